@@ -1,0 +1,173 @@
+// POSIX files.
+#include "baton/base/file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+namespace baton {
+namespace {
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+tl::unexpected<Error> system_failure(const std::filesystem::path& path, const char* doing) {
+  const int number = errno;
+  const Code code = number == ENOENT ? Code::kNotFound : number == ENOMEM ? Code::kOutOfMemory : Code::kInvalidInput;
+  return fail(code, fmt::format("{}: cannot {}: {}", path.string(), doing, std::strerror(number)));
+}
+
+// O_NONBLOCK: opening a FIFO must not wait for a writer; it is refused below by its type.
+Result<int> open_regular(const std::filesystem::path& path, struct stat* info) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return system_failure(path, "open");
+  if (::fstat(fd, info) != 0) {
+    auto failure = system_failure(path, "stat");
+    ::close(fd);
+    return failure;
+  }
+  if (!S_ISREG(info->st_mode)) {
+    ::close(fd);
+    return fail(Code::kInvalidInput, fmt::format("{}: is {}, not a regular file", path.string(),
+                                                 S_ISDIR(info->st_mode) ? "a folder" : "a device, pipe or socket"));
+  }
+  return fd;
+}
+
+extern "C" void on_bus_error(int) {
+  static constexpr char kText[] =
+      "baton: a mapped file became shorter while it was in use; start again with the whole file\n";
+  [[maybe_unused]] const auto written = ::write(2, kText, sizeof(kText) - 1);
+  ::_exit(1);
+}
+
+}  // namespace
+
+Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
+  struct stat info {};
+  BATON_TRY(const int fd, open_regular(path, &info));
+  const Descriptor owner(fd);
+  MappedFile file;
+  file.path_ = path;
+  file.size_ = static_cast<size_t>(info.st_size);
+  if (file.size_ == 0) return file;
+  void* data = ::mmap(nullptr, file.size_, PROT_READ, MAP_PRIVATE, fd, 0);
+  if (data == MAP_FAILED) return system_failure(path, "map");
+  file.data_ = static_cast<const std::byte*>(data);
+  return file;
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : path_(std::move(other.path_)), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+Result<std::string> read_file(const std::filesystem::path& path, size_t bytes_max) {
+  struct stat info {};
+  BATON_TRY(const int fd, open_regular(path, &info));
+  const Descriptor owner(fd);
+  if (static_cast<uint64_t>(info.st_size) > bytes_max) {
+    return fail(Code::kInvalidInput, fmt::format("{}: {} bytes, more than the {} such a file may have", path.string(),
+                                                 info.st_size, bytes_max));
+  }
+  std::string text(static_cast<size_t>(info.st_size), '\0');
+  size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t count = ::read(fd, text.data() + done, text.size() - done);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return system_failure(path, "read");
+    if (count == 0) break;
+    done += static_cast<size_t>(count);
+  }
+  text.resize(done);
+  return text;
+}
+
+Result<FileWriter> FileWriter::create(const std::filesystem::path& path, unsigned mode) {
+  static std::atomic<unsigned> number{0};
+  FileWriter writer;
+  writer.path_ = path;
+  writer.temporary_ = path;
+  writer.temporary_ += fmt::format(".{}-{}.tmp", ::getpid(), number++);
+  // O_EXCL: never through a link that someone else put there.
+  writer.descriptor_ = ::open(writer.temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+  if (writer.descriptor_ < 0) return system_failure(writer.temporary_, "create");
+  return writer;
+}
+
+FileWriter::FileWriter(FileWriter&& other) noexcept
+    : path_(std::move(other.path_)),
+      temporary_(std::move(other.temporary_)),
+      descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+FileWriter& FileWriter::operator=(FileWriter&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(temporary_, other.temporary_);
+  std::swap(descriptor_, other.descriptor_);
+  return *this;
+}
+
+FileWriter::~FileWriter() {
+  if (descriptor_ < 0) return;
+  ::close(descriptor_);
+  ::unlink(temporary_.c_str());
+}
+
+Status FileWriter::write(std::span<const std::byte> bytes) {
+  size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t count = ::write(descriptor_, bytes.data() + done, bytes.size() - done);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return system_failure(temporary_, "write");
+    done += static_cast<size_t>(count);
+  }
+  return {};
+}
+
+Status FileWriter::commit() {
+  if (::fsync(descriptor_) != 0) return system_failure(temporary_, "sync");
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) return system_failure(path_, "replace");
+  ::close(std::exchange(descriptor_, -1));
+  return {};
+}
+
+Status write_file(const std::filesystem::path& path, std::span<const std::byte> bytes) {
+  BATON_TRY(FileWriter writer, FileWriter::create(path, 0600));
+  BATON_OK(writer.write(bytes));
+  return writer.commit();
+}
+
+void install_bus_error_message() {
+  struct sigaction action {};
+  action.sa_handler = on_bus_error;
+  ::sigaction(SIGBUS, &action, nullptr);
+}
+
+}  // namespace baton

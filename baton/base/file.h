@@ -1,0 +1,63 @@
+// Files: read-only mappings of model files, whole small files, atomic writes. Errors name the path and the system's
+// reason.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "baton/base/status.h"
+
+namespace baton {
+
+// A read-only private mapping of a whole regular file; move-only. Not a directory, FIFO or device: those are refused.
+// If the file shrinks while mapped the system raises SIGBUS on access: `install_bus_error_message` turns it into
+// exit 1.
+class MappedFile {
+ public:
+  static Result<MappedFile> open(const std::filesystem::path& path);
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  ~MappedFile();
+
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  MappedFile() = default;
+  std::filesystem::path path_;
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+// Refused when larger than `bytes_max`: for headers, configs and other small files.
+Result<std::string> read_file(const std::filesystem::path& path, size_t bytes_max);
+
+// A file in the making: written under a temporary name in the same folder; `commit` syncs and renames, so that a reader
+// sees the old file or the whole new one. Destroyed without a commit it leaves nothing behind. Move-only.
+class FileWriter {
+ public:
+  // `mode`: permissions before the umask.
+  static Result<FileWriter> create(const std::filesystem::path& path, unsigned mode = 0644);
+  FileWriter(FileWriter&& other) noexcept;
+  FileWriter& operator=(FileWriter&& other) noexcept;
+  ~FileWriter();
+
+  Status write(std::span<const std::byte> bytes);
+  Status commit();
+
+ private:
+  FileWriter() = default;
+  std::filesystem::path path_, temporary_;
+  int descriptor_ = -1;
+};
+
+// All at once, through a FileWriter; readable by the owner only (states hold what users wrote).
+Status write_file(const std::filesystem::path& path, std::span<const std::byte> bytes);
+
+// For programs: a fault on a mapped page prints one line (a model file changed while in use) and exits with 1.
+void install_bus_error_message();
+
+}  // namespace baton

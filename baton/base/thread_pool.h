@@ -1,0 +1,71 @@
+// A fixed set of threads for data-parallel loops: the caller and its workers run one function each, nothing is queued.
+// Workers spin for some tens of microseconds after a job, then sleep, so that the many short loops of a decode step
+// start at once and an idle pool costs nothing.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+namespace baton {
+
+// Owner: one; `run` and `parallel_for` are called from one thread at a time, and never from inside a job.
+// A call does not allocate. A job must not throw.
+class ThreadPool {
+ public:
+  // `threads` counts the caller: threads - 1 workers are started; 0 means physical_cores(). Throws std::system_error
+  // when the system refuses a thread.
+  explicit ThreadPool(uint32_t threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  uint32_t size() const { return threads_; }
+
+  // job(thread) once on each thread, 0 being the caller; returns when all have returned.
+  template <class Job>
+  void run(Job&& job) {
+    start([](void* context, uint32_t thread) { (*static_cast<std::remove_reference_t<Job>*>(context))(thread); }, &job);
+  }
+
+  // job(begin, end, thread) over [0, items) in pieces of at most `grain`, taken in order by whichever thread is free.
+  template <class Job>
+  void parallel_for(int64_t items, int64_t grain, Job&& job) {
+    if (items <= 0) return;
+    if (threads_ == 1 || items <= grain) {
+      for (int64_t begin = 0; begin < items; begin += grain)
+        job(begin, begin + grain < items ? begin + grain : items, 0u);
+      return;
+    }
+    std::atomic<int64_t> next{0};
+    run([&](uint32_t thread) {
+      for (;;) {
+        const int64_t begin = next.fetch_add(grain, std::memory_order_relaxed);
+        if (begin >= items) return;
+        job(begin, begin + grain < items ? begin + grain : items, thread);
+      }
+    });
+  }
+
+ private:
+  using Function = void (*)(void* context, uint32_t thread);
+  void start(Function function, void* context);
+  void work(uint32_t thread);
+
+  const uint32_t threads_;
+  Function function_ = nullptr;  // written before generation_ is advanced
+  void* context_ = nullptr;
+  alignas(64) std::atomic<uint32_t> generation_{0};
+  alignas(64) std::atomic<uint32_t> running_{0};
+  alignas(64) std::atomic<uint32_t> sleeping_workers_{0};
+  std::atomic<uint32_t> sleeping_caller_{0};
+  std::atomic<bool> stopping_{false};
+  std::vector<std::thread> workers_;
+};
+
+// Cores this process may run on, hyper-threads of one core counted once; at least 1.
+uint32_t physical_cores();
+
+}  // namespace baton
