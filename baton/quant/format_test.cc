@@ -1,0 +1,290 @@
+// Each format against a second decoder written per element from the layout tables, against bytes and values made with
+// ggml's reference quantisers (d99724f2, compiled without contraction), and against its own error bound.
+#include "baton/quant/format.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <map>
+#include <set>
+#include <string>
+
+#include "baton/base/bytes.h"
+#include "baton/base/float.h"
+#include "baton/quant/samples_test.h"
+
+namespace baton {
+namespace {
+
+using Block = const uint8_t*;
+
+double half_at(Block block, int at) { return f16_to_f32(static_cast<uint16_t>(block[at] | block[at + 1] << 8)); }
+int bit_at(Block bytes, int bit) { return bytes[bit / 8] >> (bit % 8) & 1; }
+int nibble(uint8_t byte, bool high) { return high ? byte >> 4 : byte & 15; }
+
+// 6-bit scale (which = 0) and min (which = 1) of sub-block j of Q4_K and Q5_K, as the table of the format states them.
+int pair_at(Block s, int j, int which) {
+  if (j < 4) return s[j + 4 * which] & 63;
+  return nibble(s[j + 4], which == 1) + 16 * (s[which == 0 ? j - 4 : j] >> 6);
+}
+
+int iq4(int code) {
+  static constexpr int kTable[] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+  return kTable[code];
+}
+
+// One element, straight from the table of block layouts.
+double element(DType dtype, Block b, int e) {
+  switch (dtype) {
+    case DType::kF32:
+      return load_as<float>(b);
+    case DType::kF16:
+      return half_at(b, 0);
+    case DType::kBF16:
+      return std::bit_cast<float>(static_cast<uint32_t>(b[0] | b[1] << 8) << 16);
+    case DType::kQ8_0:
+      return half_at(b, 0) * static_cast<int8_t>(b[2 + e]);
+    case DType::kQ4_0:
+      return half_at(b, 0) * (nibble(b[2 + e % 16], e >= 16) - 8);
+    case DType::kQ4_1:
+      return half_at(b, 0) * nibble(b[4 + e % 16], e >= 16) + half_at(b, 2);
+    case DType::kQ5_0:
+      return half_at(b, 0) * (nibble(b[6 + e % 16], e >= 16) + 16 * bit_at(b + 2, e) - 16);
+    case DType::kQ5_1:
+      return half_at(b, 0) * (nibble(b[8 + e % 16], e >= 16) + 16 * bit_at(b + 4, e)) + half_at(b, 2);
+    case DType::kQ4_K: {
+      const int q = nibble(b[16 + e / 64 * 32 + e % 32], e % 64 >= 32);
+      return half_at(b, 0) * pair_at(b + 4, e / 32, 0) * q - half_at(b, 2) * pair_at(b + 4, e / 32, 1);
+    }
+    case DType::kQ5_K: {
+      const int q = nibble(b[48 + e / 64 * 32 + e % 32], e % 64 >= 32) + 16 * (b[16 + e % 32] >> (e / 32) & 1);
+      return half_at(b, 0) * pair_at(b + 4, e / 32, 0) * q - half_at(b, 2) * pair_at(b + 4, e / 32, 1);
+    }
+    case DType::kQ6_K: {
+      const int half = e / 128, l = e % 128;
+      const int q = nibble(b[64 * half + l % 64], l >= 64) + 16 * (b[128 + 32 * half + l % 32] >> (l / 32 * 2) & 3);
+      return half_at(b, 208) * static_cast<int8_t>(b[192 + e / 16]) * (q - 32);
+    }
+    case DType::kQ2_K: {
+      const int q = b[16 + e / 128 * 32 + e % 32] >> (e % 128 / 32 * 2) & 3;
+      return half_at(b, 80) * (b[e / 16] & 15) * q - half_at(b, 82) * (b[e / 16] >> 4);
+    }
+    case DType::kQ3_K: {
+      const int j = e / 16, q = b[32 + e / 128 * 32 + e % 32] >> (e % 128 / 32 * 2) & 3;
+      const int scale = nibble(b[96 + j % 8], j >= 8) + 16 * (b[96 + 8 + j % 4] >> (j / 4 * 2) & 3) - 32;
+      return half_at(b, 108) * scale * (q - (b[e % 32] >> (e / 32) & 1 ? 0 : 4));
+    }
+    case DType::kIQ4_NL:
+      return half_at(b, 0) * iq4(nibble(b[2 + e % 16], e >= 16));
+    case DType::kIQ4_XS: {
+      const int i = e / 32, high = b[2] | b[3] << 8;
+      const int scale = nibble(b[4 + i / 2], i % 2 == 1) + 16 * (high >> (2 * i) & 3) - 32;
+      return half_at(b, 0) * scale * iq4(nibble(b[8 + 16 * i + e % 16], e % 32 >= 16));
+    }
+    case DType::kMXFP4: {
+      const int code = nibble(b[1 + e % 16], e >= 16), exponent = code >> 1 & 3, fraction = code & 1;
+      const double magnitude = exponent == 0 ? fraction * 0.5 : std::ldexp(1 + fraction * 0.5, exponent - 1);
+      return std::ldexp(code >= 8 ? -magnitude : magnitude, b[0] - 127);
+    }
+  }
+  ADD_FAILURE() << "a format without a case here";
+  return 0;
+}
+
+bool same_value(float a, float b) { return a == b || (std::isnan(a) && std::isnan(b)); }
+
+std::vector<float> decode(const Format& format, std::span<const std::byte> bytes) {
+  std::vector<float> values(bytes.size() / format.block_bytes * format.block_elements, -1.0f);
+  format.decode(bytes.data(), values.data(), values.size());
+  return values;
+}
+
+std::vector<std::byte> encode(const Format& format, const std::vector<float>& values) {
+  std::vector<std::byte> bytes(values.size() / format.block_elements * format.block_bytes, std::byte{0xa5});
+  format.encode(values.data(), bytes.data(), values.size());
+  return bytes;
+}
+
+void expect_decodes(const Format& format, std::span<const std::byte> bytes) {
+  const auto values = decode(format, bytes);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const size_t block = i / format.block_elements;
+    const auto wanted =
+        static_cast<float>(element(format.dtype, reinterpret_cast<Block>(bytes.data()) + block * format.block_bytes,
+                                   static_cast<int>(i % format.block_elements)));
+    ASSERT_TRUE(same_value(values[i], wanted))
+        << format.name << " element " << i << ": " << values[i] << ", not " << wanted;
+  }
+}
+
+std::vector<Format> formats_where(bool (*wanted)(const Format&)) {
+  std::vector<Format> chosen;
+  std::copy_if(formats().begin(), formats().end(), std::back_inserter(chosen), wanted);
+  return chosen;
+}
+std::string name_of(const testing::TestParamInfo<Format>& test) { return std::string(test.param.name); }
+
+class QuantFormat : public testing::TestWithParam<Format> {};
+INSTANTIATE_TEST_SUITE_P(All, QuantFormat, testing::ValuesIn(formats_where([](const Format&) { return true; })),
+                         name_of);
+class QuantBlocks : public testing::TestWithParam<Format> {};
+INSTANTIATE_TEST_SUITE_P(All, QuantBlocks,
+                         testing::ValuesIn(formats_where([](const Format& f) { return f.block_elements > 1; })),
+                         name_of);
+class QuantWritten : public testing::TestWithParam<Format> {};
+INSTANTIATE_TEST_SUITE_P(All, QuantWritten,
+                         testing::ValuesIn(formats_where([](const Format& f) { return f.encode != nullptr; })),
+                         name_of);
+
+TEST_P(QuantFormat, DecodesRandomBlocks) {
+  const Format& format = GetParam();
+  Random random(7);
+  // One byte off: files may hold unaligned tensors.
+  std::vector<std::byte> bytes(1 + 400 * format.block_bytes);
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random.next());
+  expect_decodes(format, std::span(bytes).subspan(1));
+}
+
+// Every value of every byte of a block, the others being fixed: all codes, bit positions and scale fields.
+TEST_P(QuantFormat, DecodesEveryByteValue) {
+  const Format& format = GetParam();
+  Random random(8);
+  std::vector<std::byte> base(format.block_bytes);
+  for (std::byte& byte : base) byte = static_cast<std::byte>(random.next() & 0x3f);  // finite scales
+  std::vector<std::byte> bytes;
+  for (size_t at = 0; at < base.size(); ++at) {
+    for (int value = 0; value < 256; ++value) {
+      auto block = base;
+      block[at] = static_cast<std::byte>(value);
+      bytes.insert(bytes.end(), block.begin(), block.end());
+    }
+  }
+  expect_decodes(format, bytes);
+}
+
+// Relative error of a round trip (root of error energy over signal energy) on normal-like values, and exact zeros.
+TEST_P(QuantWritten, RoundTripsWithinItsBound) {
+  const Format& format = GetParam();
+  static const std::map<DType, double> kBounds = {{DType::kF32, 0},      {DType::kF16, 3e-4},   {DType::kBF16, 2.4e-3},
+                                                  {DType::kQ8_0, 0.006}, {DType::kQ4_0, 0.095}, {DType::kQ4_1, 0.085},
+                                                  {DType::kQ5_0, 0.047}, {DType::kQ5_1, 0.041}, {DType::kQ4_K, 0.075},
+                                                  {DType::kQ5_K, 0.038}, {DType::kQ6_K, 0.021}};
+  ASSERT_TRUE(kBounds.contains(format.dtype)) << "a new format needs a bound";
+  Random random(9);
+  std::vector<float> values(256 * 64);
+  for (float& value : values) value = random.uniform(-1, 1) + random.uniform(-1, 1) + random.uniform(-1, 1);
+  const auto back = decode(format, encode(format, values));
+  double error = 0, energy = 0;
+  for (size_t i = 0; i < values.size(); ++i) {
+    error += std::pow(static_cast<double>(back[i]) - values[i], 2);
+    energy += std::pow(static_cast<double>(values[i]), 2);
+  }
+  const double relative = std::sqrt(error / energy);
+  EXPECT_LE(relative, kBounds.at(format.dtype));
+  EXPECT_GE(relative, kBounds.at(format.dtype) * 0.5) << "the bound is too wide to notice anything";
+  for (const float zero : decode(format, encode(format, std::vector<float>(512, 0.0f)))) EXPECT_EQ(zero, 0.0f);
+}
+
+// Weights may hold NaN, infinity and extreme values: any bytes may come out, but nothing undefined may happen.
+TEST_P(QuantWritten, EncodesAnyFloat) {
+  const Format& format = GetParam();
+  constexpr float kInfinity = std::numeric_limits<float>::infinity(), kMax = std::numeric_limits<float>::max();
+  for (const float special : {std::nanf(""), kInfinity, -kInfinity, kMax, -kMax, 1e-45f, -1e-40f, 1e-38f}) {
+    for (const size_t stride : {size_t{1}, size_t{7}, size_t{256}}) {
+      std::vector<float> values(256, 0.5f);
+      for (size_t i = 0; i < values.size(); i += stride) values[i] = special;
+      (void)decode(format, encode(format, values));
+    }
+  }
+  Random random(10);
+  std::vector<float> values(256 * 20);
+  for (float& value : values) value = std::bit_cast<float>(static_cast<uint32_t>(random.next()));
+  (void)decode(format, encode(format, values));
+}
+
+uint64_t fnv1a(std::span<const std::byte> bytes) {
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (const std::byte byte : bytes) hash = (hash ^ static_cast<uint64_t>(byte)) * 0x100000001b3u;
+  return hash;
+}
+
+// tests/data/quant/<name>.bin: the reference's blocks of sample_values(2, 2048), then its decoded values.
+TEST_P(QuantBlocks, EqualsTheReference) {
+  const Format& format = GetParam();
+  std::ifstream file(std::string(BATON_SOURCE_DIR) + "/tests/data/quant/" + std::string(format.name) + ".bin",
+                     std::ios::binary);
+  const std::string content((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  const size_t coded = 2048 / format.block_elements * format.block_bytes;
+  ASSERT_EQ(content.size(), coded + 2048 * sizeof(float));
+  const auto reference = as_bytes(content).first(coded);
+  const auto values = decode(format, reference);
+  EXPECT_EQ(std::memcmp(values.data(), content.data() + coded, 2048 * sizeof(float)), 0);
+  if (format.encode == nullptr) return;
+  const auto ours = encode(format, sample_values(2, 2048));
+  for (size_t i = 0; i < coded; ++i) {
+    ASSERT_EQ(ours[i], reference[i]) << "byte " << i % format.block_bytes << " of block " << i / format.block_bytes;
+  }
+}
+
+// Hashes of the reference's bytes for sample_values(1, 65536).
+TEST(Quant, EncodesLikeTheReference) {
+  const std::map<DType, uint64_t> known = {{DType::kQ8_0, 0xe14a2298604953ecu}, {DType::kQ4_0, 0xd16d790e7ee831fbu},
+                                           {DType::kQ4_1, 0xb29c3a708c00977cu}, {DType::kQ5_0, 0x3d71b2c9cce2b9b9u},
+                                           {DType::kQ5_1, 0x455af05a0f726c2cu}, {DType::kQ4_K, 0x98c2dc86377f4a3du},
+                                           {DType::kQ5_K, 0x660cb24d14d00decu}, {DType::kQ6_K, 0x824d7127ab30545fu}};
+  const auto values = sample_values(1, 65536);
+  for (const auto& [dtype, hash] : known) EXPECT_EQ(fnv1a(encode(format_of(dtype), values)), hash) << to_string(dtype);
+}
+
+// A block's bytes do not depend on its neighbours.
+TEST(Quant, BlocksAreIndependent) {
+  const auto values = sample_values(3, 512);
+  for (const Format& format : formats()) {
+    if (format.encode == nullptr) continue;
+    const auto all = encode(format, values);
+    const auto tail = encode(format, {values.begin() + 256, values.end()});
+    EXPECT_TRUE(std::equal(tail.begin(), tail.end(), all.end() - static_cast<ptrdiff_t>(tail.size()))) << format.name;
+  }
+}
+
+TEST(Quant, TableIsConsistent) {
+  std::set<uint32_t> ids;
+  std::set<std::string_view> names;
+  for (size_t i = 0; i < formats().size(); ++i) {
+    const Format& format = formats()[i];
+    EXPECT_EQ(static_cast<size_t>(format.dtype), i);
+    EXPECT_TRUE(ids.insert(format.ggml_id).second);
+    EXPECT_TRUE(names.insert(format.name).second);
+    EXPECT_EQ(256 % format.block_elements, 0u);
+    EXPECT_EQ(format_by_ggml_id(format.ggml_id), &format);
+    EXPECT_EQ(format_by_name(format.name), &format);
+  }
+  EXPECT_EQ(format_by_name("q4_k"), &format_of(DType::kQ4_K));
+  EXPECT_EQ(format_by_name("Q4"), nullptr);
+  EXPECT_EQ(format_by_ggml_id(9999), nullptr);
+  // The numbers are written into sealed states: they never change.
+  EXPECT_EQ(static_cast<int>(DType::kF32), 0);
+  EXPECT_EQ(static_cast<int>(DType::kF16), 1);
+  EXPECT_EQ(static_cast<int>(DType::kBF16), 2);
+  EXPECT_EQ(static_cast<int>(DType::kQ8_0), 3);
+  EXPECT_EQ(static_cast<int>(DType::kQ6_K), 10);
+  EXPECT_EQ(static_cast<int>(DType::kMXFP4), 15);
+}
+
+TEST(Quant, RowBytes) {
+  EXPECT_EQ(row_bytes(DType::kQ8_0, 64).value(), 68u);
+  EXPECT_EQ(row_bytes(DType::kQ6_K, 512).value(), 420u);
+  EXPECT_EQ(row_bytes(DType::kF32, 0).value(), 0u);
+  EXPECT_FALSE(row_bytes(DType::kQ8_0, 65));
+  EXPECT_FALSE(row_bytes(DType::kQ4_K, 128));
+  EXPECT_NE(row_bytes(DType::kQ4_K, 128).error().message.find("256"), std::string::npos);
+  EXPECT_FALSE(row_bytes(DType::kF32, uint64_t{1} << 63));
+}
+
+}  // namespace
+}  // namespace baton

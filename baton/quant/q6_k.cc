@@ -1,0 +1,84 @@
+// Q6_K: 256 values in 210 bytes. u8 low[128]; u8 high[64]; i8 scales[16]; f16 d. Sub-blocks of 16; per 128 values 64
+// low and 32 high bytes: low[l] nibbles are elements l and l + 64, low[l + 32] l + 32 and l + 96; the bit pairs of
+// high[l] belong to l, l + 32, l + 64, l + 96 in that order. value = d * scale * (q - 32).
+#include <array>
+
+#include "baton/quant/codec.h"
+#include "baton/quant/k_search.h"
+
+namespace baton {
+namespace {
+
+constexpr size_t kBytes = 210, kHighAt = 128, kScalesAt = 192, kScaleAt = 208;
+
+void decode(const std::byte* __restrict from, float* __restrict to, size_t count) {
+  for (size_t block = 0; block < count / kSuperBlock; ++block, from += kBytes) {
+    const float d = f16_at(from + kScaleAt);
+    for (size_t half = 0; half < 2; ++half, to += 128) {
+      const std::byte* low = from + 64 * half;
+      const std::byte* high = from + kHighAt + 32 * half;
+      std::array<float, 8> scales;
+      for (size_t i = 0; i < 8; ++i) {
+        scales[i] = d * static_cast<float>(static_cast<int8_t>(u8_at(from, kScalesAt + 8 * half + i)));
+      }
+      for (size_t part = 0; part < 2; ++part) {  // sub-blocks are 16 long: one loop per scale keeps them straight
+        for (size_t l = 16 * part; l < 16 * part + 16; ++l) {
+          const int bits = u8_at(high, l), first = u8_at(low, l), second = u8_at(low, l + 32);
+          to[l] = scales[part] * static_cast<float>(((first & 15) | (bits & 3) << 4) - 32);
+          to[l + 32] = scales[part + 2] * static_cast<float>(((second & 15) | (bits >> 2 & 3) << 4) - 32);
+          to[l + 64] = scales[part + 4] * static_cast<float>((first >> 4 | (bits >> 4 & 3) << 4) - 32);
+          to[l + 96] = scales[part + 6] * static_cast<float>((second >> 4 | (bits >> 6 & 3) << 4) - 32);
+        }
+      }
+    }
+  }
+}
+
+void pack(const std::array<uint8_t, kSuperBlock>& codes, std::byte* to) {
+  for (size_t half = 0; half < 2; ++half) {
+    const uint8_t* q = codes.data() + 128 * half;
+    for (size_t l = 0; l < 32; ++l) {
+      to[64 * half + l] = static_cast<std::byte>((q[l] & 15) | (q[l + 64] & 15) << 4);
+      to[64 * half + l + 32] = static_cast<std::byte>((q[l + 32] & 15) | (q[l + 96] & 15) << 4);
+      to[kHighAt + 32 * half + l] =
+          static_cast<std::byte>(q[l] >> 4 | (q[l + 32] >> 4) << 2 | (q[l + 64] >> 4) << 4 | (q[l + 96] >> 4) << 6);
+    }
+  }
+}
+
+void encode(const float* __restrict from, std::byte* __restrict to, size_t count) {
+  std::array<uint8_t, kSuperBlock> codes;
+  for (size_t block = 0; block < count / kSuperBlock; ++block, from += kSuperBlock, to += kBytes) {
+    std::array<float, 16> scales;
+    float scale_max = 0, magnitude_max = 0;
+    for (size_t i = 0; i < 16; ++i) {
+      scales[i] = search_symmetric({from + 16 * i, 16}, 32, codes.data() + 16 * i);
+      if (std::fabs(scales[i]) > magnitude_max) magnitude_max = std::fabs(scales[i]), scale_max = scales[i];
+    }
+    if (!(magnitude_max >= 1e-15f)) {
+      std::fill_n(to, kBytes, std::byte{0});
+      continue;
+    }
+    const float inverse = -128.0f / scale_max;
+    store_f16(to + kScaleAt, 1 / inverse);
+    for (size_t i = 0; i < 16; ++i) {
+      const auto scale = static_cast<int8_t>(std::min(127, nearest_int(inverse * scales[i])));
+      to[kScalesAt + i] = static_cast<std::byte>(scale);
+      const float d = f16_at(to + kScaleAt) * static_cast<float>(scale);
+      if (d == 0) continue;
+      for (size_t j = 16 * i; j < 16 * i + 16; ++j) {
+        codes[j] = static_cast<uint8_t>(std::clamp(nearest_int(from[j] / d), -32, 31) + 32);
+      }
+    }
+    pack(codes, to);
+  }
+}
+
+}  // namespace
+
+template <>
+Codec codec<DType::kQ6_K>() {
+  return {decode, encode};
+}
+
+}  // namespace baton
