@@ -1,0 +1,366 @@
+// Pre-tokenizer steps over PCRE2, the translation of patterns, and the split rules known by name.
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include "baton/text/pretokenizer.h"
+
+#include <fmt/format.h>
+#include <pcre2.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "baton/text/utf8.h"
+
+namespace baton {
+namespace {
+
+// The rules by name. Alternatives are tried left to right; \s+(?!\S) gives the last space of a run to the next word.
+constexpr std::string_view kGpt2 = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kQwen2 =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kQwen35 =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kLlamaBpe =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
+constexpr std::string_view kOneDigit = R"(\p{N})";
+
+// Unicode White_Space; PCRE2's \s under UCP also has U+180E.
+constexpr std::string_view kWhiteSpace =
+    R"(\x{9}-\x{d}\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
+// Oniguruma's \w; PCRE2 10.42's leaves out marks.
+constexpr std::string_view kWord = R"(\p{L}\p{M}\p{Nd}\p{Pc})";
+
+// Steps that one match may take. The rules above need a few per character of the match.
+constexpr uint32_t kMatchStepsMax = 10'000'000;
+constexpr size_t kStartsPerCall = 64;
+
+bool is_own_pattern(std::string_view pattern) {
+  return pattern == kGpt2 || pattern == kQwen2 || pattern == kQwen35 || pattern == kLlamaBpe || pattern == kOneDigit;
+}
+
+struct CodeDeleter {
+  void operator()(pcre2_code* code) const { pcre2_code_free(code); }
+};
+struct MatchDeleter {
+  void operator()(pcre2_match_data* data) const { pcre2_match_data_free(data); }
+};
+struct ContextDeleter {
+  void operator()(pcre2_match_context* context) const { pcre2_match_context_free(context); }
+};
+struct CompileContextDeleter {
+  void operator()(pcre2_compile_context* context) const { pcre2_compile_context_free(context); }
+};
+
+std::string pcre2_message(int code) {
+  PCRE2_UCHAR text[256] = {};
+  pcre2_get_error_message(code, text, sizeof text);
+  return reinterpret_cast<const char*>(text);
+}
+
+// What a step does with the time that it takes.
+struct Budget {
+  std::chrono::steady_clock::time_point end;
+  bool spent() const { return std::chrono::steady_clock::now() > end; }
+};
+
+}  // namespace
+
+Result<std::string> to_pcre2_pattern(std::string_view pattern) {
+  std::string out;
+  bool in_class = false;
+  const auto refuse = [&](std::string_view what, size_t at) {
+    return fail(Code::kUnsupported, fmt::format("pre-tokenizer pattern: {} at byte {} is not supported", what, at));
+  };
+  for (size_t i = 0; i < pattern.size(); ++i) {
+    const char c = pattern[i];
+    if (c == '\\' && i + 1 < pattern.size()) {
+      const char next = pattern[++i];
+      switch (next) {
+        case 's':
+        case 'w': {
+          const std::string_view set = next == 's' ? kWhiteSpace : kWord;
+          out.append(in_class ? "" : "[").append(set).append(in_class ? "" : "]");
+          break;
+        }
+        case 'S':
+        case 'W':
+          if (in_class) return refuse("a negated set within a class", i);
+          out.append("[^").append(next == 'S' ? kWhiteSpace : kWord).append("]");
+          break;
+        case 'h':
+        case 'H':
+        case 'b':
+        case 'B':
+        case 'C':
+        case 'X':
+        case 'R':
+        case 'K':
+        case 'G':
+        case 'Q':
+        case 'E':
+          return refuse(fmt::format("\\{}", next), i - 1);
+        default:
+          out.append({'\\', next});
+      }
+    } else if (in_class) {
+      if (c == '[') return refuse("a class within a class", i);
+      if (c == '&' && pattern.substr(i, 2) == "&&") return refuse("class intersection", i);
+      if (c == ']') in_class = false;
+      out.push_back(c);
+    } else if (c == '[') {
+      in_class = true;
+      out.push_back(c);
+      if (i + 1 < pattern.size() && pattern[i + 1] == '^') out.push_back(pattern[++i]);
+      // A bracket that is first in its class is a literal in PCRE2 and ends an empty class elsewhere.
+      if (i + 1 < pattern.size() && pattern[i + 1] == ']') return refuse("an empty class", i + 1);
+    } else if (pattern.substr(i, 2) == "(*") {
+      return refuse("(*", i);
+    } else if (pattern.substr(i, 3) == "(?C" || pattern.substr(i, 3) == "(?R" || pattern.substr(i, 3) == "(?&" ||
+               pattern.substr(i, 3) == "(?P") {
+      return refuse(pattern.substr(i, 3), i);
+    } else {
+      out.push_back(c);
+    }
+  }
+  return out;
+}
+
+// What matching one step needs beside the compiled pattern; made once per text.
+struct Pretokenizer::Scratch {
+  std::unique_ptr<pcre2_match_data, MatchDeleter> data;
+  std::unique_ptr<pcre2_match_context, ContextDeleter> context;
+};
+
+struct Pretokenizer::Step {
+  PretokenizerStep step;
+  std::unique_ptr<pcre2_code, CodeDeleter> code;
+  bool trusted = false;
+
+  static Result<Step> create(const PretokenizerStep& step);
+  Result<Scratch> new_scratch() const;
+  // The next match at or after `from`, never empty; false when there is none.
+  Result<bool> find(std::string_view text, size_t from, const Scratch& scratch, const Budget& budget, size_t* start,
+                    size_t* end) const;
+  Status split(std::string_view text, const Scratch& scratch, const Budget& budget,
+               std::vector<std::string_view>* out) const;
+  tl::unexpected<Error> too_slow(size_t at, size_t bytes) const {
+    return fail(Code::kInvalidInput, fmt::format("pre-tokenizer pattern '{}' is too slow: gave up at byte {} of {}",
+                                                 step.pattern, at, bytes));
+  }
+};
+
+Result<Pretokenizer::Scratch> Pretokenizer::Step::new_scratch() const {
+  Scratch scratch;
+  if (!code) return scratch;
+  scratch.data.reset(pcre2_match_data_create(1, nullptr));
+  scratch.context.reset(pcre2_match_context_create(nullptr));
+  if (!scratch.data || !scratch.context) return fail(Code::kOutOfMemory, "pre-tokenizer: out of memory");
+  pcre2_set_match_limit(scratch.context.get(), kMatchStepsMax);
+  pcre2_set_heap_limit(scratch.context.get(), 65536);  // KiB
+  return scratch;
+}
+
+Result<Pretokenizer::Step> Pretokenizer::Step::create(const PretokenizerStep& step) {
+  Step made;
+  made.step = step;
+  made.trusted = step.kind == PretokenizerStep::Kind::kLiteral || is_own_pattern(step.pattern);
+  if (step.kind == PretokenizerStep::Kind::kLiteral) {
+    if (step.pattern.empty()) return fail(Code::kInvalidInput, "pre-tokenizer: the string to split at is empty");
+    return made;
+  }
+  if (step.pattern.size() > kPatternBytesMax) {
+    return fail(Code::kInvalidInput,
+                fmt::format("pre-tokenizer pattern of {} bytes: at most {}", step.pattern.size(), kPatternBytesMax));
+  }
+  if (!is_utf8(step.pattern)) return fail(Code::kInvalidInput, "pre-tokenizer pattern: not UTF-8");
+  BATON_TRY(const std::string pattern, to_pcre2_pattern(step.pattern));
+  const std::unique_ptr<pcre2_compile_context, CompileContextDeleter> context(pcre2_compile_context_create(nullptr));
+  if (!context) return fail(Code::kOutOfMemory, "pre-tokenizer: out of memory");
+  pcre2_set_parens_nest_limit(context.get(), 100);
+  int error = 0;
+  PCRE2_SIZE offset = 0;
+  made.code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
+                                PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_USE_OFFSET_LIMIT, &error, &offset,
+                                context.get()));
+  if (!made.code) {
+    return fail(Code::kInvalidInput,
+                fmt::format("pre-tokenizer pattern '{}': {} (at byte {})", step.pattern, pcre2_message(error), offset));
+  }
+  // Without JIT (not built in, or no executable memory) PCRE2 interprets: slower, same answers.
+  static_cast<void>(pcre2_jit_compile(made.code.get(), PCRE2_JIT_COMPLETE));
+  return made;
+}
+
+Result<bool> Pretokenizer::Step::find(std::string_view text, size_t from, const Scratch& scratch, const Budget& budget,
+                                      size_t* start, size_t* end) const {
+  if (step.kind == PretokenizerStep::Kind::kLiteral) {
+    *start = text.find(step.pattern, from);
+    if (*start == std::string_view::npos) return false;
+    *end = *start + step.pattern.size();
+    return true;
+  }
+  const auto match = [&](size_t at, uint32_t options) {
+    return pcre2_match(code.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), at,
+                       PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY | options, scratch.data.get(), scratch.context.get());
+  };
+  for (size_t at = from;;) {
+    // One call tries a bounded number of starts: PCRE2 counts steps per start, and a start may cost O(text).
+    const size_t last_start = trusted ? text.size() : std::min(text.size(), at + kStartsPerCall);
+    pcre2_set_offset_limit(scratch.context.get(), last_start);
+    int found = match(at, 0);
+    if (found == PCRE2_ERROR_JIT_STACKLIMIT) found = match(at, PCRE2_NO_JIT);
+    if (found >= 0) break;
+    if (found != PCRE2_ERROR_NOMATCH) {
+      return fail(Code::kInvalidInput,
+                  fmt::format("pre-tokenizer pattern '{}' at byte {}: {}; the pattern is not usable for this text",
+                              step.pattern, at, pcre2_message(found)));
+    }
+    if (last_start >= text.size()) return false;
+    if (budget.spent()) return too_slow(at, text.size());
+    for (at = last_start + 1; at < text.size() && (static_cast<uint8_t>(text[at]) & 0xc0) == 0x80;) ++at;
+    if (at >= text.size()) return false;
+  }
+  const PCRE2_SIZE* range = pcre2_get_ovector_pointer(scratch.data.get());
+  *start = range[0];
+  *end = range[1];
+  return *start >= from && *end > *start;
+}
+
+Status Pretokenizer::Step::split(std::string_view text, const Scratch& scratch, const Budget& budget,
+                                 std::vector<std::string_view>* out) const {
+  using Behavior = PretokenizerStep::Behavior;
+  // Emits the pieces with `is_match` already inverted where asked; merging looks at the piece before.
+  const size_t first = out->size();
+  bool last_was_match = false;
+  size_t pending_match = std::string_view::npos;  // kMergedWithNext: where an unattached match began
+  const auto emit = [&](size_t begin, size_t end, bool is_match) {
+    if (begin == end) return;
+    const bool match = is_match != step.invert;
+    const std::string_view piece = text.substr(begin, end - begin);
+    const bool has_last = out->size() > first;
+    const auto extend_last = [&] { out->back() = {out->back().data(), out->back().size() + piece.size()}; };
+    switch (step.behavior) {
+      case Behavior::kIsolated:
+        out->push_back(piece);
+        break;
+      case Behavior::kRemoved:
+        if (!match) out->push_back(piece);
+        break;
+      case Behavior::kContiguous:
+        if (has_last && match == last_was_match) {
+          extend_last();
+        } else {
+          out->push_back(piece);
+        }
+        break;
+      case Behavior::kMergedWithPrevious:
+        if (match && !last_was_match && has_last) {
+          extend_last();
+        } else {
+          out->push_back(piece);
+        }
+        break;
+      case Behavior::kMergedWithNext:
+        if (match) {
+          if (pending_match != std::string_view::npos)
+            out->push_back(text.substr(pending_match, begin - pending_match));
+          pending_match = begin;
+        } else {
+          const size_t from = pending_match != std::string_view::npos ? pending_match : begin;
+          out->push_back(text.substr(from, end - from));
+          pending_match = std::string_view::npos;
+        }
+        break;
+    }
+    last_was_match = match;
+  };
+  size_t at = 0;
+  int until_clock = 16;
+  while (at < text.size()) {
+    size_t start = 0, end = 0;
+    BATON_TRY(const bool found, find(text, at, scratch, budget, &start, &end));
+    if (!found) break;
+    emit(at, start, false);
+    emit(start, end, true);
+    at = end;
+    if (!trusted && --until_clock == 0) {
+      until_clock = 16;
+      if (budget.spent()) return too_slow(at, text.size());
+    }
+  }
+  emit(at, text.size(), false);
+  if (pending_match != std::string_view::npos) out->push_back(text.substr(pending_match));
+  return {};
+}
+
+Pretokenizer::Pretokenizer(std::vector<Step> steps) : steps_(std::move(steps)) {}
+Pretokenizer::Pretokenizer(Pretokenizer&&) noexcept = default;
+Pretokenizer& Pretokenizer::operator=(Pretokenizer&&) noexcept = default;
+Pretokenizer::~Pretokenizer() = default;
+
+Result<Pretokenizer> Pretokenizer::create(std::span<const PretokenizerStep> steps) {
+  if (steps.size() > kStepsMax) {
+    return fail(Code::kInvalidInput, fmt::format("pre-tokenizer of {} steps: at most {}", steps.size(), kStepsMax));
+  }
+  std::vector<Step> made;
+  for (const PretokenizerStep& step : steps) {
+    BATON_TRY(Step one, Step::create(step));
+    made.push_back(std::move(one));
+  }
+  return Pretokenizer(std::move(made));
+}
+
+Status Pretokenizer::split(std::string_view text, std::vector<std::string_view>* out) const {
+  if (text.empty()) return {};
+  if (steps_.empty()) {
+    out->push_back(text);
+    return {};
+  }
+  const Budget budget{std::chrono::steady_clock::now() + std::chrono::seconds(1) +
+                      std::chrono::microseconds(text.size())};
+  std::vector<std::string_view> pieces{text}, next;
+  for (const Step& step : steps_) {
+    BATON_TRY(const Scratch scratch, step.new_scratch());
+    next.clear();
+    for (const std::string_view piece : pieces) BATON_OK(step.split(piece, scratch, budget, &next));
+    pieces.swap(next);
+  }
+  out->insert(out->end(), pieces.begin(), pieces.end());
+  return {};
+}
+
+Result<PretokenizerPreset> pretokenizer_preset(std::string_view name) {
+  const auto regex = [](std::string_view pattern) {
+    PretokenizerStep step;
+    step.pattern = pattern;
+    return step;
+  };
+  PretokenizerPreset preset;
+  const auto is_one_of = [&](std::initializer_list<std::string_view> names) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  if (is_one_of({"gpt-2", "gpt2", "default", ""})) {
+    preset.steps = {regex(kGpt2)};
+  } else if (is_one_of({"smollm", "smollm2"})) {
+    preset.steps = {regex(kOneDigit), regex(kGpt2)};
+  } else if (is_one_of({"qwen2", "deepseek-r1-qwen"})) {
+    preset.steps = {regex(kQwen2)};
+    preset.normalize_nfc = true;
+  } else if (is_one_of({"qwen35", "qwen3.5"})) {
+    preset.steps = {regex(kQwen35)};
+    preset.normalize_nfc = true;
+  } else if (is_one_of({"llama-bpe", "llama3", "llama-v3"})) {
+    preset.steps = {regex(kLlamaBpe)};
+    preset.ignore_merges = true;
+    preset.add_bos = true;
+  } else {
+    return fail(Code::kUnsupported,
+                fmt::format("tokenizer.ggml.pre '{}': no such split rule here (there are gpt-2, smollm, qwen2, qwen35, "
+                            "llama-bpe)",
+                            name));
+  }
+  return preset;
+}
+
+}  // namespace baton
