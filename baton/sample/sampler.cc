@@ -1,0 +1,175 @@
+// Greedy, or top-k, top-p, min-p, temperature and a draw. Candidates are sorted (logit descending, then id), so the
+// same logits give the same order on every platform.
+#include "baton/sample/sampler.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace baton {
+namespace {
+
+constexpr size_t kSortedMin = 256;
+
+Status check(const SamplerParams& params, int32_t vocab_size) {
+  if (vocab_size <= 0) return fail(Code::kInvalidInput, fmt::format("sampler: vocabulary of {} tokens", vocab_size));
+  // Written so that NaN fails too.
+  if (!(params.temperature >= 0.0f && params.temperature <= 100.0f)) {
+    return fail(Code::kInvalidInput, fmt::format("temperature is {}: must be from 0 to 100", params.temperature));
+  }
+  if (params.top_k < 0)
+    return fail(Code::kInvalidInput, fmt::format("top_k is {}: must be 0 (all) or more", params.top_k));
+  if (!(params.top_p > 0.0f && params.top_p <= 1.0f)) {
+    return fail(Code::kInvalidInput, fmt::format("top_p is {}: must be above 0 and at most 1", params.top_p));
+  }
+  if (!(params.min_p >= 0.0f && params.min_p <= 1.0f)) {
+    return fail(Code::kInvalidInput, fmt::format("min_p is {}: must be from 0 to 1", params.min_p));
+  }
+  for (const int32_t id : params.banned_ids) {
+    if (id < 0 || id >= vocab_size) {
+      return fail(Code::kInvalidInput, fmt::format("banned id {} is outside the vocabulary of {}", id, vocab_size));
+    }
+  }
+  return {};
+}
+
+Status check_finite(std::span<const float> logits) {
+  // Any NaN or infinity makes the sum of x - x a NaN; the slow search only runs then.
+  float poison = 0.0f;
+  for (const float logit : logits) poison += logit - logit;
+  if (poison == 0.0f) return {};
+  for (size_t id = 0; id < logits.size(); ++id) {
+    if (!std::isfinite(logits[id])) {
+      return fail(Code::kDevice,
+                  fmt::format("the logit of token {} is {}: the unit computed nonsense", id, logits[id]));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Sampler::Sampler(SamplerParams params, int32_t vocab_size)
+    : params_(std::move(params)),
+      random_(params_.seed),
+      banned_(static_cast<size_t>(vocab_size), 0),
+      candidates_(static_cast<size_t>(vocab_size)),
+      probabilities_(static_cast<size_t>(vocab_size)) {
+  for (const int32_t id : params_.banned_ids) banned_[static_cast<size_t>(id)] = 1;
+}
+
+Result<Sampler> Sampler::create(SamplerParams params, int32_t vocab_size) {
+  BATON_OK(check(params, vocab_size));
+  Sampler sampler(std::move(params), vocab_size);
+  if (std::find(sampler.banned_.begin(), sampler.banned_.end(), 0) == sampler.banned_.end()) {
+    return fail(Code::kInvalidInput, "every token is banned");
+  }
+  return sampler;
+}
+
+Result<int32_t> Sampler::sample(std::span<const float> logits) {
+  if (logits.size() != banned_.size()) {
+    return fail(Code::kInvalidInput, fmt::format("{} logits for a vocabulary of {}", logits.size(), banned_.size()));
+  }
+  BATON_OK(check_finite(logits));
+  if (params_.temperature > 0.0f) return draw(logits);
+  int32_t best = -1;
+  for (size_t id = 0; id < logits.size(); ++id) {
+    if (banned_[id] == 0 && (best < 0 || logits[id] > logits[static_cast<size_t>(best)])) {
+      best = static_cast<int32_t>(id);
+    }
+  }
+  return best;
+}
+
+size_t Sampler::keep_top_k(size_t count) {
+  const size_t kept = std::min(count, static_cast<size_t>(params_.top_k));
+  sort_front(kept, count);
+  return kept;
+}
+
+// Sorts only as much of the front as the sum needs: a full sort of 248,320 candidates would take longer than a small
+// model's forward pass.
+size_t Sampler::keep_top_p(size_t count, float top) {
+  double total = 0.0;
+  for (size_t i = 0; i < count; ++i) total += std::exp(candidates_[i].logit - top);
+  const double wanted = static_cast<double>(params_.top_p) * total;
+  double sum = 0.0;
+  size_t kept = 0;
+  for (size_t sorted = 0; kept < count;) {
+    const size_t more = std::min(count - sorted, std::max(kSortedMin, sorted * 3));
+    sort_front(more, count - sorted, sorted);
+    sorted += more;
+    for (; kept < sorted; ++kept) {
+      sum += std::exp(candidates_[kept].logit - top);
+      if (sum >= wanted) return kept + 1;
+    }
+  }
+  return count;
+}
+
+// Among [from, from + count): the `kept` likeliest come first, in order.
+void Sampler::sort_front(size_t kept, size_t count, size_t from) {
+  const auto likelier = [](const Candidate& a, const Candidate& b) {
+    return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
+  };
+  const auto begin = candidates_.begin() + static_cast<ptrdiff_t>(from);
+  const auto middle = begin + static_cast<ptrdiff_t>(kept);
+  if (kept < count) std::nth_element(begin, middle, begin + static_cast<ptrdiff_t>(count), likelier);
+  std::sort(begin, middle, likelier);
+}
+
+int32_t Sampler::draw(std::span<const float> logits) {
+  size_t count = 0;
+  for (size_t id = 0; id < logits.size(); ++id) {
+    if (banned_[id] == 0) candidates_[count++] = {logits[id], static_cast<int32_t>(id)};
+  }
+  float top = candidates_[0].logit;
+  for (size_t i = 1; i < count; ++i) top = std::max(top, candidates_[i].logit);
+
+  // Candidates are in order of id until a filter sorts them; either order is the same everywhere.
+  if (params_.top_k > 0) count = keep_top_k(count);
+  if (params_.top_p < 1.0f) count = keep_top_p(count, top);
+  if (params_.min_p > 0.0f) {
+    size_t kept = 0;
+    for (size_t i = 0; i < count; ++i) {
+      if (std::exp(candidates_[i].logit - top) >= params_.min_p) candidates_[kept++] = candidates_[i];
+    }
+    count = kept;
+  }
+
+  double total = 0.0;
+  for (size_t i = 0; i < count; ++i) {
+    probabilities_[i] = std::exp((candidates_[i].logit - top) / params_.temperature);
+    total += probabilities_[i];
+  }
+  double left = static_cast<double>(random_.next() >> 11) * 0x1p-53 * total;
+  size_t last = 0;
+  for (size_t i = 0; i < count; ++i) {
+    if (probabilities_[i] == 0.0f) continue;
+    last = i;
+    left -= probabilities_[i];
+    if (left < 0.0) break;
+  }
+  return candidates_[last].id;
+}
+
+Result<Top2> top2_gap(std::span<const float> logits) {
+  if (logits.empty()) return fail(Code::kInvalidInput, "no logits");
+  BATON_OK(check_finite(logits));
+  Top2 top;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    const auto id = static_cast<int32_t>(i);
+    if (top.id < 0 || logits[i] > logits[static_cast<size_t>(top.id)]) {
+      top.second_id = std::exchange(top.id, id);
+    } else if (top.second_id < 0 || logits[i] > logits[static_cast<size_t>(top.second_id)]) {
+      top.second_id = id;
+    }
+  }
+  if (top.second_id >= 0) top.gap = logits[static_cast<size_t>(top.id)] - logits[static_cast<size_t>(top.second_id)];
+  return top;
+}
+
+}  // namespace baton
