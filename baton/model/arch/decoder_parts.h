@@ -1,0 +1,34 @@
+// The parts that decoder architectures share: pre-norm blocks around a mixer and a SwiGLU network, embedding and head.
+#pragma once
+
+#include "baton/model/model_builder.h"
+
+namespace baton {
+
+// Registers every block uses.
+struct BlockRegisters {
+  RegisterId x;       // residual stream
+  RegisterId normed;  // input of the mixer or the network
+  RegisterId out;     // what is added to the residual stream
+  RegisterId gate, up;
+};
+BlockRegisters add_block_registers(ModelBuilder& builder);
+
+// x = embedding of the token.
+Status add_embedding(ModelBuilder& builder, const BlockRegisters& registers);
+// normed = rms_norm(x) with the weight of `role`.
+Status add_norm(ModelBuilder& builder, const BlockRegisters& registers, std::string_view role, int32_t layer);
+// out = W in; returns the weight's id for tied uses.
+Status add_linear(ModelBuilder& builder, std::string_view role, int32_t layer, RegisterId in, RegisterId out);
+// x = x + out
+void add_residual(ModelBuilder& builder, const BlockRegisters& registers, int32_t layer);
+// x = x + down(silu(gate(norm(x))) * up(norm(x)))
+Status add_swiglu_network(ModelBuilder& builder, const BlockRegisters& registers, std::string_view norm_role,
+                          int32_t layer);
+// Final norm and output head; the head is the embedding matrix when the file has no head of its own and the spec ties
+// them.
+Status add_head(ModelBuilder& builder, const BlockRegisters& registers);
+// Keys and values of one attention layer.
+std::pair<SlotId, SlotId> add_kv_slots(ModelBuilder& builder, int32_t layer);
+
+}  // namespace baton

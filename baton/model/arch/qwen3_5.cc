@@ -1,0 +1,332 @@
+// Qwen3.5 dense: three gated DeltaNet layers to one gated full-attention layer. Source of the structure: the published
+// checkpoints' configuration and Hugging Face's model code; GGUF architecture "qwen35".
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+
+#include "baton/model/arch/decoder_parts.h"
+#include "baton/model/config_reader.h"
+#include "baton/model/spec.h"
+
+namespace baton {
+namespace {
+
+constexpr TensorRole kRoles[] = {
+    {"embed", "embed_tokens.weight", "token_embd.weight"},
+    {"norm", "norm.weight", "output_norm.weight", TensorRule::kNorm},
+    {"head", "lm_head.weight", "output.weight"},
+    {"layers.{}.norm1", "layers.{}.input_layernorm.weight", "blk.{}.attn_norm.weight", TensorRule::kNorm},
+    {"layers.{}.norm2", "layers.{}.post_attention_layernorm.weight", "blk.{}.post_attention_norm.weight",
+     TensorRule::kNorm},
+    // Full attention: q holds [query | gate] per head.
+    {"layers.{}.attn.q", "layers.{}.self_attn.q_proj.weight", "blk.{}.attn_q.weight"},
+    {"layers.{}.attn.k", "layers.{}.self_attn.k_proj.weight", "blk.{}.attn_k.weight"},
+    {"layers.{}.attn.v", "layers.{}.self_attn.v_proj.weight", "blk.{}.attn_v.weight"},
+    {"layers.{}.attn.o", "layers.{}.self_attn.o_proj.weight", "blk.{}.attn_output.weight"},
+    {"layers.{}.attn.q_norm", "layers.{}.self_attn.q_norm.weight", "blk.{}.attn_q_norm.weight", TensorRule::kNorm},
+    {"layers.{}.attn.k_norm", "layers.{}.self_attn.k_norm.weight", "blk.{}.attn_k_norm.weight", TensorRule::kNorm},
+    // Gated DeltaNet.
+    {"layers.{}.delta.qkv", "layers.{}.linear_attn.in_proj_qkv.weight", "blk.{}.attn_qkv.weight", TensorRule::kMatrix,
+     GgufOrder::kValueRowsAfterKeys},
+    {"layers.{}.delta.z", "layers.{}.linear_attn.in_proj_z.weight", "blk.{}.attn_gate.weight", TensorRule::kMatrix,
+     GgufOrder::kValueRows},
+    {"layers.{}.delta.b", "layers.{}.linear_attn.in_proj_b.weight", "blk.{}.ssm_beta.weight", TensorRule::kMatrix,
+     GgufOrder::kValueHeads},
+    {"layers.{}.delta.a", "layers.{}.linear_attn.in_proj_a.weight", "blk.{}.ssm_alpha.weight", TensorRule::kMatrix,
+     GgufOrder::kValueHeads},
+    {"layers.{}.delta.conv", "layers.{}.linear_attn.conv1d.weight", "blk.{}.ssm_conv1d.weight", TensorRule::kConv,
+     GgufOrder::kValueRowsAfterKeys},
+    {"layers.{}.delta.decay", "layers.{}.linear_attn.A_log", "blk.{}.ssm_a", TensorRule::kDecay,
+     GgufOrder::kValueHeads},
+    {"layers.{}.delta.dt", "layers.{}.linear_attn.dt_bias", "blk.{}.ssm_dt.bias", TensorRule::kVector,
+     GgufOrder::kValueHeads},
+    {"layers.{}.delta.norm", "layers.{}.linear_attn.norm.weight", "blk.{}.ssm_norm.weight", TensorRule::kVector},
+    {"layers.{}.delta.o", "layers.{}.linear_attn.out_proj.weight", "blk.{}.ssm_out.weight", TensorRule::kMatrix,
+     GgufOrder::kValueColumns},
+    {"layers.{}.mlp.gate", "layers.{}.mlp.gate_proj.weight", "blk.{}.ffn_gate.weight"},
+    {"layers.{}.mlp.up", "layers.{}.mlp.up_proj.weight", "blk.{}.ffn_up.weight"},
+    {"layers.{}.mlp.down", "layers.{}.mlp.down_proj.weight", "blk.{}.ffn_down.weight"},
+};
+
+constexpr float kL2NormEps = 1e-6f;  // Hugging Face: x * rsqrt(sum(x^2) + 1e-6)
+
+const Json& text_config(const Container& container) {
+  if (container.config.is_object()) {
+    const auto found = container.config.find("text_config");
+    if (found != container.config.end() && found->is_object()) return *found;
+  }
+  return container.config;
+}
+
+bool matches(const Container& container) {
+  if (container.kind == ContainerKind::kGguf) {
+    const auto name = container.gguf.text("general.architecture");
+    return name && *name && **name == "qwen35";
+  }
+  for (const Json* object : {&text_config(container), &container.config}) {
+    const auto type = ConfigReader(*object, "").text("model_type", "");
+    if (type && (*type == "qwen3_5_text" || *type == "qwen3_5")) return true;
+  }
+  return false;
+}
+
+Result<ModelSpec> read_hugging_face(const Container& container) {
+  const std::string file = (container.path / "config.json").string();
+  const Json& text = text_config(container);
+  const ConfigReader config(text, file);
+  ModelSpec spec;
+  BATON_TRY(spec.hidden, config.integer("hidden_size", 1, kHiddenMax));
+  BATON_TRY(spec.layers, config.integer("num_hidden_layers", 1, kLayersMax));
+  BATON_TRY(spec.intermediate, config.integer("intermediate_size", 1, 8 * kHiddenMax));
+  BATON_TRY(spec.heads, config.integer("num_attention_heads", 1, kHeadsMax));
+  BATON_TRY(spec.kv_heads, config.integer("num_key_value_heads", 1, kHeadsMax));
+  BATON_TRY(spec.head_dim, config.integer("head_dim", 1, kHeadDimMax, 256));
+  BATON_TRY(spec.vocab, config.integer("vocab_size", 1, kVocabMax));
+  BATON_TRY(spec.context_max, config.integer("max_position_embeddings", 1, 1 << 30, 262144));
+  BATON_TRY(spec.rms_eps, config.real("rms_norm_eps", 1e-12, 1e-2, 1e-6f));
+  BATON_TRY(spec.linear_key_heads, config.integer("linear_num_key_heads", 1, kHeadsMax));
+  BATON_TRY(spec.linear_value_heads, config.integer("linear_num_value_heads", 1, kHeadsMax));
+  BATON_TRY(spec.linear_key_dim, config.integer("linear_key_head_dim", 1, kHeadDimMax));
+  BATON_TRY(spec.linear_value_dim, config.integer("linear_value_head_dim", 1, kHeadDimMax));
+  BATON_TRY(spec.conv_taps, config.integer("linear_conv_kernel_dim", 2, 16));
+  BATON_TRY(const bool tied_inside, config.boolean("tie_word_embeddings", false));
+  BATON_TRY(const bool tied_outside, ConfigReader(container.config, file).boolean("tie_word_embeddings", false));
+  spec.tied_head = tied_inside || tied_outside;
+
+  const Json empty = Json::object();
+  const auto rope_found = text.find("rope_parameters");
+  const ConfigReader rope(rope_found != text.end() ? *rope_found : empty, file + ": rope_parameters");
+  BATON_TRY(const std::string rope_type, rope.text("rope_type", "default"));
+  if (rope_type != "default") {
+    return fail(Code::kUnsupported,
+                fmt::format("{}: rope_type '{}' is not supported for this architecture", file, rope_type));
+  }
+  BATON_TRY(const float top_theta, config.real("rope_theta", 1, 1e12, 1e7f));
+  BATON_TRY(spec.rope_theta, rope.real("rope_theta", 1, 1e12, top_theta));
+  BATON_TRY(const float top_factor, config.real("partial_rotary_factor", 0, 1, 0.25f));
+  BATON_TRY(const float factor, rope.real("partial_rotary_factor", 0, 1, top_factor));
+  spec.rotary = static_cast<int32_t>(static_cast<float>(spec.head_dim) * factor);
+  spec.head_map = HeadMap::kGrouped;
+
+  const auto types = text.find("layer_types");
+  if (types != text.end() && types->is_array()) {
+    for (const Json& type : *types) {
+      const bool linear = type.is_string() && type.get<std::string>() == "linear_attention";
+      if (!linear && !(type.is_string() && type.get<std::string>() == "full_attention")) {
+        return fail(Code::kUnsupported,
+                    fmt::format("{}: layer_types[{}] is {}; it must be linear_attention or full_attention", file,
+                                spec.layer_kinds.size(), type.dump()));
+      }
+      spec.layer_kinds.push_back(linear ? LayerKind::kLinearAttention : LayerKind::kFullAttention);
+    }
+  } else {
+    BATON_TRY(const int32_t interval, config.integer("full_attention_interval", 1, 1024, 4));
+    for (int32_t i = 0; i < spec.layers; ++i) {
+      spec.layer_kinds.push_back((i + 1) % interval == 0 ? LayerKind::kFullAttention : LayerKind::kLinearAttention);
+    }
+  }
+  BATON_TRY(spec.stop_ids, read_stop_ids(container, text));
+  return spec;
+}
+
+Result<ModelSpec> read_gguf(const Container& container) {
+  const GgufReader keys(container, "qwen35");
+  ModelSpec spec;
+  BATON_TRY(const auto name, container.gguf.text("general.name"));
+  spec.name = name.value_or("");
+  BATON_TRY(spec.hidden, keys.integer("embedding_length", 1, kHiddenMax));
+  BATON_TRY(const int32_t blocks, keys.integer("block_count", 1, kLayersMax));
+  BATON_TRY(const int32_t predict_layers, keys.integer("nextn_predict_layers", 0, blocks - 1, 0));
+  spec.layers = blocks - predict_layers;
+  BATON_TRY(spec.intermediate, keys.integer("feed_forward_length", 1, 8 * kHiddenMax));
+  BATON_TRY(spec.heads, keys.integer("attention.head_count", 1, kHeadsMax));
+  BATON_TRY(spec.kv_heads, keys.integer("attention.head_count_kv", 1, kHeadsMax));
+  BATON_TRY(spec.head_dim, keys.integer("attention.key_length", 1, kHeadDimMax, 256));
+  BATON_TRY(spec.context_max, keys.integer("context_length", 1, 1 << 30));
+  BATON_TRY(spec.rms_eps, keys.real("attention.layer_norm_rms_epsilon", 1e-12, 1e-2, 1e-6f));
+  BATON_TRY(spec.rope_theta, keys.real("rope.freq_base", 1, 1e12, 1e7f));
+  BATON_TRY(spec.rotary, keys.integer("rope.dimension_count", 0, kHeadDimMax, spec.head_dim / 4));
+  BATON_TRY(spec.conv_taps, keys.integer("ssm.conv_kernel", 2, 16));
+  BATON_TRY(spec.linear_key_dim, keys.integer("ssm.state_size", 1, kHeadDimMax));
+  BATON_TRY(spec.linear_key_heads, keys.integer("ssm.group_count", 1, kHeadsMax));
+  BATON_TRY(spec.linear_value_heads, keys.integer("ssm.time_step_rank", 1, kHeadsMax));
+  BATON_TRY(const int32_t inner, keys.integer("ssm.inner_size", 1, 1 << 24));
+  if (inner % spec.linear_value_heads != 0) {
+    return fail(Code::kInvalidInput, fmt::format("{}: qwen35.ssm.inner_size {} is not a multiple of {} value heads",
+                                                 container.path.string(), inner, spec.linear_value_heads));
+  }
+  spec.linear_value_dim = inner / spec.linear_value_heads;
+  spec.head_map = HeadMap::kTiled;
+
+  const TensorView* embedding = container.find("token_embd.weight");
+  if (embedding == nullptr || embedding->shape.size() != 2) {
+    return fail(Code::kInvalidInput,
+                fmt::format("{}: tensor 'token_embd.weight' is missing or not a matrix", container.path.string()));
+  }
+  spec.vocab = static_cast<int32_t>(std::min<uint64_t>(embedding->shape[0], uint64_t{1} << 30));
+  spec.tied_head = container.find("output.weight") == nullptr;
+
+  BATON_TRY(const std::vector<int64_t> recurrent, keys.integers("attention.recurrent_layers"));
+  BATON_TRY(const int32_t interval, keys.integer("full_attention_interval", 1, 1024, 4));
+  for (int32_t i = 0; i < spec.layers; ++i) {
+    const bool linear =
+        recurrent.empty() ? (i + 1) % interval != 0 : static_cast<size_t>(i) < recurrent.size() && recurrent[i] != 0;
+    spec.layer_kinds.push_back(linear ? LayerKind::kLinearAttention : LayerKind::kFullAttention);
+  }
+  BATON_TRY(spec.stop_ids, read_stop_ids(container, Json()));
+  return spec;
+}
+
+Result<ModelSpec> read_spec(const Container& container) {
+  return container.kind == ContainerKind::kGguf ? read_gguf(container) : read_hugging_face(container);
+}
+
+struct AttentionRegisters {
+  RegisterId query_gate, query, gate, keys, values, mixed;
+};
+
+Status add_attention(ModelBuilder& builder, const BlockRegisters& block, const AttentionRegisters& r, int32_t layer) {
+  const ModelSpec& spec = builder.spec();
+  BATON_OK(add_linear(builder, "layers.{}.attn.q", layer, block.normed, r.query_gate));
+  BATON_OK(add_linear(builder, "layers.{}.attn.k", layer, block.normed, r.keys));
+  BATON_OK(add_linear(builder, "layers.{}.attn.v", layer, block.normed, r.values));
+  Op split{.kind = OpKind::kSplitPairs, .layer = layer};
+  split.out = r.query;
+  split.out2 = r.gate;
+  split.x = r.query_gate;
+  split.heads = spec.heads;
+  split.width = spec.head_dim;
+  builder.add_op(split);
+  for (const bool is_query : {true, false}) {
+    const RegisterId target = is_query ? r.query : r.keys;
+    BATON_TRY(const WeightId norm_weight,
+              builder.weight(is_query ? "layers.{}.attn.q_norm" : "layers.{}.attn.k_norm", layer, 1, spec.head_dim));
+    Op norm{.kind = OpKind::kRmsNorm, .layer = layer};
+    norm.out = norm.x = target;
+    norm.weight = norm_weight;
+    norm.width = spec.head_dim;
+    norm.eps = spec.rms_eps;
+    builder.add_op(norm);
+    Op rope{.kind = OpKind::kRope, .layer = layer};
+    rope.out = rope.x = target;
+    rope.heads = is_query ? spec.heads : spec.kv_heads;
+    rope.width = spec.head_dim;
+    rope.rotary = spec.rotary;
+    rope.rope_theta = spec.rope_theta;
+    rope.pairing = RopePairing::kHalf;
+    builder.add_op(rope);
+  }
+  Op attend{.kind = OpKind::kAttend, .layer = layer};
+  attend.out = r.mixed;
+  attend.x = r.query;
+  attend.y = r.keys;
+  attend.z = r.values;
+  std::tie(attend.slot, attend.slot2) = add_kv_slots(builder, layer);
+  attend.heads = spec.heads;
+  attend.kv_heads = spec.kv_heads;
+  attend.width = spec.head_dim;
+  attend.scale = 1.0f / std::sqrt(static_cast<float>(spec.head_dim));
+  builder.add_op(attend);
+  Op gate{.kind = OpKind::kSigmoidGate, .layer = layer};
+  gate.out = gate.x = r.mixed;
+  gate.y = r.gate;
+  builder.add_op(gate);
+  return add_linear(builder, "layers.{}.attn.o", layer, r.mixed, block.out);
+}
+
+struct DeltaRegisters {
+  RegisterId qkv, convolved, z, b, a, mixed;
+};
+
+Status add_delta(ModelBuilder& builder, const BlockRegisters& block, const DeltaRegisters& r, int32_t layer) {
+  const ModelSpec& spec = builder.spec();
+  const int32_t channels = builder.width(r.qkv);
+  BATON_OK(add_linear(builder, "layers.{}.delta.qkv", layer, block.normed, r.qkv));
+  BATON_OK(add_linear(builder, "layers.{}.delta.z", layer, block.normed, r.z));
+  BATON_OK(add_linear(builder, "layers.{}.delta.b", layer, block.normed, r.b));
+  BATON_OK(add_linear(builder, "layers.{}.delta.a", layer, block.normed, r.a));
+
+  Op conv{.kind = OpKind::kCausalConv, .layer = layer};
+  BATON_TRY(conv.weight, builder.weight("layers.{}.delta.conv", layer, channels, spec.conv_taps));
+  conv.out = r.convolved;
+  conv.x = r.qkv;
+  conv.taps = spec.conv_taps;
+  Slot window{.kind = SlotKind::kConv, .layer = layer};
+  window.heads = 1;
+  window.rows = spec.conv_taps - 1;
+  window.columns = channels;
+  conv.slot = builder.add_slot(window);
+  builder.add_op(conv);
+
+  Op rule{.kind = OpKind::kDeltaRule, .layer = layer};
+  BATON_TRY(rule.weight, builder.weight("layers.{}.delta.decay", layer, 1, spec.linear_value_heads));
+  BATON_TRY(rule.weight2, builder.weight("layers.{}.delta.dt", layer, 1, spec.linear_value_heads));
+  rule.out = r.mixed;
+  rule.x = r.convolved;
+  rule.y = r.b;
+  rule.z = r.a;
+  rule.heads = spec.linear_value_heads;
+  rule.kv_heads = spec.linear_key_heads;
+  rule.key_dim = spec.linear_key_dim;
+  rule.value_dim = spec.linear_value_dim;
+  rule.eps = kL2NormEps;
+  rule.head_map = spec.head_map;
+  Slot memory{.kind = SlotKind::kRecurrent, .layer = layer};
+  memory.heads = spec.linear_value_heads;
+  memory.rows = spec.linear_key_dim;
+  memory.columns = spec.linear_value_dim;
+  rule.slot = builder.add_slot(memory);
+  builder.add_op(rule);
+
+  Op norm{.kind = OpKind::kGatedNorm, .layer = layer};
+  BATON_TRY(norm.weight, builder.weight("layers.{}.delta.norm", layer, 1, spec.linear_value_dim));
+  norm.out = norm.x = r.mixed;
+  norm.y = r.z;
+  norm.width = spec.linear_value_dim;
+  norm.eps = spec.rms_eps;
+  builder.add_op(norm);
+  return add_linear(builder, "layers.{}.delta.o", layer, r.mixed, block.out);
+}
+
+Status build(ModelBuilder& builder) {
+  const ModelSpec& spec = builder.spec();
+  const BlockRegisters block = add_block_registers(builder);
+  const int32_t query_width = spec.heads * spec.head_dim;
+  const int32_t kv_width = spec.kv_heads * spec.head_dim;
+  const AttentionRegisters attention = {
+      builder.add_register("qg", 2 * query_width), builder.add_register("q", query_width),
+      builder.add_register("g", query_width),      builder.add_register("k", kv_width),
+      builder.add_register("v", kv_width),         builder.add_register("att", query_width)};
+  DeltaRegisters delta{};
+  if (spec.linear_value_heads > 0) {
+    const int32_t value_width = spec.linear_value_heads * spec.linear_value_dim;
+    const int32_t channels = 2 * spec.linear_key_heads * spec.linear_key_dim + value_width;
+    delta = {builder.add_register("qkv", channels),
+             builder.add_register("cqkv", channels),
+             builder.add_register("z", value_width),
+             builder.add_register("b", spec.linear_value_heads),
+             builder.add_register("a", spec.linear_value_heads),
+             builder.add_register("dn", value_width)};
+  }
+  BATON_OK(add_embedding(builder, block));
+  for (int32_t layer = 0; layer < spec.layers; ++layer) {
+    BATON_OK(add_norm(builder, block, "layers.{}.norm1", layer));
+    if (spec.layer_kinds[layer] == LayerKind::kFullAttention) {
+      BATON_OK(add_attention(builder, block, attention, layer));
+    } else {
+      BATON_OK(add_delta(builder, block, delta, layer));
+    }
+    add_residual(builder, block, layer);
+    BATON_OK(add_swiglu_network(builder, block, "layers.{}.norm2", layer));
+  }
+  return add_head(builder, block);
+}
+
+}  // namespace
+
+extern const Architecture k_qwen3_5;
+const Architecture k_qwen3_5 = {"qwen3_5", "qwen35", kRoles, matches, read_spec, build};
+
+}  // namespace baton

@@ -1,0 +1,79 @@
+// A loaded model: the numbers that describe it, its Program, its weights (mapped, immutable) and its fingerprints.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "baton/model/container.h"
+#include "baton/model/program.h"
+#include "baton/quant/format.h"
+
+namespace baton {
+
+enum class LayerKind : uint8_t { kFullAttention, kLinearAttention };
+
+// Hyper-parameters, validated: all positive, heads divide, sizes bounded (see spec.cc for the bounds).
+struct ModelSpec {
+  std::string architecture;  // "qwen3_5", "llama": the name in arch_list.inc
+  std::string name;          // general.name or the folder's name, for people
+  int32_t hidden = 0;
+  int32_t layers = 0;
+  int32_t intermediate = 0;
+  int32_t heads = 0, kv_heads = 0, head_dim = 0;
+  int32_t vocab = 0;
+  int32_t context_max = 0;
+  float rms_eps = 0;
+  float rope_theta = 0;
+  int32_t rotary = 0;
+  RopePairing rope_pairing = RopePairing::kHalf;
+  bool tied_head = false;
+  // Gated DeltaNet layers; zero when there are none.
+  std::vector<LayerKind> layer_kinds;
+  int32_t linear_key_heads = 0, linear_value_heads = 0, linear_key_dim = 0, linear_value_dim = 0;
+  int32_t conv_taps = 0;
+  HeadMap head_map = HeadMap::kGrouped;
+  std::vector<int32_t> stop_ids;  // end-of-turn and end-of-text, from the file's own metadata
+};
+
+// A matrix [rows, columns] (a vector has one row) in its stored type; `data` is mapped, or owned by the Model when it
+// had to be converted (+1 on norms, -exp(A_log), types without a kernel).
+struct Weight {
+  std::string name;  // ours, stable across containers: "layers.3.attn.q"
+  DType dtype = DType::kF32;
+  int64_t rows = 0, columns = 0;
+  const std::byte* data = nullptr;  // may be unaligned
+  size_t bytes = 0;
+  std::string source;  // the file's tensor name
+};
+
+// 64-bit digests that must agree before a state is used. They cover names, types, shapes and hyper-parameters in full
+// and samples of each tensor's bytes (its first, middle and last 4 KiB), so that opening a model stays fast.
+struct Fingerprints {
+  uint64_t model = 0;         // architecture and hyper-parameters
+  uint64_t quantization = 0;  // tensor types and sampled bytes
+};
+
+struct Model {
+  ModelSpec spec;
+  Program program;
+  std::vector<Weight> weights;
+  Fingerprints fingerprints;
+  std::vector<std::string> notes;  // what was skipped or converted, for `inspect`: "vision tower: 14 tensors skipped"
+  std::unique_ptr<const Container> container;
+  std::vector<std::unique_ptr<std::byte[]>> owned;  // converted weights
+
+  uint64_t parameter_count() const;
+  uint64_t weight_bytes() const;
+};
+
+// The only shared_ptr in the tree: every unit that has loaded a model keeps it alive.
+// Errors name the file, the tensor or field and the remedy. NaN or infinite norm weights are refused.
+Result<std::shared_ptr<const Model>> load_model(const std::filesystem::path& path);
+Result<std::shared_ptr<const Model>> build_model(std::unique_ptr<const Container> container);
+
+}  // namespace baton

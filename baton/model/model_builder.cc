@@ -1,0 +1,199 @@
+// Tensor roles to weights.
+#include "baton/model/model_builder.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+namespace baton {
+namespace {
+
+std::string with_layer(std::string_view pattern, int32_t layer) {
+  std::string name(pattern);
+  if (const size_t at = name.find("{}"); at != std::string::npos) name.replace(at, 2, std::to_string(layer));
+  return name;
+}
+
+// Published multimodal files, text-only files, MLX-converted files.
+constexpr std::string_view kPrefixes[] = {"model.language_model.", "model.", "language_model.model.", ""};
+
+// Shapes without dims of 1, so that [C, 1, K], [C, K, 1] and [C, K] compare equal.
+std::vector<uint64_t> squeezed(const std::vector<uint64_t>& shape) {
+  std::vector<uint64_t> out;
+  std::copy_if(shape.begin(), shape.end(), std::back_inserter(out), [](uint64_t dim) { return dim != 1; });
+  return out;
+}
+
+}  // namespace
+
+ModelBuilder::ModelBuilder(const Architecture& architecture, Model& model)
+    : architecture_(architecture), model_(model), container_(*model.container) {
+  if (container_.kind == ContainerKind::kGguf) return;
+  naming_ = Naming::kHuggingFace;
+  for (const std::string_view prefix : kPrefixes) {
+    if (container_.find(std::string(prefix) + "embed_tokens.weight") != nullptr) {
+      prefix_ = prefix;
+      break;
+    }
+  }
+  if (prefix_ == "language_model.model.") naming_ = Naming::kMlx;
+  // MLX squeezes the kernel's last dim; a file under its prefix that still has [C, 1, K] was only renamed.
+  for (const TensorView& tensor : container_.tensors) {
+    if (tensor.name.ends_with("conv1d.weight") && tensor.shape.size() == 3) {
+      naming_ = tensor.shape[2] == 1 && tensor.shape[1] != 1 ? Naming::kMlx : Naming::kHuggingFace;
+      break;
+    }
+  }
+}
+
+RegisterId ModelBuilder::add_register(std::string name, int32_t width) {
+  model_.program.registers.push_back({std::move(name), width});
+  return static_cast<RegisterId>(model_.program.registers.size()) - 1;
+}
+
+SlotId ModelBuilder::add_slot(const Slot& slot) {
+  model_.program.slots.push_back(slot);
+  return static_cast<SlotId>(model_.program.slots.size()) - 1;
+}
+
+void ModelBuilder::add_op(const Op& op) { model_.program.ops.push_back(op); }
+
+Result<const TensorRole*> ModelBuilder::role_of(std::string_view ours) const {
+  for (const TensorRole& role : architecture_.roles) {
+    if (role.ours == ours) return &role;
+  }
+  return fail(Code::kInternal, fmt::format("architecture {} has no tensor role '{}'", architecture_.name, ours));
+}
+
+std::string ModelBuilder::source_name(const TensorRole& role, int32_t layer) const {
+  if (naming_ == Naming::kGguf) return with_layer(role.gguf, layer);
+  // The output head lies beside the trunk, not under its prefix.
+  if (role.hugging_face.starts_with("lm_head")) {
+    std::string name(role.hugging_face);
+    if (container_.find(name) == nullptr && container_.find("language_model." + name) != nullptr) {
+      name.insert(0, "language_model.");
+    }
+    return name;
+  }
+  return prefix_ + with_layer(role.hugging_face, layer);
+}
+
+bool ModelBuilder::has(std::string_view ours, int32_t layer) const {
+  const auto role = role_of(ours);
+  return role && container_.find(source_name(**role, layer)) != nullptr;
+}
+
+Result<WeightId> ModelBuilder::weight(std::string_view ours, int32_t layer, int64_t rows, int64_t columns) {
+  BATON_TRY(const TensorRole* role, role_of(ours));
+  const std::string source = source_name(*role, layer);
+  const TensorView* tensor = container_.find(source);
+  const std::string file = container_.path.string();
+  if (tensor == nullptr) {
+    for (const std::string& line : container_.unreadable) {
+      if (line.starts_with(source + ":")) {
+        return fail(Code::kUnsupported,
+                    fmt::format("{}: tensor {} cannot be read; convert the file to a supported type", file, line));
+      }
+    }
+    std::string stem = source;
+    if (stem.ends_with(".weight")) stem.resize(stem.size() - 7);
+    if (container_.find(stem + ".scales") != nullptr) {
+      return fail(Code::kUnsupported,
+                  fmt::format("{}: tensor '{}' is MLX-quantized; use the unquantized or a GGUF file", file, source));
+    }
+    return fail(Code::kInvalidInput,
+                fmt::format("{}: tensor '{}' is missing; the file is incomplete or of another architecture than {}",
+                            file, source, architecture_.name));
+  }
+  used_.insert(source);
+  const std::vector<uint64_t> wanted =
+      rows == 1 && role->rule != TensorRule::kConv
+          ? std::vector<uint64_t>{static_cast<uint64_t>(columns)}
+          : std::vector<uint64_t>{static_cast<uint64_t>(rows), static_cast<uint64_t>(columns)};
+  if (squeezed(tensor->shape) != squeezed(wanted)) {
+    return fail(Code::kInvalidInput, fmt::format("{}: tensor '{}' has shape [{}], the configuration needs [{}]", file,
+                                                 source, fmt::join(tensor->shape, ", "), fmt::join(wanted, ", ")));
+  }
+  std::string name = with_layer(role->ours, layer);
+  if (role->rule != TensorRule::kMatrix) return add_converted(*role, *tensor, std::move(name), rows, columns);
+  if (columns % format_of(tensor->dtype).block_elements != 0) {
+    return fail(Code::kInvalidInput, fmt::format("{}: tensor '{}' has rows of {}, not a multiple of {}'s block", file,
+                                                 source, columns, to_string(tensor->dtype)));
+  }
+  model_.weights.push_back(
+      {std::move(name), tensor->dtype, rows, columns, tensor->data.data(), tensor->data.size(), source});
+  return static_cast<WeightId>(model_.weights.size()) - 1;
+}
+
+Result<WeightId> ModelBuilder::add_converted(const TensorRole& role, const TensorView& tensor, std::string name,
+                                             int64_t rows, int64_t columns) {
+  const Format& format = format_of(tensor.dtype);
+  std::vector<float> values(tensor.elements());
+  if (values.size() % format.block_elements != 0) {
+    return fail(Code::kInvalidInput, fmt::format("{}: tensor '{}' has {} values, not a multiple of {}'s block",
+                                                 container_.path.string(), tensor.name, values.size(), format.name));
+  }
+  format.decode(tensor.data.data(), values.data(), values.size());
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (!std::isfinite(values[i])) {
+      return fail(Code::kInvalidInput, fmt::format("{}: tensor '{}' holds {} at element {}; the file is damaged",
+                                                   container_.path.string(), tensor.name, values[i], i));
+    }
+    if (role.rule == TensorRule::kNorm && naming_ == Naming::kHuggingFace) values[i] += 1.0f;
+    if (role.rule == TensorRule::kDecay && naming_ != Naming::kGguf) values[i] = -std::exp(values[i]);
+  }
+  const WeightId id = add_vector(std::move(name), values);
+  model_.weights[id].rows = rows;
+  model_.weights[id].columns = columns;
+  model_.weights[id].source = tensor.name;
+  return id;
+}
+
+Result<WeightId> ModelBuilder::find(std::string_view name) const {
+  for (size_t i = 0; i < model_.weights.size(); ++i) {
+    if (model_.weights[i].name == name) return static_cast<WeightId>(i);
+  }
+  return fail(Code::kInternal, fmt::format("no weight named '{}'", name));
+}
+
+WeightId ModelBuilder::add_vector(std::string name, const std::vector<float>& values) {
+  const size_t bytes = values.size() * sizeof(float);
+  auto memory = std::make_unique<std::byte[]>(bytes);
+  if (bytes != 0) std::memcpy(memory.get(), values.data(), bytes);
+  model_.weights.push_back(
+      {std::move(name), DType::kF32, 1, static_cast<int64_t>(values.size()), memory.get(), bytes, ""});
+  model_.owned.push_back(std::move(memory));
+  return static_cast<WeightId>(model_.weights.size()) - 1;
+}
+
+Status ModelBuilder::finish() {
+  if (model_.program.ops.empty() || model_.program.ops.back().kind != OpKind::kHead) {
+    return fail(Code::kInternal,
+                fmt::format("architecture {} built a program without an output head", architecture_.name));
+  }
+  const auto group_of = [&](std::string_view name) -> std::string {
+    if (name.find("visual.") != std::string_view::npos || name.find("vision") != std::string_view::npos)
+      return "vision tower";
+    if (name.starts_with("mtp.") || name.find(".mtp.") != std::string_view::npos ||
+        name.find("nextn.") != std::string_view::npos)
+      return "multi-token prediction head";
+    if (naming_ == Naming::kGguf && name.starts_with("blk.")) {
+      int32_t layer = -1;
+      std::sscanf(std::string(name).c_str(), "blk.%d.", &layer);
+      if (layer >= model_.spec.layers) return "multi-token prediction head";
+    }
+    return "not used by this architecture";
+  };
+  std::map<std::string, size_t> counts;
+  for (const TensorView& tensor : container_.tensors) {
+    if (!used_.contains(std::string(tensor.name))) ++counts[group_of(tensor.name)];
+  }
+  for (const std::string& line : container_.unreadable) ++counts[group_of(line)];
+  for (const auto& [group, count] : counts) model_.notes.push_back(fmt::format("{}: {} tensors skipped", group, count));
+  return {};
+}
+
+}  // namespace baton

@@ -1,0 +1,53 @@
+// Fills a Model for an architecture: finds tensors by role, checks their shapes against the spec, applies the
+// container's conventions, and collects registers, slots and ops. Errors name the file, the tensor and both shapes.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <unordered_set>
+
+#include "baton/model/arch.h"
+
+namespace baton {
+
+class ModelBuilder {
+ public:
+  // `model.spec` is validated; `model.container` is set.
+  ModelBuilder(const Architecture& architecture, Model& model);
+
+  const ModelSpec& spec() const { return model_.spec; }
+  const Container& container() const { return container_; }
+
+  RegisterId add_register(std::string name, int32_t width);
+  SlotId add_slot(const Slot& slot);
+  void add_op(const Op& op);
+
+  // The weight of a role ("layers.{}.attn.q"), with its shape checked: [rows, columns]; vectors have one row.
+  Result<WeightId> weight(std::string_view role, int32_t layer, int64_t rows, int64_t columns);
+  // Whether the file has the role's tensor (tied output heads, optional factors).
+  bool has(std::string_view role, int32_t layer = -1) const;
+  // The id of a weight added before, by our name.
+  Result<WeightId> find(std::string_view name) const;
+  int32_t width(RegisterId id) const { return model_.program.registers[id].width; }
+  // A vector made by the architecture itself, such as the frequency factors of scaled RoPE.
+  WeightId add_vector(std::string name, const std::vector<float>& values);
+
+  // After build: notes about tensors of the file that no role used, and an error for a Program without a head.
+  Status finish();
+
+ private:
+  enum class Naming { kHuggingFace, kMlx, kGguf };
+  Result<const TensorRole*> role_of(std::string_view ours) const;
+  std::string source_name(const TensorRole& role, int32_t layer) const;
+  Result<WeightId> add_converted(const TensorRole& role, const TensorView& tensor, std::string name, int64_t rows,
+                                 int64_t columns);
+
+  const Architecture& architecture_;
+  Model& model_;
+  const Container& container_;
+  Naming naming_ = Naming::kGguf;
+  std::string prefix_;
+  std::unordered_set<std::string> used_;
+};
+
+}  // namespace baton

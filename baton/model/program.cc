@@ -1,0 +1,98 @@
+// Names of ops and slots, and the printed form of a Program.
+#include "baton/model/program.h"
+
+#include <fmt/format.h>
+
+#include <iterator>
+
+namespace baton {
+
+std::string_view to_string(OpKind kind) {
+  switch (kind) {
+    case OpKind::kEmbed:
+      return "embed";
+    case OpKind::kRmsNorm:
+      return "rms_norm";
+    case OpKind::kLinear:
+      return "linear";
+    case OpKind::kSplitPairs:
+      return "split_pairs";
+    case OpKind::kRope:
+      return "rope";
+    case OpKind::kAttend:
+      return "attend";
+    case OpKind::kSigmoidGate:
+      return "sigmoid_gate";
+    case OpKind::kCausalConv:
+      return "causal_conv";
+    case OpKind::kDeltaRule:
+      return "delta_rule";
+    case OpKind::kGatedNorm:
+      return "gated_norm";
+    case OpKind::kSwiGlu:
+      return "swiglu";
+    case OpKind::kAdd:
+      return "add";
+    case OpKind::kHead:
+      return "head";
+  }
+  return "unknown";
+}
+
+std::string_view to_string(SlotKind kind) {
+  switch (kind) {
+    case SlotKind::kKeys:
+      return "keys";
+    case SlotKind::kValues:
+      return "values";
+    case SlotKind::kConv:
+      return "conv";
+    case SlotKind::kRecurrent:
+      return "recurrent";
+  }
+  return "unknown";
+}
+
+namespace {
+
+std::string details(const Op& op) {
+  switch (op.kind) {
+    case OpKind::kRmsNorm:
+    case OpKind::kGatedNorm:
+      return fmt::format("width={} eps={:g}", op.width, op.eps);
+    case OpKind::kSplitPairs:
+      return fmt::format("heads={} width={}", op.heads, op.width);
+    case OpKind::kRope:
+      return fmt::format("heads={} head_dim={} rotary={} theta={:g} pairing={}", op.heads, op.width, op.rotary,
+                         op.rope_theta, op.pairing == RopePairing::kHalf ? "half" : "adjacent");
+    case OpKind::kAttend:
+      return fmt::format("heads={} kv_heads={} head_dim={} scale={:g}", op.heads, op.kv_heads, op.width, op.scale);
+    case OpKind::kCausalConv:
+      return fmt::format("taps={}", op.taps);
+    case OpKind::kDeltaRule:
+      return fmt::format("value_heads={} key_heads={} key_dim={} value_dim={} head_map={}", op.heads, op.kv_heads,
+                         op.key_dim, op.value_dim, op.head_map == HeadMap::kGrouped ? "grouped" : "tiled");
+    default:
+      return "";
+  }
+}
+
+}  // namespace
+
+std::string to_text(const Program& program) {
+  std::string text;
+  const auto name = [&](RegisterId id) { return id < 0 ? std::string("logits") : program.registers[id].name; };
+  for (const Op& op : program.ops) {
+    auto out = std::back_inserter(text);
+    fmt::format_to(out, "{:>5}  ", op.layer < 0 ? std::string("-") : std::to_string(op.layer));
+    fmt::format_to(out, "{:<8} = {:<12}", name(op.out) + (op.out2 >= 0 ? "," + name(op.out2) : ""), to_string(op.kind));
+    for (const RegisterId input : {op.x, op.y, op.z}) {
+      if (input >= 0) fmt::format_to(out, " {}[{}]", name(input), program.registers[input].width);
+    }
+    if (const std::string more = details(op); !more.empty()) fmt::format_to(out, "  {}", more);
+    text += '\n';
+  }
+  return text;
+}
+
+}  // namespace baton

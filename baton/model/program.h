@@ -1,0 +1,108 @@
+// What a model computes, as a straight line of ops over named registers: built once from a ModelSpec by its
+// architecture, read by every unit. A register holds one vector of `width` f32 values per token; ops run in order, for
+// all tokens of a step. State slots are what ops keep between steps. Shapes are per token; weights are [out, in]
+// row-major.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace baton {
+
+using RegisterId = int32_t;  // index into Program::registers
+using WeightId = int32_t;    // index into Model::weights, -1 when absent
+using SlotId = int32_t;      // index into Program::slots, -1 when absent
+
+enum class OpKind : uint8_t {
+  kEmbed,       // out = W[token]
+  kRmsNorm,     // out = x * rsqrt(mean(x^2) + eps) * W, over each group of `width` values of x (per head for q and k)
+  kLinear,      // out = W x
+  kSplitPairs,  // x = heads of [a: width | b: width] -> out = all a, out2 = all b (query and gate of gated attention)
+  kRope,    // out = x with the first `rotary` of each head of `width` rotated by the token's position, in place allowed
+  kAttend,  // append k, v to the slots; out = softmax(scale q k^T, causal) v; head h reads kv head h / (heads /
+            // kv_heads)
+  kSigmoidGate,  // out = x * sigmoid(y)
+  kCausalConv,   // out = silu(sum_j W[c, j] * x[t - taps + 1 + j, c]); the slot keeps the last taps - 1 columns of x
+  kDeltaRule,    // gated delta rule; see DeltaRule below
+  kGatedNorm,    // out = rmsnorm(x over each `width`) * W * silu(y): normalise first, gate afterwards
+  kSwiGlu,       // out = silu(x) * y
+  kAdd,          // out = x + y
+  kHead,         // logits = W x, only for the tokens whose logits are asked for
+};
+std::string_view to_string(OpKind kind);
+
+enum class RopePairing : uint8_t {
+  kHalf,      // (i, i + rotary / 2): Hugging Face and MLX files, GGUF qwen35 ("NEOX")
+  kAdjacent,  // (2i, 2i + 1): GGUF llama, whose q and k rows are permuted at conversion ("NORM")
+};
+
+// Which key head a value head reads when there are more value heads than key heads.
+enum class HeadMap : uint8_t {
+  kGrouped,  // h / (value_heads / key_heads): Hugging Face and MLX files
+  kTiled,    // h mod key_heads: GGUF qwen35
+};
+
+// kDeltaRule: x = convolved [q: key_heads * key_dim | k: same | v: value_heads * value_dim], y = beta logits b
+// [value_heads], z = decay input a [value_heads]; weight = decay rate A (negative: -exp(A_log)), weight2 = dt bias.
+//   q, k <- l2norm (rsqrt(sum x^2 + eps)) per head, q *= key_dim^-1/2;  beta = sigmoid(b);  g = A * softplus(a + dt)
+//   S <- exp(g) S;  e = v - S^T k;  S <- S + k (beta e)^T;  out = S^T q      (Yang et al., "Gated Delta Networks",
+//   2024)
+// The slot keeps S, [value_heads, key_dim, value_dim] f32. out: [value_heads * value_dim].
+struct Op {
+  OpKind kind;
+  int32_t layer = -1;  // -1 outside the layers
+  RegisterId out = -1, out2 = -1;
+  RegisterId x = -1, y = -1, z = -1;
+  WeightId weight = -1, weight2 = -1;
+  SlotId slot = -1, slot2 = -1;  // kAttend: keys, values
+
+  int32_t width = 0;                   // kRmsNorm, kGatedNorm: group; kSplitPairs, kRope, kAttend: head_dim
+  int32_t heads = 0;                   // kSplitPairs, kRope, kAttend: heads of x; kDeltaRule: value_heads
+  int32_t kv_heads = 0;                // kAttend; kDeltaRule: key_heads
+  int32_t rotary = 0;                  // kRope: rotated values per head, even
+  int32_t key_dim = 0, value_dim = 0;  // kDeltaRule
+  int32_t taps = 0;                    // kCausalConv: kernel length, the current token included
+  float eps = 0;                       // norms; kDeltaRule: 1e-6 of the l2 norm
+  float scale = 0;                     // kAttend
+  float rope_theta = 0;
+  RopePairing pairing = RopePairing::kHalf;
+  HeadMap head_map = HeadMap::kGrouped;
+  WeightId rope_factors = -1;  // kRope: divisors of the rotary/2 frequencies (Llama 3.1 scaling), or -1
+};
+
+struct Register {
+  std::string name;  // for printing
+  int32_t width;     // values per token
+};
+
+enum class SlotKind : uint8_t {
+  kKeys,       // [kv_heads, tokens, head_dim], after RoPE
+  kValues,     // [kv_heads, tokens, head_dim]
+  kConv,       // [columns, channels]: the last taps - 1 inputs of the convolution, oldest first; zero before the start
+  kRecurrent,  // [value_heads, key_dim, value_dim]
+};
+std::string_view to_string(SlotKind kind);
+
+// What an op keeps between steps, in canonical dims. `tokens` grows; the other dims are fixed.
+struct Slot {
+  SlotKind kind;
+  int32_t layer;
+  int32_t heads = 0;    // kKeys, kValues: kv_heads; kRecurrent: value_heads
+  int32_t rows = 0;     // kConv: columns; kRecurrent: key_dim; 0 for keys and values (tokens)
+  int32_t columns = 0;  // kKeys, kValues: head_dim; kConv: channels; kRecurrent: value_dim
+};
+
+struct Program {
+  std::vector<Register> registers;
+  std::vector<Slot> slots;
+  std::vector<Op> ops;  // the first is kEmbed, the last kHead
+  int32_t vocab = 0;
+  int32_t hidden = 0;
+};
+
+// One line per op, registers and shapes by name: for `inspect` and error messages.
+std::string to_text(const Program& program);
+
+}  // namespace baton
