@@ -1,0 +1,103 @@
+// The seal: a sequence state as one verified block of bytes. A versioned envelope with the fingerprints of model,
+// quantization and tokenizer, the position, the token ids with their digest, and a checksum per section. A seal that
+// fails any check is refused with a reason and never decoded from. Bytes: docs/state_format.md.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "baton/base/status.h"
+#include "baton/state/checksum.h"
+#include "baton/state/layout.h"
+
+namespace baton {
+
+// What a state belongs to. All three must agree before a state is used.
+struct StateIdentity {
+  uint64_t model = 0;         // Fingerprints::model
+  uint64_t quantization = 0;  // Fingerprints::quantization
+  uint64_t tokenizer = 0;     // Tokenizer::fingerprint(), 0 when no text is involved
+
+  friend bool operator==(const StateIdentity&, const StateIdentity&) = default;
+};
+
+// One part of the sealed state, canonical order and dense: dims_at(position) values of `dtype`.
+struct SealedSection {
+  SlotKind kind;
+  int32_t layer;
+  DType dtype;
+  Dims dims;                         // outermost first, tokens dim = position
+  std::span<const std::byte> bytes;  // into the sealed block
+};
+
+// A sealed state that passed verification; borrows the bytes it was opened from.
+struct SealedView {
+  StateIdentity identity;
+  uint64_t position = 0;
+  std::vector<int32_t> tokens;  // the `position` tokens the state was made from
+  std::vector<SealedSection> sections;
+};
+
+// The bytes of a sealed state with every section's values still to be filled, then finished: `section_data(i)` is where
+// section i's values go; `finish` computes the checksums. Sections follow `layout` (one per slot), which check_layout
+// accepts; tokens.size() is the position and may be 0. Throws std::bad_alloc.
+class SealWriter {
+ public:
+  // `recycled`: an earlier block whose memory is used again. Fresh memory costs more than everything else that sealing
+  // does (the system zeroes it), so whoever seals again and again should hand the last block back.
+  SealWriter(const StateIdentity& identity, std::span<const int32_t> tokens, const Layout& layout,
+             std::vector<std::byte> recycled = {});
+
+  std::span<std::byte> section_data(size_t section);
+
+  // Optional: the first `bytes` of the section are final, so that they are summed while still in cache. Sections in
+  // order, each up to its whole size before the next; `finish` sums the sections for which this was never called.
+  void advance(size_t section, uint64_t bytes);
+
+  std::vector<std::byte> finish() &&;
+
+ private:
+  struct Placed {
+    uint64_t offset, bytes;
+    uint64_t summed = 0;  // bytes in `checksum_` so far; all of them: `checksum` holds
+    uint64_t checksum = 0;
+  };
+  std::vector<std::byte> block_;
+  std::vector<Placed> sections_;
+  Checksum checksum_;
+  uint64_t header_bytes_ = 0;
+};
+
+// What the receiver demands. `tokens`: its own ids of the prompt, of which the state must hold exactly a prefix of
+// length `position`; null: any (a state read from a file to go on from).
+struct SealExpectation {
+  StateIdentity identity;
+  const Layout* layout = nullptr;  // kinds, layers and dims (dtype and strides may differ: the bridge converts)
+  const std::vector<int32_t>* tokens = nullptr;
+  uint64_t position_max = 0;
+  int32_t vocab = 0;  // token ids must be below it; 0: not known, only negative ids are refused
+};
+
+// Verifies everything, in this order: magic, version, lengths, header checksum; model, quantization and tokenizer;
+// position and layout; padding; tokens; each section's checksum and that its values are finite. kCorrupt for damage and
+// for NaN or infinite values, kMismatch for a state of another version, model, quantization, tokenizer, layout or
+// prompt, or with more tokens than `position_max`; the message names the check and both values.
+// Sizes come from `expected`; the block's own are only compared with them. Allocates the tokens and one entry per
+// section. One pass over the sections, bound by memory bandwidth.
+Result<SealedView> open_seal(std::span<const std::byte> block, const SealExpectation& expected);
+
+// The part of open_seal that reads the header only: all but padding, tokens and sections. For a reader that wants to
+// know whether the rest is worth fetching.
+Status check_seal_header(std::span<const std::byte> block, const SealExpectation& expected);
+
+// Bytes of a whole sealed state, header and padding included. The layout is one that check_layout accepts.
+uint64_t sealed_bytes(const Layout& layout, uint64_t tokens);
+
+// Digest of token ids (XXH3-64 of their little-endian i32 bytes).
+uint64_t digest_tokens(std::span<const int32_t> tokens);
+
+}  // namespace baton

@@ -1,0 +1,425 @@
+// The sealed envelope: every bit and every length, each check by name, and the example of docs/state_format.md.
+#include "baton/state/seal.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <functional>
+#include <limits>
+
+#include "baton/base/bytes.h"
+#include "baton/base/float.h"
+#include "baton/state/seal_file.h"
+#include "tests/support/fake_state.h"
+#include "tests/support/reseal.h"
+
+namespace baton {
+namespace {
+
+constexpr StateIdentity kIdentity{0x1111222233334444, 0x5555666677778888, 0x9999aaaabbbbcccc};
+
+// The worked example: layer 0 linear attention, layer 1 full attention, three tokens.
+struct Example {
+  Layout layout = canonical_layout(test::fake_program(2, 2, 1, 2, 2, 2, 1, 4), 8, DType::kF16);
+  std::vector<int32_t> tokens{11, 22, 33};
+
+  SealExpectation expected() const {
+    SealExpectation expectation;
+    expectation.identity = kIdentity;
+    expectation.layout = &layout;
+    expectation.position_max = 8;
+    return expectation;
+  }
+
+  std::vector<std::byte> block() const {
+    SealWriter writer(kIdentity, tokens, layout);
+    float next = 1;
+    for (size_t i = 0; i < layout.segments.size(); ++i) {
+      const auto data = writer.section_data(i);
+      const uint64_t bytes = value_bytes(layout.segments[i].dtype);
+      for (uint64_t at = 0; at < data.size(); at += bytes, next += 1) {
+        bytes == 4 ? store_as<float>(data.data() + at, next) : store_as<uint16_t>(data.data() + at, f32_to_f16(next));
+      }
+    }
+    return std::move(writer).finish();
+  }
+};
+
+constexpr uint64_t kHeaderBytes = 80 + 4 * 64 + 8;
+constexpr uint64_t kTokensAt = 384, kConvAt = 448, kRecurrentAt = 512, kKeysAt = 576, kValuesAt = 640, kTotal = 652;
+
+std::string message_of(const Result<SealedView>& view) { return view ? "accepted" : view.error().message; }
+
+TEST(Seal, OpensWhatWasWritten) {
+  const Example example;
+  const auto block = example.block();
+  ASSERT_EQ(block.size(), kTotal);
+  EXPECT_EQ(sealed_bytes(example.layout, 3), kTotal);
+  const auto view = open_seal(block, example.expected());
+  ASSERT_TRUE(view.has_value()) << message_of(view);
+  EXPECT_EQ(view->identity, kIdentity);
+  EXPECT_EQ(view->position, 3u);
+  EXPECT_EQ(view->tokens, example.tokens);
+  ASSERT_EQ(view->sections.size(), 4u);
+  EXPECT_EQ(view->sections[2].kind, SlotKind::kKeys);
+  EXPECT_EQ(view->sections[2].layer, 1);
+  EXPECT_EQ(view->sections[2].dtype, DType::kF16);
+  EXPECT_EQ(view->sections[2].dims, (Dims{1, 3, 2}));
+  EXPECT_EQ(view->sections[2].bytes.data(), block.data() + kKeysAt);
+  EXPECT_EQ(load_as<float>(view->sections[1].bytes.data()), 5.0f);
+  EXPECT_EQ(f16_to_f32(load_as<uint16_t>(view->sections[3].bytes.data() + 10)), 20.0f);
+}
+
+TEST(Seal, AdvancingGivesTheSameBytes) {
+  const Layout layout = canonical_layout(test::fake_program(4, 2, 3, 8, 16, 24, 3, 40), 64, DType::kF32);
+  const auto tokens = test::fake_tokens(1, 50);
+  const auto make = [&](uint64_t step_max, std::vector<std::byte> recycled) {
+    SealWriter writer(kIdentity, tokens, layout, std::move(recycled));
+    Random values(5), steps(6);
+    for (size_t i = 0; i < layout.segments.size(); ++i) {
+      const auto data = writer.section_data(i);
+      for (size_t at = 0; at < data.size(); at += 4) store_as<float>(data.data() + at, values.normal());
+      for (uint64_t done = 0; step_max > 0 && done < data.size();) {
+        done = std::min<uint64_t>(data.size(), done + 1 + steps.below(step_max));
+        writer.advance(i, done);
+      }
+    }
+    return std::move(writer).finish();
+  };
+  const auto plain = make(0, {});
+  EXPECT_EQ(plain, make(7, {}));
+  EXPECT_EQ(plain, make(5000, {}));
+  EXPECT_EQ(plain, make(0, std::vector<std::byte>(plain.size() + 1000, std::byte{0xff})));
+  EXPECT_EQ(plain, make(700, std::vector<std::byte>(10, std::byte{0xff})));
+  EXPECT_TRUE(open_seal(plain, {kIdentity, &layout, &tokens, 64}).has_value());
+}
+
+// Which check a changed byte must fail, from its offset.
+std::string check_of(uint64_t offset) {
+  if (offset < 8) return "magic";
+  if (offset < 12) return "version";
+  if (offset < 16 || (offset >= 56 && offset < 60)) return "header length";
+  if (offset < 24) return "total length";
+  if (offset < kHeaderBytes) return "header checksum";
+  if (offset < kTokensAt) return "padding";
+  if (offset < kTokensAt + 12) return "tokens digest";
+  if (offset < kConvAt) return "padding";
+  if (offset < kConvAt + 16) return "section 0 (layer 0 conv) checksum";
+  if (offset < kRecurrentAt) return "padding";
+  if (offset < kRecurrentAt + 16) return "section 1 (layer 0 recurrent) checksum";
+  if (offset < kKeysAt) return "padding";
+  if (offset < kKeysAt + 12) return "section 2 (layer 1 keys) checksum";
+  if (offset < kValuesAt) return "padding";
+  return "section 3 (layer 1 values) checksum";
+}
+
+TEST(Seal, EveryFlippedBitIsRefusedByName) {
+  const Example example;
+  auto block = example.block();
+  for (uint64_t offset = 0; offset < block.size(); ++offset) {
+    for (int bit = 0; bit < 8; ++bit) {
+      block[offset] ^= std::byte{1} << bit;
+      const auto view = open_seal(block, example.expected());
+      ASSERT_FALSE(view.has_value()) << "bit " << bit << " of byte " << offset;
+      EXPECT_NE(view.error().message.find(check_of(offset)), std::string::npos)
+          << "byte " << offset << ": " << view.error().message;
+      EXPECT_EQ(view.error().code, check_of(offset) == "version" ? Code::kMismatch : Code::kCorrupt);
+      block[offset] ^= std::byte{1} << bit;
+    }
+  }
+  EXPECT_TRUE(open_seal(block, example.expected()).has_value());
+}
+
+TEST(Seal, EveryOtherLengthIsRefused) {
+  const Example example;
+  const auto block = example.block();
+  for (uint64_t bytes = 0; bytes < block.size(); ++bytes) {
+    const auto view = open_seal(std::span(block).first(bytes), example.expected());
+    ASSERT_FALSE(view.has_value()) << bytes;
+    EXPECT_EQ(view.error().code, Code::kCorrupt);
+    EXPECT_NE(view.error().message.find("truncated"), std::string::npos) << bytes << ": " << view.error().message;
+  }
+  for (const uint64_t more : {1u, 7u, 64u, 1000u}) {
+    for (const std::byte value : {std::byte{0}, std::byte{0xff}}) {
+      auto longer = block;
+      longer.resize(block.size() + more, value);
+      EXPECT_NE(message_of(open_seal(longer, example.expected())).find("total length"), std::string::npos);
+    }
+  }
+}
+
+TEST(Seal, AnotherIdentityIsRefusedByNameWithBothFingerprints) {
+  const Example example;
+  const auto block = example.block();
+  const auto refused = [&](auto member, std::string_view name) {
+    SealExpectation expected = example.expected();
+    const uint64_t right = expected.identity.*member;
+    expected.identity.*member = 0xabcdef;
+    const auto view = open_seal(block, expected);
+    ASSERT_FALSE(view.has_value());
+    EXPECT_EQ(view.error().code, Code::kMismatch);
+    for (const std::string& part : {fmt::format("{} fingerprint", name), fmt::format("{:016x}", right),
+                                    std::string("0000000000abcdef"), fmt::format("another {}", name)}) {
+      EXPECT_NE(view.error().message.find(part), std::string::npos) << view.error().message;
+    }
+  };
+  refused(&StateIdentity::model, "model");
+  refused(&StateIdentity::quantization, "quantization");
+  refused(&StateIdentity::tokenizer, "tokenizer");
+}
+
+TEST(Seal, IdentityIsCheckedBeforeLayoutAndLayoutBeforeTokens) {
+  const Example example;
+  auto block = example.block();
+  block[kConvAt] ^= std::byte{1};
+  const Layout other = canonical_layout(test::fake_program(4, 2, 1, 2, 2, 2, 1, 4), 8, DType::kF16);
+  const std::vector<int32_t> prompt{1, 2, 3};
+  SealExpectation expected{{1, 2, 3}, &other, &prompt, 8};
+  EXPECT_NE(message_of(open_seal(block, expected)).find("model fingerprint"), std::string::npos);
+  expected.identity = kIdentity;
+  EXPECT_NE(message_of(open_seal(block, expected)).find("layout: 4 sections, expected 8"), std::string::npos);
+  expected.layout = &example.layout;
+  EXPECT_NE(message_of(open_seal(block, expected)).find("another prompt"), std::string::npos);
+  expected.tokens = nullptr;
+  EXPECT_NE(message_of(open_seal(block, expected)).find("layer 0 conv"), std::string::npos);
+}
+
+TEST(Seal, AnotherLayoutIsRefused) {
+  const Example example;
+  const auto block = example.block();
+  const auto message = [&](const Program& program) {
+    const Layout layout = canonical_layout(program, 8, DType::kF16);
+    SealExpectation expected = example.expected();
+    expected.layout = &layout;
+    const auto view = open_seal(block, expected);
+    EXPECT_TRUE(!view && view.error().code == Code::kMismatch);
+    return message_of(view);
+  };
+  Program program = test::fake_program(2, 2, 1, 2, 2, 2, 1, 4);
+  std::swap(program.slots[2], program.slots[3]);
+  EXPECT_NE(message(program).find("section 2 is layer 1 keys [1, 3, 2], expected layer 1 values [1, 3, 2]"),
+            std::string::npos);
+  program = test::fake_program(2, 2, 1, 2, 2, 2, 1, 4);
+  program.slots[0].layer = 5;
+  EXPECT_NE(message(program).find("expected layer 5 conv"), std::string::npos);
+  EXPECT_NE(message(test::fake_program(2, 2, 2, 2, 2, 2, 1, 4)).find("[2, 2, 2]"), std::string::npos);
+  // The same number of bytes in other dims.
+  EXPECT_NE(message(test::fake_program(2, 2, 1, 2, 1, 4, 1, 4)).find("expected layer 0 recurrent [1, 1, 4]"),
+            std::string::npos);
+  EXPECT_NE(message(test::fake_program(2, 2, 1, 2, 2, 2, 2, 2)).find("expected layer 0 conv [1, 2, 2]"),
+            std::string::npos);
+}
+
+TEST(Seal, OtherTypeOrStridesAreTheBridgesBusiness) {
+  const Example example;
+  const Layout other = test::fake_layout(test::fake_program(2, 2, 1, 2, 2, 2, 1, 4), 4,
+                                         test::FakeOrder{{1, 0, 2}, DType::kF32, DType::kBF16, 3});
+  SealExpectation expected = example.expected();
+  expected.layout = &other;
+  EXPECT_TRUE(open_seal(example.block(), expected).has_value());
+}
+
+TEST(Seal, TokensMustBeAPrefixOfThePrompt) {
+  const Example example;
+  const auto block = example.block();
+  const auto open_for = [&](const std::vector<int32_t>& prompt) {
+    SealExpectation expected = example.expected();
+    expected.tokens = &prompt;
+    return message_of(open_seal(block, expected));
+  };
+  EXPECT_EQ(open_for({11, 22, 33}), "accepted");
+  EXPECT_EQ(open_for({11, 22, 33, 44}), "accepted");
+  EXPECT_NE(open_for({11, 22}).find("state of another prompt: it holds 3 tokens, the prompt has 2"), std::string::npos);
+  EXPECT_NE(open_for({11, 22, 34, 44}).find("state of another prompt: token 2 of 3 is 33, the prompt has 34"),
+            std::string::npos);
+  EXPECT_NE(open_for({}).find("another prompt"), std::string::npos);
+}
+
+TEST(Seal, MoreTokensThanTheReceiverHoldsAreRefused) {
+  const Example example;
+  SealExpectation expected = example.expected();
+  expected.position_max = 2;
+  const auto view = open_seal(example.block(), expected);
+  ASSERT_FALSE(view.has_value());
+  EXPECT_EQ(view.error().code, Code::kMismatch);
+  EXPECT_NE(view.error().message.find("position: 3 tokens, the receiver has room for 2"), std::string::npos);
+  expected.position_max = std::numeric_limits<uint64_t>::max();
+  EXPECT_TRUE(open_seal(example.block(), expected).has_value());
+}
+
+TEST(Seal, TokensOutsideTheVocabularyAreRefused) {
+  Example example;
+  SealExpectation expected = example.expected();
+  expected.vocab = 33;
+  EXPECT_NE(message_of(open_seal(example.block(), expected)).find("token 2 is 33, ids are below 33"),
+            std::string::npos);
+  expected.vocab = 34;
+  EXPECT_EQ(message_of(open_seal(example.block(), expected)), "accepted");
+  example.tokens[1] = -1;
+  expected.vocab = 0;
+  EXPECT_NE(message_of(open_seal(example.block(), expected)).find("token 1 is -1"), std::string::npos);
+}
+
+TEST(Seal, NotANumberIsRefusedByName) {
+  const Example example;
+  const auto message = [&](uint64_t at, auto bits) {
+    auto block = example.block();
+    store_as(block.data() + at, bits);
+    test::reseal(block);
+    const auto view = open_seal(block, example.expected());
+    EXPECT_TRUE(!view && view.error().code == Code::kCorrupt);
+    return message_of(view);
+  };
+  EXPECT_NE(message(kConvAt + 4, 0x7fc00000u).find("section 0 (layer 0 conv): value 1 is nan"), std::string::npos);
+  EXPECT_NE(message(kRecurrentAt + 12, 0xff800000u).find("section 1 (layer 0 recurrent): value 3 is -inf"),
+            std::string::npos);
+  EXPECT_NE(message(kKeysAt, uint16_t{0x7c00}).find("section 2 (layer 1 keys): value 0 is inf"), std::string::npos);
+  EXPECT_NE(message(kValuesAt + 10, uint16_t{0xfe00}).find("section 3 (layer 1 values): value 5 is"),
+            std::string::npos);
+}
+
+// Blocks whose checksums are right and whose header lies: sizes come from the receiver.
+TEST(Seal, LiesWithRightChecksumsAreRefused) {
+  const Example example;
+  struct Lie {
+    std::string_view name;
+    std::function<void(std::byte*)> tell;
+  };
+  const auto put32 = [](uint64_t at, uint32_t value) {
+    return [=](std::byte* b) { store_as<uint32_t>(b + at, value); };
+  };
+  const auto put64 = [](uint64_t at, uint64_t value) {
+    return [=](std::byte* b) { store_as<uint64_t>(b + at, value); };
+  };
+  constexpr uint64_t kHuge = uint64_t{1} << 63, kEntry2 = 80 + 2 * 64;
+  const Lie lies[] = {
+      {"version", put32(8, 0)},
+      {"version", put32(8, 99)},
+      {"header length", put32(12, 0)},
+      {"header length", put32(12, 0xffffffff)},
+      {"header length", put32(56, 0xffffffff)},
+      {"total length", put64(16, kHuge)},
+      {"position", put64(48, kHuge)},
+      {"layout", put64(48, 4)},
+      {"header: bytes at 60", put32(60, 1)},
+      {"tokens", put64(64, 448)},
+      {"tokens", put64(64, kHuge)},
+      {"layout: section 2 is layer 1 of kind 7", put32(kEntry2, 7)},
+      {"layout: section 2 is layer 1000000000 keys", put32(kEntry2 + 4, 1000000000)},
+      {"type number 3", put32(kEntry2 + 8, 3)},
+      {"offset", put32(kEntry2 + 8, 0)},  // F32: twice the bytes
+      {"offset", put32(kEntry2 + 12, 1)},
+      {"layout", put64(kEntry2 + 16, kHuge)},
+      {"layout", put64(kEntry2 + 24, 0)},
+      {"offset", put64(kEntry2 + 40, kKeysAt + 4)},
+      {"offset", put64(kEntry2 + 40, ~uint64_t{0})},
+      {"offset", put64(kEntry2 + 48, 0)},
+      {"offset", put64(kEntry2 + 48, ~uint64_t{0} - 3)},
+      {"padding: byte 396", [](std::byte* b) { b[396] = std::byte{1}; }},
+      {"padding: byte 344", [](std::byte* b) { b[344] = std::byte{1}; }},
+  };
+  for (const Lie& lie : lies) {
+    auto block = example.block();
+    lie.tell(block.data());
+    test::reseal(block);
+    EXPECT_NE(message_of(open_seal(block, example.expected())).find(lie.name), std::string::npos)
+        << lie.name << ": " << message_of(open_seal(block, example.expected()));
+    EXPECT_EQ(check_seal_header(block, example.expected()).has_value(), lie.name.substr(0, 7) == "padding");
+  }
+}
+
+TEST(Seal, BF16KeysAreTheSameBytesAsF16ButNotTheSameType) {
+  const Example example;
+  auto block = example.block();
+  store_as<uint32_t>(block.data() + 80 + 2 * 64 + 8, static_cast<uint32_t>(DType::kBF16));
+  EXPECT_NE(message_of(open_seal(block, example.expected())).find("header checksum"), std::string::npos);
+}
+
+TEST(Seal, AtPositionZero) {
+  const Example example;
+  SealWriter writer(kIdentity, {}, example.layout);
+  for (size_t i = 0; i < 4; ++i) std::ranges::fill(writer.section_data(i), std::byte{0});
+  EXPECT_TRUE(writer.section_data(2).empty());
+  auto block = std::move(writer).finish();
+  const auto view = open_seal(block, example.expected());
+  ASSERT_TRUE(view.has_value()) << message_of(view);
+  EXPECT_EQ(view->position, 0u);
+  block.back() ^= std::byte{1};
+  EXPECT_FALSE(open_seal(block, example.expected()).has_value());
+}
+
+TEST(Seal, NeedsNoAlignment) {
+  const Example example;
+  const auto block = example.block();
+  for (size_t shift = 1; shift < 9; ++shift) {
+    std::vector<std::byte> shifted(shift + block.size());
+    std::copy(block.begin(), block.end(), shifted.begin() + static_cast<ptrdiff_t>(shift));
+    EXPECT_TRUE(open_seal(std::span<const std::byte>(shifted).subspan(shift), example.expected()).has_value());
+  }
+}
+
+TEST(Seal, FileRoundTripAndErrorsNameTheFile) {
+  const Example example;
+  const auto path = std::filesystem::path(testing::TempDir()) / "seal_test.state";
+  const auto block = example.block();
+  ASSERT_TRUE(write_seal_file(path, block).has_value());
+  auto file = read_seal_file(path, example.expected());
+  ASSERT_TRUE(file.has_value()) << file.error().message;
+  const SealedFile moved = std::move(*file);
+  EXPECT_EQ(moved.block, block);
+  EXPECT_EQ(moved.view.tokens, example.tokens);
+  EXPECT_EQ(moved.view.sections[3].bytes.data(), moved.block.data() + kValuesAt);
+
+  const auto refused = [&](std::span<const std::byte> bytes, std::string_view part) {
+    ASSERT_TRUE(write_seal_file(path, bytes).has_value());
+    const auto result = read_seal_file(path, example.expected());
+    ASSERT_FALSE(result.has_value());
+    EXPECT_EQ(result.error().message.find(path.string()), 0u) << result.error().message;
+    EXPECT_NE(result.error().message.find(part), std::string::npos) << result.error().message;
+  };
+  refused({}, "truncated");
+  refused(std::span(block).first(100), "truncated");
+  auto damaged = block;
+  damaged[kKeysAt] ^= std::byte{8};
+  refused(damaged, "section 2 (layer 1 keys) checksum");
+  std::filesystem::remove(path);
+  const auto missing = read_seal_file(path, example.expected());
+  EXPECT_TRUE(!missing && missing.error().code == Code::kNotFound && missing.error().message.find(path.string()) == 0);
+  const auto folder = read_seal_file(testing::TempDir(), example.expected());
+  EXPECT_TRUE(!folder && folder.error().message.find("folder") != std::string::npos);
+}
+
+std::string hex_dump(std::span<const std::byte> bytes) {
+  std::string text;
+  for (size_t line = 0; line < bytes.size(); line += 16) {
+    text += fmt::format("{:08x} ", line);
+    for (size_t i = line; i < std::min(line + 16, bytes.size()); ++i)
+      text += fmt::format(" {:02x}", static_cast<unsigned>(bytes[i]));
+    text += '\n';
+  }
+  return text;
+}
+
+// The bytes of the code block that begins with offset 00000000.
+std::vector<std::byte> documented_bytes() {
+  std::ifstream document(std::filesystem::path(BATON_SOURCE_DIR) / "docs" / "state_format.md");
+  std::vector<std::byte> bytes;
+  for (std::string line; std::getline(document, line);) {
+    if (line.size() < 10 || line.substr(0, 10) != fmt::format("{:08x}  ", bytes.size())) continue;
+    for (size_t at = 10; at + 1 < line.size(); at += 3) {
+      bytes.push_back(static_cast<std::byte>(std::stoul(line.substr(at, 2), nullptr, 16)));
+    }
+  }
+  return bytes;
+}
+
+TEST(Seal, TheDocumentedExampleIsWhatIsWritten) {
+  const Example example;
+  const auto documented = documented_bytes();
+  EXPECT_EQ(hex_dump(documented), hex_dump(example.block()));
+  EXPECT_TRUE(open_seal(documented, example.expected()).has_value());
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,131 @@
+// Lays out a sealed state and sums it. The table of contents is written first, the checksums last.
+#include <algorithm>
+#include <cstring>
+
+#include "baton/base/bytes.h"
+#include "baton/state/seal.h"
+#include "baton/state/seal_bytes.h"
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
+namespace baton {
+namespace {
+
+uint64_t aligned(uint64_t offset) {
+  return (offset + sealed::kAlignment - 1) / sealed::kAlignment * sealed::kAlignment;
+}
+
+uint64_t header_bytes_of(const Layout& layout) {
+  return sealed::kHeaderBytesMin + sealed::kEntryBytes * layout.segments.size();
+}
+
+// Large pages for a large fresh block: first touches then cost a fraction. Advice only; failing is fine.
+void advise_large_pages([[maybe_unused]] std::byte* data, [[maybe_unused]] size_t bytes) {
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+  constexpr uintptr_t kLargePage = 2u << 20;
+  const auto start = (reinterpret_cast<uintptr_t>(data) + kLargePage - 1) / kLargePage * kLargePage;
+  const auto end = (reinterpret_cast<uintptr_t>(data) + bytes) / kLargePage * kLargePage;
+  if (start < end) ::madvise(reinterpret_cast<void*>(start), end - start, MADV_HUGEPAGE);
+#endif
+}
+
+void set_size(std::vector<std::byte>& block, size_t bytes) {
+  if (block.capacity() < bytes) {
+    block = {};
+    block.reserve(bytes);
+    advise_large_pages(block.data(), bytes);
+  }
+  block.resize(bytes);
+}
+
+}  // namespace
+
+uint64_t digest_tokens(std::span<const int32_t> tokens) { return checksum(std::as_bytes(tokens)); }
+
+uint64_t sealed_bytes(const Layout& layout, uint64_t tokens) {
+  uint64_t end = aligned(header_bytes_of(layout)) + tokens * sealed::kTokenBytes;
+  for (const SegmentLayout& segment : layout.segments) {
+    const Dims dims = dims_at(segment, tokens);
+    end = aligned(end) + dims[0] * dims[1] * dims[2] * value_bytes(segment.dtype);
+  }
+  return end;
+}
+
+SealWriter::SealWriter(const StateIdentity& identity, std::span<const int32_t> tokens, const Layout& layout,
+                       std::vector<std::byte> recycled)
+    : block_(std::move(recycled)), header_bytes_(header_bytes_of(layout)) {
+  const uint64_t total = sealed_bytes(layout, tokens.size());
+  set_size(block_, total);
+  sections_.reserve(layout.segments.size());
+
+  std::byte* const header = block_.data();
+  std::memcpy(header, sealed::kMagic.data(), sealed::kMagic.size());
+  store_as<uint32_t>(header + sealed::kVersionAt, sealed::kVersion);
+  store_as<uint32_t>(header + sealed::kHeaderBytesAt, static_cast<uint32_t>(header_bytes_));
+  store_as<uint64_t>(header + sealed::kTotalBytesAt, total);
+  store_as<uint64_t>(header + sealed::kModelAt, identity.model);
+  store_as<uint64_t>(header + sealed::kQuantizationAt, identity.quantization);
+  store_as<uint64_t>(header + sealed::kTokenizerAt, identity.tokenizer);
+  store_as<uint64_t>(header + sealed::kPositionAt, tokens.size());
+  store_as<uint32_t>(header + sealed::kSectionsAt, static_cast<uint32_t>(layout.segments.size()));
+  store_as<uint32_t>(header + sealed::kZeroAt, 0);
+  const uint64_t tokens_offset = aligned(header_bytes_);
+  store_as<uint64_t>(header + sealed::kTokensOffsetAt, tokens_offset);
+  store_as<uint64_t>(header + sealed::kTokensDigestAt, digest_tokens(tokens));
+
+  const auto zero_until = [&](uint64_t from, uint64_t to) { std::fill(header + from, header + to, std::byte{0}); };
+  zero_until(header_bytes_, tokens_offset);
+  uint64_t end = tokens_offset + tokens.size_bytes();
+  if (!tokens.empty()) std::memcpy(header + tokens_offset, tokens.data(), tokens.size_bytes());
+
+  std::byte* entry = header + sealed::kEntriesAt;
+  for (const SegmentLayout& segment : layout.segments) {
+    const Dims dims = dims_at(segment, tokens.size());
+    Placed placed{aligned(end), 0};
+    BATON_CHECK(dense_bytes(dims, segment.dtype, &placed.bytes));
+    zero_until(end, placed.offset);
+    end = placed.offset + placed.bytes;
+    store_as<uint32_t>(entry + sealed::kEntryKindAt, static_cast<uint32_t>(segment.kind));
+    store_as<int32_t>(entry + sealed::kEntryLayerAt, segment.layer);
+    store_as<uint32_t>(entry + sealed::kEntryDtypeAt, static_cast<uint32_t>(segment.dtype));
+    store_as<uint32_t>(entry + sealed::kEntryZeroAt, 0);
+    store_as<Dims>(entry + sealed::kEntryDimsAt, dims);
+    store_as<uint64_t>(entry + sealed::kEntryOffsetAt, placed.offset);
+    store_as<uint64_t>(entry + sealed::kEntryBytesAt, placed.bytes);
+    sections_.push_back(placed);
+    entry += sealed::kEntryBytes;
+  }
+  BATON_CHECK(end == total);
+}
+
+std::span<std::byte> SealWriter::section_data(size_t section) {
+  BATON_CHECK(section < sections_.size());
+  return {block_.data() + sections_[section].offset, sections_[section].bytes};
+}
+
+void SealWriter::advance(size_t section, uint64_t bytes) {
+  BATON_CHECK(section < sections_.size());
+  Placed& placed = sections_[section];
+  BATON_CHECK(placed.summed <= bytes && bytes <= placed.bytes);
+  if (placed.summed == 0) checksum_.restart();
+  checksum_.update({block_.data() + placed.offset + placed.summed, bytes - placed.summed});
+  placed.summed = bytes;
+  if (bytes == placed.bytes) placed.checksum = checksum_.value();
+}
+
+std::vector<std::byte> SealWriter::finish() && {
+  std::byte* entry = block_.data() + sealed::kEntriesAt;
+  for (Placed& placed : sections_) {
+    if (placed.summed == 0) placed.checksum = checksum({block_.data() + placed.offset, placed.bytes});
+    BATON_CHECK(placed.summed == 0 || placed.summed == placed.bytes);
+    store_as<uint64_t>(entry + sealed::kEntryChecksumAt, placed.checksum);
+    entry += sealed::kEntryBytes;
+  }
+  const uint64_t summed = header_bytes_ - sealed::kChecksumBytes;
+  store_as<uint64_t>(block_.data() + summed, checksum({block_.data(), summed}));
+  return std::move(block_);
+}
+
+}  // namespace baton

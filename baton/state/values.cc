@@ -1,0 +1,83 @@
+// Both questions are one: is the magnitude, as an integer, at least some limit? Compared a block at a time, without
+// branches, so that the compiler vectorises it; a block that says yes is searched again.
+#include "baton/state/values.h"
+
+#include <type_traits>
+
+#include "baton/base/bytes.h"
+#include "baton/base/float.h"
+#include "baton/state/layout.h"
+
+namespace baton {
+namespace {
+
+constexpr size_t kBlock = 2048;
+
+// limit - 1 - magnitude has its sign bit set when magnitude >= limit: both are below 2^(bits - 1).
+template <class Bits>
+Bits over(const std::byte* at, size_t i, Bits limit) {
+  constexpr auto kMagnitude = static_cast<Bits>(static_cast<Bits>(~Bits{0}) >> 1);
+  return static_cast<Bits>(limit - 1u - (load_as<Bits>(at + i * sizeof(Bits)) & kMagnitude));
+}
+
+template <class Bits>
+bool any_at_least(const std::byte* at, size_t count, Bits limit) {
+  Bits seen = 0;
+  for (size_t i = 0; i < count; ++i) seen = static_cast<Bits>(seen | over(at, i, limit));
+  return (seen >> (sizeof(Bits) * 8 - 1)) != 0;
+}
+
+template <class Bits>
+std::optional<uint64_t> first_at_least(std::span<const std::byte> values, Bits limit) {
+  const size_t count = values.size() / sizeof(Bits);
+  for (size_t start = 0; start < count; start += kBlock) {
+    const size_t block = count - start < kBlock ? count - start : kBlock;
+    const std::byte* at = values.data() + start * sizeof(Bits);
+    if (!any_at_least(at, block, limit)) continue;
+    for (size_t i = 0; i < block; ++i) {
+      if (any_at_least(at + i * sizeof(Bits), 1, limit)) return start + i;
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<uint64_t> first_at_least_of(std::span<const std::byte> values, DType dtype, uint32_t limit) {
+  return dtype == DType::kF32 ? first_at_least<uint32_t>(values, limit)
+                              : first_at_least<uint16_t>(values, static_cast<uint16_t>(limit));
+}
+
+}  // namespace
+
+std::optional<uint64_t> first_not_finite(std::span<const std::byte> values, DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+      return first_at_least_of(values, dtype, 0x7f800000u);
+    case DType::kF16:
+      return first_at_least_of(values, dtype, 0x7c00u);
+    default:
+      return first_at_least_of(values, dtype, 0x7f80u);
+  }
+}
+
+std::optional<uint64_t> first_overflow(std::span<const std::byte> values, DType from, DType to) {
+  // 65520 is halfway between the largest half, 65504, and 65536; ties go to even, which is infinity. 0x7f7f8000 is
+  // halfway between the largest bfloat16 and 2^128.
+  if (to == DType::kF16 && from == DType::kF32) return first_at_least_of(values, from, 0x477ff000u);
+  if (to == DType::kF16 && from == DType::kBF16) return first_at_least_of(values, from, 0x4780u);
+  if (to == DType::kBF16 && from == DType::kF32) return first_at_least_of(values, from, 0x7f7f8000u);
+  return std::nullopt;
+}
+
+float value_at(std::span<const std::byte> values, DType dtype, uint64_t index) {
+  const std::byte* at = values.data() + index * value_bytes(dtype);
+  switch (dtype) {
+    case DType::kF32:
+      return load_as<float>(at);
+    case DType::kF16:
+      return f16_to_f32(load_as<uint16_t>(at));
+    default:
+      return bf16_to_f32(load_as<uint16_t>(at));
+  }
+}
+
+}  // namespace baton
