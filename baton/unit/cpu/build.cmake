@@ -1,0 +1,31 @@
+# Instruction sets: each kernels_<set>.cc, and nothing else, is compiled for its set; kernel_sets.cc chooses at run time.
+set(kernel_options "")
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # GCC 12 reports its own intrinsics (_mm256_undefined_pd) in optimised code.
+  list(APPEND kernel_options -Wno-uninitialized)
+endif()
+# The kernels are unrolled by nested lambdas: with every reference checked a file took 4 minutes and 2 GB to compile.
+# Memory accesses stay checked, but for the stack; fuzz targets are about readers, so there the kernels are left plain.
+if(BATON_SANITIZE MATCHES "undefined")
+  list(APPEND kernel_options -fno-sanitize=undefined)
+endif()
+if(BATON_FUZZ)
+  list(APPEND kernel_options -fno-sanitize=all -fno-sanitize-coverage=trace-pc-guard,inline-8bit-counters)
+elseif(BATON_SANITIZE MATCHES "address" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  list(APPEND kernel_options "SHELL:--param asan-stack=0")
+elseif(BATON_SANITIZE MATCHES "address")
+  list(APPEND kernel_options "SHELL:-mllvm -asan-stack=0")
+endif()
+
+function(baton_kernels set)
+  set_source_files_properties(${CMAKE_SOURCE_DIR}/baton/unit/cpu/kernels_${set}.cc PROPERTIES
+    COMPILE_OPTIONS "${ARGN};${kernel_options}")
+endfunction()
+baton_kernels(scalar)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  baton_kernels(avx2 -mavx2 -mfma -mf16c)
+  baton_kernels(avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mfma -mf16c
+    -mprefer-vector-width=512)
+elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+  baton_kernels(neon -march=armv8.2-a+dotprod)
+endif()

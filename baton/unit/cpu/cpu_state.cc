@@ -1,0 +1,75 @@
+// Allocation and copies of states.
+#include "baton/unit/cpu/cpu_state.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <new>
+
+#include "baton/base/bytes.h"
+
+namespace baton::cpu {
+namespace {
+
+constexpr uint64_t kAlignment = 64;
+constexpr uint64_t kTokensMax = uint64_t{1} << 32;  // beyond any context; element counts cannot overflow below
+
+}  // namespace
+
+Status CpuState::place() {
+  uint64_t total = 0;
+  std::vector<uint64_t> offsets;
+  for (const SegmentLayout& segment : layout_.segments) {
+    offsets.push_back(total);
+    uint64_t bytes = 0;
+    if (!checked_mul(segment.elements, value_bytes(segment.dtype), &bytes) || !checked_add(total, bytes, &total) ||
+        !checked_align(total, kAlignment, &total)) {
+      return fail(Code::kOutOfMemory, fmt::format("cpu: the size of a state of {} tokens overflows", tokens_max()));
+    }
+  }
+  auto memory = Memory::allocate(total, fmt::format("a state of {} tokens; use a smaller context (-c)", tokens_max()));
+  if (!memory) return fail(std::move(memory).error());
+  memory_ = *std::move(memory);
+  for (size_t i = 0; i < offsets.size(); ++i) {
+    segments_.push_back({&layout_.segments[i], reinterpret_cast<std::byte*>(memory_.data() + offsets[i])});
+  }
+  return {};
+}
+
+Result<std::unique_ptr<CpuState>> CpuState::create(const Program& program, uint64_t tokens_max) {
+  if (tokens_max > kTokensMax) {
+    return fail(Code::kOutOfMemory, fmt::format("cpu: a state of {} tokens; use a smaller context (-c)", tokens_max));
+  }
+  try {
+    std::unique_ptr<CpuState> state(new CpuState(tokens_max));
+    state->layout_ = canonical_layout(program, tokens_max, DType::kF16);
+    BATON_OK(state->place());
+    return state;
+  } catch (const std::bad_alloc&) {
+    return fail(Code::kOutOfMemory, "cpu: no memory for a state; use a smaller context (-c)");
+  }
+}
+
+Result<std::unique_ptr<CpuState>> CpuState::clone() const {
+  try {
+    std::unique_ptr<CpuState> copy(new CpuState(tokens_max()));
+    copy->layout_ = layout_;
+    BATON_OK(copy->place());
+    for (size_t i = 0; i < segments_.size(); ++i) {
+      const SegmentLayout& segment = layout_.segments[i];
+      // Of keys and values only the tokens held: the rest stays untouched, and so takes no memory.
+      const Dims held = dims_at(segment, position());
+      const uint64_t size = value_bytes(segment.dtype);
+      for (uint64_t head = 0; head < held[0]; ++head) {
+        const uint64_t offset = head * segment.strides[0] * size;
+        std::memcpy(copy->segments_[i].data + offset, segments_[i].data + offset, held[1] * segment.strides[1] * size);
+      }
+    }
+    copy->set_position(position());
+    return copy;
+  } catch (const std::bad_alloc&) {
+    return fail(Code::kOutOfMemory, "cpu: no memory for a copy of a state");
+  }
+}
+
+}  // namespace baton::cpu

@@ -1,0 +1,145 @@
+// The Executor's calls: checks, chunks of a prefill, rows of a decode step, estimates.
+#include "baton/unit/cpu/executor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <new>
+#include <system_error>
+
+#include "baton/base/clock.h"
+
+namespace baton::cpu {
+namespace {
+
+// Before anything was measured: rates of a modest core, so that an estimate is late rather than early.
+constexpr double kBytesPerSecondPerThread = 10e9;
+constexpr double kOperationsPerSecondPerThread = 50e9;
+
+// New measurements count for a quarter.
+void mix(double& average, double value) { average = average > 0 ? 0.75 * average + 0.25 * value : value; }
+
+}  // namespace
+
+CpuExecutor::CpuExecutor(std::shared_ptr<const Model> model, const Kernels& kernels, uint32_t threads)
+    : model_(std::move(model)),
+      kernels_(kernels),
+      layout_(canonical_layout(model_->program, 1, DType::kF16)),
+      pool_(threads) {}
+
+Result<std::unique_ptr<Executor>> CpuExecutor::load(std::shared_ptr<const Model> model, const Kernels& kernels,
+                                                    uint32_t threads) {
+  try {
+    std::unique_ptr<CpuExecutor> executor(new CpuExecutor(std::move(model), kernels, threads));
+    BATON_OK(executor->make_vectors());
+    BATON_OK(executor->pack_weights());
+    BATON_OK(executor->make_scratch());
+    return executor;
+  } catch (const std::bad_alloc&) {
+    return fail(Code::kOutOfMemory, "cpu: no memory for the model");
+  } catch (const std::system_error& error) {
+    return fail(Code::kDevice, fmt::format("cpu: cannot start {} threads: {}", threads, error.what()));
+  }
+}
+
+Result<std::unique_ptr<SequenceState>> CpuExecutor::new_state(uint64_t tokens_max) {
+  return CpuState::create(model_->program, tokens_max);
+}
+
+Result<std::unique_ptr<SequenceState>> CpuExecutor::clone(const SequenceState& state) {
+  return static_cast<const CpuState&>(state).clone();
+}
+
+Status CpuExecutor::prefill(SequenceState& state, std::span<const int32_t> tokens, std::span<float> logits) {
+  BATON_OK(check_tokens(*model_, state, tokens));
+  const int64_t vocab = model_->program.vocab;
+  const auto total = static_cast<int64_t>(tokens.size());
+  const int64_t wanted = static_cast<int64_t>(logits.size()) / vocab;
+  BATON_CHECK(wanted <= total);
+  const int64_t start_ns = SteadyClock().now_ns();
+  // Equal chunks: a short last one would read all weights for little.
+  const int64_t chunks = (total + kChunkTokens - 1) / kChunkTokens;
+  int64_t done = 0;
+  for (int64_t chunk = 0; chunk < chunks; ++chunk) {
+    const int64_t count = (total - done + chunks - chunk - 1) / (chunks - chunk);
+    const int64_t first_wanted = std::clamp<int64_t>(total - wanted - done, 0, count);
+    runs_.assign(1, {static_cast<CpuState*>(&state), 0, count, static_cast<int64_t>(state.position())});
+    row_count_ = count;
+    for (int64_t r = 0; r < count; ++r) {
+      tokens_[static_cast<size_t>(r)] = tokens[static_cast<size_t>(done + r)];
+      positions_[static_cast<size_t>(r)] = runs_[0].start + r;
+      logit_rows_[static_cast<size_t>(r)] =
+          r < first_wanted ? nullptr : logits.data() + (done + r - (total - wanted)) * vocab;
+    }
+    run_pass(first_wanted);
+    state.set_position(state.position() + static_cast<uint64_t>(count));
+    done += count;
+  }
+  if (total >= kChunkTokens / 4) {
+    mix(prefill_ms_per_token_, ms_between(start_ns, SteadyClock().now_ns()) / static_cast<double>(total));
+  }
+  return {};
+}
+
+Status CpuExecutor::decode(std::span<const DecodeSlot> slots) {
+  if (slots.size() > kDecodeSlotsMax) {
+    return fail(Code::kInvalidInput,
+                fmt::format("cpu: {} sequences in one decode step; at most {}", slots.size(), kDecodeSlotsMax));
+  }
+  if (slots.empty()) return {};
+  const int64_t vocab = model_->program.vocab;
+  row_count_ = static_cast<int64_t>(slots.size());
+  int64_t first_wanted = row_count_;
+  runs_.clear();
+  for (int64_t r = 0; r < row_count_; ++r) {
+    const DecodeSlot& slot = slots[static_cast<size_t>(r)];
+    BATON_OK(check_tokens(*model_, *slot.state, {&slot.token, 1}));
+    BATON_CHECK(slot.logits.empty() || static_cast<int64_t>(slot.logits.size()) >= vocab);
+    runs_.push_back({static_cast<CpuState*>(slot.state), r, 1, static_cast<int64_t>(slot.state->position())});
+    tokens_[static_cast<size_t>(r)] = slot.token;
+    positions_[static_cast<size_t>(r)] = runs_.back().start;
+    logit_rows_[static_cast<size_t>(r)] = slot.logits.empty() ? nullptr : slot.logits.data();
+    if (!slot.logits.empty()) first_wanted = std::min(first_wanted, r);
+  }
+  const int64_t start_ns = SteadyClock().now_ns();
+  run_pass(first_wanted);
+  for (const DecodeSlot& slot : slots) slot.state->set_position(slot.state->position() + 1);
+  if (first_wanted == 0) mix(decode_ms_[slots.size()], ms_between(start_ns, SteadyClock().now_ns()));
+  return {};
+}
+
+// From earlier calls of the same kind where there were any; otherwise from bytes and operations at nominal rates.
+Estimate CpuExecutor::estimate(const WorkShape& work) const {
+  const double threads = pool_.size();
+  const double weight_bytes = static_cast<double>(model_->weight_bytes());
+  const double operations = 2 * static_cast<double>(model_->parameter_count());
+  bool measured = true;
+  double ms = 0;
+  if (work.prefill_tokens > 0) {
+    const double nominal = operations / (threads * kOperationsPerSecondPerThread) * 1e3;
+    measured = prefill_ms_per_token_ > 0;
+    ms += work.prefill_tokens * (measured ? prefill_ms_per_token_ : nominal);
+  }
+  if (work.decode_slots > 0) {
+    const uint32_t slots = std::min(work.decode_slots, kDecodeSlotsMax);
+    const double rounds = static_cast<double>(work.decode_slots) / slots;
+    double step = decode_ms_[slots];
+    if (step <= 0) {
+      measured = false;
+      // The nearest smaller step known: more sequences read the same weights.
+      for (uint32_t known = slots; known > 0 && step <= 0; --known) step = decode_ms_[known];
+      if (step <= 0) step = weight_bytes / (threads * kBytesPerSecondPerThread) * 1e3;
+    }
+    ms += step * rounds;
+  }
+  return {ms, -1, measured ? "measured" : "estimated"};
+}
+
+Placement CpuExecutor::placement() const {
+  std::string evidence =
+      fmt::format("{} kernels, {} thread{}", kernels_.description, pool_.size(), pool_.size() == 1 ? "" : "s");
+  if (decoded_weights_ > 0) evidence += fmt::format(", {} matrices decoded to F32 at load", decoded_weights_);
+  return {"cpu", std::move(evidence)};
+}
+
+}  // namespace baton::cpu

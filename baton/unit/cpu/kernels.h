@@ -1,0 +1,161 @@
+// The kernel vocabulary of the cpu unit: one table of functions per instruction set, all with the same meaning. The
+// sets are written once over 16 lanes (kernels_*.inl.h); a set's own file gives the lanes and nothing else.
+//
+// Weights are packed at load (pack.h) into panels of 16 rows; a row of a panel is a lane, so every output element is
+// summed over k in the same order whatever the number of tokens or threads.
+// Nothing here allocates, throws or synchronises. Pointers need no alignment unless said.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace baton::cpu {
+
+inline constexpr int kLanes = 16;
+inline constexpr int kBlock = 32;  // values that share one activation scale
+
+// How a packed matrix holds its values. The numbers index Kernels::matmul.
+enum class Packing : uint8_t { kF32, kF16, kBF16, kQ8_0, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ4_K, kQ5_K, kQ6_K };
+inline constexpr int kPackings = 11;
+
+// A packed matrix. Panel p holds rows 16 p .. 16 p + 15 (rows past the end are zero): first its scales, then its
+// values, each 64-byte aligned. Layouts: pack.h.
+struct Matrix {
+  Packing packing = Packing::kF32;
+  int64_t rows = 0, columns = 0, panels = 0;
+  const unsigned char* data = nullptr;  // 64-byte aligned
+  int64_t panel_bytes = 0;
+  int64_t values_offset = 0;  // of the values in a panel
+};
+
+// 32 activations quantised to 15 bits, as two planes of int8: value = scale * (128 * high + low). One plane, what 8-bit
+// formats usually get, moved the logits of a 135M model by more than 1 and changed its answer; two move them by 0.02.
+struct alignas(32) ActivationBlock {
+  int8_t high[kBlock];
+  int8_t low[kBlock];  // -64 .. 63
+  float scale;
+  float scaled_sum;  // scale * sum of the integers: what a minimum per block multiplies
+  // Minus the sum of the integers, of all and of each 16: makes up for weights stored as q + 128, in units of 128.
+  int32_t bias;
+  int32_t bias_half[2];
+};
+static_assert(sizeof(ActivationBlock) == 96);
+
+// The right-hand side of a product: `columns` values per token.
+struct Activations {
+  const float* x = nullptr;  // float packings: tokens x_stride floats apart
+  int64_t x_stride = 0;
+  const ActivationBlock* blocks = nullptr;  // integer packings: [tokens][columns / 32], columns a multiple of 32
+};
+
+// out[t, r] = (add ? out[t, r] : 0) + sum_k W[r, k] x[t, k] for the rows of panels [panel_begin, panel_end).
+// `scratch`: per thread, scratch_bytes(columns) bytes, 64-byte aligned.
+using MatmulFunction = void (*)(const Matrix& w, int64_t panel_begin, int64_t panel_end, const Activations& a,
+                                int64_t tokens, float* out, int64_t out_stride, bool add, unsigned char* scratch);
+
+// What to do with the previous content of C.
+enum class Store { kSet, kAdd, kSubtract };
+
+// C[m, n] (set, += or -=) sum_k A[m * a_m + k * a_k] * B[k * b_stride + n], all f32.
+struct Product {
+  int64_t m, n, k;
+  const float* a;
+  int64_t a_m, a_k;
+  const float* b;
+  int64_t b_stride;
+  float* c;
+  int64_t c_stride;
+};
+
+// Attention of `groups` query heads that share one kv head over tokens [0, tokens) of that head.
+struct AttendDecode {
+  const float* q;  // [groups, head_dim], rows q_stride apart
+  int64_t q_stride;
+  const uint16_t* keys;    // f16 [tokens, head_dim]
+  const uint16_t* values;  // f16 [tokens, head_dim]
+  int64_t tokens;
+  int64_t head_dim;
+  int groups;
+  float scale;
+  float* out;      // [groups, head_dim], rows head_dim apart: sum of exp(s - highest) v, not yet divided
+  float* highest;  // [groups]
+  float* sum;      // [groups]
+};
+
+// Causal attention of `queries` consecutive tokens, the first at position `start`, all heads of one kv head.
+struct AttendPrefill {
+  const float* q;  // [queries][groups, head_dim]: token stride q_stride, head stride head_dim
+  int64_t q_stride;
+  const uint16_t* keys;  // f16 [start + queries, head_dim]
+  const uint16_t* values;
+  int64_t start, queries;
+  int64_t head_dim;
+  int groups;
+  float scale;
+  float* out;  // as q, token stride out_stride; may be q
+  int64_t out_stride;
+  float* scratch;  // attend_scratch_floats(queries * groups, head_dim), 64-byte aligned
+};
+
+// The gated delta rule of one value head over consecutive tokens. q and k are not yet normalised.
+struct DeltaHead {
+  const float* q;  // [tokens][key_dim], stride x_stride; likewise k, v
+  const float* k;
+  const float* v;
+  int64_t x_stride;
+  const float* log_decay;  // g <= 0; stride gate_stride
+  const float* beta;
+  int64_t gate_stride;
+  int64_t tokens;
+  int64_t key_dim, value_dim;
+  float eps;
+  float* state;  // [key_dim, value_dim]
+  float* out;    // [tokens][value_dim], stride out_stride
+  int64_t out_stride;
+  float* scratch;  // delta_scratch_floats(key_dim, value_dim), 64-byte aligned
+};
+
+struct Kernels {
+  const char* name;         // "avx512"
+  const char* description;  // "avx512-vnni": what placement() reports
+  MatmulFunction matmul[kPackings];
+  // Sizes of the register tiles: how many panels a piece of work should hold at least.
+  int panels_per_tile;
+
+  // `n` a multiple of 32. An infinite or NaN value makes its block's scale NaN: it shows in the result.
+  void (*quantize)(const float* x, int64_t n, ActivationBlock* blocks);
+  void (*rms_norm)(const float* x, const float* w, float eps, int64_t n, float* out);
+  void (*gated_norm)(const float* x, const float* w, const float* gate, float eps, int64_t n, float* out);
+  void (*swiglu)(const float* x, const float* y, int64_t n, float* out);
+  void (*sigmoid_gate)(const float* x, const float* y, int64_t n, float* out);
+  void (*add)(const float* x, const float* y, int64_t n, float* out);
+  // out[c] = silu(sum_j w[j * w_stride + c] * rows[j][c])
+  void (*conv)(const float* const* rows, int taps, const float* w, int64_t w_stride, int64_t n, float* out);
+  // Turns pairs of one head: (i, i + half), or (2i, 2i + 1) when adjacent. `out` may be `x`.
+  void (*rope)(const float* x, const float* cosine, const float* sine, int64_t half, bool adjacent, float* out);
+  void (*to_f16)(const float* x, int64_t n, uint16_t* out);
+  void (*product)(const Product& p, Store store);
+  void (*attend_decode)(const AttendDecode& a);
+  void (*attend_prefill)(const AttendPrefill& a);
+  void (*delta_recurrent)(const DeltaHead& h);  // token by token
+  void (*delta_chunked)(const DeltaHead& h);    // chunks of 64, WY form; any number of tokens
+};
+
+inline constexpr int64_t kDeltaChunk = 64;
+inline constexpr int64_t kAttendKeys = 64;  // keys per tile
+inline constexpr int64_t kPanelsUnpacked = 2;
+
+constexpr int64_t round_up(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
+
+// Unpacked panels: int8 values with f32 scale and minimum per 16 (the most any packing needs), or f32 values.
+constexpr int64_t matmul_scratch_bytes(int64_t columns) { return kPanelsUnpacked * kLanes * (columns * 4 + 64); }
+constexpr int64_t attend_scratch_floats(int64_t rows, int64_t head_dim) {
+  const int64_t padded = round_up(rows, kLanes), wide = round_up(head_dim, kLanes);
+  return padded * (2 * wide + kAttendKeys + 3) + 2 * kAttendKeys * wide + 2 * kLanes;
+}
+constexpr int64_t delta_scratch_floats(int64_t key_dim, int64_t value_dim) {
+  const int64_t dk = round_up(key_dim, kLanes), dv = round_up(value_dim, kLanes);
+  return kDeltaChunk * (4 * dk + (dk + dv) + 3 * kDeltaChunk + 8) + 4 * (dk + dv);
+}
+
+}  // namespace baton::cpu

@@ -1,0 +1,339 @@
+// Integer matrix products over 16 lanes: how each packing's blocks become bytes and scales, and the register tile over
+// them. Included as kernels_loops.inl.h is, after it.
+//
+// Two kinds of values: biased (v = q + 128, sum corrected by the activations' bias) and plain (v = q >= 0, with a
+// minimum per lane that multiplies the activations' scaled sum).
+
+// ---- Blocks of 32 values of 16 rows. scales(): how many per block; plain: has a minimum. ----
+
+template <class L>
+struct BlockQ8_0 {
+  static constexpr bool kPlain = false;
+  static constexpr int kScales = 1;
+  const unsigned char* values;
+  const unsigned char* scales;
+  BATON_INLINE void open(const Matrix& w, const unsigned char* panel) {
+    scales = panel;
+    values = panel + w.values_offset;
+  }
+  BATON_INLINE void next(int64_t) {
+    scales += 32;
+    values += 512;
+  }
+  template <int I>
+  BATON_INLINE typename L::B value() const {
+    return L::load_bytes(values + 64 * I);
+  }
+  template <int I>
+  BATON_INLINE typename L::F scale() const {
+    return L::load_f16(scales);
+  }
+  BATON_INLINE typename L::F minimum() const { return L::zero(); }
+};
+
+// Nibbles, and how many bytes of high bits follow them.
+template <class L, int HighBits>
+struct Nibbles {
+  static constexpr int kBytes = 256 + 64 * HighBits;
+  const unsigned char* values;
+  template <int I>
+  BATON_INLINE typename L::B quant() const {
+    const typename L::B raw = L::load_bytes(values + 64 * (I % 4));
+    const typename L::B low = I < 4 ? L::low_nibbles(raw) : L::high_nibbles(raw);
+    if constexpr (HighBits == 1) return L::template with_bit4<I>(low, L::load_bytes(values + 256));
+    if constexpr (HighBits == 2) return L::template with_bits45<I % 4>(low, L::load_bytes(values + 256 + 64 * (I / 4)));
+    return low;
+  }
+};
+
+// Q4_0 and Q5_0.
+template <class L, int HighBits>
+struct BlockCentred : Nibbles<L, HighBits> {
+  static constexpr bool kPlain = false;
+  static constexpr int kScales = 1;
+  const unsigned char* scales;
+  BATON_INLINE void open(const Matrix& w, const unsigned char* panel) {
+    scales = panel;
+    this->values = panel + w.values_offset;
+  }
+  BATON_INLINE void next(int64_t) {
+    scales += 32;
+    this->values += this->kBytes;
+  }
+  template <int I>
+  BATON_INLINE typename L::B value() const {
+    return L::add_bytes(this->template quant<I>(), 128 - (8 << HighBits));
+  }
+  template <int I>
+  BATON_INLINE typename L::F scale() const {
+    return L::load_f16(scales);
+  }
+  BATON_INLINE typename L::F minimum() const { return L::zero(); }
+};
+
+// Q4_1 and Q5_1: f16 d[b][16], then f16 m[b][16].
+template <class L, int HighBits>
+struct BlockWithMinimum : Nibbles<L, HighBits> {
+  static constexpr bool kPlain = true;
+  static constexpr int kScales = 1;
+  const unsigned char* scales;
+  const unsigned char* minimums;
+  BATON_INLINE void open(const Matrix& w, const unsigned char* panel) {
+    scales = panel;
+    minimums = panel + w.columns / kBlock * 32;
+    this->values = panel + w.values_offset;
+  }
+  BATON_INLINE void next(int64_t) {
+    scales += 32;
+    minimums += 32;
+    this->values += this->kBytes;
+  }
+  template <int I>
+  BATON_INLINE typename L::B value() const {
+    return this->template quant<I>();
+  }
+  template <int I>
+  BATON_INLINE typename L::F scale() const {
+    return L::load_f16(scales);
+  }
+  BATON_INLINE typename L::F minimum() const { return L::load_f16(minimums); }
+};
+
+// Q4_K and Q5_K: f16 d[16], f16 dmin[16], u8 sc[8][16], u8 m[8][16] per super-block.
+template <class L, int HighBits>
+struct BlockSuper : Nibbles<L, HighBits> {
+  static constexpr bool kPlain = true;
+  static constexpr int kScales = 1;
+  static constexpr int64_t kSuperBytes = 64 + 256;
+  const unsigned char* super;
+  int64_t block = 0;  // in the super-block
+  BATON_INLINE void open(const Matrix& w, const unsigned char* panel) {
+    super = panel;
+    this->values = panel + w.values_offset;
+  }
+  BATON_INLINE void next(int64_t) {
+    this->values += this->kBytes;
+    block = (block + 1) & 7;
+    if (block == 0) super += kSuperBytes;
+  }
+  template <int I>
+  BATON_INLINE typename L::B value() const {
+    return this->template quant<I>();
+  }
+  template <int I>
+  BATON_INLINE typename L::F scale() const {
+    return L::mul(L::load_f16(super), L::load_u8(super + 64 + 16 * block));
+  }
+  BATON_INLINE typename L::F minimum() const {
+    return L::sub(L::zero(), L::mul(L::load_f16(super + 32), L::load_u8(super + 192 + 16 * block)));
+  }
+};
+
+// Q6_K: f16 d[16], i8 sc[16][16] per super-block.
+template <class L>
+struct BlockQ6_K : Nibbles<L, 2> {
+  static constexpr bool kPlain = false;
+  static constexpr int kScales = 2;
+  static constexpr int64_t kSuperBytes = 32 + 256;
+  const unsigned char* super;
+  int64_t block = 0;
+  BATON_INLINE void open(const Matrix& w, const unsigned char* panel) {
+    super = panel;
+    this->values = panel + w.values_offset;
+  }
+  BATON_INLINE void next(int64_t) {
+    this->values += this->kBytes;
+    block = (block + 1) & 7;
+    if (block == 0) super += kSuperBytes;
+  }
+  template <int I>
+  BATON_INLINE typename L::B value() const {
+    return L::add_bytes(this->template quant<I>(), 128 - 32);
+  }
+  template <int I>
+  BATON_INLINE typename L::F scale() const {
+    return L::mul(L::load_f16(super), L::load_i8(super + 32 + 32 * block + 16 * I));
+  }
+  BATON_INLINE typename L::F minimum() const { return L::zero(); }
+};
+
+// A panel already unpacked to bytes and f32 scales, per block: [scales][16], [minimum][16] if plain, v[8][16][4].
+template <class L, bool Plain, int Scales>
+struct BlockUnpacked {
+  static constexpr bool kPlain = Plain;
+  static constexpr int kScales = Scales;
+  static constexpr int64_t kBytes = 64 * (Scales + (Plain ? 1 : 0)) + 512;
+  const unsigned char* block;
+  BATON_INLINE void open(const Matrix&, const unsigned char* panel) { block = panel; }
+  BATON_INLINE void next(int64_t) { block += kBytes; }
+  template <int I>
+  BATON_INLINE typename L::B value() const {
+    return L::load_bytes(block + 64 * (Scales + (Plain ? 1 : 0)) + 64 * I);
+  }
+  template <int I>
+  BATON_INLINE typename L::F scale() const {
+    return L::load(reinterpret_cast<const float*>(block) + 16 * I);
+  }
+  BATON_INLINE typename L::F minimum() const { return L::load(reinterpret_cast<const float*>(block) + 16 * Scales); }
+};
+
+template <class L, class Block>
+void unpack_panel(const Matrix& w, const unsigned char* panel, unsigned char* to) {
+  Block block;
+  block.open(w, panel);
+  for (int64_t b = 0; b < w.columns / kBlock; ++b) {
+    float* scales = reinterpret_cast<float*>(to);
+    unroll<Block::kScales>([&](auto i)
+                               BATON_LAMBDA { L::store(scales + 16 * i.value, block.template scale<i.value>()); });
+    if constexpr (Block::kPlain) L::store(scales + 16 * Block::kScales, block.minimum());
+    unsigned char* values = to + 64 * (Block::kScales + (Block::kPlain ? 1 : 0));
+    unroll<8>([&](auto i) BATON_LAMBDA { L::store_bytes(values + 64 * i.value, block.template value<i.value>()); });
+    to = values + 512;
+    block.next(b);
+  }
+}
+
+// ---- The register tile: P panels by T tokens. ----
+
+// One block's integer products: the high plane, times 128, plus the low plane. `First` and `Count`: groups of four.
+template <class L, class Block, int P, int T, int First, int Count>
+BATON_INLINE void block_dots(const Block (&block)[P], const ActivationBlock* a, int64_t a_stride,
+                             typename L::I (&dot)[P][T]) {
+  unroll<2>([&](auto plane) BATON_LAMBDA {
+    unroll<Count>([&](auto k) BATON_LAMBDA {
+      constexpr int kGroup = First + decltype(k)::value;
+      typename L::B v[P];
+      unroll<P>([&](auto p) BATON_LAMBDA { v[p.value] = block[p.value].template value<kGroup>(); });
+      unroll<T>([&](auto t) BATON_LAMBDA {
+        const ActivationBlock& x = a[t.value * a_stride];
+        const int8_t* q = (decltype(plane)::value == 0 ? x.high : x.low) + 4 * kGroup;
+        unroll<P>([&](auto p) BATON_LAMBDA {
+          dot[p.value][t.value] = Block::kPlain ? L::dot_plain(dot[p.value][t.value], v[p.value], q)
+                                                : L::dot_biased(dot[p.value][t.value], v[p.value], q);
+        });
+      });
+    });
+    if constexpr (decltype(plane)::value == 0) {
+      unroll<P * T>([&](auto i)
+                        BATON_LAMBDA { dot[i.value / T][i.value % T] = L::times_128(dot[i.value / T][i.value % T]); });
+    }
+  });
+}
+
+template <class L, class Block, int P, int T>
+void integer_tile(const Matrix& w, const unsigned char* const* panels, const ActivationBlock* a, float* out,
+                  int64_t out_stride, const int* rows, bool add) {
+  using F = typename L::F;
+  using I = typename L::I;
+  constexpr int kScales = Block::kScales;
+  const int64_t blocks = w.columns / kBlock;
+  Block block[P];
+  for (int p = 0; p < P; ++p) block[p].open(w, panels[p]);
+  F sum[P][T];
+  unroll<P * T>([&](auto i) BATON_LAMBDA { sum[i.value / T][i.value % T] = L::zero(); });
+  for (int64_t b = 0; b < blocks; ++b, ++a) {
+    unroll<kScales>([&](auto s) BATON_LAMBDA {
+      I dot[P][T];
+      unroll<T>([&](auto t) BATON_LAMBDA {
+        const ActivationBlock& x = a[t.value * blocks];
+        unroll<P>([&](auto p) BATON_LAMBDA {
+          dot[p.value][t.value] =
+              Block::kPlain ? L::zero_int() : L::start_biased(kScales == 1 ? &x.bias : &x.bias_half[s.value]);
+        });
+      });
+      constexpr int kCount = 8 / kScales;
+      block_dots<L, Block, P, T, decltype(s)::value * kCount, kCount>(block, a, blocks, dot);
+      F scale[P];
+      unroll<P>([&](auto p) BATON_LAMBDA { scale[p.value] = block[p.value].template scale<s.value>(); });
+      unroll<T>([&](auto t) BATON_LAMBDA {
+        const F factor = L::set1(a[t.value * blocks].scale);
+        unroll<P>([&](auto p) BATON_LAMBDA {
+          sum[p.value][t.value] =
+              L::fma(L::to_float(dot[p.value][t.value]), L::mul(scale[p.value], factor), sum[p.value][t.value]);
+        });
+      });
+    });
+    if constexpr (Block::kPlain) {
+      F minimum[P];
+      unroll<P>([&](auto p) BATON_LAMBDA { minimum[p.value] = block[p.value].minimum(); });
+      unroll<T>([&](auto t) BATON_LAMBDA {
+        const F total = L::set1(a[t.value * blocks].scaled_sum);
+        unroll<P>([&](auto p)
+                      BATON_LAMBDA { sum[p.value][t.value] = L::fma(minimum[p.value], total, sum[p.value][t.value]); });
+      });
+    }
+    unroll<P>([&](auto p) BATON_LAMBDA { block[p.value].next(b); });
+  }
+  unroll<T>([&](auto t) BATON_LAMBDA {
+    unroll<P>([&](auto p) BATON_LAMBDA {
+      write_rows<L>(out + t.value * out_stride + 16 * p.value, sum[p.value][t.value], rows[p.value], add);
+    });
+  });
+}
+
+// All tokens against P panels, in tiles of at most `Most` tokens.
+template <class L, class Block, int P, int Most>
+void integer_panels(const Matrix& w, const unsigned char* const* panels, const ActivationBlock* a, int64_t tokens,
+                    float* out, int64_t out_stride, const int* rows, bool add) {
+  each_token_tile<P, Most>(tokens, [&](auto count, int64_t t) BATON_LAMBDA {
+    integer_tile<L, Block, P, decltype(count)::value>(w, panels, a + t * (w.columns / kBlock), out + t * out_stride,
+                                                      out_stride, rows, add);
+  });
+}
+
+template <class L, class Block>
+void integer_matmul(const Matrix& w, int64_t panel_begin, int64_t panel_end, const Activations& a, int64_t tokens,
+                    float* out, int64_t out_stride, bool add, unsigned char* scratch) {
+  using Unpacked = BlockUnpacked<L, Block::kPlain, Block::kScales>;
+  constexpr bool kUnpack = !same_type<Block, BlockQ8_0<L>>;
+  constexpr int P = L::kIntegerPanels;
+  const int64_t unpacked_bytes = w.columns / kBlock * Unpacked::kBytes;
+  const auto run = [&](auto count, int64_t panel) BATON_LAMBDA {
+    constexpr int kCount = decltype(count)::value;
+    const unsigned char* panels[kCount];
+    int rows[kCount];
+    const bool unpack = kUnpack && tokens > kFewTokens;
+    for (int p = 0; p < kCount; ++p) {
+      panels[p] = w.data + (panel + p) * w.panel_bytes;
+      const int64_t left = w.rows - 16 * (panel + p);
+      rows[p] = left < 16 ? static_cast<int>(left) : 16;
+      if (!unpack) continue;
+      unpack_panel<L, Block>(w, panels[p], scratch + p * unpacked_bytes);
+      panels[p] = scratch + p * unpacked_bytes;
+    }
+    float* to = out + 16 * panel;
+    if (unpack) {
+      integer_panels<L, Unpacked, kCount, L::kIntegerTokens>(w, panels, a.blocks, tokens, to, out_stride, rows, add);
+    } else {
+      integer_panels<L, Block, kCount, kUnpack ? kFewTokens : L::kIntegerTokens>(w, panels, a.blocks, tokens, to,
+                                                                                 out_stride, rows, add);
+    }
+  };
+  int64_t panel = panel_begin;
+  for (; panel + P <= panel_end; panel += P) run(Constant<P>{}, panel);
+  if constexpr (P > 1) {
+    for (; panel < panel_end; ++panel) run(Constant<1>{}, panel);
+  }
+}
+
+inline constexpr float kActivationMax = 127 * 128;  // of 128 * high + low
+
+template <class L>
+void quantize_blocks(const float* x, int64_t n, ActivationBlock* blocks) {
+  using F = typename L::F;
+  for (int64_t b = 0; b < n / kBlock; ++b, x += kBlock) {
+    ActivationBlock& to = blocks[b];
+    const F first = L::load(x), second = L::load(x + 16);
+    const float highest = L::highest(L::max(L::abs(first), L::abs(second)));
+    // Infinity and NaN times 0 are NaN.
+    const bool finite = L::sum(L::mul(L::add(first, second), L::zero())) == 0.0f && highest <= 1e38f;
+    const F inverse = L::set1(finite && highest > 1e-30f ? kActivationMax / highest : 0.0f);
+    const int32_t sum0 = L::store_planes(to.high, to.low, L::mul(first, inverse));
+    const int32_t sum1 = L::store_planes(to.high + 16, to.low + 16, L::mul(second, inverse));
+    to.scale = finite ? highest / kActivationMax : __builtin_nanf("");
+    to.scaled_sum = to.scale * static_cast<float>(sum0 + sum1);
+    to.bias = -(sum0 + sum1);
+    to.bias_half[0] = -sum0;
+    to.bias_half[1] = -sum1;
+  }
+}

@@ -1,0 +1,220 @@
+// Matrix products of every kernel set and packing against plain sums in double: odd shapes, every size of token tile,
+// unaligned weights, poisoned outputs.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "baton/base/random.h"
+#include "baton/unit/cpu/kernel_sets.h"
+#include "baton/unit/cpu/memory.h"
+#include "baton/unit/cpu/pack.h"
+
+namespace baton::cpu {
+namespace {
+
+constexpr float kPoison = std::numeric_limits<float>::quiet_NaN();
+
+std::vector<float> random_values(Random& random, size_t count) {
+  std::vector<float> values(count);
+  for (float& value : values) value = random.normal();
+  return values;
+}
+
+// A matrix stored in `dtype` at an odd address, what it decodes to, and its packed form.
+struct TestMatrix {
+  TestMatrix(DType type, int64_t rows, int64_t columns, Random& random) : dtype(type) {
+    const Format& format = format_of(type);
+    const size_t row_size = static_cast<size_t>(columns) / format.block_elements * format.block_bytes;
+    const std::vector<float> values = random_values(random, static_cast<size_t>(rows * columns));
+    stored.resize(row_size * static_cast<size_t>(rows) + 1);
+    decoded.resize(values.size());
+    for (int64_t r = 0; r < rows; ++r) {
+      std::byte* to = stored.data() + 1 + static_cast<size_t>(r) * row_size;
+      format.encode(values.data() + r * columns, to, static_cast<size_t>(columns));
+      format.decode(to, decoded.data() + r * columns, static_cast<size_t>(columns));
+    }
+    matrix = matrix_shape(type, rows, columns);
+    memory = *Memory::allocate(static_cast<size_t>(matrix_bytes(matrix)), "test");
+    std::memset(memory.data(), 0xff, memory.bytes());
+    std::vector<float> row(static_cast<size_t>(columns));
+    pack_panels(matrix, type, stored.data() + 1, 0, matrix.panels, memory.data(), row.data());
+    matrix.data = memory.data();
+  }
+
+  DType dtype;
+  std::vector<std::byte> stored;
+  std::vector<float> decoded;
+  Matrix matrix;
+  Memory memory;
+};
+
+struct TestActivations {
+  TestActivations(const Kernels& kernels, const Matrix& m, int64_t tokens, Random& random)
+      : x(random_values(random, static_cast<size_t>(tokens * (m.columns + 3)))) {
+    a.x = x.data();
+    a.x_stride = m.columns + 3;
+    effective.resize(static_cast<size_t>(tokens * m.columns));
+    blocks.resize(static_cast<size_t>(tokens * (m.columns / kBlock + 1)));
+    a.blocks = blocks.data();
+    for (int64_t t = 0; t < tokens; ++t) {
+      const float* row = x.data() + t * a.x_stride;
+      float* to = effective.data() + t * m.columns;
+      std::copy(row, row + m.columns, to);
+      if (!is_integer(m.packing)) continue;
+      kernels.quantize(row, m.columns, blocks.data() + t * (m.columns / kBlock));
+      for (int64_t b = 0; b < m.columns / kBlock; ++b) {
+        float highest = 0;
+        for (int64_t i = 0; i < kBlock; ++i) highest = std::max(highest, std::fabs(row[b * kBlock + i]));
+        for (int64_t i = 0; i < kBlock; ++i) {
+          to[b * kBlock + i] = highest / 16256 * std::nearbyint(row[b * kBlock + i] * (16256 / highest));
+        }
+      }
+    }
+  }
+
+  std::vector<float> x, effective;
+  std::vector<ActivationBlock> blocks;
+  Activations a;
+};
+
+void check_product(const Kernels& kernels, const TestMatrix& w, int64_t tokens, bool add, Random& random) {
+  const Matrix& m = w.matrix;
+  SCOPED_TRACE(testing::Message() << kernels.name << " " << to_string(w.dtype) << " rows " << m.rows << " columns "
+                                  << m.columns << " tokens " << tokens << " add " << add);
+  const TestActivations x(kernels, m, tokens, random);
+  const int64_t stride = m.rows + 5;
+  std::vector<float> out(static_cast<size_t>(tokens * stride), kPoison);
+  std::vector<float> before(out.size(), 0.0f);
+  if (add) {
+    for (int64_t t = 0; t < tokens; ++t) {
+      for (int64_t r = 0; r < m.rows; ++r) out[t * stride + r] = before[t * stride + r] = random.normal();
+    }
+  }
+  const Memory scratch = *Memory::allocate(static_cast<size_t>(matmul_scratch_bytes(m.columns)), "test");
+  const MatmulFunction matmul = kernels.matmul[static_cast<size_t>(m.packing)];
+  const int64_t middle = m.panels / 2 / kernels.panels_per_tile * kernels.panels_per_tile;
+  matmul(m, 0, middle, x.a, tokens, out.data(), stride, add, scratch.data());
+  matmul(m, middle, m.panels, x.a, tokens, out.data(), stride, add, scratch.data());
+  for (int64_t t = 0; t < tokens; ++t) {
+    for (int64_t r = 0; r < m.rows; ++r) {
+      double sum = before[t * stride + r], magnitude = std::fabs(sum);
+      for (int64_t k = 0; k < m.columns; ++k) {
+        const double product = static_cast<double>(w.decoded[r * m.columns + k]) * x.effective[t * m.columns + k];
+        sum += product;
+        magnitude += std::fabs(product);
+      }
+      ASSERT_NEAR(out[t * stride + r], sum, 2e-6 * magnitude + 1e-7) << "token " << t << " row " << r;
+    }
+    for (int64_t r = m.rows; r < stride; ++r) ASSERT_TRUE(std::isnan(out[t * stride + r])) << "wrote past the rows";
+  }
+}
+
+class Matmul : public testing::TestWithParam<std::tuple<const Kernels*, DType>> {};
+
+TEST_P(Matmul, EqualsPlainSums) {
+  const auto& [kernels, dtype] = GetParam();
+  const int64_t block = format_of(dtype).block_elements;
+  Random random(7);
+  for (const int64_t rows : {1, 15, 16, 17, 33, 64}) {
+    for (const int64_t blocks : {1, 3}) {
+      const int64_t columns = block == 1 ? (blocks == 1 ? 1 : 37) : blocks * block;
+      const TestMatrix w(dtype, rows, columns, random);
+      for (int64_t tokens = 1; tokens <= 7; ++tokens) check_product(*kernels, w, tokens, tokens % 2 == 0, random);
+    }
+  }
+  const TestMatrix w(dtype, 50, block == 1 ? 70 : std::max<int64_t>(2 * block, 96), random);
+  for (const int64_t tokens : {11, 12, 13, 14, 23, 24, 31}) check_product(*kernels, w, tokens, tokens == 13, random);
+}
+
+// A token's result may not depend on how many others are computed with it.
+TEST_P(Matmul, SameBitsAloneAndInABatch) {
+  const auto& [kernels, dtype] = GetParam();
+  Random random(9);
+  const int64_t columns = 512, tokens = 29;
+  const TestMatrix w(dtype, 48, columns, random);
+  const TestActivations x(*kernels, w.matrix, tokens, random);
+  const Memory scratch = *Memory::allocate(static_cast<size_t>(matmul_scratch_bytes(columns)), "test");
+  const MatmulFunction matmul = kernels->matmul[static_cast<size_t>(w.matrix.packing)];
+  std::vector<float> together(48 * tokens, kPoison), alone(48, kPoison);
+  matmul(w.matrix, 0, 3, x.a, tokens, together.data(), 48, false, scratch.data());
+  for (int64_t t = 0; t < tokens; ++t) {
+    Activations one = x.a;
+    one.x += t * one.x_stride;
+    one.blocks += t * (columns / kBlock);
+    matmul(w.matrix, 0, 3, one, 1, alone.data(), 48, false, scratch.data());
+    ASSERT_EQ(0, std::memcmp(alone.data(), together.data() + t * 48, 48 * sizeof(float))) << "token " << t;
+  }
+}
+
+std::vector<DType> all_types() {
+  std::vector<DType> types;
+  for (const Format& format : formats()) {
+    if (format.encode != nullptr && is_native(format.dtype)) types.push_back(format.dtype);
+  }
+  return types;
+}
+
+INSTANTIATE_TEST_SUITE_P(Sets, Matmul,
+                         testing::Combine(testing::ValuesIn(kernel_sets()), testing::ValuesIn(all_types())),
+                         [](const auto& parameter) {
+                           return std::string(std::get<0>(parameter.param)->name) + "_" +
+                                  std::string(to_string(std::get<1>(parameter.param)));
+                         });
+
+TEST(MatmulTypes, AllElevenHaveKernels) { EXPECT_EQ(all_types().size(), 11u); }
+
+class Quantize : public testing::TestWithParam<const Kernels*> {};
+
+TEST_P(Quantize, RoundsToNearestAndKeepsSums) {
+  Random random(3);
+  std::vector<float> x = random_values(random, 96);
+  std::fill(x.begin() + 32, x.begin() + 64, 0.0f);
+  ActivationBlock blocks[3];
+  GetParam()->quantize(x.data(), 96, blocks);
+  for (int b = 0; b < 3; ++b) {
+    float highest = 0;
+    for (int i = 0; i < 32; ++i) highest = std::max(highest, std::fabs(x[32 * b + i]));
+    EXPECT_FLOAT_EQ(blocks[b].scale, highest / 16256);
+    int sums[2] = {};
+    for (int i = 0; i < 32; ++i) {
+      const float exact = highest > 0 ? x[32 * b + i] * (16256 / highest) : 0;
+      const int q = 128 * blocks[b].high[i] + blocks[b].low[i];
+      EXPECT_EQ(q, static_cast<int>(std::nearbyint(exact))) << b << " " << i;
+      EXPECT_LE(std::abs(blocks[b].high[i]), 127);
+      EXPECT_LE(std::abs(blocks[b].low[i]), 64);
+      sums[i / 16] += q;
+    }
+    EXPECT_EQ(blocks[b].bias, -(sums[0] + sums[1]));
+    EXPECT_EQ(blocks[b].bias_half[0], -sums[0]);
+    EXPECT_EQ(blocks[b].bias_half[1], -sums[1]);
+    EXPECT_FLOAT_EQ(blocks[b].scaled_sum, blocks[b].scale * static_cast<float>(sums[0] + sums[1]));
+  }
+}
+
+// An infinity or NaN must not become a finite answer.
+TEST_P(Quantize, NonFiniteValuesShow) {
+  for (const float bad : {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(), kPoison}) {
+    for (const int at : {0, 15, 16, 31}) {
+      std::vector<float> x(32, 1.0f);
+      x[static_cast<size_t>(at)] = bad;
+      ActivationBlock block;
+      GetParam()->quantize(x.data(), 32, &block);
+      EXPECT_TRUE(std::isnan(block.scale)) << bad << " at " << at;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Sets, Quantize, testing::ValuesIn(kernel_sets()),
+                         [](const auto& parameter) { return std::string(parameter.param->name); });
+
+TEST(KernelSets, ScalarIsAlwaysThereAndNamesAreFound) {
+  EXPECT_STREQ(kernel_sets().back()->name, "scalar");
+  for (const Kernels* set : kernel_sets()) EXPECT_EQ(kernels_by_name(set->name), set);
+  EXPECT_EQ(kernels_by_name("abacus"), nullptr);
+}
+
+}  // namespace
+}  // namespace baton::cpu

@@ -1,0 +1,32 @@
+// mmap and madvise.
+#include "baton/unit/cpu/memory.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+namespace baton::cpu {
+
+Result<Memory> Memory::allocate(size_t bytes, std::string_view what) {
+  Memory memory;
+  if (bytes == 0) return memory;
+  constexpr size_t kHugePage = size_t{2} << 20;
+  const size_t rounded = (bytes + 4095) / 4096 * 4096;
+  void* data =
+      rounded < bytes ? MAP_FAILED : mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) {
+    return fail(Code::kOutOfMemory, fmt::format("cpu: no memory for {} ({} MiB)", what, bytes >> 20));
+  }
+#if defined(MADV_HUGEPAGE)
+  if (rounded >= kHugePage) madvise(data, rounded, MADV_HUGEPAGE);
+#endif
+  static_cast<void>(kHugePage);
+  memory.data_ = static_cast<unsigned char*>(data);
+  memory.bytes_ = rounded;
+  return memory;
+}
+
+Memory::~Memory() {
+  if (data_ != nullptr) munmap(data_, bytes_);
+}
+
+}  // namespace baton::cpu

@@ -1,0 +1,34 @@
+// Anonymous memory straight from the system: zeroed, page-aligned, huge pages asked for, returned on destruction.
+#pragma once
+
+#include <cstddef>
+#include <utility>
+
+#include "baton/base/status.h"
+
+namespace baton::cpu {
+
+class Memory {
+ public:
+  Memory() = default;
+  // kOutOfMemory names `what` and the size. Pages become resident when first touched.
+  static Result<Memory> allocate(size_t bytes, std::string_view what);
+  Memory(Memory&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+  Memory& operator=(Memory&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~Memory();
+
+  unsigned char* data() const { return data_; }
+  float* floats() const { return reinterpret_cast<float*>(data_); }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  unsigned char* data_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+}  // namespace baton::cpu

@@ -1,0 +1,225 @@
+// Attention and the delta rule of every kernel set against their definitions in double.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "baton/base/float.h"
+#include "baton/base/random.h"
+#include "baton/unit/cpu/kernel_sets.h"
+
+namespace baton::cpu {
+namespace {
+
+constexpr float kPoison = std::numeric_limits<float>::quiet_NaN();
+
+std::vector<float> random_values(Random& random, int64_t count) {
+  std::vector<float> values(static_cast<size_t>(count));
+  for (float& value : values) value = random.normal();
+  return values;
+}
+
+float scale_of(int64_t dim) { return 1.0f / std::sqrt(static_cast<float>(dim)); }
+
+// 64-byte aligned floats, poisoned.
+struct Scratch {
+  explicit Scratch(int64_t floats) : memory(static_cast<size_t>(floats) + 16, kPoison) {
+    const auto address = reinterpret_cast<uintptr_t>(memory.data());
+    data = memory.data() + (64 - address % 64) % 64 / 4;
+  }
+  std::vector<float> memory;
+  float* data;
+};
+
+class Attention : public testing::TestWithParam<const Kernels*> {
+ protected:
+  // q: [groups, dim]; keys, values: f16 [tokens, dim]
+  static std::vector<double> attend(const float* q, const std::vector<uint16_t>& keys,
+                                    const std::vector<uint16_t>& values, int64_t tokens, int64_t dim, double scale) {
+    std::vector<double> weights(static_cast<size_t>(tokens));
+    double highest = -1e30, sum = 0;
+    for (int64_t t = 0; t < tokens; ++t) {
+      for (int64_t d = 0; d < dim; ++d) weights[t] += static_cast<double>(q[d]) * f16_to_f32(keys[t * dim + d]);
+      weights[t] *= scale;
+      highest = std::max(highest, weights[t]);
+    }
+    for (double& weight : weights) sum += weight = std::exp(weight - highest);
+    std::vector<double> out(static_cast<size_t>(dim));
+    for (int64_t t = 0; t < tokens; ++t) {
+      for (int64_t d = 0; d < dim; ++d) out[d] += weights[t] / sum * f16_to_f32(values[t * dim + d]);
+    }
+    return out;
+  }
+  static std::vector<uint16_t> random_halves(Random& random, int64_t count) {
+    std::vector<uint16_t> halves(static_cast<size_t>(count));
+    for (uint16_t& half : halves) half = f32_to_f16(2 * random.normal());
+    return halves;
+  }
+};
+
+TEST_P(Attention, OneQueryEqualsItsDefinition) {
+  Random random(11);
+  for (const int64_t dim : {5, 8, 16, 24, 40, 64, 72, 128, 256}) {
+    for (const int groups : {1, 2, 3, 4, 5, 8}) {
+      for (const int64_t tokens : {1, 2, 15, 16, 63, 64, 65, 131}) {
+        const auto keys = random_halves(random, tokens * dim), values = random_halves(random, tokens * dim);
+        const int64_t q_stride = dim + 2;
+        const auto q = random_values(random, groups * q_stride);
+        std::vector<float> out(static_cast<size_t>(groups * dim), kPoison), highest(groups, kPoison),
+            sum(groups, kPoison);
+        AttendDecode a{q.data(), q_stride,      keys.data(), values.data(),  tokens,    dim,
+                       groups,   scale_of(dim), out.data(),  highest.data(), sum.data()};
+        GetParam()->attend_decode(a);
+        for (int g = 0; g < groups; ++g) {
+          const auto want = attend(q.data() + g * q_stride, keys, values, tokens, dim, scale_of(dim));
+          for (int64_t d = 0; d < dim; ++d) {
+            ASSERT_NEAR(out[g * dim + d] / sum[g], want[d], 2e-5)
+                << "dim " << dim << " groups " << groups << " tokens " << tokens << " head " << g << " at " << d;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Attention, ManyQueriesAreCausal) {
+  Random random(12);
+  for (const int64_t dim : {5, 8, 40, 64, 256}) {
+    for (const int groups : {1, 3, 4}) {
+      for (const auto& [start, queries] :
+           {std::pair<int64_t, int64_t>{0, 1}, {0, 5}, {0, 70}, {3, 16}, {62, 7}, {130, 33}}) {
+        const auto keys = random_halves(random, (start + queries) * dim);
+        const auto values = random_halves(random, (start + queries) * dim);
+        const int64_t stride = groups * dim + 3;
+        const auto q = random_values(random, queries * stride);
+        std::vector<float> out(q.size(), kPoison);
+        const Scratch scratch(attend_scratch_floats(queries * groups, dim));
+        GetParam()->attend_prefill({q.data(), stride, keys.data(), values.data(), start, queries, dim, groups,
+                                    scale_of(dim), out.data(), stride, scratch.data});
+        for (int64_t t = 0; t < queries; ++t) {
+          for (int g = 0; g < groups; ++g) {
+            const int64_t at = t * stride + g * dim;
+            const auto want = attend(q.data() + at, keys, values, start + t + 1, dim, scale_of(dim));
+            for (int64_t d = 0; d < dim; ++d) {
+              ASSERT_NEAR(out[at + d], want[d], 2e-5) << "dim " << dim << " groups " << groups << " start " << start
+                                                      << " query " << t << " head " << g << " at " << d;
+            }
+          }
+          for (int64_t i = groups * dim; i < stride; ++i) ASSERT_TRUE(std::isnan(out[t * stride + i]));
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Sets, Attention, testing::ValuesIn(kernel_sets()),
+                         [](const auto& parameter) { return std::string(parameter.param->name); });
+
+// Inputs of one value head and the recurrence in double.
+struct DeltaCase {
+  DeltaCase(int64_t n, int64_t dk, int64_t dv, float strongest_decay, Random& random)
+      : tokens(n), key_dim(dk), value_dim(dv), stride(2 * dk + dv + 1) {
+    x = random_values(random, n * stride);
+    start = random_values(random, dk * dv);
+    for (int64_t t = 0; t < n; ++t) {
+      log_decay.push_back(-strongest_decay * random.uniform());
+      beta.push_back(random.uniform());
+    }
+  }
+  DeltaHead head(float* state, float* out, float* scratch) const {
+    DeltaHead h{};
+    h.q = x.data();
+    h.k = x.data() + key_dim;
+    h.v = x.data() + 2 * key_dim;
+    h.x_stride = stride;
+    h.log_decay = log_decay.data();
+    h.beta = beta.data();
+    h.gate_stride = 1;
+    h.tokens = tokens;
+    h.key_dim = key_dim;
+    h.value_dim = value_dim;
+    h.eps = 1e-6f;
+    h.state = state;
+    h.out = out;
+    h.out_stride = value_dim + 2;
+    h.scratch = scratch;
+    return h;
+  }
+  void oracle(std::vector<double>& state, std::vector<double>& out) const {
+    state.assign(start.begin(), start.end());
+    out.assign(static_cast<size_t>(tokens * value_dim), 0);
+    for (int64_t t = 0; t < tokens; ++t) {
+      const float* q = x.data() + t * stride;
+      const float* k = q + key_dim;
+      const float* v = k + key_dim;
+      double q_squares = 1e-6, k_squares = 1e-6;
+      for (int64_t i = 0; i < key_dim; ++i) q_squares += double{q[i]} * q[i], k_squares += double{k[i]} * k[i];
+      const double q_scale = 1 / std::sqrt(q_squares * static_cast<double>(key_dim)),
+                   k_scale = 1 / std::sqrt(k_squares);
+      for (int64_t j = 0; j < value_dim; ++j) {
+        double error = v[j];
+        for (int64_t i = 0; i < key_dim; ++i) {
+          state[i * value_dim + j] *= std::exp(double{log_decay[t]});
+          error -= state[i * value_dim + j] * k[i] * k_scale;
+        }
+        for (int64_t i = 0; i < key_dim; ++i) {
+          state[i * value_dim + j] += k[i] * k_scale * beta[t] * error;
+          out[t * value_dim + j] += state[i * value_dim + j] * q[i] * q_scale;
+        }
+      }
+    }
+  }
+
+  int64_t tokens, key_dim, value_dim, stride;
+  std::vector<float> x, start, log_decay, beta;
+};
+
+class Delta : public testing::TestWithParam<const Kernels*> {
+ protected:
+  void check(const DeltaCase& c) {
+    std::vector<double> want_state, want_out;
+    c.oracle(want_state, want_out);
+    for (const bool chunked : {false, true}) {
+      SCOPED_TRACE(testing::Message() << (chunked ? "chunked" : "recurrent") << " tokens " << c.tokens << " dims "
+                                      << c.key_dim << " x " << c.value_dim);
+      std::vector<float> state = c.start;
+      std::vector<float> out(static_cast<size_t>(c.tokens * (c.value_dim + 2)), kPoison);
+      const Scratch scratch(delta_scratch_floats(c.key_dim, c.value_dim));
+      const DeltaHead head = c.head(state.data(), out.data(), scratch.data);
+      (chunked ? GetParam()->delta_chunked : GetParam()->delta_recurrent)(head);
+      for (size_t i = 0; i < state.size(); ++i) ASSERT_NEAR(state[i], want_state[i], 3e-5) << "state " << i;
+      for (int64_t t = 0; t < c.tokens; ++t) {
+        for (int64_t j = 0; j < c.value_dim; ++j) {
+          ASSERT_NEAR(out[t * (c.value_dim + 2) + j], want_out[t * c.value_dim + j], 3e-5)
+              << "token " << t << " at " << j;
+        }
+        ASSERT_TRUE(std::isnan(out[t * (c.value_dim + 2) + c.value_dim])) << "wrote past the values";
+      }
+    }
+  }
+};
+
+TEST_P(Delta, EveryRemainder) {
+  Random random(21);
+  for (int64_t tokens = 1; tokens <= 130; ++tokens) check(DeltaCase(tokens, 16, 17, 1.0f, random));
+}
+
+TEST_P(Delta, OddAndRealDims) {
+  Random random(22);
+  for (const auto& [dk, dv] : {std::pair<int64_t, int64_t>{32, 48}, {128, 128}, {5, 3}, {40, 100}}) {
+    for (const int64_t tokens : {1, 7, 64, 65, 100}) check(DeltaCase(tokens, dk, dv, 0.5f, random));
+  }
+}
+
+// exp(G) underflows to 0 inside a chunk, and exp(-G) would overflow.
+TEST_P(Delta, StrongDecayStaysFinite) {
+  Random random(23);
+  for (const float strongest : {0.0f, 20.0f, 200.0f}) check(DeltaCase(100, 32, 48, strongest, random));
+}
+
+INSTANTIATE_TEST_SUITE_P(Sets, Delta, testing::ValuesIn(kernel_sets()),
+                         [](const auto& parameter) { return std::string(parameter.param->name); });
+
+}  // namespace
+}  // namespace baton::cpu

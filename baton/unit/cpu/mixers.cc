@@ -1,0 +1,196 @@
+// Attention, causal convolution and the delta rule over the rows of a pass.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "baton/unit/cpu/executor.h"
+
+namespace baton::cpu {
+namespace {
+
+constexpr int64_t kSplitTokens = 256;    // keys one piece of a decode step's attention reads at least
+constexpr int64_t kConvChannels = 1024;  // channels per piece of a decode step's convolution
+constexpr int64_t kRecurrentTokens = 8;  // up to here the recurrence is quicker than a chunk
+
+// Pieces depend on the number of keys alone, so that results do not depend on the threads.
+int64_t split_count(int64_t keys) {
+  return std::clamp<int64_t>((keys + kSplitTokens - 1) / kSplitTokens, 1, kAttendSplitsMax);
+}
+int64_t split_size(int64_t keys) {
+  const int64_t splits = split_count(keys);
+  return round_up((keys + splits - 1) / splits, kAttendKeys);
+}
+
+}  // namespace
+
+void CpuExecutor::run_attend(const Op& op, int64_t begin, int64_t end) {
+  if (row_count_ == static_cast<int64_t>(runs_.size())) return attend_one(op, begin, end);
+  for (const Run& run : runs_) attend_many(op, run, std::max(begin, run.first_row), end);
+}
+
+// One query token per run: pieces of (run, kv head, range of keys), then their merge.
+void CpuExecutor::attend_one(const Op& op, int64_t begin, int64_t end) {
+  const int64_t shared = op.heads / op.kv_heads;
+  const int64_t piece_floats = shared * (op.width + 2);
+  const int64_t pieces = (end - begin) * op.kv_heads * kAttendSplitsMax;
+  const auto piece_memory = [&](int64_t piece) { return partial_memory_.floats() + piece * piece_floats; };
+  const auto attend = [&](int64_t piece) {
+    const Run& run = runs_[static_cast<size_t>(begin + piece / kAttendSplitsMax / op.kv_heads)];
+    const int64_t keys = run.start + 1, split = piece % kAttendSplitsMax;
+    const int64_t first = split * split_size(keys);
+    if (first >= keys) return;
+    const int64_t head = piece / kAttendSplitsMax % op.kv_heads;
+    AttendDecode a{};
+    a.q = row(op.x, run.first_row) + head * shared * op.width;
+    a.q_stride = op.width;
+    a.keys = run.state->halves(op.slot, head) + first * op.width;
+    a.values = run.state->halves(op.slot2, head) + first * op.width;
+    a.tokens = std::min(split_size(keys), keys - first);
+    a.head_dim = op.width;
+    a.groups = static_cast<int>(shared);
+    a.scale = op.scale;
+    a.out = piece_memory(piece);
+    a.highest = a.out + shared * op.width;
+    a.sum = a.highest + shared;
+    kernels_.attend_decode(a);
+  };
+  const auto merge = [&](int64_t head_of_all) {
+    const Run& run = runs_[static_cast<size_t>(begin + head_of_all / op.kv_heads)];
+    const int64_t keys = run.start + 1, head = head_of_all % op.kv_heads;
+    const int64_t splits = (keys + split_size(keys) - 1) / split_size(keys);
+    for (int64_t g = 0; g < shared; ++g) {
+      const auto part = [&](int64_t split) { return piece_memory(head_of_all * kAttendSplitsMax + split); };
+      const auto highest_of = [&](int64_t split) { return part(split)[shared * op.width + g]; };
+      const auto sum_of = [&](int64_t split) { return part(split)[shared * (op.width + 1) + g]; };
+      float highest = highest_of(0);
+      for (int64_t split = 1; split < splits; ++split) highest = std::max(highest, highest_of(split));
+      float total = 0;
+      for (int64_t split = 0; split < splits; ++split) total += std::exp(highest_of(split) - highest) * sum_of(split);
+      float* to = row(op.out, run.first_row) + (head * shared + g) * op.width;
+      for (int64_t split = 0; split < splits; ++split) {
+        const float factor = std::exp(highest_of(split) - highest) / total;
+        const float* from = part(split) + g * op.width;
+        for (int64_t d = 0; d < op.width; ++d) to[d] = (split == 0 ? 0.0f : to[d]) + factor * from[d];
+      }
+    }
+  };
+  int64_t keys_max = 0;
+  for (int64_t r = begin; r < end; ++r) keys_max = std::max(keys_max, runs_[static_cast<size_t>(r)].start + 1);
+  const bool small = keys_max * (end - begin) * op.kv_heads < 64;  // less work than waking the others
+  const int64_t grain = small ? pieces : 1;
+  pool_.parallel_for(pieces, grain, [&](int64_t first, int64_t last, uint32_t) {
+    for (int64_t piece = first; piece < last; ++piece) attend(piece);
+  });
+  for (int64_t head = 0; head < (end - begin) * op.kv_heads; ++head) merge(head);
+}
+
+void CpuExecutor::attend_many(const Op& op, const Run& run, int64_t begin, int64_t end) {
+  end = std::min(end, run.first_row + run.rows);
+  if (begin >= end) return;
+  const int64_t shared = op.heads / op.kv_heads;
+  const int64_t blocks = (end - begin + attend_query_tokens_ - 1) / attend_query_tokens_;
+  // The last blocks see the most keys: they go first, so that the threads end together.
+  const auto attend = [&](int64_t item, uint32_t thread) {
+    const int64_t head = item % op.kv_heads, block = blocks - 1 - item / op.kv_heads;
+    const int64_t first = begin + block * attend_query_tokens_;
+    AttendPrefill a{};
+    a.q = row(op.x, first) + head * shared * op.width;
+    a.q_stride = stride(op.x);
+    a.keys = run.state->halves(op.slot, head);
+    a.values = run.state->halves(op.slot2, head);
+    a.start = run.start + first - run.first_row;
+    a.queries = std::min(attend_query_tokens_, end - first);
+    a.head_dim = op.width;
+    a.groups = static_cast<int>(shared);
+    a.scale = op.scale;
+    a.out = row(op.out, first) + head * shared * op.width;
+    a.out_stride = stride(op.out);
+    a.scratch = reinterpret_cast<float*>(scratch(thread));
+    kernels_.attend_prefill(a);
+  };
+  pool_.parallel_for(blocks * op.kv_heads, 1, [&](int64_t item, int64_t last, uint32_t thread) {
+    for (; item < last; ++item) attend(item, thread);
+  });
+}
+
+void CpuExecutor::run_conv(const Op& op) {
+  const int64_t channels = width(op.x), past = op.taps - 1;
+  const float* w = vector_of(op.weight);
+  if (row_count_ == static_cast<int64_t>(runs_.size())) {
+    const int64_t blocks = (channels + kConvChannels - 1) / kConvChannels;
+    pool_.parallel_for(row_count_ * blocks, 1, [&](int64_t item, int64_t last, uint32_t) {
+      for (; item < last; ++item) {
+        const Run& run = runs_[static_cast<size_t>(item / blocks)];
+        const int64_t c = item % blocks * kConvChannels, count = std::min(kConvChannels, channels - c);
+        float* columns = run.state->floats(op.slot) + c;
+        const float* x = row(op.x, run.first_row) + c;
+        const float* rows[kTapsMax];
+        for (int64_t j = 0; j < past; ++j) rows[j] = columns + j * channels;
+        rows[past] = x;
+        kernels_.conv(rows, op.taps, w + c, channels, count, row(op.out, run.first_row) + c);
+        const size_t bytes = static_cast<size_t>(count) * sizeof(float);
+        for (int64_t j = 0; j + 1 < past; ++j) std::memcpy(columns + j * channels, columns + (j + 1) * channels, bytes);
+        std::memcpy(columns + (past - 1) * channels, x, bytes);
+      }
+    });
+    return;
+  }
+  for (const Run& run : runs_) {
+    float* columns = run.state->floats(op.slot);
+    const auto input = [&](int64_t t) {  // t from -past on
+      return t < 0 ? columns + (t + past) * channels : row(op.x, run.first_row + t);
+    };
+    pool_.parallel_for(run.rows, 16, [&](int64_t first, int64_t last, uint32_t) {
+      const float* rows[kTapsMax];
+      for (int64_t t = first; t < last; ++t) {
+        for (int64_t j = 0; j <= past; ++j) rows[j] = input(t - past + j);
+        kernels_.conv(rows, op.taps, w, channels, channels, row(op.out, run.first_row + t));
+      }
+    });
+    for (int64_t j = 0; j < past; ++j) {  // oldest first, so nothing is overwritten before it is read
+      std::memmove(columns + j * channels, input(run.rows - past + j), static_cast<size_t>(channels) * sizeof(float));
+    }
+  }
+}
+
+void CpuExecutor::run_delta(const Op& op) {
+  const auto items = static_cast<int64_t>(runs_.size()) * op.heads;
+  pool_.parallel_for(items, 1, [&](int64_t item, int64_t last, uint32_t thread) {
+    for (; item < last; ++item) delta_head(op, runs_[static_cast<size_t>(item / op.heads)], item % op.heads, thread);
+  });
+}
+
+void CpuExecutor::delta_head(const Op& op, const Run& run, int64_t head, uint32_t thread) {
+  float* memory = reinterpret_cast<float*>(scratch(thread));
+  float* log_decay = memory;
+  float* beta = memory + kChunkTokens;
+  const float rate = vector_of(op.weight)[head], bias = vector_of(op.weight2)[head];
+  for (int64_t t = 0; t < run.rows; ++t) {
+    const float a = row(op.z, run.first_row + t)[head] + bias;
+    const float softplus = a > 20.0f ? a : std::log1p(std::exp(a));
+    log_decay[t] = rate * softplus;
+    beta[t] = 1.0f / (1.0f + std::exp(-row(op.y, run.first_row + t)[head]));
+  }
+  const int64_t key_head = op.head_map == HeadMap::kGrouped ? head / (op.heads / op.kv_heads) : head % op.kv_heads;
+  const int64_t keys_width = int64_t{op.kv_heads} * op.key_dim;
+  const float* x = row(op.x, run.first_row);
+  DeltaHead h{};
+  h.q = x + key_head * op.key_dim;
+  h.k = x + keys_width + key_head * op.key_dim;
+  h.v = x + 2 * keys_width + head * op.value_dim;
+  h.x_stride = stride(op.x);
+  h.log_decay = log_decay;
+  h.beta = beta;
+  h.gate_stride = 1;
+  h.tokens = run.rows;
+  h.key_dim = op.key_dim;
+  h.value_dim = op.value_dim;
+  h.eps = op.eps;
+  h.state = run.state->floats(op.slot) + head * op.key_dim * op.value_dim;
+  h.out = row(op.out, run.first_row) + head * op.value_dim;
+  h.out_stride = stride(op.out);
+  h.scratch = memory + 2 * kChunkTokens;
+  (run.rows <= kRecurrentTokens ? kernels_.delta_recurrent : kernels_.delta_chunked)(h);
+}
+
+}  // namespace baton::cpu

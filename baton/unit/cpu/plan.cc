@@ -1,0 +1,205 @@
+// Program to steps: split, fuse, mark, group.
+#include "baton/unit/cpu/plan.h"
+
+#include <algorithm>
+
+namespace baton::cpu {
+namespace {
+
+// One op, or half of one (appending to the cache is split from attending), before grouping.
+struct Node {
+  Work work = Work::kRows;
+  RowPart row{};
+  Op op{};
+  LinearPart linear{};
+  std::vector<RegisterId> reads, writes;
+  bool keeps_state = false;
+  bool only_for_logits = false;
+};
+
+void add_if(std::vector<RegisterId>& list, RegisterId id) {
+  if (id >= 0) list.push_back(id);
+}
+bool has(const std::vector<RegisterId>& list, RegisterId id) {
+  return std::find(list.begin(), list.end(), id) != list.end();
+}
+
+Node row_node(Row kind, const Op& op) {
+  Node node;
+  node.row = {kind, op};
+  node.op = op;
+  for (const RegisterId id : {op.x, op.y, op.z}) add_if(node.reads, id);
+  add_if(node.writes, op.out);
+  add_if(node.writes, op.out2);
+  return node;
+}
+
+Node whole_node(Work work, const Op& op) {
+  Node node = row_node(Row::kAdd, op);
+  node.work = work;
+  return node;
+}
+
+int32_t rope_index(std::vector<RopeTable>& ropes, const Op& op) {
+  for (size_t i = 0; i < ropes.size(); ++i) {
+    if (ropes[i].theta == op.rope_theta && ropes[i].rotary == op.rotary && ropes[i].factors == op.rope_factors) {
+      return static_cast<int32_t>(i);
+    }
+  }
+  ropes.push_back({op.rope_theta, op.rotary, op.rope_factors});
+  return static_cast<int32_t>(ropes.size()) - 1;
+}
+
+void append_nodes(const Op& op, std::vector<RopeTable>& ropes, std::vector<Node>& nodes) {
+  switch (op.kind) {
+    case OpKind::kEmbed:
+      nodes.push_back(whole_node(Work::kEmbed, op));
+      return;
+    case OpKind::kRmsNorm:
+      nodes.push_back(row_node(Row::kNorm, op));
+      return;
+    case OpKind::kGatedNorm:
+      nodes.push_back(row_node(Row::kGatedNorm, op));
+      return;
+    case OpKind::kSplitPairs:
+      nodes.push_back(row_node(Row::kSplitPairs, op));
+      return;
+    case OpKind::kSigmoidGate:
+      nodes.push_back(row_node(Row::kSigmoidGate, op));
+      return;
+    case OpKind::kSwiGlu:
+      nodes.push_back(row_node(Row::kSwiGlu, op));
+      return;
+    case OpKind::kAdd:
+      nodes.push_back(row_node(Row::kAdd, op));
+      return;
+    case OpKind::kRope:
+      nodes.push_back(row_node(Row::kRope, op));
+      nodes.back().row.rope = rope_index(ropes, op);
+      return;
+    case OpKind::kLinear:
+      nodes.push_back(whole_node(Work::kLinears, op));
+      nodes.back().linear = {op.weight, op.out, false};
+      return;
+    case OpKind::kAttend: {
+      Node append = row_node(Row::kAppend, op);
+      append.reads = {op.y, op.z};
+      append.writes.clear();
+      append.keeps_state = true;
+      nodes.push_back(append);
+      Node attend = whole_node(Work::kAttend, op);
+      attend.reads = {op.x};
+      nodes.push_back(attend);
+      return;
+    }
+    case OpKind::kCausalConv:
+      nodes.push_back(whole_node(Work::kConv, op));
+      nodes.back().keeps_state = true;
+      return;
+    case OpKind::kDeltaRule:
+      nodes.push_back(whole_node(Work::kDelta, op));
+      nodes.back().keeps_state = true;
+      return;
+    case OpKind::kHead:
+      nodes.push_back(whole_node(Work::kHead, op));
+      return;
+  }
+}
+
+// Whether the value `id` holds after node `at` is read before it is written again.
+bool read_later(const std::vector<Node>& nodes, size_t at, RegisterId id) {
+  for (size_t i = at + 1; i < nodes.size(); ++i) {
+    if (has(nodes[i].reads, id) ||
+        (nodes[i].work == Work::kLinears && nodes[i].linear.add && nodes[i].linear.out == id))
+      return true;
+    if (has(nodes[i].writes, id)) return false;
+  }
+  return false;
+}
+
+// linear o = W n; add x = x + o  ->  linear x += W n, when o is not used again.
+void fuse_residual_adds(std::vector<Node>& nodes) {
+  for (size_t i = 0; i + 1 < nodes.size(); ++i) {
+    Node& linear = nodes[i];
+    const Node& add = nodes[i + 1];
+    if (linear.work != Work::kLinears || add.work != Work::kRows || add.row.kind != Row::kAdd) continue;
+    const RegisterId product = linear.linear.out;
+    const RegisterId other = add.op.x == product ? add.op.y : add.op.x;
+    const bool sums = (add.op.x == product || add.op.y == product) && other != product && add.op.out == other;
+    if (!sums || has(linear.reads, other) || read_later(nodes, i + 1, product)) continue;
+    linear.linear = {linear.linear.weight, other, true};
+    linear.writes = {other};
+    linear.reads.push_back(other);
+    nodes.erase(nodes.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+  }
+}
+
+// Backwards from the end: what neither changes a state nor feeds something that does serves the logits alone.
+void mark_logit_nodes(std::vector<Node>& nodes) {
+  std::vector<RegisterId> live;
+  for (size_t i = nodes.size(); i-- > 0;) {
+    Node& node = nodes[i];
+    const bool needed = node.keeps_state || std::any_of(node.writes.begin(), node.writes.end(),
+                                                        [&](RegisterId id) { return has(live, id); });
+    node.only_for_logits = !needed;
+    if (!needed) continue;
+    for (const RegisterId id : node.writes) std::erase(live, id);
+    live.insert(live.end(), node.reads.begin(), node.reads.end());
+  }
+}
+
+// Puts a quantise node before each linear whose input is not yet quantised for the tokens it runs for.
+void insert_quantize_nodes(std::vector<Node>& nodes, const std::vector<bool>& integer_weight) {
+  std::vector<Node> out;
+  RegisterId quantized = -1;
+  bool for_logits = false;
+  for (const Node& node : nodes) {
+    const bool integer = node.work == Work::kLinears && integer_weight[static_cast<size_t>(node.linear.weight)];
+    if (integer && (quantized != node.op.x || for_logits != node.only_for_logits)) {
+      Op op{.kind = OpKind::kLinear};
+      op.x = node.op.x;
+      Node quantize = row_node(Row::kQuantize, op);
+      quantize.only_for_logits = for_logits = node.only_for_logits;
+      out.push_back(quantize);
+      quantized = node.op.x;
+    }
+    if (has(node.writes, quantized)) quantized = -1;
+    out.push_back(node);
+  }
+  nodes = std::move(out);
+}
+
+}  // namespace
+
+Plan make_plan(const Program& program, const std::vector<bool>& integer_weight) {
+  Plan plan;
+  std::vector<Node> nodes;
+  for (const Op& op : program.ops) append_nodes(op, plan.ropes, nodes);
+  fuse_residual_adds(nodes);
+  mark_logit_nodes(nodes);
+  insert_quantize_nodes(nodes, integer_weight);
+  for (const Node& node : nodes) {
+    const Step* last = plan.steps.empty() ? nullptr : &plan.steps.back();
+    bool joins = last != nullptr && last->work == node.work && last->only_for_logits == node.only_for_logits;
+    if (node.work == Work::kLinears) {
+      // One of the group must not write what another reads or writes.
+      const auto clashes = [&](const LinearPart& part) { return part.out == node.op.x || part.out == node.linear.out; };
+      joins = joins && last->x == node.op.x && std::none_of(last->linears.begin(), last->linears.end(), clashes);
+    } else if (node.work != Work::kRows) {
+      joins = false;
+    }
+    if (!joins) {
+      Step step;
+      step.work = node.work;
+      step.op = node.op;
+      step.x = node.op.x;
+      step.only_for_logits = node.only_for_logits;
+      plan.steps.push_back(step);
+    }
+    if (node.work == Work::kRows) plan.steps.back().rows.push_back(node.row);
+    if (node.work == Work::kLinears) plan.steps.back().linears.push_back(node.linear);
+  }
+  return plan;
+}
+
+}  // namespace baton::cpu

@@ -1,0 +1,65 @@
+// The cpu unit's own view of a Program: ops regrouped into steps that run as one parallel loop each.
+//
+// - Consecutive linears of one register share its quantised form and run as one loop over all their panels.
+// - Consecutive row-local ops (norms, gates, rotation, appending to the KV cache, quantising) run as one loop over
+// tokens.
+// - A residual add after a linear becomes the linear's accumulation.
+// - Steps that only lead to logits run for the tokens whose logits are asked for.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "baton/model/program.h"
+
+namespace baton::cpu {
+
+enum class Work : uint8_t {
+  kEmbed,
+  kRows,  // row-local parts, in order, for each token
+  kLinears,
+  kAttend,  // keys and values of these tokens are already appended
+  kConv,
+  kDelta,
+  kHead,
+};
+
+enum class Row : uint8_t { kNorm, kGatedNorm, kSplitPairs, kRope, kAppend, kSigmoidGate, kSwiGlu, kAdd, kQuantize };
+
+struct RowPart {
+  Row kind;
+  Op op;              // kAppend: the kAttend op; kQuantize: x
+  int32_t rope = -1;  // kRope: index into Plan::ropes
+};
+
+struct LinearPart {
+  WeightId weight;
+  RegisterId out;
+  bool add;  // accumulate into `out`
+};
+
+struct Step {
+  Work work = Work::kRows;
+  Op op{};            // kEmbed, kAttend, kConv, kDelta, kHead
+  RegisterId x = -1;  // kLinears
+  std::vector<LinearPart> linears;
+  std::vector<RowPart> rows;
+  bool only_for_logits = false;
+};
+
+// Distinct rotations, so that each step's angles are computed once.
+struct RopeTable {
+  float theta;
+  int32_t rotary;
+  WeightId factors;
+};
+
+struct Plan {
+  std::vector<Step> steps;
+  std::vector<RopeTable> ropes;
+};
+
+// `integer_weight(id)`: whether that matrix multiplies quantised activations.
+Plan make_plan(const Program& program, const std::vector<bool>& integer_weight);
+
+}  // namespace baton::cpu

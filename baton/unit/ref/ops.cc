@@ -1,0 +1,108 @@
+// Plain f32 ops.
+#include "baton/unit/ref/ops.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+namespace baton::ref {
+namespace {
+
+// Eight partial sums: close to pairwise summation, and vectorisable without reordering licence.
+float dot(const float* a, const float* b, int64_t n) {
+  float sums[8] = {};
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    for (int64_t lane = 0; lane < 8; ++lane) sums[lane] += a[i + lane] * b[i + lane];
+  }
+  for (; i < n; ++i) sums[0] += a[i] * b[i];
+  return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+}
+
+}  // namespace
+
+float sigmoid(float x) { return 1.0f / (1.0f + std::exp(-x)); }
+float silu(float x) { return x * sigmoid(x); }
+float softplus(float x) { return x > 20.0f ? x : std::log1p(std::exp(x)); }
+
+void linear(const Weight& weight, const float* x, float* y, int64_t tokens) {
+  const Format& format = format_of(weight.dtype);
+  const size_t row_size = weight.bytes / static_cast<size_t>(weight.rows);
+  std::vector<float> row(weight.columns);
+  for (int64_t r = 0; r < weight.rows; ++r) {
+    format.decode(weight.data + static_cast<size_t>(r) * row_size, row.data(), row.size());
+    for (int64_t t = 0; t < tokens; ++t)
+      y[t * weight.rows + r] = dot(row.data(), x + t * weight.columns, weight.columns);
+  }
+}
+
+void embed(const Weight& weight, int64_t index, float* y) {
+  const size_t row_size = weight.bytes / static_cast<size_t>(weight.rows);
+  format_of(weight.dtype).decode(weight.data + static_cast<size_t>(index) * row_size, y, weight.columns);
+}
+
+void rms_norm(const float* x, const float* w, float* y, int64_t width, float eps) {
+  const float scale = 1.0f / std::sqrt(dot(x, x, width) / static_cast<float>(width) + eps);
+  for (int64_t i = 0; i < width; ++i) y[i] = x[i] * scale * w[i];
+}
+
+void l2_norm(const float* x, float* y, int64_t width, float eps) {
+  const float scale = 1.0f / std::sqrt(dot(x, x, width) + eps);
+  for (int64_t i = 0; i < width; ++i) y[i] = x[i] * scale;
+}
+
+void rope(float* x, int64_t rotary, int64_t position, float theta, RopePairing pairing, const float* factors) {
+  const int64_t half = rotary / 2;
+  for (int64_t i = 0; i < half; ++i) {
+    float frequency = std::pow(theta, -2.0f * static_cast<float>(i) / static_cast<float>(rotary));
+    if (factors != nullptr) frequency /= factors[i];
+    const float angle = static_cast<float>(position) * frequency;
+    float& a = pairing == RopePairing::kHalf ? x[i] : x[2 * i];
+    float& b = pairing == RopePairing::kHalf ? x[i + half] : x[2 * i + 1];
+    const float turned_a = a * std::cos(angle) - b * std::sin(angle);
+    const float turned_b = b * std::cos(angle) + a * std::sin(angle);
+    a = turned_a;
+    b = turned_b;
+  }
+}
+
+void attend(const float* q, const float* keys, const float* values, float* out, int64_t positions, int64_t width,
+            float scale) {
+  std::vector<float> weights(positions);
+  for (int64_t p = 0; p < positions; ++p) weights[p] = scale * dot(q, keys + p * width, width);
+  const float highest = *std::max_element(weights.begin(), weights.end());
+  float sum = 0;
+  for (float& weight : weights) sum += weight = std::exp(weight - highest);
+  std::fill(out, out + width, 0.0f);
+  for (int64_t p = 0; p < positions; ++p) {
+    for (int64_t i = 0; i < width; ++i) out[i] += weights[p] / sum * values[p * width + i];
+  }
+}
+
+void causal_conv(const float* window, const float* w, float* y, int64_t channels, int64_t taps) {
+  for (int64_t c = 0; c < channels; ++c) {
+    float sum = 0;
+    for (int64_t j = 0; j < taps; ++j) sum += w[c * taps + j] * window[j * channels + c];
+    y[c] = silu(sum);
+  }
+}
+
+void delta_step(float* state, const float* q, const float* k, const float* v, float decay, float beta, float* out,
+                int64_t key_dim, int64_t value_dim) {
+  std::vector<float> error(v, v + value_dim);  // e = v - S^T k, with S already decayed
+  for (int64_t i = 0; i < key_dim; ++i) {
+    for (int64_t j = 0; j < value_dim; ++j) {
+      state[i * value_dim + j] *= decay;
+      error[j] -= state[i * value_dim + j] * k[i];
+    }
+  }
+  std::fill(out, out + value_dim, 0.0f);
+  for (int64_t i = 0; i < key_dim; ++i) {
+    for (int64_t j = 0; j < value_dim; ++j) {
+      state[i * value_dim + j] += k[i] * (beta * error[j]);
+      out[j] += state[i * value_dim + j] * q[i];
+    }
+  }
+}
+
+}  // namespace baton::ref

@@ -1,0 +1,46 @@
+// The ops of a Program in plain f32, a few lines each: what every other unit is compared with. Shapes per call; all
+// rows are dense. Never made faster at the cost of reading.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "baton/model/model.h"
+
+namespace baton::ref {
+
+// y[t] = W x[t] for `tokens` rows; x [tokens, W.columns], y [tokens, W.rows]. Each row of W is decoded once.
+void linear(const Weight& weight, const float* x, float* y, int64_t tokens);
+
+// y = row `index` of W.
+void embed(const Weight& weight, int64_t index, float* y);
+
+// y = x * rsqrt(mean(x^2) + eps) * w over `width` values. Zhang and Sennrich, "Root Mean Square Layer Normalization",
+// 2019.
+void rms_norm(const float* x, const float* w, float* y, int64_t width, float eps);
+
+// Rotates the first `rotary` of `width` values of one head at `position`: pairs (a, b) turn by position *
+// theta^(-2i/rotary), divided by factors[i] when given. Su et al., "RoFormer", 2021.
+void rope(float* x, int64_t rotary, int64_t position, float theta, RopePairing pairing, const float* factors);
+
+// out = sum_p softmax_p(scale q.k_p) v_p over `positions` rows of `width`. Vaswani et al., 2017.
+void attend(const float* q, const float* keys, const float* values, float* out, int64_t positions, int64_t width,
+            float scale);
+
+// y[c] = silu(sum_j w[c, j] window[j, c]); `window` holds `taps` columns [taps, channels], the newest last.
+void causal_conv(const float* window, const float* w, float* y, int64_t channels, int64_t taps);
+
+// One step of the gated delta rule for one value head; S [key_dim, value_dim] is updated. q is normalised and scaled, k
+// normalised, `decay` = exp(g). Yang, Kautz, Hatamizadeh, "Gated Delta Networks", 2024.
+void delta_step(float* state, const float* q, const float* k, const float* v, float decay, float beta, float* out,
+                int64_t key_dim, int64_t value_dim);
+
+// y = x * rsqrt(sum(x^2) + eps)
+void l2_norm(const float* x, float* y, int64_t width, float eps);
+
+float sigmoid(float x);
+float silu(float x);
+// log(1 + e^x), x itself above 20.
+float softplus(float x);
+
+}  // namespace baton::ref

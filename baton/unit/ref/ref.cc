@@ -1,0 +1,303 @@
+// The `ref` unit: interprets a Program op by op in plain f32. The oracle of the conformance and golden tests.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <new>
+
+#include "baton/base/clock.h"
+#include "baton/unit/ref/ops.h"
+#include "baton/unit/unit.h"
+
+namespace baton::ref {
+namespace {
+
+constexpr int64_t kTokensPerPass = 128;  // bounds the register memory
+
+const float* vector_of(const Model& model, WeightId id) {
+  return reinterpret_cast<const float*>(model.weights[id].data);
+}
+
+class State final : public SequenceState {
+ public:
+  State(const Program& program, uint64_t tokens_max) : SequenceState(tokens_max) {
+    layout_ = canonical_layout(program, tokens_max, DType::kF32);
+    memory_.reserve(layout_.segments.size());
+    for (const SegmentLayout& segment : layout_.segments) {
+      memory_.emplace_back(segment.elements, 0.0f);
+      segments_.push_back({&segment, reinterpret_cast<std::byte*>(memory_.back().data())});
+    }
+  }
+  const Layout& layout() const override { return layout_; }
+  std::span<const Segment> segments() const override { return segments_; }
+  std::vector<float>& slot(SlotId id) { return memory_[id]; }
+  const std::vector<std::vector<float>>& memory() const { return memory_; }
+  void copy_from(const State& other) {
+    for (size_t i = 0; i < memory_.size(); ++i)
+      std::copy(other.memory_[i].begin(), other.memory_[i].end(), memory_[i].begin());
+    set_position(other.position());
+  }
+
+ private:
+  Layout layout_;
+  std::vector<std::vector<float>> memory_;
+  std::vector<Segment> segments_;
+};
+
+// Runs the ops for `tokens` rows at the state's position.
+class Pass {
+ public:
+  Pass(const Model& model, State& state, std::span<const int32_t> tokens)
+      : model_(model),
+        state_(state),
+        tokens_(tokens),
+        count_(static_cast<int64_t>(tokens.size())),
+        start_(static_cast<int64_t>(state.position())) {
+    registers_.reserve(model.program.registers.size());
+    for (const Register& r : model.program.registers) registers_.emplace_back(count_ * r.width);
+  }
+
+  // The last `logit_rows` rows of logits go to `logits`.
+  void run(float* logits, int64_t logit_rows) {
+    for (const Op& op : model_.program.ops) {
+      if (op.kind == OpKind::kHead) {
+        if (logit_rows > 0) linear(model_.weights[op.weight], row(op.x, count_ - logit_rows), logits, logit_rows);
+      } else {
+        run_op(op);
+      }
+    }
+  }
+
+ private:
+  int64_t width(RegisterId id) const { return model_.program.registers[id].width; }
+  float* row(RegisterId id, int64_t token) { return registers_[id].data() + token * width(id); }
+
+  void run_op(const Op& op) {
+    switch (op.kind) {
+      case OpKind::kEmbed:
+        for (int64_t t = 0; t < count_; ++t) embed(model_.weights[op.weight], tokens_[t], row(op.out, t));
+        return;
+      case OpKind::kLinear:
+        return linear(model_.weights[op.weight], row(op.x, 0), row(op.out, 0), count_);
+      case OpKind::kRmsNorm:
+        return each_group(op, [&](const float* x, const float*, float* out) {
+          rms_norm(x, vector_of(model_, op.weight), out, op.width, op.eps);
+        });
+      case OpKind::kGatedNorm:
+        return each_group(op, [&](const float* x, const float* gate, float* out) {
+          rms_norm(x, vector_of(model_, op.weight), out, op.width, op.eps);
+          for (int64_t i = 0; i < op.width; ++i) out[i] *= silu(gate[i]);
+        });
+      case OpKind::kSplitPairs:
+        return split_pairs(op);
+      case OpKind::kRope:
+        return run_rope(op);
+      case OpKind::kAttend:
+        return run_attend(op);
+      case OpKind::kCausalConv:
+        return run_conv(op);
+      case OpKind::kDeltaRule:
+        return run_delta(op);
+      case OpKind::kSigmoidGate:
+        return each_value(op, [](float x, float y) { return x * sigmoid(y); });
+      case OpKind::kSwiGlu:
+        return each_value(op, [](float x, float y) { return silu(x) * y; });
+      case OpKind::kAdd:
+        return each_value(op, [](float x, float y) { return x + y; });
+      case OpKind::kHead:
+        return;
+    }
+  }
+
+  template <class Function>
+  void each_value(const Op& op, Function function) {
+    const float* x = row(op.x, 0);
+    const float* y = row(op.y, 0);
+    float* out = row(op.out, 0);
+    for (int64_t i = 0; i < count_ * width(op.out); ++i) out[i] = function(x[i], y[i]);
+  }
+
+  template <class Function>
+  void each_group(const Op& op, Function function) {
+    for (int64_t i = 0; i < count_ * width(op.x); i += op.width) {
+      function(row(op.x, 0) + i, op.y >= 0 ? row(op.y, 0) + i : nullptr, row(op.out, 0) + i);
+    }
+  }
+
+  void split_pairs(const Op& op) {
+    for (int64_t head = 0; head < count_ * op.heads; ++head) {
+      const float* pair = row(op.x, 0) + head * 2 * op.width;
+      std::copy_n(pair, op.width, row(op.out, 0) + head * op.width);
+      std::copy_n(pair + op.width, op.width, row(op.out2, 0) + head * op.width);
+    }
+  }
+
+  void run_rope(const Op& op) {
+    if (op.out != op.x) registers_[op.out] = registers_[op.x];
+    const float* factors = op.rope_factors >= 0 ? vector_of(model_, op.rope_factors) : nullptr;
+    for (int64_t t = 0; t < count_; ++t) {
+      for (int64_t head = 0; head < op.heads; ++head) {
+        rope(row(op.out, t) + head * op.width, op.rotary, start_ + t, op.rope_theta, op.pairing, factors);
+      }
+    }
+  }
+
+  // Slots hold [kv_heads, tokens_max, width].
+  void run_attend(const Op& op) {
+    const int64_t capacity = static_cast<int64_t>(state_.tokens_max());
+    std::vector<float>& keys = state_.slot(op.slot);
+    std::vector<float>& values = state_.slot(op.slot2);
+    for (int64_t t = 0; t < count_; ++t) {
+      for (int64_t head = 0; head < op.kv_heads; ++head) {
+        const int64_t at = (head * capacity + start_ + t) * op.width;
+        std::copy_n(row(op.y, t) + head * op.width, op.width, keys.data() + at);
+        std::copy_n(row(op.z, t) + head * op.width, op.width, values.data() + at);
+      }
+      for (int64_t head = 0; head < op.heads; ++head) {
+        const int64_t base = head / (op.heads / op.kv_heads) * capacity * op.width;
+        attend(row(op.x, t) + head * op.width, keys.data() + base, values.data() + base,
+               row(op.out, t) + head * op.width, start_ + t + 1, op.width, op.scale);
+      }
+    }
+  }
+
+  // The slot holds the last taps - 1 inputs, oldest first.
+  void run_conv(const Op& op) {
+    const int64_t channels = width(op.x);
+    std::vector<float>& past = state_.slot(op.slot);
+    std::vector<float> window(op.taps * channels);
+    for (int64_t t = 0; t < count_; ++t) {
+      std::copy(past.begin(), past.end(), window.begin());
+      std::copy_n(row(op.x, t), channels, window.begin() + (op.taps - 1) * channels);
+      causal_conv(window.data(), vector_of(model_, op.weight), row(op.out, t), channels, op.taps);
+      std::copy(window.begin() + channels, window.end(), past.begin());
+    }
+  }
+
+  void run_delta(const Op& op) {
+    const int64_t key_width = int64_t{op.kv_heads} * op.key_dim;
+    const float* decay_rate = vector_of(model_, op.weight);
+    const float* dt_bias = vector_of(model_, op.weight2);
+    std::vector<float> q(op.key_dim), k(op.key_dim);
+    for (int64_t t = 0; t < count_; ++t) {
+      for (int64_t head = 0; head < op.heads; ++head) {
+        const int64_t key_head =
+            op.head_map == HeadMap::kGrouped ? head / (op.heads / op.kv_heads) : head % op.kv_heads;
+        const float* x = row(op.x, t);
+        l2_norm(x + key_head * op.key_dim, q.data(), op.key_dim, op.eps);
+        l2_norm(x + key_width + key_head * op.key_dim, k.data(), op.key_dim, op.eps);
+        for (float& value : q) value /= std::sqrt(static_cast<float>(op.key_dim));
+        const float beta = sigmoid(row(op.y, t)[head]);
+        const float g = decay_rate[head] * softplus(row(op.z, t)[head] + dt_bias[head]);
+        delta_step(state_.slot(op.slot).data() + head * op.key_dim * op.value_dim, q.data(), k.data(),
+                   x + 2 * key_width + head * op.value_dim, std::exp(g), beta, row(op.out, t) + head * op.value_dim,
+                   op.key_dim, op.value_dim);
+      }
+    }
+  }
+
+  const Model& model_;
+  State& state_;
+  std::span<const int32_t> tokens_;
+  const int64_t count_;
+  const int64_t start_;
+  std::vector<std::vector<float>> registers_;
+};
+
+class RefExecutor final : public Executor {
+ public:
+  explicit RefExecutor(std::shared_ptr<const Model> model)
+      : model_(std::move(model)), layout_(canonical_layout(model_->program, 1, DType::kF32)) {}
+
+  const Model& model() const override { return *model_; }
+  const Layout& layout() const override { return layout_; }
+
+  Result<std::unique_ptr<SequenceState>> new_state(uint64_t tokens_max) override {
+    try {
+      return std::make_unique<State>(model_->program, tokens_max);
+    } catch (const std::exception&) {
+      return fail(Code::kOutOfMemory,
+                  fmt::format("ref: no memory for a state of {} tokens; use a smaller context (-c)", tokens_max));
+    }
+  }
+
+  Result<std::unique_ptr<SequenceState>> clone(const SequenceState& state) override {
+    BATON_TRY(auto copy, new_state(state.tokens_max()));
+    static_cast<State&>(*copy).copy_from(static_cast<const State&>(state));
+    return copy;
+  }
+
+  Status prefill(SequenceState& state, std::span<const int32_t> tokens, std::span<float> logits) override {
+    BATON_OK(check_tokens(*model_, state, tokens));
+    const int64_t vocab = model_->program.vocab;
+    const int64_t rows = static_cast<int64_t>(logits.size()) / vocab;
+    BATON_CHECK(static_cast<uint64_t>(rows) <= tokens.size());
+    const int64_t first_row = static_cast<int64_t>(tokens.size()) - rows;  // first token whose logits are wanted
+    const int64_t start_ns = SteadyClock().now_ns();
+    try {
+      for (int64_t done = 0; done < static_cast<int64_t>(tokens.size()); done += kTokensPerPass) {
+        const int64_t count = std::min<int64_t>(kTokensPerPass, static_cast<int64_t>(tokens.size()) - done);
+        Pass pass(*model_, static_cast<State&>(state), tokens.subspan(done, count));
+        const int64_t wanted = std::clamp<int64_t>(done + count - first_row, 0, count);
+        const int64_t skip = std::max<int64_t>(0, done - first_row);
+        pass.run(wanted > 0 ? logits.data() + skip * vocab : nullptr, wanted);
+        state.set_position(state.position() + static_cast<uint64_t>(count));
+      }
+    } catch (const std::exception& exception) {
+      return fail(Code::kOutOfMemory, fmt::format("ref: prefill of {} tokens: {}", tokens.size(), exception.what()));
+    }
+    ms_per_token_ = ms_between(start_ns, SteadyClock().now_ns()) / static_cast<double>(tokens.size());
+    return {};
+  }
+
+  Status decode(std::span<const DecodeSlot> slots) override {
+    for (const DecodeSlot& slot : slots) BATON_OK(prefill(*slot.state, {&slot.token, 1}, slot.logits));
+    return {};
+  }
+
+  // The last call's rate, or two f32 operations a weight at 4 GFLOP/s before the first.
+  Estimate estimate(const WorkShape& work) const override {
+    const double tokens = work.prefill_tokens + work.decode_slots;
+    if (ms_per_token_ > 0) return {tokens * ms_per_token_, -1, "measured"};
+    return {tokens * static_cast<double>(model_->parameter_count()) * 2 / 4e6, -1, "estimated"};
+  }
+
+  Placement placement() const override { return {"ref", "plain f32 loops, 1 thread"}; }
+
+ private:
+  std::shared_ptr<const Model> model_;
+  Layout layout_;
+  double ms_per_token_ = 0;
+};
+
+class RefUnit final : public Unit {
+ public:
+  RefUnit() {
+    for (int kind = 0; kind <= static_cast<int>(OpKind::kHead); ++kind) caps_.ops.push_back(static_cast<OpKind>(kind));
+    for (const Format& format : formats()) caps_.native_formats.push_back(format.dtype);
+    caps_.kv_type = DType::kF32;
+    caps_.prefill_tokens_preferred = kTokensPerPass;
+    caps_.decode_slots_max = 8;
+    caps_.features = {"f32"};
+    caps_.logit_tolerance = [](DType) { return 2e-3f; };
+  }
+  std::string_view name() const override { return "ref"; }
+  const Caps& caps() const override { return caps_; }
+  Result<std::unique_ptr<Executor>> load(std::shared_ptr<const Model> model, uint32_t) override {
+    return std::make_unique<RefExecutor>(std::move(model));
+  }
+
+ private:
+  Caps caps_;
+};
+
+Result<std::unique_ptr<Unit>> create() { return std::make_unique<RefUnit>(); }
+
+}  // namespace
+}  // namespace baton::ref
+
+namespace baton {
+extern const UnitEntry k_unit_ref;
+const UnitEntry k_unit_ref = {"ref", ref::create};
+}  // namespace baton

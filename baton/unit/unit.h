@@ -1,0 +1,131 @@
+// The contract of a compute unit. A Unit loads a Model into an Executor; an Executor runs its Program over
+// SequenceStates. The engine, the bridge, the tests and the CLI know units only through this page.
+//
+// Threads: a Unit may be used from any one thread at a time. An Executor and the states it made are used from one
+// thread at a time (its lane); it may run its own threads inside a call. Only the bridge touches a state between two
+// lanes. Errors: after a failed prefill or decode the states in that call are poisoned: drop them. Nothing throws.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "baton/base/status.h"
+#include "baton/model/model.h"
+#include "baton/state/layout.h"
+
+namespace baton {
+
+enum class MemoryKind : uint8_t { kHost, kUnified, kDevice };
+
+// What a unit can do: facts for planning, listing and conformance tests.
+struct Caps {
+  std::vector<OpKind> ops;
+  std::vector<DType> native_formats;  // weights used as stored; others are decoded at load
+  DType kv_type = DType::kF32;        // of keys and values in its states
+  MemoryKind memory = MemoryKind::kHost;
+  uint32_t prefill_tokens_preferred = 64;  // tokens per prefill call that suit it
+  uint32_t decode_slots_max = 1;           // sequences per decode call
+  std::vector<std::string> features;       // instruction sets or device facts, for `baton units`
+  // Largest |logit difference| to `ref` that its arithmetic may cause, per weight format: near ties below it are
+  // explained.
+  float (*logit_tolerance)(DType weights) = nullptr;
+};
+
+// One sequence's memory on one unit. Move-only by unique_ptr; freed by its destructor, on any thread.
+class SequenceState {
+ public:
+  virtual ~SequenceState() = default;
+  virtual const Layout& layout() const = 0;
+  // In slot order. Valid until the state is destroyed.
+  virtual std::span<const Segment> segments() const = 0;
+
+  // Tokens processed so far, and the most it can hold.
+  uint64_t position() const { return position_; }
+  uint64_t tokens_max() const { return tokens_max_; }
+  // For executors after a step, and for the bridge after it filled every segment.
+  void set_position(uint64_t position) {
+    BATON_CHECK(position <= tokens_max_);
+    position_ = position;
+  }
+
+ protected:
+  explicit SequenceState(uint64_t tokens_max) : tokens_max_(tokens_max) {}
+
+ private:
+  uint64_t position_ = 0;
+  const uint64_t tokens_max_;
+};
+
+// One row of a decode step: feed `token` at the state's position, write vocab logits.
+struct DecodeSlot {
+  SequenceState* state;
+  int32_t token;
+  std::span<float> logits;  // vocab values, written; empty: none wanted
+};
+
+struct Placement {
+  std::string ran;       // unit name that did the arithmetic
+  std::string evidence;  // how that is known: "avx512-vnni kernels", "plain f32 loops", ...
+};
+
+// A kind of work, for estimates: `tokens` in one prefill, or `slots` sequences decoding one token each at `depth`.
+struct WorkShape {
+  uint32_t prefill_tokens = 0;
+  uint32_t decode_slots = 0;
+  uint64_t depth = 0;
+};
+struct Estimate {
+  double ms = 0;
+  double joules = -1;      // below zero: unknown
+  std::string_view basis;  // "measured", "estimated" or "emulated"
+};
+
+class Executor {
+ public:
+  virtual ~Executor() = default;
+
+  virtual const Model& model() const = 0;
+  virtual const Layout& layout()
+      const = 0;  // of a state with tokens_max = 1; strides of larger ones follow its pattern
+
+  // A state at position 0. kOutOfMemory when it does not fit.
+  virtual Result<std::unique_ptr<SequenceState>> new_state(uint64_t tokens_max) = 0;
+  // A deep copy, on the same unit: positions and segments equal.
+  virtual Result<std::unique_ptr<SequenceState>> clone(const SequenceState& state) = 0;
+
+  // Processes `tokens` at the state's position. `logits` receives the last logits.size() / vocab tokens' rows, in token
+  // order; empty: none (the output head is not run). Any number of tokens from 1 up to what the state can still hold.
+  virtual Status prefill(SequenceState& state, std::span<const int32_t> tokens, std::span<float> logits) = 0;
+  // One token for each slot; the slots' states are distinct. At most caps().decode_slots_max slots.
+  virtual Status decode(std::span<const DecodeSlot> slots) = 0;
+
+  virtual Estimate estimate(const WorkShape& work) const = 0;
+  virtual Placement placement() const = 0;
+};
+
+class Unit {
+ public:
+  virtual ~Unit() = default;
+  virtual std::string_view name() const = 0;
+  virtual const Caps& caps() const = 0;
+  // Slow (may convert or repack weights); never inside a request. `threads` 0: the unit's own choice.
+  virtual Result<std::unique_ptr<Executor>> load(std::shared_ptr<const Model> model, uint32_t threads) = 0;
+};
+
+// What each unit's folder defines, as `extern const UnitEntry k_unit_<name>`: the list of cmake/units.cmake refers to
+// it.
+struct UnitEntry {
+  std::string_view name;
+  // kUnsupported with the reason when the machine lacks what the unit needs.
+  Result<std::unique_ptr<Unit>> (*create)();
+};
+
+// Shared by executors: token ids in range, room in the state. The message says which token or how many tokens.
+Status check_tokens(const Model& model, const SequenceState& state, std::span<const int32_t> tokens);
+
+}  // namespace baton
