@@ -1,0 +1,201 @@
+// Panels times weights: a plain path per instruction set, and a path that watches every running sum.
+#include "baton/unit/apple/mac.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <limits>
+
+#include "baton/unit/apple/fp16.h"
+
+namespace baton::apple {
+namespace {
+
+constexpr float kSumLimit = 32768.0f;
+constexpr float kNormLimit = 32000.0f;  // Cauchy-Schwarz bound below which no running sum, rounded, reaches kSumLimit
+constexpr int64_t kRowGrain = 32;
+
+namespace baseline {
+#define BATON_MAC_TARGET
+#define BATON_MAC_LANES 4
+#define BATON_MAC_VECTORS 2
+#define BATON_MAC_ROWS 4
+#include "baton/unit/apple/mac_block.inl.h"
+#undef BATON_MAC_TARGET
+#undef BATON_MAC_LANES
+#undef BATON_MAC_VECTORS
+#undef BATON_MAC_ROWS
+}  // namespace baseline
+
+#if defined(__x86_64__)
+namespace avx2 {
+#define BATON_MAC_TARGET __attribute__((target("avx2")))
+#define BATON_MAC_LANES 8
+#define BATON_MAC_VECTORS 2
+#define BATON_MAC_ROWS 6
+#include "baton/unit/apple/mac_block.inl.h"
+#undef BATON_MAC_TARGET
+#undef BATON_MAC_LANES
+#undef BATON_MAC_VECTORS
+#undef BATON_MAC_ROWS
+}  // namespace avx2
+
+namespace avx512 {
+#define BATON_MAC_TARGET __attribute__((target("avx512f")))
+#define BATON_MAC_LANES 16
+#define BATON_MAC_VECTORS 2
+#define BATON_MAC_ROWS 8
+#include "baton/unit/apple/mac_block.inl.h"
+#undef BATON_MAC_TARGET
+#undef BATON_MAC_LANES
+#undef BATON_MAC_VECTORS
+#undef BATON_MAC_ROWS
+}  // namespace avx512
+#endif
+
+struct Kernels {
+  void (*products)(const float*, const float*, size_t, size_t, size_t, float*) = baseline::products;
+  void (*decode)(const std::byte*, float*, size_t, bool) = baseline::decode;
+};
+
+Kernels pick_kernels() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f")) return {avx512::products, avx512::decode};
+  if (__builtin_cpu_supports("avx2")) return {avx2::products, avx2::decode};
+#endif
+  return {};
+}
+
+bool flushes(const Numerics& numerics) { return numerics.profile == Profile::kM1; }
+
+// Result of a multiply-accumulate as it is stored.
+float stored(float sum, const Numerics& numerics) {
+  const float value = round_to_fp16(sum);
+  return flushes(numerics) && std::fabs(value) < kFp16NormalMin ? 0.0f : value;
+}
+
+struct Watch {
+  bool clamp;  // sums at the limit become infinite
+  MacEvents events;
+
+  float checked(float sum) {
+    const bool nan = sum != sum;
+    events.undefined |= nan;
+    sum = nan ? 0.0f : sum;
+    const bool reached = std::fabs(sum) >= kSumLimit;
+    events.limit |= reached;
+    return reached && clamp ? std::copysign(std::numeric_limits<float>::infinity(), sum) : sum;
+  }
+  float product(float a, float b) {
+    const float value = a * b;
+    const bool nan = value != value;
+    events.undefined |= nan;
+    return nan ? 0.0f : value;
+  }
+};
+
+}  // namespace
+
+MacMatrix::MacMatrix(std::span<const std::byte> data, size_t rows, size_t k)
+    : data_(data), rows_(rows), k_(k), norms_(rows) {
+  const Kernels kernels = pick_kernels();
+  std::vector<float> row_values(k);
+  for (size_t r = 0; r < rows; ++r) {
+    kernels.decode(row(r), row_values.data(), k, false);
+    float squares[16] = {};  // several sums, so that the loop can be vectorised
+    size_t i = 0;
+    for (; i + 16 <= k; i += 16) {
+      for (size_t j = 0; j < 16; ++j) squares[j] += row_values[i + j] * row_values[i + j];
+    }
+    for (; i < k; ++i) squares[0] += row_values[i] * row_values[i];
+    float sum = 0;
+    for (const float part : squares) sum += part;
+    norms_[r] = std::isfinite(sum) ? std::sqrt(sum) : std::numeric_limits<float>::infinity();
+  }
+}
+
+void MacPanel::reset(size_t k_values) {
+  k = k_values;
+  values.assign(k * kMacColumns, 0.0f);
+}
+
+void MacPanel::finish(const Numerics& numerics) {
+  float squares[kMacColumns] = {};
+  const float least = flushes(numerics) ? kFp16NormalMin : 0.0f;
+  for (size_t i = 0; i < k; ++i) {
+    float* row = values.data() + i * kMacColumns;
+    for (size_t c = 0; c < kMacColumns; ++c) {
+      row[c] = std::fabs(row[c]) < least ? 0.0f : row[c];
+      squares[c] += row[c] * row[c];
+    }
+  }
+  columns_used = 0;
+  norm_max = 0;
+  for (size_t c = 0; c < kMacColumns; ++c) {
+    if (squares[c] != 0) columns_used = c + 1;
+    norm_max =
+        std::max(norm_max, std::isfinite(squares[c]) ? std::sqrt(squares[c]) : std::numeric_limits<float>::infinity());
+  }
+}
+
+MacEvents multiply_row_checked(const float* weights, const MacPanel& panel, const Numerics& numerics, float* out) {
+  // A single product has no adder behind it: it may reach 65504.
+  const bool limited = panel.k > 1;
+  Watch watch{limited && numerics.profile == Profile::kM1, {}};
+  float sum[kMacColumns] = {};
+  if (numerics.grouped_adders) {
+    for (size_t i = 0; i < panel.k; i += 4) {
+      for (size_t c = 0; c < kMacColumns; ++c) {
+        float p[4] = {};
+        for (size_t j = 0; j < 4 && i + j < panel.k; ++j) {
+          p[j] = watch.product(weights[i + j], panel.values[(i + j) * kMacColumns + c]);
+        }
+        const float low = watch.checked(round_to_fp16(p[0] + p[1])), high = watch.checked(round_to_fp16(p[2] + p[3]));
+        sum[c] = watch.checked(sum[c] + watch.checked(round_to_fp16(low + high)));
+      }
+    }
+  } else {
+    for (size_t i = 0; i < panel.k; ++i) {
+      const float* in = panel.values.data() + i * kMacColumns;
+      for (size_t c = 0; c < kMacColumns; ++c) sum[c] = watch.checked(sum[c] + watch.product(weights[i], in[c]));
+    }
+  }
+  for (size_t c = 0; c < kMacColumns; ++c) out[c] = watch.checked(stored(sum[c], numerics));
+  if (!limited) watch.events.limit = false;
+  return watch.events;
+}
+
+MacEvents multiply(const MacMatrix& matrix, size_t row_begin, size_t row_end, const MacPanel& panel, size_t columns,
+                   const Numerics& numerics, ThreadPool& pool, float* out, size_t out_stride) {
+  const Kernels kernels = pick_kernels();
+  const size_t k = matrix.k();
+  std::vector<std::vector<float>> scratch(pool.size());
+  std::vector<MacEvents> events(pool.size());
+  pool.parallel_for(
+      static_cast<int64_t>(row_end - row_begin), kRowGrain, [&](int64_t first, int64_t last, uint32_t thread) {
+        const size_t rows = static_cast<size_t>(last - first), begin = row_begin + static_cast<size_t>(first);
+        std::vector<float>& memory = scratch[thread];
+        memory.resize(kRowGrain * (k + kMacColumns));
+        float *weights = memory.data(), *sums = weights + kRowGrain * k;
+        kernels.decode(matrix.row(begin), weights, rows * k, flushes(numerics));
+        if (panel.columns_used > 0) kernels.products(weights, panel.values.data(), rows, k, panel.columns_used, sums);
+        for (size_t r = 0; r < rows; ++r) {
+          float *row = sums + r * kMacColumns, *to = out + (static_cast<size_t>(first) + r) * out_stride;
+          const float bound = matrix.norm(begin + r) * panel.norm_max;
+          if (bound < kNormLimit && !numerics.grouped_adders) {
+            for (size_t c = 0; c < kMacColumns; ++c) row[c] = stored(row[c], numerics);
+            if (panel.columns_used < columns) std::fill(row + panel.columns_used, row + columns, 0.0f);
+          } else {
+            float* in = weights + r * k;
+            for (size_t i = 0; i < k; ++i) in[i] = in[i] != in[i] ? std::numeric_limits<float>::infinity() : in[i];
+            events[thread].add(multiply_row_checked(in, panel, numerics, row));
+          }
+          std::copy_n(row, columns, to);
+        }
+      });
+  MacEvents all;
+  for (const MacEvents& part : events) all.add(part);
+  return all;
+}
+
+}  // namespace baton::apple
