@@ -1,0 +1,47 @@
+// How many tokens one prefill step of a lane takes, so that a step lasts about as long as wanted: learned from the
+// steps that ran. Cancels and other requests' tokens wait for at most one step.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace baton {
+
+class PrefillBudget {
+ public:
+  // `preferred`: the unit's own step; `tokens_max`: never more; `ms_per_token`: a first guess, 0 when there is none.
+  PrefillBudget(double step_ms, uint32_t preferred, uint32_t tokens_max, double ms_per_token)
+      : step_ms_(step_ms), preferred_(std::max(preferred, 1u)), tokens_max_(std::max(tokens_max, 1u)) {
+    const double guess = ms_per_token > 0 ? step_ms / ms_per_token : kFirstTokens;
+    tokens_ = std::clamp(guess, 1.0, static_cast<double>(std::min(preferred_, tokens_max_)));
+  }
+
+  // Of the next step. Above the preferred size: a multiple of it.
+  uint32_t tokens() const {
+    const auto whole = static_cast<uint32_t>(tokens_);
+    return whole > preferred_ ? whole / preferred_ * preferred_ : whole;
+  }
+
+  // A step of `count` tokens took `ms`. Grows at most twofold at a time; shrinks at once to what would have fitted.
+  void learn(uint64_t count, double ms) {
+    if (count == 0) return;
+    const double fitting = ms > 0 ? static_cast<double>(count) * step_ms_ / ms : tokens_max_;
+    if (ms > step_ms_) {
+      tokens_ = fitting;
+    } else if (count >= tokens()) {
+      tokens_ = std::max(tokens_, std::min(fitting, 2 * static_cast<double>(count)));
+    }
+    tokens_ = std::clamp(tokens_, 1.0, static_cast<double>(tokens_max_));
+  }
+
+ private:
+  // Of a unit nothing is known of: short enough for a slow one, and a fast one soon doubles it.
+  static constexpr double kFirstTokens = 8;
+
+  double step_ms_;
+  uint32_t preferred_;
+  uint32_t tokens_max_;
+  double tokens_;
+};
+
+}  // namespace baton

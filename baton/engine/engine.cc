@@ -1,0 +1,321 @@
+// Threads around the scheduler: one per unit, one for the bridge, one for the scheduler; and the tickets.
+#include "baton/engine/engine.h"
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "baton/base/channel.h"
+#include "baton/engine/lane.h"
+#include "baton/engine/scheduler.h"
+
+namespace baton {
+
+// A request's events on their way to its ticket. `finished`, `released` and `cancel_sent` are guarded by Core::mutex.
+struct EventOutlet {
+  EventOutlet(RequestId request, size_t events_max) : id(request), events(events_max) {}
+  const RequestId id;
+  Channel<Event> events;
+  bool finished = false;
+  bool released = false;
+  bool cancel_sent = false;
+};
+
+namespace {
+
+struct SubmitMessage {
+  RequestId id;
+  Request request;
+};
+struct CancelMessage {
+  RequestId id;
+};
+struct StopMessage {};
+using Message = std::variant<SubmitMessage, CancelMessage, StopMessage, Work>;
+
+double tolerance_of(const Caps& caps, const Model& model) {
+  std::set<DType> types;
+  for (const Weight& weight : model.weights) types.insert(weight.dtype);
+  float tolerance = 0;
+  for (const DType type : types) {
+    if (caps.logit_tolerance != nullptr) tolerance = std::max(tolerance, caps.logit_tolerance(type));
+  }
+  return tolerance;
+}
+
+LaneFacts facts_of(const EngineUnit& unit) {
+  LaneFacts facts;
+  facts.name = unit.name;
+  facts.prefill_tokens_preferred = std::max(unit.caps->prefill_tokens_preferred, 1u);
+  facts.decode_slots_max = std::max(unit.caps->decode_slots_max, 1u);
+  facts.tolerance = tolerance_of(*unit.caps, unit.executor->model());
+  const uint32_t tokens = facts.prefill_tokens_preferred;
+  facts.prefill_ms_per_token = unit.executor->estimate({.prefill_tokens = tokens}).ms / tokens;
+  facts.state_bytes_fixed = state_bytes_estimate(unit.executor->layout(), 0);
+  facts.state_bytes_per_token = state_bytes_estimate(unit.executor->layout(), 1) - facts.state_bytes_fixed;
+  return facts;
+}
+
+Status check_units(const std::vector<EngineUnit>& units) {
+  if (units.empty()) return fail(Code::kInvalidInput, "no unit is loaded: an engine needs at least one");
+  std::set<std::string> names;
+  for (const EngineUnit& unit : units) {
+    if (unit.caps == nullptr || unit.executor == nullptr) {
+      return fail(Code::kInvalidInput, "unit '" + unit.name + "': caps and a loaded executor are needed");
+    }
+    if (!names.insert(unit.name).second) return fail(Code::kInvalidInput, "unit '" + unit.name + "' is given twice");
+    const Fingerprints& first = units.front().executor->model().fingerprints;
+    const Fingerprints& mine = unit.executor->model().fingerprints;
+    if (mine.model != first.model || mine.quantization != first.quantization) {
+      return fail(Code::kMismatch, "units '" + units.front().name + "' and '" + unit.name +
+                                       "' have loaded different models: an engine serves one");
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+struct Engine::Core {
+  Core(EngineOptions given, SchedulerFacts scheduler_facts)
+      : options(std::move(given)),
+        clock(options.clock != nullptr ? *options.clock : own_clock),
+        facts(std::move(scheduler_facts)),
+        requests_max(size_t{facts.limits.requests_active_max} + facts.limits.requests_queued_max),
+        // Each request in the engine sends one submit and at most one cancel; each lane and the bridge one work; one
+        // stop.
+        inbox(2 * requests_max + options.units.size() + 2),
+        scheduler(facts) {}
+
+  void start();
+  void run_scheduler();
+  void run_lane(size_t index);
+  void run_bridge();
+  template <class Runner>
+  void serve(Channel<Work>& works, Runner& runner);
+  void receive(Message message);
+  void step();
+  void deliver(Output output);
+  bool drained();
+
+  const EngineOptions options;
+  const SteadyClock own_clock;
+  const Clock& clock;
+  const SchedulerFacts facts;
+  const size_t requests_max;
+  Carrier carrier;
+
+  Channel<Message> inbox;
+  std::vector<std::unique_ptr<Channel<Work>>> works;  // units, then the bridge
+  Scheduler scheduler;                                // of the scheduler's thread
+  bool stopping = false;                              // of the scheduler's thread
+
+  std::mutex mutex;
+  std::map<RequestId, std::unique_ptr<EventOutlet>> outlets;  // guarded by mutex, as are the next three
+  size_t open_requests = 0;
+  RequestId next_id = 1;
+  bool closed = false;
+
+  std::atomic<uint64_t> used_requests{0}, used_states{0}, used_bytes{0};
+  std::vector<std::thread> threads;  // the scheduler's is the last
+};
+
+void Engine::Core::start() {
+  for (size_t i = 0; i <= options.units.size(); ++i) works.push_back(std::make_unique<Channel<Work>>(1));
+  for (size_t i = 0; i < options.units.size(); ++i) threads.emplace_back([this, i] { run_lane(i); });
+  threads.emplace_back([this] { run_bridge(); });
+  threads.emplace_back([this] { run_scheduler(); });
+}
+
+template <class Runner>
+void Engine::Core::serve(Channel<Work>& from, Runner& runner) {
+  while (std::optional<Work> work = from.receive()) {
+    work->started_ns = clock.now_ns();
+    runner.run(*work);
+    work->ended_ns = clock.now_ns();
+    inbox.send(*std::move(work));
+  }
+}
+
+void Engine::Core::run_lane(size_t index) {
+  const EngineUnit& unit = options.units[index];
+  Lane lane(*unit.executor, unit.caps->decode_slots_max, clock);
+  serve(*works[index], lane);
+}
+
+void Engine::Core::run_bridge() {
+  const Fingerprints& fingerprints = options.units.front().executor->model().fingerprints;
+  BridgeLane bridge(carrier, {fingerprints.model, fingerprints.quantization, options.tokenizer_fingerprint});
+  serve(*works.back(), bridge);
+}
+
+void Engine::Core::run_scheduler() {
+  while (!drained()) {
+    std::optional<Message> message = inbox.receive();
+    if (!message) break;
+    receive(*std::move(message));
+    // What else has come is taken in before planning, so that sequences that are ready together decode together.
+    while ((message = inbox.receive_for(std::chrono::nanoseconds(0)))) receive(*std::move(message));
+    step();
+  }
+  inbox.close();
+  for (const auto& channel : works) channel->close();
+}
+
+bool Engine::Core::drained() {
+  const std::scoped_lock lock(mutex);
+  return stopping && open_requests == 0;
+}
+
+void Engine::Core::receive(Message message) {
+  if (auto* work = std::get_if<Work>(&message)) {
+    scheduler.done(std::move(*work), clock.now_ns());
+  } else if (auto* submit = std::get_if<SubmitMessage>(&message)) {
+    BATON_CHECK(scheduler.submit(submit->id, submit->request, clock.now_ns()));
+    if (stopping) scheduler.cancel(submit->id);
+  } else if (auto* cancel = std::get_if<CancelMessage>(&message)) {
+    scheduler.cancel(cancel->id);
+  } else {
+    stopping = true;
+    scheduler.cancel_all();
+  }
+}
+
+void Engine::Core::step() {
+  for (Work& work : scheduler.poll(clock.now_ns())) {
+    // A lane has at most one work, so there is room.
+    Channel<Work>& lane = *works[work.lane];
+    BATON_CHECK(lane.try_send(work));
+  }
+  used_requests = scheduler.requests();
+  used_states = scheduler.states();
+  used_bytes = scheduler.state_bytes();
+  for (Output& output : scheduler.take_outputs()) deliver(std::move(output));
+}
+
+void Engine::Core::deliver(Output output) {
+  const std::scoped_lock lock(mutex);
+  const auto found = outlets.find(output.request);
+  BATON_CHECK(found != outlets.end());
+  EventOutlet& outlet = *found->second;
+  const bool last = std::holds_alternative<FinishedEvent>(output.event);
+  // The outlet has room for all of a request's events: a slow reader holds up nobody.
+  BATON_CHECK(outlet.events.try_send(output.event));
+  if (!last) return;
+  outlet.events.close();
+  outlet.finished = true;
+  --open_requests;
+  if (outlet.released) outlets.erase(found);
+}
+
+Engine::Engine(std::unique_ptr<Core> core) : core_(std::move(core)) {}
+
+Result<std::unique_ptr<Engine>> Engine::create(EngineOptions options) {
+  BATON_OK(check_units(options.units));
+  const EngineLimits& limits = options.limits;
+  if (limits.requests_active_max == 0 || limits.decode_steps_per_prefill == 0 || !(limits.step_ms > 0)) {
+    return fail(Code::kInvalidInput,
+                "engine limits: requests_active_max, decode_steps_per_prefill and step_ms must be above zero");
+  }
+  SchedulerFacts facts;
+  for (const EngineUnit& unit : options.units) facts.lanes.push_back(facts_of(unit));
+  const Model& model = options.units.front().executor->model();
+  facts.context_max = static_cast<uint64_t>(std::max(model.spec.context_max, 1));
+  facts.vocab = model.program.vocab;
+  facts.limits = limits;
+  auto core = std::make_unique<Core>(std::move(options), std::move(facts));
+  core->start();
+  return std::unique_ptr<Engine>(new Engine(std::move(core)));
+}
+
+Engine::~Engine() {
+  shutdown();
+  for (std::thread& thread : core_->threads) thread.join();
+  BATON_CHECK(core_->outlets.empty());  // a ticket outlived the engine
+}
+
+Result<Ticket> Engine::submit(Request request) {
+  BATON_OK(check_request(request, core_->facts));
+  const uint64_t tokens_max = std::min<uint64_t>(request.max_new_tokens, core_->facts.context_max);
+  EventOutlet* outlet = nullptr;
+  {
+    const std::scoped_lock lock(core_->mutex);
+    if (core_->closed) return fail(Code::kCancelled, "the engine is shutting down");
+    if (core_->open_requests >= core_->requests_max) {
+      return fail(Code::kOutOfMemory, "queue full: " + std::to_string(core_->open_requests) +
+                                          " requests are running or waiting; try again when one has finished");
+    }
+    ++core_->open_requests;
+    const RequestId id = core_->next_id++;
+    outlet = core_->outlets.emplace(id, std::make_unique<EventOutlet>(id, tokens_max + 1)).first->second.get();
+  }
+  core_->inbox.send(SubmitMessage{outlet->id, std::move(request)});
+  return Ticket(this, outlet);
+}
+
+void Engine::shutdown() {
+  {
+    const std::scoped_lock lock(core_->mutex);
+    if (std::exchange(core_->closed, true)) return;
+  }
+  core_->inbox.send(StopMessage{});
+}
+
+EngineUsage Engine::usage() const {
+  return {.requests = core_->used_requests, .states = core_->used_states, .state_bytes = core_->used_bytes};
+}
+
+std::vector<std::string_view> strategy_names() {
+  std::vector<std::string_view> names;
+  for (const Strategy* strategy : strategies()) names.push_back(strategy->name);
+  return names;
+}
+
+Ticket::Ticket(Ticket&& other) noexcept
+    : engine_(std::exchange(other.engine_, nullptr)), outlet_(std::exchange(other.outlet_, nullptr)) {}
+
+Ticket& Ticket::operator=(Ticket&& other) noexcept {
+  if (this == &other) return *this;
+  release();
+  engine_ = std::exchange(other.engine_, nullptr);
+  outlet_ = std::exchange(other.outlet_, nullptr);
+  return *this;
+}
+
+Ticket::~Ticket() { release(); }
+
+RequestId Ticket::id() const { return outlet_ == nullptr ? 0 : outlet_->id; }
+
+std::optional<Event> Ticket::next_event(std::chrono::nanoseconds timeout) {
+  if (outlet_ == nullptr) return std::nullopt;
+  // Longer waits overflow the system's clock arithmetic.
+  return outlet_->events.receive_for(std::min<std::chrono::nanoseconds>(timeout, std::chrono::hours(24 * 365)));
+}
+
+void Ticket::cancel() {
+  if (outlet_ == nullptr) return;
+  const RequestId id = outlet_->id;
+  {
+    const std::scoped_lock lock(engine_->core_->mutex);
+    if (outlet_->finished || std::exchange(outlet_->cancel_sent, true)) return;
+  }
+  engine_->core_->inbox.send(CancelMessage{id});
+}
+
+void Ticket::release() {
+  if (outlet_ == nullptr) return;
+  cancel();
+  const std::scoped_lock lock(engine_->core_->mutex);
+  if (outlet_->finished) {
+    engine_->core_->outlets.erase(outlet_->id);
+  } else {
+    outlet_->released = true;
+  }
+  outlet_ = nullptr;
+}
+
+}  // namespace baton

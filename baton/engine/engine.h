@@ -1,0 +1,98 @@
+// The engine: requests in, events out, over loaded units. One thread per unit (its lane), one for the bridge, one for
+// the scheduler; they share only bounded channels. Everything that waits has a bound fixed at create.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "baton/base/clock.h"
+#include "baton/base/status.h"
+#include "baton/engine/limits.h"
+#include "baton/engine/request.h"
+#include "baton/unit/unit.h"
+
+namespace baton {
+
+// A loaded unit as the engine uses it. Caps and executor are borrowed and must outlive the engine; from create on the
+// executor is called only from its lane.
+struct EngineUnit {
+  std::string name;
+  const Caps* caps = nullptr;
+  Executor* executor = nullptr;
+};
+
+struct EngineOptions {
+  std::vector<EngineUnit> units = {};  // of one model: equal fingerprints, names distinct
+  uint64_t tokenizer_fingerprint = 0;  // of the seals; 0 when no text is involved
+  const Clock* clock = nullptr;        // null: a steady clock; else borrowed, thread-safe
+  EngineLimits limits = {};
+};
+
+struct EngineUsage {
+  uint64_t requests = 0;  // submitted and not finished
+  uint64_t states = 0;
+  uint64_t state_bytes = 0;
+};
+
+class Engine;
+struct EventOutlet;
+
+// One submitted request. Move-only; used from one thread at a time. Destroying it before the FinishedEvent cancels the
+// request. Must not outlive the engine.
+class Ticket {
+ public:
+  Ticket() = default;
+  Ticket(Ticket&& other) noexcept;
+  Ticket& operator=(Ticket&& other) noexcept;
+  ~Ticket();
+
+  RequestId id() const;
+  // Waits for the next event, in order: tokens, then one FinishedEvent. Empty when none came in time, or all were read.
+  std::optional<Event> next_event(std::chrono::nanoseconds timeout);
+  // Asks for the end at the next step boundary; the FinishedEvent still comes. Any number of times, from any thread.
+  void cancel();
+
+ private:
+  friend class Engine;
+  Ticket(Engine* engine, EventOutlet* outlet) : engine_(engine), outlet_(outlet) {}
+  void release();
+
+  Engine* engine_ = nullptr;
+  EventOutlet* outlet_ = nullptr;
+};
+
+class Engine {
+ public:
+  // kInvalidInput for missing or repeated units, kMismatch for executors of different models.
+  static Result<std::unique_ptr<Engine>> create(EngineOptions options);
+  // Cancels what runs, waits for the steps in flight, joins all threads. All tickets must be gone.
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // Any thread. kInvalidInput or kNotFound for a request that cannot run (the message names the field), kOutOfMemory
+  // when the queue is full or the request cannot fit, kCancelled when the engine is shutting down.
+  Result<Ticket> submit(Request request);
+
+  // Refuses new requests and cancels all others; their FinishedEvents come. Returns at once. Any thread.
+  void shutdown();
+
+  // As of the last step. Any thread. Back to zero when every request has finished.
+  EngineUsage usage() const;
+
+ private:
+  friend class Ticket;
+  struct Core;
+  explicit Engine(std::unique_ptr<Core> core);
+  std::unique_ptr<Core> core_;
+};
+
+// Names for --strategy, in the order of strategy_list.inc.
+std::vector<std::string_view> strategy_names();
+
+}  // namespace baton

@@ -1,0 +1,46 @@
+// What the scheduler knows of its units from the start, and what follows from it for a request. Constant data and pure
+// functions, used at submit (on the caller's thread) and at admission.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "baton/base/status.h"
+#include "baton/engine/limits.h"
+#include "baton/engine/request.h"
+#include "baton/engine/work.h"
+
+namespace baton {
+
+// What planning needs to know of a unit; constant.
+struct LaneFacts {
+  std::string name;
+  uint32_t prefill_tokens_preferred = 64;
+  uint32_t decode_slots_max = 1;
+  double tolerance = 0;             // largest |dlogit| to the oracle, for this model's weights
+  double prefill_ms_per_token = 0;  // estimate, 0: unknown
+  uint64_t state_bytes_fixed = 0;   // of a state, estimated from its layout
+  uint64_t state_bytes_per_token = 0;
+};
+
+struct SchedulerFacts {
+  std::vector<LaneFacts> lanes;
+  uint64_t context_max = 0;  // tokens, of the model
+  int32_t vocab = 0;
+  EngineLimits limits;
+};
+
+// Index of the unit, or the number of units when there is none of that name.
+LaneIndex find_lane(const SchedulerFacts& facts, const std::string& name);
+// Of a request that passed check_request. The last token of an answer is never fed back: an answer of n tokens needs
+// room for n - 1 behind the prompt.
+uint64_t answer_tokens_max(const Request& request, const SchedulerFacts& facts);
+uint64_t state_tokens_max(const Request& request, const SchedulerFacts& facts);
+// Of all states it may hold at once.
+uint64_t state_bytes_of(const Request& request, const SchedulerFacts& facts);
+
+// kInvalidInput, kNotFound or kOutOfMemory with the field and the remedy, when the request can never run. Pure.
+Status check_request(const Request& request, const SchedulerFacts& facts);
+
+}  // namespace baton

@@ -1,0 +1,119 @@
+// The invariants, each with the name it is reported by.
+#include "baton/engine/invariants.h"
+
+#include <algorithm>
+#include <string>
+
+namespace baton {
+namespace {
+
+Status broken(const std::string& what, uint64_t id) {
+  return fail(Code::kInternal, what + " (" + std::to_string(id) + ")");
+}
+
+Status check_owners(const Snapshot& snapshot) {
+  const uint32_t bridge = static_cast<uint32_t>(snapshot.lanes.size()) - 1;
+  std::vector<uint64_t> ids;
+  std::vector<std::pair<RequestId, StateRole>> places;
+  for (const Snapshot::State& state : snapshot.states) {
+    ids.push_back(state.id);
+    places.emplace_back(state.request, state.role);
+    if (state.owner != Snapshot::kScheduler && state.owner != bridge && state.owner != state.home) {
+      return broken("a state is on a lane that did not make it", state.id);
+    }
+    const auto owner = std::find_if(snapshot.active.begin(), snapshot.active.end(),
+                                    [&](const Snapshot::Sequence& sequence) { return sequence.id == state.request; });
+    if (owner == snapshot.active.end()) return broken("a state outlived its request", state.id);
+  }
+  std::sort(ids.begin(), ids.end());
+  if (const auto twice = std::adjacent_find(ids.begin(), ids.end()); twice != ids.end()) {
+    return broken("a state has two owners", *twice);
+  }
+  std::sort(places.begin(), places.end());
+  if (const auto twice = std::adjacent_find(places.begin(), places.end()); twice != places.end()) {
+    return broken("a request has two states in one role", twice->first);
+  }
+  return {};
+}
+
+Status check_steps(const Snapshot& snapshot) {
+  for (const Snapshot::InFlight& step : snapshot.lanes) {
+    if (step.kind == WorkKind::kDecode && step.requests.size() > snapshot.decode_slots_max) {
+      return broken("a decode step has too many sequences", step.requests.size());
+    }
+    if (step.kind != WorkKind::kDecode) continue;
+    for (const RequestId id : step.requests) {
+      const auto found = std::find_if(snapshot.active.begin(), snapshot.active.end(),
+                                      [&](const Snapshot::Sequence& sequence) { return sequence.id == id; });
+      if (found == snapshot.active.end()) return broken("a step serves a request that has ended", id);
+      // All of kAll's steps are Verify; kSample's first one is.
+      const bool unproved =
+          (found->foreign || found->sealed_in) &&
+          (found->verify == VerifyMode::kAll || (found->verify == VerifyMode::kSample && !found->proof_passed));
+      if (unproved) return broken("a decode step runs from a state without the proof that was asked for", id);
+    }
+  }
+  return {};
+}
+
+Status check_bounds(const Snapshot& snapshot) {
+  if (snapshot.active.size() > snapshot.limits.requests_active_max) {
+    return broken("too many active requests", snapshot.active.size());
+  }
+  if (snapshot.active.size() + snapshot.queued >
+      uint64_t{snapshot.limits.requests_active_max} + snapshot.limits.requests_queued_max) {
+    return broken("too many requests", snapshot.queued);
+  }
+  uint64_t bytes = 0;
+  for (const Snapshot::State& state : snapshot.states) bytes += state.bytes;
+  if (snapshot.limits.state_bytes_max != 0 && bytes > snapshot.limits.state_bytes_max) {
+    return broken("the states take more memory than allowed", bytes);
+  }
+  return {};
+}
+
+Status check_progress(const Snapshot& snapshot) {
+  for (const Snapshot::Sequence& sequence : snapshot.active) {
+    if (sequence.waited > waiting_bound(snapshot.limits)) return broken("a request starves", sequence.id);
+    if (!sequence.ready && sequence.steps_in_flight == 0) return broken("a request is stuck", sequence.id);
+  }
+  return {};
+}
+
+}  // namespace
+
+uint64_t waiting_bound(const EngineLimits& limits) {
+  // A request has at most two works waiting for one lane: its target's or source's, and its proof's.
+  const uint64_t works = 2 * uint64_t{limits.requests_active_max};
+  return works * (1 + uint64_t{limits.decode_steps_per_prefill}) + limits.decode_steps_per_prefill;
+}
+
+Status check_snapshot(const Snapshot& snapshot) {
+  BATON_OK(check_owners(snapshot));
+  BATON_OK(check_steps(snapshot));
+  BATON_OK(check_bounds(snapshot));
+  BATON_OK(check_progress(snapshot));
+  return {};
+}
+
+Status History::observe(std::span<const Output> outputs, const Snapshot& snapshot) {
+  for (const Output& output : outputs) {
+    const auto found = open_.find(output.request);
+    if (found == open_.end()) return broken("an event of a request that is not open", output.request);
+    if (const auto* token = std::get_if<TokenEvent>(&output.event)) {
+      if (token->index != found->second++) return broken("a token out of order", output.request);
+      continue;
+    }
+    const auto& finished = std::get<FinishedEvent>(output.event);
+    if (finished.stats.generated_tokens != found->second) return broken("tokens miscounted", output.request);
+    open_.erase(found);
+  }
+  if (open_.empty() && !snapshot.states.empty())
+    return broken("states are left when no request is", snapshot.states[0].id);
+  if (snapshot.active.size() + snapshot.queued != open_.size()) {
+    return broken("requests in the books and requests open differ", snapshot.active.size() + snapshot.queued);
+  }
+  return {};
+}
+
+}  // namespace baton

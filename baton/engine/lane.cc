@@ -1,0 +1,168 @@
+// Carrying out works: executor calls, sampling, and the proof.
+#include "baton/engine/lane.h"
+
+#include <algorithm>
+#include <cmath>
+#include <exception>
+#include <new>
+
+namespace baton {
+namespace {
+
+// Foreign exceptions end here: a lane must survive whatever a unit or the allocator throws.
+template <class F>
+Status guarded(F&& body) {
+  try {
+    return body();
+  } catch (const std::bad_alloc&) {
+    return fail(Code::kOutOfMemory, "out of memory during a step");
+  } catch (const std::exception& error) {
+    return fail(Code::kInternal, std::string("a step threw: ") + error.what());
+  }
+}
+
+}  // namespace
+
+Result<MoveReport> Carrier::carry(const SequenceState& from, SequenceState& to, const StateIdentity& identity,
+                                  std::span<const int32_t> tokens) {
+  return move_state(from, to, identity, tokens);
+}
+
+Status Carrier::open(std::span<const std::byte> block, const StateIdentity& identity,
+                     const std::vector<int32_t>& prompt, SequenceState& to) {
+  SealExpectation expected;
+  expected.identity = identity;
+  expected.tokens = &prompt;
+  BATON_OK(unseal_state(block, expected, to));
+  return {};
+}
+
+Result<std::vector<std::byte>> Carrier::seal(const SequenceState& from, const StateIdentity& identity,
+                                             std::span<const int32_t> tokens) {
+  return seal_state(from, identity, tokens);
+}
+
+Lane::Lane(Executor& executor, uint32_t decode_slots_max, const Clock& clock)
+    : executor_(executor),
+      clock_(clock),
+      slots_max_(std::max(decode_slots_max, 1u)),
+      vocab_(static_cast<size_t>(executor.model().program.vocab)),
+      logits_(std::max(slots_max_, 2u) * vocab_) {
+  slots_.reserve(std::max(slots_max_, 2u));
+}
+
+void Lane::run(Work& work) {
+  if (auto* body = std::get_if<PrefillWork>(&work.body)) return prefill(*body);
+  if (auto* body = std::get_if<DecodeWork>(&work.body)) return decode(*body);
+  if (auto* body = std::get_if<VerifyWork>(&work.body)) return verify(*body);
+  BATON_CHECK(!"a Move on a lane");
+}
+
+void Lane::prefill(PrefillWork& work) {
+  work.status = guarded([&]() -> Status {
+    if (!work.state.state) {
+      BATON_TRY(work.state.state, executor_.new_state(work.tokens_max));
+      work.state.bytes = state_bytes(work.state.state->layout());
+    }
+    if (!work.tokens.empty()) BATON_OK(executor_.prefill(*work.state.state, work.tokens, {}));
+    if (work.want_placement) work.placement = executor_.placement();
+    return {};
+  });
+}
+
+void Lane::pick(DecodeRow& row, std::span<const float> logits) {
+  row.status = guarded([&]() -> Status {
+    if (row.want_logits && row.picked.empty()) row.logits.assign(logits.begin(), logits.end());
+    BATON_TRY(const int32_t id, row.picker->sampler.sample(logits));
+    row.picked.push_back({id, clock_.now_ns()});
+    return {};
+  });
+}
+
+Status Lane::decode_step(DecodeWork& work) {
+  slots_.clear();
+  for (size_t i = 0; i < work.rows.size(); ++i) {
+    const DecodeRow& row = work.rows[i];
+    const int32_t token = row.picked.empty() ? row.token : row.picked.back().id;
+    slots_.push_back({row.state.state.get(), token, {logits_.data() + i * vocab_, vocab_}});
+  }
+  return executor_.decode(slots_);
+}
+
+void Lane::decode(DecodeWork& work) {
+  BATON_CHECK(work.rows.size() <= slots_max_);
+  const int64_t start_ns = clock_.now_ns();
+  bool more = true;
+  for (uint32_t step = 0; step < work.steps && more; ++step) {
+    work.status = guarded([&]() -> Status {
+      BATON_OK(decode_step(work));
+      if (work.want_placement && step == 0) work.placement = executor_.placement();
+      return {};
+    });
+    if (!work.status) return;
+    for (size_t i = 0; i < work.rows.size(); ++i) {
+      DecodeRow& row = work.rows[i];
+      pick(row, {logits_.data() + i * vocab_, vocab_});
+      more = more && row.status && !row.picker->stops(row.picked.back().id);
+    }
+    more = more && ms_between(start_ns, clock_.now_ns()) < work.ms_max;
+  }
+}
+
+void Lane::verify(VerifyWork& work) {
+  const std::span<float> moved(logits_.data(), vocab_);
+  const std::span<float> own(logits_.data() + vocab_, vocab_);
+  work.status = guarded([&]() -> Status {
+    slots_.assign({{work.row.state.state.get(), work.row.token, moved}, {work.proof.state.get(), work.row.token, own}});
+    if (slots_max_ >= 2) {
+      BATON_OK(executor_.decode(slots_));
+    } else {
+      for (const DecodeSlot& slot : slots_) BATON_OK(executor_.decode({&slot, 1}));
+    }
+    if (work.want_placement) work.placement = executor_.placement();
+    return {};
+  });
+  if (!work.status) return;
+  work.comparison = compare_logits(moved, own, work.tolerance);
+  pick(work.row, work.comparison.passed ? moved : own);
+}
+
+void BridgeLane::run(Work& work) {
+  auto* body = std::get_if<MoveWork>(&work.body);
+  BATON_CHECK(body != nullptr);
+  body->status = guarded([&]() -> Status {
+    move(*body);
+    return std::move(body->status);
+  });
+}
+
+void BridgeLane::move(MoveWork& work) {
+  switch (work.form) {
+    case MoveForm::kCarry: {
+      auto report = carrier_.carry(*work.from.state, *work.to.state, identity_, work.tokens);
+      if (report) {
+        work.report = *report;
+      } else {
+        work.status = fail(std::move(report).error());
+      }
+      return;
+    }
+    case MoveForm::kOpen:
+      work.status = carrier_.open(work.block, identity_, work.tokens, *work.to.state);
+      return;
+    case MoveForm::kSeal: {
+      auto block = carrier_.seal(*work.from.state, identity_, work.tokens);
+      if (block) {
+        work.block = *std::move(block);
+      } else {
+        work.status = fail(std::move(block).error());
+      }
+      return;
+    }
+    case MoveForm::kAlias:
+      break;  // nothing to carry out: the scheduler renames the state
+  }
+  BATON_CHECK(!"an alias on the bridge");
+}
+
+}  // namespace baton

@@ -1,0 +1,63 @@
+// How works are carried out: by a lane on its executor, by the bridge on states in transit. Used by the engine's
+// threads and, unchanged, by the simulation.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "baton/base/clock.h"
+#include "baton/bridge/bridge.h"
+#include "baton/engine/work.h"
+#include "baton/unit/unit.h"
+
+namespace baton {
+
+// The bridge's three acts; replaced by the simulation to break them. Errors as in bridge.h.
+class Carrier {
+ public:
+  virtual ~Carrier() = default;
+  virtual Result<MoveReport> carry(const SequenceState& from, SequenceState& to, const StateIdentity& identity,
+                                   std::span<const int32_t> tokens);
+  virtual Status open(std::span<const std::byte> block, const StateIdentity& identity,
+                      const std::vector<int32_t>& prompt, SequenceState& to);
+  virtual Result<std::vector<std::byte>> seal(const SequenceState& from, const StateIdentity& identity,
+                                              std::span<const int32_t> tokens);
+};
+
+// Executes Prefill, Decode and Verify. Owns the logits of a step: slots x vocab floats, sized here.
+class Lane {
+ public:
+  Lane(Executor& executor, uint32_t decode_slots_max, const Clock& clock);
+  // Writes results and status into `work`; never throws. Not for Move.
+  void run(Work& work);
+
+ private:
+  void prefill(PrefillWork& work);
+  void decode(DecodeWork& work);
+  Status decode_step(DecodeWork& work);
+  void pick(DecodeRow& row, std::span<const float> logits);
+  void verify(VerifyWork& work);
+
+  Executor& executor_;
+  const Clock& clock_;
+  const uint32_t slots_max_;
+  const size_t vocab_;
+  std::vector<float> logits_;  // [max(slots, 2), vocab]
+  std::vector<DecodeSlot> slots_;
+};
+
+// Executes Move.
+class BridgeLane {
+ public:
+  BridgeLane(Carrier& carrier, const StateIdentity& identity) : carrier_(carrier), identity_(identity) {}
+  void run(Work& work);
+
+ private:
+  void move(MoveWork& work);
+
+  Carrier& carrier_;
+  const StateIdentity identity_;
+};
+
+}  // namespace baton

@@ -1,0 +1,21 @@
+// The bounds of an engine, fixed at create.
+#pragma once
+
+#include <cstdint>
+
+namespace baton {
+
+struct EngineLimits {
+  uint32_t requests_active_max = 8;   // requests that hold states
+  uint32_t requests_queued_max = 64;  // requests that wait; one more is refused with kOutOfMemory "queue full"
+  uint64_t tokens_max = 0;            // context of a request; 0 or more than the model's: the model's
+  uint64_t state_bytes_max = 0;       // of all states together; 0: no limit but the units' own
+  // Decode steps of a lane that nothing else waits for are done in one go for about so long: each return to the
+  // scheduler costs two wake-ups of threads, 0.1 to 0.2 ms on a small machine.
+  double decode_ms = 10;
+  double step_ms = 50;              // aim for one prefill step: half of the time a cancel may take
+  uint32_t prefill_factor_max = 8;  // a prefill step has at most this times caps().prefill_tokens_preferred tokens
+  uint32_t decode_steps_per_prefill = 4;  // decode steps a lane runs between two prefill steps, when both wait
+};
+
+}  // namespace baton

@@ -1,0 +1,39 @@
+// Names of the enumerations in a request and its end.
+#include "baton/engine/request.h"
+
+namespace baton {
+
+std::string_view to_string(VerifyMode mode) {
+  switch (mode) {
+    case VerifyMode::kOff:
+      return "off";
+    case VerifyMode::kSample:
+      return "sample";
+    case VerifyMode::kAll:
+      return "all";
+  }
+  return "unknown";
+}
+
+Result<VerifyMode> parse_verify_mode(std::string_view text) {
+  for (const VerifyMode mode : {VerifyMode::kOff, VerifyMode::kSample, VerifyMode::kAll}) {
+    if (text == to_string(mode)) return mode;
+  }
+  return fail(Code::kInvalidInput, "verify mode '" + std::string(text) + "': use off, sample or all");
+}
+
+std::string_view to_string(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop:
+      return "stop";
+    case FinishReason::kLength:
+      return "length";
+    case FinishReason::kCancelled:
+      return "cancelled";
+    case FinishReason::kError:
+      return "error";
+  }
+  return "unknown";
+}
+
+}  // namespace baton

@@ -1,0 +1,108 @@
+// What a user of the engine gives and gets: a Request of token ids in, Events out. Text does not exist here.
+// A request ends exactly once, with one FinishedEvent, whatever happens to units, bridge or caller.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "baton/base/status.h"
+#include "baton/sample/sampler.h"
+
+namespace baton {
+
+using RequestId = uint64_t;
+
+// The bridge proof: a state that came from elsewhere (another unit, or a sealed starting state) is checked against one
+// that the decode unit made wholly by itself from the same tokens, by comparing the logits both lead to.
+// A row passes when its largest |difference| is at most the sum of the two units' stated tolerances (Caps).
+enum class VerifyMode : uint8_t {
+  kOff,     // the seal's own checks only
+  kSample,  // the hand-over: the logits after the last prompt token
+  kAll,     // the hand-over and the logits behind each generated token; both states go on in step
+};
+std::string_view to_string(VerifyMode mode);
+// "off", "sample" or "all"; kInvalidInput names the three.
+Result<VerifyMode> parse_verify_mode(std::string_view text);
+
+struct Request {
+  std::vector<int32_t> tokens;    // the prompt, at least one id
+  uint32_t max_new_tokens = 256;  // cut to what the context still holds; 0: only the prompt is processed
+  SamplerParams sampler;
+  std::vector<int32_t> stop_ids;  // the answer ends when one of these is sampled; it is not part of the answer
+  bool ignore_eos = false;        // stop_ids do not stop: they are tokens like others
+
+  std::string prefill_unit;          // empty: the decode unit
+  std::string decode_unit;           // a name in EngineOptions::units
+  std::string strategy = "handoff";  // a name in strategy_list.inc
+  VerifyMode verify = VerifyMode::kOff;
+
+  // A sealed state to go on from; empty: none. Its tokens must be a proper prefix of `tokens`, else the request ends
+  // with kMismatch; a block that fails verification ends it with kCorrupt. It is never worked around.
+  std::vector<std::byte> start_state;
+  bool want_sealed_state = false;  // FinishedEvent::sealed_state: the state after the whole prompt (position = prompt)
+  bool want_logits = false;        // FinishedEvent::logits: the row after the last prompt token, before sampling
+};
+
+// Who was asked to do a phase, who did it, and how that is known.
+struct PhaseStats {
+  std::string asked;
+  std::string ran;       // empty: the phase did not run
+  std::string evidence;  // the executor's own words, or why the phase did not run
+};
+
+// Of the carrying of states. `verified`: the state that was decoded from passed every check that was asked for.
+struct BridgeStats {
+  std::string kind =
+      "none";          // "none": nothing moved; "alias": handed over on one unit; "move": sealed, checked, opened
+  uint64_t bytes = 0;  // sealed bytes moved
+  double ms = 0;       // seal, verify and open
+  bool verified = false;
+  uint64_t checked = 0;    // logits rows compared by the proof; the next four are over these
+  uint64_t agreed = 0;     // rows with the same largest logit
+  uint64_t near_ties = 0;  // disagreeing rows whose two largest logits are closer than the tolerance explains
+  double max_abs_dlogit = 0;
+  double tolerance = 0;  // the bound a row's |difference| was held to
+  // Share of agreeing rows, 1 when none was checked.
+  double agreement() const { return checked == 0 ? 1.0 : static_cast<double>(agreed) / static_cast<double>(checked); }
+};
+
+struct RequestStats {
+  uint64_t prompt_tokens = 0;
+  uint64_t generated_tokens = 0;  // TokenEvents sent
+  double queue_ms = 0;            // from submit to the first step planned
+  double ttft_ms = 0;             // from submit to the first token sampled
+  uint64_t prefill_tokens = 0;    // tokens processed by the phase that was used, the last prompt token not included
+  double prefill_ms = 0;          // time its steps took
+  double prefill_tps = 0;
+  double decode_tps = 0;  // tokens after the first, over the time from the first to the last
+  double total_ms = 0;
+  PhaseStats prefill, decode;
+  BridgeStats bridge;
+  std::string fallback;  // empty: as asked; else why the decode unit had to do more than asked
+};
+
+enum class FinishReason : uint8_t { kStop, kLength, kCancelled, kError };
+std::string_view to_string(FinishReason reason);
+
+struct TokenEvent {
+  int32_t id = 0;
+  uint32_t index = 0;   // 0 for the first token of the answer
+  int64_t time_ns = 0;  // of the engine's clock
+};
+
+struct FinishedEvent {
+  FinishReason reason = FinishReason::kError;
+  Error error;           // when kError
+  int32_t stop_id = -1;  // when kStop: the id that stopped it
+  RequestStats stats;
+  std::vector<std::byte> sealed_state;
+  std::vector<float> logits;
+};
+
+using Event = std::variant<TokenEvent, FinishedEvent>;
+
+}  // namespace baton

@@ -1,0 +1,326 @@
+// Admission, planning and the books of what is lent to lanes. What comes back from lanes is in scheduler_done.cc.
+#include "baton/engine/scheduler.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace baton {
+namespace {
+
+constexpr uint32_t kDecodeStepsMax = 64;
+
+}  // namespace
+
+Scheduler::Scheduler(SchedulerFacts facts) : facts_(std::move(facts)) {
+  const EngineLimits& limits = facts_.limits;
+  for (const LaneFacts& lane : facts_.lanes) {
+    const uint32_t preferred = std::max(lane.prefill_tokens_preferred, 1u);
+    lanes_.emplace_back(PrefillBudget(limits.step_ms, preferred, preferred * std::max(limits.prefill_factor_max, 1u),
+                                      lane.prefill_ms_per_token));
+  }
+  lanes_.emplace_back(PrefillBudget(limits.step_ms, 1, 1, 0));
+  candidates_.resize(lanes_.size());
+}
+
+bool Scheduler::submit(RequestId id, Request& request, int64_t now_ns) {
+  // What can start at once does not count as waiting.
+  const uint64_t room = facts_.limits.requests_active_max + facts_.limits.requests_queued_max;
+  if (requests() >= room) return false;
+  queue_.push_back({id, std::move(request), now_ns, false});
+  return true;
+}
+
+void Scheduler::cancel(RequestId id) {
+  for (Queued& waiting : queue_) {
+    if (waiting.id == id) waiting.cancelled = true;
+  }
+  if (const auto found = active_.find(id); found != active_.end()) found->second->end(FinishReason::kCancelled);
+}
+
+void Scheduler::cancel_all() {
+  for (Queued& waiting : queue_) waiting.cancelled = true;
+  for (auto& [id, sequence] : active_) sequence->end(FinishReason::kCancelled);
+}
+
+std::vector<Output> Scheduler::take_outputs() { return std::exchange(outputs_, {}); }
+
+void Scheduler::admit(int64_t now_ns) {
+  std::erase_if(queue_, [&](Queued& waiting) {
+    if (!waiting.cancelled) return false;
+    Sequence sequence;
+    sequence.begin(std::move(waiting.request), facts_.vocab);
+    sequence.submitted_ns = waiting.submitted_ns;
+    sequence.stats.queue_ms = static_cast<double>(now_ns - waiting.submitted_ns) * 1e-6;
+    sequence.end(FinishReason::kCancelled);
+    outputs_.push_back({waiting.id, sequence.finish(now_ns)});
+    return true;
+  });
+  // In order of arrival: a large request at the head waits for memory rather than being overtaken for ever.
+  while (!queue_.empty() && active_.size() < facts_.limits.requests_active_max) {
+    const uint64_t bytes = state_bytes_of(queue_.front().request, facts_);
+    if (facts_.limits.state_bytes_max != 0 && bytes_reserved_ + bytes > facts_.limits.state_bytes_max) break;
+    Queued next = std::move(queue_.front());
+    queue_.pop_front();
+    bytes_reserved_ += bytes;
+    auto sequence = std::make_unique<Sequence>();
+    sequence->id = next.id;
+    sequence->bytes_reserved = bytes;
+    sequence->submitted_ns = next.submitted_ns;
+    sequence->stats.queue_ms = static_cast<double>(now_ns - next.submitted_ns) * 1e-6;
+    sequence->begin(std::move(next.request), facts_.vocab);
+    sequence->prefill_lane = find_lane(facts_, sequence->request.prefill_unit);
+    sequence->decode_lane = find_lane(facts_, sequence->request.decode_unit);
+    sequence->tokens_max = state_tokens_max(sequence->request, facts_);
+    sequence->request.max_new_tokens = static_cast<uint32_t>(answer_tokens_max(sequence->request, facts_));
+    active_.emplace(next.id, std::move(sequence));
+  }
+}
+
+LaneIndex Scheduler::lane_of(const Sequence& sequence, const PlannedWork& planned) const {
+  if (planned.kind == WorkKind::kMove) return bridge();
+  return planned.role == StateRole::kSource ? sequence.prefill_lane : sequence.decode_lane;
+}
+
+void Scheduler::collect(Sequence& sequence) {
+  StepPlan plan = sequence.plan();
+  // An alias costs nothing and changes what comes next.
+  while (sequence.hand_over_alias(plan)) plan = sequence.plan();
+  std::array<bool, kStateRoles> ready{};
+  for (const PlannedWork& planned : plan.works()) {
+    const LaneIndex lane = lane_of(sequence, planned);
+    RoleRecord& record = sequence.role(planned.role);
+    BATON_CHECK(!record.busy);
+    if (!record.ready) {
+      record.ready_since = lanes_[lane].steps;
+      record.waited = 0;
+    }
+    ready[static_cast<size_t>(planned.role)] = true;
+    candidates_[lane].push_back({&sequence, planned});
+  }
+  for (size_t i = 0; i < kStateRoles; ++i) sequence.roles[i].ready = ready[i];
+}
+
+std::vector<Scheduler::Candidate> Scheduler::choose(LaneRecord& lane, std::vector<Candidate>& waiting,
+                                                    uint32_t slots_max) const {
+  std::sort(waiting.begin(), waiting.end(), [](const Candidate& a, const Candidate& b) {
+    return std::pair(a.record().ready_since, a.sequence->id) < std::pair(b.record().ready_since, b.sequence->id);
+  });
+  const auto decodes = [](const Candidate& candidate) { return candidate.decodes(); };
+  const auto decode = std::find_if(waiting.begin(), waiting.end(), decodes);
+  const auto other = std::find_if_not(waiting.begin(), waiting.end(), decodes);
+  const bool decode_now =
+      decode != waiting.end() &&
+      (other == waiting.end() || lane.decodes_since_prefill < facts_.limits.decode_steps_per_prefill);
+  if (!decode_now) {
+    lane.decodes_since_prefill = 0;
+    return {*other};
+  }
+  ++lane.decodes_since_prefill;
+  std::vector<Candidate> chosen = {*decode};
+  const auto shares = [](const Candidate& candidate) {
+    return candidate.planned.kind == WorkKind::kDecode && !candidate.sequence->single_row;
+  };
+  if (!shares(*decode)) return chosen;
+  for (auto next = decode + 1; next != waiting.end() && chosen.size() < slots_max; ++next) {
+    if (shares(*next)) chosen.push_back(*next);
+  }
+  return chosen;
+}
+
+std::vector<Work> Scheduler::poll(int64_t now_ns) {
+  finish_ended(now_ns);
+  admit(now_ns);
+  for (auto& waiting : candidates_) waiting.clear();
+  for (auto& [id, sequence] : active_) collect(*sequence);
+  std::vector<Work> works;
+  for (LaneIndex index = 0; index < lanes_.size(); ++index) {
+    std::vector<Candidate>& waiting = candidates_[index];
+    LaneRecord& lane = lanes_[index];
+    if (lane.work_id != 0 || waiting.empty()) continue;
+    const uint32_t slots_max = index == bridge() ? 1 : std::max(facts_.lanes[index].decode_slots_max, 1u);
+    std::vector<Candidate> chosen = choose(lane, waiting, slots_max);
+    ++lane.steps;
+    for (const Candidate& candidate : waiting) ++candidate.sequence->role(candidate.planned.role).waited;
+    works.push_back(start(index, chosen, waiting.size() > chosen.size()));
+  }
+  count_states();
+  return works;
+}
+
+void Scheduler::lend(Sequence& sequence, StateRole role, HeldState& to) {
+  RoleRecord& record = sequence.role(role);
+  BATON_CHECK(!record.busy);
+  record.busy = true;
+  record.waited = 0;
+  record.ready = false;
+  if (record.held.state == nullptr) {
+    record.held.id = next_state_++;
+    record.held.home = role == StateRole::kSource ? sequence.prefill_lane : sequence.decode_lane;
+    record.origin = Origin::kOwn;
+  }
+  to = std::move(record.held);
+  record.held = {};
+}
+
+void Scheduler::start_prefill(const Candidate& candidate, uint64_t tokens_max, PrefillWork& work) {
+  Sequence& sequence = *candidate.sequence;
+  work.request = sequence.id;
+  work.role = candidate.planned.role;
+  work.tokens_max = sequence.tokens_max;
+  RoleRecord& record = sequence.role(work.role);
+  const uint64_t position = record.held.state ? record.held.state->position() : 0;
+  const uint64_t count = std::min(candidate.planned.tokens, tokens_max);
+  const auto first = sequence.history.begin() + static_cast<ptrdiff_t>(position);
+  work.tokens.assign(first, first + static_cast<ptrdiff_t>(count));
+  work.want_placement = count > 0 && !record.placement;
+  lend(sequence, work.role, work.state);
+}
+
+void Scheduler::start_move(const Candidate& candidate, MoveWork& work) {
+  Sequence& sequence = *candidate.sequence;
+  work.request = sequence.id;
+  work.form = candidate.planned.form;
+  work.role = candidate.planned.role;
+  const auto& history = sequence.history;
+  const auto held_tokens = [&](const HeldState& held) {
+    work.tokens.assign(history.begin(), history.begin() + static_cast<ptrdiff_t>(held.state->position()));
+  };
+  switch (work.form) {
+    case MoveForm::kCarry:
+      lend(sequence, StateRole::kSource, work.from);
+      lend(sequence, StateRole::kTarget, work.to);
+      held_tokens(work.from);
+      return;
+    case MoveForm::kOpen:
+      lend(sequence, work.role, work.to);
+      work.tokens = sequence.request.tokens;
+      work.block = std::move(sequence.request.start_state);
+      return;
+    case MoveForm::kSeal:
+      lend(sequence, StateRole::kTarget, work.from);
+      held_tokens(work.from);
+      return;
+    case MoveForm::kAlias:
+      break;
+  }
+  BATON_CHECK(!"an alias is not started");
+}
+
+void Scheduler::start_row(Sequence& sequence, DecodeRow& row) {
+  row.request = sequence.id;
+  row.token = sequence.history.back();
+  row.want_logits = sequence.request.want_logits && !sequence.prompt_done;
+  row.picker = std::move(sequence.picker);
+  lend(sequence, StateRole::kTarget, row.state);
+}
+
+void Scheduler::start_verify(Sequence& sequence, VerifyWork& work) {
+  start_row(sequence, work.row);
+  lend(sequence, StateRole::kProof, work.proof);
+  // The two states differ in who processed the prefix: by what separates that unit from this one. Who made a starting
+  // state is not known: the widest of the units here stands for it.
+  double prefix = facts_.lanes[sequence.prefill_lane].tolerance;
+  if (sequence.had_start) {
+    for (const LaneFacts& lane : facts_.lanes) prefix = std::max(prefix, lane.tolerance);
+  }
+  work.tolerance = prefix + facts_.lanes[sequence.decode_lane].tolerance;
+  work.want_placement = !sequence.decode_placement;
+}
+
+void Scheduler::start_decode(const std::vector<Candidate>& chosen, bool others_wait, DecodeWork& work) {
+  work.rows.resize(chosen.size());
+  work.ms_max = facts_.limits.decode_ms;
+  work.steps = others_wait ? 1 : kDecodeStepsMax;
+  for (size_t i = 0; i < chosen.size(); ++i) {
+    Sequence& sequence = *chosen[i].sequence;
+    // The first step of an answer returns at once: it is the time to first token, and a seal may be due behind it.
+    const uint64_t left = sequence.prompt_done ? sequence.request.max_new_tokens - sequence.generated() : 1;
+    work.steps = static_cast<uint32_t>(std::min<uint64_t>(work.steps, left));
+    work.want_placement = work.want_placement || !sequence.decode_placement;
+    start_row(sequence, work.rows[i]);
+  }
+}
+
+Work Scheduler::start(LaneIndex index, std::vector<Candidate>& chosen, bool others_wait) {
+  const Candidate& first = chosen.front();
+  Work work;
+  work.id = next_work_++;
+  work.lane = index;
+  LaneRecord& lane = lanes_[index];
+  lane.work_id = work.id;
+  lane.in_flight = {};
+  lane.in_flight.kind = first.planned.kind;
+  const auto own = [&](const Sequence& sequence, StateRole role, const HeldState& held) {
+    lane.in_flight.states.push_back({held.id, sequence.id, role, held.home, index, held.bytes});
+  };
+  for (const Candidate& candidate : chosen) {
+    ++candidate.sequence->steps_in_flight;
+    lane.in_flight.requests.push_back(candidate.sequence->id);
+  }
+  Sequence& sequence = *first.sequence;
+  switch (first.planned.kind) {
+    case WorkKind::kPrefill: {
+      auto& body = work.body.emplace<PrefillWork>();
+      start_prefill(first, lane.budget.tokens(), body);
+      lane.in_flight.prefill_tokens = body.tokens.size();
+      own(sequence, body.role, body.state);
+      break;
+    }
+    case WorkKind::kMove: {
+      auto& body = work.body.emplace<MoveWork>();
+      start_move(first, body);
+      if (body.from.state) own(sequence, body.role, body.from);
+      if (body.to.state) own(sequence, body.form == MoveForm::kOpen ? body.role : StateRole::kTarget, body.to);
+      break;
+    }
+    case WorkKind::kDecode: {
+      auto& body = work.body.emplace<DecodeWork>();
+      start_decode(chosen, others_wait, body);
+      for (size_t i = 0; i < chosen.size(); ++i) own(*chosen[i].sequence, StateRole::kTarget, body.rows[i].state);
+      break;
+    }
+    case WorkKind::kVerify: {
+      auto& body = work.body.emplace<VerifyWork>();
+      start_verify(sequence, body);
+      own(sequence, StateRole::kTarget, body.row.state);
+      own(sequence, StateRole::kProof, body.proof);
+      break;
+    }
+  }
+  return work;
+}
+
+Snapshot Scheduler::snapshot() const {
+  Snapshot snapshot;
+  snapshot.limits = facts_.limits;
+  snapshot.queued = queue_.size();
+  for (const LaneFacts& lane : facts_.lanes) {
+    snapshot.decode_slots_max = std::max(snapshot.decode_slots_max, lane.decode_slots_max);
+  }
+  for (const LaneRecord& lane : lanes_) {
+    snapshot.lanes.push_back(lane.in_flight);
+    snapshot.states.insert(snapshot.states.end(), lane.in_flight.states.begin(), lane.in_flight.states.end());
+  }
+  for (const auto& [id, sequence] : active_) {
+    Snapshot::Sequence& entry = snapshot.active.emplace_back();
+    const RoleRecord& target = sequence->role(StateRole::kTarget);
+    entry = {.id = id,
+             .foreign = sequence->foreign,
+             .sealed_in = target.origin == Origin::kSealed,
+             .verify = sequence->request.verify,
+             .proof_passed = sequence->proof_passed,
+             .ending = sequence->ending.has_value(),
+             .steps_in_flight = sequence->steps_in_flight};
+    for (size_t i = 0; i < kStateRoles; ++i) {
+      const RoleRecord& record = sequence->roles[i];
+      entry.ready = entry.ready || record.ready;
+      if (record.ready) entry.waited = std::max(entry.waited, record.waited);
+      if (!record.held.state) continue;
+      snapshot.states.push_back(
+          {record.held.id, id, static_cast<StateRole>(i), record.held.home, Snapshot::kScheduler, record.held.bytes});
+    }
+  }
+  return snapshot;
+}
+
+}  // namespace baton

@@ -1,0 +1,108 @@
+// The scheduler: a state machine without threads, clock or randomness of its own. Inputs: submit, cancel, done, poll,
+// each with the time; outputs: works to start and events for callers. The same inputs give the same outputs, so a run
+// is replayable; the engine's thread and the simulation drive the same code.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "baton/engine/budget.h"
+#include "baton/engine/facts.h"
+#include "baton/engine/request.h"
+#include "baton/engine/sequence.h"
+#include "baton/engine/snapshot.h"
+#include "baton/engine/work.h"
+
+namespace baton {
+
+class Scheduler {
+ public:
+  explicit Scheduler(SchedulerFacts facts);
+
+  // The request passed check_request; ids grow. False when the queue is full: nothing was taken.
+  bool submit(RequestId id, Request& request, int64_t now_ns);
+  // Ends the request at its next step boundary. Unknown and finished ids are ignored.
+  void cancel(RequestId id);
+  void cancel_all();
+  // A work of `poll` that was carried out.
+  void done(Work work, int64_t now_ns);
+
+  // Admits, ends and plans: works to start now, at most one per lane and one for the bridge.
+  std::vector<Work> poll(int64_t now_ns);
+  // Events since the last call, in order.
+  std::vector<Output> take_outputs();
+
+  LaneIndex bridge() const { return static_cast<LaneIndex>(facts_.lanes.size()); }
+  bool idle() const { return active_.empty() && queue_.empty(); }
+  uint64_t requests() const { return active_.size() + queue_.size(); }
+  uint64_t states() const { return states_; }
+  uint64_t state_bytes() const { return state_bytes_; }
+  Snapshot snapshot() const;
+
+ private:
+  struct Queued {
+    RequestId id;
+    Request request;
+    int64_t submitted_ns;
+    bool cancelled;
+  };
+  struct LaneRecord {
+    explicit LaneRecord(PrefillBudget prefill_budget) : budget(prefill_budget) {}
+    PrefillBudget budget;
+    uint64_t steps = 0;
+    uint32_t decodes_since_prefill = 0;
+    uint64_t work_id = 0;  // in flight, 0: idle
+    Snapshot::InFlight in_flight;
+  };
+  struct Candidate {
+    Sequence* sequence;
+    PlannedWork planned;
+    bool decodes() const { return planned.kind == WorkKind::kDecode || planned.kind == WorkKind::kVerify; }
+    const RoleRecord& record() const { return sequence->role(planned.role); }
+  };
+
+  void admit(int64_t now_ns);
+  // Adds the sequence's works to candidates_, by lane.
+  void collect(Sequence& sequence);
+  LaneIndex lane_of(const Sequence& sequence, const PlannedWork& planned) const;
+  // The works of the lane's next step, from all that wait for it: decode first, a prefill after so many decodes, each
+  // kind in order of waiting.
+  std::vector<Candidate> choose(LaneRecord& lane, std::vector<Candidate>& waiting, uint32_t slots_max) const;
+  Work start(LaneIndex index, std::vector<Candidate>& chosen, bool others_wait);
+  void start_decode(const std::vector<Candidate>& chosen, bool others_wait, DecodeWork& work);
+  void start_prefill(const Candidate& candidate, uint64_t tokens_max, PrefillWork& work);
+  void start_move(const Candidate& candidate, MoveWork& work);
+  void start_row(Sequence& sequence, DecodeRow& row);
+  void start_verify(Sequence& sequence, VerifyWork& work);
+  void lend(Sequence& sequence, StateRole role, HeldState& to);
+
+  void done_prefill(PrefillWork& work, double ms);
+  void done_move(MoveWork& work, double ms);
+  void done_decode(DecodeWork& work);
+  void done_verify(VerifyWork& work);
+  // Takes what the row picked; the picker and the state are back already.
+  void done_row(Sequence& sequence, DecodeRow& row);
+  // The state is back in the books, or dropped when `poisoned` or when the role was to be discarded. False when the
+  // request has no use for the result: it is over, or started again meanwhile.
+  bool give_back(Sequence& sequence, StateRole role, HeldState& state, bool poisoned);
+  Sequence& sequence_of(RequestId id);
+
+  void finish_ended(int64_t now_ns);
+  void count_states();
+
+  const SchedulerFacts facts_;
+  std::deque<Queued> queue_;
+  std::map<RequestId, std::unique_ptr<Sequence>> active_;
+  std::vector<LaneRecord> lanes_;                   // units, then the bridge
+  std::vector<std::vector<Candidate>> candidates_;  // per lane, of the poll in progress
+  std::vector<Output> outputs_;
+  uint64_t next_work_ = 1, next_state_ = 1;
+  uint64_t bytes_reserved_ = 0;
+  uint64_t states_ = 0, state_bytes_ = 0;
+};
+
+}  // namespace baton

@@ -1,0 +1,189 @@
+// What comes back from lanes and bridge: results into the books, failures into fall-backs and ends.
+#include <utility>
+
+#include "baton/base/clock.h"
+#include "baton/engine/scheduler.h"
+
+namespace baton {
+namespace {
+
+Error because(std::string what, const Status& status) { return Error(status.error()).in(what); }
+
+}  // namespace
+
+Sequence& Scheduler::sequence_of(RequestId id) {
+  const auto found = active_.find(id);
+  BATON_CHECK(found != active_.end());
+  return *found->second;
+}
+
+bool Scheduler::give_back(Sequence& sequence, StateRole role, HeldState& state, bool poisoned) {
+  RoleRecord& record = sequence.role(role);
+  BATON_CHECK(record.busy && !record.held.state);
+  record.busy = false;
+  const bool useful = !std::exchange(record.discard, false) && !sequence.over();
+  if (useful && !poisoned) {
+    record.held = std::move(state);
+  } else {
+    state.state.reset();
+  }
+  return useful;
+}
+
+void Scheduler::done(Work work, int64_t now_ns) {
+  LaneRecord& lane = lanes_.at(work.lane);
+  BATON_CHECK(work.id != 0 && lane.work_id == work.id);
+  lane.work_id = 0;
+  lane.in_flight = {};
+  const double ms = ms_between(work.started_ns, work.ended_ns);
+  if (auto* prefill = std::get_if<PrefillWork>(&work.body)) {
+    if (prefill->status) lane.budget.learn(prefill->tokens.size(), ms);
+    done_prefill(*prefill, ms);
+  } else if (auto* move = std::get_if<MoveWork>(&work.body)) {
+    done_move(*move, ms);
+  } else if (auto* decode = std::get_if<DecodeWork>(&work.body)) {
+    done_decode(*decode);
+  } else {
+    done_verify(std::get<VerifyWork>(work.body));
+  }
+  finish_ended(now_ns);
+  count_states();
+}
+
+void Scheduler::done_prefill(PrefillWork& work, double ms) {
+  Sequence& sequence = sequence_of(work.request);
+  --sequence.steps_in_flight;
+  RoleRecord& record = sequence.role(work.role);
+  if (!give_back(sequence, work.role, work.state, !work.status)) return;
+  if (!work.status) {
+    const LaneIndex lane = work.role == StateRole::kSource ? sequence.prefill_lane : sequence.decode_lane;
+    const std::string what = work.role == StateRole::kProof ? "the state for the proof on '" : "prefill on '";
+    return sequence.fall_back(because(what + facts_.lanes[lane].name + "'", work.status));
+  }
+  if (!sequence.prompt_done && !work.tokens.empty()) {
+    record.prefill_tokens += work.tokens.size();
+    record.prefill_ms += ms;
+  }
+  if (work.want_placement) record.placement = std::move(work.placement);
+}
+
+void Scheduler::done_move(MoveWork& work, double ms) {
+  Sequence& sequence = sequence_of(work.request);
+  --sequence.steps_in_flight;
+  const bool failed = !work.status;
+  switch (work.form) {
+    case MoveForm::kCarry: {
+      // The source is done with either way; a target that a move failed to fill is not trusted to be untouched.
+      const bool whole = !failed && work.to.state->position() == work.tokens.size();
+      give_back(sequence, StateRole::kSource, work.from, true);
+      if (!give_back(sequence, StateRole::kTarget, work.to, !whole)) return;
+      if (failed) return sequence.fall_back(because("the hand-over", work.status));
+      if (!whole) return sequence.fall_back({Code::kInternal, "the hand-over: the state arrived with other tokens"});
+      sequence.take_over(Origin::kSealed);
+      BridgeStats& stats = sequence.stats.bridge;
+      stats.kind = "move";
+      stats.bytes += work.report.bytes;
+      stats.ms += work.report.seal_ms + work.report.open_ms;
+      return;
+    }
+    case MoveForm::kOpen: {
+      const bool useful = give_back(sequence, work.role, work.to, failed);
+      if (sequence.over()) return;
+      // A block that was given and does not hold is never worked around.
+      if (failed) return sequence.end_with(because("the starting state", work.status));
+      if (useful) return sequence.start_opened(work.role, work.block.size(), ms);
+      sequence.request.start_state = std::move(work.block);
+      return;
+    }
+    case MoveForm::kSeal:
+      if (!give_back(sequence, StateRole::kTarget, work.from, failed)) return;
+      if (failed) return sequence.end_with(because("sealing the state", work.status));
+      sequence.sealed_state = std::move(work.block);
+      sequence.seal_pending = false;
+      return;
+    case MoveForm::kAlias:
+      break;
+  }
+  BATON_CHECK(!"an alias does not come back");
+}
+
+void Scheduler::done_row(Sequence& sequence, DecodeRow& row) {
+  if (row.want_logits) sequence.logits = std::move(row.logits);
+  for (const PickedToken& picked : row.picked) {
+    if (sequence.ending) return;
+    if (const auto token = sequence.take_token(picked.id, picked.time_ns)) outputs_.push_back({sequence.id, *token});
+  }
+  if (!row.status) sequence.end_with(because("decode", row.status));
+}
+
+void Scheduler::done_decode(DecodeWork& work) {
+  const bool shared = work.rows.size() > 1;
+  for (DecodeRow& row : work.rows) {
+    Sequence& sequence = sequence_of(row.request);
+    --sequence.steps_in_flight;
+    sequence.picker = std::move(row.picker);
+    if (!give_back(sequence, StateRole::kTarget, row.state, !work.status || !row.status)) continue;
+    if (!sequence.decode_placement && !row.picked.empty()) sequence.decode_placement = work.placement;
+    done_row(sequence, row);
+    if (work.status || sequence.over()) continue;
+    Error error = because("decode on '" + facts_.lanes[sequence.decode_lane].name + "'", work.status);
+    if (shared) {
+      // Whose fault it was is unknown: each goes on by itself, so that a bad request takes no other with it.
+      sequence.rebuild(std::move(error));
+    } else {
+      sequence.end_with(std::move(error));
+    }
+  }
+}
+
+void Scheduler::done_verify(VerifyWork& work) {
+  DecodeRow& row = work.row;
+  Sequence& sequence = sequence_of(row.request);
+  --sequence.steps_in_flight;
+  sequence.picker = std::move(row.picker);
+  const bool poisoned = !work.status || !row.status;
+  give_back(sequence, StateRole::kTarget, row.state, poisoned);
+  give_back(sequence, StateRole::kProof, work.proof, poisoned);
+  if (sequence.over()) return;
+  if (!work.status) {
+    return sequence.end_with(because("decode on '" + facts_.lanes[sequence.decode_lane].name + "'", work.status));
+  }
+  if (!sequence.decode_placement) sequence.decode_placement = std::move(work.placement);
+  if (!poisoned) sequence.take_comparison(work.comparison, work.tolerance);
+  done_row(sequence, row);
+}
+
+void Scheduler::finish_ended(int64_t now_ns) {
+  for (auto entry = active_.begin(); entry != active_.end();) {
+    Sequence& sequence = *entry->second;
+    if (!sequence.over() || sequence.steps_in_flight > 0) {
+      ++entry;
+      continue;
+    }
+    for (RoleRecord& record : sequence.roles) record.held.state.reset();
+    bytes_reserved_ -= sequence.bytes_reserved;
+    outputs_.push_back({sequence.id, sequence.finish(now_ns)});
+    entry = active_.erase(entry);
+  }
+}
+
+void Scheduler::count_states() {
+  states_ = 0;
+  state_bytes_ = 0;
+  const auto count = [&](const HeldState& held) {
+    if (held.state == nullptr) return;
+    ++states_;
+    state_bytes_ += held.bytes;
+  };
+  for (const auto& [id, sequence] : active_) {
+    for (const RoleRecord& record : sequence->roles) count(record.held);
+  }
+  for (const LaneRecord& lane : lanes_) {
+    for (const Snapshot::State& state : lane.in_flight.states) {
+      ++states_;
+      state_bytes_ += state.bytes;
+    }
+  }
+}
+
+}  // namespace baton

@@ -1,0 +1,126 @@
+// What the scheduler knows of one request: its tokens, the states it holds or has lent to a step, and its figures.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "baton/engine/request.h"
+#include "baton/engine/strategy.h"
+#include "baton/engine/work.h"
+
+namespace baton {
+
+// Where a state's contents come from. A sealed one passed the seal's checks, or it would not be here.
+enum class Origin : uint8_t { kOwn, kSealed };
+
+// One of the states of a request and the work that was done on it.
+struct RoleRecord {
+  HeldState held;        // state null: none, or away in a step
+  bool busy = false;     // away in a step (perhaps to be made there)
+  bool discard = false;  // to be dropped when it comes back
+  Origin origin = Origin::kOwn;
+
+  uint64_t prefill_tokens = 0;
+  double prefill_ms = 0;
+  std::optional<Placement> placement;
+
+  bool ready = false;        // a work for it waits for a lane
+  uint64_t ready_since = 0;  // the lane's step when that began or when it was last served: the order of service
+  uint64_t waited = 0;       // steps the lane has run for others meanwhile
+};
+
+struct Output {
+  RequestId request;
+  Event event;
+};
+
+struct Sequence {
+  RequestId id = 0;
+  Request request;
+  const Strategy* strategy = nullptr;
+  LaneIndex prefill_lane = 0, decode_lane = 0;
+  uint64_t tokens_max = 0;      // capacity of its states
+  uint64_t bytes_reserved = 0;  // the estimate it was admitted with
+  std::unique_ptr<TokenPicker> picker;
+
+  std::vector<int32_t> history;  // prompt and answer
+  std::array<RoleRecord, kStateRoles> roles;
+  StateRole prefilled_by = StateRole::kTarget;  // whose prefill the answer rests on
+  uint32_t steps_in_flight = 0;
+
+  bool had_start = false;
+  bool alone = false;  // the decode unit does everything, from the tokens
+  bool handed_over = false;
+  bool foreign = false;  // the target's contents come, or will come, from elsewhere
+  bool start_pending = false;
+  bool proof_passed = false;  // at the hand-over
+  bool prompt_done = false;   // the last prompt token was decoded
+  bool seal_pending = false;  // the caller wants the state after the prompt
+  bool single_row = false;    // its decode steps are not shared with others any more
+  std::optional<FinishReason> ending;
+  Error error;
+  int32_t stop_id = -1;
+
+  RequestStats stats;
+  std::optional<Placement> decode_placement;
+  std::vector<std::byte> sealed_state;
+  std::vector<float> logits;
+  int64_t submitted_ns = 0, first_token_ns = 0, last_token_ns = 0;
+
+  RoleRecord& role(StateRole which) { return roles[static_cast<size_t>(which)]; }
+  const RoleRecord& role(StateRole which) const { return roles[static_cast<size_t>(which)]; }
+
+  uint64_t prompt_tokens() const { return request.tokens.size(); }
+  uint64_t generated() const { return history.size() - request.tokens.size(); }
+  // Nothing decodes from a foreign state before the proof that was asked for.
+  bool proof_wanted() const {
+    return foreign && (request.verify == VerifyMode::kAll || (request.verify == VerifyMode::kSample && !proof_passed));
+  }
+  RequestView view() const;
+  // What it is ready for; nothing when it is ending, but for the seal its end still owes.
+  StepPlan plan() const;
+
+  // Nothing more is computed for it: it finishes when its steps in flight are back.
+  bool over() const { return ending && !owes_seal(); }
+
+  // From the caller's request, which passed check_request. `vocab` is for the sampler.
+  void begin(Request&& asked, int32_t vocab);
+  // The first end counts; but a cancel or an error overtakes an end that still owes the seal.
+  void end(FinishReason reason, Error why = {});
+  void end_with(Error why) { end(FinishReason::kError, std::move(why)); }
+  // The decode unit starts again from the tokens, by itself, and the stats say why. An error when it already was alone.
+  void fall_back(Error why);
+  // A decode step that others shared failed: again from the tokens, and from now on in steps of its own. An error when
+  // it was in one already.
+  void rebuild(Error why);
+  // The target holds the prompt's state.
+  void take_over(Origin origin);
+  // True when the plan asks for the alias, which is then done.
+  bool hand_over_alias(const StepPlan& plan);
+  // The sealed starting state was verified and is in the role's state.
+  void start_opened(StateRole which, uint64_t bytes, double ms);
+  // A row of the proof. A failed one puts the decode unit's own state in the target's place.
+  void take_comparison(const Comparison& comparison, double tolerance);
+  // Drops the role's state, now or when it comes back.
+  void drop(StateRole which);
+
+  // A token was sampled behind the last of history: ends the request, or appends it and returns the event.
+  std::optional<TokenEvent> take_token(int32_t token, int64_t now_ns);
+  // The end, with figures. All states are gone by then.
+  FinishedEvent finish(int64_t now_ns);
+
+ private:
+  bool owes_seal() const {
+    return seal_pending && prompt_done && ending &&
+           (*ending == FinishReason::kStop || *ending == FinishReason::kLength);
+  }
+  void start_again(std::string why);
+  void fill_phases();
+};
+
+}  // namespace baton

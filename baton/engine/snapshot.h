@@ -1,0 +1,53 @@
+// The engine's books at one moment, as plain data: what the invariants are checked over.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "baton/engine/limits.h"
+#include "baton/engine/request.h"
+#include "baton/engine/strategy.h"
+
+namespace baton {
+
+struct Snapshot {
+  // `owner`: the lane or bridge index that has it, or kScheduler.
+  static constexpr uint32_t kScheduler = UINT32_MAX;
+  struct State {
+    uint64_t id = 0;
+    RequestId request = 0;
+    StateRole role = StateRole::kTarget;
+    uint32_t home = 0;
+    uint32_t owner = kScheduler;
+    uint64_t bytes = 0;
+  };
+  // A step in progress.
+  struct InFlight {
+    WorkKind kind = WorkKind::kPrefill;
+    std::vector<State> states = {};        // it owns
+    std::vector<RequestId> requests = {};  // it serves
+    uint64_t prefill_tokens = 0;
+    bool empty() const { return requests.empty(); }
+  };
+  struct Sequence {
+    RequestId id = 0;
+    bool foreign = false;    // its target came from elsewhere
+    bool sealed_in = false;  // the target's contents passed the seal
+    VerifyMode verify = VerifyMode::kOff;
+    bool proof_passed = false;
+    bool ending = false;
+    bool ready = false;  // some work of it waits for a lane
+    uint32_t steps_in_flight = 0;
+    uint64_t waited = 0;  // the most steps any of its works has waited for
+  };
+
+  EngineLimits limits;
+  uint32_t decode_slots_max = 1;  // the most of any lane
+  uint64_t queued = 0;
+  std::vector<Sequence> active;  // by id
+  std::vector<State> states;     // all: held by the scheduler or in flight
+  std::vector<InFlight> lanes;   // units, then the bridge
+};
+
+}  // namespace baton

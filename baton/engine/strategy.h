@@ -1,0 +1,92 @@
+// A strategy says what a request can do next: a pure function from the view of one request to a StepPlan. It knows
+// nothing of other requests; the scheduler takes the plans of all, picks fairly for each idle lane and batches.
+// New strategy: strategy/<name>.cc defining k_strategy_<name>, and one line in strategy_list.inc.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "baton/base/status.h"
+
+namespace baton {
+
+// The states a request can hold at one time.
+enum class StateRole : uint8_t {
+  kSource,  // on the prefill unit, until it is handed over
+  kTarget,  // on the decode unit: what the answer is decoded from
+  kProof,   // on the decode unit, made wholly by it: what the target is compared with, and the way out when that fails
+};
+inline constexpr size_t kStateRoles = 3;
+
+enum class WorkKind : uint8_t { kPrefill, kMove, kDecode, kVerify };
+
+enum class MoveForm : uint8_t {
+  kCarry,  // source -> target over the bridge
+  kAlias,  // source becomes target: both units are one; nothing runs
+  kOpen,   // the request's sealed starting state -> the role's state, which is empty
+  kSeal,   // target -> sealed bytes for the caller
+};
+
+struct RoleView {
+  bool exists = false;
+  bool busy = false;      // in a step now: nothing may be planned for it
+  uint64_t position = 0;  // when it exists and is not busy
+};
+
+struct RequestView {
+  uint64_t need = 0;           // tokens a state holds before the next decode step: all so far but the last
+  bool same_unit = false;      // prefill and decode unit are one
+  bool alone = false;          // the decode unit does everything: nothing to hand over, or it failed
+  bool handed_over = false;    // the target holds the prompt's state
+  bool start_pending = false;  // the sealed starting state is not opened yet
+  bool seal_due = false;       // the target is where the caller wants it sealed
+  bool proof_wanted = false;   // the target may not be decoded from without the proof
+  std::array<RoleView, kStateRoles> roles = {};
+
+  const RoleView& source() const { return roles[static_cast<size_t>(StateRole::kSource)]; }
+  const RoleView& target() const { return roles[static_cast<size_t>(StateRole::kTarget)]; }
+  const RoleView& proof() const { return roles[static_cast<size_t>(StateRole::kProof)]; }
+};
+
+// One piece of work the request is ready for. Prefill and open make the role's state when it does not exist.
+struct PlannedWork {
+  WorkKind kind = WorkKind::kPrefill;
+  StateRole role = StateRole::kTarget;
+  MoveForm form = MoveForm::kCarry;  // kMove
+  uint64_t tokens = 0;               // kPrefill: at most so many (the scheduler cuts steps); 0: only make the state
+};
+
+// At most one work per role, each for a role that is not busy.
+class StepPlan {
+ public:
+  void add(const PlannedWork& work) {
+    BATON_CHECK(count_ < works_.size());
+    works_[count_++] = work;
+  }
+  std::span<const PlannedWork> works() const { return {works_.data(), count_}; }
+
+ private:
+  std::array<PlannedWork, kStateRoles> works_{};
+  size_t count_ = 0;
+};
+
+struct Strategy {
+  std::string_view name;
+  std::string_view summary;  // one line for --help
+  bool hands_over;           // uses the prefill unit when it is not the decode unit
+  StepPlan (*plan)(const RequestView& view);
+};
+
+std::span<const Strategy* const> strategies();
+// Null when unknown.
+const Strategy* find_strategy(std::string_view name);
+
+// Shared by strategies. The work of a request whose decode unit does everything, and of one whose target is complete.
+StepPlan plan_alone(const RequestView& view);
+StepPlan plan_decode(const RequestView& view);
+// Prefill of the role up to `need`: adds it when the role is free and lacks tokens (or does not exist).
+void plan_prefill(const RequestView& view, StateRole role, StepPlan& plan);
+
+}  // namespace baton

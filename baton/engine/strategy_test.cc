@@ -1,0 +1,139 @@
+// What strategies plan, view by view; and what every strategy in the list must keep to.
+#include "baton/engine/strategy.h"
+
+#include <gtest/gtest.h>
+
+#include "baton/base/random.h"
+
+namespace baton {
+namespace {
+
+std::string text_of(const StepPlan& plan) {
+  constexpr std::array kRoles = {"source", "target", "proof"};
+  constexpr std::array kForms = {"carry", "alias", "open", "seal"};
+  std::string text;
+  for (const PlannedWork& work : plan.works()) {
+    if (!text.empty()) text += ", ";
+    switch (work.kind) {
+      case WorkKind::kPrefill:
+        text += "prefill " + std::to_string(work.tokens);
+        break;
+      case WorkKind::kMove:
+        text += kForms[static_cast<size_t>(work.form)];
+        break;
+      case WorkKind::kDecode:
+        text += "decode";
+        break;
+      case WorkKind::kVerify:
+        text += "verify";
+        break;
+    }
+    text += " " + std::string(kRoles[static_cast<size_t>(work.role)]);
+  }
+  return text;
+}
+
+RoleView at(uint64_t position) { return {.exists = true, .position = position}; }
+constexpr RoleView kBusy = {.exists = false, .busy = true, .position = 0};
+
+std::string planned(std::string_view name, RequestView view, RoleView source, RoleView target, RoleView proof = {}) {
+  view.roles = {source, target, proof};
+  return text_of(find_strategy(name)->plan(view));
+}
+
+TEST(Handoff, FromPromptToDecode) {
+  const RequestView view{.need = 9};
+  EXPECT_EQ(planned("handoff", view, {}, {}), "prefill 0 target, prefill 9 source");
+  EXPECT_EQ(planned("handoff", view, kBusy, kBusy), "");
+  EXPECT_EQ(planned("handoff", view, at(4), at(0)), "prefill 5 source");
+  EXPECT_EQ(planned("handoff", view, at(9), kBusy), "") << "no room yet";
+  EXPECT_EQ(planned("handoff", view, at(9), at(0)), "carry source");
+  EXPECT_EQ(planned("handoff", {.need = 9, .handed_over = true}, {}, at(9)), "decode target");
+  EXPECT_EQ(planned("handoff", {.need = 9, .handed_over = true, .seal_due = true}, {}, at(9)), "seal target");
+}
+
+TEST(Handoff, OnOneUnitTheStateItselfIsHandedOver) {
+  const RequestView view{.need = 9, .same_unit = true};
+  EXPECT_EQ(planned("handoff", view, {}, {}), "prefill 9 source");
+  EXPECT_EQ(planned("handoff", view, at(9), {}), "alias source");
+}
+
+TEST(Handoff, TheProofIsMadeBesideThePrefillAndBeforeDecode) {
+  const RequestView view{.need = 9, .proof_wanted = true};
+  EXPECT_EQ(planned("handoff", view, {}, {}), "prefill 0 target, prefill 9 proof, prefill 9 source");
+  EXPECT_EQ(planned("handoff", view, at(9), at(0), at(3)), "prefill 6 proof, carry source");
+  const RequestView over{.need = 9, .handed_over = true, .proof_wanted = true};
+  EXPECT_EQ(planned("handoff", over, {}, at(9), at(3)), "prefill 6 proof");
+  EXPECT_EQ(planned("handoff", over, {}, at(9), kBusy), "");
+  EXPECT_EQ(planned("handoff", over, {}, at(9), at(9)), "verify target");
+}
+
+TEST(Handoff, OpensAStartingStateOnThePrefillUnit) {
+  const RequestView view{.need = 9, .start_pending = true};
+  EXPECT_EQ(planned("handoff", view, {}, at(0)), "prefill 0 source");
+  EXPECT_EQ(planned("handoff", view, at(0), at(0)), "open source");
+  EXPECT_EQ(planned("handoff", {.need = 9}, at(6), at(0)), "prefill 3 source");
+}
+
+TEST(Single, FromPromptToDecode) {
+  EXPECT_EQ(planned("single", {.need = 9}, {}, {}), "prefill 9 target");
+  EXPECT_EQ(planned("single", {.need = 9}, {}, at(4)), "prefill 5 target");
+  EXPECT_EQ(planned("single", {.need = 9}, {}, at(9)), "decode target");
+  EXPECT_EQ(planned("single", {.need = 0}, {}, {}), "prefill 0 target");
+  EXPECT_EQ(planned("single", {.need = 0}, {}, at(0)), "decode target");
+  EXPECT_EQ(planned("single", {.need = 9, .start_pending = true}, {}, {}), "prefill 0 target");
+  EXPECT_EQ(planned("single", {.need = 9, .start_pending = true}, {}, at(0)), "open target");
+  EXPECT_EQ(planned("single", {.need = 9, .proof_wanted = true}, {}, at(9)), "prefill 9 proof");
+}
+
+TEST(EveryStrategy, AloneIsTheDecodeUnitOnly) {
+  for (const Strategy* strategy : strategies()) {
+    EXPECT_EQ(planned(strategy->name, {.need = 9, .alone = true}, {}, {}), "prefill 9 target") << strategy->name;
+    EXPECT_EQ(planned(strategy->name, {.need = 9, .alone = true}, {}, at(9)), "decode target") << strategy->name;
+  }
+}
+
+// Over random views, possible or not: a plan never touches a busy role twice over, and never decodes without the proof.
+TEST(EveryStrategy, PlansOnlyFreeRolesAndNoUnprovedDecode) {
+  Random random(7);
+  for (int i = 0; i < 200000; ++i) {
+    RequestView view;
+    view.need = random.below(4);
+    view.same_unit = random.below(2) != 0;
+    view.alone = random.below(3) == 0;
+    view.handed_over = random.below(2) != 0;
+    view.start_pending = !view.handed_over && random.below(3) == 0;
+    view.seal_due = random.below(4) == 0;
+    view.proof_wanted = random.below(2) != 0;
+    for (RoleView& role : view.roles) {
+      role.busy = random.below(3) == 0;
+      role.exists = !role.busy && random.below(2) != 0;
+      role.position = role.exists ? random.below(view.need + 1) : 0;
+    }
+    for (const Strategy* strategy : strategies()) {
+      std::array<int, kStateRoles> uses{};
+      const StepPlan plan = strategy->plan(view);
+      for (const PlannedWork& work : plan.works()) {
+        EXPECT_FALSE(view.roles[static_cast<size_t>(work.role)].busy);
+        EXPECT_EQ(++uses[static_cast<size_t>(work.role)], 1);
+        if (work.kind == WorkKind::kDecode) {
+          EXPECT_FALSE(view.proof_wanted);
+        }
+        if (work.kind == WorkKind::kVerify) {
+          EXPECT_EQ(view.proof().position, view.need);
+        }
+        if (work.kind == WorkKind::kMove && work.form == MoveForm::kCarry) {
+          EXPECT_FALSE(view.target().busy);
+        }
+      }
+    }
+  }
+}
+
+TEST(EveryStrategy, IsFoundByItsName) {
+  for (const Strategy* strategy : strategies()) EXPECT_EQ(find_strategy(strategy->name), strategy);
+  EXPECT_EQ(find_strategy("nothing"), nullptr);
+}
+
+}  // namespace
+}  // namespace baton

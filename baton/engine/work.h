@@ -1,0 +1,127 @@
+// The four kinds of work: what the scheduler sends to a lane or the bridge, and what comes back. A work owns the states
+// and samplers it uses while it is away, so a state has one owner at each moment; results are written into the same
+// object. Logits stay on the lane: only sampled ids, comparisons and the one row a caller asked for come back.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <variant>
+#include <vector>
+
+#include "baton/bridge/bridge.h"
+#include "baton/engine/request.h"
+#include "baton/engine/strategy.h"
+#include "baton/unit/unit.h"
+
+namespace baton {
+
+// Index in the engine's units; the bridge is the index after the last.
+using LaneIndex = uint32_t;
+
+// A state with its identity in the books. Empty (`state` null) with an id: still to be made by the lane.
+struct HeldState {
+  uint64_t id = 0;
+  LaneIndex home = 0;  // the lane whose unit made it
+  uint64_t bytes = 0;  // of its segments
+  std::unique_ptr<SequenceState> state;
+};
+
+// Makes the state when it is empty, then processes the tokens. On failure the state is poisoned.
+struct PrefillWork {
+  RequestId request = 0;
+  StateRole role = StateRole::kTarget;
+  HeldState state;
+  uint64_t tokens_max = 0;  // for a new state
+  std::vector<int32_t> tokens;
+  bool want_placement = false;
+
+  Status status;
+  Placement placement;
+};
+
+struct MoveWork {
+  RequestId request = 0;
+  MoveForm form = MoveForm::kCarry;
+  StateRole role = StateRole::kTarget;  // kOpen: of `to`
+  HeldState from;                       // kCarry, kSeal
+  HeldState to;                         // kCarry, kOpen
+  std::vector<int32_t> tokens;          // kCarry, kSeal: of the state; kOpen: of the prompt
+  std::vector<std::byte> block;         // kOpen: in; kSeal: out
+
+  Status status;
+  MoveReport report;
+};
+
+// How a request's tokens are drawn, and which of them end it. Travels with the state.
+struct TokenPicker {
+  Sampler sampler;
+  std::vector<int32_t> stop_ids;
+
+  bool stops(int32_t token) const { return std::find(stop_ids.begin(), stop_ids.end(), token) != stop_ids.end(); }
+};
+
+struct PickedToken {
+  int32_t id = -1;
+  int64_t time_ns = 0;  // by the lane's clock
+};
+
+struct DecodeRow {
+  RequestId request = 0;
+  HeldState state;
+  std::unique_ptr<TokenPicker> picker;
+  int32_t token = 0;         // fed first
+  bool want_logits = false;  // of the first step
+
+  Status status;                    // of this row alone: logits that are not numbers
+  std::vector<PickedToken> picked;  // one for each step that went well
+  std::vector<float> logits;
+};
+
+// Up to `steps` decode steps of the same rows, each fed with what the one before picked. Fewer when one picks a stop id
+// or fails, or when `ms_max` has passed.
+struct DecodeWork {
+  std::vector<DecodeRow> rows;
+  uint32_t steps = 1;
+  double ms_max = 0;
+  bool want_placement = false;
+
+  Status status;  // of the last call: all states are poisoned; what was picked before it holds
+  Placement placement;
+};
+
+// How two rows of logits compare: `moved` from the state in question, `own` from the decode unit's own.
+struct Comparison {
+  double max_abs_dlogit = 0;  // infinite when either holds a value that is not a number
+  bool passed = false;        // max_abs_dlogit <= tolerance
+  bool agreed = false;        // same largest logit
+  bool near_tie = false;      // disagreed, and own's two largest are within twice the tolerance: either may win
+};
+Comparison compare_logits(std::span<const float> moved, std::span<const float> own, double tolerance);
+
+// One decode step of both states, and the proof. Samples from the target's logits when it passes, else from the
+// proof's.
+struct VerifyWork {
+  DecodeRow row;  // row.state: the target
+  HeldState proof;
+  double tolerance = 0;
+  bool want_placement = false;
+
+  Status status;  // of the decode calls: both states are poisoned
+  Placement placement;
+  Comparison comparison;
+};
+
+struct Work {
+  uint64_t id = 0;
+  LaneIndex lane = 0;
+  int64_t started_ns = 0, ended_ns = 0;  // by the lane's clock
+  std::variant<PrefillWork, MoveWork, DecodeWork, VerifyWork> body;
+};
+
+// Bytes of the state's segments, and of one that holds `tokens` by its unit's layout for a single token.
+uint64_t state_bytes(const Layout& layout);
+uint64_t state_bytes_estimate(const Layout& layout_of_one_token, uint64_t tokens);
+
+}  // namespace baton
