@@ -1,0 +1,124 @@
+// Text around the engine.
+#include "baton/api/runtime.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "baton/api/units.h"
+#include "baton/text/detokenizer.h"
+
+namespace baton {
+
+Result<std::unique_ptr<Runtime>> Runtime::open(const RuntimeOptions& options) {
+  // Units first: an unknown name should not cost a load.
+  std::vector<std::pair<std::string, Loaded>> units;
+  for (const std::string& name : options.units) {
+    BATON_TRY(auto unit, create_unit(name));
+    units.emplace_back(name, Loaded{std::move(unit), nullptr});
+  }
+  BATON_TRY(TextModel text, load_text_model(options.model));
+  std::unique_ptr<Runtime> runtime(new Runtime(std::move(text)));
+  EngineOptions engine;
+  engine.limits = options.limits;
+  for (auto& [name, loaded] : units) {
+    auto executor = loaded.unit->load(runtime->text_.model, options.threads);
+    if (!executor) return fail(std::move(executor).error().in(fmt::format("unit {}", name)));
+    loaded.executor = std::move(*executor);
+    engine.units.push_back({name, &loaded.unit->caps(), loaded.executor.get()});
+  }
+  runtime->units_ = std::move(units);
+  if (runtime->text_.tokenizer) engine.tokenizer_fingerprint = runtime->text_.tokenizer->fingerprint();
+  BATON_TRY(runtime->engine_, Engine::create(std::move(engine)));
+  return runtime;
+}
+
+const Executor& Runtime::executor(std::string_view unit) const {
+  for (const auto& [name, loaded] : units_) {
+    if (name == unit) return *loaded.executor;
+  }
+  BATON_CHECK(false);
+}
+
+StateIdentity Runtime::identity() const {
+  const Fingerprints& prints = model().fingerprints;
+  return {prints.model, prints.quantization, text_.tokenizer ? text_.tokenizer->fingerprint() : 0};
+}
+
+Request Runtime::make_request(std::vector<int32_t> tokens) const {
+  Request request;
+  request.tokens = std::move(tokens);
+  request.stop_ids = text_.stop_ids;
+  if (text_.tokenizer) {
+    const auto unused = text_.tokenizer->unused_ids();
+    request.sampler.banned_ids.assign(unused.begin(), unused.end());
+    // Rows of the embedding past the tokenizer's last id are padding too.
+    for (int32_t id = text_.tokenizer->vocab_size(); id < model().spec.vocab; ++id)
+      request.sampler.banned_ids.push_back(id);
+  }
+  return request;
+}
+
+Result<std::vector<int32_t>> Runtime::encode(std::string_view text, bool parse_special) const {
+  if (!text_.tokenizer) return no_tokenizer(text_);
+  BATON_TRY(auto ids, text_.tokenizer->encode(text, parse_special));
+  return text_.tokenizer->with_bos_eos(std::move(ids));
+}
+
+Result<std::vector<int32_t>> Runtime::encode_chat(const ChatInput& input) const {
+  if (!text_.tokenizer) return no_tokenizer(text_);
+  if (!text_.chat_template) {
+    return fail(Code::kUnsupported, fmt::format("{}: {}; use --raw to give the prompt as it is",
+                                                model().container->path.string(), text_.chat_template_note));
+  }
+  ChatInput filled = input;
+  filled.bos_token = text_.bos_text;
+  filled.eos_token = text_.eos_text;
+  auto pieces = text_.chat_template->render_pieces(filled);
+  if (!pieces) return fail(std::move(pieces).error().in("chat template"));
+  BATON_TRY(auto ids, text_.tokenizer->encode_pieces(*pieces));
+  return text_.tokenizer->with_bos_eos(std::move(ids));
+}
+
+Result<Completion> Runtime::complete(CompletionRequest request, const std::function<void(std::string_view)>& on_text,
+                                     const std::function<bool()>& cancelled) {
+  BATON_TRY(StopStrings stops, StopStrings::create(std::move(request.stops)));
+  std::optional<Detokenizer> detokenizer;
+  if (text_.tokenizer) detokenizer.emplace(*text_.tokenizer);
+  BATON_TRY(Ticket ticket, engine_->submit(std::move(request.request)));
+
+  Completion completion;
+  const auto show = [&](const std::string& text) {
+    if (text.empty()) return;
+    completion.text += text;
+    if (on_text) on_text(text);
+  };
+  while (true) {
+    const auto event = ticket.next_event(std::chrono::milliseconds(20));
+    if (cancelled && cancelled()) ticket.cancel();
+    if (!event) continue;
+    if (const auto* token = std::get_if<TokenEvent>(&*event)) {
+      if (stops.matched()) continue;  // made before the cancel took effect
+      completion.ids.push_back(token->id);
+      if (!detokenizer) continue;
+      BATON_TRY(const std::string text, detokenizer->push(token->id));
+      show(stops.push(text).text);
+      if (stops.matched()) ticket.cancel();
+      continue;
+    }
+    auto finished = std::get<FinishedEvent>(*event);
+    if (finished.reason == FinishReason::kError) return fail(std::move(finished.error));
+    if (detokenizer && !stops.matched()) {
+      show(stops.push(detokenizer->finish()).text);
+      if (!stops.matched()) show(stops.finish());
+    }
+    completion.reason = stops.matched() ? FinishReason::kStop : finished.reason;
+    completion.stats = std::move(finished.stats);
+    completion.stats.generated_tokens = completion.ids.size();
+    completion.sealed_state = std::move(finished.sealed_state);
+    completion.logits = std::move(finished.logits);
+    return completion;
+  }
+}
+
+}  // namespace baton

@@ -1,0 +1,74 @@
+// A model ready to answer: text side, loaded units and a running engine, behind one call that streams text.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "baton/api/text_model.h"
+#include "baton/engine/engine.h"
+#include "baton/state/seal.h"
+
+namespace baton {
+
+struct RuntimeOptions {
+  std::filesystem::path model;
+  std::vector<std::string> units;  // names to load, distinct
+  uint32_t threads = 0;            // per unit; 0: the unit's choice
+  EngineLimits limits;
+};
+
+struct CompletionRequest {
+  Request request;                 // stop_ids, sampler.banned_ids and unit names are used as given
+  std::vector<std::string> stops;  // stop strings; the answer ends before the first that appears
+};
+
+struct Completion {
+  std::string text;          // empty without a tokenizer
+  std::vector<int32_t> ids;  // generated, the stop token not included
+  FinishReason reason = FinishReason::kStop;
+  RequestStats stats;
+  std::vector<std::byte> sealed_state;
+  std::vector<float> logits;
+};
+
+// Owned and used from one thread; the engine below has its own.
+class Runtime {
+ public:
+  static Result<std::unique_ptr<Runtime>> open(const RuntimeOptions& options);
+
+  const TextModel& text() const { return text_; }
+  const Model& model() const { return *text_.model; }
+  Engine& engine() { return *engine_; }
+  const Executor& executor(std::string_view unit) const;  // a name of RuntimeOptions::units
+  StateIdentity identity() const;
+
+  // A request with this model's stop and padding ids filled in.
+  Request make_request(std::vector<int32_t> tokens) const;
+  // Text as it is; control tokens in it are recognised only with `parse_special`.
+  Result<std::vector<int32_t>> encode(std::string_view text, bool parse_special) const;
+  // Messages through the chat template; nothing in their contents becomes a control token.
+  Result<std::vector<int32_t>> encode_chat(const ChatInput& input) const;
+
+  // Runs to the end. `on_text` gets whole characters as they come; `cancelled` is asked at least every 20 ms, and a
+  // cancelled answer is a Completion with kCancelled. An engine error is the Error of the result.
+  Result<Completion> complete(CompletionRequest request, const std::function<void(std::string_view)>& on_text,
+                              const std::function<bool()>& cancelled);
+
+ private:
+  struct Loaded {
+    std::unique_ptr<Unit> unit;
+    std::unique_ptr<Executor> executor;
+  };
+  explicit Runtime(TextModel text) : text_(std::move(text)) {}
+
+  TextModel text_;
+  std::vector<std::pair<std::string, Loaded>> units_;
+  std::unique_ptr<Engine> engine_;  // last: destroyed first
+};
+
+}  // namespace baton

@@ -1,0 +1,174 @@
+// Tokenizer and chat template from a Hugging Face folder's files or a GGUF file's keys.
+#include "baton/api/text_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <set>
+
+#include "baton/base/file.h"
+
+namespace baton {
+namespace {
+
+constexpr size_t kTokenizerBytesMax = size_t{256} << 20;
+constexpr size_t kConfigBytesMax = size_t{16} << 20;
+
+std::filesystem::path folder_of(const Container& container) {
+  return std::filesystem::is_directory(container.path) ? container.path : container.path.parent_path();
+}
+
+// Empty when the file does not exist.
+Result<std::string> read_optional(const std::filesystem::path& path, size_t bytes_max) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return std::string();
+  return read_file(path, bytes_max);
+}
+
+Result<std::vector<std::string_view>> strings_of(const GgufMetadata& metadata, const char* key) {
+  BATON_TRY(const GgufArray* array, metadata.array(key));
+  if (array == nullptr) return std::vector<std::string_view>();
+  if (const auto* strings = std::get_if<std::vector<std::string_view>>(&array->items)) return *strings;
+  return fail(Code::kInvalidInput, fmt::format("key '{}' is not an array of strings", key));
+}
+
+Result<std::vector<int32_t>> integers_of(const GgufMetadata& metadata, const char* key) {
+  BATON_TRY(const GgufArray* array, metadata.array(key));
+  std::vector<int32_t> out;
+  if (array == nullptr) return out;
+  const auto convert = [&](const auto& items) -> Status {
+    out.reserve(items.size());
+    for (const auto item : items) {
+      if (item < 0 || static_cast<uint64_t>(item) > std::numeric_limits<int32_t>::max()) {
+        return fail(Code::kInvalidInput, fmt::format("key '{}' holds {} at index {}", key, item, out.size()));
+      }
+      out.push_back(static_cast<int32_t>(item));
+    }
+    return {};
+  };
+  if (const auto* items = std::get_if<std::vector<int64_t>>(&array->items)) {
+    BATON_OK(convert(*items));
+  } else if (const auto* unsigned_items = std::get_if<std::vector<uint64_t>>(&array->items)) {
+    BATON_OK(convert(*unsigned_items));
+  } else {
+    return fail(Code::kInvalidInput, fmt::format("key '{}' is not an array of integers", key));
+  }
+  return out;
+}
+
+Result<Tokenizer> tokenizer_from_gguf(const GgufMetadata& metadata) {
+  GgufTokenizerKeys keys;
+  const auto text = [&](const char* key, std::string_view* into) -> Status {
+    BATON_TRY(const auto value, metadata.text(key));
+    if (value) *into = *value;
+    return {};
+  };
+  const auto id = [&](const char* key, std::optional<int64_t>* into) -> Status {
+    BATON_TRY(const auto value, metadata.unsigned_integer(key));
+    if (value) *into = static_cast<int64_t>(std::min<uint64_t>(*value, uint64_t{1} << 40));
+    return {};
+  };
+  BATON_OK(text("tokenizer.ggml.model", &keys.model));
+  if (keys.model.empty())
+    return fail(Code::kInvalidInput, "key 'tokenizer.ggml.model' is missing: the file has no tokenizer");
+  BATON_OK(text("tokenizer.ggml.pre", &keys.pre));
+  BATON_TRY(keys.tokens, strings_of(metadata, "tokenizer.ggml.tokens"));
+  BATON_TRY(keys.merges, strings_of(metadata, "tokenizer.ggml.merges"));
+  BATON_TRY(const std::vector<int32_t> types, integers_of(metadata, "tokenizer.ggml.token_type"));
+  keys.token_types = types;
+  BATON_OK(id("tokenizer.ggml.bos_token_id", &keys.bos_id));
+  BATON_OK(id("tokenizer.ggml.eos_token_id", &keys.eos_id));
+  BATON_OK(id("tokenizer.ggml.eot_token_id", &keys.eot_id));
+  BATON_OK(id("tokenizer.ggml.eom_token_id", &keys.eom_id));
+  BATON_OK(id("tokenizer.ggml.unknown_token_id", &keys.unk_id));
+  BATON_OK(id("tokenizer.ggml.padding_token_id", &keys.pad_id));
+  BATON_TRY(keys.add_bos, metadata.boolean("tokenizer.ggml.add_bos_token"));
+  BATON_TRY(keys.add_eos, metadata.boolean("tokenizer.ggml.add_eos_token"));
+  BATON_TRY(keys.add_space_prefix, metadata.boolean("tokenizer.ggml.add_space_prefix"));
+  BATON_TRY(keys.normalize_nfc, metadata.boolean("tokenizer.baton.normalize_nfc"));
+  BATON_TRY(const TokenizerSpec spec, tokenizer_spec_from_gguf(keys));
+  return Tokenizer::create(spec);
+}
+
+// The template's source; empty when the files have none.
+Result<std::string> template_source(const Container& container) {
+  if (container.kind == ContainerKind::kGguf) {
+    BATON_TRY(const auto text, container.gguf.text("tokenizer.chat_template"));
+    return std::string(text.value_or(""));
+  }
+  BATON_TRY(const TextFiles files, read_text_files(container));
+  return files.chat_template;
+}
+
+}  // namespace
+
+Result<TextFiles> read_text_files(const Container& container) {
+  const auto folder = folder_of(container);
+  TextFiles files;
+  BATON_TRY(files.tokenizer_json, read_optional(folder / "tokenizer.json", kTokenizerBytesMax));
+  BATON_TRY(files.tokenizer_config_json, read_optional(folder / "tokenizer_config.json", kConfigBytesMax));
+  BATON_TRY(files.chat_template, read_optional(folder / "chat_template.jinja", kConfigBytesMax));
+  if (files.chat_template.empty() && !files.tokenizer_config_json.empty()) {
+    auto source = chat_template_from_config(files.tokenizer_config_json);
+    if (!source) return fail(std::move(source).error().in((folder / "tokenizer_config.json").string()));
+    files.chat_template = source->value_or("");
+  }
+  return files;
+}
+
+Result<Tokenizer> load_tokenizer(const Container& container) {
+  if (container.kind == ContainerKind::kSafetensors) {
+    const std::string file = (folder_of(container) / "tokenizer.json").string();
+    BATON_TRY(const TextFiles files, read_text_files(container));
+    auto spec = tokenizer_spec_from_json(files.tokenizer_json, files.tokenizer_config_json);
+    if (!spec) return fail(std::move(spec).error().in(file));
+    auto tokenizer = Tokenizer::create(*spec);
+    if (!tokenizer) return fail(std::move(tokenizer).error().in(file));
+    return tokenizer;
+  }
+  auto tokenizer = tokenizer_from_gguf(container.gguf);
+  if (!tokenizer) return fail(std::move(tokenizer).error().in(container.path.string()));
+  return tokenizer;
+}
+
+tl::unexpected<Error> no_tokenizer(const TextModel& model) {
+  return fail(Code::kUnsupported,
+              fmt::format("{}: there is no tokenizer.json beside the weights; add it, or give token ids (--ids)",
+                          model.model->container->path.string()));
+}
+
+Result<TextModel> load_text_model(const std::filesystem::path& path) {
+  BATON_TRY(auto model, load_model(path));
+  TextModel text_model{std::move(model), std::nullopt, std::nullopt, {}, {}, {}, {}};
+  std::set<int32_t> stops(text_model.model->spec.stop_ids.begin(), text_model.model->spec.stop_ids.end());
+  const Container& container = *text_model.model->container;
+  std::error_code ignored;
+  if (container.kind == ContainerKind::kGguf ||
+      std::filesystem::exists(folder_of(container) / "tokenizer.json", ignored)) {
+    BATON_TRY(text_model.tokenizer, load_tokenizer(container));
+    const Tokenizer& text = *text_model.tokenizer;
+    if (text.vocab_size() > text_model.model->spec.vocab) {
+      return fail(
+          Code::kInvalidInput,
+          fmt::format("{}: the tokenizer has {} ids, the embedding only {} rows; the files do not belong together",
+                      path.string(), text.vocab_size(), text_model.model->spec.vocab));
+    }
+    text_model.bos_text = text.token_text(text.bos_id());
+    text_model.eos_text = text.token_text(text.eos_id());
+    stops.insert(text.stop_ids().begin(), text.stop_ids().end());
+  }
+  text_model.stop_ids.assign(stops.begin(), stops.end());
+
+  BATON_TRY(const std::string source, template_source(container));
+  if (source.empty()) {
+    text_model.chat_template_note = "the file has no chat template";
+  } else if (auto parsed = ChatTemplate::parse(source)) {
+    text_model.chat_template = std::move(*parsed);
+  } else {
+    text_model.chat_template_note = fmt::format("the file's chat template cannot be used: {}", parsed.error().message);
+  }
+  return text_model;
+}
+
+}  // namespace baton

@@ -1,0 +1,41 @@
+// A model with its text side: tokenizer and chat template, from the same file or folder.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "baton/model/model.h"
+#include "baton/text/chat_template.h"
+#include "baton/text/tokenizer.h"
+
+namespace baton {
+
+struct TextModel {
+  std::shared_ptr<const Model> model;
+  std::optional<Tokenizer> tokenizer;         // empty: the folder has no tokenizer.json, only token ids can be used
+  std::optional<ChatTemplate> chat_template;  // empty: the file has none, or it is outside the subset (see note)
+  std::string chat_template_note;             // why there is none
+  std::string bos_text, eos_text;             // what templates see as bos_token and eos_token
+  // End-of-turn and end-of-text: the file's ids and any token whose text is a known stop marker.
+  std::vector<int32_t> stop_ids;
+};
+
+// What a user must do to use text with this model, when it has no tokenizer.
+tl::unexpected<Error> no_tokenizer(const TextModel& model);
+
+// Errors name the file and the field. The tokenizer must not have more ids than the model's vocabulary.
+Result<TextModel> load_text_model(const std::filesystem::path& path);
+
+// The text side of a Hugging Face folder as it is in its files; empty strings for files that are not there.
+struct TextFiles {
+  std::string tokenizer_json, tokenizer_config_json;
+  std::string chat_template;  // chat_template.jinja, else the configuration's
+};
+Result<TextFiles> read_text_files(const Container& container);
+
+// The tokenizer alone, for converters and tests.
+Result<Tokenizer> load_tokenizer(const Container& container);
+
+}  // namespace baton
