@@ -1,0 +1,96 @@
+// What the commands of the program share: exit codes, output rules, and the flags of model, units and sampling.
+// Results go to stdout, progress and logs to stderr; no colour or bars off a terminal.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "baton/api/runtime.h"
+
+namespace baton::cli {
+
+enum ExitCode : int { kOk = 0, kFailed = 1, kUsage = 2, kInterrupted = 130 };
+
+using OrderedJson = nlohmann::ordered_json;
+
+// One command: flags added to its sub-command, and what to do when it was chosen.
+struct Command {
+  CLI::App* app;
+  std::function<int()> run;
+};
+Command add_run(CLI::App& program);
+Command add_chat(CLI::App& program);
+Command add_units(CLI::App& program);
+Command add_inspect(CLI::App& program);
+Command add_convert(CLI::App& program);
+Command add_bench(CLI::App& program);
+
+// "baton: <message>" on stderr; kFailed.
+int report(const Error& error);
+// One JSON value and a newline on stdout. Text that is not UTF-8 is shown with U+FFFD.
+void print_json(const OrderedJson& value);
+// To stdout, unbuffered by us; false when the reader is gone.
+bool print(std::string_view text);
+// Leveled logs on stderr: warnings always, `verbose` also what was loaded and skipped. Once, before the first log line.
+void start_logs(bool verbose);
+// A line of progress on stderr, only when it is a terminal.
+void progress(std::string_view text);
+
+// Flags of -m, units, threads and context. `model` empty: the bundled model.
+struct ModelFlags {
+  std::string model;
+  std::string prefill_unit, decode_unit;  // empty: the other one, or "cpu"
+  std::string strategy;                   // empty: handoff for two units, single for one
+  std::string verify = "off";
+  uint32_t threads = 0;
+  uint32_t context = 4096;
+  bool verbose = false;
+
+  void add_to(CLI::App& app);
+  // Fills the defaults; kInvalidInput for a strategy or unit that does not exist.
+  Status settle();
+  Result<std::unique_ptr<Runtime>> open() const;
+  void apply(Request& request) const;
+};
+
+struct SamplingFlags {
+  float temperature = 0.0f;  // run: the same answer each time; chat sets its own
+  int32_t top_k = 40;
+  float top_p = 0.95f;
+  float min_p = 0.05f;
+  int64_t seed = -1;  // -1: from the clock
+  int32_t predict = -1;
+  bool ignore_eos = false;
+  std::vector<std::string> stops;
+
+  void add_to(CLI::App& app);
+  uint64_t settled_seed();  // fixes `seed` when it is -1
+  void apply(Request& request) const;
+};
+
+// The model that comes with the program: $BATON_MODELS, else beside the build or the installation. kNotFound says where
+// it was looked for.
+Result<std::filesystem::path> bundled_model();
+
+// Counts Ctrl-C while in scope. The first asks the current work to stop; a second during one scope ends the program
+// with kInterrupted.
+class InterruptScope {
+ public:
+  InterruptScope();
+  ~InterruptScope();
+  InterruptScope(const InterruptScope&) = delete;
+  InterruptScope& operator=(const InterruptScope&) = delete;
+  bool interrupted() const;
+  void clear();
+};
+
+// The figures of one answer: as JSON fields, and as lines for people.
+OrderedJson figures_json(const Completion& completion);
+std::string figures_text(const Completion& completion);
+
+}  // namespace baton::cli

@@ -1,0 +1,68 @@
+// `baton convert FOLDER OUT.gguf`: a Hugging Face folder as a GGUF file.
+#include "baton/api/convert.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "baton/base/clock.h"
+#include "baton/cli/command.h"
+
+namespace baton::cli {
+namespace {
+
+struct ConvertFlags {
+  std::string source, out, type = "Q8_0";
+  bool json = false;
+};
+
+int run(const ConvertFlags& flags) {
+  const Format* format = format_by_name(flags.type);
+  if (format == nullptr || format->encode == nullptr) {
+    std::string names;
+    for (const Format& item : formats()) {
+      if (item.encode != nullptr) names += fmt::format("{}{}", names.empty() ? "" : ", ", item.name);
+    }
+    fmt::print(stderr, "baton: --type {}: no such type to write; there are: {}\n", flags.type, names);
+    return kUsage;
+  }
+  ConvertOptions options;
+  options.matrix_type = format->dtype;
+  options.on_tensor = [](size_t done, size_t total, std::string_view tensor) {
+    progress(fmt::format("{}/{} {}", done, total, tensor));
+  };
+  const SteadyClock clock;
+  const int64_t start_ns = clock.now_ns();
+  const auto report_of = convert_to_gguf(flags.source, flags.out, options);
+  progress("");
+  if (!report_of) return report(report_of.error());
+  const double seconds = ms_between(start_ns, clock.now_ns()) / 1e3;
+  if (flags.json) {
+    print_json({{"out", flags.out},
+                {"type", format->name},
+                {"tensors", report_of->tensors},
+                {"bytes", report_of->bytes},
+                {"seconds", seconds},
+                {"notes", report_of->notes}});
+    return kOk;
+  }
+  std::string text = fmt::format("{}: {} tensors, {} bytes, {} matrices, {:.1f} s\n", flags.out, report_of->tensors,
+                                 report_of->bytes, format->name, seconds);
+  for (const std::string& note : report_of->notes) text += fmt::format("note: {}\n", note);
+  print(text);
+  return kOk;
+}
+
+}  // namespace
+
+Command add_convert(CLI::App& program) {
+  CLI::App* app = program.add_subcommand("convert", "write a Hugging Face folder as a GGUF file");
+  auto flags = std::make_shared<ConvertFlags>();
+  app->add_option("source", flags->source, "folder with config.json and safetensors")->required();
+  app->add_option("out", flags->out, "file to write")->required();
+  app->add_option("--type", flags->type, "type of the matrices: F32, F16, BF16, Q8_0, ...")->capture_default_str();
+  app->add_flag("--json", flags->json, "one JSON object instead of text");
+  return {app, [flags] { return run(*flags); }};
+}
+
+}  // namespace baton::cli

@@ -1,0 +1,204 @@
+// `baton inspect MODEL`: what a model file holds, what it computes, what state it keeps and how that crosses between
+// two units. Reads headers and loads the two units; runs nothing.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+
+#include "baton/api/units.h"
+#include "baton/bridge/plan.h"
+#include "baton/cli/command.h"
+
+namespace baton::cli {
+namespace {
+
+struct InspectFlags {
+  std::string model, prefill_unit = "ref", decode_unit = "cpu";
+  bool json = false, tensors = false;
+};
+
+struct TypeCount {
+  uint64_t tensors = 0, values = 0, bytes = 0;
+};
+
+std::map<std::string, TypeCount> count_types(const Model& model) {
+  std::map<std::string, TypeCount> counts;
+  for (const Weight& weight : model.weights) {
+    TypeCount& count = counts[std::string(to_string(weight.dtype))];
+    ++count.tensors;
+    count.values += static_cast<uint64_t>(weight.rows) * static_cast<uint64_t>(weight.columns);
+    count.bytes += weight.bytes;
+  }
+  return counts;
+}
+
+// Types of matrices that `unit` does not run as stored.
+std::vector<std::string> decoded_at_load(const Model& model, const Caps& caps) {
+  std::vector<std::string> names;
+  for (const Weight& weight : model.weights) {
+    const auto& native = caps.native_formats;
+    if (std::find(native.begin(), native.end(), weight.dtype) != native.end()) continue;
+    const std::string name(to_string(weight.dtype));
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  }
+  return names;
+}
+
+OrderedJson spec_json(const Model& model) {
+  const ModelSpec& spec = model.spec;
+  OrderedJson json;
+  json["architecture"] = spec.architecture;
+  json["name"] = spec.name;
+  json["parameters"] = model.parameter_count();
+  json["weight_bytes"] = model.weight_bytes();
+  json["layers"] = spec.layers;
+  json["hidden"] = spec.hidden;
+  json["intermediate"] = spec.intermediate;
+  json["heads"] = spec.heads;
+  json["kv_heads"] = spec.kv_heads;
+  json["head_dim"] = spec.head_dim;
+  json["vocab"] = spec.vocab;
+  json["context"] = spec.context_max;
+  json["rms_eps"] = spec.rms_eps;
+  json["rope_theta"] = spec.rope_theta;
+  json["rotary"] = spec.rotary;
+  json["tied_head"] = spec.tied_head;
+  std::vector<std::string> kinds;
+  for (const LayerKind kind : spec.layer_kinds)
+    kinds.emplace_back(kind == LayerKind::kFullAttention ? "full_attention" : "linear_attention");
+  json["layer_types"] = kinds;
+  if (spec.linear_value_heads > 0) {
+    json["linear"] = {
+        {"key_heads", spec.linear_key_heads}, {"value_heads", spec.linear_value_heads},
+        {"key_dim", spec.linear_key_dim},     {"value_dim", spec.linear_value_dim},
+        {"conv_taps", spec.conv_taps},        {"head_map", spec.head_map == HeadMap::kGrouped ? "grouped" : "tiled"}};
+  }
+  json["stop_ids"] = spec.stop_ids;
+  json["fingerprint_model"] = fmt::format("{:016x}", model.fingerprints.model);
+  json["fingerprint_quantization"] = fmt::format("{:016x}", model.fingerprints.quantization);
+  return json;
+}
+
+OrderedJson state_json(const Layout& layout) {
+  const uint64_t per_token = bytes_per_token(layout);
+  OrderedJson json;
+  json["bytes_fixed"] = section_bytes(layout, 1) - per_token;
+  json["bytes_per_token"] = per_token;
+  json["segments"] = OrderedJson::array();
+  for (const SegmentLayout& segment : layout.segments) {
+    json["segments"].push_back({{"kind", to_string(segment.kind)},
+                                {"layer", segment.layer},
+                                {"dtype", to_string(segment.dtype)},
+                                {"dims", segment.dims}});
+  }
+  return json;
+}
+
+// The decode unit's and the prefill unit's executors, for their layouts.
+struct Pair {
+  std::unique_ptr<Unit> from_unit, to_unit;
+  std::unique_ptr<Executor> from, to;
+};
+
+Result<Pair> load_pair(const InspectFlags& flags, const std::shared_ptr<const Model>& model) {
+  Pair pair;
+  BATON_TRY(pair.from_unit, create_unit(flags.prefill_unit));
+  BATON_TRY(pair.to_unit, create_unit(flags.decode_unit));
+  BATON_TRY(pair.from, pair.from_unit->load(model, 1));
+  BATON_TRY(pair.to, pair.to_unit->load(model, 1));
+  return pair;
+}
+
+std::string spec_text(const OrderedJson& spec) {
+  std::string text;
+  for (const auto& [key, value] : spec.items()) {
+    if (key == "layer_types") continue;
+    text += fmt::format("{:<26} {}\n", key, value.is_string() ? value.get<std::string>() : value.dump());
+  }
+  return text;
+}
+
+int run(const InspectFlags& flags) {
+  std::string path = flags.model;
+  if (path.empty()) {
+    const auto bundled = bundled_model();
+    if (!bundled) return report(bundled.error());
+    path = bundled->string();
+  }
+  const auto model = load_model(path);
+  if (!model) return report(model.error());
+  auto pair = load_pair(flags, *model);
+  if (!pair) return report(pair.error());
+  const auto plan = plan_bridge(pair->from->layout(), pair->to->layout(), flags.prefill_unit == flags.decode_unit);
+  if (!plan) return report(plan.error());
+
+  OrderedJson json = spec_json(**model);
+  OrderedJson types = OrderedJson::object();
+  for (const auto& [name, count] : count_types(**model))
+    types[name] = {{"tensors", count.tensors}, {"values", count.values}, {"bytes", count.bytes}};
+  const auto decoded = decoded_at_load(**model, pair->to_unit->caps());
+  if (flags.json) {
+    json["tensor_types"] = types;
+    json["decoded_at_load"] = decoded;
+    json["notes"] = (*model)->notes;
+    json["program"] = OrderedJson::array();
+    for (const Op& op : (*model)->program.ops)
+      json["program"].push_back({{"layer", op.layer}, {"op", to_string(op.kind)}});
+    json["state"] = {{flags.prefill_unit, state_json(pair->from->layout())},
+                     {flags.decode_unit, state_json(pair->to->layout())}};
+    json["bridge"] = OrderedJson::array();
+    for (const SegmentPlan& segment : plan->segments) {
+      json["bridge"].push_back({{"segment", segment.segment},
+                                {"kind", to_string(segment.kind)},
+                                {"from", to_string(segment.from)},
+                                {"to", to_string(segment.to)}});
+    }
+    print_json(json);
+    return kOk;
+  }
+  std::string text = spec_text(json);
+  text += "\ntensor types\n";
+  for (const auto& [name, count] : types.items()) {
+    text += fmt::format("  {:<6} {:>5} tensors {:>14} values {:>14} bytes\n", name, count["tensors"].dump(),
+                        count["values"].dump(), count["bytes"].dump());
+  }
+  if (!decoded.empty())
+    text += fmt::format("  {} decoded to F32 at load on {}\n", fmt::join(decoded, ", "), flags.decode_unit);
+  for (const std::string& note : (*model)->notes) text += fmt::format("  note: {}\n", note);
+  if (flags.tensors) {
+    text += "\ntensors\n";
+    for (const Weight& weight : (*model)->weights) {
+      text += fmt::format("  {:<28} {:<5} [{}, {}]  {}\n", weight.name, to_string(weight.dtype), weight.rows,
+                          weight.columns, weight.source);
+    }
+  }
+  text += "\nprogram\n" + to_text((*model)->program);
+  for (const auto& [name, executor] :
+       {std::pair{flags.prefill_unit, pair->from.get()}, std::pair{flags.decode_unit, pair->to.get()}}) {
+    const uint64_t per_token = bytes_per_token(executor->layout());
+    text += fmt::format("\nstate on {}: {} bytes and {} bytes per token\n{}", name,
+                        section_bytes(executor->layout(), 1) - per_token, per_token, to_text(executor->layout()));
+  }
+  text += fmt::format("\nbridge plan {} -> {}\n{}", flags.prefill_unit, flags.decode_unit,
+                      to_text(*plan, pair->from->layout(), pair->to->layout()));
+  print(text);
+  return kOk;
+}
+
+}  // namespace
+
+Command add_inspect(CLI::App& program) {
+  CLI::App* app = program.add_subcommand("inspect", "show a model: sizes, types, program, state and bridge plan");
+  auto flags = std::make_shared<InspectFlags>();
+  app->add_option("model", flags->model, "a Hugging Face folder or a GGUF file (default: the bundled model)");
+  app->add_option("-m,--model", flags->model, "the same");
+  app->add_option("--prefill", flags->prefill_unit, "unit the state comes from")->capture_default_str();
+  app->add_option("--decode", flags->decode_unit, "unit the state goes to")->capture_default_str();
+  app->add_flag("--tensors", flags->tensors, "list every tensor");
+  app->add_flag("--json", flags->json, "one JSON object instead of text");
+  return {app, [flags] { return run(*flags); }};
+}
+
+}  // namespace baton::cli

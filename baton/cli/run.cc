@@ -1,0 +1,161 @@
+// `baton run`: one prompt, one answer, and the figures of how it was made.
+#include <fmt/format.h>
+
+#include <charconv>
+#include <fstream>
+#include <memory>
+
+#include "baton/base/file.h"
+#include "baton/cli/command.h"
+#include "baton/state/seal_file.h"
+
+namespace baton::cli {
+namespace {
+
+struct RunFlags {
+  ModelFlags model;
+  SamplingFlags sampling;
+  std::string prompt, positional, prompt_file, system, ids, dump_logits, save_state, load_state;
+  bool raw = false, json = false, quiet = false;
+};
+
+// "1,2,3" with optional spaces.
+Result<std::vector<int32_t>> parse_ids(std::string_view text) {
+  std::vector<int32_t> ids;
+  size_t at = 0;
+  while (at <= text.size()) {
+    const size_t comma = std::min(text.find(',', at), text.size());
+    std::string_view item = text.substr(at, comma - at);
+    while (!item.empty() && item.front() == ' ') item.remove_prefix(1);
+    while (!item.empty() && item.back() == ' ') item.remove_suffix(1);
+    int32_t id = 0;
+    const auto [end, error] = std::from_chars(item.data(), item.data() + item.size(), id);
+    if (error != std::errc() || end != item.data() + item.size() || id < 0) {
+      return fail(Code::kInvalidInput,
+                  fmt::format("--ids: '{}' is not a token id; give ids separated by commas", item));
+    }
+    ids.push_back(id);
+    at = comma + 1;
+  }
+  return ids;
+}
+
+Status check_flags(RunFlags& flags) {
+  if (!flags.positional.empty() && !flags.prompt.empty())
+    return fail(Code::kInvalidInput, "the prompt is given twice (-p and as an argument)");
+  if (flags.prompt.empty()) flags.prompt = flags.positional;
+  const int sources = !flags.prompt.empty() + !flags.prompt_file.empty() + !flags.ids.empty();
+  if (sources != 1) {
+    return fail(Code::kInvalidInput, sources == 0 ? "no prompt; give it as an argument, with -p, -f or --ids"
+                                                  : "more than one prompt; give one of -p, -f and --ids");
+  }
+  if (!flags.ids.empty() && !flags.system.empty())
+    return fail(Code::kInvalidInput, "--system goes with a text prompt, not with --ids");
+  return flags.model.settle();
+}
+
+Result<std::vector<int32_t>> prompt_tokens(const RunFlags& flags, const Runtime& runtime) {
+  if (!flags.ids.empty()) return parse_ids(flags.ids);
+  std::string text = flags.prompt;
+  if (!flags.prompt_file.empty()) {
+    BATON_TRY(text, read_file(flags.prompt_file, size_t{64} << 20));
+  }
+  // A text that continues a saved state belongs to no new turn: it is taken as it is.
+  if (flags.raw || !flags.load_state.empty()) return runtime.encode(text, true);
+  ChatInput input;
+  if (!flags.system.empty()) input.messages.push_back({{"role", "system"}, {"content", flags.system}});
+  input.messages.push_back({{"role", "user"}, {"content", text}});
+  return runtime.encode_chat(input);
+}
+
+// The sealed state's own tokens come first.
+Status continue_from_file(const RunFlags& flags, const Runtime& runtime, Request& request) {
+  SealExpectation expected;
+  expected.identity = runtime.identity();
+  const Layout layout = canonical_layout(runtime.model().program, 1, DType::kF32);
+  expected.layout = &layout;
+  expected.position_max = static_cast<uint64_t>(runtime.model().spec.context_max);
+  expected.vocab = static_cast<uint32_t>(runtime.model().spec.vocab);
+  BATON_TRY(SealedFile file, read_seal_file(flags.load_state, expected));
+  request.tokens.insert(request.tokens.begin(), file.view.tokens.begin(), file.view.tokens.end());
+  request.start_state = std::move(file.block);
+  return {};
+}
+
+Status write_outputs(const RunFlags& flags, const Completion& completion) {
+  if (!flags.dump_logits.empty()) BATON_OK(write_file(flags.dump_logits, std::as_bytes(std::span(completion.logits))));
+  if (!flags.save_state.empty() && !completion.sealed_state.empty()) {
+    BATON_OK(write_seal_file(flags.save_state, completion.sealed_state));
+  }
+  return {};
+}
+
+int run(RunFlags& flags) {
+  if (const auto status = check_flags(flags); !status) {
+    fmt::print(stderr, "baton: {}\n", status.error().message);
+    return status.error().code == Code::kInvalidInput ? kUsage : kFailed;
+  }
+  InterruptScope interrupts;
+  auto runtime = flags.model.open();
+  if (!runtime) return report(runtime.error());
+  auto tokens = prompt_tokens(flags, **runtime);
+  if (!tokens) return report(tokens.error());
+
+  CompletionRequest request{(*runtime)->make_request(std::move(*tokens)), flags.sampling.stops};
+  const uint64_t seed = flags.sampling.settled_seed();
+  flags.sampling.apply(request.request);
+  flags.model.apply(request.request);
+  request.request.want_logits = !flags.dump_logits.empty();
+  request.request.want_sealed_state = !flags.save_state.empty();
+  if (!flags.load_state.empty()) {
+    if (const auto status = continue_from_file(flags, **runtime, request.request); !status)
+      return report(status.error());
+  }
+
+  const auto show = [&](std::string_view text) {
+    if (!flags.json) print(text);
+  };
+  auto completion = (*runtime)->complete(std::move(request), show, [&] { return interrupts.interrupted(); });
+  if (!flags.json && (completion ? !completion->ids.empty() : false)) print("\n");
+  if (!completion) return report(completion.error());
+  if (const auto status = write_outputs(flags, *completion); !status) return report(status.error());
+
+  if (flags.json) {
+    OrderedJson json;
+    json["text"] = completion->text;
+    json["ids"] = completion->ids;
+    json.update(figures_json(*completion));
+    json["strategy"] = flags.model.strategy;
+    json["seed"] = seed;
+    json["model"] = (*runtime)->model().spec.name;
+    print_json(json);
+  } else if (!flags.quiet) {
+    print("\n" + figures_text(*completion));
+  }
+  return completion->reason == FinishReason::kCancelled ? kInterrupted : kOk;
+}
+
+}  // namespace
+
+Command add_run(CLI::App& program) {
+  CLI::App* app = program.add_subcommand("run", "answer one prompt and print the figures");
+  auto flags = std::make_shared<RunFlags>();
+  app->add_option("prompt", flags->positional, "the prompt");
+  app->add_option("-p,--prompt", flags->prompt, "the prompt");
+  app->add_option("-f,--file", flags->prompt_file, "a file with the prompt");
+  app->add_option("--ids", flags->ids, "the prompt as token ids: 1,2,3 (implies --raw)");
+  app->add_option("--system", flags->system, "system prompt");
+  app->add_flag("--raw", flags->raw, "no chat template: the prompt as it is, special tokens in it recognised");
+  flags->model.add_to(*app);
+  flags->sampling.add_to(*app);
+  app->add_option("--dump-logits", flags->dump_logits,
+                  "write the logits after the last prompt token (f32, little-endian)");
+  app->add_option("--save-state", flags->save_state, "write the sealed state after the prompt");
+  app->add_option("--load-state", flags->load_state,
+                  "go on from a sealed state; the prompt is appended to its tokens as it is");
+  app->add_flag("--json", flags->json, "one JSON object instead of text");
+  app->add_flag("-q,--quiet", flags->quiet, "only the answer, no figures");
+  return {app, [flags] { return run(*flags); }};
+}
+
+}  // namespace baton::cli
