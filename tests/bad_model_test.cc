@@ -1,0 +1,174 @@
+// Model folders that are well-formed files with wrong contents: each is refused with the file, the field and what it
+// must be. Containers with damaged bytes are in bad_input_test.cc.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <functional>
+#include <iterator>
+
+#include "baton/api/text_model.h"
+#include "baton/model/model.h"
+#include "tests/support/golden.h"
+
+namespace baton::test {
+namespace {
+
+// A private copy of a golden folder whose config.json was changed.
+class Folder {
+ public:
+  explicit Folder(const std::string& golden) {
+    path_ = std::filesystem::temp_directory_path() / fmt::format("baton_bad_model_{}_{}", ::getpid(), counter_++);
+    std::filesystem::create_directories(path_);
+    for (const auto& entry : std::filesystem::directory_iterator(data_folder() / "golden" / golden)) {
+      if (entry.path().filename() == "golden.safetensors") continue;
+      std::filesystem::create_symlink(entry.path(), path_ / entry.path().filename());
+    }
+  }
+  ~Folder() { std::filesystem::remove_all(path_); }
+
+  void change_config(const std::function<void(Json&)>& change) {
+    std::ifstream in(path_ / "config.json");
+    Json config = Json::parse(in);
+    change(config);
+    write("config.json", config.dump());
+  }
+  void write(const std::string& name, const std::string& text) {
+    std::filesystem::remove(path_ / name);
+    std::ofstream(path_ / name, std::ios::binary) << text;
+  }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  static inline int counter_ = 0;
+  std::filesystem::path path_;
+};
+
+struct Case {
+  const char* name;
+  const char* golden;
+  std::function<void(Json&)> change;
+  const char* fragment;  // of the message
+};
+
+TEST(BadModel, EachWrongConfigurationIsNamed) {
+  const auto set = [](const char* field, const Json& value) { return [=](Json& config) { config[field] = value; }; };
+  const auto drop = [](const char* field) { return [=](Json& config) { config.erase(field); }; };
+  const std::vector<Case> cases = {
+      {"no model type", "tiny-llama", drop("model_type"), "architecture 'none' is not supported"},
+      {"unknown model type", "tiny-llama", set("model_type", "mamba9"),
+       "architecture 'mamba9' is not supported; there are:"},
+      {"model type not text", "tiny-llama", set("model_type", 7), "is not supported"},
+      {"hidden missing", "tiny-llama", drop("hidden_size"), "'hidden_size' is missing"},
+      {"hidden zero", "tiny-llama", set("hidden_size", 0), "'hidden_size' is 0"},
+      {"hidden negative", "tiny-llama", set("hidden_size", -96), "'hidden_size' is -96"},
+      {"hidden text", "tiny-llama", set("hidden_size", "96"), "'hidden_size' is \"96\""},
+      {"hidden real", "tiny-llama", set("hidden_size", 96.5), "'hidden_size' is 96.5"},
+      {"hidden other than the file's", "tiny-llama", set("hidden_size", 128), "has shape ["},
+      {"layers huge", "tiny-llama", set("num_hidden_layers", 1000000000), "'num_hidden_layers' is 1000000000"},
+      {"layers past 64 bits", "tiny-llama", set("num_hidden_layers", 18446744073709551615ull), "'num_hidden_layers'"},
+      {"one layer too many", "tiny-llama", set("num_hidden_layers", 4),
+       "'model.layers.3.input_layernorm.weight' is missing"},
+      {"heads zero", "tiny-llama", set("num_attention_heads", 0), "'num_attention_heads' is 0"},
+      {"kv heads do not divide", "tiny-llama", set("num_key_value_heads", 4),
+       "6 attention heads are not a multiple of 4"},
+      {"head dim odd", "tiny-llama", set("head_dim", 7), "7 rotated dims"},
+      {"vocabulary too small", "tiny-llama", set("vocab_size", 100), "has shape ["},
+      {"vocabulary zero", "tiny-llama", set("vocab_size", 0), "'vocab_size' is 0"},
+      {"intermediate wrong", "tiny-llama", set("intermediate_size", 161), "gate_proj.weight' has shape ["},
+      {"eps zero", "tiny-llama", set("rms_norm_eps", 0), "'rms_norm_eps' is 0"},
+      {"eps text", "tiny-llama", set("rms_norm_eps", "tiny"), "'rms_norm_eps' is \"tiny\""},
+      {"biases", "tiny-llama", set("attention_bias", true), "biases are not supported"},
+      {"tied not boolean", "tiny-llama", set("tie_word_embeddings", 3), "'tie_word_embeddings' is 3"},
+      {"untied without head", "tiny-llama", set("tie_word_embeddings", false), "'lm_head.weight' is missing"},
+      {"rope kind unknown", "tiny-llama", set("rope_parameters", {{"rope_type", "spiral"}}), "rope_type 'spiral'"},
+      {"rope not an object", "tiny-llama", set("rope_scaling", {{"rope_type", "llama3"}}), "'factor' is missing"},
+      {"eos outside", "tiny-llama", set("eos_token_id", 256), "stop token 256 is outside the vocabulary of 256"},
+      {"eos negative", "tiny-llama", set("eos_token_id", -5), "'eos_token_id' is -5"},
+      {"eos text", "tiny-llama", set("eos_token_id", "end"), "'eos_token_id' is \"end\""},
+      {"layer types short", "tiny-qwen3.5", set("layer_types", Json::array({"full_attention"})),
+       "1 layer types for 5 layers"},
+      {"layer type unknown", "tiny-qwen3.5", set("layer_types", Json::array({"conv", "x", "x", "x", "x"})),
+       "layer_types[0] is \"conv\""},
+      {"value heads do not divide", "tiny-qwen3.5", set("linear_num_value_heads", 5),
+       "5 linear value heads are not a multiple of 2"},
+      {"key dim wrong", "tiny-qwen3.5", set("linear_key_head_dim", 64), "in_proj_qkv.weight' has shape ["},
+      {"taps one", "tiny-qwen3.5", set("linear_conv_kernel_dim", 1), "'linear_conv_kernel_dim' is 1"},
+      {"taps other", "tiny-qwen3.5", set("linear_conv_kernel_dim", 5), "conv1d.weight' has shape ["},
+      {"rotary past the head", "tiny-qwen3.5",
+       [](Json& config) { config["rope_parameters"]["partial_rotary_factor"] = 1.5; },
+       "'partial_rotary_factor' is 1.5"},
+      {"rope scaled", "tiny-qwen3.5", [](Json& config) { config["rope_parameters"]["rope_type"] = "yarn"; },
+       "rope_type 'yarn'"},
+      {"linear heads missing", "tiny-qwen3.5", drop("linear_num_key_heads"), "'linear_num_key_heads' is missing"},
+      {"types swapped", "tiny-qwen3.5",
+       [](Json& config) {
+         config["layer_types"] =
+             Json::array({"linear_attention", "full_attention", "full_attention", "full_attention", "full_attention"});
+       },
+       "'model.layers.0.linear_attn.in_proj_qkv.weight' is missing"},
+      {"text config empty", "tiny-qwen3.5-multimodal", [](Json& config) { config["text_config"] = Json::object(); },
+       "is missing"},
+  };
+  for (const Case& item : cases) {
+    Folder folder(item.golden);
+    folder.change_config(item.change);
+    const auto model = load_model(folder.path());
+    ASSERT_FALSE(model) << item.name;
+    EXPECT_NE(model.error().message.find(item.fragment), std::string::npos)
+        << item.name << ": " << model.error().message;
+    EXPECT_NE(model.error().message.find(folder.path().string()), std::string::npos)
+        << item.name << ": " << model.error().message;
+    EXPECT_TRUE(model.error().code == Code::kInvalidInput || model.error().code == Code::kUnsupported) << item.name;
+  }
+}
+
+TEST(BadModel, TokenizerOfAnotherModelIsRefused) {
+  Folder folder("tiny-llama");
+  std::ifstream in(data_folder() / "golden" / "dictionary-3m" / "tokenizer.json", std::ios::binary);
+  folder.write("tokenizer.json", std::string((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>()));
+  const auto text = load_text_model(folder.path());
+  ASSERT_FALSE(text);
+  EXPECT_NE(text.error().message.find("8192 ids, the embedding only 256 rows"), std::string::npos)
+      << text.error().message;
+}
+
+TEST(BadModel, BrokenTokenizerIsAnErrorNotAModelWithoutText) {
+  Folder folder("tiny-llama");
+  folder.write("tokenizer.json", "{\"model\": ");
+  const auto text = load_text_model(folder.path());
+  ASSERT_FALSE(text);
+  EXPECT_NE(text.error().message.find("tokenizer.json"), std::string::npos) << text.error().message;
+}
+
+TEST(BadModel, BrokenTemplateLeavesTheModelUsableWithANote) {
+  Folder folder("dictionary-3m");
+  folder.write("chat_template.jinja", "{% for m in messages %}{{ m.content }");
+  const auto text = load_text_model(folder.path());
+  ASSERT_TRUE(text) << text.error().message;
+  EXPECT_FALSE(text->chat_template);
+  EXPECT_NE(text->chat_template_note.find("template"), std::string::npos);
+}
+
+// A norm weight that is not a number would make every answer garbage.
+TEST(BadModel, NotANumberInANormIsRefused) {
+  Folder folder("tiny-llama");
+  const auto file = data_folder() / "golden" / "tiny-llama" / "model.safetensors";
+  std::ifstream in(file, std::ios::binary);
+  std::string bytes((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  uint64_t header_bytes = 0;
+  std::memcpy(&header_bytes, bytes.data(), 8);
+  const auto header = Json::parse(bytes.substr(8, header_bytes));
+  const size_t at = 8 + header_bytes + header["model.norm.weight"]["data_offsets"][0].get<size_t>() + 8;
+  const uint32_t nan_bits = 0x7fc00000u;
+  std::memcpy(bytes.data() + at, &nan_bits, 4);
+  folder.write("model.safetensors", bytes);
+  const auto model = load_model(folder.path());
+  ASSERT_FALSE(model);
+  EXPECT_NE(model.error().message.find("'model.norm.weight' holds nan at element 2"), std::string::npos)
+      << model.error().message;
+}
+
+}  // namespace
+}  // namespace baton::test

@@ -1,0 +1,245 @@
+#!/usr/bin/env python3
+"""The program from outside: exit codes, what goes to stdout and stderr, JSON fields, interrupts, files.
+
+usage: cli_test.py PROGRAM   (then unittest's own options)
+"""
+import json
+import os
+import pathlib
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+PROGRAM = sys.argv.pop(1)
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+GOLDEN = ROOT / "tests" / "data" / "golden"
+SMALL = str(GOLDEN / "dictionary-3m")
+CONTRACT = {"text", "ids", "prompt_tokens", "ttft_ms", "prefill_tps", "decode_tps", "prefill", "decode", "bridge", "fallback"}
+
+
+def run(*arguments, **options):
+    options.setdefault("timeout", 120)
+    return subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, **options)
+
+
+def golden(folder):
+    data = (GOLDEN / folder / "golden.safetensors").read_bytes()
+    size, = struct.unpack("<Q", data[:8])
+    out = {}
+    for name, info in json.loads(data[8:8 + size]).items():
+        if name != "__metadata__":
+            begin, end = info["data_offsets"]
+            kind = "f" if info["dtype"] == "F32" else "i"
+            out[name] = struct.unpack(f"<{(end - begin) // 4}{kind}", data[8 + size + begin:8 + size + end])
+    return out
+
+
+class Run(unittest.TestCase):
+    def test_main_job_on_the_bundled_model(self):
+        done = run("run", "--prefill", "ref", "--decode", "cpu", "--temp", "0", "What is a compiler?")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stderr, "")
+        for word in ("first token", "prefill", "ran on ref", "ran on cpu", "seal verified"):
+            self.assertIn(word, done.stdout)
+
+    def test_json_has_the_promised_fields(self):
+        done = run("run", "-m", SMALL, "--prefill", "ref", "--decode", "cpu", "--temp", "0", "-n", "8", "--json",
+                   "--ignore-eos", "--verify-bridge", "sample", "What is a compiler?")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        answer = json.loads(done.stdout)
+        self.assertLessEqual(CONTRACT, answer.keys())
+        self.assertEqual(answer["prefill"]["asked"], "ref")
+        self.assertEqual(answer["prefill"]["ran"], "ref")
+        self.assertEqual(answer["decode"]["ran"], "cpu")
+        self.assertTrue(answer["bridge"]["verified"])
+        self.assertGreater(answer["bridge"]["bytes"], 0)
+        self.assertEqual(answer["bridge"]["agreement"], 1.0)
+        self.assertLessEqual(answer["bridge"]["max_abs_dlogit"], answer["bridge"]["tolerance"])
+        self.assertIsNone(answer["fallback"])
+        self.assertEqual(len(answer["ids"]), 8)
+
+    def test_ids_in_logits_and_greedy_out(self):
+        for folder in ("tiny-qwen3.5", "tiny-llama", "dictionary-3m"):
+            vectors = golden(folder)
+            prompt = "len65." if folder.startswith("dictionary") else ""
+            ids, greedy = vectors[prompt + "ids"], vectors[prompt + "greedy"]
+            logits = vectors[prompt + "last_logits"] if prompt else vectors["logits"][-256:]
+            with tempfile.TemporaryDirectory() as folder_name:
+                file = os.path.join(folder_name, "logits.f32")
+                done = run("run", "-m", str(GOLDEN / folder), "--decode", "ref", "--ids", ",".join(map(str, ids)), "--temp", "0",
+                           "--ignore-eos", "-n", str(len(greedy)), "--dump-logits", file, "--json")
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertEqual(json.loads(done.stdout)["ids"], list(greedy))
+                data = pathlib.Path(file).read_bytes()
+                written = struct.unpack(f"<{len(data) // 4}f", data)
+                self.assertEqual(len(written), len(logits))
+                self.assertLess(max(abs(a - b) for a, b in zip(written, logits)), 2e-3)
+
+    def test_same_seed_same_answer(self):
+        answers = [json.loads(run("run", "-m", SMALL, "--temp", "1", "--seed", "7", "-n", "12", "--json", "Define water.").stdout)
+                   for _ in range(2)]
+        self.assertEqual(answers[0]["ids"], answers[1]["ids"])
+        self.assertEqual(answers[0]["seed"], 7)
+
+    def test_state_saved_and_gone_on_from(self):
+        with tempfile.TemporaryDirectory() as folder:
+            state = os.path.join(folder, "s.state")
+            first, second = "The compiler reads", " the source code and"
+            done = run("run", "-m", SMALL, "--raw", first, "-n", "0", "--save-state", state, "--json")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            whole = json.loads(run("run", "-m", SMALL, "--raw", first + second, "--temp", "0", "-n", "10", "--json").stdout)
+            resumed = run("run", "-m", SMALL, "--load-state", state, second, "--temp", "0", "-n", "10", "--json")
+            self.assertEqual(resumed.returncode, 0, resumed.stderr)
+            self.assertEqual(json.loads(resumed.stdout)["ids"], whole["ids"])
+            damaged = bytearray(pathlib.Path(state).read_bytes())
+            damaged[len(damaged) // 2] ^= 4
+            pathlib.Path(state).write_bytes(damaged)
+            refused = run("run", "-m", SMALL, "--load-state", state, second, "-n", "4")
+            self.assertEqual(refused.returncode, 1)
+            self.assertIn(state, refused.stderr)
+            self.assertEqual(refused.stdout, "")
+
+    def test_state_of_another_model_is_refused(self):
+        with tempfile.TemporaryDirectory() as folder:
+            state = os.path.join(folder, "s.state")
+            self.assertEqual(run("run", "-m", SMALL, "--raw", "Hello there", "-n", "0", "--save-state", state).returncode, 0)
+            refused = run("run", "--load-state", state, "and more", "-n", "4")
+            self.assertEqual(refused.returncode, 1)
+            self.assertRegex(refused.stderr, "model")
+
+    def test_usage_errors_are_2_and_say_what_there_is(self):
+        for arguments, words in (
+                ((), "subcommand"),
+                (("run",), "no prompt"),
+                (("run", "--decode", "tpu", "x"), "no unit named 'tpu'; there are: ref, cpu"),
+                (("run", "--strategy", "magic", "x"), "no strategy named 'magic'"),
+                (("run", "--verify-bridge", "maybe", "x"), "sample"),
+                (("run", "--temp", "-1", "x"), "temp"),
+                (("run", "--top-p", "2", "x"), "top-p"),
+                (("run", "-n", "many", "x"), "predict"),
+                (("run", "--ids", "1,x"), "x"),
+                (("run", "--ids", "1", "text"), "more than one prompt"),
+                (("frobnicate",), "subcommand"),
+                (("run", "--no-such-flag", "x"), "no-such-flag")):
+            with self.subTest(arguments=arguments):
+                done = run(*arguments)
+                if "--ids" in arguments and arguments[-1] == "1,x":
+                    self.assertIn(done.returncode, (1, 2))
+                else:
+                    self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn(words, done.stderr)
+                self.assertEqual(done.stdout, "")
+
+    def test_failures_are_1_and_name_the_file(self):
+        with tempfile.TemporaryDirectory() as folder:
+            empty = os.path.join(folder, "empty.gguf")
+            open(empty, "w").close()
+            for arguments, words in (
+                    (("run", "-m", os.path.join(folder, "none.gguf"), "x"), "none.gguf"),
+                    (("run", "-m", empty, "x"), "empty.gguf"),
+                    (("run", "-m", folder, "x"), folder),
+                    (("inspect", "/dev/zero"), "/dev/zero"),
+                    (("run", "-m", str(GOLDEN / "tiny-llama"), "text"), "tokenizer.json"),
+                    (("run", "-m", SMALL, "--ids", "99999"), "99999"),
+                    (("run", "-m", SMALL, "--raw", "word " * 3000, "-c", "64"), "64"),
+                    (("run", "-m", SMALL, "x", "--load-state", empty), "empty.gguf")):
+                with self.subTest(arguments=arguments):
+                    done = run(*arguments)
+                    self.assertEqual(done.returncode, 1, done.stderr)
+                    self.assertIn(words, done.stderr)
+                    self.assertEqual(done.stdout, "")
+
+    def test_help_and_version(self):
+        for arguments in (("--help",), ("run", "--help"), ("--version",)):
+            done = run(*arguments)
+            self.assertEqual(done.returncode, 0)
+            self.assertNotEqual(done.stdout, "")
+
+    def test_stop_string_ends_the_answer(self):
+        whole = json.loads(run("run", "-m", SMALL, "--temp", "0", "-n", "24", "--json", "Define water.").stdout)["text"]
+        stop = whole[len(whole) // 2:][:3]
+        cut = json.loads(run("run", "-m", SMALL, "--temp", "0", "-n", "24", "--json", "--stop", stop, "Define water.").stdout)
+        self.assertEqual(cut["text"], whole[:whole.index(stop)])
+        self.assertEqual(cut["finish_reason"], "stop")
+
+    def test_interrupt_keeps_what_was_answered_and_exits_130(self):
+        program = subprocess.Popen([PROGRAM, "run", "--decode", "ref", "--ignore-eos", "-n", "4000", "--temp", "0", "What is a tree?"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.assertNotEqual(program.stdout.read(4), b"")
+        start = time.monotonic()
+        program.send_signal(signal.SIGINT)
+        program.communicate(timeout=20)
+        self.assertEqual(program.returncode, 130)
+        self.assertLess(time.monotonic() - start, 3)
+
+
+class Chat(unittest.TestCase):
+    def test_turns_commands_and_bye(self):
+        done = run("chat", "-m", SMALL, "--temp", "0", "-n", "12",
+                   input="What is a tree?\n/history\n/nonsense\nAnd a leaf?\n/clear\n/history\n/bye\nnever read\n")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("user: What is a tree?", done.stdout)
+        self.assertIn("assistant: ", done.stdout)
+        self.assertIn("no command '/nonsense'", done.stderr)
+        self.assertNotIn("never read", done.stdout)
+
+    def test_second_turn_goes_on_from_the_first(self):
+        done = run("chat", "-m", SMALL, "--temp", "0", "-n", "12", "--json", input="What is a tree?\nAnd a leaf?\n")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        first, second = [json.loads(line) for line in done.stdout.splitlines()]
+        self.assertEqual(first["reused_tokens"], 0)
+        self.assertEqual(second["reused_tokens"], first["prompt_tokens"])
+        self.assertIsNone(second["fallback"])
+
+    def test_interrupt_stops_the_answer_and_not_the_program(self):
+        program = subprocess.Popen([PROGRAM, "chat", "--decode", "ref", "--ignore-eos", "-n", "4000", "--temp", "0"],
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        program.stdin.write(b"What is a tree?\n")
+        program.stdin.flush()
+        self.assertNotEqual(program.stdout.read(4), b"")
+        program.send_signal(signal.SIGINT)
+        out, err = program.communicate(b"/history\n/bye\n", timeout=30)
+        self.assertEqual(program.returncode, 0, err)
+        self.assertIn(b"[stopped]", out)
+        self.assertIn(b"user: What is a tree?", out)
+
+
+class Reports(unittest.TestCase):
+    def test_units(self):
+        report = json.loads(run("units", "--json").stdout)
+        names = {unit["name"]: unit for unit in report["units"]}
+        self.assertTrue(names["ref"]["available"])
+        self.assertTrue(names["cpu"]["available"])
+        self.assertIn("linear", names["cpu"]["ops"])
+        self.assertGreater(report["machine"]["memory_bytes"], 1 << 28)
+        self.assertIn("cpu", run("units").stdout)
+
+    def test_inspect(self):
+        report = json.loads(run("inspect", "--json").stdout)
+        self.assertEqual(report["architecture"], "qwen3_5")
+        self.assertIn("Q8_0", report["tensor_types"])
+        self.assertEqual(report["program"][0]["op"], "embed")
+        self.assertEqual(report["program"][-1]["op"], "head")
+        self.assertGreater(report["state"]["cpu"]["bytes_per_token"], 0)
+        self.assertTrue(all(segment["kind"] in ("copy", "convert", "transpose") for segment in report["bridge"]))
+        text = run("inspect", str(GOLDEN / "tiny-qwen3.5-multimodal")).stdout
+        self.assertIn("vision tower: 21 tensors skipped", text)
+        self.assertIn("delta_rule", text)
+
+    def test_convert_gives_the_same_answers(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = os.path.join(folder, "m.gguf")
+            done = run("convert", SMALL, file, "--type", "BF16")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            arguments = ("--temp", "0", "-n", "16", "--decode", "ref", "--json", "What is a compiler?")
+            before = json.loads(run("run", "-m", SMALL, *arguments).stdout)
+            after = json.loads(run("run", "-m", file, *arguments).stdout)
+            self.assertEqual(before["ids"], after["ids"])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,488 @@
+// The engine with its threads, over fake units: many requests at once, cancels, bounds, shutdown, failures. Also what
+// ThreadSanitizer watches.
+#include "baton/engine/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "tests/support/fake_unit.h"
+
+namespace baton::fake {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr auto kPatience = std::chrono::seconds(60);
+constexpr int32_t kContext = 2048;
+// From cancel to the FinishedEvent. Sanitizers slow the threads, not the sleeping units.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr auto kCancelBound = milliseconds(300);
+#else
+constexpr auto kCancelBound = milliseconds(100);
+#endif
+
+struct Rig {
+  Rig(EngineLimits limits, std::vector<Behaviour> behaviours) {
+    const auto model = make_model(kContext);
+    EngineOptions options;
+    for (Behaviour& behaviour : behaviours) {
+      const std::string name = std::string(1, static_cast<char>('a' + units.size()));
+      units.push_back(std::make_unique<FakeExecutor>(name, model, std::move(behaviour)));
+      options.units.push_back({name, &units.back()->caps(), units.back().get()});
+    }
+    options.limits = limits;
+    auto made = Engine::create(std::move(options));
+    BATON_CHECK(made);
+    engine = *std::move(made);
+  }
+  int64_t live_states() const {
+    int64_t live = 0;
+    for (const auto& unit : units) live += unit->live_states();
+    return live;
+  }
+
+  std::vector<std::unique_ptr<FakeExecutor>> units;
+  std::unique_ptr<Engine> engine;
+};
+
+Request make_request(size_t prompt, uint32_t answer, uint64_t seed = 1) {
+  Request request;
+  for (size_t i = 0; i < prompt; ++i) request.tokens.push_back(static_cast<int32_t>(mix(seed * 1000 + i) % kVocab));
+  request.max_new_tokens = answer;
+  request.prefill_unit = "a";
+  request.decode_unit = "b";
+  return request;
+}
+
+struct Answer {
+  std::vector<int32_t> tokens;
+  FinishedEvent finished;
+  bool ended = false;
+};
+
+Answer read_answer(Ticket& ticket) {
+  Answer answer;
+  const auto limit = steady_clock::now() + kPatience;
+  while (steady_clock::now() < limit) {
+    std::optional<Event> event = ticket.next_event(milliseconds(200));
+    if (!event) continue;
+    if (const auto* token = std::get_if<TokenEvent>(&*event)) {
+      EXPECT_EQ(token->index, answer.tokens.size());
+      answer.tokens.push_back(token->id);
+      continue;
+    }
+    answer.finished = std::get<FinishedEvent>(std::move(*event));
+    answer.ended = true;
+    break;
+  }
+  EXPECT_TRUE(answer.ended);
+  return answer;
+}
+
+Answer run(Engine& engine, Request request) {
+  auto ticket = engine.submit(std::move(request));
+  EXPECT_TRUE(ticket) << ticket.error().message;
+  return ticket ? read_answer(*ticket) : Answer();
+}
+
+std::vector<int32_t> expected_of(const Request& request) {
+  return expected_answer(request.tokens, request.max_new_tokens, request.sampler, request.stop_ids).tokens;
+}
+
+// Holds a lane until it is opened.
+class Gate {
+ public:
+  void open() {
+    const std::scoped_lock lock(mutex_);
+    open_ = true;
+    changed_.notify_all();
+  }
+  void pass() {
+    std::unique_lock lock(mutex_);
+    ++arrived_;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return open_; });
+  }
+  void wait_for_arrival() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return arrived_ > 0; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool open_ = false;
+  int arrived_ = 0;
+};
+
+TEST(Engine, ManyRequestsAtOnceOnTheSameUnits) {
+  Rig rig({}, {{.storage = {DType::kF32, true}}, {.storage = {DType::kF16, false}, .decode_slots_max = 4}});
+  constexpr size_t kThreads = 4, kEach = 12;
+  std::vector<std::thread> callers;
+  for (size_t caller = 0; caller < kThreads; ++caller) {
+    callers.emplace_back([&rig, caller] {
+      for (size_t i = 0; i < kEach; ++i) {
+        const uint64_t seed = caller * kEach + i;
+        Request request = make_request(1 + seed * 7 % 40, static_cast<uint32_t>(seed % 20), seed);
+        if (seed % 3 == 0) request.sampler = {.temperature = 0.9f, .top_k = 6, .seed = seed, .banned_ids = {}};
+        request.verify = static_cast<VerifyMode>(seed % 3);
+        if (seed % 4 == 1) request.strategy = "single", request.prefill_unit = "b";
+        if (seed % 5 == 0) request.prefill_unit = "b";
+        const std::vector<int32_t> expected = expected_of(request);
+        const Answer answer = run(*rig.engine, std::move(request));
+        EXPECT_EQ(answer.tokens, expected) << "seed " << seed;
+        EXPECT_EQ(answer.finished.reason, FinishReason::kLength);
+        EXPECT_EQ(answer.finished.stats.fallback, "");
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  const EngineUsage usage = rig.engine->usage();
+  EXPECT_EQ(usage.requests, 0u);
+  EXPECT_EQ(usage.states, 0u);
+  EXPECT_EQ(usage.state_bytes, 0u);
+  EXPECT_EQ(rig.live_states(), 0);
+}
+
+TEST(Engine, SequencesThatAreReadyTogetherShareDecodeSteps) {
+  const auto slow = [](Act act, size_t) -> Status {
+    if (act == Act::kDecode) std::this_thread::sleep_for(milliseconds(1));
+    return {};
+  };
+  Rig rig({}, {{}, {.decode_slots_max = 4, .before = slow}});
+  std::vector<Ticket> tickets;
+  for (uint64_t seed = 0; seed < 4; ++seed) tickets.push_back(*rig.engine->submit(make_request(5, 40, seed)));
+  for (Ticket& ticket : tickets) EXPECT_EQ(read_answer(ticket).tokens.size(), 40u);
+  // Alone they would take 160.
+  EXPECT_LT(rig.units[1]->decode_calls(), 120u);
+}
+
+TEST(Engine, SaysWhatRanWhere) {
+  Rig rig({}, {{}, {}});
+  Request request = make_request(20, 5);
+  request.verify = VerifyMode::kSample;
+  const RequestStats stats = run(*rig.engine, request).finished.stats;
+  EXPECT_EQ(stats.prompt_tokens, 20u);
+  EXPECT_EQ(stats.generated_tokens, 5u);
+  EXPECT_EQ(stats.prefill.asked, "a");
+  EXPECT_EQ(stats.prefill.ran, "a");
+  EXPECT_EQ(stats.prefill.evidence, "hashes on the host");
+  EXPECT_EQ(stats.prefill_tokens, 19u);
+  EXPECT_EQ(stats.decode.ran, "b");
+  EXPECT_EQ(stats.bridge.kind, "move");
+  EXPECT_GT(stats.bridge.bytes, 19 * 8 * 4u);
+  EXPECT_TRUE(stats.bridge.verified);
+  EXPECT_EQ(stats.bridge.checked, 1u);
+  EXPECT_EQ(stats.bridge.agreement(), 1.0);
+  EXPECT_EQ(stats.bridge.max_abs_dlogit, 0.0);
+  EXPECT_GT(stats.ttft_ms, 0);
+  EXPECT_GT(stats.prefill_tps, 0);
+  EXPECT_GT(stats.decode_tps, 0);
+  EXPECT_EQ(rig.units[0]->prefilled_tokens(), 19u);
+  EXPECT_EQ(rig.units[1]->prefilled_tokens(), 19u);  // of the proof
+}
+
+// A unit that takes `per_token` for each prompt token and `per_step` for each decode step.
+Behaviour slow_unit(milliseconds per_token, milliseconds per_step) {
+  return {.before = [=](Act act, size_t count) -> Status {
+    if (act == Act::kPrefill) std::this_thread::sleep_for(per_token * count);
+    if (act == Act::kDecode) std::this_thread::sleep_for(per_step);
+    return {};
+  }};
+}
+
+void expect_prompt_cancel(Request request, milliseconds wait) {
+  Rig rig({}, {slow_unit(milliseconds(3), milliseconds(3)), slow_unit(milliseconds(3), milliseconds(3))});
+  auto ticket = rig.engine->submit(std::move(request));
+  ASSERT_TRUE(ticket);
+  std::this_thread::sleep_for(wait);
+  const auto before = steady_clock::now();
+  ticket->cancel();
+  ticket->cancel();
+  const Answer answer = read_answer(*ticket);
+  const auto took = steady_clock::now() - before;
+  EXPECT_EQ(answer.finished.reason, FinishReason::kCancelled);
+  EXPECT_LT(took, kCancelBound);
+  EXPECT_EQ(rig.engine->usage().states, 0u);
+  EXPECT_EQ(rig.live_states(), 0);
+}
+
+TEST(Cancel, TakesEffectWithin100MsDuringPrefill) { expect_prompt_cancel(make_request(1500, 5), milliseconds(400)); }
+TEST(Cancel, TakesEffectWithin100MsDuringDecode) { expect_prompt_cancel(make_request(3, 1000), milliseconds(300)); }
+TEST(Cancel, TakesEffectWithin100MsDuringTheProof) {
+  Request request = make_request(3, 1000);
+  request.verify = VerifyMode::kAll;
+  expect_prompt_cancel(std::move(request), milliseconds(300));
+}
+
+TEST(Cancel, ADroppedTicketCancels) {
+  Rig rig({}, {slow_unit(milliseconds(1), milliseconds(1)), slow_unit(milliseconds(1), milliseconds(1))});
+  {
+    auto ticket = rig.engine->submit(make_request(100, 1000));
+    ASSERT_TRUE(ticket);
+    std::this_thread::sleep_for(milliseconds(30));
+  }
+  const auto limit = steady_clock::now() + kPatience;
+  while (rig.engine->usage().requests > 0 && steady_clock::now() < limit) std::this_thread::sleep_for(milliseconds(1));
+  EXPECT_EQ(rig.engine->usage().requests, 0u);
+  EXPECT_EQ(rig.live_states(), 0);
+}
+
+TEST(Queue, IsBoundedAndSaysSo) {
+  Gate gate;
+  EngineLimits limits;
+  limits.requests_active_max = 1;
+  limits.requests_queued_max = 1;
+  const auto held = [&](Act, size_t) -> Status {
+    gate.pass();
+    return {};
+  };
+  Rig rig(limits, {{}, {.before = held}});
+  auto running = rig.engine->submit(make_request(4, 3, 1));
+  gate.wait_for_arrival();
+  auto waiting = rig.engine->submit(make_request(4, 3, 2));
+  ASSERT_TRUE(running && waiting);
+  const auto refused = rig.engine->submit(make_request(4, 3, 3));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kOutOfMemory);
+  EXPECT_NE(refused.error().message.find("queue full"), std::string::npos);
+  waiting->cancel();
+  EXPECT_EQ(read_answer(*waiting).finished.reason, FinishReason::kCancelled);  // without waiting for the other
+  gate.open();
+  EXPECT_EQ(read_answer(*running).tokens, expected_of(make_request(4, 3, 1)));
+  EXPECT_EQ(run(*rig.engine, make_request(4, 3, 3)).tokens, expected_of(make_request(4, 3, 3)));
+}
+
+TEST(Shutdown, EndsEverythingWhileBusy) {
+  EngineLimits limits;
+  limits.requests_active_max = 3;
+  Rig rig(limits, {slow_unit(milliseconds(1), milliseconds(1)), slow_unit(milliseconds(1), milliseconds(1))});
+  std::vector<Ticket> tickets;
+  for (uint64_t seed = 0; seed < 10; ++seed) tickets.push_back(*rig.engine->submit(make_request(50, 1000, seed)));
+  std::this_thread::sleep_for(milliseconds(150));
+  rig.engine->shutdown();
+  rig.engine->shutdown();
+  for (Ticket& ticket : tickets) EXPECT_EQ(read_answer(ticket).finished.reason, FinishReason::kCancelled);
+  const auto refused = rig.engine->submit(make_request(4, 3));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kCancelled);
+  tickets.clear();
+  rig.engine.reset();
+  EXPECT_EQ(rig.live_states(), 0);
+}
+
+TEST(Shutdown, DestructionWhileBusyWithoutTickets) {
+  Rig rig({}, {slow_unit(milliseconds(1), milliseconds(1)), slow_unit(milliseconds(1), milliseconds(1))});
+  for (uint64_t seed = 0; seed < 5; ++seed) ASSERT_TRUE(rig.engine->submit(make_request(50, 1000, seed)));
+  std::vector<Ticket> kept;
+  kept.push_back(*rig.engine->submit(make_request(50, 1000, 9)));
+  std::this_thread::sleep_for(milliseconds(30));
+  kept.clear();
+  rig.engine.reset();
+  EXPECT_EQ(rig.live_states(), 0);
+}
+
+Behaviour failing(Act which, int from_call, Code code = Code::kDevice) {
+  return {.before = [=, calls = std::make_shared<std::atomic<int>>(0)](Act act, size_t) -> Status {
+    if (act != which || (*calls)++ < from_call) return {};
+    return fail(code, "the fake device failed");
+  }};
+}
+
+TEST(Failure, OfThePrefillUnitFallsBackToTheDecodeUnit) {
+  for (const Act act : {Act::kNewState, Act::kPrefill}) {
+    Rig rig({}, {failing(act, 0), {}});
+    const Request request = make_request(30, 6);
+    const Answer answer = run(*rig.engine, request);
+    EXPECT_EQ(answer.tokens, expected_of(request));
+    EXPECT_EQ(answer.finished.stats.fallback, "prefill on 'a': the fake device failed");
+    EXPECT_EQ(answer.finished.stats.prefill.asked, "a");
+    EXPECT_EQ(answer.finished.stats.prefill.ran, "b");
+    EXPECT_FALSE(answer.finished.stats.bridge.verified);
+  }
+}
+
+TEST(Failure, OfDecodeEndsTheRequestAndNoOther) {
+  Rig rig({}, {{}, failing(Act::kDecode, 3), {}});
+  Request other = make_request(9, 200, 2);
+  other.decode_unit = "c";
+  auto good = rig.engine->submit(other);
+  const Answer bad = run(*rig.engine, make_request(9, 20));
+  EXPECT_EQ(bad.finished.reason, FinishReason::kError);
+  EXPECT_EQ(bad.finished.error.code, Code::kDevice);
+  EXPECT_EQ(bad.finished.error.message, "decode on 'b': the fake device failed");
+  EXPECT_EQ(bad.tokens.size(), 3u);
+  EXPECT_EQ(read_answer(*good).tokens, expected_of(other));
+  EXPECT_EQ(rig.live_states(), 0);
+}
+
+TEST(Failure, OfASharedStepTakesNobodyDown) {
+  // The first decode call of two rows fails: both begin again from their tokens, each in steps of its own.
+  const auto fails = [failed = false](Act act, size_t slots) mutable -> Status {
+    if (act == Act::kDecode) std::this_thread::sleep_for(milliseconds(1));
+    if (act != Act::kDecode || slots < 2 || std::exchange(failed, true)) return {};
+    return fail(Code::kDevice, "the fake device failed");
+  };
+  Rig rig({}, {{}, {.decode_slots_max = 2, .before = fails}});
+  std::vector<Request> requests = {make_request(6, 60, 1), make_request(9, 60, 2)};
+  requests[0].sampler = {.temperature = 0.9f, .top_k = 6, .seed = 5, .banned_ids = {}};
+  std::vector<Ticket> tickets;
+  for (const Request& request : requests) tickets.push_back(*rig.engine->submit(request));
+  for (size_t i = 0; i < 2; ++i) {
+    const Answer answer = read_answer(tickets[i]);
+    EXPECT_EQ(answer.tokens, expected_of(requests[i]));
+    EXPECT_EQ(answer.finished.stats.fallback, "decode on 'b': the fake device failed");
+    EXPECT_FALSE(answer.finished.stats.bridge.verified);
+  }
+}
+
+TEST(Engine, StopsAtAStopIdWithinAStepOfManyTokens) {
+  Rig rig({}, {{}, {}});
+  Request request = make_request(7, 300, 3);
+  const std::vector<int32_t> whole = expected_of(request);
+  request.stop_ids = {whole[20]};
+  const Answer answer = run(*rig.engine, request);
+  EXPECT_EQ(answer.tokens, expected_of(request));
+  EXPECT_LE(answer.tokens.size(), 20u);
+  EXPECT_EQ(answer.finished.reason, FinishReason::kStop);
+  EXPECT_EQ(answer.finished.stop_id, whole[20]);
+  request.ignore_eos = true;
+  EXPECT_EQ(run(*rig.engine, request).tokens, whole);
+}
+
+TEST(Failure, OfMemoryIsAnErrorWhenNothingIsLeftToFallBackTo) {
+  Rig rig({}, {{}, failing(Act::kNewState, 0, Code::kOutOfMemory)});
+  const Answer answer = run(*rig.engine, make_request(9, 20));
+  EXPECT_EQ(answer.finished.reason, FinishReason::kError);
+  EXPECT_EQ(answer.finished.error.code, Code::kOutOfMemory);
+  EXPECT_TRUE(answer.tokens.empty());
+}
+
+TEST(Failure, AUnitThatThrowsDoesNotTakeTheEngineDown) {
+  Rig rig({}, {{.before = [](Act, size_t) -> Status { throw std::runtime_error("foreign"); }},
+               {.before = [calls = 0](Act act, size_t) mutable -> Status {
+                 if (act == Act::kDecode && calls++ == 2) throw std::bad_alloc();
+                 return {};
+               }}});
+  const Answer answer = run(*rig.engine, make_request(9, 20));
+  EXPECT_EQ(answer.finished.reason, FinishReason::kError);
+  EXPECT_EQ(answer.finished.error.code, Code::kOutOfMemory);
+  EXPECT_NE(answer.finished.stats.fallback.find("foreign"), std::string::npos);
+  EXPECT_EQ(run(*rig.engine, make_request(9, 20)).tokens, expected_of(make_request(9, 20)));
+}
+
+TEST(Proof, FindsAWrongHandOver) {
+  for (const VerifyMode mode : {VerifyMode::kSample, VerifyMode::kAll}) {
+    Rig rig({}, {{.spoils_prefill = [] { return true; }}, {}});
+    Request request = make_request(30, 6);
+    request.verify = mode;
+    const Answer answer = run(*rig.engine, request);
+    EXPECT_EQ(answer.tokens, expected_of(request));
+    EXPECT_NE(answer.finished.stats.fallback.find("the bridge proof failed at answer token 0"), std::string::npos);
+    EXPECT_FALSE(answer.finished.stats.bridge.verified);
+    EXPECT_GT(answer.finished.stats.bridge.max_abs_dlogit, answer.finished.stats.bridge.tolerance);
+    EXPECT_EQ(answer.finished.stats.prefill.ran, "b");
+  }
+}
+
+TEST(Proof, OfAllTokensFindsAStateThatGoesWrongLater) {
+  // The third comparison's target (slot 0 of two) is spoiled.
+  const auto spoils = [calls = 0](size_t slot, size_t slots) mutable {
+    return slots == 2 && slot == 0 && ++calls == 3;
+  };
+  Rig rig({}, {{}, {.decode_slots_max = 2, .spoils_decode = spoils}});
+  Request request = make_request(30, 8);
+  request.verify = VerifyMode::kAll;
+  const Answer answer = run(*rig.engine, request);
+  EXPECT_EQ(answer.tokens, expected_of(request));
+  EXPECT_EQ(answer.finished.stats.bridge.checked, 3u);
+  EXPECT_EQ(answer.finished.stats.bridge.agreed, 2u);
+  EXPECT_NE(answer.finished.stats.fallback.find("the bridge proof failed at answer token 2"), std::string::npos);
+}
+
+TEST(SealedState, GoesOnInAnotherRequestOrIsRefused) {
+  Rig rig({}, {{.storage = {DType::kF16, true}}, {}});
+  Request first = make_request(12, 4);
+  first.want_sealed_state = true;
+  first.want_logits = true;
+  const Answer saved = run(*rig.engine, first);
+  EXPECT_EQ(saved.tokens, expected_of(first));
+  EXPECT_EQ(saved.finished.logits, expected_logits(first.tokens));
+  ASSERT_FALSE(saved.finished.sealed_state.empty());
+
+  Request next = make_request(20, 5);  // begins with the same 12 tokens
+  next.start_state = saved.finished.sealed_state;
+  next.verify = VerifyMode::kSample;
+  const Answer answer = run(*rig.engine, next);
+  EXPECT_EQ(answer.tokens, expected_of(next)) << answer.finished.error.message;
+  EXPECT_EQ(answer.finished.stats.prefill_tokens, 7u);
+  EXPECT_EQ(answer.finished.stats.bridge.checked, 1u);
+
+  Request foreign = make_request(20, 5, 77);
+  foreign.start_state = saved.finished.sealed_state;
+  const Answer refused = run(*rig.engine, foreign);
+  EXPECT_EQ(refused.finished.error.code, Code::kMismatch) << refused.finished.error.message;
+  EXPECT_EQ(refused.finished.error.message.rfind("the starting state: ", 0), 0u);
+  EXPECT_TRUE(refused.tokens.empty());
+
+  Request damaged = make_request(20, 5);
+  damaged.start_state = saved.finished.sealed_state;
+  damaged.start_state.back() ^= std::byte{4};
+  EXPECT_EQ(run(*rig.engine, damaged).finished.error.code, Code::kCorrupt);
+
+  Request whole = make_request(12, 5);
+  whole.start_state = saved.finished.sealed_state;
+  EXPECT_EQ(run(*rig.engine, whole).finished.error.code, Code::kMismatch);
+}
+
+TEST(Submit, RefusesWhatCannotRun) {
+  EngineLimits limits;
+  limits.tokens_max = 64;
+  limits.state_bytes_max = 5000;
+  Rig rig(limits, {{}, {}});
+  const auto refusal = [&](auto&& change) {
+    Request request = make_request(8, 4);
+    change(request);
+    auto ticket = rig.engine->submit(std::move(request));
+    return ticket ? Error() : ticket.error();
+  };
+  EXPECT_EQ(refusal([](Request& r) { r.decode_unit = "npu"; }).message, "unit 'npu' is not loaded; loaded: a, b");
+  EXPECT_EQ(refusal([](Request& r) { r.prefill_unit = "npu"; }).code, Code::kNotFound);
+  EXPECT_EQ(refusal([](Request& r) { r.strategy = "x"; }).message,
+            "strategy 'x' does not exist; there are: handoff, single");
+  EXPECT_EQ(refusal([](Request& r) { r.strategy = "single"; }).code, Code::kInvalidInput);
+  EXPECT_EQ(refusal([](Request& r) { r.tokens.clear(); }).code, Code::kInvalidInput);
+  EXPECT_NE(refusal([](Request& r) { r.tokens.resize(65); }).message.find("65 tokens, the context holds 64"),
+            std::string::npos);
+  EXPECT_EQ(refusal([](Request& r) { r.tokens[3] = kVocab; }).message, "token 3 is 32, the vocabulary has ids 0 to 31");
+  EXPECT_EQ(refusal([](Request& r) { r.tokens[0] = -1; }).code, Code::kInvalidInput);
+  EXPECT_EQ(refusal([](Request& r) { r.sampler.temperature = -1; }).code, Code::kInvalidInput);
+  EXPECT_EQ(refusal([](Request& r) { r.tokens.resize(64), r.verify = VerifyMode::kAll; }).code, Code::kOutOfMemory);
+
+  Request clipped = make_request(60, 100);
+  const Answer answer = run(*rig.engine, clipped);
+  EXPECT_EQ(answer.finished.reason, FinishReason::kLength);
+  EXPECT_EQ(answer.tokens.size(), 5u);
+}
+
+TEST(Create, RefusesWhatCannotServe) {
+  const auto code = [](EngineOptions options) {
+    auto engine = Engine::create(std::move(options));
+    return engine ? Code::kInternal : engine.error().code;
+  };
+  FakeExecutor one("one", make_model(64), {}), two("two", make_model(64), {}), other("other", make_model(64, 9), {});
+  EXPECT_EQ(code({}), Code::kInvalidInput);
+  EXPECT_EQ(code({.units = {{"one", &one.caps(), &one}, {"one", &two.caps(), &two}}}), Code::kInvalidInput);
+  EXPECT_EQ(code({.units = {{"one", &one.caps(), nullptr}}}), Code::kInvalidInput);
+  EXPECT_EQ(code({.units = {{"one", &one.caps(), &one}, {"other", &other.caps(), &other}}}), Code::kMismatch);
+  EngineLimits none;
+  none.requests_active_max = 0;
+  EXPECT_EQ(code({.units = {{"one", &one.caps(), &one}}, .limits = none}), Code::kInvalidInput);
+}
+
+}  // namespace
+}  // namespace baton::fake

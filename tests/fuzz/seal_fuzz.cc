@@ -1,0 +1,57 @@
+// open_seal on arbitrary bytes for a fixed receiver. The first byte selects: bit 0, make the checksums right first, so
+// that what lies behind them is reached; bit 1, expect a prompt. What is accepted must be what the receiver asked for.
+#include <cstdint>
+#include <cstdlib>
+#include <vector>
+
+#include "baton/state/seal.h"
+#include "baton/state/values.h"
+#include "tests/support/fake_state.h"
+#include "tests/support/reseal.h"
+
+namespace baton {
+namespace {
+
+void require(bool condition) {
+  if (!condition) std::abort();
+}
+
+void check_accepted(const SealedView& view, const SealExpectation& expected, std::span<const std::byte> block) {
+  require(view.identity == expected.identity && view.position <= expected.position_max);
+  require(view.tokens.size() == view.position && view.sections.size() == expected.layout->segments.size());
+  uint64_t covered = 0;
+  for (size_t i = 0; i < view.sections.size(); ++i) {
+    const SealedSection& section = view.sections[i];
+    const SegmentLayout& segment = expected.layout->segments[i];
+    require(section.kind == segment.kind && section.layer == segment.layer);
+    require(section.dims == dims_at(segment, view.position));
+    uint64_t bytes = 0;
+    require(dense_bytes(section.dims, section.dtype, &bytes) && section.bytes.size() == bytes);
+    require(section.bytes.data() >= block.data() && section.bytes.data() + bytes <= block.data() + block.size());
+    require(!first_not_finite(section.bytes, section.dtype));
+    covered += bytes;
+  }
+  require(covered < block.size());
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size == 0) return 0;
+  const Layout layout = canonical_layout(test::fake_program(2, 2, 1, 2, 2, 2, 1, 4), 8, DType::kF16);
+  const std::vector<int32_t> prompt{11, 22, 33, 44};
+  SealExpectation expected{{0x1111222233334444, 0x5555666677778888, 0x9999aaaabbbbcccc}, &layout, nullptr, 8, 100};
+  if ((data[0] & 2) != 0) expected.tokens = &prompt;
+  const auto* bytes = reinterpret_cast<const std::byte*>(data);
+  std::vector<std::byte> block(bytes + 1, bytes + size);
+  if ((data[0] & 1) != 0) test::reseal(block);
+  const auto view = open_seal(block, expected);
+  require(view.has_value() || !view.error().message.empty());
+  if (view) {
+    require(check_seal_header(block, expected).has_value());
+    check_accepted(*view, expected, block);
+  }
+  return 0;
+}
+
+}  // namespace baton

@@ -1,0 +1,198 @@
+// Every ordered pair of units, every strategy, every golden prompt, through the real engine: the same tokens as
+// `single` on `ref`. Where they part, the two best logits must lie closer than the units' stated tolerances explain (a
+// near tie); near ties are counted, anything else fails. Each move must be verified, and the proof must hold.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "baton/api/units.h"
+#include "baton/engine/engine.h"
+#include "tests/support/golden.h"
+#include "tests/support/smoke.h"
+
+namespace baton::test {
+namespace {
+
+constexpr uint32_t kNewTokens = 32;
+
+struct Answer {
+  std::vector<int32_t> ids;
+  RequestStats stats;
+};
+
+class Handoff : public testing::TestWithParam<GoldenCase> {
+ protected:
+  void SetUp() override {
+    auto model = load_model(GetParam().model);
+    ASSERT_TRUE(model) << model.error().message;
+    model_ = *model;
+    EngineOptions options;
+    for (const UnitEntry* entry : unit_entries()) {
+      auto unit = entry->create();
+      if (!unit) continue;  // not on this machine
+      auto executor = (*unit)->load(model_, 0);
+      ASSERT_TRUE(executor) << executor.error().message;
+      units_.push_back(std::move(*unit));
+      executors_.push_back(std::move(*executor));
+      names_.emplace_back(entry->name);
+      options.units.push_back({std::string(entry->name), &units_.back()->caps(), executors_.back().get()});
+    }
+    auto engine = Engine::create(std::move(options));
+    ASSERT_TRUE(engine) << engine.error().message;
+    engine_ = std::move(*engine);
+    for (auto& [name, tensor] : read_golden(GetParam().vectors)) {
+      if (!name.ends_with("ids")) continue;
+      if (smoke_run() && tensor.integers.size() > 70) continue;
+      prompts_[name] = tensor.integers;
+    }
+    ASSERT_FALSE(prompts_.empty());
+  }
+
+  Answer ask(const std::string& from, const std::string& to, std::string_view strategy,
+             const std::vector<int32_t>& prompt, VerifyMode verify) {
+    Request request;
+    request.tokens = prompt;
+    request.max_new_tokens = kNewTokens;
+    request.ignore_eos = true;
+    request.prefill_unit = from;
+    request.decode_unit = to;
+    request.strategy = strategy;
+    request.verify = verify;
+    Answer answer;
+    auto ticket = engine_->submit(std::move(request));
+    EXPECT_TRUE(ticket) << ticket.error().message;
+    if (!ticket) return answer;
+    while (true) {
+      const auto event = ticket->next_event(std::chrono::minutes(5));
+      if (!event) {
+        ADD_FAILURE() << "no event in 5 minutes";
+        return answer;
+      }
+      if (const auto* token = std::get_if<TokenEvent>(&*event)) {
+        answer.ids.push_back(token->id);
+        continue;
+      }
+      const auto& finished = std::get<FinishedEvent>(*event);
+      EXPECT_NE(finished.reason, FinishReason::kError) << finished.error.message;
+      answer.stats = finished.stats;
+      return answer;
+    }
+  }
+
+  float tolerance(const std::string& unit) const {
+    for (size_t i = 0; i < names_.size(); ++i) {
+      if (names_[i] == unit) return units_[i]->caps().logit_tolerance(main_type(*model_));
+    }
+    return 0;
+  }
+
+  // The gap of the two best logits behind prompt + `ids`, on `ref`.
+  float gap_on_ref(const std::vector<int32_t>& prompt, std::span<const int32_t> ids) {
+    auto unit = create_unit("ref");
+    auto executor = (*unit)->load(model_, 0);
+    std::vector<int32_t> all = prompt;
+    all.insert(all.end(), ids.begin(), ids.end());
+    auto state = (*executor)->new_state(all.size());
+    return top2_gap(last_logits(**executor, all, 0, **state));
+  }
+
+  std::shared_ptr<const Model> model_;
+  std::vector<std::unique_ptr<Unit>> units_;
+  std::vector<std::unique_ptr<Executor>> executors_;
+  std::vector<std::string> names_;
+  std::map<std::string, std::vector<int32_t>> prompts_;
+  std::unique_ptr<Engine> engine_;
+};
+
+std::vector<GoldenCase> handoff_cases() {
+  std::vector<GoldenCase> cases = golden_cases();
+  // The sanitizer builds run the small models only.
+  if (smoke_run()) std::erase_if(cases, [](const GoldenCase& item) { return item.name.starts_with("dictionary-28m"); });
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Handoff, testing::ValuesIn(handoff_cases()), [](const auto& item) {
+  std::string name = item.param.name;
+  for (char& letter : name) letter = std::isalnum(static_cast<unsigned char>(letter)) ? letter : '_';
+  return name;
+});
+
+TEST_P(Handoff, EveryPairAndStrategyGivesTheTokensOfRef) {
+  size_t near_ties = 0, answers = 0;
+  double worst_proof = 0;
+  float widest_tie = 0;
+  for (const auto& [name, prompt] : prompts_) {
+    const Answer wanted = ask("ref", "ref", "single", prompt, VerifyMode::kOff);
+    ASSERT_EQ(wanted.ids.size(), kNewTokens) << name;
+    for (const std::string& from : names_) {
+      for (const std::string& to : names_) {
+        for (const std::string_view strategy : strategy_names()) {
+          const std::string label = fmt::format("{} {} -> {} {}", name, from, to, strategy);
+          if (strategy == "single" && from != to) continue;  // refused: see SingleRefusesTwoUnits
+          const Answer got = ask(from, to, strategy, prompt, VerifyMode::kSample);
+          ++answers;
+          ASSERT_EQ(got.ids.size(), kNewTokens) << label;
+          EXPECT_EQ(got.stats.fallback, "") << label;
+          EXPECT_EQ(got.stats.decode.ran, to) << label;
+          const bool moves = strategy == "handoff" && from != to && prompt.size() > 1;
+          if (moves) {
+            EXPECT_EQ(got.stats.prefill.ran, from) << label;
+            EXPECT_EQ(got.stats.bridge.kind, "move") << label;
+            EXPECT_TRUE(got.stats.bridge.verified) << label;
+            EXPECT_GT(got.stats.bridge.bytes, 0u) << label;
+            EXPECT_EQ(got.stats.bridge.checked, 1u) << label;
+            EXPECT_LE(got.stats.bridge.max_abs_dlogit, got.stats.bridge.tolerance) << label;
+            worst_proof = std::max(worst_proof, got.stats.bridge.max_abs_dlogit);
+          }
+          const auto [mine, other] = std::mismatch(got.ids.begin(), got.ids.end(), wanted.ids.begin());
+          if (mine == got.ids.end()) continue;
+          const size_t at = static_cast<size_t>(mine - got.ids.begin());
+          const float explained = tolerance(from) + tolerance(to);
+          const float gap = gap_on_ref(prompt, std::span(wanted.ids).first(at));
+          widest_tie = std::max(widest_tie, gap);
+          EXPECT_LE(gap, explained) << label << ": token " << at << " is " << *mine << ", on ref " << *other
+                                    << ", and no near tie";
+          ++near_ties;
+        }
+      }
+    }
+  }
+  RecordProperty("answers", static_cast<int>(answers));
+  RecordProperty("near_ties", static_cast<int>(near_ties));
+  RecordProperty("max_abs_dlogit", fmt::format("{:.6f}", worst_proof));
+  fmt::print("{}: {} answers, {} near ties, proof max |dlogit| {:.6f}\n", GetParam().name, answers, near_ties,
+             worst_proof);
+  EXPECT_EQ(engine_->usage().states, 0u);
+}
+
+TEST_P(Handoff, SingleRefusesTwoUnits) {
+  Request request;
+  request.tokens = {1};
+  request.prefill_unit = "ref";
+  request.decode_unit = "cpu";
+  request.strategy = "single";
+  const auto ticket = engine_->submit(std::move(request));
+  ASSERT_FALSE(ticket);
+  EXPECT_EQ(ticket.error().code, Code::kInvalidInput);
+  EXPECT_NE(ticket.error().message.find("strategy"), std::string::npos) << ticket.error().message;
+}
+
+// The proof over every generated token.
+TEST_P(Handoff, EveryTokenProven) {
+  for (const auto& [name, prompt] : prompts_) {
+    if (prompt.size() < 2 || prompt.size() > 70) continue;
+    for (const std::string& from : names_) {
+      for (const std::string& to : names_) {
+        if (from == to) continue;
+        const Answer got = ask(from, to, "handoff", prompt, VerifyMode::kAll);
+        EXPECT_EQ(got.stats.fallback, "") << name << " " << from << " -> " << to;
+        EXPECT_GE(got.stats.bridge.checked, kNewTokens) << name;
+        EXPECT_EQ(got.stats.bridge.agreed + got.stats.bridge.near_ties, got.stats.bridge.checked) << name;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace baton::test

@@ -1,0 +1,247 @@
+#!/usr/bin/env python3
+"""Each rule of the tree must be able to fail: tiny bad trees in a temporary folder, and what the checks say of them."""
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.dont_write_bytecode = True
+SCRIPTS = pathlib.Path(__file__).resolve().parents[2] / "scripts"
+sys.path.insert(0, str(SCRIPTS))
+
+import check_format  # noqa: E402
+import check_layers  # noqa: E402
+import check_tree  # noqa: E402
+
+LAYERS = "baton/base 0\nbaton/quant 1\nbaton/text 1\nbaton/unit 4\nbaton/unit/ref 5\nbaton/unit/cpu 5\nbaton/cli 9\n"
+FOLDERS = ["baton/base", "baton/quant", "baton/text", "baton/unit/ref", "baton/unit/cpu", "baton/cli"]
+PURPOSE = "// What this file is for.\n"
+
+
+class Tree(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.root = pathlib.Path(self.folder.name)
+        for name in FOLDERS:
+            (self.root / name).mkdir(parents=True)
+        self.write("layers.txt", LAYERS)
+
+    def write(self, name, text, mode=0o644):
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        path.chmod(mode)
+
+    def expect(self, problems, *parts):
+        for part in parts:
+            self.assertTrue(any(part in problem for problem in problems), f"'{part}' is not in {problems}")
+        if not parts:
+            self.assertEqual(problems, [])
+
+
+class Layers(Tree):
+    def check(self, name, line, *parts):
+        self.write(name, PURPOSE + line + "\n")
+        self.expect(check_layers.check(self.root), *parts)
+
+    def test_down_and_own_folder_pass(self):
+        self.write("baton/base/a.h", PURPOSE)
+        self.write("baton/quant/b.h", PURPOSE)
+        self.check("baton/quant/c.cc", '#include "baton/base/a.h"\n#include "baton/quant/b.h"\n#include <vector>')
+
+    def test_up(self):
+        self.write("baton/quant/b.h", PURPOSE)
+        self.check("baton/base/a.h", '#include "baton/quant/b.h"', "baton/base/a.h:2: baton/base (rank 0) may not include")
+
+    def test_equal_rank(self):
+        self.write("baton/text/b.h", PURPOSE)
+        self.check("baton/quant/a.h", '#include "baton/text/b.h"', "may not include baton/text (rank 1)")
+
+    def test_equal_rank_of_units(self):
+        self.write("baton/unit/ref/b.h", PURPOSE)
+        self.check("baton/unit/cpu/a_test.cc", '  #  include "baton/unit/ref/b.h"', "may not include baton/unit/ref")
+
+    def test_unlisted_folder(self):
+        self.check("baton/new/a.h", "", "its folder is not in layers.txt")
+
+    def test_unlisted_unit(self):
+        self.check("baton/unit/new/a.h", "", "its folder is not in layers.txt")
+
+    def test_star_gives_every_folder_its_rank(self):
+        self.write("layers.txt", "baton/base 0\nbaton/unit 4\nbaton/unit/* 5\n")
+        self.write("baton/unit/new/b.h", PURPOSE)
+        self.write("baton/base/a.h", PURPOSE + '#include "baton/unit/new/b.h"\n')
+        self.expect(check_layers.check(self.root), "may not include baton/unit/new (rank 5)")
+        self.write("layers.txt", "baton/base 0\nbaton/unit 4\nbaton/unit/new 3\nbaton/unit/* 5\n")
+        self.expect(check_layers.check(self.root), "may not include baton/unit/new (rank 3)")
+
+    def test_sub_folder_belongs_to_its_parent(self):
+        self.write("baton/base/a.h", PURPOSE)
+        self.check("baton/quant/parts/b.h", '#include "baton/base/a.h"')
+        self.check("baton/base/a.h", '#include "baton/quant/parts/b.h"', "may not include baton/quant (rank 1)")
+
+    def test_too_deep(self):
+        self.check("baton/quant/parts/more/b.cc", "", "its folder is not in layers.txt")
+
+    def test_relative_include(self):
+        self.check("baton/base/a.h", '#include "b.h"', "is not a path from the root")
+
+    def test_missing_file(self):
+        self.check("baton/base/a.h", '#include "baton/base/gone.h"', "does not exist")
+
+    def test_missing_folder(self):
+        self.write("layers.txt", LAYERS + "baton/gone 3\n")
+        self.expect(check_layers.check(self.root), "there is no folder baton/gone")
+
+    def test_library_may_not_include_tests(self):
+        self.write("tests/support/s.h", PURPOSE)
+        self.check("baton/base/a_test.cc", '#include "tests/support/s.h"')
+        self.check("baton/base/a.cc", '#include "tests/support/s.h"', "is not a path from the root")
+
+
+class Words(Tree):
+    def code(self, line, *parts, name="baton/base/a.cc"):
+        self.write(name, PURPOSE + line + "\n")
+        self.expect(check_tree.check(self.root), *parts)
+
+    def test_each_banned_word(self):
+        for line in ["std::cout << 1;", "std::cerr << 1;", 'printf("x");', 'std::fprintf(stderr, "x");', 'fmt::print("x");',
+                     "exit(1);", "std::abort();", "::exit(2);", "using namespace std;", "int a = rand();",
+                     "std::mt19937 g;", "std::random_device d;", 'system("ls");', "std::shared_ptr<Model> m;",
+                     "auto m = std::make_shared<int>(1);", 'sprintf(a, "x");', "strcpy(a, b);", "strncat(a, b, 1);",
+                     "int b = atoi(c);", "long d = std::strtol(c, nullptr, 10);", "int e = std::stoi(c);", "std::regex r;",
+                     "assert(a);", "int* p = NULL;", "out << std::endl;", "#pragma omp parallel", "alloca(3);"]:
+            with self.subTest(line):
+                self.code(line, "a.cc:2: '", "is banned; instead: ")
+
+    def test_what_looks_like_them(self):
+        self.code('// exit(1) in a comment, std::cout too\nauto s = "printf(";\nauto r = R"x(abort()\n)x";\nplan.exit();\n'
+                  "static_assert(true);\nstd::shared_ptr<const Model> m;\nauto n = std::make_shared<const Model>();\n"
+                  "using namespace std::string_view_literals;\nsnprintf(a, 1, b);\n::_exit(1);\nint big = 1'000'000;\n"
+                  "/* rand() */ char c = '\"'; check(c);")
+
+    def test_ban_after_a_character_literal(self):
+        self.code("char c = '\"'; exit(1); char d = '\"';", "'exit(' is banned")
+
+    def test_programs_may_print(self):
+        self.code('std::fprintf(stderr, "x");\nexit(1);', name="baton/cli/main.cc")
+        self.code('printf("x");', name="tests/a_test.cc")
+        self.code('printf("x");', "is banned", name="baton/text/b.cc")
+
+    def test_leftovers(self):
+        for word in ["TO" "DO", "FIX" "ME", "XX" "X"]:
+            self.code(f"// {word}: later", f"'{word}': finish it")
+
+    def test_machine_paths(self):
+        for path in ["/ho" "me/me/x", "/ro" "ot/x", "/wo" "rk/x"]:
+            self.code(f'// see "{path}"', "a path of one machine")
+        self.write("notes.md", "in /ro" "ot/notes\n")
+        self.expect(check_tree.check(self.root), "notes.md:1: a path of one machine")
+
+
+class Files(Tree):
+    def check(self, name, text, *parts, mode=0o644):
+        self.write(name, text, mode)
+        self.expect(check_tree.check(self.root), *parts)
+
+    def test_good(self):
+        self.write("baton/base/a.h", PURPOSE)
+        self.check("baton/base/b.cc", PURPOSE + '#include "baton/base/a.h"\n')
+
+    def test_columns(self):
+        self.check("baton/base/a.cc", PURPOSE + "// " + "x" * 117 + "\n")
+        self.check("baton/base/a.cc", PURPOSE + "// " + "x" * 118 + "\n", "a.cc:2: 121 columns")
+
+    def test_lines(self):
+        self.check("baton/base/a.cc", PURPOSE + "//\n" * 799)
+        self.check("baton/base/a.cc", PURPOSE + "//\n" * 800, "801 lines, more than 800")
+
+    def test_ascii(self):
+        self.check("baton/base/a.cc", PURPOSE + "// \u00e9\n", "a.cc:2: not ASCII")
+        self.check("baton/base/a.cc", PURPOSE)
+        self.check("README.md", "\u00e9\n")
+
+    def test_spaces(self):
+        self.check("baton/base/a.cc", PURPOSE + "int a; \n", "a.cc:2: space at the end")
+        self.check("baton/base/a.cc", PURPOSE + "int a;\r\n", "a.cc:2: space at the end")
+        self.check("baton/base/a.cc", PURPOSE + "\tint a;\n", "a.cc:2: a tab")
+        self.check("baton/base/a.cc", PURPOSE + "int a;", "no newline at the end")
+
+    def test_purpose(self):
+        for name, text in [("baton/base/a.cc", "#include <vector>\n"), ("scripts/a.py", "import os\n"),
+                           ("cmake/a.cmake", "set(A 1)\n"), ("baton/base/a.cc", "//\n"), ("baton/base/a.cc", "")]:
+            with self.subTest(name):
+                self.check(name, text, f"{name}:1: the first line must be a comment")
+
+    def test_scripts(self):
+        self.check("scripts/a.sh", "#!/usr/bin/env bash\n# What it is for.\ntrue\n", mode=0o755)
+        self.check("scripts/a.sh", "#!/usr/bin/env bash\n# What it is for.\ntrue\n", "a.sh:1: starts with #! but is not executable")
+        self.check("scripts/a.sh", "# What it is for.\ntrue\n", "a.sh:1: is executable but", mode=0o755)
+        self.check("scripts/a.sh", "#!/usr/bin/env bash\n# What it is for.\nif\n", "a.sh:1: bash does not accept it", mode=0o755)
+
+    def test_python_compiles(self):
+        self.check("scripts/a.py", "# What it is for.\ndef f(:\n", "a.py:2: does not compile")
+
+    def test_binary_and_large_files(self):
+        self.check("models/m.gguf", b"\0" * 2000000)
+        self.check("docs/a.bin", b"a\0b", "a binary file outside")
+        self.check("docs/a.bin", b"a\n")
+        self.check("docs/a.md", "a\n" * 600000, "1200000 bytes, more than")
+
+    def test_dead_header(self):
+        self.write("baton/base/a.h", PURPOSE)
+        self.write("baton/base/a.cc", PURPOSE + '#include "baton/base/a.h"\n')
+        self.write("baton/base/a_test.cc", PURPOSE + '#include "baton/base/a.h"\n')
+        self.expect(check_tree.check(self.root), "baton/base/a.h:1: nobody includes it")
+        self.write("baton/base/b.cc", PURPOSE + '#include "baton/base/a.h"\n')
+        self.expect(check_tree.check(self.root))
+
+    def test_dead_list(self):
+        self.check("baton/base/a_list.inc", PURPOSE, "baton/base/a_list.inc:1: nobody includes it")
+
+    def test_source_that_is_not_built(self):
+        self.write("baton/base/a.cc", PURPOSE)
+        self.write("baton/base/b_test.cc", PURPOSE)
+        commands = self.root / "build/compile_commands.json"
+        commands.parent.mkdir()
+        commands.write_text(json.dumps([{"directory": str(self.root), "file": "baton/base/a.cc"}]))
+        problems = check_tree.check(self.root, commands)
+        self.expect(problems, "baton/base/b_test.cc:1: is not compiled by the build")
+        self.assertEqual(len(problems), 1)
+
+    def test_git_ignored_files_are_left_alone(self):
+        subprocess.run(["git", "init", "-q", str(self.root)], check=True)
+        self.write(".gitignore", "out/\n")
+        self.check("out/a.cc", "bad \n")
+        self.check("in/a.cc", "bad \n", "in/a.cc:1: space at the end")
+
+
+class Format(Tree):
+    def test_format(self):
+        formatter = check_format.find_formatter()
+        if formatter is None:
+            self.skipTest("no clang-format 14")
+        self.write(".clang-format", "BasedOnStyle: Google\n")
+        self.write("baton/base/a.cc", PURPOSE + "int  a ;\n")
+        self.expect(check_format.check(self.root, formatter), "baton/base/a.cc:2: not formatted")
+        self.expect(check_format.check(self.root, formatter, fix=True))
+        self.expect(check_format.check(self.root, formatter))
+
+
+class Programs(Tree):
+    def test_exit_status(self):
+        self.write("baton/base/a.cc", "#include \"a.h\"\n")
+        for script, arguments in [("check_tree.py", ["--root"]), ("check_layers.py", [])]:
+            bad = subprocess.run([sys.executable, SCRIPTS / script, *arguments, self.root], capture_output=True, text=True)
+            self.assertEqual(bad.returncode, 1, bad.stdout)
+        self.write("baton/base/a.cc", PURPOSE)
+        self.write("layers.txt", LAYERS)
+        good = subprocess.run([sys.executable, SCRIPTS / "check_tree.py", "--root", self.root], capture_output=True, text=True)
+        self.assertEqual((good.returncode, good.stdout), (0, "tree: nothing to mend\n"))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,183 @@
+// One flipped bit, one missing byte, one wrong owner: no sealed state that is not exactly what the sender made, for
+// exactly this receiver and prompt, ever reaches the receiver's memory. Crosses state and bridge.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "baton/bridge/bridge.h"
+#include "baton/quant/format.h"
+#include "tests/support/fake_state.h"
+#include "tests/support/reseal.h"
+#include "tests/support/smoke.h"
+
+namespace baton {
+namespace {
+
+using test::fake_layout;
+using test::fake_program;
+using test::fake_tokens;
+using test::FakeOrder;
+using test::FakeState;
+
+constexpr StateIdentity kIdentity{0xa1, 0xb2, 0xc3};
+constexpr uint64_t kPosition = 37, kRoom = 50;
+
+// Eight layers of the shape of Qwen3.5, small: 24 KB to 60 KB sealed.
+Program hybrid() { return fake_program(8, 4, 2, 16, 16, 16, 3, 96); }
+
+struct Sealed {
+  std::vector<int32_t> tokens = fake_tokens(1, kPosition);
+  std::vector<std::byte> block;
+
+  explicit Sealed(const FakeOrder& how) {
+    FakeState from(fake_layout(hybrid(), kRoom, how), kRoom);
+    from.fill(2, kPosition);
+    block = seal_state(from, kIdentity, tokens).value();
+  }
+};
+
+// A receiver that is not empty, so that any write shows.
+class SealedStates : public testing::Test {
+ protected:
+  SealedStates() : into_(fake_layout(hybrid(), kRoom, FakeOrder{{1, 0, 2}, DType::kF16}), kRoom) {
+    into_.fill(3, 11);
+    before_ = into_.memory();
+  }
+
+  Result<std::vector<int32_t>> unseal(std::span<const std::byte> block, const StateIdentity& identity = kIdentity) {
+    SealExpectation expected;
+    expected.identity = identity;
+    expected.tokens = &sealed_.tokens;
+    return unseal_state(block, expected, into_);
+  }
+  // The message of the refusal; "" when it was not refused or the receiver was touched.
+  std::string refusal(std::span<const std::byte> block, const StateIdentity& identity = kIdentity) {
+    const auto result = unseal(block, identity);
+    if (result || into_.position() != 11) return "";
+    return result.error().message;
+  }
+  bool untouched() const { return into_.memory() == before_; }
+
+  const Sealed sealed_{FakeOrder{{0, 1, 2}, DType::kF16}};
+  FakeState into_;
+  std::vector<std::vector<std::byte>> before_;
+};
+
+TEST_F(SealedStates, TenThousandFlippedBits) {
+  auto block = sealed_.block;
+  Random random(4);
+  for (int i = 0; i < scaled(10000, 1500); ++i) {
+    const uint64_t bit = random.below(block.size() * 8);
+    block[bit / 8] ^= std::byte{1} << (bit % 8);
+    const std::string message = refusal(block);
+    ASSERT_NE(message, "") << "bit " << bit;
+    ASSERT_NE(message.find("sealed state: "), std::string::npos) << message;
+    block[bit / 8] ^= std::byte{1} << (bit % 8);
+  }
+  EXPECT_TRUE(untouched());
+  EXPECT_TRUE(unseal(block).has_value());
+  EXPECT_FALSE(untouched());
+}
+
+TEST_F(SealedStates, EveryBitOfTheHeader) {
+  auto block = sealed_.block;
+  const uint64_t header_bytes = load_as<uint32_t>(block.data() + 12);
+  ASSERT_EQ(header_bytes, 88 + 64 * into_.segments().size());
+  for (uint64_t bit = 0; bit < header_bytes * 8; ++bit) {
+    block[bit / 8] ^= std::byte{1} << (bit % 8);
+    ASSERT_NE(refusal(block), "") << "bit " << bit;
+    block[bit / 8] ^= std::byte{1} << (bit % 8);
+  }
+  EXPECT_TRUE(untouched());
+}
+
+TEST_F(SealedStates, CutAtEveryBorderAndEveryByteOfTheHeader) {
+  const auto& block = sealed_.block;
+  std::vector<uint64_t> lengths{block.size() - 1};
+  for (uint64_t i = 0; i <= 88 + 64 * into_.segments().size(); ++i) lengths.push_back(i);
+  for (size_t i = 0; i < into_.segments().size(); ++i) {
+    const auto offset = load_as<uint64_t>(block.data() + 80 + 64 * i + 40);
+    const auto bytes = load_as<uint64_t>(block.data() + 80 + 64 * i + 48);
+    for (const uint64_t at : {offset - 1, offset, offset + 1, offset + bytes - 1, offset + bytes}) {
+      if (at != block.size()) lengths.push_back(at);
+    }
+  }
+  for (const uint64_t length : lengths) {
+    ASSERT_NE(refusal(std::span(block).first(length)).find("truncated"), std::string::npos) << length;
+    // Also when the header was adapted to the new length.
+    std::vector<std::byte> cut(block.begin(), block.begin() + static_cast<ptrdiff_t>(length));
+    if (length >= 24) store_as<uint64_t>(cut.data() + 16, length);
+    test::reseal(cut);
+    ASSERT_NE(refusal(cut), "") << length;
+  }
+  auto longer = block;
+  longer.push_back(std::byte{0});
+  EXPECT_NE(refusal(longer).find("total length"), std::string::npos);
+  store_as<uint64_t>(longer.data() + 16, longer.size());
+  test::reseal(longer);
+  EXPECT_NE(refusal(longer).find("total length"), std::string::npos);
+  EXPECT_TRUE(untouched());
+}
+
+TEST_F(SealedStates, OfAnotherOwner) {
+  EXPECT_NE(refusal(sealed_.block, {0xa0, 0xb2, 0xc3}).find("model fingerprint"), std::string::npos);
+  EXPECT_NE(refusal(sealed_.block, {0xa1, 0xb0, 0xc3}).find("quantization fingerprint"), std::string::npos);
+  EXPECT_NE(refusal(sealed_.block, {0xa1, 0xb2, 0xc0}).find("tokenizer fingerprint"), std::string::npos);
+  SealExpectation expected;
+  expected.identity = kIdentity;
+  for (const uint64_t at : {uint64_t{0}, kPosition / 2, kPosition - 1}) {
+    auto prompt = sealed_.tokens;
+    prompt[at] ^= 1;
+    expected.tokens = &prompt;
+    const auto result = unseal_state(sealed_.block, expected, into_);
+    ASSERT_FALSE(result.has_value());
+    EXPECT_EQ(result.error().code, Code::kMismatch);
+    EXPECT_NE(result.error().message.find(fmt::format("state of another prompt: token {} ", at)), std::string::npos);
+  }
+  EXPECT_TRUE(untouched());
+}
+
+// Sections exchanged, with right checksums: same sizes, another place.
+TEST_F(SealedStates, SectionsOfAnotherLayer) {
+  for (const size_t a : {size_t{0}, size_t{1}}) {
+    auto block = sealed_.block;
+    const size_t b = a + 2;  // the same part of the next layer
+    std::byte* const first = block.data() + 80 + 64 * a;
+    std::byte* const second = block.data() + 80 + 64 * b;
+    std::swap_ranges(first, first + 8, second);
+    test::reseal(block);
+    EXPECT_NE(refusal(block).find("layout: section"), std::string::npos);
+    // Values without their entries: the checksums notice.
+    block = sealed_.block;
+    const auto bytes = static_cast<ptrdiff_t>(load_as<uint64_t>(block.data() + 80 + 64 * a + 48));
+    std::byte* const values_a = block.data() + load_as<uint64_t>(block.data() + 80 + 64 * a + 40);
+    std::byte* const values_b = block.data() + load_as<uint64_t>(block.data() + 80 + 64 * b + 40);
+    std::swap_ranges(values_a, values_a + bytes, values_b);
+    EXPECT_NE(refusal(block).find(fmt::format("section {} (layer 0 ", a)), std::string::npos);
+  }
+  EXPECT_TRUE(untouched());
+}
+
+// Every type on either side, for every part: the table of formats says which types there are.
+TEST(SealedTypes, EveryPairMovesWithinHalfAUnitInTheLastPlace) {
+  for (const Format& a : formats()) {
+    for (const Format& b : formats()) {
+      if (value_bytes(a.dtype) == 0 || value_bytes(b.dtype) == 0) continue;
+      FakeState from(fake_layout(hybrid(), kRoom, FakeOrder{{0, 2, 1}, a.dtype, a.dtype, 3}), kRoom);
+      FakeState to(fake_layout(hybrid(), kRoom, FakeOrder{{2, 0, 1}, b.dtype, b.dtype, 1}), kRoom);
+      from.fill(5, kPosition);
+      ASSERT_TRUE(move_state(from, to, kIdentity, fake_tokens(1, kPosition)).has_value()) << a.name << " " << b.name;
+      const double relative = b.dtype == DType::kF32 ? 0 : b.dtype == DType::kF16 ? 0x1p-11 : 0x1p-8;
+      const double smallest = b.dtype == DType::kF16 ? 0x1p-25 : 0;
+      for (size_t i = 0; i < from.segments().size(); ++i) {
+        from.for_each_index(i, [&](const Dims& index) {
+          const double value = from.get(i, index);
+          EXPECT_LE(std::fabs(to.get(i, index) - value), std::max(std::fabs(value) * relative, smallest))
+              << a.name << " " << b.name;
+        });
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace baton

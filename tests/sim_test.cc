@@ -1,0 +1,73 @@
+// The engine's scheduler under simulation: thousands of seeded runs, and the scenarios a seed would seldom meet.
+// A failing seed is printed; BATON_SIM_SEED=<seed> runs that one alone, BATON_SIM_SEEDS=<count> another number of them.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <iostream>
+
+#include "tests/support/simulation.h"
+
+namespace baton::fake {
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr uint64_t kSeeds = 4000;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+constexpr uint64_t kSeeds = 4000;
+#else
+constexpr uint64_t kSeeds = 40000;
+#endif
+#else
+constexpr uint64_t kSeeds = 40000;
+#endif
+constexpr uint64_t kShards = 4;
+
+uint64_t number_from(const char* variable, uint64_t otherwise) {
+  const char* text = std::getenv(variable);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
+void run_seed(uint64_t seed, SimulationCounts& counts) {
+  Simulation simulation(seed);
+  const Status status = simulation.run();
+  ASSERT_TRUE(status) << status.error().message << "\nreplay: BATON_SIM_SEED=" << seed;
+  counts.add(simulation.counts());
+}
+
+class Seeds : public testing::TestWithParam<uint64_t> {};
+
+TEST_P(Seeds, EveryRunHoldsEveryInvariant) {
+  SimulationCounts counts;
+  if (std::getenv("BATON_SIM_SEED") != nullptr) return run_seed(number_from("BATON_SIM_SEED", 0), counts);
+  const uint64_t each = number_from("BATON_SIM_SEEDS", kSeeds) / kShards;
+  for (uint64_t i = 0; i < each; ++i) {
+    run_seed(GetParam() * each + i, counts);
+    if (HasFatalFailure()) return;
+  }
+  std::cout << each << " seeds: " << counts.requests << " requests, " << counts.steps << " steps ("
+            << counts.shared_steps << " shared), " << counts.answered << " answered, " << counts.cancelled
+            << " cancelled, " << counts.errors << " errors, " << counts.refused << " refused, " << counts.fallbacks
+            << " fall-backs, " << counts.rebuilt << " rebuilt, " << counts.moved << " moved, " << counts.proved
+            << " proved, " << counts.proofs_failed << " proofs failed, " << counts.start_refused
+            << " starting states refused, " << counts.sealed << " sealed\n";
+  // The runs must reach what they are there for.
+  for (const uint64_t seen :
+       {counts.answered, counts.cancelled, counts.errors, counts.refused, counts.fallbacks, counts.rebuilt,
+        counts.moved, counts.proved, counts.proofs_failed, counts.shared_steps, counts.start_refused, counts.sealed}) {
+    EXPECT_GT(seen, each / 250);
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Shard, Seeds, testing::Range<uint64_t>(0, kShards));
+
+TEST(Replay, TheSameSeedIsTheSameRun) {
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    Simulation first(seed), second(seed);
+    ASSERT_TRUE(first.run());
+    ASSERT_TRUE(second.run());
+    EXPECT_EQ(first.trace(), second.trace()) << "seed " << seed;
+  }
+}
+
+}  // namespace
+}  // namespace baton::fake

@@ -1,0 +1,162 @@
+// A sequence state without a unit: memory in any layout, for tests of the seal, the bridge and the engine. Read and
+// written one element at a time through the strides, so that it can judge the fast paths.
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "baton/base/bytes.h"
+#include "baton/base/float.h"
+#include "baton/base/random.h"
+#include "baton/unit/unit.h"
+
+namespace baton::test {
+
+// How a fake unit keeps its segments: dims from outermost to innermost, types, and unused elements after each dim.
+struct FakeOrder {
+  std::array<size_t, 3> order{0, 1, 2};
+  DType kv = DType::kF32;
+  DType fixed = DType::kF32;  // convolution and recurrent state
+  uint64_t pad = 0;
+};
+
+inline SegmentLayout fake_segment(const SegmentLayout& canonical, const FakeOrder& how) {
+  SegmentLayout segment = canonical;
+  segment.dtype = has_tokens_dim(segment.kind) ? how.kv : how.fixed;
+  uint64_t stride = 1;
+  for (size_t i = 3; i-- > 0;) {
+    const size_t dim = how.order[i];
+    segment.strides[dim] = stride;
+    stride = stride * segment.dims[dim] + how.pad;
+  }
+  segment.elements = stride;
+  return segment;
+}
+
+inline Layout fake_layout(const Program& program, uint64_t tokens_max, const FakeOrder& how) {
+  Layout layout = canonical_layout(program, tokens_max, how.kv);
+  for (SegmentLayout& segment : layout.segments) segment = fake_segment(segment, how);
+  return layout;
+}
+
+// Every segment in its own order, types and padding.
+inline Layout random_layout(const Program& program, uint64_t tokens_max, Random& random) {
+  constexpr DType kTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
+  Layout layout = canonical_layout(program, tokens_max, DType::kF32);
+  for (SegmentLayout& segment : layout.segments) {
+    FakeOrder how;
+    for (size_t i = 2; i > 0; --i) std::swap(how.order[i], how.order[random.below(i + 1)]);
+    how.kv = how.fixed = kTypes[random.below(3)];
+    how.pad = random.below(3) == 0 ? random.below(7) : 0;
+    segment = fake_segment(segment, how);
+  }
+  return layout;
+}
+
+// Slots of a hybrid model: every `period`-th layer full attention, the others convolution and recurrent state.
+inline Program fake_program(int32_t layers, int32_t period, int32_t heads, int32_t head_dim, int32_t key_dim,
+                            int32_t value_dim, int32_t columns, int32_t channels) {
+  Program program;
+  for (int32_t layer = 0; layer < layers; ++layer) {
+    if (layer % period == period - 1) {
+      program.slots.push_back({SlotKind::kKeys, layer, heads, 0, head_dim});
+      program.slots.push_back({SlotKind::kValues, layer, heads, 0, head_dim});
+    } else {
+      program.slots.push_back({SlotKind::kConv, layer, 0, columns, channels});
+      program.slots.push_back({SlotKind::kRecurrent, layer, heads, key_dim, value_dim});
+    }
+  }
+  return program;
+}
+
+// Memory that a test has not written reads as NaN in every type: whatever reads it is found out.
+class FakeState final : public SequenceState {
+ public:
+  FakeState(Layout layout, uint64_t tokens_max) : SequenceState(tokens_max), layout_(std::move(layout)) {
+    for (const SegmentLayout& segment : layout_.segments) {
+      memory_.emplace_back(segment.elements * value_bytes(segment.dtype), std::byte{0xff});
+      segments_.push_back({&segment, memory_.back().data()});
+    }
+  }
+  // The segments point into this object.
+  FakeState(const FakeState&) = delete;
+  FakeState& operator=(const FakeState&) = delete;
+
+  const Layout& layout() const override { return layout_; }
+  std::span<const Segment> segments() const override { return segments_; }
+
+  // All memory, unused elements included: to see that nothing was touched.
+  const std::vector<std::vector<std::byte>>& memory() const { return memory_; }
+
+  float get(size_t segment, const Dims& index) const {
+    const std::byte* at = place(segment, index);
+    switch (layout_.segments[segment].dtype) {
+      case DType::kF32:
+        return load_as<float>(at);
+      case DType::kF16:
+        return f16_to_f32(load_as<uint16_t>(at));
+      default:
+        return bf16_to_f32(load_as<uint16_t>(at));
+    }
+  }
+  void set(size_t segment, const Dims& index, float value) {
+    std::byte* at = place(segment, index);
+    switch (layout_.segments[segment].dtype) {
+      case DType::kF32:
+        return store_as<float>(at, value);
+      case DType::kF16:
+        return store_as<uint16_t>(at, f32_to_f16(value));
+      default:
+        return store_as<uint16_t>(at, f32_to_bf16(value));
+    }
+  }
+
+  // Random values of mixed magnitudes in everything a state at `position` holds.
+  void fill(uint64_t seed, uint64_t position) {
+    Random random(seed);
+    set_position(position);
+    for (size_t i = 0; i < segments_.size(); ++i) {
+      for_each_index(i, [&](const Dims& index) {
+        set(i, index, random.normal() * std::ldexp(1.0f, static_cast<int>(random.below(20)) - 12));
+      });
+    }
+  }
+
+  // Calls `visit(index)` for everything the state holds at its position, in canonical order.
+  template <class Visit>
+  void for_each_index(size_t segment, Visit visit) const {
+    const Dims dims = dims_at(layout_.segments[segment], position());
+    Dims index{};
+    for (index[0] = 0; index[0] < dims[0]; ++index[0]) {
+      for (index[1] = 0; index[1] < dims[1]; ++index[1]) {
+        for (index[2] = 0; index[2] < dims[2]; ++index[2]) visit(index);
+      }
+    }
+  }
+
+ private:
+  std::byte* place(size_t segment, const Dims& index) const {
+    const SegmentLayout& layout = layout_.segments[segment];
+    uint64_t element = 0;
+    for (size_t i = 0; i < 3; ++i) element += index[i] * layout.strides[i];
+    BATON_CHECK(element < layout.elements);
+    return segments_[segment].data + element * value_bytes(layout.dtype);
+  }
+
+  Layout layout_;
+  std::vector<std::vector<std::byte>> memory_;
+  std::vector<Segment> segments_;
+};
+
+// Token ids below `vocab`, the same for the same seed.
+inline std::vector<int32_t> fake_tokens(uint64_t seed, uint64_t count, int32_t vocab = 1000) {
+  Random random(seed);
+  std::vector<int32_t> tokens(count);
+  for (int32_t& token : tokens) token = static_cast<int32_t>(random.below(static_cast<uint64_t>(vocab)));
+  return tokens;
+}
+
+}  // namespace baton::test

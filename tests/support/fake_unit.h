@@ -1,0 +1,280 @@
+// A compute unit without arithmetic, for tests of what is around units: its "model" is a running hash of the tokens,
+// kept in real segments (keys and values per token, a recurrent state), so that a lost, mixed, stale or damaged state
+// gives other logits. What it should answer is computed here without any state.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "baton/base/bytes.h"
+#include "baton/base/float.h"
+#include "baton/sample/sampler.h"
+#include "baton/unit/unit.h"
+
+namespace baton::fake {
+
+inline constexpr int32_t kVocab = 32;
+inline constexpr uint32_t kHeads = 2, kHeadDim = 2, kValuesPerToken = kHeads * kHeadDim;
+
+inline uint64_t mix(uint64_t value) {
+  value = (value ^ (value >> 31)) * 0x9e3779b97f4a7c15ull;
+  value = (value ^ (value >> 29)) * 0xbf58476d1ce4e5b9ull;
+  return value ^ (value >> 32);
+}
+inline constexpr uint64_t kStart = 0x243f6a8885a308d3ull;
+inline uint64_t after_token(uint64_t hash, int32_t token) {
+  return mix(hash ^ (static_cast<uint64_t>(token) + 1) * 0x100000001b3ull);
+}
+// What the slot keeps for a token: whole numbers below 2048, exact in f16.
+inline uint32_t kept_value(uint64_t hash, SlotKind kind, uint32_t index) {
+  return static_cast<uint32_t>(mix(hash + (kind == SlotKind::kKeys ? 0 : 16) + index) & 2047u);
+}
+inline uint64_t fold(uint64_t digest, uint32_t value) { return mix(digest ^ value); }
+inline float logit(uint64_t digest, int32_t id) {
+  return static_cast<float>(mix(digest + static_cast<uint64_t>(id)) % 4096) / 256.0f;
+}
+
+// The logits after `tokens`, without a state.
+inline std::vector<float> expected_logits(std::span<const int32_t> tokens) {
+  std::vector<uint64_t> hashes;
+  uint64_t hash = kStart;
+  for (const int32_t token : tokens) hashes.push_back(hash = after_token(hash, token));
+  uint64_t digest = hash;
+  for (const SlotKind kind : {SlotKind::kKeys, SlotKind::kValues}) {
+    for (const uint64_t each : hashes) {
+      for (uint32_t i = 0; i < kValuesPerToken; ++i) digest = fold(digest, kept_value(each, kind, i));
+    }
+  }
+  std::vector<float> logits(kVocab);
+  for (int32_t id = 0; id < kVocab; ++id) logits[static_cast<size_t>(id)] = logit(digest, id);
+  return logits;
+}
+
+struct ExpectedAnswer {
+  std::vector<int32_t> tokens;
+  int32_t stop_id = -1;
+};
+inline ExpectedAnswer expected_answer(std::vector<int32_t> tokens, uint64_t max_new, const SamplerParams& params,
+                                      const std::vector<int32_t>& stop_ids) {
+  ExpectedAnswer answer;
+  auto sampler = Sampler::create(params, kVocab);
+  BATON_CHECK(sampler);
+  while (answer.tokens.size() < max_new) {
+    const auto sampled = sampler->sample(expected_logits(tokens));
+    BATON_CHECK(sampled);
+    for (const int32_t stop : stop_ids) {
+      if (*sampled == stop) answer.stop_id = stop;
+    }
+    if (answer.stop_id >= 0) break;
+    answer.tokens.push_back(*sampled);
+    tokens.push_back(*sampled);
+  }
+  return answer;
+}
+
+inline std::shared_ptr<const Model> make_model(int32_t context_max, uint64_t fingerprint = 1) {
+  auto model = std::make_shared<Model>();
+  model->spec.architecture = "fake";
+  model->spec.vocab = kVocab;
+  model->spec.context_max = context_max;
+  model->program.vocab = kVocab;
+  model->program.slots = {
+      {.kind = SlotKind::kKeys, .layer = 0, .heads = kHeads, .rows = 0, .columns = kHeadDim},
+      {.kind = SlotKind::kValues, .layer = 0, .heads = kHeads, .rows = 0, .columns = kHeadDim},
+      {.kind = SlotKind::kRecurrent, .layer = 1, .heads = 1, .rows = 2, .columns = 2},
+  };
+  model->fingerprints = {.model = fingerprint, .quantization = fingerprint + 1};
+  return model;
+}
+
+// How a unit keeps keys and values: two units that differ need conversion and transposition on the bridge.
+struct Storage {
+  DType kv_type = DType::kF32;
+  bool tokens_outermost = false;  // [tokens, heads, dim] instead of [heads, tokens, dim]
+};
+
+inline Layout make_layout(const Storage& storage, uint64_t tokens_max) {
+  Layout layout;
+  for (const SlotKind kind : {SlotKind::kKeys, SlotKind::kValues}) {
+    const Dims strides =
+        storage.tokens_outermost ? Dims{kHeadDim, kValuesPerToken, 1} : Dims{tokens_max * kHeadDim, kHeadDim, 1};
+    layout.segments.push_back(
+        {kind, 0, storage.kv_type, {kHeads, tokens_max, kHeadDim}, strides, tokens_max * kValuesPerToken});
+  }
+  layout.segments.push_back({SlotKind::kRecurrent, 1, DType::kF32, {1, 2, 2}, {4, 2, 1}, 4});
+  return layout;
+}
+
+class State final : public SequenceState {
+ public:
+  State(const Storage& storage, uint64_t tokens_max, std::atomic<int64_t>& live)
+      : SequenceState(tokens_max), layout_(make_layout(storage, tokens_max)), live_(live) {
+    for (const SegmentLayout& segment : layout_.segments) {
+      memory_.emplace_back(segment.elements * (segment.dtype == DType::kF32 ? 4 : 2));
+    }
+    for (size_t i = 0; i < memory_.size(); ++i) segments_.push_back({&layout_.segments[i], memory_[i].data()});
+    store_hash(kStart);
+    ++live_;
+  }
+  ~State() override { --live_; }
+
+  const Layout& layout() const override { return layout_; }
+  std::span<const Segment> segments() const override { return segments_; }
+
+  uint64_t hash() const {
+    uint64_t hash = 0;
+    for (size_t i = 0; i < 4; ++i) {
+      hash |= static_cast<uint64_t>(load_as<float>(memory_[2].data() + 4 * i)) << (16 * i);
+    }
+    return hash;
+  }
+  void store_hash(uint64_t hash) {
+    for (size_t i = 0; i < 4; ++i) {
+      store_as<float>(memory_[2].data() + 4 * i, static_cast<float>((hash >> (16 * i)) & 0xffffu));
+    }
+  }
+  void append(int32_t token) {
+    const uint64_t hash_now = after_token(hash(), token);
+    for (size_t segment = 0; segment < 2; ++segment) {
+      for (uint32_t i = 0; i < kValuesPerToken; ++i) {
+        store_value(segment, position(), i, kept_value(hash_now, layout_.segments[segment].kind, i));
+      }
+    }
+    store_hash(hash_now);
+    set_position(position() + 1);
+  }
+  void write_logits(std::span<float> logits) const {
+    uint64_t digest = hash();
+    for (size_t segment = 0; segment < 2; ++segment) {
+      for (uint64_t token = 0; token < position(); ++token) {
+        for (uint32_t i = 0; i < kValuesPerToken; ++i) digest = fold(digest, value(segment, token, i));
+      }
+    }
+    for (size_t id = 0; id < logits.size(); ++id) logits[id] = logit(digest, static_cast<int32_t>(id));
+  }
+
+ private:
+  size_t place(size_t segment, uint64_t token, uint32_t index) const {
+    const Dims& strides = layout_.segments[segment].strides;
+    return index / kHeadDim * strides[0] + token * strides[1] + index % kHeadDim * strides[2];
+  }
+  uint32_t value(size_t segment, uint64_t token, uint32_t index) const {
+    const size_t at = place(segment, token, index);
+    const std::byte* data = memory_[segment].data();
+    const bool wide = layout_.segments[segment].dtype == DType::kF32;
+    return static_cast<uint32_t>(wide ? load_as<float>(data + 4 * at) : f16_to_f32(load_as<uint16_t>(data + 2 * at)));
+  }
+  void store_value(size_t segment, uint64_t token, uint32_t index, uint32_t number) {
+    const size_t at = place(segment, token, index);
+    std::byte* data = memory_[segment].data();
+    if (layout_.segments[segment].dtype == DType::kF32) {
+      store_as<float>(data + 4 * at, static_cast<float>(number));
+    } else {
+      store_as<uint16_t>(data + 2 * at, f32_to_f16(static_cast<float>(number)));
+    }
+  }
+
+  const Layout layout_;
+  std::vector<std::vector<std::byte>> memory_;
+  std::vector<Segment> segments_;
+  std::atomic<int64_t>& live_;
+};
+
+enum class Act { kNewState, kPrefill, kDecode };
+
+struct Behaviour {
+  Storage storage = {};
+  uint32_t prefill_tokens_preferred = 8;
+  uint32_t decode_slots_max = 2;
+  // Called before each act with its tokens or slots; may sleep; an error is the act's result. Null: nothing fails.
+  std::function<Status(Act, size_t)> before = nullptr;
+  // Called after a prefill: true spoils the state without a word.
+  std::function<bool()> spoils_prefill = nullptr;
+  // Called for each slot of a decode: true spoils the slot's state before its logits are made.
+  std::function<bool(size_t slot, size_t slots)> spoils_decode = nullptr;
+};
+
+inline float fake_tolerance(DType) { return 1e-3f; }
+
+class FakeExecutor final : public Executor {
+ public:
+  FakeExecutor(std::string name, std::shared_ptr<const Model> model, Behaviour behaviour)
+      : name_(std::move(name)),
+        model_(std::move(model)),
+        behaviour_(std::move(behaviour)),
+        layout_(make_layout(behaviour_.storage, 1)) {
+    caps_.prefill_tokens_preferred = behaviour_.prefill_tokens_preferred;
+    caps_.decode_slots_max = behaviour_.decode_slots_max;
+    caps_.kv_type = behaviour_.storage.kv_type;
+    caps_.logit_tolerance = fake_tolerance;
+  }
+
+  const std::string& name() const { return name_; }
+  const Caps& caps() const { return caps_; }
+  int64_t live_states() const { return live_; }
+  uint64_t prefilled_tokens() const { return prefilled_; }
+  uint64_t decode_calls() const { return decodes_; }
+
+  const Model& model() const override { return *model_; }
+  const Layout& layout() const override { return layout_; }
+  Result<std::unique_ptr<SequenceState>> new_state(uint64_t tokens_max) override {
+    BATON_OK(before(Act::kNewState, tokens_max));
+    return std::make_unique<State>(behaviour_.storage, tokens_max, live_);
+  }
+  Result<std::unique_ptr<SequenceState>> clone(const SequenceState&) override {
+    return fail(Code::kUnsupported, "the fake unit does not clone");
+  }
+  Status prefill(SequenceState& state, std::span<const int32_t> tokens, std::span<float> logits) override {
+    auto& mine = static_cast<State&>(state);
+    if (Status status = before(Act::kPrefill, tokens.size()); !status) return poison(mine), status;
+    if (tokens.empty() || tokens.size() > state.tokens_max() - state.position()) {
+      return fail(Code::kInvalidInput, "the fake unit was given more tokens than the state holds");
+    }
+    for (const int32_t token : tokens) mine.append(token);
+    prefilled_ += tokens.size();
+    if (behaviour_.spoils_prefill && behaviour_.spoils_prefill()) mine.store_hash(mix(mine.hash()));
+    if (!logits.empty()) mine.write_logits(logits.last(kVocab));
+    return {};
+  }
+  Status decode(std::span<const DecodeSlot> slots) override {
+    if (Status status = before(Act::kDecode, slots.size()); !status) {
+      for (const DecodeSlot& slot : slots) poison(static_cast<State&>(*slot.state));
+      return status;
+    }
+    if (slots.empty() || slots.size() > caps_.decode_slots_max) {
+      return fail(Code::kInvalidInput, "the fake unit was given too many slots");
+    }
+    ++decodes_;
+    for (size_t i = 0; i < slots.size(); ++i) {
+      auto& mine = static_cast<State&>(*slots[i].state);
+      if (mine.position() >= mine.tokens_max()) return fail(Code::kInvalidInput, "the fake unit's state is full");
+      mine.append(slots[i].token);
+      if (behaviour_.spoils_decode && behaviour_.spoils_decode(i, slots.size())) mine.store_hash(mix(mine.hash()));
+      mine.write_logits(slots[i].logits);
+    }
+    return {};
+  }
+  Estimate estimate(const WorkShape&) const override { return {.ms = 0, .joules = -1, .basis = "estimated"}; }
+  Placement placement() const override { return {name_, "hashes on the host"}; }
+
+ private:
+  // A failed step leaves rubbish behind, so that going on from it shows.
+  static void poison(State& state) { state.store_hash(mix(~state.hash())); }
+  Status before(Act act, size_t count) { return behaviour_.before ? behaviour_.before(act, count) : Status(); }
+
+  const std::string name_;
+  const std::shared_ptr<const Model> model_;
+  const Behaviour behaviour_;
+  const Layout layout_;
+  Caps caps_;
+  std::atomic<int64_t> live_{0};
+  std::atomic<uint64_t> prefilled_{0}, decodes_{0};
+};
+
+}  // namespace baton::fake

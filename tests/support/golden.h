@@ -1,0 +1,57 @@
+// Reference vectors made with another implementation (Hugging Face transformers, f32): inputs and expected outputs per
+// prompt. Read by a small reader of its own, so that the product's readers are not their own witness.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "baton/unit/unit.h"
+
+namespace baton::test {
+
+struct GoldenTensor {
+  std::vector<int64_t> shape;
+  std::vector<float> reals;       // F32
+  std::vector<int32_t> integers;  // I32
+};
+using GoldenTensors = std::map<std::string, GoldenTensor>;
+
+// Fails the test (and returns nothing) when the file cannot be read.
+GoldenTensors read_golden(const std::filesystem::path& file);
+
+// A model with its vectors. `exact`: the weights are those the vectors were made from; otherwise (quantized copies)
+// only tolerances per weight type apply.
+struct GoldenCase {
+  std::string name;
+  std::filesystem::path model;
+  std::filesystem::path vectors;
+  bool exact = true;
+};
+inline void PrintTo(const GoldenCase& item, std::ostream* out) { *out << item.name; }
+// The cases of this repository, and with BATON_MODELS_EXTRA the large bf16 model it was converted from.
+std::vector<GoldenCase> golden_cases();
+// Empty when BATON_MODELS_EXTRA is not set.
+std::filesystem::path extra_folder();
+std::filesystem::path data_folder();
+
+// Largest absolute difference; infinity when a value is not finite or the sizes differ.
+float max_abs_difference(std::span<const float> a, std::span<const float> b);
+// Difference of the two largest values.
+float top2_gap(std::span<const float> logits);
+int32_t argmax(std::span<const float> logits);
+
+// The logits behind the last token of `ids`: N-1 tokens prefilled in chunks of `chunk` (0: in one go), then one
+// decoded.
+std::vector<float> last_logits(Executor& executor, std::span<const int32_t> ids, size_t chunk, SequenceState& state);
+
+// Greedy continuation.
+std::vector<int32_t> greedy(Executor& executor, SequenceState& state, std::vector<float> logits, size_t count);
+
+// The most common type of the model's matrices: what tolerances are stated for.
+DType main_type(const Model& model);
+
+}  // namespace baton::test

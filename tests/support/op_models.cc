@@ -1,0 +1,261 @@
+// Random one-op models.
+#include "tests/support/op_models.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+namespace baton::test {
+namespace {
+
+class Maker {
+ public:
+  explicit Maker(Random& random) : random_(random) {}
+
+  int32_t between(int32_t low, int32_t high) { return low + static_cast<int32_t>(random_.below(high - low + 1)); }
+
+  std::vector<float> values(size_t count, float low, float high) {
+    std::vector<float> out(count);
+    for (float& value : out) value = random_.uniform(low, high);
+    return out;
+  }
+
+  WeightId add(DType dtype, int64_t rows, int64_t columns, const std::vector<float>& from) {
+    const uint64_t row_size = *row_bytes(dtype, static_cast<uint64_t>(columns));
+    const size_t bytes = row_size * static_cast<size_t>(rows);
+    // One byte off alignment: mapped weights may be unaligned. Vectors are promised to be aligned f32.
+    const size_t shift = rows > 1 ? 1 : 0;
+    auto memory = std::make_unique<std::byte[]>(bytes + shift);
+    for (int64_t row = 0; row < rows; ++row) {
+      format_of(dtype).encode(from.data() + row * columns, memory.get() + shift + static_cast<size_t>(row) * row_size,
+                              static_cast<size_t>(columns));
+    }
+    model_->weights.push_back(
+        {fmt::format("w{}", model_->weights.size()), dtype, rows, columns, memory.get() + shift, bytes, ""});
+    model_->owned.push_back(std::move(memory));
+    return static_cast<WeightId>(model_->weights.size()) - 1;
+  }
+  WeightId vector(int64_t count, float low, float high) { return add(DType::kF32, 1, count, values(count, low, high)); }
+  WeightId matrix(DType dtype, int64_t rows, int64_t columns) {
+    const float spread = 1.7f / std::sqrt(static_cast<float>(columns));
+    return add(dtype, rows, columns, values(static_cast<size_t>(rows * columns), -spread, spread));
+  }
+
+  RegisterId reg(int32_t width) {
+    model_->program.registers.push_back({fmt::format("r{}", model_->program.registers.size()), width});
+    return static_cast<RegisterId>(model_->program.registers.size()) - 1;
+  }
+  SlotId slot(SlotKind kind, int32_t heads, int32_t rows, int32_t columns) {
+    model_->program.slots.push_back({kind, 0, heads, rows, columns});
+    return static_cast<SlotId>(model_->program.slots.size()) - 1;
+  }
+  void op(const Op& op) { model_->program.ops.push_back(op); }
+
+  // The embedding of the token, `width` values.
+  RegisterId input(int32_t width, DType dtype = DType::kF32) {
+    Op embed{.kind = OpKind::kEmbed};
+    embed.out = reg(width);
+    embed.weight = add(dtype, kVocab, width, values(size_t{kVocab} * width, -2.0f, 2.0f));
+    op(embed);
+    return embed.out;
+  }
+  RegisterId linear(RegisterId x, int32_t width, DType dtype = DType::kF32) {
+    Op linear{.kind = OpKind::kLinear};
+    linear.layer = 0;
+    linear.out = reg(width);
+    linear.x = x;
+    linear.weight = matrix(dtype, width, model_->program.registers[x].width);
+    op(linear);
+    return linear.out;
+  }
+  // logits = W x; the identity unless a type is under test.
+  void head(RegisterId x, DType dtype = DType::kF32, bool identity = true) {
+    const int32_t width = model_->program.registers[x].width;
+    Op head{.kind = OpKind::kHead};
+    head.x = x;
+    const int32_t vocab = std::max(width, kVocab);
+    if (identity) {
+      std::vector<float> eye(static_cast<size_t>(vocab) * width, 0.0f);
+      for (int32_t i = 0; i < width; ++i) eye[static_cast<size_t>(i) * width + i] = 1.0f;
+      head.weight = add(DType::kF32, vocab, width, eye);
+    } else {
+      head.weight = matrix(dtype, vocab, width);
+    }
+    op(head);
+    model_->program.vocab = vocab;
+  }
+  OpModel finish(std::string description) {
+    model_->spec.vocab = model_->program.vocab;
+    model_->spec.layers = 1;
+    model_->program.hidden = model_->spec.hidden = model_->program.registers[0].width;
+    return {std::move(model_), std::move(description)};
+  }
+
+  static constexpr int32_t kVocab = 37;
+
+ private:
+  Random& random_;
+  std::shared_ptr<Model> model_ = std::make_shared<Model>();
+};
+
+OpModel make_attend(Maker& make) {
+  const int32_t kv_heads = make.between(1, 3), group = make.between(1, 4), width = 2 * make.between(2, 40);
+  const RegisterId x = make.input(24);
+  Op op{.kind = OpKind::kAttend, .layer = 0};
+  op.x = make.linear(x, kv_heads * group * width);
+  op.y = make.linear(x, kv_heads * width);
+  op.z = make.linear(x, kv_heads * width);
+  op.slot = make.slot(SlotKind::kKeys, kv_heads, 0, width);
+  op.slot2 = make.slot(SlotKind::kValues, kv_heads, 0, width);
+  op.out = make.reg(kv_heads * group * width);
+  op.heads = kv_heads * group;
+  op.kv_heads = kv_heads;
+  op.width = width;
+  op.scale = 1.0f / std::sqrt(static_cast<float>(width));
+  make.op(op);
+  make.head(op.out);
+  return make.finish(fmt::format("attend kv_heads={} group={} head_dim={}", kv_heads, group, width));
+}
+
+OpModel make_delta(Maker& make) {
+  const int32_t key_heads = make.between(1, 3), repeat = make.between(1, 3), value_heads = key_heads * repeat;
+  const int32_t key_dim = 4 * make.between(1, 18), value_dim = 4 * make.between(1, 18);
+  const RegisterId x = make.input(20);
+  Op op{.kind = OpKind::kDeltaRule, .layer = 0};
+  op.x = make.linear(x, 2 * key_heads * key_dim + value_heads * value_dim);
+  op.y = make.linear(x, value_heads);
+  op.z = make.linear(x, value_heads);
+  op.weight = make.vector(value_heads, -4.0f, -0.01f);
+  op.weight2 = make.vector(value_heads, -3.0f, 1.0f);
+  op.slot = make.slot(SlotKind::kRecurrent, value_heads, key_dim, value_dim);
+  op.out = make.reg(value_heads * value_dim);
+  op.heads = value_heads;
+  op.kv_heads = key_heads;
+  op.key_dim = key_dim;
+  op.value_dim = value_dim;
+  op.eps = 1e-6f;
+  op.head_map = make.between(0, 1) == 0 ? HeadMap::kGrouped : HeadMap::kTiled;
+  make.op(op);
+  make.head(op.out);
+  return make.finish(fmt::format("delta_rule key_heads={} value_heads={} key_dim={} value_dim={} map={}", key_heads,
+                                 value_heads, key_dim, value_dim, static_cast<int>(op.head_map)));
+}
+
+OpModel make_rope(Maker& make) {
+  const int32_t heads = make.between(1, 5), width = 2 * make.between(2, 40);
+  Op op{.kind = OpKind::kRope, .layer = 0};
+  op.heads = heads;
+  op.width = width;
+  op.rotary = 2 * make.between(1, width / 2);
+  op.rope_theta = make.between(0, 1) == 0 ? 1e4f : 1e7f;
+  op.pairing = make.between(0, 1) == 0 ? RopePairing::kHalf : RopePairing::kAdjacent;
+  op.x = op.out = make.input(heads * width);
+  if (make.between(0, 1) == 0) op.rope_factors = make.vector(op.rotary / 2, 1.0f, 8.0f);
+  make.op(op);
+  make.head(op.out);
+  return make.finish(fmt::format("rope heads={} head_dim={} rotary={} pairing={} factors={}", heads, width, op.rotary,
+                                 static_cast<int>(op.pairing), op.rope_factors >= 0));
+}
+
+OpModel make_conv(Maker& make) {
+  const int32_t channels = make.between(1, 90), taps = make.between(2, 6);
+  Op op{.kind = OpKind::kCausalConv, .layer = 0};
+  op.x = make.input(channels);
+  op.taps = taps;
+  op.weight = make.add(DType::kF32, channels, taps, make.values(static_cast<size_t>(channels) * taps, -1.0f, 1.0f));
+  op.slot = make.slot(SlotKind::kConv, 1, taps - 1, channels);
+  op.out = make.reg(channels);
+  make.op(op);
+  make.head(op.out);
+  return make.finish(fmt::format("causal_conv channels={} taps={}", channels, taps));
+}
+
+OpModel make_grouped(Maker& make, OpKind kind) {
+  const int32_t groups = make.between(1, 6), width = make.between(1, 80);
+  Op op{.kind = kind, .layer = 0};
+  op.width = width;
+  op.eps = 1e-6f;
+  const RegisterId x = make.input(groups * width);
+  if (kind == OpKind::kSplitPairs) {
+    op.x = make.linear(x, 2 * groups * width);
+    op.heads = groups;
+    op.out = make.reg(groups * width);
+    op.out2 = make.reg(groups * width);
+    make.op(op);
+    // Both outputs reach the logits: a + 0.5 b would hide a swap, a * sigmoid(b) does not.
+    Op gate{.kind = OpKind::kSigmoidGate, .layer = 0};
+    gate.x = op.out;
+    gate.y = op.out2;
+    gate.out = make.reg(groups * width);
+    make.op(gate);
+    make.head(gate.out);
+  } else {
+    op.x = x;
+    if (kind == OpKind::kGatedNorm) op.y = make.linear(x, groups * width);
+    op.weight = make.vector(width, -1.0f, 2.0f);
+    op.out = make.between(0, 1) == 0 ? op.x : make.reg(groups * width);
+    make.op(op);
+    make.head(op.out);
+  }
+  return make.finish(fmt::format("{} groups={} width={}", to_string(kind), groups, width));
+}
+
+OpModel make_binary(Maker& make, OpKind kind) {
+  const int32_t width = make.between(1, 200);
+  const RegisterId x = make.input(width);
+  Op op{.kind = kind, .layer = 0};
+  op.x = make.linear(x, width);
+  op.y = make.linear(x, width);
+  op.out = make.between(0, 1) == 0 ? op.x : make.reg(width);
+  make.op(op);
+  make.head(op.out);
+  return make.finish(fmt::format("{} width={}", to_string(kind), width));
+}
+
+OpModel make_matrix(Maker& make, OpKind kind, DType dtype) {
+  const int32_t block = static_cast<int32_t>(format_of(dtype).block_elements);
+  const int32_t columns = block == 1 ? make.between(1, 150) : block * make.between(1, block == 256 ? 3 : 9);
+  const int32_t rows = make.between(1, 90);
+  if (kind == OpKind::kEmbed) {
+    make.head(make.input(columns, dtype));
+  } else if (kind == OpKind::kLinear) {
+    make.head(make.linear(make.input(columns), rows, dtype));
+  } else {
+    make.head(make.input(columns), dtype, false);
+  }
+  return make.finish(fmt::format("{} {} columns={} rows={}", to_string(kind), to_string(dtype), columns, rows));
+}
+
+}  // namespace
+
+OpModel make_op_model(OpKind kind, DType dtype, Random& random) {
+  Maker make(random);
+  switch (kind) {
+    case OpKind::kEmbed:
+    case OpKind::kLinear:
+    case OpKind::kHead:
+      return make_matrix(make, kind, dtype);
+    case OpKind::kRmsNorm:
+    case OpKind::kGatedNorm:
+    case OpKind::kSplitPairs:
+      return make_grouped(make, kind);
+    case OpKind::kRope:
+      return make_rope(make);
+    case OpKind::kAttend:
+      return make_attend(make);
+    case OpKind::kCausalConv:
+      return make_conv(make);
+    case OpKind::kDeltaRule:
+      return make_delta(make);
+    case OpKind::kSigmoidGate:
+    case OpKind::kSwiGlu:
+    case OpKind::kAdd:
+      return make_binary(make, kind);
+  }
+  BATON_CHECK(false);
+}
+
+}  // namespace baton::test

@@ -1,0 +1,21 @@
+// Tiny hand-made Models around one op each, with random shapes and weights: embed -> (linears) -> op -> identity head,
+// so that the logits are the op's output. What conformance tests run on every unit.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "baton/base/random.h"
+#include "baton/model/model.h"
+
+namespace baton::test {
+
+struct OpModel {
+  std::shared_ptr<const Model> model;
+  std::string description;  // shapes, for failure messages
+};
+
+// `dtype` is the type of the matrix under test (kEmbed, kLinear, kHead); other ops use f32.
+OpModel make_op_model(OpKind kind, DType dtype, Random& random);
+
+}  // namespace baton::test

@@ -1,0 +1,397 @@
+// How a seed becomes a run, and what the run must satisfy.
+#include "tests/support/simulation.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "baton/bridge/bridge.h"
+
+namespace baton::fake {
+namespace {
+
+constexpr int32_t kContext = 96;
+constexpr int64_t kMs = 1'000'000;
+
+bool starts_with(const std::vector<int32_t>& whole, const std::vector<int32_t>& part) {
+  return part.size() <= whole.size() && std::equal(part.begin(), part.end(), whole.begin());
+}
+
+}  // namespace
+
+void SimulationCounts::add(const SimulationCounts& other) {
+  requests += other.requests, refused += other.refused, answered += other.answered, cancelled += other.cancelled;
+  errors += other.errors, fallbacks += other.fallbacks, rebuilt += other.rebuilt, moved += other.moved;
+  proved += other.proved, proofs_failed += other.proofs_failed, shared_steps += other.shared_steps;
+  steps += other.steps, start_refused += other.start_refused, sealed += other.sealed;
+}
+
+Result<MoveReport> Simulation::DamagingCarrier::carry(const SequenceState& from, SequenceState& to,
+                                                      const StateIdentity& identity, std::span<const int32_t> tokens) {
+  const Weather weather = simulation_.weather_;
+  const bool fails = weather == Weather::kPeerFails || weather == Weather::kStormy;
+  if (fails && simulation_.chance(simulation_.failure_rate_)) {
+    BATON_TRY(std::vector<std::byte> block, seal_state(from, identity, tokens));
+    const uint64_t bit = simulation_.random_.below(block.size() * 8);
+    if (simulation_.chance(0.5)) {
+      block[bit / 8] ^= std::byte{1} << (bit % 8);
+    } else {
+      block.resize(bit / 8);
+    }
+    SealExpectation expected;
+    expected.identity = identity;
+    const std::vector<int32_t> prompt(tokens.begin(), tokens.end());
+    expected.tokens = &prompt;
+    BATON_OK(unseal_state(block, expected, to));
+    return MoveReport{.bytes = block.size()};
+  }
+  auto report = Carrier::carry(from, to, identity, tokens);
+  if (report && weather == Weather::kSilent && simulation_.chance(simulation_.failure_rate_)) {
+    auto& spoiled = static_cast<State&>(to);
+    spoiled.store_hash(mix(spoiled.hash()));
+  }
+  return report;
+}
+
+Result<std::vector<std::byte>> Simulation::DamagingCarrier::seal(const SequenceState& from,
+                                                                 const StateIdentity& identity,
+                                                                 std::span<const int32_t> tokens) {
+  if (simulation_.weather_ == Weather::kStormy && simulation_.chance(simulation_.failure_rate_)) {
+    return fail(Code::kOutOfMemory, "injected failure");
+  }
+  return Carrier::seal(from, identity, tokens);
+}
+
+Simulation::Simulation(uint64_t seed) : seed_(seed), random_(seed), weather_(static_cast<Weather>(seed % 4)) {
+  model_ = make_model(kContext);
+  identity_ = {model_->fingerprints.model, model_->fingerprints.quantization, 3};
+  rush_ = chance(0.4);
+  failure_rate_ = weather_ == Weather::kCalm ? 0 : static_cast<double>(random_.uniform(0.02f, 0.4f));
+  make_units();
+  facts_ = facts();
+  scheduler_ = std::make_unique<Scheduler>(facts_);
+  in_flight_.resize(units_.size() + 1);
+  make_requests();
+}
+
+Status Simulation::broken(const std::string& what, RequestId id) const {
+  return fail(Code::kInternal, "seed " + std::to_string(seed_) + ", request " + std::to_string(id) + ", at " +
+                                   std::to_string(now_ns_) + " ns: " + what);
+}
+
+// Unit 0 only prefills for others, except in a storm.
+Behaviour Simulation::behaviour_of(size_t unit) {
+  Behaviour behaviour;
+  behaviour.storage = {chance(0.5) ? DType::kF32 : DType::kF16, chance(0.5)};
+  behaviour.prefill_tokens_preferred = static_cast<uint32_t>(pick(1, 12));
+  behaviour.decode_slots_max = static_cast<uint32_t>(pick(1, 4));
+  const bool fails = weather_ == Weather::kStormy || (weather_ == Weather::kPeerFails && unit == 0);
+  if (fails) {
+    behaviour.before = [this](Act act, size_t) -> Status {
+      // A decode fails once a token, the others a few times a request: keep them comparable.
+      if (!chance(act == Act::kPrefill ? failure_rate_ : failure_rate_ / 8)) return {};
+      return fail(act == Act::kNewState ? Code::kOutOfMemory : Code::kDevice, "injected failure");
+    };
+  }
+  if (weather_ == Weather::kSilent && unit == 0) behaviour.spoils_prefill = [this] { return chance(failure_rate_); };
+  return behaviour;
+}
+
+void Simulation::make_units() {
+  const size_t count = pick(2, 4);
+  carrier_ = std::make_unique<DamagingCarrier>(*this);
+  bridge_ = std::make_unique<BridgeLane>(*carrier_, identity_);
+  for (size_t i = 0; i < count; ++i) {
+    units_.push_back(std::make_unique<FakeExecutor>("unit" + std::to_string(i), model_, behaviour_of(i)));
+    lanes_.push_back(std::make_unique<Lane>(*units_[i], units_[i]->caps().decode_slots_max, clock_));
+  }
+}
+
+SchedulerFacts Simulation::facts() {
+  SchedulerFacts made;
+  for (const auto& unit : units_) {
+    const uint64_t fixed = state_bytes_estimate(unit->layout(), 0);
+    made.lanes.push_back({.name = unit->name(),
+                          .prefill_tokens_preferred = unit->caps().prefill_tokens_preferred,
+                          .decode_slots_max = unit->caps().decode_slots_max,
+                          .tolerance = 1e-3,
+                          .prefill_ms_per_token = chance(0.5) ? static_cast<double>(random_.uniform(0.1f, 60)) : 0,
+                          .state_bytes_fixed = fixed,
+                          .state_bytes_per_token = state_bytes_estimate(unit->layout(), 1) - fixed});
+  }
+  made.context_max = kContext;
+  made.vocab = kVocab;
+  made.limits.requests_active_max = static_cast<uint32_t>(pick(1, 6));
+  made.limits.requests_queued_max = static_cast<uint32_t>(pick(0, 8));
+  made.limits.decode_steps_per_prefill = static_cast<uint32_t>(pick(1, 5));
+  made.limits.prefill_factor_max = static_cast<uint32_t>(pick(1, 4));
+  made.limits.state_bytes_max = chance(0.3) ? pick(3000, 12000) : 0;
+  return made;
+}
+
+Request Simulation::make_request() {
+  Request request;
+  const size_t tokens = chance(0.15) ? 1 : pick(1, chance(0.2) ? 60 : 16);
+  for (size_t i = 0; i < tokens; ++i) request.tokens.push_back(static_cast<int32_t>(random_.below(kVocab)));
+  request.max_new_tokens = static_cast<uint32_t>(pick(0, chance(0.1) ? 200 : 12));
+  if (chance(0.4)) request.sampler = {.temperature = 0.8f, .top_k = 8, .seed = random_.next(), .banned_ids = {}};
+  while (chance(0.3)) request.stop_ids.push_back(static_cast<int32_t>(random_.below(kVocab)));
+  request.ignore_eos = chance(0.2);
+  const bool storm = weather_ == Weather::kStormy;
+  request.decode_unit = units_[rush_ ? units_.size() - 1 : pick(storm ? 0 : 1, units_.size() - 1)]->name();
+  const Strategy* strategy = strategies()[random_.below(strategies().size())];
+  request.strategy = strategy->name;
+  if (strategy->hands_over && chance(0.9)) {
+    // Mostly another unit; the decode unit itself now and then.
+    request.prefill_unit = units_[chance(0.6) ? 0 : pick(0, units_.size() - 1)]->name();
+  }
+  request.verify = static_cast<VerifyMode>(weather_ == Weather::kSilent ? pick(1, 2) : pick(0, 2));
+  request.want_sealed_state = chance(0.2);
+  request.want_logits = chance(0.2);
+  return request;
+}
+
+void Simulation::make_start(Ask& ask) {
+  const std::vector<int32_t>& prompt = ask.request.tokens;
+  if (prompt.size() < 2 || !chance(0.2)) return;
+  ask.start = chance(0.7) ? StartKind::kGood : static_cast<StartKind>(pick(2, 5));
+  std::vector<int32_t> held(prompt.begin(), prompt.begin() + static_cast<ptrdiff_t>(pick(1, prompt.size() - 1)));
+  if (ask.start == StartKind::kWholePrompt) held = prompt;
+  if (ask.start == StartKind::kOtherPrompt) held[random_.below(held.size())] ^= 1;
+  StateIdentity identity = identity_;
+  if (ask.start == StartKind::kOtherModel) ++identity.model;
+  std::atomic<int64_t> live{0};
+  State state({}, kContext, live);
+  for (const int32_t token : held) state.append(token);
+  auto block = seal_state(state, identity, held);
+  BATON_CHECK(block);
+  if (ask.start == StartKind::kFlipped) {
+    const uint64_t bit = random_.below(block->size() * 8);
+    (*block)[bit / 8] ^= std::byte{1} << (bit % 8);
+  }
+  ask.request.start_state = *std::move(block);
+}
+
+void Simulation::make_requests() {
+  const uint64_t count = pick(1, 10);
+  int64_t time_ns = kMs;
+  for (RequestId id = 1; id <= count; ++id) {
+    Ask ask;
+    ask.request = make_request();
+    make_start(ask);
+    const Request& request = ask.request;
+    ask.max_new = std::min<uint64_t>(request.max_new_tokens, kContext - request.tokens.size() + 1);
+    ask.expected = expected_answer(request.tokens, ask.max_new, request.sampler,
+                                   request.ignore_eos ? std::vector<int32_t>() : request.stop_ids);
+    time_ns += static_cast<int64_t>(random_.below(rush_ || chance(0.5) ? 2 * kMs : 200 * kMs));
+    ask.arrival_ns = time_ns;
+    at(time_ns, Happening::Kind::kArrival, id);
+    if (chance(0.2)) {
+      ask.cancel_ns = time_ns + static_cast<int64_t>(random_.below(500 * kMs));
+      at(*ask.cancel_ns, Happening::Kind::kCancel, id);
+    }
+    asks_.emplace(id, std::move(ask));
+  }
+}
+
+void Simulation::at(int64_t time_ns, Happening::Kind kind, uint64_t which) {
+  happenings_.push({time_ns, order_++, kind, which});
+}
+
+Status Simulation::run() {
+  while (!happenings_.empty()) {
+    now_ns_ = happenings_.top().time_ns;
+    clock_.advance_ns(now_ns_ - clock_.now_ns());
+    do {
+      const Happening happening = happenings_.top();
+      happenings_.pop();
+      BATON_OK(happen(happening));
+    } while (!happenings_.empty() && happenings_.top().time_ns == now_ns_);
+    start_works();
+    BATON_OK(check_step());
+  }
+  return check_end();
+}
+
+Status Simulation::happen(const Happening& happening) {
+  note(static_cast<uint64_t>(happening.time_ns) * 4 + static_cast<uint64_t>(happening.kind));
+  if (happening.kind == Happening::Kind::kDone) {
+    std::optional<Work>& work = in_flight_[happening.which];
+    scheduler_->done(*std::exchange(work, std::nullopt), now_ns_);
+    return {};
+  }
+  Ask& ask = asks_.at(happening.which);
+  if (happening.kind == Happening::Kind::kCancel) {
+    if (ask.refused || ask.ended) return {};
+    // Nothing but the steps in flight may stand between a cancel and the end.
+    ask.end_by_ns = now_ns_;
+    const Snapshot snapshot = scheduler_->snapshot();
+    for (size_t lane = 0; lane < in_flight_.size(); ++lane) {
+      const auto& requests = snapshot.lanes[lane].requests;
+      if (std::find(requests.begin(), requests.end(), happening.which) == requests.end()) continue;
+      ask.end_by_ns = std::max(ask.end_by_ns, in_flight_[lane]->ended_ns);
+    }
+    scheduler_->cancel(happening.which);
+    return {};
+  }
+  Request request = ask.request;
+  ask.refused = !check_request(request, facts_) || !scheduler_->submit(happening.which, request, now_ns_);
+  ++counts_.requests;
+  counts_.refused += ask.refused ? 1 : 0;
+  if (!ask.refused) history_.submitted(happening.which);
+  return {};
+}
+
+void Simulation::start_works() {
+  for (Work& work : scheduler_->poll(now_ns_)) {
+    ++counts_.steps;
+    note(work.id * 64 + work.lane * 4 + work.body.index());
+    BATON_CHECK(!in_flight_[work.lane]);
+    uint64_t tokens = 1;
+    if (auto* prefill = std::get_if<PrefillWork>(&work.body)) tokens = prefill->tokens.size();
+    if (auto* decode = std::get_if<DecodeWork>(&work.body))
+      tokens = decode->steps, counts_.shared_steps += decode->rows.size() > 1 ? 1 : 0;
+    if (work.lane == scheduler_->bridge()) {
+      bridge_->run(work);
+    } else {
+      lanes_[work.lane]->run(work);
+    }
+    work.started_ns = now_ns_;
+    work.ended_ns = now_ns_ + 1 + static_cast<int64_t>(random_.below((1 + tokens) * 10 * kMs));
+    at(work.ended_ns, Happening::Kind::kDone, work.lane);
+    in_flight_[work.lane] = std::move(work);
+  }
+}
+
+Status Simulation::check_step() {
+  const Snapshot snapshot = scheduler_->snapshot();
+  if (auto status = check_snapshot(snapshot); !status) return broken(status.error().message, 0);
+  const std::vector<Output> outputs = scheduler_->take_outputs();
+  if (auto status = history_.observe(outputs, snapshot); !status) return broken(status.error().message, 0);
+  for (const Output& output : outputs) BATON_OK(take(output));
+  int64_t live = 0;
+  for (const auto& unit : units_) live += unit->live_states();
+  if (live > static_cast<int64_t>(snapshot.states.size())) return broken("a unit's memory is not in the books", 0);
+  if (scheduler_->states() != snapshot.states.size()) return broken("states are miscounted", 0);
+  return {};
+}
+
+Status Simulation::take(const Output& output) {
+  Ask& ask = asks_.at(output.request);
+  note(output.request);
+  if (const auto* token = std::get_if<TokenEvent>(&output.event)) {
+    note(static_cast<uint64_t>(token->id));
+    ask.got.push_back(token->id);
+    // The one that matters most: what has been said is right, however the request ends.
+    if (!starts_with(ask.expected.tokens, ask.got)) return broken("a wrong token was answered", output.request);
+    return {};
+  }
+  return check_finished(ask, output.request, std::get<FinishedEvent>(output.event));
+}
+
+Status Simulation::check_finished(Ask& ask, RequestId id, const FinishedEvent& finished) {
+  ask.ended = true;
+  note(static_cast<uint64_t>(finished.reason));
+  counts_.fallbacks += finished.stats.fallback.empty() ? 0 : 1;
+  counts_.moved += finished.stats.bridge.kind == "move" ? 1 : 0;
+  counts_.proved += finished.stats.bridge.checked > 0 ? 1 : 0;
+  counts_.proofs_failed += finished.stats.fallback.find("proof failed") != std::string::npos ? 1 : 0;
+  const size_t rebuilt = finished.stats.fallback.find("decode on");
+  counts_.rebuilt += rebuilt != std::string::npos ? 1 : 0;
+  if (rebuilt != std::string::npos && finished.stats.fallback.find("decode on", rebuilt + 1) != std::string::npos) {
+    return broken("began again more than once: " + finished.stats.fallback, id);
+  }
+  if (now_ns_ > ask.end_by_ns) return broken("a cancel waited for more than the steps in flight", id);
+  switch (finished.reason) {
+    case FinishReason::kCancelled:
+      ++counts_.cancelled;
+      return ask.cancel_ns && *ask.cancel_ns <= now_ns_ ? Status() : broken("cancelled, but nobody asked for it", id);
+    case FinishReason::kError: {
+      ++counts_.errors;
+      const bool bad_start = ask.start > StartKind::kGood;
+      const bool refused = finished.error.code == Code::kCorrupt || finished.error.code == Code::kMismatch;
+      if (bad_start && refused) {
+        ++counts_.start_refused;
+        return ask.got.empty() ? Status() : broken("tokens from a refused starting state", id);
+      }
+      if (weather_ != Weather::kStormy || refused)
+        return broken("an error without a cause: " + finished.error.message, id);
+      return finished.error.message.empty() ? broken("an error without a message", id) : Status();
+    }
+    case FinishReason::kStop:
+    case FinishReason::kLength:
+      ++counts_.answered;
+      break;
+  }
+  BATON_OK(check_answer(ask, id, finished));
+  return check_figures(ask, id, finished);
+}
+
+Status Simulation::check_answer(const Ask& ask, RequestId id, const FinishedEvent& finished) {
+  if (ask.start > StartKind::kGood) return broken("answered in spite of a bad starting state", id);
+  if (ask.got != ask.expected.tokens || finished.stop_id != ask.expected.stop_id) return broken("a wrong answer", id);
+  if ((finished.reason == FinishReason::kStop) != (finished.stop_id >= 0)) return broken("a wrong reason", id);
+  const std::vector<int32_t>& prompt = ask.request.tokens;
+  if (ask.request.want_logits && finished.logits != expected_logits(prompt)) return broken("wrong logits", id);
+  if (!ask.request.want_sealed_state) return {};
+  ++counts_.sealed;
+  std::atomic<int64_t> live{0};
+  State opened({DType::kF16, true}, kContext, live), direct({DType::kF16, true}, kContext, live);
+  SealExpectation expected;
+  expected.identity = identity_;
+  if (auto tokens = unseal_state(finished.sealed_state, expected, opened); !tokens || *tokens != prompt) {
+    return broken("the sealed state does not open as the prompt's", id);
+  }
+  for (const int32_t token : prompt) direct.append(token);
+  std::vector<float> a(kVocab), b(kVocab);
+  opened.write_logits(a);
+  direct.write_logits(b);
+  return a == b ? Status() : broken("the sealed state is another one", id);
+}
+
+Status Simulation::check_figures(const Ask& ask, RequestId id, const FinishedEvent& finished) {
+  const RequestStats& stats = finished.stats;
+  const Request& request = ask.request;
+  const std::string& asked = request.prefill_unit.empty() ? request.decode_unit : request.prefill_unit;
+  if (stats.prompt_tokens != request.tokens.size()) return broken("prompt tokens miscounted", id);
+  if (stats.decode.ran != request.decode_unit) return broken("decoded elsewhere", id);
+  if (stats.prefill.asked != asked || stats.decode.asked != request.decode_unit) return broken("asked of another", id);
+  if (request.tokens.size() == 1 && !stats.prefill.ran.empty()) return broken("prefilled nothing, but says where", id);
+
+  const bool hands_over = find_strategy(request.strategy)->hands_over && request.tokens.size() > 1;
+  const bool foreign = hands_over || ask.start == StartKind::kGood;
+  const bool whole = stats.fallback.empty();
+  if (weather_ == Weather::kCalm && !whole) return broken("fell back without a cause: " + stats.fallback, id);
+  if (stats.bridge.verified != (foreign && whole) && stats.fallback.find("decode on") == std::string::npos &&
+      ask.start != StartKind::kGood) {
+    return broken("'verified' is not what happened", id);
+  }
+  if (foreign && whole) {
+    const bool proves = request.verify != VerifyMode::kOff;
+    if (proves != (stats.bridge.checked > 0)) return broken("the proof asked for was not made", id);
+    const uint64_t rows = ask.got.size() + (finished.stop_id >= 0 || ask.max_new == 0 ? 1 : 0);
+    if (request.verify == VerifyMode::kAll && stats.bridge.checked != rows) return broken("a row was not proved", id);
+    if (stats.bridge.max_abs_dlogit > stats.bridge.tolerance) return broken("a failed proof was believed", id);
+    const std::string kind = !hands_over ? "open" : asked == request.decode_unit ? "alias" : "move";
+    if (stats.bridge.kind != kind) return broken("carried as '" + stats.bridge.kind + "', not '" + kind + "'", id);
+  }
+  if (whole && ask.start == StartKind::kNone && request.tokens.size() > 1) {
+    if (stats.prefill.ran != asked) return broken("prefilled elsewhere without saying why", id);
+    if (stats.prefill_tokens != request.tokens.size() - 1) return broken("prefill tokens miscounted", id);
+  }
+  return {};
+}
+
+Status Simulation::check_end() {
+  for (const auto& [id, ask] : asks_) {
+    if (!ask.refused && !ask.ended) return broken("never ended", id);
+  }
+  if (!scheduler_->idle() || scheduler_->states() != 0 || scheduler_->state_bytes() != 0) {
+    return broken("memory is not back at its baseline", 0);
+  }
+  for (const auto& unit : units_) {
+    if (unit->live_states() != 0) return broken("a state of " + unit->name() + " leaked", 0);
+  }
+  return {};
+}
+
+}  // namespace baton::fake

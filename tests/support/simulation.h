@@ -1,0 +1,129 @@
+// The engine's scheduler, lanes and bridge under a fake clock: one seed makes a whole run of random units, requests,
+// arrivals, step durations, failures and cancels, and checks every step and every answer. No threads, so that a failing
+// seed fails again.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <queue>
+#include <string>
+#include <vector>
+
+#include "baton/base/random.h"
+#include "baton/base/status.h"
+#include "baton/engine/invariants.h"
+#include "baton/engine/lane.h"
+#include "baton/engine/scheduler.h"
+#include "tests/support/fake_unit.h"
+
+namespace baton::fake {
+
+// What may go wrong in a run, and so what its answers may be.
+enum class Weather : uint8_t {
+  kCalm,       // nothing fails: every answer is as asked for, without fall-back
+  kPeerFails,  // prefill-only units fail and moves are damaged: every answer is right, fall-backs are said
+  kSilent,     // prefill-only units and moves spoil states without a word; all requests ask for the proof: all right
+  kStormy,     // everything may fail: what is answered is right, errors are said
+};
+
+struct SimulationCounts {
+  uint64_t requests = 0, refused = 0, answered = 0, cancelled = 0, errors = 0, fallbacks = 0, rebuilt = 0;
+  uint64_t moved = 0, proved = 0, proofs_failed = 0, shared_steps = 0, steps = 0, start_refused = 0, sealed = 0;
+  void add(const SimulationCounts& other);
+};
+
+class Simulation {
+ public:
+  explicit Simulation(uint64_t seed);
+  // The first thing that is not as it must be.
+  Status run();
+  const SimulationCounts& counts() const { return counts_; }
+  // Of everything that happened, in order.
+  uint64_t trace() const { return trace_; }
+
+ private:
+  // The real bridge, with damage on the way.
+  class DamagingCarrier final : public Carrier {
+   public:
+    explicit DamagingCarrier(Simulation& simulation) : simulation_(simulation) {}
+    Result<MoveReport> carry(const SequenceState& from, SequenceState& to, const StateIdentity& identity,
+                             std::span<const int32_t> tokens) override;
+    Result<std::vector<std::byte>> seal(const SequenceState& from, const StateIdentity& identity,
+                                        std::span<const int32_t> tokens) override;
+
+   private:
+    Simulation& simulation_;
+  };
+  enum class StartKind : uint8_t { kNone, kGood, kFlipped, kOtherPrompt, kOtherModel, kWholePrompt };
+  struct Ask {
+    Request request;  // as submitted; the start state stays here
+    ExpectedAnswer expected;
+    uint64_t max_new = 0;
+    StartKind start = StartKind::kNone;
+    int64_t arrival_ns = 0;
+    std::optional<int64_t> cancel_ns;
+    int64_t end_by_ns = INT64_MAX;  // after a cancel
+    bool refused = false, ended = false;
+    std::vector<int32_t> got;
+  };
+  struct Happening {
+    int64_t time_ns;
+    uint64_t order;
+    enum class Kind : uint8_t { kArrival, kCancel, kDone } kind;
+    uint64_t which;  // request id, or lane
+    bool operator>(const Happening& other) const {
+      return std::pair(time_ns, order) > std::pair(other.time_ns, other.order);
+    }
+  };
+
+  bool chance(double probability) { return random_.uniform() < static_cast<float>(probability); }
+  uint64_t pick(uint64_t low, uint64_t high) { return low + random_.below(high - low + 1); }
+  void note(uint64_t value) { trace_ = mix(trace_ ^ value); }
+  Status broken(const std::string& what, RequestId id) const;
+
+  void make_units();
+  void make_requests();
+  Request make_request();
+  void make_start(Ask& ask);
+  Behaviour behaviour_of(size_t unit);
+  SchedulerFacts facts();
+  void at(int64_t time_ns, Happening::Kind kind, uint64_t which);
+
+  Status happen(const Happening& happening);
+  void start_works();
+  Status check_step();
+  Status take(const Output& output);
+  Status check_finished(Ask& ask, RequestId id, const FinishedEvent& finished);
+  Status check_answer(const Ask& ask, RequestId id, const FinishedEvent& finished);
+  Status check_figures(const Ask& ask, RequestId id, const FinishedEvent& finished);
+  Status check_end();
+
+  const uint64_t seed_;
+  Random random_;
+  Weather weather_;
+  StateIdentity identity_;
+  std::shared_ptr<const Model> model_;
+  std::vector<std::unique_ptr<FakeExecutor>> units_;
+  std::unique_ptr<DamagingCarrier> carrier_;
+  std::vector<std::unique_ptr<Lane>> lanes_;
+  std::unique_ptr<BridgeLane> bridge_;
+  std::unique_ptr<Scheduler> scheduler_;
+  SchedulerFacts facts_;
+  double failure_rate_ = 0;
+  bool rush_ = false;  // all requests come at once, for one decode unit
+
+  std::map<RequestId, Ask> asks_;
+  std::priority_queue<Happening, std::vector<Happening>, std::greater<>> happenings_;
+  std::vector<std::optional<Work>> in_flight_;  // by lane, the bridge last
+  History history_;
+  int64_t now_ns_ = 0;
+  FakeClock clock_;
+  uint64_t order_ = 0;
+  uint64_t trace_ = 1;
+  SimulationCounts counts_;
+};
+
+}  // namespace baton::fake
