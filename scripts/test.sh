@@ -1,0 +1,93 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds, runs the tests; the last thing printed is ctest's summary of the release run.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+usage() {
+  cat <<'TEXT'
+usage: scripts/test.sh [--asan] [--tsan] [--fuzz SECONDS] [--arm64] [--lint [COMMIT]] [--all]
+  (nothing)       every test, release build
+  --asan          also all tests under address and undefined-behaviour sanitizers, at smoke size
+  --tsan          also the tests of everything with threads under the thread sanitizer, at smoke size
+  --fuzz SECONDS  also every fuzz target for that long each
+  --arm64         also a cross build for arm64; its quant, text, state and kernel tests run in an emulator
+  --lint [COMMIT] also clang-tidy: every file, or those that differ from COMMIT
+  --all           all of these; fuzz targets for 10 seconds each
+The exit status is not 0 when any part fails; what failed is named at the end.
+TEXT
+}
+
+asan=no tsan=no arm64=no lint=no lint_since='' fuzz=0
+while [[ $# -gt 0 ]]; do
+  case $1 in
+    --asan) asan=yes ;;
+    --tsan) tsan=yes ;;
+    --arm64) arm64=yes ;;
+    --fuzz)
+      [[ ${2:-} =~ ^[1-9][0-9]*$ ]] || { usage >&2; exit 2; }
+      fuzz=$2; shift ;;
+    --lint)
+      lint=yes
+      if [[ -n ${2:-} && $2 != -* ]]; then lint_since=$2; shift; fi ;;
+    --all) asan=yes tsan=yes arm64=yes lint=yes fuzz=10 ;;
+    -h | --help) usage; exit 0 ;;
+    *) usage >&2; exit 2 ;;
+  esac
+  shift
+done
+
+jobs=$(getconf _NPROCESSORS_ONLN)
+failed=()
+
+# stage NAME COMMAND...: runs it, notes a failure and goes on.
+stage() {
+  local name=$1 start=$SECONDS
+  shift
+  echo "== $name"
+  if "$@"; then echo "== $name: passed in $((SECONDS - start)) s"; else
+    failed+=("$name")
+    echo "== $name: FAILED after $((SECONDS - start)) s"
+  fi
+}
+
+setup() {
+  local options=(--tests)
+  if [[ $arm64 == yes ]]; then options+=(--arm64); fi
+  scripts/setup.sh "${options[@]}"
+}
+
+build() {
+  local log=build/configure-$1.log
+  mkdir -p build
+  cmake --preset "$1" >"$log" 2>&1 || { cat "$log"; return 1; }
+  NINJA_STATUS="[$1 %f/%t] " cmake --build --preset "$1"
+}
+
+# Thread and address sanitizers want the usual address-space layout; some kernels spread it too far for them.
+run_tests() {
+  local fixed=()
+  if [[ $1 != release && $1 != arm64 ]] && setarch "$(uname -m)" -R true 2>/dev/null; then fixed=(setarch "$(uname -m)" -R); fi
+  ${fixed[@]+"${fixed[@]}"} ctest --preset "$1" -j "$jobs" --progress
+}
+
+build_and_test() { build "$1" && run_tests "$1"; }
+
+setup
+stage 'release build' build release
+if [[ $lint == yes ]]; then stage lint scripts/lint.sh ${lint_since:+--since "$lint_since"}; fi
+# The fuzz preset has the same sanitizers, with clang: one build serves both.
+sanitized=asan-ubsan
+if [[ $fuzz -gt 0 ]]; then sanitized=fuzz; fi
+if [[ $asan == yes ]]; then stage asan-ubsan build_and_test "$sanitized"; fi
+if [[ $tsan == yes ]]; then stage tsan build_and_test tsan; fi
+if [[ $fuzz -gt 0 ]]; then stage fuzz scripts/fuzz.sh "$fuzz"; fi
+if [[ $arm64 == yes ]]; then stage arm64 build_and_test arm64; fi
+
+echo "== release tests"
+status=0
+run_tests release || status=$?
+if [[ ${#failed[@]} -gt 0 ]]; then
+  echo "FAILED before the release tests: ${failed[*]}"
+  exit 1
+fi
+exit "$status"
