@@ -107,9 +107,10 @@ int run(BenchFlags& flags) {
 
 }  // namespace
 
-Command add_bench(CLI::App& program) {
+std::unique_ptr<Command> add_bench(CLI::App& program) {
   CLI::App* app = program.add_subcommand("bench", "measure prefill and decode speed of a unit");
-  auto flags = std::make_shared<BenchFlags>();
+  auto command = std::make_unique<FlagsCommand<BenchFlags, run>>(app);
+  BenchFlags* flags = &command->flags;
   app->add_option("-m,--model", flags->model, "a Hugging Face folder or a GGUF file (default: the bundled model)");
   app->add_option("--unit", flags->unit, "the unit to measure")->capture_default_str();
   app->add_option("-p,--n-prompt", flags->prefill, "prompt lengths to prefill; 0: none")
@@ -130,7 +131,7 @@ Command add_bench(CLI::App& program) {
       ->check(CLI::IsMember({"md", "json", "jsonl"}));
   app->add_flag_callback(
       "--json", [flags] { flags->output = "json"; }, "the same as -o json");
-  return {app, [flags] { return run(*flags); }};
+  return command;
 }
 
 }  // namespace baton::cli

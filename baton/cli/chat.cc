@@ -220,16 +220,17 @@ int run(ChatFlags& flags) {
 
 }  // namespace
 
-Command add_chat(CLI::App& program) {
+std::unique_ptr<Command> add_chat(CLI::App& program) {
   CLI::App* app = program.add_subcommand("chat", "talk in several turns; /bye leaves, Ctrl-C stops an answer");
-  auto flags = std::make_shared<ChatFlags>();
+  auto command = std::make_unique<FlagsCommand<ChatFlags, run>>(app);
+  ChatFlags* flags = &command->flags;
   flags->sampling.temperature = 0.8f;
   app->add_option("--system", flags->system, "system prompt");
   flags->model.add_to(*app);
   flags->sampling.add_to(*app);
   app->add_flag("--json", flags->json, "one JSON object per answer instead of text");
   app->add_flag("--figures", flags->figures, "print the figures after each answer");
-  return {app, [flags] { return run(*flags); }};
+  return command;
 }
 
 }  // namespace baton::cli

@@ -5,7 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <filesystem>
-#include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -18,17 +18,33 @@ enum ExitCode : int { kOk = 0, kFailed = 1, kUsage = 2, kInterrupted = 130 };
 
 using OrderedJson = nlohmann::ordered_json;
 
-// One command: flags added to its sub-command, and what to do when it was chosen.
-struct Command {
-  CLI::App* app;
-  std::function<int()> run;
+// One command: owns the values of its flags, and knows what to do when its sub-command was chosen.
+class Command {
+ public:
+  explicit Command(const CLI::App* app) : app_(app) {}
+  virtual ~Command() = default;
+  bool chosen() const { return app_->parsed(); }
+  virtual int run() = 0;  // an ExitCode
+
+ private:
+  const CLI::App* app_;
 };
-Command add_run(CLI::App& program);
-Command add_chat(CLI::App& program);
-Command add_units(CLI::App& program);
-Command add_inspect(CLI::App& program);
-Command add_convert(CLI::App& program);
-Command add_bench(CLI::App& program);
+
+// kRun: a function that takes the flags and returns an ExitCode.
+template <class Flags, auto kRun>
+class FlagsCommand final : public Command {
+ public:
+  using Command::Command;
+  int run() override { return kRun(flags); }
+  Flags flags{};
+};
+
+std::unique_ptr<Command> add_run(CLI::App& program);
+std::unique_ptr<Command> add_chat(CLI::App& program);
+std::unique_ptr<Command> add_units(CLI::App& program);
+std::unique_ptr<Command> add_inspect(CLI::App& program);
+std::unique_ptr<Command> add_convert(CLI::App& program);
+std::unique_ptr<Command> add_bench(CLI::App& program);
 
 // "baton: <message>" on stderr; kFailed.
 int report(const Error& error);

@@ -55,14 +55,15 @@ int run(const ConvertFlags& flags) {
 
 }  // namespace
 
-Command add_convert(CLI::App& program) {
+std::unique_ptr<Command> add_convert(CLI::App& program) {
   CLI::App* app = program.add_subcommand("convert", "write a Hugging Face folder as a GGUF file");
-  auto flags = std::make_shared<ConvertFlags>();
+  auto command = std::make_unique<FlagsCommand<ConvertFlags, run>>(app);
+  ConvertFlags* flags = &command->flags;
   app->add_option("source", flags->source, "folder with config.json and safetensors")->required();
   app->add_option("out", flags->out, "file to write")->required();
   app->add_option("--type", flags->type, "type of the matrices: F32, F16, BF16, Q8_0, ...")->capture_default_str();
   app->add_flag("--json", flags->json, "one JSON object instead of text");
-  return {app, [flags] { return run(*flags); }};
+  return command;
 }
 
 }  // namespace baton::cli

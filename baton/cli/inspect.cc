@@ -189,16 +189,17 @@ int run(const InspectFlags& flags) {
 
 }  // namespace
 
-Command add_inspect(CLI::App& program) {
+std::unique_ptr<Command> add_inspect(CLI::App& program) {
   CLI::App* app = program.add_subcommand("inspect", "show a model: sizes, types, program, state and bridge plan");
-  auto flags = std::make_shared<InspectFlags>();
+  auto command = std::make_unique<FlagsCommand<InspectFlags, run>>(app);
+  InspectFlags* flags = &command->flags;
   app->add_option("model", flags->model, "a Hugging Face folder or a GGUF file (default: the bundled model)");
   app->add_option("-m,--model", flags->model, "the same");
   app->add_option("--prefill", flags->prefill_unit, "unit the state comes from")->capture_default_str();
   app->add_option("--decode", flags->decode_unit, "unit the state goes to")->capture_default_str();
   app->add_flag("--tensors", flags->tensors, "list every tensor");
   app->add_flag("--json", flags->json, "one JSON object instead of text");
-  return {app, [flags] { return run(*flags); }};
+  return command;
 }
 
 }  // namespace baton::cli

@@ -7,10 +7,10 @@
 #include "baton/base/file.h"
 #include "baton/cli/command.h"
 
+namespace baton::cli {
 namespace {
 
 int run_program(int argc, char** argv) {
-  using namespace baton::cli;
   CLI::App program("baton: prefill on one compute unit, decode on another, with the state verified on the way",
                    "baton");
   program.set_version_flag("--version", std::string("baton " BATON_VERSION));
@@ -18,25 +18,26 @@ int run_program(int argc, char** argv) {
   program.failure_message([](const CLI::App*, const CLI::Error& error) {
     return fmt::format("baton: {}\nRun with --help for more information.\n", error.what());
   });
-  const Command commands[] = {add_run(program),     add_chat(program),    add_units(program),
-                              add_inspect(program), add_convert(program), add_bench(program)};
+  const std::unique_ptr<Command> commands[] = {add_run(program),     add_chat(program),    add_units(program),
+                                               add_inspect(program), add_convert(program), add_bench(program)};
   try {
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return program.exit(error, std::cout, std::cerr) == 0 ? kOk : kUsage;
   }
-  for (const Command& command : commands) {
-    if (command.app->parsed()) return command.run();
+  for (const auto& command : commands) {
+    if (command->chosen()) return command->run();
   }
   return kUsage;
 }
 
 }  // namespace
+}  // namespace baton::cli
 
 int main(int argc, char** argv) {
   baton::install_bus_error_message();
   try {
-    return run_program(argc, argv);
+    return baton::cli::run_program(argc, argv);
   } catch (const std::bad_alloc&) {
     std::fputs("baton: out of memory\n", stderr);
   } catch (const std::exception& exception) {

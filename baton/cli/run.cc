@@ -137,9 +137,10 @@ int run(RunFlags& flags) {
 
 }  // namespace
 
-Command add_run(CLI::App& program) {
+std::unique_ptr<Command> add_run(CLI::App& program) {
   CLI::App* app = program.add_subcommand("run", "answer one prompt and print the figures");
-  auto flags = std::make_shared<RunFlags>();
+  auto command = std::make_unique<FlagsCommand<RunFlags, run>>(app);
+  RunFlags* flags = &command->flags;
   app->add_option("prompt", flags->positional, "the prompt");
   app->add_option("-p,--prompt", flags->prompt, "the prompt");
   app->add_option("-f,--file", flags->prompt_file, "a file with the prompt");
@@ -155,7 +156,7 @@ Command add_run(CLI::App& program) {
                   "go on from a sealed state; the prompt is appended to its tokens as it is");
   app->add_flag("--json", flags->json, "one JSON object instead of text");
   app->add_flag("-q,--quiet", flags->quiet, "only the answer, no figures");
-  return {app, [flags] { return run(*flags); }};
+  return command;
 }
 
 }  // namespace baton::cli

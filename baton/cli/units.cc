@@ -75,11 +75,11 @@ int run(bool as_json) {
 
 }  // namespace
 
-Command add_units(CLI::App& program) {
+std::unique_ptr<Command> add_units(CLI::App& program) {
   CLI::App* app = program.add_subcommand("units", "list the compute units and what they can do");
-  auto as_json = std::make_shared<bool>(false);
-  app->add_flag("--json", *as_json, "one JSON object instead of text");
-  return {app, [as_json] { return run(*as_json); }};
+  auto command = std::make_unique<FlagsCommand<bool, run>>(app);
+  app->add_flag("--json", command->flags, "one JSON object instead of text");
+  return command;
 }
 
 }  // namespace baton::cli
