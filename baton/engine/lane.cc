@@ -25,7 +25,7 @@ Status guarded(F&& body) {
 
 Result<MoveReport> Carrier::carry(const SequenceState& from, SequenceState& to, const StateIdentity& identity,
                                   std::span<const int32_t> tokens) {
-  return move_state(from, to, identity, tokens);
+  return move_state(from, to, identity, tokens, &block_);
 }
 
 Status Carrier::open(std::span<const std::byte> block, const StateIdentity& identity,

@@ -23,6 +23,9 @@ class Carrier {
                       const std::vector<int32_t>& prompt, SequenceState& to);
   virtual Result<std::vector<std::byte>> seal(const SequenceState& from, const StateIdentity& identity,
                                               std::span<const int32_t> tokens);
+
+ private:
+  std::vector<std::byte> block_;  // of the last carry, for the next: no fresh memory once it has its size
 };
 
 // Executes Prefill, Decode and Verify. Owns the logits of a step: slots x vocab floats, sized here.
