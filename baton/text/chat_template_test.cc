@@ -161,7 +161,7 @@ TEST(ChatTemplate, UserTextCannotMakeControlTokens) {
     EXPECT_GE(count("hi", start), 1) << name;
     // Harmless content: the ids of the whole text.
     ChatInput input;
-    input.messages = {{{"role", "user"}, {"content", "What is a compiler? naïve 東京"}}};
+    input.messages = {{{"role", "user"}, {"content", "What is a compiler? na\xc3\xafve \xe6\x9d\xb1\xe4\xba\xac"}}};
     const ChatTemplate made = ChatTemplate::parse(source).value();
     EXPECT_EQ(tokenizer.encode_pieces(made.render_pieces(input).value()).value(),
               tokenizer.encode(made.render(input).value(), true).value());

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
@@ -433,10 +434,10 @@ Status read_added_tokens_decoder(const json& config, TokenizerSpec* spec) {
   std::sort(known.begin(), known.end());
   for (const auto& [key, part] : decoder->items()) {
     const std::string where = fmt::format("{}['{}']", kFile, key);
-    const bool is_number = !key.empty() && key.size() <= 7 &&
-                           std::all_of(key.begin(), key.end(), [](char c) { return c >= '0' && c <= '9'; });
-    const int64_t id = is_number ? std::stoll(key) : -1;
-    if (id < 0 || id >= kTokensMax) return bad(where, fmt::format("not an id from 0 to {}", kTokensMax - 1));
+    int64_t id = -1;
+    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
+    if (error != std::errc() || end != key.data() + key.size() || id < 0 || id >= kTokensMax)
+      return bad(where, fmt::format("not an id from 0 to {}", kTokensMax - 1));
     if (std::binary_search(known.begin(), known.end(), static_cast<int32_t>(id))) continue;
     BATON_TRY(AddedToken token, read_added(part, where));
     token.id = static_cast<int32_t>(id);

@@ -44,7 +44,8 @@ TEST(TokenizerJson, OrderOfTheFileDoesNotMatter) {
 
 TEST(TokenizerJson, ConfigNamesSpecialTokens) {
   const std::string config = R"({"bos_token": null, "eos_token": {"content": "<s>"}, "pad_token": "c",
-    "added_tokens_decoder": {"4": {"content": "<s>", "special": true}, "9": {"content": "<only here>", "special": true}}})";
+    "added_tokens_decoder": {"4": {"content": "<s>", "special": true},
+                             "9": {"content": "<only here>", "special": true}}})";
   const Tokenizer tokenizer = load(base_file().dump(), config).value();
   EXPECT_EQ(tokenizer.bos_id(), -1);
   EXPECT_EQ(tokenizer.eos_id(), 4);
