@@ -134,7 +134,9 @@ TEST_P(Golden, ChunkedPrefillGivesTheSameLogits) {
   const auto& ids = tensors_[prompt + "ids"].integers;
   const auto whole_state = new_state(ids.size());
   const auto whole = last_logits(*executor_, ids, 0, *whole_state);
-  constexpr float allowed = 1e-3f;
+  // Chunks change the order of sums only. A unit that rounds its inputs to integers turns such a last bit now and then
+  // into another integer, so it gets a tenth of its stated tolerance where that is more.
+  const float allowed = GetParam().golden.exact ? 1e-3f : std::max(1e-3f, tolerance_ / 10);
   for (const size_t chunk : {1, 7, 64, 65}) {
     const auto state = new_state(ids.size());
     EXPECT_LE(max_abs_difference(last_logits(*executor_, ids, chunk, *state), whole), allowed) << "chunks of " << chunk;
