@@ -60,24 +60,11 @@ Request Runtime::make_request(std::vector<int32_t> tokens) const {
 }
 
 Result<std::vector<int32_t>> Runtime::encode(std::string_view text, bool parse_special) const {
-  if (!text_.tokenizer) return no_tokenizer(text_);
-  BATON_TRY(auto ids, text_.tokenizer->encode(text, parse_special));
-  return text_.tokenizer->with_bos_eos(std::move(ids));
+  return encode_text(text_, text, parse_special);
 }
 
 Result<std::vector<int32_t>> Runtime::encode_chat(const ChatInput& input) const {
-  if (!text_.tokenizer) return no_tokenizer(text_);
-  if (!text_.chat_template) {
-    return fail(Code::kUnsupported, fmt::format("{}: {}; use --raw to give the prompt as it is",
-                                                model().container->path.string(), text_.chat_template_note));
-  }
-  ChatInput filled = input;
-  filled.bos_token = text_.bos_text;
-  filled.eos_token = text_.eos_text;
-  auto pieces = text_.chat_template->render_pieces(filled);
-  if (!pieces) return fail(std::move(pieces).error().in("chat template"));
-  BATON_TRY(auto ids, text_.tokenizer->encode_pieces(*pieces));
-  return text_.tokenizer->with_bos_eos(std::move(ids));
+  return baton::encode_chat(text_, input);
 }
 
 Result<Completion> Runtime::complete(CompletionRequest request, const std::function<void(std::string_view)>& on_text,

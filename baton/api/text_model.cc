@@ -171,4 +171,25 @@ Result<TextModel> load_text_model(const std::filesystem::path& path) {
   return text_model;
 }
 
+Result<std::vector<int32_t>> encode_text(const TextModel& model, std::string_view text, bool parse_special) {
+  if (!model.tokenizer) return no_tokenizer(model);
+  BATON_TRY(auto ids, model.tokenizer->encode(text, parse_special));
+  return model.tokenizer->with_bos_eos(std::move(ids));
+}
+
+Result<std::vector<int32_t>> encode_chat(const TextModel& model, const ChatInput& input) {
+  if (!model.tokenizer) return no_tokenizer(model);
+  if (!model.chat_template) {
+    return fail(Code::kUnsupported, fmt::format("{}: {}; use --raw to give the prompt as it is",
+                                                model.model->container->path.string(), model.chat_template_note));
+  }
+  ChatInput filled = input;
+  filled.bos_token = model.bos_text;
+  filled.eos_token = model.eos_text;
+  auto pieces = model.chat_template->render_pieces(filled);
+  if (!pieces) return fail(std::move(pieces).error().in("chat template"));
+  BATON_TRY(auto ids, model.tokenizer->encode_pieces(*pieces));
+  return model.tokenizer->with_bos_eos(std::move(ids));
+}
+
 }  // namespace baton

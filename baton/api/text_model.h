@@ -28,6 +28,11 @@ tl::unexpected<Error> no_tokenizer(const TextModel& model);
 // Errors name the file and the field. The tokenizer must not have more ids than the model's vocabulary.
 Result<TextModel> load_text_model(const std::filesystem::path& path);
 
+// Text as it is; control tokens in it are recognised only with `parse_special`.
+Result<std::vector<int32_t>> encode_text(const TextModel& model, std::string_view text, bool parse_special);
+// Messages through the chat template; nothing in their contents becomes a control token.
+Result<std::vector<int32_t>> encode_chat(const TextModel& model, const ChatInput& input);
+
 // The text side of a Hugging Face folder as it is in its files; empty strings for files that are not there.
 struct TextFiles {
   std::string tokenizer_json, tokenizer_config_json;

@@ -45,6 +45,7 @@ std::unique_ptr<Command> add_units(CLI::App& program);
 std::unique_ptr<Command> add_inspect(CLI::App& program);
 std::unique_ptr<Command> add_convert(CLI::App& program);
 std::unique_ptr<Command> add_bench(CLI::App& program);
+std::unique_ptr<Command> add_state(CLI::App& program);
 
 // "baton: <message>" on stderr; kFailed.
 int report(const Error& error);
@@ -52,6 +53,8 @@ int report(const Error& error);
 void print_json(const OrderedJson& value);
 // To stdout, unbuffered by us; false when the reader is gone.
 bool print(std::string_view text);
+// Token ids of --ids: "1,2,3" with optional spaces.
+Result<std::vector<int32_t>> parse_ids(std::string_view text);
 // Leveled logs on stderr: warnings always, `verbose` also what was loaded and skipped. Once, before the first log line.
 void start_logs(bool verbose);
 // A line of progress on stderr, only when it is a terminal.

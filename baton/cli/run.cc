@@ -19,27 +19,6 @@ struct RunFlags {
   bool raw = false, json = false, quiet = false;
 };
 
-// "1,2,3" with optional spaces.
-Result<std::vector<int32_t>> parse_ids(std::string_view text) {
-  std::vector<int32_t> ids;
-  size_t at = 0;
-  while (at <= text.size()) {
-    const size_t comma = std::min(text.find(',', at), text.size());
-    std::string_view item = text.substr(at, comma - at);
-    while (!item.empty() && item.front() == ' ') item.remove_prefix(1);
-    while (!item.empty() && item.back() == ' ') item.remove_suffix(1);
-    int32_t id = 0;
-    const auto [end, error] = std::from_chars(item.data(), item.data() + item.size(), id);
-    if (error != std::errc() || end != item.data() + item.size() || id < 0) {
-      return fail(Code::kInvalidInput,
-                  fmt::format("--ids: '{}' is not a token id; give ids separated by commas", item));
-    }
-    ids.push_back(id);
-    at = comma + 1;
-  }
-  return ids;
-}
-
 Status check_flags(RunFlags& flags) {
   if (!flags.positional.empty() && !flags.prompt.empty())
     return fail(Code::kInvalidInput, "the prompt is given twice (-p and as an argument)");
@@ -136,6 +115,26 @@ int run(RunFlags& flags) {
 }
 
 }  // namespace
+
+Result<std::vector<int32_t>> parse_ids(std::string_view text) {
+  std::vector<int32_t> ids;
+  size_t at = 0;
+  while (at <= text.size()) {
+    const size_t comma = std::min(text.find(',', at), text.size());
+    std::string_view item = text.substr(at, comma - at);
+    while (!item.empty() && item.front() == ' ') item.remove_prefix(1);
+    while (!item.empty() && item.back() == ' ') item.remove_suffix(1);
+    int32_t id = 0;
+    const auto [end, error] = std::from_chars(item.data(), item.data() + item.size(), id);
+    if (error != std::errc() || end != item.data() + item.size() || id < 0) {
+      return fail(Code::kInvalidInput,
+                  fmt::format("--ids: '{}' is not a token id; give ids separated by commas", item));
+    }
+    ids.push_back(id);
+    at = comma + 1;
+  }
+  return ids;
+}
 
 std::unique_ptr<Command> add_run(CLI::App& program) {
   CLI::App* app = program.add_subcommand("run", "answer one prompt and print the figures");

@@ -1,0 +1,336 @@
+// `baton state show FILE`, `baton state convert IN OUT`: sealed states and the state files of other projects.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cstring>
+#include <memory>
+
+#include "baton/api/units.h"
+#include "baton/base/bytes.h"
+#include "baton/cli/command.h"
+#include "baton/state/foreign.h"
+#include "baton/state/seal_file.h"
+#include "baton/state/seal_list.h"
+
+namespace baton::cli {
+namespace {
+
+constexpr size_t kPromptBytesMax = size_t{64} << 20;
+
+struct ShowFlags {
+  std::string in;
+  bool json = false;
+};
+
+struct ConvertFlags {
+  std::string in, out, to = "seal", model, ids, prompt, prompt_file, logits, dump_logits, type = "bf16";
+  uint64_t kv_capacity = 2048;
+  uint32_t threads = 0;
+  bool raw = false, json = false;
+};
+
+OrderedJson section_json(SlotKind kind, int32_t layer, DType type, const Dims& dims, uint64_t bytes) {
+  return {{"layer", layer}, {"kind", to_string(kind)}, {"type", to_string(type)}, {"dims", dims}, {"bytes", bytes}};
+}
+
+OrderedJson listing_json(const SealListing& listing) {
+  OrderedJson json;
+  json["format"] = "seal";
+  json["position"] = listing.position;
+  json["fingerprint_model"] = fmt::format("{:016x}", listing.identity.model);
+  json["fingerprint_quantization"] = fmt::format("{:016x}", listing.identity.quantization);
+  json["fingerprint_tokenizer"] = fmt::format("{:016x}", listing.identity.tokenizer);
+  json["tokens"] = listing.tokens;
+  json["sections"] = OrderedJson::array();
+  for (const SealedSection& section : listing.sections)
+    json["sections"].push_back(
+        section_json(section.kind, section.layer, section.dtype, section.dims, section.bytes.size()));
+  return json;
+}
+
+OrderedJson listing_json(const ForeignState& state) {
+  OrderedJson json;
+  json["format"] = to_string(state.format);
+  json["position"] = state.position;
+  for (const auto& [name, value] : state.facts) json["header"][name] = value;
+  json["tokens"] = state.tokens.empty() ? OrderedJson(nullptr) : OrderedJson(state.tokens);
+  json["logits"] = state.logits.size() / sizeof(float);
+  json["sections"] = OrderedJson::array();
+  for (const ForeignSection& section : state.sections) {
+    OrderedJson item = section_json(section.kind, section.layer, section.dtype, section.dims, section.bytes.size());
+    if (section.ring_start != 0) item["ring_start"] = section.ring_start;
+    json["sections"].push_back(std::move(item));
+  }
+  return json;
+}
+
+std::string listing_text(const OrderedJson& json) {
+  std::string text;
+  for (const auto& [key, value] : json.items()) {
+    if (key == "sections") continue;
+    text += fmt::format("{:<26} {}\n", key, value.is_string() ? value.get<std::string>() : value.dump());
+  }
+  for (const auto& section : json["sections"]) {
+    text += fmt::format("  layer {:<4} {:<10} {:<5} {:<22} {:>12} bytes\n", section["layer"].dump(),
+                        section["kind"].get<std::string>(), section["type"].get<std::string>(), section["dims"].dump(),
+                        section["bytes"].dump());
+  }
+  return text;
+}
+
+int show(const ShowFlags& flags) {
+  const auto file = MappedFile::open(flags.in);
+  if (!file) return report(file.error());
+  OrderedJson json;
+  if (is_seal(file->bytes())) {
+    const auto listing = list_seal(file->bytes());
+    if (!listing) return report(Error(listing.error()).in(flags.in));
+    json = listing_json(*listing);
+  } else {
+    const auto state = parse_foreign(file->bytes());
+    if (!state) return report(Error(state.error()).in(flags.in));
+    json = listing_json(*state);
+  }
+  if (flags.json) {
+    print_json(json);
+  } else {
+    print(listing_text(json));
+  }
+  return kOk;
+}
+
+StateIdentity identity_of(const TextModel& text) {
+  return {text.model->fingerprints.model, text.model->fingerprints.quantization,
+          text.tokenizer ? text.tokenizer->fingerprint() : 0};
+}
+
+Layout widest_layout(const Model& model) { return canonical_layout(model.program, 1, DType::kF32); }
+
+SealExpectation expectation(const TextModel& text, const Layout& layout) {
+  SealExpectation expected;
+  expected.identity = identity_of(text);
+  expected.layout = &layout;
+  expected.position_max = static_cast<uint64_t>(text.model->spec.context_max);
+  expected.vocab = text.model->spec.vocab;
+  return expected;
+}
+
+struct Source {
+  std::string format;
+  PlainState state;
+};
+
+Result<Source> read_source(const ConvertFlags& flags, const TextModel& text) {
+  BATON_TRY(const MappedFile file, MappedFile::open(flags.in));
+  if (is_seal(file.bytes())) {
+    const Layout layout = widest_layout(*text.model);
+    BATON_TRY(const SealedFile sealed, read_seal_file(flags.in, expectation(text, layout)));
+    return Source{"seal", from_seal(sealed.view)};
+  }
+  const auto parsed = parse_foreign(file.bytes());
+  if (!parsed) return fail(Error(parsed.error()).in(flags.in));
+  auto state = from_foreign(*parsed, *text.model);
+  if (!state) return fail(std::move(state).error().in(flags.in));
+  return Source{std::string(to_string(parsed->format)), *std::move(state)};
+}
+
+// The prompt of the flags as token ids; empty when none was given.
+Result<std::vector<int32_t>> given_tokens(const ConvertFlags& flags, const TextModel& text) {
+  if (!flags.ids.empty()) return parse_ids(flags.ids);
+  std::string prompt = flags.prompt;
+  if (!flags.prompt_file.empty()) {
+    BATON_TRY(prompt, read_file(flags.prompt_file, kPromptBytesMax));
+  }
+  if (prompt.empty()) return std::vector<int32_t>{};
+  if (flags.raw) return encode_text(text, prompt, true);
+  ChatInput input;
+  input.messages.push_back({{"role", "user"}, {"content", prompt}});
+  return encode_chat(text, input);
+}
+
+Status settle_tokens(const ConvertFlags& flags, const TextModel& text, PlainState& state) {
+  BATON_TRY(std::vector<int32_t> given, given_tokens(flags, text));
+  for (const int32_t id : given) {
+    if (id < 0 || id >= text.model->spec.vocab)
+      return fail(Code::kInvalidInput,
+                  fmt::format("token {} is not one of the model's {}", id, text.model->spec.vocab));
+  }
+  if (given.empty()) return {};
+  if (given.size() != state.position) {
+    return fail(Code::kMismatch, fmt::format("{}: a state of {} tokens, the prompt given has {}", flags.in,
+                                             state.position, given.size()));
+  }
+  if (!state.tokens.empty() && state.tokens != given)
+    return fail(Code::kMismatch, fmt::format("{}: names other tokens than the prompt given", flags.in));
+  state.tokens = std::move(given);
+  return {};
+}
+
+// Logits behind the last token, by running the tokens again: a state cannot be rolled back to give them.
+Result<std::vector<float>> computed_logits(const ConvertFlags& flags, const TextModel& text, const PlainState& state) {
+  BATON_TRY(const auto unit, create_unit("cpu"));
+  BATON_TRY(const auto executor, unit->load(text.model, flags.threads));
+  BATON_TRY(const auto sequence, executor->new_state(state.position));
+  std::vector<float> logits(static_cast<size_t>(text.model->spec.vocab));
+  // As an answer begins: the last prompt token goes through decode.
+  const std::span<const int32_t> tokens(state.tokens);
+  if (tokens.empty()) return fail(Code::kInvalidInput, "a state of no tokens has no logits; give a file with --logits");
+  if (tokens.size() > 1) BATON_OK(executor->prefill(*sequence, tokens.first(tokens.size() - 1), {}));
+  const DecodeSlot slot{sequence.get(), tokens.back(), logits};
+  BATON_OK(executor->decode({&slot, 1}));
+  return logits;
+}
+
+Result<std::vector<float>> file_logits(const std::string& path) {
+  BATON_TRY(const MappedFile file, MappedFile::open(path));
+  if (file.bytes().size() % sizeof(float) != 0) return fail(Code::kInvalidInput, path + ": not whole f32 values");
+  std::vector<float> logits(file.bytes().size() / sizeof(float));
+  if (!logits.empty()) std::memcpy(logits.data(), file.bytes().data(), file.bytes().size());
+  return logits;
+}
+
+// Where the logits of an ANELMS file come from: "in the file", "of --logits" or "computed by cpu".
+Result<std::string> settle_logits(const ConvertFlags& flags, const TextModel& text, PlainState& state) {
+  if (!flags.logits.empty()) {
+    BATON_TRY(state.logits, file_logits(flags.logits));
+    return "of --logits";
+  }
+  if (!state.logits.empty()) return "in the file";
+  if (state.tokens.empty()) {
+    return fail(Code::kInvalidInput,
+                "an anelms file ends with the logits behind its last token: give the prompt (--ids, -p or -f), "
+                "so that they can be computed, or a file with --logits");
+  }
+  BATON_TRY(state.logits, computed_logits(flags, text, state));
+  return "computed by cpu";
+}
+
+Result<std::vector<std::byte>> seal_bytes(const TextModel& text, const PlainState& state) {
+  BATON_TRY(auto block, to_seal(state, identity_of(text)));
+  const Layout layout = widest_layout(*text.model);
+  BATON_OK(open_seal(block, expectation(text, layout)));
+  return block;
+}
+
+Result<OrderedJson> convert(const ConvertFlags& flags) {
+  std::string path = flags.model;
+  if (path.empty()) {
+    BATON_TRY(const auto bundled, bundled_model());
+    path = bundled.string();
+  }
+  BATON_TRY(const TextModel text, load_text_model(path));
+  BATON_TRY(Source source, read_source(flags, text));
+  PlainState& state = source.state;
+  BATON_OK(settle_tokens(flags, text, state));
+  OrderedJson json;
+  json["in"] = flags.in;
+  json["out"] = flags.out;
+  json["from"] = source.format;
+  json["to"] = flags.to;
+  json["position"] = state.position;
+  json["sections"] = state.sections.size();
+  std::vector<std::byte> bytes;
+  OrderedJson notes = OrderedJson::array();
+  if (flags.to == "seal") {
+    if (state.tokens.size() != state.position) {
+      return fail(Code::kInvalidInput,
+                  fmt::format("{}: {} files do not name their tokens; give the {} of the prompt with --ids, -p or -f",
+                              flags.in, source.format, state.position));
+    }
+    BATON_TRY(bytes, seal_bytes(text, state));
+    if (source.format != "seal")
+      notes.push_back("the file does not say which weights made it: that is taken on your word");
+  } else {
+    const auto format = parse_foreign_format(flags.to);
+    ForeignOptions options;
+    options.kv_capacity = flags.kv_capacity;
+    if (flags.type != "as-is")
+      options.type = flags.type == "f32" ? DType::kF32 : (flags.type == "f16" ? DType::kF16 : DType::kBF16);
+    if (*format == ForeignFormat::kAnelms) {
+      BATON_TRY(json["logits"], settle_logits(flags, text, state));
+    }
+    BATON_TRY(bytes, to_foreign(state, *text.model, *format, options));
+    if (*format == ForeignFormat::kMlx && options.type && *options.type != DType::kF32)
+      notes.push_back(
+          fmt::format("keys, values and convolution as {}; --type as-is keeps every bit", to_string(*options.type)));
+  }
+  if (!flags.dump_logits.empty()) {
+    if (state.logits.empty())
+      return fail(Code::kInvalidInput, fmt::format("{}: there are no logits in it for --dump-logits", flags.in));
+    BATON_OK(write_file(flags.dump_logits, std::as_bytes(std::span(state.logits))));
+  }
+  BATON_OK(write_seal_file(flags.out, bytes));
+  json["bytes"] = bytes.size();
+  json["notes"] = notes;
+  return json;
+}
+
+int run_convert(const ConvertFlags& flags) {
+  const int prompts = !flags.ids.empty() + !flags.prompt.empty() + !flags.prompt_file.empty();
+  if (prompts > 1) {
+    fmt::print(stderr, "baton: more than one prompt; give one of --ids, -p and -f\n");
+    return kUsage;
+  }
+  const auto done = convert(flags);
+  if (!done) return report(done.error());
+  if (flags.json) {
+    print_json(*done);
+    return kOk;
+  }
+  std::string text = fmt::format("{} -> {}: {} to {}, {} tokens, {} sections, {} bytes\n", flags.in, flags.out,
+                                 (*done)["from"].get<std::string>(), flags.to, (*done)["position"].dump(),
+                                 (*done)["sections"].dump(), (*done)["bytes"].dump());
+  if (done->contains("logits")) text += fmt::format("logits: {}\n", (*done)["logits"].get<std::string>());
+  for (const auto& note : (*done)["notes"]) text += fmt::format("note: {}\n", note.get<std::string>());
+  print(text);
+  return kOk;
+}
+
+void add_convert_flags(CLI::App& app, ConvertFlags& flags) {
+  app.add_option("in", flags.in, "a sealed state (--save-state), or an ANELMS, ANELM_CACHE or MLX cache file")
+      ->required();
+  app.add_option("out", flags.out, "file to write (mode 0600)")->required();
+  app.add_option("--to", flags.to, "what to write: seal, anelms, anelm-cache or mlx")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"seal", "anelms", "anelm-cache", "mlx"}));
+  app.add_option("-m,--model", flags.model, "the model of the state (default: the bundled model)");
+  app.add_option("--ids", flags.ids, "tokens of the state, where its file does not name them: 1,2,3");
+  app.add_option("-p,--prompt", flags.prompt, "the same as text: a user's message through the chat template");
+  app.add_option("-f,--file", flags.prompt_file, "the same from a file");
+  app.add_flag("--raw", flags.raw, "no chat template: the prompt as it is");
+  app.add_option("--type", flags.type, "mlx: type of keys, values and convolution: bf16, f16, f32 or as-is")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"bf16", "f16", "f32", "as-is"}));
+  app.add_option("--kv-capacity", flags.kv_capacity, "anelms: rows of keys and values in the file")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 20));
+  app.add_option("--logits", flags.logits, "anelms: the logits behind the last token (f32); default: computed by cpu");
+  app.add_option("--dump-logits", flags.dump_logits, "write the logits that the input holds (f32, little-endian)");
+  app.add_option("-t,--threads", flags.threads, "threads (default: physical cores)")->check(CLI::Range(1, 1024));
+  app.add_flag("--json", flags.json, "one JSON object instead of text");
+}
+
+struct StateFlags {
+  ShowFlags show;
+  ConvertFlags convert;
+};
+
+int run(const StateFlags& flags) { return flags.show.in.empty() ? run_convert(flags.convert) : show(flags.show); }
+
+}  // namespace
+
+std::unique_ptr<Command> add_state(CLI::App& program) {
+  CLI::App* app =
+      program.add_subcommand("state", "show state files, and convert them from and to those of other projects");
+  app->require_subcommand(1);
+  auto command = std::make_unique<FlagsCommand<StateFlags, run>>(app);
+  ShowFlags& show_flags = command->flags.show;
+  CLI::App* show_app = app->add_subcommand("show", "list what a state file holds; needs no model, checks no values");
+  show_app->add_option("in", show_flags.in, "a sealed state, or an ANELMS, ANELM_CACHE or MLX cache file")->required();
+  show_app->add_flag("--json", show_flags.json, "one JSON object instead of text");
+  CLI::App* convert_app = app->add_subcommand("convert", "write a state file in another format");
+  add_convert_flags(*convert_app, command->flags.convert);
+  return command;
+}
+
+}  // namespace baton::cli
