@@ -1,0 +1,87 @@
+// `baton export coreml MODEL OUT`: the prefill of a model as Core ML packages.
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "baton/base/clock.h"
+#include "baton/cli/command.h"
+#include "baton/unit/apple/mlpackage/export.h"
+
+namespace baton::cli {
+namespace {
+
+struct ExportFlags {
+  std::string source, out;
+  std::vector<int32_t> seqs = {64, 256, 512};
+  int32_t past = 0, chunks = 0;
+  bool json = false;
+};
+
+int run(const ExportFlags& flags) {
+  const auto model = load_model(flags.source);
+  if (!model) return report(model.error());
+  apple::ExportOptions options;
+  for (const int32_t seq : flags.seqs) options.shapes.push_back({seq, flags.past});
+  options.chunks = flags.chunks;
+  options.on_package = [](const std::string& name, size_t done, size_t total) {
+    progress(fmt::format("{}/{} {}", done + 1, total, name));
+  };
+  const SteadyClock clock;
+  const int64_t start_ns = clock.now_ns();
+  const auto report_of = apple::export_packages(**model, options, flags.out);
+  progress("");
+  if (!report_of) return report(report_of.error());
+  const double seconds = ms_between(start_ns, clock.now_ns()) / 1e3;
+  const apple::RangeReport& range = report_of->range;
+  OrderedJson packages = OrderedJson::array();
+  std::string text;
+  for (const apple::ExportedPackage& item : report_of->packages) {
+    packages.push_back({{"path", item.path.string()},
+                        {"seq", item.shape.seq},
+                        {"past", item.shape.past},
+                        {"first_layer", item.layers.begin},
+                        {"last_layer", item.layers.end - 1},
+                        {"ops", item.ops},
+                        {"weight_bytes", item.weight_bytes},
+                        {"model_bytes", item.model_bytes}});
+    text += fmt::format("{}  layers {}-{}, {} ops, {} bytes of weights\n", item.path.string(), item.layers.begin,
+                        item.layers.end - 1, item.ops, item.weight_bytes);
+  }
+  if (flags.json) {
+    print_json(
+        {{"packages", packages},
+         {"seconds", seconds},
+         {"weights", {{"values", range.values}, {"abs_max", range.abs_max}, {"below_fp16_normal", range.subnormals}}},
+         {"run_on_apple_hardware", false}});
+    return kOk;
+  }
+  if (range.noteworthy()) {
+    text += fmt::format("note: {} of {} weights are below 2^-14; some engines take them as 0\n", range.subnormals,
+                        range.values);
+  }
+  text += fmt::format("{} packages, {:.1f} s; not yet run on Apple hardware\n", report_of->packages.size(), seconds);
+  print(text);
+  return kOk;
+}
+
+}  // namespace
+
+std::unique_ptr<Command> add_export(CLI::App& program) {
+  CLI::App* app = program.add_subcommand("export", "write a model in the format of another runtime");
+  app->require_subcommand(1);
+  CLI::App* coreml = app->add_subcommand("coreml", "prefill as Core ML packages (not yet run on Apple hardware)");
+  auto command = std::make_unique<FlagsCommand<ExportFlags, run>>(app);
+  ExportFlags* flags = &command->flags;
+  coreml->add_option("model", flags->source, "GGUF file or Hugging Face folder")->required();
+  coreml->add_option("out", flags->out, "folder for the packages")->required();
+  coreml->add_option("--seq", flags->seqs, "lengths in tokens, each a multiple of 8")
+      ->delimiter(',')
+      ->capture_default_str();
+  coreml->add_option("--past", flags->past, "tokens of state that may come before; 0: from the start")
+      ->capture_default_str();
+  coreml->add_option("--chunks", flags->chunks, "packages the layers are split in; 0: by size")->capture_default_str();
+  coreml->add_flag("--json", flags->json, "one JSON object instead of text");
+  return command;
+}
+
+}  // namespace baton::cli
