@@ -11,6 +11,7 @@
 #include "baton/base/bytes.h"
 #include "baton/base/random.h"
 #include "baton/model/container.h"
+#include "tests/support/smoke.h"
 
 namespace baton::test {
 namespace {
@@ -276,7 +277,7 @@ void expect_refused(const std::vector<Case>& cases, Parse parse) {
         << item.name << ": " << status.error().message;
     EXPECT_EQ(status.error().message.rfind("the file: ", 0), 0u) << item.name << ": " << status.error().message;
     EXPECT_LT(status.error().message.size(), 400u) << item.name;
-    EXPECT_LT(seconds, 1.0) << item.name;
+    EXPECT_LT(seconds, scaled(1, 20)) << item.name;
   }
 }
 
