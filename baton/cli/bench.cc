@@ -1,11 +1,13 @@
 // `baton bench`: prefill and decode speed of one unit, in the columns of llama-bench.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "baton/api/units.h"
 #include "baton/bench/runner.h"
 #include "baton/bench/stats.h"
+#include "baton/cli/bench_pipelines.h"
 #include "baton/cli/command.h"
 
 namespace baton::cli {
@@ -15,6 +17,9 @@ struct BenchFlags {
   std::string model, unit = "cpu", output = "md";
   std::vector<uint32_t> prefill = {512}, decode = {128}, depth = {0};
   uint32_t repetitions = 5, threads = 0;
+  PipelineFlags pipelines;
+  // Whether given: the defaults of pipelines are others.
+  const CLI::Option *prefill_option = nullptr, *decode_option = nullptr, *repetitions_option = nullptr;
 };
 
 struct Row {
@@ -66,7 +71,27 @@ std::vector<SpeedTest> tests_of(const BenchFlags& flags) {
   return tests;
 }
 
+PipelineRun pipeline_run(const BenchFlags& flags) {
+  PipelineRun run{flags.model, flags.output, {}, 0, 0, flags.threads};
+  if (flags.prefill_option->count() > 0) run.prompt_tokens = flags.prefill;
+  if (flags.decode_option->count() > 0) run.decode_tokens = flags.decode.front();
+  if (flags.repetitions_option->count() > 0) run.runs = flags.repetitions;
+  return run;
+}
+
 int run(BenchFlags& flags) {
+  if (flags.pipelines.chosen) {
+    const auto& prompts = flags.prefill;
+    if (std::find(prompts.begin(), prompts.end(), 0u) != prompts.end()) {
+      fmt::print(stderr, "baton: -p 0: a pipeline needs a prompt\n");
+      return kUsage;
+    }
+    return bench_pipelines(flags.pipelines, pipeline_run(flags));
+  }
+  if (flags.pipelines.any()) {
+    fmt::print(stderr, "baton: --pipelines-file, --only, --emulate, --html and --published go with --pipelines\n");
+    return kUsage;
+  }
   if (flags.model.empty()) {
     const auto bundled = bundled_model();
     if (!bundled) return report(bundled.error());
@@ -113,24 +138,25 @@ std::unique_ptr<Command> add_bench(CLI::App& program) {
   BenchFlags* flags = &command->flags;
   app->add_option("-m,--model", flags->model, "a Hugging Face folder or a GGUF file (default: the bundled model)");
   app->add_option("--unit", flags->unit, "the unit to measure")->capture_default_str();
-  app->add_option("-p,--n-prompt", flags->prefill, "prompt lengths to prefill; 0: none")
-      ->delimiter(',')
-      ->check(CLI::Range(0, 1 << 20));
-  app->add_option("-n,--n-gen", flags->decode, "token counts to decode; 0: none")
-      ->delimiter(',')
-      ->check(CLI::Range(0, 1 << 20));
+  flags->prefill_option = app->add_option("-p,--n-prompt", flags->prefill, "prompt lengths to prefill; 0: none")
+                              ->delimiter(',')
+                              ->check(CLI::Range(0, 1 << 20));
+  flags->decode_option = app->add_option("-n,--n-gen", flags->decode, "token counts to decode; 0: none")
+                             ->delimiter(',')
+                             ->check(CLI::Range(0, 1 << 20));
   app->add_option("-d,--n-depth", flags->depth, "tokens already in the context")
       ->delimiter(',')
       ->check(CLI::Range(0, 1 << 20));
-  app->add_option("-r,--repetitions", flags->repetitions, "timed runs of each test")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1000));
+  flags->repetitions_option = app->add_option("-r,--repetitions", flags->repetitions, "timed runs of each test")
+                                  ->capture_default_str()
+                                  ->check(CLI::Range(1, 1000));
   app->add_option("-t,--threads", flags->threads, "threads (default: physical cores)")->check(CLI::Range(1, 1024));
   app->add_option("-o,--output", flags->output, "md, json or jsonl")
       ->capture_default_str()
       ->check(CLI::IsMember({"md", "json", "jsonl"}));
   app->add_flag_callback(
       "--json", [flags] { flags->output = "json"; }, "the same as -o json");
+  flags->pipelines.add_to(*app);
   return command;
 }
 

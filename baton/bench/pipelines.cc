@@ -1,0 +1,253 @@
+// Running pipelines through the runtime, as `baton run` does.
+#include "baton/bench/pipelines.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "baton/api/runtime.h"
+#include "baton/api/units.h"
+#include "baton/base/clock.h"
+#include "baton/base/random.h"
+#include "baton/bench/probes.h"
+
+namespace baton {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::string_view kBest = "gpu";
+
+// An environment variable with more words, in a scope. Units read theirs when they are created.
+class ScopedOption {
+ public:
+  ScopedOption(std::string_view unit, std::string_view words) : name_("BATON_") {
+    for (const char c : unit) name_ += static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
+    if (const char* before = std::getenv(name_.c_str())) before_ = before;
+    ::setenv(name_.c_str(), (before_ && !before_->empty() ? *before_ + "," : "").append(words).c_str(), 1);
+  }
+  ScopedOption(const ScopedOption&) = delete;
+  ScopedOption& operator=(const ScopedOption&) = delete;
+  ~ScopedOption() { before_ ? ::setenv(name_.c_str(), before_->c_str(), 1) : ::unsetenv(name_.c_str()); }
+
+ private:
+  std::string name_;
+  std::optional<std::string> before_;
+};
+
+Result<std::string> field(const Json& item, const char* name, std::string_view where) {
+  const auto found = item.find(name);
+  if (found == item.end() || !found->is_string() || found->get_ref<const std::string&>().empty())
+    return fail(Code::kInvalidInput, fmt::format("{}: '{}' is missing or not a text", where, name));
+  return found->get<std::string>();
+}
+
+Result<std::string> settled_unit(const std::string& asked) {
+  if (asked != kBest) return asked;
+  std::vector<std::string_view> names;
+  for (const UnitEntry* entry : unit_entries()) names.push_back(entry->name);
+  const std::string_view best = best_decode_unit(names);
+  if (best.empty()) return fail(Code::kNotFound, "no unit that decodes");
+  return std::string(best);
+}
+
+std::vector<int32_t> prompt_of(uint32_t count, int32_t vocab) {
+  Random random(17);
+  std::vector<int32_t> ids(count);
+  for (int32_t& id : ids) id = static_cast<int32_t>(random.below(static_cast<uint64_t>(vocab)));
+  return ids;
+}
+
+bool is_emulated(std::string_view evidence) { return evidence.find("emulat") != std::string_view::npos; }
+
+// One pipeline, loaded.
+struct Loaded {
+  const Pipeline* pipeline;
+  std::string prefill, decode;  // units that stand for what was asked
+  std::unique_ptr<Runtime> runtime;
+};
+
+Result<Loaded> open_pipeline(const Pipeline& pipeline, const PipelineSettings& settings) {
+  Loaded loaded{&pipeline, "", "", nullptr};
+  BATON_TRY(loaded.prefill, settled_unit(pipeline.prefill));
+  BATON_TRY(loaded.decode, settled_unit(pipeline.decode));
+  std::vector<std::unique_ptr<ScopedOption>> options;
+  for (const auto& [unit, words] : pipeline.options) options.push_back(std::make_unique<ScopedOption>(unit, words));
+  RuntimeOptions runtime;
+  runtime.model = settings.model;
+  runtime.units = {loaded.decode};
+  if (loaded.prefill != loaded.decode) runtime.units.push_back(loaded.prefill);
+  runtime.threads = settings.threads;
+  BATON_TRY(loaded.runtime, Runtime::open(runtime));
+  return loaded;
+}
+
+struct Samples {
+  std::vector<double> ttft_ms, prefill_tps, decode_tps, bridge_ms, joules, seconds;
+};
+
+std::optional<Summary> summary_of(const std::vector<double>& values) {
+  return values.empty() ? std::nullopt : std::optional<Summary>(summarize(values));
+}
+
+CompletionRequest request_of(const Loaded& loaded, const PipelineSettings& settings, uint32_t tokens) {
+  Runtime& runtime = *loaded.runtime;
+  CompletionRequest request{runtime.make_request(prompt_of(tokens, runtime.model().spec.vocab)), {}};
+  request.request.max_new_tokens = settings.decode_tokens;
+  request.request.ignore_eos = true;
+  request.request.sampler.temperature = 0;
+  request.request.prefill_unit = loaded.prefill;
+  request.request.decode_unit = loaded.decode;
+  request.request.strategy = loaded.prefill == loaded.decode ? "single" : "handoff";
+  return request;
+}
+
+PhaseReport phase_of(const std::string& asked, const PhaseStats& phase, const std::string& fallback) {
+  return {asked, phase.ran, fallback.empty() ? phase.evidence : phase.evidence + "; fallback: " + fallback};
+}
+
+Result<PipelineRow> run_prompt(const Loaded& loaded, const PipelineSettings& settings, uint32_t tokens,
+                               const std::function<void(std::string_view)>& progress) {
+  const std::string& name = loaded.pipeline->name;
+  PipelineRow row;
+  row.pipeline = name;
+  row.prompt_tokens = tokens;
+  Samples samples;
+  EnergyMeter meter;
+  const SteadyClock clock;
+  reset_peak_memory();
+  uint32_t runs = settings.runs;
+  for (uint32_t i = 0; i <= runs; ++i) {
+    progress(fmt::format("{}, {} tokens, {}", name, tokens, i == 0 ? "warm-up" : fmt::format("run {} of {}", i, runs)));
+    meter.start();
+    const int64_t start = clock.now_ns();
+    BATON_TRY(const Completion done,
+              loaded.runtime->complete(
+                  request_of(loaded, settings, tokens), [](std::string_view) {}, [] { return false; }));
+    const double seconds = ms_between(start, clock.now_ns()) / 1e3;
+    const RequestStats& stats = done.stats;
+    row.prefill = phase_of(loaded.pipeline->prefill, stats.prefill, stats.fallback);
+    row.decode = phase_of(loaded.pipeline->decode, stats.decode, "");
+    if (i == 0) {
+      const bool emulated = is_emulated(row.prefill.evidence) || is_emulated(row.decode.evidence);
+      row.time = emulated ? Quality::kEmulated : Quality::kMeasured;
+      if (emulated) runs = std::min(runs, settings.emulated_runs);
+      continue;
+    }
+    samples.ttft_ms.push_back(stats.ttft_ms);
+    if (stats.prefill_tps > 0) samples.prefill_tps.push_back(stats.prefill_tps);
+    if (stats.decode_tps > 0) samples.decode_tps.push_back(stats.decode_tps);
+    samples.bridge_ms.push_back(stats.bridge.ms);
+    row.bridge_bytes = stats.bridge.bytes;
+    samples.seconds.push_back(seconds);
+    if (const auto joules = meter.joules()) samples.joules.push_back(*joules);
+  }
+  row.runs = runs;
+  row.ttft_ms = summary_of(samples.ttft_ms);
+  row.prefill_tps = summary_of(samples.prefill_tps);
+  row.decode_tps = summary_of(samples.decode_tps);
+  row.bridge_ms = summary_of(samples.bridge_ms);
+  row.peak_memory_bytes = peak_memory_bytes();
+  if (samples.joules.size() == samples.seconds.size() && !samples.joules.empty()) {
+    row.joules = summarize(samples.joules).median;
+    row.watts = *row.joules / summarize(samples.seconds).median;
+    row.energy = Quality::kMeasured;
+  }
+  return row;
+}
+
+}  // namespace
+
+std::vector<Pipeline> preset_pipelines() {
+  return {
+      {"gpu", "gpu", "gpu"},
+      {"coreml-hybrid", "coreml", "gpu"},
+      {"ane", "ane", "ane", {{"ane", "dispatch=sequential"}}},
+      {"ane-hybrid", "ane", "gpu", {{"ane", "dispatch=sequential"}}},
+      {"ane-batch", "ane", "gpu", {{"ane", "dispatch=batch"}}},
+  };
+}
+
+std::string_view best_decode_unit(std::span<const std::string_view> names) {
+  for (const std::string_view wanted : {"metal", "cuda", "vulkan", "gpu", "cpu"}) {
+    if (std::find(names.begin(), names.end(), wanted) != names.end()) return wanted;
+  }
+  return "";
+}
+
+std::string_view to_string(Quality quality) {
+  switch (quality) {
+    case Quality::kMeasured:
+      return "measured";
+    case Quality::kEmulated:
+      return "emulated";
+    case Quality::kUnknown:
+      break;
+  }
+  return "unknown";
+}
+
+Result<std::vector<Pipeline>> parse_pipelines(std::string_view text, std::string_view file) {
+  const Json json = Json::parse(text, nullptr, false);
+  if (!json.is_array() || json.empty())
+    return fail(
+        Code::kInvalidInput,
+        fmt::format("{}: not a JSON list of pipelines: [{{\"name\": ..., \"prefill\": ..., \"decode\": ...}}]", file));
+  std::vector<Pipeline> pipelines;
+  for (const Json& item : json) {
+    const std::string where = fmt::format("{}: pipeline {}", file, pipelines.size());
+    if (!item.is_object()) return fail(Code::kInvalidInput, where + " is not an object");
+    Pipeline pipeline;
+    BATON_TRY(pipeline.name, field(item, "name", where));
+    BATON_TRY(pipeline.prefill, field(item, "prefill", where));
+    BATON_TRY(pipeline.decode, field(item, "decode", where));
+    for (const auto& [key, value] : item.items()) {
+      if (key == "name" || key == "prefill" || key == "decode") continue;
+      if (key != "options" || !value.is_object())
+        return fail(Code::kInvalidInput, fmt::format("{}: '{}' is not known", where, key));
+      for (const auto& [unit, words] : value.items()) {
+        BATON_TRY(pipeline.options[unit], field(value, unit.c_str(), where + " options"));
+        static_cast<void>(words);
+      }
+    }
+    pipelines.push_back(std::move(pipeline));
+  }
+  return pipelines;
+}
+
+Result<PipelineReport> run_pipelines(std::span<const Pipeline> pipelines, const PipelineSettings& settings,
+                                     const std::function<void(std::string_view)>& progress) {
+  uint64_t context = 0;
+  {
+    BATON_TRY(const auto model, load_model(settings.model));
+    context = static_cast<uint64_t>(model->spec.context_max);
+  }
+  PipelineReport report;
+  for (const Pipeline& pipeline : pipelines) {
+    progress(fmt::format("{}: loading", pipeline.name));
+    const auto loaded = open_pipeline(pipeline, settings);
+    if (!loaded) {
+      report.skipped.push_back({pipeline.name, loaded.error().message});
+      continue;
+    }
+    for (const uint32_t tokens : settings.prompt_tokens) {
+      const std::string what = fmt::format("{}, {} tokens", pipeline.name, tokens);
+      if (tokens + settings.decode_tokens > context) {
+        report.skipped.push_back({what, fmt::format("the model's context is {} tokens", context)});
+        continue;
+      }
+      auto row = run_prompt(*loaded, settings, tokens, progress);
+      if (row) {
+        report.rows.push_back(*std::move(row));
+      } else {
+        report.skipped.push_back({what, row.error().message});
+      }
+    }
+  }
+  return report;
+}
+
+}  // namespace baton

@@ -1,0 +1,132 @@
+// Lists of pipelines, rows as JSON and HTML, probes of the system.
+#include "baton/bench/pipelines.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <set>
+
+#include "baton/bench/pipeline_report.h"
+#include "baton/bench/probes.h"
+
+namespace baton {
+namespace {
+
+TEST(Pipelines, PresetsAreTheFive) {
+  std::vector<std::string> names;
+  for (const Pipeline& pipeline : preset_pipelines()) names.push_back(pipeline.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"gpu", "coreml-hybrid", "ane", "ane-hybrid", "ane-batch"}));
+}
+
+TEST(Pipelines, GpuIsTheBestDecodeUnitThereIs) {
+  const auto best = [](std::vector<std::string_view> names) { return best_decode_unit(names); };
+  EXPECT_EQ(best({"ref", "cpu", "ane"}), "cpu");
+  EXPECT_EQ(best({"ref", "cpu", "metal", "ane"}), "metal");
+  EXPECT_EQ(best({"cpu", "vulkan"}), "vulkan");
+  EXPECT_EQ(best({"ref"}), "");
+}
+
+TEST(Pipelines, ListsAreReadAndRefusedByPlace) {
+  const auto list = parse_pipelines(R"([{"name": "a", "prefill": "ref", "decode": "gpu"},
+      {"name": "b", "prefill": "ane", "decode": "cpu", "options": {"ane": "columns=64"}}])",
+                                    "f");
+  ASSERT_TRUE(list.has_value()) << list.error().message;
+  ASSERT_EQ(list->size(), 2u);
+  EXPECT_EQ((*list)[0].decode, "gpu");
+  EXPECT_EQ((*list)[1].options.at("ane"), "columns=64");
+  const std::pair<const char*, const char*> bad[] = {
+      {"", "not a JSON list"},
+      {"{}", "not a JSON list"},
+      {"[]", "not a JSON list"},
+      {"[1]", "pipeline 0 is not an object"},
+      {R"([{"name": "a", "prefill": "x", "decode": "y"}, {"name": "b"}])", "pipeline 1: 'prefill' is missing"},
+      {R"([{"name": "", "prefill": "x", "decode": "y"}])", "'name' is missing or not a text"},
+      {R"([{"name": "a", "prefill": "x", "decode": "y", "speed": 1}])", "'speed' is not known"},
+      {R"([{"name": "a", "prefill": "x", "decode": "y", "options": {"ane": 3}}])", "'ane' is missing or not a text"}};
+  for (const auto& [text, message] : bad) {
+    const auto refused = parse_pipelines(text, "f.json");
+    ASSERT_FALSE(refused.has_value()) << text;
+    EXPECT_EQ(refused.error().message.rfind("f.json", 0), 0u);
+    EXPECT_NE(refused.error().message.find(message), std::string::npos) << refused.error().message;
+  }
+}
+
+PipelineRow sample_row() {
+  const double times[] = {3, 1, 2};
+  PipelineRow row;
+  row.pipeline = "a<b>";
+  row.prefill = {"gpu", "cpu", "evidence & \"words\""};
+  row.decode = {"gpu", "cpu", "emulated by x"};
+  row.prompt_tokens = 6;
+  row.runs = 3;
+  row.ttft_ms = summarize(times);
+  row.bridge_bytes = 77;
+  row.time = Quality::kEmulated;
+  return row;
+}
+
+TEST(Pipelines, RowsHaveExactlyThePromisedFields) {
+  const auto json = rows_json(std::vector<PipelineRow>{sample_row()});
+  ASSERT_EQ(json.size(), 1u);
+  std::set<std::string> keys;
+  for (const auto& [key, value] : json[0].items()) keys.insert(key);
+  EXPECT_EQ(keys, (std::set<std::string>{"pipeline", "prefill", "decode", "prompt_tokens", "ttft_ms", "prefill_tps",
+                                         "decode_tps", "bridge_ms", "bridge_bytes", "peak_memory_bytes", "watts",
+                                         "joules", "quality"}));
+  EXPECT_EQ(json[0]["ttft_ms"], 2.0);
+  EXPECT_EQ(json[0]["bridge_bytes"], 77);
+  EXPECT_TRUE(json[0]["watts"].is_null());
+  EXPECT_EQ(json[0]["quality"]["time"], "emulated");
+  EXPECT_EQ(json[0]["quality"]["energy"], "unknown");
+  EXPECT_EQ(json[0]["prefill"]["asked"], "gpu");
+  EXPECT_EQ(json[0]["prefill"].size(), 3u);
+}
+
+TEST(Pipelines, PageEscapesAndMarksEmulated) {
+  PipelineReport report;
+  report.rows = {sample_row()};
+  report.skipped = {{"ane", "no unit <ane>"}};
+  const std::string html = report_html({"m", "c", "n"}, report, {});
+  EXPECT_NE(html.find("a&lt;b&gt;, 6 tokens"), std::string::npos);
+  EXPECT_NE(html.find("2 ms emulated"), std::string::npos);
+  EXPECT_NE(html.find("no unit &lt;ane&gt;"), std::string::npos);
+  EXPECT_EQ(html.find("<script"), std::string::npos);
+  EXPECT_EQ(html.find("http"), std::string::npos);  // nothing is fetched
+  const std::string text = report_text({"m", "c", "n"}, report);
+  EXPECT_NE(text.find("2.0 (1.0-3.0)"), std::string::npos);
+  EXPECT_NE(text.find("skipped ane: no unit <ane>"), std::string::npos);
+  EXPECT_NE(text.find("2.0 emulated"), std::string::npos);
+}
+
+TEST(Probes, EnergyCountersWrapAndPartsAreLeftOut) {
+  const auto folder = std::filesystem::path(testing::TempDir()) / "baton_powercap";
+  const auto put = [&](const char* counter, const char* file, double value) {
+    std::filesystem::create_directories(folder / counter);
+    std::ofstream(folder / counter / file) << static_cast<int64_t>(value);
+  };
+  put("intel-rapl:0", "energy_uj", 9e6);
+  put("intel-rapl:0", "max_energy_range_uj", 10e6);
+  put("intel-rapl:1", "energy_uj", 1e6);
+  put("intel-rapl:0:0", "energy_uj", 5e6);
+  EnergyMeter meter(folder);
+  meter.start();
+  put("intel-rapl:0", "energy_uj", 2e6);
+  put("intel-rapl:1", "energy_uj", 1.5e6);
+  put("intel-rapl:0:0", "energy_uj", 50e6);
+  EXPECT_NEAR(meter.joules().value(), 3.5, 1e-9);
+  std::filesystem::remove_all(folder);
+  EXPECT_FALSE(meter.joules().has_value());
+  EXPECT_FALSE(EnergyMeter(folder).joules().has_value());
+}
+
+#if defined(__linux__)
+TEST(Probes, PeakMemoryGrows) {
+  const uint64_t before = peak_memory_bytes().value();
+  std::vector<char> memory(64 << 20, 1);
+  EXPECT_GE(peak_memory_bytes().value(), before);
+  EXPECT_GE(peak_memory_bytes().value(), memory.size());
+}
+#endif
+
+}  // namespace
+}  // namespace baton
