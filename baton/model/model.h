@@ -46,7 +46,7 @@ struct Weight {
   std::string name;  // ours, stable across containers: "layers.3.attn.q"
   DType dtype = DType::kF32;
   int64_t rows = 0, columns = 0;
-  const std::byte* data = nullptr;  // may be unaligned
+  const std::byte* data = nullptr;  // may be unaligned; vectors and convolution taps are aligned F32
   size_t bytes = 0;
   std::string source;  // the file's tensor name
 };

@@ -23,11 +23,13 @@ class Maker {
     return out;
   }
 
-  WeightId add(DType dtype, int64_t rows, int64_t columns, const std::vector<float>& from) {
+  enum class Alignment { kNone, kF32 };
+  WeightId add(DType dtype, int64_t rows, int64_t columns, const std::vector<float>& from,
+               Alignment alignment = Alignment::kNone) {
     const uint64_t row_size = *row_bytes(dtype, static_cast<uint64_t>(columns));
     const size_t bytes = row_size * static_cast<size_t>(rows);
-    // One byte off alignment: mapped weights may be unaligned. Vectors are promised to be aligned f32.
-    const size_t shift = rows > 1 ? 1 : 0;
+    // One byte off alignment: mapped weights may be unaligned. Vectors and taps are promised to be aligned f32.
+    const size_t shift = rows > 1 && alignment == Alignment::kNone ? 1 : 0;
     auto memory = std::make_unique<std::byte[]>(bytes + shift);
     for (int64_t row = 0; row < rows; ++row) {
       format_of(dtype).encode(from.data() + row * columns, memory.get() + shift + static_cast<size_t>(row) * row_size,
@@ -165,7 +167,8 @@ OpModel make_conv(Maker& make) {
   Op op{.kind = OpKind::kCausalConv, .layer = 0};
   op.x = make.input(channels);
   op.taps = taps;
-  op.weight = make.add(DType::kF32, channels, taps, make.values(static_cast<size_t>(channels) * taps, -1.0f, 1.0f));
+  op.weight = make.add(DType::kF32, channels, taps, make.values(static_cast<size_t>(channels) * taps, -1.0f, 1.0f),
+                       Maker::Alignment::kF32);
   op.slot = make.slot(SlotKind::kConv, 1, taps - 1, channels);
   op.out = make.reg(channels);
   make.op(op);

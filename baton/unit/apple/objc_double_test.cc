@@ -11,10 +11,8 @@
 
 #include "baton/base/bytes.h"
 
-#if defined(__SANITIZE_ADDRESS__)
-// The runtime never frees the names of classes, selectors and methods it was given.
+// For the leak sanitizer, where there is one: the runtime never frees the names of classes, selectors and methods.
 extern "C" const char* __lsan_default_suppressions() { return "leak:libobjc.so"; }
-#endif
 
 namespace baton::apple {
 namespace {
