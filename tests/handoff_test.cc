@@ -105,14 +105,7 @@ class Handoff : public testing::TestWithParam<GoldenCase> {
   std::unique_ptr<Engine> engine_;
 };
 
-std::vector<GoldenCase> handoff_cases() {
-  std::vector<GoldenCase> cases = golden_cases();
-  // The sanitizer builds run the small models only.
-  if (smoke_run()) std::erase_if(cases, [](const GoldenCase& item) { return item.name.starts_with("dictionary-28m"); });
-  return cases;
-}
-
-INSTANTIATE_TEST_SUITE_P(Models, Handoff, testing::ValuesIn(handoff_cases()), [](const auto& item) {
+INSTANTIATE_TEST_SUITE_P(Models, Handoff, testing::ValuesIn(golden_cases()), [](const auto& item) {
   std::string name = item.param.name;
   for (char& letter : name) letter = std::isalnum(static_cast<unsigned char>(letter)) ? letter : '_';
   return name;

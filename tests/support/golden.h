@@ -32,7 +32,8 @@ struct GoldenCase {
   bool exact = true;
 };
 inline void PrintTo(const GoldenCase& item, std::ostream* out) { *out << item.name; }
-// The cases of this repository, and with BATON_MODELS_EXTRA the large bf16 model it was converted from.
+// The cases of this repository, and with BATON_MODELS_EXTRA the large bf16 model it was converted from. In a smoke run
+// the tiny models only.
 std::vector<GoldenCase> golden_cases();
 // Empty when BATON_MODELS_EXTRA is not set.
 std::filesystem::path extra_folder();
