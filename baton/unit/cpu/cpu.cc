@@ -1,35 +1,30 @@
 // The `cpu` unit: vector kernels chosen for the processor at run time, its own thread pool, weights packed at load.
-#include <fmt/format.h>
-
-#include <cstdlib>
 #include <new>
 
-#include "baton/unit/cpu/cpu_features.h"
 #include "baton/unit/cpu/executor.h"
-#include "baton/unit/cpu/kernel_sets.h"
-#include "baton/unit/cpu/pack.h"
+#include "baton/unit/host/cpu_features.h"
+#include "baton/unit/host/kernel_sets.h"
+#include "baton/unit/host/pack.h"
 
 namespace baton::cpu {
 namespace {
 
-constexpr const char* kForceVariable = "BATON_CPU_KERNELS";
-
 // Float weights: order of summation and f16 keys and values. Integer weights: activations rounded to 15 bits.
 // Measured against `ref`: 0.004 with 16-bit weights (f16 keys and values), 0.025 with 4-bit weights of a 135M model.
-float logit_tolerance(DType weights) { return is_integer(packing_of(weights)) ? 0.05f : 0.02f; }
+float logit_tolerance(DType weights) { return host::is_integer(host::packing_of(weights)) ? 0.05f : 0.02f; }
 
 class CpuUnit final : public Unit {
  public:
-  explicit CpuUnit(const Kernels& kernels) : kernels_(kernels) {
+  explicit CpuUnit(const host::Kernels& kernels) : kernels_(kernels) {
     for (int kind = 0; kind <= static_cast<int>(OpKind::kHead); ++kind) caps_.ops.push_back(static_cast<OpKind>(kind));
     for (const Format& format : formats()) {
-      if (is_native(format.dtype)) caps_.native_formats.push_back(format.dtype);
+      if (host::is_native(format.dtype)) caps_.native_formats.push_back(format.dtype);
     }
     caps_.kv_type = DType::kF16;
     caps_.memory = MemoryKind::kHost;
     caps_.prefill_tokens_preferred = kChunkTokens;
     caps_.decode_slots_max = kDecodeSlotsMax;
-    caps_.features = feature_names(detect_cpu_features());
+    caps_.features = host::feature_names(host::detect_cpu_features());
     caps_.logit_tolerance = logit_tolerance;
   }
   std::string_view name() const override { return "cpu"; }
@@ -39,22 +34,13 @@ class CpuUnit final : public Unit {
   }
 
  private:
-  const Kernels& kernels_;
+  const host::Kernels& kernels_;
   Caps caps_;
 };
 
 Result<std::unique_ptr<Unit>> create() {
   try {
-    const Kernels* kernels = kernel_sets().front();
-    if (const char* forced = std::getenv(kForceVariable); forced != nullptr && *forced != '\0') {
-      kernels = kernels_by_name(forced);
-      if (kernels == nullptr) {
-        std::string names;
-        for (const Kernels* set : kernel_sets()) names += fmt::format("{}{}", names.empty() ? "" : ", ", set->name);
-        return fail(Code::kUnsupported,
-                    fmt::format("{}={}: no such kernel set on this machine; it has {}", kForceVariable, forced, names));
-      }
-    }
+    BATON_TRY(const host::Kernels* kernels, host::chosen_kernels());
     return std::make_unique<CpuUnit>(*kernels);
   } catch (const std::bad_alloc&) {
     return fail(Code::kOutOfMemory, "cpu: no memory to start");

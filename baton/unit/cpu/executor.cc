@@ -21,19 +21,20 @@ void mix(double& average, double value) { average = average > 0 ? 0.75 * average
 
 }  // namespace
 
-CpuExecutor::CpuExecutor(std::shared_ptr<const Model> model, const Kernels& kernels, uint32_t threads)
+CpuExecutor::CpuExecutor(std::shared_ptr<const Model> model, const host::Kernels& kernels, uint32_t threads)
     : model_(std::move(model)),
       kernels_(kernels),
       layout_(canonical_layout(model_->program, 1, DType::kF16)),
       pool_(threads) {}
 
-Result<std::unique_ptr<Executor>> CpuExecutor::load(std::shared_ptr<const Model> model, const Kernels& kernels,
+Result<std::unique_ptr<Executor>> CpuExecutor::load(std::shared_ptr<const Model> model, const host::Kernels& kernels,
                                                     uint32_t threads) {
   try {
     std::unique_ptr<CpuExecutor> executor(new CpuExecutor(std::move(model), kernels, threads));
-    BATON_OK(executor->make_vectors());
-    BATON_OK(executor->pack_weights());
-    BATON_OK(executor->make_scratch());
+    const std::vector<bool> all(executor->model_->weights.size(), true);
+    BATON_TRY(executor->weights_, host::Weights::load(executor->model_, kernels, all, executor->pool_, "cpu"));
+    BATON_TRY(executor->pass_,
+              host::Pass::create(*executor->weights_, executor->pool_, kChunkTokens, host::RowBits::kFast));
     return executor;
   } catch (const std::bad_alloc&) {
     return fail(Code::kOutOfMemory, "cpu: no memory for the model");
@@ -43,11 +44,11 @@ Result<std::unique_ptr<Executor>> CpuExecutor::load(std::shared_ptr<const Model>
 }
 
 Result<std::unique_ptr<SequenceState>> CpuExecutor::new_state(uint64_t tokens_max) {
-  return CpuState::create(model_->program, tokens_max);
+  return host::HostState::create(model_->program, tokens_max, "cpu");
 }
 
 Result<std::unique_ptr<SequenceState>> CpuExecutor::clone(const SequenceState& state) {
-  return static_cast<const CpuState&>(state).clone();
+  return static_cast<const host::HostState&>(state).clone();
 }
 
 Status CpuExecutor::prefill(SequenceState& state, std::span<const int32_t> tokens, std::span<float> logits) {
@@ -63,16 +64,12 @@ Status CpuExecutor::prefill(SequenceState& state, std::span<const int32_t> token
   for (int64_t chunk = 0; chunk < chunks; ++chunk) {
     const int64_t count = (total - done + chunks - chunk - 1) / (chunks - chunk);
     const int64_t first_wanted = std::clamp<int64_t>(total - wanted - done, 0, count);
-    runs_.assign(1, {static_cast<CpuState*>(&state), 0, count, static_cast<int64_t>(state.position())});
-    row_count_ = count;
-    for (int64_t r = 0; r < count; ++r) {
-      tokens_[static_cast<size_t>(r)] = tokens[static_cast<size_t>(done + r)];
-      positions_[static_cast<size_t>(r)] = runs_[0].start + r;
-      logit_rows_[static_cast<size_t>(r)] =
-          r < first_wanted ? nullptr : logits.data() + (done + r - (total - wanted)) * vocab;
-    }
-    run_pass(first_wanted);
-    state.set_position(state.position() + static_cast<uint64_t>(count));
+    float* to = logits.data() + std::max<int64_t>(0, done - (total - wanted)) * vocab;
+    pass_->start_prefill(static_cast<host::HostState&>(state), state.position(),
+                         tokens.subspan(static_cast<size_t>(done), static_cast<size_t>(count)),
+                         {to, static_cast<size_t>((count - first_wanted) * vocab)});
+    pass_->run_all();
+    pass_->finish();
     done += count;
   }
   if (total >= kChunkTokens / 4) {
@@ -88,23 +85,17 @@ Status CpuExecutor::decode(std::span<const DecodeSlot> slots) {
   }
   if (slots.empty()) return {};
   const int64_t vocab = model_->program.vocab;
-  row_count_ = static_cast<int64_t>(slots.size());
-  int64_t first_wanted = row_count_;
-  runs_.clear();
-  for (int64_t r = 0; r < row_count_; ++r) {
-    const DecodeSlot& slot = slots[static_cast<size_t>(r)];
+  bool all_wanted = true;
+  for (const DecodeSlot& slot : slots) {
     BATON_OK(check_tokens(*model_, *slot.state, {&slot.token, 1}));
     BATON_CHECK(slot.logits.empty() || static_cast<int64_t>(slot.logits.size()) >= vocab);
-    runs_.push_back({static_cast<CpuState*>(slot.state), r, 1, static_cast<int64_t>(slot.state->position())});
-    tokens_[static_cast<size_t>(r)] = slot.token;
-    positions_[static_cast<size_t>(r)] = runs_.back().start;
-    logit_rows_[static_cast<size_t>(r)] = slot.logits.empty() ? nullptr : slot.logits.data();
-    if (!slot.logits.empty()) first_wanted = std::min(first_wanted, r);
+    all_wanted = all_wanted && !slot.logits.empty();
   }
   const int64_t start_ns = SteadyClock().now_ns();
-  run_pass(first_wanted);
-  for (const DecodeSlot& slot : slots) slot.state->set_position(slot.state->position() + 1);
-  if (first_wanted == 0) mix(decode_ms_[slots.size()], ms_between(start_ns, SteadyClock().now_ns()));
+  pass_->start_decode(slots);
+  pass_->run_all();
+  pass_->finish();
+  if (all_wanted) mix(decode_ms_[slots.size()], ms_between(start_ns, SteadyClock().now_ns()));
   return {};
 }
 
@@ -138,7 +129,8 @@ Estimate CpuExecutor::estimate(const WorkShape& work) const {
 Placement CpuExecutor::placement() const {
   std::string evidence =
       fmt::format("{} kernels, {} thread{}", kernels_.description, pool_.size(), pool_.size() == 1 ? "" : "s");
-  if (decoded_weights_ > 0) evidence += fmt::format(", {} matrices decoded to F32 at load", decoded_weights_);
+  if (weights_->decoded_count() > 0)
+    evidence += fmt::format(", {} matrices decoded to F32 at load", weights_->decoded_count());
   return {"cpu", std::move(evidence)};
 }
 

@@ -12,7 +12,7 @@
 #include <new>
 
 #include "baton/base/random.h"
-#include "baton/unit/cpu/kernel_sets.h"
+#include "baton/unit/host/kernel_sets.h"
 
 namespace {
 std::atomic<bool> counting{false};
@@ -39,6 +39,9 @@ extern const UnitEntry k_unit_cpu;
 
 namespace baton::cpu {
 namespace {
+
+using host::kernel_sets;
+using host::Kernels;
 
 constexpr float kPoison = std::numeric_limits<float>::quiet_NaN();
 

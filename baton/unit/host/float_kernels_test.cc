@@ -8,9 +8,9 @@
 
 #include "baton/base/float.h"
 #include "baton/base/random.h"
-#include "baton/unit/cpu/kernel_sets.h"
+#include "baton/unit/host/kernel_sets.h"
 
-namespace baton::cpu {
+namespace baton::host {
 namespace {
 
 constexpr float kPoison = std::numeric_limits<float>::quiet_NaN();
@@ -171,4 +171,4 @@ INSTANTIATE_TEST_SUITE_P(Sets, FloatKernels, testing::ValuesIn(kernel_sets()),
                          [](const auto& parameter) { return std::string(parameter.param->name); });
 
 }  // namespace
-}  // namespace baton::cpu
+}  // namespace baton::host

@@ -1,5 +1,5 @@
 // Allocation and copies of states.
-#include "baton/unit/cpu/cpu_state.h"
+#include "baton/unit/host/host_state.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 
 #include "baton/base/bytes.h"
 
-namespace baton::cpu {
+namespace baton::host {
 namespace {
 
 constexpr uint64_t kAlignment = 64;
@@ -16,7 +16,7 @@ constexpr uint64_t kTokensMax = uint64_t{1} << 32;  // beyond any context; eleme
 
 }  // namespace
 
-Status CpuState::place() {
+Status HostState::place() {
   uint64_t total = 0;
   std::vector<uint64_t> offsets;
   for (const SegmentLayout& segment : layout_.segments) {
@@ -24,10 +24,12 @@ Status CpuState::place() {
     uint64_t bytes = 0;
     if (!checked_mul(segment.elements, value_bytes(segment.dtype), &bytes) || !checked_add(total, bytes, &total) ||
         !checked_align(total, kAlignment, &total)) {
-      return fail(Code::kOutOfMemory, fmt::format("cpu: the size of a state of {} tokens overflows", tokens_max()));
+      return fail(Code::kOutOfMemory,
+                  fmt::format("{}: the size of a state of {} tokens overflows", unit_, tokens_max()));
     }
   }
-  auto memory = Memory::allocate(total, fmt::format("a state of {} tokens; use a smaller context (-c)", tokens_max()));
+  auto memory =
+      Memory::allocate(total, fmt::format("a state of {} tokens; use a smaller context (-c)", tokens_max()), unit_);
   if (!memory) return fail(std::move(memory).error());
   memory_ = *std::move(memory);
   for (size_t i = 0; i < offsets.size(); ++i) {
@@ -36,23 +38,25 @@ Status CpuState::place() {
   return {};
 }
 
-Result<std::unique_ptr<CpuState>> CpuState::create(const Program& program, uint64_t tokens_max) {
+Result<std::unique_ptr<HostState>> HostState::create(const Program& program, uint64_t tokens_max,
+                                                     std::string_view unit) {
   if (tokens_max > kTokensMax) {
-    return fail(Code::kOutOfMemory, fmt::format("cpu: a state of {} tokens; use a smaller context (-c)", tokens_max));
+    return fail(Code::kOutOfMemory,
+                fmt::format("{}: a state of {} tokens; use a smaller context (-c)", unit, tokens_max));
   }
   try {
-    std::unique_ptr<CpuState> state(new CpuState(tokens_max));
+    std::unique_ptr<HostState> state(new HostState(tokens_max, unit));
     state->layout_ = canonical_layout(program, tokens_max, DType::kF16);
     BATON_OK(state->place());
     return state;
   } catch (const std::bad_alloc&) {
-    return fail(Code::kOutOfMemory, "cpu: no memory for a state; use a smaller context (-c)");
+    return fail(Code::kOutOfMemory, fmt::format("{}: no memory for a state; use a smaller context (-c)", unit));
   }
 }
 
-Result<std::unique_ptr<CpuState>> CpuState::clone() const {
+Result<std::unique_ptr<HostState>> HostState::clone() const {
   try {
-    std::unique_ptr<CpuState> copy(new CpuState(tokens_max()));
+    std::unique_ptr<HostState> copy(new HostState(tokens_max(), unit_));
     copy->layout_ = layout_;
     BATON_OK(copy->place());
     for (size_t i = 0; i < segments_.size(); ++i) {
@@ -68,8 +72,8 @@ Result<std::unique_ptr<CpuState>> CpuState::clone() const {
     copy->set_position(position());
     return copy;
   } catch (const std::bad_alloc&) {
-    return fail(Code::kOutOfMemory, "cpu: no memory for a copy of a state");
+    return fail(Code::kOutOfMemory, fmt::format("{}: no memory for a copy of a state", unit_));
   }
 }
 
-}  // namespace baton::cpu
+}  // namespace baton::host

@@ -3,9 +3,9 @@
 #include <cmath>
 #include <cstring>
 
-#include "baton/unit/cpu/executor.h"
+#include "baton/unit/host/pass.h"
 
-namespace baton::cpu {
+namespace baton::host {
 namespace {
 
 constexpr int64_t kSplitTokens = 256;    // keys one piece of a decode step's attention reads at least
@@ -23,13 +23,14 @@ int64_t split_size(int64_t keys) {
 
 }  // namespace
 
-void CpuExecutor::run_attend(const Op& op, int64_t begin, int64_t end) {
-  if (row_count_ == static_cast<int64_t>(runs_.size())) return attend_one(op, begin, end);
+void Pass::run_attend(const Op& op, int64_t begin, int64_t end) {
+  const bool one_each = row_count_ == static_cast<int64_t>(runs_.size());
+  if (one_each && bits_ == RowBits::kFast) return attend_one(op, begin, end);
   for (const Run& run : runs_) attend_many(op, run, std::max(begin, run.first_row), end);
 }
 
 // One query token per run: pieces of (run, kv head, range of keys), then their merge.
-void CpuExecutor::attend_one(const Op& op, int64_t begin, int64_t end) {
+void Pass::attend_one(const Op& op, int64_t begin, int64_t end) {
   const int64_t shared = op.heads / op.kv_heads;
   const int64_t piece_floats = shared * (op.width + 2);
   const int64_t pieces = (end - begin) * op.kv_heads * kAttendSplitsMax;
@@ -84,7 +85,7 @@ void CpuExecutor::attend_one(const Op& op, int64_t begin, int64_t end) {
   for (int64_t head = 0; head < (end - begin) * op.kv_heads; ++head) merge(head);
 }
 
-void CpuExecutor::attend_many(const Op& op, const Run& run, int64_t begin, int64_t end) {
+void Pass::attend_many(const Op& op, const Run& run, int64_t begin, int64_t end) {
   end = std::min(end, run.first_row + run.rows);
   if (begin >= end) return;
   const int64_t shared = op.heads / op.kv_heads;
@@ -113,9 +114,10 @@ void CpuExecutor::attend_many(const Op& op, const Run& run, int64_t begin, int64
   });
 }
 
-void CpuExecutor::run_conv(const Op& op) {
+void Pass::run_conv(const Op& op) {
   const int64_t channels = width(op.x), past = op.taps - 1;
-  const float* w = vector_of(op.weight);
+  const float* w = weights_.vector(op.weight);
+  // Both forms add the taps of a row in the same order.
   if (row_count_ == static_cast<int64_t>(runs_.size())) {
     const int64_t blocks = (channels + kConvChannels - 1) / kConvChannels;
     pool_.parallel_for(row_count_ * blocks, 1, [&](int64_t item, int64_t last, uint32_t) {
@@ -153,18 +155,18 @@ void CpuExecutor::run_conv(const Op& op) {
   }
 }
 
-void CpuExecutor::run_delta(const Op& op) {
+void Pass::run_delta(const Op& op) {
   const auto items = static_cast<int64_t>(runs_.size()) * op.heads;
   pool_.parallel_for(items, 1, [&](int64_t item, int64_t last, uint32_t thread) {
     for (; item < last; ++item) delta_head(op, runs_[static_cast<size_t>(item / op.heads)], item % op.heads, thread);
   });
 }
 
-void CpuExecutor::delta_head(const Op& op, const Run& run, int64_t head, uint32_t thread) {
+void Pass::delta_head(const Op& op, const Run& run, int64_t head, uint32_t thread) {
   float* memory = reinterpret_cast<float*>(scratch(thread));
   float* log_decay = memory;
-  float* beta = memory + kChunkTokens;
-  const float rate = vector_of(op.weight)[head], bias = vector_of(op.weight2)[head];
+  float* beta = memory + rows_max_;
+  const float rate = weights_.vector(op.weight)[head], bias = weights_.vector(op.weight2)[head];
   for (int64_t t = 0; t < run.rows; ++t) {
     const float a = row(op.z, run.first_row + t)[head] + bias;
     const float softplus = a > 20.0f ? a : std::log1p(std::exp(a));
@@ -189,8 +191,9 @@ void CpuExecutor::delta_head(const Op& op, const Run& run, int64_t head, uint32_
   h.state = run.state->floats(op.slot) + head * op.key_dim * op.value_dim;
   h.out = row(op.out, run.first_row) + head * op.value_dim;
   h.out_stride = stride(op.out);
-  h.scratch = memory + 2 * kChunkTokens;
-  (run.rows <= kRecurrentTokens ? kernels_.delta_recurrent : kernels_.delta_chunked)(h);
+  h.scratch = memory + 2 * rows_max_;
+  (run.rows <= kRecurrentTokens || bits_ == RowBits::kIndependent ? kernels_.delta_recurrent
+                                                                  : kernels_.delta_chunked)(h);
 }
 
-}  // namespace baton::cpu
+}  // namespace baton::host

@@ -7,9 +7,9 @@
 
 #include "baton/base/float.h"
 #include "baton/base/random.h"
-#include "baton/unit/cpu/kernel_sets.h"
+#include "baton/unit/host/kernel_sets.h"
 
-namespace baton::cpu {
+namespace baton::host {
 namespace {
 
 constexpr float kPoison = std::numeric_limits<float>::quiet_NaN();
@@ -222,4 +222,4 @@ INSTANTIATE_TEST_SUITE_P(Sets, Delta, testing::ValuesIn(kernel_sets()),
                          [](const auto& parameter) { return std::string(parameter.param->name); });
 
 }  // namespace
-}  // namespace baton::cpu
+}  // namespace baton::host

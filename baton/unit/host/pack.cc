@@ -1,12 +1,12 @@
 // Rows of stored blocks to panels of 16 rows. One writer per stored type; all read with unaligned loads.
-#include "baton/unit/cpu/pack.h"
+#include "baton/unit/host/pack.h"
 
 #include <algorithm>
 #include <cstring>
 
 #include "baton/base/bytes.h"
 
-namespace baton::cpu {
+namespace baton::host {
 namespace {
 
 using Bytes = unsigned char;
@@ -266,4 +266,4 @@ void pack_panels(const Matrix& m, DType dtype, const std::byte* source, int64_t 
   }
 }
 
-}  // namespace baton::cpu
+}  // namespace baton::host

@@ -1,12 +1,12 @@
 // mmap and madvise.
-#include "baton/unit/cpu/memory.h"
+#include "baton/unit/host/memory.h"
 
 #include <fmt/format.h>
 #include <sys/mman.h>
 
-namespace baton::cpu {
+namespace baton::host {
 
-Result<Memory> Memory::allocate(size_t bytes, std::string_view what) {
+Result<Memory> Memory::allocate(size_t bytes, std::string_view what, std::string_view unit) {
   Memory memory;
   if (bytes == 0) return memory;
   constexpr size_t kHugePage = size_t{2} << 20;
@@ -14,7 +14,7 @@ Result<Memory> Memory::allocate(size_t bytes, std::string_view what) {
   void* data =
       rounded < bytes ? MAP_FAILED : mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED) {
-    return fail(Code::kOutOfMemory, fmt::format("cpu: no memory for {} ({} MiB)", what, bytes >> 20));
+    return fail(Code::kOutOfMemory, fmt::format("{}: no memory for {} ({} MiB)", unit, what, bytes >> 20));
   }
 #if defined(MADV_HUGEPAGE)
   if (rounded >= kHugePage) madvise(data, rounded, MADV_HUGEPAGE);
@@ -29,4 +29,4 @@ Memory::~Memory() {
   if (data_ != nullptr) munmap(data_, bytes_);
 }
 
-}  // namespace baton::cpu
+}  // namespace baton::host

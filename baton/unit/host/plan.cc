@@ -1,9 +1,9 @@
 // Program to steps: split, fuse, mark, group.
-#include "baton/unit/cpu/plan.h"
+#include "baton/unit/host/plan.h"
 
 #include <algorithm>
 
-namespace baton::cpu {
+namespace baton::host {
 namespace {
 
 // One op, or half of one (appending to the cache is split from attending), before grouping.
@@ -202,4 +202,4 @@ Plan make_plan(const Program& program, const std::vector<bool>& integer_weight) 
   return plan;
 }
 
-}  // namespace baton::cpu
+}  // namespace baton::host

@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "baton/base/random.h"
-#include "baton/unit/cpu/kernel_sets.h"
-#include "baton/unit/cpu/memory.h"
-#include "baton/unit/cpu/pack.h"
+#include "baton/unit/host/kernel_sets.h"
+#include "baton/unit/host/memory.h"
+#include "baton/unit/host/pack.h"
 
-namespace baton::cpu {
+namespace baton::host {
 namespace {
 
 constexpr float kPoison = std::numeric_limits<float>::quiet_NaN();
@@ -37,7 +37,7 @@ struct TestMatrix {
       format.decode(to, decoded.data() + r * columns, static_cast<size_t>(columns));
     }
     matrix = matrix_shape(type, rows, columns);
-    memory = *Memory::allocate(static_cast<size_t>(matrix_bytes(matrix)), "test");
+    memory = *Memory::allocate(static_cast<size_t>(matrix_bytes(matrix)), "memory", "test");
     std::memset(memory.data(), 0xff, memory.bytes());
     std::vector<float> row(static_cast<size_t>(columns));
     pack_panels(matrix, type, stored.data() + 1, 0, matrix.panels, memory.data(), row.data());
@@ -93,7 +93,7 @@ void check_product(const Kernels& kernels, const TestMatrix& w, int64_t tokens, 
       for (int64_t r = 0; r < m.rows; ++r) out[t * stride + r] = before[t * stride + r] = random.normal();
     }
   }
-  const Memory scratch = *Memory::allocate(static_cast<size_t>(matmul_scratch_bytes(m.columns)), "test");
+  const Memory scratch = *Memory::allocate(static_cast<size_t>(matmul_scratch_bytes(m.columns)), "memory", "test");
   const MatmulFunction matmul = kernels.matmul[static_cast<size_t>(m.packing)];
   const int64_t middle = m.panels / 2 / kernels.panels_per_tile * kernels.panels_per_tile;
   matmul(m, 0, middle, x.a, tokens, out.data(), stride, add, scratch.data());
@@ -136,7 +136,7 @@ TEST_P(Matmul, SameBitsAloneAndInABatch) {
   const int64_t columns = 512, tokens = 29;
   const TestMatrix w(dtype, 48, columns, random);
   const TestActivations x(*kernels, w.matrix, tokens, random);
-  const Memory scratch = *Memory::allocate(static_cast<size_t>(matmul_scratch_bytes(columns)), "test");
+  const Memory scratch = *Memory::allocate(static_cast<size_t>(matmul_scratch_bytes(columns)), "memory", "test");
   const MatmulFunction matmul = kernels->matmul[static_cast<size_t>(w.matrix.packing)];
   std::vector<float> together(48 * tokens, kPoison), alone(48, kPoison);
   matmul(w.matrix, 0, 3, x.a, tokens, together.data(), 48, false, scratch.data());
@@ -217,4 +217,4 @@ TEST(KernelSets, ScalarIsAlwaysThereAndNamesAreFound) {
 }
 
 }  // namespace
-}  // namespace baton::cpu
+}  // namespace baton::host

@@ -22,9 +22,9 @@
 #include <cstdint>
 
 #include "baton/quant/format.h"
-#include "baton/unit/cpu/kernels.h"
+#include "baton/unit/host/kernels.h"
 
-namespace baton::cpu {
+namespace baton::host {
 
 // The packing for a stored type and whether it keeps the stored values as they are. A type without one is decoded to
 // F32.
@@ -41,4 +41,4 @@ inline int64_t matrix_bytes(const Matrix& m) { return m.panels * m.panel_bytes; 
 void pack_panels(const Matrix& m, DType dtype, const std::byte* source, int64_t begin, int64_t end, unsigned char* to,
                  float* row);
 
-}  // namespace baton::cpu
+}  // namespace baton::host

@@ -1,14 +1,14 @@
 // Sixteen lanes as one AVX-512 register. Needs F, BW, DQ, VL and VNNI; this file alone is compiled for them.
-#include "baton/unit/cpu/kernels.h"
+#include "baton/unit/host/kernels.h"
 
 #if defined(__x86_64__)
 
 #include <immintrin.h>
 
-namespace baton::cpu {
+namespace baton::host {
 namespace {
 
-#include "baton/unit/cpu/kernels_loops.inl.h"
+#include "baton/unit/host/kernels_loops.inl.h"
 
 struct Lanes {
   using F = __m512;
@@ -141,13 +141,13 @@ struct Lanes {
   }
 };
 
-#include "baton/unit/cpu/kernels_table.inl.h"
+#include "baton/unit/host/kernels_table.inl.h"
 
 }  // namespace
 
 extern const Kernels k_kernels_avx512;
 constinit const Kernels k_kernels_avx512 = make_kernels("avx512", "avx512-vnni");
 
-}  // namespace baton::cpu
+}  // namespace baton::host
 
 #endif

@@ -1,14 +1,14 @@
 // Sixteen lanes as two AVX2 registers. Needs AVX2, FMA and F16C; this file alone is compiled for them.
-#include "baton/unit/cpu/kernels.h"
+#include "baton/unit/host/kernels.h"
 
 #if defined(__x86_64__)
 
 #include <immintrin.h>
 
-namespace baton::cpu {
+namespace baton::host {
 namespace {
 
-#include "baton/unit/cpu/kernels_loops.inl.h"
+#include "baton/unit/host/kernels_loops.inl.h"
 
 struct Lanes {
   struct F {
@@ -226,13 +226,13 @@ struct Lanes {
   }
 };
 
-#include "baton/unit/cpu/kernels_table.inl.h"
+#include "baton/unit/host/kernels_table.inl.h"
 
 }  // namespace
 
 extern const Kernels k_kernels_avx2;
 constinit const Kernels k_kernels_avx2 = make_kernels("avx2", "avx2-fma");
 
-}  // namespace baton::cpu
+}  // namespace baton::host
 
 #endif

@@ -1,14 +1,14 @@
 // Sixteen lanes as four NEON registers. Needs the dot-product instructions; this file alone is compiled for them.
-#include "baton/unit/cpu/kernels.h"
+#include "baton/unit/host/kernels.h"
 
 #if defined(__aarch64__)
 
 #include <arm_neon.h>
 
-namespace baton::cpu {
+namespace baton::host {
 namespace {
 
-#include "baton/unit/cpu/kernels_loops.inl.h"
+#include "baton/unit/host/kernels_loops.inl.h"
 
 struct Lanes {
   struct F {
@@ -235,13 +235,13 @@ struct Lanes {
   }
 };
 
-#include "baton/unit/cpu/kernels_table.inl.h"
+#include "baton/unit/host/kernels_table.inl.h"
 
 }  // namespace
 
 extern const Kernels k_kernels_neon;
 constinit const Kernels k_kernels_neon = make_kernels("neon", "neon-dotprod");
 
-}  // namespace baton::cpu
+}  // namespace baton::host
 
 #endif

@@ -2,10 +2,10 @@
 
 // In this order: each needs those before it.
 // clang-format off
-#include "baton/unit/cpu/kernels_int8.inl.h"
-#include "baton/unit/cpu/kernels_float.inl.h"
-#include "baton/unit/cpu/kernels_attention.inl.h"
-#include "baton/unit/cpu/kernels_delta.inl.h"
+#include "baton/unit/host/kernels_int8.inl.h"
+#include "baton/unit/host/kernels_float.inl.h"
+#include "baton/unit/host/kernels_attention.inl.h"
+#include "baton/unit/host/kernels_delta.inl.h"
 // clang-format on
 
 constexpr Kernels make_kernels(const char* name, const char* description) {

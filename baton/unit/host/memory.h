@@ -6,13 +6,13 @@
 
 #include "baton/base/status.h"
 
-namespace baton::cpu {
+namespace baton::host {
 
 class Memory {
  public:
   Memory() = default;
-  // kOutOfMemory names `what` and the size. Pages become resident when first touched.
-  static Result<Memory> allocate(size_t bytes, std::string_view what);
+  // kOutOfMemory names `unit`, `what` and the size. Pages become resident when first touched.
+  static Result<Memory> allocate(size_t bytes, std::string_view what, std::string_view unit);
   Memory(Memory&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
   Memory& operator=(Memory&& other) noexcept {
@@ -31,4 +31,4 @@ class Memory {
   size_t bytes_ = 0;
 };
 
-}  // namespace baton::cpu
+}  // namespace baton::host

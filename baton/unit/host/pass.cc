@@ -1,25 +1,131 @@
-// One pass over the plan: row-local steps, linears, embedding and head.
+// Scratch, and the steps but for the mixers: row-local parts, linears, embedding and head.
+#include "baton/unit/host/pass.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
-#include "baton/unit/cpu/executor.h"
-#include "baton/unit/cpu/pack.h"
+#include "baton/unit/host/pack.h"
 
-namespace baton::cpu {
+namespace baton::host {
+namespace {
 
-void CpuExecutor::run_pass(int64_t logit_row) {
-  prepare_angles();
-  for (const Step& step : plan_.steps) {
-    const int64_t begin = step.only_for_logits ? logit_row : 0;
-    if (begin < row_count_) run_step(step, begin, row_count_);
-  }
+constexpr int64_t kAttendRows = 128;  // (query, head) pairs per tile of prefill attention
+
+// A register's rows are not a multiple of 4 KiB apart, or all tokens would share a few cache sets.
+int64_t register_stride(int64_t width) {
+  const int64_t padded = round_up(width, kLanes);
+  return padded % 1024 == 0 ? padded + kLanes : padded;
 }
 
-void CpuExecutor::run_step(const Step& step, int64_t begin, int64_t end) {
+}  // namespace
+
+Result<std::unique_ptr<Pass>> Pass::create(const Weights& weights, ThreadPool& pool, int64_t rows_max, RowBits bits) {
+  std::unique_ptr<Pass> pass(new Pass(weights, pool, rows_max, bits));
+  BATON_OK(pass->make_scratch());
+  return pass;
+}
+
+Status Pass::make_scratch() {
+  const Program& program = weights_.program();
+  int64_t columns_max = kBlock, floats_max = 0, partial_floats = 0, heads_shared_max = 1;
+  for (const Op& op : program.ops) {
+    if (is_matrix_op(op)) columns_max = std::max(columns_max, weights_.matrix(op.weight).columns);
+    if (op.kind == OpKind::kAttend) heads_shared_max = std::max<int64_t>(heads_shared_max, op.heads / op.kv_heads);
+  }
+  attend_query_tokens_ = std::max<int64_t>(1, kAttendRows / heads_shared_max);
+  for (const Op& op : program.ops) {
+    if (op.kind == OpKind::kAttend) {
+      const int64_t shared = op.heads / op.kv_heads;
+      floats_max = std::max(floats_max, attend_scratch_floats(attend_query_tokens_ * shared, op.width));
+      partial_floats = std::max(partial_floats, kRunsMax * op.heads * kAttendSplitsMax * (op.width + 2));
+    } else if (op.kind == OpKind::kDeltaRule) {
+      floats_max = std::max(floats_max, delta_scratch_floats(op.key_dim, op.value_dim) + 2 * rows_max_);
+    }
+  }
+  scratch_bytes_ = round_up(std::max(floats_max * 4, matmul_scratch_bytes(columns_max)), 4096) + 64;
+  BATON_TRY(scratch_,
+            Memory::allocate(static_cast<size_t>(scratch_bytes_) * pool_.size(), "kernel scratch", weights_.unit()));
+  BATON_TRY(partial_memory_,
+            Memory::allocate(static_cast<size_t>(partial_floats) * 4, "attention scratch", weights_.unit()));
+  BATON_TRY(head_memory_, Memory::allocate(size_t{kRunsMax} * static_cast<size_t>(program.vocab) * 4,
+                                           "logits of a decode step", weights_.unit()));
+  BATON_TRY(quantized_memory_,
+            Memory::allocate(static_cast<size_t>(rows_max_ * (columns_max / kBlock + 1)) * sizeof(ActivationBlock),
+                             "quantised activations", weights_.unit()));
+  quantized_ = reinterpret_cast<ActivationBlock*>(quantized_memory_.data());
+
+  int64_t total = 0;
+  for (const Register& r : program.registers) {
+    strides_.push_back(register_stride(r.width));
+    total += strides_.back() * rows_max_;
+  }
+  BATON_TRY(register_memory_, Memory::allocate(static_cast<size_t>(total) * 4, "activations", weights_.unit()));
+  float* next = register_memory_.floats();
+  for (const int64_t stride : strides_) {
+    registers_.push_back(next);
+    next += stride * rows_max_;
+  }
+
+  total = 0;
+  for (const RopeTable& table : weights_.plan().ropes) total += table.rotary * rows_max_;
+  BATON_TRY(angle_memory_, Memory::allocate(static_cast<size_t>(total) * 4, "rotation angles", weights_.unit()));
+  next = angle_memory_.floats();
+  for (const RopeTable& table : weights_.plan().ropes) {
+    angles_.push_back(next);
+    next += table.rotary * rows_max_;
+  }
+  tokens_.resize(static_cast<size_t>(rows_max_));
+  positions_.resize(static_cast<size_t>(rows_max_));
+  logit_rows_.resize(static_cast<size_t>(rows_max_));
+  runs_.reserve(kRunsMax);
+  return {};
+}
+
+void Pass::start_prefill(HostState& state, uint64_t position, std::span<const int32_t> tokens,
+                         std::span<float> wanted) {
+  const int64_t vocab = weights_.program().vocab;
+  row_count_ = static_cast<int64_t>(tokens.size());
+  logit_row_ = row_count_ - static_cast<int64_t>(wanted.size()) / vocab;
+  runs_.assign(1, {&state, 0, row_count_, static_cast<int64_t>(position)});
+  for (int64_t r = 0; r < row_count_; ++r) {
+    tokens_[static_cast<size_t>(r)] = tokens[static_cast<size_t>(r)];
+    positions_[static_cast<size_t>(r)] = runs_[0].start + r;
+    logit_rows_[static_cast<size_t>(r)] = r < logit_row_ ? nullptr : wanted.data() + (r - logit_row_) * vocab;
+  }
+  prepare_angles();
+}
+
+void Pass::start_decode(std::span<const DecodeSlot> slots) {
+  BATON_CHECK(slots.size() <= kRunsMax);
+  row_count_ = static_cast<int64_t>(slots.size());
+  logit_row_ = row_count_;
+  runs_.clear();
+  for (int64_t r = 0; r < row_count_; ++r) {
+    const DecodeSlot& slot = slots[static_cast<size_t>(r)];
+    runs_.push_back({static_cast<HostState*>(slot.state), r, 1, static_cast<int64_t>(slot.state->position())});
+    tokens_[static_cast<size_t>(r)] = slot.token;
+    positions_[static_cast<size_t>(r)] = runs_.back().start;
+    logit_rows_[static_cast<size_t>(r)] = slot.logits.empty() ? nullptr : slot.logits.data();
+    if (!slot.logits.empty()) logit_row_ = std::min(logit_row_, r);
+  }
+  prepare_angles();
+}
+
+void Pass::finish() {
+  for (const Run& run : runs_) run.state->set_position(static_cast<uint64_t>(run.start + run.rows));
+}
+
+void Pass::run_all() {
+  for (const Step& step : weights_.plan().steps) run(step);
+}
+
+void Pass::run(const Step& step) {
+  const int64_t begin = first_row(step), end = row_count_;
+  if (begin >= end) return;
   switch (step.work) {
     case Work::kEmbed: {
-      const Weight& weight = model_->weights[static_cast<size_t>(step.op.weight)];
+      const Weight& weight = weights_.model().weights[static_cast<size_t>(step.op.weight)];
       const size_t row_size = weight.bytes / static_cast<size_t>(weight.rows);
       pool_.parallel_for(end - begin, 16, [&](int64_t first, int64_t last, uint32_t) {
         for (int64_t r = begin + first; r < begin + last; ++r) {
@@ -44,7 +150,7 @@ void CpuExecutor::run_step(const Step& step, int64_t begin, int64_t end) {
   }
 }
 
-void CpuExecutor::run_rows(const Step& step, int64_t begin, int64_t end) {
+void Pass::run_rows(const Step& step, int64_t begin, int64_t end) {
   const int64_t rows = end - begin;
   // Two or three rows take less time than waking the others.
   const int64_t grain = rows < 4 ? rows : std::clamp<int64_t>(rows / (4 * pool_.size()), 1, 16);
@@ -55,17 +161,17 @@ void CpuExecutor::run_rows(const Step& step, int64_t begin, int64_t end) {
   });
 }
 
-void CpuExecutor::run_row(const RowPart& part, int64_t r) {
+void Pass::run_row(const RowPart& part, int64_t r) {
   const Op& op = part.op;
   switch (part.kind) {
     case Row::kNorm:
       for (int64_t i = 0; i < width(op.x); i += op.width) {
-        kernels_.rms_norm(row(op.x, r) + i, vector_of(op.weight), op.eps, op.width, row(op.out, r) + i);
+        kernels_.rms_norm(row(op.x, r) + i, weights_.vector(op.weight), op.eps, op.width, row(op.out, r) + i);
       }
       return;
     case Row::kGatedNorm:
       for (int64_t i = 0; i < width(op.x); i += op.width) {
-        kernels_.gated_norm(row(op.x, r) + i, vector_of(op.weight), row(op.y, r) + i, op.eps, op.width,
+        kernels_.gated_norm(row(op.x, r) + i, weights_.vector(op.weight), row(op.y, r) + i, op.eps, op.width,
                             row(op.out, r) + i);
       }
       return;
@@ -109,18 +215,18 @@ void CpuExecutor::run_row(const RowPart& part, int64_t r) {
   }
 }
 
-void CpuExecutor::run_linears(const Step& step, int64_t begin, int64_t end) {
+void Pass::run_linears(const Step& step, int64_t begin, int64_t end) {
   Activations a;
   a.x = row(step.x, begin);
   a.x_stride = stride(step.x);
   a.blocks = quantized_ + begin * (width(step.x) / kBlock);
   const int64_t tile = kernels_.panels_per_tile;
   int64_t tiles = 0;
-  for (const LinearPart& part : step.linears) tiles += (matrix_of(part.weight).panels + tile - 1) / tile;
+  for (const LinearPart& part : step.linears) tiles += (weights_.matrix(part.weight).panels + tile - 1) / tile;
   const int64_t grain = std::max<int64_t>(1, tiles / (8 * pool_.size()));
   pool_.parallel_for(tiles, grain, [&](int64_t first, int64_t last, uint32_t thread) {
     for (const LinearPart& part : step.linears) {
-      const Matrix& w = matrix_of(part.weight);
+      const Matrix& w = weights_.matrix(part.weight);
       const int64_t count = (w.panels + tile - 1) / tile;
       const int64_t panel_begin = std::max<int64_t>(first, 0) * tile, panel_end = std::min(last * tile, w.panels);
       if (panel_begin < panel_end) {
@@ -136,13 +242,13 @@ void CpuExecutor::run_linears(const Step& step, int64_t begin, int64_t end) {
 
 // Wanted rows only. Rows that are not wanted (slots of a decode step) are squeezed out of the input in place: nothing
 // reads it after the head.
-void CpuExecutor::run_head(const Op& op, int64_t begin, int64_t end) {
-  const Matrix& w = matrix_of(op.weight);
+void Pass::run_head(const Op& op, int64_t begin, int64_t end) {
+  const Matrix& w = weights_.matrix(op.weight);
   int64_t count = 0;
-  float* wanted[kDecodeSlotsMax] = {};
+  float* wanted[kRunsMax] = {};
   bool even = true;  // evenly spaced in memory: written in place
   float* out = nullptr;
-  int64_t out_stride = model_->program.vocab;
+  int64_t out_stride = weights_.program().vocab;
   for (int64_t r = begin; r < end; ++r) {
     float* to = logit_rows_[static_cast<size_t>(r)];
     if (to == nullptr) continue;
@@ -150,13 +256,13 @@ void CpuExecutor::run_head(const Op& op, int64_t begin, int64_t end) {
     if (target != r) std::memcpy(row(op.x, target), row(op.x, r), static_cast<size_t>(w.columns) * sizeof(float));
     if (is_integer(w.packing))
       kernels_.quantize(row(op.x, target), w.columns, quantized_ + count * (w.columns / kBlock));
-    if (count < kDecodeSlotsMax) wanted[count] = to;
+    if (count < kRunsMax) wanted[count] = to;
     if (count == 0) out = to;
     even = even && to == out + count * out_stride;
     ++count;
   }
   if (!even) {
-    BATON_CHECK(count <= kDecodeSlotsMax);
+    BATON_CHECK(count <= kRunsMax);
     out = head_memory_.floats();
   }
   Activations a;
@@ -175,13 +281,13 @@ void CpuExecutor::run_head(const Op& op, int64_t begin, int64_t end) {
   }
 }
 
-void CpuExecutor::prepare_angles() {
+void Pass::prepare_angles() {
   for (size_t i = 0; i < angles_.size(); ++i) {
-    const std::vector<float>& frequencies = frequencies_[i];
+    const std::vector<float>& frequencies = weights_.frequencies(i);
     const auto half = static_cast<int64_t>(frequencies.size());
     pool_.parallel_for(row_count_, row_count_ < 8 ? row_count_ : 16, [&](int64_t first, int64_t last, uint32_t) {
       for (int64_t r = first; r < last; ++r) {
-        float* to = angles_[i] + r * plan_.ropes[i].rotary;
+        float* to = angles_[i] + r * weights_.plan().ropes[i].rotary;
         for (int64_t j = 0; j < half; ++j) {
           const float angle =
               static_cast<float>(positions_[static_cast<size_t>(r)]) * frequencies[static_cast<size_t>(j)];
@@ -193,4 +299,4 @@ void CpuExecutor::prepare_angles() {
   }
 }
 
-}  // namespace baton::cpu
+}  // namespace baton::host

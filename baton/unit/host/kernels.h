@@ -1,5 +1,6 @@
-// The kernel vocabulary of the cpu unit: one table of functions per instruction set, all with the same meaning. The
-// sets are written once over 16 lanes (kernels_*.inl.h); a set's own file gives the lanes and nothing else.
+// The kernels of the host processor, for the cpu unit and for what other units leave to the host: one table of
+// functions per instruction set, all with the same meaning. The sets are written once over 16 lanes (kernels_*.inl.h);
+// a set's own file gives the lanes and nothing else.
 //
 // Weights are packed at load (pack.h) into panels of 16 rows; a row of a panel is a lane, so every output element is
 // summed over k in the same order whatever the number of tokens or threads.
@@ -9,7 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace baton::cpu {
+namespace baton::host {
 
 inline constexpr int kLanes = 16;
 inline constexpr int kBlock = 32;  // values that share one activation scale
@@ -158,4 +159,4 @@ constexpr int64_t delta_scratch_floats(int64_t key_dim, int64_t value_dim) {
   return kDeltaChunk * (4 * dk + (dk + dv) + 3 * kDeltaChunk + 8) + 4 * (dk + dv);
 }
 
-}  // namespace baton::cpu
+}  // namespace baton::host

@@ -1,17 +1,20 @@
 // A sequence's state in host memory, canonical order: keys and values f16, convolution and recurrent state f32.
 #pragma once
 
+#include <string>
+#include <string_view>
 #include <vector>
 
-#include "baton/unit/cpu/memory.h"
+#include "baton/unit/host/memory.h"
 #include "baton/unit/unit.h"
 
-namespace baton::cpu {
+namespace baton::host {
 
-class CpuState final : public SequenceState {
+class HostState final : public SequenceState {
  public:
-  static Result<std::unique_ptr<CpuState>> create(const Program& program, uint64_t tokens_max);
-  Result<std::unique_ptr<CpuState>> clone() const;
+  // `unit` begins the messages.
+  static Result<std::unique_ptr<HostState>> create(const Program& program, uint64_t tokens_max, std::string_view unit);
+  Result<std::unique_ptr<HostState>> clone() const;
 
   const Layout& layout() const override { return layout_; }
   std::span<const Segment> segments() const override { return segments_; }
@@ -24,12 +27,13 @@ class CpuState final : public SequenceState {
   }
 
  private:
-  explicit CpuState(uint64_t tokens_max) : SequenceState(tokens_max) {}
+  HostState(uint64_t tokens_max, std::string_view unit) : SequenceState(tokens_max), unit_(unit) {}
   Status place();
 
+  const std::string unit_;
   Layout layout_;
   std::vector<Segment> segments_;
   Memory memory_;
 };
 
-}  // namespace baton::cpu
+}  // namespace baton::host

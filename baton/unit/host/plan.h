@@ -1,4 +1,4 @@
-// The cpu unit's own view of a Program: ops regrouped into steps that run as one parallel loop each.
+// A Program as the host runs it: ops regrouped into steps that run as one parallel loop each.
 //
 // - Consecutive linears of one register share its quantised form and run as one loop over all their panels.
 // - Consecutive row-local ops (norms, gates, rotation, appending to the KV cache, quantising) run as one loop over
@@ -12,7 +12,7 @@
 
 #include "baton/model/program.h"
 
-namespace baton::cpu {
+namespace baton::host {
 
 enum class Work : uint8_t {
   kEmbed,
@@ -47,6 +47,8 @@ struct Step {
   bool only_for_logits = false;
 };
 
+inline bool is_matrix_op(const Op& op) { return op.kind == OpKind::kLinear || op.kind == OpKind::kHead; }
+
 // Distinct rotations, so that each step's angles are computed once.
 struct RopeTable {
   float theta;
@@ -59,7 +61,7 @@ struct Plan {
   std::vector<RopeTable> ropes;
 };
 
-// `integer_weight(id)`: whether that matrix multiplies quantised activations.
+// `integer_weight[id]`: whether that matrix multiplies quantised activations.
 Plan make_plan(const Program& program, const std::vector<bool>& integer_weight);
 
-}  // namespace baton::cpu
+}  // namespace baton::host

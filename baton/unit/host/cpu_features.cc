@@ -1,5 +1,5 @@
 // cpuid and xgetbv on x86-64; the auxiliary vector or sysctl on arm64.
-#include "baton/unit/cpu/cpu_features.h"
+#include "baton/unit/host/cpu_features.h"
 
 #include <cstdint>
 #include <utility>
@@ -12,7 +12,7 @@
 #include <sys/sysctl.h>
 #endif
 
-namespace baton::cpu {
+namespace baton::host {
 namespace {
 
 #if defined(__x86_64__)
@@ -114,4 +114,4 @@ std::vector<std::string> feature_names(const CpuFeatures& f) {
   return names;
 }
 
-}  // namespace baton::cpu
+}  // namespace baton::host

@@ -2,12 +2,12 @@
 #include <cstring>
 
 #include "baton/base/float.h"
-#include "baton/unit/cpu/kernels.h"
+#include "baton/unit/host/kernels.h"
 
-namespace baton::cpu {
+namespace baton::host {
 namespace {
 
-#include "baton/unit/cpu/kernels_loops.inl.h"
+#include "baton/unit/host/kernels_loops.inl.h"
 
 struct Lanes {
   struct F {
@@ -200,11 +200,11 @@ struct Lanes {
   }
 };
 
-#include "baton/unit/cpu/kernels_table.inl.h"
+#include "baton/unit/host/kernels_table.inl.h"
 
 }  // namespace
 
 extern const Kernels k_kernels_scalar;
 constinit const Kernels k_kernels_scalar = make_kernels("scalar", "scalar");
 
-}  // namespace baton::cpu
+}  // namespace baton::host

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-namespace baton::cpu {
+namespace baton::host {
 
 struct CpuFeatures {
   // x86-64
@@ -21,4 +21,4 @@ CpuFeatures detect_cpu_features();
 // The names of those found, as `baton units` prints them.
 std::vector<std::string> feature_names(const CpuFeatures& features);
 
-}  // namespace baton::cpu
+}  // namespace baton::host

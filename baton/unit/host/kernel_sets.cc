@@ -1,9 +1,14 @@
 // Which kernel sets this build has and this processor can run.
-#include "baton/unit/cpu/kernel_sets.h"
+#include "baton/unit/host/kernel_sets.h"
 
-#include "baton/unit/cpu/cpu_features.h"
+#include <fmt/format.h>
 
-namespace baton::cpu {
+#include <cstdlib>
+#include <string>
+
+#include "baton/unit/host/cpu_features.h"
+
+namespace baton::host {
 
 extern const Kernels k_kernels_scalar;
 #if defined(__x86_64__)
@@ -33,4 +38,16 @@ const Kernels* kernels_by_name(std::string_view name) {
   return nullptr;
 }
 
-}  // namespace baton::cpu
+Result<const Kernels*> chosen_kernels() {
+  constexpr const char* kForceVariable = "BATON_CPU_KERNELS";
+  const char* forced = std::getenv(kForceVariable);
+  if (forced == nullptr || *forced == '\0') return kernel_sets().front();
+  const Kernels* kernels = kernels_by_name(forced);
+  if (kernels != nullptr) return kernels;
+  std::string names;
+  for (const Kernels* set : kernel_sets()) names += fmt::format("{}{}", names.empty() ? "" : ", ", set->name);
+  return fail(Code::kUnsupported,
+              fmt::format("{}={}: no such kernel set on this machine; it has {}", kForceVariable, forced, names));
+}
+
+}  // namespace baton::host

@@ -1,0 +1,103 @@
+// A pass of rows through a model on the host's kernels: registers and scratch for up to rows_max rows, and the steps of
+// a plan over them. Rows belong to runs, each a sequence's consecutive tokens: one run in prefill, runs of one row in a
+// decode step.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "baton/base/thread_pool.h"
+#include "baton/unit/host/host_state.h"
+#include "baton/unit/host/weights.h"
+#include "baton/unit/unit.h"
+
+namespace baton::host {
+
+inline constexpr uint32_t kRunsMax = 16;         // sequences of a decode step
+inline constexpr int64_t kAttendSplitsMax = 16;  // pieces of the keys in a decode step
+
+struct Run {
+  HostState* state;
+  int64_t first_row, rows;
+  int64_t start;  // position of the first row
+};
+
+enum class RowBits : uint8_t {
+  kFast,         // the quickest kernel for the number of rows
+  kIndependent,  // a row's bits do not depend on what else is in the pass
+};
+
+class Pass {
+ public:
+  // Borrows weights and pool. kOutOfMemory.
+  static Result<std::unique_ptr<Pass>> create(const Weights& weights, ThreadPool& pool, int64_t rows_max, RowBits bits);
+
+  // Rows for consecutive tokens of one sequence from `position` on; the last wanted.size() / vocab rows make logits.
+  void start_prefill(HostState& state, uint64_t position, std::span<const int32_t> tokens, std::span<float> wanted);
+  // A row for each slot, at most kRunsMax; checked by the caller.
+  void start_decode(std::span<const DecodeSlot> slots);
+  // After the last step: moves the positions of the states on.
+  void finish();
+
+  // In order. Steps with matrices that are not packed are the caller's, between the others.
+  void run_all();
+  void run(const Step& step);
+  // The rows a step is for: [first_row(step), rows()). None when its only use is logits that nobody wants.
+  int64_t first_row(const Step& step) const { return step.only_for_logits ? logit_row_ : 0; }
+  int64_t first_logit_row() const { return logit_row_; }
+  int64_t rows() const { return row_count_; }
+
+  float* row(RegisterId id, int64_t r) const {
+    return registers_[static_cast<size_t>(id)] + r * strides_[static_cast<size_t>(id)];
+  }
+  int64_t stride(RegisterId id) const { return strides_[static_cast<size_t>(id)]; }
+  int64_t width(RegisterId id) const { return weights_.program().registers[static_cast<size_t>(id)].width; }
+  // Where the logits of a row go; null when not wanted.
+  float* logits(int64_t r) const { return logit_rows_[static_cast<size_t>(r)]; }
+
+ private:
+  Pass(const Weights& weights, ThreadPool& pool, int64_t rows_max, RowBits bits)
+      : weights_(weights), kernels_(weights.kernels()), pool_(pool), rows_max_(rows_max), bits_(bits) {}
+  Status make_scratch();
+
+  void run_rows(const Step& step, int64_t begin, int64_t end);
+  void run_row(const RowPart& part, int64_t row);
+  void run_linears(const Step& step, int64_t begin, int64_t end);
+  void run_head(const Op& op, int64_t begin, int64_t end);
+  void prepare_angles();
+
+  // mixers.cc
+  void run_attend(const Op& op, int64_t begin, int64_t end);
+  void attend_one(const Op& op, int64_t begin, int64_t end);
+  void attend_many(const Op& op, const Run& run, int64_t begin, int64_t end);
+  void run_conv(const Op& op);
+  void run_delta(const Op& op);
+  void delta_head(const Op& op, const Run& run, int64_t head, uint32_t thread);
+
+  unsigned char* scratch(uint32_t thread) const { return scratch_.data() + thread * scratch_bytes_; }
+
+  const Weights& weights_;
+  const Kernels& kernels_;
+  ThreadPool& pool_;
+  const int64_t rows_max_;
+  const RowBits bits_;
+
+  // Registers [rows_max, width], quantised activations, angles, per-thread kernel scratch.
+  Memory register_memory_, quantized_memory_, angle_memory_, scratch_, partial_memory_, head_memory_;
+  std::vector<float*> registers_;
+  std::vector<int64_t> strides_;
+  ActivationBlock* quantized_ = nullptr;  // [rows_max][columns / 32]
+  std::vector<float*> angles_;            // by rope table: [row][cosines | sines]
+  int64_t scratch_bytes_ = 0;
+  int64_t attend_query_tokens_ = 0;
+
+  // The rows under way.
+  std::vector<Run> runs_;
+  std::vector<int32_t> tokens_;
+  std::vector<int64_t> positions_;
+  std::vector<float*> logit_rows_;
+  int64_t row_count_ = 0, logit_row_ = 0;
+};
+
+}  // namespace baton::host
