@@ -15,11 +15,14 @@ namespace baton::test {
 namespace {
 
 // Normalised mean squared error allowed: sum (a - b)^2 / sum b^2. Quantised activations of 15 bits give about 1e-9, f16
-// keys and values 1e-7; everything else is f32 in another order.
-double nmse_allowed(OpKind kind, DType dtype, DType kv_type) {
+// keys and values 1e-7; everything else is f32 in another order. A unit with fp16 products rounds inputs, weights and
+// results of each linear layer of these models, 1e-7 in all, and the op between two of them may enlarge it: the delta
+// rule by the exponential of its decay.
+double nmse_allowed(OpKind kind, DType dtype, const Caps& caps) {
+  if (caps.product_type == DType::kF16) return kind == OpKind::kDeltaRule ? 4e-6 : 1e-6;
   const bool matrix = kind == OpKind::kLinear || kind == OpKind::kHead;
   if (matrix && format_of(dtype).block_elements > 1) return 1e-7;
-  if (kind == OpKind::kAttend && kv_type != DType::kF32) return 1e-6;
+  if (kind == OpKind::kAttend && caps.kv_type != DType::kF32) return 1e-6;
   return 1e-9;
 }
 
@@ -115,12 +118,14 @@ TEST_P(Conformance, EveryOpAgainstRef) {
         const size_t pieces[] = {first, second};
         const Outcome wanted = run(**ref, op, ids, pieces);
         const Outcome got = run(**unit, op, ids, pieces);
-        const double allowed = nmse_allowed(kind, dtype, (*unit)->caps().kv_type);
+        const Caps& caps = (*unit)->caps();
+        const double allowed = nmse_allowed(kind, dtype, caps);
         ASSERT_LE(nmse(got.logits, wanted.logits), allowed)
             << op.description << " tokens=" << ids.size() << " round " << round;
         ASSERT_EQ(got.slots.size(), wanted.slots.size());
         for (size_t i = 0; i < got.slots.size(); ++i) {
-          const double slot_allowed = kind == OpKind::kAttend && (*unit)->caps().kv_type != DType::kF32 ? 1e-6 : 1e-9;
+          const bool f16_values = kind == OpKind::kAttend && caps.kv_type != DType::kF32;
+          const double slot_allowed = f16_values || caps.product_type == DType::kF16 ? allowed : 1e-9;
           ASSERT_LE(nmse(got.slots[i], wanted.slots[i]), slot_allowed) << op.description << " slot " << i;
         }
       }

@@ -1,5 +1,5 @@
 // `baton inspect MODEL`: what a model file holds, what it computes, what state it keeps and how that crosses between
-// two units. Reads headers and loads the two units; runs nothing.
+// two units, or what one unit would load. Reads headers; loads the two units; runs nothing.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -15,7 +15,7 @@ namespace baton::cli {
 namespace {
 
 struct InspectFlags {
-  std::string model, prefill_unit = "ref", decode_unit = "cpu";
+  std::string model, prefill_unit = "ref", decode_unit = "cpu", unit;
   bool json = false, tensors = false;
 };
 
@@ -120,6 +120,38 @@ std::string spec_text(const OrderedJson& spec) {
   return text;
 }
 
+// What a unit would load, without loading it.
+int show_plan(const InspectFlags& flags, const Model& model) {
+  const auto unit = create_unit(flags.unit);
+  if (!unit) return report(unit.error());
+  const auto plan = (*unit)->plan(model);
+  if (!plan) return report(plan.error());
+  if (flags.json) {
+    OrderedJson json;
+    json["unit"] = flags.unit;
+    json["features"] = (*unit)->caps().features;
+    json["programs"] = OrderedJson::array();
+    for (const LoadPlan::Programs& item : plan->programs) {
+      json["programs"].push_back({{"shape", item.shape},
+                                  {"count", item.count},
+                                  {"weight_bytes", item.weight_bytes},
+                                  {"all_bytes", item.all_bytes}});
+    }
+    json["notes"] = plan->notes;
+    print_json(json);
+    return kOk;
+  }
+  std::string text = fmt::format("{} on {} ({})\n{:>5}  {:>10}  {:>10}  {}\n", model.spec.name, flags.unit,
+                                 fmt::join((*unit)->caps().features, " "), "count", "MB each", "MB all", "program");
+  for (const LoadPlan::Programs& item : plan->programs) {
+    text += fmt::format("{:>5}  {:>10.2f}  {:>10.2f}  {}\n", item.count, static_cast<double>(item.weight_bytes) / 1e6,
+                        static_cast<double>(item.all_bytes) / 1e6, item.shape);
+  }
+  for (const std::string& note : plan->notes) text += note + "\n";
+  print(text);
+  return kOk;
+}
+
 int run(const InspectFlags& flags) {
   std::string path = flags.model;
   if (path.empty()) {
@@ -129,6 +161,7 @@ int run(const InspectFlags& flags) {
   }
   const auto model = load_model(path);
   if (!model) return report(model.error());
+  if (!flags.unit.empty()) return show_plan(flags, **model);
   auto pair = load_pair(flags, *model);
   if (!pair) return report(pair.error());
   const auto plan = plan_bridge(pair->from->layout(), pair->to->layout(), flags.prefill_unit == flags.decode_unit);
@@ -197,6 +230,7 @@ std::unique_ptr<Command> add_inspect(CLI::App& program) {
   app->add_option("-m,--model", flags->model, "the same");
   app->add_option("--prefill", flags->prefill_unit, "unit the state comes from")->capture_default_str();
   app->add_option("--decode", flags->decode_unit, "unit the state goes to")->capture_default_str();
+  app->add_option("--unit", flags->unit, "show what this unit makes of the model instead: its programs and limits");
   app->add_flag("--tensors", flags->tensors, "list every tensor");
   app->add_flag("--json", flags->json, "one JSON object instead of text");
   return command;

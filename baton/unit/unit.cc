@@ -21,4 +21,8 @@ Status check_tokens(const Model& model, const SequenceState& state, std::span<co
   return {};
 }
 
+Result<LoadPlan> Unit::plan(const Model&) const {
+  return fail(Code::kUnsupported, fmt::format("unit '{}' makes no programs of a model", name()));
+}
+
 }  // namespace baton

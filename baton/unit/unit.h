@@ -27,6 +27,7 @@ struct Caps {
   std::vector<OpKind> ops;
   std::vector<DType> native_formats;  // weights used as stored; others are decoded at load
   DType kv_type = DType::kF32;        // of keys and values in its states
+  DType product_type = DType::kF32;   // narrowest type of inputs, weights and results of its matrix products
   MemoryKind memory = MemoryKind::kHost;
   uint32_t prefill_tokens_preferred = 64;  // tokens per prefill call that suit it
   uint32_t decode_slots_max = 1;           // sequences per decode call
@@ -108,11 +109,25 @@ class Executor {
   virtual Placement placement() const = 0;
 };
 
+// What a load would make of a model, found from its shapes: for `inspect`.
+struct LoadPlan {
+  struct Programs {
+    std::string shape;
+    uint32_t count = 0;
+    uint64_t weight_bytes = 0;  // of the largest one
+    uint64_t all_bytes = 0;
+  };
+  std::vector<Programs> programs;
+  std::vector<std::string> notes;  // limits, and what does not fit them
+};
+
 class Unit {
  public:
   virtual ~Unit() = default;
   virtual std::string_view name() const = 0;
   virtual const Caps& caps() const = 0;
+  // kUnsupported: this unit makes no programs of its own.
+  virtual Result<LoadPlan> plan(const Model& model) const;
   // Slow (may convert or repack weights); never inside a request. `threads` 0: the unit's own choice.
   virtual Result<std::unique_ptr<Executor>> load(std::shared_ptr<const Model> model, uint32_t threads) = 0;
 };

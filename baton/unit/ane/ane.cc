@@ -1,0 +1,66 @@
+// The `ane` unit: the neural engine through Apple's driver where it works, through the emulator elsewhere.
+#include "baton/unit/ane/executor.h"
+#include "baton/unit/ane/inventory.h"
+#include "baton/unit/apple/driver_apple.h"
+
+namespace baton::ane {
+namespace {
+
+// fp16 inputs, weights and results of every product. Measured against `ref` on the golden models (docs/ane.md).
+float logit_tolerance(DType) { return 0.05f; }
+
+class AneUnit final : public Unit {
+ public:
+  AneUnit(const AneOptions& options, bool hardware) : options_(options), hardware_(hardware) {
+    for (int kind = 0; kind <= static_cast<int>(OpKind::kHead); ++kind) caps_.ops.push_back(static_cast<OpKind>(kind));
+    caps_.native_formats = {DType::kF16};
+    caps_.kv_type = DType::kF16;
+    caps_.product_type = DType::kF16;
+    caps_.memory = hardware ? MemoryKind::kUnified : MemoryKind::kHost;
+    caps_.prefill_tokens_preferred = static_cast<uint32_t>(options.columns);
+    caps_.decode_slots_max = host::kRunsMax;
+    const bool m1 = options.numerics.profile == apple::Profile::kM1;
+    if (hardware) {
+      caps_.features = {"apple-driver"};
+    } else {
+      caps_.features = {"emulated", options.mode == apple::Mode::kStrict ? "strict-rules" : "lenient-rules",
+                        m1 ? "m1-numerics" : "modern-numerics"};
+    }
+    caps_.features.emplace_back("not-yet-run-on-Apple-hardware");
+    caps_.logit_tolerance = logit_tolerance;
+  }
+  std::string_view name() const override { return "ane"; }
+  const Caps& caps() const override { return caps_; }
+  Result<LoadPlan> plan(const Model& model) const override {
+    return take_inventory(model.program, model.weights, options_);
+  }
+  Result<std::unique_ptr<Executor>> load(std::shared_ptr<const Model> model, uint32_t threads) override {
+    BATON_TRY(std::unique_ptr<Executor> executor, AneExecutor::load(std::move(model), options_, hardware_, threads));
+    return executor;
+  }
+
+ private:
+  const AneOptions options_;
+  const bool hardware_;
+  Caps caps_;
+};
+
+Result<std::unique_ptr<Unit>> create() {
+  BATON_TRY(const AneOptions options, options_from_environment());
+  bool hardware = false;
+  if (options.device != Device::kEmulator) {
+    // Opens with the start-up check; a driver of its own for each model follows.
+    const auto driver = apple::AppleDriver::open({});
+    if (!driver && options.device == Device::kHardware) return fail(driver.error());
+    hardware = driver.has_value();
+  }
+  return std::make_unique<AneUnit>(options, hardware);
+}
+
+}  // namespace
+}  // namespace baton::ane
+
+namespace baton {
+extern const UnitEntry k_unit_ane;
+const UnitEntry k_unit_ane = {"ane", ane::create};
+}  // namespace baton

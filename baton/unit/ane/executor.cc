@@ -1,0 +1,312 @@
+// Loading, stages of chunks, two chunks in flight, estimates.
+#include "baton/unit/ane/executor.h"
+
+#include <fmt/format.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <new>
+#include <set>
+#include <system_error>
+
+#include "baton/base/clock.h"
+#include "baton/unit/apple/driver_apple.h"
+#include "baton/unit/host/kernel_sets.h"
+
+namespace baton::ane {
+namespace {
+
+// Before anything ran: the emulator's rate on a modest core.
+constexpr double kEmulatedOperationsPerSecond = 20e9;
+
+// New measurements count for a quarter.
+void mix(double& average, double value) { average = average > 0 ? 0.75 * average + 0.25 * value : value; }
+
+double ms_since(int64_t start_ns) { return ms_between(start_ns, SteadyClock().now_ns()); }
+
+}  // namespace
+
+Result<ScratchFolder> ScratchFolder::make() {
+  std::error_code error;
+  const std::filesystem::path base = std::filesystem::temp_directory_path(error);
+  std::string pattern = (base / "baton-ane-XXXXXX").string();
+  if (error || ::mkdtemp(pattern.data()) == nullptr) {
+    return fail(
+        Code::kDevice,
+        fmt::format("ane: no temporary folder can be made as {}; set TMPDIR to a folder that can be written", pattern));
+  }
+  return ScratchFolder(pattern);
+}
+
+ScratchFolder::~ScratchFolder() {
+  std::error_code ignored;
+  if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+}
+
+AneExecutor::AneExecutor(std::shared_ptr<const Model> model, const AneOptions& options, bool hardware, uint32_t threads)
+    : model_(std::move(model)),
+      options_(options),
+      hardware_(hardware),
+      layout_(canonical_layout(model_->program, 1, DType::kF16)),
+      // The emulator has the cores: more threads here would wait for them.
+      host_pool_(hardware ? threads : 1),
+      pair_pool_(options.pipeline ? 2 : 1) {}
+
+AneExecutor::~AneExecutor() = default;
+
+Status AneExecutor::open_driver(uint32_t threads, std::unique_ptr<apple::Driver>* driver) {
+  if (hardware_) {
+    // The unit has run the start-up check.
+    BATON_TRY(*driver, apple::AppleDriver::open({.temporary_folder = {}, .self_check = false}));
+    return {};
+  }
+  apple::EmulatorOptions emulator;
+  if (options_.cache_folder.empty()) {
+    BATON_TRY(scratch_folder_, ScratchFolder::make());
+    emulator.temporary_folder = scratch_folder_.path();
+  } else {
+    // Cached loads need the artefacts of the last process.
+    emulator.temporary_folder = options_.cache_folder / "emulated_device";
+    std::error_code error;
+    std::filesystem::create_directories(emulator.temporary_folder, error);
+    if (error) {
+      return fail(Code::kInvalidInput, fmt::format("ane: cache folder {} cannot be made: {}",
+                                                   emulator.temporary_folder.string(), error.message()));
+    }
+  }
+  emulator.mode = options_.mode;
+  emulator.numerics = options_.numerics;
+  emulator.compiles_max = emulator.loaded_max = options_.kernels_max;
+  emulator.threads = threads;
+  emulator.chip = options_.chip;
+  BATON_TRY(auto made, apple::EmulatorDriver::create(emulator));
+  emulator_ = made.get();
+  *driver = std::move(made);
+  return {};
+}
+
+Result<std::unique_ptr<AneExecutor>> AneExecutor::load(std::shared_ptr<const Model> model, const AneOptions& options,
+                                                       bool hardware, uint32_t threads) {
+  try {
+    std::unique_ptr<AneExecutor> out(new AneExecutor(std::move(model), options, hardware, threads));
+    AneExecutor& self = *out;
+    const Program& program = self.model_->program;
+    BATON_TRY(self.split_, split_program(program, self.model_->weights, options));
+    BATON_TRY(const host::Kernels* kernels, host::chosen_kernels());
+    BATON_TRY(self.weights_, host::Weights::load(self.model_, *kernels, self.split_.on_host, self.host_pool_, "ane"));
+    BATON_TRY(self.lowering_,
+              lower(program, self.model_->weights, self.weights_->plan(), self.split_.on_host, self.split_.limits));
+    std::unique_ptr<apple::Driver> driver;
+    BATON_OK(self.open_driver(threads, &driver));
+    BATON_TRY(self.device_, AneDevice::load(std::move(driver), self.lowering_.layers, options));
+    const int64_t rows_max = std::max<int64_t>(options.columns, host::kRunsMax);
+    for (Lane& lane : self.lanes_) {
+      BATON_TRY(lane.pass, host::Pass::create(*self.weights_, self.host_pool_, rows_max, host::RowBits::kIndependent));
+    }
+    return out;
+  } catch (const std::bad_alloc&) {
+    return fail(Code::kOutOfMemory, "ane: no memory for the model; use a smaller one");
+  } catch (const std::system_error& error) {
+    return fail(Code::kDevice, fmt::format("ane: cannot start {} threads: {}", threads, error.what()));
+  }
+}
+
+Result<std::unique_ptr<SequenceState>> AneExecutor::new_state(uint64_t tokens_max) {
+  return host::HostState::create(model_->program, tokens_max, "ane");
+}
+
+Result<std::unique_ptr<SequenceState>> AneExecutor::clone(const SequenceState& state) {
+  return static_cast<const host::HostState&>(state).clone();
+}
+
+Status AneExecutor::run_segment(Lane& lane, bool device) {
+  const int64_t start_ns = SteadyClock().now_ns();
+  const std::vector<Stage>& stages = lowering_.stages;
+  for (; lane.stage < stages.size() && stages[lane.stage].on_device == device; ++lane.stage) {
+    const Stage& stage = stages[lane.stage];
+    if (device) {
+      BATON_OK(device_->run(stage.index, *lane.pass, lane.io));
+    } else {
+      lane.pass->run(weights_->plan().steps[stage.index]);
+    }
+  }
+  (device ? device_ms_ : host_ms_) += ms_since(start_ns);
+  return {};
+}
+
+Status AneExecutor::run_through(Lane& lane) {
+  for (bool device = false; lane.stage < lowering_.stages.size(); device = !device) {
+    BATON_OK(run_segment(lane, device));
+  }
+  return {};
+}
+
+void AneExecutor::start_chunk(Lane& lane, host::HostState& state, uint64_t start, std::span<const int32_t> tokens,
+                              int64_t begin, int64_t count, std::span<float> logits) const {
+  const int64_t vocab = model_->program.vocab, total = static_cast<int64_t>(tokens.size());
+  const int64_t first_wanted = total - static_cast<int64_t>(logits.size()) / vocab;
+  const int64_t wanted = std::clamp<int64_t>(begin + count - first_wanted, 0, count);
+  const int64_t skip = std::max<int64_t>(0, begin - first_wanted);
+  lane.pass->start_prefill(state, start + static_cast<uint64_t>(begin),
+                           tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(count)),
+                           wanted > 0
+                               ? logits.subspan(static_cast<size_t>(skip * vocab), static_cast<size_t>(wanted * vocab))
+                               : std::span<float>{});
+  lane.stage = 0;
+  lane.busy = true;
+}
+
+// Two chunks in flight: while one is on the device, the other is on the host, one turn ahead of it or behind. A chunk
+// enters a layer's host work only after the chunk before has left it, so each op sees the state that it would see
+// without the other chunk; and no two threads ever work on one lane.
+Status AneExecutor::run_pipelined(host::HostState& state, std::span<const int32_t> tokens, std::span<float> logits) {
+  const auto total = static_cast<int64_t>(tokens.size());
+  const uint64_t start = state.position();
+  int64_t given = 0;
+  for (Lane& lane : lanes_) lane.busy = false;
+  // Turns are counted so that a lane's host turns are even or odd for good: lane 0 begins on even turns, lane 1 on odd.
+  for (int64_t turn = 0;; ++turn) {
+    Lane* on_host = &lanes_[turn % 2];
+    Lane* on_device = &lanes_[1 - turn % 2];
+    if (!on_host->busy && given < total) {
+      const int64_t count = std::min(chunk_tokens(), total - given);
+      start_chunk(*on_host, state, start, tokens, given, count, logits);
+      given += count;
+    }
+    if (!on_host->busy) on_host = nullptr;
+    if (!on_device->busy) on_device = nullptr;
+    if (on_host == nullptr && on_device == nullptr) break;
+    Status host_status, device_status;
+    if (on_host != nullptr && on_device != nullptr) {
+      const double before = host_ms_ + device_ms_;
+      const int64_t start_ns = SteadyClock().now_ns();
+      pair_pool_.run([&](uint32_t thread) {
+        if (thread == 0) host_status = run_segment(*on_host, false);
+        if (thread == 1) device_status = run_segment(*on_device, true);
+      });
+      overlapped_ms_ += std::max(0.0, host_ms_ + device_ms_ - before - ms_since(start_ns));
+    } else if (on_host != nullptr) {
+      host_status = run_segment(*on_host, false);
+    } else {
+      device_status = run_segment(*on_device, true);
+    }
+    BATON_OK(host_status);
+    BATON_OK(device_status);
+    for (Lane& lane : lanes_) {
+      if (!lane.busy || lane.stage < lowering_.stages.size()) continue;
+      lane.pass->finish();
+      lane.busy = false;
+    }
+  }
+  return {};
+}
+
+Status AneExecutor::prefill(SequenceState& state, std::span<const int32_t> tokens, std::span<float> logits) {
+  BATON_OK(check_tokens(*model_, state, tokens));
+  BATON_CHECK(logits.size() <= tokens.size() * static_cast<size_t>(model_->program.vocab));
+  auto& own = static_cast<host::HostState&>(state);
+  const auto total = static_cast<int64_t>(tokens.size());
+  const int64_t start_ns = SteadyClock().now_ns();
+  if (options_.pipeline && total > chunk_tokens()) {
+    BATON_OK(run_pipelined(own, tokens, logits));
+  } else {
+    const uint64_t start = state.position();
+    for (int64_t done = 0; done < total; done += chunk_tokens()) {
+      start_chunk(lanes_[0], own, start, tokens, done, std::min(chunk_tokens(), total - done), logits);
+      BATON_OK(run_through(lanes_[0]));
+      lanes_[0].pass->finish();
+    }
+  }
+  if (total >= options_.columns / 4) mix(prefill_ms_per_token_, ms_since(start_ns) / static_cast<double>(total));
+  return {};
+}
+
+Status AneExecutor::decode(std::span<const DecodeSlot> slots) {
+  if (slots.size() > host::kRunsMax) {
+    return fail(Code::kInvalidInput,
+                fmt::format("ane: {} sequences in one decode step; at most {}", slots.size(), host::kRunsMax));
+  }
+  if (slots.empty()) return {};
+  for (const DecodeSlot& slot : slots) {
+    BATON_OK(check_tokens(*model_, *slot.state, {&slot.token, 1}));
+    BATON_CHECK(slot.logits.empty() || static_cast<int64_t>(slot.logits.size()) >= model_->program.vocab);
+  }
+  const int64_t start_ns = SteadyClock().now_ns();
+  Lane& lane = lanes_[0];
+  lane.pass->start_decode(slots);
+  lane.stage = 0;
+  BATON_OK(run_through(lane));
+  lane.pass->finish();
+  mix(decode_ms_, ms_since(start_ns));
+  return {};
+}
+
+// The chip's time for passes over the kernels, each `calls` times.
+double AneExecutor::emulated_chip_ms(uint64_t calls, bool with_head) const {
+  double ms = 0;
+  for (const DeviceLayer& layer : lowering_.layers) {
+    if (layer.is_head && !with_head) continue;
+    for (const apple::KernelPlan& kernel : layer.kernels) {
+      ms += static_cast<double>(calls) * apple::evaluate_ms(*options_.chip, kernel.weight_bytes, kernel.flops);
+    }
+  }
+  return ms;
+}
+
+// Of the emulator nothing is "measured": with a chip the chip's published figures, otherwise its own wall time.
+Estimate AneExecutor::estimate(const WorkShape& work) const {
+  const uint64_t per_call = static_cast<uint64_t>(chunk_tokens());
+  const uint64_t prefill_calls = (work.prefill_tokens + per_call - 1) / per_call;
+  const uint64_t per_decode = options_.dispatch == Dispatch::kSequential ? 1 : host::kRunsMax;
+  const uint64_t decode_calls = (work.decode_slots + per_decode - 1) / per_decode;
+  if (!hardware_ && options_.chip != nullptr) {
+    const double ms = emulated_chip_ms(prefill_calls, false) + emulated_chip_ms(decode_calls, true);
+    const double watts = options_.chip->active_watts;
+    return {ms, watts >= 0 ? watts * ms * 1e-3 : -1, "emulated"};
+  }
+  const double flops = 2 * static_cast<double>(model_->parameter_count());
+  const double guess_ms = flops / kEmulatedOperationsPerSecond * 1e3;
+  const bool known =
+      (work.prefill_tokens == 0 || prefill_ms_per_token_ > 0) && (work.decode_slots == 0 || decode_ms_ > 0);
+  const double ms = work.prefill_tokens * (prefill_ms_per_token_ > 0 ? prefill_ms_per_token_ : guess_ms) +
+                    static_cast<double>(decode_calls) * (decode_ms_ > 0 ? decode_ms_ : guess_ms);
+  return {ms, -1, !hardware_ ? "emulated" : known ? "measured" : "estimated"};
+}
+
+Placement AneExecutor::placement() const {
+  std::string evidence =
+      fmt::format("{}; {} kernels, {}; host work on {} kernels", device_->driver().evidence(), lowering_.kernel_count(),
+                  options_.dispatch == Dispatch::kSequential ? std::string("one token a call")
+                                                             : fmt::format("{} tokens a call", options_.columns),
+                  weights_->kernels().description);
+  if (!split_.host_layers.empty()) {
+    evidence += fmt::format(
+        ", {} layers of matrices with it ({:.0f} % of the weights): the limit is {} kernels", split_.host_layers.size(),
+        100.0 * static_cast<double>(split_.host_bytes) / static_cast<double>(split_.host_bytes + split_.device_bytes),
+        options_.kernels_max);
+  }
+  return {"ane", evidence + "; not yet run on Apple hardware"};
+}
+
+AneReport AneExecutor::report() const {
+  AneReport report;
+  std::set<std::string> shapes;
+  for (const DeviceLayer& layer : lowering_.layers) {
+    for (const apple::KernelPlan& kernel : layer.kernels) shapes.insert(kernel.shape());
+  }
+  report.kernels = lowering_.kernel_count();
+  report.shapes = static_cast<uint32_t>(shapes.size());
+  report.host_layers = split_.host_layers;
+  report.weight_range = device_->weight_range();
+  report.noteworthy = device_->noteworthy();
+  report.activation_max = device_->activation_max();
+  report.device = device_->counts();
+  report.loads = device_->loader_counts();
+  report.host_ms = host_ms_;
+  report.device_ms = device_ms_;
+  report.overlapped_ms = overlapped_ms_;
+  if (emulator_ != nullptr) report.emulator = emulator_->report();
+  return report;
+}
+
+}  // namespace baton::ane

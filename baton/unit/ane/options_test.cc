@@ -1,0 +1,56 @@
+// Words of BATON_ANE.
+#include "baton/unit/ane/options.h"
+
+#include <gtest/gtest.h>
+
+namespace baton::ane {
+namespace {
+
+TEST(AneOptions, DefaultsAreStrictAndTimeNothing) {
+  const auto options = parse_options("");
+  ASSERT_TRUE(options);
+  EXPECT_EQ(options->columns, 32);
+  EXPECT_EQ(options->dispatch, Dispatch::kBatch);
+  EXPECT_EQ(options->mode, apple::Mode::kStrict);
+  EXPECT_EQ(options->numerics.profile, apple::Profile::kM1);
+  EXPECT_EQ(options->chip, nullptr);
+  EXPECT_EQ(options->kernels_max, 119u);
+}
+
+TEST(AneOptions, EveryWord) {
+  const auto options = parse_options(
+      "device=emulator,dispatch=sequential,columns=64,pipeline=off,head=lazy,mode=lenient,profile=modern,"
+      "tables=perturbed,range=clamp,donors=on,chip=m2-ultra,cache=/x/y,kernels=7,kernel_bytes=1000");
+  ASSERT_TRUE(options) << options.error().message;
+  EXPECT_EQ(options->device, Device::kEmulator);
+  EXPECT_EQ(options->dispatch, Dispatch::kSequential);
+  EXPECT_EQ(options->columns, 64);
+  EXPECT_FALSE(options->pipeline);
+  EXPECT_TRUE(options->lazy_head);
+  EXPECT_EQ(options->mode, apple::Mode::kLenient);
+  EXPECT_EQ(options->numerics.profile, apple::Profile::kModern);
+  EXPECT_TRUE(options->numerics.perturbed_tables);
+  EXPECT_EQ(options->out_of_range, apple::OutOfRange::kClamp);
+  EXPECT_TRUE(options->donors);
+  ASSERT_NE(options->chip, nullptr);
+  EXPECT_EQ(options->chip->name, "m2-ultra");
+  EXPECT_EQ(options->cache_folder, "/x/y");
+  EXPECT_EQ(options->kernels_max, 7u);
+  EXPECT_EQ(options->weight_bytes_max, 1000u);
+}
+
+TEST(AneOptions, WhatIsWrongIsNamedWithItsChoices) {
+  const struct {
+    const char *text, *message;
+  } cases[] = {{"columns=48", "32|64|128"}, {"chip=m9", "m2-ultra"},  {"kernels=0", "above 0"},
+               {"kernels=9x", "above 0"},   {"speed=1", "dispatch="}, {"columns", "name=value"}};
+  for (const auto& item : cases) {
+    const auto options = parse_options(item.text);
+    ASSERT_FALSE(options) << item.text;
+    EXPECT_EQ(options.error().code, Code::kInvalidInput);
+    EXPECT_NE(options.error().message.find(item.message), std::string::npos) << options.error().message;
+  }
+}
+
+}  // namespace
+}  // namespace baton::ane
