@@ -5,8 +5,13 @@
 #include <atomic>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "baton/unit/apple/fp16.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 namespace baton::apple {
 namespace {
@@ -29,12 +34,14 @@ namespace baseline {
 
 #if defined(__x86_64__)
 namespace avx2 {
-#define BATON_MAC_TARGET __attribute__((target("avx2")))
+#define BATON_MAC_TARGET __attribute__((target("avx2,f16c")))
+#define BATON_MAC_WIDEN(halves) _mm256_cvtph_ps((__m128i)(halves))
 #define BATON_MAC_LANES 8
 #define BATON_MAC_VECTORS 2
 #define BATON_MAC_ROWS 6
 #include "baton/unit/apple/mac_block.inl.h"
 #undef BATON_MAC_TARGET
+#undef BATON_MAC_WIDEN
 #undef BATON_MAC_LANES
 #undef BATON_MAC_VECTORS
 #undef BATON_MAC_ROWS
@@ -42,11 +49,13 @@ namespace avx2 {
 
 namespace avx512 {
 #define BATON_MAC_TARGET __attribute__((target("avx512f")))
+#define BATON_MAC_WIDEN(halves) _mm512_cvtph_ps((__m256i)(halves))
 #define BATON_MAC_LANES 16
 #define BATON_MAC_VECTORS 2
 #define BATON_MAC_ROWS 8
 #include "baton/unit/apple/mac_block.inl.h"
 #undef BATON_MAC_TARGET
+#undef BATON_MAC_WIDEN
 #undef BATON_MAC_LANES
 #undef BATON_MAC_VECTORS
 #undef BATON_MAC_ROWS
@@ -56,12 +65,14 @@ namespace avx512 {
 struct Kernels {
   void (*products)(const float*, const float*, size_t, size_t, size_t, float*) = baseline::products;
   void (*decode)(const std::byte*, float*, size_t, bool) = baseline::decode;
+  void (*column)(const std::byte*, const float*, size_t, size_t, bool, float*) = baseline::column;
 };
 
 Kernels pick_kernels() {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f")) return {avx512::products, avx512::decode};
-  if (__builtin_cpu_supports("avx2")) return {avx2::products, avx2::decode};
+  if (__builtin_cpu_supports("avx512f")) return {avx512::products, avx512::decode, avx512::column};
+  // Every processor with AVX2 has the conversions of F16C.
+  if (__builtin_cpu_supports("avx2")) return {avx2::products, avx2::decode, avx2::column};
 #endif
   return {};
 }
@@ -168,25 +179,32 @@ MacEvents multiply_row_checked(const float* weights, const MacPanel& panel, cons
 MacEvents multiply(const MacMatrix& matrix, size_t row_begin, size_t row_end, const MacPanel& panel, size_t columns,
                    const Numerics& numerics, ThreadPool& pool, float* out, size_t out_stride) {
   const Kernels kernels = pick_kernels();
-  const size_t k = matrix.k();
-  std::vector<std::vector<float>> scratch(pool.size());
+  const size_t k = matrix.k(), used = panel.columns_used;
   std::vector<MacEvents> events(pool.size());
+  std::vector<float> single(used == 1 ? k : 0);
+  for (size_t i = 0; i < single.size(); ++i) single[i] = panel.values[i * kMacColumns];
   pool.parallel_for(
       static_cast<int64_t>(row_end - row_begin), kRowGrain, [&](int64_t first, int64_t last, uint32_t thread) {
         const size_t rows = static_cast<size_t>(last - first), begin = row_begin + static_cast<size_t>(first);
-        std::vector<float>& memory = scratch[thread];
-        memory.resize(kRowGrain * (k + kMacColumns));
+        // Kept: a vector made for each product costs as much as a small product.
+        static thread_local std::vector<float> memory;
+        if (memory.size() < kRowGrain * (k + kMacColumns)) memory.resize(kRowGrain * (k + kMacColumns));
         float *weights = memory.data(), *sums = weights + kRowGrain * k;
-        kernels.decode(matrix.row(begin), weights, rows * k, flushes(numerics));
-        if (panel.columns_used > 0) kernels.products(weights, panel.values.data(), rows, k, panel.columns_used, sums);
+        if (used == 1) {
+          kernels.column(matrix.row(begin), single.data(), rows, k, flushes(numerics), sums);
+        } else if (used > 1) {
+          kernels.decode(matrix.row(begin), weights, rows * k, flushes(numerics));
+          kernels.products(weights, panel.values.data(), rows, k, used, sums);
+        }
         for (size_t r = 0; r < rows; ++r) {
           float *row = sums + r * kMacColumns, *to = out + (static_cast<size_t>(first) + r) * out_stride;
           const float bound = matrix.norm(begin + r) * panel.norm_max;
           if (bound < kNormLimit && !numerics.grouped_adders) {
-            for (size_t c = 0; c < kMacColumns; ++c) row[c] = stored(row[c], numerics);
-            if (panel.columns_used < columns) std::fill(row + panel.columns_used, row + columns, 0.0f);
+            for (size_t c = 0; c < used; ++c) row[c] = stored(row[c], numerics);
+            if (used < columns) std::fill(row + used, row + columns, 0.0f);
           } else {
             float* in = weights + r * k;
+            if (used <= 1) kernels.decode(matrix.row(begin + r), in, k, flushes(numerics));
             for (size_t i = 0; i < k; ++i) in[i] = in[i] != in[i] ? std::numeric_limits<float>::infinity() : in[i];
             events[thread].add(multiply_row_checked(in, panel, numerics, row));
           }
