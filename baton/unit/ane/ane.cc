@@ -32,7 +32,10 @@ class AneUnit final : public Unit {
   std::string_view name() const override { return "ane"; }
   const Caps& caps() const override { return caps_; }
   Result<LoadPlan> plan(const Model& model) const override {
-    return take_inventory(model.program, model.weights, options_);
+    BATON_TRY(LoadPlan plan, take_inventory(model.program, model.weights, options_));
+    BATON_TRY(const auto range, range_notes(model.program, model.weights));
+    plan.notes.insert(plan.notes.end(), range.begin(), range.end());
+    return plan;
   }
   Result<std::unique_ptr<Executor>> load(std::shared_ptr<const Model> model, uint32_t threads) override {
     BATON_TRY(std::unique_ptr<Executor> executor, AneExecutor::load(std::move(model), options_, hardware_, threads));

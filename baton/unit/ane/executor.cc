@@ -176,8 +176,10 @@ Status AneExecutor::run_pipelined(host::HostState& state, std::span<const int32_
     if (!on_host->busy) on_host = nullptr;
     if (!on_device->busy) on_device = nullptr;
     if (on_host == nullptr && on_device == nullptr) break;
+    ++turns_;
     Status host_status, device_status;
     if (on_host != nullptr && on_device != nullptr) {
+      ++shared_turns_;
       const double before = host_ms_ + device_ms_;
       const int64_t start_ns = SteadyClock().now_ns();
       pair_pool_.run([&](uint32_t thread) {
@@ -285,6 +287,10 @@ Placement AneExecutor::placement() const {
         100.0 * static_cast<double>(split_.host_bytes) / static_cast<double>(split_.host_bytes + split_.device_bytes),
         options_.kernels_max);
   }
+  if (!device_->noteworthy().empty()) {
+    evidence += fmt::format("; weights of {} kernels do not sit well in fp16 (inspect --unit ane)",
+                            device_->noteworthy().size());
+  }
   return {"ane", evidence + "; not yet run on Apple hardware"};
 }
 
@@ -305,6 +311,8 @@ AneReport AneExecutor::report() const {
   report.host_ms = host_ms_;
   report.device_ms = device_ms_;
   report.overlapped_ms = overlapped_ms_;
+  report.turns = turns_;
+  report.shared_turns = shared_turns_;
   if (emulator_ != nullptr) report.emulator = emulator_->report();
   return report;
 }

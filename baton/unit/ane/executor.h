@@ -45,6 +45,7 @@ struct AneReport {
   DeviceCounts device;
   apple::LoaderCounts loads;
   double host_ms = 0, device_ms = 0, overlapped_ms = 0;  // wall time of prefills; overlapped: both at once
+  uint64_t turns = 0, shared_turns = 0;  // of two chunks in flight; shared: host and device both had work
   std::optional<apple::EmulatorReport> emulator;
 };
 
@@ -101,6 +102,7 @@ class AneExecutor final : public Executor {
   Lane lanes_[2];
 
   double host_ms_ = 0, device_ms_ = 0, overlapped_ms_ = 0;
+  uint64_t turns_ = 0, shared_turns_ = 0;
   double prefill_ms_per_token_ = 0, decode_ms_ = 0;
 };
 

@@ -67,4 +67,28 @@ Result<LoadPlan> take_inventory(const Program& program, std::span<const Weight> 
   return plan;
 }
 
+Result<std::vector<std::string>> range_notes(const Program& program, std::span<const Weight> weights) {
+  std::vector<bool> seen(weights.size(), false);
+  apple::RangeReport all;
+  std::vector<std::string> notes;
+  for (const Op& op : program.ops) {
+    if (!host::is_matrix_op(op) || seen[static_cast<size_t>(op.weight)]) continue;
+    seen[static_cast<size_t>(op.weight)] = true;
+    const Weight& weight = weights[static_cast<size_t>(op.weight)];
+    apple::RangeReport range;
+    apple::BlobWriter blob;
+    BATON_TRY(const uint64_t record, blob.add_fp16(weight, apple::whole(weight), apple::OutOfRange::kClamp, &range));
+    static_cast<void>(record);
+    all.add(range);
+    if (!range.noteworthy()) continue;
+    notes.push_back(fmt::format("fp16 of '{}': {} values beyond 65504, {:.2f} % below 2^-14 (0 on the first chips)",
+                                weight.name, range.overflows,
+                                share(range.subnormals, range.values - range.subnormals)));
+  }
+  notes.insert(notes.begin(),
+               fmt::format("fp16 weights: {} values, largest {:.4g}, {} beyond 65504, {:.3f} % below 2^-14", all.values,
+                           all.abs_max, all.overflows, share(all.subnormals, all.values - all.subnormals)));
+  return notes;
+}
+
 }  // namespace baton::ane

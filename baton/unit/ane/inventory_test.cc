@@ -2,6 +2,7 @@
 #include "baton/unit/ane/inventory.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -205,6 +206,7 @@ TEST(Inventory, FourAndNineBillionAreSplitWithTheHost) {
     ASSERT_TRUE(plan) << plan.error().message;
     EXPECT_LE(total(*plan), 119u);
     EXPECT_GE(total(*plan), 100u) << "the limit is used";
+    RecordProperty(shape.name, fmt::format("{} kernels; {}", total(*plan), fmt::join(plan->notes, "; ")));
     EXPECT_TRUE(has_note(*plan, "on the host")) << "what does not fit is told";
     EXPECT_TRUE(has_note(*plan, "head"));
     EXPECT_TRUE(has_note(*plan, "kernels=226"));
