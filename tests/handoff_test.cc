@@ -43,7 +43,7 @@ class Handoff : public testing::TestWithParam<GoldenCase> {
     engine_ = std::move(*engine);
     for (auto& [name, tensor] : read_golden(GetParam().vectors)) {
       if (!name.ends_with("ids")) continue;
-      if (smoke_run() && tensor.integers.size() > 70) continue;
+      if (smoke_run() && tensor.integers.size() > 70) tensor.integers.resize(70);
       prompts_[name] = tensor.integers;
     }
     ASSERT_FALSE(prompts_.empty());
