@@ -36,6 +36,7 @@ OrderedJson row_json(const Row& row, const Model& model, const Placement& placem
   json["unit"] = flags.unit;
   json["ran"] = placement.ran;
   json["evidence"] = placement.evidence;
+  json["warning"] = placement.warning.empty() ? OrderedJson(nullptr) : OrderedJson(placement.warning);
   json["test"] = row.test.name();
   json["prefill_tokens"] = row.test.prefill_tokens;
   json["decode_tokens"] = row.test.decode_tokens;
@@ -127,6 +128,8 @@ int run(BenchFlags& flags) {
     rows.push_back(json);
   }
   if (flags.output == "json") print_json(rows);
+  if (const std::string warning = (*executor)->placement().warning; !warning.empty())
+    fmt::print(stderr, "baton: warning: {}\n", warning);
   return kOk;
 }
 

@@ -131,6 +131,7 @@ class Conversation {
 };
 
 void show_answer(const ChatFlags& flags, const Completion& completion, uint64_t reused_tokens) {
+  log_warnings(completion);
   if (flags.json) {
     OrderedJson json;
     json["text"] = completion.text;

@@ -49,7 +49,8 @@ OrderedJson number_or_null(double value, bool known) { return known ? OrderedJso
 OrderedJson phase_json(const PhaseStats& phase) {
   return {{"asked", phase.asked},
           {"ran", phase.ran.empty() ? OrderedJson(nullptr) : OrderedJson(phase.ran)},
-          {"evidence", phase.evidence}};
+          {"evidence", phase.evidence},
+          {"warning", phase.warning.empty() ? OrderedJson(nullptr) : OrderedJson(phase.warning)}};
 }
 
 std::string phase_text(const char* name, const PhaseStats& phase, uint64_t tokens, double tps) {
@@ -223,6 +224,12 @@ InterruptScope::InterruptScope() {
 InterruptScope::~InterruptScope() { ::sigaction(SIGINT, &previous_action, nullptr); }
 bool InterruptScope::interrupted() const { return interrupt_count > 0; }
 void InterruptScope::clear() { interrupt_count = 0; }
+
+void log_warnings(const Completion& completion) {
+  for (const PhaseStats* phase : {&completion.stats.prefill, &completion.stats.decode}) {
+    if (!phase->warning.empty()) spdlog::warn("{}", phase->warning);
+  }
+}
 
 OrderedJson figures_json(const Completion& completion) {
   const RequestStats& stats = completion.stats;

@@ -109,6 +109,8 @@ class InterruptScope {
   void clear();
 };
 
+// What the units were asked for and did not give, as warnings on stderr.
+void log_warnings(const Completion& completion);
 // The figures of one answer: as JSON fields, and as lines for people.
 OrderedJson figures_json(const Completion& completion);
 std::string figures_text(const Completion& completion);

@@ -99,6 +99,7 @@ int run(RunFlags& flags) {
   if (!completion) return report(completion.error());
   if (const auto status = write_outputs(flags, *completion); !status) return report(status.error());
 
+  log_warnings(*completion);
   if (flags.json) {
     OrderedJson json;
     json["text"] = completion->text;

@@ -62,7 +62,9 @@ int run(bool as_json) {
     text += fmt::format("  weights       {}\n", fmt::join(types, " "));
     text += fmt::format("  keys, values  {}\n", to_string(caps.kv_type));
     text += fmt::format("  prefill       {} tokens a step preferred\n", caps.prefill_tokens_preferred);
-    text += fmt::format("  decode        up to {} sequences a step\n", caps.decode_slots_max);
+    text += caps.decode_slots_max == 0
+                ? std::string("  decode        none: this unit only prefills\n")
+                : fmt::format("  decode        up to {} sequences a step\n", caps.decode_slots_max);
     text += fmt::format("  ops           {}\n", fmt::join(ops, " "));
   }
   if (as_json) {

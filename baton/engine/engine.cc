@@ -52,6 +52,7 @@ LaneFacts facts_of(const EngineUnit& unit) {
   facts.name = unit.name;
   facts.prefill_tokens_preferred = std::max(unit.caps->prefill_tokens_preferred, 1u);
   facts.decode_slots_max = std::max(unit.caps->decode_slots_max, 1u);
+  facts.decodes = unit.caps->decode_slots_max > 0;
   facts.tolerance = tolerance_of(*unit.caps, unit.executor->model());
   const uint32_t tokens = facts.prefill_tokens_preferred;
   facts.prefill_ms_per_token = unit.executor->estimate({.prefill_tokens = tokens}).ms / tokens;

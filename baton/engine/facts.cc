@@ -32,6 +32,12 @@ Status check_names(const Request& request, const SchedulerFacts& facts) {
       return fail(Code::kNotFound, "unit '" + unit + "' is not loaded; loaded: " + names_of(facts));
     }
   }
+  if (!facts.lanes[find_lane(facts, request.decode_unit)].decodes) {
+    return fail(Code::kUnsupported, "unit '" + request.decode_unit +
+                                        "' only prefills: decode on another one, for example "
+                                        "--prefill " +
+                                        request.decode_unit + " --decode cpu");
+  }
   const Strategy* strategy = find_strategy(request.strategy);
   if (strategy == nullptr) {
     std::string names;

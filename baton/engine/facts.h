@@ -22,6 +22,7 @@ struct LaneFacts {
   double prefill_ms_per_token = 0;  // estimate, 0: unknown
   uint64_t state_bytes_fixed = 0;   // of a state, estimated from its layout
   uint64_t state_bytes_per_token = 0;
+  bool decodes = true;  // false: it only prefills
 };
 
 struct SchedulerFacts {

@@ -50,8 +50,9 @@ struct Request {
 // Who was asked to do a phase, who did it, and how that is known.
 struct PhaseStats {
   std::string asked;
-  std::string ran;       // empty: the phase did not run
-  std::string evidence;  // the executor's own words, or why the phase did not run
+  std::string ran;           // empty: the phase did not run
+  std::string evidence;      // the executor's own words, or why the phase did not run
+  std::string warning = {};  // what was asked for and not given, in the executor's words; empty: nothing
 };
 
 // Of the carrying of states. `verified`: the state that was decoded from passed every check that was asked for.

@@ -194,6 +194,7 @@ void Sequence::fill_phases() {
   if (prefilled.prefill_tokens > 0 && prefilled.placement) {
     stats.prefill.ran = prefilled.placement->ran;
     stats.prefill.evidence = prefilled.placement->evidence;
+    stats.prefill.warning = prefilled.placement->warning;
   } else if (prompt_tokens() == 1) {
     stats.prefill.evidence = "nothing to prefill: the prompt is one token";
   } else {
@@ -203,6 +204,7 @@ void Sequence::fill_phases() {
   if (decode_placement) {
     stats.decode.ran = decode_placement->ran;
     stats.decode.evidence = decode_placement->evidence;
+    stats.decode.warning = decode_placement->warning;
   } else {
     stats.decode.evidence = "ended before it";
   }

@@ -30,7 +30,7 @@ struct Caps {
   DType product_type = DType::kF32;   // narrowest type of inputs, weights and results of its matrix products
   MemoryKind memory = MemoryKind::kHost;
   uint32_t prefill_tokens_preferred = 64;  // tokens per prefill call that suit it
-  uint32_t decode_slots_max = 1;           // sequences per decode call
+  uint32_t decode_slots_max = 1;           // sequences per decode call; 0: this unit only prefills
   std::vector<std::string> features;       // instruction sets or device facts, for `baton units`
   // Largest |logit difference| to `ref` that its arithmetic may cause, per weight format: near ties below it are
   // explained.
@@ -70,8 +70,9 @@ struct DecodeSlot {
 };
 
 struct Placement {
-  std::string ran;       // unit name that did the arithmetic
-  std::string evidence;  // how that is known: "avx512-vnni kernels", "plain f32 loops", ...
+  std::string ran;           // unit name that did the arithmetic
+  std::string evidence;      // how that is known: "avx512-vnni kernels", "plain f32 loops", ...
+  std::string warning = {};  // what the user asked for and did not get; empty: nothing to say
 };
 
 // A kind of work, for estimates: `tokens` in one prefill, or `slots` sequences decoding one token each at `depth`.

@@ -1,0 +1,191 @@
+// States, pieces and placement of prefill through packages.
+#include "baton/unit/coreml/executor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <new>
+
+#include "baton/base/clock.h"
+#include "baton/unit/apple/mlpackage/prefill_feed.h"
+#include "baton/unit/coreml/output_head.h"
+
+namespace baton::coreml {
+namespace {
+
+constexpr int32_t kPastMin = 64;  // pasts are powers of two from here: few shapes for any length
+constexpr int32_t kPastMax = 1 << 17;
+
+// Canonical, keys and values in f16: what the packages take and give.
+class State final : public SequenceState {
+ public:
+  State(const Program& program, uint64_t tokens_max) : SequenceState(tokens_max) {
+    layout_ = canonical_layout(program, tokens_max, DType::kF16);
+    for (const SegmentLayout& segment : layout_.segments) {
+      memory_.emplace_back(segment.elements * value_bytes(segment.dtype));
+      segments_.push_back({&segment, memory_.back().data()});
+    }
+  }
+  const Layout& layout() const override { return layout_; }
+  std::span<const Segment> segments() const override { return segments_; }
+  void copy_from(const State& other) {
+    for (size_t i = 0; i < memory_.size(); ++i)
+      std::copy(other.memory_[i].begin(), other.memory_[i].end(), memory_[i].begin());
+    set_position(other.position());
+  }
+
+ private:
+  Layout layout_;
+  std::vector<std::vector<std::byte>> memory_;
+  std::vector<Segment> segments_;
+};
+
+std::string percent(double part) { return fmt::format("{:.0f} %", 100 * part); }
+
+}  // namespace
+
+CoreMlExecutor::CoreMlExecutor(std::shared_ptr<const Model> model, PackageEngine& engine, ExecutorOptions options,
+                               std::vector<apple::LayerRange> chunks)
+    : model_(std::move(model)),
+      engine_(engine),
+      options_(std::move(options)),
+      chunks_(std::move(chunks)),
+      layout_(canonical_layout(model_->program, 1, DType::kF16)),
+      cache_(options_.cache, engine) {}
+
+Result<std::unique_ptr<CoreMlExecutor>> CoreMlExecutor::load(std::shared_ptr<const Model> model, PackageEngine& engine,
+                                                             const ExecutorOptions& options) {
+  BATON_CHECK(!options.seqs.empty() && std::is_sorted(options.seqs.begin(), options.seqs.end()));
+  BATON_OK(apple::check_lowerable(*model));
+  BATON_TRY(std::vector<apple::LayerRange> chunks, apple::plan_chunks(*model, options.chunks));
+  std::unique_ptr<CoreMlExecutor> executor(new CoreMlExecutor(std::move(model), engine, options, std::move(chunks)));
+  for (const int32_t seq : options.seqs) {
+    auto loaded = executor->packages_for({seq, 0});
+    if (!loaded) return fail(std::move(loaded).error().in("coreml"));
+  }
+  return executor;
+}
+
+Result<std::unique_ptr<SequenceState>> CoreMlExecutor::new_state(uint64_t tokens_max) {
+  try {
+    return std::make_unique<State>(model_->program, tokens_max);
+  } catch (const std::exception&) {
+    return fail(Code::kOutOfMemory,
+                fmt::format("coreml: no memory for a state of {} tokens; use a smaller context (-c)", tokens_max));
+  }
+}
+
+Result<std::unique_ptr<SequenceState>> CoreMlExecutor::clone(const SequenceState& state) {
+  BATON_TRY(auto copy, new_state(state.tokens_max()));
+  static_cast<State&>(*copy).copy_from(static_cast<const State&>(state));
+  return copy;
+}
+
+// The shortest length that takes all, else the longest; after a state, the next power of two that holds it.
+apple::PrefillShape CoreMlExecutor::shape_for(uint64_t position, size_t tokens) const {
+  const auto fits = std::find_if(options_.seqs.begin(), options_.seqs.end(),
+                                 [&](int32_t seq) { return static_cast<size_t>(seq) >= tokens; });
+  const int32_t seq = fits != options_.seqs.end() ? *fits : options_.seqs.back();
+  if (position == 0) return {seq, 0};
+  return {seq, std::max(kPastMin, static_cast<int32_t>(std::bit_ceil(position)))};
+}
+
+Result<CoreMlExecutor::Packages*> CoreMlExecutor::packages_for(const apple::PrefillShape& shape) {
+  Packages& packages = packages_[{shape.seq, shape.past}];
+  for (size_t chunk = packages.size(); chunk < chunks_.size(); ++chunk) {
+    BATON_TRY(auto loaded, cache_.open(*model_, shape, chunks_, chunk));
+    packages.push_back(std::move(loaded));
+  }
+  return &packages;
+}
+
+Status CoreMlExecutor::piece(SequenceState& state, std::span<const int32_t> tokens, std::span<float> hidden) {
+  if (state.position() > kPastMax) {
+    return fail(Code::kUnsupported,
+                fmt::format("coreml: a state of {} tokens is longer than {}; prefill on another unit", state.position(),
+                            kPastMax));
+  }
+  const apple::PrefillShape shape = shape_for(state.position(), tokens.size());
+  BATON_TRY(Packages * packages, packages_for(shape));
+  const apple::PackageCall call = [&](size_t chunk, const apple::HalfArrays& inputs) {
+    return (*packages)[chunk]->predict(inputs);
+  };
+  BATON_OK(apple::run_chunks(*model_, shape, chunks_, call, state.position(), tokens, state.segments(), hidden));
+  state.set_position(state.position() + tokens.size());
+  return {};
+}
+
+Status CoreMlExecutor::prefill(SequenceState& state, std::span<const int32_t> tokens, std::span<float> logits) {
+  BATON_OK(check_tokens(*model_, state, tokens));
+  const auto vocab = static_cast<size_t>(model_->program.vocab), width = static_cast<size_t>(model_->program.hidden);
+  const size_t rows = logits.size() / vocab, longest = static_cast<size_t>(options_.seqs.back());
+  BATON_CHECK(rows <= tokens.size());
+  const int64_t start_ns = SteadyClock().now_ns();
+  try {
+    std::vector<float> hidden(rows > 0 ? tokens.size() * width : 0);
+    for (size_t done = 0; done < tokens.size(); done += longest) {
+      const size_t count = std::min(longest, tokens.size() - done);
+      const std::span<float> part =
+          rows > 0 ? std::span(hidden).subspan(done * width, count * width) : std::span<float>();
+      BATON_OK(piece(state, tokens.subspan(done, count), part));
+    }
+    ms_per_token_ = ms_between(start_ns, SteadyClock().now_ns()) / static_cast<double>(tokens.size());
+    if (rows > 0) output_head(*model_, std::span(hidden).last(rows * width), logits);
+  } catch (const std::exception& exception) {
+    return fail(Code::kOutOfMemory, fmt::format("coreml: prefill of {} tokens: {}", tokens.size(), exception.what()));
+  }
+  return {};
+}
+
+Status CoreMlExecutor::decode(std::span<const DecodeSlot>) {
+  return fail(Code::kUnsupported,
+              "coreml: this unit prefills only; decode on another one, for example --prefill coreml --decode cpu");
+}
+
+// The last call's rate; before it two operations a weight at a rate in the range others report of ANE prefill.
+Estimate CoreMlExecutor::estimate(const WorkShape& work) const {
+  const double tokens = work.prefill_tokens + work.decode_slots;
+  const std::string_view basis = engine_.emulated() ? "emulated" : ms_per_token_ > 0 ? "measured" : "estimated";
+  if (ms_per_token_ > 0) return {tokens * ms_per_token_, -1, basis};
+  return {tokens * static_cast<double>(model_->parameter_count()) * 2 / 1e9, -1, basis};
+}
+
+DeviceShares CoreMlExecutor::shares() const {
+  DeviceShares sum;
+  for (const auto& [shape, packages] : packages_) {
+    for (const auto& package : packages) add_shares(package->shares(), &sum);
+  }
+  return sum;
+}
+
+Placement CoreMlExecutor::placement() const {
+  Placement out;
+  out.ran = "coreml";
+  if (engine_.emulated()) {
+    out.evidence = "emulated: Core ML packages run by the interpreter on this host, in fp16";
+    return out;
+  }
+  const DeviceShares shares = this->shares();
+  const std::string asked = fmt::format("asked for {}", to_string(options_.units));
+  if (shares.operations == 0) {
+    out.evidence = fmt::format("Core ML, {}; devices unknown: {}", asked, shares.unknown);
+    if (asks_for_neural_engine(options_.units))
+      out.warning =
+          fmt::format("coreml {}, and nothing tells whether the Neural Engine runs it: {}", asked, shares.unknown);
+    return out;
+  }
+  const std::string plan =
+      fmt::format("plan by {}: {} Neural Engine, {} GPU, {} CPU of {} operations", shares.by_cost ? "cost" : "count",
+                  percent(shares.neural_engine), percent(shares.gpu), percent(shares.cpu), shares.operations);
+  out.evidence = fmt::format("Core ML, {}; {} (a prediction, not a measurement)", asked, plan);
+  if (asks_for_neural_engine(options_.units) && shares.neural_engine < kNeuralEngineShareMin) {
+    out.warning = fmt::format("coreml {}, but {}{}", asked, plan,
+                              engine_.has_neural_engine() ? "" : "; this machine has no Neural Engine");
+    out.evidence = "MISMATCH: " + out.evidence;
+  }
+  return out;
+}
+
+}  // namespace baton::coreml

@@ -1,0 +1,477 @@
+// Messages to Core ML. Objects made by alloc are owned; everything else belongs to the pool of the call.
+#include "baton/unit/coreml/framework.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+
+#include "baton/base/bytes.h"
+#include "baton/unit/coreml/objc_block.h"
+
+#if defined(__APPLE__)
+#include <dlfcn.h>
+#endif
+
+namespace baton::coreml {
+namespace {
+
+namespace fs = std::filesystem;
+using apple::HalfArrays;
+using apple::ObjcApi;
+using apple::ObjcId;
+using apple::ObjcPool;
+using apple::ObjcRef;
+
+using ObjcBool = unsigned char;
+using Integer = long;            // NSInteger
+using Unsigned = unsigned long;  // NSUInteger
+
+constexpr Integer kFloat16 = 65552;  // MLMultiArrayDataTypeFloat16
+
+constexpr BlockDescriptor kBytesBlock = {0, sizeof(Block), "v@?^vq"};          // const void* bytes, NSInteger size
+constexpr BlockDescriptor kMutableBytesBlock = {0, sizeof(Block), "v@?^vq@"};  // void* bytes, NSInteger size, strides
+constexpr BlockDescriptor kCompletionBlock = {0, sizeof(Block), "v@?@@"};      // id result, NSError* error
+
+// What the messages need, found once.
+struct Calls {
+  ObjcApi objc;
+  ObjcId string_class = nullptr, url_class = nullptr, number_class = nullptr, array_class = nullptr,
+         dictionary_class = nullptr, process_class = nullptr, model_class = nullptr, configuration_class = nullptr,
+         array_value_class = nullptr, feature_class = nullptr, provider_class = nullptr;
+  // Null before macOS 14.4.
+  ObjcId plan_class = nullptr, ane_class = nullptr, gpu_class = nullptr, cpu_class = nullptr;
+  void* block_isa = nullptr;
+
+  Status find(const apple::SymbolLookup& lookup);
+
+  ObjcId string(const std::string& text) const {
+    return objc.send<ObjcId>(string_class, "stringWithUTF8String:", text.c_str());
+  }
+  std::string text_of(ObjcId text) const {
+    const char* bytes = objc.send<const char*>(text, "UTF8String");
+    return bytes != nullptr ? bytes : "";
+  }
+  ObjcId url(const fs::path& path) const {
+    return objc.send<ObjcId>(url_class, "fileURLWithPath:isDirectory:", string(path.string()), ObjcBool{1});
+  }
+  ObjcId number(Integer value) const { return objc.send<ObjcId>(number_class, "numberWithInteger:", value); }
+  ObjcId array(const std::vector<ObjcId>& items) const {
+    return objc.send<ObjcId>(array_class, "arrayWithObjects:count:", static_cast<const ObjcId*>(items.data()),
+                             static_cast<Unsigned>(items.size()));
+  }
+  ObjcId integers(const std::vector<int64_t>& values) const {
+    std::vector<ObjcId> items;
+    for (const int64_t value : values) items.push_back(number(static_cast<Integer>(value)));
+    return array(items);
+  }
+  std::vector<int64_t> values_of(ObjcId numbers) const {
+    std::vector<int64_t> out;
+    const auto count = objc.send<Unsigned>(numbers, "count");
+    for (Unsigned i = 0; i < count; ++i) {
+      out.push_back(objc.send<Integer>(objc.send<ObjcId>(numbers, "objectAtIndex:", i), "integerValue"));
+    }
+    return out;
+  }
+  // Takes over the one retain that alloc and init gave.
+  ObjcRef adopt(ObjcId object) const {
+    ObjcRef owner(objc, object);
+    objc.send<void>(object, "release");
+    return owner;
+  }
+  tl::unexpected<Error> refused(ObjcId error, std::string_view doing) const {
+    return fail(Code::kDevice, fmt::format("Core ML: {}: {}", doing,
+                                           error != nullptr ? text_of(objc.send<ObjcId>(error, "localizedDescription"))
+                                                            : std::string("no error given")));
+  }
+};
+
+Status Calls::find(const apple::SymbolLookup& lookup) {
+  BATON_TRY(objc, apple::find_objc(lookup));
+  const std::pair<const char*, ObjcId*> needed[] = {
+      {"NSString", &string_class},
+      {"NSURL", &url_class},
+      {"NSNumber", &number_class},
+      {"NSArray", &array_class},
+      {"NSDictionary", &dictionary_class},
+      {"NSProcessInfo", &process_class},
+      {"MLModel", &model_class},
+      {"MLModelConfiguration", &configuration_class},
+      {"MLMultiArray", &array_value_class},
+      {"MLFeatureValue", &feature_class},
+      {"MLDictionaryFeatureProvider", &provider_class},
+  };
+  for (const auto& [name, to] : needed) {
+    *to = objc.get_class(name);
+    if (*to == nullptr)
+      return fail(Code::kUnsupported, fmt::format("this system has no class {}: no Core ML to use", name));
+  }
+  block_isa = lookup("_NSConcreteGlobalBlock");
+  if (block_isa == nullptr) return fail(Code::kUnsupported, "this system has no _NSConcreteGlobalBlock: no blocks");
+  plan_class = objc.get_class("MLComputePlan");
+  ane_class = objc.get_class("MLNeuralEngineComputeDevice");
+  gpu_class = objc.get_class("MLGPUComputeDevice");
+  cpu_class = objc.get_class("MLCPUComputeDevice");
+  return {};
+}
+
+// ---- Arrays in and out ----
+
+struct WriteContext {
+  const std::vector<uint16_t>* values;
+  bool written = false;
+};
+// A fresh array is dense; its strides are checked before this is called.
+void write_values(Block* block, void* bytes, Integer size, ObjcId) {
+  auto* context = static_cast<WriteContext*>(block->context);
+  const size_t wanted = 2 * context->values->size();
+  if (bytes == nullptr || size < 0 || static_cast<size_t>(size) < wanted) return;
+  std::memcpy(bytes, context->values->data(), wanted);
+  context->written = true;
+}
+
+struct ReadContext {
+  const std::vector<int64_t>* dims;
+  const std::vector<int64_t>* strides;  // in elements
+  std::vector<uint16_t>* values;
+  bool done = false;
+};
+// Outputs of the engine may have padded rows.
+void read_values(Block* block, const void* bytes, Integer size) {
+  auto* context = static_cast<ReadContext*>(block->context);
+  const std::vector<int64_t>&dims = *context->dims, &strides = *context->strides;
+  uint64_t last = 0;
+  for (size_t i = 0; i < dims.size(); ++i) {
+    if (strides[i] < 0) return;
+    last += static_cast<uint64_t>(dims[i] - 1) * static_cast<uint64_t>(strides[i]);
+  }
+  if (bytes == nullptr || size < 0 || 2 * (last + 1) > static_cast<uint64_t>(size)) return;
+  std::vector<int64_t> index(dims.size(), 0);
+  uint64_t at = 0;
+  for (uint16_t& value : *context->values) {
+    value = load_as<uint16_t>(static_cast<const std::byte*>(bytes) + 2 * at);
+    for (size_t d = dims.size(); d-- > 0;) {
+      at += static_cast<uint64_t>(strides[d]);
+      if (++index[d] < dims[d]) break;
+      at -= static_cast<uint64_t>(dims[d]) * static_cast<uint64_t>(strides[d]);
+      index[d] = 0;
+    }
+  }
+  context->done = true;
+}
+
+// ---- Compute plan ----
+
+// The block and what it writes to, in one place that outlives both sides: when the answer did not come in time, whoever
+// is called later frees it.
+struct PlanRequest {
+  explicit PlanRequest(const Calls& calls_used);
+
+  const Calls& calls;
+  Block block;
+  std::mutex mutex;
+  std::condition_variable ready;
+  bool done = false, abandoned = false;  // guarded by mutex
+  ObjcRef plan;
+  std::string error;
+};
+
+// On a queue of the system.
+void plan_loaded(Block* block, ObjcId plan, ObjcId error) {
+  auto* request = static_cast<PlanRequest*>(block->context);
+  std::unique_lock lock(request->mutex);
+  if (request->abandoned) {
+    lock.unlock();
+    delete request;
+    return;
+  }
+  const ObjcPool pool(request->calls.objc);
+  if (plan != nullptr) {
+    request->plan = ObjcRef(request->calls.objc, plan);
+  } else {
+    request->error = request->calls.refused(error, "compute plan").value().message;
+  }
+  request->done = true;
+  request->ready.notify_one();
+}
+
+PlanRequest::PlanRequest(const Calls& calls_used)
+    : calls(calls_used), block(calls.block_isa, reinterpret_cast<void*>(plan_loaded), kCompletionBlock, this) {}
+
+enum class Device : uint8_t { kNone, kNeuralEngine, kGpu, kCpu };
+
+Device device_of(const Calls& calls, ObjcId device) {
+  const std::pair<ObjcId, Device> kinds[] = {
+      {calls.ane_class, Device::kNeuralEngine}, {calls.gpu_class, Device::kGpu}, {calls.cpu_class, Device::kCpu}};
+  for (const auto& [kind, which] : kinds) {
+    if (kind != nullptr && calls.objc.send<ObjcBool>(device, "isKindOfClass:", kind) != 0) return which;
+  }
+  return Device::kNone;
+}
+
+DeviceShares shares_of(const Calls& calls, ObjcId plan) {
+  DeviceShares shares;
+  const ObjcApi& objc = calls.objc;
+  const ObjcId program = objc.send<ObjcId>(objc.send<ObjcId>(plan, "modelStructure"), "program");
+  const ObjcId functions = objc.send<ObjcId>(program, "functions");
+  const ObjcId main = objc.send<ObjcId>(functions, "objectForKey:", calls.string("main"));
+  const ObjcId operations = objc.send<ObjcId>(objc.send<ObjcId>(main, "block"), "operations");
+  const auto count = objc.send<Unsigned>(operations, "count");
+  std::array<double, 4> cost{}, number{};
+  for (Unsigned i = 0; i < count; ++i) {
+    const ObjcId operation = objc.send<ObjcId>(operations, "objectAtIndex:", i);
+    const ObjcId usage = objc.send<ObjcId>(plan, "computeDeviceUsageForMLProgramOperation:", operation);
+    const Device device = device_of(calls, objc.send<ObjcId>(usage, "preferredComputeDevice"));
+    if (device == Device::kNone) continue;  // constants have no device
+    const ObjcId estimate = objc.send<ObjcId>(plan, "estimatedCostOfMLProgramOperation:", operation);
+    if (estimate != nullptr) cost[static_cast<size_t>(device)] += objc.send<double>(estimate, "weight");
+    number[static_cast<size_t>(device)] += 1;
+    ++shares.operations;
+  }
+  if (shares.operations == 0) {
+    shares.unknown = "the compute plan names no device for any operation";
+    return shares;
+  }
+  const double all_cost = cost[1] + cost[2] + cost[3];
+  shares.by_cost = all_cost > 0;
+  const std::array<double, 4>& by = shares.by_cost ? cost : number;
+  const double all = by[1] + by[2] + by[3];
+  shares.neural_engine = by[1] / all;
+  shares.gpu = by[2] / all;
+  shares.cpu = by[3] / all;
+  return shares;
+}
+
+// ---- A loaded model ----
+
+class Model final : public LoadedPackage {
+ public:
+  Model(const Calls& calls, ObjcRef model, apple::PackageSpec spec, DeviceShares shares)
+      : calls_(calls), model_(std::move(model)), spec_(std::move(spec)), shares_(std::move(shares)) {}
+
+  Result<HalfArrays> predict(const HalfArrays& inputs) override;
+  const DeviceShares& shares() const override { return shares_; }
+
+ private:
+  Result<ObjcId> feature(const apple::PackageFeature& feature, const std::vector<uint16_t>& values,
+                         std::vector<ObjcRef>* owned) const;
+  Result<std::vector<uint16_t>> result(ObjcId provider, const apple::PackageFeature& feature) const;
+
+  const Calls& calls_;
+  ObjcRef model_;
+  apple::PackageSpec spec_;
+  DeviceShares shares_;
+};
+
+Result<ObjcId> Model::feature(const apple::PackageFeature& feature, const std::vector<uint16_t>& values,
+                              std::vector<ObjcRef>* owned) const {
+  ObjcId error = nullptr;
+  const ObjcId fresh = calls_.objc.send<ObjcId>(calls_.array_value_class, "alloc");
+  const ObjcId array = calls_.objc.send<ObjcId>(
+      fresh, "initWithShape:dataType:error:", calls_.integers(feature.type.dims), kFloat16, &error);
+  if (array == nullptr) return calls_.refused(error, fmt::format("an array for '{}'", feature.name));
+  owned->push_back(calls_.adopt(array));
+  WriteContext context{&values};
+  Block block(calls_.block_isa, reinterpret_cast<void*>(write_values), kMutableBytesBlock, &context);
+  int64_t dense = 1;
+  const std::vector<int64_t> strides = calls_.values_of(calls_.objc.send<ObjcId>(array, "strides"));
+  bool is_dense = strides.size() == feature.type.dims.size();
+  for (size_t i = feature.type.dims.size(); is_dense && i-- > 0; dense *= feature.type.dims[i]) {
+    is_dense = feature.type.dims[i] == 1 || strides[i] == dense;
+  }
+  if (is_dense) calls_.objc.send<void>(array, "getMutableBytesWithHandler:", &block);
+  if (!context.written) {
+    return fail(Code::kDevice, fmt::format("Core ML: the array for '{}' is not dense or has another size than {}",
+                                           feature.name, to_string(feature.type)));
+  }
+  const ObjcId value = calls_.objc.send<ObjcId>(calls_.feature_class, "featureValueWithMultiArray:", array);
+  if (value == nullptr) return calls_.refused(nullptr, fmt::format("a feature value for '{}'", feature.name));
+  return value;
+}
+
+Result<std::vector<uint16_t>> Model::result(ObjcId provider, const apple::PackageFeature& feature) const {
+  const ObjcId value = calls_.objc.send<ObjcId>(provider, "featureValueForName:", calls_.string(feature.name));
+  const ObjcId array = calls_.objc.send<ObjcId>(value, "multiArrayValue");
+  if (array == nullptr) return calls_.refused(nullptr, fmt::format("output '{}' is missing or no array", feature.name));
+  const auto type = calls_.objc.send<Integer>(array, "dataType");
+  const std::vector<int64_t> dims = calls_.values_of(calls_.objc.send<ObjcId>(array, "shape"));
+  const std::vector<int64_t> strides = calls_.values_of(calls_.objc.send<ObjcId>(array, "strides"));
+  if (type != kFloat16 || dims != feature.type.dims || strides.size() != dims.size()) {
+    return fail(Code::kDevice, fmt::format("Core ML: output '{}' is of type {} and rank {}, expected {}", feature.name,
+                                           type, dims.size(), to_string(feature.type)));
+  }
+  std::vector<uint16_t> values(static_cast<size_t>(apple::element_count(dims).value_or(0)));
+  ReadContext context{&dims, &strides, &values};
+  Block block(calls_.block_isa, reinterpret_cast<void*>(read_values), kBytesBlock, &context);
+  calls_.objc.send<void>(array, "getBytesWithHandler:", &block);
+  if (!context.done) return fail(Code::kDevice, fmt::format("Core ML: output '{}' cannot be read", feature.name));
+  return values;
+}
+
+Result<HalfArrays> Model::predict(const HalfArrays& inputs) {
+  const ObjcPool pool(calls_.objc);
+  std::vector<ObjcRef> owned;
+  std::vector<ObjcId> keys, values;
+  for (const apple::PackageFeature& input : spec_.inputs) {
+    const auto found = inputs.find(input.name);
+    if (found == inputs.end() || found->second.size() != apple::element_count(input.type.dims)) {
+      return fail(Code::kInvalidInput,
+                  fmt::format("input '{}' is missing or does not hold {}", input.name, to_string(input.type)));
+    }
+    BATON_TRY(const ObjcId value, feature(input, found->second, &owned));
+    keys.push_back(calls_.string(input.name));
+    values.push_back(value);
+  }
+  const ObjcId dictionary = calls_.objc.send<ObjcId>(
+      calls_.dictionary_class, "dictionaryWithObjects:forKeys:count:", static_cast<const ObjcId*>(values.data()),
+      static_cast<const ObjcId*>(keys.data()), static_cast<Unsigned>(keys.size()));
+  ObjcId error = nullptr;
+  const ObjcId fresh = calls_.objc.send<ObjcId>(calls_.provider_class, "alloc");
+  const ObjcId provider = calls_.objc.send<ObjcId>(fresh, "initWithDictionary:error:", dictionary, &error);
+  if (provider == nullptr) return calls_.refused(error, "the inputs");
+  owned.push_back(calls_.adopt(provider));
+  const ObjcId answer = calls_.objc.send<ObjcId>(model_.get(), "predictionFromFeatures:error:", provider, &error);
+  if (answer == nullptr) return calls_.refused(error, "prediction");
+  HalfArrays outputs;
+  for (const apple::PackageFeature& output : spec_.outputs) {
+    BATON_TRY(outputs[output.name], result(answer, output));
+  }
+  return outputs;
+}
+
+// ---- The engine ----
+
+class Framework final : public PackageEngine {
+ public:
+  Framework(std::unique_ptr<Calls> calls, const FrameworkOptions& options)
+      : calls_(std::move(calls)), options_(options) {}
+
+  std::string_view name() const override { return "Core ML"; }
+  bool emulated() const override { return false; }
+  std::string system() const override;
+  bool has_neural_engine() const override;
+  Status compile(const fs::path& package, const fs::path& compiled) override;
+  Result<std::unique_ptr<LoadedPackage>> load(const fs::path& compiled, const apple::PackageSpec& spec) override;
+
+ private:
+  Result<ObjcRef> configuration() const;
+  DeviceShares plan(ObjcId url, ObjcId configuration) const;
+
+  std::unique_ptr<Calls> calls_;
+  const FrameworkOptions options_;
+};
+
+std::string Framework::system() const {
+  const ObjcPool pool(calls_->objc);
+  const ObjcId process = calls_->objc.send<ObjcId>(calls_->process_class, "processInfo");
+  return calls_->text_of(calls_->objc.send<ObjcId>(process, "operatingSystemVersionString"));
+}
+
+bool Framework::has_neural_engine() const {
+  if (calls_->ane_class == nullptr) return true;  // before macOS 14 the system does not tell
+  const ObjcPool pool(calls_->objc);
+  const ObjcId devices = calls_->objc.send<ObjcId>(calls_->model_class, "availableComputeDevices");
+  const auto count = calls_->objc.send<Unsigned>(devices, "count");
+  for (Unsigned i = 0; i < count; ++i) {
+    if (device_of(*calls_, calls_->objc.send<ObjcId>(devices, "objectAtIndex:", i)) == Device::kNeuralEngine)
+      return true;
+  }
+  return false;
+}
+
+Status Framework::compile(const fs::path& package, const fs::path& compiled) {
+  const ObjcPool pool(calls_->objc);
+  ObjcId error = nullptr;
+  const ObjcId url =
+      calls_->objc.send<ObjcId>(calls_->model_class, "compileModelAtURL:error:", calls_->url(package), &error);
+  if (url == nullptr) return calls_->refused(error, fmt::format("compile {}", package.filename().string()));
+  // The system puts it into a temporary folder, maybe on another volume.
+  const fs::path made = calls_->text_of(calls_->objc.send<ObjcId>(url, "path"));
+  std::error_code failure, ignored;
+  if (made.empty() || !fs::is_directory(made, failure)) {
+    return fail(Code::kDevice,
+                fmt::format("Core ML: compiled {}, but '{}' is no folder", package.filename().string(), made.string()));
+  }
+  fs::rename(made, compiled, failure);
+  if (!failure) return {};
+  failure.clear();
+  fs::copy(made, compiled, fs::copy_options::recursive, failure);
+  fs::remove_all(made, ignored);
+  if (!failure) return {};
+  return fail(Code::kDevice,
+              fmt::format("{}: cannot keep the compiled program: {}", compiled.string(), failure.message()));
+}
+
+Result<ObjcRef> Framework::configuration() const {
+  const ObjcId fresh = calls_->objc.send<ObjcId>(calls_->configuration_class, "alloc");
+  const ObjcId made = calls_->objc.send<ObjcId>(fresh, "init");
+  if (made == nullptr) return calls_->refused(nullptr, "MLModelConfiguration");
+  ObjcRef owner = calls_->adopt(made);
+  calls_->objc.send<void>(made, "setComputeUnits:", static_cast<Integer>(options_.units));
+  return owner;
+}
+
+DeviceShares Framework::plan(ObjcId url, ObjcId configuration) const {
+  DeviceShares none;
+  if (calls_->plan_class == nullptr) {
+    none.unknown = "this system has no MLComputePlan (macOS 14.4)";
+    return none;
+  }
+  auto request = std::make_unique<PlanRequest>(*calls_);
+  calls_->objc.send<void>(calls_->plan_class, "loadContentsOfURL:configuration:completionHandler:", url, configuration,
+                          &request->block);
+  std::unique_lock lock(request->mutex);
+  if (!request->ready.wait_for(lock, options_.plan_timeout, [&] { return request->done; })) {
+    none.unknown = fmt::format("the compute plan did not come in {} ms", options_.plan_timeout.count());
+    request->abandoned = true;
+    lock.unlock();
+    static_cast<void>(request.release());
+    return none;
+  }
+  const ObjcRef loaded = std::move(request->plan);
+  none.unknown = request->error;
+  lock.unlock();
+  return loaded.get() != nullptr ? shares_of(*calls_, loaded.get()) : none;
+}
+
+Result<std::unique_ptr<LoadedPackage>> Framework::load(const fs::path& compiled, const apple::PackageSpec& spec) {
+  const ObjcPool pool(calls_->objc);
+  BATON_TRY(const ObjcRef configured, configuration());
+  const ObjcId url = calls_->url(compiled);
+  ObjcId error = nullptr;
+  ObjcRef model(calls_->objc,
+                calls_->objc.send<ObjcId>(calls_->model_class, "modelWithContentsOfURL:configuration:error:", url,
+                                          configured.get(), &error));
+  if (model.get() == nullptr) return calls_->refused(error, fmt::format("load {}", compiled.filename().string()));
+  return std::make_unique<Model>(*calls_, std::move(model), spec, plan(url, configured.get()));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<PackageEngine>> create_framework(const apple::SymbolLookup& lookup,
+                                                        const FrameworkOptions& options) {
+  auto calls = std::make_unique<Calls>();
+  BATON_OK(calls->find(lookup));
+  return std::make_unique<Framework>(std::move(calls), options);
+}
+
+Result<std::unique_ptr<PackageEngine>> open_framework(const FrameworkOptions& options) {
+#if defined(__APPLE__)
+  for (const char* path : {"/System/Library/Frameworks/Foundation.framework/Foundation",
+                           "/System/Library/Frameworks/CoreML.framework/CoreML"}) {
+    if (dlopen(path, RTLD_NOW | RTLD_GLOBAL) == nullptr)
+      return fail(Code::kUnsupported, fmt::format("{} cannot be loaded: too old a system", path));
+  }
+  return create_framework([](const char* symbol) { return dlsym(RTLD_DEFAULT, symbol); }, options);
+#else
+  static_cast<void>(options);
+  return fail(
+      Code::kUnsupported,
+      "Core ML needs macOS; BATON_COREML=emulate runs the same packages in the interpreter, anywhere and slowly");
+#endif
+}
+
+}  // namespace baton::coreml
