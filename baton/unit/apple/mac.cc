@@ -176,6 +176,20 @@ MacEvents multiply_row_checked(const float* weights, const MacPanel& panel, cons
   return watch.events;
 }
 
+MacEvents multiply_row(const float* weights, const MacPanel& panel, const Numerics& numerics, float* out) {
+  float squares = 0;
+  for (size_t i = 0; i < panel.k; ++i) squares += weights[i] * weights[i];
+  const float bound = std::sqrt(squares) * panel.norm_max;  // NaN and infinity fail the comparison
+  if (!(bound < kNormLimit) || numerics.grouped_adders) return multiply_row_checked(weights, panel, numerics, out);
+  float sum[kMacColumns] = {};
+  for (size_t i = 0; i < panel.k; ++i) {
+    const float *in = panel.values.data() + i * kMacColumns, weight = weights[i];
+    for (size_t c = 0; c < kMacColumns; ++c) sum[c] += weight * in[c];
+  }
+  for (size_t c = 0; c < kMacColumns; ++c) out[c] = stored(sum[c], numerics);
+  return {};
+}
+
 MacEvents multiply(const MacMatrix& matrix, size_t row_begin, size_t row_end, const MacPanel& panel, size_t columns,
                    const Numerics& numerics, ThreadPool& pool, float* out, size_t out_stride) {
   const Kernels kernels = pick_kernels();

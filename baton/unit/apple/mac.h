@@ -72,7 +72,9 @@ struct MacPanel {
 MacEvents multiply(const MacMatrix& matrix, size_t row_begin, size_t row_end, const MacPanel& panel, size_t columns,
                    const Numerics& numerics, ThreadPool& pool, float* out, size_t out_stride);
 
-// The same sums for one row of f32 weights that hold fp16 values: out[kMacColumns].
+// The same sums for one row of f32 weights that hold fp16 values: out[kMacColumns]. multiply_row() takes the plain path
+// where the norms allow it.
+MacEvents multiply_row(const float* weights, const MacPanel& panel, const Numerics& numerics, float* out);
 MacEvents multiply_row_checked(const float* weights, const MacPanel& panel, const Numerics& numerics, float* out);
 
 }  // namespace baton::apple
