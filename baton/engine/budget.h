@@ -9,11 +9,16 @@ namespace baton {
 
 class PrefillBudget {
  public:
-  // `preferred`: the unit's own step; `tokens_max`: never more; `ms_per_token`: a first guess, 0 when there is none.
-  PrefillBudget(double step_ms, uint32_t preferred, uint32_t tokens_max, double ms_per_token)
-      : step_ms_(step_ms), preferred_(std::max(preferred, 1u)), tokens_max_(std::max(tokens_max, 1u)) {
+  // `preferred`: the unit's own step; `tokens_max`: never more; `ms_per_token`: a first guess, 0 when there is none;
+  // `tokens_min`: fewer would take as long, so that learning from a step of fewer would shrink the next for nothing.
+  PrefillBudget(double step_ms, uint32_t preferred, uint32_t tokens_max, double ms_per_token, uint32_t tokens_min = 1)
+      : step_ms_(step_ms),
+        preferred_(std::max(preferred, 1u)),
+        tokens_max_(std::max(tokens_max, 1u)),
+        tokens_min_(std::clamp(tokens_min, 1u, std::min(preferred_, tokens_max_))) {
     const double guess = ms_per_token > 0 ? step_ms / ms_per_token : kFirstTokens;
-    tokens_ = std::clamp(guess, 1.0, static_cast<double>(std::min(preferred_, tokens_max_)));
+    tokens_ =
+        std::clamp(guess, static_cast<double>(tokens_min_), static_cast<double>(std::min(preferred_, tokens_max_)));
   }
 
   // Of the next step. Above the preferred size: a multiple of it.
@@ -31,7 +36,7 @@ class PrefillBudget {
     } else if (count >= tokens()) {
       tokens_ = std::max(tokens_, std::min(fitting, 2 * static_cast<double>(count)));
     }
-    tokens_ = std::clamp(tokens_, 1.0, static_cast<double>(tokens_max_));
+    tokens_ = std::clamp(tokens_, static_cast<double>(tokens_min_), static_cast<double>(tokens_max_));
   }
 
  private:
@@ -41,6 +46,7 @@ class PrefillBudget {
   double step_ms_;
   uint32_t preferred_;
   uint32_t tokens_max_;
+  uint32_t tokens_min_;
   double tokens_;
 };
 

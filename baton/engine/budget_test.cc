@@ -35,6 +35,15 @@ TEST(PrefillBudget, KeepsItsBounds) {
   EXPECT_EQ(PrefillBudget(50, 64, 256, 0.01).tokens(), 64u) << "an estimate is not believed beyond the preferred step";
 }
 
+// A unit whose steps cost the same whether full or not: short steps must not make the next ones shorter.
+TEST(PrefillBudget, StaysAboveTheLeastThatPays) {
+  PrefillBudget budget(50, 512, 512, 10.0, 64);
+  EXPECT_EQ(budget.tokens(), 64u);
+  for (int i = 0; i < 6; ++i) budget.learn(5, 200);
+  EXPECT_EQ(budget.tokens(), 64u);
+  EXPECT_EQ(PrefillBudget(50, 32, 32, 10.0, 64).tokens(), 32u) << "never above the preferred step at first";
+}
+
 TEST(PrefillBudget, AboveThePreferredStepIsAMultipleOfIt) {
   double longest_ms = 0;
   EXPECT_EQ(settled(PrefillBudget(50, 64, 512, 0), 0.2, &longest_ms), 192u);

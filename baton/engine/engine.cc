@@ -52,6 +52,7 @@ LaneFacts facts_of(const EngineUnit& unit) {
   facts.name = unit.name;
   facts.prefill_tokens_preferred = std::max(unit.caps->prefill_tokens_preferred, 1u);
   facts.decode_slots_max = std::max(unit.caps->decode_slots_max, 1u);
+  facts.prefill_tokens_min = unit.caps->prefill_tokens_min;
   facts.decodes = unit.caps->decode_slots_max > 0;
   facts.tolerance = tolerance_of(*unit.caps, unit.executor->model());
   const uint32_t tokens = facts.prefill_tokens_preferred;

@@ -30,6 +30,7 @@ struct Caps {
   DType product_type = DType::kF32;   // narrowest type of inputs, weights and results of its matrix products
   MemoryKind memory = MemoryKind::kHost;
   uint32_t prefill_tokens_preferred = 64;  // tokens per prefill call that suit it
+  uint32_t prefill_tokens_min = 1;         // fewer in a call take as long
   uint32_t decode_slots_max = 1;           // sequences per decode call; 0: this unit only prefills
   std::vector<std::string> features;       // instruction sets or device facts, for `baton units`
   // Largest |logit difference| to `ref` that its arithmetic may cause, per weight format: near ties below it are
