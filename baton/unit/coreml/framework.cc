@@ -351,7 +351,7 @@ class Framework final : public PackageEngine {
 
   std::string_view name() const override { return "Core ML"; }
   bool emulated() const override { return false; }
-  std::string system() const override;
+  std::string system_version() const override;
   bool has_neural_engine() const override;
   Status compile(const fs::path& package, const fs::path& compiled) override;
   Result<std::unique_ptr<LoadedPackage>> load(const fs::path& compiled, const apple::PackageSpec& spec) override;
@@ -364,7 +364,7 @@ class Framework final : public PackageEngine {
   const FrameworkOptions options_;
 };
 
-std::string Framework::system() const {
+std::string Framework::system_version() const {
   const ObjcPool pool(calls_->objc);
   const ObjcId process = calls_->objc.send<ObjcId>(calls_->process_class, "processInfo");
   return calls_->text_of(calls_->objc.send<ObjcId>(process, "operatingSystemVersionString"));

@@ -19,7 +19,7 @@ constexpr size_t kSpecBytesMax = 256u << 20;
 }  // namespace
 
 PackageCache::Place PackageCache::place_of(const Model& model, const std::string& name) const {
-  const std::string system = engine_.system();
+  const std::string system = engine_.system_version();
   Place place;
   place.folder = root_ / fmt::format("{:016x}-{:016x}-v{}", model.fingerprints.model, model.fingerprints.quantization,
                                      kExporterVersion);

@@ -33,7 +33,7 @@ class InterpreterEngine final : public PackageEngine {
   explicit InterpreterEngine(uint32_t threads) : threads_(threads) {}
   std::string_view name() const override { return "interpreter"; }
   bool emulated() const override { return true; }
-  std::string system() const override { return "interpreter 1"; }
+  std::string system_version() const override { return "interpreter 1"; }
   bool has_neural_engine() const override { return false; }
   Status compile(const fs::path& package, const fs::path& compiled) override {
     std::error_code error;

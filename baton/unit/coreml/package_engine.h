@@ -48,7 +48,7 @@ class PackageEngine {
   virtual std::string_view name() const = 0;
   virtual bool emulated() const = 0;
   // System version and build: compiled programs are valid for one only.
-  virtual std::string system() const = 0;
+  virtual std::string system_version() const = 0;
   // Whether the machine has a Neural Engine, as far as the system tells.
   virtual bool has_neural_engine() const = 0;
   // Puts the compiled form of `package` at `compiled`, which does not exist.
