@@ -121,7 +121,8 @@ Result<PipelineRow> run_prompt(const Loaded& loaded, const PipelineSettings& set
   reset_peak_memory();
   uint32_t runs = settings.runs;
   for (uint32_t i = 0; i <= runs; ++i) {
-    progress(fmt::format("{}, {} tokens, {}", name, tokens, i == 0 ? "warm-up" : fmt::format("run {} of {}", i, runs)));
+    progress(
+        fmt::format("{}, {} tokens, {}", name, tokens, i == 0 ? "first run" : fmt::format("run {} of {}", i, runs)));
     meter.start();
     const int64_t start = clock.now_ns();
     BATON_TRY(const Completion done,
@@ -134,8 +135,8 @@ Result<PipelineRow> run_prompt(const Loaded& loaded, const PipelineSettings& set
     if (i == 0) {
       const bool emulated = is_emulated(row.prefill.evidence) || is_emulated(row.decode.evidence);
       row.time = emulated ? Quality::kEmulated : Quality::kMeasured;
-      if (emulated) runs = std::min(runs, settings.emulated_runs);
-      continue;
+      if (!emulated) continue;
+      runs = settings.emulated_runs - 1;  // needs no warm-up: this was the first
     }
     samples.ttft_ms.push_back(stats.ttft_ms);
     if (stats.prefill_tps > 0) samples.prefill_tps.push_back(stats.prefill_tps);
@@ -145,7 +146,7 @@ Result<PipelineRow> run_prompt(const Loaded& loaded, const PipelineSettings& set
     samples.seconds.push_back(seconds);
     if (const auto joules = meter.joules()) samples.joules.push_back(*joules);
   }
-  row.runs = runs;
+  row.runs = static_cast<uint32_t>(samples.ttft_ms.size());
   row.ttft_ms = summary_of(samples.ttft_ms);
   row.prefill_tps = summary_of(samples.prefill_tps);
   row.decode_tps = summary_of(samples.decode_tps);

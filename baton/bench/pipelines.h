@@ -59,7 +59,7 @@ struct PipelineSettings {
   uint32_t decode_tokens = 32;
   uint32_t runs = 10;
   // Wall time of an emulated unit says nothing of the device: fewer runs are enough to show that it works.
-  uint32_t emulated_runs = 1;
+  uint32_t emulated_runs = 1;  // at least 1
   uint32_t threads = 0;
 };
 
@@ -68,7 +68,8 @@ struct PipelineReport {
   std::vector<SkippedPipeline> skipped;
 };
 
-// Runs what can run, one after another, each with one warm-up that does not count. A pipeline whose unit does not
+// Runs what can run, one after another, each with one warm-up that does not count (none where
+// a unit is emulated). A pipeline whose unit does not
 // exist, cannot be created or cannot load the model is skipped with the reason; so is a prompt that does not fit, under
 // "<pipeline>, <n> tokens". `progress` gets a line now and then. Errors only for a model that cannot be read.
 Result<PipelineReport> run_pipelines(std::span<const Pipeline> pipelines, const PipelineSettings& settings,
