@@ -5,10 +5,11 @@ cd "$(dirname "$0")/.."
 
 usage() {
   cat <<'TEXT'
-usage: scripts/setup.sh [--tests] [--arm64] [--list]
+usage: scripts/setup.sh [--tests] [--arm64] [--macos] [--list]
   (nothing)  what a build needs
   --tests    also what the sanitizer, fuzz, format and lint runs need
   --arm64    also the cross compiler, the emulator, and arm64 libraries unpacked into build/arm64-sysroot
+  --macos    also a cross compiler for macOS (ziglang, from PyPI), headers and sources of libraries, in build/macos-sysroot
   --list     print the package names and install nothing
 TEXT
 }
@@ -19,16 +20,22 @@ tests=(clang clang-format clang-tidy libclang-rt-14-dev)
 arm64=(g++-aarch64-linux-gnu qemu-user)
 arm64_libraries=(libfmt-dev libspdlog-dev nlohmann-json3-dev libcli11-dev libexpected-dev libpcre2-dev libutf8proc-dev
   libxxhash-dev libgtest-dev)
+macos=(python3-venv)
+macos_headers=(libfmt-dev libspdlog-dev nlohmann-json3-dev libcli11-dev libexpected-dev)
+macos_sources=(fmtlib pcre2 utf8proc xxhash)
+ziglang=0.13.0
 brew=(cmake ninja ccache pkg-config fmt spdlog nlohmann-json cli11 tl-expected pcre2 utf8proc xxhash googletest
   google-benchmark python)
 
 wanted=("${build[@]}")
 list=no
 sysroot=no
+macos_root=no
 for argument in "$@"; do
   case $argument in
     --tests) wanted+=("${tests[@]}") ;;
     --arm64) wanted+=("${arm64[@]}"); sysroot=yes ;;
+    --macos) wanted+=("${macos[@]}"); macos_root=yes ;;
     --list) list=yes ;;
     -h | --help) usage; exit 0 ;;
     *) usage >&2; exit 2 ;;
@@ -50,6 +57,7 @@ setup_macos() {
     brew install "${missing[@]}" >&2
   fi
   if [[ $sysroot == yes ]]; then say "--arm64 is for x86-64 Debian; this machine builds arm64 by itself"; fi
+  if [[ $macos_root == yes ]]; then say "--macos is for Linux; this machine is a Mac"; fi
 }
 
 # apt-get install as root or through sudo; without either, says what to run.
@@ -76,23 +84,71 @@ setup_debian() {
   done
   if [[ ${#missing[@]} -gt 0 ]]; then install "${missing[@]}"; fi
   if [[ $sysroot == yes ]]; then unpack_arm64; fi
+  if [[ $macos_root == yes ]]; then make_macos_root; fi
 }
 
-# arm64 -dev packages, downloaded with apt's own signature checks into a private folder: the system's packages, their
-# architecture list and root are left alone.
+# Sets `apt`: apt-get with its own lists and cache in FOLDER, and its usual signature checks; the system's packages, lists
+# and root are left alone. fresh_apt FOLDER OPTION...
+fresh_apt() {
+  local work=$1
+  shift
+  rm -rf "$work"
+  mkdir -p "$work/lists/partial" "$work/cache/archives/partial" "$work/deb"
+  apt=(apt-get -qq -o "Dir::State::Lists=$work/lists" -o "Dir::Cache=$work/cache" -o Dir::State::status=/dev/null
+    -o APT::Sandbox::User= "$@")
+  "${apt[@]}" update >&2
+}
+
+# unpack ROOT FOLDER PACKAGE...: packages as `apt` finds them, downloaded into FOLDER and unpacked into ROOT.
+unpack() {
+  local root=$1 folder=$2 package
+  shift 2
+  (cd "$folder" && "${apt[@]}" download "$@" >&2)
+  for package in "$folder"/*.deb; do dpkg-deb -x "$package" "$root"; done
+}
+
 unpack_arm64() {
-  local root=$PWD/build/arm64-sysroot work=$PWD/build/arm64-packages
+  local root=$PWD/build/arm64-sysroot work=$PWD/build/arm64-packages apt
   [[ ! -f $root/complete ]] || return 0
   say "unpacking arm64 libraries into build/arm64-sysroot"
-  rm -rf "$root" "$work"
-  mkdir -p "$root" "$work/lists/partial" "$work/cache/archives/partial" "$work/deb"
-  local apt=(apt-get -qq -o "Dir::State::Lists=$work/lists" -o "Dir::Cache=$work/cache" -o Dir::State::status=/dev/null
-    -o APT::Architecture=arm64 -o APT::Architectures::=arm64 -o APT::Sandbox::User=)
-  "${apt[@]}" update >&2
-  (cd "$work/deb" && "${apt[@]}" download "${arm64_libraries[@]}" >&2)
-  local package
-  for package in "$work"/deb/*.deb; do dpkg-deb -x "$package" "$root"; done
+  rm -rf "$root"
+  mkdir -p "$root"
+  fresh_apt "$work" -o APT::Architecture=arm64 -o APT::Architectures::=arm64
+  unpack "$root" "$work/deb" "${arm64_libraries[@]}"
   rm -rf "$work"
+  touch "$root/complete"
+}
+
+# For macOS: the compiler, folders of headers that hold these packages and nothing else of the system, and the sources of
+# what is not header-only, as Debian's archive has them.
+make_macos_root() {
+  local root=$PWD/build/macos-sysroot work=$PWD/build/macos-packages apt name zig
+  [[ ! -f $root/complete ]] || return 0
+  say "a cross compiler for macOS into build/macos-sysroot"
+  rm -rf "$root"
+  mkdir -p "$root/src" "$root/bin"
+  python3 -m venv "$root/venv" >&2
+  "$root/venv/bin/python" -m pip install -q --disable-pip-version-check "ziglang==$ziglang" >&2
+  zig=$(ls -d "$root"/venv/lib/python3*/site-packages/ziglang/zig)
+  for name in cc:clang c++:clang++; do
+    printf '#!/bin/sh\nexec "%s" %s -target aarch64-macos.13.0 -mcpu=apple_m1 "$@"\n' "$zig" "${name%:*}" >"$root/bin/macos-${name#*:}"
+  done
+  for name in ar ranlib; do printf '#!/bin/sh\nexec "%s" %s "$@"\n' "$zig" "$name" >"$root/bin/macos-$name"; done
+  chmod +x "$root"/bin/*
+
+  mkdir -p "$work.sources"
+  cp /etc/apt/sources.list.d/*.sources /etc/apt/sources.list.d/*.list /etc/apt/sources.list "$work.sources/" 2>/dev/null || true
+  sed -i -e 's/^Types: *deb$/Types: deb deb-src/' -e '/^deb /{p;s/^deb /deb-src /}' "$work.sources"/*
+  fresh_apt "$work" -o Dir::Etc::sourcelist=/dev/null -o "Dir::Etc::sourceparts=$work.sources"
+  unpack "$root" "$work/deb" "${macos_headers[@]}"
+  # Only the upstream archives are wanted; an update's own small files may be missing on a mirror.
+  (cd "$work" && "${apt[@]}" source --download-only "${macos_sources[@]}" >apt.log 2>&1) || true
+  for name in "${macos_sources[@]}"; do
+    compgen -G "$work/${name}_*.orig.tar.*" >/dev/null || { cat "$work/apt.log" >&2; say "no source of $name"; return 1; }
+    mkdir -p "$root/src/$name"
+    tar -xf "$work/${name}"_*.orig.tar.* -C "$root/src/$name" --strip-components=1
+  done
+  rm -rf "$work" "$work.sources"
   touch "$root/complete"
 }
 

@@ -5,31 +5,33 @@ cd "$(dirname "$0")/.."
 
 usage() {
   cat <<'TEXT'
-usage: scripts/test.sh [--asan] [--tsan] [--fuzz SECONDS] [--arm64] [--lint [COMMIT]] [--all]
+usage: scripts/test.sh [--asan] [--tsan] [--fuzz SECONDS] [--arm64] [--macos] [--lint [COMMIT]] [--all]
   (nothing)       every test, release build
   --asan          also all tests under address and undefined-behaviour sanitizers, at smoke size
   --tsan          also the tests of everything with threads under the thread sanitizer, at smoke size
   --fuzz SECONDS  also every fuzz target for that long each
   --arm64         also a cross build for arm64; its quant, text, state and kernel tests run in an emulator
+  --macos         also a cross build for arm64 macOS: the libraries of the neural engine's path and baton-apple-check
   --lint [COMMIT] also clang-tidy: every file, or those that differ from COMMIT
   --all           all of these; fuzz targets for 10 seconds each
 The exit status is not 0 when any part fails; what failed is named at the end.
 TEXT
 }
 
-asan=no tsan=no arm64=no lint=no lint_since='' fuzz=0
+asan=no tsan=no arm64=no macos=no lint=no lint_since='' fuzz=0
 while [[ $# -gt 0 ]]; do
   case $1 in
     --asan) asan=yes ;;
     --tsan) tsan=yes ;;
     --arm64) arm64=yes ;;
+    --macos) macos=yes ;;
     --fuzz)
       [[ ${2:-} =~ ^[1-9][0-9]*$ ]] || { usage >&2; exit 2; }
       fuzz=$2; shift ;;
     --lint)
       lint=yes
       if [[ -n ${2:-} && $2 != -* ]]; then lint_since=$2; shift; fi ;;
-    --all) asan=yes tsan=yes arm64=yes lint=yes fuzz=10 ;;
+    --all) asan=yes tsan=yes arm64=yes macos=yes lint=yes fuzz=10 ;;
     -h | --help) usage; exit 0 ;;
     *) usage >&2; exit 2 ;;
   esac
@@ -53,6 +55,7 @@ stage() {
 setup() {
   local options=(--tests)
   if [[ $arm64 == yes ]]; then options+=(--arm64); fi
+  if [[ $macos == yes ]]; then options+=(--macos); fi
   scripts/setup.sh "${options[@]}"
 }
 
@@ -70,6 +73,8 @@ run_tests() {
   ${fixed[@]+"${fixed[@]}"} ctest --preset "$1" -j "$jobs" --progress
 }
 
+build_macos() { build macos-cross && scripts/check_macho.py build/macos-cross/*.a build/macos-cross/baton-apple-check; }
+
 build_and_test() { build "$1" && run_tests "$1"; }
 
 setup
@@ -81,6 +86,7 @@ if [[ $fuzz -gt 0 ]]; then sanitized=fuzz; fi
 if [[ $asan == yes ]]; then stage asan-ubsan build_and_test "$sanitized"; fi
 if [[ $tsan == yes ]]; then stage tsan build_and_test tsan; fi
 if [[ $fuzz -gt 0 ]]; then stage fuzz scripts/fuzz.sh "$fuzz"; fi
+if [[ $macos == yes ]]; then stage macos build_macos; fi
 if [[ $arm64 == yes ]]; then stage arm64 build_and_test arm64; fi
 
 echo "== release tests"

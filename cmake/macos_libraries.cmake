@@ -1,0 +1,36 @@
+# fmt, PCRE2, utf8proc and xxHash for the macOS cross build, from the archives that Debian's source packages hold, under the
+# names of the pkg-config targets. Their own build systems are left out: few files, fixed settings.
+set(source ${BATON_MACOS_ROOT}/src)
+
+set(pcre2_files auto_possess chkdint compile config context convert dfa_match error extuni find_bracket maketables match
+  match_data newline ord2utf pattern_info script_run serialize string_utils study substitute substring tables ucd
+  valid_utf xclass)
+foreach(name IN LISTS pcre2_files)
+  if(EXISTS ${source}/pcre2/src/pcre2_${name}.c)
+    list(APPEND pcre2_sources ${source}/pcre2/src/pcre2_${name}.c)
+  endif()
+endforeach()
+set(generated ${CMAKE_BINARY_DIR}/generated/pcre2)
+configure_file(${source}/pcre2/src/config.h.generic ${generated}/config.h COPYONLY)
+configure_file(${source}/pcre2/src/pcre2.h.generic ${generated}/pcre2.h COPYONLY)
+configure_file(${source}/pcre2/src/pcre2_chartables.c.dist ${generated}/pcre2_chartables.c COPYONLY)
+add_library(baton_pcre2 STATIC ${pcre2_sources} ${generated}/pcre2_chartables.c)
+target_include_directories(baton_pcre2 SYSTEM PUBLIC ${generated} PRIVATE ${source}/pcre2/src)
+target_compile_definitions(baton_pcre2 PUBLIC PCRE2_STATIC PRIVATE HAVE_CONFIG_H PCRE2_CODE_UNIT_WIDTH=8
+  SUPPORT_PCRE2_8 SUPPORT_UNICODE HAVE_MEMMOVE)
+
+add_library(baton_utf8proc STATIC ${source}/utf8proc/utf8proc.c)
+target_include_directories(baton_utf8proc SYSTEM PUBLIC ${source}/utf8proc)
+target_compile_definitions(baton_utf8proc PUBLIC UTF8PROC_STATIC)
+
+add_library(baton_xxhash STATIC ${source}/xxhash/xxhash.c)
+target_include_directories(baton_xxhash SYSTEM PUBLIC ${source}/xxhash)
+
+# Could be header-only, but that doubles the time of every file.
+add_library(baton_fmt STATIC ${source}/fmtlib/src/format.cc ${source}/fmtlib/src/os.cc)
+target_include_directories(baton_fmt SYSTEM PUBLIC ${source}/fmtlib/include)
+target_compile_definitions(baton_fmt PUBLIC SPDLOG_FMT_EXTERNAL)
+
+add_library(PkgConfig::PCRE2 ALIAS baton_pcre2)
+add_library(PkgConfig::UTF8PROC ALIAS baton_utf8proc)
+add_library(PkgConfig::XXHASH ALIAS baton_xxhash)
