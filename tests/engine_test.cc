@@ -119,6 +119,24 @@ class Gate {
   int arrived_ = 0;
 };
 
+TEST(Engine, UnitThatOnlyPrefillsAndItsWarning) {
+  Rig rig({}, {{.decode_slots_max = 0, .warning = "asked for one device, ran on another"}, {}});
+  Request request = make_request(9, 4, 1);
+  request.prefill_unit = "a";
+  request.decode_unit = "b";
+  const Answer answer = run(*rig.engine, std::move(request));
+  EXPECT_EQ(answer.finished.stats.prefill.ran, "a");
+  EXPECT_EQ(answer.finished.stats.prefill.warning, "asked for one device, ran on another");
+  EXPECT_EQ(answer.finished.stats.decode.warning, "");
+  Request other = make_request(9, 4, 2);
+  other.prefill_unit = other.decode_unit = "a";
+  other.strategy = "single";
+  const auto refused = rig.engine->submit(std::move(other));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kUnsupported);
+  EXPECT_NE(refused.error().message.find("only prefills"), std::string::npos) << refused.error().message;
+}
+
 TEST(Engine, ManyRequestsAtOnceOnTheSameUnits) {
   Rig rig({}, {{.storage = {DType::kF32, true}}, {.storage = {DType::kF16, false}, .decode_slots_max = 4}});
   constexpr size_t kThreads = 4, kEach = 12;

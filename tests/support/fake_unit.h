@@ -191,7 +191,8 @@ enum class Act { kNewState, kPrefill, kDecode };
 struct Behaviour {
   Storage storage = {};
   uint32_t prefill_tokens_preferred = 8;
-  uint32_t decode_slots_max = 2;
+  uint32_t decode_slots_max = 2;  // 0: it only prefills
+  std::string warning = {};       // of its placement
   // Called before each act with its tokens or slots; may sleep; an error is the act's result. Null: nothing fails.
   std::function<Status(Act, size_t)> before = nullptr;
   // Called after a prefill: true spoils the state without a word.
@@ -261,7 +262,7 @@ class FakeExecutor final : public Executor {
     return {};
   }
   Estimate estimate(const WorkShape&) const override { return {.ms = 0, .joules = -1, .basis = "estimated"}; }
-  Placement placement() const override { return {name_, "hashes on the host"}; }
+  Placement placement() const override { return {name_, "hashes on the host", behaviour_.warning}; }
 
  private:
   // A failed step leaves rubbish behind, so that going on from it shows.

@@ -15,6 +15,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr uint32_t kEmulatorThreads = 2;  // of each package that is loaded
+
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
   return value != nullptr ? value : "";
@@ -93,7 +95,7 @@ Result<std::unique_ptr<Unit>> create() {
   BATON_TRY(options.seqs, lengths());
   options.cache = cache_folder();
   const std::string how = variable("BATON_COREML");
-  if (how == "emulate") return std::make_unique<CoreMlUnit>(interpreter_engine(0), std::move(options));
+  if (how == "emulate") return std::make_unique<CoreMlUnit>(interpreter_engine(kEmulatorThreads), std::move(options));
   if (!how.empty()) return fail(Code::kInvalidInput, fmt::format("BATON_COREML={}: there is only emulate", how));
   BATON_TRY(auto engine, open_framework({options.units}));
   return std::make_unique<CoreMlUnit>(std::move(engine), std::move(options));
