@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <new>
@@ -95,7 +96,7 @@ Result<std::unique_ptr<AneExecutor>> AneExecutor::load(std::shared_ptr<const Mod
     BATON_TRY(const host::Kernels* kernels, host::chosen_kernels());
     BATON_TRY(self.weights_, host::Weights::load(self.model_, *kernels, self.split_.on_host, self.host_pool_, "ane"));
     BATON_TRY(self.lowering_,
-              lower(program, self.model_->weights, self.weights_->plan(), self.split_.on_host, self.split_.limits));
+              lower(self.model_->weights, self.weights_->plan(), self.split_.on_host, self.split_.limits));
     std::unique_ptr<apple::Driver> driver;
     BATON_OK(self.open_driver(threads, &driver));
     BATON_TRY(self.device_, AneDevice::load(std::move(driver), self.lowering_.layers, options));

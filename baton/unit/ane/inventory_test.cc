@@ -126,7 +126,7 @@ void check(const Model& model, const AneOptions& options) {
   const auto split = split_program(model.program, model.weights, options);
   ASSERT_TRUE(split) << split.error().message;
   const host::Plan plan = host::make_plan(model.program, std::vector<bool>(model.weights.size(), false));
-  const auto lowering = lower(model.program, model.weights, plan, split->on_host, split->limits);
+  const auto lowering = lower(model.weights, plan, split->on_host, split->limits);
   ASSERT_TRUE(lowering) << lowering.error().message;
   EXPECT_LE(lowering->kernel_count(), options.kernels_max);
   std::vector<int64_t> values(model.weights.size(), 0);

@@ -59,9 +59,9 @@ bool read_later(const host::Plan& plan, size_t from, RegisterId id) {
 
 class Lowerer {
  public:
-  Lowerer(const Program& program, std::span<const Weight> weights, const host::Plan& plan,
-          const std::vector<bool>& on_host, const apple::KernelLimits& limits)
-      : program_(program), weights_(weights), plan_(plan), on_host_(on_host), limits_(limits) {}
+  Lowerer(std::span<const Weight> weights, const host::Plan& plan, const std::vector<bool>& on_host,
+          const apple::KernelLimits& limits)
+      : weights_(weights), plan_(plan), on_host_(on_host), limits_(limits) {}
 
   Result<Lowering> run() {
     for (size_t i = 0; i < plan_.steps.size(); ++i) {
@@ -202,7 +202,6 @@ class Lowerer {
     return name;
   }
 
-  const Program& program_;
   const std::span<const Weight> weights_;
   const host::Plan& plan_;
   const std::vector<bool>& on_host_;
@@ -225,20 +224,20 @@ uint32_t Lowering::kernel_count() const {
   return static_cast<uint32_t>(count);
 }
 
-Result<Lowering> lower(const Program& program, std::span<const Weight> weights, const host::Plan& plan,
-                       const std::vector<bool>& on_host, const apple::KernelLimits& limits) {
-  return Lowerer(program, weights, plan, on_host, limits).run();
+Result<Lowering> lower(std::span<const Weight> weights, const host::Plan& plan, const std::vector<bool>& on_host,
+                       const apple::KernelLimits& limits) {
+  return Lowerer(weights, plan, on_host, limits).run();
 }
 
 namespace {
 
 // Sends layers to the host until the rest is at most kernels_max.
-Result<Split> split_within(const Program& program, std::span<const Weight> weights, const host::Plan& plan,
-                           const apple::KernelLimits& limits, uint32_t kernels_max) {
+Result<Split> split_within(std::span<const Weight> weights, const host::Plan& plan, const apple::KernelLimits& limits,
+                           uint32_t kernels_max) {
   Split split;
   split.limits = limits;
   split.on_host.assign(weights.size(), false);
-  BATON_TRY(const Lowering all, lower(program, weights, plan, split.on_host, limits));
+  BATON_TRY(const Lowering all, lower(weights, plan, split.on_host, limits));
   std::vector<const DeviceLayer*> order;
   for (const DeviceLayer& layer : all.layers) order.push_back(&layer);
   // The head first, then those of most kernels; the last layers before the first.
@@ -277,10 +276,10 @@ Result<Split> split_program(const Program& program, std::span<const Weight> weig
   apple::KernelLimits limits;
   limits.columns = options.columns;
   limits.weight_bytes_max = options.weight_bytes_max > 0 ? options.weight_bytes_max : kUsualBytes;
-  BATON_TRY(Split split, split_within(program, weights, plan, limits, options.kernels_max));
+  BATON_TRY(Split split, split_within(weights, plan, limits, options.kernels_max));
   if (options.weight_bytes_max > 0 || split.host_layers.empty()) return split;
   limits.weight_bytes_max = kLargestProvenBytes;
-  BATON_TRY(Split larger, split_within(program, weights, plan, limits, options.kernels_max));
+  BATON_TRY(Split larger, split_within(weights, plan, limits, options.kernels_max));
   return larger.host_bytes < split.host_bytes ? std::move(larger) : std::move(split);
 }
 

@@ -48,9 +48,9 @@ struct Lowering {
 };
 
 // `on_host[id]`: that matrix is multiplied by the host; layers with such a matrix stay in the plan as they are.
-// `plan` is of the same program. Errors: kInvalidInput (weights that do not fit together).
-Result<Lowering> lower(const Program& program, std::span<const Weight> weights, const host::Plan& plan,
-                       const std::vector<bool>& on_host, const apple::KernelLimits& limits);
+// `plan` is of the weights' program. Errors: kInvalidInput (weights that do not fit together).
+Result<Lowering> lower(std::span<const Weight> weights, const host::Plan& plan, const std::vector<bool>& on_host,
+                       const apple::KernelLimits& limits);
 
 // Which matrices the host keeps so that the rest fits the options' limits, and the limits of kernels that go with it.
 struct Split {
