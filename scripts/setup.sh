@@ -129,11 +129,13 @@ make_macos_root() {
   mkdir -p "$root/src" "$root/bin"
   python3 -m venv "$root/venv" >&2
   "$root/venv/bin/python" -m pip install -q --disable-pip-version-check "ziglang==$ziglang" >&2
-  zig=$(ls -d "$root"/venv/lib/python3*/site-packages/ziglang/zig)
+  # The same text in every checkout, so that ccache can tell compilers apart by content.
+  zig=$(cd "$root/bin" && ls -d ../venv/lib/python3*/site-packages/ziglang/zig)
   for name in cc:clang c++:clang++; do
-    printf '#!/bin/sh\nexec "%s" %s -target aarch64-macos.13.0 -mcpu=apple_m1 "$@"\n' "$zig" "${name%:*}" >"$root/bin/macos-${name#*:}"
+    printf '#!/bin/sh\n# ziglang %s\nexec "${0%%/*}/%s" %s -target aarch64-macos.13.0 -mcpu=apple_m1 "$@"\n' "$ziglang" "$zig" \
+      "${name%:*}" >"$root/bin/macos-${name#*:}"
   done
-  for name in ar ranlib; do printf '#!/bin/sh\nexec "%s" %s "$@"\n' "$zig" "$name" >"$root/bin/macos-$name"; done
+  for name in ar ranlib; do printf '#!/bin/sh\nexec "${0%%/*}/%s" %s "$@"\n' "$zig" "$name" >"$root/bin/macos-$name"; done
   chmod +x "$root"/bin/*
 
   mkdir -p "$work.sources"
