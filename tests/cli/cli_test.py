@@ -230,6 +230,33 @@ class Reports(unittest.TestCase):
         self.assertIn("vision tower: 21 tensors skipped", text)
         self.assertIn("delta_rule", text)
 
+    def test_inspect_shows_what_a_unit_makes_of_a_model(self):
+        plan = json.loads(run("inspect", "--unit", "ane", "--json", SMALL).stdout)
+        count = sum(item["count"] for item in plan["programs"])
+        self.assertTrue(any(note.startswith(f"{count} kernels in {len(plan['programs'])} shapes") for note in plan["notes"]))
+        self.assertTrue(all(0 < item["weight_bytes"] <= item["all_bytes"] for item in plan["programs"]))
+        text = run("inspect", "--unit", "ane", SMALL).stdout
+        self.assertIn("not yet run on Apple hardware", text)
+        few = run("inspect", "--unit", "ane", SMALL, env={**os.environ, "BATON_ANE": "kernels=5"}).stdout
+        self.assertIn("on the host", few)
+        none = run("inspect", "--unit", "cpu", SMALL)
+        self.assertEqual(none.returncode, 1)
+        self.assertIn("makes no programs", none.stderr)
+
+    def test_neural_engine_is_emulated_and_says_so(self):
+        arguments = ("run", "-m", SMALL, "--temp", "0", "-n", "8", "--json", "--ignore-eos", "What is a compiler?")
+        answer = json.loads(run(*arguments, "--prefill", "ane", "--decode", "cpu").stdout)
+        self.assertEqual(answer["prefill"]["ran"], "ane")
+        self.assertIn("not yet run on Apple hardware", answer["prefill"]["evidence"])
+        sequential = {**os.environ, "BATON_ANE": "dispatch=sequential,device=emulator"}
+        again = json.loads(run(*arguments, "--prefill", "ane", "--decode", "cpu", env=sequential).stdout)
+        self.assertIn("one token a call", again["prefill"]["evidence"])
+        self.assertEqual(again["ids"], answer["ids"])
+        units = json.loads(run("units", "--json", env={**os.environ, "BATON_ANE": "columns=33"}).stdout)["units"]
+        ane = next(unit for unit in units if unit["name"] == "ane")
+        self.assertFalse(ane["available"])
+        self.assertIn("32|64|128", ane["reason"])
+
     def test_convert_gives_the_same_answers(self):
         with tempfile.TemporaryDirectory() as folder:
             file = os.path.join(folder, "m.gguf")
