@@ -136,9 +136,10 @@ TEST_P(Golden, ChunkedPrefillGivesTheSameLogits) {
   const auto& ids = tensors_[prompt + "ids"].integers;
   const auto whole_state = new_state(ids.size());
   const auto whole = last_logits(*executor_, ids, 0, *whole_state);
-  // Chunks change the order of sums only. A unit that rounds its inputs to integers turns such a last bit now and then
-  // into another integer, so it gets a tenth of its stated tolerance where that is more.
-  const float allowed = GetParam().golden.exact ? 1e-3f : std::max(1e-3f, tolerance_ / 10);
+  // Chunks change the order of sums only. A unit that rounds its inputs to integers or f16 turns such a last bit now
+  // and then into another value, so it gets a tenth of its stated tolerance where that is more.
+  const bool rounds = !GetParam().golden.exact || unit_->caps().product_type == DType::kF16;
+  const float allowed = rounds ? std::max(1e-3f, tolerance_ / 10) : 1e-3f;
   for (const size_t chunk : {1, 7, 64, 65}) {
     const auto state = new_state(ids.size());
     EXPECT_LE(max_abs_difference(last_logits(*executor_, ids, chunk, *state), whole), allowed) << "chunks of " << chunk;
@@ -152,7 +153,9 @@ TEST_P(Golden, StateAfterPrompt) {
   const auto state = new_state(ids.size());
   ASSERT_TRUE(executor_->prefill(*state, ids, {}));
   // f16 keys and values hold 11 bits.
-  const double kv_allowed = unit_->caps().kv_type == DType::kF32 ? 1e-4 : 1e-3;
+  // Products that end in f16 round every projection to 11 bits, and a state sums many of them.
+  const bool half_products = unit_->caps().product_type == DType::kF16;
+  const double kv_allowed = half_products ? 4e-3 : unit_->caps().kv_type == DType::kF32 ? 1e-4 : 1e-3;
   size_t compared = 0;
   for (const Segment& segment : state->segments()) {
     const SegmentLayout& layout = *segment.layout;
@@ -181,7 +184,7 @@ TEST_P(Golden, StateAfterPrompt) {
     }
     const bool kv = layout.kind == SlotKind::kKeys || layout.kind == SlotKind::kValues;
     // A later layer's state inherits the rounding of the keys and values before it.
-    EXPECT_LE(difference, (kv || unit_->caps().kv_type != DType::kF32 ? kv_allowed : 1e-4) * magnitude)
+    EXPECT_LE(difference, (kv || half_products || unit_->caps().kv_type != DType::kF32 ? kv_allowed : 1e-4) * magnitude)
         << base + suffix;
     ++compared;
   }
