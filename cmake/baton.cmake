@@ -147,7 +147,7 @@ function(baton_test target label)
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
   target_compile_definitions(${target} PRIVATE BATON_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   include(GoogleTest)
-  gtest_discover_tests(${target} DISCOVERY_MODE PRE_TEST NO_PRETTY_VALUES DISCOVERY_TIMEOUT 120 PROPERTIES TIMEOUT 900 LABELS ${label})
+  gtest_discover_tests(${target} DISCOVERY_MODE PRE_TEST NO_PRETTY_VALUES DISCOVERY_TIMEOUT 120 PROPERTIES TIMEOUT 1800 LABELS ${label})
 endfunction()
 
 # A Google Benchmark program; ctest runs it at smoke size, so that it does not rot.
