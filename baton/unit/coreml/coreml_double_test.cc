@@ -17,10 +17,8 @@
 #include "baton/unit/apple/mlpackage/interpreter.h"
 #include "baton/unit/coreml/objc_block.h"
 
-#if defined(__SANITIZE_ADDRESS__)
-// The runtime never frees the names of classes, selectors and methods it was given.
+// For the leak sanitizer, where there is one: the runtime never frees the names of classes, selectors and methods.
 extern "C" const char* __lsan_default_suppressions() { return "leak:libobjc.so"; }
-#endif
 
 namespace baton::coreml {
 namespace {
