@@ -2,6 +2,7 @@
 
 // In this order: each needs those before it.
 // clang-format off
+#include "baton/unit/host/kernels_blocks.inl.h"
 #include "baton/unit/host/kernels_int8.inl.h"
 #include "baton/unit/host/kernels_float.inl.h"
 #include "baton/unit/host/kernels_attention.inl.h"
