@@ -12,6 +12,7 @@
 #include "baton/api/units.h"
 #include "baton/base/clock.h"
 #include "baton/base/random.h"
+#include "baton/bench/energy_meter.h"
 #include "baton/bench/probes.h"
 
 namespace baton {

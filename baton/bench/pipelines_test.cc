@@ -98,27 +98,6 @@ TEST(Pipelines, PageEscapesAndMarksEmulated) {
   EXPECT_NE(text.find("2.0 emulated"), std::string::npos);
 }
 
-TEST(Probes, EnergyCountersWrapAndPartsAreLeftOut) {
-  const auto folder = std::filesystem::path(testing::TempDir()) / "baton_powercap";
-  const auto put = [&](const char* counter, const char* file, double value) {
-    std::filesystem::create_directories(folder / counter);
-    std::ofstream(folder / counter / file) << static_cast<int64_t>(value);
-  };
-  put("intel-rapl:0", "energy_uj", 9e6);
-  put("intel-rapl:0", "max_energy_range_uj", 10e6);
-  put("intel-rapl:1", "energy_uj", 1e6);
-  put("intel-rapl:0:0", "energy_uj", 5e6);
-  EnergyMeter meter(folder);
-  meter.start();
-  put("intel-rapl:0", "energy_uj", 2e6);
-  put("intel-rapl:1", "energy_uj", 1.5e6);
-  put("intel-rapl:0:0", "energy_uj", 50e6);
-  EXPECT_NEAR(meter.joules().value(), 3.5, 1e-9);
-  std::filesystem::remove_all(folder);
-  EXPECT_FALSE(meter.joules().has_value());
-  EXPECT_FALSE(EnergyMeter(folder).joules().has_value());
-}
-
 #if defined(__linux__)
 TEST(Probes, PeakMemoryGrows) {
   const uint64_t before = peak_memory_bytes().value();
