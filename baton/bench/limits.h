@@ -1,0 +1,72 @@
+// What this machine's processor can do at most, measured here and now at a thread count: bytes read per second, and
+// operations per second of the dot product that a kernel uses. Percentages of a bench are of these.
+//
+// Reading: all threads at once read even shares of anonymous memory on huge pages (where the system gives them), 64
+// bytes at a time. Arithmetic: registers only, enough independent sums to hide the latency; a multiply and an add count
+// as two operations. A rate is the median of kLimitRuns runs of some 10 ms after a warm-up. Measured once per object;
+// all of it takes less than 2 s.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "baton/base/status.h"
+#include "baton/base/thread_pool.h"
+#include "baton/unit/host/kernels.h"
+#include "baton/unit/host/memory.h"
+
+namespace baton {
+
+inline constexpr int kLimitRuns = 7;
+
+struct Rate {
+  std::string what;                      // "read of 256 MiB, 2 threads", "int8 vpdpbusd zmm, 2 threads"
+  double median = 0, low = 0, high = 0;  // bytes or operations per second; the lowest and highest run
+};
+
+// Instructions whose peak can be measured.
+enum class Arithmetic : uint8_t {
+  kF32Avx512,   // vfmadd231ps zmm
+  kF32Avx2,     // vfmadd231ps ymm
+  kF32Neon,     // fmla 4s
+  kF16Avx512,   // vfmadd231ph zmm
+  kBF16Avx512,  // vdpbf16ps zmm
+  kInt8Avx512,  // vpdpbusd zmm
+  kInt8Avx2,    // vpmaddubsw, vpmaddwd, vpaddd ymm
+  kInt8Neon,    // sdot 4s
+  kInt8Amx,     // tdpbusd
+  kBF16Amx,     // tdpbf16ps
+};
+
+// The arithmetic that products of a packing use in a kernel set. kUnsupported for a set whose arithmetic is the
+// compiler's choice ("scalar").
+Result<Arithmetic> arithmetic_of(const host::Kernels& kernels, host::Packing packing);
+
+// Used from one thread.
+class Limits {
+ public:
+  // 0: physical cores. Starts threads - 1 threads.
+  explicit Limits(uint32_t threads) : pool_(threads) {}
+
+  uint32_t threads() const { return pool_.size(); }
+  // Reading the same `bytes` over and over, but at most memory_bytes(): what a decode step does with its weights. Where
+  // they fit a cache this is the cache's rate. kOutOfMemory.
+  Result<Rate> read(uint64_t bytes);
+  // kUnsupported when this processor has not got it.
+  Result<Rate> arithmetic(Arithmetic which);
+  // Bytes that no cache of this machine holds: three times the last-level cache, within 256 and 1024 MiB and a quarter
+  // of the memory.
+  static uint64_t memory_bytes();
+  // Of the last-level cache; 0: unknown.
+  static uint64_t cache_bytes();
+
+ private:
+  ThreadPool pool_;
+  host::Memory memory_;
+  std::map<uint64_t, Rate> reads_;
+  std::map<Arithmetic, Rate> arithmetics_;
+};
+
+}  // namespace baton
