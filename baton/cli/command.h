@@ -47,6 +47,7 @@ std::unique_ptr<Command> add_convert(CLI::App& program);
 std::unique_ptr<Command> add_export(CLI::App& program);
 std::unique_ptr<Command> add_bench(CLI::App& program);
 std::unique_ptr<Command> add_state(CLI::App& program);
+std::unique_ptr<Command> add_perplexity(CLI::App& program);
 
 // "baton: <message>" on stderr; kFailed.
 int report(const Error& error);

@@ -20,7 +20,7 @@ int run_program(int argc, char** argv) {
   });
   const std::unique_ptr<Command> commands[] = {add_run(program),     add_chat(program),    add_units(program),
                                                add_inspect(program), add_convert(program), add_export(program),
-                                               add_bench(program),   add_state(program)};
+                                               add_bench(program),   add_state(program),   add_perplexity(program)};
   try {
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
