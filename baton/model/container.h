@@ -59,6 +59,8 @@ class GgufMetadata {
   const GgufValue* find(std::string_view key) const;
 
   std::unordered_map<std::string_view, size_t> index;  // key -> entry; built by the reader
+  // The bytes of each entry behind its key (u32 type, value), as the file has them: for copies that keep every width.
+  std::vector<std::span<const std::byte>> raw;
 };
 
 enum class ContainerKind { kSafetensors, kGguf };

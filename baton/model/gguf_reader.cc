@@ -101,10 +101,12 @@ class Parser {
     BATON_TRY(const auto key, reader_.read_string("a key", kKeyBytesMax));
     if (!is_name(key)) return corrupt(start, "a key that is empty or holds control characters or invalid UTF-8");
     if (into_.gguf.index.contains(key)) return corrupt(start, "key '{}' occurs twice", shown(key));
+    const uint64_t value_start = reader_.offset();
     auto value = this->value();
     if (!value) return fail(std::move(value).error().in(fmt::format("key '{}'", shown(key))));
     into_.gguf.index.emplace(key, into_.gguf.entries.size());
     into_.gguf.entries.emplace_back(key, *std::move(value));
+    into_.gguf.raw.push_back(bytes_.subspan(value_start, reader_.offset() - value_start));
     return {};
   }
 

@@ -86,6 +86,11 @@ void GgufWriter::put_f32s(std::string_view key, const std::vector<float>& values
   put(key, kArray, array(kF32, values));
 }
 
+void GgufWriter::put_raw(std::string_view key, std::span<const std::byte> value) {
+  entries_.append(text(key)).append(as_text(value));
+  keys_.emplace_back(key);
+}
+
 void GgufWriter::add_tensor(std::string name, DType dtype, std::vector<uint64_t> shape, Produce produce) {
   tensors_.push_back({std::move(name), dtype, std::move(shape), std::move(produce)});
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,6 +26,9 @@ class GgufWriter {
   void put_i32s(std::string_view key, const std::vector<int32_t>& values);
   void put_bools(std::string_view key, const std::vector<bool>& values);
   void put_f32s(std::string_view key, const std::vector<float>& values);
+
+  // An entry of another file: `value` is GgufMetadata::raw, type and value.
+  void put_raw(std::string_view key, std::span<const std::byte> value);
 
   // `shape` outermost first. `produce` is called once, in order of declaration, and returns exactly the tensor's bytes.
   using Produce = std::function<Result<std::vector<std::byte>>()>;
