@@ -107,7 +107,6 @@ TEST_P(Conformance, EveryOpAgainstRef) {
   auto ref = create_unit("ref");
   auto unit = create_unit(GetParam());
   ASSERT_TRUE(ref && unit);
-  const int rounds = scaled(30, 4);
   for (const OpKind kind : (*unit)->caps().ops) {
     std::vector<DType> types = {DType::kF32};
     if (kind == OpKind::kEmbed || kind == OpKind::kLinear || kind == OpKind::kHead) {
@@ -116,6 +115,7 @@ TEST_P(Conformance, EveryOpAgainstRef) {
         if (format.encode != nullptr) types.push_back(format.dtype);
       }
     }
+    const int rounds = types.size() > 1 ? scaled(12, 3) : scaled(30, 4);
     for (const DType dtype : types) {
       for (int round = 0; round < rounds; ++round) {
         Random random(static_cast<uint64_t>(round) * 1000 + static_cast<uint64_t>(kind) * 31 +

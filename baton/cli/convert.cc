@@ -18,10 +18,11 @@ struct ConvertFlags {
 
 int run(const ConvertFlags& flags) {
   const Format* format = format_by_name(flags.type);
-  if (format == nullptr || format->encode == nullptr) {
+  if (format == nullptr || format->encode == nullptr || format->ggml_id == kNoGgmlId) {
     std::string names;
     for (const Format& item : formats()) {
-      if (item.encode != nullptr) names += fmt::format("{}{}", names.empty() ? "" : ", ", item.name);
+      if (item.encode != nullptr && item.ggml_id != kNoGgmlId)
+        names += fmt::format("{}{}", names.empty() ? "" : ", ", item.name);
     }
     fmt::print(stderr, "baton: --type {}: no such type to write; there are: {}\n", flags.type, names);
     return kUsage;

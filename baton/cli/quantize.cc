@@ -25,10 +25,11 @@ Result<TensorTypeRule> parse_rule(const std::string& text) {
     return fail(Code::kInvalidInput, fmt::format("--tensor-type {}: must be PATTERN=TYPE", text));
   }
   const Format* format = format_by_name(text.substr(at + 1));
-  if (format == nullptr || format->encode == nullptr) {
+  if (format == nullptr || format->encode == nullptr || format->ggml_id == kNoGgmlId) {
     std::string names;
     for (const Format& item : formats()) {
-      if (item.encode != nullptr) names += fmt::format("{}{}", names.empty() ? "" : ", ", item.name);
+      if (item.encode != nullptr && item.ggml_id != kNoGgmlId)
+        names += fmt::format("{}{}", names.empty() ? "" : ", ", item.name);
     }
     return fail(Code::kInvalidInput,
                 fmt::format("--tensor-type {}: no such type to write; there are: {}", text, names));

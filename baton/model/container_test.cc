@@ -146,6 +146,10 @@ TEST_F(ContainerTest, TheWriterRefusesWhatReadersWould) {
             }).find("block of 256"),
             std::string::npos);
   EXPECT_NE(message([&](GgufWriter& w) {
+              w.add_tensor("t", DType::kMLX4_G64, {2, 64}, none);
+            }).find("'t' is MLX4_G64, which GGUF files cannot hold; write F32"),
+            std::string::npos);
+  EXPECT_NE(message([&](GgufWriter& w) {
               w.add_tensor("t", DType::kF32, {1}, none), w.add_tensor("t", DType::kF32, {1}, none);
             }).find("twice"),
             std::string::npos);

@@ -47,6 +47,9 @@ Result<uint64_t> tensor_bytes(std::string_view name, DType dtype, const std::vec
   };
   if (!is_name(name) || name.size() > kTensorNameBytesMax) return refuse("needs a name of 1 to 63 bytes");
   if (shape.empty() || shape.size() > 4) return refuse("must have 1 to 4 dimensions");
+  if (format_of(dtype).ggml_id == kNoGgmlId) {
+    return refuse(fmt::format("is {}, which GGUF files cannot hold; write F32, F16, BF16 or Q8_0", to_string(dtype)));
+  }
   auto row = row_bytes(dtype, shape.back());
   if (!row) return fail(std::move(row).error().in(fmt::format("tensor '{}'", name)));
   uint64_t bytes = *row;

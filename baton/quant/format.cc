@@ -42,6 +42,7 @@ const Format& format_of(DType dtype) {
 }
 
 const Format* format_by_ggml_id(uint32_t ggml_id) {
+  if (ggml_id == kNoGgmlId) return nullptr;
   for (const Format& format : table()) {
     if (format.ggml_id == ggml_id) return &format;
   }

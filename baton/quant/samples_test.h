@@ -1,10 +1,14 @@
 // Inputs of the quantisers' tests: plain arithmetic on seeded numbers, the same bits on every platform.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
+#include <cstring>
 #include <vector>
 
+#include "baton/base/float.h"
 #include "baton/base/random.h"
+#include "baton/quant/format.h"
 
 namespace baton {
 
@@ -44,6 +48,57 @@ inline std::vector<float> sample_values(uint64_t seed, size_t count) {
     }
   }
   return values;
+}
+
+// `blocks` blocks of any codes, with scales of either sign that keep values within about +-1000: for formats that hold
+// scales, whether this project writes them or not.
+inline std::vector<std::byte> random_blocks(const Format& format, size_t blocks, Random& random) {
+  std::vector<std::byte> bytes(blocks * format.block_bytes);
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random.next());
+  for (size_t b = 0; b < blocks; ++b) {
+    std::byte* block = bytes.data() + b * format.block_bytes;
+    const auto put_f16 = [&](size_t at) {
+      const uint16_t bits = f32_to_f16(random.uniform(-1, 1) / (format.block_elements == 256 ? 256.0f : 8.0f));
+      std::memcpy(block + at, &bits, sizeof(bits));
+    };
+    const auto put_f32 = [&](size_t at, float value) { std::memcpy(block + at, &value, sizeof(value)); };
+    switch (format.dtype) {
+      case DType::kF32:
+        put_f32(0, random.uniform(-1, 1));
+        break;
+      case DType::kBF16:
+        break;  // callers take care of NaN
+      case DType::kQ4_1:
+      case DType::kQ5_1:
+      case DType::kQ4_K:
+      case DType::kQ5_K:
+        put_f16(2);
+        put_f16(0);
+        break;
+      case DType::kQ6_K:
+        put_f16(208);
+        break;
+      case DType::kQ2_K:
+        put_f16(80);
+        put_f16(82);
+        break;
+      case DType::kQ3_K:
+        put_f16(108);
+        break;
+      case DType::kMXFP4:
+        block[0] = static_cast<std::byte>(118 + random.below(16));
+        break;
+      default:
+        if (format.ggml_id == kNoGgmlId) {
+          const float scale = random.uniform(-1, 1) / 8;
+          put_f32(0, scale);
+          put_f32(4, -scale * random.uniform(0, 256));
+        } else {
+          put_f16(0);
+        }
+    }
+  }
+  return bytes;
 }
 
 }  // namespace baton

@@ -16,8 +16,14 @@ inline constexpr int kLanes = 16;
 inline constexpr int kBlock = 32;  // values that share one activation scale
 
 // How a packed matrix holds its values. The numbers index Kernels::matmul.
-enum class Packing : uint8_t { kF32, kF16, kBF16, kQ8_0, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ4_K, kQ5_K, kQ6_K };
-inline constexpr int kPackings = 11;
+// clang-format off
+enum class Packing : uint8_t {
+  kF32, kF16, kBF16,
+  kQ8_0, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ4_K, kQ5_K, kQ6_K, kQ2_K, kQ3_K, kIQ4_NL, kIQ4_XS, kMXFP4,
+  kAffine2, kAffine3, kAffine4, kAffine5, kAffine6, kAffine8,
+};
+// clang-format on
+inline constexpr int kPackings = 22;
 
 // A packed matrix. Panel p holds rows 16 p .. 16 p + 15 (rows past the end are zero): first its scales, then its
 // values, each 64-byte aligned. Layouts: pack.h.
@@ -27,6 +33,7 @@ struct Matrix {
   const unsigned char* data = nullptr;  // 64-byte aligned
   int64_t panel_bytes = 0;
   int64_t values_offset = 0;  // of the values in a panel
+  int64_t group = 0;          // affine packings: values that share a scale, a multiple of 32
 };
 
 // 32 activations quantised to 15 bits, as two planes of int8: value = scale * (128 * high + low). One plane, what 8-bit

@@ -130,6 +130,30 @@ struct Lanes {
     return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)),
             _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8)))};
   }
+  static BATON_INLINE I wide_u8(const unsigned char* from) {
+    const __m128i bytes = load_128(from);
+    return {_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8))};
+  }
+  static BATON_INLINE F load_low_nibbles(const unsigned char* from) {
+    const I wide = wide_u8(from);
+    const __m256i mask = _mm256_set1_epi32(15);
+    return {_mm256_cvtepi32_ps(_mm256_and_si256(wide.low, mask)),
+            _mm256_cvtepi32_ps(_mm256_and_si256(wide.high, mask))};
+  }
+  static BATON_INLINE F load_high_nibbles(const unsigned char* from) {
+    const I wide = wide_u8(from);
+    return {_mm256_cvtepi32_ps(_mm256_srli_epi32(wide.low, 4)), _mm256_cvtepi32_ps(_mm256_srli_epi32(wide.high, 4))};
+  }
+  // 2^(e - 128); the first two are denormal: 1 << 21 and 2 << 21.
+  static BATON_INLINE __m256 half_power(__m256i e) {
+    const __m256i one = _mm256_set1_epi32(1);
+    const __m256i denormal = _mm256_slli_epi32(_mm256_add_epi32(_mm256_min_epi32(e, one), one), 21);
+    return _mm256_castsi256_ps(_mm256_max_epi32(_mm256_slli_epi32(_mm256_sub_epi32(e, one), 23), denormal));
+  }
+  static BATON_INLINE F load_half_powers(const unsigned char* from) {
+    const I e = wide_u8(from);
+    return {half_power(e.low), half_power(e.high)};
+  }
   static void transpose(const float* from, int64_t from_stride, float* to, int64_t to_stride) {
     for (int i = 0; i < 16; i += 4) {
       for (int j = 0; j < 16; j += 4) {
@@ -173,6 +197,18 @@ struct Lanes {
   template <int Pair>
   static BATON_INLINE B with_bits45(B low, B high) {
     return either(low, masked(shifted<2 * Pair - 4>(high), 48));
+  }
+  template <int Pair>
+  static BATON_INLINE B bit_pairs(B a) {
+    return masked(shifted<2 * Pair>(a), 3);
+  }
+  template <int Bit>
+  static BATON_INLINE B with_bit2(B low, B high) {
+    return either(low, masked(shifted<Bit - 2>(high), 4));
+  }
+  static BATON_INLINE B look_up(B codes, const unsigned char* table) {
+    const __m256i all = _mm256_broadcastsi128_si256(load_128(table));
+    return {_mm256_shuffle_epi8(all, codes.low), _mm256_shuffle_epi8(all, codes.high)};
   }
   static BATON_INLINE B add_bytes(B a, int x) {
     const __m256i all = _mm256_set1_epi8(static_cast<char>(x));

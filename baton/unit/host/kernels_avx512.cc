@@ -66,13 +66,25 @@ struct Lanes {
     even = _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));
     odd = _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
   }
+  static BATON_INLINE __m128i load_128(const void* from) { return _mm_loadu_si128(static_cast<const __m128i*>(from)); }
   static BATON_INLINE F load_u8(const unsigned char* from) {
-    const __m128i bytes = _mm_loadu_si128(static_cast<const __m128i*>(static_cast<const void*>(from)));
-    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes));
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(load_128(from)));
   }
   static BATON_INLINE F load_i8(const unsigned char* from) {
-    const __m128i bytes = _mm_loadu_si128(static_cast<const __m128i*>(static_cast<const void*>(from)));
-    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_128(from)));
+  }
+  static BATON_INLINE F load_low_nibbles(const unsigned char* from) {
+    return _mm512_cvtepi32_ps(_mm512_and_si512(_mm512_cvtepu8_epi32(load_128(from)), _mm512_set1_epi32(15)));
+  }
+  static BATON_INLINE F load_high_nibbles(const unsigned char* from) {
+    return _mm512_cvtepi32_ps(_mm512_srli_epi32(_mm512_cvtepu8_epi32(load_128(from)), 4));
+  }
+  // 2^(e - 128); the first two are denormal: 1 << 21 and 2 << 21.
+  static BATON_INLINE F load_half_powers(const unsigned char* from) {
+    const __m512i e = _mm512_cvtepu8_epi32(load_128(from)), one = _mm512_set1_epi32(1);
+    const __m512i denormal = _mm512_slli_epi32(_mm512_add_epi32(_mm512_min_epi32(e, one), one), 21);
+    const __m512i normal = _mm512_slli_epi32(_mm512_sub_epi32(e, one), 23);
+    return _mm512_castsi512_ps(_mm512_max_epi32(normal, denormal));
   }
   // 16 x 16: pairs, quads and halves of 128-bit parts, then the parts themselves.
   static void transpose(const float* from, int64_t from_stride, float* to, int64_t to_stride) {
@@ -118,6 +130,19 @@ struct Lanes {
   static BATON_INLINE B with_bits45(B low, B high) {
     if constexpr (Pair < 2) return merge(low, _mm512_slli_epi16(high, 4 - 2 * Pair), _mm512_set1_epi8(48));
     return merge(low, _mm512_srli_epi16(high, 2 * Pair - 4), _mm512_set1_epi8(48));
+  }
+  template <int Pair>
+  static BATON_INLINE B bit_pairs(B a) {
+    if constexpr (Pair == 0) return _mm512_and_si512(a, _mm512_set1_epi8(3));
+    return _mm512_and_si512(_mm512_srli_epi16(a, 2 * Pair), _mm512_set1_epi8(3));
+  }
+  template <int Bit>
+  static BATON_INLINE B with_bit2(B low, B high) {
+    if constexpr (Bit < 2) return merge(low, _mm512_slli_epi16(high, 2 - Bit), _mm512_set1_epi8(4));
+    return merge(low, _mm512_srli_epi16(high, Bit - 2), _mm512_set1_epi8(4));
+  }
+  static BATON_INLINE B look_up(B codes, const unsigned char* table) {
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(load_128(table)), codes);
   }
   static BATON_INLINE B add_bytes(B a, int x) { return _mm512_add_epi8(a, _mm512_set1_epi8(static_cast<char>(x))); }
   static BATON_INLINE I zero_int() { return _mm512_setzero_si512(); }

@@ -1,25 +1,31 @@
 // Integer matrix products over 16 lanes: the register tile over the blocks of kernels_blocks.inl.h. Included as
 // kernels_loops.inl.h is, after those two.
 
-// A panel already unpacked to bytes and f32 scales, per block: [scales][16], [minimum][16] if plain, v[8][16][4].
-template <class L, bool Plain, int Scales>
+// A panel already unpacked to bytes and f32 scales, per block: [scales][16], [minimums][16], v[8][16][4].
+template <class L, bool Plain, int Scales, int Minimums>
 struct BlockUnpacked {
   static constexpr bool kPlain = Plain;
-  static constexpr int kScales = Scales;
-  static constexpr int64_t kBytes = 64 * (Scales + (Plain ? 1 : 0)) + 512;
+  static constexpr int kScales = Scales, kMinimums = Minimums;
+  static constexpr int64_t kValuesAt = 64 * (Scales + Minimums);
+  static constexpr int64_t kBytes = kValuesAt + 512;
   const unsigned char* block;
   BATON_INLINE void open(const Matrix&, const unsigned char* panel) { block = panel; }
   BATON_INLINE void next(int64_t) { block += kBytes; }
   template <int I>
   BATON_INLINE typename L::B value() const {
-    return L::load_bytes(block + 64 * (Scales + (Plain ? 1 : 0)) + 64 * I);
+    return L::load_bytes(block + kValuesAt + 64 * I);
   }
   template <int I>
   BATON_INLINE typename L::F scale() const {
     return L::load(reinterpret_cast<const float*>(block) + 16 * I);
   }
-  BATON_INLINE typename L::F minimum() const { return L::load(reinterpret_cast<const float*>(block) + 16 * Scales); }
+  template <int I>
+  BATON_INLINE typename L::F minimum() const {
+    return L::load(reinterpret_cast<const float*>(block) + 16 * (Scales + I));
+  }
 };
+template <class L, class Block>
+using UnpackedFrom = BlockUnpacked<L, Block::kPlain, Block::kScales, Block::kMinimums>;
 
 template <class L, class Block>
 void unpack_panel(const Matrix& w, const unsigned char* panel, unsigned char* to) {
@@ -29,8 +35,10 @@ void unpack_panel(const Matrix& w, const unsigned char* panel, unsigned char* to
     float* scales = reinterpret_cast<float*>(to);
     unroll<Block::kScales>([&](auto i)
                                BATON_LAMBDA { L::store(scales + 16 * i.value, block.template scale<i.value>()); });
-    if constexpr (Block::kPlain) L::store(scales + 16 * Block::kScales, block.minimum());
-    unsigned char* values = to + 64 * (Block::kScales + (Block::kPlain ? 1 : 0));
+    unroll<Block::kMinimums>([&](auto i) BATON_LAMBDA {
+      L::store(scales + 16 * (Block::kScales + i.value), block.template minimum<i.value>());
+    });
+    unsigned char* values = to + UnpackedFrom<L, Block>::kValuesAt;
     unroll<8>([&](auto i) BATON_LAMBDA { L::store_bytes(values + 64 * i.value, block.template value<i.value>()); });
     to = values + 512;
     block.next(b);
@@ -62,6 +70,13 @@ BATON_INLINE void block_dots(const Block (&block)[P], const ActivationBlock* a, 
                         BATON_LAMBDA { dot[i.value / T][i.value % T] = L::times_128(dot[i.value / T][i.value % T]); });
     }
   });
+}
+
+// What minimum `I` of `Minimums` per block multiplies.
+template <int Minimums, int I>
+BATON_INLINE float scaled_sum(const ActivationBlock& x) {
+  if constexpr (Minimums == 1) return x.scaled_sum;
+  return x.scale * static_cast<float>(-x.bias_half[I]);
 }
 
 template <class L, class Block, int P, int T>
@@ -97,15 +112,15 @@ void integer_tile(const Matrix& w, const unsigned char* const* panels, const Act
         });
       });
     });
-    if constexpr (Block::kPlain) {
+    unroll<Block::kMinimums>([&](auto s) BATON_LAMBDA {
       F minimum[P];
-      unroll<P>([&](auto p) BATON_LAMBDA { minimum[p.value] = block[p.value].minimum(); });
+      unroll<P>([&](auto p) BATON_LAMBDA { minimum[p.value] = block[p.value].template minimum<s.value>(); });
       unroll<T>([&](auto t) BATON_LAMBDA {
-        const F total = L::set1(a[t.value * blocks].scaled_sum);
+        const F total = L::set1(scaled_sum<Block::kMinimums, s.value>(a[t.value * blocks]));
         unroll<P>([&](auto p)
                       BATON_LAMBDA { sum[p.value][t.value] = L::fma(minimum[p.value], total, sum[p.value][t.value]); });
       });
-    }
+    });
     unroll<P>([&](auto p) BATON_LAMBDA { block[p.value].next(b); });
   }
   unroll<T>([&](auto t) BATON_LAMBDA {
@@ -128,7 +143,7 @@ void integer_panels(const Matrix& w, const unsigned char* const* panels, const A
 template <class L, class Block>
 void integer_matmul(const Matrix& w, int64_t panel_begin, int64_t panel_end, const Activations& a, int64_t tokens,
                     float* out, int64_t out_stride, bool add, unsigned char* scratch) {
-  using Unpacked = BlockUnpacked<L, Block::kPlain, Block::kScales>;
+  using Unpacked = UnpackedFrom<L, Block>;
   constexpr bool kUnpack = !same_type<Block, BlockQ8_0<L>>;
   constexpr int P = L::kIntegerPanels;
   const int64_t unpacked_bytes = w.columns / kBlock * Unpacked::kBytes;

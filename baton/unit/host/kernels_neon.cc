@@ -136,17 +136,35 @@ struct Lanes {
       return vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_u8(pairs.v[i]), vdupq_n_u32(0xffff0000u)));
     });
   }
-  static BATON_INLINE F load_u8(const unsigned char* from) {
-    const uint8x16_t bytes = vld1q_u8(from);
+  static BATON_INLINE F floats_of(uint8x16_t bytes) {
     const uint16x8_t low = vmovl_u8(vget_low_u8(bytes)), high = vmovl_high_u8(bytes);
     return {{vcvtq_f32_u32(vmovl_u16(vget_low_u16(low))), vcvtq_f32_u32(vmovl_high_u16(low)),
              vcvtq_f32_u32(vmovl_u16(vget_low_u16(high))), vcvtq_f32_u32(vmovl_high_u16(high))}};
   }
+  static BATON_INLINE F load_u8(const unsigned char* from) { return floats_of(vld1q_u8(from)); }
   static BATON_INLINE F load_i8(const unsigned char* from) {
     const int8x16_t bytes = vreinterpretq_s8_u8(vld1q_u8(from));
     const int16x8_t low = vmovl_s8(vget_low_s8(bytes)), high = vmovl_high_s8(bytes);
     return {{vcvtq_f32_s32(vmovl_s16(vget_low_s16(low))), vcvtq_f32_s32(vmovl_high_s16(low)),
              vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))), vcvtq_f32_s32(vmovl_high_s16(high))}};
+  }
+  static BATON_INLINE F load_low_nibbles(const unsigned char* from) {
+    return floats_of(vandq_u8(vld1q_u8(from), vdupq_n_u8(15)));
+  }
+  static BATON_INLINE F load_high_nibbles(const unsigned char* from) {
+    return floats_of(vshrq_n_u8(vld1q_u8(from), 4));
+  }
+  // 2^(e - 128); the first two are denormal: 1 << 21 and 2 << 21.
+  static BATON_INLINE float32x4_t half_power(uint16x4_t exponents) {
+    const int32x4_t e = vreinterpretq_s32_u32(vmovl_u16(exponents)), one = vdupq_n_s32(1);
+    const int32x4_t denormal = vshlq_n_s32(vaddq_s32(vminq_s32(e, one), one), 21);
+    return vreinterpretq_f32_s32(vmaxq_s32(vshlq_n_s32(vsubq_s32(e, one), 23), denormal));
+  }
+  static BATON_INLINE F load_half_powers(const unsigned char* from) {
+    const uint8x16_t bytes = vld1q_u8(from);
+    const uint16x8_t low = vmovl_u8(vget_low_u8(bytes)), high = vmovl_high_u8(bytes);
+    return {{half_power(vget_low_u16(low)), half_power(vget_high_u16(low)), half_power(vget_low_u16(high)),
+             half_power(vget_high_u16(high))}};
   }
   static void transpose(const float* from, int64_t from_stride, float* to, int64_t to_stride) {
     for (int i = 0; i < 16; i += 4) {
@@ -190,6 +208,19 @@ struct Lanes {
   template <int Pair>
   static BATON_INLINE B with_bits45(const B& low, const B& high) {
     return merge<4 - 2 * Pair>(low, high, 48);
+  }
+  template <int Pair>
+  static BATON_INLINE B bit_pairs(const B& a) {
+    return each_bytes([&](int i)
+                          BATON_LAMBDA { return vandq_u8(vshlq_u8(a.v[i], vdupq_n_s8(-2 * Pair)), vdupq_n_u8(3)); });
+  }
+  template <int Bit>
+  static BATON_INLINE B with_bit2(const B& low, const B& high) {
+    return merge<2 - Bit>(low, high, 4);
+  }
+  static BATON_INLINE B look_up(const B& codes, const unsigned char* table) {
+    const uint8x16_t all = vld1q_u8(table);
+    return each_bytes([&](int i) BATON_LAMBDA { return vqtbl1q_u8(all, codes.v[i]); });
   }
   static BATON_INLINE B add_bytes(const B& a, int x) {
     return each_bytes([&](int i) BATON_LAMBDA { return vaddq_u8(a.v[i], vdupq_n_u8(static_cast<uint8_t>(x))); });

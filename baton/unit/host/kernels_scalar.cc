@@ -126,6 +126,21 @@ struct Lanes {
   static BATON_INLINE F load_i8(const unsigned char* from) {
     return each([&](int i) BATON_LAMBDA { return static_cast<float>(static_cast<int8_t>(from[i])); });
   }
+  static BATON_INLINE F load_low_nibbles(const unsigned char* from) {
+    return each([&](int i) BATON_LAMBDA { return static_cast<float>(from[i] & 15); });
+  }
+  static BATON_INLINE F load_high_nibbles(const unsigned char* from) {
+    return each([&](int i) BATON_LAMBDA { return static_cast<float>(from[i] >> 4); });
+  }
+  // 2^(e - 128); the first two are denormal.
+  static BATON_INLINE F load_half_powers(const unsigned char* from) {
+    return each([&](int i) BATON_LAMBDA {
+      const uint32_t e = from[i], bits = e < 2 ? (e + 1) << 21 : (e - 1) << 23;
+      float power;
+      std::memcpy(&power, &bits, sizeof(power));
+      return power;
+    });
+  }
   static void transpose(const float* from, int64_t from_stride, float* to, int64_t to_stride) {
     for (int i = 0; i < 16; ++i) {
       for (int j = 0; j < 16; ++j) to[j * to_stride + i] = from[i * from_stride + j];
@@ -157,6 +172,17 @@ struct Lanes {
   template <int Pair>
   static BATON_INLINE B with_bits45(const B& low, const B& high) {
     return each_byte([&](int i) BATON_LAMBDA { return low.v[i] | (high.v[i] >> 2 * Pair & 3) << 4; });
+  }
+  template <int Pair>
+  static BATON_INLINE B bit_pairs(const B& a) {
+    return each_byte([&](int i) BATON_LAMBDA { return a.v[i] >> 2 * Pair & 3; });
+  }
+  template <int Bit>
+  static BATON_INLINE B with_bit2(const B& low, const B& high) {
+    return each_byte([&](int i) BATON_LAMBDA { return low.v[i] | (high.v[i] >> Bit & 1) << 2; });
+  }
+  static BATON_INLINE B look_up(const B& codes, const unsigned char* table) {
+    return each_byte([&](int i) BATON_LAMBDA { return table[codes.v[i]]; });
   }
   static BATON_INLINE B add_bytes(const B& a, int x) {
     return each_byte([&](int i) BATON_LAMBDA { return a.v[i] + x; });

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "baton/base/random.h"
+#include "baton/quant/samples_test.h"
 #include "baton/unit/host/kernel_sets.h"
 #include "baton/unit/host/memory.h"
 #include "baton/unit/host/pack.h"
@@ -25,17 +26,21 @@ std::vector<float> random_values(Random& random, size_t count) {
 
 // A matrix stored in `dtype` at an odd address, what it decodes to, and its packed form.
 struct TestMatrix {
-  TestMatrix(DType type, int64_t rows, int64_t columns, Random& random) : dtype(type) {
+  // `any_codes`: random blocks instead of encoded normal values, which leave some codes and scales out.
+  TestMatrix(DType type, int64_t rows, int64_t columns, Random& random, bool any_codes = false) : dtype(type) {
     const Format& format = format_of(type);
     const size_t row_size = static_cast<size_t>(columns) / format.block_elements * format.block_bytes;
-    const std::vector<float> values = random_values(random, static_cast<size_t>(rows * columns));
+    const size_t count = static_cast<size_t>(rows * columns);
     stored.resize(row_size * static_cast<size_t>(rows) + 1);
-    decoded.resize(values.size());
-    for (int64_t r = 0; r < rows; ++r) {
-      std::byte* to = stored.data() + 1 + static_cast<size_t>(r) * row_size;
-      format.encode(values.data() + r * columns, to, static_cast<size_t>(columns));
-      format.decode(to, decoded.data() + r * columns, static_cast<size_t>(columns));
+    decoded.resize(count);
+    if (format.encode == nullptr || any_codes) {
+      const std::vector<std::byte> blocks = random_blocks(format, count / format.block_elements, random);
+      std::copy(blocks.begin(), blocks.end(), stored.begin() + 1);
+    } else {
+      const std::vector<float> values = random_values(random, count);
+      format.encode(values.data(), stored.data() + 1, count);
     }
+    format.decode(stored.data() + 1, decoded.data(), count);
     matrix = matrix_shape(type, rows, columns);
     memory = *Memory::allocate(static_cast<size_t>(matrix_bytes(matrix)), "memory", "test");
     std::memset(memory.data(), 0xff, memory.bytes());
@@ -129,6 +134,17 @@ TEST_P(Matmul, EqualsPlainSums) {
   for (const int64_t tokens : {11, 12, 13, 14, 23, 24, 31}) check_product(*kernels, w, tokens, tokens == 13, random);
 }
 
+TEST_P(Matmul, AnyCodesEqualPlainSums) {
+  const auto& [kernels, dtype] = GetParam();
+  const int64_t block = format_of(dtype).block_elements;
+  if (block == 1) GTEST_SKIP() << "no codes";
+  Random random(8);
+  for (const int64_t columns : {block, 5 * block}) {
+    const TestMatrix w(dtype, 37, columns, random, true);
+    for (const int64_t tokens : {1, 2, 5, 13}) check_product(*kernels, w, tokens, false, random);
+  }
+}
+
 // A token's result may not depend on how many others are computed with it.
 TEST_P(Matmul, SameBitsAloneAndInABatch) {
   const auto& [kernels, dtype] = GetParam();
@@ -149,10 +165,12 @@ TEST_P(Matmul, SameBitsAloneAndInABatch) {
   }
 }
 
+class Powers : public testing::TestWithParam<const Kernels*> {};
+
 std::vector<DType> all_types() {
   std::vector<DType> types;
   for (const Format& format : formats()) {
-    if (format.encode != nullptr && is_native(format.dtype)) types.push_back(format.dtype);
+    if (is_native(format.dtype)) types.push_back(format.dtype);
   }
   return types;
 }
@@ -164,7 +182,38 @@ INSTANTIATE_TEST_SUITE_P(Sets, Matmul,
                                   std::string(to_string(std::get<1>(parameter.param)));
                          });
 
-TEST(MatmulTypes, AllElevenHaveKernels) { EXPECT_EQ(all_types().size(), 11u); }
+TEST(MatmulTypes, EveryFormatHasKernels) { EXPECT_EQ(all_types().size(), formats().size()); }
+
+// 2^(e - 128) for every e: one activation that is not zero times one weight that is the scale itself.
+TEST_P(Powers, EveryExponentOfMxfp4) {
+  const Kernels& kernels = *GetParam();
+  constexpr int64_t kRows = 256, kColumns = 32;
+  std::vector<std::byte> stored(kRows * 17);
+  for (size_t r = 0; r < kRows; ++r) {
+    stored[17 * r] = static_cast<std::byte>(r);
+    stored[17 * r + 1] = std::byte{1};
+  }
+  Matrix matrix = matrix_shape(DType::kMXFP4, kRows, kColumns);
+  const Memory memory = *Memory::allocate(static_cast<size_t>(matrix_bytes(matrix)), "memory", "test");
+  float row[kColumns];
+  pack_panels(matrix, DType::kMXFP4, stored.data(), 0, matrix.panels, memory.data(), row);
+  matrix.data = memory.data();
+  std::vector<float> x(kColumns, 0.0f), out(kRows, kPoison);
+  x[0] = 1.5f;
+  ActivationBlock block;
+  kernels.quantize(x.data(), kColumns, &block);
+  const Memory scratch = *Memory::allocate(static_cast<size_t>(matmul_scratch_bytes(kColumns)), "memory", "test");
+  const Activations a{.blocks = &block};
+  kernels.matmul[static_cast<size_t>(Packing::kMXFP4)](matrix, 0, matrix.panels, a, 1, out.data(), kRows, false,
+                                                       scratch.data());
+  // The smallest products of scales are denormal and lose bits.
+  for (int e = 16; e < 255; ++e) EXPECT_FLOAT_EQ(out[static_cast<size_t>(e)], std::ldexp(1.5f, e - 128)) << e;
+  for (int e = 0; e < 16; ++e) EXPECT_NEAR(out[static_cast<size_t>(e)], std::ldexp(1.5f, e - 128), 1e-39f) << e;
+  EXPECT_GT(out[0], 0.0f);
+  EXPECT_NEAR(out[1] / out[0], 2, 0.1f);
+}
+INSTANTIATE_TEST_SUITE_P(Sets, Powers, testing::ValuesIn(kernel_sets()),
+                         [](const auto& parameter) { return std::string(parameter.param->name); });
 
 class Quantize : public testing::TestWithParam<const Kernels*> {};
 

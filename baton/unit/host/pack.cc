@@ -1,177 +1,98 @@
-// Rows of stored blocks to panels of 16 rows. One writer per stored type; all read with unaligned loads.
+// Sizes of panels, and which writer fills them.
 #include "baton/unit/host/pack.h"
 
 #include <algorithm>
 #include <cstring>
 
 #include "baton/base/bytes.h"
+#include "baton/unit/host/pack_rows.h"
 
 namespace baton::host {
 namespace {
 
-using Bytes = unsigned char;
-
-constexpr int64_t kSuper = 256;
-
-int64_t scale_bytes(Packing packing, int64_t columns) {
-  const int64_t blocks = columns / kBlock, supers = columns / kSuper;
+// Bits of a packed code; 0 for values that are not codes.
+int code_bits(Packing packing) {
   switch (packing) {
     case Packing::kF32:
     case Packing::kF16:
     case Packing::kBF16:
       return 0;
+    case Packing::kQ2_K:
+    case Packing::kAffine2:
+      return 2;
+    case Packing::kQ3_K:
+    case Packing::kAffine3:
+      return 3;
+    case Packing::kQ4_0:
+    case Packing::kQ4_1:
+    case Packing::kQ4_K:
+    case Packing::kIQ4_NL:
+    case Packing::kIQ4_XS:
+    case Packing::kMXFP4:
+    case Packing::kAffine4:
+      return 4;
+    case Packing::kQ5_0:
+    case Packing::kQ5_1:
+    case Packing::kQ5_K:
+    case Packing::kAffine5:
+      return 5;
+    case Packing::kQ6_K:
+    case Packing::kAffine6:
+      return 6;
+    case Packing::kQ8_0:
+    case Packing::kAffine8:
+      return 8;
+  }
+  return 0;
+}
+
+int64_t scale_bytes(const Matrix& m) {
+  const int64_t blocks = m.columns / kBlock, supers = m.columns / kSuper;
+  switch (m.packing) {
+    case Packing::kF32:
+    case Packing::kF16:
+    case Packing::kBF16:
+      return 0;
+    case Packing::kMXFP4:
+      return blocks * 16;
     case Packing::kQ8_0:
     case Packing::kQ4_0:
     case Packing::kQ5_0:
+    case Packing::kIQ4_NL:
       return blocks * 32;
     case Packing::kQ4_1:
     case Packing::kQ5_1:
       return blocks * 64;
     case Packing::kQ4_K:
     case Packing::kQ5_K:
+    case Packing::kQ2_K:
       return supers * 320;
+    case Packing::kQ3_K:
     case Packing::kQ6_K:
       return supers * 288;
+    case Packing::kIQ4_XS:
+      return supers * 160;
+    case Packing::kAffine2:
+    case Packing::kAffine3:
+    case Packing::kAffine4:
+    case Packing::kAffine5:
+    case Packing::kAffine6:
+    case Packing::kAffine8:
+      return m.columns / m.group * 128;
   }
   return 0;
 }
 
-int64_t value_bytes(Packing packing, int64_t columns) {
-  const int64_t blocks = columns / kBlock;
-  switch (packing) {
+int64_t value_bytes(const Matrix& m) {
+  switch (m.packing) {
     case Packing::kF32:
-      return columns * 64;
+      return m.columns * 64;
     case Packing::kF16:
-      return columns * 32;
+      return m.columns * 32;
     case Packing::kBF16:
-      return round_up(columns, 2) * 32;
-    case Packing::kQ8_0:
-      return blocks * 512;
-    case Packing::kQ4_0:
-    case Packing::kQ4_1:
-    case Packing::kQ4_K:
-      return blocks * 256;
-    case Packing::kQ5_0:
-    case Packing::kQ5_1:
-    case Packing::kQ5_K:
-      return blocks * 320;
-    case Packing::kQ6_K:
-      return blocks * 384;
-  }
-  return 0;
-}
-
-// The place of one row in a panel.
-struct Lane {
-  Bytes* scales;
-  Bytes* values;
-  int lane;
-  int64_t columns;
-};
-
-void put_f16(Bytes* array, int lane, const Bytes* from) { std::memcpy(array + 2 * lane, from, 2); }
-
-// 32 values of at most 6 bits: nibbles, then `high_bits` bits of each in 64-byte groups.
-void put_block(const uint8_t (&q)[kBlock], int high_bits, int lane, Bytes* block) {
-  for (int i = 0; i < 16; ++i) {
-    block[64 * (i / 4) + 4 * lane + i % 4] = static_cast<Bytes>((q[i] & 15) | (q[16 + i] & 15) << 4);
-  }
-  if (high_bits == 1) {
-    for (int c = 0; c < 4; ++c) {
-      int bits = 0;
-      for (int i = 0; i < 8; ++i) bits |= (q[4 * i + c] >> 4) << i;
-      block[256 + 4 * lane + c] = static_cast<Bytes>(bits);
-    }
-  } else if (high_bits == 2) {
-    for (int half = 0; half < 2; ++half) {
-      for (int c = 0; c < 4; ++c) {
-        int bits = 0;
-        for (int i = 0; i < 4; ++i) bits |= (q[16 * half + 4 * i + c] >> 4) << 2 * i;
-        block[256 + 64 * half + 4 * lane + c] = static_cast<Bytes>(bits);
-      }
-    }
-  }
-}
-
-// f16 d; i8 q[32]
-void put_q8_0(const Bytes* from, const Lane& to) {
-  for (int64_t b = 0; b < to.columns / kBlock; ++b, from += 34) {
-    put_f16(to.scales + 32 * b, to.lane, from);
-    for (int i = 0; i < 8; ++i) {
-      const uint32_t four = load_as<uint32_t>(from + 2 + 4 * i) ^ 0x80808080u;
-      store_as(to.values + 512 * b + 64 * i + 4 * to.lane, four);
-    }
-  }
-}
-
-// f16 d; [f16 m]; [u8 qh[4]]; u8 qs[16]: Q4_0, Q4_1, Q5_0, Q5_1
-void put_simple(const Bytes* from, bool has_minimum, int high_bits, const Lane& to) {
-  const int64_t blocks = to.columns / kBlock;
-  for (int64_t b = 0; b < blocks; ++b) {
-    put_f16(to.scales + 32 * b, to.lane, from);
-    from += 2;
-    if (has_minimum) {
-      put_f16(to.scales + 32 * (blocks + b), to.lane, from);
-      from += 2;
-    }
-    uint32_t high = 0;
-    if (high_bits == 1) {
-      high = load_as<uint32_t>(from);
-      from += 4;
-    }
-    uint8_t q[kBlock];
-    for (int i = 0; i < 16; ++i) {
-      q[i] = static_cast<uint8_t>((from[i] & 15) | (high >> i & 1) << 4);
-      q[16 + i] = static_cast<uint8_t>(from[i] >> 4 | (high >> (16 + i) & 1) << 4);
-    }
-    from += 16;
-    put_block(q, high_bits, to.lane, to.values + b * (256 + 64 * high_bits));
-  }
-}
-
-// f16 d, dmin; u8 scales[12]; [u8 qh[32]]; u8 qs[128]: Q4_K, Q5_K
-void put_super(const Bytes* from, int high_bits, const Lane& to) {
-  for (int64_t s = 0; s < to.columns / kSuper; ++s) {
-    Bytes* super = to.scales + 320 * s;
-    put_f16(super, to.lane, from);
-    put_f16(super + 32, to.lane, from + 2);
-    const Bytes* packed = from + 4;
-    for (int j = 0; j < 8; ++j) {
-      const int scale = j < 4 ? packed[j] & 63 : (packed[j + 4] & 15) | packed[j - 4] >> 6 << 4;
-      const int minimum = j < 4 ? packed[j + 4] & 63 : packed[j + 4] >> 4 | packed[j] >> 6 << 4;
-      super[64 + 16 * j + to.lane] = static_cast<Bytes>(scale);
-      super[192 + 16 * j + to.lane] = static_cast<Bytes>(minimum);
-    }
-    const Bytes* high = from + 16;
-    const Bytes* nibbles = high + 32 * high_bits;
-    for (int b = 0; b < 8; ++b) {
-      uint8_t q[kBlock];
-      for (int i = 0; i < kBlock; ++i) {
-        q[i] = static_cast<uint8_t>(nibbles[32 * (b / 2) + i] >> 4 * (b % 2) & 15);
-        if (high_bits == 1) q[i] = static_cast<uint8_t>(q[i] | (high[i] >> b & 1) << 4);
-      }
-      put_block(q, high_bits, to.lane, to.values + (8 * s + b) * (256 + 64 * high_bits));
-    }
-    from = nibbles + 128;
-  }
-}
-
-// u8 ql[128]; u8 qh[64]; i8 scales[16]; f16 d
-void put_q6_k(const Bytes* from, const Lane& to) {
-  for (int64_t s = 0; s < to.columns / kSuper; ++s, from += 210) {
-    Bytes* super = to.scales + 288 * s;
-    put_f16(super, to.lane, from + 208);
-    for (int j = 0; j < 16; ++j) super[32 + 16 * j + to.lane] = from[192 + j];
-    for (int b = 0; b < 8; ++b) {
-      const Bytes* low = from + 64 * (b / 4) + 32 * (b % 2);
-      const Bytes* high = from + 128 + 32 * (b / 4);
-      const int low_shift = b % 4 / 2 * 4, high_shift = b % 4 * 2;
-      uint8_t q[kBlock];
-      for (int i = 0; i < kBlock; ++i) {
-        q[i] = static_cast<uint8_t>((low[i] >> low_shift & 15) | (high[i] >> high_shift & 3) << 4);
-      }
-      put_block(q, 2, to.lane, to.values + (8 * s + b) * 384);
-    }
+      return round_up(m.columns, 2) * 32;
+    default:
+      return m.columns / kBlock * 64 * code_bits(m.packing);
   }
 }
 
@@ -200,11 +121,28 @@ void put_row(const Matrix& m, DType dtype, const Bytes* from, const Lane& to, fl
     case Packing::kQ5_1:
       return put_simple(from, true, 1, to);
     case Packing::kQ4_K:
-      return put_super(from, 0, to);
+      return put_q4_k(from, to);
     case Packing::kQ5_K:
-      return put_super(from, 1, to);
+      return put_q5_k(from, to);
     case Packing::kQ6_K:
       return put_q6_k(from, to);
+    case Packing::kQ2_K:
+      return put_q2_k(from, to);
+    case Packing::kQ3_K:
+      return put_q3_k(from, to);
+    case Packing::kIQ4_NL:
+      return put_iq4_nl(from, to);
+    case Packing::kIQ4_XS:
+      return put_iq4_xs(from, to);
+    case Packing::kMXFP4:
+      return put_mxfp4(from, to);
+    case Packing::kAffine2:
+    case Packing::kAffine3:
+    case Packing::kAffine4:
+    case Packing::kAffine5:
+    case Packing::kAffine6:
+    case Packing::kAffine8:
+      return put_affine(from, code_bits(m.packing), m.group, to);
   }
 }
 
@@ -212,6 +150,8 @@ void put_row(const Matrix& m, DType dtype, const Bytes* from, const Lane& to, fl
 
 Packing packing_of(DType dtype) {
   switch (dtype) {
+    case DType::kF32:
+      return Packing::kF32;
     case DType::kF16:
       return Packing::kF16;
     case DType::kBF16:
@@ -232,9 +172,42 @@ Packing packing_of(DType dtype) {
       return Packing::kQ5_K;
     case DType::kQ6_K:
       return Packing::kQ6_K;
-    default:
-      return Packing::kF32;
+    case DType::kQ2_K:
+      return Packing::kQ2_K;
+    case DType::kQ3_K:
+      return Packing::kQ3_K;
+    case DType::kIQ4_NL:
+      return Packing::kIQ4_NL;
+    case DType::kIQ4_XS:
+      return Packing::kIQ4_XS;
+    case DType::kMXFP4:
+      return Packing::kMXFP4;
+    case DType::kMLX2_G32:
+    case DType::kMLX2_G64:
+    case DType::kMLX2_G128:
+      return Packing::kAffine2;
+    case DType::kMLX3_G32:
+    case DType::kMLX3_G64:
+    case DType::kMLX3_G128:
+      return Packing::kAffine3;
+    case DType::kMLX4_G32:
+    case DType::kMLX4_G64:
+    case DType::kMLX4_G128:
+      return Packing::kAffine4;
+    case DType::kMLX5_G32:
+    case DType::kMLX5_G64:
+    case DType::kMLX5_G128:
+      return Packing::kAffine5;
+    case DType::kMLX6_G32:
+    case DType::kMLX6_G64:
+    case DType::kMLX6_G128:
+      return Packing::kAffine6;
+    case DType::kMLX8_G32:
+    case DType::kMLX8_G64:
+    case DType::kMLX8_G128:
+      return Packing::kAffine8;
   }
+  return Packing::kF32;
 }
 
 bool is_native(DType dtype) { return dtype == DType::kF32 || packing_of(dtype) != Packing::kF32; }
@@ -245,8 +218,9 @@ Matrix matrix_shape(DType dtype, int64_t rows, int64_t columns) {
   m.rows = rows;
   m.columns = columns;
   m.panels = (rows + kLanes - 1) / kLanes;
-  m.values_offset = round_up(scale_bytes(m.packing, columns), 64);
-  m.panel_bytes = m.values_offset + round_up(value_bytes(m.packing, columns), 64);
+  if (m.packing >= Packing::kAffine2) m.group = format_of(dtype).block_elements;
+  m.values_offset = round_up(scale_bytes(m), 64);
+  m.panel_bytes = m.values_offset + round_up(value_bytes(m), 64);
   return m;
 }
 

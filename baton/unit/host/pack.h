@@ -14,9 +14,17 @@
 //   Q5_K   the same;                                  8 blocks as Q5_0
 //   Q6_K   per s: f16 d[16], i8 sc[16][16];           8 blocks as Q4_0, each then u8 h[2][16][4]: bits 2i, 2i+1 of h[j]
 //                                                     are bits 4, 5 of v[4j + i]
+//   Q2_K   per s: f16 d[16], f16 dmin[16], u8 sm[16][16] (low nibble scale, high nibble minimum);
+//                                                     8 blocks of u8 l[2][16][4]: bits 2i, 2i+1 of l[j] are v[4j + i]
+//   Q3_K   as Q6_K;                                   as Q2_K, each then u8 h[16][4]: bit i is bit 2 of v[i]
+//   IQ4_NL f16 d[b][16];                              as Q4_0
+//   IQ4_XS per s: f16 d[16], i8 sc[8][16];            as Q4_0
+//   MXFP4  u8 e[b][16];                               as Q4_0
+//   Affine per group: f32 d[16], f32 m[16];           codes of 2 bits as Q2_K, 3 as Q3_K, 4 as Q4_0, 5 as Q5_0, 6 as
+//                                                     Q6_K, 8 as Q8_0 with v = q and m = bias + 128 d
 // where v[i] of a block means the group of four k values 4i .. 4i + 3, [16 rows][4].
 // Bytes are those of the stored type, but for Q4_K and Q5_K (+64 bytes per 16 x 256 values: scales unpacked from 6 bits
-// to 8), BF16 of odd columns, the padding of rows to 16 and of scales to 64 bytes.
+// to 8), Q3_K (+64 likewise), IQ4_XS (+32), BF16 of odd columns, the padding of rows to 16 and of scales to 64 bytes.
 #pragma once
 
 #include <cstdint>
