@@ -111,9 +111,7 @@ TEST_P(Conformance, EveryOpAgainstRef) {
     std::vector<DType> types = {DType::kF32};
     if (kind == OpKind::kEmbed || kind == OpKind::kLinear || kind == OpKind::kHead) {
       types.clear();
-      for (const Format& format : formats()) {
-        if (format.encode != nullptr) types.push_back(format.dtype);
-      }
+      for (const Format& format : formats()) types.push_back(format.dtype);
     }
     const int rounds = types.size() > 1 ? scaled(12, 3) : scaled(30, 4);
     for (const DType dtype : types) {

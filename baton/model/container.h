@@ -35,6 +35,12 @@ struct TensorView {
   uint64_t elements() const;
 };
 
+// A tensor of U32 words, which have a meaning only beside others: the codes of an MLX-quantized matrix (mlx_weights.h).
+struct WordsView {
+  std::vector<uint64_t> shape;
+  std::span<const std::byte> data;  // may be unaligned
+};
+
 // One GGUF metadata value. Strings and string arrays are views into the mapping.
 struct GgufArray;
 using GgufValue = std::variant<uint64_t, int64_t, double, bool, std::string_view, std::shared_ptr<GgufArray>>;
@@ -67,15 +73,16 @@ enum class ContainerKind { kSafetensors, kGguf };
 
 struct Container {
   ContainerKind kind = ContainerKind::kGguf;
-  std::filesystem::path path;                          // as given: the folder or the (first) file
-  std::vector<MappedFile> files;                       // everything below points into these
-  std::vector<TensorView> tensors;                     // in file order
-  std::unordered_map<std::string_view, size_t> index;  // name -> tensors[i]
-  std::vector<std::string> unreadable;                 // "name: type I8": tensors whose type has no decoder here
-  GgufMetadata gguf;                                   // kGguf
-  std::deque<std::string> owned_names;                 // kSafetensors: what names and index point to
-  Json config;                                         // kSafetensors: config.json
-  Json generation_config;                              // kSafetensors: generation_config.json or null
+  std::filesystem::path path;                             // as given: the folder or the (first) file
+  std::vector<MappedFile> files;                          // everything below points into these
+  std::vector<TensorView> tensors;                        // in file order
+  std::unordered_map<std::string_view, size_t> index;     // name -> tensors[i]
+  std::vector<std::string> unreadable;                    // "name: type I8": tensors whose type has no decoder here
+  GgufMetadata gguf;                                      // kGguf
+  std::unordered_map<std::string_view, WordsView> words;  // kSafetensors: U32 tensors, by name; not in `tensors`
+  std::deque<std::string> owned_names;                    // kSafetensors: what names, index and words point to
+  Json config;                                            // kSafetensors: config.json
+  Json generation_config;                                 // kSafetensors: generation_config.json or null
 
   const TensorView* find(std::string_view name) const;
 };

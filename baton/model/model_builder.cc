@@ -8,6 +8,8 @@
 #include <cmath>
 #include <map>
 
+#include "baton/model/mlx_weights.h"
+
 namespace baton {
 namespace {
 
@@ -34,7 +36,7 @@ ModelBuilder::ModelBuilder(const Architecture& architecture, Model& model)
   if (container_.kind == ContainerKind::kGguf) return;
   naming_ = Naming::kHuggingFace;
   for (const std::string_view prefix : kPrefixes) {
-    if (container_.find(std::string(prefix) + "embed_tokens.weight") != nullptr) {
+    if (has_tensor(std::string(prefix) + "embed_tokens.weight")) {
       prefix_ = prefix;
       break;
     }
@@ -73,7 +75,7 @@ std::string ModelBuilder::source_name(const TensorRole& role, int32_t layer) con
   // The output head lies beside the trunk, not under its prefix.
   if (role.hugging_face.starts_with("lm_head")) {
     std::string name(role.hugging_face);
-    if (container_.find(name) == nullptr && container_.find("language_model." + name) != nullptr) {
+    if (!has_tensor(name) && has_tensor("language_model." + name)) {
       name.insert(0, "language_model.");
     }
     return name;
@@ -83,7 +85,11 @@ std::string ModelBuilder::source_name(const TensorRole& role, int32_t layer) con
 
 bool ModelBuilder::has(std::string_view ours, int32_t layer) const {
   const auto role = role_of(ours);
-  return role && container_.find(source_name(**role, layer)) != nullptr;
+  return role && has_tensor(source_name(**role, layer));
+}
+
+bool ModelBuilder::has_tensor(const std::string& source) const {
+  return container_.find(source) != nullptr || is_mlx_quantized(container_, source);
 }
 
 Result<WeightId> ModelBuilder::weight(std::string_view ours, int32_t layer, int64_t rows, int64_t columns) {
@@ -91,18 +97,20 @@ Result<WeightId> ModelBuilder::weight(std::string_view ours, int32_t layer, int6
   const std::string source = source_name(*role, layer);
   const TensorView* tensor = container_.find(source);
   const std::string file = container_.path.string();
+  if (role->rule == TensorRule::kMatrix && is_mlx_quantized(container_, source)) {
+    BATON_TRY(Weight weight,
+              join_mlx_weight(container_, source, with_layer(role->ours, layer), rows, columns, model_.owned));
+    const std::string module = source.substr(0, source.size() - std::string_view(".weight").size());
+    for (const char* part : {".weight", ".scales", ".biases"}) used_.insert(module + part);
+    model_.weights.push_back(std::move(weight));
+    return static_cast<WeightId>(model_.weights.size()) - 1;
+  }
   if (tensor == nullptr) {
     for (const std::string& line : container_.unreadable) {
       if (line.starts_with(source + ":")) {
         return fail(Code::kUnsupported,
                     fmt::format("{}: tensor {} cannot be read; convert the file to a supported type", file, line));
       }
-    }
-    std::string stem = source;
-    if (stem.ends_with(".weight")) stem.resize(stem.size() - 7);
-    if (container_.find(stem + ".scales") != nullptr) {
-      return fail(Code::kUnsupported,
-                  fmt::format("{}: tensor '{}' is MLX-quantized; use the unquantized or a GGUF file", file, source));
     }
     return fail(Code::kInvalidInput,
                 fmt::format("{}: tensor '{}' is missing; the file is incomplete or of another architecture than {}",
@@ -190,6 +198,9 @@ Status ModelBuilder::finish() {
   std::map<std::string, size_t> counts;
   for (const TensorView& tensor : container_.tensors) {
     if (!used_.contains(std::string(tensor.name))) ++counts[group_of(tensor.name)];
+  }
+  for (const auto& [name, view] : container_.words) {
+    if (!used_.contains(std::string(name))) ++counts[group_of(name)];
   }
   for (const std::string& line : container_.unreadable) ++counts[group_of(line)];
   for (const auto& [group, count] : counts) model_.notes.push_back(fmt::format("{}: {} tensors skipped", group, count));

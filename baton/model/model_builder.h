@@ -38,6 +38,7 @@ class ModelBuilder {
  private:
   enum class Naming { kHuggingFace, kMlx, kGguf };
   Result<const TensorRole*> role_of(std::string_view ours) const;
+  bool has_tensor(const std::string& source) const;  // quantized or not
   std::string source_name(const TensorRole& role, int32_t layer) const;
   Result<WeightId> add_converted(const TensorRole& role, const TensorView& tensor, std::string name, int64_t rows,
                                  int64_t columns);

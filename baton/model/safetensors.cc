@@ -211,13 +211,18 @@ Status parse(std::span<const std::byte> bytes, Container& into) {
                      end - begin);
     }
     const std::string_view name = into.owned_names.emplace_back(std::move(tensor.name));
+    if (into.index.contains(name) || into.words.contains(name)) {
+      return corrupt("tensor '{}' occurs in another file of this model too", name);
+    }
+    if (type->name == "U32" && size != 0) {
+      into.words.emplace(name, WordsView{std::move(tensor.shape), data.subspan(begin, size)});
+      continue;
+    }
     if (type->ours == nullptr || size == 0) {
       into.unreadable.push_back(fmt::format("{}: {}{}", name, size == 0 ? "empty, type " : "type ", type->name));
       continue;
     }
-    if (!into.index.emplace(name, into.tensors.size()).second) {
-      return corrupt("tensor '{}' occurs in another file of this model too", name);
-    }
+    into.index.emplace(name, into.tensors.size());
     into.tensors.push_back(
         {name, format_by_name(type->ours)->dtype, std::move(tensor.shape), data.subspan(begin, size)});
   }
