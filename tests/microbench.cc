@@ -20,6 +20,7 @@
 #include "baton/base/thread_pool.h"
 #include "baton/bench/limits.h"
 #include "baton/quant/format.h"
+#include "baton/quant/samples_test.h"
 #include "baton/unit/host/kernel_sets.h"
 #include "baton/unit/host/memory.h"
 #include "baton/unit/host/pack.h"
@@ -86,10 +87,9 @@ void measure(benchmark::State& state, Bench& bench, double bytes, double operati
 bool fill_matrix(benchmark::State& state, Bench& bench, const Format& format, Matrix& matrix) {
   const int64_t panels = std::min<int64_t>(4, matrix.panels);
   const auto columns = static_cast<size_t>(matrix.columns);
-  const size_t row = columns / format.block_elements * format.block_bytes;
-  std::vector<std::byte> encoded(static_cast<size_t>(panels * kLanes) * row);
+  Random random(3);
   const std::vector<float> values = normal_values(static_cast<size_t>(panels * kLanes) * columns, 3);
-  format.encode(values.data(), encoded.data(), values.size());
+  const std::vector<std::byte> encoded = blocks_like(format, values, random);
   if (!grow(state, bench.weights, static_cast<size_t>(matrix_bytes(matrix)))) return false;
   unsigned char* const data = bench.weights.data();
   std::vector<float> scratch(columns);
@@ -280,7 +280,7 @@ std::vector<const Format*> formats_by_packing() {
   std::vector<bool> seen(kPackings);
   for (const Format& format : formats()) {
     const auto packing = static_cast<size_t>(packing_of(format.dtype));
-    if (!is_native(format.dtype) || format.encode == nullptr || seen[packing]) continue;
+    if (!is_native(format.dtype) || seen[packing]) continue;
     seen[packing] = true;
     found.push_back(&format);
   }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstring>
+#include <span>
 #include <vector>
 
 #include "baton/base/float.h"
@@ -50,21 +51,21 @@ inline std::vector<float> sample_values(uint64_t seed, size_t count) {
   return values;
 }
 
-// `blocks` blocks of any codes, with scales of either sign that keep values within about +-1000: for formats that hold
-// scales, whether this project writes them or not.
-inline std::vector<std::byte> random_blocks(const Format& format, size_t blocks, Random& random) {
+// `blocks` blocks of any codes, with scales of either sign that keep values within about +-1000 times `size`: for
+// formats that hold scales, whether this project writes them or not.
+inline std::vector<std::byte> random_blocks(const Format& format, size_t blocks, Random& random, float size = 1) {
   std::vector<std::byte> bytes(blocks * format.block_bytes);
   for (std::byte& byte : bytes) byte = static_cast<std::byte>(random.next());
   for (size_t b = 0; b < blocks; ++b) {
     std::byte* block = bytes.data() + b * format.block_bytes;
     const auto put_f16 = [&](size_t at) {
-      const uint16_t bits = f32_to_f16(random.uniform(-1, 1) / (format.block_elements == 256 ? 256.0f : 8.0f));
+      const uint16_t bits = f32_to_f16(size * random.uniform(-1, 1) / (format.block_elements == 256 ? 256.0f : 8.0f));
       std::memcpy(block + at, &bits, sizeof(bits));
     };
     const auto put_f32 = [&](size_t at, float value) { std::memcpy(block + at, &value, sizeof(value)); };
     switch (format.dtype) {
       case DType::kF32:
-        put_f32(0, random.uniform(-1, 1));
+        put_f32(0, size * random.uniform(-1, 1));
         break;
       case DType::kBF16:
         break;  // callers take care of NaN
@@ -86,11 +87,11 @@ inline std::vector<std::byte> random_blocks(const Format& format, size_t blocks,
         put_f16(108);
         break;
       case DType::kMXFP4:
-        block[0] = static_cast<std::byte>(118 + random.below(16));
+        block[0] = static_cast<std::byte>(118 + static_cast<int>(std::log2(size)) + static_cast<int>(random.below(16)));
         break;
       default:
         if (format.ggml_id == kNoGgmlId) {
-          const float scale = random.uniform(-1, 1) / 8;
+          const float scale = size * random.uniform(-1, 1) / 8;
           put_f32(0, scale);
           put_f32(4, -scale * random.uniform(0, 256));
         } else {
@@ -99,6 +100,25 @@ inline std::vector<std::byte> random_blocks(const Format& format, size_t blocks,
     }
   }
   return bytes;
+}
+
+// `values` in the format; where this project cannot write it, random blocks of the same root mean square.
+inline std::vector<std::byte> blocks_like(const Format& format, std::span<const float> values, Random& random) {
+  const size_t blocks = values.size() / format.block_elements;
+  if (format.encode != nullptr) {
+    std::vector<std::byte> bytes(blocks * format.block_bytes);
+    format.encode(values.data(), bytes.data(), values.size());
+    return bytes;
+  }
+  const auto energy = [](std::span<const float> of) {
+    double sum = 1e-30;
+    for (const float value : of) sum += static_cast<double>(value) * value;
+    return sum;
+  };
+  Random probe = random;
+  std::vector<float> decoded(values.size());
+  format.decode(random_blocks(format, blocks, probe).data(), decoded.data(), decoded.size());
+  return random_blocks(format, blocks, random, static_cast<float>(std::sqrt(energy(values) / energy(decoded))));
 }
 
 }  // namespace baton

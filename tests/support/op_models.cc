@@ -33,15 +33,8 @@ class Maker {
     // One byte off alignment: mapped weights may be unaligned. Vectors and taps are promised to be aligned f32.
     const size_t shift = rows > 1 && alignment == Alignment::kNone ? 1 : 0;
     auto memory = std::make_unique<std::byte[]>(bytes + shift);
-    const Format& format = format_of(dtype);
-    if (format.encode == nullptr) {
-      const std::vector<std::byte> blocks = random_blocks(format, from.size() / format.block_elements, random_);
-      std::copy(blocks.begin(), blocks.end(), memory.get() + shift);
-    }
-    for (int64_t row = 0; row < rows && format.encode != nullptr; ++row) {
-      format.encode(from.data() + row * columns, memory.get() + shift + static_cast<size_t>(row) * row_size,
-                    static_cast<size_t>(columns));
-    }
+    const std::vector<std::byte> blocks = blocks_like(format_of(dtype), from, random_);
+    std::copy(blocks.begin(), blocks.end(), memory.get() + shift);
     model_->weights.push_back(
         {fmt::format("w{}", model_->weights.size()), dtype, rows, columns, memory.get() + shift, bytes, ""});
     model_->owned.push_back(std::move(memory));

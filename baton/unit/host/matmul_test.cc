@@ -33,13 +33,9 @@ struct TestMatrix {
     const size_t count = static_cast<size_t>(rows * columns);
     stored.resize(row_size * static_cast<size_t>(rows) + 1);
     decoded.resize(count);
-    if (format.encode == nullptr || any_codes) {
-      const std::vector<std::byte> blocks = random_blocks(format, count / format.block_elements, random);
-      std::copy(blocks.begin(), blocks.end(), stored.begin() + 1);
-    } else {
-      const std::vector<float> values = random_values(random, count);
-      format.encode(values.data(), stored.data() + 1, count);
-    }
+    const std::vector<std::byte> blocks = any_codes ? random_blocks(format, count / format.block_elements, random)
+                                                    : blocks_like(format, random_values(random, count), random);
+    std::copy(blocks.begin(), blocks.end(), stored.begin() + 1);
     format.decode(stored.data() + 1, decoded.data(), count);
     matrix = matrix_shape(type, rows, columns);
     memory = *Memory::allocate(static_cast<size_t>(matrix_bytes(matrix)), "memory", "test");
