@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "baton/bench/html.h"
 #include "baton/bench/pipeline_report.h"
 
 namespace baton {
@@ -20,29 +21,6 @@ constexpr std::string_view kStyle =
     "#e0b168 6px 12px)}.bar b{font-weight:normal;white-space:nowrap}.bar span{display:flex;gap:.5em;align-items:center}"
     ".note{color:#555}.wrong{color:#a33}";
 
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
-}
-
 struct Bar {
   std::string label;
   double value = 0;
@@ -53,11 +31,11 @@ std::string bars(std::string_view title, const std::vector<Bar>& all, std::strin
   double most = 0;
   for (const Bar& bar : all) most = std::max(most, bar.value);
   if (most <= 0) return "";
-  std::string html = fmt::format("<h3>{}</h3>\n", escaped(title));
+  std::string html = fmt::format("<h3>{}</h3>\n", html_escaped(title));
   for (const Bar& bar : all) {
     html += fmt::format("<div class=\"bar\"><b>{}</b><span><i{} style=\"width:{:.1f}%\"></i>{:.4g} {}{}</span></div>\n",
-                        escaped(bar.label), bar.emulated ? " class=\"e\"" : "", 75 * bar.value / most, bar.value, unit,
-                        bar.emulated ? " emulated" : "");
+                        html_escaped(bar.label), bar.emulated ? " class=\"e\"" : "", 75 * bar.value / most, bar.value,
+                        unit, bar.emulated ? " emulated" : "");
   }
   return html;
 }
@@ -87,10 +65,11 @@ std::string cell(const std::optional<uint64_t>& value) {
 
 std::string row_html(const PipelineRow& row) {
   const auto phase = [](const PhaseReport& report) {
-    return fmt::format("<td>{} &rarr; {}<br><span class=\"note\">{}</span></td>", escaped(report.asked),
-                       escaped(report.ran), escaped(report.evidence));
+    return fmt::format("<td>{} &rarr; {}<br><span class=\"note\">{}</span></td>", html_escaped(report.asked),
+                       html_escaped(report.ran), html_escaped(report.evidence));
   };
-  std::string html = fmt::format("<tr><td>{}</td><td class=\"n\">{}</td>", escaped(row.pipeline), row.prompt_tokens);
+  std::string html =
+      fmt::format("<tr><td>{}</td><td class=\"n\">{}</td>", html_escaped(row.pipeline), row.prompt_tokens);
   html += phase(row.prefill) + phase(row.decode);
   html +=
       cell(row.ttft_ms) + cell(row.prefill_tps) + cell(row.decode_tps) + cell(row.bridge_ms) + cell(row.bridge_bytes);
@@ -124,7 +103,7 @@ std::string report_html(const ReportTitle& title, const PipelineReport& report, 
       "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>baton: "
       "pipelines</title>\n<style>{}</style></head>"
       "<body>\n<h1>Prefill and decode by pipeline</h1>\n<p>{}<br>{}</p>\n<p class=\"note\">{}</p>\n",
-      kStyle, escaped(title.model), escaped(title.machine), escaped(title.note));
+      kStyle, html_escaped(title.model), html_escaped(title.machine), html_escaped(title.note));
   html += row_bars("Time to first token", report.rows, &PipelineRow::ttft_ms, "ms");
   html += row_bars("Prefill", report.rows, &PipelineRow::prefill_tps, "tokens/s");
   html += row_bars("Decode", report.rows, &PipelineRow::decode_tps, "tokens/s");
@@ -139,10 +118,11 @@ std::string report_html(const ReportTitle& title, const PipelineReport& report, 
     html += "</table>\n";
   }
   for (const SkippedPipeline& skipped : report.skipped)
-    html += fmt::format("<p class=\"note\">Skipped {}: {}</p>\n", escaped(skipped.pipeline), escaped(skipped.reason));
+    html += fmt::format("<p class=\"note\">Skipped {}: {}</p>\n", html_escaped(skipped.pipeline),
+                        html_escaped(skipped.reason));
   if (!published.empty())
     html += published_html(published) +
-            fmt::format("<pre style=\"white-space:pre-wrap\">{}</pre>\n", escaped(published_summary(published)));
+            fmt::format("<pre style=\"white-space:pre-wrap\">{}</pre>\n", html_escaped(published_summary(published)));
   return html + "</body></html>\n";
 }
 

@@ -15,33 +15,17 @@
 
 #include "baton/api/units.h"
 #include "baton/base/clock.h"
-
-#if defined(__APPLE__)
-#include <mach-o/dyld.h>
-#endif
+#include "baton/cli/child_memory.h"
 
 namespace baton::cli {
 namespace {
 
 volatile std::sig_atomic_t interrupt_count = 0;
-struct sigaction previous_action;
+struct sigaction previous_action, previous_terminate, previous_hangup;
 
 extern "C" void on_interrupt(int) {
   interrupt_count = interrupt_count + 1;
   if (interrupt_count > 2) ::_exit(kInterrupted);
-}
-
-std::filesystem::path program_folder() {
-#if defined(__APPLE__)
-  char path[4096];
-  uint32_t size = sizeof(path);
-  if (_NSGetExecutablePath(path, &size) != 0) return {};
-  std::error_code ignored;
-  return std::filesystem::weakly_canonical(path, ignored).parent_path();
-#else
-  std::error_code ignored;
-  return std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
-#endif
 }
 
 OrderedJson number_or_null(double value, bool known) { return known ? OrderedJson(value) : OrderedJson(nullptr); }
@@ -200,7 +184,7 @@ Result<std::filesystem::path> bundled_model() {
   constexpr const char* kName = "dictionary-28m.Q8_0.gguf";
   std::vector<std::filesystem::path> places;
   if (const char* folder = std::getenv("BATON_MODELS")) places.emplace_back(folder);
-  const auto program = program_folder();
+  const auto program = program_file().parent_path();
   for (const char* relative : {"../../models", "../share/baton/models", "models"}) places.push_back(program / relative);
   std::string looked;
   for (const auto& place : places) {
@@ -215,13 +199,21 @@ Result<std::filesystem::path> bundled_model() {
                   kName, looked));
 }
 
-InterruptScope::InterruptScope() {
+InterruptScope::InterruptScope(Signals signals) : signals_(signals) {
   interrupt_count = 0;
   struct sigaction action {};
   action.sa_handler = on_interrupt;  // without SA_RESTART: a waiting read returns
   ::sigaction(SIGINT, &action, &previous_action);
+  if (signals_ == kInterruptOnly) return;
+  ::sigaction(SIGTERM, &action, &previous_terminate);
+  ::sigaction(SIGHUP, &action, &previous_hangup);
 }
-InterruptScope::~InterruptScope() { ::sigaction(SIGINT, &previous_action, nullptr); }
+InterruptScope::~InterruptScope() {
+  ::sigaction(SIGINT, &previous_action, nullptr);
+  if (signals_ == kInterruptOnly) return;
+  ::sigaction(SIGTERM, &previous_terminate, nullptr);
+  ::sigaction(SIGHUP, &previous_hangup, nullptr);
+}
 bool InterruptScope::interrupted() const { return interrupt_count > 0; }
 void InterruptScope::clear() { interrupt_count = 0; }
 

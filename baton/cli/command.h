@@ -49,6 +49,7 @@ std::unique_ptr<Command> add_export(CLI::App& program);
 std::unique_ptr<Command> add_bench(CLI::App& program);
 std::unique_ptr<Command> add_state(CLI::App& program);
 std::unique_ptr<Command> add_perplexity(CLI::App& program);
+std::unique_ptr<Command> add_ladder(CLI::App& program);
 
 // "baton: <message>" on stderr; kFailed.
 int report(const Error& error);
@@ -100,15 +101,20 @@ struct SamplingFlags {
 Result<std::filesystem::path> bundled_model();
 
 // Counts Ctrl-C while in scope. The first asks the current work to stop; a second during one scope ends the program
-// with kInterrupted.
+// with kInterrupted. With kTerminateToo a request to end (SIGTERM, SIGHUP) is taken as a Ctrl-C, for work that leaves
+// files behind.
 class InterruptScope {
  public:
-  InterruptScope();
+  enum Signals { kInterruptOnly, kTerminateToo };
+  explicit InterruptScope(Signals signals = kInterruptOnly);
   ~InterruptScope();
   InterruptScope(const InterruptScope&) = delete;
   InterruptScope& operator=(const InterruptScope&) = delete;
   bool interrupted() const;
   void clear();
+
+ private:
+  const Signals signals_;
 };
 
 // What the units were asked for and did not give, as warnings on stderr.

@@ -18,9 +18,10 @@ int run_program(int argc, char** argv) {
   program.failure_message([](const CLI::App*, const CLI::Error& error) {
     return fmt::format("baton: {}\nRun with --help for more information.\n", error.what());
   });
-  const std::unique_ptr<Command> commands[] = {
-      add_run(program),      add_chat(program),   add_units(program), add_inspect(program), add_convert(program),
-      add_quantize(program), add_export(program), add_bench(program), add_state(program),   add_perplexity(program)};
+  const std::unique_ptr<Command> commands[] = {add_run(program),        add_chat(program),    add_units(program),
+                                               add_inspect(program),    add_convert(program), add_quantize(program),
+                                               add_export(program),     add_bench(program),   add_state(program),
+                                               add_perplexity(program), add_ladder(program)};
   try {
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
