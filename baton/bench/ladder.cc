@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include "baton/api/convert.h"
@@ -25,6 +26,8 @@ constexpr double kConfidence = 0.95;
 constexpr uint64_t kSeed = 11;
 // A loaded model: the mapped file, and at most as much again of repacked weights.
 constexpr uint64_t kMemoryPerByte = 2;
+// Load for each core from which speeds are doubted. The quality before them is work of this process: about 1.
+constexpr double kBusy = 1.5;
 
 // A fresh folder, removed with what is in it.
 class TemporaryFolder {
@@ -338,6 +341,7 @@ class Measurement {
     report_.decode_tokens = options_.decode_tokens;
     report_.rounds = options_.rounds;
     if (options_.rounds == 0) return {};
+    note_load();
     const bool keep_loaded = fits(bytes_of_all());
     if (!keep_loaded) {
       for (Rung* rung : work_) rung->executor.reset();
@@ -359,6 +363,18 @@ class Measurement {
       if (!rung->decode_joules.empty()) rung->row.speed.decode_joules_per_token = quantile(rung->decode_joules, 0.5);
     }
     return {};
+  }
+
+  // Runnable processes of others take the cores from a unit's threads; a decode step then waits for the slowest.
+  void note_load() {
+    double load = 0;
+    const double cores = std::thread::hardware_concurrency();
+    if (::getloadavg(&load, 1) != 1 || load <= kBusy * cores) return;
+    report_.notes.push_back(
+        fmt::format("The machine was busy: {:.1f} processes wanted its {} cores in the minute before the speeds were "
+                    "measured. Take "
+                    "them as the order at most.",
+                    load, cores));
   }
 
   // A warm-up and a timed run of each test. The energy is that of both.

@@ -25,7 +25,7 @@ constexpr std::string_view kStyle =
 
 constexpr double kWidth = 820, kHeight = 430, kLeft = 70, kRight = 30, kTop = 20, kBottom = 50;
 
-// KL divergence on a log axis; zero (the source) stands on the bottom line.
+// KL divergence on a log axis; zero (the source) has a line of its own below.
 class QualityAxis {
  public:
   explicit QualityAxis(const LadderReport& report) {
@@ -37,50 +37,105 @@ class QualityAxis {
       most = std::max(most, kld);
     }
     if (least <= 0) least = most = 1e-3;
-    low_ = std::floor(std::log10(least) - 0.3);
-    high_ = std::max(std::ceil(std::log10(most) + 0.05), low_ + 1);
+    low_ = std::floor(std::log10(least));
+    high_ = std::max(std::log10(most) + 0.2, low_ + 1);
   }
   double at(double kld) const {
-    const double position = kld > 0 ? std::clamp((std::log10(kld) - low_) / (high_ - low_), 0.0, 1.0) : 0;
-    return kHeight - kBottom - position * (kHeight - kTop - kBottom);
+    const double position = kld > 0 ? std::log10(kld) : low_ - kZero;
+    return kHeight - kBottom - (position - low_ + kZero) / (high_ - low_ + kZero) * (kHeight - kTop - kBottom);
   }
   std::string svg() const {
-    std::string text;
-    for (double power = low_; power <= high_ + 1e-9; power += 1) {
-      const double y = at(std::pow(10.0, power));
-      text += fmt::format(
-          "<line class=\"grid\" x1=\"{}\" y1=\"{:.1f}\" x2=\"{}\" y2=\"{:.1f}\"/><text class=\"soft\" x=\"{}\" "
-          "y=\"{:.1f}\" text-anchor=\"end\">{:g}</text>\n",
-          kLeft, y, kWidth - kRight, y, kLeft - 8, y + 4, std::pow(10.0, power));
-    }
+    std::string text = line(0);
+    for (double power = low_; power <= high_; power += 1) text += line(std::pow(10.0, power));
     return text +
            fmt::format("<text class=\"soft\" x=\"{}\" y=\"{}\">mean KL divergence, nats (lower is closer)</text>\n",
                        kLeft + 6, kTop - 6);
   }
 
  private:
+  static constexpr double kZero = 0.4;  // decades between the line of zero and the lowest power
+
+  std::string line(double kld) const {
+    return fmt::format(
+        "<line class=\"grid\" x1=\"{}\" y1=\"{:.1f}\" x2=\"{}\" y2=\"{:.1f}\"/><text class=\"soft\" x=\"{}\" "
+        "y=\"{:.1f}\" text-anchor=\"end\">{:g}</text>\n",
+        kLeft, at(kld), kWidth - kRight, at(kld), kLeft - 8, at(kld) + 4, kld);
+  }
+
   double low_ = -4, high_ = 0;  // powers of ten
 };
 
 class LinearAxis {
  public:
-  LinearAxis(double most, std::string name) : most_(most > 0 ? most * 1.08 : 1), name_(std::move(name)) {}
-  double at(double value) const { return kLeft + value / most_ * (kWidth - kLeft - kRight); }
+  LinearAxis(double least, double most, std::string name) : name_(std::move(name)) {
+    const double room = most > least ? 0.06 * (most - least) : std::max(0.1 * most, 1.0);
+    low_ = std::max(0.0, least - room);
+    high_ = most + room;
+  }
+  double at(double value) const { return kLeft + (value - low_) / (high_ - low_) * (kWidth - kLeft - kRight); }
   std::string svg() const {
     std::string text;
-    double step = std::pow(10.0, std::floor(std::log10(most_ / 2)));
-    if (most_ / step > 10) step *= 2;
-    for (double value = 0; value <= most_; value += step) {
-      text += fmt::format("<text class=\"soft\" x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{:g}</text>\n", at(value),
-                          kHeight - kBottom + 18, value);
+    double step = std::pow(10.0, std::floor(std::log10(high_ - low_)));
+    if ((high_ - low_) / step < 5) step /= (high_ - low_) / step < 2 ? 5 : 2;
+    for (double value = std::ceil(low_ / step) * step; value <= high_; value += step) {
+      text += fmt::format("<text class=\"soft\" x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{:.6g}</text>\n",
+                          at(value), kHeight - kBottom + 18, value);
     }
     return text + fmt::format("<text class=\"soft\" x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>\n", kWidth - kRight,
                               kHeight - 10, html_escaped(name_));
   }
 
  private:
-  double most_;
+  double low_ = 0, high_ = 1;
   std::string name_;
+};
+
+// Names beside marks, each at the nearest of some places where it covers no mark and no other name.
+class Labels {
+ public:
+  void cover(double x, double y, double radius) { boxes_.push_back({x - radius, y - radius, x + radius, y + radius}); }
+  std::string place(const std::string& name, double x, double y, double radius) {
+    const double width = kLetter * static_cast<double>(name.size());
+    Box best{};
+    double left = 0, top = 0;
+    bool found = false;
+    for (int ring = 0; ring < kRings && !found; ++ring) {
+      const double gap = radius + 4 + ring * kLine;
+      const double lefts[] = {x - width / 2, x - width / 2, x + gap, x - gap - width, x + gap, x - gap - width};
+      const double tops[] = {y - gap - kLine,       y + gap, y - kLine / 2, y - kLine / 2, y - kLine * (ring + 1),
+                             y - kLine * (ring + 1)};
+      for (int i = 0; i < 6 && !found; ++i) {
+        best = {lefts[i], tops[i], lefts[i] + width, tops[i] + kLine};
+        found = is_free(best);
+        left = lefts[i];
+        top = tops[i];
+      }
+    }
+    boxes_.push_back(best);
+    const double middle_x = std::clamp(x, left, left + width), middle_y = std::clamp(y, top, top + kLine);
+    const double distance = std::hypot(middle_x - x, middle_y - y) - radius;
+    const std::string leader =
+        distance < kLine ? ""
+                         : fmt::format("<line class=\"grid\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"/>",
+                                       x, y, middle_x, middle_y);
+    return leader +
+           fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n", left, top + kLine - 3, html_escaped(name));
+  }
+
+ private:
+  static constexpr double kLetter = 7.3, kLine = 14;
+  static constexpr int kRings = 12;
+  struct Box {
+    double left, top, right, bottom;
+  };
+  bool is_free(const Box& box) const {
+    if (box.left < kLeft || box.right > kWidth || box.top < kTop || box.bottom > kHeight - kBottom + 6) return false;
+    return std::none_of(boxes_.begin(), boxes_.end(), [&](const Box& other) {
+      return box.left < other.right && other.left < box.right && box.top < other.bottom && other.top < box.bottom;
+    });
+  }
+
+  std::vector<Box> boxes_;
 };
 
 double decode_median(const LadderRow& row) {
@@ -100,16 +155,24 @@ std::string plot(std::string_view label, const std::string& inside) {
                      kHeight, kWidth, html_escaped(label), inside);
 }
 
-// A mark and its name; names of neighbours go above and below in turn.
-std::string mark(const LadderReport& report, size_t i, double x, double y, double radius, size_t turn) {
-  const LadderRow& row = report.rows[i];
-  const double text_y = turn % 2 == 0 ? y - radius - 5 : y + radius + 13;
-  return fmt::format(
-      "<circle class=\"{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{:.1f}\"{}>{}</circle><text x=\"{:.1f}\" y=\"{:.1f}\" "
-      "text-anchor=\"middle\">{}</text>\n",
-      report.verdict.standings[i].pareto ? "front" : "rest", x, y, radius,
-      report.verdict.standings[i].pareto ? " fill-opacity=\"0.55\"" : "", tooltip(row), x, text_y,
-      html_escaped(row.is_source ? row.type + " (source)" : row.type));
+struct Mark {
+  size_t row = 0;
+  double x = 0, y = 0, radius = 5;
+};
+
+std::string marks_svg(const LadderReport& report, const std::vector<Mark>& marks) {
+  Labels labels;
+  for (const Mark& mark : marks) labels.cover(mark.x, mark.y, mark.radius);
+  std::string circles, names;
+  for (const Mark& mark : marks) {
+    const LadderRow& row = report.rows[mark.row];
+    const bool pareto = report.verdict.standings[mark.row].pareto;
+    circles += fmt::format("<circle class=\"{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{:.1f}\"{}>{}</circle>\n",
+                           pareto ? "front" : "rest", mark.x, mark.y, mark.radius,
+                           pareto ? " fill-opacity=\"0.55\"" : "", tooltip(row));
+    names += labels.place(row.is_source ? row.type + " (source)" : row.type, mark.x, mark.y, mark.radius);
+  }
+  return names + circles;
 }
 
 std::vector<size_t> drawn(const LadderReport& report) {
@@ -122,13 +185,14 @@ std::vector<size_t> drawn(const LadderReport& report) {
 
 std::string size_plot(const LadderReport& report) {
   const QualityAxis quality(report);
-  double most = 0, fastest = 0;
+  double least = INFINITY, most = 0, fastest = 0;
   for (const LadderRow& row : report.rows) {
+    least = std::min(least, static_cast<double>(row.bytes) * 1e-6);
     most = std::max(most, static_cast<double>(row.bytes) * 1e-6);
     fastest = std::max(fastest, decode_median(row));
   }
-  const LinearAxis size(most, "file size, MB");
-  std::string inside = quality.svg() + size.svg(), path;
+  const LinearAxis size(least, most, "file size, MB");
+  std::string path;
   // The front in this plane: from the smallest file on, what is closer than all before.
   const std::vector<size_t> rows = drawn(report);
   double closest = INFINITY;
@@ -138,36 +202,37 @@ std::string size_plot(const LadderReport& report) {
     closest = row.quality.kld.value;
     path += fmt::format("{:.1f},{:.1f} ", size.at(static_cast<double>(row.bytes) * 1e-6), quality.at(closest));
   }
-  inside += fmt::format("<polyline class=\"path\" points=\"{}\"/>\n", path);
-  size_t turn = 0;
+  std::vector<Mark> marks;
   for (const size_t i : rows) {
     const LadderRow& row = report.rows[i];
-    const double radius = fastest > 0 ? std::max(3.0, 12 * std::sqrt(decode_median(row) / fastest)) : 5;
-    inside += mark(report, i, size.at(static_cast<double>(row.bytes) * 1e-6), quality.at(row.quality.kld.value), radius,
-                   turn++);
+    const double radius = fastest > 0 ? std::max(3.0, 11 * std::sqrt(decode_median(row) / fastest)) : 5;
+    marks.push_back({i, size.at(static_cast<double>(row.bytes) * 1e-6), quality.at(row.quality.kld.value), radius});
   }
-  return plot("file size against KL divergence", inside);
+  return plot("file size against KL divergence", quality.svg() + size.svg() +
+                                                     fmt::format("<polyline class=\"path\" points=\"{}\"/>\n", path) +
+                                                     marks_svg(report, marks));
 }
 
 std::string speed_plot(const LadderReport& report) {
   const QualityAxis quality(report);
-  double most = 0;
+  double least = INFINITY, most = 0;
   for (const LadderRow& row : report.rows) {
-    if (!row.speed.decode_tps.empty()) most = std::max(most, summarize(row.speed.decode_tps).quartile_high);
+    least = std::min(least, summarize(row.speed.decode_tps).quartile_low);
+    most = std::max(most, summarize(row.speed.decode_tps).quartile_high);
   }
-  const LinearAxis speed(most, "decode, tokens/s (bar: quartiles)");
-  std::string inside = quality.svg() + speed.svg();
-  size_t turn = 0;
+  const LinearAxis speed(least, most, "decode, tokens/s (bar: quartiles)");
+  std::string bars;
+  std::vector<Mark> marks;
   for (const size_t i : drawn(report)) {
     const LadderRow& row = report.rows[i];
     const Summary summary = summarize(row.speed.decode_tps);
     const double y = quality.at(row.quality.kld.value);
-    inside += fmt::format("<line class=\"{}\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"/>\n",
-                          report.verdict.standings[i].pareto ? "front" : "rest", speed.at(summary.quartile_low), y,
-                          speed.at(summary.quartile_high), y);
-    inside += mark(report, i, speed.at(summary.median), y, 5, turn++);
+    bars += fmt::format("<line class=\"{}\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"/>\n",
+                        report.verdict.standings[i].pareto ? "front" : "rest", speed.at(summary.quartile_low), y,
+                        speed.at(summary.quartile_high), y);
+    marks.push_back({i, speed.at(summary.median), y, 5});
   }
-  return plot("decode speed against KL divergence", inside);
+  return plot("decode speed against KL divergence", quality.svg() + speed.svg() + bars + marks_svg(report, marks));
 }
 
 std::string speed_cell(const std::vector<double>& values) {
