@@ -14,9 +14,13 @@
 
 #include "baton/api/convert.h"
 #include "baton/api/units.h"
+#include "baton/base/bytes.h"
+#include "baton/base/file.h"
 #include "baton/base/float.h"
+#include "baton/base/random.h"
 #include "tests/support/golden.h"
 #include "tests/support/safetensors_writer.h"
+#include "tests/support/smoke.h"
 
 namespace baton::test {
 namespace {
@@ -242,6 +246,38 @@ TEST_F(MlxFolder, Llama) {
   const Choice general{5, 32, Part::kF32};
   write("tiny-llama", general, [&](const std::string&) { return general; });
   expect_same_model();
+}
+
+// Bytes changed in the configuration and in the header: refused, or read as another model; never out of bounds.
+TEST_F(MlxFolder, DamagedBytesAreHarmless) {
+  const Choice general{4, 32, Part::kF16};
+  write("tiny-llama", general, [&](const std::string&) { return general; });
+  Random random(11);
+  size_t refused = 0;
+  const fs::path config = folder_ / "mlx" / "config.json", weights = folder_ / "mlx" / "model.safetensors";
+  const auto bytes_of = [](const fs::path& path) { return *read_file(path, 1 << 24); };
+  const std::string good_config = bytes_of(config), good_weights = bytes_of(weights);
+  const size_t header = 8 + load_as<uint64_t>(good_weights.data());
+  const size_t from = good_config.find("\"quantization\"");
+  const int rounds = scaled(300, 60);
+  for (int round = 0; round < rounds; ++round) {
+    std::string damaged = round % 2 == 0 ? good_config : good_weights;
+    const size_t begin = round % 2 == 0 ? from : 8, end = round % 2 == 0 ? good_config.size() : header;
+    for (uint64_t left = 1 + random.below(3); left > 0; --left) {
+      damaged[begin + random.below(end - begin)] = static_cast<char>(" 0123456789,:[]{}\"aBF"[random.below(21)]);
+    }
+    std::ofstream(round % 2 == 0 ? config : weights, std::ios::binary) << damaged;
+    const auto model = load_model(folder_ / "mlx");
+    if (!model) {
+      ++refused;
+      EXPECT_FALSE(model.error().message.empty());
+    } else {
+      for (const Weight& weight : (*model)->weights) decoded(weight);
+    }
+    std::ofstream(config, std::ios::binary) << good_config;
+    std::ofstream(weights, std::ios::binary) << good_weights;
+  }
+  EXPECT_GT(refused, static_cast<size_t>(rounds) / 2);
 }
 
 // GGUF has no such types: a conversion writes others, from the numbers the folder means.
