@@ -219,7 +219,7 @@ Result<PerplexityText> read_perplexity_text(const TextModel& model, const std::f
   BATON_TRY(std::string text, read_file(file, kTextBytesMax));
   if (text.ends_with('\n')) text.pop_back();
   PerplexityText result;
-  BATON_TRY(result.ids, encode_text(model, text, false));
+  BATON_TRY(result.ids, model.tokenizer->encode(text, false));  // no EOS: the text is cut anyway
   if (model.tokenizer->add_bos() && model.tokenizer->bos_id() >= 0) {
     result.window_start = model.tokenizer->bos_id();
     result.ids.insert(result.ids.begin(), result.window_start);

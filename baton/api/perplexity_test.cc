@@ -10,6 +10,7 @@
 #include <numbers>
 
 #include "baton/api/units.h"
+#include "baton/base/file.h"
 #include "baton/base/random.h"
 
 namespace baton {
@@ -231,6 +232,34 @@ TEST(PerplexityStats, OfAModelWithItself) {
   }
   EXPECT_EQ(quality.ratio.value, 1);
   EXPECT_EQ(quality.top1.value, 1);
+}
+
+// One BOS before the text, and on the first place of each window; no EOS, and one newline less.
+TEST(Perplexity, TextBeginsWithOneBos) {
+  const std::filesystem::path folder = std::filesystem::path(BATON_SOURCE_DIR) / "tests/data/golden/dictionary-3m";
+  const auto json = read_file(folder / "tokenizer.json", 1 << 24);
+  ASSERT_TRUE(json) << json.error().message;
+  auto spec = tokenizer_spec_from_json(*json, "");
+  ASSERT_TRUE(spec) << spec.error().message;
+  const auto file = std::filesystem::path(testing::TempDir()) / "perplexity_bos.txt";
+  std::ofstream(file) << "A compiler reads text.\n\n";
+  for (const bool bos : {false, true}) {
+    spec->add_bos = spec->add_eos = bos;
+    spec->bos_id = 8189;
+    spec->eos_id = 8191;
+    auto tokenizer = Tokenizer::create(*spec);
+    ASSERT_TRUE(tokenizer) << tokenizer.error().message;
+    TextModel model;
+    model.tokenizer = std::move(*tokenizer);
+    const auto plain = model.tokenizer->encode("A compiler reads text.\n", false);
+    const auto text = read_perplexity_text(model, file);
+    ASSERT_TRUE(text) << text.error().message;
+    std::vector<int32_t> expected = *plain;
+    if (bos) expected.insert(expected.begin(), 8189);
+    EXPECT_EQ(text->ids, expected);
+    EXPECT_EQ(text->window_start, bos ? 8189 : -1);
+  }
+  std::filesystem::remove(file);
 }
 
 // The bf16 model with itself and with its Q8_0 copy, on held-out text.
