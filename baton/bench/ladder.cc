@@ -87,20 +87,6 @@ double bits_per_weight(const Model& model) {
          static_cast<double>(std::max<uint64_t>(model.parameter_count(), 1));
 }
 
-Status check_types(const std::vector<std::string>& types) {
-  const std::vector<std::string_view> known = quantize_types();
-  std::set<std::string_view> seen;
-  for (const std::string& type : types) {
-    const Recipe* recipe = recipe_by_name(type);
-    if (recipe == nullptr || std::find(known.begin(), known.end(), recipe->name) == known.end()) {
-      return fail(Code::kInvalidInput, fmt::format("no type named '{}'; there are: {}", type, fmt::join(known, ", ")));
-    }
-    if (!seen.insert(recipe->name).second)
-      return fail(Code::kInvalidInput, fmt::format("type {} is given twice", type));
-  }
-  return {};
-}
-
 // One type at work. `executor` is empty while it is not loaded.
 struct Rung {
   LadderRow row;
@@ -441,8 +427,22 @@ std::vector<std::string> ladder_types() {
   return types;
 }
 
+Status check_ladder_types(const std::vector<std::string>& types) {
+  const std::vector<std::string_view> known = quantize_types();
+  std::set<std::string_view> seen;
+  for (const std::string& type : types) {
+    const Recipe* recipe = recipe_by_name(type);
+    if (recipe == nullptr || std::find(known.begin(), known.end(), recipe->name) == known.end()) {
+      return fail(Code::kInvalidInput, fmt::format("no type named '{}'; there are: {}", type, fmt::join(known, ", ")));
+    }
+    if (!seen.insert(recipe->name).second)
+      return fail(Code::kInvalidInput, fmt::format("type {} is given twice", type));
+  }
+  return {};
+}
+
 Result<LadderReport> measure_ladder(const LadderOptions& options) {
-  BATON_OK(check_types(options.types));
+  BATON_OK(check_ladder_types(options.types));
   BATON_TRY(auto unit, create_unit(options.unit));
   BATON_TRY(auto folder, TemporaryFolder::create());
   Measurement measurement(options, std::move(unit), std::move(folder));

@@ -19,6 +19,8 @@ namespace baton {
 
 // The recipes below 16 bits, in the order of quantize_types().
 std::vector<std::string> ladder_types();
+// kInvalidInput names an unknown type and those there are, or one that is given twice.
+Status check_ladder_types(const std::vector<std::string>& types);
 
 struct LadderOptions {
   std::filesystem::path model;     // GGUF file or Hugging Face folder: the source and the reference
@@ -75,7 +77,7 @@ struct LadderReport {
   LadderVerdict verdict;
 };
 
-// Errors: kInvalidInput names an unknown type and those there are, a text that fills no window, a disk without room
+// Errors: those of check_ladder_types; kInvalidInput for a text that fills no window and a disk without room
 // (how much is missing, and where); those of quantize_to_gguf, loading and the unit. The temporary folder is removed
 // whatever happens, a killed process apart.
 Result<LadderReport> measure_ladder(const LadderOptions& options);

@@ -6,6 +6,7 @@
 
 #include <memory>
 
+#include "baton/api/units.h"
 #include "baton/base/file.h"
 #include "baton/bench/ladder_report.h"
 #include "baton/cli/child_memory.h"
@@ -54,6 +55,15 @@ std::optional<uint64_t> memory_of_run(const LadderFlags& flags, const std::files
 
 int run(LadderFlags& flags) {
   LadderOptions& options = flags.options;
+  const auto unit = create_unit(options.unit);
+  if (!unit) {
+    report(unit.error());
+    return unit.error().code == Code::kNotFound ? kUsage : kFailed;
+  }
+  if (const Status types = check_ladder_types(options.types); !types) {
+    report(types.error());
+    return kUsage;
+  }
   options.model = flags.model;
   options.text = flags.text;
   options.keep = flags.keep;
@@ -65,10 +75,7 @@ int run(LadderFlags& flags) {
   options.stop = [&] { return interrupt.interrupted(); };
   const auto ladder = measure_ladder(options);
   progress("");
-  if (!ladder) {
-    report(ladder.error());
-    return ladder.error().code == Code::kCancelled ? kInterrupted : kFailed;
-  }
+  if (!ladder) return report(ladder.error());
   if (!flags.html.empty()) {
     const std::string page = ladder_html(*ladder);
     if (const Status written = write_file(flags.html, std::as_bytes(std::span(page))); !written)

@@ -75,12 +75,12 @@ class Ladder(unittest.TestCase):
     def test_errors(self):
         for arguments, code, words in (
                 ((SOURCE,), 2, "--text"),
-                ((SOURCE, "--text", TEXT, "--types", "Q8_0,Q9"), 1, "no type named 'Q9'; there are: "),
+                ((SOURCE, "--text", TEXT, "--types", "Q8_0,Q9"), 2, "no type named 'Q9'; there are: "),
                 ((SOURCE, "--text", TEXT, "--window", "100000"), 1, "do not fill a window"),
                 ((SOURCE, "--text", str(self.folder / "none")), 1, "none"),
                 ((str(self.folder / "none.gguf"), "--text", TEXT), 1, "none.gguf"),
                 ((QUANTIZED, "--text", TEXT, "--types", "Q4_0"), 1, "--allow-requantize"),
-                ((SOURCE, "--text", TEXT, "--unit", "tpu"), 1, "tpu"),
+                ((SOURCE, "--text", TEXT, "--unit", "tpu"), 2, "tpu"),
         ):
             done = self.run_ladder(*arguments)
             self.assertEqual(done.returncode, code, done.stderr)
