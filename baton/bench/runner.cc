@@ -1,18 +1,20 @@
-// Timed runs of an executor.
+// Timed runs of executors.
 #include "baton/bench/runner.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "baton/base/clock.h"
 #include "baton/base/random.h"
+#include "baton/bridge/bridge.h"
 
 namespace baton {
 namespace {
 
-std::vector<int32_t> random_tokens(uint32_t count, int32_t vocab) {
-  Random random(17);
+constexpr uint64_t kDepthSeed = 17;
+
+std::vector<int32_t> random_tokens(uint64_t seed, uint32_t count, int32_t vocab) {
+  Random random(seed);
   std::vector<int32_t> ids(count);
   for (int32_t& id : ids) id = static_cast<int32_t>(random.below(static_cast<uint64_t>(vocab)));
   return ids;
@@ -22,71 +24,225 @@ int32_t likeliest(std::span<const float> logits) {
   return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }
 
-struct TimedRun {
-  double seconds = 0;
-  uint64_t hash = 0;
+using State = std::unique_ptr<SequenceState>;
+
+// Everything of a test that is made once.
+class Runs {
+ public:
+  Runs(const SpeedUnits& units, const SpeedTest& test) : units_(units), test_(test) {
+    const Model& model = units.prefill.model();
+    vocab_ = model.program.vocab;
+    identity_ = {model.fingerprints.model, model.fingerprints.quantization, 0};
+    depth_ids_ = depth_ids(test, vocab_);
+    for (uint32_t i = 0; i < test.sequences; ++i) prompts_.push_back(prompt_ids(test, i, vocab_));
+    logits_.resize(static_cast<size_t>(test.sequences) * static_cast<size_t>(vocab_));
+  }
+
+  Status prepare() {
+    if (test_.depth == 0) return {};
+    BATON_TRY(base_, units_.prefill.new_state(tokens_max()));
+    return units_.prefill.prefill(*base_, depth_ids_, {});
+  }
+
+  // Seconds; `generated` is overwritten.
+  Result<double> run(const Clock& clock, EnergyMeter* meter, std::vector<std::vector<int32_t>>& generated) {
+    generated.assign(test_.sequences, {});
+    BATON_TRY(std::vector<State> states, start_states());
+    const bool carried = &units_.prefill != &units_.decode && test_.decode_tokens > 0;
+    if (carried && test_.prefill_tokens == 0) BATON_OK(carry(states));
+    if (meter != nullptr) meter->start();
+    const int64_t start = clock.now_ns();
+    if (test_.prefill_tokens > 0) {
+      for (uint32_t i = 0; i < test_.sequences; ++i) {
+        BATON_OK(units_.prefill.prefill(*states[i], prompts_[i], logits(i)));
+        generated[i].push_back(likeliest(logits(i)));
+      }
+      if (carried) BATON_OK(carry(states));
+    }
+    BATON_OK(decode(states, generated));
+    return ms_between(start, clock.now_ns()) / 1e3;
+  }
+
+ private:
+  uint64_t tokens_max() const { return uint64_t{test_.depth} + test_.prefill_tokens + test_.decode_tokens + 1; }
+  std::span<float> logits(uint32_t sequence) {
+    return std::span(logits_).subspan(sequence * static_cast<size_t>(vocab_), static_cast<size_t>(vocab_));
+  }
+
+  Result<std::vector<State>> start_states() {
+    std::vector<State> states;
+    for (uint32_t i = 0; i < test_.sequences; ++i) {
+      BATON_TRY(State state, base_ ? units_.prefill.clone(*base_) : units_.prefill.new_state(tokens_max()));
+      states.push_back(std::move(state));
+    }
+    return states;
+  }
+
+  Status carry(std::vector<State>& states) {
+    for (uint32_t i = 0; i < test_.sequences; ++i) {
+      BATON_TRY(State to, units_.decode.new_state(tokens_max()));
+      if (states[i]->position() > 0) {
+        std::vector<int32_t> ids = depth_ids_;
+        if (test_.prefill_tokens > 0) ids.insert(ids.end(), prompts_[i].begin(), prompts_[i].end());
+        BATON_OK(move_state(*states[i], *to, identity_, ids, &block_));
+      }
+      states[i] = std::move(to);
+    }
+    return {};
+  }
+
+  Status decode(std::vector<State>& states, std::vector<std::vector<int32_t>>& generated) {
+    std::vector<DecodeSlot> slots;
+    for (uint32_t i = 0; i < test_.sequences; ++i) {
+      const int32_t token = test_.prefill_tokens > 0 ? generated[i][0] : prompts_[i][0];
+      slots.push_back({states[i].get(), token, logits(i)});
+    }
+    for (uint32_t step = 0; step < test_.decode_tokens; ++step) {
+      BATON_OK(units_.decode.decode(slots));
+      for (uint32_t i = 0; i < test_.sequences; ++i) {
+        slots[i].token = likeliest(slots[i].logits);
+        generated[i].push_back(slots[i].token);
+      }
+    }
+    return {};
+  }
+
+  const SpeedUnits& units_;
+  const SpeedTest& test_;
+  int32_t vocab_ = 0;
+  StateIdentity identity_;
+  std::vector<int32_t> depth_ids_;
+  std::vector<std::vector<int32_t>> prompts_;
+  std::vector<float> logits_;  // [sequences, vocab]
+  State base_;                 // after `depth` tokens; null: depth 0
+  std::vector<std::byte> block_;
 };
 
-Result<TimedRun> run_once(Executor& executor, const SpeedTest& test, std::span<const int32_t> depth_ids,
-                          std::span<const int32_t> prompt_ids, std::vector<float>& logits) {
-  BATON_TRY(const auto state, executor.new_state(test.depth + test.prefill_tokens + test.decode_tokens + 1));
-  if (!depth_ids.empty()) BATON_OK(executor.prefill(*state, depth_ids, {}));
-  const SteadyClock clock;
-  TimedRun run;
-  const auto mix = [&](int32_t id) { run.hash = (run.hash ^ static_cast<uint32_t>(id)) * 0x100000001b3ull; };
-  if (test.decode_tokens == 0) {
-    const int64_t start = clock.now_ns();
-    BATON_OK(executor.prefill(*state, prompt_ids, {}));
-    run.seconds = ms_between(start, clock.now_ns()) / 1e3;
-    const DecodeSlot slot{state.get(), 0, logits};  // proves that the state is the same each time; not timed
-    BATON_OK(executor.decode({&slot, 1}));
-    mix(likeliest(logits));
-    return run;
+uint64_t hash_of(const std::vector<std::vector<int32_t>>& generated) {
+  uint64_t hash = 0xcbf29ce484222325ull;
+  for (const auto& ids : generated) {
+    for (const int32_t id : ids) hash = (hash ^ static_cast<uint32_t>(id)) * 0x100000001b3ull;
   }
-  int32_t token = prompt_ids[0];
-  const int64_t start = clock.now_ns();
-  for (uint32_t i = 0; i < test.decode_tokens; ++i) {
-    const DecodeSlot slot{state.get(), token, logits};
-    BATON_OK(executor.decode({&slot, 1}));
-    token = likeliest(logits);
-    mix(token);
+  return hash;
+}
+
+// Adds the readings of one run.
+void add_energy(std::vector<EnergyReading>& sums, const std::vector<EnergyReading>& readings) {
+  if (sums.empty()) {
+    sums = readings;
+    return;
   }
-  run.seconds = ms_between(start, clock.now_ns()) / 1e3;
-  return run;
+  for (size_t i = 0; i < sums.size(); ++i) sums[i].joules += readings[i].joules;
+}
+
+Status check_test(const SpeedUnits& units, const SpeedTest& test) {
+  if (test.sequences == 0 || test.tokens() == 0) return fail(Code::kInvalidInput, "a test of no tokens");
+  const auto context = static_cast<uint64_t>(units.prefill.model().spec.context_max);
+  const uint64_t tokens = uint64_t{test.depth} + test.prefill_tokens + test.decode_tokens;
+  if (tokens > context) {
+    return fail(Code::kInvalidInput,
+                fmt::format("{}: {} tokens, but the model's context is {}", test.name(), tokens, context));
+  }
+  if (test.decode_tokens > 0 && test.sequences > units.decode_slots_max) {
+    return fail(Code::kInvalidInput, fmt::format("{}: the unit decodes at most {} sequence{} in one step", test.name(),
+                                                 units.decode_slots_max, units.decode_slots_max == 1 ? "" : "s"));
+  }
+  return {};
 }
 
 }  // namespace
 
 std::string SpeedTest::name() const {
-  std::string name = decode_tokens == 0 ? fmt::format("pp{}", prefill_tokens) : fmt::format("tg{}", decode_tokens);
+  std::string name;
+  if (prefill_tokens > 0) name = fmt::format("pp{}", prefill_tokens);
+  if (decode_tokens > 0) name += fmt::format("{}tg{}", name.empty() ? "" : "+", decode_tokens);
+  if (sequences != 1) name += fmt::format(" x {}", sequences);
   if (depth > 0) name += fmt::format(" @ d{}", depth);
   return name;
 }
 
-Result<SpeedResult> measure_speed(Executor& executor, const SpeedTest& test, uint32_t repetitions,
-                                  const std::function<void(uint32_t done)>& on_run) {
-  const int32_t vocab = executor.model().program.vocab;
-  const auto depth_ids = random_tokens(test.depth, vocab);
-  const auto prompt_ids = random_tokens(std::max(test.prefill_tokens, 1u), vocab);
-  std::vector<float> logits(static_cast<size_t>(vocab));
+std::vector<int32_t> depth_ids(const SpeedTest& test, int32_t vocab) {
+  return random_tokens(kDepthSeed, test.depth, vocab);
+}
+
+std::vector<int32_t> prompt_ids(const SpeedTest& test, uint32_t sequence, int32_t vocab) {
+  return random_tokens(kDepthSeed + 1 + sequence, std::max(test.prefill_tokens, 1u), vocab);
+}
+
+Result<SpeedResult> measure_speed(const SpeedUnits& units, const SpeedTest& test, const SpeedOptions& options) {
+  BATON_OK(check_test(units, test));
+  Runs runs(units, test);
+  BATON_OK(runs.prepare());
+  const SteadyClock steady;
+  const Clock& clock = options.clock != nullptr ? *options.clock : steady;
   SpeedResult result;
-  for (uint32_t i = 0; i <= repetitions; ++i) {
-    BATON_TRY(const TimedRun run, run_once(executor, test, depth_ids, prompt_ids, logits));
-    if (i == 0) {
-      result.tokens_hash = run.hash;
-    } else {
-      const uint32_t tokens = test.decode_tokens == 0 ? test.prefill_tokens : test.decode_tokens;
-      result.tokens_per_second.push_back(tokens / run.seconds);
+  double joules = 0;
+  bool metered = options.meter != nullptr && options.meter->available();
+  for (uint32_t i = options.warm_up ? 0 : 1; i <= options.repetitions; ++i) {
+    std::vector<std::vector<int32_t>> generated;
+    BATON_TRY(const double seconds, runs.run(clock, metered ? options.meter : nullptr, generated));
+    if (i > 0) {
+      result.seconds.push_back(seconds);
+      result.tokens_per_second.push_back(static_cast<double>(test.tokens()) / seconds);
     }
-    if (run.hash != result.tokens_hash) {
+    if (i > 0 && metered) {
+      const std::vector<EnergyReading> readings = options.meter->readings();
+      metered = !readings.empty();  // a counter that failed once gives no figure
+      if (metered) add_energy(result.energy, readings);
+    }
+    if (result.generated.empty()) {
+      result.generated = std::move(generated);
+    } else if (generated != result.generated) {
       return fail(Code::kInternal,
                   fmt::format("{}: repetition {} generated other tokens than the first; the speed of a wrong "
                               "answer means nothing",
                               test.name(), i));
     }
-    if (on_run) on_run(i);
+    if (options.on_run) options.on_run(i);
   }
+  result.tokens_hash = hash_of(result.generated);
+  if (!metered) result.energy.clear();
+  for (const EnergyReading& reading : result.energy) joules += reading.joules;
+  if (metered) result.joules_per_token = joules / static_cast<double>(test.tokens() * options.repetitions);
   return result;
+}
+
+Result<SpeedResult> measure_speed(Executor& executor, const SpeedTest& test, uint32_t repetitions,
+                                  const std::function<void(uint32_t done)>& on_run) {
+  SpeedOptions options;
+  options.repetitions = repetitions;
+  options.on_run = on_run;
+  return measure_speed({executor, executor, test.sequences}, test, options);
+}
+
+Result<TokenCheck> check_generated(Executor& reference, const SpeedTest& test, const SpeedResult& result,
+                                   double tolerance) {
+  const int32_t vocab = reference.model().program.vocab;
+  TokenCheck check;
+  for (uint32_t sequence = 0; sequence < result.generated.size(); ++sequence) {
+    const std::vector<int32_t>& chosen = result.generated[sequence];
+    std::vector<int32_t> ids = depth_ids(test, vocab);
+    const auto prompt = prompt_ids(test, sequence, vocab);
+    ids.insert(ids.end(), prompt.begin(), prompt.end());
+    ids.insert(ids.end(), chosen.begin(), chosen.end() - 1);
+    BATON_TRY(const State state, reference.new_state(ids.size()));
+    std::vector<float> logits(chosen.size() * static_cast<size_t>(vocab));
+    BATON_OK(reference.prefill(*state, ids, logits));
+    for (size_t i = 0; i < chosen.size(); ++i, ++check.checked) {
+      const auto row = std::span(logits).subspan(i * static_cast<size_t>(vocab), static_cast<size_t>(vocab));
+      const int32_t best = likeliest(row);
+      if (best == chosen[i]) continue;
+      const double lead = row[static_cast<size_t>(best)] - row[static_cast<size_t>(chosen[i])];
+      if (!(lead <= tolerance)) {
+        return fail(Code::kMismatch,
+                    fmt::format("{}: token {} of sequence {} is {}, but the reference has {}, whose logit is {:.4f} "
+                                "higher: more than a near tie ({:.4f}); the speed of a wrong answer means nothing",
+                                test.name(), i, sequence, chosen[i], best, lead, tolerance));
+      }
+      ++check.near_ties;
+    }
+  }
+  return check;
 }
 
 }  // namespace baton

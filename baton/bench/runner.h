@@ -1,34 +1,76 @@
-// Speed of one executor: prefill of N tokens, decode of N tokens, at a depth, repeated. Times whole calls of the
-// executor; model load and tokenizer are outside. The tokens are pseudo-random, the same for every engine of one
-// vocabulary.
+// Speed of executors: prefill of N tokens, decode of N tokens, or both, at a depth, for one or several sequences,
+// repeated. Times whole calls of the executors; model load and tokenizer are outside. The tokens are pseudo-random, the
+// same for every engine of one vocabulary.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "baton/base/clock.h"
+#include "baton/bench/energy_meter.h"
 #include "baton/unit/unit.h"
 
 namespace baton {
 
-// ppN: prefill N tokens. tgN: decode N tokens, one after another, each the greedy choice behind the one before. Both
-// after `depth` tokens that are not timed.
+// ppN: prefill N tokens, the logits of the last one included. tgN: decode N tokens, one after another, each the greedy
+// choice behind the one before. ppN+tgM: the second after the first, the move between two units included. All of it
+// after `depth` tokens that are not timed, and for each of `sequences`, which decode together in each step.
 struct SpeedTest {
-  uint32_t prefill_tokens = 0;  // one of the two is 0
-  uint32_t decode_tokens = 0;
+  uint32_t prefill_tokens = 0, decode_tokens = 0;  // not both 0
   uint32_t depth = 0;
-  std::string name() const;  // "pp512", "tg64", "tg64 @ d1024"
+  uint32_t sequences = 1;
+  std::string name() const;  // "pp512", "tg64", "pp512+tg64", "tg64 @ d1024", "tg64 x 8 @ d1024"
+  // What the speed counts.
+  uint64_t tokens() const { return uint64_t{sequences} * (prefill_tokens + decode_tokens); }
+};
+
+// `decode` may be `prefill` itself. Both hold the same model.
+struct SpeedUnits {
+  Executor& prefill;
+  Executor& decode;
+  uint32_t decode_slots_max = 1;  // of Caps
+};
+
+struct SpeedOptions {
+  uint32_t repetitions = 5;
+  bool warm_up = true;           // one run that does not count
+  const Clock* clock = nullptr;  // null: the steady clock
+  EnergyMeter* meter = nullptr;  // null: no energy
+  std::function<void(uint32_t done)> on_run;
 };
 
 struct SpeedResult {
-  std::vector<double> tokens_per_second;  // one per repetition
-  uint64_t tokens_hash = 0;  // of the generated ids (tg) or the id the prompt leads to (pp): equal each time
+  std::vector<double> tokens_per_second, seconds;  // one per repetition
+  uint64_t tokens_hash = 0;                        // of `generated`: equal each time
+  // By sequence: the choices behind the prompt and each decoded token (tg: decode_tokens ids, pp: 1, pp+tg: both).
+  std::vector<std::vector<int32_t>> generated;
+  // Over all repetitions together, by counter and their sum; empty without a meter.
+  std::vector<EnergyReading> energy;
+  std::optional<double> joules_per_token;
 };
 
-// One untimed warm-up, then `repetitions` timed runs. kInternal when two repetitions generate different tokens.
-// `on_run` reports progress; may be empty.
+// kInternal when two repetitions generate different tokens; kInvalidInput for more sequences than the unit decodes at
+// once, and for a test that the model's context does not hold.
+Result<SpeedResult> measure_speed(const SpeedUnits& units, const SpeedTest& test, const SpeedOptions& options);
+// One executor, the defaults.
 Result<SpeedResult> measure_speed(Executor& executor, const SpeedTest& test, uint32_t repetitions,
                                   const std::function<void(uint32_t done)>& on_run);
+
+// The ids a test feeds: `depth` ids that all sequences share, then `prefill_tokens` (at least 1) of its own. tg feeds
+// the first of these and then its own choices.
+std::vector<int32_t> depth_ids(const SpeedTest& test, int32_t vocab);
+std::vector<int32_t> prompt_ids(const SpeedTest& test, uint32_t sequence, int32_t vocab);
+
+// What a run generated, against another unit that is fed the same ids (teacher forcing): at each choice the largest
+// logit of `reference` must be that id's, or lead it by no more than `tolerance`: a near tie.
+struct TokenCheck {
+  uint64_t checked = 0, near_ties = 0;
+};
+// kMismatch names the first choice that is neither.
+Result<TokenCheck> check_generated(Executor& reference, const SpeedTest& test, const SpeedResult& result,
+                                   double tolerance);
 
 }  // namespace baton

@@ -1,0 +1,83 @@
+// Counting over the ops of a Program.
+#include "baton/bench/roofline.h"
+
+#include <algorithm>
+
+#include "baton/unit/host/pack.h"
+#include "baton/unit/host/plan.h"
+
+namespace baton {
+namespace {
+
+constexpr uint64_t kKeyBytes = 2;  // f16
+
+uint64_t matrix_bytes_of(const Weight& weight) {
+  return host::is_native(weight.dtype) ? weight.bytes : static_cast<uint64_t>(weight.rows * weight.columns) * 4;
+}
+
+}  // namespace
+
+StepBytes decode_step_bytes(const Model& model, uint32_t sequences, uint64_t depth) {
+  StepBytes bytes;
+  for (const Op& op : model.program.ops) {
+    if (host::is_matrix_op(op)) {
+      bytes.weights += matrix_bytes_of(model.weights[static_cast<size_t>(op.weight)]);
+    } else if (op.kind == OpKind::kAttend) {
+      bytes.state +=
+          sequences * depth * 2 * static_cast<uint64_t>(op.kv_heads) * static_cast<uint64_t>(op.width) * kKeyBytes;
+    } else if (op.kind == OpKind::kDeltaRule) {
+      bytes.state += sequences * static_cast<uint64_t>(op.heads) * static_cast<uint64_t>(op.key_dim) *
+                     static_cast<uint64_t>(op.value_dim) * sizeof(float);
+    }
+  }
+  return bytes;
+}
+
+std::map<host::Packing, double> test_operations(const Model& model, const SpeedTest& test) {
+  const double tokens = static_cast<double>(test.prefill_tokens) + test.decode_tokens;
+  const double heads_wanted = test.decode_tokens + (test.prefill_tokens > 0 ? 1.0 : 0.0);
+  // Token t of the test sees depth + t + 1 tokens.
+  const double seen = tokens * (test.depth + (tokens + 1) / 2);
+  std::map<host::Packing, double> operations;
+  for (const Op& op : model.program.ops) {
+    if (host::is_matrix_op(op)) {
+      const Weight& weight = model.weights[static_cast<size_t>(op.weight)];
+      operations[host::packing_of(weight.dtype)] +=
+          2.0 * static_cast<double>(weight.rows * weight.columns) * (op.kind == OpKind::kHead ? heads_wanted : tokens);
+    } else if (op.kind == OpKind::kAttend) {
+      operations[host::Packing::kF32] += 4.0 * op.heads * op.width * seen;
+    } else if (op.kind == OpKind::kDeltaRule) {
+      operations[host::Packing::kF32] += 7.0 * op.heads * op.key_dim * op.value_dim * tokens;
+    }
+  }
+  for (auto& [packing, count] : operations) count *= test.sequences;
+  return operations;
+}
+
+Result<LimitShares> limit_shares(const Model& model, const SpeedTest& test, double seconds,
+                                 const host::Kernels& kernels, Limits& limits) {
+  LimitShares shares;
+  if (test.decode_tokens > 0 && test.prefill_tokens == 0) {
+    const StepBytes bytes = decode_step_bytes(model, test.sequences, test.depth + (test.decode_tokens + 1) / 2);
+    BATON_TRY(shares.read, limits.read(bytes.total()));
+    shares.bandwidth = 100 * static_cast<double>(bytes.total() * test.decode_tokens) / shares.read.median / seconds;
+  }
+  // Kinds of arithmetic share the cores: their least times add up.
+  std::map<Arithmetic, double> by_kind;
+  for (const auto& [packing, count] : test_operations(model, test)) {
+    const auto which = arithmetic_of(kernels, packing);
+    if (!which) return shares;
+    by_kind[*which] += count;
+  }
+  double least_seconds = 0;
+  for (const auto& [which, count] : by_kind) {
+    const auto rate = limits.arithmetic(which);
+    if (!rate) return shares;
+    least_seconds += count / rate->median;
+    shares.arithmetic.push_back(*rate);
+  }
+  shares.peak = 100 * least_seconds / seconds;
+  return shares;
+}
+
+}  // namespace baton
