@@ -146,7 +146,7 @@ TEST(Ab, EqualSpeedsAreNoDifference) {
 TEST(SpeedRows, ListOfLlamaBench) {
   const auto rows = parse_speed_rows(R"(loading ...
 [
-  {"build_commit": "x", "n_prompt": 512, "n_gen": 0, "n_depth": 0, "avg_ts": 327.4, "samples_ts": [ 300.0, 330.0, 352.2 ]},
+  {"n_prompt": 512, "n_gen": 0, "n_depth": 0, "avg_ts": 327.4, "samples_ts": [ 300.0, 330.0, 352.2 ]},
   {"n_prompt": 0, "n_gen": 64, "avg_ts": 27.0, "samples_ts": []}
 ]
 )",

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
+#include <bit>
 #include <cstring>
 #include <fstream>
 #include <functional>
@@ -14,6 +14,7 @@
 #include "baton/base/clock.h"
 #include "baton/bench/limits_loops.h"
 #include "baton/bench/stats.h"
+#include "baton/unit/host/memory.h"
 
 #if defined(__APPLE__)
 #include <sys/sysctl.h>
@@ -80,15 +81,14 @@ uint64_t Limits::memory_bytes() {
 
 Result<Rate> Limits::read(uint64_t bytes) {
   const uint64_t per_thread_max = memory_bytes() / pool_.size() / 4096 * 4096;
-  const uint64_t per_thread =
-      std::clamp<uint64_t>(bytes / pool_.size() / 512 * 512, 512, std::max<uint64_t>(per_thread_max, 4096));
+  // Eight sizes an octave: tests that differ by a few tokens share a measurement.
+  const uint64_t wanted = std::max<uint64_t>(bytes / pool_.size(), 512);
+  const uint64_t step = std::max<uint64_t>(std::bit_floor(wanted) / 8 / 512 * 512, 512);
+  const uint64_t per_thread = std::min((wanted + step / 2) / step * step, std::max<uint64_t>(per_thread_max, 4096));
   const uint64_t total = per_thread * pool_.size();
   if (const auto known = reads_.find(total); known != reads_.end()) return known->second;
-  if (memory_.bytes() < total) {
-    memory_ = {};
-    BATON_TRY(memory_, host::Memory::allocate(total, "the measurement of memory bandwidth", "bench"));
-  }
-  unsigned char* const data = memory_.data();
+  BATON_TRY(const host::Memory memory, host::Memory::allocate(total, "the measurement of memory bandwidth", "bench"));
+  unsigned char* const data = memory.data();
   // First touch by the thread that reads.
   pool_.run([&](uint32_t thread) { std::memset(data + thread * per_thread, 1, per_thread); });
   const ReadLoop loop = best_read_loop();

@@ -15,7 +15,6 @@
 #include "baton/base/status.h"
 #include "baton/base/thread_pool.h"
 #include "baton/unit/host/kernels.h"
-#include "baton/unit/host/memory.h"
 
 namespace baton {
 
@@ -51,8 +50,8 @@ class Limits {
   explicit Limits(uint32_t threads) : pool_(threads) {}
 
   uint32_t threads() const { return pool_.size(); }
-  // Reading the same `bytes` over and over, but at most memory_bytes(): what a decode step does with its weights. Where
-  // they fit a cache this is the cache's rate. kOutOfMemory.
+  // Reading the same `bytes` (to the nearest eighth of an octave) over and over, but at most memory_bytes(): what a
+  // decode step does with its weights. Where they fit a cache this is the cache's rate. kOutOfMemory.
   Result<Rate> read(uint64_t bytes);
   // kUnsupported when this processor has not got it.
   Result<Rate> arithmetic(Arithmetic which);
@@ -64,7 +63,6 @@ class Limits {
 
  private:
   ThreadPool pool_;
-  host::Memory memory_;
   std::map<uint64_t, Rate> reads_;
   std::map<Arithmetic, Rate> arithmetics_;
 };

@@ -1,164 +1,123 @@
-// `baton bench`: prefill and decode speed of one unit, in the columns of llama-bench.
+// `baton bench`: flags, and which way of measuring they ask for.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <memory>
 
-#include "baton/api/units.h"
-#include "baton/bench/runner.h"
-#include "baton/bench/stats.h"
-#include "baton/cli/bench_pipelines.h"
+#include "baton/cli/bench_flags.h"
 #include "baton/cli/command.h"
 
 namespace baton::cli {
 namespace {
 
-struct BenchFlags {
-  std::string model, unit = "cpu", output = "md";
-  std::vector<uint32_t> prefill = {512}, decode = {128}, depth = {0};
-  uint32_t repetitions = 5, threads = 0;
-  PipelineFlags pipelines;
-  // Whether given: the defaults of pipelines are others.
-  const CLI::Option *prefill_option = nullptr, *decode_option = nullptr, *repetitions_option = nullptr;
-};
+constexpr uint32_t kTokensMax = 1 << 20;
 
-struct Row {
-  SpeedTest test;
-  SpeedResult result;
-  Summary speed;
-};
-
-OrderedJson row_json(const Row& row, const Model& model, const Placement& placement, const BenchFlags& flags) {
-  OrderedJson json;
-  json["model"] = model.spec.name;
-  json["model_bytes"] = model.weight_bytes();
-  json["parameters"] = model.parameter_count();
-  json["unit"] = flags.unit;
-  json["ran"] = placement.ran;
-  json["evidence"] = placement.evidence;
-  json["warning"] = placement.warning.empty() ? OrderedJson(nullptr) : OrderedJson(placement.warning);
-  json["test"] = row.test.name();
-  json["prefill_tokens"] = row.test.prefill_tokens;
-  json["decode_tokens"] = row.test.decode_tokens;
-  json["depth"] = row.test.depth;
-  json["repetitions"] = flags.repetitions;
-  json["tps_median"] = row.speed.median;
-  json["tps_low"] = row.speed.low;
-  json["tps_high"] = row.speed.high;
-  json["tps_deviation"] = row.speed.deviation;
-  json["tokens_hash"] = fmt::format("{:016x}", row.result.tokens_hash);
-  json["samples_tps"] = row.result.tokens_per_second;
-  return json;
-}
-
-std::string row_text(const Row& row, const Model& model, const Placement& placement) {
-  return fmt::format(
-      "| {:<24} | {:>10.2f} MiB | {:>8.2f} M | {:<6} | {:<30} | {:>14} | {:>9.2f} | {:.2f} .. {:.2f} |\n",
-      model.spec.name, static_cast<double>(model.weight_bytes()) / (1 << 20),
-      static_cast<double>(model.parameter_count()) / 1e6, placement.ran, placement.evidence, row.test.name(),
-      row.speed.median, row.speed.low, row.speed.high);
-}
-
-std::vector<SpeedTest> tests_of(const BenchFlags& flags) {
-  std::vector<SpeedTest> tests;
-  for (const uint32_t depth : flags.depth) {
-    for (const uint32_t tokens : flags.prefill) {
-      if (tokens > 0) tests.push_back({.prefill_tokens = tokens, .depth = depth});
-    }
-    for (const uint32_t tokens : flags.decode) {
-      if (tokens > 0) tests.push_back({.decode_tokens = tokens, .depth = depth});
-    }
-  }
-  return tests;
+int usage(std::string_view message) {
+  fmt::print(stderr, "baton: {}\n", message);
+  return kUsage;
 }
 
 PipelineRun pipeline_run(const BenchFlags& flags) {
   PipelineRun run{flags.model, flags.output, {}, 0, 0, flags.threads};
-  if (flags.prefill_option->count() > 0) run.prompt_tokens = flags.prefill;
-  if (flags.decode_option->count() > 0) run.decode_tokens = flags.decode.front();
-  if (flags.repetitions_option->count() > 0) run.runs = flags.repetitions;
+  if (flags.given("--n-prompt")) run.prompt_tokens = flags.prefill;
+  if (flags.given("--n-gen")) run.decode_tokens = flags.decode.front();
+  if (flags.given("--repetitions")) run.runs = flags.repetitions;
   return run;
 }
 
 int run(BenchFlags& flags) {
   if (flags.pipelines.chosen) {
     const auto& prompts = flags.prefill;
-    if (std::find(prompts.begin(), prompts.end(), 0u) != prompts.end()) {
-      fmt::print(stderr, "baton: -p 0: a pipeline needs a prompt\n");
-      return kUsage;
-    }
+    if (std::find(prompts.begin(), prompts.end(), 0u) != prompts.end()) return usage("-p 0: a pipeline needs a prompt");
+    if (flags.output == "csv") return usage("-o csv: pipelines are printed as md, json or jsonl");
     return bench_pipelines(flags.pipelines, pipeline_run(flags));
   }
-  if (flags.pipelines.any()) {
-    fmt::print(stderr, "baton: --pipelines-file, --only, --emulate, --html and --published go with --pipelines\n");
-    return kUsage;
+  if (flags.pipelines.any())
+    return usage("--pipelines-file, --only, --emulate, --html and --published go with --pipelines");
+  if (flags.load_child) return bench_load_child(flags);
+  if (flags.given("--ab-first")) {
+    flags.ab = {flags.ab_first, flags.ab_second};
+    return bench_ab(flags);
   }
-  if (flags.model.empty()) {
-    const auto bundled = bundled_model();
-    if (!bundled) return report(bundled.error());
-    flags.model = bundled->string();
+  if (flags.given("--ab")) return usage("--ab is given once, with A and B");
+  for (const char* name : {"--rounds", "--confidence", "--rest", "--seed"}) {
+    if (flags.given(name)) return usage(fmt::format("{} goes with --ab", name));
   }
-  auto unit = create_unit(flags.unit);
-  if (!unit) {
-    fmt::print(stderr, "baton: {}\n", unit.error().message);
-    return unit.error().code == Code::kNotFound ? kUsage : kFailed;
-  }
-  const auto model = load_model(flags.model);
-  if (!model) return report(model.error());
-  auto executor = (*unit)->load(*model, flags.threads);
-  if (!executor) return report(executor.error());
-
-  OrderedJson rows = OrderedJson::array();
-  if (flags.output == "md") {
-    print(
-        "| model                    |           size |     params | unit   | evidence                       |          "
-        " test |"
-        " t/s median | low .. high |\n|---|---:|---:|---|---|---:|---:|---|\n");
-  }
-  for (const SpeedTest& test : tests_of(flags)) {
-    auto result = measure_speed(**executor, test, flags.repetitions, [&](uint32_t done) {
-      progress(fmt::format("{} {}/{}", test.name(), done, flags.repetitions));
-    });
-    progress("");
-    if (!result) return report(result.error());
-    const Row row{test, *result, summarize(result->tokens_per_second)};
-    const OrderedJson json = row_json(row, **model, (*executor)->placement(), flags);
-    if (flags.output == "md") print(row_text(row, **model, (*executor)->placement()));
-    if (flags.output == "jsonl") print_json(json);
-    rows.push_back(json);
-  }
-  if (flags.output == "json") print_json(rows);
-  if (const std::string warning = (*executor)->placement().warning; !warning.empty())
-    fmt::print(stderr, "baton: warning: {}\n", warning);
-  return kOk;
+  bool tests = flags.load;
+  for (const char* name : {"--model", "--n-prompt", "--n-gen", "--pg", "--n-depth", "--sequences"})
+    tests = tests || flags.given(name);
+  return tests ? bench_speed(flags) : bench_canonical(flags);
 }
 
 }  // namespace
 
+std::vector<std::string> bench_words(std::vector<std::string> words) {
+  if (words.empty() || words[0] != "bench") return words;
+  std::vector<std::string> readable;
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (words[i] == "--ab" && i + 2 < words.size()) {
+      readable.push_back("--ab-first=" + words[i + 1]);
+      readable.push_back("--ab-second=" + words[i + 2]);
+      i += 2;
+    } else {
+      readable.push_back(words[i] == "-pg" ? "--pg" : words[i]);
+    }
+  }
+  return readable;
+}
+
 std::unique_ptr<Command> add_bench(CLI::App& program) {
-  CLI::App* app = program.add_subcommand("bench", "measure prefill and decode speed of a unit");
+  CLI::App* app = program.add_subcommand(
+      "bench", "measure speed: three numbers of the bundled model, tests of a model, or two configurations in turns");
   auto command = std::make_unique<FlagsCommand<BenchFlags, run>>(app);
   BenchFlags* flags = &command->flags;
+  flags->app = app;
+  const auto counts = [&](const char* name, std::vector<uint32_t>& to, const char* text) {
+    return app->add_option(name, to, text)->delimiter(',')->check(CLI::Range(0u, kTokensMax));
+  };
   app->add_option("-m,--model", flags->model, "a Hugging Face folder or a GGUF file (default: the bundled model)");
   app->add_option("--unit", flags->unit, "the unit to measure")->capture_default_str();
-  flags->prefill_option = app->add_option("-p,--n-prompt", flags->prefill, "prompt lengths to prefill; 0: none")
-                              ->delimiter(',')
-                              ->check(CLI::Range(0, 1 << 20));
-  flags->decode_option = app->add_option("-n,--n-gen", flags->decode, "token counts to decode; 0: none")
-                             ->delimiter(',')
-                             ->check(CLI::Range(0, 1 << 20));
-  app->add_option("-d,--n-depth", flags->depth, "tokens already in the context")
+  app->add_option("--prefill-unit", flags->prefill_unit, "the unit that prefills (default: --unit)");
+  app->add_option("--decode-unit", flags->decode_unit, "the unit that decodes (default: --unit)");
+  counts("-p,--n-prompt", flags->prefill, "prompt lengths to prefill; 0: none");
+  counts("-n,--n-gen", flags->decode, "token counts to decode; 0: none");
+  app->add_option("--pg", flags->both, "N,M: prefill N tokens, then decode M (repeatable; -pg too)")
+      ->allow_extra_args(false);
+  counts("-d,--n-depth", flags->depth, "tokens already in the context");
+  app->add_option("--sequences", flags->sequences, "sequences that decode together in a step; their speeds are summed")
       ->delimiter(',')
-      ->check(CLI::Range(0, 1 << 20));
-  flags->repetitions_option = app->add_option("-r,--repetitions", flags->repetitions, "timed runs of each test")
-                                  ->capture_default_str()
-                                  ->check(CLI::Range(1, 1000));
-  app->add_option("-t,--threads", flags->threads, "threads (default: physical cores)")->check(CLI::Range(1, 1024));
-  app->add_option("-o,--output", flags->output, "md, json or jsonl")
+      ->check(CLI::Range(1, 1024));
+  app->add_option("-r,--repetitions", flags->repetitions, "timed runs of each test")
       ->capture_default_str()
-      ->check(CLI::IsMember({"md", "json", "jsonl"}));
+      ->check(CLI::Range(1, 1000));
+  app->add_option("-t,--threads", flags->threads, "threads (default: physical cores)")->check(CLI::Range(1, 1024));
+  app->add_flag("--load", flags->load,
+                "also time from the start of a process of its own to the first token of 13, and its peak memory");
+  app->add_flag("--load-child", flags->load_child)->group("");
+  app->add_flag("--no-warmup", flags->no_warmup, "no run before the timed ones");
+  app->add_flag("--no-limits", flags->no_limits, "do not measure this machine's limits: no % columns");
+  app->add_flag("--no-check", flags->no_check, "do not check the generated tokens against ref");
+  app->add_option("-o,--output", flags->output, "md, csv, json or jsonl")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"md", "csv", "json", "jsonl"}));
   app->add_flag_callback(
       "--json", [flags] { flags->output = "json"; }, "the same as -o json");
+  app->add_option("--ab", flags->ab,
+                  "A B: which is faster? Each is flags of this command (\"--threads 1\"), or cmd: and a peer's command "
+                  "line that prints llama-bench's JSON; other flags go to both")
+      ->expected(2);
+  app->add_option("--ab-first", flags->ab_first)->group("");
+  app->add_option("--ab-second", flags->ab_second)->group("");
+  app->add_option("--rounds", flags->rounds, "--ab: rounds of four runs, A B B A or B A A B")
+      ->capture_default_str()
+      ->check(CLI::Range(5, 200));
+  app->add_option("--confidence", flags->confidence, "--ab: percent, for all tests together")
+      ->capture_default_str()
+      ->check(CLI::Range(50.0, 99.9999));
+  app->add_option("--rest", flags->rest, "--ab: seconds of rest before each run")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 3600.0));
+  app->add_option("--seed", flags->seed, "--ab: of the order of runs; -1: a new one each time")->capture_default_str();
   flags->pipelines.add_to(*app);
   return command;
 }

@@ -1,10 +1,14 @@
 // The program: commands, exit codes, and the last place where anything can be caught.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <string>
+#include <vector>
 
 #include "baton/base/file.h"
+#include "baton/cli/bench_flags.h"
 #include "baton/cli/command.h"
 
 namespace baton::cli {
@@ -22,8 +26,10 @@ int run_program(int argc, char** argv) {
                                                add_inspect(program),    add_convert(program), add_quantize(program),
                                                add_export(program),     add_bench(program),   add_state(program),
                                                add_perplexity(program), add_ladder(program)};
+  std::vector<std::string> words = bench_words({argv + 1, argv + argc});
+  std::reverse(words.begin(), words.end());
   try {
-    program.parse(argc, argv);
+    program.parse(words);
   } catch (const CLI::ParseError& error) {
     return program.exit(error, std::cout, std::cerr) == 0 ? kOk : kUsage;
   }

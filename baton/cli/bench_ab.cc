@@ -1,0 +1,245 @@
+// `baton bench --ab A B`: runs of two configurations in turns, each run a process of its own. In one process a
+// configuration would keep the memory pages it happened to get, and that luck would look like a difference.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "baton/base/random.h"
+#include "baton/bench/ab.h"
+#include "baton/cli/bench_flags.h"
+#include "baton/cli/child.h"
+
+namespace baton::cli {
+namespace {
+
+constexpr std::string_view kPeer = "cmd:";
+// Where neither the flags nor A or B say what to run.
+const std::vector<std::string> kDefaultTests = {"-p", "128", "-n", "32", "-r", "3"};
+
+bool names_option(const std::vector<std::string>& words, const CLI::Option& option) {
+  return std::any_of(words.begin(), words.end(), [&](const std::string& word) {
+    const std::string name = word.substr(0, word.find('='));
+    const size_t dashes = name.find_first_not_of('-');
+    if (dashes == 0 || dashes == std::string::npos) return false;
+    const std::string bare = name.substr(dashes);
+    return option.check_lname(bare) || option.check_sname(dashes == 1 ? bare.substr(0, 1) : bare);
+  });
+}
+
+// The command line of one side. The flags of the whole go to it but for those it sets itself.
+Result<std::vector<std::string>> command_of(const std::string& side, const BenchFlags& flags) {
+  if (side.starts_with(kPeer)) {
+    BATON_TRY(auto words, split_words(std::string_view(side).substr(kPeer.size())));
+    if (words.empty()) return fail(Code::kInvalidInput, "--ab: cmd: without a command");
+    const bool output = std::any_of(words.begin(), words.end(), [](const std::string& word) {
+      return word == "-o" || word == "--output" || word.starts_with("--output=");
+    });
+    if (!output) words.insert(words.end(), {"-o", "json"});
+    return words;
+  }
+  BATON_TRY(const auto own, split_words(side));
+  std::vector<std::string> words = {program_file().string(), "bench", "-o", "json", "--no-limits", "--no-check"};
+  for (const char* name : {"--output", "--ab", "--pipelines", "--load"}) {
+    if (names_option(own, *flags.app->get_option(name)))
+      return fail(Code::kInvalidInput, fmt::format("--ab: {} cannot be part of a side", name));
+  }
+  bool tests = false;
+  for (const char* name : {"--n-prompt", "--n-gen", "--pg"})
+    tests = tests || flags.given(name) || names_option(own, *flags.app->get_option(name));
+  if (!tests) {
+    for (size_t i = 0; i < kDefaultTests.size(); i += 2) {
+      const bool repetitions = kDefaultTests[i] == "-r";
+      if (repetitions && (flags.given("-r") || names_option(own, *flags.app->get_option("-r")))) continue;
+      words.insert(words.end(), {kDefaultTests[i], kDefaultTests[i + 1]});
+    }
+  }
+  for (const char* name : {"--model", "--unit", "--prefill-unit", "--decode-unit", "--n-prompt", "--n-gen", "--pg",
+                           "--n-depth", "--sequences", "--repetitions", "--threads"}) {
+    const CLI::Option& option = *flags.app->get_option(name);
+    if (option.count() == 0 || names_option(own, option)) continue;
+    for (const std::string& value : option.results()) words.insert(words.end(), {name, value});
+  }
+  if (flags.given("--no-warmup")) words.push_back("--no-warmup");
+  words.insert(words.end(), own.begin(), own.end());
+  return words;
+}
+
+struct Side {
+  std::string name, text;
+  std::vector<std::string> command;
+};
+
+struct Test {
+  SpeedRow row;
+  std::vector<AbRound> rounds;
+  std::vector<double> a, b;
+};
+
+class Comparison {
+ public:
+  Comparison(const BenchFlags& flags, uint64_t seed) : flags_(flags), seed_(seed) {}
+
+  Status prepare() {
+    for (size_t i = 0; i < 2; ++i) {
+      sides_[i] = {i == 0 ? "A" : "B", flags_.ab[i], {}};
+      BATON_TRY(sides_[i].command, command_of(flags_.ab[i], flags_));
+    }
+    return {};
+  }
+
+  // A run of each that does not count: it finds the tests both have, and fills the page cache.
+  Status find_tests() {
+    std::vector<SpeedRow> rows[2];
+    for (size_t i = 0; i < 2; ++i) {
+      progress(fmt::format("first run of {}", sides_[i].name));
+      BATON_TRY(rows[i], run(sides_[i]));
+    }
+    const auto in = [](const std::vector<SpeedRow>& all, const SpeedRow& one) {
+      return std::any_of(all.begin(), all.end(), [&](const SpeedRow& row) { return row.same_test(one); });
+    };
+    for (const SpeedRow& row : rows[0]) {
+      if (in(rows[1], row)) {
+        tests_.push_back({row, {}, {}, {}});
+      } else {
+        notes_.push_back(fmt::format("only A ran {}", row.name()));
+      }
+    }
+    for (const SpeedRow& row : rows[1]) {
+      if (!in(rows[0], row)) notes_.push_back(fmt::format("only B ran {}", row.name()));
+    }
+    if (tests_.empty()) return fail(Code::kInvalidInput, "--ab: A and B have no test in common");
+    const auto count = static_cast<uint32_t>(tests_.size());
+    if (const uint32_t needed = ab_rounds_needed(flags_.confidence / 100, count); flags_.rounds < needed) {
+      return fail(Code::kInvalidInput,
+                  fmt::format("--rounds {}: {} test{} at {:g} % need{} {}", flags_.rounds, count, count == 1 ? "" : "s",
+                              flags_.confidence, count == 1 ? "s" : "", needed));
+    }
+    return {};
+  }
+
+  Status measure() {
+    Random coin(seed_);
+    for (uint32_t round = 0; round < flags_.rounds; ++round) {
+      const bool a_outside = (coin.next() >> 63) != 0;
+      for (Test& test : tests_) test.rounds.push_back({a_outside, {}, {}});
+      int done[2] = {};
+      for (int place = 0; place < 4; ++place) {
+        const bool is_a = (place == 0 || place == 3) == a_outside;
+        const size_t side = is_a ? 0 : 1;
+        progress(fmt::format("round {}/{}, {}", round + 1, flags_.rounds, sides_[side].name));
+        std::this_thread::sleep_for(std::chrono::duration<double>(flags_.rest));
+        BATON_TRY(const auto rows, run(sides_[side]));
+        for (Test& test : tests_) {
+          const auto found =
+              std::find_if(rows.begin(), rows.end(), [&](const SpeedRow& row) { return row.same_test(test.row); });
+          if (found == rows.end())
+            return fail(Code::kDevice, fmt::format("{} left out {} this time", sides_[side].name, test.row.name()));
+          AbRound& last = test.rounds.back();
+          (is_a ? last.a : last.b)[done[side]] = found->tokens_per_second;
+          (is_a ? test.a : test.b).push_back(found->tokens_per_second);
+        }
+        ++done[side];
+      }
+    }
+    progress("");
+    return {};
+  }
+
+  Status show() {
+    OrderedJson json;
+    json["a"] = {{"given", sides_[0].text}, {"command", sides_[0].command}};
+    json["b"] = {{"given", sides_[1].text}, {"command", sides_[1].command}};
+    json["rounds"] = flags_.rounds;
+    json["confidence"] = flags_.confidence / 100;
+    json["seed"] = seed_;
+    json["notes"] = notes_;
+    json["tests"] = OrderedJson::array();
+    std::string table = "| test | A t/s | B t/s | A / B | interval | verdict |\n|---|--:|--:|--:|---|---|\n";
+    if (flags_.output == "csv") table = "test,a_ts,b_ts,ratio,low,high,verdict\n";
+    for (const Test& test : tests_) {
+      BATON_TRY(const AbVerdict verdict,
+                ab_verdict(test.rounds, flags_.confidence / 100, static_cast<uint32_t>(tests_.size()), seed_));
+      const Summary a = summarize(test.a), b = summarize(test.b);
+      const RatioInterval& interval = verdict.interval;
+      const char* const words = !verdict.differs() ? "no difference shown"
+                                : interval.low > 1 ? "A is faster"
+                                                   : "B is faster";
+      table += fmt::format(
+          fmt::runtime(flags_.output == "csv" ? "{},{:.3f},{:.3f},{:.4f},{:.4f},{:.4f},{}\n"
+                                              : "| {} | {:.2f} | {:.2f} | {:.4f} | {:.4f} to {:.4f} | {} |\n"),
+          test.row.name(), a.median, b.median, interval.ratio, interval.low, interval.high, words);
+      json["tests"].push_back(test_json(test, verdict, a, b, words));
+    }
+    if (flags_.output == "json" || flags_.output == "jsonl") {
+      print_json(json);
+      return {};
+    }
+    if (flags_.output == "md") {
+      table +=
+          fmt::format("\nA: {}\nB: {}\n{} rounds of four runs, interval at {:g} % for all tests together, seed {}\n",
+                      sides_[0].text, sides_[1].text, flags_.rounds, flags_.confidence, seed_);
+    }
+    for (const std::string& note : notes_) fmt::print(stderr, "baton: {}\n", note);
+    print(table);
+    return {};
+  }
+
+ private:
+  Result<std::vector<SpeedRow>> run(const Side& side) {
+    auto ran = run_child(side.command);
+    if (!ran) return fail(std::move(ran).error().in(side.name));
+    return parse_speed_rows(ran->output, side.name);
+  }
+
+  static OrderedJson interval_json(const RatioInterval& interval) {
+    return {{"ratio", interval.ratio}, {"low", interval.low}, {"high", interval.high}};
+  }
+  static OrderedJson test_json(const Test& test, const AbVerdict& verdict, const Summary& a, const Summary& b,
+                               const char* words) {
+    OrderedJson rounds = OrderedJson::array();
+    for (const AbRound& round : test.rounds) {
+      rounds.push_back({{"order", round.a_outside ? "ABBA" : "BAAB"},
+                        {"a_ts", {round.a[0], round.a[1]}},
+                        {"b_ts", {round.b[0], round.b[1]}}});
+    }
+    return {{"test", test.row.name()},
+            {"a_ts", a.median},
+            {"b_ts", b.median},
+            {"ratio", verdict.interval.ratio},
+            {"low", verdict.interval.low},
+            {"high", verdict.interval.high},
+            {"exact", interval_json(verdict.exact)},
+            {"bootstrap", interval_json(verdict.bootstrap)},
+            {"differs", verdict.differs()},
+            {"verdict", words},
+            {"rounds", rounds}};
+  }
+
+  const BenchFlags& flags_;
+  const uint64_t seed_;
+  Side sides_[2];
+  std::vector<Test> tests_;
+  std::vector<std::string> notes_;
+};
+
+}  // namespace
+
+int bench_ab(const BenchFlags& flags) {
+  const auto seed =
+      flags.seed >= 0 ? static_cast<uint64_t>(flags.seed)
+                      : static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count() & 0x7fffffff);
+  Comparison comparison(flags, seed);
+  const auto ended = [](const Error& error) {
+    progress("");
+    return error.code == Code::kInvalidInput ? (report(error), kUsage) : report(error);
+  };
+  if (const auto status = comparison.prepare(); !status) return ended(status.error());
+  if (const auto status = comparison.find_tests(); !status) return ended(status.error());
+  if (const auto status = comparison.measure(); !status) return ended(status.error());
+  if (const auto status = comparison.show(); !status) return ended(status.error());
+  return kOk;
+}
+
+}  // namespace baton::cli

@@ -1,0 +1,535 @@
+// `baton bench -m MODEL`: tests in the columns of llama-bench, and to the right of them who did it, the shares of this
+// machine's limits, joules, and whether the tokens were right.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <memory>
+#include <optional>
+#include <set>
+
+#include "baton/api/text_model.h"
+#include "baton/api/units.h"
+#include "baton/bench/energy_meter.h"
+#include "baton/bench/probes.h"
+#include "baton/bench/roofline.h"
+#include "baton/bench/runner.h"
+#include "baton/bench/stats.h"
+#include "baton/cli/bench_flags.h"
+#include "baton/cli/child.h"
+#include "baton/unit/host/kernel_sets.h"
+
+namespace baton::cli {
+namespace {
+
+constexpr const char* kReference = "ref";
+// A check may take about this long, at the rate of the reference on a modest core.
+constexpr double kCheckSecondsMax = 5, kReferenceOperations = 10e9;
+constexpr uint32_t kLoadPrompt = 13;
+
+struct Check {
+  std::string status;  // "checked" or "unchecked"
+  std::string why;     // of "unchecked"
+  TokenCheck tokens;
+};
+
+struct Row {
+  SpeedTest test;
+  SpeedResult result;
+  Summary speed;
+  LimitShares shares;
+  Check check;
+  Placement prefill, decode;  // `ran` empty: the test has no such phase
+  std::optional<uint64_t> peak_memory_bytes;
+  bool emulated = false;
+};
+
+struct LoadRow {
+  std::vector<double> ms;
+  std::vector<double> peak_memory_bytes;
+  int32_t token = 0;
+};
+
+std::string lower_word(const Placement& placement) {
+  if (placement.ran.empty()) return "-";
+  return fmt::format("{}: {}", placement.ran, placement.evidence.substr(0, placement.evidence.find(',')));
+}
+
+// "..., 2 threads" in the evidence of an executor; 0: it does not say.
+uint32_t threads_in(std::string_view evidence) {
+  const size_t word = evidence.find(" thread");
+  if (word == std::string_view::npos) return 0;
+  size_t start = word;
+  while (start > 0 && evidence[start - 1] >= '0' && evidence[start - 1] <= '9') --start;
+  uint32_t threads = 0;
+  std::from_chars(evidence.data() + start, evidence.data() + word, threads);
+  return threads;
+}
+
+bool is_emulated(const Placement& placement) {
+  return placement.evidence.find("emulat") != std::string::npos || placement.ran.find("emulat") != std::string::npos;
+}
+
+double tolerance_of(const Caps& caps, const Model& model) {
+  std::set<DType> types;
+  for (const Weight& weight : model.weights) types.insert(weight.dtype);
+  double tolerance = 0;
+  for (const DType type : types) {
+    if (caps.logit_tolerance != nullptr) tolerance = std::max<double>(tolerance, caps.logit_tolerance(type));
+  }
+  return tolerance;
+}
+
+std::string percent(const std::optional<double>& share) { return share ? fmt::format("{:.1f}", *share) : "-"; }
+
+class SpeedBench {
+ public:
+  explicit SpeedBench(const BenchFlags& flags) : flags_(flags) {}
+
+  // An exit code, when it cannot go on.
+  std::optional<int> open() {
+    if (const auto code = create(flags_.prefill_on(), prefill_unit_)) return code;
+    if (split()) {
+      if (const auto code = create(flags_.decode_on(), decode_unit_)) return code;
+    }
+    auto model = load_model(flags_.model);
+    if (!model) return report(model.error());
+    model_ = *std::move(model);
+    auto prefill = prefill_unit_->load(model_, flags_.threads);
+    if (!prefill) return report(prefill.error());
+    prefill_ = *std::move(prefill);
+    if (split()) {
+      auto decode = decode_unit_->load(model_, flags_.threads);
+      if (!decode) return report(decode.error());
+      decode_ = *std::move(decode);
+    }
+    if (!meter_.available()) fmt::print(stderr, "baton: J/tok unknown: {}\n", meter_.reason());
+    return std::nullopt;
+  }
+
+  Result<Row> run(const SpeedTest& test) {
+    Row row;
+    row.test = test;
+    const SpeedUnits units{*prefill_, decode(), decode_caps().decode_slots_max};
+    SpeedOptions options;
+    options.warm_up = false;
+    options.repetitions = 1;
+    reset_peak_memory();
+    SpeedResult first;
+    if (!flags_.no_warmup) {
+      BATON_TRY(first, measure_speed(units, test, options));
+      BATON_TRY(row.check, check(test, first));
+    }
+    options.repetitions = flags_.repetitions;
+    options.meter = &meter_;
+    options.on_run = [&](uint32_t done) { progress(fmt::format("{} {}/{}", test.name(), done, flags_.repetitions)); };
+    BATON_TRY(row.result, measure_speed(units, test, options));
+    progress("");
+    row.peak_memory_bytes = peak_memory_bytes();
+    if (flags_.no_warmup) {
+      BATON_TRY(row.check, check(test, row.result));
+    } else if (row.result.tokens_hash != first.tokens_hash) {
+      return fail(Code::kInternal,
+                  fmt::format("{}: the timed runs generated other tokens than the first", test.name()));
+    }
+    row.speed = summarize(row.result.tokens_per_second);
+    if (test.prefill_tokens > 0) row.prefill = prefill_->placement();
+    if (test.decode_tokens > 0) row.decode = decode().placement();
+    row.emulated = is_emulated(row.prefill) || is_emulated(row.decode);
+    BATON_OK(add_shares(row));
+    return row;
+  }
+
+  const Model& model() const { return *model_; }
+  std::string backend() const { return split() ? flags_.prefill_on() + "+" + flags_.decode_on() : flags_.prefill_on(); }
+  uint32_t threads(const Row& row) const {
+    const uint32_t said = std::max(threads_in(row.prefill.evidence), threads_in(row.decode.evidence));
+    return said > 0 ? said : flags_.threads > 0 ? flags_.threads : physical_cores();
+  }
+  // What the shares are of, once each.
+  const std::set<std::string>& limit_texts() const { return limit_texts_; }
+  std::string energy_reason() const { return meter_.reason(); }
+  std::string warnings() const {
+    std::string text = prefill_->placement().warning;
+    if (split() && !decode_->placement().warning.empty())
+      text += (text.empty() ? "" : "; ") + decode_->placement().warning;
+    return text;
+  }
+
+ private:
+  bool split() const { return flags_.prefill_on() != flags_.decode_on(); }
+  Executor& decode() { return split() ? *decode_ : *prefill_; }
+  const Caps& decode_caps() const { return split() ? decode_unit_->caps() : prefill_unit_->caps(); }
+
+  std::optional<int> create(const std::string& name, std::unique_ptr<Unit>& unit) {
+    auto created = create_unit(name);
+    if (!created) {
+      fmt::print(stderr, "baton: {}\n", created.error().message);
+      return created.error().code == Code::kNotFound ? kUsage : kFailed;
+    }
+    unit = *std::move(created);
+    return std::nullopt;
+  }
+
+  Result<Check> check(const SpeedTest& test, const SpeedResult& result) {
+    const auto unchecked = [](std::string why) { return Check{"unchecked", std::move(why), {}}; };
+    if (flags_.no_check) return unchecked("--no-check");
+    if (flags_.prefill_on() == kReference && !split()) return unchecked("it is the reference");
+    const double tokens = static_cast<double>(test.sequences) *
+                          (static_cast<double>(test.depth) + test.prefill_tokens + test.decode_tokens);
+    const double seconds = 2 * static_cast<double>(model_->parameter_count()) * tokens / kReferenceOperations;
+    if (seconds > kCheckSecondsMax)
+      return unchecked(fmt::format("about {:.0f} s of ref, more than {:.0f}", seconds, kCheckSecondsMax));
+    progress(fmt::format("{}: checking the tokens", test.name()));
+    BATON_TRY(const auto unit, create_unit(kReference));
+    BATON_TRY(const auto reference, unit->load(model_, flags_.threads));
+    const double tolerance =
+        2 * std::max(tolerance_of(prefill_unit_->caps(), *model_), tolerance_of(decode_caps(), *model_));
+    BATON_TRY(const TokenCheck tokens_checked, check_generated(*reference, test, result, tolerance));
+    return Check{"checked", "", tokens_checked};
+  }
+
+  // Shares are of what the host's kernels can do: for phases that these did.
+  Status add_shares(Row& row) {
+    if (flags_.no_limits || row.emulated) return {};
+    const auto kernels = host::chosen_kernels();
+    if (!kernels) return {};
+    const std::string words = fmt::format("{} kernels", (*kernels)->description);
+    for (const Placement* phase : {&row.prefill, &row.decode}) {
+      if (!phase->ran.empty() && !phase->evidence.starts_with(words)) return {};
+    }
+    progress("measuring this machine's limits");
+    if (!limits_ || limits_->threads() != threads(row)) limits_ = std::make_unique<Limits>(threads(row));
+    const double seconds = static_cast<double>(row.test.tokens()) / row.speed.median;
+    BATON_TRY(row.shares, limit_shares(*model_, row.test, seconds, **kernels, *limits_));
+    progress("");
+    const auto note = [&](const Rate& rate, const char* what) {
+      limit_texts_.insert(fmt::format("{} {:.1f} G{}/s ({:.1f} to {:.1f})", rate.what, rate.median * 1e-9, what,
+                                      rate.low * 1e-9, rate.high * 1e-9));
+    };
+    if (row.shares.bandwidth) note(row.shares.read, "B");
+    for (const Rate& rate : row.shares.arithmetic) note(rate, "OP");
+    return {};
+  }
+
+  const BenchFlags& flags_;
+  std::shared_ptr<const Model> model_;
+  std::unique_ptr<Unit> prefill_unit_, decode_unit_;
+  std::unique_ptr<Executor> prefill_, decode_;
+  EnergyMeter meter_;
+  std::unique_ptr<Limits> limits_;
+  std::set<std::string> limit_texts_;
+};
+
+OrderedJson text_or_null(const std::string& text) { return text.empty() ? OrderedJson(nullptr) : OrderedJson(text); }
+template <class T>
+OrderedJson value_or_null(const std::optional<T>& value) {
+  return value ? OrderedJson(*value) : OrderedJson(nullptr);
+}
+
+OrderedJson phase_json(const std::string& asked, const Placement& placement) {
+  if (placement.ran.empty()) return nullptr;
+  return {{"asked", asked},
+          {"ran", placement.ran},
+          {"evidence", placement.evidence},
+          {"warning", text_or_null(placement.warning)}};
+}
+
+OrderedJson rate_json(const Rate& rate) {
+  return {{"what", rate.what}, {"median", rate.median}, {"low", rate.low}, {"high", rate.high}};
+}
+
+// The fields of llama-bench under its names, then ours.
+OrderedJson row_json(const Row& row, const SpeedBench& bench, const BenchFlags& flags) {
+  const Model& model = bench.model();
+  std::vector<int64_t> nanoseconds;
+  for (const double seconds : row.result.seconds) nanoseconds.push_back(static_cast<int64_t>(seconds * 1e9));
+  const Summary time = summarize(row.result.seconds);
+  OrderedJson json;
+  json["model_filename"] = flags.model;
+  json["model_type"] = model.spec.name;
+  json["model_size"] = model.weight_bytes();
+  json["model_n_params"] = model.parameter_count();
+  json["backends"] = bench.backend();
+  json["n_threads"] = bench.threads(row);
+  json["n_prompt"] = row.test.prefill_tokens;
+  json["n_gen"] = row.test.decode_tokens;
+  json["n_depth"] = row.test.depth;
+  json["avg_ns"] = static_cast<int64_t>(time.mean * 1e9);
+  json["stddev_ns"] = static_cast<int64_t>(time.deviation * 1e9);
+  json["avg_ts"] = row.speed.mean;
+  json["stddev_ts"] = row.speed.deviation;
+  json["samples_ns"] = nanoseconds;
+  json["samples_ts"] = row.result.tokens_per_second;
+  json["test"] = row.test.name();
+  json["n_sequences"] = row.test.sequences;
+  json["repetitions"] = flags.repetitions;
+  json["median_ts"] = row.speed.median;
+  json["low_ts"] = row.speed.low;
+  json["high_ts"] = row.speed.high;
+  json["quality"] = row.emulated ? "emulated" : "measured";
+  json["prefill"] = phase_json(flags.prefill_on(), row.prefill);
+  json["decode"] = phase_json(flags.decode_on(), row.decode);
+  json["bandwidth_percent"] = value_or_null(row.shares.bandwidth);
+  json["peak_percent"] = value_or_null(row.shares.peak);
+  json["read_limit"] = row.shares.bandwidth ? rate_json(row.shares.read) : OrderedJson(nullptr);
+  json["arithmetic_limits"] = OrderedJson::array();
+  for (const Rate& rate : row.shares.arithmetic) json["arithmetic_limits"].push_back(rate_json(rate));
+  json["joules_per_token"] = value_or_null(row.result.joules_per_token);
+  json["energy"] = OrderedJson::array();
+  for (const EnergyReading& reading : row.result.energy)
+    json["energy"].push_back({{"source", reading.source}, {"joules", reading.joules}});
+  json["energy_reason"] = row.result.joules_per_token ? OrderedJson(nullptr) : OrderedJson(bench.energy_reason());
+  json["peak_memory_bytes"] = value_or_null(row.peak_memory_bytes);
+  json["tokens_hash"] = fmt::format("{:016x}", row.result.tokens_hash);
+  json["check"] = {{"status", row.check.status},
+                   {"reference", kReference},
+                   {"why", text_or_null(row.check.why)},
+                   {"tokens", row.check.tokens.checked},
+                   {"near_ties", row.check.tokens.near_ties}};
+  return json;
+}
+
+std::string size_text(uint64_t bytes) {
+  const double mib = static_cast<double>(bytes) / (1 << 20);
+  return mib >= 1024 ? fmt::format("{:.2f} GiB", mib / 1024) : fmt::format("{:.2f} MiB", mib);
+}
+std::string count_text(uint64_t count) {
+  const double millions = static_cast<double>(count) / 1e6;
+  return millions >= 1000 ? fmt::format("{:.2f} B", millions / 1000) : fmt::format("{:.2f} M", millions);
+}
+
+constexpr std::string_view kMdFormat =
+    "| {:<24} | {:>10} | {:>9} | {:<8} | {:>7} | {:>18} | {:>22} | {:<24} | {:<24} | {:>11} | {:>6} | {:>9} | {:<26} "
+    "|\n";
+
+std::string md_head() {
+  std::string head = fmt::format(kMdFormat, "model", "size", "params", "backend", "threads", "test", "t/s",
+                                 "prefill on", "decode on", "% bandwidth", "% peak", "J/tok", "tokens");
+  const std::string left(3, '-'), right = "--:";
+  return head +
+         fmt::format(kMdFormat, left, right, right, left, right, right, right, left, left, right, right, right, left);
+}
+
+std::string md_row(const Row& row, const SpeedBench& bench) {
+  const std::string speed =
+      fmt::format("{:.2f} \u00b1 {:.2f}{}", row.speed.median, row.speed.deviation, row.emulated ? " emulated" : "");
+  const std::string joules =
+      row.result.joules_per_token ? fmt::format("{:.4g}", *row.result.joules_per_token) : "unknown";
+  return fmt::format(kMdFormat, bench.model().spec.name, size_text(bench.model().weight_bytes()),
+                     count_text(bench.model().parameter_count()), bench.backend(), bench.threads(row), row.test.name(),
+                     speed, lower_word(row.prefill), lower_word(row.decode), percent(row.shares.bandwidth),
+                     percent(row.shares.peak), joules,
+                     fmt::format("{:016x} {}", row.result.tokens_hash, row.check.status));
+}
+
+constexpr const char* kCsvFields[] = {"model_filename",    "model_type",
+                                      "model_size",        "model_n_params",
+                                      "backends",          "n_threads",
+                                      "n_prompt",          "n_gen",
+                                      "n_depth",           "avg_ns",
+                                      "stddev_ns",         "avg_ts",
+                                      "stddev_ts",         "test",
+                                      "n_sequences",       "repetitions",
+                                      "median_ts",         "low_ts",
+                                      "high_ts",           "quality",
+                                      "prefill_on",        "decode_on",
+                                      "bandwidth_percent", "peak_percent",
+                                      "joules_per_token",  "peak_memory_bytes",
+                                      "tokens_hash",       "check_status"};
+
+std::string csv_cell(const OrderedJson& value) {
+  if (value.is_null()) return "";
+  if (!value.is_string()) return value.dump();
+  std::string text = "\"";
+  for (const char c : value.get<std::string>()) text += c == '"' ? "\"\"" : std::string(1, c);
+  return text + "\"";
+}
+
+std::string csv_row(OrderedJson json) {
+  for (const char* phase : {"prefill", "decode"})
+    json[fmt::format("{}_on", phase)] = json[phase].is_null() ? OrderedJson(nullptr) : json[phase]["ran"];
+  json["check_status"] = json["check"]["status"];
+  std::vector<std::string> cells;
+  for (const char* field : kCsvFields) cells.push_back(csv_cell(json[field]));
+  return fmt::format("{}\n", fmt::join(cells, ","));
+}
+
+// A row's output, and the rows of a JSON list at the end.
+class Table {
+ public:
+  explicit Table(const BenchFlags& flags) : flags_(flags) {
+    if (flags.output == "csv") print(fmt::format("{}\n", fmt::join(kCsvFields, ",")));
+  }
+  void add(const Row& row, const SpeedBench& bench) {
+    const OrderedJson json = row_json(row, bench, flags_);
+    if (flags_.output == "md") {
+      if (!headed_) print(md_head());
+      headed_ = true;
+      print(md_row(row, bench));
+    } else if (flags_.output == "csv") {
+      print(csv_row(json));
+    } else if (flags_.output == "jsonl") {
+      print_json(json);
+    } else {
+      rows_.push_back(json);
+    }
+  }
+  void add(const LoadRow& load) {
+    const Summary ms = summarize(load.ms);
+    const Summary peak = summarize(load.peak_memory_bytes);
+    if (flags_.output == "md" || flags_.output == "csv") {
+      // No speed: it is not a row of the table.
+      fmt::print(flags_.output == "md" ? stdout : stderr,
+                 "load to first token of {}: {:.0f} ms ({:.0f} to {:.0f}), peak memory {:.0f} MiB\n{}", kLoadPrompt,
+                 ms.median, ms.low, ms.high, peak.median / (1 << 20), flags_.output == "md" ? "\n" : "");
+      return;
+    }
+    OrderedJson json;
+    json["model_filename"] = flags_.model;
+    json["test"] = fmt::format("load+pp{}", kLoadPrompt);
+    json["repetitions"] = load.ms.size();
+    json["load_ms"] = ms.median;
+    json["low_ms"] = ms.low;
+    json["high_ms"] = ms.high;
+    json["samples_ms"] = load.ms;
+    json["peak_memory_bytes"] = static_cast<uint64_t>(peak.median);
+    json["first_token"] = load.token;
+    if (flags_.output == "jsonl") {
+      print_json(json);
+    } else {
+      rows_.push_back(json);
+    }
+  }
+  void finish() {
+    if (flags_.output == "json") print_json(rows_);
+  }
+
+ private:
+  const BenchFlags& flags_;
+  bool headed_ = false;
+  OrderedJson rows_ = OrderedJson::array();
+};
+
+Result<LoadRow> measure_load(const BenchFlags& flags) {
+  std::vector<std::string> words = {program_file().string(), "bench", "--load-child", "-m", flags.model, "--unit",
+                                    flags.prefill_on()};
+  if (flags.threads > 0) words.insert(words.end(), {"-t", std::to_string(flags.threads)});
+  LoadRow row;
+  for (uint32_t i = 0; i < flags.repetitions; ++i) {
+    progress(fmt::format("load {}/{}", i + 1, flags.repetitions));
+    BATON_TRY(const ChildRun run, run_child(words));
+    const size_t line = run.output.find('\n');
+    const auto first = OrderedJson::parse(run.output.substr(0, line), nullptr, false);
+    const auto second = OrderedJson::parse(run.output.substr(std::min(line + 1, run.output.size())), nullptr, false);
+    if (!first.is_object() || !second.is_object() || !first.contains("first_token"))
+      return fail(Code::kInternal, "the child of --load printed something else");
+    row.ms.push_back(run.first_line_ms);
+    row.token = first["first_token"].get<int32_t>();
+    if (second["peak_memory_bytes"].is_number()) row.peak_memory_bytes.push_back(second["peak_memory_bytes"]);
+  }
+  progress("");
+  if (row.peak_memory_bytes.empty()) row.peak_memory_bytes.push_back(std::nan(""));
+  return row;
+}
+
+// kInvalidInput for a --pg that is not two counts.
+Result<std::vector<SpeedTest>> tests_of(const BenchFlags& flags) {
+  std::vector<SpeedTest> kinds;
+  for (const uint32_t tokens : flags.prefill) kinds.push_back({.prefill_tokens = tokens});
+  for (const uint32_t tokens : flags.decode) kinds.push_back({.decode_tokens = tokens});
+  for (const std::string& both : flags.both) {
+    SpeedTest test;
+    const char* const end = both.data() + both.size();
+    auto [at, error] = std::from_chars(both.data(), end, test.prefill_tokens);
+    if (error == std::errc() && at != end && *at == ',')
+      std::tie(at, error) = [&, from = at + 1] {
+        const auto second = std::from_chars(from, end, test.decode_tokens);
+        return std::pair(second.ptr, second.ec);
+      }();
+    if (error != std::errc() || at != end || test.prefill_tokens == 0 || test.decode_tokens == 0)
+      return fail(Code::kInvalidInput, fmt::format("--pg {}: two counts above 0, as in 512,128", both));
+    kinds.push_back(test);
+  }
+  std::vector<SpeedTest> tests;
+  for (const uint32_t depth : flags.depth) {
+    for (const uint32_t sequences : flags.sequences) {
+      for (SpeedTest test : kinds) {
+        test.depth = depth;
+        test.sequences = sequences;
+        if (test.tokens() > 0) tests.push_back(test);
+      }
+    }
+  }
+  return tests;
+}
+
+int run_tests(const BenchFlags& flags, const std::vector<SpeedTest>& tests, Table& table) {
+  SpeedBench bench(flags);
+  if (const auto code = bench.open()) return *code;
+  for (const SpeedTest& test : tests) {
+    auto row = bench.run(test);
+    if (!row) {
+      progress("");
+      return row.error().code == Code::kInvalidInput ? (report(row.error()), kUsage) : report(row.error());
+    }
+    if (!row->check.why.empty() && !flags.no_check)
+      fmt::print(stderr, "baton: {}: tokens unchecked: {}\n", test.name(), row->check.why);
+    table.add(*row, bench);
+  }
+  for (const std::string& text : bench.limit_texts()) fmt::print(stderr, "baton: limit: {}\n", text);
+  if (const std::string warning = bench.warnings(); !warning.empty())
+    fmt::print(stderr, "baton: warning: {}\n", warning);
+  return kOk;
+}
+
+}  // namespace
+
+int bench_speed(const BenchFlags& given) {
+  BenchFlags flags = given;
+  if (flags.model.empty()) {
+    const auto bundled = bundled_model();
+    if (!bundled) return report(bundled.error());
+    flags.model = bundled->string();
+  }
+  const auto tests = tests_of(flags);
+  if (!tests) return report(tests.error()), kUsage;
+  if (tests->empty() && !flags.load) {
+    fmt::print(stderr, "baton: no test: -p 0 and -n 0 leave nothing\n");
+    return kUsage;
+  }
+  Table table(flags);
+  if (flags.load) {  // first: while this process is small
+    const auto load = measure_load(flags);
+    if (!load) return report(load.error());
+    table.add(*load);
+  }
+  if (!tests->empty()) {
+    if (const int code = run_tests(flags, *tests, table); code != kOk) return code;
+  }
+  table.finish();
+  return kOk;
+}
+
+int bench_load_child(const BenchFlags& flags) {
+  auto unit = create_unit(flags.unit);
+  if (!unit) return report(unit.error());
+  auto text = load_text_model(flags.model);  // with its tokenizer, as an answer needs it
+  if (!text) return report(text.error());
+  const int32_t vocab = text->model->program.vocab;
+  auto executor = (*unit)->load(text->model, flags.threads);
+  if (!executor) return report(executor.error());
+  auto state = (*executor)->new_state(kLoadPrompt + 1);
+  if (!state) return report(state.error());
+  std::vector<float> logits(static_cast<size_t>(vocab));
+  const auto ids = prompt_ids({.prefill_tokens = kLoadPrompt}, 0, vocab);
+  if (const auto done = (*executor)->prefill(**state, ids, logits); !done) return report(done.error());
+  print_json({{"first_token", std::max_element(logits.begin(), logits.end()) - logits.begin()}});
+  const auto peak = peak_memory_bytes();
+  print_json({{"peak_memory_bytes", value_or_null(peak)}});
+  return kOk;
+}
+
+}  // namespace baton::cli
