@@ -10,6 +10,7 @@
 #include "baton/bench/ab.h"
 #include "baton/cli/bench_flags.h"
 #include "baton/cli/child.h"
+#include "baton/cli/child_memory.h"
 
 namespace baton::cli {
 namespace {

@@ -19,6 +19,7 @@
 #include "baton/bench/stats.h"
 #include "baton/cli/bench_flags.h"
 #include "baton/cli/child.h"
+#include "baton/cli/child_memory.h"
 #include "baton/unit/host/kernel_sets.h"
 
 namespace baton::cli {
