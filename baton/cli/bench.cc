@@ -36,7 +36,7 @@ int run(BenchFlags& flags) {
     return usage("--pipelines-file, --only, --emulate, --html and --published go with --pipelines");
   if (flags.load_child) return bench_load_child(flags);
   if (flags.given("--ab-first")) {
-    flags.ab = {flags.ab_first, flags.ab_second};
+    flags.ab = {flags.ab_first.substr(1), flags.ab_second.substr(1)};
     return bench_ab(flags);
   }
   if (flags.given("--ab")) return usage("--ab is given once, with A and B");
@@ -56,8 +56,9 @@ std::vector<std::string> bench_words(std::vector<std::string> words) {
   std::vector<std::string> readable;
   for (size_t i = 0; i < words.size(); ++i) {
     if (words[i] == "--ab" && i + 2 < words.size()) {
-      readable.push_back("--ab-first=" + words[i + 1]);
-      readable.push_back("--ab-second=" + words[i + 2]);
+      // With a colon before it: the parser takes an empty value for none.
+      readable.push_back("--ab-first=:" + words[i + 1]);
+      readable.push_back("--ab-second=:" + words[i + 2]);
       i += 2;
     } else {
       readable.push_back(words[i] == "-pg" ? "--pg" : words[i]);

@@ -142,7 +142,7 @@ class Bench(unittest.TestCase):
         self.assertLessEqual(orders, {"ABBA", "BAAB"})
 
     def test_ab_of_flags_shows_no_difference_between_equals(self):
-        done = bench("--ab", "-t 1", "--threads=1", "-m", SMALL, "-p", "16", "-n", "0", "-r", "1", "--rest", "0", "--rounds", "11")
+        done = bench("--ab", "", "--threads=1", "-m", SMALL, "-t", "1", "-p", "16", "-n", "0", "-r", "1", "--rest", "0", "--rounds", "11")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("| no difference shown |", done.stdout)
         self.assertIn("11 rounds of four runs, interval at 99.9 %", done.stdout)
