@@ -15,6 +15,8 @@ namespace baton {
 struct Codec {
   void (*decode)(const std::byte* from, float* to, size_t count);
   void (*encode)(const float* from, std::byte* to, size_t count);  // null: read only
+  // A row, with a weight for each of its values; null: the format does not use weights.
+  void (*encode_weighted)(const float* from, const float* importance, std::byte* to, size_t count) = nullptr;
 };
 
 // Defined once per format, in its file.

@@ -20,7 +20,14 @@ constexpr size_t kFormats = 0
 const std::array<Format, kFormats>& table() {
   static const std::array<Format, kFormats> formats_by_dtype = {{
 #define BATON_FORMAT(name, ggml_id, elements, bytes) \
-  {DType::k##name, #name, ggml_id, elements, bytes, codec<DType::k##name>().decode, codec<DType::k##name>().encode},
+  {DType::k##name,                                   \
+   #name,                                            \
+   ggml_id,                                          \
+   elements,                                         \
+   bytes,                                            \
+   codec<DType::k##name>().decode,                   \
+   codec<DType::k##name>().encode,                   \
+   codec<DType::k##name>().encode_weighted},
 #include "baton/quant/format_list.inc"
 #undef BATON_FORMAT
   }};

@@ -32,6 +32,9 @@ struct Format {
   void (*decode)(const std::byte* from, float* to, size_t count);
   // Null when this project cannot write the format. Deterministic; byte-identical to the reference quantiser.
   void (*encode)(const float* from, std::byte* to, size_t count);
+  // One row of `count` values by ggml's search with an importance matrix: `importance` has one weight for each value.
+  // Null when the format does not use weights.
+  void (*encode_weighted)(const float* from, const float* importance, std::byte* to, size_t count);
 };
 
 std::span<const Format> formats();

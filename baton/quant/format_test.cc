@@ -181,10 +181,11 @@ TEST_P(QuantFormat, DecodesEveryByteValue) {
 // Relative error of a round trip (root of error energy over signal energy) on normal-like values, and exact zeros.
 TEST_P(QuantWritten, RoundTripsWithinItsBound) {
   const Format& format = GetParam();
-  static const std::map<DType, double> kBounds = {{DType::kF32, 0},      {DType::kF16, 3e-4},   {DType::kBF16, 2.4e-3},
-                                                  {DType::kQ8_0, 0.006}, {DType::kQ4_0, 0.095}, {DType::kQ4_1, 0.085},
-                                                  {DType::kQ5_0, 0.047}, {DType::kQ5_1, 0.041}, {DType::kQ4_K, 0.075},
-                                                  {DType::kQ5_K, 0.038}, {DType::kQ6_K, 0.021}};
+  static const std::map<DType, double> kBounds = {
+      {DType::kF32, 0},      {DType::kF16, 3e-4},    {DType::kBF16, 2.4e-3},  {DType::kQ8_0, 0.006},
+      {DType::kQ4_0, 0.095}, {DType::kQ4_1, 0.085},  {DType::kQ5_0, 0.047},   {DType::kQ5_1, 0.041},
+      {DType::kQ4_K, 0.075}, {DType::kQ5_K, 0.038},  {DType::kQ6_K, 0.021},   {DType::kQ2_K, 0.33},
+      {DType::kQ3_K, 0.16},  {DType::kIQ4_NL, 0.08}, {DType::kIQ4_XS, 0.085}, {DType::kMXFP4, 0.12}};
   static const std::map<char, double> kMlxBounds = {{'2', 0.4},   {'3', 0.19},   {'4', 0.095},
                                                     {'5', 0.046}, {'6', 0.0225}, {'8', 0.0056}};
   const bool mlx = format.ggml_id == kNoGgmlId;
@@ -247,14 +248,76 @@ TEST_P(QuantBlocks, EqualsTheReference) {
   }
 }
 
-// Hashes of the reference's bytes for sample_values(1, 65536).
+// Hashes of the bytes that ggml 0.25.3 (ggml_quantize_chunk, x86-64) makes of sample_values(1, 65536), in rows of 1024,
+// without and with weights.
+struct Known {
+  DType dtype;
+  uint64_t plain, weighted;  // 0: the format has no weights
+};
+constexpr Known kKnown[] = {{DType::kQ8_0, 0xe14a2298604953ecu, 0},
+                            {DType::kQ4_0, 0xd16d790e7ee831fbu, 0xc8ceb0fe9d8c90b0u},
+                            {DType::kQ4_1, 0xb29c3a708c00977cu, 0x8b69c906dcc5daf4u},
+                            {DType::kQ5_0, 0x3d71b2c9cce2b9b9u, 0x9ef31752934c49e3u},
+                            {DType::kQ5_1, 0x455af05a0f726c2cu, 0x42e5c635a90a07dau},
+                            {DType::kQ4_K, 0x98c2dc86377f4a3du, 0x56aa26c8bd3571f5u},
+                            {DType::kQ5_K, 0x660cb24d14d00decu, 0xd9f9489287e55559u},
+                            {DType::kQ6_K, 0x824d7127ab30545fu, 0x597e8e255f0aca3eu},
+                            {DType::kQ2_K, 0x4e008b898a3a6206u, 0x8edaae54eadedfbdu},
+                            {DType::kQ3_K, 0x6c3f296b9783fd95u, 0x6862a9b5c3cc9a5cu},
+                            {DType::kIQ4_NL, 0xdb7362a58d6c0462u, 0x5a1409cf01157cddu},
+                            {DType::kIQ4_XS, 0xe7a83b462032abaau, 0x729ce5656936f0d8u},
+                            {DType::kMXFP4, 0x2f9bfe8f3531b7e9u, 0}};
+constexpr size_t kRow = 1024;
+
+std::vector<std::byte> encode_weighted(const Format& format, const std::vector<float>& values,
+                                       const std::vector<float>& importance) {
+  std::vector<std::byte> bytes(values.size() / format.block_elements * format.block_bytes, std::byte{0xa5});
+  const size_t row_size = kRow / format.block_elements * format.block_bytes;
+  for (size_t row = 0; row < values.size() / kRow; ++row) {
+    format.encode_weighted(values.data() + row * kRow, importance.data(), bytes.data() + row * row_size, kRow);
+  }
+  return bytes;
+}
+
 TEST(Quant, EncodesLikeTheReference) {
-  const std::map<DType, uint64_t> known = {{DType::kQ8_0, 0xe14a2298604953ecu}, {DType::kQ4_0, 0xd16d790e7ee831fbu},
-                                           {DType::kQ4_1, 0xb29c3a708c00977cu}, {DType::kQ5_0, 0x3d71b2c9cce2b9b9u},
-                                           {DType::kQ5_1, 0x455af05a0f726c2cu}, {DType::kQ4_K, 0x98c2dc86377f4a3du},
-                                           {DType::kQ5_K, 0x660cb24d14d00decu}, {DType::kQ6_K, 0x824d7127ab30545fu}};
   const auto values = sample_values(1, 65536);
-  for (const auto& [dtype, hash] : known) EXPECT_EQ(fnv1a(encode(format_of(dtype), values)), hash) << to_string(dtype);
+  Random random(5);
+  std::vector<float> importance(kRow);
+  for (float& weight : importance) weight = 0.01f + random.uniform() * random.uniform() * 4;
+  size_t coded = 0;
+  for (const Known& known : kKnown) {
+    const Format& format = format_of(known.dtype);
+    EXPECT_EQ(fnv1a(encode(format, values)), known.plain) << format.name;
+    ASSERT_EQ(format.encode_weighted != nullptr, known.weighted != 0) << format.name;
+    if (known.weighted == 0) continue;
+    EXPECT_EQ(fnv1a(encode_weighted(format, values, importance)), known.weighted) << format.name;
+  }
+  for (const Format& format : formats()) {
+    coded += format.block_elements > 1 && format.encode != nullptr && format.ggml_id != kNoGgmlId;
+  }
+  EXPECT_EQ(coded, std::size(kKnown)) << "a new format needs its hashes";
+}
+
+// The purpose of weights: the error that they weigh falls. Half of the columns matter a hundred times more.
+TEST(Quant, WeightsLowerTheWeightedError) {
+  Random random(6);
+  std::vector<float> values(64 * kRow), importance(kRow);
+  for (float& value : values) value = random.normal();
+  for (float& weight : importance) weight = random.uniform() < 0.5f ? 0.01f : 1.0f;
+  for (const Known& known : kKnown) {
+    if (known.weighted == 0) continue;
+    const Format& format = format_of(known.dtype);
+    const auto error = [&](const std::vector<std::byte>& bytes) {
+      const auto back = decode(format, bytes);
+      double sum = 0;
+      for (size_t i = 0; i < values.size(); ++i) {
+        sum += static_cast<double>(importance[i % kRow]) * std::pow(static_cast<double>(back[i]) - values[i], 2);
+      }
+      return sum;
+    };
+    // Q6_K's and IQ4's searches are good already: little is left to gain.
+    EXPECT_LT(error(encode_weighted(format, values, importance)), 0.999 * error(encode(format, values))) << format.name;
+  }
 }
 
 // A block's bytes do not depend on its neighbours.

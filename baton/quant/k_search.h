@@ -1,25 +1,37 @@
-// The scale searches of the K formats' quantisers (ggml's reference, no importance matrix). Sums run in f32 in element
-// order, so that the codes are the same bytes everywhere; compile without contraction.
+// What the encoders of the K, IQ4 and older formats share around the searches of lanes.h: ggml's reference quantizers,
+// with and without an importance matrix. Sums run in f32 in the order of the values, without contraction.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
+#include "baton/quant/lanes.h"
+
 namespace baton {
 
 constexpr size_t kSuperBlock = 256;
+// How quantizers search when weights are given.
+constexpr float kWeightedStart = -0.9f, kWeightedDelta = 0.05f;
+constexpr int kWeightedSteps = 36;
 
 // Round half to even for |value| <= 2^22; any other value gives some number, never undefined behaviour.
 int nearest_int(float value);
 
-// Symmetric: codes in [0, 2 * code_max), value ~ scale * (code - code_max). Returns the scale.
-float search_symmetric(std::span<const float> x, int code_max, uint8_t* codes);
+// The first-pass codes of a fit, for groups that no later pass writes: in [0, code_max].
+void fit_codes(const float* x, size_t n, const AsymmetricFit& fit, int code_max, uint8_t* codes);
+// In [0, 2 * code_max).
+void fit_codes(const float* x, size_t n, const SymmetricFit& fit, int code_max, uint8_t* codes);
 
-// Asymmetric: codes in [0, code_max], value ~ scale * code - minus_min. Candidates start at `start`, `steps` + 1 of
-// them, 0.1 apart; the smallest weighted squared error wins.
-float search_asymmetric(std::span<const float> x, int code_max, float start, int steps, uint8_t* codes,
-                        float* minus_min);
+// weights[i] = importance[i] * sqrt(variance + x[i]^2).
+void importance_weights(const float* x, const float* importance, size_t count, float variance, float* weights);
+float sum_of_squares(const float* x, size_t count);
+// Sums of groups of n.
+void sum_groups(const float* weights, size_t n, std::span<float> sums);
+
+// Values >= 0 as scale * code, codes in [0, code_max], with the smallest weighted squared error: candidates, then
+// refinement code by code. Returns the scale.
+float search_positive(std::span<const float> x, const float* weights, int code_max, uint8_t* codes);
 
 // The eight 6-bit (scale, min) pairs of Q4_K and Q5_K in 12 bytes.
 inline void unpack_pair(const std::byte* packed, size_t j, uint8_t* scale, uint8_t* min) {
@@ -33,8 +45,16 @@ inline void unpack_pair(const std::byte* packed, size_t j, uint8_t* scale, uint8
   }
 }
 
-// Q4_K and Q5_K share everything but the code's width: searches eight sub-blocks of 32, writes f16 d, f16 dmin and the
-// packed pairs to `header` (16 bytes) and the final codes, each in [0, code_max].
-void quantize_pairs(const float* x, int code_max, float start, int steps, std::byte* header, uint8_t* codes);
+// Q4_K and Q5_K share everything but the code's width. For each super-block of `count` values: f16 d, f16 dmin and the
+// packed pairs (16 bytes) at the block's begin, the rest by `pack` from codes in [0, code_max]. `importance` may be
+// null.
+struct PairFormat {
+  int code_max;
+  float start;
+  int steps;
+  size_t block_bytes;
+  void (*pack)(const uint8_t* codes, std::byte* block);
+};
+void encode_pairs(const PairFormat& format, const float* from, const float* importance, std::byte* to, size_t count);
 
 }  // namespace baton

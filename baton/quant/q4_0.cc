@@ -1,5 +1,8 @@
-// Q4_0: 32 values in 18 bytes. f16 d; u8 q[16]: low nibble = element j, high = element j + 16. value = d * (q - 8).
+// Q4_0: 32 values in 18 bytes. f16 d; u8 q[16]: low nibble = element j, high = element j + 16. value = d * (q -
+// 8).#include <vector>
+
 #include "baton/quant/codec.h"
+#include "baton/quant/k_search.h"
 
 namespace baton {
 namespace {
@@ -20,18 +23,28 @@ void decode(const std::byte* __restrict from, float* __restrict to, size_t count
 // d = (the value of largest magnitude, with its sign; the first one wins) / -8.
 void encode(const float* __restrict from, std::byte* __restrict to, size_t count) {
   for (size_t block = 0; block < count / kElements; ++block, from += kElements, to += kBytes) {
-    float amax = 0, extreme = 0;
-    for (size_t j = 0; j < kElements; ++j) {
-      if (amax < std::fabs(from[j])) amax = std::fabs(from[j]), extreme = from[j];
-    }
-    const float d = extreme / -8.0f;
-    const float inverse = reciprocal_or_zero(d);
+    const float d = lanes().extreme(from) / -8.0f;
     store_f16(to, d);
-    for (size_t j = 0; j < kHalf; ++j) {
-      const int low = truncate_to(from[j] * inverse + 8.5f, 0, 15);
-      const int high = truncate_to(from[j + kHalf] * inverse + 8.5f, 0, 15);
-      to[2 + j] = static_cast<std::byte>(low | high << 4);
-    }
+    uint8_t codes[kElements];
+    lanes().truncated(from, 0.0f, reciprocal_or_zero(d), 8.5f, 15, codes);
+    for (size_t j = 0; j < kHalf; ++j) to[2 + j] = static_cast<std::byte>(codes[j] | codes[j + kHalf] << 4);
+  }
+}
+
+// With weights from an importance matrix: a row at a time, since its mean square is part of them.
+void encode_weighted(const float* from, const float* importance, std::byte* to, size_t count) {
+  const float variance = sum_of_squares(from, count) / static_cast<float>(count);
+  std::vector<float> weights(count);
+  importance_weights(from, importance, count, variance, weights.data());
+  std::vector<SymmetricFit> fits(count / kElements);
+  lanes().symmetric(from, weights.data(), kElements, fits.size(), 8, fits.data());
+  for (const SymmetricFit& fit : fits) {
+    uint8_t codes[kElements];
+    fit_codes(from, kElements, fit, 8, codes);
+    store_f16(to, fit.scale);
+    for (size_t j = 0; j < kHalf; ++j) to[2 + j] = static_cast<std::byte>(codes[j] | codes[j + kHalf] << 4);
+    from += kElements;
+    to += kBytes;
   }
 }
 
@@ -39,7 +52,7 @@ void encode(const float* __restrict from, std::byte* __restrict to, size_t count
 
 template <>
 Codec codec<DType::kQ4_0>() {
-  return {decode, encode};
+  return {decode, encode, encode_weighted};
 }
 
 }  // namespace baton

@@ -1,8 +1,10 @@
 // Q4_1: 32 values in 20 bytes. f16 d; f16 m; u8 q[16]: low nibble = element j, high = element j + 16. value = d * q +
 // m.
 #include <limits>
+#include <vector>
 
 #include "baton/quant/codec.h"
+#include "baton/quant/k_search.h"
 
 namespace baton {
 namespace {
@@ -23,20 +25,33 @@ void decode(const std::byte* __restrict from, float* __restrict to, size_t count
 // d = (max - min) / 15, m = min.
 void encode(const float* __restrict from, std::byte* __restrict to, size_t count) {
   for (size_t block = 0; block < count / kElements; ++block, from += kElements, to += kBytes) {
-    float low = std::numeric_limits<float>::max(), high = -low;
-    for (size_t j = 0; j < kElements; ++j) {
-      if (from[j] < low) low = from[j];
-      if (from[j] > high) high = from[j];
-    }
-    const float d = (high - low) / 15.0f;
-    const float inverse = reciprocal_or_zero(d);
+    float low = 0, top = 0;
+    lanes().limits(from, &low, &top);
+    const float d = (top - low) / 15.0f;
     store_f16(to, d);
     store_f16(to + 2, low);
-    for (size_t j = 0; j < kHalf; ++j) {
-      const int first = truncate_to((from[j] - low) * inverse + 0.5f, 0, 15);
-      const int second = truncate_to((from[j + kHalf] - low) * inverse + 0.5f, 0, 15);
-      to[4 + j] = static_cast<std::byte>(first | second << 4);
-    }
+    uint8_t codes[kElements];
+    lanes().truncated(from, low, reciprocal_or_zero(d), 0.5f, 15, codes);
+    for (size_t j = 0; j < kHalf; ++j) to[4 + j] = static_cast<std::byte>(codes[j] | codes[j + kHalf] << 4);
+  }
+}
+
+// With weights from an importance matrix: a row at a time, since its mean square is part of them.
+void encode_weighted(const float* from, const float* importance, std::byte* to, size_t count) {
+  const float variance = sum_of_squares(from, count) / static_cast<float>(count);
+  std::vector<float> weights(count);
+  importance_weights(from, importance, count, variance, weights.data());
+  std::vector<AsymmetricFit> fits(count / kElements);
+  const AsymmetricSearch search = {15, kWeightedStart, kWeightedDelta, kWeightedSteps, false};
+  lanes().asymmetric(from, weights.data(), kElements, fits.size(), search, fits.data());
+  for (const AsymmetricFit& fit : fits) {
+    uint8_t codes[kElements];
+    fit_codes(from, kElements, fit, 15, codes);
+    store_f16(to, fit.scale);
+    store_f16(to + 2, -fit.minus_min);
+    for (size_t j = 0; j < kHalf; ++j) to[4 + j] = static_cast<std::byte>(codes[j] | codes[j + kHalf] << 4);
+    from += kElements;
+    to += kBytes;
   }
 }
 
@@ -44,7 +59,7 @@ void encode(const float* __restrict from, std::byte* __restrict to, size_t count
 
 template <>
 Codec codec<DType::kQ4_1>() {
-  return {decode, encode};
+  return {decode, encode, encode_weighted};
 }
 
 }  // namespace baton

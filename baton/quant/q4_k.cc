@@ -27,23 +27,24 @@ void decode(const std::byte* __restrict from, float* __restrict to, size_t count
   }
 }
 
-void encode(const float* __restrict from, std::byte* __restrict to, size_t count) {
-  std::array<uint8_t, kSuperBlock> codes;
-  for (size_t block = 0; block < count / kSuperBlock; ++block, from += kSuperBlock, to += kBytes) {
-    quantize_pairs(from, 15, -1.0f, 20, to, codes.data());
-    for (size_t pair = 0; pair < 4; ++pair) {
-      for (size_t l = 0; l < 32; ++l) {
-        to[kCodesAt + 32 * pair + l] = static_cast<std::byte>(codes[64 * pair + l] | codes[64 * pair + l + 32] << 4);
-      }
+void pack(const uint8_t* codes, std::byte* block) {
+  for (size_t pair = 0; pair < 4; ++pair) {
+    for (size_t l = 0; l < 32; ++l) {
+      block[kCodesAt + 32 * pair + l] = static_cast<std::byte>(codes[64 * pair + l] | codes[64 * pair + l + 32] << 4);
     }
   }
 }
+
+void encode_weighted(const float* from, const float* importance, std::byte* to, size_t count) {
+  encode_pairs({15, -1.0f, 20, kBytes, pack}, from, importance, to, count);
+}
+void encode(const float* from, std::byte* to, size_t count) { encode_weighted(from, nullptr, to, count); }
 
 }  // namespace
 
 template <>
 Codec codec<DType::kQ4_K>() {
-  return {decode, encode};
+  return {decode, encode, encode_weighted};
 }
 
 }  // namespace baton

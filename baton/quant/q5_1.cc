@@ -1,7 +1,9 @@
 // Q5_1: 32 values in 24 bytes. f16 d; f16 m; u32 high; u8 q[16]: bits as in Q5_0. value = d * q + m.
 #include <limits>
+#include <vector>
 
 #include "baton/quant/codec.h"
+#include "baton/quant/k_search.h"
 
 namespace baton {
 namespace {
@@ -23,19 +25,16 @@ void decode(const std::byte* __restrict from, float* __restrict to, size_t count
 // d = (max - min) / 31, m = min.
 void encode(const float* __restrict from, std::byte* __restrict to, size_t count) {
   for (size_t block = 0; block < count / kElements; ++block, from += kElements, to += kBytes) {
-    float low = std::numeric_limits<float>::max(), top = -low;
-    for (size_t j = 0; j < kElements; ++j) {
-      if (from[j] < low) low = from[j];
-      if (from[j] > top) top = from[j];
-    }
+    float low = 0, top = 0;
+    lanes().limits(from, &low, &top);
     const float d = (top - low) / 31.0f;
-    const float inverse = reciprocal_or_zero(d);
-    uint32_t high = 0;
     store_f16(to, d);
     store_f16(to + 2, low);
+    uint8_t codes[kElements];
+    lanes().truncated(from, low, reciprocal_or_zero(d), 0.5f, 31, codes);
+    uint32_t high = 0;
     for (size_t j = 0; j < kHalf; ++j) {
-      const auto first = static_cast<uint32_t>(truncate_to((from[j] - low) * inverse + 0.5f, 0, 31));
-      const auto second = static_cast<uint32_t>(truncate_to((from[j + kHalf] - low) * inverse + 0.5f, 0, 31));
+      const uint32_t first = codes[j], second = codes[j + kHalf];
       to[8 + j] = static_cast<std::byte>((first & 15) | (second & 15) << 4);
       high |= (first >> 4) << j | (second >> 4) << (j + kHalf);
     }
@@ -43,11 +42,36 @@ void encode(const float* __restrict from, std::byte* __restrict to, size_t count
   }
 }
 
+// With weights from an importance matrix: a row at a time, since its mean square is part of them.
+void encode_weighted(const float* from, const float* importance, std::byte* to, size_t count) {
+  const float variance = sum_of_squares(from, count) / static_cast<float>(count);
+  std::vector<float> weights(count);
+  importance_weights(from, importance, count, variance, weights.data());
+  std::vector<AsymmetricFit> fits(count / kElements);
+  const AsymmetricSearch search = {31, kWeightedStart, kWeightedDelta, kWeightedSteps, false};
+  lanes().asymmetric(from, weights.data(), kElements, fits.size(), search, fits.data());
+  for (const AsymmetricFit& fit : fits) {
+    uint8_t codes[kElements];
+    fit_codes(from, kElements, fit, 31, codes);
+    store_f16(to, fit.scale);
+    store_f16(to + 2, -fit.minus_min);
+    uint32_t high = 0;
+    for (size_t j = 0; j < kHalf; ++j) {
+      const uint32_t first = codes[j], second = codes[j + kHalf];
+      to[8 + j] = static_cast<std::byte>((first & 15) | (second & 15) << 4);
+      high |= (first >> 4) << j | (second >> 4) << (j + kHalf);
+    }
+    store_as<uint32_t>(to + 4, high);
+    from += kElements;
+    to += kBytes;
+  }
+}
+
 }  // namespace
 
 template <>
 Codec codec<DType::kQ5_1>() {
-  return {decode, encode};
+  return {decode, encode, encode_weighted};
 }
 
 }  // namespace baton

@@ -34,27 +34,28 @@ void decode(const std::byte* __restrict from, float* __restrict to, size_t count
   }
 }
 
-void encode(const float* __restrict from, std::byte* __restrict to, size_t count) {
-  std::array<uint8_t, kSuperBlock> codes;
-  for (size_t block = 0; block < count / kSuperBlock; ++block, from += kSuperBlock, to += kBytes) {
-    quantize_pairs(from, 31, -0.5f, 15, to, codes.data());
-    for (size_t l = 0; l < 32; ++l) {
-      unsigned high = 0;
-      for (size_t pair = 0; pair < 4; ++pair) {
-        const unsigned first = codes[64 * pair + l], second = codes[64 * pair + l + 32];
-        to[kCodesAt + 32 * pair + l] = static_cast<std::byte>((first & 15) | (second & 15) << 4);
-        high |= (first >> 4) << (2 * pair) | (second >> 4) << (2 * pair + 1);
-      }
-      to[kHighAt + l] = static_cast<std::byte>(high);
+void pack(const uint8_t* codes, std::byte* block) {
+  for (size_t l = 0; l < 32; ++l) {
+    unsigned high = 0;
+    for (size_t pair = 0; pair < 4; ++pair) {
+      const unsigned first = codes[64 * pair + l], second = codes[64 * pair + l + 32];
+      block[kCodesAt + 32 * pair + l] = static_cast<std::byte>((first & 15) | (second & 15) << 4);
+      high |= (first >> 4) << (2 * pair) | (second >> 4) << (2 * pair + 1);
     }
+    block[kHighAt + l] = static_cast<std::byte>(high);
   }
 }
+
+void encode_weighted(const float* from, const float* importance, std::byte* to, size_t count) {
+  encode_pairs({31, -0.5f, 15, kBytes, pack}, from, importance, to, count);
+}
+void encode(const float* from, std::byte* to, size_t count) { encode_weighted(from, nullptr, to, count); }
 
 }  // namespace
 
 template <>
 Codec codec<DType::kQ5_K>() {
-  return {decode, encode};
+  return {decode, encode, encode_weighted};
 }
 
 }  // namespace baton

@@ -46,14 +46,16 @@ void pack(const std::array<uint8_t, kSuperBlock>& codes, std::byte* to) {
   }
 }
 
-void encode(const float* __restrict from, std::byte* __restrict to, size_t count) {
+void encode_weighted(const float* __restrict from, const float* __restrict importance, std::byte* __restrict to,
+                     size_t count) {
+  std::array<SymmetricFit, 16> fits;
   std::array<uint8_t, kSuperBlock> codes;
-  for (size_t block = 0; block < count / kSuperBlock; ++block, from += kSuperBlock, to += kBytes) {
-    std::array<float, 16> scales;
+  for (size_t done = 0; done < count; done += kSuperBlock, to += kBytes) {
+    const float* x = from + done;
+    lanes().symmetric(x, importance != nullptr ? importance + done : nullptr, 16, 16, 32, fits.data());
     float scale_max = 0, magnitude_max = 0;
-    for (size_t i = 0; i < 16; ++i) {
-      scales[i] = search_symmetric({from + 16 * i, 16}, 32, codes.data() + 16 * i);
-      if (std::fabs(scales[i]) > magnitude_max) magnitude_max = std::fabs(scales[i]), scale_max = scales[i];
+    for (const SymmetricFit& fit : fits) {
+      if (std::fabs(fit.scale) > magnitude_max) magnitude_max = std::fabs(fit.scale), scale_max = fit.scale;
     }
     if (!(magnitude_max >= 1e-15f)) {
       std::fill_n(to, kBytes, std::byte{0});
@@ -62,23 +64,25 @@ void encode(const float* __restrict from, std::byte* __restrict to, size_t count
     const float inverse = -128.0f / scale_max;
     store_f16(to + kScaleAt, 1 / inverse);
     for (size_t i = 0; i < 16; ++i) {
-      const auto scale = static_cast<int8_t>(std::min(127, nearest_int(inverse * scales[i])));
+      const auto scale = static_cast<int8_t>(std::min(127, nearest_int(inverse * fits[i].scale)));
       to[kScalesAt + i] = static_cast<std::byte>(scale);
       const float d = f16_at(to + kScaleAt) * static_cast<float>(scale);
-      if (d == 0) continue;
-      for (size_t j = 16 * i; j < 16 * i + 16; ++j) {
-        codes[j] = static_cast<uint8_t>(std::clamp(nearest_int(from[j] / d), -32, 31) + 32);
+      if (d == 0) {
+        fit_codes(x + 16 * i, 16, fits[i], 32, codes.data() + 16 * i);
+      } else {
+        lanes().codes(x + 16 * i, 16, 0.0f, d, -32, 31, codes.data() + 16 * i);
       }
     }
     pack(codes, to);
   }
 }
+void encode(const float* from, std::byte* to, size_t count) { encode_weighted(from, nullptr, to, count); }
 
 }  // namespace
 
 template <>
 Codec codec<DType::kQ6_K>() {
-  return {decode, encode};
+  return {decode, encode, encode_weighted};
 }
 
 }  // namespace baton

@@ -1,5 +1,8 @@
 // Q8_0: 32 values in 34 bytes. f16 d; i8 q[32]. value = d * q.
+#include <cstring>
+
 #include "baton/quant/codec.h"
+#include "baton/quant/lanes.h"
 
 namespace baton {
 namespace {
@@ -16,14 +19,11 @@ void decode(const std::byte* __restrict from, float* __restrict to, size_t count
 // d = amax / 127 is used in f32 to quantise and stored in f16; halves round away from zero.
 void encode(const float* __restrict from, std::byte* __restrict to, size_t count) {
   for (size_t block = 0; block < count / kElements; ++block, from += kElements, to += kBytes) {
-    float amax = 0;
-    for (size_t j = 0; j < kElements; ++j) amax = std::max(amax, std::fabs(from[j]));
-    const float d = amax / 127.0f;
-    const float inverse = reciprocal_or_zero(d);
+    const float d = std::fabs(lanes().extreme(from)) / 127.0f;
     store_f16(to, d);
-    for (size_t j = 0; j < kElements; ++j) {
-      to[2 + j] = static_cast<std::byte>(truncate_to(std::round(from[j] * inverse), -128, 127));
-    }
+    int8_t codes[kElements];
+    lanes().rounded_away(from, reciprocal_or_zero(d), codes);
+    std::memcpy(to + 2, codes, kElements);
   }
 }
 
@@ -31,7 +31,7 @@ void encode(const float* __restrict from, std::byte* __restrict to, size_t count
 
 template <>
 Codec codec<DType::kQ8_0>() {
-  return {decode, encode};
+  return {decode, encode, nullptr};
 }
 
 }  // namespace baton

@@ -1,0 +1,107 @@
+// Every instruction set gives the same fits and codes, groups at the end of a batch included.
+#include "baton/quant/lanes.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "baton/base/random.h"
+#include "baton/quant/iq4_table.h"
+#include "baton/quant/samples_test.h"
+
+namespace baton {
+namespace {
+
+constexpr size_t kGroups = 64 * 16 - 3;  // no multiple of a vector
+
+// Bit patterns: NaN would differ from itself.
+template <class T>
+bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+}
+
+class EveryLanes : public testing::TestWithParam<const Lanes*> {};
+INSTANTIATE_TEST_SUITE_P(All, EveryLanes, testing::ValuesIn(all_lanes().begin(), all_lanes().end()),
+                         [](const auto& test) { return std::string(test.param->name); });
+
+TEST_P(EveryLanes, SameAsTheBase) {
+  const Lanes& base = *all_lanes().front();
+  const Lanes& other = *GetParam();
+  const auto x = sample_values(11, 32 * (kGroups + 3));
+  Random random(12);
+  std::vector<float> weights(x.size());
+  for (float& weight : weights) weight = random.uniform() + 0.001f;
+  for (const float* given : {static_cast<const float*>(nullptr), static_cast<const float*>(weights.data())}) {
+    for (const size_t n : {size_t{16}, size_t{32}}) {
+      for (const auto& search :
+           {AsymmetricSearch{15, -1.0f, 0.1f, 20, false}, AsymmetricSearch{3, -0.5f, 0.1f, 15, true}}) {
+        std::vector<AsymmetricFit> wanted(kGroups), found(kGroups);
+        base.asymmetric(x.data(), given, n, kGroups, search, wanted.data());
+        other.asymmetric(x.data(), given, n, kGroups, search, found.data());
+        EXPECT_TRUE(same_bits(wanted, found)) << n;
+      }
+      std::vector<SymmetricFit> wanted(kGroups), found(kGroups);
+      base.symmetric(x.data(), given, n, kGroups, 32, wanted.data());
+      other.symmetric(x.data(), given, n, kGroups, 32, found.data());
+      EXPECT_TRUE(same_bits(wanted, found)) << n;
+    }
+    std::vector<float> wanted(kGroups), found(kGroups);
+    base.iq4(x.data(), given, kGroups, wanted.data());
+    other.iq4(x.data(), given, kGroups, found.data());
+    EXPECT_TRUE(same_bits(wanted, found));
+  }
+  std::vector<float> wanted(kGroups), found(kGroups);
+  std::vector<uint8_t> wanted_codes(16 * kGroups), codes(16 * kGroups);
+  base.refined(x.data(), kGroups, wanted.data(), wanted_codes.data());
+  other.refined(x.data(), kGroups, found.data(), codes.data());
+  EXPECT_TRUE(same_bits(wanted, found));
+  EXPECT_EQ(wanted_codes, codes);
+}
+
+TEST_P(EveryLanes, CodesAreRoundedAsTheyShould) {
+  const Lanes& lanes = *GetParam();
+  Random random(13);
+  std::array<float, 32> x{};
+  for (int round = 0; round < 200; ++round) {
+    for (float& value : x) value = static_cast<float>(static_cast<int>(random.below(40)) - 20) * 0.25f;  // many halves
+    std::array<uint8_t, 32> codes{};
+    std::array<int8_t, 32> away{};
+    lanes.codes(x.data(), 32, 0.5f, 0.5f, -4, 9, codes.data());
+    lanes.rounded_away(x.data(), 2.0f, away.data());
+    for (size_t i = 0; i < 32; ++i) {
+      const float even = std::nearbyint((x[i] + 0.5f) / 0.5f);
+      EXPECT_EQ(codes[i], static_cast<int>(std::clamp(even, -4.0f, 9.0f)) + 4);
+      EXPECT_EQ(away[i], static_cast<int>(std::round(x[i] * 2.0f)));
+    }
+    float low = 0, high = 0;
+    lanes.limits(x.data(), &low, &high);
+    EXPECT_EQ(low, *std::min_element(x.begin(), x.end()));
+    EXPECT_EQ(high, *std::max_element(x.begin(), x.end()));
+    const auto largest =
+        std::max_element(x.begin(), x.end(), [](float a, float b) { return std::fabs(a) < std::fabs(b); });
+    EXPECT_EQ(lanes.extreme(x.data()), *largest);
+    lanes.truncated(x.data(), 0.0f, 2.0f, 8.5f, 15, codes.data());
+    for (size_t i = 0; i < 32; ++i) {
+      EXPECT_EQ(codes[i], static_cast<int>(std::clamp(std::trunc(x[i] * 2.0f + 8.5f), 0.0f, 15.0f)));
+    }
+  }
+}
+
+// Around every threshold of the grid, one float to each side: the nearer neighbour, the upper one of two as near.
+TEST_P(EveryLanes, NearestOfTheGrid) {
+  for (size_t i = 0; i + 1 < kIq4Values.size(); ++i) {
+    const float middle = (kIq4Values[i] + kIq4Values[i + 1]) / 2;
+    const std::array<float, 3> x = {std::nextafter(middle, -1e9f), middle, std::nextafter(middle, 1e9f)};
+    std::array<uint8_t, 3> codes{};
+    GetParam()->iq4_codes(x.data(), 3, 1.0f, codes.data());
+    EXPECT_EQ(codes, (std::array<uint8_t, 3>{static_cast<uint8_t>(i), static_cast<uint8_t>(i + 1),
+                                             static_cast<uint8_t>(i + 1)}));
+  }
+}
+
+}  // namespace
+}  // namespace baton
