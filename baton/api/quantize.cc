@@ -107,7 +107,8 @@ class TensorEncoder {
  public:
   explicit TensorEncoder(uint32_t threads) : pool_(threads), buffers_(pool_.size()) {}
 
-  Result<std::vector<std::byte>> encode(const TensorView& tensor, DType dtype) {
+  // `importance`: [matrices][columns] or empty.
+  Result<std::vector<std::byte>> encode(const TensorView& tensor, DType dtype, std::span<const float> importance) {
     const uint64_t columns = tensor.shape.back(), rows = tensor.elements() / columns;
     BATON_TRY(const uint64_t row_from, row_bytes(tensor.dtype, columns));
     BATON_TRY(const uint64_t row_to, row_bytes(dtype, columns));
@@ -126,7 +127,7 @@ class TensorEncoder {
       if (has_above(values, limit)) {
         refused.store(true, std::memory_order_relaxed);
       } else {
-        to.encode(values.data(), bytes.data() + first * row_to, values.size());
+        encode_rows(to, values, importance, first, rows, columns, bytes.data() + first * row_to);
       }
     });
     if (refused) {
@@ -139,14 +140,28 @@ class TensorEncoder {
   }
 
  private:
+  // Rows from `first` on, of `rows` in all; the rows of each matrix have their own importance.
+  static void encode_rows(const Format& to, std::span<const float> values, std::span<const float> importance,
+                          uint64_t first, uint64_t rows, uint64_t columns, std::byte* bytes) {
+    if (importance.empty() || to.encode_weighted == nullptr) return to.encode(values.data(), bytes, values.size());
+    const uint64_t matrix_rows = rows / (importance.size() / columns);
+    const uint64_t row_size = columns / to.block_elements * to.block_bytes;
+    for (uint64_t row = 0; row < values.size() / columns; ++row) {
+      to.encode_weighted(values.data() + row * columns, importance.data() + (first + row) / matrix_rows * columns,
+                         bytes + row * row_size, columns);
+    }
+  }
+
   ThreadPool pool_;
   std::vector<std::vector<float>> buffers_;  // per thread
 };
 
-std::string recipe_hash(std::span<const RecipeTensor> tensors, std::span<const TypeChoice> choices) {
+std::string recipe_hash(std::span<const RecipeTensor> tensors, std::span<const TypeChoice> choices,
+                        std::span<const std::vector<float>> importance) {
   std::string text;
   for (size_t i = 0; i < tensors.size(); ++i) {
     text.append(tensors[i].name).append("=").append(to_string(choices[i].dtype)).append("\n");
+    text.append(reinterpret_cast<const char*>(importance[i].data()), importance[i].size() * sizeof(float));
   }
   return fmt::format("{:016x}", XXH3_64bits(text.data(), text.size()));
 }
@@ -166,6 +181,46 @@ void note_fallbacks(std::span<const RecipeTensor> tensors, std::span<const TypeC
                                 format_of(wanted).block_elements, to_string(dtype), to_string(wanted), names.front(),
                                 names.size() == 1 ? "" : ", ..."));
   }
+}
+
+// The weights of each tensor that will be encoded with weights; empty for the others.
+Result<std::vector<std::vector<float>>> importance_of(const ImportanceMatrix* matrix,
+                                                      std::span<const RecipeTensor> tensors,
+                                                      std::span<const TypeChoice> choices,
+                                                      std::vector<std::string>& notes) {
+  std::vector<std::vector<float>> importance(tensors.size());
+  if (matrix == nullptr) return importance;
+  std::vector<std::string_view> missing;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const RecipeTensor& tensor = tensors[i];
+    if (choices[i].dtype == tensor.dtype || format_of(choices[i].dtype).encode_weighted == nullptr) continue;
+    importance[i] = matrix->means(tensor.name);
+    if (importance[i].empty()) {
+      missing.push_back(tensor.name);
+      continue;
+    }
+    uint64_t matrices = 1;
+    for (size_t dim = 0; dim + 2 < tensor.shape.size(); ++dim) matrices *= tensor.shape[dim];
+    if (importance[i].size() != tensor.shape.back() * matrices) {
+      return fail(Code::kInvalidInput,
+                  fmt::format("tensor '{}' has {} columns, but the importance matrix {}: it is of another model",
+                              tensor.name, tensor.shape.back() * matrices, importance[i].size()));
+    }
+  }
+  if (!missing.empty()) {
+    notes.push_back(fmt::format("{} quantized without importance, which has no entry for {}: {}",
+                                missing.size() == 1 ? "1 tensor" : fmt::format("{} tensors", missing.size()),
+                                missing.size() == 1 ? "it" : "them", fmt::join(missing, ", ")));
+  }
+  return importance;
+}
+
+// As llama.cpp's tool does, for those who want to know later.
+void put_importance(GgufWriter& writer, const ImportanceMatrix& matrix) {
+  writer.put_string("quantize.imatrix.file", matrix.file);
+  if (!matrix.datasets.empty()) writer.put_string("quantize.imatrix.dataset", matrix.datasets.front());
+  writer.put_u32("quantize.imatrix.entries_count", static_cast<uint32_t>(matrix.entries.size()));
+  if (matrix.chunks > 0) writer.put_u32("quantize.imatrix.chunks_count", matrix.chunks);
 }
 
 Status check_source(const Container& container, const fs::path& source) {
@@ -203,6 +258,8 @@ Result<QuantizeReport> quantize_to_gguf(const fs::path& source, const fs::path& 
   auto facts = recipe_facts(container.gguf);
   if (!facts) return fail(std::move(facts).error().in(source.string()));
 
+  facts->has_importance = options.importance != nullptr;
+
   std::vector<const TensorView*> views;
   for (const TensorView& view : container.tensors) views.push_back(&view);
   std::sort(views.begin(), views.end(),
@@ -213,7 +270,8 @@ Result<QuantizeReport> quantize_to_gguf(const fs::path& source, const fs::path& 
   QuantizeReport report;
   BATON_OK(apply_rules(options.rules, tensors, report.notes));
   const std::vector<TypeChoice> choices = choose_types(*recipe, options.pure, *facts, tensors);
-  report.recipe_hash = recipe_hash(tensors, choices);
+  BATON_TRY(const auto importance, importance_of(options.importance, tensors, choices, report.notes));
+  report.recipe_hash = recipe_hash(tensors, choices, importance);
   note_fallbacks(tensors, choices, report.notes);
 
   GgufWriter writer;
@@ -225,6 +283,7 @@ Result<QuantizeReport> quantize_to_gguf(const fs::path& source, const fs::path& 
   }
   writer.put_u32("general.quantization_version", 2);
   writer.put_u32("general.file_type", recipe->file_type);
+  if (options.importance != nullptr) put_importance(writer, *options.importance);
 
   TensorEncoder encoder(options.threads);
   for (size_t i = 0; i < views.size(); ++i) {
@@ -244,9 +303,9 @@ Result<QuantizeReport> quantize_to_gguf(const fs::path& source, const fs::path& 
     ++report.types[std::string(to_string(dtype))];
     report.bytes_in += view.data.size();
     writer.add_tensor(std::string(view.name), dtype, view.shape,
-                      [&view, &encoder, dtype]() -> Result<std::vector<std::byte>> {
+                      [&view, &encoder, dtype, weights = std::span(importance[i])]() -> Result<std::vector<std::byte>> {
                         if (view.dtype == dtype) return std::vector<std::byte>(view.data.begin(), view.data.end());
-                        return encoder.encode(view, dtype);
+                        return encoder.encode(view, dtype, weights);
                       });
   }
   report.tensors = views.size();

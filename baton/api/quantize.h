@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "baton/api/imatrix.h"
 #include "baton/base/status.h"
 #include "baton/quant/format.h"
 
@@ -25,8 +26,9 @@ struct QuantizeOptions {
   std::string type;   // one of quantize_types()
   bool pure = false;  // the recipe's base type for every matrix
   std::vector<TensorTypeRule> rules = {};
-  bool allow_requantize = false;  // from a quantized file; what it has lost does not come back
-  uint32_t threads = 0;           // 0: physical cores
+  const ImportanceMatrix* importance = nullptr;  // what quantizers weigh their errors by
+  bool allow_requantize = false;                 // from a quantized file; what it has lost does not come back
+  uint32_t threads = 0;                          // 0: physical cores
   // Progress: tensors written so far, their number, the one just written. May be empty.
   std::function<void(size_t done, size_t total, std::string_view tensor)> on_tensor = {};
 };
@@ -36,7 +38,8 @@ struct QuantizeReport {
   uint64_t bytes_in = 0;                  // of the source's tensors
   uint64_t bytes = 0;                     // of the file
   std::map<std::string, uint64_t> types;  // tensors per type
-  // 16 hex digits over the name and type of every tensor: what a file is called by, since labels differ between tools.
+  // 16 hex digits over the name and type of every tensor, and the importance matrix: what a file is called by, since
+  // labels differ between tools.
   std::string recipe_hash;
   std::vector<std::string> notes;  // tensors in another type than the recipe's
 };

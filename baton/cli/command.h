@@ -45,6 +45,7 @@ std::unique_ptr<Command> add_units(CLI::App& program);
 std::unique_ptr<Command> add_inspect(CLI::App& program);
 std::unique_ptr<Command> add_convert(CLI::App& program);
 std::unique_ptr<Command> add_quantize(CLI::App& program);
+std::unique_ptr<Command> add_imatrix(CLI::App& program);
 std::unique_ptr<Command> add_export(CLI::App& program);
 std::unique_ptr<Command> add_bench(CLI::App& program);
 std::unique_ptr<Command> add_state(CLI::App& program);

@@ -22,10 +22,10 @@ int run_program(int argc, char** argv) {
   program.failure_message([](const CLI::App*, const CLI::Error& error) {
     return fmt::format("baton: {}\nRun with --help for more information.\n", error.what());
   });
-  const std::unique_ptr<Command> commands[] = {add_run(program),        add_chat(program),    add_units(program),
-                                               add_inspect(program),    add_convert(program), add_quantize(program),
-                                               add_export(program),     add_bench(program),   add_state(program),
-                                               add_perplexity(program), add_ladder(program)};
+  const std::unique_ptr<Command> commands[] = {add_run(program),     add_chat(program),       add_units(program),
+                                               add_inspect(program), add_convert(program),    add_quantize(program),
+                                               add_imatrix(program), add_export(program),     add_bench(program),
+                                               add_state(program),   add_perplexity(program), add_ladder(program)};
   std::vector<std::string> words = bench_words({argv + 1, argv + argc});
   std::reverse(words.begin(), words.end());
   try {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <optional>
 
 #include "baton/base/clock.h"
 #include "baton/cli/command.h"
@@ -12,7 +13,7 @@ namespace baton::cli {
 namespace {
 
 struct QuantizeFlags {
-  std::string source, out, type;
+  std::string source, out, type, importance;
   std::vector<std::string> rules;
   bool pure = false, allow_requantize = false, json = false;
   uint32_t threads = 0;
@@ -54,6 +55,13 @@ int run(const QuantizeFlags& flags) {
   options.on_tensor = [](size_t done, size_t total, std::string_view tensor) {
     progress(fmt::format("{}/{} {}", done, total, tensor));
   };
+  std::optional<ImportanceMatrix> importance;
+  if (!flags.importance.empty()) {
+    auto read = read_importance(flags.importance);
+    if (!read) return report(read.error());
+    importance = *std::move(read);
+    options.importance = &*importance;
+  }
   const SteadyClock clock;
   const int64_t start_ns = clock.now_ns();
   const auto done = quantize_to_gguf(flags.source, flags.out, options);
@@ -95,6 +103,7 @@ std::unique_ptr<Command> add_quantize(CLI::App& program) {
   app->add_option("type", flags->type, fmt::format("one of {}", fmt::join(quantize_types(), ", ")))->required();
   app->add_option("--tensor-type", flags->rules, "PATTERN=TYPE: a type for the tensors whose name matches")
       ->allow_extra_args(false);
+  app->add_option("--imatrix", flags->importance, "importance matrix, of 'baton imatrix' or llama.cpp's tool");
   app->add_flag("--pure", flags->pure, "every matrix in the recipe's main type, without its exceptions");
   app->add_flag("--allow-requantize", flags->allow_requantize, "take a file that is quantized already");
   app->add_option("--threads", flags->threads, "threads; 0: one per physical core");

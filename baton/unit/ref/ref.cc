@@ -1,4 +1,6 @@
 // The `ref` unit: interprets a Program op by op in plain f32. The oracle of the conformance and golden tests.
+#include "baton/unit/ref/ref.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -48,8 +50,9 @@ class State final : public SequenceState {
 // Runs the ops for `tokens` rows at the state's position.
 class Pass {
  public:
-  Pass(const Model& model, State& state, std::span<const int32_t> tokens)
+  Pass(const Model& model, const Product& product, State& state, std::span<const int32_t> tokens)
       : model_(model),
+        product_(product),
         state_(state),
         tokens_(tokens),
         count_(static_cast<int64_t>(tokens.size())),
@@ -62,7 +65,8 @@ class Pass {
   void run(float* logits, int64_t logit_rows) {
     for (const Op& op : model_.program.ops) {
       if (op.kind == OpKind::kHead) {
-        if (logit_rows > 0) linear(model_.weights[op.weight], row(op.x, count_ - logit_rows), logits, logit_rows);
+        if (logit_rows > 0)
+          product_(op.weight, model_.weights[op.weight], row(op.x, count_ - logit_rows), logits, logit_rows);
       } else {
         run_op(op);
       }
@@ -79,7 +83,7 @@ class Pass {
         for (int64_t t = 0; t < count_; ++t) embed(model_.weights[op.weight], tokens_[t], row(op.out, t));
         return;
       case OpKind::kLinear:
-        return linear(model_.weights[op.weight], row(op.x, 0), row(op.out, 0), count_);
+        return product_(op.weight, model_.weights[op.weight], row(op.x, 0), row(op.out, 0), count_);
       case OpKind::kRmsNorm:
         return each_group(op, [&](const float* x, const float*, float* out) {
           rms_norm(x, vector_of(model_, op.weight), out, op.width, op.eps);
@@ -198,6 +202,7 @@ class Pass {
   }
 
   const Model& model_;
+  const Product& product_;
   State& state_;
   std::span<const int32_t> tokens_;
   const int64_t count_;
@@ -207,8 +212,10 @@ class Pass {
 
 class RefExecutor final : public Executor {
  public:
-  explicit RefExecutor(std::shared_ptr<const Model> model)
-      : model_(std::move(model)), layout_(canonical_layout(model_->program, 1, DType::kF32)) {}
+  RefExecutor(std::shared_ptr<const Model> model, Product product)
+      : model_(std::move(model)),
+        product_(std::move(product)),
+        layout_(canonical_layout(model_->program, 1, DType::kF32)) {}
 
   const Model& model() const override { return *model_; }
   const Layout& layout() const override { return layout_; }
@@ -238,7 +245,7 @@ class RefExecutor final : public Executor {
     try {
       for (int64_t done = 0; done < static_cast<int64_t>(tokens.size()); done += kTokensPerPass) {
         const int64_t count = std::min<int64_t>(kTokensPerPass, static_cast<int64_t>(tokens.size()) - done);
-        Pass pass(*model_, static_cast<State&>(state), tokens.subspan(done, count));
+        Pass pass(*model_, product_, static_cast<State&>(state), tokens.subspan(done, count));
         const int64_t wanted = std::clamp<int64_t>(done + count - first_row, 0, count);
         const int64_t skip = std::max<int64_t>(0, done - first_row);
         pass.run(wanted > 0 ? logits.data() + skip * vocab : nullptr, wanted);
@@ -267,9 +274,14 @@ class RefExecutor final : public Executor {
 
  private:
   std::shared_ptr<const Model> model_;
+  Product product_;
   Layout layout_;
   double ms_per_token_ = 0;
 };
+
+void plain_product(WeightId, const Weight& weight, const float* x, float* y, int64_t tokens) {
+  linear(weight, x, y, tokens);
+}
 
 class RefUnit final : public Unit {
  public:
@@ -285,7 +297,7 @@ class RefUnit final : public Unit {
   std::string_view name() const override { return "ref"; }
   const Caps& caps() const override { return caps_; }
   Result<std::unique_ptr<Executor>> load(std::shared_ptr<const Model> model, uint32_t) override {
-    return std::make_unique<RefExecutor>(std::move(model));
+    return make_executor(std::move(model), plain_product);
   }
 
  private:
@@ -295,6 +307,11 @@ class RefUnit final : public Unit {
 Result<std::unique_ptr<Unit>> create() { return std::make_unique<RefUnit>(); }
 
 }  // namespace
+
+std::unique_ptr<Executor> make_executor(std::shared_ptr<const Model> model, Product product) {
+  return std::make_unique<RefExecutor>(std::move(model), std::move(product));
+}
+
 }  // namespace baton::ref
 
 namespace baton {

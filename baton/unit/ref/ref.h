@@ -1,0 +1,19 @@
+// The `ref` unit with its matrix products made by someone else: for observers of activations, which are free to make
+// the products on more threads.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "baton/unit/unit.h"
+
+namespace baton::ref {
+
+// y [tokens, weight.rows] = weight x [tokens, weight.columns]; `id` indexes Model::weights.
+using Product = std::function<void(WeightId id, const Weight& weight, const float* x, float* y, int64_t tokens)>;
+
+// `product` outlives the executor and is called on the thread of `prefill`.
+std::unique_ptr<Executor> make_executor(std::shared_ptr<const Model> model, Product product);
+
+}  // namespace baton::ref
