@@ -62,11 +62,12 @@ OrderedJson summary_json(const Summary& summary) {
   return {{"median", summary.median}, {"low", summary.low}, {"high", summary.high}};
 }
 
+bool is_emulated(const PhaseStats& phase) { return phase.evidence.find("emulat") != std::string::npos; }
+
 void print_numbers(const Samples& samples, const BenchFlags& flags, const std::string& reason) {
   const Summary ttft = summarize(samples.ttft_ms), speed = summarize(samples.tokens_per_second);
   const double joules = samples.joules / (static_cast<double>(flags.repetitions) * kAnswerTokens);
-  const bool emulated = samples.prefill.evidence.find("emulat") != std::string::npos ||
-                        samples.decode.evidence.find("emulat") != std::string::npos;
+  const bool emulated = is_emulated(samples.prefill) || is_emulated(samples.decode);
   if (flags.output == "md") {
     const std::string note = emulated ? "  emulated" : "";
     print(fmt::format("time to first token  {:>10.2f} ms  ({:.2f} to {:.2f}){}\n", ttft.median, ttft.low, ttft.high,
@@ -114,13 +115,18 @@ int bench_canonical(const BenchFlags& given) {
   auto runtime = model.open();
   if (!runtime) return report(runtime.error());
   EnergyMeter meter;
-  const auto samples = run_requests(**runtime, flags, meter);
+  auto samples = run_requests(**runtime, flags, meter);
   if (!samples) {
     progress("");
     return report(samples.error());
   }
-  if (!samples->metered) fmt::print(stderr, "baton: joules per token unknown: {}\n", meter.reason());
-  print_numbers(*samples, flags, meter.reason());
+  std::string reason = meter.reason();
+  if (is_emulated(samples->prefill) || is_emulated(samples->decode)) {
+    samples->metered = false;  // the host's energy says nothing of the device
+    reason = "the unit is emulated";
+  }
+  if (!samples->metered) fmt::print(stderr, "baton: joules per token unknown: {}\n", reason);
+  print_numbers(*samples, flags, reason);
   return kOk;
 }
 

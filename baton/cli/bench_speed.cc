@@ -45,6 +45,7 @@ struct Row {
   Placement prefill, decode;  // `ran` empty: the test has no such phase
   std::optional<uint64_t> peak_memory_bytes;
   bool emulated = false;
+  std::string energy_reason;  // why there are no joules
 };
 
 struct LoadRow {
@@ -139,6 +140,11 @@ class SpeedBench {
     if (test.prefill_tokens > 0) row.prefill = prefill_->placement();
     if (test.decode_tokens > 0) row.decode = decode().placement();
     row.emulated = is_emulated(row.prefill) || is_emulated(row.decode);
+    if (row.emulated) {  // the host's energy says nothing of the device
+      row.result.energy.clear();
+      row.result.joules_per_token.reset();
+    }
+    if (!row.result.joules_per_token) row.energy_reason = row.emulated ? "the unit is emulated" : meter_.reason();
     BATON_OK(add_shares(row));
     return row;
   }
@@ -151,7 +157,6 @@ class SpeedBench {
   }
   // What the shares are of, once each.
   const std::set<std::string>& limit_texts() const { return limit_texts_; }
-  std::string energy_reason() const { return meter_.reason(); }
   std::string warnings() const {
     std::string text = prefill_->placement().warning;
     if (split() && !decode_->placement().warning.empty())
@@ -282,7 +287,7 @@ OrderedJson row_json(const Row& row, const SpeedBench& bench, const BenchFlags& 
   json["energy"] = OrderedJson::array();
   for (const EnergyReading& reading : row.result.energy)
     json["energy"].push_back({{"source", reading.source}, {"joules", reading.joules}});
-  json["energy_reason"] = row.result.joules_per_token ? OrderedJson(nullptr) : OrderedJson(bench.energy_reason());
+  json["energy_reason"] = text_or_null(row.energy_reason);
   json["peak_memory_bytes"] = value_or_null(row.peak_memory_bytes);
   json["tokens_hash"] = fmt::format("{:016x}", row.result.tokens_hash);
   json["check"] = {{"status", row.check.status},

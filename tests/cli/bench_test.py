@@ -97,6 +97,13 @@ class Bench(unittest.TestCase):
         self.assertEqual(row["check"]["status"], "checked")
         self.assertIsNone(row["peak_percent"])  # limits are those of the vector kernels
 
+    def test_emulated_unit_says_so_everywhere(self):
+        row, = rows("-p", "8", "-n", "0", "-r", "1", "--unit", "ane")
+        if "emulated" not in row["prefill"]["evidence"]:
+            self.skipTest("this machine has a neural engine")
+        self.assertEqual((row["quality"], row["peak_percent"], row["energy_reason"]), ("emulated", None, "the unit is emulated"))
+        self.assertIn(" emulated |", bench("-m", SMALL, "-p", "8", "-n", "0", "-r", "1", "--unit", "ane").stdout)
+
     def test_reference_and_large_tests_are_unchecked_and_say_why(self):
         row, = rows("-p", "8", "-n", "0", "-r", "1", "--unit", "ref")
         self.assertEqual((row["check"]["status"], row["check"]["why"]), ("unchecked", "it is the reference"))
