@@ -7,6 +7,8 @@
 #include <array>
 #include <charconv>
 
+#include "baton/quant/k_search.h"
+
 namespace baton {
 namespace {
 
@@ -21,6 +23,7 @@ constexpr Recipe kRecipes[] = {
     {"IQ4_NL", DType::kIQ4_NL, 25, "4.5 bits on a non-linear grid"},
     {"Q4_K_S", DType::kQ4_K, 14, "4.5 bits, 5.5 for the first attn_v and ffn_down"},
     {"Q4_K_M", DType::kQ4_K, 15, "4.5 bits, 6.6 for half of attn_v and ffn_down"},
+    {"H4_K_M", DType::kQ4_K, 15, "the size of Q4_K_M, bits moved to what hybrid models feel most"},
     {"Q4_1", DType::kQ4_1, 3, "5 bits, scale and minimum"},
     {"Q5_0", DType::kQ5_0, 8, "5.5 bits, one scale"},
     {"Q5_K_S", DType::kQ5_K, 16, "5.5 bits throughout"},
@@ -162,6 +165,53 @@ DType fitting(DType dtype, uint64_t columns) {
   return DType::kF16;
 }
 
+// H4_K_M, from the most to the least gain per bit: tensors whose name has `part` go up to `dtype`, layer by layer,
+// while the file stays within Q4_K_M's size.
+struct Raise {
+  std::string_view part;
+  DType dtype;
+};
+constexpr Raise kRaises[] = {
+    {"attn_v.weight", DType::kQ6_K},    {"ssm_alpha.weight", DType::kQ8_0},   {"ssm_beta.weight", DType::kQ8_0},
+    {"ssm_out.weight", DType::kQ5_K},   {"attn_output.weight", DType::kQ5_K}, {"attn_k.weight", DType::kQ5_K},
+    {"attn_q.weight", DType::kQ5_K},    {"attn_qkv.weight", DType::kQ5_K},    {"attn_gate.weight", DType::kQ5_K},
+    {"ffn_down.weight", DType::kQ5_K},  {"ssm_out.weight", DType::kQ6_K},     {"ffn_gate.weight", DType::kQ4_K},
+    {"ffn_up.weight", DType::kQ4_K},    {"attn_output.weight", DType::kQ6_K}, {"attn_qkv.weight", DType::kQ6_K},
+    {"attn_gate.weight", DType::kQ6_K}, {"ffn_down.weight", DType::kQ6_K}};
+
+uint64_t bytes_of(const RecipeTensor& tensor, DType dtype) {
+  uint64_t elements = 1;
+  for (const uint64_t length : tensor.shape) elements *= length;
+  return elements / format_of(dtype).block_elements * format_of(dtype).block_bytes;
+}
+
+// `choices`: Q4_K_M's, replaced.
+void move_bits(std::span<const RecipeTensor> tensors, std::vector<TypeChoice>& choices) {
+  int64_t spare = 0;  // bytes
+  const auto change = [&](size_t i, DType wanted) {
+    const DType dtype = fitting(wanted, tensors[i].shape.back());
+    const auto gain = static_cast<int64_t>(bytes_of(tensors[i], choices[i].dtype)) -
+                      static_cast<int64_t>(bytes_of(tensors[i], dtype));
+    if (spare + gain < 0) return;
+    spare += gain;
+    choices[i] = {dtype, wanted};
+  };
+  std::vector<bool> movable(tensors.size());
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const Kind kind = kind_of(tensors[i].name);
+    movable[i] = is_quantizable(tensors[i]) && !tensors[i].fixed && kind != Kind::kEmbedding && kind != Kind::kOutput;
+    if (!movable[i]) continue;
+    // IQ4_XS is a little smaller than Q4_K, but its form for short rows is worse than Q4_K's.
+    const bool wide = contains(tensors[i].name, "ffn_up") || contains(tensors[i].name, "ffn_gate");
+    change(i, wide && tensors[i].shape.back() % kSuperBlock == 0 ? DType::kIQ4_XS : DType::kQ4_K);
+  }
+  for (const Raise& raise : kRaises) {
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      if (movable[i] && contains(tensors[i].name, raise.part)) change(i, raise.dtype);
+    }
+  }
+}
+
 // The number under `key`, or the first of an array of numbers.
 Result<std::optional<uint64_t>> first_number(const GgufMetadata& gguf, const std::string& key) {
   const GgufValue* value = gguf.find(key);
@@ -256,7 +306,8 @@ bool is_quantizable(const RecipeTensor& tensor) {
 
 std::vector<TypeChoice> choose_types(const Recipe& recipe, bool pure, const RecipeFacts& facts,
                                      std::span<const RecipeTensor> tensors) {
-  Chooser chooser(recipe, facts, tensors);
+  const bool moved = recipe.name == "H4_K_M" && !pure;
+  Chooser chooser(moved ? *recipe_by_name("Q4_K_M") : recipe, facts, tensors);
   const bool plain = pure || format_of(recipe.base).block_elements == 1;
   std::vector<TypeChoice> choices;
   choices.reserve(tensors.size());
@@ -268,6 +319,7 @@ std::vector<TypeChoice> choose_types(const Recipe& recipe, bool pure, const Reci
     const DType wanted = tensor.fixed ? *tensor.fixed : plain ? recipe.base : chooser.choose(tensor);
     choices.push_back({fitting(wanted, tensor.shape.back()), wanted});
   }
+  if (moved) move_bits(tensors, choices);
   return choices;
 }
 

@@ -109,6 +109,38 @@ TEST(Recipe, TheOthersWhereTheyDiffer) {
   }
 }
 
+// Within Q4_K_M's size for every width, nearly all of it used; the delta rule's tensors above, the wide ones below.
+TEST(Recipe, MovesBitsToHybridTensors) {
+  const auto bytes = [](const Hybrid& model, std::string_view recipe) {
+    uint64_t sum = 0;
+    const auto types = model.types(recipe);
+    for (const RecipeTensor& tensor : model.tensors) {
+      uint64_t elements = 1;
+      for (const uint64_t length : tensor.shape) elements *= length;
+      const Format& format = *format_by_name(types.at(std::string(tensor.name)));
+      sum += elements / format.block_elements * format.block_bytes;
+    }
+    return static_cast<double>(sum);
+  };
+  for (const uint64_t width : {96, 384, 576, 1024, 2560}) {
+    const Hybrid model(width);
+    EXPECT_LE(bytes(model, "H4_K_M"), bytes(model, "Q4_K_M")) << width;
+    EXPECT_GE(bytes(model, "H4_K_M"), 0.98 * bytes(model, "Q4_K_M")) << width;
+  }
+  const auto types = Hybrid(1024).types("H4_K_M");
+  EXPECT_EQ(Hybrid::layers_with(types, "ssm_out.weight", "Q4_K").size(), 0u);
+  EXPECT_EQ(Hybrid::layers_with(types, "attn_output.weight", "Q4_K").size(), 0u);
+  EXPECT_EQ(Hybrid::layers_with(types, "attn_v.weight", "Q6_K").size(), 6u);
+  EXPECT_EQ(types.at("token_embd.weight"), "Q6_K");
+  EXPECT_EQ(types.at("blk.0.attn_norm.weight"), "F32");
+  EXPECT_EQ(types.at("blk.0.ssm_conv1d.weight"), "F32");
+  Hybrid fixed(1024);
+  for (RecipeTensor& tensor : fixed.tensors) {
+    if (tensor.name.find("ssm_out") != std::string_view::npos) tensor.fixed = DType::kQ2_K;
+  }
+  EXPECT_EQ(Hybrid::layers_with(fixed.types("H4_K_M"), "ssm_out.weight", "Q2_K").size(), 18u);
+}
+
 TEST(Recipe, RowsOfOtherLengths) {
   // SmolLM2-135M's width: 576 = 2.25 super-blocks.
   const Hybrid model(576);
