@@ -261,7 +261,7 @@ std::string row_html(const LadderReport& report, size_t i) {
                                  html_escaped(row.is_source ? row.type + " (source)" : row.type),
                                  static_cast<double>(row.bytes) * 1e-6, row.bits_per_weight);
   html += fmt::format("<td class=\"n\">{:.4f}</td>", quality.ppl.value);
-  html += measured_cell(quality.delta_ppl, 4) + measured_cell(quality.kld, 5);
+  html += measured_cell(quality.delta_ppl, 4) + measured_cell(quality.kld, 6);
   html +=
       fmt::format("<td class=\"n\">{:.4f}</td><td class=\"n\">{:.2f}</td>", quality.kld_p99, 100 * quality.top1.value);
   html += speed_cell(row.speed.prefill_tps) + speed_cell(row.speed.decode_tps);

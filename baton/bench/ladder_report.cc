@@ -71,8 +71,8 @@ std::string row_text(const LadderReport& report, size_t i) {
   if (row.is_source) {
     text += " | | |";
   } else {
-    text += fmt::format(" {:+.4f} \u00b1 {} | {:.5f} \u00b1 {} | {:.2f} |", quality.delta_ppl.value,
-                        error_text(quality.delta_ppl, 4), quality.kld.value, error_text(quality.kld, 5),
+    text += fmt::format(" {:+.4f} \u00b1 {} | {:.6f} \u00b1 {} | {:.2f} |", quality.delta_ppl.value,
+                        error_text(quality.delta_ppl, 4), quality.kld.value, error_text(quality.kld, 6),
                         100 * quality.top1.value);
   }
   text += fmt::format(" {} | {} |", speed_text(row.speed.prefill_tps), speed_text(row.speed.decode_tps));

@@ -212,7 +212,7 @@ TEST(LadderReport, JsonHasThePromisedFields) {
 
 TEST(LadderReport, TextSaysWhatIsUnknown) {
   const std::string text = ladder_text(hand_made());
-  EXPECT_NE(text.find("| Q4_0 | 0.00 | 4.80 | 10.1000 | +0.1000 \u00b1 0.0020 | 0.10000 \u00b1 0.00100 | 90.00 |"),
+  EXPECT_NE(text.find("| Q4_0 | 0.00 | 4.80 | 10.1000 | +0.1000 \u00b1 0.0020 | 0.100000 \u00b1 0.001000 | 90.00 |"),
             std::string::npos)
       << text;
   EXPECT_NE(text.find("unknown"), std::string::npos);
