@@ -244,6 +244,23 @@ TEST_F(ContainerTest, FolderWithOneFileOfAnyName) {
   }
 }
 
+// As MLX writes it when there are no notes. A tensor may not be null.
+TEST_F(ContainerTest, SafetensorsWithNullMetadata) {
+  const std::string tensor = R"("a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]})";
+  for (const std::string& header :
+       {R"({"__metadata__":null,)" + tensor + "}", "{" + tensor + R"(,"__metadata__":null})"}) {
+    Container container;
+    const std::string bytes = safetensors(header, "1234");
+    const auto status = parse_safetensors(as_bytes(bytes), "m", container);
+    ASSERT_TRUE(status) << status.error().message;
+    EXPECT_NE(container.find("a"), nullptr);
+  }
+  Container container;
+  const std::string bytes = safetensors("{" + tensor + R"(,"b":null})", "1234");
+  EXPECT_NE(parse_safetensors(as_bytes(bytes), "m", container).error().message.find("null is out of place"),
+            std::string::npos);
+}
+
 // A download cache keeps its files elsewhere and links to them.
 TEST_F(ContainerTest, FolderWithLinkedShard) {
   fs::create_directories(folder_ / "blobs");

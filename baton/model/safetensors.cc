@@ -1,5 +1,6 @@
 // safetensors. Layout: u64 header bytes; JSON header {name: {dtype, shape, data_offsets: [begin, end)}}, "__metadata__"
-// {string: string}; data, row-major, offsets from the byte after the header. The data must be covered without holes.
+// {string: string} or null; data, row-major, offsets from the byte after the header. The data must be covered without
+// holes.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -46,7 +47,12 @@ class HeaderSax {
   std::vector<Declared> tensors;
   std::string problem;
 
-  bool null() { return wrong("null"); }
+  // MLX writes "__metadata__": null when it has none.
+  bool null() {
+    if (place_ != Place::kTop || current_.name != "__metadata__") return wrong("null");
+    current_ = {};
+    return true;
+  }
   bool boolean(bool) { return wrong("a boolean"); }
   bool number_integer(int64_t value) { return wrong(fmt::format("{}", value)); }
   bool number_float(double, const std::string& text) { return wrong(shown(text)); }
