@@ -318,15 +318,6 @@ constexpr size_t kBlock = 32;  // of the older formats
 inline float absolute(float x) { return x < 0 ? -x : x; }
 inline bool is_infinite(float x) { return absolute(x) > 3.402823466e+38f; }
 
-float extreme(const float* x) {
-  float amax = 0;
-  for (size_t i = 0; i < kBlock; ++i) amax = absolute(x[i]) > amax ? absolute(x[i]) : amax;
-  for (size_t i = 0; i < kBlock; ++i) {
-    if (absolute(x[i]) == amax) return amax == 0 ? 0 : x[i];
-  }
-  return 0;
-}
-
 void limits(const float* x, float* low, float* high) {
   float least = 3.402823466e+38f, most = -least;
   for (size_t i = 0; i < kBlock; ++i) {
@@ -335,6 +326,18 @@ void limits(const float* x, float* low, float* high) {
   }
   *low = least;
   *high = most;
+}
+
+// The larger side of the two decides; only when they are as large the first value does.
+float extreme(const float* x) {
+  float low, high;
+  limits(x, &low, &high);
+  if (high > -low) return high;
+  if (high < -low) return low;
+  for (size_t i = 0; i < kBlock; ++i) {
+    if (absolute(x[i]) == high && high != 0) return x[i];
+  }
+  return 0;
 }
 
 void truncated(const float* __restrict x, float low, float inverse, float bias, int code_max, uint8_t* __restrict to) {
