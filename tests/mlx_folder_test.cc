@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -298,6 +299,30 @@ TEST_F(MlxFolder, ConvertsToGguf) {
   ASSERT_TRUE(gguf && plain);
   const std::vector<int32_t> ids = {5, 17, 200, 3, 91};
   EXPECT_LE(max_abs_difference(answer("ref", *gguf, ids), answer("ref", *plain, ids)), 1e-5f);
+}
+
+// A hybrid in every type that converters write: the numbers of the plain folder's conversion, bit by bit.
+TEST_F(MlxFolder, ConvertsHybridsInEveryType) {
+  const Choice general{6, 32, Part::kF16};
+  write("tiny-qwen3.5", general, [&](const std::string&) { return general; });
+  for (const DType type : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0}) {
+    ConvertOptions options;
+    options.matrix_type = type;
+    const auto mlx = convert_to_gguf(folder_ / "mlx", folder_ / "mlx.gguf", options);
+    ASSERT_TRUE(mlx) << mlx.error().message;
+    ASSERT_TRUE(convert_to_gguf(folder_ / "plain", folder_ / "plain.gguf", options));
+    const auto a = open_container(folder_ / "mlx.gguf"), b = open_container(folder_ / "plain.gguf");
+    ASSERT_TRUE(a && b);
+    ASSERT_EQ(a->tensors.size(), b->tensors.size());
+    size_t matrices = 0;
+    for (size_t i = 0; i < a->tensors.size(); ++i) {
+      EXPECT_EQ(a->tensors[i].name, b->tensors[i].name);
+      EXPECT_EQ(a->tensors[i].dtype, b->tensors[i].dtype);
+      EXPECT_TRUE(std::ranges::equal(a->tensors[i].data, b->tensors[i].data)) << a->tensors[i].name;
+      matrices += a->tensors[i].dtype == type && a->tensors[i].shape.size() == 2;
+    }
+    EXPECT_GT(matrices, 20u) << to_string(type);
+  }
 }
 
 }  // namespace
