@@ -363,9 +363,9 @@ void rounded_away(const float* __restrict x, float inverse, int8_t* __restrict t
     float value = x[i] * inverse;
     value = value > -127.0f ? value : -127.0f;
     value = value < 127.0f ? value : 127.0f;
-    const auto whole = static_cast<int32_t>(value);
-    const float rest = value - static_cast<float>(whole);  // exact
-    to[i] = static_cast<int8_t>(whole + (rest >= 0.5f ? 1 : 0) - (rest <= -0.5f ? 1 : 0));
+    // Just below a half: so the sum reaches the next integer from halves on, and not from the value below a half.
+    const float toward = value < 0.0f ? -0.49999997f : 0.49999997f;
+    to[i] = static_cast<int8_t>(static_cast<int32_t>(value + toward));
   }
 }
 

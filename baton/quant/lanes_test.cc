@@ -91,6 +91,22 @@ TEST_P(EveryLanes, CodesAreRoundedAsTheyShould) {
   }
 }
 
+// Around every half up to 127, one float to each side.
+TEST_P(EveryLanes, HalvesGoAwayFromZero) {
+  for (int half = 1; half < 254; half += 2) {
+    for (const float sign : {1.0f, -1.0f}) {
+      const float middle = 0.5f * static_cast<float>(half);
+      std::array<float, 32> x{};
+      x[0] = sign * std::nextafter(middle, 0.0f);
+      x[1] = sign * middle;
+      x[2] = sign * std::nextafter(middle, 1000.0f);
+      std::array<int8_t, 32> codes{};
+      GetParam()->rounded_away(x.data(), 1.0f, codes.data());
+      for (size_t i = 0; i < 3; ++i) EXPECT_EQ(codes[i], static_cast<int>(std::round(x[i]))) << x[i];
+    }
+  }
+}
+
 // Around every threshold of the grid, one float to each side: the nearer neighbour, the upper one of two as near.
 TEST_P(EveryLanes, NearestOfTheGrid) {
   for (size_t i = 0; i + 1 < kIq4Values.size(); ++i) {
