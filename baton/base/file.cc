@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <functional>
 
 namespace baton {
 namespace {
@@ -83,6 +84,16 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
   return *this;
+}
+
+void MappedFile::release(std::span<const std::byte> part) const {
+  const std::less_equal<const std::byte*> before;
+  if (data_ == nullptr || !before(data_, part.data()) || !before(part.data() + part.size(), data_ + size_)) return;
+  const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  const auto first = static_cast<size_t>(part.data() - data_);
+  const size_t begin = (first + page - 1) / page * page, end = (first + part.size()) / page * page;
+  // The mapping is read-only and private: what is dropped is the file's own content. A refusal only costs memory.
+  if (begin < end) ::madvise(const_cast<std::byte*>(data_) + begin, end - begin, MADV_DONTNEED);
 }
 
 MappedFile::~MappedFile() {

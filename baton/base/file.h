@@ -25,6 +25,9 @@ class MappedFile {
   std::span<const std::byte> bytes() const { return {data_, size_}; }
   const std::filesystem::path& path() const { return path_; }
 
+  // The pages wholly inside `part` take no memory until they are read again. A part outside this mapping is left alone.
+  void release(std::span<const std::byte> part) const;
+
  private:
   MappedFile() = default;
   std::filesystem::path path_;

@@ -39,6 +39,8 @@ class Runs {
   }
 
   Status prepare() {
+    BATON_OK(units_.prefill.settle());
+    BATON_OK(units_.decode.settle());
     if (test_.depth == 0) return {};
     BATON_TRY(base_, units_.prefill.new_state(tokens_max()));
     return units_.prefill.prefill(*base_, depth_ids_, {});

@@ -97,6 +97,11 @@ uint64_t Model::weight_bytes() const {
   return bytes;
 }
 
+void Model::release(const Weight& weight) const {
+  if (container == nullptr) return;
+  for (const MappedFile& file : container->files) file.release({weight.data, weight.bytes});
+}
+
 Result<std::shared_ptr<const Model>> build_model(std::unique_ptr<const Container> container) {
   const std::string file = container->path.string();
   const Architecture* architecture = architecture_of(*container);

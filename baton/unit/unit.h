@@ -107,6 +107,9 @@ class Executor {
   // One token for each slot; the slots' states are distinct. At most caps().decode_slots_max slots.
   virtual Status decode(std::span<const DecodeSlot> slots) = 0;
 
+  // Finishes what load left for later, so that the next calls run at full speed: for measurements, and for idle time.
+  virtual Status settle() { return {}; }
+
   virtual Estimate estimate(const WorkShape& work) const = 0;
   virtual Placement placement() const = 0;
 };

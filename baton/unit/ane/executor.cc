@@ -94,7 +94,9 @@ Result<std::unique_ptr<AneExecutor>> AneExecutor::load(std::shared_ptr<const Mod
     const Program& program = self.model_->program;
     BATON_TRY(self.split_, split_program(program, self.model_->weights, options));
     BATON_TRY(const host::Kernels* kernels, host::chosen_kernels());
-    BATON_TRY(self.weights_, host::Weights::load(self.model_, *kernels, self.split_.on_host, self.host_pool_, "ane"));
+    BATON_TRY(auto weights, host::Weights::load(self.model_, *kernels, self.split_.on_host, "ane"));
+    weights->pack_more(INT64_MAX, self.host_pool_);
+    self.weights_ = std::move(weights);
     BATON_TRY(self.lowering_,
               lower(self.model_->weights, self.weights_->plan(), self.split_.on_host, self.split_.limits));
     std::unique_ptr<apple::Driver> driver;

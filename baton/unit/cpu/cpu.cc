@@ -9,9 +9,11 @@
 namespace baton::cpu {
 namespace {
 
-// Float weights: order of summation and f16 keys and values. Integer weights: activations rounded to 15 bits.
-// Measured against `ref`: 0.004 with 16-bit weights (f16 keys and values), 0.025 with 4-bit weights of a 135M model.
-float logit_tolerance(DType weights) { return host::is_integer(host::packing_of(weights)) ? 0.05f : 0.02f; }
+// Float weights: order of summation and f16 keys and values. Integer weights: activations rounded to 8 bits, but for
+// outliers. Measured against `ref`: 0.004 with 16-bit weights (f16 keys and values); with integer weights the largest
+// of all logits over 600 tokens differed by 0.2 (28M model) and 0.9 (135M model), their root mean square by 0.02 and
+// 0.08.
+float logit_tolerance(DType weights) { return host::is_integer(host::packing_of(weights)) ? 1.0f : 0.02f; }
 
 class CpuUnit final : public Unit {
  public:
@@ -23,6 +25,7 @@ class CpuUnit final : public Unit {
     caps_.kv_type = DType::kF16;
     caps_.memory = MemoryKind::kHost;
     caps_.prefill_tokens_preferred = kChunkTokens;
+    caps_.prefill_tokens_min = kStepTokensMin;
     caps_.decode_slots_max = kDecodeSlotsMax;
     caps_.features = host::feature_names(host::detect_cpu_features());
     caps_.logit_tolerance = logit_tolerance;

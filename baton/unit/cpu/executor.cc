@@ -16,6 +16,9 @@ namespace {
 constexpr double kBytesPerSecondPerThread = 10e9;
 constexpr double kOperationsPerSecondPerThread = 50e9;
 
+// Of weights, between passes: some tens of milliseconds.
+constexpr int64_t kPackBytes = int64_t{64} << 20;
+
 // New measurements count for a quarter.
 void mix(double& average, double value) { average = average > 0 ? 0.75 * average + 0.25 * value : value; }
 
@@ -32,7 +35,7 @@ Result<std::unique_ptr<Executor>> CpuExecutor::load(std::shared_ptr<const Model>
   try {
     std::unique_ptr<CpuExecutor> executor(new CpuExecutor(std::move(model), kernels, threads));
     const std::vector<bool> all(executor->model_->weights.size(), true);
-    BATON_TRY(executor->weights_, host::Weights::load(executor->model_, kernels, all, executor->pool_, "cpu"));
+    BATON_TRY(executor->weights_, host::Weights::load(executor->model_, kernels, all, "cpu"));
     BATON_TRY(executor->pass_,
               host::Pass::create(*executor->weights_, executor->pool_, kChunkTokens, host::RowBits::kFast));
     return executor;
@@ -65,6 +68,7 @@ Status CpuExecutor::prefill(SequenceState& state, std::span<const int32_t> token
     const int64_t count = (total - done + chunks - chunk - 1) / (chunks - chunk);
     const int64_t first_wanted = std::clamp<int64_t>(total - wanted - done, 0, count);
     float* to = logits.data() + std::max<int64_t>(0, done - (total - wanted)) * vocab;
+    pack_some();
     pass_->start_prefill(static_cast<host::HostState&>(state), state.position(),
                          tokens.subspan(static_cast<size_t>(done), static_cast<size_t>(count)),
                          {to, static_cast<size_t>((count - first_wanted) * vocab)});
@@ -72,9 +76,19 @@ Status CpuExecutor::prefill(SequenceState& state, std::span<const int32_t> token
     pass_->finish();
     done += count;
   }
-  if (total >= kChunkTokens / 4) {
+  if (total >= kChunkTokens / 4 && weights_->packed()) {
     mix(prefill_ms_per_token_, ms_between(start_ns, SteadyClock().now_ns()) / static_cast<double>(total));
   }
+  return {};
+}
+
+// Not before the first pass: the first answer does not wait for it.
+void CpuExecutor::pack_some() {
+  if (passes_++ > 0) weights_->pack_more(kPackBytes, pool_);
+}
+
+Status CpuExecutor::settle() {
+  weights_->pack_more(INT64_MAX, pool_);
   return {};
 }
 
@@ -91,11 +105,12 @@ Status CpuExecutor::decode(std::span<const DecodeSlot> slots) {
     BATON_CHECK(slot.logits.empty() || static_cast<int64_t>(slot.logits.size()) >= vocab);
     all_wanted = all_wanted && !slot.logits.empty();
   }
+  pack_some();
   const int64_t start_ns = SteadyClock().now_ns();
   pass_->start_decode(slots);
   pass_->run_all();
   pass_->finish();
-  if (all_wanted) mix(decode_ms_[slots.size()], ms_between(start_ns, SteadyClock().now_ns()));
+  if (all_wanted && weights_->packed()) mix(decode_ms_[slots.size()], ms_between(start_ns, SteadyClock().now_ns()));
   return {};
 }
 

@@ -10,12 +10,13 @@
 namespace baton::cpu {
 
 inline constexpr int64_t kChunkTokens = 256;  // tokens per pass over the weights in prefill
+inline constexpr uint32_t kStepTokensMin = 64;  // fewer take nearly as long: all weights are read for them
 inline constexpr uint32_t kDecodeSlotsMax = host::kRunsMax;
 
 class CpuExecutor final : public Executor {
  public:
-  // Packs the weights; slow. Errors: kOutOfMemory, kUnsupported (a shape the kernels cannot do, with the weight's
-  // name).
+  // Quick; weights are packed beside the first passes. Errors: kOutOfMemory, kUnsupported (a shape the kernels cannot
+  // do, with the weight's name).
   static Result<std::unique_ptr<Executor>> load(std::shared_ptr<const Model> model, const host::Kernels& kernels,
                                                 uint32_t threads);
 
@@ -25,18 +26,21 @@ class CpuExecutor final : public Executor {
   Result<std::unique_ptr<SequenceState>> clone(const SequenceState& state) override;
   Status prefill(SequenceState& state, std::span<const int32_t> tokens, std::span<float> logits) override;
   Status decode(std::span<const DecodeSlot> slots) override;
+  Status settle() override;
   Estimate estimate(const WorkShape& work) const override;
   Placement placement() const override;
 
  private:
   CpuExecutor(std::shared_ptr<const Model> model, const host::Kernels& kernels, uint32_t threads);
+  void pack_some();
 
   const std::shared_ptr<const Model> model_;
   const host::Kernels& kernels_;
   Layout layout_;
   ThreadPool pool_;
-  std::unique_ptr<const host::Weights> weights_;
+  std::unique_ptr<host::Weights> weights_;
   std::unique_ptr<host::Pass> pass_;
+  uint64_t passes_ = 0;
 
   // What earlier calls took, for estimates.
   double prefill_ms_per_token_ = 0;

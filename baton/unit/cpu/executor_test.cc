@@ -273,7 +273,8 @@ TEST(CpuExecutor, LongPromptsGoThroughInChunks) {
   const std::vector<int32_t> ids = prompt(2 * kChunkTokens + 5);
   const auto executor = load(SmallModel(DType::kQ8_0), best());
   const std::vector<float> whole = all_logits(*executor, ids, ids.size());
-  expect_near(all_logits(*executor, ids, 100), whole, 1e-3f);
+  // Other chunks sum the delta rule in another order, which can round an activation the other way: a step of 8 bits.
+  expect_near(all_logits(*executor, ids, 100), whole, 3e-2f);
   // The logits of the last tokens alone are those rows.
   auto state = executor->new_state(ids.size());
   std::vector<float> last(3 * 77, kPoison);
@@ -353,6 +354,7 @@ TEST(CpuExecutor, DecodeDoesNotAllocate) {
       states.push_back(*executor->new_state(64));
       slots.push_back({states[i].get(), 5, std::span(logits).subspan(80 * i, 77)});
     }
+    ASSERT_TRUE(executor->settle());
     ASSERT_TRUE(executor->decode(slots));
     allocations = 0;
     counting = true;
@@ -389,7 +391,8 @@ TEST(CpuExecutor, KernelSetsAgree) {
     const std::vector<float> want = all_logits(*load(small, *kernel_sets().back()), ids, ids.size());
     for (const Kernels* set : kernel_sets()) {
       SCOPED_TRACE(testing::Message() << set->name << " " << format.name);
-      expect_near(all_logits(*load(small, *set), ids, ids.size()), want, 2e-3f);
+      // Sums in another order now and then round an activation the other way: a step of 8 bits.
+    expect_near(all_logits(*load(small, *set), ids, ids.size()), want, 3e-2f);
     }
   }
 }
@@ -406,8 +409,26 @@ TEST(CpuExecutor, RefusesWhatDoesNotFit) {
   EXPECT_EQ(executor->new_state(uint64_t{1} << 60).error().code, Code::kOutOfMemory);
 }
 
+// The first pass packs into scratch, later ones use more and more that is packed: the same bits.
+TEST(CpuExecutor, PackingDoesNotChangeABit) {
+  const std::vector<int32_t> ids = prompt(40);
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kQ8_0, DType::kQ4_K, DType::kQ6_K}) {
+    const SmallModel small(dtype);
+    const auto executor = load(small, best());
+    const auto settled = load(small, best());
+    ASSERT_TRUE(settled->settle());
+    const std::vector<float> want = all_logits(*settled, ids, ids.size());
+    for (int pass = 0; pass < 3; ++pass) {
+      const std::vector<float> got = all_logits(*executor, ids, ids.size());
+      EXPECT_EQ(0, std::memcmp(got.data(), want.data(), want.size() * sizeof(float)))
+          << to_string(dtype) << " pass " << pass;
+    }
+  }
+}
+
 TEST(CpuExecutor, EstimatesComeFromEarlierCalls) {
   const auto executor = load(SmallModel(DType::kQ8_0), best());
+  ASSERT_TRUE(executor->settle());
   EXPECT_EQ(executor->estimate({.prefill_tokens = 100}).basis, "estimated");
   EXPECT_EQ(executor->estimate({.decode_slots = 1}).basis, "estimated");
   const std::vector<int32_t> ids = prompt(100);

@@ -36,18 +36,20 @@ struct Matrix {
   int64_t group = 0;          // affine packings: values that share a scale, a multiple of 32
 };
 
-// 32 activations quantised to 15 bits, as two planes of int8: value = scale * (128 * high + low). One plane, what 8-bit
-// formats usually get, moved the logits of a 135M model by more than 1 and changed its answer; two move them by 0.02.
-struct alignas(32) ActivationBlock {
+// 32 activations as int8: value = scale * (high + low / 128). Most blocks have no low plane. One that stands out of its
+// row has, and keeps 15 bits: with one plane everywhere, what 8-bit formats usually get, such blocks moved the logits
+// of a 135M model by more than 1 and changed its answer. Whether a block has one depends on its row alone. Sums are of
+// the first 16, the second 16, and all.
+struct alignas(64) ActivationBlock {
   int8_t high[kBlock];
-  int8_t low[kBlock];  // -64 .. 63
   float scale;
-  float scaled_sum;  // scale * sum of the integers: what a minimum per block multiplies
-  // Minus the sum of the integers, of all and of each 16: makes up for weights stored as q + 128, in units of 128.
-  int32_t bias;
-  int32_t bias_half[2];
+  float scaled_sum[3];   // of the values: what a minimum per block multiplies
+  int32_t high_bias[3];  // -128 * the sums of `high`: makes up for weights stored as q + 128
+  int32_t has_low;       // 0: the rest is not read
+  int8_t low[kBlock];    // -64 .. 63
+  int32_t low_bias[3];
 };
-static_assert(sizeof(ActivationBlock) == 96);
+static_assert(sizeof(ActivationBlock) == 128);
 
 // The right-hand side of a product: `columns` values per token.
 struct Activations {

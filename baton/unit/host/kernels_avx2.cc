@@ -245,17 +245,16 @@ struct Lanes {
     const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
     _mm_storeu_si128(static_cast<__m128i*>(static_cast<void*>(to)), bytes);
   }
-  static BATON_INLINE __m256i upper_plane(__m256i q) {
-    return _mm256_srai_epi32(_mm256_add_epi32(q, _mm256_set1_epi32(64)), 7);
+  static BATON_INLINE I to_int(F a) { return {_mm256_cvtps_epi32(a.low), _mm256_cvtps_epi32(a.high)}; }
+  static BATON_INLINE __m256i divide_half(__m256i a) {
+    return _mm256_srai_epi32(_mm256_add_epi32(a, _mm256_set1_epi32(64)), 7);
   }
-  // Rounds; the two planes of the integers and their sum.
-  static BATON_INLINE int32_t store_planes(int8_t* high, int8_t* low, F a) {
-    const I q = {_mm256_cvtps_epi32(a.low), _mm256_cvtps_epi32(a.high)};
-    const I upper = {upper_plane(q.low), upper_plane(q.high)};
-    const I shifted_back = times_128(upper);
-    store_narrow(high, upper);
-    store_narrow(low, {_mm256_sub_epi32(q.low, shifted_back.low), _mm256_sub_epi32(q.high, shifted_back.high)});
-    const __m256i all = _mm256_add_epi32(q.low, q.high);
+  static BATON_INLINE I divide_128(I a) { return {divide_half(a.low), divide_half(a.high)}; }
+  static BATON_INLINE I sub_int(I a, I b) {
+    return {_mm256_sub_epi32(a.low, b.low), _mm256_sub_epi32(a.high, b.high)};
+  }
+  static BATON_INLINE int32_t sum_int(I a) {
+    const __m256i all = _mm256_add_epi32(a.low, a.high);
     __m128i s = _mm_add_epi32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
     s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
     return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));

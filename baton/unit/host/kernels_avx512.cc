@@ -155,14 +155,12 @@ struct Lanes {
   static BATON_INLINE I dot_biased(I sum, B w, const int8_t* a) { return dot_plain(sum, w, a); }
   static BATON_INLINE F to_float(I a) { return _mm512_cvtepi32_ps(a); }
   static BATON_INLINE I times_128(I a) { return _mm512_slli_epi32(a, 7); }
-  // Rounds; the two planes of the integers and their sum.
-  static BATON_INLINE int32_t store_planes(int8_t* high, int8_t* low, F a) {
-    const __m512i q = _mm512_cvtps_epi32(a);
-    const __m512i upper = _mm512_srai_epi32(_mm512_add_epi32(q, _mm512_set1_epi32(64)), 7);
-    const __m512i lower = _mm512_sub_epi32(q, _mm512_slli_epi32(upper, 7));
-    _mm_storeu_si128(static_cast<__m128i*>(static_cast<void*>(high)), _mm512_cvtepi32_epi8(upper));
-    _mm_storeu_si128(static_cast<__m128i*>(static_cast<void*>(low)), _mm512_cvtepi32_epi8(lower));
-    return _mm512_reduce_add_epi32(q);
+  static BATON_INLINE I to_int(F a) { return _mm512_cvtps_epi32(a); }
+  static BATON_INLINE I divide_128(I a) { return _mm512_srai_epi32(_mm512_add_epi32(a, _mm512_set1_epi32(64)), 7); }
+  static BATON_INLINE I sub_int(I a, I b) { return _mm512_sub_epi32(a, b); }
+  static BATON_INLINE int32_t sum_int(I a) { return _mm512_reduce_add_epi32(a); }
+  static BATON_INLINE void store_narrow(int8_t* to, I a) {
+    _mm_storeu_si128(static_cast<__m128i*>(static_cast<void*>(to)), _mm512_cvtepi32_epi8(a));
   }
 };
 

@@ -47,36 +47,35 @@ void unpack_panel(const Matrix& w, const unsigned char* panel, unsigned char* to
 
 // ---- The register tile: P panels by T tokens. ----
 
-// One block's integer products: the high plane, times 128, plus the low plane. `First` and `Count`: groups of four.
+template <class L, class Block>
+BATON_INLINE typename L::I dot_of(typename L::I sum, typename L::B w, const int8_t* a) {
+  return Block::kPlain ? L::dot_plain(sum, w, a) : L::dot_biased(sum, w, a);
+}
+
+// Products of a block's groups of four, `First` and on: the high plane of T tokens; the low plane of one.
 template <class L, class Block, int P, int T, int First, int Count>
-BATON_INLINE void block_dots(const Block (&block)[P], const ActivationBlock* a, int64_t a_stride,
-                             typename L::I (&dot)[P][T]) {
-  unroll<2>([&](auto plane) BATON_LAMBDA {
-    unroll<Count>([&](auto k) BATON_LAMBDA {
-      constexpr int kGroup = First + decltype(k)::value;
-      typename L::B v[P];
-      unroll<P>([&](auto p) BATON_LAMBDA { v[p.value] = block[p.value].template value<kGroup>(); });
-      unroll<T>([&](auto t) BATON_LAMBDA {
-        const ActivationBlock& x = a[t.value * a_stride];
-        const int8_t* q = (decltype(plane)::value == 0 ? x.high : x.low) + 4 * kGroup;
-        unroll<P>([&](auto p) BATON_LAMBDA {
-          dot[p.value][t.value] = Block::kPlain ? L::dot_plain(dot[p.value][t.value], v[p.value], q)
-                                                : L::dot_biased(dot[p.value][t.value], v[p.value], q);
-        });
-      });
+BATON_INLINE void high_dots(const Block (&block)[P], const ActivationBlock* a, int64_t a_stride,
+                            typename L::I (&dot)[P][T]) {
+  unroll<Count>([&](auto k) BATON_LAMBDA {
+    constexpr int kGroup = First + decltype(k)::value;
+    typename L::B v[P];
+    unroll<P>([&](auto p) BATON_LAMBDA { v[p.value] = block[p.value].template value<kGroup>(); });
+    unroll<T>([&](auto t) BATON_LAMBDA {
+      const int8_t* q = a[t.value * a_stride].high + 4 * kGroup;
+      unroll<P>([&](auto p)
+                    BATON_LAMBDA { dot[p.value][t.value] = dot_of<L, Block>(dot[p.value][t.value], v[p.value], q); });
     });
-    if constexpr (decltype(plane)::value == 0) {
-      unroll<P * T>([&](auto i)
-                        BATON_LAMBDA { dot[i.value / T][i.value % T] = L::times_128(dot[i.value / T][i.value % T]); });
-    }
   });
 }
 
-// What minimum `I` of `Minimums` per block multiplies.
-template <int Minimums, int I>
-BATON_INLINE float scaled_sum(const ActivationBlock& x) {
-  if constexpr (Minimums == 1) return x.scaled_sum;
-  return x.scale * static_cast<float>(-x.bias_half[I]);
+template <class L, class Block, int P, int First, int Count>
+BATON_INLINE void low_dots(const Block (&block)[P], const ActivationBlock& a, typename L::I (&dot)[P]) {
+  unroll<Count>([&](auto k) BATON_LAMBDA {
+    constexpr int kGroup = First + decltype(k)::value;
+    unroll<P>([&](auto p) BATON_LAMBDA {
+      dot[p.value] = dot_of<L, Block>(dot[p.value], block[p.value].template value<kGroup>(), a.low + 4 * kGroup);
+    });
+  });
 }
 
 template <class L, class Block, int P, int T>
@@ -85,23 +84,25 @@ void integer_tile(const Matrix& w, const unsigned char* const* panels, const Act
   using F = typename L::F;
   using I = typename L::I;
   constexpr int kScales = Block::kScales;
+  constexpr int kCount = 8 / kScales;
   const int64_t blocks = w.columns / kBlock;
   Block block[P];
   for (int p = 0; p < P; ++p) block[p].open(w, panels[p]);
   F sum[P][T];
   unroll<P * T>([&](auto i) BATON_LAMBDA { sum[i.value / T][i.value % T] = L::zero(); });
   for (int64_t b = 0; b < blocks; ++b, ++a) {
+    int32_t any_low = 0;
+    unroll<T>([&](auto t) BATON_LAMBDA { any_low |= a[t.value * blocks].has_low; });
     unroll<kScales>([&](auto s) BATON_LAMBDA {
+      constexpr int kPart = kScales == 1 ? 2 : decltype(s)::value;  // of the sums of an activation block
       I dot[P][T];
       unroll<T>([&](auto t) BATON_LAMBDA {
-        const ActivationBlock& x = a[t.value * blocks];
         unroll<P>([&](auto p) BATON_LAMBDA {
           dot[p.value][t.value] =
-              Block::kPlain ? L::zero_int() : L::start_biased(kScales == 1 ? &x.bias : &x.bias_half[s.value]);
+              Block::kPlain ? L::zero_int() : L::start_biased(&a[t.value * blocks].high_bias[kPart]);
         });
       });
-      constexpr int kCount = 8 / kScales;
-      block_dots<L, Block, P, T, decltype(s)::value * kCount, kCount>(block, a, blocks, dot);
+      high_dots<L, Block, P, T, decltype(s)::value * kCount, kCount>(block, a, blocks, dot);
       F scale[P];
       unroll<P>([&](auto p) BATON_LAMBDA { scale[p.value] = block[p.value].template scale<s.value>(); });
       unroll<T>([&](auto t) BATON_LAMBDA {
@@ -111,12 +112,28 @@ void integer_tile(const Matrix& w, const unsigned char* const* panels, const Act
               L::fma(L::to_float(dot[p.value][t.value]), L::mul(scale[p.value], factor), sum[p.value][t.value]);
         });
       });
+      if (any_low != 0) [[unlikely]] {
+        unroll<T>([&](auto t) BATON_LAMBDA {
+          const ActivationBlock& x = a[t.value * blocks];
+          if (x.has_low == 0) return;
+          I low[P];
+          unroll<P>([&](auto p) BATON_LAMBDA {
+            low[p.value] = Block::kPlain ? L::zero_int() : L::start_biased(&x.low_bias[kPart]);
+          });
+          low_dots<L, Block, P, decltype(s)::value * kCount, kCount>(block, x, low);
+          const F factor = L::set1(x.scale * (1.0f / 128));
+          unroll<P>([&](auto p) BATON_LAMBDA {
+            sum[p.value][t.value] =
+                L::fma(L::to_float(low[p.value]), L::mul(scale[p.value], factor), sum[p.value][t.value]);
+          });
+        });
+      }
     });
     unroll<Block::kMinimums>([&](auto s) BATON_LAMBDA {
       F minimum[P];
       unroll<P>([&](auto p) BATON_LAMBDA { minimum[p.value] = block[p.value].template minimum<s.value>(); });
       unroll<T>([&](auto t) BATON_LAMBDA {
-        const F total = L::set1(scaled_sum<Block::kMinimums, s.value>(a[t.value * blocks]));
+        const F total = L::set1(a[t.value * blocks].scaled_sum[Block::kMinimums == 1 ? 2 : s.value]);
         unroll<P>([&](auto p)
                       BATON_LAMBDA { sum[p.value][t.value] = L::fma(minimum[p.value], total, sum[p.value][t.value]); });
       });
@@ -172,27 +189,5 @@ void integer_matmul(const Matrix& w, int64_t panel_begin, int64_t panel_end, con
   for (; panel + P <= panel_end; panel += P) run(Constant<P>{}, panel);
   if constexpr (P > 1) {
     for (; panel < panel_end; ++panel) run(Constant<1>{}, panel);
-  }
-}
-
-inline constexpr float kActivationMax = 127 * 128;  // of 128 * high + low
-
-template <class L>
-void quantize_blocks(const float* x, int64_t n, ActivationBlock* blocks) {
-  using F = typename L::F;
-  for (int64_t b = 0; b < n / kBlock; ++b, x += kBlock) {
-    ActivationBlock& to = blocks[b];
-    const F first = L::load(x), second = L::load(x + 16);
-    const float highest = L::highest(L::max(L::abs(first), L::abs(second)));
-    // Infinity and NaN times 0 are NaN.
-    const bool finite = L::sum(L::mul(L::add(first, second), L::zero())) == 0.0f && highest <= 1e38f;
-    const F inverse = L::set1(finite && highest > 1e-30f ? kActivationMax / highest : 0.0f);
-    const int32_t sum0 = L::store_planes(to.high, to.low, L::mul(first, inverse));
-    const int32_t sum1 = L::store_planes(to.high + 16, to.low + 16, L::mul(second, inverse));
-    to.scale = finite ? highest / kActivationMax : __builtin_nanf("");
-    to.scaled_sum = to.scale * static_cast<float>(sum0 + sum1);
-    to.bias = -(sum0 + sum1);
-    to.bias_half[0] = -sum0;
-    to.bias_half[1] = -sum1;
   }
 }

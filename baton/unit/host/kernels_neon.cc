@@ -256,13 +256,17 @@ struct Lanes {
     const int16x8_t high = vcombine_s16(vmovn_s32(a.v[2]), vmovn_s32(a.v[3]));
     vst1q_s8(to, vcombine_s8(vmovn_s16(low), vmovn_s16(high)));
   }
-  // Rounds; the two planes of the integers and their sum.
-  static BATON_INLINE int32_t store_planes(int8_t* high, int8_t* low, const F& a) {
-    const I q = each_int([&](int i) BATON_LAMBDA { return vcvtnq_s32_f32(a.v[i]); });
-    const I upper = each_int([&](int i) BATON_LAMBDA { return vrshrq_n_s32(q.v[i], 7); });
-    store_narrow(high, upper);
-    store_narrow(low, each_int([&](int i) BATON_LAMBDA { return vsubq_s32(q.v[i], vshlq_n_s32(upper.v[i], 7)); }));
-    return vaddvq_s32(vaddq_s32(vaddq_s32(q.v[0], q.v[1]), vaddq_s32(q.v[2], q.v[3])));
+  static BATON_INLINE I to_int(const F& a) {
+    return each_int([&](int i) BATON_LAMBDA { return vcvtnq_s32_f32(a.v[i]); });
+  }
+  static BATON_INLINE I divide_128(const I& a) {
+    return each_int([&](int i) BATON_LAMBDA { return vrshrq_n_s32(a.v[i], 7); });
+  }
+  static BATON_INLINE I sub_int(const I& a, const I& b) {
+    return each_int([&](int i) BATON_LAMBDA { return vsubq_s32(a.v[i], b.v[i]); });
+  }
+  static BATON_INLINE int32_t sum_int(const I& a) {
+    return vaddvq_s32(vaddq_s32(vaddq_s32(a.v[0], a.v[1]), vaddq_s32(a.v[2], a.v[3])));
   }
 };
 

@@ -212,17 +212,29 @@ struct Lanes {
     for (int i = 0; i < 16; ++i) out.v[i] = a.v[i] * 128;
     return out;
   }
-  // Rounds; the two planes of the integers and their sum.
-  static BATON_INLINE int32_t store_planes(int8_t* high, int8_t* low, const F& a) {
+  static BATON_INLINE I to_int(const F& a) {
     const F rounded = round(a);
+    I out;
+    for (int i = 0; i < 16; ++i) out.v[i] = static_cast<int32_t>(rounded.v[i]);
+    return out;
+  }
+  static BATON_INLINE I divide_128(const I& a) {
+    I out;
+    for (int i = 0; i < 16; ++i) out.v[i] = (a.v[i] + 64) >> 7;
+    return out;
+  }
+  static BATON_INLINE I sub_int(const I& a, const I& b) {
+    I out;
+    for (int i = 0; i < 16; ++i) out.v[i] = a.v[i] - b.v[i];
+    return out;
+  }
+  static BATON_INLINE int32_t sum_int(const I& a) {
     int32_t sum = 0;
-    for (int i = 0; i < 16; ++i) {
-      const auto q = static_cast<int32_t>(rounded.v[i]);
-      high[i] = static_cast<int8_t>((q + 64) >> 7);
-      low[i] = static_cast<int8_t>(q - high[i] * 128);
-      sum += q;
-    }
+    for (int i = 0; i < 16; ++i) sum += a.v[i];
     return sum;
+  }
+  static BATON_INLINE void store_narrow(int8_t* to, const I& a) {
+    for (int i = 0; i < 16; ++i) to[i] = static_cast<int8_t>(a.v[i]);
   }
 };
 

@@ -5,6 +5,7 @@
 #include "baton/unit/host/kernels_blocks.inl.h"
 #include "baton/unit/host/kernels_int8.inl.h"
 #include "baton/unit/host/kernels_float.inl.h"
+#include "baton/unit/host/kernels_quantize.inl.h"
 #include "baton/unit/host/kernels_attention.inl.h"
 #include "baton/unit/host/kernels_delta.inl.h"
 // clang-format on

@@ -65,12 +65,16 @@ struct TestActivations {
       float* to = effective.data() + t * m.columns;
       std::copy(row, row + m.columns, to);
       if (!is_integer(m.packing)) continue;
+      // An outlier now and then, so that products with and without low planes meet in a tile.
+      if (t % 3 == 1) x[static_cast<size_t>(t * a.x_stride + m.columns / 2)] = 40;
       kernels.quantize(row, m.columns, blocks.data() + t * (m.columns / kBlock));
       for (int64_t b = 0; b < m.columns / kBlock; ++b) {
+        const ActivationBlock& block = blocks[static_cast<size_t>(t * (m.columns / kBlock) + b)];
         float highest = 0;
         for (int64_t i = 0; i < kBlock; ++i) highest = std::max(highest, std::fabs(row[b * kBlock + i]));
+        const float steps = block.has_low != 0 ? 16256 : 127;
         for (int64_t i = 0; i < kBlock; ++i) {
-          to[b * kBlock + i] = highest / 16256 * std::nearbyint(row[b * kBlock + i] * (16256 / highest));
+          to[b * kBlock + i] = highest / steps * std::nearbyint(row[b * kBlock + i] * (steps / highest));
         }
       }
     }
@@ -215,27 +219,52 @@ class Quantize : public testing::TestWithParam<const Kernels*> {};
 
 TEST_P(Quantize, RoundsToNearestAndKeepsSums) {
   Random random(3);
-  std::vector<float> x = random_values(random, 96);
+  std::vector<float> x = random_values(random, 256);
   std::fill(x.begin() + 32, x.begin() + 64, 0.0f);
-  ActivationBlock blocks[3];
-  GetParam()->quantize(x.data(), 96, blocks);
-  for (int b = 0; b < 3; ++b) {
+  x[70] = -30;  // stands out
+  ActivationBlock blocks[8];
+  GetParam()->quantize(x.data(), 256, blocks);
+  for (int b = 0; b < 8; ++b) {
+    SCOPED_TRACE(b);
+    const ActivationBlock& block = blocks[b];
+    EXPECT_EQ(block.has_low, b == 2);
     float highest = 0;
     for (int i = 0; i < 32; ++i) highest = std::max(highest, std::fabs(x[32 * b + i]));
-    EXPECT_FLOAT_EQ(blocks[b].scale, highest / 16256);
-    int sums[2] = {};
+    EXPECT_FLOAT_EQ(block.scale, highest / 127);
+    const float steps = b == 2 ? 16256.0f : 127.0f;
+    int high[3] = {}, low[3] = {};
     for (int i = 0; i < 32; ++i) {
-      const float exact = highest > 0 ? x[32 * b + i] * (16256 / highest) : 0;
-      const int q = 128 * blocks[b].high[i] + blocks[b].low[i];
-      EXPECT_EQ(q, static_cast<int>(std::nearbyint(exact))) << b << " " << i;
-      EXPECT_LE(std::abs(blocks[b].high[i]), 127);
-      EXPECT_LE(std::abs(blocks[b].low[i]), 64);
-      sums[i / 16] += q;
+      const float exact = highest > 0 ? x[32 * b + i] * (steps / highest) : 0;
+      const int q = b == 2 ? 128 * block.high[i] + block.low[i] : block.high[i];
+      EXPECT_EQ(q, static_cast<int>(std::nearbyint(exact))) << i;
+      EXPECT_LE(std::abs(block.high[i]), 127);
+      for (const int part : {i / 16, 2}) {
+        high[part] += block.high[i];
+        if (b == 2) low[part] += block.low[i];
+      }
+      EXPECT_LE(b == 2 ? std::abs(block.low[i]) : 0, 64);
     }
-    EXPECT_EQ(blocks[b].bias, -(sums[0] + sums[1]));
-    EXPECT_EQ(blocks[b].bias_half[0], -sums[0]);
-    EXPECT_EQ(blocks[b].bias_half[1], -sums[1]);
-    EXPECT_FLOAT_EQ(blocks[b].scaled_sum, blocks[b].scale * static_cast<float>(sums[0] + sums[1]));
+    for (int part = 0; part < 3; ++part) {
+      EXPECT_EQ(block.high_bias[part], -128 * high[part]);
+      EXPECT_EQ(b == 2 ? block.low_bias[part] : 0, -128 * low[part]);
+      const float sum = static_cast<float>(high[part]) + static_cast<float>(low[part]) / 128;
+      EXPECT_NEAR(block.scaled_sum[part], block.scale * sum, 1e-5f * highest * 32);
+    }
+  }
+}
+
+// Whether a block has a low plane depends on its row alone, and planes do not change what a row means.
+TEST_P(Quantize, OutliersKeepTheirNeighboursPrecise) {
+  Random random(4);
+  std::vector<float> x = random_values(random, 1024);
+  x[500] = 100;
+  std::vector<ActivationBlock> blocks(32);
+  GetParam()->quantize(x.data(), 1024, blocks.data());
+  const ActivationBlock& block = blocks[500 / 32];
+  ASSERT_NE(block.has_low, 0);
+  for (int i = 0; i < 32; ++i) {
+    const float value = block.scale * (static_cast<float>(block.high[i]) + static_cast<float>(block.low[i]) / 128);
+    EXPECT_NEAR(value, x[480 + static_cast<size_t>(i)], 100.0f / 16256);  // one plane: steps of 0.8
   }
 }
 

@@ -5,29 +5,31 @@
 namespace baton::host {
 namespace {
 
+// Four codes are one word: word j of a lane goes to group j.
+struct Words {
+  explicit Words(const uint8_t (&q)[kBlock]) { std::memcpy(at, q, sizeof(at)); }
+  uint32_t at[8];
+};
+
 // bits [shift, shift + 2) of each code, four codes to a byte: two groups of [16 rows][4].
-void put_pairs(const uint8_t (&q)[kBlock], int shift, int lane, Bytes* to) {
+void put_pairs(const Words& q, int shift, int lane, Bytes* to) {
   for (int half = 0; half < 2; ++half) {
-    for (int c = 0; c < 4; ++c) {
-      int bits = 0;
-      for (int i = 0; i < 4; ++i) bits |= (q[16 * half + 4 * i + c] >> shift & 3) << 2 * i;
-      to[64 * half + 4 * lane + c] = static_cast<Bytes>(bits);
-    }
+    uint32_t bits = 0;
+    for (int i = 0; i < 4; ++i) bits |= (q.at[4 * half + i] >> shift & 0x03030303u) << 2 * i;
+    store_as(to + 64 * half + 4 * lane, bits);
   }
 }
 
 // bit `shift` of each code, eight codes to a byte: one group.
-void put_bits(const uint8_t (&q)[kBlock], int shift, int lane, Bytes* to) {
-  for (int c = 0; c < 4; ++c) {
-    int bits = 0;
-    for (int i = 0; i < 8; ++i) bits |= (q[4 * i + c] >> shift & 1) << i;
-    to[4 * lane + c] = static_cast<Bytes>(bits);
-  }
+void put_bits(const Words& q, int shift, int lane, Bytes* to) {
+  uint32_t bits = 0;
+  for (int i = 0; i < 8; ++i) bits |= (q.at[i] >> shift & 0x01010101u) << i;
+  store_as(to + 4 * lane, bits);
 }
 
-void put_nibbles(const uint8_t (&q)[kBlock], int lane, Bytes* to) {
-  for (int i = 0; i < 16; ++i) {
-    to[64 * (i / 4) + 4 * lane + i % 4] = static_cast<Bytes>((q[i] & 15) | (q[16 + i] & 15) << 4);
+void put_nibbles(const Words& q, int lane, Bytes* to) {
+  for (int i = 0; i < 4; ++i) {
+    store_as(to + 64 * i + 4 * lane, (q.at[i] & 0x0f0f0f0fu) | (q.at[4 + i] & 0x0f0f0f0fu) << 4);
   }
 }
 
@@ -46,14 +48,15 @@ void put_codes(const uint8_t (&q)[kBlock], int bits, int lane, Bytes* block) {
     for (int i = 0; i < 8; ++i) std::memcpy(block + 64 * i + 4 * lane, q + 4 * i, 4);
     return;
   }
+  const Words words(q);
   if (bits < 4) {
-    put_pairs(q, 0, lane, block);
-    if (bits == 3) put_bits(q, 2, lane, block + 128);
+    put_pairs(words, 0, lane, block);
+    if (bits == 3) put_bits(words, 2, lane, block + 128);
     return;
   }
-  put_nibbles(q, lane, block);
-  if (bits == 5) put_bits(q, 4, lane, block + 256);
-  if (bits == 6) put_pairs(q, 4, lane, block + 256);
+  put_nibbles(words, lane, block);
+  if (bits == 5) put_bits(words, 4, lane, block + 256);
+  if (bits == 6) put_pairs(words, 4, lane, block + 256);
 }
 
 // f16 d; i8 q[32]

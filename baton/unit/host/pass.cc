@@ -43,7 +43,7 @@ Status Pass::make_scratch() {
       floats_max = std::max(floats_max, delta_scratch_floats(op.key_dim, op.value_dim) + 2 * rows_max_);
     }
   }
-  scratch_bytes_ = round_up(std::max(floats_max * 4, matmul_scratch_bytes(columns_max)), 4096) + 64;
+  scratch_bytes_ = round_up(std::max(floats_max * 4, weights_.scratch_bytes()), 4096) + 64;
   BATON_TRY(scratch_,
             Memory::allocate(static_cast<size_t>(scratch_bytes_) * pool_.size(), "kernel scratch", weights_.unit()));
   BATON_TRY(partial_memory_,
@@ -230,8 +230,8 @@ void Pass::run_linears(const Step& step, int64_t begin, int64_t end) {
       const int64_t count = (w.panels + tile - 1) / tile;
       const int64_t panel_begin = std::max<int64_t>(first, 0) * tile, panel_end = std::min(last * tile, w.panels);
       if (panel_begin < panel_end) {
-        kernels_.matmul[static_cast<size_t>(w.packing)](w, panel_begin, panel_end, a, end - begin, row(part.out, begin),
-                                                        stride(part.out), part.add, scratch(thread));
+        weights_.multiply(part.weight, panel_begin, panel_end, a, end - begin, row(part.out, begin), stride(part.out),
+                          part.add, scratch(thread));
       }
       first -= count;
       last -= count;
@@ -272,7 +272,7 @@ void Pass::run_head(const Op& op, int64_t begin, int64_t end) {
   const int64_t grain =
       std::max<int64_t>(kernels_.panels_per_tile, round_up(w.panels / (32 * pool_.size()), kernels_.panels_per_tile));
   pool_.parallel_for(w.panels, grain, [&](int64_t first, int64_t last, uint32_t thread) {
-    kernels_.matmul[static_cast<size_t>(w.packing)](w, first, last, a, count, out, out_stride, false, scratch(thread));
+    weights_.multiply(op.weight, first, last, a, count, out, out_stride, false, scratch(thread));
   });
   if (!even) {
     for (int64_t i = 0; i < count; ++i) {

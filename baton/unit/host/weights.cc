@@ -1,4 +1,4 @@
-// Packing at load.
+// Vectors and frequencies at load; packing, for good and for one product.
 #include "baton/unit/host/weights.h"
 
 #include <fmt/format.h>
@@ -22,12 +22,11 @@ void for_each_vector(const Program& program, auto&& f) {
 
 }  // namespace
 
-Result<std::unique_ptr<const Weights>> Weights::load(std::shared_ptr<const Model> model, const Kernels& kernels,
-                                                     const std::vector<bool>& packed, ThreadPool& pool,
-                                                     std::string_view unit) {
+Result<std::unique_ptr<Weights>> Weights::load(std::shared_ptr<const Model> model, const Kernels& kernels,
+                                               const std::vector<bool>& here, std::string_view unit) {
   std::unique_ptr<Weights> weights(new Weights(std::move(model), kernels, unit));
   BATON_OK(weights->make_vectors());
-  BATON_OK(weights->pack(packed, pool));
+  BATON_OK(weights->reserve(here));
   weights->make_frequencies();
   return weights;
 }
@@ -69,37 +68,89 @@ Status Weights::make_vectors() {
   return status;
 }
 
-Status Weights::pack(const std::vector<bool>& packed, ThreadPool& pool) {
+Status Weights::reserve(const std::vector<bool>& here) {
   const auto& weights = model_->weights;
-  matrices_.assign(weights.size(), {});
+  matrices_.resize(weights.size());
   std::vector<bool> integer(weights.size(), false);
   std::vector<int64_t> offsets(weights.size(), -1);
-  int64_t total = 0, columns_max = 0;
+  int64_t total = 0;
   for (const Op& op : model_->program.ops) {
     const auto id = static_cast<size_t>(op.weight);
-    if (!is_matrix_op(op) || !packed[id] || offsets[id] >= 0) continue;
+    if (!is_matrix_op(op) || !here[id] || offsets[id] >= 0) continue;
     const Weight& weight = weights[id];
-    matrices_[id] = matrix_shape(weight.dtype, weight.rows, weight.columns);
-    integer[id] = is_integer(matrices_[id].packing);
+    Matrix& matrix = matrices_[id].matrix;
+    matrix = matrix_shape(weight.dtype, weight.rows, weight.columns);
+    integer[id] = is_integer(matrix.packing);
     if (!is_native(weight.dtype)) ++decoded_;
     offsets[id] = total;
-    total += matrix_bytes(matrices_[id]);
-    columns_max = std::max(columns_max, weight.columns);
+    order_.push_back(id);
+    total += matrix_bytes(matrix);
+    columns_max_ = std::max(columns_max_, weight.columns);
+    panel_bytes_max_ = std::max(panel_bytes_max_, matrix.panel_bytes);
   }
+  // Pages that are not written yet take no memory.
   BATON_TRY(packed_memory_,
             Memory::allocate(static_cast<size_t>(total), "the weights; use a smaller or more quantised model", unit_));
-  std::vector<std::vector<float>> rows(pool.size(), std::vector<float>(static_cast<size_t>(columns_max)));
-  for (size_t id = 0; id < weights.size(); ++id) {
-    if (offsets[id] < 0) continue;
-    Matrix& matrix = matrices_[id];
-    unsigned char* to = packed_memory_.data() + offsets[id];
-    matrix.data = to;
-    pool.parallel_for(matrix.panels, 16, [&](int64_t begin, int64_t end, uint32_t thread) {
-      pack_panels(matrix, weights[id].dtype, weights[id].data, begin, end, to, rows[thread].data());
-    });
+  for (const size_t id : order_) {
+    matrices_[id].to = packed_memory_.data() + offsets[id];
+    matrices_[id].matrix.data = matrices_[id].to;
   }
   plan_ = make_plan(model_->program, integer);
   return {};
+}
+
+// Panels [begin, begin + count) to `to`, which need not be their own place.
+void Weights::pack_panels_of(const Packed& packed, const Weight& weight, int64_t begin, int64_t count,
+                             unsigned char* to, float* row) const {
+  Matrix part = packed.matrix;
+  part.panels = count;
+  part.rows = std::min(part.rows - kLanes * begin, kLanes * count);
+  const size_t row_size = weight.bytes / static_cast<size_t>(weight.rows);
+  pack_panels(part, weight.dtype, weight.data + static_cast<size_t>(kLanes * begin) * row_size, 0, count, to, row);
+}
+
+void Weights::pack_more(int64_t bytes, ThreadPool& pool) {
+  if (packed()) return;
+  std::vector<std::vector<float>> rows(pool.size(), std::vector<float>(static_cast<size_t>(columns_max_)));
+  for (; next_ < order_.size() && bytes > 0; ++next_) {
+    Packed& packed = matrices_[order_[next_]];
+    const Weight& weight = model_->weights[order_[next_]];
+    const int64_t most = bytes / packed.matrix.panel_bytes + 1;
+    const int64_t first = packed.ready, count = std::min(most, packed.matrix.panels - first);
+    pool.parallel_for(count, 16, [&](int64_t begin, int64_t end, uint32_t thread) {
+      pack_panels_of(packed, weight, first + begin, end - begin,
+                     packed.to + (first + begin) * packed.matrix.panel_bytes, rows[thread].data());
+    });
+    packed.ready += count;
+    bytes -= count * packed.matrix.panel_bytes;
+    if (packed.ready < packed.matrix.panels) return;
+    model_->release(weight);
+  }
+}
+
+int64_t Weights::scratch_bytes() const {
+  return matmul_scratch_bytes(columns_max_) + round_up(kernels_.panels_per_tile * panel_bytes_max_, 64) +
+         round_up(columns_max_ * 4, 64);
+}
+
+void Weights::multiply(WeightId id, int64_t begin, int64_t end, const Activations& a, int64_t tokens, float* out,
+                       int64_t out_stride, bool add, unsigned char* scratch) const {
+  const Packed& packed = matrices_[static_cast<size_t>(id)];
+  const MatmulFunction matmul = kernels_.matmul[static_cast<size_t>(packed.matrix.packing)];
+  const int64_t ready = std::clamp(packed.ready, begin, end);
+  if (begin < ready) matmul(packed.matrix, begin, ready, a, tokens, out, out_stride, add, scratch);
+  if (ready == end) return;
+  unsigned char* panels = scratch + matmul_scratch_bytes(columns_max_);
+  const int64_t tile = kernels_.panels_per_tile;
+  auto* row = reinterpret_cast<float*>(panels + round_up(tile * panel_bytes_max_, 64));
+  for (int64_t panel = ready; panel < end; panel += tile) {
+    Matrix part = packed.matrix;
+    part.panels = std::min(tile, end - panel);
+    part.rows = std::min(part.rows - kLanes * panel, kLanes * part.panels);
+    part.data = panels;
+    pack_panels_of(packed, model_->weights[static_cast<size_t>(id)], panel, part.panels, panels, row);
+    matmul(part, 0, part.panels, a, tokens, out + kLanes * panel, out_stride, add, scratch);
+  }
 }
 
 void Weights::make_frequencies() {

@@ -1,4 +1,8 @@
-// What every pass over a model shares, made once at load: matrices packed for the kernels, f32 vectors, the plan.
+// What every pass over a model shares: matrices packed for the kernels, f32 vectors, the plan.
+//
+// Packing a model takes as long as copying it, on a machine that must clear the pages first several times that. So a
+// model answers before it is packed: what is not packed yet is packed piece by piece into a thread's scratch for each
+// product, and the owner has some more packed for good between passes. Bits do not depend on it.
 #pragma once
 
 #include <memory>
@@ -17,11 +21,11 @@ inline constexpr int32_t kTapsMax = 64;  // of a convolution
 
 class Weights {
  public:
-  // Slow. `packed[id]`: whether that matrix is multiplied here; the others are some device's. Errors: kOutOfMemory,
-  // kUnsupported (a shape the kernels cannot do, with the weight's name). `unit` begins the messages.
-  static Result<std::unique_ptr<const Weights>> load(std::shared_ptr<const Model> model, const Kernels& kernels,
-                                                     const std::vector<bool>& packed, ThreadPool& pool,
-                                                     std::string_view unit);
+  // Quick: nothing is packed yet. `here[id]`: whether that matrix is multiplied here; the others are some device's.
+  // Errors: kOutOfMemory, kUnsupported (a shape the kernels cannot do, with the weight's name). `unit` begins the
+  // messages.
+  static Result<std::unique_ptr<Weights>> load(std::shared_ptr<const Model> model, const Kernels& kernels,
+                                               const std::vector<bool>& here, std::string_view unit);
 
   const Model& model() const { return *model_; }
   const Program& program() const { return model_->program; }
@@ -29,8 +33,17 @@ class Weights {
   const Plan& plan() const { return plan_; }
   // Norms, gates, frequency factors; convolutions as [taps, channels].
   const float* vector(WeightId id) const { return vectors_[static_cast<size_t>(id)]; }
-  // Empty where the matrix is not packed.
-  const Matrix& matrix(WeightId id) const { return matrices_[static_cast<size_t>(id)]; }
+  // Empty where the matrix is some device's.
+  const Matrix& matrix(WeightId id) const { return matrices_[static_cast<size_t>(id)].matrix; }
+
+  // out[t, r] of the rows of panels [begin, end), as MatmulFunction. Panels that are not packed yet are packed into the
+  // scratch for this product alone. `scratch`: scratch_bytes() per thread.
+  void multiply(WeightId id, int64_t begin, int64_t end, const Activations& a, int64_t tokens, float* out,
+                int64_t out_stride, bool add, unsigned char* scratch) const;
+  int64_t scratch_bytes() const;
+  // Packs about `bytes` more, in the order of use; all when that is less. Not beside a pass.
+  void pack_more(int64_t bytes, ThreadPool& pool);
+  bool packed() const { return next_ == order_.size(); }
   // Angles per position, rotary / 2 of them, by index of plan().ropes.
   const std::vector<float>& frequencies(size_t rope) const { return frequencies_[rope]; }
   size_t decoded_count() const { return decoded_; }  // packed matrices of a type without kernels
@@ -40,14 +53,25 @@ class Weights {
   Weights(std::shared_ptr<const Model> model, const Kernels& kernels, std::string_view unit)
       : model_(std::move(model)), kernels_(kernels), unit_(unit) {}
   Status make_vectors();
-  Status pack(const std::vector<bool>& packed, ThreadPool& pool);
+  Status reserve(const std::vector<bool>& here);
   void make_frequencies();
 
   const std::shared_ptr<const Model> model_;
   const Kernels& kernels_;
   const std::string unit_;
   Plan plan_;
-  std::vector<Matrix> matrices_;       // by WeightId
+  struct Packed {
+    Matrix matrix;  // its panels from `ready` on are not written yet
+    unsigned char* to = nullptr;
+    int64_t ready = 0;
+  };
+  void pack_panels_of(const Packed& packed, const Weight& weight, int64_t begin, int64_t count, unsigned char* to,
+                      float* row) const;
+
+  std::vector<Packed> matrices_;  // by WeightId
+  std::vector<size_t> order_;     // WeightIds of the matrices here, in order of use
+  size_t next_ = 0;               // of order_: the first that is not packed in full
+  int64_t columns_max_ = 0, panel_bytes_max_ = 0;
   std::vector<const float*> vectors_;  // by WeightId
   std::vector<std::vector<float>> frequencies_;
   Memory packed_memory_, vector_memory_;

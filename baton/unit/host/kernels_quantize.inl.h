@@ -1,0 +1,46 @@
+// Quantising activations to planes of int8. Included as kernels_loops.inl.h is, after kernels_float.inl.h.
+
+// A block keeps its low plane when its largest value is above this many times the row's root mean square: such an
+// outlier leaves the other values of its block a few steps of one plane. KL divergence of the answers from those with
+// two planes everywhere, SmolLM2-135M Q4_1 on 600 tokens of WikiText-2: 0.0028 with one plane everywhere, 0.00056
+// with 4.5; lower limits gain little more (3: 0.00036) and cost speed.
+inline constexpr float kOutlier = 4.5f;
+
+template <class L>
+void quantize_blocks(const float* x, int64_t n, ActivationBlock* blocks) {
+  using F = typename L::F;
+  using I = typename L::I;
+  const float outlier = kOutlier * __builtin_sqrtf(sum_of_squares<L>(x, n) / static_cast<float>(n));
+  for (int64_t b = 0; b < n / kBlock; ++b, x += kBlock) {
+    ActivationBlock& to = blocks[b];
+    const F values[2] = {L::load(x), L::load(x + 16)};
+    const float highest = L::highest(L::max(L::abs(values[0]), L::abs(values[1])));
+    // Infinity and NaN times 0 are NaN.
+    const bool finite = L::sum(L::mul(L::add(values[0], values[1]), L::zero())) == 0.0f && highest <= 1e38f;
+    const bool low = highest > outlier;
+    const float steps = low ? 127.0f * 128 : 127.0f;
+    const F inverse = L::set1(finite && highest > 1e-30f ? steps / highest : 0.0f);
+    to.scale = finite ? highest / 127.0f : __builtin_nanf("");
+    to.has_low = low;
+    int32_t high_sum[2], low_sum[2] = {0, 0};
+    for (int half = 0; half < 2; ++half) {
+      I q = L::to_int(L::mul(values[half], inverse));
+      if (low) {
+        const I upper = L::divide_128(q);
+        const I rest = L::sub_int(q, L::times_128(upper));
+        L::store_narrow(to.low + 16 * half, rest);
+        low_sum[half] = L::sum_int(rest);
+        q = upper;
+      }
+      L::store_narrow(to.high + 16 * half, q);
+      high_sum[half] = L::sum_int(q);
+      to.high_bias[half] = -128 * high_sum[half];
+      to.low_bias[half] = -128 * low_sum[half];
+      to.scaled_sum[half] =
+          to.scale * (static_cast<float>(high_sum[half]) + static_cast<float>(low_sum[half]) * (1.0f / 128));
+    }
+    to.high_bias[2] = to.high_bias[0] + to.high_bias[1];
+    to.low_bias[2] = to.low_bias[0] + to.low_bias[1];
+    to.scaled_sum[2] = to.scaled_sum[0] + to.scaled_sum[1];
+  }
+}
