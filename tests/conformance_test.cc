@@ -21,7 +21,9 @@ namespace {
 double nmse_allowed(OpKind kind, DType dtype, const Caps& caps) {
   if (caps.product_type == DType::kF16) return kind == OpKind::kDeltaRule ? 4e-6 : 1e-6;
   const bool matrix = kind == OpKind::kLinear || kind == OpKind::kHead;
-  if (matrix && format_of(dtype).block_elements > 1) return 1e-7;
+  // 8-bit activations: a rounding error of 0.5 % of each value is 2.3e-5 of their energy; llama.cpp's own test allows
+  // 5e-4.
+  if (matrix && format_of(dtype).block_elements > 1) return 1e-4;
   if (kind == OpKind::kAttend && caps.kv_type != DType::kF32) return 1e-6;
   return 1e-9;
 }

@@ -113,7 +113,7 @@ void matmul(benchmark::State& state, Bench& bench, const Format& format, int64_t
     return;
   const std::vector<float> x = normal_values(static_cast<size_t>(tokens * columns), 5);
   std::vector<ActivationBlock> blocks(static_cast<size_t>(tokens * columns / kBlock));
-  bench.kernels.quantize(x.data(), tokens * columns, blocks.data());
+  bench.kernels.quantize(x.data(), tokens * columns, false, blocks.data());
   Activations a;
   a.x = x.data();
   a.x_stride = columns;
@@ -136,7 +136,7 @@ void quantize(benchmark::State& state, Bench& bench, int64_t tokens, int64_t col
   std::vector<ActivationBlock> blocks(static_cast<size_t>(tokens * columns / kBlock));
   measure(state, bench, static_cast<double>(tokens * columns) * sizeof(float), 0, Packing::kF32, [&] {
     bench.pool.parallel_for(tokens, 16, [&](int64_t first, int64_t last, uint32_t) {
-      bench.kernels.quantize(x.data() + first * columns, (last - first) * columns,
+      bench.kernels.quantize(x.data() + first * columns, (last - first) * columns, false,
                              blocks.data() + first * columns / kBlock);
     });
   });

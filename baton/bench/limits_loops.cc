@@ -7,11 +7,6 @@
 
 #include "baton/unit/host/cpu_features.h"
 
-#if defined(__x86_64__) && defined(__linux__)
-#include <sys/syscall.h>
-#include <unistd.h>
-#endif
-
 // Repeats of a line with a register number.
 #define BATON_8(line, a, b, c, d, e, f, g, h) line(a) line(b) line(c) line(d) line(e) line(f) line(g) line(h)
 #define BATON_24(line)                                        \
@@ -186,15 +181,6 @@ BATON_TILE_LOOP(run_int8_amx, "tdpbusd")
 BATON_TILE_LOOP(run_bf16_amx, "tdpbf16ps")
 
 // Linux gives a process the tiles only when it asks: for all its threads, once.
-bool tiles_granted() {
-#if defined(__linux__)
-  constexpr long kRequest = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
-  return syscall(SYS_arch_prctl, kRequest, kTileData) == 0;
-#else
-  return false;
-#endif
-}
-
 #elif defined(__aarch64__)
 
 #define BATON_CLEAR_V(n) "movi v" n ".16b, #0\n"
@@ -266,10 +252,12 @@ Result<ArithmeticLoop> arithmetic_loop(Arithmetic which) {
       if (f.avx2) return ArithmeticLoop{"int8 vpmaddubsw+vpmaddwd ymm", 12 * 64, run_int8_avx2};
       break;
     case Arithmetic::kInt8Amx:
-      if (f.amx_int8 && tiles_granted()) return ArithmeticLoop{"int8 tdpbusd", 4.0 * 2 * 16 * 16 * 64, run_int8_amx};
+      if (f.amx_int8 && host::allow_tiles())
+        return ArithmeticLoop{"int8 tdpbusd", 4.0 * 2 * 16 * 16 * 64, run_int8_amx};
       break;
     case Arithmetic::kBF16Amx:
-      if (f.amx_bf16 && tiles_granted()) return ArithmeticLoop{"bf16 tdpbf16ps", 4.0 * 2 * 16 * 16 * 32, run_bf16_amx};
+      if (f.amx_bf16 && host::allow_tiles())
+        return ArithmeticLoop{"bf16 tdpbf16ps", 4.0 * 2 * 16 * 16 * 32, run_bf16_amx};
       break;
 #elif defined(__aarch64__)
     case Arithmetic::kF32Neon:

@@ -24,7 +24,7 @@ class CpuUnit final : public Unit {
     }
     caps_.kv_type = DType::kF16;
     caps_.memory = MemoryKind::kHost;
-    caps_.prefill_tokens_preferred = kChunkTokens;
+    caps_.prefill_tokens_preferred = static_cast<uint32_t>(chunk_tokens(kernels));
     caps_.prefill_tokens_min = kStepTokensMin;
     caps_.decode_slots_max = kDecodeSlotsMax;
     caps_.features = host::feature_names(host::detect_cpu_features());

@@ -37,7 +37,7 @@ Result<std::unique_ptr<Executor>> CpuExecutor::load(std::shared_ptr<const Model>
     const std::vector<bool> all(executor->model_->weights.size(), true);
     BATON_TRY(executor->weights_, host::Weights::load(executor->model_, kernels, all, "cpu"));
     BATON_TRY(executor->pass_,
-              host::Pass::create(*executor->weights_, executor->pool_, kChunkTokens, host::RowBits::kFast));
+              host::Pass::create(*executor->weights_, executor->pool_, chunk_tokens(kernels), host::RowBits::kFast));
     return executor;
   } catch (const std::bad_alloc&) {
     return fail(Code::kOutOfMemory, "cpu: no memory for the model");
@@ -62,7 +62,7 @@ Status CpuExecutor::prefill(SequenceState& state, std::span<const int32_t> token
   BATON_CHECK(wanted <= total);
   const int64_t start_ns = SteadyClock().now_ns();
   // Equal chunks: a short last one would read all weights for little.
-  const int64_t chunks = (total + kChunkTokens - 1) / kChunkTokens;
+  const int64_t most = chunk_tokens(kernels_), chunks = (total + most - 1) / most;
   int64_t done = 0;
   for (int64_t chunk = 0; chunk < chunks; ++chunk) {
     const int64_t count = (total - done + chunks - chunk - 1) / (chunks - chunk);
@@ -76,7 +76,7 @@ Status CpuExecutor::prefill(SequenceState& state, std::span<const int32_t> token
     pass_->finish();
     done += count;
   }
-  if (total >= kChunkTokens / 4 && weights_->packed()) {
+  if (total >= kStepTokensMin && weights_->packed()) {
     mix(prefill_ms_per_token_, ms_between(start_ns, SteadyClock().now_ns()) / static_cast<double>(total));
   }
   return {};

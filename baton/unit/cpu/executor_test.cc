@@ -270,7 +270,7 @@ TEST(CpuExecutor, AnyPiecesGiveTheSameLogits) {
 }
 
 TEST(CpuExecutor, LongPromptsGoThroughInChunks) {
-  const std::vector<int32_t> ids = prompt(2 * kChunkTokens + 5);
+  const std::vector<int32_t> ids = prompt(static_cast<size_t>(2 * chunk_tokens(best()) + 5));
   const auto executor = load(SmallModel(DType::kQ8_0), best());
   const std::vector<float> whole = all_logits(*executor, ids, ids.size());
   // Other chunks sum the delta rule in another order, which can round an activation the other way: a step of 8 bits.
@@ -391,8 +391,8 @@ TEST(CpuExecutor, KernelSetsAgree) {
     const std::vector<float> want = all_logits(*load(small, *kernel_sets().back()), ids, ids.size());
     for (const Kernels* set : kernel_sets()) {
       SCOPED_TRACE(testing::Message() << set->name << " " << format.name);
-      // Sums in another order now and then round an activation the other way: a step of 8 bits.
-    expect_near(all_logits(*load(small, *set), ids, ids.size()), want, 3e-2f);
+      // Sums in another order now and then round an activation the other way: a step of 8 bits. Tiles round to bf16.
+      expect_near(all_logits(*load(small, *set), ids, ids.size()), want, set->tile_tokens_min > 0 ? 0.1f : 0.03f);
     }
   }
 }

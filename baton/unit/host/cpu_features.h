@@ -18,6 +18,8 @@ struct CpuFeatures {
 
 // Registers the operating system does not save are reported as absent (AVX-512 and AMX state included).
 CpuFeatures detect_cpu_features();
+// Asks the operating system to save AMX tiles for this process, which it does not do unasked. Quick when asked again.
+bool allow_tiles();
 // The names of those found, as `baton units` prints them.
 std::vector<std::string> feature_names(const CpuFeatures& features);
 

@@ -14,15 +14,34 @@ extern const Kernels k_kernels_scalar;
 #if defined(__x86_64__)
 extern const Kernels k_kernels_avx2;
 extern const Kernels k_kernels_avx512;
+void add_amx_kernels(Kernels& k);
 #elif defined(__aarch64__)
 extern const Kernels k_kernels_neon;
+#endif
+
+#if defined(__x86_64__)
+namespace {
+// The vectors of AVX-512 and the tiles of AMX.
+const Kernels& kernels_amx() {
+  static const Kernels kernels = [] {
+    Kernels k = k_kernels_avx512;
+    k.name = "amx";
+    k.description = "amx-bf16 and avx512-vnni";
+    add_amx_kernels(k);
+    return k;
+  }();
+  return kernels;
+}
+}  // namespace
 #endif
 
 std::vector<const Kernels*> kernel_sets() {
   std::vector<const Kernels*> sets;
   [[maybe_unused]] const CpuFeatures f = detect_cpu_features();
 #if defined(__x86_64__)
-  if (f.avx512f && f.avx512bw && f.avx512dq && f.avx512vl && f.avx512vnni) sets.push_back(&k_kernels_avx512);
+  const bool avx512 = f.avx512f && f.avx512bw && f.avx512dq && f.avx512vl && f.avx512vnni;
+  if (avx512 && f.avx512bf16 && f.amx_tile && f.amx_bf16 && allow_tiles()) sets.push_back(&kernels_amx());
+  if (avx512) sets.push_back(&k_kernels_avx512);
   if (f.avx2 && f.fma && f.f16c) sets.push_back(&k_kernels_avx2);
 #elif defined(__aarch64__)
   if (f.neon && f.dotprod) sets.push_back(&k_kernels_neon);

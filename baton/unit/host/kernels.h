@@ -56,7 +56,11 @@ struct Activations {
   const float* x = nullptr;  // float packings: tokens x_stride floats apart
   int64_t x_stride = 0;
   const ActivationBlock* blocks = nullptr;  // integer packings: [tokens][columns / 32], columns a multiple of 32
+  // Tile products: bf16 [tokens / 16, rounded up][columns / 32][16 tokens][32]; what rounding left, for 16-bit weights.
+  const uint16_t* high_tiles = nullptr;
+  const uint16_t* low_tiles = nullptr;
 };
+inline constexpr int64_t kTileTokens = 16;
 
 // out[t, r] = (add ? out[t, r] : 0) + sum_k W[r, k] x[t, k] for the rows of panels [panel_begin, panel_end).
 // `scratch`: per thread, scratch_bytes(columns) bytes, 64-byte aligned.
@@ -132,8 +136,16 @@ struct Kernels {
   // Sizes of the register tiles: how many panels a piece of work should hold at least.
   int panels_per_tile;
 
+  // Products of many tokens on matrix tiles, for the processors that have them; null where there are none. From
+  // `tile_tokens_min` tokens on and for columns that are multiples of 32; needs Activations::high_tiles.
+  MatmulFunction tile_matmul[kPackings];
+  int64_t tile_tokens_min;  // 0: no tiles
+  // One row of `n` values into its lines of the tiles; `low` may be null.
+  void (*to_tiles)(const float* x, int64_t n, uint16_t* high, uint16_t* low);
+
   // `n` a multiple of 32. An infinite or NaN value makes its block's scale NaN: it shows in the result.
-  void (*quantize)(const float* x, int64_t n, ActivationBlock* blocks);
+  // `precise`: every block keeps its low plane.
+  void (*quantize)(const float* x, int64_t n, bool precise, ActivationBlock* blocks);
   void (*rms_norm)(const float* x, const float* w, float eps, int64_t n, float* out);
   void (*gated_norm)(const float* x, const float* w, const float* gate, float eps, int64_t n, float* out);
   void (*swiglu)(const float* x, const float* y, int64_t n, float* out);

@@ -250,9 +250,7 @@ struct Lanes {
     return _mm256_srai_epi32(_mm256_add_epi32(a, _mm256_set1_epi32(64)), 7);
   }
   static BATON_INLINE I divide_128(I a) { return {divide_half(a.low), divide_half(a.high)}; }
-  static BATON_INLINE I sub_int(I a, I b) {
-    return {_mm256_sub_epi32(a.low, b.low), _mm256_sub_epi32(a.high, b.high)};
-  }
+  static BATON_INLINE I sub_int(I a, I b) { return {_mm256_sub_epi32(a.low, b.low), _mm256_sub_epi32(a.high, b.high)}; }
   static BATON_INLINE int32_t sum_int(I a) {
     const __m256i all = _mm256_add_epi32(a.low, a.high);
     __m128i s = _mm_add_epi32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));

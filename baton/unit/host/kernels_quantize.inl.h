@@ -7,10 +7,10 @@
 inline constexpr float kOutlier = 4.5f;
 
 template <class L>
-void quantize_blocks(const float* x, int64_t n, ActivationBlock* blocks) {
+void quantize_blocks(const float* x, int64_t n, bool precise, ActivationBlock* blocks) {
   using F = typename L::F;
   using I = typename L::I;
-  const float outlier = kOutlier * __builtin_sqrtf(sum_of_squares<L>(x, n) / static_cast<float>(n));
+  const float outlier = (precise ? 0 : kOutlier) * __builtin_sqrtf(sum_of_squares<L>(x, n) / static_cast<float>(n));
   for (int64_t b = 0; b < n / kBlock; ++b, x += kBlock) {
     ActivationBlock& to = blocks[b];
     const F values[2] = {L::load(x), L::load(x + 16)};

@@ -67,7 +67,7 @@ struct TestActivations {
       if (!is_integer(m.packing)) continue;
       // An outlier now and then, so that products with and without low planes meet in a tile.
       if (t % 3 == 1) x[static_cast<size_t>(t * a.x_stride + m.columns / 2)] = 40;
-      kernels.quantize(row, m.columns, blocks.data() + t * (m.columns / kBlock));
+      kernels.quantize(row, m.columns, t % 5 == 4, blocks.data() + t * (m.columns / kBlock));
       for (int64_t b = 0; b < m.columns / kBlock; ++b) {
         const ActivationBlock& block = blocks[static_cast<size_t>(t * (m.columns / kBlock) + b)];
         float highest = 0;
@@ -167,6 +167,53 @@ TEST_P(Matmul, SameBitsAloneAndInABatch) {
 
 class Powers : public testing::TestWithParam<const Kernels*> {};
 
+// On processors with matrix tiles: bf16 activations, two of them for 16-bit weights; integer weights rounded to bf16.
+TEST_P(Matmul, TilesEqualPlainSums) {
+  const auto& [kernels, dtype] = GetParam();
+  Random random(11);
+  const int64_t columns = std::max<int64_t>(64, 2 * format_of(dtype).block_elements);
+  for (const int64_t rows : {1, 16, 33, 50}) {
+    const TestMatrix w(dtype, rows, columns, random);
+    const MatmulFunction matmul = kernels->tile_matmul[static_cast<size_t>(w.matrix.packing)];
+    if (matmul == nullptr) GTEST_SKIP() << kernels->name << " has no tiles for " << to_string(dtype);
+    const bool exact = !is_integer(w.matrix.packing);
+    for (const int64_t tokens : {1, 15, 16, 17, 32, 33, 47, 64}) {
+      SCOPED_TRACE(testing::Message() << "rows " << rows << " tokens " << tokens);
+      const bool add = tokens % 2 == 0;
+      std::vector<float> x = random_values(random, static_cast<size_t>(tokens * columns));
+      const auto values = static_cast<size_t>(round_up(tokens, 2 * kTileTokens) * columns);
+      std::vector<uint16_t> high(values, 0x7fc0), low(values, 0x7fc0);  // NaN
+      for (int64_t t = 0; t < tokens; ++t) {
+        const int64_t at = t / kTileTokens * kTileTokens * columns + t % kTileTokens * kBlock;
+        kernels->to_tiles(x.data() + t * columns, columns, high.data() + at, low.data() + at);
+      }
+      Activations a;
+      a.high_tiles = high.data();
+      a.low_tiles = low.data();
+      const int64_t stride = rows + 5;
+      std::vector<float> out(static_cast<size_t>(tokens * stride), kPoison);
+      if (add) {
+        for (int64_t t = 0; t < tokens; ++t) std::fill_n(out.begin() + t * stride, rows, 1.0f);
+      }
+      const Memory scratch = *Memory::allocate(static_cast<size_t>(matmul_scratch_bytes(columns)), "memory", "test");
+      matmul(w.matrix, 0, w.matrix.panels, a, tokens, out.data(), stride, add, scratch.data());
+      for (int64_t t = 0; t < tokens; ++t) {
+        for (int64_t r = 0; r < rows; ++r) {
+          double sum = add ? 1 : 0, magnitude = sum;
+          for (int64_t k = 0; k < columns; ++k) {
+            const double product = static_cast<double>(w.decoded[r * columns + k]) * x[t * columns + k];
+            sum += product;
+            magnitude += std::fabs(product);
+          }
+          // Two roundings to 8 bits a product, of random direction; two parts of 8 bits are 16.
+          ASSERT_NEAR(out[t * stride + r], sum, (exact ? 2e-5 : 4e-3) * magnitude) << "token " << t << " row " << r;
+        }
+        for (int64_t r = rows; r < stride; ++r) ASSERT_TRUE(std::isnan(out[t * stride + r])) << "wrote past the rows";
+      }
+    }
+  }
+}
+
 std::vector<DType> all_types() {
   std::vector<DType> types;
   for (const Format& format : formats()) {
@@ -201,7 +248,7 @@ TEST_P(Powers, EveryExponentOfMxfp4) {
   std::vector<float> x(kColumns, 0.0f), out(kRows, kPoison);
   x[0] = 1.5f;
   ActivationBlock block;
-  kernels.quantize(x.data(), kColumns, &block);
+  kernels.quantize(x.data(), kColumns, false, &block);
   const Memory scratch = *Memory::allocate(static_cast<size_t>(matmul_scratch_bytes(kColumns)), "memory", "test");
   const Activations a{.blocks = &block};
   kernels.matmul[static_cast<size_t>(Packing::kMXFP4)](matrix, 0, matrix.panels, a, 1, out.data(), kRows, false,
@@ -223,7 +270,7 @@ TEST_P(Quantize, RoundsToNearestAndKeepsSums) {
   std::fill(x.begin() + 32, x.begin() + 64, 0.0f);
   x[70] = -30;  // stands out
   ActivationBlock blocks[8];
-  GetParam()->quantize(x.data(), 256, blocks);
+  GetParam()->quantize(x.data(), 256, false, blocks);
   for (int b = 0; b < 8; ++b) {
     SCOPED_TRACE(b);
     const ActivationBlock& block = blocks[b];
@@ -259,7 +306,7 @@ TEST_P(Quantize, OutliersKeepTheirNeighboursPrecise) {
   std::vector<float> x = random_values(random, 1024);
   x[500] = 100;
   std::vector<ActivationBlock> blocks(32);
-  GetParam()->quantize(x.data(), 1024, blocks.data());
+  GetParam()->quantize(x.data(), 1024, false, blocks.data());
   const ActivationBlock& block = blocks[500 / 32];
   ASSERT_NE(block.has_low, 0);
   for (int i = 0; i < 32; ++i) {
@@ -275,7 +322,7 @@ TEST_P(Quantize, NonFiniteValuesShow) {
       std::vector<float> x(32, 1.0f);
       x[static_cast<size_t>(at)] = bad;
       ActivationBlock block;
-      GetParam()->quantize(x.data(), 32, &block);
+      GetParam()->quantize(x.data(), 32, false, &block);
       EXPECT_TRUE(std::isnan(block.scale)) << bad << " at " << at;
     }
   }

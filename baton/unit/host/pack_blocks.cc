@@ -7,7 +7,7 @@ namespace {
 
 // Four codes are one word: word j of a lane goes to group j.
 struct Words {
-  explicit Words(const uint8_t (&q)[kBlock]) { std::memcpy(at, q, sizeof(at)); }
+  Words(const uint8_t (&q)[kBlock]) { std::memcpy(at, q, sizeof(at)); }
   uint32_t at[8];
 };
 

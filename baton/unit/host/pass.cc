@@ -55,6 +55,13 @@ Status Pass::make_scratch() {
                              "quantised activations", weights_.unit()));
   quantized_ = reinterpret_cast<ActivationBlock*>(quantized_memory_.data());
 
+  if (kernels_.tile_tokens_min > 0) {
+    const int64_t values = round_up(rows_max_, 2 * kTileTokens) * round_up(columns_max, kBlock);
+    BATON_TRY(tile_memory_, Memory::allocate(static_cast<size_t>(values) * 4, "tiles of activations", weights_.unit()));
+    high_tiles_ = reinterpret_cast<uint16_t*>(tile_memory_.data());
+    low_tiles_ = high_tiles_ + values;
+  }
+
   int64_t total = 0;
   for (const Register& r : program.registers) {
     strides_.push_back(register_stride(r.width));
@@ -156,12 +163,12 @@ void Pass::run_rows(const Step& step, int64_t begin, int64_t end) {
   const int64_t grain = rows < 4 ? rows : std::clamp<int64_t>(rows / (4 * pool_.size()), 1, 16);
   pool_.parallel_for(rows, grain, [&](int64_t first, int64_t last, uint32_t) {
     for (int64_t r = begin + first; r < begin + last; ++r) {
-      for (const RowPart& part : step.rows) run_row(part, r);
+      for (const RowPart& part : step.rows) run_row(part, r, begin);
     }
   });
 }
 
-void Pass::run_row(const RowPart& part, int64_t r) {
+void Pass::run_row(const RowPart& part, int64_t r, int64_t begin) {
   const Op& op = part.op;
   switch (part.kind) {
     case Row::kNorm:
@@ -211,7 +218,15 @@ void Pass::run_row(const RowPart& part, int64_t r) {
     case Row::kAdd:
       return kernels_.add(row(op.x, r), row(op.y, r), width(op.out), row(op.out, r));
     case Row::kQuantize:
-      return kernels_.quantize(row(op.x, r), width(op.x), quantized_ + r * (width(op.x) / kBlock));
+      if (tiled(row_count_ - begin, width(op.x))) {
+        const int64_t in_group = (r - begin) % kTileTokens;
+        const int64_t at = (r - begin - in_group) * width(op.x) + in_group * kBlock;
+        return kernels_.to_tiles(row(op.x, r), width(op.x), high_tiles_ + at,
+                                 part.for_floats ? low_tiles_ + at : nullptr);
+      }
+      if (!part.for_integers) return;
+      return kernels_.quantize(row(op.x, r), width(op.x), bits_ == RowBits::kIndependent,
+                               quantized_ + r * (width(op.x) / kBlock));
   }
 }
 
@@ -220,6 +235,10 @@ void Pass::run_linears(const Step& step, int64_t begin, int64_t end) {
   a.x = row(step.x, begin);
   a.x_stride = stride(step.x);
   a.blocks = quantized_ + begin * (width(step.x) / kBlock);
+  if (tiled(end - begin, width(step.x))) {
+    a.high_tiles = high_tiles_;
+    a.low_tiles = low_tiles_;
+  }
   const int64_t tile = kernels_.panels_per_tile;
   int64_t tiles = 0;
   for (const LinearPart& part : step.linears) tiles += (weights_.matrix(part.weight).panels + tile - 1) / tile;
@@ -255,7 +274,8 @@ void Pass::run_head(const Op& op, int64_t begin, int64_t end) {
     const int64_t target = begin + count;
     if (target != r) std::memcpy(row(op.x, target), row(op.x, r), static_cast<size_t>(w.columns) * sizeof(float));
     if (is_integer(w.packing))
-      kernels_.quantize(row(op.x, target), w.columns, quantized_ + count * (w.columns / kBlock));
+      kernels_.quantize(row(op.x, target), w.columns, bits_ == RowBits::kIndependent,
+                        quantized_ + count * (w.columns / kBlock));
     if (count < kRunsMax) wanted[count] = to;
     if (count == 0) out = to;
     even = even && to == out + count * out_stride;

@@ -25,7 +25,7 @@ struct Run {
 
 enum class RowBits : uint8_t {
   kFast,         // the quickest kernel for the number of rows
-  kIndependent,  // a row's bits do not depend on what else is in the pass
+  kIndependent,  // a row's bits do not depend on what else is in the pass; activations keep 15 bits
 };
 
 class Pass {
@@ -62,7 +62,12 @@ class Pass {
   Status make_scratch();
 
   void run_rows(const Step& step, int64_t begin, int64_t end);
-  void run_row(const RowPart& part, int64_t row);
+  void run_row(const RowPart& part, int64_t row, int64_t begin);
+  // Whether `rows` rows of `width` values go through the tiles of a processor that has them.
+  bool tiled(int64_t rows, int64_t width) const {
+    return bits_ == RowBits::kFast && kernels_.tile_tokens_min > 0 && rows >= kernels_.tile_tokens_min &&
+           width % kBlock == 0;
+  }
   void run_linears(const Step& step, int64_t begin, int64_t end);
   void run_head(const Op& op, int64_t begin, int64_t end);
   void prepare_angles();
@@ -84,11 +89,12 @@ class Pass {
   const RowBits bits_;
 
   // Registers [rows_max, width], quantised activations, angles, per-thread kernel scratch.
-  Memory register_memory_, quantized_memory_, angle_memory_, scratch_, partial_memory_, head_memory_;
+  Memory register_memory_, quantized_memory_, tile_memory_, angle_memory_, scratch_, partial_memory_, head_memory_;
   std::vector<float*> registers_;
   std::vector<int64_t> strides_;
   ActivationBlock* quantized_ = nullptr;  // [rows_max][columns / 32]
-  std::vector<float*> angles_;            // by rope table: [row][cosines | sines]
+  uint16_t *high_tiles_ = nullptr, *low_tiles_ = nullptr;
+  std::vector<float*> angles_;  // by rope table: [row][cosines | sines]
   int64_t scratch_bytes_ = 0;
   int64_t attend_query_tokens_ = 0;
 

@@ -149,19 +149,25 @@ void mark_logit_nodes(std::vector<Node>& nodes) {
 }
 
 // Puts a quantise node before each linear whose input is not yet quantised for the tokens it runs for.
-void insert_quantize_nodes(std::vector<Node>& nodes, const std::vector<bool>& integer_weight) {
+void insert_quantize_nodes(std::vector<Node>& nodes, const std::vector<Operand>& operands) {
   std::vector<Node> out;
   RegisterId quantized = -1;
+  size_t node_of_it = 0;
   bool for_logits = false;
   for (const Node& node : nodes) {
-    const bool integer = node.work == Work::kLinears && integer_weight[static_cast<size_t>(node.linear.weight)];
-    if (integer && (quantized != node.op.x || for_logits != node.only_for_logits)) {
-      Op op{.kind = OpKind::kLinear};
-      op.x = node.op.x;
-      Node quantize = row_node(Row::kQuantize, op);
-      quantize.only_for_logits = for_logits = node.only_for_logits;
-      out.push_back(quantize);
-      quantized = node.op.x;
+    const Operand operand =
+        node.work == Work::kLinears ? operands[static_cast<size_t>(node.linear.weight)] : Operand::kFloats;
+    if (operand != Operand::kFloats) {
+      if (quantized != node.op.x || for_logits != node.only_for_logits) {
+        Op op{.kind = OpKind::kLinear};
+        op.x = node.op.x;
+        Node quantize = row_node(Row::kQuantize, op);
+        quantize.only_for_logits = for_logits = node.only_for_logits;
+        node_of_it = out.size();
+        out.push_back(quantize);
+        quantized = node.op.x;
+      }
+      (operand == Operand::kIntegers ? out[node_of_it].row.for_integers : out[node_of_it].row.for_floats) = true;
     }
     if (has(node.writes, quantized)) quantized = -1;
     out.push_back(node);
@@ -171,13 +177,13 @@ void insert_quantize_nodes(std::vector<Node>& nodes, const std::vector<bool>& in
 
 }  // namespace
 
-Plan make_plan(const Program& program, const std::vector<bool>& integer_weight) {
+Plan make_plan(const Program& program, const std::vector<Operand>& operands) {
   Plan plan;
   std::vector<Node> nodes;
   for (const Op& op : program.ops) append_nodes(op, plan.ropes, nodes);
   fuse_residual_adds(nodes);
   mark_logit_nodes(nodes);
-  insert_quantize_nodes(nodes, integer_weight);
+  insert_quantize_nodes(nodes, operands);
   for (const Node& node : nodes) {
     const Step* last = plan.steps.empty() ? nullptr : &plan.steps.back();
     bool joins = last != nullptr && last->work == node.work && last->only_for_logits == node.only_for_logits;

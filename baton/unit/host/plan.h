@@ -1,6 +1,7 @@
 // A Program as the host runs it: ops regrouped into steps that run as one parallel loop each.
 //
-// - Consecutive linears of one register share its quantised form and run as one loop over all their panels.
+// - Consecutive linears of one register share its quantised form (or its tiles) and run as one loop over all their
+// panels.
 // - Consecutive row-local ops (norms, gates, rotation, appending to the KV cache, quantising) run as one loop over
 // tokens.
 // - A residual add after a linear becomes the linear's accumulation.
@@ -30,6 +31,8 @@ struct RowPart {
   Row kind;
   Op op;              // kAppend: the kAttend op; kQuantize: x
   int32_t rope = -1;  // kRope: index into Plan::ropes
+  // kQuantize: who reads it, matrices that multiply quantised activations and others that may multiply tiles.
+  bool for_integers = false, for_floats = false;
 };
 
 struct LinearPart {
@@ -61,7 +64,8 @@ struct Plan {
   std::vector<RopeTable> ropes;
 };
 
-// `integer_weight[id]`: whether that matrix multiplies quantised activations.
-Plan make_plan(const Program& program, const std::vector<bool>& integer_weight);
+// What a matrix multiplies: f32 alone, f32 or bf16 tiles, quantised activations or bf16 tiles.
+enum class Operand : uint8_t { kFloats, kFloatTiles, kIntegers };
+Plan make_plan(const Program& program, const std::vector<Operand>& operands);
 
 }  // namespace baton::host

@@ -71,7 +71,7 @@ Status Weights::make_vectors() {
 Status Weights::reserve(const std::vector<bool>& here) {
   const auto& weights = model_->weights;
   matrices_.resize(weights.size());
-  std::vector<bool> integer(weights.size(), false);
+  std::vector<Operand> operands(weights.size(), Operand::kFloats);
   std::vector<int64_t> offsets(weights.size(), -1);
   int64_t total = 0;
   for (const Op& op : model_->program.ops) {
@@ -80,7 +80,8 @@ Status Weights::reserve(const std::vector<bool>& here) {
     const Weight& weight = weights[id];
     Matrix& matrix = matrices_[id].matrix;
     matrix = matrix_shape(weight.dtype, weight.rows, weight.columns);
-    integer[id] = is_integer(matrix.packing);
+    const bool tiles = kernels_.tile_matmul[static_cast<size_t>(matrix.packing)] != nullptr;
+    operands[id] = is_integer(matrix.packing) ? Operand::kIntegers : tiles ? Operand::kFloatTiles : Operand::kFloats;
     if (!is_native(weight.dtype)) ++decoded_;
     offsets[id] = total;
     order_.push_back(id);
@@ -95,7 +96,7 @@ Status Weights::reserve(const std::vector<bool>& here) {
     matrices_[id].to = packed_memory_.data() + offsets[id];
     matrices_[id].matrix.data = matrices_[id].to;
   }
-  plan_ = make_plan(model_->program, integer);
+  plan_ = make_plan(model_->program, operands);
   return {};
 }
 
@@ -136,7 +137,9 @@ int64_t Weights::scratch_bytes() const {
 void Weights::multiply(WeightId id, int64_t begin, int64_t end, const Activations& a, int64_t tokens, float* out,
                        int64_t out_stride, bool add, unsigned char* scratch) const {
   const Packed& packed = matrices_[static_cast<size_t>(id)];
-  const MatmulFunction matmul = kernels_.matmul[static_cast<size_t>(packed.matrix.packing)];
+  const auto packing = static_cast<size_t>(packed.matrix.packing);
+  const bool tiles = a.high_tiles != nullptr && kernels_.tile_matmul[packing] != nullptr;
+  const MatmulFunction matmul = tiles ? kernels_.tile_matmul[packing] : kernels_.matmul[packing];
   const int64_t ready = std::clamp(packed.ready, begin, end);
   if (begin < ready) matmul(packed.matrix, begin, ready, a, tokens, out, out_stride, add, scratch);
   if (ready == end) return;

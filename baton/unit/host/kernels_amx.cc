@@ -1,0 +1,262 @@
+// Matrix products on the tiles of AMX: bf16 products, f32 sums. Needs AMX-TILE, AMX-BF16 and AVX512-BF16 beside what
+// kernels_avx512.cc needs; this file alone is compiled for them.
+//
+// Weights of integer formats become bf16 on the way into scratch, activations are bf16: their rounding (8 bits, but
+// relative to each value) adds less noise than 8-bit blocks do, and no sum has to leave its tile before the last k.
+// 16-bit and bf16 weights keep their bits: activations are then the sum of two bf16, F16 weights too.
+#include "baton/unit/host/kernels.h"
+
+#if defined(__x86_64__)
+
+#include <immintrin.h>
+
+namespace baton::host {
+namespace {
+
+// In this order: each needs those before it.
+// clang-format off
+#include "baton/unit/host/kernels_loops.inl.h"
+#include "baton/unit/host/kernels_avx512_lanes.inl.h"
+#include "baton/unit/host/kernels_blocks.inl.h"
+// clang-format on
+
+constexpr int64_t kTile = 512;  // bf16 values of a tile: 16 rows of 32, or 16 pairs of k by 16 rows
+
+struct alignas(64) TileConfig {
+  uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+
+// The compiler does not know that tile loads read memory.
+BATON_INLINE void memory_is_written() { __asm__ volatile("" ::: "memory"); }
+
+// bf16 of [16 rows] for k and for k + 1, as pairs.
+BATON_INLINE void store_pairs(uint16_t* to, __m512 even, __m512 odd) {
+  const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21,
+                                         5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+  __m512bh both = _mm512_cvtne2ps_pbh(odd, even);
+  __m512i bits;
+  __builtin_memcpy(&bits, &both, sizeof(bits));
+  _mm512_storeu_si512(to, _mm512_permutexvar_epi16(order, bits));
+}
+
+// One panel to tiles [columns / 32][16 pairs of k][16 rows][2].
+template <class Block>
+void panel_to_tiles(const Matrix& w, const unsigned char* panel, uint16_t* to) {
+  Block block;
+  block.open(w, panel);
+  for (int64_t b = 0; b < w.columns / kBlock; ++b, to += kTile) {
+    __m512 scale[Block::kScales], offset[2];
+    unroll<Block::kScales>([&](auto i) BATON_LAMBDA { scale[i.value] = block.template scale<i.value>(); });
+    unroll<2>([&](auto i) BATON_LAMBDA {
+      constexpr int kScale = Block::kScales == 2 ? i.value : 0;
+      offset[i.value] = Block::kPlain ? Lanes::zero() : Lanes::mul(scale[kScale], Lanes::set1(-128.0f));
+      if constexpr (Block::kMinimums > 0) {
+        constexpr int kMinimum = Block::kMinimums == 2 ? i.value : 0;
+        offset[i.value] = Lanes::add(offset[i.value], block.template minimum<kMinimum>());
+      }
+    });
+    unroll<8>([&](auto g) BATON_LAMBDA {
+      constexpr int kHalf = g.value / 4, kScale = Block::kScales == 2 ? kHalf : 0;
+      const __m512i v = block.template value<g.value>();
+      __m512 x[4];
+      unroll<4>([&](auto j) BATON_LAMBDA {
+        const __m512i byte = _mm512_and_si512(_mm512_srli_epi32(v, 8 * j.value), _mm512_set1_epi32(255));
+        x[j.value] = Lanes::fma(_mm512_cvtepi32_ps(byte), scale[kScale], offset[kHalf]);
+      });
+      store_pairs(to + 64 * g.value, x[0], x[1]);
+      store_pairs(to + 64 * g.value + 32, x[2], x[3]);
+    });
+    block.next(b);
+  }
+}
+
+// x as the sum of two bf16.
+BATON_INLINE __m512 upper_part(__m512 x) {
+  const __m256bh rounded = _mm512_cvtneps_pbh(x);
+  __m256i bits;
+  __builtin_memcpy(&bits, &rounded, sizeof(bits));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+}
+
+// F16 [k][16 rows] to tiles of the upper parts and, `low` bytes of scratch on, tiles of what is left.
+void f16_to_tiles(const Matrix& w, const unsigned char* values, uint16_t* high, uint16_t* low) {
+  for (int64_t k = 0; k < w.columns; k += 2, high += 32, low += 32) {
+    const __m512 even = Lanes::load_f16(values + 32 * k), odd = Lanes::load_f16(values + 32 * k + 32);
+    store_pairs(high, even, odd);
+    store_pairs(low, Lanes::sub(even, upper_part(even)), Lanes::sub(odd, upper_part(odd)));
+  }
+}
+
+struct Parts {
+  const uint16_t* high;
+  const uint16_t* low;  // null: none
+};
+
+// C tiles 0 .. 3 += A (two groups of 16 tokens, `a_stride` values apart) * B (two panels).
+template <int Groups, int Panels>
+BATON_INLINE void add_products(const uint16_t* a, int64_t a_stride, const uint16_t* b0, const uint16_t* b1,
+                               int64_t tiles) {
+  for (int64_t k = 0; k < tiles; ++k) {
+    _tile_loadd(4, a + k * kTile, 64);
+    _tile_loadd(6, b0 + k * kTile, 64);
+    _tile_dpbf16ps(0, 4, 6);
+    if constexpr (Panels == 2) {
+      _tile_loadd(7, b1 + k * kTile, 64);
+      _tile_dpbf16ps(1, 4, 7);
+    }
+    if constexpr (Groups == 2) {
+      _tile_loadd(5, a + a_stride + k * kTile, 64);
+      _tile_dpbf16ps(2, 5, 6);
+      if constexpr (Panels == 2) _tile_dpbf16ps(3, 5, 7);
+    }
+  }
+}
+
+BATON_INLINE void write_tile(const float* sums, int64_t tokens, float* out, int64_t out_stride, int rows, bool add) {
+  for (int64_t t = 0; t < tokens && t < kTileTokens; ++t) {
+    write_rows<Lanes>(out + t * out_stride, Lanes::load(sums + 16 * t), rows, add);
+  }
+}
+
+template <int Panels>
+void multiply_panels(const Parts (&w)[2], const Activations& a, int64_t columns, int64_t tokens, float* out,
+                     int64_t out_stride, const int (&rows)[2], bool add) {
+  const int64_t tiles = columns / 32, group = tiles * kTile;
+  const auto step = [&](auto groups, int64_t token) BATON_LAMBDA {
+    constexpr int kGroups = decltype(groups)::value;
+    const int64_t at = token / 16 * group;
+    _tile_zero(0);
+    if constexpr (Panels == 2) _tile_zero(1);
+    if constexpr (kGroups == 2) _tile_zero(2);
+    if constexpr (Panels == 2 && kGroups == 2) _tile_zero(3);
+    // Small parts first.
+    if (w[0].low != nullptr) add_products<kGroups, Panels>(a.high_tiles + at, group, w[0].low, w[1].low, tiles);
+    if (a.low_tiles != nullptr) add_products<kGroups, Panels>(a.low_tiles + at, group, w[0].high, w[1].high, tiles);
+    add_products<kGroups, Panels>(a.high_tiles + at, group, w[0].high, w[1].high, tiles);
+    // The numbers of tiles are part of the instructions.
+    alignas(64) float sums[4][256];
+    _tile_stored(0, sums[0], 64);
+    if constexpr (Panels == 2) _tile_stored(1, sums[1], 64);
+    if constexpr (kGroups == 2) _tile_stored(2, sums[2], 64);
+    if constexpr (Panels == 2 && kGroups == 2) _tile_stored(3, sums[3], 64);
+    memory_is_written();
+    for (int g = 0; g < kGroups; ++g) {
+      for (int p = 0; p < Panels; ++p) {
+        write_tile(sums[2 * g + p], tokens - token - kTileTokens * g,
+                   out + (token + kTileTokens * g) * out_stride + 16 * p, out_stride, rows[p], add);
+      }
+    }
+  };
+  int64_t token = 0;
+  for (; token + 16 < tokens; token += 32) step(Constant<2>{}, token);
+  if (token < tokens) step(Constant<1>{}, token);
+}
+
+// unpack(panel's bytes, tiles): what the tiles of one panel are.
+template <class Unpack>
+void tile_matmul(const Matrix& w, int64_t panel_begin, int64_t panel_end, const Activations& a, int64_t tokens,
+                 float* out, int64_t out_stride, bool add, unsigned char* scratch, const Unpack& unpack) {
+  alignas(64) const TileConfig config;
+  _tile_loadconfig(&config);
+  for (int64_t panel = panel_begin; panel < panel_end; panel += 2) {
+    Parts parts[2] = {};
+    int rows[2] = {};
+    const int count = panel + 1 < panel_end ? 2 : 1;
+    for (int p = 0; p < count; ++p) {
+      // Two bf16 a value, at most: as many bytes as the f32 of the scratch's contract.
+      auto* tiles = reinterpret_cast<uint16_t*>(scratch) + p * 32 * w.columns;
+      parts[p] = unpack(w.data + (panel + p) * w.panel_bytes, tiles);
+      const int64_t left = w.rows - 16 * (panel + p);
+      rows[p] = left < 16 ? static_cast<int>(left) : 16;
+    }
+    memory_is_written();
+    if (count == 2) {
+      multiply_panels<2>(parts, a, w.columns, tokens, out + 16 * panel, out_stride, rows, add);
+    } else {
+      multiply_panels<1>(parts, a, w.columns, tokens, out + 16 * panel, out_stride, rows, add);
+    }
+  }
+  _tile_release();
+}
+
+template <class Block>
+void integer_tiles(const Matrix& w, int64_t panel_begin, int64_t panel_end, const Activations& a, int64_t tokens,
+                   float* out, int64_t out_stride, bool add, unsigned char* scratch) {
+  Activations rounded = a;
+  rounded.low_tiles = nullptr;
+  tile_matmul(w, panel_begin, panel_end, rounded, tokens, out, out_stride, add, scratch,
+              [&](const unsigned char* panel, uint16_t* tiles) {
+                panel_to_tiles<Block>(w, panel, tiles);
+                return Parts{tiles, nullptr};
+              });
+}
+
+void bf16_tiles(const Matrix& w, int64_t panel_begin, int64_t panel_end, const Activations& a, int64_t tokens,
+                float* out, int64_t out_stride, bool add, unsigned char* scratch) {
+  tile_matmul(w, panel_begin, panel_end, a, tokens, out, out_stride, add, scratch,
+              [&](const unsigned char* panel, uint16_t*) {  // the packed layout is that of tiles
+                return Parts{reinterpret_cast<const uint16_t*>(panel + w.values_offset), nullptr};
+              });
+}
+
+void f16_tiles(const Matrix& w, int64_t panel_begin, int64_t panel_end, const Activations& a, int64_t tokens,
+               float* out, int64_t out_stride, bool add, unsigned char* scratch) {
+  tile_matmul(w, panel_begin, panel_end, a, tokens, out, out_stride, add, scratch,
+              [&](const unsigned char* panel, uint16_t* tiles) {
+                uint16_t* low = tiles + 16 * w.columns;
+                f16_to_tiles(w, panel + w.values_offset, tiles, low);
+                return Parts{tiles, low};
+              });
+}
+
+void to_tiles(const float* x, int64_t n, uint16_t* high, uint16_t* low) {
+  for (int64_t k = 0; k < n; k += 32) {
+    const __m512 first = Lanes::load(x + k), second = Lanes::load(x + k + 16);
+    const auto store = [&](uint16_t* to, __m512 a, __m512 b) BATON_LAMBDA {
+      const __m512bh both = _mm512_cvtne2ps_pbh(b, a);
+      __builtin_memcpy(to + k / 32 * kTile, &both, 64);
+    };
+    store(high, first, second);
+    if (low != nullptr) {
+      store(low, Lanes::sub(first, upper_part(first)), Lanes::sub(second, upper_part(second)));
+    }
+  }
+}
+
+}  // namespace
+
+// Adds the tile products to a set.
+void add_amx_kernels(Kernels& k);
+void add_amx_kernels(Kernels& k) {
+  const auto set = [&](Packing packing, MatmulFunction f) { k.tile_matmul[static_cast<int>(packing)] = f; };
+  using L = Lanes;
+  set(Packing::kF16, f16_tiles);
+  set(Packing::kBF16, bf16_tiles);
+  set(Packing::kQ8_0, integer_tiles<BlockQ8_0<L>>);
+  set(Packing::kQ4_0, integer_tiles<BlockCentred<L, 0>>);
+  set(Packing::kQ4_1, integer_tiles<BlockWithMinimum<L, 0>>);
+  set(Packing::kQ5_0, integer_tiles<BlockCentred<L, 1>>);
+  set(Packing::kQ5_1, integer_tiles<BlockWithMinimum<L, 1>>);
+  set(Packing::kQ4_K, integer_tiles<BlockSuper<L, 0>>);
+  set(Packing::kQ5_K, integer_tiles<BlockSuper<L, 1>>);
+  set(Packing::kQ6_K, integer_tiles<BlockHalves<L, 6>>);
+  set(Packing::kQ2_K, integer_tiles<BlockQ2_K<L>>);
+  set(Packing::kQ3_K, integer_tiles<BlockHalves<L, 3>>);
+  set(Packing::kIQ4_NL, integer_tiles<BlockIQ4_NL<L>>);
+  set(Packing::kIQ4_XS, integer_tiles<BlockIQ4_XS<L>>);
+  set(Packing::kMXFP4, integer_tiles<BlockMXFP4<L>>);
+  set(Packing::kAffine2, integer_tiles<BlockAffine<L, 2>>);
+  set(Packing::kAffine3, integer_tiles<BlockAffine<L, 3>>);
+  set(Packing::kAffine4, integer_tiles<BlockAffine<L, 4>>);
+  set(Packing::kAffine5, integer_tiles<BlockAffine<L, 5>>);
+  set(Packing::kAffine6, integer_tiles<BlockAffine<L, 6>>);
+  set(Packing::kAffine8, integer_tiles<BlockAffine<L, 8>>);
+  k.to_tiles = to_tiles;
+  k.tile_tokens_min = 32;
+}
+
+}  // namespace baton::host
+
+#endif
