@@ -21,10 +21,11 @@ class PrefillBudget {
         std::clamp(guess, static_cast<double>(tokens_min_), static_cast<double>(std::min(preferred_, tokens_max_)));
   }
 
-  // Of the next step. Above the preferred size: a multiple of it.
+  // Of the next step. Above the preferred size a multiple of it, else of the least that pays: units sum in pieces of
+  // that size, so that how long earlier steps took does not show in the bits of a state.
   uint32_t tokens() const {
     const auto whole = static_cast<uint32_t>(tokens_);
-    return whole > preferred_ ? whole / preferred_ * preferred_ : whole;
+    return whole > preferred_ ? whole / preferred_ * preferred_ : whole / tokens_min_ * tokens_min_;
   }
 
   // A step of `count` tokens took `ms`. Grows at most twofold at a time; shrinks at once to what would have fitted.

@@ -409,6 +409,22 @@ TEST(CpuExecutor, RefusesWhatDoesNotFit) {
   EXPECT_EQ(executor->new_state(uint64_t{1} << 60).error().code, Code::kOutOfMemory);
 }
 
+// Steps of the scheduler are multiples of 64 tokens: how they fall does not show in an answer.
+TEST(CpuExecutor, CutAtMultiplesOf64GivesTheSameBits) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kQ8_0, DType::kQ4_K}) {
+    const auto executor = load(SmallModel(dtype), best());
+    for (const size_t tokens : {65, 70, 128 + 20, 192 + 50}) {
+      const std::vector<int32_t> ids = prompt(tokens);
+      const std::vector<float> whole = all_logits(*executor, ids, ids.size());
+      for (const size_t piece : {64, 128}) {
+        const std::vector<float> cut = all_logits(*executor, ids, piece);
+        EXPECT_EQ(0, std::memcmp(whole.data(), cut.data(), whole.size() * sizeof(float)))
+            << to_string(dtype) << " " << tokens << " tokens in pieces of " << piece;
+      }
+    }
+  }
+}
+
 // The first pass packs into scratch, later ones use more and more that is packed: the same bits.
 TEST(CpuExecutor, PackingDoesNotChangeABit) {
   const std::vector<int32_t> ids = prompt(40);

@@ -229,8 +229,20 @@ class DeltaChunk {
 
 template <class L>
 void delta_chunked(const DeltaHead& h) {
+  const int64_t rest = h.tokens % kDeltaChunk <= kRecurrentTokens ? h.tokens % kDeltaChunk : 0;
+  const int64_t chunked = h.tokens - rest;
   DeltaChunk<L> chunk(h);
-  for (int64_t start = 0; start < h.tokens; start += kDeltaChunk) {
-    chunk.run(start, h.tokens - start < kDeltaChunk ? h.tokens - start : kDeltaChunk);
+  for (int64_t start = 0; start < chunked; start += kDeltaChunk) {
+    chunk.run(start, chunked - start < kDeltaChunk ? chunked - start : kDeltaChunk);
   }
+  if (rest == 0) return;
+  DeltaHead last = h;
+  last.q += chunked * h.x_stride;
+  last.k += chunked * h.x_stride;
+  last.v += chunked * h.x_stride;
+  last.log_decay += chunked * h.gate_stride;
+  last.beta += chunked * h.gate_stride;
+  last.out += chunked * h.out_stride;
+  last.tokens = rest;
+  delta_recurrent<L>(last);
 }

@@ -10,7 +10,6 @@ namespace {
 
 constexpr int64_t kSplitTokens = 256;    // keys one piece of a decode step's attention reads at least
 constexpr int64_t kConvChannels = 1024;  // channels per piece of a decode step's convolution
-constexpr int64_t kRecurrentTokens = 8;  // up to here the recurrence is quicker than a chunk
 
 // Pieces depend on the number of keys alone, so that results do not depend on the threads.
 int64_t split_count(int64_t keys) {
@@ -24,8 +23,7 @@ int64_t split_size(int64_t keys) {
 }  // namespace
 
 void Pass::run_attend(const Op& op, int64_t begin, int64_t end) {
-  const bool one_each = row_count_ == static_cast<int64_t>(runs_.size());
-  if (one_each && bits_ == RowBits::kFast) return attend_one(op, begin, end);
+  if (decode_ && bits_ == RowBits::kFast) return attend_one(op, begin, end);
   for (const Run& run : runs_) attend_many(op, run, std::max(begin, run.first_row), end);
 }
 

@@ -92,6 +92,7 @@ Status Pass::make_scratch() {
 void Pass::start_prefill(HostState& state, uint64_t position, std::span<const int32_t> tokens,
                          std::span<float> wanted) {
   const int64_t vocab = weights_.program().vocab;
+  decode_ = false;
   row_count_ = static_cast<int64_t>(tokens.size());
   logit_row_ = row_count_ - static_cast<int64_t>(wanted.size()) / vocab;
   runs_.assign(1, {&state, 0, row_count_, static_cast<int64_t>(position)});
@@ -105,6 +106,7 @@ void Pass::start_prefill(HostState& state, uint64_t position, std::span<const in
 
 void Pass::start_decode(std::span<const DecodeSlot> slots) {
   BATON_CHECK(slots.size() <= kRunsMax);
+  decode_ = true;
   row_count_ = static_cast<int64_t>(slots.size());
   logit_row_ = row_count_;
   runs_.clear();
@@ -218,7 +220,7 @@ void Pass::run_row(const RowPart& part, int64_t r, int64_t begin) {
     case Row::kAdd:
       return kernels_.add(row(op.x, r), row(op.y, r), width(op.out), row(op.out, r));
     case Row::kQuantize:
-      if (tiled(row_count_ - begin, width(op.x))) {
+      if (r - begin < tiled_rows(row_count_ - begin, width(op.x))) {
         const int64_t in_group = (r - begin) % kTileTokens;
         const int64_t at = (r - begin - in_group) * width(op.x) + in_group * kBlock;
         return kernels_.to_tiles(row(op.x, r), width(op.x), high_tiles_ + at,
@@ -231,26 +233,31 @@ void Pass::run_row(const RowPart& part, int64_t r, int64_t begin) {
 }
 
 void Pass::run_linears(const Step& step, int64_t begin, int64_t end) {
-  Activations a;
-  a.x = row(step.x, begin);
-  a.x_stride = stride(step.x);
-  a.blocks = quantized_ + begin * (width(step.x) / kBlock);
-  if (tiled(end - begin, width(step.x))) {
-    a.high_tiles = high_tiles_;
-    a.low_tiles = low_tiles_;
-  }
+  const int64_t tiled = tiled_rows(end - begin, width(step.x)), untiled = begin + tiled;
+  Activations tiles, rest;
+  tiles.x = row(step.x, begin);
+  tiles.x_stride = rest.x_stride = stride(step.x);
+  tiles.high_tiles = high_tiles_;
+  tiles.low_tiles = low_tiles_;
+  rest.x = row(step.x, untiled);
+  rest.blocks = quantized_ + untiled * (width(step.x) / kBlock);
   const int64_t tile = kernels_.panels_per_tile;
-  int64_t tiles = 0;
-  for (const LinearPart& part : step.linears) tiles += (weights_.matrix(part.weight).panels + tile - 1) / tile;
-  const int64_t grain = std::max<int64_t>(1, tiles / (8 * pool_.size()));
-  pool_.parallel_for(tiles, grain, [&](int64_t first, int64_t last, uint32_t thread) {
+  int64_t count_all = 0;
+  for (const LinearPart& part : step.linears) count_all += (weights_.matrix(part.weight).panels + tile - 1) / tile;
+  const int64_t grain = std::max<int64_t>(1, count_all / (8 * pool_.size()));
+  pool_.parallel_for(count_all, grain, [&](int64_t first, int64_t last, uint32_t thread) {
     for (const LinearPart& part : step.linears) {
       const Matrix& w = weights_.matrix(part.weight);
       const int64_t count = (w.panels + tile - 1) / tile;
       const int64_t panel_begin = std::max<int64_t>(first, 0) * tile, panel_end = std::min(last * tile, w.panels);
-      if (panel_begin < panel_end) {
-        weights_.multiply(part.weight, panel_begin, panel_end, a, end - begin, row(part.out, begin), stride(part.out),
+      const auto multiply = [&](const Activations& a, int64_t from, int64_t to) {
+        if (from == to) return;
+        weights_.multiply(part.weight, panel_begin, panel_end, a, to - from, row(part.out, from), stride(part.out),
                           part.add, scratch(thread));
+      };
+      if (panel_begin < panel_end) {
+        multiply(tiles, begin, untiled);
+        multiply(rest, untiled, end);
       }
       first -= count;
       last -= count;

@@ -63,10 +63,13 @@ class Pass {
 
   void run_rows(const Step& step, int64_t begin, int64_t end);
   void run_row(const RowPart& part, int64_t row, int64_t begin);
-  // Whether `rows` rows of `width` values go through the tiles of a processor that has them.
-  bool tiled(int64_t rows, int64_t width) const {
-    return bits_ == RowBits::kFast && kernels_.tile_tokens_min > 0 && rows >= kernels_.tile_tokens_min &&
-           width % kBlock == 0;
+  // How many of the first of `rows` rows of `width` values go through the tiles of a processor that has them: pieces of
+  // kDeltaChunk rows, and a rest that is large enough. So a prompt cut at a multiple of kDeltaChunk gives the same
+  // bits.
+  int64_t tiled_rows(int64_t rows, int64_t width) const {
+    if (bits_ != RowBits::kFast || kernels_.tile_tokens_min == 0 || width % kBlock != 0) return 0;
+    const int64_t rest = rows % kDeltaChunk;
+    return rest >= kernels_.tile_tokens_min ? rows : rows - rest;
   }
   void run_linears(const Step& step, int64_t begin, int64_t end);
   void run_head(const Op& op, int64_t begin, int64_t end);
@@ -104,6 +107,7 @@ class Pass {
   std::vector<int64_t> positions_;
   std::vector<float*> logit_rows_;
   int64_t row_count_ = 0, logit_row_ = 0;
+  bool decode_ = false;  // a row a run
 };
 
 }  // namespace baton::host
