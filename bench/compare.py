@@ -3,7 +3,7 @@
 
     bench/compare.py --model FILE --peer NAME=PATH [--peer-args NAME="..."] ...
 
-PATH is a llama-bench, or any program that takes its flags (-m -t -p -n -d -r -mmp -o json) and prints its JSON. All
+PATH is a llama-bench, or any program that takes its flags (-m -t -p -n -d or -gp, -r, -mmp or -lm, -o json) and prints its JSON. All
 engines run in turns: in each round each engine once, in an order that is drawn anew, every run a process of its own
 with a warm-up, one repetition, the same threads and no memory mapping in the peers (a mapped file is as fast as the
 pages it happens to lie on). Figures are medians over the rounds with the lowest and the highest. docs/bench.md.
@@ -48,8 +48,10 @@ def test_name(test):
     return f"{kind}{count}" + (f" @ d{depth}" if depth else "")
 
 
-def parse_rows(text):
-    """The rows of llama-bench's JSON (-o json: a list; -o jsonl: a row a line), whatever logs stand around them."""
+def parse_rows(text, behind=False):
+    """The rows of llama-bench's JSON (-o json: a list; -o jsonl: a row a line), whatever logs stand around them.
+
+    behind: rows of both are generation behind a prompt (-gp), the speed that of the generation alone."""
     rows = []
     start = re.search(r"^\[\s*(\{|\])", text, re.MULTILINE)
     if start:
@@ -69,6 +71,8 @@ def parse_rows(text):
         if not isinstance(row, dict) or "n_prompt" not in row or "n_gen" not in row:
             continue
         prompt, generated, depth = row["n_prompt"], row["n_gen"], row.get("n_depth") or 0
+        if behind and prompt and generated:
+            prompt, depth = 0, prompt
         if bool(prompt) == bool(generated) or row.get("n_sequences", 1) != 1:
             continue
         samples = [value for value in row.get("samples_ts") or [] if value > 0]
@@ -101,35 +105,67 @@ def run_process(words):
 
 
 class Engine:
+    """A program and the flags it turns out to know: versions of llama-bench differ."""
+
+    MAPPINGS = (["-mmp", "0"], ["-lm", "none"])  # how memory mapping is switched off
+    DEPTHS = ("-d", "-gp")  # how generation at a depth is asked for
+    WARMUPS = (["--no-warmup"], ["-w", "0"], [])  # how the warm-up is left out
+
     def __init__(self, name, path, arguments, threads):
         self.name, self.path, self.arguments, self.threads = name, path, arguments, threads
-        self.no_warmup = None  # found at the first load
+        self.known = {}  # which choice of a kind worked
 
-    def common(self, model):
-        words = [self.path] + (["bench"] if self.name == OWN else []) + ["-m", model, "-t", str(self.threads), "-o", "json"]
-        return words + (["--no-limits", "--no-check"] if self.name == OWN else ["-mmp", "0"]) + self.arguments
+    def attempt(self, model, kind, choices, words_of):
+        """run_process with the first choices that work, kept for the next time: (its results, the choice of `kind`)."""
+        mappings = ([],) if self.name == OWN else self.known_or("mapping", self.MAPPINGS)
+        failure = None
+        for mapping in mappings:
+            for choice in self.known_or(kind, choices):
+                words = [self.path] + (["bench"] if self.name == OWN else [])
+                words += ["-m", model, "-t", str(self.threads), "-o", "json"]
+                words += (["--no-limits", "--no-check"] if self.name == OWN else mapping) + self.arguments
+                try:
+                    result = run_process(words + words_of(choice))
+                except Failure as error:
+                    failure = failure or error
+                    continue
+                self.known["mapping"], self.known[kind] = mapping, choice
+                return result, choice
+        raise failure
 
-    def speed_words(self, model, tests, depth):
-        counts = {kind: ",".join(str(count) for k, count, d in tests if k == kind and d == depth) or "0" for kind in ("pp", "tg")}
-        words = self.common(model) + ["-r", "1", "-p", counts["pp"], "-n", counts["tg"]]
-        return words + (["-d", str(depth)] if depth else [])
+    def known_or(self, kind, choices):
+        return (self.known[kind],) if kind in self.known else choices
+
+    def speeds(self, model, tests, depth):
+        """({test: tok/s}, peak bytes, CPU seconds) of the tests at one depth."""
+        tests = [test for test in tests if test[2] == depth]
+
+        def words_of(flag):
+            counts = {kind: [str(count) for k, count, _ in tests if k == kind] for kind in ("pp", "tg")}
+            if flag == "-gp":
+                if counts["pp"]:
+                    raise Failure(f"{self.name} cannot prefill at a depth")
+                pairs = [word for count in counts["tg"] for word in ("-gp", f"{depth},{count}")]
+                return ["-r", "1", "-p", "0", "-n", "0"] + pairs
+            words = ["-r", "1", "-p", ",".join(counts["pp"]) or "0", "-n", ",".join(counts["tg"]) or "0"]
+            return words + ([flag, str(depth)] if depth else [])
+
+        kind, choices = ("depth", self.DEPTHS) if depth else ("no depth", ("-d",))
+        (out, _, peak, cpu), flag = self.attempt(model, kind, choices, words_of)
+        speeds = parse_rows(out, behind=flag == "-gp")
+        for test in tests:
+            if test not in speeds:
+                raise Failure(f"no row for {test_name(test)}")
+        return {test: speeds[test] for test in tests}, peak, cpu
 
     def load(self, model):
-        """(seconds, peak bytes) of a process that loads and prefills; finds out how its warm-up is left out."""
-        words = self.common(model) + ["-p", str(LOAD_TOKENS), "-n", "0", "-r", "1"]
-        choices = [["--no-warmup"], ["-w", "0"], []] if self.no_warmup is None else [self.no_warmup]
-        for choice in choices:
-            try:
-                _, seconds, peak, cpu = run_process(words + choice)
-            except Failure:
-                if choice == choices[-1]:
-                    raise
-                continue
-            if not choice:
-                note(f"{self.name} knows no way to leave out its warm-up: its load is late by it")
-            self.no_warmup = choice
-            return seconds, peak, cpu
-        raise Failure(f"{self.name} did not run")
+        """(seconds, peak bytes, CPU seconds) of a process that loads and prefills; finds out how its warm-up is left out."""
+        first = "warm-up" not in self.known
+        (_, seconds, peak, cpu), choice = self.attempt(
+            model, "warm-up", self.WARMUPS, lambda choice: ["-p", str(LOAD_TOKENS), "-n", "0", "-r", "1"] + choice)
+        if first and not choice:
+            note(f"{self.name} knows no way to leave out its warm-up: its load is late by it")
+        return seconds, peak, cpu
 
 
 def note(text):
@@ -185,14 +221,10 @@ class Comparison:
                     self.loads.setdefault(engine.name, []).append(seconds)
                     self.load_peaks.setdefault(engine.name, []).append(peak)
             else:
-                out, _, peak, cpu = run_process(engine.speed_words(self.model, self.options.tests, depth))
-                speeds = parse_rows(out)
-                for test in self.options.tests:
-                    if test[2] == depth and test not in speeds:
-                        raise Failure(f"no row for {test_name(test)}")
-                    if test[2] == depth and counts:
-                        self.speeds.setdefault((engine.name, test), []).append(speeds[test])
+                speeds, peak, cpu = engine.speeds(self.model, self.options.tests, depth)
                 if counts:
+                    for test, speed in speeds.items():
+                        self.speeds.setdefault((engine.name, test), []).append(speed)
                     self.peaks.setdefault(engine.name, []).append(peak)
         except Failure as failure:
             if engine.name == OWN:

@@ -18,17 +18,20 @@ spec = importlib.util.spec_from_file_location("compare", ROOT / "bench" / "compa
 compare = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(compare)
 
-# An engine: prints rows of llama-bench for the -p, -n and -d it is given. SPEED is its tg; pp is ten times that.
+# An engine: prints rows of llama-bench for the -p, -n, -d and -gp it is given. SPEED is its tg; pp is ten times that.
 ENGINE = """#!{python}
 import json, sys
 words = sys.argv[1:]
-if REFUSED and REFUSED in words:
-    sys.exit("error: invalid parameter " + REFUSED)
+for word in words:
+    if word in REFUSED:
+        sys.exit("error: invalid parameter " + word)
 value = lambda flag: words[words.index(flag) + 1] if flag in words else "0"
 depth = int(value("-d"))
 rows = [{{"n_prompt": int(n), "n_gen": 0, "n_depth": depth, "avg_ts": SPEED * 10}} for n in value("-p").split(",") if n != "0"]
 rows += [{{"n_prompt": 0, "n_gen": int(n), "n_depth": depth, "avg_ts": 1, "samples_ts": [SPEED]}}
          for n in value("-n").split(",") if n != "0"]
+rows += [{{"n_prompt": int(words[i + 1].split(",")[0]), "n_gen": int(words[i + 1].split(",")[1]), "avg_ts": SPEED}}
+         for i, word in enumerate(words) if word == "-gp"]
 open(LOG, "a").write(json.dumps(words) + "\\n")
 print("warning: asserts enabled")
 print(json.dumps(rows, indent=2))
@@ -92,7 +95,7 @@ class Comparing(unittest.TestCase):
     def path(self, name):
         return os.path.join(self.folder, name)
 
-    def engine(self, name, speed, refused=""):
+    def engine(self, name, speed, refused=()):
         text = ENGINE.format(python=sys.executable).replace("SPEED", str(speed)).replace("LOG", repr(self.path(name + ".log")))
         pathlib.Path(self.path(name)).write_text(text.replace("REFUSED", repr(refused)))
         os.chmod(self.path(name), 0o755)
@@ -127,6 +130,16 @@ class Comparing(unittest.TestCase):
         self.assertIn(["-p", "0", "-n", "8", "-d", "32"], [words[-6:] for words in self.calls("fast")])
         self.assertIn(["-p", "13", "-n", "0", "-r", "1", "--no-warmup"], [words[-7:] for words in self.calls("fast")])
 
+    def test_other_names_of_flags(self):
+        peer = self.engine("peer", 10.0, refused=("-mmp", "-d", "--no-warmup"))
+        code, out, err = self.compare("--baton", self.engine("own", 30.0), "--peer", f"p={peer}", "--tests", "tg8,tg8@32", "--load",
+                                      "-o", "json")
+        self.assertEqual(code, 0, err)
+        rows = {row["what"]: row for row in json.loads(out)[0]["rows"]}
+        self.assertEqual((rows["tg8"]["ratio"], rows["tg8 @ d32"]["ratio"]), (3.0, 3.0))
+        self.assertIn(["-p", "0", "-n", "0", "-gp", "32,8"], [words[-6:] for words in self.calls("peer")])
+        self.assertTrue(all(words[6:8] == ["-lm", "none"] for words in self.calls("peer")))
+
     def test_table(self):
         code, out, _ = self.compare("--baton", self.engine("own", 30.0), "--peer", "p=" + self.engine("peer", 1200.0), "--tests", "tg8")
         self.assertEqual(code, 0)
@@ -135,7 +148,7 @@ class Comparing(unittest.TestCase):
         self.assertIn("3 threads; medians of 5 rounds", out)
 
     def test_peer_that_cannot_is_left_out_and_said(self):
-        code, out, err = self.compare("--baton", self.engine("own", 30.0), "--peer", "p=" + self.engine("peer", 10.0, refused="-d"),
+        code, out, err = self.compare("--baton", self.engine("own", 30.0), "--peer", "p=" + self.engine("peer", 10.0, refused=("-d", "-gp")),
                                       "--tests", "tg8,tg8@32")
         self.assertEqual(code, 0)
         self.assertIn("| tg8, tok/s | 30.0 (30.0-30.0) | 10.00 (10.00-10.00) | 3.00x |", out)
@@ -144,7 +157,7 @@ class Comparing(unittest.TestCase):
         self.assertIn("invalid parameter -d", err)
 
     def test_warm_up_is_left_out_the_way_a_peer_knows(self):
-        peer = self.engine("peer", 10.0, refused="--no-warmup")
+        peer = self.engine("peer", 10.0, refused=("--no-warmup",))
         code, _, err = self.compare("--baton", self.engine("own", 30.0), "--peer", f"p={peer}", "--tests", "tg8", "--load")
         self.assertEqual(code, 0, err)
         self.assertIn(["-w", "0"], [words[-2:] for words in self.calls("peer")])
