@@ -137,9 +137,9 @@ TEST_P(Golden, ChunkedPrefillGivesTheSameLogits) {
   const auto whole_state = new_state(ids.size());
   const auto whole = last_logits(*executor_, ids, 0, *whole_state);
   // Chunks change the order of sums only. A unit that rounds its inputs to integers or f16 turns such a last bit now
-  // and then into another value, so it gets a tenth of its stated tolerance where that is more.
+  // and then into another value, and matrix tiles need many tokens: it gets a quarter of its stated tolerance.
   const bool rounds = !GetParam().golden.exact || unit_->caps().product_type == DType::kF16;
-  const float allowed = rounds ? std::max(1e-3f, tolerance_ / 10) : 1e-3f;
+  const float allowed = rounds ? std::max(1e-3f, tolerance_ / 4) : 1e-3f;
   for (const size_t chunk : {1, 7, 64, 65}) {
     const auto state = new_state(ids.size());
     EXPECT_LE(max_abs_difference(last_logits(*executor_, ids, chunk, *state), whole), allowed) << "chunks of " << chunk;

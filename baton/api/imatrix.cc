@@ -183,7 +183,9 @@ Status write_importance(const ImportanceMatrix& matrix, const std::filesystem::p
   writer.put_strings("imatrix.datasets", {matrix.datasets.begin(), matrix.datasets.end()});
   writer.put_u32("imatrix.chunk_count", matrix.chunks);
   writer.put_u32("imatrix.chunk_size", matrix.chunk_tokens);
-  for (const auto& [name, entry] : matrix.entries) {
+  for (const auto& item : matrix.entries) {
+    const auto& name = item.first;
+    const auto& entry = item.second;
     const auto add = [&](std::string_view suffix, const std::vector<double>& values) {
       std::vector<uint64_t> shape = {values.size()};
       if (entry.counts.size() > 1) shape = {entry.counts.size(), values.size() / entry.counts.size()};

@@ -274,7 +274,7 @@ TEST(CpuExecutor, LongPromptsGoThroughInChunks) {
   const auto executor = load(SmallModel(DType::kQ8_0), best());
   const std::vector<float> whole = all_logits(*executor, ids, ids.size());
   // Other chunks sum the delta rule in another order, which can round an activation the other way: a step of 8 bits.
-  expect_near(all_logits(*executor, ids, 100), whole, 3e-2f);
+  expect_near(all_logits(*executor, ids, 100), whole, best().tile_tokens_min > 0 ? 0.15f : 0.03f);
   // The logits of the last tokens alone are those rows.
   auto state = executor->new_state(ids.size());
   std::vector<float> last(3 * 77, kPoison);
@@ -391,8 +391,19 @@ TEST(CpuExecutor, KernelSetsAgree) {
     const std::vector<float> want = all_logits(*load(small, *kernel_sets().back()), ids, ids.size());
     for (const Kernels* set : kernel_sets()) {
       SCOPED_TRACE(testing::Message() << set->name << " " << format.name);
-      // Sums in another order now and then round an activation the other way: a step of 8 bits. Tiles round to bf16.
-      expect_near(all_logits(*load(small, *set), ids, ids.size()), want, set->tile_tokens_min > 0 ? 0.1f : 0.03f);
+      const std::vector<float> got = all_logits(*load(small, *set), ids, ids.size());
+      if (set->tile_tokens_min == 0) {
+        // Sums in another order now and then round an activation the other way: a step of 8 bits.
+        expect_near(got, want, 0.03f);
+        continue;
+      }
+      // Tiles round to bf16, `want` to 8 bits by blocks: each is half a percent off at most.
+      double error = 0, energy = 0;
+      for (size_t k = 0; k < want.size(); ++k) {
+        error += (got[k] - want[k]) * static_cast<double>(got[k] - want[k]);
+        energy += want[k] * static_cast<double>(want[k]);
+      }
+      EXPECT_LE(error, 5e-3 * energy);
     }
   }
 }

@@ -35,9 +35,11 @@ void unpack_panel(const Matrix& w, const unsigned char* panel, unsigned char* to
     float* scales = reinterpret_cast<float*>(to);
     unroll<Block::kScales>([&](auto i)
                                BATON_LAMBDA { L::store(scales + 16 * i.value, block.template scale<i.value>()); });
-    unroll<Block::kMinimums>([&](auto i) BATON_LAMBDA {
-      L::store(scales + 16 * (Block::kScales + i.value), block.template minimum<i.value>());
-    });
+    if constexpr (Block::kMinimums > 0) {
+      unroll<Block::kMinimums>([&](auto i) BATON_LAMBDA {
+        L::store(scales + 16 * (Block::kScales + i.value), block.template minimum<i.value>());
+      });
+    }
     unsigned char* values = to + UnpackedFrom<L, Block>::kValuesAt;
     unroll<8>([&](auto i) BATON_LAMBDA { L::store_bytes(values + 64 * i.value, block.template value<i.value>()); });
     to = values + 512;
@@ -129,15 +131,18 @@ void integer_tile(const Matrix& w, const unsigned char* const* panels, const Act
         });
       }
     });
-    unroll<Block::kMinimums>([&](auto s) BATON_LAMBDA {
-      F minimum[P];
-      unroll<P>([&](auto p) BATON_LAMBDA { minimum[p.value] = block[p.value].template minimum<s.value>(); });
-      unroll<T>([&](auto t) BATON_LAMBDA {
-        const F total = L::set1(a[t.value * blocks].scaled_sum[Block::kMinimums == 1 ? 2 : s.value]);
-        unroll<P>([&](auto p)
-                      BATON_LAMBDA { sum[p.value][t.value] = L::fma(minimum[p.value], total, sum[p.value][t.value]); });
+    if constexpr (Block::kMinimums > 0) {
+      unroll<Block::kMinimums>([&](auto s) BATON_LAMBDA {
+        F minimum[P];
+        unroll<P>([&](auto p) BATON_LAMBDA { minimum[p.value] = block[p.value].template minimum<s.value>(); });
+        unroll<T>([&](auto t) BATON_LAMBDA {
+          const F total = L::set1(a[t.value * blocks].scaled_sum[Block::kMinimums == 1 ? 2 : s.value]);
+          unroll<P>([&](auto p) BATON_LAMBDA {
+            sum[p.value][t.value] = L::fma(minimum[p.value], total, sum[p.value][t.value]);
+          });
+        });
       });
-    });
+    }
     unroll<P>([&](auto p) BATON_LAMBDA { block[p.value].next(b); });
   }
   unroll<T>([&](auto t) BATON_LAMBDA {
