@@ -160,14 +160,14 @@ struct Kernels {
   void (*attend_decode)(const AttendDecode& a);
   void (*attend_prefill)(const AttendPrefill& a);
   void (*delta_recurrent)(const DeltaHead& h);  // token by token
-  // Chunks of 64 in the WY form, a rest of up to kRecurrentTokens token by token: cut at a multiple of 64, the pieces give
-  // the same bits as the whole.
+  // Chunks of 64 in the WY form, a rest of up to kRecurrentTokens token by token: cut at a multiple of 64, the pieces
+  // give the same bits as the whole.
   void (*delta_chunked)(const DeltaHead& h);
 };
 
 inline constexpr int64_t kDeltaChunk = 64;
 inline constexpr int64_t kRecurrentTokens = 8;  // up to here the recurrence is quicker than a chunk
-inline constexpr int64_t kAttendKeys = 64;  // keys per tile
+inline constexpr int64_t kAttendKeys = 64;      // keys per tile
 inline constexpr int64_t kPanelsUnpacked = 2;
 
 constexpr int64_t round_up(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
