@@ -61,11 +61,14 @@ Status CpuExecutor::prefill(SequenceState& state, std::span<const int32_t> token
   const int64_t wanted = static_cast<int64_t>(logits.size()) / vocab;
   BATON_CHECK(wanted <= total);
   const int64_t start_ns = SteadyClock().now_ns();
-  // Equal chunks: a short last one would read all weights for little.
+  // Chunks of about equal size, as a short last one would read all weights for little, cut at multiples of kDeltaChunk,
+  // so that the cuts do not show in the bits.
   const int64_t most = chunk_tokens(kernels_), chunks = (total + most - 1) / most;
   int64_t done = 0;
   for (int64_t chunk = 0; chunk < chunks; ++chunk) {
-    const int64_t count = (total - done + chunks - chunk - 1) / (chunks - chunk);
+    const int64_t share = (total - done + chunks - chunk - 1) / (chunks - chunk);
+    const int64_t count = std::min(host::round_up(share, host::kDeltaChunk), total - done);
+    if (count == 0) break;  // rounding up left nothing for the last one
     const int64_t first_wanted = std::clamp<int64_t>(total - wanted - done, 0, count);
     float* to = logits.data() + std::max<int64_t>(0, done - (total - wanted)) * vocab;
     pack_some();

@@ -424,10 +424,10 @@ TEST(CpuExecutor, RefusesWhatDoesNotFit) {
 TEST(CpuExecutor, CutAtMultiplesOf64GivesTheSameBits) {
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kQ8_0, DType::kQ4_K}) {
     const auto executor = load(SmallModel(dtype), best());
-    for (const size_t tokens : {65, 70, 128 + 20, 192 + 50}) {
+    for (const size_t tokens : {65, 70, 128 + 20, 192 + 50, 300, 512 + 65}) {
       const std::vector<int32_t> ids = prompt(tokens);
       const std::vector<float> whole = all_logits(*executor, ids, ids.size());
-      for (const size_t piece : {64, 128}) {
+      for (const size_t piece : {64, 128, 256}) {
         const std::vector<float> cut = all_logits(*executor, ids, piece);
         EXPECT_EQ(0, std::memcmp(whole.data(), cut.data(), whole.size() * sizeof(float)))
             << to_string(dtype) << " " << tokens << " tokens in pieces of " << piece;
