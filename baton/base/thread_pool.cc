@@ -57,7 +57,7 @@ int read_integer(const std::string& path) {
 
 }  // namespace
 
-ThreadPool::ThreadPool(uint32_t threads) : threads_(threads == 0 ? physical_cores() : threads) {
+ThreadPool::ThreadPool(uint32_t threads) : threads_(threads == 0 ? physical_cores() : threads), next_(threads_) {
   workers_.reserve(threads_ - 1);
   try {
     for (uint32_t thread = 1; thread < threads_; ++thread) workers_.emplace_back([this, thread] { work(thread); });

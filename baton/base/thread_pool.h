@@ -30,7 +30,8 @@ class ThreadPool {
     start([](void* context, uint32_t thread) { (*static_cast<std::remove_reference_t<Job>*>(context))(thread); }, &job);
   }
 
-  // job(begin, end, thread) over [0, items) in pieces of at most `grain`, taken in order by whichever thread is free.
+  // job(begin, end, thread) over [0, items) in pieces of at most `grain`. Each thread takes its own share first, one
+  // piece after the other, so that it reads memory in long runs; then it helps with what is left of the others'.
   template <class Job>
   void parallel_for(int64_t items, int64_t grain, Job&& job) {
     if (items <= 0) return;
@@ -39,12 +40,19 @@ class ThreadPool {
         job(begin, begin + grain < items ? begin + grain : items, 0u);
       return;
     }
-    std::atomic<int64_t> next{0};
+    const int64_t pieces = (items + grain - 1) / grain;
+    const auto first_of = [&](uint32_t share) { return pieces * share / threads_ * grain; };
+    for (uint32_t share = 0; share < threads_; ++share)
+      next_[share].item.store(first_of(share), std::memory_order_relaxed);
     run([&](uint32_t thread) {
-      for (;;) {
-        const int64_t begin = next.fetch_add(grain, std::memory_order_relaxed);
-        if (begin >= items) return;
-        job(begin, begin + grain < items ? begin + grain : items, thread);
+      for (uint32_t i = 0; i < threads_; ++i) {
+        const uint32_t share = (thread + i) % threads_;
+        const int64_t share_end = share + 1 == threads_ ? items : first_of(share + 1);
+        for (;;) {
+          const int64_t begin = next_[share].item.fetch_add(grain, std::memory_order_relaxed);
+          if (begin >= share_end) break;
+          job(begin, begin + grain < share_end ? begin + grain : share_end, thread);
+        }
       }
     });
   }
@@ -54,7 +62,12 @@ class ThreadPool {
   void start(Function function, void* context);
   void work(uint32_t thread);
 
+  struct alignas(64) Next {
+    std::atomic<int64_t> item{0};
+  };
+
   const uint32_t threads_;
+  std::vector<Next> next_;       // of each thread's share
   Function function_ = nullptr;  // written before generation_ is advanced
   void* context_ = nullptr;
   alignas(64) std::atomic<uint32_t> generation_{0};

@@ -45,6 +45,38 @@ TEST(ThreadPool, ParallelForCoversEveryItemOnce) {
   }
 }
 
+// Whoever holds a piece up does not hold up the rest of its share.
+TEST(ThreadPool, SharesAreFinishedByOthers) {
+  ThreadPool pool(2);
+  std::atomic<int> done{0};
+  pool.parallel_for(20, 1, [&](int64_t begin, int64_t, uint32_t) {
+    if (begin == 0) {
+      while (done < 19) std::this_thread::yield();
+    }
+    ++done;
+  });
+  EXPECT_EQ(done, 20);
+}
+
+TEST(ThreadPool, OwnShareComesFirstAndInOrder) {
+  ThreadPool pool(2);
+  std::atomic<int> started{0};
+  std::vector<int64_t> taken[2];
+  pool.parallel_for(8, 1, [&](int64_t begin, int64_t, uint32_t thread) {
+    if (taken[thread].empty()) {
+      ++started;
+      while (started < 2) std::this_thread::yield();
+    }
+    taken[thread].push_back(begin);
+  });
+  EXPECT_EQ(taken[0][0], 0);
+  EXPECT_EQ(taken[1][0], 4);
+  for (const std::vector<int64_t>& pieces : taken) {
+    for (size_t i = 1; i < pieces.size() && pieces[i] / 4 == pieces[0] / 4; ++i)
+      EXPECT_EQ(pieces[i], pieces[i - 1] + 1);
+  }
+}
+
 // Writes of one call are seen by the next, whichever thread makes them.
 TEST(ThreadPool, CallsAreOrdered) {
   ThreadPool pool(4);
