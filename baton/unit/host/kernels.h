@@ -25,15 +25,41 @@ enum class Packing : uint8_t {
 // clang-format on
 inline constexpr int kPackings = 22;
 
-// A packed matrix. Panel p holds rows 16 p .. 16 p + 15 (rows past the end are zero): first its scales, then its
-// values, each 64-byte aligned. Layouts: pack.h.
+// How a panel of integers lies in memory: groups, one after the other, of `scale_bytes` of scales and then `blocks`
+// blocks of 32 values, 64 * `bits` bytes each. One stream: with scales apart from values, memory is read a third slower
+// by processors whose prefetchers lose one of two streams. pack.h has what is in them.
+struct GroupLayout {
+  int bits;
+  int blocks;  // 0: Matrix::group / 32
+  int scale_bytes;
+};
+constexpr GroupLayout group_layout(Packing packing) {
+  constexpr GroupLayout kLayouts[] = {
+      {8, 2, 64},   // Q8_0
+      {4, 2, 64},   // Q4_0
+      {4, 1, 64},   // Q4_1
+      {5, 2, 64},   // Q5_0
+      {5, 1, 64},   // Q5_1
+      {4, 8, 320},  // Q4_K
+      {5, 8, 320},  // Q5_K
+      {6, 8, 320},  // Q6_K
+      {2, 8, 320},  // Q2_K
+      {3, 8, 320},  // Q3_K
+      {4, 2, 64},   // IQ4_NL
+      {4, 8, 192},  // IQ4_XS
+      {4, 4, 64},   // MXFP4
+      {2, 0, 128}, {3, 0, 128}, {4, 0, 128}, {5, 0, 128}, {6, 0, 128}, {8, 0, 128},
+  };
+  return kLayouts[static_cast<int>(packing) - static_cast<int>(Packing::kQ8_0)];
+}
+
+// A packed matrix. Panel p holds rows 16 p .. 16 p + 15 (rows past the end are zero). Layouts: pack.h.
 struct Matrix {
   Packing packing = Packing::kF32;
   int64_t rows = 0, columns = 0, panels = 0;
   const unsigned char* data = nullptr;  // 64-byte aligned
   int64_t panel_bytes = 0;
-  int64_t values_offset = 0;  // of the values in a panel
-  int64_t group = 0;          // affine packings: values that share a scale, a multiple of 32
+  int64_t group = 0;  // affine packings: values that share a scale, a multiple of 32
 };
 
 // 32 activations as int8: value = scale * (high + low / 128). Most blocks have no low plane. One that stands out of its

@@ -197,7 +197,7 @@ void bf16_tiles(const Matrix& w, int64_t panel_begin, int64_t panel_end, const A
                 float* out, int64_t out_stride, bool add, unsigned char* scratch) {
   tile_matmul(w, panel_begin, panel_end, a, tokens, out, out_stride, add, scratch,
               [&](const unsigned char* panel, uint16_t*) {  // the packed layout is that of tiles
-                return Parts{reinterpret_cast<const uint16_t*>(panel + w.values_offset), nullptr};
+                return Parts{reinterpret_cast<const uint16_t*>(panel), nullptr};
               });
 }
 
@@ -206,7 +206,7 @@ void f16_tiles(const Matrix& w, int64_t panel_begin, int64_t panel_end, const Ac
   tile_matmul(w, panel_begin, panel_end, a, tokens, out, out_stride, add, scratch,
               [&](const unsigned char* panel, uint16_t* tiles) {
                 uint16_t* low = tiles + 16 * w.columns;
-                f16_to_tiles(w, panel + w.values_offset, tiles, low);
+                f16_to_tiles(w, panel, tiles, low);
                 return Parts{tiles, low};
               });
 }
@@ -234,25 +234,10 @@ void add_amx_kernels(Kernels& k) {
   using L = Lanes;
   set(Packing::kF16, f16_tiles);
   set(Packing::kBF16, bf16_tiles);
-  set(Packing::kQ8_0, integer_tiles<BlockQ8_0<L>>);
-  set(Packing::kQ4_0, integer_tiles<BlockCentred<L, 0>>);
-  set(Packing::kQ4_1, integer_tiles<BlockWithMinimum<L, 0>>);
-  set(Packing::kQ5_0, integer_tiles<BlockCentred<L, 1>>);
-  set(Packing::kQ5_1, integer_tiles<BlockWithMinimum<L, 1>>);
-  set(Packing::kQ4_K, integer_tiles<BlockSuper<L, 0>>);
-  set(Packing::kQ5_K, integer_tiles<BlockSuper<L, 1>>);
-  set(Packing::kQ6_K, integer_tiles<BlockHalves<L, 6>>);
-  set(Packing::kQ2_K, integer_tiles<BlockQ2_K<L>>);
-  set(Packing::kQ3_K, integer_tiles<BlockHalves<L, 3>>);
-  set(Packing::kIQ4_NL, integer_tiles<BlockIQ4_NL<L>>);
-  set(Packing::kIQ4_XS, integer_tiles<BlockIQ4_XS<L>>);
-  set(Packing::kMXFP4, integer_tiles<BlockMXFP4<L>>);
-  set(Packing::kAffine2, integer_tiles<BlockAffine<L, 2>>);
-  set(Packing::kAffine3, integer_tiles<BlockAffine<L, 3>>);
-  set(Packing::kAffine4, integer_tiles<BlockAffine<L, 4>>);
-  set(Packing::kAffine5, integer_tiles<BlockAffine<L, 5>>);
-  set(Packing::kAffine6, integer_tiles<BlockAffine<L, 6>>);
-  set(Packing::kAffine8, integer_tiles<BlockAffine<L, 8>>);
+  each_integer_packing([&](auto packing) {
+    constexpr auto kPacking = static_cast<Packing>(decltype(packing)::value);
+    set(kPacking, integer_tiles<BlockOf<L, kPacking>>);
+  });
   k.to_tiles = to_tiles;
   k.tile_tokens_min = 32;
 }

@@ -1,33 +1,9 @@
-// How each integer packing's blocks become bytes and scales. Included as kernels_loops.inl.h is, after it and before
-// kernels_int8.inl.h, which multiplies them.
+// How each integer packing's blocks become bytes and scales: BlockOf<L, packing>. Included as kernels_loops.inl.h is,
+// after it and before kernels_int8.inl.h, which multiplies them.
 //
 // Blocks of 32 values of 16 rows. Two kinds of values: biased (v = q + 128, sum corrected by the activations' bias) and
 // plain (v = q, 0 <= q < 64, which suits every instruction set's product of unsigned by signed bytes). Either may have
 // minimums, which multiply the sum of the activations. kScales, kMinimums: how many per block.
-
-template <class L>
-struct BlockQ8_0 {
-  static constexpr bool kPlain = false;
-  static constexpr int kScales = 1, kMinimums = 0;
-  const unsigned char* values;
-  const unsigned char* scales;
-  BATON_INLINE void open(const Matrix& w, const unsigned char* panel) {
-    scales = panel;
-    values = panel + w.values_offset;
-  }
-  BATON_INLINE void next(int64_t) {
-    scales += 32;
-    values += 512;
-  }
-  template <int I>
-  BATON_INLINE typename L::B value() const {
-    return L::load_bytes(values + 64 * I);
-  }
-  template <int I>
-  BATON_INLINE typename L::F scale() const {
-    return L::load_f16(scales);
-  }
-};
 
 // Codes of 2 to 8 bits; layouts in pack.h.
 template <class L, int Bits>
@@ -50,147 +26,43 @@ struct Codes {
   }
 };
 
-// Q4_0 and Q5_0.
-template <class L, int HighBits>
-struct BlockCentred : Codes<L, 4 + HighBits> {
+// The walk over a panel's groups: scales, then blocks of codes.
+template <class L, Packing P>
+struct Grouped : Codes<L, group_layout(P).bits> {
+  const unsigned char* scales;  // of the group
+  int64_t at = 0;               // of the block in the group
+  BATON_INLINE void open(const Matrix&, const unsigned char* panel) { enter(panel); }
+  BATON_INLINE void next(int64_t b) {
+    this->values += this->kBytes;
+    at = (b + 1) % group_layout(P).blocks;
+    if (at == 0) enter(this->values);
+  }
+  BATON_INLINE void enter(const unsigned char* group) {
+    scales = group;
+    this->values = group + group_layout(P).scale_bytes;
+  }
+};
+
+// Signed codes stored with a bias: `Offset` makes them q + 128.
+template <class L, Packing P, int Offset>
+struct Biased : Grouped<L, P> {
   static constexpr bool kPlain = false;
   static constexpr int kScales = 1, kMinimums = 0;
-  const unsigned char* scales;
-  BATON_INLINE void open(const Matrix& w, const unsigned char* panel) {
-    scales = panel;
-    this->values = panel + w.values_offset;
-  }
-  BATON_INLINE void next(int64_t) {
-    scales += 32;
-    this->values += this->kBytes;
-  }
   template <int I>
   BATON_INLINE typename L::B value() const {
-    return L::add_bytes(this->template quant<I>(), 128 - (8 << HighBits));
-  }
-  template <int I>
-  BATON_INLINE typename L::F scale() const {
-    return L::load_f16(scales);
+    const typename L::B codes = this->template quant<I>();
+    if constexpr (Offset == 0) return codes;
+    return L::add_bytes(codes, Offset);
   }
 };
 
-// Q4_1 and Q5_1: f16 d[b][16], then f16 m[b][16].
-template <class L, int HighBits>
-struct BlockWithMinimum : Codes<L, 4 + HighBits> {
+template <class L, Packing P>
+struct Plain : Grouped<L, P> {
   static constexpr bool kPlain = true;
   static constexpr int kScales = 1, kMinimums = 1;
-  const unsigned char* scales;
-  const unsigned char* minimums;
-  BATON_INLINE void open(const Matrix& w, const unsigned char* panel) {
-    scales = panel;
-    minimums = panel + w.columns / kBlock * 32;
-    this->values = panel + w.values_offset;
-  }
-  BATON_INLINE void next(int64_t) {
-    scales += 32;
-    minimums += 32;
-    this->values += this->kBytes;
-  }
   template <int I>
   BATON_INLINE typename L::B value() const {
     return this->template quant<I>();
-  }
-  template <int I>
-  BATON_INLINE typename L::F scale() const {
-    return L::load_f16(scales);
-  }
-  template <int I>
-  BATON_INLINE typename L::F minimum() const {
-    return L::load_f16(minimums);
-  }
-};
-
-// Q4_K and Q5_K: f16 d[16], f16 dmin[16], u8 sc[8][16], u8 m[8][16] per super-block.
-template <class L, int HighBits>
-struct BlockSuper : Codes<L, 4 + HighBits> {
-  static constexpr bool kPlain = true;
-  static constexpr int kScales = 1, kMinimums = 1;
-  static constexpr int64_t kSuperBytes = 64 + 256;
-  const unsigned char* super;
-  int64_t block = 0;  // in the super-block
-  BATON_INLINE void open(const Matrix& w, const unsigned char* panel) {
-    super = panel;
-    this->values = panel + w.values_offset;
-  }
-  BATON_INLINE void next(int64_t) {
-    this->values += this->kBytes;
-    block = (block + 1) & 7;
-    if (block == 0) super += kSuperBytes;
-  }
-  template <int I>
-  BATON_INLINE typename L::B value() const {
-    return this->template quant<I>();
-  }
-  template <int I>
-  BATON_INLINE typename L::F scale() const {
-    return L::mul(L::load_f16(super), L::load_u8(super + 64 + 16 * block));
-  }
-  template <int I>
-  BATON_INLINE typename L::F minimum() const {
-    return L::sub(L::zero(), L::mul(L::load_f16(super + 32), L::load_u8(super + 192 + 16 * block)));
-  }
-};
-
-// Q3_K and Q6_K: f16 d[16], i8 sc[16][16] per super-block.
-template <class L, int Bits>
-struct BlockHalves : Codes<L, Bits> {
-  static constexpr bool kPlain = false;
-  static constexpr int kScales = 2, kMinimums = 0;
-  static constexpr int64_t kSuperBytes = 32 + 256;
-  const unsigned char* super;
-  int64_t block = 0;
-  BATON_INLINE void open(const Matrix& w, const unsigned char* panel) {
-    super = panel;
-    this->values = panel + w.values_offset;
-  }
-  BATON_INLINE void next(int64_t) {
-    this->values += this->kBytes;
-    block = (block + 1) & 7;
-    if (block == 0) super += kSuperBytes;
-  }
-  template <int I>
-  BATON_INLINE typename L::B value() const {
-    return L::add_bytes(this->template quant<I>(), 128 - (1 << (Bits - 1)));
-  }
-  template <int I>
-  BATON_INLINE typename L::F scale() const {
-    return L::mul(L::load_f16(super), L::load_i8(super + 32 + 32 * block + 16 * I));
-  }
-};
-
-// Q2_K: f16 d[16], f16 dmin[16], u8 sm[16][16] per super-block: scale in the low nibble, minimum in the high one.
-template <class L>
-struct BlockQ2_K : Codes<L, 2> {
-  static constexpr bool kPlain = true;
-  static constexpr int kScales = 2, kMinimums = 2;
-  static constexpr int64_t kSuperBytes = 64 + 256;
-  const unsigned char* super;
-  int64_t block = 0;
-  BATON_INLINE void open(const Matrix& w, const unsigned char* panel) {
-    super = panel;
-    this->values = panel + w.values_offset;
-  }
-  BATON_INLINE void next(int64_t) {
-    this->values += this->kBytes;
-    block = (block + 1) & 7;
-    if (block == 0) super += kSuperBytes;
-  }
-  template <int I>
-  BATON_INLINE typename L::B value() const {
-    return this->template quant<I>();
-  }
-  template <int I>
-  BATON_INLINE typename L::F scale() const {
-    return L::mul(L::load_f16(super), L::load_low_nibbles(super + 64 + 32 * block + 16 * I));
-  }
-  template <int I>
-  BATON_INLINE typename L::F minimum() const {
-    return L::sub(L::zero(), L::mul(L::load_f16(super + 32), L::load_high_nibbles(super + 64 + 32 * block + 16 * I)));
   }
 };
 
@@ -204,98 +76,80 @@ struct Fp4Table {  // twice the value
                                                 128, 127, 126, 125, 124, 122, 120, 116};
 };
 
-// IQ4_NL: f16 d[b][16].
-template <class L>
-struct BlockIQ4_NL : Codes<L, 4> {
+template <class L, Packing P, class Table>
+struct LookedUp : Grouped<L, P> {
   static constexpr bool kPlain = false;
   static constexpr int kScales = 1, kMinimums = 0;
-  const unsigned char* scales;
-  BATON_INLINE void open(const Matrix& w, const unsigned char* panel) {
-    scales = panel;
-    this->values = panel + w.values_offset;
-  }
-  BATON_INLINE void next(int64_t) {
-    scales += 32;
-    this->values += this->kBytes;
-  }
   template <int I>
   BATON_INLINE typename L::B value() const {
-    return L::look_up(this->template quant<I>(), Iq4Table::kValues);
-  }
-  template <int I>
-  BATON_INLINE typename L::F scale() const {
-    return L::load_f16(scales);
+    return L::look_up(this->template quant<I>(), Table::kValues);
   }
 };
 
-// IQ4_XS: f16 d[16], i8 sc[8][16] per super-block.
-template <class L>
-struct BlockIQ4_XS : Codes<L, 4> {
-  static constexpr bool kPlain = false;
-  static constexpr int kScales = 1, kMinimums = 0;
-  static constexpr int64_t kSuperBytes = 32 + 128;
-  const unsigned char* super;
-  int64_t block = 0;
-  BATON_INLINE void open(const Matrix& w, const unsigned char* panel) {
-    super = panel;
-    this->values = panel + w.values_offset;
-  }
-  BATON_INLINE void next(int64_t) {
-    this->values += this->kBytes;
-    block = (block + 1) & 7;
-    if (block == 0) super += kSuperBytes;
-  }
-  template <int I>
-  BATON_INLINE typename L::B value() const {
-    return L::look_up(this->template quant<I>(), Iq4Table::kValues);
-  }
+// Scales of one f16 per block.
+template <class L, class Base>
+struct F16Scales : Base {
   template <int I>
   BATON_INLINE typename L::F scale() const {
-    return L::mul(L::load_f16(super), L::load_i8(super + 32 + 16 * block));
+    return L::load_f16(this->scales + 32 * this->at);
   }
 };
 
-// MXFP4: u8 e[b][16], a scale of 2^(e - 128).
-template <class L>
-struct BlockMXFP4 : Codes<L, 4> {
-  static constexpr bool kPlain = false;
-  static constexpr int kScales = 1, kMinimums = 0;
-  const unsigned char* scales;
-  BATON_INLINE void open(const Matrix& w, const unsigned char* panel) {
-    scales = panel;
-    this->values = panel + w.values_offset;
-  }
-  BATON_INLINE void next(int64_t) {
-    scales += 16;
-    this->values += this->kBytes;
-  }
-  template <int I>
-  BATON_INLINE typename L::B value() const {
-    return L::look_up(this->template quant<I>(), Fp4Table::kValues);
-  }
+// Q4_1 and Q5_1.
+template <class L, Packing P>
+struct WithMinimum : Plain<L, P> {
   template <int I>
   BATON_INLINE typename L::F scale() const {
-    return L::load_half_powers(scales);
+    return L::load_f16(this->scales);
+  }
+  template <int I>
+  BATON_INLINE typename L::F minimum() const {
+    return L::load_f16(this->scales + 32);
   }
 };
 
-// MLX's affine formats: f32 d[16], f32 m[16] per group. Codes of 8 bits are biased, so their minimum is m + 128 d.
-template <class L, int Bits>
-struct BlockAffine : Codes<L, Bits> {
-  static constexpr bool kPlain = Bits < 8;
+// Q4_K and Q5_K.
+template <class L, Packing P>
+struct Super : Plain<L, P> {
+  template <int I>
+  BATON_INLINE typename L::F scale() const {
+    return L::mul(L::load_f16(this->scales), L::load_u8(this->scales + 64 + 16 * this->at));
+  }
+  template <int I>
+  BATON_INLINE typename L::F minimum() const {
+    return L::sub(L::zero(), L::mul(L::load_f16(this->scales + 32), L::load_u8(this->scales + 192 + 16 * this->at)));
+  }
+};
+
+// Q3_K and Q6_K.
+template <class L, Packing P, int Offset>
+struct Halves : Biased<L, P, Offset> {
+  static constexpr int kScales = 2;
+  template <int I>
+  BATON_INLINE typename L::F scale() const {
+    return L::mul(L::load_f16(this->scales), L::load_i8(this->scales + 32 + 32 * this->at + 16 * I));
+  }
+};
+
+// MLX's affine formats. Codes of 8 bits are biased, so their minimum is m + 128 d.
+template <class L, Packing P>
+struct Affine : Codes<L, group_layout(P).bits> {
+  static constexpr bool kPlain = group_layout(P).bits < 8;
   static constexpr int kScales = 1, kMinimums = 1;
   const float* scales;
-  int64_t block = 0, group_blocks = 1;
+  int64_t left, group_blocks;
   BATON_INLINE void open(const Matrix& w, const unsigned char* panel) {
-    scales = reinterpret_cast<const float*>(panel);
     group_blocks = w.group / kBlock;
-    this->values = panel + w.values_offset;
+    enter(panel);
   }
   BATON_INLINE void next(int64_t) {
     this->values += this->kBytes;
-    if (++block < group_blocks) return;
-    block = 0;
-    scales += 32;
+    if (--left == 0) enter(this->values);
+  }
+  BATON_INLINE void enter(const unsigned char* group) {
+    left = group_blocks;
+    scales = reinterpret_cast<const float*>(group);
+    this->values = group + group_layout(P).scale_bytes;
   }
   template <int I>
   BATON_INLINE typename L::B value() const {
@@ -310,3 +164,65 @@ struct BlockAffine : Codes<L, Bits> {
     return L::load(scales + 16);
   }
 };
+
+template <class L, Packing P>
+struct BlockOf : Affine<L, P> {};
+
+template <class L>
+struct BlockOf<L, Packing::kQ8_0> : F16Scales<L, Biased<L, Packing::kQ8_0, 0>> {};
+template <class L>
+struct BlockOf<L, Packing::kQ4_0> : F16Scales<L, Biased<L, Packing::kQ4_0, 128 - 8>> {};
+template <class L>
+struct BlockOf<L, Packing::kQ5_0> : F16Scales<L, Biased<L, Packing::kQ5_0, 128 - 16>> {};
+template <class L>
+struct BlockOf<L, Packing::kIQ4_NL> : F16Scales<L, LookedUp<L, Packing::kIQ4_NL, Iq4Table>> {};
+template <class L>
+struct BlockOf<L, Packing::kQ4_1> : WithMinimum<L, Packing::kQ4_1> {};
+template <class L>
+struct BlockOf<L, Packing::kQ5_1> : WithMinimum<L, Packing::kQ5_1> {};
+template <class L>
+struct BlockOf<L, Packing::kQ4_K> : Super<L, Packing::kQ4_K> {};
+template <class L>
+struct BlockOf<L, Packing::kQ5_K> : Super<L, Packing::kQ5_K> {};
+template <class L>
+struct BlockOf<L, Packing::kQ6_K> : Halves<L, Packing::kQ6_K, 128 - 32> {};
+template <class L>
+struct BlockOf<L, Packing::kQ3_K> : Halves<L, Packing::kQ3_K, 128 - 4> {};
+
+template <class L>
+struct BlockOf<L, Packing::kQ2_K> : Plain<L, Packing::kQ2_K> {
+  static constexpr int kScales = 2, kMinimums = 2;
+  template <int I>
+  BATON_INLINE typename L::F scale() const {
+    return L::mul(L::load_f16(this->scales), L::load_low_nibbles(this->scales + 64 + 32 * this->at + 16 * I));
+  }
+  template <int I>
+  BATON_INLINE typename L::F minimum() const {
+    const typename L::F nibbles = L::load_high_nibbles(this->scales + 64 + 32 * this->at + 16 * I);
+    return L::sub(L::zero(), L::mul(L::load_f16(this->scales + 32), nibbles));
+  }
+};
+
+template <class L>
+struct BlockOf<L, Packing::kIQ4_XS> : LookedUp<L, Packing::kIQ4_XS, Iq4Table> {
+  template <int I>
+  BATON_INLINE typename L::F scale() const {
+    return L::mul(L::load_f16(this->scales), L::load_i8(this->scales + 32 + 16 * this->at));
+  }
+};
+
+// A scale of 2^(e - 128).
+template <class L>
+struct BlockOf<L, Packing::kMXFP4> : LookedUp<L, Packing::kMXFP4, Fp4Table> {
+  template <int I>
+  BATON_INLINE typename L::F scale() const {
+    return L::load_half_powers(this->scales + 16 * this->at);
+  }
+};
+
+// f(packing) for every packing of integers, as a constant.
+template <class Function>
+constexpr void each_integer_packing(Function&& f) {
+  unroll<kPackings - static_cast<int>(Packing::kQ8_0)>(
+      [&](auto i) { f(Constant<static_cast<int>(Packing::kQ8_0) + decltype(i)::value>{}); });
+}

@@ -225,7 +225,7 @@ void float_matmul(const Matrix& w, int64_t panel_begin, int64_t panel_end, const
     Columns columns[kCount];
     int rows[kCount];
     for (int p = 0; p < kCount; ++p) {
-      const unsigned char* data = w.data + (panel + p) * w.panel_bytes + w.values_offset;
+      const unsigned char* data = w.data + (panel + p) * w.panel_bytes;
       if constexpr (kIsF32) {
         columns[p] = {reinterpret_cast<const float*>(data), 16};
       } else {

@@ -80,6 +80,38 @@ BATON_INLINE void low_dots(const Block (&block)[P], const ActivationBlock& a, ty
   });
 }
 
+// What the low planes of T tokens add: a second walk over the blocks, for most have none.
+template <class L, class Block, int P, int T>
+BATON_NOINLINE void add_low_planes(const Matrix& w, const unsigned char* const* panels, const ActivationBlock* a,
+                                   typename L::F (&sum)[P][T]) {
+  constexpr int kScales = Block::kScales;
+  constexpr int kCount = 8 / kScales;
+  const int64_t blocks = w.columns / kBlock;
+  Block block[P];
+  for (int p = 0; p < P; ++p) block[p].open(w, panels[p]);
+  for (int64_t b = 0; b < blocks; ++b, ++a) {
+    unroll<T>([&](auto t) BATON_LAMBDA {
+      const ActivationBlock& x = a[t.value * blocks];
+      if (x.has_low == 0) return;
+      const typename L::F factor = L::set1(x.scale * (1.0f / 128));
+      unroll<kScales>([&](auto s) BATON_LAMBDA {
+        constexpr int kPart = kScales == 1 ? 2 : decltype(s)::value;  // of the sums of an activation block
+        typename L::I low[P];
+        unroll<P>([&](auto p) BATON_LAMBDA {
+          low[p.value] = Block::kPlain ? L::zero_int() : L::start_biased(&x.low_bias[kPart]);
+        });
+        low_dots<L, Block, P, decltype(s)::value * kCount, kCount>(block, x, low);
+        unroll<P>([&](auto p) BATON_LAMBDA {
+          sum[p.value][t.value] =
+              L::fma(L::to_float(low[p.value]), L::mul(block[p.value].template scale<s.value>(), factor),
+                     sum[p.value][t.value]);
+        });
+      });
+    });
+    unroll<P>([&](auto p) BATON_LAMBDA { block[p.value].next(b); });
+  }
+}
+
 template <class L, class Block, int P, int T>
 void integer_tile(const Matrix& w, const unsigned char* const* panels, const ActivationBlock* a, float* out,
                   int64_t out_stride, const int* rows, bool add) {
@@ -92,8 +124,9 @@ void integer_tile(const Matrix& w, const unsigned char* const* panels, const Act
   for (int p = 0; p < P; ++p) block[p].open(w, panels[p]);
   F sum[P][T];
   unroll<P * T>([&](auto i) BATON_LAMBDA { sum[i.value / T][i.value % T] = L::zero(); });
+  int32_t any_low = 0;
+  const ActivationBlock* const first = a;
   for (int64_t b = 0; b < blocks; ++b, ++a) {
-    int32_t any_low = 0;
     unroll<T>([&](auto t) BATON_LAMBDA { any_low |= a[t.value * blocks].has_low; });
     unroll<kScales>([&](auto s) BATON_LAMBDA {
       constexpr int kPart = kScales == 1 ? 2 : decltype(s)::value;  // of the sums of an activation block
@@ -114,22 +147,6 @@ void integer_tile(const Matrix& w, const unsigned char* const* panels, const Act
               L::fma(L::to_float(dot[p.value][t.value]), L::mul(scale[p.value], factor), sum[p.value][t.value]);
         });
       });
-      if (any_low != 0) [[unlikely]] {
-        unroll<T>([&](auto t) BATON_LAMBDA {
-          const ActivationBlock& x = a[t.value * blocks];
-          if (x.has_low == 0) return;
-          I low[P];
-          unroll<P>([&](auto p) BATON_LAMBDA {
-            low[p.value] = Block::kPlain ? L::zero_int() : L::start_biased(&x.low_bias[kPart]);
-          });
-          low_dots<L, Block, P, decltype(s)::value * kCount, kCount>(block, x, low);
-          const F factor = L::set1(x.scale * (1.0f / 128));
-          unroll<P>([&](auto p) BATON_LAMBDA {
-            sum[p.value][t.value] =
-                L::fma(L::to_float(low[p.value]), L::mul(scale[p.value], factor), sum[p.value][t.value]);
-          });
-        });
-      }
     });
     if constexpr (Block::kMinimums > 0) {
       unroll<Block::kMinimums>([&](auto s) BATON_LAMBDA {
@@ -144,6 +161,12 @@ void integer_tile(const Matrix& w, const unsigned char* const* panels, const Act
       });
     }
     unroll<P>([&](auto p) BATON_LAMBDA { block[p.value].next(b); });
+  }
+  if (any_low != 0) {
+    F with_low[P][T];
+    unroll<P * T>([&](auto i) BATON_LAMBDA { with_low[i.value / T][i.value % T] = sum[i.value / T][i.value % T]; });
+    add_low_planes<L, Block, P, T>(w, panels, first, with_low);
+    unroll<P * T>([&](auto i) BATON_LAMBDA { sum[i.value / T][i.value % T] = with_low[i.value / T][i.value % T]; });
   }
   unroll<T>([&](auto t) BATON_LAMBDA {
     unroll<P>([&](auto p) BATON_LAMBDA {
@@ -166,33 +189,35 @@ template <class L, class Block>
 void integer_matmul(const Matrix& w, int64_t panel_begin, int64_t panel_end, const Activations& a, int64_t tokens,
                     float* out, int64_t out_stride, bool add, unsigned char* scratch) {
   using Unpacked = UnpackedFrom<L, Block>;
-  constexpr bool kUnpack = !same_type<Block, BlockQ8_0<L>>;
+  constexpr bool kUnpack = !same_type<Block, BlockOf<L, Packing::kQ8_0>>;
   constexpr int P = L::kIntegerPanels;
   const int64_t unpacked_bytes = w.columns / kBlock * Unpacked::kBytes;
+  const bool few = tokens <= kFewTokens;
   const auto run = [&](auto count, int64_t panel) BATON_LAMBDA {
     constexpr int kCount = decltype(count)::value;
     const unsigned char* panels[kCount];
     int rows[kCount];
-    const bool unpack = kUnpack && tokens > kFewTokens;
     for (int p = 0; p < kCount; ++p) {
       panels[p] = w.data + (panel + p) * w.panel_bytes;
       const int64_t left = w.rows - 16 * (panel + p);
       rows[p] = left < 16 ? static_cast<int>(left) : 16;
-      if (!unpack) continue;
-      unpack_panel<L, Block>(w, panels[p], scratch + p * unpacked_bytes);
-      panels[p] = scratch + p * unpacked_bytes;
     }
     float* to = out + 16 * panel;
-    if (unpack) {
+    if (few) {
+      integer_panels<L, Block, kCount, kFewTokens>(w, panels, a.blocks, tokens, to, out_stride, rows, add);
+    } else if constexpr (kUnpack) {
+      for (int p = 0; p < kCount; ++p) {
+        unpack_panel<L, Block>(w, panels[p], scratch + p * unpacked_bytes);
+        panels[p] = scratch + p * unpacked_bytes;
+      }
       integer_panels<L, Unpacked, kCount, L::kIntegerTokens>(w, panels, a.blocks, tokens, to, out_stride, rows, add);
     } else {
-      integer_panels<L, Block, kCount, kUnpack ? kFewTokens : L::kIntegerTokens>(w, panels, a.blocks, tokens, to,
-                                                                                 out_stride, rows, add);
+      integer_panels<L, Block, kCount, L::kIntegerTokens>(w, panels, a.blocks, tokens, to, out_stride, rows, add);
     }
   };
   int64_t panel = panel_begin;
-  for (; panel + P <= panel_end; panel += P) run(Constant<P>{}, panel);
-  if constexpr (P > 1) {
-    for (; panel < panel_end; ++panel) run(Constant<1>{}, panel);
-  }
+  // One token reads the weights as one stream, in the order they lie in memory.
+  if (tokens > 1)
+    for (; panel + P <= panel_end; panel += P) run(Constant<P>{}, panel);
+  for (; panel < panel_end; ++panel) run(Constant<1>{}, panel);
 }

@@ -3,6 +3,7 @@
 // the same reason these files call no inline function of the standard library.
 
 #define BATON_INLINE inline __attribute__((always_inline))
+#define BATON_NOINLINE __attribute__((noinline))
 #define BATON_LAMBDA __attribute__((always_inline))
 
 template <int N>
@@ -17,7 +18,7 @@ inline constexpr bool same_type<A, A> = true;
 
 // f(Constant<0>) ... f(Constant<N - 1>), unrolled by construction.
 template <int N, class Function>
-BATON_INLINE void unroll(Function&& f) {
+constexpr BATON_INLINE void unroll(Function&& f) {
   if constexpr (N > 0) {
     unroll<N - 1>(f);
     f(Constant<N - 1>{});

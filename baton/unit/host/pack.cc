@@ -10,89 +10,24 @@
 namespace baton::host {
 namespace {
 
-// Bits of a packed code; 0 for values that are not codes.
-int code_bits(Packing packing) {
-  switch (packing) {
-    case Packing::kF32:
-    case Packing::kF16:
-    case Packing::kBF16:
-      return 0;
-    case Packing::kQ2_K:
-    case Packing::kAffine2:
-      return 2;
-    case Packing::kQ3_K:
-    case Packing::kAffine3:
-      return 3;
-    case Packing::kQ4_0:
-    case Packing::kQ4_1:
-    case Packing::kQ4_K:
-    case Packing::kIQ4_NL:
-    case Packing::kIQ4_XS:
-    case Packing::kMXFP4:
-    case Packing::kAffine4:
-      return 4;
-    case Packing::kQ5_0:
-    case Packing::kQ5_1:
-    case Packing::kQ5_K:
-    case Packing::kAffine5:
-      return 5;
-    case Packing::kQ6_K:
-    case Packing::kAffine6:
-      return 6;
-    case Packing::kQ8_0:
-    case Packing::kAffine8:
-      return 8;
-  }
-  return 0;
+GroupLayout layout_of(const Matrix& m) {
+  GroupLayout layout = group_layout(m.packing);
+  if (layout.blocks == 0) layout.blocks = static_cast<int>(m.group / kBlock);
+  return layout;
 }
 
-int64_t scale_bytes(const Matrix& m) {
-  const int64_t blocks = m.columns / kBlock, supers = m.columns / kSuper;
-  switch (m.packing) {
-    case Packing::kF32:
-    case Packing::kF16:
-    case Packing::kBF16:
-      return 0;
-    case Packing::kMXFP4:
-      return blocks * 16;
-    case Packing::kQ8_0:
-    case Packing::kQ4_0:
-    case Packing::kQ5_0:
-    case Packing::kIQ4_NL:
-      return blocks * 32;
-    case Packing::kQ4_1:
-    case Packing::kQ5_1:
-      return blocks * 64;
-    case Packing::kQ4_K:
-    case Packing::kQ5_K:
-    case Packing::kQ2_K:
-      return supers * 320;
-    case Packing::kQ3_K:
-    case Packing::kQ6_K:
-      return supers * 288;
-    case Packing::kIQ4_XS:
-      return supers * 160;
-    case Packing::kAffine2:
-    case Packing::kAffine3:
-    case Packing::kAffine4:
-    case Packing::kAffine5:
-    case Packing::kAffine6:
-    case Packing::kAffine8:
-      return m.columns / m.group * 128;
-  }
-  return 0;
-}
-
-int64_t value_bytes(const Matrix& m) {
+int64_t panel_bytes(const Matrix& m) {
   switch (m.packing) {
     case Packing::kF32:
       return m.columns * 64;
     case Packing::kF16:
-      return m.columns * 32;
+      return round_up(m.columns * 32, 64);
     case Packing::kBF16:
       return round_up(m.columns, 2) * 32;
-    default:
-      return m.columns / kBlock * 64 * code_bits(m.packing);
+    default: {
+      const GroupLayout layout = layout_of(m);
+      return (m.columns / kBlock + layout.blocks - 1) / layout.blocks * group_bytes(layout);
+    }
   }
 }
 
@@ -100,30 +35,27 @@ void put_row(const Matrix& m, DType dtype, const Bytes* from, const Lane& to, fl
   switch (m.packing) {
     case Packing::kF32:
       format_of(dtype).decode(reinterpret_cast<const std::byte*>(from), row, static_cast<size_t>(m.columns));
-      for (int64_t k = 0; k < m.columns; ++k) store_as(to.values + 64 * k + 4 * to.lane, row[k]);
+      for (int64_t k = 0; k < m.columns; ++k) store_as(to.panel + 64 * k + 4 * to.lane, row[k]);
       return;
     case Packing::kF16:
-      for (int64_t k = 0; k < m.columns; ++k) std::memcpy(to.values + 32 * k + 2 * to.lane, from + 2 * k, 2);
+      for (int64_t k = 0; k < m.columns; ++k) std::memcpy(to.panel + 32 * k + 2 * to.lane, from + 2 * k, 2);
       return;
     case Packing::kBF16:
       for (int64_t k = 0; k < m.columns; ++k) {
-        std::memcpy(to.values + 64 * (k / 2) + 4 * to.lane + 2 * (k % 2), from + 2 * k, 2);
+        std::memcpy(to.panel + 64 * (k / 2) + 4 * to.lane + 2 * (k % 2), from + 2 * k, 2);
       }
       return;
     case Packing::kQ8_0:
       return put_q8_0(from, to);
     case Packing::kQ4_0:
-      return put_simple(from, false, 0, to);
-    case Packing::kQ4_1:
-      return put_simple(from, true, 0, to);
     case Packing::kQ5_0:
-      return put_simple(from, false, 1, to);
+      return put_simple(from, false, to);
+    case Packing::kQ4_1:
     case Packing::kQ5_1:
-      return put_simple(from, true, 1, to);
+      return put_simple(from, true, to);
     case Packing::kQ4_K:
-      return put_q4_k(from, to);
     case Packing::kQ5_K:
-      return put_q5_k(from, to);
+      return put_super(from, to);
     case Packing::kQ6_K:
       return put_q6_k(from, to);
     case Packing::kQ2_K:
@@ -142,7 +74,7 @@ void put_row(const Matrix& m, DType dtype, const Bytes* from, const Lane& to, fl
     case Packing::kAffine5:
     case Packing::kAffine6:
     case Packing::kAffine8:
-      return put_affine(from, code_bits(m.packing), m.group, to);
+      return put_affine(from, to);
   }
 }
 
@@ -219,14 +151,14 @@ Matrix matrix_shape(DType dtype, int64_t rows, int64_t columns) {
   m.columns = columns;
   m.panels = (rows + kLanes - 1) / kLanes;
   if (m.packing >= Packing::kAffine2) m.group = format_of(dtype).block_elements;
-  m.values_offset = round_up(scale_bytes(m), 64);
-  m.panel_bytes = m.values_offset + round_up(value_bytes(m), 64);
+  m.panel_bytes = panel_bytes(m);
   return m;
 }
 
 void pack_panels(const Matrix& m, DType dtype, const std::byte* source, int64_t begin, int64_t end, Bytes* to,
                  float* row) {
   const Format& format = format_of(dtype);
+  const GroupLayout layout = is_integer(m.packing) ? layout_of(m) : GroupLayout{};
   const int64_t row_size = m.columns / format.block_elements * format.block_bytes;
   for (int64_t p = begin; p < end; ++p) {
     Bytes* panel = to + p * m.panel_bytes;
@@ -235,7 +167,7 @@ void pack_panels(const Matrix& m, DType dtype, const std::byte* source, int64_t 
     if (ragged) std::memset(panel, 0, static_cast<size_t>(m.panel_bytes));
     for (int64_t r = 0; r < rows; ++r) {
       const auto* from = reinterpret_cast<const Bytes*>(source + (p * kLanes + r) * row_size);
-      put_row(m, dtype, from, {panel, panel + m.values_offset, static_cast<int>(r), m.columns}, row);
+      put_row(m, dtype, from, {panel, layout, static_cast<int>(r), m.columns}, row);
     }
   }
 }

@@ -43,45 +43,43 @@ void split_nibbles(const Bytes* from, uint8_t (&q)[kBlock]) {
 
 }  // namespace
 
-void put_codes(const uint8_t (&q)[kBlock], int bits, int lane, Bytes* block) {
-  if (bits == 8) {
-    for (int i = 0; i < 8; ++i) std::memcpy(block + 64 * i + 4 * lane, q + 4 * i, 4);
-    return;
-  }
+void put_codes(const uint8_t (&q)[kBlock], const Lane& to, int64_t b) {
+  const int bits = to.layout.bits;
+  Bytes* const codes = to.codes(b);
   const Words words(q);
-  if (bits < 4) {
-    put_pairs(words, 0, lane, block);
-    if (bits == 3) put_bits(words, 2, lane, block + 128);
-    return;
+  if (bits == 8) {
+    for (int i = 0; i < 8; ++i) store_as(codes + 64 * i + 4 * to.lane, words.at[i]);
+  } else if (bits < 4) {
+    put_pairs(words, 0, to.lane, codes);
+    if (bits == 3) put_bits(words, 2, to.lane, codes + 128);
+  } else {
+    put_nibbles(words, to.lane, codes);
+    if (bits == 5) put_bits(words, 4, to.lane, codes + 256);
+    if (bits == 6) put_pairs(words, 4, to.lane, codes + 256);
   }
-  put_nibbles(words, lane, block);
-  if (bits == 5) put_bits(words, 4, lane, block + 256);
-  if (bits == 6) put_pairs(words, 4, lane, block + 256);
 }
 
 // f16 d; i8 q[32]
 void put_q8_0(const Bytes* from, const Lane& to) {
-  for (int64_t b = 0; b < to.columns / kBlock; ++b, from += 34) {
-    put_f16(to.scales + 32 * b, to.lane, from);
-    for (int i = 0; i < 8; ++i) {
-      const uint32_t four = load_as<uint32_t>(from + 2 + 4 * i) ^ 0x80808080u;
-      store_as(to.values + 512 * b + 64 * i + 4 * to.lane, four);
-    }
+  for (int64_t b = 0; b < to.blocks(); ++b, from += 34) {
+    put_f16(to.scales(b) + 32 * (b % to.layout.blocks), to.lane, from);
+    Bytes* const codes = to.codes(b) + 4 * to.lane;
+    for (int i = 0; i < 8; ++i) store_as(codes + 64 * i, load_as<uint32_t>(from + 2 + 4 * i) ^ 0x80808080u);
   }
 }
 
 // f16 d; [f16 m]; [u8 qh[4]]; u8 qs[16]: Q4_0, Q4_1, Q5_0, Q5_1
-void put_simple(const Bytes* from, bool has_minimum, int high_bits, const Lane& to) {
-  const int64_t blocks = to.columns / kBlock;
-  for (int64_t b = 0; b < blocks; ++b) {
-    put_f16(to.scales + 32 * b, to.lane, from);
+void put_simple(const Bytes* from, bool has_minimum, const Lane& to) {
+  for (int64_t b = 0; b < to.blocks(); ++b) {
+    Bytes* const scales = to.scales(b) + 32 * (b % to.layout.blocks);
+    put_f16(scales, to.lane, from);
     from += 2;
     if (has_minimum) {
-      put_f16(to.scales + 32 * (blocks + b), to.lane, from);
+      put_f16(scales + 32, to.lane, from);
       from += 2;
     }
     uint32_t high = 0;
-    if (high_bits == 1) {
+    if (to.layout.bits == 5) {
       high = load_as<uint32_t>(from);
       from += 4;
     }
@@ -91,27 +89,27 @@ void put_simple(const Bytes* from, bool has_minimum, int high_bits, const Lane& 
       q[16 + i] = static_cast<uint8_t>(from[i] >> 4 | (high >> (16 + i) & 1) << 4);
     }
     from += 16;
-    put_codes(q, 4 + high_bits, to.lane, to.values + b * (256 + 64 * high_bits));
+    put_codes(q, to, b);
   }
 }
 
 // f16 d; u8 q[16]
 void put_iq4_nl(const Bytes* from, const Lane& to) {
-  for (int64_t b = 0; b < to.columns / kBlock; ++b, from += 18) {
-    put_f16(to.scales + 32 * b, to.lane, from);
+  for (int64_t b = 0; b < to.blocks(); ++b, from += 18) {
+    put_f16(to.scales(b) + 32 * (b % to.layout.blocks), to.lane, from);
     uint8_t q[kBlock];
     split_nibbles(from + 2, q);
-    put_nibbles(q, to.lane, to.values + 256 * b);
+    put_codes(q, to, b);
   }
 }
 
 // u8 e; u8 q[16]
 void put_mxfp4(const Bytes* from, const Lane& to) {
-  for (int64_t b = 0; b < to.columns / kBlock; ++b, from += 17) {
-    to.scales[16 * b + to.lane] = from[0];
+  for (int64_t b = 0; b < to.blocks(); ++b, from += 17) {
+    to.scales(b)[16 * (b % to.layout.blocks) + to.lane] = from[0];
     uint8_t q[kBlock];
     split_nibbles(from + 1, q);
-    put_nibbles(q, to.lane, to.values + 256 * b);
+    put_codes(q, to, b);
   }
 }
 

@@ -3,12 +3,11 @@
 #include "baton/unit/host/pack_rows.h"
 
 namespace baton::host {
-namespace {
-
 // f16 d, dmin; u8 scales[12]; [u8 qh[32]]; u8 qs[128]: Q4_K, Q5_K
-void put_super(const Bytes* from, int high_bits, const Lane& to) {
+void put_super(const Bytes* from, const Lane& to) {
+  const int high_bits = to.layout.bits - 4;
   for (int64_t s = 0; s < to.columns / kSuper; ++s) {
-    Bytes* super = to.scales + 320 * s;
+    Bytes* super = to.scales(8 * s);
     put_f16(super, to.lane, from);
     put_f16(super + 32, to.lane, from + 2);
     const Bytes* packed = from + 4;
@@ -26,21 +25,16 @@ void put_super(const Bytes* from, int high_bits, const Lane& to) {
         q[i] = static_cast<uint8_t>(nibbles[32 * (b / 2) + i] >> 4 * (b % 2) & 15);
         if (high_bits == 1) q[i] = static_cast<uint8_t>(q[i] | (high[i] >> b & 1) << 4);
       }
-      put_codes(q, 4 + high_bits, to.lane, to.values + (8 * s + b) * (256 + 64 * high_bits));
+      put_codes(q, to, 8 * s + b);
     }
     from = nibbles + 128;
   }
 }
 
-}  // namespace
-
-void put_q4_k(const Bytes* from, const Lane& to) { put_super(from, 0, to); }
-void put_q5_k(const Bytes* from, const Lane& to) { put_super(from, 1, to); }
-
 // u8 ql[128]; u8 qh[64]; i8 scales[16]; f16 d
 void put_q6_k(const Bytes* from, const Lane& to) {
   for (int64_t s = 0; s < to.columns / kSuper; ++s, from += 210) {
-    Bytes* super = to.scales + 288 * s;
+    Bytes* super = to.scales(8 * s);
     put_f16(super, to.lane, from + 208);
     for (int j = 0; j < 16; ++j) super[32 + 16 * j + to.lane] = from[192 + j];
     for (int b = 0; b < 8; ++b) {
@@ -51,7 +45,7 @@ void put_q6_k(const Bytes* from, const Lane& to) {
       for (int i = 0; i < kBlock; ++i) {
         q[i] = static_cast<uint8_t>((low[i] >> low_shift & 15) | (high[i] >> high_shift & 3) << 4);
       }
-      put_codes(q, 6, to.lane, to.values + (8 * s + b) * 384);
+      put_codes(q, to, 8 * s + b);
     }
   }
 }
@@ -59,7 +53,7 @@ void put_q6_k(const Bytes* from, const Lane& to) {
 // u8 mask[32]; u8 q[64]; u8 scales[12]; f16 d
 void put_q3_k(const Bytes* from, const Lane& to) {
   for (int64_t s = 0; s < to.columns / kSuper; ++s, from += 110) {
-    Bytes* super = to.scales + 288 * s;
+    Bytes* super = to.scales(8 * s);
     put_f16(super, to.lane, from + 108);
     const Bytes* packed = from + 96;
     for (int j = 0; j < 16; ++j) {
@@ -72,7 +66,7 @@ void put_q3_k(const Bytes* from, const Lane& to) {
       for (int i = 0; i < kBlock; ++i) {
         q[i] = static_cast<uint8_t>((low[i] >> (2 * (b % 4)) & 3) | (from[i] >> b & 1) << 2);
       }
-      put_codes(q, 3, to.lane, to.values + (8 * s + b) * 192);
+      put_codes(q, to, 8 * s + b);
     }
   }
 }
@@ -80,7 +74,7 @@ void put_q3_k(const Bytes* from, const Lane& to) {
 // u8 scales[16]; u8 q[64]; f16 d; f16 dmin
 void put_q2_k(const Bytes* from, const Lane& to) {
   for (int64_t s = 0; s < to.columns / kSuper; ++s, from += 84) {
-    Bytes* super = to.scales + 320 * s;
+    Bytes* super = to.scales(8 * s);
     put_f16(super, to.lane, from + 80);
     put_f16(super + 32, to.lane, from + 82);
     for (int j = 0; j < 16; ++j) super[64 + 16 * j + to.lane] = from[j];
@@ -88,7 +82,7 @@ void put_q2_k(const Bytes* from, const Lane& to) {
       const Bytes* low = from + 16 + 32 * (b / 4);
       uint8_t q[kBlock];
       for (int i = 0; i < kBlock; ++i) q[i] = static_cast<uint8_t>(low[i] >> (2 * (b % 4)) & 3);
-      put_codes(q, 2, to.lane, to.values + (8 * s + b) * 128);
+      put_codes(q, to, 8 * s + b);
     }
   }
 }
@@ -96,7 +90,7 @@ void put_q2_k(const Bytes* from, const Lane& to) {
 // f16 d; u16 high; u8 low[4]; u8 q[128]
 void put_iq4_xs(const Bytes* from, const Lane& to) {
   for (int64_t s = 0; s < to.columns / kSuper; ++s, from += 136) {
-    Bytes* super = to.scales + 160 * s;
+    Bytes* super = to.scales(8 * s);
     put_f16(super, to.lane, from);
     const unsigned high = load_as<uint16_t>(from + 2);
     for (int b = 0; b < 8; ++b) {
@@ -108,7 +102,7 @@ void put_iq4_xs(const Bytes* from, const Lane& to) {
         q[i] = nibbles[i] & 15;
         q[16 + i] = nibbles[i] >> 4;
       }
-      put_codes(q, 4, to.lane, to.values + (8 * s + b) * 256);
+      put_codes(q, to, 8 * s + b);
     }
   }
 }
