@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "baton/base/file.h"
+#include "baton/base/highest.h"
 #include "baton/base/thread_pool.h"
 
 namespace baton {
@@ -24,9 +25,7 @@ double log_sum_of(std::span<const float> logits) {
   return highest + std::log(sum);
 }
 
-uint32_t top_of(std::span<const float> logits) {
-  return static_cast<uint32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
-}
+uint32_t top_of(std::span<const float> logits) { return static_cast<uint32_t>(index_of_highest(logits)); }
 
 // The reference's distributions over a piece of a window.
 struct Piece {

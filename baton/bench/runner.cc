@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "baton/base/highest.h"
 #include "baton/base/random.h"
 #include "baton/bridge/bridge.h"
 
@@ -20,9 +21,7 @@ std::vector<int32_t> random_tokens(uint64_t seed, uint32_t count, int32_t vocab)
   return ids;
 }
 
-int32_t likeliest(std::span<const float> logits) {
-  return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
-}
+int32_t likeliest(std::span<const float> logits) { return static_cast<int32_t>(index_of_highest(logits)); }
 
 using State = std::unique_ptr<SequenceState>;
 

@@ -22,6 +22,7 @@ struct Lanes {
   };
   // 16 registers: 4 + 4 accumulators for integers (and |w|, the activations, a product), 12 for floats.
   static constexpr int kIntegerPanels = 1, kIntegerTokens = 2, kFloatPanels = 1, kFloatTokens = 6;
+  static constexpr int kDirectTokens = 4;  // up to here weights are unpacked in registers, once for all tokens
 
   static BATON_INLINE F zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
   static BATON_INLINE F set1(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }

@@ -6,6 +6,7 @@ struct Lanes {
   using B = __m512i;
   // 12 + 12 accumulators for integers, 24 for floats, of 32 registers.
   static constexpr int kIntegerPanels = 2, kIntegerTokens = 6, kFloatPanels = 2, kFloatTokens = 12;
+  static constexpr int kDirectTokens = 8;  // up to here weights are unpacked in registers, once for all tokens
 
   static BATON_INLINE __mmask16 first(int n) { return static_cast<__mmask16>((1u << n) - 1u); }
 

@@ -9,7 +9,12 @@
 template <class L, int Bits>
 struct Codes {
   static constexpr int kBytes = 64 * Bits;
+  static constexpr bool kStreamed = true;
   const unsigned char* values;
+  // As many lines as the block has, 2 KiB ahead: the next panel lies behind this one.
+  BATON_INLINE void prefetch() const {
+    unroll<Bits>([&](auto i) BATON_LAMBDA { __builtin_prefetch(values + 2048 + 64 * i.value); });
+  }
   template <int I>
   BATON_INLINE typename L::B quant() const {
     if constexpr (Bits == 8) return L::load_bytes(values + 64 * I);

@@ -193,7 +193,7 @@ BATON_INLINE void float_sums(const Columns (&columns)[P], const float* a, int64_
 template <class L, class Columns, int P, int Most>
 void float_panels(const Columns (&columns)[P], const float* a, int64_t a_stride, int64_t k_count, int64_t tokens,
                   float* out, int64_t out_stride, const int* rows, bool add) {
-  each_token_tile<P, Most>(tokens, [&](auto count, int64_t t) BATON_LAMBDA {
+  each_token_tile<(P > 1 || Most <= 4), Most>(tokens, [&](auto count, int64_t t) BATON_LAMBDA {
     typename L::F sum[P][decltype(count)::value];
     float_sums<L, Columns, P, decltype(count)::value>(columns, a + t * a_stride, a_stride, 1, k_count, sum);
     unroll<decltype(count)::value>([&](auto i) BATON_LAMBDA {
@@ -236,7 +236,7 @@ void float_matmul(const Matrix& w, int64_t panel_begin, int64_t panel_end, const
     }
     float* to = out + 16 * panel;
     if constexpr (!kIsF32) {
-      if (tokens > kFewTokens) {
+      if (tokens > L::kDirectTokens) {
         ColumnsF32<L> unpacked[kCount];
         for (int p = 0; p < kCount; ++p) {
           float* values = reinterpret_cast<float*>(scratch) + p * 16 * w.columns;
@@ -248,8 +248,8 @@ void float_matmul(const Matrix& w, int64_t panel_begin, int64_t panel_end, const
         return;
       }
     }
-    float_panels<L, Columns, kCount, kIsF32 ? L::kFloatTokens : kFewTokens>(columns, a.x, a.x_stride, w.columns, tokens,
-                                                                            to, out_stride, rows, add);
+    float_panels<L, Columns, kCount, kIsF32 ? L::kFloatTokens : L::kDirectTokens>(columns, a.x, a.x_stride, w.columns,
+                                                                                  tokens, to, out_stride, rows, add);
   };
   int64_t panel = panel_begin;
   for (; panel + P <= panel_end; panel += P) run(Constant<P>{}, panel);
@@ -284,7 +284,7 @@ void product(const Product& q, Store mode) {
     for (; n + 16 * kCount <= q.n; n += 16 * kCount) {
       ColumnsF32<L> columns[kCount];
       for (int p = 0; p < kCount; ++p) columns[p] = {q.b + n + 16 * p, q.b_stride};
-      each_token_tile<kCount, L::kFloatTokens>(q.m, [&](auto tile, int64_t m) BATON_LAMBDA {
+      each_token_tile<(kCount > 1), L::kFloatTokens>(q.m, [&](auto tile, int64_t m) BATON_LAMBDA {
         product_tile<L, ColumnsF32<L>, kCount, decltype(tile)::value>(q, columns, m, n, kFull, mode);
       });
     }
@@ -294,7 +294,7 @@ void product(const Product& q, Store mode) {
   if (n == q.n) return;
   const int lanes = static_cast<int>(q.n - n);
   const ColumnsF32Tail<L> columns[1] = {{q.b + n, q.b_stride, lanes}};
-  each_token_tile<1, L::kFloatTokens>(q.m, [&](auto tile, int64_t m) BATON_LAMBDA {
+  each_token_tile<false, L::kFloatTokens>(q.m, [&](auto tile, int64_t m) BATON_LAMBDA {
     product_tile<L, ColumnsF32Tail<L>, 1, decltype(tile)::value>(q, columns, m, n, &lanes, mode);
   });
 }

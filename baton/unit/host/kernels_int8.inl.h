@@ -8,6 +8,7 @@ struct BlockUnpacked {
   static constexpr int kScales = Scales, kMinimums = Minimums;
   static constexpr int64_t kValuesAt = 64 * (Scales + Minimums);
   static constexpr int64_t kBytes = kValuesAt + 512;
+  static constexpr bool kStreamed = false;
   const unsigned char* block;
   BATON_INLINE void open(const Matrix&, const unsigned char* panel) { block = panel; }
   BATON_INLINE void next(int64_t) { block += kBytes; }
@@ -127,6 +128,8 @@ void integer_tile(const Matrix& w, const unsigned char* const* panels, const Act
   int32_t any_low = 0;
   const ActivationBlock* const first = a;
   for (int64_t b = 0; b < blocks; ++b, ++a) {
+    // One or two tokens leave the processor time to read ahead by itself.
+    if constexpr (Block::kStreamed && P == 1 && T >= 4) block[0].prefetch();
     unroll<T>([&](auto t) BATON_LAMBDA { any_low |= a[t.value * blocks].has_low; });
     unroll<kScales>([&](auto s) BATON_LAMBDA {
       constexpr int kPart = kScales == 1 ? 2 : decltype(s)::value;  // of the sums of an activation block
@@ -176,10 +179,10 @@ void integer_tile(const Matrix& w, const unsigned char* const* panels, const Act
 }
 
 // All tokens against P panels, in tiles of at most `Most` tokens.
-template <class L, class Block, int P, int Most>
+template <class L, class Block, int P, int Most, bool All = true>
 void integer_panels(const Matrix& w, const unsigned char* const* panels, const ActivationBlock* a, int64_t tokens,
                     float* out, int64_t out_stride, const int* rows, bool add) {
-  each_token_tile<P, Most>(tokens, [&](auto count, int64_t t) BATON_LAMBDA {
+  each_token_tile<All, Most>(tokens, [&](auto count, int64_t t) BATON_LAMBDA {
     integer_tile<L, Block, P, decltype(count)::value>(w, panels, a + t * (w.columns / kBlock), out + t * out_stride,
                                                       out_stride, rows, add);
   });
@@ -192,9 +195,9 @@ void integer_matmul(const Matrix& w, int64_t panel_begin, int64_t panel_end, con
   constexpr bool kUnpack = !same_type<Block, BlockOf<L, Packing::kQ8_0>>;
   constexpr int P = L::kIntegerPanels;
   const int64_t unpacked_bytes = w.columns / kBlock * Unpacked::kBytes;
-  const bool few = tokens <= kFewTokens;
   const auto run = [&](auto count, int64_t panel) BATON_LAMBDA {
     constexpr int kCount = decltype(count)::value;
+    constexpr bool kAll = kCount > 1 || L::kIntegerTokens <= 4;
     const unsigned char* panels[kCount];
     int rows[kCount];
     for (int p = 0; p < kCount; ++p) {
@@ -203,21 +206,23 @@ void integer_matmul(const Matrix& w, int64_t panel_begin, int64_t panel_end, con
       rows[p] = left < 16 ? static_cast<int>(left) : 16;
     }
     float* to = out + 16 * panel;
-    if (few) {
-      integer_panels<L, Block, kCount, kFewTokens>(w, panels, a.blocks, tokens, to, out_stride, rows, add);
+    if (kCount == 1 && tokens <= L::kDirectTokens) {
+      integer_panels<L, Block, kCount, L::kDirectTokens>(w, panels, a.blocks, tokens, to, out_stride, rows, add);
     } else if constexpr (kUnpack) {
       for (int p = 0; p < kCount; ++p) {
         unpack_panel<L, Block>(w, panels[p], scratch + p * unpacked_bytes);
         panels[p] = scratch + p * unpacked_bytes;
       }
-      integer_panels<L, Unpacked, kCount, L::kIntegerTokens>(w, panels, a.blocks, tokens, to, out_stride, rows, add);
+      integer_panels<L, Unpacked, kCount, L::kIntegerTokens, kAll>(w, panels, a.blocks, tokens, to, out_stride, rows,
+                                                                   add);
     } else {
-      integer_panels<L, Block, kCount, L::kIntegerTokens>(w, panels, a.blocks, tokens, to, out_stride, rows, add);
+      integer_panels<L, Block, kCount, L::kIntegerTokens, kAll>(w, panels, a.blocks, tokens, to, out_stride, rows, add);
     }
   };
   int64_t panel = panel_begin;
-  // One token reads the weights as one stream, in the order they lie in memory.
-  if (tokens > 1)
+  // A few tokens read the panels one by one, as they lie in memory, and unpack them in registers.
+  if (tokens > L::kDirectTokens) {
     for (; panel + P <= panel_end; panel += P) run(Constant<P>{}, panel);
+  }
   for (; panel < panel_end; ++panel) run(Constant<1>{}, panel);
 }

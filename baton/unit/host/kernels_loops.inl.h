@@ -25,21 +25,17 @@ constexpr BATON_INLINE void unroll(Function&& f) {
   }
 }
 
-// Up to here panels are unpacked in registers, which keeps memory streaming; for more tokens, once into scratch.
-inline constexpr int kFewTokens = 4;
-
-// f(Constant<T>, token) for tiles of `Most` tokens, then smaller ones; few sizes for a panel left alone, to save code.
-template <int Panels, int Most, class Function>
+// f(Constant<T>, token) for tiles of `Most` tokens, then smaller ones; not `All` sizes for what is rare, to save code.
+template <bool All, int Most, class Function>
 BATON_INLINE void each_token_tile(int64_t tokens, Function&& f) {
   int64_t t = 0;
   const auto step = [&](auto count) BATON_LAMBDA {
     for (; tokens - t >= count.value; t += count.value) f(count, t);
   };
-  constexpr bool kAll = Panels > 1 || Most <= 4;
-  if constexpr (kAll) step(Constant<Most>{});
+  if constexpr (All) step(Constant<Most>{});
   if constexpr (Most > 8) step(Constant<8>{});
   if constexpr (Most > 4) step(Constant<4>{});
-  if constexpr (kAll && Most > 2) step(Constant<2>{});
+  if constexpr (All && Most > 2) step(Constant<2>{});
   if constexpr (Most > 1) step(Constant<1>{});
 }
 

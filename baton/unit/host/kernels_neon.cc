@@ -22,6 +22,7 @@ struct Lanes {
   };
   // 12 + 12 accumulators for integers, 24 for floats, of 32 registers.
   static constexpr int kIntegerPanels = 1, kIntegerTokens = 3, kFloatPanels = 1, kFloatTokens = 6;
+  static constexpr int kDirectTokens = 4;  // up to here weights are unpacked in registers, once for all tokens
 
   template <class Function>
   static BATON_INLINE F each(Function f) {

@@ -20,6 +20,7 @@ struct Lanes {
     uint8_t v[64];
   };
   static constexpr int kIntegerPanels = 1, kIntegerTokens = 1, kFloatPanels = 1, kFloatTokens = 2;
+  static constexpr int kDirectTokens = 4;  // up to here weights are unpacked in registers, once for all tokens
 
   template <class Function>
   static BATON_INLINE F each(Function f) {
