@@ -1,10 +1,9 @@
 // Quantising activations to planes of int8. Included as kernels_loops.inl.h is, after kernels_float.inl.h.
 
 // A block keeps its low plane when its largest value is above this many times the row's root mean square: such an
-// outlier leaves the other values of its block a few steps of one plane. KL divergence of the answers from those with
-// two planes everywhere, SmolLM2-135M Q4_1 on 600 tokens of WikiText-2: 0.0028 with one plane everywhere, 0.00056
-// with 4.5; lower limits gain little more (3: 0.00036) and cost speed.
-inline constexpr float kOutlier = 4.5f;
+// outlier leaves the other values of its block a few steps of one plane. docs/cpu.md has what other limits are worth.
+// (A plane for the outliers alone, in steps that suit the rest of the block, was tried: at equal cost it is no better.)
+inline constexpr float kOutlier = 3.0f;
 
 template <class L>
 void quantize_blocks(const float* x, int64_t n, bool precise, ActivationBlock* blocks) {
