@@ -37,9 +37,11 @@ class Runs {
     logits_.resize(static_cast<size_t>(test.sequences) * static_cast<size_t>(vocab_));
   }
 
-  Status prepare() {
-    BATON_OK(units_.prefill.settle());
-    BATON_OK(units_.decode.settle());
+  Status prepare(bool settle) {
+    if (settle) {
+      BATON_OK(units_.prefill.settle());
+      BATON_OK(units_.decode.settle());
+    }
     if (test_.depth == 0) return {};
     BATON_TRY(base_, units_.prefill.new_state(tokens_max()));
     return units_.prefill.prefill(*base_, depth_ids_, {});
@@ -173,7 +175,7 @@ std::vector<int32_t> prompt_ids(const SpeedTest& test, uint32_t sequence, int32_
 Result<SpeedResult> measure_speed(const SpeedUnits& units, const SpeedTest& test, const SpeedOptions& options) {
   BATON_OK(check_test(units, test));
   Runs runs(units, test);
-  BATON_OK(runs.prepare());
+  BATON_OK(runs.prepare(options.settle));
   const SteadyClock steady;
   const Clock& clock = options.clock != nullptr ? *options.clock : steady;
   SpeedResult result;

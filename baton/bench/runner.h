@@ -37,6 +37,7 @@ struct SpeedUnits {
 struct SpeedOptions {
   uint32_t repetitions = 5;
   bool warm_up = true;           // one run that does not count
+  bool settle = true;            // units finish their preparations first (Executor::settle)
   const Clock* clock = nullptr;  // null: the steady clock
   EnergyMeter* meter = nullptr;  // null: no energy
   std::function<void(uint32_t done)> on_run;

@@ -95,7 +95,8 @@ std::unique_ptr<Command> add_bench(CLI::App& program) {
   app->add_flag("--load", flags->load,
                 "also time from the start of a process of its own to the first token of 13, and its peak memory");
   app->add_flag("--load-child", flags->load_child)->group("");
-  app->add_flag("--no-warmup", flags->no_warmup, "no run before the timed ones");
+  app->add_flag("--no-warmup", flags->no_warmup,
+                "no run before the timed ones, and no preparations: what a first request meets");
   app->add_flag("--no-limits", flags->no_limits, "do not measure this machine's limits: no % columns");
   app->add_flag("--no-check", flags->no_check, "do not check the generated tokens against ref");
   app->add_option("-o,--output", flags->output, "md, csv, json or jsonl")

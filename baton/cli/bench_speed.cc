@@ -117,6 +117,7 @@ class SpeedBench {
     const SpeedUnits units{*prefill_, decode(), decode_caps().decode_slots_max};
     SpeedOptions options;
     options.warm_up = false;
+    options.settle = !flags_.no_warmup;
     options.repetitions = 1;
     reset_peak_memory();
     SpeedResult first;
