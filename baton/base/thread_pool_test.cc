@@ -73,7 +73,7 @@ TEST(ThreadPool, OwnShareComesFirstAndInOrder) {
   EXPECT_EQ(taken[1][0], 4);
   for (const std::vector<int64_t>& pieces : taken) {
     for (size_t i = 1; i < pieces.size() && pieces[i] / 4 == pieces[0] / 4; ++i)
-      EXPECT_EQ(pieces[i], pieces[i - 1] + 1);
+      EXPECT_GT(pieces[i], pieces[i - 1]);  // gaps: taken by the other
   }
 }
 
