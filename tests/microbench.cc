@@ -24,6 +24,7 @@
 #include "baton/unit/host/kernel_sets.h"
 #include "baton/unit/host/memory.h"
 #include "baton/unit/host/pack.h"
+#include "baton/unit/host/quantized.h"
 
 namespace baton::host {
 namespace {
@@ -112,12 +113,18 @@ void matmul(benchmark::State& state, Bench& bench, const Format& format, int64_t
       !grow(state, bench.scratch, static_cast<size_t>(scratch_bytes) * bench.pool.size()))
     return;
   const std::vector<float> x = normal_values(static_cast<size_t>(tokens * columns), 5);
-  std::vector<ActivationBlock> blocks(static_cast<size_t>(tokens * columns / kBlock));
-  bench.kernels.quantize(x.data(), tokens * columns, false, blocks.data());
+  Result<QuantizedRows> rows_quantized = QuantizedRows::create(tokens, columns, "bench");
+  if (!rows_quantized) {
+    state.SkipWithError(rows_quantized.error().message.c_str());
+    return;
+  }
   Activations a;
   a.x = x.data();
   a.x_stride = columns;
-  a.blocks = blocks.data();
+  for (int64_t t = 0; t < tokens; ++t) {
+    rows_quantized->quantize(bench.kernels, t, x.data() + t * columns, columns, false);
+  }
+  rows_quantized->describe(bench.kernels, 0, tokens, columns, bench.pool, a);
   std::vector<float> out(static_cast<size_t>(tokens * rows));
   const MatmulFunction function = bench.kernels.matmul[static_cast<size_t>(matrix.packing)];
   const int64_t tile = bench.kernels.panels_per_tile;
@@ -133,11 +140,16 @@ void matmul(benchmark::State& state, Bench& bench, const Format& format, int64_t
 
 void quantize(benchmark::State& state, Bench& bench, int64_t tokens, int64_t columns) {
   const std::vector<float> x = normal_values(static_cast<size_t>(tokens * columns), 5);
-  std::vector<ActivationBlock> blocks(static_cast<size_t>(tokens * columns / kBlock));
+  Result<QuantizedRows> quantized = QuantizedRows::create(tokens, columns, "bench");
+  if (!quantized) {
+    state.SkipWithError(quantized.error().message.c_str());
+    return;
+  }
   measure(state, bench, static_cast<double>(tokens * columns) * sizeof(float), 0, Packing::kF32, [&] {
     bench.pool.parallel_for(tokens, 16, [&](int64_t first, int64_t last, uint32_t) {
-      bench.kernels.quantize(x.data() + first * columns, (last - first) * columns, false,
-                             blocks.data() + first * columns / kBlock);
+      for (int64_t t = first; t < last; ++t) {
+        quantized->quantize(bench.kernels, t, x.data() + t * columns, columns, false);
+      }
     });
   });
 }

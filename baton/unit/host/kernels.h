@@ -71,22 +71,35 @@ struct alignas(64) ActivationBlock {
   float scale;
   float scaled_sum[3];   // of the values: what a minimum per block multiplies
   int32_t high_bias[3];  // -128 * the sums of `high`: makes up for weights stored as q + 128
-  int32_t has_low;       // 0: the rest is not read
-  int8_t low[kBlock];    // -64 .. 63
-  int32_t low_bias[3];
+  int32_t low;           // which low plane of its row; -1: none
 };
-static_assert(sizeof(ActivationBlock) == 128);
+static_assert(sizeof(ActivationBlock) == 64);
+
+struct alignas(64) LowPlane {
+  int8_t low[kBlock];  // -64 .. 63
+  int32_t bias[3];     // as high_bias
+  float scale;         // of the block, / 128
+  int32_t at;          // in a row's planes: the block; among planes sorted by block: the token
+};
+static_assert(sizeof(LowPlane) == 64);
 
 // The right-hand side of a product: `columns` values per token.
 struct Activations {
   const float* x = nullptr;  // float packings: tokens x_stride floats apart
   int64_t x_stride = 0;
-  const ActivationBlock* blocks = nullptr;  // integer packings: [tokens][columns / 32], columns a multiple of 32
+  // Integer packings, columns a multiple of 32: [tokens][columns / 32], and at most as many low planes.
+  const ActivationBlock* blocks = nullptr;
+  const LowPlane* lows = nullptr;
+  // For more than Kernels::direct_tokens tokens, those of kSortedTokens tokens at a time sorted by block: of block b of
+  // batch i, those from starts[i * (columns / 32 + 1) + b] up to the next start; `at` counts from the batch's first.
+  const int32_t* sorted_starts = nullptr;
+  const LowPlane* sorted_lows = nullptr;
   // Tile products: bf16 [tokens / 16, rounded up][columns / 32][16 tokens][32]; what rounding left, for 16-bit weights.
   const uint16_t* high_tiles = nullptr;
   const uint16_t* low_tiles = nullptr;
 };
 inline constexpr int64_t kTileTokens = 16;
+inline constexpr int64_t kSortedTokens = 144;  // a multiple of what any register tile takes
 
 // out[t, r] = (add ? out[t, r] : 0) + sum_k W[r, k] x[t, k] for the rows of panels [panel_begin, panel_end).
 // `scratch`: per thread, scratch_bytes(columns) bytes, 64-byte aligned.
@@ -161,6 +174,7 @@ struct Kernels {
   MatmulFunction matmul[kPackings];
   // Sizes of the register tiles: how many panels a piece of work should hold at least.
   int panels_per_tile;
+  int64_t direct_tokens;  // up to here a product needs no sorted low planes
 
   // Products of many tokens on matrix tiles, for the processors that have them; null where there are none. From
   // `tile_tokens_min` tokens on and for columns that are multiples of 32; needs Activations::high_tiles.
@@ -170,8 +184,8 @@ struct Kernels {
   void (*to_tiles)(const float* x, int64_t n, uint16_t* high, uint16_t* low);
 
   // `n` a multiple of 32. An infinite or NaN value makes its block's scale NaN: it shows in the result.
-  // `precise`: every block keeps its low plane.
-  void (*quantize)(const float* x, int64_t n, bool precise, ActivationBlock* blocks);
+  // `precise`: every block keeps its low plane. Returns how many do; `lows` has room for n / 32.
+  int64_t (*quantize)(const float* x, int64_t n, bool precise, ActivationBlock* blocks, LowPlane* lows);
   void (*rms_norm)(const float* x, const float* w, float eps, int64_t n, float* out);
   void (*gated_norm)(const float* x, const float* w, const float* gate, float eps, int64_t n, float* out);
   void (*swiglu)(const float* x, const float* y, int64_t n, float* out);
@@ -198,8 +212,11 @@ inline constexpr int64_t kPanelsUnpacked = 2;
 
 constexpr int64_t round_up(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
 
-// Unpacked panels: int8 values with f32 scale and minimum per 16 (the most any packing needs), or f32 values.
-constexpr int64_t matmul_scratch_bytes(int64_t columns) { return kPanelsUnpacked * kLanes * (columns * 4 + 64); }
+// Unpacked panels: int8 values with f32 scale and minimum per 16 (the most any packing needs), or f32 values. Sums of
+// low planes.
+constexpr int64_t matmul_scratch_bytes(int64_t columns) {
+  return kPanelsUnpacked * kLanes * (columns * 4 + 64 + kSortedTokens * 4);
+}
 constexpr int64_t attend_scratch_floats(int64_t rows, int64_t head_dim) {
   const int64_t padded = round_up(rows, kLanes), wide = round_up(head_dim, kLanes);
   return padded * (2 * wide + kAttendKeys + 3) + 2 * kAttendKeys * wide + 2 * kLanes;

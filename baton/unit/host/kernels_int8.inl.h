@@ -55,7 +55,7 @@ BATON_INLINE typename L::I dot_of(typename L::I sum, typename L::B w, const int8
   return Block::kPlain ? L::dot_plain(sum, w, a) : L::dot_biased(sum, w, a);
 }
 
-// Products of a block's groups of four, `First` and on: the high plane of T tokens; the low plane of one.
+// Products of a block's groups of four, `First` and on: the high plane of T tokens.
 template <class L, class Block, int P, int T, int First, int Count>
 BATON_INLINE void high_dots(const Block (&block)[P], const ActivationBlock* a, int64_t a_stride,
                             typename L::I (&dot)[P][T]) {
@@ -71,51 +71,70 @@ BATON_INLINE void high_dots(const Block (&block)[P], const ActivationBlock* a, i
   });
 }
 
-template <class L, class Block, int P, int First, int Count>
-BATON_INLINE void low_dots(const Block (&block)[P], const ActivationBlock& a, typename L::I (&dot)[P]) {
-  unroll<Count>([&](auto k) BATON_LAMBDA {
-    constexpr int kGroup = First + decltype(k)::value;
+// The values and scales of a block of P panels.
+template <class L, class Block, int P>
+struct Opened {
+  typename L::B values[P][8];
+  typename L::F scales[P][Block::kScales];
+  BATON_INLINE explicit Opened(const Block (&block)[P]) {
     unroll<P>([&](auto p) BATON_LAMBDA {
-      dot[p.value] = dot_of<L, Block>(dot[p.value], block[p.value].template value<kGroup>(), a.low + 4 * kGroup);
+      unroll<8>([&](auto k)
+                    BATON_LAMBDA { values[p.value][k.value] = block[p.value].template value<decltype(k)::value>(); });
+      unroll<Block::kScales>(
+          [&](auto s) BATON_LAMBDA { scales[p.value][s.value] = block[p.value].template scale<decltype(s)::value>(); });
     });
-  });
-}
+  }
+};
 
-// What the low planes of T tokens add: a second walk over the blocks, for most have none.
-template <class L, class Block, int P, int T>
-BATON_NOINLINE void add_low_planes(const Matrix& w, const unsigned char* const* panels, const ActivationBlock* a,
-                                   typename L::F (&sum)[P][T]) {
+// sums[p][16] += what the low plane of a token's block adds.
+template <class L, class Block, int P>
+BATON_INLINE void add_low_plane(const Opened<L, Block, P>& block, const LowPlane& x, float* sums) {
   constexpr int kScales = Block::kScales;
   constexpr int kCount = 8 / kScales;
-  const int64_t blocks = w.columns / kBlock;
-  Block block[P];
-  for (int p = 0; p < P; ++p) block[p].open(w, panels[p]);
-  for (int64_t b = 0; b < blocks; ++b, ++a) {
-    unroll<T>([&](auto t) BATON_LAMBDA {
-      const ActivationBlock& x = a[t.value * blocks];
-      if (x.has_low == 0) return;
-      const typename L::F factor = L::set1(x.scale * (1.0f / 128));
-      unroll<kScales>([&](auto s) BATON_LAMBDA {
-        constexpr int kPart = kScales == 1 ? 2 : decltype(s)::value;  // of the sums of an activation block
-        typename L::I low[P];
-        unroll<P>([&](auto p) BATON_LAMBDA {
-          low[p.value] = Block::kPlain ? L::zero_int() : L::start_biased(&x.low_bias[kPart]);
-        });
-        low_dots<L, Block, P, decltype(s)::value * kCount, kCount>(block, x, low);
-        unroll<P>([&](auto p) BATON_LAMBDA {
-          sum[p.value][t.value] =
-              L::fma(L::to_float(low[p.value]), L::mul(block[p.value].template scale<s.value>(), factor),
-                     sum[p.value][t.value]);
-        });
+  const typename L::F factor = L::set1(x.scale);
+  typename L::F sum[P];
+  unroll<P>([&](auto p) BATON_LAMBDA { sum[p.value] = L::load(sums + 16 * p.value); });
+  unroll<kScales>([&](auto s) BATON_LAMBDA {
+    constexpr int kPart = kScales == 1 ? 2 : decltype(s)::value;  // of the sums of an activation block
+    typename L::I dot[P];
+    unroll<P>([&](auto p)
+                  BATON_LAMBDA { dot[p.value] = Block::kPlain ? L::zero_int() : L::start_biased(&x.bias[kPart]); });
+    unroll<kCount>([&](auto k) BATON_LAMBDA {
+      constexpr int kGroup = decltype(s)::value * kCount + decltype(k)::value;
+      unroll<P>([&](auto p) BATON_LAMBDA {
+        dot[p.value] = dot_of<L, Block>(dot[p.value], block.values[p.value][kGroup], x.low + 4 * kGroup);
       });
     });
+    unroll<P>([&](auto p) BATON_LAMBDA {
+      sum[p.value] = L::fma(L::to_float(dot[p.value]), L::mul(block.scales[p.value][s.value], factor), sum[p.value]);
+    });
+  });
+  unroll<P>([&](auto p) BATON_LAMBDA { L::store(sums + 16 * p.value, sum[p.value]); });
+}
+
+// sums[token][p][16]: what the low planes of a batch add. A block's weights are opened once for all tokens that have
+// one there: found tile by tile, they cost twice as much.
+template <class L, class Block, int P>
+void add_sorted_planes(const Matrix& w, const unsigned char* const* panels, const int32_t* starts,
+                       const LowPlane* planes, float* sums) {
+  Block block[P];
+  for (int p = 0; p < P; ++p) block[p].open(w, panels[p]);
+  for (int64_t b = 0; b < w.columns / kBlock; ++b) {
+    if (starts[b] < starts[b + 1]) {
+      const Opened<L, Block, P> opened(block);
+      for (int32_t i = starts[b]; i < starts[b + 1]; ++i) {
+        add_low_plane<L, Block, P>(opened, planes[i], sums + 16 * P * planes[i].at);
+      }
+    }
     unroll<P>([&](auto p) BATON_LAMBDA { block[p.value].next(b); });
   }
 }
 
-template <class L, class Block, int P, int T>
-void integer_tile(const Matrix& w, const unsigned char* const* panels, const ActivationBlock* a, float* out,
-                  int64_t out_stride, const int* rows, bool add) {
+// `Direct`: low planes are those of the tokens' rows and are added on the way; else `low_sums` [T][P][16] has their
+// sums, or is null.
+template <class L, class Block, int P, int T, bool Direct>
+void integer_tile(const Matrix& w, const unsigned char* const* panels, const ActivationBlock* a, const LowPlane* lows,
+                  const float* low_sums, float* out, int64_t out_stride, const int* rows, bool add) {
   using F = typename L::F;
   using I = typename L::I;
   constexpr int kScales = Block::kScales;
@@ -125,12 +144,10 @@ void integer_tile(const Matrix& w, const unsigned char* const* panels, const Act
   for (int p = 0; p < P; ++p) block[p].open(w, panels[p]);
   F sum[P][T];
   unroll<P * T>([&](auto i) BATON_LAMBDA { sum[i.value / T][i.value % T] = L::zero(); });
-  int32_t any_low = 0;
-  const ActivationBlock* const first = a;
+  alignas(64) float direct_sums[Direct ? 16 * P * T : 1] = {};
   for (int64_t b = 0; b < blocks; ++b, ++a) {
     // One or two tokens leave the processor time to read ahead by itself.
     if constexpr (Block::kStreamed && P == 1 && T >= 4) block[0].prefetch();
-    unroll<T>([&](auto t) BATON_LAMBDA { any_low |= a[t.value * blocks].has_low; });
     unroll<kScales>([&](auto s) BATON_LAMBDA {
       constexpr int kPart = kScales == 1 ? 2 : decltype(s)::value;  // of the sums of an activation block
       I dot[P][T];
@@ -163,13 +180,21 @@ void integer_tile(const Matrix& w, const unsigned char* const* panels, const Act
         });
       });
     }
+    if constexpr (Direct) {
+      for (int t = 0; t < T; ++t) {
+        const int32_t low = a[t * blocks].low;
+        if (low < 0) continue;
+        add_low_plane<L, Block, P>(Opened<L, Block, P>(block), lows[t * blocks + low], direct_sums + 16 * P * t);
+      }
+    }
     unroll<P>([&](auto p) BATON_LAMBDA { block[p.value].next(b); });
   }
-  if (any_low != 0) {
-    F with_low[P][T];
-    unroll<P * T>([&](auto i) BATON_LAMBDA { with_low[i.value / T][i.value % T] = sum[i.value / T][i.value % T]; });
-    add_low_planes<L, Block, P, T>(w, panels, first, with_low);
-    unroll<P * T>([&](auto i) BATON_LAMBDA { sum[i.value / T][i.value % T] = with_low[i.value / T][i.value % T]; });
+  const float* const sums = Direct ? direct_sums : low_sums;
+  if (sums != nullptr) {
+    unroll<P * T>([&](auto i) BATON_LAMBDA {
+      constexpr int p = i.value / T, t = i.value % T;
+      sum[p][t] = L::add(sum[p][t], L::load(sums + 16 * (t * P + p)));
+    });
   }
   unroll<T>([&](auto t) BATON_LAMBDA {
     unroll<P>([&](auto p) BATON_LAMBDA {
@@ -178,14 +203,37 @@ void integer_tile(const Matrix& w, const unsigned char* const* panels, const Act
   });
 }
 
-// All tokens against P panels, in tiles of at most `Most` tokens.
-template <class L, class Block, int P, int Most, bool All = true>
-void integer_panels(const Matrix& w, const unsigned char* const* panels, const ActivationBlock* a, int64_t tokens,
-                    float* out, int64_t out_stride, const int* rows, bool add) {
-  each_token_tile<All, Most>(tokens, [&](auto count, int64_t t) BATON_LAMBDA {
-    integer_tile<L, Block, P, decltype(count)::value>(w, panels, a + t * (w.columns / kBlock), out + t * out_stride,
-                                                      out_stride, rows, add);
+// Panels as they lie in memory, read once for a few tokens and unpacked in registers.
+template <class L, class Block>
+void integer_direct(const Matrix& w, const unsigned char* panel, const Activations& a, int64_t tokens, float* out,
+                    int64_t out_stride, int rows, bool add) {
+  each_token_tile<true, L::kDirectTokens>(tokens, [&](auto count, int64_t t) BATON_LAMBDA {
+    const int64_t at = t * (w.columns / kBlock);
+    integer_tile<L, Block, 1, decltype(count)::value, true>(w, &panel, a.blocks + at, a.lows + at, nullptr,
+                                                            out + t * out_stride, out_stride, &rows, add);
   });
+}
+
+// All tokens against P panels, a batch of sorted low planes at a time.
+template <class L, class Block, int P>
+void integer_panels(const Matrix& w, const unsigned char* const* panels, const Activations& a, int64_t tokens,
+                    float* out, int64_t out_stride, const int* rows, bool add, float* low_sums) {
+  constexpr bool kAll = P > 1 || L::kIntegerTokens <= 4;
+  const int64_t blocks = w.columns / kBlock;
+  const int32_t* starts = a.sorted_starts;
+  for (int64_t first = 0; first < tokens; first += kSortedTokens, starts += blocks + 1) {
+    const int64_t count = tokens - first < kSortedTokens ? tokens - first : kSortedTokens;
+    const bool any_low = starts[0] < starts[blocks];
+    if (any_low) {
+      for (int64_t i = 0; i < P * count; ++i) L::store(low_sums + 16 * i, L::zero());
+      add_sorted_planes<L, Block, P>(w, panels, starts, a.sorted_lows, low_sums);
+    }
+    each_token_tile<kAll, L::kIntegerTokens>(count, [&](auto tile, int64_t t) BATON_LAMBDA {
+      integer_tile<L, Block, P, decltype(tile)::value, false>(w, panels, a.blocks + (first + t) * blocks, nullptr,
+                                                              any_low ? low_sums + 16 * P * t : nullptr,
+                                                              out + (first + t) * out_stride, out_stride, rows, add);
+    });
+  }
 }
 
 template <class L, class Block>
@@ -193,36 +241,42 @@ void integer_matmul(const Matrix& w, int64_t panel_begin, int64_t panel_end, con
                     float* out, int64_t out_stride, bool add, unsigned char* scratch) {
   using Unpacked = UnpackedFrom<L, Block>;
   constexpr bool kUnpack = !same_type<Block, BlockOf<L, Packing::kQ8_0>>;
-  constexpr int P = L::kIntegerPanels;
   const int64_t unpacked_bytes = w.columns / kBlock * Unpacked::kBytes;
+  auto* const low_sums = reinterpret_cast<float*>(scratch);
+  unsigned char* const unpacked = scratch + kPanelsUnpacked * kLanes * kSortedTokens * 4;
+  const auto rows_of = [&](int64_t panel) {
+    const int64_t left = w.rows - 16 * panel;
+    return left < 16 ? static_cast<int>(left) : 16;
+  };
   const auto run = [&](auto count, int64_t panel) BATON_LAMBDA {
     constexpr int kCount = decltype(count)::value;
-    constexpr bool kAll = kCount > 1 || L::kIntegerTokens <= 4;
     const unsigned char* panels[kCount];
     int rows[kCount];
     for (int p = 0; p < kCount; ++p) {
       panels[p] = w.data + (panel + p) * w.panel_bytes;
-      const int64_t left = w.rows - 16 * (panel + p);
-      rows[p] = left < 16 ? static_cast<int>(left) : 16;
+      rows[p] = rows_of(panel + p);
     }
-    float* to = out + 16 * panel;
-    if (kCount == 1 && tokens <= L::kDirectTokens) {
-      integer_panels<L, Block, kCount, L::kDirectTokens>(w, panels, a.blocks, tokens, to, out_stride, rows, add);
-    } else if constexpr (kUnpack) {
+    if constexpr (kUnpack) {
       for (int p = 0; p < kCount; ++p) {
-        unpack_panel<L, Block>(w, panels[p], scratch + p * unpacked_bytes);
-        panels[p] = scratch + p * unpacked_bytes;
+        unpack_panel<L, Block>(w, panels[p], unpacked + p * unpacked_bytes);
+        panels[p] = unpacked + p * unpacked_bytes;
       }
-      integer_panels<L, Unpacked, kCount, L::kIntegerTokens, kAll>(w, panels, a.blocks, tokens, to, out_stride, rows,
-                                                                   add);
+      integer_panels<L, Unpacked, kCount>(w, panels, a, tokens, out + 16 * panel, out_stride, rows, add, low_sums);
     } else {
-      integer_panels<L, Block, kCount, L::kIntegerTokens, kAll>(w, panels, a.blocks, tokens, to, out_stride, rows, add);
+      integer_panels<L, Block, kCount>(w, panels, a, tokens, out + 16 * panel, out_stride, rows, add, low_sums);
     }
   };
-  int64_t panel = panel_begin;
-  // A few tokens read the panels one by one, as they lie in memory, and unpack them in registers.
-  if (tokens > L::kDirectTokens) {
-    for (; panel + P <= panel_end; panel += P) run(Constant<P>{}, panel);
+  if (tokens <= L::kDirectTokens) {
+    for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
+      integer_direct<L, Block>(w, w.data + panel * w.panel_bytes, a, tokens, out + 16 * panel, out_stride,
+                               rows_of(panel), add);
+    }
+    return;
   }
-  for (; panel < panel_end; ++panel) run(Constant<1>{}, panel);
+  constexpr int P = L::kIntegerPanels;
+  int64_t panel = panel_begin;
+  for (; panel + P <= panel_end; panel += P) run(Constant<P>{}, panel);
+  if constexpr (P > 1) {
+    for (; panel < panel_end; ++panel) run(Constant<1>{}, panel);
+  }
 }

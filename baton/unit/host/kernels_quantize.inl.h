@@ -6,12 +6,14 @@
 inline constexpr float kOutlier = 3.0f;
 
 template <class L>
-void quantize_blocks(const float* x, int64_t n, bool precise, ActivationBlock* blocks) {
+int64_t quantize_blocks(const float* x, int64_t n, bool precise, ActivationBlock* blocks, LowPlane* lows) {
   using F = typename L::F;
   using I = typename L::I;
   const float outlier = (precise ? 0 : kOutlier) * __builtin_sqrtf(sum_of_squares<L>(x, n) / static_cast<float>(n));
+  int32_t low_count = 0;
   for (int64_t b = 0; b < n / kBlock; ++b, x += kBlock) {
     ActivationBlock& to = blocks[b];
+    LowPlane& rest = lows[low_count];
     const F values[2] = {L::load(x), L::load(x + 16)};
     const float highest = L::highest(L::max(L::abs(values[0]), L::abs(values[1])));
     // Infinity and NaN times 0 are NaN.
@@ -20,26 +22,32 @@ void quantize_blocks(const float* x, int64_t n, bool precise, ActivationBlock* b
     const float steps = low ? 127.0f * 128 : 127.0f;
     const F inverse = L::set1(finite && highest > 1e-30f ? steps / highest : 0.0f);
     to.scale = finite ? highest / 127.0f : __builtin_nanf("");
-    to.has_low = low;
     int32_t high_sum[2], low_sum[2] = {0, 0};
     for (int half = 0; half < 2; ++half) {
       I q = L::to_int(L::mul(values[half], inverse));
       if (low) {
         const I upper = L::divide_128(q);
-        const I rest = L::sub_int(q, L::times_128(upper));
-        L::store_narrow(to.low + 16 * half, rest);
-        low_sum[half] = L::sum_int(rest);
+        const I remainder = L::sub_int(q, L::times_128(upper));
+        L::store_narrow(rest.low + 16 * half, remainder);
+        low_sum[half] = L::sum_int(remainder);
+        rest.bias[half] = -128 * low_sum[half];
         q = upper;
       }
       L::store_narrow(to.high + 16 * half, q);
       high_sum[half] = L::sum_int(q);
       to.high_bias[half] = -128 * high_sum[half];
-      to.low_bias[half] = -128 * low_sum[half];
       to.scaled_sum[half] =
           to.scale * (static_cast<float>(high_sum[half]) + static_cast<float>(low_sum[half]) * (1.0f / 128));
     }
     to.high_bias[2] = to.high_bias[0] + to.high_bias[1];
-    to.low_bias[2] = to.low_bias[0] + to.low_bias[1];
     to.scaled_sum[2] = to.scaled_sum[0] + to.scaled_sum[1];
+    to.low = -1;
+    if (low) {
+      rest.bias[2] = rest.bias[0] + rest.bias[1];
+      rest.scale = to.scale * (1.0f / 128);
+      rest.at = static_cast<int32_t>(b);
+      to.low = low_count++;
+    }
   }
+  return low_count;
 }

@@ -24,6 +24,7 @@ constexpr Kernels make_kernels(const char* name, const char* description) {
     set(kPacking, integer_matmul<L, BlockOf<L, kPacking>>);
   });
   k.panels_per_tile = L::kIntegerPanels > L::kFloatPanels ? L::kIntegerPanels : L::kFloatPanels;
+  k.direct_tokens = L::kDirectTokens;
   k.quantize = quantize_blocks<L>;
   k.rms_norm = rms_norm<L>;
   k.gated_norm = gated_norm<L>;

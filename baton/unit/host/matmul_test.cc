@@ -12,6 +12,7 @@
 #include "baton/unit/host/kernel_sets.h"
 #include "baton/unit/host/memory.h"
 #include "baton/unit/host/pack.h"
+#include "baton/unit/host/quantized.h"
 
 namespace baton::host {
 namespace {
@@ -58,8 +59,7 @@ struct TestActivations {
     a.x = x.data();
     a.x_stride = m.columns + 3;
     effective.resize(static_cast<size_t>(tokens * m.columns));
-    blocks.resize(static_cast<size_t>(tokens * (m.columns / kBlock + 1)));
-    a.blocks = blocks.data();
+    quantized = *QuantizedRows::create(tokens, m.columns, "test");
     for (int64_t t = 0; t < tokens; ++t) {
       const float* row = x.data() + t * a.x_stride;
       float* to = effective.data() + t * m.columns;
@@ -67,21 +67,24 @@ struct TestActivations {
       if (!is_integer(m.packing)) continue;
       // An outlier now and then, so that products with and without low planes meet in a tile.
       if (t % 3 == 1) x[static_cast<size_t>(t * a.x_stride + m.columns / 2)] = 40;
-      kernels.quantize(row, m.columns, t % 5 == 4, blocks.data() + t * (m.columns / kBlock));
+      quantized.quantize(kernels, t, row, m.columns, t % 5 == 4);
+      quantized.describe(kernels, t, 1, m.columns, pool, a);
       for (int64_t b = 0; b < m.columns / kBlock; ++b) {
-        const ActivationBlock& block = blocks[static_cast<size_t>(t * (m.columns / kBlock) + b)];
+        const ActivationBlock& block = a.blocks[b];
         float highest = 0;
         for (int64_t i = 0; i < kBlock; ++i) highest = std::max(highest, std::fabs(row[b * kBlock + i]));
-        const float steps = block.has_low != 0 ? 16256 : 127;
+        const float steps = block.low >= 0 ? 16256 : 127;
         for (int64_t i = 0; i < kBlock; ++i) {
           to[b * kBlock + i] = highest / steps * std::nearbyint(row[b * kBlock + i] * (steps / highest));
         }
       }
     }
+    if (is_integer(m.packing)) quantized.describe(kernels, 0, tokens, m.columns, pool, a);
   }
 
   std::vector<float> x, effective;
-  std::vector<ActivationBlock> blocks;
+  ThreadPool pool{1};
+  QuantizedRows quantized;
   Activations a;
 };
 
@@ -149,7 +152,7 @@ TEST_P(Matmul, AnyCodesEqualPlainSums) {
 TEST_P(Matmul, SameBitsAloneAndInABatch) {
   const auto& [kernels, dtype] = GetParam();
   Random random(9);
-  const int64_t columns = 512, tokens = 29;
+  const int64_t columns = 512, tokens = 2 * kSortedTokens + 29;
   const TestMatrix w(dtype, 48, columns, random);
   const TestActivations x(*kernels, w.matrix, tokens, random);
   const Memory scratch = *Memory::allocate(static_cast<size_t>(matmul_scratch_bytes(columns)), "memory", "test");
@@ -160,6 +163,7 @@ TEST_P(Matmul, SameBitsAloneAndInABatch) {
     Activations one = x.a;
     one.x += t * one.x_stride;
     one.blocks += t * (columns / kBlock);
+    one.lows += t * (columns / kBlock);
     matmul(w.matrix, 0, 3, one, 1, alone.data(), 48, false, scratch.data());
     ASSERT_EQ(0, std::memcmp(alone.data(), together.data() + t * 48, 48 * sizeof(float))) << "token " << t;
   }
@@ -248,9 +252,10 @@ TEST_P(Powers, EveryExponentOfMxfp4) {
   std::vector<float> x(kColumns, 0.0f), out(kRows, kPoison);
   x[0] = 1.5f;
   ActivationBlock block;
-  kernels.quantize(x.data(), kColumns, false, &block);
+  LowPlane low;
+  kernels.quantize(x.data(), kColumns, false, &block, &low);
   const Memory scratch = *Memory::allocate(static_cast<size_t>(matmul_scratch_bytes(kColumns)), "memory", "test");
-  const Activations a{.blocks = &block};
+  const Activations a{.blocks = &block, .lows = &low};
   kernels.matmul[static_cast<size_t>(Packing::kMXFP4)](matrix, 0, matrix.panels, a, 1, out.data(), kRows, false,
                                                        scratch.data());
   // The smallest products of scales are denormal and lose bits.
@@ -270,11 +275,14 @@ TEST_P(Quantize, RoundsToNearestAndKeepsSums) {
   std::fill(x.begin() + 32, x.begin() + 64, 0.0f);
   x[70] = -30;  // stands out
   ActivationBlock blocks[8];
-  GetParam()->quantize(x.data(), 256, false, blocks);
+  LowPlane plane;
+  ASSERT_EQ(GetParam()->quantize(x.data(), 256, false, blocks, &plane), 1);
+  EXPECT_EQ(plane.at, 2);
+  EXPECT_FLOAT_EQ(plane.scale, blocks[2].scale / 128);
   for (int b = 0; b < 8; ++b) {
     SCOPED_TRACE(b);
     const ActivationBlock& block = blocks[b];
-    EXPECT_EQ(block.has_low, b == 2);
+    EXPECT_EQ(block.low, b == 2 ? 0 : -1);
     float highest = 0;
     for (int i = 0; i < 32; ++i) highest = std::max(highest, std::fabs(x[32 * b + i]));
     EXPECT_FLOAT_EQ(block.scale, highest / 127);
@@ -282,18 +290,18 @@ TEST_P(Quantize, RoundsToNearestAndKeepsSums) {
     int high[3] = {}, low[3] = {};
     for (int i = 0; i < 32; ++i) {
       const float exact = highest > 0 ? x[32 * b + i] * (steps / highest) : 0;
-      const int q = b == 2 ? 128 * block.high[i] + block.low[i] : block.high[i];
+      const int q = b == 2 ? 128 * block.high[i] + plane.low[i] : block.high[i];
       EXPECT_EQ(q, static_cast<int>(std::nearbyint(exact))) << i;
       EXPECT_LE(std::abs(block.high[i]), 127);
       for (const int part : {i / 16, 2}) {
         high[part] += block.high[i];
-        if (b == 2) low[part] += block.low[i];
+        if (b == 2) low[part] += plane.low[i];
       }
-      EXPECT_LE(b == 2 ? std::abs(block.low[i]) : 0, 64);
+      EXPECT_LE(b == 2 ? std::abs(plane.low[i]) : 0, 64);
     }
     for (int part = 0; part < 3; ++part) {
       EXPECT_EQ(block.high_bias[part], -128 * high[part]);
-      EXPECT_EQ(b == 2 ? block.low_bias[part] : 0, -128 * low[part]);
+      EXPECT_EQ(b == 2 ? plane.bias[part] : 0, -128 * low[part]);
       const float sum = static_cast<float>(high[part]) + static_cast<float>(low[part]) / 128;
       EXPECT_NEAR(block.scaled_sum[part], block.scale * sum, 1e-5f * highest * 32);
     }
@@ -306,11 +314,13 @@ TEST_P(Quantize, OutliersKeepTheirNeighboursPrecise) {
   std::vector<float> x = random_values(random, 1024);
   x[500] = 100;
   std::vector<ActivationBlock> blocks(32);
-  GetParam()->quantize(x.data(), 1024, false, blocks.data());
+  std::vector<LowPlane> planes(32);
+  GetParam()->quantize(x.data(), 1024, false, blocks.data(), planes.data());
   const ActivationBlock& block = blocks[500 / 32];
-  ASSERT_NE(block.has_low, 0);
+  ASSERT_GE(block.low, 0);
+  const LowPlane& plane = planes[static_cast<size_t>(block.low)];
   for (int i = 0; i < 32; ++i) {
-    const float value = block.scale * (static_cast<float>(block.high[i]) + static_cast<float>(block.low[i]) / 128);
+    const float value = block.scale * (static_cast<float>(block.high[i]) + static_cast<float>(plane.low[i]) / 128);
     EXPECT_NEAR(value, x[480 + static_cast<size_t>(i)], 100.0f / 16256);  // one plane: steps of 0.8
   }
 }
@@ -322,7 +332,8 @@ TEST_P(Quantize, NonFiniteValuesShow) {
       std::vector<float> x(32, 1.0f);
       x[static_cast<size_t>(at)] = bad;
       ActivationBlock block;
-      GetParam()->quantize(x.data(), 32, false, &block);
+      LowPlane plane;
+      GetParam()->quantize(x.data(), 32, false, &block, &plane);
       EXPECT_TRUE(std::isnan(block.scale)) << bad << " at " << at;
     }
   }

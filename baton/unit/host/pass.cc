@@ -50,10 +50,7 @@ Status Pass::make_scratch() {
             Memory::allocate(static_cast<size_t>(partial_floats) * 4, "attention scratch", weights_.unit()));
   BATON_TRY(head_memory_, Memory::allocate(size_t{kRunsMax} * static_cast<size_t>(program.vocab) * 4,
                                            "logits of a decode step", weights_.unit()));
-  BATON_TRY(quantized_memory_,
-            Memory::allocate(static_cast<size_t>(rows_max_ * (columns_max / kBlock + 1)) * sizeof(ActivationBlock),
-                             "quantised activations", weights_.unit()));
-  quantized_ = reinterpret_cast<ActivationBlock*>(quantized_memory_.data());
+  BATON_TRY(quantized_, QuantizedRows::create(rows_max_, columns_max, weights_.unit()));
 
   if (kernels_.tile_tokens_min > 0) {
     const int64_t values = round_up(rows_max_, 2 * kTileTokens) * round_up(columns_max, kBlock);
@@ -227,8 +224,7 @@ void Pass::run_row(const RowPart& part, int64_t r, int64_t begin) {
                                  part.for_floats ? low_tiles_ + at : nullptr);
       }
       if (!part.for_integers) return;
-      return kernels_.quantize(row(op.x, r), width(op.x), bits_ == RowBits::kIndependent,
-                               quantized_ + r * (width(op.x) / kBlock));
+      return quantized_.quantize(kernels_, r, row(op.x, r), width(op.x), bits_ == RowBits::kIndependent);
   }
 }
 
@@ -240,10 +236,15 @@ void Pass::run_linears(const Step& step, int64_t begin, int64_t end) {
   tiles.high_tiles = high_tiles_;
   tiles.low_tiles = low_tiles_;
   rest.x = row(step.x, untiled);
-  rest.blocks = quantized_ + untiled * (width(step.x) / kBlock);
   const int64_t tile = kernels_.panels_per_tile;
   int64_t count_all = 0;
-  for (const LinearPart& part : step.linears) count_all += (weights_.matrix(part.weight).panels + tile - 1) / tile;
+  bool integers = false;
+  for (const LinearPart& part : step.linears) {
+    const Matrix& w = weights_.matrix(part.weight);
+    count_all += (w.panels + tile - 1) / tile;
+    integers = integers || is_integer(w.packing);
+  }
+  if (integers) quantized_.describe(kernels_, untiled, end - untiled, width(step.x), pool_, rest);
   const int64_t grain = std::max<int64_t>(1, count_all / (8 * pool_.size()));
   pool_.parallel_for(count_all, grain, [&](int64_t first, int64_t last, uint32_t thread) {
     for (const LinearPart& part : step.linears) {
@@ -281,8 +282,7 @@ void Pass::run_head(const Op& op, int64_t begin, int64_t end) {
     const int64_t target = begin + count;
     if (target != r) std::memcpy(row(op.x, target), row(op.x, r), static_cast<size_t>(w.columns) * sizeof(float));
     if (is_integer(w.packing))
-      kernels_.quantize(row(op.x, target), w.columns, bits_ == RowBits::kIndependent,
-                        quantized_ + count * (w.columns / kBlock));
+      quantized_.quantize(kernels_, count, row(op.x, target), w.columns, bits_ == RowBits::kIndependent);
     if (count < kRunsMax) wanted[count] = to;
     if (count == 0) out = to;
     even = even && to == out + count * out_stride;
@@ -295,7 +295,7 @@ void Pass::run_head(const Op& op, int64_t begin, int64_t end) {
   Activations a;
   a.x = row(op.x, begin);
   a.x_stride = stride(op.x);
-  a.blocks = quantized_;
+  if (is_integer(w.packing)) quantized_.describe(kernels_, 0, count, w.columns, pool_, a);
   const int64_t grain =
       std::max<int64_t>(kernels_.panels_per_tile, round_up(w.panels / (32 * pool_.size()), kernels_.panels_per_tile));
   pool_.parallel_for(w.panels, grain, [&](int64_t first, int64_t last, uint32_t thread) {

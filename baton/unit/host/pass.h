@@ -9,6 +9,7 @@
 
 #include "baton/base/thread_pool.h"
 #include "baton/unit/host/host_state.h"
+#include "baton/unit/host/quantized.h"
 #include "baton/unit/host/weights.h"
 #include "baton/unit/unit.h"
 
@@ -92,10 +93,10 @@ class Pass {
   const RowBits bits_;
 
   // Registers [rows_max, width], quantised activations, angles, per-thread kernel scratch.
-  Memory register_memory_, quantized_memory_, tile_memory_, angle_memory_, scratch_, partial_memory_, head_memory_;
+  Memory register_memory_, tile_memory_, angle_memory_, scratch_, partial_memory_, head_memory_;
   std::vector<float*> registers_;
   std::vector<int64_t> strides_;
-  ActivationBlock* quantized_ = nullptr;  // [rows_max][columns / 32]
+  QuantizedRows quantized_;
   uint16_t *high_tiles_ = nullptr, *low_tiles_ = nullptr;
   std::vector<float*> angles_;  // by rope table: [row][cosines | sines]
   int64_t scratch_bytes_ = 0;
