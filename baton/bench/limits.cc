@@ -122,13 +122,14 @@ Result<Arithmetic> arithmetic_of(const host::Kernels& kernels, host::Packing pac
   const bool f32 = packing == host::Packing::kF32;
   if (packing == host::Packing::kF32 || packing == host::Packing::kF16 || packing == host::Packing::kBF16) {
     if (!f32 && has("amx-bf16")) return Arithmetic::kBF16Amx;
+    if (!f32 && has("avx512bf16")) return Arithmetic::kBF16Avx512;
     if (!f32 && has("fp16")) return Arithmetic::kF16Avx512;
-    if (set == "avx512" || set == "amx") return Arithmetic::kF32Avx512;
+    if (has("avx512")) return Arithmetic::kF32Avx512;
     if (set == "avx2") return Arithmetic::kF32Avx2;
     if (set == "neon") return Arithmetic::kF32Neon;
   } else {
     if (has("amx-bf16")) return Arithmetic::kBF16Amx;  // tiles multiply weights rounded to bf16
-    if (set == "avx512") return Arithmetic::kInt8Avx512;
+    if (has("avx512")) return Arithmetic::kInt8Avx512;
     if (set == "avx2") return Arithmetic::kInt8Avx2;
     if (set == "neon") return Arithmetic::kInt8Neon;
   }

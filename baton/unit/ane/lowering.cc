@@ -272,7 +272,7 @@ Result<Split> split_within(std::span<const Weight> weights, const host::Plan& pl
 }  // namespace
 
 Result<Split> split_program(const Program& program, std::span<const Weight> weights, const AneOptions& options) {
-  const host::Plan plan = host::make_plan(program, std::vector<host::Operand>(weights.size(), host::Operand::kFloats));
+  const host::Plan plan = host::make_plan(program, std::vector<host::Operand>(weights.size(), host::Operand{}));
   apple::KernelLimits limits;
   limits.columns = options.columns;
   limits.weight_bytes_max = options.weight_bytes_max > 0 ? options.weight_bytes_max : kUsualBytes;

@@ -27,6 +27,8 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   baton_kernels(avx2 -mavx2 -mfma -mf16c)
   baton_kernels(avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mfma -mf16c
     -mprefer-vector-width=512)
+  baton_kernels(bf16 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mavx512bf16 -mfma -mf16c
+    -mprefer-vector-width=512)
   baton_kernels(amx -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mavx512bf16 -mamx-tile -mamx-bf16 -mfma
     -mf16c -mprefer-vector-width=512)
 elseif(APPLE)

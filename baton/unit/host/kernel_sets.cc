@@ -15,6 +15,7 @@ extern const Kernels k_kernels_scalar;
 extern const Kernels k_kernels_avx2;
 extern const Kernels k_kernels_avx512;
 void add_amx_kernels(Kernels& k);
+void add_bf16_kernels(Kernels& k);
 #elif defined(__aarch64__)
 extern const Kernels k_kernels_neon;
 #endif
@@ -32,6 +33,18 @@ const Kernels& kernels_amx() {
   }();
   return kernels;
 }
+
+// Products of 16-bit weights in bf16.
+const Kernels& kernels_bf16() {
+  static const Kernels kernels = [] {
+    Kernels k = k_kernels_avx512;
+    k.name = "avx512bf16";
+    k.description = "avx512bf16 and avx512-vnni";
+    add_bf16_kernels(k);
+    return k;
+  }();
+  return kernels;
+}
 }  // namespace
 #endif
 
@@ -42,6 +55,8 @@ std::vector<const Kernels*> kernel_sets() {
   const bool avx512 = f.avx512f && f.avx512bw && f.avx512dq && f.avx512vl && f.avx512vnni;
   if (avx512 && f.avx512bf16 && f.amx_tile && f.amx_bf16 && allow_tiles()) sets.push_back(&kernels_amx());
   if (avx512) sets.push_back(&k_kernels_avx512);
+  // Quicker than the set above and less exact: for who asks for it by name.
+  if (avx512 && f.avx512bf16) sets.push_back(&kernels_bf16());
   if (f.avx2 && f.fma && f.f16c) sets.push_back(&k_kernels_avx2);
 #elif defined(__aarch64__)
   if (f.neon && f.dotprod) sets.push_back(&k_kernels_neon);

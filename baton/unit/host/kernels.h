@@ -176,10 +176,12 @@ struct Kernels {
   int panels_per_tile;
   int64_t direct_tokens;  // up to here a product needs no sorted low planes
 
-  // Products of many tokens on matrix tiles, for the processors that have them; null where there are none. From
+  // Products of many tokens in bf16, for the processors that have them; null where there are none. From
   // `tile_tokens_min` tokens on and for columns that are multiples of 32; needs Activations::high_tiles.
   MatmulFunction tile_matmul[kPackings];
   int64_t tile_tokens_min;  // 0: no tiles
+  // Integer packings have tiles all or none.
+  constexpr bool integer_tiles() const { return tile_matmul[static_cast<int>(Packing::kQ8_0)] != nullptr; }
   // One row of `n` values into its lines of the tiles; `low` may be null.
   void (*to_tiles)(const float* x, int64_t n, uint16_t* high, uint16_t* low);
 

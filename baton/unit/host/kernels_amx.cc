@@ -18,9 +18,8 @@ namespace {
 #include "baton/unit/host/kernels_loops.inl.h"
 #include "baton/unit/host/kernels_avx512_lanes.inl.h"
 #include "baton/unit/host/kernels_blocks.inl.h"
+#include "baton/unit/host/kernels_bf16.inl.h"
 // clang-format on
-
-constexpr int64_t kTile = 512;  // bf16 values of a tile: 16 rows of 32, or 16 pairs of k by 16 rows
 
 struct alignas(64) TileConfig {
   uint8_t palette = 1, start_row = 0, reserved[14] = {};
@@ -30,16 +29,6 @@ struct alignas(64) TileConfig {
 
 // The compiler does not know that tile loads read memory.
 BATON_INLINE void memory_is_written() { __asm__ volatile("" ::: "memory"); }
-
-// bf16 of [16 rows] for k and for k + 1, as pairs.
-BATON_INLINE void store_pairs(uint16_t* to, __m512 even, __m512 odd) {
-  const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21,
-                                         5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
-  __m512bh both = _mm512_cvtne2ps_pbh(odd, even);
-  __m512i bits;
-  __builtin_memcpy(&bits, &both, sizeof(bits));
-  _mm512_storeu_si512(to, _mm512_permutexvar_epi16(order, bits));
-}
 
 // One panel to tiles [columns / 32][16 pairs of k][16 rows][2].
 template <class Block>
@@ -70,14 +59,6 @@ void panel_to_tiles(const Matrix& w, const unsigned char* panel, uint16_t* to) {
     });
     block.next(b);
   }
-}
-
-// x as the sum of two bf16.
-BATON_INLINE __m512 upper_part(__m512 x) {
-  const __m256bh rounded = _mm512_cvtneps_pbh(x);
-  __m256i bits;
-  __builtin_memcpy(&bits, &rounded, sizeof(bits));
-  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
 }
 
 // F16 [k][16 rows] to tiles of the upper parts and, `low` bytes of scratch on, tiles of what is left.
@@ -209,20 +190,6 @@ void f16_tiles(const Matrix& w, int64_t panel_begin, int64_t panel_end, const Ac
                 f16_to_tiles(w, panel, tiles, low);
                 return Parts{tiles, low};
               });
-}
-
-void to_tiles(const float* x, int64_t n, uint16_t* high, uint16_t* low) {
-  for (int64_t k = 0; k < n; k += 32) {
-    const __m512 first = Lanes::load(x + k), second = Lanes::load(x + k + 16);
-    const auto store = [&](uint16_t* to, __m512 a, __m512 b) BATON_LAMBDA {
-      const __m512bh both = _mm512_cvtne2ps_pbh(b, a);
-      __builtin_memcpy(to + k / 32 * kTile, &both, 64);
-    };
-    store(high, first, second);
-    if (low != nullptr) {
-      store(low, Lanes::sub(first, upper_part(first)), Lanes::sub(second, upper_part(second)));
-    }
-  }
 }
 
 }  // namespace

@@ -216,26 +216,21 @@ void Pass::run_row(const RowPart& part, int64_t r, int64_t begin) {
       return kernels_.swiglu(row(op.x, r), row(op.y, r), width(op.out), row(op.out, r));
     case Row::kAdd:
       return kernels_.add(row(op.x, r), row(op.y, r), width(op.out), row(op.out, r));
-    case Row::kQuantize:
-      if (r - begin < tiled_rows(row_count_ - begin, width(op.x))) {
+    case Row::kQuantize: {
+      const bool tiled = part.tiles && r - begin < tiled_rows(row_count_ - begin, width(op.x));
+      if (tiled) {
         const int64_t in_group = (r - begin) % kTileTokens;
         const int64_t at = (r - begin - in_group) * width(op.x) + in_group * kBlock;
-        return kernels_.to_tiles(row(op.x, r), width(op.x), high_tiles_ + at,
-                                 part.for_floats ? low_tiles_ + at : nullptr);
+        kernels_.to_tiles(row(op.x, r), width(op.x), high_tiles_ + at, part.low_tiles ? low_tiles_ + at : nullptr);
       }
-      if (!part.for_integers) return;
+      if (!part.quantized || (tiled && kernels_.integer_tiles())) return;
       return quantized_.quantize(kernels_, r, row(op.x, r), width(op.x), bits_ == RowBits::kIndependent);
+    }
   }
 }
 
 void Pass::run_linears(const Step& step, int64_t begin, int64_t end) {
   const int64_t tiled = tiled_rows(end - begin, width(step.x)), untiled = begin + tiled;
-  Activations tiles, rest;
-  tiles.x = row(step.x, begin);
-  tiles.x_stride = rest.x_stride = stride(step.x);
-  tiles.high_tiles = high_tiles_;
-  tiles.low_tiles = low_tiles_;
-  rest.x = row(step.x, untiled);
   const int64_t tile = kernels_.panels_per_tile;
   int64_t count_all = 0;
   bool integers = false;
@@ -244,7 +239,14 @@ void Pass::run_linears(const Step& step, int64_t begin, int64_t end) {
     count_all += (w.panels + tile - 1) / tile;
     integers = integers || is_integer(w.packing);
   }
-  if (integers) quantized_.describe(kernels_, untiled, end - untiled, width(step.x), pool_, rest);
+  Activations tiles, others;
+  tiles.high_tiles = high_tiles_;
+  tiles.low_tiles = low_tiles_;
+  others.x_stride = stride(step.x);
+  if (integers) {
+    const int64_t from = kernels_.integer_tiles() ? untiled : begin;
+    quantized_.describe(kernels_, from, end - from, width(step.x), pool_, others);
+  }
   const int64_t grain = std::max<int64_t>(1, count_all / (8 * pool_.size()));
   pool_.parallel_for(count_all, grain, [&](int64_t first, int64_t last, uint32_t thread) {
     for (const LinearPart& part : step.linears) {
@@ -257,8 +259,12 @@ void Pass::run_linears(const Step& step, int64_t begin, int64_t end) {
                           part.add, scratch(thread));
       };
       if (panel_begin < panel_end) {
-        multiply(tiles, begin, untiled);
-        multiply(rest, untiled, end);
+        const bool has_tiles = kernels_.tile_matmul[static_cast<size_t>(w.packing)] != nullptr;
+        const int64_t from = has_tiles ? untiled : begin;
+        multiply(tiles, begin, from);
+        Activations rest = others;
+        rest.x = row(step.x, from);
+        multiply(rest, from, end);
       }
       first -= count;
       last -= count;

@@ -155,9 +155,8 @@ void insert_quantize_nodes(std::vector<Node>& nodes, const std::vector<Operand>&
   size_t node_of_it = 0;
   bool for_logits = false;
   for (const Node& node : nodes) {
-    const Operand operand =
-        node.work == Work::kLinears ? operands[static_cast<size_t>(node.linear.weight)] : Operand::kFloats;
-    if (operand != Operand::kFloats) {
+    const Operand operand = node.work == Work::kLinears ? operands[static_cast<size_t>(node.linear.weight)] : Operand{};
+    if (operand.integers || operand.tiles) {
       if (quantized != node.op.x || for_logits != node.only_for_logits) {
         Op op{.kind = OpKind::kLinear};
         op.x = node.op.x;
@@ -167,7 +166,10 @@ void insert_quantize_nodes(std::vector<Node>& nodes, const std::vector<Operand>&
         out.push_back(quantize);
         quantized = node.op.x;
       }
-      (operand == Operand::kIntegers ? out[node_of_it].row.for_integers : out[node_of_it].row.for_floats) = true;
+      RowPart& part = out[node_of_it].row;
+      part.quantized |= operand.integers;
+      part.tiles |= operand.tiles;
+      part.low_tiles |= operand.tiles && !operand.integers;
     }
     if (has(node.writes, quantized)) quantized = -1;
     out.push_back(node);

@@ -31,8 +31,8 @@ struct RowPart {
   Row kind;
   Op op;              // kAppend: the kAttend op; kQuantize: x
   int32_t rope = -1;  // kRope: index into Plan::ropes
-  // kQuantize: who reads it, matrices that multiply quantised activations and others that may multiply tiles.
-  bool for_integers = false, for_floats = false;
+  // kQuantize: what the matrices that read it multiply.
+  bool quantized = false, tiles = false, low_tiles = false;
 };
 
 struct LinearPart {
@@ -64,8 +64,11 @@ struct Plan {
   std::vector<RopeTable> ropes;
 };
 
-// What a matrix multiplies: f32 alone, f32 or bf16 tiles, quantised activations or bf16 tiles.
-enum class Operand : uint8_t { kFloats, kFloatTiles, kIntegers };
+// What a matrix multiplies.
+struct Operand {
+  bool integers = false;  // quantised activations, else f32
+  bool tiles = false;     // or bf16 tiles, for the rows that have them
+};
 Plan make_plan(const Program& program, const std::vector<Operand>& operands);
 
 }  // namespace baton::host

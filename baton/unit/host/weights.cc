@@ -71,7 +71,7 @@ Status Weights::make_vectors() {
 Status Weights::reserve(const std::vector<bool>& here) {
   const auto& weights = model_->weights;
   matrices_.resize(weights.size());
-  std::vector<Operand> operands(weights.size(), Operand::kFloats);
+  std::vector<Operand> operands(weights.size());
   std::vector<int64_t> offsets(weights.size(), -1);
   int64_t total = 0;
   for (const Op& op : model_->program.ops) {
@@ -80,8 +80,7 @@ Status Weights::reserve(const std::vector<bool>& here) {
     const Weight& weight = weights[id];
     Matrix& matrix = matrices_[id].matrix;
     matrix = matrix_shape(weight.dtype, weight.rows, weight.columns);
-    const bool tiles = kernels_.tile_matmul[static_cast<size_t>(matrix.packing)] != nullptr;
-    operands[id] = is_integer(matrix.packing) ? Operand::kIntegers : tiles ? Operand::kFloatTiles : Operand::kFloats;
+    operands[id] = {is_integer(matrix.packing), kernels_.tile_matmul[static_cast<size_t>(matrix.packing)] != nullptr};
     if (!is_native(weight.dtype)) ++decoded_;
     offsets[id] = total;
     order_.push_back(id);
