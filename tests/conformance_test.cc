@@ -176,6 +176,45 @@ TEST_P(Conformance, BatchedDecodeEqualsSingle) {
   }
 }
 
+// Several sequences in one prefill give each its own answer and its own state.
+TEST_P(Conformance, BatchedPrefillEqualsSingle) {
+  auto unit = create_unit(GetParam());
+  ASSERT_TRUE(unit);
+  const size_t counts[] = {1, 2, 7, 33, 12};
+  for (const OpKind kind : {OpKind::kLinear, OpKind::kAttend, OpKind::kDeltaRule, OpKind::kCausalConv}) {
+    Random random(78 + static_cast<uint64_t>(kind));
+    const OpModel op = make_op_model(kind, DType::kF32, random);
+    auto executor = (*unit)->load(op.model, 2);
+    ASSERT_TRUE(executor);
+    const size_t vocab = op.model->program.vocab;
+    const double allowed = nmse_allowed(kind, DType::kF32, (*unit)->caps());
+    std::vector<std::unique_ptr<SequenceState>> together, alone;
+    std::vector<std::vector<int32_t>> ids;
+    std::vector<std::vector<float>> rows, single;
+    std::vector<PrefillSlot> slots;
+    for (const size_t count : counts) {
+      ids.emplace_back(count);
+      for (int32_t& id : ids.back()) id = static_cast<int32_t>(random.below(37));
+      rows.emplace_back(vocab, std::nanf(""));
+      single.emplace_back(vocab, std::nanf(""));
+      for (auto* states : {&together, &alone}) states->push_back(std::move(*(*executor)->new_state(64)));
+    }
+    for (size_t i = 0; i < std::size(counts); ++i) slots.push_back({together[i].get(), ids[i], rows[i]});
+    const auto status = (*executor)->prefill_batch(slots);
+    ASSERT_TRUE(status) << status.error().message;
+    for (size_t i = 0; i < std::size(counts); ++i) {
+      ASSERT_TRUE((*executor)->prefill(*alone[i], ids[i], single[i]));
+      EXPECT_EQ(together[i]->position(), counts[i]);
+      EXPECT_LE(nmse(rows[i], single[i]), allowed) << op.description << " sequence " << i;
+      const auto got = together[i]->segments(), want = alone[i]->segments();
+      for (size_t s = 0; s < want.size(); ++s) {
+        EXPECT_LE(nmse(values_of(got[s], counts[i]), values_of(want[s], counts[i])), allowed)
+            << op.description << " sequence " << i << " slot " << s;
+      }
+    }
+  }
+}
+
 TEST_P(Conformance, CloneGoesItsOwnWay) {
   auto unit = create_unit(GetParam());
   ASSERT_TRUE(unit);
@@ -215,6 +254,15 @@ TEST_P(Conformance, BadTokensAndFullStatesAreErrors) {
   const auto full = prefill({1, 2, 3, 4, 5});
   ASSERT_FALSE(full);
   EXPECT_EQ(full.error().code, Code::kOutOfMemory);
+  EXPECT_EQ((*state)->position(), 0u);
+  // In the middle of a batch: named, and the sequence before it is not begun.
+  auto second = (*executor)->new_state(4);
+  const std::vector<int32_t> good = {1, 2}, bad = {3, -1};
+  const PrefillSlot slots[] = {{state->get(), good, {}}, {second->get(), bad, {}}};
+  const auto batch = (*executor)->prefill_batch(slots);
+  ASSERT_FALSE(batch);
+  EXPECT_EQ(batch.error().code, Code::kInvalidInput);
+  EXPECT_EQ(batch.error().message.rfind("sequence 1: ", 0), 0u) << batch.error().message;
   EXPECT_EQ((*state)->position(), 0u);
 }
 

@@ -56,10 +56,10 @@ class Runs {
     if (meter != nullptr) meter->start();
     const int64_t start = clock.now_ns();
     if (test_.prefill_tokens > 0) {
-      for (uint32_t i = 0; i < test_.sequences; ++i) {
-        BATON_OK(units_.prefill.prefill(*states[i], prompts_[i], logits(i)));
-        generated[i].push_back(likeliest(logits(i)));
-      }
+      std::vector<PrefillSlot> slots;
+      for (uint32_t i = 0; i < test_.sequences; ++i) slots.push_back({states[i].get(), prompts_[i], logits(i)});
+      BATON_OK(units_.prefill.prefill_batch(slots));
+      for (uint32_t i = 0; i < test_.sequences; ++i) generated[i].push_back(likeliest(logits(i)));
       if (carried) BATON_OK(carry(states));
     }
     BATON_OK(decode(states, generated));

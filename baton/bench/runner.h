@@ -17,7 +17,8 @@ namespace baton {
 
 // ppN: prefill N tokens, the logits of the last one included. tgN: decode N tokens, one after another, each the greedy
 // choice behind the one before. ppN+tgM: the second after the first, the move between two units included. All of it
-// after `depth` tokens that are not timed, and for each of `sequences`, which decode together in each step.
+// after `depth` tokens that are not timed, and for each of `sequences`, which are prefilled in one call and decode
+// together in each step.
 struct SpeedTest {
   uint32_t prefill_tokens = 0, decode_tokens = 0;  // not both 0
   uint32_t depth = 0;

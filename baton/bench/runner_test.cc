@@ -19,6 +19,7 @@ constexpr int32_t kVocab = 50;
 struct Speeds {
   double prefill_token_ms = 0.5, decode_step_ms = 4, slot_ms = 1;  // a step takes decode_step_ms + slots * slot_ms
   double noise = 0;                                                // of a call: relative, normal
+  double prefill_call_ms = 0;                                      // of a prefill, whatever its sequences and tokens
 };
 
 class SyntheticState final : public SequenceState {
@@ -52,12 +53,14 @@ class SyntheticUnit final : public Executor {
     return to;
   }
   Status prefill(SequenceState& state, std::span<const int32_t> tokens, std::span<float> logits) override {
-    pass(static_cast<double>(tokens.size()) * speeds_.prefill_token_ms);
-    const size_t wanted = logits.size() / kVocab;
-    for (size_t i = 0; i < tokens.size(); ++i) {
-      const size_t left = tokens.size() - i;
-      feed(state, tokens[i], left <= wanted ? logits.subspan((wanted - left) * kVocab, kVocab) : std::span<float>());
-    }
+    const PrefillSlot slot{&state, tokens, logits};
+    return prefill_batch({&slot, 1});
+  }
+  Status prefill_batch(std::span<const PrefillSlot> slots) override {
+    size_t tokens = 0;
+    for (const PrefillSlot& slot : slots) tokens += slot.tokens.size();
+    pass(speeds_.prefill_call_ms + static_cast<double>(tokens) * speeds_.prefill_token_ms);
+    for (const PrefillSlot& slot : slots) feed_all(*slot.state, slot.tokens, slot.logits);
     return {};
   }
   Status decode(std::span<const DecodeSlot> slots) override {
@@ -77,6 +80,13 @@ class SyntheticUnit final : public Executor {
   void pass(double ms) {
     const double factor = std::max(0.01, 1 + speeds_.noise * random_.normal());
     clock_.advance_ns(static_cast<int64_t>(ms * factor * 1e6));
+  }
+  void feed_all(SequenceState& state, std::span<const int32_t> tokens, std::span<float> logits) {
+    const size_t wanted = logits.size() / kVocab;
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      const size_t left = tokens.size() - i;
+      feed(state, tokens[i], left <= wanted ? logits.subspan((wanted - left) * kVocab, kVocab) : std::span<float>());
+    }
   }
   void feed(SequenceState& state, int32_t token, std::span<float> logits) {
     auto& synthetic = static_cast<SyntheticState&>(state);
@@ -117,6 +127,15 @@ TEST(SyntheticUnit, KnownSpeedIsReportedExactlyWithoutNoise) {
   EXPECT_NEAR(speed({.prefill_tokens = 100, .decode_tokens = 10}).median, 110 / 0.1, 1e-6);
   EXPECT_NEAR(speed({.prefill_tokens = 128, .decode_tokens = 0, .depth = 9, .sequences = 3}).median, 2000, 1e-6);
   EXPECT_EQ(speed({.decode_tokens = 16}).deviation, 0);
+}
+
+TEST(SyntheticUnit, PromptsOfSeveralSequencesArePrefilledInOneCall) {
+  FakeClock clock;
+  SyntheticUnit unit({.prefill_call_ms = 10}, clock);
+  const SpeedResult result = measured(unit, {.prefill_tokens = 20, .sequences = 4}, 2, clock);
+  for (const double speed : result.tokens_per_second) EXPECT_NEAR(speed, 80 / 0.050, 1e-6);
+  ASSERT_EQ(result.generated.size(), 4u);
+  EXPECT_NE(result.generated[0], result.generated[1]);
 }
 
 // With calls that take 10 % more or less at random, the reported median lies within the printed deviation of the truth.

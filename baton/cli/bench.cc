@@ -85,7 +85,8 @@ std::unique_ptr<Command> add_bench(CLI::App& program) {
   app->add_option("--pg", flags->both, "N,M: prefill N tokens, then decode M (repeatable; -pg too)")
       ->allow_extra_args(false);
   counts("-d,--n-depth", flags->depth, "tokens already in the context");
-  app->add_option("--sequences", flags->sequences, "sequences that decode together in a step; their speeds are summed")
+  app->add_option("--sequences", flags->sequences,
+                  "sequences prefilled in one call and decoded together in each step; their speeds are summed")
       ->delimiter(',')
       ->check(CLI::Range(1, 1024));
   app->add_option("-r,--repetitions", flags->repetitions, "timed runs of each test")

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace baton {
 
 Status check_tokens(const Model& model, const SequenceState& state, std::span<const int32_t> tokens) {
@@ -18,6 +20,28 @@ Status check_tokens(const Model& model, const SequenceState& state, std::span<co
                                                    model.program.vocab));
     }
   }
+  return {};
+}
+
+Status check_slots(const Model& model, std::span<const PrefillSlot> slots) {
+  std::vector<const SequenceState*> states;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const PrefillSlot& slot = slots[i];
+    if (Status status = check_tokens(model, *slot.state, slot.tokens); !status) {
+      return slots.size() == 1 ? status : fail(std::move(status).error().in(fmt::format("sequence {}", i)));
+    }
+    const size_t vocab = static_cast<size_t>(model.program.vocab);
+    BATON_CHECK(slot.logits.size() % vocab == 0 && slot.logits.size() / vocab <= slot.tokens.size());
+    states.push_back(slot.state);
+  }
+  std::sort(states.begin(), states.end());
+  BATON_CHECK(std::adjacent_find(states.begin(), states.end()) == states.end());
+  return {};
+}
+
+Status Executor::prefill_batch(std::span<const PrefillSlot> slots) {
+  BATON_OK(check_slots(model(), slots));
+  for (const PrefillSlot& slot : slots) BATON_OK(prefill(*slot.state, slot.tokens, slot.logits));
   return {};
 }
 

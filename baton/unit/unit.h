@@ -3,7 +3,7 @@
 //
 // Threads: a Unit may be used from any one thread at a time. An Executor and the states it made are used from one
 // thread at a time (its lane); it may run its own threads inside a call. Only the bridge touches a state between two
-// lanes. Errors: after a failed prefill or decode the states in that call are poisoned: drop them. Nothing throws.
+// lanes. Errors: after a failed prefill or decode all states in that call are poisoned: drop them. Nothing throws.
 #pragma once
 
 #include <cstddef>
@@ -31,6 +31,7 @@ struct Caps {
   MemoryKind memory = MemoryKind::kHost;
   uint32_t prefill_tokens_preferred = 64;  // tokens per prefill call that suit it
   uint32_t prefill_tokens_min = 1;         // fewer in a call take as long
+  uint32_t prefill_slots_shared = 1;       // sequences of a prefill_batch that share a pass; 1: one after the other
   uint32_t decode_slots_max = 1;           // sequences per decode call; 0: this unit only prefills
   std::vector<std::string> features;       // instruction sets or device facts, for `baton units`
   // Largest |logit difference| to `ref` that its arithmetic may cause, per weight format: near ties below it are
@@ -70,6 +71,13 @@ struct DecodeSlot {
   std::span<float> logits;  // vocab values, written; empty: none wanted
 };
 
+// One sequence of a prefill: `tokens` at the state's position, the last logits.size() / vocab of them make logits.
+struct PrefillSlot {
+  SequenceState* state;
+  std::span<const int32_t> tokens;  // from 1 up to what the state can still hold
+  std::span<float> logits;          // whole rows of vocab values in token order, written; empty: none wanted
+};
+
 struct Placement {
   std::string ran;           // unit name that did the arithmetic
   std::string evidence;      // how that is known: "avx512-vnni kernels", "plain f32 loops", ...
@@ -104,6 +112,12 @@ class Executor {
   // Processes `tokens` at the state's position. `logits` receives the last logits.size() / vocab tokens' rows, in token
   // order; empty: none (the output head is not run). Any number of tokens from 1 up to what the state can still hold.
   virtual Status prefill(SequenceState& state, std::span<const int32_t> tokens, std::span<float> logits) = 0;
+  // Prefills several sequences, any number, each of any length; the slots' states are distinct. Here: one prefill after
+  // the other. A unit that shares passes among them (caps().prefill_slots_shared) may round a sequence's sums as it
+  // would in a prefill of the tokens of all: within its logit_tolerance of the sequence's own prefill. `cpu` gives the
+  // very bits of that, but for a processor with matrix tiles, where what else is in the pass decides which tokens go
+  // through them. A slot that cannot run is found before any has: the message names it.
+  virtual Status prefill_batch(std::span<const PrefillSlot> slots);
   // One token for each slot; the slots' states are distinct. At most caps().decode_slots_max slots.
   virtual Status decode(std::span<const DecodeSlot> slots) = 0;
 
@@ -147,5 +161,8 @@ struct UnitEntry {
 
 // Shared by executors: token ids in range, room in the state. The message says which token or how many tokens.
 Status check_tokens(const Model& model, const SequenceState& state, std::span<const int32_t> tokens);
+// The same for each slot, the message beginning with "sequence N: " when there are several. States given twice and
+// logits of more rows than tokens are bugs.
+Status check_slots(const Model& model, std::span<const PrefillSlot> slots);
 
 }  // namespace baton

@@ -150,11 +150,12 @@ void AneExecutor::start_chunk(Lane& lane, host::HostState& state, uint64_t start
   const int64_t first_wanted = total - static_cast<int64_t>(logits.size()) / vocab;
   const int64_t wanted = std::clamp<int64_t>(begin + count - first_wanted, 0, count);
   const int64_t skip = std::max<int64_t>(0, begin - first_wanted);
-  lane.pass->start_prefill(state, start + static_cast<uint64_t>(begin),
-                           tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(count)),
-                           wanted > 0
-                               ? logits.subspan(static_cast<size_t>(skip * vocab), static_cast<size_t>(wanted * vocab))
-                               : std::span<float>{});
+  host::RunInput run{&state,
+                     start + static_cast<uint64_t>(begin),
+                     tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(count)),
+                     {}};
+  if (wanted > 0) run.logits = logits.subspan(static_cast<size_t>(skip * vocab), static_cast<size_t>(wanted * vocab));
+  lane.pass->start({&run, 1}, host::PassForm::kPrefill);
   lane.stage = 0;
   lane.busy = true;
 }

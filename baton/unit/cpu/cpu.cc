@@ -31,6 +31,7 @@ class CpuUnit final : public Unit {
     caps_.memory = MemoryKind::kHost;
     caps_.prefill_tokens_preferred = static_cast<uint32_t>(chunk_tokens(kernels));
     caps_.prefill_tokens_min = kStepTokensMin;
+    caps_.prefill_slots_shared = host::kRunsMax;
     caps_.decode_slots_max = kDecodeSlotsMax;
     caps_.features = host::feature_names(host::detect_cpu_features());
     // Tiles that do not serve integers are those of bf16 alone: those of AMX keep 16 bits of activations.

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <new>
 #include <system_error>
 
@@ -21,6 +22,54 @@ constexpr int64_t kPackBytes = int64_t{64} << 20;
 
 // New measurements count for a quarter.
 void mix(double& average, double value) { average = average > 0 ? 0.75 * average + 0.25 * value : value; }
+
+// Which tokens go into which pass. A sequence is cut at multiples of kDeltaChunk of the call's tokens, so that the cuts
+// do not show in the bits; passes are of about equal size, as a short last one would read all weights for little.
+class PrefillPasses {
+ public:
+  PrefillPasses(std::span<const PrefillSlot> slots, int64_t vocab, int64_t rows_max)
+      : slots_(slots), vocab_(vocab), rows_max_(rows_max) {
+    for (const PrefillSlot& slot : slots) left_ += static_cast<int64_t>(slot.tokens.size());
+  }
+
+  // Empty behind the last. The pass before it has moved the positions of its states on.
+  std::span<const host::RunInput> next() {
+    if (left_ == 0) return {};
+    const int64_t passes = (left_ + rows_max_ - 1) / rows_max_;
+    int64_t room = std::min(rows_max_, host::round_up((left_ + passes - 1) / passes, host::kDeltaChunk));
+    size_t count = 0;
+    while (count < runs_.size() && slot_ < slots_.size()) {
+      const int64_t rest = static_cast<int64_t>(slots_[slot_].tokens.size()) - done_;
+      const int64_t taken = rest <= room ? rest : room / host::kDeltaChunk * host::kDeltaChunk;
+      if (taken == 0) break;
+      runs_[count++] = piece(slots_[slot_], taken);
+      room -= taken;
+      left_ -= taken;
+      done_ += taken;
+      if (taken < rest) break;
+      done_ = 0;
+      ++slot_;
+    }
+    return std::span(runs_).first(count);
+  }
+
+ private:
+  host::RunInput piece(const PrefillSlot& slot, int64_t count) const {
+    const auto total = static_cast<int64_t>(slot.tokens.size());
+    const int64_t first_wanted = total - static_cast<int64_t>(slot.logits.size()) / vocab_;
+    const int64_t from = std::max(done_, first_wanted), to = std::max(done_ + count, from);
+    return {static_cast<host::HostState*>(slot.state), slot.state->position(),
+            slot.tokens.subspan(static_cast<size_t>(done_), static_cast<size_t>(count)),
+            slot.logits.subspan(static_cast<size_t>((from - first_wanted) * vocab_),
+                                static_cast<size_t>((to - from) * vocab_))};
+  }
+
+  const std::span<const PrefillSlot> slots_;
+  const int64_t vocab_, rows_max_;
+  size_t slot_ = 0;              // under way
+  int64_t done_ = 0, left_ = 0;  // tokens of it, and of all
+  std::array<host::RunInput, host::kRunsMax> runs_;
+};
 
 }  // namespace
 
@@ -55,29 +104,21 @@ Result<std::unique_ptr<SequenceState>> CpuExecutor::clone(const SequenceState& s
 }
 
 Status CpuExecutor::prefill(SequenceState& state, std::span<const int32_t> tokens, std::span<float> logits) {
-  BATON_OK(check_tokens(*model_, state, tokens));
-  const int64_t vocab = model_->program.vocab;
-  const auto total = static_cast<int64_t>(tokens.size());
-  const int64_t wanted = static_cast<int64_t>(logits.size()) / vocab;
-  BATON_CHECK(wanted <= total);
+  const PrefillSlot slot{&state, tokens, logits};
+  return prefill_batch({&slot, 1});
+}
+
+Status CpuExecutor::prefill_batch(std::span<const PrefillSlot> slots) {
+  BATON_OK(check_slots(*model_, slots));
   const int64_t start_ns = SteadyClock().now_ns();
-  // Chunks of about equal size, as a short last one would read all weights for little, cut at multiples of kDeltaChunk,
-  // so that the cuts do not show in the bits.
-  const int64_t most = chunk_tokens(kernels_), chunks = (total + most - 1) / most;
-  int64_t done = 0;
-  for (int64_t chunk = 0; chunk < chunks; ++chunk) {
-    const int64_t share = (total - done + chunks - chunk - 1) / (chunks - chunk);
-    const int64_t count = std::min(host::round_up(share, host::kDeltaChunk), total - done);
-    if (count == 0) break;  // rounding up left nothing for the last one
-    const int64_t first_wanted = std::clamp<int64_t>(total - wanted - done, 0, count);
-    float* to = logits.data() + std::max<int64_t>(0, done - (total - wanted)) * vocab;
+  PrefillPasses passes(slots, model_->program.vocab, chunk_tokens(kernels_));
+  size_t total = 0;
+  for (auto runs = passes.next(); !runs.empty(); runs = passes.next()) {
     pack_some();
-    pass_->start_prefill(static_cast<host::HostState&>(state), state.position(),
-                         tokens.subspan(static_cast<size_t>(done), static_cast<size_t>(count)),
-                         {to, static_cast<size_t>((count - first_wanted) * vocab)});
+    pass_->start(runs, host::PassForm::kPrefill);
     pass_->run_all();
     pass_->finish();
-    done += count;
+    total += static_cast<size_t>(pass_->rows());
   }
   if (total >= kStepTokensMin && weights_->packed()) {
     mix(prefill_ms_per_token_, ms_between(start_ns, SteadyClock().now_ns()) / static_cast<double>(total));

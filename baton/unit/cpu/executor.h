@@ -26,6 +26,7 @@ class CpuExecutor final : public Executor {
   Result<std::unique_ptr<SequenceState>> new_state(uint64_t tokens_max) override;
   Result<std::unique_ptr<SequenceState>> clone(const SequenceState& state) override;
   Status prefill(SequenceState& state, std::span<const int32_t> tokens, std::span<float> logits) override;
+  Status prefill_batch(std::span<const PrefillSlot> slots) override;
   Status decode(std::span<const DecodeSlot> slots) override;
   Status settle() override;
   Estimate estimate(const WorkShape& work) const override;

@@ -1,5 +1,6 @@
 // Attention, causal convolution and the delta rule over the rows of a pass.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -9,7 +10,7 @@ namespace baton::host {
 namespace {
 
 constexpr int64_t kSplitTokens = 256;    // keys one piece of a decode step's attention reads at least
-constexpr int64_t kConvChannels = 1024;  // channels per piece of a decode step's convolution
+constexpr int64_t kConvChannels = 1024;  // channels per piece of a convolution of several runs
 
 // Pieces depend on the number of keys alone, so that results do not depend on the threads.
 int64_t split_count(int64_t keys) {
@@ -23,8 +24,8 @@ int64_t split_size(int64_t keys) {
 }  // namespace
 
 void Pass::run_attend(const Op& op, int64_t begin, int64_t end) {
-  if (decode_ && bits_ == RowBits::kFast) return attend_one(op, begin, end);
-  for (const Run& run : runs_) attend_many(op, run, std::max(begin, run.first_row), end);
+  if (form_ == PassForm::kDecode && bits_ == RowBits::kFast) return attend_one(op, begin, end);
+  attend_many(op, begin);
 }
 
 // One query token per run: pieces of (run, kv head, range of keys), then their merge.
@@ -83,22 +84,32 @@ void Pass::attend_one(const Op& op, int64_t begin, int64_t end) {
   for (int64_t head = 0; head < (end - begin) * op.kv_heads; ++head) merge(head);
 }
 
-void Pass::attend_many(const Op& op, const Run& run, int64_t begin, int64_t end) {
-  end = std::min(end, run.first_row + run.rows);
-  if (begin >= end) return;
+// Pieces of (run, block of queries, kv head), all runs' in one loop.
+void Pass::attend_many(const Op& op, int64_t begin) {
   const int64_t shared = op.heads / op.kv_heads;
-  const int64_t blocks = (end - begin + attend_query_tokens_ - 1) / attend_query_tokens_;
+  const auto first_row_of = [&](const Run& run) { return std::max(begin, run.first_row); };
+  const auto blocks_of = [&](const Run& run) {
+    const int64_t rows = std::max<int64_t>(0, run.first_row + run.rows - first_row_of(run));
+    return (rows + attend_query_tokens_ - 1) / attend_query_tokens_;
+  };
+  std::array<int64_t, kRunsMax> ends;  // of each run's pieces
+  int64_t pieces = 0;
+  for (size_t i = 0; i < runs_.size(); ++i) ends[i] = pieces += blocks_of(runs_[i]) * op.kv_heads;
   // The last blocks see the most keys: they go first, so that the threads end together.
-  const auto attend = [&](int64_t item, uint32_t thread) {
-    const int64_t head = item % op.kv_heads, block = blocks - 1 - item / op.kv_heads;
-    const int64_t first = begin + block * attend_query_tokens_;
+  const auto attend = [&](int64_t piece, uint32_t thread) {
+    size_t i = 0;
+    while (piece >= ends[i]) ++i;
+    const Run& run = runs_[i];
+    const int64_t left = ends[i] - 1 - piece;
+    const int64_t head = op.kv_heads - 1 - left % op.kv_heads, block = left / op.kv_heads;
+    const int64_t first = first_row_of(run) + block * attend_query_tokens_;
     AttendPrefill a{};
     a.q = row(op.x, first) + head * shared * op.width;
     a.q_stride = stride(op.x);
     a.keys = run.state->halves(op.slot, head);
     a.values = run.state->halves(op.slot2, head);
     a.start = run.start + first - run.first_row;
-    a.queries = std::min(attend_query_tokens_, end - first);
+    a.queries = std::min(attend_query_tokens_, run.first_row + run.rows - first);
     a.head_dim = op.width;
     a.groups = static_cast<int>(shared);
     a.scale = op.scale;
@@ -107,49 +118,57 @@ void Pass::attend_many(const Op& op, const Run& run, int64_t begin, int64_t end)
     a.scratch = reinterpret_cast<float*>(scratch(thread));
     kernels_.attend_prefill(a);
   };
-  pool_.parallel_for(blocks * op.kv_heads, 1, [&](int64_t item, int64_t last, uint32_t thread) {
-    for (; item < last; ++item) attend(item, thread);
+  pool_.parallel_for(pieces, 1, [&](int64_t piece, int64_t last, uint32_t thread) {
+    for (; piece < last; ++piece) attend(piece, thread);
   });
 }
 
+// All forms add the taps of a row in the same order.
 void Pass::run_conv(const Op& op) {
-  const int64_t channels = width(op.x), past = op.taps - 1;
-  const float* w = weights_.vector(op.weight);
-  // Both forms add the taps of a row in the same order.
-  if (row_count_ == static_cast<int64_t>(runs_.size())) {
-    const int64_t blocks = (channels + kConvChannels - 1) / kConvChannels;
-    pool_.parallel_for(row_count_ * blocks, 1, [&](int64_t item, int64_t last, uint32_t) {
-      for (; item < last; ++item) {
-        const Run& run = runs_[static_cast<size_t>(item / blocks)];
-        const int64_t c = item % blocks * kConvChannels, count = std::min(kConvChannels, channels - c);
-        float* columns = run.state->floats(op.slot) + c;
-        const float* x = row(op.x, run.first_row) + c;
-        const float* rows[kTapsMax];
-        for (int64_t j = 0; j < past; ++j) rows[j] = columns + j * channels;
-        rows[past] = x;
-        kernels_.conv(rows, op.taps, w + c, channels, count, row(op.out, run.first_row) + c);
-        const size_t bytes = static_cast<size_t>(count) * sizeof(float);
-        for (int64_t j = 0; j + 1 < past; ++j) std::memcpy(columns + j * channels, columns + (j + 1) * channels, bytes);
-        std::memcpy(columns + (past - 1) * channels, x, bytes);
-      }
-    });
-    return;
-  }
-  for (const Run& run : runs_) {
-    float* columns = run.state->floats(op.slot);
-    const auto input = [&](int64_t t) {  // t from -past on
-      return t < 0 ? columns + (t + past) * channels : row(op.x, run.first_row + t);
-    };
-    pool_.parallel_for(run.rows, 16, [&](int64_t first, int64_t last, uint32_t) {
-      const float* rows[kTapsMax];
-      for (int64_t t = first; t < last; ++t) {
-        for (int64_t j = 0; j <= past; ++j) rows[j] = input(t - past + j);
-        kernels_.conv(rows, op.taps, w, channels, channels, row(op.out, run.first_row + t));
-      }
-    });
-    for (int64_t j = 0; j < past; ++j) {  // oldest first, so nothing is overwritten before it is read
-      std::memmove(columns + j * channels, input(run.rows - past + j), static_cast<size_t>(channels) * sizeof(float));
+  if (runs_.size() == 1 && row_count_ > 1) return conv_long(op, runs_[0]);
+  const int64_t channels = width(op.x), blocks = (channels + kConvChannels - 1) / kConvChannels;
+  pool_.parallel_for(static_cast<int64_t>(runs_.size()) * blocks, 1, [&](int64_t item, int64_t last, uint32_t) {
+    for (; item < last; ++item) {
+      const int64_t channel = item % blocks * kConvChannels;
+      conv_short(op, runs_[static_cast<size_t>(item / blocks)], channel, std::min(kConvChannels, channels - channel));
     }
+  });
+}
+
+// One run by rows.
+void Pass::conv_long(const Op& op, const Run& run) {
+  const int64_t channels = width(op.x), past = op.taps - 1;
+  float* columns = run.state->floats(op.slot);
+  const auto input = [&](int64_t t) {  // t from -past on
+    return t < 0 ? columns + (t + past) * channels : row(op.x, run.first_row + t);
+  };
+  pool_.parallel_for(run.rows, 16, [&](int64_t first, int64_t last, uint32_t) {
+    const float* rows[kTapsMax];
+    for (int64_t t = first; t < last; ++t) {
+      for (int64_t j = 0; j <= past; ++j) rows[j] = input(t - past + j);
+      kernels_.conv(rows, op.taps, weights_.vector(op.weight), channels, channels, row(op.out, run.first_row + t));
+    }
+  });
+  for (int64_t j = 0; j < past; ++j) {  // oldest first, so nothing is overwritten before it is read
+    std::memmove(columns + j * channels, input(run.rows - past + j), static_cast<size_t>(channels) * sizeof(float));
+  }
+}
+
+// `count` channels of one run from `channel` on, all its rows.
+void Pass::conv_short(const Op& op, const Run& run, int64_t channel, int64_t count) {
+  const int64_t channels = width(op.x), past = op.taps - 1;
+  float* columns = run.state->floats(op.slot) + channel;
+  const auto input = [&](int64_t t) {  // t from -past on
+    return t < 0 ? columns + (t + past) * channels : row(op.x, run.first_row + t) + channel;
+  };
+  const float* rows[kTapsMax];
+  for (int64_t t = 0; t < run.rows; ++t) {
+    for (int64_t j = 0; j <= past; ++j) rows[j] = input(t - past + j);
+    kernels_.conv(rows, op.taps, weights_.vector(op.weight) + channel, channels, count,
+                  row(op.out, run.first_row + t) + channel);
+  }
+  for (int64_t j = 0; j < past; ++j) {  // oldest first
+    std::memcpy(columns + j * channels, input(run.rows - past + j), static_cast<size_t>(count) * sizeof(float));
   }
 }
 

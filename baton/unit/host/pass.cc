@@ -2,6 +2,7 @@
 #include "baton/unit/host/pass.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -49,7 +50,7 @@ Status Pass::make_scratch() {
   BATON_TRY(partial_memory_,
             Memory::allocate(static_cast<size_t>(partial_floats) * 4, "attention scratch", weights_.unit()));
   BATON_TRY(head_memory_, Memory::allocate(size_t{kRunsMax} * static_cast<size_t>(program.vocab) * 4,
-                                           "logits of a decode step", weights_.unit()));
+                                           "logits of a step", weights_.unit()));
   BATON_TRY(quantized_, QuantizedRows::create(rows_max_, columns_max, weights_.unit()));
 
   if (kernels_.tile_tokens_min > 0) {
@@ -81,41 +82,49 @@ Status Pass::make_scratch() {
   }
   tokens_.resize(static_cast<size_t>(rows_max_));
   positions_.resize(static_cast<size_t>(rows_max_));
+  run_of_row_.resize(static_cast<size_t>(rows_max_));
   logit_rows_.resize(static_cast<size_t>(rows_max_));
   runs_.reserve(kRunsMax);
   return {};
 }
 
-void Pass::start_prefill(HostState& state, uint64_t position, std::span<const int32_t> tokens,
-                         std::span<float> wanted) {
+void Pass::start(std::span<const RunInput> runs, PassForm form) {
+  BATON_CHECK(runs.size() <= kRunsMax);
   const int64_t vocab = weights_.program().vocab;
-  decode_ = false;
-  row_count_ = static_cast<int64_t>(tokens.size());
-  logit_row_ = row_count_ - static_cast<int64_t>(wanted.size()) / vocab;
-  runs_.assign(1, {&state, 0, row_count_, static_cast<int64_t>(position)});
-  for (int64_t r = 0; r < row_count_; ++r) {
-    tokens_[static_cast<size_t>(r)] = tokens[static_cast<size_t>(r)];
-    positions_[static_cast<size_t>(r)] = runs_[0].start + r;
-    logit_rows_[static_cast<size_t>(r)] = r < logit_row_ ? nullptr : wanted.data() + (r - logit_row_) * vocab;
+  form_ = form;
+  runs_.clear();
+  row_count_ = 0;
+  logit_row_ = -1;
+  for (const RunInput& run : runs) {
+    const auto rows = static_cast<int64_t>(run.tokens.size()), wanted = static_cast<int64_t>(run.logits.size()) / vocab;
+    BATON_CHECK(row_count_ + rows <= rows_max_ && (form == PassForm::kPrefill || rows == 1));
+    runs_.push_back({run.state, row_count_, rows, static_cast<int64_t>(run.position)});
+    if (wanted > 0 && logit_row_ < 0) logit_row_ = row_count_ + rows - wanted;
+    for (int64_t i = 0; i < rows; ++i, ++row_count_) {
+      const auto r = static_cast<size_t>(row_count_);
+      const int64_t of_wanted = i - (rows - wanted);
+      tokens_[r] = run.tokens[static_cast<size_t>(i)];
+      positions_[r] = runs_.back().start + i;
+      run_of_row_[r] = static_cast<uint8_t>(runs_.size() - 1);
+      logit_rows_[r] = of_wanted < 0 ? nullptr : run.logits.data() + of_wanted * vocab;
+    }
   }
+  if (logit_row_ < 0) logit_row_ = row_count_;
   prepare_angles();
 }
 
 void Pass::start_decode(std::span<const DecodeSlot> slots) {
   BATON_CHECK(slots.size() <= kRunsMax);
-  decode_ = true;
-  row_count_ = static_cast<int64_t>(slots.size());
-  logit_row_ = row_count_;
-  runs_.clear();
-  for (int64_t r = 0; r < row_count_; ++r) {
-    const DecodeSlot& slot = slots[static_cast<size_t>(r)];
-    runs_.push_back({static_cast<HostState*>(slot.state), r, 1, static_cast<int64_t>(slot.state->position())});
-    tokens_[static_cast<size_t>(r)] = slot.token;
-    positions_[static_cast<size_t>(r)] = runs_.back().start;
-    logit_rows_[static_cast<size_t>(r)] = slot.logits.empty() ? nullptr : slot.logits.data();
-    if (!slot.logits.empty()) logit_row_ = std::min(logit_row_, r);
+  const auto vocab = static_cast<size_t>(weights_.program().vocab);
+  std::array<RunInput, kRunsMax> runs;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const DecodeSlot& slot = slots[i];
+    runs[i] = {static_cast<HostState*>(slot.state),
+               slot.state->position(),
+               {&slot.token, 1},
+               slot.logits.empty() ? slot.logits : slot.logits.first(vocab)};
   }
-  prepare_angles();
+  start(std::span(runs).first(slots.size()), PassForm::kDecode);
 }
 
 void Pass::finish() {
@@ -152,7 +161,11 @@ void Pass::run(const Step& step) {
     case Work::kDelta:
       return run_delta(step.op);
     case Work::kHead:
-      return run_head(step.op, begin, end);
+      for (int64_t r = begin, next; r < end; r = next) {
+        next = head_rows_end(r, end);
+        run_head(step.op, r, next);
+      }
+      return;
   }
 }
 
@@ -202,7 +215,7 @@ void Pass::run_row(const RowPart& part, int64_t r, int64_t begin) {
       return;
     }
     case Row::kAppend: {
-      const Run& run = runs_.size() == 1 ? runs_[0] : runs_[static_cast<size_t>(r)];
+      const Run& run = runs_[run_of_row_[static_cast<size_t>(r)]];
       const int64_t at = (run.start + r - run.first_row) * op.width;
       for (int64_t head = 0; head < op.kv_heads; ++head) {
         kernels_.to_f16(row(op.y, r) + head * op.width, op.width, run.state->halves(op.slot, head) + at);
@@ -273,8 +286,23 @@ void Pass::run_linears(const Step& step, int64_t begin, int64_t end) {
   });
 }
 
-// Wanted rows only. Rows that are not wanted (slots of a decode step) are squeezed out of the input in place: nothing
-// reads it after the head.
+// How far one product of the head goes from row `begin` on: to the end when its wanted rows lie one behind the other in
+// memory, else to where head_memory_ is full.
+int64_t Pass::head_rows_end(int64_t begin, int64_t end) const {
+  const float* next = nullptr;
+  bool even = true;
+  int64_t count = 0, full = end;
+  for (int64_t r = begin; r < end; ++r) {
+    const float* to = logit_rows_[static_cast<size_t>(r)];
+    if (to == nullptr) continue;
+    even = even && (next == nullptr || to == next);
+    next = to + weights_.program().vocab;
+    if (++count == kRunsMax) full = r + 1;
+  }
+  return even ? end : full;
+}
+
+// Wanted rows only. Rows that are not wanted are squeezed out of the input in place: nothing reads it after the head.
 void Pass::run_head(const Op& op, int64_t begin, int64_t end) {
   const Matrix& w = weights_.matrix(op.weight);
   int64_t count = 0;

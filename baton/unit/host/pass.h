@@ -1,6 +1,7 @@
 // A pass of rows through a model on the host's kernels: registers and scratch for up to rows_max rows, and the steps of
-// a plan over them. Rows belong to runs, each a sequence's consecutive tokens: one run in prefill, runs of one row in a
-// decode step.
+// a plan over them. Rows belong to runs, each a sequence's consecutive tokens: runs of any length in prefill, runs of
+// one row in a decode step. What looks along a sequence (attention, convolution, delta rule) works by runs, the rest by
+// rows.
 #pragma once
 
 #include <memory>
@@ -15,14 +16,25 @@
 
 namespace baton::host {
 
-inline constexpr uint32_t kRunsMax = 16;         // sequences of a decode step
+inline constexpr uint32_t kRunsMax = 16;         // sequences of a pass
 inline constexpr int64_t kAttendSplitsMax = 16;  // pieces of the keys in a decode step
+
+// What a run is made of: a sequence's tokens from `position` on; the last logits.size() / vocab of them make logits.
+struct RunInput {
+  HostState* state = nullptr;
+  uint64_t position = 0;
+  std::span<const int32_t> tokens;
+  std::span<float> logits;
+};
 
 struct Run {
   HostState* state;
   int64_t first_row, rows;
   int64_t start;  // position of the first row
 };
+
+// Of a whole pass. kDecode: one row a run, and attention is shared out by ranges of keys.
+enum class PassForm : uint8_t { kPrefill, kDecode };
 
 enum class RowBits : uint8_t {
   kFast,         // the quickest kernel for the number of rows
@@ -34,9 +46,9 @@ class Pass {
   // Borrows weights and pool. kOutOfMemory.
   static Result<std::unique_ptr<Pass>> create(const Weights& weights, ThreadPool& pool, int64_t rows_max, RowBits bits);
 
-  // Rows for consecutive tokens of one sequence from `position` on; the last wanted.size() / vocab rows make logits.
-  void start_prefill(HostState& state, uint64_t position, std::span<const int32_t> tokens, std::span<float> wanted);
-  // A row for each slot, at most kRunsMax; checked by the caller.
+  // 1 to kRunsMax runs of at least one token and rows_max rows together, of distinct states; checked by the caller.
+  void start(std::span<const RunInput> runs, PassForm form);
+  // A run of one row for each slot, at most kRunsMax.
   void start_decode(std::span<const DecodeSlot> slots);
   // After the last step: moves the positions of the states on.
   void finish();
@@ -74,13 +86,16 @@ class Pass {
   }
   void run_linears(const Step& step, int64_t begin, int64_t end);
   void run_head(const Op& op, int64_t begin, int64_t end);
+  int64_t head_rows_end(int64_t begin, int64_t end) const;
   void prepare_angles();
 
   // mixers.cc
   void run_attend(const Op& op, int64_t begin, int64_t end);
   void attend_one(const Op& op, int64_t begin, int64_t end);
-  void attend_many(const Op& op, const Run& run, int64_t begin, int64_t end);
+  void attend_many(const Op& op, int64_t begin);
   void run_conv(const Op& op);
+  void conv_long(const Op& op, const Run& run);
+  void conv_short(const Op& op, const Run& run, int64_t channel, int64_t count);
   void run_delta(const Op& op);
   void delta_head(const Op& op, const Run& run, int64_t head, uint32_t thread);
 
@@ -106,9 +121,10 @@ class Pass {
   std::vector<Run> runs_;
   std::vector<int32_t> tokens_;
   std::vector<int64_t> positions_;
+  std::vector<uint8_t> run_of_row_;
   std::vector<float*> logit_rows_;
   int64_t row_count_ = 0, logit_row_ = 0;
-  bool decode_ = false;  // a row a run
+  PassForm form_ = PassForm::kPrefill;
 };
 
 }  // namespace baton::host

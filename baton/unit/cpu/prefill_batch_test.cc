@@ -1,0 +1,160 @@
+// Several sequences in one prefill: each gets the logits and the state of a prefill of its own.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "baton/unit/cpu/executor.h"
+#include "baton/unit/cpu/small_model_test.h"
+#include "baton/unit/host/kernel_sets.h"
+
+namespace baton::cpu {
+namespace {
+
+constexpr size_t kVocab = 77;
+
+struct Sequence {
+  size_t before;  // tokens of an earlier prefill
+  size_t tokens;
+  size_t wanted;  // rows of logits
+};
+
+struct Outcome {
+  std::vector<std::unique_ptr<SequenceState>> states;
+  std::vector<std::vector<float>> logits;
+};
+
+std::vector<int32_t> tokens_of(size_t sequence, const Sequence& shape) {
+  const std::vector<int32_t> all = prompt(sequence + shape.before + shape.tokens);
+  return {all.begin() + static_cast<ptrdiff_t>(sequence + shape.before), all.end()};
+}
+
+Outcome prefill(Executor& executor, std::span<const Sequence> sequences, bool batch) {
+  Outcome out;
+  std::vector<std::vector<int32_t>> ids;
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    const Sequence& shape = sequences[i];
+    out.states.push_back(*executor.new_state(shape.before + shape.tokens + 4));
+    if (shape.before > 0) {
+      EXPECT_TRUE(executor.prefill(*out.states[i], prompt(shape.before), {}));
+    }
+    ids.push_back(tokens_of(i, shape));
+    // One value more than asked for: rows of neighbours do not follow each other in memory.
+    out.logits.emplace_back(shape.wanted * kVocab + 1, kPoison);
+  }
+  std::vector<PrefillSlot> slots;
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    slots.push_back({out.states[i].get(), ids[i], std::span(out.logits[i]).first(sequences[i].wanted * kVocab)});
+  }
+  if (batch) {
+    const Status status = executor.prefill_batch(slots);
+    EXPECT_TRUE(status) << status.error().message;
+  } else {
+    for (const PrefillSlot& slot : slots) EXPECT_TRUE(executor.prefill(*slot.state, slot.tokens, slot.logits));
+  }
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    EXPECT_EQ(out.states[i]->position(), sequences[i].before + sequences[i].tokens) << "sequence " << i;
+    EXPECT_TRUE(std::isnan(out.logits[i].back())) << "sequence " << i;
+    out.logits[i].pop_back();
+  }
+  return out;
+}
+
+// The last tokens go on by decode, all sequences that fit a step together.
+void decode_on(Executor& executor, Outcome& outcome) {
+  for (int32_t step = 0; step < 3; ++step) {
+    std::vector<DecodeSlot> slots;
+    for (size_t i = 0; i < std::min<size_t>(outcome.states.size(), kDecodeSlotsMax); ++i) {
+      outcome.logits[i].assign(kVocab, kPoison);
+      slots.push_back(
+          {outcome.states[i].get(), static_cast<int32_t>(step + 2 * static_cast<int32_t>(i)), outcome.logits[i]});
+    }
+    ASSERT_TRUE(executor.decode(slots));
+  }
+}
+
+// Tiles take a row or not by what else is in the pass.
+void expect_same(const host::Kernels& kernels, const Outcome& got, const Outcome& want) {
+  for (size_t i = 0; i < want.states.size(); ++i) {
+    SCOPED_TRACE(testing::Message() << "sequence " << i);
+    ASSERT_EQ(got.logits[i].size(), want.logits[i].size());
+    if (kernels.tile_tokens_min > 0) {
+      if (!want.logits[i].empty()) {
+        EXPECT_LE(normalized_error(got.logits[i], want.logits[i]), kTileRounding);
+      }
+      continue;
+    }
+    EXPECT_EQ(0, std::memcmp(got.logits[i].data(), want.logits[i].data(), want.logits[i].size() * sizeof(float)));
+    EXPECT_EQ(bytes_of(*got.states[i]), bytes_of(*want.states[i]));
+  }
+}
+
+void check(const host::Kernels& kernels, DType dtype, std::span<const Sequence> sequences, uint32_t threads = 2) {
+  SCOPED_TRACE(testing::Message() << kernels.name << " " << to_string(dtype));
+  const auto executor = load(SmallModel(dtype), kernels, threads);
+  Outcome want = prefill(*executor, sequences, false), got = prefill(*executor, sequences, true);
+  expect_same(kernels, got, want);
+  decode_on(*executor, want);
+  decode_on(*executor, got);
+  expect_same(kernels, got, want);
+}
+
+TEST(CpuPrefillBatch, EachSequenceIsAsByItself) {
+  const Sequence sequences[] = {{0, 7, 1}, {0, 1, 1}, {5, 33, 33}, {0, 130, 3}, {0, 2, 0}, {64, 64, 1}, {3, 65, 20}};
+  for (const host::Kernels* kernels : host::kernel_sets()) {
+    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kQ8_0, DType::kQ4_K}) {
+      check(*kernels, dtype, sequences);
+    }
+  }
+}
+
+TEST(CpuPrefillBatch, ThreadsDoNotChangeABit) {
+  const Sequence sequences[] = {{0, 13, 1}, {0, 66, 1}, {9, 30, 2}, {0, 5, 5}};
+  const auto one = load(SmallModel(DType::kQ8_0), best(), 1);
+  const Outcome want = prefill(*one, sequences, true);
+  for (const uint32_t threads : {2u, 5u}) {
+    const auto many = load(SmallModel(DType::kQ8_0), best(), threads);
+    const Outcome got = prefill(*many, sequences, true);
+    for (size_t i = 0; i < std::size(sequences); ++i) {
+      EXPECT_EQ(got.logits[i], want.logits[i]) << threads << " threads, sequence " << i;
+      EXPECT_EQ(bytes_of(*got.states[i]), bytes_of(*want.states[i])) << threads << " threads, sequence " << i;
+    }
+  }
+}
+
+TEST(CpuPrefillBatch, MoreSequencesThanAPassTakes) {
+  std::vector<Sequence> sequences;
+  for (size_t i = 0; i < 2 * host::kRunsMax + 3; ++i) sequences.push_back({i % 3, 1 + i % 11, i % 4 == 0 ? 0u : 1u});
+  check(best(), DType::kQ8_0, sequences);
+}
+
+TEST(CpuPrefillBatch, MoreTokensThanAPassTakes) {
+  const auto chunk = static_cast<size_t>(chunk_tokens(best()));
+  const Sequence sequences[] = {{0, chunk - 30, 1}, {0, 20, 20},       {2, 2 * chunk + 7, chunk + 9},
+                                {0, 100, 0},        {0, chunk, chunk}, {0, 3, 3}};
+  for (const DType dtype : {DType::kBF16, DType::kQ4_K}) check(best(), dtype, sequences);
+}
+
+TEST(CpuPrefillBatch, ABadTokenIsFoundBeforeAnythingRuns) {
+  const auto executor = load(SmallModel(DType::kF32), best());
+  std::vector<std::unique_ptr<SequenceState>> states;
+  for (int i = 0; i < 3; ++i) states.push_back(*executor->new_state(8));
+  const std::vector<int32_t> good{1, 2, 3}, bad{4, 5, 77}, long_one(9, 1);
+  const auto prefill_second = [&](std::span<const int32_t> ids) {
+    const PrefillSlot slots[] = {{states[0].get(), good, {}}, {states[1].get(), ids, {}}, {states[2].get(), good, {}}};
+    return executor->prefill_batch(slots);
+  };
+  const Status outside = prefill_second(bad);
+  ASSERT_FALSE(outside);
+  EXPECT_EQ(outside.error().code, Code::kInvalidInput);
+  EXPECT_EQ(outside.error().message, "sequence 1: token 77 at index 2 is outside the vocabulary of 77");
+  const Status full = prefill_second(long_one);
+  ASSERT_FALSE(full);
+  EXPECT_EQ(full.error().code, Code::kOutOfMemory);
+  EXPECT_EQ(full.error().message.rfind("sequence 1: 9 tokens", 0), 0u) << full.error().message;
+  EXPECT_EQ(prefill_second({}).error().message, "sequence 1: no tokens to process");
+  for (const auto& state : states) EXPECT_EQ(state->position(), 0u);
+  EXPECT_TRUE(executor->prefill_batch({}));
+}
+
+}  // namespace
+}  // namespace baton::cpu
