@@ -179,6 +179,87 @@ TEST(Engine, SequencesThatAreReadyTogetherShareDecodeSteps) {
   EXPECT_LT(rig.units[1]->decode_calls(), 120u);
 }
 
+// Submits the first, waits until the lane is held in it, then submits the others and lets go.
+std::vector<Answer> run_behind(Engine& engine, Gate& gate, const std::vector<Request>& requests) {
+  std::vector<Ticket> tickets;
+  for (const Request& request : requests) {
+    tickets.push_back(*engine.submit(request));
+    if (tickets.size() == 1) gate.wait_for_arrival();
+  }
+  while (engine.usage().requests < requests.size()) std::this_thread::sleep_for(milliseconds(1));
+  gate.open();
+  std::vector<Answer> answers;
+  for (Ticket& ticket : tickets) answers.push_back(read_answer(ticket));
+  return answers;
+}
+
+Behaviour sharing_prefills(Gate& gate, std::function<Status(Act)> then = nullptr) {
+  Behaviour behaviour;
+  behaviour.prefill_tokens_preferred = behaviour.prefill_tokens_min = 64;
+  behaviour.prefill_slots_shared = 16;
+  behaviour.before = [&gate, then = std::move(then)](Act act, size_t) -> Status {
+    if (act == Act::kPrefill) gate.pass();
+    return then ? then(act) : Status();
+  };
+  return behaviour;
+}
+
+// A step takes 64 tokens: behind the first, four prompts of 14 tokens (13 of them are prefilled), then the fifth.
+TEST(Engine, ShortPromptsThatWaitTogetherSharePrefillSteps) {
+  Gate gate;
+  Rig rig({}, {sharing_prefills(gate), {.decode_slots_max = 4}});
+  std::vector<Request> requests;
+  for (uint64_t seed = 0; seed < 6; ++seed) {
+    requests.push_back(make_request(14, 5, seed));
+    requests.back().verify = static_cast<VerifyMode>(seed % 3);
+  }
+  const std::vector<Answer> answers = run_behind(*rig.engine, gate, requests);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    EXPECT_EQ(answers[i].tokens, expected_of(requests[i])) << i;
+    EXPECT_EQ(answers[i].finished.stats.fallback, "");
+    EXPECT_EQ(answers[i].finished.stats.prefill_tokens, 13u);
+    EXPECT_EQ(answers[i].finished.stats.prefill.ran, "a");
+    EXPECT_EQ(answers[i].finished.stats.bridge.verified, true);
+  }
+  EXPECT_EQ(rig.units[0]->prefilled_tokens(), 6 * 13u);
+  EXPECT_EQ(rig.units[0]->prefill_calls(), 3u);
+  EXPECT_EQ(rig.live_states(), 0);
+}
+
+// The long one goes by itself, a step after the other; the short ones behind it share one.
+TEST(Engine, LongPromptsDoNotShareTheirSteps) {
+  Gate gate;
+  Rig rig({.prefill_factor_max = 1}, {sharing_prefills(gate), {.decode_slots_max = 4}});
+  std::vector<Request> requests = {make_request(2, 2, 1), make_request(1 + 2 * 64, 2, 2), make_request(9, 2, 3),
+                                   make_request(20, 2, 4)};
+  const std::vector<Answer> answers = run_behind(*rig.engine, gate, requests);
+  for (size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(answers[i].tokens, expected_of(requests[i])) << i;
+  EXPECT_EQ(rig.units[0]->prefill_calls(), 4u);
+}
+
+TEST(Failure, OfASharedPrefillTakesNobodyDown) {
+  // The second prefill is the first of a shared step: all in it begin again, each in steps of its own.
+  Gate gate;
+  const auto fails = [calls = 0](Act act) mutable -> Status {
+    if (act != Act::kPrefill || ++calls != 2) return {};
+    return fail(Code::kDevice, "the fake device failed");
+  };
+  Rig rig({}, {sharing_prefills(gate, fails)});
+  std::vector<Request> requests;
+  for (uint64_t seed = 0; seed < 4; ++seed) {
+    requests.push_back(make_request(10, 5, seed));
+    requests.back().strategy = "single";
+    requests.back().prefill_unit = requests.back().decode_unit = "a";
+  }
+  const std::vector<Answer> answers = run_behind(*rig.engine, gate, requests);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    EXPECT_EQ(answers[i].finished.reason, FinishReason::kLength);
+    EXPECT_EQ(answers[i].tokens, expected_of(requests[i])) << i;
+    EXPECT_EQ(answers[i].finished.stats.fallback, i == 0 ? "" : "prefill on 'a': the fake device failed");
+  }
+  EXPECT_EQ(rig.units[0]->prefill_calls(), 5u);  // the first, the shared one, and three
+}
+
 TEST(Engine, SaysWhatRanWhere) {
   Rig rig({}, {{}, {}});
   Request request = make_request(20, 5);

@@ -53,6 +53,7 @@ LaneFacts facts_of(const EngineUnit& unit) {
   facts.prefill_tokens_preferred = std::max(unit.caps->prefill_tokens_preferred, 1u);
   facts.decode_slots_max = std::max(unit.caps->decode_slots_max, 1u);
   facts.prefill_tokens_min = unit.caps->prefill_tokens_min;
+  facts.prefill_slots_shared = unit.caps->prefill_slots_shared;
   facts.decodes = unit.caps->decode_slots_max > 0;
   facts.tolerance = tolerance_of(*unit.caps, unit.executor->model());
   const uint32_t tokens = facts.prefill_tokens_preferred;

@@ -18,6 +18,7 @@ struct LaneFacts {
   std::string name;
   uint32_t prefill_tokens_preferred = 64;
   uint32_t prefill_tokens_min = 1;
+  uint32_t prefill_slots_shared = 1;
   uint32_t decode_slots_max = 1;
   double tolerance = 0;             // largest |dlogit| to the oracle, for this model's weights
   double prefill_ms_per_token = 0;  // estimate, 0: unknown

@@ -41,6 +41,9 @@ Status check_steps(const Snapshot& snapshot) {
     if (step.kind == WorkKind::kDecode && step.requests.size() > snapshot.decode_slots_max) {
       return broken("a decode step has too many sequences", step.requests.size());
     }
+    if (step.kind == WorkKind::kPrefill && step.requests.size() > snapshot.prefill_slots_max) {
+      return broken("a prefill step has too many sequences", step.requests.size());
+    }
     if (step.kind != WorkKind::kDecode) continue;
     for (const RequestId id : step.requests) {
       const auto found = std::find_if(snapshot.active.begin(), snapshot.active.end(),

@@ -35,6 +35,10 @@ TEST(Invariants, AreEachBrokenByName) {
   EXPECT_EQ(broken_by([](Snapshot& s) { s.states[1].owner = 0; }), "a state is on a lane that did not make it");
   EXPECT_EQ(broken_by([](Snapshot& s) { s.states[0].request = 7; }), "a state outlived its request");
   EXPECT_EQ(broken_by([](Snapshot& s) { s.lanes[1].requests = {2, 2}; }), "a decode step has too many sequences");
+  EXPECT_EQ(broken_by([](Snapshot& s) {
+              s.lanes[0] = {.kind = WorkKind::kPrefill, .requests = {1, 2}};
+            }),
+            "a prefill step has too many sequences");
   EXPECT_EQ(broken_by([](Snapshot& s) { s.lanes[1].requests = {7}; }), "a step serves a request that has ended");
   EXPECT_EQ(broken_by([](Snapshot& s) { s.limits.requests_active_max = 1; }), "too many active requests");
   EXPECT_EQ(broken_by([](Snapshot& s) { s.queued = 1000; }), "too many requests");

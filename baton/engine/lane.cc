@@ -59,15 +59,26 @@ void Lane::run(Work& work) {
 }
 
 void Lane::prefill(PrefillWork& work) {
-  work.status = guarded([&]() -> Status {
-    if (!work.state.state) {
-      BATON_TRY(work.state.state, executor_.new_state(work.tokens_max));
-      work.state.bytes = state_bytes(work.state.state->layout());
-    }
-    if (!work.tokens.empty()) BATON_OK(executor_.prefill(*work.state.state, work.tokens, {}));
-    if (work.want_placement) work.placement = executor_.placement();
-    return {};
-  });
+  for (PrefillRow& row : work.rows) {
+    if (row.state.state) continue;
+    row.status = guarded([&]() -> Status {
+      BATON_TRY(row.state.state, executor_.new_state(row.tokens_max));
+      row.state.bytes = state_bytes(row.state.state->layout());
+      return {};
+    });
+  }
+  work.status = guarded([&] { return prefill_step(work); });
+}
+
+Status Lane::prefill_step(PrefillWork& work) {
+  prefill_slots_.clear();
+  for (const PrefillRow& row : work.rows) {
+    if (row.status && !row.tokens.empty()) prefill_slots_.push_back({row.state.state.get(), row.tokens, {}});
+  }
+  if (prefill_slots_.empty()) return {};
+  BATON_OK(executor_.prefill_batch(prefill_slots_));
+  if (work.want_placement) work.placement = executor_.placement();
+  return {};
 }
 
 void Lane::pick(DecodeRow& row, std::span<const float> logits) {

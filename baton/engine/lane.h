@@ -37,6 +37,7 @@ class Lane {
 
  private:
   void prefill(PrefillWork& work);
+  Status prefill_step(PrefillWork& work);
   void decode(DecodeWork& work);
   Status decode_step(DecodeWork& work);
   void pick(DecodeRow& row, std::span<const float> logits);
@@ -48,6 +49,7 @@ class Lane {
   const size_t vocab_;
   std::vector<float> logits_;  // [max(slots, 2), vocab]
   std::vector<DecodeSlot> slots_;
+  std::vector<PrefillSlot> prefill_slots_;
 };
 
 // Executes Move.

@@ -77,7 +77,7 @@ struct RequestStats {
   double queue_ms = 0;            // from submit to the first step planned
   double ttft_ms = 0;             // from submit to the first token sampled
   uint64_t prefill_tokens = 0;    // tokens processed by the phase that was used, the last prompt token not included
-  double prefill_ms = 0;          // time its steps took
+  double prefill_ms = 0;          // time its steps took, those that other requests shared included
   double prefill_tps = 0;
   double decode_tps = 0;  // tokens after the first, over the time from the first to the last
   double total_ms = 0;

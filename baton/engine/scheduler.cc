@@ -100,8 +100,27 @@ void Scheduler::collect(Sequence& sequence) {
   for (size_t i = 0; i < kStateRoles; ++i) sequence.roles[i].ready = ready[i];
 }
 
-std::vector<Scheduler::Candidate> Scheduler::choose(LaneRecord& lane, std::vector<Candidate>& waiting,
-                                                    uint32_t slots_max) const {
+std::vector<Scheduler::Candidate> Scheduler::choose_prefills(LaneIndex index,
+                                                             std::span<const Candidate> waiting) const {
+  std::vector<Candidate> chosen = {waiting.front()};
+  const auto shares = [](const Candidate& candidate) {
+    return candidate.planned.kind == WorkKind::kPrefill && candidate.planned.tokens > 0 &&
+           !candidate.sequence->single_row;
+  };
+  if (!shares(waiting.front())) return chosen;
+  const uint64_t budget = lanes_[index].budget.tokens();
+  uint64_t room = budget - std::min<uint64_t>(budget, waiting.front().planned.tokens);
+  for (const Candidate& next : waiting.subspan(1)) {
+    if (chosen.size() >= facts_.lanes[index].prefill_slots_shared) break;
+    if (!shares(next) || next.planned.tokens > room) continue;
+    chosen.push_back(next);
+    room -= next.planned.tokens;
+  }
+  return chosen;
+}
+
+std::vector<Scheduler::Candidate> Scheduler::choose(LaneIndex index, std::vector<Candidate>& waiting) {
+  LaneRecord& lane = lanes_[index];
   std::sort(waiting.begin(), waiting.end(), [](const Candidate& a, const Candidate& b) {
     return std::pair(a.record().ready_since, a.sequence->id) < std::pair(b.record().ready_since, b.sequence->id);
   });
@@ -113,8 +132,10 @@ std::vector<Scheduler::Candidate> Scheduler::choose(LaneRecord& lane, std::vecto
       (other == waiting.end() || lane.decodes_since_prefill < facts_.limits.decode_steps_per_prefill);
   if (!decode_now) {
     lane.decodes_since_prefill = 0;
-    return {*other};
+    if (index == bridge()) return {*other};
+    return choose_prefills(index, std::span(waiting).subspan(static_cast<size_t>(other - waiting.begin())));
   }
+  const uint32_t slots_max = std::max(facts_.lanes[index].decode_slots_max, 1u);
   ++lane.decodes_since_prefill;
   std::vector<Candidate> chosen = {*decode};
   const auto shares = [](const Candidate& candidate) {
@@ -137,8 +158,7 @@ std::vector<Work> Scheduler::poll(int64_t now_ns) {
     std::vector<Candidate>& waiting = candidates_[index];
     LaneRecord& lane = lanes_[index];
     if (lane.work_id != 0 || waiting.empty()) continue;
-    const uint32_t slots_max = index == bridge() ? 1 : std::max(facts_.lanes[index].decode_slots_max, 1u);
-    std::vector<Candidate> chosen = choose(lane, waiting, slots_max);
+    std::vector<Candidate> chosen = choose(index, waiting);
     ++lane.steps;
     for (const Candidate& candidate : waiting) ++candidate.sequence->role(candidate.planned.role).waited;
     works.push_back(start(index, chosen, waiting.size() > chosen.size()));
@@ -162,18 +182,22 @@ void Scheduler::lend(Sequence& sequence, StateRole role, HeldState& to) {
   record.held = {};
 }
 
-void Scheduler::start_prefill(const Candidate& candidate, uint64_t tokens_max, PrefillWork& work) {
-  Sequence& sequence = *candidate.sequence;
-  work.request = sequence.id;
-  work.role = candidate.planned.role;
-  work.tokens_max = sequence.tokens_max;
-  RoleRecord& record = sequence.role(work.role);
-  const uint64_t position = record.held.state ? record.held.state->position() : 0;
-  const uint64_t count = std::min(candidate.planned.tokens, tokens_max);
-  const auto first = sequence.history.begin() + static_cast<ptrdiff_t>(position);
-  work.tokens.assign(first, first + static_cast<ptrdiff_t>(count));
-  work.want_placement = count > 0 && !record.placement;
-  lend(sequence, work.role, work.state);
+void Scheduler::start_prefill(const std::vector<Candidate>& chosen, uint64_t tokens_max, PrefillWork& work) {
+  work.rows.resize(chosen.size());
+  for (size_t i = 0; i < chosen.size(); ++i) {
+    Sequence& sequence = *chosen[i].sequence;
+    PrefillRow& row = work.rows[i];
+    row.request = sequence.id;
+    row.role = chosen[i].planned.role;
+    row.tokens_max = sequence.tokens_max;
+    RoleRecord& record = sequence.role(row.role);
+    const uint64_t position = record.held.state ? record.held.state->position() : 0;
+    const uint64_t count = std::min(chosen[i].planned.tokens, tokens_max);
+    const auto first = sequence.history.begin() + static_cast<ptrdiff_t>(position);
+    row.tokens.assign(first, first + static_cast<ptrdiff_t>(count));
+    work.want_placement = work.want_placement || (count > 0 && !record.placement);
+    lend(sequence, row.role, row.state);
+  }
 }
 
 void Scheduler::start_move(const Candidate& candidate, MoveWork& work) {
@@ -261,9 +285,9 @@ Work Scheduler::start(LaneIndex index, std::vector<Candidate>& chosen, bool othe
   switch (first.planned.kind) {
     case WorkKind::kPrefill: {
       auto& body = work.body.emplace<PrefillWork>();
-      start_prefill(first, lane.budget.tokens(), body);
-      lane.in_flight.prefill_tokens = body.tokens.size();
-      own(sequence, body.role, body.state);
+      start_prefill(chosen, lane.budget.tokens(), body);
+      lane.in_flight.prefill_tokens = body.tokens();
+      for (size_t i = 0; i < chosen.size(); ++i) own(*chosen[i].sequence, body.rows[i].role, body.rows[i].state);
       break;
     }
     case WorkKind::kMove: {
@@ -296,6 +320,7 @@ Snapshot Scheduler::snapshot() const {
   snapshot.queued = queue_.size();
   for (const LaneFacts& lane : facts_.lanes) {
     snapshot.decode_slots_max = std::max(snapshot.decode_slots_max, lane.decode_slots_max);
+    snapshot.prefill_slots_max = std::max(snapshot.prefill_slots_max, lane.prefill_slots_shared);
   }
   for (const LaneRecord& lane : lanes_) {
     snapshot.lanes.push_back(lane.in_flight);

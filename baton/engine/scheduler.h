@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -71,10 +72,12 @@ class Scheduler {
   LaneIndex lane_of(const Sequence& sequence, const PlannedWork& planned) const;
   // The works of the lane's next step, from all that wait for it: decode first, a prefill after so many decodes, each
   // kind in order of waiting.
-  std::vector<Candidate> choose(LaneRecord& lane, std::vector<Candidate>& waiting, uint32_t slots_max) const;
+  std::vector<Candidate> choose(LaneIndex index, std::vector<Candidate>& waiting);
+  // Prefills that end in the same step as the first does: as many as the step's tokens have room for.
+  std::vector<Candidate> choose_prefills(LaneIndex index, std::span<const Candidate> waiting) const;
   Work start(LaneIndex index, std::vector<Candidate>& chosen, bool others_wait);
   void start_decode(const std::vector<Candidate>& chosen, bool others_wait, DecodeWork& work);
-  void start_prefill(const Candidate& candidate, uint64_t tokens_max, PrefillWork& work);
+  void start_prefill(const std::vector<Candidate>& chosen, uint64_t tokens_max, PrefillWork& work);
   void start_move(const Candidate& candidate, MoveWork& work);
   void start_row(Sequence& sequence, DecodeRow& row);
   void start_verify(Sequence& sequence, VerifyWork& work);

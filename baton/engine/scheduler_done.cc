@@ -37,7 +37,7 @@ void Scheduler::done(Work work, int64_t now_ns) {
   lane.in_flight = {};
   const double ms = ms_between(work.started_ns, work.ended_ns);
   if (auto* prefill = std::get_if<PrefillWork>(&work.body)) {
-    if (prefill->status) lane.budget.learn(prefill->tokens.size(), ms);
+    if (prefill->status) lane.budget.learn(prefill->tokens(), ms);
     done_prefill(*prefill, ms);
   } else if (auto* move = std::get_if<MoveWork>(&work.body)) {
     done_move(*move, ms);
@@ -51,20 +51,32 @@ void Scheduler::done(Work work, int64_t now_ns) {
 }
 
 void Scheduler::done_prefill(PrefillWork& work, double ms) {
-  Sequence& sequence = sequence_of(work.request);
-  --sequence.steps_in_flight;
-  RoleRecord& record = sequence.role(work.role);
-  if (!give_back(sequence, work.role, work.state, !work.status)) return;
-  if (!work.status) {
-    const LaneIndex lane = work.role == StateRole::kSource ? sequence.prefill_lane : sequence.decode_lane;
-    const std::string what = work.role == StateRole::kProof ? "the state for the proof on '" : "prefill on '";
-    return sequence.fall_back(because(what + facts_.lanes[lane].name + "'", work.status));
+  const bool shared = work.rows.size() > 1;
+  for (PrefillRow& row : work.rows) {
+    Sequence& sequence = sequence_of(row.request);
+    --sequence.steps_in_flight;
+    RoleRecord& record = sequence.role(row.role);
+    const Status& status = row.status ? work.status : row.status;
+    if (!give_back(sequence, row.role, row.state, !status)) continue;
+    if (!status) {
+      const LaneIndex lane = row.role == StateRole::kSource ? sequence.prefill_lane : sequence.decode_lane;
+      const std::string what = row.role == StateRole::kProof ? "the state for the proof on '" : "prefill on '";
+      Error error = because(what + facts_.lanes[lane].name + "'", status);
+      // As in a decode step: a request that has nothing to fall back to does not end by another's fault.
+      if (shared && row.status && sequence.alone) {
+        sequence.rebuild(std::move(error));
+      } else {
+        sequence.fall_back(std::move(error));
+      }
+      continue;
+    }
+    if (row.tokens.empty()) continue;
+    if (!sequence.prompt_done) {
+      record.prefill_tokens += row.tokens.size();
+      record.prefill_ms += ms;
+    }
+    if (work.want_placement && !record.placement) record.placement = work.placement;
   }
-  if (!sequence.prompt_done && !work.tokens.empty()) {
-    record.prefill_tokens += work.tokens.size();
-    record.prefill_ms += ms;
-  }
-  if (work.want_placement) record.placement = std::move(work.placement);
 }
 
 void Scheduler::done_move(MoveWork& work, double ms) {

@@ -61,7 +61,7 @@ struct Sequence {
   bool proof_passed = false;  // at the hand-over
   bool prompt_done = false;   // the last prompt token was decoded
   bool seal_pending = false;  // the caller wants the state after the prompt
-  bool single_row = false;    // its decode steps are not shared with others any more
+  bool single_row = false;    // its steps are not shared with others any more
   std::optional<FinishReason> ending;
   Error error;
   int32_t stop_id = -1;
@@ -95,7 +95,7 @@ struct Sequence {
   void end_with(Error why) { end(FinishReason::kError, std::move(why)); }
   // The decode unit starts again from the tokens, by itself, and the stats say why. An error when it already was alone.
   void fall_back(Error why);
-  // A decode step that others shared failed: again from the tokens, and from now on in steps of its own. An error when
+  // A step that others shared failed: again from the tokens, and from now on in steps of its own. An error when
   // it was in one already.
   void rebuild(Error why);
   // The target holds the prompt's state.

@@ -43,7 +43,7 @@ struct Snapshot {
   };
 
   EngineLimits limits;
-  uint32_t decode_slots_max = 1;  // the most of any lane
+  uint32_t decode_slots_max = 1, prefill_slots_max = 1;  // the most of any lane
   uint64_t queued = 0;
   std::vector<Sequence> active;  // by id
   std::vector<State> states;     // all: held by the scheduler or in flight

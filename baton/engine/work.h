@@ -28,17 +28,29 @@ struct HeldState {
   std::unique_ptr<SequenceState> state;
 };
 
-// Makes the state when it is empty, then processes the tokens. On failure the state is poisoned.
-struct PrefillWork {
+struct PrefillRow {
   RequestId request = 0;
   StateRole role = StateRole::kTarget;
   HeldState state;
-  uint64_t tokens_max = 0;  // for a new state
-  std::vector<int32_t> tokens;
+  uint64_t tokens_max = 0;      // for a new state
+  std::vector<int32_t> tokens;  // none: only make the state
+
+  Status status;  // of this row alone: its state could not be made, and it was left out
+};
+
+// Makes the states that are empty, then processes the tokens of all rows in one call.
+struct PrefillWork {
+  std::vector<PrefillRow> rows;
   bool want_placement = false;
 
-  Status status;
+  Status status;  // of the call: all states are poisoned
   Placement placement;
+
+  uint64_t tokens() const {
+    uint64_t sum = 0;
+    for (const PrefillRow& row : rows) sum += row.tokens.size();
+    return sum;
+  }
 };
 
 struct MoveWork {

@@ -190,7 +190,8 @@ enum class Act { kNewState, kPrefill, kDecode };
 
 struct Behaviour {
   Storage storage = {};
-  uint32_t prefill_tokens_preferred = 8;
+  uint32_t prefill_tokens_preferred = 8, prefill_tokens_min = 1;
+  uint32_t prefill_slots_shared = 1;
   uint32_t decode_slots_max = 2;  // 0: it only prefills
   std::string warning = {};       // of its placement
   // Called before each act with its tokens or slots; may sleep; an error is the act's result. Null: nothing fails.
@@ -211,6 +212,8 @@ class FakeExecutor final : public Executor {
         behaviour_(std::move(behaviour)),
         layout_(make_layout(behaviour_.storage, 1)) {
     caps_.prefill_tokens_preferred = behaviour_.prefill_tokens_preferred;
+    caps_.prefill_tokens_min = behaviour_.prefill_tokens_min;
+    caps_.prefill_slots_shared = behaviour_.prefill_slots_shared;
     caps_.decode_slots_max = behaviour_.decode_slots_max;
     caps_.kv_type = behaviour_.storage.kv_type;
     caps_.logit_tolerance = fake_tolerance;
@@ -220,6 +223,7 @@ class FakeExecutor final : public Executor {
   const Caps& caps() const { return caps_; }
   int64_t live_states() const { return live_; }
   uint64_t prefilled_tokens() const { return prefilled_; }
+  uint64_t prefill_calls() const { return prefills_; }
   uint64_t decode_calls() const { return decodes_; }
 
   const Model& model() const override { return *model_; }
@@ -242,6 +246,17 @@ class FakeExecutor final : public Executor {
     if (behaviour_.spoils_prefill && behaviour_.spoils_prefill()) mine.store_hash(mix(mine.hash()));
     if (!logits.empty()) mine.write_logits(logits.last(kVocab));
     return {};
+  }
+  Status prefill_batch(std::span<const PrefillSlot> slots) override {
+    ++prefills_;
+    Status status = slots.size() <= caps_.prefill_slots_shared
+                        ? Executor::prefill_batch(slots)
+                        : fail(Code::kInvalidInput, "the fake unit was given too many sequences");
+    // Whichever it was: none of them may be gone on from.
+    for (const PrefillSlot& slot : slots) {
+      if (!status) poison(static_cast<State&>(*slot.state));
+    }
+    return status;
   }
   Status decode(std::span<const DecodeSlot> slots) override {
     if (Status status = before(Act::kDecode, slots.size()); !status) {
@@ -275,7 +290,7 @@ class FakeExecutor final : public Executor {
   const Layout layout_;
   Caps caps_;
   std::atomic<int64_t> live_{0};
-  std::atomic<uint64_t> prefilled_{0}, decodes_{0};
+  std::atomic<uint64_t> prefilled_{0}, prefills_{0}, decodes_{0};
 };
 
 }  // namespace baton::fake

@@ -22,6 +22,7 @@ void SimulationCounts::add(const SimulationCounts& other) {
   requests += other.requests, refused += other.refused, answered += other.answered, cancelled += other.cancelled;
   errors += other.errors, fallbacks += other.fallbacks, rebuilt += other.rebuilt, moved += other.moved;
   proved += other.proved, proofs_failed += other.proofs_failed, shared_steps += other.shared_steps;
+  shared_prefills += other.shared_prefills;
   steps += other.steps, start_refused += other.start_refused, sealed += other.sealed;
 }
 
@@ -83,6 +84,7 @@ Behaviour Simulation::behaviour_of(size_t unit) {
   Behaviour behaviour;
   behaviour.storage = {chance(0.5) ? DType::kF32 : DType::kF16, chance(0.5)};
   behaviour.prefill_tokens_preferred = static_cast<uint32_t>(pick(1, 12));
+  behaviour.prefill_slots_shared = static_cast<uint32_t>(pick(1, 4));
   behaviour.decode_slots_max = static_cast<uint32_t>(pick(1, 4));
   const bool fails = weather_ == Weather::kStormy || (weather_ == Weather::kPeerFails && unit == 0);
   if (fails) {
@@ -112,6 +114,7 @@ SchedulerFacts Simulation::facts() {
     const uint64_t fixed = state_bytes_estimate(unit->layout(), 0);
     made.lanes.push_back({.name = unit->name(),
                           .prefill_tokens_preferred = unit->caps().prefill_tokens_preferred,
+                          .prefill_slots_shared = unit->caps().prefill_slots_shared,
                           .decode_slots_max = unit->caps().decode_slots_max,
                           .tolerance = 1e-3,
                           .prefill_ms_per_token = chance(0.5) ? static_cast<double>(random_.uniform(0.1f, 60)) : 0,
@@ -247,7 +250,10 @@ void Simulation::start_works() {
     note(work.id * 64 + work.lane * 4 + work.body.index());
     BATON_CHECK(!in_flight_[work.lane]);
     uint64_t tokens = 1;
-    if (auto* prefill = std::get_if<PrefillWork>(&work.body)) tokens = prefill->tokens.size();
+    if (auto* prefill = std::get_if<PrefillWork>(&work.body)) {
+      tokens = prefill->tokens();
+      counts_.shared_prefills += prefill->rows.size() > 1 ? 1 : 0;
+    }
     if (auto* decode = std::get_if<DecodeWork>(&work.body))
       tokens = decode->steps, counts_.shared_steps += decode->rows.size() > 1 ? 1 : 0;
     if (work.lane == scheduler_->bridge()) {

@@ -31,7 +31,8 @@ enum class Weather : uint8_t {
 
 struct SimulationCounts {
   uint64_t requests = 0, refused = 0, answered = 0, cancelled = 0, errors = 0, fallbacks = 0, rebuilt = 0;
-  uint64_t moved = 0, proved = 0, proofs_failed = 0, shared_steps = 0, steps = 0, start_refused = 0, sealed = 0;
+  uint64_t moved = 0, proved = 0, proofs_failed = 0, shared_steps = 0, shared_prefills = 0, steps = 0,
+           start_refused = 0, sealed = 0;
   void add(const SimulationCounts& other);
 };
 
