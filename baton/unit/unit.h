@@ -113,10 +113,9 @@ class Executor {
   // order; empty: none (the output head is not run). Any number of tokens from 1 up to what the state can still hold.
   virtual Status prefill(SequenceState& state, std::span<const int32_t> tokens, std::span<float> logits) = 0;
   // Prefills several sequences, any number, each of any length; the slots' states are distinct. Here: one prefill after
-  // the other. A unit that shares passes among them (caps().prefill_slots_shared) may round a sequence's sums as it
-  // would in a prefill of the tokens of all: within its logit_tolerance of the sequence's own prefill. `cpu` gives the
-  // very bits of that, but for a processor with matrix tiles, where what else is in the pass decides which tokens go
-  // through them. A slot that cannot run is found before any has: the message names it.
+  // the other. A unit that shares passes among them (caps().prefill_slots_shared) may round a sequence's sums another
+  // way than in a prefill of its own, within its logit_tolerance; what does so, and when, is in docs/cpu.md. A slot
+  // that cannot run is found before any has: the message names it.
   virtual Status prefill_batch(std::span<const PrefillSlot> slots);
   // One token for each slot; the slots' states are distinct. At most caps().decode_slots_max slots.
   virtual Status decode(std::span<const DecodeSlot> slots) = 0;

@@ -26,6 +26,8 @@ class CpuExecutor final : public Executor {
   Result<std::unique_ptr<SequenceState>> new_state(uint64_t tokens_max) override;
   Result<std::unique_ptr<SequenceState>> clone(const SequenceState& state) override;
   Status prefill(SequenceState& state, std::span<const int32_t> tokens, std::span<float> logits) override;
+  // Up to host::kRunsMax sequences share a pass. Each gets the bits of a prefill of its own, unless the kernels have
+  // tiles: which rows go through them depends on all rows of the pass.
   Status prefill_batch(std::span<const PrefillSlot> slots) override;
   Status decode(std::span<const DecodeSlot> slots) override;
   Status settle() override;

@@ -37,7 +37,7 @@ struct Run {
 enum class PassForm : uint8_t { kPrefill, kDecode };
 
 enum class RowBits : uint8_t {
-  kFast,         // the quickest kernel for the number of rows
+  kFast,         // the quickest kernel for the number of rows; which rows go through tiles depends on all
   kIndependent,  // a row's bits do not depend on what else is in the pass; activations keep 15 bits
 };
 
