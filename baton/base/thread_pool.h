@@ -1,6 +1,6 @@
 // A fixed set of threads for data-parallel loops: the caller and its workers run one function each, nothing is queued.
-// Workers spin for some tens of microseconds after a job, then sleep, so that the many short loops of a decode step
-// start at once and an idle pool costs nothing.
+// Workers spin for some tens of microseconds after a job, give way to others for two milliseconds, then sleep: the many
+// short loops of a decode step start at once and an idle pool costs nothing.
 #pragma once
 
 #include <atomic>
