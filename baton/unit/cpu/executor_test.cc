@@ -153,6 +153,27 @@ TEST(CpuExecutor, DecodeDoesNotAllocate) {
   }
 }
 
+// A state may lie where another was.
+TEST(CpuExecutor, WhatMemoryHeldBeforeDoesNotShow) {
+  const std::vector<int32_t> ids = prompt(100);
+  const auto executor = load(SmallModel(DType::kQ8_0), best());
+  const auto run = [&](uint64_t tokens_max) {
+    auto state = executor->new_state(tokens_max);
+    std::vector<float> logits(ids.size() * 77), next(77);
+    EXPECT_TRUE(executor->prefill(**state, ids, logits));
+    const DecodeSlot slot{state->get(), 3, next};
+    EXPECT_TRUE(executor->decode({&slot, 1}));
+    logits.insert(logits.end(), next.begin(), next.end());
+    for (const Segment& segment : (*state)->segments()) {
+      std::memset(segment.data, 0xff, segment.layout->elements * value_bytes(segment.layout->dtype));
+    }
+    return logits;
+  };
+  const std::vector<float> first = run(256);
+  EXPECT_EQ(run(256), first);
+  EXPECT_EQ(run(200), first);
+}
+
 TEST(CpuExecutor, CloneIsDeepAndWhole) {
   const auto executor = load(SmallModel(DType::kQ5_K), best());
   const std::vector<int32_t> ids = prompt(50);

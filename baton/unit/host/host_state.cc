@@ -28,12 +28,15 @@ Status HostState::place() {
                   fmt::format("{}: the size of a state of {} tokens overflows", unit_, tokens_max()));
     }
   }
-  auto memory =
-      Memory::allocate(total, fmt::format("a state of {} tokens; use a smaller context (-c)", tokens_max()), unit_);
+  bool used = false;
+  auto memory = Recycled::take(total, fmt::format("a state of {} tokens; use a smaller context (-c)", tokens_max()),
+                               unit_, &used);
   if (!memory) return fail(std::move(memory).error());
   memory_ = *std::move(memory);
   for (size_t i = 0; i < offsets.size(); ++i) {
     segments_.push_back({&layout_.segments[i], reinterpret_cast<std::byte*>(memory_.data() + offsets[i])});
+    const SegmentLayout& segment = layout_.segments[i];
+    if (used && segment.dtype == DType::kF32) std::memset(segments_[i].data, 0, segment.elements * sizeof(float));
   }
   return {};
 }

@@ -15,6 +15,7 @@ class HostState final : public SequenceState {
   // `unit` begins the messages.
   static Result<std::unique_ptr<HostState>> create(const Program& program, uint64_t tokens_max, std::string_view unit);
   Result<std::unique_ptr<HostState>> clone() const;
+  ~HostState() override { Recycled::give(std::move(memory_)); }
 
   const Layout& layout() const override { return layout_; }
   std::span<const Segment> segments() const override { return segments_; }
@@ -28,6 +29,7 @@ class HostState final : public SequenceState {
 
  private:
   HostState(uint64_t tokens_max, std::string_view unit) : SequenceState(tokens_max), unit_(unit) {}
+  // Convolution and recurrent states are zero, keys and values whatever the memory held.
   Status place();
 
   const std::string unit_;
