@@ -119,7 +119,6 @@ class SpeedBench {
     options.warm_up = false;
     options.settle = !flags_.no_warmup;
     options.repetitions = 1;
-    reset_peak_memory();
     SpeedResult first;
     if (!flags_.no_warmup) {
       BATON_TRY(first, measure_speed(units, test, options));

@@ -69,8 +69,8 @@ struct Model {
 
   uint64_t parameter_count() const;
   uint64_t weight_bytes() const;
-  // For units that keep a copy of their own: the weight's pages of the file take no memory until they are read again.
-  void release(const Weight& weight) const;
+  // For units that keep a copy of their own: these bytes of a weight take no memory until they are read again.
+  void release(std::span<const std::byte> part) const;
 };
 
 // The only shared_ptr in the tree: every unit that has loaded a model keeps it alive.

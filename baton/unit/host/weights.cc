@@ -11,6 +11,8 @@
 namespace baton::host {
 namespace {
 
+constexpr int64_t kPieceBytes = int64_t{32} << 20;  // of the packed form: their pages of the file are held as well
+
 void for_each_vector(const Program& program, auto&& f) {
   for (const Op& op : program.ops) {
     if (is_matrix_op(op) || op.kind == OpKind::kEmbed) continue;
@@ -112,10 +114,10 @@ void Weights::pack_panels_of(const Packed& packed, const Weight& weight, int64_t
 void Weights::pack_more(int64_t bytes, ThreadPool& pool) {
   if (packed()) return;
   std::vector<std::vector<float>> rows(pool.size(), std::vector<float>(static_cast<size_t>(columns_max_)));
-  for (; next_ < order_.size() && bytes > 0; ++next_) {
+  while (next_ < order_.size() && bytes > 0) {
     Packed& packed = matrices_[order_[next_]];
     const Weight& weight = model_->weights[order_[next_]];
-    const int64_t most = bytes / packed.matrix.panel_bytes + 1;
+    const int64_t most = std::min(bytes, kPieceBytes) / packed.matrix.panel_bytes + 1;
     const int64_t first = packed.ready, count = std::min(most, packed.matrix.panels - first);
     pool.parallel_for(count, 16, [&](int64_t begin, int64_t end, uint32_t thread) {
       pack_panels_of(packed, weight, first + begin, end - begin,
@@ -123,8 +125,10 @@ void Weights::pack_more(int64_t bytes, ThreadPool& pool) {
     });
     packed.ready += count;
     bytes -= count * packed.matrix.panel_bytes;
-    if (packed.ready < packed.matrix.panels) return;
-    model_->release(weight);
+    // From the weight's start, as pieces share pages.
+    const auto share = static_cast<size_t>(packed.ready) * weight.bytes / static_cast<size_t>(packed.matrix.panels);
+    model_->release({weight.data, share});
+    if (packed.ready == packed.matrix.panels) ++next_;
   }
 }
 
