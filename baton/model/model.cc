@@ -97,9 +97,9 @@ uint64_t Model::weight_bytes() const {
   return bytes;
 }
 
-void Model::release(std::span<const std::byte> part) const {
+void Model::release_pages() const {
   if (container == nullptr) return;
-  for (const MappedFile& file : container->files) file.release(part);
+  for (const MappedFile& file : container->files) file.release(file.bytes());
 }
 
 Result<std::shared_ptr<const Model>> build_model(std::unique_ptr<const Container> container) {

@@ -69,8 +69,9 @@ struct Model {
 
   uint64_t parameter_count() const;
   uint64_t weight_bytes() const;
-  // For units that keep a copy of their own: these bytes of a weight take no memory until they are read again.
-  void release(std::span<const std::byte> part) const;
+  // For units that keep a copy of their own: the files' pages take no memory until they are read again. All of them, as
+  // a system maps more than is asked for, up to 2 MiB around, and so brings back what was let go one by one.
+  void release_pages() const;
 };
 
 // The only shared_ptr in the tree: every unit that has loaded a model keeps it alive.

@@ -125,9 +125,7 @@ void Weights::pack_more(int64_t bytes, ThreadPool& pool) {
     });
     packed.ready += count;
     bytes -= count * packed.matrix.panel_bytes;
-    // From the weight's start, as pieces share pages.
-    const auto share = static_cast<size_t>(packed.ready) * weight.bytes / static_cast<size_t>(packed.matrix.panels);
-    model_->release({weight.data, share});
+    model_->release_pages();
     if (packed.ready == packed.matrix.panels) ++next_;
   }
 }
