@@ -149,8 +149,12 @@ class Bench(unittest.TestCase):
         self.assertLessEqual(orders, {"ABBA", "BAAB"})
 
     def test_ab_of_flags_shows_no_difference_between_equals(self):
-        done = bench("--ab", "", "--threads=1", "-m", SMALL, "-t", "1", "-p", "16", "-n", "0", "-r", "1", "--rest", "0", "--rounds", "11")
-        self.assertEqual(done.returncode, 0, done.stderr)
+        # One comparison of a thousand is meant to be wrong; two in a row are not.
+        for _ in range(2):
+            done = bench("--ab", "", "--threads=1", "-m", SMALL, "-t", "1", "-p", "16", "-n", "0", "-r", "1", "--rest", "0", "--rounds", "11")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            if "| no difference shown |" in done.stdout:
+                break
         self.assertIn("| no difference shown |", done.stdout)
         self.assertIn("11 rounds of four runs, interval at 99.9 %", done.stdout)
 
