@@ -22,27 +22,23 @@ extern const Kernels k_kernels_neon;
 
 #if defined(__x86_64__)
 namespace {
-// The vectors of AVX-512 and the tiles of AMX.
+// The vectors of AVX-512 and what `add` adds to them.
+Kernels avx512_and(const char* name, const char* description, void (*add)(Kernels&)) {
+  Kernels k = k_kernels_avx512;
+  k.name = name;
+  k.description = description;
+  add(k);
+  return k;
+}
+
 const Kernels& kernels_amx() {
-  static const Kernels kernels = [] {
-    Kernels k = k_kernels_avx512;
-    k.name = "amx";
-    k.description = "amx-bf16 and avx512-vnni";
-    add_amx_kernels(k);
-    return k;
-  }();
+  static const Kernels kernels = avx512_and("amx", "amx-bf16 and avx512-vnni", add_amx_kernels);
   return kernels;
 }
 
 // Products of 16-bit weights in bf16.
 const Kernels& kernels_bf16() {
-  static const Kernels kernels = [] {
-    Kernels k = k_kernels_avx512;
-    k.name = "avx512bf16";
-    k.description = "avx512bf16 and avx512-vnni";
-    add_bf16_kernels(k);
-    return k;
-  }();
+  static const Kernels kernels = avx512_and("avx512bf16", "avx512bf16 and avx512-vnni", add_bf16_kernels);
   return kernels;
 }
 }  // namespace
