@@ -5,7 +5,7 @@ cd "$(dirname "$0")/.."
 
 usage() {
   cat <<'TEXT'
-usage: scripts/test.sh [--asan] [--tsan] [--fuzz SECONDS] [--arm64] [--macos] [--lint [COMMIT]] [--all]
+usage: scripts/test.sh [--asan] [--tsan] [--fuzz SECONDS] [--arm64] [--macos] [--lint [COMMIT]] [--all] [--minutes N]
   (nothing)       every test, release build
   --asan          also all tests under address and undefined-behaviour sanitizers, at smoke size
   --tsan          also the tests of everything with threads under the thread sanitizer, at smoke size
@@ -14,11 +14,12 @@ usage: scripts/test.sh [--asan] [--tsan] [--fuzz SECONDS] [--arm64] [--macos] [-
   --macos         also a cross build for arm64 macOS: the libraries of the neural engine's path and baton-apple-check
   --lint [COMMIT] also clang-tidy: every file, or those that differ from COMMIT
   --all           all of these; fuzz targets for 10 seconds each
-The exit status is not 0 when any part fails; what failed is named at the end.
+  --minutes N     what is beside the release build and its tests ends N minutes from the start: for a runner with a limit
+The exit status is not 0 when any part fails; what failed, and what had no time, is named.
 TEXT
 }
 
-asan=no tsan=no arm64=no macos=no lint=no lint_since='' fuzz=0
+asan=no tsan=no arm64=no macos=no lint=no lint_since='' fuzz=0 minutes=0
 while [[ $# -gt 0 ]]; do
   case $1 in
     --asan) asan=yes ;;
@@ -28,6 +29,9 @@ while [[ $# -gt 0 ]]; do
     --fuzz)
       [[ ${2:-} =~ ^[1-9][0-9]*$ ]] || { usage >&2; exit 2; }
       fuzz=$2; shift ;;
+    --minutes)
+      [[ ${2:-} =~ ^[1-9][0-9]*$ ]] || { usage >&2; exit 2; }
+      minutes=$2; shift ;;
     --lint)
       lint=yes
       if [[ -n ${2:-} && $2 != -* ]]; then lint_since=$2; shift; fi ;;
@@ -39,17 +43,34 @@ while [[ $# -gt 0 ]]; do
 done
 
 jobs=$(getconf _NPROCESSORS_ONLN)
-failed=()
+export jobs
+failed=() unfinished=()
 
 # stage NAME COMMAND...: runs it, notes a failure and goes on.
 stage() {
-  local name=$1 start=$SECONDS
+  local name=$1 start=$SECONDS status=0
   shift
   echo "== $name"
-  if "$@"; then echo "== $name: passed in $((SECONDS - start)) s"; else
+  "$@" || status=$?
+  if [[ $status -eq 0 ]]; then echo "== $name: passed in $((SECONDS - start)) s"; else
     failed+=("$name")
     echo "== $name: FAILED after $((SECONDS - start)) s"
   fi
+}
+
+# The same for what may be left out when time is short (--minutes): it is not begun too late, and ended when time is up.
+timed_stage() {
+  local name=$1 start=$SECONDS left=$((minutes * 60 - SECONDS)) status=0
+  if [[ $minutes -eq 0 ]]; then stage "$@"; return; fi
+  shift
+  if [[ $left -lt 30 ]]; then unfinished+=("$name"); echo "== $name: NOT RUN, no time is left"; return; fi
+  echo "== $name (at most $left s)"
+  timeout --kill-after=10 "$left" bash -c '"$@"' stage "$@" || status=$?
+  case $status in
+    0) echo "== $name: passed in $((SECONDS - start)) s" ;;
+    124 | 137) unfinished+=("$name"); echo "== $name: NOT FINISHED after $((SECONDS - start)) s" ;;
+    *) failed+=("$name"); echo "== $name: FAILED after $((SECONDS - start)) s" ;;
+  esac
 }
 
 setup() {
@@ -76,19 +97,21 @@ run_tests() {
 build_macos() { build macos-cross && scripts/check_macho.py build/macos-cross/*.a build/macos-cross/baton-apple-check; }
 
 build_and_test() { build "$1" && run_tests "$1"; }
+export -f build run_tests build_macos build_and_test
 
 setup
 stage 'release build' build release
-if [[ $lint == yes ]]; then stage lint scripts/lint.sh ${lint_since:+--since "$lint_since"}; fi
+if [[ $lint == yes ]]; then timed_stage lint scripts/lint.sh ${lint_since:+--since "$lint_since"}; fi
 # The fuzz preset has the same sanitizers, with clang: one build serves both.
 sanitized=asan-ubsan
 if [[ $fuzz -gt 0 ]]; then sanitized=fuzz; fi
-if [[ $asan == yes ]]; then stage asan-ubsan build_and_test "$sanitized"; fi
-if [[ $tsan == yes ]]; then stage tsan build_and_test tsan; fi
-if [[ $fuzz -gt 0 ]]; then stage fuzz scripts/fuzz.sh "$fuzz"; fi
-if [[ $macos == yes ]]; then stage macos build_macos; fi
-if [[ $arm64 == yes ]]; then stage arm64 build_and_test arm64; fi
+if [[ $asan == yes ]]; then timed_stage asan-ubsan build_and_test "$sanitized"; fi
+if [[ $tsan == yes ]]; then timed_stage tsan build_and_test tsan; fi
+if [[ $fuzz -gt 0 ]]; then timed_stage fuzz scripts/fuzz.sh "$fuzz"; fi
+if [[ $macos == yes ]]; then timed_stage macos build_macos; fi
+if [[ $arm64 == yes ]]; then timed_stage arm64 build_and_test arm64; fi
 
+if [[ ${#unfinished[@]} -gt 0 ]]; then echo "NO TIME for, or not to the end of: ${unfinished[*]}"; fi
 echo "== release tests"
 status=0
 run_tests release || status=$?
