@@ -13,6 +13,8 @@
 #include <cstring>
 #include <functional>
 
+#include "baton/base/output_file.h"
+
 namespace baton {
 namespace {
 
@@ -56,6 +58,7 @@ Result<int> open_regular(const std::filesystem::path& path, struct stat* info) {
 extern "C" void on_bus_error(int) {
   static constexpr char kText[] =
       "baton: a mapped file became shorter while it was in use; start again with the whole file\n";
+  remove_temporary_files();
   [[maybe_unused]] const auto written = ::write(2, kText, sizeof(kText) - 1);
   ::_exit(1);
 }

@@ -1,16 +1,19 @@
-// Mapping, reading and atomic writing of files, and what is refused.
+// Mapping and reading of files, and what is refused.
 #include "baton/base/file.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <fstream>
-
 #include "baton/base/bytes.h"
+#include "baton/base/output_file.h"
 
 namespace baton {
 namespace {
+
+Status put(const std::filesystem::path& path, std::span<const std::byte> bytes) {
+  return write_output(path, bytes, kModeShared);
+}
 
 class FileTest : public testing::Test {
  protected:
@@ -27,42 +30,9 @@ class FileTest : public testing::Test {
   std::filesystem::path folder_;
 };
 
-TEST_F(FileTest, WritesWholeOrNothing) {
-  const auto path = folder_ / "a";
-  ASSERT_TRUE(write_file(path, as_bytes("first")));
-  ASSERT_TRUE(write_file(path, as_bytes("second, longer")));
-  EXPECT_EQ(read_file(path, 100).value(), "second, longer");
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1) << "a temporary file stayed";
-  const auto failed = write_file(folder_ / "missing" / "a", as_bytes("x"));
-  ASSERT_FALSE(failed);
-  EXPECT_EQ(failed.error().code, Code::kNotFound);
-  EXPECT_FALSE(write_file(folder_, as_bytes("over a folder")));
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1);
-}
-
-TEST_F(FileTest, AnAbandonedWriterLeavesTheOldFile) {
-  const auto path = folder_ / "a";
-  ASSERT_TRUE(write_file(path, as_bytes("old")));
-  {
-    auto writer = FileWriter::create(path);
-    ASSERT_TRUE(writer);
-    ASSERT_TRUE(writer->write(as_bytes("new")));
-    EXPECT_EQ(read_file(path, 100).value(), "old");
-    auto second = FileWriter::create(path);
-    ASSERT_TRUE(second) << "two writers of one file must not share a temporary name";
-  }
-  EXPECT_EQ(read_file(path, 100).value(), "old");
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1);
-  auto writer = FileWriter::create(path);
-  ASSERT_TRUE(writer->write(as_bytes("ne")));
-  ASSERT_TRUE(writer->write(as_bytes("w")));
-  ASSERT_TRUE(writer->commit());
-  EXPECT_EQ(read_file(path, 100).value(), "new");
-}
-
 TEST_F(FileTest, ReadHasALimit) {
   const auto path = folder_ / "a";
-  ASSERT_TRUE(write_file(path, as_bytes("12345")));
+  ASSERT_TRUE(put(path, as_bytes("12345")));
   EXPECT_TRUE(read_file(path, 5));
   const auto refused = read_file(path, 4);
   ASSERT_FALSE(refused);
@@ -71,7 +41,7 @@ TEST_F(FileTest, ReadHasALimit) {
 
 TEST_F(FileTest, MapsAndMoves) {
   const auto path = folder_ / "a";
-  ASSERT_TRUE(write_file(path, as_bytes("mapped bytes")));
+  ASSERT_TRUE(put(path, as_bytes("mapped bytes")));
   auto file = MappedFile::open(path);
   ASSERT_TRUE(file);
   const std::byte* data = file->bytes().data();
@@ -79,11 +49,11 @@ TEST_F(FileTest, MapsAndMoves) {
   EXPECT_EQ(moved.bytes().data(), data);
   EXPECT_EQ(as_text(moved.bytes()), "mapped bytes");
   EXPECT_EQ(moved.path(), path);
-  ASSERT_TRUE(write_file(folder_ / "b", as_bytes("other")));
+  ASSERT_TRUE(put(folder_ / "b", as_bytes("other")));
   auto other = MappedFile::open(folder_ / "b");
   *other = std::move(moved);
   EXPECT_EQ(as_text(other->bytes()), "mapped bytes");
-  ASSERT_TRUE(write_file(folder_ / "empty", {}));
+  ASSERT_TRUE(put(folder_ / "empty", {}));
   EXPECT_EQ(MappedFile::open(folder_ / "empty")->bytes().size(), 0u);
 }
 
@@ -104,7 +74,7 @@ TEST_F(FileTest, RefusesWhatIsNotAFile) {
 // A mapped file that another program shortens must end with a message, not with a crash.
 TEST_F(FileTest, ShrinkingFileEndsWithAMessage) {
   const auto path = folder_ / "a";
-  ASSERT_TRUE(write_file(path, std::vector<std::byte>(1 << 20)));
+  ASSERT_TRUE(put(path, std::vector<std::byte>(1 << 20)));
   EXPECT_EXIT(
       {
         install_bus_error_message();

@@ -9,6 +9,7 @@
 
 #include "baton/base/bytes.h"
 #include "baton/base/file.h"
+#include "baton/base/output_file.h"
 #include "baton/bench/pipeline_report.h"
 #include "baton/cli/machine.h"
 
@@ -52,9 +53,10 @@ std::string machine_text() {
 
 Status write_outputs(const PipelineFlags& flags, const ReportTitle& title, const PipelineReport& report,
                      std::span<const Comparison> published) {
-  if (!flags.html.empty()) BATON_OK(write_file(flags.html, as_bytes(report_html(title, report, published))));
+  if (!flags.html.empty())
+    BATON_OK(write_output(flags.html, as_bytes(report_html(title, report, published)), kModeShared));
   if (!flags.published.empty())
-    BATON_OK(write_file(flags.published, as_bytes(published_json(published).dump(2) + "\n")));
+    BATON_OK(write_output(flags.published, as_bytes(published_json(published).dump(2) + "\n"), kModeShared));
   return {};
 }
 

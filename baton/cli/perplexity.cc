@@ -9,7 +9,7 @@
 #include <memory>
 
 #include "baton/api/units.h"
-#include "baton/base/file.h"
+#include "baton/base/output_file.h"
 #include "baton/cli/command.h"
 
 namespace baton::cli {
@@ -95,7 +95,7 @@ std::string quality_text(const PairedQuality& quality) {
 // One line per model and counted token. `window` and `token` count from 0; `id` is what stands in the text.
 Status write_per_token(const PerplexityFlags& flags, const std::vector<Loaded>& models, const WindowScores& scores,
                        std::span<const int32_t> ids, uint32_t counted_from) {
-  BATON_TRY(auto file, FileWriter::create(flags.per_token));
+  BATON_TRY(auto file, OutputFile::create(flags.per_token));
   const bool lines = flags.per_token.ends_with(".jsonl");
   const bool paired = scores.reference.has_value();
   std::string text =

@@ -7,6 +7,7 @@
 
 #include "baton/api/units.h"
 #include "baton/base/bytes.h"
+#include "baton/base/output_file.h"
 #include "baton/cli/command.h"
 #include "baton/state/foreign.h"
 #include "baton/state/seal_file.h"
@@ -257,7 +258,7 @@ Result<OrderedJson> convert(const ConvertFlags& flags) {
   if (!flags.dump_logits.empty()) {
     if (state.logits.empty())
       return fail(Code::kInvalidInput, fmt::format("{}: there are no logits in it for --dump-logits", flags.in));
-    BATON_OK(write_file(flags.dump_logits, std::as_bytes(std::span(state.logits))));
+    BATON_OK(write_output(flags.dump_logits, std::as_bytes(std::span(state.logits)), kModeShared));
   }
   BATON_OK(write_seal_file(flags.out, bytes));
   json["bytes"] = bytes.size();

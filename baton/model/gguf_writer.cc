@@ -7,7 +7,7 @@
 #include <unordered_set>
 
 #include "baton/base/bytes.h"
-#include "baton/base/file.h"
+#include "baton/base/output_file.h"
 #include "baton/model/container_text.h"
 
 namespace baton {
@@ -34,8 +34,8 @@ std::string array(uint32_t type, const std::vector<T>& values) {
 
 uint64_t padding(uint64_t bytes) { return (kAlignment - bytes % kAlignment) % kAlignment; }
 
-Status write_text(FileWriter& file, std::string_view bytes) { return file.write(as_bytes(bytes)); }
-Status write_padding(FileWriter& file, uint64_t written) {
+Status write_text(OutputFile& file, std::string_view bytes) { return file.write(as_bytes(bytes)); }
+Status write_padding(OutputFile& file, uint64_t written) {
   static constexpr std::array<std::byte, kAlignment> kZeros{};
   return file.write(std::span(kZeros).first(padding(written)));
 }
@@ -123,7 +123,7 @@ Status GgufWriter::write(const std::filesystem::path& path, const Progress& on_t
       return fail(Code::kInvalidInput, fmt::format("{}: the tensors do not fit in 64 bits", path.string()));
     }
   }
-  BATON_TRY(FileWriter file, FileWriter::create(path));
+  BATON_TRY(OutputFile file, OutputFile::create(path));
   BATON_OK(write_text(file, head));
   BATON_OK(write_padding(file, head.size()));
   for (size_t i = 0; i < tensors_.size(); ++i) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "baton/base/terminal.h"
 #include "baton/model/arch.h"
 #include "baton/model/model_builder.h"
 #include "baton/model/spec.h"
@@ -74,11 +75,11 @@ std::string known_architectures() {
 std::string architecture_in_file(const Container& container) {
   if (container.kind == ContainerKind::kGguf) {
     const auto name = container.gguf.text("general.architecture");
-    return name && *name ? std::string(**name) : "none";
+    return name && *name ? terminal_safe(**name, kNameShownMax) : "none";
   }
   const auto found = container.config.is_object() ? container.config.find("model_type") : container.config.end();
   return container.config.is_object() && found != container.config.end() && found->is_string()
-             ? found->get<std::string>()
+             ? terminal_safe(found->get<std::string>(), kNameShownMax)
              : "none";
 }
 
@@ -113,6 +114,7 @@ Result<std::shared_ptr<const Model>> build_model(std::unique_ptr<const Container
   BATON_TRY(model->spec, architecture->read_spec(*container));
   model->spec.architecture = architecture->name;
   if (model->spec.name.empty()) model->spec.name = container->path.filename().string();
+  model->spec.name = terminal_safe(model->spec.name, kNameShownMax);
   BATON_OK(validate(model->spec, file));
   model->container = std::move(container);
   ModelBuilder builder(*architecture, *model);

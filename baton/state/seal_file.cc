@@ -6,6 +6,7 @@
 #include <new>
 
 #include "baton/base/file.h"
+#include "baton/base/output_file.h"
 
 namespace baton {
 namespace {
@@ -23,7 +24,7 @@ Result<SealedFile> read_verified(std::span<const std::byte> mapped, const SealEx
 }  // namespace
 
 Status write_seal_file(const std::filesystem::path& path, std::span<const std::byte> block) {
-  return write_file(path, block);
+  return write_output(path, block, kModeOwner);
 }
 
 Result<SealedFile> read_seal_file(const std::filesystem::path& path, const SealExpectation& expected) {

@@ -17,6 +17,7 @@
 #include "baton/base/bytes.h"
 #include "baton/base/clock.h"
 #include "baton/base/file.h"
+#include "baton/base/output_file.h"
 #include "baton/base/random.h"
 #include "baton/unit/apple/device_kernel.h"
 #include "baton/unit/apple/driver_apple.h"
@@ -351,7 +352,7 @@ int run(const Flags& flags) {
   fmt::print("{}", report_text(*report));
   if (!flags.json.empty()) {
     const std::string text = report->dump(2) + "\n";
-    const auto written = write_file(flags.json, as_bytes(text));
+    const auto written = write_output(flags.json, as_bytes(text), kModeShared);
     if (!written) {
       fmt::print(stderr, "baton-apple-check: {}\n", written.error().message);
       return 1;

@@ -7,6 +7,7 @@
 
 #include "baton/base/bytes.h"
 #include "baton/base/file.h"
+#include "baton/base/output_file.h"
 
 namespace baton::coreml {
 namespace {
@@ -57,7 +58,7 @@ Result<std::unique_ptr<LoadedPackage>> PackageCache::make(const Place& place, co
   }
   ++events_.compiled;
   const std::string spec = apple::encode_spec(content.spec);
-  BATON_OK(write_file(place.spec, as_bytes(spec)));
+  BATON_OK(write_output(place.spec, as_bytes(spec), kModeShared));
   fs::remove_all(place.compiled, ignored);
   fs::rename(fresh, place.compiled, error);
   if (error) {

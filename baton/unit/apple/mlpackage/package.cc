@@ -11,6 +11,7 @@
 #include <unordered_set>
 
 #include "baton/base/bytes.h"
+#include "baton/base/output_file.h"
 
 namespace baton::apple {
 namespace {
@@ -56,7 +57,7 @@ Status make_folders(const fs::path& path) {
 }
 
 Status put(const fs::path& path, std::span<const std::byte> bytes) {
-  BATON_TRY(FileWriter writer, FileWriter::create(path));
+  BATON_TRY(OutputFile writer, OutputFile::create(path));
   BATON_OK(writer.write(bytes));
   return writer.commit();
 }
