@@ -1,6 +1,10 @@
 // The unit asked for is the unit that ran, and it says how that is known.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <cstring>
+#include <set>
+
 #include "baton/api/units.h"
 #include "tests/support/golden.h"
 #include "tests/support/op_models.h"
@@ -42,6 +46,121 @@ TEST(Placement, UnknownUnitNamesTheOthers) {
   ASSERT_FALSE(unit);
   EXPECT_EQ(unit.error().code, Code::kNotFound);
   EXPECT_NE(unit.error().message.find("ref"), std::string::npos);
+}
+
+// All bytes of the state's values, token by token: room in the state does not show.
+std::vector<float> values_of(const SequenceState& state) {
+  std::vector<float> values;
+  for (const Segment& segment : state.segments()) {
+    const Dims dims = dims_at(*segment.layout, state.position());
+    const Format& format = format_of(segment.layout->dtype);
+    const Dims& strides = segment.layout->strides;
+    for (uint64_t a = 0; a < dims[0]; ++a) {
+      for (uint64_t b = 0; b < dims[1]; ++b) {
+        for (uint64_t c = 0; c < dims[2]; ++c) {
+          const uint64_t at = a * strides[0] + b * strides[1] + c * strides[2];
+          format.decode(segment.data + at * format.block_bytes, &values.emplace_back(), 1);
+        }
+      }
+    }
+  }
+  return values;
+}
+
+struct Made {
+  std::string arithmetic;
+  std::vector<float> values, logits;
+};
+
+// The same steps: prefills of 70 and 3, two decodes where the unit decodes.
+Made make(Unit& unit, const std::shared_ptr<const Model>& model, uint32_t threads, uint64_t room, bool settled,
+          size_t neighbours) {
+  auto executor = unit.load(model, threads);
+  BATON_CHECK(executor);
+  if (settled) BATON_CHECK((*executor)->settle());
+  const auto vocab = static_cast<size_t>(model->program.vocab);
+  std::vector<int32_t> ids, other = {5, 9, 2, 40};
+  for (int32_t i = 0; i < 75; ++i) ids.push_back((i * 37 + 11) % model->program.vocab);
+  Made made{(*executor)->arithmetic(), {}, std::vector<float>(vocab)};
+  auto state = (*executor)->new_state(room);
+  BATON_CHECK(state);
+  std::vector<std::unique_ptr<SequenceState>> others;
+  std::vector<PrefillSlot> slots;
+  for (size_t i = 0; i < neighbours; ++i) {
+    others.push_back(*(*executor)->new_state(20));
+    slots.push_back({others.back().get(), other, {}});
+  }
+  slots.insert(slots.begin() + static_cast<ptrdiff_t>(neighbours / 2), {state->get(), std::span(ids).first(70), {}});
+  BATON_CHECK((*executor)->prefill_batch(slots));
+  BATON_CHECK((*executor)->prefill(**state, std::span(ids).subspan(70, 3), made.logits));
+  if (unit.caps().decode_slots_max > 0) {
+    for (const int32_t id : {ids[73], ids[74]}) {
+      const DecodeSlot slot{state->get(), id, made.logits};
+      BATON_CHECK((*executor)->decode({&slot, 1}));
+    }
+  }
+  made.values = values_of(**state);
+  return made;
+}
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+// What Executor::arithmetic() promises, for every unit: bound 0 of the bridge proof rests on it.
+TEST(Placement, EqualArithmeticGivesEqualBits) {
+  for (const auto& file : {data_folder() / "golden" / "tiny-qwen3.5", data_folder() / "golden" / "tiny-llama"}) {
+    const auto model = load_model(file);
+    ASSERT_TRUE(model) << model.error().message;
+    std::set<std::string> names;
+    for (const UnitEntry* entry : unit_entries()) {
+      auto unit = entry->create();
+      if (!unit) continue;
+      const Made one = make(**unit, *model, 1, 80, false, 0);
+      EXPECT_EQ(one.arithmetic.find(std::string(entry->name) + "/"), 0u) << one.arithmetic;
+      EXPECT_LE(one.arithmetic.size(), kArithmeticNameMax);
+      EXPECT_EQ(one.arithmetic.find(' '), std::string::npos);
+      EXPECT_TRUE(names.insert(one.arithmetic).second) << one.arithmetic;
+      const size_t neighbours = (*unit)->caps().shared_steps_exact ? 3 : 0;
+      const Made three = make(**unit, *model, 3, 200, true, neighbours);
+      EXPECT_EQ(one.arithmetic, three.arithmetic);
+      EXPECT_TRUE(same_bits(one.values, three.values)) << entry->name;
+      EXPECT_TRUE(same_bits(one.logits, three.logits)) << entry->name;
+    }
+    EXPECT_GE(names.size(), 2u);
+  }
+}
+
+// Whatever changes bits has another name.
+TEST(Placement, OtherArithmeticHasAnotherName) {
+  const auto model = load_model(data_folder() / "golden" / "tiny-llama");
+  ASSERT_TRUE(model);
+  const auto name_with = [&](const char* variable, const char* value, const char* unit_name) -> std::string {
+    ::setenv(variable, value, 1);
+    auto unit = create_unit(unit_name);
+    const std::string name = unit ? (*(*unit)->load(*model, 1))->arithmetic() : "";
+    ::unsetenv(variable);
+    return name;
+  };
+  std::set<std::string> names;
+  size_t sets = 0;
+  for (const char* set : {"scalar", "avx2", "avx512", "avx512bf16", "amx", "neon"}) {
+    const std::string name = name_with("BATON_CPU_KERNELS", set, "cpu");
+    if (name.empty()) continue;  // not on this machine
+    ++sets;
+    names.insert(name);
+  }
+  EXPECT_EQ(names.size(), sets);
+  names.clear();
+  const std::vector<const char*> different = {"profile=m1,device=emulator",
+                                              "profile=modern,device=emulator",
+                                              "tables=perturbed",
+                                              "dispatch=sequential",
+                                              "columns=64",
+                                              "kernels=40"};
+  for (const char* options : different) names.insert(name_with("BATON_ANE", options, "ane"));
+  EXPECT_EQ(names.size(), different.size());
+  EXPECT_EQ(name_with("BATON_ANE", "pipeline=off", "ane"), name_with("BATON_ANE", "pipeline=on", "ane"));
 }
 
 }  // namespace

@@ -20,6 +20,7 @@ using test::FakeState;
 
 constexpr StateIdentity kIdentity{0xa1, 0xb2, 0xc3};
 constexpr uint64_t kPosition = 37, kRoom = 50;
+constexpr uint64_t kHeaderFixed = 88 + 8 + 128 + 16 + 8;  // with one maker and one step, without sections
 
 // Eight layers of the shape of Qwen3.5, small: 24 KB to 60 KB sealed.
 Program hybrid() { return fake_program(8, 4, 2, 16, 16, 16, 3, 96); }
@@ -81,7 +82,7 @@ TEST_F(SealedStates, TenThousandFlippedBits) {
 TEST_F(SealedStates, EveryBitOfTheHeader) {
   auto block = sealed_.block;
   const uint64_t header_bytes = load_as<uint32_t>(block.data() + 12);
-  ASSERT_EQ(header_bytes, 88 + 64 * into_.segments().size());
+  ASSERT_EQ(header_bytes, kHeaderFixed + 64 * into_.segments().size());
   for (uint64_t bit = 0; bit < header_bytes * 8; ++bit) {
     block[bit / 8] ^= std::byte{1} << (bit % 8);
     ASSERT_NE(refusal(block), "") << "bit " << bit;
@@ -93,10 +94,10 @@ TEST_F(SealedStates, EveryBitOfTheHeader) {
 TEST_F(SealedStates, CutAtEveryBorderAndEveryByteOfTheHeader) {
   const auto& block = sealed_.block;
   std::vector<uint64_t> lengths{block.size() - 1};
-  for (uint64_t i = 0; i <= 88 + 64 * into_.segments().size(); ++i) lengths.push_back(i);
+  for (uint64_t i = 0; i <= kHeaderFixed + 64 * into_.segments().size(); ++i) lengths.push_back(i);
   for (size_t i = 0; i < into_.segments().size(); ++i) {
-    const auto offset = load_as<uint64_t>(block.data() + 80 + 64 * i + 40);
-    const auto bytes = load_as<uint64_t>(block.data() + 80 + 64 * i + 48);
+    const auto offset = load_as<uint64_t>(block.data() + 88 + 64 * i + 40);
+    const auto bytes = load_as<uint64_t>(block.data() + 88 + 64 * i + 48);
     for (const uint64_t at : {offset - 1, offset, offset + 1, offset + bytes - 1, offset + bytes}) {
       if (at != block.size()) lengths.push_back(at);
     }
@@ -141,16 +142,16 @@ TEST_F(SealedStates, SectionsOfAnotherLayer) {
   for (const size_t a : {size_t{0}, size_t{1}}) {
     auto block = sealed_.block;
     const size_t b = a + 2;  // the same part of the next layer
-    std::byte* const first = block.data() + 80 + 64 * a;
-    std::byte* const second = block.data() + 80 + 64 * b;
+    std::byte* const first = block.data() + 88 + 64 * a;
+    std::byte* const second = block.data() + 88 + 64 * b;
     std::swap_ranges(first, first + 8, second);
     test::reseal(block);
     EXPECT_NE(refusal(block).find("layout: section"), std::string::npos);
     // Values without their entries: the checksums notice.
     block = sealed_.block;
-    const auto bytes = static_cast<ptrdiff_t>(load_as<uint64_t>(block.data() + 80 + 64 * a + 48));
-    std::byte* const values_a = block.data() + load_as<uint64_t>(block.data() + 80 + 64 * a + 40);
-    std::byte* const values_b = block.data() + load_as<uint64_t>(block.data() + 80 + 64 * b + 40);
+    const auto bytes = static_cast<ptrdiff_t>(load_as<uint64_t>(block.data() + 88 + 64 * a + 48));
+    std::byte* const values_a = block.data() + load_as<uint64_t>(block.data() + 88 + 64 * a + 40);
+    std::byte* const values_b = block.data() + load_as<uint64_t>(block.data() + 88 + 64 * b + 40);
     std::swap_ranges(values_a, values_a + bytes, values_b);
     EXPECT_NE(refusal(block).find(fmt::format("section {} (layer 0 ", a)), std::string::npos);
   }

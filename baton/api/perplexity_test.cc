@@ -57,6 +57,7 @@ class TableExecutor final : public Executor {
   Status decode(std::span<const DecodeSlot>) override { return fail(Code::kUnsupported, "no decode"); }
   Estimate estimate(const WorkShape&) const override { return {}; }
   Placement placement() const override { return {"table", "a table"}; }
+  std::string arithmetic() const override { return "table"; }
 
   std::vector<int32_t> first_tokens;  // of each window
 

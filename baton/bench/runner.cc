@@ -87,7 +87,7 @@ class Runs {
       if (states[i]->position() > 0) {
         std::vector<int32_t> ids = depth_ids_;
         if (test_.prefill_tokens > 0) ids.insert(ids.end(), prompts_[i].begin(), prompts_[i].end());
-        BATON_OK(move_state(*states[i], *to, identity_, ids, &block_));
+        BATON_OK(move_state(*states[i], *to, identity_, ids, {}, &block_));
       }
       states[i] = std::move(to);
     }

@@ -71,6 +71,7 @@ class SyntheticUnit final : public Executor {
   }
   Estimate estimate(const WorkShape&) const override { return {}; }
   Placement placement() const override { return {"synthetic", "simulated clock"}; }
+  std::string arithmetic() const override { return "synthetic"; }
 
   uint64_t steps = 0;
   uint64_t wrong_from_step = ~uint64_t{0};  // from this step on its answers are others

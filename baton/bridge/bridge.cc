@@ -112,10 +112,14 @@ tl::unexpected<Error> no_memory(std::string_view what) {
 }  // namespace
 
 Result<std::vector<std::byte>> seal_state(const SequenceState& state, const StateIdentity& identity,
-                                          std::span<const int32_t> tokens, std::vector<std::byte> recycled) try {
+                                          std::span<const int32_t> tokens, const Provenance& provenance,
+                                          std::vector<std::byte> recycled) try {
   BATON_OK(check_segments(state, state.position()));
   BATON_OK(check_tokens_to_seal(state, tokens));
-  SealWriter writer(identity, tokens, state.layout(), std::move(recycled));
+  if (!provenance.steps.empty()) {
+    if (const Status made = check_provenance(provenance, tokens.size()); !made) return broken(made.error().message);
+  }
+  SealWriter writer(identity, tokens, state.layout(), provenance, std::move(recycled));
   const auto segments = state.segments();
   for (size_t i = 0; i < segments.size(); ++i) BATON_OK(seal_segment(segments[i], i, state.position(), writer));
   return std::move(writer).finish();
@@ -124,20 +128,23 @@ Result<std::vector<std::byte>> seal_state(const SequenceState& state, const Stat
 }
 
 Result<std::vector<int32_t>> unseal_state(std::span<const std::byte> block, SealExpectation expected,
-                                          SequenceState& into) try {
+                                          SequenceState& into, Provenance* provenance) try {
   BATON_OK(expect_into(expected, into));
   BATON_TRY(SealedView view, open_seal(block, expected));
   BATON_OK(fill_state(view, into));
+  if (provenance != nullptr) *provenance = std::move(view.provenance);
   return std::move(view.tokens);
 } catch (const std::bad_alloc&) {
   return no_memory("the tokens of a sealed state");
 }
 
 Result<MoveReport> move_state(const SequenceState& from, SequenceState& to, const StateIdentity& identity,
-                              std::span<const int32_t> tokens, std::vector<std::byte>* scratch) {
+                              std::span<const int32_t> tokens, const Provenance& provenance,
+                              std::vector<std::byte>* scratch) {
   const SteadyClock clock;
   const int64_t start_ns = clock.now_ns();
-  auto block = seal_state(from, identity, tokens, scratch == nullptr ? std::vector<std::byte>() : std::move(*scratch));
+  auto block = seal_state(from, identity, tokens, provenance,
+                          scratch == nullptr ? std::vector<std::byte>() : std::move(*scratch));
   if (!block) return fail(std::move(block).error());
   const int64_t sealed_ns = clock.now_ns();
   SealExpectation expected;
@@ -151,17 +158,18 @@ Result<MoveReport> move_state(const SequenceState& from, SequenceState& to, cons
 }
 
 Status save_state(const std::filesystem::path& path, const SequenceState& state, const StateIdentity& identity,
-                  std::span<const int32_t> tokens) {
-  auto block = seal_state(state, identity, tokens);
+                  std::span<const int32_t> tokens, const Provenance& provenance) {
+  auto block = seal_state(state, identity, tokens, provenance);
   if (!block) return fail(std::move(block).error().in(path.string()));
   return write_seal_file(path, *block);
 }
 
 Result<std::vector<int32_t>> load_state(const std::filesystem::path& path, SealExpectation expected,
-                                        SequenceState& into) {
+                                        SequenceState& into, Provenance* provenance) {
   BATON_OK(expect_into(expected, into));
   BATON_TRY(SealedFile file, read_seal_file(path, expected));
   if (auto filled = fill_state(file.view, into); !filled) return fail(std::move(filled).error().in(path.string()));
+  if (provenance != nullptr) *provenance = std::move(file.view.provenance);
   return std::move(file.view.tokens);
 }
 

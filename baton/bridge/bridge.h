@@ -19,15 +19,17 @@ namespace baton {
 
 // The whole state at its position, sealed, in the state's own types. `tokens` are the position() tokens it was made
 // from. kCorrupt, naming the segment, when a value is NaN or infinite; kInternal when the state does not keep its
-// contract (layout, token count); kOutOfMemory. `recycled`: see SealWriter.
+// contract (layout, token count); kOutOfMemory. `provenance`, `recycled`: see SealWriter.
 Result<std::vector<std::byte>> seal_state(const SequenceState& state, const StateIdentity& identity,
-                                          std::span<const int32_t> tokens, std::vector<std::byte> recycled = {});
+                                          std::span<const int32_t> tokens, const Provenance& provenance = {},
+                                          std::vector<std::byte> recycled = {});
 
 // Verifies `block` against `expected` (layout and position_max are taken from `into`), fills `into`, converting to its
-// types, and sets its position. On error `into` is untouched. Returns the tokens the state was made from.
+// types, and sets its position. On error `into` is untouched. Returns the tokens the state was made from;
+// `provenance`, where given, receives who made it.
 // Errors of open_seal; kUnsupported when a finite value would become infinite in the receiver's type.
 Result<std::vector<int32_t>> unseal_state(std::span<const std::byte> block, SealExpectation expected,
-                                          SequenceState& into);
+                                          SequenceState& into, Provenance* provenance = nullptr);
 
 struct MoveReport {
   uint64_t bytes = 0;  // of the sealed block
@@ -39,12 +41,13 @@ struct MoveReport {
 // and its unit may prefill by itself. `scratch`: a block kept by the caller between moves, which then need no fresh
 // memory; its contents do not matter.
 Result<MoveReport> move_state(const SequenceState& from, SequenceState& to, const StateIdentity& identity,
-                              std::span<const int32_t> tokens, std::vector<std::byte>* scratch = nullptr);
+                              std::span<const int32_t> tokens, const Provenance& provenance = {},
+                              std::vector<std::byte>* scratch = nullptr);
 
 // seal_state into a file, unseal_state from one (`expected` as there). Errors begin with the path.
 Status save_state(const std::filesystem::path& path, const SequenceState& state, const StateIdentity& identity,
-                  std::span<const int32_t> tokens);
+                  std::span<const int32_t> tokens, const Provenance& provenance = {});
 Result<std::vector<int32_t>> load_state(const std::filesystem::path& path, SealExpectation expected,
-                                        SequenceState& into);
+                                        SequenceState& into, Provenance* provenance = nullptr);
 
 }  // namespace baton

@@ -118,7 +118,7 @@ TEST(Bridge, ScratchIsUsedAgain) {
   std::vector<std::byte> scratch;
   for (const uint64_t position : {40u, 3u, 20u}) {
     from.fill(position, position);
-    const auto moved = move_state(from, to, kIdentity, fake_tokens(1, position), &scratch);
+    const auto moved = move_state(from, to, kIdentity, fake_tokens(1, position), {}, &scratch);
     ASSERT_TRUE(moved.has_value());
     EXPECT_EQ(moved->bytes, scratch.size());
     EXPECT_EQ(moved->bytes, sealed_bytes(from.layout(), position));

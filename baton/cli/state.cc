@@ -41,6 +41,13 @@ OrderedJson listing_json(const SealListing& listing) {
   json["fingerprint_model"] = fmt::format("{:016x}", listing.identity.model);
   json["fingerprint_quantization"] = fmt::format("{:016x}", listing.identity.quantization);
   json["fingerprint_tokenizer"] = fmt::format("{:016x}", listing.identity.tokenizer);
+  json["makers"] = OrderedJson::array();
+  for (size_t i = 0; i < listing.provenance.makers.size(); ++i) {
+    const StateMaker& maker = listing.provenance.makers[i];
+    json["makers"].push_back(
+        {{"unit", maker.unit}, {"arithmetic", maker.arithmetic}, {"tokens", listing.provenance.tokens_of(i)}});
+  }
+  json["steps"] = to_lines(listing.provenance);
   json["tokens"] = listing.tokens;
   json["sections"] = OrderedJson::array();
   for (const SealedSection& section : listing.sections)
@@ -68,7 +75,11 @@ OrderedJson listing_json(const ForeignState& state) {
 std::string listing_text(const OrderedJson& json) {
   std::string text;
   for (const auto& [key, value] : json.items()) {
-    if (key == "sections") continue;
+    if (key == "sections" || key == "makers") continue;
+    if (key == "steps") {
+      for (const auto& line : value) text += fmt::format("{:<26} {}\n", "made by", line.get<std::string>());
+      continue;
+    }
     text += fmt::format("{:<26} {}\n", key, value.is_string() ? value.get<std::string>() : value.dump());
   }
   for (const auto& section : json["sections"]) {

@@ -146,7 +146,7 @@ void Engine::Core::serve(Channel<Work>& from, Runner& runner) {
 
 void Engine::Core::run_lane(size_t index) {
   const EngineUnit& unit = options.units[index];
-  Lane lane(*unit.executor, unit.caps->decode_slots_max, clock);
+  Lane lane(*unit.executor, unit.name, unit.caps->decode_slots_max, clock);
   serve(*works[index], lane);
 }
 

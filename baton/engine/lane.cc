@@ -24,26 +24,27 @@ Status guarded(F&& body) {
 }  // namespace
 
 Result<MoveReport> Carrier::carry(const SequenceState& from, SequenceState& to, const StateIdentity& identity,
-                                  std::span<const int32_t> tokens) {
-  return move_state(from, to, identity, tokens, &block_);
+                                  std::span<const int32_t> tokens, const Provenance& provenance) {
+  return move_state(from, to, identity, tokens, provenance, &block_);
 }
 
 Status Carrier::open(std::span<const std::byte> block, const StateIdentity& identity,
-                     const std::vector<int32_t>& prompt, SequenceState& to) {
+                     const std::vector<int32_t>& prompt, SequenceState& to, Provenance& provenance) {
   SealExpectation expected;
   expected.identity = identity;
   expected.tokens = &prompt;
-  BATON_OK(unseal_state(block, expected, to));
+  BATON_OK(unseal_state(block, expected, to, &provenance));
   return {};
 }
 
 Result<std::vector<std::byte>> Carrier::seal(const SequenceState& from, const StateIdentity& identity,
-                                             std::span<const int32_t> tokens) {
-  return seal_state(from, identity, tokens);
+                                             std::span<const int32_t> tokens, const Provenance& provenance) {
+  return seal_state(from, identity, tokens, provenance);
 }
 
-Lane::Lane(Executor& executor, uint32_t decode_slots_max, const Clock& clock)
+Lane::Lane(Executor& executor, std::string unit, uint32_t decode_slots_max, const Clock& clock)
     : executor_(executor),
+      maker_{std::move(unit), executor.arithmetic()},
       clock_(clock),
       slots_max_(std::max(decode_slots_max, 1u)),
       vocab_(static_cast<size_t>(executor.model().program.vocab)),
@@ -72,11 +73,16 @@ void Lane::prefill(PrefillWork& work) {
 
 Status Lane::prefill_step(PrefillWork& work) {
   prefill_slots_.clear();
+  const auto runs = [](const PrefillRow& row) { return row.status && !row.tokens.empty(); };
   for (const PrefillRow& row : work.rows) {
-    if (row.status && !row.tokens.empty()) prefill_slots_.push_back({row.state.state.get(), row.tokens, {}});
+    if (runs(row)) prefill_slots_.push_back({row.state.state.get(), row.tokens, {}});
   }
   if (prefill_slots_.empty()) return {};
   BATON_OK(executor_.prefill_batch(prefill_slots_));
+  const bool shared = prefill_slots_.size() > 1;
+  for (PrefillRow& row : work.rows) {
+    if (runs(row)) row.state.provenance.add(maker_, StepKind::kPrefill, row.tokens.size(), 1, shared);
+  }
   if (work.want_placement) work.placement = executor_.placement();
   return {};
 }
@@ -113,6 +119,7 @@ void Lane::decode(DecodeWork& work) {
     if (!work.status) return;
     for (size_t i = 0; i < work.rows.size(); ++i) {
       DecodeRow& row = work.rows[i];
+      row.state.provenance.add(maker_, StepKind::kDecode, 1, 1, work.rows.size() > 1);
       pick(row, {logits_.data() + i * vocab_, vocab_});
       more = more && row.status && !row.picker->stops(row.picked.back().id);
     }
@@ -134,6 +141,9 @@ void Lane::verify(VerifyWork& work) {
     return {};
   });
   if (!work.status) return;
+  for (HeldState* held : {&work.row.state, &work.proof}) {
+    held->provenance.add(maker_, StepKind::kDecode, 1, 1, slots_max_ >= 2);
+  }
   work.comparison = compare_logits(moved, own, work.tolerance);
   pick(work.row, work.comparison.passed ? moved : own);
 }
@@ -150,19 +160,20 @@ void BridgeLane::run(Work& work) {
 void BridgeLane::move(MoveWork& work) {
   switch (work.form) {
     case MoveForm::kCarry: {
-      auto report = carrier_.carry(*work.from.state, *work.to.state, identity_, work.tokens);
+      auto report = carrier_.carry(*work.from.state, *work.to.state, identity_, work.tokens, work.from.provenance);
       if (report) {
         work.report = *report;
+        work.to.provenance = std::move(work.from.provenance);
       } else {
         work.status = fail(std::move(report).error());
       }
       return;
     }
     case MoveForm::kOpen:
-      work.status = carrier_.open(work.block, identity_, work.tokens, *work.to.state);
+      work.status = carrier_.open(work.block, identity_, work.tokens, *work.to.state, work.to.provenance);
       return;
     case MoveForm::kSeal: {
-      auto block = carrier_.seal(*work.from.state, identity_, work.tokens);
+      auto block = carrier_.seal(*work.from.state, identity_, work.tokens, work.from.provenance);
       if (block) {
         work.block = *std::move(block);
       } else {

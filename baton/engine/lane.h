@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "baton/base/clock.h"
@@ -18,11 +19,11 @@ class Carrier {
  public:
   virtual ~Carrier() = default;
   virtual Result<MoveReport> carry(const SequenceState& from, SequenceState& to, const StateIdentity& identity,
-                                   std::span<const int32_t> tokens);
+                                   std::span<const int32_t> tokens, const Provenance& provenance);
   virtual Status open(std::span<const std::byte> block, const StateIdentity& identity,
-                      const std::vector<int32_t>& prompt, SequenceState& to);
+                      const std::vector<int32_t>& prompt, SequenceState& to, Provenance& provenance);
   virtual Result<std::vector<std::byte>> seal(const SequenceState& from, const StateIdentity& identity,
-                                              std::span<const int32_t> tokens);
+                                              std::span<const int32_t> tokens, const Provenance& provenance);
 
  private:
   std::vector<std::byte> block_;  // of the last carry, for the next: no fresh memory once it has its size
@@ -31,7 +32,8 @@ class Carrier {
 // Executes Prefill, Decode and Verify. Owns the logits of a step: slots x vocab floats, sized here.
 class Lane {
  public:
-  Lane(Executor& executor, uint32_t decode_slots_max, const Clock& clock);
+  // `unit`: its name, for the provenance of what it makes.
+  Lane(Executor& executor, std::string unit, uint32_t decode_slots_max, const Clock& clock);
   // Writes results and status into `work`; never throws. Not for Move.
   void run(Work& work);
 
@@ -44,6 +46,7 @@ class Lane {
   void verify(VerifyWork& work);
 
   Executor& executor_;
+  const StateMaker maker_;
   const Clock& clock_;
   const uint32_t slots_max_;
   const size_t vocab_;

@@ -175,6 +175,7 @@ void Scheduler::lend(Sequence& sequence, StateRole role, HeldState& to) {
   record.ready = false;
   if (record.held.state == nullptr) {
     record.held.id = next_state_++;
+    record.held.provenance = {};
     record.held.home = role == StateRole::kSource ? sequence.prefill_lane : sequence.decode_lane;
     record.origin = Origin::kOwn;
   }

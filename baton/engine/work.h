@@ -26,6 +26,7 @@ struct HeldState {
   LaneIndex home = 0;  // the lane whose unit made it
   uint64_t bytes = 0;  // of its segments
   std::unique_ptr<SequenceState> state;
+  Provenance provenance;  // of its tokens: who processed them, in which steps; goes where the contents go
 };
 
 struct PrefillRow {

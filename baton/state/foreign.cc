@@ -215,6 +215,7 @@ Result<PlainState> from_foreign(const ForeignState& state, const Model& model) {
   plain.position = state.position;
   plain.layout = canonical_layout(model.program, state.position, DType::kF32);
   plain.tokens = state.tokens;
+  plain.provenance = Provenance::of(kMakerForeign, to_string(state.format), state.position);
   for (SegmentLayout& segment : plain.layout.segments) {
     BATON_TRY(const ForeignSection* from, section_for(state, segment));
     const std::string name = segment_name(segment.kind, segment.layer);
@@ -236,6 +237,7 @@ PlainState from_seal(const SealedView& view) {
   PlainState plain;
   plain.position = view.position;
   plain.tokens = view.tokens;
+  plain.provenance = view.provenance;
   for (const SealedSection& section : view.sections) {
     const bool fixed = !has_tokens_dim(section.kind);
     SegmentLayout segment;
@@ -266,7 +268,7 @@ Result<std::vector<std::byte>> to_seal(const PlainState& state, const StateIdent
                             "it was made from",
                             state.position, state.tokens.size()));
   }
-  SealWriter writer(identity, state.tokens, state.layout);
+  SealWriter writer(identity, state.tokens, state.layout, state.provenance);
   for (size_t i = 0; i < state.sections.size(); ++i) {
     const auto data = writer.section_data(i);
     BATON_CHECK(data.size() == state.sections[i].size());

@@ -64,6 +64,7 @@ struct PlainState {
   std::vector<std::vector<std::byte>> sections;  // one per slot
   std::vector<int32_t> tokens;                   // `position` ids, or empty where they are not known
   std::vector<float> logits;                     // after the last token, or empty
+  Provenance provenance;                         // kMakerForeign with the format's name when it was read from one
 };
 
 // The state as `model` keeps it: shapes compared with the model's slots, value heads and rotated pairs put in the

@@ -17,7 +17,9 @@ struct Header {
   StateIdentity identity;
   uint64_t position = 0;
   uint64_t sections = 0;
+  uint64_t provenance_bytes = 0;
   uint64_t header_bytes = 0;
+  Provenance provenance;
 };
 
 struct Entry {
@@ -47,15 +49,18 @@ Result<Header> read_header(std::span<const std::byte> block) {
   }
   const auto version = at<uint32_t>(block, sealed::kVersionAt);
   if (version != sealed::kVersion)
-    return mismatch(fmt::format("version: {}, this build reads version {}", version, sealed::kVersion));
+    return mismatch(fmt::format("version: {}, this build reads version {}: make the state again from its prompt",
+                                version, sealed::kVersion));
 
   Header header;
   header.header_bytes = at<uint32_t>(block, sealed::kHeaderBytesAt);
   header.sections = at<uint32_t>(block, sealed::kSectionsAt);
-  const uint64_t header_bytes = sealed::kHeaderBytesMin + sealed::kEntryBytes * header.sections;
-  if (header.header_bytes != header_bytes) {
-    return corrupt(fmt::format("header length: {} bytes, {} sections need {}", header.header_bytes, header.sections,
-                               header_bytes));
+  header.provenance_bytes = at<uint32_t>(block, sealed::kProvenanceBytesAt);
+  const uint64_t header_bytes =
+      sealed::kEntriesAt + sealed::kEntryBytes * header.sections + header.provenance_bytes + sealed::kChecksumBytes;
+  if (header.header_bytes != header_bytes || header.provenance_bytes < sealed::kProvenanceFixed) {
+    return corrupt(fmt::format("header length: {} bytes, {} sections and {} bytes of provenance need {}",
+                               header.header_bytes, header.sections, header.provenance_bytes, header_bytes));
   }
   const auto total = at<uint64_t>(block, sealed::kTotalBytesAt);
   if (total != block.size()) {
@@ -68,6 +73,8 @@ Result<Header> read_header(std::span<const std::byte> block) {
   const auto stored = at<uint64_t>(block, summed);
   const uint64_t computed = checksum(block.first(summed));
   if (stored != computed) return corrupt(differing("header checksum", stored, computed));
+  if (at<uint32_t>(block, sealed::kMacAt) != 0)
+    return corrupt(fmt::format("header: bytes at {} are not zero", sealed::kMacAt));
   if (at<uint32_t>(block, sealed::kZeroAt) != 0)
     return corrupt(fmt::format("header: bytes at {} are not zero", sealed::kZeroAt));
 
@@ -75,6 +82,10 @@ Result<Header> read_header(std::span<const std::byte> block) {
   header.identity.quantization = at<uint64_t>(block, sealed::kQuantizationAt);
   header.identity.tokenizer = at<uint64_t>(block, sealed::kTokenizerAt);
   header.position = at<uint64_t>(block, sealed::kPositionAt);
+  auto provenance = sealed::read_provenance(
+      block.subspan(sealed::kEntriesAt + sealed::kEntryBytes * header.sections, header.provenance_bytes));
+  if (!provenance) return fail(std::move(provenance).error().in("sealed state"));
+  header.provenance = *std::move(provenance);
   return header;
 }
 
@@ -139,6 +150,8 @@ Result<std::vector<Entry>> read_table(std::span<const std::byte> block, const He
     return mismatch(fmt::format("position: {} tokens, the receiver has room for {}: give it a larger context",
                                 header.position, expected.position_max));
   }
+  if (const Status made = check_provenance(header.provenance, header.position); !made)
+    return fail(Error(made.error()).in("sealed state"));
   const auto& segments = expected.layout->segments;
   if (header.sections != segments.size()) {
     return mismatch(fmt::format("layout: {} sections, expected {}", header.sections, segments.size()));
@@ -241,7 +254,7 @@ Result<SealedView> open_seal(std::span<const std::byte> block, const SealExpecta
   BATON_OK(check_identity(header.identity, expected.identity));
   BATON_TRY(const std::vector<Entry> entries, read_table(block, header, expected));
   BATON_OK(check_padding(block, header, entries));
-  SealedView view{header.identity, header.position, {}, {}};
+  SealedView view{header.identity, header.position, {}, header.provenance, {}};
   BATON_TRY(view.tokens, read_tokens(block, header, expected));
   view.sections.reserve(entries.size());
   Checksum sum;

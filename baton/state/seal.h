@@ -1,6 +1,7 @@
 // The seal: a sequence state as one verified block of bytes. A versioned envelope with the fingerprints of model,
-// quantization and tokenizer, the position, the token ids with their digest, and a checksum per section. A seal that
-// fails any check is refused with a reason and never decoded from. Bytes: docs/state_format.md.
+// quantization and tokenizer, the position, the token ids with their digest, who made it in which steps, and a checksum
+// per section. A seal that fails any check is refused with a reason and never decoded from. Checksums guard against
+// damage and mix-ups, not against somebody who recomputes them. Bytes, and promises: docs/state_format.md.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +14,7 @@
 #include "baton/base/status.h"
 #include "baton/state/checksum.h"
 #include "baton/state/layout.h"
+#include "baton/state/provenance.h"
 
 namespace baton {
 
@@ -39,6 +41,7 @@ struct SealedView {
   StateIdentity identity;
   uint64_t position = 0;
   std::vector<int32_t> tokens;  // the `position` tokens the state was made from
+  Provenance provenance;        // who processed them, and how
   std::vector<SealedSection> sections;
 };
 
@@ -47,10 +50,11 @@ struct SealedView {
 // accepts; tokens.size() is the position and may be 0. Throws std::bad_alloc.
 class SealWriter {
  public:
+  // `provenance` is one that check_provenance accepts for tokens.size() tokens; an empty one becomes kMakerUnknown.
   // `recycled`: an earlier block whose memory is used again. Fresh memory costs more than everything else that sealing
   // does (the system zeroes it), so whoever seals again and again should hand the last block back.
   SealWriter(const StateIdentity& identity, std::span<const int32_t> tokens, const Layout& layout,
-             std::vector<std::byte> recycled = {});
+             const Provenance& provenance = {}, std::vector<std::byte> recycled = {});
 
   std::span<std::byte> section_data(size_t section);
 
@@ -83,19 +87,20 @@ struct SealExpectation {
 };
 
 // Verifies everything, in this order: magic, version, lengths, header checksum; model, quantization and tokenizer;
-// position and layout; padding; tokens; each section's checksum and that its values are finite. kCorrupt for damage and
-// for NaN or infinite values, kMismatch for a state of another version, model, quantization, tokenizer, layout or
-// prompt, or with more tokens than `position_max`; the message names the check and both values.
-// Sizes come from `expected`; the block's own are only compared with them. Allocates the tokens and one entry per
-// section. One pass over the sections, bound by memory bandwidth.
+// position, provenance and layout; padding; tokens; each section's checksum and that its values are finite. kCorrupt
+// for damage and for NaN or infinite values, kMismatch for a state of another version, model, quantization, tokenizer,
+// layout or prompt, or with more tokens than `position_max`; the message names the check and both values. Sizes come
+// from `expected`; the block's own are only compared with them. Allocates the tokens and one entry per section. One
+// pass over the sections, bound by memory bandwidth.
 Result<SealedView> open_seal(std::span<const std::byte> block, const SealExpectation& expected);
 
 // The part of open_seal that reads the header only: all but padding, tokens and sections. For a reader that wants to
 // know whether the rest is worth fetching.
 Status check_seal_header(std::span<const std::byte> block, const SealExpectation& expected);
 
-// Bytes of a whole sealed state, header and padding included. The layout is one that check_layout accepts.
-uint64_t sealed_bytes(const Layout& layout, uint64_t tokens);
+// Bytes of a whole sealed state, header and padding included. The layout is one that check_layout accepts; an empty
+// provenance counts as kMakerUnknown.
+uint64_t sealed_bytes(const Layout& layout, uint64_t tokens, const Provenance& provenance = {});
 
 // Digest of token ids (XXH3-64 of their little-endian i32 bytes).
 uint64_t digest_tokens(std::span<const int32_t> tokens);

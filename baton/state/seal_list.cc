@@ -51,7 +51,9 @@ Result<SealListing> list_seal(std::span<const std::byte> block) {
                                              at32(sealed::kVersionAt), sealed::kVersion));
   }
   const uint64_t sections = at32(sealed::kSectionsAt);
-  const uint64_t header_bytes = sealed::kHeaderBytesMin + sealed::kEntryBytes * sections;
+  const uint64_t provenance_at = sealed::kEntriesAt + sealed::kEntryBytes * sections;
+  const uint64_t provenance_bytes = at32(sealed::kProvenanceBytesAt);
+  const uint64_t header_bytes = provenance_at + provenance_bytes + sealed::kChecksumBytes;
   if (header_bytes != at32(sealed::kHeaderBytesAt) || header_bytes > block.size()) return corrupt("header length");
   if (at64(sealed::kTotalBytesAt) != block.size()) {
     return corrupt(
@@ -62,6 +64,10 @@ Result<SealListing> list_seal(std::span<const std::byte> block) {
   SealListing listing;
   listing.identity = {at64(sealed::kModelAt), at64(sealed::kQuantizationAt), at64(sealed::kTokenizerAt)};
   listing.position = at64(sealed::kPositionAt);
+  auto provenance = sealed::read_provenance(block.subspan(provenance_at, provenance_bytes));
+  if (!provenance) return corrupt(std::move(provenance).error().message);
+  if (Status made = check_provenance(*provenance, listing.position); !made) return corrupt(made.error().message);
+  listing.provenance = *std::move(provenance);
   const uint64_t tokens_at = at64(sealed::kTokensOffsetAt);
   if (listing.position > block.size() || !inside(block, tokens_at, listing.position * sealed::kTokenBytes))
     return corrupt(fmt::format("{} tokens at {} do not fit", listing.position, tokens_at));

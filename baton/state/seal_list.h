@@ -14,6 +14,7 @@ struct SealListing {
   StateIdentity identity;
   uint64_t position = 0;
   std::vector<int32_t> tokens;
+  Provenance provenance;
   std::vector<SealedSection> sections;  // borrowed from the block; values not checked
 };
 

@@ -23,6 +23,8 @@ constexpr StateIdentity kIdentity{0x1111222233334444, 0x5555666677778888, 0x9999
 struct Example {
   Layout layout = canonical_layout(test::fake_program(2, 2, 1, 2, 2, 2, 1, 4), 8, DType::kF16);
   std::vector<int32_t> tokens{11, 22, 33};
+  Provenance provenance{{{"cpu", "cpu/avx512/0123abcd"}},
+                        {{0, StepKind::kPrefill, false, 2, 1}, {0, StepKind::kDecode, false, 1, 1}}};
 
   SealExpectation expected() const {
     SealExpectation expectation;
@@ -33,7 +35,7 @@ struct Example {
   }
 
   std::vector<std::byte> block() const {
-    SealWriter writer(kIdentity, tokens, layout);
+    SealWriter writer(kIdentity, tokens, layout, provenance);
     float next = 1;
     for (size_t i = 0; i < layout.segments.size(); ++i) {
       const auto data = writer.section_data(i);
@@ -46,8 +48,9 @@ struct Example {
   }
 };
 
-constexpr uint64_t kHeaderBytes = 80 + 4 * 64 + 8;
-constexpr uint64_t kTokensAt = 384, kConvAt = 448, kRecurrentAt = 512, kKeysAt = 576, kValuesAt = 640, kTotal = 652;
+constexpr uint64_t kProvenanceAt = 88 + 4 * 64, kProvenanceBytes = 8 + 128 + 2 * 16;
+constexpr uint64_t kHeaderBytes = kProvenanceAt + kProvenanceBytes + 8;
+constexpr uint64_t kTokensAt = 576, kConvAt = 640, kRecurrentAt = 704, kKeysAt = 768, kValuesAt = 832, kTotal = 844;
 
 std::string message_of(const Result<SealedView>& view) { return view ? "accepted" : view.error().message; }
 
@@ -55,12 +58,13 @@ TEST(Seal, OpensWhatWasWritten) {
   const Example example;
   const auto block = example.block();
   ASSERT_EQ(block.size(), kTotal);
-  EXPECT_EQ(sealed_bytes(example.layout, 3), kTotal);
+  EXPECT_EQ(sealed_bytes(example.layout, 3, example.provenance), kTotal);
   const auto view = open_seal(block, example.expected());
   ASSERT_TRUE(view.has_value()) << message_of(view);
   EXPECT_EQ(view->identity, kIdentity);
   EXPECT_EQ(view->position, 3u);
   EXPECT_EQ(view->tokens, example.tokens);
+  EXPECT_EQ(view->provenance, example.provenance);
   ASSERT_EQ(view->sections.size(), 4u);
   EXPECT_EQ(view->sections[2].kind, SlotKind::kKeys);
   EXPECT_EQ(view->sections[2].layer, 1);
@@ -75,7 +79,7 @@ TEST(Seal, AdvancingGivesTheSameBytes) {
   const Layout layout = canonical_layout(test::fake_program(4, 2, 3, 8, 16, 24, 3, 40), 64, DType::kF32);
   const auto tokens = test::fake_tokens(1, 50);
   const auto make = [&](uint64_t step_max, std::vector<std::byte> recycled) {
-    SealWriter writer(kIdentity, tokens, layout, std::move(recycled));
+    SealWriter writer(kIdentity, tokens, layout, {}, std::move(recycled));
     Random values(5), steps(6);
     for (size_t i = 0; i < layout.segments.size(); ++i) {
       const auto data = writer.section_data(i);
@@ -99,7 +103,7 @@ TEST(Seal, AdvancingGivesTheSameBytes) {
 std::string check_of(uint64_t offset) {
   if (offset < 8) return "magic";
   if (offset < 12) return "version";
-  if (offset < 16 || (offset >= 56 && offset < 60)) return "header length";
+  if (offset < 16 || (offset >= 56 && offset < 64)) return "header length";
   if (offset < 24) return "total length";
   if (offset < kHeaderBytes) return "header checksum";
   if (offset < kTokensAt) return "padding";
@@ -292,7 +296,8 @@ TEST(Seal, LiesWithRightChecksumsAreRefused) {
   const auto put64 = [](uint64_t at, uint64_t value) {
     return [=](std::byte* b) { store_as<uint64_t>(b + at, value); };
   };
-  constexpr uint64_t kHuge = uint64_t{1} << 63, kEntry2 = 80 + 2 * 64;
+  constexpr uint64_t kHuge = uint64_t{1} << 63, kEntry2 = 88 + 2 * 64;
+  constexpr uint64_t kSteps = kProvenanceAt + 8 + 128;
   const Lie lies[] = {
       {"version", put32(8, 0)},
       {"version", put32(8, 99)},
@@ -301,8 +306,29 @@ TEST(Seal, LiesWithRightChecksumsAreRefused) {
       {"header length", put32(56, 0xffffffff)},
       {"total length", put64(16, kHuge)},
       {"position", put64(48, kHuge)},
-      {"layout", put64(48, 4)},
-      {"header: bytes at 60", put32(60, 1)},
+      {"the steps make 3 tokens", put64(48, 4)},
+      {"header length", put32(60, 1)},
+      {"header: bytes at 80", put32(80, 1)},
+      {"header: bytes at 84", put32(84, 1)},
+      {"version: 1", put32(8, 1)},
+      {"provenance: 2 makers and 2 steps in 168 bytes", put32(kProvenanceAt, 2)},
+      {"provenance: 4294967295 makers", put32(kProvenanceAt, 0xffffffff)},
+      {"provenance: 1 makers and 1 steps", put32(kProvenanceAt + 4, 1)},
+      {"maker 0: a name of 1 to 31", [](std::byte* b) { b[kProvenanceAt + 8] = std::byte{0x1b}; }},
+      {"maker 0: a name without its end", [](std::byte* b) { b[kProvenanceAt + 8 + 31] = std::byte{'x'}; }},
+      {"maker 0: a name without its end", [](std::byte* b) { b[kProvenanceAt + 8 + 127] = std::byte{'x'}; }},
+      {"maker 0: a name of 1 to 31", [](std::byte* b) { std::fill_n(b + kProvenanceAt + 8, 3, std::byte{}); }},
+      {"maker 0: a name of 1 to 31", [](std::byte* b) { std::fill_n(b + kProvenanceAt + 40, 19, std::byte{}); }},
+      {"step 0: maker 1 of 1", put32(kSteps, 1)},
+      {"step 0: kind 3", put32(kSteps + 4, 3)},
+      {"step 0: kind 0, shared 2", put32(kSteps + 4, 0x20000)},
+      {"step 0: 1 x 0 tokens", put32(kSteps + 8, 0)},
+      {"step 0: 0 x 2 tokens", put32(kSteps + 12, 0)},
+      {"the steps make 4 tokens", put32(kSteps + 8, 3)},
+      {"the steps make", put32(kSteps + 12, 0xffffffff)},
+      {"step 1: 1 x 2 tokens of kind 1", put32(kSteps + 16 + 8, 2)},
+      {"step 1: 1 x 1 tokens of kind 2", put32(kSteps + 16 + 4, 0x10002)},
+      {"step 1 continues the one before", [](std::byte* b) { std::copy_n(b + kSteps, 16, b + kSteps + 16); }},
       {"tokens", put64(64, 448)},
       {"tokens", put64(64, kHuge)},
       {"layout: section 2 is layer 1 of kind 7", put32(kEntry2, 7)},
@@ -316,8 +342,8 @@ TEST(Seal, LiesWithRightChecksumsAreRefused) {
       {"offset", put64(kEntry2 + 40, ~uint64_t{0})},
       {"offset", put64(kEntry2 + 48, 0)},
       {"offset", put64(kEntry2 + 48, ~uint64_t{0} - 3)},
-      {"padding: byte 396", [](std::byte* b) { b[396] = std::byte{1}; }},
-      {"padding: byte 344", [](std::byte* b) { b[344] = std::byte{1}; }},
+      {"padding: byte 590", [](std::byte* b) { b[590] = std::byte{1}; }},
+      {"padding: byte 530", [](std::byte* b) { b[530] = std::byte{1}; }},
   };
   for (const Lie& lie : lies) {
     auto block = example.block();
@@ -329,10 +355,34 @@ TEST(Seal, LiesWithRightChecksumsAreRefused) {
   }
 }
 
+// The fields at the end of the header are as long as the block says: no other length may be believed.
+TEST(Seal, AHeaderWithoutProvenanceIsRefused) {
+  const Example example;
+  auto block = example.block();
+  store_as<uint32_t>(block.data() + 60, 0);
+  store_as<uint32_t>(block.data() + 12, static_cast<uint32_t>(kHeaderBytes - kProvenanceBytes));
+  test::reseal(block);
+  EXPECT_NE(message_of(open_seal(block, example.expected())).find("header length"), std::string::npos);
+}
+
+TEST(Seal, NobodyNamedIsUnknown) {
+  const Example example;
+  SealWriter writer(kIdentity, example.tokens, example.layout);
+  for (size_t i = 0; i < 4; ++i) std::ranges::fill(writer.section_data(i), std::byte{0});
+  const auto block = std::move(writer).finish();
+  EXPECT_EQ(block.size(), sealed_bytes(example.layout, 3));
+  const auto view = open_seal(block, example.expected());
+  ASSERT_TRUE(view.has_value()) << message_of(view);
+  EXPECT_EQ(view->provenance, Provenance::unknown(3));
+  EXPECT_EQ(view->provenance.makers.front().unit, kMakerUnknown);
+  EXPECT_FALSE(view->provenance.replayable());
+  EXPECT_TRUE(example.provenance.replayable());
+}
+
 TEST(Seal, BF16KeysAreTheSameBytesAsF16ButNotTheSameType) {
   const Example example;
   auto block = example.block();
-  store_as<uint32_t>(block.data() + 80 + 2 * 64 + 8, static_cast<uint32_t>(DType::kBF16));
+  store_as<uint32_t>(block.data() + 88 + 2 * 64 + 8, static_cast<uint32_t>(DType::kBF16));
   EXPECT_NE(message_of(open_seal(block, example.expected())).find("header checksum"), std::string::npos);
 }
 

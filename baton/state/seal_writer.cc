@@ -17,8 +17,47 @@ uint64_t aligned(uint64_t offset) {
   return (offset + sealed::kAlignment - 1) / sealed::kAlignment * sealed::kAlignment;
 }
 
-uint64_t header_bytes_of(const Layout& layout) {
-  return sealed::kHeaderBytesMin + sealed::kEntryBytes * layout.segments.size();
+uint64_t header_bytes_of(const Layout& layout, const Provenance& provenance) {
+  return sealed::kEntriesAt + sealed::kEntryBytes * layout.segments.size() + sealed::provenance_bytes(provenance) +
+         sealed::kChecksumBytes;
+}
+
+Provenance known_or_unknown(const Provenance& given, uint64_t tokens) {
+  return given.steps.empty() ? Provenance::unknown(tokens) : given;
+}
+
+uint64_t total_bytes_of(const Layout& layout, uint64_t tokens, uint64_t header_bytes) {
+  uint64_t end = aligned(header_bytes) + tokens * sealed::kTokenBytes;
+  for (const SegmentLayout& segment : layout.segments) {
+    const Dims dims = dims_at(segment, tokens);
+    end = aligned(end) + dims[0] * dims[1] * dims[2] * value_bytes(segment.dtype);
+  }
+  return end;
+}
+
+void store_text(std::byte* to, uint64_t room, std::string_view text) {
+  BATON_CHECK(text.size() < room);
+  std::fill(to, to + room, std::byte{0});
+  std::memcpy(to, text.data(), text.size());
+}
+
+void store_provenance(std::byte* to, const Provenance& provenance) {
+  store_as<uint32_t>(to, static_cast<uint32_t>(provenance.makers.size()));
+  store_as<uint32_t>(to + 4, static_cast<uint32_t>(provenance.steps.size()));
+  to += sealed::kProvenanceFixed;
+  for (const StateMaker& maker : provenance.makers) {
+    store_text(to, sealed::kMakerUnitBytes, maker.unit);
+    store_text(to + sealed::kMakerUnitBytes, sealed::kMakerBytes - sealed::kMakerUnitBytes, maker.arithmetic);
+    to += sealed::kMakerBytes;
+  }
+  for (const StateStep& step : provenance.steps) {
+    store_as<uint32_t>(to, step.maker);
+    store_as<uint16_t>(to + sealed::kStepKindAt, static_cast<uint16_t>(step.kind));
+    store_as<uint16_t>(to + sealed::kStepSharedAt, step.shared ? 1 : 0);
+    store_as<uint32_t>(to + sealed::kStepTokensAt, step.tokens);
+    store_as<uint32_t>(to + sealed::kStepCountAt, step.count);
+    to += sealed::kStepBytes;
+  }
 }
 
 // Large pages for a large fresh block: first touches then cost a fraction. Advice only; failing is fine.
@@ -44,19 +83,17 @@ void set_size(std::vector<std::byte>& block, size_t bytes) {
 
 uint64_t digest_tokens(std::span<const int32_t> tokens) { return checksum(std::as_bytes(tokens)); }
 
-uint64_t sealed_bytes(const Layout& layout, uint64_t tokens) {
-  uint64_t end = aligned(header_bytes_of(layout)) + tokens * sealed::kTokenBytes;
-  for (const SegmentLayout& segment : layout.segments) {
-    const Dims dims = dims_at(segment, tokens);
-    end = aligned(end) + dims[0] * dims[1] * dims[2] * value_bytes(segment.dtype);
-  }
-  return end;
+uint64_t sealed_bytes(const Layout& layout, uint64_t tokens, const Provenance& provenance) {
+  return total_bytes_of(layout, tokens, header_bytes_of(layout, known_or_unknown(provenance, tokens)));
 }
 
 SealWriter::SealWriter(const StateIdentity& identity, std::span<const int32_t> tokens, const Layout& layout,
-                       std::vector<std::byte> recycled)
-    : block_(std::move(recycled)), header_bytes_(header_bytes_of(layout)) {
-  const uint64_t total = sealed_bytes(layout, tokens.size());
+                       const Provenance& given, std::vector<std::byte> recycled)
+    : block_(std::move(recycled)) {
+  const Provenance provenance = known_or_unknown(given, tokens.size());
+  BATON_CHECK(check_provenance(provenance, tokens.size()));
+  header_bytes_ = header_bytes_of(layout, provenance);
+  const uint64_t total = total_bytes_of(layout, tokens.size(), header_bytes_);
   set_size(block_, total);
   sections_.reserve(layout.segments.size());
 
@@ -70,6 +107,8 @@ SealWriter::SealWriter(const StateIdentity& identity, std::span<const int32_t> t
   store_as<uint64_t>(header + sealed::kTokenizerAt, identity.tokenizer);
   store_as<uint64_t>(header + sealed::kPositionAt, tokens.size());
   store_as<uint32_t>(header + sealed::kSectionsAt, static_cast<uint32_t>(layout.segments.size()));
+  store_as<uint32_t>(header + sealed::kProvenanceBytesAt, static_cast<uint32_t>(sealed::provenance_bytes(provenance)));
+  store_as<uint32_t>(header + sealed::kMacAt, 0);
   store_as<uint32_t>(header + sealed::kZeroAt, 0);
   const uint64_t tokens_offset = aligned(header_bytes_);
   store_as<uint64_t>(header + sealed::kTokensOffsetAt, tokens_offset);
@@ -97,6 +136,7 @@ SealWriter::SealWriter(const StateIdentity& identity, std::span<const int32_t> t
     sections_.push_back(placed);
     entry += sealed::kEntryBytes;
   }
+  store_provenance(entry, provenance);
   BATON_CHECK(end == total);
 }
 

@@ -33,7 +33,9 @@ struct Caps {
   uint32_t prefill_tokens_min = 1;         // fewer in a call take as long
   uint32_t prefill_slots_shared = 1;       // sequences of a prefill_batch that share a pass; 1: one after the other
   uint32_t decode_slots_max = 1;           // sequences per decode call; 0: this unit only prefills
-  std::vector<std::string> features;       // instruction sets or device facts, for `baton units`
+  // Sequences that share a prefill_batch or a decode get the bits that each would get alone.
+  bool shared_steps_exact = true;
+  std::vector<std::string> features;  // instruction sets or device facts, for `baton units`
   // Largest |logit difference| to `ref` that its arithmetic may cause, per weight format: near ties below it are
   // explained.
   float (*logit_tolerance)(DType weights) = nullptr;
@@ -125,7 +127,21 @@ class Executor {
 
   virtual Estimate estimate(const WorkShape& work) const = 0;
   virtual Placement placement() const = 0;
+
+  // Names what decides the bits of its results: unit, kernels, options, build. Two executors with equal names on models
+  // with equal fingerprints give the same bits for the same steps from the same state: prefill calls of the same
+  // tokens in the same pieces, decodes token by token; alone, or together with others where caps().shared_steps_exact.
+  // Threads, room in the state, memory and time do not matter. Equal is a promise, unequal is none: other names may
+  // give the same bits. Constant for the executor's life, printable ASCII without spaces, from arithmetic_name().
+  virtual std::string arithmetic() const = 0;
 };
+
+// "what/0123abcd": `what` begins with the unit's name; the digits stand for this build (sources, compiler, flags) and
+// the mathematics library of this machine.
+inline constexpr size_t kArithmeticNameMax = 95;
+std::string arithmetic_name(std::string_view what);
+// Processor and version of the operating system, for units whose arithmetic belongs to these.
+std::string system_arithmetic();
 
 // What a load would make of a model, found from its shapes: for `inspect`.
 struct LoadPlan {

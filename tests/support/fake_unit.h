@@ -278,6 +278,7 @@ class FakeExecutor final : public Executor {
   }
   Estimate estimate(const WorkShape&) const override { return {.ms = 0, .joules = -1, .basis = "estimated"}; }
   Placement placement() const override { return {name_, "hashes on the host", behaviour_.warning}; }
+  std::string arithmetic() const override { return arithmetic_name("fake/" + name_); }
 
  private:
   // A failed step leaves rubbish behind, so that going on from it shows.

@@ -13,7 +13,7 @@ namespace baton::test {
 
 // Sums tokens, sections and header where they lie inside the block; what does not is left as it is.
 inline void reseal(std::span<std::byte> block) {
-  constexpr uint64_t kFixed = 80, kEntry = 64, kHeaderMin = 88;
+  constexpr uint64_t kFixed = 88, kEntry = 64, kHeaderMin = 104;
   if (block.size() < kHeaderMin) return;
   std::byte* const data = block.data();
   const auto inside = [&](uint64_t offset, uint64_t bytes) {

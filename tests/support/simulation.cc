@@ -27,11 +27,12 @@ void SimulationCounts::add(const SimulationCounts& other) {
 }
 
 Result<MoveReport> Simulation::DamagingCarrier::carry(const SequenceState& from, SequenceState& to,
-                                                      const StateIdentity& identity, std::span<const int32_t> tokens) {
+                                                      const StateIdentity& identity, std::span<const int32_t> tokens,
+                                                      const Provenance& provenance) {
   const Weather weather = simulation_.weather_;
   const bool fails = weather == Weather::kPeerFails || weather == Weather::kStormy;
   if (fails && simulation_.chance(simulation_.failure_rate_)) {
-    BATON_TRY(std::vector<std::byte> block, seal_state(from, identity, tokens));
+    BATON_TRY(std::vector<std::byte> block, seal_state(from, identity, tokens, provenance));
     const uint64_t bit = simulation_.random_.below(block.size() * 8);
     if (simulation_.chance(0.5)) {
       block[bit / 8] ^= std::byte{1} << (bit % 8);
@@ -45,7 +46,7 @@ Result<MoveReport> Simulation::DamagingCarrier::carry(const SequenceState& from,
     BATON_OK(unseal_state(block, expected, to));
     return MoveReport{.bytes = block.size()};
   }
-  auto report = Carrier::carry(from, to, identity, tokens);
+  auto report = Carrier::carry(from, to, identity, tokens, provenance);
   if (report && weather == Weather::kSilent && simulation_.chance(simulation_.failure_rate_)) {
     auto& spoiled = static_cast<State&>(to);
     spoiled.store_hash(mix(spoiled.hash()));
@@ -55,11 +56,12 @@ Result<MoveReport> Simulation::DamagingCarrier::carry(const SequenceState& from,
 
 Result<std::vector<std::byte>> Simulation::DamagingCarrier::seal(const SequenceState& from,
                                                                  const StateIdentity& identity,
-                                                                 std::span<const int32_t> tokens) {
+                                                                 std::span<const int32_t> tokens,
+                                                                 const Provenance& provenance) {
   if (simulation_.weather_ == Weather::kStormy && simulation_.chance(simulation_.failure_rate_)) {
     return fail(Code::kOutOfMemory, "injected failure");
   }
-  return Carrier::seal(from, identity, tokens);
+  return Carrier::seal(from, identity, tokens, provenance);
 }
 
 Simulation::Simulation(uint64_t seed) : seed_(seed), random_(seed), weather_(static_cast<Weather>(seed % 4)) {
@@ -104,7 +106,7 @@ void Simulation::make_units() {
   bridge_ = std::make_unique<BridgeLane>(*carrier_, identity_);
   for (size_t i = 0; i < count; ++i) {
     units_.push_back(std::make_unique<FakeExecutor>("unit" + std::to_string(i), model_, behaviour_of(i)));
-    lanes_.push_back(std::make_unique<Lane>(*units_[i], units_[i]->caps().decode_slots_max, clock_));
+    lanes_.push_back(std::make_unique<Lane>(*units_[i], units_[i]->name(), units_[i]->caps().decode_slots_max, clock_));
   }
 }
 
@@ -344,14 +346,36 @@ Status Simulation::check_answer(const Ask& ask, RequestId id, const FinishedEven
   State opened({DType::kF16, true}, kContext, live), direct({DType::kF16, true}, kContext, live);
   SealExpectation expected;
   expected.identity = identity_;
-  if (auto tokens = unseal_state(finished.sealed_state, expected, opened); !tokens || *tokens != prompt) {
+  Provenance made;
+  if (auto tokens = unseal_state(finished.sealed_state, expected, opened, &made); !tokens || *tokens != prompt) {
     return broken("the sealed state does not open as the prompt's", id);
   }
+  BATON_OK(check_provenance_of(ask, id, finished, made));
   for (const int32_t token : prompt) direct.append(token);
   std::vector<float> a(kVocab), b(kVocab);
   opened.write_logits(a);
   direct.write_logits(b);
   return a == b ? Status() : broken("the sealed state is another one", id);
+}
+
+// Whoever is named did it, and nobody else: as far as the way of the state is known here.
+Status Simulation::check_provenance_of(const Ask& ask, RequestId id, const FinishedEvent& finished,
+                                       const Provenance& made) {
+  const size_t prompt = ask.request.tokens.size();
+  if (auto status = check_provenance(made, prompt); !status) return broken(status.error().message, id);
+  const StateStep& last = made.steps.back();
+  if (made.makers[last.maker].unit != ask.request.decode_unit || last.kind != StepKind::kDecode)
+    return broken("the last token was decoded by '" + made.makers[last.maker].unit + "'", id);
+  if (ask.start != StartKind::kNone || !finished.stats.fallback.empty() || prompt == 1) return {};
+  // A whole run: everything but the last token by the unit that was asked to prefill.
+  const RequestStats& stats = finished.stats;
+  const StateMaker& first = made.makers.front();
+  if (first.unit != stats.prefill.ran || made.makers.size() != (stats.prefill.ran == stats.decode.ran ? 1u : 2u))
+    return broken("prefilled by '" + stats.prefill.ran + "', said to be by '" + first.unit + "'", id);
+  const uint64_t decoded = last.count;
+  if (decoded != 1 || made.tokens() - decoded != stats.prefill_tokens || !made.replayable())
+    return broken("steps that nobody made", id);
+  return {};
 }
 
 Status Simulation::check_figures(const Ask& ask, RequestId id, const FinishedEvent& finished) {

@@ -51,9 +51,9 @@ class Simulation {
    public:
     explicit DamagingCarrier(Simulation& simulation) : simulation_(simulation) {}
     Result<MoveReport> carry(const SequenceState& from, SequenceState& to, const StateIdentity& identity,
-                             std::span<const int32_t> tokens) override;
+                             std::span<const int32_t> tokens, const Provenance& provenance) override;
     Result<std::vector<std::byte>> seal(const SequenceState& from, const StateIdentity& identity,
-                                        std::span<const int32_t> tokens) override;
+                                        std::span<const int32_t> tokens, const Provenance& provenance) override;
 
    private:
     Simulation& simulation_;
@@ -99,6 +99,7 @@ class Simulation {
   Status take(const Output& output);
   Status check_finished(Ask& ask, RequestId id, const FinishedEvent& finished);
   Status check_answer(const Ask& ask, RequestId id, const FinishedEvent& finished);
+  Status check_provenance_of(const Ask& ask, RequestId id, const FinishedEvent& finished, const Provenance& made);
   Status check_figures(const Ask& ask, RequestId id, const FinishedEvent& finished);
   Status check_end();
 

@@ -298,6 +298,20 @@ Placement AneExecutor::placement() const {
   return {"ane", evidence + "; not yet run on Apple hardware"};
 }
 
+// What of the options does not change bits: pipeline, donors, lazy head, caches, the chip of estimates.
+std::string AneExecutor::arithmetic() const {
+  const apple::Numerics& numerics = options_.numerics;
+  const std::string device =
+      hardware_ ? system_arithmetic()
+                : fmt::format("emulated-{}{}{}", numerics.profile == apple::Profile::kM1 ? "m1" : "modern",
+                              numerics.perturbed_tables ? "-perturbed" : "", numerics.grouped_adders ? "-grouped" : "");
+  return arithmetic_name(
+      fmt::format("ane/{}/{}{}-{}-k{}-b{}{}/{}", device, options_.dispatch == Dispatch::kSequential ? "seq" : "batch",
+                  options_.columns, options_.mode == apple::Mode::kStrict ? "strict" : "lenient", options_.kernels_max,
+                  options_.weight_bytes_max, options_.out_of_range == apple::OutOfRange::kClamp ? "-clamp" : "",
+                  weights_->kernels().name));
+}
+
 AneReport AneExecutor::report() const {
   AneReport report;
   std::set<std::string> shapes;

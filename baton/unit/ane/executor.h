@@ -64,6 +64,7 @@ class AneExecutor final : public Executor {
   Status decode(std::span<const DecodeSlot> slots) override;
   Estimate estimate(const WorkShape& work) const override;
   Placement placement() const override;
+  std::string arithmetic() const override;
 
   AneReport report() const;
 

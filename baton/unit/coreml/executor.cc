@@ -188,4 +188,13 @@ Placement CoreMlExecutor::placement() const {
   return out;
 }
 
+// The lengths decide where a prompt is cut, and what is added up where.
+std::string CoreMlExecutor::arithmetic() const {
+  const std::string where =
+      engine_.emulated() ? "emulated" : fmt::format("{}-{}", system_arithmetic(), to_string(options_.units));
+  uint64_t lengths = chunks_.size();
+  for (const int32_t seq : options_.seqs) lengths = lengths * 0x100000001b3u + static_cast<uint64_t>(seq);
+  return arithmetic_name(fmt::format("coreml/{}/lengths-{:x}", where, lengths & 0xffffffu));
+}
+
 }  // namespace baton::coreml

@@ -39,6 +39,7 @@ class CoreMlExecutor final : public Executor {
   Status decode(std::span<const DecodeSlot> slots) override;
   Estimate estimate(const WorkShape& work) const override;
   Placement placement() const override;
+  std::string arithmetic() const override;
 
   const CacheEvents& cache_events() const { return cache_.events(); }
   // What the plan says about all packages that are loaded.

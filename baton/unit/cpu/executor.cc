@@ -193,4 +193,6 @@ Placement CpuExecutor::placement() const {
   return {"cpu", std::move(evidence)};
 }
 
+std::string CpuExecutor::arithmetic() const { return arithmetic_name(fmt::format("cpu/{}", kernels_.name)); }
+
 }  // namespace baton::cpu

@@ -33,6 +33,7 @@ class CpuExecutor final : public Executor {
   Status settle() override;
   Estimate estimate(const WorkShape& work) const override;
   Placement placement() const override;
+  std::string arithmetic() const override;
 
  private:
   CpuExecutor(std::shared_ptr<const Model> model, const host::Kernels& kernels, uint32_t threads);

@@ -212,9 +212,10 @@ class Pass {
 
 class RefExecutor final : public Executor {
  public:
-  RefExecutor(std::shared_ptr<const Model> model, Product product)
+  RefExecutor(std::shared_ptr<const Model> model, Product product, std::string_view arithmetic)
       : model_(std::move(model)),
         product_(std::move(product)),
+        arithmetic_(arithmetic),
         layout_(canonical_layout(model_->program, 1, DType::kF32)) {}
 
   const Model& model() const override { return *model_; }
@@ -271,10 +272,12 @@ class RefExecutor final : public Executor {
   }
 
   Placement placement() const override { return {"ref", "plain f32 loops, 1 thread"}; }
+  std::string arithmetic() const override { return arithmetic_name(arithmetic_); }
 
  private:
   std::shared_ptr<const Model> model_;
   Product product_;
+  std::string_view arithmetic_;
   Layout layout_;
   double ms_per_token_ = 0;
 };
@@ -297,7 +300,7 @@ class RefUnit final : public Unit {
   std::string_view name() const override { return "ref"; }
   const Caps& caps() const override { return caps_; }
   Result<std::unique_ptr<Executor>> load(std::shared_ptr<const Model> model, uint32_t) override {
-    return make_executor(std::move(model), plain_product);
+    return std::make_unique<RefExecutor>(std::move(model), plain_product, "ref/f32");
   }
 
  private:
@@ -309,7 +312,7 @@ Result<std::unique_ptr<Unit>> create() { return std::make_unique<RefUnit>(); }
 }  // namespace
 
 std::unique_ptr<Executor> make_executor(std::shared_ptr<const Model> model, Product product) {
-  return std::make_unique<RefExecutor>(std::move(model), std::move(product));
+  return std::make_unique<RefExecutor>(std::move(model), std::move(product), "ref/f32-observed");
 }
 
 }  // namespace baton::ref

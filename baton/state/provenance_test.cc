@@ -1,0 +1,92 @@
+// Who made a state: steps run together, bounds that hold, and one form only.
+#include "baton/state/provenance.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "baton/base/random.h"
+
+namespace baton {
+namespace {
+
+const StateMaker kCpu{"cpu", "cpu/avx512/0123abcd"}, kRef{"ref", "ref/f32/0123abcd"};
+
+TEST(ProvenanceTest, StepsOfOneKindAndSizeRunTogether) {
+  Provenance made;
+  made.add(kCpu, StepKind::kPrefill, 512);
+  made.add(kCpu, StepKind::kPrefill, 512);
+  made.add(kCpu, StepKind::kPrefill, 37);
+  made.add(kRef, StepKind::kDecode, 1);
+  made.add(kRef, StepKind::kDecode, 1, 6);
+  made.add(kRef, StepKind::kDecode, 1, 1, true);
+  made.add(kRef, StepKind::kPrefill, 0);
+  const std::vector<StateStep> steps = {{0, StepKind::kPrefill, false, 512, 2},
+                                        {0, StepKind::kPrefill, false, 37, 1},
+                                        {1, StepKind::kDecode, false, 1, 7},
+                                        {1, StepKind::kDecode, true, 1, 1}};
+  EXPECT_EQ(made.steps, steps);
+  EXPECT_EQ(made.makers, (std::vector<StateMaker>{kCpu, kRef}));
+  EXPECT_EQ(made.tokens(), 1069u);
+  EXPECT_EQ(made.tokens_of(0), 1061u);
+  EXPECT_TRUE(made.replayable());
+  EXPECT_TRUE(check_provenance(made, 1069));
+  EXPECT_FALSE(check_provenance(made, 1068));
+  EXPECT_FALSE(check_provenance(made, 1070));
+  EXPECT_EQ(to_lines(made), (std::vector<std::string>{"cpu (cpu/avx512/0123abcd): prefill 512 x2, prefill 37",
+                                                      "ref (ref/f32/0123abcd): decode 7, decode 1 (shared)"}));
+}
+
+TEST(ProvenanceTest, EveryKeyOfAMakerCounts) {
+  Provenance made;
+  made.add(kCpu, StepKind::kDecode, 1);
+  made.add({"cpu", "cpu/avx2/0123abcd"}, StepKind::kDecode, 1);
+  EXPECT_EQ(made.makers.size(), 2u);
+  EXPECT_EQ(made.steps.size(), 2u);
+}
+
+// Thousands of steps of many makers: within the bounds, in the one form, and no token is lost.
+TEST(ProvenanceTest, ALongLifeStaysWithinTheBounds) {
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    Random random(seed);
+    const uint64_t makers = 1 + random.below(12);
+    Provenance made;
+    uint64_t tokens = 0;
+    bool was_replayable = true;
+    for (int step = 0; step < 1500; ++step) {
+      const uint64_t count = 1 + random.below(300);
+      const bool decode = random.below(2) == 0;
+      made.add({"unit", fmt::format("unit/{}", random.below(makers))}, decode ? StepKind::kDecode : StepKind::kPrefill,
+               decode ? 1 : count, decode ? count : 1, random.below(4) == 0);
+      tokens += count;
+      const Status sound = check_provenance(made, tokens);
+      ASSERT_TRUE(sound) << sound.error().message;
+      was_replayable = was_replayable && made.replayable();
+    }
+    EXPECT_FALSE(was_replayable);  // 1,500 steps do not fit
+    EXPECT_EQ(made.makers.size(), std::min<uint64_t>(makers, kMakersMax));
+    const bool unknown = made.makers.back().unit == kMakerUnknown;
+    EXPECT_EQ(unknown, makers >= kMakersMax) << makers;
+  }
+}
+
+TEST(ProvenanceTest, FullToTheLastStepIsStillKnown) {
+  Provenance made;
+  for (uint64_t i = 0; i < kStepsMax; ++i) made.add(kCpu, StepKind::kPrefill, 1 + i % 2);
+  EXPECT_EQ(made.steps.size(), kStepsMax);
+  EXPECT_TRUE(made.replayable());
+  made.add(kCpu, StepKind::kDecode, 1);
+  EXPECT_FALSE(made.replayable());
+  EXPECT_EQ(made.steps.size(), 2u);
+  EXPECT_TRUE(check_provenance(made, kStepsMax / 2 * 3 + 1));
+}
+
+TEST(ProvenanceTest, AStrangersStepsCannotBeRepeated) {
+  EXPECT_FALSE(Provenance::unknown(5).replayable());
+  EXPECT_FALSE(Provenance::of(kMakerForeign, "mlx", 5).replayable());
+  EXPECT_TRUE(check_provenance(Provenance::of(kMakerForeign, "mlx", 5), 5));
+  EXPECT_TRUE(check_provenance(Provenance::unknown(0), 0));
+  EXPECT_TRUE(Provenance::unknown(0).makers.empty());
+}
+
+}  // namespace
+}  // namespace baton
