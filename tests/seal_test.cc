@@ -3,7 +3,11 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+
 #include "baton/bridge/bridge.h"
+#include "baton/model/model.h"
 #include "baton/quant/format.h"
 #include "tests/support/fake_state.h"
 #include "tests/support/reseal.h"
@@ -135,6 +139,39 @@ TEST_F(SealedStates, OfAnotherOwner) {
     EXPECT_NE(result.error().message.find(fmt::format("state of another prompt: token {} ", at)), std::string::npos);
   }
   EXPECT_TRUE(untouched());
+}
+
+// A model of which one bit differs is another model: its states are refused, whatever the seal's checksums say.
+TEST(SealedModels, AnEvilCopyIsNotTheModel) {
+  const auto folder = std::filesystem::path(testing::TempDir()) / "seal_test_evil";
+  std::filesystem::create_directories(folder);
+  const auto copy = folder / "copy.gguf";
+  const auto source = std::filesystem::path(BATON_SOURCE_DIR) / "models" / "dictionary-3m.Q8_0.gguf";
+  std::filesystem::copy_file(source, copy, std::filesystem::copy_options::overwrite_existing);
+  const auto bytes = std::filesystem::file_size(copy);
+  std::fstream(copy, std::ios::in | std::ios::out | std::ios::binary)
+      .seekp(static_cast<std::streamoff>(bytes / 2))
+      .put('\x55');
+  const auto ours = load_model(source).value(), evil = load_model(copy).value();
+  const auto identity = [](const Model& model) {
+    const Fingerprints prints = model.fingerprints().value();
+    return StateIdentity{prints.model, prints.quantization, 0};
+  };
+  EXPECT_EQ(ours->shape_prints, evil->shape_prints);
+  const auto tokens = fake_tokens(1, 20);
+  const Layout layout = canonical_layout(ours->program, 20, DType::kF16);
+  FakeState from(layout, 20), into(layout, 20);
+  from.fill(3, 20);
+  const auto block = seal_state(from, identity(*evil), tokens).value();
+  SealExpectation expected;
+  expected.identity = identity(*evil);
+  EXPECT_TRUE(unseal_state(block, expected, into));
+  expected.identity = identity(*ours);
+  const auto refused = unseal_state(block, expected, into);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kMismatch);
+  EXPECT_NE(refused.error().message.find("quantization fingerprint"), std::string::npos) << refused.error().message;
+  std::filesystem::remove_all(folder);
 }
 
 // Sections exchanged, with right checksums: same sizes, another place.

@@ -40,9 +40,9 @@ const Executor& Runtime::executor(std::string_view unit) const {
   BATON_CHECK(false);
 }
 
-StateIdentity Runtime::identity() const {
-  const Fingerprints& prints = model().fingerprints;
-  return {prints.model, prints.quantization, text_.tokenizer ? text_.tokenizer->fingerprint() : 0};
+Result<StateIdentity> Runtime::identity(const FingerprintOptions& options) const {
+  BATON_TRY(const Fingerprints prints, model().fingerprints(options));
+  return StateIdentity{prints.model, prints.quantization, text_.tokenizer ? text_.tokenizer->fingerprint() : 0};
 }
 
 Request Runtime::make_request(std::vector<int32_t> tokens) const {

@@ -45,7 +45,8 @@ class Runtime {
   const Model& model() const { return *text_.model; }
   Engine& engine() { return *engine_; }
   const Executor& executor(std::string_view unit) const;  // a name of RuntimeOptions::units
-  StateIdentity identity() const;
+  // Of the states it seals and opens. The first call may read all weights: Model::fingerprints().
+  Result<StateIdentity> identity(const FingerprintOptions& options = {}) const;
 
   // A request with this model's stop and padding ids filled in.
   Request make_request(std::vector<int32_t> tokens) const;

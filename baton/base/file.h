@@ -3,14 +3,27 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "baton/base/status.h"
 
 namespace baton {
+
+// What tells one version of a file from another. `changed_ns` (ctime) moves with every write and, unlike the time of
+// modification, cannot be set back.
+struct FileIdentity {
+  uint64_t device = 0, inode = 0, size = 0;
+  int64_t modified_ns = 0, changed_ns = 0;
+
+  friend bool operator==(const FileIdentity&, const FileIdentity&) = default;
+};
+// Of what the path leads to now.
+Result<FileIdentity> file_identity(const std::filesystem::path& path);
 
 // A read-only private mapping of a whole regular file; move-only. Not a directory, FIFO or device: those are refused.
 // If the file shrinks while mapped the system raises SIGBUS on access: `install_bus_error_message` turns it into
@@ -24,6 +37,8 @@ class MappedFile {
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
   const std::filesystem::path& path() const { return path_; }
+  // Of the file when it was mapped.
+  const FileIdentity& identity() const { return identity_; }
 
   // The pages wholly inside `part` take no memory until they are read again. A part outside this mapping is left alone.
   void release(std::span<const std::byte> part) const;
@@ -31,8 +46,27 @@ class MappedFile {
  private:
   MappedFile() = default;
   std::filesystem::path path_;
+  FileIdentity identity_;
   const std::byte* data_ = nullptr;
   size_t size_ = 0;
+};
+
+// A file open for reading at any place, by any number of threads; move-only.
+class FileReader {
+ public:
+  static Result<FileReader> open(const std::filesystem::path& path);
+  FileReader(FileReader&& other) noexcept
+      : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
+  FileReader& operator=(FileReader&&) = delete;
+  ~FileReader();
+
+  // Fills all of `into`; an error when the file ends before.
+  Status read_at(uint64_t offset, std::span<std::byte> into) const;
+
+ private:
+  FileReader(std::filesystem::path path, int descriptor) : path_(std::move(path)), descriptor_(descriptor) {}
+  std::filesystem::path path_;
+  int descriptor_ = -1;
 };
 
 // Refused when larger than `bytes_max`: for headers, configs and other small files.

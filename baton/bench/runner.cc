@@ -31,7 +31,7 @@ class Runs {
   Runs(const SpeedUnits& units, const SpeedTest& test) : units_(units), test_(test) {
     const Model& model = units.prefill.model();
     vocab_ = model.program.vocab;
-    identity_ = {model.fingerprints.model, model.fingerprints.quantization, 0};
+    identity_ = {model.shape_prints.model, model.shape_prints.quantization, 0};  // the states stay in this process
     depth_ids_ = depth_ids(test, vocab_);
     for (uint32_t i = 0; i < test.sequences; ++i) prompts_.push_back(prompt_ids(test, i, vocab_));
     logits_.resize(static_cast<size_t>(test.sequences) * static_cast<size_t>(vocab_));

@@ -10,14 +10,17 @@
 #include "baton/api/units.h"
 #include "baton/bridge/plan.h"
 #include "baton/cli/command.h"
+#include "baton/cli/fingerprint.h"
 
 namespace baton::cli {
 namespace {
 
 struct InspectFlags {
   std::string model, prefill_unit = "ref", decode_unit = "cpu", unit;
-  bool json = false, tensors = false;
+  bool json = false, tensors = false, fingerprint = false;
 };
+
+constexpr uint64_t kFingerprintBytesMax = uint64_t{128} << 20;  // of weights that are summed unasked: 50 ms
 
 struct TypeCount {
   uint64_t tensors = 0, values = 0, bytes = 0;
@@ -76,9 +79,18 @@ OrderedJson spec_json(const Model& model) {
         {"conv_taps", spec.conv_taps},        {"head_map", spec.head_map == HeadMap::kGrouped ? "grouped" : "tiled"}};
   }
   json["stop_ids"] = spec.stop_ids;
-  json["fingerprint_model"] = fmt::format("{:016x}", model.fingerprints.model);
-  json["fingerprint_quantization"] = fmt::format("{:016x}", model.fingerprints.quantization);
+  json["fingerprint_model"] = fmt::format("{:016x}", model.shape_prints.model);
   return json;
+}
+
+// Of every byte of the matrices: computed for small files and on demand, else what is remembered, else null.
+Result<OrderedJson> quantization_json(const Model& model, bool wanted) {
+  if (!wanted && model.weight_bytes() > kFingerprintBytesMax) {
+    const auto known = remembered_fingerprints(model, {});
+    return known ? OrderedJson(fmt::format("{:016x}", known->quantization)) : OrderedJson(nullptr);
+  }
+  BATON_TRY(const Fingerprints prints, model.fingerprints(shown_fingerprint()));
+  return OrderedJson(fmt::format("{:016x}", prints.quantization));
 }
 
 OrderedJson state_json(const Layout& layout) {
@@ -168,6 +180,9 @@ int run(const InspectFlags& flags) {
   if (!plan) return report(plan.error());
 
   OrderedJson json = spec_json(**model);
+  auto quantization = quantization_json(**model, flags.fingerprint);
+  if (!quantization) return report(quantization.error());
+  json["fingerprint_quantization"] = *std::move(quantization);
   OrderedJson types = OrderedJson::object();
   for (const auto& [name, count] : count_types(**model))
     types[name] = {{"tensors", count.tensors}, {"values", count.values}, {"bytes", count.bytes}};
@@ -231,6 +246,8 @@ std::unique_ptr<Command> add_inspect(CLI::App& program) {
   app->add_option("--prefill", flags->prefill_unit, "unit the state comes from")->capture_default_str();
   app->add_option("--decode", flags->decode_unit, "unit the state goes to")->capture_default_str();
   app->add_option("--unit", flags->unit, "show what this unit makes of the model instead: its programs and limits");
+  app->add_flag("--fingerprint", flags->fingerprint,
+                "read all weights for the fingerprint, where that takes long (it is remembered)");
   app->add_flag("--tensors", flags->tensors, "list every tensor");
   app->add_flag("--json", flags->json, "one JSON object instead of text");
   return command;

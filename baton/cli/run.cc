@@ -7,6 +7,7 @@
 
 #include "baton/base/file.h"
 #include "baton/cli/command.h"
+#include "baton/cli/fingerprint.h"
 #include "baton/state/seal_file.h"
 
 namespace baton::cli {
@@ -50,7 +51,7 @@ Result<std::vector<int32_t>> prompt_tokens(const RunFlags& flags, const Runtime&
 // The sealed state's own tokens come first.
 Status continue_from_file(const RunFlags& flags, const Runtime& runtime, Request& request) {
   SealExpectation expected;
-  expected.identity = runtime.identity();
+  BATON_TRY(expected.identity, runtime.identity(shown_fingerprint()));
   const Layout layout = canonical_layout(runtime.model().program, 1, DType::kF32);
   expected.layout = &layout;
   expected.position_max = static_cast<uint64_t>(runtime.model().spec.context_max);

@@ -9,6 +9,7 @@
 #include "baton/base/bytes.h"
 #include "baton/base/output_file.h"
 #include "baton/cli/command.h"
+#include "baton/cli/fingerprint.h"
 #include "baton/state/foreign.h"
 #include "baton/state/seal_file.h"
 #include "baton/state/seal_list.h"
@@ -111,16 +112,16 @@ int show(const ShowFlags& flags) {
   return kOk;
 }
 
-StateIdentity identity_of(const TextModel& text) {
-  return {text.model->fingerprints.model, text.model->fingerprints.quantization,
-          text.tokenizer ? text.tokenizer->fingerprint() : 0};
+Result<StateIdentity> identity_of(const TextModel& text) {
+  BATON_TRY(const Fingerprints prints, text.model->fingerprints(shown_fingerprint()));
+  return StateIdentity{prints.model, prints.quantization, text.tokenizer ? text.tokenizer->fingerprint() : 0};
 }
 
 Layout widest_layout(const Model& model) { return canonical_layout(model.program, 1, DType::kF32); }
 
-SealExpectation expectation(const TextModel& text, const Layout& layout) {
+Result<SealExpectation> expectation(const TextModel& text, const Layout& layout) {
   SealExpectation expected;
-  expected.identity = identity_of(text);
+  BATON_TRY(expected.identity, identity_of(text));
   expected.layout = &layout;
   expected.position_max = static_cast<uint64_t>(text.model->spec.context_max);
   expected.vocab = text.model->spec.vocab;
@@ -136,7 +137,8 @@ Result<Source> read_source(const ConvertFlags& flags, const TextModel& text) {
   BATON_TRY(const MappedFile file, MappedFile::open(flags.in));
   if (is_seal(file.bytes())) {
     const Layout layout = widest_layout(*text.model);
-    BATON_TRY(const SealedFile sealed, read_seal_file(flags.in, expectation(text, layout)));
+    BATON_TRY(const SealExpectation expected, expectation(text, layout));
+    BATON_TRY(const SealedFile sealed, read_seal_file(flags.in, expected));
     return Source{"seal", from_seal(sealed.view)};
   }
   const auto parsed = parse_foreign(file.bytes());
@@ -218,9 +220,10 @@ Result<std::string> settle_logits(const ConvertFlags& flags, const TextModel& te
 }
 
 Result<std::vector<std::byte>> seal_bytes(const TextModel& text, const PlainState& state) {
-  BATON_TRY(auto block, to_seal(state, identity_of(text)));
   const Layout layout = widest_layout(*text.model);
-  BATON_OK(open_seal(block, expectation(text, layout)));
+  BATON_TRY(const SealExpectation expected, expectation(text, layout));
+  BATON_TRY(auto block, to_seal(state, expected.identity));
+  BATON_OK(open_seal(block, expected));
   return block;
 }
 

@@ -71,9 +71,10 @@ Status check_units(const std::vector<EngineUnit>& units) {
       return fail(Code::kInvalidInput, "unit '" + unit.name + "': caps and a loaded executor are needed");
     }
     if (!names.insert(unit.name).second) return fail(Code::kInvalidInput, "unit '" + unit.name + "' is given twice");
-    const Fingerprints& first = units.front().executor->model().fingerprints;
-    const Fingerprints& mine = unit.executor->model().fingerprints;
-    if (mine.model != first.model || mine.quantization != first.quantization) {
+    if (&unit.executor->model() == &units.front().executor->model()) continue;
+    BATON_TRY(const Fingerprints first, units.front().executor->model().fingerprints());
+    BATON_TRY(const Fingerprints mine, unit.executor->model().fingerprints());
+    if (mine != first) {
       return fail(Code::kMismatch, "units '" + units.front().name + "' and '" + unit.name +
                                        "' have loaded different models: an engine serves one");
     }
@@ -151,8 +152,14 @@ void Engine::Core::run_lane(size_t index) {
 }
 
 void Engine::Core::run_bridge() {
-  const Fingerprints& fingerprints = options.units.front().executor->model().fingerprints;
-  BridgeLane bridge(carrier, {fingerprints.model, fingerprints.quantization, options.tokenizer_fingerprint});
+  const Model& model = options.units.front().executor->model();
+  const auto with_tokenizer = [this](const Fingerprints& prints) {
+    return StateIdentity{prints.model, prints.quantization, options.tokenizer_fingerprint};
+  };
+  BridgeLane bridge(carrier, with_tokenizer(model.shape_prints), [&]() -> Result<StateIdentity> {
+    BATON_TRY(const Fingerprints prints, model.fingerprints());
+    return with_tokenizer(prints);
+  });
   serve(*works.back(), bridge);
 }
 

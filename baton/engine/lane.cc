@@ -151,40 +151,31 @@ void Lane::verify(VerifyWork& work) {
 void BridgeLane::run(Work& work) {
   auto* body = std::get_if<MoveWork>(&work.body);
   BATON_CHECK(body != nullptr);
-  body->status = guarded([&]() -> Status {
-    move(*body);
-    return std::move(body->status);
-  });
+  body->status = guarded([&] { return move(*body); });
 }
 
-void BridgeLane::move(MoveWork& work) {
+Status BridgeLane::move(MoveWork& work) {
   switch (work.form) {
     case MoveForm::kCarry: {
-      auto report = carrier_.carry(*work.from.state, *work.to.state, identity_, work.tokens, work.from.provenance);
-      if (report) {
-        work.report = *report;
-        work.to.provenance = std::move(work.from.provenance);
-      } else {
-        work.status = fail(std::move(report).error());
-      }
-      return;
+      BATON_TRY(work.report,
+                carrier_.carry(*work.from.state, *work.to.state, local_, work.tokens, work.from.provenance));
+      work.to.provenance = std::move(work.from.provenance);
+      return {};
     }
-    case MoveForm::kOpen:
-      work.status = carrier_.open(work.block, identity_, work.tokens, *work.to.state, work.to.provenance);
-      return;
+    case MoveForm::kOpen: {
+      BATON_TRY(const StateIdentity identity, identity_());
+      return carrier_.open(work.block, identity, work.tokens, *work.to.state, work.to.provenance);
+    }
     case MoveForm::kSeal: {
-      auto block = carrier_.seal(*work.from.state, identity_, work.tokens, work.from.provenance);
-      if (block) {
-        work.block = *std::move(block);
-      } else {
-        work.status = fail(std::move(block).error());
-      }
-      return;
+      BATON_TRY(const StateIdentity identity, identity_());
+      BATON_TRY(work.block, carrier_.seal(*work.from.state, identity, work.tokens, work.from.provenance));
+      return {};
     }
     case MoveForm::kAlias:
       break;  // nothing to carry out: the scheduler renames the state
   }
   BATON_CHECK(!"an alias on the bridge");
+  return {};
 }
 
 }  // namespace baton

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -55,17 +56,21 @@ class Lane {
   std::vector<PrefillSlot> prefill_slots_;
 };
 
-// Executes Move.
+// Executes Move. States that are carried stay in this process, between executors of one model: `local` names it without
+// a look at the weights' bytes. Those that leave it or come from elsewhere are sealed and opened with what `identity`
+// gives, which may take as long as reading all weights; it is asked when it is first needed.
 class BridgeLane {
  public:
-  BridgeLane(Carrier& carrier, const StateIdentity& identity) : carrier_(carrier), identity_(identity) {}
+  BridgeLane(Carrier& carrier, const StateIdentity& local, std::function<Result<StateIdentity>()> identity)
+      : carrier_(carrier), local_(local), identity_(std::move(identity)) {}
   void run(Work& work);
 
  private:
-  void move(MoveWork& work);
+  Status move(MoveWork& work);
 
   Carrier& carrier_;
-  const StateIdentity identity_;
+  const StateIdentity local_;
+  const std::function<Result<StateIdentity>()> identity_;
 };
 
 }  // namespace baton

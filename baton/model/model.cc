@@ -2,9 +2,6 @@
 #include "baton/model/model.h"
 
 #include <fmt/format.h>
-#include <xxhash.h>
-
-#include <algorithm>
 
 #include "baton/base/terminal.h"
 #include "baton/model/arch.h"
@@ -13,56 +10,6 @@
 
 namespace baton {
 namespace {
-
-constexpr size_t kSampleBytes = 4096;
-
-class Digest {
- public:
-  void add(const void* data, size_t bytes) { hash_ = XXH3_64bits_withSeed(data, bytes, hash_); }
-  void add(std::string_view text) { add(text.data(), text.size()); }
-  template <class T>
-  void add_value(T value) {
-    static_assert(std::is_arithmetic_v<T>);
-    add(&value, sizeof(value));
-  }
-  void add_samples(const Weight& weight) {
-    const size_t piece = std::min(kSampleBytes, weight.bytes);
-    add(weight.data, piece);
-    add(weight.data + (weight.bytes - piece) / 2, piece);
-    add(weight.data + weight.bytes - piece, piece);
-  }
-  uint64_t value() const { return hash_; }
-
- private:
-  uint64_t hash_ = 0;
-};
-
-// Vectors (norms, decay rates) are f32 whatever the quantization, so they tell a fine-tune from its base and count as
-// the model; matrices count as the quantization.
-Fingerprints fingerprint(const Model& model) {
-  const ModelSpec& spec = model.spec;
-  Digest identity;
-  identity.add(spec.architecture);
-  for (const int32_t number : {spec.hidden, spec.layers, spec.intermediate, spec.heads, spec.kv_heads, spec.head_dim,
-                               spec.vocab, spec.rotary, static_cast<int32_t>(spec.rope_pairing), spec.linear_key_heads,
-                               spec.linear_value_heads, spec.linear_key_dim, spec.linear_value_dim, spec.conv_taps,
-                               static_cast<int32_t>(spec.head_map), static_cast<int32_t>(spec.tied_head)}) {
-    identity.add_value(number);
-  }
-  identity.add_value(spec.rms_eps);
-  identity.add_value(spec.rope_theta);
-  for (const LayerKind kind : spec.layer_kinds) identity.add_value(static_cast<uint8_t>(kind));
-  Digest types;
-  for (const Weight& weight : model.weights) {
-    Digest& digest = weight.rows == 1 ? identity : types;
-    digest.add(weight.name);
-    digest.add_value(static_cast<uint8_t>(weight.dtype));
-    digest.add_value(weight.rows);
-    digest.add_value(weight.columns);
-    digest.add_samples(weight);
-  }
-  return {identity.value(), types.value()};
-}
 
 std::string known_architectures() {
   std::string names;
@@ -122,7 +69,7 @@ Result<std::shared_ptr<const Model>> build_model(std::unique_ptr<const Container
   BATON_OK(builder.finish());
   model->program.vocab = model->spec.vocab;
   model->program.hidden = model->spec.hidden;
-  model->fingerprints = fingerprint(*model);
+  model->shape_prints = shape_fingerprints(*model);
   return std::shared_ptr<const Model>(std::move(model));
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "baton/model/container.h"
+#include "baton/model/fingerprint.h"
 #include "baton/model/program.h"
 #include "baton/quant/format.h"
 
@@ -51,21 +52,22 @@ struct Weight {
   std::string source;  // the file's tensor name
 };
 
-// 64-bit digests that must agree before a state is used. They cover names, types, shapes and hyper-parameters in full
-// and samples of each tensor's bytes (its first, middle and last 4 KiB), so that opening a model stays fast.
-struct Fingerprints {
-  uint64_t model = 0;         // architecture and hyper-parameters
-  uint64_t quantization = 0;  // tensor types and sampled bytes
-};
-
 struct Model {
   ModelSpec spec;
   Program program;
   std::vector<Weight> weights;
-  Fingerprints fingerprints;
+  Fingerprints shape_prints;       // shape_fingerprints(): without the matrices' bytes
   std::vector<std::string> notes;  // what was skipped or converted, for `inspect`: "vision tower: 14 tensors skipped"
   std::unique_ptr<const Container> container;
   std::vector<std::unique_ptr<std::byte[]>> owned;  // converted weights
+
+  mutable FingerprintSlot fingerprint_slot;
+
+  // Of every byte. The first call reads all weights, unless an earlier process has and the files are the same since;
+  // later calls are free. Any thread. Errors and cost: compute_fingerprints.
+  Result<Fingerprints> fingerprints(const FingerprintOptions& options = {}) const;
+  // For models that are not loaded from anywhere.
+  void set_fingerprints(const Fingerprints& prints);
 
   uint64_t parameter_count() const;
   uint64_t weight_bytes() const;

@@ -159,7 +159,7 @@ TEST(Foreign, TiledHeadsAreFoundByTheirKeyHead) {
   model.program.slots = {{SlotKind::kConv, 0, 0, 3, 2 * 2 * 2 + 6 * 3}, {SlotKind::kRecurrent, 0, 6, 2, 3}};
   test::FakeState from(canonical_layout(model.program, 1, DType::kF32), 1);
   from.fill(1, 1);
-  PlainState state{1, from.layout(), from.memory(), {5}, {}};
+  PlainState state{1, from.layout(), from.memory(), {5}, {}, {}};
   const auto grouped = to_foreign(state, model, ForeignFormat::kMlx, {});
   model.spec.head_map = HeadMap::kTiled;
   const auto tiled = from_foreign(*parse_foreign(*grouped), model);

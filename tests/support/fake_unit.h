@@ -89,7 +89,7 @@ inline std::shared_ptr<const Model> make_model(int32_t context_max, uint64_t fin
       {.kind = SlotKind::kValues, .layer = 0, .heads = kHeads, .rows = 0, .columns = kHeadDim},
       {.kind = SlotKind::kRecurrent, .layer = 1, .heads = 1, .rows = 2, .columns = 2},
   };
-  model->fingerprints = {.model = fingerprint, .quantization = fingerprint + 1};
+  model->set_fingerprints({.model = fingerprint, .quantization = fingerprint + 1});
   return model;
 }
 

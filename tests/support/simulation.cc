@@ -66,7 +66,7 @@ Result<std::vector<std::byte>> Simulation::DamagingCarrier::seal(const SequenceS
 
 Simulation::Simulation(uint64_t seed) : seed_(seed), random_(seed), weather_(static_cast<Weather>(seed % 4)) {
   model_ = make_model(kContext);
-  identity_ = {model_->fingerprints.model, model_->fingerprints.quantization, 3};
+  identity_ = {model_->shape_prints.model, model_->shape_prints.quantization, 3};
   rush_ = chance(0.4);
   failure_rate_ = weather_ == Weather::kCalm ? 0 : static_cast<double>(random_.uniform(0.02f, 0.4f));
   make_units();
@@ -103,7 +103,7 @@ Behaviour Simulation::behaviour_of(size_t unit) {
 void Simulation::make_units() {
   const size_t count = pick(2, 4);
   carrier_ = std::make_unique<DamagingCarrier>(*this);
-  bridge_ = std::make_unique<BridgeLane>(*carrier_, identity_);
+  bridge_ = std::make_unique<BridgeLane>(*carrier_, identity_, [this]() -> Result<StateIdentity> { return identity_; });
   for (size_t i = 0; i < count; ++i) {
     units_.push_back(std::make_unique<FakeExecutor>("unit" + std::to_string(i), model_, behaviour_of(i)));
     lanes_.push_back(std::make_unique<Lane>(*units_[i], units_[i]->name(), units_[i]->caps().decode_slots_max, clock_));

@@ -19,11 +19,11 @@ constexpr size_t kSpecBytesMax = 256u << 20;
 
 }  // namespace
 
-PackageCache::Place PackageCache::place_of(const Model& model, const std::string& name) const {
+Result<PackageCache::Place> PackageCache::place_of(const Model& model, const std::string& name) const {
+  BATON_TRY(const Fingerprints prints, model.fingerprints());
   const std::string system = engine_.system_version();
   Place place;
-  place.folder = root_ / fmt::format("{:016x}-{:016x}-v{}", model.fingerprints.model, model.fingerprints.quantization,
-                                     kExporterVersion);
+  place.folder = root_ / fmt::format("{:016x}-{:016x}-v{}", prints.model, prints.quantization, kExporterVersion);
   place.spec = place.folder / (name + ".mlmodel");
   place.compiled =
       place.folder / fmt::format("{:016x}", XXH3_64bits(system.data(), system.size())) / (name + ".mlmodelc");
@@ -72,7 +72,7 @@ Result<std::unique_ptr<LoadedPackage>> PackageCache::make(const Place& place, co
 Result<std::unique_ptr<LoadedPackage>> PackageCache::open(const Model& model, const apple::PrefillShape& shape,
                                                           const std::vector<apple::LayerRange>& chunks, size_t chunk) {
   const std::string name = fs::path(apple::package_name(model, shape, chunk, chunks.size())).stem().string();
-  const Place place = place_of(model, name);
+  BATON_TRY(const Place place, place_of(model, name));
   std::error_code ignored;
   if (fs::exists(place.compiled, ignored) && fs::exists(place.spec, ignored)) {
     auto found = find(place);

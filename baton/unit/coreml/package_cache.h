@@ -35,7 +35,7 @@ class PackageCache {
   struct Place {
     std::filesystem::path folder, spec, compiled;
   };
-  Place place_of(const Model& model, const std::string& name) const;
+  Result<Place> place_of(const Model& model, const std::string& name) const;
   Result<std::unique_ptr<LoadedPackage>> find(const Place& place);
   Result<std::unique_ptr<LoadedPackage>> make(const Place& place, const apple::PackageContent& content);
 

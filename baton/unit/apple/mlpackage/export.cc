@@ -95,6 +95,7 @@ std::string package_name(const Model& model, const PrefillShape& shape, size_t c
 Result<PackageContent> build_package(const Model& model, const PrefillShape& shape,
                                      const std::vector<LayerRange>& chunks, size_t chunk) {
   BATON_CHECK(chunk < chunks.size());
+  BATON_TRY(const Fingerprints prints, model.fingerprints());
   PackageContent out;
   uint64_t bytes = 0;
   const std::vector<uint64_t> sizes = layer_bytes(model);
@@ -119,8 +120,8 @@ Result<PackageContent> build_package(const Model& model, const PrefillShape& sha
       fmt::format("Prefill of {} tokens, layers {} to {} of {}; written by baton, not yet run on Apple hardware",
                   shape.seq, chunks[chunk].begin, chunks[chunk].end - 1, model.spec.layers);
   out.spec.metadata = {{"baton.architecture", model.spec.architecture},
-                       {"baton.model", fmt::format("{:016x}", model.fingerprints.model)},
-                       {"baton.quantization", fmt::format("{:016x}", model.fingerprints.quantization)},
+                       {"baton.model", fmt::format("{:016x}", prints.model)},
+                       {"baton.quantization", fmt::format("{:016x}", prints.quantization)},
                        {"baton.seq", fmt::format("{}", shape.seq)},
                        {"baton.past", fmt::format("{}", shape.past)},
                        {"baton.chunk", fmt::format("{}", chunk)},
