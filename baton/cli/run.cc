@@ -4,10 +4,12 @@
 #include <charconv>
 #include <fstream>
 #include <memory>
+#include <optional>
 
 #include "baton/base/file.h"
 #include "baton/cli/command.h"
 #include "baton/cli/fingerprint.h"
+#include "baton/cli/state_key.h"
 #include "baton/state/seal_file.h"
 
 namespace baton::cli {
@@ -16,7 +18,8 @@ namespace {
 struct RunFlags {
   ModelFlags model;
   SamplingFlags sampling;
-  std::string prompt, positional, prompt_file, system, ids, dump_logits, save_state, load_state;
+  std::string prompt, positional, prompt_file, system, ids, dump_logits, save_state, load_state, state_key;
+  std::optional<StateKey> key;  // of state_key
   bool raw = false, json = false, quiet = false;
 };
 
@@ -31,6 +34,8 @@ Status check_flags(RunFlags& flags) {
   }
   if (!flags.ids.empty() && !flags.system.empty())
     return fail(Code::kInvalidInput, "--system goes with a text prompt, not with --ids");
+  if (!flags.state_key.empty() && flags.save_state.empty() && flags.load_state.empty())
+    return fail(Code::kInvalidInput, "--state-key goes with --save-state or --load-state");
   return flags.model.settle();
 }
 
@@ -56,7 +61,7 @@ Status continue_from_file(const RunFlags& flags, const Runtime& runtime, Request
   expected.layout = &layout;
   expected.position_max = static_cast<uint64_t>(runtime.model().spec.context_max);
   expected.vocab = static_cast<uint32_t>(runtime.model().spec.vocab);
-  BATON_TRY(SealedFile file, read_seal_file(flags.load_state, expected));
+  BATON_TRY(SealedFile file, read_seal_file(flags.load_state, expected, pointer_to(flags.key)));
   request.tokens.insert(request.tokens.begin(), file.view.tokens.begin(), file.view.tokens.end());
   request.start_state = std::move(file.block);
   return {};
@@ -65,7 +70,7 @@ Status continue_from_file(const RunFlags& flags, const Runtime& runtime, Request
 Status write_outputs(const RunFlags& flags, const Completion& completion) {
   if (!flags.dump_logits.empty()) BATON_OK(write_file(flags.dump_logits, std::as_bytes(std::span(completion.logits))));
   if (!flags.save_state.empty() && !completion.sealed_state.empty()) {
-    BATON_OK(write_seal_file(flags.save_state, completion.sealed_state));
+    BATON_OK(write_seal_file(flags.save_state, completion.sealed_state, pointer_to(flags.key)));
   }
   return {};
 }
@@ -75,6 +80,9 @@ int run(RunFlags& flags) {
     fmt::print(stderr, "baton: {}\n", status.error().message);
     return status.error().code == Code::kInvalidInput ? kUsage : kFailed;
   }
+  auto key = read_state_key(flags.state_key);
+  if (!key) return report(key.error());
+  flags.key = *std::move(key);
   InterruptScope interrupts;
   auto runtime = flags.model.open();
   if (!runtime) return report(runtime.error());
@@ -155,6 +163,9 @@ std::unique_ptr<Command> add_run(CLI::App& program) {
   app->add_option("--save-state", flags->save_state, "write the sealed state after the prompt");
   app->add_option("--load-state", flags->load_state,
                   "go on from a sealed state; the prompt is appended to its tokens as it is");
+  app->add_option("--state-key", flags->state_key,
+                  "file with a secret of at least 32 bytes: states are saved with a MAC under it, and loaded only with "
+                  "that MAC");
   app->add_flag("--json", flags->json, "one JSON object instead of text");
   app->add_flag("-q,--quiet", flags->quiet, "only the answer, no figures");
   return command;

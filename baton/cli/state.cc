@@ -4,12 +4,14 @@
 
 #include <cstring>
 #include <memory>
+#include <optional>
 
 #include "baton/api/units.h"
 #include "baton/base/bytes.h"
 #include "baton/base/output_file.h"
 #include "baton/cli/command.h"
 #include "baton/cli/fingerprint.h"
+#include "baton/cli/state_key.h"
 #include "baton/state/foreign.h"
 #include "baton/state/seal_file.h"
 #include "baton/state/seal_list.h"
@@ -20,24 +22,26 @@ namespace {
 constexpr size_t kPromptBytesMax = size_t{64} << 20;
 
 struct ShowFlags {
-  std::string in;
+  std::string in, state_key;
   bool json = false;
 };
 
 struct ConvertFlags {
-  std::string in, out, to = "seal", model, ids, prompt, prompt_file, logits, dump_logits, type = "bf16";
+  std::string in, out, to = "seal", state_key, model, ids, prompt, prompt_file, logits, dump_logits, type = "bf16";
   uint64_t kv_capacity = 2048;
   uint32_t threads = 0;
   bool raw = false, json = false;
+  std::optional<StateKey> key;  // of state_key
 };
 
 OrderedJson section_json(SlotKind kind, int32_t layer, DType type, const Dims& dims, uint64_t bytes) {
   return {{"layer", layer}, {"kind", to_string(kind)}, {"type", to_string(type)}, {"dims", dims}, {"bytes", bytes}};
 }
 
-OrderedJson listing_json(const SealListing& listing) {
+OrderedJson listing_json(const SealListing& listing, const StateKey* key) {
   OrderedJson json;
   json["format"] = "seal";
+  json["mac"] = !listing.keyed ? "none" : key == nullptr ? "not checked: give --state-key" : "right";
   json["position"] = listing.position;
   json["fingerprint_model"] = fmt::format("{:016x}", listing.identity.model);
   json["fingerprint_quantization"] = fmt::format("{:016x}", listing.identity.quantization);
@@ -95,10 +99,16 @@ int show(const ShowFlags& flags) {
   const auto file = MappedFile::open(flags.in);
   if (!file) return report(file.error());
   OrderedJson json;
+  const auto key = read_state_key(flags.state_key);
+  if (!key) return report(key.error());
   if (is_seal(file->bytes())) {
     const auto listing = list_seal(file->bytes());
     if (!listing) return report(Error(listing.error()).in(flags.in));
-    json = listing_json(*listing);
+    if (*key) {
+      if (const Status known = check_mac(file->bytes(), **key); !known)
+        return report(Error(known.error()).in(flags.in));
+    }
+    json = listing_json(*listing, pointer_to(*key));
   } else {
     const auto state = parse_foreign(file->bytes());
     if (!state) return report(Error(state.error()).in(flags.in));
@@ -138,7 +148,7 @@ Result<Source> read_source(const ConvertFlags& flags, const TextModel& text) {
   if (is_seal(file.bytes())) {
     const Layout layout = widest_layout(*text.model);
     BATON_TRY(const SealExpectation expected, expectation(text, layout));
-    BATON_TRY(const SealedFile sealed, read_seal_file(flags.in, expected));
+    BATON_TRY(const SealedFile sealed, read_seal_file(flags.in, expected, pointer_to(flags.key)));
     return Source{"seal", from_seal(sealed.view)};
   }
   const auto parsed = parse_foreign(file.bytes());
@@ -274,18 +284,21 @@ Result<OrderedJson> convert(const ConvertFlags& flags) {
       return fail(Code::kInvalidInput, fmt::format("{}: there are no logits in it for --dump-logits", flags.in));
     BATON_OK(write_output(flags.dump_logits, std::as_bytes(std::span(state.logits)), kModeShared));
   }
-  BATON_OK(write_seal_file(flags.out, bytes));
+  BATON_OK(write_seal_file(flags.out, bytes, flags.to == "seal" ? pointer_to(flags.key) : nullptr));
   json["bytes"] = bytes.size();
   json["notes"] = notes;
   return json;
 }
 
-int run_convert(const ConvertFlags& flags) {
+int run_convert(ConvertFlags& flags) {
   const int prompts = !flags.ids.empty() + !flags.prompt.empty() + !flags.prompt_file.empty();
   if (prompts > 1) {
     fmt::print(stderr, "baton: more than one prompt; give one of --ids, -p and -f\n");
     return kUsage;
   }
+  auto key = read_state_key(flags.state_key);
+  if (!key) return report(key.error());
+  flags.key = *std::move(key);
   const auto done = convert(flags);
   if (!done) return report(done.error());
   if (flags.json) {
@@ -308,6 +321,8 @@ void add_convert_flags(CLI::App& app, ConvertFlags& flags) {
   app.add_option("--to", flags.to, "what to write: seal, anelms, anelm-cache or mlx")
       ->capture_default_str()
       ->check(CLI::IsMember({"seal", "anelms", "anelm-cache", "mlx"}));
+  app.add_option("--state-key", flags.state_key,
+                 "key of the sealed states: one that is read must carry a MAC under it, one that is written will");
   app.add_option("-m,--model", flags.model, "the model of the state (default: the bundled model)");
   app.add_option("--ids", flags.ids, "tokens of the state, where its file does not name them: 1,2,3");
   app.add_option("-p,--prompt", flags.prompt, "the same as text: a user's message through the chat template");
@@ -330,7 +345,7 @@ struct StateFlags {
   ConvertFlags convert;
 };
 
-int run(const StateFlags& flags) { return flags.show.in.empty() ? run_convert(flags.convert) : show(flags.show); }
+int run(StateFlags& flags) { return flags.show.in.empty() ? run_convert(flags.convert) : show(flags.show); }
 
 }  // namespace
 
@@ -342,6 +357,7 @@ std::unique_ptr<Command> add_state(CLI::App& program) {
   ShowFlags& show_flags = command->flags.show;
   CLI::App* show_app = app->add_subcommand("show", "list what a state file holds; needs no model, checks no values");
   show_app->add_option("in", show_flags.in, "a sealed state, or an ANELMS, ANELM_CACHE or MLX cache file")->required();
+  show_app->add_option("--state-key", show_flags.state_key, "check the MAC of a sealed state with this key");
   show_app->add_flag("--json", show_flags.json, "one JSON object instead of text");
   CLI::App* convert_app = app->add_subcommand("convert", "write a state file in another format");
   add_convert_flags(*convert_app, command->flags.convert);

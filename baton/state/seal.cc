@@ -73,8 +73,10 @@ Result<Header> read_header(std::span<const std::byte> block) {
   const auto stored = at<uint64_t>(block, summed);
   const uint64_t computed = checksum(block.first(summed));
   if (stored != computed) return corrupt(differing("header checksum", stored, computed));
-  if (at<uint32_t>(block, sealed::kMacAt) != 0)
-    return corrupt(fmt::format("header: bytes at {} are not zero", sealed::kMacAt));
+  const auto mac = at<uint32_t>(block, sealed::kMacAt);
+  if (mac == sealed::kMacKeyed)
+    return mismatch("it was sealed with a key: give the key (--state-key FILE), nothing in it is used without");
+  if (mac != 0) return corrupt(fmt::format("header: MAC of kind {}", mac));
   if (at<uint32_t>(block, sealed::kZeroAt) != 0)
     return corrupt(fmt::format("header: bytes at {} are not zero", sealed::kZeroAt));
 

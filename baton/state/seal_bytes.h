@@ -19,6 +19,8 @@ inline constexpr uint64_t kVersionAt = 8, kHeaderBytesAt = 12, kTotalBytesAt = 1
 inline constexpr uint64_t kModelAt = 24, kQuantizationAt = 32, kTokenizerAt = 40, kPositionAt = 48;
 inline constexpr uint64_t kSectionsAt = 56, kProvenanceBytesAt = 60, kTokensOffsetAt = 64, kTokensDigestAt = 72;
 inline constexpr uint64_t kMacAt = 80, kZeroAt = 84;
+inline constexpr uint32_t kMacKeyed =
+    1;  // 32 bytes of keyed BLAKE2b-256 of all before them end the block (state_key.h)
 inline constexpr uint64_t kEntriesAt = 88;
 
 // kind u32 | layer i32 | dtype u32 | zero u32 | dims u64[3] | offset u64 | bytes u64 | checksum u64

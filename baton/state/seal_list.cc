@@ -63,6 +63,7 @@ Result<SealListing> list_seal(std::span<const std::byte> block) {
   if (checksum(block.first(summed)) != at64(summed)) return corrupt("header checksum (damaged)");
   SealListing listing;
   listing.identity = {at64(sealed::kModelAt), at64(sealed::kQuantizationAt), at64(sealed::kTokenizerAt)};
+  listing.keyed = at32(sealed::kMacAt) == sealed::kMacKeyed;
   listing.position = at64(sealed::kPositionAt);
   auto provenance = sealed::read_provenance(block.subspan(provenance_at, provenance_bytes));
   if (!provenance) return corrupt(std::move(provenance).error().message);

@@ -12,6 +12,7 @@ namespace baton {
 
 struct SealListing {
   StateIdentity identity;
+  bool keyed = false;  // it says that it carries a MAC (state_key.h); not checked here
   uint64_t position = 0;
   std::vector<int32_t> tokens;
   Provenance provenance;

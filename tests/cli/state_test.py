@@ -25,6 +25,12 @@ def run(*arguments):
     return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=120)
 
 
+def values_of(seal):
+    """Tokens and sections, without the header: who made the state is another matter."""
+    data = pathlib.Path(seal).read_bytes()
+    return data[int.from_bytes(data[64:72], "little"):]
+
+
 class State(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
@@ -60,7 +66,8 @@ class State(unittest.TestCase):
                 self.ok("state", "convert", out, back, "-m", SMALL, *prompt)
                 resumed = json.loads(self.ok("run", "-m", SMALL, "--load-state", back, second, "-n", "12", "--json"))["ids"]
                 self.assertEqual(resumed, whole)
-        self.assertEqual(pathlib.Path(self.path("mlx.seal")).read_bytes(), pathlib.Path(seal).read_bytes())
+        self.assertEqual(values_of(self.path("mlx.seal")), values_of(seal))
+        self.assertIn("foreign (mlx): mixed", self.ok("state", "show", self.path("mlx.seal")))
 
     def test_anelms_logits_are_those_of_the_run(self):
         seal = self.save(SMALL, "seal", "What is water?")
@@ -123,6 +130,67 @@ class State(unittest.TestCase):
         refused = run("state", "show", seal)
         self.assertEqual(refused.returncode, 1)
         self.assertIn("header checksum", refused.stderr)
+
+    def test_a_seal_says_who_made_it(self):
+        seal = self.path("seal")
+        prompt = "What is a bridge, and who would build one over a river?"
+        self.ok("run", "-m", SMALL, "--raw", prompt, "--prefill", "ref", "--decode", "cpu", "-n", "0", "--save-state", seal)
+        listed = json.loads(self.ok("state", "show", seal, "--json"))
+        self.assertEqual([maker["unit"] for maker in listed["makers"]], ["ref", "cpu"])
+        self.assertEqual([maker["tokens"] for maker in listed["makers"]], [listed["position"] - 1, 1])
+        for maker in listed["makers"]:
+            self.assertRegex(maker["arithmetic"], rf"^{maker['unit']}/\S+/[0-9a-f]{{8}}$")
+        self.assertEqual([line.split(": ")[1] for line in listed["steps"]], [f"prefill {listed['position'] - 1}", "decode 1"])
+        script = subprocess.run([sys.executable, ROOT / "scripts" / "show_state.py", seal], capture_output=True, text=True)
+        self.assertIn(f"step 0: ref prefill {listed['position'] - 1} x1\nstep 1: cpu decode 1 x1\n", script.stdout)
+        # Going on from it elsewhere adds to the list.
+        more = self.path("more")
+        self.ok("run", "-m", SMALL, "--load-state", seal, " Only one", "--decode", "ref", "-n", "0", "--save-state", more)
+        makers = json.loads(self.ok("state", "show", more, "--json"))["makers"]
+        self.assertEqual([maker["unit"] for maker in makers], ["ref", "cpu"])
+        self.assertEqual(sum(maker["tokens"] for maker in makers), json.loads(self.ok("state", "show", more, "--json"))["position"])
+        self.assertEqual(makers[1]["tokens"], 1)
+
+    def test_states_with_a_key(self):
+        key, other, seal, out = (self.path(name) for name in ("key", "other", "seal", "out"))
+        for path in (key, other):
+            pathlib.Path(path).write_bytes(os.urandom(32))
+            os.chmod(path, 0o600)
+        plain = self.save(SMALL, "plain", "What is water?")
+        self.ok("run", "-m", SMALL, "--raw", "What is water?", "-n", "0", "--save-state", seal, "--state-key", key)
+        self.assertEqual(os.path.getsize(seal), os.path.getsize(plain) + 32)
+        go_on = ("run", "-m", SMALL, " And", "-n", "3", "--json", "--load-state")
+        expected = json.loads(self.ok(*go_on, plain))["ids"]
+        self.assertEqual(json.loads(self.ok(*go_on, seal, "--state-key", key))["ids"], expected)
+        changed = bytearray(pathlib.Path(seal).read_bytes())
+        changed[-40] ^= 1
+        pathlib.Path(out).write_bytes(changed)
+        for arguments, words in (((seal,), "sealed with a key"), ((seal, "--state-key", other), "another key"),
+                                 ((plain, "--state-key", key), "carries no MAC"),
+                                 ((out, "--state-key", key), "another key, or changed")):
+            with self.subTest(arguments=arguments):
+                done = run(*go_on, *arguments)
+                self.assertEqual((done.returncode, done.stdout), (1, ""), done.stderr)
+                self.assertIn(words, done.stderr)
+        os.chmod(key, 0o644)
+        done = run(*go_on, seal, "--state-key", key)
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("chmod 600", done.stderr)
+        os.chmod(key, 0o600)
+        pathlib.Path(other).write_bytes(b"short")
+        done = run(*go_on, seal, "--state-key", other)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("32 to 4096", done.stderr)
+        self.assertEqual(run("run", "-m", SMALL, "x", "--state-key", key).returncode, 2)
+        # Shown as far as it goes without the key; converted with it.
+        self.assertIn("not checked", json.loads(self.ok("state", "show", seal, "--json"))["mac"])
+        self.assertEqual(json.loads(self.ok("state", "show", seal, "--json", "--state-key", key))["mac"], "right")
+        self.assertEqual(json.loads(self.ok("state", "show", plain, "--json"))["mac"], "none")
+        self.assertEqual(run("state", "show", out, "--state-key", key).returncode, 1)
+        self.assertEqual(run("state", "convert", seal, out, "-m", SMALL, "--to", "mlx").returncode, 1)
+        self.ok("state", "convert", seal, out, "-m", SMALL, "--to", "mlx", "--type", "as-is", "--state-key", key)
+        self.ok("state", "convert", out, self.path("back"), "-m", SMALL, "--state-key", key)
+        self.assertEqual(json.loads(self.ok(*go_on, self.path("back"), "--state-key", key))["ids"], expected)
 
 
 if __name__ == "__main__":
