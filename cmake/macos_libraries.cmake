@@ -1,4 +1,4 @@
-# fmt, PCRE2, utf8proc and xxHash for the macOS cross build, from the archives that Debian's source packages hold, under the
+# fmt, PCRE2, utf8proc, xxHash and what is used of libsodium for the macOS cross build, from the archives that Debian's source packages hold, under the
 # names of the pkg-config targets. Their own build systems are left out: few files, fixed settings.
 set(source ${BATON_MACOS_ROOT}/src)
 
@@ -10,7 +10,7 @@ foreach(name IN LISTS pcre2_files)
     list(APPEND pcre2_sources ${source}/pcre2/src/pcre2_${name}.c)
   endif()
 endforeach()
-set(generated ${CMAKE_BINARY_DIR}/generated/pcre2)
+set(generated ${PROJECT_BINARY_DIR}/generated/pcre2)
 configure_file(${source}/pcre2/src/config.h.generic ${generated}/config.h COPYONLY)
 configure_file(${source}/pcre2/src/pcre2.h.generic ${generated}/pcre2.h COPYONLY)
 configure_file(${source}/pcre2/src/pcre2_chartables.c.dist ${generated}/pcre2_chartables.c COPYONLY)
@@ -31,6 +31,20 @@ add_library(baton_fmt STATIC ${source}/fmtlib/src/format.cc ${source}/fmtlib/src
 target_include_directories(baton_fmt SYSTEM PUBLIC ${source}/fmtlib/include)
 target_compile_definitions(baton_fmt PUBLIC SPDLOG_FMT_EXTERNAL)
 
+# Keyed BLAKE2b in portable C, comparison and wiping. version.h comes with Debian's headers, as libsodium's configure wrote it.
+# Its core.c chooses among the implementations of every algorithm, and would bring them all; here there is one.
+set(sodium ${source}/libsodium/src/libsodium)
+file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/generated/sodium/core.c CONTENT "int sodium_init(void);\nint sodium_init(void) { return 0; }\n" @ONLY)
+add_library(baton_sodium STATIC ${sodium}/crypto_generichash/crypto_generichash.c
+  ${sodium}/crypto_generichash/blake2b/generichash_blake2.c ${sodium}/crypto_generichash/blake2b/ref/generichash_blake2b.c
+  ${sodium}/crypto_generichash/blake2b/ref/blake2b-ref.c ${sodium}/crypto_generichash/blake2b/ref/blake2b-compress-ref.c
+  ${sodium}/crypto_verify/sodium/verify.c ${sodium}/randombytes/randombytes.c
+  ${sodium}/randombytes/sysrandom/randombytes_sysrandom.c ${sodium}/sodium/utils.c ${sodium}/sodium/runtime.c
+  ${PROJECT_BINARY_DIR}/generated/sodium/core.c)
+target_include_directories(baton_sodium SYSTEM PUBLIC ${BATON_MACOS_ROOT}/usr/include PRIVATE ${sodium}/include/sodium)
+target_compile_definitions(baton_sodium PRIVATE CONFIGURED=1 NATIVE_LITTLE_ENDIAN=1 HAVE_WEAK_SYMBOLS=1)
+
 add_library(PkgConfig::PCRE2 ALIAS baton_pcre2)
 add_library(PkgConfig::UTF8PROC ALIAS baton_utf8proc)
 add_library(PkgConfig::XXHASH ALIAS baton_xxhash)
+add_library(PkgConfig::SODIUM ALIAS baton_sodium)

@@ -3,4 +3,4 @@ set(BATON_UNITS ref cpu ane coreml)
 
 list(TRANSFORM BATON_UNITS REPLACE "(.+)" "BATON_UNIT(\\1)" OUTPUT_VARIABLE lines)
 list(JOIN lines "\n" lines)
-file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/baton/unit_list.inc CONTENT "${lines}\n" @ONLY)
+file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/generated/baton/unit_list.inc CONTENT "${lines}\n" @ONLY)

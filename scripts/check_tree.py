@@ -18,7 +18,7 @@ LINES_MAX = 800
 COLUMNS_MAX = 120
 BYTES_MAX = 1 << 20
 
-PROGRAM = re.compile(r"^(baton/cli/|tests/)|_test\.cc$|_bench\.cc$")  # code that may print and exit
+PROGRAM = re.compile(r"^(baton/cli/|tests/|examples/)|_test\.cc$|_bench\.cc$")  # code that may print and exit
 TESTS = re.compile(r"^tests/|_test\.cc$|_bench\.cc$")
 SHARED = r"\bshared_ptr\s*<(?!\s*(const\s+Model|GgufArray)\s*>)|\bmake_shared\s*<(?!\s*(const\s+)?(Model|GgufArray)\s*>)"
 
@@ -128,13 +128,13 @@ def check_used(texts, report):
     """Headers and lists are included by someone beside their own .cc and test."""
     included = {}
     for name, text in texts.items():
-        for target in re.findall(r'^\s*#\s*include\s*"([^"]+)"', text, re.M):
+        for target in re.findall(r'^\s*#\s*include\s*["<]([^">]+)[">]', text, re.M):
             included.setdefault(target, set()).add(name)
     for name in texts:
         if pathlib.Path(name).suffix in {".h", ".inc"}:
             stem, suffix = name.rsplit(".", 1)
             own = {stem + ".cc", stem + "_test.cc", stem + "_bench.cc"} if suffix == "h" else set()
-            users = included.get(name, set()) - {name} - own
+            users = included.get(name.removeprefix("include/"), set()) - {name} - own
             if not users:
                 report(name, 1, "nobody includes it (its own .cc and test do not count): use it or remove it")
 
@@ -142,7 +142,8 @@ def check_used(texts, report):
 def check_built(root, names, commands, report):
     built = {pathlib.Path(entry["directory"], entry["file"]).resolve() for entry in json.loads(commands.read_text())}
     for name in names:
-        if name.endswith(".cc") and (root / name).resolve() not in built:
+        # The examples are built from an installed prefix: tests/library_test.py.
+        if name.endswith(".cc") and not name.startswith("examples/") and (root / name).resolve() not in built:
             report(name, 1, "is not compiled by the build: see baton_library in cmake/baton.cmake")
 
 

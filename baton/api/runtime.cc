@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "baton/api/units.h"
@@ -14,7 +15,9 @@ Result<std::unique_ptr<Runtime>> Runtime::open(const RuntimeOptions& options) {
   // Units first: an unknown name should not cost a load.
   std::vector<std::pair<std::string, Loaded>> units;
   for (const std::string& name : options.units) {
-    BATON_TRY(auto unit, create_unit(name));
+    const auto named = [&](const UnitEntry* entry) { return entry->name == name; };
+    const auto own = std::find_if(options.own_units.begin(), options.own_units.end(), named);
+    BATON_TRY(auto unit, own != options.own_units.end() ? (*own)->create() : create_unit(name));
     units.emplace_back(name, Loaded{std::move(unit), nullptr});
   }
   BATON_TRY(TextModel text, load_text_model(options.model));
@@ -49,6 +52,11 @@ Request Runtime::make_request(std::vector<int32_t> tokens) const {
   Request request;
   request.tokens = std::move(tokens);
   request.stop_ids = text_.stop_ids;
+  for (const auto& [name, loaded] : units_) {
+    if (loaded.unit->caps().decode_slots_max > 0) request.decode_unit = name;
+  }
+  request.prefill_unit = units_.front().first;
+  request.strategy = request.prefill_unit == request.decode_unit ? "single" : "handoff";
   if (text_.tokenizer) {
     const auto unused = text_.tokenizer->unused_ids();
     request.sampler.banned_ids.assign(unused.begin(), unused.end());

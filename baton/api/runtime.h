@@ -17,9 +17,10 @@ namespace baton {
 
 struct RuntimeOptions {
   std::filesystem::path model;
-  std::vector<std::string> units;  // names to load, distinct
+  std::vector<std::string> units;  // names to load, distinct: see make_request
   uint32_t threads = 0;            // per unit; 0: the unit's choice
   EngineLimits limits;
+  std::vector<const UnitEntry*> own_units = {};  // found by name before those that are built in; borrowed during open
 };
 
 struct CompletionRequest {
@@ -48,7 +49,8 @@ class Runtime {
   // Of the states it seals and opens. The first call may read all weights: Model::fingerprints().
   Result<StateIdentity> identity(const FingerprintOptions& options = {}) const;
 
-  // A request with this model's stop and padding ids filled in.
+  // A request with everything filled in that has a default: this model's stop and padding ids, and the units: the last
+  // of RuntimeOptions::units that decodes, after a prefill on the first, by hand-over when these are two.
   Request make_request(std::vector<int32_t> tokens) const;
   // Text as it is; control tokens in it are recognised only with `parse_special`.
   Result<std::vector<int32_t>> encode(std::string_view text, bool parse_special) const;

@@ -18,7 +18,7 @@ elseif(BATON_SANITIZE MATCHES "address")
 endif()
 
 function(baton_kernels set)
-  set_source_files_properties(${CMAKE_SOURCE_DIR}/baton/unit/host/kernels_${set}.cc PROPERTIES
+  set_source_files_properties(${PROJECT_SOURCE_DIR}/baton/unit/host/kernels_${set}.cc PROPERTIES
     COMPILE_OPTIONS "${ARGN};${kernel_options}")
 endfunction()
 # Lanes as arrays: -O3 unrolls and rebuilds them for five minutes, -O2 takes half a minute.
