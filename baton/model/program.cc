@@ -33,6 +33,8 @@ std::string_view to_string(OpKind kind) {
       return "swiglu";
     case OpKind::kAdd:
       return "add";
+    case OpKind::kBias:
+      return "bias";
     case OpKind::kHead:
       return "head";
   }
@@ -63,8 +65,10 @@ std::string details(const Op& op) {
     case OpKind::kSplitPairs:
       return fmt::format("heads={} width={}", op.heads, op.width);
     case OpKind::kRope:
-      return fmt::format("heads={} head_dim={} rotary={} theta={:g} pairing={}", op.heads, op.width, op.rotary,
-                         op.rope_theta, op.pairing == RopePairing::kHalf ? "half" : "adjacent");
+      return fmt::format("heads={} head_dim={} rotary={} theta={:g} pairing={}{}{}", op.heads, op.width, op.rotary,
+                         op.rope_theta, op.pairing == RopePairing::kHalf ? "half" : "adjacent",
+                         op.rope_factors >= 0 ? " scaled" : "",
+                         op.rope_magnitude != 1 ? fmt::format(" magnitude={:g}", op.rope_magnitude) : "");
     case OpKind::kAttend:
       return fmt::format("heads={} kv_heads={} head_dim={} scale={:g}", op.heads, op.kv_heads, op.width, op.scale);
     case OpKind::kCausalConv:

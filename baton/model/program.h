@@ -29,6 +29,7 @@ enum class OpKind : uint8_t {
   kGatedNorm,    // out = rmsnorm(x over each `width`) * W * silu(y): normalise first, gate afterwards
   kSwiGlu,       // out = silu(x) * y
   kAdd,          // out = x + y
+  kBias,         // out = x + W, the same vector for every token, in place allowed
   kHead,         // logits = W x, only for the tokens whose logits are asked for
 };
 std::string_view to_string(OpKind kind);
@@ -69,7 +70,8 @@ struct Op {
   float rope_theta = 0;
   RopePairing pairing = RopePairing::kHalf;
   HeadMap head_map = HeadMap::kGrouped;
-  WeightId rope_factors = -1;  // kRope: divisors of the rotary/2 frequencies (Llama 3.1 scaling), or -1
+  WeightId rope_factors = -1;  // kRope: divisors of the rotary/2 frequencies (scaled positions, rope.h), or -1
+  float rope_magnitude = 1;    // kRope: the turned values are that much longer (yarn, longrope)
 };
 
 struct Register {

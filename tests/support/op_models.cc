@@ -156,10 +156,11 @@ OpModel make_rope(Maker& make) {
   op.pairing = make.between(0, 1) == 0 ? RopePairing::kHalf : RopePairing::kAdjacent;
   op.x = op.out = make.input(heads * width);
   if (make.between(0, 1) == 0) op.rope_factors = make.vector(op.rotary / 2, 1.0f, 8.0f);
+  if (make.between(0, 1) == 0) op.rope_magnitude = 1.25f;
   make.op(op);
   make.head(op.out);
-  return make.finish(fmt::format("rope heads={} head_dim={} rotary={} pairing={} factors={}", heads, width, op.rotary,
-                                 static_cast<int>(op.pairing), op.rope_factors >= 0));
+  return make.finish(fmt::format("rope heads={} head_dim={} rotary={} pairing={} factors={} magnitude={}", heads, width,
+                                 op.rotary, static_cast<int>(op.pairing), op.rope_factors >= 0, op.rope_magnitude));
 }
 
 OpModel make_conv(Maker& make) {
@@ -218,6 +219,17 @@ OpModel make_binary(Maker& make, OpKind kind) {
   return make.finish(fmt::format("{} width={}", to_string(kind), width));
 }
 
+OpModel make_bias(Maker& make) {
+  const int32_t width = make.between(1, 200);
+  Op op{.kind = OpKind::kBias, .layer = 0};
+  op.x = make.linear(make.input(24), width);
+  op.weight = make.vector(width, -2.0f, 2.0f);
+  op.out = make.between(0, 1) == 0 ? op.x : make.reg(width);
+  make.op(op);
+  make.head(op.out);
+  return make.finish(fmt::format("bias width={}", width));
+}
+
 OpModel make_matrix(Maker& make, OpKind kind, DType dtype) {
   const int32_t block = static_cast<int32_t>(format_of(dtype).block_elements);
   const int32_t columns = block == 1 ? make.between(1, 150) : block * make.between(1, block == 256 ? 3 : 9);
@@ -257,6 +269,8 @@ OpModel make_op_model(OpKind kind, DType dtype, Random& random) {
     case OpKind::kSwiGlu:
     case OpKind::kAdd:
       return make_binary(make, kind);
+    case OpKind::kBias:
+      return make_bias(make);
   }
   BATON_CHECK(false);
 }

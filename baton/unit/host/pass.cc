@@ -229,6 +229,8 @@ void Pass::run_row(const RowPart& part, int64_t r, int64_t begin) {
       return kernels_.swiglu(row(op.x, r), row(op.y, r), width(op.out), row(op.out, r));
     case Row::kAdd:
       return kernels_.add(row(op.x, r), row(op.y, r), width(op.out), row(op.out, r));
+    case Row::kBias:
+      return kernels_.add(row(op.x, r), weights_.vector(op.weight), width(op.out), row(op.out, r));
     case Row::kQuantize: {
       const bool tiled = part.tiles && r - begin < tiled_rows(row_count_ - begin, width(op.x));
       if (tiled) {
@@ -346,14 +348,15 @@ void Pass::prepare_angles() {
   for (size_t i = 0; i < angles_.size(); ++i) {
     const std::vector<float>& frequencies = weights_.frequencies(i);
     const auto half = static_cast<int64_t>(frequencies.size());
+    const float magnitude = weights_.plan().ropes[i].magnitude;
     pool_.parallel_for(row_count_, row_count_ < 8 ? row_count_ : 16, [&](int64_t first, int64_t last, uint32_t) {
       for (int64_t r = first; r < last; ++r) {
         float* to = angles_[i] + r * weights_.plan().ropes[i].rotary;
         for (int64_t j = 0; j < half; ++j) {
           const float angle =
               static_cast<float>(positions_[static_cast<size_t>(r)]) * frequencies[static_cast<size_t>(j)];
-          to[j] = std::cos(angle);
-          to[half + j] = std::sin(angle);
+          to[j] = magnitude * std::cos(angle);
+          to[half + j] = magnitude * std::sin(angle);
         }
       }
     });

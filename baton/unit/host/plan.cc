@@ -42,11 +42,12 @@ Node whole_node(Work work, const Op& op) {
 
 int32_t rope_index(std::vector<RopeTable>& ropes, const Op& op) {
   for (size_t i = 0; i < ropes.size(); ++i) {
-    if (ropes[i].theta == op.rope_theta && ropes[i].rotary == op.rotary && ropes[i].factors == op.rope_factors) {
+    if (ropes[i].theta == op.rope_theta && ropes[i].rotary == op.rotary && ropes[i].factors == op.rope_factors &&
+        ropes[i].magnitude == op.rope_magnitude) {
       return static_cast<int32_t>(i);
     }
   }
-  ropes.push_back({op.rope_theta, op.rotary, op.rope_factors});
+  ropes.push_back({op.rope_theta, op.rotary, op.rope_factors, op.rope_magnitude});
   return static_cast<int32_t>(ropes.size()) - 1;
 }
 
@@ -72,6 +73,9 @@ void append_nodes(const Op& op, std::vector<RopeTable>& ropes, std::vector<Node>
       return;
     case OpKind::kAdd:
       nodes.push_back(row_node(Row::kAdd, op));
+      return;
+    case OpKind::kBias:
+      nodes.push_back(row_node(Row::kBias, op));
       return;
     case OpKind::kRope:
       nodes.push_back(row_node(Row::kRope, op));

@@ -25,7 +25,18 @@ enum class Work : uint8_t {
   kHead,
 };
 
-enum class Row : uint8_t { kNorm, kGatedNorm, kSplitPairs, kRope, kAppend, kSigmoidGate, kSwiGlu, kAdd, kQuantize };
+enum class Row : uint8_t {
+  kNorm,
+  kGatedNorm,
+  kSplitPairs,
+  kRope,
+  kAppend,
+  kSigmoidGate,
+  kSwiGlu,
+  kAdd,
+  kBias,
+  kQuantize
+};
 
 struct RowPart {
   Row kind;
@@ -57,6 +68,7 @@ struct RopeTable {
   float theta;
   int32_t rotary;
   WeightId factors;
+  float magnitude;
 };
 
 struct Plan {

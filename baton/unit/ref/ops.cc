@@ -51,7 +51,8 @@ void l2_norm(const float* x, float* y, int64_t width, float eps) {
   for (int64_t i = 0; i < width; ++i) y[i] = x[i] * scale;
 }
 
-void rope(float* x, int64_t rotary, int64_t position, float theta, RopePairing pairing, const float* factors) {
+void rope(float* x, int64_t rotary, int64_t position, float theta, RopePairing pairing, const float* factors,
+          float magnitude) {
   const int64_t half = rotary / 2;
   for (int64_t i = 0; i < half; ++i) {
     float frequency = std::pow(theta, -2.0f * static_cast<float>(i) / static_cast<float>(rotary));
@@ -59,8 +60,9 @@ void rope(float* x, int64_t rotary, int64_t position, float theta, RopePairing p
     const float angle = static_cast<float>(position) * frequency;
     float& a = pairing == RopePairing::kHalf ? x[i] : x[2 * i];
     float& b = pairing == RopePairing::kHalf ? x[i + half] : x[2 * i + 1];
-    const float turned_a = a * std::cos(angle) - b * std::sin(angle);
-    const float turned_b = b * std::cos(angle) + a * std::sin(angle);
+    const float cosine = magnitude * std::cos(angle), sine = magnitude * std::sin(angle);
+    const float turned_a = a * cosine - b * sine;
+    const float turned_b = b * cosine + a * sine;
     a = turned_a;
     b = turned_b;
   }

@@ -20,8 +20,10 @@ void embed(const Weight& weight, int64_t index, float* y);
 void rms_norm(const float* x, const float* w, float* y, int64_t width, float eps);
 
 // Rotates the first `rotary` of `width` values of one head at `position`: pairs (a, b) turn by position *
-// theta^(-2i/rotary), divided by factors[i] when given. Su et al., "RoFormer", 2021.
-void rope(float* x, int64_t rotary, int64_t position, float theta, RopePairing pairing, const float* factors);
+// theta^(-2i/rotary), divided by factors[i] when given, and become `magnitude` times as long. Su et al., "RoFormer",
+// 2021.
+void rope(float* x, int64_t rotary, int64_t position, float theta, RopePairing pairing, const float* factors,
+          float magnitude);
 
 // out = sum_p softmax_p(scale q.k_p) v_p over `positions` rows of `width`. Vaswani et al., 2017.
 void attend(const float* q, const float* keys, const float* values, float* out, int64_t positions, int64_t width,

@@ -109,6 +109,8 @@ class Pass {
         return each_value(op, [](float x, float y) { return silu(x) * y; });
       case OpKind::kAdd:
         return each_value(op, [](float x, float y) { return x + y; });
+      case OpKind::kBias:
+        return add_bias(op);
       case OpKind::kHead:
         return;
     }
@@ -120,6 +122,13 @@ class Pass {
     const float* y = row(op.y, 0);
     float* out = row(op.out, 0);
     for (int64_t i = 0; i < count_ * width(op.out); ++i) out[i] = function(x[i], y[i]);
+  }
+
+  void add_bias(const Op& op) {
+    const float* bias = vector_of(model_, op.weight);
+    for (int64_t t = 0; t < count_; ++t) {
+      for (int64_t i = 0; i < width(op.out); ++i) row(op.out, t)[i] = row(op.x, t)[i] + bias[i];
+    }
   }
 
   template <class Function>
@@ -142,7 +151,8 @@ class Pass {
     const float* factors = op.rope_factors >= 0 ? vector_of(model_, op.rope_factors) : nullptr;
     for (int64_t t = 0; t < count_; ++t) {
       for (int64_t head = 0; head < op.heads; ++head) {
-        rope(row(op.out, t) + head * op.width, op.rotary, start_ + t, op.rope_theta, op.pairing, factors);
+        rope(row(op.out, t) + head * op.width, op.rotary, start_ + t, op.rope_theta, op.pairing, factors,
+             op.rope_magnitude);
       }
     }
   }

@@ -102,8 +102,8 @@ Result<HalfArrays> token_inputs(const Model& model, const PrefillShape& shape, u
     if (factors != nullptr) frequency /= factors[i];
     for (size_t t = 0; t < seq; ++t) {
       const double at = t >= pad ? static_cast<double>(position + t - pad) : 0.0;
-      cosines[i * seq + t] = f32_to_f16(static_cast<float>(std::cos(at * frequency)));
-      sines[i * seq + t] = f32_to_f16(static_cast<float>(std::sin(at * frequency)));
+      cosines[i * seq + t] = f32_to_f16(static_cast<float>(rope->rope_magnitude * std::cos(at * frequency)));
+      sines[i * seq + t] = f32_to_f16(static_cast<float>(rope->rope_magnitude * std::sin(at * frequency)));
     }
   }
   return out;

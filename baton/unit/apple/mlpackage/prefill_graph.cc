@@ -40,7 +40,8 @@ Result<const Op*> common_rope(const Program& program) {
   for (const Op& op : program.ops) {
     if (op.kind != OpKind::kRope || op.rotary == 0) continue;
     if (first == nullptr) first = &op;
-    if (op.rope_theta != first->rope_theta || op.rotary != first->rotary || op.rope_factors != first->rope_factors) {
+    if (op.rope_theta != first->rope_theta || op.rotary != first->rotary || op.rope_factors != first->rope_factors ||
+        op.rope_magnitude != first->rope_magnitude) {
       return fail(Code::kUnsupported,
                   fmt::format("layer {} rotates with another base or width than layer {}; Core ML packages take one "
                               "table of angles",
@@ -121,6 +122,12 @@ Status PrefillLowering::linear(const Op& op) {
   BATON_TRY(const Value kernel,
             block_.weight("weight", matrix, whole(matrix), {matrix.rows, matrix.columns, 1, 1}, report_));
   set(op.out, block_.conv("linear", get(op.x), kernel, 1));
+  return {};
+}
+
+Status PrefillLowering::bias(const Op& op) {
+  BATON_TRY(const Value values, vector("bias", op.weight, {1, width(op.out), 1, 1}));
+  set(op.out, block_.binary("add", "biased", get(op.x), values));
   return {};
 }
 
@@ -290,6 +297,8 @@ Status PrefillLowering::op(const Op& op) {
     case OpKind::kAdd:
       set(op.out, block_.binary("add", "sum", get(op.x), get(op.y)));
       return {};
+    case OpKind::kBias:
+      return bias(op);
     case OpKind::kEmbed:
     case OpKind::kHead:
       return fail(Code::kUnsupported, fmt::format("layer {}: {} inside the layers", op.layer, to_string(op.kind)));

@@ -24,6 +24,7 @@ class PrefillLowering {
   Status inputs();
   Status op(const Op& op);
   Status linear(const Op& op);
+  Status bias(const Op& op);
   Status norm(const Op& op);
   Status conv(const Op& op);
   Status delta(const Op& op);
