@@ -135,6 +135,8 @@ std::vector<Case> gguf_tensor_cases() {
       {"elements fit, bytes wrap", one({uint64_t{1} << 62}, 0, 4), Code::kCorrupt, "does not fit in 64 bits"},
       {"row not a multiple of the block", one({33, 2}, 8, 70), Code::kCorrupt,
        "rows of 33 are not a multiple of Q8_0's block of 32"},
+      {"rows together fill blocks, one does not", one({48, 2}, 8, 102), Code::kCorrupt,
+       "rows of 48 are not a multiple of Q8_0's block of 32"},
       {"K row of 128", one({128}, 12, 72), Code::kCorrupt, "Q4_K's block of 256"},
       {"unreadable type's row too", one({100}, 16, 66), Code::kCorrupt, "IQ2_XXS's block of 256"},
       {"removed type 4", one({32}, 4, 20), Code::kUnsupported, "'t' has type 4"},

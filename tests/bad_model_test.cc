@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <fstream>
 #include <functional>
 #include <iterator>
@@ -11,6 +12,7 @@
 #include "baton/api/text_model.h"
 #include "baton/model/model.h"
 #include "tests/support/golden.h"
+#include "tests/support/safetensors_writer.h"
 
 namespace baton::test {
 namespace {
@@ -79,10 +81,24 @@ TEST(BadModel, EachWrongConfigurationIsNamed) {
       {"intermediate wrong", "tiny-llama", set("intermediate_size", 161), "gate_proj.weight' has shape ["},
       {"eps zero", "tiny-llama", set("rms_norm_eps", 0), "'rms_norm_eps' is 0"},
       {"eps text", "tiny-llama", set("rms_norm_eps", "tiny"), "'rms_norm_eps' is \"tiny\""},
-      {"biases", "tiny-llama", set("attention_bias", true), "biases are not supported"},
+      {"biases said, not there", "tiny-llama", set("attention_bias", true), "q_proj.bias' is missing"},
+      {"network biases said, not there", "tiny-llama", set("mlp_bias", true), "gate_proj.bias' is missing"},
+      {"another activation", "tiny-llama", set("hidden_act", "gelu"), "hidden_act 'gelu' is not supported"},
+      {"another activation", "tiny-qwen3.5", set("hidden_act", "gelu_pytorch_tanh"), "hidden_act 'gelu_pytorch_tanh'"},
+      {"window", "tiny-llama", set("sliding_window", 64), "a sliding window of 64 tokens"},
+      {"window of some layers", "tiny-llama", set("layer_types", {"full_attention", "sliding_attention", "x"}),
+       "layer_types of llama must be a list of full_attention; entry 1 is not"},
+      {"experts", "tiny-llama", set("num_local_experts", 8), "field 'num_local_experts' is 8"},
+      {"scaled logits", "tiny-llama", set("logit_scale", 0.5), "field 'logit_scale' is 0.5"},
+      {"soft caps", "tiny-llama", set("attn_logit_softcapping", 50.0), "'attn_logit_softcapping'"},
+      {"residual factor", "tiny-qwen3.5", set("residual_multiplier", 0.2), "'residual_multiplier'"},
+      {"norms of queries", "tiny-llama", set("use_qk_norm", true), "'use_qk_norm'"},
+      {"attention without gates", "tiny-qwen3.5", set("attn_output_gate", false), "attn_output_gate is false"},
+      {"partly rotated", "tiny-llama", set("partial_rotary_factor", 0.5), "partial_rotary_factor 0.5"},
+      {"rope outside", "tiny-qwen3.5-multimodal", set("rope_scaling", {{"rope_type", "yarn"}}), "outside text_config"},
       {"tied not boolean", "tiny-llama", set("tie_word_embeddings", 3), "'tie_word_embeddings' is 3"},
       {"untied without head", "tiny-llama", set("tie_word_embeddings", false), "'lm_head.weight' is missing"},
-      {"rope kind unknown", "tiny-llama", set("rope_parameters", {{"rope_type", "spiral"}}), "rope_type 'spiral'"},
+      {"rope kind unknown", "tiny-llama", set("rope_parameters", {{"rope_type", "spiral"}}), "rope scaling 'spiral'"},
       {"rope not an object", "tiny-llama", set("rope_scaling", {{"rope_type", "llama3"}}), "'factor' is missing"},
       {"eos outside", "tiny-llama", set("eos_token_id", 256), "stop token 256 is outside the vocabulary of 256"},
       {"eos negative", "tiny-llama", set("eos_token_id", -5), "'eos_token_id' is -5"},
@@ -99,8 +115,8 @@ TEST(BadModel, EachWrongConfigurationIsNamed) {
       {"rotary past the head", "tiny-qwen3.5",
        [](Json& config) { config["rope_parameters"]["partial_rotary_factor"] = 1.5; },
        "'partial_rotary_factor' is 1.5"},
-      {"rope scaled", "tiny-qwen3.5", [](Json& config) { config["rope_parameters"]["rope_type"] = "yarn"; },
-       "rope_type 'yarn'"},
+      {"rope scaled", "tiny-qwen3.5", [](Json& config) { config["rope_parameters"]["rope_type"] = "dynamic"; },
+       "rope scaling 'dynamic'"},
       {"linear heads missing", "tiny-qwen3.5", drop("linear_num_key_heads"), "'linear_num_key_heads' is missing"},
       {"types swapped", "tiny-qwen3.5",
        [](Json& config) {
@@ -151,8 +167,102 @@ TEST(BadModel, BrokenTemplateLeavesTheModelUsableWithANote) {
   EXPECT_NE(text->chat_template_note.find("template"), std::string::npos);
 }
 
-// A norm weight that is not a number would make every answer garbage.
-TEST(BadModel, NotANumberInANormIsRefused) {
+// Fields that published files have and that mean nothing for the answers.
+TEST(BadModel, FieldsOfPublishedFilesAreNoErrors) {
+  const Json smollm2 = {
+      {"_name_or_path", "x"},      {"is_llama_config", true},
+      {"rope_interleaved", false}, {"rope_scaling", nullptr},
+      {"torch_dtype", "bfloat16"}, {"transformers.js_config", {{"kv_cache_dtype", {{"fp16", "float16"}}}}}};
+  const Json fine_tune = {{"unsloth_version", "2024.9"},
+                          {"unsloth_fixed", true},
+                          {"sliding_window", nullptr},
+                          {"quantization_config", {{"bits", 4}}},
+                          {"auto_map", {{"a", "b"}}},
+                          {"attention_dropout", 0.1},
+                          {"layer_types", Json::array_t(3, "full_attention")},
+                          {"sliding_window", 4096},
+                          {"use_sliding_window", false},
+                          {"max_window_layers", 28}};
+  const Json qwen = {{"attn_output_gate", true},     {"full_attention_interval", 4},
+                     {"mamba_ssm_dtype", "float32"}, {"mlp_only_layers", Json::array()},
+                     {"mtp_num_hidden_layers", 1},   {"mtp_use_dedicated_embeddings", false},
+                     {"use_sliding_window", false}};
+  const std::pair<const char*, Json> cases[] = {
+      {"tiny-llama", smollm2}, {"tiny-llama", fine_tune}, {"tiny-qwen3.5", qwen}};
+  for (const auto& [golden, fields] : cases) {
+    Folder folder(golden);
+    folder.change_config([&, &added = fields](Json& config) { config.update(added); });
+    const auto model = load_model(folder.path());
+    EXPECT_TRUE(model) << model.error().message;
+  }
+}
+
+// A multimodal folder may say outside its text_config alone that the head is the embedding.
+TEST(BadModel, TiedHeadSaidOutsideTheTextConfig) {
+  Folder folder("tiny-qwen3.5-multimodal");
+  folder.change_config([](Json& config) {
+    config["text_config"].erase("tie_word_embeddings");
+    config["tie_word_embeddings"] = true;
+  });
+  const auto model = load_model(folder.path());
+  ASSERT_TRUE(model) << model.error().message;
+  EXPECT_TRUE((*model)->spec.tied_head);
+  EXPECT_EQ((*model)->container->find("lm_head.weight"), nullptr);
+}
+
+// A tensor that belongs to the model and that nothing reads is named; towers and tables are not.
+TEST(BadModel, TensorsThatNothingReadsAreRefusedByName) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"model.layers.1.self_attn.q_norm.weight", "'model.layers.1.self_attn.q_norm.weight' is read by nothing"},
+      {"model.layers.0.mlp.experts.0.up_proj.weight", "is read by nothing"},
+      {"model.norm.bias", "'model.norm.bias' is read by nothing"},
+      {"lm_head.bias", "'lm_head.bias' is read by nothing"},
+      {"model.layers.2.self_attn.sinks", "sinks' is read by nothing"},
+      {"model.layers.2.self_attn.q_proj.bias", "config.json does not say \"attention_bias\": true"},
+      {"model.layers.2.mlp.down_proj.bias", "config.json does not say \"mlp_bias\": true"},
+      {"model.layers.0.self_attn.rotary_emb.inv_freq", ""},
+      {"model.visual.blocks.0.attn.proj.weight", ""},
+      {"mtp.layers.0.mlp.up_proj.weight", ""},
+  };
+  for (const auto& [name, word] : cases) {
+    Folder folder("tiny-llama");
+    auto tensors = read_float_tensors(data_folder() / "golden" / "tiny-llama");
+    tensors.push_back({name, {16}, std::vector<float>(16, 1.0f)});
+    std::filesystem::remove(folder.path() / "model.safetensors");
+    write_safetensors(folder.path() / "model.safetensors", tensors);
+    const auto model = load_model(folder.path());
+    EXPECT_EQ(model.has_value(), std::string_view(word).empty()) << name << (model ? "" : model.error().message);
+    if (model) continue;
+    EXPECT_NE(model.error().message.find(word), std::string::npos) << model.error().message;
+    EXPECT_NE(model.error().message.find(folder.path().string()), std::string::npos) << model.error().message;
+  }
+}
+
+TEST(BadModel, ALoopOfLinksIsNamed) {
+  Folder folder("tiny-llama");
+  std::filesystem::remove(folder.path() / "config.json");
+  std::filesystem::create_symlink("config.json", folder.path() / "config.json");
+  const auto model = load_model(folder.path());
+  ASSERT_FALSE(model);
+  EXPECT_NE(model.error().message.find("config.json: Too many levels of symbolic links"), std::string::npos)
+      << model.error().message;
+}
+
+TEST(BadModel, AFolderWithoutPermissionIsNamed) {
+  if (::geteuid() == 0) GTEST_SKIP() << "root may read everything";
+  Folder folder("tiny-llama");
+  std::filesystem::permissions(folder.path(), std::filesystem::perms::none);
+  const auto model = load_model(folder.path());
+  std::filesystem::permissions(folder.path(), std::filesystem::perms::owner_all);
+  ASSERT_FALSE(model);
+  EXPECT_NE(model.error().message.find("Permission denied"), std::string::npos) << model.error().message;
+}
+
+// A norm weight that is no finite number would make every answer garbage.
+class NotFinite : public testing::TestWithParam<float> {};
+INSTANTIATE_TEST_SUITE_P(Values, NotFinite, testing::Values(NAN, INFINITY, -INFINITY));
+
+TEST_P(NotFinite, InANormIsRefused) {
   Folder folder("tiny-llama");
   const auto file = data_folder() / "golden" / "tiny-llama" / "model.safetensors";
   std::ifstream in(file, std::ios::binary);
@@ -161,12 +271,13 @@ TEST(BadModel, NotANumberInANormIsRefused) {
   std::memcpy(&header_bytes, bytes.data(), 8);
   const auto header = Json::parse(bytes.substr(8, header_bytes));
   const size_t at = 8 + header_bytes + header["model.norm.weight"]["data_offsets"][0].get<size_t>() + 8;
-  const uint32_t nan_bits = 0x7fc00000u;
-  std::memcpy(bytes.data() + at, &nan_bits, 4);
+  const float value = GetParam();
+  std::memcpy(bytes.data() + at, &value, 4);
   folder.write("model.safetensors", bytes);
   const auto model = load_model(folder.path());
   ASSERT_FALSE(model);
-  EXPECT_NE(model.error().message.find("'model.norm.weight' holds nan at element 2"), std::string::npos)
+  EXPECT_NE(model.error().message.find(fmt::format("'model.norm.weight' holds {} at element 2", value)),
+            std::string::npos)
       << model.error().message;
 }
 

@@ -66,6 +66,7 @@ OrderedJson spec_json(const Model& model) {
   json["context"] = spec.context_max;
   json["rms_eps"] = spec.rms_eps;
   json["rope_theta"] = spec.rope_theta;
+  json["rope_scaling"] = to_string(spec.rope_scaling.kind);
   json["rotary"] = spec.rotary;
   json["tied_head"] = spec.tied_head;
   std::vector<std::string> kinds;

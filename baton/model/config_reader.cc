@@ -7,6 +7,8 @@
 #include <cmath>
 #include <limits>
 
+#include "baton/model/container_text.h"
+
 namespace baton {
 namespace {
 
@@ -22,20 +24,60 @@ std::string shortened(const Json& value) {
   return text;
 }
 
+// Null, false, 0 and what is empty: the part of a model that such a field would switch on is not there.
+bool switches_nothing(const Json& value) {
+  if (value.is_number()) return value.get<double>() == 0;
+  if (value.is_boolean()) return !value.get<bool>();
+  return value.is_null() || (value.is_string() && value.get_ref<const std::string&>().empty()) ||
+         (value.is_structured() && value.empty());
+}
+bool switches_nothing(const GgufValue& value) {
+  return std::visit(
+      [](const auto& item) {
+        using Item = std::decay_t<decltype(item)>;
+        if constexpr (std::is_arithmetic_v<Item>) {
+          return item == 0;
+        } else if constexpr (std::is_same_v<Item, std::string_view>) {
+          return item.empty();
+        } else {
+          return std::visit(
+              [](const auto& items) {
+                return std::all_of(items.begin(), items.end(), [](const auto& one) { return one == decltype(one){}; });
+              },
+              item->items);
+        }
+      },
+      value);
+}
+
+// An entry that ends with '*' stands for all names that begin with it, one that begins with '*' for all that end so.
+bool is_listed(std::string_view name, std::span<const std::string_view> list) {
+  return std::any_of(list.begin(), list.end(), [&](std::string_view entry) {
+    if (entry.ends_with('*')) return name.starts_with(entry.substr(0, entry.size() - 1));
+    if (entry.starts_with('*')) return name.ends_with(entry.substr(1));
+    return name == entry;
+  });
+}
+
+tl::unexpected<Error> unread(std::string what) {
+  return fail(Code::kUnsupported, what +
+                                      ", which nothing here reads: the answers could be another model's than the "
+                                      "file's; remove it when it does not matter to the model");
+}
+
 }  // namespace
 
-const Json* ConfigReader::find(std::string_view field) const {
+const Json* ConfigReader::value(std::string_view field) const {
+  read_.emplace(field);
   if (!object_.is_object()) return nullptr;
   const auto found = object_.find(field);
   return found == object_.end() || found->is_null() ? nullptr : &*found;
 }
 
-bool ConfigReader::has(std::string_view field) const { return find(field) != nullptr; }
-
 Result<int32_t> ConfigReader::integer(std::string_view field, int64_t low, int64_t high,
                                       std::optional<int32_t> fallback) const {
   const std::string allowed = fmt::format("an integer from {} to {}", low, high);
-  const Json* value = find(field);
+  const Json* value = this->value(field);
   if (value == nullptr) {
     if (fallback) return *fallback;
     return bad_field(file_, field, "missing", allowed);
@@ -52,7 +94,7 @@ Result<int32_t> ConfigReader::integer(std::string_view field, int64_t low, int64
 
 Result<float> ConfigReader::real(std::string_view field, double low, double high, std::optional<float> fallback) const {
   const std::string allowed = fmt::format("a number from {:g} to {:g}", low, high);
-  const Json* value = find(field);
+  const Json* value = this->value(field);
   if (value == nullptr) {
     if (fallback) return *fallback;
     return bad_field(file_, field, "missing", allowed);
@@ -64,22 +106,43 @@ Result<float> ConfigReader::real(std::string_view field, double low, double high
 }
 
 Result<bool> ConfigReader::boolean(std::string_view field, bool fallback) const {
-  const Json* value = find(field);
+  const Json* value = this->value(field);
   if (value == nullptr) return fallback;
   if (!value->is_boolean()) return bad_field(file_, field, shortened(*value), "true or false");
   return value->get<bool>();
 }
 
 Result<std::string> ConfigReader::text(std::string_view field, std::string_view fallback) const {
-  const Json* value = find(field);
+  const Json* value = this->value(field);
   if (value == nullptr) return std::string(fallback);
   if (!value->is_string()) return bad_field(file_, field, shortened(*value), "a string");
   return value->get<std::string>();
 }
 
+Result<std::vector<float>> ConfigReader::reals(std::string_view field) const {
+  const Json* value = this->value(field);
+  if (value == nullptr) return bad_field(file_, field, "missing", "an array of numbers");
+  if (!value->is_array()) return bad_field(file_, field, shortened(*value), "an array of numbers");
+  std::vector<float> out;
+  for (const Json& item : *value) {
+    if (!item.is_number()) return bad_field(file_, field, "an array of other values", "an array of numbers");
+    out.push_back(item.get<float>());
+  }
+  return out;
+}
+
+Status ConfigReader::refuse_unread(std::span<const std::string_view> harmless) const {
+  if (!object_.is_object()) return {};
+  for (const auto& [field, value] : object_.items()) {
+    if (read_.contains(field) || switches_nothing(value) || is_listed(field, harmless)) continue;
+    return unread(fmt::format("{}: field '{}' is {}", file_, shown(field), shortened(value)));
+  }
+  return {};
+}
+
 Result<int32_t> GgufReader::integer(std::string_view key, int64_t low, int64_t high,
                                     std::optional<int32_t> fallback) const {
-  const std::string name = prefix_ + std::string(key);
+  const std::string& name = asked(key);
   const std::string allowed = fmt::format("an integer from {} to {}", low, high);
   auto value = container_.gguf.unsigned_integer(name);
   if (!value) return fail(std::move(value).error().in(container_.path.string()));
@@ -95,7 +158,7 @@ Result<int32_t> GgufReader::integer(std::string_view key, int64_t low, int64_t h
 }
 
 Result<float> GgufReader::real(std::string_view key, double low, double high, std::optional<float> fallback) const {
-  const std::string name = prefix_ + std::string(key);
+  const std::string& name = asked(key);
   const std::string allowed = fmt::format("a number from {:g} to {:g}", low, high);
   auto value = container_.gguf.real(name);
   if (!value) return fail(std::move(value).error().in(container_.path.string()));
@@ -110,7 +173,7 @@ Result<float> GgufReader::real(std::string_view key, double low, double high, st
 }
 
 Result<std::vector<int64_t>> GgufReader::integers(std::string_view key) const {
-  const std::string name = prefix_ + std::string(key);
+  const std::string& name = asked(key);
   auto array = container_.gguf.array(name);
   if (!array) return fail(std::move(array).error().in(container_.path.string()));
   std::vector<int64_t> out;
@@ -133,6 +196,21 @@ Result<std::vector<int64_t>> GgufReader::integers(std::string_view key) const {
   return out;
 }
 
+Result<std::string> GgufReader::text(std::string_view key, std::string_view fallback) const {
+  auto value = container_.gguf.text(asked(key));
+  if (!value) return fail(std::move(value).error().in(container_.path.string()));
+  return std::string(value->value_or(fallback));
+}
+
+Status GgufReader::refuse_unread(std::span<const std::string_view> harmless) const {
+  for (const auto& [key, value] : container_.gguf.entries) {
+    if (!key.starts_with(prefix_) || read_.contains(key) || switches_nothing(value)) continue;
+    if (is_listed(key.substr(prefix_.size()), harmless)) continue;
+    return unread(fmt::format("{}: key '{}' is set", container_.path.string(), shown(key)));
+  }
+  return {};
+}
+
 Result<std::vector<int32_t>> read_stop_ids(const Container& container, const Json& text_config) {
   std::vector<int32_t> ids;
   const std::string file = container.path.string();
@@ -151,6 +229,8 @@ Result<std::vector<int32_t>> read_stop_ids(const Container& container, const Jso
       if (!id) return fail(std::move(id).error().in(file));
       if (*id) BATON_OK(add(static_cast<int64_t>(std::min<uint64_t>(**id, uint64_t{1} << 40))));
     }
+    BATON_TRY(const std::vector<int64_t> all, GgufReader(container, "tokenizer.ggml").integers("eos_token_ids"));
+    for (const int64_t id : all) BATON_OK(add(id));
     return ids;
   }
   for (const Json* object : {&container.generation_config, &text_config, &container.config}) {

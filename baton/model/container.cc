@@ -273,6 +273,7 @@ Result<fs::path> single_shard(const fs::path& folder) {
     if (entry.path().extension() == ".safetensors") shards.push_back(entry.path());
     if (is_pickle(entry.path())) pickle = entry.path();
   }
+  if (error) return fail(Code::kInvalidInput, fmt::format("{}: {}", folder.string(), error.message()));
   if (shards.size() == 1) return shards[0];
   for (const fs::path& shard : shards) {
     if (shard.filename() == "model.safetensors") return shard;
@@ -292,21 +293,23 @@ Result<Container> open_folder(const fs::path& folder, const fs::path& file) {
   container.kind = ContainerKind::kSafetensors;
   container.path = file.empty() ? folder : file;
   const fs::path config = folder / "config.json";
-  std::error_code error;
-  if (!fs::exists(config, error)) {
+  BATON_TRY(const bool has_config, is_there(config));
+  if (!has_config) {
     return fail(Code::kNotFound,
                 fmt::format("{}: no config.json beside the weights: a Hugging Face folder or a GGUF file is needed",
                             folder.string()));
   }
   BATON_TRY(container.config, read_json_object(config, kConfigBytesMax));
   const fs::path generation = folder / "generation_config.json";
-  if (fs::exists(generation, error)) {
+  BATON_TRY(const bool has_generation, is_there(generation));
+  if (has_generation) {
     BATON_TRY(container.generation_config, read_json_object(generation, kConfigBytesMax));
   }
   const fs::path index_path = folder / "model.safetensors.index.json";
+  BATON_TRY(const bool has_index, is_there(index_path));
   if (!file.empty()) {
     BATON_OK(add_shard(file, container));
-  } else if (fs::exists(index_path, error)) {
+  } else if (has_index) {
     BATON_OK(add_indexed_shards(folder, index_path, container));
   } else {
     BATON_TRY(const fs::path shard, single_shard(folder));

@@ -83,6 +83,14 @@ Result<Json> parse_json(std::string_view text, std::string_view name, int depth_
   }
 }
 
+Result<bool> is_there(const std::filesystem::path& path) {
+  std::error_code error;
+  const auto status = std::filesystem::status(path, error);
+  if (status.type() == std::filesystem::file_type::not_found) return false;
+  if (error) return fail(Code::kInvalidInput, fmt::format("{}: {}", path.string(), error.message()));
+  return true;
+}
+
 Result<Json> read_json_object(const std::filesystem::path& path, size_t bytes_max) {
   BATON_TRY(const std::string text, read_file(path, bytes_max));
   BATON_TRY(Json json, parse_json(text, path.string(), 64));

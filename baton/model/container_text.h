@@ -19,6 +19,9 @@ std::string shown(std::string_view text);
 // Errors name `name` and the position.
 Result<Json> parse_json(std::string_view text, std::string_view name, int depth_max);
 
+// Whether a file or folder is there. An Error when that cannot be told: no permission, a loop of links.
+Result<bool> is_there(const std::filesystem::path& path);
+
 // A JSON file of at most `bytes_max` bytes whose top level is an object.
 Result<Json> read_json_object(const std::filesystem::path& path, size_t bytes_max);
 

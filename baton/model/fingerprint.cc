@@ -48,9 +48,9 @@ class Digest {
 // structs must be added here. What is bound and not passed on is found by the sizes below.
 auto fields_of(const Op& op) {
   const auto& [kind, layer, out, out2, x, y, z, weight, weight2, slot, slot2, width, heads, kv_heads, rotary, key_dim,
-               value_dim, taps, eps, scale, rope_theta, pairing, head_map, rope_factors] = op;
+               value_dim, taps, eps, scale, rope_theta, pairing, head_map, rope_factors, rope_magnitude] = op;
   return std::tuple(kind, layer, out, out2, x, y, z, weight, weight2, slot, slot2, width, heads, kv_heads, rotary,
-                    key_dim, value_dim, taps, eps, scale, rope_theta, pairing, head_map, rope_factors);
+                    key_dim, value_dim, taps, eps, scale, rope_theta, pairing, head_map, rope_factors, rope_magnitude);
 }
 auto fields_of(const Slot& slot) {
   const auto& [kind, layer, heads, rows, columns] = slot;

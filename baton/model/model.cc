@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "baton/base/terminal.h"
 #include "baton/model/arch.h"
 #include "baton/model/model_builder.h"
@@ -50,7 +52,7 @@ void Model::release_pages() const {
   for (const MappedFile& file : container->files) file.release(file.bytes());
 }
 
-Result<std::shared_ptr<const Model>> build_model(std::unique_ptr<const Container> container) {
+Result<std::shared_ptr<const Model>> build_model(std::unique_ptr<const Container> container, uint64_t context) {
   const std::string file = container->path.string();
   const Architecture* architecture = architecture_of(*container);
   if (architecture == nullptr) {
@@ -63,6 +65,8 @@ Result<std::shared_ptr<const Model>> build_model(std::unique_ptr<const Container
   if (model->spec.name.empty()) model->spec.name = container->path.filename().string();
   model->spec.name = terminal_safe(model->spec.name, kNameShownMax);
   BATON_OK(validate(model->spec, file));
+  const auto context_max = static_cast<uint64_t>(model->spec.context_max);
+  model->spec.rope_scaling.context = static_cast<int64_t>(context == 0 ? context_max : std::min(context, context_max));
   model->container = std::move(container);
   ModelBuilder builder(*architecture, *model);
   BATON_OK(architecture->build(builder));
@@ -73,9 +77,9 @@ Result<std::shared_ptr<const Model>> build_model(std::unique_ptr<const Container
   return std::shared_ptr<const Model>(std::move(model));
 }
 
-Result<std::shared_ptr<const Model>> load_model(const std::filesystem::path& path) {
+Result<std::shared_ptr<const Model>> load_model(const std::filesystem::path& path, uint64_t context) {
   BATON_TRY(Container container, open_container(path));
-  return build_model(std::make_unique<const Container>(std::move(container)));
+  return build_model(std::make_unique<const Container>(std::move(container)), context);
 }
 
 }  // namespace baton

@@ -12,6 +12,7 @@
 #include "baton/model/container.h"
 #include "baton/model/fingerprint.h"
 #include "baton/model/program.h"
+#include "baton/model/rope.h"
 #include "baton/quant/format.h"
 
 namespace baton {
@@ -30,9 +31,11 @@ struct ModelSpec {
   int32_t context_max = 0;
   float rms_eps = 0;
   float rope_theta = 0;
+  RopeScaling rope_scaling;
   int32_t rotary = 0;
   RopePairing rope_pairing = RopePairing::kHalf;
   bool tied_head = false;
+  bool attention_bias = false, mlp_bias = false;  // what a Hugging Face configuration says; GGUF files have no flag
   // Gated DeltaNet layers; zero when there are none.
   std::vector<LayerKind> layer_kinds;
   int32_t linear_key_heads = 0, linear_value_heads = 0, linear_key_dim = 0, linear_value_dim = 0;
@@ -77,8 +80,10 @@ struct Model {
 };
 
 // The only shared_ptr in the tree: every unit that has loaded a model keeps it alive.
-// Errors name the file, the tensor or field and the remedy. NaN or infinite norm weights are refused.
-Result<std::shared_ptr<const Model>> load_model(const std::filesystem::path& path);
-Result<std::shared_ptr<const Model>> build_model(std::unique_ptr<const Container> container);
+// Errors name the file, the tensor or field and the remedy. NaN or infinite norm weights are refused, and so is what
+// the file has and nothing here reads (harmless.h). `context`: tokens a sequence will have at most, 0 for as many as
+// the model can: longrope files have two sets of frequencies. States of one set do not belong to a model of the other.
+Result<std::shared_ptr<const Model>> load_model(const std::filesystem::path& path, uint64_t context = 0);
+Result<std::shared_ptr<const Model>> build_model(std::unique_ptr<const Container> container, uint64_t context = 0);
 
 }  // namespace baton

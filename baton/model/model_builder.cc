@@ -6,8 +6,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <map>
 
+#include "baton/model/container_text.h"
+#include "baton/model/harmless.h"
 #include "baton/model/mlx_weights.h"
 
 namespace baton {
@@ -86,6 +89,23 @@ std::string ModelBuilder::source_name(const TensorRole& role, int32_t layer) con
 bool ModelBuilder::has(std::string_view ours, int32_t layer) const {
   const auto role = role_of(ours);
   return role && has_tensor(source_name(**role, layer));
+}
+
+Result<bool> ModelBuilder::has_bias(std::string_view ours, int32_t layer) const {
+  const auto role = role_of(fmt::format("{}.bias", ours));
+  if (!role) return false;
+  const std::string source = source_name(**role, layer);
+  const bool there = has_tensor(source);
+  if (naming_ == Naming::kGguf) return there;
+  const bool of_attention = ours.find(".attn.") != std::string_view::npos;
+  const bool wanted = of_attention ? model_.spec.attention_bias : model_.spec.mlp_bias;
+  if (there && !wanted) {
+    return fail(Code::kInvalidInput,
+                fmt::format("{}: there is a tensor '{}', but config.json does not say \"{}\": true; add that, or "
+                            "remove the tensor",
+                            container_.path.string(), source, of_attention ? "attention_bias" : "mlp_bias"));
+  }
+  return wanted;
 }
 
 bool ModelBuilder::has_tensor(const std::string& source) const {
@@ -182,28 +202,30 @@ Status ModelBuilder::finish() {
     return fail(Code::kInternal,
                 fmt::format("architecture {} built a program without an output head", architecture_.name));
   }
-  const auto group_of = [&](std::string_view name) -> std::string {
-    if (name.find("visual.") != std::string_view::npos || name.find("vision") != std::string_view::npos)
-      return "vision tower";
-    if (name.starts_with("mtp.") || name.find(".mtp.") != std::string_view::npos ||
-        name.find("nextn.") != std::string_view::npos)
-      return "multi-token prediction head";
-    if (naming_ == Naming::kGguf && name.starts_with("blk.")) {
-      int32_t layer = -1;
-      std::sscanf(std::string(name).c_str(), "blk.%d.", &layer);
-      if (layer >= model_.spec.layers) return "multi-token prediction head";
+  std::map<std::string_view, size_t> counts;
+  const auto count = [&](std::string_view name) -> Status {
+    if (used_.contains(std::string(name))) return {};
+    std::string_view group = harmless_tensor(name);
+    int32_t layer = -1;
+    if (naming_ == Naming::kGguf && std::sscanf(std::string(name).c_str(), "blk.%d.", &layer) == 1 &&
+        layer >= model_.spec.layers) {
+      group = "multi-token prediction head";
     }
-    return "not used by this architecture";
+    if (group.empty()) {
+      return fail(
+          Code::kUnsupported,
+          fmt::format("{}: tensor '{}' is read by nothing: architecture {} has no place for it, and the answers "
+                      "could be another model's than the file's",
+                      container_.path.string(), shown(name), architecture_.name));
+    }
+    ++counts[group];
+    return {};
   };
-  std::map<std::string, size_t> counts;
-  for (const TensorView& tensor : container_.tensors) {
-    if (!used_.contains(std::string(tensor.name))) ++counts[group_of(tensor.name)];
-  }
-  for (const auto& [name, view] : container_.words) {
-    if (!used_.contains(std::string(name))) ++counts[group_of(name)];
-  }
-  for (const std::string& line : container_.unreadable) ++counts[group_of(line)];
-  for (const auto& [group, count] : counts) model_.notes.push_back(fmt::format("{}: {} tensors skipped", group, count));
+  for (const TensorView& tensor : container_.tensors) BATON_OK(count(tensor.name));
+  for (const auto& [name, view] : container_.words) BATON_OK(count(name));
+  for (const std::string& line : container_.unreadable) BATON_OK(count(line.substr(0, line.find(':'))));
+  for (const auto& [group, number] : counts)
+    model_.notes.push_back(fmt::format("{}: {} tensors skipped", group, number));
   return {};
 }
 

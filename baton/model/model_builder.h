@@ -26,13 +26,20 @@ class ModelBuilder {
   Result<WeightId> weight(std::string_view role, int32_t layer, int64_t rows, int64_t columns);
   // Whether the file has the role's tensor (tied output heads, optional factors).
   bool has(std::string_view role, int32_t layer = -1) const;
+  // Whether the linear layer of a role has a bias, of role "<role>.bias". In GGUF files it has when the tensor is
+  // there; in Hugging Face files the configuration says so (attention_bias, mlp_bias), and a tensor it does not know of
+  // is an Error: transformers would leave it out, others would not.
+  Result<bool> has_bias(std::string_view role, int32_t layer) const;
+  // A tensor of the file that was read without becoming a weight.
+  void mark_used(std::string_view source) { used_.emplace(source); }
   // The id of a weight added before, by our name.
   Result<WeightId> find(std::string_view name) const;
   int32_t width(RegisterId id) const { return model_.program.registers[id].width; }
   // A vector made by the architecture itself, such as the frequency factors of scaled RoPE.
   WeightId add_vector(std::string name, const std::vector<float>& values);
 
-  // After build: notes about tensors of the file that no role used, and an error for a Program without a head.
+  // After build: notes about harmless tensors of the file that no role used (harmless.h), an error that names the first
+  // of the others, and an error for a Program without a head.
   Status finish();
 
  private:

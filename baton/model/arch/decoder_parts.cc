@@ -1,6 +1,11 @@
 // Shared blocks of decoder architectures.
 #include "baton/model/arch/decoder_parts.h"
 
+#include <fmt/format.h>
+
+#include "baton/model/container_text.h"
+#include "baton/model/spec.h"
+
 namespace baton {
 
 BlockRegisters add_block_registers(ModelBuilder& builder) {
@@ -44,6 +49,62 @@ Status add_linear(ModelBuilder& builder, std::string_view role, int32_t layer, R
   op.x = in;
   op.weight = weight;
   builder.add_op(op);
+  BATON_TRY(const bool biased, builder.has_bias(role, layer));
+  if (!biased) return {};
+  Op bias{.kind = OpKind::kBias, .layer = layer};
+  BATON_TRY(bias.weight, builder.weight(std::string(role) + ".bias", layer, 1, builder.width(out)));
+  bias.out = bias.x = out;
+  builder.add_op(bias);
+  return {};
+}
+
+WeightId add_rope_factors(ModelBuilder& builder) {
+  const ModelSpec& spec = builder.spec();
+  for (const std::string_view name : kRopeTensors) builder.mark_used(name);
+  const std::vector<float> divisors = rope_divisors(spec.rope_scaling, spec.rope_theta, spec.rotary);
+  return divisors.empty() ? -1 : builder.add_vector("rope_factors", divisors);
+}
+
+void add_rope(ModelBuilder& builder, RegisterId x, int32_t heads, WeightId factors, int32_t layer) {
+  const ModelSpec& spec = builder.spec();
+  Op rope{.kind = OpKind::kRope, .layer = layer};
+  rope.out = rope.x = x;
+  rope.heads = heads;
+  rope.width = spec.head_dim;
+  rope.rotary = spec.rotary;
+  rope.rope_theta = spec.rope_theta;
+  rope.pairing = spec.rope_pairing;
+  rope.rope_factors = factors;
+  rope.rope_magnitude = spec.rope_scaling.magnitude;
+  builder.add_op(rope);
+}
+
+Status check_activation(const ConfigReader& config, const std::string& file) {
+  BATON_TRY(const std::string name, config.text("hidden_act", "silu"));
+  if (name == "silu" || name == "swish") return {};
+  return fail(Code::kUnsupported,
+              fmt::format("{}: hidden_act '{}' is not supported; there is: silu (swish)", file, shown(name)));
+}
+
+Status check_window(const ConfigReader& config, const std::string& file, const ModelSpec& spec) {
+  BATON_TRY(const int32_t window, config.integer("sliding_window", 0, 1 << 30, 0));
+  BATON_TRY(const bool used, config.boolean("use_sliding_window", window != 0));
+  if (!used || (window != 0 && window >= spec.context_max)) return {};
+  return fail(
+      Code::kUnsupported,
+      fmt::format("{}: a sliding window of {} tokens is not supported: attention here sees all tokens", file, window));
+}
+
+Status check_value_length(const GgufReader& keys, const Container& container, const ModelSpec& spec) {
+  BATON_TRY(const int32_t length, keys.integer("attention.value_length", 1, kHeadDimMax, spec.head_dim));
+  BATON_TRY(const int32_t window, keys.integer("attention.sliding_window", 0, 1 << 30, 0));
+  const std::string file = container.path.string();
+  if (length != spec.head_dim) {
+    return fail(Code::kUnsupported,
+                fmt::format("{}: values of {} in heads of {}; both must be the same", file, length, spec.head_dim));
+  }
+  if (window != 0 && window < spec.context_max)
+    return fail(Code::kUnsupported, fmt::format("{}: a sliding window of {} tokens is not supported", file, window));
   return {};
 }
 

@@ -1,6 +1,7 @@
 // The parts that decoder architectures share: pre-norm blocks around a mixer and a SwiGLU network, embedding and head.
 #pragma once
 
+#include "baton/model/config_reader.h"
 #include "baton/model/model_builder.h"
 
 namespace baton {
@@ -18,8 +19,17 @@ BlockRegisters add_block_registers(ModelBuilder& builder);
 Status add_embedding(ModelBuilder& builder, const BlockRegisters& registers);
 // normed = rms_norm(x) with the weight of `role`.
 Status add_norm(ModelBuilder& builder, const BlockRegisters& registers, std::string_view role, int32_t layer);
-// out = W in; returns the weight's id for tied uses.
+// out = W in, and + bias where the layer has one (ModelBuilder::has_bias).
 Status add_linear(ModelBuilder& builder, std::string_view role, int32_t layer, RegisterId in, RegisterId out);
+// The divisors of spec.rope_scaling as a weight, -1 for none: once for a model, before add_rope.
+WeightId add_rope_factors(ModelBuilder& builder);
+// x's heads turned by their position, as the spec says.
+void add_rope(ModelBuilder& builder, RegisterId x, int32_t heads, WeightId factors, int32_t layer);
+// Refuse what these blocks do not compute: activations but silu, windows shorter than the context, values of another
+// width than keys.
+Status check_activation(const ConfigReader& config, const std::string& file);
+Status check_window(const ConfigReader& config, const std::string& file, const ModelSpec& spec);
+Status check_value_length(const GgufReader& keys, const Container& container, const ModelSpec& spec);
 // x = x + out
 void add_residual(ModelBuilder& builder, const BlockRegisters& registers, int32_t layer);
 // x = x + down(silu(gate(norm(x))) * up(norm(x)))

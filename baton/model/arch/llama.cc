@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 #include <tuple>
 
 #include "baton/model/arch/decoder_parts.h"
 #include "baton/model/config_reader.h"
+#include "baton/model/harmless.h"
 #include "baton/model/spec.h"
 
 namespace baton {
@@ -17,7 +17,6 @@ constexpr TensorRole kRoles[] = {
     {"embed", "embed_tokens.weight", "token_embd.weight"},
     {"norm", "norm.weight", "output_norm.weight", TensorRule::kVector},
     {"head", "lm_head.weight", "output.weight"},
-    {"rope_factors", "", "rope_freqs.weight", TensorRule::kVector},
     {"layers.{}.norm1", "layers.{}.input_layernorm.weight", "blk.{}.attn_norm.weight", TensorRule::kVector},
     {"layers.{}.norm2", "layers.{}.post_attention_layernorm.weight", "blk.{}.ffn_norm.weight", TensorRule::kVector},
     {"layers.{}.attn.q", "layers.{}.self_attn.q_proj.weight", "blk.{}.attn_q.weight", TensorRule::kMatrix,
@@ -29,6 +28,15 @@ constexpr TensorRole kRoles[] = {
     {"layers.{}.mlp.gate", "layers.{}.mlp.gate_proj.weight", "blk.{}.ffn_gate.weight"},
     {"layers.{}.mlp.up", "layers.{}.mlp.up_proj.weight", "blk.{}.ffn_up.weight"},
     {"layers.{}.mlp.down", "layers.{}.mlp.down_proj.weight", "blk.{}.ffn_down.weight"},
+    {"layers.{}.attn.q.bias", "layers.{}.self_attn.q_proj.bias", "blk.{}.attn_q.bias", TensorRule::kVector,
+     GgufOrder::kRotaryRowsQ},
+    {"layers.{}.attn.k.bias", "layers.{}.self_attn.k_proj.bias", "blk.{}.attn_k.bias", TensorRule::kVector,
+     GgufOrder::kRotaryRowsK},
+    {"layers.{}.attn.v.bias", "layers.{}.self_attn.v_proj.bias", "blk.{}.attn_v.bias", TensorRule::kVector},
+    {"layers.{}.attn.o.bias", "layers.{}.self_attn.o_proj.bias", "blk.{}.attn_output.bias", TensorRule::kVector},
+    {"layers.{}.mlp.gate.bias", "layers.{}.mlp.gate_proj.bias", "blk.{}.ffn_gate.bias", TensorRule::kVector},
+    {"layers.{}.mlp.up.bias", "layers.{}.mlp.up_proj.bias", "blk.{}.ffn_up.bias", TensorRule::kVector},
+    {"layers.{}.mlp.down.bias", "layers.{}.mlp.down_proj.bias", "blk.{}.ffn_down.bias", TensorRule::kVector},
 };
 
 bool matches(const Container& container) {
@@ -38,6 +46,16 @@ bool matches(const Container& container) {
   }
   const auto type = ConfigReader(container.config, "").text("model_type", "");
   return type && *type == "llama";
+}
+
+Status check_layer_types(const ConfigReader& config, const std::string& file) {
+  const Json* types = config.value("layer_types");
+  for (size_t i = 0; types != nullptr && i < types->size(); ++i) {
+    if (types->is_array() && (*types)[i] == "full_attention") continue;
+    return fail(Code::kUnsupported,
+                fmt::format("{}: layer_types of llama must be a list of full_attention; entry {} is not", file, i));
+  }
+  return {};
 }
 
 Result<ModelSpec> read_hugging_face(const Container& container) {
@@ -54,20 +72,22 @@ Result<ModelSpec> read_hugging_face(const Container& container) {
   BATON_TRY(spec.context_max, config.integer("max_position_embeddings", 1, 1 << 30, 2048));
   BATON_TRY(spec.rms_eps, config.real("rms_norm_eps", 1e-12, 1e-2, 1e-6f));
   BATON_TRY(spec.tied_head, config.boolean("tie_word_embeddings", false));
-  for (const char* field : {"attention_bias", "mlp_bias"}) {
-    BATON_TRY(const bool biased, config.boolean(field, false));
-    if (biased)
-      return fail(Code::kUnsupported, fmt::format("{}: '{}' is true; biases are not supported for llama", file, field));
+  BATON_TRY(spec.attention_bias, config.boolean("attention_bias", false));
+  BATON_TRY(spec.mlp_bias, config.boolean("mlp_bias", false));
+  BATON_TRY(const float rotated, config.real("partial_rotary_factor", 0, 1, 1.0f));
+  if (rotated != 1) {
+    return fail(Code::kUnsupported,
+                fmt::format("{}: partial_rotary_factor {:g} is not supported for llama; there is: 1", file, rotated));
   }
-  BATON_TRY(const float top_theta, config.real("rope_theta", 1, 1e12, 10000.0f));
-  const Json empty = Json::object();
-  const auto found = container.config.find("rope_parameters");
-  const ConfigReader rope(found != container.config.end() ? *found : empty, file + ": rope_parameters");
-  BATON_TRY(spec.rope_theta, rope.real("rope_theta", 1, 1e12, top_theta));
   spec.rotary = spec.head_dim;
+  BATON_OK(read_rope(config, file, 10000.0f, spec));
+  BATON_OK(check_activation(config, file));
+  BATON_OK(check_window(config, file, spec));
+  BATON_OK(check_layer_types(config, file));
   spec.rope_pairing = RopePairing::kHalf;
   spec.layer_kinds.assign(spec.layers, LayerKind::kFullAttention);
   BATON_TRY(spec.stop_ids, read_stop_ids(container, container.config));
+  BATON_OK(config.refuse_unread(harmless_fields()));
   return spec;
 }
 
@@ -86,6 +106,8 @@ Result<ModelSpec> read_gguf(const Container& container) {
   BATON_TRY(spec.rms_eps, keys.real("attention.layer_norm_rms_epsilon", 1e-12, 1e-2));
   BATON_TRY(spec.rope_theta, keys.real("rope.freq_base", 1, 1e12, 10000.0f));
   BATON_TRY(spec.rotary, keys.integer("rope.dimension_count", 0, kHeadDimMax, spec.head_dim));
+  BATON_OK(read_rope(keys, container, spec));
+  BATON_OK(check_value_length(keys, container, spec));
   BATON_TRY(const int32_t experts, keys.integer("expert_count", 0, kHeadsMax, 0));
   if (experts != 0) {
     return fail(Code::kUnsupported,
@@ -101,54 +123,12 @@ Result<ModelSpec> read_gguf(const Container& container) {
   spec.tied_head = container.find("output.weight") == nullptr;
   spec.layer_kinds.assign(spec.layers, LayerKind::kFullAttention);
   BATON_TRY(spec.stop_ids, read_stop_ids(container, Json()));
+  BATON_OK(keys.refuse_unread(harmless_keys()));
   return spec;
 }
 
 Result<ModelSpec> read_spec(const Container& container) {
   return container.kind == ContainerKind::kGguf ? read_gguf(container) : read_hugging_face(container);
-}
-
-// Divisors of the rotary frequencies. "llama3" scaling: long wavelengths are divided by `factor`, short ones kept,
-// those between blended (Llama 3.1 model card and Hugging Face's rope code). Empty: no scaling.
-Result<std::vector<float>> rope_factors(const Container& container, const ModelSpec& spec) {
-  std::vector<float> factors;
-  if (container.kind == ContainerKind::kGguf) return factors;
-  const std::string file = (container.path / "config.json").string();
-  const Json* scaling = nullptr;
-  for (const char* field : {"rope_scaling", "rope_parameters"}) {
-    const auto found = container.config.find(field);
-    if (found != container.config.end() && found->is_object()) {
-      scaling = &*found;
-      break;
-    }
-  }
-  if (scaling == nullptr) return factors;
-  const ConfigReader reader(*scaling, file + ": rope scaling");
-  BATON_TRY(const std::string old_type, reader.text("type", "default"));
-  BATON_TRY(const std::string type, reader.text("rope_type", old_type));
-  if (type == "default") return factors;
-  if (type != "llama3" && type != "linear") {
-    return fail(Code::kUnsupported,
-                fmt::format("{}: rope_type '{}' is not supported; there are: default, linear, llama3", file, type));
-  }
-  BATON_TRY(const float factor, reader.real("factor", 1, 1e6));
-  factors.assign(spec.rotary / 2, factor);
-  if (type == "linear") return factors;
-  BATON_TRY(const float low, reader.real("low_freq_factor", 1e-3, 1e6));
-  BATON_TRY(const float high, reader.real("high_freq_factor", 1e-3, 1e6));
-  BATON_TRY(const int32_t original, reader.integer("original_max_position_embeddings", 1, 1 << 30));
-  for (int32_t i = 0; i < spec.rotary / 2; ++i) {
-    const float frequency = std::pow(spec.rope_theta, -2.0f * static_cast<float>(i) / static_cast<float>(spec.rotary));
-    const float wavelength = 2.0f * std::numbers::pi_v<float> / frequency;
-    const float turns = static_cast<float>(original) / wavelength;
-    if (turns > high) {
-      factors[i] = 1.0f;
-    } else if (turns >= low) {
-      const float smooth = (turns - low) / (high - low);
-      factors[i] = 1.0f / ((1.0f - smooth) / factor + smooth);
-    }
-  }
-  return factors;
 }
 
 struct AttentionRegisters {
@@ -161,17 +141,8 @@ Status add_attention(ModelBuilder& builder, const BlockRegisters& block, const A
   BATON_OK(add_linear(builder, "layers.{}.attn.q", layer, block.normed, r.query));
   BATON_OK(add_linear(builder, "layers.{}.attn.k", layer, block.normed, r.keys));
   BATON_OK(add_linear(builder, "layers.{}.attn.v", layer, block.normed, r.values));
-  for (const bool is_query : {true, false}) {
-    Op rope{.kind = OpKind::kRope, .layer = layer};
-    rope.out = rope.x = is_query ? r.query : r.keys;
-    rope.heads = is_query ? spec.heads : spec.kv_heads;
-    rope.width = spec.head_dim;
-    rope.rotary = spec.rotary;
-    rope.rope_theta = spec.rope_theta;
-    rope.pairing = spec.rope_pairing;
-    rope.rope_factors = factors;
-    builder.add_op(rope);
-  }
+  add_rope(builder, r.query, spec.heads, factors, layer);
+  add_rope(builder, r.keys, spec.kv_heads, factors, layer);
   Op attend{.kind = OpKind::kAttend, .layer = layer};
   attend.out = r.mixed;
   attend.x = r.query;
@@ -193,13 +164,7 @@ Status build(ModelBuilder& builder) {
                                         builder.add_register("k", spec.kv_heads * spec.head_dim),
                                         builder.add_register("v", spec.kv_heads * spec.head_dim),
                                         builder.add_register("att", spec.heads * spec.head_dim)};
-  WeightId factors = -1;
-  if (builder.has("rope_factors")) {
-    BATON_TRY(factors, builder.weight("rope_factors", -1, 1, spec.rotary / 2));
-  } else {
-    BATON_TRY(const std::vector<float> values, rope_factors(builder.container(), spec));
-    if (!values.empty()) factors = builder.add_vector("rope_factors", values);
-  }
+  const WeightId factors = add_rope_factors(builder);
   BATON_OK(add_embedding(builder, block));
   for (int32_t layer = 0; layer < spec.layers; ++layer) {
     BATON_OK(add_norm(builder, block, "layers.{}.norm1", layer));

@@ -8,6 +8,7 @@
 
 #include "baton/model/arch/decoder_parts.h"
 #include "baton/model/config_reader.h"
+#include "baton/model/harmless.h"
 #include "baton/model/spec.h"
 
 namespace baton {
@@ -48,6 +49,13 @@ constexpr TensorRole kRoles[] = {
     {"layers.{}.mlp.gate", "layers.{}.mlp.gate_proj.weight", "blk.{}.ffn_gate.weight"},
     {"layers.{}.mlp.up", "layers.{}.mlp.up_proj.weight", "blk.{}.ffn_up.weight"},
     {"layers.{}.mlp.down", "layers.{}.mlp.down_proj.weight", "blk.{}.ffn_down.weight"},
+    {"layers.{}.attn.q.bias", "layers.{}.self_attn.q_proj.bias", "blk.{}.attn_q.bias", TensorRule::kVector},
+    {"layers.{}.attn.k.bias", "layers.{}.self_attn.k_proj.bias", "blk.{}.attn_k.bias", TensorRule::kVector},
+    {"layers.{}.attn.v.bias", "layers.{}.self_attn.v_proj.bias", "blk.{}.attn_v.bias", TensorRule::kVector},
+    {"layers.{}.attn.o.bias", "layers.{}.self_attn.o_proj.bias", "blk.{}.attn_output.bias", TensorRule::kVector},
+    {"layers.{}.mlp.gate.bias", "layers.{}.mlp.gate_proj.bias", "blk.{}.ffn_gate.bias", TensorRule::kVector},
+    {"layers.{}.mlp.up.bias", "layers.{}.mlp.up_proj.bias", "blk.{}.ffn_up.bias", TensorRule::kVector},
+    {"layers.{}.mlp.down.bias", "layers.{}.mlp.down_proj.bias", "blk.{}.ffn_down.bias", TensorRule::kVector},
 };
 
 constexpr float kL2NormEps = 1e-6f;  // Hugging Face: x * rsqrt(sum(x^2) + 1e-6)
@@ -70,6 +78,17 @@ bool matches(const Container& container) {
     if (type && (*type == "qwen3_5_text" || *type == "qwen3_5")) return true;
   }
   return false;
+}
+
+// partial_rotary_factor, beside or inside the rope's object.
+Result<int32_t> read_rotary(const ConfigReader& config, const std::string& file, int32_t head_dim) {
+  BATON_TRY(float factor, config.real("partial_rotary_factor", 0, 1, 0.25f));
+  for (const char* field : {"rope_parameters", "rope_scaling"}) {
+    if (const Json* object = config.value(field)) {
+      BATON_TRY(factor, ConfigReader(*object, file).real("partial_rotary_factor", 0, 1, factor));
+    }
+  }
+  return static_cast<int32_t>(static_cast<float>(head_dim) * factor);
 }
 
 Result<ModelSpec> read_hugging_face(const Container& container) {
@@ -95,23 +114,19 @@ Result<ModelSpec> read_hugging_face(const Container& container) {
   BATON_TRY(const bool tied_outside, ConfigReader(container.config, file).boolean("tie_word_embeddings", false));
   spec.tied_head = tied_inside || tied_outside;
 
-  const Json empty = Json::object();
-  const auto rope_found = text.find("rope_parameters");
-  const ConfigReader rope(rope_found != text.end() ? *rope_found : empty, file + ": rope_parameters");
-  BATON_TRY(const std::string rope_type, rope.text("rope_type", "default"));
-  if (rope_type != "default") {
-    return fail(Code::kUnsupported,
-                fmt::format("{}: rope_type '{}' is not supported for this architecture", file, rope_type));
-  }
-  BATON_TRY(const float top_theta, config.real("rope_theta", 1, 1e12, 1e7f));
-  BATON_TRY(spec.rope_theta, rope.real("rope_theta", 1, 1e12, top_theta));
-  BATON_TRY(const float top_factor, config.real("partial_rotary_factor", 0, 1, 0.25f));
-  BATON_TRY(const float factor, rope.real("partial_rotary_factor", 0, 1, top_factor));
-  spec.rotary = static_cast<int32_t>(static_cast<float>(spec.head_dim) * factor);
+  BATON_TRY(spec.attention_bias, config.boolean("attention_bias", false));
+  BATON_TRY(const bool gated, config.boolean("attn_output_gate", true));
+  if (!gated)
+    return fail(Code::kUnsupported, fmt::format("{}: attn_output_gate is false; attention here is gated", file));
+  BATON_OK(check_activation(config, file));
+  BATON_OK(check_window(config, file, spec));
+  BATON_TRY(spec.rotary, read_rotary(config, file, spec.head_dim));
+  BATON_OK(read_rope(config, file, 1e7f, spec));
   spec.head_map = HeadMap::kGrouped;
 
-  const auto types = text.find("layer_types");
-  if (types != text.end() && types->is_array()) {
+  BATON_TRY(const int32_t interval, config.integer("full_attention_interval", 1, 1024, 4));
+  const Json* types = config.value("layer_types");
+  if (types != nullptr && types->is_array()) {
     for (const Json& type : *types) {
       const bool linear = type.is_string() && type.get<std::string>() == "linear_attention";
       if (!linear && !(type.is_string() && type.get<std::string>() == "full_attention")) {
@@ -122,12 +137,16 @@ Result<ModelSpec> read_hugging_face(const Container& container) {
       spec.layer_kinds.push_back(linear ? LayerKind::kLinearAttention : LayerKind::kFullAttention);
     }
   } else {
-    BATON_TRY(const int32_t interval, config.integer("full_attention_interval", 1, 1024, 4));
     for (int32_t i = 0; i < spec.layers; ++i) {
       spec.layer_kinds.push_back((i + 1) % interval == 0 ? LayerKind::kFullAttention : LayerKind::kLinearAttention);
     }
   }
   BATON_TRY(spec.stop_ids, read_stop_ids(container, text));
+  BATON_OK(config.refuse_unread(harmless_fields()));
+  for (const char* field : {"rope_scaling", "rope_parameters"}) {
+    if (&text == &container.config || ConfigReader(container.config, file).value(field) == nullptr) continue;
+    return fail(Code::kUnsupported, fmt::format("{}: '{}' is outside text_config; move it inside", file, field));
+  }
   return spec;
 }
 
@@ -148,6 +167,8 @@ Result<ModelSpec> read_gguf(const Container& container) {
   BATON_TRY(spec.rms_eps, keys.real("attention.layer_norm_rms_epsilon", 1e-12, 1e-2, 1e-6f));
   BATON_TRY(spec.rope_theta, keys.real("rope.freq_base", 1, 1e12, 1e7f));
   BATON_TRY(spec.rotary, keys.integer("rope.dimension_count", 0, kHeadDimMax, spec.head_dim / 4));
+  BATON_OK(read_rope(keys, container, spec));
+  BATON_OK(check_value_length(keys, container, spec));
   BATON_TRY(spec.conv_taps, keys.integer("ssm.conv_kernel", 2, 16));
   BATON_TRY(spec.linear_key_dim, keys.integer("ssm.state_size", 1, kHeadDimMax));
   BATON_TRY(spec.linear_key_heads, keys.integer("ssm.group_count", 1, kHeadsMax));
@@ -176,6 +197,7 @@ Result<ModelSpec> read_gguf(const Container& container) {
     spec.layer_kinds.push_back(linear ? LayerKind::kLinearAttention : LayerKind::kFullAttention);
   }
   BATON_TRY(spec.stop_ids, read_stop_ids(container, Json()));
+  BATON_OK(keys.refuse_unread(harmless_keys()));
   return spec;
 }
 
@@ -187,7 +209,8 @@ struct AttentionRegisters {
   RegisterId query_gate, query, gate, keys, values, mixed;
 };
 
-Status add_attention(ModelBuilder& builder, const BlockRegisters& block, const AttentionRegisters& r, int32_t layer) {
+Status add_attention(ModelBuilder& builder, const BlockRegisters& block, const AttentionRegisters& r, WeightId factors,
+                     int32_t layer) {
   const ModelSpec& spec = builder.spec();
   BATON_OK(add_linear(builder, "layers.{}.attn.q", layer, block.normed, r.query_gate));
   BATON_OK(add_linear(builder, "layers.{}.attn.k", layer, block.normed, r.keys));
@@ -209,14 +232,7 @@ Status add_attention(ModelBuilder& builder, const BlockRegisters& block, const A
     norm.width = spec.head_dim;
     norm.eps = spec.rms_eps;
     builder.add_op(norm);
-    Op rope{.kind = OpKind::kRope, .layer = layer};
-    rope.out = rope.x = target;
-    rope.heads = is_query ? spec.heads : spec.kv_heads;
-    rope.width = spec.head_dim;
-    rope.rotary = spec.rotary;
-    rope.rope_theta = spec.rope_theta;
-    rope.pairing = RopePairing::kHalf;
-    builder.add_op(rope);
+    add_rope(builder, target, is_query ? spec.heads : spec.kv_heads, factors, layer);
   }
   Op attend{.kind = OpKind::kAttend, .layer = layer};
   attend.out = r.mixed;
@@ -310,11 +326,12 @@ Status build(ModelBuilder& builder) {
              builder.add_register("a", spec.linear_value_heads),
              builder.add_register("dn", value_width)};
   }
+  const WeightId factors = add_rope_factors(builder);
   BATON_OK(add_embedding(builder, block));
   for (int32_t layer = 0; layer < spec.layers; ++layer) {
     BATON_OK(add_norm(builder, block, "layers.{}.norm1", layer));
     if (spec.layer_kinds[layer] == LayerKind::kFullAttention) {
-      BATON_OK(add_attention(builder, block, attention, layer));
+      BATON_OK(add_attention(builder, block, attention, factors, layer));
     } else {
       BATON_OK(add_delta(builder, block, delta, layer));
     }
