@@ -17,6 +17,10 @@ namespace {
 
 constexpr uint64_t kNoKey = ~uint64_t{0};
 
+struct SeededHash {
+  size_t operator()(std::string_view text) const { return hash_bytes(text, table_seed()); }
+};
+
 uint64_t pair_key(int32_t left, int32_t right) {
   return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
 }
@@ -24,12 +28,15 @@ uint64_t pair_key(int32_t left, int32_t right) {
 }  // namespace
 
 TokenIndex::TokenIndex(const char* texts, std::span<const uint32_t> offsets)
-    : texts_(texts), offsets_(offsets), slots_(std::bit_ceil(std::max<size_t>(16, offsets.size() * 2))) {
+    : texts_(texts),
+      offsets_(offsets),
+      seed_(table_seed()),
+      slots_(std::bit_ceil(std::max<size_t>(16, offsets.size() * 2))) {
   const size_t mask = slots_.size() - 1;
   for (int32_t id = 0; id < size(); ++id) {
     const std::string_view added = text(id);
     if (added.empty()) continue;
-    const uint64_t hash = hash_bytes(added);
+    const uint64_t hash = hash_bytes(added, seed_);
     for (size_t i = (hash >> 32) & mask;; i = (i + 1) & mask) {
       Slot& slot = slots_[i];
       if (slot.id < 0) {
@@ -42,7 +49,7 @@ TokenIndex::TokenIndex(const char* texts, std::span<const uint32_t> offsets)
 }
 
 int32_t TokenIndex::find(std::string_view wanted) const {
-  const uint64_t hash = hash_bytes(wanted);
+  const uint64_t hash = hash_bytes(wanted, seed_);
   const size_t mask = slots_.size() - 1;
   for (size_t i = (hash >> 32) & mask;; i = (i + 1) & mask) {
     const Slot& slot = slots_[i];
@@ -61,7 +68,7 @@ int32_t Bpe::find_token(std::string_view text) const {
 const Bpe::Pair* Bpe::find_pair(int32_t left, int32_t right) const {
   const uint64_t key = pair_key(left, right);
   const size_t mask = pairs_.size() - 1;
-  for (size_t i = mix_bits(key) & mask;; i = (i + 1) & mask) {
+  for (size_t i = mix_bits(key ^ seed_) & mask;; i = (i + 1) & mask) {
     if (pairs_[i].key == key) return &pairs_[i];
     if (pairs_[i].key == kNoKey) return nullptr;
   }
@@ -70,7 +77,7 @@ const Bpe::Pair* Bpe::find_pair(int32_t left, int32_t right) const {
 void Bpe::add_pair(int32_t left, int32_t right, uint32_t rank, int32_t result) {
   const uint64_t key = pair_key(left, right);
   const size_t mask = pairs_.size() - 1;
-  for (size_t i = mix_bits(key) & mask;; i = (i + 1) & mask) {
+  for (size_t i = mix_bits(key ^ seed_) & mask;; i = (i + 1) & mask) {
     if (pairs_[i].key == key) return;  // the lower rank stays
     if (pairs_[i].key == kNoKey) {
       pairs_[i] = {key, rank, result};
@@ -83,6 +90,7 @@ Result<Bpe> Bpe::create(const TokenizerSpec& spec, const TokenIndex& index, std:
   const int32_t vocab_size = index.size();
   Bpe bpe;
   bpe.index_ = &index;
+  bpe.seed_ = table_seed();
   bpe.kinds_ = kinds;
   bpe.vocab_size_ = vocab_size;
   bpe.unk_id_ = spec.unk_id;
@@ -95,7 +103,7 @@ Result<Bpe> Bpe::create(const TokenizerSpec& spec, const TokenIndex& index, std:
   bpe.pairs_.assign(std::bit_ceil(std::max<size_t>(16, spec.merges.size() * 2)), Pair{kNoKey, 0, -1});
 
   // Merge results (and parts) that are no tokens get symbols of their own; they end as single-byte tokens.
-  std::unordered_map<std::string, int32_t> loose_symbols;
+  std::unordered_map<std::string, int32_t, SeededHash> loose_symbols;
   std::string bytes, joined;
   const auto symbol_of = [&](std::string_view text, uint32_t rank) -> Result<int32_t> {
     if (const int32_t id = bpe.find_token(text); id >= 0) return id;

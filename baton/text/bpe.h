@@ -33,6 +33,7 @@ class TokenIndex {
   };
   const char* texts_ = nullptr;
   std::span<const uint32_t> offsets_;
+  uint64_t seed_ = 0;
   std::vector<Slot> slots_;
 };
 
@@ -64,6 +65,7 @@ class Bpe {
   std::span<const TokenKind> kinds_;
   std::array<int32_t, 256> byte_ids_{};
   std::vector<Pair> pairs_;
+  uint64_t seed_ = 0;
   // For symbols that are no tokens: their bytes' ids, [offset, offset + length) of loose_ids_.
   struct Loose {
     uint32_t offset, length;

@@ -1,6 +1,7 @@
 // Chat templates: renders the Jinja templates that come with models, byte for byte as Python's jinja2 does with
 // trim_blocks, lstrip_blocks, loop controls and `tojson` = json.dumps(ensure_ascii=False). The language is a subset
-// (no imports, inheritance, autoescape); what is missing is an error that names it, never different text.
+// (no imports, inheritance, autoescape); what is missing is an error that names it. Known to differ: upper() keeps
+// letters whose capitals are several (ligatures, but not sharp s) as they are.
 // A ChatTemplate is immutable: any thread may render it.
 #pragma once
 

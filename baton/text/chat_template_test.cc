@@ -267,6 +267,33 @@ TEST(ChatTemplate, LimitsAreTheCallers) {
   expect_error(render("{{ 1 }}", ordered_json::object(), limits), "at most 5", "source");
 }
 
+// Checked against jinja2 3.1 of Python 3.11.
+TEST(ChatTemplate, SmallThingsAsPython) {
+  const std::pair<const char*, const char*> same[] = {
+      {"{{ 0.3 // 0.01 }}", "29.0"},
+      {"{{ -0.3 // 0.1 }}", "-3.0"},
+      {"{{ range(3)[1] }}{{ range(5)[1:3]|list }}{{ range(3)|length }}{{ range(3)|list }}", "1[1, 2]3[0, 1, 2]"},
+      {"{{ range(3) == [0, 1, 2] }}{{ range(3) == range(0, 3) }}{{ range(3) is sequence }}", "FalseTrueTrue"},
+      {"{{ '\u0391\u03a3 \u03a3\u0391\u03a3, \u03a3'.lower() }}", "\u03b1\u03c2 \u03c3\u03b1\u03c2, \u03c3"},
+      {"{{ \"\u0391\u03a3'\"|lower }}{{ \"\u0391\u03a3'\u0391\"|lower }}", "\u03b1\u03c2'\u03b1\u03c3'\u03b1"},
+      {"{{ '\u039f\u0394\u039f\u03a3'|capitalize }}{{ '\u039f\u0394\u039f\u03a3 \u03a3\u0391\u03a3'|title }}",
+       "\u039f\u03b4\u03bf\u03c2\u039f\u03b4\u03bf\u03c2 \u03a3\u03b1\u03c2"},
+      {"{{ '\u0130X'|lower }}", "i\u0307x"},
+  };
+  for (const auto& [source, wanted] : same) {
+    const auto got = render(source);
+    ASSERT_TRUE(got.has_value()) << source << ": " << got.error().message;
+    EXPECT_EQ(*got, wanted) << source;
+  }
+  // What Python has and this has not is said, not left empty.
+  expect_error(render("{{ range(3) }}"), "range", "the text of a range");
+  expect_error(render("{{ range(3)|tojson }}"), "", "a range as JSON");
+  expect_error(render("{{ range(3) + [3] }}"), "", "a range and a list");
+  expect_error(render("{% macro m() %}{% endmacro %}{{ m.name }}"), "'name' of a", "a macro's name");
+  expect_error(render("{{ (3).real }}"), "'real' of a int", "a part of a number");
+  EXPECT_EQ(render("{{ (3).nothing_of_python }}").value(), "");
+}
+
 TEST(ChatTemplate, InputsAreChecked) {
   const ChatTemplate made = ChatTemplate::parse("{{ messages|length }}").value();
   ChatInput input;

@@ -1,4 +1,5 @@
-// A fast 64-bit hash of bytes, the same on every platform: for lookup tables and fingerprints, not against attackers.
+// A fast 64-bit hash of bytes, the same on every platform. It can be inverted: a table of a file's own words is seeded
+// with table_seed(), or whoever writes the file can have all of them in one place of it.
 #pragma once
 
 #include <cstdint>
@@ -27,5 +28,8 @@ inline uint64_t hash_bytes(std::string_view bytes, uint64_t seed = 0) {
   for (size_t i = 0; i < bytes.size(); ++i) word |= uint64_t{static_cast<uint8_t>(bytes[i])} << (8 * i);
   return mix_bits(hash ^ word);
 }
+
+// Another number in each process.
+uint64_t table_seed();
 
 }  // namespace baton

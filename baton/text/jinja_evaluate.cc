@@ -204,8 +204,7 @@ Result<Value> Runtime::item(const Value& of, const Value& key) {
   if (of.is(Type::kDict)) {
     if (const Value* found = of.dict->find(key)) return *found;
   }
-  const bool is_sequence =
-      of.is_text() || (of.is(Type::kList) && (of.list->kind == ListKind::kList || of.list->kind == ListKind::kTuple));
+  const bool is_sequence = of.is_text() || (of.is(Type::kList) && of.list->has_items());
   if (is_sequence && key.is_integral()) {
     BATON_OK(charge(size_of(of)));
     const auto count = static_cast<int64_t>(of.is_text() ? char_count(of.view()) : of.list->count);
@@ -236,7 +235,7 @@ Result<Value> Runtime::evaluate_slice(const Node& node, Scope* scope) {
     bounds[i] = bound.as_int();
   }
   if (of.is_undefined()) return undefined_error(of);
-  const bool is_list = of.is(Type::kList) && (of.list->kind == ListKind::kList || of.list->kind == ListKind::kTuple);
+  const bool is_list = of.is(Type::kList) && of.list->has_items();
   if (!of.is_text() && !is_list) return bad(fmt::format("a {} cannot be sliced", type_name(of)));
   BATON_OK(charge(size_of(of)));
 

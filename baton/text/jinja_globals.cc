@@ -212,7 +212,7 @@ Result<Value> range(Runtime& runtime, const Arguments& arguments) {
     items.push_back(Value::of_int(i));
     if (__builtin_add_overflow(i, step, &i)) break;
   }
-  return runtime.new_list(items);
+  return runtime.new_list(items, ListKind::kRange);
 }
 
 constexpr Callable kGlobals[] = {{"raise_exception", raise_exception},

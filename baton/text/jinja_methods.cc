@@ -377,6 +377,11 @@ Result<Value> loop_changed(Runtime& runtime, Args arguments) {
 
 constexpr Callable kLoopMethods[] = {{"changed", loop_changed}, {"cycle", loop_cycle}};
 
+constexpr std::string_view kNumberOthers[] = {"real",       "imag",      "numerator", "denominator", "conjugate",
+                                              "bit_length", "bit_count", "to_bytes",  "from_bytes",  "as_integer_ratio",
+                                              "is_integer", "hex",       "fromhex"};
+constexpr std::string_view kMacroOthers[] = {"name", "arguments", "catch_kwargs", "catch_varargs", "caller"};
+
 std::span<const Callable> methods_of(Type type) {
   switch (type) {
     case Type::kText:
@@ -412,6 +417,12 @@ bool is_python_attribute(Type type, std::string_view name) {
       return is_in(kDictOthers);
     case Type::kList:
       return is_in(kListOthers);
+    case Type::kBool:
+    case Type::kInt:
+    case Type::kFloat:
+      return is_in(kNumberOthers);
+    case Type::kFunction:
+      return is_in(kMacroOthers);
     default:
       return false;
   }

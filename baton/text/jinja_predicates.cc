@@ -43,7 +43,7 @@ bool is_iterable(const Value& v) {
   return v.is_text() || v.is(Type::kList) || v.is(Type::kDict) || v.is_undefined() || v.is(Type::kLoop);
 }
 bool is_sequence(const Value& v) {
-  if (v.is(Type::kList)) return v.list->kind == ListKind::kList || v.list->kind == ListKind::kTuple;
+  if (v.is(Type::kList)) return v.list->has_items();
   return v.is_text() || v.is(Type::kDict) || v.is_undefined();
 }
 bool is_escaped(const Value& v) { return v.is_text() && v.text->markup; }

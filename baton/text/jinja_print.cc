@@ -230,7 +230,7 @@ Status append_repr(const Value& value, TextBuilder* out, int depth) {
       return {};
     case Type::kList: {
       const List& list = *value.list;
-      if (list.kind == ListKind::kGenerator || list.kind == ListKind::kView) return no_text(value);
+      if (list.kind != ListKind::kList && list.kind != ListKind::kTuple) return no_text(value);
       const bool is_tuple = list.kind == ListKind::kTuple;
       out->append_literal(is_tuple ? "(" : "[");
       for (size_t i = 0; i < list.count && !out->overflowed(); ++i) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <iterator>
 #include <locale>
 #include <sstream>
 #include <string>
@@ -34,6 +35,51 @@ void append_upper(uint32_t code, bool content, TextBuilder* out) {
     out->append("SS", content);
   } else {
     out->append_char(to_upper(code), content);
+  }
+}
+
+// What Python looks through on both sides of a sigma: marks, formats, modifiers and punctuation within words.
+bool is_case_ignorable(uint32_t code) {
+  switch (utf8proc_category(as_code(code))) {
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_SK:
+      return true;
+    default:
+      break;
+  }
+  constexpr uint32_t kWithinWords[] = {'\'',   '.',    ':',    0xb7,   0x387,  0x55f,  0x5f4,  0x2018, 0x2019,
+                                       0x2024, 0x2027, 0xfe13, 0xfe52, 0xfe55, 0xff07, 0xff0e, 0xff1a};
+  return std::find(std::begin(kWithinWords), std::end(kWithinWords), code) != std::end(kWithinWords);
+}
+
+// Unicode's Final_Sigma: a cased letter before it, none after it.
+bool is_final_sigma(std::string_view bytes, size_t at) {
+  bool before = false;
+  for (size_t end = at; end > 0;) {
+    end = char_begin(bytes, end);
+    const uint32_t code = decode_utf8(bytes, end).code;
+    if (is_case_ignorable(code)) continue;
+    before = is_cased(code);
+    break;
+  }
+  for (size_t next = at + 2; before && next < bytes.size();) {
+    const Utf8Char c = decode_utf8(bytes, next);
+    if (!is_case_ignorable(c.code)) return !is_cased(c.code);
+    next += c.length;
+  }
+  return before;
+}
+
+void append_lower(std::string_view bytes, size_t at, uint32_t code, bool content, TextBuilder* out) {
+  if (code == 0x130) {
+    out->append("i\u0307", content);
+  } else if (code == 0x3a3) {
+    out->append_char(is_final_sigma(bytes, at) ? 0x3c2 : 0x3c3, content);
+  } else {
+    out->append_char(to_lower(code), content);
   }
 }
 
@@ -230,7 +276,7 @@ void append_cased(const Text& text, Case what, TextBuilder* out) {
     } else if (upper) {
       append_upper(c.code, content, out);
     } else {
-      out->append_char(to_lower(c.code), content);
+      append_lower(bytes, at, c.code, content, out);
     }
     after_cased = is_cased(c.code);
     at += c.length;

@@ -24,20 +24,20 @@ tl::unexpected<Error> too_deep() {
 bool hash_key(const Value& key, uint64_t* hash) {
   switch (key.type) {
     case Type::kText:
-      *hash = hash_bytes(key.view(), 1);
+      *hash = hash_bytes(key.view(), table_seed());
       return true;
     case Type::kNone:
       *hash = 2;
       return true;
     case Type::kBool:
     case Type::kInt:
-      *hash = mix_bits(static_cast<uint64_t>(key.as_int()) + 3);
+      *hash = mix_bits(static_cast<uint64_t>(key.as_int()) ^ table_seed());
       return true;
     case Type::kFloat:
       if (key.real == std::floor(key.real) && std::fabs(key.real) < 9e18) {
-        *hash = mix_bits(static_cast<uint64_t>(static_cast<int64_t>(key.real)) + 3);
+        *hash = mix_bits(static_cast<uint64_t>(static_cast<int64_t>(key.real)) ^ table_seed());
       } else {
-        *hash = mix_bits(std::bit_cast<uint64_t>(key.real));
+        *hash = mix_bits(std::bit_cast<uint64_t>(key.real) ^ table_seed());
       }
       return true;
     default:
@@ -281,6 +281,8 @@ std::string_view type_name(const Value& value) {
           return "generator";
         case ListKind::kView:
           return "dict view";
+        case ListKind::kRange:
+          return "range";
       }
       return "list";
     case Type::kDict:

@@ -161,8 +161,9 @@ struct Value {
   std::string_view view() const { return text->view(); }
 };
 
-// kGenerator: what Python makes lazily; it can be iterated but has no length, index or text. kView: of a dict.
-enum class ListKind : uint8_t { kList, kTuple, kGenerator, kView };
+// kGenerator: what Python makes lazily; it can be iterated but has no length, index or text. kView: of a dict. kRange:
+// has length and index, but its text (its three numbers) is not kept.
+enum class ListKind : uint8_t { kList, kTuple, kGenerator, kView, kRange };
 
 struct List {
   const Value* items = nullptr;
@@ -170,6 +171,7 @@ struct List {
   ListKind kind = ListKind::kList;
   const Text* failure = nullptr;  // kGenerator: going through it fails with this; only then is it an error
   std::span<const Value> span() const { return {items, count}; }
+  bool has_items() const { return kind == ListKind::kList || kind == ListKind::kTuple || kind == ListKind::kRange; }
 };
 
 // Insertion order; found by hash.
