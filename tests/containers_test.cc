@@ -4,15 +4,23 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
 #include <fstream>
+#include <functional>
 
 #include "baton/api/convert.h"
+#include "baton/api/text_model.h"
 #include "baton/api/units.h"
+#include "baton/model/gguf_writer.h"
 #include "tests/support/golden.h"
 #include "tests/support/safetensors_writer.h"
 
 namespace baton::test {
 namespace {
+
+namespace fs = std::filesystem;
 
 class Containers : public testing::Test {
  protected:
@@ -96,6 +104,329 @@ TEST_P(ToGguf, ConvertedGivesTheSameLogits) {
   const auto status = convert_to_gguf(golden(GetParam()), file, options);
   ASSERT_TRUE(status) << status.error().message;
   EXPECT_LE(max_abs_difference(logits_of(file, GetParam()), wanted(GetParam())), 1e-4f);
+}
+
+// Scaled positions and biases, against transformers (scripts/make_position_vectors.py): a tiny model with another
+// configuration, and its own weights or with bias tensors added.
+class Positions : public Containers {
+ protected:
+  struct Case {
+    std::string name;
+    fs::path folder;
+    std::vector<float> logits;  // wanted, at positions_
+  };
+  static constexpr float kTolerance = 2e-3f;
+
+  void SetUp() override {
+    Containers::SetUp();
+    std::ifstream in(data_folder() / "positions" / "cases.json");
+    description_ = Json::parse(in);
+    tensors_ = read_golden(data_folder() / "positions" / "vectors.safetensors");
+    positions_ = description_["positions"].get<std::vector<size_t>>();
+  }
+
+  Case make(const Json& item) {
+    const std::string name = item["name"], model = item["model"];
+    Case out{name, folder_ / name, tensors_.at(name + ".logits").reals};
+    fs::create_directories(out.folder);
+    std::ifstream in(golden(model) / "config.json");
+    Json config = Json::parse(in);
+    config.update(item["changes"]);
+    std::ofstream(out.folder / "config.json") << config.dump();
+    if (item["biases"].empty()) {
+      fs::create_symlink(golden(model) / "model.safetensors", out.folder / "model.safetensors");
+      return out;
+    }
+    auto weights = read_float_tensors(golden(model));
+    for (const std::string bias : item["biases"]) {
+      const GoldenTensor& values = tensors_.at(name + "." + bias);
+      weights.push_back({bias, {values.reals.size()}, values.reals});
+    }
+    write_safetensors(out.folder / "model.safetensors", weights);
+    return out;
+  }
+  const std::vector<int32_t>& ids() const { return tensors_.at("ids").integers; }
+
+  // The largest difference to the vectors, of a model at `path` on `unit`.
+  float difference(const fs::path& path, Unit& unit, const std::vector<float>& wanted) {
+    const auto model = load_model(path, ids().size());
+    EXPECT_TRUE(model) << model.error().message;
+    auto executor = model ? unit.load(*model, 2) : fail(Code::kInternal, "no model");
+    EXPECT_TRUE(executor) << executor.error().message;
+    if (!executor) return INFINITY;
+    const auto vocab = static_cast<size_t>((*model)->program.vocab);
+    auto state = (*executor)->new_state(ids().size());
+    std::vector<float> logits(ids().size() * vocab), got;
+    const auto status = (*executor)->prefill(**state, ids(), logits);
+    EXPECT_TRUE(status) << status.error().message;
+    for (const size_t position : positions_) {
+      const auto row = logits.begin() + static_cast<ptrdiff_t>(position * vocab);
+      got.insert(got.end(), row, row + static_cast<ptrdiff_t>(vocab));
+    }
+    return max_abs_difference(got, wanted);
+  }
+
+  Json description_;
+  GoldenTensors tensors_;
+  std::vector<size_t> positions_;
+};
+
+TEST_F(Positions, FoldersAndTheirGgufFilesAnswerAsTransformers) {
+  auto unit = create_unit("ref");
+  ASSERT_TRUE(unit);
+  for (const Json& item : description_["cases"]) {
+    const Case one = make(item);
+    EXPECT_LE(difference(one.folder, **unit, one.logits), kTolerance) << one.name;
+    const auto file = folder_ / "model.gguf";
+    ConvertOptions options;
+    options.matrix_type = DType::kF32;
+    const auto report = convert_to_gguf(one.folder, file, options);
+    ASSERT_TRUE(report) << one.name << ": " << report.error().message;
+    EXPECT_LE(difference(file, **unit, one.logits), kTolerance) << one.name << " as GGUF";
+  }
+}
+
+// Every unit, the emulated ones too, on cases that need divisors, magnitude and biases.
+TEST_F(Positions, EveryUnitTurnsAndAddsAlike) {
+  ::setenv("BATON_ANE", "emulate", 1);
+  ::setenv("BATON_COREML", "emulate", 1);
+  ::setenv("BATON_COREML_SEQ", "64", 1);
+  ::setenv("BATON_COREML_CACHE", (folder_ / "cache").c_str(), 1);
+  for (const Json& item : description_["cases"]) {
+    const std::string name = item["name"];
+    if (name != "tiny-llama.biased_scaled" && name != "tiny-qwen3.5.longrope_attention" &&
+        name != "tiny-qwen3.5.biased")
+      continue;
+    const Case one = make(item);
+    for (const UnitEntry* entry : unit_entries()) {
+      auto unit = create_unit(entry->name);
+      if (!unit && unit.error().code == Code::kUnsupported) continue;
+      ASSERT_TRUE(unit) << unit.error().message;
+      const Caps& caps = (*unit)->caps();
+      // Logits of these models are 3 to 5; leaving any of the three out moves them by 0.3 and more.
+      const float allowed = std::min(0.1f, caps.logit_tolerance(DType::kF32));
+      EXPECT_LE(difference(one.folder, **unit, one.logits), std::max(allowed, kTolerance)) << name << entry->name;
+    }
+  }
+  for (const char* variable : {"BATON_ANE", "BATON_COREML", "BATON_COREML_SEQ", "BATON_COREML_CACHE"})
+    ::unsetenv(variable);
+}
+
+// A longrope model has two sets of frequencies, and the context decides; states of one are not for the other.
+TEST_F(Positions, LongRopeIsChosenByTheContext) {
+  for (const Json& item : description_["cases"]) {
+    if (item["name"] != "tiny-llama.longrope_short") continue;
+    const Case one = make(item);
+    const auto up_to = load_model(one.folder, 256), beyond = load_model(one.folder, 257), most = load_model(one.folder);
+    ASSERT_TRUE(up_to && beyond && most);
+    const auto factors = [](const Model& model) {
+      for (const Weight& weight : model.weights) {
+        if (weight.name == "rope_factors") return reinterpret_cast<const float*>(weight.data)[7];
+      }
+      return 0.0f;
+    };
+    EXPECT_EQ(factors(**up_to), 2.0f);
+    EXPECT_EQ(factors(**beyond), 20.0f);
+    EXPECT_EQ(factors(**most), 20.0f);
+    EXPECT_NE((*up_to)->fingerprints.model, (*beyond)->fingerprints.model);
+  }
+}
+
+// A GGUF file like another, with keys left out or put in their place, and tensors added.
+using Change = std::function<void(GgufWriter&)>;
+void rewrite(const fs::path& from, const fs::path& to, const std::vector<std::string>& without, const Change& change) {
+  const auto source = open_container(from);
+  ASSERT_TRUE(source) << source.error().message;
+  GgufWriter writer;
+  for (size_t i = 0; i < source->gguf.entries.size(); ++i) {
+    const std::string key(source->gguf.entries[i].first);
+    if (std::find(without.begin(), without.end(), key) == without.end()) writer.put_raw(key, source->gguf.raw[i]);
+  }
+  for (const TensorView& tensor : source->tensors) {
+    writer.add_tensor(std::string(tensor.name), tensor.dtype, tensor.shape,
+                      [&tensor]() -> Result<std::vector<std::byte>> {
+                        return std::vector<std::byte>(tensor.data.begin(), tensor.data.end());
+                      });
+  }
+  change(writer);
+  const auto status = writer.write(to);
+  ASSERT_TRUE(status) << status.error().message;
+}
+void add_floats(GgufWriter& writer, const std::string& name, const std::vector<float>& values) {
+  writer.add_tensor(name, DType::kF32, {values.size()}, [values]() -> Result<std::vector<std::byte>> {
+    const auto bytes = std::as_bytes(std::span(values));
+    return std::vector<std::byte>(bytes.begin(), bytes.end());
+  });
+}
+
+// What GGUF files of others say, in each of their ways; `as`: whose logits they must give, empty: the model as it is.
+TEST_F(Positions, GgufKeysOfOtherWriters) {
+  const auto plain = folder_ / "plain.gguf", file = folder_ / "changed.gguf";
+  ConvertOptions options;
+  options.matrix_type = DType::kF32;
+  ASSERT_TRUE(convert_to_gguf(golden("tiny-llama"), plain, options));
+  auto unit = create_unit("ref");
+  const std::string scaling = "llama.rope.scaling.";
+  const float magnitude = 0.1f * std::log(4.0f) + 1;
+  const auto yarn = [&](GgufWriter& w) {
+    w.put_string(scaling + "type", "yarn");
+    w.put_f32(scaling + "factor", 4);
+    w.put_u32(scaling + "original_context_length", 64);
+  };
+  const std::vector<float> longer = {1.0f, 1.3f, 2.0f, 3.0f, 5.0f, 8.0f, 12.0f, 20.0f};
+  const std::vector<std::pair<std::string, Change>> cases = {
+      {"linear", [&](GgufWriter& w) { w.put_f32("llama.rope.scale_linear", 4); }},
+      {"linear", [&](GgufWriter& w) { w.put_f32(scaling + "factor", 4); }},
+      {"linear", [&](GgufWriter& w) { yarn(w), w.put_f32(scaling + "yarn_ext_factor", 0); }},
+      {"linear", [&](GgufWriter& w) { add_floats(w, "rope_freqs.weight", std::vector<float>(8, 4.0f)); }},
+      {"", [&](GgufWriter& w) { w.put_string(scaling + "type", "none"), w.put_f32(scaling + "factor", 4); }},
+      {"", [&](GgufWriter& w) { w.put_f32(scaling + "factor", 0), w.put_bool(scaling + "finetuned", true); }},
+      {"yarn", yarn},
+      {"yarn_attention", [&](GgufWriter& w) { yarn(w), w.put_f32(scaling + "attn_factor", 0.9f / magnitude); }},
+      {"yarn_ramp",
+       [&](GgufWriter& w) {
+         yarn(w), w.put_f32(scaling + "yarn_beta_fast", 8), w.put_f32(scaling + "yarn_beta_slow", 2);
+       }},
+      {"longrope_attention",
+       [&](GgufWriter& w) {
+         w.put_string(scaling + "type", "longrope");
+         w.put_u32(scaling + "original_context_length", 64);
+         w.put_f32(scaling + "attn_factor", 1.3f);
+         add_floats(w, "rope_factors_long.weight", longer);
+         add_floats(w, "rope_factors_short.weight", std::vector<float>(8, 1.0f));
+       }},
+  };
+  for (const auto& [as, change] : cases) {
+    rewrite(plain, file, {}, change);
+    std::vector<float> wanted;
+    if (as.empty()) {
+      EXPECT_LE(max_abs_difference(logits_of(file, "tiny-llama"), Containers::wanted("tiny-llama")), 1e-4f);
+    } else {
+      EXPECT_LE(difference(file, **unit, tensors_.at("tiny-llama." + as + ".logits").reals), kTolerance) << as;
+    }
+  }
+}
+
+TEST_F(Positions, GgufKeysAndTensorsThatNothingReadsAreNamed) {
+  const auto plain = folder_ / "plain.gguf", file = folder_ / "changed.gguf";
+  ASSERT_TRUE(convert_to_gguf(golden("tiny-llama"), plain, {}));
+  const std::vector<std::pair<const char*, Change>> cases = {
+      {"'llama.rope.scaling.type' is llama3", [](GgufWriter& w) { w.put_string("llama.rope.scaling.type", "llama3"); }},
+      {"rope scaling 'dynamic'", [](GgufWriter& w) { w.put_string("llama.rope.scaling.type", "dynamic"); }},
+      {"rope_factors_short and rope_factors_long",
+       [](GgufWriter& w) { w.put_string("llama.rope.scaling.type", "longrope"); }},
+      {"'rope_freqs.weight' has 3 values",
+       [](GgufWriter& w) { add_floats(w, "rope_freqs.weight", std::vector<float>(3, 1.0f)); }},
+      {"key 'llama.logit_scale' is set", [](GgufWriter& w) { w.put_f32("llama.logit_scale", 0.5f); }},
+      {"key 'llama.attention.clamp_kqv'", [](GgufWriter& w) { w.put_f32("llama.attention.clamp_kqv", 8); }},
+      {"a sliding window of 64", [](GgufWriter& w) { w.put_u32("llama.attention.sliding_window", 64); }},
+      {"8 experts", [](GgufWriter& w) { w.put_u32("llama.expert_count", 8); }},
+      {"'blk.1.attn_sinks.weight' is read by nothing",
+       [](GgufWriter& w) { add_floats(w, "blk.1.attn_sinks.weight", std::vector<float>(6, 1.0f)); }},
+      {"'output.bias' is read by nothing",
+       [](GgufWriter& w) { add_floats(w, "output.bias", std::vector<float>(256, 1.0f)); }},
+      {"", [](GgufWriter& w) { w.put_f32("llama.logit_scale", 0), w.put_u32("llama.expert_used_count", 2); }},
+      {"", [](GgufWriter& w) { w.put_u32("llama.attention.sliding_window", 512); }},
+      {"", [](GgufWriter& w) { add_floats(w, "v.blk.0.attn_q.weight", std::vector<float>(6, 1.0f)); }},
+      {"",
+       [](GgufWriter& w) { w.put_string("general.author", "x"), w.put_u32("tokenizer.ggml.seperator_token_id", 1); }},
+  };
+  for (const auto& [word, change] : cases) {
+    rewrite(plain, file, {}, change);
+    const auto model = load_model(file);
+    EXPECT_EQ(model.has_value(), std::string_view(word).empty()) << word << (model ? "" : model.error().message);
+    if (model) continue;
+    EXPECT_NE(model.error().message.find(word), std::string::npos) << model.error().message;
+  }
+}
+
+// GGUF bias tensors have no flag beside them: one that is there is added.
+TEST_F(Positions, OneGgufBiasAloneIsAdded) {
+  const auto plain = folder_ / "plain.gguf", file = folder_ / "changed.gguf";
+  ASSERT_TRUE(convert_to_gguf(golden("tiny-qwen3.5"), plain, {}));
+  rewrite(plain, file, {}, [](GgufWriter& w) { add_floats(w, "blk.1.ffn_down.bias", std::vector<float>(96, 0.5f)); });
+  const auto before = load_model(plain), after = load_model(file);
+  ASSERT_TRUE(before && after) << after.error().message;
+  EXPECT_EQ((*after)->program.ops.size(), (*before)->program.ops.size() + 1);
+  EXPECT_GE(max_abs_difference(logits_of(plain, "tiny-qwen3.5"), logits_of(file, "tiny-qwen3.5")), 0.05f);
+}
+
+TEST_F(Positions, Qwen35DefaultsAndPredictionLayers) {
+  const auto plain = folder_ / "plain.gguf", file = folder_ / "changed.gguf";
+  ASSERT_TRUE(convert_to_gguf(golden("tiny-qwen3.5"), plain, {}));
+  rewrite(plain, file, {"qwen35.rope.dimension_count"}, [](GgufWriter&) {});
+  const auto model = load_model(file);
+  ASSERT_TRUE(model) << model.error().message;
+  EXPECT_EQ((*model)->spec.rotary, (*model)->spec.head_dim / 4);
+  rewrite(plain, file, {"qwen35.block_count"}, [](GgufWriter& w) {
+    w.put_u32("qwen35.block_count", 6);
+    w.put_u32("qwen35.nextn_predict_layers", 1);
+    add_floats(w, "blk.5.attn_norm.weight", std::vector<float>(96, 1.0f));
+    add_floats(w, "blk.5.nextn.enorm.weight", std::vector<float>(96, 1.0f));
+  });
+  const auto predicting = load_model(file);
+  ASSERT_TRUE(predicting) << predicting.error().message;
+  EXPECT_EQ((*predicting)->spec.layers, 5);
+  EXPECT_EQ((*predicting)->notes, std::vector<std::string>{"multi-token prediction head: 2 tensors skipped"});
+}
+
+// What GGUF has keys for is kept; the rest is said.
+TEST_F(Positions, ConvertKeepsWhatTheTokenizerSays) {
+  const auto source = folder_ / "source", file = folder_ / "model.gguf";
+  fs::create_directories(source);
+  for (const char* name : {"model.safetensors", "config.json"})
+    fs::create_symlink(golden("dictionary-3m") / name, source / name);
+  std::ifstream in(golden("dictionary-3m") / "tokenizer.json"),
+      config_in(golden("dictionary-3m") / "tokenizer_config.json");
+  Json tokenizer = Json::parse(in), config = Json::parse(config_in);
+  std::function<void(Json&)> with_space = [&](Json& node) {
+    if (node.is_object() && node.value("type", "") == "ByteLevel") node["add_prefix_space"] = true;
+    for (Json& child : node) {
+      if (child.is_structured()) with_space(child);
+    }
+  };
+  with_space(tokenizer["pre_tokenizer"]);
+  config["add_bos_token"] = config["add_eos_token"] = true;
+  config["bos_token"] = tokenizer["added_tokens"][0]["content"];
+  std::ofstream(source / "tokenizer.json") << tokenizer.dump();
+  std::ofstream(source / "tokenizer_config.json") << config.dump();
+  std::ofstream(source / "generation_config.json") << R"({"eos_token_id": [8191, 8189, 17, 300, 42]})";
+  const auto report = convert_to_gguf(source, file, {});
+  ASSERT_TRUE(report) << report.error().message;
+  std::string lost;
+  for (const std::string& line : report->lost) lost += line + "\n";
+  EXPECT_NE(lost.find("add_prefix_space"), std::string::npos) << lost;
+  EXPECT_NE(lost.find("5 stop tokens: llama.cpp knows the first three (8191, 8189, 17)"), std::string::npos) << lost;
+  const auto before = load_text_model(source), after = load_text_model(file);
+  ASSERT_TRUE(before && after) << (before ? after.error().message : before.error().message);
+  EXPECT_EQ(before->tokenizer->add_bos(), after->tokenizer->add_bos());
+  EXPECT_TRUE(after->tokenizer->add_eos());
+  EXPECT_EQ(before->stop_ids, after->stop_ids);
+  EXPECT_EQ(std::count(after->stop_ids.begin(), after->stop_ids.end(), 300), 1);
+  for (const char* text : {"A long document", "compiler", " with a space"}) {
+    const auto a = encode_text(*before, text, true, TextPlace::kStart),
+               b = encode_text(*after, text, true, TextPlace::kStart);
+    ASSERT_TRUE(a && b);
+    EXPECT_EQ(*a, *b) << text;
+    EXPECT_EQ(a->front(), before->tokenizer->bos_id());
+    // The same text further on: no BOS, and no EOS in either place.
+    const auto further = encode_text(*after, text, true, TextPlace::kContinuation);
+    EXPECT_EQ(*further, std::vector<int32_t>(b->begin() + 1, b->end()));
+    EXPECT_NE(b->back(), after->tokenizer->eos_id());
+  }
+}
+
+// A file without a tokenizer answers with ids.
+TEST_F(Positions, AGgufFileWithoutTokenizerLoads) {
+  const auto file = folder_ / "model.gguf";
+  ASSERT_TRUE(convert_to_gguf(golden("tiny-llama"), file, {}));
+  const auto text = load_text_model(file);
+  ASSERT_TRUE(text) << text.error().message;
+  EXPECT_FALSE(text->tokenizer);
+  EXPECT_EQ(text->stop_ids, std::vector<int32_t>{2});
+  const auto refused = encode_text(*text, "words", true, TextPlace::kStart);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("the file has no tokenizer"), std::string::npos) << refused.error().message;
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "baton/api/text_model.h"
 #include "baton/base/file.h"
 #include "baton/model/arch.h"
+#include "baton/model/config_reader.h"
 #include "baton/model/gguf_writer.h"
 
 namespace baton {
@@ -129,6 +130,56 @@ const TensorRole* role_of(const Architecture& architecture, const Weight& weight
   return nullptr;
 }
 
+// How a model's scaled positions are written. Both readers take GGUF's keys where they say all there is; else the
+// divisors themselves, a tensor that llama.cpp reads for llama and this project for every architecture.
+enum class RopeForm : uint8_t { kKeys, kDivisors, kTwoSets };
+RopeForm rope_form(const RopeScaling& rope) {
+  if (rope.kind == RopeKind::kLongRope) return RopeForm::kTwoSets;
+  const bool usual_ramp = rope.truncate && rope.beta_fast == 32 && rope.beta_slow == 1 && rope.extrapolation == 1;
+  const bool keys =
+      rope.kind == RopeKind::kPlain || rope.kind == RopeKind::kLinear || (rope.kind == RopeKind::kYarn && usual_ramp);
+  return keys ? RopeForm::kKeys : RopeForm::kDivisors;
+}
+
+void put_rope(GgufWriter& writer, const ModelSpec& spec, const std::string& prefix) {
+  const RopeScaling& rope = spec.rope_scaling;
+  const auto put = [&](const char* key, float value) { writer.put_f32(prefix + "rope.scaling." + key, value); };
+  float magnitude = rope.magnitude;
+  if (rope.kind == RopeKind::kPlain) return;
+  const RopeForm form = rope_form(rope);
+  writer.put_string(prefix + "rope.scaling.type",
+                    to_string(form == RopeForm::kDivisors ? RopeKind::kPlain : rope.kind));
+  if (form == RopeForm::kKeys) put("factor", rope.factor);
+  if (form == RopeForm::kKeys && rope.kind == RopeKind::kYarn) magnitude /= yarn_magnitude(rope.factor);
+  writer.put_u32(prefix + "rope.scaling.original_context_length", static_cast<uint32_t>(rope.original));
+  if (magnitude != 1) put("attn_factor", magnitude);
+}
+
+void add_rope_tensors(GgufWriter& writer, const ModelSpec& spec, std::vector<std::string>& lost) {
+  const RopeScaling& rope = spec.rope_scaling;
+  const auto add = [&](std::string_view name, std::vector<float> values) {
+    const std::vector<uint64_t> shape = {values.size()};
+    writer.add_tensor(std::string(name), DType::kF32, shape, [values]() -> Result<std::vector<std::byte>> {
+      const auto bytes = std::as_bytes(std::span(values));
+      return std::vector<std::byte>(bytes.begin(), bytes.end());
+    });
+  };
+  const RopeForm form = rope_form(rope);
+  if (form == RopeForm::kKeys) return;
+  if (form == RopeForm::kTwoSets) {
+    add(kRopeTensors[1], rope.short_factors);
+    add(kRopeTensors[2], rope.long_factors);
+  } else if (std::vector<float> divisors = rope_divisors(rope, spec.rope_theta, spec.rotary); !divisors.empty()) {
+    add(kRopeTensors[0], std::move(divisors));
+  }
+  if (spec.architecture != "llama") {
+    lost.push_back(
+        fmt::format("rope scaling '{}' is written as tensors that llama.cpp reads for llama only: there, "
+                    "positions of this file are not scaled",
+                    to_string(rope.kind)));
+  }
+}
+
 void put_spec(GgufWriter& writer, const Model& model, const std::string& prefix) {
   const ModelSpec& spec = model.spec;
   const auto put = [&](const char* key, int64_t value) { writer.put_u32(prefix + key, static_cast<uint32_t>(value)); };
@@ -143,6 +194,7 @@ void put_spec(GgufWriter& writer, const Model& model, const std::string& prefix)
   writer.put_f32(prefix + "attention.layer_norm_rms_epsilon", spec.rms_eps);
   writer.put_f32(prefix + "rope.freq_base", spec.rope_theta);
   put("rope.dimension_count", spec.rotary);
+  put_rope(writer, spec, prefix);
   put("vocab_size", spec.vocab);
   if (spec.linear_value_heads == 0) return;
 
@@ -194,9 +246,29 @@ Result<std::string> pretokenizer_name(const TokenizerSpec& spec) {
               "llama-bpe, smollm, gpt-2)");
 }
 
+// The ends of an answer: three have keys. All of them are a list that this project and some others read, llama.cpp
+// not; it ends at texts it knows as well.
+void put_ids(GgufWriter& writer, const Model& model, const TokenizerSpec& spec, std::vector<std::string>& lost) {
+  const auto put_id = [&](const char* key, int32_t id) {
+    if (id >= 0) writer.put_u32(fmt::format("tokenizer.ggml.{}_token_id", key), static_cast<uint32_t>(id));
+  };
+  const auto& stops = model.spec.stop_ids;
+  put_id("bos", spec.bos_id);
+  put_id("eos", stops.empty() ? spec.eos_id : stops[0]);
+  put_id("eot", stops.size() > 1 ? stops[1] : -1);
+  put_id("eom", stops.size() > 2 ? stops[2] : -1);
+  put_id("padding", spec.pad_id);
+  if (stops.size() <= 3) return;
+  writer.put_i32s(kStopIdsKey, stops);
+  lost.push_back(
+      fmt::format("{} stop tokens: llama.cpp knows the first three ({}, {}, {}) and those whose texts it "
+                  "recognises",
+                  stops.size(), stops[0], stops[1], stops[2]));
+}
+
 // Tokens, merges and ids; `storage` keeps the strings that the writer does not copy.
 Status put_tokenizer(GgufWriter& writer, const Model& model, const TokenizerSpec& spec,
-                     const std::string& chat_template) {
+                     const std::string& chat_template, std::vector<std::string>& lost) {
   BATON_TRY(const std::string pre, pretokenizer_name(spec));
   const size_t count = static_cast<size_t>(model.spec.vocab);
   std::vector<std::string> names(count);
@@ -221,18 +293,22 @@ Status put_tokenizer(GgufWriter& writer, const Model& model, const TokenizerSpec
   writer.put_strings("tokenizer.ggml.tokens", {names.begin(), names.end()});
   writer.put_i32s("tokenizer.ggml.token_type", kinds);
   writer.put_strings("tokenizer.ggml.merges", {merges.begin(), merges.end()});
-  const auto put_id = [&](const char* key, int32_t id) {
-    if (id >= 0) writer.put_u32(fmt::format("tokenizer.ggml.{}_token_id", key), static_cast<uint32_t>(id));
-  };
-  const auto& stops = model.spec.stop_ids;
-  put_id("bos", spec.bos_id);
-  put_id("eos", stops.empty() ? spec.eos_id : stops[0]);
-  put_id("eot", stops.size() > 1 ? stops[1] : -1);
-  put_id("eom", stops.size() > 2 ? stops[2] : -1);
-  put_id("padding", spec.pad_id);
+  put_ids(writer, model, spec, lost);
   writer.put_bool("tokenizer.ggml.add_bos_token", spec.add_bos);
-  // GGUF has no key for this; readers that do not know ours do what the name in `pre` implies to them.
+  writer.put_bool("tokenizer.ggml.add_eos_token", spec.add_eos);
+  // GGUF has no keys for these; readers that do not know ours do what the name in `pre` implies to them.
   writer.put_bool("tokenizer.baton.normalize_nfc", spec.normalize_nfc);
+  writer.put_bool("tokenizer.baton.add_prefix_space", spec.add_prefix_space);
+  if (spec.add_prefix_space)
+    lost.push_back("add_prefix_space: llama.cpp puts no space before the first word, so its first token differs");
+  size_t stripping = 0;
+  for (const AddedToken& added : spec.added) stripping += added.lstrip || added.rstrip || added.single_word ? 1 : 0;
+  if (stripping > 0) {
+    lost.push_back(
+        fmt::format("lstrip, rstrip or single_word of {} added tokens: white space beside them in a text is "
+                    "tokens of its own",
+                    stripping));
+  }
   if (!chat_template.empty()) writer.put_string("tokenizer.chat_template", chat_template);
   return {};
 }
@@ -261,15 +337,18 @@ Result<ConvertReport> convert_to_gguf(const std::filesystem::path& source, const
   report.notes = model->notes;
   BATON_TRY(const TextFiles text, read_text_files(*model->container));
   if (text.tokenizer_json.empty()) {
-    report.notes.push_back("no tokenizer.json: the file has no tokenizer");
+    report.lost.push_back("no tokenizer.json: the file has no tokenizer and takes token ids only");
+    put_ids(writer, *model, TokenizerSpec(), report.lost);
   } else {
     auto spec = tokenizer_spec_from_json(text.tokenizer_json, text.tokenizer_config_json);
     if (!spec) return fail(std::move(spec).error().in(source.string()));
-    auto status = put_tokenizer(writer, *model, *spec, text.chat_template);
+    auto status = put_tokenizer(writer, *model, *spec, text.chat_template, report.lost);
     if (!status) return fail(std::move(status).error().in(source.string()));
   }
 
+  add_rope_tensors(writer, model->spec, report.lost);
   for (const Weight& weight : model->weights) {
+    if (weight.name == "rope_factors") continue;  // written above, or said by keys
     int32_t layer = 0;
     const TensorRole* role = role_of(architecture, weight, model->spec.layers, &layer);
     BATON_CHECK(role != nullptr);

@@ -24,6 +24,7 @@ struct ConvertReport {
   uint64_t tensors = 0;
   uint64_t bytes = 0;              // of the file
   std::vector<std::string> notes;  // what was skipped or written in another type than asked
+  std::vector<std::string> lost;   // what the file cannot say, or llama.cpp does not read: with what it does instead
 };
 
 // kUnsupported for a source that is not a Hugging Face folder, a type without an encoder, or a pre-tokenizer that has

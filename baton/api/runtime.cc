@@ -20,7 +20,7 @@ Result<std::unique_ptr<Runtime>> Runtime::open(const RuntimeOptions& options) {
     BATON_TRY(auto unit, own != options.own_units.end() ? (*own)->create() : create_unit(name));
     units.emplace_back(name, Loaded{std::move(unit), nullptr});
   }
-  BATON_TRY(TextModel text, load_text_model(options.model));
+  BATON_TRY(TextModel text, load_text_model(options.model, options.limits.tokens_max));
   std::unique_ptr<Runtime> runtime(new Runtime(std::move(text)));
   EngineOptions engine;
   engine.limits = options.limits;
@@ -67,8 +67,8 @@ Request Runtime::make_request(std::vector<int32_t> tokens) const {
   return request;
 }
 
-Result<std::vector<int32_t>> Runtime::encode(std::string_view text, bool parse_special) const {
-  return encode_text(text_, text, parse_special);
+Result<std::vector<int32_t>> Runtime::encode(std::string_view text, bool parse_special, TextPlace place) const {
+  return encode_text(text_, text, parse_special, place);
 }
 
 Result<std::vector<int32_t>> Runtime::encode_chat(const ChatInput& input) const {

@@ -52,8 +52,8 @@ class Runtime {
   // A request with everything filled in that has a default: this model's stop and padding ids, and the units: the last
   // of RuntimeOptions::units that decodes, after a prefill on the first, by hand-over when these are two.
   Request make_request(std::vector<int32_t> tokens) const;
-  // Text as it is; control tokens in it are recognised only with `parse_special`.
-  Result<std::vector<int32_t>> encode(std::string_view text, bool parse_special) const;
+  // As encode_text.
+  Result<std::vector<int32_t>> encode(std::string_view text, bool parse_special, TextPlace place) const;
   // Messages through the chat template; nothing in their contents becomes a control token.
   Result<std::vector<int32_t>> encode_chat(const ChatInput& input) const;
 

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "baton/base/file.h"
+#include "baton/model/container_text.h"
 
 namespace baton {
 namespace {
@@ -21,8 +22,8 @@ std::filesystem::path folder_of(const Container& container) {
 
 // Empty when the file does not exist.
 Result<std::string> read_optional(const std::filesystem::path& path, size_t bytes_max) {
-  std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) return std::string();
+  BATON_TRY(const bool there, is_there(path));
+  if (!there) return std::string();
   return read_file(path, bytes_max);
 }
 
@@ -85,10 +86,18 @@ Result<Tokenizer> tokenizer_from_gguf(const GgufMetadata& metadata) {
   BATON_OK(id("tokenizer.ggml.padding_token_id", &keys.pad_id));
   BATON_TRY(keys.add_bos, metadata.boolean("tokenizer.ggml.add_bos_token"));
   BATON_TRY(keys.add_eos, metadata.boolean("tokenizer.ggml.add_eos_token"));
-  BATON_TRY(keys.add_space_prefix, metadata.boolean("tokenizer.ggml.add_space_prefix"));
+  BATON_TRY(keys.add_prefix_space, metadata.boolean("tokenizer.baton.add_prefix_space"));
   BATON_TRY(keys.normalize_nfc, metadata.boolean("tokenizer.baton.normalize_nfc"));
   BATON_TRY(const TokenizerSpec spec, tokenizer_spec_from_gguf(keys));
   return Tokenizer::create(spec);
+}
+
+Result<bool> has_tokenizer(const Container& container) {
+  if (container.kind == ContainerKind::kGguf) {
+    return container.gguf.find("tokenizer.ggml.model") != nullptr ||
+           container.gguf.find("tokenizer.ggml.tokens") != nullptr;
+  }
+  return is_there(folder_of(container) / "tokenizer.json");
 }
 
 // The template's source; empty when the files have none.
@@ -133,19 +142,20 @@ Result<Tokenizer> load_tokenizer(const Container& container) {
 }
 
 tl::unexpected<Error> no_tokenizer(const TextModel& model) {
-  return fail(Code::kUnsupported,
-              fmt::format("{}: there is no tokenizer.json beside the weights; add it, or give token ids (--ids)",
-                          model.model->container->path.string()));
+  const Container& container = *model.model->container;
+  return fail(Code::kUnsupported, fmt::format("{}: {}, or give token ids (--ids)", container.path.string(),
+                                              container.kind == ContainerKind::kGguf
+                                                  ? "the file has no tokenizer; convert it again with one"
+                                                  : "there is no tokenizer.json beside the weights; add it"));
 }
 
-Result<TextModel> load_text_model(const std::filesystem::path& path) {
-  BATON_TRY(auto model, load_model(path));
+Result<TextModel> load_text_model(const std::filesystem::path& path, uint64_t context) {
+  BATON_TRY(auto model, load_model(path, context));
   TextModel text_model{std::move(model), std::nullopt, std::nullopt, {}, {}, {}, {}};
   std::set<int32_t> stops(text_model.model->spec.stop_ids.begin(), text_model.model->spec.stop_ids.end());
   const Container& container = *text_model.model->container;
-  std::error_code ignored;
-  if (container.kind == ContainerKind::kGguf ||
-      std::filesystem::exists(folder_of(container) / "tokenizer.json", ignored)) {
+  BATON_TRY(const bool with_tokenizer, has_tokenizer(container));
+  if (with_tokenizer) {
     BATON_TRY(text_model.tokenizer, load_tokenizer(container));
     const Tokenizer& text = *text_model.tokenizer;
     if (text.vocab_size() > text_model.model->spec.vocab) {
@@ -171,10 +181,11 @@ Result<TextModel> load_text_model(const std::filesystem::path& path) {
   return text_model;
 }
 
-Result<std::vector<int32_t>> encode_text(const TextModel& model, std::string_view text, bool parse_special) {
+Result<std::vector<int32_t>> encode_text(const TextModel& model, std::string_view text, bool parse_special,
+                                         TextPlace place) {
   if (!model.tokenizer) return no_tokenizer(model);
   BATON_TRY(auto ids, model.tokenizer->encode(text, parse_special));
-  return model.tokenizer->with_bos_eos(std::move(ids));
+  return place == TextPlace::kStart ? model.tokenizer->with_bos(std::move(ids)) : std::move(ids);
 }
 
 Result<std::vector<int32_t>> encode_chat(const TextModel& model, const ChatInput& input) {
@@ -189,7 +200,7 @@ Result<std::vector<int32_t>> encode_chat(const TextModel& model, const ChatInput
   auto pieces = model.chat_template->render_pieces(filled);
   if (!pieces) return fail(std::move(pieces).error().in("chat template"));
   BATON_TRY(auto ids, model.tokenizer->encode_pieces(*pieces));
-  return model.tokenizer->with_bos_eos(std::move(ids));
+  return model.tokenizer->with_bos(std::move(ids));
 }
 
 }  // namespace baton

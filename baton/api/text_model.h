@@ -14,7 +14,7 @@ namespace baton {
 
 struct TextModel {
   std::shared_ptr<const Model> model;
-  std::optional<Tokenizer> tokenizer;         // empty: the folder has no tokenizer.json, only token ids can be used
+  std::optional<Tokenizer> tokenizer;         // empty: the folder or file has none, only token ids can be used
   std::optional<ChatTemplate> chat_template;  // empty: the file has none, or it is outside the subset (see note)
   std::string chat_template_note;             // why there is none
   std::string bos_text, eos_text;             // what templates see as bos_token and eos_token
@@ -25,11 +25,16 @@ struct TextModel {
 // What a user must do to use text with this model, when it has no tokenizer.
 tl::unexpected<Error> no_tokenizer(const TextModel& model);
 
-// Errors name the file and the field. The tokenizer must not have more ids than the model's vocabulary.
-Result<TextModel> load_text_model(const std::filesystem::path& path);
+// Errors name the file and the field. The tokenizer must not have more ids than the model's vocabulary. `context`: as
+// load_model's.
+Result<TextModel> load_text_model(const std::filesystem::path& path, uint64_t context = 0);
 
+// Where in a sequence a text lies: what continues one gets no BOS, whatever the tokenizer asks for. A prompt gets no
+// EOS in either place: it is not where its sequence ends.
+enum class TextPlace : uint8_t { kStart, kContinuation };
 // Text as it is; control tokens in it are recognised only with `parse_special`.
-Result<std::vector<int32_t>> encode_text(const TextModel& model, std::string_view text, bool parse_special);
+Result<std::vector<int32_t>> encode_text(const TextModel& model, std::string_view text, bool parse_special,
+                                         TextPlace place);
 // Messages through the chat template; nothing in their contents becomes a control token.
 Result<std::vector<int32_t>> encode_chat(const TextModel& model, const ChatInput& input);
 

@@ -37,6 +37,7 @@ int run(const ConvertFlags& flags) {
   const auto report_of = convert_to_gguf(flags.source, flags.out, options);
   progress("");
   if (!report_of) return report(report_of.error());
+  for (const std::string& lost : report_of->lost) fmt::print(stderr, "baton: not kept: {}\n", lost);
   const double seconds = ms_between(start_ns, clock.now_ns()) / 1e3;
   if (flags.json) {
     print_json({{"out", flags.out},
@@ -44,7 +45,8 @@ int run(const ConvertFlags& flags) {
                 {"tensors", report_of->tensors},
                 {"bytes", report_of->bytes},
                 {"seconds", seconds},
-                {"notes", report_of->notes}});
+                {"notes", report_of->notes},
+                {"lost", report_of->lost}});
     return kOk;
   }
   std::string text = fmt::format("{}: {} tensors, {} bytes, {} matrices, {:.1f} s\n", flags.out, report_of->tensors,

@@ -46,7 +46,8 @@ Result<std::vector<int32_t>> prompt_tokens(const RunFlags& flags, const Runtime&
     BATON_TRY(text, read_file(flags.prompt_file, size_t{64} << 20));
   }
   // A text that continues a saved state belongs to no new turn: it is taken as it is.
-  if (flags.raw || !flags.load_state.empty()) return runtime.encode(text, true);
+  if (!flags.load_state.empty()) return runtime.encode(text, true, TextPlace::kContinuation);
+  if (flags.raw) return runtime.encode(text, true, TextPlace::kStart);
   ChatInput input;
   if (!flags.system.empty()) input.messages.push_back({{"role", "system"}, {"content", flags.system}});
   input.messages.push_back({{"role", "user"}, {"content", text}});

@@ -166,7 +166,7 @@ Result<std::vector<int32_t>> given_tokens(const ConvertFlags& flags, const TextM
     BATON_TRY(prompt, read_file(flags.prompt_file, kPromptBytesMax));
   }
   if (prompt.empty()) return std::vector<int32_t>{};
-  if (flags.raw) return encode_text(text, prompt, true);
+  if (flags.raw) return encode_text(text, prompt, true, TextPlace::kStart);
   ChatInput input;
   input.messages.push_back({{"role", "user"}, {"content", prompt}});
   return encode_chat(text, input);

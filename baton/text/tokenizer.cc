@@ -312,9 +312,8 @@ Result<std::vector<int32_t>> Tokenizer::encode_pieces(std::span<const RenderedPi
   });
 }
 
-std::vector<int32_t> Tokenizer::with_bos_eos(std::vector<int32_t> ids) const {
+std::vector<int32_t> Tokenizer::with_bos(std::vector<int32_t> ids) const {
   if (parts_->add_bos && (ids.empty() || ids.front() != parts_->bos_id)) ids.insert(ids.begin(), parts_->bos_id);
-  if (parts_->add_eos && (ids.empty() || ids.back() != parts_->eos_id)) ids.push_back(parts_->eos_id);
   return ids;
 }
 

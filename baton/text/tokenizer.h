@@ -28,14 +28,14 @@ class Tokenizer {
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
 
-  // Neither BOS nor EOS is added: see with_bos_eos. With parse_special false no control token comes out, whatever the
+  // Neither BOS nor EOS is added: see with_bos. With parse_special false no control token comes out, whatever the
   // text says; user-defined tokens are found either way (as llama.cpp does). Errors: a byte that has no token (and no
-  // unk_id), a regex from the file that needs too many steps, text above 256 MiB.
+  // unk_id), a regex from the file that needs too many steps, text above 64 MiB.
   Result<std::vector<int32_t>> encode(std::string_view text, bool parse_special) const;
   // The concatenated pieces, tokenised as one text; control tokens are found only where every byte is template-made.
   Result<std::vector<int32_t>> encode_pieces(std::span<const RenderedPiece> pieces) const;
-  // Puts bos first and eos last where the model asks for it and they are not there already.
-  std::vector<int32_t> with_bos_eos(std::vector<int32_t> ids) const;
+  // Puts bos first where the model asks for it and it is not there already: once, where a sequence begins.
+  std::vector<int32_t> with_bos(std::vector<int32_t> ids) const;
 
   // The bytes of the tokens; not necessarily UTF-8 (see detokenizer.h). `skip_special` leaves control tokens out.
   // kInvalidInput for an id outside the vocabulary.

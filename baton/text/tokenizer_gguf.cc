@@ -59,6 +59,7 @@ Result<TokenizerSpec> tokenizer_spec_from_gguf(const GgufTokenizerKeys& keys) {
   BATON_TRY(PretokenizerPreset preset, pretokenizer_preset(keys.pre));
   spec.pretokenizer = std::move(preset.steps);
   spec.normalize_nfc = keys.normalize_nfc.value_or(preset.normalize_nfc);
+  spec.add_prefix_space = keys.add_prefix_space.value_or(false);
   spec.ignore_merges = preset.ignore_merges;
   spec.merges_complete = false;
   spec.tokens = keys.tokens;

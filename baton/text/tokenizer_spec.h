@@ -85,8 +85,10 @@ struct GgufTokenizerKeys {
   std::span<const int32_t> token_types;  // empty: all normal
   std::vector<std::string_view> merges;  // "left right"
   std::optional<int64_t> bos_id, eos_id, eot_id, eom_id, unk_id, pad_id;
-  std::optional<bool> add_bos, add_eos, add_space_prefix;
-  std::optional<bool> normalize_nfc;  // our own key, written by convert; absent: what the name in `pre` implies
+  std::optional<bool> add_bos, add_eos;
+  // Our own keys, written by convert; absent: what the name in `pre` implies, and no space. (GGUF's add_space_prefix is
+  // about SentencePiece: llama.cpp does not look at it for byte-level BPE, and files say both.)
+  std::optional<bool> normalize_nfc, add_prefix_space;
 };
 Result<TokenizerSpec> tokenizer_spec_from_gguf(const GgufTokenizerKeys& keys);
 

@@ -15,6 +15,7 @@
 #include "baton/base/random.h"
 #include "baton/text/bpe.h"
 #include "baton/text/byte_alphabet.h"
+#include "baton/text/hash.h"
 #include "baton/text/pretokenizer.h"
 #include "baton/text/utf8.h"
 
@@ -381,16 +382,16 @@ TEST(Tokenizer, RandomPiecesNeverLeakControlTokens) {
   }
 }
 
-TEST(Tokenizer, BosAndEosAreAddedOnce) {
+TEST(Tokenizer, BosIsAddedOnceAndEosNever) {
   Small small(Merges{});
   small.spec.bos_id = small.add("<s>", true);
   small.spec.eos_id = small.add("</s>", true);
   small.spec.add_bos = small.spec.add_eos = true;
   const Tokenizer tokenizer = small.make();
-  EXPECT_EQ(tokenizer.with_bos_eos({}), (std::vector<int32_t>{256, 257}));
-  EXPECT_EQ(tokenizer.with_bos_eos({1, 2}), (std::vector<int32_t>{256, 1, 2, 257}));
-  EXPECT_EQ(tokenizer.with_bos_eos({256, 1, 257}), (std::vector<int32_t>{256, 1, 257}));
-  EXPECT_EQ(dictionary().with_bos_eos({1}), (std::vector<int32_t>{1}));
+  EXPECT_EQ(tokenizer.with_bos({}), (std::vector<int32_t>{256}));
+  EXPECT_EQ(tokenizer.with_bos({1, 2}), (std::vector<int32_t>{256, 1, 2}));
+  EXPECT_EQ(tokenizer.with_bos({256, 1, 257}), (std::vector<int32_t>{256, 1, 257}));
+  EXPECT_EQ(dictionary().with_bos({1}), (std::vector<int32_t>{1}));
 }
 
 // ---- Fingerprint.
@@ -448,8 +449,46 @@ TEST(Tokenizer, GgufKeysGiveTheSameIds) {
   EXPECT_EQ(tokenizer.bos_id(), -1);
   EXPECT_EQ(std::vector(tokenizer.stop_ids().begin(), tokenizer.stop_ids().end()), (std::vector<int32_t>{258}));
   EXPECT_EQ(std::vector(tokenizer.unused_ids().begin(), tokenizer.unused_ids().end()), (std::vector<int32_t>{260}));
-  // qwen2 applies NFC.
-  EXPECT_EQ(must(tokenizer.encode("e\u0301", false)), must(tokenizer.encode("\u00e9", false)));
+  // The Qwen rules apply NFC, the others leave the text as it is.
+  for (const auto& [pre, composes] : {std::pair{"qwen2", true}, {"qwen35", true}, {"gpt-2", false}}) {
+    keys.pre = pre;
+    const Tokenizer made = must(Tokenizer::create(must(tokenizer_spec_from_gguf(keys))));
+    EXPECT_EQ(must(made.encode("e\u0301", false)) == must(made.encode("\u00e9", false)), composes) << pre;
+  }
+}
+
+// Our own key; llama.cpp's add_space_prefix is about another kind of tokenizer.
+TEST(Tokenizer, GgufKeyPutsASpaceBeforeTheFirstWord) {
+  Small small(Merges{{"a", "b"}, {" ", "ab"}});
+  std::vector<std::string> merges;
+  GgufTokenizerKeys keys = gguf_keys(small, &merges);
+  keys.add_prefix_space = true;
+  EXPECT_EQ(must(must(Tokenizer::create(must(tokenizer_spec_from_gguf(keys)))).encode("ab", false)),
+            (std::vector<int32_t>{257}));
+  keys.add_prefix_space = std::nullopt;
+  EXPECT_EQ(must(must(Tokenizer::create(must(tokenizer_spec_from_gguf(keys)))).encode("ab", false)),
+            (std::vector<int32_t>{256}));
+}
+
+// Token texts made so that the unseeded hash gives them all one value: 80,000 took 17 s.
+TEST(Tokenizer, CollidingTextsTakeNoLonger) {
+  Random random(3);
+  constexpr uint64_t kStep = 0x9e3779b97f4a7c15ull, kSame = 0x1234567890abcdefull;
+  std::vector<std::string> texts(static_cast<size_t>(scaled(80'000, 8'000)));
+  for (std::string& text : texts) {
+    const uint64_t first = random.next();
+    const uint64_t second = kSame ^ (mix_bits(mix_bits(kStep + 16) ^ first) + kStep);
+    text.assign(reinterpret_cast<const char*>(&first), 8);
+    text.append(reinterpret_cast<const char*>(&second), 8);
+  }
+  ASSERT_EQ(hash_bytes(texts[0]), hash_bytes(texts[1]));
+  Small small(Merges{});
+  small.spec.tokens.insert(small.spec.tokens.end(), texts.begin(), texts.end());
+  const auto start = std::chrono::steady_clock::now();
+  const Tokenizer tokenizer = small.make();
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  EXPECT_EQ(tokenizer.find(texts.back()), tokenizer.vocab_size() - 1);
+  EXPECT_LT(seconds, 4) << "0.1 s when the table is seeded";
 }
 
 TEST(Tokenizer, GgufErrorsNameTheKey) {

@@ -103,6 +103,26 @@ class Run(unittest.TestCase):
             self.assertIn(state, refused.stderr)
             self.assertEqual(refused.stdout, "")
 
+    def test_what_continues_a_state_gets_no_bos(self):
+        with tempfile.TemporaryDirectory() as folder:
+            state, source = os.path.join(folder, "s.state"), pathlib.Path(folder, "m")
+            source.mkdir()
+            for file in (GOLDEN / "dictionary-3m").iterdir():
+                if file.name != "tokenizer_config.json" and not file.name.startswith("golden"):
+                    (source / file.name).symlink_to(file)
+            config = json.loads((GOLDEN / "dictionary-3m/tokenizer_config.json").read_text())
+            config.update(add_bos_token=True, add_eos_token=True, bos_token="<|im_start|>")
+            (source / "tokenizer_config.json").write_text(json.dumps(config))
+            first, second = "A long document", " A question"
+            done = run("run", "-m", str(source), "--raw", first, "-n", "0", "--save-state", state, "--json")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            whole = run("run", "-m", str(source), "--raw", first + second, "--temp", "0", "-n", "5", "--json")
+            resumed = run("run", "-m", str(source), "--load-state", state, second, "--temp", "0", "-n", "5", "--json")
+            self.assertEqual(resumed.returncode, 0, resumed.stderr)
+            whole, resumed = json.loads(whole.stdout), json.loads(resumed.stdout)
+            self.assertEqual(resumed["prompt_tokens"], whole["prompt_tokens"])
+            self.assertEqual(resumed["ids"], whole["ids"])
+
     def test_state_of_another_model_is_refused(self):
         with tempfile.TemporaryDirectory() as folder:
             state = os.path.join(folder, "s.state")
@@ -256,6 +276,24 @@ class Reports(unittest.TestCase):
         ane = next(unit for unit in units if unit["name"] == "ane")
         self.assertFalse(ane["available"])
         self.assertIn("32|64|128", ane["reason"])
+
+    def test_convert_says_what_is_not_kept_and_ids_need_no_tokenizer(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file, source = os.path.join(folder, "m.gguf"), pathlib.Path(folder, "m")
+            source.mkdir()
+            (source / "model.safetensors").symlink_to(GOLDEN / "tiny-llama/model.safetensors")
+            config = json.loads((GOLDEN / "tiny-llama/config.json").read_text())
+            (source / "config.json").write_text(json.dumps({**config, "eos_token_id": [2, 3, 4, 5]}))
+            done = run("convert", str(source), file, "--json")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("no tokenizer.json", "".join(json.loads(done.stdout)["lost"]))
+            self.assertIn("no tokenizer.json", done.stderr)
+            answer = run("run", "-m", file, "--ids", "5,6,7", "-n", "4", "--json")
+            self.assertEqual(answer.returncode, 0, answer.stderr)
+            self.assertEqual(len(json.loads(answer.stdout)["ids"]), 4)
+            refused = run("run", "-m", file, "--raw", "text")
+            self.assertEqual(refused.returncode, 1)
+            self.assertIn("the file has no tokenizer", refused.stderr)
 
     def test_convert_gives_the_same_answers(self):
         with tempfile.TemporaryDirectory() as folder:
