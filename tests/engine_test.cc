@@ -374,6 +374,39 @@ TEST(Shutdown, EndsEverythingWhileBusy) {
   EXPECT_EQ(rig.live_states(), 0);
 }
 
+// A submit that passed the door before it closed may reach the scheduler behind the stop: it ends as the others do. The
+// order is the threads' luck; of 200 rounds some have it.
+TEST(Shutdown, EndsWhatIsSubmittedAtTheSameTime) {
+  EngineLimits limits;
+  limits.requests_active_max = 8;
+  for (int round = 0; round < 200; ++round) {
+    Rig rig(limits, {{}, {}});
+    std::atomic<int> ready{0};
+    std::mutex mutex;
+    std::vector<Ticket> tickets;
+    std::vector<std::thread> callers;
+    for (uint64_t caller = 0; caller < 4; ++caller) {
+      callers.emplace_back([&, caller] {
+        ++ready;
+        while (ready < 5) std::this_thread::yield();
+        auto ticket = rig.engine->submit(make_request(20, 2000, caller));
+        if (!ticket) return;
+        const std::scoped_lock lock(mutex);
+        tickets.push_back(*std::move(ticket));
+      });
+    }
+    ++ready;
+    while (ready < 5) std::this_thread::yield();
+    rig.engine->shutdown();
+    for (std::thread& caller : callers) caller.join();
+    for (Ticket& ticket : tickets) {
+      const Answer answer = read_answer(ticket);
+      ASSERT_EQ(answer.finished.reason, FinishReason::kCancelled) << "round " << round << " " << answer.tokens.size();
+    }
+    tickets.clear();
+  }
+}
+
 TEST(Shutdown, DestructionWhileBusyWithoutTickets) {
   Rig rig({}, {slow_unit(milliseconds(1), milliseconds(1)), slow_unit(milliseconds(1), milliseconds(1))});
   for (uint64_t seed = 0; seed < 5; ++seed) ASSERT_TRUE(rig.engine->submit(make_request(50, 1000, seed)));

@@ -216,6 +216,56 @@ TEST(CpuExecutor, RefusesWhatDoesNotFit) {
   EXPECT_EQ(executor->new_state(uint64_t{1} << 60).error().code, Code::kOutOfMemory);
 }
 
+// Every slot of a step is looked at before any is read or written.
+TEST(CpuExecutor, DecodeRefusesBadSlotsBeforeItRuns) {
+  const auto executor = load(SmallModel(DType::kF32), best());
+  const std::vector<int32_t> ids = prompt(3);
+  std::vector<std::unique_ptr<SequenceState>> states;
+  for (int i = 0; i < 3; ++i) {
+    states.push_back(*executor->new_state(4));
+    ASSERT_TRUE(executor->prefill(*states.back(), ids, {}));
+  }
+  std::vector<float> logits(77, kPoison);
+  const auto refused = [&](std::span<const DecodeSlot> slots) {
+    std::vector<std::vector<std::byte>> before;
+    for (const auto& state : states) before.push_back(bytes_of(*state));
+    const Status status = executor->decode(slots);
+    for (size_t i = 0; i < states.size(); ++i) EXPECT_EQ(bytes_of(*states[i]), before[i]) << "state " << i;
+    EXPECT_TRUE(std::isnan(logits[0]));
+    return status ? Code::kInternal : status.error().code;
+  };
+  for (const int32_t token : {-1, 77, 1 << 30}) {
+    for (size_t bad = 0; bad < 3; ++bad) {
+      std::vector<DecodeSlot> slots;
+      for (size_t i = 0; i < 3; ++i) slots.push_back({states[i].get(), i == bad ? token : 5, logits});
+      EXPECT_EQ(refused(slots), Code::kInvalidInput) << "token " << token << " in slot " << bad;
+      EXPECT_EQ(refused({&slots[bad], 1}), Code::kInvalidInput) << "token " << token << " alone";
+    }
+  }
+  const DecodeSlot last{states[2].get(), 5, {}};
+  ASSERT_TRUE(executor->decode({&last, 1}));  // the third is full now
+  const std::vector<DecodeSlot> slots = {{states[0].get(), 5, logits}, {states[2].get(), 5, logits}};
+  EXPECT_EQ(refused(slots), Code::kOutOfMemory);
+  EXPECT_EQ(refused({&last, 1}), Code::kOutOfMemory);
+  EXPECT_EQ(states[0]->position(), 3u);
+}
+
+// Behind 256 keys a decode step reads them in pieces, each with a softmax of its own, and merges these.
+TEST(CpuExecutor, DecodeMergesItsPiecesOfManyKeys) {
+  const std::vector<int32_t> ids = prompt(1100);
+  const auto executor = load(SmallModel(DType::kF32), best());
+  const std::vector<float> whole = all_logits(*executor, ids, ids.size());
+  auto state = *executor->new_state(ids.size());
+  size_t done = 0;
+  for (const size_t from : {250u, 505u, 760u, 1090u}) {  // one piece and two, two and three, three, four and five
+    SCOPED_TRACE(from);
+    ASSERT_TRUE(executor->prefill(*state, std::span(ids).subspan(done, from - done), {}));
+    const std::vector<float> got = all_logits(*executor, *state, std::span(ids).subspan(from, 10), 1);
+    expect_near(got, std::span(whole).subspan(from * 77, 770), 1e-3f);
+    done = from + 10;
+  }
+}
+
 // Steps of the scheduler are multiples of 64 tokens: how they fall does not show in an answer.
 TEST(CpuExecutor, CutAtMultiplesOf64GivesTheSameBits) {
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kQ8_0, DType::kQ4_K}) {

@@ -9,6 +9,7 @@
 #include "baton/base/float.h"
 #include "baton/base/random.h"
 #include "baton/unit/host/kernel_sets.h"
+#include "baton/unit/host/softplus.h"
 
 namespace baton::host {
 namespace {
@@ -165,6 +166,15 @@ TEST_P(FloatKernels, ProductsOfOddShapes) {
       }
     }
   }
+}
+
+TEST(Softplus, IsExactOverItsWholeRange) {
+  for (float x = -100.0f; x <= 100.0f; x += 0.03125f) {
+    const double want = std::log1p(std::exp(static_cast<double>(x)));
+    ASSERT_NEAR(softplus(x), want, 1.5e-7 * want + 1e-45) << x;
+  }
+  EXPECT_EQ(softplus(1e30f), 1e30f);
+  EXPECT_EQ(softplus(-1e30f), 0.0f);
 }
 
 INSTANTIATE_TEST_SUITE_P(Sets, FloatKernels, testing::ValuesIn(kernel_sets()),

@@ -171,6 +171,25 @@ TEST_P(Matmul, SameBitsAloneAndInABatch) {
   }
 }
 
+// What lies between the values is written as well: packed weights are the same bytes in every run.
+TEST_P(Matmul, PackedBytesDependOnTheWeightsAlone) {
+  const auto& [kernels, dtype] = GetParam();
+  if (kernels != kernel_sets().front()) GTEST_SKIP() << "packing does not depend on the kernels";
+  const int64_t block = format_of(dtype).block_elements;
+  Random random(12);
+  for (const int64_t rows : {16, 17, 48}) {
+    for (const int64_t columns : {block == 1 ? 37 : block, block == 1 ? 64 : 3 * block}) {
+      const TestMatrix w(dtype, rows, columns, random);
+      const auto bytes = static_cast<size_t>(matrix_bytes(w.matrix));
+      const Memory other = *Memory::allocate(bytes, "memory", "test");
+      std::memset(other.data(), 0x5a, other.bytes());
+      std::vector<float> row(static_cast<size_t>(columns));
+      pack_panels(w.matrix, dtype, w.stored.data() + 1, 0, w.matrix.panels, other.data(), row.data());
+      EXPECT_EQ(0, std::memcmp(other.data(), w.memory.data(), bytes)) << rows << " x " << columns;
+    }
+  }
+}
+
 class Powers : public testing::TestWithParam<const Kernels*> {};
 
 // Products in bf16: activations of one part, on AMX of two for 16-bit weights; integer and F16 weights rounded to bf16.

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "baton/unit/host/pass.h"
+#include "baton/unit/host/softplus.h"
 
 namespace baton::host {
 namespace {
@@ -186,8 +187,7 @@ void Pass::delta_head(const Op& op, const Run& run, int64_t head, uint32_t threa
   const float rate = weights_.vector(op.weight)[head], bias = weights_.vector(op.weight2)[head];
   for (int64_t t = 0; t < run.rows; ++t) {
     const float a = row(op.z, run.first_row + t)[head] + bias;
-    const float softplus = a > 20.0f ? a : std::log1p(std::exp(a));
-    log_decay[t] = rate * softplus;
+    log_decay[t] = rate * softplus(a);
     beta[t] = 1.0f / (1.0f + std::exp(-row(op.y, run.first_row + t)[head]));
   }
   const int64_t key_head = op.head_map == HeadMap::kGrouped ? head / (op.heads / op.kv_heads) : head % op.kv_heads;

@@ -1,0 +1,203 @@
+// The scheduler and a lane driven by hand, one work at a time: which work comes next, how large it is, and what a lane
+// does with it. tests/sim_test.cc checks what holds in every run; here the rules are counted exactly.
+#include "baton/engine/scheduler.h"
+
+#include <gtest/gtest.h>
+
+#include "baton/engine/lane.h"
+#include "tests/support/fake_unit.h"
+
+namespace baton {
+namespace {
+
+using fake::Act;
+
+constexpr int64_t kMsNs = 1'000'000;
+
+// One unit, its lane and the scheduler; every prefill and every decode step takes `step_ms` of a clock that stands
+// still otherwise.
+struct Rig {
+  explicit Rig(EngineLimits limits, fake::Behaviour behaviour = {}) {
+    auto before = behaviour.before;
+    behaviour.before = [this, before](Act act, size_t count) -> Status {
+      if (act != Act::kNewState) clock.advance_ns(static_cast<int64_t>(step_ms * kMsNs));
+      return before ? before(act, count) : Status();
+    };
+    unit = std::make_unique<fake::FakeExecutor>("a", fake::make_model(4096), behaviour);
+    SchedulerFacts facts;
+    LaneFacts& lane_facts = facts.lanes.emplace_back();
+    lane_facts.name = "a";
+    lane_facts.prefill_tokens_preferred = unit->caps().prefill_tokens_preferred;
+    lane_facts.decode_slots_max = unit->caps().decode_slots_max;
+    facts.context_max = 4096;
+    facts.vocab = fake::kVocab;
+    facts.limits = limits;
+    scheduler = std::make_unique<Scheduler>(facts);
+    lane = std::make_unique<Lane>(*unit, unit->caps().decode_slots_max, clock);
+  }
+
+  RequestId submit(size_t prompt, uint32_t answer, std::vector<int32_t> stop_ids = {}) {
+    Request request;
+    for (size_t i = 0; i < prompt; ++i) request.tokens.push_back(static_cast<int32_t>(i % fake::kVocab));
+    request.max_new_tokens = answer;
+    request.prefill_unit = request.decode_unit = "a";
+    request.strategy = "single";
+    request.stop_ids = std::move(stop_ids);
+    EXPECT_TRUE(scheduler->submit(next_id, request, clock.now_ns()));
+    return next_id++;
+  }
+
+  // The lane's next work, not carried out; nothing when the scheduler has none.
+  std::optional<Work> next() {
+    std::vector<Work> works = scheduler->poll(clock.now_ns());
+    EXPECT_LE(works.size(), 1u);
+    if (works.empty()) return std::nullopt;
+    return std::move(works.front());
+  }
+  void carry_out(Work& work) {
+    work.started_ns = clock.now_ns();
+    lane->run(work);
+    work.ended_ns = clock.now_ns();
+  }
+  void give_back(Work work) { scheduler->done(std::move(work), clock.now_ns()); }
+  void step(Work work) {
+    carry_out(work);
+    give_back(std::move(work));
+  }
+  // Until the request decodes.
+  void prefill_all() {
+    for (std::optional<Work> work = next(); work; work = next()) {
+      const bool decodes = std::holds_alternative<DecodeWork>(work->body);
+      step(std::move(*work));
+      if (decodes) return;
+    }
+  }
+
+  FakeClock clock;
+  double step_ms = 1;
+  RequestId next_id = 1;
+  std::unique_ptr<fake::FakeExecutor> unit;
+  std::unique_ptr<Scheduler> scheduler;
+  std::unique_ptr<Lane> lane;
+};
+
+// 'D' and 'P' for each step of the lane while a request decodes and another's long prompt waits.
+std::string steps_of(uint32_t decode_steps_per_prefill) {
+  EngineLimits limits;
+  limits.decode_steps_per_prefill = decode_steps_per_prefill;
+  limits.prefill_factor_max = 1;
+  Rig rig(limits);
+  rig.submit(2, 4000);
+  rig.prefill_all();
+  rig.submit(400, 1);
+  std::string steps;
+  while (steps.size() < 40) {
+    std::optional<Work> work = rig.next();
+    if (!work) break;
+    steps += std::holds_alternative<DecodeWork>(work->body) ? 'D' : 'P';
+    rig.step(std::move(*work));
+  }
+  return steps;
+}
+
+TEST(Scheduler, BetweenTwoPrefillStepsRunAsManyDecodeStepsAsItsLimitsSay) {
+  for (const uint32_t decodes : {1u, 3u, 4u}) {
+    const std::string steps = steps_of(decodes);
+    ASSERT_EQ(steps.size(), 40u);
+    const size_t first = steps.find('P'), last = steps.rfind('P');
+    ASSERT_LT(first, last) << steps;
+    // From the first prefill on: P, then exactly so many D, again and again.
+    for (size_t at = first; at + decodes + 1 <= last; at += decodes + 1) {
+      EXPECT_EQ(steps.substr(at, decodes + 2), "P" + std::string(decodes, 'D') + "P") << steps;
+    }
+  }
+}
+
+TEST(Scheduler, ADecodeStepThatOthersWaitForReturnsAtOnce) {
+  EngineLimits limits;
+  limits.decode_ms = 1e6;
+  Rig rig(limits);
+  rig.submit(2, 4000);
+  rig.prefill_all();
+  // Alone: many steps in one go.
+  std::optional<Work> alone = rig.next();
+  ASSERT_TRUE(alone && std::holds_alternative<DecodeWork>(alone->body));
+  EXPECT_GT(std::get<DecodeWork>(alone->body).steps, 1u);
+  rig.step(std::move(*alone));
+  // With a prompt waiting: one.
+  rig.submit(400, 1);
+  int decodes = 0;
+  for (int i = 0; i < 12; ++i) {
+    std::optional<Work> work = rig.next();
+    ASSERT_TRUE(work);
+    if (const auto* decode = std::get_if<DecodeWork>(&work->body)) {
+      EXPECT_EQ(decode->steps, 1u);
+      ++decodes;
+    }
+    rig.step(std::move(*work));
+  }
+  EXPECT_GT(decodes, 4);
+}
+
+// How long a step took that failed says nothing about how many tokens fit into one.
+TEST(Scheduler, APrefillStepThatFailedTeachesNothing) {
+  bool fails = false;
+  fake::Behaviour behaviour;
+  behaviour.prefill_tokens_preferred = 64;
+  behaviour.before = [&fails](Act act, size_t) -> Status {
+    if (act == Act::kPrefill && fails) return fail(Code::kDevice, "the fake device failed");
+    return {};
+  };
+  Rig rig({}, behaviour);
+  const auto prefill_tokens = [&] {
+    std::optional<Work> work = rig.next();
+    BATON_CHECK(work && std::holds_alternative<PrefillWork>(work->body));
+    const uint64_t tokens = std::get<PrefillWork>(work->body).tokens();
+    rig.step(std::move(*work));
+    return tokens;
+  };
+  rig.submit(2000, 1);
+  for (int i = 0; i < 6; ++i) prefill_tokens();
+  const uint64_t learned = prefill_tokens();
+  ASSERT_GE(learned, 64u);
+  fails = true;
+  rig.step_ms = 5000;
+  prefill_tokens();  // ends the request
+  fails = false;
+  rig.step_ms = 1;
+  rig.submit(2000, 1);
+  EXPECT_GE(prefill_tokens(), learned);
+}
+
+TEST(Lane, ManyDecodeStepsEndAtAStopId) {
+  EngineLimits limits;
+  limits.decode_ms = 1e6;
+  std::vector<int32_t> prompt = {0, 1};
+  const std::vector<int32_t> whole = fake::expected_answer(prompt, 60, {}, {}).tokens;
+  // A token that comes up first somewhere behind the first step.
+  size_t at = 10;
+  while (std::find(whole.begin(), whole.begin() + static_cast<ptrdiff_t>(at), whole[at]) !=
+         whole.begin() + static_cast<ptrdiff_t>(at)) {
+    ++at;
+    ASSERT_LT(at, whole.size());
+  }
+  Rig rig(limits);
+  rig.submit(2, 60, {whole[at]});
+  rig.prefill_all();
+  const uint64_t calls = rig.unit->decode_calls();
+  std::optional<Work> work = rig.next();
+  ASSERT_TRUE(work && std::holds_alternative<DecodeWork>(work->body));
+  const auto& decode = std::get<DecodeWork>(work->body);
+  ASSERT_GT(decode.steps, at);
+  rig.carry_out(*work);
+  ASSERT_EQ(decode.rows.size(), 1u);
+  EXPECT_EQ(decode.rows[0].picked.size(), at) << "the first token came with the step before";
+  EXPECT_EQ(decode.rows[0].picked.back().id, whole[at]);
+  EXPECT_EQ(rig.unit->decode_calls() - calls, at) << "the unit was not called behind the stop id";
+  rig.give_back(std::move(*work));
+  rig.next();
+  EXPECT_TRUE(rig.scheduler->idle());
+}
+
+}  // namespace
+}  // namespace baton
