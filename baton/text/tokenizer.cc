@@ -2,16 +2,15 @@
 #include "baton/text/tokenizer.h"
 
 #include <fmt/format.h>
-#include <utf8proc.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <utility>
 
 #include "baton/text/added_tokens.h"
 #include "baton/text/bpe.h"
 #include "baton/text/byte_alphabet.h"
 #include "baton/text/hash.h"
+#include "baton/text/nfc.h"
 #include "baton/text/pretokenizer.h"
 #include "baton/text/utf8.h"
 
@@ -28,21 +27,6 @@ constexpr std::string_view kEndOfTurn[] = {
 
 bool is_ascii(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<uint8_t>(c) < 0x80; });
-}
-
-// `text` must be UTF-8.
-Result<std::string> to_nfc(std::string_view text) {
-  utf8proc_uint8_t* made = nullptr;
-  const auto options = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE);
-  const utf8proc_ssize_t bytes = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
-                                              static_cast<utf8proc_ssize_t>(text.size()), &made, options);
-  if (bytes < 0) {
-    return fail(bytes == UTF8PROC_ERROR_NOMEM ? Code::kOutOfMemory : Code::kInternal,
-                fmt::format("NFC: {}", utf8proc_errmsg(bytes)));
-  }
-  std::string normalized(reinterpret_cast<const char*>(made), static_cast<size_t>(bytes));
-  std::free(made);
-  return normalized;
 }
 
 }  // namespace
