@@ -3,9 +3,15 @@
 #include "baton/engine/engine.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <condition_variable>
+#include <cstdlib>
 #include <mutex>
+#include <new>
 #include <thread>
 
 #include "tests/support/fake_unit.h"
@@ -78,6 +84,24 @@ Answer read_answer(Ticket& ticket) {
     answer.finished = std::get<FinishedEvent>(std::move(*event));
     answer.ended = true;
     break;
+  }
+  EXPECT_TRUE(answer.ended);
+  return answer;
+}
+
+// The rest of an answer of which `read` tokens were taken.
+Answer read_answer_after(Ticket& ticket, size_t read) {
+  Answer answer;
+  const auto limit = steady_clock::now() + kPatience;
+  while (!answer.ended && steady_clock::now() < limit) {
+    std::optional<Event> event = ticket.next_event(milliseconds(200));
+    if (!event) continue;
+    if (std::holds_alternative<FinishedEvent>(*event)) {
+      answer.finished = std::get<FinishedEvent>(std::move(*event));
+      answer.ended = true;
+    } else {
+      EXPECT_EQ(std::get<TokenEvent>(*event).index, read++);
+    }
   }
   EXPECT_TRUE(answer.ended);
   return answer;
@@ -316,6 +340,103 @@ TEST(Cancel, TakesEffectWithin100MsDuringTheProof) {
   Request request = make_request(3, 1000);
   request.verify = VerifyMode::kAll;
   expect_prompt_cancel(std::move(request), milliseconds(300));
+}
+
+// A stop ends the answer like a stop token: what the prompt left is still given.
+TEST(Stop, GivesTheStateAndTheLogitsWheneverItComes) {
+  for (const int after : {1, 2, 7}) {
+    for (const bool moves : {true, false}) {
+      Rig rig({}, {slow_unit(milliseconds(0), milliseconds(2)), slow_unit(milliseconds(0), milliseconds(2))});
+      Request request = make_request(9, 1000);
+      if (!moves) request.prefill_unit = "b";
+      request.want_sealed_state = request.want_logits = true;
+      auto ticket = rig.engine->submit(request);
+      ASSERT_TRUE(ticket);
+      for (int tokens = 0; tokens < after;) tokens += ticket->next_event(kPatience).has_value() ? 1 : 0;
+      ticket->stop();
+      ticket->stop();
+      const Answer answer = read_answer_after(*ticket, static_cast<size_t>(after));
+      EXPECT_EQ(answer.finished.reason, FinishReason::kStop) << after;
+      EXPECT_EQ(answer.finished.stop_id, -1);
+      EXPECT_FALSE(answer.finished.sealed_state.empty()) << "after " << after << " tokens";
+      EXPECT_EQ(answer.finished.logits.size(), static_cast<size_t>(kVocab));
+      EXPECT_LT(answer.finished.stats.generated_tokens, 1000u);
+      EXPECT_EQ(rig.live_states(), 0);
+    }
+  }
+}
+
+TEST(Stop, BeforeTheFirstTokenItIsACancel) {
+  Rig rig({}, {slow_unit(milliseconds(3), milliseconds(3)), slow_unit(milliseconds(3), milliseconds(3))});
+  auto ticket = rig.engine->submit(make_request(1500, 5));
+  ASSERT_TRUE(ticket);
+  ticket->stop();
+  EXPECT_EQ(read_answer(*ticket).finished.reason, FinishReason::kCancelled);
+}
+
+// What was made before a cancel came is not thrown away.
+TEST(Cancel, KeepsTheStateAndTheLogitsThatAreFinal) {
+  Rig rig({}, {slow_unit(milliseconds(0), milliseconds(2)), slow_unit(milliseconds(0), milliseconds(2))});
+  Request request = make_request(9, 1000);
+  request.want_sealed_state = request.want_logits = true;
+  auto ticket = rig.engine->submit(request);
+  ASSERT_TRUE(ticket);
+  for (int tokens = 0; tokens < 5;) tokens += ticket->next_event(kPatience).has_value() ? 1 : 0;
+  ticket->cancel();
+  const Answer answer = read_answer_after(*ticket, 5);
+  EXPECT_EQ(answer.finished.reason, FinishReason::kCancelled);
+  EXPECT_FALSE(answer.finished.sealed_state.empty());
+  EXPECT_EQ(answer.finished.logits.size(), static_cast<size_t>(kVocab));
+}
+
+// The parts of the time to the first token are the whole of it, whatever the request needs before it.
+TEST(FirstToken, PartsAddUp) {
+  Rig rig({}, {slow_unit(milliseconds(1), milliseconds(4)), slow_unit(milliseconds(1), milliseconds(4))});
+  Request plain = make_request(30, 3);
+  plain.prefill_unit = "b";
+  plain.strategy = "single";
+  Request moved = make_request(30, 3), proven = make_request(30, 3), saved = make_request(30, 3);
+  proven.verify = VerifyMode::kAll;
+  saved.want_sealed_state = true;
+  Request single = make_request(1, 3);
+  Answer answers[] = {run(*rig.engine, plain), run(*rig.engine, moved), run(*rig.engine, proven),
+                      run(*rig.engine, saved), run(*rig.engine, single)};
+  Request resumed = make_request(30, 3);
+  resumed.tokens.push_back(3);
+  resumed.start_state = std::move(answers[3].finished.sealed_state);
+  const Answer opened = run(*rig.engine, resumed);
+  EXPECT_EQ(opened.finished.stats.reused_tokens, 30u);
+  for (const Answer* answer : {&answers[0], &answers[1], &answers[2], &answers[3], &answers[4], &opened}) {
+    const RequestStats& stats = answer->finished.stats;
+    const FirstTokenTimes& times = stats.first_token;
+    EXPECT_GT(stats.ttft_ms, 0);
+    EXPECT_NEAR(times.sum(), stats.ttft_ms, 1e-6);
+    for (const double part :
+         {times.queue_ms, times.waiting_ms, times.prefill_ms, times.move_ms, times.proof_ms, times.first_decode_ms})
+      EXPECT_GE(part, 0);
+    EXPECT_GE(times.first_decode_ms, 3.9);
+    EXPECT_EQ(stats.queue_ms, times.queue_ms);
+  }
+  EXPECT_GE(answers[0].finished.stats.first_token.prefill_ms, 28);
+  EXPECT_EQ(answers[0].finished.stats.first_token.move_ms, 0);
+  EXPECT_GT(answers[1].finished.stats.first_token.move_ms, 0);
+  EXPECT_EQ(answers[1].finished.stats.first_token.proof_ms, 0);
+  EXPECT_EQ(answers[4].finished.stats.first_token.prefill_ms, 0);
+  EXPECT_EQ(answers[0].finished.stats.reused_tokens, 0u);
+}
+
+// A waits for B's lane: the time is called waiting, not prefill.
+TEST(FirstToken, WaitingForOthersIsNotOnesOwnWork) {
+  Rig rig({}, {slow_unit(milliseconds(0), milliseconds(0)), slow_unit(milliseconds(5), milliseconds(0))});
+  Request first = make_request(60, 1, 1), second = make_request(8, 1, 2);
+  first.prefill_unit = second.prefill_unit = "b";
+  first.strategy = second.strategy = "single";
+  auto a = rig.engine->submit(first), b = rig.engine->submit(second);
+  ASSERT_TRUE(a && b);
+  read_answer(*a);
+  const RequestStats stats = read_answer(*b).finished.stats;
+  EXPECT_GT(stats.first_token.waiting_ms, 20);
+  EXPECT_NEAR(stats.first_token.sum(), stats.ttft_ms, 1e-6);
 }
 
 TEST(Cancel, ADroppedTicketCancels) {
@@ -615,6 +736,84 @@ TEST(Create, RefusesWhatCannotServe) {
   none.requests_active_max = 0;
   EXPECT_EQ(code({.units = {{"one", &one.caps(), &one}}, .limits = none}), Code::kInvalidInput);
 }
+
+// Stands for memory that runs out anywhere in the engine's own threads: the clock is read by all of them.
+class FailingClock final : public Clock {
+ public:
+  explicit FailingClock(int64_t reads) : left_(reads) {}
+  int64_t now_ns() const override {
+    if (left_.fetch_sub(1) <= 0) throw std::bad_alloc();
+    return steady_.now_ns();
+  }
+
+ private:
+  mutable std::atomic<int64_t> left_;
+  SteadyClock steady_;
+};
+
+TEST(OutOfMemory, InAnyThreadEndsTheRequestsAndNotTheProcess) {
+  const auto model = make_model(kContext);
+  int failed = 0;
+  for (int64_t reads = 0; reads < 60; ++reads) {
+    FakeExecutor a("a", model, {}), b("b", model, {});
+    const FailingClock clock(reads);
+    EngineOptions options;
+    options.units = {{"a", &a.caps(), &a}, {"b", &b.caps(), &b}};
+    options.clock = &clock;
+    auto engine = Engine::create(std::move(options));
+    ASSERT_TRUE(engine);
+    {
+      auto first = (*engine)->submit(make_request(20, 3, 1)), second = (*engine)->submit(make_request(9, 3, 2));
+      for (auto* ticket : {&first, &second}) {
+        if (!*ticket) {
+          EXPECT_EQ(ticket->error().code, Code::kCancelled);  // the engine had gone down already
+          continue;
+        }
+        const Answer answer = read_answer(**ticket);
+        ASSERT_TRUE(answer.ended) << "reads " << reads;
+        if (answer.finished.reason != FinishReason::kError) continue;
+        ++failed;
+        EXPECT_EQ(answer.finished.error.code, Code::kOutOfMemory);
+        EXPECT_NE(answer.finished.error.message.find("out of memory"), std::string::npos);
+        EXPECT_FALSE((*ticket)->next_event(milliseconds(1))) << "one end each";
+      }
+    }
+    engine->reset();
+    EXPECT_EQ(a.live_states() + b.live_states(), 0);
+  }
+  EXPECT_GT(failed, 20);
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// The system refuses the first, the second, ... thread.
+TEST(Threads, ThatCannotStartAreAnError) {
+  int refused = 0;
+  for (rlim_t allowed = 0; allowed < 6; ++allowed) {
+    const auto made = [&] {
+      const struct rlimit limit { allowed, allowed };
+      BATON_CHECK(::setrlimit(RLIMIT_NPROC, &limit) == 0);
+      if (::geteuid() == 0 && ::setuid(65534) != 0) std::_Exit(3);
+      const auto model = make_model(kContext);
+      FakeExecutor a("a", model, {}), b("b", model, {});
+      EngineOptions options;
+      options.units = {{"a", &a.caps(), &a}, {"b", &b.caps(), &b}};
+      const auto engine = Engine::create(std::move(options));
+      if (engine) return 4;
+      return engine.error().code == Code::kOutOfMemory && engine.error().message.find("thread") != std::string::npos
+                 ? 5
+                 : 6;
+    };
+    const pid_t child = ::fork();
+    if (child == 0) std::_Exit(made());
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFEXITED(status)) << allowed << " processes: ended by signal " << WTERMSIG(status);
+    EXPECT_TRUE(WEXITSTATUS(status) == 4 || WEXITSTATUS(status) == 5) << WEXITSTATUS(status);
+    refused += WEXITSTATUS(status) == 5 ? 1 : 0;
+  }
+  EXPECT_GE(refused, 1);
+}
+#endif
 
 }  // namespace
 }  // namespace baton::fake

@@ -5,7 +5,9 @@
 #include <atomic>
 #include <map>
 #include <mutex>
+#include <new>
 #include <set>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -15,7 +17,7 @@
 
 namespace baton {
 
-// A request's events on their way to its ticket. `finished`, `released` and `cancel_sent` are guarded by Core::mutex.
+// A request's events on their way to its ticket. The flags are guarded by Core::mutex.
 struct EventOutlet {
   EventOutlet(RequestId request, size_t events_max) : id(request), events(events_max) {}
   const RequestId id;
@@ -23,6 +25,7 @@ struct EventOutlet {
   bool finished = false;
   bool released = false;
   bool cancel_sent = false;
+  bool stop_sent = false;
 };
 
 namespace {
@@ -33,6 +36,7 @@ struct SubmitMessage {
 };
 struct CancelMessage {
   RequestId id;
+  bool answered;
 };
 struct StopMessage {};
 using Message = std::variant<SubmitMessage, CancelMessage, StopMessage, Work>;
@@ -90,14 +94,19 @@ struct Engine::Core {
         clock(options.clock != nullptr ? *options.clock : own_clock),
         facts(std::move(scheduler_facts)),
         requests_max(size_t{facts.limits.requests_active_max} + facts.limits.requests_queued_max),
-        // Each request in the engine sends one submit and at most one cancel; each lane and the bridge one work; one
-        // stop.
-        inbox(2 * requests_max + options.units.size() + 2),
+        // Each request in the engine sends one submit, at most one cancel and one stop; each lane and the bridge one
+        // work; one end.
+        inbox(3 * requests_max + options.units.size() + 2),
         scheduler(facts) {}
 
-  void start();
+  Status start();
+  void close_channels();
+  // The end of all requests when a thread of the engine cannot go on, with kError. Any thread; allocates nothing.
+  void collapse(Code code, const char* why);
+  // Runs `body` to its end; what it throws collapses the engine.
+  template <class Body>
+  void survive(Body&& body);
   void run_scheduler();
-  void run_lane(size_t index);
   void run_bridge();
   template <class Runner>
   void serve(Channel<Work>& works, Runner& runner);
@@ -123,16 +132,73 @@ struct Engine::Core {
   size_t open_requests = 0;
   RequestId next_id = 1;
   bool closed = false;
+  const char* broken = nullptr;  // guarded by mutex: why the engine collapsed
+  Code broken_code = Code::kInternal;
 
+  std::vector<std::unique_ptr<Lane>> lanes;
   std::atomic<uint64_t> used_requests{0}, used_states{0}, used_bytes{0};
   std::vector<std::thread> threads;  // the scheduler's is the last
 };
 
-void Engine::Core::start() {
-  for (size_t i = 0; i <= options.units.size(); ++i) works.push_back(std::make_unique<Channel<Work>>(1));
-  for (size_t i = 0; i < options.units.size(); ++i) threads.emplace_back([this, i] { run_lane(i); });
-  threads.emplace_back([this] { run_bridge(); });
-  threads.emplace_back([this] { run_scheduler(); });
+Status Engine::Core::start() {
+  const auto abandon = [&] {
+    close_channels();
+    for (std::thread& thread : threads) thread.join();
+    threads.clear();
+  };
+  try {
+    for (const EngineUnit& unit : options.units)
+      lanes.push_back(std::make_unique<Lane>(*unit.executor, unit.name, unit.caps->decode_slots_max, clock));
+    for (size_t i = 0; i <= options.units.size(); ++i) works.push_back(std::make_unique<Channel<Work>>(1));
+    for (size_t i = 0; i < options.units.size(); ++i)
+      threads.emplace_back([this, i] { survive([&] { serve(*works[i], *lanes[i]); }); });
+    threads.emplace_back([this] { survive([&] { run_bridge(); }); });
+    threads.emplace_back([this] {
+      survive([&] { run_scheduler(); });
+      close_channels();
+    });
+    return {};
+  } catch (const std::bad_alloc&) {
+    abandon();
+    return fail(Code::kOutOfMemory, "out of memory for the engine's threads: a smaller model or context needs less");
+  } catch (const std::system_error& error) {
+    abandon();
+    return fail(Code::kOutOfMemory, std::string("cannot start a thread of the engine: ") + error.code().message() +
+                                        ": allow more processes or memory (ulimit -u, ulimit -v)");
+  }
+}
+
+void Engine::Core::close_channels() {
+  inbox.close();
+  for (const auto& channel : works) channel->close();
+}
+
+void Engine::Core::collapse(Code code, const char* why) {
+  {
+    const std::scoped_lock lock(mutex);
+    closed = true;
+    if (broken != nullptr) return;
+    broken = why;
+    broken_code = code;
+    open_requests = 0;
+    for (auto entry = outlets.begin(); entry != outlets.end();) {
+      entry->second->events.close();
+      entry->second->finished = true;
+      entry = entry->second->released ? outlets.erase(entry) : std::next(entry);
+    }
+  }
+  close_channels();
+}
+
+template <class Body>
+void Engine::Core::survive(Body&& body) {
+  try {
+    body();
+  } catch (const std::bad_alloc&) {
+    collapse(Code::kOutOfMemory, "out of memory in the engine");
+  } catch (...) {
+    collapse(Code::kInternal, "a thread of the engine failed");
+  }
 }
 
 template <class Runner>
@@ -143,12 +209,6 @@ void Engine::Core::serve(Channel<Work>& from, Runner& runner) {
     work->ended_ns = clock.now_ns();
     inbox.send(*std::move(work));
   }
-}
-
-void Engine::Core::run_lane(size_t index) {
-  const EngineUnit& unit = options.units[index];
-  Lane lane(*unit.executor, unit.name, unit.caps->decode_slots_max, clock);
-  serve(*works[index], lane);
 }
 
 void Engine::Core::run_bridge() {
@@ -172,13 +232,11 @@ void Engine::Core::run_scheduler() {
     while ((message = inbox.receive_for(std::chrono::nanoseconds(0)))) receive(*std::move(message));
     step();
   }
-  inbox.close();
-  for (const auto& channel : works) channel->close();
 }
 
 bool Engine::Core::drained() {
   const std::scoped_lock lock(mutex);
-  return stopping && open_requests == 0;
+  return broken != nullptr || (stopping && open_requests == 0);
 }
 
 void Engine::Core::receive(Message message) {
@@ -188,7 +246,7 @@ void Engine::Core::receive(Message message) {
     BATON_CHECK(scheduler.submit(submit->id, submit->request, clock.now_ns()));
     if (stopping) scheduler.cancel(submit->id);
   } else if (auto* cancel = std::get_if<CancelMessage>(&message)) {
-    scheduler.cancel(cancel->id);
+    cancel->answered ? scheduler.stop(cancel->id) : scheduler.cancel(cancel->id);
   } else {
     stopping = true;
     scheduler.cancel_all();
@@ -197,9 +255,12 @@ void Engine::Core::receive(Message message) {
 
 void Engine::Core::step() {
   for (Work& work : scheduler.poll(clock.now_ns())) {
-    // A lane has at most one work, so there is room.
+    // A lane has at most one work, so there is room, unless a collapse closed the channel.
     Channel<Work>& lane = *works[work.lane];
-    BATON_CHECK(lane.try_send(work));
+    if (lane.try_send(work)) continue;
+    const std::scoped_lock lock(mutex);
+    BATON_CHECK(broken != nullptr);
+    return;
   }
   used_requests = scheduler.requests();
   used_states = scheduler.states();
@@ -209,6 +270,7 @@ void Engine::Core::step() {
 
 void Engine::Core::deliver(Output output) {
   const std::scoped_lock lock(mutex);
+  if (broken != nullptr) return;
   const auto found = outlets.find(output.request);
   BATON_CHECK(found != outlets.end());
   EventOutlet& outlet = *found->second;
@@ -224,7 +286,7 @@ void Engine::Core::deliver(Output output) {
 
 Engine::Engine(std::unique_ptr<Core> core) : core_(std::move(core)) {}
 
-Result<std::unique_ptr<Engine>> Engine::create(EngineOptions options) {
+Result<std::unique_ptr<Engine>> Engine::create(EngineOptions options) try {
   BATON_OK(check_units(options.units));
   const EngineLimits& limits = options.limits;
   if (limits.requests_active_max == 0 || limits.decode_steps_per_prefill == 0 || !(limits.step_ms > 0)) {
@@ -238,8 +300,10 @@ Result<std::unique_ptr<Engine>> Engine::create(EngineOptions options) {
   facts.vocab = model.program.vocab;
   facts.limits = limits;
   auto core = std::make_unique<Core>(std::move(options), std::move(facts));
-  core->start();
+  BATON_OK(core->start());
   return std::unique_ptr<Engine>(new Engine(std::move(core)));
+} catch (const std::bad_alloc&) {
+  return fail(Code::kOutOfMemory, "out of memory for the engine");
 }
 
 Engine::~Engine() {
@@ -248,7 +312,7 @@ Engine::~Engine() {
   BATON_CHECK(core_->outlets.empty());  // a ticket outlived the engine
 }
 
-Result<Ticket> Engine::submit(Request request) {
+Result<Ticket> Engine::submit(Request request) try {
   BATON_OK(check_request(request, core_->facts));
   const uint64_t tokens_max = std::min<uint64_t>(request.max_new_tokens, core_->facts.context_max);
   EventOutlet* outlet = nullptr;
@@ -259,12 +323,16 @@ Result<Ticket> Engine::submit(Request request) {
       return fail(Code::kOutOfMemory, "queue full: " + std::to_string(core_->open_requests) +
                                           " requests are running or waiting; try again when one has finished");
     }
-    ++core_->open_requests;
     const RequestId id = core_->next_id++;
     outlet = core_->outlets.emplace(id, std::make_unique<EventOutlet>(id, tokens_max + 1)).first->second.get();
+    ++core_->open_requests;
   }
-  core_->inbox.send(SubmitMessage{outlet->id, std::move(request)});
-  return Ticket(this, outlet);
+  // From here the ticket answers for the outlet.
+  Ticket ticket(this, outlet);
+  core_->survive([&] { core_->inbox.send(SubmitMessage{outlet->id, std::move(request)}); });
+  return ticket;
+} catch (const std::bad_alloc&) {
+  return fail(Code::kOutOfMemory, "out of memory for the request");
 }
 
 void Engine::shutdown() {
@@ -272,7 +340,7 @@ void Engine::shutdown() {
     const std::scoped_lock lock(core_->mutex);
     if (std::exchange(core_->closed, true)) return;
   }
-  core_->inbox.send(StopMessage{});
+  core_->survive([&] { core_->inbox.send(StopMessage{}); });
 }
 
 EngineUsage Engine::usage() const {
@@ -286,13 +354,16 @@ std::vector<std::string_view> strategy_names() {
 }
 
 Ticket::Ticket(Ticket&& other) noexcept
-    : engine_(std::exchange(other.engine_, nullptr)), outlet_(std::exchange(other.outlet_, nullptr)) {}
+    : engine_(std::exchange(other.engine_, nullptr)),
+      outlet_(std::exchange(other.outlet_, nullptr)),
+      finished_(other.finished_) {}
 
 Ticket& Ticket::operator=(Ticket&& other) noexcept {
   if (this == &other) return *this;
   release();
   engine_ = std::exchange(other.engine_, nullptr);
   outlet_ = std::exchange(other.outlet_, nullptr);
+  finished_ = other.finished_;
   return *this;
 }
 
@@ -303,17 +374,31 @@ RequestId Ticket::id() const { return outlet_ == nullptr ? 0 : outlet_->id; }
 std::optional<Event> Ticket::next_event(std::chrono::nanoseconds timeout) {
   if (outlet_ == nullptr) return std::nullopt;
   // Longer waits overflow the system's clock arithmetic.
-  return outlet_->events.receive_for(std::min<std::chrono::nanoseconds>(timeout, std::chrono::hours(24 * 365)));
+  auto event = outlet_->events.receive_for(std::min<std::chrono::nanoseconds>(timeout, std::chrono::hours(24 * 365)));
+  if (event) {
+    finished_ = std::holds_alternative<FinishedEvent>(*event);
+    return event;
+  }
+  const std::scoped_lock lock(engine_->core_->mutex);
+  if (finished_ || engine_->core_->broken == nullptr) return std::nullopt;
+  finished_ = true;
+  FinishedEvent end;
+  end.error = {engine_->core_->broken_code, engine_->core_->broken};
+  return end;
 }
 
-void Ticket::cancel() {
+void Ticket::cancel() { end_early(false); }
+void Ticket::stop() { end_early(true); }
+
+void Ticket::end_early(bool answered) {
   if (outlet_ == nullptr) return;
   const RequestId id = outlet_->id;
+  Engine::Core& core = *engine_->core_;
   {
-    const std::scoped_lock lock(engine_->core_->mutex);
-    if (outlet_->finished || std::exchange(outlet_->cancel_sent, true)) return;
+    const std::scoped_lock lock(core.mutex);
+    if (outlet_->finished || std::exchange(answered ? outlet_->stop_sent : outlet_->cancel_sent, true)) return;
   }
-  engine_->core_->inbox.send(CancelMessage{id});
+  core.survive([&] { core.inbox.send(CancelMessage{id, answered}); });
 }
 
 void Ticket::release() {

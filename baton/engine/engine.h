@@ -53,22 +53,30 @@ class Ticket {
 
   RequestId id() const;
   // Waits for the next event, in order: tokens, then one FinishedEvent. Empty when none came in time, or all were read.
+  // When the engine itself can go on no longer (no memory for its books), a FinishedEvent with kError ends every
+  // ticket.
   std::optional<Event> next_event(std::chrono::nanoseconds timeout);
   // Asks for the end at the next step boundary; the FinishedEvent still comes. Any number of times, from any thread.
   void cancel();
+  // As cancel, but the answer is complete: it ends with kStop, and the state that was asked for is still made. Before
+  // the first token it is a cancel.
+  void stop();
 
  private:
   friend class Engine;
+  void end_early(bool answered);
   Ticket(Engine* engine, EventOutlet* outlet) : engine_(engine), outlet_(outlet) {}
   void release();
 
   Engine* engine_ = nullptr;
   EventOutlet* outlet_ = nullptr;
+  bool finished_ = false;  // its FinishedEvent was read
 };
 
 class Engine {
  public:
-  // kInvalidInput for missing or repeated units, kMismatch for executors of different models.
+  // kInvalidInput for missing or repeated units, kMismatch for executors of different models, kOutOfMemory when there
+  // is no memory for a lane or the system refuses a thread.
   static Result<std::unique_ptr<Engine>> create(EngineOptions options);
   // Cancels what runs, waits for the steps in flight, joins all threads. All tickets must be gone.
   ~Engine();

@@ -43,6 +43,8 @@ struct Request {
   // A sealed state to go on from; empty: none. Its tokens must be a proper prefix of `tokens`, else the request ends
   // with kMismatch; a block that fails verification ends it with kCorrupt. It is never worked around.
   std::vector<std::byte> start_state;
+  // Both are final before the answer goes on, and are given whatever ends it, but for an error. A cancel that comes
+  // before they are made leaves them empty; `Ticket::stop` does not once a token has come.
   bool want_sealed_state = false;  // FinishedEvent::sealed_state: the state after the whole prompt (position = prompt)
   bool want_logits = false;        // FinishedEvent::logits: the row after the last prompt token, before sampling
 };
@@ -71,11 +73,25 @@ struct BridgeStats {
   double agreement() const { return checked == 0 ? 1.0 : static_cast<double>(agreed) / static_cast<double>(checked); }
 };
 
+// What the time to the first token went to, in the order of the clock: the parts add up to ttft_ms. Steps that overlap
+// (a proof beside the prefill) count for what they add.
+struct FirstTokenTimes {
+  double queue_ms = 0;         // from submit to the first step planned
+  double waiting_ms = 0;       // for lanes that were busy with others, and for threads to take over
+  double prefill_ms = 0;       // of the state the answer began with
+  double move_ms = 0;          // hand-over, or opening a saved state
+  double proof_ms = 0;         // the decode unit's own state, for the proof
+  double first_decode_ms = 0;  // the last prompt token; a unit's one-off work at its first steps is inside
+  double sum() const { return queue_ms + waiting_ms + prefill_ms + move_ms + proof_ms + first_decode_ms; }
+};
+
 struct RequestStats {
   uint64_t prompt_tokens = 0;
+  uint64_t reused_tokens = 0;     // of the prompt, from the starting state
   uint64_t generated_tokens = 0;  // TokenEvents sent
   double queue_ms = 0;            // from submit to the first step planned
   double ttft_ms = 0;             // from submit to the first token sampled
+  FirstTokenTimes first_token;    // of which it consists
   uint64_t prefill_tokens = 0;    // tokens processed by the phase that was used, the last prompt token not included
   double prefill_ms = 0;          // time its steps took, those that other requests shared included
   double prefill_tps = 0;

@@ -37,6 +37,12 @@ void Scheduler::cancel(RequestId id) {
   if (const auto found = active_.find(id); found != active_.end()) found->second->end(FinishReason::kCancelled);
 }
 
+void Scheduler::stop(RequestId id) {
+  const auto found = active_.find(id);
+  if (found == active_.end() || !found->second->prompt_done) return cancel(id);
+  found->second->end(FinishReason::kStop);
+}
+
 void Scheduler::cancel_all() {
   for (Queued& waiting : queue_) waiting.cancelled = true;
   for (auto& [id, sequence] : active_) sequence->end(FinishReason::kCancelled);
@@ -50,7 +56,7 @@ void Scheduler::admit(int64_t now_ns) {
     Sequence sequence;
     sequence.begin(std::move(waiting.request), facts_.vocab);
     sequence.submitted_ns = waiting.submitted_ns;
-    sequence.stats.queue_ms = static_cast<double>(now_ns - waiting.submitted_ns) * 1e-6;
+    sequence.admitted(now_ns);
     sequence.end(FinishReason::kCancelled);
     outputs_.push_back({waiting.id, sequence.finish(now_ns)});
     return true;
@@ -66,7 +72,7 @@ void Scheduler::admit(int64_t now_ns) {
     sequence->id = next.id;
     sequence->bytes_reserved = bytes;
     sequence->submitted_ns = next.submitted_ns;
-    sequence->stats.queue_ms = static_cast<double>(now_ns - next.submitted_ns) * 1e-6;
+    sequence->admitted(now_ns);
     sequence->begin(std::move(next.request), facts_.vocab);
     sequence->prefill_lane = find_lane(facts_, sequence->request.prefill_unit);
     sequence->decode_lane = find_lane(facts_, sequence->request.decode_unit);

@@ -29,6 +29,9 @@ class Scheduler {
   // Ends the request at its next step boundary. Unknown and finished ids are ignored.
   void cancel(RequestId id);
   void cancel_all();
+  // The caller has enough of the answer: it ends with kStop, and still gets the state it asked for. A cancel before the
+  // first token.
+  void stop(RequestId id);
   // A work of `poll` that was carried out.
   void done(Work work, int64_t now_ns);
 
@@ -83,6 +86,8 @@ class Scheduler {
   void start_verify(Sequence& sequence, VerifyWork& work);
   void lend(Sequence& sequence, StateRole role, HeldState& to);
 
+  // The step's time, for the first tokens of those it served.
+  void account(const Work& work);
   void done_prefill(PrefillWork& work, double ms);
   void done_move(MoveWork& work, double ms);
   void done_decode(DecodeWork& work);

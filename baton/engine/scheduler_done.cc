@@ -36,6 +36,7 @@ void Scheduler::done(Work work, int64_t now_ns) {
   lane.work_id = 0;
   lane.in_flight = {};
   const double ms = ms_between(work.started_ns, work.ended_ns);
+  account(work);
   if (auto* prefill = std::get_if<PrefillWork>(&work.body)) {
     if (prefill->status) lane.budget.learn(prefill->tokens(), ms);
     done_prefill(*prefill, ms);
@@ -48,6 +49,29 @@ void Scheduler::done(Work work, int64_t now_ns) {
   }
   finish_ended(now_ns);
   count_states();
+}
+
+void Scheduler::account(const Work& work) {
+  const auto add = [&](RequestId request, double FirstTokenTimes::*part, int64_t end_ns) {
+    sequence_of(request).account(part, work.started_ns, end_ns);
+  };
+  // The token was there before its step returned.
+  const auto end_of = [&](const DecodeRow& row) {
+    return row.picked.empty() ? work.ended_ns : row.picked.front().time_ns;
+  };
+  if (const auto* prefill = std::get_if<PrefillWork>(&work.body)) {
+    for (const PrefillRow& row : prefill->rows) {
+      const bool proof = row.role == StateRole::kProof;
+      add(row.request, proof ? &FirstTokenTimes::proof_ms : &FirstTokenTimes::prefill_ms, work.ended_ns);
+    }
+  } else if (const auto* move = std::get_if<MoveWork>(&work.body)) {
+    add(move->request, &FirstTokenTimes::move_ms, work.ended_ns);
+  } else if (const auto* decode = std::get_if<DecodeWork>(&work.body)) {
+    for (const DecodeRow& row : decode->rows) add(row.request, &FirstTokenTimes::first_decode_ms, end_of(row));
+  } else {
+    const DecodeRow& row = std::get<VerifyWork>(work.body).row;
+    add(row.request, &FirstTokenTimes::first_decode_ms, end_of(row));
+  }
 }
 
 void Scheduler::done_prefill(PrefillWork& work, double ms) {
@@ -108,10 +132,13 @@ void Scheduler::done_move(MoveWork& work, double ms) {
       return;
     }
     case MoveForm::kSeal:
+      // What was asked for was made, even when a cancel came meanwhile.
+      if (!failed) {
+        sequence.sealed_state = std::move(work.block);
+        sequence.seal_pending = false;
+      }
       if (!give_back(sequence, StateRole::kTarget, work.from, failed)) return;
       if (failed) return sequence.end_with(because("sealing the state", work.status));
-      sequence.sealed_state = std::move(work.block);
-      sequence.seal_pending = false;
       return;
     case MoveForm::kAlias:
       break;

@@ -66,6 +66,20 @@ void Sequence::end(FinishReason reason, Error why) {
   error = std::move(why);
 }
 
+void Sequence::admitted(int64_t now_ns) {
+  stats.queue_ms = stats.first_token.queue_ms = ms_between(submitted_ns, now_ns);
+  timed_until_ns = now_ns;
+}
+
+void Sequence::account(double FirstTokenTimes::*part, int64_t start_ns, int64_t end_ns) {
+  if (prompt_done || end_ns <= timed_until_ns) return;
+  FirstTokenTimes& times = stats.first_token;
+  const int64_t begin_ns = std::max(start_ns, timed_until_ns);
+  times.waiting_ms += ms_between(timed_until_ns, begin_ns);
+  times.*part += ms_between(begin_ns, end_ns);
+  timed_until_ns = end_ns;
+}
+
 void Sequence::drop(StateRole which) {
   RoleRecord& record = role(which);
   record.held.state.reset();
@@ -78,6 +92,7 @@ void Sequence::start_again(std::string why) {
   alone = true;
   handed_over = false;
   foreign = start_pending;
+  stats.reused_tokens = 0;
   append_reason(stats.fallback, std::move(why));
   if (!prompt_done) {
     prefilled_by = StateRole::kTarget;
@@ -138,6 +153,7 @@ void Sequence::start_opened(StateRole which, uint64_t bytes, double ms) {
   }
   start_pending = false;
   record.origin = Origin::kSealed;
+  stats.reused_tokens = position;
   stats.bridge.kind = "open";
   stats.bridge.bytes += bytes;
   stats.bridge.ms += ms;
@@ -229,7 +245,7 @@ FinishedEvent Sequence::finish(int64_t now_ns) {
   event.error = std::move(error);
   if (*ending == FinishReason::kStop) event.stop_id = stop_id;
   event.stats = std::move(stats);
-  if (*ending == FinishReason::kStop || *ending == FinishReason::kLength) {
+  if (*ending != FinishReason::kError) {
     event.sealed_state = std::move(sealed_state);
     event.logits = std::move(logits);
   }

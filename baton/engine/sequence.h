@@ -71,6 +71,7 @@ struct Sequence {
   std::vector<std::byte> sealed_state;
   std::vector<float> logits;
   int64_t submitted_ns = 0, first_token_ns = 0, last_token_ns = 0;
+  int64_t timed_until_ns = 0;  // stats.first_token accounts for the time from submitted_ns to here
 
   RoleRecord& role(StateRole which) { return roles[static_cast<size_t>(which)]; }
   const RoleRecord& role(StateRole which) const { return roles[static_cast<size_t>(which)]; }
@@ -106,6 +107,11 @@ struct Sequence {
   void start_opened(StateRole which, uint64_t bytes, double ms);
   // A row of the proof. A failed one puts the decode unit's own state in the target's place.
   void take_comparison(const Comparison& comparison, double tolerance);
+  // Queued until now.
+  void admitted(int64_t now_ns);
+  // A step for it ran from start to end. What lies between the time accounted for and `start` was waiting; what was
+  // accounted for already counts once. Nothing behind the first token.
+  void account(double FirstTokenTimes::*part, int64_t start_ns, int64_t end_ns);
   // Drops the role's state, now or when it comes back.
   void drop(StateRole which);
 
