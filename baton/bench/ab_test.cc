@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -103,6 +104,21 @@ TEST(Ab, RatioIsOfAOverB) {
   EXPECT_NEAR(verdict->interval.ratio, 1.1, 1e-12);
   EXPECT_TRUE(verdict->differs());
   EXPECT_NEAR(other->interval.ratio, 1 / 1.1, 1e-12);
+}
+
+TEST(Ab, TheIntervalIsTheWiderOfTheTwo) {
+  Random random(3);
+  std::vector<AbRound> rounds;
+  for (int i = 0; i < 12; ++i) {
+    const auto speed = [&] { return 100 * std::exp(0.05 * random.normal()); };
+    rounds.push_back({true, {speed(), speed()}, {speed(), speed()}});
+  }
+  const auto verdict = ab_verdict(rounds, 0.999, 1, 1);
+  ASSERT_TRUE(verdict);
+  EXPECT_NE(verdict->exact.low, verdict->bootstrap.low);
+  EXPECT_NE(verdict->exact.high, verdict->bootstrap.high);
+  EXPECT_EQ(verdict->interval.low, std::min(verdict->exact.low, verdict->bootstrap.low));
+  EXPECT_EQ(verdict->interval.high, std::max(verdict->exact.high, verdict->bootstrap.high));
 }
 
 // Tables of the signed-rank test: at 5 % two-sided, 10 values leave 9 of the 55 pair means out on each side (critical

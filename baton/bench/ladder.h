@@ -30,7 +30,7 @@ struct LadderOptions {
   uint64_t windows_max = 0;  // 0: all
   std::string unit = "cpu";
   uint32_t threads = 0;                                           // 0: physical cores
-  uint32_t prefill_tokens = 512, decode_tokens = 64, rounds = 5;  // rounds 0: no speeds
+  uint32_t prefill_tokens = 512, decode_tokens = 64, rounds = 6;  // rounds 0: no speeds
   bool allow_requantize = false;                                  // from a source that is quantized itself
   std::filesystem::path keep;                                     // files stay here; empty: they are removed
   uint64_t memory_budget_bytes = 0;                               // for models loaded together; 0: unknown

@@ -42,6 +42,7 @@ OrderedJson interval_json(const DifferenceInterval& interval) {
 }
 OrderedJson interval_json(const std::optional<RatioInterval>& interval) {
   if (!interval) return nullptr;
+  if (!interval->known) return {{"ratio", interval->ratio}, {"low", nullptr}, {"high", nullptr}, {"differs", nullptr}};
   return {
       {"ratio", interval->ratio}, {"low", interval->low}, {"high", interval->high}, {"differs", interval->differs()}};
 }

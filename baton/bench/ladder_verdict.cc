@@ -25,15 +25,10 @@ struct Figures {
   double kld = 0, decode_tps = 0;
 };
 
-bool dominates(const Figures& a, const Figures& b) {
-  const bool as_good = a.bytes <= b.bytes && a.kld <= b.kld && a.decode_tps >= b.decode_tps;
-  return as_good && (a.bytes < b.bytes || a.kld < b.kld || a.decode_tps > b.decode_tps);
-}
-
 std::optional<RatioInterval> ratio_of(const std::vector<double>& a, const std::vector<double>& b, double confidence,
                                       uint64_t seed) {
   if (a.empty() || a.size() != b.size()) return std::nullopt;
-  return paired_ratio(a, b, confidence, seed, 2000);
+  return paired_verdict(a, b, confidence, seed, 2000);
 }
 
 class Judge {
@@ -45,20 +40,23 @@ class Judge {
     LadderVerdict verdict;
     verdict.confidence = confidence_;
     verdict.has_speed = !points_.empty();
-    for (const LadderPoint& point : points_) verdict.has_speed &= !point.decode_tps.empty();
+    for (const LadderPoint& point : points_) {
+      verdict.has_speed &= !point.decode_tps.empty();
+      verdict.too_few_rounds |= !point.decode_tps.empty() && point.decode_tps.size() < pairs_needed(confidence_);
+    }
+    verdict.has_speed &= !verdict.too_few_rounds;
     for (const LadderPoint& point : points_) {
       figures_.push_back({point.bytes, mean(point.kld), verdict.has_speed ? median(point.decode_tps) : 0});
     }
     verdict.intervals_known = !points_.empty() && points_.front().kld.size() >= kVerdictWindowsMin;
     verdict.standings.resize(points_.size());
     for (size_t b = 0; b < points_.size(); ++b) {
-      verdict.standings[b].pareto = !first([&](size_t a) { return dominates(figures_[a], figures_[b]); });
+      verdict.standings[b].pareto = !first([&](size_t a) { return dominates(a, b); });
     }
     for (size_t b = 0; b < points_.size(); ++b) {
       LadderStanding& standing = verdict.standings[b];
       if (!standing.pareto) {
-        standing.dominated_by =
-            first([&](size_t a) { return verdict.standings[a].pareto && dominates(figures_[a], figures_[b]); });
+        standing.dominated_by = first([&](size_t a) { return verdict.standings[a].pareto && dominates(a, b); });
       } else if (verdict.intervals_known) {
         standing.challenged_by = first([&](size_t a) { return challenges(a, b, verdict.has_speed); });
       }
@@ -78,6 +76,16 @@ class Judge {
       if (condition(i)) return i;
     }
     return std::nullopt;
+  }
+
+  // As measured. But a lead in speed alone must be more than chance: copies of one file are not better than each other.
+  bool dominates(size_t at_a, size_t at_b) const {
+    const Figures& a = figures_[at_a];
+    const Figures& b = figures_[at_b];
+    if (a.bytes > b.bytes || a.kld > b.kld || a.decode_tps < b.decode_tps) return false;
+    if (a.bytes < b.bytes || a.kld < b.kld) return true;
+    if (a.decode_tps == b.decode_tps) return false;
+    return ratio_of(points_[at_a].decode_tps, points_[at_b].decode_tps, confidence_, seed_)->differs();
   }
 
   // a is no larger than b, and not significantly worse; of equal size it must be better in something.
@@ -172,9 +180,16 @@ std::vector<std::string> verdict_text(std::span<const LadderPoint> points, const
                                 points[*standing.challenged_by].type);
     }
   }
+  const uint32_t rounds = pairs_needed(verdict.confidence);
   lines.push_back(fmt::format("On the Pareto front of size, KL divergence{}: {}.",
-                              verdict.has_speed ? " and decode speed" : " (no speeds were measured)",
+                              verdict.has_speed        ? " and decode speed"
+                              : verdict.too_few_rounds ? " (speed takes no part: too few rounds)"
+                                                       : " (no speeds were measured)",
                               names(points, front)));
+  if (verdict.too_few_rounds) {
+    lines.push_back(fmt::format("Too few rounds to say which speeds differ: {} are needed at {:g} % (-r {}).", rounds,
+                                100 * verdict.confidence, rounds));
+  }
   lines.push_back(fmt::format("Dominated, as measured: {}.", dominated.empty() ? "none" : dominated));
   if (!verdict.intervals_known) {
     lines.push_back(fmt::format("Fewer than {} windows: too few to say which differences of quality are significant.",
@@ -200,9 +215,9 @@ std::vector<std::string> verdict_text(std::span<const LadderPoint> points, const
   lines.push_back(
       fmt::format("Significant: the {:.0f} % interval of the paired difference leaves out zero; quality is drawn by "
                   "window, speed by "
-                  "round. Each comparison stands for itself: of twenty without a true difference one is expected to "
-                  "seem to have it.",
-                  100 * verdict.confidence));
+                  "round. Each comparison stands for itself: of {:.0f} without a true difference at most one of speed "
+                  "and about one of quality is expected to seem to have it.",
+                  100 * verdict.confidence, 1 / (1 - verdict.confidence)));
   return lines;
 }
 

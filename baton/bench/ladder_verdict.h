@@ -43,7 +43,7 @@ struct LadderComparison {
 
 struct LadderStanding {
   // By the figures as measured: no other point is at least as good in all of size, KL divergence and decode speed and
-  // better in one.
+  // better in one; in speed alone by more than chance.
   bool pareto = false;
   std::optional<size_t> dominated_by;  // a point on the front
   // Of points on the front: a smaller (or equally large) point whose KL divergence and decode speed are not
@@ -54,6 +54,7 @@ struct LadderStanding {
 struct LadderVerdict {
   double confidence = 0;
   bool has_speed = false;                    // decode speed took part
+  bool too_few_rounds = false;               // speeds were measured, but nothing can be said of them
   bool intervals_known = false;              // enough windows for challenged_by and the comparisons of quality
   std::vector<LadderStanding> standings;     // by point
   std::vector<LadderComparison> neighbours;  // the largest first

@@ -95,6 +95,36 @@ TEST(Ladder, FrontByChanceIsChallenged) {
   EXPECT_NE(text.find("lucky and plain"), std::string::npos) << text;
 }
 
+// Byte-identical copies: with one run of each, the faster one by chance was said to dominate.
+TEST(Ladder, FewRoundsGiveNoVerdictOnSpeed) {
+  std::vector<LadderPoint> points = {point("source", 10, 0, 5.0, 0, 2), point("copy", 10, 0, 5.1, 0, 2)};
+  for (LadderPoint& item : points) item.kld.assign(item.kld.size(), 0), item.nll = points[0].nll;
+  for (LadderPoint& item : points) item.decode_tps.resize(5), item.prefill_tps.resize(5);
+  const LadderVerdict verdict = judge_ladder(points, 0.95, 1);
+  EXPECT_TRUE(verdict.too_few_rounds);
+  EXPECT_FALSE(verdict.has_speed);
+  for (const LadderStanding& standing : verdict.standings) EXPECT_TRUE(standing.pareto);
+  EXPECT_FALSE(verdict.neighbours[0].decode->known);
+  EXPECT_FALSE(verdict.neighbours[0].decode->differs());
+  std::string text;
+  for (const std::string& line : verdict_text(points, verdict)) text += line + "\n";
+  EXPECT_NE(text.find("Too few rounds to say which speeds differ: 6 are needed at 95 % (-r 6)."), std::string::npos)
+      << text;
+  EXPECT_NE(text.find("Dominated, as measured: none"), std::string::npos) << text;
+  EXPECT_EQ(text.find("decode speeds"), std::string::npos) << "no list of what does not differ\n" << text;
+}
+
+// With rounds enough, a lead in speed alone still has to be more than chance.
+TEST(Ladder, CopiesOfOneFileDoNotDominateEachOther) {
+  std::vector<LadderPoint> points = {point("source", 10, 0.1, 5, 0, 2), point("copy", 10, 0.1, 5, 0, 2)};
+  points[1].decode_tps = points[0].decode_tps;
+  for (size_t i = 0; i < points[1].decode_tps.size(); ++i) points[1].decode_tps[i] *= i % 3 == 0 ? 0.99 : 1.005;
+  const LadderVerdict chance = judge_ladder(points, 0.95, 1);
+  EXPECT_TRUE(chance.standings[0].pareto && chance.standings[1].pareto);
+  for (double& speed : points[1].decode_tps) speed *= 1.5;
+  EXPECT_FALSE(judge_ladder(points, 0.95, 1).standings[0].pareto);
+}
+
 TEST(Ladder, FewWindowsGiveNoVerdictOnQuality) {
   std::vector<LadderPoint> points = {point("a", 11, 0.01, 5, 0, 2), point("b", 10, 0.02, 5, 0, 3)};
   for (LadderPoint& item : points) item.kld.resize(kVerdictWindowsMin - 1), item.nll.resize(kVerdictWindowsMin - 1);

@@ -50,4 +50,33 @@ RatioInterval paired_ratio(std::span<const double> a, std::span<const double> b,
   return {std::exp(quantile(logs, 0.5)), std::exp(quantile(medians, tail)), std::exp(quantile(medians, 1 - tail))};
 }
 
+uint32_t pairs_needed(double confidence) {
+  uint32_t pairs = 1;
+  while (pairs < 64 && std::ldexp(2.0, -static_cast<int>(pairs)) > 1 - confidence) ++pairs;
+  return pairs;
+}
+
+RatioInterval paired_verdict(std::span<const double> a, std::span<const double> b, double confidence, uint64_t seed,
+                             uint32_t rounds) {
+  RatioInterval interval = paired_ratio(a, b, confidence, seed, rounds);
+  interval.known = a.size() >= pairs_needed(confidence);
+  if (!interval.known) return interval;
+  std::vector<double> ratios;
+  for (size_t i = 0; i < a.size(); ++i) ratios.push_back(a[i] / b[i]);
+  std::sort(ratios.begin(), ratios.end());
+  // The largest k with 2 P(at most k of n fair coins fall heads) <= 1 - confidence: so many lie outside on each side.
+  const auto n = static_cast<double>(ratios.size());
+  double term = std::ldexp(1.0, -static_cast<int>(ratios.size())), below = term;
+  size_t k = 0;
+  while (true) {
+    term *= (n - static_cast<double>(k)) / static_cast<double>(k + 1);
+    if (2 * (below + term) > 1 - confidence) break;
+    below += term;
+    ++k;
+  }
+  interval.low = std::min(interval.low, ratios[k]);
+  interval.high = std::max(interval.high, ratios[ratios.size() - 1 - k]);
+  return interval;
+}
+
 }  // namespace baton

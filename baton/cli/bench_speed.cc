@@ -320,8 +320,10 @@ std::string md_head() {
 }
 
 std::string md_row(const Row& row, const SpeedBench& bench) {
-  const std::string speed =
-      fmt::format("{:.2f} \u00b1 {:.2f}{}", row.speed.median, row.speed.deviation, row.emulated ? " emulated" : "");
+  // One sample has no spread.
+  const bool several = row.result.tokens_per_second.size() > 1;
+  const std::string spread = several ? fmt::format(" \u00b1 {:.2f}", row.speed.deviation) : "";
+  const std::string speed = fmt::format("{:.2f}{}{}", row.speed.median, spread, row.emulated ? " emulated" : "");
   const std::string joules =
       row.result.joules_per_token ? fmt::format("{:.4g}", *row.result.joules_per_token) : "unknown";
   return fmt::format(kMdFormat, bench.model().spec.name, size_text(bench.model().weight_bytes()),

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "baton/api/units.h"
-#include "baton/base/file.h"
+#include "baton/base/output_file.h"
 #include "baton/bench/ladder_report.h"
 #include "baton/cli/child_memory.h"
 #include "baton/cli/command.h"
@@ -78,7 +78,7 @@ int run(LadderFlags& flags) {
   if (!ladder) return report(ladder.error());
   if (!flags.html.empty()) {
     const std::string page = ladder_html(*ladder);
-    if (const Status written = write_file(flags.html, std::as_bytes(std::span(page))); !written)
+    if (const Status written = write_output(flags.html, std::as_bytes(std::span(page)), kModeShared); !written)
       return report(written.error());
   }
   if (flags.output == "json") {
@@ -113,7 +113,8 @@ std::unique_ptr<Command> add_ladder(CLI::App& program) {
   app->add_option("-n,--n-gen", options->decode_tokens, "tokens of the decode that is timed")
       ->capture_default_str()
       ->check(CLI::Range(1, 1 << 20));
-  app->add_option("-r,--repetitions", options->rounds, "rounds over all types; 0: no speeds")
+  app->add_option("-r,--repetitions", options->rounds,
+                  "rounds over all types; fewer than 6 say nothing at 95 %; 0: no speeds")
       ->capture_default_str()
       ->check(CLI::Range(0, 1000));
   app->add_flag("--allow-requantize", options->allow_requantize, "take a source that is quantized already");
