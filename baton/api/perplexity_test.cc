@@ -190,11 +190,16 @@ TEST(PerplexityStats, ByHand) {
   EXPECT_NEAR(quality.kld_median, 0.15, 1e-12);
   EXPECT_NEAR(quality.kld_max, 0.3, 1e-12);
   EXPECT_NEAR(quality.kld_p99, 0.2 + 0.97 * 0.1, 1e-12);
+  EXPECT_NEAR(quality.kld_p999, 0.2 + 0.997 * 0.1, 1e-12);
   EXPECT_NEAR(quality.top1.value, 0.75, 1e-12);
   EXPECT_NEAR(quality.top1.error, std::sqrt(0.75 * 0.25 / 3), 1e-12);
   const double d1 = -0.5 * std::exp(-2.0), d3 = -0.5 * std::exp(-6.0);
   EXPECT_NEAR(quality.delta_p.value, (d1 + d3) / 4, 1e-12);
   EXPECT_NEAR(quality.rms_delta_p.value, std::sqrt((d1 * d1 + d3 * d3) / 4), 1e-12);
+  // The squares 0, d1^2, 0, d3^2: the error of their mean, times d(sqrt x)/dx.
+  const double s1 = d1 * d1, s3 = d3 * d3, mean = (s1 + s3) / 4;
+  const double error = std::sqrt(((s1 * s1 + s3 * s3) / 4 - mean * mean) / 3);
+  EXPECT_NEAR(quality.rms_delta_p.error, error / (2 * std::sqrt(mean)), 1e-12);
 }
 
 // var(a) + var(b) - 2 cov(a, b), each scaled by its PPL: what llama.cpp prints for the difference.
