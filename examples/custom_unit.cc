@@ -32,8 +32,7 @@ struct CountingUnit final : baton::Unit {
   std::unique_ptr<baton::Unit> cpu;
   std::string_view name() const override { return "counting"; }
   const baton::Caps& caps() const override { return cpu->caps(); }
-  baton::Result<std::unique_ptr<baton::Executor>> load(std::shared_ptr<const Model> m,
-                                                       uint32_t threads) override {
+  baton::Result<std::unique_ptr<baton::Executor>> load(std::shared_ptr<const Model> m, uint32_t threads) override {
     auto executor = std::make_unique<CountingExecutor>();
     BATON_TRY(executor->cpu, cpu->load(std::move(m), threads));
     return executor;

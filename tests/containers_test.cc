@@ -188,7 +188,7 @@ TEST_F(Positions, FoldersAndTheirGgufFilesAnswerAsTransformers) {
 
 // Every unit, the emulated ones too, on cases that need divisors, magnitude and biases.
 TEST_F(Positions, EveryUnitTurnsAndAddsAlike) {
-  ::setenv("BATON_ANE", "emulate", 1);
+  ::setenv("BATON_ANE", "device=emulator", 1);
   ::setenv("BATON_COREML", "emulate", 1);
   ::setenv("BATON_COREML_SEQ", "64", 1);
   ::setenv("BATON_COREML_CACHE", (folder_ / "cache").c_str(), 1);
@@ -228,7 +228,7 @@ TEST_F(Positions, LongRopeIsChosenByTheContext) {
     EXPECT_EQ(factors(**up_to), 2.0f);
     EXPECT_EQ(factors(**beyond), 20.0f);
     EXPECT_EQ(factors(**most), 20.0f);
-    EXPECT_NE((*up_to)->fingerprints.model, (*beyond)->fingerprints.model);
+    EXPECT_NE((*up_to)->shape_prints.model, (*beyond)->shape_prints.model);
   }
 }
 
@@ -379,13 +379,7 @@ TEST_F(Positions, ConvertKeepsWhatTheTokenizerSays) {
   std::ifstream in(golden("dictionary-3m") / "tokenizer.json"),
       config_in(golden("dictionary-3m") / "tokenizer_config.json");
   Json tokenizer = Json::parse(in), config = Json::parse(config_in);
-  std::function<void(Json&)> with_space = [&](Json& node) {
-    if (node.is_object() && node.value("type", "") == "ByteLevel") node["add_prefix_space"] = true;
-    for (Json& child : node) {
-      if (child.is_structured()) with_space(child);
-    }
-  };
-  with_space(tokenizer["pre_tokenizer"]);
+  tokenizer["pre_tokenizer"] = {{"type", "ByteLevel"}, {"add_prefix_space", true}, {"use_regex", true}};
   config["add_bos_token"] = config["add_eos_token"] = true;
   config["bos_token"] = tokenizer["added_tokens"][0]["content"];
   std::ofstream(source / "tokenizer.json") << tokenizer.dump();
