@@ -53,6 +53,8 @@ else()
   set(baton_spdlog spdlog::spdlog)
 endif()
 
+include(${CMAKE_CURRENT_LIST_DIR}/precompile.cmake)
+
 # What a folder links beside lower folders: baton_needs_<target>.
 set(baton_needs_base baton_fmt nlohmann_json::nlohmann_json tl::expected Threads::Threads)
 set(baton_needs_text PkgConfig::PCRE2 PkgConfig::UTF8PROC)
@@ -126,6 +128,9 @@ function(baton_library folder)
   if(sources AND folder MATCHES "^baton/(quant|unit)" AND NOT BATON_MACOS_ROOT)
     target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O3>)
   endif()
+  if(sources)
+    baton_precompile(${target} library)
+  endif()
   if(EXISTS ${PROJECT_SOURCE_DIR}/${folder}/build.cmake)
     include(${PROJECT_SOURCE_DIR}/${folder}/build.cmake)
   endif()
@@ -141,13 +146,25 @@ function(baton_library folder)
   endif()
 endfunction()
 
+# BATON_SOURCE_DIR for those of the sources that name it, and no other: what is compiled with a path is compiled anew in
+# every checkout, where ccache has all the rest.
+function(baton_source_dir)
+  foreach(source IN LISTS ARGN)
+    file(STRINGS ${source} uses REGEX "BATON_SOURCE_DIR" LIMIT_COUNT 1)
+    if(uses)
+      set_property(SOURCE ${source} APPEND PROPERTY COMPILE_DEFINITIONS BATON_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+    endif()
+  endforeach()
+endfunction()
+
 # A GoogleTest program; each of its tests is a ctest test with the label of its folder. The list of tests is read when
 # ctest starts, so that a build runs nothing.
 function(baton_test target label)
   add_executable(${target} ${ARGN})
   target_link_libraries(${target} PRIVATE baton_options GTest::gtest GTest::gtest_main)
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
-  target_compile_definitions(${target} PRIVATE BATON_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  baton_source_dir(${ARGN})
+  baton_precompile(${target} test)
   include(GoogleTest)
   gtest_discover_tests(${target} DISCOVERY_MODE PRE_TEST NO_PRETTY_VALUES DISCOVERY_TIMEOUT 120 PROPERTIES TIMEOUT 1800 LABELS ${label})
 endfunction()

@@ -8,7 +8,7 @@ usage() {
 usage: scripts/lint.sh [--all | --since COMMIT | FILE...]
   --all           every .cc of baton/ and tests/ (default)
   --since COMMIT  the .cc files that differ from COMMIT, committed or not, and those that include a changed header
-Needs a configured release build (cmake --preset release) and clang-tidy.
+Needs clang-tidy and the packages of a build; configures build/lint, as release but without precompiled headers.
 TEXT
 }
 
@@ -33,17 +33,17 @@ case "${1:---all}" in
   *) files=("$@") ;;
 esac
 
-[[ -f build/release/compile_commands.json ]] || { echo "lint: configure first: cmake --preset release" >&2; exit 2; }
+cmake --preset release -B build/lint -DBATON_PRECOMPILE=OFF >/dev/null
 command -v clang-tidy >/dev/null || { echo "lint: clang-tidy is not installed (scripts/setup.sh --tests)" >&2; exit 2; }
 
 # A file without a compile command (libFuzzer programs, another platform's kernels) cannot be read as it is built.
 known=()
 for name in "${files[@]}"; do
-  if grep -qF "/$name\"" build/release/compile_commands.json; then known+=("$name"); fi
+  if grep -qF "/$name\"" build/lint/compile_commands.json; then known+=("$name"); fi
 done
 echo "lint: ${#known[@]} files"
 [[ ${#known[@]} -gt 0 ]] || exit 0
 printf '%s\0' "${known[@]}" |
-  xargs -0 -n 1 -P "$(getconf _NPROCESSORS_ONLN)" clang-tidy -p build/release --quiet --extra-arg=-Wno-unknown-warning-option \
+  xargs -0 -n 1 -P "$(getconf _NPROCESSORS_ONLN)" clang-tidy -p build/lint --quiet --extra-arg=-Wno-unknown-warning-option \
     2> >(grep -vE '^[0-9]+ warnings? generated|^$' >&2)
 echo "lint: nothing to mend"

@@ -87,13 +87,12 @@ std::string to_text(const Program& program) {
   std::string text;
   const auto name = [&](RegisterId id) { return id < 0 ? std::string("logits") : program.registers[id].name; };
   for (const Op& op : program.ops) {
-    auto out = std::back_inserter(text);
-    fmt::format_to(out, "{:>5}  ", op.layer < 0 ? std::string("-") : std::to_string(op.layer));
-    fmt::format_to(out, "{:<8} = {:<12}", name(op.out) + (op.out2 >= 0 ? "," + name(op.out2) : ""), to_string(op.kind));
+    text += fmt::format("{:>5}  ", op.layer < 0 ? std::string("-") : std::to_string(op.layer));
+    text += fmt::format("{:<8} = {:<12}", name(op.out) + (op.out2 >= 0 ? "," + name(op.out2) : ""), to_string(op.kind));
     for (const RegisterId input : {op.x, op.y, op.z}) {
-      if (input >= 0) fmt::format_to(out, " {}[{}]", name(input), program.registers[input].width);
+      if (input >= 0) text += fmt::format(" {}[{}]", name(input), program.registers[input].width);
     }
-    if (const std::string more = details(op); !more.empty()) fmt::format_to(out, "  {}", more);
+    if (const std::string more = details(op); !more.empty()) text += "  " + more;
     text += '\n';
   }
   return text;

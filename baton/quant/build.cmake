@@ -7,7 +7,8 @@ endif()
 set_source_files_properties(${PROJECT_SOURCE_DIR}/baton/quant/lanes_base.cc PROPERTIES COMPILE_OPTIONS "${lanes_options}")
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set_source_files_properties(${PROJECT_SOURCE_DIR}/baton/quant/lanes_avx2.cc PROPERTIES
-    COMPILE_OPTIONS "-mavx2;${lanes_options}")
+    COMPILE_OPTIONS "-mavx2;${lanes_options}" SKIP_PRECOMPILE_HEADERS ON)
   set_source_files_properties(${PROJECT_SOURCE_DIR}/baton/quant/lanes_avx512.cc PROPERTIES
-    COMPILE_OPTIONS "-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mprefer-vector-width=512;${lanes_options}")
+    COMPILE_OPTIONS "-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mprefer-vector-width=512;${lanes_options}"
+    SKIP_PRECOMPILE_HEADERS ON)
 endif()

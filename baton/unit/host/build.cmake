@@ -19,7 +19,7 @@ endif()
 
 function(baton_kernels set)
   set_source_files_properties(${PROJECT_SOURCE_DIR}/baton/unit/host/kernels_${set}.cc PROPERTIES
-    COMPILE_OPTIONS "${ARGN};${kernel_options}")
+    COMPILE_OPTIONS "${ARGN};${kernel_options}" SKIP_PRECOMPILE_HEADERS ON)
 endfunction()
 # Lanes as arrays: -O3 unrolls and rebuilds them for five minutes, -O2 takes half a minute.
 baton_kernels(scalar $<$<CONFIG:Release>:-O2>)
