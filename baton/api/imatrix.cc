@@ -1,4 +1,4 @@
-// Collecting on `ref`; reading and writing llama.cpp's files.
+// Reading and writing llama.cpp's files. imatrix_measure.cc collects.
 #include "baton/api/imatrix.h"
 
 #include <fmt/format.h>
@@ -8,12 +8,9 @@
 
 #include "baton/base/bytes.h"
 #include "baton/base/file.h"
-#include "baton/base/thread_pool.h"
 #include "baton/model/container.h"
 #include "baton/model/container_text.h"
 #include "baton/model/gguf_writer.h"
-#include "baton/unit/ref/ops.h"
-#include "baton/unit/ref/ref.h"
 
 namespace baton {
 namespace {
@@ -111,44 +108,6 @@ Result<ImportanceMatrix> read_legacy(std::span<const std::byte> bytes) {
   return matrix;
 }
 
-// Sums of squares of each weight's inputs, on the way of ref's products.
-class Collector {
- public:
-  Collector(const Model& model, uint32_t threads) : pool_(threads), sums_(model.weights.size()) {}
-
-  void product(WeightId id, const Weight& weight, const float* x, float* y, int64_t tokens) {
-    std::vector<double>& sums = sums_[static_cast<size_t>(id)];
-    sums.resize(static_cast<size_t>(weight.columns));
-    for (int64_t t = 0; t < tokens; ++t) {
-      for (int64_t i = 0; i < weight.columns; ++i) {
-        const double value = x[t * weight.columns + i];
-        sums[static_cast<size_t>(i)] += value * value;
-      }
-    }
-    const size_t row_size = weight.bytes / static_cast<size_t>(weight.rows);
-    pool_.parallel_for(weight.rows, kRows, [&](int64_t begin, int64_t end, uint32_t) {
-      Weight part = {"",
-                     weight.dtype,
-                     end - begin,
-                     weight.columns,
-                     weight.data + static_cast<size_t>(begin) * row_size,
-                     static_cast<size_t>(end - begin) * row_size,
-                     ""};
-      std::vector<float> results(static_cast<size_t>((end - begin) * tokens));
-      ref::linear(part, x, results.data(), tokens);
-      for (int64_t t = 0; t < tokens; ++t) {
-        std::copy_n(results.data() + t * (end - begin), end - begin, y + t * weight.rows + begin);
-      }
-    });
-  }
-  const std::vector<double>& sums(size_t weight) const { return sums_[weight]; }
-
- private:
-  static constexpr int64_t kRows = 64;
-  ThreadPool pool_;
-  std::vector<std::vector<double>> sums_;
-};
-
 }  // namespace
 
 std::vector<float> ImportanceMatrix::means(std::string_view tensor) const {
@@ -201,42 +160,6 @@ Status write_importance(const ImportanceMatrix& matrix, const std::filesystem::p
     add(kCounts, entry.counts);
   }
   return writer.write(path);
-}
-
-Result<ImportanceMatrix> measure_importance(std::shared_ptr<const Model> model, std::span<const int32_t> tokens,
-                                            const ImportanceOptions& options) {
-  if (model->container->kind != ContainerKind::kGguf) {
-    return fail(Code::kUnsupported, fmt::format("{}: an importance matrix is made of a GGUF file: convert the model "
-                                                "with 'baton convert' first",
-                                                model->container->path.string()));
-  }
-  uint64_t chunks = tokens.size() / options.window;
-  if (options.chunks_max > 0) chunks = std::min(chunks, options.chunks_max);
-  if (chunks == 0) {
-    return fail(Code::kInvalidInput,
-                fmt::format("{} tokens do not fill a chunk of {}; give a longer text", tokens.size(), options.window));
-  }
-  Collector collector(*model, options.threads);
-  const auto executor = ref::make_executor(model, [&](WeightId id, const Weight& weight, const float* x, float* y,
-                                                      int64_t count) { collector.product(id, weight, x, y, count); });
-  for (uint64_t chunk = 0; chunk < chunks; ++chunk) {
-    std::vector<int32_t> ids(options.window);
-    std::copy_n(tokens.begin() + static_cast<ptrdiff_t>(chunk * options.window), options.window, ids.begin());
-    if (options.window_start >= 0) ids[0] = options.window_start;
-    BATON_TRY(const auto state, executor->new_state(options.window));
-    BATON_OK(executor->prefill(*state, ids, {}));
-    if (options.on_chunk) options.on_chunk(chunk + 1, chunks);
-    if (options.stopped && options.stopped()) return fail(Code::kCancelled, "stopped");
-  }
-  ImportanceMatrix matrix;
-  matrix.chunks = static_cast<uint32_t>(chunks);
-  matrix.chunk_tokens = options.window;
-  for (size_t i = 0; i < model->weights.size(); ++i) {
-    if (collector.sums(i).empty()) continue;
-    matrix.entries.emplace(model->weights[i].source,
-                           ImportanceEntry{collector.sums(i), {static_cast<double>(chunks * options.window)}});
-  }
-  return matrix;
 }
 
 }  // namespace baton

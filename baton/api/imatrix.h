@@ -39,13 +39,16 @@ struct ImportanceOptions {
   uint32_t window = 512;      // tokens of a chunk; each starts from an empty state; a last, shorter one is left out
   uint64_t chunks_max = 0;    // 0: all
   int32_t window_start = -1;  // token in place of the first of each chunk (BOS); -1: none
+  std::string unit = "cpu";   // "cpu": the host's kernels; "ref": plain f32 loops, the oracle
   uint32_t threads = 0;       // 0: physical cores
   std::function<void(uint64_t done, uint64_t total)> on_chunk = {};
-  std::function<bool()> stopped = {};  // asked after each chunk; true: kCancelled
+  std::function<bool()> stopped = {};  // asked in between, at least after each chunk; true: kCancelled
 };
 
-// Runs the model on `ref`, in f32. The output head is left out, as llama.cpp's tool does by default. kUnsupported for a
-// model that is not GGUF: rows and names of other containers are not those of the file to quantize.
+// Sums of squares in double, in the order of the tokens: the same whatever the number of threads. On "cpu" the inputs
+// are those of its own pass, so that a quantized source's are rounded as in inference. The output head is left out, as
+// llama.cpp's tool does by default. kUnsupported for a unit that does not show its inputs, and for a model that is not
+// GGUF: rows and names of other containers are not those of the file to quantize.
 Result<ImportanceMatrix> measure_importance(std::shared_ptr<const Model> model, std::span<const int32_t> tokens,
                                             const ImportanceOptions& options);
 

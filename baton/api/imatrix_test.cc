@@ -110,6 +110,37 @@ TEST_F(ImatrixTest, MeasuresTheInputsOfEachMatrix) {
   }
 }
 
+// More rows than a pass holds, so that the second goes on from the first one's state; the last layer's matrices count
+// too, though nobody asks for logits.
+TEST_F(ImatrixTest, TheHostSeesWhatRefSees) {
+  const auto model = tiny();
+  Random random(5);
+  std::vector<int32_t> ids(300);
+  for (int32_t& id : ids) id = static_cast<int32_t>(random.below(static_cast<uint64_t>(model->spec.vocab)));
+  ImportanceOptions options;
+  options.window = 300;
+  options.unit = "ref";
+  const auto expected = measure_importance(model, ids, options);
+  options.unit = "cpu";
+  options.threads = 1;
+  const auto one = measure_importance(model, ids, options);
+  options.threads = 3;
+  const auto three = measure_importance(model, ids, options);
+  ASSERT_TRUE(expected && one && three);
+  ASSERT_EQ(expected->entries.size(), one->entries.size());
+  for (const auto& [name, entry] : expected->entries) {
+    ASSERT_EQ(one->entries.count(name), 1u) << name;
+    const auto& sums = one->entries.at(name).sums;
+    EXPECT_EQ(sums, three->entries.at(name).sums) << name << ": threads";
+    EXPECT_EQ(one->entries.at(name).counts, entry.counts);
+    ASSERT_EQ(sums.size(), entry.sums.size());
+    const double mean = std::accumulate(entry.sums.begin(), entry.sums.end(), 0.0) / static_cast<double>(sums.size());
+    EXPECT_GT(mean, 0) << name;
+    for (size_t i = 0; i < sums.size(); ++i)
+      EXPECT_NEAR(sums[i], entry.sums[i], 2e-3 * (entry.sums[i] + mean)) << name << " " << i;
+  }
+}
+
 TEST_F(ImatrixTest, RefusesShortTextsAndOtherContainers) {
   const auto model = tiny();
   const std::vector<int32_t> ids(10, 1);
@@ -118,6 +149,9 @@ TEST_F(ImatrixTest, RefusesShortTextsAndOtherContainers) {
   options.window = 4;
   options.stopped = [] { return true; };
   EXPECT_EQ(measure_importance(model, ids, options).error().code, Code::kCancelled);
+  options.stopped = {};
+  options.unit = "ane";
+  EXPECT_EQ(measure_importance(model, ids, options).error().code, Code::kUnsupported);
   const auto folder = load_model(fs::path(BATON_SOURCE_DIR) / "tests/data/golden/tiny-qwen3.5");
   ASSERT_TRUE(folder);
   EXPECT_EQ(measure_importance(*folder, ids, options).error().code, Code::kUnsupported);

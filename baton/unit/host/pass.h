@@ -50,6 +50,9 @@ class Pass {
   void start(std::span<const RunInput> runs, PassForm form);
   // A run of one row for each slot, at most kRunsMax.
   void start_decode(std::span<const DecodeSlot> slots);
+  // After start: steps that only lead to logits run for all rows too, for a caller that watches what they read. It runs
+  // the steps one by one and leaves the head out.
+  void keep_all_rows() { logit_row_ = 0; }
   // After the last step: moves the positions of the states on.
   void finish();
 
