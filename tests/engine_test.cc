@@ -146,6 +146,7 @@ TEST(Engine, UnitThatOnlyPrefillsAndItsWarning) {
   EXPECT_EQ(answer.finished.stats.prefill.ran, "a");
   EXPECT_EQ(answer.finished.stats.prefill.warning, "asked for one device, ran on another");
   EXPECT_EQ(answer.finished.stats.decode.warning, "");
+  EXPECT_EQ(rig.engine->usage().prefilled, 8u);  // all but the last token, once
   Request other = make_request(9, 4, 2);
   other.prefill_unit = other.decode_unit = "a";
   other.strategy = "single";

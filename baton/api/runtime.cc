@@ -10,6 +10,18 @@
 #include "baton/text/detokenizer.h"
 
 namespace baton {
+namespace {
+
+// Tokens that prefill steps will process: all but the last, and those of the starting state; once more for a proof.
+uint64_t prefill_total(const CompletionRequest& completion) {
+  const Request& request = completion.request;
+  const uint64_t tokens = request.tokens.empty() ? 0 : request.tokens.size() - 1;
+  const uint64_t left = tokens - std::min(tokens, completion.start_tokens);
+  const bool moves = completion.start_tokens > 0 || request.prefill_unit != request.decode_unit;
+  return left + (request.verify != VerifyMode::kOff && moves ? tokens : 0);
+}
+
+}  // namespace
 
 Result<std::unique_ptr<Runtime>> Runtime::open(const RuntimeOptions& options) {
   // Units first: an unknown name should not cost a load.
@@ -80,6 +92,7 @@ Result<Completion> Runtime::complete(CompletionRequest request, const std::funct
   BATON_TRY(StopStrings stops, StopStrings::create(std::move(request.stops)));
   std::optional<Detokenizer> detokenizer;
   if (text_.tokenizer) detokenizer.emplace(*text_.tokenizer);
+  const uint64_t before = engine_->usage().prefilled, expected = prefill_total(request);
   BATON_TRY(Ticket ticket, engine_->submit(std::move(request.request)));
 
   Completion completion;
@@ -91,7 +104,11 @@ Result<Completion> Runtime::complete(CompletionRequest request, const std::funct
   while (true) {
     const auto event = ticket.next_event(std::chrono::milliseconds(20));
     if (cancelled && cancelled()) ticket.cancel();
-    if (!event) continue;
+    if (!event) {
+      if (request.on_prefill && completion.ids.empty())
+        request.on_prefill(std::min(engine_->usage().prefilled - before, expected), expected);
+      continue;
+    }
     if (const auto* token = std::get_if<TokenEvent>(&*event)) {
       if (stops.matched()) continue;  // made before the cancel took effect
       completion.ids.push_back(token->id);

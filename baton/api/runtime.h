@@ -26,6 +26,10 @@ struct RuntimeOptions {
 struct CompletionRequest {
   Request request;                 // stop_ids, sampler.banned_ids and unit names are used as given
   std::vector<std::string> stops;  // stop strings; the answer ends before the first that appears
+  // Asked to show how far the prompt is, at most every 20 ms and until the first token; `total` counts the proof's own
+  // prefill too. May be empty.
+  std::function<void(uint64_t done, uint64_t total)> on_prefill = {};
+  uint64_t start_tokens = 0;  // of request.start_state: for on_prefill
 };
 
 struct Completion {

@@ -136,7 +136,7 @@ struct Engine::Core {
   Code broken_code = Code::kInternal;
 
   std::vector<std::unique_ptr<Lane>> lanes;
-  std::atomic<uint64_t> used_requests{0}, used_states{0}, used_bytes{0};
+  std::atomic<uint64_t> used_requests{0}, used_states{0}, used_bytes{0}, prefilled{0};
   std::vector<std::thread> threads;  // the scheduler's is the last
 };
 
@@ -265,6 +265,7 @@ void Engine::Core::step() {
   used_requests = scheduler.requests();
   used_states = scheduler.states();
   used_bytes = scheduler.state_bytes();
+  prefilled = scheduler.prefilled_tokens();
   for (Output& output : scheduler.take_outputs()) deliver(std::move(output));
 }
 
@@ -344,7 +345,10 @@ void Engine::shutdown() {
 }
 
 EngineUsage Engine::usage() const {
-  return {.requests = core_->used_requests, .states = core_->used_states, .state_bytes = core_->used_bytes};
+  return {.requests = core_->used_requests,
+          .states = core_->used_states,
+          .state_bytes = core_->used_bytes,
+          .prefilled = core_->prefilled};
 }
 
 std::vector<std::string_view> strategy_names() {

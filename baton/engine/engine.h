@@ -37,6 +37,7 @@ struct EngineUsage {
   uint64_t requests = 0;  // submitted and not finished
   uint64_t states = 0;
   uint64_t state_bytes = 0;
+  uint64_t prefilled = 0;  // tokens of all prefill steps since create: for a display of progress
 };
 
 class Engine;

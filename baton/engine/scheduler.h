@@ -45,6 +45,7 @@ class Scheduler {
   uint64_t requests() const { return active_.size() + queue_.size(); }
   uint64_t states() const { return states_; }
   uint64_t state_bytes() const { return state_bytes_; }
+  uint64_t prefilled_tokens() const { return prefilled_tokens_; }  // of all prefill steps that came back
   Snapshot snapshot() const;
 
  private:
@@ -110,7 +111,7 @@ class Scheduler {
   std::vector<Output> outputs_;
   uint64_t next_work_ = 1, next_state_ = 1;
   uint64_t bytes_reserved_ = 0;
-  uint64_t states_ = 0, state_bytes_ = 0;
+  uint64_t states_ = 0, state_bytes_ = 0, prefilled_tokens_ = 0;
 };
 
 }  // namespace baton

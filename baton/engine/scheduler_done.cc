@@ -76,6 +76,7 @@ void Scheduler::account(const Work& work) {
 
 void Scheduler::done_prefill(PrefillWork& work, double ms) {
   const bool shared = work.rows.size() > 1;
+  if (work.status) prefilled_tokens_ += work.tokens();
   for (PrefillRow& row : work.rows) {
     Sequence& sequence = sequence_of(row.request);
     --sequence.steps_in_flight;
