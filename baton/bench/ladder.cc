@@ -397,8 +397,8 @@ class Measurement {
         rung.kld = same->kld;
         rung.nll = same->nll;
       }
-      report_.points.push_back(
-          {rung.row.type, rung.row.bytes, rung.kld, rung.nll, rung.row.speed.prefill_tps, rung.row.speed.decode_tps});
+      report_.points.push_back({rung.row.type, rung.row.bytes, rung.kld, rung.nll, rung.row.speed.prefill_tps,
+                                rung.row.speed.decode_tps, rung.row.is_source});
       report_.rows.push_back(rung.row);
     }
     report_.verdict = judge_ladder(report_.points, kConfidence, kSeed);

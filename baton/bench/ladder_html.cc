@@ -11,17 +11,11 @@ namespace baton {
 namespace {
 
 constexpr std::string_view kStyle =
-    ":root{color-scheme:light dark;--ink:#222;--soft:#666;--line:#ccc;--front:#1b6ca8;--rest:#999;--paper:#fff}"
-    "@media(prefers-color-scheme:dark){:root{--ink:#e6e6e6;--soft:#aaa;--line:#444;--front:#6db8f2;--rest:#888;"
-    "--paper:#161616}}"
-    "body{font:15px/1.5 system-ui,sans-serif;max-width:72em;margin:2em auto;padding:0 1em;color:var(--ink);"
-    "background:var(--paper)}"
-    "table{border-collapse:collapse;margin:1em 0}td,th{border:1px solid var(--line);padding:.2em .6em;text-align:left;"
-    "font-size:13px}td.n{text-align:right;font-variant-numeric:tabular-nums}tr.f td:first-child{font-weight:bold}"
-    ".note{color:var(--soft)}svg{max-width:100%;height:auto}svg text{fill:var(--ink);font:12px system-ui,sans-serif}"
-    "svg .soft{fill:var(--soft)}svg .grid{stroke:var(--line);stroke-width:1}svg .front{fill:var(--front);"
-    "stroke:var(--front)}svg .rest{fill:none;stroke:var(--rest);stroke-width:1.5}svg .path{fill:none;"
-    "stroke:var(--front);stroke-dasharray:4 4}";
+    "tr.f td:first-child{font-weight:bold}.scroll svg{width:100%;min-width:640px;height:auto;display:block}"
+    "svg text{fill:var(--ink);font:12px system-ui,sans-serif}svg .soft{fill:var(--soft)}"
+    "svg .grid{stroke:var(--line);stroke-width:1}svg .front{fill:var(--mark);stroke:var(--mark)}"
+    "svg .rest{fill:none;stroke:var(--rest);stroke-width:1.5}svg .path{fill:none;stroke:var(--mark);"
+    "stroke-dasharray:4 4}";
 
 constexpr double kWidth = 820, kHeight = 430, kLeft = 70, kRight = 30, kTop = 20, kBottom = 50;
 
@@ -65,27 +59,43 @@ class QualityAxis {
   double low_ = -4, high_ = 0;  // powers of ten
 };
 
-class LinearAxis {
+// Logarithmic: a source of twice the size does not press the others into a corner.
+class LogAxis {
  public:
-  LinearAxis(double least, double most, std::string name) : name_(std::move(name)) {
-    const double room = most > least ? 0.06 * (most - least) : std::max(0.1 * most, 1.0);
-    low_ = std::max(0.0, least - room);
-    high_ = most + room;
+  LogAxis(double least, double most, std::string name) : name_(std::move(name)) {
+    const double room = most > least ? 0.06 * std::log(most / least) : 0.1;
+    low_ = std::log(std::max(least, 1e-9)) - room;
+    high_ = std::log(std::max(most, 1e-9)) + room;
   }
-  double at(double value) const { return kLeft + (value - low_) / (high_ - low_) * (kWidth - kLeft - kRight); }
+  double at(double value) const {
+    return kLeft + (std::log(std::max(value, 1e-9)) - low_) / (high_ - low_) * (kWidth - kLeft - kRight);
+  }
   std::string svg() const {
     std::string text;
-    double step = std::pow(10.0, std::floor(std::log10(high_ - low_)));
-    if ((high_ - low_) / step < 5) step /= (high_ - low_) / step < 2 ? 5 : 2;
-    for (double value = std::ceil(low_ / step) * step; value <= high_; value += step) {
-      text += fmt::format("<text class=\"soft\" x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{:.6g}</text>\n",
-                          at(value), kHeight - kBottom + 18, value);
+    // About ten round numbers, nowhere nearer to each other than their text is wide.
+    const double step = nice(0.1 * (std::exp(high_) - std::exp(low_)));
+    double last = -INFINITY;
+    for (double value = std::ceil(std::exp(low_) / step) * step; value <= std::exp(high_); value += step) {
+      if (at(value) - last < kNumberWidth) continue;
+      last = at(value);
+      text += fmt::format("<text class=\"soft\" x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{:.6g}</text>\n", last,
+                          kHeight - kBottom + 18, value);
     }
     return text + fmt::format("<text class=\"soft\" x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>\n", kWidth - kRight,
                               kHeight - 10, html_escaped(name_));
   }
 
  private:
+  static constexpr double kNumberWidth = 40;
+  // The next of 1, 2, 5 times a power of ten.
+  static double nice(double value) {
+    const double power = std::pow(10.0, std::floor(std::log10(std::max(value, 1e-9))));
+    for (const double step : {1.0, 2.0, 5.0}) {
+      if (value <= step * power) return step * power;
+    }
+    return 10 * power;
+  }
+
   double low_ = 0, high_ = 1;
   std::string name_;
 };
@@ -151,26 +161,27 @@ std::string tooltip(const LadderRow& row) {
 }
 
 std::string plot(std::string_view label, const std::string& inside) {
-  return fmt::format("<svg viewBox=\"0 0 {} {}\" width=\"{}\" role=\"img\" aria-label=\"{}\">\n{}</svg>\n", kWidth,
-                     kHeight, kWidth, html_escaped(label), inside);
+  return html_scroll(fmt::format("<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\">\n{}</svg>", kWidth,
+                                 kHeight, html_escaped(label), inside));
 }
 
 struct Mark {
   size_t row = 0;
-  double x = 0, y = 0, radius = 5;
+  double x = 0, y = 0;
 };
+constexpr double kRadius = 5;
 
 std::string marks_svg(const LadderReport& report, const std::vector<Mark>& marks) {
   Labels labels;
-  for (const Mark& mark : marks) labels.cover(mark.x, mark.y, mark.radius);
+  for (const Mark& mark : marks) labels.cover(mark.x, mark.y, kRadius);
   std::string circles, names;
   for (const Mark& mark : marks) {
     const LadderRow& row = report.rows[mark.row];
     const bool pareto = report.verdict.standings[mark.row].pareto;
     circles += fmt::format("<circle class=\"{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{:.1f}\"{}>{}</circle>\n",
-                           pareto ? "front" : "rest", mark.x, mark.y, mark.radius,
-                           pareto ? " fill-opacity=\"0.55\"" : "", tooltip(row));
-    names += labels.place(row.is_source ? row.type + " (source)" : row.type, mark.x, mark.y, mark.radius);
+                           pareto ? "front" : "rest", mark.x, mark.y, kRadius, pareto ? " fill-opacity=\"0.55\"" : "",
+                           tooltip(row));
+    names += labels.place(row.is_source ? row.type + " (source)" : row.type, mark.x, mark.y, kRadius);
   }
   return names + circles;
 }
@@ -185,13 +196,12 @@ std::vector<size_t> drawn(const LadderReport& report) {
 
 std::string size_plot(const LadderReport& report) {
   const QualityAxis quality(report);
-  double least = INFINITY, most = 0, fastest = 0;
+  double least = INFINITY, most = 0;
   for (const LadderRow& row : report.rows) {
     least = std::min(least, static_cast<double>(row.bytes) * 1e-6);
     most = std::max(most, static_cast<double>(row.bytes) * 1e-6);
-    fastest = std::max(fastest, decode_median(row));
   }
-  const LinearAxis size(least, most, "file size, MB");
+  const LogAxis size(least, most, "file size, MB (logarithmic)");
   std::string path;
   // The front in this plane: from the smallest file on, what is closer than all before.
   const std::vector<size_t> rows = drawn(report);
@@ -205,8 +215,7 @@ std::string size_plot(const LadderReport& report) {
   std::vector<Mark> marks;
   for (const size_t i : rows) {
     const LadderRow& row = report.rows[i];
-    const double radius = fastest > 0 ? std::max(3.0, 11 * std::sqrt(decode_median(row) / fastest)) : 5;
-    marks.push_back({i, size.at(static_cast<double>(row.bytes) * 1e-6), quality.at(row.quality.kld.value), radius});
+    marks.push_back({i, size.at(static_cast<double>(row.bytes) * 1e-6), quality.at(row.quality.kld.value)});
   }
   return plot("file size against KL divergence", quality.svg() + size.svg() +
                                                      fmt::format("<polyline class=\"path\" points=\"{}\"/>\n", path) +
@@ -220,7 +229,7 @@ std::string speed_plot(const LadderReport& report) {
     least = std::min(least, summarize(row.speed.decode_tps).quartile_low);
     most = std::max(most, summarize(row.speed.decode_tps).quartile_high);
   }
-  const LinearAxis speed(least, most, "decode, tokens/s (bar: quartiles)");
+  const LogAxis speed(least, most, "decode, tokens/s (logarithmic; bar: quartiles)");
   std::string bars;
   std::vector<Mark> marks;
   for (const size_t i : drawn(report)) {
@@ -230,7 +239,7 @@ std::string speed_plot(const LadderReport& report) {
     bars += fmt::format("<line class=\"{}\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"/>\n",
                         report.verdict.standings[i].pareto ? "front" : "rest", speed.at(summary.quartile_low), y,
                         speed.at(summary.quartile_high), y);
-    marks.push_back({i, speed.at(summary.median), y, 5});
+    marks.push_back({i, speed.at(summary.median), y});
   }
   return plot("decode speed against KL divergence", quality.svg() + speed.svg() + bars + marks_svg(report, marks));
 }
@@ -282,27 +291,30 @@ std::string list(const std::vector<std::string>& lines) {
 
 }  // namespace
 
-std::string ladder_html(const LadderReport& report) {
-  std::string html = fmt::format(
-      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/><meta name=\"viewport\" "
-      "content=\"width=device-width\"/><title>baton: ladder of {}</title>\n<style>{}</style></head>\n<body>\n"
-      "<h1>Quantized copies of {}</h1>\n",
-      html_escaped(report.model), kStyle, html_escaped(report.model));
-  html += "<h2>Verdict</h2>\n" + list(verdict_text(report.points, report.verdict));
-  html += fmt::format(
-      "<h2>Size and quality</h2>\n<p class=\"note\">Filled: on the Pareto front of size, KL divergence and decode "
-      "speed. "
-      "Dashed: the front of size and KL divergence alone.{}</p>\n",
-      report.verdict.has_speed ? " Area: decode speed." : "");
-  html += size_plot(report);
-  if (report.verdict.has_speed) html += "<h2>Speed and quality</h2>\n" + speed_plot(report);
+std::string ladder_html(const LadderReport& report, const PageInfo& info) {
+  const LadderAdvice advice = advise(report.points, report.verdict);
+  std::vector<std::string> facts = {
+      fmt::format("Text: {}, {} tokens compared in {} windows", report.text.filename().string(), report.counted,
+                  report.windows),
+      fmt::format("Unit: {} ({})", report.ran, report.rows.empty() ? "" : report.rows.front().evidence)};
+  std::string html = html_head(fmt::format("Quantized copies of {}", report.model), kStyle, facts, info);
+  html += fmt::format("<p class=\"take\">{}</p>\n", html_escaped(advice.text));
   html +=
-      "<h2>All rows</h2>\n<table><tr><th>type</th><th>MB</th><th>bits per weight</th><th>PPL</th><th>difference</th>"
+      "<h2>Size and quality</h2>\n<p class=\"note\">Filled: on the Pareto front of size, KL divergence and decode "
+      "speed. Dashed: the front of size and KL divergence alone. Below left is better.</p>\n";
+  html += size_plot(report);
+  if (report.verdict.has_speed) {
+    html += "<h2>Speed and quality</h2>\n<p class=\"note\">Below right is better.</p>\n" + speed_plot(report);
+  }
+  std::string table =
+      "<table><tr><th>type</th><th>MB</th><th>bits per weight</th><th>PPL</th><th>difference</th>"
       "<th>KL divergence</th><th>99 %</th><th>same top %</th><th>prefill t/s</th><th>decode t/s</th><th>memory MB</th>"
       "<th>decode J/token</th><th>place</th></tr>\n";
-  for (size_t i = 0; i < report.rows.size(); ++i) html += row_html(report, i);
-  html += "</table>\n<h2>How it was measured</h2>\n" + list(ladder_notes(report));
-  return html + "</body></html>\n";
+  for (size_t i = 0; i < report.rows.size(); ++i) table += row_html(report, i);
+  html += "<h2>All rows</h2>\n" + html_scroll(table + "</table>");
+  html += "<h2>What the differences say</h2>\n" + list(verdict_text(report.points, report.verdict));
+  html += "<details><summary>How it was measured</summary>\n" + list(ladder_notes(report)) + "</details>\n";
+  return html + html_tail();
 }
 
 }  // namespace baton

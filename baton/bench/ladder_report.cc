@@ -94,6 +94,7 @@ std::string types_text(const LadderRow& row) {
 
 nlohmann::ordered_json ladder_json(const LadderReport& report) {
   OrderedJson rows = OrderedJson::array();
+  const LadderAdvice advice = advise(report.points, report.verdict);
   for (size_t i = 0; i < report.rows.size(); ++i) {
     const LadderRow& row = report.rows[i];
     const PairedQuality& quality = row.quality;
@@ -112,6 +113,7 @@ nlohmann::ordered_json ladder_json(const LadderReport& report) {
     json["prefill_tps"] = median_or_null(row.speed.prefill_tps);
     json["decode_tps"] = median_or_null(row.speed.decode_tps);
     json["pareto"] = standing.pareto;
+    json["recommended"] = advice.take == i;
 
     json["source"] = row.is_source;
     json["bits_per_weight"] = row.bits_per_weight;
@@ -216,7 +218,7 @@ std::string ladder_text(const LadderReport& report) {
   for (const std::string& note : ladder_notes(report)) text += note + "\n";
   text += "\n";
   for (const std::string& line : verdict_text(report.points, report.verdict)) text += "- " + line + "\n";
-  return text;
+  return text + "\n" + advise(report.points, report.verdict).text + "\n";
 }
 
 }  // namespace baton

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "baton/bench/html.h"
 #include "baton/bench/ladder.h"
 
 namespace baton {
@@ -20,8 +21,8 @@ std::string ladder_text(const LadderReport& report);
 // What was measured, how, and what to know before believing it; one sentence or list each.
 std::vector<std::string> ladder_notes(const LadderReport& report);
 
-// One HTML file that needs nothing else: size against KL divergence, decode speed against KL divergence, the table, the
-// verdict. Light and dark.
-std::string ladder_html(const LadderReport& report);
+// One HTML file that needs nothing else: which type to take, size against KL divergence, decode speed against KL
+// divergence, the table, the verdict. Light and dark.
+std::string ladder_html(const LadderReport& report, const PageInfo& info = {});
 
 }  // namespace baton

@@ -182,7 +182,8 @@ LadderReport hand_made() {
     row.speed.prefill_tps = {item.tps * 10, item.tps * 11, item.tps * 12};
     row.speed.decode_tps = {item.tps, item.tps * 1.1, item.tps * 1.2};
     report.points.push_back({row.type, row.bytes, std::vector<double>(12, item.kld),
-                             std::vector<double>(12, 2 + item.kld), row.speed.prefill_tps, row.speed.decode_tps});
+                             std::vector<double>(12, 2 + item.kld), row.speed.prefill_tps, row.speed.decode_tps,
+                             row.is_source});
     report.rows.push_back(row);
   }
   report.verdict = judge_ladder(report.points, 0.95, 1);
@@ -202,6 +203,9 @@ TEST(LadderReport, JsonHasThePromisedFields) {
   }
   EXPECT_EQ(rows[1]["decode_tps"], 18 * 1.1);
   EXPECT_EQ(rows[1]["dppl_error"], 0.001);
+  EXPECT_EQ(rows[1]["recommended"], true);
+  EXPECT_EQ(rows[0]["recommended"], false);
+  EXPECT_EQ(rows[3]["recommended"], false);
   EXPECT_EQ(rows[2]["pareto"], false);
   EXPECT_EQ(rows[2]["dominated_by"], "Q8_0");
   EXPECT_EQ(rows[3]["pareto"], true);
@@ -226,7 +230,7 @@ TEST(LadderReport, PageIsWellFormedAndSelfContained) {
   for (LadderPoint& point : without_speed.points) point.decode_tps.clear(), point.prefill_tps.clear();
   without_speed.verdict = judge_ladder(without_speed.points, 0.95, 1);
   for (const LadderReport& report : {hand_made(), without_speed}) {
-    const std::string page = ladder_html(report);
+    const std::string page = ladder_html(report, {"today", "baton 1", "baton ladder <x>"});
     EXPECT_TRUE(page.starts_with("<!doctype html>\n"));
     std::vector<std::string> open;
     size_t at = page.find('\n'), svgs = 0;
@@ -251,7 +255,9 @@ TEST(LadderReport, PageIsWellFormedAndSelfContained) {
     EXPECT_EQ(svgs, report.verdict.has_speed ? 2u : 1u);
     for (const char* absent : {"<script", "http:", "https:", "url(", "<model>", "nan", "inf\""})
       EXPECT_EQ(page.find(absent), std::string::npos) << absent;
-    EXPECT_NE(page.find("prefers-color-scheme:dark"), std::string::npos);
+    for (const char* part : {"prefers-color-scheme:dark", "width=device-width",
+                             "<p class=\"take\">Take Q8_0: ", "<code>baton ladder &lt;x&gt;</code>"})
+      EXPECT_NE(page.find(part), std::string::npos) << part;
     EXPECT_NE(page.find("a &lt;model&gt; &amp; &quot;more&quot;"), std::string::npos);
     EXPECT_NE(page.find("class=\"front\""), std::string::npos);
   }

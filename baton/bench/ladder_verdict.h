@@ -23,6 +23,7 @@ struct LadderPoint {
   uint64_t bytes = 0;
   std::vector<double> kld, nll;                 // means of each window, the same windows for all points
   std::vector<double> prefill_tps, decode_tps;  // by round; empty: not measured
+  bool is_source = false;
 };
 
 // mean(a) - mean(b) with a percentile bootstrap interval over pairs.
@@ -60,6 +61,15 @@ struct LadderVerdict {
   std::vector<LadderComparison> neighbours;  // the largest first
 };
 LadderVerdict judge_ladder(std::span<const LadderPoint> points, double confidence, uint64_t seed);
+
+// A type is recommended when the upper end of the interval of its loss of perplexity is at most this.
+inline constexpr double kLossAcceptedPercent = 1;
+
+struct LadderAdvice {
+  std::optional<size_t> take;  // a point: the smallest such type
+  std::string text;            // why, or why nothing can be recommended
+};
+LadderAdvice advise(std::span<const LadderPoint> points, const LadderVerdict& verdict);
 
 // The verdict in sentences, one each.
 std::vector<std::string> verdict_text(std::span<const LadderPoint> points, const LadderVerdict& verdict);

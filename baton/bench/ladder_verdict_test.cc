@@ -149,5 +149,37 @@ TEST(Ladder, SpeedsAreComparedByRound) {
   EXPECT_FALSE(verdict.neighbours[1].decode->differs());
 }
 
+// Three types lose 0.1 %, 0.5 % and 3 %, the second with noise around 1 %.
+TEST(Ladder, TheSmallestThatIsSureToLoseLittleIsRecommended) {
+  std::vector<LadderPoint> points = {point("F16", 100, 0, 10, 0, 2), point("Q8", 50, 0.001, 20, 0, 3),
+                                     point("Q6", 40, 0.002, 15, 0, 4), point("Q4", 25, 0.03, 30, 0, 5)};
+  points[0].is_source = true;
+  const auto advice = [&] { return advise(points, judge_ladder(points, 0.95, 1)); };
+  EXPECT_EQ(advice().take, 2u);
+  const std::string text = advice().text;
+  for (const char* part :
+       {"Take Q6: ", "less than 1 % of perplexity with 95 % confidence", "40 % of the source",
+        "The next smaller, Q4, loses +4.", "1.50x as fast as the source", "Q8 decodes 1.33x as fast as Q6"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+
+  // The mean is below 1 %, the interval is not: not sure.
+  points[2] = point("Q6", 40, 0.004, 15, 0.02, 4);
+  ASSERT_LT(paired_difference(points[2].nll, points[0].nll, 0.95, 1).value, 0.0095);
+  EXPECT_EQ(advice().take, 1u);
+  // Nothing is good enough; nothing to compare with; too few windows; no speeds.
+  points[1] = point("Q8", 50, 0.02, 20, 0, 3);
+  EXPECT_FALSE(advice().take);
+  EXPECT_NE(advice().text.find("No recommendation: no type here"), std::string::npos) << advice().text;
+  points[1] = point("Q8", 50, 0.001, 20, 0, 3);
+  points[0].is_source = false;
+  EXPECT_NE(advice().text.find("no quantized type"), std::string::npos);
+  points[0].is_source = true;
+  for (LadderPoint& item : points) item.decode_tps.clear(), item.prefill_tps.clear();
+  EXPECT_NE(advice().text.find("Speeds were not measured"), std::string::npos);
+  for (LadderPoint& item : points) item.kld.resize(kVerdictWindowsMin - 1), item.nll.resize(kVerdictWindowsMin - 1);
+  EXPECT_FALSE(advice().take);
+  EXPECT_NE(advice().text.find("fewer than 10 windows"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace baton

@@ -59,24 +59,27 @@ std::vector<T> distinct(std::span<const PipelineRow> rows, T PipelineRow::*membe
 }
 
 // The layout of the source tables: a line for each prompt, a column for each pipeline.
-std::string pivot(std::string_view name, std::span<const PipelineRow> rows,
-                  std::optional<Summary> PipelineRow::*member) {
+std::string pivot(std::string_view name, std::span<const PipelineRow> rows, std::optional<Summary> PipelineRow::*member,
+                  Phases phases) {
   const auto pipelines = distinct(rows, &PipelineRow::pipeline);
+  auto prompts = distinct(rows, &PipelineRow::prompt_tokens);
+  std::sort(prompts.begin(), prompts.end());
   std::string text = fmt::format("\n{}\n\n| tokens |", name), line = "|---:|";
   for (const std::string& pipeline : pipelines) {
-    text += fmt::format(" {} |", pipeline);
+    const auto row =
+        std::find_if(rows.begin(), rows.end(), [&](const PipelineRow& r) { return r.pipeline == pipeline; });
+    text += fmt::format(" {} |", pipeline_label(*row));
     line += "---:|";
   }
   text += "\n" + line + "\n";
-  for (const uint32_t tokens : distinct(rows, &PipelineRow::prompt_tokens)) {
+  for (const uint32_t tokens : prompts) {
     text += fmt::format("| {} |", tokens);
     for (const std::string& pipeline : pipelines) {
       const auto row = std::find_if(rows.begin(), rows.end(), [&](const PipelineRow& r) {
         return r.pipeline == pipeline && r.prompt_tokens == tokens;
       });
       const std::optional<Summary> value = row != rows.end() ? (*row).*member : std::nullopt;
-      text +=
-          value ? fmt::format(" {:.1f}{} |", value->median, row->time == Quality::kEmulated ? " emulated" : "") : " |";
+      text += value ? fmt::format(" {:.1f}{} |", value->median, emulated(*row, phases) ? " emulated" : "") : " |";
     }
     text += "\n";
   }
@@ -130,6 +133,21 @@ double median_deviation(std::span<const Comparison> rows, bool calibrates) {
 
 }  // namespace
 
+std::string pipeline_label(const PipelineRow& row) {
+  const std::string &prefill = row.prefill.ran, &decode = row.decode.ran;
+  const std::string ran = prefill == decode ? decode : fmt::format("{} -> {}", prefill, decode);
+  return row.runs == 0 || ran == row.pipeline ? row.pipeline : fmt::format("{}, ran on {}", row.pipeline, ran);
+}
+
+bool phase_emulated(const PhaseReport& phase) {
+  return phase.evidence.find("emulat") != std::string::npos || phase.ran.find("emulat") != std::string::npos;
+}
+
+bool emulated(const PipelineRow& row, Phases phases) {
+  return (phases != Phases::kDecode && phase_emulated(row.prefill)) ||
+         (phases != Phases::kPrefill && phase_emulated(row.decode));
+}
+
 OrderedJson rows_json(std::span<const PipelineRow> rows) {
   OrderedJson json = OrderedJson::array();
   for (const PipelineRow& row : rows) {
@@ -158,9 +176,9 @@ std::string report_text(const ReportTitle& title, const PipelineReport& report) 
         "peak MB | W "
         "| J | time | energy | runs |\n|---|---:|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---|---|---:|\n";
     for (const PipelineRow& row : report.rows) text += row_text(row);
-    text += pivot("TTFT, ms", report.rows, &PipelineRow::ttft_ms);
-    text += pivot("Prefill, tokens/s", report.rows, &PipelineRow::prefill_tps);
-    text += pivot("Decode, tokens/s", report.rows, &PipelineRow::decode_tps);
+    text += pivot("TTFT, ms", report.rows, &PipelineRow::ttft_ms, Phases::kBoth);
+    text += pivot("Prefill, tokens/s", report.rows, &PipelineRow::prefill_tps, Phases::kPrefill);
+    text += pivot("Decode, tokens/s", report.rows, &PipelineRow::decode_tps, Phases::kDecode);
     text += proof_text(report.rows);
   }
   for (const SkippedPipeline& skipped : report.skipped)

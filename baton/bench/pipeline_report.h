@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "baton/bench/html.h"
 #include "baton/bench/pipelines.h"
 #include "baton/bench/predict.h"
 
@@ -16,6 +17,14 @@ struct ReportTitle {
   std::string model, machine;
   std::string note;  // what the figures are: "measured on this machine", "emulated: ..."
 };
+
+// The pipeline with what did its work, so that a cpu does not pass for a GPU: "gpu, ran on cpu", "ane-batch, ran on ane
+// -> cpu". The name alone where that is what ran, and where nothing did.
+std::string pipeline_label(const PipelineRow& row);
+// By the executor's own words, each phase for itself: what an emulated unit hands over may be decoded for real.
+bool phase_emulated(const PhaseReport& phase);
+enum class Phases : uint8_t { kPrefill, kDecode, kBoth };
+bool emulated(const PipelineRow& row, Phases phases);
 
 // One object a row: pipeline, prefill and decode {asked, ran, evidence}, prompt_tokens, ttft_ms, prefill_tps,
 // decode_tps, bridge_ms, bridge_bytes, peak_memory_bytes, watts, joules, quality {time, energy}. Medians; null: not
@@ -33,6 +42,7 @@ std::string published_summary(std::span<const Comparison> rows);
 nlohmann::ordered_json published_json(std::span<const Comparison> rows);
 
 // One HTML file that needs nothing else. `published` may be empty.
-std::string report_html(const ReportTitle& title, const PipelineReport& report, std::span<const Comparison> published);
+std::string report_html(const ReportTitle& title, const PipelineReport& report, std::span<const Comparison> published,
+                        const PageInfo& info = {});
 
 }  // namespace baton

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <set>
 
+#include "baton/bench/human.h"
 #include "baton/bench/pipeline_report.h"
 #include "baton/bench/probes.h"
 
@@ -86,9 +87,12 @@ TEST(Pipelines, PageEscapesAndMarksEmulated) {
   PipelineReport report;
   report.rows = {sample_row()};
   report.skipped = {{"ane", "no unit <ane>"}};
-  const std::string html = report_html({"m", "c", "n"}, report, {});
-  EXPECT_NE(html.find("a&lt;b&gt;, 6 tokens"), std::string::npos);
-  EXPECT_NE(html.find("2 ms emulated"), std::string::npos);
+  const std::string html = report_html({"m", "c", "n"}, report, {}, {"today", "baton 1", "baton bench <x>"});
+  EXPECT_NE(html.find("a&lt;b&gt;, ran on cpu</b>"), std::string::npos);
+  EXPECT_NE(html.find("2.00 ms (1.00 ms to 3.00 ms) emulated"), std::string::npos);
+  for (const char* part : {"width=device-width", "prefers-color-scheme:dark", "Made by baton 1, today",
+                           "<code>baton bench &lt;x&gt;</code>"})
+    EXPECT_NE(html.find(part), std::string::npos) << part;
   EXPECT_NE(html.find("no unit &lt;ane&gt;"), std::string::npos);
   EXPECT_EQ(html.find("<script"), std::string::npos);
   EXPECT_EQ(html.find("http"), std::string::npos);  // nothing is fetched
@@ -96,6 +100,51 @@ TEST(Pipelines, PageEscapesAndMarksEmulated) {
   EXPECT_NE(text.find("2.0 (1.0-3.0)"), std::string::npos);
   EXPECT_NE(text.find("skipped ane: no unit <ane>"), std::string::npos);
   EXPECT_NE(text.find("2.0 emulated"), std::string::npos);
+}
+
+// What an emulated unit handed over and a real one decoded: only the prefill is emulated.
+TEST(Pipelines, EachPhaseIsLabelledByWhatRanIt) {
+  PipelineRow row = sample_row();
+  row.pipeline = "ane-batch";
+  row.prefill = {"ane", "ane", "emulated on the host"};
+  row.decode = {"gpu", "cpu", "avx2 kernels"};
+  const double rates[] = {850};
+  row.prefill_tps = row.decode_tps = summarize(rates);
+  PipelineReport report;
+  report.rows = {row, row};
+  report.rows[0].prompt_tokens = 133;
+  EXPECT_EQ(pipeline_label(row), "ane-batch, ran on ane -> cpu");
+  EXPECT_TRUE(emulated(row, Phases::kBoth));
+  EXPECT_TRUE(emulated(row, Phases::kPrefill));
+  EXPECT_FALSE(emulated(row, Phases::kDecode));
+  const std::string html = report_html({"m", "c", "n"}, report, {});
+  const size_t prefill = html.find("<h2>Prefill</h2>"), decode = html.find("<h2>Decode</h2>"),
+               rows = html.find("<h2>All rows</h2>");
+  ASSERT_TRUE(prefill < decode && decode < rows && rows != std::string::npos);
+  EXPECT_NE(html.substr(prefill, decode - prefill).find("850 tokens/s emulated"), std::string::npos);
+  EXPECT_EQ(html.substr(decode, rows - decode).find("emulated"), std::string::npos);
+  // Prompts in order, though the rows are not.
+  EXPECT_LT(html.find("6 tokens of prompt"), html.find("133 tokens of prompt"));
+  const std::string text = report_text({"m", "c", "n"}, report);
+  EXPECT_NE(text.find("| 133 | 850.0 |"), std::string::npos) << text;
+  EXPECT_NE(text.find("| 133 | 850.0 emulated |"), std::string::npos) << text;
+  // Where nothing ran, nothing is said to have run.
+  row.runs = 0;
+  EXPECT_EQ(pipeline_label(row), "ane-batch");
+}
+
+TEST(Human, ThreeDigits) {
+  const std::pair<double, const char*> cases[] = {{0, "0"},        {0.05234, "0.0523"}, {0.9996, "1.00"},
+                                                  {5.318, "5.32"}, {9.996, "10.0"},     {54.54, "54.5"},
+                                                  {99.96, "100"},  {24672, "24672"},    {-2.5, "-2.50"}};
+  for (const auto& [value, text] : cases) EXPECT_EQ(three_digits(value), text);
+  EXPECT_EQ(milliseconds_text(999), "999 ms");
+  EXPECT_EQ(milliseconds_text(24672), "24.7 s");
+  EXPECT_EQ(bytes_text(999), "999 B");
+  EXPECT_EQ(bytes_text(98'123'456), "98.1 MB");
+  EXPECT_EQ(bytes_text(999'600), "1.00 MB");
+  EXPECT_EQ(count_text(28'000'000), "28.0 M");
+  EXPECT_EQ(count_text(7), "7");
 }
 
 #if defined(__linux__)

@@ -36,6 +36,9 @@ class Tags(html.parser.HTMLParser):
         if tag not in ("meta", "br"):
             self.open.append(tag)
 
+    def handle_startendtag(self, tag, attrs):
+        pass
+
     def handle_endtag(self, tag):
         assert self.open.pop() == tag, tag
 
