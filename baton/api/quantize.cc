@@ -247,6 +247,11 @@ std::vector<std::string_view> quantize_types() {
   return names;
 }
 
+Status check_quantize_type(const std::string& type) {
+  BATON_OK(find_recipe(type));
+  return {};
+}
+
 Result<QuantizeReport> quantize_to_gguf(const fs::path& source, const fs::path& out, const QuantizeOptions& options) {
   BATON_TRY(const Recipe* const recipe, find_recipe(options.type));
   BATON_TRY(const Container container, open_container(source));

@@ -46,6 +46,8 @@ struct QuantizeReport {
 
 // Names of the recipes: "Q2_K", ..., "F32".
 std::vector<std::string_view> quantize_types();
+// kInvalidInput names those there are.
+Status check_quantize_type(const std::string& type);
 
 // `source`: a GGUF file (splits too). Works through one tensor at a time; `out` appears only when it is whole.
 // kInvalidInput: an unknown type, a bad pattern, a quantized source without allow_requantize, a value that the type

@@ -1,11 +1,14 @@
 // `baton bench`: flags, and which way of measuring they ask for.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <memory>
 
 #include "baton/cli/bench_flags.h"
 #include "baton/cli/command.h"
+#include "baton/cli/shared_flags.h"
 
 namespace baton::cli {
 namespace {
@@ -17,6 +20,19 @@ int usage(std::string_view message) {
   return kUsage;
 }
 
+// Measurements are not asked in between whether to stop, and leave nothing behind: a word, and the end.
+extern "C" void on_bench_interrupt(int) {
+  constexpr char kWord[] = "\nbaton: interrupted\n";
+  [[maybe_unused]] const auto written = ::write(2, kWord, sizeof(kWord) - 1);
+  ::_exit(kInterrupted);
+}
+
+void end_with_a_word_on_interrupt() {
+  struct sigaction action {};
+  action.sa_handler = on_bench_interrupt;
+  ::sigaction(SIGINT, &action, nullptr);
+}
+
 PipelineRun pipeline_run(const BenchFlags& flags) {
   PipelineRun run{flags.model, flags.output, {}, 0, 0, flags.threads};
   if (flags.given("--n-prompt")) run.prompt_tokens = flags.prefill;
@@ -26,6 +42,7 @@ PipelineRun pipeline_run(const BenchFlags& flags) {
 }
 
 int run(BenchFlags& flags) {
+  end_with_a_word_on_interrupt();
   if (flags.pipelines.chosen) {
     const auto& prompts = flags.prefill;
     if (std::find(prompts.begin(), prompts.end(), 0u) != prompts.end()) return usage("-p 0: a pipeline needs a prompt");
@@ -43,8 +60,8 @@ int run(BenchFlags& flags) {
   for (const char* name : {"--rounds", "--confidence", "--rest", "--seed"}) {
     if (flags.given(name)) return usage(fmt::format("{} goes with --ab", name));
   }
-  bool tests = flags.load;
-  for (const char* name : {"--model", "--n-prompt", "--n-gen", "--pg", "--n-depth", "--sequences"})
+  bool tests = flags.load || !flags.model.empty();
+  for (const char* name : {"--n-prompt", "--n-gen", "--pg", "--n-depth", "--sequences"})
     tests = tests || flags.given(name);
   return tests ? bench_speed(flags) : bench_canonical(flags);
 }
@@ -74,12 +91,15 @@ std::unique_ptr<Command> add_bench(CLI::App& program) {
   BenchFlags* flags = &command->flags;
   flags->app = app;
   const auto counts = [&](const char* name, std::vector<uint32_t>& to, const char* text) {
-    return app->add_option(name, to, text)->delimiter(',')->check(CLI::Range(0u, kTokensMax));
+    return app->add_option(name, to, text)
+        ->delimiter(',')
+        ->allow_extra_args(false)  // the next word may be the model
+        ->check(CLI::Range(0u, kTokensMax));
   };
-  app->add_option("-m,--model", flags->model, "a Hugging Face folder or a GGUF file (default: the bundled model)");
+  add_model(*app, flags->model, "a Hugging Face folder or a GGUF file (default: the bundled model)");
   app->add_option("--unit", flags->unit, "the unit to measure")->capture_default_str();
-  app->add_option("--prefill-unit", flags->prefill_unit, "the unit that prefills (default: --unit)");
-  app->add_option("--decode-unit", flags->decode_unit, "the unit that decodes (default: --unit)");
+  app->add_option("--prefill,--prefill-unit", flags->prefill_unit, "the unit that prefills (default: --unit)");
+  app->add_option("--decode,--decode-unit", flags->decode_unit, "the unit that decodes (default: --unit)");
   counts("-p,--n-prompt", flags->prefill, "prompt lengths to prefill; 0: none");
   counts("-n,--n-gen", flags->decode, "token counts to decode; 0: none");
   app->add_option("--pg", flags->both, "N,M: prefill N tokens, then decode M (repeatable; -pg too)")
@@ -88,11 +108,12 @@ std::unique_ptr<Command> add_bench(CLI::App& program) {
   app->add_option("--sequences", flags->sequences,
                   "sequences prefilled in one call and decoded together in each step; their speeds are summed")
       ->delimiter(',')
+      ->allow_extra_args(false)
       ->check(CLI::Range(1, 1024));
   app->add_option("-r,--repetitions", flags->repetitions, "timed runs of each test")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000));
-  app->add_option("-t,--threads", flags->threads, "threads (default: physical cores)")->check(CLI::Range(1, 1024));
+  add_threads(*app, flags->threads);
   app->add_flag("--load", flags->load,
                 "also time from the start of a process of its own to the first token of 13, and its peak memory");
   app->add_flag("--load-child", flags->load_child)->group("");

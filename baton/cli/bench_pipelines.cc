@@ -12,6 +12,7 @@
 #include "baton/base/output_file.h"
 #include "baton/bench/pipeline_report.h"
 #include "baton/cli/machine.h"
+#include "baton/cli/page_info.h"
 
 namespace baton::cli {
 namespace {
@@ -54,7 +55,7 @@ std::string machine_text() {
 Status write_outputs(const PipelineFlags& flags, const ReportTitle& title, const PipelineReport& report,
                      std::span<const Comparison> published) {
   if (!flags.html.empty())
-    BATON_OK(write_output(flags.html, as_bytes(report_html(title, report, published)), kModeShared));
+    BATON_OK(write_output(flags.html, as_bytes(report_html(title, report, published, page_info())), kModeShared));
   if (!flags.published.empty())
     BATON_OK(write_output(flags.published, as_bytes(published_json(published).dump(2) + "\n"), kModeShared));
   return {};
@@ -102,7 +103,9 @@ int run_here(const PipelineFlags& flags, const PipelineRun& run) {
   if (::isatty(2) != 0) progress("");
   if (!done) return report(done.error());
   const ReportTitle title{
-      fmt::format("model: {}, {} tokens decoded", *path, settings.decode_tokens), "machine: " + machine_text(),
+      fmt::format("model: {}, {} tokens decoded", std::filesystem::path(*path).filename().string(),
+                  settings.decode_tokens),
+      "machine: " + machine_text(),
       "Wall time on this machine, medians (lowest-highest). Where a unit is emulated the time is of the emulator, "
       "not of the device. W and J: the processor packages, other programs included; ?: not known."};
   return show(flags, run, title, *done, {});
@@ -183,7 +186,7 @@ void PipelineFlags::add_to(CLI::App& app) {
                "run the pipelines gpu, coreml-hybrid, ane, ane-hybrid and ane-batch, those whose units exist");
   app.add_option("--pipelines-file", file,
                  "pipelines of your own: JSON [{\"name\": .., \"prefill\": .., \"decode\": .., \"options\": {..}}]");
-  app.add_option("--only", only, "names of the pipelines to run")->delimiter(',');
+  app.add_option("--only", only, "names of the pipelines to run")->delimiter(',')->allow_extra_args(false);
   app.add_option("--emulate", emulate,
                  "run nothing: what they would do on a chip (m2-ultra, ...), beside the published figures");
   app.add_option("--html", html, "write a page with bars to this file");

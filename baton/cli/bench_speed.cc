@@ -157,6 +157,12 @@ class SpeedBench {
   }
   // What the shares are of, once each.
   const std::set<std::string>& limit_texts() const { return limit_texts_; }
+  // "prefill on cpu: avx512-vnni kernels; decode on the same"
+  std::string placed() const {
+    const std::string prefill = lower_word(prefill_->placement());
+    const std::string decode = split() ? lower_word(decode_->placement()) : "the same";
+    return fmt::format("prefill on {}; decode on {}", prefill, decode);
+  }
   std::string warnings() const {
     std::string text = prefill_->placement().warning;
     if (split() && !decode_->placement().warning.empty())
@@ -307,30 +313,27 @@ std::string count_text(uint64_t count) {
   return millions >= 1000 ? fmt::format("{:.2f} B", millions / 1000) : fmt::format("{:.2f} M", millions);
 }
 
-constexpr std::string_view kMdFormat =
-    "| {:<24} | {:>10} | {:>9} | {:<8} | {:>7} | {:>18} | {:>22} | {:<24} | {:<24} | {:>11} | {:>6} | {:>9} | {:<26} "
-    "|\n";
+// Fits 110 columns: what all rows share stands above the table, and JSON has the whole hash.
+constexpr std::string_view kMdFormat = "| {:<20} | {:>20} | {:>11} | {:>6} | {:>8} | {:<18} |\n";
 
-std::string md_head() {
-  std::string head = fmt::format(kMdFormat, "model", "size", "params", "backend", "threads", "test", "t/s",
-                                 "prefill on", "decode on", "% bandwidth", "% peak", "J/tok", "tokens");
+std::string md_head(const Row& row, const SpeedBench& bench) {
   const std::string left(3, '-'), right = "--:";
-  return head +
-         fmt::format(kMdFormat, left, right, right, left, right, right, right, left, left, right, right, right, left);
+  return fmt::format("{}: {}, {} parameters; {}, {} threads\n{}\n\n", bench.model().spec.name,
+                     size_text(bench.model().weight_bytes()), count_text(bench.model().parameter_count()),
+                     bench.backend(), bench.threads(row), bench.placed()) +
+         fmt::format(kMdFormat, "test", "t/s", "% bandwidth", "% peak", "J/tok", "tokens") +
+         fmt::format(kMdFormat, left, right, right, right, right, left);
 }
 
-std::string md_row(const Row& row, const SpeedBench& bench) {
+std::string md_row(const Row& row) {
   // One sample has no spread.
   const bool several = row.result.tokens_per_second.size() > 1;
   const std::string spread = several ? fmt::format(" \u00b1 {:.2f}", row.speed.deviation) : "";
   const std::string speed = fmt::format("{:.2f}{}{}", row.speed.median, spread, row.emulated ? " emulated" : "");
   const std::string joules =
       row.result.joules_per_token ? fmt::format("{:.4g}", *row.result.joules_per_token) : "unknown";
-  return fmt::format(kMdFormat, bench.model().spec.name, size_text(bench.model().weight_bytes()),
-                     count_text(bench.model().parameter_count()), bench.backend(), bench.threads(row), row.test.name(),
-                     speed, lower_word(row.prefill), lower_word(row.decode), percent(row.shares.bandwidth),
-                     percent(row.shares.peak), joules,
-                     fmt::format("{:016x} {}", row.result.tokens_hash, row.check.status));
+  return fmt::format(kMdFormat, row.test.name(), speed, percent(row.shares.bandwidth), percent(row.shares.peak), joules,
+                     fmt::format("{:08x} {}", row.result.tokens_hash >> 32, row.check.status));
 }
 
 constexpr const char* kCsvFields[] = {"model_filename",    "model_type",
@@ -374,9 +377,9 @@ class Table {
   void add(const Row& row, const SpeedBench& bench) {
     const OrderedJson json = row_json(row, bench, flags_);
     if (flags_.output == "md") {
-      if (!headed_) print(md_head());
+      if (!headed_) print(md_head(row, bench));
       headed_ = true;
-      print(md_row(row, bench));
+      print(md_row(row));
     } else if (flags_.output == "csv") {
       print(csv_row(json));
     } else if (flags_.output == "jsonl") {

@@ -7,16 +7,19 @@
 
 #include "baton/base/clock.h"
 #include "baton/cli/command.h"
+#include "baton/cli/progress.h"
+#include "baton/cli/shared_flags.h"
 
 namespace baton::cli {
 namespace {
 
 struct ConvertFlags {
-  std::string source, out, type = "Q8_0";
+  std::string model, source, out, type = "Q8_0";
   bool json = false;
 };
 
-int run(const ConvertFlags& flags) {
+int run(ConvertFlags& flags) {
+  if (!settle_arguments(flags.model, {&flags.source, &flags.out}, {"SOURCE", "OUT"})) return kUsage;
   const Format* format = format_by_name(flags.type);
   if (format == nullptr || format->encode == nullptr || format->ggml_id == kNoGgmlId) {
     std::string names;
@@ -24,18 +27,20 @@ int run(const ConvertFlags& flags) {
       if (item.encode != nullptr && item.ggml_id != kNoGgmlId)
         names += fmt::format("{}{}", names.empty() ? "" : ", ", item.name);
     }
-    fmt::print(stderr, "baton: --type {}: no such type to write; there are: {}\n", flags.type, names);
+    fmt::print(stderr,
+               "baton: --type {}: no such type to write; there are: {}. Recipes as Q4_K_M are made in a second step, "
+               "by 'baton quantize' from a BF16 file\n",
+               flags.type, names);
     return kUsage;
   }
   ConvertOptions options;
   options.matrix_type = format->dtype;
-  options.on_tensor = [](size_t done, size_t total, std::string_view tensor) {
-    progress(fmt::format("{}/{} {}", done, total, tensor));
-  };
+  Progress meter("tensor");
+  options.on_tensor = [&](size_t done, size_t total, std::string_view tensor) { meter.show(done, total, tensor); };
   const SteadyClock clock;
   const int64_t start_ns = clock.now_ns();
   const auto report_of = convert_to_gguf(flags.source, flags.out, options);
-  progress("");
+  meter.clear();
   if (!report_of) return report(report_of.error());
   for (const std::string& lost : report_of->lost) fmt::print(stderr, "baton: not kept: {}\n", lost);
   const double seconds = ms_between(start_ns, clock.now_ns()) / 1e3;
@@ -62,8 +67,9 @@ std::unique_ptr<Command> add_convert(CLI::App& program) {
   CLI::App* app = program.add_subcommand("convert", "write a Hugging Face folder as a GGUF file");
   auto command = std::make_unique<FlagsCommand<ConvertFlags, run>>(app);
   ConvertFlags* flags = &command->flags;
-  app->add_option("source", flags->source, "folder with config.json and safetensors")->required();
-  app->add_option("out", flags->out, "file to write")->required();
+  app->add_option("source", flags->source, "folder with config.json and safetensors");
+  app->add_option("out", flags->out, "file to write; one that exists is replaced");
+  app->add_option("-m,--model", flags->model, "SOURCE, when it is not the first argument");
   app->add_option("--type", flags->type, "type of the matrices: F32, F16, BF16, Q8_0, ...")->capture_default_str();
   app->add_flag("--json", flags->json, "one JSON object instead of text");
   return command;

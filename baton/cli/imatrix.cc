@@ -8,12 +8,14 @@
 #include "baton/api/perplexity.h"
 #include "baton/base/clock.h"
 #include "baton/cli/command.h"
+#include "baton/cli/progress.h"
+#include "baton/cli/shared_flags.h"
 
 namespace baton::cli {
 namespace {
 
 struct ImatrixFlags {
-  std::string model, text, out;
+  std::string model, text, out, unit = "cpu";
   uint64_t chunks = 0;
   uint32_t window = 512, threads = 0;
   bool json = false;
@@ -26,8 +28,10 @@ Result<ImportanceMatrix> measure(const ImatrixFlags& flags, const InterruptScope
   options.window = flags.window;
   options.chunks_max = flags.chunks;
   options.window_start = text.window_start;
+  options.unit = flags.unit;
   options.threads = flags.threads;
-  options.on_chunk = [](uint64_t done, uint64_t total) { progress(fmt::format("chunk {}/{}", done, total)); };
+  Progress meter("chunk");
+  options.on_chunk = [&](uint64_t done, uint64_t total) { meter.show(done, total); };
   options.stopped = [&] { return interrupt.interrupted(); };
   BATON_TRY(auto matrix, measure_importance(model.model, text.ids, options));
   matrix.datasets = {flags.text};
@@ -35,24 +39,28 @@ Result<ImportanceMatrix> measure(const ImatrixFlags& flags, const InterruptScope
 }
 
 int run(const ImatrixFlags& flags) {
+  if (flags.model.empty()) {
+    fmt::print(stderr, "baton: no model; give a GGUF file as an argument or with -m\n");
+    return kUsage;
+  }
   const InterruptScope interrupt;
   const SteadyClock clock;
   const int64_t start_ns = clock.now_ns();
   const auto matrix = measure(flags, interrupt);
-  progress("");
   if (!matrix) return report(matrix.error());
   if (const Status written = write_importance(*matrix, flags.out); !written) return report(written.error());
   const double seconds = ms_between(start_ns, clock.now_ns()) / 1e3;
   if (flags.json) {
     print_json({{"out", flags.out},
+                {"unit", flags.unit},
                 {"entries", matrix->entries.size()},
                 {"chunks", matrix->chunks},
                 {"chunk_tokens", matrix->chunk_tokens},
                 {"seconds", seconds}});
     return kOk;
   }
-  print(fmt::format("{}: {} matrices, {} chunks of {} tokens, {:.1f} s\n", flags.out, matrix->entries.size(),
-                    matrix->chunks, matrix->chunk_tokens, seconds));
+  print(fmt::format("{}: {} matrices, {} chunks of {} tokens on {}, {:.1f} s\n", flags.out, matrix->entries.size(),
+                    matrix->chunks, matrix->chunk_tokens, flags.unit, seconds));
   return kOk;
 }
 
@@ -62,14 +70,19 @@ std::unique_ptr<Command> add_imatrix(CLI::App& program) {
   CLI::App* app = program.add_subcommand("imatrix", "measure which inputs of each matrix matter, for 'quantize'");
   auto command = std::make_unique<FlagsCommand<ImatrixFlags, run>>(app);
   ImatrixFlags* flags = &command->flags;
-  app->add_option("model", flags->model, "GGUF file, best in BF16, F16 or F32")->required();
+  add_model(*app, flags->model, "GGUF file, best in BF16, F16 or F32");
   app->add_option("-f,--text,--file", flags->text, "text like the one the model will be used on")->required();
-  app->add_option("-o,--out,--output-file", flags->out, "file to write, in llama.cpp's GGUF format")->required();
+  app->add_option("-o,--out,--output-file", flags->out,
+                  "file to write, in llama.cpp's GGUF format; one that exists is replaced")
+      ->required();
   app->add_option("--chunks", flags->chunks, "chunks at most (default: all)")->check(CLI::Range(1, 1 << 30));
   app->add_option("-w,--window,-c,--ctx-size", flags->window, "tokens of a chunk; each starts from an empty state")
       ->capture_default_str()
       ->check(CLI::Range(2, 1 << 20));
-  app->add_option("-t,--threads", flags->threads, "threads (default: physical cores)")->check(CLI::Range(1, 1024));
+  app->add_option("--unit", flags->unit, "cpu, or ref: plain f32 loops, many times slower, the oracle")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"cpu", "ref"}));
+  add_threads(*app, flags->threads);
   app->add_flag("--json", flags->json, "one JSON object instead of text");
   return command;
 }

@@ -1,5 +1,5 @@
-// `baton inspect MODEL`: what a model file holds, what it computes, what state it keeps and how that crosses between
-// two units, or what one unit would load. Reads headers; loads the two units; runs nothing.
+// `baton inspect MODEL`: a summary, then what a model file holds, what it computes, what state it keeps and how that
+// crosses between two units, or what one unit would load. Reads headers; loads the two units; runs nothing.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -11,6 +11,8 @@
 #include "baton/bridge/plan.h"
 #include "baton/cli/command.h"
 #include "baton/cli/fingerprint.h"
+#include "baton/cli/inspect_summary.h"
+#include "baton/cli/shared_flags.h"
 
 namespace baton::cli {
 namespace {
@@ -180,6 +182,9 @@ int run(const InspectFlags& flags) {
   const auto plan = plan_bridge(pair->from->layout(), pair->to->layout(), flags.prefill_unit == flags.decode_unit);
   if (!plan) return report(plan.error());
 
+  const Layout& layout = pair->to->layout();
+  const Machine machine = this_machine();
+  const MemoryNeed need = memory_need(**model, pair->to_unit->caps(), layout, ModelFlags().context);
   OrderedJson json = spec_json(**model);
   auto quantization = quantization_json(**model, flags.fingerprint);
   if (!quantization) return report(quantization.error());
@@ -189,6 +194,7 @@ int run(const InspectFlags& flags) {
     types[name] = {{"tensors", count.tensors}, {"values", count.values}, {"bytes", count.bytes}};
   const auto decoded = decoded_at_load(**model, pair->to_unit->caps());
   if (flags.json) {
+    json["summary"] = summary_json(**model, flags.decode_unit, need, machine);
     json["tensor_types"] = types;
     json["decoded_at_load"] = decoded;
     json["notes"] = (*model)->notes;
@@ -207,7 +213,8 @@ int run(const InspectFlags& flags) {
     print_json(json);
     return kOk;
   }
-  std::string text = spec_text(json);
+  std::string text =
+      summary_text(**model, flags.decode_unit, layout, need, machine) + "\nall of it\n" + spec_text(json);
   text += "\ntensor types\n";
   for (const auto& [name, count] : types.items()) {
     text += fmt::format("  {:<6} {:>5} tensors {:>14} values {:>14} bytes\n", name, count["tensors"].dump(),
@@ -242,8 +249,7 @@ std::unique_ptr<Command> add_inspect(CLI::App& program) {
   CLI::App* app = program.add_subcommand("inspect", "show a model: sizes, types, program, state and bridge plan");
   auto command = std::make_unique<FlagsCommand<InspectFlags, run>>(app);
   InspectFlags* flags = &command->flags;
-  app->add_option("model", flags->model, "a Hugging Face folder or a GGUF file (default: the bundled model)");
-  app->add_option("-m,--model", flags->model, "the same");
+  add_model(*app, flags->model, "a Hugging Face folder or a GGUF file (default: the bundled model)");
   app->add_option("--prefill", flags->prefill_unit, "unit the state comes from")->capture_default_str();
   app->add_option("--decode", flags->decode_unit, "unit the state goes to")->capture_default_str();
   app->add_option("--unit", flags->unit, "show what this unit makes of the model instead: its programs and limits");

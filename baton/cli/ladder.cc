@@ -12,6 +12,8 @@
 #include "baton/cli/child_memory.h"
 #include "baton/cli/command.h"
 #include "baton/cli/machine.h"
+#include "baton/cli/page_info.h"
+#include "baton/cli/shared_flags.h"
 
 namespace baton::cli {
 namespace {
@@ -54,6 +56,10 @@ std::optional<uint64_t> memory_of_run(const LadderFlags& flags, const std::files
 }
 
 int run(LadderFlags& flags) {
+  if (flags.model.empty()) {
+    fmt::print(stderr, "baton: no model; give it as an argument or with -m\n");
+    return kUsage;
+  }
   LadderOptions& options = flags.options;
   const auto unit = create_unit(options.unit);
   if (!unit) {
@@ -77,7 +83,7 @@ int run(LadderFlags& flags) {
   progress("");
   if (!ladder) return report(ladder.error());
   if (!flags.html.empty()) {
-    const std::string page = ladder_html(*ladder);
+    const std::string page = ladder_html(*ladder, page_info());
     if (const Status written = write_output(flags.html, std::as_bytes(std::span(page)), kModeShared); !written)
       return report(written.error());
   }
@@ -97,16 +103,17 @@ std::unique_ptr<Command> add_ladder(CLI::App& program) {
   auto command = std::make_unique<FlagsCommand<LadderFlags, run>>(app);
   LadderFlags* flags = &command->flags;
   LadderOptions* options = &flags->options;
-  app->add_option("model", flags->model, "GGUF file or Hugging Face folder, best in BF16, F16 or F32")->required();
+  add_model(*app, flags->model, "GGUF file or Hugging Face folder, best in BF16, F16 or F32");
   app->add_option("-f,--text,--file", flags->text, "text that the types are compared on")->required();
   app->add_option("--types", options->types, fmt::format("default: {}", fmt::join(ladder_types(), ",")))
-      ->delimiter(',');
-  app->add_option("-w,--window", options->window, "tokens of a window")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  app->add_option("-w,--window,-c,--ctx-size", options->window, "tokens of a window")
       ->capture_default_str()
       ->check(CLI::Range(4, 1 << 20));
   app->add_option("--chunks", options->windows_max, "windows at most (default: all)")->check(CLI::Range(1, 1 << 30));
   app->add_option("--unit", options->unit, "the unit to run on")->capture_default_str();
-  app->add_option("-t,--threads", options->threads, "threads (default: physical cores)")->check(CLI::Range(1, 1024));
+  add_threads(*app, options->threads);
   app->add_option("-p,--n-prompt", options->prefill_tokens, "tokens of the prefill that is timed")
       ->capture_default_str()
       ->check(CLI::Range(1, 1 << 20));

@@ -10,6 +10,7 @@
 #include "baton/base/file.h"
 #include "baton/cli/bench_flags.h"
 #include "baton/cli/command.h"
+#include "baton/cli/page_info.h"
 
 namespace baton::cli {
 namespace {
@@ -26,6 +27,7 @@ int run_program(int argc, char** argv) {
                                                add_inspect(program), add_convert(program),    add_quantize(program),
                                                add_imatrix(program), add_export(program),     add_bench(program),
                                                add_state(program),   add_perplexity(program), add_ladder(program)};
+  remember_command(argc, argv);
   std::vector<std::string> words = bench_words({argv + 1, argv + argc});
   std::reverse(words.begin(), words.end());
   try {

@@ -11,6 +11,8 @@
 #include "baton/api/units.h"
 #include "baton/base/output_file.h"
 #include "baton/cli/command.h"
+#include "baton/cli/progress.h"
+#include "baton/cli/shared_flags.h"
 
 namespace baton::cli {
 namespace {
@@ -183,8 +185,8 @@ void print_results(const PerplexityFlags& flags, const std::vector<Loaded>& mode
 }
 
 // The running value: a line that is rewritten on a terminal, one now and then elsewhere.
-void show_progress(uint64_t done, uint64_t total, double ppl) {
-  if (::isatty(2) != 0) return progress(fmt::format("window {}/{} PPL {:.4f}", done, total, ppl));
+void show_progress(Progress& meter, uint64_t done, uint64_t total, double ppl) {
+  if (::isatty(2) != 0) return meter.show(done, total, fmt::format("PPL {:.4f}", ppl));
   if (done == total || done % std::max<uint64_t>(total / 10, 1) == 0)
     fmt::print(stderr, "baton: window {}/{} PPL {:.4f}\n", done, total, ppl);
 }
@@ -208,15 +210,17 @@ Status measure(const PerplexityFlags& flags, Unit& unit, const InterruptScope& i
   options.windows_max = flags.chunks;
   options.window_start = text.window_start;
   options.threads = flags.threads;
-  options.on_window = show_progress;
+  std::optional<Progress> meter;
+  options.on_window = [&](uint64_t done, uint64_t total, double ppl) { show_progress(*meter, done, total, ppl); };
   const int32_t context = models.front().text.model->spec.context_max;
   if (context > 0 && flags.window > static_cast<uint32_t>(context))
     fmt::print(stderr, "baton: warning: windows of {} tokens, the model was made for {}\n", flags.window, context);
   std::vector<Executor*> executors;
   for (const Loaded& model : models) executors.push_back(model.executor.get());
+  meter.emplace("window");
   auto scores = score_windows(executors, reference ? reference->executor.get() : nullptr, text.ids, options,
                               [&] { return interrupt.interrupted(); });
-  progress("");
+  meter->clear();
   if (!scores) return fail(std::move(scores).error().in(flags.text));
   if (!flags.per_token.empty()) BATON_OK(write_per_token(flags, models, *scores, text.ids, options.counted_from));
   print_results(flags, models, reference ? &*reference : nullptr, *scores, text, options);
@@ -249,10 +253,10 @@ std::unique_ptr<Command> add_perplexity(CLI::App& program) {
   CLI::App* app = program.add_subcommand("perplexity", "perplexity of models on a text, and against a reference model");
   auto command = std::make_unique<FlagsCommand<PerplexityFlags, run>>(app);
   PerplexityFlags* flags = &command->flags;
-  app->add_option("-m,--model", flags->models,
-                  "a Hugging Face folder or a GGUF file; repeatable: all over the same windows (default: the bundled "
-                  "model)")
-      ->allow_extra_args(false);
+  CLI::Option* positional = app->add_option(
+      "model", flags->models,
+      "a Hugging Face folder or a GGUF file; several: all over the same windows (default: the bundled model)");
+  app->add_option("-m,--model", flags->models, "the same (repeatable)")->allow_extra_args(false)->excludes(positional);
   app->add_option("-f,--text,--file", flags->text, "text file; one newline at its end is left out")->required();
   app->add_option("--reference", flags->reference,
                   "compare with this model, token by token: PPL difference, KL divergence, same top token");
@@ -264,7 +268,7 @@ std::unique_ptr<Command> add_perplexity(CLI::App& program) {
       ->check(CLI::Range(1, 1 << 20));
   app->add_option("--chunks", flags->chunks, "windows at most (default: all)")->check(CLI::Range(1, 1 << 30));
   app->add_option("--unit", flags->unit, "the unit to run on")->capture_default_str();
-  app->add_option("-t,--threads", flags->threads, "threads (default: physical cores)")->check(CLI::Range(1, 1024));
+  add_threads(*app, flags->threads);
   app->add_option("--per-token", flags->per_token, "write the values of each token to this file: .jsonl, else CSV");
   app->add_flag("--json", flags->json, "one JSON object instead of text");
   return command;

@@ -8,12 +8,14 @@
 
 #include "baton/base/clock.h"
 #include "baton/cli/command.h"
+#include "baton/cli/progress.h"
+#include "baton/cli/shared_flags.h"
 
 namespace baton::cli {
 namespace {
 
 struct QuantizeFlags {
-  std::string source, out, type, importance;
+  std::string model, source, out, type, importance;
   std::vector<std::string> rules;
   bool pure = false, allow_requantize = false, json = false;
   uint32_t threads = 0;
@@ -38,7 +40,12 @@ Result<TensorTypeRule> parse_rule(const std::string& text) {
   return TensorTypeRule{text.substr(0, at), format->dtype};
 }
 
-int run(const QuantizeFlags& flags) {
+int run(QuantizeFlags& flags) {
+  if (!settle_arguments(flags.model, {&flags.source, &flags.out, &flags.type}, {"IN", "OUT", "TYPE"})) return kUsage;
+  if (const Status known = check_quantize_type(flags.type); !known) {
+    report(known.error());
+    return kUsage;
+  }
   QuantizeOptions options;
   options.type = flags.type;
   options.pure = flags.pure;
@@ -52,9 +59,8 @@ int run(const QuantizeFlags& flags) {
     }
     options.rules.push_back(*rule);
   }
-  options.on_tensor = [](size_t done, size_t total, std::string_view tensor) {
-    progress(fmt::format("{}/{} {}", done, total, tensor));
-  };
+  Progress meter("tensor");
+  options.on_tensor = [&](size_t done, size_t total, std::string_view tensor) { meter.show(done, total, tensor); };
   std::optional<ImportanceMatrix> importance;
   if (!flags.importance.empty()) {
     auto read = read_importance(flags.importance);
@@ -65,7 +71,7 @@ int run(const QuantizeFlags& flags) {
   const SteadyClock clock;
   const int64_t start_ns = clock.now_ns();
   const auto done = quantize_to_gguf(flags.source, flags.out, options);
-  progress("");
+  meter.clear();
   if (!done) return report(done.error());
   const double seconds = ms_between(start_ns, clock.now_ns()) / 1e3;
   if (flags.json) {
@@ -98,15 +104,16 @@ std::unique_ptr<Command> add_quantize(CLI::App& program) {
   CLI::App* app = program.add_subcommand("quantize", "write a GGUF file's tensors in other number formats");
   auto command = std::make_unique<FlagsCommand<QuantizeFlags, run>>(app);
   QuantizeFlags* flags = &command->flags;
-  app->add_option("in", flags->source, "GGUF file, best in BF16, F16 or F32")->required();
-  app->add_option("out", flags->out, "file to write")->required();
-  app->add_option("type", flags->type, fmt::format("one of {}", fmt::join(quantize_types(), ", ")))->required();
+  app->add_option("in", flags->source, "GGUF file, best in BF16, F16 or F32");
+  app->add_option("out", flags->out, "file to write; one that exists is replaced");
+  app->add_option("type", flags->type, fmt::format("one of {}", fmt::join(quantize_types(), ", ")));
+  app->add_option("-m,--model", flags->model, "IN, when it is not the first argument");
   app->add_option("--tensor-type", flags->rules, "PATTERN=TYPE: a type for the tensors whose name matches")
       ->allow_extra_args(false);
   app->add_option("--imatrix", flags->importance, "importance matrix, of 'baton imatrix' or llama.cpp's tool");
   app->add_flag("--pure", flags->pure, "every matrix in the recipe's main type, without its exceptions");
   app->add_flag("--allow-requantize", flags->allow_requantize, "take a file that is quantized already");
-  app->add_option("--threads", flags->threads, "threads; 0: one per physical core");
+  add_threads(*app, flags->threads);
   app->add_flag("--json", flags->json, "one JSON object instead of text");
   return command;
 }

@@ -10,6 +10,7 @@
 #include "baton/cli/command.h"
 #include "baton/cli/fingerprint.h"
 #include "baton/cli/state_key.h"
+#include "baton/cli/progress.h"
 #include "baton/state/seal_file.h"
 
 namespace baton::cli {
@@ -55,7 +56,7 @@ Result<std::vector<int32_t>> prompt_tokens(const RunFlags& flags, const Runtime&
 }
 
 // The sealed state's own tokens come first.
-Status continue_from_file(const RunFlags& flags, const Runtime& runtime, Request& request) {
+Status continue_from_file(const RunFlags& flags, const Runtime& runtime, Request& request, uint64_t& start_tokens) {
   SealExpectation expected;
   BATON_TRY(expected.identity, runtime.identity(shown_fingerprint()));
   const Layout layout = canonical_layout(runtime.model().program, 1, DType::kF32);
@@ -64,6 +65,7 @@ Status continue_from_file(const RunFlags& flags, const Runtime& runtime, Request
   expected.vocab = static_cast<uint32_t>(runtime.model().spec.vocab);
   BATON_TRY(SealedFile file, read_seal_file(flags.load_state, expected, pointer_to(flags.key)));
   request.tokens.insert(request.tokens.begin(), file.view.tokens.begin(), file.view.tokens.end());
+  start_tokens = file.view.tokens.size();
   request.start_state = std::move(file.block);
   return {};
 }
@@ -97,14 +99,18 @@ int run(RunFlags& flags) {
   request.request.want_logits = !flags.dump_logits.empty();
   request.request.want_sealed_state = !flags.save_state.empty();
   if (!flags.load_state.empty()) {
-    if (const auto status = continue_from_file(flags, **runtime, request.request); !status)
+    if (const auto status = continue_from_file(flags, **runtime, request.request, request.start_tokens); !status)
       return report(status.error());
   }
 
+  Progress meter("prefill");
+  request.on_prefill = [&](uint64_t done, uint64_t total) { meter.show(done, total); };
   const auto show = [&](std::string_view text) {
+    meter.clear();
     if (!flags.json) print(text);
   };
   auto completion = (*runtime)->complete(std::move(request), show, [&] { return interrupts.interrupted(); });
+  meter.clear();
   if (!flags.json && (completion ? !completion->ids.empty() : false)) print("\n");
   if (!completion) return report(completion.error());
   if (const auto status = write_outputs(flags, *completion); !status) return report(status.error());

@@ -1,0 +1,108 @@
+// Sizes in human units, and whether they fit.
+#include "baton/cli/inspect_summary.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "baton/bench/human.h"
+#include "baton/model/container.h"
+
+namespace baton::cli {
+namespace {
+
+// Beside weights and state: program, tokenizer, registers and scratch of a pass. Peaks of runs were 31 MB (28M
+// parameters) and 45 MB (135M) above the sum of the other two.
+constexpr uint64_t kOtherBytes = 48'000'000;
+
+uint64_t file_bytes(const Model& model) {
+  uint64_t bytes = 0;
+  for (const MappedFile& file : model.container->files) bytes += file.bytes().size();
+  return bytes;
+}
+
+// The type most values are stored in, and the others.
+std::string types_text(const Model& model) {
+  std::map<std::string, uint64_t> values;
+  for (const Weight& weight : model.weights)
+    values[std::string(to_string(weight.dtype))] += static_cast<uint64_t>(weight.rows * weight.columns);
+  std::vector<std::pair<uint64_t, std::string>> order;
+  for (const auto& [type, count] : values) order.emplace_back(count, type);
+  std::sort(order.rbegin(), order.rend());
+  std::string text;
+  for (const auto& [count, type] : order) text += (text.empty() ? "" : ", ") + type;
+  return text;
+}
+
+std::string layers_text(const ModelSpec& spec) {
+  const auto linear = std::count(spec.layer_kinds.begin(), spec.layer_kinds.end(), LayerKind::kLinearAttention);
+  if (linear == 0) return fmt::format("{} layers of attention", spec.layers);
+  return fmt::format("{} layers: {} gated DeltaNet, {} attention", spec.layers, linear, spec.layers - linear);
+}
+
+}  // namespace
+
+MemoryNeed memory_need(const Model& model, const Caps& caps, const Layout& layout, uint64_t context) {
+  MemoryNeed need;
+  for (const Weight& weight : model.weights) {
+    const bool native =
+        std::find(caps.native_formats.begin(), caps.native_formats.end(), weight.dtype) != caps.native_formats.end();
+    need.weights += native ? weight.bytes : static_cast<uint64_t>(weight.rows * weight.columns) * sizeof(float);
+  }
+  if (model.spec.context_max > 0) context = std::min<uint64_t>(context, static_cast<uint64_t>(model.spec.context_max));
+  const uint64_t per_token = bytes_per_token(layout);
+  need.context = context;
+  need.state = section_bytes(layout, 1) - per_token + context * per_token;
+  need.other = kOtherBytes;
+  return need;
+}
+
+std::string fit_text(const MemoryNeed& need, const Machine& machine) {
+  const bool available_known = machine.memory_available_bytes > 0;
+  const uint64_t room = available_known ? machine.memory_available_bytes : machine.memory_bytes;
+  if (room == 0) return "unknown: this machine does not say how much memory it has";
+  const std::string of = available_known
+                             ? fmt::format("{} of {} are free now", bytes_text(room), bytes_text(machine.memory_bytes))
+                             : fmt::format("this machine has {}", bytes_text(room));
+  if (need.total() <= room) return "yes: " + of;
+  return fmt::format("no: {}; take a smaller type (baton quantize) or a smaller context (-c)", of);
+}
+
+std::string summary_text(const Model& model, std::string_view unit, const Layout& layout, const MemoryNeed& need,
+                         const Machine& machine) {
+  const ModelSpec& spec = model.spec;
+  const double bits = 8 * static_cast<double>(model.weight_bytes()) /
+                      static_cast<double>(std::max<uint64_t>(model.parameter_count(), 1));
+  const uint64_t per_token = bytes_per_token(layout);
+  std::string text;
+  const auto line = [&](std::string_view name, const std::string& value) {
+    text += fmt::format("{:<13} {}\n", name, value);
+  };
+  line("model", fmt::format("{} ({})", spec.name, model.container->path.filename().string()));
+  line("architecture", fmt::format("{}, {}, {} wide", spec.architecture, layers_text(spec), spec.hidden));
+  line("vocabulary", fmt::format("{} tokens{}", spec.vocab, spec.tied_head ? ", head and embedding shared" : ""));
+  line("parameters", count_text(model.parameter_count()));
+  line("quantization", fmt::format("{}; {:.2f} bits per parameter", types_text(model), bits));
+  line("file", bytes_text(file_bytes(model)));
+  line("context", spec.context_max > 0 ? fmt::format("up to {} tokens", spec.context_max) : std::string("unknown"));
+  line("state", fmt::format("{} fixed and {} per token on {}", bytes_text(section_bytes(layout, 1) - per_token),
+                            bytes_text(per_token), unit));
+  line("memory",
+       fmt::format("about {} with -c {} (estimated: weights {}, state {}, other {})", bytes_text(need.total()),
+                   need.context, bytes_text(need.weights), bytes_text(need.state), bytes_text(need.other)));
+  line("fits", fit_text(need, machine));
+  return text;
+}
+
+OrderedJson summary_json(const Model& model, std::string_view unit, const MemoryNeed& need, const Machine& machine) {
+  const uint64_t room = machine.memory_available_bytes > 0 ? machine.memory_available_bytes : machine.memory_bytes;
+  return {{"unit", unit},
+          {"file_bytes", file_bytes(model)},
+          {"context", need.context},
+          {"memory_bytes_estimated", need.total()},
+          {"memory_available_bytes", room > 0 ? OrderedJson(room) : OrderedJson(nullptr)},
+          {"fits", room > 0 ? OrderedJson(need.total() <= room) : OrderedJson(nullptr)}};
+}
+
+}  // namespace baton::cli

@@ -1,0 +1,30 @@
+// The first lines of `baton inspect`: what a reader wants to know before running a model.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "baton/cli/command.h"
+#include "baton/cli/machine.h"
+#include "baton/unit/unit.h"
+
+namespace baton::cli {
+
+struct MemoryNeed {
+  uint64_t weights = 0, state = 0, other = 0;  // estimated bytes
+  uint64_t context = 0;                        // tokens of the state
+  uint64_t total() const { return weights + state + other; }
+};
+// Of a run on one unit with this context: matrices as that unit keeps them, the state, and what every run needs.
+MemoryNeed memory_need(const Model& model, const Caps& caps, const Layout& layout, uint64_t context);
+
+// "yes: ...", "no: ...", or "unknown".
+std::string fit_text(const MemoryNeed& need, const Machine& machine);
+
+// About ten lines. `unit` names the executor's.
+std::string summary_text(const Model& model, std::string_view unit, const Layout& layout, const MemoryNeed& need,
+                         const Machine& machine);
+OrderedJson summary_json(const Model& model, std::string_view unit, const MemoryNeed& need, const Machine& machine);
+
+}  // namespace baton::cli

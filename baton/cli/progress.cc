@@ -1,0 +1,47 @@
+// The line of progress, and the time left as people say it.
+#include "baton/cli/progress.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "baton/cli/command.h"
+
+namespace baton::cli {
+namespace {
+
+constexpr int64_t kQuietNs = 500'000'000, kBetweenNs = 100'000'000;
+
+}  // namespace
+
+std::string duration_text(double seconds) {
+  const auto whole = static_cast<int64_t>(std::ceil(seconds));
+  if (whole < 100) return fmt::format("{} s", whole);
+  const int64_t minutes = whole / 60;
+  if (minutes < 100) return fmt::format("{} min {} s", minutes, whole % 60);
+  return fmt::format("{} h {} min", minutes / 60, minutes % 60);
+}
+
+Progress::Progress(std::string what) : what_(std::move(what)), start_ns_(clock_.now_ns()) {}
+
+void Progress::show(uint64_t done, uint64_t total, std::string_view detail) {
+  const int64_t now_ns = clock_.now_ns();
+  if (now_ns - start_ns_ < kQuietNs || (visible_ && now_ns - shown_ns_ < kBetweenNs)) return;
+  std::string text = fmt::format("{} {}/{}", what_, done, total);
+  if (done > 0 && done < total) {
+    const double seconds = static_cast<double>(now_ns - start_ns_) * 1e-9;
+    const double left = seconds / static_cast<double>(done) * static_cast<double>(total - done);
+    text += fmt::format(", {} left", duration_text(left));
+  }
+  if (!detail.empty()) text += fmt::format("; {}", detail);
+  progress(text);
+  shown_ns_ = now_ns;
+  visible_ = true;
+}
+
+void Progress::clear() {
+  if (visible_) progress("");
+  visible_ = false;
+}
+
+}  // namespace baton::cli

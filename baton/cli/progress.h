@@ -1,0 +1,37 @@
+// How far long work is and how long it still takes: a line on stderr that is rewritten, on a terminal; nothing
+// elsewhere.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "baton/base/clock.h"
+
+namespace baton::cli {
+
+// "45 s", "3 min 20 s", "2 h 5 min".
+std::string duration_text(double seconds);
+
+class Progress {
+ public:
+  // The time that is left is told from the time since now. Nothing is shown in the first half second.
+  explicit Progress(std::string what);
+  ~Progress() { clear(); }
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  // "<what> 512/2638, 4 s left; <detail>", at most ten times a second; all done: no time.
+  void show(uint64_t done, uint64_t total, std::string_view detail = {});
+  // Takes the line away, before something else is written.
+  void clear();
+
+ private:
+  const std::string what_;
+  const SteadyClock clock_;
+  const int64_t start_ns_;
+  int64_t shown_ns_ = 0;
+  bool visible_ = false;
+};
+
+}  // namespace baton::cli

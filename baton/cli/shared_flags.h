@@ -1,0 +1,20 @@
+// Flags that mean the same in every command that has them.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+namespace baton::cli {
+
+// The model as the first argument or with -m; the two exclude each other.
+void add_model(CLI::App& app, std::string& model, const std::string& text);
+// -t: 0, or none given: physical cores.
+void add_threads(CLI::App& app, uint32_t& threads);
+
+// The arguments of a command whose first may be given with -m instead: the others move up then. False when one is
+// missing or left over; `names` are theirs, and the message for stderr names what is missing.
+bool settle_arguments(const std::string& model, std::vector<std::string*> arguments,
+                      const std::vector<std::string>& names);
+
+}  // namespace baton::cli

@@ -1,0 +1,223 @@
+#!/usr/bin/env python3
+"""One set of flag names over the commands; summaries, progress and pages for people.
+
+usage: flags_test.py PROGRAM   (then unittest's own options)
+"""
+import json
+import os
+import pathlib
+import pty
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM = sys.argv.pop(1)
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SMALL = str(ROOT / "tests" / "data" / "golden" / "dictionary-3m")
+TEXT = str(ROOT / "tests" / "data" / "golden" / "heldout.txt")
+BUNDLED = str(ROOT / "models" / "dictionary-3m.Q8_0.gguf")
+
+
+def run(*arguments):
+    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=120)
+
+
+def on_terminal(*arguments, interrupt_at=None):
+    """Exit code and what stood on a terminal that is stderr; stdout is no terminal."""
+    ours, theirs = pty.openpty()
+    child = subprocess.Popen([PROGRAM, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=theirs)
+    os.close(theirs)
+    seen = ""
+    while True:
+        try:
+            data = os.read(ours, 4096)
+        except OSError:  # the last one closed it
+            break
+        if not data:
+            break
+        seen += data.decode(errors="replace")
+        if interrupt_at and interrupt_at in seen:
+            child.send_signal(signal.SIGINT)
+            interrupt_at = None
+    child.stdout.read()
+    os.close(ours)
+    return child.wait(), seen
+
+
+class Flags(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.source = cls.path("bf16.gguf")
+        assert run("convert", SMALL, cls.source, "--type", "BF16").returncode == 0
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    @classmethod
+    def path(cls, name):
+        return os.path.join(cls.folder.name, name)
+
+    def test_a_model_is_an_argument_or_a_flag(self):
+        """(command, what follows the model): both ways do the same."""
+        outputs = [self.path("first"), self.path("second")]
+        few = ("--text", TEXT, "-w", "64", "--chunks", "2")
+        for command, before, after in (
+            ("inspect", (), ("--json",)),
+            ("perplexity", (), (*few, "--json")),
+            ("bench", (), ("-p", "8", "-n", "0", "-r", "1", "--no-limits", "--no-check", "-o", "json")),
+            ("imatrix", (), (*few, "-o", None)),
+            ("quantize", (), (None, "Q4_0")),
+            ("convert", (), (None, "--type", "F16")),
+            ("ladder", (), (*few, "--types", "Q8_0", "-r", "0", "--json")),
+            ("bench", ("-p", "8", "-n", "0"), ("-r", "1", "--no-limits", "--no-check", "-o", "json")),
+        ):
+            source = SMALL if command == "convert" else self.source
+            results = []
+            for name, model in zip(outputs, ((source,), ("-m", source))):
+                done = run(command, *before, *model, *(name if word is None else word for word in after))
+                self.assertEqual(done.returncode, 0, (command, model, done.stderr))
+                results.append(pathlib.Path(name).read_bytes() if None in after else done.stdout)
+            if None in after:
+                self.assertEqual(results[0], results[1], command)
+            elif command == "bench":
+                self.assertEqual(*(json.loads(text)[0]["tokens_hash"] for text in results))
+            twice = run(command, source, "-m", source, *(outputs[0] if word is None else word for word in after))
+            self.assertEqual(twice.returncode, 2, (command, twice.stderr))
+
+    def test_a_missing_model_is_a_usage_error(self):
+        for arguments in (("imatrix", "--text", TEXT, "-o", "x"), ("ladder", "--text", TEXT), ("quantize", "a", "b"),
+                          ("convert", "a"), ("quantize",)):
+            done = run(*arguments)
+            self.assertEqual((done.returncode, done.stdout), (2, ""), arguments)
+            self.assertRegex(done.stderr, "no model|missing: ")
+
+    def test_threads_and_units_have_the_same_names(self):
+        for threads in ("0", "2"):
+            for command in (("quantize", self.source, self.path("t.gguf"), "Q4_0"),
+                            ("imatrix", self.source, "--text", TEXT, "-w", "64", "--chunks", "1", "-o", self.path("t.dat")),
+                            ("perplexity", self.source, "--text", TEXT, "-w", "64", "--chunks", "1"),
+                            ("bench", self.source, "-p", "8", "-n", "0", "-r", "1", "--no-limits", "--no-check")):
+                done = run(*command, "-t", threads)
+                self.assertEqual(done.returncode, 0, (command, done.stderr))
+        rows = [json.loads(run("bench", self.source, "-p", "8", "-n", "2", "-r", "1", "--no-limits", "-o", "json", *names).stdout)
+                for names in (("--prefill", "ref", "--decode", "cpu"), ("--prefill-unit", "ref", "--decode-unit", "cpu"))]
+        self.assertEqual([row["backends"] for row in rows[0]], ["ref+cpu", "ref+cpu"])
+        self.assertEqual([row["tokens_hash"] for row in rows[0]], [row["tokens_hash"] for row in rows[1]])
+
+    def test_types_are_checked_before_work(self):
+        done = run("quantize", self.source, self.path("x.gguf"), "Q4KM")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("Q4_K_M", done.stderr)
+        done = run("convert", SMALL, self.path("x.gguf"), "--type", "Q4_K_M")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("baton quantize", done.stderr)
+        self.assertFalse(os.path.exists(self.path("x.gguf")))
+
+    def test_imatrix_on_both_units(self):
+        outs = {}
+        for unit in ("cpu", "ref"):
+            out = self.path(f"{unit}.imatrix")
+            done = run("imatrix", self.source, "--text", TEXT, "-w", "64", "--chunks", "1", "--unit", unit, "-o", out, "--json")
+            self.assertEqual(json.loads(done.stdout)["unit"], unit, done.stderr)
+            self.assertEqual(done.stderr, "")
+            outs[unit] = os.path.getsize(out)
+        self.assertEqual(outs["cpu"], outs["ref"])
+        self.assertEqual(run("imatrix", self.source, "--text", TEXT, "--unit", "ane", "-o", "x").returncode, 2)
+
+
+class Summary(unittest.TestCase):
+    def test_inspect_begins_with_what_one_wants_to_know(self):
+        text = run("inspect", BUNDLED).stdout
+        head = text.split("\n\n")[0].splitlines()
+        self.assertLessEqual(len(head), 12)
+        names = [line.split()[0] for line in head]
+        self.assertEqual(names, ["model", "architecture", "vocabulary", "parameters", "quantization", "file", "context", "state",
+                                 "memory", "fits"])
+        fields = {line.split()[0]: line.split(None, 1)[1] for line in head}
+        self.assertIn("gated DeltaNet", fields["architecture"])
+        self.assertRegex(fields["file"], r"^\d[\d.]* MB$")
+        self.assertRegex(fields["state"], r"fixed and .* per token on cpu")
+        self.assertIn("estimated", fields["memory"])
+        self.assertIn("-c 4096", fields["memory"])
+        self.assertTrue(fields["fits"].startswith("yes: "))
+        self.assertTrue(all(len(line) <= 110 for line in head), head)
+
+    def test_the_estimate_is_near_what_a_run_takes(self):
+        summary = json.loads(run("inspect", BUNDLED, "--json").stdout)["summary"]
+        self.assertEqual(summary["fits"], True)
+        self.assertEqual(summary["file_bytes"], os.path.getsize(BUNDLED))
+        watched = subprocess.Popen([PROGRAM, "run", "-m", BUNDLED, "-n", "4", "-q", "What is a bridge?"], stdout=subprocess.DEVNULL)
+        _, status, usage = os.wait4(watched.pid, 0)
+        self.assertEqual(status, 0)
+        peak = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+        self.assertLess(peak, 1.3 * summary["memory_bytes_estimated"])
+        self.assertGreater(peak, 0.3 * summary["memory_bytes_estimated"])
+
+
+class ForPeople(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def test_progress_says_how_long_and_stays_off_a_pipe(self):
+        ids = ",".join(str(i % 97) for i in range(1200))
+        arguments = ("run", "-m", BUNDLED, "--prefill", "ref", "--ids", ids, "-n", "1", "-q")
+        code, seen = on_terminal(*arguments)
+        self.assertEqual(code, 0, seen)
+        shown = re.findall(r"prefill (\d+)/(\d+), \d+ s left", seen)
+        self.assertTrue(shown, seen)
+        self.assertTrue(all(int(done) < int(total) == 1199 for done, total in shown), shown)
+        self.assertEqual([int(done) for done, _ in shown], sorted(int(done) for done, _ in shown))
+        self.assertLess(len(shown), 100)
+        self.assertNotIn("prefill ", run(*arguments).stderr)
+
+    def test_imatrix_and_convert_show_progress(self):
+        source = self.path("bf16.gguf")
+        run("convert", SMALL, source, "--type", "BF16")
+        code, seen = on_terminal("imatrix", source, "--unit", "ref", "--text", TEXT, "--chunks", "12", "-w", "128", "-o", self.path("m"))
+        self.assertEqual(code, 0, seen)
+        self.assertRegex(seen, r"chunk \d+/12, \d+ s left")
+
+    def test_an_interrupted_bench_says_so(self):
+        code, seen = on_terminal("bench", "-m", BUNDLED, "-p", "512", "-n", "0", "-r", "1000", interrupt_at="/1000")
+        self.assertEqual(code, 130)
+        self.assertIn("baton: interrupted", seen)
+
+    def test_tables_fit_a_terminal(self):
+        done = run("bench", BUNDLED, "-p", "8", "-n", "2", "-pg", "8,2", "-r", "2")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertLessEqual(max(map(len, done.stdout.splitlines())), 110, done.stdout)
+
+    def test_pages_say_where_they_come_from(self):
+        page = self.path("page.html")
+        done = run("ladder", SMALL, "--text", TEXT, "--types", "Q8_0,Q4_0", "-w", "64", "--chunks", "12", "-r", "0", "--html", page)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        last = done.stdout.strip().splitlines()[-1]
+        self.assertRegex(last, "^(Take|No recommendation)")
+        pipelines = self.path("pipelines.html")
+        run("bench", "--pipelines", "-m", SMALL, "-p", "6", "-n", "2", "-r", "2", "--only", "gpu", "--html", pipelines)
+        for file, command in ((page, f"baton ladder dictionary-3m --text heldout.txt --types Q8_0,Q4_0 -w 64 --chunks 12 -r 0 --html page.html"),
+                              (pipelines, "baton bench --pipelines -m dictionary-3m -p 6 -n 2 -r 2 --only gpu --html pipelines.html")):
+            text = pathlib.Path(file).read_text()
+            self.assertIn(f"<code>{command}</code>", text)
+            self.assertRegex(text, r"Made by baton [\d.]+, 20\d\d-\d\d-\d\d \d\d:\d\d UTC")
+            self.assertNotIn(self.folder, text)
+            self.assertNotIn(str(ROOT), text)
+            self.assertIn("width=device-width", text)
+            self.assertIn("prefers-color-scheme:dark", text)
+        text = pathlib.Path(pipelines).read_text()
+        self.assertIn("gpu, ran on cpu", text)
+        self.assertNotIn(" emulated</span>", text)
+
+
+if __name__ == "__main__":
+    unittest.main()
