@@ -42,9 +42,9 @@ def on_terminal(*arguments, interrupt_at=None):
         if interrupt_at and interrupt_at in seen:
             child.send_signal(signal.SIGINT)
             interrupt_at = None
-    child.stdout.read()
+    child.communicate()
     os.close(ours)
-    return child.wait(), seen
+    return child.returncode, seen
 
 
 class Flags(unittest.TestCase):
@@ -152,8 +152,8 @@ class Summary(unittest.TestCase):
         self.assertEqual(summary["fits"], True)
         self.assertEqual(summary["file_bytes"], os.path.getsize(BUNDLED))
         watched = subprocess.Popen([PROGRAM, "run", "-m", BUNDLED, "-n", "4", "-q", "What is a bridge?"], stdout=subprocess.DEVNULL)
-        _, status, usage = os.wait4(watched.pid, 0)
-        self.assertEqual(status, 0)
+        _, watched.returncode, usage = os.wait4(watched.pid, 0)
+        self.assertEqual(watched.returncode, 0)
         peak = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
         self.assertLess(peak, 1.3 * summary["memory_bytes_estimated"])
         self.assertGreater(peak, 0.3 * summary["memory_bytes_estimated"])
