@@ -61,16 +61,15 @@ class Adviser {
   LadderAdvice none_accepted() const {
     const auto best = std::min_element(losses_.begin(), losses_.end(),
                                        [](const Loss& a, const Loss& b) { return a.nll.high < b.nll.high; });
-    return {std::nullopt, fmt::format("No recommendation: no type here is sure to lose less than {}. The nearest, {}, "
+    return {std::nullopt, fmt::format("No recommendation: no type here loses less than {}. The nearest, {}, "
                                       "loses {}; keep the source, try larger types, or measure on a longer text.",
                                       bound(), type(*best), best->text())};
   }
 
   std::string reason(const Loss& take) const {
     const double share = static_cast<double>(bytes(take)) / static_cast<double>(points_[source_].bytes);
-    return fmt::format(
-        "Take {}: the smallest that is sure to lose less than {}: {}. It has {}, {:.0f} % of the source.", type(take),
-        bound(), take.text(), bytes_text(bytes(take)), 100 * share);
+    return fmt::format("Take {}: the smallest that loses less than {}: {}. It has {}, {:.0f} % of the source.",
+                       type(take), bound(), take.text(), bytes_text(bytes(take)), 100 * share);
   }
 
   std::string smaller(const Loss& take) const {
@@ -94,7 +93,7 @@ class Adviser {
     for (const Loss& loss : losses_) {
       if (!loss.accepted() || loss.point == take.point) continue;
       const auto faster = ratio(loss.point, take.point);
-      if (!faster || faster->low <= 1 || (lead && faster->ratio <= lead->ratio)) continue;
+      if (!faster || !faster->differs() || faster->ratio <= 1 || (lead && faster->ratio <= lead->ratio)) continue;
       fastest = &loss;
       lead = faster;
     }

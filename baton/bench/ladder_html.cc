@@ -72,10 +72,13 @@ class LogAxis {
   }
   std::string svg() const {
     std::string text;
-    // About ten round numbers, nowhere nearer to each other than their text is wide.
-    const double step = nice(0.1 * (std::exp(high_) - std::exp(low_)));
+    // Round numbers, nowhere nearer to each other than their text is wide: steps of about a tenth of the range, or 1, 2
+    // and 5 times powers of ten where it is wide.
+    const double from = std::exp(low_), to = std::exp(high_), step = nice(0.1 * (to - from));
+    const bool wide = to > 6 * from;
     double last = -INFINITY;
-    for (double value = std::ceil(std::exp(low_) / step) * step; value <= std::exp(high_); value += step) {
+    for (double value = wide ? nice(from) : std::ceil(from / step) * step; value <= to;
+         value = wide ? nice(1.01 * value) : value + step) {
       if (at(value) - last < kNumberWidth) continue;
       last = at(value);
       text += fmt::format("<text class=\"soft\" x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{:.6g}</text>\n", last,

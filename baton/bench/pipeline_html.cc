@@ -25,7 +25,8 @@ constexpr std::string_view kStyle =
     "border:2px solid var(--mark);margin:0 .3em 0 .8em}"
     ".scale{position:relative;height:1.4em;font-size:12px;color:var(--soft)}"
     ".scale span{position:absolute;transform:translateX(-50%);white-space:nowrap}h3{font-size:1em;margin:.8em 0 .2em}"
-    "@media(max-width:640px){.row{grid-template-columns:1fr auto}.row .track,.row .scale{grid-column:1/3;grid-row:2}"
+    "@media(max-width:640px){.row{grid-template-columns:minmax(8em,1fr) auto}.row .track,.row "
+    ".scale{grid-column:1/3;grid-row:2}"
     ".row.axis b,.row.axis em{display:none}.scale span.minor{display:none}}";
 
 struct Mark {
@@ -69,8 +70,6 @@ class LogAxis {
 };
 
 using Text = std::string (*)(double);
-
-std::string tokens_per_second(double value) { return three_digits(value) + " tokens/s"; }
 
 std::string range_text(const Summary& value, Text text) {
   if (value.low == value.high) return text(value.median);
@@ -196,10 +195,10 @@ std::string report_html(const ReportTitle& title, const PipelineReport& report, 
       "machine<i class=\"e\"></i>emulated</p>\n";
   html += row_plot("Time to first token", "Shorter is better", report.rows, &PipelineRow::ttft_ms, Phases::kBoth,
                    milliseconds_text);
-  html += row_plot("Prefill", "More is better", report.rows, &PipelineRow::prefill_tps, Phases::kPrefill,
-                   tokens_per_second);
-  html +=
-      row_plot("Decode", "More is better", report.rows, &PipelineRow::decode_tps, Phases::kDecode, tokens_per_second);
+  html += row_plot("Prefill, tokens/s", "More is better", report.rows, &PipelineRow::prefill_tps, Phases::kPrefill,
+                   three_digits);
+  html += row_plot("Decode, tokens/s", "More is better", report.rows, &PipelineRow::decode_tps, Phases::kDecode,
+                   three_digits);
   if (!report.rows.empty()) html += rows_html(report.rows) + units_html(report.rows);
   for (const SkippedPipeline& skipped : report.skipped)
     html += fmt::format("<p class=\"note\">Skipped {}: {}</p>\n", html_escaped(skipped.pipeline),
