@@ -9,8 +9,8 @@
 #include "baton/base/file.h"
 #include "baton/cli/command.h"
 #include "baton/cli/fingerprint.h"
-#include "baton/cli/state_key.h"
 #include "baton/cli/progress.h"
+#include "baton/cli/state_key.h"
 #include "baton/state/seal_file.h"
 
 namespace baton::cli {
