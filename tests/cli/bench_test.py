@@ -111,7 +111,7 @@ class Bench(unittest.TestCase):
         self.assertEqual(json.loads(done.stdout)[0]["check"]["why"], "--no-check")
 
     def test_table_csv_and_lines(self):
-        done = bench("-m", SMALL, "-p", "8", "-n", "2", "-r", "1")
+        done = bench("-m", SMALL, "-p", "8", "-n", "2", "-r", "2")
         self.assertEqual(done.returncode, 0, done.stderr)
         lines = done.stdout.splitlines()
         self.assertRegex(lines[0], r"^.*: .* [MG]iB, .* parameters; cpu, \d+ threads$")
