@@ -90,7 +90,10 @@ TEST_F(StateKeys, EveryByteIsUnderTheMac) {
     changed[at] ^= std::byte{1};
     EXPECT_FALSE(check_mac(changed, key)) << at;
     test::reseal(std::span(changed).first(changed.size() - kMacBytes));
-    EXPECT_FALSE(check_mac(changed, key)) << at;
+    // A checksum that was changed is what it was again.
+    if (changed != keyed) {
+      EXPECT_FALSE(check_mac(changed, key)) << at;
+    }
     EXPECT_FALSE(open_seal(changed, expected())) << at;
   }
   for (size_t bytes = 0; bytes < keyed.size(); ++bytes) EXPECT_FALSE(check_mac(std::span(keyed).first(bytes), key));
