@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
+#include <system_error>
 
 #include "baton/api/units.h"
 #include "baton/text/detokenizer.h"
@@ -23,7 +25,25 @@ uint64_t prefill_total(const CompletionRequest& completion) {
 
 }  // namespace
 
-Result<std::unique_ptr<Runtime>> Runtime::open(const RuntimeOptions& options) {
+std::string_view to_string(Ended ended) {
+  switch (ended) {
+    case Ended::kEndToken:
+      return "end_token";
+    case Ended::kStopString:
+      return "stop_string";
+    case Ended::kTokenLimit:
+      return "token_limit";
+    case Ended::kContextFull:
+      return "context_full";
+    case Ended::kCancelled:
+      return "cancelled";
+  }
+  return "unknown";
+}
+
+Result<std::unique_ptr<Runtime>> Runtime::open(const RuntimeOptions& options) try {
+  const SteadyClock clock;
+  const int64_t start_ns = clock.now_ns();
   // Units first: an unknown name should not cost a load.
   std::vector<std::pair<std::string, Loaded>> units;
   for (const std::string& name : options.units) {
@@ -36,6 +56,7 @@ Result<std::unique_ptr<Runtime>> Runtime::open(const RuntimeOptions& options) {
   std::unique_ptr<Runtime> runtime(new Runtime(std::move(text)));
   EngineOptions engine;
   engine.limits = options.limits;
+  runtime->tokens_max_ = options.limits.tokens_max;
   for (auto& [name, loaded] : units) {
     auto executor = loaded.unit->load(runtime->text_.model, options.threads);
     if (!executor) return fail(std::move(executor).error().in(fmt::format("unit {}", name)));
@@ -45,7 +66,19 @@ Result<std::unique_ptr<Runtime>> Runtime::open(const RuntimeOptions& options) {
   runtime->units_ = std::move(units);
   if (runtime->text_.tokenizer) engine.tokenizer_fingerprint = runtime->text_.tokenizer->fingerprint();
   BATON_TRY(runtime->engine_, Engine::create(std::move(engine)));
+  runtime->load_ms_ = ms_between(start_ns, clock.now_ns());
   return runtime;
+} catch (const std::bad_alloc&) {
+  return fail(Code::kOutOfMemory, fmt::format("{}: not enough memory to load it", options.model.string()));
+} catch (const std::system_error& error) {
+  return fail(Code::kOutOfMemory, fmt::format("cannot start the threads of a unit: {}: fewer with -t, or allow more "
+                                              "processes and memory (ulimit -u, ulimit -v)",
+                                              error.code().message()));
+}
+
+uint64_t Runtime::context_tokens() const {
+  const auto model_max = static_cast<uint64_t>(std::max(model().spec.context_max, 1));
+  return tokens_max_ == 0 ? model_max : std::min(tokens_max_, model_max);
 }
 
 const Executor& Runtime::executor(std::string_view unit) const {
@@ -93,6 +126,7 @@ Result<Completion> Runtime::complete(CompletionRequest request, const std::funct
   std::optional<Detokenizer> detokenizer;
   if (text_.tokenizer) detokenizer.emplace(*text_.tokenizer);
   const uint64_t before = engine_->usage().prefilled, expected = prefill_total(request);
+  const uint64_t asked_max = request.request.max_new_tokens;
   BATON_TRY(Ticket ticket, engine_->submit(std::move(request.request)));
 
   Completion completion;
@@ -110,12 +144,13 @@ Result<Completion> Runtime::complete(CompletionRequest request, const std::funct
       continue;
     }
     if (const auto* token = std::get_if<TokenEvent>(&*event)) {
-      if (stops.matched()) continue;  // made before the cancel took effect
+      if (stops.matched()) continue;  // made before the stop took effect
       completion.ids.push_back(token->id);
       if (!detokenizer) continue;
       BATON_TRY(const std::string text, detokenizer->push(token->id));
       show(stops.push(text).text);
-      if (stops.matched()) ticket.cancel();
+      // A stop, not a cancel: the state that was asked for is still made.
+      if (stops.matched()) ticket.stop();
       continue;
     }
     auto finished = std::get<FinishedEvent>(*event);
@@ -125,6 +160,13 @@ Result<Completion> Runtime::complete(CompletionRequest request, const std::funct
       if (!stops.matched()) show(stops.finish());
     }
     completion.reason = stops.matched() ? FinishReason::kStop : finished.reason;
+    completion.ended = stops.matched()                               ? Ended::kStopString
+                       : finished.reason == FinishReason::kStop      ? Ended::kEndToken
+                       : finished.reason != FinishReason::kLength    ? Ended::kCancelled
+                       : finished.stats.generated_tokens < asked_max ? Ended::kContextFull
+                                                                     : Ended::kTokenLimit;
+    completion.load_ms = load_ms_;
+    completion.context_tokens = context_tokens();
     completion.stats = std::move(finished.stats);
     completion.stats.generated_tokens = completion.ids.size();
     completion.sealed_state = std::move(finished.sealed_state);

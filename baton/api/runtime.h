@@ -32,18 +32,36 @@ struct CompletionRequest {
   uint64_t start_tokens = 0;  // of request.start_state: for on_prefill
 };
 
+// Why an answer ended, finer than FinishReason.
+enum class Ended : uint8_t {
+  kEndToken,     // the model's own end
+  kStopString,   // one of CompletionRequest::stops
+  kTokenLimit,   // Request::max_new_tokens
+  kContextFull,  // nothing more fits behind the prompt and the answer
+  kCancelled,    // by the caller
+};
+std::string_view to_string(Ended ended);
+
 struct Completion {
   std::string text;          // empty without a tokenizer
   std::vector<int32_t> ids;  // generated, the stop token not included
   FinishReason reason = FinishReason::kStop;
+  Ended ended = Ended::kEndToken;
   RequestStats stats;
+  double load_ms = 0;           // of the runtime
+  uint64_t context_tokens = 0;  // what the context holds, prompt and answer together
+  // What was asked for, final since the prompt was processed, and given whatever ended the answer. Empty only when a
+  // cancel came before it was made.
   std::vector<std::byte> sealed_state;
   std::vector<float> logits;
+
+  uint64_t context_used() const { return stats.prompt_tokens + stats.generated_tokens; }
 };
 
 // Owned and used from one thread; the engine below has its own.
 class Runtime {
  public:
+  // kOutOfMemory also when the system refuses a thread.
   static Result<std::unique_ptr<Runtime>> open(const RuntimeOptions& options);
 
   const TextModel& text() const { return text_; }
@@ -52,6 +70,9 @@ class Runtime {
   const Executor& executor(std::string_view unit) const;  // a name of RuntimeOptions::units
   // Of the states it seals and opens. The first call may read all weights: Model::fingerprints().
   Result<StateIdentity> identity(const FingerprintOptions& options = {}) const;
+  double load_ms() const { return load_ms_; }  // files and units
+  // Prompt and answer together: the model's, or less when RuntimeOptions::limits says so.
+  uint64_t context_tokens() const;
 
   // A request with everything filled in that has a default: this model's stop and padding ids, and the units: the last
   // of RuntimeOptions::units that decodes, after a prefill on the first, by hand-over when these are two.
@@ -74,6 +95,8 @@ class Runtime {
   explicit Runtime(TextModel text) : text_(std::move(text)) {}
 
   TextModel text_;
+  double load_ms_ = 0;
+  uint64_t tokens_max_ = 0;
   std::vector<std::pair<std::string, Loaded>> units_;
   std::unique_ptr<Engine> engine_;  // last: destroyed first
 };

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -83,7 +84,16 @@ Result<ChildRun> run_child(std::span<const std::string> words) {
   const SteadyClock clock;
   const int64_t start = clock.now_ns();
   pid_t child = 0;
-  const int error = ::posix_spawnp(&child, arguments[0], &actions, nullptr, arguments.data(), environ);
+  // We ignore SIGPIPE; others count on it.
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  sigset_t defaults;
+  ::sigemptyset(&defaults);
+  ::sigaddset(&defaults, SIGPIPE);
+  posix_spawnattr_setsigdefault(&attributes, &defaults);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
+  const int error = ::posix_spawnp(&child, arguments[0], &actions, &attributes, arguments.data(), environ);
+  posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   if (error != 0) return fail(Code::kNotFound, fmt::format("cannot run {}: {}", words[0], std::strerror(error)));
   out.close_write();

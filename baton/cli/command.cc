@@ -2,55 +2,73 @@
 #include "baton/cli/command.h"
 
 #include <fmt/format.h>
+#include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
+#include <charconv>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <thread>
 
 #include "baton/api/units.h"
 #include "baton/base/clock.h"
+#include "baton/base/output_file.h"
+#include "baton/base/terminal.h"
 #include "baton/cli/child_memory.h"
 
 namespace baton::cli {
 namespace {
 
-volatile std::sig_atomic_t interrupt_count = 0;
+volatile std::sig_atomic_t interrupt_count = 0, interrupt_ends = 0;
 struct sigaction previous_action, previous_terminate, previous_hangup;
 
 extern "C" void on_interrupt(int) {
   interrupt_count = interrupt_count + 1;
-  if (interrupt_count > 2) ::_exit(kInterrupted);
+  if (interrupt_ends == 0 && interrupt_count < 3) return;
+  remove_temporary_files();
+  ::_exit(kInterrupted);
 }
+
+// Unless it was ignored from the start (nohup).
+void catch_signal(int number, struct sigaction* previous) {
+  ::sigaction(number, nullptr, previous);
+  if (previous->sa_handler == SIG_IGN) return;
+  struct sigaction action {};
+  action.sa_handler = on_interrupt;  // without SA_RESTART: a waiting read returns
+  ::sigaction(number, &action, nullptr);
+}
+
+// The parser takes a number past its type's end for the end.
+std::string check_seed(const std::string& text) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc() && end == text.data() + text.size() && value >= -1) return "";
+  return fmt::format("'{}' is not a whole number from -1 to {}", text, INT64_MAX);
+}
+
+// Shows text of files in warnings without what commands a terminal.
+class SafePayload final : public spdlog::custom_flag_formatter {
+ public:
+  void format(const spdlog::details::log_msg& message, const std::tm&, spdlog::memory_buf_t& to) override {
+    const std::string text = terminal_safe({message.payload.data(), message.payload.size()}, kMessageShownMax);
+    to.append(text.data(), text.data() + text.size());
+  }
+  std::unique_ptr<custom_flag_formatter> clone() const override { return std::make_unique<SafePayload>(); }
+};
 
 }  // namespace
 
-int report(const Error& error) {
-  fmt::print(stderr, "baton: {}\n", error.message);
-  return error.code == Code::kCancelled ? kInterrupted : kFailed;
-}
-
-bool print(std::string_view text) {
-  return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
-}
-
-void print_json(const OrderedJson& value) {
-  print(value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n");
-}
-
 void start_logs(bool verbose) {
   auto logger = spdlog::stderr_color_mt("baton");  // colours only on a terminal
-  logger->set_pattern("baton: %^%l%$: %v");
+  auto formatter = std::make_unique<spdlog::pattern_formatter>();
+  formatter->add_flag<SafePayload>('*').set_pattern("baton: %^%l%$: %*");
+  logger->set_formatter(std::move(formatter));
   logger->set_level(verbose ? spdlog::level::info : spdlog::level::warn);
   spdlog::set_default_logger(std::move(logger));
-}
-
-void progress(std::string_view text) {
-  if (::isatty(2) != 0) fmt::print(stderr, "\r\x1b[K{}", text);
 }
 
 void ModelFlags::add_to(CLI::App& app) {
@@ -63,8 +81,10 @@ void ModelFlags::add_to(CLI::App& app) {
       ->capture_default_str();
   app.add_option("-t,--threads", threads, "threads per unit (default: physical cores)")->check(CLI::Range(1, 1024));
   app.add_flag("-v,--verbose", verbose, "also log what was loaded and skipped (stderr)");
-  app.add_option("-c,--ctx-size", context, "context: prompt and answer together, in tokens; 0: the model's")
-      ->capture_default_str();
+  context_option_ =
+      app.add_option("-c,--ctx-size", context, "context: prompt and answer together, in tokens; 0: the model's")
+          ->capture_default_str()
+          ->check(CLI::Range(int64_t{0}, int64_t{1} << 31));
 }
 
 Status ModelFlags::settle() {
@@ -93,6 +113,10 @@ Status ModelFlags::settle() {
                                                  prefill_unit, decode_unit));
   }
   BATON_OK(parse_verify_mode(verify));
+  if (const uint32_t processors = std::thread::hardware_concurrency(); processors > 0 && threads > processors) {
+    spdlog::warn("-t {}: this machine has {} processors; more threads than that are slower, not faster", threads,
+                 processors);
+  }
   if (model.empty()) {
     BATON_TRY(const auto path, bundled_model());
     model = path.string();
@@ -101,6 +125,12 @@ Status ModelFlags::settle() {
 }
 
 Result<std::unique_ptr<Runtime>> ModelFlags::open() const {
+  if (std::error_code error; !std::filesystem::exists(model, error) && !error) {
+    return fail(Code::kNotFound,
+                fmt::format("{}: No such file or directory: -m takes a GGUF file or a Hugging Face folder on this "
+                            "machine; models are not fetched by name (scripts/fetch_smollm2.sh gets a small one)",
+                            model));
+  }
   RuntimeOptions options;
   options.model = model;
   options.units = {decode_unit};
@@ -116,6 +146,9 @@ Result<std::unique_ptr<Runtime>> ModelFlags::open() const {
   spdlog::info("{}: {} parameters, {} bytes, loaded in {:.0f} ms", model, (*runtime)->model().parameter_count(),
                (*runtime)->model().weight_bytes(), ms_between(start_ns, clock.now_ns()));
   for (const std::string& note : (*runtime)->model().notes) spdlog::info("{}", note);
+  if (const uint64_t holds = (*runtime)->context_tokens(); context_option_->count() > 0 && context > holds) {
+    spdlog::warn("-c {}: the model was made for {} tokens, which is what is used", context, holds);
+  }
   const TextModel& text = (*runtime)->text();
   if (text.tokenizer && !text.chat_template) spdlog::warn("{}", text.chat_template_note);
   return runtime;
@@ -132,9 +165,7 @@ void SamplingFlags::add_to(CLI::App& app) {
   app.add_option("-n,--predict", predict, "tokens to generate at most; -1: until the end of the answer or the context")
       ->capture_default_str()
       ->check(CLI::Range(-1, 1 << 30));
-  app.add_option("--temp", temperature, "temperature; 0: greedy")
-      ->capture_default_str()
-      ->check(CLI::Range(0.0, 1000.0));
+  app.add_option("--temp", temperature, "temperature; 0: greedy")->capture_default_str()->check(CLI::Range(0.0, 100.0));
   app.add_option("--top-k", top_k, "keep the k likeliest tokens; 0: all")
       ->capture_default_str()
       ->check(CLI::Range(0, 1 << 30));
@@ -144,7 +175,9 @@ void SamplingFlags::add_to(CLI::App& app) {
   app.add_option("--min-p", min_p, "keep tokens at least this likely, relative to the likeliest; 0: all")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 1.0));
-  app.add_option("-s,--seed", seed, "seed of the draws; -1: a new one each time")->capture_default_str();
+  app.add_option("-s,--seed", seed, "seed of the draws; -1: a new one each time")
+      ->capture_default_str()
+      ->check(CLI::Validator(check_seed, "", "seed"));
   app.add_flag("--ignore-eos", ignore_eos, "stop tokens do not stop the answer: they are tokens like others");
   app.add_option("--stop", stops, "text that ends the answer (repeatable)")->allow_extra_args(false);
 }
@@ -185,20 +218,24 @@ Result<std::filesystem::path> bundled_model() {
 
 InterruptScope::InterruptScope(Signals signals) : signals_(signals) {
   interrupt_count = 0;
-  struct sigaction action {};
-  action.sa_handler = on_interrupt;  // without SA_RESTART: a waiting read returns
-  ::sigaction(SIGINT, &action, &previous_action);
+  interrupt_ends = 0;
+  catch_signal(SIGINT, &previous_action);
   if (signals_ == kInterruptOnly) return;
-  ::sigaction(SIGTERM, &action, &previous_terminate);
-  ::sigaction(SIGHUP, &action, &previous_hangup);
+  catch_signal(SIGTERM, &previous_terminate);
+  catch_signal(SIGHUP, &previous_hangup);
 }
 InterruptScope::~InterruptScope() {
+  interrupt_ends = 0;
   ::sigaction(SIGINT, &previous_action, nullptr);
   if (signals_ == kInterruptOnly) return;
   ::sigaction(SIGTERM, &previous_terminate, nullptr);
   ::sigaction(SIGHUP, &previous_hangup, nullptr);
 }
-bool InterruptScope::interrupted() const { return interrupt_count > 0; }
+bool InterruptScope::interrupted() const { return interrupt_count > 0 || output_lost(); }
 void InterruptScope::clear() { interrupt_count = 0; }
+void InterruptScope::end_at_once(bool ends) {
+  interrupt_ends = ends ? 1 : 0;
+  if (ends && interrupt_count > 0) on_interrupt(SIGINT);
+}
 
 }  // namespace baton::cli

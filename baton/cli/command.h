@@ -14,7 +14,8 @@
 
 namespace baton::cli {
 
-enum ExitCode : int { kOk = 0, kFailed = 1, kUsage = 2, kInterrupted = 130 };
+// kReaderGone: who read stdout left (as SIGPIPE is reported by a shell); nothing is printed then.
+enum ExitCode : int { kOk = 0, kFailed = 1, kUsage = 2, kInterrupted = 130, kReaderGone = 141 };
 
 using OrderedJson = nlohmann::ordered_json;
 
@@ -54,10 +55,18 @@ std::unique_ptr<Command> add_ladder(CLI::App& program);
 
 // "baton: <message>" on stderr; kFailed.
 int report(const Error& error);
+// The same for an error in what was asked for: kUsage when it is kInvalidInput.
+int report_usage(const Error& error);
 // One JSON value and a newline on stdout. Text that is not UTF-8 is shown with U+FFFD.
 void print_json(const OrderedJson& value);
-// To stdout, unbuffered by us; false when the reader is gone.
+// To stdout, unbuffered; the only way there. False when it could not be written, now or before: then nothing more is,
+// the work at hand is to end at its next step (InterruptScope tells it so), and the program ends with kFailed or
+// kReaderGone.
 bool print(std::string_view text);
+bool output_lost();
+// At the program's start and end. `end_output` gives the exit code: `code`, unless output was lost.
+void begin_output();
+int end_output(int code);
 // Token ids of --ids: "1,2,3" with optional spaces.
 Result<std::vector<int32_t>> parse_ids(std::string_view text);
 // Leveled logs on stderr: warnings always, `verbose` also what was loaded and skipped. Once, before the first log line.
@@ -76,10 +85,14 @@ struct ModelFlags {
   bool verbose = false;
 
   void add_to(CLI::App& app);
-  // Fills the defaults; kInvalidInput for a strategy or unit that does not exist.
+  // Fills the defaults; kInvalidInput for a strategy or unit that does not exist. Warns of more threads than
+  // processors.
   Status settle();
   Result<std::unique_ptr<Runtime>> open() const;
   void apply(Request& request) const;
+
+ private:
+  CLI::Option* context_option_ = nullptr;
 };
 
 struct SamplingFlags {
@@ -101,9 +114,10 @@ struct SamplingFlags {
 // it was looked for.
 Result<std::filesystem::path> bundled_model();
 
-// Counts Ctrl-C while in scope. The first asks the current work to stop; a second during one scope ends the program
-// with kInterrupted. With kTerminateToo a request to end (SIGTERM, SIGHUP) is taken as a Ctrl-C, for work that leaves
-// files behind.
+// Counts Ctrl-C while in scope. The first asks the current work to stop (a double press asks no more than that), the
+// third ends the program with kInterrupted. With kTerminateToo a request to end (SIGTERM, SIGHUP) is taken as a Ctrl-C,
+// for work that leaves files behind. Outside of any scope, and while `end_at_once`, the first one ends the program.
+// Temporary files are removed either way.
 class InterruptScope {
  public:
   enum Signals { kInterruptOnly, kTerminateToo };
@@ -111,8 +125,10 @@ class InterruptScope {
   ~InterruptScope();
   InterruptScope(const InterruptScope&) = delete;
   InterruptScope& operator=(const InterruptScope&) = delete;
-  bool interrupted() const;
+  bool interrupted() const;  // or nobody reads what is printed
   void clear();
+  // For stretches that cannot be asked to stop and leave nothing to keep: loading, reading and encoding a prompt.
+  void end_at_once(bool ends);
 
  private:
   const Signals signals_;

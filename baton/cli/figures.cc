@@ -2,8 +2,6 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
-#include <iterator>
-
 #include "baton/cli/command.h"
 
 namespace baton::cli {
@@ -18,10 +16,51 @@ OrderedJson phase_json(const PhaseStats& phase) {
           {"warning", phase.warning.empty() ? OrderedJson(nullptr) : OrderedJson(phase.warning)}};
 }
 
-std::string phase_text(const char* name, const PhaseStats& phase, uint64_t tokens, double tps) {
-  std::string ran = phase.ran.empty() ? fmt::format("did not run: {}", phase.evidence)
-                                      : fmt::format("ran on {} ({})", phase.ran, phase.evidence);
-  return fmt::format("{:<12} {} tokens, {:.1f} tok/s, asked for {}, {}\n", name, tokens, tps, phase.asked, ran);
+OrderedJson first_token_json(const FirstTokenTimes& times) {
+  return {{"queue_ms", times.queue_ms}, {"waiting_ms", times.waiting_ms}, {"prefill_ms", times.prefill_ms},
+          {"move_ms", times.move_ms},   {"proof_ms", times.proof_ms},     {"first_decode_ms", times.first_decode_ms}};
+}
+
+// "307.1 ms: prefill 84.2, first decode 222.1": the parts that show at one decimal.
+std::string first_token_text(const RequestStats& stats) {
+  const FirstTokenTimes& times = stats.first_token;
+  const std::pair<const char*, double> parts[] = {
+      {"queue", times.queue_ms},    {"prefill", times.prefill_ms},           {"proof's prefill", times.proof_ms},
+      {"hand-over", times.move_ms}, {"first decode", times.first_decode_ms}, {"waiting", times.waiting_ms}};
+  std::string text = fmt::format("{:.1f} ms", stats.ttft_ms);
+  const char* before = ": ";
+  for (const auto& [name, ms] : parts) {
+    if (ms < 0.05) continue;
+    text += fmt::format("{}{} {:.1f}", before, name, ms);
+    before = ", ";
+  }
+  return text;
+}
+
+std::string who_text(const PhaseStats& phase) {
+  if (phase.ran.empty()) return fmt::format("did not run: {}", phase.evidence);
+  if (phase.ran == phase.asked) return fmt::format("ran on {} as asked ({})", phase.ran, phase.evidence);
+  return fmt::format("asked for {}, ran on {} ({})", phase.asked, phase.ran, phase.evidence);
+}
+
+std::string tokens_text(uint64_t count) { return fmt::format("{} token{}", count, count == 1 ? "" : "s"); }
+
+std::string speed_text(double tps) { return tps > 0 ? fmt::format(", {:.1f} tok/s", tps) : ""; }
+
+std::string ended_text(const Completion& completion) {
+  switch (completion.ended) {
+    case Ended::kEndToken:
+      return "ended by the model";
+    case Ended::kStopString:
+      return "ended by a --stop text";
+    case Ended::kTokenLimit:
+      return "ended by the limit of -n";
+    case Ended::kContextFull:
+      return fmt::format("ended because the context of {} tokens is full (-c)", completion.context_tokens);
+    case Ended::kCancelled:
+      return "ended by an interrupt";
+  }
+  return "";
 }
 
 }  // namespace
@@ -35,16 +74,23 @@ void log_warnings(const Completion& completion) {
 OrderedJson figures_json(const Completion& completion) {
   const RequestStats& stats = completion.stats;
   const bool proven = stats.bridge.checked > 0;
+  const bool answered = stats.generated_tokens > 0;
   OrderedJson json;
   json["finish_reason"] = to_string(completion.reason);
+  json["ended"] = to_string(completion.ended);
   json["prompt_tokens"] = stats.prompt_tokens;
+  json["reused_tokens"] = stats.reused_tokens;
   json["generated_tokens"] = stats.generated_tokens;
+  json["context_used"] = completion.context_used();
+  json["context_tokens"] = completion.context_tokens;
+  json["load_ms"] = completion.load_ms;
   json["queue_ms"] = stats.queue_ms;
-  json["ttft_ms"] = number_or_null(stats.ttft_ms, stats.generated_tokens > 0);
+  json["ttft_ms"] = number_or_null(stats.ttft_ms, answered);
+  json["first_token"] = answered ? first_token_json(stats.first_token) : OrderedJson(nullptr);
   json["prefill_tokens"] = stats.prefill_tokens;
   json["prefill_ms"] = stats.prefill_ms;
-  json["prefill_tps"] = stats.prefill_tps;
-  json["decode_tps"] = stats.decode_tps;
+  json["prefill_tps"] = number_or_null(stats.prefill_tps, stats.prefill_tps > 0);
+  json["decode_tps"] = number_or_null(stats.decode_tps, stats.decode_tps > 0);
   json["total_ms"] = stats.total_ms;
   json["prefill"] = phase_json(stats.prefill);
   json["decode"] = phase_json(stats.decode);
@@ -65,22 +111,36 @@ std::string figures_text(const Completion& completion) {
   const RequestStats& stats = completion.stats;
   const BridgeStats& bridge = stats.bridge;
   std::string text;
-  auto out = std::back_inserter(text);
-  fmt::format_to(out, "{:<12} {} tokens\n", "prompt", stats.prompt_tokens);
-  if (stats.generated_tokens > 0) fmt::format_to(out, "{:<12} {:.1f} ms\n", "first token", stats.ttft_ms);
-  text += phase_text("prefill", stats.prefill, stats.prefill_tokens, stats.prefill_tps);
-  text += phase_text("decode", stats.decode, stats.generated_tokens, stats.decode_tps);
+  const auto line = [&](const char* name, const std::string& what) { text += fmt::format("{:<12} {}\n", name, what); };
+  line("prompt",
+       tokens_text(stats.prompt_tokens) +
+           (stats.reused_tokens > 0 ? fmt::format(", {} of them from a saved state", stats.reused_tokens) : ""));
+  line("answer", tokens_text(stats.generated_tokens) + ", " + ended_text(completion));
+  if (stats.generated_tokens > 0) line("first token", first_token_text(stats));
+  // The ordinary case is said once.
+  const bool alike = !stats.prefill.ran.empty() && stats.prefill.asked == stats.decode.asked &&
+                     stats.prefill.ran == stats.decode.ran && stats.prefill.evidence == stats.decode.evidence;
+  const auto phase_line = [&](const char* name, const PhaseStats& phase, uint64_t tokens, double tps) {
+    std::string what = tokens > 0 ? tokens_text(tokens) + speed_text(tps) : "";
+    if (!alike || what.empty()) what += (what.empty() ? "" : ", ") + who_text(phase);
+    line(name, what);
+  };
+  phase_line("prefill", stats.prefill, stats.prefill_tokens, stats.prefill_tps);
+  phase_line("decode", stats.decode, stats.generated_tokens, stats.decode_tps);
+  if (alike) line("unit", who_text(stats.decode));
   if (bridge.kind == "none") {
-    fmt::format_to(out, "{:<12} nothing moved\n", "bridge");
+    line("bridge", "nothing moved");
   } else {
-    fmt::format_to(out, "{:<12} {}, {} bytes in {:.2f} ms, {}\n", "bridge", bridge.kind, bridge.bytes, bridge.ms,
-                   bridge.verified ? "seal verified" : "NOT verified");
+    line("bridge", fmt::format("{}, {} bytes in {:.2f} ms, {}", bridge.kind, bridge.bytes, bridge.ms,
+                               bridge.verified ? "seal verified" : "NOT verified"));
   }
   if (bridge.checked > 0) {
-    fmt::format_to(out, "{:<12} {} of {} rows agree ({} near ties), max |dlogit| {:.5f}, tolerance {:g}\n", "proof",
-                   bridge.agreed, bridge.checked, bridge.near_ties, bridge.max_abs_dlogit, bridge.tolerance);
+    line("proof", fmt::format("{} of {} rows agree ({} near ties), max |dlogit| {:.5f}, tolerance {:g}", bridge.agreed,
+                              bridge.checked, bridge.near_ties, bridge.max_abs_dlogit, bridge.tolerance));
   }
-  if (!stats.fallback.empty()) fmt::format_to(out, "{:<12} {}\n", "fallback", stats.fallback);
+  if (!stats.fallback.empty()) line("fallback", stats.fallback);
+  line("context", fmt::format("{} of {} tokens used", completion.context_used(), completion.context_tokens));
+  line("time", fmt::format("{:.0f} ms to load, {:.0f} ms to answer", completion.load_ms, stats.total_ms));
   return text;
 }
 

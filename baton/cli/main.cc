@@ -4,13 +4,19 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <new>
+#include <sstream>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "baton/base/file.h"
+#include "baton/base/output_file.h"
+#include "baton/base/terminal.h"
 #include "baton/cli/bench_flags.h"
 #include "baton/cli/command.h"
 #include "baton/cli/page_info.h"
+#include "baton/cli/usage.h"
 
 namespace baton::cli {
 namespace {
@@ -20,20 +26,27 @@ int run_program(int argc, char** argv) {
                    "baton");
   program.set_version_flag("--version", std::string("baton " BATON_VERSION));
   program.require_subcommand(1);
-  program.failure_message([](const CLI::App*, const CLI::Error& error) {
-    return fmt::format("baton: {}\nRun with --help for more information.\n", error.what());
-  });
   const std::unique_ptr<Command> commands[] = {add_run(program),     add_chat(program),       add_units(program),
                                                add_inspect(program), add_convert(program),    add_quantize(program),
                                                add_imatrix(program), add_export(program),     add_bench(program),
                                                add_state(program),   add_perplexity(program), add_ladder(program)};
   remember_command(argc, argv);
+  decorate_help(program);
   std::vector<std::string> words = bench_words({argv + 1, argv + argc});
+  const auto refuse = [](const std::string& why) {
+    fmt::print(stderr, "baton: {}\nRun with --help for more information.\n", terminal_safe(why, kMessageShownMax));
+    return kUsage;
+  };
+  if (const auto problem = usage_problem(program, words)) return refuse(*problem);
   std::reverse(words.begin(), words.end());
   try {
     program.parse(words);
   } catch (const CLI::ParseError& error) {
-    return program.exit(error, std::cout, std::cerr) == 0 ? kOk : kUsage;
+    if (error.get_exit_code() != 0) return refuse(usage_text(program, error));
+    std::ostringstream text;  // of --help and --version
+    program.exit(error, text, text);
+    print(text.str());
+    return kOk;
   }
   for (const auto& command : commands) {
     if (command->chosen()) return command->run();
@@ -45,13 +58,18 @@ int run_program(int argc, char** argv) {
 }  // namespace baton::cli
 
 int main(int argc, char** argv) {
+  baton::cli::begin_output();
   baton::install_bus_error_message();
+  baton::install_end_signals();
+  int code = baton::cli::kFailed;
   try {
-    return baton::cli::run_program(argc, argv);
+    code = baton::cli::run_program(argc, argv);
   } catch (const std::bad_alloc&) {
     std::fputs("baton: out of memory\n", stderr);
+  } catch (const std::system_error& error) {
+    std::fprintf(stderr, "baton: the system refused: %s (threads: fewer with -t, or ulimit -u)\n", error.what());
   } catch (const std::exception& exception) {
     std::fprintf(stderr, "baton: unexpected: %s\n", exception.what());
   }
-  return baton::cli::kFailed;
+  return baton::cli::end_output(code);
 }

@@ -2,6 +2,7 @@
 #include "baton/api/quantize.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <memory>
 #include <optional>

@@ -1,12 +1,14 @@
 // `baton run`: one prompt, one answer, and the figures of how it was made.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <charconv>
-#include <fstream>
 #include <memory>
 #include <optional>
 
-#include "baton/base/file.h"
+#include "baton/base/input.h"
+#include "baton/base/output_file.h"
+#include "baton/base/terminal.h"
 #include "baton/cli/command.h"
 #include "baton/cli/fingerprint.h"
 #include "baton/cli/progress.h"
@@ -16,39 +18,82 @@
 namespace baton::cli {
 namespace {
 
+constexpr size_t kPromptBytesMax = size_t{64} << 20;
+
 struct RunFlags {
   ModelFlags model;
   SamplingFlags sampling;
   std::string prompt, positional, prompt_file, system, ids, dump_logits, save_state, load_state, state_key;
   std::optional<StateKey> key;  // of state_key
   bool raw = false, json = false, quiet = false;
+
+  const CLI::App* app = nullptr;
+  std::vector<int32_t> parsed_ids;  // of --ids
+  // Whether an option of the command line was given, be it empty.
+  bool given(const char* name) const { return app->get_option(name)->count() > 0; }
 };
 
-Status check_flags(RunFlags& flags) {
-  if (!flags.positional.empty() && !flags.prompt.empty())
-    return fail(Code::kInvalidInput, "the prompt is given twice (-p and as an argument)");
-  if (flags.prompt.empty()) flags.prompt = flags.positional;
-  const int sources = !flags.prompt.empty() + !flags.prompt_file.empty() + !flags.ids.empty();
-  if (sources != 1) {
-    return fail(Code::kInvalidInput, sources == 0 ? "no prompt; give it as an argument, with -p, -f or --ids"
-                                                  : "more than one prompt; give one of -p, -f and --ids");
+// Without any prompt on the command line it is what is piped in; "-" is standard input, wherever a prompt is given.
+Status settle_source(RunFlags& flags) {
+  const bool text = flags.given("--prompt"), word = flags.given("prompt");
+  if (text && word) return fail(Code::kInvalidInput, "the prompt is given twice (-p and as an argument)");
+  const int sources = (text || word) + flags.given("--file") + flags.given("--ids");
+  if (sources > 1) return fail(Code::kInvalidInput, "more than one prompt; give one of -p, -f and --ids");
+  if (word) flags.prompt = flags.positional;
+  if (flags.prompt == "-" || (sources == 0 && ::isatty(STDIN_FILENO) == 0)) {
+    flags.prompt_file = "-";
+    flags.prompt.clear();
+    return {};
   }
-  if (!flags.ids.empty() && !flags.system.empty())
-    return fail(Code::kInvalidInput, "--system goes with a text prompt, not with --ids");
+  constexpr const char* kWays = "give it as an argument, with -p, -f or --ids, or through a pipe";
+  if (sources == 0) return fail(Code::kInvalidInput, fmt::format("no prompt; {}", kWays));
+  if (flags.given("--ids")) {
+    BATON_TRY(flags.parsed_ids, parse_ids(flags.ids));
+  } else if (flags.given("--file") ? flags.prompt_file.empty() : flags.prompt.empty()) {
+    return fail(Code::kInvalidInput, fmt::format("the prompt is empty; {}", kWays));
+  }
+  return {};
+}
+
+Status check_flags(RunFlags& flags) {
+  BATON_OK(settle_source(flags));
+  if (!flags.system.empty()) {
+    const char* against = flags.given("--ids")       ? "--ids"
+                          : flags.raw                ? "--raw"
+                          : flags.load_state.empty() ? nullptr
+                                                     : "--load-state";
+    if (against != nullptr) {
+      return fail(
+          Code::kInvalidInput,
+          fmt::format("--system goes through the chat template, which {} does without: put it into the prompt, or "
+                      "leave one of the two out",
+                      against));
+    }
+  }
   if (!flags.state_key.empty() && flags.save_state.empty() && flags.load_state.empty())
     return fail(Code::kInvalidInput, "--state-key goes with --save-state or --load-state");
   return flags.model.settle();
 }
 
-Result<std::vector<int32_t>> prompt_tokens(const RunFlags& flags, const Runtime& runtime) {
-  if (!flags.ids.empty()) return parse_ids(flags.ids);
-  std::string text = flags.prompt;
-  if (!flags.prompt_file.empty()) {
-    BATON_TRY(text, read_file(flags.prompt_file, size_t{64} << 20));
-  }
-  // A text that continues a saved state belongs to no new turn: it is taken as it is.
-  if (!flags.load_state.empty()) return runtime.encode(text, true, TextPlace::kContinuation);
-  if (flags.raw) return runtime.encode(text, true, TextPlace::kStart);
+// A text that continues a saved state belongs to no new turn: it is taken as it is.
+bool as_it_is(const RunFlags& flags) { return flags.raw || !flags.load_state.empty(); }
+
+Result<std::string> prompt_text(const RunFlags& flags) {
+  if (flags.prompt_file.empty()) return flags.prompt;
+  BATON_TRY(std::string text, read_input(flags.prompt_file, kPromptBytesMax));
+  // The end of the last line is the editor's, or that of echo.
+  if (!as_it_is(flags) && text.ends_with('\n')) text.pop_back();
+  if (!text.empty()) return text;
+  const bool piped = flags.prompt_file == "-";
+  return fail(Code::kInvalidInput,
+              piped ? "no prompt: standard input is empty; give it as an argument, with -p or -f"
+                    : fmt::format("{}: is empty: a prompt has at least one character", flags.prompt_file));
+}
+
+Result<std::vector<int32_t>> prompt_tokens(const RunFlags& flags, const std::string& text, const Runtime& runtime) {
+  if (flags.given("--ids")) return flags.parsed_ids;
+  if (as_it_is(flags))
+    return runtime.encode(text, true, flags.load_state.empty() ? TextPlace::kStart : TextPlace::kContinuation);
   ChatInput input;
   if (!flags.system.empty()) input.messages.push_back({{"role", "system"}, {"content", flags.system}});
   input.messages.push_back({{"role", "user"}, {"content", text}});
@@ -70,26 +115,32 @@ Status continue_from_file(const RunFlags& flags, const Runtime& runtime, Request
   return {};
 }
 
+// What was asked for is written whole or is an error: an older file of the name would look fresh.
 Status write_outputs(const RunFlags& flags, const Completion& completion) {
-  if (!flags.dump_logits.empty()) BATON_OK(write_file(flags.dump_logits, std::as_bytes(std::span(completion.logits))));
-  if (!flags.save_state.empty() && !completion.sealed_state.empty()) {
+  constexpr const char* kEarly = "{}: not written: the answer was interrupted before the prompt was processed";
+  if (!flags.dump_logits.empty()) {
+    if (completion.logits.empty()) return fail(Code::kCancelled, fmt::format(kEarly, flags.dump_logits));
+    BATON_OK(write_output(flags.dump_logits, std::as_bytes(std::span(completion.logits)), kModeShared));
+  }
+  if (!flags.save_state.empty()) {
+    if (completion.sealed_state.empty()) return fail(Code::kCancelled, fmt::format(kEarly, flags.save_state));
     BATON_OK(write_seal_file(flags.save_state, completion.sealed_state, pointer_to(flags.key)));
   }
   return {};
 }
 
 int run(RunFlags& flags) {
-  if (const auto status = check_flags(flags); !status) {
-    fmt::print(stderr, "baton: {}\n", status.error().message);
-    return status.error().code == Code::kInvalidInput ? kUsage : kFailed;
-  }
+  if (const auto status = check_flags(flags); !status) return report_usage(status.error());
   auto key = read_state_key(flags.state_key);
   if (!key) return report(key.error());
   flags.key = *std::move(key);
   InterruptScope interrupts;
+  interrupts.end_at_once(true);
+  const auto text = prompt_text(flags);
+  if (!text) return flags.prompt_file == "-" ? report_usage(text.error()) : report(text.error());
   auto runtime = flags.model.open();
   if (!runtime) return report(runtime.error());
-  auto tokens = prompt_tokens(flags, **runtime);
+  auto tokens = prompt_tokens(flags, *text, **runtime);
   if (!tokens) return report(tokens.error());
 
   CompletionRequest request{(*runtime)->make_request(std::move(*tokens)), flags.sampling.stops};
@@ -103,19 +154,20 @@ int run(RunFlags& flags) {
       return report(status.error());
   }
 
+  interrupts.end_at_once(false);
   Progress meter("prefill");
   request.on_prefill = [&](uint64_t done, uint64_t total) { meter.show(done, total); };
-  const auto show = [&](std::string_view text) {
+  const auto show = [&](std::string_view piece) {
     meter.clear();
-    if (!flags.json) print(text);
+    if (!flags.json) print(piece);
   };
   auto completion = (*runtime)->complete(std::move(request), show, [&] { return interrupts.interrupted(); });
   meter.clear();
-  if (!flags.json && (completion ? !completion->ids.empty() : false)) print("\n");
+  const bool answered = completion && !completion->ids.empty();
+  if (!flags.json && answered) print("\n");
   if (!completion) return report(completion.error());
-  if (const auto status = write_outputs(flags, *completion); !status) return report(status.error());
-
   log_warnings(*completion);
+  // The answer is there, whatever becomes of the files.
   if (flags.json) {
     OrderedJson json;
     json["text"] = completion->text;
@@ -126,8 +178,9 @@ int run(RunFlags& flags) {
     json["model"] = (*runtime)->model().spec.name;
     print_json(json);
   } else if (!flags.quiet) {
-    print("\n" + figures_text(*completion));
+    fmt::print(stderr, "{}{}", answered ? "\n" : "", terminal_safe(figures_text(*completion), kMessageShownMax));
   }
+  if (const auto status = write_outputs(flags, *completion); !status) return report(status.error());
   return completion->reason == FinishReason::kCancelled ? kInterrupted : kOk;
 }
 
@@ -157,11 +210,12 @@ std::unique_ptr<Command> add_run(CLI::App& program) {
   CLI::App* app = program.add_subcommand("run", "answer one prompt and print the figures");
   auto command = std::make_unique<FlagsCommand<RunFlags, run>>(app);
   RunFlags* flags = &command->flags;
-  app->add_option("prompt", flags->positional, "the prompt");
+  flags->app = app;
+  app->add_option("prompt", flags->positional, "the prompt; - or nothing: what is piped in");
   app->add_option("-p,--prompt", flags->prompt, "the prompt");
-  app->add_option("-f,--file", flags->prompt_file, "a file with the prompt");
+  app->add_option("-f,--file", flags->prompt_file, "a file with the prompt, or - for standard input");
   app->add_option("--ids", flags->ids, "the prompt as token ids: 1,2,3 (implies --raw)");
-  app->add_option("--system", flags->system, "system prompt");
+  app->add_option("--system", flags->system, "system prompt (not with --raw, --ids or --load-state)");
   app->add_flag("--raw", flags->raw, "no chat template: the prompt as it is, special tokens in it recognised");
   flags->model.add_to(*app);
   flags->sampling.add_to(*app);
@@ -174,7 +228,7 @@ std::unique_ptr<Command> add_run(CLI::App& program) {
                   "file with a secret of at least 32 bytes: states are saved with a MAC under it, and loaded only with "
                   "that MAC");
   app->add_flag("--json", flags->json, "one JSON object instead of text");
-  app->add_flag("-q,--quiet", flags->quiet, "only the answer, no figures");
+  app->add_flag("-q,--quiet", flags->quiet, "no figures on stderr");
   return command;
 }
 

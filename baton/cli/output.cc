@@ -1,0 +1,81 @@
+// What goes to stdout and stderr. Everything for stdout goes through `print`, so that what could not be written is
+// known at the end, whichever command wrote it.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+#include "baton/base/terminal.h"
+#include "baton/cli/command.h"
+
+namespace baton::cli {
+namespace {
+
+int output_error = 0;  // errno of the first write to stdout that failed
+
+}  // namespace
+
+int report(const Error& error) {
+  fmt::print(stderr, "baton: {}\n", terminal_safe(error.message, kMessageShownMax));
+  return error.code == Code::kCancelled ? kInterrupted : kFailed;
+}
+
+int report_usage(const Error& error) {
+  report(error);
+  return error.code == Code::kInvalidInput ? kUsage : kFailed;
+}
+
+bool print(std::string_view text) {
+  while (!text.empty() && output_error == 0) {
+    const ssize_t count = ::write(STDOUT_FILENO, text.data(), text.size());
+    if (count >= 0) {
+      text.remove_prefix(static_cast<size_t>(count));
+    } else if (errno == EAGAIN) {
+      struct pollfd entry {
+        STDOUT_FILENO, POLLOUT, 0
+      };
+      ::poll(&entry, 1, 1000);
+    } else if (errno != EINTR) {
+      output_error = errno;
+    }
+  }
+  return output_error == 0;
+}
+
+void print_json(const OrderedJson& value) {
+  print(value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n");
+}
+
+bool output_lost() { return output_error != 0; }
+
+void begin_output() {
+  // A descriptor that is closed would be given to the first file that is opened: what is printed would go there.
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(fd, F_GETFD) < 0 && errno == EBADF) {
+      // Writes to a closed stdout must fail; nobody counts on stderr.
+      [[maybe_unused]] const int opened = ::open("/dev/null", fd == STDERR_FILENO ? O_WRONLY : O_RDONLY);
+    }
+  }
+  struct sigaction action {};
+  action.sa_handler = SIG_IGN;  // a write tells, and work can end in order
+  ::sigaction(SIGPIPE, &action, nullptr);
+}
+
+int end_output(int code) {
+  // Some systems tell only now that what they took is lost.
+  if (output_error == 0 && ::close(STDOUT_FILENO) != 0 && errno != EBADF) output_error = errno;
+  if (output_error == 0) return code;
+  if (output_error == EPIPE) return kReaderGone;
+  fmt::print(stderr, "baton: standard output: cannot write: {}\n", std::strerror(output_error));
+  return kFailed;
+}
+
+void progress(std::string_view text) {
+  if (::isatty(2) != 0) fmt::print(stderr, "\r\x1b[K{}", text);
+}
+
+}  // namespace baton::cli
