@@ -46,7 +46,7 @@ class State(unittest.TestCase):
         return done.stdout
 
     def save(self, model, name, *prompt):
-        self.ok("run", "-m", model, "--raw", *prompt, "-n", "0", "--save-state", self.path(name), "--dump-logits", self.path("logits"))
+        self.ok("run", "-m", model, "--raw", *prompt, "-q", "-n", "0", "--save-state", self.path(name), "--dump-logits", self.path("logits"))
         return self.path(name)
 
     def test_through_every_format_and_on_from_there(self):
@@ -80,7 +80,7 @@ class State(unittest.TestCase):
         self.assertEqual(pathlib.Path(self.path("a")).read_bytes(), pathlib.Path(self.path("c")).read_bytes())
 
     def test_llama_states_go_to_mlx_only(self):
-        self.ok("run", "-m", LLAMA, "--ids", IDS, "-n", "0", "--save-state", self.path("seal"))
+        self.ok("run", "-q", "-m", LLAMA, "--ids", IDS, "-n", "0", "--save-state", self.path("seal"))
         refused = run("state", "convert", self.path("seal"), self.path("out"), "-m", LLAMA, "--to", "anelms")
         self.assertEqual(refused.returncode, 1)
         self.assertIn("gated DeltaNet", refused.stderr)
@@ -113,6 +113,11 @@ class State(unittest.TestCase):
                 self.assertIn(words, done.stderr)
                 self.assertEqual(done.stdout, "")
                 self.assertFalse(os.path.exists(out))
+        count = json.loads(self.ok("state", "show", seal, "--json"))["position"]
+        others = run("state", "convert", seal, out, "-m", SMALL, "--to", "mlx", "--ids", ",".join(["7"] * count))
+        self.assertEqual(others.returncode, 1, others.stdout)
+        self.assertIn("names other tokens than the prompt given", others.stderr)
+        self.assertFalse(os.path.exists(out))
         self.assertEqual(run("state", "show", cut).returncode, 1)
         self.assertEqual(run("state", "convert", seal, out, "--to", "npz").returncode, 2)
         self.assertEqual(run("state").returncode, 2)
