@@ -49,14 +49,18 @@ DeviceKernel::~DeviceKernel() {
 
 Result<KernelIo> DeviceKernel::new_io() {
   KernelIo io;
-  BATON_TRY(io.input, driver_.create_surface(SurfaceProperties::flat(input_bytes())));
-  BATON_TRY(io.output, driver_.create_surface(SurfaceProperties::flat(output_bytes())));
-  BATON_TRY(io.request, driver_.create_request(RequestSpec::one(io.input.get(), io.output.get())));
+  BATON_TRY(io.input, driver_.create_surface(SurfaceProperties::flat(surface_bytes(input_bytes()))));
+  BATON_TRY(io.output, driver_.create_surface(SurfaceProperties::flat(surface_bytes(output_bytes()))));
+  BATON_TRY(io.request, new_request(*io.input, *io.output));
   return io;
 }
 
-Status DeviceKernel::evaluate(const KernelIo& io) {
-  auto status = model_->evaluate(*io.request);
+Result<std::unique_ptr<Request>> DeviceKernel::new_request(Surface& input, Surface& output) {
+  return driver_.create_request(RequestSpec::one(&input, &output));
+}
+
+Status DeviceKernel::evaluate(const Request& request) {
+  auto status = model_->evaluate(request);
   if (!status) return fail(std::move(status).error().in(fmt::format("kernel '{}'", plan_.name)));
   return {};
 }

@@ -31,13 +31,16 @@ class DeviceKernel {
   const KernelPlan& plan() const { return plan_; }
   const std::string& identifier() const { return model_->identifier(); }
   LoadedBy loaded_by() const { return loaded_by_; }
-  // Bytes of the surfaces: channels * columns * 2.
+  // Bytes of the ports: channels * columns * 2. Surfaces are larger: surface_bytes() of driver.h.
   uint64_t input_bytes() const { return port_size(plan_.in_channels); }
   uint64_t output_bytes() const { return port_size(plan_.out_channels); }
 
   Result<KernelIo> new_io();
-  // Reads io.input, writes io.output, all columns. Neither may be locked.
-  Status evaluate(const KernelIo& io);
+  // For kernels of one size that share surfaces; the request is this kernel's alone.
+  Result<std::unique_ptr<Request>> new_request(Surface& input, Surface& output);
+  // Reads the request's input, writes its output, all columns. Neither may be locked.
+  Status evaluate(const Request& request);
+  Status evaluate(const KernelIo& io) { return evaluate(*io.request); }
 
  private:
   friend class KernelLoader;

@@ -3,11 +3,12 @@
 // create_request, evaluate, unload. Two drivers: the emulator, anywhere; Apple's classes, on a Mac. device_kernel.h has
 // the sequence.
 //
-// Threads: a driver and what it made may be used from any thread; calls are serialised inside. Models, surfaces and
-// requests must not outlive their driver, nor requests their surfaces. Errors begin with the system's words (rule.h);
-// after a failed evaluate the contents of the outputs are undefined.
+// Threads: a driver and what it made may be used from any thread; calls of one model are serialised inside. Models,
+// surfaces and requests must not outlive their driver, nor requests their surfaces. Errors begin with the system's
+// words (rule.h); after a failed evaluate the contents of the outputs are undefined.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -73,20 +74,35 @@ class SurfaceLock {
   std::span<std::byte> bytes_;
 };
 
-// Surfaces in the order of the ports' names, with their indices 0 to n - 1.
+// Surfaces of this size and multiples of it: what projects with long runs use. Less than 16 KiB was refused or gave
+// zeros.
+inline constexpr uint64_t kSurfaceStep = 65536;
+inline constexpr uint64_t surface_bytes(uint64_t port_bytes) {
+  return port_bytes < kSurfaceStep ? kSurfaceStep : (port_bytes + kSurfaceStep - 1) / kSurfaceStep * kSurfaceStep;
+}
+
+// What the process has compiled and has loaded, over all its drivers: the system's limits (about 119 of each) are those
+// of a process, not of a driver.
+struct ProcessCounts {
+  std::atomic<uint32_t> compiles{0}, loaded{0};
+};
+ProcessCounts& process_counts();
+
+// Surfaces in the order of the ports' names, with their indices: 0 to n - 1 for a program of one function, else what
+// DeviceModel::port_indices says.
 struct RequestSpec {
   std::vector<Surface*> inputs;
   std::vector<int32_t> input_indices;
   std::vector<Surface*> outputs;
   std::vector<int32_t> output_indices;
-  int32_t procedure = 0;              // the only one
+  int32_t procedure = 0;              // which function of the program, in the order of the text
   Surface* weights_buffer = nullptr;  // has no effect on baked weights: leave it null
   bool perf_stats = false;            // refused for programs like this one: leave it false
 
   static RequestSpec one(Surface* input, Surface* output) { return {{input}, {0}, {output}, {0}, 0, nullptr, false}; }
 };
 
-// Built once, used for many evaluations.
+// Built once, used for many evaluations of one model; never shared between models.
 class Request {
  public:
   virtual ~Request() = default;
@@ -99,6 +115,10 @@ struct WeightEntry {
   std::span<const std::byte> data;
 };
 
+struct PortIndices {
+  std::vector<int32_t> inputs, outputs;
+};
+
 // Destroying a loaded model unloads it.
 class DeviceModel {
  public:
@@ -109,6 +129,9 @@ class DeviceModel {
   virtual Status compile() = 0;
   // Needs net.plist and data in the folder, of this or an earlier process.
   virtual Status load() = 0;
+  // Of a loaded program of several functions: the indices that requests of function `procedure` use. One project asks
+  // the system for them; that they are not 0 to n - 1 for every function is its finding.
+  virtual Result<PortIndices> port_indices(int32_t procedure) = 0;
   // Synchronous.
   virtual Status evaluate(const Request& request) = 0;
   virtual Status unload() = 0;

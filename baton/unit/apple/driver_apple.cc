@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <xxhash.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -17,8 +18,10 @@ namespace baton::apple {
 namespace {
 
 constexpr unsigned kQos = 21;
-constexpr uint32_t kLockReadOnly = 1;  // kIOSurfaceLockReadOnly
-using ObjcBool = unsigned char;        // BOOL, as bool or signed char
+constexpr uint32_t kLockReadOnly = 1;       // kIOSurfaceLockReadOnly
+using ObjcBool = unsigned char;             // BOOL, as bool or signed char
+constexpr uint32_t kCountSuspicious = 100;  // of compiles or loads, from which a refusal may be the system's limit
+constexpr unsigned long kPortsMax = 64;
 
 constexpr const char* kFrameworks[] = {
     "/System/Library/Frameworks/Foundation.framework/Foundation",
@@ -32,7 +35,7 @@ constexpr const char* kFrameworks[] = {
 struct AppleDriver::Calls {
   ObjcApi objc;
   std::filesystem::path folder;
-  std::mutex mutex;  // evaluations are serialised by the system too
+  std::mutex mutex;  // compiles, loads and unloads come one at a time
 
   ObjcId descriptor_class = nullptr, model_class = nullptr, request_class = nullptr, surface_class = nullptr;
   ObjcId string_class = nullptr, data_class = nullptr, number_class = nullptr, array_class = nullptr,
@@ -191,22 +194,30 @@ class AppleDriver::Model final : public DeviceModel {
   }
 
   const std::string& identifier() const override { return identifier_; }
-  Status compile() override { return step("compileWithQoS:options:error:", Fault::kCompile, "compile"); }
+  Status compile() override {
+    BATON_OK(step("compileWithQoS:options:error:", Fault::kCompile, "compile"));
+    ++process_counts().compiles;
+    return {};
+  }
   Status load() override {
     if (loaded_) return fail(rule_error(Rule::kLoadTwice, "load of a model that is loaded"));
     BATON_OK(step("loadWithQoS:options:error:", Fault::kRecompile, "load"));
     loaded_ = true;
+    ++process_counts().loaded;
     return {};
   }
+  Result<PortIndices> port_indices(int32_t procedure) override;
   Status evaluate(const Request& request) override;
   Status unload() override;
 
  private:
+  Result<std::vector<int32_t>> indices(ObjcId model, const char* selector, int32_t procedure) const;
   Status step(const char* selector, Fault fault, const char* doing);
 
   Calls& calls_;
   ObjcRef model_;
   const std::string identifier_;
+  std::mutex mutex_;  // one evaluation of a model at a time; those of other models may be under way
   bool loaded_ = false;
 };
 
@@ -215,12 +226,45 @@ Status AppleDriver::Model::step(const char* selector, Fault fault, const char* d
   const ObjcPool pool(calls_.objc);
   ObjcId error = nullptr;
   const auto done = calls_.objc.send<ObjcBool>(model_.get(), selector, kQos, calls_.dictionary({}, {}), &error);
-  if (done == 0) return calls_.refused(error, fault, doing);
-  return {};
+  if (done != 0) return {};
+  Error refused = calls_.refused(error, fault, doing).value();
+  const ProcessCounts& counts = process_counts();
+  if (std::max<uint32_t>(counts.compiles, counts.loaded) < kCountSuspicious) return fail(std::move(refused));
+  refused.message += fmt::format(
+      "; this process has compiled {} programs and has {} loaded, and systems refuse at about 119 of either: a new "
+      "process "
+      "finds what is compiled in the cache, and BATON_ANE=kernels=N leaves the rest to the host",
+      counts.compiles.load(), counts.loaded.load());
+  return fail(std::move(refused));
+}
+
+// The indices of one function's ports, as the system numbers them.
+Result<std::vector<int32_t>> AppleDriver::Model::indices(ObjcId model, const char* selector, int32_t procedure) const {
+  const ObjcId set = calls_.objc.send<ObjcId>(model, selector, static_cast<unsigned>(procedure));
+  if (set == nullptr) return fail(device_error(Fault::kBadArgument, fmt::format("{} gave nil", selector)));
+  std::vector<int32_t> out;
+  const auto count = calls_.objc.send<unsigned long>(set, "count");
+  for (unsigned long i = 0, at = 0; i < count && i < kPortsMax; ++i) {
+    at = i == 0 ? calls_.objc.send<unsigned long>(set, "firstIndex")
+                : calls_.objc.send<unsigned long>(set, "indexGreaterThanIndex:", at);
+    out.push_back(static_cast<int32_t>(at));
+  }
+  return out;
+}
+
+Result<PortIndices> AppleDriver::Model::port_indices(int32_t procedure) {
+  if (!loaded_) return fail(rule_error(Rule::kCallOrder, "port indices of a model that is not loaded"));
+  const ObjcPool pool(calls_.objc);
+  const ObjcId inner = calls_.objc.send<ObjcId>(model_.get(), "model");
+  if (inner == nullptr) return fail(device_error(Fault::kBadArgument, "the loaded model has no inner model"));
+  PortIndices out;
+  BATON_TRY(out.inputs, indices(inner, "inputSymbolIndicesForProcedureIndex:", procedure));
+  BATON_TRY(out.outputs, indices(inner, "outputSymbolIndicesForProcedureIndex:", procedure));
+  return out;
 }
 
 Status AppleDriver::Model::evaluate(const Request& request) {
-  const std::scoped_lock guard(calls_.mutex);
+  const std::scoped_lock guard(mutex_);
   // The system may answer YES and leave garbage: what is known to be wrong is refused here.
   if (!loaded_) return fail(rule_error(Rule::kEvaluateBeforeLoad, "evaluate of a model that is not loaded"));
   const auto* own = dynamic_cast<const IoRequest*>(&request);
@@ -234,9 +278,10 @@ Status AppleDriver::Model::evaluate(const Request& request) {
 }
 
 Status AppleDriver::Model::unload() {
-  const std::scoped_lock guard(calls_.mutex);
+  const std::scoped_lock guard(calls_.mutex, mutex_);
   if (!loaded_) return fail(rule_error(Rule::kCallOrder, "unload of a model that is not loaded"));
   loaded_ = false;
+  --process_counts().loaded;
   const ObjcPool pool(calls_.objc);
   ObjcId error = nullptr;
   if (calls_.objc.send<ObjcBool>(model_.get(), "unloadWithQoS:error:", kQos, &error) == 0) {

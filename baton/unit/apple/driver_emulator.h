@@ -24,12 +24,16 @@ struct EmulatorOptions {
   Mode mode = Mode::kStrict;
   Numerics numerics;
   IdentifierMode identifier = IdentifierMode::kContent;
-  uint32_t compiles_max = 119;       // successful compiles of this driver
-  uint32_t loaded_max = 119;         // models loaded at a time
-  bool poison_surfaces = false;      // fresh surfaces hold NaN, so that code that relies on zeros is found
-  bool watch_surfaces = true;        // find writes without a lock by a hash of the bytes
-  uint32_t threads = 1;              // of the arithmetic; 0: all cores
-  const ChipPreset* chip = nullptr;  // times and joules as on this chip; null: none
+  uint32_t compiles_max = 119;      // successful compiles
+  uint32_t loaded_max = 119;        // models loaded at a time
+  ProcessCounts* counts = nullptr;  // what the two limits are limits of: the process's, or null for this driver alone
+  uint64_t surface_bytes_min = 0;   // a request with a smaller surface fails; hardware: 16384
+  uint64_t program_bytes_max = 4ull << 30;  // weights of a program: its window in the engine's address space
+  int64_t columns_min = 0;                  // a port with shorter rows gives zeros and says nothing; hardware: 32
+  bool poison_surfaces = false;             // fresh surfaces hold NaN, so that code that relies on zeros is found
+  bool watch_surfaces = true;               // find writes without a lock by a hash of the bytes
+  uint32_t threads = 1;                     // of the arithmetic; 0: all cores
+  const ChipPreset* chip = nullptr;         // times and joules as on this chip; null: none
 };
 
 // Everything since the driver was made.

@@ -47,9 +47,8 @@ inline void write_text(const std::filesystem::path& path, std::string_view text)
 inline std::string program(std::string_view body, std::string_view inputs = "tensor<fp16, [1, 8, 1, 32]> x",
                            std::string_view outputs = "y") {
   return fmt::format(
-      "program(1.0)\n[buildInfo = dict<tensor<string, []>, tensor<string, []>>({{{{tensor<string, "
-      "[]>(\"coremlc-version\"), "
-      "tensor<string, []>(\"3505.4.1\")}}}})]\n{{\n  func main<ios16>({}) {{\n{}  }} -> ({});\n}}\n",
+      "program(1.0)\n[buildInfo = dict<tensor<string, []>, tensor<string, []>>({{{{\"coremlc-version\", "
+      "\"3505.4.1\"}}}})]\n{{\n  func main<ios16>({}) {{\n{}  }} -> ({});\n}}\n",
       inputs, body, outputs);
 }
 

@@ -1,8 +1,8 @@
 // Kernels: the programs a model's layers become on the neural engine. A layer is one or several linear layers of one
-// input (their outputs concatenated along channels), or a SwiGLU block; what does not fit the limits of one kernel is
-// split into several. Plans are cheap and say everything but the bytes; building a plan converts its weights. Input [1,
-// in_channels, 1, columns] and output [1, out_channels, 1, columns], fp16, element (c, t) at c * columns + t: a token
-// is a column. Not yet run on Apple hardware.
+// input (the rows of their weights stacked in one convolution), or a SwiGLU block; what does not fit the limits of one
+// kernel is split into several. Plans are cheap and say everything but the bytes; building a plan converts its weights.
+// Input [1, in_channels, 1, columns] and output [1, out_channels, 1, columns], fp16, element (c, t) at c * columns + t:
+// a token is a column. Not yet run on Apple hardware.
 #pragma once
 
 #include <cstdint>
@@ -52,7 +52,7 @@ struct KernelPlan {
   uint64_t weight_bytes = 0;
   uint64_t flops = 0;  // of one evaluation, all columns
 
-  // Kernels of one shape differ in names and weights only: "linear 1024 -> 6144 2048", "swiglu 1024 -> 3584 -> 1024".
+  // Kernels of one shape differ in names and weights only: "linear 1024 -> 8192", "swiglu 1024 -> 3584 -> 1024".
   std::string shape() const;
 };
 

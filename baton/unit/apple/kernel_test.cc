@@ -54,7 +54,7 @@ TEST(KernelPlan, InventoryOfQwen35) {
   add(linear("head", {&head}));
   EXPECT_EQ(names.size(), 88u);
   EXPECT_EQ(shapes.size(), 5u);
-  EXPECT_EQ(shapes["linear 1024 -> 6144 2048 x 32"], 18);
+  EXPECT_EQ(shapes["linear 1024 -> 8192 x 32"], 18);
   EXPECT_EQ(shapes["swiglu 1024 -> 3584 -> 1024 x 32"], 24);
   EXPECT_EQ(shapes["linear 1024 -> 15520 x 32"], 16);
   EXPECT_EQ(bytes / 10000000, 150u);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -77,7 +78,18 @@ Kernels pick_kernels() {
   return {};
 }
 
-bool flushes(const Numerics& numerics) { return numerics.profile == Profile::kM1; }
+bool flushes(const Numerics& numerics) { return numerics.profile != Profile::kModern; }
+// The plain path rounds nothing between the products and the end of the sum.
+bool needs_watch(const Numerics& numerics) { return numerics.grouped_adders || numerics.profile == Profile::kM3; }
+
+// A product as the M3 keeps it: 11 bits, ties away from zero, nothing below the smallest normal value.
+float m3_product(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value), magnitude = bits & 0x7fffffffu;
+  if (magnitude >= 0x7f800000u) return value;
+  const float rounded = std::bit_cast<float>((magnitude + 0x1000u) & 0xffffe000u);
+  const float kept = rounded < kFp16NormalMin ? 0.0f : rounded;
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(kept) | (bits & 0x80000000u));
+}
 
 // Result of a multiply-accumulate as it is stored.
 float stored(float sum, const Numerics& numerics) {
@@ -86,8 +98,9 @@ float stored(float sum, const Numerics& numerics) {
 }
 
 struct Watch {
-  bool clamp;  // sums at the limit become infinite
-  MacEvents events;
+  bool clamp;       // sums at the limit become infinite
+  bool m3 = false;  // products are rounded one by one
+  MacEvents events = {};
 
   float checked(float sum) {
     const bool nan = sum != sum;
@@ -101,11 +114,17 @@ struct Watch {
     const float value = a * b;
     const bool nan = value != value;
     events.undefined |= nan;
-    return nan ? 0.0f : value;
+    if (nan) return 0.0f;
+    return m3 ? m3_product(value) : value;
   }
 };
 
 }  // namespace
+
+std::string_view to_string(Profile profile) {
+  constexpr std::string_view kNames[] = {"m1", "modern", "m3"};
+  return kNames[static_cast<size_t>(profile)];
+}
 
 MacMatrix::MacMatrix(std::span<const std::byte> data, size_t rows, size_t k)
     : data_(data), rows_(rows), k_(k), norms_(rows) {
@@ -151,9 +170,10 @@ void MacPanel::finish(const Numerics& numerics) {
 
 MacEvents multiply_row_checked(const float* weights, const MacPanel& panel, const Numerics& numerics, float* out) {
   // A single product has no adder behind it: it may reach 65504.
-  const bool limited = panel.k > 1;
-  Watch watch{limited && numerics.profile == Profile::kM1, {}};
+  const bool limited = panel.k > 1, m3 = numerics.profile == Profile::kM3;
+  Watch watch{limited && numerics.profile == Profile::kM1, m3};
   float sum[kMacColumns] = {};
+  bool lost[kMacColumns] = {};  // kM3: the sum reached the limit
   if (numerics.grouped_adders) {
     for (size_t i = 0; i < panel.k; i += 4) {
       for (size_t c = 0; c < kMacColumns; ++c) {
@@ -168,10 +188,13 @@ MacEvents multiply_row_checked(const float* weights, const MacPanel& panel, cons
   } else {
     for (size_t i = 0; i < panel.k; ++i) {
       const float* in = panel.values.data() + i * kMacColumns;
-      for (size_t c = 0; c < kMacColumns; ++c) sum[c] = watch.checked(sum[c] + watch.product(weights[i], in[c]));
+      for (size_t c = 0; c < kMacColumns; ++c) {
+        sum[c] = watch.checked(sum[c] + watch.product(weights[i], in[c]));
+        lost[c] |= m3 && limited && std::fabs(sum[c]) >= kSumLimit;
+      }
     }
   }
-  for (size_t c = 0; c < kMacColumns; ++c) out[c] = watch.checked(stored(sum[c], numerics));
+  for (size_t c = 0; c < kMacColumns; ++c) out[c] = lost[c] ? 0.0f : watch.checked(stored(sum[c], numerics));
   if (!limited) watch.events.limit = false;
   return watch.events;
 }
@@ -180,7 +203,7 @@ MacEvents multiply_row(const float* weights, const MacPanel& panel, const Numeri
   float squares = 0;
   for (size_t i = 0; i < panel.k; ++i) squares += weights[i] * weights[i];
   const float bound = std::sqrt(squares) * panel.norm_max;  // NaN and infinity fail the comparison
-  if (!(bound < kNormLimit) || numerics.grouped_adders) return multiply_row_checked(weights, panel, numerics, out);
+  if (!(bound < kNormLimit) || needs_watch(numerics)) return multiply_row_checked(weights, panel, numerics, out);
   float sum[kMacColumns] = {};
   for (size_t i = 0; i < panel.k; ++i) {
     const float *in = panel.values.data() + i * kMacColumns, weight = weights[i];
@@ -213,7 +236,7 @@ MacEvents multiply(const MacMatrix& matrix, size_t row_begin, size_t row_end, co
         for (size_t r = 0; r < rows; ++r) {
           float *row = sums + r * kMacColumns, *to = out + (static_cast<size_t>(first) + r) * out_stride;
           const float bound = matrix.norm(begin + r) * panel.norm_max;
-          if (bound < kNormLimit && !numerics.grouped_adders) {
+          if (bound < kNormLimit && !needs_watch(numerics)) {
             for (size_t c = 0; c < used; ++c) row[c] = stored(row[c], numerics);
             if (used < columns) std::fill(row + used, row + columns, 0.0f);
           } else {

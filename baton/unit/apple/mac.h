@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "baton/base/thread_pool.h"
@@ -15,7 +16,11 @@ namespace baton::apple {
 enum class Profile : uint8_t {
   kM1,      // partial sums of 32768 and above become infinite, subnormals are flushed, slices of W have a gain of 16
   kModern,  // none of these; 32768 is reported
+  // One project's measurements of an M3 Ultra: subnormal operands and results are 0; each product is rounded to fp16,
+  // ties away from zero, and one below 2^-14 is 0; a running sum that reaches 32768 makes the result 0.
+  kM3,
 };
+std::string_view to_string(Profile profile);
 
 struct Numerics {
   Profile profile = Profile::kM1;

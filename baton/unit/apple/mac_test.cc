@@ -91,5 +91,47 @@ TEST(Mac, OneColumnIsWatchedToo) {
   EXPECT_EQ(out[1], 0.0f);
 }
 
+// By hand, what was published of an M3: products rounded one by one, ties away from zero, small ones lost; a sum that
+// once reached the limit is lost as a whole; the same in one column and in many.
+TEST(Mac, M3RoundsAndLosesProducts) {
+  const Numerics m3{Profile::kM3, false, false};
+  ThreadPool pool(1);
+  const struct {
+    std::vector<float> weights, x;
+    float want;
+  } cases[] = {
+      {{0x1p-14f, 1}, {0.5f, 0}, 0},                            // a product of 2^-15
+      {{0x1p-14f, 1}, {1, 0}, 0x1p-14f},                        // of 2^-14
+      {{0x1p-20f, 1}, {1024, 0}, 0},                            // a subnormal weight
+      {{1, 1}, {0x1p-20f, 1024}, 1024},                         // a subnormal value
+      {{0x1.1p0f, 1}, {0x1.08p0f, 0}, 0x1.188p0f},              // exact
+      {{1 + 0x1p-5f, 1}, {1 + 0x1p-6f, 0}, 1 + 49 * 0x1p-10f},  // 48.5 steps above 1: away from zero
+      {{300, -300, 1}, {300, 300, 5}, 0},                       // passes 32768 and comes back: lost
+      {{100, 100, 1}, {300, -300, 5}, 5},                       // does not pass
+      {{-200, 0, 0}, {200, 0, 0}, 0},
+  };
+  for (const auto& item : cases) {
+    std::vector<uint16_t> weights;
+    for (const float value : item.weights) weights.push_back(to_fp16(value));
+    const size_t k = weights.size();
+    const MacMatrix matrix(std::as_bytes(std::span<const uint16_t>(weights)), 1, k);
+    for (const size_t columns : {size_t{1}, size_t{3}}) {
+      MacPanel panel;
+      panel.reset(k);
+      for (size_t i = 0; i < k; ++i) {
+        for (size_t c = 0; c < columns; ++c) panel.values[i * kMacColumns + c] = round_to_fp16(item.x[i]);
+      }
+      panel.finish(m3);
+      std::vector<float> out(kMacColumns, 1e9f);
+      multiply(matrix, 0, 1, panel, kMacColumns, m3, pool, out.data(), kMacColumns);
+      for (size_t c = 0; c < columns; ++c) EXPECT_EQ(out[c], item.want) << item.weights[0] << " x " << item.x[0];
+      multiply_row(std::vector<float>(item.weights).data(), panel, m3, out.data());
+      if (item.weights[0] != 0x1p-20f) {
+        EXPECT_EQ(out[0], item.want);
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace baton::apple

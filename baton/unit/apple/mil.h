@@ -40,7 +40,7 @@ struct MilLiteral {
 };
 
 struct MilArgument {
-  enum class Kind : uint8_t { kName, kNames, kLiteral };
+  enum class Kind : uint8_t { kName, kNames, kLiteral, kNote };  // kNote: read and dropped
   std::string parameter;
   Kind kind = Kind::kName;
   std::vector<std::string> names;  // one for kName
@@ -76,6 +76,7 @@ struct MilFunction {
 struct MilProgram {
   std::string version;
   bool has_build_info = false;
+  bool typed_build_info = false;  // its strings have types of their own: nobody has run such a program
   // Lines where a scalar is written in the form of dialect 1 (tensor<T, []>) and of dialect 2 (T); 0: nowhere.
   uint32_t dialect1_line = 0, dialect2_line = 0;
   std::vector<MilFunction> functions;

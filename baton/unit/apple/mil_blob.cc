@@ -116,27 +116,39 @@ uint64_t BlobWriter::add(MilType type, std::span<const std::byte> data) {
 
 Result<uint64_t> BlobWriter::add_fp16(const Weight& weight, const MatrixPart& part, OutOfRange policy,
                                       RangeReport* report) {
-  const bool inside = part.row_begin >= 0 && part.row_count > 0 && part.column_begin >= 0 && part.column_count > 0 &&
-                      part.row_begin <= weight.rows - part.row_count &&
-                      part.column_begin <= weight.columns - part.column_count;
-  BATON_CHECK(inside);
-  const Format& format = format_of(weight.dtype);
-  BATON_TRY(const uint64_t stride, row_bytes(weight.dtype, static_cast<uint64_t>(weight.columns)));
-  uint64_t record = 0;
-  const uint64_t columns = static_cast<uint64_t>(part.column_count);
-  std::byte* to = append(MilType::kFp16, static_cast<uint64_t>(part.row_count) * columns * 2, &record);
-  std::vector<float> row(static_cast<size_t>(weight.columns));
-  RangeReport found;
-  for (int64_t r = 0; r < part.row_count; ++r, to += columns * 2) {
-    format.decode(weight.data + static_cast<uint64_t>(part.row_begin + r) * stride, row.data(), row.size());
-    convert_row(row.data() + part.column_begin, to, columns, &found);
+  const WeightRows rows = {&weight, part};
+  return add_fp16(std::span(&rows, 1), policy, report);
+}
+
+Result<uint64_t> BlobWriter::add_fp16(std::span<const WeightRows> stacked, OutOfRange policy, RangeReport* report) {
+  BATON_CHECK(!stacked.empty());
+  const int64_t width = stacked[0].part.column_count;
+  uint64_t rows = 0, record = 0;
+  for (const auto& [weight, part] : stacked) {
+    const bool inside = part.row_begin >= 0 && part.row_count > 0 && part.column_begin >= 0 && width > 0 &&
+                        part.column_count == width && part.row_begin <= weight->rows - part.row_count &&
+                        part.column_begin <= weight->columns - width;
+    BATON_CHECK(inside);
+    rows += static_cast<uint64_t>(part.row_count);
   }
-  report->add(found);
-  if (found.nans > 0 || (found.overflows > 0 && policy == OutOfRange::kRefuse)) {
-    return fail(rule_error(Rule::kWeightRange,
-                           fmt::format("'{}': {} of {} values are beyond fp16 (|w| > 65504) and {} are NaN; run this "
-                                       "model on another unit",
-                                       weight.name, found.overflows, found.values, found.nans)));
+  const uint64_t columns = static_cast<uint64_t>(width);
+  std::byte* to = append(MilType::kFp16, rows * columns * 2, &record);
+  for (const auto& [weight, part] : stacked) {
+    const Format& format = format_of(weight->dtype);
+    BATON_TRY(const uint64_t stride, row_bytes(weight->dtype, static_cast<uint64_t>(weight->columns)));
+    std::vector<float> row(static_cast<size_t>(weight->columns));
+    RangeReport found;
+    for (int64_t r = 0; r < part.row_count; ++r, to += columns * 2) {
+      format.decode(weight->data + static_cast<uint64_t>(part.row_begin + r) * stride, row.data(), row.size());
+      convert_row(row.data() + part.column_begin, to, columns, &found);
+    }
+    report->add(found);
+    if (found.nans > 0 || (found.overflows > 0 && policy == OutOfRange::kRefuse)) {
+      return fail(rule_error(Rule::kWeightRange,
+                             fmt::format("'{}': {} of {} values are beyond fp16 (|w| > 65504) and {} are NaN; run this "
+                                         "model on another unit",
+                                         weight->name, found.overflows, found.values, found.nans)));
+    }
   }
   return record;
 }

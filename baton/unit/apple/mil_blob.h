@@ -46,6 +46,11 @@ struct MatrixPart {
 };
 inline MatrixPart whole(const Weight& weight) { return {0, weight.rows, 0, weight.columns}; }
 
+struct WeightRows {
+  const Weight* weight = nullptr;
+  MatrixPart part;
+};
+
 // Appends tensors; the bytes depend only on what was added.
 class BlobWriter {
  public:
@@ -56,6 +61,8 @@ class BlobWriter {
   // `part` of the weight as fp16 [row_count, column_count], round to nearest even, from any format. The report is added
   // to. A value out of range is an error under kRefuse: rule `weight-range`, with the weight's name and the counts.
   Result<uint64_t> add_fp16(const Weight& weight, const MatrixPart& part, OutOfRange policy, RangeReport* report);
+  // The same of several parts of one width, their rows one after another in one tensor.
+  Result<uint64_t> add_fp16(std::span<const WeightRows> stacked, OutOfRange policy, RangeReport* report);
   std::vector<std::byte> finish() &&;
 
   // Bytes of a file with one fp16 tensor after another of these sizes.

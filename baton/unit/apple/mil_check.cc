@@ -21,8 +21,8 @@ constexpr uint64_t kActivationBytesMax = 1024 * kMegabyte;  // the emulator's ow
 
 class Checker {
  public:
-  Checker(const MilProgram& program, const WeightFiles& files, Diagnostics& diagnostics)
-      : program_(program), files_(files), diagnostics_(diagnostics) {}
+  Checker(const MilProgram& program, const WeightFiles& files, Diagnostics& diagnostics, size_t function)
+      : program_(program), files_(files), diagnostics_(diagnostics), index_(function) {}
   Result<Graph> check();
 
  private:
@@ -31,8 +31,8 @@ class Checker {
   Status statement(const MilStatement& statement);
   Status constant(const MilStatement& statement);
   Result<GraphValue> literal(const MilLiteral& literal, const std::string& where);
-  Status arguments(const MilStatement& statement, const OpContext& context);
-  Status operation(const MilStatement& statement);
+  Status arguments(MilStatement* statement, const OpContext& context);
+  Status operation(MilStatement statement);
   Status outputs();
   Status port(int32_t value, const char* kind);
   Status port_list(const std::vector<int32_t>& declared, const char* kind, std::vector<int32_t>* bound);
@@ -44,6 +44,7 @@ class Checker {
   const MilProgram& program_;
   const WeightFiles& files_;
   Diagnostics& diagnostics_;
+  const size_t index_;
   const MilFunction* function_ = nullptr;
   Graph graph_;
   std::unordered_map<std::string, int32_t> names_;
@@ -55,10 +56,30 @@ Status Checker::header() {
     return fail(rule_error(Rule::kProgramVersion, fmt::format("program({}); 1.0 or 1.3", program_.version)));
   }
   if (!program_.has_build_info) return fail(rule_error(Rule::kBuildInfo, "there is no buildInfo after program(...)"));
-  if (program_.functions.size() != 1 || program_.functions[0].name != "main") {
-    return fail(rule_error(Rule::kFunctionName, "a program has one function, main"));
+  if (program_.typed_build_info) {
+    BATON_OK(diagnostics_.report(Rule::kBuildInfoTyped,
+                                 "strings of buildInfo with types of their own; every program known to run has them "
+                                 "bare: {{\"coremlc-version\", \"3505.4.1\"}}"));
   }
-  function_ = &program_.functions[0];
+  // Several functions are the procedures of a bank: any names, in ascending order so that both ways of counting them
+  // agree.
+  const std::vector<MilFunction>& functions = program_.functions;
+  if (index_ >= functions.size() || (functions.size() == 1 && functions[0].name != "main")) {
+    return fail(rule_error(Rule::kFunctionName, "a program has one function, main, or several"));
+  }
+  for (size_t i = 0; index_ == 0 && i + 1 < functions.size(); ++i) {
+    for (size_t j = i + 1; j < functions.size(); ++j) {
+      if (functions[i].name == functions[j].name)
+        return fail(rule_error(Rule::kFunctionName, fmt::format("two functions are called '{}'", functions[i].name)));
+    }
+    if (functions[i].name > functions[i + 1].name) {
+      BATON_OK(diagnostics_.report(Rule::kFunctionOrder,
+                                   fmt::format("'{}' stands before '{}': the index of a function may be its place in "
+                                               "the text or among the names",
+                                               functions[i].name, functions[i + 1].name)));
+    }
+  }
+  function_ = &functions[index_];
   if (std::find(kOpsets.begin(), kOpsets.end(), function_->opset) == kOpsets.end()) {
     return fail(rule_error(Rule::kOpset, fmt::format("opset '{}'; ios15 to ios18", function_->opset)));
   }
@@ -148,7 +169,7 @@ Status Checker::constant(const MilStatement& statement) {
   for (const MilArgument& attribute : statement.attributes) {
     if (attribute.parameter == "val") {
       found = &attribute.literal;
-    } else if (attribute.parameter != "name") {
+    } else if (attribute.parameter != "name" && attribute.kind != MilArgument::Kind::kNote) {
       return fail(rule_error(Rule::kParameterUnknown, fmt::format("{}: attribute '{}'", where, attribute.parameter)));
     }
   }
@@ -161,12 +182,16 @@ Status Checker::constant(const MilStatement& statement) {
   return define(statement.name, std::move(value), statement.line);
 }
 
-// Names exist and literals are not written into the call.
-Status Checker::arguments(const MilStatement& statement, const OpContext& context) {
-  for (const MilArgument& argument : statement.arguments) {
+// Names exist. A value written into the call is refused in strict mode; else it becomes a constant of its own.
+Status Checker::arguments(MilStatement* statement, const OpContext& context) {
+  for (MilArgument& argument : statement->arguments) {
     if (argument.kind == MilArgument::Kind::kLiteral) {
-      return context.refuse(Rule::kInlineLiteral,
-                            fmt::format("'{}' is a value; pass a named const", argument.parameter));
+      BATON_OK(
+          context.report(Rule::kInlineLiteral, fmt::format("'{}' is a value; pass a named const", argument.parameter)));
+      BATON_TRY(GraphValue value, literal(argument.literal, context.where()));
+      argument.kind = MilArgument::Kind::kName;
+      argument.names = {statement->name + "." + argument.parameter};
+      BATON_OK(define(argument.names[0], std::move(value), statement->line));
     }
     for (const std::string& name : argument.names) {
       const auto found = names_.find(name);
@@ -177,12 +202,14 @@ Status Checker::arguments(const MilStatement& statement, const OpContext& contex
   return {};
 }
 
-Status Checker::operation(const MilStatement& statement) {
+Status Checker::operation(MilStatement statement) {
   const OpContext context{graph_, diagnostics_, names_, statement, function_->opset};
   BATON_OK(check_forbidden(context));
-  BATON_OK(arguments(statement, context));
-  if (statement.op != "constexpr_affine_dequantize" && statement.attributes.size() > 1) {
-    return context.refuse(Rule::kParameterUnknown, "parameters belong in parentheses");
+  BATON_OK(arguments(&statement, context));
+  for (const MilArgument& attribute : statement.attributes) {
+    if (attribute.kind == MilArgument::Kind::kNote || attribute.parameter == "name") continue;
+    if (statement.op != "constexpr_affine_dequantize" && is_parameter(statement.op, attribute.parameter))
+      return context.refuse(Rule::kParameterUnknown, "parameters belong in parentheses");
   }
   MilTensorType type;
   std::vector<uint16_t> computed;
@@ -215,7 +242,7 @@ Status Checker::statement(const MilStatement& statement) {
   const auto name = std::find_if(statement.attributes.begin(), statement.attributes.end(),
                                  [](const MilArgument& attribute) { return attribute.parameter == "name"; });
   if (name == statement.attributes.end() || name->literal.strings.size() != 1) {
-    return fail(rule_error(Rule::kOpName, where + ": the attribute 'name' is missing"));
+    BATON_OK(diagnostics_.report(Rule::kOpName, where + ": the attribute 'name' is missing"));
   }
   for (const int64_t dim : statement.type.dims) {
     if (dim < 0) return fail(rule_error(Rule::kDynamicShape, where + ": a dimension is not a number"));
@@ -225,7 +252,7 @@ Status Checker::statement(const MilStatement& statement) {
   // Up to opset ios17 its operands are attributes: they become constants of their own.
   MilStatement copy = statement;
   for (const MilArgument& attribute : statement.attributes) {
-    if (attribute.parameter == "name") continue;
+    if (attribute.parameter == "name" || attribute.kind == MilArgument::Kind::kNote) continue;
     BATON_TRY(GraphValue value, literal(attribute.literal, where));
     const std::string hidden = statement.name + "." + attribute.parameter;
     BATON_OK(define(hidden, std::move(value), statement.line));
@@ -331,7 +358,7 @@ Status Checker::limits() {
     }
   }
   for (const auto& [path, bytes] : files_) {
-    if (!files_used_.contains(path))
+    if (!files_used_.contains(path) && program_.functions.size() == 1)
       diagnostics_.warn(Rule::kWeightKeyUnused, fmt::format("'{}' is not in the text", path));
   }
   return {};
@@ -373,8 +400,9 @@ uint64_t port_bytes(const MilTensorType& type) {
   return rows * port_row_bytes(type);
 }
 
-Result<Graph> check_mil(const MilProgram& program, const WeightFiles& files, Diagnostics& diagnostics) {
-  return Checker(program, files, diagnostics).check();
+Result<Graph> check_mil(const MilProgram& program, const WeightFiles& files, Diagnostics& diagnostics,
+                        size_t function) {
+  return Checker(program, files, diagnostics, function).check();
 }
 
 }  // namespace baton::apple

@@ -93,9 +93,10 @@ struct Graph {
 // Weight files by the path written in the text ("@model_path/weights/l00_q.bin").
 using WeightFiles = std::map<std::string, std::span<const std::byte>, std::less<>>;
 
-// Checks the rules of MIL text and weight files (docs/ane.md, 2, 12, 13, 17 to 28) and resolves the program. The graph
-// borrows the bytes of `files`. Errors name rule, line and operation.
-Result<Graph> check_mil(const MilProgram& program, const WeightFiles& files, Diagnostics& diagnostics);
+// Checks the rules of MIL text and weight files (docs/ane.md, 2, 12, 13, 17 to 28) and resolves one function of the
+// program. The graph borrows the bytes of `files`. Errors name rule, line and operation.
+Result<Graph> check_mil(const MilProgram& program, const WeightFiles& files, Diagnostics& diagnostics,
+                        size_t function = 0);
 
 // Bytes of a port on a surface: N * C * H * (W * element rounded up to 64).
 uint64_t port_bytes(const MilTensorType& type);

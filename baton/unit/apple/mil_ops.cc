@@ -168,8 +168,8 @@ Status conv_extent(const OpContext& context, const std::string& pad_type, size_t
 }
 
 Status check_conv(const OpContext& context, GraphOp* op, MilTensorType* type) {
-  if (context.argument("bias") != nullptr)
-    return context.refuse(Rule::kConvBias, "bias is not accepted; add it afterwards");
+  const bool biased = context.argument("bias") != nullptr;
+  if (biased) BATON_OK(context.report(Rule::kConvBias, "one project saw bias refused; add it afterwards"));
   BATON_TRY(const int32_t x, operand(context, "x"));
   const int32_t w = context.value("weight");
   if (w < 0 || !context.at(w).is_const) return context.refuse(Rule::kConvWeight, "the weight is not a constant");
@@ -197,6 +197,14 @@ Status check_conv(const OpContext& context, GraphOp* op, MilTensorType* type) {
     BATON_OK(context.report(Rule::kConvInputs, fmt::format("{} input channels; at most 16384", channels)));
   if (kernel.dims[3] > 13)
     BATON_OK(context.report(Rule::kConvKernel, fmt::format("a kernel {} wide; at most 13", kernel.dims[3])));
+  if (biased) {
+    BATON_TRY(const int32_t bias, operand(context, "bias"));
+    const GraphValue& values = context.at(bias);
+    if (!values.is_const || values.type.dims != std::vector<int64_t>{out}) {
+      return context.refuse(Rule::kParameterType, "bias must be a constant [out]");
+    }
+    op->inputs.push_back(bias);
+  }
   *type = {in.type, {in.dims[0], out, 0, 0}};
   for (size_t axis = 0; axis < 2; ++axis) {
     BATON_OK(conv_extent(context, pad_type, axis, in.dims[2 + axis], kernel.dims[2 + axis], op, &type->dims[2 + axis]));
@@ -607,6 +615,44 @@ Status dequantize(const OpContext& context, MilTensorType* type, std::vector<uin
   return {};
 }
 
+// data times scale, each scale for a block of the data: dims of scale divide those of data. Written for opset ios18,
+// where operands of constexpr operations are inputs.
+Status shift_scale(const OpContext& context, MilTensorType* type, std::vector<uint16_t>* computed) {
+  static constexpr std::array<Parameter, 2> kParameters = {{{"data"}, {"scale"}}};
+  BATON_OK(check_parameters(context, kParameters));
+  const int32_t data_index = context.value("data"), scale_index = context.value("scale");
+  if (data_index < 0 || scale_index < 0)
+    return context.refuse(Rule::kParameterType, "data and scale are one value each");
+  const GraphValue &data = context.at(data_index), &scale = context.at(scale_index);
+  const auto &dims = data.type.dims, &blocks = scale.type.dims;
+  bool fits = data.is_const && scale.is_const && scale.type.type == MilType::kFp16 && dims.size() == blocks.size() &&
+              (data.type.type == MilType::kInt8 || data.type.type == MilType::kUint8);
+  for (size_t i = 0; fits && i < dims.size(); ++i) fits = blocks[i] > 0 && dims[i] % blocks[i] == 0;
+  if (!fits) return context.refuse(Rule::kParameterType, "needs int8 or uint8 data and an fp16 scale for each block");
+  const bool is_signed = data.type.type == MilType::kInt8;
+  const auto data_at = [&](uint64_t i) -> double {
+    if (data.file_data.empty()) return data.numbers[i];
+    return is_signed ? load_as<int8_t>(&data.file_data[i]) : load_as<uint8_t>(&data.file_data[i]);
+  };
+  const auto scale_at = [&](uint64_t i) -> double {
+    return scale.file_data.empty() ? scale.numbers[i] : from_fp16(load_as<uint16_t>(&scale.file_data[2 * i]));
+  };
+  const uint64_t count = element_count(dims).value_or(0);
+  computed->resize(count);
+  for (uint64_t i = 0; i < count; ++i) {
+    uint64_t rest = i, block = 0, stride = 1;
+    for (size_t d = dims.size(); d-- > 0;) {
+      const auto size = static_cast<uint64_t>(dims[d]), parts = static_cast<uint64_t>(blocks[d]);
+      block += rest % size / (size / parts) * stride;
+      stride *= parts;
+      rest /= size;
+    }
+    (*computed)[i] = to_fp16(static_cast<float>(scale_at(block) * data_at(i)));
+  }
+  *type = {MilType::kFp16, dims};
+  return {};
+}
+
 }  // namespace
 
 Status check_forbidden(const OpContext& context) {
@@ -622,10 +668,20 @@ Status check_forbidden(const OpContext& context) {
   return {};
 }
 
+bool is_parameter(std::string_view op, std::string_view parameter) {
+  const OpEntry* entry = entry_of(op);
+  return entry != nullptr && std::any_of(entry->parameters.begin(), entry->parameters.end(),
+                                         [&](const Parameter& known) { return known.name == parameter; });
+}
+
 Result<std::optional<GraphOp>> check_op(const OpContext& context, MilTensorType* type,
                                         std::vector<uint16_t>* computed) {
   if (context.statement.op == "constexpr_affine_dequantize") {
     BATON_OK(dequantize(context, type, computed));
+    return std::nullopt;
+  }
+  if (context.statement.op == "constexpr_blockwise_shift_scale") {
+    BATON_OK(shift_scale(context, type, computed));
     return std::nullopt;
   }
   const OpEntry* entry = entry_of(context.statement.op);

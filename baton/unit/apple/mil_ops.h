@@ -28,8 +28,11 @@ struct OpContext {
 };
 
 // Checks a statement that is not `const` and returns its op, without `out`; `*type` is the inferred type of the result.
-// constexpr_affine_dequantize yields no op: `*computed` receives the fp16 constant.
+// A constexpr operation yields no op: `*computed` receives the fp16 constant.
 Result<std::optional<GraphOp>> check_op(const OpContext& context, MilTensorType* type, std::vector<uint16_t>* computed);
+
+// Whether the operation takes a parameter of this name.
+bool is_parameter(std::string_view op, std::string_view parameter);
 
 // Operations that are refused by name wherever they appear.
 Status check_forbidden(const OpContext& context);

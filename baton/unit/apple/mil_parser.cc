@@ -2,8 +2,10 @@
 // limit except lists inside literals, which are limited to the rank of a tensor.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
 #include "baton/base/bytes.h"
 #include "baton/unit/apple/mil.h"
@@ -15,7 +17,7 @@ namespace {
 
 constexpr std::array<std::string_view, 8> kTypeNames = {"fp16",  "fp32",   "int8", "uint8",
                                                         "int32", "uint64", "bool", "string"};
-constexpr uint32_t kListDepthMax = 5;
+constexpr uint32_t kListDepthMax = 5, kNoteDepthMax = 12;
 
 std::optional<MilType> type_named(std::string_view name) {
   for (size_t i = 0; i < kTypeNames.size(); ++i) {
@@ -41,20 +43,26 @@ class Parser {
   template <class Item>
   Status list(char close, Item&& item);
 
-  Status build_info();
+  Status program_attribute();
   Status function();
   Result<MilPort> port();
   Result<MilStatement> statement();
   Result<MilArgument> argument(bool attribute);
   Result<MilTensorType> tensor_type();
   Result<MilLiteral> literal();
+  Result<MilLiteral> bare_literal();
   Status literal_items(MilLiteral* out, uint32_t depth);
   Status literal_item(MilLiteral* out);
   Status blob_file(MilLiteral* out);
+  bool is_note() const;
+  Status note_type(uint32_t depth);
+  Status note_value(uint32_t depth);
+  Status note();
   void note_scalar(const MilTensorType& type, uint32_t line);
 
   MilLexer lexer_;
   MilProgram program_;
+  uint32_t typed_notes_ = 0;  // values inside notes that have types of their own
 };
 
 Status Parser::expect(char c) {
@@ -189,16 +197,19 @@ Status Parser::blob_file(MilLiteral* out) {
   const auto item = [&]() -> Status {
     BATON_TRY(const std::string key, read_name("path or offset"));
     BATON_OK(expect('='));
-    BATON_TRY(const MilTensorType type, tensor_type());
-    BATON_OK(expect('('));
     MilLiteral value;
-    value.type = type;
+    value.type.type = key == "path" ? MilType::kString : MilType::kUint64;
+    const bool typed = token().kind == MilToken::Kind::kName;
+    if (typed) {
+      BATON_TRY(value.type, tensor_type());
+      BATON_OK(expect('('));
+    }
     BATON_OK(literal_item(&value));
-    BATON_OK(expect(')'));
-    if (key == "path" && type.type == MilType::kString) {
+    if (typed) BATON_OK(expect(')'));
+    if (key == "path" && value.type.type == MilType::kString) {
       out->path = value.strings[0];
       has_path = true;
-    } else if (key == "offset" && type.type == MilType::kUint64) {
+    } else if (key == "offset" && value.type.type == MilType::kUint64) {
       out->offset = static_cast<uint64_t>(value.numbers[0]);
       has_offset = true;
     } else {
@@ -230,7 +241,80 @@ Result<MilLiteral> Parser::literal() {
   return out;
 }
 
-// name = value. Bare numbers, strings and bools are kept as literals, for the rule that refuses them.
+// A value without a type: true, "same", 1, 0.5, [1, 1]. Its type is guessed: whole numbers are int32, others fp16.
+Result<MilLiteral> Parser::bare_literal() {
+  MilLiteral out;
+  const bool list = is_mark('[');
+  out.type.type = MilType::kFp32;
+  if (token().kind == MilToken::Kind::kString) out.type.type = MilType::kString;
+  if (is_word("true") || is_word("false")) out.type.type = MilType::kBool;
+  BATON_OK(literal_items(&out, 0));
+  const size_t count = out.numbers.size() + out.strings.size();
+  if (list) out.type.dims = {static_cast<int64_t>(count)};
+  if (out.type.type == MilType::kFp32) {
+    const bool whole =
+        std::all_of(out.numbers.begin(), out.numbers.end(), [](double value) { return fits(MilType::kInt32, value); });
+    out.type.type = whole && count > 0 ? MilType::kInt32 : MilType::kFp16;
+  }
+  return out;
+}
+
+// ---- Notes: attributes that the system's printer adds and no program needs. Their types may be dicts, lists and
+// tuples, and what is inside their values has no types of its own.
+
+bool Parser::is_note() const {
+  constexpr std::string_view kTypes[] = {"dict", "list", "tuple", "fp64", "int64", "int16", "uint16", "uint32"};
+  return token().kind == MilToken::Kind::kName &&
+         std::find(std::begin(kTypes), std::end(kTypes), token().text) != std::end(kTypes);
+}
+
+// dict<K, V>, list<T, N>, tuple<T, ...>, a scalar or a tensor.
+Status Parser::note_type(uint32_t depth) {
+  if (depth >= kNoteDepthMax) return lexer_.error("a type that is less deep");
+  const bool sized = is_word("list"), nested = sized || is_word("dict") || is_word("tuple");
+  if (!nested && is_note()) return lexer_.advance();
+  if (!nested) {
+    BATON_TRY(const MilTensorType type, tensor_type());
+    static_cast<void>(type);
+    return {};
+  }
+  BATON_OK(lexer_.advance());
+  BATON_OK(expect('<'));
+  return list('>', [&]() -> Status {
+    const bool size = sized && (token().kind == MilToken::Kind::kNumber || is_mark('?'));
+    return size ? lexer_.advance() : note_type(depth + 1);
+  });
+}
+
+// A number, string, bool or name, a typed value, or groups of them in (), [] or {}.
+Status Parser::note_value(uint32_t depth) {
+  if (depth >= kNoteDepthMax) return lexer_.error("a value that is less deep");
+  for (const auto& [open, close] : {std::pair{'(', ')'}, std::pair{'[', ']'}, std::pair{'{', '}'}}) {
+    BATON_TRY(const bool opened, skip_if(open));
+    if (opened) return list(close, [&] { return note_value(depth + 1); });
+  }
+  const bool typed =
+      is_note() || is_word("tensor") || (token().kind == MilToken::Kind::kName && type_named(token().text).has_value());
+  if (typed) {
+    ++typed_notes_;
+    BATON_OK(note_type(depth));
+    BATON_OK(expect('('));
+    return list(')', [&] { return note_value(depth + 1); });
+  }
+  const MilToken::Kind kind = token().kind;
+  if (kind != MilToken::Kind::kNumber && kind != MilToken::Kind::kString && kind != MilToken::Kind::kName)
+    return lexer_.error("a value");
+  return lexer_.advance();
+}
+
+// type(value)
+Status Parser::note() {
+  BATON_OK(note_type(0));
+  BATON_OK(expect('('));
+  return list(')', [&] { return note_value(0); });
+}
+
+// name = value. Values in a call are kept as literals, for the rule that refuses them in strict mode.
 Result<MilArgument> Parser::argument(bool attribute) {
   MilArgument out;
   out.line = token().line;
@@ -247,15 +331,12 @@ Result<MilArgument> Parser::argument(bool attribute) {
       return {};
     };
     BATON_OK(list(')', item));
-  } else if (kind == MilToken::Kind::kNumber || kind == MilToken::Kind::kString || is_word("true") ||
+  } else if (attribute && is_note()) {
+    out.kind = MilArgument::Kind::kNote;
+    BATON_OK(note());
+  } else if (kind == MilToken::Kind::kNumber || kind == MilToken::Kind::kString || is_mark('[') || is_word("true") ||
              is_word("false")) {
-    out.literal.type.type = kind == MilToken::Kind::kNumber   ? MilType::kFp32
-                            : kind == MilToken::Kind::kString ? MilType::kString
-                                                              : MilType::kBool;
-    BATON_OK(literal_item(&out.literal));
-  } else if (is_mark('[')) {
-    out.literal.type.type = MilType::kFp32;
-    BATON_OK(literal_items(&out.literal, 0));
+    BATON_TRY(out.literal, bare_literal());
   } else if (attribute || is_word("tensor") || (kind == MilToken::Kind::kName && type_named(token().text))) {
     BATON_TRY(out.literal, literal());
   } else {
@@ -321,6 +402,16 @@ Status Parser::function() {
     return {};
   };
   BATON_OK(list(')', input));
+  BATON_TRY(const bool attributes, skip_if('['));
+  if (attributes) {
+    const auto attribute = [&]() -> Status {
+      BATON_TRY(const std::string key, read_name("an attribute of the function"));
+      static_cast<void>(key);
+      BATON_OK(expect('='));
+      return note();
+    };
+    BATON_OK(list(']', attribute));
+  }
   BATON_OK(expect('{'));
   while (!is_mark('}')) {
     if (out.statements.size() >= kMilStatementsMax) return lexer_.error("fewer statements");
@@ -342,30 +433,19 @@ Status Parser::function() {
   return {};
 }
 
-// [buildInfo = dict<K, V>({{key, value}, ...})]; the entries do not matter.
-Status Parser::build_info() {
-  BATON_OK(expect_word("buildInfo"));
+// [buildInfo = dict<K, V>({{key, value}, ...})], and whatever else stands there. Every program that is known to run on
+// a Mac writes the strings bare, without types of their own; which ones they are does not matter.
+Status Parser::program_attribute() {
+  const bool build_info = is_word("buildInfo");
+  BATON_TRY(const std::string key, read_name("buildInfo"));
+  static_cast<void>(key);
   BATON_OK(expect('='));
-  BATON_OK(expect_word("dict"));
-  BATON_OK(expect('<'));
-  BATON_TRY(const MilTensorType key_type, tensor_type());
-  BATON_OK(expect(','));
-  BATON_TRY(const MilTensorType value_type, tensor_type());
-  BATON_OK(expect('>'));
-  BATON_OK(expect('('));
-  BATON_OK(expect('{'));
-  const auto item = [&]() -> Status {
-    BATON_OK(expect('{'));
-    BATON_TRY(const MilLiteral key, literal());
-    BATON_OK(expect(','));
-    BATON_TRY(const MilLiteral value, literal());
-    if (!(key.type == key_type) || !(value.type == value_type)) return lexer_.error("entries of the dict's types");
-    return expect('}');
-  };
-  BATON_OK(list('}', item));
-  BATON_OK(expect(')'));
-  program_.has_build_info = true;
-  return expect(']');
+  if (build_info && !is_word("dict")) return lexer_.error("'dict'");
+  program_.has_build_info = program_.has_build_info || build_info;
+  const uint32_t typed_before = typed_notes_;
+  BATON_OK(note());
+  if (build_info && typed_notes_ != typed_before) program_.typed_build_info = true;
+  return {};
 }
 
 Result<MilProgram> Parser::parse() {
@@ -377,7 +457,7 @@ Result<MilProgram> Parser::parse() {
   BATON_OK(lexer_.advance());
   BATON_OK(expect(')'));
   BATON_TRY(const bool has_attributes, skip_if('['));
-  if (has_attributes) BATON_OK(build_info());
+  if (has_attributes) BATON_OK(list(']', [&] { return program_attribute(); }));
   BATON_OK(expect('{'));
   while (!is_mark('}')) {
     if (program_.functions.size() >= 64) return lexer_.error("fewer functions");

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "baton/base/file.h"
 #include "baton/unit/apple/fixtures_test.h"
 #include "baton/unit/apple/kernel.h"
 #include "baton/unit/apple/mil.h"
@@ -18,8 +19,7 @@ using fixtures::program;
 
 TEST(Parser, ReadsEveryPart) {
   const std::string mil =
-      "program(1.3)[buildInfo = dict<string, string>({{string(\"a\"), string(\"b\")}, {string(\"c\"), "
-      "string(\"\")}})]{\n"
+      "program(1.3)[buildInfo = dict<string, string>({{\"a\", \"b\"}, {\"c\", \"\"}})]{\n"
       "func main<ios18>(tensor<fp16, [1, 4, 1, 32]> x, tensor<fp32, [1, 4, 1, 32]> z) {\n"
       "fp16 c = const()[name = string(\"c\"), val = fp16(-0x1.8p-3)];\n"
       "tensor<fp16, [2, 2]> m = const()[val = tensor<fp16, [2, 2]>([[1, 2e1], [.5, -3.25e-1]]), name = "
@@ -44,6 +44,73 @@ TEST(Parser, ReadsEveryPart) {
   EXPECT_EQ(function.statements[2].attributes[1].literal.path, "@model_path/weights/w.bin");
   EXPECT_EQ(function.statements[3].arguments[1].names.size(), 2u);
   EXPECT_EQ(function.statements[3].line, 6u);
+}
+
+// The forms in which public projects and the system's own printer write programs (tests/data/apple/forms): all are
+// accepted where nothing strict is asked, and none is taken for the unproven spelling of buildInfo.
+TEST(Forms, ThoseOfTheWorldAreAccepted) {
+  const auto file_of = [](MilType type, size_t bytes, bool scales) {
+    BlobWriter writer;
+    writer.add(type, std::vector<std::byte>(bytes, std::byte{0x11}));
+    if (scales) writer.add(MilType::kFp16, std::vector<std::byte>(16, std::byte{0x3c}));
+    return std::move(writer).finish();
+  };
+  const auto halves = file_of(MilType::kFp16, 128, false), bytes = file_of(MilType::kInt8, 64, true);
+  const WeightFiles files = {{"@model_path/weights/fp16.bin", halves}, {"@model_path/weights/int8.bin", bytes}};
+  const struct {
+    const char* name;
+    size_t functions, ops;  // ops of the first function
+    bool strict;
+  } forms[] = {{"conv_ios16", 1, 1, true},       {"cast_conv_ios18", 1, 3, false}, {"attention_ios18", 1, 5, true},
+               {"int8_bank_ios18", 2, 1, false}, {"printer_ios18", 1, 1, false},   {"inline_ios18", 1, 3, false}};
+  for (const auto& form : forms) {
+    SCOPED_TRACE(form.name);
+    const auto path = std::filesystem::path(BATON_SOURCE_DIR) / "tests/data/apple/forms" / form.name;
+    const auto text = read_file(path.string() + ".mil", 1 << 20);
+    ASSERT_TRUE(text) << text.error().message;
+    const auto parsed = parse_mil(*text);
+    ASSERT_TRUE(parsed) << parsed.error().message;
+    EXPECT_TRUE(parsed->has_build_info);
+    EXPECT_FALSE(parsed->typed_build_info);
+    ASSERT_EQ(parsed->functions.size(), form.functions);
+    for (size_t i = 0; i < form.functions; ++i) {
+      Diagnostics lenient(Mode::kLenient);
+      const auto graph = check_mil(*parsed, files, lenient, i);
+      ASSERT_TRUE(graph) << graph.error().message;
+      if (i == 0) {
+        EXPECT_EQ(graph->ops.size(), form.ops);
+      }
+    }
+    Diagnostics strict(Mode::kStrict);
+    const auto graph = check_mil(*parsed, files, strict);
+    EXPECT_EQ(graph.has_value(), form.strict) << (graph ? "" : graph.error().message);
+  }
+}
+
+// What the writer emits is written as conv_ios16 is: the same head, character by character.
+TEST(Forms, OurHeadIsTheirs) {
+  const auto theirs =
+      read_file(std::filesystem::path(BATON_SOURCE_DIR) / "tests/data/apple/forms/conv_ios16.mil", 1 << 20);
+  ASSERT_TRUE(theirs);
+  MilWriter writer;
+  const auto x = writer.input("x", 8, 32);
+  const auto ours = *std::move(writer).finish(writer.unary("y", MilUnary::kTanh, x));
+  const size_t end = theirs->find("func main");
+  EXPECT_EQ(ours.substr(0, ours.find("func main") - 2), theirs->substr(0, end - 4));
+}
+
+TEST(Parser, NotesAreReadAndBounded) {
+  const auto with = [](const std::string& note) {
+    const std::string plain = program(op("tensor<fp16, [1, 8, 1, 32]>", "y", "add(x = x, y = x)"));
+    std::string text = plain;
+    return parse_mil(text.replace(text.find("(\"y\")]"), 6, "(\"y\"), note = " + note + "]")).has_value();
+  };
+  EXPECT_TRUE(with("dict<string, fp64>({{\"ane\", 0.0046}})"));
+  EXPECT_TRUE(with("list<string, 2>([\"a\", \"b\"])"));
+  EXPECT_TRUE(with("tuple<int64, list<tensor<int32, [2]>, ?>>((3, [[1, 2], [3, 4]]))"));
+  EXPECT_FALSE(with("dict<string, fp64>({{\"ane\", 0.0046})"));
+  EXPECT_FALSE(with("dict<string>"));
+  EXPECT_FALSE(with("list<string, 2>(" + std::string(1000, '[') + std::string(1000, ']') + ")"));
 }
 
 TEST(Parser, NamesThePlace) {

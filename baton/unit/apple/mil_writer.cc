@@ -228,11 +228,10 @@ Result<std::string> MilWriter::finish(Value output) && {
   const bool first = dialect_ == MilDialect::kIos16;
   const std::string string = scalar_type("string");
   return fmt::format(
-      "program({})\n[buildInfo = dict<{}, {}>({{{{{}(\"coremlc-version\"), {}(\"3505.4.1\")}}}})]\n{{\n  func "
+      "program({})\n[buildInfo = dict<{}, {}>({{{{\"coremlc-version\", \"3505.4.1\"}}}})]\n{{\n  func "
       "main<{}>({}) {{\n{}  "
       "}} -> ({});\n}}\n",
-      first ? "1.0" : "1.3", string, string, string, string, first ? "ios16" : "ios18", inputs_, body_,
-      at(output).name);
+      first ? "1.0" : "1.3", string, string, first ? "ios16" : "ios18", inputs_, body_, at(output).name);
 }
 
 }  // namespace baton::apple

@@ -27,6 +27,8 @@ struct Object {
   std::vector<std::byte> bytes;
   unsigned long number = 0;
   std::vector<Id> keys, items;
+  std::vector<unsigned long> indices;
+  Id outer = nullptr;
   std::unique_ptr<DeviceModel> model;
   std::unique_ptr<Request> request;
   Surface* surface = nullptr;
@@ -263,6 +265,38 @@ unsigned char evaluate(Id self, Sel, unsigned qos, Id options, Id request, Id* e
   }
   return current->answer(status, error);
 }
+// The engine numbers the ports of all functions of a program; here as the emulator does.
+Id inner_model(Id self, Sel) {
+  DeviceModel* model = model_of(self, "model");
+  if (model == nullptr) return nullptr;
+  const Id object = current->make("_ANEModel");
+  current->objects[object].outer = self;
+  return object;
+}
+Id index_set(Id self, unsigned procedure, bool inputs, const char* call) {
+  const Object* inner = current->find(self, "_ANEModel", call);
+  DeviceModel* model = inner != nullptr ? model_of(inner->outer, call) : nullptr;
+  if (model == nullptr) return nullptr;
+  const auto indices = model->port_indices(static_cast<int32_t>(procedure));
+  if (!indices) return nullptr;
+  const Id object = current->make("NSIndexSet");
+  for (const int32_t index : inputs ? indices->inputs : indices->outputs)
+    current->objects[object].indices.push_back(static_cast<unsigned long>(index));
+  return object;
+}
+Id input_indices_for(Id self, Sel, unsigned procedure) {
+  return index_set(self, procedure, true, "inputSymbolIndicesForProcedureIndex:");
+}
+Id output_indices_for(Id self, Sel, unsigned procedure) {
+  return index_set(self, procedure, false, "outputSymbolIndicesForProcedureIndex:");
+}
+unsigned long index_count(Id self, Sel) { return current->find(self, "NSIndexSet", "count")->indices.size(); }
+unsigned long first_index(Id self, Sel) { return current->find(self, "NSIndexSet", "firstIndex")->indices.at(0); }
+unsigned long next_index(Id self, Sel, unsigned long after) {
+  const Object* set = current->find(self, "NSIndexSet", "indexGreaterThanIndex:");
+  const auto found = std::upper_bound(set->indices.begin(), set->indices.end(), after);
+  return found != set->indices.end() ? *found : ~0ul;
+}
 Id surface_object(Id, Sel, void* surface) {
   constexpr const char* kCall = "objectWithIOSurface:";
   if (current->fails(kCall)) return nullptr;
@@ -397,6 +431,12 @@ void register_classes(const Runtime& runtime) {
       {"_ANEInMemoryModel", false, "loadWithQoS:options:error:", address(load), "C@:I@^@"},
       {"_ANEInMemoryModel", false, "evaluateWithQoS:options:request:error:", address(evaluate), "C@:I@@^@"},
       {"_ANEInMemoryModel", false, "unloadWithQoS:error:", address(unload), "C@:I^@"},
+      {"_ANEInMemoryModel", false, "model", address(inner_model), "@@:"},
+      {"_ANEModel", false, "inputSymbolIndicesForProcedureIndex:", address(input_indices_for), "@@:I"},
+      {"_ANEModel", false, "outputSymbolIndicesForProcedureIndex:", address(output_indices_for), "@@:I"},
+      {"NSIndexSet", false, "count", address(index_count), "L@:"},
+      {"NSIndexSet", false, "firstIndex", address(first_index), "L@:"},
+      {"NSIndexSet", false, "indexGreaterThanIndex:", address(next_index), "L@:L"},
       {"_ANEIOSurfaceObject", true, "objectWithIOSurface:", address(surface_object), "@@:^v"},
       {"_ANERequest", true,
        "requestWithInputs:inputIndices:outputs:outputIndices:weightsBuffer:perfStats:procedureIndex:",

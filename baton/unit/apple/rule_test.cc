@@ -40,6 +40,15 @@ std::string replaced(std::string text, std::string_view from, std::string_view t
   return at == std::string::npos ? text : text.replace(at, from.size(), to);
 }
 
+// The program with its function once under each name.
+std::string bank_of(const std::string& one, const std::vector<std::string>& names) {
+  const size_t begin = one.find("  func main"), end = one.rfind('}');
+  const std::string function = one.substr(begin, end - begin);
+  std::string out = one.substr(0, begin);
+  for (const std::string& name : names) out += replaced(function, "main", name);
+  return out + "}\n";
+}
+
 // A weight file with one fp16 tensor of 64 values, changed by `change`.
 std::vector<std::byte> small_file(const std::function<void(std::vector<std::byte>&)>& change = nullptr) {
   BlobWriter writer;
@@ -221,6 +230,29 @@ void add_call_cases(std::map<Rule, Case>* cases) {
   all[Rule::kPortCount] = request([](Device&, RequestSpec& spec) { spec.inputs.clear(); });
   all[Rule::kPortIndices] = request([](Device&, RequestSpec& spec) { spec.output_indices = {1}; });
   all[Rule::kProcedure] = request([](Device&, RequestSpec& spec) { spec.procedure = 1; });
+  all[Rule::kRequestShared] = [](Mode mode) {
+    Device device(mode);
+    device.load();
+    const auto request = std::move(*device.driver->create_request(device.spec()));
+    EXPECT_TRUE(device.model->evaluate(*request));
+    const auto first = std::move(device.model);
+    device.mil = program(op(kX, "y", "sub(x = x, y = x)"));
+    device.load();
+    return device.done(device.model->evaluate(*request));
+  };
+  all[Rule::kProgramWindow] = [](Mode mode) {
+    Device device(mode, [](EmulatorOptions& options) { options.program_bytes_max = 255; });
+    const auto bytes = small_file();
+    device.weights = {{"@model_path/weights/w.bin", 0, bytes}};
+    // Two functions with 128 bytes of weights each.
+    const std::string one = program(file_constant("tensor<fp16, [1, 64, 1, 1]>", "w") +
+                                        op("tensor<fp16, [1, 64, 1, 32]>", "y", "add(x = x, y = w)"),
+                                    "tensor<fp16, [1, 64, 1, 32]> x");
+    device.mil = bank_of(one, {"a", "b"});
+    device.create();
+    device.write_files();
+    return device.done(device.model->compile());
+  };
   all[Rule::kWeightsBuffer] =
       request([](Device& device, RequestSpec& spec) { spec.weights_buffer = device.input.get(); });
   all[Rule::kPerfStats] = request([](Device&, RequestSpec& spec) { spec.perf_stats = true; });
@@ -270,6 +302,14 @@ void add_surface_cases(std::map<Rule, Case>* cases) {
   all[Rule::kRowPitch] =
       text(program(op("tensor<fp16, [1, 8, 1, 16]>", "y", "add(x = x, y = x)"), "tensor<fp16, [1, 8, 1, 16]> x"));
   // More than one port is a warning of its own: these programs cannot avoid it.
+  all[Rule::kNarrowRows] = [](Mode mode) {
+    Device device(mode, [](EmulatorOptions& options) { options.columns_min = 64; });
+    device.load();
+    EXPECT_TRUE(fixtures::fill(*device.input, {std::vector<float>(256, 3.0f), 32}));
+    const Outcome out = device.done(device.evaluate(device.spec()));
+    EXPECT_EQ(fixtures::read(*device.output, 256, 32)->at(0), 0.0f);
+    return out;
+  };
   all[Rule::kPortOrder] =
       text(program(op(kX, "y", "sub(x = b, y = a)"), "tensor<fp16, [1, 8, 1, 32]> b, tensor<fp16, [1, 8, 1, 32]> a"));
   all[Rule::kPortSizes] =
@@ -296,10 +336,14 @@ void add_text_cases(std::map<Rule, Case>* cases) {
   all[Rule::kSyntax] = text(replaced(kPlain, ";\n  }", "\n  }"));
   const size_t info = kPlain.find("[buildInfo"), end = kPlain.find("]\n{");
   all[Rule::kBuildInfo] = text(kPlain.substr(0, info) + kPlain.substr(end + 1));
+  all[Rule::kBuildInfoTyped] =
+      text(replaced(kPlain, "{{\"coremlc-version\", \"3505.4.1\"}}",
+                    "{{tensor<string, []>(\"coremlc-version\"), tensor<string, []>(\"3505.4.1\")}}"));
   all[Rule::kProgramVersion] = text(replaced(kPlain, "program(1.0)", "program(1.1)"));
   all[Rule::kOpset] = text(replaced(kPlain, "ios16", "ios14"));
   all[Rule::kDialect] = text(replaced(kPlain, "[name = tensor<string, []>(\"y\")]", "[name = string(\"y\")]"));
   all[Rule::kFunctionName] = text(replaced(kPlain, "func main", "func prefill"));
+  all[Rule::kFunctionOrder] = text(bank_of(kPlain, {"b", "a"}));
   all[Rule::kNameDuplicate] = text(program(op(kX, "x", "add(x = x, y = x)"), "tensor<fp16, [1, 8, 1, 32]> x", "x"));
   all[Rule::kNameUndefined] = text(program(op(kX, "y", "add(x = x, y = z)")));
   all[Rule::kConstUnused] = text(program(constant(kScalarInt, "c", "1") + op(kX, "y", "add(x = x, y = x)")));
@@ -362,8 +406,10 @@ void add_op_cases(std::map<Rule, Case>* cases) {
   conv.call = "conv(groups = gr, pad = pd, pad_type = pt, strides = st, weight = w, x = x)";
   all[Rule::kConvAttribute] = text(conv.mil());
   conv = {};
-  conv.call = "conv(bias = w, dilations = dl, groups = gr, pad = pd, pad_type = pt, strides = st, weight = w, x = x)";
-  all[Rule::kConvBias] = text(conv.mil());
+  conv.call = "conv(bias = b, dilations = dl, groups = gr, pad = pd, pad_type = pt, strides = st, weight = w, x = x)";
+  all[Rule::kConvBias] =
+      text(replaced(conv.mil(), "tensor<fp16, [1, 8, 1, 32]> y",
+                    constant("tensor<fp16, [8]>", "b", repeated("1", 8)) + "tensor<fp16, [1, 8, 1, 32]> y"));
   conv = {};
   conv.call = "conv(dilations = dl, groups = gr, pad = pd, pad_type = pt, strides = st, weight = x, x = x)";
   all[Rule::kConvWeight] = text(conv.mil());
@@ -475,7 +521,8 @@ std::map<Rule, Case> all_cases() {
 bool unavoidable(Rule warning, Rule rule) {
   const bool two_ports = rule == Rule::kPortOrder || rule == Rule::kPortSizes || rule == Rule::kPortType;
   return (warning == Rule::kManyPorts && two_ports) || (warning == Rule::kBroadcast && rule == Rule::kPortSizes) ||
-         (warning == Rule::kBlobTrailing && rule == Rule::kBlobSentinel);
+         (warning == Rule::kBlobTrailing && rule == Rule::kBlobSentinel) ||
+         (warning == Rule::kConstUnused && rule == Rule::kInlineLiteral);
 }
 
 TEST(Rules, PlainProgramBreaksNone) {

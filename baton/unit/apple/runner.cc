@@ -221,8 +221,9 @@ void Runner::Run::note(const GraphOp& op, const MacEvents& events) {
   if (events.limit) {
     diagnostics.warn(Rule::kAccumulator,
                      fmt::format("'{}': a sum reached 32768; {}", op.name,
-                                 runner.numerics_.profile == Profile::kM1 ? "it is infinite on this profile"
-                                                                          : "infinite on the M1"));
+                                 runner.numerics_.profile == Profile::kM1   ? "it is infinite on this profile"
+                                 : runner.numerics_.profile == Profile::kM3 ? "the result is 0 on this profile"
+                                                                            : "infinite on the M1"));
   }
   if (events.undefined)
     diagnostics.warn(Rule::kUndefined, fmt::format("'{}': a sum without a value, taken as 0", op.name));
@@ -255,7 +256,7 @@ void Runner::Run::conv(const GraphOp& op) {
   const MacMatrix& matrix = *runner.constants_[static_cast<size_t>(op.inputs[1])].matrix;
   const Dims &in = dims(op.inputs[0]), &kernel = dims(op.inputs[1]), &out = dims(op.out);
   const int64_t positions = out[2] * out[3], group_in = kernel[1], group_out = out[1] / op.groups;
-  const float* x = read(op.inputs[0]);
+  const float *x = read(op.inputs[0]), *bias = op.inputs.size() > 2 ? read(op.inputs[2]) : nullptr;
   const bool pointwise =
       kernel[2] == 1 && kernel[3] == 1 && in[2] == out[2] && in[3] == out[3] && op.list2 == Dims(4, 0);
   MacPanel panel;
@@ -285,6 +286,10 @@ void Runner::Run::conv(const GraphOp& op) {
         float* result = write(op.out) + (n * out[1] + g * group_out) * positions + first;
         note(op, multiply(matrix, row_begin, row_begin + rows, panel, static_cast<size_t>(columns), runner.numerics_,
                           pool, result, static_cast<size_t>(positions)));
+        for (size_t r = 0; bias != nullptr && r < rows; ++r) {
+          float* row = result + r * static_cast<size_t>(positions);
+          for (int64_t i = 0; i < columns; ++i) row[i] = defined(row[i] + bias[row_begin + r]);
+        }
       }
     }
   }
@@ -345,7 +350,7 @@ void Runner::Run::matmul(const GraphOp& op) {
       for (int64_t r = 0; r < m; ++r) {
         for (int64_t i = 0; i < k; ++i) {
           const float value = x[r * x_row + i * x_k];
-          const bool flush = runner.numerics_.profile == Profile::kM1 && std::fabs(value) < kFp16NormalMin;
+          const bool flush = runner.numerics_.profile != Profile::kModern && std::fabs(value) < kFp16NormalMin;
           row[static_cast<size_t>(i)] = flush ? 0.0f : value;
         }
         note(op, multiply_row(row.data(), panel, runner.numerics_, result.data()));
