@@ -1,4 +1,6 @@
 // The `ane` unit: the neural engine through Apple's driver where it works, through the emulator elsewhere.
+#include <fmt/format.h>
+
 #include "baton/unit/ane/executor.h"
 #include "baton/unit/ane/inventory.h"
 #include "baton/unit/apple/driver_apple.h"
@@ -19,12 +21,11 @@ class AneUnit final : public Unit {
     caps_.memory = hardware ? MemoryKind::kUnified : MemoryKind::kHost;
     caps_.prefill_tokens_preferred = static_cast<uint32_t>(options.columns);
     caps_.decode_slots_max = host::kRunsMax;
-    const bool m1 = options.numerics.profile == apple::Profile::kM1;
     if (hardware) {
       caps_.features = {"apple-driver"};
     } else {
       caps_.features = {"emulated", options.mode == apple::Mode::kStrict ? "strict-rules" : "lenient-rules",
-                        m1 ? "m1-numerics" : "modern-numerics"};
+                        fmt::format("{}-numerics", to_string(options.numerics.profile))};
     }
     caps_.features.emplace_back("not-yet-run-on-Apple-hardware");
     caps_.logit_tolerance = logit_tolerance;
@@ -49,14 +50,18 @@ class AneUnit final : public Unit {
 };
 
 Result<std::unique_ptr<Unit>> create() {
-  BATON_TRY(const AneOptions options, options_from_environment());
-  bool hardware = false;
-  if (options.device != Device::kEmulator) {
-    // Opens with the start-up check; a driver of its own for each model follows.
-    const auto driver = apple::AppleDriver::open({});
-    if (!driver && options.device == Device::kHardware) return fail(driver.error());
-    hardware = driver.has_value();
-  }
+  BATON_TRY(AneOptions options, options_from_environment());
+#if defined(__APPLE__)
+  constexpr bool kIsMac = true;
+#else
+  constexpr bool kIsMac = false;
+#endif
+  // Opens with the start-up check; a driver of its own for each model follows.
+  BATON_TRY(const bool hardware, choose_hardware(options.device, kIsMac, []() -> Status {
+              const auto driver = apple::AppleDriver::open({});
+              return driver ? Status{} : fail(driver.error());
+            }));
+  options.cache_folder = cache_folder(options, hardware);
   return std::make_unique<AneUnit>(options, hardware);
 }
 

@@ -60,22 +60,28 @@ Status AneDevice::run(size_t index, host::Pass& pass, DeviceIo& io) {
     const int64_t rows = std::min(most, end - row);
     for (auto& [size, pair] : io.pairs_) pair.in_begin = -1;
     for (size_t i = 0; i < layer.kernels.size(); ++i) {
-      apple::DeviceKernel& kernel = *kernels_[index][i];
-      const auto [found, is_new] = io.pairs_.try_emplace({layer.kernels[i].in_channels, layer.kernels[i].out_channels});
-      if (is_new) {
-        BATON_TRY(found->second.io, kernel.new_io());
-      }
-      BATON_OK(run_kernel(layer, i, kernel, pass, found->second, row, rows));
+      BATON_OK(run_kernel(layer, i, *kernels_[index][i], pass, io, row, rows));
     }
   }
   return {};
 }
 
 Status AneDevice::run_kernel(const DeviceLayer& layer, size_t index, apple::DeviceKernel& kernel, host::Pass& pass,
-                             DeviceIo::Pair& pair, int64_t row, int64_t rows) {
+                             DeviceIo& io, int64_t row, int64_t rows) {
   const apple::KernelPlan& plan = layer.kernels[index];
+  DeviceIo::Pair& pair = io.pairs_[{plan.in_channels, plan.out_channels}];
+  if (pair.input == nullptr) {
+    BATON_TRY(apple::KernelIo made, kernel.new_io());
+    pair.input = std::move(made.input);
+    pair.output = std::move(made.output);
+    io.requests_[&kernel] = std::move(made.request);
+  }
+  std::unique_ptr<apple::Request>& request = io.requests_[&kernel];
+  if (request == nullptr) {
+    BATON_TRY(request, kernel.new_request(*pair.input, *pair.output));
+  }
   if (pair.in_begin != plan.in_begin) {
-    BATON_TRY(SurfaceLock lock, SurfaceLock::take(*pair.io.input, LockMode::kReadWrite));
+    BATON_TRY(SurfaceLock lock, SurfaceLock::take(*pair.input, LockMode::kReadWrite));
     const float largest =
         pack_columns(pass.row(layer.x, row) + plan.in_begin, pass.stride(layer.x), rows, plan.in_channels, plan.columns,
                      reinterpret_cast<uint16_t*>(lock.bytes().data()));
@@ -90,10 +96,10 @@ Status AneDevice::run_kernel(const DeviceLayer& layer, size_t index, apple::Devi
     }
     pair.in_begin = plan.in_begin;
   }
-  BATON_OK(kernel.evaluate(pair.io));
+  BATON_OK(kernel.evaluate(*request));
   ++counts_.evaluations;
   counts_.columns += static_cast<uint64_t>(rows);
-  BATON_TRY(SurfaceLock lock, SurfaceLock::take(*pair.io.output, LockMode::kReadOnly));
+  BATON_TRY(SurfaceLock lock, SurfaceLock::take(*pair.output, LockMode::kReadOnly));
   unpack(layer, plan, lock.bytes(), pass, row, rows);
   return lock.unlock();
 }

@@ -15,17 +15,18 @@
 
 namespace baton::ane {
 
-// Surfaces of one pass: a pair for each size of kernel, shared by the kernels of that size. Must not outlive the
-// device.
+// Surfaces of one pass: a pair for each size of kernel, shared by the kernels of that size, and a request for each
+// kernel. Must not outlive the device.
 class DeviceIo {
  private:
   friend class AneDevice;
   struct Pair {
-    apple::KernelIo io;
+    std::unique_ptr<apple::Surface> input, output;
     // What the input surface holds of the rows under way: it is packed once for the kernels that read the same.
     int64_t in_begin = -1;
   };
   std::map<std::pair<int64_t, int64_t>, Pair> pairs_;  // by input and output channels
+  std::map<const apple::DeviceKernel*, std::unique_ptr<apple::Request>> requests_;
 };
 
 struct DeviceCounts {
@@ -57,7 +58,7 @@ class AneDevice {
   AneDevice(std::unique_ptr<apple::Driver> driver, const std::vector<DeviceLayer>& layers, const AneOptions& options);
   Status load_layer(size_t index);
   Status run_kernel(const DeviceLayer& layer, size_t kernel, apple::DeviceKernel& loaded, host::Pass& pass,
-                    DeviceIo::Pair& pair, int64_t row, int64_t rows);
+                    DeviceIo& io, int64_t row, int64_t rows);
   void unpack(const DeviceLayer& layer, const apple::KernelPlan& plan, std::span<const std::byte> bytes,
               host::Pass& pass, int64_t row, int64_t rows) const;
 

@@ -77,13 +77,33 @@ Status AneExecutor::open_driver(uint32_t threads, std::unique_ptr<apple::Driver>
   }
   emulator.mode = options_.mode;
   emulator.numerics = options_.numerics;
-  emulator.compiles_max = emulator.loaded_max = options_.kernels_max;
+  emulator.loaded_max = options_.kernels_max;
+  emulator.compiles_max = options_.compiles_max > 0 ? options_.compiles_max : UINT32_MAX;
+  emulator.counts = &apple::process_counts();
+  if (options_.mode == apple::Mode::kStrict) {
+    emulator.surface_bytes_min = 16384;
+    emulator.columns_min = 32;
+  }
   emulator.threads = threads;
   emulator.chip = options_.chip;
   BATON_TRY(auto made, apple::EmulatorDriver::create(emulator));
   emulator_ = made.get();
   *driver = std::move(made);
   return {};
+}
+
+// Before minutes of compiling: the limit of loaded kernels is one of the process.
+Status AneExecutor::check_process_limit() const {
+  uint32_t own = 0;
+  for (const DeviceLayer& layer : lowering_.layers) {
+    if (!layer.is_head || !options_.lazy_head) own += static_cast<uint32_t>(layer.kernels.size());
+  }
+  const uint32_t loaded = apple::process_counts().loaded;
+  if (loaded == 0 || loaded + own <= options_.kernels_max) return {};
+  return fail(Code::kDevice,
+              fmt::format("ane: this model needs {} kernels and other executors of this process have {} loaded; the "
+                          "limit of a process is {} (BATON_ANE=kernels=N): close the other model first",
+                          own, loaded, options_.kernels_max));
 }
 
 Result<std::unique_ptr<AneExecutor>> AneExecutor::load(std::shared_ptr<const Model> model, const AneOptions& options,
@@ -99,6 +119,7 @@ Result<std::unique_ptr<AneExecutor>> AneExecutor::load(std::shared_ptr<const Mod
     self.weights_ = std::move(weights);
     BATON_TRY(self.lowering_,
               lower(self.model_->weights, self.weights_->plan(), self.split_.on_host, self.split_.limits));
+    BATON_OK(self.check_process_limit());
     std::unique_ptr<apple::Driver> driver;
     BATON_OK(self.open_driver(threads, &driver));
     BATON_TRY(self.device_, AneDevice::load(std::move(driver), self.lowering_.layers, options));

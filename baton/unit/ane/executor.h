@@ -77,6 +77,7 @@ class AneExecutor final : public Executor {
     bool busy = false;
   };
   AneExecutor(std::shared_ptr<const Model> model, const AneOptions& options, bool hardware, uint32_t threads);
+  Status check_process_limit() const;
   Status open_driver(uint32_t threads, std::unique_ptr<apple::Driver>* driver);
 
   // Consecutive stages of one kind, from the lane's next on; `device` says which kind.

@@ -117,6 +117,30 @@ TEST(AneExecutor, EveryWayOfCallingTheDeviceGivesTheSameBits) {
   }
 }
 
+// Loaded kernels are counted over the process: a second model that does not fit beside the first is refused at once.
+TEST(AneExecutor, KernelsAreCountedPerProcess) {
+  const auto model = tiny_llama();
+  ASSERT_NE(model, nullptr);
+  ASSERT_EQ(apple::process_counts().loaded.load(), 0u);
+  auto first = load(model, {});
+  const uint32_t kernels = first->report().kernels;
+  EXPECT_EQ(apple::process_counts().loaded.load(), kernels);
+  AneOptions options;
+  options.kernels_max = 2 * kernels - 1;
+  const auto refused = AneExecutor::load(model, options, false, 1);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("have " + std::to_string(kernels) + " loaded"), std::string::npos)
+      << refused.error().message;
+  first.reset();
+  EXPECT_EQ(apple::process_counts().loaded.load(), 0u);
+  EXPECT_NE(load(model, options), nullptr);
+  // Compiles stay counted, where a system counts them.
+  options.compiles_max = apple::process_counts().compiles;
+  const auto spent = AneExecutor::load(model, options, false, 1);
+  ASSERT_FALSE(spent);
+  EXPECT_NE(spent.error().message.find("compile-limit"), std::string::npos) << spent.error().message;
+}
+
 TEST(AneExecutor, SlotsOfADecodeStepAreColumnsThatDoNotTouch) {
   const auto model = tiny_qwen();
   for (const char* words : {"", "dispatch=sequential"}) {

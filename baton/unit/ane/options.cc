@@ -34,7 +34,8 @@ constexpr Choice kPipelines[] = {{"on", [](AneOptions& o) { o.pipeline = true; }
 constexpr Choice kModes[] = {{"strict", [](AneOptions& o) { o.mode = apple::Mode::kStrict; }},
                              {"lenient", [](AneOptions& o) { o.mode = apple::Mode::kLenient; }}};
 constexpr Choice kProfiles[] = {{"m1", [](AneOptions& o) { o.numerics.profile = apple::Profile::kM1; }},
-                                {"modern", [](AneOptions& o) { o.numerics.profile = apple::Profile::kModern; }}};
+                                {"modern", [](AneOptions& o) { o.numerics.profile = apple::Profile::kModern; }},
+                                {"m3", [](AneOptions& o) { o.numerics.profile = apple::Profile::kM3; }}};
 constexpr Choice kTables[] = {{"exact", [](AneOptions& o) { o.numerics.perturbed_tables = false; }},
                               {"perturbed", [](AneOptions& o) { o.numerics.perturbed_tables = true; }}};
 constexpr Choice kRanges[] = {{"refuse", [](AneOptions& o) { o.out_of_range = apple::OutOfRange::kRefuse; }},
@@ -85,12 +86,18 @@ Status apply(std::string_view name, std::string_view value, AneOptions* options)
     return fail(Code::kInvalidInput, fmt::format("ane options: chip={}: one of {}", value, chips()));
   }
   if (name == "cache") {
-    options->cache_folder = value;
+    options->cache = value != "off";
+    options->cache_folder = options->cache ? value : std::string_view();
     return {};
   }
   if (name == "kernels") {
     BATON_TRY(const uint64_t count, number(name, value));
     options->kernels_max = static_cast<uint32_t>(std::min<uint64_t>(count, UINT32_MAX));
+    return {};
+  }
+  if (name == "compiles") {
+    BATON_TRY(const uint64_t count, number(name, value));
+    options->compiles_max = static_cast<uint32_t>(std::min<uint64_t>(count, UINT32_MAX));
     return {};
   }
   if (name == "kernel_bytes") {
@@ -105,7 +112,7 @@ Status apply(std::string_view name, std::string_view value, AneOptions* options)
 std::string options_help() {
   std::string text;
   for (const Word& word : kWords) text += fmt::format("{}={} ", word.name, values_of(word));
-  return text + fmt::format("chip={} cache=FOLDER kernels=N kernel_bytes=N", chips());
+  return text + fmt::format("chip={} cache=FOLDER|off kernels=N compiles=N kernel_bytes=N", chips());
 }
 
 Result<AneOptions> parse_options(std::string_view text) {
@@ -127,6 +134,26 @@ Result<AneOptions> parse_options(std::string_view text) {
 Result<AneOptions> options_from_environment() {
   const char* text = std::getenv("BATON_ANE");
   return parse_options(text == nullptr ? "" : text);
+}
+
+std::filesystem::path cache_folder(const AneOptions& options, bool hardware) {
+  if (!options.cache || !options.cache_folder.empty() || !hardware) {
+    return options.cache ? options.cache_folder : std::filesystem::path{};
+  }
+  const char* home = std::getenv("HOME");
+  if (home == nullptr || *home == 0) return {};
+  return std::filesystem::path(home) / "Library/Caches/baton/ane";
+}
+
+Result<bool> choose_hardware(Device device, bool is_mac, const std::function<Status()>& open) {
+  if (device == Device::kEmulator) return false;
+  const Status opened = open();
+  if (opened) return true;
+  if (device == Device::kAuto && !is_mac) return false;
+  return fail(Code::kUnsupported,
+              fmt::format("{} (BATON_ANE=device=emulator runs the emulation instead, which measures "
+                          "nothing of this machine)",
+                          opened.error().message));
 }
 
 }  // namespace baton::ane

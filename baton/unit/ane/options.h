@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -33,16 +34,21 @@ struct AneOptions {
   bool lazy_head = false;  // load the output head when logits are first asked for: for units that only prefill
   // Kernels compiled and loaded at a time. What does not fit runs on the host: the output head first, then whole steps,
   // those of most kernels first.
-  uint32_t kernels_max = 119;
+  // Counted over the whole process, as the system does: about 119, of which the start-up check compiles one.
+  uint32_t kernels_max = 118;
   // Weights of a kernel, bytes; 0: 64 MB, or 76 MB when that saves steps from the host.
   uint64_t weight_bytes_max = 0;
   apple::OutOfRange out_of_range = apple::OutOfRange::kRefuse;  // weights beyond fp16
-  std::filesystem::path cache_folder;  // of compiled kernels; empty: every process compiles, and leaves nothing
-  bool donors = false;                 // one compile per shape (apple/device_kernel.h)
+  // Of compiled kernels, so that the next process loads them in milliseconds. Empty: cache_folder() below decides.
+  std::filesystem::path cache_folder;
+  bool cache = true;
+  bool donors = false;  // one compile per shape (apple/device_kernel.h)
 
   // The emulator's.
   apple::Mode mode = apple::Mode::kStrict;
   apple::Numerics numerics;
+  // Compiles a process may make, kernels given back included, as macOS 15 and older count; 0: no limit.
+  uint32_t compiles_max = 0;
   const apple::ChipPreset* chip = nullptr;  // estimates as of this chip; null: no times are emulated
 };
 
@@ -51,6 +57,15 @@ struct AneOptions {
 Result<AneOptions> parse_options(std::string_view text);
 // What the environment variable BATON_ANE says; defaults where there is none.
 Result<AneOptions> options_from_environment();
+// Where compiled kernels are kept: the folder that was named; on hardware Library/Caches/baton/ane in the home folder;
+// empty (nothing is kept) for the emulator, which compiles in no time, and with cache=off.
+std::filesystem::path cache_folder(const AneOptions& options, bool hardware);
+
+// Whether the unit uses the system's driver. `open` opens it with its start-up check. On a Mac the emulator runs only
+// when it is asked for by name: without that the reason is the answer, so that emulated figures are never taken for the
+// machine's. Elsewhere there is nothing but the emulator.
+Result<bool> choose_hardware(Device device, bool is_mac, const std::function<Status()>& open);
+
 // Every word parse_options knows, with its values.
 std::string options_help();
 

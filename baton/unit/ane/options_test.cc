@@ -14,7 +14,7 @@ TEST(AneOptions, DefaultsAreStrictAndTimeNothing) {
   EXPECT_EQ(options->mode, apple::Mode::kStrict);
   EXPECT_EQ(options->numerics.profile, apple::Profile::kM1);
   EXPECT_EQ(options->chip, nullptr);
-  EXPECT_EQ(options->kernels_max, 119u);
+  EXPECT_EQ(options->kernels_max, 118u);  // and one of the start-up check
 }
 
 TEST(AneOptions, EveryWord) {
@@ -37,6 +37,47 @@ TEST(AneOptions, EveryWord) {
   EXPECT_EQ(options->cache_folder, "/x/y");
   EXPECT_EQ(options->kernels_max, 7u);
   EXPECT_EQ(options->weight_bytes_max, 1000u);
+}
+
+TEST(AneOptions, NumericsAndLimits) {
+  const auto options = parse_options("profile=m3,compiles=119,cache=off");
+  ASSERT_TRUE(options) << options.error().message;
+  EXPECT_EQ(options->numerics.profile, apple::Profile::kM3);
+  EXPECT_EQ(options->compiles_max, 119u);
+  EXPECT_FALSE(options->cache);
+}
+
+// What a Mac owner gets: the driver's reason, and never an emulation that was not asked for.
+TEST(AneOptions, OnAMacTheEmulatorRunsOnlyWhenNamed) {
+  const auto failing = []() -> Status { return fail(Code::kUnsupported, "start-up check: channel 0 column 0 is 1"); };
+  const auto working = []() -> Status { return {}; };
+  const auto not_called = []() -> Status {
+    ADD_FAILURE() << "the driver is not to be opened";
+    return {};
+  };
+  for (const Device device : {Device::kAuto, Device::kHardware}) {
+    EXPECT_TRUE(*choose_hardware(device, true, working));
+    const auto refused = choose_hardware(device, true, failing);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, Code::kUnsupported);
+    EXPECT_NE(refused.error().message.find("channel 0 column 0"), std::string::npos) << refused.error().message;
+    EXPECT_NE(refused.error().message.find("BATON_ANE=device=emulator"), std::string::npos);
+  }
+  EXPECT_FALSE(*choose_hardware(Device::kEmulator, true, not_called));
+  EXPECT_FALSE(*choose_hardware(Device::kEmulator, false, not_called));
+  EXPECT_FALSE(*choose_hardware(Device::kAuto, false, failing));
+  EXPECT_FALSE(choose_hardware(Device::kHardware, false, failing));
+}
+
+TEST(AneOptions, TheCacheIsOnWhereCompilingCosts) {
+  AneOptions options;
+  EXPECT_TRUE(cache_folder(options, false).empty());
+  EXPECT_TRUE(cache_folder(options, true).string().ends_with("Library/Caches/baton/ane"));
+  options.cache_folder = "/x";
+  EXPECT_EQ(cache_folder(options, false), "/x");
+  EXPECT_EQ(cache_folder(options, true), "/x");
+  options.cache = false;
+  EXPECT_TRUE(cache_folder(options, true).empty());
 }
 
 TEST(AneOptions, WhatIsWrongIsNamedWithItsChoices) {
