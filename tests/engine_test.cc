@@ -687,6 +687,28 @@ TEST(SealedState, GoesOnInAnotherRequestOrIsRefused) {
   EXPECT_EQ(run(*rig.engine, whole).finished.error.code, Code::kMismatch);
 }
 
+TEST(SealedState, AfterTheAnswerSavesItsPrefill) {
+  Rig rig({}, {{.storage = {DType::kF16, true}}, {}});
+  Request first = make_request(12, 4);
+  first.want_sealed_state = first.want_answer_state = true;
+  const Answer said = run(*rig.engine, first);
+  ASSERT_EQ(said.tokens, expected_of(first));
+  ASSERT_EQ(said.finished.reason, FinishReason::kLength);
+  EXPECT_FALSE(said.finished.sealed_state.empty());
+  EXPECT_EQ(said.finished.answer_state_tokens, 15u);  // the last was sampled, not processed
+
+  Request next;
+  next.tokens = first.tokens;
+  next.tokens.insert(next.tokens.end(), said.tokens.begin(), said.tokens.end());
+  for (const int32_t token : {3, 1, 4}) next.tokens.push_back(token);
+  next.decode_unit = first.decode_unit;
+  next.max_new_tokens = 5;
+  next.start_state = said.finished.answer_state;
+  const Answer answer = run(*rig.engine, next);
+  EXPECT_EQ(answer.tokens, expected_of(next)) << answer.finished.error.message;
+  EXPECT_EQ(answer.finished.stats.prefill_tokens, 3u);
+}
+
 TEST(Submit, RefusesWhatCannotRun) {
   EngineLimits limits;
   limits.tokens_max = 64;

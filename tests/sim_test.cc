@@ -50,11 +50,13 @@ TEST_P(Seeds, EveryRunHoldsEveryInvariant) {
             << counts.answered << " answered, " << counts.cancelled << " cancelled, " << counts.errors << " errors, "
             << counts.refused << " refused, " << counts.fallbacks << " fall-backs, " << counts.rebuilt << " rebuilt, "
             << counts.moved << " moved, " << counts.proved << " proved, " << counts.proofs_failed << " proofs failed, "
-            << counts.start_refused << " starting states refused, " << counts.sealed << " sealed\n";
+            << counts.start_refused << " starting states refused, " << counts.sealed << " sealed, "
+            << counts.sealed_answers << " answers sealed (" << counts.sealed_cancelled << " cancelled)\n";
   // The runs must reach what they are there for.
-  for (const uint64_t seen : {counts.answered, counts.cancelled, counts.errors, counts.refused, counts.fallbacks,
-                              counts.rebuilt, counts.moved, counts.proved, counts.proofs_failed, counts.shared_steps,
-                              counts.shared_prefills, counts.start_refused, counts.sealed}) {
+  for (const uint64_t seen :
+       {counts.answered, counts.cancelled, counts.errors, counts.refused, counts.fallbacks, counts.rebuilt,
+        counts.moved, counts.proved, counts.proofs_failed, counts.shared_steps, counts.shared_prefills,
+        counts.start_refused, counts.sealed, counts.sealed_answers, counts.sealed_cancelled}) {
     EXPECT_GT(seen, each / 250);
   }
 }

@@ -170,6 +170,8 @@ Result<Completion> Runtime::complete(CompletionRequest request, const std::funct
     completion.stats = std::move(finished.stats);
     completion.stats.generated_tokens = completion.ids.size();
     completion.sealed_state = std::move(finished.sealed_state);
+    completion.answer_state = std::move(finished.answer_state);
+    completion.answer_state_tokens = finished.answer_state_tokens;
     completion.logits = std::move(finished.logits);
     return completion;
   }

@@ -53,6 +53,8 @@ struct Completion {
   // What was asked for, final since the prompt was processed, and given whatever ended the answer. Empty only when a
   // cancel came before it was made.
   std::vector<std::byte> sealed_state;
+  std::vector<std::byte> answer_state;  // FinishedEvent's: after a stop string it holds more than `ids` shows
+  uint64_t answer_state_tokens = 0;
   std::vector<float> logits;
 
   uint64_t context_used() const { return stats.prompt_tokens + stats.generated_tokens; }

@@ -46,7 +46,11 @@ struct Request {
   // Both are final before the answer goes on, and are given whatever ends it, but for an error. A cancel that comes
   // before they are made leaves them empty; `Ticket::stop` does not once a token has come.
   bool want_sealed_state = false;  // FinishedEvent::sealed_state: the state after the whole prompt (position = prompt)
-  bool want_logits = false;        // FinishedEvent::logits: the row after the last prompt token, before sampling
+  // FinishedEvent::answer_state: the state at the end of the answer. A cancel then ends the answer instead of dropping
+  // it: the tokens of the step in flight still come, and the state with them. Empty when it could not be sealed: the
+  // answer stands.
+  bool want_answer_state = false;
+  bool want_logits = false;  // FinishedEvent::logits: the row after the last prompt token, before sampling
 };
 
 // Who was asked to do a phase, who did it, and how that is known.
@@ -117,6 +121,10 @@ struct FinishedEvent {
   int32_t stop_id = -1;  // when kStop: the id that stopped it
   RequestStats stats;
   std::vector<std::byte> sealed_state;
+  // Of the first `answer_state_tokens` of prompt and answer: all of them, or all but the last when the answer did not
+  // end with a stop id (it was sampled, and no step has processed it).
+  std::vector<std::byte> answer_state;
+  uint64_t answer_state_tokens = 0;
   std::vector<float> logits;
 };
 

@@ -20,8 +20,9 @@ Sequence& Scheduler::sequence_of(RequestId id) {
 bool Scheduler::give_back(Sequence& sequence, StateRole role, HeldState& state, bool poisoned) {
   RoleRecord& record = sequence.role(role);
   BATON_CHECK(record.busy && !record.held.state);
-  record.busy = false;
+  // Asked while the state is away: an end that owes its seal is over when there is none.
   const bool useful = !std::exchange(record.discard, false) && !sequence.over();
+  record.busy = false;
   if (useful && !poisoned) {
     record.held = std::move(state);
   } else {
@@ -134,12 +135,10 @@ void Scheduler::done_move(MoveWork& work, double ms) {
     }
     case MoveForm::kSeal:
       // What was asked for was made, even when a cancel came meanwhile.
-      if (!failed) {
-        sequence.sealed_state = std::move(work.block);
-        sequence.seal_pending = false;
-      }
+      if (!failed) sequence.take_seal(std::move(work.block), work.tokens.size());
       if (!give_back(sequence, StateRole::kTarget, work.from, failed)) return;
-      if (failed) return sequence.end_with(because("sealing the state", work.status));
+      if (failed)
+        return sequence.end_with(because("sealing the state", work.status));  // nothing when it was the answer's
       return;
     case MoveForm::kAlias:
       break;
@@ -150,7 +149,7 @@ void Scheduler::done_move(MoveWork& work, double ms) {
 void Scheduler::done_row(Sequence& sequence, DecodeRow& row) {
   if (row.want_logits) sequence.logits = std::move(row.logits);
   for (const PickedToken& picked : row.picked) {
-    if (sequence.ending) return;
+    if (!sequence.takes_tokens()) return;
     if (const auto token = sequence.take_token(picked.id, picked.time_ns)) outputs_.push_back({sequence.id, *token});
   }
   if (!row.status) sequence.end_with(because("decode", row.status));

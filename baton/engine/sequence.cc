@@ -56,6 +56,7 @@ void Sequence::begin(Request&& asked, int32_t vocab) {
   foreign = start_pending || (strategy->hands_over && history.size() > 1);
   alone = !foreign;
   seal_pending = request.want_sealed_state;
+  answer_seal_pending = request.want_answer_state;
 }
 
 void Sequence::end(FinishReason reason, Error why) {
@@ -78,6 +79,18 @@ void Sequence::account(double FirstTokenTimes::*part, int64_t start_ns, int64_t 
   times.waiting_ms += ms_between(timed_until_ns, begin_ns);
   times.*part += ms_between(begin_ns, end_ns);
   timed_until_ns = end_ns;
+}
+
+void Sequence::take_seal(std::vector<std::byte> block, uint64_t tokens) {
+  if (answer_seal_pending && ending) {
+    if (seal_pending) sealed_state = block;
+    answer_state = std::move(block);
+    answer_state_tokens = tokens;
+    answer_seal_pending = false;
+  } else {
+    sealed_state = std::move(block);
+  }
+  seal_pending = false;
 }
 
 void Sequence::drop(StateRole which) {
@@ -247,6 +260,8 @@ FinishedEvent Sequence::finish(int64_t now_ns) {
   event.stats = std::move(stats);
   if (*ending != FinishReason::kError) {
     event.sealed_state = std::move(sealed_state);
+    event.answer_state = std::move(answer_state);
+    event.answer_state_tokens = answer_state_tokens;
     event.logits = std::move(logits);
   }
   return event;

@@ -58,17 +58,19 @@ struct Sequence {
   bool handed_over = false;
   bool foreign = false;  // the target's contents come, or will come, from elsewhere
   bool start_pending = false;
-  bool proof_passed = false;  // at the hand-over
-  bool prompt_done = false;   // the last prompt token was decoded
-  bool seal_pending = false;  // the caller wants the state after the prompt
-  bool single_row = false;    // its steps are not shared with others any more
+  bool proof_passed = false;         // at the hand-over
+  bool prompt_done = false;          // the last prompt token was decoded
+  bool seal_pending = false;         // the caller wants the state after the prompt
+  bool answer_seal_pending = false;  // and the one at the end of the answer
+  bool single_row = false;           // its steps are not shared with others any more
   std::optional<FinishReason> ending;
   Error error;
   int32_t stop_id = -1;
 
   RequestStats stats;
   std::optional<Placement> decode_placement;
-  std::vector<std::byte> sealed_state;
+  std::vector<std::byte> sealed_state, answer_state;
+  uint64_t answer_state_tokens = 0;
   std::vector<float> logits;
   int64_t submitted_ns = 0, first_token_ns = 0, last_token_ns = 0;
   int64_t timed_until_ns = 0;  // stats.first_token accounts for the time from submitted_ns to here
@@ -91,6 +93,10 @@ struct Sequence {
 
   // From the caller's request, which passed check_request. `vocab` is for the sampler.
   void begin(Request&& asked, int32_t vocab);
+  // True when tokens that a step brings back are part of the answer.
+  bool takes_tokens() const { return !ending || (answer_seal_pending && *ending != FinishReason::kError); }
+  // A seal that was owed is there.
+  void take_seal(std::vector<std::byte> block, uint64_t tokens);
   // The first end counts; but a cancel or an error overtakes an end that still owes the seal.
   void end(FinishReason reason, Error why = {});
   void end_with(Error why) { end(FinishReason::kError, std::move(why)); }
@@ -122,8 +128,10 @@ struct Sequence {
 
  private:
   bool owes_seal() const {
-    return seal_pending && prompt_done && ending &&
-           (*ending == FinishReason::kStop || *ending == FinishReason::kLength);
+    if (!ending || !prompt_done || *ending == FinishReason::kError) return false;
+    const RoleRecord& target = role(StateRole::kTarget);
+    if (answer_seal_pending && (target.busy || target.held.state)) return true;
+    return seal_pending && *ending != FinishReason::kCancelled;
   }
   void start_again(std::string why);
   void fill_phases();

@@ -24,6 +24,7 @@ void SimulationCounts::add(const SimulationCounts& other) {
   proved += other.proved, proofs_failed += other.proofs_failed, shared_steps += other.shared_steps;
   shared_prefills += other.shared_prefills;
   steps += other.steps, start_refused += other.start_refused, sealed += other.sealed;
+  sealed_answers += other.sealed_answers, sealed_cancelled += other.sealed_cancelled;
 }
 
 Result<MoveReport> Simulation::DamagingCarrier::carry(const SequenceState& from, SequenceState& to,
@@ -151,6 +152,7 @@ Request Simulation::make_request() {
   }
   request.verify = static_cast<VerifyMode>(weather_ == Weather::kSilent ? pick(1, 2) : pick(0, 2));
   request.want_sealed_state = chance(0.2);
+  request.want_answer_state = chance(0.2);
   request.want_logits = chance(0.2);
   return request;
 }
@@ -227,8 +229,8 @@ Status Simulation::happen(const Happening& happening) {
   Ask& ask = asks_.at(happening.which);
   if (happening.kind == Happening::Kind::kCancel) {
     if (ask.refused || ask.ended) return {};
-    // Nothing but the steps in flight may stand between a cancel and the end.
-    ask.end_by_ns = now_ns_;
+    // Nothing but the steps in flight may stand between a cancel and the end, and the seal that is then due.
+    ask.end_by_ns = ask.request.want_answer_state ? INT64_MAX : now_ns_;
     const Snapshot snapshot = scheduler_->snapshot();
     for (size_t lane = 0; lane < in_flight_.size(); ++lane) {
       const auto& requests = snapshot.lanes[lane].requests;
@@ -312,7 +314,9 @@ Status Simulation::check_finished(Ask& ask, RequestId id, const FinishedEvent& f
   switch (finished.reason) {
     case FinishReason::kCancelled:
       ++counts_.cancelled;
-      return ask.cancel_ns && *ask.cancel_ns <= now_ns_ ? Status() : broken("cancelled, but nobody asked for it", id);
+      if (!ask.cancel_ns || *ask.cancel_ns > now_ns_) return broken("cancelled, but nobody asked for it", id);
+      if (finished.answer_state.empty()) return {};
+      return check_answer_state(ask, id, finished);
     case FinishReason::kError: {
       ++counts_.errors;
       const bool bad_start = ask.start > StartKind::kGood;
@@ -340,18 +344,44 @@ Status Simulation::check_answer(const Ask& ask, RequestId id, const FinishedEven
   if ((finished.reason == FinishReason::kStop) != (finished.stop_id >= 0)) return broken("a wrong reason", id);
   const std::vector<int32_t>& prompt = ask.request.tokens;
   if (ask.request.want_logits && finished.logits != expected_logits(prompt)) return broken("wrong logits", id);
+  if (ask.request.want_answer_state && (weather_ != Weather::kStormy || !finished.answer_state.empty())) {
+    BATON_OK(check_answer_state(ask, id, finished));
+  }
   if (!ask.request.want_sealed_state) return {};
   ++counts_.sealed;
+  Provenance made;
+  BATON_OK(check_sealed(finished.sealed_state, prompt, id, &made));
+  return check_provenance_of(ask, id, finished, made);
+}
+
+Status Simulation::check_answer_state(const Ask& ask, RequestId id, const FinishedEvent& finished) {
+  std::vector<int32_t> tokens = ask.request.tokens;
+  tokens.insert(tokens.end(), ask.got.begin(), ask.got.end());
+  // The last token was sampled and not processed, but where a stop id came behind it (unseen after a cancel).
+  const uint64_t open = finished.answer_state_tokens < tokens.size() ? 1 : 0;
+  const bool stopped = finished.reason == FinishReason::kStop || ask.max_new == 0;
+  if (finished.answer_state_tokens + open != tokens.size() ||
+      (finished.reason != FinishReason::kCancelled && open != (stopped ? 0 : 1))) {
+    return broken("the answer's state has " + std::to_string(finished.answer_state_tokens) + " tokens", id);
+  }
+  tokens.resize(finished.answer_state_tokens);
+  ++counts_.sealed_answers;
+  counts_.sealed_cancelled += finished.reason == FinishReason::kCancelled ? 1 : 0;
+  Provenance made;
+  return check_sealed(finished.answer_state, tokens, id, &made);
+}
+
+Status Simulation::check_sealed(const std::vector<std::byte>& block, const std::vector<int32_t>& tokens, RequestId id,
+                                Provenance* made) {
   std::atomic<int64_t> live{0};
   State opened({DType::kF16, true}, kContext, live), direct({DType::kF16, true}, kContext, live);
   SealExpectation expected;
   expected.identity = identity_;
-  Provenance made;
-  if (auto tokens = unseal_state(finished.sealed_state, expected, opened, &made); !tokens || *tokens != prompt) {
-    return broken("the sealed state does not open as the prompt's", id);
+  if (auto held = unseal_state(block, expected, opened, made); !held || *held != tokens) {
+    return broken("the sealed state does not open as that of its tokens", id);
   }
-  BATON_OK(check_provenance_of(ask, id, finished, made));
-  for (const int32_t token : prompt) direct.append(token);
+  if (auto status = check_provenance(*made, tokens.size()); !status) return broken(status.error().message, id);
+  for (const int32_t token : tokens) direct.append(token);
   std::vector<float> a(kVocab), b(kVocab);
   opened.write_logits(a);
   direct.write_logits(b);

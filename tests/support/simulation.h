@@ -32,7 +32,7 @@ enum class Weather : uint8_t {
 struct SimulationCounts {
   uint64_t requests = 0, refused = 0, answered = 0, cancelled = 0, errors = 0, fallbacks = 0, rebuilt = 0;
   uint64_t moved = 0, proved = 0, proofs_failed = 0, shared_steps = 0, shared_prefills = 0, steps = 0,
-           start_refused = 0, sealed = 0;
+           start_refused = 0, sealed = 0, sealed_answers = 0, sealed_cancelled = 0;
   void add(const SimulationCounts& other);
 };
 
@@ -100,6 +100,9 @@ class Simulation {
   Status check_finished(Ask& ask, RequestId id, const FinishedEvent& finished);
   Status check_answer(const Ask& ask, RequestId id, const FinishedEvent& finished);
   Status check_provenance_of(const Ask& ask, RequestId id, const FinishedEvent& finished, const Provenance& made);
+  Status check_answer_state(const Ask& ask, RequestId id, const FinishedEvent& finished);
+  Status check_sealed(const std::vector<std::byte>& block, const std::vector<int32_t>& tokens, RequestId id,
+                      Provenance* made);
   Status check_figures(const Ask& ask, RequestId id, const FinishedEvent& finished);
   Status check_end();
 
