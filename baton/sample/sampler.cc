@@ -1,17 +1,44 @@
-// Greedy, or top-k, top-p, min-p, temperature and a draw. Candidates are sorted (logit descending, then id), so the
-// same logits give the same order on every platform.
+// Penalties, then greedy, or top-k, top-p, min-p, temperature and a draw. Candidates are sorted (logit descending, then
+// id), so the same logits give the same order on every platform.
 #include "baton/sample/sampler.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 namespace baton {
 namespace {
 
 constexpr size_t kSortedMin = 256;
+constexpr int32_t kWindowMax = 1 << 20;
+constexpr float kFloatMax = std::numeric_limits<float>::max();
+
+bool penalises(const SamplerParams& params) {
+  return params.repeat_last_n != 0 &&
+         (params.repeat_penalty != 1.0f || params.presence_penalty != 0.0f || params.frequency_penalty != 0.0f);
+}
+
+// Written so that NaN fails too.
+Status check_penalties(const SamplerParams& params) {
+  if (!(params.repeat_penalty > 0.0f && params.repeat_penalty <= 100.0f)) {
+    return fail(Code::kInvalidInput,
+                fmt::format("repeat_penalty is {}: must be above 0 and at most 100 (1: off)", params.repeat_penalty));
+  }
+  for (const auto& [name, value] :
+       {std::pair("presence_penalty", params.presence_penalty), {"frequency_penalty", params.frequency_penalty}}) {
+    if (!(value >= -100.0f && value <= 100.0f))
+      return fail(Code::kInvalidInput, fmt::format("{} is {}: must be from -100 to 100 (0: off)", name, value));
+  }
+  if (params.repeat_last_n < -1 || params.repeat_last_n > kWindowMax) {
+    return fail(Code::kInvalidInput,
+                fmt::format("repeat_last_n is {}: must be from 0 to {}, or -1 for the whole answer",
+                            params.repeat_last_n, kWindowMax));
+  }
+  return {};
+}
 
 Status check(const SamplerParams& params, int32_t vocab_size) {
   if (vocab_size <= 0) return fail(Code::kInvalidInput, fmt::format("sampler: vocabulary of {} tokens", vocab_size));
@@ -27,6 +54,7 @@ Status check(const SamplerParams& params, int32_t vocab_size) {
   if (!(params.min_p >= 0.0f && params.min_p <= 1.0f)) {
     return fail(Code::kInvalidInput, fmt::format("min_p is {}: must be from 0 to 1", params.min_p));
   }
+  BATON_OK(check_penalties(params));
   for (const int32_t id : params.banned_ids) {
     if (id < 0 || id >= vocab_size) {
       return fail(Code::kInvalidInput, fmt::format("banned id {} is outside the vocabulary of {}", id, vocab_size));
@@ -58,6 +86,10 @@ Sampler::Sampler(SamplerParams params, int32_t vocab_size)
       candidates_(static_cast<size_t>(vocab_size)),
       probabilities_(static_cast<size_t>(vocab_size)) {
   for (const int32_t id : params_.banned_ids) banned_[static_cast<size_t>(id)] = 1;
+  if (!penalises(params_)) return;
+  drawn_.resize(static_cast<size_t>(vocab_size));
+  penalised_.resize(static_cast<size_t>(vocab_size));
+  window_.resize(static_cast<size_t>(std::max(params_.repeat_last_n, 0)));
 }
 
 Result<Sampler> Sampler::create(SamplerParams params, int32_t vocab_size) {
@@ -74,7 +106,43 @@ Result<int32_t> Sampler::sample(std::span<const float> logits) {
     return fail(Code::kInvalidInput, fmt::format("{} logits for a vocabulary of {}", logits.size(), banned_.size()));
   }
   BATON_OK(check_finite(logits));
-  if (params_.temperature > 0.0f) return draw(logits);
+  logits = penalise(logits);
+  const int32_t id = params_.temperature > 0.0f ? draw(logits) : greedy(logits);
+  if (!drawn_.empty()) remember(id);
+  return id;
+}
+
+void Sampler::reset(uint64_t seed) {
+  random_ = Random(seed);
+  std::fill(drawn_.begin(), drawn_.end(), 0);
+  remembered_ = 0;
+}
+
+void Sampler::remember(int32_t id) {
+  ++drawn_[static_cast<size_t>(id)];
+  if (!window_.empty()) {
+    int32_t& place = window_[remembered_ % window_.size()];
+    if (remembered_ >= window_.size()) --drawn_[static_cast<size_t>(place)];
+    place = id;
+  }
+  ++remembered_;
+}
+
+std::span<const float> Sampler::penalise(std::span<const float> logits) {
+  if (remembered_ == 0) return logits;
+  for (size_t id = 0; id < logits.size(); ++id) {
+    float logit = logits[id];
+    if (const uint32_t count = drawn_[id]; count > 0) {
+      logit = logit > 0.0f ? logit / params_.repeat_penalty : logit * params_.repeat_penalty;
+      logit -= static_cast<float>(count) * params_.frequency_penalty + params_.presence_penalty;
+      logit = std::clamp(logit, -kFloatMax, kFloatMax);
+    }
+    penalised_[id] = logit;
+  }
+  return penalised_;
+}
+
+int32_t Sampler::greedy(std::span<const float> logits) const {
   int32_t best = -1;
   for (size_t id = 0; id < logits.size(); ++id) {
     if (banned_[id] == 0 && (best < 0 || logits[id] > logits[static_cast<size_t>(best)])) {

@@ -126,6 +126,77 @@ TEST(Sampler, ExtremeLogitsStayFinite) {
   EXPECT_EQ(drawn(make({.temperature = 1e-4f}, 3), logits, 200), (std::set<int32_t>{0, 2}));
 }
 
+TEST(Sampler, ADrawPastTheEndTakesTheLastThatIsPossible) {
+  // 20 candidates of 0.75 units in the last place beside one of 1: each rounds the sum up by a quarter unit, so that
+  // the largest draw (the seed's first number is all ones) is still above zero after the last one is taken off.
+  std::vector<float> logits(22, std::log(0.75f) - 52.0f * std::log(2.0f));
+  logits[0] = 0.0f;
+  logits[21] = -300.0f;  // its probability is 0
+  EXPECT_EQ(make({.temperature = 1.0f, .seed = 0x31628af67b2131abull}, 22).sample(logits).value(), 20);
+}
+
+TEST(Penalties, FollowTheFormula) {
+  // Drawn twice: 6 / 2 - 2 * 0.5 - 0.25 = 1.75; a negative logit is multiplied: -1 * 2 - 0.5 - 0.25 = -2.75.
+  const SamplerParams params{.repeat_penalty = 2.0f, .presence_penalty = 0.25f, .frequency_penalty = 0.5f};
+  Sampler sampler = make(params, 4);
+  EXPECT_EQ(sampler.sample(std::vector{6.0f, 0.0f, 0.0f, 0.0f}).value(), 0);
+  EXPECT_EQ(sampler.sample(std::vector{6.0f, 2.24f, 0.0f, 0.0f}).value(), 0);  // 6 / 2 - 0.75 = 2.25
+  EXPECT_EQ(sampler.sample(std::vector{6.0f, 1.76f, 0.0f, 0.0f}).value(), 1);  // 1.75
+  EXPECT_EQ(sampler.sample(std::vector{-9.0f, -1.0f, -2.74f, -9.0f}).value(), 2);
+  EXPECT_EQ(sampler.sample(std::vector{-9.0f, -1.0f, -9.0f, -2.76f}).value(), 1);
+}
+
+TEST(Penalties, EachWorksAlone) {
+  const float logits[] = {3.0f, 2.0f, 1.0f};
+  const auto sequence = [&](SamplerParams params) {
+    Sampler sampler = make(std::move(params), 3);
+    std::vector<int32_t> ids;
+    for (int i = 0; i < 6; ++i) ids.push_back(sampler.sample(logits).value());
+    return ids;
+  };
+  EXPECT_EQ(sequence({}), (std::vector<int32_t>{0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(sequence({.repeat_penalty = 2.0f}), (std::vector<int32_t>{0, 1, 0, 0, 0, 0}));
+  EXPECT_EQ(sequence({.presence_penalty = 1.5f}), (std::vector<int32_t>{0, 1, 0, 0, 0, 0}));
+  EXPECT_EQ(sequence({.frequency_penalty = 0.6f}), (std::vector<int32_t>{0, 0, 1, 0, 1, 0}));
+  EXPECT_EQ(sequence({.presence_penalty = 9.0f, .repeat_last_n = 0}), (std::vector<int32_t>{0, 0, 0, 0, 0, 0}));
+}
+
+TEST(Penalties, LookAtTheLastTokensOnly) {
+  const float logits[] = {4.0f, 3.0f, 2.0f, 1.0f};
+  const auto sequence = [&](int32_t last_n) {
+    Sampler sampler = make({.presence_penalty = 50.0f, .repeat_last_n = last_n}, 4);
+    std::vector<int32_t> ids;
+    for (int i = 0; i < 6; ++i) ids.push_back(sampler.sample(logits).value());
+    return ids;
+  };
+  EXPECT_EQ(sequence(1), (std::vector<int32_t>{0, 1, 0, 1, 0, 1}));
+  EXPECT_EQ(sequence(2), (std::vector<int32_t>{0, 1, 2, 0, 1, 2}));
+  EXPECT_EQ(sequence(3), (std::vector<int32_t>{0, 1, 2, 3, 0, 1}));
+  EXPECT_EQ(sequence(-1), (std::vector<int32_t>{0, 1, 2, 3, 0, 0}));  // all drawn: 4 - 50 is the largest again
+}
+
+TEST(Penalties, ComeBeforeFiltersAndBeginAgainWithTheDraws) {
+  const float logits[] = {5.0f, 4.9f, 0.0f};
+  Sampler sampler = make({.temperature = 1.0f, .top_k = 1, .presence_penalty = 1.0f, .repeat_last_n = 1}, 3);
+  for (const int32_t id : {0, 1, 0, 1}) EXPECT_EQ(sampler.sample(logits).value(), id);
+  sampler.reset(0);
+  for (const int32_t id : {0, 1, 0}) EXPECT_EQ(sampler.sample(logits).value(), id);
+  Sampler banned = make({.presence_penalty = 9.0f, .banned_ids = {1}}, 3);
+  for (const int32_t id : {0, 2, 0}) EXPECT_EQ(banned.sample(logits).value(), id);
+}
+
+TEST(Penalties, ExtremesStayFinite) {
+  const float logits[] = {std::numeric_limits<float>::max(),
+                          std::numeric_limits<float>::max()};  // rewarded past the largest float, both
+  Sampler sampler = make({.temperature = 1.0f, .repeat_penalty = 0.01f, .presence_penalty = -100.0f}, 2);
+  std::set<int32_t> late;
+  for (int i = 0; i < 100; ++i) {
+    const int32_t id = sampler.sample(logits).value();
+    if (i >= 50) late.insert(id);
+  }
+  EXPECT_EQ(late, (std::set<int32_t>{0, 1}));
+}
+
 TEST(Sampler, NonsenseLogitsAreAnError) {
   for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
                           -std::numeric_limits<float>::infinity()}) {
@@ -158,6 +229,14 @@ TEST(Sampler, BadParametersAreNamed) {
       {{.top_p = nan}, 4, "top_p"},
       {{.min_p = -0.1f}, 4, "min_p"},
       {{.min_p = 1.1f}, 4, "min_p"},
+      {{.repeat_penalty = 0.0f}, 4, "repeat_penalty"},
+      {{.repeat_penalty = nan}, 4, "repeat_penalty"},
+      {{.repeat_penalty = 101.0f}, 4, "repeat_penalty"},
+      {{.presence_penalty = 101.0f}, 4, "presence_penalty"},
+      {{.presence_penalty = nan}, 4, "presence_penalty"},
+      {{.frequency_penalty = -101.0f}, 4, "frequency_penalty"},
+      {{.repeat_last_n = -2}, 4, "repeat_last_n"},
+      {{.repeat_last_n = (1 << 20) + 1}, 4, "repeat_last_n"},
       {{.banned_ids = {4}}, 4, "banned"},
       {{.banned_ids = {-1}}, 4, "banned"},
       {{.banned_ids = {0, 1}}, 2, "every token"},
