@@ -1,0 +1,136 @@
+// A conversation in files: the sealed state, and beside it the messages it belongs to.
+#include <fmt/format.h>
+
+#include "baton/api/conversation.h"
+#include "baton/base/file.h"
+#include "baton/state/checksum.h"
+#include "baton/state/seal_file.h"
+
+namespace baton {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+constexpr int kVersion = 1;
+constexpr size_t kJsonBytesMax = size_t{64} << 20;
+
+std::string hex(uint64_t value) { return fmt::format("{:016x}", value); }
+
+std::filesystem::path messages_file(const std::filesystem::path& file) { return file.string() + ".json"; }
+
+OrderedJson identity_json(const StateIdentity& identity) {
+  return {{"model", hex(identity.model)},
+          {"quantization", hex(identity.quantization)},
+          {"tokenizer", hex(identity.tokenizer)}};
+}
+
+// `what` of the file must be `expected`; both are texts.
+Status same(const OrderedJson& file, const char* what, const std::string& expected) {
+  const auto found = file.find(what);
+  if (found == file.end() || !found->is_string()) {
+    return fail(Code::kInvalidInput, fmt::format("field '{}' is missing or not a text", what));
+  }
+  if (*found == expected) return {};
+  return fail(Code::kMismatch, fmt::format("the chat was saved with another {} ({}, here {}): load it with the one it "
+                                           "belongs to",
+                                           what, found->get<std::string>(), expected));
+}
+
+Status check_messages(const OrderedJson& messages) {
+  if (!messages.is_array() || messages.size() % 2 != 0)
+    return fail(Code::kInvalidInput, "field 'messages' is not a list of questions and answers");
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const OrderedJson& message = messages[i];
+    const char* role = i % 2 == 0 ? "user" : "assistant";
+    if (!message.is_object() || message.value("role", OrderedJson()) != role ||
+        !message.value("content", OrderedJson()).is_string())
+      return fail(Code::kInvalidInput, fmt::format("message {} is not one with role '{}' and a content", i, role));
+  }
+  return {};
+}
+
+}  // namespace
+
+uint64_t Conversation::template_digest() const {
+  const std::string& source = runtime_.text().chat_template->source();
+  return checksum(std::as_bytes(std::span(source)));
+}
+
+Status Conversation::save(const std::filesystem::path& file) const {
+  if (messages_.empty()) return fail(Code::kInvalidInput, "there is nothing to save: no question was answered yet");
+  OrderedJson next = messages_;
+  next.push_back({{"role", "user"}, {"content", ""}});
+  BATON_TRY(const Prompt prompt, prompt_of(next, true));
+  OrderedJson json;
+  json["baton_chat"] = kVersion;
+  json["model_name"] = runtime_.model().spec.name;
+  json.update(identity_json(runtime_.identity()));
+  json["template"] = hex(template_digest());
+  json["thinking"] = options_.thinking ? OrderedJson(*options_.thinking) : OrderedJson();
+  json["system"] = system_;
+  json["messages"] = messages_;
+  json["state"] = nullptr;
+  if (prompt.start != nullptr) {
+    BATON_OK(write_seal_file(file, prompt.start->block));
+    json["state"] = {{"tokens", prompt.start->tokens.size()}, {"checksum", hex(checksum(prompt.start->block))}};
+  }
+  const std::string text = json.dump(1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+  return write_file(messages_file(file), std::as_bytes(std::span(text)));
+}
+
+Status Conversation::load(const std::filesystem::path& file) {
+  const std::string name = messages_file(file).string();
+  BATON_TRY(const std::string text, read_file(name, kJsonBytesMax));
+  const OrderedJson json = OrderedJson::parse(text, nullptr, false);
+  const auto refuse = [&](Error error) { return fail(std::move(error).in(name)); };
+  if (!json.is_object() || json.value("baton_chat", OrderedJson()) != kVersion) {
+    return refuse({Code::kInvalidInput, fmt::format("not a saved chat of version {}", kVersion)});
+  }
+  const OrderedJson identity = identity_json(runtime_.identity());
+  for (const auto& [key, value] : identity.items()) {
+    if (auto status = same(json, key.c_str(), value.get<std::string>()); !status) return refuse(status.error());
+  }
+  if (auto status = same(json, "template", hex(template_digest())); !status) return refuse(status.error());
+  const OrderedJson messages = json.value("messages", OrderedJson());
+  if (auto status = check_messages(messages); !status) return refuse(status.error());
+  const OrderedJson system = json.value("system", OrderedJson("")), thinking = json.value("thinking", OrderedJson());
+  if (!system.is_string()) return refuse({Code::kInvalidInput, "field 'system' is not a text"});
+
+  Conversation loaded(runtime_, options_);
+  loaded.messages_ = messages;
+  loaded.system_ = system.get<std::string>();
+  if (thinking.is_boolean()) loaded.options_.thinking = thinking.get<bool>();
+  const OrderedJson state = json.value("state", OrderedJson());
+  std::error_code ignored;
+  if (state.is_object() && std::filesystem::exists(file, ignored)) {
+    SealExpectation expected;
+    expected.identity = runtime_.identity();
+    const Layout layout = canonical_layout(runtime_.model().program, 1, DType::kF32);
+    expected.layout = &layout;
+    expected.position_max = static_cast<uint64_t>(runtime_.model().spec.context_max);
+    expected.vocab = runtime_.model().spec.vocab;
+    BATON_TRY(SealedFile sealed, read_seal_file(file, expected));
+    if (state.value("checksum", OrderedJson()) != hex(checksum(sealed.block))) {
+      return fail(Code::kMismatch, fmt::format("{} is not the state that {} was saved with", file.string(), name));
+    }
+    loaded.states_.push_back({sealed.view.tokens, std::move(sealed.block)});
+    OrderedJson next = messages;
+    next.push_back({{"role", "user"}, {"content", ""}});
+    BATON_TRY(const Prompt prompt, loaded.prompt_of(next, true));
+    if (prompt.start == nullptr) {
+      return fail(Code::kMismatch, fmt::format("{}: its {} tokens do not begin the conversation in {}", file.string(),
+                                               loaded.states_.back().tokens.size(), name));
+    }
+    loaded.tokens_ = loaded.states_.back().tokens.size();
+  }
+  messages_ = std::move(loaded.messages_);
+  system_ = std::move(loaded.system_);
+  options_.thinking = loaded.options_.thinking;
+  states_ = std::move(loaded.states_);
+  tokens_ = loaded.tokens_;
+  pending_.clear();
+  attempts_ = 0;
+  return {};
+}
+
+}  // namespace baton
