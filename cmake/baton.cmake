@@ -15,6 +15,19 @@ else()
   pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
   pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
   pkg_check_modules(SODIUM REQUIRED IMPORTED_TARGET libsodium)
+  # Part of macOS, where pkg-config does not know it. A cross build for Linux links it as a whole: what the shared one
+  # needs is not where the linker would look.
+  find_path(BATON_EDIT_INCLUDE histedit.h REQUIRED)
+  add_library(baton_edit INTERFACE)
+  target_include_directories(baton_edit SYSTEM INTERFACE ${BATON_EDIT_INCLUDE})
+  set(libraries edit)
+  if(CMAKE_CROSSCOMPILING)
+    set(libraries libedit.a libbsd.a libmd.a libtinfo.a)
+  endif()
+  foreach(name IN LISTS libraries)
+    find_library(BATON_LIBRARY_${name} NAMES ${name} REQUIRED)
+    target_link_libraries(baton_edit INTERFACE ${BATON_LIBRARY_${name}})
+  endforeach()
 endif()
 if(BATON_TESTS)
   find_package(GTest REQUIRED)
@@ -60,7 +73,7 @@ set(baton_needs_base baton_fmt nlohmann_json::nlohmann_json tl::expected Threads
 set(baton_needs_text PkgConfig::PCRE2 PkgConfig::UTF8PROC)
 set(baton_needs_model PkgConfig::XXHASH)
 set(baton_needs_state PkgConfig::XXHASH PkgConfig::SODIUM)
-set(baton_needs_cli ${baton_spdlog} CLI11::CLI11)
+set(baton_needs_cli ${baton_spdlog} CLI11::CLI11 baton_edit)
 
 # Sets BATON_FOLDERS (in rank order) and BATON_RANK_<folder>; baton/unit/* becomes the units of cmake/units.cmake.
 macro(baton_read_layers file)

@@ -44,6 +44,24 @@ add_library(baton_sodium STATIC ${sodium}/crypto_generichash/crypto_generichash.
 target_include_directories(baton_sodium SYSTEM PUBLIC ${BATON_MACOS_ROOT}/usr/include PRIVATE ${sodium}/include/sodium)
 target_compile_definitions(baton_sodium PRIVATE CONFIGURED=1 NATIVE_LITTLE_ENDIAN=1 HAVE_WEAK_SYMBOLS=1)
 
+# Part of macOS: the header as Debian has it, and what the linker needs to know of the system's library.
+set(edit_symbols el_init el_end el_wset el_wget el_wgets el_wgetc el_wline el_winsertstr el_source el_resize history_winit
+  history_wend history_w)
+list(TRANSFORM edit_symbols PREPEND _)
+list(JOIN edit_symbols ", " edit_symbols)
+file(WRITE ${PROJECT_BINARY_DIR}/generated/libedit.tbd "--- !tapi-tbd
+tbd-version: 4
+targets: [ arm64-macos ]
+install-name: '/usr/lib/libedit.3.dylib'
+exports:
+  - targets: [ arm64-macos ]
+    symbols: [ ${edit_symbols} ]
+...
+")
+add_library(baton_edit INTERFACE)
+target_include_directories(baton_edit SYSTEM INTERFACE ${BATON_MACOS_ROOT}/usr/include)
+target_link_libraries(baton_edit INTERFACE ${PROJECT_BINARY_DIR}/generated/libedit.tbd)
+
 add_library(PkgConfig::PCRE2 ALIAS baton_pcre2)
 add_library(PkgConfig::UTF8PROC ALIAS baton_utf8proc)
 add_library(PkgConfig::XXHASH ALIAS baton_xxhash)

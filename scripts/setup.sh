@@ -15,13 +15,13 @@ TEXT
 }
 
 build=(cmake ninja-build g++ ccache pkg-config libfmt-dev libspdlog-dev nlohmann-json3-dev libcli11-dev libexpected-dev
-  libpcre2-dev libutf8proc-dev libxxhash-dev libsodium-dev libgtest-dev libbenchmark-dev python3)
+  libpcre2-dev libutf8proc-dev libxxhash-dev libsodium-dev libedit-dev libgtest-dev libbenchmark-dev python3)
 tests=(clang clang-format clang-tidy libclang-rt-14-dev)
 arm64=(g++-aarch64-linux-gnu qemu-user)
 arm64_libraries=(libfmt-dev libspdlog-dev nlohmann-json3-dev libcli11-dev libexpected-dev libpcre2-dev libutf8proc-dev
-  libxxhash-dev libsodium-dev libgtest-dev)
+  libxxhash-dev libsodium-dev libedit-dev libbsd-dev libmd-dev libncurses-dev libgtest-dev)
 macos=(python3-venv)
-macos_headers=(libfmt-dev libspdlog-dev nlohmann-json3-dev libcli11-dev libexpected-dev libsodium-dev)
+macos_headers=(libfmt-dev libspdlog-dev nlohmann-json3-dev libcli11-dev libexpected-dev libsodium-dev libedit-dev)
 macos_sources=(fmtlib libsodium pcre2 utf8proc xxhash)
 ziglang=0.13.0
 brew=(cmake ninja ccache pkg-config fmt spdlog nlohmann-json cli11 tl-expected pcre2 utf8proc xxhash libsodium googletest

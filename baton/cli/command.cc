@@ -24,12 +24,14 @@ namespace baton::cli {
 namespace {
 
 volatile std::sig_atomic_t interrupt_count = 0, interrupt_ends = 0;
+void (*restore_at_exit)() = nullptr;
 struct sigaction previous_action, previous_terminate, previous_hangup;
 
 extern "C" void on_interrupt(int) {
   interrupt_count = interrupt_count + 1;
   if (interrupt_ends == 0 && interrupt_count < 3) return;
   remove_temporary_files();
+  if (restore_at_exit != nullptr) restore_at_exit();
   ::_exit(kInterrupted);
 }
 
@@ -175,6 +177,19 @@ void SamplingFlags::add_to(CLI::App& app) {
   app.add_option("--min-p", min_p, "keep tokens at least this likely, relative to the likeliest; 0: all")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 1.0));
+  app.add_option("--repeat-penalty", repeat_penalty, "logits of tokens drawn lately are divided by this; 1: off")
+      ->capture_default_str()
+      ->check(CLI::Range(0.01, 100.0));
+  app.add_option("--repeat-last-n", repeat_last_n,
+                 "tokens of the answer that the penalties look at; 0: none, -1: all (the prompt does not count)")
+      ->capture_default_str()
+      ->check(CLI::Range(-1, 1 << 20));
+  app.add_option("--presence-penalty", presence_penalty, "taken off the logits of tokens drawn lately; 0: off")
+      ->capture_default_str()
+      ->check(CLI::Range(-100.0, 100.0));
+  app.add_option("--frequency-penalty", frequency_penalty, "the same, for each time a token was drawn; 0: off")
+      ->capture_default_str()
+      ->check(CLI::Range(-100.0, 100.0));
   app.add_option("-s,--seed", seed, "seed of the draws; -1: a new one each time")
       ->capture_default_str()
       ->check(CLI::Validator(check_seed, "", "seed"));
@@ -194,7 +209,25 @@ void SamplingFlags::apply(Request& request) const {
   request.sampler.top_k = top_k;
   request.sampler.top_p = top_p;
   request.sampler.min_p = min_p;
+  request.sampler.repeat_penalty = repeat_penalty;
+  request.sampler.presence_penalty = presence_penalty;
+  request.sampler.frequency_penalty = frequency_penalty;
+  request.sampler.repeat_last_n = repeat_last_n;
   request.sampler.seed = static_cast<uint64_t>(seed);
+}
+
+OrderedJson SamplingFlags::json() const {
+  // Through text: 0.8 is not to be 0.800000011920929.
+  const auto number = [](float value) { return OrderedJson::parse(fmt::format("{}", value)); };
+  return {{"temp", number(temperature)},
+          {"top_k", top_k},
+          {"top_p", number(top_p)},
+          {"min_p", number(min_p)},
+          {"repeat_penalty", number(repeat_penalty)},
+          {"repeat_last_n", repeat_last_n},
+          {"presence_penalty", number(presence_penalty)},
+          {"frequency_penalty", number(frequency_penalty)},
+          {"seed", seed}};
 }
 
 Result<std::filesystem::path> bundled_model() {
@@ -231,6 +264,7 @@ InterruptScope::~InterruptScope() {
   ::sigaction(SIGTERM, &previous_terminate, nullptr);
   ::sigaction(SIGHUP, &previous_hangup, nullptr);
 }
+void at_forced_exit(void (*restore)()) { restore_at_exit = restore; }
 bool InterruptScope::interrupted() const { return interrupt_count > 0 || output_lost(); }
 void InterruptScope::clear() { interrupt_count = 0; }
 void InterruptScope::end_at_once(bool ends) {

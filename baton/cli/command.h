@@ -100,6 +100,8 @@ struct SamplingFlags {
   int32_t top_k = 40;
   float top_p = 0.95f;
   float min_p = 0.05f;
+  float repeat_penalty = 1.0f, presence_penalty = 0.0f, frequency_penalty = 0.0f;
+  int32_t repeat_last_n = 64;
   int64_t seed = -1;  // -1: from the clock
   int32_t predict = -1;
   bool ignore_eos = false;
@@ -108,6 +110,7 @@ struct SamplingFlags {
   void add_to(CLI::App& app);
   uint64_t settled_seed();  // fixes `seed` when it is -1
   void apply(Request& request) const;
+  OrderedJson json() const;  // what the draws follow
 };
 
 // The model that comes with the program: $BATON_MODELS, else beside the build or the installation. kNotFound says where
@@ -133,6 +136,9 @@ class InterruptScope {
  private:
   const Signals signals_;
 };
+
+// Called before a second Ctrl-C ends the program: what puts a terminal back, safe in a signal handler. Null: nothing.
+void at_forced_exit(void (*restore)());
 
 // What the units were asked for and did not give, as warnings on stderr.
 void log_warnings(const Completion& completion);
