@@ -1,176 +1,128 @@
-// `baton chat`: a conversation. The state after each prompt is kept sealed; a turn whose rendered history begins with
-// those tokens goes on from it and prefills only what is new.
+// `baton chat`: a conversation at a terminal, or from a pipe. What is said and kept is api/conversation.h's; the
+// commands are in chat_session.cc.
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cerrno>
+#include <cstdlib>
 #include <memory>
-#include <optional>
 
+#include "baton/cli/chat_session.h"
 #include "baton/cli/command.h"
+#include "baton/cli/line_history.h"
 
 namespace baton::cli {
 namespace {
 
-struct ChatFlags {
-  ModelFlags model;
-  SamplingFlags sampling;
-  std::string system;
-  bool json = false, figures = false;
-};
+constexpr size_t kInputBytesMax = size_t{256} << 20;
 
-constexpr std::string_view kHelp =
-    "/bye      leave (also Ctrl-D)\n"
-    "/clear    forget the conversation\n"
-    "/history  show the conversation\n"
-    "/help     this list\n"
-    "Ctrl-C stops an answer. A line that ends with \\ goes on in the next.\n";
-
-// Lines from standard input; a signal ends a waiting read.
-class LineReader {
- public:
-  enum class Outcome { kLine, kEnd, kInterrupted };
-  Outcome read(std::string* line) {
-    while (true) {
-      if (const size_t end = buffer_.find('\n'); end != std::string::npos) {
-        *line = buffer_.substr(0, end);
-        buffer_.erase(0, end + 1);
-        return Outcome::kLine;
-      }
-      char bytes[4096];
-      const ssize_t count = ::read(0, bytes, sizeof(bytes));
-      if (count > 0) {
-        buffer_.append(bytes, static_cast<size_t>(count));
-        continue;
-      }
-      if (count < 0 && errno == EINTR) {
-        buffer_.clear();
-        return Outcome::kInterrupted;
-      }
-      if (buffer_.empty()) return Outcome::kEnd;
-      *line = std::exchange(buffer_, {});  // a last line without its newline
-      return Outcome::kLine;
-    }
+// The whole of standard input, as one text.
+Result<std::string> read_whole(const ChatSession& session) {
+  const auto reader = open_line_reader(STDIN_FILENO, [&] { return session.interrupted(); });
+  std::string whole, line;
+  while (true) {
+    const auto outcome = reader->read({}, &line);
+    if (outcome == LineEditor::Outcome::kInterrupted) return fail(Code::kCancelled, "interrupted");
+    if (outcome == LineEditor::Outcome::kEnd) break;
+    whole += line;
+    whole += '\n';
+    if (whole.size() > kInputBytesMax) return fail(Code::kInvalidInput, "standard input: more than 256 MiB");
   }
-
- private:
-  std::string buffer_;
-};
-
-class Conversation {
- public:
-  Conversation(const ChatFlags& flags, Runtime& runtime, InterruptScope& interrupts)
-      : flags_(flags), runtime_(runtime), interrupts_(interrupts) {
-    clear();
-  }
-
-  void clear() {
-    messages_ = OrderedJson::array();
-    if (!flags_.system.empty()) messages_.push_back({{"role", "system"}, {"content", flags_.system}});
-    state_.clear();
-    state_tokens_.clear();
-  }
-
-  std::string history() const {
-    std::string text;
-    for (const auto& message : messages_) {
-      text += fmt::format("{}: {}\n", message["role"].get<std::string>(), message["content"].get<std::string>());
-    }
-    return text;
-  }
-
-  // One turn. On an error the question is taken back, so that the conversation can go on.
-  Result<Completion> answer(const std::string& question) {
-    messages_.push_back({{"role", "user"}, {"content", question}});
-    auto completion = ask();
-    if (!completion) {
-      messages_.erase(messages_.size() - 1);
-      return completion;
-    }
-    messages_.push_back({{"role", "assistant"}, {"content", completion->text}});
-    return completion;
-  }
-  uint64_t reused_tokens() const { return reused_tokens_; }
-
- private:
-  Result<Completion> ask() {
-    ChatInput input;
-    input.messages = messages_;
-    BATON_TRY(std::vector<int32_t> tokens, runtime_.encode_chat(input));
-    CompletionRequest request{runtime_.make_request(tokens), flags_.sampling.stops};
-    flags_.sampling.apply(request.request);
-    flags_.model.apply(request.request);
-    request.request.want_sealed_state = true;
-    reused_tokens_ = 0;
-    const bool goes_on = !state_tokens_.empty() && state_tokens_.size() < tokens.size() &&
-                         std::equal(state_tokens_.begin(), state_tokens_.end(), tokens.begin());
-    if (goes_on) {
-      request.request.start_state = std::move(state_);
-      reused_tokens_ = state_tokens_.size();
-    }
-    state_.clear();
-    state_tokens_.clear();
-    const auto show = [&](std::string_view text) {
-      if (!flags_.json) print(text);
-    };
-    BATON_TRY(Completion completion,
-              runtime_.complete(std::move(request), show, [&] { return interrupts_.interrupted(); }));
-    state_ = std::move(completion.sealed_state);
-    if (!state_.empty()) state_tokens_ = std::move(tokens);
-    return completion;
-  }
-
-  const ChatFlags& flags_;
-  Runtime& runtime_;
-  InterruptScope& interrupts_;
-  OrderedJson messages_;
-  std::vector<std::byte> state_;       // sealed, after the last prompt
-  std::vector<int32_t> state_tokens_;  // the tokens it holds
-  uint64_t reused_tokens_ = 0;
-};
-
-void show_answer(const ChatFlags& flags, const Completion& completion, uint64_t reused_tokens) {
-  log_warnings(completion);
-  if (flags.json) {
-    OrderedJson json;
-    json["text"] = completion.text;
-    json["ids"] = completion.ids;
-    json.update(figures_json(completion));
-    json["reused_tokens"] = reused_tokens;
-    print_json(json);
-    return;
-  }
-  print(completion.reason == FinishReason::kCancelled ? " [stopped]\n" : "\n");
-  if (flags.figures)
-    print(fmt::format("\n{}{:<12} {} tokens from the last turn's state\n\n", figures_text(completion), "reused",
-                      reused_tokens));
+  while (whole.ends_with('\n')) whole.pop_back();
+  return whole;
 }
 
-// False: leave.
-bool handle_line(const ChatFlags& flags, Conversation& conversation, InterruptScope& interrupts,
-                 const std::string& line) {
-  if (line == "/bye" || line == "/exit" || line == "/quit") return false;
-  if (line.empty()) return true;
-  if (line == "/clear") {
-    conversation.clear();
-  } else if (line == "/history") {
-    print(conversation.history());
-  } else if (line == "/help" || line == "/?") {
-    print(kHelp);
-  } else if (line.front() == '/' && line.find(' ') == std::string::npos) {
-    fmt::print(stderr, "baton: no command '{}'; /help lists them\n", line);
-  } else {
-    interrupts.clear();
-    const auto completion = conversation.answer(line);
-    interrupts.clear();
-    if (!completion) {
-      fmt::print(stderr, "baton: {}\n", completion.error().message);
+int run_piped(ChatSession& session) {
+  const auto text = read_whole(session);
+  if (!text) return report(text.error());
+  if (text->empty()) return report({Code::kInvalidInput, "standard input is empty: there is nothing to answer"});
+  return session.say(*text);
+}
+
+// Each line is a JSON text (a question), {"role": "user", "content": TEXT}, or {"command": "/clear"}.
+int run_json_lines(ChatSession& session) {
+  const auto reader = open_line_reader(STDIN_FILENO, [&] { return session.interrupted(); });
+  std::string line;
+  for (size_t number = 1;; ++number) {
+    const auto outcome = reader->read({}, &line);
+    if (outcome == LineEditor::Outcome::kEnd) return kOk;
+    if (outcome == LineEditor::Outcome::kInterrupted) return kInterrupted;
+    if (line.find_first_not_of(" \t") == std::string::npos) continue;
+    const auto json = OrderedJson::parse(line, nullptr, false);
+    const auto field = [&](const char* name) {
+      const bool is_text = json.is_object() && json.contains(name) && json[name].is_string();
+      return is_text ? json[name].get<std::string>() : std::string();
+    };
+    int code = kOk;
+    if (json.is_string()) {
+      code = session.say(json.get<std::string>());
+    } else if (field("role") == "user" && json["content"].is_string()) {
+      code = session.say(field("content"));
+    } else if (!field("command").empty()) {
+      bool leave = false;
+      if (!session.obey(field("command"), &leave)) code = kFailed;
+      if (leave) return kOk;
     } else {
-      show_answer(flags, *completion, conversation.reused_tokens());
+      return report({Code::kInvalidInput,
+                     fmt::format("standard input, line {}: with --json each line is a JSON text, {{\"role\": \"user\", "
+                                 "\"content\": TEXT}} or {{\"command\": TEXT}}",
+                                 number)});
     }
+    if (code != kOk) return code;
   }
-  return true;
+}
+
+int run_terminal(ChatSession& session, LineEditor& editor, bool prompts) {
+  TurnAssembler turns;
+  std::string entry;
+  while (true) {
+    const auto outcome = editor.read(!prompts ? "" : turns.begun() ? ". " : "> ", &entry);
+    if (outcome == LineEditor::Outcome::kEnd) return kOk;
+    if (outcome == LineEditor::Outcome::kInterrupted) {
+      const bool was_empty = !turns.begun();
+      session.clear_interrupt();
+      turns.reset();
+      if (was_empty) fmt::print(stderr, "(/bye or Ctrl-D to leave)\n");
+      continue;
+    }
+    if (!turns.add(entry)) continue;
+    const EnteredTurn turn = turns.take();
+    if (turn.text.find_first_not_of(" \t\r\n") == std::string::npos) continue;
+    editor.remember(turn.literal ? "\"\"\"" + turn.text + "\"\"\"" : turn.text);
+    bool leave = false;
+    editor.begin_answer();
+    session.enter(turn, &leave);
+    editor.end_answer();
+    if (leave) return kOk;
+    if (session.output_failed()) return kFailed;
+  }
+}
+
+int talk(ChatFlags& flags, ChatSession& session) {
+  if (!flags.prompt.empty()) {
+    if (const int code = session.say(flags.prompt); code != kOk) return code;
+  }
+  if (::isatty(STDIN_FILENO) == 0) {
+    if (flags.json) return run_json_lines(session);
+    return flags.prompt.empty() ? run_piped(session) : kOk;
+  }
+  const auto interrupted = [&] { return session.interrupted(); };
+  if (::isatty(STDOUT_FILENO) == 0 || flags.json) {
+    const auto reader = open_line_reader(STDIN_FILENO, interrupted);
+    return run_terminal(session, *reader, false);
+  }
+  EditorOptions options{.words = {}, .history = flags.history, .interrupted = interrupted, .colour = session.colour()};
+  for (const ChatCommand& command : chat_commands()) options.words.emplace_back(command.name);
+  auto editor = open_terminal_editor(std::move(options));
+  if (!editor) {
+    spdlog::warn("{}", editor.error().message);
+    editor = open_line_reader(STDIN_FILENO, interrupted);
+  }
+  session.attach(editor->get());
+  print(session.header());
+  const int code = run_terminal(session, **editor, true);
+  session.attach(nullptr);
+  return code;
 }
 
 int run(ChatFlags& flags) {
@@ -186,51 +138,43 @@ int run(ChatFlags& flags) {
     return report({Code::kUnsupported, fmt::format("{}: {}; chat needs one (use run --raw)", flags.model.model,
                                                    (*runtime)->text().chat_template_note)});
   }
+  flags.thinking.warn((*runtime)->text());
   InterruptScope interrupts;
-  Conversation conversation(flags, **runtime, interrupts);
-  const bool terminal = ::isatty(0) != 0 && ::isatty(1) != 0;
-  if (terminal)
-    print(fmt::format("{}, prefill on {}, decode on {}; /help for help, /bye to leave\n", (*runtime)->model().spec.name,
-                      flags.model.prefill_unit, flags.model.decode_unit));
-  LineReader reader;
-  std::string question;
-  while (true) {
-    if (terminal) print(question.empty() ? "> " : ". ");
-    std::string line;
-    const auto outcome = reader.read(&line);
-    if (outcome == LineReader::Outcome::kEnd) {
-      if (terminal) print("\n");
-      return kOk;
-    }
-    if (outcome == LineReader::Outcome::kInterrupted) {
-      interrupts.clear();
-      question.clear();
-      print("\n(/bye or Ctrl-D to leave)\n");
-      continue;
-    }
-    if (!line.empty() && line.back() == '\r') line.pop_back();
-    if (!line.empty() && line.back() == '\\') {
-      line.back() = '\n';
-      question += line;
-      continue;
-    }
-    question += line;
-    if (!handle_line(flags, conversation, interrupts, std::exchange(question, {}))) return kOk;
+  ChatSession session(flags, **runtime, interrupts);
+  if (!flags.load_state.empty()) {
+    if (const auto status = session.load(flags.load_state); !status) return report(status.error());
   }
+  const int code = talk(flags, session);
+  if (!flags.save_state.empty()) {
+    if (const auto status = session.save(flags.save_state); !status) return report(status.error());
+  }
+  return code;
 }
 
 }  // namespace
 
 std::unique_ptr<Command> add_chat(CLI::App& program) {
-  CLI::App* app = program.add_subcommand("chat", "talk in several turns; /bye leaves, Ctrl-C stops an answer");
+  CLI::App* app = program.add_subcommand("chat",
+                                         "talk in several turns; /help lists commands, Ctrl-C stops an answer, /bye "
+                                         "leaves. Input from a pipe is one turn");
   auto command = std::make_unique<FlagsCommand<ChatFlags, run>>(app);
   ChatFlags* flags = &command->flags;
   flags->sampling.temperature = 0.8f;
+  flags->history = default_history_path().string();
+  app->add_option("-p,--prompt", flags->prompt, "the first question");
   app->add_option("--system", flags->system, "system prompt");
   flags->model.add_to(*app);
   flags->sampling.add_to(*app);
-  app->add_flag("--json", flags->json, "one JSON object per answer instead of text");
-  app->add_flag("--figures", flags->figures, "print the figures after each answer");
+  flags->thinking.add_to(*app);
+  app->add_option("--load-state", flags->load_state, "go on with a conversation that /save or --save-state wrote");
+  app->add_option("--save-state", flags->save_state,
+                  "at the end save the conversation: its state in this file, its messages in FILE.json");
+  app->add_option("--history", flags->history, "file of the questions for the arrow keys; \"\": none")
+      ->capture_default_str();
+  app->add_flag(
+      "--json", flags->json,
+      "one JSON object per answer instead of text; lines of a pipe are JSON texts or {\"command\": \"/clear\"}");
+  app->add_flag("--figures", flags->figures, "print the figures after each answer (stderr)");
   return command;
 }
 

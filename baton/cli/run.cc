@@ -13,6 +13,7 @@
 #include "baton/cli/fingerprint.h"
 #include "baton/cli/progress.h"
 #include "baton/cli/state_key.h"
+#include "baton/cli/thinking.h"
 #include "baton/state/seal_file.h"
 
 namespace baton::cli {
@@ -23,6 +24,7 @@ constexpr size_t kPromptBytesMax = size_t{64} << 20;
 struct RunFlags {
   ModelFlags model;
   SamplingFlags sampling;
+  ThinkingFlags thinking;
   std::string prompt, positional, prompt_file, system, ids, dump_logits, save_state, load_state, state_key;
   std::optional<StateKey> key;  // of state_key
   bool raw = false, json = false, quiet = false;
@@ -97,6 +99,8 @@ Result<std::vector<int32_t>> prompt_tokens(const RunFlags& flags, const std::str
   ChatInput input;
   if (!flags.system.empty()) input.messages.push_back({{"role", "system"}, {"content", flags.system}});
   input.messages.push_back({{"role", "user"}, {"content", text}});
+  if (const auto think = flags.thinking.asked()) input.extra["enable_thinking"] = *think;
+  flags.thinking.warn(runtime.text());
   return runtime.encode_chat(input);
 }
 
@@ -175,6 +179,7 @@ int run(RunFlags& flags) {
     json.update(figures_json(*completion));
     json["strategy"] = flags.model.strategy;
     json["seed"] = seed;
+    json["sampling"] = flags.sampling.json();
     json["model"] = (*runtime)->model().spec.name;
     print_json(json);
   } else if (!flags.quiet) {
@@ -219,6 +224,7 @@ std::unique_ptr<Command> add_run(CLI::App& program) {
   app->add_flag("--raw", flags->raw, "no chat template: the prompt as it is, special tokens in it recognised");
   flags->model.add_to(*app);
   flags->sampling.add_to(*app);
+  flags->thinking.add_to(*app);
   app->add_option("--dump-logits", flags->dump_logits,
                   "write the logits after the last prompt token (f32, little-endian)");
   app->add_option("--save-state", flags->save_state, "write the sealed state after the prompt");

@@ -383,37 +383,6 @@ class Run(unittest.TestCase):
                 self.assertEqual(program.returncode, 130)
 
 
-class Chat(unittest.TestCase):
-    def test_turns_commands_and_bye(self):
-        done = run("chat", "-m", SMALL, "--temp", "0", "-n", "12",
-                   input="What is a tree?\n/history\n/nonsense\nAnd a leaf?\n/clear\n/history\n/bye\nnever read\n")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("user: What is a tree?", done.stdout)
-        self.assertIn("assistant: ", done.stdout)
-        self.assertIn("no command '/nonsense'", done.stderr)
-        self.assertNotIn("never read", done.stdout)
-
-    def test_second_turn_goes_on_from_the_first(self):
-        done = run("chat", "-m", SMALL, "--temp", "0", "-n", "12", "--json", input="What is a tree?\nAnd a leaf?\n")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        first, second = [json.loads(line) for line in done.stdout.splitlines()]
-        self.assertEqual(first["reused_tokens"], 0)
-        self.assertEqual(second["reused_tokens"], first["prompt_tokens"])
-        self.assertIsNone(second["fallback"])
-
-    def test_interrupt_stops_the_answer_and_not_the_program(self):
-        program = subprocess.Popen([PROGRAM, "chat", "--decode", "ref", "--ignore-eos", "-n", "4000", "--temp", "0"],
-                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        program.stdin.write(b"What is a tree?\n")
-        program.stdin.flush()
-        self.assertNotEqual(program.stdout.read(4), b"")
-        program.send_signal(signal.SIGINT)
-        out, err = program.communicate(b"/history\n/bye\n", timeout=30)
-        self.assertEqual(program.returncode, 0, err)
-        self.assertIn(b"[stopped]", out)
-        self.assertIn(b"user: What is a tree?", out)
-
-
 class Reports(unittest.TestCase):
     def test_units(self):
         report = json.loads(run("units", "--json").stdout)

@@ -1,0 +1,331 @@
+// Turns and commands of a chat.
+#include "baton/cli/chat_session.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <map>
+
+namespace baton::cli {
+namespace {
+
+constexpr uint64_t kTellingPrefillTokens = 32;
+constexpr uint64_t kSeedStep = 65537;  // between attempts at one turn
+
+uint64_t context_of(const ModelFlags& flags, const Model& model) {
+  const auto most = static_cast<uint64_t>(std::max(model.spec.context_max, 1));
+  return flags.context == 0 ? most : std::min<uint64_t>(flags.context, most);
+}
+
+// The format that most of the weights' bytes have.
+std::string_view main_format(const Model& model) {
+  std::map<DType, uint64_t> bytes;
+  for (const Weight& weight : model.weights) bytes[weight.dtype] += weight.bytes;
+  const auto most =
+      std::max_element(bytes.begin(), bytes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  return most == bytes.end() ? "" : to_string(most->first);
+}
+
+}  // namespace
+
+ChatSession::ChatSession(ChatFlags& flags, Runtime& runtime, InterruptScope& interrupts)
+    : flags_(flags),
+      runtime_(runtime),
+      interrupts_(interrupts),
+      conversation_(runtime, {.context = context_of(flags.model, runtime.model()),
+                              .stops = flags.sampling.stops,
+                              .prepare = [this](Request& request) { prepare(request); },
+                              .thinking = flags.thinking.asked()}),
+      context_(context_of(flags.model, runtime.model())),
+      colour_(::isatty(STDOUT_FILENO) != 0 && !flags.json && std::getenv("NO_COLOR") == nullptr) {
+  conversation_.set_system(flags.system);
+}
+
+void ChatSession::prepare(Request& request) const {
+  flags_.sampling.apply(request);
+  flags_.model.apply(request);
+  // Each turn and each attempt at it draws by numbers of its own.
+  request.sampler.seed += conversation_.turns() + kSeedStep * conversation_.attempts();
+}
+
+void ChatSession::note(std::string_view text) const { fmt::print(stderr, "{}\n", text); }
+
+std::string ChatSession::header() const {
+  const std::filesystem::path path(flags_.model.model);
+  return fmt::format("{} ({}), prefill on {}, decode on {}, context {} tokens; /help for help, /bye to leave\n",
+                     (path.has_filename() ? path : path.parent_path()).filename().string(),
+                     main_format(runtime_.model()), flags_.model.prefill_unit, flags_.model.decode_unit, context_);
+}
+
+void ChatSession::enter(const EnteredTurn& turn, bool* leave) {
+  if (!turn.literal && parse_command(turn.text)) {
+    obey(turn.text, leave);
+  } else {
+    say(turn.text);
+  }
+  interrupts_.clear();
+}
+
+int ChatSession::say(const std::string& question) { return answer(&question); }
+
+bool ChatSession::obey(std::string_view text, bool* leave) {
+  const auto command = parse_command(text);
+  if (!command) {
+    note(fmt::format("baton: '{}' is no command; /help lists them", text));
+    return false;
+  }
+  if (!command->name.empty()) return run_command(*command, leave);
+  note(fmt::format("baton: no command '{}'{}; /help lists them", command->word,
+                   command->nearest.empty() ? "" : fmt::format(", did you mean {}?", command->nearest)));
+  return false;
+}
+
+bool ChatSession::run_command(const ParsedCommand& command, bool* leave) {
+  const auto& [name, argument, word, nearest] = command;
+  const auto done = [&](const Status& status, std::string_view text) {
+    note(status ? std::string(text) : fmt::format("baton: {}", status.error().message));
+    return status.has_value();
+  };
+  if (name == "/help") return help(argument);
+  if (name == "/set") return set(argument);
+  if (name == "/think") return think(argument);
+  if (name == "/system") return change_system(argument);
+  if (name == "/drop") return drop(argument);
+  if (name == "/save" || name == "/load") {
+    if (argument.empty()) return done(fail(Code::kInvalidInput, name + " takes a file"), "");
+    const Status status = name == "/save" ? save(argument) : load(argument);
+    return done(status, name == "/save" ? fmt::format("saved in {0} and {0}.json", argument)
+                                        : fmt::format("{} turns from {}", conversation_.turns(), argument));
+  }
+  if (!argument.empty()) return done(fail(Code::kInvalidInput, fmt::format("{} takes no argument", name)), "");
+  if (name == "/bye") *leave = true;
+  if (name == "/clear") conversation_.clear();
+  if (name == "/show") return print(show());
+  if (name == "/history") return print(history());
+  if (name == "/retry") {
+    if (flags_.sampling.temperature == 0 && conversation_.pending().empty())
+      note("(at temperature 0 the answer is the same; /set temp 0.8 draws)");
+    return answer(nullptr) == kOk;
+  }
+  if (name == "/undo" && !conversation_.undo())
+    return done(fail(Code::kInvalidInput, "there is no question to take back"), "");
+  return true;
+}
+
+bool ChatSession::help(const std::string& argument) const {
+  std::string text;
+  const std::string wanted = argument.empty() || argument[0] == '/' ? argument : "/" + argument;
+  for (const ChatCommand& command : chat_commands()) {
+    if (!wanted.empty() && wanted != command.name) continue;
+    text += fmt::format("{:<22} {}\n", fmt::format("{} {}", command.name, command.usage), command.help);
+    if (command.name == "/set" && !wanted.empty()) text += fmt::format("{:<22} {}\n", "", setting_names());
+  }
+  if (text.empty()) {
+    note(fmt::format("baton: no command '{}'; /help lists them", argument));
+    return false;
+  }
+  if (wanted.empty()) {
+    text +=
+        "Ctrl-C stops an answer, Ctrl-D leaves. Several lines: paste them, end a line with \\, press Alt-Enter,\n"
+        "or put them between \"\"\" and \"\"\" (which also sends a line that begins with a slash).\n";
+  }
+  return print(text);
+}
+
+bool ChatSession::set(const std::string& argument) {
+  if (argument.empty()) return print(sampling_text(flags_.sampling) + "\n");
+  const size_t blank = argument.find_first_of(" \t=");
+  const size_t value = blank == std::string::npos ? blank : argument.find_first_not_of(" \t=", blank);
+  const std::string name = argument.substr(0, blank);
+  const auto status = value == std::string::npos
+                          ? Status(fail(Code::kInvalidInput, fmt::format("/set {} needs a value", name)))
+                          : set_sampling(flags_.sampling, name, argument.substr(value));
+  if (!status) note(fmt::format("baton: {}", status.error().message));
+  return status.has_value();
+}
+
+bool ChatSession::think(const std::string& argument) {
+  if (!knows_thinking(runtime_.text())) {
+    note("baton: the model's chat template has no switch for thinking");
+    return false;
+  }
+  if (argument == "on" || argument == "off") {
+    conversation_.set_thinking(argument == "on");
+  } else if (argument == "auto") {
+    conversation_.set_thinking(std::nullopt);
+  } else {
+    note("baton: /think takes on, off or auto");
+    return false;
+  }
+  return true;
+}
+
+bool ChatSession::change_system(const std::string& argument) {
+  if (argument.empty()) {
+    return print(conversation_.system_prompt().empty() ? "no system prompt\n" : conversation_.system_prompt() + "\n");
+  }
+  conversation_.set_system(argument == "\"\"" || argument == "\"\"\"\"\"\"" ? "" : argument);
+  const auto tokens = conversation_.tokens_to_prefill();
+  if (tokens && conversation_.turns() > 0)
+    note(fmt::format("the next turn prefills the conversation again: {}", prefill_cost(*tokens)));
+  return true;
+}
+
+bool ChatSession::drop(const std::string& argument) {
+  uint64_t count = 1;
+  const auto [end, error] = std::from_chars(argument.data(), argument.data() + argument.size(), count);
+  if (!argument.empty() && (error != std::errc() || end != argument.data() + argument.size() || count == 0)) {
+    note("baton: /drop takes a number of turns");
+    return false;
+  }
+  uint64_t dropped = 0;
+  while (dropped < count && conversation_.drop_oldest()) ++dropped;
+  if (dropped == 0) {
+    note("baton: there is no turn to forget");
+    return false;
+  }
+  const auto tokens = conversation_.tokens_to_prefill();
+  note(fmt::format("forgot {} of {} turns; the next one prefills what is left: {}", dropped,
+                   dropped + conversation_.turns(), prefill_cost(tokens.value_or(0))));
+  return conversation_.pending().empty() || answer(nullptr) == kOk;
+}
+
+std::string ChatSession::prefill_cost(uint64_t tokens) const {
+  double seconds = 0;
+  std::string_view basis = "at the last prefill's speed";
+  if (prefill_tps_ > 0) {
+    seconds = static_cast<double>(tokens) / prefill_tps_;
+  } else {
+    const Estimate estimate = runtime_.executor(flags_.model.prefill_unit)
+                                  .estimate({.prefill_tokens = static_cast<uint32_t>(std::max<uint64_t>(tokens, 1))});
+    seconds = estimate.ms / 1000;
+    basis = estimate.basis;
+  }
+  return fmt::format("{} tokens, about {:.1f} s ({})", tokens, seconds, basis);
+}
+
+std::string ChatSession::history() const {
+  std::string text;
+  if (!conversation_.system_prompt().empty()) text += fmt::format("system: {}\n", conversation_.system_prompt());
+  for (const auto& message : conversation_.messages())
+    text += fmt::format("{}: {}\n", message["role"].get<std::string>(), message["content"].get<std::string>());
+  return text;
+}
+
+std::string ChatSession::show() {
+  const Model& model = runtime_.model();
+  const ConversationUse use = conversation_.use();
+  std::string text;
+  const auto line = [&](std::string_view name, const std::string& value) {
+    text += fmt::format("{:<12} {}\n", name, value);
+  };
+  line("model", flags_.model.model);
+  line("", fmt::format("{}, {} parameters, {}, {:.0f} MB", model.spec.name, model.parameter_count(), main_format(model),
+                       static_cast<double>(model.weight_bytes()) / 1e6));
+  line("units", fmt::format("prefill on {}, decode on {}", flags_.model.prefill_unit, flags_.model.decode_unit));
+  line("context", fmt::format("{} tokens used, {} left of {} (the model's limit is {})", use.tokens,
+                              context_ - std::min(context_, use.tokens), context_, model.spec.context_max));
+  line("turns",
+       fmt::format("{}; kept states {:.1f} MB", conversation_.turns(), static_cast<double>(use.state_bytes) / 1e6));
+  line("settings", sampling_text(flags_.sampling));
+  line("system", conversation_.system_prompt().empty() ? "none" : conversation_.system_prompt());
+  if (!knows_thinking(runtime_.text())) line("thinking", "the model's template has no switch for it");
+  return text;
+}
+
+Status ChatSession::save(const std::filesystem::path& file) { return conversation_.save(file); }
+
+Status ChatSession::load(const std::filesystem::path& file) { return conversation_.load(file); }
+
+int ChatSession::answer(const std::string* question) {
+  const auto opening = conversation_.answer_opening();
+  ThinkingView view(colour_, opening.value_or(""));
+  const auto show = [&](std::string_view text) {
+    if (!flags_.json && !print(view.push(text))) output_failed_ = true;
+  };
+  const auto cancelled = [&] {
+    if (editor_ != nullptr) editor_->poll();
+    return interrupts_.interrupted() || output_failed_;
+  };
+  const auto turn =
+      question != nullptr ? conversation_.ask(*question, show, cancelled) : conversation_.retry(show, cancelled);
+  if (!flags_.json) print(view.finish());
+  if (!turn) {
+    if (!flags_.json) print("\n");
+    return report(turn.error());
+  }
+  if (!turn->completion) {
+    explain_full(*turn);
+    return kFailed;
+  }
+  const bool stopped = turn->completion->reason == FinishReason::kCancelled;
+  show_turn(*turn);
+  if (output_failed_) return report({Code::kDevice, "standard output: the answer could not be written"});
+  return stopped && editor_ == nullptr ? kInterrupted : kOk;
+}
+
+void ChatSession::show_turn(const Turn& turn) {
+  const Completion& completion = *turn.completion;
+  log_warnings(completion);
+  const RequestStats& stats = completion.stats;
+  if (stats.prefill_tokens >= kTellingPrefillTokens) prefill_tps_ = stats.prefill_tps;
+  const uint64_t used = conversation_.use().tokens;
+  if (flags_.json) {
+    OrderedJson json;
+    json["text"] = completion.text;
+    json["ids"] = completion.ids;
+    json.update(figures_json(completion));
+    json["reused_tokens"] = turn.reused_tokens;
+    json["context_full"] = turn.context_full;
+    json["context_used"] = used;
+    json["context_tokens"] = context_;
+    json["sampling"] = flags_.sampling.json();
+    print_json(json);
+    return;
+  }
+  if (!print(completion.reason == FinishReason::kCancelled ? " [stopped]\n" : "\n")) output_failed_ = true;
+  if (turn.context_full) {
+    note(
+        fmt::format("[the context is full ({} tokens): the answer ends here, and so does the conversation as it is]\n"
+                    "/drop forgets the oldest turn, /clear all{}",
+                    context_,
+                    context_ < static_cast<uint64_t>(runtime_.model().spec.context_max)
+                        ? fmt::format("; or /save FILE, and go on with --load-state FILE -c {}",
+                                      std::min<uint64_t>(context_ * 2, runtime_.model().spec.context_max))
+                        : ""));
+  } else if (completion.reason == FinishReason::kLength) {
+    note(fmt::format("[stopped after {} tokens (-n)]", completion.ids.size()));
+  } else if (used * 4 > context_ * 3) {
+    note(fmt::format("[context: {} of {} tokens used]", used, context_));
+  }
+  if (flags_.figures)
+    note(fmt::format("\n{}{:<12} {} tokens from the turn before\n", figures_text(completion), "reused",
+                     turn.reused_tokens));
+}
+
+void ChatSession::explain_full(const Turn& turn) {
+  const uint64_t most = static_cast<uint64_t>(std::max(runtime_.model().spec.context_max, 1));
+  std::string text = fmt::format(
+      "baton: the context is full: with this question the conversation has {} tokens, the "
+      "context holds {}; the question was not sent\n",
+      turn.prompt_tokens, context_);
+  if (conversation_.turns() > 0) {
+    const uint64_t share = turn.prompt_tokens / (conversation_.turns() + 1);
+    text += fmt::format("  /drop    forget the oldest of {} turns and ask again; prefills what is left, {}\n",
+                        conversation_.turns(), prefill_cost(turn.prompt_tokens - std::min(turn.prompt_tokens, share)));
+    text += "  /clear   forget all of them\n";
+  }
+  if (context_ < most) {
+    text += fmt::format("  -c {:<6}a larger context (this model: up to {}){}\n",
+                        std::min<uint64_t>(std::max(context_ * 2, turn.prompt_tokens * 2), most), most,
+                        conversation_.turns() > 0 ? ": /save FILE first, then chat --load-state FILE -c ..." : "");
+  } else if (conversation_.turns() == 0) {
+    text += "  this is the model's limit: the question has to be shorter\n";
+  }
+  fmt::print(stderr, "{}", text);
+}
+
+}  // namespace baton::cli

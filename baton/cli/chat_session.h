@@ -1,0 +1,77 @@
+// A chat's conversation with its commands and messages: everything but where the input comes from.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "baton/api/conversation.h"
+#include "baton/cli/chat_command.h"
+#include "baton/cli/command.h"
+#include "baton/cli/line_editor.h"
+#include "baton/cli/thinking.h"
+
+namespace baton::cli {
+
+struct ChatFlags {
+  ModelFlags model;
+  SamplingFlags sampling;
+  ThinkingFlags thinking;
+  std::string prompt, system, load_state, save_state, history;
+  bool json = false, figures = false;
+};
+
+class ChatSession {
+ public:
+  ChatSession(ChatFlags& flags, Runtime& runtime, InterruptScope& interrupts);
+
+  // A command or a question, as typed.
+  void enter(const EnteredTurn& turn, bool* leave);
+  // A question; an ExitCode.
+  int say(const std::string& question);
+  // A command line; false when it could not be done.
+  bool obey(std::string_view text, bool* leave);
+
+  Status save(const std::filesystem::path& file);
+  Status load(const std::filesystem::path& file);
+
+  // Model, units and context in one line.
+  std::string header() const;
+  bool colour() const { return colour_; }
+  bool interrupted() const { return interrupts_.interrupted(); }
+  void clear_interrupt() { interrupts_.clear(); }
+  bool output_failed() const { return output_failed_; }
+  // What is polled while an answer streams; null: nothing.
+  void attach(LineEditor* editor) { editor_ = editor; }
+
+ private:
+  bool run_command(const ParsedCommand& command, bool* leave);
+  bool set(const std::string& argument);
+  bool think(const std::string& argument);
+  bool drop(const std::string& argument);
+  bool change_system(const std::string& argument);
+  bool help(const std::string& argument) const;
+  std::string show();
+  std::string history() const;
+
+  // Asks, or asks again when there is no question, and shows the answer.
+  int answer(const std::string* question);
+  void show_turn(const Turn& turn);
+  void explain_full(const Turn& turn);
+  // "120 tokens, about 0.4 s"
+  std::string prefill_cost(uint64_t tokens) const;
+  void note(std::string_view text) const;  // on stderr
+  void prepare(Request& request) const;
+
+  ChatFlags& flags_;
+  Runtime& runtime_;
+  InterruptScope& interrupts_;
+  Conversation conversation_;
+  LineEditor* editor_ = nullptr;
+  const uint64_t context_;
+  const bool colour_;
+  bool output_failed_ = false;
+  double prefill_tps_ = 0;  // of the last prefill that was long enough to tell
+};
+
+}  // namespace baton::cli

@@ -1,0 +1,430 @@
+#!/usr/bin/env python3
+"""`baton chat` from outside: at a terminal (a pseudo-terminal of the standard library), and from pipes.
+
+usage: chat_test.py PROGRAM   (then unittest's own options)
+"""
+import fcntl
+import json
+import os
+import pathlib
+import pty
+import re
+import select
+import signal
+import stat
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+import unittest
+
+PROGRAM = sys.argv.pop(1)
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+GOLDEN = ROOT / "tests" / "data" / "golden"
+SMALL = str(GOLDEN / "dictionary-3m")
+PATIENCE = 60
+
+
+def chat(*arguments, model=SMALL, **options):
+    options.setdefault("timeout", 120)
+    temperature = () if "--temp" in arguments else ("--temp", "0")
+    return subprocess.run([PROGRAM, "chat", "-m", model, *temperature, *arguments], capture_output=True, text=True, **options)
+
+
+def turns(lines, *arguments, **options):
+    """JSON turns in, JSON answers out."""
+    done = chat("--json", *arguments, input="".join(json.dumps(line) + "\n" for line in lines), **options)
+    return done, [json.loads(line) for line in done.stdout.splitlines()]
+
+
+class Terminal:
+    def __init__(self, *arguments, history="", model=SMALL, rows=30, columns=100):
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.environ.update(TERM="xterm-256color", LC_ALL="C.UTF-8", NO_COLOR="1")
+            os.execv(PROGRAM, [PROGRAM, "chat", "-m", model, "--history", history, *arguments])
+        self.resize(rows, columns)
+        self.seen = b""
+        self.expect("> ")
+
+    def resize(self, rows, columns):
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def take(self, seconds):
+        if not select.select([self.fd], [], [], seconds)[0]:
+            return False
+        try:
+            data = os.read(self.fd, 65536)
+        except OSError:
+            return False
+        self.seen += data
+        return bool(data)
+
+    def send(self, text):
+        data = text if isinstance(text, bytes) else text.encode()
+        while data:
+            select.select([], [self.fd], [], PATIENCE)
+            data = data[os.write(self.fd, data[:1000]):]
+            while self.take(0):
+                pass
+
+    def expect(self, text):
+        """All that was shown up to and with `text`, which is taken away."""
+        wanted, end = text.encode(), time.monotonic() + PATIENCE
+        while wanted not in self.seen:
+            if time.monotonic() > end or (not self.take(1) and self.ended()):
+                raise AssertionError(f"no {text!r} in {self.seen[-2000:]!r}")
+        at = self.seen.index(wanted) + len(wanted)
+        shown, self.seen = self.seen[:at], self.seen[at:]
+        return shown.decode(errors="replace").replace("\r\n", "\n")
+
+    def ended(self):
+        self.code = getattr(self, "code", None)
+        if self.code is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.code = os.waitstatus_to_exitcode(status)
+        return self.code is not None
+
+    def line(self, text, until="\n> "):
+        """Enters a line; what was shown from its echo to the next prompt."""
+        self.send(text + "\r")
+        return self.expect(until)
+
+    def leave(self):
+        end = time.monotonic() + PATIENCE
+        while not self.ended() and time.monotonic() < end:
+            self.take(0.05)
+        os.close(self.fd)
+        return self.code
+
+
+class Editing(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.history = str(pathlib.Path(self.folder.name) / "state" / "history")
+
+    def test_arrow_keys_wide_characters_and_history_of_an_earlier_chat(self):
+        terminal = Terminal(history=self.history)
+        terminal.line("/system h\u00e9\u65e5\u672cx\x7f\x1b[D\x1b[D!")
+        self.assertIn("\nh\u00e9!\u65e5\u672c\n", terminal.line("/system"))
+        terminal.send("\x04")
+        self.assertEqual(terminal.leave(), 0)
+        self.assertEqual(stat.S_IMODE(os.stat(self.history).st_mode), 0o600)
+        again = Terminal(history=self.history)
+        again.line("\x1b[A\x1b[A?")  # the entry before the last, and a character more
+        self.assertIn("\nh\u00e9!\u65e5\u672c?\n", again.line("/system"))
+        again.line("/bye", until="\n")
+        self.assertEqual(again.leave(), 0)
+
+    def test_a_paste_of_100_kilobytes_is_one_entry(self):
+        text = "".join(f"line {i} of what is pasted, with \u00e9 and \u65e5\n" for i in range(2700)) + "/bye"
+        self.assertGreater(len(text.encode()), 100_000)
+        terminal = Terminal()
+        terminal.send(b"/system \x1b[200~" + text.replace("\n", "\r").encode() + b"\x1b[201~")
+        terminal.line("", until="> ")
+        shown = terminal.line("/system")
+        self.assertIn(text, shown)
+        # As a question: all of it is counted, as the tokenizer does.
+        terminal.line("/system \"\"")
+        terminal.send(b"\x1b[200~" + text.replace("\n", "\r").encode() + b"\x1b[201~\r")
+        shown = terminal.expect("the question was not sent")
+        counted = int(re.search(r"the conversation has (\d+) tokens", shown)[1])
+        done = chat(input=text)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(f"the conversation has {counted} tokens, the context holds 4096", done.stderr)
+        terminal.send("\x03")
+        terminal.send("\x04")
+        terminal.leave()
+
+    def test_quotes_and_pastes_with_crlf_are_several_lines(self):
+        terminal = Terminal()
+        terminal.line('/system """', until=". ")
+        terminal.line("first", until=". ")
+        terminal.line('second"""')
+        self.assertIn("\nfirst\nsecond\n", terminal.line("/system"))
+        terminal.line("/system a\\", until=". ")
+        terminal.line("b")
+        self.assertIn("\na\nb\n", terminal.line("/system"))
+        terminal.send(b"/system \x1b[200~x\r\ny\x1b[201~\r")
+        terminal.expect("> ")
+        self.assertIn("\nx\ny\n", terminal.line("/system"))
+        terminal.send("\x04")
+        self.assertEqual(terminal.leave(), 0)
+
+    def test_tab_completes_commands(self):
+        terminal = Terminal()
+        terminal.send("/his\t")
+        terminal.expect("tory ")
+        terminal.send("\x03")
+        terminal.expect("^C")
+        terminal.expect("> ")
+        terminal.send("/s\t")
+        shown = terminal.expect("/system")
+        self.assertIn("/save", shown)
+        self.assertIn("/set", shown)
+        terminal.send("\x03")
+        terminal.expect("^C")
+        terminal.expect("> ")
+        terminal.send("\x04")
+        self.assertEqual(terminal.leave(), 0)
+
+    def test_interrupt_clears_the_line_and_a_resize_keeps_it(self):
+        terminal = Terminal()
+        terminal.send("/bye")
+        terminal.expect("/bye")
+        terminal.send("\x03")
+        terminal.expect("> ")
+        terminal.send("/system a word that is long enough for two rows of a narrow screen")
+        terminal.expect("screen")
+        terminal.resize(20, 40)
+        os.kill(terminal.pid, signal.SIGWINCH)
+        terminal.send(" and more\r")
+        terminal.expect("more")
+        terminal.expect("> ")
+        self.assertIn("two rows of a narrow screen and more", terminal.line("/system").replace("\n", ""))
+        terminal.send("\x04")
+        self.assertEqual(terminal.leave(), 0)
+
+
+class Commands(unittest.TestCase):
+    def test_words_are_parsed_and_never_sent_to_the_model(self):
+        terminal = Terminal()
+        self.assertIn("no command '/hlep', did you mean /help?", terminal.line("/hlep"))
+        self.assertIn("no command '/xyzzy'; /help lists them", terminal.line("  /xyzzy now"))
+        self.assertIn("/save FILE", terminal.line("/help save"))
+        self.assertIn("repeat_penalty", terminal.line("/help set"))
+        terminal.line("/set temp 0.25")
+        terminal.line("/set top-k = 7")
+        self.assertIn("temp 0.25, top_k 7,", terminal.line("/set"))
+        self.assertIn("temp takes a number from 0 to 100, not 'hot'", terminal.line("/set temp hot"))
+        self.assertIn("no setting 'tmep', did you mean temp?", terminal.line("/set tmep 1"))
+        self.assertIn("/clear takes no argument", terminal.line("/clear all"))
+        self.assertIn("has no switch for thinking", terminal.line("/think off"))
+        shown = terminal.line("/show")
+        self.assertIn("turns        0;", shown)
+        self.assertIn("0 tokens used, 4096 left of 4096", shown)
+        self.assertIn("Q8_0" if SMALL.endswith(".gguf") else "BF16", shown)
+        terminal.send(" /quit \r")
+        self.assertEqual(terminal.leave(), 0)
+
+    def test_nothing_to_ask_again(self):
+        done, _ = turns([{"command": "/retry"}])
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("there is no question to ask again", done.stderr)
+
+    def test_retry_draws_anew_and_undo_takes_back(self):
+        done, answers = turns(["What is a tree?", {"command": "/retry"}, {"command": "/undo"}, "What is a tree?"],
+                              "-n", "16", "--temp", "1.2", "-s", "5")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        first, second, third = answers
+        self.assertNotEqual(first["ids"], second["ids"])
+        self.assertEqual(first["prompt_tokens"], second["prompt_tokens"])
+        self.assertEqual(first["prompt_tokens"], third["prompt_tokens"])
+
+
+class Answers(unittest.TestCase):
+    def test_interrupt_stops_the_answer_and_typing_is_not_shown_in_it(self):
+        terminal = Terminal("--ignore-eos", "-n", "3000", "--temp", "0")
+        terminal.send("What is a tree?\r")
+        terminal.expect("tree?")
+        time.sleep(0.3)
+        terminal.send("/system typed ahead\r")
+        time.sleep(0.3)
+        terminal.send("\x03")
+        answer = terminal.expect("[stopped]")
+        self.assertNotIn("typed", answer)
+        terminal.expect("/system typed ahead")  # now, at the prompt
+        terminal.expect("> ")
+        self.assertIn("\ntyped ahead\n", terminal.line("/system"))
+        shown = terminal.line("/history")
+        self.assertIn("user: What is a tree?\nassistant: ", shown)
+        terminal.send("\x04")
+        self.assertEqual(terminal.leave(), 0)
+
+    def test_the_answer_is_not_prefilled_again(self):
+        done, (first, second, third) = turns(["What is a tree?", "And a leaf?", "And a root?"], "-n", "24")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(first["reused_tokens"], 0)
+        for before, after in ((first, second), (second, third)):
+            said = before["prompt_tokens"] + len(before["ids"])
+            # The last token of an answer that -n cut was never processed.
+            self.assertEqual(after["reused_tokens"], said - (before["finish_reason"] == "length"))
+            self.assertEqual(after["prefill_tokens"], after["prompt_tokens"] - after["reused_tokens"] - 1)
+            self.assertIsNone(after["fallback"])
+
+    def test_the_answer_is_the_same_as_without_states(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = str(pathlib.Path(folder) / "c")
+            done, (first, second) = turns(["What is a tree?", "And a leaf?"], "-n", "24", "--decode", "ref")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            done, _ = turns(["What is a tree?"], "-n", "24", "--decode", "ref", "--save-state", file)
+            os.remove(file)  # the messages alone: all is prefilled again
+            done, (cold,) = turns(["And a leaf?"], "-n", "24", "--decode", "ref", "--load-state", file)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(cold["reused_tokens"], 0)
+            self.assertGreater(second["reused_tokens"], 0)
+            self.assertEqual(cold["ids"], second["ids"])
+
+    def test_an_answer_that_is_not_the_tokenizers_own_is_kept(self):
+        # Drawn hot, answers are rarely made of the tokens that the tokenizer would choose for their text.
+        done, answers = turns(["What is a tree?"] * 6, "-n", "24", "--temp", "3", "--top-k", "0", "--top-p", "1",
+                              "--min-p", "0", "-s", "1")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        kept = [after["reused_tokens"] >= before["prompt_tokens"] + len(before["ids"]) - 1
+                for before, after in zip(answers, answers[1:])]
+        self.assertGreaterEqual(sum(kept), 4, answers)
+
+    def test_piped_input_is_one_turn(self):
+        done = chat("-n", "8", input="What is\na tree?\n/bye\n")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stdout.count("\n"), done.stdout.rstrip("\n").count("\n") + 1)
+        whole, (answer,) = turns(["What is\na tree?\n/bye"], "-n", "8")
+        self.assertEqual(done.stdout.rstrip("\n"), answer["text"].rstrip("\n"))
+        self.assertEqual(chat(input="").returncode, 1)
+        self.assertIn("standard input is empty", chat(input="\n").stderr)
+        done, _ = turns([["no turn"]])
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("standard input, line 1", done.stderr)
+
+    def test_penalties_change_the_answer_and_are_shown(self):
+        looping, (plain,) = turns(["What is a tree?"], "-n", "60", "--ignore-eos", "--repeat-penalty", "1")
+        done, (varied,) = turns(["What is a tree?"], "-n", "60", "--ignore-eos", "--presence-penalty", "90",
+                                "--repeat-last-n", "-1")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(len(set(varied["ids"])), 60)  # no token twice
+        self.assertLess(len(set(plain["ids"])), 60)
+        self.assertEqual(varied["sampling"]["presence_penalty"], 90)
+        self.assertEqual(varied["sampling"]["repeat_last_n"], -1)
+        self.assertEqual(plain["sampling"]["repeat_penalty"], 1)
+
+
+class FullContext(unittest.TestCase):
+    def test_it_is_said_with_what_there_is_and_dropping_goes_on(self):
+        terminal = Terminal("-c", "96", "-n", "20", "--temp", "0", "--ignore-eos")
+        shown = ""
+        for _ in range(6):
+            shown = terminal.line("What is a tree, and what is a leaf of a tree?")
+            if "not sent" in shown:
+                break
+        self.assertRegex(shown, r"the conversation has \d+ tokens, the context holds 96; the question was not sent")
+        self.assertRegex(shown, r"/drop .* prefills what is left, \d+ tokens, about [0-9.]+ s")
+        self.assertIn("/clear", shown)
+        self.assertRegex(shown, r"-c \d{3} .*this model: up to 4096")
+        self.assertIn("not sent", terminal.line("Go on."))  # and it stays usable
+        shown = terminal.line("/drop")
+        self.assertRegex(shown, r"forgot 1 of \d+ turns; the next one prefills what is left: \d+ tokens, about [0-9.]+ s")
+        self.assertIn("user: Go on.", terminal.line("/history"))
+        terminal.line("/clear")
+        self.assertIn("0 tokens used", terminal.line("/show"))
+        terminal.line("What is a tree?")
+        self.assertIn("user: What is a tree?", terminal.line("/history"))
+        terminal.send("\x04")
+        self.assertEqual(terminal.leave(), 0)
+
+    def test_an_answer_that_it_cuts_says_so(self):
+        done = chat("-c", "60", "--ignore-eos", input="What is a tree?")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("[the context is full (60 tokens): the answer ends here", done.stderr)
+        _, (answer,) = turns(["What is a tree?"], "-c", "60", "--ignore-eos")
+        self.assertTrue(answer["context_full"])
+        self.assertEqual(answer["context_tokens"], 60)
+        _, (answer,) = turns(["What is a tree?"], "-n", "5", "--ignore-eos")
+        self.assertFalse(answer["context_full"])
+
+
+class Saved(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.file = str(pathlib.Path(self.folder.name) / "talk")
+
+    def test_resumed_it_goes_on_as_if_unbroken(self):
+        asked = ["What is a tree?", "And a leaf?", "And a root?"]
+        done, unbroken = turns(asked, "-n", "24", "--system", "Be brief.")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        done, before = turns(asked[:2], "-n", "24", "--system", "Be brief.", "--save-state", self.file)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for name in (self.file, self.file + ".json"):
+            self.assertEqual(stat.S_IMODE(os.stat(name).st_mode), 0o600)
+        done, after = turns(asked[2:], "-n", "24", "--load-state", self.file)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual([answer["ids"] for answer in before + after], [answer["ids"] for answer in unbroken])
+        self.assertEqual(after[0]["reused_tokens"], unbroken[2]["reused_tokens"])
+        self.assertGreater(after[0]["reused_tokens"], 0)
+        done, loaded = turns([{"command": f"/load {self.file}"}, *asked[2:]], "-n", "24")
+        self.assertEqual([answer["ids"] for answer in loaded], [unbroken[2]["ids"]])
+        self.assertIn("2 turns from", done.stderr)
+
+    def test_what_does_not_belong_together_is_refused(self):
+        done, _ = turns(["What is a tree?", {"command": f"/save {self.file}"}], "-n", "8")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        text = pathlib.Path(self.file + ".json").read_text()
+
+        def refused(change, state=None):
+            saved = json.loads(text)
+            change(saved)
+            pathlib.Path(self.file + ".json").write_text(json.dumps(saved))
+            done, _ = turns(["More?"], "-n", "8", "--load-state", self.file)
+            self.assertEqual(done.returncode, 1)
+            return done.stderr
+
+        self.assertIn("another model (", refused(lambda saved: saved.update(model="00")))
+        self.assertIn("another template (", refused(lambda saved: saved.update(template="00")))
+        self.assertIn("field 'messages'", refused(lambda saved: saved.update(messages=[1])))
+        self.assertIn("is not the state that", refused(lambda saved: saved["state"].update(checksum="00")))
+        self.assertIn("do not begin the conversation", refused(lambda saved: saved["messages"][0].update(content="Why?")))
+        self.assertIn("not a saved chat", refused(lambda saved: saved.update(baton_chat=9)))
+        done, _ = turns(["More?"], "--load-state", self.file + ".none")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(".none.json", done.stderr)
+
+
+class Thinking(unittest.TestCase):
+    """A template that writes the thinking into the prompt and drops it from the history, as those of thinking models."""
+    TEMPLATE = (
+        "{%- for m in messages %}{{- '<|im_start|>' + m.role + '\\n' }}"
+        "{%- if m.role == 'assistant' and '</think>' in m.content %}{{- m.content.split('</think>')[-1].lstrip('\\n') }}"
+        "{%- else %}{{- m.content }}{%- endif %}{{- '<|im_end|>\\n' }}{%- endfor %}"
+        "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n<think>\\n' }}"
+        "{%- if enable_thinking is defined and enable_thinking is false %}{{- '\\n</think>\\n\\n' }}{%- endif %}{%- endif %}")
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.model = pathlib.Path(self.folder.name)
+        for file in pathlib.Path(SMALL).iterdir():
+            if file.name not in ("tokenizer_config.json", "chat_template.jinja"):
+                (self.model / file.name).symlink_to(file)
+        config = json.loads((pathlib.Path(SMALL) / "tokenizer_config.json").read_text())
+        config["chat_template"] = self.TEMPLATE
+        (self.model / "tokenizer_config.json").write_text(json.dumps(config))
+
+    def ask(self, *arguments, lines=("What is a tree?", "And a leaf?")):
+        done, answers = turns(lines, "-n", "12", "--decode", "ref", *arguments, model=str(self.model))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return answers
+
+    def test_flags_change_the_prompt(self):
+        on, off = self.ask("--think")[0], self.ask("--no-think")[0]
+        self.assertGreater(off["prompt_tokens"], on["prompt_tokens"])
+        (switched,) = self.ask(lines=[{"command": "/think off"}, "What is a tree?"])
+        self.assertEqual(switched["prompt_tokens"], off["prompt_tokens"])
+
+    def test_the_lasting_part_of_the_prompt_is_kept(self):
+        first, second = self.ask("--no-think")
+        self.assertGreater(second["reused_tokens"], 0)
+        self.assertLess(second["reused_tokens"], first["prompt_tokens"])  # what came behind it was written anew
+        self.assertGreater(second["reused_tokens"], first["prompt_tokens"] - 16)
+
+    def test_a_template_without_a_switch_is_said(self):
+        done, _ = turns(["What is a tree?"], "-n", "2", "--no-think")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("has no switch for thinking: --no-think changes nothing", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
