@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "baton/api/runtime.h"
+#include "baton/state/state_key.h"
 
 namespace baton {
 
@@ -76,10 +77,11 @@ class Conversation {
   uint64_t attempts() const { return attempts_; }
 
   // FILE: the longest state of what was said (when there is one), FILE.json: the messages. Mode 0600. docs/chat.md.
-  Status save(const std::filesystem::path& file) const;
+  Status save(const std::filesystem::path& file, const StateKey* key = nullptr) const;
   // Replaces the conversation. kMismatch for another model, tokenizer or template, or when the two files do not belong
   // together; nothing is changed then. Without FILE, but with FILE.json, all is prefilled again.
-  Status load(const std::filesystem::path& file);
+  // `key`: as in state/seal_file.h; it covers FILE, whose tokens are the messages'.
+  Status load(const std::filesystem::path& file, const StateKey* key = nullptr);
 
  private:
   struct KnownState {

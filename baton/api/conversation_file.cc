@@ -56,7 +56,7 @@ uint64_t Conversation::template_digest() const {
   return checksum(std::as_bytes(std::span(source)));
 }
 
-Status Conversation::save(const std::filesystem::path& file) const {
+Status Conversation::save(const std::filesystem::path& file, const StateKey* key) const {
   if (messages_.empty()) return fail(Code::kInvalidInput, "there is nothing to save: no question was answered yet");
   OrderedJson next = messages_;
   next.push_back({{"role", "user"}, {"content", ""}});
@@ -64,21 +64,22 @@ Status Conversation::save(const std::filesystem::path& file) const {
   OrderedJson json;
   json["baton_chat"] = kVersion;
   json["model_name"] = runtime_.model().spec.name;
-  json.update(identity_json(runtime_.identity()));
+  BATON_TRY(const StateIdentity identity, runtime_.identity());
+  json.update(identity_json(identity));
   json["template"] = hex(template_digest());
   json["thinking"] = options_.thinking ? OrderedJson(*options_.thinking) : OrderedJson();
   json["system"] = system_;
   json["messages"] = messages_;
   json["state"] = nullptr;
   if (prompt.start != nullptr) {
-    BATON_OK(write_seal_file(file, prompt.start->block));
+    BATON_OK(write_seal_file(file, prompt.start->block, key));
     json["state"] = {{"tokens", prompt.start->tokens.size()}, {"checksum", hex(checksum(prompt.start->block))}};
   }
   const std::string text = json.dump(1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
   return write_file(messages_file(file), std::as_bytes(std::span(text)));
 }
 
-Status Conversation::load(const std::filesystem::path& file) {
+Status Conversation::load(const std::filesystem::path& file, const StateKey* key) {
   const std::string name = messages_file(file).string();
   BATON_TRY(const std::string text, read_file(name, kJsonBytesMax));
   const OrderedJson json = OrderedJson::parse(text, nullptr, false);
@@ -86,9 +87,10 @@ Status Conversation::load(const std::filesystem::path& file) {
   if (!json.is_object() || json.value("baton_chat", OrderedJson()) != kVersion) {
     return refuse({Code::kInvalidInput, fmt::format("not a saved chat of version {}", kVersion)});
   }
-  const OrderedJson identity = identity_json(runtime_.identity());
-  for (const auto& [key, value] : identity.items()) {
-    if (auto status = same(json, key.c_str(), value.get<std::string>()); !status) return refuse(status.error());
+  BATON_TRY(const StateIdentity identity, runtime_.identity());
+  const OrderedJson prints = identity_json(identity);
+  for (const auto& [field, value] : prints.items()) {
+    if (auto status = same(json, field.c_str(), value.get<std::string>()); !status) return refuse(status.error());
   }
   if (auto status = same(json, "template", hex(template_digest())); !status) return refuse(status.error());
   const OrderedJson messages = json.value("messages", OrderedJson());
@@ -104,12 +106,12 @@ Status Conversation::load(const std::filesystem::path& file) {
   std::error_code ignored;
   if (state.is_object() && std::filesystem::exists(file, ignored)) {
     SealExpectation expected;
-    expected.identity = runtime_.identity();
+    expected.identity = identity;
     const Layout layout = canonical_layout(runtime_.model().program, 1, DType::kF32);
     expected.layout = &layout;
     expected.position_max = static_cast<uint64_t>(runtime_.model().spec.context_max);
     expected.vocab = runtime_.model().spec.vocab;
-    BATON_TRY(SealedFile sealed, read_seal_file(file, expected));
+    BATON_TRY(SealedFile sealed, read_seal_file(file, expected, key));
     if (state.value("checksum", OrderedJson()) != hex(checksum(sealed.block))) {
       return fail(Code::kMismatch, fmt::format("{} is not the state that {} was saved with", file.string(), name));
     }

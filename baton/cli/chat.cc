@@ -130,6 +130,9 @@ int run(ChatFlags& flags) {
     fmt::print(stderr, "baton: {}\n", status.error().message);
     return status.error().code == Code::kInvalidInput ? kUsage : kFailed;
   }
+  auto key = read_state_key(flags.state_key);
+  if (!key) return report(key.error());
+  flags.key = *std::move(key);
   flags.sampling.settled_seed();
   auto runtime = flags.model.open();
   if (!runtime) return report(runtime.error());
@@ -169,6 +172,7 @@ std::unique_ptr<Command> add_chat(CLI::App& program) {
   app->add_option("--load-state", flags->load_state, "go on with a conversation that /save or --save-state wrote");
   app->add_option("--save-state", flags->save_state,
                   "at the end save the conversation: its state in this file, its messages in FILE.json");
+  app->add_option("--state-key", flags->state_key, "file with the key of saved states (docs/state_format.md)");
   app->add_option("--history", flags->history, "file of the questions for the arrow keys; \"\": none")
       ->capture_default_str();
   app->add_flag(

@@ -236,9 +236,9 @@ std::string ChatSession::show() {
   return text;
 }
 
-Status ChatSession::save(const std::filesystem::path& file) { return conversation_.save(file); }
+Status ChatSession::save(const std::filesystem::path& file) { return conversation_.save(file, pointer_to(flags_.key)); }
 
-Status ChatSession::load(const std::filesystem::path& file) { return conversation_.load(file); }
+Status ChatSession::load(const std::filesystem::path& file) { return conversation_.load(file, pointer_to(flags_.key)); }
 
 int ChatSession::answer(const std::string* question) {
   const auto opening = conversation_.answer_opening();

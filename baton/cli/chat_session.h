@@ -9,6 +9,7 @@
 #include "baton/cli/chat_command.h"
 #include "baton/cli/command.h"
 #include "baton/cli/line_editor.h"
+#include "baton/cli/state_key.h"
 #include "baton/cli/thinking.h"
 
 namespace baton::cli {
@@ -17,7 +18,8 @@ struct ChatFlags {
   ModelFlags model;
   SamplingFlags sampling;
   ThinkingFlags thinking;
-  std::string prompt, system, load_state, save_state, history;
+  std::string prompt, system, load_state, save_state, state_key, history;
+  std::optional<StateKey> key;  // of state_key
   bool json = false, figures = false;
 };
 
