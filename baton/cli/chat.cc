@@ -35,7 +35,10 @@ Result<std::string> read_whole(const ChatSession& session) {
 int run_piped(ChatSession& session) {
   const auto text = read_whole(session);
   if (!text) return report(text.error());
-  if (text->empty()) return report({Code::kInvalidInput, "standard input is empty: there is nothing to answer"});
+  if (text->empty()) {
+    fmt::print(stderr, "baton: standard input is empty: nothing was asked\n");
+    return kOk;
+  }
   return session.say(*text);
 }
 
@@ -163,6 +166,7 @@ std::unique_ptr<Command> add_chat(CLI::App& program) {
   auto command = std::make_unique<FlagsCommand<ChatFlags, run>>(app);
   ChatFlags* flags = &command->flags;
   flags->sampling.temperature = 0.8f;
+  flags->sampling.repeat_penalty = 1.1f;  // docs/chat.md has what it does
   flags->history = default_history_path().string();
   app->add_option("-p,--prompt", flags->prompt, "the first question");
   app->add_option("--system", flags->system, "system prompt");
@@ -172,7 +176,8 @@ std::unique_ptr<Command> add_chat(CLI::App& program) {
   app->add_option("--load-state", flags->load_state, "go on with a conversation that /save or --save-state wrote");
   app->add_option("--save-state", flags->save_state,
                   "at the end save the conversation: its state in this file, its messages in FILE.json");
-  app->add_option("--state-key", flags->state_key, "file with the key of saved states (docs/state_format.md)");
+  app->add_option("--state-key", flags->state_key,
+                  "file with a secret: states are saved and loaded with a MAC under it");
   app->add_option("--history", flags->history, "file of the questions for the arrow keys; \"\": none")
       ->capture_default_str();
   app->add_flag(
