@@ -37,9 +37,17 @@ std::vector<int32_t> control_tokens(const Tokenizer& tokenizer, std::span<const 
   return found;
 }
 
+// The request that made the state to begin from belongs to the turn; the parts of the first token's time still add up.
 void add_phase(const RequestStats& earlier, RequestStats* stats) {
-  stats->prefill_tokens += earlier.prefill_tokens + 1;  // its last token went through a decode step
-  stats->prefill_ms += earlier.total_ms;
+  const FirstTokenTimes& before = earlier.first_token;
+  FirstTokenTimes& times = stats->first_token;
+  times.queue_ms += before.queue_ms;
+  times.waiting_ms += before.waiting_ms;
+  times.prefill_ms += before.prefill_ms + before.first_decode_ms;  // its last token went through a decode step
+  times.move_ms += before.move_ms + std::max(earlier.total_ms - before.sum(), 0.0);  // sealing
+  times.proof_ms += before.proof_ms;
+  stats->prefill_tokens += earlier.prefill_tokens + 1;
+  stats->prefill_ms += earlier.prefill_ms + before.first_decode_ms;
   stats->prefill_tps =
       stats->prefill_ms > 0 ? static_cast<double>(stats->prefill_tokens) * 1000 / stats->prefill_ms : 0;
   stats->ttft_ms += earlier.total_ms;
@@ -194,6 +202,7 @@ Result<Turn> Conversation::answer(const std::function<void(std::string_view)>& o
   request.request.want_sealed_state = lasts && request.request.start_state.size() <= kSpareStateBytesMax;
   BATON_TRY(Completion completion, runtime_.complete(std::move(request), on_text, cancelled));
   if (apart) add_phase(earlier, &completion.stats);
+  completion.stats.reused_tokens = turn.reused_tokens;
   tokens_ = prompt.tokens.size() + completion.ids.size();
   turn.context_full = completion.reason == FinishReason::kLength && options_.context != 0 && tokens_ > options_.context;
   if (lasts) keep_states(std::move(prompt), completion);

@@ -82,6 +82,7 @@ int run_terminal(ChatSession& session, LineEditor& editor, bool prompts) {
     const auto outcome = editor.read(!prompts ? "" : turns.begun() ? ". " : "> ", &entry);
     if (outcome == LineEditor::Outcome::kEnd) return kOk;
     if (outcome == LineEditor::Outcome::kInterrupted) {
+      if (output_lost()) return kFailed;
       const bool was_empty = !turns.begun();
       session.clear_interrupt();
       turns.reset();
@@ -97,7 +98,7 @@ int run_terminal(ChatSession& session, LineEditor& editor, bool prompts) {
     session.enter(turn, &leave);
     editor.end_answer();
     if (leave) return kOk;
-    if (session.output_failed()) return kFailed;
+    if (output_lost()) return kFailed;
   }
 }
 

@@ -244,11 +244,11 @@ int ChatSession::answer(const std::string* question) {
   const auto opening = conversation_.answer_opening();
   ThinkingView view(colour_, opening.value_or(""));
   const auto show = [&](std::string_view text) {
-    if (!flags_.json && !print(view.push(text))) output_failed_ = true;
+    if (!flags_.json) print(view.push(text));
   };
   const auto cancelled = [&] {
     if (editor_ != nullptr) editor_->poll();
-    return interrupts_.interrupted() || output_failed_;
+    return interrupts_.interrupted();  // also when nobody reads the answer
   };
   const auto turn =
       question != nullptr ? conversation_.ask(*question, show, cancelled) : conversation_.retry(show, cancelled);
@@ -263,7 +263,7 @@ int ChatSession::answer(const std::string* question) {
   }
   const bool stopped = turn->completion->reason == FinishReason::kCancelled;
   show_turn(*turn);
-  if (output_failed_) return report({Code::kDevice, "standard output: the answer could not be written"});
+  if (output_lost()) return kFailed;
   return stopped && editor_ == nullptr ? kInterrupted : kOk;
 }
 
@@ -286,7 +286,7 @@ void ChatSession::show_turn(const Turn& turn) {
     print_json(json);
     return;
   }
-  if (!print(completion.reason == FinishReason::kCancelled ? " [stopped]\n" : "\n")) output_failed_ = true;
+  print(completion.reason == FinishReason::kCancelled ? " [stopped]\n" : "\n");
   if (turn.context_full) {
     note(
         fmt::format("[the context is full ({} tokens): the answer ends here, and so does the conversation as it is]\n"
@@ -301,9 +301,7 @@ void ChatSession::show_turn(const Turn& turn) {
   } else if (used * 4 > context_ * 3) {
     note(fmt::format("[context: {} of {} tokens used]", used, context_));
   }
-  if (flags_.figures)
-    note(fmt::format("\n{}{:<12} {} tokens from the turn before\n", figures_text(completion), "reused",
-                     turn.reused_tokens));
+  if (flags_.figures) note("\n" + figures_text(completion));
 }
 
 void ChatSession::explain_full(const Turn& turn) {

@@ -42,7 +42,6 @@ class ChatSession {
   bool colour() const { return colour_; }
   bool interrupted() const { return interrupts_.interrupted(); }
   void clear_interrupt() { interrupts_.clear(); }
-  bool output_failed() const { return output_failed_; }
   // What is polled while an answer streams; null: nothing.
   void attach(LineEditor* editor) { editor_ = editor; }
 
@@ -72,7 +71,6 @@ class ChatSession {
   LineEditor* editor_ = nullptr;
   const uint64_t context_;
   const bool colour_;
-  bool output_failed_ = false;
   double prefill_tps_ = 0;  // of the last prefill that was long enough to tell
 };
 

@@ -43,11 +43,7 @@ extern "C" void restore_terminal() {
   put(kPasteOff);
   ::tcsetattr(STDIN_FILENO, TCSANOW, &terminal_before);
 }
-extern "C" void on_end(int signal) {
-  restore_terminal();
-  ::signal(signal, SIG_DFL);
-  ::raise(signal);
-}
+extern "C" void on_end(int signal);
 
 struct Handled {
   int signal;
@@ -56,6 +52,15 @@ struct Handled {
 };
 Handled handled[] = {
     {SIGWINCH, on_resize, {}}, {SIGCONT, on_continue, {}}, {SIGTERM, on_end, {}}, {SIGHUP, on_end, {}}};
+
+// The terminal first, then whoever had the signal before.
+extern "C" void on_end(int signal) {
+  restore_terminal();
+  for (const Handled& each : handled) {
+    if (each.signal == signal) ::sigaction(signal, &each.before, nullptr);
+  }
+  ::raise(signal);
+}
 
 // One character from the front of UTF-8 bytes: its length, 0 when more bytes are needed. Ill-formed: U+FFFD.
 size_t character_of(std::string_view bytes, wchar_t* out) {
