@@ -139,7 +139,7 @@ class State(unittest.TestCase):
     def test_a_seal_says_who_made_it(self):
         seal = self.path("seal")
         prompt = "What is a bridge, and who would build one over a river?"
-        self.ok("run", "-m", SMALL, "--raw", prompt, "--prefill", "ref", "--decode", "cpu", "-n", "0", "--save-state", seal)
+        self.ok("run", "-q", "-m", SMALL, "--raw", prompt, "--prefill", "ref", "--decode", "cpu", "-n", "0", "--save-state", seal)
         listed = json.loads(self.ok("state", "show", seal, "--json"))
         self.assertEqual([maker["unit"] for maker in listed["makers"]], ["ref", "cpu"])
         self.assertEqual([maker["tokens"] for maker in listed["makers"]], [listed["position"] - 1, 1])
@@ -150,7 +150,7 @@ class State(unittest.TestCase):
         self.assertIn(f"step 0: ref prefill {listed['position'] - 1} x1\nstep 1: cpu decode 1 x1\n", script.stdout)
         # Going on from it elsewhere adds to the list.
         more = self.path("more")
-        self.ok("run", "-m", SMALL, "--load-state", seal, " Only one", "--decode", "ref", "-n", "0", "--save-state", more)
+        self.ok("run", "-q", "-m", SMALL, "--load-state", seal, " Only one", "--decode", "ref", "-n", "0", "--save-state", more)
         makers = json.loads(self.ok("state", "show", more, "--json"))["makers"]
         self.assertEqual([maker["unit"] for maker in makers], ["ref", "cpu"])
         self.assertEqual(sum(maker["tokens"] for maker in makers), json.loads(self.ok("state", "show", more, "--json"))["position"])
@@ -162,7 +162,7 @@ class State(unittest.TestCase):
             pathlib.Path(path).write_bytes(os.urandom(32))
             os.chmod(path, 0o600)
         plain = self.save(SMALL, "plain", "What is water?")
-        self.ok("run", "-m", SMALL, "--raw", "What is water?", "-n", "0", "--save-state", seal, "--state-key", key)
+        self.ok("run", "-q", "-m", SMALL, "--raw", "What is water?", "-n", "0", "--save-state", seal, "--state-key", key)
         self.assertEqual(os.path.getsize(seal), os.path.getsize(plain) + 32)
         go_on = ("run", "-m", SMALL, " And", "-n", "3", "--json", "--load-state")
         expected = json.loads(self.ok(*go_on, plain))["ids"]
