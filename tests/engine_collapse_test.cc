@@ -83,7 +83,7 @@ TEST(OutOfMemory, InAnyThreadEndsTheRequestsAndNotTheProcess) {
   EXPECT_GT(failed, 20);
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if defined(__linux__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 // The system refuses the first, the second, ... thread.
 TEST(Threads, ThatCannotStartAreAnError) {
   int refused = 0;

@@ -88,8 +88,8 @@ Result<ChildRun> run_child(std::span<const std::string> words) {
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   sigset_t defaults;
-  ::sigemptyset(&defaults);
-  ::sigaddset(&defaults, SIGPIPE);
+  sigemptyset(&defaults);
+  sigaddset(&defaults, SIGPIPE);
   posix_spawnattr_setsigdefault(&attributes, &defaults);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
   const int error = ::posix_spawnp(&child, arguments[0], &actions, &attributes, arguments.data(), environ);
