@@ -5,21 +5,23 @@ cd "$(dirname "$0")/.."
 
 usage() {
   cat <<'TEXT'
-usage: scripts/test.sh [--asan] [--tsan] [--fuzz SECONDS] [--arm64] [--macos] [--lint [COMMIT]] [--all] [--minutes N]
+usage: scripts/test.sh [--asan] [--tsan] [--fuzz SECONDS] [--mutants N] [--arm64] [--macos] [--lint [COMMIT]] [--all]
+                       [--minutes N]
   (nothing)       every test, release build
   --asan          also all tests under address and undefined-behaviour sanitizers, at smoke size
   --tsan          also the tests of everything with threads under the thread sanitizer, at smoke size
   --fuzz SECONDS  also every fuzz target for that long each
+  --mutants N     also N of the planted faults of tests/mutants.txt, drawn by the commit: the tests must notice each
   --arm64         also a cross build for arm64; its quant, text, state and kernel tests run in an emulator
   --macos         also a cross build for arm64 macOS: the libraries of the neural engine's path and baton-apple-check
   --lint [COMMIT] also clang-tidy: every file, or those that differ from COMMIT
-  --all           all of these; fuzz targets for 10 seconds each
+  --all           all of these; fuzz targets for 10 seconds each, 5 planted faults
   --minutes N     what is beside the release build and its tests ends N minutes from the start: for a runner with a limit
 The exit status is not 0 when any part fails; what failed, and what had no time, is named.
 TEXT
 }
 
-asan=no tsan=no arm64=no macos=no lint=no lint_since='' fuzz=0 minutes=0
+asan=no tsan=no arm64=no macos=no lint=no lint_since='' fuzz=0 mutants=0 minutes=0
 while [[ $# -gt 0 ]]; do
   case $1 in
     --asan) asan=yes ;;
@@ -29,13 +31,16 @@ while [[ $# -gt 0 ]]; do
     --fuzz)
       [[ ${2:-} =~ ^[1-9][0-9]*$ ]] || { usage >&2; exit 2; }
       fuzz=$2; shift ;;
+    --mutants)
+      [[ ${2:-} =~ ^[1-9][0-9]*$ ]] || { usage >&2; exit 2; }
+      mutants=$2; shift ;;
     --minutes)
       [[ ${2:-} =~ ^[1-9][0-9]*$ ]] || { usage >&2; exit 2; }
       minutes=$2; shift ;;
     --lint)
       lint=yes
       if [[ -n ${2:-} && $2 != -* ]]; then lint_since=$2; shift; fi ;;
-    --all) asan=yes tsan=yes arm64=yes macos=yes lint=yes fuzz=10 ;;
+    --all) asan=yes tsan=yes arm64=yes macos=yes lint=yes fuzz=10 mutants=5 ;;
     -h | --help) usage; exit 0 ;;
     *) usage >&2; exit 2 ;;
   esac
@@ -105,6 +110,9 @@ if [[ $lint == yes ]]; then timed_stage lint scripts/lint.sh ${lint_since:+--sin
 # The fuzz preset has the same sanitizers, with clang: one build serves both.
 sanitized=asan-ubsan
 if [[ $fuzz -gt 0 ]]; then sanitized=fuzz; fi
+if [[ $mutants -gt 0 ]]; then
+  timed_stage mutants scripts/mutants.py --sample "$mutants" --seed "$(git rev-parse HEAD 2>/dev/null || echo none)"
+fi
 if [[ $asan == yes ]]; then timed_stage asan-ubsan build_and_test "$sanitized"; fi
 if [[ $tsan == yes ]]; then timed_stage tsan build_and_test tsan; fi
 if [[ $fuzz -gt 0 ]]; then timed_stage fuzz scripts/fuzz.sh "$fuzz"; fi
