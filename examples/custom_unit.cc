@@ -56,7 +56,7 @@ int main(int argc, char** argv) {
   options.own_units = {&counting};
   auto runtime = baton::Runtime::open(options);
   if (!runtime) return std::fprintf(stderr, "%s\n", runtime.error().message.c_str()), 1;
-  auto tokens = (*runtime)->encode("The definition of a bridge is", true);
+  auto tokens = (*runtime)->encode("The definition of a bridge is", true, baton::TextPlace::kStart);
   if (!tokens) return std::fprintf(stderr, "%s\n", tokens.error().message.c_str()), 1;
   baton::CompletionRequest request{(*runtime)->make_request(std::move(*tokens)), {}};
   request.request.max_new_tokens = 20;

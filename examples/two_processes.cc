@@ -15,7 +15,9 @@ baton::Status run(bool prefills, const char* model, const char* file, const char
   options.model = model;
   options.units = {prefills ? "ref" : "cpu"};  // another unit on each side
   BATON_TRY(const auto runtime, baton::Runtime::open(options));
-  BATON_TRY(auto tokens, runtime->encode(text, true));
+  // What continues a state gets no BOS.
+  const auto place = prefills ? baton::TextPlace::kStart : baton::TextPlace::kContinuation;
+  BATON_TRY(auto tokens, runtime->encode(text, true, place));
   baton::CompletionRequest request{runtime->make_request(std::move(tokens)), {}};
   request.request.max_new_tokens = prefills ? 0 : 24;
   request.request.want_sealed_state = prefills;
