@@ -85,6 +85,18 @@ def plant(mutant, text):
     return text.replace(mutant.old, mutant.new), ""
 
 
+def is_test(root, test):
+    words = test.split()
+    if words[0] == "ctest":
+        return len(words) == 2 and (not words[1].startswith("cli.") or (root / f"tests/cli/{words[1][4:]}.py").is_file())
+    if words[0] == "python":
+        return len(words) > 1 and words[1].startswith("tests/") and (root / words[1]).is_file()
+    if not re.fullmatch(r"\w+_test", words[0]):
+        return False
+    folder = root / "baton" / words[0].removeprefix("baton_").removesuffix("_test").replace("unit_", "unit/")
+    return (root / "tests" / f"{words[0]}.cc").is_file() or (words[0].startswith("baton_") and any(folder.glob("*_test.cc")))
+
+
 def check(root, mutants):
     problems = []
     for mutant in mutants:
@@ -92,8 +104,8 @@ def check(root, mutants):
         why = "" if path.is_file() else f"there is no {mutant.file}"
         if not why:
             _, why = plant(mutant, path.read_text())
-        if not why and mutant.test and not re.match(r"(\w+_test\b|ctest \S+$|python tests/\S+\.py\b)", mutant.test):
-            why = f"test is no test: {mutant.test}"
+        if not why and mutant.test and not is_test(root, mutant.test):
+            why = f"there is no such test: {mutant.test}"
         if why:
             problems.append(f"{LIST}: {mutant.id}: {why}")
     return problems

@@ -43,8 +43,8 @@ class Handoff : public testing::TestWithParam<GoldenCase> {
     engine_ = std::move(*engine);
     for (auto& [name, tensor] : read_golden(GetParam().vectors)) {
       if (!name.ends_with("ids")) continue;
-      // The smaller model of the same architecture runs every length; of the larger, whose 700 tokens on `ref` took most
-      // of the time of all tests, one prompt of each kind.
+      // The smaller model of the same architecture runs every length; of the larger, whose 700 tokens on `ref` took
+      // most of the time of all tests, one prompt of each kind.
       const bool large = model_->parameter_count() > 10'000'000;
       if (large && name != "chat.ids" && name != "len65.ids" && name != "len129.ids" && name != "text.ids") continue;
       if (smoke_run() && tensor.integers.size() > 70) tensor.integers.resize(70);

@@ -36,11 +36,14 @@ class Mutants(unittest.TestCase):
             root = pathlib.Path(folder)
             (root / "f").write_text("if (a < b) x;\n")
             (root / "g").write_text("a < b; a < b;\n")
+            (root / "tests").mkdir()
+            (root / "tests" / "x_test.cc").write_text("")
             make = lambda name, **more: mutants.Mutant("A", name, "a < b", "a <= b", **{"test": "x_test", **more})  # noqa: E731
             self.assertEqual(mutants.check(root, [make("f")]), [])
             self.assertIn("2 times", mutants.check(root, [make("g")])[0])
             self.assertIn("there is no h", mutants.check(root, [make("h")])[0])
-            self.assertIn("no test", mutants.check(root, [make("f", test="rm x")])[0])
+            for test in ("rm x", "y_test", "baton_base_test", "ctest cli.y_test", "python tests/cli/y_test.py"):
+                self.assertIn("no such test", mutants.check(root, [make("f", test=test)])[0])
             self.assertEqual(mutants.plant(make("f"), "if (a < b) x;\n")[0], "if (a <= b) x;\n")
 
     def test_the_draw_is_of_the_seed(self):
