@@ -77,12 +77,31 @@ OrderedJson listing_json(const ForeignState& state) {
   return json;
 }
 
+// The first and the last; JSON has all.
+std::string tokens_text(const OrderedJson& tokens) {
+  constexpr size_t kFirst = 8, kLast = 4;
+  if (!tokens.is_array()) return "not in the file";
+  std::string text = fmt::format("{}:", tokens.size());
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (i == kFirst && tokens.size() > kFirst + kLast) {
+      text += " ...";
+      i = tokens.size() - kLast;
+    }
+    text += " " + tokens[i].dump();
+  }
+  return text;
+}
+
 std::string listing_text(const OrderedJson& json) {
   std::string text;
   for (const auto& [key, value] : json.items()) {
     if (key == "sections" || key == "makers") continue;
     if (key == "steps") {
       for (const auto& line : value) text += fmt::format("{:<26} {}\n", "made by", line.get<std::string>());
+      continue;
+    }
+    if (key == "tokens") {
+      text += fmt::format("{:<26} {}\n", key, tokens_text(value));
       continue;
     }
     text += fmt::format("{:<26} {}\n", key, value.is_string() ? value.get<std::string>() : value.dump());

@@ -128,7 +128,12 @@ class State(unittest.TestCase):
         self.assertEqual(listed["format"], "seal")
         self.assertEqual(len(listed["tokens"]), listed["position"])
         self.assertEqual(len(listed["sections"]), 8)
-        self.assertIn("recurrent", self.ok("state", "show", seal))
+        text = self.ok("state", "show", seal)
+        self.assertIn("recurrent", text)
+        ids = [str(id) for id in listed["tokens"]]
+        shown = " ".join(ids if len(ids) <= 12 else [*ids[:8], "...", *ids[-4:]])
+        self.assertRegex(text, rf"(?m)^tokens +{len(ids)}: {shown}$")
+        self.assertLessEqual(max(map(len, text.splitlines())), 110)
         damaged = bytearray(pathlib.Path(seal).read_bytes())
         damaged[90] ^= 1
         pathlib.Path(seal).write_bytes(damaged)
