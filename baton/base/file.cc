@@ -55,6 +55,19 @@ Result<int> open_regular(const std::filesystem::path& path, struct stat* info) {
   return fd;
 }
 
+FileIdentity identity_of(const struct stat& info) {
+#if defined(__APPLE__)
+  const auto modified = info.st_mtimespec, changed = info.st_ctimespec;
+#else
+  const auto modified = info.st_mtim, changed = info.st_ctim;
+#endif
+  const auto nanoseconds = [](const struct timespec& time) {
+    return static_cast<int64_t>(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
+  };
+  return {static_cast<uint64_t>(info.st_dev), static_cast<uint64_t>(info.st_ino), static_cast<uint64_t>(info.st_size),
+          nanoseconds(modified), nanoseconds(changed)};
+}
+
 extern "C" void on_bus_error(int) {
   static constexpr char kText[] =
       "baton: a mapped file became shorter while it was in use; start again with the whole file\n";
@@ -65,12 +78,44 @@ extern "C" void on_bus_error(int) {
 
 }  // namespace
 
+Result<FileIdentity> file_identity(const std::filesystem::path& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) return system_failure(path, "stat");
+  return identity_of(info);
+}
+
+Result<FileReader> FileReader::open(const std::filesystem::path& path) {
+  struct stat info {};
+  BATON_TRY(const int fd, open_regular(path, &info));
+  return FileReader(path, fd);
+}
+
+FileReader::~FileReader() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+Status FileReader::read_at(uint64_t offset, std::span<std::byte> into) const {
+  size_t done = 0;
+  while (done < into.size()) {
+    const ssize_t count =
+        ::pread(descriptor_, into.data() + done, into.size() - done, static_cast<off_t>(offset + done));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return system_failure(path_, "read");
+    if (count == 0) {
+      return fail(Code::kCorrupt, fmt::format("{}: ends at byte {}, more was expected", path_.string(), offset + done));
+    }
+    done += static_cast<size_t>(count);
+  }
+  return {};
+}
+
 Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
   struct stat info {};
   BATON_TRY(const int fd, open_regular(path, &info));
   const Descriptor owner(fd);
   MappedFile file;
   file.path_ = path;
+  file.identity_ = identity_of(info);
   file.size_ = static_cast<size_t>(info.st_size);
   if (file.size_ == 0) return file;
   void* data = ::mmap(nullptr, file.size_, PROT_READ, MAP_PRIVATE, fd, 0);
@@ -80,10 +125,14 @@ Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
-    : path_(std::move(other.path_)), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+    : path_(std::move(other.path_)),
+      identity_(other.identity_),
+      data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(path_, other.path_);
+  std::swap(identity_, other.identity_);
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
   return *this;
