@@ -33,7 +33,7 @@ struct Rig {
     facts.vocab = fake::kVocab;
     facts.limits = limits;
     scheduler = std::make_unique<Scheduler>(facts);
-    lane = std::make_unique<Lane>(*unit, unit->caps().decode_slots_max, clock);
+    lane = std::make_unique<Lane>(*unit, "fake", unit->caps().decode_slots_max, clock);
   }
 
   RequestId submit(size_t prompt, uint32_t answer, std::vector<int32_t> stop_ids = {}) {
