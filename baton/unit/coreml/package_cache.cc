@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kExporterVersion = 1;  // raised when the same model gives another program
+constexpr int kExporterVersion = 2;  // raised when the same model gives another program
 constexpr size_t kSpecBytesMax = 256u << 20;
 
 }  // namespace

@@ -41,19 +41,18 @@ void gather_rows(const std::vector<std::byte>& from, const MilTensorType& type, 
 
 }  // namespace
 
-PackageInterpreter::PackageInterpreter(Package package, Graph graph, uint32_t threads)
+PackageInterpreter::PackageInterpreter(Package package, Graph graph, uint32_t threads, const Numerics& numerics)
     : package_(std::move(package)), graph_(std::move(graph)), pool_(threads) {
-  Numerics numerics;
-  numerics.profile = Profile::kModern;
   runner_ = std::make_unique<Runner>(graph_, numerics);
   scratch_.resize(runner_->scratch_floats());
 }
 
 Result<std::unique_ptr<PackageInterpreter>> PackageInterpreter::open(const std::filesystem::path& folder,
-                                                                     uint32_t threads) {
+                                                                     uint32_t threads, const Numerics& numerics) {
   BATON_TRY(Package package, open_package(folder));
   BATON_TRY(Graph graph, graph_of(package));
-  return std::unique_ptr<PackageInterpreter>(new PackageInterpreter(std::move(package), std::move(graph), threads));
+  return std::unique_ptr<PackageInterpreter>(
+      new PackageInterpreter(std::move(package), std::move(graph), threads, numerics));
 }
 
 Result<HalfArrays> PackageInterpreter::predict(const HalfArrays& inputs) {

@@ -17,7 +17,11 @@ namespace baton::apple {
 // Used from one thread at a time. Move by unique_ptr.
 class PackageInterpreter {
  public:
-  static Result<std::unique_ptr<PackageInterpreter>> open(const std::filesystem::path& folder, uint32_t threads);
+  // `numerics`: what the multipliers do at their edges. By default nothing is lost, as on the CPU and the latest chips;
+  // tests run the profiles of those that flush.
+  static Result<std::unique_ptr<PackageInterpreter>> open(const std::filesystem::path& folder, uint32_t threads,
+                                                          const Numerics& numerics = kKeepsSubnormals);
+  static constexpr Numerics kKeepsSubnormals = {Profile::kModern, false, false};
 
   const PackageSpec& spec() const { return package_.spec; }
   const Graph& graph() const { return graph_; }
@@ -29,7 +33,7 @@ class PackageInterpreter {
   float abs_max() const { return runner_->abs_max(); }
 
  private:
-  PackageInterpreter(Package package, Graph graph, uint32_t threads);
+  PackageInterpreter(Package package, Graph graph, uint32_t threads, const Numerics& numerics);
 
   Package package_;
   Graph graph_;

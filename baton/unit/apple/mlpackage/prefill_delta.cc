@@ -4,6 +4,7 @@
 //   A = beta_t D[t, i] (k_t . k_i) for i < t        T = (I + A)^-1
 //   U = T (beta v) - T (beta exp(G) k) S            the corrections u_t of all tokens of the chunk
 //   out = exp(G) q S + (D * q k^T) U                S' = exp(G_L) S + (exp(G_L - G) k)^T U
+// Linear in v and S: all of U, out and S' are kDeltaCarrier times larger here than what they stand for.
 // Everything but S is computed for all chunks at once; a padding column has beta = 0 and no decay, so it changes
 // nothing. T by doubling the size of inverted diagonal blocks: T <- T - T (A under the diagonal blocks) T. Each step
 // holds true inverses of parts of I + A, which stay small; powers of A would not (tokens that repeat give binomials).
@@ -146,11 +147,12 @@ Status PrefillLowering::delta_operands(const Op& op, DeltaOperands* out) {
 
   const Value q = delta_keys(op, "q", 0, 1 / std::sqrt(static_cast<float>(op.key_dim)));
   const Value k = delta_keys(op, "k", key_width, 1);
-  const Value v = delta_heads("v", get(op.x), 2 * key_width, heads, op.value_dim);
+  Value v = delta_heads("v", get(op.x), 2 * key_width, heads, op.value_dim);
+  if (shape_.carrier != 1) v = block_.binary("mul", "v_carried", v, block_.scalar(shape_.carrier));
 
-  const Value key_products = block_.matmul("kk", k, k, false, true);
-  const Value strict = block_.binary("mul", "strict", segment, lower);
-  const Value a = block_.binary("mul", "a", block_.binary("mul", "kk_decayed", key_products, strict), beta);
+  // beta in the left operand: the engine's compiler refuses a product of one value with itself, transposed.
+  const Value key_products = block_.matmul("kk", block_.binary("mul", "k_beta", k, beta), k, false, true);
+  const Value a = block_.binary("mul", "a", key_products, block_.binary("mul", "strict", segment, lower));
   const Value inverse = delta_inverse(a);
   out->correction = block_.matmul("correction", inverse, block_.binary("mul", "beta_v", v, beta), false, false);
   if (carries) {
@@ -170,6 +172,8 @@ Status PrefillLowering::delta_operands(const Op& op, DeltaOperands* out) {
 PrefillLowering::Value PrefillLowering::delta_chunks(const Op& op, const DeltaOperands& operands,
                                                      std::vector<Value>* outputs) {
   Value state = states_[static_cast<size_t>(op.slot)];
+  if (state.index >= 0 && shape_.carrier != 1)
+    state = block_.binary("mul", "state_carried", state, block_.scalar(shape_.carrier));
   for (int64_t c = 0; c < operands.chunks; ++c) {
     const auto chunk = [&](std::string_view name, Value value) {
       return block_.slice(fmt::format("{}_{}", name, c), value, 0, c, 1);
@@ -197,10 +201,12 @@ Status PrefillLowering::delta(const Op& op) {
   DeltaOperands operands;
   BATON_OK(delta_operands(op, &operands));
   std::vector<Value> outputs;
-  state_output(op.slot, delta_chunks(op, operands, &outputs));
+  Value state = delta_chunks(op, operands, &outputs);
+  if (shape_.carrier != 1) state = block_.binary("mul", "state_plain", state, block_.scalar(1 / shape_.carrier));
+  state_output(op.slot, state);
   const Value all = block_.concat("outs", outputs, 0);  // [N, H, L, dv]
   const Value columns = block_.transpose("out_columns", all, {1, 3, 0, 2});
-  set(op.out, block_.reshape("mixed", columns, {1, int64_t{op.heads} * op.value_dim, 1, shape_.seq}));
+  set(op.out, block_.reshape("mixed", columns, {1, int64_t{op.heads} * op.value_dim, 1, shape_.seq}), shape_.carrier);
   return {};
 }
 

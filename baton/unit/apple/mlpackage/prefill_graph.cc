@@ -65,9 +65,16 @@ Status check_lowerable(const Model& model) {
   return {};
 }
 
-PrefillLowering::Value PrefillLowering::get(RegisterId id) const {
+PrefillLowering::Value PrefillLowering::get(RegisterId id) {
+  float factor = 1;
+  const Value value = get_carried(id, &factor);
+  return factor == 1 ? value : block_.binary("mul", "plain", value, block_.scalar(1 / factor));
+}
+
+PrefillLowering::Value PrefillLowering::get_carried(RegisterId id, float* factor) const {
   const Value value = registers_[static_cast<size_t>(id)];
   BATON_CHECK(value.index >= 0);
+  *factor = factors_[static_cast<size_t>(id)];
   return value;
 }
 
@@ -83,6 +90,7 @@ void PrefillLowering::state_output(SlotId slot, Value value) {
 Status PrefillLowering::inputs() {
   const Program& program = model_.program;
   registers_.assign(program.registers.size(), {});
+  factors_.assign(program.registers.size(), 1);
   states_.assign(program.slots.size(), {});
   set(program.ops.front().out, block_.input("hidden", {1, width(program.ops.front().out), 1, shape_.seq}));
   keep_ = block_.input("keep", {1, 1, 1, shape_.seq});
@@ -134,10 +142,12 @@ Status PrefillLowering::bias(const Op& op) {
 Status PrefillLowering::norm(const Op& op) {
   const int64_t channels = width(op.x), groups = channels / op.width;
   const MilDims flat = {1, channels, 1, shape_.seq};
-  Value x = get(op.x);
+  // rms(f x, f^2 eps) = rms(x, eps)
+  float factor = 1;
+  Value x = get_carried(op.x, &factor);
   const bool single = groups == 1;
   if (!single) x = block_.reshape("groups", x, {1, groups, op.width, shape_.seq});
-  Value out = rms("rms", x, single ? 1 : 2, op.eps);
+  Value out = rms("rms", x, single ? 1 : 2, op.eps * factor * factor);
   BATON_TRY(const Value scale,
             vector("scale", op.weight, single ? MilDims{1, op.width, 1, 1} : MilDims{1, 1, op.width, 1}));
   out = block_.reshape("flat", block_.binary("mul", "weighted", out, scale), flat);

@@ -49,8 +49,14 @@ class PrefillLowering {
 
   const Weight& weight(WeightId id) const { return model_.weights[static_cast<size_t>(id)]; }
   int64_t width(RegisterId id) const { return model_.program.registers[static_cast<size_t>(id)].width; }
-  Value get(RegisterId id) const;
-  void set(RegisterId id, Value value) { registers_[static_cast<size_t>(id)] = value; }
+  // A register's value; one that is carried larger is divided first.
+  Value get(RegisterId id);
+  // For readers that do the division themselves; `*factor` is what the value is too large by.
+  Value get_carried(RegisterId id, float* factor) const;
+  void set(RegisterId id, Value value, float factor = 1) {
+    registers_[static_cast<size_t>(id)] = value;
+    factors_[static_cast<size_t>(id)] = factor;
+  }
 
   const Model& model_;
   const LayerRange layers_;
@@ -58,6 +64,7 @@ class PrefillLowering {
   MilBlock& block_;
   RangeReport* report_;
   std::vector<Value> registers_, states_;  // by register, by slot
+  std::vector<float> factors_;             // by register
   std::vector<std::pair<std::string, Value>> outputs_;
   Value keep_, past_keep_, cos_, sin_;
   Value mask_;   // [1, 1, S, P + S], added to scores; made when first needed
