@@ -1,0 +1,228 @@
+// Sums over parts, gathered piece by piece into canonical order.
+#include "baton/bridge/compare.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "baton/base/highest.h"
+#include "baton/bridge/convert.h"
+#include "baton/bridge/strided.h"
+#include "baton/state/values.h"
+
+namespace baton {
+namespace {
+
+constexpr double kInfinite = std::numeric_limits<double>::infinity();
+constexpr uint64_t kPieceValues = 8 * 1024;
+
+// Pieces of a segment as f32; false when a value is not finite.
+class Reader {
+ public:
+  bool read(const Segment& segment, const Dims& dims, uint64_t first, uint64_t rows) {
+    const uint64_t count = rows * dims[2];
+    raw_.resize(count * value_bytes(segment.layout->dtype));
+    values_.resize(count);
+    gather_rows(segment, dims, first, rows, raw_.data());
+    if (first_not_finite(raw_, segment.layout->dtype)) return false;
+    convert_run(raw_.data(), segment.layout->dtype, reinterpret_cast<std::byte*>(values_.data()), DType::kF32, count);
+    return true;
+  }
+  std::span<const float> values() const { return values_; }
+
+ private:
+  std::vector<std::byte> raw_;
+  std::vector<float> values_;
+};
+
+struct PartSums {
+  double difference = 0, own = 0, largest = 0;
+  uint64_t count = 0;
+  bool finite = true;
+
+  void add(double apart, double mine) {
+    difference += apart * apart;
+    own += mine * mine;
+    largest = std::max(largest, apart);
+    ++count;
+  }
+  PartDifference relative() const {
+    if (!finite) return {kInfinite, kInfinite};
+    if (difference == 0) return {};
+    if (own == 0) return {kInfinite, kInfinite};
+    return {std::sqrt(difference / own), largest / std::sqrt(own / static_cast<double>(count))};
+  }
+};
+
+// Calls `visit(slot, dims, first row, rows, sums)` for each piece of each part.
+template <class Visit>
+StateDifference for_parts(const SequenceState& state, Visit visit) {
+  StateDifference all;
+  for (size_t slot = 0; slot < state.segments().size(); ++slot) {
+    const Dims dims = dims_at(*state.segments()[slot].layout, state.position());
+    SegmentDifference& segment = all.emplace_back();
+    const uint64_t rows_max = std::max<uint64_t>(1, kPieceValues / std::max<uint64_t>(dims[2], 1));
+    for (uint64_t head = 0; head < dims[0]; ++head) {
+      PartSums sums;
+      for (uint64_t row = 0; row < dims[1] && sums.finite; row += rows_max) {
+        visit(slot, dims, head * dims[1] + row, std::min(rows_max, dims[1] - row), sums);
+      }
+      segment.heads.push_back(sums.relative());
+      segment.rms += segment.heads.back().rms * segment.heads.back().rms;
+    }
+    segment.rms = std::sqrt(segment.rms / static_cast<double>(std::max<uint64_t>(dims[0], 1)));
+  }
+  return all;
+}
+
+// Between a value and the next one of its type.
+double step_of(float value, DType dtype) {
+  const int bits = dtype == DType::kF32 ? 23 : dtype == DType::kF16 ? 10 : 7;
+  const int lowest = dtype == DType::kF16 ? -14 : -126;  // exponent of the smallest normal number
+  int exponent = 0;
+  std::frexp(value, &exponent);
+  return std::ldexp(1.0, std::max(value == 0 ? lowest : exponent - 1, lowest) - bits);
+}
+
+double log_sum_of_exponents(std::span<const float> row, double highest) {
+  double sum = 0;
+  for (const float value : row) sum += std::exp(static_cast<double>(value) - highest);
+  return highest + std::log(sum);
+}
+
+}  // namespace
+
+StateDifference compare_states(const SequenceState& other, const SequenceState& own) {
+  BATON_CHECK(other.position() == own.position() && other.segments().size() == own.segments().size());
+  Reader theirs, mine;
+  return for_parts(own, [&](size_t slot, const Dims& dims, uint64_t first, uint64_t rows, PartSums& sums) {
+    const Segment& other_segment = other.segments()[slot];
+    BATON_CHECK(dims == dims_at(*other_segment.layout, other.position()));
+    sums.finite = theirs.read(other_segment, dims, first, rows) && mine.read(own.segments()[slot], dims, first, rows);
+    if (!sums.finite) return;
+    for (size_t i = 0; i < mine.values().size(); ++i) {
+      const double value = mine.values()[i];
+      sums.add(std::abs(static_cast<double>(theirs.values()[i]) - value), value);
+    }
+  });
+}
+
+StateDifference one_step(const SequenceState& own) {
+  Reader mine;
+  return for_parts(own, [&](size_t slot, const Dims& dims, uint64_t first, uint64_t rows, PartSums& sums) {
+    const Segment& segment = own.segments()[slot];
+    sums.finite = mine.read(segment, dims, first, rows);
+    if (!sums.finite) return;
+    bool any = false;
+    for (const float value : mine.values()) any = any || value != 0;
+    if (!any) return;  // zeros are kept as they are by all
+    for (const float value : mine.values()) sums.add(step_of(value, segment.layout->dtype), value);
+  });
+}
+
+LogitsDifference compare_logits(std::span<const float> other, std::span<const float> own) {
+  BATON_CHECK(other.size() == own.size() && !own.empty());
+  const auto finite = [](std::span<const float> row) {
+    return std::all_of(row.begin(), row.end(), [](float value) { return std::isfinite(value); });
+  };
+  if (!finite(other) || !finite(own)) return {kInfinite, kInfinite, kInfinite, false, kInfinite};
+  const size_t best = index_of_highest(own), other_best = index_of_highest(other);
+  const double own_sum = log_sum_of_exponents(own, own[best]);
+  const double other_sum = log_sum_of_exponents(other, other[other_best]);
+  LogitsDifference made;
+  double squares = 0;
+  for (size_t i = 0; i < own.size(); ++i) {
+    const double mine = own[i], theirs = other[i];
+    const double apart = theirs - mine;
+    squares += apart * apart;
+    made.largest = std::max(made.largest, std::abs(apart));
+    const double log_own = mine - own_sum;
+    made.kl += std::exp(log_own) * (log_own - (theirs - other_sum));
+  }
+  made.kl = std::max(made.kl, 0.0);  // below zero by rounding only
+  made.rms = std::sqrt(squares / static_cast<double>(own.size()));
+  made.agreed = best == other_best;
+  made.lead = static_cast<double>(own[best]) - static_cast<double>(own[other_best]);
+  return made;
+}
+
+bool ProofBounds::exact() const {
+  return logits == LogitsBounds() && std::all_of(segments.begin(), segments.end(),
+                                                 [](const SegmentBounds& each) { return each == SegmentBounds(); });
+}
+
+void ProofBounds::cover(const StateDifference& seen) {
+  segments.resize(std::max(segments.size(), seen.size()));
+  for (size_t slot = 0; slot < seen.size(); ++slot) {
+    SegmentBounds& bounds = segments[slot];
+    bounds.rms = std::max(bounds.rms, seen[slot].rms);
+    for (const PartDifference& part : seen[slot].heads) {
+      bounds.head.rms = std::max(bounds.head.rms, part.rms);
+      bounds.head.largest = std::max(bounds.head.largest, part.largest);
+    }
+  }
+}
+
+void ProofBounds::cover(const LogitsDifference& seen) {
+  logits.rms = std::max(logits.rms, seen.rms);
+  logits.largest = std::max(logits.largest, seen.largest);
+  logits.kl = std::max(logits.kl, seen.kl);
+}
+
+void ProofBounds::scale(double factor) {
+  for (SegmentBounds& each : segments) each.rms *= factor, each.head.rms *= factor, each.head.largest *= factor;
+  logits.rms *= factor, logits.largest *= factor, logits.kl *= factor * factor;
+}
+
+void ProofBounds::add(const ProofBounds& other) {
+  between += (between.empty() || other.between.empty() ? "" : ", then ") + other.between;
+  segments.resize(std::max(segments.size(), other.segments.size()));
+  for (size_t slot = 0; slot < other.segments.size(); ++slot) {
+    const SegmentBounds& more = other.segments[slot];
+    segments[slot].rms += more.rms;
+    segments[slot].head.rms += more.head.rms;
+    segments[slot].head.largest += more.head.largest;
+  }
+  logits.rms += other.logits.rms, logits.largest += other.logits.largest, logits.kl += other.logits.kl;
+}
+
+double WorstPart::share() const {
+  if (value == 0) return 0;
+  return bound > 0 ? value / bound : kInfinite;
+}
+
+WorstPart worst_part(const StateDifference& seen, const ProofBounds& bounds) {
+  using Figure = WorstPart::Figure;
+  WorstPart worst;
+  worst.bound = bounds.of(0).rms;
+  const auto consider = [&](const WorstPart& part) {
+    if (part.share() > worst.share()) worst = part;
+  };
+  for (size_t slot = 0; slot < seen.size(); ++slot) {
+    const SegmentBounds bound = bounds.of(slot);
+    consider({slot, 0, Figure::kSegmentRms, seen[slot].rms, bound.rms});
+    for (size_t head = 0; head < seen[slot].heads.size(); ++head) {
+      consider({slot, head, Figure::kHeadRms, seen[slot].heads[head].rms, bound.head.rms});
+      consider({slot, head, Figure::kHeadLargest, seen[slot].heads[head].largest, bound.head.largest});
+    }
+  }
+  return worst;
+}
+
+std::string to_text(const WorstPart& worst, const Layout& layout) {
+  const SegmentLayout& segment = layout.segments.at(worst.slot);
+  const bool of_head = worst.figure != WorstPart::Figure::kSegmentRms && segment.dims[0] > 1;
+  return fmt::format("{}{}: {} {:.3g} of {:.3g} allowed", segment_name(segment.kind, segment.layer),
+                     of_head ? fmt::format(" head {}", worst.head) : "",
+                     worst.figure == WorstPart::Figure::kHeadLargest ? "largest" : "rms", worst.value, worst.bound);
+}
+
+LogitsVerdict judge(const LogitsDifference& seen, const LogitsBounds& bounds) {
+  const bool within = seen.rms <= bounds.rms && seen.largest <= bounds.largest && seen.kl <= bounds.kl;
+  const bool near_tie = !seen.agreed && seen.lead < bounds.largest;
+  return {.passed = within && (seen.agreed || near_tie), .near_tie = near_tie};
+}
+
+}  // namespace baton
