@@ -78,6 +78,11 @@ Status check_fill(const SealedView& view, const SequenceState& into) {
     const SealedSection& section = view.sections[i];
     const DType to = into.segments()[i].layout->dtype;
     const auto over = first_overflow(section.bytes, section.dtype, to);
+    if (all_underflow(section.bytes, section.dtype, to)) {
+      return fail(Code::kUnsupported,
+                  fmt::format("bridge: {}: all values are too small for {}: decode on the unit that prefilled",
+                              segment_name(section.kind, section.layer), to_string(to)));
+    }
     if (!over) continue;
     return fail(Code::kUnsupported,
                 fmt::format("bridge: {}: value {} is {}, more than {} can hold: decode on the unit that prefilled",

@@ -27,7 +27,8 @@ Result<std::vector<std::byte>> seal_state(const SequenceState& state, const Stat
 // Verifies `block` against `expected` (layout and position_max are taken from `into`), fills `into`, converting to its
 // types, and sets its position. On error `into` is untouched. Returns the tokens the state was made from;
 // `provenance`, where given, receives who made it.
-// Errors of open_seal; kUnsupported when a finite value would become infinite in the receiver's type.
+// Errors of open_seal; kUnsupported when a finite value would become infinite in the receiver's type, or all values of
+// a segment are below its normal numbers.
 Result<std::vector<int32_t>> unseal_state(std::span<const std::byte> block, SealExpectation expected,
                                           SequenceState& into, Provenance* provenance = nullptr);
 

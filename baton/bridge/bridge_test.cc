@@ -160,6 +160,25 @@ TEST(Bridge, WhatTheReceiversTypeCannotHoldIsRefused) {
   EXPECT_TRUE(move(std::numeric_limits<float>::max(), DType::kF32, &message));
 }
 
+// Values of 1e-8 are zero in F16: a state that loses all of them is not moved in silence.
+TEST(Bridge, WhatIsTooSmallForTheReceiversTypeIsRefused) {
+  const auto move = [](float largest, DType to_type) {
+    FakeState from(fake_layout(small_program(), 20, {}), 20);
+    Receiver to(fake_layout(small_program(), 20, FakeOrder{{1, 0, 2}, to_type}), 20);
+    from.fill(6, 20);
+    from.for_each_index(3, [&](const Dims& index) { from.set(3, index, index[2] == 0 ? 0.0f : -1e-8f); });
+    from.set(3, {2, 19, 4}, largest);
+    const auto moved = move_state(from, to.state, kIdentity, fake_tokens(1, 20));
+    EXPECT_TRUE(moved.has_value() || (to.untouched() && moved.error().code == Code::kUnsupported));
+    return moved ? "" : moved.error().message;
+  };
+  EXPECT_NE(move(1e-8f, DType::kF16).find("all values are too small for F16"), std::string::npos);
+  EXPECT_NE(move(0x1.fp-15f, DType::kF16).find("all values are too small for F16"), std::string::npos);
+  EXPECT_EQ(move(0x1p-14f, DType::kF16), "") << "one value of size gives the rest its scale";
+  EXPECT_EQ(move(1e-8f, DType::kBF16), "");
+  EXPECT_EQ(move(1e-8f, DType::kF32), "");
+}
+
 TEST(Bridge, NotANumberIsRefusedWhereItWasMade) {
   for (const float value : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     FakeState from(fake_layout(small_program(), 20, {}), 20);

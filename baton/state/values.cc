@@ -68,6 +68,19 @@ std::optional<uint64_t> first_overflow(std::span<const std::byte> values, DType 
   return std::nullopt;
 }
 
+bool all_underflow(std::span<const std::byte> values, DType from, DType to) {
+  if (to != DType::kF16 || from == DType::kF16) return false;
+  constexpr float kSmallestNormal = 0x1p-14f;
+  const uint64_t count = values.size() / value_bytes(from);
+  bool any = false;
+  for (uint64_t i = 0; i < count; ++i) {
+    const float magnitude = std::abs(value_at(values, from, i));
+    if (magnitude >= kSmallestNormal) return false;
+    any = any || magnitude > 0;
+  }
+  return any;
+}
+
 float value_at(std::span<const std::byte> values, DType dtype, uint64_t index) {
   const std::byte* at = values.data() + index * value_bytes(dtype);
   switch (dtype) {

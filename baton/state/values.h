@@ -16,6 +16,10 @@ std::optional<uint64_t> first_not_finite(std::span<const std::byte> values, DTyp
 // Index of the first finite value of type `from` that rounds to an infinity of type `to`. The values are finite.
 std::optional<uint64_t> first_overflow(std::span<const std::byte> values, DType from, DType to);
 
+// Whether the finite values hold any but zeros, and all of these are below the smallest normal number of type `to`:
+// they would lose digits, or all of them. Usually the first value tells.
+bool all_underflow(std::span<const std::byte> values, DType from, DType to);
+
 // One value, for messages.
 float value_at(std::span<const std::byte> values, DType dtype, uint64_t index);
 
