@@ -10,6 +10,7 @@
 #include "baton/base/file.h"
 #include "baton/base/highest.h"
 #include "baton/base/thread_pool.h"
+#include "baton/state/values.h"
 
 namespace baton {
 namespace {
@@ -107,15 +108,29 @@ class Pass {
       const auto next = std::span<const int32_t>(ids).subspan(done + 1, count);
       const uint64_t at = window * scores.per_window + (done - silent);
       if (reference_ != nullptr) {
-        BATON_OK(reference_->prefill(*reference_state, input, std::span(piece_.logits).first(count * vocab_)));
+        const auto logits = std::span(piece_.logits).first(count * vocab_);
+        BATON_OK(reference_->prefill(*reference_state, input, logits));
+        BATON_OK(check_numbers(logits, *reference_, window, done));
         score_reference(next, std::span(scores.reference->nll).subspan(at, count));
       }
       for (size_t i = 0; i < models_.size(); ++i) {
-        BATON_OK(models_[i]->prefill(*states[i], input, std::span(logits_).first(count * vocab_)));
+        const auto logits = std::span(logits_).first(count * vocab_);
+        BATON_OK(models_[i]->prefill(*states[i], input, logits));
+        BATON_OK(check_numbers(logits, *models_[i], window, done));
         score_model(next, scores.models[i], at);
       }
     }
     return {};
+  }
+
+  Status check_numbers(std::span<const float> logits, const Executor& executor, uint64_t window, uint64_t done) const {
+    const auto bad = first_not_finite(std::as_bytes(logits), DType::kF32);
+    if (!bad) return {};
+    return fail(
+        Code::kCorrupt,
+        fmt::format("{}: window {}, token {}: logit {} is {}: the model's weights or the unit are broken, there "
+                    "is no perplexity",
+                    executor.model().spec.name, window, done + *bad / vocab_, *bad % vocab_, logits[*bad]));
   }
 
   void score_reference(std::span<const int32_t> next, std::span<double> nll) {

@@ -103,6 +103,20 @@ TEST(Perplexity, WindowsAsPeersCountThem) {
   EXPECT_EQ(executor.first_tokens.back(), 3);
 }
 
+TEST(Perplexity, OfLogitsThatAreNoNumbersIsAnError) {
+  TableExecutor flat(4, uniform),
+      broken(4, [](int32_t, uint64_t position, int32_t id) { return position == 5 && id == 2 ? NAN : 0.0f; });
+  const std::vector<int32_t> ids = {0, 1, 2, 3, 0, 1, 2, 3};
+  Executor* const good[] = {&flat};
+  Executor* const bad[] = {&broken};
+  for (const auto& scores :
+       {score_windows(bad, nullptr, ids, windows_of(8)), score_windows(good, &broken, ids, windows_of(8))}) {
+    ASSERT_FALSE(scores);
+    EXPECT_EQ(scores.error().code, Code::kCorrupt);
+    EXPECT_NE(scores.error().message.find("token 5: logit 2 is nan"), std::string::npos) << scores.error().message;
+  }
+}
+
 TEST(Perplexity, ScoresByHand) {
   TableExecutor flat(4, uniform), reference(4, skewed),
       opposed(4, [](int32_t, uint64_t, int32_t id) { return static_cast<float>(std::log(kSkewed[3 - id])); });

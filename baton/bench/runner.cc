@@ -8,6 +8,7 @@
 #include "baton/base/highest.h"
 #include "baton/base/random.h"
 #include "baton/bridge/bridge.h"
+#include "baton/state/values.h"
 
 namespace baton {
 namespace {
@@ -22,6 +23,13 @@ std::vector<int32_t> random_tokens(uint64_t seed, uint32_t count, int32_t vocab)
 }
 
 int32_t likeliest(std::span<const float> logits) { return static_cast<int32_t>(index_of_highest(logits)); }
+
+Status check_numbers(std::span<const float> logits, const std::string& whose) {
+  if (!first_not_finite(std::as_bytes(logits), DType::kF32)) return {};
+  return fail(Code::kCorrupt, whose +
+                                  " holds values that are not numbers: the model's weights or the unit are broken, "
+                                  "and the speed of nonsense means nothing");
+}
 
 using State = std::unique_ptr<SequenceState>;
 
@@ -63,7 +71,10 @@ class Runs {
       if (carried) BATON_OK(carry(states));
     }
     BATON_OK(decode(states, generated));
-    return ms_between(start, clock.now_ns()) / 1e3;
+    const double seconds = ms_between(start, clock.now_ns()) / 1e3;
+    // What is no number stays none in all rows behind it: the last ones show it.
+    BATON_OK(check_numbers(logits_, test_.name() + ": a row of logits"));
+    return seconds;
   }
 
  private:
@@ -233,6 +244,7 @@ Result<TokenCheck> check_generated(Executor& reference, const SpeedTest& test, c
     BATON_OK(reference.prefill(*state, ids, logits));
     for (size_t i = 0; i < chosen.size(); ++i, ++check.checked) {
       const auto row = std::span(logits).subspan(i * static_cast<size_t>(vocab), static_cast<size_t>(vocab));
+      BATON_OK(check_numbers(row, fmt::format("{}: row {} of the reference's logits", test.name(), i)));
       const int32_t best = likeliest(row);
       if (best == chosen[i]) continue;
       const double lead = row[static_cast<size_t>(best)] - row[static_cast<size_t>(chosen[i])];

@@ -54,8 +54,8 @@ struct SpeedResult {
   std::optional<double> joules_per_token;
 };
 
-// kInternal when two repetitions generate different tokens; kInvalidInput for more sequences than the unit decodes at
-// once, and for a test that the model's context does not hold.
+// kInternal when two repetitions generate different tokens; kCorrupt when logits are not numbers; kInvalidInput for
+// more sequences than the unit decodes at once, and for a test that the model's context does not hold.
 Result<SpeedResult> measure_speed(const SpeedUnits& units, const SpeedTest& test, const SpeedOptions& options);
 // One executor, the defaults.
 Result<SpeedResult> measure_speed(Executor& executor, const SpeedTest& test, uint32_t repetitions,
@@ -67,11 +67,12 @@ std::vector<int32_t> depth_ids(const SpeedTest& test, int32_t vocab);
 std::vector<int32_t> prompt_ids(const SpeedTest& test, uint32_t sequence, int32_t vocab);
 
 // What a run generated, against another unit that is fed the same ids (teacher forcing): at each choice the largest
-// logit of `reference` must be that id's, or lead it by no more than `tolerance`: a near tie.
+// logit of `reference` must be that id's, or lead it by no more than `tolerance`: a near tie. The tolerance is measured
+// for the units and the model (measure_answers in api/calibration.h).
 struct TokenCheck {
   uint64_t checked = 0, near_ties = 0;
 };
-// kMismatch names the first choice that is neither.
+// kMismatch names the first choice that is neither; kCorrupt, when the reference's logits are not numbers.
 Result<TokenCheck> check_generated(Executor& reference, const SpeedTest& test, const SpeedResult& result,
                                    double tolerance);
 

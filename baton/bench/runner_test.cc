@@ -76,6 +76,7 @@ class SyntheticUnit final : public Executor {
   uint64_t steps = 0;
   uint64_t wrong_from_step = ~uint64_t{0};  // from this step on its answers are others
   bool prefers_odd = false;                 // its choice is 0.01 ahead instead of 1
+  bool numbers = true;                      // false: one logit of each row is none
 
  private:
   void pass(double ms) {
@@ -99,6 +100,7 @@ class SyntheticUnit final : public Executor {
     logits[choice] = 1;
     if (prefers_odd) logits[(choice + 1) % kVocab] = 1.01f;
     if (steps >= wrong_from_step) logits[(choice + 2) % kVocab] = 5;
+    if (!numbers) logits[(choice + 3) % kVocab] = NAN;
   }
 
   const Speeds speeds_;
@@ -206,7 +208,25 @@ TEST(SyntheticUnit, TokensAreCheckedAgainstAReference) {
     ASSERT_TRUE(ties);
     EXPECT_EQ(ties->near_ties, choices);
     EXPECT_EQ(check_generated(near, test, result, 0.001).error().code, Code::kMismatch);
+    EXPECT_EQ(check_generated(near, test, result, 0.006).error().code, Code::kMismatch) << "0.01 is more";
+    EXPECT_TRUE(check_generated(near, test, result, 0.0101));
     EXPECT_EQ(check_generated(wrong, test, result, 0.05).error().code, Code::kMismatch);
+  }
+}
+
+TEST(SyntheticUnit, NonsenseHasNoSpeedAndChecksNothing) {
+  FakeClock clock;
+  SyntheticUnit unit({}, clock), broken({}, clock);
+  broken.numbers = false;
+  for (const SpeedTest& test : {SpeedTest{.prefill_tokens = 20}, SpeedTest{.decode_tokens = 3}}) {
+    SpeedOptions options;
+    options.clock = &clock;
+    const auto refused = measure_speed({broken, broken, 8}, test, options);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, Code::kCorrupt);
+    EXPECT_NE(refused.error().message.find("not numbers"), std::string::npos);
+    const SpeedResult result = measured(unit, test, 1, clock);
+    EXPECT_EQ(check_generated(broken, test, result, 100).error().code, Code::kCorrupt);
   }
 }
 
