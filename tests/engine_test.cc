@@ -4,138 +4,19 @@
 
 #include <gtest/gtest.h>
 
-#include <condition_variable>
-#include <mutex>
 #include <thread>
 
-#include "tests/support/fake_unit.h"
+#include "tests/support/engine_rig.h"
 
 namespace baton::fake {
 namespace {
 
-using std::chrono::milliseconds;
-using std::chrono::steady_clock;
-
-constexpr auto kPatience = std::chrono::seconds(60);
-constexpr int32_t kContext = 2048;
 // From cancel to the FinishedEvent. Sanitizers slow the threads, not the sleeping units.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr auto kCancelBound = milliseconds(300);
 #else
 constexpr auto kCancelBound = milliseconds(100);
 #endif
-
-struct Rig {
-  Rig(EngineLimits limits, std::vector<Behaviour> behaviours) {
-    const auto model = make_model(kContext);
-    EngineOptions options;
-    for (Behaviour& behaviour : behaviours) {
-      const std::string name = std::string(1, static_cast<char>('a' + units.size()));
-      units.push_back(std::make_unique<FakeExecutor>(name, model, std::move(behaviour)));
-      options.units.push_back({name, &units.back()->caps(), units.back().get()});
-    }
-    options.limits = limits;
-    auto made = Engine::create(std::move(options));
-    BATON_CHECK(made);
-    engine = *std::move(made);
-  }
-  int64_t live_states() const {
-    int64_t live = 0;
-    for (const auto& unit : units) live += unit->live_states();
-    return live;
-  }
-
-  std::vector<std::unique_ptr<FakeExecutor>> units;
-  std::unique_ptr<Engine> engine;
-};
-
-Request make_request(size_t prompt, uint32_t answer, uint64_t seed = 1) {
-  Request request;
-  for (size_t i = 0; i < prompt; ++i) request.tokens.push_back(static_cast<int32_t>(mix(seed * 1000 + i) % kVocab));
-  request.max_new_tokens = answer;
-  request.prefill_unit = "a";
-  request.decode_unit = "b";
-  return request;
-}
-
-struct Answer {
-  std::vector<int32_t> tokens;
-  FinishedEvent finished;
-  bool ended = false;
-};
-
-Answer read_answer(Ticket& ticket) {
-  Answer answer;
-  const auto limit = steady_clock::now() + kPatience;
-  while (steady_clock::now() < limit) {
-    std::optional<Event> event = ticket.next_event(milliseconds(200));
-    if (!event) continue;
-    if (const auto* token = std::get_if<TokenEvent>(&*event)) {
-      EXPECT_EQ(token->index, answer.tokens.size());
-      answer.tokens.push_back(token->id);
-      continue;
-    }
-    answer.finished = std::get<FinishedEvent>(std::move(*event));
-    answer.ended = true;
-    break;
-  }
-  EXPECT_TRUE(answer.ended);
-  return answer;
-}
-
-// The rest of an answer of which `read` tokens were taken.
-Answer read_answer_after(Ticket& ticket, size_t read) {
-  Answer answer;
-  const auto limit = steady_clock::now() + kPatience;
-  while (!answer.ended && steady_clock::now() < limit) {
-    std::optional<Event> event = ticket.next_event(milliseconds(200));
-    if (!event) continue;
-    if (std::holds_alternative<FinishedEvent>(*event)) {
-      answer.finished = std::get<FinishedEvent>(std::move(*event));
-      answer.ended = true;
-    } else {
-      EXPECT_EQ(std::get<TokenEvent>(*event).index, read++);
-    }
-  }
-  EXPECT_TRUE(answer.ended);
-  return answer;
-}
-
-Answer run(Engine& engine, Request request) {
-  auto ticket = engine.submit(std::move(request));
-  EXPECT_TRUE(ticket) << ticket.error().message;
-  return ticket ? read_answer(*ticket) : Answer();
-}
-
-std::vector<int32_t> expected_of(const Request& request) {
-  return expected_answer(request.tokens, request.max_new_tokens, request.sampler, request.stop_ids).tokens;
-}
-
-// Holds a lane until it is opened.
-class Gate {
- public:
-  void open() {
-    const std::scoped_lock lock(mutex_);
-    open_ = true;
-    changed_.notify_all();
-  }
-  void pass() {
-    std::unique_lock lock(mutex_);
-    ++arrived_;
-    changed_.notify_all();
-    changed_.wait(lock, [&] { return open_; });
-  }
-  void wait_for_arrival() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return arrived_ > 0; });
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool open_ = false;
-  int arrived_ = 0;
-};
 
 TEST(Engine, UnitThatOnlyPrefillsAndItsWarning) {
   Rig rig({}, {{.decode_slots_max = 0, .warning = "asked for one device, ran on another"}, {}});
@@ -239,6 +120,7 @@ TEST(Engine, ShortPromptsThatWaitTogetherSharePrefillSteps) {
     EXPECT_EQ(answers[i].finished.stats.prefill_tokens, 13u);
     EXPECT_EQ(answers[i].finished.stats.prefill.ran, "a");
     EXPECT_EQ(answers[i].finished.stats.bridge.verified, true);
+    EXPECT_EQ(answers[i].finished.stats.bridge.level, i % 3 == 0 ? BridgeLevel::kSealed : BridgeLevel::kProven);
   }
   EXPECT_EQ(rig.units[0]->prefilled_tokens(), 6 * 13u);
   EXPECT_EQ(rig.units[0]->prefill_calls(), 3u);
@@ -294,6 +176,8 @@ TEST(Engine, SaysWhatRanWhere) {
   EXPECT_EQ(stats.bridge.kind, "move");
   EXPECT_GT(stats.bridge.bytes, 19 * 8 * 4u);
   EXPECT_TRUE(stats.bridge.verified);
+  EXPECT_EQ(stats.bridge.level, BridgeLevel::kProven);
+  EXPECT_EQ(stats.bridge.states, 1u);
   EXPECT_EQ(stats.bridge.checked, 1u);
   EXPECT_EQ(stats.bridge.agreement(), 1.0);
   EXPECT_EQ(stats.bridge.max_abs_dlogit, 0.0);
@@ -623,35 +507,6 @@ TEST(Failure, AUnitThatThrowsDoesNotTakeTheEngineDown) {
   EXPECT_EQ(run(*rig.engine, make_request(9, 20)).tokens, expected_of(make_request(9, 20)));
 }
 
-TEST(Proof, FindsAWrongHandOver) {
-  for (const VerifyMode mode : {VerifyMode::kSample, VerifyMode::kAll}) {
-    Rig rig({}, {{.spoils_prefill = [] { return true; }}, {}});
-    Request request = make_request(30, 6);
-    request.verify = mode;
-    const Answer answer = run(*rig.engine, request);
-    EXPECT_EQ(answer.tokens, expected_of(request));
-    EXPECT_NE(answer.finished.stats.fallback.find("the bridge proof failed at answer token 0"), std::string::npos);
-    EXPECT_FALSE(answer.finished.stats.bridge.verified);
-    EXPECT_GT(answer.finished.stats.bridge.max_abs_dlogit, answer.finished.stats.bridge.tolerance);
-    EXPECT_EQ(answer.finished.stats.prefill.ran, "b");
-  }
-}
-
-TEST(Proof, OfAllTokensFindsAStateThatGoesWrongLater) {
-  // The third comparison's target (slot 0 of two) is spoiled.
-  const auto spoils = [calls = 0](size_t slot, size_t slots) mutable {
-    return slots == 2 && slot == 0 && ++calls == 3;
-  };
-  Rig rig({}, {{}, {.decode_slots_max = 2, .spoils_decode = spoils}});
-  Request request = make_request(30, 8);
-  request.verify = VerifyMode::kAll;
-  const Answer answer = run(*rig.engine, request);
-  EXPECT_EQ(answer.tokens, expected_of(request));
-  EXPECT_EQ(answer.finished.stats.bridge.checked, 3u);
-  EXPECT_EQ(answer.finished.stats.bridge.agreed, 2u);
-  EXPECT_NE(answer.finished.stats.fallback.find("the bridge proof failed at answer token 2"), std::string::npos);
-}
-
 TEST(SealedState, GoesOnInAnotherRequestOrIsRefused) {
   Rig rig({}, {{.storage = {DType::kF16, true}}, {}});
   Request first = make_request(12, 4);
@@ -668,7 +523,14 @@ TEST(SealedState, GoesOnInAnotherRequestOrIsRefused) {
   const Answer answer = run(*rig.engine, next);
   EXPECT_EQ(answer.tokens, expected_of(next)) << answer.finished.error.message;
   EXPECT_EQ(answer.finished.stats.prefill_tokens, 7u);
+  EXPECT_EQ(answer.finished.stats.bridge.states, 2u) << "where it was opened, and at the hand-over";
   EXPECT_EQ(answer.finished.stats.bridge.checked, 1u);
+  EXPECT_EQ(answer.finished.stats.bridge.level, BridgeLevel::kProven);
+  next.start_bounds.reset();
+  const Answer sealed = run(*rig.engine, next);
+  EXPECT_EQ(sealed.tokens, expected_of(next));
+  EXPECT_EQ(sealed.finished.stats.bridge.unproven, "no bounds are known for the starting state on 'b'");
+  EXPECT_EQ(sealed.finished.stats.bridge.level, BridgeLevel::kSealed);
 
   Request foreign = make_request(20, 5, 77);
   foreign.start_state = saved.finished.sealed_state;

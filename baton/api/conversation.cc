@@ -156,6 +156,7 @@ Status Conversation::keep_lasting(Prompt& prompt, size_t tokens, const std::func
   request.request.max_new_tokens = 0;
   request.request.want_sealed_state = true;
   request.stops.clear();
+  BATON_OK(runtime_.prepare_proof(request.request, options_.proof));
   BATON_TRY(Completion done, runtime_.complete(std::move(request), {}, cancelled));
   *stats = std::move(done.stats);
   if (done.sealed_state.empty()) return {};  // cancelled
@@ -200,6 +201,7 @@ Result<Turn> Conversation::answer(const std::function<void(std::string_view)>& o
   CompletionRequest request = request_of(prompt);
   request.request.want_answer_state = lasts;
   request.request.want_sealed_state = lasts && request.request.start_state.size() <= kSpareStateBytesMax;
+  BATON_OK(runtime_.prepare_proof(request.request, options_.proof));
   BATON_TRY(Completion completion, runtime_.complete(std::move(request), on_text, cancelled));
   if (apart) add_phase(earlier, &completion.stats);
   completion.stats.reused_tokens = turn.reused_tokens;

@@ -27,6 +27,7 @@ struct ConversationOptions {
   std::vector<std::string> stops = {};
   std::function<void(Request&)> prepare = {};  // sampler, units and strategy of every request
   std::optional<bool> thinking = {};           // enable_thinking of the template; empty: its own default
+  ProofEvents proof = {};                      // of requests that ask for the proof
 };
 
 // What became of one question.

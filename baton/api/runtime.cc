@@ -54,7 +54,9 @@ Result<std::unique_ptr<Runtime>> Runtime::open(const RuntimeOptions& options) tr
   }
   BATON_TRY(TextModel text, load_text_model(options.model, options.limits.tokens_max));
   std::unique_ptr<Runtime> runtime(new Runtime(std::move(text)));
-  EngineOptions engine;
+  runtime->path_ = options.model;
+  runtime->threads_ = options.threads;
+  EngineOptions& engine = runtime->engine_options_;
   engine.limits = options.limits;
   runtime->tokens_max_ = options.limits.tokens_max;
   for (auto& [name, loaded] : units) {
@@ -65,7 +67,7 @@ Result<std::unique_ptr<Runtime>> Runtime::open(const RuntimeOptions& options) tr
   }
   runtime->units_ = std::move(units);
   if (runtime->text_.tokenizer) engine.tokenizer_fingerprint = runtime->text_.tokenizer->fingerprint();
-  BATON_TRY(runtime->engine_, Engine::create(std::move(engine)));
+  BATON_TRY(runtime->engine_, Engine::create(engine));
   runtime->load_ms_ = ms_between(start_ns, clock.now_ns());
   return runtime;
 } catch (const std::bad_alloc&) {

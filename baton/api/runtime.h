@@ -5,10 +5,12 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "baton/api/calibration.h"
 #include "baton/api/text_model.h"
 #include "baton/engine/engine.h"
 #include "baton/state/seal.h"
@@ -60,6 +62,14 @@ struct Completion {
   uint64_t context_used() const { return stats.prompt_tokens + stats.generated_tokens; }
 };
 
+// While a proof is prepared. Both may be empty.
+struct ProofEvents {
+  // Measuring `what` ("ref -> cpu"), this share is done; false: stop, with kCancelled.
+  std::function<bool(std::string_view what, double share)> on_progress;
+  // What cannot be proven and why, and what was found in a file that was not used.
+  std::function<void(const std::string& text)> on_note;
+};
+
 // Owned and used from one thread; the engine below has its own.
 class Runtime {
  public:
@@ -84,6 +94,12 @@ class Runtime {
   // Messages through the chat template; nothing in their contents becomes a control token.
   Result<std::vector<int32_t>> encode_chat(const ChatInput& input) const;
 
+  // For a request that asks for the proof: gives it the bounds it needs, from the model's file of bounds or measured
+  // now and kept there. What cannot be had stays empty, and is noted: the request
+  // runs and its stats say what could not be proven. Measuring stops the engine and starts it again: no ticket may be
+  // out, and references to the engine end. An error: the measuring itself failed.
+  Status prepare_proof(Request& request, const ProofEvents& events = {});
+
   // Runs to the end. `on_text` gets whole characters as they come; `cancelled` is asked at least every 20 ms, and a
   // cancelled answer is a Completion with kCancelled. An engine error is the Error of the result.
   Result<Completion> complete(CompletionRequest request, const std::function<void(std::string_view)>& on_text,
@@ -95,10 +111,22 @@ class Runtime {
     std::unique_ptr<Executor> executor;
   };
   explicit Runtime(TextModel text) : text_(std::move(text)) {}
+  Loaded* find_unit(std::string_view name);
+  Status prepare_start(Request& request, const std::function<void(const std::string&)>& note,
+                       const ProofEvents& events);
+  // Nothing, with a note, when the maker cannot run here.
+  Result<std::optional<ProofBounds>> bounds_of(const StateMaker& maker, const std::string& decode_unit,
+                                               const std::function<void(const std::string&)>& note,
+                                               const ProofEvents& events);
 
   TextModel text_;
   double load_ms_ = 0;
   uint64_t tokens_max_ = 0;
+  std::filesystem::path path_;
+  uint32_t threads_ = 0;
+  std::vector<std::vector<int32_t>> sequences_;  // of the calibration; empty: not made yet
+  std::optional<BoundsStore> store_;
+  EngineOptions engine_options_;
   std::vector<std::pair<std::string, Loaded>> units_;
   std::unique_ptr<Engine> engine_;  // last: destroyed first
 };

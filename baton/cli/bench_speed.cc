@@ -10,6 +10,7 @@
 #include <optional>
 #include <set>
 
+#include "baton/api/calibration.h"
 #include "baton/api/text_model.h"
 #include "baton/api/units.h"
 #include "baton/bench/energy_meter.h"
@@ -28,12 +29,14 @@ namespace {
 constexpr const char* kReference = "ref";
 // A check may take about this long, at the rate of the reference on a modest core.
 constexpr double kCheckSecondsMax = 5, kReferenceOperations = 10e9;
+constexpr double kBoundsSecondsMax = 30;  // of measuring the check's bounds, once for a model
 constexpr uint32_t kLoadPrompt = 13;
 
 struct Check {
   std::string status;  // "checked" or "unchecked"
   std::string why;     // of "unchecked"
   TokenCheck tokens;
+  double lead_max = 0;  // of the reference's choice over the one checked: more is no near tie
 };
 
 struct Row {
@@ -72,16 +75,6 @@ uint32_t threads_in(std::string_view evidence) {
 
 bool is_emulated(const Placement& placement) {
   return placement.evidence.find("emulat") != std::string::npos || placement.ran.find("emulat") != std::string::npos;
-}
-
-double tolerance_of(const Caps& caps, const Model& model) {
-  std::set<DType> types;
-  for (const Weight& weight : model.weights) types.insert(weight.dtype);
-  double tolerance = 0;
-  for (const DType type : types) {
-    if (caps.logit_tolerance != nullptr) tolerance = std::max<double>(tolerance, caps.logit_tolerance(type));
-  }
-  return tolerance;
 }
 
 std::string percent(const std::optional<double>& share) { return share ? fmt::format("{:.1f}", *share) : "-"; }
@@ -186,7 +179,7 @@ class SpeedBench {
   }
 
   Result<Check> check(const SpeedTest& test, const SpeedResult& result) {
-    const auto unchecked = [](std::string why) { return Check{"unchecked", std::move(why), {}}; };
+    const auto unchecked = [](std::string why) { return Check{"unchecked", std::move(why), {}, 0}; };
     if (flags_.no_check) return unchecked("--no-check");
     if (flags_.prefill_on() == kReference && !split()) return unchecked("it is the reference");
     const double tokens = static_cast<double>(test.sequences) *
@@ -197,10 +190,39 @@ class SpeedBench {
     progress(fmt::format("{}: checking the tokens", test.name()));
     BATON_TRY(const auto unit, create_unit(kReference));
     BATON_TRY(const auto reference, unit->load(model_, flags_.threads));
-    const double tolerance =
-        2 * std::max(tolerance_of(prefill_unit_->caps(), *model_), tolerance_of(decode_caps(), *model_));
-    BATON_TRY(const TokenCheck tokens_checked, check_generated(*reference, test, result, tolerance));
-    return Check{"checked", "", tokens_checked};
+    BATON_TRY(const std::optional<double> lead, lead_max(*reference));
+    if (!lead)
+      return unchecked(fmt::format("bounds not measured, and ref would take more than {:.0f} s", kBoundsSecondsMax));
+    BATON_TRY(const TokenCheck tokens_checked, check_generated(*reference, test, result, *lead));
+    return Check{"checked", "", tokens_checked, *lead};
+  }
+
+  // What a choice may lie below the reference's: the largest honest difference of a logit times the factor, from the
+  // model's file of bounds or measured now. Nothing when that would take too long.
+  Result<std::optional<double>> lead_max(Executor& reference) {
+    if (lead_max_) return lead_max_;
+    TextModel ids_only;
+    ids_only.model = model_;
+    const auto sequences = calibration_sequences(ids_only);
+    BATON_TRY(const Fingerprints prints, model_->fingerprints());
+    auto store = BoundsStore::open(flags_.model, prints, digest_sequences(sequences));
+    const std::string from = split() ? prefill_->arithmetic() + "+" + decode_->arithmetic() : prefill_->arithmetic();
+    auto honest = store.find(BoundsStore::kAnswers, from, reference.arithmetic());
+    if (!honest) {
+      double tokens = 0;
+      for (const auto& ids : sequences) tokens += static_cast<double>(std::min(ids.size(), kAnswerTokensMax));
+      if (2 * static_cast<double>(model_->parameter_count()) * tokens / kReferenceOperations > kBoundsSecondsMax) {
+        return std::optional<double>();
+      }
+      progress("measuring what honest logits differ by, once for this model");
+      honest.emplace();
+      BATON_TRY(honest->logits, measure_answers(*prefill_, decode(), reference, sequences));
+      if (const auto kept = store.add(BoundsStore::kAnswers, from, reference.arithmetic(), *honest); !kept) {
+        fmt::print(stderr, "baton: the measured bounds could not be kept: {}\n", kept.error().message);
+      }
+    }
+    lead_max_ = kBoundFactor * honest->logits.largest;
+    return lead_max_;
   }
 
   // Shares are of what the host's kernels can do: for phases that these did.
@@ -233,6 +255,7 @@ class SpeedBench {
   EnergyMeter meter_;
   std::unique_ptr<Limits> limits_;
   std::set<std::string> limit_texts_;
+  std::optional<double> lead_max_;
 };
 
 OrderedJson text_or_null(const std::string& text) { return text.empty() ? OrderedJson(nullptr) : OrderedJson(text); }
@@ -300,7 +323,8 @@ OrderedJson row_json(const Row& row, const SpeedBench& bench, const BenchFlags& 
                    {"reference", kReference},
                    {"why", text_or_null(row.check.why)},
                    {"tokens", row.check.tokens.checked},
-                   {"near_ties", row.check.tokens.near_ties}};
+                   {"near_ties", row.check.tokens.near_ties},
+                   {"lead_max", row.check.lead_max}};
   return json;
 }
 

@@ -38,7 +38,8 @@ ChatSession::ChatSession(ChatFlags& flags, Runtime& runtime, InterruptScope& int
       conversation_(runtime, {.context = context_of(flags.model, runtime.model()),
                               .stops = flags.sampling.stops,
                               .prepare = [this](Request& request) { prepare(request); },
-                              .thinking = flags.thinking.asked()}),
+                              .thinking = flags.thinking.asked(),
+                              .proof = proof_events(interrupts)}),
       context_(context_of(flags.model, runtime.model())),
       colour_(::isatty(STDOUT_FILENO) != 0 && !flags.json && std::getenv("NO_COLOR") == nullptr) {
   conversation_.set_system(flags.system);

@@ -163,6 +163,20 @@ void ModelFlags::apply(Request& request) const {
   request.verify = parse_verify_mode(verify).value_or(VerifyMode::kOff);
 }
 
+ProofEvents proof_events(const InterruptScope& interrupts) {
+  ProofEvents events;
+  events.on_progress = [&interrupts, said = std::string()](std::string_view what, double share) mutable {
+    if (said != what) {
+      said = what;
+      fmt::print(stderr, "baton: measuring what honest states differ by, {}, once for this model\n", what);
+    }
+    progress(share < 1 ? fmt::format("{}: {:.0f} %", what, share * 100) : "");
+    return !interrupts.interrupted();
+  };
+  events.on_note = [](const std::string& text) { spdlog::warn("{}", text); };
+  return events;
+}
+
 void SamplingFlags::add_to(CLI::App& app) {
   app.add_option("-n,--predict", predict, "tokens to generate at most; -1: until the end of the answer or the context")
       ->capture_default_str()

@@ -140,7 +140,9 @@ class InterruptScope {
 // Called before a second Ctrl-C ends the program: what puts a terminal back, safe in a signal handler. Null: nothing.
 void at_forced_exit(void (*restore)());
 
-// What the units were asked for and did not give, as warnings on stderr.
+// For Runtime::prepare_proof: what is measured and what cannot be proven is said on stderr. Borrows `interrupts`.
+ProofEvents proof_events(const InterruptScope& interrupts);
+// What the units were asked for and did not give, and what was to be proven and was not, on stderr.
 void log_warnings(const Completion& completion);
 // The figures of one answer: as JSON fields, and as lines for people.
 OrderedJson figures_json(const Completion& completion);

@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include <iterator>
+
 #include "baton/cli/command.h"
 
 namespace baton::cli {
@@ -63,9 +65,81 @@ std::string ended_text(const Completion& completion) {
   return "";
 }
 
+OrderedJson text_or_null(const std::string& text) { return text.empty() ? OrderedJson(nullptr) : OrderedJson(text); }
+
+// Of what the proof compared; null when it compared nothing.
+OrderedJson proof_json(const BridgeStats& bridge) {
+  if (bridge.states == 0) return nullptr;
+  OrderedJson logits = nullptr;
+  if (bridge.checked > 0) {
+    logits = {{"rms", bridge.max_rms_dlogit},
+              {"rms_bound", bridge.logits.rms},
+              {"largest", bridge.max_abs_dlogit},
+              {"largest_bound", bridge.logits.largest},
+              {"kl", bridge.max_kl},
+              {"kl_bound", bridge.logits.kl}};
+  }
+  return {{"result", bridge.proof_failed ? "failed" : "passed"},
+          {"between", bridge.between},
+          {"factor", kBoundFactor},
+          {"states", bridge.states},
+          {"worst", {{"at", bridge.worst_at}, {"value", bridge.worst.value}, {"bound", bridge.worst.bound}}},
+          {"logits", logits}};
+}
+
+OrderedJson bridge_json(const BridgeStats& bridge) {
+  const bool rows = bridge.checked > 0;
+  return {{"kind", bridge.kind},
+          {"bytes", bridge.bytes},
+          {"ms", bridge.ms},
+          {"level", to_string(bridge.level)},
+          {"verified", bridge.unproven.empty() ? OrderedJson(bridge.verified) : OrderedJson(nullptr)},
+          {"unproven", text_or_null(bridge.unproven)},
+          {"checked", bridge.checked},
+          {"max_abs_dlogit", number_or_null(bridge.max_abs_dlogit, rows)},
+          {"tolerance", number_or_null(bridge.logits.largest, rows)},
+          {"agreement", number_or_null(bridge.agreement(), rows)},
+          {"near_ties", bridge.near_ties},
+          {"proof", proof_json(bridge)}};
+}
+
+std::string level_text(const BridgeStats& bridge) {
+  switch (bridge.level) {
+    case BridgeLevel::kNone:
+      break;
+    case BridgeLevel::kSealed:
+      return "sealed: checksums and fingerprints hold";
+    case BridgeLevel::kProven:
+      return "proven";
+  }
+  return bridge.kind == "alias" && !bridge.proof_failed ? "the state itself, nothing to seal"
+                                                        : "NOT verified, not used";
+}
+
+std::string proof_text(const BridgeStats& bridge) {
+  std::string text;
+  auto out = std::back_inserter(text);
+  if (!bridge.unproven.empty()) fmt::format_to(out, "{:<12} NOT MADE: {}\n", "proof", bridge.unproven);
+  if (bridge.states == 0) return text;
+  fmt::format_to(out, "{:<12} {}: {} (bounds: {:g} x the largest honest difference measured on this model)\n", "proof",
+                 bridge.proof_failed ? "FAILED" : "passed", bridge.between, kBoundFactor);
+  fmt::format_to(out, "{:<12} {} compared; nearest its bound: {}\n", "  states", bridge.states, bridge.worst_at);
+  if (bridge.checked == 0) return text;
+  fmt::format_to(
+      out,
+      "{:<12} {} of {} rows agree ({} near ties); rms {:.3g} of {:.3g}, largest {:.3g} of {:.3g}, KL {:.3g} of "
+      "{:.3g} allowed\n",
+      "  logits", bridge.agreed, bridge.checked, bridge.near_ties, bridge.max_rms_dlogit, bridge.logits.rms,
+      bridge.max_abs_dlogit, bridge.logits.largest, bridge.max_kl, bridge.logits.kl);
+  return text;
+}
+
 }  // namespace
 
 void log_warnings(const Completion& completion) {
+  const BridgeStats& bridge = completion.stats.bridge;
+  if (!bridge.unproven.empty()) spdlog::warn("--verify-bridge: nothing was proven: {}", bridge.unproven);
+  if (bridge.proof_failed) spdlog::error("{}", completion.stats.fallback);
   for (const PhaseStats* phase : {&completion.stats.prefill, &completion.stats.decode}) {
     if (!phase->warning.empty()) spdlog::warn("{}", phase->warning);
   }
@@ -73,7 +147,6 @@ void log_warnings(const Completion& completion) {
 
 OrderedJson figures_json(const Completion& completion) {
   const RequestStats& stats = completion.stats;
-  const bool proven = stats.bridge.checked > 0;
   const bool answered = stats.generated_tokens > 0;
   OrderedJson json;
   json["finish_reason"] = to_string(completion.reason);
@@ -94,15 +167,7 @@ OrderedJson figures_json(const Completion& completion) {
   json["total_ms"] = stats.total_ms;
   json["prefill"] = phase_json(stats.prefill);
   json["decode"] = phase_json(stats.decode);
-  json["bridge"] = {{"kind", stats.bridge.kind},
-                    {"bytes", stats.bridge.bytes},
-                    {"ms", stats.bridge.ms},
-                    {"verified", stats.bridge.verified},
-                    {"checked", stats.bridge.checked},
-                    {"max_abs_dlogit", number_or_null(stats.bridge.max_abs_dlogit, proven)},
-                    {"tolerance", number_or_null(stats.bridge.tolerance, proven)},
-                    {"agreement", number_or_null(stats.bridge.agreement(), proven)},
-                    {"near_ties", stats.bridge.near_ties}};
+  json["bridge"] = bridge_json(stats.bridge);
   json["fallback"] = stats.fallback.empty() ? OrderedJson(nullptr) : OrderedJson(stats.fallback);
   return json;
 }
@@ -131,13 +196,10 @@ std::string figures_text(const Completion& completion) {
   if (bridge.kind == "none") {
     line("bridge", "nothing moved");
   } else {
-    line("bridge", fmt::format("{}, {} bytes in {:.2f} ms, {}", bridge.kind, bridge.bytes, bridge.ms,
-                               bridge.verified ? "seal verified" : "NOT verified"));
+    line("bridge",
+         fmt::format("{}, {} bytes in {:.2f} ms, {}", bridge.kind, bridge.bytes, bridge.ms, level_text(bridge)));
   }
-  if (bridge.checked > 0) {
-    line("proof", fmt::format("{} of {} rows agree ({} near ties), max |dlogit| {:.5f}, tolerance {:g}", bridge.agreed,
-                              bridge.checked, bridge.near_ties, bridge.max_abs_dlogit, bridge.tolerance));
-  }
+  text += proof_text(bridge);
   if (!stats.fallback.empty()) line("fallback", stats.fallback);
   line("context", fmt::format("{} of {} tokens used", completion.context_used(), completion.context_tokens));
   line("time", fmt::format("{:.0f} ms to load, {:.0f} ms to answer", completion.load_ms, stats.total_ms));

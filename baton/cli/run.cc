@@ -158,6 +158,9 @@ int run(RunFlags& flags) {
       return report(status.error());
   }
 
+  if (const auto status = (*runtime)->prepare_proof(request.request, proof_events(interrupts)); !status) {
+    return report(status.error());
+  }
   interrupts.end_at_once(false);
   Progress meter("prefill");
   request.on_prefill = [&](uint64_t done, uint64_t total) { meter.show(done, total); };
@@ -186,6 +189,7 @@ int run(RunFlags& flags) {
     fmt::print(stderr, "{}{}", answered ? "\n" : "", terminal_safe(figures_text(*completion), kMessageShownMax));
   }
   if (const auto status = write_outputs(flags, *completion); !status) return report(status.error());
+  if (completion->stats.bridge.proof_failed) return kFailed;
   return completion->reason == FinishReason::kCancelled ? kInterrupted : kOk;
 }
 

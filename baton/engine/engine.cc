@@ -41,16 +41,6 @@ struct CancelMessage {
 struct StopMessage {};
 using Message = std::variant<SubmitMessage, CancelMessage, StopMessage, Work>;
 
-double tolerance_of(const Caps& caps, const Model& model) {
-  std::set<DType> types;
-  for (const Weight& weight : model.weights) types.insert(weight.dtype);
-  float tolerance = 0;
-  for (const DType type : types) {
-    if (caps.logit_tolerance != nullptr) tolerance = std::max(tolerance, caps.logit_tolerance(type));
-  }
-  return tolerance;
-}
-
 LaneFacts facts_of(const EngineUnit& unit) {
   LaneFacts facts;
   facts.name = unit.name;
@@ -59,7 +49,6 @@ LaneFacts facts_of(const EngineUnit& unit) {
   facts.prefill_tokens_min = unit.caps->prefill_tokens_min;
   facts.prefill_slots_shared = unit.caps->prefill_slots_shared;
   facts.decodes = unit.caps->decode_slots_max > 0;
-  facts.tolerance = tolerance_of(*unit.caps, unit.executor->model());
   const uint32_t tokens = facts.prefill_tokens_preferred;
   facts.prefill_ms_per_token = unit.executor->estimate({.prefill_tokens = tokens}).ms / tokens;
   facts.state_bytes_fixed = state_bytes_estimate(unit.executor->layout(), 0);

@@ -36,6 +36,21 @@ Status check_owners(const Snapshot& snapshot) {
   return {};
 }
 
+// What a step goes on from was compared as far as it must be by then.
+Status check_proofs(const Snapshot::InFlight& step, const Snapshot& snapshot) {
+  for (const Snapshot::State& state : step.states) {
+    const auto found = std::find_if(snapshot.active.begin(), snapshot.active.end(),
+                                    [&](const Snapshot::Sequence& sequence) { return sequence.id == state.request; });
+    if (found == snapshot.active.end()) return broken("a step serves a request that has ended", state.request);
+    const bool goes_on = step.kind == WorkKind::kPrefill && step.prefill_tokens > 0 && state.role != StateRole::kProof;
+    if (goes_on && found->start_check_due) return broken("a prefill goes on from an unproven state", found->id);
+    if (step.kind == WorkKind::kVerify && !found->states_compared) {
+      return broken("logits are compared before the states", found->id);
+    }
+  }
+  return {};
+}
+
 Status check_steps(const Snapshot& snapshot) {
   for (const Snapshot::InFlight& step : snapshot.lanes) {
     if (step.kind == WorkKind::kDecode && step.requests.size() > snapshot.decode_slots_max) {
@@ -44,6 +59,7 @@ Status check_steps(const Snapshot& snapshot) {
     if (step.kind == WorkKind::kPrefill && step.requests.size() > snapshot.prefill_slots_max) {
       return broken("a prefill step has too many sequences", step.requests.size());
     }
+    BATON_OK(check_proofs(step, snapshot));
     if (step.kind != WorkKind::kDecode) continue;
     for (const RequestId id : step.requests) {
       const auto found = std::find_if(snapshot.active.begin(), snapshot.active.end(),

@@ -66,6 +66,28 @@ TEST(Invariants, NothingDecodesWithoutTheProofThatWasAskedFor) {
   EXPECT_EQ(with(true, true, VerifyMode::kAll, true), unproved);
 }
 
+TEST(Invariants, NothingGoesOnFromAStateBeforeItsComparison) {
+  EXPECT_EQ(broken_by([](Snapshot& s) {
+              s.active[0].start_check_due = true;
+              s.lanes[0] = {.kind = WorkKind::kPrefill, .states = {s.states[0]}, .requests = {1}, .prefill_tokens = 3};
+            }),
+            "a prefill goes on from an unproven state");
+  EXPECT_EQ(broken_by([](Snapshot& s) {
+              s.active[0].start_check_due = true;
+              s.lanes[0] = {.kind = WorkKind::kPrefill, .states = {s.states[0]}, .requests = {1}};
+            }),
+            "")
+      << "making a state goes on from nothing";
+  const auto verify = [](bool compared) {
+    return broken_by([=](Snapshot& s) {
+      s.active[0].states_compared = compared;
+      s.lanes[0] = {.kind = WorkKind::kVerify, .states = {s.states[0]}, .requests = {1}};
+    });
+  };
+  EXPECT_EQ(verify(false), "logits are compared before the states");
+  EXPECT_EQ(verify(true), "");
+}
+
 TEST(History, EveryRequestEndsOnce) {
   const Output token{1, TokenEvent{.id = 5, .index = 0}};
   FinishedEvent end;

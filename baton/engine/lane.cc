@@ -55,6 +55,7 @@ Lane::Lane(Executor& executor, std::string unit, uint32_t decode_slots_max, cons
 void Lane::run(Work& work) {
   if (auto* body = std::get_if<PrefillWork>(&work.body)) return prefill(*body);
   if (auto* body = std::get_if<DecodeWork>(&work.body)) return decode(*body);
+  if (auto* body = std::get_if<CompareWork>(&work.body)) return compare(*body);
   if (auto* body = std::get_if<VerifyWork>(&work.body)) return verify(*body);
   BATON_CHECK(!"a Move on a lane");
 }
@@ -127,6 +128,38 @@ void Lane::decode(DecodeWork& work) {
   }
 }
 
+// The calls that make the proof's state.
+Status Lane::repeat(CompareWork& work) {
+  if (!work.proof.state) {
+    BATON_TRY(work.proof.state, executor_.new_state(work.tokens_max));
+    work.proof.bytes = state_bytes(work.proof.state->layout());
+  }
+  std::span<const int32_t> left(work.tokens);
+  for (const MakeStep& step : work.steps) {
+    const auto tokens = left.first(step.tokens);
+    left = left.subspan(step.tokens);
+    if (step.decodes) {
+      const DecodeSlot slot{work.proof.state.get(), tokens.front(), {}};
+      BATON_OK(executor_.decode({&slot, 1}));
+    } else {
+      BATON_OK(executor_.prefill(*work.proof.state, tokens, {}));
+    }
+    work.proof.provenance.add(maker_, step.decodes ? StepKind::kDecode : StepKind::kPrefill, step.tokens);
+  }
+  return {};
+}
+
+void Lane::compare(CompareWork& work) {
+  work.status = guarded([&]() -> Status {
+    BATON_OK(repeat(work));
+    if (work.proof.state->position() < work.target.state->position()) return {};
+    work.compared = true;
+    work.worst = worst_part(compare_states(*work.target.state, *work.proof.state), work.bounds);
+    work.worst_at = to_text(work.worst, work.proof.state->layout());
+    return {};
+  });
+}
+
 void Lane::verify(VerifyWork& work) {
   const std::span<float> moved(logits_.data(), vocab_);
   const std::span<float> own(logits_.data() + vocab_, vocab_);
@@ -144,8 +177,9 @@ void Lane::verify(VerifyWork& work) {
   for (HeldState* held : {&work.row.state, &work.proof}) {
     held->provenance.add(maker_, StepKind::kDecode, 1, 1, slots_max_ >= 2);
   }
-  work.comparison = compare_logits(moved, own, work.tolerance);
-  pick(work.row, work.comparison.passed ? moved : own);
+  work.difference = compare_logits(moved, own);
+  work.verdict = judge(work.difference, work.bounds);
+  pick(work.row, work.verdict.passed ? moved : own);
 }
 
 void BridgeLane::run(Work& work) {

@@ -30,7 +30,7 @@ class Carrier {
   std::vector<std::byte> block_;  // of the last carry, for the next: no fresh memory once it has its size
 };
 
-// Executes Prefill, Decode and Verify. Owns the logits of a step: slots x vocab floats, sized here.
+// Executes Prefill, Decode, Compare and Verify. Owns the logits of a step: slots x vocab floats, sized here.
 class Lane {
  public:
   // `unit`: its name, for the provenance of what it makes.
@@ -44,6 +44,8 @@ class Lane {
   void decode(DecodeWork& work);
   Status decode_step(DecodeWork& work);
   void pick(DecodeRow& row, std::span<const float> logits);
+  Status repeat(CompareWork& work);
+  void compare(CompareWork& work);
   void verify(VerifyWork& work);
 
   Executor& executor_;

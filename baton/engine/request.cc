@@ -22,6 +22,18 @@ Result<VerifyMode> parse_verify_mode(std::string_view text) {
   return fail(Code::kInvalidInput, "verify mode '" + std::string(text) + "': use off, sample or all");
 }
 
+std::string_view to_string(BridgeLevel level) {
+  switch (level) {
+    case BridgeLevel::kNone:
+      return "none";
+    case BridgeLevel::kSealed:
+      return "sealed";
+    case BridgeLevel::kProven:
+      return "proven";
+  }
+  return "unknown";
+}
+
 std::string_view to_string(FinishReason reason) {
   switch (reason) {
     case FinishReason::kStop:

@@ -4,25 +4,30 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
 
 #include "baton/base/status.h"
+#include "baton/bridge/compare.h"
 #include "baton/sample/sampler.h"
 
 namespace baton {
 
 using RequestId = uint64_t;
 
-// The bridge proof: a state that came from elsewhere (another unit, or a sealed starting state) is checked against one
-// that the decode unit made wholly by itself from the same tokens, by comparing the logits both lead to.
-// A row passes when its largest |difference| is at most the sum of the two units' stated tolerances (Caps).
+// The bridge proof: a state that came from elsewhere (another unit, or a sealed starting state) is compared with one
+// that the decode unit made wholly by itself from the same tokens: first the states, part by part, where the foreign
+// one came in (a starting state at its own position, and at the hand-over), then the logits both lead to
+// (bridge/compare.h). All must lie within bounds that were measured for the maker, the decode unit and the model
+// beforehand (api/calibration.h) and come with the request. Where they are zero, as where a unit hands over to itself,
+// the decode unit repeats the calls that made the state (its provenance), and the bits must be the same.
 enum class VerifyMode : uint8_t {
   kOff,     // the seal's own checks only
-  kSample,  // the hand-over: the logits after the last prompt token
-  kAll,     // the hand-over and the logits behind each generated token; both states go on in step
+  kSample,  // the states, and the logits after the last prompt token
+  kAll,     // the same, and the logits behind each generated token; both states go on in step
 };
 std::string_view to_string(VerifyMode mode);
 // "off", "sample" or "all"; kInvalidInput names the three.
@@ -39,6 +44,10 @@ struct Request {
   std::string decode_unit;           // a name in EngineOptions::units
   std::string strategy = "handoff";  // a name in strategy_list.inc
   VerifyMode verify = VerifyMode::kOff;
+  // What the proof allows: of states that the prefill unit hands to the decode unit (not needed when they are one), and
+  // of `start_state`'s makers on the decode unit. One that is needed and missing: nothing is proven, and the stats say
+  // so.
+  std::optional<ProofBounds> move_bounds = {}, start_bounds = {};
 
   // A sealed state to go on from; empty: none. Its tokens must be a proper prefix of `tokens`, else the request ends
   // with kMismatch; a block that fails verification ends it with kCorrupt. It is never worked around.
@@ -61,18 +70,33 @@ struct PhaseStats {
   std::string warning = {};  // what was asked for and not given, in the executor's words; empty: nothing
 };
 
-// Of the carrying of states. `verified`: the state that was decoded from passed every check that was asked for.
+// What is known of the state that the answer was decoded from.
+enum class BridgeLevel : uint8_t {
+  kNone,    // nothing was carried, or what was carried was not used
+  kSealed,  // envelope, fingerprints and checksums held
+  kProven,  // the decode unit recomputed it and found it within the bounds
+};
+std::string_view to_string(BridgeLevel level);
+
+// Of the carrying of states. `verified`: the state that was decoded from reached the level that was asked for.
 struct BridgeStats {
   std::string kind =
       "none";          // "none": nothing moved; "alias": handed over on one unit; "move": sealed, checked, opened
   uint64_t bytes = 0;  // sealed bytes moved
   double ms = 0;       // seal, verify and open
+  BridgeLevel level = BridgeLevel::kNone;
   bool verified = false;
-  uint64_t checked = 0;    // logits rows compared by the proof; the next four are over these
+  std::string unproven;  // why nothing could be proven although it was asked for; empty: it was not asked, or tried
+  bool proof_failed = false;
+  std::string between;     // whose states the proof compared with whose, when it was tried; see ProofBounds
+  uint64_t states = 0;     // compared
+  WorstPart worst;         // of them
+  std::string worst_at;    // its name: "layer 3 keys head 1"
+  uint64_t checked = 0;    // logits rows compared by the proof; the rest is over these
   uint64_t agreed = 0;     // rows with the same largest logit
-  uint64_t near_ties = 0;  // disagreeing rows whose two largest logits are closer than the tolerance explains
-  double max_abs_dlogit = 0;
-  double tolerance = 0;  // the bound a row's |difference| was held to
+  uint64_t near_ties = 0;  // disagreeing rows whose lead is less than the bound explains
+  double max_rms_dlogit = 0, max_abs_dlogit = 0, max_kl = 0;
+  LogitsBounds logits;
   // Share of agreeing rows, 1 when none was checked.
   double agreement() const { return checked == 0 ? 1.0 : static_cast<double>(agreed) / static_cast<double>(checked); }
 };
@@ -84,7 +108,7 @@ struct FirstTokenTimes {
   double waiting_ms = 0;       // for lanes that were busy with others, and for threads to take over
   double prefill_ms = 0;       // of the state the answer began with
   double move_ms = 0;          // hand-over, or opening a saved state
-  double proof_ms = 0;         // the decode unit's own state, for the proof
+  double proof_ms = 0;         // the decode unit's own state, for the proof, and comparing the two
   double first_decode_ms = 0;  // the last prompt token; a unit's one-off work at its first steps is inside
   double sum() const { return queue_ms + waiting_ms + prefill_ms + move_ms + proof_ms + first_decode_ms; }
 };

@@ -54,7 +54,7 @@ void Scheduler::admit(int64_t now_ns) {
   std::erase_if(queue_, [&](Queued& waiting) {
     if (!waiting.cancelled) return false;
     Sequence sequence;
-    sequence.begin(std::move(waiting.request), facts_.vocab);
+    sequence.begin(std::move(waiting.request), false, facts_.vocab);
     sequence.submitted_ns = waiting.submitted_ns;
     sequence.admitted(now_ns);
     sequence.end(FinishReason::kCancelled);
@@ -73,7 +73,9 @@ void Scheduler::admit(int64_t now_ns) {
     sequence->bytes_reserved = bytes;
     sequence->submitted_ns = next.submitted_ns;
     sequence->admitted(now_ns);
-    sequence->begin(std::move(next.request), facts_.vocab);
+    const Request& asked = next.request;
+    const bool same = asked.prefill_unit.empty() || asked.prefill_unit == asked.decode_unit;
+    sequence->begin(std::move(next.request), same, facts_.vocab);
     sequence->prefill_lane = find_lane(facts_, sequence->request.prefill_unit);
     sequence->decode_lane = find_lane(facts_, sequence->request.decode_unit);
     sequence->tokens_max = state_tokens_max(sequence->request, facts_);
@@ -111,7 +113,7 @@ std::vector<Scheduler::Candidate> Scheduler::choose_prefills(LaneIndex index,
   std::vector<Candidate> chosen = {waiting.front()};
   const auto shares = [](const Candidate& candidate) {
     return candidate.planned.kind == WorkKind::kPrefill && candidate.planned.tokens > 0 &&
-           !candidate.sequence->single_row;
+           candidate.sequence->shares_prefill();
   };
   if (!shares(waiting.front())) return chosen;
   const uint64_t budget = lanes_[index].budget.tokens();
@@ -245,16 +247,28 @@ void Scheduler::start_row(Sequence& sequence, DecodeRow& row) {
   lend(sequence, StateRole::kTarget, row.state);
 }
 
+void Scheduler::start_compare(Sequence& sequence, uint64_t tokens_max, CompareWork& work) {
+  work.request = sequence.id;
+  work.bounds = sequence.bounds();
+  work.tokens_max = sequence.tokens_max;
+  const auto position = [&](StateRole role) {
+    const auto& state = sequence.role(role).held.state;
+    return state ? state->position() : 0;
+  };
+  const uint64_t from = position(StateRole::kProof);
+  work.steps = sequence.make_steps(from, position(StateRole::kTarget), tokens_max);
+  lend(sequence, StateRole::kTarget, work.target);
+  lend(sequence, StateRole::kProof, work.proof);
+  uint64_t count = 0;
+  for (const MakeStep& step : work.steps) count += step.tokens;
+  const auto first = sequence.history.begin() + static_cast<ptrdiff_t>(from);
+  work.tokens.assign(first, first + static_cast<ptrdiff_t>(count));
+}
+
 void Scheduler::start_verify(Sequence& sequence, VerifyWork& work) {
   start_row(sequence, work.row);
   lend(sequence, StateRole::kProof, work.proof);
-  // The two states differ in who processed the prefix: by what separates that unit from this one. Who made a starting
-  // state is not known: the widest of the units here stands for it.
-  double prefix = facts_.lanes[sequence.prefill_lane].tolerance;
-  if (sequence.had_start) {
-    for (const LaneFacts& lane : facts_.lanes) prefix = std::max(prefix, lane.tolerance);
-  }
-  work.tolerance = prefix + facts_.lanes[sequence.decode_lane].tolerance;
+  work.bounds = sequence.bounds().logits;
   work.want_placement = !sequence.decode_placement;
 }
 
@@ -310,6 +324,13 @@ Work Scheduler::start(LaneIndex index, std::vector<Candidate>& chosen, bool othe
       for (size_t i = 0; i < chosen.size(); ++i) own(*chosen[i].sequence, StateRole::kTarget, body.rows[i].state);
       break;
     }
+    case WorkKind::kCompare: {
+      auto& body = work.body.emplace<CompareWork>();
+      start_compare(sequence, lane.budget.tokens(), body);
+      own(sequence, StateRole::kTarget, body.target);
+      own(sequence, StateRole::kProof, body.proof);
+      break;
+    }
     case WorkKind::kVerify: {
       auto& body = work.body.emplace<VerifyWork>();
       start_verify(sequence, body);
@@ -340,6 +361,8 @@ Snapshot Scheduler::snapshot() const {
              .foreign = sequence->foreign,
              .sealed_in = target.origin == Origin::kSealed,
              .verify = sequence->request.verify,
+             .start_check_due = sequence->start_check_due,
+             .states_compared = sequence->states_compared,
              .proof_passed = sequence->proof_passed,
              .ending = sequence->ending.has_value(),
              .steps_in_flight = sequence->steps_in_flight};

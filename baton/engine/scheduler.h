@@ -84,6 +84,7 @@ class Scheduler {
   void start_prefill(const std::vector<Candidate>& chosen, uint64_t tokens_max, PrefillWork& work);
   void start_move(const Candidate& candidate, MoveWork& work);
   void start_row(Sequence& sequence, DecodeRow& row);
+  void start_compare(Sequence& sequence, uint64_t tokens_max, CompareWork& work);
   void start_verify(Sequence& sequence, VerifyWork& work);
   void lend(Sequence& sequence, StateRole role, HeldState& to);
 
@@ -92,6 +93,7 @@ class Scheduler {
   void done_prefill(PrefillWork& work, double ms);
   void done_move(MoveWork& work, double ms);
   void done_decode(DecodeWork& work);
+  void done_compare(CompareWork& work, double ms);
   void done_verify(VerifyWork& work);
   // Takes what the row picked; the picker and the state are back already.
   void done_row(Sequence& sequence, DecodeRow& row);

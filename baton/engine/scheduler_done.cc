@@ -45,6 +45,8 @@ void Scheduler::done(Work work, int64_t now_ns) {
     done_move(*move, ms);
   } else if (auto* decode = std::get_if<DecodeWork>(&work.body)) {
     done_decode(*decode);
+  } else if (auto* compare = std::get_if<CompareWork>(&work.body)) {
+    done_compare(*compare, ms);
   } else {
     done_verify(std::get<VerifyWork>(work.body));
   }
@@ -69,6 +71,8 @@ void Scheduler::account(const Work& work) {
     add(move->request, &FirstTokenTimes::move_ms, work.ended_ns);
   } else if (const auto* decode = std::get_if<DecodeWork>(&work.body)) {
     for (const DecodeRow& row : decode->rows) add(row.request, &FirstTokenTimes::first_decode_ms, end_of(row));
+  } else if (const auto* compare = std::get_if<CompareWork>(&work.body)) {
+    add(compare->request, &FirstTokenTimes::proof_ms, work.ended_ns);
   } else {
     const DecodeRow& row = std::get<VerifyWork>(work.body).row;
     add(row.request, &FirstTokenTimes::first_decode_ms, end_of(row));
@@ -129,7 +133,7 @@ void Scheduler::done_move(MoveWork& work, double ms) {
       if (sequence.over()) return;
       // A block that was given and does not hold is never worked around.
       if (failed) return sequence.end_with(because("the starting state", work.status));
-      if (useful) return sequence.start_opened(work.role, work.block.size(), ms);
+      if (useful) return sequence.take_start(work.role, std::move(work.block), ms);
       sequence.request.start_state = std::move(work.block);
       return;
     }
@@ -175,6 +179,22 @@ void Scheduler::done_decode(DecodeWork& work) {
   }
 }
 
+void Scheduler::done_compare(CompareWork& work, double ms) {
+  Sequence& sequence = sequence_of(work.request);
+  --sequence.steps_in_flight;
+  const bool target = give_back(sequence, StateRole::kTarget, work.target, false);
+  const bool proof = give_back(sequence, StateRole::kProof, work.proof, !work.status);
+  if (sequence.over() || !target || !proof) return;
+  if (!work.status) {
+    const std::string lane = facts_.lanes[sequence.decode_lane].name;
+    return sequence.fall_back(because("the state for the proof on '" + lane + "'", work.status));
+  }
+  RoleRecord& record = sequence.role(StateRole::kProof);
+  record.prefill_tokens += work.tokens.size();
+  record.prefill_ms += ms;
+  if (work.compared) sequence.take_states(work.worst, work.worst_at, work.bounds);
+}
+
 void Scheduler::done_verify(VerifyWork& work) {
   DecodeRow& row = work.row;
   Sequence& sequence = sequence_of(row.request);
@@ -188,7 +208,7 @@ void Scheduler::done_verify(VerifyWork& work) {
     return sequence.end_with(because("decode on '" + facts_.lanes[sequence.decode_lane].name + "'", work.status));
   }
   if (!sequence.decode_placement) sequence.decode_placement = std::move(work.placement);
-  if (!poisoned) sequence.take_comparison(work.comparison, work.tolerance);
+  if (!poisoned) sequence.take_logits(work.difference, work.verdict, work.bounds);
   done_row(sequence, row);
 }
 

@@ -21,12 +21,16 @@ double per_second(double count, double ms) { return ms > 0 ? count * 1000 / ms :
 RequestView Sequence::view() const {
   RequestView view;
   view.need = history.size() - 1;
-  view.same_unit = prefill_lane == decode_lane;
+  view.same_unit = same_unit;
   view.alone = alone;
   view.handed_over = handed_over;
   view.start_pending = start_pending;
   view.seal_due = seal_pending && prompt_done;
   view.proof_wanted = proof_wanted();
+  view.compare_due = view.proof_wanted && !states_compared;
+  view.proof_repeats = view.compare_due && proof_repeats();
+  view.start_check_due = start_check_due;
+  view.start_opened = start_opened;
   for (size_t i = 0; i < kStateRoles; ++i) {
     const RoleRecord& record = roles[i];
     const bool here = record.held.state != nullptr;
@@ -43,8 +47,9 @@ StepPlan Sequence::plan() const {
   return plan;
 }
 
-void Sequence::begin(Request&& asked, int32_t vocab) {
+void Sequence::begin(Request&& asked, bool same, int32_t vocab) {
   request = std::move(asked);
+  same_unit = same;
   if (request.prefill_unit.empty()) request.prefill_unit = request.decode_unit;
   strategy = find_strategy(request.strategy);
   auto made = Sampler::create(request.sampler, vocab);
@@ -57,6 +62,25 @@ void Sequence::begin(Request&& asked, int32_t vocab) {
   alone = !foreign;
   seal_pending = request.want_sealed_state;
   answer_seal_pending = request.want_answer_state;
+  settle_proof();
+}
+
+// What was asked for and cannot be had is left out here, once, and said.
+void Sequence::settle_proof() {
+  asked_verify = request.verify;
+  if (asked_verify == VerifyMode::kOff) return;
+  std::string& why = stats.bridge.unproven;
+  const bool moves = strategy->hands_over && history.size() > 1 && !same_unit;
+  if (!foreign) {
+    why = history.size() > 1 ? "nothing is handed over: one unit does everything"
+                             : "nothing is handed over: the prompt is one token";
+  } else if (moves && !request.move_bounds) {
+    why = "no bounds are known for states that '" + request.prefill_unit + "' hands to '" + request.decode_unit + "'";
+  } else if (had_start && !request.start_bounds) {
+    why = "no bounds are known for the starting state on '" + request.decode_unit + "'";
+  }
+  if (!why.empty()) request.verify = VerifyMode::kOff;
+  start_check_due = had_start && request.verify != VerifyMode::kOff;
 }
 
 void Sequence::end(FinishReason reason, Error why) {
@@ -106,6 +130,7 @@ void Sequence::start_again(std::string why) {
   handed_over = false;
   foreign = start_pending;
   stats.reused_tokens = 0;
+  start_opened = states_compared = proof_passed = false;
   append_reason(stats.fallback, std::move(why));
   if (!prompt_done) {
     prefilled_by = StateRole::kTarget;
@@ -156,7 +181,7 @@ bool Sequence::hand_over_alias(const StepPlan& plan) {
   return false;
 }
 
-void Sequence::start_opened(StateRole which, uint64_t bytes, double ms) {
+void Sequence::take_start(StateRole which, std::vector<std::byte> block, double ms) {
   RoleRecord& record = role(which);
   const uint64_t position = record.held.state->position();
   if (position >= history.size()) {
@@ -164,36 +189,119 @@ void Sequence::start_opened(StateRole which, uint64_t bytes, double ms) {
                                           " tokens, the prompt has " + std::to_string(history.size()) +
                                           ": at least one must be new"});
   }
-  start_pending = false;
-  record.origin = Origin::kSealed;
-  stats.reused_tokens = position;
   stats.bridge.kind = "open";
-  stats.bridge.bytes += bytes;
+  stats.bridge.bytes += block.size();
   stats.bridge.ms += ms;
+  record.origin = Origin::kSealed;
+  start_check_due = start_check_due && position > 0;
+  if (start_check_due) {
+    start_opened = true;
+    request.start_state = std::move(block);
+  } else {
+    start_pending = false;
+    stats.reused_tokens = position;
+  }
 }
 
-void Sequence::take_comparison(const Comparison& comparison, double tolerance) {
+bool Sequence::proof_repeats() const {
+  const bool moved = !same_unit && !alone && !start_check_due;
+  return !moved && (!had_start || request.start_bounds->exact());
+}
+
+ProofBounds Sequence::bounds() const {
+  // On one unit, from the tokens: the same bits.
+  ProofBounds sum;
+  if (had_start) sum = *request.start_bounds;
+  if (start_check_due) return sum;
+  if (handed_over && !same_unit) {
+    had_start ? sum.add(*request.move_bounds) : static_cast<void>(sum = *request.move_bounds);
+  }
+  if (sum.between.empty()) sum.between = request.decode_unit + " -> " + request.decode_unit + ", the same bits";
+  return sum;
+}
+
+std::vector<MakeStep> Sequence::make_steps(uint64_t from, uint64_t to, uint64_t about) const {
+  std::vector<MakeStep> steps;
+  const Provenance& made = role(StateRole::kTarget).held.provenance;
+  const bool repeats = proof_repeats() && made.replayable();
+  uint64_t taken = 0, at = 0;
+  for (const StateStep& step : made.steps) {
+    for (uint32_t i = 0; i < step.count && repeats && at < to; ++i) {
+      at += step.tokens;
+      if (at <= from || at > to) continue;
+      if (taken > 0 && taken + step.tokens > about) return steps;
+      steps.push_back({step.kind == StepKind::kDecode, step.tokens});
+      taken += step.tokens;
+    }
+  }
+  if (!steps.empty() || from >= to) return steps;
+  if (from + 1 == to) return {{.decodes = true, .tokens = 1}};
+  return {{.decodes = false, .tokens = static_cast<uint32_t>(std::min(to - 1 - from, std::max<uint64_t>(about, 1)))}};
+}
+
+void Sequence::take_states(const WorstPart& worst, const std::string& worst_at, const ProofBounds& bounds) {
+  BridgeStats& bridge = stats.bridge;
+  bridge.between = bounds.between;
+  if (bridge.states++ == 0 || worst.share() >= bridge.worst.share()) {
+    bridge.worst = worst;
+    bridge.worst_at = worst_at;
+  }
+  if (!worst.passed()) {
+    return fail_proof(start_check_due ? "the starting state" : "the hand-over", "the states differ, " + worst_at);
+  }
+  if (!start_check_due) {
+    states_compared = true;
+    return;
+  }
+  start_check_due = start_opened = false;
+  if (alone) {
+    start_pending = false;
+    stats.reused_tokens = role(StateRole::kTarget).held.state->position();
+    request.start_state = {};
+  } else {
+    drop(StateRole::kTarget);  // the prefill unit goes on from it
+  }
+}
+
+void Sequence::take_logits(const LogitsDifference& difference, const LogitsVerdict& verdict,
+                           const LogitsBounds& bounds) {
   BridgeStats& bridge = stats.bridge;
   ++bridge.checked;
-  bridge.agreed += comparison.agreed ? 1 : 0;
-  bridge.near_ties += comparison.near_tie ? 1 : 0;
-  bridge.max_abs_dlogit = std::max(bridge.max_abs_dlogit, comparison.max_abs_dlogit);
-  bridge.tolerance = tolerance;
-  if (comparison.passed) {
+  bridge.agreed += difference.agreed ? 1 : 0;
+  bridge.near_ties += verdict.near_tie ? 1 : 0;
+  bridge.max_rms_dlogit = std::max(bridge.max_rms_dlogit, difference.rms);
+  bridge.max_abs_dlogit = std::max(bridge.max_abs_dlogit, difference.largest);
+  bridge.max_kl = std::max(bridge.max_kl, difference.kl);
+  bridge.logits = bounds;
+  if (verdict.passed) {
     proof_passed = true;
     if (!proof_wanted()) drop(StateRole::kProof);
     return;
   }
+  fail_proof("answer token " + std::to_string(generated()),
+             "the logits differ by rms " + std::to_string(difference.rms) + " of " + std::to_string(bounds.rms) +
+                 " allowed, largest " + std::to_string(difference.largest) + " of " + std::to_string(bounds.largest) +
+                 ", KL " + std::to_string(difference.kl) + " of " + std::to_string(bounds.kl) +
+                 (difference.agreed ? "" : ", and choose another token"));
+}
+
+void Sequence::fail_proof(const std::string& where, const std::string& what) {
+  RoleRecord& target = role(StateRole::kTarget);
+  RoleRecord& proof = role(StateRole::kProof);
   drop(StateRole::kTarget);
-  role(StateRole::kTarget).held = std::exchange(role(StateRole::kProof).held, {});
-  role(StateRole::kTarget).origin = Origin::kOwn;
-  prefilled_by = StateRole::kProof;
+  target.held = std::exchange(proof.held, {});
+  target.origin = Origin::kOwn;
+  target.prefill_tokens = proof.prefill_tokens;
+  target.prefill_ms = proof.prefill_ms;
+  target.placement = proof.placement;
+  prefilled_by = StateRole::kTarget;
   alone = true;
-  foreign = false;
-  append_reason(stats.fallback, "the bridge proof failed at answer token " + std::to_string(generated()) +
-                                    ": logits differ by " + std::to_string(comparison.max_abs_dlogit) +
-                                    ", the units' tolerance is " + std::to_string(tolerance) +
-                                    "; the decode unit went on from its own state");
+  foreign = start_pending = start_check_due = start_opened = false;
+  request.start_state = {};
+  stats.bridge.proof_failed = true;
+  stats.reused_tokens = 0;
+  append_reason(stats.fallback,
+                "the bridge proof failed at " + where + ": " + what + "; the decode unit went on from its own state");
 }
 
 std::optional<TokenEvent> Sequence::take_token(int32_t token, int64_t now_ns) {
@@ -240,6 +348,17 @@ void Sequence::fill_phases() {
   }
 }
 
+void Sequence::fill_bridge() {
+  BridgeStats& bridge = stats.bridge;
+  const bool used = foreign && prompt_done;
+  if (used && request.verify != VerifyMode::kOff) {
+    bridge.level = BridgeLevel::kProven;
+  } else if (used && (bridge.kind != "alias" || had_start)) {
+    bridge.level = BridgeLevel::kSealed;
+  }
+  bridge.verified = bridge.level == (asked_verify == VerifyMode::kOff ? BridgeLevel::kSealed : BridgeLevel::kProven);
+}
+
 FinishedEvent Sequence::finish(int64_t now_ns) {
   stats.prompt_tokens = prompt_tokens();
   stats.generated_tokens = generated();
@@ -251,7 +370,7 @@ FinishedEvent Sequence::finish(int64_t now_ns) {
     stats.decode_tps = per_second(intervals, ms_between(first_token_ns, last_token_ns));
   }
   fill_phases();
-  stats.bridge.verified = foreign && prompt_done;
+  fill_bridge();
 
   FinishedEvent event;
   event.reason = *ending;

@@ -53,12 +53,17 @@ struct Sequence {
   StateRole prefilled_by = StateRole::kTarget;  // whose prefill the answer rests on
   uint32_t steps_in_flight = 0;
 
+  VerifyMode asked_verify = VerifyMode::kOff;  // request.verify is off when nothing can be proven
+  bool same_unit = false;
   bool had_start = false;
   bool alone = false;  // the decode unit does everything, from the tokens
   bool handed_over = false;
   bool foreign = false;  // the target's contents come, or will come, from elsewhere
   bool start_pending = false;
-  bool proof_passed = false;         // at the hand-over
+  bool start_check_due = false;      // the starting state is to be compared before anything goes on from it
+  bool start_opened = false;         // for that: into the target, the block kept
+  bool states_compared = false;      // the target's, at the hand-over
+  bool proof_passed = false;         // the logits after the prompt
   bool prompt_done = false;          // the last prompt token was decoded
   bool seal_pending = false;         // the caller wants the state after the prompt
   bool answer_seal_pending = false;  // and the one at the end of the answer
@@ -91,12 +96,17 @@ struct Sequence {
   // Nothing more is computed for it: it finishes when its steps in flight are back.
   bool over() const { return ending && !owes_seal(); }
 
-  // From the caller's request, which passed check_request. `vocab` is for the sampler.
-  void begin(Request&& asked, int32_t vocab);
   // True when tokens that a step brings back are part of the answer.
   bool takes_tokens() const { return !ending || (answer_seal_pending && *ending != FinishReason::kError); }
   // A seal that was owed is there.
   void take_seal(std::vector<std::byte> block, uint64_t tokens);
+  // Whether its prefill may share steps with others. A unit may round those another way: not where the same bits are
+  // asked for.
+  bool shares_prefill() const { return !single_row && !(same_unit && request.verify != VerifyMode::kOff); }
+
+  // From the caller's request, which passed check_request; `same`: prefill and decode unit are one. `vocab` is for the
+  // sampler.
+  void begin(Request&& asked, bool same, int32_t vocab);
   // The first end counts; but a cancel or an error overtakes an end that still owes the seal.
   void end(FinishReason reason, Error why = {});
   void end_with(Error why) { end(FinishReason::kError, std::move(why)); }
@@ -109,10 +119,21 @@ struct Sequence {
   void take_over(Origin origin);
   // True when the plan asks for the alias, which is then done.
   bool hand_over_alias(const StepPlan& plan);
-  // The sealed starting state was verified and is in the role's state.
-  void start_opened(StateRole which, uint64_t bytes, double ms);
-  // A row of the proof. A failed one puts the decode unit's own state in the target's place.
-  void take_comparison(const Comparison& comparison, double tolerance);
+  // The sealed starting state was verified and is in the role's state; `block`: its bytes.
+  void take_start(StateRole which, std::vector<std::byte> block, double ms);
+  // What the proof allows now: of the starting state while it is checked alone, else of all hands the target went
+  // through. The prompt's bounds, not those of an answer.
+  ProofBounds bounds() const;
+  // Whether the same bits are asked for, of a proof that is wanted: its state is then made by the same calls.
+  bool proof_repeats() const;
+  // The next calls that bring the proof's state from `from` to `to` tokens, one at least where there is any left, and
+  // `about` so many tokens of them: what a work does. Those that made the target where the proof repeats, else a
+  // prefill but for the last token, which is decoded, as in the saved state of a prompt.
+  std::vector<MakeStep> make_steps(uint64_t from, uint64_t to, uint64_t about) const;
+  // The comparison of the states, and a row of logits. A failed one puts the decode unit's own state in the target's
+  // place.
+  void take_states(const WorstPart& worst, const std::string& worst_at, const ProofBounds& bounds);
+  void take_logits(const LogitsDifference& difference, const LogitsVerdict& verdict, const LogitsBounds& bounds);
   // Queued until now.
   void admitted(int64_t now_ns);
   // A step for it ran from start to end. What lies between the time accounted for and `start` was waiting; what was
@@ -134,7 +155,10 @@ struct Sequence {
     return seal_pending && *ending != FinishReason::kCancelled;
   }
   void start_again(std::string why);
+  void settle_proof();
+  void fail_proof(const std::string& where, const std::string& what);
   void fill_phases();
+  void fill_bridge();
 };
 
 }  // namespace baton

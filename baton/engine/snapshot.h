@@ -35,6 +35,8 @@ struct Snapshot {
     bool foreign = false;    // its target came from elsewhere
     bool sealed_in = false;  // the target's contents passed the seal
     VerifyMode verify = VerifyMode::kOff;
+    bool start_check_due = false;  // nothing may go on from the starting state yet
+    bool states_compared = false;
     bool proof_passed = false;
     bool ending = false;
     bool ready = false;  // some work of it waits for a lane

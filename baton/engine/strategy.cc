@@ -24,12 +24,27 @@ const Strategy* find_strategy(std::string_view name) {
   return nullptr;
 }
 
-void plan_prefill(const RequestView& view, StateRole role, StepPlan& plan) {
+void plan_prefill(const RequestView& view, StateRole role, uint64_t upto, StepPlan& plan) {
   const RoleView& state = view.roles[static_cast<size_t>(role)];
   if (state.busy) return;
   const uint64_t position = state.exists ? state.position : 0;
-  if (state.exists && position >= view.need) return;
-  plan.add({.kind = WorkKind::kPrefill, .role = role, .tokens = view.need - position});
+  if (state.exists && position >= upto) return;
+  plan.add({.kind = WorkKind::kPrefill, .role = role, .tokens = upto - position});
+}
+
+StepPlan plan_start_check(const RequestView& view) {
+  const RoleView& target = view.target();
+  const RoleView& proof = view.proof();
+  StepPlan plan;
+  if (target.busy || proof.busy) return plan;
+  if (!target.exists) {
+    plan.add({.kind = WorkKind::kPrefill, .role = StateRole::kTarget});
+  } else if (!view.start_opened) {
+    plan.add({.kind = WorkKind::kMove, .role = StateRole::kTarget, .form = MoveForm::kOpen});
+  } else {
+    plan.add({.kind = WorkKind::kCompare, .role = StateRole::kTarget});
+  }
+  return plan;
 }
 
 StepPlan plan_decode(const RequestView& view) {
@@ -44,20 +59,26 @@ StepPlan plan_decode(const RequestView& view) {
     return plan;
   }
   const RoleView& proof = view.proof();
-  if (proof.exists && !proof.busy && proof.position == view.need) {
-    if (target_free) plan.add({.kind = WorkKind::kVerify, .role = StateRole::kTarget});
+  if (view.compare_due && view.proof_repeats) {
+    if (target_free && !proof.busy) plan.add({.kind = WorkKind::kCompare, .role = StateRole::kTarget});
     return plan;
   }
-  plan_prefill(view, StateRole::kProof, plan);
+  if (proof.exists && !proof.busy && proof.position == view.need) {
+    const WorkKind next = view.compare_due ? WorkKind::kCompare : WorkKind::kVerify;
+    if (target_free) plan.add({.kind = next, .role = StateRole::kTarget});
+    return plan;
+  }
+  plan_prefill(view, StateRole::kProof, view.need, plan);
   return plan;
 }
 
 StepPlan plan_alone(const RequestView& view) {
+  if (view.start_check_due) return plan_start_check(view);
   const RoleView& target = view.target();
   StepPlan plan;
   if (target.busy) {
     // A target busy with its prompt or its start leaves the lane's time to the proof.
-    if (view.proof_wanted) plan_prefill(view, StateRole::kProof, plan);
+    if (view.proof_wanted && !view.proof_repeats) plan_prefill(view, StateRole::kProof, view.need, plan);
     return plan;
   }
   if (view.start_pending) {
@@ -66,7 +87,7 @@ StepPlan plan_alone(const RequestView& view) {
     return plan;
   }
   if (target.exists && target.position >= view.need) return plan_decode(view);
-  plan_prefill(view, StateRole::kTarget, plan);
+  plan_prefill(view, StateRole::kTarget, view.need, plan);
   return plan;
 }
 

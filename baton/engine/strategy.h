@@ -20,7 +20,7 @@ enum class StateRole : uint8_t {
 };
 inline constexpr size_t kStateRoles = 3;
 
-enum class WorkKind : uint8_t { kPrefill, kMove, kDecode, kVerify };
+enum class WorkKind : uint8_t { kPrefill, kMove, kDecode, kCompare, kVerify };
 
 enum class MoveForm : uint8_t {
   kCarry,  // source -> target over the bridge
@@ -43,6 +43,10 @@ struct RequestView {
   bool start_pending = false;  // the sealed starting state is not opened yet
   bool seal_due = false;       // the target is where the caller wants it sealed
   bool proof_wanted = false;   // the target may not be decoded from without the proof
+  bool compare_due = false;    // of it: the states, before any logits
+  bool proof_repeats = false;  // the comparison makes the proof's state itself, by the calls that made the target's
+  // The starting state is to be compared before anything goes on from it, and whether the target holds it by now.
+  bool start_check_due = false, start_opened = false;
   std::array<RoleView, kStateRoles> roles = {};
 
   const RoleView& source() const { return roles[static_cast<size_t>(StateRole::kSource)]; }
@@ -86,7 +90,10 @@ const Strategy* find_strategy(std::string_view name);
 // Shared by strategies. The work of a request whose decode unit does everything, and of one whose target is complete.
 StepPlan plan_alone(const RequestView& view);
 StepPlan plan_decode(const RequestView& view);
-// Prefill of the role up to `need`: adds it when the role is free and lacks tokens (or does not exist).
-void plan_prefill(const RequestView& view, StateRole role, StepPlan& plan);
+// Prefill of the role up to `upto` tokens: adds it when the role is free and lacks tokens (or does not exist).
+void plan_prefill(const RequestView& view, StateRole role, uint64_t upto, StepPlan& plan);
+// Opens the starting state into the target, then compares it with the decode unit's own, which the works of the
+// comparison make.
+StepPlan plan_start_check(const RequestView& view);
 
 }  // namespace baton

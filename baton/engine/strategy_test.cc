@@ -24,6 +24,9 @@ std::string text_of(const StepPlan& plan) {
       case WorkKind::kDecode:
         text += "decode";
         break;
+      case WorkKind::kCompare:
+        text += "compare";
+        break;
       case WorkKind::kVerify:
         text += "verify";
         break;
@@ -66,6 +69,31 @@ TEST(Handoff, TheProofIsMadeBesideThePrefillAndBeforeDecode) {
   EXPECT_EQ(planned("handoff", over, {}, at(9), at(3)), "prefill 6 proof");
   EXPECT_EQ(planned("handoff", over, {}, at(9), kBusy), "");
   EXPECT_EQ(planned("handoff", over, {}, at(9), at(9)), "verify target");
+  const RequestView first{.need = 9, .handed_over = true, .proof_wanted = true, .compare_due = true};
+  EXPECT_EQ(planned("handoff", first, {}, at(9), at(3)), "prefill 6 proof");
+  EXPECT_EQ(planned("handoff", first, {}, at(9), at(9)), "compare target");
+  EXPECT_EQ(planned("handoff", first, {}, kBusy, at(9)), "");
+  RequestView repeats = first;
+  repeats.proof_repeats = true;
+  EXPECT_EQ(planned("handoff", repeats, {}, at(9)), "compare target") << "which makes the proof's state";
+  EXPECT_EQ(planned("handoff", repeats, {}, at(9), kBusy), "");
+  repeats.handed_over = false;
+  EXPECT_EQ(planned("handoff", repeats, {}, at(0)), "prefill 9 source");
+}
+
+TEST(EveryStrategy, ComparesAStartingStateBeforeAnythingGoesOnFromIt) {
+  RequestView view{.need = 9, .start_pending = true, .proof_wanted = true, .compare_due = true};
+  view.start_check_due = true;
+  for (const Strategy* strategy : strategies()) {
+    EXPECT_EQ(planned(strategy->name, view, {}, {}), "prefill 0 target") << strategy->name;
+    EXPECT_EQ(planned(strategy->name, view, {}, kBusy), "") << strategy->name;
+    EXPECT_EQ(planned(strategy->name, view, {}, at(0)), "open target") << strategy->name;
+    RequestView opened = view;
+    opened.start_opened = true;
+    EXPECT_EQ(planned(strategy->name, opened, {}, at(6)), "compare target") << strategy->name;
+    EXPECT_EQ(planned(strategy->name, opened, {}, at(6), at(2)), "compare target") << strategy->name;
+    EXPECT_EQ(planned(strategy->name, opened, {}, at(6), kBusy), "") << strategy->name;
+  }
 }
 
 TEST(Handoff, OpensAStartingStateOnThePrefillUnit) {
@@ -105,6 +133,9 @@ TEST(EveryStrategy, PlansOnlyFreeRolesAndNoUnprovedDecode) {
     view.start_pending = !view.handed_over && random.below(3) == 0;
     view.seal_due = random.below(4) == 0;
     view.proof_wanted = random.below(2) != 0;
+    view.compare_due = view.proof_wanted && random.below(2) != 0;
+    view.proof_repeats = random.below(2) != 0;
+    view.start_check_due = view.start_pending && random.below(2) != 0;
     for (RoleView& role : view.roles) {
       role.busy = random.below(3) == 0;
       role.exists = !role.busy && random.below(2) != 0;
@@ -119,8 +150,13 @@ TEST(EveryStrategy, PlansOnlyFreeRolesAndNoUnprovedDecode) {
         if (work.kind == WorkKind::kDecode) {
           EXPECT_FALSE(view.proof_wanted);
         }
-        if (work.kind == WorkKind::kVerify) {
-          EXPECT_EQ(view.proof().position, view.need);
+        if (work.kind == WorkKind::kVerify || (work.kind == WorkKind::kCompare && !view.start_check_due)) {
+          EXPECT_EQ(work.kind == WorkKind::kCompare, view.compare_due);
+          EXPECT_TRUE(view.proof().position == view.need || (view.compare_due && view.proof_repeats));
+        }
+        if (view.start_check_due && !view.handed_over) {
+          EXPECT_TRUE(work.role == StateRole::kTarget &&
+                      (work.kind == WorkKind::kPrefill ? work.tokens == 0 : work.form == MoveForm::kOpen));
         }
         if (work.kind == WorkKind::kMove && work.form == MoveForm::kCarry) {
           EXPECT_FALSE(view.target().busy);

@@ -1,4 +1,4 @@
-// The four kinds of work: what the scheduler sends to a lane or the bridge, and what comes back. A work owns the states
+// The kinds of work: what the scheduler sends to a lane or the bridge, and what comes back. A work owns the states
 // and samplers it uses while it is away, so a state has one owner at each moment; results are written into the same
 // object. Logits stay on the lane: only sampled ids, comparisons and the one row a caller asked for come back.
 #pragma once
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "baton/bridge/bridge.h"
+#include "baton/bridge/compare.h"
 #include "baton/engine/request.h"
 #include "baton/engine/strategy.h"
 #include "baton/unit/unit.h"
@@ -104,33 +105,48 @@ struct DecodeWork {
   Placement placement;
 };
 
-// How two rows of logits compare: `moved` from the state in question, `own` from the decode unit's own.
-struct Comparison {
-  double max_abs_dlogit = 0;  // infinite when either holds a value that is not a number
-  bool passed = false;        // max_abs_dlogit <= tolerance
-  bool agreed = false;        // same largest logit
-  bool near_tie = false;      // disagreed, and own's two largest are within twice the tolerance: either may win
-};
-Comparison compare_logits(std::span<const float> moved, std::span<const float> own, double tolerance);
+// One call of a unit that makes a state.
+struct MakeStep {
+  bool decodes = false;
+  uint32_t tokens = 1;  // of a decode: 1
 
-// One decode step of both states, and the proof. Samples from the target's logits when it passes, else from the
-// proof's.
+  friend bool operator==(const MakeStep&, const MakeStep&) = default;
+};
+
+// The proof of the states themselves: the target against the decode unit's own, part by part.
+struct CompareWork {
+  RequestId request = 0;
+  HeldState target, proof;      // proof: made when it is empty
+  uint64_t tokens_max = 0;      // for a new state
+  std::vector<MakeStep> steps;  // of the proof's state, first; compared when they bring it to the target's position
+  std::vector<int32_t> tokens;  // of the steps
+  ProofBounds bounds;
+
+  Status status;  // of the calls: the proof's state is poisoned
+  bool compared = false;
+  WorstPart worst;
+  std::string worst_at;  // its name
+};
+
+// One decode step of both states, and the proof of the logits. Samples from the target's logits when they pass, else
+// from the proof's.
 struct VerifyWork {
   DecodeRow row;  // row.state: the target
   HeldState proof;
-  double tolerance = 0;
+  LogitsBounds bounds;
   bool want_placement = false;
 
   Status status;  // of the decode calls: both states are poisoned
   Placement placement;
-  Comparison comparison;
+  LogitsDifference difference;
+  LogitsVerdict verdict;
 };
 
 struct Work {
   uint64_t id = 0;
   LaneIndex lane = 0;
   int64_t started_ns = 0, ended_ns = 0;  // by the lane's clock
-  std::variant<PrefillWork, MoveWork, DecodeWork, VerifyWork> body;
+  std::variant<PrefillWork, MoveWork, DecodeWork, CompareWork, VerifyWork> body;
 };
 
 // Bytes of the state's segments, and of one that holds `tokens` by its unit's layout for a single token.

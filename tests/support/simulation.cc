@@ -119,7 +119,6 @@ SchedulerFacts Simulation::facts() {
                           .prefill_tokens_preferred = unit->caps().prefill_tokens_preferred,
                           .prefill_slots_shared = unit->caps().prefill_slots_shared,
                           .decode_slots_max = unit->caps().decode_slots_max,
-                          .tolerance = 1e-3,
                           .prefill_ms_per_token = chance(0.5) ? static_cast<double>(random_.uniform(0.1f, 60)) : 0,
                           .state_bytes_fixed = fixed,
                           .state_bytes_per_token = state_bytes_estimate(unit->layout(), 1) - fixed});
@@ -151,6 +150,9 @@ Request Simulation::make_request() {
     request.prefill_unit = units_[chance(0.6) ? 0 : pick(0, units_.size() - 1)]->name();
   }
   request.verify = static_cast<VerifyMode>(weather_ == Weather::kSilent ? pick(1, 2) : pick(0, 2));
+  // Without bounds nothing is proven: not where states are spoiled in silence.
+  if (weather_ == Weather::kSilent || chance(0.9)) request.move_bounds = exact_bounds();
+  if (weather_ == Weather::kSilent || chance(0.9)) request.start_bounds = exact_bounds();
   request.want_sealed_state = chance(0.2);
   request.want_answer_state = chance(0.2);
   request.want_logits = chance(0.2);
@@ -421,16 +423,30 @@ Status Simulation::check_figures(const Ask& ask, RequestId id, const FinishedEve
   const bool foreign = hands_over || ask.start == StartKind::kGood;
   const bool whole = stats.fallback.empty();
   if (weather_ == Weather::kCalm && !whole) return broken("fell back without a cause: " + stats.fallback, id);
-  if (stats.bridge.verified != (foreign && whole) && stats.fallback.find("decode on") == std::string::npos &&
-      ask.start != StartKind::kGood) {
-    return broken("'verified' is not what happened", id);
+  const bool moves = hands_over && asked != request.decode_unit;
+  const bool known = (!moves || request.move_bounds) && (ask.start != StartKind::kGood || request.start_bounds);
+  const bool proves = foreign && known && request.verify != VerifyMode::kOff;
+  const bool sealed = moves || ask.start == StartKind::kGood;
+  const BridgeLevel level = proves ? BridgeLevel::kProven : sealed ? BridgeLevel::kSealed : BridgeLevel::kNone;
+  const BridgeLevel wanted = request.verify == VerifyMode::kOff ? BridgeLevel::kSealed : BridgeLevel::kProven;
+  if (whole && stats.bridge.level != level) return broken("the level is not what happened", id);
+  if (!whole && ask.start != StartKind::kGood && stats.fallback.find("decode on") == std::string::npos &&
+      stats.bridge.level != BridgeLevel::kNone) {
+    return broken("a level of a state that was not used", id);
+  }
+  if (stats.bridge.verified != (stats.bridge.level == wanted)) return broken("'verified' is not what happened", id);
+  if (whole && stats.bridge.unproven.empty() != (proves || request.verify == VerifyMode::kOff)) {
+    return broken("what could not be proven is not said", id);
   }
   if (foreign && whole) {
-    const bool proves = request.verify != VerifyMode::kOff;
     if (proves != (stats.bridge.checked > 0)) return broken("the proof asked for was not made", id);
+    const uint64_t states = proves ? (ask.start == StartKind::kGood ? 2 : 1) : 0;
+    if (stats.bridge.states != states) return broken("a state was not compared", id);
     const uint64_t rows = ask.got.size() + (finished.stop_id >= 0 || ask.max_new == 0 ? 1 : 0);
-    if (request.verify == VerifyMode::kAll && stats.bridge.checked != rows) return broken("a row was not proved", id);
-    if (stats.bridge.max_abs_dlogit > stats.bridge.tolerance) return broken("a failed proof was believed", id);
+    if (proves && request.verify == VerifyMode::kAll && stats.bridge.checked != rows) {
+      return broken("a row was not proved", id);
+    }
+    if (stats.bridge.max_abs_dlogit > 0 || stats.bridge.proof_failed) return broken("a failed proof was believed", id);
     const std::string kind = !hands_over ? "open" : asked == request.decode_unit ? "alias" : "move";
     if (stats.bridge.kind != kind) return broken("carried as '" + stats.bridge.kind + "', not '" + kind + "'", id);
   }

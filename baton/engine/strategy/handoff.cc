@@ -9,13 +9,14 @@ namespace {
 StepPlan plan(const RequestView& view) {
   if (view.handed_over) return plan_decode(view);
   if (view.alone) return plan_alone(view);
+  if (view.start_check_due) return plan_start_check(view);
 
   StepPlan steps;
   const RoleView& source = view.source();
   const RoleView& target = view.target();
   const bool room = view.same_unit || target.exists;
   if (!room && !target.busy) steps.add({.kind = WorkKind::kPrefill, .role = StateRole::kTarget});
-  if (view.proof_wanted) plan_prefill(view, StateRole::kProof, steps);
+  if (view.proof_wanted && !view.proof_repeats) plan_prefill(view, StateRole::kProof, view.need, steps);
 
   if (source.busy) return steps;
   if (!source.exists && view.start_pending) {
@@ -23,7 +24,7 @@ StepPlan plan(const RequestView& view) {
   } else if (view.start_pending) {
     steps.add({.kind = WorkKind::kMove, .role = StateRole::kSource, .form = MoveForm::kOpen});
   } else if (!source.exists || source.position < view.need) {
-    plan_prefill(view, StateRole::kSource, steps);
+    plan_prefill(view, StateRole::kSource, view.need, steps);
   } else if (view.same_unit) {
     steps.add({.kind = WorkKind::kMove, .role = StateRole::kSource, .form = MoveForm::kAlias});
   } else if (room && !target.busy) {

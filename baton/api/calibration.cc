@@ -1,0 +1,236 @@
+// Measuring: two units side by side over the same tokens.
+#include "baton/api/calibration.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <new>
+
+#include "baton/base/random.h"
+#include "baton/bridge/bridge.h"
+
+namespace baton {
+namespace {
+
+// Prose, figures, code, lists, other scripts and repetition: what prompts are made of. A change of it is a new
+// calibration.
+constexpr std::string_view kText =
+    "The bridge was built in 1874 and rebuilt twice since, after the floods of 1910 and 1955. It carries two lanes, a "
+    "tramway and, below the deck, the pipes of the old waterworks. Nobody remembers who laid the first stone.\n\n"
+    "def mean(values):\n    total = 0.0\n    for value in values:\n        total += value\n    return total / "
+    "len(values)\n\n"
+    "1. Measure twice, cut once.\n2. 3.14159, 2.71828, 1.41421 and -273.15 are numbers.\n3. A, b, C; (d) [e] {f} "
+    "<g>!?\n\n"
+    "\"What is a compiler?\" she asked. \"A program that reads a program and writes another one,\" he said, \"and "
+    "complains.\"\n\n"
+    "Die Br\xc3\xbc"
+    "cke tr\xc3\xa4gt zwei Gleise. Le pont est ferm\xc3\xa9 l'hiver. "
+    "\xd0\x9c\xd0\xbe\xd1\x81\xd1\x82 \xd1\x81\xd1\x82\xd0\xbe\xd0\xb8\xd1\x82. "
+    "\xe6\xa9\x8b\xe3\x81\xaf\xe9\x95\xb7\xe3\x81\x84\xe3\x80\x82\n\n"
+    "no no no no no no no no yes yes yes yes maybe maybe maybe\n\n"
+    "{\"name\": \"bridge\", \"length_m\": 412, \"open\": true, \"lanes\": [1, 2]}\n";
+
+constexpr size_t kTextTokens = 256, kRandomTokens = 96, kRandoms = 2, kShortTokens = 6, kShorts = 16;
+constexpr uint64_t kRandomSeed = 20240229;
+constexpr size_t kRows = 2;  // decoded behind each length
+
+using Sequences = std::vector<std::vector<int32_t>>;
+using State = std::unique_ptr<SequenceState>;
+
+// Lengths at which a sequence of `count` tokens is looked at, with room for the rows behind the last.
+std::vector<size_t> lengths_of(size_t count) {
+  std::vector<size_t> lengths;
+  if (count <= kRows) return lengths;
+  const size_t last = count - kRows;
+  for (size_t length = 1; length < last; length = length < 3 ? length + 1 : 2 * length - 1) lengths.push_back(length);
+  lengths.push_back(last);
+  return lengths;
+}
+
+uint64_t tokens_of(const Sequences& sequences) {
+  uint64_t sum = 0;
+  for (const auto& ids : sequences) sum += ids.size();
+  return sum;
+}
+
+// Counts the tokens done, and asks whether to go on.
+class Counter {
+ public:
+  Counter(const CalibrationProgress& progress, const Sequences& sequences)
+      : progress_(progress), all_(std::max<uint64_t>(tokens_of(sequences), 1)) {}
+  Status done(uint64_t tokens) {
+    done_ += tokens;
+    const double share = std::min(1.0, static_cast<double>(done_) / static_cast<double>(all_));
+    if (!progress_ || progress_(share)) return {};
+    return fail(Code::kCancelled, "the calibration was interrupted");
+  }
+
+ private:
+  const CalibrationProgress& progress_;
+  const uint64_t all_;
+  uint64_t done_ = 0;
+};
+
+Status decode_one(Executor& executor, SequenceState& state, int32_t token, std::span<float> logits) {
+  const DecodeSlot slot{&state, token, logits};
+  return executor.decode({&slot, 1});
+}
+
+// Of states that stay here.
+StateIdentity identity_of(const Model& model) { return {model.shape_prints.model, model.shape_prints.quantization, 0}; }
+
+// One sequence through both units.
+class Pair {
+ public:
+  Pair(Executor& maker, Executor& decode)
+      : maker_(maker), decode_(decode), vocab_(static_cast<size_t>(decode.model().program.vocab)) {}
+
+  Status run(std::span<const int32_t> ids, Counter& counter) {
+    BATON_TRY(const State made, maker_.new_state(ids.size()));
+    BATON_TRY(const State own, decode_.new_state(ids.size()));
+    size_t done = 0;
+    for (const size_t length : lengths_of(ids.size())) {
+      const auto piece = ids.subspan(done, length - done);
+      BATON_OK(make(*made, piece));
+      BATON_OK(decode_.prefill(*own, piece, {}));
+      BATON_OK(look(*made, *own, ids, length));
+      BATON_OK(counter.done(length - done));
+      done = length;
+    }
+    return {};
+  }
+
+  // A unit whose steps all give the same bits has no difference to itself; all else may round a value either way.
+  ProofBounds honest() const {
+    ProofBounds all = honest_;
+    if (&maker_ == &decode_ && all.exact()) return all;
+    for (size_t slot = 0; slot < all.segments.size(); ++slot) {
+      SegmentBounds& each = all.segments[slot];
+      const SegmentBounds step = steps_.of(slot);
+      each.rms = std::max(each.rms, step.rms);
+      each.head.rms = std::max(each.head.rms, step.head.rms);
+      each.head.largest = std::max(each.head.largest, step.head.largest);
+    }
+    return all;
+  }
+
+ private:
+  Status make(SequenceState& state, std::span<const int32_t> piece) {
+    if (&maker_ != &decode_) return maker_.prefill(state, piece, {});
+    for (const int32_t token : piece) BATON_OK(decode_one(maker_, state, token, {}));
+    return {};
+  }
+
+  Status look(const SequenceState& made, const SequenceState& own, std::span<const int32_t> ids, size_t length) {
+    BATON_TRY(const State moved, decode_.new_state(ids.size()));
+    BATON_OK(move_state(made, *moved, identity_of(decode_.model()), ids.first(length), {}, &block_));
+    BATON_TRY(const State beside, decode_.clone(own));
+    honest_.cover(compare_states(*moved, *beside));
+    steps_.cover(one_step(*beside));
+    std::vector<float> theirs(vocab_), mine(vocab_);
+    for (size_t row = 0; row < kRows; ++row) {
+      BATON_OK(decode_one(decode_, *moved, ids[length + row], theirs));
+      BATON_OK(decode_one(decode_, *beside, ids[length + row], mine));
+      honest_.cover(compare_logits(theirs, mine));
+    }
+    honest_.cover(compare_states(*moved, *beside));
+    return {};
+  }
+
+  Executor& maker_;
+  Executor& decode_;
+  const size_t vocab_;
+  ProofBounds honest_, steps_;
+  std::vector<std::byte> block_;
+};
+
+Status finite(const ProofBounds& honest) {
+  bool good =
+      std::isfinite(honest.logits.rms) && std::isfinite(honest.logits.largest) && std::isfinite(honest.logits.kl);
+  for (const SegmentBounds& each : honest.segments) {
+    good = good && std::isfinite(each.rms) && std::isfinite(each.head.rms) && std::isfinite(each.head.largest);
+  }
+  if (good) return {};
+  return fail(Code::kCorrupt,
+              "calibration: a unit made values that are not numbers, or zeros where the other did not: this model does "
+              "not fit the two units");
+}
+
+}  // namespace
+
+Sequences calibration_sequences(const TextModel& text) {
+  const auto context = static_cast<size_t>(std::max(text.model->spec.context_max, 1));
+  const auto vocab = static_cast<uint64_t>(text.model->program.vocab);
+  Sequences sequences;
+  if (text.tokenizer) {
+    if (auto ids = encode_text(text, kText, false)) sequences.push_back(std::move(*ids));
+    if (!sequences.empty()) sequences[0].resize(std::min({sequences[0].size(), kTextTokens, context}));
+  }
+  Random random(kRandomSeed);
+  const auto add = [&](size_t count) {
+    auto& ids = sequences.emplace_back(std::min(count, context));
+    for (int32_t& id : ids) id = static_cast<int32_t>(random.below(vocab));
+  };
+  if (sequences.empty()) add(kTextTokens);
+  for (size_t i = 0; i < kRandoms; ++i) add(kRandomTokens);
+  for (size_t i = 0; i < kShorts; ++i) add(kShortTokens);
+  return sequences;
+}
+
+uint64_t digest_sequences(const Sequences& sequences) {
+  std::vector<int32_t> all;
+  for (const auto& ids : sequences) {
+    all.push_back(static_cast<int32_t>(ids.size()));
+    all.insert(all.end(), ids.begin(), ids.end());
+  }
+  return digest_tokens(all);
+}
+
+Result<ProofBounds> measure_states(Executor& maker, Executor& decode, const Sequences& sequences,
+                                   const CalibrationProgress& progress) try {
+  Counter counter(progress, sequences);
+  Pair pair(maker, decode);
+  for (const auto& ids : sequences) BATON_OK(pair.run(ids, counter));
+  const ProofBounds honest = pair.honest();
+  BATON_OK(finite(honest));
+  return honest;
+} catch (const std::bad_alloc&) {
+  return fail(Code::kOutOfMemory, "calibration: no memory for its states");
+}
+
+Result<LogitsBounds> measure_answers(Executor& prefill, Executor& decode, Executor& reference,
+                                     const Sequences& sequences, const CalibrationProgress& progress) try {
+  const auto vocab = static_cast<size_t>(decode.model().program.vocab);
+  ProofBounds honest;
+  Counter counter(progress, sequences);
+  for (const auto& ids : sequences) {
+    if (ids.size() < 2) continue;
+    const std::span<const int32_t> all(ids.data(), std::min(ids.size(), kAnswerTokensMax));
+    const size_t prompt = all.size() / 2;
+    BATON_TRY(State state, prefill.new_state(all.size()));
+    std::vector<float> logits(all.size() * vocab), wanted(all.size() * vocab);
+    BATON_OK(prefill.prefill(*state, all.first(prompt), std::span(logits).first(prompt * vocab)));
+    if (&prefill != &decode) {
+      BATON_TRY(State moved, decode.new_state(all.size()));
+      BATON_OK(move_state(*state, *moved, identity_of(decode.model()), all.first(prompt)));
+      state = std::move(moved);
+    }
+    for (size_t i = prompt; i < all.size(); ++i) {
+      BATON_OK(decode_one(decode, *state, all[i], std::span(logits).subspan(i * vocab, vocab)));
+    }
+    BATON_TRY(const State beside, reference.new_state(all.size()));
+    BATON_OK(reference.prefill(*beside, all, wanted));
+    for (size_t i = 0; i < all.size(); ++i) {
+      honest.cover(
+          compare_logits(std::span(logits).subspan(i * vocab, vocab), std::span(wanted).subspan(i * vocab, vocab)));
+    }
+    BATON_OK(counter.done(ids.size()));
+  }
+  BATON_OK(finite(honest));
+  return honest.logits;
+} catch (const std::bad_alloc&) {
+  return fail(Code::kOutOfMemory, "calibration: no memory for its states");
+}
+
+}  // namespace baton

@@ -1,0 +1,87 @@
+// The bounds of the bridge proof, by measurement: what honest states of one unit and another differ by on this model,
+// over fixed sequences, times kBoundFactor. Measured once for a pair and kept in a small file beside the model. What is
+// measured, what it shows and what it does not is in docs/proof.md.
+//
+// Executors given here are used on the caller's thread: no engine may be running on them.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "baton/api/text_model.h"
+#include "baton/bridge/compare.h"
+#include "baton/model/model.h"
+#include "baton/unit/unit.h"
+
+namespace baton {
+
+// A bound is this times the largest honest difference that was seen of its segment, or of the logits.
+inline constexpr double kBoundFactor = 3;
+
+// What the differences are taken over: a text of many kinds (without a tokenizer, pseudo-random ids), pseudo-random
+// ids, and short sequences of them, each as long as the context holds.
+std::vector<std::vector<int32_t>> calibration_sequences(const TextModel& text);
+// Changes when a sequence does.
+uint64_t digest_sequences(const std::vector<std::vector<int32_t>>& sequences);
+
+// With the share that is done, 0 to 1; false: stop, with kCancelled.
+using CalibrationProgress = std::function<bool(double)>;
+
+// The largest honest difference (not yet times the factor) between states of `maker`, moved to `decode`, and those that
+// `decode` makes itself, at lengths from 1 token to the whole of each sequence; and of the logits and states of rows
+// that are decoded behind. With one executor for both: between a state decoded token by token and one prefilled, the
+// widest that its own steps can differ: nothing at all where they give the same bits. Otherwise a difference is taken
+// to be at least one step of the type that `decode` keeps. `between` is left empty.
+Result<ProofBounds> measure_states(Executor& maker, Executor& decode,
+                                   const std::vector<std::vector<int32_t>>& sequences,
+                                   const CalibrationProgress& progress = nullptr);
+
+// Of a sequence that answers are measured over: all its logits are kept at once.
+inline constexpr size_t kAnswerTokensMax = 64;
+
+// The largest honest difference between the logits of answers that `decode` gives after `prefill`'s prompts and those
+// of `reference` for the same tokens. `decode` may be `prefill`.
+Result<LogitsBounds> measure_answers(Executor& prefill, Executor& decode, Executor& reference,
+                                     const std::vector<std::vector<int32_t>>& sequences,
+                                     const CalibrationProgress& progress = nullptr);
+
+// The measurements of one model, over sequences of this digest. A file that is damaged, or of another model or format,
+// is not used and written anew; `note` says why.
+class BoundsStore {
+ public:
+  // `model`: the file or folder of the weights. The bounds lie beside it, "<file>.bounds.json" or
+  // "<folder>/bounds.json", or, where that cannot be written, in the cache folder of the user.
+  static BoundsStore open(const std::filesystem::path& model, const Fingerprints& prints, uint64_t sequences);
+
+  // Of the units of these arithmetics (Executor::arithmetic); null when it was not measured. `kind`: kStates or
+  // kAnswers.
+  static constexpr std::string_view kStates = "states", kAnswers = "answers";
+  std::optional<ProofBounds> find(std::string_view kind, const std::string& from, const std::string& to) const;
+  // Replaces what is known of the pair, and writes the file. On an error the measurement is kept in memory.
+  Status add(std::string_view kind, const std::string& from, const std::string& to, const ProofBounds& honest);
+
+  const std::filesystem::path& file() const { return file_; }  // read from, or last written
+  const std::string& note() const { return note_; }            // empty: nothing to say
+
+ private:
+  struct Entry {
+    std::string kind, from, to, sequences;
+    ProofBounds honest;
+  };
+  Status read(const std::filesystem::path& path);
+  std::string text() const;
+
+  std::vector<std::filesystem::path> places_;
+  Fingerprints prints_;
+  uint64_t sequences_ = 0;
+  std::vector<Entry> entries_;
+  std::filesystem::path file_;
+  std::string note_;
+};
+
+}  // namespace baton

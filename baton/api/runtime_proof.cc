@@ -1,0 +1,133 @@
+// What a request's bridge proof is held to: bounds from the model's file, or measured between two runs of the engine.
+#include <fmt/format.h>
+
+#include "baton/api/runtime.h"
+#include "baton/api/units.h"
+
+namespace baton {
+namespace {
+
+using Note = std::function<void(const std::string&)>;
+
+bool any_shared(const Provenance& provenance) {
+  for (const StateStep& step : provenance.steps) {
+    if (step.shared) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+Runtime::Loaded* Runtime::find_unit(std::string_view name) {
+  for (auto& [known, loaded] : units_) {
+    if (known == name) return &loaded;
+  }
+  return nullptr;
+}
+
+Result<std::optional<ProofBounds>> Runtime::bounds_of(const StateMaker& maker, const std::string& decode_unit,
+                                                      const Note& note, const ProofEvents& events) {
+  const std::optional<ProofBounds> none;
+  Loaded& decode = *find_unit(decode_unit);
+  const std::string to = decode.executor->arithmetic();
+  const std::string between = maker.unit + " -> " + decode_unit;
+  if (sequences_.empty()) sequences_ = calibration_sequences(text_);
+  if (!store_) {
+    BATON_TRY(const Fingerprints prints, model().fingerprints());
+    store_ = BoundsStore::open(path_, prints, digest_sequences(sequences_));
+    if (!store_->note().empty()) note(store_->note());
+  }
+  std::optional<ProofBounds> honest = store_->find(BoundsStore::kStates, maker.arithmetic, to);
+  if (!honest) {
+    Loaded fresh;
+    Loaded* made = find_unit(maker.unit);
+    if (maker.arithmetic == to) made = &decode;
+    if (made == nullptr) {
+      auto unit = create_unit(maker.unit);
+      if (!unit) {
+        note(fmt::format("unit {} cannot run here: {}", maker.unit, unit.error().message));
+        return none;
+      }
+      fresh.unit = std::move(*unit);
+      auto executor = fresh.unit->load(text_.model, threads_);
+      if (!executor) {
+        note(fmt::format("unit {} cannot load the model: {}", maker.unit, executor.error().message));
+        return none;
+      }
+      fresh.executor = std::move(*executor);
+      made = &fresh;
+    }
+    if (const std::string here = made->executor->arithmetic(); here != maker.arithmetic) {
+      note(fmt::format("the state was made by {}, unit {} computes as {} here", maker.arithmetic, maker.unit, here));
+      return none;
+    }
+    engine_.reset();  // its lanes own the executors
+    CalibrationProgress progress;
+    if (events.on_progress) progress = [&](double share) { return events.on_progress(between, share); };
+    auto measured = measure_states(*made->executor, *decode.executor, sequences_, progress);
+    BATON_TRY(engine_, Engine::create(engine_options_));
+    if (!measured) return fail(std::move(measured).error().in("measuring " + between));
+    honest = *std::move(measured);
+    if (const Status kept = store_->add(BoundsStore::kStates, maker.arithmetic, to, *honest); !kept) {
+      note("the measured bounds could not be kept: " + kept.error().message);
+    }
+  }
+  ProofBounds bounds = *std::move(honest);
+  bounds.scale(kBoundFactor);
+  bounds.between = between;
+  return std::optional(std::move(bounds));
+}
+
+Status Runtime::prepare_start(Request& request, const Note& note, const ProofEvents& events) {
+  SealExpectation expected;
+  BATON_TRY(expected.identity, identity());
+  const Layout layout = canonical_layout(model().program, 1, DType::kF32);
+  expected.layout = &layout;
+  expected.position_max = static_cast<uint64_t>(model().spec.context_max);
+  // One that is refused here is refused by the engine, with its own words.
+  const auto view = open_seal(request.start_state, expected);
+  if (!view) return {};
+  const Loaded& decode = *find_unit(request.decode_unit);
+  const Provenance& made = view->provenance;
+  const bool same = made.makers.size() == 1 && made.makers[0].arithmetic == decode.executor->arithmetic();
+  if (same && made.replayable() && (!any_shared(made) || decode.unit->caps().shared_steps_exact)) {
+    ProofBounds exact;
+    exact.between = fmt::format("{} -> {}, the same steps and bits", made.makers[0].unit, request.decode_unit);
+    request.start_bounds = std::move(exact);
+    return {};
+  }
+  // Each hand adds what it differs by.
+  std::optional<ProofBounds> sum;
+  for (const StateMaker& maker : made.makers) {
+    if (maker.unit == kMakerUnknown || maker.unit == kMakerForeign) {
+      note(fmt::format("who made the starting state is {}",
+                       maker.unit == kMakerUnknown ? "not known" : "another project's program"));
+      return {};
+    }
+    BATON_TRY(const auto bounds, bounds_of(maker, request.decode_unit, note, events));
+    if (!bounds) return {};
+    sum ? sum->add(*bounds) : static_cast<void>(sum = *bounds);
+  }
+  request.start_bounds = std::move(sum);
+  return {};
+}
+
+Status Runtime::prepare_proof(Request& request, const ProofEvents& events) {
+  if (request.verify == VerifyMode::kOff) return {};
+  const Note note = [&](const std::string& text) {
+    if (events.on_note) events.on_note(text);
+  };
+  const std::string prefill = request.prefill_unit.empty() ? request.decode_unit : request.prefill_unit;
+  // Units that are not loaded are refused at submit.
+  if (find_unit(request.decode_unit) == nullptr || find_unit(prefill) == nullptr) return {};
+  if (!request.start_state.empty() && !request.start_bounds) {
+    BATON_OK(prepare_start(request, note, events));
+  }
+  if (prefill != request.decode_unit && !request.move_bounds) {
+    const StateMaker maker{prefill, find_unit(prefill)->executor->arithmetic()};
+    BATON_TRY(request.move_bounds, bounds_of(maker, request.decode_unit, note, events));
+  }
+  return {};
+}
+
+}  // namespace baton
