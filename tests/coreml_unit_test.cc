@@ -30,8 +30,11 @@ TEST(CoreMlUnit, NotHereIsSaidWithTheReason) {
 }
 
 TEST(CoreMlUnit, WrongSettingsAreNamed) {
-  const std::pair<const char*, const char*> wrong[] = {
-      {"BATON_COREML", "yes"}, {"BATON_COREML_UNITS", "npu"}, {"BATON_COREML_SEQ", "64,x"}, {"BATON_COREML_SEQ", "60"}};
+  const std::pair<const char*, const char*> wrong[] = {{"BATON_COREML", "yes"},
+                                                       {"BATON_COREML_UNITS", "npu"},
+                                                       {"BATON_COREML_SEQ", "64,x"},
+                                                       {"BATON_COREML_SEQ", "60"},
+                                                       {"BATON_COREML_TIMEOUT", "0"}};
   for (const auto& [name, value] : wrong) {
     ::setenv("BATON_COREML", "emulate", 1);
     ::setenv(name, value, 1);

@@ -1,10 +1,12 @@
 // The `coreml` unit: prefill through exported Core ML packages. Not yet run on Apple hardware.
-// BATON_COREML=emulate runs the packages in the interpreter; BATON_COREML_UNITS is ane (default), all, gpu or cpu;
-// BATON_COREML_SEQ the lengths to export (64,256,512); BATON_COREML_CACHE the folder of compiled programs.
+// BATON_COREML=emulate runs the packages in the interpreter; BATON_COREML_UNITS is all (default), ane, gpu or cpu;
+// BATON_COREML_SEQ the lengths to export (64,256,512; emulated 64,256); BATON_COREML_TIMEOUT the seconds a load may
+// take (300); BATON_COREML_CACHE the folder of compiled programs.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <cstdlib>
 
 #include "baton/unit/coreml/executor.h"
@@ -33,7 +35,19 @@ fs::path cache_folder() {
   return caches / "baton" / "coreml";
 }
 
-Result<std::vector<int32_t>> lengths() {
+Result<std::chrono::milliseconds> load_timeout(std::chrono::milliseconds otherwise) {
+  const std::string text = variable("BATON_COREML_TIMEOUT");
+  if (text.empty()) return otherwise;
+  uint32_t seconds = 0;
+  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+  if (error != std::errc() || rest != text.data() + text.size() || seconds == 0 || seconds > 86400) {
+    return fail(Code::kInvalidInput, fmt::format("BATON_COREML_TIMEOUT={}: seconds, 1 to 86400", text));
+  }
+  return std::chrono::seconds(seconds);
+}
+
+// The interpreter keeps all activations of a package: 512 columns of a small model take more than 1 GB.
+Result<std::vector<int32_t>> lengths(bool emulated) {
   const std::string text = variable("BATON_COREML_SEQ");
   std::vector<int32_t> out;
   for (size_t begin = 0; begin < text.size();) {
@@ -48,7 +62,7 @@ Result<std::vector<int32_t>> lengths() {
     out.push_back(seq);
     begin = end + 1;
   }
-  if (out.empty()) out = {64, 256, 512};
+  if (out.empty()) out = emulated ? std::vector<int32_t>{64, 256} : std::vector<int32_t>{64, 256, 512};
   std::sort(out.begin(), out.end());
   out.erase(std::unique(out.begin(), out.end()), out.end());
   return out;
@@ -69,6 +83,8 @@ class CoreMlUnit final : public Unit {
     caps_.decode_slots_max = 0;
     caps_.features = {std::string(engine_->emulated() ? "emulated" : "core-ml"),
                       fmt::format("units={}", to_string(options_.units))};
+    caps_.features.push_back(fmt::format("cache={}({:.0f}-MB)", options_.cache.string(),
+                                         static_cast<double>(folder_bytes(options_.cache)) * 1e-6));
     if (!engine_->emulated())
       caps_.features.push_back(engine_->has_neural_engine() ? "neural-engine" : "no-neural-engine");
     caps_.logit_tolerance = logit_tolerance;
@@ -92,12 +108,15 @@ Result<std::unique_ptr<Unit>> create() {
     if (!chosen) return fail(std::move(chosen).error().in("BATON_COREML_UNITS"));
     options.units = *chosen;
   }
-  BATON_TRY(options.seqs, lengths());
-  options.cache = cache_folder();
   const std::string how = variable("BATON_COREML");
+  BATON_TRY(options.seqs, lengths(how == "emulate"));
+  options.cache = cache_folder();
+  FrameworkOptions framework;
+  framework.units = options.units;
+  BATON_TRY(framework.load_timeout, load_timeout(framework.load_timeout));
   if (how == "emulate") return std::make_unique<CoreMlUnit>(interpreter_engine(kEmulatorThreads), std::move(options));
   if (!how.empty()) return fail(Code::kInvalidInput, fmt::format("BATON_COREML={}: there is only emulate", how));
-  BATON_TRY(auto engine, open_framework({options.units}));
+  BATON_TRY(auto engine, open_framework(framework));
   return std::make_unique<CoreMlUnit>(std::move(engine), std::move(options));
 }
 

@@ -69,7 +69,7 @@ struct CoreMlDouble::State {
   double plan_share = 1;
   std::string plan_rest = "cpu", spoilt;
   bool plan_costs = true, neural_engine = true;
-  PlanAnswers answers = PlanAnswers::kAtOnce;
+  PlanAnswers answers = PlanAnswers::kAtOnce, load_answers = PlanAnswers::kAtOnce;
   std::vector<std::thread> threads;
   long compute_units = -1;
   int block_class = 0;
@@ -378,17 +378,12 @@ Id compile(Id, Sel, Id url, Id* error) {
   current->objects[object].text = made.string();
   return object;
 }
-Id model_with(Id, Sel, Id url, Id configuration, Id* error) {
-  constexpr const char* kCall = "modelWithContentsOfURL:configuration:error:";
-  const Lock lock(current->mutex);
-  const Object* place = current->find(url, "NSURL", kCall);
-  current->find(configuration, "MLModelConfiguration", kCall);
-  if (current->fails(kCall) || place == nullptr) return current->refuse(error, current->failing_words);
-  auto interpreter = apple::PackageInterpreter::open(place->text, 1);
+Id make_model(const std::string& place, Id* error) {
+  auto interpreter = apple::PackageInterpreter::open(place, 1);
   if (!interpreter) return current->refuse(error, interpreter.error().message);
   const Id object = current->make("MLModel");
   current->objects[object].interpreter = std::move(*interpreter);
-  current->objects[object].text = place->text;
+  current->objects[object].text = place;
   return object;
 }
 // An output with rows at multiples of kRowPadding values.
@@ -482,6 +477,24 @@ Id make_plan(const std::string& place) {
   current->hold(plan, &Object::items, inside("MLModelStructure", program));
   return plan;
 }
+// Calls the block with `make(error)` as `answers` says, from here or from another thread.
+void answer_block(Block* block, PlanAnswers answers, const std::function<Id(Id*)>& make) {
+  if (answers == PlanAnswers::kNever) return;
+  const auto answer = [block, make] {
+    const Lock guard(current->mutex);
+    push_pool();
+    Id error = nullptr;
+    const Id made = make(&error);
+    reinterpret_cast<void (*)(Block*, Id, Id)>(block->invoke)(block, made, error);
+    pop_pool();
+  };
+  if (answers != PlanAnswers::kLater && answers != PlanAnswers::kTooLate) return answer();
+  const int wait_ms = answers == PlanAnswers::kLater ? 5 : 200;
+  current->threads.emplace_back([answer, wait_ms] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(wait_ms));
+    answer();
+  });
+}
 void load_plan(Id, Sel, Id url, Id configuration, Block* block) {
   constexpr const char* kCall = "loadContentsOfURL:configuration:completionHandler:";
   const Lock lock(current->mutex);
@@ -489,28 +502,23 @@ void load_plan(Id, Sel, Id url, Id configuration, Block* block) {
   const Object* place = current->find(url, "NSURL", kCall);
   current->find(configuration, "MLModelConfiguration", kCall);
   check_block(block, "v@?@@");
-  if (place == nullptr || current->answers == PlanAnswers::kNever) return;
-  const auto answer = [block, path = place->text] {
-    const Lock guard(current->mutex);
-    push_pool();
-    Id error = nullptr, plan = nullptr;
-    if (current->answers == PlanAnswers::kError) {
-      current->refuse(&error, "the plan is refused");
-    } else {
-      plan = make_plan(path);
-    }
-    reinterpret_cast<void (*)(Block*, Id, Id)>(block->invoke)(block, plan, error);
-    pop_pool();
-  };
-  if (current->answers == PlanAnswers::kLater || current->answers == PlanAnswers::kTooLate) {
-    const int wait_ms = current->answers == PlanAnswers::kLater ? 5 : 200;
-    current->threads.emplace_back([answer, wait_ms] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(wait_ms));
-      answer();
-    });
-  } else {
-    answer();
-  }
+  if (place == nullptr) return;
+  answer_block(block, current->answers, [path = place->text](Id* error) {
+    if (current->answers != PlanAnswers::kError) return make_plan(path);
+    return current->refuse(error, "the plan is refused");
+  });
+}
+void load_model(Id, Sel, Id url, Id configuration, Block* block) {
+  constexpr const char* kCall = "MLModel loadContentsOfURL:configuration:completionHandler:";
+  const Lock lock(current->mutex);
+  const bool fails = current->fails(kCall);
+  const Object* place = current->find(url, "NSURL", kCall);
+  current->find(configuration, "MLModelConfiguration", kCall);
+  check_block(block, "v@?@@");
+  if (place == nullptr) return;
+  answer_block(block, current->load_answers, [path = place->text, fails](Id* error) {
+    return fails ? current->refuse(error, current->failing_words) : make_model(path, error);
+  });
 }
 Id only_item(Id self, Sel) {
   const Lock lock(current->mutex);
@@ -597,7 +605,7 @@ void register_classes(const Runtime& runtime) {
       {"NSProcessInfo", true, "processInfo", address(process_info), "@@:"},
       {"NSProcessInfo", false, "operatingSystemVersionString", address(system_version), "@@:"},
       {"MLModel", true, "compileModelAtURL:error:", address(compile), "@@:@^@"},
-      {"MLModel", true, "modelWithContentsOfURL:configuration:error:", address(model_with), "@@:@@^@"},
+      {"MLModel", true, "loadContentsOfURL:configuration:completionHandler:", address(load_model), "v@:@@@?"},
       {"MLModel", true, "availableComputeDevices", address(available_devices), "@@:"},
       {"MLModel", false, "predictionFromFeatures:error:", address(predict), "@@:@^@"},
       {"MLModelConfiguration", false, "init", address(configuration_init), "@@:"},
@@ -709,6 +717,7 @@ void CoreMlDouble::set_plan(double neural_engine, std::string rest, bool costs) 
   state_->plan_costs = costs;
 }
 void CoreMlDouble::set_plan_answers(PlanAnswers how) { state_->answers = how; }
+void CoreMlDouble::set_load_answers(PlanAnswers how) { state_->load_answers = how; }
 void CoreMlDouble::join() {
   for (std::thread& thread : state_->threads) thread.join();
   state_->threads.clear();

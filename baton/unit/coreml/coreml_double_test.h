@@ -35,6 +35,8 @@ class CoreMlDouble {
   // without costs.
   void set_plan(double neural_engine, std::string rest, bool costs);
   void set_plan_answers(PlanAnswers how);
+  // How a model that is loaded comes (kError: as fail_at).
+  void set_load_answers(PlanAnswers how);
   // Waits for answers that are given from another thread.
   void join();
   void set_neural_engine(bool present);

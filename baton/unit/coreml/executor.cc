@@ -61,10 +61,8 @@ Result<std::unique_ptr<CoreMlExecutor>> CoreMlExecutor::load(std::shared_ptr<con
   BATON_OK(apple::check_lowerable(*model));
   BATON_TRY(std::vector<apple::LayerRange> chunks, apple::plan_chunks(*model, options.chunks));
   std::unique_ptr<CoreMlExecutor> executor(new CoreMlExecutor(std::move(model), engine, options, std::move(chunks)));
-  for (const int32_t seq : options.seqs) {
-    auto loaded = executor->packages_for({seq, 0});
-    if (!loaded) return fail(std::move(loaded).error().in("coreml"));
-  }
+  auto loaded = executor->packages_for({options.seqs.front(), 0});
+  if (!loaded) return fail(std::move(loaded).error());
   return executor;
 }
 
@@ -95,8 +93,17 @@ apple::PrefillShape CoreMlExecutor::shape_for(uint64_t position, size_t tokens) 
 Result<CoreMlExecutor::Packages*> CoreMlExecutor::packages_for(const apple::PrefillShape& shape) {
   Packages& packages = packages_[{shape.seq, shape.past}];
   for (size_t chunk = packages.size(); chunk < chunks_.size(); ++chunk) {
-    BATON_TRY(auto loaded, cache_.open(*model_, shape, chunks_, chunk));
-    packages.push_back(std::move(loaded));
+    auto loaded = cache_.open(*model_, shape, chunks_, chunk);
+    if (!loaded) {
+      // Shorter lengths take less of everything: a prompt is then read in more pieces.
+      Error error = std::move(loaded).error().in(engine_.emulated() ? "coreml (emulated)" : "coreml");
+      if (shape.seq > options_.seqs.front()) {
+        error.message += fmt::format("; BATON_COREML_SEQ={} reads prompts in pieces of {} tokens",
+                                     options_.seqs.front(), options_.seqs.front());
+      }
+      return fail(std::move(error));
+    }
+    packages.push_back(std::move(*loaded));
   }
   return &packages;
 }
@@ -160,17 +167,25 @@ DeviceShares CoreMlExecutor::shares() const {
   return sum;
 }
 
+// What this process has put into the cache: it stays there.
+std::string CoreMlExecutor::cache_note() const {
+  const CacheEvents& events = cache_.events();
+  if (events.compiled == 0) return "";
+  return fmt::format("; {} compiled programs, {:.0f} MB, are new in {}", events.compiled,
+                     static_cast<double>(events.bytes_added) * 1e-6, options_.cache.string());
+}
+
 Placement CoreMlExecutor::placement() const {
   Placement out;
   out.ran = "coreml";
   if (engine_.emulated()) {
-    out.evidence = "emulated: Core ML packages run by the interpreter on this host, in fp16";
+    out.evidence = "emulated: Core ML packages run by the interpreter on this host, in fp16" + cache_note();
     return out;
   }
   const DeviceShares shares = this->shares();
   const std::string asked = fmt::format("asked for {}", to_string(options_.units));
   if (shares.operations == 0) {
-    out.evidence = fmt::format("Core ML, {}; devices unknown: {}", asked, shares.unknown);
+    out.evidence = fmt::format("Core ML, {}; devices unknown: {}{}", asked, shares.unknown, cache_note());
     if (asks_for_neural_engine(options_.units))
       out.warning =
           fmt::format("coreml {}, and nothing tells whether the Neural Engine runs it: {}", asked, shares.unknown);
@@ -179,7 +194,7 @@ Placement CoreMlExecutor::placement() const {
   const std::string plan =
       fmt::format("plan by {}: {} Neural Engine, {} GPU, {} CPU of {} operations", shares.by_cost ? "cost" : "count",
                   percent(shares.neural_engine), percent(shares.gpu), percent(shares.cpu), shares.operations);
-  out.evidence = fmt::format("Core ML, {}; {} (a prediction, not a measurement)", asked, plan);
+  out.evidence = fmt::format("Core ML, {}; {} (a prediction, not a measurement){}", asked, plan, cache_note());
   if (asks_for_neural_engine(options_.units) && shares.neural_engine < kNeuralEngineShareMin) {
     out.warning = fmt::format("coreml {}, but {}{}", asked, plan,
                               engine_.has_neural_engine() ? "" : "; this machine has no Neural Engine");

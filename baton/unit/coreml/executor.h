@@ -18,15 +18,16 @@ inline constexpr double kNeuralEngineShareMin = 0.5;
 
 struct ExecutorOptions {
   std::filesystem::path cache;
-  ComputeUnits units = ComputeUnits::kCpuAndNeuralEngine;
+  ComputeUnits units = ComputeUnits::kAll;
   std::vector<int32_t> seqs = {64, 256, 512};  // ascending
   int32_t chunks = 0;                          // 0: by size
 };
 
 class CoreMlExecutor final : public Executor {
  public:
-  // Borrows `engine`. Exports, compiles and loads the packages that begin at an empty state, for each length; those
-  // that go on from a state come when first needed.
+  // Borrows `engine`. Exports, compiles and loads the packages of the shortest length that begin at an empty state: a
+  // model that cannot run this way is refused here. The other lengths, and those that go on from a state, come when a
+  // prompt first needs them.
   static Result<std::unique_ptr<CoreMlExecutor>> load(std::shared_ptr<const Model> model, PackageEngine& engine,
                                                       const ExecutorOptions& options);
 
@@ -52,6 +53,7 @@ class CoreMlExecutor final : public Executor {
                  std::vector<apple::LayerRange> chunks);
   apple::PrefillShape shape_for(uint64_t position, size_t tokens) const;
   Result<Packages*> packages_for(const apple::PrefillShape& shape);
+  std::string cache_note() const;
   Status piece(SequenceState& state, std::span<const int32_t> tokens, std::span<float> hidden);
 
   std::shared_ptr<const Model> model_;

@@ -163,25 +163,26 @@ void read_values(Block* block, const void* bytes, Integer size) {
   context->done = true;
 }
 
-// ---- Compute plan ----
+// ---- Objects that the system loads on a queue of its own ----
 
 // The block and what it writes to, in one place that outlives both sides: when the answer did not come in time, whoever
 // is called later frees it.
-struct PlanRequest {
-  explicit PlanRequest(const Calls& calls_used);
+struct LoadRequest {
+  LoadRequest(const Calls& calls_used, std::string what);
 
   const Calls& calls;
+  const std::string doing;
   Block block;
   std::mutex mutex;
   std::condition_variable ready;
   bool done = false, abandoned = false;  // guarded by mutex
-  ObjcRef plan;
+  ObjcRef object;
   std::string error;
 };
 
 // On a queue of the system.
-void plan_loaded(Block* block, ObjcId plan, ObjcId error) {
-  auto* request = static_cast<PlanRequest*>(block->context);
+void object_loaded(Block* block, ObjcId object, ObjcId error) {
+  auto* request = static_cast<LoadRequest*>(block->context);
   std::unique_lock lock(request->mutex);
   if (request->abandoned) {
     lock.unlock();
@@ -189,17 +190,42 @@ void plan_loaded(Block* block, ObjcId plan, ObjcId error) {
     return;
   }
   const ObjcPool pool(request->calls.objc);
-  if (plan != nullptr) {
-    request->plan = ObjcRef(request->calls.objc, plan);
+  if (object != nullptr) {
+    request->object = ObjcRef(request->calls.objc, object);
   } else {
-    request->error = request->calls.refused(error, "compute plan").value().message;
+    request->error = request->calls.refused(error, request->doing).value().message;
   }
   request->done = true;
   request->ready.notify_one();
 }
 
-PlanRequest::PlanRequest(const Calls& calls_used)
-    : calls(calls_used), block(calls.block_isa, reinterpret_cast<void*>(plan_loaded), kCompletionBlock, this) {}
+LoadRequest::LoadRequest(const Calls& calls_used, std::string what)
+    : calls(calls_used),
+      doing(std::move(what)),
+      block(calls.block_isa, reinterpret_cast<void*>(object_loaded), kCompletionBlock, this) {}
+
+// [type loadContentsOfURL:configuration:completionHandler:]; kDevice with the system's words, or when no answer
+// came in time.
+Result<ObjcRef> load_contents(const Calls& calls, ObjcId type, const std::string& doing, ObjcId url,
+                              ObjcId configuration, std::chrono::milliseconds timeout) {
+  auto request = std::make_unique<LoadRequest>(calls, doing);
+  calls.objc.send<void>(type, "loadContentsOfURL:configuration:completionHandler:", url, configuration,
+                        &request->block);
+  std::unique_lock lock(request->mutex);
+  if (!request->ready.wait_for(lock, timeout, [&] { return request->done; })) {
+    request->abandoned = true;
+    lock.unlock();
+    static_cast<void>(request.release());
+    return fail(Code::kDevice, fmt::format("Core ML: {} did not come in {} ms", doing, timeout.count()));
+  }
+  ObjcRef loaded = std::move(request->object);
+  Error error{Code::kDevice, request->error};
+  lock.unlock();
+  if (loaded.get() == nullptr) return fail(std::move(error));
+  return loaded;
+}
+
+// ---- Compute plan ----
 
 enum class Device : uint8_t { kNone, kNeuralEngine, kGpu, kCpu };
 
@@ -420,33 +446,29 @@ DeviceShares Framework::plan(ObjcId url, ObjcId configuration) const {
     none.unknown = "this system has no MLComputePlan (macOS 14.4)";
     return none;
   }
-  auto request = std::make_unique<PlanRequest>(*calls_);
-  calls_->objc.send<void>(calls_->plan_class, "loadContentsOfURL:configuration:completionHandler:", url, configuration,
-                          &request->block);
-  std::unique_lock lock(request->mutex);
-  if (!request->ready.wait_for(lock, options_.plan_timeout, [&] { return request->done; })) {
-    none.unknown = fmt::format("the compute plan did not come in {} ms", options_.plan_timeout.count());
-    request->abandoned = true;
-    lock.unlock();
-    static_cast<void>(request.release());
-    return none;
-  }
-  const ObjcRef loaded = std::move(request->plan);
-  none.unknown = request->error;
-  lock.unlock();
-  return loaded.get() != nullptr ? shares_of(*calls_, loaded.get()) : none;
+  const auto loaded =
+      load_contents(*calls_, calls_->plan_class, "the compute plan", url, configuration, options_.plan_timeout);
+  if (loaded) return shares_of(*calls_, loaded->get());
+  none.unknown = loaded.error().message;
+  return none;
 }
 
 Result<std::unique_ptr<LoadedPackage>> Framework::load(const fs::path& compiled, const apple::PackageSpec& spec) {
   const ObjcPool pool(calls_->objc);
   BATON_TRY(const ObjcRef configured, configuration());
   const ObjcId url = calls_->url(compiled);
-  ObjcId error = nullptr;
-  ObjcRef model(calls_->objc,
-                calls_->objc.send<ObjcId>(calls_->model_class, "modelWithContentsOfURL:configuration:error:", url,
-                                          configured.get(), &error));
-  if (model.get() == nullptr) return calls_->refused(error, fmt::format("load {}", compiled.filename().string()));
-  return std::make_unique<Model>(*calls_, std::move(model), spec, plan(url, configured.get()));
+  auto model = load_contents(*calls_, calls_->model_class, fmt::format("load {}", compiled.filename().string()), url,
+                             configured.get(), options_.load_timeout);
+  if (!model) {
+    const std::string other =
+        options_.units == ComputeUnits::kCpuOnly
+            ? std::string("prefill on another unit")
+            : fmt::format("try BATON_COREML_UNITS=cpu{}, or a longer BATON_COREML_TIMEOUT (seconds)",
+                          options_.units == ComputeUnits::kCpuAndGpu ? "" : " or gpu");
+    return fail(Code::kDevice,
+                fmt::format("{} (asked for {}); {}", model.error().message, to_string(options_.units), other));
+  }
+  return std::make_unique<Model>(*calls_, std::move(*model), spec, plan(url, configured.get()));
 }
 
 }  // namespace

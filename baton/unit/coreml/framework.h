@@ -13,8 +13,11 @@
 namespace baton::coreml {
 
 struct FrameworkOptions {
-  ComputeUnits units = ComputeUnits::kCpuAndNeuralEngine;
+  ComputeUnits units = ComputeUnits::kAll;
   std::chrono::milliseconds plan_timeout{60'000};  // for the compute plan's answer
+  // For a model to be loaded, which is where the system compiles for the engine: others saw it take 50 minutes, or
+  // hang.
+  std::chrono::milliseconds load_timeout{300'000};
 };
 
 // On a Mac: loads the frameworks, then as below. kUnsupported anywhere else, with the reason.

@@ -19,6 +19,18 @@ constexpr size_t kSpecBytesMax = 256u << 20;
 
 }  // namespace
 
+uint64_t folder_bytes(const fs::path& folder) {
+  uint64_t bytes = 0;
+  std::error_code error;
+  for (auto entry = fs::recursive_directory_iterator(folder, error); !error && entry != fs::end(entry);
+       entry.increment(error)) {
+    std::error_code unknown;
+    const auto size = entry->is_regular_file(unknown) ? entry->file_size(unknown) : 0;
+    if (!unknown) bytes += size;
+  }
+  return bytes;
+}
+
 Result<PackageCache::Place> PackageCache::place_of(const Model& model, const std::string& name) const {
   BATON_TRY(const Fingerprints prints, model.fingerprints());
   const std::string system = engine_.system_version();
@@ -57,6 +69,7 @@ Result<std::unique_ptr<LoadedPackage>> PackageCache::make(const Place& place, co
     return fail(compiled.error());
   }
   ++events_.compiled;
+  events_.bytes_added += folder_bytes(fresh);
   const std::string spec = apple::encode_spec(content.spec);
   BATON_OK(write_output(place.spec, as_bytes(spec), kModeShared));
   fs::remove_all(place.compiled, ignored);

@@ -19,8 +19,12 @@ namespace baton::coreml {
 
 struct CacheEvents {
   uint64_t exported = 0, compiled = 0, found = 0;
-  uint64_t replaced = 0;  // compiled forms that could not be loaded and were made again
+  uint64_t replaced = 0;     // compiled forms that could not be loaded and were made again
+  uint64_t bytes_added = 0;  // by what was compiled
 };
+
+// Bytes of the files below a folder; 0 when there is none.
+uint64_t folder_bytes(const std::filesystem::path& folder);
 
 // Used from one thread at a time; several processes may share the folder: what is made is put in place by one rename.
 class PackageCache {

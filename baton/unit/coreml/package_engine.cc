@@ -43,8 +43,15 @@ class InterpreterEngine final : public PackageEngine {
                 fmt::format("{}: cannot copy the package there: {}", compiled.string(), error.message()));
   }
   Result<std::unique_ptr<LoadedPackage>> load(const fs::path& compiled, const apple::PackageSpec&) override {
-    BATON_TRY(auto interpreter, apple::PackageInterpreter::open(compiled, threads_));
-    return std::make_unique<InterpretedPackage>(std::move(interpreter));
+    auto interpreter = apple::PackageInterpreter::open(compiled, threads_);
+    if (!interpreter) {
+      // The rules begin with the words of the system; here no system has said anything.
+      Error error = std::move(interpreter).error();
+      const size_t rule = error.message.find('[');
+      const std::string detail = rule != std::string::npos ? error.message.substr(rule) : error.message;
+      return fail(error.code, fmt::format("the interpreter refuses {}: {}", compiled.filename().string(), detail));
+    }
+    return std::make_unique<InterpretedPackage>(std::move(*interpreter));
   }
 
  private:
