@@ -20,7 +20,9 @@ OrderedJson value_or_null(const std::optional<T>& value) {
 }
 
 OrderedJson phase_json(const PhaseReport& phase) {
-  return {{"asked", phase.asked}, {"ran", phase.ran}, {"evidence", phase.evidence}};
+  return {{"asked", phase.asked},
+          {"ran", phase.ran.empty() ? OrderedJson(nullptr) : OrderedJson(phase.ran)},
+          {"evidence", phase.evidence}};
 }
 
 std::string spread_text(const std::optional<Summary>& summary, int digits) {
@@ -34,8 +36,8 @@ std::string number_text(const std::optional<double>& value, int digits) {
 }
 
 std::string unit_text(const PhaseReport& phase) {
-  return phase.asked == phase.ran ? phase.ran
-                                  : fmt::format("{} -> {}", phase.asked, phase.ran.empty() ? "nothing" : phase.ran);
+  if (phase.ran.empty()) return phase.asked + " (did not run)";
+  return phase.asked == phase.ran ? phase.ran : fmt::format("{} -> {}", phase.asked, phase.ran);
 }
 
 std::string row_text(const PipelineRow& row) {
@@ -92,7 +94,8 @@ std::string proof_text(std::span<const PipelineRow> rows) {
     const auto row =
         std::find_if(rows.begin(), rows.end(), [&](const PipelineRow& r) { return r.pipeline == pipeline; });
     for (const auto& [phase, report] : {std::pair("prefill", row->prefill), std::pair("decode", row->decode)})
-      text += fmt::format("| {} | {} | {} | {} | {} |\n", pipeline, phase, report.asked, report.ran, report.evidence);
+      text += fmt::format("| {} | {} | {} | {} | {} |\n", pipeline, phase, report.asked,
+                          report.ran.empty() ? "nothing" : report.ran, report.evidence);
   }
   return text;
 }

@@ -64,26 +64,30 @@ std::vector<int32_t> prompt_of(uint32_t count, int32_t vocab) {
 
 bool is_emulated(std::string_view evidence) { return evidence.find("emulat") != std::string_view::npos; }
 
-// One pipeline, loaded.
+// One pipeline on a runtime that is loaded.
 struct Loaded {
   const Pipeline* pipeline;
   std::string prefill, decode;  // units that stand for what was asked
-  std::unique_ptr<Runtime> runtime;
+  Runtime* runtime = nullptr;
 };
 
-Result<Loaded> open_pipeline(const Pipeline& pipeline, const PipelineSettings& settings) {
-  Loaded loaded{&pipeline, "", "", nullptr};
-  BATON_TRY(loaded.prefill, settled_unit(pipeline.prefill));
-  BATON_TRY(loaded.decode, settled_unit(pipeline.decode));
+// A runtime with the units of all these pipelines, which give them the same words.
+Result<std::unique_ptr<Runtime>> open_runtime(std::span<const Pipeline* const> pipelines,
+                                              const PipelineSettings& settings) {
   std::vector<std::unique_ptr<ScopedOption>> options;
-  for (const auto& [unit, words] : pipeline.options) options.push_back(std::make_unique<ScopedOption>(unit, words));
+  for (const auto& [unit, words] : pipelines[0]->options)
+    options.push_back(std::make_unique<ScopedOption>(unit, words));
   RuntimeOptions runtime;
   runtime.model = settings.model;
-  runtime.units = {loaded.decode};
-  if (loaded.prefill != loaded.decode) runtime.units.push_back(loaded.prefill);
   runtime.threads = settings.threads;
-  BATON_TRY(loaded.runtime, Runtime::open(runtime));
-  return loaded;
+  for (const Pipeline* pipeline : pipelines) {
+    for (const std::string& asked : {pipeline->decode, pipeline->prefill}) {
+      BATON_TRY(std::string unit, settled_unit(asked));
+      if (std::find(runtime.units.begin(), runtime.units.end(), unit) == runtime.units.end())
+        runtime.units.push_back(std::move(unit));
+    }
+  }
+  return Runtime::open(runtime);
 }
 
 struct Samples {
@@ -220,6 +224,37 @@ Result<std::vector<Pipeline>> parse_pipelines(std::string_view text, std::string
   return pipelines;
 }
 
+std::vector<std::vector<size_t>> shared_groups(std::span<const Pipeline> pipelines) {
+  std::vector<std::vector<size_t>> groups;
+  for (size_t i = 0; i < pipelines.size(); ++i) {
+    const bool same = i > 0 && !pipelines[i].options.empty() && pipelines[i].options == pipelines[i - 1].options;
+    if (!same) groups.emplace_back();
+    groups.back().push_back(i);
+  }
+  return groups;
+}
+
+namespace {
+
+void run_prompts(const Loaded& loaded, const PipelineSettings& settings, uint64_t context,
+                 const std::function<void(std::string_view)>& progress, PipelineReport* report) {
+  for (const uint32_t tokens : settings.prompt_tokens) {
+    const std::string what = fmt::format("{}, {} tokens", loaded.pipeline->name, tokens);
+    if (tokens + settings.decode_tokens > context) {
+      report->skipped.push_back({what, fmt::format("the model's context is {} tokens", context)});
+      continue;
+    }
+    auto row = run_prompt(loaded, settings, tokens, progress);
+    if (row) {
+      report->rows.push_back(*std::move(row));
+    } else {
+      report->skipped.push_back({what, row.error().message});
+    }
+  }
+}
+
+}  // namespace
+
 Result<PipelineReport> run_pipelines(std::span<const Pipeline> pipelines, const PipelineSettings& settings,
                                      const std::function<void(std::string_view)>& progress) {
   uint64_t context = 0;
@@ -228,25 +263,31 @@ Result<PipelineReport> run_pipelines(std::span<const Pipeline> pipelines, const 
     context = static_cast<uint64_t>(model->spec.context_max);
   }
   PipelineReport report;
-  for (const Pipeline& pipeline : pipelines) {
-    progress(fmt::format("{}: loading", pipeline.name));
-    const auto loaded = open_pipeline(pipeline, settings);
-    if (!loaded) {
-      report.skipped.push_back({pipeline.name, loaded.error().message});
-      continue;
-    }
-    for (const uint32_t tokens : settings.prompt_tokens) {
-      const std::string what = fmt::format("{}, {} tokens", pipeline.name, tokens);
-      if (tokens + settings.decode_tokens > context) {
-        report.skipped.push_back({what, fmt::format("the model's context is {} tokens", context)});
+  for (const std::vector<size_t>& group : shared_groups(pipelines)) {
+    std::vector<const Pipeline*> members;
+    for (const size_t i : group) members.push_back(&pipelines[i]);
+    progress(fmt::format("{}: loading", members[0]->name));
+    auto shared = open_runtime(members, settings);
+    report.loads += shared.has_value();
+    for (const Pipeline* pipeline : members) {
+      std::unique_ptr<Runtime> own;
+      if (!shared && members.size() > 1) {
+        // What one of them cannot have must not stop the others.
+        auto alone = open_runtime({&pipeline, 1}, settings);
+        if (!alone) {
+          report.skipped.push_back({pipeline->name, alone.error().message});
+          continue;
+        }
+        ++report.loads;
+        own = std::move(*alone);
+      } else if (!shared) {
+        report.skipped.push_back({pipeline->name, shared.error().message});
         continue;
       }
-      auto row = run_prompt(*loaded, settings, tokens, progress);
-      if (row) {
-        report.rows.push_back(*std::move(row));
-      } else {
-        report.skipped.push_back({what, row.error().message});
-      }
+      Loaded loaded{pipeline, "", "", own != nullptr ? own.get() : shared->get()};
+      BATON_TRY(loaded.prefill, settled_unit(pipeline->prefill));
+      BATON_TRY(loaded.decode, settled_unit(pipeline->decode));
+      run_prompts(loaded, settings, context, progress, &report);
     }
   }
   return report;

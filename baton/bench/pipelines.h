@@ -35,7 +35,7 @@ enum class Quality : uint8_t { kMeasured, kEmulated, kUnknown };
 std::string_view to_string(Quality quality);
 
 struct PhaseReport {
-  std::string asked, ran, evidence;
+  std::string asked, ran, evidence;  // ran is empty where nothing ran
 };
 
 // One pipeline and prompt length. Values are medians over the runs; empty: not known.
@@ -66,11 +66,16 @@ struct PipelineSettings {
 struct PipelineReport {
   std::vector<PipelineRow> rows;
   std::vector<SkippedPipeline> skipped;
+  uint32_t loads = 0;  // of the model with a set of units: pipelines of one group share one
 };
 
-// Runs what can run, one after another, each with one warm-up that does not count (none where
-// a unit is emulated). A pipeline whose unit does not
-// exist, cannot be created or cannot load the model is skipped with the reason; so is a prompt that does not fit, under
+// Indices of pipelines that can share what is loaded: neighbours that give their units the same words, where there are
+// words. Kernels of the neural engine are limited per process, and minutes are spent to compile them.
+std::vector<std::vector<size_t>> shared_groups(std::span<const Pipeline> pipelines);
+
+// Runs what can run, one after another, each with one warm-up that does not count (none where a unit is emulated).
+// Memory of pipelines that share a group is that of all units of the group. A pipeline whose unit does not exist,
+// cannot be created or cannot load the model is skipped with the reason; so is a prompt that does not fit, under
 // "<pipeline>, <n> tokens". `progress` gets a line now and then. Errors only for a model that cannot be read.
 Result<PipelineReport> run_pipelines(std::span<const Pipeline> pipelines, const PipelineSettings& settings,
                                      const std::function<void(std::string_view)>& progress);

@@ -19,6 +19,39 @@ TEST(Pipelines, PresetsAreTheFive) {
   EXPECT_EQ(names, (std::vector<std::string>{"gpu", "coreml-hybrid", "ane", "ane-hybrid", "ane-batch"}));
 }
 
+// ane and ane-hybrid give the engine the same words and share its kernels; gpu and coreml-hybrid have none to share.
+TEST(Pipelines, EqualOptionsShareWhatIsLoaded) {
+  EXPECT_EQ(shared_groups(preset_pipelines()), (std::vector<std::vector<size_t>>{{0}, {1}, {2, 3}, {4}}));
+  EXPECT_TRUE(shared_groups({}).empty());
+}
+
+TEST(Pipelines, OneLoadForAGroup) {
+  ::setenv("BATON_ANE", "device=emulator", 1);
+  const std::vector<Pipeline> pipelines = {{"a", "ane", "ane", {{"ane", "dispatch=sequential"}}},
+                                           {"b", "ane", "cpu", {{"ane", "dispatch=sequential"}}},
+                                           {"c", "no-such-unit", "cpu", {{"ane", "dispatch=sequential"}}}};
+  PipelineSettings settings;
+  settings.model = std::filesystem::path(BATON_SOURCE_DIR) / "tests/data/golden/tiny-llama";
+  settings.prompt_tokens = {5};
+  settings.decode_tokens = 2;
+  settings.runs = 1;
+  const auto nothing = [](std::string_view) {};
+  const auto shared = run_pipelines(std::span(pipelines).first(2), settings, nothing);
+  ASSERT_TRUE(shared) << shared.error().message;
+  EXPECT_EQ(shared->loads, 1u);
+  ASSERT_EQ(shared->rows.size(), 2u);
+  EXPECT_EQ(shared->rows[0].decode.ran, "ane");
+  EXPECT_EQ(shared->rows[1].decode.ran, "cpu");
+  // One that cannot be had is skipped alone.
+  const auto apart = run_pipelines(pipelines, settings, nothing);
+  ::unsetenv("BATON_ANE");
+  ASSERT_TRUE(apart) << apart.error().message;
+  EXPECT_EQ(apart->loads, 2u);
+  EXPECT_EQ(apart->rows.size(), 2u);
+  ASSERT_EQ(apart->skipped.size(), 1u);
+  EXPECT_EQ(apart->skipped[0].pipeline, "c");
+}
+
 TEST(Pipelines, GpuIsTheBestDecodeUnitThereIs) {
   const auto best = [](std::vector<std::string_view> names) { return best_decode_unit(names); };
   EXPECT_EQ(best({"ref", "cpu", "ane"}), "cpu");
@@ -81,6 +114,11 @@ TEST(Pipelines, RowsHaveExactlyThePromisedFields) {
   EXPECT_EQ(json[0]["quality"]["energy"], "unknown");
   EXPECT_EQ(json[0]["prefill"]["asked"], "gpu");
   EXPECT_EQ(json[0]["prefill"].size(), 3u);
+  // What did not run has no name.
+  PipelineRow computed = sample_row();
+  computed.decode.ran = "";
+  EXPECT_TRUE(rows_json(std::vector<PipelineRow>{computed})[0]["decode"]["ran"].is_null());
+  EXPECT_NE(report_text({"m", "c", "n"}, {{computed}, {}}).find("gpu (did not run)"), std::string::npos);
 }
 
 TEST(Pipelines, PageEscapesAndMarksEmulated) {
