@@ -47,8 +47,9 @@ class InterpreterEngine final : public PackageEngine {
     if (!interpreter) {
       // The rules begin with the words of the system; here no system has said anything.
       Error error = std::move(interpreter).error();
-      const size_t rule = error.message.find('[');
-      const std::string detail = rule != std::string::npos ? error.message.substr(rule) : error.message;
+      const std::string_view message = error.message;
+      const size_t rule = message.find("[");
+      const std::string_view detail = message.substr(rule == message.npos ? 0 : rule);
       return fail(error.code, fmt::format("the interpreter refuses {}: {}", compiled.filename().string(), detail));
     }
     return std::make_unique<InterpretedPackage>(std::move(*interpreter));
