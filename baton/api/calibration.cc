@@ -164,7 +164,7 @@ Sequences calibration_sequences(const TextModel& text) {
   const auto vocab = static_cast<uint64_t>(text.model->program.vocab);
   Sequences sequences;
   if (text.tokenizer) {
-    if (auto ids = encode_text(text, kText, false)) sequences.push_back(std::move(*ids));
+    if (auto ids = encode_text(text, kText, false, TextPlace::kStart)) sequences.push_back(std::move(*ids));
     if (!sequences.empty()) sequences[0].resize(std::min({sequences[0].size(), kTextTokens, context}));
   }
   Random random(kRandomSeed);
