@@ -171,20 +171,17 @@ TEST_P(Matmul, SameBitsAloneAndInABatch) {
   }
 }
 
-// What lies between the values is written as well: packed weights are the same bytes in every run.
-TEST_P(Matmul, PackedBytesDependOnTheWeightsAlone) {
-  const auto& [kernels, dtype] = GetParam();
-  if (kernels != kernel_sets().front()) GTEST_SKIP() << "packing does not depend on the kernels";
-  const int64_t block = format_of(dtype).block_elements;
+// Columns go in pairs in bf16: the one beside an odd last one is read with it, so it is written, whatever memory held.
+TEST(MatmulTypes, AnOddColumnOfBF16HasAZeroBesideIt) {
   Random random(12);
   for (const int64_t rows : {16, 17, 48}) {
-    for (const int64_t columns : {block == 1 ? 37 : block, block == 1 ? 64 : 3 * block}) {
-      const TestMatrix w(dtype, rows, columns, random);
+    for (const int64_t columns : {1, 37, 64}) {
+      const TestMatrix w(DType::kBF16, rows, columns, random);
       const auto bytes = static_cast<size_t>(matrix_bytes(w.matrix));
       const Memory other = *Memory::allocate(bytes, "memory", "test");
       std::memset(other.data(), 0x5a, other.bytes());
       std::vector<float> row(static_cast<size_t>(columns));
-      pack_panels(w.matrix, dtype, w.stored.data() + 1, 0, w.matrix.panels, other.data(), row.data());
+      pack_panels(w.matrix, DType::kBF16, w.stored.data() + 1, 0, w.matrix.panels, other.data(), row.data());
       EXPECT_EQ(0, std::memcmp(other.data(), w.memory.data(), bytes)) << rows << " x " << columns;
     }
   }
