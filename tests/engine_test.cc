@@ -285,7 +285,8 @@ TEST(FirstToken, PartsAddUp) {
   resumed.start_state = std::move(answers[3].finished.sealed_state);
   const Answer opened = run(*rig.engine, resumed);
   EXPECT_EQ(opened.finished.stats.reused_tokens, 30u);
-  for (const Answer* answer : {&answers[0], &answers[1], &answers[2], &answers[3], &answers[4], &opened}) {
+  const Answer* all[] = {&answers[0], &answers[1], &answers[2], &answers[3], &answers[4], &opened};
+  for (const Answer* answer : all) {
     const RequestStats& stats = answer->finished.stats;
     const FirstTokenTimes& times = stats.first_token;
     EXPECT_GT(stats.ttft_ms, 0);

@@ -401,7 +401,7 @@ TEST_P(Proof, RaisesNoFalseAlarm) {
     if (text_.tokenizer && i % 2 == 0) {
       std::string words;
       while (words.size() < 4 * length) words += static_cast<char>(random.below(5) == 0 ? ' ' : 'a' + random.below(26));
-      auto ids = encode_text(text_, words, false);
+      auto ids = encode_text(text_, words, false, TextPlace::kStart);
       ASSERT_TRUE(ids);
       prompts.push_back(*std::move(ids));
       continue;
