@@ -301,7 +301,7 @@ TEST(FirstToken, PartsAddUp) {
   EXPECT_EQ(answers[0].finished.stats.first_token.move_ms, 0);
   EXPECT_GT(answers[1].finished.stats.first_token.move_ms, 0);
   EXPECT_EQ(answers[1].finished.stats.first_token.proof_ms, 0);
-  EXPECT_EQ(answers[4].finished.stats.first_token.prefill_ms, 0);
+  EXPECT_LT(answers[4].finished.stats.first_token.prefill_ms, 1) << "only the state was made";
   EXPECT_EQ(answers[0].finished.stats.reused_tokens, 0u);
 }
 

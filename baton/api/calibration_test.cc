@@ -85,7 +85,7 @@ TEST_F(Calibration, CoversTheStatesItIsMeasuredOver) {
     return true;
   });
   ASSERT_TRUE(honest) << honest.error().message;
-  EXPECT_GT(last, 0.8);
+  EXPECT_EQ(last, 1);
   const auto& ids = sequences_[0];
   const auto made = ref.executor->new_state(ids.size()), own = cpu.executor->new_state(ids.size()),
              moved = cpu.executor->new_state(ids.size());
