@@ -137,7 +137,7 @@ std::optional<ParsedCommand> parse_command(std::string_view text) {
     names.push_back(command.name);
     if (lower == command.name) parsed.name = lower;
   }
-  if (parsed.name != "/system" && parsed.argument.find('\n') != std::string::npos) return std::nullopt;
+  if (parsed.name != "/system" && line.find('\n') != std::string::npos) return std::nullopt;
   if (parsed.name.empty()) parsed.nearest = nearest_word(lower, names);
   return parsed;
 }

@@ -131,14 +131,15 @@ TEST(Thinking, IsDimWhateverTheCuts) {
     for (size_t at = 0; at < text.size(); at += cut) shown += view.push(text.substr(at, cut));
     EXPECT_EQ(shown + view.finish(), expected) << cut;
   }
-  ThinkingView inside(true, "<|assistant|>\n<think>\n");
-  EXPECT_EQ(inside.push("x</think>y") + inside.finish(), "\033[2mx</think>\033[0my");
-  ThinkingView closed(true, "<think>\n\n</think>\n\n");
-  EXPECT_EQ(closed.push("x<thi") + closed.finish(), "x<thi");
-  ThinkingView cut(true, "<think>");
-  EXPECT_EQ(cut.push("x</thi") + cut.finish(), "\033[2mx</thi\033[0m");
-  ThinkingView plain(false, "<think>");
-  EXPECT_EQ(plain.push("x</think>y") + plain.finish(), "x</think>y");
+  const auto view_of = [](bool dim, const char* prompt, const char* answer) {
+    ThinkingView view(dim, prompt);
+    std::string shown = view.push(answer);
+    return shown += view.finish();
+  };
+  EXPECT_EQ(view_of(true, "<|assistant|>\n<think>\n", "x</think>y"), "\033[2mx</think>\033[0my");
+  EXPECT_EQ(view_of(true, "<think>\n\n</think>\n\n", "x<thi"), "x<thi");
+  EXPECT_EQ(view_of(true, "<think>", "x</thi"), "\033[2mx</thi\033[0m");
+  EXPECT_EQ(view_of(false, "<think>", "x</think>y"), "x</think>y");
 }
 
 TEST(History, IsBoundedAndTheOwners) {
