@@ -327,7 +327,7 @@ std::optional<std::string> usage_problem(const CLI::App& program, const std::vec
 
 std::string usage_text(const CLI::App& program, const CLI::Error& error) {
   const std::string what = error.what();
-  if (error.get_name() == "ExtrasError") {
+  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError)) {
     const auto left = program.remaining(true);
     const bool prompt = find_command(program, "run")->parsed();
     // What is left over stands in the parser's order: the last word first.

@@ -375,7 +375,7 @@ class Run(unittest.TestCase):
             waits = subprocess.Popen([PROGRAM, "run", "-m", SMALL], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
             long = os.path.join(folder, "long.txt")
             pathlib.Path(long).write_text("a b\u0315\u0323 " * 4000000)
-            encodes = subprocess.Popen([PROGRAM, "run", "-m", SMALL, "-f", long], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            encodes = subprocess.Popen([PROGRAM, "run", "-m", SMALL, "--raw", "-f", long], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
             time.sleep(1)
             for program in (waits, encodes):
                 program.send_signal(signal.SIGINT)

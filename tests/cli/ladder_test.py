@@ -62,7 +62,7 @@ class Ladder(unittest.TestCase):
         head, body = page.read_text().split("\n", 1)
         self.assertEqual(head, "<!doctype html>")
         root = xml.etree.ElementTree.fromstring(body)
-        self.assertEqual(len(root.findall(".//svg")), 2)
+        self.assertEqual(len(root.findall(".//svg")), 1)  # two rounds are no verdict on speed, and no chart of it
         self.assertEqual(len(root.findall(".//table/tr")), 4)
 
     def test_table_and_verdict_without_speeds(self):

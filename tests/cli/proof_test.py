@@ -24,7 +24,8 @@ class Proof(unittest.TestCase):
         self.model = pathlib.Path(self.folder.name) / "model"
         self.model.mkdir()
         for file in SMALL.iterdir():
-            (self.model / file.name).symlink_to(file)
+            if file.name != "bounds.json":  # of other tests
+                (self.model / file.name).symlink_to(file)
         self.environment = dict(os.environ, XDG_CACHE_HOME=os.path.join(self.folder.name, "cache"))
         self.state = os.path.join(self.folder.name, "s.state")
 

@@ -79,7 +79,7 @@ class Quantize(unittest.TestCase):
         self.quantize(self.source, once, "Q8_0")
         out = self.path("refused.gguf")
         cases = [
-            ((self.source, out, "Q9"), 1, "Q4_K_M"),
+            ((self.source, out, "Q9"), 2, "Q4_K_M"),
             ((self.source, out, "Q8_0", "--tensor-type", "x=Q9"), 2, "IQ4_XS"),
             ((self.source, out, "Q8_0", "--tensor-type", "nothing"), 2, "PATTERN=TYPE"),
             ((self.source, out, "Q8_0", "--tensor-type", "a(=Q8_0"), 1, "parenthesis"),
