@@ -31,9 +31,9 @@ constexpr std::string_view kText =
     "no no no no no no no no yes yes yes yes maybe maybe maybe\n\n"
     "{\"name\": \"bridge\", \"length_m\": 412, \"open\": true, \"lanes\": [1, 2]}\n";
 
-constexpr size_t kTextTokens = 256, kRandomTokens = 96, kRandoms = 2, kShortTokens = 6, kShorts = 16;
+constexpr size_t kTextTokens = 256, kRandomTokens = 96, kRandoms = 2, kShortTokens = 9, kShorts = 32;
 constexpr uint64_t kRandomSeed = 20240229;
-constexpr size_t kRows = 2;  // decoded behind each length
+constexpr size_t kRows = 4;  // decoded behind each length
 
 using Sequences = std::vector<std::vector<int32_t>>;
 using State = std::unique_ptr<SequenceState>;
