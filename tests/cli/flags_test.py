@@ -169,13 +169,13 @@ class ForPeople(unittest.TestCase):
         return os.path.join(self.folder, name)
 
     def test_progress_says_how_long_and_stays_off_a_pipe(self):
-        ids = ",".join(str(i % 97) for i in range(1200))
+        ids = ",".join(str(i % 97) for i in range(3600))
         arguments = ("run", "-m", BUNDLED, "--prefill", "ref", "--ids", ids, "-n", "1", "-q")
         code, seen = on_terminal(*arguments)
         self.assertEqual(code, 0, seen)
         shown = re.findall(r"prefill (\d+)/(\d+), \d+ s left", seen)
         self.assertTrue(shown, seen)
-        self.assertTrue(all(int(done) < int(total) == 1199 for done, total in shown), shown)
+        self.assertTrue(all(int(done) < int(total) == 3599 for done, total in shown), shown)
         self.assertEqual([int(done) for done, _ in shown], sorted(int(done) for done, _ in shown))
         self.assertLess(len(shown), 100)
         self.assertNotIn("prefill ", run(*arguments).stderr)
