@@ -151,7 +151,9 @@ struct Sequence {
   bool owes_seal() const {
     if (!ending || !prompt_done || *ending == FinishReason::kError) return false;
     const RoleRecord& target = role(StateRole::kTarget);
-    if (answer_seal_pending && (target.busy || target.held.state)) return true;
+    // A state that was being made again when a cancel came is not that of the answer.
+    const bool whole = target.held.state && target.held.state->position() + 1 >= history.size();
+    if (answer_seal_pending && (target.busy || whole)) return true;
     return seal_pending && *ending != FinishReason::kCancelled;
   }
   void start_again(std::string why);

@@ -364,7 +364,11 @@ Status Simulation::check_answer_state(const Ask& ask, RequestId id, const Finish
   const bool stopped = finished.reason == FinishReason::kStop || ask.max_new == 0;
   if (finished.answer_state_tokens + open != tokens.size() ||
       (finished.reason != FinishReason::kCancelled && open != (stopped ? 0 : 1))) {
-    return broken("the answer's state has " + std::to_string(finished.answer_state_tokens) + " tokens", id);
+    return broken("the answer's state has " + std::to_string(finished.answer_state_tokens) +
+                      " tokens, prompt and answer " + std::to_string(tokens.size()) + ", of at most " +
+                      std::to_string(ask.max_new) + " new; the end is \"" + std::string(to_string(finished.reason)) +
+                      "\"",
+                  id);
   }
   tokens.resize(finished.answer_state_tokens);
   ++counts_.sealed_answers;
