@@ -94,9 +94,7 @@ int run_terminal(ChatSession& session, LineEditor& editor, bool prompts) {
     if (turn.text.find_first_not_of(" \t\r\n") == std::string::npos) continue;
     editor.remember(turn.literal ? "\"\"\"" + turn.text + "\"\"\"" : turn.text);
     bool leave = false;
-    editor.begin_answer();
     session.enter(turn, &leave);
-    editor.end_answer();
     if (leave) return kOk;
     if (output_lost()) return kFailed;
   }
@@ -129,7 +127,7 @@ int talk(ChatFlags& flags, ChatSession& session) {
   return code;
 }
 
-int run(ChatFlags& flags) {
+int run_chat(ChatFlags& flags) {
   if (const auto status = flags.model.settle(); !status) {
     fmt::print(stderr, "baton: {}\n", status.error().message);
     return status.error().code == Code::kInvalidInput ? kUsage : kFailed;
@@ -164,7 +162,7 @@ std::unique_ptr<Command> add_chat(CLI::App& program) {
   CLI::App* app = program.add_subcommand("chat",
                                          "talk in several turns; /help lists commands, Ctrl-C stops an answer, /bye "
                                          "leaves. Input from a pipe is one turn");
-  auto command = std::make_unique<FlagsCommand<ChatFlags, run>>(app);
+  auto command = std::make_unique<FlagsCommand<ChatFlags, run_chat>>(app);
   ChatFlags* flags = &command->flags;
   flags->sampling.temperature = 0.8f;
   flags->sampling.repeat_penalty = 1.1f;  // docs/chat.md has what it does

@@ -23,11 +23,9 @@ class LineEditor {
   // Into the history.
   virtual void remember(std::string_view) {}
 
-  // Between the two, keys are kept for the next read instead of being echoed. `poll` takes in what was typed: a
+  // Between two reads keys are kept for the next one instead of being echoed. `poll` takes in what was typed: a
   // terminal holds back more than 4 KB, and the Ctrl-C behind them. To be called a few times a second.
-  virtual void begin_answer() {}
   virtual void poll() {}
-  virtual void end_answer() {}
 };
 
 struct EditorOptions {

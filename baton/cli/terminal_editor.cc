@@ -122,7 +122,7 @@ class TerminalEditor final : public LineEditor {
   TerminalEditor(EditorOptions options, EditLine* edit, HistoryW* history)
       : options_(std::move(options)), edit_(edit), history_(history), past_(options_.history) {
     ::tcgetattr(STDIN_FILENO, &terminal_before);
-    cooked_ = terminal_before;
+    set_quiet();
     HistEventW event;
     ::history_w(history_, &event, H_SETSIZE, static_cast<int>(LineHistory::kEntriesMax));
     for (const std::string& entry : past_.entries()) ::history_w(history_, &event, H_ENTER, wide_of(entry).c_str());
@@ -136,12 +136,11 @@ class TerminalEditor final : public LineEditor {
     put(kPasteOn);
   }
   ~TerminalEditor() override {
-    end_answer();
     at_forced_exit(nullptr);
     for (Handled& each : handled) ::sigaction(each.signal, &each.before, nullptr);
     ::el_end(edit_);
     ::history_wend(history_);
-    put(kPasteOff);
+    restore_terminal();
   }
 
   Outcome read(std::string_view prompt, std::string* text) override {
@@ -172,20 +171,9 @@ class TerminalEditor final : public LineEditor {
     ::history_w(history_, &event, H_ENTER, wide_of(text).c_str());
   }
 
-  void begin_answer() override {
-    if (std::exchange(answering_, true)) return;
-    set_quiet();
-  }
   void poll() override {
-    if (!answering_) return;
     if (std::exchange(continued, 0) != 0) set_quiet();
     take_typed(0);
-  }
-  void end_answer() override {
-    if (!answering_) return;
-    take_typed(0);
-    answering_ = false;
-    ::tcsetattr(STDIN_FILENO, TCSADRAIN, &cooked_);
   }
 
  private:
@@ -213,6 +201,7 @@ class TerminalEditor final : public LineEditor {
     ::el_wset(edit_, EL_ADDFN, L"baton-complete", L"complete a command", on_tab);
     ::el_wset(edit_, EL_ADDFN, L"baton-newline", L"insert a newline", on_newline);
     ::el_wset(edit_, EL_SETTY, L"-d", L"-icrnl", L"-inlcr", nullptr);  // a pasted CR LF is one newline
+    ::el_wset(edit_, EL_SETTY, L"-x", L"-icanon", L"-echo", nullptr);  // between two reads: see set_quiet
     ::el_source(edit_, nullptr);                                       // the user's .editrc, if there is one
     constexpr std::pair<const wchar_t*, const wchar_t*> kKeys[] = {
         {L"\\e[200~", L"baton-paste"},  {L"^I", L"baton-complete"},     {L"\\e^M", L"baton-newline"},
@@ -222,9 +211,10 @@ class TerminalEditor final : public LineEditor {
     for (const auto& [key, function] : kKeys) ::el_wset(edit_, EL_BIND, key, function, nullptr);
   }
 
-  // Keys neither echoed nor held back by lines; Ctrl-C and Ctrl-Z still make signals.
+  // Between two reads: keys neither echoed nor held back by lines; Ctrl-C and Ctrl-Z still make signals. Never lines in
+  // between: a Ctrl-D typed while the terminal collects a line is lost when it stops doing so.
   void set_quiet() {
-    struct termios quiet = cooked_;
+    struct termios quiet = terminal_before;
     quiet.c_lflag &= ~static_cast<tcflag_t>(ECHO | ICANON);
     quiet.c_cc[VMIN] = 1;
     quiet.c_cc[VTIME] = 0;
@@ -324,8 +314,7 @@ class TerminalEditor final : public LineEditor {
   std::wstring prompt_;
   std::string typed_;  // bytes that were read and not yet used
   size_t used_ = 0;
-  struct termios cooked_ {};
-  bool interrupted_ = false, answering_ = false;
+  bool interrupted_ = false;
 };
 
 }  // namespace
