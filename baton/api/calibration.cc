@@ -7,6 +7,7 @@
 #include <cmath>
 #include <new>
 
+#include "baton/base/highest.h"
 #include "baton/base/random.h"
 #include "baton/bridge/bridge.h"
 
@@ -129,10 +130,12 @@ class Pair {
     honest_.cover(compare_states(*moved, *beside));
     steps_.cover(one_step(*beside));
     std::vector<float> theirs(vocab_), mine(vocab_);
+    int32_t token = ids[length];  // then the unit's own choices, as in an answer
     for (size_t row = 0; row < kRows; ++row) {
-      BATON_OK(decode_one(decode_, *moved, ids[length + row], theirs));
-      BATON_OK(decode_one(decode_, *beside, ids[length + row], mine));
+      BATON_OK(decode_one(decode_, *moved, token, theirs));
+      BATON_OK(decode_one(decode_, *beside, token, mine));
       honest_.cover(compare_logits(theirs, mine));
+      token = static_cast<int32_t>(index_of_highest(mine));
     }
     honest_.cover(compare_states(*moved, *beside));
     return {};

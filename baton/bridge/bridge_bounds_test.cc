@@ -17,24 +17,24 @@ using test::fake_tokens;
 using test::FakeOrder;
 using test::FakeState;
 
-constexpr StateIdentity kIdentity{1, 2, 3};
+constexpr StateIdentity kAnyIdentity{1, 2, 3};
 
-Program small_program() { return fake_program(4, 2, 3, 5, 7, 11, 3, 13); }
+Program bounds_program() { return fake_program(4, 2, 3, 5, 7, 11, 3, 13); }
 // A recurrent state of 96 KiB: three pieces of 32 KiB.
 Program large_program() { return fake_program(2, 2, 3, 5, 64, 128, 3, 13); }
 
 // Convolution and recurrent state are f32 on every unit now; a receiver that keeps them in f16 must refuse what it
 // cannot hold as it does for keys and values.
 TEST(BridgeBounds, WhatTheReceiversTypeCannotHoldIsRefusedInEverySegment) {
-  const Layout layout = fake_layout(small_program(), 20, {});
+  const Layout layout = fake_layout(bounds_program(), 20, {});
   for (size_t segment = 0; segment < layout.segments.size(); ++segment) {
     for (const float value : {65519.0f, 65520.0f, -1e30f}) {
       FakeState from(layout, 20);
-      FakeState to(fake_layout(small_program(), 20, FakeOrder{{0, 1, 2}, DType::kF16, DType::kF16}), 20);
+      FakeState to(fake_layout(bounds_program(), 20, FakeOrder{{0, 1, 2}, DType::kF16, DType::kF16}), 20);
       from.fill(6, 20);
       from.set(segment, {0, 1, 3}, value);
       const auto before = to.memory();
-      const auto moved = move_state(from, to, kIdentity, fake_tokens(1, 20));
+      const auto moved = move_state(from, to, kAnyIdentity, fake_tokens(1, 20));
       EXPECT_EQ(moved.has_value(), value == 65519.0f) << "segment " << segment << " value " << value;
       if (moved) continue;
       EXPECT_EQ(moved.error().code, Code::kUnsupported);
@@ -50,9 +50,9 @@ TEST(BridgeBounds, NotANumberInAnyPieceIsRefusedBySealing) {
   for (const Dims& index : {Dims{0, 0, 0}, {0, 63, 127}, {1, 0, 0}, {1, 17, 5}, {2, 63, 127}}) {
     FakeState from(layout, 20);
     from.fill(6, 20);
-    ASSERT_TRUE(seal_state(from, kIdentity, fake_tokens(1, 20)).has_value());
+    ASSERT_TRUE(seal_state(from, kAnyIdentity, fake_tokens(1, 20)).has_value());
     from.set(1, index, std::numeric_limits<float>::quiet_NaN());
-    const auto sealed = seal_state(from, kIdentity, fake_tokens(1, 20));
+    const auto sealed = seal_state(from, kAnyIdentity, fake_tokens(1, 20));
     ASSERT_FALSE(sealed.has_value()) << index[0] << " " << index[1] << " " << index[2];
     EXPECT_EQ(sealed.error().code, Code::kCorrupt);
     const std::string place = "value " + std::to_string((index[0] * 64 + index[1]) * 128 + index[2]) + " is";
@@ -62,30 +62,30 @@ TEST(BridgeBounds, NotANumberInAnyPieceIsRefusedBySealing) {
 
 TEST(BridgeBounds, OneTokenMoreThanTheSegmentsHoldIsRefused) {
   for (const uint64_t position : {10u, 11u}) {
-    FakeState from(fake_layout(small_program(), 10, {}), 20);  // says that it has room for 20
-    FakeState to(fake_layout(small_program(), 20, {}), 20);
+    FakeState from(fake_layout(bounds_program(), 10, {}), 20);  // says that it has room for 20
+    FakeState to(fake_layout(bounds_program(), 20, {}), 20);
     from.fill(1, 10);
     from.set_position(position);
-    const auto moved = seal_state(from, kIdentity, fake_tokens(1, position));
+    const auto moved = seal_state(from, kAnyIdentity, fake_tokens(1, position));
     EXPECT_EQ(moved.has_value(), position == 10) << position;
     EXPECT_TRUE(moved || moved.error().code == Code::kInternal);
   }
 }
 
 TEST(BridgeBounds, EveryNegativeTokenIsRefused) {
-  FakeState from(fake_layout(small_program(), 20, {}), 20);
+  FakeState from(fake_layout(bounds_program(), 20, {}), 20);
   from.fill(6, 20);
   for (const int32_t token : {-1, -2, std::numeric_limits<int32_t>::min()}) {
     auto tokens = fake_tokens(1, 20);
     tokens[19] = token;
-    const auto sealed = seal_state(from, kIdentity, tokens);
+    const auto sealed = seal_state(from, kAnyIdentity, tokens);
     ASSERT_FALSE(sealed.has_value()) << token;
     EXPECT_EQ(sealed.error().code, Code::kInvalidInput);
     EXPECT_NE(sealed.error().message.find("token 19 is " + std::to_string(token)), std::string::npos);
   }
   auto tokens = fake_tokens(1, 20);
   tokens[19] = 0;
-  EXPECT_TRUE(seal_state(from, kIdentity, tokens).has_value());
+  EXPECT_TRUE(seal_state(from, kAnyIdentity, tokens).has_value());
 }
 
 }  // namespace

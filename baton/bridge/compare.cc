@@ -127,7 +127,7 @@ LogitsDifference compare_logits(std::span<const float> other, std::span<const fl
   const auto finite = [](std::span<const float> row) {
     return std::all_of(row.begin(), row.end(), [](float value) { return std::isfinite(value); });
   };
-  if (!finite(other) || !finite(own)) return {kInfinite, kInfinite, kInfinite, false, kInfinite};
+  if (!finite(other) || !finite(own)) return {kInfinite, kInfinite, kInfinite, false};
   const size_t best = index_of_highest(own), other_best = index_of_highest(other);
   const double own_sum = log_sum_of_exponents(own, own[best]);
   const double other_sum = log_sum_of_exponents(other, other[other_best]);
@@ -144,7 +144,6 @@ LogitsDifference compare_logits(std::span<const float> other, std::span<const fl
   made.kl = std::max(made.kl, 0.0);  // below zero by rounding only
   made.rms = std::sqrt(squares / static_cast<double>(own.size()));
   made.agreed = best == other_best;
-  made.lead = static_cast<double>(own[best]) - static_cast<double>(own[other_best]);
   return made;
 }
 
@@ -221,8 +220,8 @@ std::string to_text(const WorstPart& worst, const Layout& layout) {
 
 LogitsVerdict judge(const LogitsDifference& seen, const LogitsBounds& bounds) {
   const bool within = seen.rms <= bounds.rms && seen.largest <= bounds.largest && seen.kl <= bounds.kl;
-  const bool near_tie = !seen.agreed && seen.lead < bounds.largest;
-  return {.passed = within && (seen.agreed || near_tie), .near_tie = near_tie};
+  const bool passed = within && std::isfinite(seen.largest);
+  return {.passed = passed, .near_tie = passed && !seen.agreed};
 }
 
 }  // namespace baton

@@ -51,7 +51,6 @@ StateDifference one_step(const SequenceState& own);
 struct LogitsDifference {
   double rms = 0, largest = 0, kl = 0;
   bool agreed = false;  // same largest logit, and both rows finite
-  double lead = 0;      // of own's largest logit over own's logit at other's largest
 };
 LogitsDifference compare_logits(std::span<const float> other, std::span<const float> own);
 
@@ -98,8 +97,8 @@ WorstPart worst_part(const StateDifference& seen, const ProofBounds& bounds);
 // "layer 3 keys head 1: largest 0.031 of 0.012 allowed"
 std::string to_text(const WorstPart& worst, const Layout& layout);
 
-// Each of the three at most its bound, and the same choice but for a near tie: own's logit of the other's choice is
-// less than the bound of `largest` below own's best.
+// Each of the three at most its bound. A disagreement that passes is a near tie by that: own's logit of the other's
+// choice is at most two bounds of `largest` below own's best, as either of the two is off by at most one.
 struct LogitsVerdict {
   bool passed = false;
   bool near_tie = false;

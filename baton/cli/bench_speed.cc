@@ -197,8 +197,8 @@ class SpeedBench {
     return Check{"checked", "", tokens_checked, *lead};
   }
 
-  // What a choice may lie below the reference's: the largest honest difference of a logit times the factor, from the
-  // model's file of bounds or measured now. Nothing when that would take too long.
+  // What a choice may lie below the reference's: either of the two logits may be off by the largest honest difference
+  // times the factor, from the model's file of bounds or measured now. Nothing when that would take too long.
   Result<std::optional<double>> lead_max(Executor& reference) {
     if (lead_max_) return lead_max_;
     TextModel ids_only;
@@ -221,7 +221,7 @@ class SpeedBench {
         fmt::print(stderr, "baton: the measured bounds could not be kept: {}\n", kept.error().message);
       }
     }
-    lead_max_ = kBoundFactor * honest->logits.largest;
+    lead_max_ = 2 * kBoundFactor * honest->logits.largest;
     return lead_max_;
   }
 
@@ -258,7 +258,6 @@ class SpeedBench {
   std::optional<double> lead_max_;
 };
 
-OrderedJson text_or_null(const std::string& text) { return text.empty() ? OrderedJson(nullptr) : OrderedJson(text); }
 template <class T>
 OrderedJson value_or_null(const std::optional<T>& value) {
   return value ? OrderedJson(*value) : OrderedJson(nullptr);

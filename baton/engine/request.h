@@ -94,7 +94,7 @@ struct BridgeStats {
   std::string worst_at;    // its name: "layer 3 keys head 1"
   uint64_t checked = 0;    // logits rows compared by the proof; the rest is over these
   uint64_t agreed = 0;     // rows with the same largest logit
-  uint64_t near_ties = 0;  // disagreeing rows whose lead is less than the bound explains
+  uint64_t near_ties = 0;  // disagreeing rows that the bounds explain
   double max_rms_dlogit = 0, max_abs_dlogit = 0, max_kl = 0;
   LogitsBounds logits;
   // Share of agreeing rows, 1 when none was checked.
