@@ -9,20 +9,33 @@ endif()
 set(baton_headers_library <algorithm> <array> <charconv> <chrono> <cmath> <cstdint> <cstring> <filesystem> <functional>
   <map> <memory> <mutex> <optional> <span> <string> <string_view> <utility> <vector> <fmt/format.h>
   <fmt/ranges.h> <nlohmann/json.hpp> <tl/expected.hpp>)
+set(baton_headers_kernel ${baton_headers_library})
 set(baton_headers_test ${baton_headers_library} <gtest/gtest.h>)
 
-# baton_precompile(TARGET KIND): KIND is library or test. The first of a kind compiles the headers, the others use them.
-# All of a kind have the same flags but for -O, which changes no header; a file with an instruction set of its own sets
-# SKIP_PRECOMPILE_HEADERS.
+# baton_precompile(TARGET KIND): KIND is library, kernel or test. A carrier of each kind compiles the headers, with its -O:
+# GCC 12 takes those of another -O without a word, and may crash behind them. A file with an instruction set of its own
+# sets SKIP_PRECOMPILE_HEADERS.
 function(baton_precompile target kind)
   if(NOT BATON_PRECOMPILE)
     return()
   endif()
-  get_property(first GLOBAL PROPERTY baton_precompiled_${kind})
-  if(first)
-    target_precompile_headers(${target} REUSE_FROM ${first})
-  else()
-    target_precompile_headers(${target} PRIVATE ${baton_headers_${kind}})
-    set_property(GLOBAL PROPERTY baton_precompiled_${kind} ${target})
+  set(carrier baton_headers_of_${kind})
+  if(NOT TARGET ${carrier})
+    # A program for programs: they are compiled with -fPIE, libraries are not.
+    if(kind STREQUAL test)
+      add_executable(${carrier} ${PROJECT_SOURCE_DIR}/cmake/precompile.cc)
+    else()
+      add_library(${carrier} OBJECT ${PROJECT_SOURCE_DIR}/cmake/precompile.cc)
+    endif()
+    get_target_property(options ${target} COMPILE_OPTIONS)
+    target_link_libraries(${carrier} PRIVATE baton_options baton_fmt nlohmann_json::nlohmann_json tl::expected)
+    if(kind STREQUAL test)
+      target_link_libraries(${carrier} PRIVATE GTest::gtest)
+    endif()
+    if(options)
+      target_compile_options(${carrier} PRIVATE ${options})
+    endif()
+    target_precompile_headers(${carrier} PRIVATE ${baton_headers_${kind}})
   endif()
+  target_precompile_headers(${target} REUSE_FROM ${carrier})
 endfunction()

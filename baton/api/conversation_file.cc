@@ -14,14 +14,14 @@ using OrderedJson = nlohmann::ordered_json;
 constexpr int kVersion = 1;
 constexpr size_t kJsonBytesMax = size_t{64} << 20;
 
-std::string hex(uint64_t value) { return fmt::format("{:016x}", value); }
+std::string hex_digits(uint64_t value) { return fmt::format("{:016x}", value); }
 
 std::filesystem::path messages_file(const std::filesystem::path& file) { return file.string() + ".json"; }
 
 OrderedJson identity_json(const StateIdentity& identity) {
-  return {{"model", hex(identity.model)},
-          {"quantization", hex(identity.quantization)},
-          {"tokenizer", hex(identity.tokenizer)}};
+  return {{"model", hex_digits(identity.model)},
+          {"quantization", hex_digits(identity.quantization)},
+          {"tokenizer", hex_digits(identity.tokenizer)}};
 }
 
 // `what` of the file must be `expected`; both are texts.
@@ -66,14 +66,14 @@ Status Conversation::save(const std::filesystem::path& file, const StateKey* key
   json["model_name"] = runtime_.model().spec.name;
   BATON_TRY(const StateIdentity identity, runtime_.identity());
   json.update(identity_json(identity));
-  json["template"] = hex(template_digest());
+  json["template"] = hex_digits(template_digest());
   json["thinking"] = options_.thinking ? OrderedJson(*options_.thinking) : OrderedJson();
   json["system"] = system_;
   json["messages"] = messages_;
   json["state"] = nullptr;
   if (prompt.start != nullptr) {
     BATON_OK(write_seal_file(file, prompt.start->block, key));
-    json["state"] = {{"tokens", prompt.start->tokens.size()}, {"checksum", hex(checksum(prompt.start->block))}};
+    json["state"] = {{"tokens", prompt.start->tokens.size()}, {"checksum", hex_digits(checksum(prompt.start->block))}};
   }
   const std::string text = json.dump(1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
   return write_file(messages_file(file), std::as_bytes(std::span(text)));
@@ -92,7 +92,7 @@ Status Conversation::load(const std::filesystem::path& file, const StateKey* key
   for (const auto& [field, value] : prints.items()) {
     if (auto status = same(json, field.c_str(), value.get<std::string>()); !status) return refuse(status.error());
   }
-  if (auto status = same(json, "template", hex(template_digest())); !status) return refuse(status.error());
+  if (auto status = same(json, "template", hex_digits(template_digest())); !status) return refuse(status.error());
   const OrderedJson messages = json.value("messages", OrderedJson());
   if (auto status = check_messages(messages); !status) return refuse(status.error());
   const OrderedJson system = json.value("system", OrderedJson("")), thinking = json.value("thinking", OrderedJson());
@@ -112,7 +112,7 @@ Status Conversation::load(const std::filesystem::path& file, const StateKey* key
     expected.position_max = static_cast<uint64_t>(runtime_.model().spec.context_max);
     expected.vocab = runtime_.model().spec.vocab;
     BATON_TRY(SealedFile sealed, read_seal_file(file, expected, key));
-    if (state.value("checksum", OrderedJson()) != hex(checksum(sealed.block))) {
+    if (state.value("checksum", OrderedJson()) != hex_digits(checksum(sealed.block))) {
       return fail(Code::kMismatch, fmt::format("{} is not the state that {} was saved with", file.string(), name));
     }
     loaded.states_.push_back({sealed.view.tokens, std::move(sealed.block)});

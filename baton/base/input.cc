@@ -12,12 +12,12 @@
 namespace baton {
 namespace {
 
-class Descriptor {
+class InputDescriptor {
  public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
+  explicit InputDescriptor(int fd) : fd_(fd) {}
+  InputDescriptor(const InputDescriptor&) = delete;
+  InputDescriptor& operator=(const InputDescriptor&) = delete;
+  ~InputDescriptor() {
     if (fd_ >= 0) ::close(fd_);
   }
 
@@ -45,7 +45,7 @@ Result<std::string> read_input(const std::filesystem::path& path, size_t bytes_m
   const std::filesystem::path name = standard ? "standard input" : path;
   const int fd = standard ? STDIN_FILENO : ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY);
   if (fd < 0) return input_failure(name, "open");
-  const Descriptor owner(standard ? -1 : fd);
+  const InputDescriptor owner(standard ? -1 : fd);
   std::string text;
   constexpr size_t kPieceBytes = size_t{1} << 16;
   while (true) {

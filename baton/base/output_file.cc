@@ -24,7 +24,7 @@
 namespace baton {
 namespace {
 
-tl::unexpected<Error> system_failure(const std::filesystem::path& path, const char* doing) {
+tl::unexpected<Error> output_failure(const std::filesystem::path& path, const char* doing) {
   const int number = errno;
   const Code code = number == ENOENT ? Code::kNotFound : number == ENOMEM ? Code::kOutOfMemory : Code::kInvalidInput;
   return fail(code, fmt::format("{}: cannot {}: {}", path.string(), doing, std::strerror(number)));
@@ -97,7 +97,7 @@ Result<Target> find_target(const std::filesystem::path& given) {
     struct stat info {};
     if (::lstat(target.path.c_str(), &info) != 0) {
       if (errno == ENOENT) return target;  // to be made; a missing folder is found then
-      return system_failure(given, "open");
+      return output_failure(given, "open");
     }
     if (S_ISLNK(info.st_mode)) {
       std::error_code error;
@@ -133,18 +133,18 @@ Result<OutputFile> OutputFile::create(const std::filesystem::path& path, unsigne
   if (target.in_place) {
     writer.descriptor_ = target.descriptor >= 0 ? ::fcntl(target.descriptor, F_DUPFD_CLOEXEC, 3)
                                                 : ::open(target.path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY);
-    if (writer.descriptor_ < 0) return system_failure(path, "open");
+    if (writer.descriptor_ < 0) return output_failure(path, "open");
     return writer;
   }
   writer.target_ = std::move(target.path);
-  if (target.exists && ::access(writer.target_.c_str(), W_OK) != 0) return system_failure(path, "write");
+  if (target.exists && ::access(writer.target_.c_str(), W_OK) != 0) return output_failure(path, "write");
   const auto folder = writer.target_.has_parent_path() ? writer.target_.parent_path() : std::filesystem::path(".");
   const unsigned made = target.exists && mode != kModeOwner ? target.permissions : mode;
   if (temporary == Temporary::kNamed || !writer.open_unnamed(folder, made)) {
     BATON_OK(writer.open_named(folder, made));
   }
   // What is replaced keeps its permissions whatever the umask takes away.
-  if (made != mode && ::fchmod(writer.descriptor_, made) != 0) return system_failure(path, "set the permissions of");
+  if (made != mode && ::fchmod(writer.descriptor_, made) != 0) return output_failure(path, "set the permissions of");
   return writer;
 }
 
@@ -170,7 +170,7 @@ Status OutputFile::open_named(const std::filesystem::path& folder, unsigned mode
     errno = number;
     if (number != EEXIST) break;
   }
-  auto failure = system_failure(path_, "create");
+  auto failure = output_failure(path_, "create");
   std::error_code ignored;
   if (!std::filesystem::exists(folder, ignored)) {
     failure.value().message += fmt::format(" (there is no folder {})", folder.string());
@@ -219,7 +219,7 @@ Status OutputFile::write(std::span<const std::byte> bytes) {
       ::poll(&entry, 1, 1000);
       continue;
     }
-    if (count < 0) return system_failure(path_, "write");
+    if (count < 0) return output_failure(path_, "write");
     done += static_cast<size_t>(count);
   }
   return {};
@@ -227,10 +227,10 @@ Status OutputFile::write(std::span<const std::byte> bytes) {
 
 Status OutputFile::commit() {
   if (target_.empty()) {
-    if (::close(std::exchange(descriptor_, -1)) != 0) return system_failure(path_, "write");
+    if (::close(std::exchange(descriptor_, -1)) != 0) return output_failure(path_, "write");
     return {};
   }
-  if (::fsync(descriptor_) != 0) return system_failure(path_, "write");
+  if (::fsync(descriptor_) != 0) return output_failure(path_, "write");
   const bool unnamed = temporary_.empty();
   const std::string link = descriptor_link(descriptor_);
   const auto name_it = [&](const std::filesystem::path& name) {
@@ -242,7 +242,7 @@ Status OutputFile::commit() {
   }
   // A file that exists cannot be linked over, only renamed over.
   for (int attempt = 0; unnamed && temporary_.empty(); ++attempt) {
-    if (errno != EEXIST || attempt == kNameAttempts) return system_failure(path_, "name");
+    if (errno != EEXIST || attempt == kNameAttempts) return output_failure(path_, "name");
     temporary_ = target_.parent_path() / temporary_name();
     slot_ = take_slot(temporary_);
     if (name_it(temporary_)) break;
@@ -251,7 +251,7 @@ Status OutputFile::commit() {
     temporary_.clear();
     errno = number;
   }
-  if (::rename(temporary_.c_str(), target_.c_str()) != 0) return system_failure(path_, "replace");
+  if (::rename(temporary_.c_str(), target_.c_str()) != 0) return output_failure(path_, "replace");
   temporary_.clear();
   free_slot(std::exchange(slot_, -1));
   ::close(std::exchange(descriptor_, -1));

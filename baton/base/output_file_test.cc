@@ -17,7 +17,7 @@
 namespace baton {
 namespace {
 
-Status put(const std::filesystem::path& path, std::span<const std::byte> bytes) {
+Status put_shared(const std::filesystem::path& path, std::span<const std::byte> bytes) {
   return write_output(path, bytes, kModeShared);
 }
 
@@ -38,20 +38,20 @@ class OutputFileTest : public testing::Test {
 
 TEST_F(OutputFileTest, WritesWholeOrNothing) {
   const auto path = folder_ / "a";
-  ASSERT_TRUE(put(path, as_bytes("first")));
-  ASSERT_TRUE(put(path, as_bytes("second, longer")));
+  ASSERT_TRUE(put_shared(path, as_bytes("first")));
+  ASSERT_TRUE(put_shared(path, as_bytes("second, longer")));
   EXPECT_EQ(read_file(path, 100).value(), "second, longer");
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1) << "a temporary file stayed";
-  const auto failed = put(folder_ / "missing" / "a", as_bytes("x"));
+  const auto failed = put_shared(folder_ / "missing" / "a", as_bytes("x"));
   ASSERT_FALSE(failed);
   EXPECT_EQ(failed.error().code, Code::kNotFound);
-  EXPECT_FALSE(put(folder_, as_bytes("over a folder")));
+  EXPECT_FALSE(put_shared(folder_, as_bytes("over a folder")));
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1);
 }
 
 TEST_F(OutputFileTest, AnAbandonedWriterLeavesTheOldFile) {
   const auto path = folder_ / "a";
-  ASSERT_TRUE(put(path, as_bytes("old")));
+  ASSERT_TRUE(put_shared(path, as_bytes("old")));
   {
     auto writer = OutputFile::create(path);
     ASSERT_TRUE(writer);
@@ -101,17 +101,17 @@ TEST_F(OutputFileTest, OutputsAreForSharingAndStatesAreNot) {
 
 TEST_F(OutputFileTest, LinksStayAndWhatTheyNameIsWritten) {
   std::filesystem::create_directories(folder_ / "inner");
-  ASSERT_TRUE(put(folder_ / "inner" / "real", as_bytes("old")));
+  ASSERT_TRUE(put_shared(folder_ / "inner" / "real", as_bytes("old")));
   std::filesystem::create_symlink("inner/real", folder_ / "near");
   std::filesystem::create_symlink(folder_ / "near", folder_ / "far");
   std::filesystem::create_symlink("inner/none", folder_ / "dangling");
   std::filesystem::create_symlink("loop", folder_ / "loop");
-  ASSERT_TRUE(put(folder_ / "far", as_bytes("new")));
+  ASSERT_TRUE(put_shared(folder_ / "far", as_bytes("new")));
   EXPECT_EQ(read_file(folder_ / "inner" / "real", 100).value(), "new");
-  ASSERT_TRUE(put(folder_ / "dangling", as_bytes("made")));
+  ASSERT_TRUE(put_shared(folder_ / "dangling", as_bytes("made")));
   EXPECT_EQ(read_file(folder_ / "inner" / "none", 100).value(), "made");
   for (const char* name : {"near", "far", "dangling"}) EXPECT_TRUE(std::filesystem::is_symlink(folder_ / name)) << name;
-  const auto failed = put(folder_ / "loop", as_bytes("x"));
+  const auto failed = put_shared(folder_ / "loop", as_bytes("x"));
   ASSERT_FALSE(failed);
   EXPECT_NE(failed.error().message.find("too many links"), std::string::npos) << failed.error().message;
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 5) << "a temporary file stayed";
@@ -123,14 +123,14 @@ TEST_F(OutputFileTest, PipesAndDevicesAreWrittenInPlace) {
   std::string got;
   std::thread reader([&] { got = read_input(pipe, 1 << 20).value_or("failed"); });
   const std::string large(200000, 'x');  // more than a pipe holds
-  EXPECT_TRUE(put(pipe, as_bytes(large)));
+  EXPECT_TRUE(put_shared(pipe, as_bytes(large)));
   reader.join();
   EXPECT_EQ(got, large);
   EXPECT_TRUE(std::filesystem::is_fifo(pipe));
-  EXPECT_TRUE(put("/dev/null", as_bytes("x")));
+  EXPECT_TRUE(put_shared("/dev/null", as_bytes("x")));
   EXPECT_TRUE(std::filesystem::is_character_file("/dev/null"));
   if (std::filesystem::exists("/dev/full")) {
-    const auto full = put("/dev/full", as_bytes("x"));
+    const auto full = put_shared("/dev/full", as_bytes("x"));
     ASSERT_FALSE(full);
     EXPECT_EQ(full.error().message, "/dev/full: cannot write: No space left on device");
   }
@@ -141,9 +141,9 @@ TEST_F(OutputFileTest, OwnDescriptorsAreWrittenWhereTheyStand) {
   const auto path = folder_ / "a";
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   ASSERT_EQ(::write(fd, "before ", 7), 7);
-  ASSERT_TRUE(put("/dev/fd/" + std::to_string(fd), as_bytes("written ")));
+  ASSERT_TRUE(put_shared("/dev/fd/" + std::to_string(fd), as_bytes("written ")));
   std::filesystem::create_symlink("/dev/fd/" + std::to_string(fd), folder_ / "link");
-  ASSERT_TRUE(put(folder_ / "link", as_bytes("twice")));
+  ASSERT_TRUE(put_shared(folder_ / "link", as_bytes("twice")));
   ::close(fd);
   EXPECT_EQ(read_file(path, 100).value(), "before written twice");
 }
@@ -161,7 +161,7 @@ TEST_F(OutputFileTest, RefusalsNameWhatWasGiven) {
     EXPECT_EQ(message("", temporary), "an output file without a name");
   }
   if (::geteuid() != 0) {
-    ASSERT_TRUE(put(folder_ / "kept", as_bytes("x")));
+    ASSERT_TRUE(put_shared(folder_ / "kept", as_bytes("x")));
     ASSERT_EQ(::chmod((folder_ / "kept").c_str(), 0444), 0);
     EXPECT_NE(message(folder_ / "kept", OutputFile::Temporary::kUnnamed).find("Permission denied"), std::string::npos);
   }
@@ -195,7 +195,7 @@ TEST_F(OutputFileTest, TemporaryFilesLeaveWithTheProcess) {
 
 TEST_F(OutputFileTest, TheFallbackWithANameIsWholeOrNothingToo) {
   const auto path = folder_ / "a";
-  ASSERT_TRUE(put(path, as_bytes("old")));
+  ASSERT_TRUE(put_shared(path, as_bytes("old")));
   const auto entries = [&] { return std::distance(std::filesystem::directory_iterator(folder_), {}); };
   {
     auto writer = OutputFile::create(path, kModeShared, OutputFile::Temporary::kNamed);
@@ -215,7 +215,7 @@ TEST_F(OutputFileTest, InputsOfUnstatedSizeAreReadToTheirEnd) {
   if (std::filesystem::exists("/proc/self/status")) {
     EXPECT_NE(read_input("/proc/self/status", 1 << 20).value().find("Pid:"), std::string::npos);
   }
-  ASSERT_TRUE(put(folder_ / "long", as_bytes(std::string(100001, 'x'))));
+  ASSERT_TRUE(put_shared(folder_ / "long", as_bytes(std::string(100001, 'x'))));
   EXPECT_EQ(read_input(folder_ / "long", 100001).value().size(), 100001u);
   const auto refused = read_input(folder_ / "long", 100000);
   ASSERT_FALSE(refused);

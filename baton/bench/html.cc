@@ -6,7 +6,7 @@
 namespace baton {
 namespace {
 
-constexpr std::string_view kStyle =
+constexpr std::string_view kPageStyle =
     ":root{color-scheme:light dark;--ink:#222;--soft:#666;--line:#ccc;--faint:#eee;--mark:#1b6ca8;--other:#b3690f;"
     "--rest:#999;--wrong:#a33;--paper:#fff;--box:#f4f7fa}"
     "@media(prefers-color-scheme:dark){:root{--ink:#e6e6e6;--soft:#aaa;--line:#444;--faint:#2a2a2a;--mark:#6db8f2;"
@@ -55,7 +55,7 @@ std::string html_head(std::string_view title, std::string_view style, const std:
       "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/><meta name=\"viewport\" "
       "content=\"width=device-width,initial-scale=1\"/><title>{0}</title>\n<style>{1}{2}</style></head>\n<body>\n"
       "<h1>{0}</h1>\n<p class=\"facts\">",
-      html_escaped(title), kStyle, style);
+      html_escaped(title), kPageStyle, style);
   for (const std::string& fact : facts) html += html_escaped(fact) + "<br/>\n";
   std::string made;
   if (!info.version.empty()) made = "Made by " + html_escaped(info.version);

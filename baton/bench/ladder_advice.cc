@@ -10,7 +10,7 @@
 namespace baton {
 namespace {
 
-constexpr uint64_t kSeed = 11;
+constexpr uint64_t kAdviceSeed = 11;
 
 double percent_more(double log_ratio) { return 100 * (std::exp(log_ratio) - 1); }
 
@@ -42,7 +42,7 @@ class Adviser {
     source_ = static_cast<size_t>(source - points_.begin());
     for (size_t i = 0; i < points_.size(); ++i) {
       if (!points_[i].is_source)
-        losses_.push_back({i, paired_difference(points_[i].nll, source->nll, verdict_.confidence, kSeed)});
+        losses_.push_back({i, paired_difference(points_[i].nll, source->nll, verdict_.confidence, kAdviceSeed)});
     }
     std::stable_sort(losses_.begin(), losses_.end(), [&](const Loss& a, const Loss& b) { return bytes(a) < bytes(b); });
     const auto take = std::find_if(losses_.begin(), losses_.end(), [](const Loss& loss) { return loss.accepted(); });
@@ -106,7 +106,7 @@ class Adviser {
   std::optional<RatioInterval> ratio(size_t a, size_t b) const {
     const auto &x = points_[a].decode_tps, &y = points_[b].decode_tps;
     if (x.empty() || x.size() != y.size()) return std::nullopt;
-    return paired_ratio(x, y, verdict_.confidence, kSeed, 2000);
+    return paired_ratio(x, y, verdict_.confidence, kAdviceSeed, 2000);
   }
 
   std::span<const LadderPoint> points_;

@@ -10,7 +10,7 @@
 namespace baton {
 namespace {
 
-constexpr std::string_view kStyle =
+constexpr std::string_view kLadderStyle =
     "tr.f td:first-child{font-weight:bold}.scroll svg{width:100%;min-width:640px;height:auto;display:block}"
     "svg text{fill:var(--ink);font:12px system-ui,sans-serif}svg .soft{fill:var(--soft)}"
     "svg .grid{stroke:var(--line);stroke-width:1}svg .front{fill:var(--mark);stroke:var(--mark)}"
@@ -300,7 +300,7 @@ std::string ladder_html(const LadderReport& report, const PageInfo& info) {
       fmt::format("Text: {}, {} tokens compared in {} windows", report.text.filename().string(), report.counted,
                   report.windows),
       fmt::format("Unit: {} ({})", report.ran, report.rows.empty() ? "" : report.rows.front().evidence)};
-  std::string html = html_head(fmt::format("Quantized copies of {}", report.model), kStyle, facts, info);
+  std::string html = html_head(fmt::format("Quantized copies of {}", report.model), kLadderStyle, facts, info);
   html += fmt::format("<p class=\"take\">{}</p>\n", html_escaped(advice.text));
   html +=
       "<h2>Size and quality</h2>\n<p class=\"note\">Filled: on the Pareto front of size, KL divergence and decode "

@@ -13,7 +13,7 @@ namespace {
 
 // A row of a plot is text at its own size beside a track whose marks are placed in percent: it is as readable on a
 // phone, where the track goes below the text.
-constexpr std::string_view kStyle =
+constexpr std::string_view kPipelineStyle =
     ".row{display:grid;grid-template-columns:16em 1fr 13em;gap:.2em .8em;align-items:center;font-size:13px;"
     "padding:.1em 0}.row b{font-weight:normal}.track{position:relative;height:1.1em;background:var(--faint)}"
     ".track u{position:absolute;top:0;bottom:0;width:1px;background:var(--line)}"
@@ -188,7 +188,7 @@ std::string published_html(std::span<const Comparison> rows) {
 
 std::string report_html(const ReportTitle& title, const PipelineReport& report, std::span<const Comparison> published,
                         const PageInfo& info) {
-  std::string html = html_head("Prefill and decode by pipeline", kStyle, {title.model, title.machine}, info);
+  std::string html = html_head("Prefill and decode by pipeline", kPipelineStyle, {title.model, title.machine}, info);
   html += fmt::format("<p class=\"note\">{}</p>\n", html_escaped(title.note));
   html +=
       "<p class=\"note key\">Dots are medians, lines reach from the lowest to the highest run.<i></i>ran on this "

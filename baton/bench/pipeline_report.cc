@@ -15,7 +15,7 @@ OrderedJson median_or_null(const std::optional<Summary>& summary) {
   return summary ? OrderedJson(summary->median) : OrderedJson(nullptr);
 }
 template <class T>
-OrderedJson value_or_null(const std::optional<T>& value) {
+OrderedJson json_or_null(const std::optional<T>& value) {
   return value ? OrderedJson(*value) : OrderedJson(nullptr);
 }
 
@@ -162,10 +162,10 @@ OrderedJson rows_json(std::span<const PipelineRow> rows) {
                     {"prefill_tps", median_or_null(row.prefill_tps)},
                     {"decode_tps", median_or_null(row.decode_tps)},
                     {"bridge_ms", median_or_null(row.bridge_ms)},
-                    {"bridge_bytes", value_or_null(row.bridge_bytes)},
-                    {"peak_memory_bytes", value_or_null(row.peak_memory_bytes)},
-                    {"watts", value_or_null(row.watts)},
-                    {"joules", value_or_null(row.joules)},
+                    {"bridge_bytes", json_or_null(row.bridge_bytes)},
+                    {"peak_memory_bytes", json_or_null(row.peak_memory_bytes)},
+                    {"watts", json_or_null(row.watts)},
+                    {"joules", json_or_null(row.joules)},
                     {"quality", {{"time", to_string(row.time)}, {"energy", to_string(row.energy)}}}});
   }
   return json;

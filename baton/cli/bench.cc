@@ -41,7 +41,7 @@ PipelineRun pipeline_run(const BenchFlags& flags) {
   return run;
 }
 
-int run(BenchFlags& flags) {
+int run_bench(BenchFlags& flags) {
   end_with_a_word_on_interrupt();
   if (flags.pipelines.chosen) {
     const auto& prompts = flags.prefill;
@@ -87,7 +87,7 @@ std::vector<std::string> bench_words(std::vector<std::string> words) {
 std::unique_ptr<Command> add_bench(CLI::App& program) {
   CLI::App* app = program.add_subcommand(
       "bench", "measure speed: three numbers of the bundled model, tests of a model, or two configurations in turns");
-  auto command = std::make_unique<FlagsCommand<BenchFlags, run>>(app);
+  auto command = std::make_unique<FlagsCommand<BenchFlags, run_bench>>(app);
   BenchFlags* flags = &command->flags;
   flags->app = app;
   const auto counts = [&](const char* name, std::vector<uint32_t>& to, const char* text) {

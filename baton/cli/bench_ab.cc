@@ -80,9 +80,9 @@ struct Test {
   std::vector<double> a, b;
 };
 
-class Comparison {
+class AbRun {
  public:
-  Comparison(const BenchFlags& flags, uint64_t seed) : flags_(flags), seed_(seed) {}
+  AbRun(const BenchFlags& flags, uint64_t seed) : flags_(flags), seed_(seed) {}
 
   Status prepare() {
     for (size_t i = 0; i < 2; ++i) {
@@ -233,7 +233,7 @@ int bench_ab(const BenchFlags& flags) {
   const auto seed =
       flags.seed >= 0 ? static_cast<uint64_t>(flags.seed)
                       : static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count() & 0x7fffffff);
-  Comparison comparison(flags, seed);
+  AbRun comparison(flags, seed);
   const auto ended = [](const Error& error) {
     progress("");
     return error.code == Code::kInvalidInput ? (report(error), kUsage) : report(error);

@@ -59,6 +59,8 @@ int report(const Error& error);
 int report_usage(const Error& error);
 // One JSON value and a newline on stdout. Text that is not UTF-8 is shown with U+FFFD.
 void print_json(const OrderedJson& value);
+// null when there is none.
+OrderedJson text_or_null(const std::string& text);
 // To stdout, unbuffered; the only way there. False when it could not be written, now or before: then nothing more is,
 // the work at hand is to end at its next step (InterruptScope tells it so), and the program ends with kFailed or
 // kReaderGone.

@@ -18,7 +18,7 @@ struct ConvertFlags {
   bool json = false;
 };
 
-int run(ConvertFlags& flags) {
+int run_conversion(ConvertFlags& flags) {
   if (!settle_arguments(flags.model, {&flags.source, &flags.out}, {"SOURCE", "OUT"})) return kUsage;
   const Format* format = format_by_name(flags.type);
   if (format == nullptr || format->encode == nullptr || format->ggml_id == kNoGgmlId) {
@@ -65,7 +65,7 @@ int run(ConvertFlags& flags) {
 
 std::unique_ptr<Command> add_convert(CLI::App& program) {
   CLI::App* app = program.add_subcommand("convert", "write a Hugging Face folder as a GGUF file");
-  auto command = std::make_unique<FlagsCommand<ConvertFlags, run>>(app);
+  auto command = std::make_unique<FlagsCommand<ConvertFlags, run_conversion>>(app);
   ConvertFlags* flags = &command->flags;
   app->add_option("source", flags->source, "folder with config.json and safetensors");
   app->add_option("out", flags->out, "file to write; one that exists is replaced");

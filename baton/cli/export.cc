@@ -17,7 +17,7 @@ struct ExportFlags {
   bool json = false;
 };
 
-int run(const ExportFlags& flags) {
+int run_export(const ExportFlags& flags) {
   const auto model = load_model(flags.source);
   if (!model) return report(model.error());
   apple::ExportOptions options;
@@ -70,7 +70,7 @@ std::unique_ptr<Command> add_export(CLI::App& program) {
   CLI::App* app = program.add_subcommand("export", "write a model in the format of another runtime");
   app->require_subcommand(1);
   CLI::App* coreml = app->add_subcommand("coreml", "prefill as Core ML packages (not yet run on Apple hardware)");
-  auto command = std::make_unique<FlagsCommand<ExportFlags, run>>(app);
+  auto command = std::make_unique<FlagsCommand<ExportFlags, run_export>>(app);
   ExportFlags* flags = &command->flags;
   coreml->add_option("model", flags->source, "GGUF file or Hugging Face folder")->required();
   coreml->add_option("out", flags->out, "folder for the packages")->required();

@@ -65,8 +65,6 @@ std::string ended_text(const Completion& completion) {
   return "";
 }
 
-OrderedJson text_or_null(const std::string& text) { return text.empty() ? OrderedJson(nullptr) : OrderedJson(text); }
-
 // Of what the proof compared; null when it compared nothing.
 OrderedJson proof_json(const BridgeStats& bridge) {
   if (bridge.states == 0) return nullptr;

@@ -38,7 +38,7 @@ Result<ImportanceMatrix> measure(const ImatrixFlags& flags, const InterruptScope
   return matrix;
 }
 
-int run(const ImatrixFlags& flags) {
+int run_imatrix(const ImatrixFlags& flags) {
   if (flags.model.empty()) {
     fmt::print(stderr, "baton: no model; give a GGUF file as an argument or with -m\n");
     return kUsage;
@@ -68,7 +68,7 @@ int run(const ImatrixFlags& flags) {
 
 std::unique_ptr<Command> add_imatrix(CLI::App& program) {
   CLI::App* app = program.add_subcommand("imatrix", "measure which inputs of each matrix matter, for 'quantize'");
-  auto command = std::make_unique<FlagsCommand<ImatrixFlags, run>>(app);
+  auto command = std::make_unique<FlagsCommand<ImatrixFlags, run_imatrix>>(app);
   ImatrixFlags* flags = &command->flags;
   add_model(*app, flags->model, "GGUF file, best in BF16, F16 or F32");
   app->add_option("-f,--text,--file", flags->text, "text like the one the model will be used on")->required();

@@ -167,7 +167,7 @@ int show_plan(const InspectFlags& flags, const Model& model) {
   return kOk;
 }
 
-int run(const InspectFlags& flags) {
+int run_inspect(const InspectFlags& flags) {
   std::string path = flags.model;
   if (path.empty()) {
     const auto bundled = bundled_model();
@@ -247,7 +247,7 @@ int run(const InspectFlags& flags) {
 
 std::unique_ptr<Command> add_inspect(CLI::App& program) {
   CLI::App* app = program.add_subcommand("inspect", "show a model: sizes, types, program, state and bridge plan");
-  auto command = std::make_unique<FlagsCommand<InspectFlags, run>>(app);
+  auto command = std::make_unique<FlagsCommand<InspectFlags, run_inspect>>(app);
   InspectFlags* flags = &command->flags;
   add_model(*app, flags->model, "a Hugging Face folder or a GGUF file (default: the bundled model)");
   app->add_option("--prefill", flags->prefill_unit, "unit the state comes from")->capture_default_str();

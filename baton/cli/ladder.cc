@@ -55,7 +55,7 @@ std::optional<uint64_t> memory_of_run(const LadderFlags& flags, const std::files
   return peak_memory_of(program_file(), arguments);
 }
 
-int run(LadderFlags& flags) {
+int run_ladder(LadderFlags& flags) {
   if (flags.model.empty()) {
     fmt::print(stderr, "baton: no model; give it as an argument or with -m\n");
     return kUsage;
@@ -100,7 +100,7 @@ int run(LadderFlags& flags) {
 std::unique_ptr<Command> add_ladder(CLI::App& program) {
   CLI::App* app = program.add_subcommand(
       "ladder", "quantize a model to each type of a list, and compare quality, speed, size, memory and energy");
-  auto command = std::make_unique<FlagsCommand<LadderFlags, run>>(app);
+  auto command = std::make_unique<FlagsCommand<LadderFlags, run_ladder>>(app);
   LadderFlags* flags = &command->flags;
   LadderOptions* options = &flags->options;
   add_model(*app, flags->model, "GGUF file or Hugging Face folder, best in BF16, F16 or F32");

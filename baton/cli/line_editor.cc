@@ -10,10 +10,10 @@ namespace baton::cli {
 namespace {
 
 constexpr std::string_view kQuotes = "\"\"\"";
-constexpr std::string_view kBlanks = " \t\r\n";
+constexpr std::string_view kTurnBlanks = " \t\r\n";
 
 std::string_view without_blanks_before(std::string_view text) {
-  text.remove_prefix(std::min(text.find_first_not_of(kBlanks), text.size()));
+  text.remove_prefix(std::min(text.find_first_not_of(kTurnBlanks), text.size()));
   return text;
 }
 
@@ -21,7 +21,7 @@ std::string_view without_blanks_before(std::string_view text) {
 size_t argument_of(std::string_view text) {
   const size_t begin = text.size() - without_blanks_before(text).size();
   if (begin == text.size() || text[begin] != '/') return begin;
-  const size_t blank = std::min(text.find_first_of(kBlanks, begin), text.size());
+  const size_t blank = std::min(text.find_first_of(kTurnBlanks, begin), text.size());
   return text.size() - without_blanks_before(text.substr(blank)).size();
 }
 
@@ -84,7 +84,7 @@ bool TurnAssembler::add(std::string_view entry) {
   }
   begun_ = true;
   if (quoted_) {
-    const std::string_view trimmed = entry.substr(0, entry.find_last_not_of(kBlanks) + 1);
+    const std::string_view trimmed = entry.substr(0, entry.find_last_not_of(kTurnBlanks) + 1);
     if (!trimmed.ends_with(kQuotes)) {
       text_ += entry;
       text_ += '\n';

@@ -46,6 +46,8 @@ bool print(std::string_view text) {
   return output_error == 0;
 }
 
+OrderedJson text_or_null(const std::string& text) { return text.empty() ? OrderedJson(nullptr) : OrderedJson(text); }
+
 void print_json(const OrderedJson& value) {
   print(value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n");
 }

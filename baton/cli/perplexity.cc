@@ -227,7 +227,7 @@ Status measure(const PerplexityFlags& flags, Unit& unit, const InterruptScope& i
   return {};
 }
 
-int run(PerplexityFlags& flags) {
+int run_perplexity(PerplexityFlags& flags) {
   auto unit = create_unit(flags.unit);
   if (!unit) {
     fmt::print(stderr, "baton: {}\n", unit.error().message);
@@ -251,7 +251,7 @@ int run(PerplexityFlags& flags) {
 
 std::unique_ptr<Command> add_perplexity(CLI::App& program) {
   CLI::App* app = program.add_subcommand("perplexity", "perplexity of models on a text, and against a reference model");
-  auto command = std::make_unique<FlagsCommand<PerplexityFlags, run>>(app);
+  auto command = std::make_unique<FlagsCommand<PerplexityFlags, run_perplexity>>(app);
   PerplexityFlags* flags = &command->flags;
   CLI::Option* positional = app->add_option(
       "model", flags->models,

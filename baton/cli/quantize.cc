@@ -41,7 +41,7 @@ Result<TensorTypeRule> parse_rule(const std::string& text) {
   return TensorTypeRule{text.substr(0, at), format->dtype};
 }
 
-int run(QuantizeFlags& flags) {
+int run_quantize(QuantizeFlags& flags) {
   if (!settle_arguments(flags.model, {&flags.source, &flags.out, &flags.type}, {"IN", "OUT", "TYPE"})) return kUsage;
   if (const Status known = check_quantize_type(flags.type); !known) {
     report(known.error());
@@ -103,7 +103,7 @@ int run(QuantizeFlags& flags) {
 
 std::unique_ptr<Command> add_quantize(CLI::App& program) {
   CLI::App* app = program.add_subcommand("quantize", "write a GGUF file's tensors in other number formats");
-  auto command = std::make_unique<FlagsCommand<QuantizeFlags, run>>(app);
+  auto command = std::make_unique<FlagsCommand<QuantizeFlags, run_quantize>>(app);
   QuantizeFlags* flags = &command->flags;
   app->add_option("in", flags->source, "GGUF file, best in BF16, F16 or F32");
   app->add_option("out", flags->out, "file to write; one that exists is replaced");

@@ -133,7 +133,7 @@ Status write_outputs(const RunFlags& flags, const Completion& completion) {
   return {};
 }
 
-int run(RunFlags& flags) {
+int run_prompt(RunFlags& flags) {
   if (const auto status = check_flags(flags); !status) return report_usage(status.error());
   auto key = read_state_key(flags.state_key);
   if (!key) return report(key.error());
@@ -217,7 +217,7 @@ Result<std::vector<int32_t>> parse_ids(std::string_view text) {
 
 std::unique_ptr<Command> add_run(CLI::App& program) {
   CLI::App* app = program.add_subcommand("run", "answer one prompt and print the figures");
-  auto command = std::make_unique<FlagsCommand<RunFlags, run>>(app);
+  auto command = std::make_unique<FlagsCommand<RunFlags, run_prompt>>(app);
   RunFlags* flags = &command->flags;
   flags->app = app;
   app->add_option("prompt", flags->positional, "the prompt; - or nothing: what is piped in");

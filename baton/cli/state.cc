@@ -19,14 +19,14 @@
 namespace baton::cli {
 namespace {
 
-constexpr size_t kPromptBytesMax = size_t{64} << 20;
+constexpr size_t kPromptFileBytesMax = size_t{64} << 20;
 
 struct ShowFlags {
   std::string in, state_key;
   bool json = false;
 };
 
-struct ConvertFlags {
+struct StateConvertFlags {
   std::string in, out, to = "seal", state_key, model, ids, prompt, prompt_file, logits, dump_logits, type = "bf16";
   uint64_t kv_capacity = 2048;
   uint32_t threads = 0;
@@ -162,7 +162,7 @@ struct Source {
   PlainState state;
 };
 
-Result<Source> read_source(const ConvertFlags& flags, const TextModel& text) {
+Result<Source> read_source(const StateConvertFlags& flags, const TextModel& text) {
   BATON_TRY(const MappedFile file, MappedFile::open(flags.in));
   if (is_seal(file.bytes())) {
     const Layout layout = widest_layout(*text.model);
@@ -178,11 +178,11 @@ Result<Source> read_source(const ConvertFlags& flags, const TextModel& text) {
 }
 
 // The prompt of the flags as token ids; empty when none was given.
-Result<std::vector<int32_t>> given_tokens(const ConvertFlags& flags, const TextModel& text) {
+Result<std::vector<int32_t>> given_tokens(const StateConvertFlags& flags, const TextModel& text) {
   if (!flags.ids.empty()) return parse_ids(flags.ids);
   std::string prompt = flags.prompt;
   if (!flags.prompt_file.empty()) {
-    BATON_TRY(prompt, read_file(flags.prompt_file, kPromptBytesMax));
+    BATON_TRY(prompt, read_file(flags.prompt_file, kPromptFileBytesMax));
   }
   if (prompt.empty()) return std::vector<int32_t>{};
   if (flags.raw) return encode_text(text, prompt, true, TextPlace::kStart);
@@ -191,7 +191,7 @@ Result<std::vector<int32_t>> given_tokens(const ConvertFlags& flags, const TextM
   return encode_chat(text, input);
 }
 
-Status settle_tokens(const ConvertFlags& flags, const TextModel& text, PlainState& state) {
+Status settle_tokens(const StateConvertFlags& flags, const TextModel& text, PlainState& state) {
   BATON_TRY(std::vector<int32_t> given, given_tokens(flags, text));
   for (const int32_t id : given) {
     if (id < 0 || id >= text.model->spec.vocab)
@@ -210,7 +210,8 @@ Status settle_tokens(const ConvertFlags& flags, const TextModel& text, PlainStat
 }
 
 // Logits behind the last token, by running the tokens again: a state cannot be rolled back to give them.
-Result<std::vector<float>> computed_logits(const ConvertFlags& flags, const TextModel& text, const PlainState& state) {
+Result<std::vector<float>> computed_logits(const StateConvertFlags& flags, const TextModel& text,
+                                           const PlainState& state) {
   BATON_TRY(const auto unit, create_unit("cpu"));
   BATON_TRY(const auto executor, unit->load(text.model, flags.threads));
   BATON_TRY(const auto sequence, executor->new_state(state.position));
@@ -233,7 +234,7 @@ Result<std::vector<float>> file_logits(const std::string& path) {
 }
 
 // Where the logits of an ANELMS file come from: "in the file", "of --logits" or "computed by cpu".
-Result<std::string> settle_logits(const ConvertFlags& flags, const TextModel& text, PlainState& state) {
+Result<std::string> settle_logits(const StateConvertFlags& flags, const TextModel& text, PlainState& state) {
   if (!flags.logits.empty()) {
     BATON_TRY(state.logits, file_logits(flags.logits));
     return "of --logits";
@@ -256,7 +257,7 @@ Result<std::vector<std::byte>> seal_bytes(const TextModel& text, const PlainStat
   return block;
 }
 
-Result<OrderedJson> convert(const ConvertFlags& flags) {
+Result<OrderedJson> convert(const StateConvertFlags& flags) {
   std::string path = flags.model;
   if (path.empty()) {
     BATON_TRY(const auto bundled, bundled_model());
@@ -309,7 +310,7 @@ Result<OrderedJson> convert(const ConvertFlags& flags) {
   return json;
 }
 
-int run_convert(ConvertFlags& flags) {
+int run_convert(StateConvertFlags& flags) {
   const int prompts = !flags.ids.empty() + !flags.prompt.empty() + !flags.prompt_file.empty();
   if (prompts > 1) {
     fmt::print(stderr, "baton: more than one prompt; give one of --ids, -p and -f\n");
@@ -333,7 +334,7 @@ int run_convert(ConvertFlags& flags) {
   return kOk;
 }
 
-void add_convert_flags(CLI::App& app, ConvertFlags& flags) {
+void add_convert_flags(CLI::App& app, StateConvertFlags& flags) {
   app.add_option("in", flags.in, "a sealed state (--save-state), or an ANELMS, ANELM_CACHE or MLX cache file")
       ->required();
   app.add_option("out", flags.out, "file to write (mode 0600)")->required();
@@ -361,10 +362,10 @@ void add_convert_flags(CLI::App& app, ConvertFlags& flags) {
 
 struct StateFlags {
   ShowFlags show;
-  ConvertFlags convert;
+  StateConvertFlags convert;
 };
 
-int run(StateFlags& flags) { return flags.show.in.empty() ? run_convert(flags.convert) : show(flags.show); }
+int run_state(StateFlags& flags) { return flags.show.in.empty() ? run_convert(flags.convert) : show(flags.show); }
 
 }  // namespace
 
@@ -372,7 +373,7 @@ std::unique_ptr<Command> add_state(CLI::App& program) {
   CLI::App* app =
       program.add_subcommand("state", "show state files, and convert them from and to those of other projects");
   app->require_subcommand(1);
-  auto command = std::make_unique<FlagsCommand<StateFlags, run>>(app);
+  auto command = std::make_unique<FlagsCommand<StateFlags, run_state>>(app);
   ShowFlags& show_flags = command->flags.show;
   CLI::App* show_app = app->add_subcommand("show", "list what a state file holds; needs no model, checks no values");
   show_app->add_option("in", show_flags.in, "a sealed state, or an ANELMS, ANELM_CACHE or MLX cache file")->required();

@@ -23,7 +23,7 @@ std::vector<std::string> names(const List& list, Name name) {
   return out;
 }
 
-int run(bool as_json) {
+int list_units(bool as_json) {
   const Machine machine = this_machine();
   OrderedJson json;
   json["machine"] = {{"processor", machine.processor},
@@ -79,7 +79,7 @@ int run(bool as_json) {
 
 std::unique_ptr<Command> add_units(CLI::App& program) {
   CLI::App* app = program.add_subcommand("units", "list the compute units and what they can do");
-  auto command = std::make_unique<FlagsCommand<bool, run>>(app);
+  auto command = std::make_unique<FlagsCommand<bool, list_units>>(app);
   app->add_flag("--json", command->flags, "one JSON object instead of text");
   return command;
 }

@@ -10,20 +10,21 @@
 #include "baton/base/bytes.h"
 #include "baton/model/container.h"
 #include "baton/model/container_text.h"
+#include "baton/model/gguf_types.h"
 
 namespace baton {
 namespace {
 
+using enum gguf::ValueType;
+
 constexpr uint64_t kEntriesMax = 1 << 16;  // metadata keys; real files have about 50
 constexpr uint64_t kTensorsMax = 1 << 18;
-constexpr uint64_t kKeyBytesMax = 65535;      // by the format
-constexpr uint64_t kTensorNameBytesMax = 63;  // by ggml
+constexpr uint64_t kKeyBytesMax = 65535;  // by the format
 constexpr uint64_t kStringBytesMax = 1 << 30;
 constexpr uint64_t kArrayItemsMax = 8 << 20;  // of all arrays of a file: 30 times the largest vocabulary known
 constexpr uint64_t kAlignmentMax = 1 << 16;
 constexpr uint64_t kElementsMax = uint64_t{1} << 62;
 
-enum ValueType : uint32_t { kU8, kI8, kU16, kI16, kU32, kI32, kF32, kBool, kString, kArray, kU64, kI64, kF64, kTypes };
 constexpr std::array<uint8_t, kTypes> kValueBytes = {1, 1, 2, 2, 4, 4, 4, 1, 8, 12, 8, 8, 8};  // at least
 
 // Tensor types of ggml without a decoder here: their sizes are needed to check the offsets of their neighbours.
@@ -249,7 +250,7 @@ class Parser {
     const uint64_t start = reader_.offset();
     Declared declared{};
     declared.info_offset = start;
-    BATON_TRY(declared.view.name, reader_.read_string("a tensor's name", kTensorNameBytesMax));
+    BATON_TRY(declared.view.name, reader_.read_string("a tensor's name", gguf::kTensorNameBytesMax));
     const std::string_view name = declared.view.name;
     if (!is_name(name))
       return corrupt(start, "a tensor name that is empty or holds control characters or invalid UTF-8");

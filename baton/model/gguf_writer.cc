@@ -9,13 +9,14 @@
 #include "baton/base/bytes.h"
 #include "baton/base/output_file.h"
 #include "baton/model/container_text.h"
+#include "baton/model/gguf_types.h"
 
 namespace baton {
 namespace {
 
+using enum gguf::ValueType;
+
 constexpr uint64_t kAlignment = 32;
-constexpr size_t kTensorNameBytesMax = 63;
-enum ValueType : uint32_t { kU32 = 4, kI32 = 5, kF32 = 6, kBool = 7, kString = 8, kArray = 9, kU64 = 10 };
 
 template <class T>
 std::string raw(T value) {
@@ -45,7 +46,7 @@ Result<uint64_t> tensor_bytes(std::string_view name, DType dtype, const std::vec
   const auto refuse = [&](std::string_view why) {
     return fail(Code::kInvalidInput, fmt::format("tensor '{}' {}", shown(name), why));
   };
-  if (!is_name(name) || name.size() > kTensorNameBytesMax) return refuse("needs a name of 1 to 63 bytes");
+  if (!is_name(name) || name.size() > gguf::kTensorNameBytesMax) return refuse("needs a name of 1 to 63 bytes");
   if (shape.empty() || shape.size() > 4) return refuse("must have 1 to 4 dimensions");
   if (format_of(dtype).ggml_id == kNoGgmlId) {
     return refuse(fmt::format("is {}, which GGUF files cannot hold; write F32, F16, BF16 or Q8_0", to_string(dtype)));

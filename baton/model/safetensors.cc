@@ -14,10 +14,10 @@ namespace baton {
 namespace {
 
 constexpr uint64_t kHeaderBytesMax = 100'000'000;  // by the format
-constexpr size_t kTensorsMax = 1 << 18;
+constexpr size_t kTensorEntriesMax = 1 << 18;
 constexpr size_t kDimsMax = 8;
 constexpr size_t kNameBytesMax = 1024;
-constexpr uint64_t kElementsMax = uint64_t{1} << 59;  // times 8 bytes fits
+constexpr uint64_t kEntryElementsMax = uint64_t{1} << 59;  // times 8 bytes fits
 
 struct FileType {
   std::string_view name;
@@ -85,7 +85,7 @@ class HeaderSax {
         return stop("needs dtype, shape and data_offsets");
       }
       if (current_.offsets.size() != 2) return stop("data_offsets must be two numbers");
-      if (tensors.size() >= kTensorsMax) return stop(fmt::format("more than {} tensors", kTensorsMax));
+      if (tensors.size() >= kTensorEntriesMax) return stop(fmt::format("more than {} tensors", kTensorEntriesMax));
       tensors.push_back(std::move(current_));
     }
     place_ = place_ == Place::kTop ? Place::kOutside : Place::kTop;
@@ -174,7 +174,7 @@ Result<std::vector<Declared>> read_header(std::span<const std::byte> bytes, uint
 Result<uint64_t> declared_bytes(const Declared& tensor, const FileType& type) {
   uint64_t elements = 1;
   for (const uint64_t length : tensor.shape) {
-    if (!checked_mul(elements, length, &elements) || elements > kElementsMax) {
+    if (!checked_mul(elements, length, &elements) || elements > kEntryElementsMax) {
       return corrupt("tensor '{}': its shape has more than 2^59 elements", tensor.name);
     }
   }

@@ -113,7 +113,7 @@ std::vector<std::byte> file_order(const std::vector<std::byte>& values, const Di
   return out;
 }
 
-tl::unexpected<Error> mismatch(std::string what) {
+tl::unexpected<Error> of_another_model(std::string what) {
   return fail(Code::kMismatch, fmt::format("{} (a state of another model)", what));
 }
 
@@ -126,10 +126,12 @@ Status check_facts(const ForeignState& state, const Model& model) {
                                                             {"conv_kernel", shape.conv_kernel}};
   for (const auto& [name, value] : expected) {
     const auto found = state.fact(name);
-    if (found && *found != value) return mismatch(fmt::format("{} is {}, the model has {}", name, *found, value));
+    if (found && *found != value)
+      return of_another_model(fmt::format("{} is {}, the model has {}", name, *found, value));
   }
   if (state.position > static_cast<uint64_t>(model.spec.context_max)) {
-    return mismatch(fmt::format("{} tokens, the model has room for {}", state.position, model.spec.context_max));
+    return of_another_model(
+        fmt::format("{} tokens, the model has room for {}", state.position, model.spec.context_max));
   }
   return {};
 }
@@ -139,7 +141,7 @@ Result<const ForeignSection*> section_for(const ForeignState& state, const Segme
   const auto found = std::find_if(state.sections.begin(), state.sections.end(), [&](const ForeignSection& section) {
     return section.kind == wanted.kind && section.layer == wanted.layer;
   });
-  if (found == state.sections.end()) return mismatch(fmt::format("{} is not in the file", name));
+  if (found == state.sections.end()) return of_another_model(fmt::format("{} is not in the file", name));
   const bool lost =
       has_tokens_dim(wanted.kind) && found->dims[1] < state.position && found->dims[1] == found->ring_rows;
   if (lost) {
@@ -148,8 +150,8 @@ Result<const ForeignSection*> section_for(const ForeignState& state, const Segme
                             found->dims[1], state.position));
   }
   if (found->dims != wanted.dims) {
-    return mismatch(fmt::format("{} is [{}], the model needs [{}]", name, fmt::join(found->dims, ", "),
-                                fmt::join(wanted.dims, ", ")));
+    return of_another_model(fmt::format("{} is [{}], the model needs [{}]", name, fmt::join(found->dims, ", "),
+                                        fmt::join(wanted.dims, ", ")));
   }
   return &*found;
 }
@@ -209,7 +211,8 @@ Result<ForeignState> parse_foreign(std::span<const std::byte> bytes) {
 Result<PlainState> from_foreign(const ForeignState& state, const Model& model) {
   BATON_OK(check_facts(state, model));
   if (state.sections.size() != model.program.slots.size()) {
-    return mismatch(fmt::format("{} arrays, the model keeps {}", state.sections.size(), model.program.slots.size()));
+    return of_another_model(
+        fmt::format("{} arrays, the model keeps {}", state.sections.size(), model.program.slots.size()));
   }
   PlainState plain;
   plain.position = state.position;

@@ -17,7 +17,7 @@
 namespace baton {
 namespace {
 
-constexpr StateIdentity kIdentity{0x1111, 0x2222, 0x3333};
+constexpr StateIdentity kForeignIdentity{0x1111, 0x2222, 0x3333};
 
 std::vector<std::byte> fixture(const std::string& name) {
   const auto file = MappedFile::open(std::string(BATON_SOURCE_DIR "/tests/data/state/") + name);
@@ -100,10 +100,10 @@ TEST(Foreign, SealAndBackIsTheSameFile) {
   const auto source = fixture("mlx.safetensors");
   const auto state = from_foreign(*parse_foreign(source), model);
   ASSERT_TRUE(state.has_value());
-  const auto block = to_seal(*state, kIdentity);
+  const auto block = to_seal(*state, kForeignIdentity);
   ASSERT_TRUE(block.has_value()) << block.error().message;
   const Layout layout = canonical_layout(model.program, 3, DType::kF32);
-  const auto view = open_seal(*block, {kIdentity, &layout, nullptr, 64, 6});
+  const auto view = open_seal(*block, {kForeignIdentity, &layout, nullptr, 64, 6});
   ASSERT_TRUE(view.has_value()) << view.error().message;
   EXPECT_EQ(view->tokens, (std::vector<int32_t>{3, 1, 4}));
   EXPECT_EQ(*to_foreign(from_seal(*view), model, ForeignFormat::kMlx, {}), source);
@@ -279,7 +279,7 @@ TEST(Foreign, OverwrittenRingsAndMissingFactsAreRefused) {
   EXPECT_NE(error_of(bytes, model).find("4 of 5 tokens are left"), std::string::npos) << error_of(bytes, model);
 
   auto state = *from_foreign(*parse_foreign(fixture("anelm_cache.bin")), model);
-  EXPECT_FALSE(to_seal(state, kIdentity).has_value());  // no tokens
+  EXPECT_FALSE(to_seal(state, kForeignIdentity).has_value());  // no tokens
   const auto no_logits = to_foreign(state, model, ForeignFormat::kAnelms, {});
   ASSERT_FALSE(no_logits.has_value());
   EXPECT_EQ(no_logits.error().code, Code::kInvalidInput);

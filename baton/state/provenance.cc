@@ -38,22 +38,25 @@ bool printable(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c <= '~'; });
 }
 
-tl::unexpected<Error> corrupt(std::string what) { return fail(Code::kCorrupt, "provenance: " + std::move(what)); }
+tl::unexpected<Error> bad_provenance(std::string what) {
+  return fail(Code::kCorrupt, "provenance: " + std::move(what));
+}
 
 Status check_makers(const std::vector<StateMaker>& makers) {
   if (makers.size() > kMakersMax)
-    return corrupt(fmt::format("{} makers, there are at most {}", makers.size(), kMakersMax));
+    return bad_provenance(fmt::format("{} makers, there are at most {}", makers.size(), kMakersMax));
   for (size_t i = 0; i < makers.size(); ++i) {
     const StateMaker& maker = makers[i];
     const bool named = !maker.unit.empty() && maker.arithmetic.empty() == (maker.unit == kMakerUnknown);
     if (!named || maker.unit.size() > kMakerUnitMax || maker.arithmetic.size() > kMakerArithmeticMax ||
         !printable(maker.unit) || !printable(maker.arithmetic)) {
-      return corrupt(fmt::format("maker {}: a name of 1 to {} printable characters and an arithmetic of at most {}", i,
-                                 kMakerUnitMax, kMakerArithmeticMax));
+      return bad_provenance(
+          fmt::format("maker {}: a name of 1 to {} printable characters and an arithmetic of at most {}", i,
+                      kMakerUnitMax, kMakerArithmeticMax));
     }
     if (std::find(makers.begin(), makers.begin() + static_cast<ptrdiff_t>(i), maker) !=
         makers.begin() + static_cast<ptrdiff_t>(i))
-      return corrupt(fmt::format("maker {} is there twice", i));
+      return bad_provenance(fmt::format("maker {} is there twice", i));
   }
   return {};
 }
@@ -123,27 +126,28 @@ Provenance Provenance::of(std::string_view unit, std::string_view arithmetic, ui
 Status check_provenance(const Provenance& provenance, uint64_t tokens) {
   BATON_OK(check_makers(provenance.makers));
   if (provenance.steps.size() > kStepsMax)
-    return corrupt(fmt::format("{} steps, there are at most {}", provenance.steps.size(), kStepsMax));
+    return bad_provenance(fmt::format("{} steps, there are at most {}", provenance.steps.size(), kStepsMax));
   size_t makers_seen = 0;
   uint64_t sum = 0;
   for (size_t i = 0; i < provenance.steps.size(); ++i) {
     const StateStep& step = provenance.steps[i];
     const std::string name = fmt::format("step {}", i);
     if (step.maker > makers_seen || step.maker >= provenance.makers.size())
-      return corrupt(fmt::format("{}: maker {} of {}, of which {} came before", name, step.maker,
-                                 provenance.makers.size(), makers_seen));
+      return bad_provenance(fmt::format("{}: maker {} of {}, of which {} came before", name, step.maker,
+                                        provenance.makers.size(), makers_seen));
     makers_seen = std::max<size_t>(makers_seen, step.maker + 1);
     if (!sound(step))
-      return corrupt(
+      return bad_provenance(
           fmt::format("{}: {} x {} tokens of kind {}", name, step.count, step.tokens, static_cast<int>(step.kind)));
     if (i > 0 && continues(provenance.steps[i - 1], step))
-      return corrupt(fmt::format("{} continues the one before, as one step would", name));
+      return bad_provenance(fmt::format("{} continues the one before, as one step would", name));
     sum += uint64_t{step.tokens} * step.count;
     if (sum > tokens) break;
   }
   if (makers_seen != provenance.makers.size())
-    return corrupt(fmt::format("{} makers, {} of them with steps", provenance.makers.size(), makers_seen));
-  if (sum != tokens) return corrupt(fmt::format("the steps make {} tokens or more, the state holds {}", sum, tokens));
+    return bad_provenance(fmt::format("{} makers, {} of them with steps", provenance.makers.size(), makers_seen));
+  if (sum != tokens)
+    return bad_provenance(fmt::format("the steps make {} tokens or more, the state holds {}", sum, tokens));
   return {};
 }
 

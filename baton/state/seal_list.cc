@@ -11,7 +11,9 @@
 namespace baton {
 namespace {
 
-tl::unexpected<Error> corrupt(std::string what) { return fail(Code::kCorrupt, "sealed state: " + std::move(what)); }
+tl::unexpected<Error> corrupt_list(std::string what) {
+  return fail(Code::kCorrupt, "sealed state: " + std::move(what));
+}
 
 bool inside(std::span<const std::byte> block, uint64_t offset, uint64_t bytes) {
   return offset <= block.size() && bytes <= block.size() - offset;
@@ -32,7 +34,7 @@ Result<SealedSection> read_entry(std::span<const std::byte> block, uint64_t inde
   section.dtype = static_cast<DType>(type);
   if (!known || !dense_bytes(section.dims, section.dtype, &expected) || expected != bytes ||
       !inside(block, offset, bytes))
-    return corrupt(
+    return corrupt_list(
         fmt::format("section {}: kind {}, type {}, {} bytes at {} do not fit", index, kind, type, bytes, offset));
   section.bytes = block.subspan(offset, bytes);
   return section;
@@ -43,7 +45,8 @@ Result<SealedSection> read_entry(std::span<const std::byte> block, uint64_t inde
 bool is_seal(std::span<const std::byte> block) { return as_text(block).starts_with(sealed::kMagic); }
 
 Result<SealListing> list_seal(std::span<const std::byte> block) {
-  if (!is_seal(block) || block.size() < sealed::kHeaderBytesMin) return corrupt("these bytes are not a sealed state");
+  if (!is_seal(block) || block.size() < sealed::kHeaderBytesMin)
+    return corrupt_list("these bytes are not a sealed state");
   const auto at32 = [&](uint64_t offset) { return load_as<uint32_t>(block.data() + offset); };
   const auto at64 = [&](uint64_t offset) { return load_as<uint64_t>(block.data() + offset); };
   if (at32(sealed::kVersionAt) != sealed::kVersion) {
@@ -54,24 +57,24 @@ Result<SealListing> list_seal(std::span<const std::byte> block) {
   const uint64_t provenance_at = sealed::kEntriesAt + sealed::kEntryBytes * sections;
   const uint64_t provenance_bytes = at32(sealed::kProvenanceBytesAt);
   const uint64_t header_bytes = provenance_at + provenance_bytes + sealed::kChecksumBytes;
-  if (header_bytes != at32(sealed::kHeaderBytesAt) || header_bytes > block.size()) return corrupt("header length");
+  if (header_bytes != at32(sealed::kHeaderBytesAt) || header_bytes > block.size()) return corrupt_list("header length");
   if (at64(sealed::kTotalBytesAt) != block.size()) {
-    return corrupt(
+    return corrupt_list(
         fmt::format("total length: {} bytes, the header says {}", block.size(), at64(sealed::kTotalBytesAt)));
   }
   const uint64_t summed = header_bytes - sealed::kChecksumBytes;
-  if (checksum(block.first(summed)) != at64(summed)) return corrupt("header checksum (damaged)");
+  if (checksum(block.first(summed)) != at64(summed)) return corrupt_list("header checksum (damaged)");
   SealListing listing;
   listing.identity = {at64(sealed::kModelAt), at64(sealed::kQuantizationAt), at64(sealed::kTokenizerAt)};
   listing.keyed = at32(sealed::kMacAt) == sealed::kMacKeyed;
   listing.position = at64(sealed::kPositionAt);
   auto provenance = sealed::read_provenance(block.subspan(provenance_at, provenance_bytes));
-  if (!provenance) return corrupt(std::move(provenance).error().message);
-  if (Status made = check_provenance(*provenance, listing.position); !made) return corrupt(made.error().message);
+  if (!provenance) return corrupt_list(std::move(provenance).error().message);
+  if (Status made = check_provenance(*provenance, listing.position); !made) return corrupt_list(made.error().message);
   listing.provenance = *std::move(provenance);
   const uint64_t tokens_at = at64(sealed::kTokensOffsetAt);
   if (listing.position > block.size() || !inside(block, tokens_at, listing.position * sealed::kTokenBytes))
-    return corrupt(fmt::format("{} tokens at {} do not fit", listing.position, tokens_at));
+    return corrupt_list(fmt::format("{} tokens at {} do not fit", listing.position, tokens_at));
   for (uint64_t i = 0; i < listing.position; ++i)
     listing.tokens.push_back(load_as<int32_t>(block.data() + tokens_at + i * sealed::kTokenBytes));
   for (uint64_t i = 0; i < sections; ++i) {

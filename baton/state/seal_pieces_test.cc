@@ -13,7 +13,7 @@
 namespace baton {
 namespace {
 
-constexpr StateIdentity kIdentity{0x1111222233334444, 0x5555666677778888, 0x9999aaaabbbbcccc};
+constexpr StateIdentity kSealedAs{0x1111222233334444, 0x5555666677778888, 0x9999aaaabbbbcccc};
 constexpr uint64_t kTokens = 300;
 
 // Recurrent state of 128 KiB, keys and values of 75 KiB each: three pieces and more.
@@ -23,12 +23,12 @@ struct Large {
 
   SealExpectation expected() const {
     SealExpectation expectation;
-    expectation.identity = kIdentity;
+    expectation.identity = kSealedAs;
     expectation.layout = &layout;
     expectation.position_max = 512;
     return expectation;
   }
-  std::vector<std::byte> block(const StateIdentity& identity = kIdentity) const {
+  std::vector<std::byte> block(const StateIdentity& identity = kSealedAs) const {
     SealWriter writer(identity, tokens, layout);
     Random random(3);
     for (size_t i = 0; i < layout.segments.size(); ++i) {
@@ -120,14 +120,14 @@ TEST(SealPieces, AFingerprintOfZeroIsNoWildCard) {
         << view.error().message;
   };
   const auto without = [](uint64_t StateIdentity::*member) {
-    StateIdentity identity = kIdentity;
+    StateIdentity identity = kSealedAs;
     identity.*member = 0;
     return identity;
   };
-  refused(without(&StateIdentity::tokenizer), kIdentity, "tokenizer");
-  refused(kIdentity, without(&StateIdentity::tokenizer), "tokenizer");
-  refused(without(&StateIdentity::model), kIdentity, "model");
-  refused(kIdentity, without(&StateIdentity::quantization), "quantization");
+  refused(without(&StateIdentity::tokenizer), kSealedAs, "tokenizer");
+  refused(kSealedAs, without(&StateIdentity::tokenizer), "tokenizer");
+  refused(without(&StateIdentity::model), kSealedAs, "model");
+  refused(kSealedAs, without(&StateIdentity::quantization), "quantization");
 }
 
 }  // namespace

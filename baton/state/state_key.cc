@@ -22,7 +22,9 @@ namespace {
 constexpr std::string_view kPurpose = "baton sealed state, key 1";
 static_assert(kMacBytes == crypto_generichash_BYTES);
 
-tl::unexpected<Error> mismatch(std::string what) { return fail(Code::kMismatch, "sealed state: " + std::move(what)); }
+tl::unexpected<Error> key_mismatch(std::string what) {
+  return fail(Code::kMismatch, "sealed state: " + std::move(what));
+}
 
 // Of a block long enough for the fixed header: what `mac` and the total length say, under a right header checksum.
 void mark(std::span<std::byte> block, uint32_t mac, uint64_t total) {
@@ -113,14 +115,14 @@ Result<std::vector<std::byte>> add_mac(std::vector<std::byte> block, const State
 Status check_mac(std::span<const std::byte> block, const StateKey& key) {
   if (!is_seal(block)) return fail(Code::kCorrupt, "sealed state: magic: these bytes are not a sealed state");
   if (!has_mac(block)) {
-    return mismatch(
+    return key_mismatch(
         "it carries no MAC, but a key was given: it was not sealed with a key (or is of another version); "
         "without --state-key nobody vouches for it");
   }
   const size_t summed = block.size() - kMacBytes;
   const Mac mac = mac_of(block.first(summed), key.bytes_);
   if (sodium_memcmp(mac.data(), block.data() + summed, kMacBytes) != 0)
-    return mismatch("MAC: it was sealed with another key, or changed since: nothing in it is used");
+    return key_mismatch("MAC: it was sealed with another key, or changed since: nothing in it is used");
   return {};
 }
 

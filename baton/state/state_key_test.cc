@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr StateIdentity kIdentity{1, 2, 3};
+constexpr StateIdentity kKeyedIdentity{1, 2, 3};
 
 std::vector<std::byte> secret(uint8_t first, size_t bytes = 32) {
   std::vector<std::byte> key(bytes);
@@ -31,13 +31,13 @@ StateKey key_of(uint8_t first) { return StateKey::from_bytes(secret(first)).valu
 class StateKeys : public testing::Test {
  protected:
   std::vector<std::byte> sealed() const {
-    SealWriter writer(kIdentity, tokens_, layout_);
+    SealWriter writer(kKeyedIdentity, tokens_, layout_);
     for (size_t i = 0; i < layout_.segments.size(); ++i) std::ranges::fill(writer.section_data(i), std::byte{0x3c});
     return std::move(writer).finish();
   }
   SealExpectation expected() const {
     SealExpectation expectation;
-    expectation.identity = kIdentity;
+    expectation.identity = kKeyedIdentity;
     expectation.layout = &layout_;
     expectation.position_max = 8;
     return expectation;

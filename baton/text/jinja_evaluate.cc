@@ -11,8 +11,6 @@
 namespace baton::jinja {
 namespace {
 
-tl::unexpected<Error> bad(std::string message) { return fail(Code::kInvalidInput, std::move(message)); }
-
 tl::unexpected<Error> undefined_error(const Value& value) {
   if (value.text == nullptr) return bad("an undefined value is used");
   return bad(fmt::format("'{}' is undefined", value.view()));

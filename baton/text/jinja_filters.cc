@@ -14,10 +14,6 @@ namespace {
 
 using Args = const Arguments&;
 
-tl::unexpected<Error> bad(std::string message) { return fail(Code::kInvalidInput, std::move(message)); }
-
-const Value& subject(Args arguments) { return arguments.positional[0]; }
-
 Result<int64_t> integer_argument(const Value& value, std::string_view name) {
   if (!value.is_integral()) return bad(fmt::format("{} must be an integer, not a {}", name, type_name(value)));
   return value.as_int();

@@ -8,8 +8,6 @@
 namespace baton::jinja {
 namespace {
 
-tl::unexpected<Error> bad(std::string message) { return fail(Code::kInvalidInput, std::move(message)); }
-
 Result<Value> raise_exception(Runtime& runtime, const Arguments& arguments) {
   Value message;
   BATON_OK(runtime.bind(arguments, 0, {"message"}, &message));

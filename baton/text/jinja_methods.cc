@@ -12,8 +12,6 @@ namespace {
 
 using Args = const Arguments&;
 
-tl::unexpected<Error> bad(std::string message) { return fail(Code::kInvalidInput, std::move(message)); }
-
 const Text& self_text(Args arguments) { return *arguments.positional[0].text; }
 
 Result<Text> text_argument(const Value& value, std::string_view name) {

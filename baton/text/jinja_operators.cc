@@ -12,8 +12,6 @@
 namespace baton::jinja {
 namespace {
 
-tl::unexpected<Error> bad(std::string message) { return fail(Code::kInvalidInput, std::move(message)); }
-
 std::string_view sign_of(Op op) {
   switch (op) {
     case Op::kAdd:

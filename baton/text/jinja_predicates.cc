@@ -11,10 +11,6 @@ namespace {
 
 using Args = const Arguments&;
 
-tl::unexpected<Error> bad(std::string message) { return fail(Code::kInvalidInput, std::move(message)); }
-
-const Value& subject(Args arguments) { return arguments.positional[0]; }
-
 Status no_arguments(Args arguments) {
   if (arguments.positional.size() != 1 || !arguments.named.empty()) return bad("takes no arguments");
   return {};
@@ -42,7 +38,7 @@ bool is_callable(const Value& v) { return v.is(Type::kFunction) || v.is(Type::kU
 bool is_iterable(const Value& v) {
   return v.is_text() || v.is(Type::kList) || v.is(Type::kDict) || v.is_undefined() || v.is(Type::kLoop);
 }
-bool is_sequence(const Value& v) {
+bool is_list_like(const Value& v) {
   if (v.is(Type::kList)) return v.list->has_items();
   return v.is_text() || v.is(Type::kDict) || v.is_undefined();
 }
@@ -159,7 +155,7 @@ constexpr Callable kTests[] = {
     {"mapping", simple<is_mapping>},
     {"callable", simple<is_callable>},
     {"iterable", simple<is_iterable>},
-    {"sequence", simple<is_sequence>},
+    {"sequence", simple<is_list_like>},
     {"escaped", simple<is_escaped>},
     {"odd", odd},
     {"even", even},

@@ -143,6 +143,11 @@ class Runtime {
   std::vector<std::pair<std::string_view, uint32_t>> symbol_index_;  // sorted by name
 };
 
+// What filters, tests and methods refuse.
+inline tl::unexpected<Error> bad(std::string message) { return fail(Code::kInvalidInput, std::move(message)); }
+// What a filter or a test is of.
+inline const Value& subject(const Arguments& arguments) { return arguments.positional[0]; }
+
 // Arithmetic operators on values, as Python has them.
 Result<Value> arithmetic(Runtime& runtime, Op op, const Value& a, const Value& b);
 // The % of strings.

@@ -13,10 +13,6 @@ namespace {
 
 using Args = const Arguments&;
 
-tl::unexpected<Error> bad(std::string message) { return fail(Code::kInvalidInput, std::move(message)); }
-
-const Value& subject(Args arguments) { return arguments.positional[0]; }
-
 Result<Value> length(Runtime& runtime, Args arguments) {
   BATON_OK(runtime.bind(arguments, 1, {}, nullptr));
   const Value& value = subject(arguments);
@@ -113,7 +109,7 @@ Result<Value> follow(Runtime& runtime, Value value, const Value& path, const Val
   return value;
 }
 
-Result<Value> join(Runtime& runtime, Args arguments) {
+Result<Value> join_filter(Runtime& runtime, Args arguments) {
   Value values[2] = {runtime.new_text(""), Value::none()};
   BATON_OK(runtime.bind(arguments, 1, {"d", "attribute"}, values));
   BATON_TRY(const auto sequence, runtime.iterate(subject(arguments)));
@@ -352,29 +348,29 @@ Result<Value> lazy(Runtime& runtime, Args arguments) {
   return Value::of_list(runtime.heap()->make(generator));
 }
 
-constexpr Callable kFilters[] = {{"batch", lazy<batch>},
-                                 {"count", length},
-                                 {"dictsort", dictsort},
-                                 {"first", first},
-                                 {"items", lazy<items>},
-                                 {"join", join},
-                                 {"last", last},
-                                 {"length", length},
-                                 {"list", list},
-                                 {"map", lazy<map>},
-                                 {"max", extreme<false>},
-                                 {"min", extreme<true>},
-                                 {"reject", lazy<select<false, false>>},
-                                 {"rejectattr", lazy<select<false, true>>},
-                                 {"reverse", reverse},
-                                 {"select", lazy<select<true, false>>},
-                                 {"selectattr", lazy<select<true, true>>},
-                                 {"sort", sort},
-                                 {"sum", sum},
-                                 {"unique", lazy<unique>}};
+constexpr Callable kSequenceFilters[] = {{"batch", lazy<batch>},
+                                         {"count", length},
+                                         {"dictsort", dictsort},
+                                         {"first", first},
+                                         {"items", lazy<items>},
+                                         {"join", join_filter},
+                                         {"last", last},
+                                         {"length", length},
+                                         {"list", list},
+                                         {"map", lazy<map>},
+                                         {"max", extreme<false>},
+                                         {"min", extreme<true>},
+                                         {"reject", lazy<select<false, false>>},
+                                         {"rejectattr", lazy<select<false, true>>},
+                                         {"reverse", reverse},
+                                         {"select", lazy<select<true, false>>},
+                                         {"selectattr", lazy<select<true, true>>},
+                                         {"sort", sort},
+                                         {"sum", sum},
+                                         {"unique", lazy<unique>}};
 
 }  // namespace
 
-std::span<const Callable> sequence_filters() { return kFilters; }
+std::span<const Callable> sequence_filters() { return kSequenceFilters; }
 
 }  // namespace baton::jinja

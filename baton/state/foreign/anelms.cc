@@ -14,7 +14,7 @@ namespace baton::foreign {
 namespace {
 
 constexpr uint32_t kVersion = 1;
-constexpr uint32_t kLinear = 0, kFull = 1;
+constexpr uint32_t kLinearLayer = 0, kFullLayer = 1;
 
 struct Header {
   Shape shape;
@@ -22,11 +22,11 @@ struct Header {
 };
 
 // Name and place of each figure behind the version.
-struct Figure {
+struct AnelmsFigure {
   std::string_view name;
   uint64_t* value;
 };
-std::vector<Figure> figures(Header& header) {
+std::vector<AnelmsFigure> figures(Header& header) {
   Shape& shape = header.shape;
   return {{"num_layers", &shape.num_layers},
           {"hidden", &shape.hidden},
@@ -99,7 +99,7 @@ Result<ForeignState> parse_anelms(std::span<const std::byte> bytes) {
   Header header;
   ForeignState state;
   state.format = ForeignFormat::kAnelms;
-  for (const Figure& figure : figures(header)) {
+  for (const AnelmsFigure& figure : figures(header)) {
     const uint64_t at = reader.offset();
     BATON_TRY(const auto value, reader.read<uint32_t>(figure.name));
     const uint64_t most = figure.name == "num_layers" ? kLayersAtMost : (figure.name == "vocab" ? 1 << 24 : kFigureMax);
@@ -113,10 +113,10 @@ Result<ForeignState> parse_anelms(std::span<const std::byte> bytes) {
     const auto layer = static_cast<int32_t>(i);
     const uint64_t at = reader.offset();
     BATON_TRY(const auto type, reader.read<uint32_t>(fmt::format("layer {} type", layer)));
-    if (type != kLinear && type != kFull)
+    if (type != kLinearLayer && type != kFullLayer)
       return damaged(at, fmt::format("layer {} type {}; 0 or 1 expected", layer, type));
-    BATON_OK(type == kLinear ? read_linear(reader, layer, header.shape, state)
-                             : read_full(reader, layer, header, state));
+    BATON_OK(type == kLinearLayer ? read_linear(reader, layer, header.shape, state)
+                                  : read_full(reader, layer, header, state));
   }
   BATON_TRY(state.logits, take_floats(reader, {header.shape.vocab}, "logits"));
   if (reader.remaining() != 0)
@@ -141,9 +141,9 @@ Result<std::vector<std::byte>> write_anelms(const PlainState& state, const Shape
   std::vector<std::byte> out;
   append_text(out, kAnelmsMagic);
   append(out, kVersion);
-  for (const Figure& figure : figures(header)) append(out, static_cast<uint32_t>(*figure.value));
+  for (const AnelmsFigure& figure : figures(header)) append(out, static_cast<uint32_t>(*figure.value));
   for (const LayerSections& layer : layers) {
-    append(out, layer.full ? kFull : kLinear);
+    append(out, layer.full ? kFullLayer : kLinearLayer);
     if (layer.full) {
       append(out, static_cast<uint32_t>(state.position));
       append(out, uint32_t{0});  // kv_start

@@ -22,15 +22,15 @@ namespace {
 constexpr uint64_t kHeaderBytesMax = 64 << 20;
 constexpr std::string_view kTokensKey = "1.baton_tokens";
 
-tl::unexpected<Error> damaged(std::string why) { return fail(Code::kCorrupt, "MLX cache: " + why); }
+tl::unexpected<Error> damaged_cache(std::string why) { return fail(Code::kCorrupt, "MLX cache: " + why); }
 
 // "__metadata__" of a header that parse_safetensors has accepted.
 Result<Json> read_metadata(std::span<const std::byte> bytes) {
   const auto length = load_as<uint64_t>(bytes.data());
   if (length > kHeaderBytesMax)
-    return damaged(fmt::format("header of {} bytes, more than {}", length, kHeaderBytesMax));
+    return damaged_cache(fmt::format("header of {} bytes, more than {}", length, kHeaderBytesMax));
   Json header = Json::parse(as_text(bytes.subspan(sizeof(uint64_t), length)), nullptr, false);
-  if (!header.is_object()) return damaged("the header is not a JSON object");
+  if (!header.is_object()) return damaged_cache("the header is not a JSON object");
   const auto found = header.find("__metadata__");
   return found != header.end() ? *found : Json::object();
 }
@@ -45,10 +45,11 @@ Result<std::vector<int32_t>> parse_tokens(std::string_view text) {
   while (!text.empty()) {
     int32_t id = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), id);
-    if (error != std::errc() || id < 0) return damaged(fmt::format("metadata {}: not token ids", kTokensKey));
+    if (error != std::errc() || id < 0) return damaged_cache(fmt::format("metadata {}: not token ids", kTokensKey));
     ids.push_back(id);
     text.remove_prefix(static_cast<size_t>(end - text.data()));
-    if (!text.empty() && text.front() != ',') return damaged(fmt::format("metadata {}: not token ids", kTokensKey));
+    if (!text.empty() && text.front() != ',')
+      return damaged_cache(fmt::format("metadata {}: not token ids", kTokensKey));
     if (!text.empty()) text.remove_prefix(1);
   }
   return ids;
@@ -58,7 +59,7 @@ Result<const TensorView*> tensor_of(const Container& file, uint64_t layer, int p
   const std::string name = fmt::format("{}.{}", layer, part);
   const TensorView* tensor = file.find(name);
   if (tensor == nullptr)
-    return damaged(fmt::format("tensor '{}' is missing, empty or of a type that states do not have", name));
+    return damaged_cache(fmt::format("tensor '{}' is missing, empty or of a type that states do not have", name));
   if (tensor->shape.size() != rank || tensor->shape[0] != 1) {
     return fail(Code::kUnsupported, fmt::format("MLX cache: tensor '{}' is [{}]; {} dims and a batch of 1 expected",
                                                 name, fmt::join(tensor->shape, ", "), rank));
@@ -99,7 +100,7 @@ Status read_full(const Container& file, uint64_t index, ForeignState& state) {
     BATON_TRY(const TensorView* rows, tensor_of(file, index, part, 4));
     const uint64_t heads = rows->shape[1], tokens = rows->shape[2], dim = rows->shape[3];
     if (state.position != 0 && tokens != state.position) {
-      return damaged(
+      return damaged_cache(
           fmt::format("tensor '{}.{}' holds {} tokens, another layer {}", index, part, tokens, state.position));
     }
     state.position = tokens;
@@ -180,14 +181,15 @@ Result<ForeignState> parse_mlx(std::span<const std::byte> bytes) {
                               state.layers, kind));
     }
   }
-  if (state.layers == 0) return damaged("no metadata '2.0': not a file of save_prompt_cache");
+  if (state.layers == 0) return damaged_cache("no metadata '2.0': not a file of save_prompt_cache");
   if (state.sections.size() != file.tensors.size() + file.unreadable.size())
-    return damaged(fmt::format("{} tensors for {} layers", file.tensors.size() + file.unreadable.size(), state.layers));
+    return damaged_cache(
+        fmt::format("{} tensors for {} layers", file.tensors.size() + file.unreadable.size(), state.layers));
   BATON_TRY(state.tokens, parse_tokens(text_of(metadata, kTokensKey)));
   if (state.position == 0) state.position = state.tokens.size();  // no layer with keys
   if (!state.tokens.empty() && state.tokens.size() != state.position) {
-    return damaged(fmt::format("metadata {} names {} tokens, the keys are of {}", kTokensKey, state.tokens.size(),
-                               state.position));
+    return damaged_cache(fmt::format("metadata {} names {} tokens, the keys are of {}", kTokensKey, state.tokens.size(),
+                                     state.position));
   }
   state.facts = {{"num_layers", state.layers}, {"tokens", state.position}};
   return state;

@@ -48,7 +48,7 @@ Ref value(Ref object, Ref key) {
 }
 long count(Ref) { return static_cast<long>(now->channels.size()); }
 Ref item(Ref, long index) { return &now->channels[static_cast<size_t>(index)]; }
-void release(Ref object) {
+void release_double(Ref object) {
   const auto found = now->live.find(object);
   ASSERT_NE(found, now->live.end()) << "released twice, or not ours";
   now->live.erase(found);
@@ -75,7 +75,7 @@ SymbolLookup lookup() {
                                                  {"CFDictionaryGetValue", reinterpret_cast<void*>(value)},
                                                  {"CFArrayGetCount", reinterpret_cast<void*>(count)},
                                                  {"CFArrayGetValueAtIndex", reinterpret_cast<void*>(item)},
-                                                 {"CFRelease", reinterpret_cast<void*>(release)},
+                                                 {"CFRelease", reinterpret_cast<void*>(release_double)},
                                                  {"IOReportCopyChannelsInGroup", reinterpret_cast<void*>(channels)},
                                                  {"IOReportCreateSubscription", reinterpret_cast<void*>(subscribe)},
                                                  {"IOReportCreateSamples", reinterpret_cast<void*>(samples)},

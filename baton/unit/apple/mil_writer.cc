@@ -12,7 +12,7 @@ namespace baton::apple {
 namespace {
 
 constexpr int64_t kColumnsMultiple = 32;  // fp16 values in the 64 bytes of a row
-constexpr int64_t kChannelsMax = 65536;
+constexpr int64_t kWrittenChannelsMax = 65536;
 
 std::string activation_type(int64_t channels, int64_t columns) {
   return fmt::format("tensor<fp16, [1, {}, 1, {}]>", channels, columns);
@@ -67,7 +67,7 @@ MilWriter::Value MilWriter::add(std::string_view name, Kind kind, int64_t channe
   for (const std::string& other : consts_) {
     if (other == name) wrong(fmt::format("the name '{}' is used twice", name));
   }
-  if (channels < 1 || columns < 1 || channels > kChannelsMax) {
+  if (channels < 1 || columns < 1 || channels > kWrittenChannelsMax) {
     wrong(fmt::format("'{}': {} by {} is not a shape the engine takes", name, channels, columns));
   }
   entries_.push_back({std::string(name), kind, channels, columns, from_op});

@@ -410,37 +410,37 @@ struct Method {
 };
 
 template <class Function>
-void* address(Function* function) {
+void* address_of(Function* function) {
   return reinterpret_cast<void*>(function);
 }
 
 void register_classes(const Runtime& runtime) {
   const Method methods[] = {
-      {"NSString", true, "stringWithUTF8String:", address(string_with), "@@:*"},
-      {"NSString", false, "UTF8String", address(utf8_string), "*@:"},
-      {"NSError", false, "description", address(description), "@@:"},
-      {"NSData", true, "dataWithBytes:length:", address(data_with), "@@:^vL"},
-      {"NSNumber", true, "numberWithUnsignedLong:", address(number_with), "@@:L"},
-      {"NSArray", true, "arrayWithObjects:count:", address(array_with), "@@:^@L"},
-      {"NSDictionary", true, "dictionaryWithObjects:forKeys:count:", address(dictionary_with), "@@:^@^@L"},
-      {"_ANEInMemoryModelDescriptor", true, "modelWithMILText:weights:optionsPlist:", address(descriptor_with),
+      {"NSString", true, "stringWithUTF8String:", address_of(string_with), "@@:*"},
+      {"NSString", false, "UTF8String", address_of(utf8_string), "*@:"},
+      {"NSError", false, "description", address_of(description), "@@:"},
+      {"NSData", true, "dataWithBytes:length:", address_of(data_with), "@@:^vL"},
+      {"NSNumber", true, "numberWithUnsignedLong:", address_of(number_with), "@@:L"},
+      {"NSArray", true, "arrayWithObjects:count:", address_of(array_with), "@@:^@L"},
+      {"NSDictionary", true, "dictionaryWithObjects:forKeys:count:", address_of(dictionary_with), "@@:^@^@L"},
+      {"_ANEInMemoryModelDescriptor", true, "modelWithMILText:weights:optionsPlist:", address_of(descriptor_with),
        "@@:@@@"},
-      {"_ANEInMemoryModel", true, "inMemoryModelWithDescriptor:", address(model_with), "@@:@"},
-      {"_ANEInMemoryModel", false, "hexStringIdentifier", address(hex_identifier), "@@:"},
-      {"_ANEInMemoryModel", false, "compileWithQoS:options:error:", address(compile), "C@:I@^@"},
-      {"_ANEInMemoryModel", false, "loadWithQoS:options:error:", address(load), "C@:I@^@"},
-      {"_ANEInMemoryModel", false, "evaluateWithQoS:options:request:error:", address(evaluate), "C@:I@@^@"},
-      {"_ANEInMemoryModel", false, "unloadWithQoS:error:", address(unload), "C@:I^@"},
-      {"_ANEInMemoryModel", false, "model", address(inner_model), "@@:"},
-      {"_ANEModel", false, "inputSymbolIndicesForProcedureIndex:", address(input_indices_for), "@@:I"},
-      {"_ANEModel", false, "outputSymbolIndicesForProcedureIndex:", address(output_indices_for), "@@:I"},
-      {"NSIndexSet", false, "count", address(index_count), "L@:"},
-      {"NSIndexSet", false, "firstIndex", address(first_index), "L@:"},
-      {"NSIndexSet", false, "indexGreaterThanIndex:", address(next_index), "L@:L"},
-      {"_ANEIOSurfaceObject", true, "objectWithIOSurface:", address(surface_object), "@@:^v"},
+      {"_ANEInMemoryModel", true, "inMemoryModelWithDescriptor:", address_of(model_with), "@@:@"},
+      {"_ANEInMemoryModel", false, "hexStringIdentifier", address_of(hex_identifier), "@@:"},
+      {"_ANEInMemoryModel", false, "compileWithQoS:options:error:", address_of(compile), "C@:I@^@"},
+      {"_ANEInMemoryModel", false, "loadWithQoS:options:error:", address_of(load), "C@:I@^@"},
+      {"_ANEInMemoryModel", false, "evaluateWithQoS:options:request:error:", address_of(evaluate), "C@:I@@^@"},
+      {"_ANEInMemoryModel", false, "unloadWithQoS:error:", address_of(unload), "C@:I^@"},
+      {"_ANEInMemoryModel", false, "model", address_of(inner_model), "@@:"},
+      {"_ANEModel", false, "inputSymbolIndicesForProcedureIndex:", address_of(input_indices_for), "@@:I"},
+      {"_ANEModel", false, "outputSymbolIndicesForProcedureIndex:", address_of(output_indices_for), "@@:I"},
+      {"NSIndexSet", false, "count", address_of(index_count), "L@:"},
+      {"NSIndexSet", false, "firstIndex", address_of(first_index), "L@:"},
+      {"NSIndexSet", false, "indexGreaterThanIndex:", address_of(next_index), "L@:L"},
+      {"_ANEIOSurfaceObject", true, "objectWithIOSurface:", address_of(surface_object), "@@:^v"},
       {"_ANERequest", true,
        "requestWithInputs:inputIndices:outputs:outputIndices:weightsBuffer:perfStats:procedureIndex:",
-       address(request_with), "@@:@@@@@@@"},
+       address_of(request_with), "@@:@@@@@@@"},
   };
   for (const Method& first : methods) {
     if (runtime.get_class(first.type) != nullptr) continue;
@@ -452,8 +452,8 @@ void register_classes(const Runtime& runtime) {
       runtime.add_method(method.of_class ? metaclass : type, runtime.register_name(method.selector), method.function,
                          method.types);
     }
-    runtime.add_method(type, runtime.register_name("retain"), address(retain), "@@:");
-    runtime.add_method(type, runtime.register_name("release"), address(release), "v@:");
+    runtime.add_method(type, runtime.register_name("retain"), address_of(retain), "@@:");
+    runtime.add_method(type, runtime.register_name("release"), address_of(release), "v@:");
     runtime.register_class(type);
   }
 }
@@ -508,15 +508,15 @@ SymbolLookup ObjcDouble::lookup() const {
     constexpr const char* kKeys[] = {"kIOSurfaceWidth",       "kIOSurfaceHeight",    "kIOSurfaceBytesPerElement",
                                      "kIOSurfaceBytesPerRow", "kIOSurfaceAllocSize", "kIOSurfacePixelFormat"};
     const std::pair<const char*, void*> doubles[] = {
-        {"IOSurfaceCreate", address(surface_create)},
-        {"IOSurfaceLock", address(surface_lock)},
-        {"IOSurfaceUnlock", address(surface_unlock)},
-        {"IOSurfaceGetBaseAddress", address(surface_base)},
-        {"IOSurfaceGetAllocSize", address(surface_size)},
-        {"CFRelease", address(cf_release)},
-        {"objc_autoreleasePoolPush", address(pool_push)},
-        {"objc_autoreleasePoolPop", address(pool_pop)},
-        {"NSTemporaryDirectory", address(system_temporary_folder)},
+        {"IOSurfaceCreate", address_of(surface_create)},
+        {"IOSurfaceLock", address_of(surface_lock)},
+        {"IOSurfaceUnlock", address_of(surface_unlock)},
+        {"IOSurfaceGetBaseAddress", address_of(surface_base)},
+        {"IOSurfaceGetAllocSize", address_of(surface_size)},
+        {"CFRelease", address_of(cf_release)},
+        {"objc_autoreleasePoolPush", address_of(pool_push)},
+        {"objc_autoreleasePoolPop", address_of(pool_pop)},
+        {"NSTemporaryDirectory", address_of(system_temporary_folder)},
     };
     if (state->hidden.contains(symbol)) return nullptr;
     for (const auto& [name, function] : doubles) {

@@ -15,7 +15,7 @@
 namespace baton::apple {
 namespace {
 
-constexpr std::string_view kModelPath = "@model_path/";
+constexpr std::string_view kWeightFolder = "@model_path/";
 constexpr std::string_view kWeightPath = "weights/self_check.bin";
 constexpr std::string_view kHead =
     "program(1.0)\n[buildInfo = dict<tensor<string, []>, tensor<string, []>>({{\"coremlc-version\", "
@@ -147,7 +147,7 @@ Status fill(Surface& surface, size_t port, const Probe& probe) {
 // Runs the probe and compares: kUnsupported names the first value that differs.
 Status run_in(Driver& driver, const Probe& probe, std::filesystem::path* folder) {
   std::vector<WeightEntry> weights;
-  if (!probe.weights.empty()) weights.push_back({fmt::format("{}{}", kModelPath, kWeightPath), 0, probe.weights});
+  if (!probe.weights.empty()) weights.push_back({fmt::format("{}{}", kWeightFolder, kWeightPath), 0, probe.weights});
   BATON_TRY(const auto model, driver.create_model(probe.mil, &weights));
   *folder = driver.temporary_folder() / model->identifier();
   BATON_OK(write_files(probe, *folder));

@@ -273,9 +273,9 @@ DeviceShares shares_of(const Calls& calls, ObjcId plan) {
 
 // ---- A loaded model ----
 
-class Model final : public LoadedPackage {
+class FrameworkModel final : public LoadedPackage {
  public:
-  Model(const Calls& calls, ObjcRef model, apple::PackageSpec spec, DeviceShares shares)
+  FrameworkModel(const Calls& calls, ObjcRef model, apple::PackageSpec spec, DeviceShares shares)
       : calls_(calls), model_(std::move(model)), spec_(std::move(spec)), shares_(std::move(shares)) {}
 
   Result<HalfArrays> predict(const HalfArrays& inputs) override;
@@ -292,8 +292,8 @@ class Model final : public LoadedPackage {
   DeviceShares shares_;
 };
 
-Result<ObjcId> Model::feature(const apple::PackageFeature& feature, const std::vector<uint16_t>& values,
-                              std::vector<ObjcRef>* owned) const {
+Result<ObjcId> FrameworkModel::feature(const apple::PackageFeature& feature, const std::vector<uint16_t>& values,
+                                       std::vector<ObjcRef>* owned) const {
   ObjcId error = nullptr;
   const ObjcId fresh = calls_.objc.send<ObjcId>(calls_.array_value_class, "alloc");
   const ObjcId array = calls_.objc.send<ObjcId>(
@@ -318,7 +318,7 @@ Result<ObjcId> Model::feature(const apple::PackageFeature& feature, const std::v
   return value;
 }
 
-Result<std::vector<uint16_t>> Model::result(ObjcId provider, const apple::PackageFeature& feature) const {
+Result<std::vector<uint16_t>> FrameworkModel::result(ObjcId provider, const apple::PackageFeature& feature) const {
   const ObjcId value = calls_.objc.send<ObjcId>(provider, "featureValueForName:", calls_.string(feature.name));
   const ObjcId array = calls_.objc.send<ObjcId>(value, "multiArrayValue");
   if (array == nullptr) return calls_.refused(nullptr, fmt::format("output '{}' is missing or no array", feature.name));
@@ -337,7 +337,7 @@ Result<std::vector<uint16_t>> Model::result(ObjcId provider, const apple::Packag
   return values;
 }
 
-Result<HalfArrays> Model::predict(const HalfArrays& inputs) {
+Result<HalfArrays> FrameworkModel::predict(const HalfArrays& inputs) {
   const ObjcPool pool(calls_.objc);
   std::vector<ObjcRef> owned;
   std::vector<ObjcId> keys, values;
@@ -468,7 +468,7 @@ Result<std::unique_ptr<LoadedPackage>> Framework::load(const fs::path& compiled,
     return fail(Code::kDevice,
                 fmt::format("{} (asked for {}); {}", model.error().message, to_string(options_.units), other));
   }
-  return std::make_unique<Model>(*calls_, std::move(*model), spec, plan(url, configured.get()));
+  return std::make_unique<FrameworkModel>(*calls_, std::move(*model), spec, plan(url, configured.get()));
 }
 
 }  // namespace

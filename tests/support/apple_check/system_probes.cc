@@ -26,21 +26,21 @@ namespace baton::apple {
 namespace {
 
 // A package of one convolution, 256 channels and 64 columns: every value a small integer.
-constexpr int64_t kChannels = 256, kColumns = 64;
+constexpr int64_t kWidth = 256, kLength = 64;
 
 float package_input(int64_t channel, int64_t column) { return static_cast<float>((channel * 7 + column * 3) % 61); }
 
 Result<PackageSpec> conv_package(std::vector<std::byte>* file) {
-  std::vector<float> values(static_cast<size_t>(kChannels * kChannels));
-  for (int64_t r = 0; r < kChannels; ++r) values[static_cast<size_t>(r * kChannels + (r * 5 + 3) % kChannels)] = 2;
+  std::vector<float> values(static_cast<size_t>(kWidth * kWidth));
+  for (int64_t r = 0; r < kWidth; ++r) values[static_cast<size_t>(r * kWidth + (r * 5 + 3) % kWidth)] = 2;
   Weight weight = {
-      "w", DType::kF32, kChannels, kChannels, reinterpret_cast<const std::byte*>(values.data()), values.size() * 4, ""};
+      "w", DType::kF32, kWidth, kWidth, reinterpret_cast<const std::byte*>(values.data()), values.size() * 4, ""};
   BlobWriter blobs;
   MilBlock block(blobs, std::string(kWeightFile));
-  const MilDims dims = {1, kChannels, 1, kColumns};
+  const MilDims dims = {1, kWidth, 1, kLength};
   const auto x = block.input("x", dims);
   RangeReport range;
-  BATON_TRY(const auto kernel, block.weight("w", weight, whole(weight), {kChannels, kChannels, 1, 1}, &range));
+  BATON_TRY(const auto kernel, block.weight("w", weight, whole(weight), {kWidth, kWidth, 1, 1}, &range));
   block.output("y", block.conv("conv", x, kernel, 1));
   PackageSpec spec;
   const MilTensorType type{MilType::kFp16, dims, false};
@@ -78,8 +78,8 @@ Result<OrderedJson> probe_coreml(const CheckContext& context, const std::string&
   std::unique_ptr<coreml::LoadedPackage> loaded;
   HalfArrays inputs, outputs;
   auto& x = inputs["x"];
-  for (int64_t r = 0; r < kChannels; ++r) {
-    for (int64_t c = 0; c < kColumns; ++c) x.push_back(to_fp16(package_input(r, c)));
+  for (int64_t r = 0; r < kWidth; ++r) {
+    for (int64_t c = 0; c < kLength; ++c) x.push_back(to_fp16(package_input(r, c)));
   }
   const auto predict = [&]() -> Status {
     BATON_TRY(outputs, loaded->predict(inputs));
@@ -96,8 +96,8 @@ Result<OrderedJson> probe_coreml(const CheckContext& context, const std::string&
   uint64_t wrong = 0;
   const std::vector<uint16_t>& y = outputs["y"];
   for (size_t i = 0; i < y.size(); ++i) {
-    const auto r = static_cast<int64_t>(i) / kColumns, c = static_cast<int64_t>(i) % kColumns;
-    wrong += y[i] != to_fp16(2 * package_input((r * 5 + 3) % kChannels, c));
+    const auto r = static_cast<int64_t>(i) / kLength, c = static_cast<int64_t>(i) % kLength;
+    wrong += y[i] != to_fp16(2 * package_input((r * 5 + 3) % kWidth, c));
   }
   json["ok"] = wrong == 0 && y.size() == x.size();
   json["wrong_values"] = wrong;

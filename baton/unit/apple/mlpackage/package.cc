@@ -21,7 +21,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kManifestBytesMax = 1 << 20;
 constexpr const char* kDataFolder = "Data";
-constexpr const char* kModelPath = "com.apple.CoreML/model.mlmodel";
+constexpr const char* kModelFile = "com.apple.CoreML/model.mlmodel";
 constexpr const char* kWeightsPath = "com.apple.CoreML/weights";
 
 // 36 characters in the form of a random UUID, from the content: the same package, the same bytes.
@@ -40,7 +40,7 @@ std::string manifest_of(const std::string& model, std::span<const std::byte> wei
   manifest["itemInfoEntries"][model_id] = {{"author", "com.apple.CoreML"},
                                            {"description", "CoreML Model Specification"},
                                            {"name", "model.mlmodel"},
-                                           {"path", kModelPath}};
+                                           {"path", kModelFile}};
   manifest["itemInfoEntries"][weights_id] = {{"author", "com.apple.CoreML"},
                                              {"description", "CoreML Model Weights"},
                                              {"name", "weights"},
@@ -86,7 +86,7 @@ Result<std::string> model_path(const fs::path& folder) {
 }
 
 // Operations of opset CoreML6 that programs here are made of.
-constexpr std::array<std::string_view, 18> kOps = {
+constexpr std::array<std::string_view, 18> kOpsOfPackages = {
     "const", "conv", "matmul",  "add",     "sub",    "mul",           "real_div", "minimum",   "exp",
     "relu",  "silu", "sigmoid", "softmax", "concat", "slice_by_size", "reshape",  "transpose", "layer_norm"};
 
@@ -130,7 +130,8 @@ Status SpecCheck::features(const std::vector<PackageFeature>& described, const s
 
 Status SpecCheck::statement(const MilStatement& statement) {
   const std::string where = fmt::format("{} '{}'", statement.op, statement.name);
-  if (std::find(kOps.begin(), kOps.end(), statement.op) == kOps.end()) return wrong(where + ": not an op of the list");
+  if (std::find(kOpsOfPackages.begin(), kOpsOfPackages.end(), statement.op) == kOpsOfPackages.end())
+    return wrong(where + ": not an op of the list");
   for (const MilArgument& argument : statement.arguments) {
     if (argument.names.empty()) return wrong(fmt::format("{}: '{}' has no value", where, argument.parameter));
     for (const std::string& name : argument.names) {
@@ -181,7 +182,7 @@ Status write_package(const fs::path& folder, const PackageSpec& spec, std::span<
   std::error_code ignored;
   fs::remove_all(work, ignored);
   BATON_OK(make_folders(work / kDataFolder / kWeightsPath));
-  BATON_OK(put(work / kDataFolder / kModelPath, as_bytes(model)));
+  BATON_OK(put(work / kDataFolder / kModelFile, as_bytes(model)));
   BATON_OK(put(work / kDataFolder / kWeightsPath / "weight.bin", weights));
   BATON_OK(put(work / "Manifest.json", as_bytes(manifest_of(model, weights))));
   std::error_code error;
@@ -195,11 +196,11 @@ Status write_package(const fs::path& folder, const PackageSpec& spec, std::span<
 
 Result<Package> open_package(const fs::path& folder) {
   BATON_TRY(const std::string path, model_path(folder));
-  if (path != kModelPath) {
+  if (path != kModelFile) {
     return fail(Code::kUnsupported,
-                fmt::format("{}: the model is at '{}'; '{}'", (folder / "Manifest.json").string(), path, kModelPath));
+                fmt::format("{}: the model is at '{}'; '{}'", (folder / "Manifest.json").string(), path, kModelFile));
   }
-  const fs::path file = folder / kDataFolder / kModelPath;
+  const fs::path file = folder / kDataFolder / kModelFile;
   BATON_TRY(const MappedFile bytes, MappedFile::open(file));
   auto spec = decode_spec(bytes.bytes());
   if (!spec) return fail(std::move(spec).error().in(file.string()));

@@ -114,7 +114,7 @@ Status add_state_inputs(const Program& program, const LayerRange& layers, const 
   return each_slot(program, layers, segments, [&](const Segment& segment, const Slot& slot) -> Status {
     const SegmentLayout& layout = *segment.layout;
     const bool grows = has_tokens_dim(slot.kind);
-    Dims dims = layout.dims;
+    auto dims = layout.dims;
     if (grows) dims[1] = static_cast<uint64_t>(shape.past);
     std::vector<uint16_t>& to = (*inputs)[state_feature(slot.kind, slot.layer)];
     to.assign(dims[0] * dims[1] * dims[2], 0);
@@ -144,7 +144,7 @@ Status store_state_outputs(const Program& program, const LayerRange& layers, con
     const bool grows = has_tokens_dim(slot.kind);
     const std::string name = state_feature(slot.kind, slot.layer) + "_out";
     const auto found = outputs.find(name);
-    Dims dims = layout.dims;
+    auto dims = layout.dims;
     if (grows) dims[1] = static_cast<uint64_t>(shape.seq);
     if (found == outputs.end() || found->second.size() != dims[0] * dims[1] * dims[2]) {
       return fail(Code::kDevice,
