@@ -66,7 +66,7 @@ void Conversation::clear() {
   messages_ = nlohmann::ordered_json::array();
   states_.clear();
   pending_.clear();
-  tokens_ = attempts_ = 0;
+  attempts_ = 0;
 }
 
 void Conversation::set_system(std::string text) { system_ = std::move(text); }
@@ -205,9 +205,10 @@ Result<Turn> Conversation::answer(const std::function<void(std::string_view)>& o
   BATON_TRY(Completion completion, runtime_.complete(std::move(request), on_text, cancelled));
   if (apart) add_phase(earlier, &completion.stats);
   completion.stats.reused_tokens = turn.reused_tokens;
-  tokens_ = prompt.tokens.size() + completion.ids.size();
-  turn.context_full = completion.reason == FinishReason::kLength && options_.context != 0 && tokens_ > options_.context;
-  if (lasts) keep_states(std::move(prompt), completion);
+  turn.context_full = completion.ended == Ended::kContextFull;
+  // What nothing came of leaves the states of what was said before.
+  const bool said = completion.reason != FinishReason::kCancelled || !completion.ids.empty();
+  if (lasts && said) keep_states(std::move(prompt), completion);
   turn.completion = std::move(completion);
   return turn;
 }
@@ -230,21 +231,23 @@ Result<Turn> Conversation::ask(std::string question, const std::function<void(st
 
 Result<Turn> Conversation::retry(const std::function<void(std::string_view)>& on_text,
                                  const std::function<bool()>& cancelled) {
-  std::string question = pending_;
-  if (question.empty()) {
-    if (messages_.size() < 2) return fail(Code::kInvalidInput, "there is no question to ask again");
-    question = messages_[messages_.size() - 2]["content"].get<std::string>();
-    undo();
-    ++attempts_;
+  if (!pending_.empty()) return ask(std::string(pending_), on_text, cancelled);
+  if (messages_.size() < 2) return fail(Code::kInvalidInput, "there is no question to ask again");
+  const nlohmann::ordered_json before = messages_;
+  undo();
+  ++attempts_;
+  auto turn = ask(before[before.size() - 2]["content"].get<std::string>(), on_text, cancelled);
+  if (!pending_.empty()) {
+    messages_ = before;
+    pending_.clear();
   }
-  return ask(std::move(question), on_text, cancelled);
+  return turn;
 }
 
 bool Conversation::undo() {
   if (messages_.size() < 2) return false;
   messages_.erase(messages_.size() - 1);
   messages_.erase(messages_.size() - 1);
-  tokens_ = 0;
   return true;
 }
 
@@ -252,22 +255,26 @@ bool Conversation::drop_oldest() {
   if (messages_.size() < 2) return false;
   messages_.erase(0);
   messages_.erase(0);
-  tokens_ = 0;
   return true;
 }
 
 uint64_t Conversation::turns() const { return messages_.size() / 2; }
 
-ConversationUse Conversation::use() const {
-  ConversationUse use{.messages = messages_.size() + (system_.empty() ? 0 : 1), .tokens = tokens_};
+Result<ConversationUse> Conversation::use() const {
+  ConversationUse use{.messages = messages_.size() + (system_.empty() ? 0 : 1)};
   for (const KnownState& state : states_) use.state_bytes += state.block.size();
+  if (use.messages == 0) return use;
+  BATON_TRY(const Prompt prompt, prompt_of(messages_, false));
+  use.tokens = prompt.tokens.size();
+  if (options_.context != 0) use.tokens = std::min(use.tokens, options_.context);
   return use;
 }
 
-Result<uint64_t> Conversation::tokens_to_prefill() const {
-  if (messages_.empty()) return 0;
+Result<uint64_t> Conversation::tokens_to_prefill(uint64_t dropped) const {
   nlohmann::ordered_json next = messages_;
-  next.push_back({{"role", "user"}, {"content", ""}});
+  for (uint64_t i = 0; i < dropped * 2 && !next.empty(); ++i) next.erase(0);
+  if (next.empty() && pending_.empty()) return 0;
+  next.push_back({{"role", "user"}, {"content", pending_}});
   BATON_TRY(const Prompt prompt, prompt_of(next, true));
   return prompt.tokens.size() - (prompt.start != nullptr ? prompt.start->tokens.size() : 0);
 }

@@ -41,7 +41,7 @@ struct Turn {
 
 struct ConversationUse {
   uint64_t messages = 0;
-  uint64_t tokens = 0;       // of the last prompt and its answer
+  uint64_t tokens = 0;       // before the next question, from a state or to be prefilled; at most the context
   uint64_t state_bytes = 0;  // of the kept states
 };
 
@@ -54,7 +54,8 @@ class Conversation {
   // stopped before a word came is taken back and is pending().
   Result<Turn> ask(std::string question, const std::function<void(std::string_view)>& on_text,
                    const std::function<bool()>& cancelled);
-  // The pending question, or else the last one again, its answer forgotten. kInvalidInput when there is none.
+  // The pending question, or else the last one again, its answer forgotten once another has begun: what fails, does not
+  // fit or is stopped before a word came leaves it as it was. kInvalidInput when there is none.
   Result<Turn> retry(const std::function<void(std::string_view)>& on_text, const std::function<bool()>& cancelled);
   const std::string& pending() const { return pending_; }
 
@@ -69,9 +70,10 @@ class Conversation {
   uint64_t turns() const;  // questions answered
 
   const nlohmann::ordered_json& messages() const { return messages_; }  // without the system prompt
-  ConversationUse use() const;
-  // Tokens of the conversation so far that the next turn has to prefill, its question not included.
-  Result<uint64_t> tokens_to_prefill() const;
+  Result<ConversationUse> use() const;
+  // What the next turn has to prefill: of the conversation so far without its `dropped` oldest turns, and the pending
+  // question.
+  Result<uint64_t> tokens_to_prefill(uint64_t dropped = 0) const;
   // The text that a prompt of this conversation ends with: what the template writes before an answer.
   Result<std::string> answer_opening() const;
   // How often the same turn was asked again: seeds have to differ.
@@ -115,7 +117,7 @@ class Conversation {
   std::string system_, pending_;
   nlohmann::ordered_json messages_ = nlohmann::ordered_json::array();
   std::vector<KnownState> states_;
-  uint64_t tokens_ = 0, attempts_ = 0;
+  uint64_t attempts_ = 0;
 };
 
 // Whether the template looks at enable_thinking.

@@ -123,13 +123,11 @@ Status Conversation::load(const std::filesystem::path& file, const StateKey* key
       return fail(Code::kMismatch, fmt::format("{}: its {} tokens do not begin the conversation in {}", file.string(),
                                                loaded.states_.back().tokens.size(), name));
     }
-    loaded.tokens_ = loaded.states_.back().tokens.size();
   }
   messages_ = std::move(loaded.messages_);
   system_ = std::move(loaded.system_);
   options_.thinking = loaded.options_.thinking;
   states_ = std::move(loaded.states_);
-  tokens_ = loaded.tokens_;
   pending_.clear();
   attempts_ = 0;
   return {};

@@ -153,7 +153,7 @@ int run_chat(ChatFlags& flags) {
   if (!flags.save_state.empty()) {
     if (const auto status = session.save(flags.save_state); !status) return report(status.error());
   }
-  return code;
+  return code == kOk && session.proof_failed() ? kFailed : code;
 }
 
 }  // namespace

@@ -98,8 +98,8 @@ bool ChatSession::run_command(const ParsedCommand& command, bool* leave) {
   if (name == "/save" || name == "/load") {
     if (argument.empty()) return done(fail(Code::kInvalidInput, name + " takes a file"), "");
     const Status status = name == "/save" ? save(argument) : load(argument);
-    return done(status, name == "/save" ? fmt::format("saved in {0} and {0}.json", argument)
-                                        : fmt::format("{} turns from {}", conversation_.turns(), argument));
+    if (status && name == "/load") return true;  // said there
+    return done(status, fmt::format("saved in {0} and {0}.json", argument));
   }
   if (!argument.empty()) return done(fail(Code::kInvalidInput, fmt::format("{} takes no argument", name)), "");
   if (name == "/bye") *leave = true;
@@ -218,7 +218,7 @@ std::string ChatSession::history() const {
 
 std::string ChatSession::show() {
   const Model& model = runtime_.model();
-  const ConversationUse use = conversation_.use();
+  const std::optional<ConversationUse> used = use();
   std::string text;
   const auto line = [&](std::string_view name, const std::string& value) {
     text += fmt::format("{:<12} {}\n", name, value);
@@ -227,10 +227,12 @@ std::string ChatSession::show() {
   line("", fmt::format("{}, {} parameters, {}, {:.0f} MB", model.spec.name, model.parameter_count(), main_format(model),
                        static_cast<double>(model.weight_bytes()) / 1e6));
   line("units", fmt::format("prefill on {}, decode on {}", flags_.model.prefill_unit, flags_.model.decode_unit));
-  line("context", fmt::format("{} tokens used, {} left of {} (the model's limit is {})", use.tokens,
-                              context_ - std::min(context_, use.tokens), context_, model.spec.context_max));
-  line("turns",
-       fmt::format("{}; kept states {:.1f} MB", conversation_.turns(), static_cast<double>(use.state_bytes) / 1e6));
+  if (used) {
+    line("context", fmt::format("{} tokens used, {} left of {} (the model's limit is {})", used->tokens,
+                                context_ - used->tokens, context_, model.spec.context_max));
+    line("turns",
+         fmt::format("{}; kept states {:.1f} MB", conversation_.turns(), static_cast<double>(used->state_bytes) / 1e6));
+  }
   line("settings", sampling_text(flags_.sampling));
   line("system", conversation_.system_prompt().empty() ? "none" : conversation_.system_prompt());
   if (!knows_thinking(runtime_.text())) line("thinking", "the model's template has no switch for it");
@@ -239,7 +241,32 @@ std::string ChatSession::show() {
 
 Status ChatSession::save(const std::filesystem::path& file) { return conversation_.save(file, pointer_to(flags_.key)); }
 
-Status ChatSession::load(const std::filesystem::path& file) { return conversation_.load(file, pointer_to(flags_.key)); }
+Status ChatSession::load(const std::filesystem::path& file) {
+  BATON_OK(conversation_.load(file, pointer_to(flags_.key)));
+  const std::optional<ConversationUse> used = use();
+  note(fmt::format("{} turns from {}{}", conversation_.turns(), file.string(),
+                   used ? fmt::format(": {} of {} tokens used", used->tokens, context_) : ""));
+  if (used && used->tokens == context_) {
+    const std::string larger = larger_context(used->tokens);
+    note(
+        fmt::format("baton: warning: the conversation does not fit into the context: no question can be asked; "
+                    "/drop forgets the oldest turns{}",
+                    larger.empty() ? "" : ", or start with " + larger));
+  }
+  return {};
+}
+
+std::optional<ConversationUse> ChatSession::use() const {
+  auto use = conversation_.use();
+  if (use) return *use;
+  note(fmt::format("baton: warning: the tokens of the conversation are not known: {}", use.error().message));
+  return std::nullopt;
+}
+
+std::string ChatSession::larger_context(uint64_t tokens) const {
+  const auto most = static_cast<uint64_t>(std::max(runtime_.model().spec.context_max, 1));
+  return context_ < most ? fmt::format("-c {}", std::min(std::max(context_, tokens) * 2, most)) : "";
+}
 
 int ChatSession::answer(const std::string* question) {
   const auto opening = conversation_.answer_opening();
@@ -263,8 +290,10 @@ int ChatSession::answer(const std::string* question) {
     return kFailed;
   }
   const bool stopped = turn->completion->reason == FinishReason::kCancelled;
+  const bool failed = turn->completion->stats.bridge.proof_failed;
+  proof_failed_ = proof_failed_ || failed;
   show_turn(*turn);
-  if (output_lost()) return kFailed;
+  if (output_lost() || (failed && editor_ == nullptr)) return kFailed;
   return stopped && editor_ == nullptr ? kInterrupted : kOk;
 }
 
@@ -273,7 +302,8 @@ void ChatSession::show_turn(const Turn& turn) {
   log_warnings(completion);
   const RequestStats& stats = completion.stats;
   if (stats.prefill_tokens >= kTellingPrefillTokens) prefill_tps_ = stats.prefill_tps;
-  const uint64_t used = conversation_.use().tokens;
+  const std::optional<ConversationUse> use = this->use();
+  const uint64_t used = use ? use->tokens : 0;
   if (flags_.json) {
     OrderedJson json;
     json["text"] = completion.text;
@@ -281,7 +311,7 @@ void ChatSession::show_turn(const Turn& turn) {
     json.update(figures_json(completion));
     json["reused_tokens"] = turn.reused_tokens;
     json["context_full"] = turn.context_full;
-    json["context_used"] = used;
+    json["context_used"] = use ? OrderedJson(used) : OrderedJson(nullptr);
     json["context_tokens"] = context_;
     json["sampling"] = flags_.sampling.json();
     print_json(json);
@@ -289,14 +319,11 @@ void ChatSession::show_turn(const Turn& turn) {
   }
   print(completion.reason == FinishReason::kCancelled ? " [stopped]\n" : "\n");
   if (turn.context_full) {
+    const std::string larger = larger_context(used);
     note(
         fmt::format("[the context is full ({} tokens): the answer ends here, and so does the conversation as it is]\n"
                     "/drop forgets the oldest turn, /clear all{}",
-                    context_,
-                    context_ < static_cast<uint64_t>(runtime_.model().spec.context_max)
-                        ? fmt::format("; or /save FILE, and go on with --load-state FILE -c {}",
-                                      std::min<uint64_t>(context_ * 2, runtime_.model().spec.context_max))
-                        : ""));
+                    context_, larger.empty() ? "" : "; or /save FILE, and go on with --load-state FILE " + larger));
   } else if (completion.reason == FinishReason::kLength) {
     note(fmt::format("[stopped after {} tokens (-n)]", completion.ids.size()));
   } else if (used * 4 > context_ * 3) {
@@ -306,20 +333,17 @@ void ChatSession::show_turn(const Turn& turn) {
 }
 
 void ChatSession::explain_full(const Turn& turn) {
-  const uint64_t most = static_cast<uint64_t>(std::max(runtime_.model().spec.context_max, 1));
   std::string text = fmt::format(
       "baton: the context is full: with this question the conversation has {} tokens, the "
       "context holds {}; the question was not sent\n",
       turn.prompt_tokens, context_);
   if (conversation_.turns() > 0) {
-    const uint64_t share = turn.prompt_tokens / (conversation_.turns() + 1);
     text += fmt::format("  /drop    forget the oldest of {} turns and ask again; prefills what is left, {}\n",
-                        conversation_.turns(), prefill_cost(turn.prompt_tokens - std::min(turn.prompt_tokens, share)));
+                        conversation_.turns(), prefill_cost(conversation_.tokens_to_prefill(1).value_or(0)));
     text += "  /clear   forget all of them\n";
   }
-  if (context_ < most) {
-    text += fmt::format("  -c {:<6}a larger context (this model: up to {}){}\n",
-                        std::min<uint64_t>(std::max(context_ * 2, turn.prompt_tokens * 2), most), most,
+  if (const std::string larger = larger_context(turn.prompt_tokens); !larger.empty()) {
+    text += fmt::format("  {:<9}a larger context (this model: up to {}){}\n", larger, runtime_.model().spec.context_max,
                         conversation_.turns() > 0 ? ": /save FILE first, then chat --load-state FILE -c ..." : "");
   } else if (conversation_.turns() == 0) {
     text += "  this is the model's limit: the question has to be shorter\n";

@@ -35,7 +35,10 @@ class ChatSession {
   bool obey(std::string_view text, bool* leave);
 
   Status save(const std::filesystem::path& file);
+  // Says what was loaded, and when no question fits behind it.
   Status load(const std::filesystem::path& file);
+  // Whether a bridge proof failed in this chat.
+  bool proof_failed() const { return proof_failed_; }
 
   // Model, units and context in one line.
   std::string header() const;
@@ -59,6 +62,10 @@ class ChatSession {
   int answer(const std::string* question);
   void show_turn(const Turn& turn);
   void explain_full(const Turn& turn);
+  // Tokens of the context in use; nothing, with a warning, when the template refuses the conversation.
+  std::optional<ConversationUse> use() const;
+  // "-c 512", or nothing at the model's limit, for a conversation of so many tokens.
+  std::string larger_context(uint64_t tokens) const;
   // "120 tokens, about 0.4 s"
   std::string prefill_cost(uint64_t tokens) const;
   void note(std::string_view text) const;  // on stderr
@@ -72,6 +79,7 @@ class ChatSession {
   const uint64_t context_;
   const bool colour_;
   double prefill_tps_ = 0;  // of the last prefill that was long enough to tell
+  bool proof_failed_ = false;
 };
 
 }  // namespace baton::cli

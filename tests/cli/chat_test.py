@@ -301,6 +301,72 @@ class Answers(unittest.TestCase):
         self.assertEqual(plain["sampling"]["repeat_penalty"], 1)
 
 
+class Counts(unittest.TestCase):
+    """Tokens used: those that the next question will have in front of it."""
+
+    def used(self, terminal):
+        shown = re.search(r"context +(\d+) tokens used, (\d+) left of (\d+)", terminal.line("/show"))
+        used, left, whole = map(int, shown.groups())
+        self.assertEqual(used + left, whole)
+        return used
+
+    def test_undo_and_an_interrupted_prefill_leave_what_is_there(self):
+        terminal = Terminal("-n", "12", "--temp", "0", "--prefill", "ref")
+        terminal.line("What is a tree?")
+        one = self.used(terminal)
+        self.assertGreater(one, 12)
+        terminal.line("And a leaf?")
+        self.assertGreater(self.used(terminal), one)
+        terminal.line("/undo")
+        self.assertEqual(self.used(terminal), one)
+        terminal.send(b"\x1b[200~" + b"What is it? " * 600 + b"\x1b[201~\r")
+        time.sleep(0.5)
+        terminal.send("\x03")
+        terminal.expect("[stopped]")
+        terminal.expect("> ")
+        self.assertEqual(self.used(terminal), one)
+        shown = terminal.line("/history")
+        self.assertEqual(shown.count("user:"), 1)
+        terminal.send("\x04")
+        self.assertEqual(terminal.leave(), 0)
+
+    def test_a_retry_that_was_stopped_at_once_keeps_the_answer(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        file = str(pathlib.Path(folder.name) / "c")
+        done, _ = turns(["What is it? " * 600], "-n", "8", "--save-state", file)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        terminal = Terminal("-n", "8", "--temp", "0.5", "--load-state", file, "--prefill", "ref")
+        before = terminal.line("/history")
+        used = self.used(terminal)
+        terminal.line("/system Be brief.")  # so that /retry has all to prefill
+        terminal.send("/retry\r")
+        terminal.expect("/retry")
+        time.sleep(0.5)
+        terminal.send("\x03")
+        terminal.expect("[stopped]")
+        terminal.expect("> ")
+        self.assertEqual(terminal.line("/history").split("user:")[1], before.split("user:")[1])
+        terminal.line('/system ""')
+        self.assertEqual(self.used(terminal), used)
+        terminal.send("\x04")
+        self.assertEqual(terminal.leave(), 0)
+
+    def test_a_full_context_holds_no_more_than_it_can(self):
+        _, (answer,) = turns(["What is a tree?"], "-c", "60", "--ignore-eos")
+        self.assertLessEqual(answer["context_used"], 60)
+
+    def test_a_chat_that_does_not_fit_says_so_when_it_is_loaded(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = str(pathlib.Path(folder) / "c")
+            done, (answer,) = turns(["What is a tree?"], "-n", "80", "--ignore-eos", "--save-state", file)
+            done, _ = turns([], "--load-state", file)
+            self.assertEqual(done.stderr, f"1 turns from {file}: {answer['context_used']} of 4096 tokens used\n")
+            done, _ = turns([], "--load-state", file, "-c", "64")
+            self.assertIn("1 turns from", done.stderr)
+            self.assertRegex(done.stderr, r"does not fit into the context.*/drop.*or start with -c \d+")
+
+
 class FullContext(unittest.TestCase):
     def test_it_is_said_with_what_there_is_and_dropping_goes_on(self):
         terminal = Terminal("-c", "96", "-n", "20", "--temp", "0", "--ignore-eos")
@@ -310,13 +376,16 @@ class FullContext(unittest.TestCase):
             if "not sent" in shown:
                 break
         self.assertRegex(shown, r"the conversation has \d+ tokens, the context holds 96; the question was not sent")
-        self.assertRegex(shown, r"/drop .* prefills what is left, \d+ tokens, about [0-9.]+ s")
         self.assertIn("/clear", shown)
         self.assertRegex(shown, r"-c \d{3} .*this model: up to 4096")
-        self.assertIn("not sent", terminal.line("Go on."))  # and it stays usable
+        shown = terminal.line("Go on, and say what grows on it, in all the words that there are, and then some more.")
+        self.assertIn("not sent", shown)  # and it stays usable
+        promised = re.search(r"/drop .* prefills what is left, (\d+) tokens, about [0-9.]+ s", shown)[1]
+        self.assertGreater(int(promised), 20)
         shown = terminal.line("/drop")
-        self.assertRegex(shown, r"forgot 1 of \d+ turns; the next one prefills what is left: \d+ tokens, about [0-9.]+ s")
-        self.assertIn("user: Go on.", terminal.line("/history"))
+        self.assertRegex(shown, r"forgot 1 of \d+ turns; the next one prefills what is left: "
+                         + promised + " tokens, about [0-9.]+ s")
+        self.assertIn("user: Go on, and", terminal.line("/history"))
         terminal.line("/clear")
         self.assertIn("0 tokens used", terminal.line("/show"))
         terminal.line("What is a tree?")

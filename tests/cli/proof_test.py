@@ -3,9 +3,13 @@
 
 usage: proof_test.py PROGRAM   (then unittest's own options)
 """
+import ctypes
+import ctypes.util
 import json
 import os
 import pathlib
+import pty
+import struct
 import subprocess
 import sys
 import tempfile
@@ -101,6 +105,46 @@ class Proof(unittest.TestCase):
         self.assertNotIn("sealed:", self.run_baton(*arguments).stderr)
         proven, _ = self.bridge(*arguments, "--verify-bridge", "sample")
         self.assertEqual((proven["kind"], proven["level"], proven["verified"]), ("alias", "proven", True))
+
+    def forge(self):
+        """The saved chat's first recurrent section zeroed, every checksum made right."""
+        found = ctypes.util.find_library("xxhash")
+        if found is None:
+            self.skipTest("no libxxhash to make checksums with")
+        digest = ctypes.CDLL(found).XXH3_64bits
+        digest.argtypes, digest.restype = (ctypes.c_char_p, ctypes.c_size_t), ctypes.c_uint64
+        block = bytearray(pathlib.Path(self.state).read_bytes())
+        summed = lambda part: struct.pack("<Q", digest(bytes(part), len(part)))
+        header, sections = struct.unpack_from("<I", block, 12)[0], struct.unpack_from("<I", block, 56)[0]
+        entry = next(at for at in range(88, 88 + 64 * sections, 64) if struct.unpack_from("<I", block, at)[0] == 3)
+        begin, size = struct.unpack_from("<QQ", block, entry + 40)
+        block[begin:begin + size] = bytes(size)
+        block[entry + 56:entry + 64] = summed(block[begin:begin + size])
+        block[header - 8:header] = summed(block[:header - 8])
+        pathlib.Path(self.state).write_bytes(block)
+        saved = json.loads(pathlib.Path(self.state + ".json").read_text())
+        saved["state"]["checksum"] = f"{digest(bytes(block), len(block)):016x}"
+        pathlib.Path(self.state + ".json").write_text(json.dumps(saved))
+
+    def test_a_chat_whose_proof_failed_does_not_end_well(self):
+        chat = [PROGRAM, "chat", "-m", str(self.model), "--temp", "0", "-n", "2"]
+        options = dict(capture_output=True, text=True, timeout=300, env=self.environment)
+        first = subprocess.run([*chat, "--save-state", self.state], input="What is it?", **options)
+        self.assertEqual(first.returncode, 0, first.stderr)
+        loads = [*chat, "--load-state", self.state, "--verify-bridge", "sample"]
+        honest = subprocess.run([*loads, "--json"], input='"And then?"\n', **options)
+        self.assertEqual(honest.returncode, 0, honest.stderr)
+        self.forge()
+        for arguments, question in (((), "And then?"), (("--json",), '"And then?"\n')):
+            done = subprocess.run([*loads, *arguments], input=question, **options)
+            self.assertIn("the bridge proof failed", done.stderr)
+            self.assertEqual(done.returncode, 1)
+        # At a terminal the chat goes on, and its end tells.
+        script = subprocess.Popen([*loads, "--history", ""], stdin=(end := pty.openpty())[1], stdout=end[1],
+                                  stderr=subprocess.PIPE, text=True, env=dict(self.environment, TERM="dumb"))
+        os.write(end[0], b"And then?\n/bye\n")
+        self.assertIn("the bridge proof failed", script.communicate(timeout=300)[1])
+        self.assertEqual(script.returncode, 1)
 
     def test_a_maker_that_cannot_run_here_leaves_it_sealed(self):
         self.environment["BATON_CPU_KERNELS"] = "scalar"
