@@ -184,8 +184,8 @@ std::string figures_text(const Completion& completion) {
   const bool alike = !stats.prefill.ran.empty() && stats.prefill.asked == stats.decode.asked &&
                      stats.prefill.ran == stats.decode.ran && stats.prefill.evidence == stats.decode.evidence;
   const auto phase_line = [&](const char* name, const PhaseStats& phase, uint64_t tokens, double tps) {
-    std::string what = tokens > 0 ? tokens_text(tokens) + speed_text(tps) : "";
-    if (!alike || what.empty()) what += (what.empty() ? "" : ", ") + who_text(phase);
+    std::string what = alike || tokens > 0 ? tokens_text(tokens) + speed_text(tps) : "";
+    if (!alike) what += (what.empty() ? "" : ", ") + who_text(phase);
     line(name, what);
   };
   phase_line("prefill", stats.prefill, stats.prefill_tokens, stats.prefill_tps);

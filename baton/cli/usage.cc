@@ -42,13 +42,13 @@ constexpr std::pair<std::string_view, std::string_view> kOtherFlags[] = {
     {"--prompt-cache", "--save-state and --load-state"},
     {"-r", "--stop"},
     {"--reverse-prompt", "--stop"},
-    {"--jinja", "nothing: the model's own chat template is always used"},
-    {"--no-mmap", "nothing: weights are always mapped"},
-    {"--mlock", "nothing: weights are always mapped"},
-    {"-fa", "nothing: attention has one form here"},
-    {"--flash-attn", "nothing: attention has one form here"},
-    {"-ctk", "nothing: each unit chooses the type of its cache"},
-    {"-ctv", "nothing: each unit chooses the type of its cache"},
+    {"--jinja", "the model's own chat template is always used"},
+    {"--no-mmap", "weights are always mapped"},
+    {"--mlock", "weights are always mapped"},
+    {"-fa", "attention has one form here"},
+    {"--flash-attn", "attention has one form here"},
+    {"-ctk", "each unit chooses the type of its cache"},
+    {"-ctv", "each unit chooses the type of its cache"},
 };
 constexpr std::pair<std::string_view, std::string_view> kOtherCommands[] = {
     {"serve", "run or chat: there is no server"},
@@ -195,6 +195,11 @@ std::optional<std::string> command_problem(const CLI::App& app, const std::strin
   return text + fmt::format("; there are: {}", fmt::join(names, ", "));
 }
 
+std::string upper_case(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::toupper(c); });
+  return text;
+}
+
 bool is_number(const std::string& text) {
   char* end = nullptr;
   std::strtod(text.c_str(), &end);
@@ -315,6 +320,10 @@ std::optional<std::string> usage_problem(const CLI::App& program, const std::vec
       const std::string flag = word.substr(0, equals);
       const CLI::Option* option = find_long(*app, flag.substr(2));
       if (option == nullptr) return no_flag(*app, flag);
+      // The parser would take the next word for the value.
+      if (equals == word.size() - 1 && takes_value(*option)) {
+        return fmt::format("{} has no value; an empty one is written {} \"\"", word, flag);
+      }
       value_follows = equals == std::string::npos && takes_value(*option);
     } else if (auto problem = cluster_problem(*app, word, &value_follows)) {
       return problem;
@@ -334,6 +343,10 @@ std::string usage_text(const CLI::App& program, const CLI::Error& error) {
     const std::string word = left.empty() ? what : left.back();
     return fmt::format("unexpected '{}'{}", word, prompt ? ": put a prompt of several words in quotes" : "");
   }
+  // Of an argument; a flag's name says itself what is missing.
+  constexpr std::string_view kRequired = " is required";
+  if (what.ends_with(kRequired) && !what.starts_with('-') && what.find(' ') == what.size() - kRequired.size())
+    return fmt::format("missing: {}; see --help", upper_case(what.substr(0, what.find(' '))));
   if (auto text = range_text(what)) return *std::move(text);
   constexpr std::string_view kConversion = "Could not convert: ";
   if (what.starts_with(kConversion)) {
