@@ -13,6 +13,7 @@
 #include <optional>
 #include <tuple>
 
+#include "baton/base/output_file.h"
 #include "baton/base/thread_pool.h"
 #include "baton/model/container.h"
 #include "baton/model/gguf_writer.h"
@@ -256,8 +257,7 @@ Result<QuantizeReport> quantize_to_gguf(const fs::path& source, const fs::path& 
   BATON_TRY(const Recipe* const recipe, find_recipe(options.type));
   BATON_TRY(const Container container, open_container(source));
   BATON_OK(check_source(container, source));
-  std::error_code ignored;
-  if (fs::equivalent(source, out, ignored)) {
+  if (same_file(source, out)) {
     return fail(Code::kInvalidInput, fmt::format("{}: is the source too; give the result another name", out.string()));
   }
   auto facts = recipe_facts(container.gguf);
@@ -317,6 +317,7 @@ Result<QuantizeReport> quantize_to_gguf(const fs::path& source, const fs::path& 
   if (auto status = writer.write(out, options.on_tensor); !status) {
     return fail(std::move(status).error().in(source.string()));
   }
+  std::error_code ignored;
   report.bytes = fs::file_size(out, ignored);
   return report;
 }

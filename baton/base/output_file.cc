@@ -119,6 +119,14 @@ Result<Target> find_target(const std::filesystem::path& given) {
   return fail(Code::kInvalidInput, fmt::format("{}: cannot follow: too many links", given.string()));
 }
 
+// Where a file that is not there yet would be made.
+std::filesystem::path place_to_be(std::filesystem::path path) {
+  std::error_code error;
+  for (int links = 0; links < kLinksMax && std::filesystem::is_symlink(path, error); ++links)
+    path = path.parent_path() / std::filesystem::read_symlink(path, error);
+  return std::filesystem::weakly_canonical(std::filesystem::absolute(path, error), error);
+}
+
 extern "C" void on_end_signal(int number) {
   remove_temporary_files();
   ::_exit(128 + number);
@@ -256,6 +264,15 @@ Status OutputFile::commit() {
   free_slot(std::exchange(slot_, -1));
   ::close(std::exchange(descriptor_, -1));
   return {};
+}
+
+bool same_file(const std::filesystem::path& a, const std::filesystem::path& b) {
+  struct stat first {
+  }, second{};
+  const bool first_there = ::stat(a.c_str(), &first) == 0, second_there = ::stat(b.c_str(), &second) == 0;
+  if (first_there != second_there) return false;
+  if (first_there) return S_ISREG(first.st_mode) && first.st_dev == second.st_dev && first.st_ino == second.st_ino;
+  return place_to_be(a) == place_to_be(b);
 }
 
 Status write_output(const std::filesystem::path& path, std::span<const std::byte> bytes, unsigned mode) {

@@ -49,6 +49,10 @@ class OutputFile {
 // All at once, through an OutputFile. kModeOwner for what users wrote.
 Status write_output(const std::filesystem::path& path, std::span<const std::byte> bytes, unsigned mode);
 
+// Whether both names lead to one regular file (hard links too), or will once it is made. What holds nothing that could
+// be lost is never the same: devices, FIFOs, folders.
+bool same_file(const std::filesystem::path& a, const std::filesystem::path& b);
+
 // Unlinks the temporary files that have a name. For the handler of a signal that ends the process: async-signal-safe.
 void remove_temporary_files();
 

@@ -125,7 +125,7 @@ std::unique_ptr<Command> add_bench(CLI::App& program) {
       ->capture_default_str()
       ->check(CLI::IsMember({"md", "csv", "json", "jsonl"}));
   app->add_flag_callback(
-      "--json", [flags] { flags->output = "json"; }, "the same as -o json");
+      "--json", [flags] { flags->output = "json"; }, "the same as -o json: one array");
   app->add_option("--ab", flags->ab,
                   "A B: which is faster? Each is flags of this command (\"--threads 1\"), or cmd: and a peer's command "
                   "line that prints llama-bench's JSON; other flags go to both")
@@ -137,10 +137,10 @@ std::unique_ptr<Command> add_bench(CLI::App& program) {
       ->check(CLI::Range(5, 200));
   app->add_option("--confidence", flags->confidence, "--ab: percent, for all tests together")
       ->capture_default_str()
-      ->check(CLI::Range(50.0, 99.9999));
+      ->check(real_range(50.0, 99.9999));
   app->add_option("--rest", flags->rest, "--ab: seconds of rest before each run")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 3600.0));
+      ->check(real_range(0.0, 3600.0));
   app->add_option("--seed", flags->seed, "--ab: of the order of runs; -1: a new one each time")->capture_default_str();
   flags->pipelines.add_to(*app);
   return command;

@@ -13,6 +13,7 @@
 #include "baton/bench/pipeline_report.h"
 #include "baton/cli/machine.h"
 #include "baton/cli/page_info.h"
+#include "baton/cli/paths.h"
 
 namespace baton::cli {
 namespace {
@@ -187,14 +188,17 @@ int emulate(const PipelineFlags& flags, const PipelineRun& run) {
 void PipelineFlags::add_to(CLI::App& app) {
   app.add_flag("--pipelines", chosen,
                "run the pipelines gpu, coreml-hybrid, ane, ane-hybrid and ane-batch, those whose units exist");
-  app.add_option("--pipelines-file", file,
-                 "pipelines of your own: JSON [{\"name\": .., \"prefill\": .., \"decode\": .., \"options\": {..}}]");
+  takes_path(app.add_option(
+                 "--pipelines-file", file,
+                 "pipelines of your own: JSON [{\"name\": .., \"prefill\": .., \"decode\": .., \"options\": {..}}]"),
+             PathKind::kFile);
   app.add_option("--only", only, "names of the pipelines to run")->delimiter(',')->allow_extra_args(false);
   app.add_option("--emulate", emulate,
                  "run nothing: what they would do on a chip (m2-ultra, ...), beside the published figures");
-  app.add_option("--html", html, "write a page with bars to this file");
-  app.add_option("--published", published,
-                 "with --emulate: write the comparison with the published figures as JSON to this file");
+  takes_path(app.add_option("--html", html, "write a page with bars to this file"), PathKind::kOutput);
+  takes_path(app.add_option("--published", published,
+                            "with --emulate: write the comparison with the published figures as JSON to this file"),
+             PathKind::kOutput);
 }
 
 int bench_pipelines(const PipelineFlags& flags, const PipelineRun& run) {

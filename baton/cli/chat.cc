@@ -10,6 +10,7 @@
 #include "baton/cli/chat_session.h"
 #include "baton/cli/command.h"
 #include "baton/cli/line_history.h"
+#include "baton/cli/paths.h"
 
 namespace baton::cli {
 namespace {
@@ -172,12 +173,17 @@ std::unique_ptr<Command> add_chat(CLI::App& program) {
   flags->model.add_to(*app);
   flags->sampling.add_to(*app);
   flags->thinking.add_to(*app);
-  app->add_option("--load-state", flags->load_state, "go on with a conversation that /save or --save-state wrote");
-  app->add_option("--save-state", flags->save_state,
-                  "at the end save the conversation: its state in this file, its messages in FILE.json");
-  app->add_option("--state-key", flags->state_key,
-                  "file with a secret: states are saved and loaded with a MAC under it");
-  app->add_option("--history", flags->history, "file of the questions for the arrow keys; \"\": none")
+  takes_path(
+      app->add_option("--load-state", flags->load_state, "go on with a conversation that /save or --save-state wrote"),
+      PathKind::kState);
+  takes_path(app->add_option("--save-state", flags->save_state,
+                             "at the end save the conversation: its state in this file, its messages in FILE.json"),
+             PathKind::kConversation);
+  takes_path(app->add_option("--state-key", flags->state_key,
+                             "file with a secret: states are saved and loaded with a MAC under it"),
+             PathKind::kFile);
+  takes_path(app->add_option("--history", flags->history, "file of the questions for the arrow keys; \"\": none"),
+             PathKind::kHistory)
       ->capture_default_str();
   app->add_flag(
       "--json", flags->json,

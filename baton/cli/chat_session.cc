@@ -9,6 +9,8 @@
 #include <cstdlib>
 #include <map>
 
+#include "baton/cli/paths.h"
+
 namespace baton::cli {
 namespace {
 
@@ -239,7 +241,14 @@ std::string ChatSession::show() {
   return text;
 }
 
-Status ChatSession::save(const std::filesystem::path& file) { return conversation_.save(file, pointer_to(flags_.key)); }
+Status ChatSession::save(const std::filesystem::path& file) {
+  std::vector<UsedPath> paths = {{"-m", flags_.model.model, PathKind::kModel},
+                                 {"/save", file.string(), PathKind::kConversation}};
+  if (!flags_.state_key.empty()) paths.push_back({"--state-key", flags_.state_key, PathKind::kFile});
+  if (!flags_.history.empty()) paths.push_back({"--history", flags_.history, PathKind::kHistory});
+  BATON_OK(check_paths(paths));
+  return conversation_.save(file, pointer_to(flags_.key));
+}
 
 Status ChatSession::load(const std::filesystem::path& file) {
   BATON_OK(conversation_.load(file, pointer_to(flags_.key)));

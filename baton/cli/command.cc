@@ -19,6 +19,8 @@
 #include "baton/base/output_file.h"
 #include "baton/base/terminal.h"
 #include "baton/cli/child_memory.h"
+#include "baton/cli/paths.h"
+#include "baton/cli/shared_flags.h"
 
 namespace baton::cli {
 namespace {
@@ -52,6 +54,8 @@ std::string check_seed(const std::string& text) {
   return fmt::format("'{}' is not a whole number from -1 to {}", text, INT64_MAX);
 }
 
+std::string check_stop(const std::string& text) { return text.empty() ? "an empty text is in every answer" : ""; }
+
 // Shows text of files in warnings without what commands a terminal.
 class SafePayload final : public spdlog::custom_flag_formatter {
  public:
@@ -74,7 +78,9 @@ void start_logs(bool verbose) {
 }
 
 void ModelFlags::add_to(CLI::App& app) {
-  app.add_option("-m,--model", model, "model: a Hugging Face folder or a GGUF file (default: the bundled model)");
+  takes_path(
+      app.add_option("-m,--model", model, "model: a Hugging Face folder or a GGUF file (default: the bundled model)"),
+      PathKind::kBundledModel);
   app.add_option("--prefill", prefill_unit, "unit that prefills the prompt (default: the decode unit)");
   app.add_option("--decode", decode_unit, "unit that decodes the answer (default: cpu)");
   app.add_option("--strategy", strategy, "how the phases are placed: single or handoff (default: by the units)");
@@ -182,34 +188,36 @@ void SamplingFlags::add_to(CLI::App& app) {
   app.add_option("-n,--predict", predict, "tokens to generate at most; -1: until the end of the answer or the context")
       ->capture_default_str()
       ->check(CLI::Range(-1, 1 << 30));
-  app.add_option("--temp", temperature, "temperature; 0: greedy")->capture_default_str()->check(CLI::Range(0.0, 100.0));
+  app.add_option("--temp", temperature, "temperature; 0: greedy")->capture_default_str()->check(real_range(0.0, 100.0));
   app.add_option("--top-k", top_k, "keep the k likeliest tokens; 0: all")
       ->capture_default_str()
       ->check(CLI::Range(0, 1 << 30));
   app.add_option("--top-p", top_p, "keep the likeliest tokens up to this sum; 1: all")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 1.0));
+      ->check(real_range(0.0001, 1.0));
   app.add_option("--min-p", min_p, "keep tokens at least this likely, relative to the likeliest; 0: all")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 1.0));
+      ->check(real_range(0.0, 1.0));
   app.add_option("--repeat-penalty", repeat_penalty, "logits of tokens drawn lately are divided by this; 1: off")
       ->capture_default_str()
-      ->check(CLI::Range(0.01, 100.0));
+      ->check(real_range(0.01, 100.0));
   app.add_option("--repeat-last-n", repeat_last_n,
                  "tokens of the answer that the penalties look at; 0: none, -1: all (the prompt does not count)")
       ->capture_default_str()
       ->check(CLI::Range(-1, 1 << 20));
   app.add_option("--presence-penalty", presence_penalty, "taken off the logits of tokens drawn lately; 0: off")
       ->capture_default_str()
-      ->check(CLI::Range(-100.0, 100.0));
+      ->check(real_range(-100.0, 100.0));
   app.add_option("--frequency-penalty", frequency_penalty, "the same, for each time a token was drawn; 0: off")
       ->capture_default_str()
-      ->check(CLI::Range(-100.0, 100.0));
+      ->check(real_range(-100.0, 100.0));
   app.add_option("-s,--seed", seed, "seed of the draws; -1: a new one each time")
       ->capture_default_str()
       ->check(CLI::Validator(check_seed, "", "seed"));
   app.add_flag("--ignore-eos", ignore_eos, "stop tokens do not stop the answer: they are tokens like others");
-  app.add_option("--stop", stops, "text that ends the answer (repeatable)")->allow_extra_args(false);
+  app.add_option("--stop", stops, "text that ends the answer (repeatable)")
+      ->allow_extra_args(false)
+      ->check(CLI::Validator(check_stop, "", "stop"));
 }
 
 uint64_t SamplingFlags::settled_seed() {

@@ -7,6 +7,7 @@
 
 #include "baton/base/clock.h"
 #include "baton/cli/command.h"
+#include "baton/cli/paths.h"
 #include "baton/cli/progress.h"
 #include "baton/cli/shared_flags.h"
 
@@ -33,6 +34,8 @@ int run_conversion(ConvertFlags& flags) {
                flags.type, names);
     return kUsage;
   }
+  const UsedPath paths[] = {{"SOURCE", flags.source, PathKind::kModel}, {"OUT", flags.out, PathKind::kOutput}};
+  if (const Status status = check_paths(paths); !status) return report_usage(status.error());
   ConvertOptions options;
   options.matrix_type = format->dtype;
   Progress meter("tensor");
@@ -69,7 +72,8 @@ std::unique_ptr<Command> add_convert(CLI::App& program) {
   ConvertFlags* flags = &command->flags;
   app->add_option("source", flags->source, "folder with config.json and safetensors");
   app->add_option("out", flags->out, "file to write; one that exists is replaced");
-  app->add_option("-m,--model", flags->model, "SOURCE, when it is not the first argument");
+  takes_path(app->add_option("-m,--model", flags->model, "SOURCE, when it is not the first argument"),
+             PathKind::kModel);
   app->add_option("--type", flags->type, "type of the matrices: F32, F16, BF16, Q8_0, ...")->capture_default_str();
   app->add_flag("--json", flags->json, "one JSON object instead of text");
   return command;

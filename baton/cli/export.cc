@@ -5,6 +5,7 @@
 
 #include "baton/base/clock.h"
 #include "baton/cli/command.h"
+#include "baton/cli/paths.h"
 #include "baton/unit/apple/mlpackage/export.h"
 
 namespace baton::cli {
@@ -72,8 +73,9 @@ std::unique_ptr<Command> add_export(CLI::App& program) {
   CLI::App* coreml = app->add_subcommand("coreml", "prefill as Core ML packages (not yet run on Apple hardware)");
   auto command = std::make_unique<FlagsCommand<ExportFlags, run_export>>(app);
   ExportFlags* flags = &command->flags;
-  coreml->add_option("model", flags->source, "GGUF file or Hugging Face folder")->required();
-  coreml->add_option("out", flags->out, "folder for the packages")->required();
+  takes_path(coreml->add_option("model", flags->source, "GGUF file or Hugging Face folder"), PathKind::kModel)
+      ->required();
+  takes_path(coreml->add_option("out", flags->out, "folder for the packages"), PathKind::kFolder)->required();
   coreml->add_option("--seq", flags->seqs, "lengths in tokens, each a multiple of 8")
       ->delimiter(',')
       ->capture_default_str();

@@ -8,6 +8,7 @@
 #include "baton/api/perplexity.h"
 #include "baton/base/clock.h"
 #include "baton/cli/command.h"
+#include "baton/cli/paths.h"
 #include "baton/cli/progress.h"
 #include "baton/cli/shared_flags.h"
 
@@ -71,9 +72,12 @@ std::unique_ptr<Command> add_imatrix(CLI::App& program) {
   auto command = std::make_unique<FlagsCommand<ImatrixFlags, run_imatrix>>(app);
   ImatrixFlags* flags = &command->flags;
   add_model(*app, flags->model, "GGUF file, best in BF16, F16 or F32");
-  app->add_option("-f,--text,--file", flags->text, "text like the one the model will be used on")->required();
-  app->add_option("-o,--out,--output-file", flags->out,
-                  "file to write, in llama.cpp's GGUF format; one that exists is replaced")
+  takes_path(app->add_option("-f,--text,--file", flags->text, "text like the one the model will be used on"),
+             PathKind::kFile)
+      ->required();
+  takes_path(app->add_option("-o,--out,--output-file", flags->out,
+                             "file to write, in llama.cpp's GGUF format; one that exists is replaced"),
+             PathKind::kOutput)
       ->required();
   app->add_option("--chunks", flags->chunks, "chunks at most (default: all)")->check(CLI::Range(1, 1 << 30));
   app->add_option("-w,--window,-c,--ctx-size", flags->window, "tokens of a chunk; each starts from an empty state")

@@ -13,6 +13,7 @@
 #include "baton/cli/command.h"
 #include "baton/cli/machine.h"
 #include "baton/cli/page_info.h"
+#include "baton/cli/paths.h"
 #include "baton/cli/shared_flags.h"
 
 namespace baton::cli {
@@ -104,7 +105,8 @@ std::unique_ptr<Command> add_ladder(CLI::App& program) {
   LadderFlags* flags = &command->flags;
   LadderOptions* options = &flags->options;
   add_model(*app, flags->model, "GGUF file or Hugging Face folder, best in BF16, F16 or F32");
-  app->add_option("-f,--text,--file", flags->text, "text that the types are compared on")->required();
+  takes_path(app->add_option("-f,--text,--file", flags->text, "text that the types are compared on"), PathKind::kFile)
+      ->required();
   app->add_option("--types", options->types, fmt::format("default: {}", fmt::join(ladder_types(), ",")))
       ->delimiter(',')
       ->allow_extra_args(false);
@@ -125,13 +127,14 @@ std::unique_ptr<Command> add_ladder(CLI::App& program) {
       ->capture_default_str()
       ->check(CLI::Range(0, 1000));
   app->add_flag("--allow-requantize", options->allow_requantize, "take a source that is quantized already");
-  app->add_option("--keep", flags->keep, "keep the files in this folder (default: they are removed)");
-  app->add_option("--html", flags->html, "write a page with plots to this file");
+  takes_path(app->add_option("--keep", flags->keep, "keep the files in this folder (default: they are removed)"),
+             PathKind::kFolder);
+  takes_path(app->add_option("--html", flags->html, "write a page with plots to this file"), PathKind::kOutput);
   app->add_option("-o,--output", flags->output, "md or json")
       ->capture_default_str()
       ->check(CLI::IsMember({"md", "json"}));
   app->add_flag_callback(
-      "--json", [flags] { flags->output = "json"; }, "the same as -o json");
+      "--json", [flags] { flags->output = "json"; }, "the same as -o json: one array");
   return command;
 }
 

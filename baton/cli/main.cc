@@ -16,6 +16,7 @@
 #include "baton/cli/bench_flags.h"
 #include "baton/cli/command.h"
 #include "baton/cli/page_info.h"
+#include "baton/cli/paths.h"
 #include "baton/cli/usage.h"
 
 namespace baton::cli {
@@ -48,6 +49,7 @@ int run_program(int argc, char** argv) {
     print(text.str());
     return kOk;
   }
+  if (const Status paths = check_paths(program); !paths) return refuse(paths.error().message);
   for (const auto& command : commands) {
     if (command->chosen()) return command->run();
   }

@@ -11,6 +11,7 @@
 #include "baton/api/units.h"
 #include "baton/base/output_file.h"
 #include "baton/cli/command.h"
+#include "baton/cli/paths.h"
 #include "baton/cli/progress.h"
 #include "baton/cli/shared_flags.h"
 
@@ -253,13 +254,20 @@ std::unique_ptr<Command> add_perplexity(CLI::App& program) {
   CLI::App* app = program.add_subcommand("perplexity", "perplexity of models on a text, and against a reference model");
   auto command = std::make_unique<FlagsCommand<PerplexityFlags, run_perplexity>>(app);
   PerplexityFlags* flags = &command->flags;
-  CLI::Option* positional = app->add_option(
-      "model", flags->models,
-      "a Hugging Face folder or a GGUF file; several: all over the same windows (default: the bundled model)");
-  app->add_option("-m,--model", flags->models, "the same (repeatable)")->allow_extra_args(false)->excludes(positional);
-  app->add_option("-f,--text,--file", flags->text, "text file; one newline at its end is left out")->required();
-  app->add_option("--reference", flags->reference,
-                  "compare with this model, token by token: PPL difference, KL divergence, same top token");
+  CLI::Option* positional = takes_path(
+      app->add_option(
+          "model", flags->models,
+          "a Hugging Face folder or a GGUF file; several: all over the same windows (default: the bundled model)"),
+      PathKind::kBundledModel);
+  takes_path(app->add_option("-m,--model", flags->models, "the same (repeatable)"), PathKind::kBundledModel)
+      ->allow_extra_args(false)
+      ->excludes(positional);
+  takes_path(app->add_option("-f,--text,--file", flags->text, "text file; one newline at its end is left out"),
+             PathKind::kFile)
+      ->required();
+  takes_path(app->add_option("--reference", flags->reference,
+                             "compare with this model, token by token: PPL difference, KL divergence, same top token"),
+             PathKind::kModel);
   app->add_option("-w,--window,-c,--ctx-size", flags->window, "tokens of a window; each starts from an empty state")
       ->capture_default_str()
       ->check(CLI::Range(4, 1 << 20));
@@ -269,7 +277,9 @@ std::unique_ptr<Command> add_perplexity(CLI::App& program) {
   app->add_option("--chunks", flags->chunks, "windows at most (default: all)")->check(CLI::Range(1, 1 << 30));
   app->add_option("--unit", flags->unit, "the unit to run on")->capture_default_str();
   add_threads(*app, flags->threads);
-  app->add_option("--per-token", flags->per_token, "write the values of each token to this file: .jsonl, else CSV");
+  takes_path(
+      app->add_option("--per-token", flags->per_token, "write the values of each token to this file: .jsonl, else CSV"),
+      PathKind::kOutput);
   app->add_flag("--json", flags->json, "one JSON object instead of text");
   return command;
 }

@@ -9,6 +9,7 @@
 
 #include "baton/base/clock.h"
 #include "baton/cli/command.h"
+#include "baton/cli/paths.h"
 #include "baton/cli/progress.h"
 #include "baton/cli/shared_flags.h"
 
@@ -47,6 +48,9 @@ int run_quantize(QuantizeFlags& flags) {
     report(known.error());
     return kUsage;
   }
+  std::vector<UsedPath> paths = {{"IN", flags.source, PathKind::kModel}, {"OUT", flags.out, PathKind::kOutput}};
+  if (!flags.importance.empty()) paths.push_back({"--imatrix", flags.importance, PathKind::kFile});
+  if (const Status status = check_paths(paths); !status) return report_usage(status.error());
   QuantizeOptions options;
   options.type = flags.type;
   options.pure = flags.pure;
@@ -108,10 +112,12 @@ std::unique_ptr<Command> add_quantize(CLI::App& program) {
   app->add_option("in", flags->source, "GGUF file, best in BF16, F16 or F32");
   app->add_option("out", flags->out, "file to write; one that exists is replaced");
   app->add_option("type", flags->type, fmt::format("one of {}", fmt::join(quantize_types(), ", ")));
-  app->add_option("-m,--model", flags->model, "IN, when it is not the first argument");
+  takes_path(app->add_option("-m,--model", flags->model, "IN, when it is not the first argument"), PathKind::kModel);
   app->add_option("--tensor-type", flags->rules, "PATTERN=TYPE: a type for the tensors whose name matches")
       ->allow_extra_args(false);
-  app->add_option("--imatrix", flags->importance, "importance matrix, of 'baton imatrix' or llama.cpp's tool");
+  takes_path(
+      app->add_option("--imatrix", flags->importance, "importance matrix, of 'baton imatrix' or llama.cpp's tool"),
+      PathKind::kFile);
   app->add_flag("--pure", flags->pure, "every matrix in the recipe's main type, without its exceptions");
   app->add_flag("--allow-requantize", flags->allow_requantize, "take a file that is quantized already");
   add_threads(*app, flags->threads);

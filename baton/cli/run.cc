@@ -11,6 +11,7 @@
 #include "baton/base/terminal.h"
 #include "baton/cli/command.h"
 #include "baton/cli/fingerprint.h"
+#include "baton/cli/paths.h"
 #include "baton/cli/progress.h"
 #include "baton/cli/state_key.h"
 #include "baton/cli/thinking.h"
@@ -222,21 +223,27 @@ std::unique_ptr<Command> add_run(CLI::App& program) {
   flags->app = app;
   app->add_option("prompt", flags->positional, "the prompt; - or nothing: what is piped in");
   app->add_option("-p,--prompt", flags->prompt, "the prompt");
-  app->add_option("-f,--file", flags->prompt_file, "a file with the prompt, or - for standard input");
+  takes_path(app->add_option("-f,--file", flags->prompt_file, "a file with the prompt, or - for standard input"),
+             PathKind::kFile);
   app->add_option("--ids", flags->ids, "the prompt as token ids: 1,2,3 (implies --raw)");
   app->add_option("--system", flags->system, "system prompt (not with --raw, --ids or --load-state)");
   app->add_flag("--raw", flags->raw, "no chat template: the prompt as it is, special tokens in it recognised");
   flags->model.add_to(*app);
   flags->sampling.add_to(*app);
   flags->thinking.add_to(*app);
-  app->add_option("--dump-logits", flags->dump_logits,
-                  "write the logits after the last prompt token (f32, little-endian)");
-  app->add_option("--save-state", flags->save_state, "write the sealed state after the prompt");
-  app->add_option("--load-state", flags->load_state,
-                  "go on from a sealed state; the prompt is appended to its tokens as it is");
-  app->add_option("--state-key", flags->state_key,
-                  "file with a secret of at least 32 bytes: states are saved with a MAC under it, and loaded only with "
-                  "that MAC");
+  takes_path(app->add_option("--dump-logits", flags->dump_logits,
+                             "write the logits after the last prompt token (f32, little-endian)"),
+             PathKind::kOutput);
+  takes_path(app->add_option("--save-state", flags->save_state, "write the sealed state after the prompt"),
+             PathKind::kSavedState);
+  takes_path(app->add_option("--load-state", flags->load_state,
+                             "go on from a sealed state; the prompt is appended to its tokens as it is"),
+             PathKind::kState);
+  takes_path(app->add_option(
+                 "--state-key", flags->state_key,
+                 "file with a secret of at least 32 bytes: states are saved with a MAC under it, and loaded only with "
+                 "that MAC"),
+             PathKind::kFile);
   app->add_flag("--json", flags->json, "one JSON object instead of text");
   app->add_flag("-q,--quiet", flags->quiet, "no figures on stderr");
   return command;

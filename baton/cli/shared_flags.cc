@@ -4,17 +4,28 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "baton/cli/paths.h"
+
 namespace baton::cli {
 
 void add_model(CLI::App& app, std::string& model, const std::string& text) {
-  CLI::Option* positional = app.add_option("model", model, text);
-  app.add_option("-m,--model", model, "the same")->excludes(positional);
+  CLI::Option* positional = takes_path(app.add_option("model", model, text), PathKind::kBundledModel);
+  takes_path(app.add_option("-m,--model", model, "the same"), PathKind::kBundledModel)->excludes(positional);
 }
 
 void add_threads(CLI::App& app, uint32_t& threads) {
   app.add_option("-t,--threads", threads, "threads; 0: physical cores")
       ->capture_default_str()
       ->check(CLI::Range(0, 1024));
+}
+
+CLI::Validator real_range(double least, double most) {
+  const auto check = [least, most](std::string& text) {
+    double value = 0;
+    if (CLI::detail::lexical_cast(text, value) && value >= least && value <= most) return std::string();
+    return fmt::format("Value {} not in range {} to {}", text, least, most);
+  };
+  return CLI::Validator(check, fmt::format("FLOAT in [{} - {}]", least, most));
 }
 
 bool settle_arguments(const std::string& model, std::vector<std::string*> arguments,

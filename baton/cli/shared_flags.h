@@ -12,6 +12,9 @@ void add_model(CLI::App& app, std::string& model, const std::string& text);
 // -t: 0, or none given: physical cores.
 void add_threads(CLI::App& app, uint32_t& threads);
 
+// A number, and not NaN.
+CLI::Validator real_range(double least, double most);
+
 // The arguments of a command whose first may be given with -m instead: the others move up then. False when one is
 // missing or left over; `names` are theirs, and the message for stderr names what is missing.
 bool settle_arguments(const std::string& model, std::vector<std::string*> arguments,

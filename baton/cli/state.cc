@@ -11,6 +11,7 @@
 #include "baton/base/output_file.h"
 #include "baton/cli/command.h"
 #include "baton/cli/fingerprint.h"
+#include "baton/cli/paths.h"
 #include "baton/cli/state_key.h"
 #include "baton/state/foreign.h"
 #include "baton/state/seal_file.h"
@@ -335,18 +336,23 @@ int run_convert(StateConvertFlags& flags) {
 }
 
 void add_convert_flags(CLI::App& app, StateConvertFlags& flags) {
-  app.add_option("in", flags.in, "a sealed state (--save-state), or an ANELMS, ANELM_CACHE or MLX cache file")
+  takes_path(
+      app.add_option("in", flags.in, "a sealed state (--save-state), or an ANELMS, ANELM_CACHE or MLX cache file"),
+      PathKind::kFile)
       ->required();
-  app.add_option("out", flags.out, "file to write (mode 0600)")->required();
+  takes_path(app.add_option("out", flags.out, "file to write (mode 0600)"), PathKind::kOutput)->required();
   app.add_option("--to", flags.to, "what to write: seal, anelms, anelm-cache or mlx")
       ->capture_default_str()
       ->check(CLI::IsMember({"seal", "anelms", "anelm-cache", "mlx"}));
-  app.add_option("--state-key", flags.state_key,
-                 "key of the sealed states: one that is read must carry a MAC under it, one that is written will");
-  app.add_option("-m,--model", flags.model, "the model of the state (default: the bundled model)");
+  takes_path(
+      app.add_option("--state-key", flags.state_key,
+                     "key of the sealed states: one that is read must carry a MAC under it, one that is written will"),
+      PathKind::kFile);
+  takes_path(app.add_option("-m,--model", flags.model, "the model of the state (default: the bundled model)"),
+             PathKind::kBundledModel);
   app.add_option("--ids", flags.ids, "tokens of the state, where its file does not name them: 1,2,3");
   app.add_option("-p,--prompt", flags.prompt, "the same as text: a user's message through the chat template");
-  app.add_option("-f,--file", flags.prompt_file, "the same from a file");
+  takes_path(app.add_option("-f,--file", flags.prompt_file, "the same from a file"), PathKind::kFile);
   app.add_flag("--raw", flags.raw, "no chat template: the prompt as it is");
   app.add_option("--type", flags.type, "mlx: type of keys, values and convolution: bf16, f16, f32 or as-is")
       ->capture_default_str()
@@ -354,8 +360,12 @@ void add_convert_flags(CLI::App& app, StateConvertFlags& flags) {
   app.add_option("--kv-capacity", flags.kv_capacity, "anelms: rows of keys and values in the file")
       ->capture_default_str()
       ->check(CLI::Range(1, 1 << 20));
-  app.add_option("--logits", flags.logits, "anelms: the logits behind the last token (f32); default: computed by cpu");
-  app.add_option("--dump-logits", flags.dump_logits, "write the logits that the input holds (f32, little-endian)");
+  takes_path(app.add_option("--logits", flags.logits,
+                            "anelms: the logits behind the last token (f32); default: computed by cpu"),
+             PathKind::kFile);
+  takes_path(
+      app.add_option("--dump-logits", flags.dump_logits, "write the logits that the input holds (f32, little-endian)"),
+      PathKind::kOutput);
   app.add_option("-t,--threads", flags.threads, "threads (default: physical cores)")->check(CLI::Range(1, 1024));
   app.add_flag("--json", flags.json, "one JSON object instead of text");
 }
@@ -376,8 +386,11 @@ std::unique_ptr<Command> add_state(CLI::App& program) {
   auto command = std::make_unique<FlagsCommand<StateFlags, run_state>>(app);
   ShowFlags& show_flags = command->flags.show;
   CLI::App* show_app = app->add_subcommand("show", "list what a state file holds; needs no model, checks no values");
-  show_app->add_option("in", show_flags.in, "a sealed state, or an ANELMS, ANELM_CACHE or MLX cache file")->required();
-  show_app->add_option("--state-key", show_flags.state_key, "check the MAC of a sealed state with this key");
+  takes_path(show_app->add_option("in", show_flags.in, "a sealed state, or an ANELMS, ANELM_CACHE or MLX cache file"),
+             PathKind::kFile)
+      ->required();
+  takes_path(show_app->add_option("--state-key", show_flags.state_key, "check the MAC of a sealed state with this key"),
+             PathKind::kFile);
   show_app->add_flag("--json", show_flags.json, "one JSON object instead of text");
   CLI::App* convert_app = app->add_subcommand("convert", "write a state file in another format");
   add_convert_flags(*convert_app, command->flags.convert);

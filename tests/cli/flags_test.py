@@ -3,11 +3,13 @@
 
 usage: flags_test.py PROGRAM   (then unittest's own options)
 """
+import hashlib
 import json
 import os
 import pathlib
 import pty
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -217,6 +219,124 @@ class ForPeople(unittest.TestCase):
         text = pathlib.Path(pipelines).read_text()
         self.assertIn("gpu, ran on cpu", text)
         self.assertNotIn(" emulated</span>", text)
+
+
+class Paths(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.model = self.copy(BUNDLED, "m.gguf")
+        self.text = self.copy(TEXT, "t.txt")
+        self.hf = str(self.folder / "hf")
+        shutil.copytree(SMALL, self.hf)
+        self.key = str(self.folder / "key")
+        pathlib.Path(self.key).write_bytes(bytes(range(32)))
+        os.chmod(self.key, 0o600)
+
+    def copy(self, source, name):
+        return shutil.copyfile(source, self.folder / name) and str(self.folder / name)
+
+    def path(self, name):
+        return str(self.folder / name)
+
+    def contents(self):
+        return {str(path): hashlib.sha256(path.read_bytes()).digest() for path in self.folder.rglob("*") if path.is_file()}
+
+    def refused(self, words, *arguments, **options):
+        before = self.contents()
+        done = subprocess.run([os.path.abspath(PROGRAM), *arguments], capture_output=True, text=True, timeout=60, **options)
+        self.assertEqual((done.returncode, done.stdout), (2, ""), (arguments, done.stderr))
+        for word in words:
+            self.assertIn(word, done.stderr)
+        self.assertEqual(self.contents(), before, arguments)
+
+    def test_no_output_replaces_an_input(self):
+        os.link(self.model, self.path("hard.gguf"))
+        os.symlink("m.gguf", self.path("soft.gguf"))
+        run_it = ("run", "-m", self.model, "hi", "-n", "2")
+        for name in ("m.gguf", "hard.gguf", "soft.gguf", "../" + self.folder.name + "/m.gguf"):
+            for flag in ("--save-state", "--dump-logits"):
+                self.refused((flag, "--model"), *run_it, flag, self.path(name))
+        self.refused(("--save-state", "--state-key"), *run_it, "--save-state", self.key, "--state-key", self.key)
+        self.refused(("--save-state", "--file"), "run", "-m", self.model, "-f", self.text, "--save-state", self.text)
+        for name in ("model.safetensors", "tokenizer.json"):
+            self.refused(("OUT", "SOURCE"), "convert", self.hf, self.hf + "/" + name)
+            self.refused(("--dump-logits", "--model"), "run", "-m", self.hf, "hi", "--dump-logits", self.hf + "/" + name)
+        self.refused(("OUT", "SOURCE"), "convert", "-m", self.hf, self.hf + "/tokenizer.json")
+        self.refused(("OUT", "IN"), "quantize", self.model, self.path("hard.gguf"), "Q4_0")
+        self.refused(("OUT", "--imatrix"), "quantize", self.model, self.text, "Q4_0", "--imatrix", self.text)
+        for page in (self.model, self.text):
+            self.refused(("--per-token",), "perplexity", self.model, "--text", self.text, "--per-token", page)
+            self.refused(("--html",), "ladder", self.model, "--text", self.text, "--html", page)
+            self.refused(("--out",), "imatrix", self.model, "--text", self.text, "-o", page)
+        self.refused(("--html", "MODEL"), "bench", self.model, "--pipelines", "--html", self.model)
+        self.refused(("OUT", "IN"), "state", "convert", self.text, self.text)
+        self.refused(("--save-state", "the bundled model"), "run", "hi", "--save-state", self.model,
+                     env={**os.environ, "BATON_MODELS": str(self.bundled_beside())})
+        self.refused(("--save-state", "--model"), "chat", "-m", self.model, "--save-state", self.model)
+
+    def bundled_beside(self):
+        os.link(self.model, self.path("dictionary-28m.Q8_0.gguf"))
+        return self.folder
+
+    def test_a_split_of_the_model_is_an_input(self):
+        first, second = self.copy(BUNDLED, "s-00001-of-00002.gguf"), self.copy(BUNDLED, "s-00002-of-00002.gguf")
+        self.refused(("--save-state", "--model"), "run", "-m", first, "hi", "--save-state", second)
+
+    def test_two_outputs_are_two_files(self):
+        run_it = ("run", "-m", self.model, "hi", "-n", "1", "-q")
+        self.refused(("--dump-logits and --save-state",), *run_it, "--save-state", self.path("same"), "--dump-logits",
+                     self.path("./same"))
+        self.refused(("--history",), "chat", "-m", self.model, "--save-state", self.path("c"), "--history", self.path("c.json"))
+        done = run(*run_it, "--save-state", "/dev/null", "--dump-logits", "/dev/null")
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_a_state_may_go_on_in_its_file(self):
+        state = self.path("s.state")
+        for more in ((), ("--load-state", state)):
+            done = run("run", "-q", "-m", self.model, "--raw", "A leaf", "-n", "1", "--save-state", state, *more)
+            self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_chat_saves_over_nothing_it_reads(self):
+        before = self.contents()
+        for file in (self.model, self.key):
+            done = subprocess.run([PROGRAM, "chat", "-m", self.model, "--state-key", self.key, "--json"], text=True,
+                                  input=json.dumps({"command": f"/save {file}"}), capture_output=True, timeout=60)
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertIn("would replace", done.stderr)
+        self.assertEqual(self.contents(), before)
+
+    def test_no_path_is_empty(self):
+        for flag in ("--state-key", "--load-state", "--save-state", "--dump-logits", "-m", "-f"):
+            word = "--model" if flag == "-m" else "--file" if flag == "-f" else flag
+            self.refused((word, "empty"), "run", *(() if flag == "-f" else ("hi",)), flag, "")
+        self.refused(("--state-key=",), "run", "-m", self.model, "--state-key=", "hi")
+        self.refused(("--state-key", "empty"), "state", "show", self.text, "--state-key", "")
+        self.refused(("--state-key", "empty"), "chat", "--state-key", "")
+        for flag in ("--per-token", "--reference", "--text"):
+            self.refused((flag, "empty"), "perplexity", self.model, *(() if flag == "--text" else ("--text", self.text)), flag, "")
+        for flag in ("--html", "--keep"):
+            self.refused((flag, "empty"), "ladder", self.model, "--text", self.text, flag, "")
+        self.refused(("--imatrix", "empty"), "quantize", self.model, self.path("q"), "Q4_0", "--imatrix", "")
+
+    def test_a_dash_is_no_output(self):
+        self.refused(("--save-state", "./-"), "run", "-m", self.model, "hi", "--save-state", "-", cwd=self.folder)
+
+    def test_numbers_are_numbers(self):
+        for flag in ("--temp", "--top-p", "--min-p", "--presence-penalty", "--repeat-penalty", "--frequency-penalty"):
+            for value in ("nan", "-nan", "inf") + (("0",) if flag == "--top-p" else ()):
+                self.refused((flag,), "run", "-m", "no-such-model", "hi", flag, value)
+        self.refused(("--stop", "empty"), "run", "-m", "no-such-model", "hi", "--stop", "")
+
+    def test_arguments_are_named_as_in_the_help(self):
+        self.refused(("missing: IN",), "state", "show")
+        self.refused(("here: weights are always mapped",), "run", "--no-mmap", "hi")
+
+    def test_nothing_decoded_is_said_once(self):
+        done = run("run", "-m", self.model, "--raw", "A leaf", "-n", "0")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stderr.count("ran on cpu"), 1, done.stderr)
 
 
 if __name__ == "__main__":

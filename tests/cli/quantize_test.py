@@ -85,7 +85,7 @@ class Quantize(unittest.TestCase):
             ((self.source, out, "Q8_0", "--tensor-type", "a(=Q8_0"), 1, "parenthesis"),
             ((self.path("none.gguf"), out, "Q8_0"), 1, "none.gguf"),
             ((once, out, "Q4_K_M"), 1, "--allow-requantize"),
-            ((self.source, self.source, "Q8_0"), 1, "another name"),
+            ((self.source, self.source, "Q8_0"), 2, "another name"),
             ((self.source, out, "Q8_0", "--imatrix", once), 1, "general.type"),
             ((SMALL, out, "Q8_0"), 1, "baton convert"),
         ]
