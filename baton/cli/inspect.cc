@@ -1,5 +1,5 @@
-// `baton inspect MODEL`: a summary, then what a model file holds, what it computes, what state it keeps and how that
-// crosses between two units, or what one unit would load. Reads headers; loads the two units; runs nothing.
+// `baton inspect MODEL`: a summary; with --all what a model file holds, what it computes, what state it keeps and how
+// that crosses between two units; or what one unit would load. Reads headers; loads the two units; runs nothing.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -19,7 +19,7 @@ namespace {
 
 struct InspectFlags {
   std::string model, prefill_unit = "ref", decode_unit = "cpu", unit;
-  bool json = false, tensors = false, fingerprint = false;
+  bool json = false, all = false, tensors = false, fingerprint = false;
 };
 
 constexpr uint64_t kFingerprintBytesMax = uint64_t{128} << 20;  // of weights that are summed unasked: 50 ms
@@ -167,6 +167,36 @@ int show_plan(const InspectFlags& flags, const Model& model) {
   return kOk;
 }
 
+std::string tensors_text(const Model& model) {
+  std::string text = "\ntensors\n";
+  for (const Weight& weight : model.weights) {
+    text += fmt::format("  {:<28} {:<5} [{}, {}]  {}\n", weight.name, to_string(weight.dtype), weight.rows,
+                        weight.columns, weight.source);
+  }
+  return text;
+}
+
+// What follows the summary: hundreds of lines.
+std::string all_text(const InspectFlags& flags, const Model& model, const OrderedJson& spec, const Pair& pair,
+                     const BridgePlan& plan) {
+  std::string text = "\nall of it\n" + spec_text(spec) + "\ntensor types\n";
+  for (const auto& [name, count] : count_types(model)) {
+    text += fmt::format("  {:<6} {:>5} tensors {:>14} values {:>14} bytes\n", name, count.tensors, count.values,
+                        count.bytes);
+  }
+  if (const auto decoded = decoded_at_load(model, pair.to_unit->caps()); !decoded.empty())
+    text += fmt::format("  {} decoded to F32 at load on {}\n", fmt::join(decoded, ", "), flags.decode_unit);
+  text += "\nprogram\n" + to_text(model.program);
+  for (const auto& [name, executor] :
+       {std::pair{flags.prefill_unit, pair.from.get()}, std::pair{flags.decode_unit, pair.to.get()}}) {
+    const uint64_t per_token = bytes_per_token(executor->layout());
+    text += fmt::format("\nstate on {}: {} bytes and {} bytes per token\n{}", name,
+                        section_bytes(executor->layout(), 1) - per_token, per_token, to_text(executor->layout()));
+  }
+  return text + fmt::format("\nbridge plan {} -> {}\n{}", flags.prefill_unit, flags.decode_unit,
+                            to_text(plan, pair.from->layout(), pair.to->layout()));
+}
+
 int run_inspect(const InspectFlags& flags) {
   std::string path = flags.model;
   if (path.empty()) {
@@ -186,17 +216,18 @@ int run_inspect(const InspectFlags& flags) {
   const Machine machine = this_machine();
   const MemoryNeed need = memory_need(**model, pair->to_unit->caps(), layout, ModelFlags().context);
   OrderedJson json = spec_json(**model);
-  auto quantization = quantization_json(**model, flags.fingerprint);
-  if (!quantization) return report(quantization.error());
-  json["fingerprint_quantization"] = *std::move(quantization);
-  OrderedJson types = OrderedJson::object();
-  for (const auto& [name, count] : count_types(**model))
-    types[name] = {{"tensors", count.tensors}, {"values", count.values}, {"bytes", count.bytes}};
-  const auto decoded = decoded_at_load(**model, pair->to_unit->caps());
+  if (flags.json || flags.all || flags.fingerprint) {
+    auto quantization = quantization_json(**model, flags.fingerprint);
+    if (!quantization) return report(quantization.error());
+    json["fingerprint_quantization"] = *std::move(quantization);
+  }
   if (flags.json) {
+    OrderedJson types = OrderedJson::object();
+    for (const auto& [name, count] : count_types(**model))
+      types[name] = {{"tensors", count.tensors}, {"values", count.values}, {"bytes", count.bytes}};
     json["summary"] = summary_json(**model, flags.decode_unit, need, machine);
     json["tensor_types"] = types;
-    json["decoded_at_load"] = decoded;
+    json["decoded_at_load"] = decoded_at_load(**model, pair->to_unit->caps());
     json["notes"] = (*model)->notes;
     json["program"] = OrderedJson::array();
     for (const Op& op : (*model)->program.ops)
@@ -213,32 +244,17 @@ int run_inspect(const InspectFlags& flags) {
     print_json(json);
     return kOk;
   }
-  std::string text =
-      summary_text(**model, flags.decode_unit, layout, need, machine) + "\nall of it\n" + spec_text(json);
-  text += "\ntensor types\n";
-  for (const auto& [name, count] : types.items()) {
-    text += fmt::format("  {:<6} {:>5} tensors {:>14} values {:>14} bytes\n", name, count["tensors"].dump(),
-                        count["values"].dump(), count["bytes"].dump());
+  std::string text = summary_text(**model, flags.decode_unit, layout, need, machine);
+  if (!(*model)->notes.empty()) text += "\n";
+  for (const std::string& note : (*model)->notes) text += fmt::format("note: {}\n", note);
+  if (flags.fingerprint && !flags.all) {
+    for (const char* print : {"fingerprint_model", "fingerprint_quantization"})
+      text += fmt::format("\n{:<26} {}", print, json[print].get<std::string>());
+    text += "\n";
   }
-  if (!decoded.empty())
-    text += fmt::format("  {} decoded to F32 at load on {}\n", fmt::join(decoded, ", "), flags.decode_unit);
-  for (const std::string& note : (*model)->notes) text += fmt::format("  note: {}\n", note);
-  if (flags.tensors) {
-    text += "\ntensors\n";
-    for (const Weight& weight : (*model)->weights) {
-      text += fmt::format("  {:<28} {:<5} [{}, {}]  {}\n", weight.name, to_string(weight.dtype), weight.rows,
-                          weight.columns, weight.source);
-    }
-  }
-  text += "\nprogram\n" + to_text((*model)->program);
-  for (const auto& [name, executor] :
-       {std::pair{flags.prefill_unit, pair->from.get()}, std::pair{flags.decode_unit, pair->to.get()}}) {
-    const uint64_t per_token = bytes_per_token(executor->layout());
-    text += fmt::format("\nstate on {}: {} bytes and {} bytes per token\n{}", name,
-                        section_bytes(executor->layout(), 1) - per_token, per_token, to_text(executor->layout()));
-  }
-  text += fmt::format("\nbridge plan {} -> {}\n{}", flags.prefill_unit, flags.decode_unit,
-                      to_text(*plan, pair->from->layout(), pair->to->layout()));
+  if (flags.tensors) text += tensors_text(**model);
+  text += flags.all ? all_text(flags, **model, json, *pair, *plan)
+                    : "\n--all: every figure, the program, the state and the bridge plan\n";
   print(text);
   return kOk;
 }
@@ -255,6 +271,7 @@ std::unique_ptr<Command> add_inspect(CLI::App& program) {
   app->add_option("--unit", flags->unit, "show what this unit makes of the model instead: its programs and limits");
   app->add_flag("--fingerprint", flags->fingerprint,
                 "read all weights for the fingerprint, where that takes long (it is remembered)");
+  app->add_flag("--all", flags->all, "after the summary: every figure, the program, the state and the bridge plan");
   app->add_flag("--tensors", flags->tensors, "list every tensor");
   app->add_flag("--json", flags->json, "one JSON object instead of text");
   return command;

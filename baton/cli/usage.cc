@@ -272,6 +272,7 @@ constexpr std::pair<const char*, const char*> kExamples[] = {
   baton chat -m model.gguf --system "Answer in one sentence." -c 8192)"},
     {"inspect", R"(examples:
   baton inspect model.gguf
+  baton inspect --all model.gguf
   baton inspect -m model.gguf --unit ane --json)"},
     {"convert", R"(example:
   baton convert a-hugging-face-folder model.gguf --type BF16)"},

@@ -403,7 +403,15 @@ class Reports(unittest.TestCase):
         self.assertTrue(all(segment["kind"] in ("copy", "convert", "transpose") for segment in report["bridge"]))
         text = run("inspect", str(GOLDEN / "tiny-qwen3.5-multimodal")).stdout
         self.assertIn("vision tower: 21 tensors skipped", text)
-        self.assertIn("delta_rule", text)
+        self.assertIn("--all", text)
+        self.assertNotIn("delta_rule", text)
+        self.assertLess(len(text.splitlines()), 20, text)
+        everything = run("inspect", "--all", str(GOLDEN / "tiny-qwen3.5-multimodal")).stdout
+        self.assertTrue(everything.startswith(text.split("\n--all")[0]), everything)
+        for part in ("delta_rule", "fingerprint_model", "tensor types", "state on cpu", "bridge plan ref -> cpu"):
+            self.assertIn(part, everything)
+        asked = run("inspect", "--fingerprint", SMALL).stdout
+        self.assertRegex(asked, r"fingerprint_quantization +[0-9a-f]{16}\n")
 
     def test_inspect_shows_what_a_unit_makes_of_a_model(self):
         plan = json.loads(run("inspect", "--unit", "ane", "--json", SMALL).stdout)
