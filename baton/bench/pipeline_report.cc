@@ -100,6 +100,11 @@ std::string proof_text(std::span<const PipelineRow> rows) {
   return text;
 }
 
+// Four digits, or all before the point: 54.23, 705.3, 25372.
+std::string four_digits(double value) {
+  return std::fabs(value) < 1000 ? fmt::format("{:.4g}", value) : fmt::format("{:.0f}", value);
+}
+
 // Predicted rows of one kind, for the summary.
 struct Group {
   PublishedRow first;
@@ -197,10 +202,10 @@ std::string published_text(std::span<const Comparison> rows) {
       "|---|---|---|---|---:|---|---:|---:|---:|---|\n";
   for (const Comparison& item : rows) {
     const PublishedRow& row = item.row;
-    text +=
-        fmt::format("| {} | {} | {} | {} | {} | {} | {} | {:.4g} | {:+.0f} % | {} |\n", row.source, row.chip, row.shape,
-                    row.pipeline, row.tokens, to_string(row.quantity), row.value, item.predicted, 100 * item.deviation,
-                    row.calibrates ? "calibrates" : (row.doubt.empty() ? "predicted" : "doubtful"));
+    text += fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} | {:+.0f} % | {} |\n", row.source, row.chip, row.shape,
+                        row.pipeline, row.tokens, to_string(row.quantity), row.value, four_digits(item.predicted),
+                        100 * item.deviation,
+                        row.calibrates ? "calibrates" : (row.doubt.empty() ? "predicted" : "doubtful"));
   }
   return text + published_summary(rows);
 }

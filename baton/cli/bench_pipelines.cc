@@ -97,6 +97,7 @@ int run_here(const PipelineFlags& flags, const PipelineRun& run) {
   PipelineSettings settings;
   settings.model = *path;
   if (!run.prompt_tokens.empty()) settings.prompt_tokens = run.prompt_tokens;
+  std::sort(settings.prompt_tokens.begin(), settings.prompt_tokens.end());
   if (run.decode_tokens > 0) settings.decode_tokens = run.decode_tokens;
   if (run.runs > 0) settings.runs = settings.emulated_runs = run.runs;
   settings.threads = run.threads;
@@ -155,8 +156,8 @@ int emulate(const PipelineFlags& flags, const PipelineRun& run) {
     shape = shape_of(*model);
   }
   PipelineReport done;
-  const std::vector<uint32_t> prompts =
-      run.prompt_tokens.empty() ? PipelineSettings().prompt_tokens : run.prompt_tokens;
+  std::vector<uint32_t> prompts = run.prompt_tokens.empty() ? PipelineSettings().prompt_tokens : run.prompt_tokens;
+  std::sort(prompts.begin(), prompts.end());
   for (const Pipeline& pipeline : preset_pipelines()) {
     if (!flags.only.empty() && std::find(flags.only.begin(), flags.only.end(), pipeline.name) == flags.only.end())
       continue;

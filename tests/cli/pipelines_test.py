@@ -125,6 +125,9 @@ class Pipelines(unittest.TestCase):
         text = bench("--emulate", "m2-ultra").stdout
         self.assertIn("Wrong by more than 20 %", text)
         self.assertIn("All predictions are emulated", text)
+        self.assertNotRegex(text, r"\de\+\d")
+        lengths = [int(line.split("|")[2]) for line in text.splitlines() if line.startswith("| gpu | ") and line.count("|") == 16]
+        self.assertEqual(lengths, [6, 13, 28, 74, 133, 410])
         # The document has the same table.
         document = " ".join((ROOT / "docs" / "pipelines.md").read_text().split())
         summary = [line for line in text.splitlines() if " published rows: " in line or line.startswith("- ")]
