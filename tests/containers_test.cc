@@ -370,6 +370,34 @@ TEST_F(Positions, Qwen35DefaultsAndPredictionLayers) {
   EXPECT_EQ((*predicting)->notes, std::vector<std::string>{"multi-token prediction head: 2 tensors skipped"});
 }
 
+// Layers that the file has and its count does not would be left out of the model.
+TEST_F(Positions, BlocksBeyondTheCountAreNamed) {
+  const auto plain = folder_ / "plain.gguf", file = folder_ / "changed.gguf";
+  struct Fewer {
+    std::string golden, prefix;
+    uint32_t count;
+    const char* word;
+  };
+  const Fewer cases[] = {{"tiny-llama", "llama.", 2, "is of block 2, but 'llama.block_count' is 2"},
+                         {"tiny-qwen3.5", "qwen35.", 4, "is of block 4, but 'qwen35.block_count' is 4"}};
+  for (const Fewer& item : cases) {
+    ASSERT_TRUE(convert_to_gguf(golden(item.golden), plain, {}));
+    const auto fewer = [&](GgufWriter& w) {
+      w.put_u32(item.prefix + "block_count", item.count);
+      if (item.count == 4) w.put_bools(item.prefix + "attention.recurrent_layers", {false, true, true, false});
+    };
+    rewrite(plain, file, {item.prefix + "block_count", item.prefix + "attention.recurrent_layers"}, fewer);
+    const auto model = load_model(file);
+    ASSERT_FALSE(model) << item.golden;
+    EXPECT_NE(model.error().message.find(item.word), std::string::npos) << model.error().message;
+  }
+  ASSERT_TRUE(convert_to_gguf(golden("tiny-llama"), plain, {}));
+  rewrite(plain, file, {}, [](GgufWriter& w) { w.put_u32("llama.nextn_predict_layers", 1); });
+  const auto declared = load_model(file);  // llama has no prediction heads: its last block is a layer
+  ASSERT_FALSE(declared);
+  EXPECT_NE(declared.error().message.find("'llama.nextn_predict_layers' is set"), std::string::npos);
+}
+
 // What GGUF has keys for is kept; the rest is said.
 TEST_F(Positions, ConvertKeepsWhatTheTokenizerSays) {
   const auto source = folder_ / "source", file = folder_ / "model.gguf";

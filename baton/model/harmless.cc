@@ -37,7 +37,6 @@ constexpr std::string_view kKeys[] = {"vocab_size",
                                       "pooling_type",
                                       "attention.layer_norm_epsilon",  // of models without RMS norms
                                       "expert_used_count",             // without experts
-                                      "nextn_predict_layers",
                                       "embedding_length_out",
                                       "classifier.output_labels"};
 

@@ -5,9 +5,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
-#include <cstdio>
 #include <map>
+#include <optional>
 
 #include "baton/model/container_text.h"
 #include "baton/model/harmless.h"
@@ -24,6 +25,17 @@ std::string with_layer(std::string_view pattern, int32_t layer) {
 
 // Published multimodal files, text-only files, MLX-converted files.
 constexpr std::string_view kPrefixes[] = {"model.language_model.", "model.", "language_model.model.", ""};
+
+// The number in GGUF's "blk.7.": of the tensors of one block.
+std::optional<int32_t> block_of(std::string_view name) {
+  constexpr std::string_view kBlock = "blk.";
+  int32_t block = 0;
+  if (!name.starts_with(kBlock)) return std::nullopt;
+  const char* const end = name.data() + name.size();
+  const auto [stop, error] = std::from_chars(name.data() + kBlock.size(), end, block);
+  if (error != std::errc{} || stop == end || *stop != '.') return std::nullopt;
+  return block;
+}
 
 // Shapes without dims of 1, so that [C, 1, K], [C, K, 1] and [C, K] compare equal.
 std::vector<uint64_t> squeezed(const std::vector<uint64_t>& shape) {
@@ -202,15 +214,23 @@ Status ModelBuilder::finish() {
     return fail(Code::kInternal,
                 fmt::format("architecture {} built a program without an output head", architecture_.name));
   }
+  // Blocks behind the layers that the file declares as prediction heads; read_spec has checked the number.
+  BATON_TRY(const auto declared,
+            container_.gguf.unsigned_integer(fmt::format("{}.nextn_predict_layers", architecture_.gguf_name)));
+  const int32_t layers = model_.spec.layers, blocks = layers + static_cast<int32_t>(declared.value_or(0));
   std::map<std::string_view, size_t> counts;
   const auto count = [&](std::string_view name) -> Status {
     if (used_.contains(std::string(name))) return {};
     std::string_view group = harmless_tensor(name);
-    int32_t layer = -1;
-    if (naming_ == Naming::kGguf && std::sscanf(std::string(name).c_str(), "blk.%d.", &layer) == 1 &&
-        layer >= model_.spec.layers) {
-      group = "multi-token prediction head";
+    const std::optional<int32_t> block = naming_ == Naming::kGguf ? block_of(name) : std::nullopt;
+    if (group.empty() && block && *block >= blocks) {
+      return fail(
+          Code::kInvalidInput,
+          fmt::format("{}: tensor '{}' is of block {}, but '{}.block_count' is {}: layers of the model would be "
+                      "left out; correct the key, or remove the tensors",
+                      container_.path.string(), shown(name), *block, architecture_.gguf_name, blocks));
     }
+    if (group.empty() && block && *block >= layers) group = "multi-token prediction head";
     if (group.empty()) {
       return fail(
           Code::kUnsupported,
