@@ -93,8 +93,20 @@ TEST(BadModel, EachWrongConfigurationIsNamed) {
       {"soft caps", "tiny-llama", set("attn_logit_softcapping", 50.0), "'attn_logit_softcapping'"},
       {"residual factor", "tiny-qwen3.5", set("residual_multiplier", 0.2), "'residual_multiplier'"},
       {"norms of queries", "tiny-llama", set("use_qk_norm", true), "'use_qk_norm'"},
+      {"not causal", "tiny-llama", set("is_causal", false), "field 'is_causal' is false"},
+      {"not causal", "tiny-qwen3.5", set("is_causal", false), "field 'is_causal' is false"},
+      {"no positions", "tiny-llama", set("use_rope", false), "field 'use_rope' is false"},
+      {"norms of queries left out", "tiny-qwen3.5", set("use_qk_norm", false), "field 'use_qk_norm' is false"},
+      {"off, and who knows what it is", "tiny-llama", set("use_pre_norm", false), "field 'use_pre_norm' is false"},
+      {"scaled output", "tiny-llama", set("output_multiplier", 3.0), "field 'output_multiplier' is 3.0"},
+      {"scaled output", "tiny-qwen3.5", set("output_scale", 3.0), "field 'output_scale' is 3.0"},
+      {"private", "tiny-llama", set("_sliding_window_pattern", 6), "field '_sliding_window_pattern' is 6"},
+      {"version of a part", "tiny-llama", set("attention_version", 2), "field 'attention_version' is 2"},
+      {"another gate", "tiny-qwen3.5", set("output_gate_type", "sigmoid"), "output_gate_type 'sigmoid'"},
       {"attention without gates", "tiny-qwen3.5", set("attn_output_gate", false), "attn_output_gate is false"},
       {"partly rotated", "tiny-llama", set("partial_rotary_factor", 0.5), "partial_rotary_factor 0.5"},
+      {"partly rotated, inside", "tiny-llama",
+       [](Json& config) { config["rope_parameters"]["partial_rotary_factor"] = 0.5; }, "partial_rotary_factor 0.5"},
       {"rope outside", "tiny-qwen3.5-multimodal", set("rope_scaling", {{"rope_type", "yarn"}}), "outside text_config"},
       {"tied not boolean", "tiny-llama", set("tie_word_embeddings", 3), "'tie_word_embeddings' is 3"},
       {"untied without head", "tiny-llama", set("tie_word_embeddings", false), "'lm_head.weight' is missing"},
@@ -103,6 +115,9 @@ TEST(BadModel, EachWrongConfigurationIsNamed) {
       {"eos outside", "tiny-llama", set("eos_token_id", 256), "stop token 256 is outside the vocabulary of 256"},
       {"eos negative", "tiny-llama", set("eos_token_id", -5), "'eos_token_id' is -5"},
       {"eos text", "tiny-llama", set("eos_token_id", "end"), "'eos_token_id' is \"end\""},
+      {"layer types of another count", "tiny-llama", set("layer_types", Json::array({"full_attention"})),
+       "layer_types has 1 entries for num_hidden_layers 3"},
+      {"layer types no list", "tiny-qwen3.5", set("layer_types", "full_attention"), "layer_types must be a list"},
       {"layer types short", "tiny-qwen3.5", set("layer_types", Json::array({"full_attention"})),
        "1 layer types for 5 layers"},
       {"layer type unknown", "tiny-qwen3.5", set("layer_types", Json::array({"conv", "x", "x", "x", "x"})),
@@ -172,6 +187,9 @@ TEST(BadModel, FieldsOfPublishedFilesAreNoErrors) {
   const Json smollm2 = {
       {"_name_or_path", "x"},      {"is_llama_config", true},
       {"rope_interleaved", false}, {"rope_scaling", nullptr},
+      {"is_decoder", false},       {"use_qk_norm", false},
+      {"is_causal", true},         {"output_attentions", true},
+      {"use_rope", true},          {"partial_rotary_factor", 1.0},
       {"torch_dtype", "bfloat16"}, {"transformers.js_config", {{"kv_cache_dtype", {{"fp16", "float16"}}}}}};
   const Json fine_tune = {{"unsloth_version", "2024.9"},
                           {"unsloth_fixed", true},
@@ -183,10 +201,10 @@ TEST(BadModel, FieldsOfPublishedFilesAreNoErrors) {
                           {"sliding_window", 4096},
                           {"use_sliding_window", false},
                           {"max_window_layers", 28}};
-  const Json qwen = {{"attn_output_gate", true},     {"full_attention_interval", 4},
-                     {"mamba_ssm_dtype", "float32"}, {"mlp_only_layers", Json::array()},
-                     {"mtp_num_hidden_layers", 1},   {"mtp_use_dedicated_embeddings", false},
-                     {"use_sliding_window", false}};
+  const Json qwen = {
+      {"attn_output_gate", true},         {"full_attention_interval", 4}, {"mamba_ssm_dtype", "float32"},
+      {"mlp_only_layers", Json::array()}, {"mtp_num_hidden_layers", 1},   {"mtp_use_dedicated_embeddings", false},
+      {"output_gate_type", "swish"},      {"use_qk_norm", true},          {"use_sliding_window", false}};
   const std::pair<const char*, Json> cases[] = {
       {"tiny-llama", smollm2}, {"tiny-llama", fine_tune}, {"tiny-qwen3.5", qwen}};
   for (const auto& [golden, fields] : cases) {

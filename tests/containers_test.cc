@@ -320,6 +320,9 @@ TEST_F(Positions, GgufKeysAndTensorsThatNothingReadsAreNamed) {
       {"key 'llama.logit_scale' is set", [](GgufWriter& w) { w.put_f32("llama.logit_scale", 0.5f); }},
       {"key 'llama.attention.clamp_kqv'", [](GgufWriter& w) { w.put_f32("llama.attention.clamp_kqv", 8); }},
       {"a sliding window of 64", [](GgufWriter& w) { w.put_u32("llama.attention.sliding_window", 64); }},
+      {"key 'llama.attention.causal' is false", [](GgufWriter& w) { w.put_bool("llama.attention.causal", false); }},
+      {"key 'llama.use_norm' is false", [](GgufWriter& w) { w.put_bool("llama.use_norm", false); }},
+      {"", [](GgufWriter& w) { w.put_bool("llama.attention.causal", true), w.put_bool("llama.swin_norm", false); }},
       {"8 experts", [](GgufWriter& w) { w.put_u32("llama.expert_count", 8); }},
       {"'blk.1.attn_sinks.weight' is read by nothing",
        [](GgufWriter& w) { add_floats(w, "blk.1.attn_sinks.weight", std::vector<float>(6, 1.0f)); }},
@@ -396,6 +399,26 @@ TEST_F(Positions, BlocksBeyondTheCountAreNamed) {
   const auto declared = load_model(file);  // llama has no prediction heads: its last block is a layer
   ASSERT_FALSE(declared);
   EXPECT_NE(declared.error().message.find("'llama.nextn_predict_layers' is set"), std::string::npos);
+}
+
+TEST_F(Positions, RecurrentLayersAreOneForEach) {
+  const auto plain = folder_ / "plain.gguf", file = folder_ / "changed.gguf";
+  const std::string key = "qwen35.attention.recurrent_layers";
+  ASSERT_TRUE(convert_to_gguf(golden("tiny-qwen3.5"), plain, {}));
+  const std::pair<std::vector<int32_t>, const char*> cases[] = {
+      {{0, 1, 1, 0, 1}, ""},
+      {{0, 1, 1, 0, 1, 0}, "has 6 entries for 5 layers"},
+      {{0, 1, 1, 0}, "has 4 entries for 5 layers"},
+      {{0, 1, 2, 0, 1}, "entry 2 is 2; it must be 0 or 1"},
+  };
+  for (const auto& [kinds, word] : cases) {
+    rewrite(plain, file, {key}, [&, &values = kinds](GgufWriter& w) { w.put_i32s(key, values); });
+    const auto model = load_model(file);
+    EXPECT_EQ(model.has_value(), std::string_view(word).empty()) << word << (model ? "" : model.error().message);
+    if (model) continue;
+    EXPECT_NE(model.error().message.find(word), std::string::npos) << model.error().message;
+    EXPECT_NE(model.error().message.find(key), std::string::npos) << model.error().message;
+  }
 }
 
 // What GGUF has keys for is kept; the rest is said.

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "baton/model/container_text.h"
+#include "baton/model/harmless.h"
 
 namespace baton {
 namespace {
@@ -24,10 +25,10 @@ std::string shortened(const Json& value) {
   return text;
 }
 
-// Null, false, 0 and what is empty: the part of a model that such a field would switch on is not there.
+// Null, 0 and what is empty: the part of a model that such a field would switch on is not there. Not so false: it
+// switches off what is on where nothing is said (is_causal), so that it takes a list of those that are off.
 bool switches_nothing(const Json& value) {
   if (value.is_number()) return value.get<double>() == 0;
-  if (value.is_boolean()) return !value.get<bool>();
   return value.is_null() || (value.is_string() && value.get_ref<const std::string&>().empty()) ||
          (value.is_structured() && value.empty());
 }
@@ -35,7 +36,9 @@ bool switches_nothing(const GgufValue& value) {
   return std::visit(
       [](const auto& item) {
         using Item = std::decay_t<decltype(item)>;
-        if constexpr (std::is_arithmetic_v<Item>) {
+        if constexpr (std::is_same_v<Item, bool>) {
+          return false;
+        } else if constexpr (std::is_arithmetic_v<Item>) {
           return item == 0;
         } else if constexpr (std::is_same_v<Item, std::string_view>) {
           return item.empty();
@@ -48,6 +51,12 @@ bool switches_nothing(const GgufValue& value) {
         }
       },
       value);
+}
+
+bool is_false(const Json& value) { return value.is_boolean() && !value.get<bool>(); }
+bool is_false(const GgufValue& value) {
+  const bool* const truth = std::get_if<bool>(&value);
+  return truth != nullptr && !*truth;
 }
 
 // An entry that ends with '*' stands for all names that begin with it, one that begins with '*' for all that end so.
@@ -135,6 +144,7 @@ Status ConfigReader::refuse_unread(std::span<const std::string_view> harmless) c
   if (!object_.is_object()) return {};
   for (const auto& [field, value] : object_.items()) {
     if (read_.contains(field) || switches_nothing(value) || is_listed(field, harmless)) continue;
+    if (is_false(value) && is_listed(field, off_by_default())) continue;
     return unread(fmt::format("{}: field '{}' is {}", file_, shown(field), shortened(value)));
   }
   return {};
@@ -196,6 +206,12 @@ Result<std::vector<int64_t>> GgufReader::integers(std::string_view key) const {
   return out;
 }
 
+Result<bool> GgufReader::boolean(std::string_view key, bool fallback) const {
+  auto value = container_.gguf.boolean(asked(key));
+  if (!value) return fail(std::move(value).error().in(container_.path.string()));
+  return value->value_or(fallback);
+}
+
 Result<std::string> GgufReader::text(std::string_view key, std::string_view fallback) const {
   auto value = container_.gguf.text(asked(key));
   if (!value) return fail(std::move(value).error().in(container_.path.string()));
@@ -205,8 +221,10 @@ Result<std::string> GgufReader::text(std::string_view key, std::string_view fall
 Status GgufReader::refuse_unread(std::span<const std::string_view> harmless) const {
   for (const auto& [key, value] : container_.gguf.entries) {
     if (!key.starts_with(prefix_) || read_.contains(key) || switches_nothing(value)) continue;
-    if (is_listed(key.substr(prefix_.size()), harmless)) continue;
-    return unread(fmt::format("{}: key '{}' is set", container_.path.string(), shown(key)));
+    const std::string_view name = key.substr(prefix_.size());
+    if (is_listed(name, harmless) || (is_false(value) && is_listed(name, off_by_default()))) continue;
+    return unread(
+        fmt::format("{}: key '{}' is {}", container_.path.string(), shown(key), is_false(value) ? "false" : "set"));
   }
   return {};
 }

@@ -32,7 +32,7 @@ class ConfigReader {
   Result<std::vector<float>> reals(std::string_view field) const;  // an array of numbers; an Error when absent
 
   // An Error naming a field that nobody asked for: what it stands for would be left out in silence. Fields in
-  // `harmless`, and values that switch nothing on (null, false, 0, empty), pass.
+  // `harmless`, values that switch nothing on (null, 0, empty), and false where that is the default (harmless.h), pass.
   Status refuse_unread(std::span<const std::string_view> harmless) const;
 
  private:
@@ -50,6 +50,7 @@ class GgufReader {
   Result<int32_t> integer(std::string_view key, int64_t low, int64_t high, std::optional<int32_t> fallback = {}) const;
   Result<float> real(std::string_view key, double low, double high, std::optional<float> fallback = {}) const;
   Result<std::vector<int64_t>> integers(std::string_view key) const;  // empty when absent
+  Result<bool> boolean(std::string_view key, bool fallback) const;
   Result<std::string> text(std::string_view key, std::string_view fallback) const;
   std::string name(std::string_view key) const { return prefix_ + std::string(key); }
 

@@ -8,22 +8,30 @@ namespace {
 
 constexpr std::string_view kFields[] = {
     // who wrote it, with what, for which class
-    "_*", "architectures", "auto_map", "model_type", "torch_dtype", "dtype", "transformers_version",
-    "transformers.js_config", "tokenizer_class", "unsloth_*", "is_llama_config", "base_model*", "*_version",
+    "_name_or_path", "_commit_hash", "_from_model_config", "_num_labels", "_attn_implementation",
+    "_attn_implementation_autoset", "_attn_implementation_internal", "_experts_implementation", "_flash_attn_2_enabled",
+    "_pre_quantization_dtype", "_unsloth_version", "architectures", "auto_map", "model_type", "torch_dtype", "dtype",
+    "transformers_version", "mlx_lm_version", "peft_version", "tokenizer_version", "transformers.js_config",
+    "tokenizer_class", "unsloth_version", "unsloth_fixed", "is_llama_config", "base_model", "base_model_name_or_path",
+    "base_model_tp_plan", "base_model_pp_plan", "base_model_ep_plan",
     // ids: read from generation_config.json, the tokenizer or the arguments
     "*_token_id", "*_token_ids", "*_token_index", "model_max_length", "max_sequence_length", "max_seq_len",
     // training
     "initializer_range", "initializer_factor", "attention_dropout", "hidden_dropout", "resid_pdrop", "embd_pdrop",
-    "attn_pdrop", "gradient_checkpointing", "router_aux_loss_coef", "loss_type", "pretraining_tp", "z_loss*",
+    "attn_pdrop", "gradient_checkpointing", "router_aux_loss_coef", "loss_type", "pretraining_tp", "z_loss_weight",
+    "z_loss_coef", "router_z_loss_coef",
     // how others run it
-    "use_cache", "use_flash_attn*", "attn_implementation", "mamba_ssm_dtype", "num_logits_to_keep", "torchscript",
-    "return_dict", "output_*", "chunk_size_feed_forward", "cache_implementation", "use_bfloat16",
+    "use_cache", "use_flash_attn", "use_flash_attn_2", "use_flash_attention", "use_flash_attention_2",
+    "attn_implementation", "mamba_ssm_dtype", "num_logits_to_keep", "torchscript", "return_dict",
+    "return_dict_in_generate", "output_attentions", "output_hidden_states", "output_router_logits", "output_scores",
+    "output_logits", "chunk_size_feed_forward", "cache_implementation", "use_bfloat16", "tf_legacy_loss",
     // classifiers' labels
     "id2label", "label2id", "num_labels", "problem_type", "finetuning_task", "task_specific_params",
     // defaults of sampling, once kept here
     "max_length", "min_length", "max_new_tokens", "do_sample", "early_stopping", "num_beams", "num_beam_groups",
     "num_return_sequences", "temperature", "top_k", "top_p", "typical_p", "repetition_penalty", "length_penalty",
-    "diversity_penalty", "no_repeat_ngram_size", "remove_invalid_values", "prefix", "language",
+    "diversity_penalty", "no_repeat_ngram_size", "remove_invalid_values", "renormalize_logits", "add_bos_token",
+    "add_eos_token", "prefix", "language",
     // quantization: the tensors themselves say what they are
     "quantization", "quantization_config", "compression_config",
     // other parts of the file: vision tower, prediction heads, a window that use_sliding_window switches on
@@ -40,12 +48,26 @@ constexpr std::string_view kKeys[] = {"vocab_size",
                                       "embedding_length_out",
                                       "classifier.output_labels"};
 
+constexpr std::string_view kOff[] = {
+    // attention that looks elsewhere, or is there twice
+    "is_decoder", "is_encoder_decoder", "add_cross_attention", "tie_encoder_decoder", "use_bidirectional_attention",
+    "attn_temperature_tuning", "use_logn_attn", "alibi", "attn_output_gate",
+    // positions turned another way
+    "rope_interleaved", "rope_traditional", "use_dynamic_ntk", "use_mrope",
+    // biases, other blocks, experts
+    "use_bias", "bias", "qkv_bias", "use_qkv_bias", "mlp_bias", "lm_head_bias", "use_parallel_residual",
+    "norm_topk_prob", "scale_embedding", "language_model_only",
+    // GGUF
+    "expert_weights_norm", "swin_norm", "ssm.dt_b_c_rms"};
+
 bool has(std::string_view name, std::string_view part) { return name.find(part) != std::string_view::npos; }
 
 }  // namespace
 
 std::span<const std::string_view> harmless_fields() { return kFields; }
 std::span<const std::string_view> harmless_keys() { return kKeys; }
+
+std::span<const std::string_view> off_by_default() { return kOff; }
 
 std::string_view harmless_tensor(std::string_view name) {
   if (has(name, "visual.") || has(name, "vision") || name.starts_with("v.") || name.starts_with("mm."))

@@ -12,6 +12,9 @@ std::span<const std::string_view> harmless_fields();
 // GGUF keys, without "<architecture>.".
 std::span<const std::string_view> harmless_keys();
 
+// Fields and keys that are false where nothing is said, so that a false one says nothing.
+std::span<const std::string_view> off_by_default();
+
 // Why a tensor needs no reader ("vision tower", "multi-token prediction head", ...), or empty: it needs one.
 std::string_view harmless_tensor(std::string_view name);
 

@@ -65,6 +65,16 @@ WeightId add_rope_factors(ModelBuilder& builder) {
   return divisors.empty() ? -1 : builder.add_vector("rope_factors", divisors);
 }
 
+Result<float> read_rotated_share(const ConfigReader& config, const std::string& file, float fallback) {
+  BATON_TRY(float share, config.real("partial_rotary_factor", 0, 1, fallback));
+  for (const char* field : {"rope_parameters", "rope_scaling"}) {
+    if (const Json* object = config.value(field)) {
+      BATON_TRY(share, ConfigReader(*object, file).real("partial_rotary_factor", 0, 1, share));
+    }
+  }
+  return share;
+}
+
 void add_rope(ModelBuilder& builder, RegisterId x, int32_t heads, WeightId factors, int32_t layer) {
   const ModelSpec& spec = builder.spec();
   Op rope{.kind = OpKind::kRope, .layer = layer};
@@ -84,6 +94,27 @@ Status check_activation(const ConfigReader& config, const std::string& file) {
   if (name == "silu" || name == "swish") return {};
   return fail(Code::kUnsupported,
               fmt::format("{}: hidden_act '{}' is not supported; there is: silu (swish)", file, shown(name)));
+}
+
+Status check_switches(const ConfigReader& config, const std::string& file, bool normed_heads) {
+  const std::pair<const char*, bool> switches[] = {
+      {"is_causal", true}, {"use_rope", true}, {"use_qk_norm", normed_heads}};
+  for (const auto& [field, wanted] : switches) {
+    BATON_TRY(const bool found, config.boolean(field, wanted));
+    if (found == wanted) continue;
+    return fail(Code::kUnsupported, fmt::format("{}: field '{}' is {}; this architecture computes what {} stands for: "
+                                                "correct the field, or it is another model",
+                                                file, field, found, wanted));
+  }
+  return {};
+}
+
+Status check_causal(const GgufReader& keys, const std::string& file) {
+  BATON_TRY(const bool causal, keys.boolean("attention.causal", true));
+  if (causal) return {};
+  return fail(Code::kUnsupported,
+              fmt::format("{}: key '{}' is false; attention here sees what came before, and no more: it must be true",
+                          file, keys.name("attention.causal")));
 }
 
 Status check_window(const ConfigReader& config, const std::string& file, const ModelSpec& spec) {

@@ -23,11 +23,15 @@ Status add_norm(ModelBuilder& builder, const BlockRegisters& registers, std::str
 Status add_linear(ModelBuilder& builder, std::string_view role, int32_t layer, RegisterId in, RegisterId out);
 // The divisors of spec.rope_scaling as a weight, -1 for none: once for a model, before add_rope.
 WeightId add_rope_factors(ModelBuilder& builder);
+// partial_rotary_factor, inside the rope's object or beside it; `fallback` when it is in neither.
+Result<float> read_rotated_share(const ConfigReader& config, const std::string& file, float fallback);
 // x's heads turned by their position, as the spec says.
 void add_rope(ModelBuilder& builder, RegisterId x, int32_t heads, WeightId factors, int32_t layer);
-// Refuse what these blocks do not compute: activations but silu, windows shorter than the context, values of another
-// width than keys.
+// Refuse what these blocks do not compute: activations but silu, attention without a mask or positions, norms of
+// queries and keys other than `normed_heads`, windows shorter than the context, values of another width than keys.
 Status check_activation(const ConfigReader& config, const std::string& file);
+Status check_switches(const ConfigReader& config, const std::string& file, bool normed_heads);  // is_causal and others
+Status check_causal(const GgufReader& keys, const std::string& file);
 Status check_window(const ConfigReader& config, const std::string& file, const ModelSpec& spec);
 Status check_value_length(const GgufReader& keys, const Container& container, const ModelSpec& spec);
 // x = x + out

@@ -48,8 +48,13 @@ bool matches(const Container& container) {
   return type && *type == "llama";
 }
 
-Status check_layer_types(const ConfigReader& config, const std::string& file) {
+Status check_layer_types(const ConfigReader& config, const std::string& file, int32_t layers) {
   const Json* types = config.value("layer_types");
+  if (types != nullptr && types->is_array() && types->size() != static_cast<size_t>(layers)) {
+    return fail(Code::kInvalidInput, fmt::format("{}: layer_types has {} entries for num_hidden_layers {}; give one "
+                                                 "for each layer, or none",
+                                                 file, types->size(), layers));
+  }
   for (size_t i = 0; types != nullptr && i < types->size(); ++i) {
     if (types->is_array() && (*types)[i] == "full_attention") continue;
     return fail(Code::kUnsupported,
@@ -74,7 +79,7 @@ Result<ModelSpec> read_hugging_face(const Container& container) {
   BATON_TRY(spec.tied_head, config.boolean("tie_word_embeddings", false));
   BATON_TRY(spec.attention_bias, config.boolean("attention_bias", false));
   BATON_TRY(spec.mlp_bias, config.boolean("mlp_bias", false));
-  BATON_TRY(const float rotated, config.real("partial_rotary_factor", 0, 1, 1.0f));
+  BATON_TRY(const float rotated, read_rotated_share(config, file, 1));
   if (rotated != 1) {
     return fail(Code::kUnsupported,
                 fmt::format("{}: partial_rotary_factor {:g} is not supported for llama; there is: 1", file, rotated));
@@ -82,8 +87,9 @@ Result<ModelSpec> read_hugging_face(const Container& container) {
   spec.rotary = spec.head_dim;
   BATON_OK(read_rope(config, file, 10000.0f, spec));
   BATON_OK(check_activation(config, file));
+  BATON_OK(check_switches(config, file, false));
   BATON_OK(check_window(config, file, spec));
-  BATON_OK(check_layer_types(config, file));
+  BATON_OK(check_layer_types(config, file, spec.layers));
   spec.rope_pairing = RopePairing::kHalf;
   spec.layer_kinds.assign(spec.layers, LayerKind::kFullAttention);
   BATON_TRY(spec.stop_ids, read_stop_ids(container, container.config));
@@ -108,6 +114,7 @@ Result<ModelSpec> read_gguf(const Container& container) {
   BATON_TRY(spec.rotary, keys.integer("rope.dimension_count", 0, kHeadDimMax, spec.head_dim));
   BATON_OK(read_rope(keys, container, spec));
   BATON_OK(check_value_length(keys, container, spec));
+  BATON_OK(check_causal(keys, container.path.string()));
   BATON_TRY(const int32_t experts, keys.integer("expert_count", 0, kHeadsMax, 0));
   if (experts != 0) {
     return fail(Code::kUnsupported,

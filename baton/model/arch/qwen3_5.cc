@@ -8,6 +8,7 @@
 
 #include "baton/model/arch/decoder_parts.h"
 #include "baton/model/config_reader.h"
+#include "baton/model/container_text.h"
 #include "baton/model/harmless.h"
 #include "baton/model/spec.h"
 
@@ -80,15 +81,30 @@ bool matches(const Container& container) {
   return false;
 }
 
-// partial_rotary_factor, beside or inside the rope's object.
-Result<int32_t> read_rotary(const ConfigReader& config, const std::string& file, int32_t head_dim) {
-  BATON_TRY(float factor, config.real("partial_rotary_factor", 0, 1, 0.25f));
-  for (const char* field : {"rope_parameters", "rope_scaling"}) {
-    if (const Json* object = config.value(field)) {
-      BATON_TRY(factor, ConfigReader(*object, file).real("partial_rotary_factor", 0, 1, factor));
-    }
+// The gate of the DeltaNet's norm is silu. (That of attention is a sigmoid and has no field.)
+Status check_gates(const ConfigReader& config, const std::string& file) {
+  BATON_TRY(const bool gated, config.boolean("attn_output_gate", true));
+  if (!gated)
+    return fail(Code::kUnsupported, fmt::format("{}: attn_output_gate is false; attention here is gated", file));
+  BATON_TRY(const std::string type, config.text("output_gate_type", "swish"));
+  if (type == "swish" || type == "silu") return {};
+  return fail(Code::kUnsupported,
+              fmt::format("{}: output_gate_type '{}' is not supported; there is: swish (silu)", file, shown(type)));
+}
+
+// One kind for each layer; `recurrent`, of GGUF, may have the prediction layers too.
+Status check_recurrent(const std::vector<int64_t>& recurrent, int32_t layers, int32_t blocks, const std::string& what) {
+  if (recurrent.empty()) return {};
+  if (recurrent.size() != static_cast<size_t>(layers) && recurrent.size() != static_cast<size_t>(blocks)) {
+    return fail(Code::kInvalidInput,
+                fmt::format("{} has {} entries for {} layers; give one for each", what, recurrent.size(), layers));
   }
-  return static_cast<int32_t>(static_cast<float>(head_dim) * factor);
+  for (size_t i = 0; i < recurrent.size(); ++i) {
+    if (recurrent[i] == 0 || recurrent[i] == 1) continue;
+    return fail(Code::kInvalidInput, fmt::format("{}: entry {} is {}; it must be 0 or 1, for attention or recurrent",
+                                                 what, i, recurrent[i]));
+  }
+  return {};
 }
 
 Result<ModelSpec> read_hugging_face(const Container& container) {
@@ -115,18 +131,20 @@ Result<ModelSpec> read_hugging_face(const Container& container) {
   spec.tied_head = tied_inside || tied_outside;
 
   BATON_TRY(spec.attention_bias, config.boolean("attention_bias", false));
-  BATON_TRY(const bool gated, config.boolean("attn_output_gate", true));
-  if (!gated)
-    return fail(Code::kUnsupported, fmt::format("{}: attn_output_gate is false; attention here is gated", file));
+  BATON_OK(check_gates(config, file));
   BATON_OK(check_activation(config, file));
+  BATON_OK(check_switches(config, file, true));
   BATON_OK(check_window(config, file, spec));
-  BATON_TRY(spec.rotary, read_rotary(config, file, spec.head_dim));
+  BATON_TRY(const float rotated, read_rotated_share(config, file, 0.25f));
+  spec.rotary = static_cast<int32_t>(static_cast<float>(spec.head_dim) * rotated);
   BATON_OK(read_rope(config, file, 1e7f, spec));
   spec.head_map = HeadMap::kGrouped;
 
   BATON_TRY(const int32_t interval, config.integer("full_attention_interval", 1, 1024, 4));
   const Json* types = config.value("layer_types");
-  if (types != nullptr && types->is_array()) {
+  if (types != nullptr && !types->is_array())
+    return fail(Code::kInvalidInput, fmt::format("{}: layer_types must be a list, one entry for each layer", file));
+  if (types != nullptr) {
     for (const Json& type : *types) {
       const bool linear = type.is_string() && type.get<std::string>() == "linear_attention";
       if (!linear && !(type.is_string() && type.get<std::string>() == "full_attention")) {
@@ -169,6 +187,7 @@ Result<ModelSpec> read_gguf(const Container& container) {
   BATON_TRY(spec.rotary, keys.integer("rope.dimension_count", 0, kHeadDimMax, spec.head_dim / 4));
   BATON_OK(read_rope(keys, container, spec));
   BATON_OK(check_value_length(keys, container, spec));
+  BATON_OK(check_causal(keys, container.path.string()));
   BATON_TRY(spec.conv_taps, keys.integer("ssm.conv_kernel", 2, 16));
   BATON_TRY(spec.linear_key_dim, keys.integer("ssm.state_size", 1, kHeadDimMax));
   BATON_TRY(spec.linear_key_heads, keys.integer("ssm.group_count", 1, kHeadsMax));
@@ -190,10 +209,12 @@ Result<ModelSpec> read_gguf(const Container& container) {
   spec.tied_head = container.find("output.weight") == nullptr;
 
   BATON_TRY(const std::vector<int64_t> recurrent, keys.integers("attention.recurrent_layers"));
+  BATON_OK(
+      check_recurrent(recurrent, spec.layers, blocks,
+                      fmt::format("{}: key '{}'", container.path.string(), keys.name("attention.recurrent_layers"))));
   BATON_TRY(const int32_t interval, keys.integer("full_attention_interval", 1, 1024, 4));
   for (int32_t i = 0; i < spec.layers; ++i) {
-    const bool linear =
-        recurrent.empty() ? (i + 1) % interval != 0 : static_cast<size_t>(i) < recurrent.size() && recurrent[i] != 0;
+    const bool linear = recurrent.empty() ? (i + 1) % interval != 0 : recurrent[i] != 0;
     spec.layer_kinds.push_back(linear ? LayerKind::kLinearAttention : LayerKind::kFullAttention);
   }
   BATON_TRY(spec.stop_ids, read_stop_ids(container, Json()));
