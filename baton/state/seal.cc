@@ -222,7 +222,7 @@ Result<std::vector<int32_t>> read_tokens(std::span<const std::byte> block, const
 }
 
 // Checksum and values of one section, a piece at a time while it is in cache. Damage is reported before bad values.
-Status check_section(size_t index, const Entry& entry, Checksum& sum) {
+Status check_section(size_t index, const Entry& entry, uint64_t position, Checksum& sum) {
   const SealedSection& section = entry.section;
   std::optional<uint64_t> bad;
   sum.restart();
@@ -238,6 +238,11 @@ Status check_section(size_t index, const Entry& entry, Checksum& sum) {
   if (bad) {
     return corrupt(fmt::format("{}: value {} is {}: the unit that made this state failed, make it again",
                                section_name(index, section), *bad, value_at(section.bytes, section.dtype, *bad)));
+  }
+  if (position != 0) return {};
+  if (const auto found = first_not_zero(section.bytes, section.dtype)) {
+    return corrupt(fmt::format("{}: value {} is {}: a sequence of no tokens holds zeros, make the state again",
+                               section_name(index, section), *found, value_at(section.bytes, section.dtype, *found)));
   }
   return {};
 }
@@ -261,7 +266,7 @@ Result<SealedView> open_seal(std::span<const std::byte> block, const SealExpecta
   view.sections.reserve(entries.size());
   Checksum sum;
   for (size_t i = 0; i < entries.size(); ++i) {
-    BATON_OK(check_section(i, entries[i], sum));
+    BATON_OK(check_section(i, entries[i], header.position, sum));
     view.sections.push_back(entries[i].section);
   }
   return view;

@@ -87,11 +87,11 @@ struct SealExpectation {
 };
 
 // Verifies everything, in this order: magic, version, lengths, header checksum; model, quantization and tokenizer;
-// position, provenance and layout; padding; tokens; each section's checksum and that its values are finite. kCorrupt
-// for damage and for NaN or infinite values, kMismatch for a state of another version, model, quantization, tokenizer,
-// layout or prompt, or with more tokens than `position_max`; the message names the check and both values. Sizes come
-// from `expected`; the block's own are only compared with them. Allocates the tokens and one entry per section. One
-// pass over the sections, bound by memory bandwidth.
+// position, provenance and layout; padding; tokens; each section's checksum, and that its values are finite, and zero
+// at position 0. kCorrupt for damage and such values, kMismatch for a state of another version, model, quantization,
+// tokenizer, layout, prompt, or with more tokens than `position_max`; the message names the check and both values.
+// Sizes come from `expected`; the block's own are only compared with them. Allocates the tokens and one entry per
+// section. One pass over the sections, bound by memory bandwidth.
 Result<SealedView> open_seal(std::span<const std::byte> block, const SealExpectation& expected);
 
 // The part of open_seal that reads the header only: all but padding, tokens and sections. For a reader that wants to

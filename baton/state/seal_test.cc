@@ -400,6 +400,20 @@ TEST(Seal, AtPositionZero) {
   EXPECT_FALSE(open_seal(block, example.expected()).has_value());
 }
 
+// With right checksums too: what no token has made is no state of a sequence.
+TEST(Seal, AtPositionZeroTheFixedStateIsZero) {
+  const Example example;
+  for (const size_t section : {size_t{0}, size_t{1}}) {
+    SealWriter writer(kIdentity, {}, example.layout);
+    for (size_t i = 0; i < 4; ++i) std::ranges::fill(writer.section_data(i), std::byte{0});
+    writer.section_data(section).back() = std::byte{0x3f};
+    const auto view = open_seal(std::move(writer).finish(), example.expected());
+    ASSERT_FALSE(view.has_value());
+    EXPECT_EQ(view.error().code, Code::kCorrupt);
+    EXPECT_NE(message_of(view).find("a sequence of no tokens holds zeros"), std::string::npos) << message_of(view);
+  }
+}
+
 TEST(Seal, NeedsNoAlignment) {
   const Example example;
   const auto block = example.block();

@@ -1,4 +1,4 @@
-// Both questions are one: is the magnitude, as an integer, at least some limit? Compared a block at a time, without
+// All questions are one: is the magnitude, as an integer, at least some limit? Compared a block at a time, without
 // branches, so that the compiler vectorises it; a block that says yes is searched again.
 #include "baton/state/values.h"
 
@@ -57,6 +57,10 @@ std::optional<uint64_t> first_not_finite(std::span<const std::byte> values, DTyp
     default:
       return first_at_least_of(values, dtype, 0x7f80u);
   }
+}
+
+std::optional<uint64_t> first_not_zero(std::span<const std::byte> values, DType dtype) {
+  return first_at_least_of(values, dtype, 1);
 }
 
 std::optional<uint64_t> first_overflow(std::span<const std::byte> values, DType from, DType to) {

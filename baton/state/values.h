@@ -1,4 +1,4 @@
-// A quick look through the values of a state: the first that is NaN or infinite, or too large for a narrower type.
+// A quick look through the values of a state: the first that is NaN, infinite, not zero, or too large for a type.
 #pragma once
 
 #include <cstddef>
@@ -12,6 +12,9 @@ namespace baton {
 
 // Index of the first of the dense `values` (kF32, kF16 or kBF16, perhaps unaligned) that is NaN or infinite.
 std::optional<uint64_t> first_not_finite(std::span<const std::byte> values, DType dtype);
+
+// Index of the first that is not zero, of either sign.
+std::optional<uint64_t> first_not_zero(std::span<const std::byte> values, DType dtype);
 
 // Index of the first finite value of type `from` that rounds to an infinity of type `to`. The values are finite.
 std::optional<uint64_t> first_overflow(std::span<const std::byte> values, DType from, DType to);

@@ -24,6 +24,8 @@ TEST(Values, EveryHalfAndBfloat) {
     const std::vector<uint16_t> one{static_cast<uint16_t>(bits)};
     EXPECT_EQ(first_not_finite(bytes_of(one), DType::kF16).has_value(), !std::isfinite(f16_to_f32(one[0]))) << bits;
     EXPECT_EQ(first_not_finite(bytes_of(one), DType::kBF16).has_value(), !std::isfinite(bf16_to_f32(one[0]))) << bits;
+    EXPECT_EQ(first_not_zero(bytes_of(one), DType::kF16).has_value(), f16_to_f32(one[0]) != 0) << bits;
+    EXPECT_EQ(first_not_zero(bytes_of(one), DType::kBF16).has_value(), bf16_to_f32(one[0]) != 0) << bits;
     const float value = bf16_to_f32(one[0]);
     if (!std::isfinite(value)) continue;
     EXPECT_EQ(first_overflow(bytes_of(one), DType::kBF16, DType::kF16).has_value(),

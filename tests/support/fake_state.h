@@ -114,13 +114,14 @@ class FakeState final : public SequenceState {
     }
   }
 
-  // Random values of mixed magnitudes in everything a state at `position` holds.
+  // Random values of mixed magnitudes in everything a state at `position` holds; zeros at 0, as in a fresh sequence.
   void fill(uint64_t seed, uint64_t position) {
     Random random(seed);
     set_position(position);
     for (size_t i = 0; i < segments_.size(); ++i) {
       for_each_index(i, [&](const Dims& index) {
-        set(i, index, random.normal() * std::ldexp(1.0f, static_cast<int>(random.below(20)) - 12));
+        const float value = random.normal() * std::ldexp(1.0f, static_cast<int>(random.below(20)) - 12);
+        set(i, index, position == 0 ? 0 : value);
       });
     }
   }

@@ -136,9 +136,11 @@ class State final : public SequenceState {
     for (size_t i = 0; i < 4; ++i) {
       hash |= static_cast<uint64_t>(load_as<float>(memory_[2].data() + 4 * i)) << (16 * i);
     }
-    return hash;
+    return hash ^ kStart;
   }
+  // Kept so that a fresh sequence holds zeros.
   void store_hash(uint64_t hash) {
+    hash ^= kStart;
     for (size_t i = 0; i < 4; ++i) {
       store_as<float>(memory_[2].data() + 4 * i, static_cast<float>((hash >> (16 * i)) & 0xffffu));
     }
