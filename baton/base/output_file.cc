@@ -20,6 +20,7 @@
 #include <utility>
 
 #include "baton/base/random.h"
+#include "baton/base/temporary_names.h"
 
 namespace baton {
 namespace {
@@ -36,22 +37,6 @@ constexpr int kNameAttempts = 100;  // of 2^64 names
 // Names that the handler of a signal unlinks. Who takes a name out of its slot owns it: when that was the handler, the
 // process is at its end, and the name is left alone.
 std::atomic<char*> temporary_names[64] = {};
-
-// -1: none is free, or no memory; then only a signal leaves the file behind.
-int take_slot(const std::filesystem::path& name) {
-  char* text = ::strdup(name.c_str());
-  if (text == nullptr) return -1;
-  for (size_t i = 0; i < std::size(temporary_names); ++i) {
-    char* none = nullptr;
-    if (temporary_names[i].compare_exchange_strong(none, text)) return static_cast<int>(i);
-  }
-  std::free(text);
-  return -1;
-}
-
-void free_slot(int slot) {
-  if (slot >= 0) std::free(temporary_names[static_cast<size_t>(slot)].exchange(nullptr));
-}
 
 // Short, whatever the length of the name it will get.
 std::string temporary_name() {
@@ -134,6 +119,21 @@ extern "C" void on_end_signal(int number) {
 
 }  // namespace
 
+int keep_temporary_name(const std::filesystem::path& name) {
+  char* text = ::strdup(name.c_str());
+  if (text == nullptr) return -1;
+  for (size_t i = 0; i < std::size(temporary_names); ++i) {
+    char* none = nullptr;
+    if (temporary_names[i].compare_exchange_strong(none, text)) return static_cast<int>(i);
+  }
+  std::free(text);
+  return -1;
+}
+
+void forget_temporary_name(int slot) {
+  if (slot >= 0) std::free(temporary_names[static_cast<size_t>(slot)].exchange(nullptr));
+}
+
 Result<OutputFile> OutputFile::create(const std::filesystem::path& path, unsigned mode, Temporary temporary) {
   OutputFile writer;
   writer.path_ = path;
@@ -169,12 +169,12 @@ bool OutputFile::open_unnamed([[maybe_unused]] const std::filesystem::path& fold
 Status OutputFile::open_named(const std::filesystem::path& folder, unsigned mode) {
   for (int attempt = 0; attempt < kNameAttempts; ++attempt) {
     temporary_ = folder / temporary_name();
-    slot_ = take_slot(temporary_);
+    slot_ = keep_temporary_name(temporary_);
     // O_EXCL: never through a link that someone else put there, and never into what another run left.
     descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
     if (descriptor_ >= 0) return {};
     const int number = errno;
-    free_slot(std::exchange(slot_, -1));
+    forget_temporary_name(std::exchange(slot_, -1));
     errno = number;
     if (number != EEXIST) break;
   }
@@ -212,7 +212,7 @@ void OutputFile::remove_temporary() {
   if (temporary_.empty()) return;
   ::unlink(temporary_.c_str());
   temporary_.clear();
-  free_slot(std::exchange(slot_, -1));
+  forget_temporary_name(std::exchange(slot_, -1));
 }
 
 Status OutputFile::write(std::span<const std::byte> bytes) {
@@ -252,23 +252,23 @@ Status OutputFile::commit() {
   for (int attempt = 0; unnamed && temporary_.empty(); ++attempt) {
     if (errno != EEXIST || attempt == kNameAttempts) return output_failure(path_, "name");
     temporary_ = target_.parent_path() / temporary_name();
-    slot_ = take_slot(temporary_);
+    slot_ = keep_temporary_name(temporary_);
     if (name_it(temporary_)) break;
     const int number = errno;
-    free_slot(std::exchange(slot_, -1));
+    forget_temporary_name(std::exchange(slot_, -1));
     temporary_.clear();
     errno = number;
   }
   if (::rename(temporary_.c_str(), target_.c_str()) != 0) return output_failure(path_, "replace");
   temporary_.clear();
-  free_slot(std::exchange(slot_, -1));
+  forget_temporary_name(std::exchange(slot_, -1));
   ::close(std::exchange(descriptor_, -1));
   return {};
 }
 
 bool same_file(const std::filesystem::path& a, const std::filesystem::path& b) {
-  struct stat first {
-  }, second{};
+  struct stat first {};
+  struct stat second {};
   const bool first_there = ::stat(a.c_str(), &first) == 0, second_there = ::stat(b.c_str(), &second) == 0;
   if (first_there != second_there) return false;
   if (first_there) return S_ISREG(first.st_mode) && first.st_dev == second.st_dev && first.st_ino == second.st_ino;
@@ -282,8 +282,17 @@ Status write_output(const std::filesystem::path& path, std::span<const std::byte
 }
 
 void remove_temporary_files() {
+  constexpr int kDepthMax = 8;
+  const char* names[std::size(temporary_names)];
+  size_t count = 0;
   for (std::atomic<char*>& slot : temporary_names) {
-    if (const char* name = slot.exchange(nullptr)) ::unlink(name);
+    if (const char* name = slot.exchange(nullptr)) names[count++] = name;
+  }
+  // A folder goes when it is empty: what is in it may stand before or behind it.
+  for (int depth = 0; depth < kDepthMax; ++depth) {
+    for (size_t i = 0; i < count; ++i) {
+      if (::unlink(names[i]) != 0) ::rmdir(names[i]);
+    }
   }
 }
 

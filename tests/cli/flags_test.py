@@ -9,6 +9,7 @@ import os
 import pathlib
 import pty
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -279,6 +280,24 @@ class Paths(unittest.TestCase):
     def bundled_beside(self):
         os.link(self.model, self.path("dictionary-28m.Q8_0.gguf"))
         return self.folder
+
+    def test_an_export_leaves_whole_packages_only(self):
+        out = self.folder / "out"
+        export = (PROGRAM, "export", "coreml", self.model, str(out), "--seq", "64")
+        def limit():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
+        full = subprocess.run(export, capture_output=True, text=True, timeout=120, preexec_fn=limit,
+                              restore_signals=False)
+        self.assertEqual(full.returncode, 1, full.stderr)
+        self.assertEqual(list(out.iterdir()), [])
+        self.assertEqual(subprocess.run(export, capture_output=True, timeout=120).returncode, 0)
+        names = sorted(path.name for path in out.iterdir())
+        self.assertTrue(names and all(name.endswith(".mlpackage") for name in names), names)
+        gone = subprocess.Popen(["true"])
+        gone.wait()
+        (out / f"{names[0]}.part-{gone.pid}" / "Data").mkdir(parents=True)
+        self.assertEqual(subprocess.run(export, capture_output=True, timeout=120).returncode, 0)
+        self.assertEqual(sorted(path.name for path in out.iterdir()), names)
 
     def test_a_split_of_the_model_is_an_input(self):
         first, second = self.copy(BUNDLED, "s-00001-of-00002.gguf"), self.copy(BUNDLED, "s-00002-of-00002.gguf")

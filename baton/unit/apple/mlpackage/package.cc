@@ -2,7 +2,6 @@
 #include "baton/unit/apple/mlpackage/package.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 
 #include "baton/base/bytes.h"
 #include "baton/base/output_file.h"
+#include "baton/base/output_folder.h"
 
 namespace baton::apple {
 namespace {
@@ -47,13 +47,6 @@ std::string manifest_of(const std::string& model, std::span<const std::byte> wei
                                              {"path", kWeightsPath}};
   manifest["rootModelIdentifier"] = model_id;
   return manifest.dump(4) + "\n";
-}
-
-Status make_folders(const fs::path& path) {
-  std::error_code error;
-  fs::create_directories(path, error);
-  if (!error) return {};
-  return fail(Code::kInvalidInput, fmt::format("{}: cannot make the folder: {}", path.string(), error.message()));
 }
 
 Status put(const fs::path& path, std::span<const std::byte> bytes) {
@@ -178,20 +171,16 @@ Status SpecCheck::check() {
 
 Status write_package(const fs::path& folder, const PackageSpec& spec, std::span<const std::byte> weights) {
   const std::string model = encode_spec(spec);
-  const fs::path work = folder.string() + fmt::format(".part-{}", getpid());
-  std::error_code ignored;
-  fs::remove_all(work, ignored);
-  BATON_OK(make_folders(work / kDataFolder / kWeightsPath));
-  BATON_OK(put(work / kDataFolder / kModelFile, as_bytes(model)));
-  BATON_OK(put(work / kDataFolder / kWeightsPath / "weight.bin", weights));
-  BATON_OK(put(work / "Manifest.json", as_bytes(manifest_of(model, weights))));
-  std::error_code error;
-  fs::remove_all(folder, error);
-  if (!error) fs::rename(work, folder, error);
-  if (!error) return {};
-  fs::remove_all(work, ignored);
-  return fail(Code::kInvalidInput,
-              fmt::format("{}: cannot put the package there: {}", folder.string(), error.message()));
+  const std::string data = kDataFolder, manifest_file = "Manifest.json";
+  const std::string model_file = fmt::format("{}/{}", data, kModelFile);
+  const std::string weights_file = fmt::format("{}/{}/weight.bin", data, kWeightsPath);
+  const std::string files[] = {model_file, weights_file, manifest_file};
+  OutputFolder work(folder);
+  BATON_OK(work.make(files));
+  BATON_OK(put(work.path() / model_file, as_bytes(model)));
+  BATON_OK(put(work.path() / weights_file, weights));
+  BATON_OK(put(work.path() / manifest_file, as_bytes(manifest_of(model, weights))));
+  return work.commit();
 }
 
 Result<Package> open_package(const fs::path& folder) {
