@@ -3,6 +3,8 @@
 #include "baton/unit/cpu/executor.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdlib>
@@ -173,6 +175,27 @@ TEST(CpuExecutor, WhatMemoryHeldBeforeDoesNotShow) {
   EXPECT_EQ(run(256), first);
   EXPECT_EQ(run(200), first);
 }
+
+#if defined(__linux__)
+// Of a state with room for many. Else the first hand-over waits until the system has zeroed all of it.
+TEST(CpuExecutor, FewTokensMakeFewPagesResident) {
+  const auto executor = load(SmallModel(DType::kQ8_0), best());
+  auto state = executor->new_state(uint64_t{1} << 15);
+  ASSERT_TRUE(executor->prefill(**state, prompt(35), {}));
+  const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  size_t pages = 0, resident = 0;
+  for (const Segment& segment : (*state)->segments()) {
+    if (segment.layout->dtype != DType::kF16) continue;
+    std::byte* const begin = segment.data - reinterpret_cast<uintptr_t>(segment.data) % page;
+    const size_t bytes = segment.layout->elements * sizeof(uint16_t);
+    std::vector<unsigned char> held((bytes + page - 1) / page);
+    ASSERT_EQ(::mincore(begin, bytes, held.data()), 0);
+    pages += held.size();
+    for (const unsigned char each : held) resident += each & 1;
+  }
+  EXPECT_LT(resident * 8, pages);
+}
+#endif
 
 TEST(CpuExecutor, CloneIsDeepAndWhole) {
   const auto executor = load(SmallModel(DType::kQ5_K), best());

@@ -25,10 +25,9 @@ Kept& kept() {
 
 }  // namespace
 
-Result<Memory> Memory::allocate(size_t bytes, std::string_view what, std::string_view unit) {
+Result<Memory> Memory::allocate(size_t bytes, std::string_view what, std::string_view unit, Pages pages) {
   Memory memory;
   if (bytes == 0) return memory;
-  constexpr size_t kHugePage = size_t{2} << 20;
   const size_t rounded = (bytes + 4095) / 4096 * 4096;
   void* data =
       rounded < bytes ? MAP_FAILED : mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -36,9 +35,9 @@ Result<Memory> Memory::allocate(size_t bytes, std::string_view what, std::string
     return fail(Code::kOutOfMemory, fmt::format("{}: no memory for {} ({} MiB)", unit, what, bytes >> 20));
   }
 #if defined(MADV_HUGEPAGE)
-  if (rounded >= kHugePage) madvise(data, rounded, MADV_HUGEPAGE);
+  if (rounded >= kHugePage) madvise(data, rounded, pages == Pages::kHuge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
 #endif
-  static_cast<void>(kHugePage);
+  static_cast<void>(pages);
   memory.data_ = static_cast<unsigned char*>(data);
   memory.bytes_ = rounded;
   return memory;
@@ -49,7 +48,7 @@ Memory::~Memory() {
 }
 
 // What is at most twice as large does.
-Result<Memory> Recycled::take(size_t bytes, std::string_view what, std::string_view unit, bool* used) {
+Result<Memory> Recycled::take(size_t bytes, std::string_view what, std::string_view unit, Pages pages, bool* used) {
   {
     const std::lock_guard lock(kept().mutex);
     auto& memories = kept().memories;
@@ -63,7 +62,7 @@ Result<Memory> Recycled::take(size_t bytes, std::string_view what, std::string_v
     }
   }
   *used = false;
-  return Memory::allocate(bytes, what, unit);
+  return Memory::allocate(bytes, what, unit, pages);
 }
 
 void Recycled::give(Memory memory) {

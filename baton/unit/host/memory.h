@@ -1,4 +1,4 @@
-// Anonymous memory straight from the system: zeroed, page-aligned, huge pages asked for, returned on destruction.
+// Anonymous memory straight from the system: zeroed, page-aligned, returned on destruction.
 #pragma once
 
 #include <cstddef>
@@ -8,11 +8,17 @@
 
 namespace baton::host {
 
+// What is asked of the system. Huge pages for what is touched whole; small ones for what is touched here and there: a
+// huge page is zeroed whole at its first byte.
+enum class Pages { kHuge, kSmall };
+inline constexpr size_t kHugePage = size_t{2} << 20;
+
 class Memory {
  public:
   Memory() = default;
   // kOutOfMemory names `unit`, `what` and the size. Pages become resident when first touched.
-  static Result<Memory> allocate(size_t bytes, std::string_view what, std::string_view unit);
+  static Result<Memory> allocate(size_t bytes, std::string_view what, std::string_view unit,
+                                 Pages pages = Pages::kHuge);
   Memory(Memory&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
   Memory& operator=(Memory&& other) noexcept {
@@ -36,7 +42,7 @@ class Memory {
 class Recycled {
  public:
   // Not zeroed when `used`. As Memory::allocate otherwise.
-  static Result<Memory> take(size_t bytes, std::string_view what, std::string_view unit, bool* used);
+  static Result<Memory> take(size_t bytes, std::string_view what, std::string_view unit, Pages pages, bool* used);
   static void give(Memory memory);
 };
 
