@@ -145,7 +145,11 @@ Result<size_t> Conversation::lasting_tokens(const std::vector<int32_t>& prompt) 
 CompletionRequest Conversation::request_of(const Prompt& prompt) const {
   CompletionRequest request{runtime_.make_request(prompt.tokens), options_.stops};
   if (options_.prepare) options_.prepare(request.request);
-  if (prompt.start != nullptr) request.request.start_state = prompt.start->block;
+  request.on_prefill = options_.on_prefill;
+  if (prompt.start != nullptr) {
+    request.request.start_state = prompt.start->block;
+    request.start_tokens = prompt.start->tokens.size();
+  }
   return request;
 }
 

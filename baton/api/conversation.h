@@ -28,6 +28,7 @@ struct ConversationOptions {
   std::function<void(Request&)> prepare = {};  // sampler, units and strategy of every request
   std::optional<bool> thinking = {};           // enable_thinking of the template; empty: its own default
   ProofEvents proof = {};                      // of requests that ask for the proof
+  std::function<void(uint64_t done, uint64_t total)> on_prefill = {};  // of CompletionRequest
 };
 
 // What became of one question.

@@ -41,7 +41,8 @@ ChatSession::ChatSession(ChatFlags& flags, Runtime& runtime, InterruptScope& int
                               .stops = flags.sampling.stops,
                               .prepare = [this](Request& request) { prepare(request); },
                               .thinking = flags.thinking.asked(),
-                              .proof = proof_events(interrupts)}),
+                              .proof = proof_events(interrupts, measuring_),
+                              .on_prefill = [this](uint64_t done, uint64_t total) { show_prefill(done, total); }}),
       context_(context_of(flags.model, runtime.model())),
       colour_(::isatty(STDOUT_FILENO) != 0 && !flags.json && std::getenv("NO_COLOR") == nullptr) {
   conversation_.set_system(flags.system);
@@ -54,13 +55,17 @@ void ChatSession::prepare(Request& request) const {
   request.sampler.seed += conversation_.turns() + kSeedStep * conversation_.attempts();
 }
 
+void ChatSession::show_prefill(uint64_t done, uint64_t total) {
+  if (!meter_) meter_.emplace("prefill");
+  meter_->show(done, total);
+}
+
 void ChatSession::note(std::string_view text) const { fmt::print(stderr, "{}\n", text); }
 
 std::string ChatSession::header() const {
-  const std::filesystem::path path(flags_.model.model);
   return fmt::format("{} ({}), prefill on {}, decode on {}, context {} tokens; /help for help, /bye to leave\n",
-                     (path.has_filename() ? path : path.parent_path()).filename().string(),
-                     main_format(runtime_.model()), flags_.model.prefill_unit, flags_.model.decode_unit, context_);
+                     model_name(flags_.model.model), main_format(runtime_.model()), flags_.model.prefill_unit,
+                     flags_.model.decode_unit, context_);
 }
 
 void ChatSession::enter(const EnteredTurn& turn, bool* leave) {
@@ -105,7 +110,11 @@ bool ChatSession::run_command(const ParsedCommand& command, bool* leave) {
   }
   if (!argument.empty()) return done(fail(Code::kInvalidInput, fmt::format("{} takes no argument", name)), "");
   if (name == "/bye") *leave = true;
-  if (name == "/clear") conversation_.clear();
+  if (name == "/clear") {
+    conversation_.clear();
+    note(conversation_.system_prompt().empty() ? "the conversation is forgotten"
+                                               : "the conversation is forgotten; the system prompt stays");
+  }
   if (name == "/show") return print(show());
   if (name == "/history") return print(history());
   if (name == "/retry") {
@@ -146,7 +155,7 @@ bool ChatSession::set(const std::string& argument) {
   const auto status = value == std::string::npos
                           ? Status(fail(Code::kInvalidInput, fmt::format("/set {} needs a value", name)))
                           : set_sampling(flags_.sampling, name, argument.substr(value));
-  if (!status) note(fmt::format("baton: {}", status.error().message));
+  note(status ? "now " + sampling_text(flags_.sampling) : fmt::format("baton: {}", status.error().message));
   return status.has_value();
 }
 
@@ -281,6 +290,7 @@ int ChatSession::answer(const std::string* question) {
   const auto opening = conversation_.answer_opening();
   ThinkingView view(colour_, opening.value_or(""));
   const auto show = [&](std::string_view text) {
+    if (meter_) meter_->clear();
     if (!flags_.json) print(view.push(text));
   };
   const auto cancelled = [&] {
@@ -289,6 +299,7 @@ int ChatSession::answer(const std::string* question) {
   };
   const auto turn =
       question != nullptr ? conversation_.ask(*question, show, cancelled) : conversation_.retry(show, cancelled);
+  meter_.reset();
   if (!flags_.json) print(view.finish());
   if (!turn) {
     if (!flags_.json) print("\n");
@@ -338,7 +349,7 @@ void ChatSession::show_turn(const Turn& turn) {
   } else if (used * 4 > context_ * 3) {
     note(fmt::format("[context: {} of {} tokens used]", used, context_));
   }
-  if (flags_.figures) note("\n" + figures_text(completion));
+  if (flags_.figures) note("\n" + figures_text(completion, model_name(flags_.model.model)));
 }
 
 void ChatSession::explain_full(const Turn& turn) {

@@ -9,6 +9,7 @@
 #include "baton/cli/chat_command.h"
 #include "baton/cli/command.h"
 #include "baton/cli/line_editor.h"
+#include "baton/cli/progress.h"
 #include "baton/cli/state_key.h"
 #include "baton/cli/thinking.h"
 
@@ -60,6 +61,7 @@ class ChatSession {
 
   // Asks, or asks again when there is no question, and shows the answer.
   int answer(const std::string* question);
+  void show_prefill(uint64_t done, uint64_t total);
   void show_turn(const Turn& turn);
   void explain_full(const Turn& turn);
   // Tokens of the context in use; nothing, with a warning, when the template refuses the conversation.
@@ -74,6 +76,7 @@ class ChatSession {
   ChatFlags& flags_;
   Runtime& runtime_;
   InterruptScope& interrupts_;
+  std::optional<Progress> meter_, measuring_;  // of the question under way, and of what its proof needs first
   Conversation conversation_;
   LineEditor* editor_ = nullptr;
   const uint64_t context_;

@@ -170,14 +170,19 @@ void ModelFlags::apply(Request& request) const {
   request.verify = parse_verify_mode(verify).value_or(VerifyMode::kOff);
 }
 
-ProofEvents proof_events(const InterruptScope& interrupts) {
+ProofEvents proof_events(const InterruptScope& interrupts, std::optional<Progress>& meter) {
   ProofEvents events;
-  events.on_progress = [&interrupts, said = std::string()](std::string_view what, double share) mutable {
+  events.on_progress = [&interrupts, &meter, said = std::string()](std::string_view what, double share) mutable {
     if (said != what) {
       said = what;
       fmt::print(stderr, "baton: measuring what honest states differ by, {}, once for this model\n", what);
+      meter.emplace(said);
     }
-    progress(share < 1 ? fmt::format("{}: {:.0f} %", what, share * 100) : "");
+    if (share < 1 && !interrupts.interrupted()) {
+      meter->show_share(share);
+    } else {
+      meter->clear();
+    }
     return !interrupts.interrupted();
   };
   events.on_note = [](const std::string& text) { spdlog::warn("{}", text); };

@@ -170,11 +170,16 @@ OrderedJson figures_json(const Completion& completion) {
   return json;
 }
 
-std::string figures_text(const Completion& completion) {
+std::string model_name(const std::filesystem::path& model) {
+  return (model.has_filename() ? model : model.parent_path()).filename().string();
+}
+
+std::string figures_text(const Completion& completion, std::string_view model) {
   const RequestStats& stats = completion.stats;
   const BridgeStats& bridge = stats.bridge;
   std::string text;
   const auto line = [&](const char* name, const std::string& what) { text += fmt::format("{:<12} {}\n", name, what); };
+  line("model", std::string(model));
   line("prompt",
        tokens_text(stats.prompt_tokens) +
            (stats.reused_tokens > 0 ? fmt::format(", {} of them from a saved state", stats.reused_tokens) : ""));

@@ -17,9 +17,9 @@ Completion carried(BridgeLevel level) {
 }
 
 TEST(Figures, SayTheLevelOfTheBridge) {
-  const std::string none = figures_text(carried(BridgeLevel::kNone)),
-                    sealed = figures_text(carried(BridgeLevel::kSealed)),
-                    proven = figures_text(carried(BridgeLevel::kProven));
+  const std::string none = figures_text(carried(BridgeLevel::kNone), "m"),
+                    sealed = figures_text(carried(BridgeLevel::kSealed), "m"),
+                    proven = figures_text(carried(BridgeLevel::kProven), "m");
   EXPECT_NE(none.find("NOT verified"), std::string::npos) << none;
   EXPECT_NE(sealed.find("sealed: checksums and fingerprints hold"), std::string::npos) << sealed;
   EXPECT_EQ(sealed.find("NOT"), std::string::npos);
@@ -35,7 +35,7 @@ TEST(Figures, AFailedProofIsPlain) {
   bridge.between = "ref -> cpu";
   bridge.worst_at = "layer 3 keys head 1: rms 0.5 of 0.02 allowed";
   completion.stats.fallback = "the bridge proof failed";
-  const std::string text = figures_text(completion);
+  const std::string text = figures_text(completion, "m");
   EXPECT_NE(text.find("FAILED: ref -> cpu"), std::string::npos) << text;
   EXPECT_NE(text.find("layer 3 keys head 1: rms 0.5 of 0.02 allowed"), std::string::npos) << text;
   const OrderedJson json = figures_json(completion)["bridge"];
@@ -52,7 +52,7 @@ TEST(Figures, WhatCouldNotBeProvenIsNeitherTrueNorFalse) {
   const OrderedJson json = figures_json(completion)["bridge"];
   EXPECT_TRUE(json["verified"].is_null());
   EXPECT_EQ(json["unproven"], "no bounds");
-  EXPECT_NE(figures_text(completion).find("NOT MADE: no bounds"), std::string::npos);
+  EXPECT_NE(figures_text(completion, "m").find("NOT MADE: no bounds"), std::string::npos);
 }
 
 }  // namespace

@@ -26,12 +26,24 @@ Progress::Progress(std::string what) : what_(std::move(what)), start_ns_(clock_.
 
 void Progress::show(uint64_t done, uint64_t total, std::string_view detail) {
   const int64_t now_ns = clock_.now_ns();
-  if (now_ns - start_ns_ < kQuietNs || (visible_ && now_ns - shown_ns_ < kBetweenNs)) return;
-  std::string text = fmt::format("{} {}/{}", what_, done, total);
-  if (done > 0 && done < total) {
+  if (!due(now_ns)) return;
+  const double share = total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 1;
+  put(fmt::format("{} {}/{}", what_, done, total), share, now_ns, detail);
+}
+
+void Progress::show_share(double share) {
+  const int64_t now_ns = clock_.now_ns();
+  if (due(now_ns)) put(fmt::format("{} {:.0f} %", what_, share * 100), share, now_ns, {});
+}
+
+bool Progress::due(int64_t now_ns) const {
+  return now_ns - start_ns_ >= kQuietNs && !(visible_ && now_ns - shown_ns_ < kBetweenNs);
+}
+
+void Progress::put(std::string text, double share, int64_t now_ns, std::string_view detail) {
+  if (share > 0 && share < 1) {
     const double seconds = static_cast<double>(now_ns - start_ns_) * 1e-9;
-    const double left = seconds / static_cast<double>(done) * static_cast<double>(total - done);
-    text += fmt::format(", {} left", duration_text(left));
+    text += fmt::format(", {} left", duration_text(seconds * (1 - share) / share));
   }
   if (!detail.empty()) text += fmt::format("; {}", detail);
   progress(text);

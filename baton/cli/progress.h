@@ -23,10 +23,17 @@ class Progress {
 
   // "<what> 512/2638, 4 s left; <detail>", at most ten times a second; all done: no time.
   void show(uint64_t done, uint64_t total, std::string_view detail = {});
+  // "<what> 12 %, 4 s left", of a share done.
+  void show_share(double share);
   // Takes the line away, before something else is written.
   void clear();
 
  private:
+  // Whether it is time for another line.
+  bool due(int64_t now_ns) const;
+  // `share` of the work is done: the line, with the time left.
+  void put(std::string text, double share, int64_t now_ns, std::string_view detail);
+
   const std::string what_;
   const SteadyClock clock_;
   const int64_t start_ns_;

@@ -159,10 +159,11 @@ int run_prompt(RunFlags& flags) {
       return report(status.error());
   }
 
-  if (const auto status = (*runtime)->prepare_proof(request.request, proof_events(interrupts)); !status) {
+  interrupts.end_at_once(false);  // measuring can be asked to stop
+  std::optional<Progress> measuring;
+  if (const auto status = (*runtime)->prepare_proof(request.request, proof_events(interrupts, measuring)); !status) {
     return report(status.error());
   }
-  interrupts.end_at_once(false);
   Progress meter("prefill");
   request.on_prefill = [&](uint64_t done, uint64_t total) { meter.show(done, total); };
   const auto show = [&](std::string_view piece) {
@@ -187,7 +188,8 @@ int run_prompt(RunFlags& flags) {
     json["model"] = (*runtime)->model().spec.name;
     print_json(json);
   } else if (!flags.quiet) {
-    fmt::print(stderr, "{}{}", answered ? "\n" : "", terminal_safe(figures_text(*completion), kMessageShownMax));
+    const std::string figures = figures_text(*completion, model_name(flags.model.model));
+    fmt::print(stderr, "{}{}", answered ? "\n" : "", terminal_safe(figures, kMessageShownMax));
   }
   if (const auto status = write_outputs(flags, *completion); !status) return report(status.error());
   if (completion->stats.bridge.proof_failed) return kFailed;

@@ -150,7 +150,13 @@ class TerminalEditor final : public LineEditor {
       prompt_ = L"\1\033[1m\1" + prompt_.substr(0, prompt_.size() - 1) + L"\1\033[0m\1 ";
     interrupted_ = false;
     int count = 0;
+    ill_formed_ = false;
     const wchar_t* line = ::el_wgets(edit_, &count);
+    while (ill_formed_ && !interrupted_ && line != nullptr && count > 0) {
+      put("baton: what was typed is not UTF-8 and was not sent: set the terminal to UTF-8\n");
+      ill_formed_ = false;
+      line = ::el_wgets(edit_, &count);
+    }
     if (interrupted_) {
       put("^C\n");
       return Outcome::kInterrupted;
@@ -185,6 +191,7 @@ class TerminalEditor final : public LineEditor {
   static wchar_t* show_prompt(EditLine* edit) { return of(edit).prompt_.data(); }
   static int get_character(EditLine* edit, wchar_t* out) { return of(edit).next_character(out); }
   static unsigned char on_paste(EditLine* edit, wint_t) { return of(edit).paste(); }
+  static unsigned char on_paste_end(EditLine*, wint_t) { return CC_NORM; }
   static unsigned char on_tab(EditLine* edit, wint_t) { return of(edit).complete(); }
   static unsigned char on_newline(EditLine* edit, wint_t) {
     return ::el_winsertstr(edit, L"\n") == 0 ? CC_REFRESH : CC_ERROR;
@@ -198,15 +205,17 @@ class TerminalEditor final : public LineEditor {
     ::el_wset(edit_, EL_HIST, ::history_w, history_);
     ::el_wset(edit_, EL_GETCFN, get_character);
     ::el_wset(edit_, EL_ADDFN, L"baton-paste", L"insert what is pasted", on_paste);
+    ::el_wset(edit_, EL_ADDFN, L"baton-paste-end", L"the end of a paste that was interrupted", on_paste_end);
     ::el_wset(edit_, EL_ADDFN, L"baton-complete", L"complete a command", on_tab);
     ::el_wset(edit_, EL_ADDFN, L"baton-newline", L"insert a newline", on_newline);
     ::el_wset(edit_, EL_SETTY, L"-d", L"-icrnl", L"-inlcr", nullptr);  // a pasted CR LF is one newline
     ::el_wset(edit_, EL_SETTY, L"-x", L"-icanon", L"-echo", nullptr);  // between two reads: see set_quiet
     ::el_source(edit_, nullptr);                                       // the user's .editrc, if there is one
     constexpr std::pair<const wchar_t*, const wchar_t*> kKeys[] = {
-        {L"\\e[200~", L"baton-paste"},  {L"^I", L"baton-complete"},     {L"\\e^M", L"baton-newline"},
-        {L"\\e[1~", L"ed-move-to-beg"}, {L"\\e[4~", L"ed-move-to-end"}, {L"\\e[3~", L"ed-delete-next-char"},
-        {L"\\e[1;5C", L"em-next-word"}, {L"\\e[1;5D", L"ed-prev-word"}, {L"^R", L"em-inc-search-prev"},
+        {L"\\e[200~", L"baton-paste"},       {L"\\e[201~", L"baton-paste-end"}, {L"^I", L"baton-complete"},
+        {L"\\e^M", L"baton-newline"},        {L"\\e[1~", L"ed-move-to-beg"},    {L"\\e[4~", L"ed-move-to-end"},
+        {L"\\e[3~", L"ed-delete-next-char"}, {L"\\e[1;5C", L"em-next-word"},    {L"\\e[1;5D", L"ed-prev-word"},
+        {L"^R", L"em-inc-search-prev"},
     };
     for (const auto& [key, function] : kKeys) ::el_wset(edit_, EL_BIND, key, function, nullptr);
   }
@@ -244,6 +253,8 @@ class TerminalEditor final : public LineEditor {
       }
       if (used_ < typed_.size()) {
         if (const size_t length = character_of(std::string_view(typed_).substr(used_), out); length > 0) {
+          // A replacement character may be what was typed.
+          ill_formed_ |= *out == L'\uFFFD' && !std::string_view(typed_).substr(used_).starts_with("\xef\xbf\xbd");
           used_ += length;
           return 1;
         }
@@ -314,7 +325,7 @@ class TerminalEditor final : public LineEditor {
   std::wstring prompt_;
   std::string typed_;  // bytes that were read and not yet used
   size_t used_ = 0;
-  bool interrupted_ = false;
+  bool interrupted_ = false, ill_formed_ = false;
 };
 
 }  // namespace

@@ -155,6 +155,25 @@ class Editing(unittest.TestCase):
         terminal.send("\x04")
         self.assertEqual(terminal.leave(), 0)
 
+    def test_a_paste_that_was_interrupted_leaves_nothing_and_only_utf8_is_taken(self):
+        terminal = Terminal()
+        terminal.send(b"\x1b[200~half of what")
+        time.sleep(0.3)
+        terminal.send("\x03")
+        terminal.expect("^C")
+        terminal.expect("> ")
+        terminal.send(b"\x1b[201~")
+        self.assertNotIn("no command", terminal.line("/system whole"))
+        self.assertIn("\nwhole\n", terminal.line("/system"))
+        terminal.send(b"/system caf\xe9 au lait\r")
+        self.assertIn("is not UTF-8", terminal.expect("> "))
+        self.assertIn("\nwhole\n", terminal.line("/system"))
+        terminal.send("/system \ufffd\r")  # a character like others
+        terminal.expect("> ")
+        self.assertIn("\n\ufffd\n", terminal.line("/system"))
+        terminal.send("\x04")
+        self.assertEqual(terminal.leave(), 0)
+
     def test_tab_completes_commands(self):
         terminal = Terminal()
         terminal.send("/his\t")
@@ -197,7 +216,8 @@ class Commands(unittest.TestCase):
         self.assertIn("no command '/xyzzy'; /help lists them", terminal.line("  /xyzzy now"))
         self.assertIn("/save FILE", terminal.line("/help save"))
         self.assertIn("repeat_penalty", terminal.line("/help set"))
-        terminal.line("/set temp 0.25")
+        self.assertIn("now temp 0.25, ", terminal.line("/set temp 0.25"))
+        self.assertIn("the conversation is forgotten\n", terminal.line("/clear"))
         terminal.line("/set top-k = 7")
         self.assertIn("temp 0.25, top_k 7,", terminal.line("/set"))
         self.assertIn("temp takes a number from 0 to 100, not 'hot'", terminal.line("/set temp hot"))
@@ -244,6 +264,18 @@ class Answers(unittest.TestCase):
         self.assertIn("user: What is a tree?\nassistant: ", shown)
         terminal.send("\x04")
         self.assertEqual(terminal.leave(), 0)
+
+    def test_a_long_prefill_shows_how_far_it_is(self):
+        terminal = Terminal("-n", "2", "--temp", "0", "--prefill", "ref")
+        terminal.send(b"\x1b[200~" + b"What is it? " * 600 + b"\x1b[201~\r")
+        self.assertRegex(terminal.expect(" left"), r"prefill \d+/3\d{3}, \d+ s left$")
+        terminal.send("\x03")
+        terminal.expect("[stopped]")
+        terminal.expect("> ")
+        terminal.send("\x04")
+        self.assertEqual(terminal.leave(), 0)
+        done = chat("-n", "2", "--prefill", "ref", input="What is it? " * 150)
+        self.assertEqual((done.returncode, done.stderr), (0, "[stopped after 2 tokens (-n)]\n"))
 
     def test_the_answer_is_not_prefilled_again(self):
         done, (first, second, third) = turns(["What is a tree?", "And a leaf?", "And a root?"], "-n", "24")

@@ -6,6 +6,7 @@ usage: cli_test.py PROGRAM   (then unittest's own options)
 import json
 import os
 import pathlib
+import re
 import resource
 import signal
 import stat
@@ -52,6 +53,7 @@ class Run(unittest.TestCase):
 
     def test_the_ordinary_case_is_said_once(self):
         figures = run("run", "-m", SMALL, "--temp", "0", "-n", "4", "--ignore-eos", "What is a tree?").stderr
+        self.assertRegex(figures, r"(?m)^model +" + re.escape(pathlib.Path(SMALL).name) + "$")
         self.assertEqual(figures.count("cpu"), 1, figures)
         self.assertIn("4 tokens, ended by the limit of -n", figures)
 

@@ -9,6 +9,8 @@ import json
 import os
 import pathlib
 import pty
+import re
+import signal
 import struct
 import subprocess
 import sys
@@ -64,6 +66,21 @@ class Proof(unittest.TestCase):
         healed, stderr = self.bridge(*words)
         self.assertIn("measured again", stderr)
         self.assertEqual(healed["proof"], bridge["proof"])
+
+    def test_measuring_shows_its_time_and_can_be_stopped(self):
+        command = [PROGRAM, "run", "-m", str(self.model), "--prefill", "ref", "--verify-bridge", "all", "-t", "1", "Why?"]
+        leader, follower = pty.openpty()
+        measuring = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=follower, env=self.environment)
+        os.close(follower)
+        seen = b""
+        while not re.search(rb"ref -> cpu \d+ %, \d+ s left", seen):
+            seen += os.read(leader, 65536)  # an error at the end
+        measuring.send_signal(signal.SIGINT)
+        while b"interrupted\r\n" not in seen:
+            seen += os.read(leader, 65536)
+        self.assertEqual(measuring.wait(timeout=60), 130)
+        os.close(leader)
+        self.assertFalse((self.model / "bounds.json").exists())
 
     def test_a_saved_state_is_proven_on_the_unit_that_made_it_and_on_another(self):
         self.run_baton("--raw", "The compiler reads", "-n", "0", "--save-state", self.state)
