@@ -24,16 +24,17 @@ say() { echo "run: $*" >&2; }
 
 build=$root/build/release
 log=$root/build/run.log
+targets=(baton_program libbaton.a)  # the library: what cmake --install needs, made of the program's objects
 mkdir -p "$root/build"
 if [[ ! -f $build/build.ninja ]]; then
   say "configuring build/release"
   (cd "$root" && cmake --preset release) >"$log" 2>&1 || { cat "$log" >&2; exit 1; }
 fi
 if [[ -x $build/baton ]]; then
-  ninja -C "$build" --quiet baton_program >"$log" 2>&1 || { cat "$log" >&2; exit 1; }
+  ninja -C "$build" --quiet "${targets[@]}" >"$log" 2>&1 || { cat "$log" >&2; exit 1; }
 else
   say "building build/release/baton (some minutes, once)"
-  ninja -C "$build" baton_program >&2
+  ninja -C "$build" "${targets[@]}" >&2
 fi
 
 if [[ $# -gt 0 ]]; then exec "$build/baton" "$@"; fi
