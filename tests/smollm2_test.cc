@@ -5,6 +5,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "baton/api/calibration.h"
 #include "baton/api/runtime.h"
 #include "baton/api/units.h"
 #include "tests/support/golden.h"
@@ -60,6 +61,20 @@ TEST_F(SmolLm2, TheCapitalOfFranceIsParis) {
     ASSERT_TRUE(completion) << completion.error().message;
     EXPECT_NE(completion->text.find("Paris"), std::string::npos) << entry->name << ": " << completion->text;
   }
+}
+
+// The bounds of the bridge proof on a model that nobody here trained: tight enough for a forged layer to show.
+TEST_F(SmolLm2, HonestStatesDifferLittle) {
+  if (smoke_run()) return;
+  const auto text = load_text_model(path_);
+  ASSERT_TRUE(text) << text.error().message;
+  const auto load = [&](const char* name) { return (*create_unit(name))->load(text->model, 2); };
+  const auto ref = load("ref"), cpu = load("cpu");
+  ASSERT_TRUE(ref && cpu);
+  const auto honest = measure_states(**ref, **cpu, calibration_sequences(*text));
+  ASSERT_TRUE(honest) << honest.error().message;
+  for (const SegmentBounds& each : honest->segments) EXPECT_LT(each.rms, 0.06);
+  EXPECT_LT(honest->logits.largest, 1);
 }
 
 }  // namespace

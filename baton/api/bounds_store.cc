@@ -18,6 +18,8 @@ using Ordered = nlohmann::ordered_json;
 constexpr int kFormat = 1;
 constexpr size_t kFileBytesMax = size_t{16} << 20;
 
+constexpr double kDifferenceMax = 1e6;  // relative differences, and logits: far above any unit's that works
+
 std::string hex(uint64_t value) { return fmt::format("{:016x}", value); }
 
 Ordered json_of(const ProofBounds& honest) {
@@ -33,7 +35,7 @@ bool read_honest(const Ordered& json, ProofBounds& honest) {
   bool good = true;
   const auto number = [&](const Ordered& value) {
     const double read = value.get<double>();
-    good = good && std::isfinite(read) && read >= 0;
+    good = good && read >= 0 && read < kDifferenceMax;
     return read;
   };
   for (const Ordered& each : json.at("segments")) {
@@ -130,6 +132,10 @@ std::string BoundsStore::text() const {
 
 Status BoundsStore::add(std::string_view kind, const std::string& from, const std::string& to,
                         const ProofBounds& honest) {
+  // What another process has measured meanwhile stays.
+  BoundsStore now(*this);
+  now.entries_.clear();
+  if (now.read(file_.empty() ? places_.front() : file_)) entries_ = std::move(now.entries_);
   std::erase_if(entries_,
                 [&](const Entry& entry) { return entry.kind == kind && entry.from == from && entry.to == to; });
   entries_.push_back({std::string(kind), from, to, hex(sequences_), honest});

@@ -32,7 +32,7 @@ constexpr std::string_view kText =
     "no no no no no no no no yes yes yes yes maybe maybe maybe\n\n"
     "{\"name\": \"bridge\", \"length_m\": 412, \"open\": true, \"lanes\": [1, 2]}\n";
 
-constexpr size_t kTextTokens = 256, kRandomTokens = 96, kRandoms = 2, kShortTokens = 9, kShorts = 32;
+constexpr size_t kTextTokens = 256, kPieces = 16;
 constexpr uint64_t kRandomSeed = 20240229;
 constexpr size_t kRows = 4;  // decoded behind each length
 
@@ -40,11 +40,12 @@ using Sequences = std::vector<std::vector<int32_t>>;
 using State = std::unique_ptr<SequenceState>;
 
 // Lengths at which a sequence of `count` tokens is looked at, with room for the rows behind the last.
-std::vector<size_t> lengths_of(size_t count) {
+std::vector<size_t> lengths_of(size_t count, bool once) {
   std::vector<size_t> lengths;
   if (count <= kRows) return lengths;
   const size_t last = count - kRows;
-  for (size_t length = 1; length < last; length = length < 3 ? length + 1 : 2 * length - 1) lengths.push_back(length);
+  for (size_t length = 1; !once && length < last; length = length < 3 ? length + 1 : 2 * length - 1)
+    lengths.push_back(length);
   lengths.push_back(last);
   return lengths;
 }
@@ -87,11 +88,11 @@ class Pair {
   Pair(Executor& maker, Executor& decode)
       : maker_(maker), decode_(decode), vocab_(static_cast<size_t>(decode.model().program.vocab)) {}
 
-  Status run(std::span<const int32_t> ids, Counter& counter) {
+  Status run(std::span<const int32_t> ids, bool once, Counter& counter) {
     BATON_TRY(const State made, maker_.new_state(ids.size()));
     BATON_TRY(const State own, decode_.new_state(ids.size()));
     size_t done = 0;
-    for (const size_t length : lengths_of(ids.size())) {
+    for (const size_t length : lengths_of(ids.size(), once)) {
       const auto piece = ids.subspan(done, length - done);
       BATON_OK(make(*made, piece));
       BATON_OK(decode_.prefill(*own, piece, {}));
@@ -100,6 +101,14 @@ class Pair {
       done = length;
     }
     return counter.done(ids.size() - done);  // the rows behind the last length
+  }
+
+  Status run_at(std::span<const int32_t> ids, size_t length) {
+    BATON_TRY(const State made, maker_.new_state(length + kRows));
+    BATON_TRY(const State own, decode_.new_state(length + kRows));
+    BATON_OK(make(*made, ids.first(length)));
+    BATON_OK(decode_.prefill(*own, ids.first(length), {}));
+    return look(*made, *own, ids, length);
   }
 
   // A unit whose steps all give the same bits has no difference to itself; all else may round a value either way.
@@ -124,7 +133,7 @@ class Pair {
   }
 
   Status look(const SequenceState& made, const SequenceState& own, std::span<const int32_t> ids, size_t length) {
-    BATON_TRY(const State moved, decode_.new_state(ids.size()));
+    BATON_TRY(const State moved, decode_.new_state(length + kRows));
     BATON_OK(move_state(made, *moved, identity_of(decode_.model()), ids.first(length), {}, &block_));
     BATON_TRY(const State beside, decode_.clone(own));
     honest_.cover(compare_states(*moved, *beside));
@@ -170,14 +179,18 @@ Sequences calibration_sequences(const TextModel& text) {
     if (auto ids = encode_text(text, kText, false, TextPlace::kStart)) sequences.push_back(std::move(*ids));
     if (!sequences.empty()) sequences[0].resize(std::min({sequences[0].size(), kTextTokens, context}));
   }
-  Random random(kRandomSeed);
-  const auto add = [&](size_t count) {
-    auto& ids = sequences.emplace_back(std::min(count, context));
-    for (int32_t& id : ids) id = static_cast<int32_t>(random.below(vocab));
-  };
-  if (sequences.empty()) add(kTextTokens);
-  for (size_t i = 0; i < kRandoms; ++i) add(kRandomTokens);
-  for (size_t i = 0; i < kShorts; ++i) add(kShortTokens);
+  if (sequences.empty()) {
+    Random random(kRandomSeed);
+    sequences.emplace_back(std::min(kTextTokens, context));
+    for (int32_t& id : sequences[0]) id = static_cast<int32_t>(random.below(vocab));
+  }
+  const size_t whole = sequences[0].size();
+  for (size_t i = 0; i < kPieces; ++i) {
+    const size_t count = 16 + 4 * i + kRows;
+    if (count > whole) break;
+    const auto begin = sequences[0].begin() + static_cast<ptrdiff_t>((whole - count) * i / kPieces);
+    sequences.emplace_back(begin, begin + static_cast<ptrdiff_t>(count));
+  }
   return sequences;
 }
 
@@ -194,7 +207,19 @@ Result<ProofBounds> measure_states(Executor& maker, Executor& decode, const Sequ
                                    const CalibrationProgress& progress) try {
   Counter counter(progress, sequences);
   Pair pair(maker, decode);
-  for (const auto& ids : sequences) BATON_OK(pair.run(ids, counter));
+  for (size_t i = 0; i < sequences.size(); ++i) BATON_OK(pair.run(sequences[i], i > 0, counter));
+  const ProofBounds honest = pair.honest();
+  BATON_OK(finite(honest));
+  return honest;
+} catch (const std::bad_alloc&) {
+  return fail(Code::kOutOfMemory, "calibration: no memory for its states");
+}
+
+Result<ProofBounds> measure_states_at(Executor& maker, Executor& decode, std::span<const int32_t> tokens,
+                                      size_t position) try {
+  BATON_CHECK(position > 0 && position < tokens.size());
+  Pair pair(maker, decode);
+  BATON_OK(pair.run_at(tokens, position));
   const ProofBounds honest = pair.honest();
   BATON_OK(finite(honest));
   return honest;

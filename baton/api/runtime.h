@@ -114,8 +114,14 @@ class Runtime {
   Loaded* find_unit(std::string_view name);
   Status prepare_start(Request& request, const std::function<void(const std::string&)>& note,
                        const ProofEvents& events);
-  // Nothing, with a note, when the maker cannot run here.
+  Executor* maker_here(const StateMaker& maker, Loaded& decode, Loaded& fresh,
+                       const std::function<void(const std::string&)>& note);
+  Status open_store(const std::function<void(const std::string&)>& note);
+  // Of a state that holds the first `position` of the tokens: the bounds of the model's file, measured now when it has
+  // none; for a short one also what the two units differ by on these tokens. Nothing, with a note, when the maker
+  // cannot run here.
   Result<std::optional<ProofBounds>> bounds_of(const StateMaker& maker, const std::string& decode_unit,
+                                               std::span<const int32_t> tokens, uint64_t position,
                                                const std::function<void(const std::string&)>& note,
                                                const ProofEvents& events);
 

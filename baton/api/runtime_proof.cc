@@ -25,52 +25,69 @@ Runtime::Loaded* Runtime::find_unit(std::string_view name) {
   return nullptr;
 }
 
+// The maker's executor, of those loaded or made for now; null, with a note, when the maker cannot run here.
+Executor* Runtime::maker_here(const StateMaker& maker, Loaded& decode, Loaded& fresh, const Note& note) {
+  const auto is_it = [&](const Loaded& loaded) { return loaded.executor->arithmetic() == maker.arithmetic; };
+  if (is_it(decode)) return decode.executor.get();
+  if (Loaded* loaded = find_unit(maker.unit); loaded != nullptr && is_it(*loaded)) return loaded->executor.get();
+  auto unit = create_unit(maker.unit);
+  if (!unit) {
+    note(fmt::format("unit {} cannot run here: {}", maker.unit, unit.error().message));
+    return nullptr;
+  }
+  fresh.unit = std::move(*unit);
+  auto executor = fresh.unit->load(text_.model, threads_);
+  if (!executor) {
+    note(fmt::format("unit {} cannot load the model: {}", maker.unit, executor.error().message));
+    return nullptr;
+  }
+  fresh.executor = std::move(*executor);
+  if (is_it(fresh)) return fresh.executor.get();
+  note(fmt::format("the state was made by {}, unit {} computes as {} here", maker.arithmetic, maker.unit,
+                   fresh.executor->arithmetic()));
+  return nullptr;
+}
+
+Status Runtime::open_store(const Note& note) {
+  if (sequences_.empty()) sequences_ = calibration_sequences(text_);
+  if (store_) return {};
+  BATON_TRY(const Fingerprints prints, model().fingerprints());
+  store_ = BoundsStore::open(path_, prints, digest_sequences(sequences_));
+  if (!store_->note().empty()) note(store_->note());
+  return {};
+}
+
 Result<std::optional<ProofBounds>> Runtime::bounds_of(const StateMaker& maker, const std::string& decode_unit,
+                                                      std::span<const int32_t> tokens, uint64_t position,
                                                       const Note& note, const ProofEvents& events) {
-  const std::optional<ProofBounds> none;
   Loaded& decode = *find_unit(decode_unit);
   const std::string to = decode.executor->arithmetic();
   const std::string between = maker.unit + " -> " + decode_unit;
-  if (sequences_.empty()) sequences_ = calibration_sequences(text_);
-  if (!store_) {
-    BATON_TRY(const Fingerprints prints, model().fingerprints());
-    store_ = BoundsStore::open(path_, prints, digest_sequences(sequences_));
-    if (!store_->note().empty()) note(store_->note());
-  }
+  BATON_OK(open_store(note));
   std::optional<ProofBounds> honest = store_->find(BoundsStore::kStates, maker.arithmetic, to);
-  if (!honest) {
+  const bool known = honest && honest->segments.size() == model().program.slots.size();
+  const bool near = position > 0 && position < tokens.size() && position <= kOwnPositionMax;
+  if (!known || (near && !honest->exact())) {
     Loaded fresh;
-    Loaded* made = find_unit(maker.unit);
-    if (maker.arithmetic == to) made = &decode;
-    if (made == nullptr) {
-      auto unit = create_unit(maker.unit);
-      if (!unit) {
-        note(fmt::format("unit {} cannot run here: {}", maker.unit, unit.error().message));
-        return none;
-      }
-      fresh.unit = std::move(*unit);
-      auto executor = fresh.unit->load(text_.model, threads_);
-      if (!executor) {
-        note(fmt::format("unit {} cannot load the model: {}", maker.unit, executor.error().message));
-        return none;
-      }
-      fresh.executor = std::move(*executor);
-      made = &fresh;
-    }
-    if (const std::string here = made->executor->arithmetic(); here != maker.arithmetic) {
-      note(fmt::format("the state was made by {}, unit {} computes as {} here", maker.arithmetic, maker.unit, here));
-      return none;
-    }
+    Executor* made = maker_here(maker, decode, fresh, note);
+    if (made == nullptr) return std::optional<ProofBounds>();
     engine_.reset();  // its lanes own the executors
-    CalibrationProgress progress;
-    if (events.on_progress) progress = [&](double share) { return events.on_progress(between, share); };
-    auto measured = measure_states(*made->executor, *decode.executor, sequences_, progress);
+    const auto measured = [&]() -> Status {
+      if (!known) {
+        CalibrationProgress progress;
+        if (events.on_progress) progress = [&](double share) { return events.on_progress(between, share); };
+        BATON_TRY(honest, measure_states(*made, *decode.executor, sequences_, progress));
+        if (const Status kept = store_->add(BoundsStore::kStates, maker.arithmetic, to, *honest); !kept) {
+          note("the measured bounds could not be kept: " + kept.error().message);
+        }
+      }
+      if (honest->exact() || !near) return {};
+      BATON_TRY(const ProofBounds here, measure_states_at(*made, *decode.executor, tokens, position));
+      honest->cover(here);
+      return {};
+    }();
     BATON_TRY(engine_, Engine::create(engine_options_));
-    if (!measured) return fail(std::move(measured).error().in("measuring " + between));
-    honest = *std::move(measured);
-    if (const Status kept = store_->add(BoundsStore::kStates, maker.arithmetic, to, *honest); !kept) {
-      note("the measured bounds could not be kept: " + kept.error().message);
-    }
+    if (!measured) return fail(Error(measured.error()).in("measuring " + between));
   }
   ProofBounds bounds = *std::move(honest);
   bounds.scale(kBoundFactor);
@@ -96,6 +113,7 @@ Status Runtime::prepare_start(Request& request, const Note& note, const ProofEve
     request.start_bounds = std::move(exact);
     return {};
   }
+  const uint64_t held = view->tokens.size();
   // Each hand adds what it differs by.
   std::optional<ProofBounds> sum;
   for (const StateMaker& maker : made.makers) {
@@ -104,7 +122,7 @@ Status Runtime::prepare_start(Request& request, const Note& note, const ProofEve
                        maker.unit == kMakerUnknown ? "not known" : "another project's program"));
       return {};
     }
-    BATON_TRY(const auto bounds, bounds_of(maker, request.decode_unit, note, events));
+    BATON_TRY(const auto bounds, bounds_of(maker, request.decode_unit, request.tokens, held, note, events));
     if (!bounds) return {};
     sum ? sum->add(*bounds) : static_cast<void>(sum = *bounds);
   }
@@ -125,7 +143,8 @@ Status Runtime::prepare_proof(Request& request, const ProofEvents& events) {
   }
   if (prefill != request.decode_unit && !request.move_bounds) {
     const StateMaker maker{prefill, find_unit(prefill)->executor->arithmetic()};
-    BATON_TRY(request.move_bounds, bounds_of(maker, request.decode_unit, note, events));
+    const uint64_t held = request.tokens.empty() ? 0 : request.tokens.size() - 1;
+    BATON_TRY(request.move_bounds, bounds_of(maker, request.decode_unit, request.tokens, held, note, events));
   }
   return {};
 }

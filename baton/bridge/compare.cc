@@ -170,6 +170,18 @@ void ProofBounds::cover(const LogitsDifference& seen) {
   logits.kl = std::max(logits.kl, seen.kl);
 }
 
+void ProofBounds::cover(const ProofBounds& other) {
+  segments.resize(std::max(segments.size(), other.segments.size()));
+  for (size_t slot = 0; slot < other.segments.size(); ++slot) {
+    SegmentBounds& mine = segments[slot];
+    const SegmentBounds& more = other.segments[slot];
+    mine.rms = std::max(mine.rms, more.rms);
+    mine.head.rms = std::max(mine.head.rms, more.head.rms);
+    mine.head.largest = std::max(mine.head.largest, more.head.largest);
+  }
+  cover(LogitsDifference{.rms = other.logits.rms, .largest = other.logits.largest, .kl = other.logits.kl});
+}
+
 void ProofBounds::scale(double factor) {
   for (SegmentBounds& each : segments) each.rms *= factor, each.head.rms *= factor, each.head.largest *= factor;
   logits.rms *= factor, logits.largest *= factor, logits.kl *= factor * factor;

@@ -77,6 +77,7 @@ struct ProofBounds {
   // Raises each bound to the largest that was seen.
   void cover(const StateDifference& seen);
   void cover(const LogitsDifference& seen);
+  void cover(const ProofBounds& other);
   // Of differences; kl, which is of second order in them, grows with the square.
   void scale(double factor);
   // For a state that went through several hands: their differences may add up.

@@ -151,7 +151,7 @@ TEST(Judge, EachFigureAgainstItsOwnBound) {
 }
 
 TEST(Judge, ADisagreementPassesOnlyAsANearTie) {
-  const std::vector<float> own = {0, 2, 1, 0}, tie = {0, 1.5f, 1.6f, 0}, other = {0, 0.9f, 2.1f, 0};
+  const std::vector<float> own = {0, 2, 1, 0}, tie = {0, 1.45f, 1.55f, 0}, other = {0, 0.9f, 2.1f, 0};
   const LogitsBounds bounds = {0.6, 0.6, 0.6};
   EXPECT_TRUE(judge(compare_logits(tie, own), bounds).passed);
   EXPECT_TRUE(judge(compare_logits(tie, own), bounds).near_tie);
@@ -172,6 +172,13 @@ TEST(Bounds, CoverScaleAndAdd) {
   EXPECT_EQ(bounds.logits, (LogitsBounds{2, 2, 3}));
   EXPECT_FALSE(bounds.exact());
   EXPECT_TRUE(ProofBounds().exact());
+  ProofBounds both;
+  both.segments = {{9, {1, 1}}};
+  both.logits = {1, 9, 1};
+  both.cover(bounds);
+  EXPECT_EQ(both.of(0), (SegmentBounds{9, {2, 9}}));
+  EXPECT_EQ(both.of(1), (SegmentBounds{4, {3, 3}}));
+  EXPECT_EQ(both.logits, (LogitsBounds{2, 9, 3}));
   bounds.between = "a -> b";
   ProofBounds sum = bounds;
   sum.scale(3);
