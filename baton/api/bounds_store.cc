@@ -143,6 +143,10 @@ Status BoundsStore::add(std::string_view kind, const std::string& from, const st
   Status last;
   for (const auto& place : places_) {
     std::error_code ignored;
+    if (std::filesystem::exists(place, ignored) && !std::filesystem::is_regular_file(place, ignored)) {
+      last = fail(Code::kInvalidInput, fmt::format("{}: is not a file, and is left as it is", place.string()));
+      continue;
+    }
     if (&place != &places_.front()) std::filesystem::create_directories(place.parent_path(), ignored);
     auto writer = FileWriter::create(place);
     last = writer ? writer->write(std::as_bytes(std::span(written))) : fail(std::move(writer).error());

@@ -2,6 +2,7 @@
 #include "baton/api/calibration.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -210,6 +211,14 @@ TEST_F(Store, NumbersThatAreNoDifferencesAreRefused) {
     EXPECT_FALSE(store.find(BoundsStore::kStates, "a/1", "b/1")) << bad;
     EXPECT_NE(store.note(), "");
   }
+}
+
+TEST_F(Store, LeavesAFifoOfItsNameAsItIs) {
+  ASSERT_EQ(::mkfifo(file().c_str(), 0600), 0);
+  BoundsStore store = open();
+  ASSERT_TRUE(store.add(BoundsStore::kStates, "a/1", "b/1", honest_));
+  EXPECT_TRUE(fs::is_fifo(file()));
+  EXPECT_EQ(store.file().parent_path(), folder_ / "cache" / "baton" / "bounds");
 }
 
 TEST_F(Store, GoesToTheCacheWhereTheModelsFolderCannotBeWritten) {
