@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <iterator>
 
 #include "baton/cli/command.h"
@@ -10,6 +11,11 @@ namespace baton::cli {
 namespace {
 
 OrderedJson number_or_null(double value, bool known) { return known ? OrderedJson(value) : OrderedJson(nullptr); }
+
+// Never more than the context holds: the token drawn when nothing more fits takes no place.
+uint64_t context_used(const Completion& completion) {
+  return std::min(completion.context_used(), completion.context_tokens);
+}
 
 OrderedJson phase_json(const PhaseStats& phase) {
   return {{"asked", phase.asked},
@@ -152,7 +158,7 @@ OrderedJson figures_json(const Completion& completion) {
   json["prompt_tokens"] = stats.prompt_tokens;
   json["reused_tokens"] = stats.reused_tokens;
   json["generated_tokens"] = stats.generated_tokens;
-  json["context_used"] = completion.context_used();
+  json["context_used"] = context_used(completion);
   json["context_tokens"] = completion.context_tokens;
   json["load_ms"] = completion.load_ms;
   json["queue_ms"] = stats.queue_ms;
@@ -204,7 +210,7 @@ std::string figures_text(const Completion& completion, std::string_view model) {
   }
   text += proof_text(bridge);
   if (!stats.fallback.empty()) line("fallback", stats.fallback);
-  line("context", fmt::format("{} of {} tokens used", completion.context_used(), completion.context_tokens));
+  line("context", fmt::format("{} of {} tokens used", context_used(completion), completion.context_tokens));
   line("time", fmt::format("{:.0f} ms to load, {:.0f} ms to answer", completion.load_ms, stats.total_ms));
   return text;
 }

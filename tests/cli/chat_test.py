@@ -387,6 +387,9 @@ class Counts(unittest.TestCase):
     def test_a_full_context_holds_no_more_than_it_can(self):
         _, (answer,) = turns(["What is a tree?"], "-c", "60", "--ignore-eos")
         self.assertLessEqual(answer["context_used"], 60)
+        done = subprocess.run([PROGRAM, "run", "-m", SMALL, "-c", "60", "--ignore-eos", "--json", "What is a tree?"],
+                              capture_output=True, text=True, timeout=120)
+        self.assertEqual(json.loads(done.stdout)["context_used"], 60)
 
     def test_a_chat_that_does_not_fit_says_so_when_it_is_loaded(self):
         with tempfile.TemporaryDirectory() as folder:
