@@ -8,7 +8,8 @@ usage() {
 usage: scripts/lint.sh [--all | --since COMMIT | FILE...]
   --all           every .cc of baton/ and tests/ (default)
   --since COMMIT  the .cc files that differ from COMMIT, committed or not, and those that include a changed header
-Needs clang-tidy and the packages of a build; configures build/lint, as release but without precompiled headers.
+Needs clang-tidy and the packages of a build; configures build/lint, as release but without precompiled
+  headers and each file alone.
 TEXT
 }
 
@@ -33,7 +34,7 @@ case "${1:---all}" in
   *) files=("$@") ;;
 esac
 
-cmake --preset release -B build/lint -DBATON_PRECOMPILE=OFF >/dev/null
+cmake --preset release -B build/lint -DBATON_PRECOMPILE=OFF -DBATON_UNITY=0 >/dev/null
 command -v clang-tidy >/dev/null || { echo "lint: clang-tidy is not installed (scripts/setup.sh --tests)" >&2; exit 2; }
 
 # A file without a compile command (libFuzzer programs, another platform's kernels) cannot be read as it is built.
