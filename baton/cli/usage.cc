@@ -292,8 +292,9 @@ constexpr std::pair<const char*, const char*> kExamples[] = {
 constexpr const char* kFooter = R"(environment:
   BATON_MODELS        folder of the bundled model
   BATON_CPU_KERNELS   kernels of unit cpu: scalar, avx2, avx512, ... (default: the best)
-  BATON_ANE, BATON_COREML, BATON_COREML_SEQ, BATON_COREML_CACHE
-                      of units ane and coreml: docs/units.md
+  BATON_ANE           of unit ane: docs/ane.md
+  BATON_COREML, BATON_COREML_UNITS, _SEQ, _TIMEOUT, _CACHE
+                      of unit coreml: docs/coreml.md
 exit codes:
   0 done   1 failed, or the output could not be written   2 wrong usage
   130 interrupted   141 who read the output left
