@@ -22,7 +22,7 @@ struct InspectFlags {
   bool json = false, all = false, tensors = false, fingerprint = false;
 };
 
-constexpr uint64_t kFingerprintBytesMax = uint64_t{128} << 20;  // of weights that are summed unasked: 50 ms
+constexpr uint64_t kFingerprintBytesMax = uint64_t{128} << 20;  // of weights that are summed unasked
 
 struct TypeCount {
   uint64_t tensors = 0, values = 0, bytes = 0;

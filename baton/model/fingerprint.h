@@ -58,7 +58,7 @@ class FingerprintSlot {
 // what one process may mix up; says nothing about the matrices' bytes.
 Fingerprints shape_fingerprints(const Model& model);
 
-// Of every byte: 4 GB/s a core from the page cache, the disk's rate else; read beside the mapping, so that no memory
+// Of every byte: all of the files is read, by several threads and beside the mapping, so that no memory
 // stays in use. kCorrupt when a file was changed in place since it was mapped.
 Result<Fingerprints> compute_fingerprints(const Model& model, const FingerprintOptions& options);
 // What an earlier compute_fingerprints remembered of the same files: same path, size, times and inode. A few file

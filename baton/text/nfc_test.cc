@@ -56,7 +56,7 @@ TEST(Nfc, EqualsUtf8procOnRandomText) {
   }
 }
 
-// 1 MB of marks in the worst order: utf8proc takes ten minutes.
+// 1 MB of marks in the worst order, which utf8proc sorts in time that grows with the square of their number.
 TEST(Nfc, CraftedMarksTakeNoLongerThanOthers) {
   std::string text = "a";
   for (int i = 0; i < 250000; ++i) text += "\xcc\x95\xcc\xa3";
@@ -66,7 +66,7 @@ TEST(Nfc, CraftedMarksTakeNoLongerThanOthers) {
   ASSERT_TRUE(made);
   EXPECT_EQ(made->substr(0, 5), "\xe1\xba\xa1\xcc\xa3");
   EXPECT_TRUE(made->ends_with("\xcc\x95\xcc\x95"));
-  EXPECT_LT(took, std::chrono::seconds(5)) << "0.05 s where this was written";
+  EXPECT_LT(took, std::chrono::seconds(5));
 }
 
 TEST(Nfc, NotUtf8IsRefused) { EXPECT_FALSE(to_nfc("a\xff")); }
