@@ -120,7 +120,7 @@ def draw(mutants, count, seed):
 class Place:
     """A copy of the tree with a build folder of its own, both kept for the next time."""
 
-    def __init__(self, folder, jobs, seconds):
+    def __init__(self, folder, jobs, seconds, many):
         self.tree, self.jobs, self.seconds = folder, jobs, seconds
         self.build = folder / "build" / "release"
         files = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT,
@@ -136,7 +136,8 @@ class Place:
             for path in (ROOT / name).glob("smollm2*") if (ROOT / name).is_dir() else ():
                 if not (self.tree / name / path.name).exists():
                     (self.tree / name / path.name).symlink_to(path)
-        self.command(["cmake", "--preset", "release"], BUILD_SECONDS, self.tree)
+        # Eight files as one build sooner once; one by one they build sooner each time that one has changed.
+        self.command(["cmake", "--preset", "release", *(["-DBATON_UNITY=0"] if many else [])], BUILD_SECONDS, self.tree)
 
     def copy(self, name):
         source, to = ROOT / name, self.tree / name
@@ -307,8 +308,11 @@ def main():
 
     cores = os.cpu_count() or 1
     jobs = max(1, min(arguments.jobs, len(run)))
-    places = [Place(arguments.place / str(i), max(1, cores // jobs), arguments.timeout) for i in range(jobs)]
+    places = [Place(arguments.place / str(i), max(1, cores // jobs), arguments.timeout, len(run) > 20)
+              for i in range(jobs)]
+    places[0].jobs = cores  # alone, for now
     problems = whole(places[0], sorted({mutant.test for mutant in run}))
+    places[0].jobs = places[-1].jobs if jobs > 1 else cores
     if problems:
         print("\n".join(problems))
         return 1

@@ -70,9 +70,8 @@ Result<std::optional<ProofBounds>> Runtime::bounds_of(const StateMaker& maker, c
   if (!known || (near && !honest->exact())) {
     Loaded fresh;
     Executor* made = maker_here(maker, decode, fresh, note);
-    if (made == nullptr) return std::optional<ProofBounds>();
-    engine_.reset();  // its lanes own the executors
-    const auto measured = [&]() -> Status {
+    if (made == nullptr && !known) return std::optional<ProofBounds>();
+    const auto measure = [&]() -> Status {
       if (!known) {
         CalibrationProgress progress;
         if (events.on_progress) progress = [&](double share) { return events.on_progress(between, share); };
@@ -85,9 +84,14 @@ Result<std::optional<ProofBounds>> Runtime::bounds_of(const StateMaker& maker, c
       BATON_TRY(const ProofBounds here, measure_states_at(*made, *decode.executor, tokens, position));
       honest->cover(here);
       return {};
-    }();
-    BATON_TRY(engine_, Engine::create(engine_options_));
-    if (!measured) return fail(Error(measured.error()).in("measuring " + between));
+    };
+    // Without the maker the bounds of the model's file serve, of text alone.
+    if (made != nullptr) {
+      engine_.reset();  // its lanes own the executors
+      const Status measured = measure();
+      BATON_TRY(engine_, Engine::create(engine_options_));
+      if (!measured) return fail(Error(measured.error()).in("measuring " + between));
+    }
   }
   ProofBounds bounds = *std::move(honest);
   bounds.scale(kBoundFactor);

@@ -103,6 +103,23 @@ class Proof(unittest.TestCase):
         self.assertEqual(bridge["level"], "proven")
         self.assertIn("ref -> cpu", bridge["proof"]["between"])
 
+    # A short state is measured with its maker; where that cannot run (here: kernels this run does not use), the bounds
+    # in the model's file serve.
+    def test_the_bounds_of_the_file_serve_when_the_maker_cannot_run(self):
+        self.environment["BATON_CPU_KERNELS"] = "scalar"
+        self.run_baton("--raw", "The compiler reads", "-n", "0", "--save-state", self.state)
+        del self.environment["BATON_CPU_KERNELS"]
+        arguments = ("--decode", "ref", "--load-state", self.state, " the source code", "-n", "2", "--verify-bridge", "all")
+        bridge, stderr = self.bridge(*arguments)
+        self.assertIn("the state was made by cpu/scalar", stderr)
+        self.assertIsNone(bridge["verified"])
+        self.environment["BATON_CPU_KERNELS"] = "scalar"
+        self.bridge("--prefill", "cpu", "--decode", "ref", "-n", "1", "--verify-bridge", "all", "What is a compiler?")
+        del self.environment["BATON_CPU_KERNELS"]
+        bridge, stderr = self.bridge(*arguments)
+        self.assertIn("the state was made by cpu/scalar", stderr)
+        self.assertEqual((bridge["level"], bridge["verified"]), ("proven", True))
+
     def test_nothing_to_prove_is_said(self):
         for arguments, why in ((("What is it?",), "one unit does everything"),
                                (("--prefill", "ref", "--ids", "5"), "the prompt is one token")):
