@@ -490,12 +490,12 @@ void Proof::bench_refuses_a_choice_of_rank_31() {
     return executors_[static_cast<size_t>(std::find(names_.begin(), names_.end(), name) - names_.begin())].get();
   };
   Executor &ref = *unit("ref"), &cpu = *unit("cpu");
-  TextModel ids_only;
-  ids_only.model = text_.model;
-  const auto honest = measure_answers(cpu, cpu, ref, calibration_sequences(ids_only));
+  const auto sequences = calibration_sequences(text_);
+  const auto honest = measure_margins(cpu, cpu, ref, sequences);
   ASSERT_TRUE(honest) << honest.error().message;
-  const double lead_max = 2 * kBoundFactor * honest->largest;
-  const SpeedTest test{.prefill_tokens = 24};
+  EXPECT_TRUE(honest->useful()) << honest->largest << " of " << honest->wrong_choice;
+  const double lead_max = kBoundFactor * honest->largest;
+  const SpeedTest test{.prefill_tokens = 24, .text = sequences[0]};
   SpeedOptions once;
   once.repetitions = 1;
   once.warm_up = false;

@@ -75,6 +75,11 @@ TEST_F(SmolLm2, HonestStatesDifferLittle) {
   ASSERT_TRUE(honest) << honest.error().message;
   for (const SegmentBounds& each : honest->segments) EXPECT_LT(each.rms, 0.06);
   EXPECT_LT(honest->logits.largest, 1);
+  // What `bench` allows a choice: below what most of the 31st choices lie behind.
+  const auto margins = measure_margins(**cpu, **cpu, **ref, calibration_sequences(*text));
+  ASSERT_TRUE(margins) << margins.error().message;
+  EXPECT_LT(margins->largest, 0.6);
+  EXPECT_GT(margins->wrong_choice, 2 * kBoundFactor * margins->largest);
 }
 
 }  // namespace

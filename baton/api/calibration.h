@@ -55,9 +55,15 @@ inline constexpr size_t kOwnPositionMax = 64;
 // Of a sequence that answers are measured over: all its logits are kept at once.
 inline constexpr size_t kAnswerTokensMax = 64;
 
-// The largest honest difference between the logits of answers that `decode` gives after `prefill`'s prompts and those
-// of `reference` for the same tokens. `decode` may be `prefill`.
-Result<LogitsBounds> measure_answers(Executor& prefill, Executor& decode, Executor& reference,
+// How far `decode`, after `prefill`'s prompts (it may be the same), and `reference` are apart in what decides a greedy
+// choice, over all rows of the sequences. A margin is what the reference's highest logit has over another; one that
+// chooses another id, honestly, has that margin wrong by at least all of it.
+struct MarginBounds {
+  double largest = 0;       // honest difference of a margin over the 7 next ids (not yet times kBoundFactor)
+  double wrong_choice = 0;  // the reference's own median margin over its 31st id: what a bound must not reach
+  bool useful() const { return kBoundFactor * largest < wrong_choice; }
+};
+Result<MarginBounds> measure_margins(Executor& prefill, Executor& decode, Executor& reference,
                                      const std::vector<std::vector<int32_t>>& sequences,
                                      const CalibrationProgress& progress = nullptr);
 
@@ -69,9 +75,9 @@ class BoundsStore {
   // "<folder>/bounds.json", or, where that cannot be written, in the cache folder of the user.
   static BoundsStore open(const std::filesystem::path& model, const Fingerprints& prints, uint64_t sequences);
 
-  // Of the units of these arithmetics (Executor::arithmetic); null when it was not measured. `kind`: kStates or
-  // kAnswers.
-  static constexpr std::string_view kStates = "states", kAnswers = "answers";
+  // Of the units of these arithmetics (Executor::arithmetic); null when it was not measured. `kind`: kStates, or
+  // kMargins: MarginBounds::largest as the logits' largest, nothing else.
+  static constexpr std::string_view kStates = "states", kMargins = "margins";
   std::optional<ProofBounds> find(std::string_view kind, const std::string& from, const std::string& to) const;
   // Replaces what is known of the pair, and writes the file. On an error the measurement is kept in memory.
   Status add(std::string_view kind, const std::string& from, const std::string& to, const ProofBounds& honest);

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 
 #include "baton/api/units.h"
@@ -105,15 +106,57 @@ TEST_F(Calibration, CoversTheStatesItIsMeasuredOver) {
   }
 }
 
+// Gives each id the logit of the one before it.
+class Shifted final : public Executor {
+ public:
+  explicit Shifted(Executor& right) : right_(right) {}
+  const Model& model() const override { return right_.model(); }
+  const Layout& layout() const override { return right_.layout(); }
+  Result<std::unique_ptr<SequenceState>> new_state(uint64_t tokens_max) override {
+    return right_.new_state(tokens_max);
+  }
+  Result<std::unique_ptr<SequenceState>> clone(const SequenceState& state) override { return right_.clone(state); }
+  Status prefill(SequenceState& state, std::span<const int32_t> tokens, std::span<float> logits) override {
+    const Status done = right_.prefill(state, tokens, logits);
+    shift(logits);
+    return done;
+  }
+  Status decode(std::span<const DecodeSlot> slots) override {
+    const Status done = right_.decode(slots);
+    for (const DecodeSlot& slot : slots) shift(slot.logits);
+    return done;
+  }
+  Estimate estimate(const WorkShape& shape) const override { return right_.estimate(shape); }
+  Placement placement() const override { return right_.placement(); }
+  std::string arithmetic() const override { return "shifted"; }
+
+ private:
+  void shift(std::span<float> logits) const {
+    const auto vocab = static_cast<size_t>(model().program.vocab);
+    for (; !logits.empty(); logits = logits.subspan(vocab))
+      std::rotate(logits.begin(), logits.begin() + 1, logits.begin() + static_cast<ptrdiff_t>(vocab));
+  }
+  Executor& right_;
+};
+
+TEST_F(Calibration, AUnitThatIsWrongGetsNoUsefulMargins) {
+  const Loaded ref = load("ref");
+  Shifted shifted(*ref.executor);
+  const auto wrong = measure_margins(shifted, shifted, *ref.executor, sequences_);
+  ASSERT_TRUE(wrong) << wrong.error().message;
+  EXPECT_FALSE(wrong->useful()) << wrong->largest << " of " << wrong->wrong_choice;
+}
+
 TEST_F(Calibration, AnswersAgainstAReference) {
   const Loaded ref = load("ref"), cpu = load("cpu");
-  const auto split = measure_answers(*ref.executor, *cpu.executor, *ref.executor, sequences_);
+  const auto split = measure_margins(*ref.executor, *cpu.executor, *ref.executor, sequences_);
   ASSERT_TRUE(split) << split.error().message;
   EXPECT_GT(split->largest, 0);
   EXPECT_LT(split->largest, 0.1);
-  const auto same = measure_answers(*ref.executor, *ref.executor, *ref.executor, sequences_);
+  EXPECT_TRUE(split->useful()) << split->largest << " of " << split->wrong_choice;
+  const auto same = measure_margins(*ref.executor, *ref.executor, *ref.executor, sequences_);
   ASSERT_TRUE(same);
-  EXPECT_EQ(*same, LogitsBounds());
+  EXPECT_EQ(same->largest, 0);
 }
 
 TEST_F(Calibration, CanBeStopped) {
@@ -156,14 +199,14 @@ TEST_F(Store, KeepsWhatWasMeasuredBesideTheModel) {
   EXPECT_EQ(store.file(), file());
   ProofBounds answers;
   answers.logits = {1, 2, 3};
-  ASSERT_TRUE(store.add(BoundsStore::kAnswers, "a/1", "b/1", answers));
+  ASSERT_TRUE(store.add(BoundsStore::kMargins, "a/1", "b/1", answers));
   const BoundsStore again = open();
   EXPECT_EQ(again.note(), "");
   const auto states = again.find(BoundsStore::kStates, "a/1", "b/1");
   ASSERT_TRUE(states);
   EXPECT_EQ(states->segments, honest_.segments) << "to the last bit";
   EXPECT_EQ(states->logits, honest_.logits);
-  EXPECT_EQ(again.find(BoundsStore::kAnswers, "a/1", "b/1")->logits, answers.logits);
+  EXPECT_EQ(again.find(BoundsStore::kMargins, "a/1", "b/1")->logits, answers.logits);
   EXPECT_FALSE(again.find(BoundsStore::kStates, "b/1", "a/1")) << "the other way is another pair";
   EXPECT_FALSE(again.find(BoundsStore::kStates, "a/2", "b/1")) << "another arithmetic";
   EXPECT_FALSE(open(8).find(BoundsStore::kStates, "a/1", "b/1")) << "other sequences";

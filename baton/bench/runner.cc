@@ -22,6 +22,13 @@ std::vector<int32_t> random_tokens(uint64_t seed, uint32_t count, int32_t vocab)
   return ids;
 }
 
+// `text` again and again, from its id `from` on.
+std::vector<int32_t> repeated(std::span<const int32_t> text, uint64_t from, uint32_t count) {
+  std::vector<int32_t> ids(count);
+  for (uint32_t i = 0; i < count; ++i) ids[i] = text[(from + i) % text.size()];
+  return ids;
+}
+
 int32_t likeliest(std::span<const float> logits) { return static_cast<int32_t>(index_of_highest(logits)); }
 
 Status check_numbers(std::span<const float> logits, const std::string& whose) {
@@ -176,11 +183,16 @@ std::string SpeedTest::name() const {
 }
 
 std::vector<int32_t> depth_ids(const SpeedTest& test, int32_t vocab) {
-  return random_tokens(kDepthSeed, test.depth, vocab);
+  return test.text.empty() ? random_tokens(kDepthSeed, test.depth, vocab) : repeated(test.text, 0, test.depth);
 }
 
 std::vector<int32_t> prompt_ids(const SpeedTest& test, uint32_t sequence, int32_t vocab) {
-  return random_tokens(kDepthSeed + 1 + sequence, std::max(test.prefill_tokens, 1u), vocab);
+  const uint32_t count = std::max(test.prefill_tokens, 1u);
+  if (test.text.empty()) return random_tokens(kDepthSeed + 1 + sequence, count, vocab);
+  constexpr uint64_t kApart = 29;  // a sequence and the next
+  std::vector<int32_t> ids = repeated(test.text, test.depth + kApart * sequence, count);
+  if (test.depth == 0 && count > 1) ids[0] = test.text[0];
+  return ids;
 }
 
 Result<SpeedResult> measure_speed(const SpeedUnits& units, const SpeedTest& test, const SpeedOptions& options) {

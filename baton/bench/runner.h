@@ -1,11 +1,12 @@
 // Speed of executors: prefill of N tokens, decode of N tokens, or both, at a depth, for one or several sequences,
-// repeated. Times whole calls of the executors; model load and tokenizer are outside. The tokens are pseudo-random, the
-// same for every engine of one vocabulary.
+// repeated. Times whole calls of the executors; model load and tokenizer are outside. The tokens are a given text over
+// and over, or pseudo-random.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,8 @@ struct SpeedTest {
   uint32_t prefill_tokens = 0, decode_tokens = 0;  // not both 0
   uint32_t depth = 0;
   uint32_t sequences = 1;
+  // What is fed, as often as it takes; the caller keeps it. Empty: pseudo-random ids.
+  std::span<const int32_t> text = {};
   std::string name() const;  // "pp512", "tg64", "pp512+tg64", "tg64 @ d1024", "tg64 x 8 @ d1024"
   // What the speed counts.
   uint64_t tokens() const { return uint64_t{sequences} * (prefill_tokens + decode_tokens); }
@@ -62,13 +65,14 @@ Result<SpeedResult> measure_speed(Executor& executor, const SpeedTest& test, uin
                                   const std::function<void(uint32_t done)>& on_run);
 
 // The ids a test feeds: `depth` ids that all sequences share, then `prefill_tokens` (at least 1) of its own. tg feeds
-// the first of these and then its own choices.
+// the first of these and then its own choices. A prompt at the start of a sequence begins with
+// the text's first id (a BOS).
 std::vector<int32_t> depth_ids(const SpeedTest& test, int32_t vocab);
 std::vector<int32_t> prompt_ids(const SpeedTest& test, uint32_t sequence, int32_t vocab);
 
 // What a run generated, against another unit that is fed the same ids (teacher forcing): at each choice the largest
 // logit of `reference` must be that id's, or lead it by no more than `tolerance`: a near tie. The tolerance is measured
-// for the units and the model (measure_answers in api/calibration.h).
+// for the units and the model (measure_margins in api/calibration.h).
 struct TokenCheck {
   uint64_t checked = 0, near_ties = 0;
 };

@@ -182,6 +182,20 @@ TEST(SyntheticUnit, OtherTokensInALaterRunAreAnError) {
   EXPECT_NE(result.error().message.find("tg10: repetition 1"), std::string::npos) << result.error().message;
 }
 
+TEST(SpeedTest, FeedsItsTextOverAndOver) {
+  const std::vector<int32_t> text = {7, 1, 2, 3, 4};
+  using Ids = std::vector<int32_t>;
+  const SpeedTest deep{.prefill_tokens = 3, .depth = 6, .sequences = 2, .text = text};
+  EXPECT_EQ(depth_ids(deep, kVocab), (Ids{7, 1, 2, 3, 4, 7}));
+  EXPECT_EQ(prompt_ids(deep, 0, kVocab), (Ids{1, 2, 3}));
+  EXPECT_EQ(prompt_ids(deep, 1, kVocab), (Ids{7, 1, 2}));  // 29 ids on
+  EXPECT_EQ(prompt_ids({.prefill_tokens = 3, .sequences = 2, .text = text}, 1, kVocab), (Ids{7, 7, 1}))
+      << "a BOS first";
+  EXPECT_EQ(prompt_ids({.decode_tokens = 3, .sequences = 2, .text = text}, 1, kVocab), (Ids{4})) << "not all the same";
+  const SpeedTest random{.prefill_tokens = 30};
+  EXPECT_NE(prompt_ids(random, 0, kVocab), prompt_ids(random, 1, kVocab));
+}
+
 TEST(SyntheticUnit, ImpossibleTestsAreRefused) {
   FakeClock clock;
   SyntheticUnit unit({}, clock);

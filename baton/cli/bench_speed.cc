@@ -89,9 +89,10 @@ class SpeedBench {
     if (split()) {
       if (const auto code = create(flags_.decode_on(), decode_unit_)) return code;
     }
-    auto model = load_model(flags_.model);
-    if (!model) return report(model.error());
-    model_ = *std::move(model);
+    auto text = load_text_model(flags_.model);
+    if (!text) return report(text.error());
+    model_ = text->model;
+    sequences_ = calibration_sequences(*text);
     auto prefill = prefill_unit_->load(model_, flags_.threads);
     if (!prefill) return report(prefill.error());
     prefill_ = *std::move(prefill);
@@ -104,7 +105,8 @@ class SpeedBench {
     return std::nullopt;
   }
 
-  Result<Row> run(const SpeedTest& test) {
+  Result<Row> run(SpeedTest test) {
+    test.text = sequences_[0];  // what the check's bounds were measured over
     Row row;
     row.test = test;
     const SpeedUnits units{*prefill_, decode(), decode_caps().decode_slots_max};
@@ -190,39 +192,42 @@ class SpeedBench {
     progress(fmt::format("{}: checking the tokens", test.name()));
     BATON_TRY(const auto unit, create_unit(kReference));
     BATON_TRY(const auto reference, unit->load(model_, flags_.threads));
-    BATON_TRY(const std::optional<double> lead, lead_max(*reference));
-    if (!lead)
-      return unchecked(fmt::format("bounds not measured, and ref would take more than {:.0f} s", kBoundsSecondsMax));
-    BATON_TRY(const TokenCheck tokens_checked, check_generated(*reference, test, result, *lead));
-    return Check{"checked", "", tokens_checked, *lead};
+    BATON_OK(measure_lead(*reference));
+    if (!lead_max_) return unchecked(why_no_lead_);
+    BATON_TRY(const TokenCheck tokens_checked, check_generated(*reference, test, result, *lead_max_));
+    return Check{"checked", "", tokens_checked, *lead_max_};
   }
 
-  // What a choice may lie below the reference's: either of the two logits may be off by the largest honest difference
-  // times the factor, from the model's file of bounds or measured now. Nothing when that would take too long.
-  Result<std::optional<double>> lead_max(Executor& reference) {
-    if (lead_max_) return lead_max_;
-    TextModel ids_only;
-    ids_only.model = model_;
-    const auto sequences = calibration_sequences(ids_only);
+  // What a choice may lie below the reference's, from the model's file of bounds or measured now: lead_max_, or why
+  // there is none.
+  Status measure_lead(Executor& reference) {
+    if (lead_max_ || !why_no_lead_.empty()) return {};
     BATON_TRY(const Fingerprints prints, model_->fingerprints());
-    auto store = BoundsStore::open(flags_.model, prints, digest_sequences(sequences));
+    auto store = BoundsStore::open(flags_.model, prints, digest_sequences(sequences_));
     const std::string from = split() ? prefill_->arithmetic() + "+" + decode_->arithmetic() : prefill_->arithmetic();
-    auto honest = store.find(BoundsStore::kAnswers, from, reference.arithmetic());
+    auto honest = store.find(BoundsStore::kMargins, from, reference.arithmetic());
     if (!honest) {
       double tokens = 0;
-      for (const auto& ids : sequences) tokens += static_cast<double>(std::min(ids.size(), kAnswerTokensMax));
+      for (const auto& ids : sequences_) tokens += static_cast<double>(std::min(ids.size(), kAnswerTokensMax));
       if (2 * static_cast<double>(model_->parameter_count()) * tokens / kReferenceOperations > kBoundsSecondsMax) {
-        return std::optional<double>();
+        why_no_lead_ = fmt::format("bounds not measured, and ref would take more than {:.0f} s", kBoundsSecondsMax);
+        return {};
       }
-      progress("measuring what honest logits differ by, once for this model");
-      honest.emplace();
-      BATON_TRY(honest->logits, measure_answers(*prefill_, decode(), reference, sequences));
-      if (const auto kept = store.add(BoundsStore::kAnswers, from, reference.arithmetic(), *honest); !kept) {
+      progress("measuring what honest choices differ by, once for this model");
+      BATON_TRY(const MarginBounds margins, measure_margins(*prefill_, decode(), reference, sequences_));
+      if (!margins.useful()) {
+        why_no_lead_ =
+            fmt::format("a logit's lead differs from ref's by up to {:.3g}: times {}, no wrong choice would show",
+                        margins.largest, kBoundFactor);
+        return {};
+      }
+      honest.emplace().logits.largest = margins.largest;
+      if (const auto kept = store.add(BoundsStore::kMargins, from, reference.arithmetic(), *honest); !kept) {
         fmt::print(stderr, "baton: the measured bounds could not be kept: {}\n", kept.error().message);
       }
     }
-    lead_max_ = 2 * kBoundFactor * honest->logits.largest;
-    return lead_max_;
+    lead_max_ = kBoundFactor * honest->logits.largest;
+    return {};
   }
 
   // Shares are of what the host's kernels can do: for phases that these did.
@@ -255,7 +260,9 @@ class SpeedBench {
   EnergyMeter meter_;
   std::unique_ptr<Limits> limits_;
   std::set<std::string> limit_texts_;
+  std::vector<std::vector<int32_t>> sequences_;  // a text, then its pieces
   std::optional<double> lead_max_;
+  std::string why_no_lead_;
 };
 
 template <class T>

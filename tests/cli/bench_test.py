@@ -69,6 +69,7 @@ class Bench(unittest.TestCase):
             self.assertEqual(len(row["samples_ts"]), 2)
             self.assertEqual(row["quality"], "measured")
             self.assertEqual(row["check"]["status"], "checked", row["check"])
+            self.assertLess(row["check"]["lead_max"], 1)
             self.assertEqual(row["joules_per_token"] is None, row["energy_reason"] is not None)
             tokens = row["n_prompt"] + row["n_gen"]
             for speed, nanoseconds in zip(row["samples_ts"], row["samples_ns"]):
