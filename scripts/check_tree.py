@@ -141,8 +141,8 @@ def check_used(texts, report):
 
 def check_built(root, names, commands, report):
     built = {pathlib.Path(entry["directory"], entry["file"]).resolve() for entry in json.loads(commands.read_text())}
-    for together in [path for path in built if path.parent.name == "Unity"]:
-        built |= {pathlib.Path(name) for name in re.findall(r'^#include "(.*)"$', together.read_text(), re.MULTILINE)}
+    for together in [path for path in built if path.parent.name == "unity"]:
+        built |= {(root / name).resolve() for name in re.findall(r'^#include "(.*)"$', together.read_text(), re.MULTILINE)}
     for name in names:
         # The examples are built from an installed prefix: tests/library_test.py.
         if name.endswith(".cc") and not name.startswith("examples/") and (root / name).resolve() not in built:
