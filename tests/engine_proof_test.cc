@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "baton/bridge/bridge.h"
+#include "baton/state/seal_list.h"
 #include "tests/support/engine_rig.h"
 
 namespace baton::fake {
@@ -256,6 +257,23 @@ TEST(Proof, RepeatsTheMakersSteps) {
   for (; calls[at].first == Act::kPrefill; ++at) prefilled += calls[at].second;
   EXPECT_EQ(prefilled, 29u);
   EXPECT_EQ(calls[at], std::pair(Act::kDecode, size_t{1}));
+}
+
+// The answer's rows are decoded with those of the proof: what is saved then is as if nothing had been proven.
+TEST(Proof, LeavesNoMarkInTheStateThatIsSaved) {
+  std::vector<Provenance> made;
+  for (const VerifyMode mode : {VerifyMode::kOff, VerifyMode::kAll}) {
+    Rig rig({}, {{}, {.decode_slots_max = 2}});
+    Request request = make_request(30, 6);
+    request.want_sealed_state = true;
+    request.verify = mode;
+    const Answer answer = run(*rig.engine, request);
+    EXPECT_EQ(answer.finished.stats.bridge.checked, mode == VerifyMode::kOff ? 0u : 6u);
+    const auto listing = list_seal(answer.finished.sealed_state);
+    ASSERT_TRUE(listing) << listing.error().message;
+    made.push_back(listing->provenance);
+  }
+  EXPECT_EQ(to_lines(made[1]), to_lines(made[0]));
 }
 
 }  // namespace

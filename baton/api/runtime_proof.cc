@@ -111,7 +111,7 @@ Status Runtime::prepare_start(Request& request, const Note& note, const ProofEve
   const Loaded& decode = *find_unit(request.decode_unit);
   const Provenance& made = view->provenance;
   const bool same = made.makers.size() == 1 && made.makers[0].arithmetic == decode.executor->arithmetic();
-  if (same && made.replayable() && (!any_shared(made) || decode.unit->caps().shared_steps_exact)) {
+  if (same && made.replayable() && (!any_shared(made) || decode.unit->caps().shared_prefills_exact)) {
     ProofBounds exact;
     exact.between = fmt::format("{} -> {}, the same steps and bits", made.makers[0].unit, request.decode_unit);
     request.start_bounds = std::move(exact);

@@ -120,7 +120,7 @@ void Lane::decode(DecodeWork& work) {
     if (!work.status) return;
     for (size_t i = 0; i < work.rows.size(); ++i) {
       DecodeRow& row = work.rows[i];
-      row.state.provenance.add(maker_, StepKind::kDecode, 1, 1, work.rows.size() > 1);
+      row.state.provenance.add(maker_, StepKind::kDecode, 1);
       pick(row, {logits_.data() + i * vocab_, vocab_});
       more = more && row.status && !row.picker->stops(row.picked.back().id);
     }
@@ -174,9 +174,7 @@ void Lane::verify(VerifyWork& work) {
     return {};
   });
   if (!work.status) return;
-  for (HeldState* held : {&work.row.state, &work.proof}) {
-    held->provenance.add(maker_, StepKind::kDecode, 1, 1, slots_max_ >= 2);
-  }
+  for (HeldState* held : {&work.row.state, &work.proof}) held->provenance.add(maker_, StepKind::kDecode, 1);
   work.difference = compare_logits(moved, own);
   work.verdict = judge(work.difference, work.bounds);
   pick(work.row, work.verdict.passed ? moved : own);

@@ -35,7 +35,7 @@ std::string_view to_string(StepKind kind);  // "prefill", "decode", "mixed"
 struct StateStep {
   uint32_t maker = 0;  // index in Provenance::makers
   StepKind kind = StepKind::kPrefill;
-  bool shared = false;  // other sequences were in the same calls: bits may differ where !Caps::shared_steps_exact
+  bool shared = false;  // prefill: other sequences in the same calls, bits may differ if !Caps::shared_prefills_exact
   uint32_t tokens = 0;  // of each call
   uint32_t count = 0;   // calls
 

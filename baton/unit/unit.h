@@ -33,8 +33,8 @@ struct Caps {
   uint32_t prefill_tokens_min = 1;         // fewer in a call take as long
   uint32_t prefill_slots_shared = 1;       // sequences of a prefill_batch that share a pass; 1: one after the other
   uint32_t decode_slots_max = 1;           // sequences per decode call; 0: this unit only prefills
-  // Sequences that share a prefill_batch or a decode get the bits that each would get alone.
-  bool shared_steps_exact = true;
+  // Sequences that share a prefill_batch get the bits that each would get alone; those that share a decode always do.
+  bool shared_prefills_exact = true;
   std::vector<std::string> features;  // instruction sets or device facts, for `baton units`
   // Largest |logit difference| to `ref` that its arithmetic may cause, per weight format: near ties below it are
   // explained.
@@ -119,7 +119,8 @@ class Executor {
   // way than in a prefill of its own, within its logit_tolerance; what does so, and when, is in docs/cpu.md. A slot
   // that cannot run is found before any has: the message names it.
   virtual Status prefill_batch(std::span<const PrefillSlot> slots);
-  // One token for each slot; the slots' states are distinct. At most caps().decode_slots_max slots.
+  // One token for each slot; the slots' states are distinct. At most caps().decode_slots_max slots. Each gets the bits
+  // that it would get alone.
   virtual Status decode(std::span<const DecodeSlot> slots) = 0;
 
   // Finishes what load left for later, so that the next calls run at full speed: for measurements, and for idle time.
@@ -130,7 +131,8 @@ class Executor {
 
   // Names what decides the bits of its results: unit, kernels, options, build. Two executors with equal names on models
   // with equal fingerprints give the same bits for the same steps from the same state: prefill calls of the same
-  // tokens in the same pieces, decodes token by token; alone, or together with others where caps().shared_steps_exact.
+  // tokens in the same pieces, decodes token by token; prefills alone, or together with others where
+  // caps().shared_prefills_exact.
   // Threads, room in the state, memory and time do not matter. Equal is a promise, unequal is none: other names may
   // give the same bits. Constant for the executor's life, printable ASCII without spaces, from arithmetic_name().
   virtual std::string arithmetic() const = 0;

@@ -131,6 +131,25 @@ TEST(CpuExecutor, DecodeSlotsDoNotTouchEachOther) {
   }
 }
 
+// Tiles round another way: a decode of as many sequences as they take rows goes without them.
+TEST(CpuExecutor, DecodeOfManySlotsTakesNoTiles) {
+  Kernels tiled = best();
+  tiled.tile_tokens_min = kDecodeSlotsMax;
+  tiled.to_tiles = [](const float*, int64_t, uint16_t*, uint16_t*) {};
+  for (auto& matmul : tiled.tile_matmul) {
+    matmul = [](const host::Matrix&, int64_t, int64_t, const host::Activations&, int64_t, float*, int64_t, bool,
+                unsigned char*) { ADD_FAILURE() << "a product of tiles"; };
+  }
+  const auto executor = load(SmallModel(DType::kBF16), tiled);
+  std::vector<std::unique_ptr<SequenceState>> states;
+  std::vector<DecodeSlot> slots;
+  for (uint32_t i = 0; i < kDecodeSlotsMax; ++i) {
+    states.push_back(*executor->new_state(4));
+    slots.push_back({states.back().get(), static_cast<int32_t>(i), {}});
+  }
+  EXPECT_TRUE(executor->decode(slots));
+}
+
 TEST(CpuExecutor, DecodeDoesNotAllocate) {
   for (const DType dtype : {DType::kQ8_0, DType::kBF16, DType::kQ4_K}) {
     const auto executor = load(SmallModel(dtype), best());

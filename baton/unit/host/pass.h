@@ -81,9 +81,10 @@ class Pass {
   void run_row(const RowPart& part, int64_t row, int64_t begin);
   // How many of the first of `rows` rows of `width` values go through the tiles of a processor that has them: pieces of
   // kDeltaChunk rows, and a rest that is large enough. So a prompt cut at a multiple of kDeltaChunk gives the same
-  // bits.
+  // bits. None of a decode: a row's bits must not depend on how many others are in it.
   int64_t tiled_rows(int64_t rows, int64_t width) const {
-    if (bits_ != RowBits::kFast || kernels_.tile_tokens_min == 0 || width % kBlock != 0) return 0;
+    if (bits_ != RowBits::kFast || form_ == PassForm::kDecode) return 0;
+    if (kernels_.tile_tokens_min == 0 || width % kBlock != 0) return 0;
     const int64_t rest = rows % kDeltaChunk;
     return rest >= kernels_.tile_tokens_min ? rows : rows - rest;
   }
