@@ -112,8 +112,10 @@ class Runtime {
   };
   explicit Runtime(TextModel text) : text_(std::move(text)) {}
   Loaded* find_unit(std::string_view name);
-  Status prepare_start(Request& request, const std::function<void(const std::string&)>& note,
-                       const ProofEvents& events);
+  // Gives back what of the bounds is `prefill`'s, when it had a hand in the starting state.
+  Result<std::optional<ProofBounds>> prepare_start(Request& request, const StateMaker& prefill,
+                                                   const std::function<void(const std::string&)>& note,
+                                                   const ProofEvents& events);
   Executor* maker_here(const StateMaker& maker, Loaded& decode, Loaded& fresh,
                        const std::function<void(const std::string&)>& note);
   Status open_store(const std::function<void(const std::string&)>& note);

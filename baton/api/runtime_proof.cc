@@ -99,7 +99,9 @@ Result<std::optional<ProofBounds>> Runtime::bounds_of(const StateMaker& maker, c
   return std::optional(std::move(bounds));
 }
 
-Status Runtime::prepare_start(Request& request, const Note& note, const ProofEvents& events) {
+Result<std::optional<ProofBounds>> Runtime::prepare_start(Request& request, const StateMaker& prefill, const Note& note,
+                                                          const ProofEvents& events) {
+  const std::optional<ProofBounds> nothing;
   SealExpectation expected;
   BATON_TRY(expected.identity, identity());
   const Layout layout = canonical_layout(model().program, 1, DType::kF32);
@@ -107,7 +109,7 @@ Status Runtime::prepare_start(Request& request, const Note& note, const ProofEve
   expected.position_max = static_cast<uint64_t>(model().spec.context_max);
   // One that is refused here is refused by the engine, with its own words.
   const auto view = open_seal(request.start_state, expected);
-  if (!view) return {};
+  if (!view) return nothing;
   const Loaded& decode = *find_unit(request.decode_unit);
   const Provenance& made = view->provenance;
   const bool same = made.makers.size() == 1 && made.makers[0].arithmetic == decode.executor->arithmetic();
@@ -115,23 +117,24 @@ Status Runtime::prepare_start(Request& request, const Note& note, const ProofEve
     ProofBounds exact;
     exact.between = fmt::format("{} -> {}, the same steps and bits", made.makers[0].unit, request.decode_unit);
     request.start_bounds = std::move(exact);
-    return {};
+    return nothing;
   }
   const uint64_t held = view->tokens.size();
   // Each hand adds what it differs by.
-  std::optional<ProofBounds> sum;
+  std::optional<ProofBounds> sum, of_prefill;
   for (const StateMaker& maker : made.makers) {
     if (maker.unit == kMakerUnknown || maker.unit == kMakerForeign) {
       note(fmt::format("who made the starting state is {}",
                        maker.unit == kMakerUnknown ? "not known" : "another project's program"));
-      return {};
+      return nothing;
     }
     BATON_TRY(const auto bounds, bounds_of(maker, request.decode_unit, request.tokens, held, note, events));
-    if (!bounds) return {};
+    if (!bounds) return nothing;
+    if (maker == prefill) of_prefill = bounds;
     sum ? sum->add(*bounds) : static_cast<void>(sum = *bounds);
   }
   request.start_bounds = std::move(sum);
-  return {};
+  return of_prefill;
 }
 
 Status Runtime::prepare_proof(Request& request, const ProofEvents& events) {
@@ -142,13 +145,16 @@ Status Runtime::prepare_proof(Request& request, const ProofEvents& events) {
   const std::string prefill = request.prefill_unit.empty() ? request.decode_unit : request.prefill_unit;
   // Units that are not loaded are refused at submit.
   if (find_unit(request.decode_unit) == nullptr || find_unit(prefill) == nullptr) return {};
+  const StateMaker maker{prefill, find_unit(prefill)->executor->arithmetic()};
+  std::optional<ProofBounds> counted;
   if (!request.start_state.empty() && !request.start_bounds) {
-    BATON_OK(prepare_start(request, note, events));
+    BATON_TRY(counted, prepare_start(request, maker, note, events));
   }
   if (prefill != request.decode_unit && !request.move_bounds) {
-    const StateMaker maker{prefill, find_unit(prefill)->executor->arithmetic()};
     const uint64_t held = request.tokens.empty() ? 0 : request.tokens.size() - 1;
     BATON_TRY(request.move_bounds, bounds_of(maker, request.decode_unit, request.tokens, held, note, events));
+    // Measured over whole lengths, which covers any of their tokens: a unit with two hands in a state counts once.
+    if (request.move_bounds && counted) request.move_bounds = request.move_bounds->beyond(*counted);
   }
   return {};
 }

@@ -199,6 +199,19 @@ void ProofBounds::add(const ProofBounds& other) {
   logits.rms += other.logits.rms, logits.largest += other.logits.largest, logits.kl += other.logits.kl;
 }
 
+ProofBounds ProofBounds::beyond(const ProofBounds& other) const {
+  const auto more = [](double mine, double theirs) { return std::max(mine - theirs, 0.0); };
+  ProofBounds rest;
+  for (size_t slot = 0; slot < segments.size(); ++slot) {
+    const SegmentBounds &mine = segments[slot], theirs = other.of(slot);
+    rest.segments.push_back({more(mine.rms, theirs.rms),
+                             {more(mine.head.rms, theirs.head.rms), more(mine.head.largest, theirs.head.largest)}});
+  }
+  rest.logits = {more(logits.rms, other.logits.rms), more(logits.largest, other.logits.largest),
+                 more(logits.kl, other.logits.kl)};
+  return rest;
+}
+
 double WorstPart::share() const {
   if (value == 0) return 0;
   return bound > 0 ? value / bound : kInfinite;

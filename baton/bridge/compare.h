@@ -82,6 +82,8 @@ struct ProofBounds {
   void scale(double factor);
   // For a state that went through several hands: their differences may add up.
   void add(const ProofBounds& other);
+  // What they allow more than `other`, at least 0, without a name: added to `other`, both are covered.
+  ProofBounds beyond(const ProofBounds& other) const;
 };
 
 // The figure of a state that comes nearest to its bound, or exceeds it by the largest factor.

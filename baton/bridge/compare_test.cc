@@ -186,6 +186,16 @@ TEST(Bounds, CoverScaleAndAdd) {
   EXPECT_EQ(sum.of(0), (SegmentBounds{6, {8, 36}}));
   EXPECT_EQ(sum.logits, (LogitsBounds{8, 8, 30})) << "kl is of second order";
   EXPECT_EQ(sum.between, "a -> b, then a -> b");
+  ProofBounds wider = bounds;
+  wider.segments[0] = {1, {5, 11}};
+  wider.logits = {3, 1, 4};
+  const ProofBounds rest = wider.beyond(bounds);
+  EXPECT_EQ(rest.of(0), (SegmentBounds{0, {3, 2}}));
+  EXPECT_EQ(rest.of(1), SegmentBounds());
+  EXPECT_EQ(rest.logits, (LogitsBounds{1, 0, 1}));
+  bounds.add(rest);
+  EXPECT_EQ(bounds.logits, (LogitsBounds{3, 2, 4}));
+  EXPECT_EQ(bounds.between, "a -> b");
 }
 
 TEST(Bounds, TheWorstPartIsTheOneNearestItsBound) {

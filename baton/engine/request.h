@@ -45,8 +45,8 @@ struct Request {
   std::string strategy = "handoff";  // a name in strategy_list.inc
   VerifyMode verify = VerifyMode::kOff;
   // What the proof allows: of states that the prefill unit hands to the decode unit (not needed when they are one), and
-  // of `start_state`'s makers on the decode unit. One that is needed and missing: nothing is proven, and the stats say
-  // so.
+  // of `start_state`'s makers on the decode unit; their sum at the hand-over of what began with `start_state`. One that
+  // is needed and missing: nothing is proven, and the stats say so.
   std::optional<ProofBounds> move_bounds = {}, start_bounds = {};
 
   // A sealed state to go on from; empty: none. Its tokens must be a proper prefix of `tokens`, else the request ends

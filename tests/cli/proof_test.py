@@ -120,6 +120,17 @@ class Proof(unittest.TestCase):
         self.assertIn("the state was made by cpu/scalar", stderr)
         self.assertEqual((bridge["level"], bridge["verified"]), ("proven", True))
 
+    def test_a_unit_that_had_the_state_twice_counts_once(self):
+        # Long ones: the shorter are measured themselves as well.
+        first, more = "The compiler reads the source code. " * 30, "And then it writes another file. " * 10
+        handed = ("--prefill", "ref", "-n", "2", "--verify-bridge", "all")
+        whole, _ = self.bridge("--raw", first + more, *handed)
+        self.run_baton("--raw", first, "--decode", "ref", "-n", "0", "--save-state", self.state)
+        bridge, _ = self.bridge("--load-state", self.state, more, *handed)
+        self.assertEqual((bridge["level"], bridge["proof"]["states"]), ("proven", 2))
+        self.assertEqual(bridge["proof"]["between"], "ref -> cpu")
+        self.assertEqual(bridge["tolerance"], whole["tolerance"])
+
     def test_nothing_to_prove_is_said(self):
         for arguments, why in ((("What is it?",), "one unit does everything"),
                                (("--prefill", "ref", "--ids", "5"), "the prompt is one token")):
