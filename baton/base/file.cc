@@ -13,24 +13,11 @@
 #include <cstring>
 #include <functional>
 
+#include "baton/base/descriptor.h"
 #include "baton/base/output_file.h"
 
 namespace baton {
 namespace {
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 tl::unexpected<Error> system_failure(const std::filesystem::path& path, const char* doing) {
   const int number = errno;

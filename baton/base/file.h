@@ -72,8 +72,10 @@ class FileReader {
 // Refused when larger than `bytes_max`: for headers, configs and other small files.
 Result<std::string> read_file(const std::filesystem::path& path, size_t bytes_max);
 
-// A file in the making: written under a temporary name in the same folder; `commit` syncs and renames, so that a reader
-// sees the old file or the whole new one. Destroyed without a commit it leaves nothing behind. Move-only.
+// A file that nobody named (caches beside a model), in the making: written under a temporary name in the same folder;
+// `commit` syncs and renames, so that a reader sees the old file or the whole new one. Unlike an OutputFile it never
+// follows a link: who put one there (a model's folder may hold any) would choose what is overwritten. Destroyed without
+// a commit it leaves nothing behind. Move-only.
 class FileWriter {
  public:
   // `mode`: permissions before the umask.
@@ -91,7 +93,7 @@ class FileWriter {
   int descriptor_ = -1;
 };
 
-// All at once, through a FileWriter; readable by the owner only (states hold what users wrote).
+// All at once, through an OutputFile; readable by the owner only (states hold what users wrote).
 Status write_file(const std::filesystem::path& path, std::span<const std::byte> bytes);
 
 // For programs: a fault on a mapped page prints one line (a model file changed while in use) and exits with 1.

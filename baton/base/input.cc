@@ -9,21 +9,10 @@
 #include <cerrno>
 #include <cstring>
 
+#include "baton/base/descriptor.h"
+
 namespace baton {
 namespace {
-
-class InputDescriptor {
- public:
-  explicit InputDescriptor(int fd) : fd_(fd) {}
-  InputDescriptor(const InputDescriptor&) = delete;
-  InputDescriptor& operator=(const InputDescriptor&) = delete;
-  ~InputDescriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-
- private:
-  int fd_;
-};
 
 tl::unexpected<Error> input_failure(const std::filesystem::path& path, const char* doing) {
   const int number = errno;
@@ -45,7 +34,7 @@ Result<std::string> read_input(const std::filesystem::path& path, size_t bytes_m
   const std::filesystem::path name = standard ? "standard input" : path;
   const int fd = standard ? STDIN_FILENO : ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY);
   if (fd < 0) return input_failure(name, "open");
-  const InputDescriptor owner(standard ? -1 : fd);
+  const Descriptor owner(standard ? -1 : fd);
   std::string text;
   constexpr size_t kPieceBytes = size_t{1} << 16;
   while (true) {
