@@ -1,6 +1,5 @@
 // `baton state show FILE`, `baton state convert IN OUT`: sealed states and the state files of other projects.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <cstring>
 #include <memory>
@@ -13,6 +12,7 @@
 #include "baton/cli/fingerprint.h"
 #include "baton/cli/paths.h"
 #include "baton/cli/state_key.h"
+#include "baton/cli/state_show.h"
 #include "baton/state/foreign.h"
 #include "baton/state/seal_file.h"
 #include "baton/state/seal_list.h"
@@ -22,11 +22,6 @@ namespace {
 
 constexpr size_t kPromptFileBytesMax = size_t{64} << 20;
 
-struct ShowFlags {
-  std::string in, state_key;
-  bool json = false;
-};
-
 struct StateConvertFlags {
   std::string in, out, to = "seal", state_key, model, ids, prompt, prompt_file, logits, dump_logits, type = "bf16";
   uint64_t kv_capacity = 2048;
@@ -34,113 +29,6 @@ struct StateConvertFlags {
   bool raw = false, json = false;
   std::optional<StateKey> key;  // of state_key
 };
-
-OrderedJson section_json(SlotKind kind, int32_t layer, DType type, const Dims& dims, uint64_t bytes) {
-  return {{"layer", layer}, {"kind", to_string(kind)}, {"type", to_string(type)}, {"dims", dims}, {"bytes", bytes}};
-}
-
-OrderedJson listing_json(const SealListing& listing, const StateKey* key) {
-  OrderedJson json;
-  json["format"] = "seal";
-  json["mac"] = !listing.keyed ? "none" : key == nullptr ? "not checked: give --state-key" : "right";
-  json["position"] = listing.position;
-  json["fingerprint_model"] = fmt::format("{:016x}", listing.identity.model);
-  json["fingerprint_quantization"] = fmt::format("{:016x}", listing.identity.quantization);
-  json["fingerprint_tokenizer"] = fmt::format("{:016x}", listing.identity.tokenizer);
-  json["makers"] = OrderedJson::array();
-  for (size_t i = 0; i < listing.provenance.makers.size(); ++i) {
-    const StateMaker& maker = listing.provenance.makers[i];
-    json["makers"].push_back(
-        {{"unit", maker.unit}, {"arithmetic", maker.arithmetic}, {"tokens", listing.provenance.tokens_of(i)}});
-  }
-  json["steps"] = to_lines(listing.provenance);
-  json["tokens"] = listing.tokens;
-  json["sections"] = OrderedJson::array();
-  for (const SealedSection& section : listing.sections)
-    json["sections"].push_back(
-        section_json(section.kind, section.layer, section.dtype, section.dims, section.bytes.size()));
-  return json;
-}
-
-OrderedJson listing_json(const ForeignState& state) {
-  OrderedJson json;
-  json["format"] = to_string(state.format);
-  json["position"] = state.position;
-  for (const auto& [name, value] : state.facts) json["header"][name] = value;
-  json["tokens"] = state.tokens.empty() ? OrderedJson(nullptr) : OrderedJson(state.tokens);
-  json["logits"] = state.logits.size() / sizeof(float);
-  json["sections"] = OrderedJson::array();
-  for (const ForeignSection& section : state.sections) {
-    OrderedJson item = section_json(section.kind, section.layer, section.dtype, section.dims, section.bytes.size());
-    if (section.ring_start != 0) item["ring_start"] = section.ring_start;
-    json["sections"].push_back(std::move(item));
-  }
-  return json;
-}
-
-// The first and the last; JSON has all.
-std::string tokens_text(const OrderedJson& tokens) {
-  constexpr size_t kFirst = 8, kLast = 4;
-  if (!tokens.is_array()) return "not in the file";
-  std::string text = fmt::format("{}:", tokens.size());
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    if (i == kFirst && tokens.size() > kFirst + kLast) {
-      text += " ...";
-      i = tokens.size() - kLast;
-    }
-    text += " " + tokens[i].dump();
-  }
-  return text;
-}
-
-std::string listing_text(const OrderedJson& json) {
-  std::string text;
-  for (const auto& [key, value] : json.items()) {
-    if (key == "sections" || key == "makers") continue;
-    if (key == "steps") {
-      for (const auto& line : value) text += fmt::format("{:<26} {}\n", "made by", line.get<std::string>());
-      continue;
-    }
-    if (key == "tokens") {
-      text += fmt::format("{:<26} {}\n", key, tokens_text(value));
-      continue;
-    }
-    text += fmt::format("{:<26} {}\n", key, value.is_string() ? value.get<std::string>() : value.dump());
-  }
-  for (const auto& section : json["sections"]) {
-    text += fmt::format("  layer {:<4} {:<10} {:<5} {:<22} {:>12} bytes\n", section["layer"].dump(),
-                        section["kind"].get<std::string>(), section["type"].get<std::string>(), section["dims"].dump(),
-                        section["bytes"].dump());
-  }
-  return text;
-}
-
-int show(const ShowFlags& flags) {
-  const auto file = MappedFile::open(flags.in);
-  if (!file) return report(file.error());
-  OrderedJson json;
-  const auto key = read_state_key(flags.state_key);
-  if (!key) return report(key.error());
-  if (is_seal(file->bytes())) {
-    const auto listing = list_seal(file->bytes());
-    if (!listing) return report(Error(listing.error()).in(flags.in));
-    if (*key) {
-      if (const Status known = check_mac(file->bytes(), **key); !known)
-        return report(Error(known.error()).in(flags.in));
-    }
-    json = listing_json(*listing, pointer_to(*key));
-  } else {
-    const auto state = parse_foreign(file->bytes());
-    if (!state) return report(Error(state.error()).in(flags.in));
-    json = listing_json(*state);
-  }
-  if (flags.json) {
-    print_json(json);
-  } else {
-    print(listing_text(json));
-  }
-  return kOk;
-}
 
 Result<StateIdentity> identity_of(const TextModel& text) {
   BATON_TRY(const Fingerprints prints, text.model->fingerprints(shown_fingerprint()));
@@ -161,6 +49,7 @@ Result<SealExpectation> expectation(const TextModel& text, const Layout& layout)
 struct Source {
   std::string format;
   PlainState state;
+  bool gets_key = false;  // a sealed state without a MAC that leaves with one
 };
 
 Result<Source> read_source(const StateConvertFlags& flags, const TextModel& text) {
@@ -168,8 +57,9 @@ Result<Source> read_source(const StateConvertFlags& flags, const TextModel& text
   if (is_seal(file.bytes())) {
     const Layout layout = widest_layout(*text.model);
     BATON_TRY(const SealExpectation expected, expectation(text, layout));
-    BATON_TRY(const SealedFile sealed, read_seal_file(flags.in, expected, pointer_to(flags.key)));
-    return Source{"seal", from_seal(sealed.view)};
+    const bool gets_key = flags.key && flags.to == "seal" && !has_mac(file.bytes());
+    BATON_TRY(const SealedFile sealed, read_seal_file(flags.in, expected, gets_key ? nullptr : pointer_to(flags.key)));
+    return Source{"seal", from_seal(sealed.view), gets_key};
   }
   const auto parsed = parse_foreign(file.bytes());
   if (!parsed) return fail(Error(parsed.error()).in(flags.in));
@@ -306,6 +196,11 @@ Result<OrderedJson> convert(const StateConvertFlags& flags) {
     BATON_OK(write_output(flags.dump_logits, std::as_bytes(std::span(state.logits)), kModeShared));
   }
   BATON_OK(write_seal_file(flags.out, bytes, flags.to == "seal" ? pointer_to(flags.key) : nullptr));
+  if (source.gets_key) {
+    fmt::print(stderr,
+               "baton: warning: {} carries no MAC: nobody vouches for what was read, {} is now under your key\n",
+               flags.in, flags.out);
+  }
   json["bytes"] = bytes.size();
   json["notes"] = notes;
   return json;
@@ -345,8 +240,10 @@ void add_convert_flags(CLI::App& app, StateConvertFlags& flags) {
       ->capture_default_str()
       ->check(CLI::IsMember({"seal", "anelms", "anelm-cache", "mlx"}));
   takes_path(
-      app.add_option("--state-key", flags.state_key,
-                     "key of the sealed states: one that is read must carry a MAC under it, one that is written will"),
+      app.add_option(
+          "--state-key", flags.state_key,
+          "key of the sealed states: one that is written carries a MAC under it, one that is read must, unless it "
+          "has none and is written as a seal"),
       PathKind::kFile);
   takes_path(app.add_option("-m,--model", flags.model, "the model of the state (default: the bundled model)"),
              PathKind::kBundledModel);
@@ -371,11 +268,11 @@ void add_convert_flags(CLI::App& app, StateConvertFlags& flags) {
 }
 
 struct StateFlags {
-  ShowFlags show;
+  ShowStateFlags show;
   StateConvertFlags convert;
 };
 
-int run_state(StateFlags& flags) { return flags.show.in.empty() ? run_convert(flags.convert) : show(flags.show); }
+int run_state(StateFlags& flags) { return flags.show.in.empty() ? run_convert(flags.convert) : show_state(flags.show); }
 
 }  // namespace
 
@@ -384,7 +281,7 @@ std::unique_ptr<Command> add_state(CLI::App& program) {
       program.add_subcommand("state", "show state files, and convert them from and to those of other projects");
   app->require_subcommand(1);
   auto command = std::make_unique<FlagsCommand<StateFlags, run_state>>(app);
-  ShowFlags& show_flags = command->flags.show;
+  ShowStateFlags& show_flags = command->flags.show;
   CLI::App* show_app = app->add_subcommand("show", "list what a state file holds; needs no model, checks no values");
   takes_path(show_app->add_option("in", show_flags.in, "a sealed state, or an ANELMS, ANELM_CACHE or MLX cache file"),
              PathKind::kFile)

@@ -462,6 +462,34 @@ class Saved(unittest.TestCase):
         self.assertEqual([answer["ids"] for answer in loaded], [unbroken[2]["ids"]])
         self.assertIn("2 turns from", done.stderr)
 
+    def test_a_key_covers_the_state(self):
+        key, other = self.file + ".key", self.file + ".other"
+        for name in (key, other):
+            pathlib.Path(name).write_bytes(os.urandom(32))
+            os.chmod(name, 0o600)
+        terminal = Terminal("-n", "16", "--temp", "0", "--state-key", key)
+        terminal.line("What is a tree?")
+        self.assertIn(f"saved in {self.file}", terminal.line(f"/save {self.file}"))
+        shown = terminal.line("And a leaf?")
+        terminal.send("\x04")
+        self.assertEqual(terminal.leave(), 0)
+        done, (answer,) = turns(["And a leaf?"], "-n", "16", "--load-state", self.file, "--state-key", key)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertGreater(answer["reused_tokens"], 0)
+        self.assertIn(" ".join(answer["text"].split()), " ".join(shown.split()))
+        for arguments, words in (((), "sealed with a key"), (("--state-key", other), "another key")):
+            for load in (("--load-state", self.file), ()):
+                lines = ["And a leaf?"] if load else [{"command": f"/load {self.file}"}]
+                done, answers = turns(lines, "-n", "16", *load, *arguments)
+                self.assertEqual((done.returncode, answers), (1, []), done.stderr)
+                self.assertIn(words, done.stderr)
+                self.assertIn(self.file, done.stderr)
+        done, _ = turns(["What is a tree?"], "-n", "8", "--save-state", self.file)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        done, answers = turns(["And a leaf?"], "-n", "8", "--load-state", self.file, "--state-key", key)
+        self.assertEqual((done.returncode, answers), (1, []))
+        self.assertIn("carries no MAC", done.stderr)
+
     def test_what_does_not_belong_together_is_refused(self):
         done, _ = turns(["What is a tree?", {"command": f"/save {self.file}"}], "-n", "8")
         self.assertEqual(done.returncode, 0, done.stderr)

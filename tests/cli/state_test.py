@@ -202,6 +202,30 @@ class State(unittest.TestCase):
         self.ok("state", "convert", out, self.path("back"), "-m", SMALL, "--state-key", key)
         self.assertEqual(json.loads(self.ok(*go_on, self.path("back"), "--state-key", key))["ids"], expected)
 
+    def test_a_key_is_put_on_a_state_without_one(self):
+        key, keyed = self.path("key"), self.path("keyed")
+        pathlib.Path(key).write_bytes(os.urandom(32))
+        os.chmod(key, 0o600)
+        plain = self.save(SMALL, "plain", "What is water?")
+        done = run("state", "convert", plain, keyed, "-m", SMALL, "--state-key", key)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(f"{plain} carries no MAC: nobody vouches for what was read", done.stderr)
+        self.assertEqual(json.loads(self.ok("state", "show", keyed, "--json", "--state-key", key))["mac"], "right")
+        self.assertEqual(values_of(keyed)[:-32], values_of(plain))
+        made_by = lambda seal: json.loads(self.ok("state", "show", seal, "--json"))["steps"]
+        self.assertEqual(made_by(keyed), made_by(plain))
+        go_on = ("run", "-m", SMALL, " And", "-n", "3", "--json", "--load-state")
+        self.assertEqual(json.loads(self.ok(*go_on, keyed, "--state-key", key))["ids"], json.loads(self.ok(*go_on, plain))["ids"])
+        # One that has a MAC is held to it, and for other formats none is made: there a key is only a demand.
+        changed = bytearray(pathlib.Path(keyed).read_bytes())
+        changed[-40] ^= 1
+        pathlib.Path(keyed).write_bytes(changed)
+        for arguments, words in (((keyed,), "another key, or changed"), ((plain, "--to", "mlx"), "carries no MAC")):
+            refused = run("state", "convert", arguments[0], self.path("out"), "-m", SMALL, *arguments[1:], "--state-key", key)
+            self.assertEqual(refused.returncode, 1)
+            self.assertIn(words, refused.stderr)
+            self.assertFalse(os.path.exists(self.path("out")))
+
 
 if __name__ == "__main__":
     unittest.main()
