@@ -1,6 +1,8 @@
 // What a request's bridge proof is held to: bounds from the model's file, or measured between two runs of the engine.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "baton/api/runtime.h"
 #include "baton/api/units.h"
 
@@ -14,6 +16,13 @@ bool any_shared(const Provenance& provenance) {
     if (step.shared) return true;
   }
   return false;
+}
+
+// The most that a segment of theirs differs by, as a share of its size.
+double largest_share(const ProofBounds& honest) {
+  double largest = 0;
+  for (const SegmentBounds& segment : honest.segments) largest = std::max(largest, segment.rms);
+  return largest;
 }
 
 }  // namespace
@@ -91,6 +100,15 @@ Result<std::optional<ProofBounds>> Runtime::bounds_of(const StateMaker& maker, c
       const Status measured = measure();
       BATON_TRY(engine_, Engine::create(engine_options_));
       if (!measured) return fail(Error(measured.error()).in("measuring " + between));
+    }
+  }
+  // A segment of zeros would pass: the units do not compute the same (values that F16 cannot hold are one way).
+  if (const auto text = store_->find(BoundsStore::kStates, maker.arithmetic, to)) {
+    if (const double share = largest_share(*text); share * kBoundFactor >= 1) {
+      note(fmt::format(
+          "{}: honest states of this model differ by {:.0f} % of their size: bounds that wide prove nothing", between,
+          share * 100));
+      return std::optional<ProofBounds>();
     }
   }
   ProofBounds bounds = *std::move(honest);

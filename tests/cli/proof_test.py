@@ -3,6 +3,7 @@
 
 usage: proof_test.py PROGRAM   (then unittest's own options)
 """
+import array
 import ctypes
 import ctypes.util
 import json
@@ -130,6 +131,28 @@ class Proof(unittest.TestCase):
         self.assertEqual((bridge["level"], bridge["proof"]["states"]), ("proven", 2))
         self.assertEqual(bridge["proof"]["between"], "ref -> cpu")
         self.assertEqual(bridge["tolerance"], whole["tolerance"])
+
+    def test_units_that_do_not_compute_the_same_prove_nothing(self):
+        # Values times 1e-8, and back behind the attention: in F16 they are zeros.
+        for file in self.model.iterdir():
+            file.unlink()
+        llama = SMALL.parent / "tiny-llama"
+        (self.model / "config.json").symlink_to(llama / "config.json")
+        data = (llama / "model.safetensors").read_bytes()
+        begin = 8 + struct.unpack_from("<Q", data)[0]
+        weights = bytearray(data)
+        for name, tensor in json.loads(data[8:begin]).items():
+            factor = 1e-8 if "v_proj" in name else 1e8 if "o_proj" in name else None
+            if factor is None:
+                continue
+            self.assertEqual(tensor["dtype"], "F32")
+            first, end = (begin + at for at in tensor["data_offsets"])
+            weights[first:end] = array.array("f", [value * factor for value in array.array("f", data[first:end])]).tobytes()
+        (self.model / "model.safetensors").write_bytes(weights)
+        bridge, stderr = self.bridge("--ids", "3,14,15,9,26,5", "--prefill", "cpu", "--decode", "ref", "-n", "4",
+                                     "--verify-bridge", "all")
+        self.assertRegex(stderr, r"cpu -> ref: honest states .* differ by \d+ % of their size: .* prove nothing")
+        self.assertEqual((bridge["level"], bridge["verified"]), ("sealed", None))
 
     def test_nothing_to_prove_is_said(self):
         for arguments, why in ((("What is it?",), "one unit does everything"),
