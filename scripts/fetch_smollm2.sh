@@ -18,10 +18,15 @@ command -v sha256sum >/dev/null || sha256sum() { shasum -a 256 "$@"; }
 if matches "$model"; then echo "$model"; exit 0; fi
 
 if ! python3 -m pip --version >/dev/null 2>&1; then
-  say "installing pip"
   run=()
   if [[ $(id -u) -ne 0 ]]; then run=(sudo --); fi
-  ${run[@]+"${run[@]}"} env DEBIAN_FRONTEND=noninteractive sh -c 'apt-get -qq update && apt-get -qq install -y python3-pip' >&2
+  command -v "${run[0]:-env}" >/dev/null && command -v apt-get >/dev/null || {
+    say "pip, which fetches the model, is missing; on Debian, as root: apt-get install --no-install-recommends python3-pip"
+    exit 1
+  }
+  say "installing python3-pip, which fetches the model"
+  ${run[@]+"${run[@]}"} env DEBIAN_FRONTEND=noninteractive sh -c \
+    'apt-get -qq update && apt-get -qq install -y --no-install-recommends python3-pip' >&2
 fi
 
 work=$(mktemp -d)

@@ -23,7 +23,6 @@ arm64_libraries=(libfmt-dev libspdlog-dev nlohmann-json3-dev libcli11-dev libexp
 macos=(python3-venv)
 macos_headers=(libfmt-dev libspdlog-dev nlohmann-json3-dev libcli11-dev libexpected-dev libsodium-dev libedit-dev)
 macos_sources=(fmtlib libsodium pcre2 utf8proc xxhash)
-ziglang=0.13.0
 brew=(cmake ninja ccache pkg-config fmt spdlog nlohmann-json cli11 tl-expected pcre2 utf8proc xxhash libsodium googletest
   google-benchmark python)
 
@@ -122,13 +121,15 @@ unpack_arm64() {
 # For macOS: the compiler, folders of headers that hold these packages and nothing else of the system, and the sources of
 # what is not header-only, as Debian's archive has them.
 make_macos_root() {
-  local root=$PWD/build/macos-sysroot work=$PWD/build/macos-packages apt name zig
+  local root=$PWD/build/macos-sysroot work=$PWD/build/macos-packages apt name zig ziglang
   [[ ! -f $root/complete ]] || return 0
   say "a cross compiler for macOS into build/macos-sysroot"
   rm -rf "$root"
   mkdir -p "$root/src" "$root/bin"
   python3 -m venv "$root/venv" >&2
-  "$root/venv/bin/python" -m pip install -q --disable-pip-version-check "ziglang==$ziglang" >&2
+  "$root/venv/bin/python" -m pip install -q --disable-pip-version-check --require-hashes --only-binary :all: \
+    -r scripts/ziglang.txt >&2
+  ziglang=$(sed -n 's/^ziglang==\([0-9.]*\).*/\1/p' scripts/ziglang.txt)
   # The same text in every checkout, so that ccache can tell compilers apart by content.
   zig=$(cd "$root/bin" && ls -d ../venv/lib/python3*/site-packages/ziglang/zig)
   for name in cc:clang c++:clang++; do
