@@ -129,6 +129,12 @@ class Bench(unittest.TestCase):
         lines = bench(*flags, "-o", "jsonl").stdout.splitlines()
         self.assertEqual([json.loads(line)["test"] for line in lines], ["pp8", "tg2"])
 
+    def test_one_run_has_no_spread(self):
+        done = bench("-m", SMALL, "-p", "8", "-n", "2", "-r", "1", "--no-limits", "--no-check")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"\| pp8 +\| +[\d.]+ \|")
+        self.assertNotIn("\u00b1", done.stdout)
+
     def test_load_is_timed_in_a_process_of_its_own(self):
         load, = rows("-p", "0", "-n", "0", "--load", "-r", "2")
         self.assertEqual(load["test"], "load+pp13")

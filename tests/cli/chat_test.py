@@ -47,7 +47,7 @@ class Terminal:
             os.execv(PROGRAM, [PROGRAM, "chat", "-m", model, "--history", history, *arguments])
         self.resize(rows, columns)
         self.seen = b""
-        self.expect("> ")
+        self.begun = self.expect("> ")
 
     def resize(self, rows, columns):
         fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
@@ -79,6 +79,14 @@ class Terminal:
         at = self.seen.index(wanted) + len(wanted)
         shown, self.seen = self.seen[:at], self.seen[at:]
         return shown.decode(errors="replace").replace("\r\n", "\n")
+
+    def quiet(self, seconds):
+        """All that is shown in this time."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self.take(0.05)
+        shown, self.seen = self.seen, b""
+        return shown.decode(errors="replace")
 
     def ended(self):
         self.code = getattr(self, "code", None)
@@ -207,6 +215,42 @@ class Editing(unittest.TestCase):
         self.assertIn("two rows of a narrow screen and more", terminal.line("/system").replace("\n", ""))
         terminal.send("\x04")
         self.assertEqual(terminal.leave(), 0)
+
+
+    def test_end_of_input_behind_half_a_line_does_not_send_it(self):
+        terminal = Terminal("-n", "2")
+        terminal.send("/system kept")
+        terminal.expect("kept")
+        terminal.send("\x04")
+        self.assertEqual(terminal.quiet(0.5).count("\n"), 0)
+        self.assertFalse(terminal.ended())
+        terminal.send(" whole\r")
+        terminal.expect("whole")
+        terminal.expect("> ")
+        self.assertIn("\nkept whole\n", terminal.line("/system"))
+        self.assertIn("turns        0;", terminal.line("/show"))
+        terminal.send("\x04")
+        self.assertEqual(terminal.leave(), 0)
+
+
+class Beginning(unittest.TestCase):
+    BUNDLED = ROOT / "models" / "dictionary-3m.Q8_0.gguf"
+
+    def test_the_header_names_the_file_and_a_first_question_is_answered_before_it_asks(self):
+        terminal = Terminal(model=str(self.BUNDLED))
+        self.assertRegex(terminal.begun,
+                         r"[^/]dictionary-3m\.Q8_0\.gguf \(Q8_0\), prefill on cpu, decode on cpu, context 4096 tokens")
+        terminal.send("\x04")
+        self.assertEqual(terminal.leave(), 0)
+        asked = Terminal("-p", "What is a tree?", "-n", "8", "--temp", "0")
+        shown = asked.begun + asked.line("/history")
+        self.assertIn("user: What is a tree?", shown)
+        self.assertIn("turns        1;", asked.line("/show"))
+        asked.send("\x04")
+        self.assertEqual(asked.leave(), 0)
+        alone = chat("-p", "What is a tree?", "-n", "8", input="")
+        whole, (answer,) = turns(["What is a tree?"], "-n", "8")
+        self.assertEqual((alone.returncode, alone.stdout.rstrip("\n")), (0, answer["text"].rstrip("\n")))
 
 
 class Commands(unittest.TestCase):

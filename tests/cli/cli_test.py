@@ -41,6 +41,53 @@ def golden(folder):
     return out
 
 
+BUNDLED = ROOT / "models" / "dictionary-3m.Q8_0.gguf"
+HOSTILE = b"\x1b[2J\x1b]0;x\x07\r\xc2\x9b"  # clears the screen, names the window, and more: as long as the name
+
+
+class HostileNames(unittest.TestCase):
+    """What a model or an argument calls itself goes to a terminal as text, never as commands."""
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.model = os.path.join(folder.name, "m.gguf")
+
+    def named(self, key, value):
+        """The bundled model with another text of the same length in a field."""
+        data = bytearray(BUNDLED.read_bytes())
+        at = data.index(key) + len(key) + 4
+        size, = struct.unpack_from("<Q", data, at)
+        data[at + 8:at + 8 + size] = value[:size].ljust(size, b"x")
+        pathlib.Path(self.model).write_bytes(data)
+
+    def shown(self, code, *arguments):
+        done = subprocess.run([PROGRAM, *arguments], capture_output=True, timeout=120)
+        self.assertEqual(done.returncode, code, done.stderr)
+        text = done.stdout + done.stderr
+        for raw in (b"\x1b", b"\x07", b"\r", b"\xc2\x9b"):
+            self.assertNotIn(raw, text, arguments)
+        return text
+
+    def test_a_models_name(self):
+        self.named(b"general.name", HOSTILE)
+        self.assertIn(b"\\x1b[2J", self.shown(0, "inspect", self.model))
+        self.shown(0, "inspect", self.model, "--json")
+        self.shown(0, "run", "-m", self.model, "--temp", "0", "-n", "2", "What is a tree?")
+        self.assertIn(b"x1b[2J", self.shown(0, "run", "-m", self.model, "--json", "-n", "2", "What is a tree?"))
+        self.shown(0, "bench", "-m", self.model, "-p", "8", "-n", "0", "-r", "1", "--no-limits", "--no-check")
+
+    def test_an_error_about_a_model(self):
+        self.named(b"general.architecture", HOSTILE)
+        for command in (("inspect", self.model), ("run", "-m", self.model, "hi"), ("bench", "-m", self.model)):
+            self.assertIn(b"\\x1b[2J", self.shown(1, *command))
+
+    def test_an_error_about_an_argument(self):
+        name = HOSTILE.decode()
+        for code, command in ((1, ("run", "-m", name, "hi")), (1, ("inspect", name)), (2, ("run", "--decode", name, "-m", SMALL, "hi")),
+                              (2, (name,)), (2, ("run", "-n", name, "hi"))):
+            self.assertIn(b"\\x1b[2J", self.shown(code, *command))
+
+
 class Run(unittest.TestCase):
     def test_main_job_on_the_bundled_model(self):
         done = run("run", "--prefill", "ref", "--decode", "cpu", "--temp", "0", "What is a compiler?")

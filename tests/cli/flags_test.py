@@ -12,9 +12,11 @@ import re
 import resource
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 PROGRAM = sys.argv.pop(1)
@@ -48,6 +50,31 @@ def on_terminal(*arguments, interrupt_at=None):
     child.communicate()
     os.close(ours)
     return child.returncode, seen
+
+
+def paused_on_terminal(*arguments):
+    """What stood on a terminal of work that is quicker than the half second in which nothing is shown: it is stopped
+    again and again, as a slow machine would."""
+    ours, theirs = pty.openpty()
+    child = subprocess.Popen([PROGRAM, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=theirs)
+    os.close(theirs)
+    while child.poll() is None:
+        child.send_signal(signal.SIGSTOP)
+        time.sleep(0.05)
+        child.send_signal(signal.SIGCONT)
+        time.sleep(0.005)
+    seen = b""
+    while True:
+        try:
+            data = os.read(ours, 65536)
+        except OSError:
+            break
+        if not data:
+            break
+        seen += data
+    os.close(ours)
+    assert child.returncode == 0, seen
+    return seen.decode(errors="replace")
 
 
 class Flags(unittest.TestCase):
@@ -183,12 +210,15 @@ class ForPeople(unittest.TestCase):
         self.assertLess(len(shown), 100)
         self.assertNotIn("prefill ", run(*arguments).stderr)
 
-    def test_imatrix_and_convert_show_progress(self):
+    def test_imatrix_convert_and_quantize_show_progress(self):
         source = self.path("bf16.gguf")
         run("convert", SMALL, source, "--type", "BF16")
         code, seen = on_terminal("imatrix", source, "--unit", "ref", "--text", TEXT, "--chunks", "80", "-w", "128", "-o", self.path("m"))
         self.assertEqual(code, 0, seen)
         self.assertRegex(seen, r"chunk \d+/80, \d+ s left")
+        for command in (("convert", SMALL, self.path("f16.gguf"), "--type", "F16"), ("quantize", source, self.path("q.gguf"), "IQ4_NL", "-t", "1")):
+            seen = paused_on_terminal(*command)
+            self.assertRegex(seen, r"tensor \d+/\d+, \d+ s left", command)
 
     def test_an_interrupted_bench_says_so(self):
         code, seen = on_terminal("bench", "-m", BUNDLED, "-p", "512", "-n", "0", "-r", "1000", interrupt_at="/1000")
@@ -199,6 +229,14 @@ class ForPeople(unittest.TestCase):
         done = run("bench", BUNDLED, "-p", "8", "-n", "2", "-pg", "8,2", "-r", "2")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertLessEqual(max(map(len, done.stdout.splitlines())), 110, done.stdout)
+
+    def test_pages_are_for_sharing(self):
+        for name, command in (("l.html", ("ladder", SMALL, "--text", TEXT, "--types", "Q8_0", "-w", "64", "--chunks", "6", "-r", "0")),
+                              ("p.html", ("bench", "--pipelines", "-m", SMALL, "-p", "6", "-n", "2", "-r", "1", "--only", "gpu"))):
+            page = self.path(name)
+            done = subprocess.run([PROGRAM, *command, "--html", page], capture_output=True, text=True, timeout=120, umask=0o022)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(stat.S_IMODE(os.stat(page).st_mode), 0o644)
 
     def test_pages_say_where_they_come_from(self):
         page = self.path("page.html")

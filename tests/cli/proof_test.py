@@ -44,7 +44,11 @@ class Proof(unittest.TestCase):
 
     def bridge(self, *arguments):
         done = self.run_baton(*arguments, "--json")
-        return json.loads(done.stdout)["bridge"], done.stderr
+        return self.bridge_of(done), done.stderr
+
+    @staticmethod
+    def bridge_of(done):
+        return json.loads(done.stdout)["bridge"]
 
     def test_bounds_are_measured_once_and_printed(self):
         words = ("--prefill", "ref", "--decode", "cpu", "--verify-bridge", "all", "-n", "6", "What is a compiler?")
@@ -175,7 +179,7 @@ class Proof(unittest.TestCase):
         self.assertEqual((proven["kind"], proven["level"], proven["verified"]), ("alias", "proven", True))
 
     def forge(self):
-        """The saved chat's first recurrent section zeroed, every checksum made right."""
+        """The saved state's first recurrent section zeroed, every checksum made right, a chat's too."""
         found = ctypes.util.find_library("xxhash")
         if found is None:
             self.skipTest("no libxxhash to make checksums with")
@@ -190,9 +194,22 @@ class Proof(unittest.TestCase):
         block[entry + 56:entry + 64] = summed(block[begin:begin + size])
         block[header - 8:header] = summed(block[:header - 8])
         pathlib.Path(self.state).write_bytes(block)
-        saved = json.loads(pathlib.Path(self.state + ".json").read_text())
-        saved["state"]["checksum"] = f"{digest(bytes(block), len(block)):016x}"
-        pathlib.Path(self.state + ".json").write_text(json.dumps(saved))
+        chat = pathlib.Path(self.state + ".json")
+        if chat.exists():
+            saved = json.loads(chat.read_text())
+            saved["state"]["checksum"] = f"{digest(bytes(block), len(block)):016x}"
+            chat.write_text(json.dumps(saved))
+
+    def test_a_run_whose_proof_failed_does_not_end_well(self):
+        self.run_baton("--raw", "The compiler reads", "-n", "0", "--save-state", self.state)
+        loads = ("--load-state", self.state, " the source code", "-n", "2", "--verify-bridge", "sample")
+        self.run_baton(*loads)
+        self.forge()
+        for arguments in ((), ("--json",), ("-q",)):
+            done = self.run_baton(*loads, *arguments, code=1)
+            self.assertIn("the bridge proof failed", done.stderr)
+            self.assertTrue(done.stdout, "the answer is there all the same")
+        self.assertIs(self.bridge_of(self.run_baton(*loads, "--json", code=1))["verified"], False)
 
     def test_a_chat_whose_proof_failed_does_not_end_well(self):
         chat = [PROGRAM, "chat", "-m", str(self.model), "--temp", "0", "-n", "2"]
