@@ -141,7 +141,7 @@ class InterruptScope {
   const Signals signals_;
 };
 
-// Called before a second Ctrl-C ends the program: what puts a terminal back, safe in a signal handler. Null: nothing.
+// Called before a third Ctrl-C ends the program: what puts a terminal back, safe in a signal handler. Null: nothing.
 void at_forced_exit(void (*restore)());
 
 // For Runtime::prepare_proof: what is measured and what cannot be proven is said on stderr. Borrows both; `meter` is
