@@ -70,8 +70,9 @@ Status check_finite(std::span<const float> logits) {
   if (poison == 0.0f) return {};
   for (size_t id = 0; id < logits.size(); ++id) {
     if (!std::isfinite(logits[id])) {
-      return fail(Code::kDevice,
-                  fmt::format("the logit of token {} is {}: the unit computed nonsense", id, logits[id]));
+      return fail(Code::kDevice, fmt::format("the logit of token {} is {}: the unit computed nonsense, or its types do "
+                                             "not hold this model's values (ref keeps f32)",
+                                             id, logits[id]));
     }
   }
   return {};

@@ -246,6 +246,19 @@ TEST(CpuExecutor, KernelSetsAgree) {
   }
 }
 
+// The type of keys and values would make them zeros; that must not pass for an answer.
+TEST(CpuExecutor, ValuesThatF16LosesAreNoNumbers) {
+  const std::vector<int32_t> ids = prompt(9);
+  for (const size_t piece : {1, 9}) {
+    for (const float logit : all_logits(*load(SmallModel(DType::kF32, HeadMap::kGrouped, 1e-6f), best()), ids, piece))
+      ASSERT_TRUE(std::isfinite(logit));
+    for (const float logit : all_logits(*load(SmallModel(DType::kF32, HeadMap::kGrouped, 1e-9f), best()), ids, piece))
+      ASSERT_FALSE(std::isfinite(logit));
+    for (const float logit : all_logits(*load(SmallModel(DType::kF32, HeadMap::kGrouped, 0), best()), ids, piece))
+      ASSERT_TRUE(std::isfinite(logit)) << "zeros are kept as they are";
+  }
+}
+
 TEST(CpuExecutor, RefusesWhatDoesNotFit) {
   const auto executor = load(SmallModel(DType::kF32), best());
   auto state = executor->new_state(4);

@@ -22,7 +22,9 @@ inline constexpr float kPoison = std::numeric_limits<float>::quiet_NaN();
 // with a SwiGLU network; tied head.
 class SmallModel {
  public:
-  explicit SmallModel(DType matrices, HeadMap map = HeadMap::kGrouped) : dtype_(matrices), random_(5) {
+  // `values`: what the attention's values are multiplied by.
+  explicit SmallModel(DType matrices, HeadMap map = HeadMap::kGrouped, float values = 1)
+      : dtype_(matrices), random_(5) {
     auto made = std::make_shared<Model>();
     made_ = made.get();
     model_ = std::move(made);
@@ -78,7 +80,9 @@ class SmallModel {
                      att = reg("att", 96);
     linear(n, qg);
     linear(n, k);
+    scale_ = values;
     linear(n, v);
+    scale_ = 1;
     op({.kind = OpKind::kSplitPairs, .out = q, .out2 = g, .x = qg, .width = 24, .heads = 4});
     norm(q, q, 24);
     rope(q, 4, RopePairing::kHalf);
@@ -132,7 +136,7 @@ class SmallModel {
   }
   WeightId matrix(int64_t rows, int64_t columns, DType dtype) {
     std::vector<float> values(static_cast<size_t>(rows * columns));
-    for (float& value : values) value = random_.normal() / std::sqrt(static_cast<float>(columns));
+    for (float& value : values) value = scale_ * random_.normal() / std::sqrt(static_cast<float>(columns));
     return add(dtype, rows, columns, values);
   }
   WeightId matrix(int64_t rows, int64_t columns) { return matrix(rows, columns, dtype_); }
@@ -174,6 +178,7 @@ class SmallModel {
   }
 
   DType dtype_;
+  float scale_ = 1;
   Random random_;
   std::shared_ptr<const Model> model_;
   Model* made_;  // the same, while it is made

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -11,12 +12,20 @@
 namespace baton::host {
 namespace {
 
+constexpr uint16_t kF16NotANumber = 0x7e00;
 constexpr int64_t kAttendRows = 128;  // (query, head) pairs per tile of prefill attention
 
 // A register's rows are not a multiple of 4 KiB apart, or all tokens would share a few cache sets.
 int64_t register_stride(int64_t width) {
   const int64_t padded = round_up(width, kLanes);
   return padded % 1024 == 0 ? padded + kLanes : padded;
+}
+
+// Values of which f16 would keep nothing, though not all are zero: below its smallest step.
+bool lost_in_f16(const float* x, int64_t n) {
+  uint32_t largest = 0;
+  for (int64_t i = 0; i < n; ++i) largest = std::max(largest, std::bit_cast<uint32_t>(x[i]) & 0x7fffffffu);
+  return largest != 0 && largest < std::bit_cast<uint32_t>(0x1p-24f);
 }
 
 }  // namespace
@@ -218,8 +227,14 @@ void Pass::run_row(const RowPart& part, int64_t r, int64_t begin) {
       const Run& run = runs_[run_of_row_[static_cast<size_t>(r)]];
       const int64_t at = (run.start + r - run.first_row) * op.width;
       for (int64_t head = 0; head < op.kv_heads; ++head) {
-        kernels_.to_f16(row(op.y, r) + head * op.width, op.width, run.state->halves(op.slot, head) + at);
-        kernels_.to_f16(row(op.z, r) + head * op.width, op.width, run.state->halves(op.slot2, head) + at);
+        const float* key = row(op.y, r) + head * op.width;
+        const float* value = row(op.z, r) + head * op.width;
+        uint16_t* values = run.state->halves(op.slot2, head) + at;
+        kernels_.to_f16(key, op.width, run.state->halves(op.slot, head) + at);
+        kernels_.to_f16(value, op.width, values);
+        // No answer instead of a wrong one: like values that are too large, those that are too small show in the
+        // logits.
+        if (lost_in_f16(key, op.width) || lost_in_f16(value, op.width)) std::fill_n(values, op.width, kF16NotANumber);
       }
       return;
     }
