@@ -136,8 +136,8 @@ class Proof(unittest.TestCase):
         self.assertEqual(bridge["proof"]["between"], "ref -> cpu")
         self.assertEqual(bridge["tolerance"], whole["tolerance"])
 
-    def test_units_that_do_not_compute_the_same_prove_nothing(self):
-        # Values times 1e-8, and back behind the attention: in F16 they are zeros.
+    # A model whose attention's values are `factor` times as large, and as much smaller behind the attention.
+    def scale_values(self, factor):
         for file in self.model.iterdir():
             file.unlink()
         llama = SMALL.parent / "tiny-llama"
@@ -146,17 +146,30 @@ class Proof(unittest.TestCase):
         begin = 8 + struct.unpack_from("<Q", data)[0]
         weights = bytearray(data)
         for name, tensor in json.loads(data[8:begin]).items():
-            factor = 1e-8 if "v_proj" in name else 1e8 if "o_proj" in name else None
-            if factor is None:
+            by = factor if "v_proj" in name else 1 / factor if "o_proj" in name else None
+            if by is None:
                 continue
             self.assertEqual(tensor["dtype"], "F32")
             first, end = (begin + at for at in tensor["data_offsets"])
-            weights[first:end] = array.array("f", [value * factor for value in array.array("f", data[first:end])]).tobytes()
+            weights[first:end] = array.array("f", [value * by for value in array.array("f", data[first:end])]).tobytes()
         (self.model / "model.safetensors").write_bytes(weights)
+
+    def test_units_that_do_not_compute_the_same_prove_nothing(self):
+        self.scale_values(1e-7)  # most are less than one of F16's smallest steps
         bridge, stderr = self.bridge("--ids", "3,14,15,9,26,5", "--prefill", "cpu", "--decode", "ref", "-n", "4",
                                      "--verify-bridge", "all")
         self.assertRegex(stderr, r"cpu -> ref: honest states .* differ by \d+ % of their size: .* prove nothing")
         self.assertEqual((bridge["level"], bridge["verified"]), ("sealed", None))
+
+    def test_values_that_f16_loses_are_no_answer(self):
+        self.scale_values(1e-10)
+        ids = ("--ids", "3,14,15,9,26,5", "-n", "4")
+        for units in ((), ("--prefill", "ref"), ("--prefill", "ref", "--verify-bridge", "all")):
+            stderr = self.run_baton(*ids, *units, code=1).stderr
+            self.assertRegex(stderr, "its types do not hold this model's values|is nan|too small for F16", units)
+        wanted = json.loads(self.run_baton(*ids, "--decode", "ref", "--json").stdout)["tokens"]
+        saved = self.run_baton(*ids, "--prefill", "cpu", "--decode", "ref", "--json")
+        self.assertEqual(json.loads(saved.stdout)["tokens"], wanted, "ref reads the prompt itself then")
 
     def test_nothing_to_prove_is_said(self):
         for arguments, why in ((("What is it?",), "one unit does everything"),
