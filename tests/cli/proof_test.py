@@ -167,9 +167,9 @@ class Proof(unittest.TestCase):
         for units in ((), ("--prefill", "ref"), ("--prefill", "ref", "--verify-bridge", "all")):
             stderr = self.run_baton(*ids, *units, code=1).stderr
             self.assertRegex(stderr, "its types do not hold this model's values|is nan|too small for F16", units)
-        wanted = json.loads(self.run_baton(*ids, "--decode", "ref", "--json").stdout)["tokens"]
+        wanted = json.loads(self.run_baton(*ids, "--decode", "ref", "--json").stdout)["ids"]
         saved = self.run_baton(*ids, "--prefill", "cpu", "--decode", "ref", "--json")
-        self.assertEqual(json.loads(saved.stdout)["tokens"], wanted, "ref reads the prompt itself then")
+        self.assertEqual(json.loads(saved.stdout)["ids"], wanted, "ref reads the prompt itself then")
 
     def test_nothing_to_prove_is_said(self):
         for arguments, why in ((("What is it?",), "one unit does everything"),
