@@ -131,6 +131,13 @@ Status SpecCheck::statement(const MilStatement& statement) {
       if (!names.contains(name)) return wrong(fmt::format("{}: '{}' is not defined before it", where, name));
     }
   }
+  // The engine's compiler refuses a product of one value with itself.
+  std::string_view x;
+  for (const MilArgument& argument : statement.arguments) {
+    if (statement.op != "matmul" || (argument.parameter != "x" && argument.parameter != "y")) continue;
+    if (argument.names[0] == x) return wrong(fmt::format("{}: a product of '{}' with itself", where, x));
+    x = argument.names[0];
+  }
   bool named = false;
   for (const MilArgument& attribute : statement.attributes) {
     if (attribute.parameter == "name") {

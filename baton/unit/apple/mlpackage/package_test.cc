@@ -215,5 +215,25 @@ TEST(PackageRules, EachBrokenRuleIsNamed) {
   }
 }
 
+TEST(PackageRules, AProductOfAValueWithItselfIsRefused) {
+  for (const bool itself : {false, true}) {
+    BlobWriter weights;
+    MilBlock block(weights, std::string(kWeightFile));
+    const auto k = block.input("k", {1, 1, 4, 4});
+    const auto other = itself ? k : block.unary("relu", "other", k);
+    block.output("y", block.matmul("kk", other, k, false, true));
+    PackageSpec spec = sample().spec;
+    spec.main = std::move(block).take();
+    spec.main.opset = kCoreMlOpset;
+    spec.inputs = {{"k", {MilType::kFp16, {1, 1, 4, 4}, false}, "in"}};
+    spec.outputs = {{"y", {MilType::kFp16, {1, 1, 4, 4}, false}, "out"}};
+    const Status status = check_package(spec);
+    ASSERT_EQ(status.has_value(), !itself);
+    if (itself) {
+      EXPECT_NE(status.error().message.find("'k' with itself"), std::string::npos) << status.error().message;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace baton::apple
