@@ -375,9 +375,7 @@ Result<ConvertReport> convert_to_gguf(const std::filesystem::path& source, const
                       });
     ++report.tensors;
   }
-  BATON_OK(writer.write(out, options.on_tensor));
-  std::error_code ignored;
-  report.bytes = std::filesystem::file_size(out, ignored);
+  BATON_TRY(report.bytes, writer.write(out, options.on_tensor));
   return report;
 }
 

@@ -159,7 +159,8 @@ Status write_importance(const ImportanceMatrix& matrix, const std::filesystem::p
     add(kSums, entry.sums);
     add(kCounts, entry.counts);
   }
-  return writer.write(path);
+  BATON_OK(writer.write(path));
+  return {};
 }
 
 }  // namespace baton

@@ -314,11 +314,9 @@ Result<QuantizeReport> quantize_to_gguf(const fs::path& source, const fs::path& 
                       });
   }
   report.tensors = views.size();
-  if (auto status = writer.write(out, options.on_tensor); !status) {
-    return fail(std::move(status).error().in(source.string()));
-  }
-  std::error_code ignored;
-  report.bytes = fs::file_size(out, ignored);
+  auto written = writer.write(out, options.on_tensor);
+  if (!written) return fail(std::move(written).error().in(source.string()));
+  report.bytes = *written;
   return report;
 }
 

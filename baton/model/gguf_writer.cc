@@ -99,7 +99,7 @@ void GgufWriter::add_tensor(std::string name, DType dtype, std::vector<uint64_t>
   tensors_.push_back({std::move(name), dtype, std::move(shape), std::move(produce)});
 }
 
-Status GgufWriter::write(const std::filesystem::path& path, const Progress& on_tensor) const {
+Result<uint64_t> GgufWriter::write(const std::filesystem::path& path, const Progress& on_tensor) const {
   std::unordered_set<std::string_view> names;
   for (const std::string& key : keys_) {
     if (!is_name(key) || !names.insert(key).second) {
@@ -138,7 +138,8 @@ Status GgufWriter::write(const std::filesystem::path& path, const Progress& on_t
     BATON_OK(write_padding(file, sizes[i]));
     if (on_tensor) on_tensor(i + 1, tensors_.size(), tensors_[i].name);
   }
-  return file.commit();
+  BATON_OK(file.commit());
+  return head.size() + padding(head.size()) + offset;
 }
 
 }  // namespace baton

@@ -34,10 +34,11 @@ class GgufWriter {
   using Produce = std::function<Result<std::vector<std::byte>>()>;
   void add_tensor(std::string name, DType dtype, std::vector<uint64_t> shape, Produce produce);
 
-  // Written to a temporary name, synced, renamed. Names and shapes that ggml's reader refuses are an error here.
+  // Written to a temporary name, synced, renamed; the bytes of the file. Names and shapes that ggml's reader refuses
+  // are an error here.
   // `on_tensor(done, total, name)` reports progress (may be empty).
   using Progress = std::function<void(size_t, size_t, std::string_view)>;
-  Status write(const std::filesystem::path& path, const Progress& on_tensor = {}) const;
+  Result<uint64_t> write(const std::filesystem::path& path, const Progress& on_tensor = {}) const;
 
  private:
   struct Tensor {

@@ -52,29 +52,30 @@ def on_terminal(*arguments, interrupt_at=None):
     return child.returncode, seen
 
 
-def paused_on_terminal(*arguments):
-    """What stood on a terminal of work that is quicker than the half second in which nothing is shown: it is stopped
-    again and again, as a slow machine would."""
+def on_terminal_into_a_pipe(*arguments, output):
+    """What stood on a terminal and on stdout of work that writes `output`, and the bytes of that: a FIFO whose reader waits after the first
+    bytes for longer than the half second in which nothing is shown, so that no machine is too quick."""
+    os.mkfifo(output)
     ours, theirs = pty.openpty()
-    child = subprocess.Popen([PROGRAM, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=theirs)
+    child = subprocess.Popen([PROGRAM, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=theirs, text=True)
     os.close(theirs)
-    while child.poll() is None:
-        child.send_signal(signal.SIGSTOP)
-        time.sleep(0.05)
-        child.send_signal(signal.SIGCONT)
-        time.sleep(0.005)
+    with open(output, "rb") as pipe:
+        data = pipe.read(1 << 18)
+        time.sleep(0.7)
+        data += pipe.read()
     seen = b""
     while True:
         try:
-            data = os.read(ours, 65536)
+            part = os.read(ours, 65536)
         except OSError:
             break
-        if not data:
+        if not part:
             break
-        seen += data
+        seen += part
     os.close(ours)
+    told, _ = child.communicate(timeout=60)
     assert child.returncode == 0, seen
-    return seen.decode(errors="replace")
+    return seen.decode(errors="replace"), told, len(data)
 
 
 class Flags(unittest.TestCase):
@@ -216,9 +217,11 @@ class ForPeople(unittest.TestCase):
         code, seen = on_terminal("imatrix", source, "--unit", "ref", "--text", TEXT, "--chunks", "80", "-w", "128", "-o", self.path("m"))
         self.assertEqual(code, 0, seen)
         self.assertRegex(seen, r"chunk \d+/80, \d+ s left")
-        for command in (("convert", SMALL, self.path("f16.gguf"), "--type", "F16"), ("quantize", source, self.path("q.gguf"), "IQ4_NL", "-t", "1")):
-            seen = paused_on_terminal(*command)
+        f16, iq4 = self.path("f16.gguf"), self.path("iq4.gguf")
+        for output, command in ((f16, ("convert", SMALL, f16, "--type", "F16")), (iq4, ("quantize", source, iq4, "IQ4_NL", "-t", "1"))):
+            seen, told, size = on_terminal_into_a_pipe(*command, output=output)
             self.assertRegex(seen, r"tensor \d+/\d+, \d+ s left", command)
+            self.assertIn(f"{size} bytes", told)  # of what was written, though a pipe has no size
 
     def test_an_interrupted_bench_says_so(self):
         code, seen = on_terminal("bench", "-m", BUNDLED, "-p", "512", "-n", "0", "-r", "1000", interrupt_at="/1000")
