@@ -211,12 +211,15 @@ class ForPeople(unittest.TestCase):
         self.assertLess(len(shown), 100)
         self.assertNotIn("prefill ", run(*arguments).stderr)
 
-    def test_imatrix_convert_and_quantize_show_progress(self):
+    def test_long_work_on_files_shows_progress(self):
         source = self.path("bf16.gguf")
         run("convert", SMALL, source, "--type", "BF16")
         code, seen = on_terminal("imatrix", source, "--unit", "ref", "--text", TEXT, "--chunks", "80", "-w", "128", "-o", self.path("m"))
         self.assertEqual(code, 0, seen)
         self.assertRegex(seen, r"chunk \d+/80, \d+ s left")
+        code, seen = on_terminal("perplexity", source, "--unit", "ref", "-f", TEXT, "-w", "128", "--chunks", "40")
+        self.assertEqual(code, 0, seen)
+        self.assertRegex(seen, r"window \d+/40, \d+ s left; PPL \d")
         f16, iq4 = self.path("f16.gguf"), self.path("iq4.gguf")
         for output, command in ((f16, ("convert", SMALL, f16, "--type", "F16")), (iq4, ("quantize", source, iq4, "IQ4_NL", "-t", "1"))):
             seen, told, size = on_terminal_into_a_pipe(*command, output=output)

@@ -48,6 +48,15 @@ class Readme(unittest.TestCase):
             for name in re.findall(r"`(baton [a-z]+)`", README):
                 self.assertEqual(subprocess.run([PROGRAM, name.split()[1], "--help"], capture_output=True).returncode, 0, name)
 
+    def test_without_a_network_a_first_run_ends_in_an_answer(self):
+        script = (ROOT / "scripts" / "run.sh").read_text()
+        fallback = script[script.index("bundled model answers instead"):]
+        question = re.search(r"question='(.*?)'", fallback)[1]
+        words = re.search(r'set -- (.*) "\$question"', fallback)[1]
+        done = subprocess.run([PROGRAM, *words.split(), question], cwd=ROOT, capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"(?i)\bfern.*\b(fronds?|leaves|plants?)\b")
+
     def test_every_sub_command_is_shown(self):
         listed = subprocess.run([PROGRAM, "--help"], capture_output=True, text=True).stdout
         names = re.findall(r"^  ([a-z]+) ", listed[listed.index("Subcommands:"):], re.M)
