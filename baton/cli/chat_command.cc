@@ -7,6 +7,9 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
+#include <concepts>
+#include <cstdlib>
+#include <string>
 
 namespace baton::cli {
 namespace {
@@ -55,12 +58,26 @@ size_t edit_distance(std::string_view a, std::string_view b) {
   return cost[a.size()][b.size()];
 }
 
-// A number of the whole text, within the bounds.
+// The whole text as a number: true when it is one.
+template <std::integral T>
+bool number_of(std::string_view text, T* value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
+  return error == std::errc() && end == text.data() + text.size();
+}
+// libc++ has no from_chars for these.
+bool number_of(std::string_view text, float* value) {
+  if (text.empty() || text.find_first_not_of("-.0123456789eE") != std::string_view::npos) return false;
+  const std::string ended(text);
+  char* end = nullptr;
+  *value = std::strtof(ended.c_str(), &end);
+  return end == ended.c_str() + ended.size();
+}
+
+// A number within the bounds.
 template <class T>
 Status read_number(std::string_view name, std::string_view text, T least, T most, T* into) {
   T value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || !(value >= least && value <= most)) {
+  if (!number_of(text, &value) || !(value >= least && value <= most)) {
     return fail(Code::kInvalidInput, fmt::format("{} takes a number from {} to {}, not '{}'", name, least, most, text));
   }
   *into = value;

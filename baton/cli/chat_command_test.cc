@@ -66,10 +66,10 @@ TEST(ChatCommands, SettingsTakeNumbersInTheirBounds) {
   EXPECT_EQ(flags.repeat_last_n, -1);
   EXPECT_EQ(flags.seed, 12345678901);
   EXPECT_EQ(flags.predict, 7);
-  const std::pair<const char*, const char*> bad[] = {{"temp", "101"},   {"temp", "nan"},        {"temp", "1x"},
-                                                     {"top_p", "1.01"}, {"top_p", "0"},         {"top_k", "1.5"},
-                                                     {"seed", "-1"},    {"min_p", ""},          {"repeat_last_n", "-2"},
-                                                     {"n", "-2"},       {"repeat_penalty", "0"}};
+  const std::pair<const char*, const char*> bad[] = {
+      {"temp", "101"},         {"temp", "nan"}, {"temp", "1x"}, {"top_p", "1.01"},       {"top_p", "0"},
+      {"top_k", "1.5"},        {"seed", "-1"},  {"min_p", ""},  {"repeat_last_n", "-2"}, {"n", "-2"},
+      {"repeat_penalty", "0"}, {"temp", "0x1"}, {"temp", "1e"}};
   const std::string before = sampling_text(flags);
   for (const auto& [name, value] : bad) {
     const auto status = set_sampling(flags, name, value);

@@ -45,7 +45,8 @@ bool switches_nothing(const GgufValue& value) {
         } else {
           return std::visit(
               [](const auto& items) {
-                return std::all_of(items.begin(), items.end(), [](const auto& one) { return one == decltype(one){}; });
+                using One = typename std::decay_t<decltype(items)>::value_type;
+                return std::all_of(items.begin(), items.end(), [](const One& one) { return one == One{}; });
               },
               item->items);
         }

@@ -4,7 +4,8 @@ set(lanes_options -O3)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   list(APPEND lanes_options -Wno-psabi)  # vectors are passed between functions of one file only
 endif()
-set_source_files_properties(${PROJECT_SOURCE_DIR}/baton/quant/lanes_base.cc PROPERTIES COMPILE_OPTIONS "${lanes_options}")
+set_source_files_properties(${PROJECT_SOURCE_DIR}/baton/quant/lanes_base.cc PROPERTIES
+  COMPILE_OPTIONS "${lanes_options}" SKIP_PRECOMPILE_HEADERS ON)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set_source_files_properties(${PROJECT_SOURCE_DIR}/baton/quant/lanes_avx2.cc PROPERTIES
     COMPILE_OPTIONS "-mavx2;${lanes_options}" SKIP_PRECOMPILE_HEADERS ON)
