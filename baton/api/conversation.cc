@@ -274,12 +274,25 @@ Result<ConversationUse> Conversation::use() const {
   return use;
 }
 
-Result<uint64_t> Conversation::tokens_to_prefill(uint64_t dropped) const {
+Result<Conversation::Prompt> Conversation::next_prompt(uint64_t dropped) const {
   nlohmann::ordered_json next = messages_;
   for (uint64_t i = 0; i < dropped * 2 && !next.empty(); ++i) next.erase(0);
-  if (next.empty() && pending_.empty()) return 0;
+  if (next.empty() && pending_.empty()) return Prompt();
   next.push_back({{"role", "user"}, {"content", pending_}});
-  BATON_TRY(const Prompt prompt, prompt_of(next, true));
+  return prompt_of(next, true);
+}
+
+Result<std::optional<uint64_t>> Conversation::turns_to_drop() const {
+  if (pending_.empty() || options_.context == 0) return uint64_t{0};
+  for (uint64_t dropped = 0; dropped <= turns(); ++dropped) {
+    BATON_TRY(const Prompt prompt, next_prompt(dropped));
+    if (prompt.tokens.size() <= options_.context) return dropped;
+  }
+  return std::nullopt;
+}
+
+Result<uint64_t> Conversation::tokens_to_prefill(uint64_t dropped) const {
+  BATON_TRY(const Prompt prompt, next_prompt(dropped));
   return prompt.tokens.size() - (prompt.start != nullptr ? prompt.start->tokens.size() : 0);
 }
 

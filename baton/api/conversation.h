@@ -75,6 +75,9 @@ class Conversation {
   // What the next turn has to prefill: of the conversation so far without its `dropped` oldest turns, and the pending
   // question.
   Result<uint64_t> tokens_to_prefill(uint64_t dropped = 0) const;
+  // How many of the oldest turns have to go before the pending question fits into the context: 0 when it does, or when
+  // none is pending; nothing when it does not fit alone.
+  Result<std::optional<uint64_t>> turns_to_drop() const;
   // The text that a prompt of this conversation ends with: what the template writes before an answer.
   Result<std::string> answer_opening() const;
   // How often the same turn was asked again: seeds have to differ.
@@ -106,6 +109,8 @@ class Conversation {
   // How many tokens of the prompt every next prompt begins with too.
   Result<size_t> lasting_tokens(const std::vector<int32_t>& prompt) const;
   Result<Turn> answer(const std::function<void(std::string_view)>& on_text, const std::function<bool()>& cancelled);
+  // The next turn's prompt without the `dropped` oldest turns; no tokens when nothing is left to ask.
+  Result<Prompt> next_prompt(uint64_t dropped) const;
   // Keeps a state at `tokens`, a beginning of the prompt, and makes it the one to start from.
   Status keep_lasting(Prompt& prompt, size_t tokens, const std::function<bool()>& cancelled, RequestStats* stats);
   void keep_states(Prompt prompt, Completion& completion);

@@ -59,7 +59,11 @@ struct Completion {
   uint64_t answer_state_tokens = 0;
   std::vector<float> logits;
 
-  uint64_t context_used() const { return stats.prompt_tokens + stats.generated_tokens; }
+  // Of the prompt what was processed: a cancel may have come before its end.
+  uint64_t context_used() const {
+    const bool stopped = reason == FinishReason::kCancelled && stats.generated_tokens == 0;
+    return stopped ? stats.reused_tokens + stats.prefill_tokens : stats.prompt_tokens + stats.generated_tokens;
+  }
 };
 
 // While a proof is prepared. Both may be empty.

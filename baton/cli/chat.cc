@@ -11,6 +11,7 @@
 #include "baton/cli/command.h"
 #include "baton/cli/line_history.h"
 #include "baton/cli/paths.h"
+#include "baton/cli/prompt.h"
 
 namespace baton::cli {
 namespace {
@@ -44,12 +45,14 @@ int run_piped(ChatSession& session) {
 }
 
 // Each line is a JSON text (a question), {"role": "user", "content": TEXT}, or {"command": "/clear"}.
+// What a line asks and does not get is an object with an error; the lines behind it go on.
 int run_json_lines(ChatSession& session) {
+  int worst = kOk;
   const auto reader = open_line_reader(STDIN_FILENO, [&] { return session.interrupted(); });
   std::string line;
   for (size_t number = 1;; ++number) {
     const auto outcome = reader->read({}, &line);
-    if (outcome == LineEditor::Outcome::kEnd) return kOk;
+    if (outcome == LineEditor::Outcome::kEnd) return worst;
     if (outcome == LineEditor::Outcome::kInterrupted) return kInterrupted;
     if (line.find_first_not_of(" \t") == std::string::npos) continue;
     const auto json = OrderedJson::parse(line, nullptr, false);
@@ -58,21 +61,23 @@ int run_json_lines(ChatSession& session) {
       return is_text ? json[name].get<std::string>() : std::string();
     };
     int code = kOk;
+    bool done = true;
     if (json.is_string()) {
       code = session.say(json.get<std::string>());
     } else if (field("role") == "user" && json["content"].is_string()) {
       code = session.say(field("content"));
     } else if (!field("command").empty()) {
       bool leave = false;
-      if (!session.obey(field("command"), &leave)) code = kFailed;
-      if (leave) return kOk;
+      done = session.obey(field("command"), &leave);
+      if (leave) return worst;
     } else {
-      return report({Code::kInvalidInput,
-                     fmt::format("standard input, line {}: with --json each line is a JSON text, {{\"role\": \"user\", "
-                                 "\"content\": TEXT}} or {{\"command\": TEXT}}",
-                                 number)});
+      done = session.refuse(
+          fmt::format("standard input, line {}: with --json each line is a JSON text, {{\"role\": \"user\", "
+                      "\"content\": TEXT}} or {{\"command\": TEXT}}",
+                      number));
     }
-    if (code != kOk) return code;
+    if (code == kInterrupted || output_lost()) return code;
+    if (code != kOk || !done) worst = kFailed;
   }
 }
 
@@ -102,12 +107,17 @@ int run_terminal(ChatSession& session, LineEditor& editor, bool prompts) {
 }
 
 int talk(ChatFlags& flags, ChatSession& session) {
-  if (!flags.prompt.empty()) {
-    if (const int code = session.say(flags.prompt); code != kOk) return code;
+  const bool asked = !flags.prompt.empty(), terminal = ::isatty(STDIN_FILENO) != 0;
+  int first = kOk;
+  if (asked) {
+    if (!terminal && !flags.json && flags.file != "-") warn_of_unread_pipe();
+    first = session.say(flags.prompt);
+    if (first != kOk && (terminal || !flags.json || first == kInterrupted || output_lost())) return first;
   }
-  if (::isatty(STDIN_FILENO) == 0) {
-    if (flags.json) return run_json_lines(session);
-    return flags.prompt.empty() ? run_piped(session) : kOk;
+  if (!terminal) {
+    if (!flags.json) return asked ? kOk : run_piped(session);
+    const int code = run_json_lines(session);
+    return code == kOk ? first : code;
   }
   const auto interrupted = [&] { return session.interrupted(); };
   if (::isatty(STDOUT_FILENO) == 0 || flags.json) {
@@ -133,9 +143,17 @@ int run_chat(ChatFlags& flags) {
     fmt::print(stderr, "baton: {}\n", status.error().message);
     return status.error().code == Code::kInvalidInput ? kUsage : kFailed;
   }
+  if (const auto status = check_no_model(flags.prompt); !status) return report_usage(status.error());
   auto key = read_state_key(flags.state_key);
   if (!key) return report(key.error());
   flags.key = *std::move(key);
+  if (!flags.file.empty()) {
+    InterruptScope reading;
+    reading.end_at_once(true);
+    auto prompt = read_prompt({flags.prompt, flags.file});
+    if (!prompt) return flags.file == "-" ? report_usage(prompt.error()) : report(prompt.error());
+    flags.prompt = *std::move(prompt);
+  }
   flags.sampling.settled_seed();
   auto runtime = flags.model.open();
   if (!runtime) return report(runtime.error());
@@ -145,6 +163,7 @@ int run_chat(ChatFlags& flags) {
                                                    (*runtime)->text().chat_template_note)});
   }
   flags.thinking.warn((*runtime)->text());
+  if (!flags.json) say_bundled_model(flags.model);
   InterruptScope interrupts;
   ChatSession session(flags, **runtime, interrupts);
   if (!flags.load_state.empty()) {
@@ -170,6 +189,9 @@ std::unique_ptr<Command> add_chat(CLI::App& program) {
   flags->sampling.repeat_penalty = 1.1f;
   flags->history = default_history_path().string();
   app->add_option("-p,--prompt", flags->prompt, "the first question");
+  takes_path(app->add_option("-f,--file", flags->file,
+                             "a file with the first question, or - for standard input; behind the text of -p"),
+             PathKind::kFile);
   app->add_option("--system", flags->system, "system prompt");
   flags->model.add_to(*app);
   flags->sampling.add_to(*app);

@@ -9,7 +9,9 @@
 #include <cstdlib>
 #include <map>
 
+#include "baton/base/terminal.h"
 #include "baton/cli/paths.h"
+#include "baton/cli/prompt.h"
 
 namespace baton::cli {
 namespace {
@@ -21,6 +23,8 @@ uint64_t context_of(const ModelFlags& flags, const Model& model) {
   const auto most = static_cast<uint64_t>(std::max(model.spec.context_max, 1));
   return flags.context == 0 ? most : std::min<uint64_t>(flags.context, most);
 }
+
+std::string turns_text(uint64_t count) { return fmt::format("{} turn{}", count, count == 1 ? "" : "s"); }
 
 // The format that most of the weights' bytes have.
 std::string_view main_format(const Model& model) {
@@ -44,7 +48,8 @@ ChatSession::ChatSession(ChatFlags& flags, Runtime& runtime, InterruptScope& int
                               .proof = proof_events(interrupts, measuring_),
                               .on_prefill = [this](uint64_t done, uint64_t total) { show_prefill(done, total); }}),
       context_(context_of(flags.model, runtime.model())),
-      colour_(::isatty(STDOUT_FILENO) != 0 && !flags.json && std::getenv("NO_COLOR") == nullptr) {
+      colour_(::isatty(STDOUT_FILENO) != 0 && !flags.json && std::getenv("NO_COLOR") == nullptr),
+      commands_(flags.json || ::isatty(STDIN_FILENO) != 0) {
   conversation_.set_system(flags.system);
 }
 
@@ -61,6 +66,18 @@ void ChatSession::show_prefill(uint64_t done, uint64_t total) {
 }
 
 void ChatSession::note(std::string_view text) const { fmt::print(stderr, "{}\n", text); }
+
+bool ChatSession::tell(std::string_view text) const {
+  if (!flags_.json) return print(text);
+  fmt::print(stderr, "{}", text);
+  return true;
+}
+
+bool ChatSession::refuse(std::string_view why) const {
+  note(fmt::format("baton: {}", terminal_safe(why, kMessageShownMax)));
+  if (flags_.json) print_json({{"error", why}});
+  return false;
+}
 
 std::string ChatSession::header() const {
   return fmt::format("{} ({}), prefill on {}, decode on {}, context {} tokens; /help for help, /bye to leave\n",
@@ -81,21 +98,18 @@ int ChatSession::say(const std::string& question) { return answer(&question); }
 
 bool ChatSession::obey(std::string_view text, bool* leave) {
   const auto command = parse_command(text);
-  if (!command) {
-    note(fmt::format("baton: '{}' is no command; /help lists them", text));
-    return false;
-  }
+  if (!command) return refuse(fmt::format("'{}' is no command; /help lists them", text));
   if (!command->name.empty()) return run_command(*command, leave);
-  note(fmt::format("baton: no command '{}'{}; /help lists them", command->word,
-                   command->nearest.empty() ? "" : fmt::format(", did you mean {}?", command->nearest)));
-  return false;
+  return refuse(fmt::format("no command '{}'{}; /help lists them", command->word,
+                            command->nearest.empty() ? "" : fmt::format(", did you mean {}?", command->nearest)));
 }
 
 bool ChatSession::run_command(const ParsedCommand& command, bool* leave) {
   const auto& [name, argument, word, nearest] = command;
   const auto done = [&](const Status& status, std::string_view text) {
-    note(status ? std::string(text) : fmt::format("baton: {}", status.error().message));
-    return status.has_value();
+    if (!status) return refuse(status.error().message);
+    note(text);
+    return true;
   };
   if (name == "/help") return help(argument);
   if (name == "/set") return set(argument);
@@ -103,27 +117,32 @@ bool ChatSession::run_command(const ParsedCommand& command, bool* leave) {
   if (name == "/system") return change_system(argument);
   if (name == "/drop") return drop(argument);
   if (name == "/save" || name == "/load") {
-    if (argument.empty()) return done(fail(Code::kInvalidInput, name + " takes a file"), "");
+    if (argument.empty()) return refuse(name + " takes a file");
     const Status status = name == "/save" ? save(argument) : load(argument);
     if (status && name == "/load") return true;  // said there
     return done(status, fmt::format("saved in {0} and {0}.json", argument));
   }
-  if (!argument.empty()) return done(fail(Code::kInvalidInput, fmt::format("{} takes no argument", name)), "");
+  if (!argument.empty()) return refuse(fmt::format("{} takes no argument", name));
   if (name == "/bye") *leave = true;
   if (name == "/clear") {
     conversation_.clear();
     note(conversation_.system_prompt().empty() ? "the conversation is forgotten"
                                                : "the conversation is forgotten; the system prompt stays");
   }
-  if (name == "/show") return print(show());
-  if (name == "/history") return print(history());
+  if (name == "/show") return tell(show());
+  if (name == "/history") return tell(history());
   if (name == "/retry") {
     if (flags_.sampling.temperature == 0 && conversation_.pending().empty())
       note("(at temperature 0 the answer is the same; /set temp 0.8 draws)");
     return answer(nullptr) == kOk;
   }
-  if (name == "/undo" && !conversation_.undo())
-    return done(fail(Code::kInvalidInput, "there is no question to take back"), "");
+  return name != "/undo" || undo();
+}
+
+bool ChatSession::undo() {
+  if (!conversation_.undo()) return refuse("there is no question to take back");
+  const uint64_t left = conversation_.turns();
+  note(fmt::format("the last question and its answer are taken back; {} left", turns_text(left)));
   return true;
 }
 
@@ -136,50 +155,47 @@ bool ChatSession::help(const std::string& argument) const {
     if (command.name == "/set" && !wanted.empty()) text += fmt::format("{:<22} {}\n", "", setting_names());
   }
   if (text.empty()) {
-    note(fmt::format("baton: no command '{}'; /help lists them", argument));
-    return false;
+    return refuse(fmt::format("no command '{}'; /help lists them", argument));
   }
   if (wanted.empty()) {
     text +=
         "Ctrl-C stops an answer, Ctrl-D leaves. Several lines: paste them, end a line with \\, press Alt-Enter,\n"
         "or put them between \"\"\" and \"\"\" (which also sends a line that begins with a slash).\n";
   }
-  return print(text);
+  return tell(text);
 }
 
 bool ChatSession::set(const std::string& argument) {
-  if (argument.empty()) return print(sampling_text(flags_.sampling) + "\n");
+  if (argument.empty()) return tell(sampling_text(flags_.sampling) + "\n");
   const size_t blank = argument.find_first_of(" \t=");
   const size_t value = blank == std::string::npos ? blank : argument.find_first_not_of(" \t=", blank);
   const std::string name = argument.substr(0, blank);
   const auto status = value == std::string::npos
                           ? Status(fail(Code::kInvalidInput, fmt::format("/set {} needs a value", name)))
                           : set_sampling(flags_.sampling, name, argument.substr(value));
-  note(status ? "now " + sampling_text(flags_.sampling) : fmt::format("baton: {}", status.error().message));
-  return status.has_value();
+  if (!status) return refuse(status.error().message);
+  note("now " + sampling_text(flags_.sampling));
+  return true;
 }
 
 bool ChatSession::think(const std::string& argument) {
-  if (!knows_thinking(runtime_.text())) {
-    note("baton: the model's chat template has no switch for thinking");
-    return false;
-  }
+  if (!knows_thinking(runtime_.text())) return refuse("the model's chat template has no switch for thinking");
   if (argument == "on" || argument == "off") {
     conversation_.set_thinking(argument == "on");
   } else if (argument == "auto") {
     conversation_.set_thinking(std::nullopt);
   } else {
-    note("baton: /think takes on, off or auto");
-    return false;
+    return refuse("/think takes on, off or auto");
   }
   return true;
 }
 
 bool ChatSession::change_system(const std::string& argument) {
   if (argument.empty()) {
-    return print(conversation_.system_prompt().empty() ? "no system prompt\n" : conversation_.system_prompt() + "\n");
+    return tell(conversation_.system_prompt().empty() ? "no system prompt\n" : conversation_.system_prompt() + "\n");
   }
   conversation_.set_system(argument == "\"\"" || argument == "\"\"\"\"\"\"" ? "" : argument);
+  note(conversation_.system_prompt().empty() ? "the system prompt is taken away" : "the system prompt is set");
   const auto tokens = conversation_.tokens_to_prefill();
   if (tokens && conversation_.turns() > 0)
     note(fmt::format("the next turn prefills the conversation again: {}", prefill_cost(*tokens)));
@@ -190,19 +206,32 @@ bool ChatSession::drop(const std::string& argument) {
   uint64_t count = 1;
   const auto [end, error] = std::from_chars(argument.data(), argument.data() + argument.size(), count);
   if (!argument.empty() && (error != std::errc() || end != argument.data() + argument.size() || count == 0)) {
-    note("baton: /drop takes a number of turns");
-    return false;
+    return refuse("/drop takes a number of turns");
   }
+  if (conversation_.turns() > 0 && !drop_helps(count)) return false;
   uint64_t dropped = 0;
   while (dropped < count && conversation_.drop_oldest()) ++dropped;
-  if (dropped == 0) {
-    note("baton: there is no turn to forget");
-    return false;
-  }
+  if (dropped == 0) return refuse("there is no turn to forget");
   const auto tokens = conversation_.tokens_to_prefill();
-  note(fmt::format("forgot {} of {} turns; the next one prefills what is left: {}", dropped,
-                   dropped + conversation_.turns(), prefill_cost(tokens.value_or(0))));
+  note(fmt::format("forgot {} of {}; the next one prefills what is left: {}", dropped,
+                   turns_text(dropped + conversation_.turns()), prefill_cost(tokens.value_or(0))));
   return conversation_.pending().empty() || answer(nullptr) == kOk;
+}
+
+bool ChatSession::drop_helps(uint64_t count) const {
+  const auto needed = conversation_.turns_to_drop();
+  if (!needed) return true;  // asking will say what is wrong
+  if (!*needed) {
+    const auto alone = conversation_.tokens_to_prefill(conversation_.turns());
+    const std::string larger = larger_context_flag(runtime_.model(), context_, alone.value_or(0));
+    return refuse(
+        fmt::format("nothing was forgotten: the question does not fit alone, the context holds {}; "
+                    "ask a shorter one{}",
+                    context_, larger.empty() ? "" : ", or start with " + larger));
+  }
+  if (**needed <= count) return true;
+  return refuse(
+      fmt::format("nothing was forgotten: the question needs {0} to go: /drop {1}", turns_text(**needed), **needed));
 }
 
 std::string ChatSession::prefill_cost(uint64_t tokens) const {
@@ -262,14 +291,13 @@ Status ChatSession::save(const std::filesystem::path& file) {
 Status ChatSession::load(const std::filesystem::path& file) {
   BATON_OK(conversation_.load(file, pointer_to(flags_.key)));
   const std::optional<ConversationUse> used = use();
-  note(fmt::format("{} turns from {}{}", conversation_.turns(), file.string(),
+  note(fmt::format("{} from {}{}", turns_text(conversation_.turns()), file.string(),
                    used ? fmt::format(": {} of {} tokens used", used->tokens, context_) : ""));
   if (used && used->tokens == context_) {
-    const std::string larger = larger_context(used->tokens);
-    note(
-        fmt::format("baton: warning: the conversation does not fit into the context: no question can be asked; "
-                    "/drop forgets the oldest turns{}",
-                    larger.empty() ? "" : ", or start with " + larger));
+    const std::string larger = larger_context_flag(runtime_.model(), context_, used->tokens);
+    const char* drop = commands_ ? "; /drop forgets the oldest turns" : "";
+    note(fmt::format("baton: warning: the conversation does not fit into the context: no question can be asked{}{}",
+                     drop, larger.empty() ? "" : fmt::format("{} start with {}", commands_ ? ", or" : ";", larger)));
   }
   return {};
 }
@@ -279,11 +307,6 @@ std::optional<ConversationUse> ChatSession::use() const {
   if (use) return *use;
   note(fmt::format("baton: warning: the tokens of the conversation are not known: {}", use.error().message));
   return std::nullopt;
-}
-
-std::string ChatSession::larger_context(uint64_t tokens) const {
-  const auto most = static_cast<uint64_t>(std::max(runtime_.model().spec.context_max, 1));
-  return context_ < most ? fmt::format("-c {}", std::min(std::max(context_, tokens) * 2, most)) : "";
 }
 
 int ChatSession::answer(const std::string* question) {
@@ -302,7 +325,11 @@ int ChatSession::answer(const std::string* question) {
   meter_.reset();
   if (!flags_.json) print(view.finish());
   if (!turn) {
-    if (!flags_.json) print("\n");
+    if (flags_.json) {
+      print_json({{"error", turn.error().message}});
+    } else {
+      print("\n");
+    }
     return report(turn.error());
   }
   if (!turn->completion) {
@@ -339,11 +366,12 @@ void ChatSession::show_turn(const Turn& turn) {
   }
   print(completion.reason == FinishReason::kCancelled ? " [stopped]\n" : "\n");
   if (turn.context_full) {
-    const std::string larger = larger_context(used);
-    note(
-        fmt::format("[the context is full ({} tokens): the answer ends here, and so does the conversation as it is]\n"
-                    "/drop forgets the oldest turn, /clear all{}",
-                    context_, larger.empty() ? "" : "; or /save FILE, and go on with --load-state FILE " + larger));
+    const std::string larger = larger_context_flag(runtime_.model(), context_, used);
+    std::string remedy = "\n/drop forgets the oldest turn, /clear all";
+    if (!larger.empty()) remedy += "; or /save FILE, and go on with --load-state FILE " + larger;
+    if (!commands_) remedy = larger.empty() ? "" : "\nmore with " + larger;
+    note(fmt::format("[the context is full ({} tokens): the answer ends here, and so does the conversation as it is]{}",
+                     context_, remedy));
   } else if (completion.reason == FinishReason::kLength) {
     note(fmt::format("[stopped after {} tokens (-n)]", completion.ids.size()));
   } else if (used * 4 > context_ * 3) {
@@ -353,19 +381,28 @@ void ChatSession::show_turn(const Turn& turn) {
 }
 
 void ChatSession::explain_full(const Turn& turn) {
-  std::string text = fmt::format(
-      "baton: the context is full: with this question the conversation has {} tokens, the "
-      "context holds {}; the question was not sent\n",
+  const std::string why = fmt::format(
+      "the context is full: with this question the conversation has {} tokens, the "
+      "context holds {}; the question was not sent",
       turn.prompt_tokens, context_);
-  if (conversation_.turns() > 0) {
-    text += fmt::format("  /drop    forget the oldest of {} turns and ask again; prefills what is left, {}\n",
-                        conversation_.turns(), prefill_cost(conversation_.tokens_to_prefill(1).value_or(0)));
+  if (flags_.json) print_json({{"error", why}, {"prompt_tokens", turn.prompt_tokens}, {"context_tokens", context_}});
+  std::string text = fmt::format("baton: {}\n", why);
+  const auto needed = conversation_.turns_to_drop();
+  const bool alone = needed && !*needed;  // it does not fit without any turn before it
+  const uint64_t drops = needed && *needed ? std::max<uint64_t>(**needed, 1) : 1;
+  const bool drop = commands_ && conversation_.turns() > 0 && !alone;
+  if (drop) {
+    text += fmt::format("  {:<9}forget the oldest {} of {} and ask again; prefills what is left, {}\n",
+                        drops == 1 ? "/drop" : fmt::format("/drop {}", drops), drops, turns_text(conversation_.turns()),
+                        prefill_cost(conversation_.tokens_to_prefill(drops).value_or(0)));
     text += "  /clear   forget all of them\n";
   }
-  if (const std::string larger = larger_context(turn.prompt_tokens); !larger.empty()) {
+  const std::string larger = larger_context_flag(runtime_.model(), context_, turn.prompt_tokens);
+  if (!larger.empty()) {
+    const bool save = commands_ && conversation_.turns() > 0;
     text += fmt::format("  {:<9}a larger context (this model: up to {}){}\n", larger, runtime_.model().spec.context_max,
-                        conversation_.turns() > 0 ? ": /save FILE first, then chat --load-state FILE -c ..." : "");
-  } else if (conversation_.turns() == 0) {
+                        save ? ": /save FILE first, then chat --load-state FILE -c ..." : "");
+  } else if (!drop) {
     text += "  this is the model's limit: the question has to be shorter\n";
   }
   fmt::print(stderr, "{}", text);

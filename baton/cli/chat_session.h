@@ -19,7 +19,7 @@ struct ChatFlags {
   ModelFlags model;
   SamplingFlags sampling;
   ThinkingFlags thinking;
-  std::string prompt, system, load_state, save_state, state_key, history;
+  std::string prompt, file, system, load_state, save_state, state_key, history;
   std::optional<StateKey> key;  // of state_key
   bool json = false, figures = false;
 };
@@ -32,7 +32,7 @@ class ChatSession {
   void enter(const EnteredTurn& turn, bool* leave);
   // A question; an ExitCode.
   int say(const std::string& question);
-  // A command line; false when it could not be done.
+  // A command line; false when it could not be done, which was said.
   bool obey(std::string_view text, bool* leave);
 
   Status save(const std::filesystem::path& file);
@@ -44,6 +44,8 @@ class ChatSession {
   // Model, units and context in one line.
   std::string header() const;
   bool colour() const { return colour_; }
+  // Says why there is no answer; with --json also as an object on stdout. Always false.
+  bool refuse(std::string_view why) const;
   bool interrupted() const { return interrupts_.interrupted(); }
   void clear_interrupt() { interrupts_.clear(); }
   // What is polled while an answer streams; null: nothing.
@@ -54,6 +56,9 @@ class ChatSession {
   bool set(const std::string& argument);
   bool think(const std::string& argument);
   bool drop(const std::string& argument);
+  // Whether forgetting so many turns lets the pending question in; what else would is said.
+  bool drop_helps(uint64_t count) const;
+  bool undo();
   bool change_system(const std::string& argument);
   bool help(const std::string& argument) const;
   std::string show();
@@ -66,11 +71,11 @@ class ChatSession {
   void explain_full(const Turn& turn);
   // Tokens of the context in use; nothing, with a warning, when the template refuses the conversation.
   std::optional<ConversationUse> use() const;
-  // "-c 512", or nothing at the model's limit, for a conversation of so many tokens.
-  std::string larger_context(uint64_t tokens) const;
   // "120 tokens, about 0.4 s"
   std::string prefill_cost(uint64_t tokens) const;
   void note(std::string_view text) const;  // on stderr
+  // What a command shows: on stdout, with --json on stderr, as stdout has the answers.
+  bool tell(std::string_view text) const;
   void prepare(Request& request) const;
 
   ChatFlags& flags_;
@@ -81,6 +86,7 @@ class ChatSession {
   LineEditor* editor_ = nullptr;
   const uint64_t context_;
   const bool colour_;
+  const bool commands_;     // whether the input can have any
   double prefill_tps_ = 0;  // of the last prefill that was long enough to tell
   bool proof_failed_ = false;
 };

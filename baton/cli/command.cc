@@ -13,6 +13,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <thread>
+#include <utility>
 
 #include "baton/api/units.h"
 #include "baton/base/clock.h"
@@ -128,6 +129,7 @@ Status ModelFlags::settle() {
   if (model.empty()) {
     BATON_TRY(const auto path, bundled_model());
     model = path.string();
+    bundled = true;
   }
   return {};
 }
@@ -190,7 +192,8 @@ ProofEvents proof_events(const InterruptScope& interrupts, std::optional<Progres
 }
 
 void SamplingFlags::add_to(CLI::App& app) {
-  app.add_option("-n,--predict", predict, "tokens to generate at most; -1: until the end of the answer or the context")
+  app.add_option("-n,--predict,--n-predict", predict,
+                 "tokens to generate at most; -1: until the end of the answer or the context")
       ->capture_default_str()
       ->check(CLI::Range(-1, 1 << 30));
   app.add_option("--temp", temperature, "temperature; 0: greedy")->capture_default_str()->check(real_range(0.0, 100.0));
@@ -261,7 +264,15 @@ OrderedJson SamplingFlags::json() const {
 Result<std::filesystem::path> bundled_model() {
   constexpr const char* kName = "dictionary-28m.Q8_0.gguf";
   std::vector<std::filesystem::path> places;
-  if (const char* folder = std::getenv("BATON_MODELS")) places.emplace_back(folder);
+  if (const char* folder = std::getenv("BATON_MODELS")) {
+    std::error_code ignored;
+    static bool said = false;  // asked for more than once in a run
+    if (*folder != '\0' && !std::filesystem::is_directory(folder, ignored) && !std::exchange(said, true)) {
+      fmt::print(stderr, "baton: warning: BATON_MODELS: {} is no folder; the bundled model is looked for elsewhere\n",
+                 terminal_safe(folder, kNameShownMax));
+    }
+    places.emplace_back(folder);
+  }
   const auto program = program_file().parent_path();
   for (const char* relative : {"../../models", "../share/baton/models", "models"}) places.push_back(program / relative);
   std::string looked;

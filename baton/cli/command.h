@@ -87,6 +87,7 @@ struct ModelFlags {
   uint32_t threads = 0;
   uint32_t context = 4096;
   bool verbose = false;
+  bool bundled = false;  // settled: no model was asked for, and `model` is the bundled one
 
   void add_to(CLI::App& app);
   // Fills the defaults; kInvalidInput for a strategy or unit that does not exist. Warns of more threads than
@@ -118,7 +119,7 @@ struct SamplingFlags {
 };
 
 // The model that comes with the program: $BATON_MODELS, else beside the build or the installation. kNotFound says where
-// it was looked for.
+// it was looked for. Warns when BATON_MODELS is no folder.
 Result<std::filesystem::path> bundled_model();
 
 // Counts Ctrl-C while in scope. The first asks the current work to stop (a double press asks no more than that), the

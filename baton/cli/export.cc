@@ -6,19 +6,21 @@
 #include "baton/base/clock.h"
 #include "baton/cli/command.h"
 #include "baton/cli/paths.h"
+#include "baton/cli/shared_flags.h"
 #include "baton/unit/apple/mlpackage/export.h"
 
 namespace baton::cli {
 namespace {
 
 struct ExportFlags {
-  std::string source, out;
+  std::string source, out, model;
   std::vector<int32_t> seqs = {64, 256, 512};
   int32_t past = 0, chunks = 0;
   bool json = false;
 };
 
-int run_export(const ExportFlags& flags) {
+int run_export(ExportFlags& flags) {
+  if (!settle_arguments(flags.model, {&flags.source, &flags.out}, {"MODEL", "OUT"})) return kUsage;
   const auto model = load_model(flags.source);
   if (!model) return report(model.error());
   apple::ExportOptions options;
@@ -60,7 +62,8 @@ int run_export(const ExportFlags& flags) {
     text += fmt::format("note: {} of {} weights are below 2^-14; some engines take them as 0\n", range.subnormals,
                         range.values);
   }
-  text += fmt::format("{} packages, {:.1f} s; not yet run on Apple hardware\n", report_of->packages.size(), seconds);
+  text += fmt::format("{} package{}, {:.1f} s; not yet run on Apple hardware\n", report_of->packages.size(),
+                      report_of->packages.size() == 1 ? "" : "s", seconds);
   print(text);
   return kOk;
 }
@@ -73,9 +76,10 @@ std::unique_ptr<Command> add_export(CLI::App& program) {
   CLI::App* coreml = app->add_subcommand("coreml", "prefill as Core ML packages (not yet run on Apple hardware)");
   auto command = std::make_unique<FlagsCommand<ExportFlags, run_export>>(app);
   ExportFlags* flags = &command->flags;
-  takes_path(coreml->add_option("model", flags->source, "GGUF file or Hugging Face folder"), PathKind::kModel)
-      ->required();
-  takes_path(coreml->add_option("out", flags->out, "folder for the packages"), PathKind::kFolder)->required();
+  takes_path(coreml->add_option("model", flags->source, "GGUF file or Hugging Face folder"), PathKind::kModel);
+  takes_path(coreml->add_option("out", flags->out, "folder for the packages"), PathKind::kFolder);
+  takes_path(coreml->add_option("-m,--model", flags->model, "MODEL, when it is not the first argument"),
+             PathKind::kModel);
   coreml->add_option("--seq", flags->seqs, "lengths in tokens, each a multiple of 8")
       ->delimiter(',')
       ->capture_default_str();

@@ -19,6 +19,7 @@ namespace {
 
 struct InspectFlags {
   std::string model, prefill_unit = "ref", decode_unit = "cpu", unit;
+  uint64_t context = ModelFlags().context;  // of what is said about memory
   bool json = false, all = false, tensors = false, fingerprint = false;
 };
 
@@ -197,6 +198,12 @@ std::string all_text(const InspectFlags& flags, const Model& model, const Ordere
                             to_text(plan, pair.from->layout(), pair.to->layout()));
 }
 
+// What a model that states no limit is told for is the default of the other commands.
+uint64_t told_context(const InspectFlags& flags, const Model& model) {
+  if (flags.context > 0) return flags.context;
+  return model.spec.context_max > 0 ? static_cast<uint64_t>(model.spec.context_max) : ModelFlags().context;
+}
+
 int run_inspect(const InspectFlags& flags) {
   std::string path = flags.model;
   if (path.empty()) {
@@ -214,7 +221,7 @@ int run_inspect(const InspectFlags& flags) {
 
   const Layout& layout = pair->to->layout();
   const Machine machine = this_machine();
-  const MemoryNeed need = memory_need(**model, pair->to_unit->caps(), layout, ModelFlags().context);
+  const MemoryNeed need = memory_need(**model, pair->to_unit->caps(), layout, told_context(flags, **model));
   OrderedJson json = spec_json(**model);
   if (flags.json || flags.all || flags.fingerprint) {
     auto quantization = quantization_json(**model, flags.fingerprint);
@@ -268,6 +275,9 @@ std::unique_ptr<Command> add_inspect(CLI::App& program) {
   add_model(*app, flags->model, "a Hugging Face folder or a GGUF file (default: the bundled model)");
   app->add_option("--prefill", flags->prefill_unit, "unit the state comes from")->capture_default_str();
   app->add_option("--decode", flags->decode_unit, "unit the state goes to")->capture_default_str();
+  app->add_option("-c,--ctx-size", flags->context, "context that the memory is told for, in tokens; 0: the model's")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 31));
   app->add_option("--unit", flags->unit, "show what this unit makes of the model instead: its programs and limits");
   app->add_flag("--fingerprint", flags->fingerprint,
                 "read all weights for the fingerprint, where that takes long (it is remembered)");

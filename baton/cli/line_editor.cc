@@ -109,6 +109,8 @@ EnteredTurn TurnAssembler::take() {
     if (turn.text.size() > prefix_ && turn.text[prefix_] == '\n') turn.text.erase(prefix_, 1);
     if (turn.text.size() > prefix_ && turn.text.back() == '\n') turn.text.pop_back();
   }
+  // A paste ends its last line as a file does.
+  while (!quoted_ && (turn.text.ends_with('\n') || turn.text.ends_with('\r'))) turn.text.pop_back();
   reset();
   return turn;
 }

@@ -1,26 +1,25 @@
 // `baton run`: one prompt, one answer, and the figures of how it was made.
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <charconv>
 #include <memory>
 #include <optional>
 
-#include "baton/base/input.h"
 #include "baton/base/output_file.h"
 #include "baton/base/terminal.h"
 #include "baton/cli/command.h"
 #include "baton/cli/fingerprint.h"
 #include "baton/cli/paths.h"
 #include "baton/cli/progress.h"
+#include "baton/cli/prompt.h"
 #include "baton/cli/state_key.h"
 #include "baton/cli/thinking.h"
 #include "baton/state/seal_file.h"
 
 namespace baton::cli {
 namespace {
-
-constexpr size_t kPromptBytesMax = size_t{64} << 20;
 
 struct RunFlags {
   ModelFlags model;
@@ -40,22 +39,24 @@ struct RunFlags {
 Status settle_source(RunFlags& flags) {
   const bool text = flags.given("--prompt"), word = flags.given("prompt");
   if (text && word) return fail(Code::kInvalidInput, "the prompt is given twice (-p and as an argument)");
-  const int sources = (text || word) + flags.given("--file") + flags.given("--ids");
-  if (sources > 1) return fail(Code::kInvalidInput, "more than one prompt; give one of -p, -f and --ids");
+  const bool file = flags.given("--file"), ids = flags.given("--ids");
+  if (ids && (text || word || file)) return fail(Code::kInvalidInput, "more than one prompt; --ids stands alone");
   if (word) flags.prompt = flags.positional;
-  if (flags.prompt == "-" || (sources == 0 && ::isatty(STDIN_FILENO) == 0)) {
+  const bool none = !text && !word && !file && !ids;
+  if (flags.prompt == "-" && file) return fail(Code::kInvalidInput, "more than one prompt: - and -f");
+  if (flags.prompt == "-" || (none && ::isatty(STDIN_FILENO) == 0)) {
     flags.prompt_file = "-";
     flags.prompt.clear();
     return {};
   }
   constexpr const char* kWays = "give it as an argument, with -p, -f or --ids, or through a pipe";
-  if (sources == 0) return fail(Code::kInvalidInput, fmt::format("no prompt; {}", kWays));
+  if (none) return fail(Code::kInvalidInput, fmt::format("no prompt; {}", kWays));
   if (flags.given("--ids")) {
     BATON_TRY(flags.parsed_ids, parse_ids(flags.ids));
-  } else if (flags.given("--file") ? flags.prompt_file.empty() : flags.prompt.empty()) {
+  } else if (((text || word) && flags.prompt.empty()) || (file && flags.prompt_file.empty())) {
     return fail(Code::kInvalidInput, fmt::format("the prompt is empty; {}", kWays));
   }
-  return {};
+  return check_no_model(flags.prompt);
 }
 
 Status check_flags(RunFlags& flags) {
@@ -82,15 +83,27 @@ Status check_flags(RunFlags& flags) {
 bool as_it_is(const RunFlags& flags) { return flags.raw || !flags.load_state.empty(); }
 
 Result<std::string> prompt_text(const RunFlags& flags) {
-  if (flags.prompt_file.empty()) return flags.prompt;
-  BATON_TRY(std::string text, read_input(flags.prompt_file, kPromptBytesMax));
-  // The end of the last line is the editor's, or that of echo.
-  if (!as_it_is(flags) && text.ends_with('\n')) text.pop_back();
-  if (!text.empty()) return text;
-  const bool piped = flags.prompt_file == "-";
+  return read_prompt({flags.prompt, flags.prompt_file, as_it_is(flags)});
+}
+
+// Before the engine says it in its own words: what to do.
+Status check_fits(const Runtime& runtime, uint64_t tokens) {
+  const uint64_t context = runtime.context_tokens();
+  if (tokens <= context) return {};
+  const std::string larger = larger_context_flag(runtime.model(), context, tokens);
   return fail(Code::kInvalidInput,
-              piped ? "no prompt: standard input is empty; give it as an argument, with -p or -f"
-                    : fmt::format("{}: is empty: a prompt has at least one character", flags.prompt_file));
+              fmt::format("the prompt has {} tokens, the context holds {}: shorten it{}", tokens, context,
+                          larger.empty() ? " (this is the model's limit)"
+                                         : fmt::format(", or {} (this model: up to {})", larger,
+                                                       runtime.model().spec.context_max)));
+}
+
+// The figures say it too, but -q shows none.
+void warn_of_cut(const RunFlags& flags, const Runtime& runtime, const Completion& completion) {
+  if (!flags.quiet || completion.ended != Ended::kContextFull) return;
+  const std::string larger = larger_context_flag(runtime.model(), completion.context_tokens, 0);
+  spdlog::warn("the context of {} tokens is full: the answer ends here{}", completion.context_tokens,
+               larger.empty() ? "" : "; more with " + larger);
 }
 
 Result<std::vector<int32_t>> prompt_tokens(const RunFlags& flags, const std::string& text, const Runtime& runtime) {
@@ -147,6 +160,8 @@ int run_prompt(RunFlags& flags) {
   if (!runtime) return report(runtime.error());
   auto tokens = prompt_tokens(flags, *text, **runtime);
   if (!tokens) return report(tokens.error());
+  if (!flags.quiet && !flags.json) say_bundled_model(flags.model);
+  if (flags.prompt_file != "-") warn_of_unread_pipe();
 
   CompletionRequest request{(*runtime)->make_request(std::move(*tokens)), flags.sampling.stops};
   const uint64_t seed = flags.sampling.settled_seed();
@@ -158,6 +173,7 @@ int run_prompt(RunFlags& flags) {
     if (const auto status = continue_from_file(flags, **runtime, request.request, request.start_tokens); !status)
       return report(status.error());
   }
+  if (const auto status = check_fits(**runtime, request.request.tokens.size()); !status) return report(status.error());
 
   interrupts.end_at_once(false);  // measuring can be asked to stop
   std::optional<Progress> measuring;
@@ -176,6 +192,7 @@ int run_prompt(RunFlags& flags) {
   if (!flags.json && answered) print("\n");
   if (!completion) return report(completion.error());
   log_warnings(*completion);
+  warn_of_cut(flags, **runtime, *completion);
   // The answer is there, whatever becomes of the files.
   if (flags.json) {
     OrderedJson json;
@@ -225,7 +242,8 @@ std::unique_ptr<Command> add_run(CLI::App& program) {
   flags->app = app;
   app->add_option("prompt", flags->positional, "the prompt; - or nothing: what is piped in");
   app->add_option("-p,--prompt", flags->prompt, "the prompt");
-  takes_path(app->add_option("-f,--file", flags->prompt_file, "a file with the prompt, or - for standard input"),
+  takes_path(app->add_option("-f,--file", flags->prompt_file,
+                             "a file with the prompt, or - for standard input; behind a prompt given too"),
              PathKind::kFile);
   app->add_option("--ids", flags->ids, "the prompt as token ids: 1,2,3 (implies --raw)");
   app->add_option("--system", flags->system, "system prompt (not with --raw, --ids or --load-state)");

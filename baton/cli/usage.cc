@@ -10,6 +10,8 @@
 #include <string_view>
 #include <utility>
 
+#include "baton/cli/prompt.h"
+
 namespace baton::cli {
 namespace {
 
@@ -24,7 +26,6 @@ constexpr std::pair<std::string_view, std::string_view> kOtherFlags[] = {
     {"--gpu-layers", "--prefill and --decode choose the units; `baton units` lists them"},
     {"-dev", "--prefill and --decode choose the units; `baton units` lists them"},
     {"--device", "--prefill and --decode choose the units; `baton units` lists them"},
-    {"--n-predict", "-n, --predict"},
     {"--num-predict", "-n, --predict"},
     {"--max-tokens", "-n, --predict"},
     {"--temperature", "--temp"},
@@ -56,7 +57,7 @@ constexpr std::pair<std::string_view, std::string_view> kOtherCommands[] = {
     {"generate", "run"},
     {"ask", "run"},
     {"cli", "run or chat"},
-    {"pull", "no command: models are not fetched by name"},
+    {"pull", "-m: models are not fetched by name, a GGUF file or a folder is given"},
     {"show", "inspect"},
     {"list", "units, or inspect for a model"},
     {"ps", "units"},
@@ -195,6 +196,19 @@ std::optional<std::string> command_problem(const CLI::App& app, const std::strin
   return text + fmt::format("; there are: {}", fmt::join(names, ", "));
 }
 
+// What was meant by a word too many.
+std::string unexpected_hint(const CLI::App& program, const std::string& word) {
+  const CLI::App* run = find_command(program, "run");
+  const bool prompt = run->parsed();
+  if (!prompt && !find_command(program, "chat")->parsed()) return "";
+  std::vector<std::string> words = prompt ? run->get_option("prompt")->results() : std::vector<std::string>();
+  words.push_back(word);
+  for (const std::string& each : words) {
+    if (const std::string hint = model_hint(each); !hint.empty()) return ": " + hint;
+  }
+  return prompt ? ": put a prompt of several words in quotes" : ": a first question is given with -p";
+}
+
 std::string upper_case(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::toupper(c); });
   return text;
@@ -265,8 +279,11 @@ constexpr std::pair<const char*, const char*> kExamples[] = {
   baton run -m model.gguf --prefill ref --decode cpu --verify-bridge all "Hello"
   baton run -m model.gguf -f letter.txt --json > answer.json
   echo "What is a tree?" | baton run -m model.gguf -n 100 --temp 0.7
+  git diff | baton run -m model.gguf "Summarize this change." -f -
   baton run --raw "A long document" -n 0 --save-state document.state
-  baton run --load-state document.state " And a question about it")"},
+  baton run --load-state document.state " And a question about it"
+an answer that goes round in a circle: --repeat-penalty 1.1, as chat has it (run has none unless asked)
+a prompt and -f together: the prompt, an empty line, the file (-f -: what is piped in))"},
     {"chat", R"(examples:
   baton chat -m model.gguf
   baton chat -m model.gguf --system "Answer in one sentence." -c 8192)"},
@@ -340,10 +357,21 @@ std::string usage_text(const CLI::App& program, const CLI::Error& error) {
   const std::string what = error.what();
   if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError)) {
     const auto left = program.remaining(true);
-    const bool prompt = find_command(program, "run")->parsed();
     // What is left over stands in the parser's order: the last word first.
     const std::string word = left.empty() ? what : left.back();
-    return fmt::format("unexpected '{}'{}", word, prompt ? ": put a prompt of several words in quotes" : "");
+    return fmt::format("unexpected '{}'{}", word, unexpected_hint(program, word));
+  }
+  // "--to: foo not in {a,b}".
+  if (const size_t at = what.find(" not in {"); at != std::string::npos && what.ends_with('}')) {
+    std::string names = what.substr(at + 9, what.size() - at - 10);
+    std::replace(names.begin(), names.end(), ',', '|');
+    return fmt::format("{}; there are: {}", what.substr(0, at) + " is none of its values", names);
+  }
+  // "--ab: At least 2 required but received 1".
+  if (const size_t at = what.find(": At least "); at != std::string::npos) {
+    const size_t number = at + 11, end = what.find(' ', number), got = what.rfind(' ');
+    return fmt::format("{}: takes at least {} values, not {}", what.substr(0, at), what.substr(number, end - number),
+                       what.substr(got + 1));
   }
   // Of an argument; a flag's name says itself what is missing.
   constexpr std::string_view kRequired = " is required";

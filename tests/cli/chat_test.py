@@ -440,13 +440,52 @@ class Counts(unittest.TestCase):
             file = str(pathlib.Path(folder) / "c")
             done, (answer,) = turns(["What is a tree?"], "-n", "80", "--ignore-eos", "--save-state", file)
             done, _ = turns([], "--load-state", file)
-            self.assertEqual(done.stderr, f"1 turns from {file}: {answer['context_used']} of 4096 tokens used\n")
+            self.assertEqual(done.stderr, f"1 turn from {file}: {answer['context_used']} of 4096 tokens used\n")
             done, _ = turns([], "--load-state", file, "-c", "64")
-            self.assertIn("1 turns from", done.stderr)
+            self.assertIn("1 turn from", done.stderr)
             self.assertRegex(done.stderr, r"does not fit into the context.*/drop.*or start with -c \d+")
 
 
+class JsonLines(unittest.TestCase):
+    def test_commands_show_on_stderr_and_a_line_without_an_answer_has_an_error(self):
+        lines = ["What is a tree?", *({"command": text} for text in ("/show", "/history", "/set", "/system", "/help")),
+                 "What is it? " * 30, {"command": "/nix"}, 5, {"command": "/clear"}, "What is a leaf?"]
+        done, answers = turns(lines, "-c", "64", "-n", "4")
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual([sorted(answer.keys() & {"error", "text"}) for answer in answers],
+                         [["text"], ["error"], ["error"], ["error"], ["text"]])
+        self.assertIn("the context is full", answers[1]["error"])
+        self.assertGreater(answers[1]["prompt_tokens"], answers[1]["context_tokens"])
+        self.assertIn("no command '/nix'", answers[2]["error"])
+        self.assertIn("line 9", answers[3]["error"])
+        for words in ("context      ", "user: What is a tree?", "top_k 40", "no system prompt", "/history"):
+            self.assertIn(words, done.stderr)
+
+    def test_plain_text_of_a_pipe_is_told_what_a_pipe_can_do(self):
+        done = chat("-c", "64", input="What is it? " * 30)
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, r"-c \d+ +a larger context")
+        self.assertNotIn("/", done.stderr)
+
+
 class FullContext(unittest.TestCase):
+    def test_what_cannot_help_is_not_offered_and_loses_nothing(self):
+        terminal = Terminal("-c", "64", "-n", "4", "--temp", "0")
+        terminal.line("Hi")
+        shown = terminal.line("Tell me about " + "cats and dogs and " * 30 + "birds")
+        self.assertIn("not sent", shown)
+        self.assertNotIn("/drop", shown)
+        self.assertRegex(terminal.line("/drop"), r"nothing was forgotten: the question does not fit alone, .* or start with -c \d+")
+        self.assertIn("user: Hi", terminal.line("/history"))
+        self.assertIn("taken back; 0 turns left", terminal.line("/undo"))
+        self.assertIn("the system prompt is set", terminal.line("/system Be brief."))
+        terminal.send(b"\x1b[200~one\rtwo\r\x1b[201~\r")
+        terminal.expect("[stopped after")
+        terminal.expect("> ")
+        self.assertIn("user: one\ntwo\nassistant:", terminal.line("/history"))
+        terminal.send("\x04")
+        self.assertEqual(terminal.leave(), 0)
+
     def test_it_is_said_with_what_there_is_and_dropping_goes_on(self):
         terminal = Terminal("-c", "96", "-n", "20", "--temp", "0", "--ignore-eos")
         shown = ""
@@ -525,7 +564,7 @@ class Saved(unittest.TestCase):
             for load in (("--load-state", self.file), ()):
                 lines = ["And a leaf?"] if load else [{"command": f"/load {self.file}"}]
                 done, answers = turns(lines, "-n", "16", *load, *arguments)
-                self.assertEqual((done.returncode, answers), (1, []), done.stderr)
+                self.assertEqual((done.returncode, [list(answer) for answer in answers]), (1, [] if load else [["error"]]), done.stderr)
                 self.assertIn(words, done.stderr)
                 self.assertIn(self.file, done.stderr)
         done, _ = turns(["What is a tree?"], "-n", "8", "--save-state", self.file)

@@ -205,6 +205,64 @@ class Run(unittest.TestCase):
                 self.assertEqual(done.returncode, code, done.stderr)
                 self.assertIn(words, done.stderr)
 
+    def test_a_pipe_beside_a_prompt_is_read_when_asked_for(self):
+        """A loop's input stays the loop's; -f - puts it behind the prompt."""
+        few = ("-m", SMALL, "--temp", "0", "-n", "4")
+        for command in (("run", "-q", *few, "What is"), ("chat", *few, "-p", "What is")):
+            piped, ours = os.pipe()
+            os.write(ours, b"a tree?\r\n")
+            done = run(*command, stdin=piped)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("pipe is not read", done.stderr)
+            self.assertIn("-f -", done.stderr)
+            self.assertEqual(os.read(piped, 100), b"a tree?\r\n")
+            os.close(ours)
+            closed = run(*command, stdin=piped)
+            os.close(piped)
+            self.assertNotIn("pipe is not read", closed.stderr)
+            both = run(*command, "-f", "-", input="a tree?\r\n")
+            self.assertNotIn("pipe is not read", both.stderr)
+            whole = run(*command[:-1], "What is\n\na tree?", stdin=subprocess.DEVNULL)
+            self.assertEqual(both.stdout, whole.stdout)
+        ids = [json.loads(run("run", *few, "--json", *arguments, input="a tree?\n").stdout)["prompt_tokens"]
+               for arguments in (("What is", "-f", "-"), ("What is\n\na tree?",))]
+        self.assertEqual(*ids)
+
+    def test_the_bundled_model_says_that_it_answers(self):
+        arguments = ("run", "-n", "2", "--temp", "0", "What is a fern?")
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("dictionary-28m.Q8_0.gguf", "dictionary-3m.Q8_0.gguf"):
+                os.symlink(ROOT / "models" / name, os.path.join(folder, name))
+            here = {**os.environ, "BATON_MODELS": folder}
+            self.assertIn("no -m: the bundled dictionary-28m.Q8_0.gguf answers", run(*arguments, env=here).stderr)
+        for quiet in (("-q",), ("--json",), ("-m", SMALL)):
+            self.assertNotIn("bundled", run(*arguments, *quiet).stderr)
+        none = run(*arguments, "-q", env={**os.environ, "BATON_MODELS": str(BUNDLED)})
+        self.assertEqual(none.stderr, f"baton: warning: BATON_MODELS: {BUNDLED} is no folder; the bundled model is looked for elsewhere\n")
+
+    def test_a_better_model_beside_the_bundled_one_is_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("dictionary-28m.Q8_0.gguf", "smollm2-135m-instruct.Q4_1.gguf"):
+                pathlib.Path(folder, name).write_bytes(BUNDLED.read_bytes())
+            done = run("run", "-n", "2", "What is a fern?", env={**os.environ, "BATON_MODELS": folder})
+            self.assertIn(f"-m {os.path.join(os.path.realpath(folder), 'smollm2-135m-instruct.Q4_1.gguf')}\n", done.stderr)
+
+    def test_a_model_in_the_place_of_a_question(self):
+        for arguments in (("run", str(BUNDLED)), ("run", str(BUNDLED), "hi"), ("run", "-p", SMALL), ("run", "hi", SMALL),
+                          ("chat", SMALL), ("chat", "-p", SMALL)):
+            done = run(*arguments, stdin=subprocess.DEVNULL)
+            self.assertEqual((done.returncode, done.stdout), (2, ""), arguments)
+            self.assertIn("is a model, not a question: give it with -m", done.stderr)
+
+    def test_what_the_context_holds_and_what_it_cut(self):
+        done = run("run", "-m", SMALL, "-c", "64", "word " * 300)
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, r"has (\d+) tokens, the context holds 64: shorten it, or -c \d+ \(this model: up to 4096\)")
+        cut = run("run", "-q", "-m", SMALL, "-c", "24", "--ignore-eos", "What is a fern?")
+        self.assertEqual(cut.returncode, 0)
+        self.assertIn("the context of 24 tokens is full: the answer ends here; more with -c 48", cut.stderr)
+        self.assertEqual(run("run", "-q", "-m", SMALL, "--n-predict", "2", "What is a fern?").stderr, "")
+
     def test_outputs_go_where_they_were_meant(self):
         with tempfile.TemporaryDirectory() as folder:
             pipe, link, real = (os.path.join(folder, name) for name in ("pipe", "link", "real"))
@@ -347,6 +405,10 @@ class Run(unittest.TestCase):
                 (("run", "--temp", "abc", "hi"), "'abc' is not a number"),
                 (("run", "--temp", "101", "hi"), "101 is not from 0 to 100"),
                 (("run", "two", "words"), "put a prompt of several words in quotes"),
+                (("chat", "words"), "a first question is given with -p"),
+                (("pull", "x"), "a GGUF file or a folder is given"),
+                (("bench", "--ab", "x"), "--ab: takes at least 2 values, not 1"),
+                (("run", "-f", "x", "-"), "more than one prompt"),
                 (("run", "-s", "-2", "hi"), "--seed"),
                 (("run", "-s", "9223372036854775808", "hi"), "--seed"),
                 (("run", "-c", "-1", "hi"), "ctx-size"),
@@ -401,6 +463,7 @@ class Run(unittest.TestCase):
             self.assertNotRegex(run(command, "--help").stdout, r"INT in \[|FLOAT in \[|:INT|UINT")
         self.assertIn("N (-1 or more) [-1]", run("run", "--help").stdout)
         self.assertIn("echo \"What is a tree?\" |", run("run", "--help").stdout)
+        self.assertIn("--repeat-penalty 1.1, as chat has it", run("run", "--help").stdout)
 
     def test_stop_string_ends_the_answer(self):
         whole = json.loads(run("run", "-m", SMALL, "--temp", "0", "-n", "24", "--json", "Define water.").stdout)["text"]

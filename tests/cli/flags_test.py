@@ -120,6 +120,18 @@ class Flags(unittest.TestCase):
             twice = run(command, source, "-m", source, *(outputs[0] if word is None else word for word in after))
             self.assertEqual(twice.returncode, 2, (command, twice.stderr))
 
+    def test_export_takes_the_model_as_a_flag_too(self):
+        for model in ((SMALL,), ("-m", SMALL)):
+            done = run("export", "coreml", *model, self.path("packages"), "--seq", "64", "--json")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertTrue(json.loads(done.stdout)["packages"])
+        self.assertEqual(run("export", "coreml", SMALL, "-m", SMALL, self.path("packages")).returncode, 2)
+
+    def test_inspect_tells_the_memory_of_a_context(self):
+        for given, told in ((("-c", "128"), 128), (("-c", "0"), 4096), ((), 4096), (("-c", "9999"), 4096)):
+            summary = json.loads(run("inspect", SMALL, "--json", *given).stdout)["summary"]
+            self.assertEqual(summary["context"], told, summary)
+
     def test_a_missing_model_is_a_usage_error(self):
         for arguments in (("imatrix", "--text", TEXT, "-o", "x"), ("ladder", "--text", TEXT), ("quantize", "a", "b"),
                           ("convert", "a"), ("quantize",)):
