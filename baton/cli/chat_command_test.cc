@@ -101,6 +101,7 @@ TEST(Turns, LinesGoOnBehindABackslashOrBetweenQuotes) {
   EXPECT_TRUE(turns_of({"  \"\"\"/bye\"\"\""}).at(0).literal);
   EXPECT_FALSE(turns_of({"/bye"}).at(0).literal);
   EXPECT_EQ(turns_of({"say \"\"\" now"}).at(0).text, "say \"\"\" now");
+  EXPECT_EQ(turns_of({"pasted\nlines\n"}).at(0).text, "pasted\nlines");
   const EnteredTurn command = turns_of({"/system \"\"\"", "x", "\"\"\""}).at(0);
   EXPECT_EQ(command.text, "/system x");
   EXPECT_FALSE(command.literal);

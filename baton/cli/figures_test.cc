@@ -55,5 +55,20 @@ TEST(Figures, WhatCouldNotBeProvenIsNeitherTrueNorFalse) {
   EXPECT_NE(figures_text(completion, "m").find("NOT MADE: no bounds"), std::string::npos);
 }
 
+TEST(Figures, ThePromptCountsAsFarAsItWasProcessed) {
+  Completion completion;
+  completion.context_tokens = 4096;
+  completion.stats.prompt_tokens = 2620;
+  completion.stats.reused_tokens = 20;
+  completion.stats.prefill_tokens = 1664;
+  completion.reason = FinishReason::kCancelled;
+  EXPECT_EQ(figures_json(completion)["context_used"], 1684);
+  completion.stats.generated_tokens = 3;
+  EXPECT_EQ(figures_json(completion)["context_used"], 2623);
+  completion.reason = FinishReason::kLength;
+  completion.stats.generated_tokens = 0;
+  EXPECT_EQ(figures_json(completion)["context_used"], 2620);
+}
+
 }  // namespace
 }  // namespace baton::cli
