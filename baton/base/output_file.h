@@ -56,8 +56,8 @@ bool same_file(const std::filesystem::path& a, const std::filesystem::path& b);
 // Unlinks the temporary files that have a name. For the handler of a signal that ends the process: async-signal-safe.
 void remove_temporary_files();
 
-// For programs: SIGINT, SIGTERM and SIGHUP remove the temporary files and end the process with 128 + signal. A signal
-// that was ignored (nohup) stays ignored.
+// For programs: SIGINT, SIGTERM, SIGHUP and SIGQUIT remove the temporary files and end the process with 128 + signal. A
+// signal that was ignored (nohup) stays ignored.
 void install_end_signals();
 
 }  // namespace baton

@@ -168,7 +168,7 @@ TEST_F(OutputFileTest, RefusalsNameWhatWasGiven) {
 }
 
 TEST_F(OutputFileTest, TemporaryFilesLeaveWithTheProcess) {
-  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
     for (const auto temporary : {OutputFile::Temporary::kUnnamed, OutputFile::Temporary::kNamed}) {
       EXPECT_EXIT(
           {

@@ -170,5 +170,30 @@ TEST(History, IsBoundedAndTheOwners) {
   std::filesystem::remove_all(folder);
 }
 
+TEST(History, LeavesWhatIsNoHistory) {
+  const auto folder = std::filesystem::temp_directory_path() / ("baton_no_history_" + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder);
+  const auto notes = folder / "notes", link = folder / "link", pipe = folder / "pipe";
+  std::ofstream(notes) << "my notes\n";
+  ASSERT_EQ(::chmod(notes.c_str(), 0644), 0);
+  std::filesystem::create_symlink(notes, link);
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0644), 0);
+  for (const auto& path : {notes, link, pipe, folder}) {
+    LineHistory history(path);
+    EXPECT_NE(history.problem().find(path.string()), std::string::npos) << history.problem();
+    EXPECT_TRUE(history.add("a question"));
+    struct stat info {};
+    ASSERT_EQ(::stat(path.c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 0077, path == folder ? 0055u : 0044u) << path;
+  }
+  EXPECT_EQ(std::filesystem::file_size(notes), 9u);
+  // One that comes in the place of a file later.
+  LineHistory history(folder / "later");
+  EXPECT_EQ(history.problem(), "");
+  std::filesystem::rename(pipe, folder / "later");
+  EXPECT_TRUE(history.add("a question"));
+  std::filesystem::remove_all(folder);
+}
+
 }  // namespace
 }  // namespace baton::cli

@@ -84,12 +84,13 @@ Result<ChildRun> run_child(std::span<const std::string> words) {
   const SteadyClock clock;
   const int64_t start = clock.now_ns();
   pid_t child = 0;
-  // We ignore SIGPIPE; others count on it.
+  // We ignore these; others count on them.
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   sigset_t defaults;
   sigemptyset(&defaults);
   sigaddset(&defaults, SIGPIPE);
+  sigaddset(&defaults, SIGXFSZ);
   posix_spawnattr_setsigdefault(&attributes, &defaults);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
   const int error = ::posix_spawnp(&child, arguments[0], &actions, &attributes, arguments.data(), environ);

@@ -2,6 +2,7 @@
 #include "baton/cli/line_history.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -24,10 +25,21 @@ std::string line_of(const std::string& entry) {
 
 LineHistory::LineHistory(std::filesystem::path path) : path_(std::move(path)) {
   if (path_.empty()) return;
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(path_, ignored)) return;
-  const auto text = read_file(path_, kFileBytesMax);
-  if (!text) return;
+  std::error_code error;
+  const auto kind = std::filesystem::status(path_, error).type();
+  if (kind == std::filesystem::file_type::not_found) return;
+  const auto text = kind == std::filesystem::file_type::regular
+                        ? read_file(path_, kFileBytesMax)
+                        : Result<std::string>(fail(Code::kInvalidInput, error ? error.message() : "is not a file"));
+  if (!text) problem_ = text.error().message;
+  // A file of somebody's that is no history is left as it is.
+  if (text && !text->empty() && !nlohmann::json::parse(text->substr(0, text->find('\n')), nullptr, false).is_string())
+    problem_ = "is not a history of chats";
+  if (!problem_.empty()) {
+    problem_ = fmt::format("{}: {}: no history is kept; name another file (--history)", path_.string(), problem_);
+    path_.clear();
+    return;
+  }
   size_t lines = 0;
   for (size_t at = 0; at < text->size(); ++lines) {
     const size_t end = std::min(text->find('\n', at), text->size());
@@ -50,11 +62,13 @@ bool LineHistory::add(std::string_view entry) {
   if (path_.empty() || entry.size() > kEntryBytesMax) return true;
   std::error_code ignored;
   std::filesystem::create_directories(path_.parent_path(), ignored);
-  const int file = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+  // Without O_NONBLOCK a FIFO that has come in its place would wait for a reader.
+  const int file = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0600);
   if (file < 0) return true;
   // One write: entries of two chats do not mix.
   const std::string line = line_of(entries_.back());
-  if (::fchmod(file, 0600) == 0) {
+  struct stat status {};
+  if (::fstat(file, &status) == 0 && S_ISREG(status.st_mode) && ::fchmod(file, 0600) == 0) {
     const ssize_t written = ::write(file, line.data(), line.size());
     static_cast<void>(written);
   }

@@ -65,6 +65,7 @@ void begin_output() {
   struct sigaction action {};
   action.sa_handler = SIG_IGN;  // a write tells, and work can end in order
   ::sigaction(SIGPIPE, &action, nullptr);
+  ::sigaction(SIGXFSZ, &action, nullptr);  // of a file that grows past ulimit -f
 }
 
 int end_output(int code) {

@@ -5,6 +5,7 @@
 #include <histedit.h>
 #include <langinfo.h>
 #include <poll.h>
+#include <spdlog/spdlog.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -50,8 +51,11 @@ struct Handled {
   void (*handler)(int);
   struct sigaction before;
 };
-Handled handled[] = {
-    {SIGWINCH, on_resize, {}}, {SIGCONT, on_continue, {}}, {SIGTERM, on_end, {}}, {SIGHUP, on_end, {}}};
+Handled handled[] = {{SIGWINCH, on_resize, {}},
+                     {SIGCONT, on_continue, {}},
+                     {SIGTERM, on_end, {}},
+                     {SIGHUP, on_end, {}},
+                     {SIGQUIT, on_end, {}}};
 
 // The terminal first, then whoever had the signal before.
 extern "C" void on_end(int signal) {
@@ -133,6 +137,7 @@ class TerminalEditor final : public LineEditor {
       ::sigaction(each.signal, &action, &each.before);
     }
     at_forced_exit(restore_terminal);
+    if (!past_.problem().empty()) spdlog::warn("{}", past_.problem());
     put(kPasteOn);
   }
   ~TerminalEditor() override {

@@ -217,6 +217,30 @@ class Editing(unittest.TestCase):
         self.assertEqual(terminal.leave(), 0)
 
 
+    def test_a_signal_that_ends_it_gives_the_terminal_back(self):
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+            terminal = Terminal()
+            self.assertEqual(termios.tcgetattr(terminal.fd)[3] & (termios.ECHO | termios.ICANON), 0)
+            os.kill(terminal.pid, number)
+            while not terminal.ended():
+                terminal.take(0.05)
+            local = termios.tcgetattr(terminal.fd)[3]
+            self.assertTrue(local & termios.ECHO and local & termios.ICANON, number)
+            self.assertEqual(terminal.leave(), 128 + number)
+
+    def test_a_history_that_is_none_is_left_alone(self):
+        with tempfile.TemporaryDirectory() as folder:
+            notes = os.path.join(folder, "notes")
+            with open(notes, "w") as file:
+                file.write("buy milk\n")
+            os.chmod(notes, 0o644)
+            terminal = Terminal("-n", "2", history=notes)
+            self.assertIn(f"{notes}: is not a history of chats", terminal.begun)
+            terminal.line("What is a fern?")
+            terminal.send("\x04")
+            self.assertEqual(terminal.leave(), 0)
+            self.assertEqual((os.stat(notes).st_mode & 0o777, os.path.getsize(notes)), (0o644, 9))
+
     def test_end_of_input_behind_half_a_line_does_not_send_it(self):
         terminal = Terminal("-n", "2")
         terminal.send("/system kept")
