@@ -461,6 +461,38 @@ TEST_F(Positions, ConvertKeepsWhatTheTokenizerSays) {
   }
 }
 
+// The tokenizer's own end goes first, whatever generation_config.json lists: templates name it, and it ends answers.
+// A tokenizer that no run takes is not written.
+TEST_F(Positions, ConvertKeepsTheTokenizersOwnEnd) {
+  const auto source = folder_ / "source", file = folder_ / "model.gguf";
+  fs::create_directories(source);
+  for (const char* name : {"model.safetensors", "config.json", "tokenizer_config.json"})
+    fs::create_symlink(golden("dictionary-3m") / name, source / name);
+  std::ifstream in(golden("dictionary-3m") / "tokenizer.json");
+  Json tokenizer = Json::parse(in);
+  std::ofstream(source / "tokenizer.json") << tokenizer.dump();
+  std::ofstream(source / "generation_config.json") << R"({"eos_token_id": [17]})";
+  ASSERT_TRUE(convert_to_gguf(source, file, {}));
+  const auto before = load_text_model(source), after = load_text_model(file);
+  ASSERT_TRUE(before && after) << (before ? after.error().message : before.error().message);
+  EXPECT_EQ(before->eos_text, after->eos_text);
+  EXPECT_NE(after->eos_text, "");
+  EXPECT_EQ(before->stop_ids, after->stop_ids);
+  EXPECT_EQ(std::count(after->stop_ids.begin(), after->stop_ids.end(), 17), 1);
+  EXPECT_EQ(std::count(after->stop_ids.begin(), after->stop_ids.end(), after->tokenizer->eos_id()), 1);
+
+  tokenizer["added_tokens"].push_back(tokenizer["added_tokens"][0]);
+  tokenizer["added_tokens"].back()["id"] = 2830;  // a word's
+  tokenizer["added_tokens"].back()["content"] = "<|new|>";
+  std::ofstream(source / "tokenizer.json") << tokenizer.dump();
+  const auto run = load_text_model(source);
+  const auto refused = convert_to_gguf(source, folder_ / "bad.gguf", {});
+  ASSERT_FALSE(run);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("2830"), std::string::npos) << refused.error().message;
+  EXPECT_FALSE(fs::exists(folder_ / "bad.gguf"));
+}
+
 // A file without a tokenizer answers with ids.
 TEST_F(Positions, AGgufFileWithoutTokenizerLoads) {
   const auto file = folder_ / "model.gguf";

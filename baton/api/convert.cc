@@ -252,9 +252,14 @@ void put_ids(GgufWriter& writer, const Model& model, const TokenizerSpec& spec, 
   const auto put_id = [&](const char* key, int32_t id) {
     if (id >= 0) writer.put_u32(fmt::format("tokenizer.ggml.{}_token_id", key), static_cast<uint32_t>(id));
   };
-  const auto& stops = model.spec.stop_ids;
+  // The tokenizer's own first: it ends answers too, and templates name it `eos_token`.
+  std::vector<int32_t> stops;
+  if (spec.eos_id >= 0) stops.push_back(spec.eos_id);
+  for (const int32_t id : model.spec.stop_ids) {
+    if (std::find(stops.begin(), stops.end(), id) == stops.end()) stops.push_back(id);
+  }
   put_id("bos", spec.bos_id);
-  put_id("eos", stops.empty() ? spec.eos_id : stops[0]);
+  put_id("eos", stops.empty() ? -1 : stops[0]);
   put_id("eot", stops.size() > 1 ? stops[1] : -1);
   put_id("eom", stops.size() > 2 ? stops[2] : -1);
   put_id("padding", spec.pad_id);
@@ -342,6 +347,8 @@ Result<ConvertReport> convert_to_gguf(const std::filesystem::path& source, const
   } else {
     auto spec = tokenizer_spec_from_json(text.tokenizer_json, text.tokenizer_config_json);
     if (!spec) return fail(std::move(spec).error().in(source.string()));
+    // What no run would take is not written either.
+    if (auto made = Tokenizer::create(*spec); !made) return fail(std::move(made).error().in(source.string()));
     auto status = put_tokenizer(writer, *model, *spec, text.chat_template, report.lost);
     if (!status) return fail(std::move(status).error().in(source.string()));
   }
