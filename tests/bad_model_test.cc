@@ -241,6 +241,11 @@ TEST(BadModel, TensorsThatNothingReadsAreRefusedByName) {
       {"model.layers.0.self_attn.rotary_emb.inv_freq", ""},
       {"model.visual.blocks.0.attn.proj.weight", ""},
       {"mtp.layers.0.mlp.up_proj.weight", ""},
+      {"model.vision_tower.encoder.layers.0.norm1.weight", ""},
+      // What belongs to a layer is not the vision tower's for its name.
+      {"model.layers.0.self_attn.vision_scale", "'model.layers.0.self_attn.vision_scale' is read by nothing"},
+      {"model.layers.0.nextn.scale", "'model.layers.0.nextn.scale' is read by nothing"},
+      {"model.layers.0.mtp.scale", "'model.layers.0.mtp.scale' is read by nothing"},
   };
   for (const auto& [name, word] : cases) {
     Folder folder("tiny-llama");

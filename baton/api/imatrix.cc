@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -18,6 +19,8 @@ namespace {
 constexpr std::string_view kSums = ".in_sum2", kCounts = ".counts";
 constexpr size_t kLegacyBytesMax = size_t{1} << 30;
 constexpr uint32_t kLegacyEntriesMax = 1 << 18, kLegacyNameMax = 4096;
+// Of activations that are not all zero and whose products stay far from the largest float.
+constexpr double kMeanSquareMin = 1e-20, kMeanSquareMax = 1e20;
 
 Status check_values(std::string_view name, std::span<const double> values) {
   for (const double value : values) {
@@ -33,7 +36,19 @@ Status check_entry(std::string_view name, const ImportanceEntry& entry) {
                                                  entry.counts.size()));
   }
   BATON_OK(check_values(name, entry.sums));
-  return check_values(name, entry.counts);
+  BATON_OK(check_values(name, entry.counts));
+  const size_t columns = entry.sums.size() / entry.counts.size();
+  for (size_t i = 0; i < entry.counts.size(); ++i) {
+    if (entry.counts[i] == 0) continue;  // never reached: all columns count alike
+    const auto begin = entry.sums.begin() + static_cast<ptrdiff_t>(i * columns);
+    const double largest = *std::max_element(begin, begin + static_cast<ptrdiff_t>(columns)) / entry.counts[i];
+    if (largest >= kMeanSquareMin && largest <= kMeanSquareMax) continue;
+    return fail(Code::kInvalidInput,
+                fmt::format("entry '{}': the largest mean square of an activation is {:g}, no model's is below {:g} or "
+                            "above {:g}: make the matrix again",
+                            shown(name), largest, kMeanSquareMin, kMeanSquareMax));
+  }
+  return {};
 }
 
 std::vector<double> values_of(const TensorView& tensor) {

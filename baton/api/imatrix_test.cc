@@ -203,6 +203,8 @@ TEST_F(ImatrixTest, RefusesWhatIsNoMatrix) {
       {"nan", raw<int32_t>(1) + entry + raw(std::nanf(""))},
       {"inf", raw<int32_t>(1) + entry + raw(INFINITY)},
       {"-1", raw<int32_t>(1) + entry + raw(-1.0f)},
+      {"3e+38", raw<int32_t>(1) + entry + raw(3e38f)},
+      {"mean square of an activation is 0,", raw<int32_t>(1) + entry + raw(0.0f)},
       {"0 sums", raw<int32_t>(1) + raw<int32_t>(1) + "a" + raw<int32_t>(1) + raw<int32_t>(0)},
   };
   for (const auto& [part, bytes] : cases) {

@@ -60,7 +60,23 @@ constexpr std::string_view kOff[] = {
     // GGUF
     "expert_weights_norm", "swin_norm", "ssm.dt_b_c_rms"};
 
-bool has(std::string_view name, std::string_view part) { return name.find(part) != std::string_view::npos; }
+// Whether a part of the name, in front of any layer's number, begins with `begin`: what stands behind it belongs to a
+// layer of this model and is nobody's but ours to read.
+bool leads(std::string_view name, std::string_view begin) {
+  for (size_t at = 0; at < name.size();) {
+    const size_t end = std::min(name.find('.', at), name.size());
+    const std::string_view part = name.substr(at, end - at);
+    if (part == "layers" || part == "blk" || part == "h") return false;
+    if (part.starts_with(begin)) return true;
+    at = end + 1;
+  }
+  return false;
+}
+
+// blk.N.nextn.*: these are all there are.
+constexpr std::string_view kNextToken[] = {
+    ".nextn.eh_proj.weight", ".nextn.embed_tokens.weight",     ".nextn.enorm.weight",
+    ".nextn.hnorm.weight",   ".nextn.shared_head_head.weight", ".nextn.shared_head_norm.weight"};
 
 }  // namespace
 
@@ -70,10 +86,12 @@ std::span<const std::string_view> harmless_keys() { return kKeys; }
 std::span<const std::string_view> off_by_default() { return kOff; }
 
 std::string_view harmless_tensor(std::string_view name) {
-  if (has(name, "visual.") || has(name, "vision") || name.starts_with("v.") || name.starts_with("mm."))
+  if (leads(name, "visual") || leads(name, "vision") || name.starts_with("v.") || name.starts_with("mm."))
     return "vision tower";
-  if (has(name, "audio_tower.") || has(name, "multi_modal_projector.")) return "audio tower and projector";
-  if (name.starts_with("mtp.") || has(name, ".mtp.") || has(name, "nextn.")) return "multi-token prediction head";
+  if (leads(name, "audio_tower") || leads(name, "multi_modal_projector")) return "audio tower and projector";
+  const bool next_token = std::any_of(std::begin(kNextToken), std::end(kNextToken),
+                                      [&](std::string_view end) { return name.ends_with(end); });
+  if (leads(name, "mtp") || next_token) return "multi-token prediction head";
   // Tables that follow from the configuration.
   if (name.ends_with("rotary_emb.inv_freq") || name.ends_with("attn_rot_embd.weight") || name.ends_with("position_ids"))
     return "tables that the configuration implies";
