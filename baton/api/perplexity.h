@@ -79,7 +79,8 @@ Status check_same_vocabulary(const TextModel& model, const TextModel& reference)
 
 // A value and its standard error. Errors take the tokens as independent draws, as llama.cpp does;
 // `error_windows` takes the windows as the draws (tokens of one window share their context, so that the first is too
-// small): the standard deviation of the windows' values over the root of their number. Below zero: one window only.
+// small): the standard deviation of the windows' values over the root of their number. Below zero: one window only;
+// `error` of one token is NaN.
 struct Measured {
   double value = 0;
   double error = 0;

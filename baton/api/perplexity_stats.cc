@@ -1,6 +1,7 @@
 // Means with their errors, and the paired comparison.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "baton/api/perplexity.h"
 
@@ -37,7 +38,7 @@ double window_error(size_t count, uint32_t per_window, const Value& value) {
 template <class Value>
 Measured mean_of(size_t count, uint32_t per_window, const Value& value) {
   const Moments moments = moments_of(count, value);
-  Measured result{moments.mean, 0, window_error(count, per_window, value)};
+  Measured result{moments.mean, std::numeric_limits<double>::quiet_NaN(), window_error(count, per_window, value)};
   if (count > 1) result.error = std::sqrt(moments.variance / static_cast<double>(count - 1));
   return result;
 }

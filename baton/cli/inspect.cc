@@ -177,6 +177,18 @@ std::string tensors_text(const Model& model) {
   return text;
 }
 
+OrderedJson tensors_json(const Model& model) {
+  OrderedJson list = OrderedJson::array();
+  for (const Weight& weight : model.weights) {
+    list.push_back({{"name", weight.name},
+                    {"dtype", to_string(weight.dtype)},
+                    {"rows", weight.rows},
+                    {"columns", weight.columns},
+                    {"source", weight.source}});
+  }
+  return list;
+}
+
 // What follows the summary: hundreds of lines.
 std::string all_text(const InspectFlags& flags, const Model& model, const OrderedJson& spec, const Pair& pair,
                      const BridgePlan& plan) {
@@ -248,6 +260,7 @@ int run_inspect(const InspectFlags& flags) {
                                 {"from", to_string(segment.from)},
                                 {"to", to_string(segment.to)}});
     }
+    if (flags.tensors) json["tensor_list"] = tensors_json(**model);
     print_json(json);
     return kOk;
   }

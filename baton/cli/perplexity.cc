@@ -71,8 +71,9 @@ OrderedJson quality_json(const PairedQuality& quality) {
 }
 
 std::string measured_text(const Measured& measured, int digits, double scale, std::string_view unit) {
-  std::string text =
-      fmt::format("{:.{}f} \u00b1 {:.{}f}{}", scale * measured.value, digits, scale * measured.error, digits, unit);
+  const std::string error =
+      std::isfinite(measured.error) ? fmt::format("{:.{}f}", scale * measured.error, digits) : "unknown";
+  std::string text = fmt::format("{:.{}f} \u00b1 {}{}", scale * measured.value, digits, error, unit);
   if (measured.error_windows >= 0)
     text += fmt::format("   (\u00b1 {:.{}f} by windows)", scale * measured.error_windows, digits);
   return text;

@@ -174,6 +174,14 @@ class Flags(unittest.TestCase):
 
 
 class Summary(unittest.TestCase):
+    def test_inspect_lists_the_tensors_in_json_too(self):
+        report = json.loads(run("inspect", SMALL, "--tensors", "--json").stdout)
+        listed = run("inspect", SMALL, "--tensors").stdout
+        self.assertGreater(len(report["tensor_list"]), 20)
+        for tensor in report["tensor_list"]:
+            self.assertRegex(listed, rf"(?m)^  {re.escape(tensor['name'])} +{tensor['dtype']} +\[{tensor['rows']}, {tensor['columns']}\]")
+        self.assertNotIn("tensor_list", json.loads(run("inspect", SMALL, "--json").stdout))
+
     def test_inspect_begins_with_what_one_wants_to_know(self):
         text = run("inspect", BUNDLED).stdout
         head = text.split("\n\n")[0].splitlines()

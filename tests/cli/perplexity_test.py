@@ -32,6 +32,15 @@ class Perplexity(unittest.TestCase):
         self.assertIn("tokens 33 to 63 of each counted: 124", done.stdout)
         self.assertIn("window 4/4 PPL", done.stderr)
 
+    def test_one_token_has_no_error(self):
+        arguments = ("-m", QUANTIZED, "--text", TEXT, "-w", "4", "--chunks", "1")
+        self.assertRegex(run(*arguments).stdout, r"\nPPL = \d+\.\d{4} \u00b1 unknown\n")
+        answer = json.loads(run(*arguments, "--reference", SOURCE, "--json").stdout)
+        self.assertEqual(answer["counted"], 1)
+        for name in ("ppl", "dppl", "kld_mean", "top1"):
+            self.assertIsNotNone(answer[name])
+            self.assertIsNone(answer[name + "_error"], name)
+
     def test_against_a_reference_with_values_per_token(self):
         with tempfile.TemporaryDirectory() as folder:
             lines, table = os.path.join(folder, "t.jsonl"), os.path.join(folder, "t.csv")
