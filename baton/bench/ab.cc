@@ -68,6 +68,8 @@ Result<SpeedRow> parse_row(const Json& row, std::string_view source) {
   speed.tokens_per_second = summarize(samples).median;
   if (!(speed.tokens_per_second > 0) || !std::isfinite(speed.tokens_per_second))
     return fail(Code::kInvalidInput, fmt::format("{}: {} has no speed above 0", source, speed.name()));
+  if (const auto quality = row.find("quality"); quality != row.end() && quality->is_string())
+    speed.emulated = quality->get<std::string>() == "emulated";
   return speed;
 }
 
@@ -110,6 +112,17 @@ Result<AbVerdict> ab_verdict(std::span<const AbRound> rounds, double confidence,
   verdict.interval = {verdict.exact.ratio, std::min(verdict.exact.low, verdict.bootstrap.low),
                       std::max(verdict.exact.high, verdict.bootstrap.high)};
   return verdict;
+}
+
+bool ab_comparable(bool a_emulated, bool b_emulated) { return a_emulated == b_emulated; }
+
+std::string ab_words(const AbVerdict& verdict, bool a_emulated, bool b_emulated) {
+  if (!ab_comparable(a_emulated, b_emulated))
+    return fmt::format("none: {} is emulated and {} measured", a_emulated ? "A" : "B", a_emulated ? "B" : "A");
+  const char* const words = !verdict.differs()         ? "no difference shown"
+                            : verdict.interval.low > 1 ? "A is faster"
+                                                       : "B is faster";
+  return fmt::format("{}{}", words, a_emulated ? " (emulated)" : "");
 }
 
 std::string SpeedRow::name() const { return SpeedTest{prefill_tokens, decode_tokens, depth, sequences}.name(); }

@@ -51,12 +51,18 @@ std::optional<CentreInterval> signed_rank_interval(std::span<const double> value
 struct SpeedRow {
   uint32_t prefill_tokens = 0, decode_tokens = 0, depth = 0, sequences = 1;
   double tokens_per_second = 0;  // the median of the samples, or the mean where there are none
+  bool emulated = false;         // the row says so: "quality"; what does not say counts as measured
   std::string name() const;
   bool same_test(const SpeedRow& other) const;
 };
 // A JSON list, or one object a line; other lines before and between are skipped, as programs write logs. kInvalidInput
 // names `source` and what is missing.
 Result<std::vector<SpeedRow>> parse_speed_rows(std::string_view text, std::string_view source);
+
+// "A is faster", "B is faster", "no difference shown", with "(emulated)" behind it when both times are. Without a
+// verdict, "none: " and why: an emulated time is the emulator's and says nothing of the device.
+std::string ab_words(const AbVerdict& verdict, bool a_emulated, bool b_emulated);
+bool ab_comparable(bool a_emulated, bool b_emulated);
 
 // Words of a command line: split at spaces, quotes '...' and "..." keep them. kInvalidInput for a quote without end.
 Result<std::vector<std::string>> split_words(std::string_view text);

@@ -159,6 +159,27 @@ TEST(Ab, EqualSpeedsAreNoDifference) {
   EXPECT_FALSE(ab_verdict(rounds, 0.999, 1, 1)->differs());
 }
 
+// An emulator's time says nothing of the device, however far apart the two are.
+TEST(Ab, NoVerdictBetweenEmulatedAndMeasured) {
+  const std::vector<AbRound> rounds(12, AbRound{true, {9, 9}, {5, 5}});
+  const AbVerdict verdict = *ab_verdict(rounds, 0.999, 1, 1);
+  EXPECT_EQ(ab_words(verdict, false, false), "A is faster");
+  EXPECT_EQ(ab_words(verdict, true, true), "A is faster (emulated)");
+  EXPECT_EQ(ab_words(verdict, true, false), "none: A is emulated and B measured");
+  EXPECT_EQ(ab_words(verdict, false, true), "none: B is emulated and A measured");
+}
+
+TEST(SpeedRows, QualityIsThatOfTheRow) {
+  const auto rows = parse_speed_rows(
+      R"([{"n_prompt": 5, "n_gen": 0, "avg_ts": 1, "quality": "emulated"},
+          {"n_prompt": 0, "n_gen": 5, "avg_ts": 1, "quality": "measured"}, {"n_prompt": 0, "n_gen": 6, "avg_ts": 1}])",
+      "peer");
+  ASSERT_TRUE(rows) << rows.error().message;
+  EXPECT_TRUE((*rows)[0].emulated);
+  EXPECT_FALSE((*rows)[1].emulated);
+  EXPECT_FALSE((*rows)[2].emulated);
+}
+
 TEST(SpeedRows, ListOfLlamaBench) {
   const auto rows = parse_speed_rows(R"(loading ...
 [

@@ -2,7 +2,6 @@
 #include "baton/bench/ladder.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -13,6 +12,7 @@
 #include "baton/api/convert.h"
 #include "baton/api/quantize.h"
 #include "baton/api/units.h"
+#include "baton/base/temporary_folder.h"
 #include "baton/bench/energy_meter.h"
 #include "baton/bench/runner.h"
 #include "baton/model/recipe.h"
@@ -28,37 +28,6 @@ constexpr uint64_t kSeed = 11;
 constexpr uint64_t kMemoryPerByte = 2;
 // Load for each core from which speeds are doubted. The quality before them is work of this process: about 1.
 constexpr double kBusy = 1.5;
-
-// A fresh folder, removed with what is in it.
-class TemporaryFolder {
- public:
-  static Result<TemporaryFolder> create() {
-    std::error_code error;
-    const fs::path parent = fs::temp_directory_path(error);
-    std::string name = (parent / "baton-ladder-XXXXXX").string();
-    if (error || ::mkdtemp(name.data()) == nullptr) {
-      return fail(Code::kNotFound,
-                  fmt::format("no temporary folder can be made in {}; set TMPDIR to another place", parent.string()));
-    }
-    TemporaryFolder folder;
-    folder.path_ = name;
-    return folder;
-  }
-  TemporaryFolder(TemporaryFolder&& other) noexcept : path_(std::exchange(other.path_, {})) {}
-  TemporaryFolder& operator=(TemporaryFolder&& other) noexcept {
-    std::swap(path_, other.path_);
-    return *this;
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    if (!path_.empty()) fs::remove_all(path_, ignored);
-  }
-  const fs::path& path() const { return path_; }
-
- private:
-  TemporaryFolder() = default;
-  fs::path path_;
-};
 
 double bits_of(DType dtype) {
   const Format& format = format_of(dtype);
@@ -345,6 +314,7 @@ class Measurement {
       }
     }
     for (Rung* rung : work_) {
+      if (rung->row.emulated()) continue;  // the emulator's energy, not the device's
       if (!rung->prefill_joules.empty()) rung->row.speed.prefill_joules_per_token = quantile(rung->prefill_joules, 0.5);
       if (!rung->decode_joules.empty()) rung->row.speed.decode_joules_per_token = quantile(rung->decode_joules, 0.5);
     }
@@ -401,7 +371,7 @@ class Measurement {
                                 rung.row.speed.decode_tps, rung.row.is_source});
       report_.rows.push_back(rung.row);
     }
-    report_.verdict = judge_ladder(report_.points, kConfidence, kSeed);
+    report_.verdict = judge_ladder(report_.points, kConfidence, kSeed, report_.rows.front().emulated());
     return std::move(report_);
   }
 
@@ -444,7 +414,7 @@ Status check_ladder_types(const std::vector<std::string>& types) {
 Result<LadderReport> measure_ladder(const LadderOptions& options) {
   BATON_OK(check_ladder_types(options.types));
   BATON_TRY(auto unit, create_unit(options.unit));
-  BATON_TRY(auto folder, TemporaryFolder::create());
+  BATON_TRY(auto folder, TemporaryFolder::create("baton-ladder"));
   Measurement measurement(options, std::move(unit), std::move(folder));
   return measurement.run();
 }

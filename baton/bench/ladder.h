@@ -61,6 +61,7 @@ struct LadderRow {
   LadderSpeed speed;
   std::optional<uint64_t> peak_memory_bytes;
   std::string evidence;  // of the unit
+  bool emulated() const { return evidence.find("emulat") != std::string::npos; }
 };
 
 struct LadderReport {

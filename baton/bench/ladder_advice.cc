@@ -82,6 +82,8 @@ class Adviser {
   }
 
   std::string speed(const Loss& take) const {
+    if (verdict_.emulated) return " Speeds are emulated: which decodes sooner on the device is not known.";
+    if (verdict_.too_few_rounds) return " Too few rounds were measured to compare speeds.";
     if (!verdict_.has_speed) return " Speeds were not measured.";
     const auto against_source = ratio(take.point, source_);
     std::string text = against_source && against_source->differs()

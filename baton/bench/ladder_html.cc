@@ -159,7 +159,8 @@ std::string tooltip(const LadderRow& row) {
   std::string text = fmt::format("{}: {:.2f} MB, {:.2f} bits per weight, KL divergence {:.5f}, same top token {:.2f} %",
                                  row.type, static_cast<double>(row.bytes) * 1e-6, row.bits_per_weight,
                                  row.quality.kld.value, 100 * row.quality.top1.value);
-  if (!row.speed.decode_tps.empty()) text += fmt::format(", decode {:.1f} t/s", decode_median(row));
+  if (!row.speed.decode_tps.empty())
+    text += fmt::format(", decode {:.1f} t/s{}", decode_median(row), row.emulated() ? " (emulated)" : "");
   return fmt::format("<title>{}</title>", html_escaped(text));
 }
 
@@ -302,17 +303,22 @@ std::string ladder_html(const LadderReport& report, const PageInfo& info) {
       fmt::format("Unit: {} ({})", report.ran, report.rows.empty() ? "" : report.rows.front().evidence)};
   std::string html = html_head(fmt::format("Quantized copies of {}", report.model), kLadderStyle, facts, info);
   html += fmt::format("<p class=\"take\">{}</p>\n", html_escaped(advice.text));
-  html +=
-      "<h2>Size and quality</h2>\n<p class=\"note\">Filled: on the Pareto front of size, KL divergence and decode "
-      "speed. Dashed: the front of size and KL divergence alone. Below left is better.</p>\n";
+  html += fmt::format(
+      "<h2>Size and quality</h2>\n<p class=\"note\">Filled: on the Pareto front of size{}. Dashed: the front of size "
+      "and "
+      "KL divergence alone. Below left is better.</p>\n",
+      report.verdict.has_speed ? ", KL divergence and decode speed" : " and KL divergence");
   html += size_plot(report);
   if (report.verdict.has_speed) {
     html += "<h2>Speed and quality</h2>\n<p class=\"note\">Below right is better.</p>\n" + speed_plot(report);
   }
-  std::string table =
+  const std::string_view label = report.verdict.emulated ? " (emulated)" : "";
+  std::string table = fmt::format(
       "<table><tr><th>type</th><th>MB</th><th>bits per weight</th><th>PPL</th><th>difference</th>"
-      "<th>KL divergence</th><th>99 %</th><th>same top %</th><th>prefill t/s</th><th>decode t/s</th><th>memory MB</th>"
-      "<th>decode J/token</th><th>place</th></tr>\n";
+      "<th>KL divergence</th><th>99 %</th><th>same top %</th><th>prefill t/s{}</th><th>decode t/s{}</th><th>memory "
+      "MB</th>"
+      "<th>decode J/token</th><th>place</th></tr>\n",
+      label, label);
   for (size_t i = 0; i < report.rows.size(); ++i) table += row_html(report, i);
   html += "<h2>All rows</h2>\n" + html_scroll(table + "</table>");
   html += "<h2>What the differences say</h2>\n" + list(verdict_text(report.points, report.verdict));

@@ -160,6 +160,9 @@ nlohmann::ordered_json ladder_json(const LadderReport& report) {
     json["unit"] = report.unit;
     json["ran"] = report.ran;
     json["evidence"] = row.evidence;
+    json["speed_quality"] = row.speed.decode_tps.empty()
+                                ? OrderedJson(nullptr)
+                                : OrderedJson(report.verdict.emulated ? "emulated" : "measured");
     json["text"] = report.text.string();
     json["window"] = report.window;
     json["counted_from"] = report.counted_from;
@@ -208,11 +211,12 @@ std::vector<std::string> ladder_notes(const LadderReport& report) {
 }
 
 std::string ladder_text(const LadderReport& report) {
+  const std::string_view label = report.verdict.emulated ? " (emulated)" : "";
   std::string text = fmt::format(
-      "{} on {}\n\n| type | size MB | bits/weight | PPL | dPPL | KL divergence | same top % | prefill t/s | decode t/s "
-      "| "
-      "memory MB | decode J/token | front |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|\n",
-      report.model, report.unit);
+      "{} on {}\n\n| type | size MB | bits/weight | PPL | dPPL | KL divergence | same top % | prefill t/s{} | decode "
+      "t/s{} "
+      "| memory MB | decode J/token | front |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|\n",
+      report.model, report.unit, label, label);
   for (size_t i = 0; i < report.rows.size(); ++i) text += row_text(report, i);
   text += "\n";
   for (const std::string& note : ladder_notes(report)) text += note + "\n";

@@ -33,8 +33,8 @@ std::optional<RatioInterval> ratio_of(const std::vector<double>& a, const std::v
 
 class Judge {
  public:
-  Judge(std::span<const LadderPoint> points, double confidence, uint64_t seed)
-      : points_(points), confidence_(confidence), seed_(seed) {}
+  Judge(std::span<const LadderPoint> points, double confidence, uint64_t seed, bool emulated)
+      : points_(points), confidence_(confidence), seed_(seed), emulated_(emulated) {}
 
   LadderVerdict run() {
     LadderVerdict verdict;
@@ -44,7 +44,8 @@ class Judge {
       verdict.has_speed &= !point.decode_tps.empty();
       verdict.too_few_rounds |= !point.decode_tps.empty() && point.decode_tps.size() < pairs_needed(confidence_);
     }
-    verdict.has_speed &= !verdict.too_few_rounds;
+    verdict.emulated = emulated_ && verdict.has_speed;
+    verdict.has_speed &= !verdict.too_few_rounds && !emulated_;
     for (const LadderPoint& point : points_) {
       figures_.push_back({point.bytes, mean(point.kld), verdict.has_speed ? median(point.decode_tps) : 0});
     }
@@ -116,6 +117,7 @@ class Judge {
   std::span<const LadderPoint> points_;
   const double confidence_;
   const uint64_t seed_;
+  const bool emulated_;
   std::vector<Figures> figures_;
 };
 
@@ -160,8 +162,8 @@ DifferenceInterval paired_difference(std::span<const double> a, std::span<const 
   return interval;
 }
 
-LadderVerdict judge_ladder(std::span<const LadderPoint> points, double confidence, uint64_t seed) {
-  return Judge(points, confidence, seed).run();
+LadderVerdict judge_ladder(std::span<const LadderPoint> points, double confidence, uint64_t seed, bool emulated) {
+  return Judge(points, confidence, seed, emulated).run();
 }
 
 std::vector<std::string> verdict_text(std::span<const LadderPoint> points, const LadderVerdict& verdict) {
@@ -183,10 +185,11 @@ std::vector<std::string> verdict_text(std::span<const LadderPoint> points, const
   const uint32_t rounds = pairs_needed(verdict.confidence);
   lines.push_back(fmt::format("On the Pareto front of size, KL divergence{}: {}.",
                               verdict.has_speed        ? " and decode speed"
+                              : verdict.emulated       ? " (speed takes no part: emulated)"
                               : verdict.too_few_rounds ? " (speed takes no part: too few rounds)"
                                                        : " (no speeds were measured)",
                               names(points, front)));
-  if (verdict.too_few_rounds) {
+  if (verdict.too_few_rounds && !verdict.emulated) {
     lines.push_back(fmt::format("Too few rounds to say which speeds differ: {} are needed at {:g} % (-r {}).", rounds,
                                 100 * verdict.confidence, rounds));
   }

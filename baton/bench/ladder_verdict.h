@@ -56,11 +56,13 @@ struct LadderVerdict {
   double confidence = 0;
   bool has_speed = false;                    // decode speed took part
   bool too_few_rounds = false;               // speeds were measured, but nothing can be said of them
+  bool emulated = false;                     // speeds are an emulator's: they say nothing of the device
   bool intervals_known = false;              // enough windows for challenged_by and the comparisons of quality
   std::vector<LadderStanding> standings;     // by point
   std::vector<LadderComparison> neighbours;  // the largest first
 };
-LadderVerdict judge_ladder(std::span<const LadderPoint> points, double confidence, uint64_t seed);
+LadderVerdict judge_ladder(std::span<const LadderPoint> points, double confidence, uint64_t seed,
+                           bool emulated = false);
 
 // A type is recommended when the upper end of the interval of its loss of perplexity is at most this.
 inline constexpr double kLossAcceptedPercent = 1;

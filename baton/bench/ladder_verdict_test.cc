@@ -114,6 +114,27 @@ TEST(Ladder, FewRoundsGiveNoVerdictOnSpeed) {
   EXPECT_EQ(text.find("decode speeds"), std::string::npos) << "no list of what does not differ\n" << text;
 }
 
+// An emulator's speeds say nothing of the device: they take no part, and the words say so.
+TEST(Ladder, EmulatedSpeedsTakeNoPart) {
+  std::vector<LadderPoint> points = {point("source", 10, 0, 5.0, 0, 2), point("copy", 5, 0, 50.0, 0, 2)};
+  const auto text_of = [&](const LadderVerdict& verdict) {
+    std::string text = advise(points, verdict).text + "\n";
+    for (const std::string& line : verdict_text(points, verdict)) text += line + "\n";
+    return text;
+  };
+  EXPECT_TRUE(judge_ladder(points, 0.95, 1).has_speed);
+  const LadderVerdict verdict = judge_ladder(points, 0.95, 1, true);
+  EXPECT_FALSE(verdict.has_speed);
+  EXPECT_TRUE(verdict.emulated);
+  EXPECT_NE(text_of(verdict).find("(speed takes no part: emulated)"), std::string::npos) << text_of(verdict);
+  for (const char* word : {"decode speed:", "It decodes", "decode speeds", "Speeds were not measured"})
+    EXPECT_EQ(text_of(verdict).find(word), std::string::npos) << text_of(verdict);
+  for (LadderPoint& item : points) item.decode_tps.resize(2), item.prefill_tps.resize(2);
+  EXPECT_EQ(text_of(judge_ladder(points, 0.95, 1)).find("not measured"), std::string::npos);
+  for (LadderPoint& item : points) item.decode_tps.clear(), item.prefill_tps.clear();
+  EXPECT_FALSE(judge_ladder(points, 0.95, 1, true).emulated);
+}
+
 // With rounds enough, a lead in speed alone still has to be more than chance.
 TEST(Ladder, CopiesOfOneFileDoNotDominateEachOther) {
   std::vector<LadderPoint> points = {point("source", 10, 0.1, 5, 0, 2), point("copy", 10, 0.1, 5, 0, 2)};

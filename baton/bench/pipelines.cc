@@ -248,7 +248,8 @@ void run_prompts(const Loaded& loaded, const PipelineSettings& settings, uint64_
     if (row) {
       report->rows.push_back(*std::move(row));
     } else {
-      report->skipped.push_back({what, row.error().message});
+      const Code code = row.error().code;
+      report->skipped.push_back({what, row.error().message, code == Code::kDevice || code == Code::kInternal});
     }
   }
 }

@@ -51,6 +51,7 @@ struct PipelineRow {
 
 struct SkippedPipeline {
   std::string pipeline, reason;
+  bool failed = false;  // it ran, and its unit failed or computed nonsense: not merely absent or too small
 };
 
 struct PipelineSettings {

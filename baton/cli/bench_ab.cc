@@ -76,9 +76,19 @@ struct Side {
 
 struct Test {
   SpeedRow row;
+  bool emulated[2] = {};
   std::vector<AbRound> rounds;
   std::vector<double> a, b;
 };
+
+struct Judged {
+  AbVerdict verdict;
+  Summary a, b;
+  std::string words;
+  bool comparable = true;
+};
+
+const char* quality_of(bool emulated) { return emulated ? "emulated" : "measured"; }
 
 class AbRun {
  public:
@@ -100,19 +110,28 @@ class AbRun {
       BATON_TRY(rows[i], run(sides_[i]));
     }
     const auto in = [](const std::vector<SpeedRow>& all, const SpeedRow& one) {
-      return std::any_of(all.begin(), all.end(), [&](const SpeedRow& row) { return row.same_test(one); });
+      return std::find_if(all.begin(), all.end(), [&](const SpeedRow& row) { return row.same_test(one); });
     };
     for (const SpeedRow& row : rows[0]) {
-      if (in(rows[1], row)) {
-        tests_.push_back({row, {}, {}, {}});
-      } else {
+      const auto other = in(rows[1], row);
+      if (other == rows[1].end()) {
         notes_.push_back(fmt::format("only A ran {}", row.name()));
+        continue;
+      }
+      tests_.push_back({row, {row.emulated, other->emulated}, {}, {}, {}});
+      if (!ab_comparable(row.emulated, other->emulated)) {
+        notes_.push_back(
+            fmt::format("{}: no verdict: {} is emulated and {} measured. An emulated time is the emulator's, "
+                        "not the device's",
+                        row.name(), row.emulated ? "A" : "B", row.emulated ? "B" : "A"));
       }
     }
     for (const SpeedRow& row : rows[1]) {
-      if (!in(rows[0], row)) notes_.push_back(fmt::format("only B ran {}", row.name()));
+      if (in(rows[0], row) == rows[0].end()) notes_.push_back(fmt::format("only B ran {}", row.name()));
     }
     if (tests_.empty()) return fail(Code::kInvalidInput, "--ab: A and B have no test in common");
+    progress("");
+    for (const std::string& note : notes_) fmt::print(stderr, "baton: {}\n", note);
     const auto count = static_cast<uint32_t>(tests_.size());
     if (const uint32_t needed = ab_rounds_needed(flags_.confidence / 100, count); flags_.rounds < needed) {
       return fail(Code::kInvalidInput,
@@ -159,21 +178,13 @@ class AbRun {
     json["seed"] = seed_;
     json["notes"] = notes_;
     json["tests"] = OrderedJson::array();
-    std::string table = "| test | A t/s | B t/s | A / B | interval | verdict |\n|---|--:|--:|--:|---|---|\n";
-    if (flags_.output == "csv") table = "test,a_ts,b_ts,ratio,low,high,verdict\n";
+    const bool csv = flags_.output == "csv";
+    std::string table = csv ? "test,a_ts,b_ts,ratio,low,high,verdict,a_quality,b_quality\n"
+                            : "| test | A t/s | B t/s | A / B | interval | verdict |\n|---|--:|--:|--:|---|---|\n";
     for (const Test& test : tests_) {
-      BATON_TRY(const AbVerdict verdict,
-                ab_verdict(test.rounds, flags_.confidence / 100, static_cast<uint32_t>(tests_.size()), seed_));
-      const Summary a = summarize(test.a), b = summarize(test.b);
-      const RatioInterval& interval = verdict.interval;
-      const char* const words = !verdict.differs() ? "no difference shown"
-                                : interval.low > 1 ? "A is faster"
-                                                   : "B is faster";
-      table += fmt::format(
-          fmt::runtime(flags_.output == "csv" ? "{},{:.3f},{:.3f},{:.4f},{:.4f},{:.4f},{}\n"
-                                              : "| {} | {:.2f} | {:.2f} | {:.4f} | {:.4f} to {:.4f} | {} |\n"),
-          test.row.name(), a.median, b.median, interval.ratio, interval.low, interval.high, words);
-      json["tests"].push_back(test_json(test, verdict, a, b, words));
+      BATON_TRY(const Judged judged, judge(test));
+      table += csv ? csv_row(test, judged) : md_row(test, judged);
+      json["tests"].push_back(test_json(test, judged));
     }
     if (flags_.output == "json" || flags_.output == "jsonl") {
       print_json(json);
@@ -184,7 +195,6 @@ class AbRun {
           fmt::format("\nA: {}\nB: {}\n{} rounds of four runs, interval at {:g} % for all tests together, seed {}\n",
                       sides_[0].text, sides_[1].text, flags_.rounds, flags_.confidence, seed_);
     }
-    for (const std::string& note : notes_) fmt::print(stderr, "baton: {}\n", note);
     print(table);
     return {};
   }
@@ -196,11 +206,43 @@ class AbRun {
     return parse_speed_rows(ran->output, side.name);
   }
 
+  Result<Judged> judge(const Test& test) const {
+    Judged judged;
+    BATON_TRY(judged.verdict,
+              ab_verdict(test.rounds, flags_.confidence / 100, static_cast<uint32_t>(tests_.size()), seed_));
+    judged.a = summarize(test.a);
+    judged.b = summarize(test.b);
+    judged.words = ab_words(judged.verdict, test.emulated[0], test.emulated[1]);
+    judged.comparable = ab_comparable(test.emulated[0], test.emulated[1]);
+    return judged;
+  }
+
+  static std::string md_row(const Test& test, const Judged& judged) {
+    const auto speed = [](const Summary& summary, bool emulated) {
+      return fmt::format("{:.2f}{}", summary.median, emulated ? " emulated" : "");
+    };
+    const RatioInterval& interval = judged.verdict.interval;
+    const std::string ratio =
+        judged.comparable ? fmt::format("{:.4f} | {:.4f} to {:.4f}", interval.ratio, interval.low, interval.high)
+                          : "- | -";
+    return fmt::format("| {} | {} | {} | {} | {} |\n", test.row.name(), speed(judged.a, test.emulated[0]),
+                       speed(judged.b, test.emulated[1]), ratio, judged.words);
+  }
+
+  static std::string csv_row(const Test& test, const Judged& judged) {
+    const RatioInterval& interval = judged.verdict.interval;
+    const std::string ratio =
+        judged.comparable ? fmt::format("{:.4f},{:.4f},{:.4f}", interval.ratio, interval.low, interval.high) : ",,";
+    return fmt::format("{},{:.3f},{:.3f},{},{},{},{}\n", test.row.name(), judged.a.median, judged.b.median, ratio,
+                       judged.words, quality_of(test.emulated[0]), quality_of(test.emulated[1]));
+  }
+
   static OrderedJson interval_json(const RatioInterval& interval) {
     return {{"ratio", interval.ratio}, {"low", interval.low}, {"high", interval.high}};
   }
-  static OrderedJson test_json(const Test& test, const AbVerdict& verdict, const Summary& a, const Summary& b,
-                               const char* words) {
+  static OrderedJson test_json(const Test& test, const Judged& judged) {
+    const auto when_comparable = [&](OrderedJson value) { return judged.comparable ? value : OrderedJson(nullptr); };
+    const AbVerdict& verdict = judged.verdict;
     OrderedJson rounds = OrderedJson::array();
     for (const AbRound& round : test.rounds) {
       rounds.push_back({{"order", round.a_outside ? "ABBA" : "BAAB"},
@@ -208,15 +250,17 @@ class AbRun {
                         {"b_ts", {round.b[0], round.b[1]}}});
     }
     return {{"test", test.row.name()},
-            {"a_ts", a.median},
-            {"b_ts", b.median},
-            {"ratio", verdict.interval.ratio},
-            {"low", verdict.interval.low},
-            {"high", verdict.interval.high},
-            {"exact", interval_json(verdict.exact)},
-            {"bootstrap", interval_json(verdict.bootstrap)},
-            {"differs", verdict.differs()},
-            {"verdict", words},
+            {"a_ts", judged.a.median},
+            {"b_ts", judged.b.median},
+            {"a_quality", quality_of(test.emulated[0])},
+            {"b_quality", quality_of(test.emulated[1])},
+            {"ratio", when_comparable(verdict.interval.ratio)},
+            {"low", when_comparable(verdict.interval.low)},
+            {"high", when_comparable(verdict.interval.high)},
+            {"exact", when_comparable(interval_json(verdict.exact))},
+            {"bootstrap", when_comparable(interval_json(verdict.bootstrap))},
+            {"differs", when_comparable(verdict.differs())},
+            {"verdict", judged.words},
             {"rounds", rounds}};
   }
 

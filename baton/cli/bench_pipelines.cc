@@ -77,7 +77,13 @@ int show(const PipelineFlags& flags, const PipelineRun& run, const ReportTitle& 
       if (run.output == "jsonl") print_json(row);
     }
   }
-  return kOk;
+  bool failed = report.rows.empty();
+  for (const SkippedPipeline& skipped : report.skipped) {
+    if (skipped.failed) fmt::print(stderr, "baton: {}: {}\n", skipped.pipeline, skipped.reason);
+    failed = failed || skipped.failed;
+  }
+  if (report.rows.empty()) fmt::print(stderr, "baton: nothing was measured\n");
+  return failed ? kFailed : kOk;
 }
 
 Result<std::string> model_path(const PipelineRun& run) {

@@ -57,7 +57,9 @@ int list_units(bool as_json) {
     item["weight_types"] = types;
     item["ops"] = ops;
     json["units"].push_back(item);
-    text += fmt::format("\n{}  available, {} memory\n", entry->name, memory_name(caps.memory));
+    const bool emulated = std::find(caps.features.begin(), caps.features.end(), "emulated") != caps.features.end();
+    text += fmt::format("\n{}  available{}, {} memory\n", entry->name, emulated ? " (emulated)" : "",
+                        memory_name(caps.memory));
     text += fmt::format("  features      {}\n", fmt::join(caps.features, " "));
     text += fmt::format("  weights       {}\n", fmt::join(types, " "));
     text += fmt::format("  keys, values  {}\n", to_string(caps.kv_type));

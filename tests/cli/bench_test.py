@@ -157,6 +157,27 @@ class Bench(unittest.TestCase):
         orders = {round["order"] for round in answer["tests"][0]["rounds"]}
         self.assertLessEqual(orders, {"ABBA", "BAAB"})
 
+    def test_ab_labels_emulated_sides_and_judges_none_against_a_measured_one(self):
+        emulated = os.path.join(self.folder, "emulated.py")
+        pathlib.Path(emulated).write_text(PEER.replace("SPEED", "300.0").replace('"n_depth": 0,', '"quality": "emulated",'))
+        emulated = f"cmd:{sys.executable} '{emulated}' -o json"
+        measured = self.peer("measured.py", 100.0)
+        flags = ("--rounds", "12", "--rest", "0")
+        done = bench("--ab", emulated, measured, *flags)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("| pp16 | 300.00 emulated | 100.00 | - | - | none: A is emulated and B measured |", done.stdout)
+        self.assertNotIn("faster", done.stdout)
+        self.assertIn("pp16: no verdict: A is emulated and B measured.", done.stderr)
+        for test in json.loads(bench("--ab", measured, emulated, *flags, "-o", "json").stdout)["tests"]:
+            self.assertEqual((test["a_quality"], test["b_quality"]), ("measured", "emulated"))
+            self.assertEqual([test[name] for name in ("ratio", "low", "high", "differs")], [None] * 4)
+            self.assertEqual(test["verdict"], "none: B is emulated and A measured")
+        row = bench("--ab", measured, emulated, *flags, "-o", "csv").stdout.splitlines()[1]
+        self.assertEqual(row, "pp16,100.000,300.000,,,,none: B is emulated and A measured,measured,emulated")
+        done = bench("--ab", emulated, emulated, *flags)
+        self.assertIn("| pp16 | 300.00 emulated | 300.00 emulated | 1.0000 | 1.0000 to 1.0000 | no difference shown (emulated) |",
+                      done.stdout)
+
     def test_ab_of_flags_shows_no_difference_between_equals(self):
         # One comparison of a thousand is meant to be wrong; two in a row are not.
         for _ in range(2):

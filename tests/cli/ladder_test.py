@@ -102,6 +102,30 @@ class Ladder(unittest.TestCase):
             self.assertEqual(out, "")
             self.assertEqual(self.left_over(), [])
 
+    def test_emulated_speeds_are_labelled_and_judge_nothing(self):
+        page = self.folder / "emulated.html"
+        arguments = (SOURCE, "--unit", "ane", "--text", TEXT, "--types", "Q8_0", "-w", "16", "--chunks", "2", "-r", "1", "-p", "4",
+                     "-n", "2", "--html", str(page))
+        text = self.run_ladder(*arguments).stdout
+        self.assertIn("| prefill t/s (emulated) | decode t/s (emulated) |", text)
+        self.assertIn("(speed takes no part: emulated)", text)
+        self.assertIn("<th>decode t/s (emulated)</th>", page.read_text())
+        self.assertNotIn("and decode speed", page.read_text())
+        row = json.loads(self.run_ladder(*arguments, "--json").stdout)[0]
+        self.assertEqual(row["speed_quality"], "emulated")
+
+    def test_what_a_killed_run_left_is_removed_by_the_next(self):
+        arguments = [PROGRAM, "ladder", SOURCE, "--text", TEXT, "-r", "0", "--chunks", "2", "--types", "Q8_0", "-w", "64"]
+        killed = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=self.environment)
+        while not self.left_over() and killed.poll() is None:
+            time.sleep(0.005)
+        killed.kill()
+        killed.wait()
+        self.assertTrue(self.left_over())
+        done = subprocess.run(arguments, capture_output=True, text=True, env=self.environment, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.left_over(), [])
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -98,6 +98,26 @@ class Pipelines(unittest.TestCase):
         self.assertIn("skipped check, 5000 tokens: the model's context", done.stderr)
         self.assertIn("run 2 of 2", done.stderr)
 
+    def test_nonsense_and_nothing_are_failures(self):
+        model = pathlib.Path(self.path("model"))
+        model.mkdir()
+        for file in pathlib.Path(SMALL).iterdir():
+            if file.name != "model.safetensors":
+                (model / file.name).symlink_to(file)
+        data = bytearray((pathlib.Path(SMALL) / "model.safetensors").read_bytes())
+        size = int.from_bytes(data[:8], "little")
+        header = json.loads(data[8:8 + size])
+        norm, = (name for name in header if name.endswith("norm.weight") and "layers" not in name)
+        begin, end = (8 + size + offset for offset in header[norm]["data_offsets"])
+        data[begin:end] = b"\x7f" * (end - begin)  # 3.4e38 in BF16 and F32 alike
+        (model / "model.safetensors").write_bytes(data)
+        done = bench("-m", str(model), "-p", "6", "-n", "4", "-r", "1", "--only", "gpu", "--json")
+        self.assertEqual((done.returncode, json.loads(done.stdout)), (1, []), done.stderr)
+        self.assertIn("baton: gpu, 6 tokens: ", done.stderr)
+        done = bench("-m", SMALL, "-p", "5000", "-n", "4", "-r", "1", "--only", "gpu", "--json")
+        self.assertEqual((done.returncode, json.loads(done.stdout)), (1, []), done.stderr)
+        self.assertIn("baton: nothing was measured", done.stderr)
+
     def test_text_has_the_tables(self):
         done = bench("-m", SMALL, "-p", "6", "-n", "4", "-r", "2", "--only", "gpu")
         self.assertEqual(done.returncode, 0, done.stderr)
