@@ -172,10 +172,7 @@ class SpeedBench {
 
   std::optional<int> create(const std::string& name, std::unique_ptr<Unit>& unit) {
     auto created = create_unit(name);
-    if (!created) {
-      fmt::print(stderr, "baton: {}\n", created.error().message);
-      return created.error().code == Code::kNotFound ? kUsage : kFailed;
-    }
+    if (!created) return report_unit(created.error());
     unit = *std::move(created);
     return std::nullopt;
   }

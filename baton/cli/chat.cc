@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 #include <memory>
+#include <optional>
 
 #include "baton/cli/chat_session.h"
 #include "baton/cli/command.h"
@@ -56,19 +57,20 @@ int run_json_lines(ChatSession& session) {
     if (outcome == LineEditor::Outcome::kInterrupted) return kInterrupted;
     if (line.find_first_not_of(" \t") == std::string::npos) continue;
     const auto json = OrderedJson::parse(line, nullptr, false);
-    const auto field = [&](const char* name) {
-      const bool is_text = json.is_object() && json.contains(name) && json[name].is_string();
-      return is_text ? json[name].get<std::string>() : std::string();
+    const auto field = [&](const char* name) -> std::optional<std::string> {
+      if (!json.is_object() || !json.contains(name) || !json[name].is_string()) return std::nullopt;
+      return json[name].get<std::string>();
     };
+    const auto content = field("content"), command = field("command");
     int code = kOk;
     bool done = true;
     if (json.is_string()) {
       code = session.say(json.get<std::string>());
-    } else if (field("role") == "user" && json["content"].is_string()) {
-      code = session.say(field("content"));
-    } else if (!field("command").empty()) {
+    } else if (field("role") == "user" && content && !command) {
+      code = session.say(*content);
+    } else if (command && !command->empty() && !content) {
       bool leave = false;
-      done = session.obey(field("command"), &leave);
+      done = session.obey(*command, &leave);
       if (leave) return worst;
     } else {
       done = session.refuse(

@@ -59,6 +59,8 @@ std::unique_ptr<Command> add_ladder(CLI::App& program);
 int report(const Error& error);
 // The same for an error in what was asked for: kUsage when it is kInvalidInput.
 int report_usage(const Error& error);
+// The same for an error of create_unit: kUsage when there is no unit of that name.
+int report_unit(const Error& error);
 // One JSON value and a newline on stdout. Text that is not UTF-8 is shown with U+FFFD.
 void print_json(const OrderedJson& value);
 // null when there is none.

@@ -66,7 +66,7 @@ std::string ended_text(const Completion& completion) {
     case Ended::kContextFull:
       return fmt::format("ended because the context of {} tokens is full (-c)", completion.context_tokens);
     case Ended::kCancelled:
-      return "ended by an interrupt";
+      return output_lost() ? "ended because nobody took what was printed" : "ended by an interrupt";
   }
   return "";
 }

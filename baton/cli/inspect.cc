@@ -139,7 +139,7 @@ std::string spec_text(const OrderedJson& spec) {
 // What a unit would load, without loading it.
 int show_plan(const InspectFlags& flags, const Model& model) {
   const auto unit = create_unit(flags.unit);
-  if (!unit) return report(unit.error());
+  if (!unit) return report_unit(unit.error());
   const auto plan = (*unit)->plan(model);
   if (!plan) return report(plan.error());
   if (flags.json) {
@@ -226,6 +226,10 @@ int run_inspect(const InspectFlags& flags) {
   const auto model = load_model(path);
   if (!model) return report(model.error());
   if (!flags.unit.empty()) return show_plan(flags, **model);
+  for (const std::string& name : {flags.prefill_unit, flags.decode_unit}) {
+    const auto unit = create_unit(name);
+    if (!unit) return report_unit(unit.error());
+  }
   auto pair = load_pair(flags, *model);
   if (!pair) return report(pair.error());
   const auto plan = plan_bridge(pair->from->layout(), pair->to->layout(), flags.prefill_unit == flags.decode_unit);

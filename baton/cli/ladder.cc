@@ -63,10 +63,7 @@ int run_ladder(LadderFlags& flags) {
   }
   LadderOptions& options = flags.options;
   const auto unit = create_unit(options.unit);
-  if (!unit) {
-    report(unit.error());
-    return unit.error().code == Code::kNotFound ? kUsage : kFailed;
-  }
+  if (!unit) return report_unit(unit.error());
   if (const Status types = check_ladder_types(options.types); !types) {
     report(types.error());
     return kUsage;

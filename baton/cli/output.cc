@@ -29,6 +29,11 @@ int report_usage(const Error& error) {
   return error.code == Code::kInvalidInput ? kUsage : kFailed;
 }
 
+int report_unit(const Error& error) {
+  report(error);
+  return error.code == Code::kNotFound ? kUsage : kFailed;
+}
+
 bool print(std::string_view text) {
   while (!text.empty() && output_error == 0) {
     const ssize_t count = ::write(STDOUT_FILENO, text.data(), text.size());

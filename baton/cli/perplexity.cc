@@ -231,10 +231,7 @@ Status measure(const PerplexityFlags& flags, Unit& unit, const InterruptScope& i
 
 int run_perplexity(PerplexityFlags& flags) {
   auto unit = create_unit(flags.unit);
-  if (!unit) {
-    fmt::print(stderr, "baton: {}\n", unit.error().message);
-    return unit.error().code == Code::kNotFound ? kUsage : kFailed;
-  }
+  if (!unit) return report_unit(unit.error());
   if (flags.models.empty()) {
     const auto bundled = bundled_model();
     if (!bundled) return report(bundled.error());

@@ -49,7 +49,7 @@ Result<SealExpectation> expectation(const TextModel& text, const Layout& layout)
 struct Source {
   std::string format;
   PlainState state;
-  bool gets_key = false;  // a sealed state without a MAC that leaves with one
+  bool gets_key = false;  // a state without a MAC that leaves with one
 };
 
 Result<Source> read_source(const StateConvertFlags& flags, const TextModel& text) {
@@ -65,7 +65,7 @@ Result<Source> read_source(const StateConvertFlags& flags, const TextModel& text
   if (!parsed) return fail(Error(parsed.error()).in(flags.in));
   auto state = from_foreign(*parsed, *text.model);
   if (!state) return fail(std::move(state).error().in(flags.in));
-  return Source{std::string(to_string(parsed->format)), *std::move(state)};
+  return Source{std::string(to_string(parsed->format)), *std::move(state), flags.key && flags.to == "seal"};
 }
 
 // The prompt of the flags as token ids; empty when none was given.

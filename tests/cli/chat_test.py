@@ -485,6 +485,14 @@ class JsonLines(unittest.TestCase):
         for words in ("context      ", "user: What is a tree?", "top_k 40", "no system prompt", "/history"):
             self.assertIn(words, done.stderr)
 
+    def test_objects_that_say_nothing_or_two_things_are_errors(self):
+        done, answers = turns([{"role": "user"}, {"role": "user", "content": 5}, {"role": "user", "content": "Hi", "command": "/clear"},
+                               {"command": 7}, {}, "What is a tree?"], "-n", "4")
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertEqual(["text" in answer for answer in answers], [False] * 5 + [True])
+        for number, answer in enumerate(answers[:5], 1):
+            self.assertIn(f"standard input, line {number}: ", answer["error"])
+
     def test_plain_text_of_a_pipe_is_told_what_a_pipe_can_do(self):
         done = chat("-c", "64", input="What is it? " * 30)
         self.assertEqual(done.returncode, 1)

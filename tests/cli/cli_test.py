@@ -309,6 +309,7 @@ class Run(unittest.TestCase):
                                         preexec_fn=lambda: os.close(1))
                 self.assertEqual(closed.returncode, 1, closed.stderr)
                 self.assertIn(b"standard output: cannot write", closed.stderr)
+                self.assertNotIn(b"ended by an interrupt", done.stderr + closed.stderr)
 
     def test_a_reader_that_leaves_ends_the_work(self):
         program = subprocess.Popen([PROGRAM, "run", "--decode", "ref", "--ignore-eos", "-n", "4000", "--temp", "0", "What is a tree?"],
@@ -423,6 +424,8 @@ class Run(unittest.TestCase):
                 (("quantize", "a.gguf", "b.gguf", "Q4KM"), "Q4_K_M"),
                 (("convert", "a", "b", "--type", "Q4_K_M"), "no such type"),
                 (("run", "--decode", "tpu", "x"), "no unit named 'tpu'; there are: ref, cpu"),
+                (("inspect", "--decode", "tpu", SMALL), "no unit named 'tpu'"),
+                (("inspect", "--unit", "tpu", SMALL), "no unit named 'tpu'"),
                 (("run", "--strategy", "magic", "x"), "no strategy named 'magic'"),
                 (("run", "--verify-bridge", "maybe", "x"), "sample"),
                 (("run", "--temp", "-1", "x"), "temp"),

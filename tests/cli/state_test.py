@@ -199,7 +199,7 @@ class State(unittest.TestCase):
         self.assertEqual(run("state", "show", out, "--state-key", key).returncode, 1)
         self.assertEqual(run("state", "convert", seal, out, "-m", SMALL, "--to", "mlx").returncode, 1)
         self.ok("state", "convert", seal, out, "-m", SMALL, "--to", "mlx", "--type", "as-is", "--state-key", key)
-        self.ok("state", "convert", out, self.path("back"), "-m", SMALL, "--state-key", key)
+        self.assertEqual(run("state", "convert", out, self.path("back"), "-m", SMALL, "--state-key", key).returncode, 0)
         self.assertEqual(json.loads(self.ok(*go_on, self.path("back"), "--state-key", key))["ids"], expected)
 
     def test_a_key_is_put_on_a_state_without_one(self):
@@ -214,6 +214,11 @@ class State(unittest.TestCase):
         self.assertEqual(values_of(keyed)[:-32], values_of(plain))
         made_by = lambda seal: json.loads(self.ok("state", "show", seal, "--json"))["steps"]
         self.assertEqual(made_by(keyed), made_by(plain))
+        foreign = self.path("foreign")
+        self.ok("state", "convert", plain, foreign, "-m", SMALL, "--to", "mlx", "--type", "as-is")
+        done = run("state", "convert", foreign, keyed, "-m", SMALL, "--state-key", key)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(f"{foreign} carries no MAC: nobody vouches for what was read", done.stderr)
         go_on = ("run", "-m", SMALL, " And", "-n", "3", "--json", "--load-state")
         self.assertEqual(json.loads(self.ok(*go_on, keyed, "--state-key", key))["ids"], json.loads(self.ok(*go_on, plain))["ids"])
         # One that has a MAC is held to it, and for other formats none is made: there a key is only a demand.
