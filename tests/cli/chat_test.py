@@ -336,7 +336,7 @@ class Answers(unittest.TestCase):
     def test_a_long_prefill_shows_how_far_it_is(self):
         terminal = Terminal("-n", "2", "--temp", "0", "--prefill", "ref")
         terminal.send(b"\x1b[200~" + b"What is it? " * 600 + b"\x1b[201~\r")
-        self.assertRegex(terminal.expect(" left"), r"prefill \d+/3\d{3}, \d+ s left$")
+        self.assertRegex(terminal.expect(" left"), r"prefill \d+/3\d{3}, (\d+ min )?\d+ s left$")
         terminal.send("\x03")
         terminal.expect("[stopped]")
         terminal.expect("> ")
