@@ -216,7 +216,7 @@ def judge(place, mutant):
         path.write_text(text)
         built, output = place.make(mutant.test)
         if not built:
-            errors = [line for line in output.splitlines() if "error" in line]
+            errors = [line for line in output.splitlines() if re.search(r"\berror: ", line)]
             return False, "does not build: " + (errors or output.splitlines()[-1:] or ["?"])[0]
         status, output = place.run(mutant.test)
         if status is None:
