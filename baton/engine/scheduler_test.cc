@@ -36,8 +36,9 @@ struct Rig {
     lane = std::make_unique<Lane>(*unit, "fake", unit->caps().decode_slots_max, clock);
   }
 
-  RequestId submit(size_t prompt, uint32_t answer, std::vector<int32_t> stop_ids = {}) {
+  RequestId submit(size_t prompt, uint32_t answer, std::vector<int32_t> stop_ids = {}, bool want_sealed_state = false) {
     Request request;
+    request.want_sealed_state = want_sealed_state;
     for (size_t i = 0; i < prompt; ++i) request.tokens.push_back(static_cast<int32_t>(i % fake::kVocab));
     request.max_new_tokens = answer;
     request.prefill_unit = request.decode_unit = "a";
@@ -167,6 +168,26 @@ TEST(Scheduler, APrefillStepThatFailedTeachesNothing) {
   rig.step_ms = 1;
   rig.submit(2000, 1);
   EXPECT_GE(prefill_tokens(), learned);
+}
+
+// Who stops an answer and then cancels it wants nothing more of it: the end is that of the cancel.
+TEST(Scheduler, ACancelOvertakesAStop) {
+  Rig rig({});
+  const RequestId id = rig.submit(2, 4000, {}, true);
+  std::optional<Work> work = rig.next();
+  ASSERT_TRUE(work && std::holds_alternative<PrefillWork>(work->body));
+  rig.step(std::move(*work));
+  work = rig.next();
+  ASSERT_TRUE(work);  // the state is lent: the request cannot end yet
+  rig.scheduler->stop(id);
+  rig.scheduler->cancel(id);
+  rig.step(std::move(*work));
+  EXPECT_FALSE(rig.next());
+  std::optional<FinishReason> reason;
+  for (const Output& output : rig.scheduler->take_outputs()) {
+    if (const auto* finished = std::get_if<FinishedEvent>(&output.event)) reason = finished->reason;
+  }
+  EXPECT_EQ(reason, FinishReason::kCancelled);
 }
 
 TEST(Lane, ManyDecodeStepsEndAtAStopId) {

@@ -121,7 +121,6 @@ void Sequence::drop(StateRole which) {
   RoleRecord& record = role(which);
   record.held.state.reset();
   record.held.bytes = 0;
-  record.held.provenance = {};
   record.discard = record.busy;
 }
 

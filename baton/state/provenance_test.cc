@@ -80,6 +80,15 @@ TEST(ProvenanceTest, FullToTheLastStepIsStillKnown) {
   EXPECT_TRUE(check_provenance(made, kStepsMax / 2 * 3 + 1));
 }
 
+TEST(ProvenanceTest, AMakerThatComesWhenAllIsFullHasOneStep) {
+  Provenance made;
+  for (uint64_t i = 0; i < kStepsMax; ++i) made.add(kCpu, StepKind::kPrefill, 1 + i % 2);
+  made.add({"another", "f32"}, StepKind::kPrefill, 7);
+  ASSERT_EQ(made.steps.size(), 2u);
+  EXPECT_EQ(made.tokens_of(1), 7u);
+  EXPECT_TRUE(check_provenance(made, kStepsMax / 2 * 3 + 7));
+}
+
 TEST(ProvenanceTest, AStrangersStepsCannotBeRepeated) {
   EXPECT_FALSE(Provenance::unknown(5).replayable());
   EXPECT_FALSE(Provenance::of(kMakerForeign, "mlx", 5).replayable());

@@ -102,6 +102,7 @@ TEST(Mac, M3RoundsAndLosesProducts) {
   } cases[] = {
       {{0x1p-14f, 1}, {0.5f, 0}, 0},                            // a product of 2^-15
       {{0x1p-14f, 1}, {1, 0}, 0x1p-14f},                        // of 2^-14
+      {{0x1p-14f, 0x1p-14f}, {0.5f, 0.5f}, 0},                  // two of 2^-15: each is lost before the sum
       {{0x1p-20f, 1}, {1024, 0}, 0},                            // a subnormal weight
       {{1, 1}, {0x1p-20f, 1024}, 1024},                         // a subnormal value
       {{0x1.1p0f, 1}, {0x1.08p0f, 0}, 0x1.188p0f},              // exact
