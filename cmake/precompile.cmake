@@ -10,11 +10,12 @@ set(baton_headers_library <algorithm> <array> <charconv> <chrono> <cmath> <cstdi
   <map> <memory> <mutex> <optional> <span> <string> <string_view> <utility> <vector> <fmt/format.h>
   <fmt/ranges.h> <nlohmann/json.hpp> <tl/expected.hpp>)
 set(baton_headers_kernel ${baton_headers_library})
+set(baton_headers_front ${baton_headers_library})
 set(baton_headers_test ${baton_headers_library} <gtest/gtest.h>)
 
-# baton_precompile(TARGET KIND): KIND is library, kernel or test. A carrier of each kind compiles the headers, with its -O:
-# GCC 12 takes those of another -O without a word, and may crash behind them. A file with an instruction set or an -O of
-# its own sets SKIP_PRECOMPILE_HEADERS.
+# baton_precompile(TARGET KIND): KIND is library, kernel, front or test. A carrier of each kind compiles the headers, with
+# its -O: GCC 12 takes those of another -O without a word, and may crash behind them. A file with an instruction set or an
+# -O of its own sets SKIP_PRECOMPILE_HEADERS.
 function(baton_precompile target kind)
   if(NOT BATON_PRECOMPILE)
     return()
