@@ -97,6 +97,8 @@ Status Conversation::load(const std::filesystem::path& file, const StateKey* key
   if (auto status = check_messages(messages); !status) return refuse(status.error());
   const OrderedJson system = json.value("system", OrderedJson("")), thinking = json.value("thinking", OrderedJson());
   if (!system.is_string()) return refuse({Code::kInvalidInput, "field 'system' is not a text"});
+  if (!thinking.is_null() && !thinking.is_boolean())
+    return refuse({Code::kInvalidInput, "field 'thinking' is not true, false or null"});
 
   Conversation loaded(runtime_, options_);
   loaded.messages_ = messages;
@@ -114,6 +116,10 @@ Status Conversation::load(const std::filesystem::path& file, const StateKey* key
     BATON_TRY(SealedFile sealed, read_seal_file(file, expected, key));
     if (state.value("checksum", OrderedJson()) != hex_digits(checksum(sealed.block))) {
       return fail(Code::kMismatch, fmt::format("{} is not the state that {} was saved with", file.string(), name));
+    }
+    if (state.value("tokens", OrderedJson()) != sealed.view.tokens.size()) {
+      return refuse({Code::kInvalidInput,
+                     fmt::format("field 'state.tokens' is not the {} of the state", sealed.view.tokens.size())});
     }
     loaded.states_.push_back({sealed.view.tokens, std::move(sealed.block)});
     OrderedJson next = messages;

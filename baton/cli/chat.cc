@@ -126,8 +126,12 @@ int talk(ChatFlags& flags, ChatSession& session) {
     const auto reader = open_line_reader(STDIN_FILENO, interrupted);
     return run_terminal(session, *reader, false);
   }
-  EditorOptions options{.words = {}, .history = flags.history, .interrupted = interrupted, .colour = session.colour()};
-  for (const ChatCommand& command : chat_commands()) options.words.emplace_back(command.name);
+  EditorOptions options{
+      .complete = {}, .history = flags.history, .interrupted = interrupted, .colour = session.colour()};
+  options.complete = [](std::string_view before) {
+    Completions found = complete_chat(before);
+    return std::pair(found.from, std::move(found.words));
+  };
   auto editor = open_terminal_editor(std::move(options));
   if (!editor) {
     spdlog::warn("{}", editor.error().message);

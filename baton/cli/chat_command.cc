@@ -9,7 +9,11 @@
 #include <cmath>
 #include <concepts>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
+#include <utility>
+
+#include "baton/base/terminal.h"
 
 namespace baton::cli {
 namespace {
@@ -85,36 +89,55 @@ Status read_number(std::string_view name, std::string_view text, T least, T most
 }
 
 struct Setting {
-  std::string_view name;
+  std::string_view name, meaning;
+  std::string (*range)();
   Status (*set)(SamplingFlags&, std::string_view name, std::string_view value);
   std::string (*show)(const SamplingFlags&);
 };
 
-#define BATON_SETTING(name, field, least, most)                                                          \
+#define BATON_SETTING(name, field, least, most, meaning)                                                 \
   Setting {                                                                                              \
-    name,                                                                                                \
+    name, meaning, [] { return fmt::format("{} to {}", least, most); },                                  \
         [](SamplingFlags& flags, std::string_view setting, std::string_view value) {                     \
           return read_number<decltype(flags.field)>(setting, value, least, most, &flags.field);          \
         },                                                                                               \
         [](const SamplingFlags& flags) { return fmt::format("{:g}", static_cast<double>(flags.field)); } \
   }
 constexpr Setting kSettings[] = {
-    BATON_SETTING("temp", temperature, 0, 100),
-    BATON_SETTING("top_k", top_k, 0, 1 << 30),
-    BATON_SETTING("top_p", top_p, 0.0001f, 1),
-    BATON_SETTING("min_p", min_p, 0, 1),
-    BATON_SETTING("repeat_penalty", repeat_penalty, 0.01f, 100),
-    BATON_SETTING("repeat_last_n", repeat_last_n, -1, 1 << 20),
-    BATON_SETTING("presence_penalty", presence_penalty, -100, 100),
-    BATON_SETTING("frequency_penalty", frequency_penalty, -100, 100),
-    Setting{"seed",
+    BATON_SETTING("temp", temperature, 0, 100, "0 takes the likeliest token; higher draws more freely"),
+    BATON_SETTING("top_k", top_k, 0, 1 << 30, "draw among the k likeliest; 0: all"),
+    BATON_SETTING("top_p", top_p, 0.0001f, 1, "draw among the likeliest up to this sum; 1: all"),
+    BATON_SETTING("min_p", min_p, 0, 1, "draw among those at least this likely, relative to the likeliest; 0: all"),
+    BATON_SETTING("repeat_penalty", repeat_penalty, 0.01f, 100,
+                  "logits of tokens drawn lately are divided by it; 1: off"),
+    BATON_SETTING("repeat_last_n", repeat_last_n, -1, 1 << 20, "tokens that the penalties look at; 0: none, -1: all"),
+    BATON_SETTING("presence_penalty", presence_penalty, -100, 100, "taken off logits of tokens drawn lately; 0: off"),
+    BATON_SETTING("frequency_penalty", frequency_penalty, -100, 100, "the same, for each time it was drawn; 0: off"),
+    Setting{"seed", "of the draws", [] { return fmt::format("{} to {}", 0, INT64_MAX); },
             [](SamplingFlags& flags, std::string_view setting, std::string_view value) {
               return read_number<int64_t>(setting, value, 0, INT64_MAX, &flags.seed);
             },
             [](const SamplingFlags& flags) { return fmt::format("{}", flags.seed); }},
-    BATON_SETTING("n", predict, -1, 1 << 30),
+    BATON_SETTING("n", predict, -1, 1 << 30, "tokens of an answer at most; -1: until its end"),
 };
 #undef BATON_SETTING
+
+// Files and folders whose path begins with `typed`; a folder's ends in a slash.
+void offer_files(std::string_view typed, std::vector<std::string>& words) {
+  const size_t slash = typed.rfind('/');
+  const std::string folder(slash == std::string_view::npos ? "" : typed.substr(0, slash + 1));
+  const std::string_view begun = typed.substr(folder.size());
+  std::error_code error;
+  std::filesystem::directory_iterator entry(folder.empty() ? "." : folder, error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (!name.starts_with(begun) || (begun.empty() && name.starts_with('.'))) continue;
+    if (terminal_safe(name, name.size()) != name) continue;  // not to be shown, nor typed
+    std::error_code ignored;
+    words.push_back(folder + name + (entry->is_directory(ignored) ? "/" : ""));
+  }
+  std::sort(words.begin(), words.end());
+}
 
 }  // namespace
 
@@ -182,10 +205,44 @@ std::string sampling_text(const SamplingFlags& flags) {
   return text;
 }
 
+std::string settings_help() {
+  std::string text;
+  for (const Setting& setting : kSettings)
+    text += fmt::format("  {:<20} {} ({})\n", setting.name, setting.meaning, setting.range());
+  return text;
+}
+
 std::string setting_names() {
   std::string text;
   for (const Setting& setting : kSettings) text += fmt::format("{}{}", text.empty() ? "" : ", ", setting.name);
   return text;
+}
+
+Completions complete_chat(std::string_view before) {
+  Completions found;
+  const size_t blank = before.find(' ');
+  if (!before.starts_with('/')) return found;
+  const auto offer = [&](std::string_view word) {
+    if (word.starts_with(before.substr(found.from))) found.words.emplace_back(word);
+  };
+  if (blank == std::string_view::npos) {
+    for (const ChatCommand& command : kCommands) offer(command.name);
+    return found;
+  }
+  const std::string_view name = before.substr(0, blank);
+  found.from = std::min(before.find_first_not_of(' ', blank), before.size());
+  if (name == "/save" || name == "/load") {
+    offer_files(before.substr(found.from), found.words);
+  } else if (before.find(' ', found.from) != std::string_view::npos) {
+    return found;
+  } else if (name == "/set") {
+    for (const Setting& setting : kSettings) offer(setting.name);
+  } else if (name == "/help") {
+    for (const ChatCommand& command : kCommands) offer(command.name);
+  } else if (name == "/think") {
+    for (const char* word : {"on", "off", "auto"}) offer(word);
+  }
+  return found;
 }
 
 }  // namespace baton::cli

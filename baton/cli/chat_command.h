@@ -38,5 +38,15 @@ Status set_sampling(SamplingFlags& flags, std::string_view name, std::string_vie
 // "temp 0.8, top_k 40, ..."
 std::string sampling_text(const SamplingFlags& flags);
 std::string setting_names();
+// A line each: what it does, and its range.
+std::string settings_help();
+
+// What Tab offers behind `before`, the text in front of the cursor: each word may stand there from `from` on, in the
+// place of what was typed. Commands, their settings, and the files of /save and /load.
+struct Completions {
+  size_t from = 0;
+  std::vector<std::string> words;
+};
+Completions complete_chat(std::string_view before);
 
 }  // namespace baton::cli

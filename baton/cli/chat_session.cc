@@ -152,7 +152,7 @@ bool ChatSession::help(const std::string& argument) const {
   for (const ChatCommand& command : chat_commands()) {
     if (!wanted.empty() && wanted != command.name) continue;
     text += fmt::format("{:<22} {}\n", fmt::format("{} {}", command.name, command.usage), command.help);
-    if (command.name == "/set" && !wanted.empty()) text += fmt::format("{:<22} {}\n", "", setting_names());
+    if (command.name == "/set" && !wanted.empty()) text += settings_help();
   }
   if (text.empty()) {
     return refuse(fmt::format("no command '{}'; /help lists them", argument));

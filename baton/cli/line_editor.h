@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "baton/base/status.h"
@@ -29,7 +30,8 @@ class LineEditor {
 };
 
 struct EditorOptions {
-  std::vector<std::string> words;     // what Tab completes at the beginning of an entry
+  // What Tab offers: for the text before the cursor, where the word begins and what it may be. Empty: nothing.
+  std::function<std::pair<size_t, std::vector<std::string>>(std::string_view before)> complete;
   std::filesystem::path history;      // empty: none is kept
   std::function<bool()> interrupted;  // ends a waiting read
   bool colour = false;                // the prompt stands out

@@ -302,20 +302,21 @@ class TerminalEditor final : public LineEditor {
   unsigned char complete() {
     const LineInfoW* line = ::el_wline(edit_);
     const std::wstring_view before(line->buffer, static_cast<size_t>(line->cursor - line->buffer));
-    if (!before.starts_with(L'/') || before.find(L' ') != std::wstring_view::npos) return CC_ERROR;
+    if (!options_.complete) return CC_ERROR;
+    const std::string text = narrow_of(before);
+    const auto [from, words] = options_.complete(text);
+    if (words.empty()) return CC_ERROR;
+    const std::wstring typed = wide_of(text.substr(from));
     std::vector<std::wstring> fits;
-    for (const std::string& word : options_.words) {
-      if (std::wstring wide = wide_of(word); wide.starts_with(before)) fits.push_back(std::move(wide));
-    }
-    if (fits.empty()) return CC_ERROR;
+    for (const std::string& word : words) fits.push_back(wide_of(word));
     std::wstring common = fits.front();
     for (const std::wstring& fit : fits) {
       const auto differ = std::mismatch(common.begin(), common.end(), fit.begin(), fit.end());
       common.erase(differ.first, common.end());
     }
-    if (fits.size() == 1) common += L' ';
-    if (common.size() > before.size()) {
-      return ::el_winsertstr(edit_, common.substr(before.size()).c_str()) == 0 ? CC_REFRESH : CC_ERROR;
+    if (fits.size() == 1 && !common.ends_with(L'/')) common += L' ';
+    if (common.size() > typed.size()) {
+      return ::el_winsertstr(edit_, common.substr(typed.size()).c_str()) == 0 ? CC_REFRESH : CC_ERROR;
     }
     std::string list = "\n";
     for (const std::wstring& fit : fits) list += narrow_of(fit) + "  ";

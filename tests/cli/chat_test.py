@@ -199,6 +199,25 @@ class Editing(unittest.TestCase):
         terminal.send("\x04")
         self.assertEqual(terminal.leave(), 0)
 
+    def test_tab_completes_settings_and_files(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "long story.state").touch()
+            pathlib.Path(folder, "\x1b[2Jevil").touch()
+            terminal = Terminal()
+            terminal.send("/set min\t")
+            terminal.expect("_p ")
+            terminal.send("0.1\r")
+            terminal.expect("min_p 0.1")
+            terminal.expect("> ")
+            terminal.send(f"/load {folder}/lo\t")
+            terminal.expect("ng story.state ")
+            terminal.send("\x03")
+            terminal.expect("^C")
+            terminal.expect("> ")
+            self.assertIn("0.01 to 100", terminal.line("/help set"))
+            terminal.send("\x04")
+            self.assertEqual(terminal.leave(), 0)
+
     def test_interrupt_clears_the_line_and_a_resize_keeps_it(self):
         terminal = Terminal()
         terminal.send("/bye")
