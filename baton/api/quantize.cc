@@ -248,6 +248,11 @@ std::vector<std::string_view> quantize_types() {
   return names;
 }
 
+Status check_pattern(const std::string& pattern) {
+  BATON_TRY([[maybe_unused]] const Pattern compiled, Pattern::compile(pattern));
+  return {};
+}
+
 Status check_quantize_type(const std::string& type) {
   BATON_OK(find_recipe(type));
   return {};

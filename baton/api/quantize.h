@@ -49,6 +49,9 @@ std::vector<std::string_view> quantize_types();
 // kInvalidInput names those there are.
 Status check_quantize_type(const std::string& type);
 
+// kInvalidInput says where a rule's regular expression goes wrong.
+Status check_pattern(const std::string& pattern);
+
 // `source`: a GGUF file (splits too). Works through one tensor at a time; `out` appears only when it is whole.
 // kInvalidInput: an unknown type, a bad pattern, a quantized source without allow_requantize, a value that the type
 // cannot hold. kNotFound: no such file.

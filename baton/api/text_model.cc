@@ -198,7 +198,7 @@ Result<std::vector<int32_t>> encode_chat(const TextModel& model, const ChatInput
   filled.bos_token = model.bos_text;
   filled.eos_token = model.eos_text;
   auto pieces = model.chat_template->render_pieces(filled);
-  if (!pieces) return fail(std::move(pieces).error().in("chat template"));
+  if (!pieces) return fail(std::move(pieces).error());
   BATON_TRY(auto ids, model.tokenizer->encode_pieces(*pieces));
   return model.tokenizer->with_bos(std::move(ids));
 }

@@ -4,9 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <set>
-#include <thread>
 #include <utility>
 
 #include "baton/api/convert.h"
@@ -14,6 +12,7 @@
 #include "baton/api/units.h"
 #include "baton/base/temporary_folder.h"
 #include "baton/bench/energy_meter.h"
+#include "baton/bench/probes.h"
 #include "baton/bench/runner.h"
 #include "baton/model/recipe.h"
 
@@ -26,8 +25,6 @@ constexpr double kConfidence = 0.95;
 constexpr uint64_t kSeed = 11;
 // A loaded model: the mapped file, and at most as much again of repacked weights.
 constexpr uint64_t kMemoryPerByte = 2;
-// Load for each core from which speeds are doubted. The quality before them is work of this process: about 1.
-constexpr double kBusy = 1.5;
 
 double bits_of(DType dtype) {
   const Format& format = format_of(dtype);
@@ -102,6 +99,14 @@ class Measurement {
     if (text_.ids.size() < options_.window) {
       return fail(Code::kInvalidInput, fmt::format("{}: {} tokens do not fill a window of {}; give a longer text",
                                                    options_.text.string(), text_.ids.size(), options_.window));
+    }
+    // Before the work: the tests of speed are the last of it.
+    const auto context = static_cast<uint32_t>(std::max(model.spec.context_max, 0));
+    const uint32_t timed = std::max(options_.prefill_tokens, options_.decode_tokens);
+    if (options_.rounds > 0 && context > 0 && timed > context) {
+      return fail(
+          Code::kInvalidInput,
+          fmt::format("the speed of {} tokens cannot be measured (-p, -n): the model's context is {}", timed, context));
     }
     const DType main = main_type_of(model);
     report_.model = model.spec.name;
@@ -296,7 +301,7 @@ class Measurement {
     report_.decode_tokens = options_.decode_tokens;
     report_.rounds = options_.rounds;
     if (options_.rounds == 0) return {};
-    note_load();
+    if (const auto busy = busy_machine()) report_.notes.push_back(*busy);
     const bool keep_loaded = fits(bytes_of_all());
     if (!keep_loaded) {
       for (Rung* rung : work_) rung->executor.reset();
@@ -319,18 +324,6 @@ class Measurement {
       if (!rung->decode_joules.empty()) rung->row.speed.decode_joules_per_token = quantile(rung->decode_joules, 0.5);
     }
     return {};
-  }
-
-  // Runnable processes of others take the cores from a unit's threads; a decode step then waits for the slowest.
-  void note_load() {
-    double load = 0;
-    const double cores = std::thread::hardware_concurrency();
-    if (::getloadavg(&load, 1) != 1 || load <= kBusy * cores) return;
-    report_.notes.push_back(
-        fmt::format("The machine was busy: {:.1f} processes wanted its {} cores in the minute before the speeds were "
-                    "measured. Take "
-                    "them as the order at most.",
-                    load, cores));
   }
 
   // A warm-up and a timed run of each test. The energy is that of both.

@@ -185,11 +185,12 @@ std::vector<std::string> ladder_notes(const LadderReport& report) {
                   report.counted, report.text_tokens, report.text.filename().string(), report.window,
                   report.counted_from, report.window - 1, report.model));
   if (report.rounds > 0) {
-    notes.push_back(fmt::format(
-        "Speed: prefill of {} tokens, decode of {}, tokens/s; medians (and quartiles) of {} rounds, each "
-        "over all types "
-        "in turn, on {} ({}).",
-        report.prefill_tokens, report.decode_tokens, report.rounds, report.ran, report.rows.front().evidence));
+    notes.push_back(
+        fmt::format("Speed: prefill of {} tokens, decode of {}, tokens/s; medians (and quartiles) of {} round{}, each "
+                    "over all types "
+                    "in turn, on {} ({}).",
+                    report.prefill_tokens, report.decode_tokens, report.rounds, report.rounds == 1 ? "" : "s",
+                    report.ran, report.rows.front().evidence));
   } else {
     notes.push_back("Speed: not measured.");
   }

@@ -197,14 +197,15 @@ std::string report_text(const ReportTitle& title, const PipelineReport& report) 
 std::string published_text(std::span<const Comparison> rows) {
   std::string text =
       "\nPublished figures beside emulated ones. Sources: H hybrid-ane-mlx-bench, B hybird-batch-prefill-on-ane, F "
-      "ane field guide.\n\n| source | chip | model | pipeline | tokens | what | published | emulated | deviation | row "
-      "|\n"
-      "|---|---|---|---|---:|---|---:|---:|---:|---|\n";
+      "ane field guide.\n\n| source | chip | model | weights | pipeline | tokens | what | published | emulated | "
+      "deviation "
+      "| row |\n"
+      "|---|---|---|---|---|---:|---|---:|---:|---:|---|\n";
   for (const Comparison& item : rows) {
     const PublishedRow& row = item.row;
-    text += fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} | {:+.0f} % | {} |\n", row.source, row.chip, row.shape,
-                        row.pipeline, row.tokens, to_string(row.quantity), row.value, four_digits(item.predicted),
-                        100 * item.deviation,
+    text += fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} | {} | {:+.0f} % | {} |\n", row.source, row.chip,
+                        row.shape, to_string(row.weights), row.pipeline, row.tokens, to_string(row.quantity), row.value,
+                        four_digits(item.predicted), 100 * item.deviation,
                         row.calibrates ? "calibrates" : (row.doubt.empty() ? "predicted" : "doubtful"));
   }
   return text + published_summary(rows);
@@ -243,6 +244,7 @@ OrderedJson published_json(std::span<const Comparison> rows) {
     json.push_back({{"source", row.source},
                     {"chip", row.chip},
                     {"model", row.shape},
+                    {"weights", to_string(row.weights)},
                     {"pipeline", row.pipeline},
                     {"prompt_tokens", row.tokens},
                     {"quantity", to_string(row.quantity)},

@@ -135,6 +135,18 @@ std::string_view to_string(Quantity quantity) {
   return "decode W";
 }
 
+std::string_view to_string(GpuWeights weights) {
+  switch (weights) {
+    case GpuWeights::kBf16:
+      return "16-bit";
+    case GpuWeights::k8Bit:
+      return "8-bit";
+    case GpuWeights::kPromoted:
+      break;
+  }
+  return "16-bit in f32";
+}
+
 std::span<const PublishedRow> published_rows() { return kRows; }
 
 }  // namespace baton

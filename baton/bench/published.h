@@ -17,6 +17,7 @@ enum class GpuWeights : uint8_t {
   k8Bit,      // 8 bits and a scale and offset of 16 bits for each 64
   kPromoted,  // 16 bits used in f32 arithmetic: read, widened, written, read again
 };
+std::string_view to_string(GpuWeights weights);
 
 struct PublishedRow {
   std::string_view source;  // "H": AtomGradient/hybrid-ane-mlx-bench, "B": AtomGradient/hybird-batch-prefill-on-ane,

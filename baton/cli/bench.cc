@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <csignal>
 #include <memory>
+#include <optional>
 
 #include "baton/cli/bench_flags.h"
 #include "baton/cli/command.h"
@@ -41,10 +42,29 @@ PipelineRun pipeline_run(const BenchFlags& flags) {
   return run;
 }
 
+// Flags that pipelines would ignore; nothing runs with --emulate.
+std::optional<std::string> ignored_by_pipelines(const BenchFlags& flags) {
+  for (const char* name :
+       {"--unit", "--prefill", "--decode", "--pg", "--n-depth", "--sequences", "--load", "--no-warmup", "--no-limits",
+        "--no-check", "--ab", "--ab-first", "--rounds", "--confidence", "--rest", "--seed"}) {
+    if (flags.given(name))
+      return fmt::format("{} does not go with --pipelines", name == std::string_view("--ab-first") ? "--ab" : name);
+  }
+  if (flags.pipelines.emulate.empty()) {
+    if (flags.decode.size() > 1) return "-n: pipelines take one count of tokens to decode";
+    return std::nullopt;
+  }
+  for (const char* name : {"--n-gen", "--repetitions", "--threads", "--pipelines-file"}) {
+    if (flags.given(name)) return fmt::format("{} does not go with --emulate, which runs nothing", name);
+  }
+  return std::nullopt;
+}
+
 int run_bench(BenchFlags& flags) {
   end_with_a_word_on_interrupt();
   if (flags.pipelines.chosen) {
     const auto& prompts = flags.prefill;
+    if (const auto problem = ignored_by_pipelines(flags)) return usage(*problem);
     if (std::find(prompts.begin(), prompts.end(), 0u) != prompts.end()) return usage("-p 0: a pipeline needs a prompt");
     if (flags.output == "csv") return usage("-o csv: pipelines are printed as md, json or jsonl");
     return bench_pipelines(flags.pipelines, pipeline_run(flags));
@@ -100,18 +120,18 @@ std::unique_ptr<Command> add_bench(CLI::App& program) {
   app->add_option("--unit", flags->unit, "the unit to measure")->capture_default_str();
   app->add_option("--prefill,--prefill-unit", flags->prefill_unit, "the unit that prefills (default: --unit)");
   app->add_option("--decode,--decode-unit", flags->decode_unit, "the unit that decodes (default: --unit)");
-  counts("-p,--n-prompt", flags->prefill, "prompt lengths to prefill; 0: none");
-  counts("-n,--n-gen", flags->decode, "token counts to decode; 0: none");
+  counts("-p,--n-prompt", flags->prefill, "prompt lengths to prefill; 0: none (default: 512)");
+  counts("-n,--n-gen", flags->decode, "token counts to decode; 0: none (default: 128)");
   app->add_option("--pg", flags->both, "N,M: prefill N tokens, then decode M (repeatable; -pg too)")
       ->allow_extra_args(false);
-  counts("-d,--n-depth", flags->depth, "tokens already in the context");
-  app->add_option("--sequences", flags->sequences,
-                  "sequences prefilled in one call and decoded together in each step; their speeds are summed")
+  counts("-d,--n-depth", flags->depth, "tokens already in the context (default: 0)");
+  app->add_option(
+         "--sequences", flags->sequences,
+         "sequences prefilled in one call and decoded together in each step; their speeds are summed (default: 1)")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(CLI::Range(1, 1024));
-  app->add_option("-r,--repetitions", flags->repetitions, "timed runs of each test")
-      ->capture_default_str()
+  app->add_option("-r,--repetitions", flags->repetitions, "timed runs of each test (default: 5; --pipelines: 10)")
       ->check(CLI::Range(1, 1000));
   add_threads(*app, flags->threads);
   app->add_flag("--load", flags->load,

@@ -11,6 +11,7 @@
 #include "baton/base/file.h"
 #include "baton/base/output_file.h"
 #include "baton/bench/pipeline_report.h"
+#include "baton/bench/probes.h"
 #include "baton/cli/machine.h"
 #include "baton/cli/page_info.h"
 #include "baton/cli/paths.h"
@@ -107,6 +108,7 @@ int run_here(const PipelineFlags& flags, const PipelineRun& run) {
   if (run.decode_tokens > 0) settings.decode_tokens = run.decode_tokens;
   if (run.runs > 0) settings.runs = settings.emulated_runs = run.runs;
   settings.threads = run.threads;
+  if (const auto busy = busy_machine()) fmt::print(stderr, "baton: warning: {}\n", *busy);
   const auto done = run_pipelines(*pipelines, settings, progress_line);
   if (::isatty(2) != 0) progress("");
   if (!done) return report(done.error());

@@ -507,6 +507,7 @@ Result<std::vector<SpeedTest>> tests_of(const BenchFlags& flags) {
 int run_tests(const BenchFlags& flags, const std::vector<SpeedTest>& tests, Table& table) {
   SpeedBench bench(flags);
   if (const auto code = bench.open()) return *code;
+  if (const auto busy = busy_machine()) fmt::print(stderr, "baton: warning: {}\n", *busy);
   for (const SpeedTest& test : tests) {
     auto row = bench.run(test);
     if (!row) {

@@ -22,20 +22,22 @@
 #include "baton/cli/child_memory.h"
 #include "baton/cli/paths.h"
 #include "baton/cli/shared_flags.h"
+#include "baton/text/detokenizer.h"
 
 namespace baton::cli {
 namespace {
 
-volatile std::sig_atomic_t interrupt_count = 0, interrupt_ends = 0;
+volatile std::sig_atomic_t interrupt_count = 0, interrupt_ends = 0, interrupt_signal = SIGINT;
 void (*restore_at_exit)() = nullptr;
 struct sigaction previous_action, previous_terminate, previous_hangup;
 
-extern "C" void on_interrupt(int) {
+extern "C" void on_interrupt(int number) {
   interrupt_count = interrupt_count + 1;
+  interrupt_signal = number;
   if (interrupt_ends == 0 && interrupt_count < 3) return;
   remove_temporary_files();
   if (restore_at_exit != nullptr) restore_at_exit();
-  ::_exit(kInterrupted);
+  ::_exit(interrupted_code());
 }
 
 // Unless it was ignored from the start (nohup).
@@ -55,7 +57,10 @@ std::string check_seed(const std::string& text) {
   return fmt::format("'{}' is not a whole number from -1 to {}", text, INT64_MAX);
 }
 
-std::string check_stop(const std::string& text) { return text.empty() ? "an empty text is in every answer" : ""; }
+std::string check_stop(const std::string& text) {
+  if (text.empty()) return "an empty text is in every answer";
+  return text.size() <= StopStrings::kBytesMax ? "" : fmt::format("longer than {} bytes", StopStrings::kBytesMax);
+}
 
 // Shows text of files in warnings without what commands a terminal.
 class SafePayload final : public spdlog::custom_flag_formatter {
@@ -223,7 +228,9 @@ void SamplingFlags::add_to(CLI::App& app) {
       ->capture_default_str()
       ->check(CLI::Validator(check_seed, "", "seed"));
   app.add_flag("--ignore-eos", ignore_eos, "stop tokens do not stop the answer: they are tokens like others");
-  app.add_option("--stop", stops, "text that ends the answer (repeatable)")
+  app.add_option("--stop", stops,
+                 fmt::format("text that ends the answer (repeatable; {} at most)", StopStrings::kStringsMax))
+      ->expected(1, static_cast<int>(StopStrings::kStringsMax))
       ->allow_extra_args(false)
       ->check(CLI::Validator(check_stop, "", "stop"));
 }
@@ -306,6 +313,7 @@ InterruptScope::~InterruptScope() {
 void at_forced_exit(void (*restore)()) { restore_at_exit = restore; }
 bool InterruptScope::interrupted() const { return interrupt_count > 0 || output_lost(); }
 void InterruptScope::clear() { interrupt_count = 0; }
+int interrupted_code() { return 128 + static_cast<int>(interrupt_signal); }
 void InterruptScope::end_at_once(bool ends) {
   interrupt_ends = ends ? 1 : 0;
   if (ends && interrupt_count > 0) on_interrupt(SIGINT);

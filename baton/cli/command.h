@@ -70,7 +70,8 @@ OrderedJson text_or_null(const std::string& text);
 // kReaderGone.
 bool print(std::string_view text);
 bool output_lost();
-// At the program's start and end. `end_output` gives the exit code: `code`, unless output was lost.
+// At the program's start and end. `end_output` gives the exit code: `code` (interrupted_code() for kInterrupted),
+// unless output was lost.
 void begin_output();
 int end_output(int code);
 // Token ids of --ids: "1,2,3" with optional spaces.
@@ -123,6 +124,9 @@ struct SamplingFlags {
 // The model that comes with the program: $BATON_MODELS, else beside the build or the installation. kNotFound says where
 // it was looked for. Warns when BATON_MODELS is no folder.
 Result<std::filesystem::path> bundled_model();
+
+// What a shell reports for the signal that asked to end: kInterrupted for SIGINT, 143 for SIGTERM, 129 for SIGHUP.
+int interrupted_code();
 
 // Counts Ctrl-C while in scope. The first asks the current work to stop (a double press asks no more than that), the
 // third ends the program with kInterrupted. With kTerminateToo a request to end (SIGTERM, SIGHUP) is taken as a Ctrl-C,

@@ -1,6 +1,8 @@
 // `baton export coreml MODEL OUT`: the prefill of a model as Core ML packages.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <charconv>
 #include <memory>
 
 #include "baton/base/clock.h"
@@ -19,10 +21,21 @@ struct ExportFlags {
   bool json = false;
 };
 
+std::string check_length(const std::string& text) {
+  int32_t length = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), length);
+  const bool number = error == std::errc() && end == text.data() + text.size();
+  return number && length > 0 && length % 8 == 0 ? "" : fmt::format("'{}' is not a multiple of 8", text);
+}
+
 int run_export(ExportFlags& flags) {
   if (!settle_arguments(flags.model, {&flags.source, &flags.out}, {"MODEL", "OUT"})) return kUsage;
+  std::sort(flags.seqs.begin(), flags.seqs.end());
+  flags.seqs.erase(std::unique(flags.seqs.begin(), flags.seqs.end()), flags.seqs.end());
   const auto model = load_model(flags.source);
   if (!model) return report(model.error());
+  if (const auto chunks = apple::plan_chunks(**model, flags.chunks); !chunks)
+    return report_usage(Error(chunks.error()).in("--chunks"));
   apple::ExportOptions options;
   for (const int32_t seq : flags.seqs) options.shapes.push_back({seq, flags.past});
   options.chunks = flags.chunks;
@@ -82,10 +95,14 @@ std::unique_ptr<Command> add_export(CLI::App& program) {
              PathKind::kModel);
   coreml->add_option("--seq", flags->seqs, "lengths in tokens, each a multiple of 8")
       ->delimiter(',')
-      ->capture_default_str();
+      ->allow_extra_args(false)
+      ->check(CLI::Validator(check_length, "", "length"))
+      ->default_str("64,256,512");
   coreml->add_option("--past", flags->past, "tokens of state that may come before; 0: from the start")
       ->capture_default_str();
-  coreml->add_option("--chunks", flags->chunks, "packages the layers are split in; 0: by size")->capture_default_str();
+  coreml->add_option("--chunks", flags->chunks, "packages the layers are split in; 0: by size")
+      ->capture_default_str()
+      ->check(CLI::Range(0, apple::kPackageChunksMax));
   coreml->add_flag("--json", flags->json, "one JSON object instead of text");
   return command;
 }

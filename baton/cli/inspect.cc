@@ -118,13 +118,18 @@ struct Pair {
   std::unique_ptr<Executor> from, to;
 };
 
-Result<Pair> load_pair(const InspectFlags& flags, const std::shared_ptr<const Model>& model) {
+// The units alone: a wrong name is another error than a model that a unit cannot load.
+Result<Pair> create_pair(const InspectFlags& flags) {
   Pair pair;
   BATON_TRY(pair.from_unit, create_unit(flags.prefill_unit));
   BATON_TRY(pair.to_unit, create_unit(flags.decode_unit));
+  return pair;
+}
+
+Status load_pair(Pair& pair, const std::shared_ptr<const Model>& model) {
   BATON_TRY(pair.from, pair.from_unit->load(model, 1));
   BATON_TRY(pair.to, pair.to_unit->load(model, 1));
-  return pair;
+  return {};
 }
 
 std::string spec_text(const OrderedJson& spec) {
@@ -226,12 +231,9 @@ int run_inspect(const InspectFlags& flags) {
   const auto model = load_model(path);
   if (!model) return report(model.error());
   if (!flags.unit.empty()) return show_plan(flags, **model);
-  for (const std::string& name : {flags.prefill_unit, flags.decode_unit}) {
-    const auto unit = create_unit(name);
-    if (!unit) return report_unit(unit.error());
-  }
-  auto pair = load_pair(flags, *model);
-  if (!pair) return report(pair.error());
+  auto pair = create_pair(flags);
+  if (!pair) return report_unit(pair.error());
+  if (const Status loaded = load_pair(*pair, *model); !loaded) return report(loaded.error());
   const auto plan = plan_bridge(pair->from->layout(), pair->to->layout(), flags.prefill_unit == flags.decode_unit);
   if (!plan) return report(plan.error());
 

@@ -74,6 +74,7 @@ void begin_output() {
 }
 
 int end_output(int code) {
+  if (code == kInterrupted) code = interrupted_code();
   // Some systems tell only now that what they took is lost.
   if (output_error == 0 && ::close(STDOUT_FILENO) != 0 && errno != EBADF) output_error = errno;
   if (output_error == 0) return code;

@@ -39,6 +39,8 @@ Result<TensorTypeRule> parse_rule(const std::string& text) {
     return fail(Code::kInvalidInput,
                 fmt::format("--tensor-type {}: no such type to write; there are: {}", text, names));
   }
+  if (const Status pattern = check_pattern(text.substr(0, at)); !pattern)
+    return fail(Code::kInvalidInput, fmt::format("--tensor-type {}: {}", text, pattern.error().message));
   return TensorTypeRule{text.substr(0, at), format->dtype};
 }
 

@@ -61,7 +61,11 @@ Status settle_source(RunFlags& flags) {
 
 Status check_flags(RunFlags& flags) {
   BATON_OK(settle_source(flags));
-  if (!flags.system.empty()) {
+  const char* templated = !flags.system.empty() ? "--system"
+                          : flags.thinking.on   ? "--think"
+                          : flags.thinking.off  ? "--no-think"
+                                                : nullptr;
+  if (templated != nullptr) {
     const char* against = flags.given("--ids")       ? "--ids"
                           : flags.raw                ? "--raw"
                           : flags.load_state.empty() ? nullptr
@@ -69,9 +73,9 @@ Status check_flags(RunFlags& flags) {
     if (against != nullptr) {
       return fail(
           Code::kInvalidInput,
-          fmt::format("--system goes through the chat template, which {} does without: put it into the prompt, or "
-                      "leave one of the two out",
-                      against));
+          fmt::format("{} goes through the chat template, which {} does without: put it into the prompt, or leave one "
+                      "of the two out",
+                      templated, against));
     }
   }
   if (!flags.state_key.empty() && flags.save_state.empty() && flags.load_state.empty())

@@ -165,8 +165,15 @@ std::string no_flag(const CLI::App& app, const std::string& flag) {
   return text;
 }
 
+// What a word of the command line gives: an option with its value, which may be the next word.
+struct GivenFlag {
+  const CLI::Option* option = nullptr;  // that takes a value
+  std::string_view value;
+  bool value_follows = false;
+};
+
 // Letters behind one dash: flags, of which the last may take what follows as its value.
-std::optional<std::string> cluster_problem(const CLI::App& app, const std::string& word, bool* value_follows) {
+std::optional<std::string> cluster_problem(const CLI::App& app, const std::string& word, GivenFlag* given) {
   for (size_t i = 1; i < word.size(); ++i) {
     const CLI::Option* option = find_short(app, word[i]);
     if (option == nullptr) return no_flag(app, word);
@@ -176,12 +183,36 @@ std::optional<std::string> cluster_problem(const CLI::App& app, const std::strin
       continue;
     }
     const std::string_view rest = std::string_view(word).substr(i + 1);
-    *value_follows = rest.empty();
     if (!rest.empty() && !look_up(kOtherFlags, word).empty()) return no_flag(app, word);
     if (!rest.empty() && takes_number(*option) && !begins_number(rest)) return no_flag(app, word);
+    *given = {option, rest, rest.empty()};
     return std::nullopt;
   }
   return std::nullopt;
+}
+
+std::optional<std::string> long_flag_problem(const CLI::App& app, const std::string& word, GivenFlag* given) {
+  const size_t equals = word.find('=');
+  const std::string flag = word.substr(0, equals);
+  const CLI::Option* option = find_long(app, flag.substr(2));
+  if (option == nullptr) return no_flag(app, flag);
+  if (!takes_value(*option)) return std::nullopt;
+  // The parser would take the next word for the value.
+  if (equals == word.size() - 1) return fmt::format("{} has no value; an empty one is written {} \"\"", word, flag);
+  *given = {option, {}, equals == std::string::npos};
+  if (!given->value_follows) given->value = std::string_view(word).substr(equals + 1);
+  return std::nullopt;
+}
+
+// "8,,9": the parser takes an empty item for none.
+std::optional<std::string> list_problem(const GivenFlag& given) {
+  if (given.option == nullptr || given.option->get_delimiter() == '\0') return std::nullopt;
+  const std::string_view list = given.value;
+  const char delimiter = given.option->get_delimiter();
+  const bool empty_item = list.find(std::string(2, delimiter)) != std::string_view::npos ||
+                          (!list.empty() && (list.front() == delimiter || list.back() == delimiter));
+  if (!empty_item) return std::nullopt;
+  return fmt::format("{}: '{}' has an item with nothing in it", given.option->get_name(), list);
 }
 
 std::optional<std::string> command_problem(const CLI::App& app, const std::string& word) {
@@ -240,83 +271,6 @@ std::optional<std::string> range_text(const std::string& what) {
   return fmt::format("{}: {} is not from {} to {}", flag, value, low, high);
 }
 
-// "INT:INT in [1 - 1024]" as "N (1 to 1024)".
-std::string readable_type(const std::string& type) {
-  const auto kind = [](std::string_view name) -> std::string {
-    return name.starts_with("INT") || name.starts_with("UINT") ? "N"
-           : name.starts_with("FLOAT")                         ? "X"
-                                                               : std::string(name);
-  };
-  const size_t at = type.find(" in [");
-  const size_t dash = type.rfind(" - ");
-  if (at != std::string::npos && dash != std::string::npos && dash > at && type.ends_with(']')) {
-    const std::string low = type.substr(at + 5, dash - at - 5), high = type.substr(dash + 3, type.size() - dash - 4);
-    const bool bound = std::strtod(high.c_str(), nullptr) < 1e9;
-    return fmt::format("{} ({} {})", kind(type), low, bound ? "to " + high : "or more");
-  }
-  if (const size_t set = type.find(":{"); set != std::string::npos && type.ends_with('}')) {
-    std::string names = type.substr(set + 2, type.size() - set - 3);
-    std::replace(names.begin(), names.end(), ',', '|');
-    return names;
-  }
-  return kind(type);
-}
-
-class HelpFormatter final : public CLI::Formatter {
- public:
-  std::string make_option_opts(const CLI::Option* option) const override {
-    if (!option->get_option_text().empty() || option->get_type_size() == 0)
-      return CLI::Formatter::make_option_opts(option);
-    std::string text = " " + readable_type(option->get_type_name());
-    if (!option->get_default_str().empty()) text += fmt::format(" [{}]", option->get_default_str());
-    return text;
-  }
-};
-
-constexpr std::pair<const char*, const char*> kExamples[] = {
-    {"run", R"(examples:
-  baton run "What is a compiler?"
-  baton run -m model.gguf --prefill ref --decode cpu --verify-bridge all "Hello"
-  baton run -m model.gguf -f letter.txt --json > answer.json
-  echo "What is a tree?" | baton run -m model.gguf -n 100 --temp 0.7
-  git diff | baton run -m model.gguf "Summarize this change." -f -
-  baton run --raw "A long document" -n 0 --save-state document.state
-  baton run --load-state document.state " And a question about it"
-an answer that goes round in a circle: --repeat-penalty 1.1, as chat has it (run has none unless asked)
-a prompt and -f together: the prompt, an empty line, the file (-f -: what is piped in))"},
-    {"chat", R"(examples:
-  baton chat -m model.gguf
-  baton chat -m model.gguf --system "Answer in one sentence." -c 8192)"},
-    {"inspect", R"(examples:
-  baton inspect model.gguf
-  baton inspect --all model.gguf
-  baton inspect -m model.gguf --unit ane --json)"},
-    {"convert", R"(example:
-  baton convert a-hugging-face-folder model.gguf --type BF16)"},
-    {"quantize", R"(example:
-  baton quantize model.gguf small.gguf Q4_K_M)"},
-    {"bench", R"(examples:
-  baton bench
-  baton bench -m model.gguf -p 512 -n 128 -r 6
-  baton bench -m model.gguf --ab "-t 1" "-t 2")"},
-    {"perplexity", R"(example:
-  baton perplexity -m model.gguf --text text.txt --reference source.gguf)"},
-    {"state", R"(examples:
-  baton state show document.state
-  baton state convert --help)"},
-};
-
-constexpr const char* kFooter = R"(environment:
-  BATON_MODELS        folder of the bundled model
-  BATON_CPU_KERNELS   kernels of unit cpu: scalar, avx2, avx512, ... (default: the best)
-  BATON_ANE           of unit ane: docs/ane.md
-  BATON_COREML, BATON_COREML_UNITS, _SEQ, _TIMEOUT, _CACHE
-                      of unit coreml: docs/coreml.md
-exit codes:
-  0 done   1 failed, or the output could not be written   2 wrong usage
-  130 interrupted   141 who read the output left
-`baton COMMAND --help` shows the flags of a command, with examples.)";
-
 }  // namespace
 
 std::optional<std::string> usage_problem(const CLI::App& program, const std::vector<std::string>& words) {
@@ -333,21 +287,13 @@ std::optional<std::string> usage_problem(const CLI::App& program, const std::vec
       }
       continue;
     }
-    bool value_follows = false;
-    if (word.starts_with("--")) {
-      const size_t equals = word.find('=');
-      const std::string flag = word.substr(0, equals);
-      const CLI::Option* option = find_long(*app, flag.substr(2));
-      if (option == nullptr) return no_flag(*app, flag);
-      // The parser would take the next word for the value.
-      if (equals == word.size() - 1 && takes_value(*option)) {
-        return fmt::format("{} has no value; an empty one is written {} \"\"", word, flag);
-      }
-      value_follows = equals == std::string::npos && takes_value(*option);
-    } else if (auto problem = cluster_problem(*app, word, &value_follows)) {
+    GivenFlag given;
+    if (auto problem =
+            word.starts_with("--") ? long_flag_problem(*app, word, &given) : cluster_problem(*app, word, &given)) {
       return problem;
     }
-    if (value_follows) ++i;
+    if (given.value_follows && ++i < words.size()) given.value = words[i];
+    if (auto problem = list_problem(given)) return problem;
   }
   if (words.empty()) return fmt::format("no command; there are: {}", fmt::join(command_names(program), ", "));
   return std::nullopt;
@@ -373,6 +319,12 @@ std::string usage_text(const CLI::App& program, const CLI::Error& error) {
     return fmt::format("{}: takes at least {} values, not {}", what.substr(0, at), what.substr(number, end - number),
                        what.substr(got + 1));
   }
+  // "--stop: At most 64 required but received 65".
+  if (const size_t at = what.find(": At most "); at != std::string::npos) {
+    const size_t number = at + 10, end = what.find(' ', number);
+    return fmt::format("{}: at most {} times, not {}", what.substr(0, at), what.substr(number, end - number),
+                       what.substr(what.rfind(' ') + 1));
+  }
   // Of an argument; a flag's name says itself what is missing.
   constexpr std::string_view kRequired = " is required";
   if (what.ends_with(kRequired) && !what.starts_with('-') && what.find(' ') == what.size() - kRequired.size())
@@ -387,21 +339,6 @@ std::string usage_text(const CLI::App& program, const CLI::Error& error) {
     }
   }
   return what;
-}
-
-void decorate_help(CLI::App& program) {
-  HelpFormatter formatter;
-  formatter.column_width(38);
-  const auto help = [formatter](const CLI::App* app, const std::string& name, CLI::AppFormatMode mode) {
-    return formatter.make_help(app, name, mode);
-  };
-  const auto set = [&](const auto& self, CLI::App& app) -> void {
-    app.formatter_fn(help);
-    for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) self(self, *command);
-  };
-  set(set, program);
-  program.footer(kFooter);
-  for (const auto& [name, examples] : kExamples) program.get_subcommand(name)->footer(examples);
 }
 
 }  // namespace baton::cli

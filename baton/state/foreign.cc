@@ -195,8 +195,9 @@ std::optional<uint64_t> ForeignState::fact(std::string_view name) const {
 Result<ForeignState> parse_foreign(std::span<const std::byte> bytes) {
   const auto format = detect_foreign(bytes);
   if (!format)
-    return fail(Code::kCorrupt,
-                "these bytes begin as no state file that is known (ANELMS, ANELM_CACHE, MLX safetensors)");
+    return fail(
+        Code::kCorrupt,
+        "these bytes begin as no state file that is known (a sealed state, ANELMS, ANELM_CACHE, MLX safetensors)");
   switch (*format) {
     case ForeignFormat::kAnelms:
       return foreign::parse_anelms(bytes);

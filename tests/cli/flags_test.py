@@ -412,6 +412,28 @@ class Paths(unittest.TestCase):
                 self.refused((flag,), "run", "-m", "no-such-model", "hi", flag, value)
         self.refused(("--stop", "empty"), "run", "-m", "no-such-model", "hi", "--stop", "")
 
+    def test_no_item_of_a_list_is_empty(self):
+        for arguments in (("bench", "-p", "8,,9"), ("bench", "-p8,"), ("bench", "--n-gen=,4"), ("ladder", "--types", "Q8_0,,Q4_0"),
+                          ("export", "coreml", "--seq", "64,", SMALL)):
+            self.refused(("item with nothing",), *arguments)
+
+    def test_what_would_be_ignored_is_refused(self):
+        for flag in (("--unit", "cpu"), ("--pg", "8,8"), ("-d", "4"), ("--load",), ("--ab", "", "-t 1"), ("--no-check",), ("--rounds", "6")):
+            self.refused((flag[0] if flag[0] != "-d" else "--n-depth", "does not go with --pipelines"), "bench", "--pipelines", *flag)
+        self.refused(("-n",), "bench", "--pipelines", "-n", "4,8")
+        self.refused(("--repetitions", "runs nothing"), "bench", "--pipelines", "--emulate", "m1", "-r", "3")
+        for flag in ("--think", "--no-think"):
+            self.refused((flag, "--raw"), "run", "-m", self.model, "--raw", "hi", flag)
+
+    def test_values_that_cannot_be_are_usage_errors(self):
+        out = self.path("q.gguf")
+        self.refused(("--tensor-type", "character"), "quantize", self.model, out, "Q8_0", "--tensor-type", "(=Q8_0")
+        self.refused(("--seq", "multiple of 8"), "export", "coreml", SMALL, self.path("p"), "--seq", "7")
+        self.refused(("--chunks", "layers"), "export", "coreml", SMALL, self.path("p"), "--chunks", "60")
+        self.refused(("--stop", "64"), "run", "-m", self.model, "hi", *(word for i in range(65) for word in ("--stop", str(i))))
+        done = run("export", "coreml", SMALL, self.path("p"), "--seq", "64,64", "--json")
+        self.assertEqual(len(json.loads(done.stdout)["packages"]), len({p["path"] for p in json.loads(done.stdout)["packages"]}))
+
     def test_arguments_are_named_as_in_the_help(self):
         self.refused(("missing: IN",), "state", "show")
         self.refused(("here: weights are always mapped",), "run", "--no-mmap", "hi")

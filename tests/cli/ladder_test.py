@@ -98,7 +98,7 @@ class Ladder(unittest.TestCase):
             time.sleep(0.3)
             process.send_signal(number)
             out, err = process.communicate(timeout=60)
-            self.assertEqual(process.returncode, 130, err)
+            self.assertEqual(process.returncode, 128 + number, err)
             self.assertEqual(out, "")
             self.assertEqual(self.left_over(), [])
 

@@ -171,7 +171,7 @@ DeviceShares CoreMlExecutor::shares() const {
 std::string CoreMlExecutor::cache_note() const {
   const CacheEvents& events = cache_.events();
   if (events.compiled == 0) return "";
-  return fmt::format("; {} compiled programs, {:.0f} MB, are new in {}", events.compiled,
+  return fmt::format("; {} compiled program{}, {:.0f} MB, new in {}", events.compiled, events.compiled == 1 ? "" : "s",
                      static_cast<double>(events.bytes_added) * 1e-6, options_.cache.string());
 }
 

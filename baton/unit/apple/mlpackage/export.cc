@@ -59,7 +59,7 @@ Result<std::vector<LayerRange>> plan_chunks(const Model& model, int32_t chunks) 
     chunks =
         static_cast<int32_t>(std::min<uint64_t>(total / kPackageWeightBytesWanted + 1, static_cast<uint64_t>(layers)));
   if (chunks < 1 || chunks > std::min(layers, kPackageChunksMax)) {
-    return fail(Code::kInvalidInput, fmt::format("{} chunks of {} layers; from 1 to {}", chunks, layers,
+    return fail(Code::kInvalidInput, fmt::format("{} chunks of {} layers: from 1 to {}", chunks, layers,
                                                  std::min(layers, kPackageChunksMax)));
   }
   std::vector<LayerRange> out;
@@ -131,13 +131,10 @@ Result<PackageContent> build_package(const Model& model, const PrefillShape& sha
   return out;
 }
 
-Result<ExportReport> export_packages(const Model& model, const ExportOptions& options,
-                                     const std::filesystem::path& out) {
-  BATON_TRY(const std::vector<LayerRange> chunks, plan_chunks(model, options.chunks));
-  std::error_code error;
-  std::filesystem::create_directories(out, error);
-  if (error)
-    return fail(Code::kInvalidInput, fmt::format("{}: cannot make the folder: {}", out.string(), error.message()));
+namespace {
+
+Result<ExportReport> write_packages(const Model& model, const ExportOptions& options,
+                                    const std::vector<LayerRange>& chunks, const std::filesystem::path& out) {
   ExportReport report;
   const size_t total = options.shapes.size() * chunks.size();
   for (const PrefillShape& shape : options.shapes) {
@@ -157,6 +154,19 @@ Result<ExportReport> export_packages(const Model& model, const ExportOptions& op
       report.packages.push_back(std::move(item));
     }
   }
+  return report;
+}
+
+}  // namespace
+
+Result<ExportReport> export_packages(const Model& model, const ExportOptions& options,
+                                     const std::filesystem::path& out) {
+  BATON_TRY(const std::vector<LayerRange> chunks, plan_chunks(model, options.chunks));
+  std::error_code error;
+  const bool made = std::filesystem::create_directories(out, error);
+  if (error) return fail(Code::kNotFound, fmt::format("{}: cannot make the folder: {}", out.string(), error.message()));
+  auto report = write_packages(model, options, chunks, out);
+  if (!report && made) std::filesystem::remove(out, error);  // when nothing is in it
   return report;
 }
 
