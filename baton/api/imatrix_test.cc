@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <fstream>
+#include <map>
 #include <numeric>
 
 #include "baton/api/convert.h"
@@ -138,6 +139,64 @@ TEST_F(ImatrixTest, TheHostSeesWhatRefSees) {
     EXPECT_GT(mean, 0) << name;
     for (size_t i = 0; i < sums.size(); ++i)
       EXPECT_NEAR(sums[i], entry.sums[i], 2e-3 * (entry.sums[i] + mean)) << name << " " << i;
+  }
+}
+
+// Rows of 1,024 values lie further apart than that, as those of any multiple of 4 KiB do.
+TEST_F(ImatrixTest, TheHostSeesWhatRefSeesInPaddedRows) {
+  constexpr uint64_t kHidden = 1024, kVocab = 32, kInner = 32, kHead = 16;
+  GgufWriter writer;
+  writer.put_string("general.architecture", "llama");
+  for (const auto& [key, value] : std::map<std::string, uint32_t>{{"block_count", 1},
+                                                                  {"embedding_length", kHidden},
+                                                                  {"feed_forward_length", kInner},
+                                                                  {"context_length", 64},
+                                                                  {"attention.head_count", 1},
+                                                                  {"attention.head_count_kv", 1},
+                                                                  {"attention.key_length", kHead},
+                                                                  {"attention.value_length", kHead},
+                                                                  {"rope.dimension_count", kHead},
+                                                                  {"vocab_size", kVocab}}) {
+    writer.put_u32("llama." + key, value);
+  }
+  writer.put_f32("llama.attention.layer_norm_rms_epsilon", 1e-5f);
+  Random random(6);
+  std::map<std::string, std::vector<float>> values;
+  const auto add = [&](const std::string& name, std::vector<uint64_t> shape) {
+    uint64_t count = 1;
+    for (const uint64_t n : shape) count *= n;
+    for (uint64_t i = 0; i < count; ++i) values[name].push_back(random.normal() * 0.1f);
+    writer.add_tensor(name, DType::kF32, std::move(shape), [&values, name]() -> Result<std::vector<std::byte>> {
+      const auto bytes = std::as_bytes(std::span(values[name]));
+      return std::vector<std::byte>(bytes.begin(), bytes.end());
+    });
+  };
+  add("token_embd.weight", {kVocab, kHidden});
+  add("output_norm.weight", {kHidden});
+  add("blk.0.attn_norm.weight", {kHidden});
+  add("blk.0.ffn_norm.weight", {kHidden});
+  for (const char* name : {"attn_q", "attn_k", "attn_v"}) add(fmt::format("blk.0.{}.weight", name), {kHead, kHidden});
+  add("blk.0.attn_output.weight", {kHidden, kHead});
+  for (const char* name : {"ffn_gate", "ffn_up"}) add(fmt::format("blk.0.{}.weight", name), {kInner, kHidden});
+  add("blk.0.ffn_down.weight", {kHidden, kInner});
+  ASSERT_TRUE(writer.write(folder_ / "wide.gguf"));
+  const auto model = load_model(folder_ / "wide.gguf");
+  ASSERT_TRUE(model) << model.error().message;
+
+  std::vector<int32_t> ids(20);
+  for (int32_t& id : ids) id = static_cast<int32_t>(random.below(kVocab));
+  ImportanceOptions options;
+  options.window = 20;
+  options.unit = "ref";
+  const auto expected = measure_importance(*model, ids, options);
+  options.unit = "cpu";
+  const auto seen = measure_importance(*model, ids, options);
+  ASSERT_TRUE(expected && seen);
+  ASSERT_EQ(expected->entries.size(), seen->entries.size());
+  for (const auto& [name, entry] : expected->entries) {
+    const auto& sums = seen->entries.at(name).sums;
+    for (size_t i = 0; i < entry.sums.size(); ++i)
+      EXPECT_NEAR(sums[i], entry.sums[i], 1e-2 * (entry.sums[i] + 0.1)) << name << " " << i;
   }
 }
 
