@@ -174,14 +174,12 @@ TEST(Scheduler, APrefillStepThatFailedTeachesNothing) {
 TEST(Scheduler, ACancelOvertakesAStop) {
   Rig rig({});
   const RequestId id = rig.submit(2, 4000, {}, true);
+  rig.prefill_all();
   std::optional<Work> work = rig.next();
-  ASSERT_TRUE(work && std::holds_alternative<PrefillWork>(work->body));
-  rig.step(std::move(*work));
-  work = rig.next();
   ASSERT_TRUE(work);  // the state is lent: the request cannot end yet
   rig.scheduler->stop(id);
   rig.scheduler->cancel(id);
-  rig.step(std::move(*work));
+  rig.give_back(std::move(*work));
   EXPECT_FALSE(rig.next());
   std::optional<FinishReason> reason;
   for (const Output& output : rig.scheduler->take_outputs()) {
