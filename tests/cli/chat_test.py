@@ -352,6 +352,24 @@ class Answers(unittest.TestCase):
         terminal.send("\x04")
         self.assertEqual(terminal.leave(), 0)
 
+    def test_typing_is_not_shown_behind_a_stop_of_the_program_either(self):
+        terminal = Terminal("--ignore-eos", "-n", "3000", "--temp", "0")
+        terminal.send("What is a tree?\r")
+        terminal.expect("tree?")
+        time.sleep(0.3)
+        os.kill(terminal.pid, signal.SIGSTOP)
+        os.waitpid(terminal.pid, os.WUNTRACED)
+        os.kill(terminal.pid, signal.SIGCONT)
+        time.sleep(0.5)
+        terminal.send("/system typed ahead\r")
+        time.sleep(0.3)
+        terminal.send("\x03")
+        self.assertNotIn("typed", terminal.expect("[stopped]"))
+        terminal.expect("/system typed ahead")
+        terminal.expect("> ")
+        terminal.send("\x04")
+        self.assertEqual(terminal.leave(), 0)
+
     def test_a_long_prefill_shows_how_far_it_is(self):
         terminal = Terminal("-n", "2", "--temp", "0", "--prefill", "ref")
         terminal.send(b"\x1b[200~" + b"What is it? " * 600 + b"\x1b[201~\r")
