@@ -17,7 +17,8 @@ usage: scripts/test.sh [--asan] [--tsan] [--fuzz SECONDS] [--mutants N] [--arm64
   --lint [COMMIT] also clang-tidy: every file, or those that differ from COMMIT
   --all           all of these; fuzz targets for 10 seconds each, 5 planted faults
   --advisory      what is beside the release build and its tests is named when it fails, and changes no exit status
-  --minutes N     what is beside the release build and its tests ends N minutes from the start: for a runner with a limit
+  --minutes N     what is beside the release build and its tests ends N minutes from the start: for a runner with a limit.
+                  Sanitizers and cross builds begin with another of them at each commit, as all may not have time
 The exit status is not 0 when any part fails; what failed, and what had no time, is named.
 TEXT
 }
@@ -71,8 +72,6 @@ timed_stage() {
   if [[ $minutes -eq 0 ]]; then stage "$@"; return; fi
   shift
   if [[ $left -lt 30 ]]; then unfinished+=("$name"); echo "== $name: NOT RUN, no time is left"; return; fi
-  # Half of what is left is for the stages behind it.
-  if [[ $left -gt 1200 ]]; then left=$((left / 2)); fi
   echo "== $name (at most $left s)"
   timeout --kill-after=10 "$left" bash -c '"$@"' stage "$@" || status=$?
   case $status in
@@ -118,11 +117,27 @@ if [[ $fuzz -gt 0 ]]; then sanitized=fuzz; fi
 if [[ $mutants -gt 0 ]]; then
   timed_stage mutants scripts/mutants.py --sample "$mutants" --seed "$(git rev-parse HEAD 2>/dev/null || echo none)"
 fi
-if [[ $asan == yes ]]; then timed_stage asan-ubsan build_and_test "$sanitized"; fi
-if [[ $tsan == yes ]]; then timed_stage tsan build_and_test tsan; fi
+stages=()
+if [[ $asan == yes ]]; then stages+=(asan); fi
+if [[ $tsan == yes ]]; then stages+=(tsan); fi
+if [[ $macos == yes ]]; then stages+=(macos); fi
+if [[ $arm64 == yes ]]; then stages+=(arm64); fi
+run_stages() {
+  local name
+  for name in "$@"; do
+    case $name in
+      asan) timed_stage asan-ubsan build_and_test "$sanitized" ;;
+      macos) timed_stage macos build_macos ;;
+      *) timed_stage "$name" build_and_test "$name" ;;
+    esac
+  done
+}
+if [[ ${#stages[@]} -gt 0 ]]; then
+  first=0
+  if [[ $minutes -gt 0 ]]; then first=$((16#$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0) % ${#stages[@]})); fi
+  run_stages "${stages[@]:first}" "${stages[@]:0:first}"
+fi
 if [[ $fuzz -gt 0 ]]; then timed_stage fuzz scripts/fuzz.sh "$fuzz"; fi
-if [[ $macos == yes ]]; then timed_stage macos build_macos; fi
-if [[ $arm64 == yes ]]; then timed_stage arm64 build_and_test arm64; fi
 
 if [[ ${#unfinished[@]} -gt 0 ]]; then echo "NO TIME for, or not to the end of: ${unfinished[*]}"; fi
 if [[ $advisory == yes && ${#failed[@]} -gt 0 ]]; then
