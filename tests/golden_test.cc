@@ -216,6 +216,7 @@ TEST_P(Golden, HeldOutPerplexity) {
   if (!name.starts_with("dictionary")) return;
   const bool large = name.starts_with("dictionary-28m");
   if (large && executor_->estimate({.prefill_tokens = 512}).basis == "emulated") return;  // three minutes
+  if (large && GetParam().unit == "ref" && !GetParam().golden.exact) return;  // two minutes; the 3M's shows the same
   const double reference = large ? 13.95321311503631 : 20.509055284814142;
   auto ids = heldout_ids(data_folder() / "golden" / "dictionary-3m", data_folder() / "golden" / "heldout.txt");
   ASSERT_GE(ids.size(), 20480u);
