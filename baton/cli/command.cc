@@ -57,9 +57,11 @@ std::string check_seed(const std::string& text) {
   return fmt::format("'{}' is not a whole number from -1 to {}", text, INT64_MAX);
 }
 
-std::string check_stop(const std::string& text) {
+std::string check_stop(const CLI::Option& option, const std::string& text) {
   if (text.empty()) return "an empty text is in every answer";
-  return text.size() <= StopStrings::kBytesMax ? "" : fmt::format("longer than {} bytes", StopStrings::kBytesMax);
+  if (text.size() > StopStrings::kBytesMax) return fmt::format("longer than {} bytes", StopStrings::kBytesMax);
+  const size_t count = option.count();
+  return count <= StopStrings::kStringsMax ? "" : fmt::format("{} times: at most {}", count, StopStrings::kStringsMax);
 }
 
 // Shows text of files in warnings without what commands a terminal.
@@ -228,11 +230,10 @@ void SamplingFlags::add_to(CLI::App& app) {
       ->capture_default_str()
       ->check(CLI::Validator(check_seed, "", "seed"));
   app.add_flag("--ignore-eos", ignore_eos, "stop tokens do not stop the answer: they are tokens like others");
-  app.add_option("--stop", stops,
-                 fmt::format("text that ends the answer (repeatable; {} at most)", StopStrings::kStringsMax))
-      ->expected(1, static_cast<int>(StopStrings::kStringsMax))
-      ->allow_extra_args(false)
-      ->check(CLI::Validator(check_stop, "", "stop"));
+  CLI::Option* stop = app.add_option(
+      "--stop", stops, fmt::format("text that ends the answer (repeatable; {} at most)", StopStrings::kStringsMax));
+  stop->allow_extra_args(false)->check(
+      CLI::Validator([stop](const std::string& text) { return check_stop(*stop, text); }, "", "stop"));
 }
 
 uint64_t SamplingFlags::settled_seed() {

@@ -319,12 +319,6 @@ std::string usage_text(const CLI::App& program, const CLI::Error& error) {
     return fmt::format("{}: takes at least {} values, not {}", what.substr(0, at), what.substr(number, end - number),
                        what.substr(got + 1));
   }
-  // "--stop: At most 64 required but received 65".
-  if (const size_t at = what.find(": At most "); at != std::string::npos) {
-    const size_t number = at + 10, end = what.find(' ', number);
-    return fmt::format("{}: at most {} times, not {}", what.substr(0, at), what.substr(number, end - number),
-                       what.substr(what.rfind(' ') + 1));
-  }
   // Of an argument; a flag's name says itself what is missing.
   constexpr std::string_view kRequired = " is required";
   if (what.ends_with(kRequired) && !what.starts_with('-') && what.find(' ') == what.size() - kRequired.size())

@@ -431,6 +431,9 @@ class Paths(unittest.TestCase):
         self.refused(("--seq", "multiple of 8"), "export", "coreml", SMALL, self.path("p"), "--seq", "7")
         self.refused(("--chunks", "layers"), "export", "coreml", SMALL, self.path("p"), "--chunks", "60")
         self.refused(("--stop", "64"), "run", "-m", self.model, "hi", *(word for i in range(65) for word in ("--stop", str(i))))
+        answers = [run("run", "-m", self.model, "-q", "-n", "3", *words).stdout for words in (("--stop", "zzz", "A leaf"), ("A leaf", "--stop=zzz"))]
+        self.assertTrue(answers[0].strip())
+        self.assertEqual(*answers)
         done = run("export", "coreml", SMALL, self.path("p"), "--seq", "64,64", "--json")
         self.assertEqual(len(json.loads(done.stdout)["packages"]), len({p["path"] for p in json.loads(done.stdout)["packages"]}))
 
