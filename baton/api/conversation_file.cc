@@ -81,6 +81,13 @@ Status Conversation::save(const std::filesystem::path& file, const StateKey* key
 
 Status Conversation::load(const std::filesystem::path& file, const StateKey* key) {
   const std::string name = messages_file(file).string();
+  std::error_code ignored;
+  if (std::filesystem::exists(file, ignored) && !std::filesystem::exists(name, ignored)) {
+    return fail(Code::kNotFound,
+                fmt::format("{}: a state without a conversation: there is no {}; what 'run' saved goes on "
+                            "with 'baton run --load-state'",
+                            file.string(), name));
+  }
   BATON_TRY(const std::string text, read_file(name, kJsonBytesMax));
   const OrderedJson json = OrderedJson::parse(text, nullptr, false);
   const auto refuse = [&](Error error) { return fail(std::move(error).in(name)); };
@@ -105,7 +112,11 @@ Status Conversation::load(const std::filesystem::path& file, const StateKey* key
   loaded.system_ = system.get<std::string>();
   if (thinking.is_boolean()) loaded.options_.thinking = thinking.get<bool>();
   const OrderedJson state = json.value("state", OrderedJson());
-  std::error_code ignored;
+  if (!state.is_null() && !state.is_object())
+    return refuse({Code::kInvalidInput, "field 'state' is not an object or null"});
+  if (key != nullptr && state.is_null()) {
+    return refuse({Code::kMismatch, "it has no state, so that nothing in it is covered by the key: load it without"});
+  }
   if (state.is_object() && std::filesystem::exists(file, ignored)) {
     SealExpectation expected;
     expected.identity = identity;

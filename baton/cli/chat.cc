@@ -174,6 +174,7 @@ int run_chat(ChatFlags& flags) {
   ChatSession session(flags, **runtime, interrupts);
   if (!flags.load_state.empty()) {
     if (const auto status = session.load(flags.load_state); !status) return report(status.error());
+    session.take_flags();
   }
   const int code = talk(flags, session);
   if (!flags.save_state.empty()) {

@@ -132,7 +132,9 @@ void offer_files(std::string_view typed, std::vector<std::string>& words) {
   for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
     const std::string name = entry->path().filename().string();
     if (!name.starts_with(begun) || (begun.empty() && name.starts_with('.'))) continue;
-    if (terminal_safe(name, name.size()) != name) continue;  // not to be shown, nor typed
+    // Not to be shown, nor typed; an argument has no blanks at its ends.
+    if (terminal_safe(name, name.size()) != name || name.find_first_of("\n\t") != std::string::npos) continue;
+    if (name.ends_with(' ') || (folder.empty() && name.starts_with(' '))) continue;
     std::error_code ignored;
     words.push_back(folder + name + (entry->is_directory(ignored) ? "/" : ""));
   }

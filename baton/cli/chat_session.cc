@@ -68,8 +68,10 @@ void ChatSession::show_prefill(uint64_t done, uint64_t total) {
 void ChatSession::note(std::string_view text) const { fmt::print(stderr, "{}\n", text); }
 
 bool ChatSession::tell(std::string_view text) const {
-  if (!flags_.json) return print(text);
-  fmt::print(stderr, "{}", text);
+  // Of files and models, and as long as a conversation.
+  const std::string safe = terminal_safe(text, text.size() * 8);
+  if (!flags_.json) return print(safe);
+  fmt::print(stderr, "{}", safe);
   return true;
 }
 
@@ -300,6 +302,11 @@ Status ChatSession::load(const std::filesystem::path& file) {
                      drop, larger.empty() ? "" : fmt::format("{} start with {}", commands_ ? ", or" : ";", larger)));
   }
   return {};
+}
+
+void ChatSession::take_flags() {
+  if (!flags_.system.empty()) change_system(flags_.system);
+  if (const auto thinking = flags_.thinking.asked()) conversation_.set_thinking(thinking);
 }
 
 std::optional<ConversationUse> ChatSession::use() const {

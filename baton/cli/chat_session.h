@@ -38,6 +38,8 @@ class ChatSession {
   Status save(const std::filesystem::path& file);
   // Says what was loaded, and when no question fits behind it.
   Status load(const std::filesystem::path& file);
+  // --system and --think in the place of what a conversation was saved with.
+  void take_flags();
   // Whether a bridge proof failed in this chat.
   bool proof_failed() const { return proof_failed_; }
 

@@ -202,7 +202,8 @@ class Editing(unittest.TestCase):
     def test_tab_completes_settings_and_files(self):
         with tempfile.TemporaryDirectory() as folder:
             pathlib.Path(folder, "long story.state").touch()
-            pathlib.Path(folder, "\x1b[2Jevil").touch()
+            for name in ("\x1b[2Jevil", "log\nline", "lo ", "lo\t"):
+                pathlib.Path(folder, name).touch()
             terminal = Terminal()
             terminal.send("/set min\t")
             terminal.expect("_p ")
@@ -613,6 +614,26 @@ class Saved(unittest.TestCase):
         done, loaded = turns([{"command": f"/load {self.file}"}, *asked[2:]], "-n", "24")
         self.assertEqual([answer["ids"] for answer in loaded], [unbroken[2]["ids"]])
         self.assertIn("2 turns from", done.stderr)
+
+    def test_flags_come_before_what_was_saved(self):
+        done, _ = turns(["What is a tree?"], "-n", "4", "--system", "Be brief.", "--save-state", self.file)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for flags, wanted in (((), "Be brief."), (("--system", "Be long."), "Be long.")):
+            done, _ = turns([{"command": "/system"}], "--load-state", self.file, *flags)
+            self.assertIn(wanted, done.stderr)
+
+    def test_a_conversation_without_its_state_has_nothing_that_a_key_covers(self):
+        key = self.file + ".key"
+        pathlib.Path(key).write_bytes(os.urandom(32))
+        os.chmod(key, 0o600)
+        done, _ = turns(["What is a tree?"], "-n", "4", "--state-key", key, "--save-state", self.file)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        saved = json.loads(pathlib.Path(self.file + ".json").read_text())
+        for state, words in ((None, "covered by the key"), ("x", "'state'")):
+            pathlib.Path(self.file + ".json").write_text(json.dumps({**saved, "state": state}))
+            done, _ = turns(["And?"], "-n", "4", "--state-key", key, "--load-state", self.file)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(words, done.stderr)
 
     def test_a_key_covers_the_state(self):
         key, other = self.file + ".key", self.file + ".other"
