@@ -39,7 +39,11 @@ Status check_entry(std::string_view name, const ImportanceEntry& entry) {
   BATON_OK(check_values(name, entry.counts));
   const size_t columns = entry.sums.size() / entry.counts.size();
   for (size_t i = 0; i < entry.counts.size(); ++i) {
-    if (entry.counts[i] == 0) continue;  // never reached: all columns count alike
+    if (entry.counts[i] == 0) {  // never reached: all columns count alike
+      const auto from = entry.sums.begin() + static_cast<ptrdiff_t>(i * columns);
+      if (std::all_of(from, from + static_cast<ptrdiff_t>(columns), [](auto sum) { return sum == 0; })) continue;
+      return fail(Code::kInvalidInput, fmt::format("entry '{}' has sums of no calls", shown(name)));
+    }
     const auto begin = entry.sums.begin() + static_cast<ptrdiff_t>(i * columns);
     const double largest = *std::max_element(begin, begin + static_cast<ptrdiff_t>(columns)) / entry.counts[i];
     if (largest >= kMeanSquareMin && largest <= kMeanSquareMax) continue;

@@ -222,7 +222,7 @@ TEST_F(ImatrixTest, FilesKeepEverything) {
   matrix.chunks = 7;
   matrix.chunk_tokens = 512;
   matrix.entries["blk.0.ffn_up.weight"] = {{1, 2, 3.5, 0}, {4}};
-  matrix.entries["blk.0.ffn_up_exps.weight"] = {{1, 2, 3, 4, 5, 6}, {1, 0}};
+  matrix.entries["blk.0.ffn_up_exps.weight"] = {{1, 2, 3, 0, 0, 0}, {1, 0}};
   ASSERT_TRUE(write_importance(matrix, folder_ / "m.gguf"));
   const auto read = read_importance(folder_ / "m.gguf");
   ASSERT_TRUE(read) << read.error().message;
@@ -232,6 +232,10 @@ TEST_F(ImatrixTest, FilesKeepEverything) {
   EXPECT_EQ(read->means("blk.0.ffn_up.weight"), (std::vector<float>{0.25f, 0.5f, 0.875f, 0}));
   EXPECT_EQ(read->means("blk.0.ffn_up_exps.weight"), (std::vector<float>{1, 2, 3, 1, 1, 1}));  // uncounted: ones
   EXPECT_TRUE(read->means("other").empty());
+
+  matrix.entries["blk.0.ffn_up_exps.weight"].sums[4] = 5;
+  ASSERT_TRUE(write_importance(matrix, folder_ / "m.gguf"));
+  EXPECT_NE(read_importance(folder_ / "m.gguf").error().message.find("sums of no calls"), std::string::npos);
 }
 
 template <class T>

@@ -21,6 +21,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::string_view kBest = "gpu";
+constexpr size_t kNameBytesMax = 60;  // of a pipeline: a table's column
 
 // An environment variable with more words, in a scope. Units read theirs when they are created.
 class ScopedOption {
@@ -210,6 +211,16 @@ Result<std::vector<Pipeline>> parse_pipelines(std::string_view text, std::string
     BATON_TRY(pipeline.name, field(item, "name", where));
     BATON_TRY(pipeline.prefill, field(item, "prefill", where));
     BATON_TRY(pipeline.decode, field(item, "decode", where));
+    const bool plain = std::all_of(pipeline.name.begin(), pipeline.name.end(),
+                                   [](unsigned char c) { return c > ' ' && c != '|' && c != ',' && c != 0x7f; });
+    if (!plain || pipeline.name.size() > kNameBytesMax) {
+      return fail(Code::kInvalidInput,
+                  fmt::format("{}: 'name' has more than {} bytes, or blanks, commas, bars or control "
+                              "characters in it",
+                              where, kNameBytesMax));
+    }
+    if (std::any_of(pipelines.begin(), pipelines.end(), [&](const Pipeline& p) { return p.name == pipeline.name; }))
+      return fail(Code::kInvalidInput, fmt::format("{}: the name '{}' is there twice", where, pipeline.name));
     for (const auto& [key, value] : item.items()) {
       if (key == "name" || key == "prefill" || key == "decode") continue;
       if (key != "options" || !value.is_object())

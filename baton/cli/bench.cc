@@ -50,8 +50,10 @@ std::optional<std::string> ignored_by_pipelines(const BenchFlags& flags) {
     if (flags.given(name))
       return fmt::format("{} does not go with --pipelines", name == std::string_view("--ab-first") ? "--ab" : name);
   }
+  if (flags.given("--emulate") && flags.pipelines.emulate.empty()) return "--emulate: names a chip";
   if (flags.pipelines.emulate.empty()) {
     if (flags.decode.size() > 1) return "-n: pipelines take one count of tokens to decode";
+    if (flags.decode.front() == 0) return "-n 0: a pipeline decodes";
     return std::nullopt;
   }
   for (const char* name : {"--n-gen", "--repetitions", "--threads", "--pipelines-file"}) {
@@ -120,8 +122,9 @@ std::unique_ptr<Command> add_bench(CLI::App& program) {
   app->add_option("--unit", flags->unit, "the unit to measure")->capture_default_str();
   app->add_option("--prefill,--prefill-unit", flags->prefill_unit, "the unit that prefills (default: --unit)");
   app->add_option("--decode,--decode-unit", flags->decode_unit, "the unit that decodes (default: --unit)");
-  counts("-p,--n-prompt", flags->prefill, "prompt lengths to prefill; 0: none (default: 512)");
-  counts("-n,--n-gen", flags->decode, "token counts to decode; 0: none (default: 128)");
+  counts("-p,--n-prompt", flags->prefill,
+         "prompt lengths to prefill; 0: none (default: 512; --pipelines: 6 to 410; --ab: 128)");
+  counts("-n,--n-gen", flags->decode, "token counts to decode; 0: none (default: 128; --pipelines and --ab: 32)");
   app->add_option("--pg", flags->both, "N,M: prefill N tokens, then decode M (repeatable; -pg too)")
       ->allow_extra_args(false);
   counts("-d,--n-depth", flags->depth, "tokens already in the context (default: 0)");
@@ -131,7 +134,8 @@ std::unique_ptr<Command> add_bench(CLI::App& program) {
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(CLI::Range(1, 1024));
-  app->add_option("-r,--repetitions", flags->repetitions, "timed runs of each test (default: 5; --pipelines: 10)")
+  app->add_option("-r,--repetitions", flags->repetitions,
+                  "timed runs of each test (default: 5; --pipelines: 10; --ab: 3)")
       ->check(CLI::Range(1, 1000));
   add_threads(*app, flags->threads);
   app->add_flag("--load", flags->load,

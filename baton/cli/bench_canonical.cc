@@ -79,8 +79,10 @@ void print_numbers(const Samples& samples, const BenchFlags& flags, const std::s
     return;
   }
   if (flags.output == "csv") {
-    print("ttft_ms,tokens_per_second,joules_per_token\n");
-    print(fmt::format("{},{},{}\n", ttft.median, speed.median, samples.metered ? std::to_string(joules) : ""));
+    print("ttft_ms,tokens_per_second,joules_per_token,quality,prefill_on,decode_on\n");
+    print(fmt::format("{},{},{},{},\"{}\",\"{}\"\n", ttft.median, speed.median,
+                      samples.metered ? std::to_string(joules) : "", emulated ? "emulated" : "measured",
+                      samples.prefill.ran, samples.decode.ran));
     return;
   }
   OrderedJson json;

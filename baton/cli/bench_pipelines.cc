@@ -204,7 +204,7 @@ void PipelineFlags::add_to(CLI::App& app) {
   app.add_option("--only", only, "names of the pipelines to run")->delimiter(',')->allow_extra_args(false);
   app.add_option("--emulate", emulate,
                  "run nothing: what they would do on a chip (m2-ultra, ...), beside the published figures");
-  takes_path(app.add_option("--html", html, "write a page with bars to this file"), PathKind::kOutput);
+  takes_path(app.add_option("--html", html, "write a page with charts to this file"), PathKind::kOutput);
   takes_path(app.add_option("--published", published,
                             "with --emulate: write the comparison with the published figures as JSON to this file"),
              PathKind::kOutput);

@@ -95,7 +95,8 @@ void ModelFlags::add_to(CLI::App& app) {
   app.add_option("--verify-bridge", verify,
                  "prove the hand-over on the decode unit: off, sample (the hand-over) or all (each token too)")
       ->capture_default_str();
-  app.add_option("-t,--threads", threads, "threads per unit (default: physical cores)")->check(CLI::Range(1, 1024));
+  app.add_option("-t,--threads", threads, "threads per unit; 0, the default: physical cores")
+      ->check(CLI::Range(0, 1024));
   app.add_flag("-v,--verbose", verbose, "also log what was loaded and skipped (stderr)");
   context_option_ =
       app.add_option("-c,--ctx-size", context, "context: prompt and answer together, in tokens; 0: the model's")

@@ -125,8 +125,10 @@ std::string proof_text(const BridgeStats& bridge) {
   auto out = std::back_inserter(text);
   if (!bridge.unproven.empty()) fmt::format_to(out, "{:<12} NOT MADE: {}\n", "proof", bridge.unproven);
   if (bridge.states == 0) return text;
-  fmt::format_to(out, "{:<12} {}: {} (bounds: {:g} x the largest honest difference measured on this model)\n", "proof",
-                 bridge.proof_failed ? "FAILED" : "passed", bridge.between, kBoundFactor);
+  fmt::format_to(out, "{:<12} {}: {}", "proof", bridge.proof_failed ? "FAILED" : "passed", bridge.between);
+  if (bridge.logits != LogitsBounds())
+    fmt::format_to(out, " (bounds: {:g} x the largest honest difference measured on this model)", kBoundFactor);
+  text += "\n";
   fmt::format_to(out, "{:<12} {} compared; nearest its bound: {}\n", "  states", bridge.states, bridge.worst_at);
   if (bridge.checked == 0) return text;
   fmt::format_to(

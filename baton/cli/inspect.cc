@@ -297,7 +297,8 @@ std::unique_ptr<Command> add_inspect(CLI::App& program) {
   app->add_option("-c,--ctx-size", flags->context, "context that the memory is told for, in tokens; 0: the model's")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 31));
-  app->add_option("--unit", flags->unit, "show what this unit makes of the model instead: its programs and limits");
+  app->add_option("--unit", flags->unit, "show what this unit makes of the model instead: its programs and limits")
+      ->check(CLI::Validator([](const std::string& name) { return name.empty() ? "names a unit" : ""; }, "", "unit"));
   app->add_flag("--fingerprint", flags->fingerprint,
                 "read all weights for the fingerprint, where that takes long (it is remembered)");
   app->add_flag("--all", flags->all, "after the summary: every figure, the program, the state and the bridge plan");

@@ -49,7 +49,9 @@ int run_program(int argc, char** argv) {
     print(text.str());
     return kOk;
   }
-  if (const Status paths = check_paths(program); !paths) return refuse(paths.error().message);
+  if (const Status paths = check_paths(program); !paths) {
+    return paths.error().code == Code::kInvalidInput ? refuse(paths.error().message) : report(paths.error());
+  }
   for (const auto& command : commands) {
     if (command->chosen()) return command->run();
   }

@@ -117,6 +117,19 @@ Status check_paths(std::span<const UsedPath> used) {
       return fail(Code::kInvalidInput,
                   fmt::format("{} is empty: it takes the name of a file or folder; leave it out for none", item.name));
     }
+    if (is_written(item.kind) && item.kind != PathKind::kFolder && item.kind != PathKind::kHistory) {
+      const fs::path folder = fs::path(item.path).parent_path();
+      std::error_code error;
+      if (!folder.empty() && !fs::is_directory(folder, error))
+        return fail(Code::kNotFound,
+                    fmt::format("{} {}: there is no folder {}", item.name, item.path, folder.string()));
+    }
+    if (item.kind == PathKind::kConversation) {  // FILE.json beside a device or in the place of a folder's name
+      std::error_code error;
+      if (fs::exists(item.path, error) && !fs::is_regular_file(item.path, error))
+        return fail(Code::kInvalidInput,
+                    fmt::format("{} {}: a conversation is saved in two files, and this is none", item.name, item.path));
+    }
     if (is_written(item.kind) && item.path == "-") {
       return fail(Code::kInvalidInput, fmt::format("{} -: standard output is not written to with -; give a file, or "
                                                    "./- for one of that name",

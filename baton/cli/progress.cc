@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "baton/cli/command.h"
@@ -42,8 +43,12 @@ bool Progress::due(int64_t now_ns) const {
 
 void Progress::put(std::string text, double share, int64_t now_ns, std::string_view detail) {
   if (share > 0 && share < 1) {
-    const double seconds = static_cast<double>(now_ns - start_ns_) * 1e-9;
-    text += fmt::format(", {} left", duration_text(seconds * (1 - share) / share));
+    // By what was done when it last went on: between two steps of the work the time left does not grow.
+    if (share != share_) {
+      share_ = share;
+      end_ns_ = start_ns_ + static_cast<int64_t>(static_cast<double>(now_ns - start_ns_) / share);
+    }
+    text += fmt::format(", {} left", duration_text(std::max(static_cast<double>(end_ns_ - now_ns) * 1e-9, 1.0)));
   }
   if (!detail.empty()) text += fmt::format("; {}", detail);
   progress(text);

@@ -37,6 +37,8 @@ class Progress {
   const std::string what_;
   const SteadyClock clock_;
   const int64_t start_ns_;
+  double share_ = 0;    // done when the work last went on
+  int64_t end_ns_ = 0;  // when it ends, by that
   int64_t shown_ns_ = 0;
   bool visible_ = false;
 };

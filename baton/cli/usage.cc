@@ -62,7 +62,7 @@ constexpr std::pair<std::string_view, std::string_view> kOtherCommands[] = {
     {"list", "units, or inspect for a model"},
     {"ps", "units"},
     {"ppl", "perplexity"},
-    {"help", "--help"},
+    {"help", "--help, of the program or behind a command"},
     {"version", "--version"},
 };
 
@@ -215,6 +215,21 @@ std::optional<std::string> list_problem(const GivenFlag& given) {
   return fmt::format("{}: '{}' has an item with nothing in it", given.option->get_name(), list);
 }
 
+// "010": the parser takes it for 8, and "08" for no number.
+std::optional<std::string> octal_problem(const GivenFlag& given) {
+  if (given.option == nullptr || !takes_number(*given.option)) return std::nullopt;
+  for (size_t at = 0; at < given.value.size();) {
+    const size_t end = std::min(given.value.find(',', at), given.value.size());
+    std::string_view item = given.value.substr(at, end - at);
+    if (item.starts_with('-') || item.starts_with('+')) item.remove_prefix(1);
+    const bool digits = item.find_first_not_of("0123456789") == std::string_view::npos;
+    if (item.size() > 1 && item[0] == '0' && digits)
+      return fmt::format("{}: '{}' begins with 0; write it without", given.option->get_name(), given.value);
+    at = end + 1;
+  }
+  return std::nullopt;
+}
+
 std::optional<std::string> command_problem(const CLI::App& app, const std::string& word) {
   const std::vector<std::string> names = command_names(app);
   if (word.find(' ') != std::string::npos || word.ends_with('?'))
@@ -294,6 +309,7 @@ std::optional<std::string> usage_problem(const CLI::App& program, const std::vec
     }
     if (given.value_follows && ++i < words.size()) given.value = words[i];
     if (auto problem = list_problem(given)) return problem;
+    if (auto problem = octal_problem(given)) return problem;
   }
   if (words.empty()) return fmt::format("no command; there are: {}", fmt::join(command_names(program), ", "));
   return std::nullopt;

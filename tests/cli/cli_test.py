@@ -287,7 +287,7 @@ class Run(unittest.TestCase):
             self.assertFalse(os.path.exists(state))
             missing = run("convert", SMALL, "/nosuch/x.gguf")
             self.assertEqual(missing.returncode, 1)
-            self.assertIn("/nosuch/x.gguf: cannot create", missing.stderr)
+            self.assertIn("/nosuch/x.gguf: there is no folder /nosuch", missing.stderr)
             self.assertNotIn(".tmp", missing.stderr)
             converted = run("convert", SMALL, "/dev/null")
             self.assertEqual(converted.returncode, 0, converted.stderr)

@@ -353,7 +353,7 @@ class Paths(unittest.TestCase):
         full = subprocess.run(export, capture_output=True, text=True, timeout=120, preexec_fn=limit,
                               restore_signals=False)
         self.assertEqual(full.returncode, 1, full.stderr)
-        self.assertEqual(list(out.iterdir()), [])
+        self.assertFalse(out.exists())
         self.assertEqual(subprocess.run(export, capture_output=True, timeout=120).returncode, 0)
         names = sorted(path.name for path in out.iterdir())
         self.assertTrue(names and all(name.endswith(".mlpackage") for name in names), names)
@@ -403,6 +403,32 @@ class Paths(unittest.TestCase):
             self.refused((flag, "empty"), "ladder", self.model, "--text", self.text, flag, "")
         self.refused(("--imatrix", "empty"), "quantize", self.model, self.path("q"), "Q4_0", "--imatrix", "")
 
+    def test_numbers_are_decimal(self):
+        for arguments in (("run", "hi", "-n", "010"), ("run", "hi", "-n08"), ("bench", "-p", "8,010"), ("run", "hi", "--threads=01")):
+            self.refused(("begins with 0",), *arguments)
+        for value in ("0", "0.5", "00.5"):
+            self.assertEqual(run("run", "-m", self.model, "-q", "-n", "1", "hi", "--temp", value).returncode, 0)
+
+    def test_pipelines_have_plain_names_of_their_own(self):
+        file = self.path("pipelines.json")
+        one = {"name": "a", "prefill": "cpu", "decode": "cpu"}
+        for pipelines, words in (([one, one], "twice"), ([{**one, "name": "\x1b[31ma"}], "control"), ([{**one, "name": "a|b"}], "control")):
+            with open(file, "w") as out:
+                json.dump(pipelines, out)
+            self.refused((words,), "bench", "--pipelines", "-m", SMALL, "--pipelines-file", file)
+
+    def test_a_conversation_is_saved_in_files(self):
+        for path in ("/dev/null", "."):
+            self.refused(("two files",), "chat", "-m", self.model, "-p", "hi", "--save-state", path)
+
+    def test_an_output_needs_its_folder_before_any_work(self):
+        for arguments in (("run", "hi", "--save-state"), ("run", "hi", "--dump-logits"), ("chat", "-p", "hi", "--save-state"),
+                          ("ladder", "--text", SMALL, "--html"), ("imatrix", "--text", SMALL, "-o")):
+            done = run(arguments[0], "-m", "no-such-model", *arguments[1:], "/nosuch/x")
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertIn("there is no folder /nosuch", done.stderr)
+            self.assertNotIn("no-such-model", done.stderr)
+
     def test_a_dash_is_no_output(self):
         self.refused(("--save-state", "./-"), "run", "-m", self.model, "hi", "--save-state", "-", cwd=self.folder)
 
@@ -421,6 +447,9 @@ class Paths(unittest.TestCase):
         for flag in (("--unit", "cpu"), ("--pg", "8,8"), ("-d", "4"), ("--load",), ("--ab", "", "-t 1"), ("--no-check",), ("--rounds", "6")):
             self.refused((flag[0] if flag[0] != "-d" else "--n-depth", "does not go with --pipelines"), "bench", "--pipelines", *flag)
         self.refused(("-n",), "bench", "--pipelines", "-n", "4,8")
+        self.refused(("-n 0",), "bench", "--pipelines", "-n", "0")
+        self.refused(("--emulate",), "bench", "--pipelines", "--emulate", "")
+        self.refused(("--unit",), "inspect", self.model, "--unit", "")
         self.refused(("--repetitions", "runs nothing"), "bench", "--pipelines", "--emulate", "m1", "-r", "3")
         for flag in ("--think", "--no-think"):
             self.refused((flag, "--raw"), "run", "-m", self.model, "--raw", "hi", flag)

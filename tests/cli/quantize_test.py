@@ -82,7 +82,7 @@ class Quantize(unittest.TestCase):
             ((self.source, out, "Q9"), 2, "Q4_K_M"),
             ((self.source, out, "Q8_0", "--tensor-type", "x=Q9"), 2, "IQ4_XS"),
             ((self.source, out, "Q8_0", "--tensor-type", "nothing"), 2, "PATTERN=TYPE"),
-            ((self.source, out, "Q8_0", "--tensor-type", "a(=Q8_0"), 1, "parenthesis"),
+            ((self.source, out, "Q8_0", "--tensor-type", "a(=Q8_0"), 2, "parenthesis"),
             ((self.path("none.gguf"), out, "Q8_0"), 1, "none.gguf"),
             ((once, out, "Q4_K_M"), 1, "--allow-requantize"),
             ((self.source, self.source, "Q8_0"), 2, "another name"),
