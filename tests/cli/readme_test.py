@@ -44,7 +44,8 @@ class Readme(unittest.TestCase):
             done = subprocess.run(["bash", "-c", "set -euxo pipefail\n" + script], cwd=ROOT, env=environment,
                                   stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SECONDS_MAX)
             self.assertEqual(done.returncode, 0, done.stderr[-3000:])
-            self.assertNotIn("\nbaton: warning", done.stderr)
+            warnings = [line for line in done.stderr.splitlines() if line.startswith("baton: warning")]
+            self.assertEqual([line for line in warnings if "the machine was busy" not in line], [])
             for name in re.findall(r"`(baton [a-z]+)`", README):
                 self.assertEqual(subprocess.run([PROGRAM, name.split()[1], "--help"], capture_output=True).returncode, 0, name)
 
