@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """The library as others use it: installed into a prefix of its own, found there by CMake and by pkg-config, its examples
 built and run; and added to another project as a folder. Usage: library_test.py BUILD_FOLDER CXX"""
+import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -102,12 +104,12 @@ class Installed(unittest.TestCase):
             f"add_subdirectory({SOURCE} baton)\nadd_executable(other main.cc)\ntarget_link_libraries(other PRIVATE baton::baton)\n"
             "if(TARGET baton_base_test OR TARGET install_baton)\n  message(FATAL_ERROR tests)\nendif()\n")
         run("cmake", "-S", project, "-B", project / "build", "-G", "Ninja", f"-DCMAKE_CXX_COMPILER={CXX}")
-        commands = (project / "build/compile_commands.json").read_text()
-        mine = [block for block in commands.split("}") if f'"{project / "main.cc"}"' in block]
+        commands = json.loads((project / "build/compile_commands.json").read_text())
+        mine = [each for each in commands if each["file"] == str(project / "main.cc")]
         self.assertEqual(len(mine), 1)
-        self.assertNotIn("-Wshadow", mine[0])  # our warnings are ours
-        self.assertNotIn("-Werror", commands)
-        run("cmake", "--build", project / "build", "--target", "CMakeFiles/other.dir/main.cc.o")
+        self.assertNotIn("-Wshadow", mine[0]["command"])  # our warnings are ours
+        self.assertFalse([each for each in commands if "-Werror" in each["command"]])
+        run(*shlex.split(mine[0]["command"]), cwd=mine[0]["directory"])  # by hand: the target would build the library first
 
 
 if __name__ == "__main__":
