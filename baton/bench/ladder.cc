@@ -301,7 +301,7 @@ class Measurement {
     report_.decode_tokens = options_.decode_tokens;
     report_.rounds = options_.rounds;
     if (options_.rounds == 0) return {};
-    if (const auto busy = busy_machine()) report_.notes.push_back(*busy);
+    if (const auto busy = busy_machine()) report_.notes.push_back(fmt::format("Speeds: {}.", *busy));
     const bool keep_loaded = fits(bytes_of_all());
     if (!keep_loaded) {
       for (Rung* rung : work_) rung->executor.reset();

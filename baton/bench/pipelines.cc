@@ -12,6 +12,7 @@
 #include "baton/api/units.h"
 #include "baton/base/clock.h"
 #include "baton/base/random.h"
+#include "baton/base/terminal.h"
 #include "baton/bench/energy_meter.h"
 #include "baton/bench/probes.h"
 
@@ -211,9 +212,8 @@ Result<std::vector<Pipeline>> parse_pipelines(std::string_view text, std::string
     BATON_TRY(pipeline.name, field(item, "name", where));
     BATON_TRY(pipeline.prefill, field(item, "prefill", where));
     BATON_TRY(pipeline.decode, field(item, "decode", where));
-    const bool plain = std::all_of(pipeline.name.begin(), pipeline.name.end(),
-                                   [](unsigned char c) { return c > ' ' && c != '|' && c != ',' && c != 0x7f; });
-    if (!plain || pipeline.name.size() > kNameBytesMax) {
+    const std::string& name = pipeline.name;
+    if (name.find_first_of(" \t\n|,") != std::string::npos || terminal_safe(name, kNameBytesMax) != name) {
       return fail(Code::kInvalidInput,
                   fmt::format("{}: 'name' has more than {} bytes, or blanks, commas, bars or control "
                               "characters in it",

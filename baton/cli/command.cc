@@ -318,7 +318,7 @@ void InterruptScope::clear() { interrupt_count = 0; }
 int interrupted_code() { return 128 + static_cast<int>(interrupt_signal); }
 void InterruptScope::end_at_once(bool ends) {
   interrupt_ends = ends ? 1 : 0;
-  if (ends && interrupt_count > 0) on_interrupt(SIGINT);
+  if (ends && interrupt_count > 0) on_interrupt(interrupt_signal);
 }
 
 }  // namespace baton::cli
