@@ -110,7 +110,7 @@ endfunction()
 # things of their own. The presets without it, and the cross builds, show a file that needs its neighbour.
 # Not CMake's UNITY_BUILD: that names the files by their whole paths, and ccache finds nothing of another checkout.
 set(BATON_UNITY 0 CACHE STRING "files that are compiled as one; 0: each alone")
-set(BATON_ALONE "^baton/(bench/pipeline_html|text/jinja_methods|model/arch/[^/]*)\\.cc$")
+set(BATON_ALONE "^baton/(bench/pipeline_html|text/jinja/methods|model/arch/[^/]*)\\.cc$")
 function(baton_unity target folder)
   if(NOT BATON_UNITY GREATER 1 OR folder MATCHES "^baton/(quant|unit/(cpu|host|ref))$")
     return()

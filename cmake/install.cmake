@@ -1,4 +1,4 @@
-# The library for others: one archive of all folders but bench and cli, the target baton::baton, and what an installation
+# The library for others: one archive of all folders but tools, bench and cli, the target baton::baton, and what an installation
 # holds. The public headers are those that include/baton/baton.h names, and what they include.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
@@ -9,7 +9,7 @@ set(objects "")
 foreach(folder IN LISTS BATON_FOLDERS)
   baton_target_name(${folder} name)
   get_target_property(type baton_${name} TYPE)
-  if(NOT folder MATCHES "^baton/(bench|cli)$" AND NOT type STREQUAL "INTERFACE_LIBRARY")
+  if(NOT folder MATCHES "^baton/(tools|bench|cli)$" AND NOT type STREQUAL "INTERFACE_LIBRARY")
     list(APPEND objects $<TARGET_OBJECTS:baton_${name}>)
   endif()
 endforeach()

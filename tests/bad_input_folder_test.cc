@@ -12,9 +12,9 @@
 #include <functional>
 #include <tuple>
 
-#include "baton/api/convert.h"
 #include "baton/base/bytes.h"
 #include "baton/model/container.h"
+#include "baton/tools/convert.h"
 #include "tests/bad_input_bytes.h"
 #include "tests/support/smoke.h"
 

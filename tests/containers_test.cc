@@ -10,10 +10,10 @@
 #include <fstream>
 #include <functional>
 
-#include "baton/api/convert.h"
 #include "baton/api/text_model.h"
 #include "baton/api/units.h"
 #include "baton/model/gguf_writer.h"
+#include "baton/tools/convert.h"
 #include "tests/support/golden.h"
 #include "tests/support/safetensors_writer.h"
 

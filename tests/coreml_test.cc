@@ -9,10 +9,10 @@
 #include <cmath>
 #include <filesystem>
 
-#include "baton/api/convert.h"
 #include "baton/api/units.h"
 #include "baton/base/float.h"
 #include "baton/base/random.h"
+#include "baton/tools/convert.h"
 #include "baton/unit/apple/mlpackage/export.h"
 #include "baton/unit/apple/mlpackage/interpreter.h"
 #include "baton/unit/apple/mlpackage/prefill_feed.h"

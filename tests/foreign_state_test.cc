@@ -6,12 +6,12 @@
 #include <cmath>
 #include <filesystem>
 
-#include "baton/api/convert.h"
 #include "baton/api/units.h"
 #include "baton/base/bytes.h"
 #include "baton/bridge/bridge.h"
 #include "baton/model/model.h"
-#include "baton/state/foreign.h"
+#include "baton/tools/convert.h"
+#include "baton/tools/foreign.h"
 #include "tests/support/fake_state.h"
 
 namespace baton {

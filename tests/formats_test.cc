@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "baton/api/convert.h"
 #include "baton/api/units.h"
+#include "baton/tools/convert.h"
 #include "tests/support/golden.h"
 
 namespace baton::test {

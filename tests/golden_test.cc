@@ -7,9 +7,9 @@
 #include <fstream>
 #include <iterator>
 
-#include "baton/api/perplexity.h"
 #include "baton/api/units.h"
 #include "baton/text/tokenizer.h"
+#include "baton/tools/perplexity.h"
 #include "tests/support/golden.h"
 #include "tests/support/smoke.h"
 

@@ -13,12 +13,12 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "baton/api/convert.h"
 #include "baton/api/units.h"
 #include "baton/base/bytes.h"
 #include "baton/base/file.h"
 #include "baton/base/float.h"
 #include "baton/base/random.h"
+#include "baton/tools/convert.h"
 #include "tests/support/golden.h"
 #include "tests/support/safetensors_writer.h"
 #include "tests/support/smoke.h"

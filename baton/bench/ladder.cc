@@ -7,14 +7,14 @@
 #include <set>
 #include <utility>
 
-#include "baton/api/convert.h"
-#include "baton/api/quantize.h"
 #include "baton/api/units.h"
 #include "baton/base/temporary_folder.h"
 #include "baton/bench/energy_meter.h"
 #include "baton/bench/probes.h"
 #include "baton/bench/runner.h"
-#include "baton/model/recipe.h"
+#include "baton/tools/convert.h"
+#include "baton/tools/quantize.h"
+#include "baton/tools/recipe.h"
 
 namespace baton {
 namespace {

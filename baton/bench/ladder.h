@@ -11,9 +11,9 @@
 #include <string_view>
 #include <vector>
 
-#include "baton/api/perplexity.h"
 #include "baton/bench/ladder_verdict.h"
 #include "baton/bench/stats.h"
+#include "baton/tools/perplexity.h"
 
 namespace baton {
 

@@ -8,8 +8,8 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "baton/api/quantize.h"
 #include "baton/bench/ladder_report.h"
+#include "baton/tools/quantize.h"
 
 namespace baton {
 namespace {

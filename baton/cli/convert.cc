@@ -1,5 +1,5 @@
 // `baton convert FOLDER OUT.gguf`: a Hugging Face folder as a GGUF file.
-#include "baton/api/convert.h"
+#include "baton/tools/convert.h"
 
 #include <fmt/format.h>
 

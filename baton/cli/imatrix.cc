@@ -1,16 +1,16 @@
 // `baton imatrix MODEL --text FILE -o OUT.gguf`: an importance matrix for `baton quantize --imatrix`.
-#include "baton/api/imatrix.h"
+#include "baton/tools/imatrix.h"
 
 #include <fmt/format.h>
 
 #include <memory>
 
-#include "baton/api/perplexity.h"
 #include "baton/base/clock.h"
 #include "baton/cli/command.h"
 #include "baton/cli/paths.h"
 #include "baton/cli/progress.h"
 #include "baton/cli/shared_flags.h"
+#include "baton/tools/perplexity.h"
 
 namespace baton::cli {
 namespace {

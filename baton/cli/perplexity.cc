@@ -1,5 +1,5 @@
 // `baton perplexity`: perplexity of models on a text, alone or against a reference model in the same pass.
-#include "baton/api/perplexity.h"
+#include "baton/tools/perplexity.h"
 
 #include <fmt/format.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 // `baton quantize IN OUT TYPE`: a GGUF file in other number formats.
-#include "baton/api/quantize.h"
+#include "baton/tools/quantize.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

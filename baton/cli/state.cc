@@ -13,9 +13,9 @@
 #include "baton/cli/paths.h"
 #include "baton/cli/state_key.h"
 #include "baton/cli/state_show.h"
-#include "baton/state/foreign.h"
 #include "baton/state/seal_file.h"
 #include "baton/state/seal_list.h"
+#include "baton/tools/foreign.h"
 
 namespace baton::cli {
 namespace {

@@ -7,8 +7,8 @@
 #include "baton/base/file.h"
 #include "baton/cli/command.h"
 #include "baton/cli/state_key.h"
-#include "baton/state/foreign.h"
 #include "baton/state/seal_list.h"
+#include "baton/tools/foreign.h"
 
 namespace baton::cli {
 namespace {

@@ -5,8 +5,8 @@
 
 #include <utility>
 
-#include "baton/text/jinja_parser.h"
-#include "baton/text/jinja_runtime.h"
+#include "baton/text/jinja/parser.h"
+#include "baton/text/jinja/runtime.h"
 #include "baton/text/utf8.h"
 
 namespace baton {

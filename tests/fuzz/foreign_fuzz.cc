@@ -4,8 +4,8 @@
 #include <cstdlib>
 
 #include "baton/base/bytes.h"
-#include "baton/state/foreign.h"
 #include "baton/state/values.h"
+#include "baton/tools/foreign.h"
 #include "tests/support/fake_state.h"
 
 namespace baton {

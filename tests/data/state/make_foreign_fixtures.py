@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the state files of other projects that baton/state/foreign_test.cc reads and compares, byte by byte, from the
+"""Writes the state files of other projects that baton/tools/foreign_test.cc reads and compares, byte by byte, from the
 layouts in docs/state_format.md and nothing else.
 
 The model: layer 0 linear (1 key head, 2 value heads, key 2, value 3, 4 taps: C = 2 * 1 * 2 + 2 * 3 = 10 channels), layer

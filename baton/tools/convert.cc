@@ -1,0 +1,389 @@
+// Models to GGUF.
+#include "baton/tools/convert.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <optional>
+
+#include "baton/api/text_model.h"
+#include "baton/base/file.h"
+#include "baton/model/arch.h"
+#include "baton/model/config_reader.h"
+#include "baton/model/gguf_writer.h"
+
+namespace baton {
+namespace {
+
+// general.file_type of GGUF: informational.
+uint32_t file_type(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+      return 0;
+    case DType::kF16:
+      return 1;
+    case DType::kQ4_0:
+      return 2;
+    case DType::kQ4_1:
+      return 3;
+    case DType::kQ8_0:
+      return 7;
+    case DType::kQ5_0:
+      return 8;
+    case DType::kQ5_1:
+      return 9;
+    case DType::kQ4_K:
+      return 15;
+    case DType::kQ5_K:
+      return 17;
+    case DType::kQ6_K:
+      return 18;
+    case DType::kBF16:
+      return 32;
+    default:
+      return 0;
+  }
+}
+
+std::string replace_layer(std::string_view pattern, int32_t layer) {
+  std::string name(pattern);
+  if (const size_t at = name.find("{}"); at != std::string::npos) name.replace(at, 2, std::to_string(layer));
+  return name;
+}
+
+// Row (or column) `index` of the GGUF file is which one of the Hugging Face file.
+int64_t source_index(int64_t index, GgufOrder order, const ModelSpec& spec) {
+  const int64_t key_heads = spec.linear_key_heads, repeat = key_heads > 0 ? spec.linear_value_heads / key_heads : 1;
+  // Tiled head h' = r * key_heads + k holds grouped head h = k * repeat + r.
+  const auto grouped = [&](int64_t tiled) { return (tiled % key_heads) * repeat + tiled / key_heads; };
+  const auto in_heads = [&](int64_t i, int64_t head_size) {
+    return grouped(i / head_size) * head_size + i % head_size;
+  };
+  switch (order) {
+    case GgufOrder::kSame:
+      return index;
+    case GgufOrder::kValueRowsAfterKeys: {
+      const int64_t keys = 2 * key_heads * spec.linear_key_dim;
+      return index < keys ? index : keys + in_heads(index - keys, spec.linear_value_dim);
+    }
+    case GgufOrder::kValueRows:
+    case GgufOrder::kValueColumns:
+      return in_heads(index, spec.linear_value_dim);
+    case GgufOrder::kValueHeads:
+      return grouped(index);
+    case GgufOrder::kRotaryRowsQ:
+    case GgufOrder::kRotaryRowsK: {
+      // Row 2i + s of a head comes from row i + s * head_dim / 2.
+      const int64_t within = index % spec.head_dim;
+      return index - within + within / 2 + (within % 2) * (spec.head_dim / 2);
+    }
+  }
+  return index;
+}
+
+std::vector<float> decoded(const Weight& weight) {
+  std::vector<float> values(static_cast<size_t>(weight.rows * weight.columns));
+  format_of(weight.dtype).decode(weight.data, values.data(), values.size());
+  return values;
+}
+
+std::vector<float> reordered(const Weight& weight, GgufOrder order, const ModelSpec& spec) {
+  std::vector<float> from = decoded(weight);
+  if (order == GgufOrder::kSame) return from;
+  std::vector<float> to(from.size());
+  const int64_t columns = weight.columns;
+  // A vector has its heads along the columns.
+  const bool along_columns = order == GgufOrder::kValueColumns || weight.rows == 1;
+  for (int64_t row = 0; row < weight.rows; ++row) {
+    for (int64_t column = 0; column < columns; ++column) {
+      const int64_t from_row = along_columns ? row : source_index(row, order, spec);
+      const int64_t from_column = along_columns ? source_index(column, order, spec) : column;
+      to[static_cast<size_t>(row * columns + column)] = from[static_cast<size_t>(from_row * columns + from_column)];
+    }
+  }
+  return to;
+}
+
+// Quantisers have no code for NaN or infinity, and scales are f16: what cannot be kept is refused, not changed.
+Status check_range(const Weight& weight, const std::vector<float>& values, DType dtype) {
+  const bool wide = dtype == DType::kF32 || dtype == DType::kBF16;
+  const float limit = wide ? std::numeric_limits<float>::max() : 65504.0f;
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (std::fabs(values[i]) <= limit) continue;
+    return fail(Code::kInvalidInput,
+                fmt::format("{}: holds {}, which {} cannot; the file is damaged or needs another type", weight.source,
+                            values[i], to_string(dtype)));
+  }
+  return {};
+}
+
+const TensorRole* role_of(const Architecture& architecture, const Weight& weight, int32_t layers, int32_t* layer) {
+  for (const TensorRole& role : architecture.roles) {
+    const bool layered = role.ours.find("{}") != std::string_view::npos;
+    for (*layer = 0; *layer < (layered ? layers : 1); ++*layer) {
+      if (replace_layer(role.ours, *layer) == weight.name) return &role;
+    }
+  }
+  return nullptr;
+}
+
+// How a model's scaled positions are written. Both readers take GGUF's keys where they say all there is; else the
+// divisors themselves, a tensor that llama.cpp reads for llama and this project for every architecture.
+enum class RopeForm : uint8_t { kKeys, kDivisors, kTwoSets };
+RopeForm rope_form(const RopeScaling& rope) {
+  if (rope.kind == RopeKind::kLongRope) return RopeForm::kTwoSets;
+  const bool usual_ramp = rope.truncate && rope.beta_fast == 32 && rope.beta_slow == 1 && rope.extrapolation == 1;
+  const bool keys =
+      rope.kind == RopeKind::kPlain || rope.kind == RopeKind::kLinear || (rope.kind == RopeKind::kYarn && usual_ramp);
+  return keys ? RopeForm::kKeys : RopeForm::kDivisors;
+}
+
+void put_rope(GgufWriter& writer, const ModelSpec& spec, const std::string& prefix) {
+  const RopeScaling& rope = spec.rope_scaling;
+  const auto put = [&](const char* key, float value) { writer.put_f32(prefix + "rope.scaling." + key, value); };
+  float magnitude = rope.magnitude;
+  if (rope.kind == RopeKind::kPlain) return;
+  const RopeForm form = rope_form(rope);
+  writer.put_string(prefix + "rope.scaling.type",
+                    to_string(form == RopeForm::kDivisors ? RopeKind::kPlain : rope.kind));
+  if (form == RopeForm::kKeys) put("factor", rope.factor);
+  if (form == RopeForm::kKeys && rope.kind == RopeKind::kYarn) magnitude /= yarn_magnitude(rope.factor);
+  writer.put_u32(prefix + "rope.scaling.original_context_length", static_cast<uint32_t>(rope.original));
+  if (magnitude != 1) put("attn_factor", magnitude);
+}
+
+void add_rope_tensors(GgufWriter& writer, const ModelSpec& spec, std::vector<std::string>& lost) {
+  const RopeScaling& rope = spec.rope_scaling;
+  const auto add = [&](std::string_view name, std::vector<float> values) {
+    const std::vector<uint64_t> shape = {values.size()};
+    writer.add_tensor(std::string(name), DType::kF32, shape, [values]() -> Result<std::vector<std::byte>> {
+      const auto bytes = std::as_bytes(std::span(values));
+      return std::vector<std::byte>(bytes.begin(), bytes.end());
+    });
+  };
+  const RopeForm form = rope_form(rope);
+  if (form == RopeForm::kKeys) return;
+  if (form == RopeForm::kTwoSets) {
+    add(kRopeTensors[1], rope.short_factors);
+    add(kRopeTensors[2], rope.long_factors);
+  } else if (std::vector<float> divisors = rope_divisors(rope, spec.rope_theta, spec.rotary); !divisors.empty()) {
+    add(kRopeTensors[0], std::move(divisors));
+  }
+  if (spec.architecture != "llama") {
+    lost.push_back(
+        fmt::format("rope scaling '{}' is written as tensors that llama.cpp reads for llama only: there, "
+                    "positions of this file are not scaled",
+                    to_string(rope.kind)));
+  }
+}
+
+void put_spec(GgufWriter& writer, const Model& model, const std::string& prefix) {
+  const ModelSpec& spec = model.spec;
+  const auto put = [&](const char* key, int64_t value) { writer.put_u32(prefix + key, static_cast<uint32_t>(value)); };
+  put("block_count", spec.layers);
+  put("context_length", spec.context_max);
+  put("embedding_length", spec.hidden);
+  put("feed_forward_length", spec.intermediate);
+  put("attention.head_count", spec.heads);
+  put("attention.head_count_kv", spec.kv_heads);
+  put("attention.key_length", spec.head_dim);
+  put("attention.value_length", spec.head_dim);
+  writer.put_f32(prefix + "attention.layer_norm_rms_epsilon", spec.rms_eps);
+  writer.put_f32(prefix + "rope.freq_base", spec.rope_theta);
+  put("rope.dimension_count", spec.rotary);
+  put_rope(writer, spec, prefix);
+  put("vocab_size", spec.vocab);
+  if (spec.linear_value_heads == 0) return;
+
+  put("ssm.conv_kernel", spec.conv_taps);
+  put("ssm.state_size", spec.linear_key_dim);
+  put("ssm.group_count", spec.linear_key_heads);
+  put("ssm.time_step_rank", spec.linear_value_heads);
+  put("ssm.inner_size", int64_t{spec.linear_value_heads} * spec.linear_value_dim);
+  // Text uses one position for all three streams, so the sections only have to add up.
+  std::vector<int32_t> sections = {spec.rotary / 2 - 2 * (spec.rotary / 6), spec.rotary / 6, spec.rotary / 6, 0};
+  const Json& config = model.container->config;
+  const Json& text = config.contains("text_config") ? config["text_config"] : config;
+  if (text.contains("rope_parameters") && text["rope_parameters"].contains("mrope_section")) {
+    const Json& given = text["rope_parameters"]["mrope_section"];
+    for (size_t i = 0; i < 3 && given.is_array() && given.size() == 3; ++i) {
+      if (given[i].is_number_integer()) sections[i] = given[i].get<int32_t>();
+    }
+  }
+  writer.put_i32s(prefix + "rope.dimension_sections", sections);
+  for (int32_t interval = 1; interval <= spec.layers + 1; ++interval) {
+    bool fits = true;
+    for (int32_t i = 0; i < spec.layers; ++i) {
+      fits &= (spec.layer_kinds[i] == LayerKind::kFullAttention) == ((i + 1) % interval == 0);
+    }
+    if (!fits) continue;
+    put("full_attention_interval", interval);
+    return;
+  }
+  std::vector<bool> recurrent;
+  for (const LayerKind kind : spec.layer_kinds) recurrent.push_back(kind == LayerKind::kLinearAttention);
+  writer.put_bools(prefix + "attention.recurrent_layers", recurrent);
+}
+
+bool same_steps(const std::vector<PretokenizerStep>& a, const std::vector<PretokenizerStep>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const PretokenizerStep& x, const PretokenizerStep& y) {
+    return x.kind == y.kind && x.behavior == y.behavior && x.invert == y.invert && x.pattern == y.pattern;
+  });
+}
+
+Result<std::string> pretokenizer_name(const TokenizerSpec& spec) {
+  for (const char* name : {"qwen35", "qwen2", "llama-bpe", "smollm", "gpt-2"}) {
+    const auto preset = pretokenizer_preset(name);
+    if (preset && same_steps(preset->steps, spec.pretokenizer) && preset->ignore_merges == spec.ignore_merges) {
+      return std::string(name);
+    }
+  }
+  return fail(Code::kUnsupported,
+              "tokenizer.json: its pre-tokenizer is none of those that GGUF has a name for (qwen35, qwen2, "
+              "llama-bpe, smollm, gpt-2)");
+}
+
+// The ends of an answer: three have keys. All of them are a list that this project and some others read, llama.cpp
+// not; it ends at texts it knows as well.
+void put_ids(GgufWriter& writer, const Model& model, const TokenizerSpec& spec, std::vector<std::string>& lost) {
+  const auto put_id = [&](const char* key, int32_t id) {
+    if (id >= 0) writer.put_u32(fmt::format("tokenizer.ggml.{}_token_id", key), static_cast<uint32_t>(id));
+  };
+  // The tokenizer's own first: it ends answers too, and templates name it `eos_token`.
+  std::vector<int32_t> stops;
+  if (spec.eos_id >= 0) stops.push_back(spec.eos_id);
+  for (const int32_t id : model.spec.stop_ids) {
+    if (std::find(stops.begin(), stops.end(), id) == stops.end()) stops.push_back(id);
+  }
+  put_id("bos", spec.bos_id);
+  put_id("eos", stops.empty() ? -1 : stops[0]);
+  put_id("eot", stops.size() > 1 ? stops[1] : -1);
+  put_id("eom", stops.size() > 2 ? stops[2] : -1);
+  put_id("padding", spec.pad_id);
+  if (stops.size() <= 3) return;
+  writer.put_i32s(kStopIdsKey, stops);
+  lost.push_back(
+      fmt::format("{} stop tokens: llama.cpp knows the first three ({}, {}, {}) and those whose texts it "
+                  "recognises",
+                  stops.size(), stops[0], stops[1], stops[2]));
+}
+
+// Tokens, merges and ids; `storage` keeps the strings that the writer does not copy.
+Status put_tokenizer(GgufWriter& writer, const Model& model, const TokenizerSpec& spec,
+                     const std::string& chat_template, std::vector<std::string>& lost) {
+  BATON_TRY(const std::string pre, pretokenizer_name(spec));
+  const size_t count = static_cast<size_t>(model.spec.vocab);
+  std::vector<std::string> names(count);
+  std::vector<int32_t> kinds(count, static_cast<int32_t>(TokenKind::kUnused));
+  for (size_t id = 0; id < count; ++id) names[id] = fmt::format("[PAD{}]", id);
+  for (size_t id = 0; id < std::min(count, spec.tokens.size()); ++id) {
+    if (spec.tokens[id].empty()) continue;
+    names[id] = spec.tokens[id];
+    kinds[id] = static_cast<int32_t>(spec.kinds.empty() ? TokenKind::kNormal : spec.kinds[id]);
+  }
+  for (const AddedToken& added : spec.added) {
+    if (added.id < 0 || static_cast<size_t>(added.id) >= count) continue;
+    names[added.id] = added.text;
+    kinds[added.id] = static_cast<int32_t>(added.special ? TokenKind::kControl : TokenKind::kUserDefined);
+  }
+  std::vector<std::string> merges;
+  merges.reserve(spec.merges.size());
+  for (const auto& merge : spec.merges) merges.push_back(fmt::format("{} {}", merge.left, merge.right));
+
+  writer.put_string("tokenizer.ggml.model", "gpt2");
+  writer.put_string("tokenizer.ggml.pre", pre);
+  writer.put_strings("tokenizer.ggml.tokens", {names.begin(), names.end()});
+  writer.put_i32s("tokenizer.ggml.token_type", kinds);
+  writer.put_strings("tokenizer.ggml.merges", {merges.begin(), merges.end()});
+  put_ids(writer, model, spec, lost);
+  writer.put_bool("tokenizer.ggml.add_bos_token", spec.add_bos);
+  writer.put_bool("tokenizer.ggml.add_eos_token", spec.add_eos);
+  // GGUF has no keys for these; readers that do not know ours do what the name in `pre` implies to them.
+  writer.put_bool("tokenizer.baton.normalize_nfc", spec.normalize_nfc);
+  writer.put_bool("tokenizer.baton.add_prefix_space", spec.add_prefix_space);
+  if (spec.add_prefix_space)
+    lost.push_back("add_prefix_space: llama.cpp puts no space before the first word, so its first token differs");
+  size_t stripping = 0;
+  for (const AddedToken& added : spec.added) stripping += added.lstrip || added.rstrip || added.single_word ? 1 : 0;
+  if (stripping > 0) {
+    lost.push_back(
+        fmt::format("lstrip, rstrip or single_word of {} added tokens: white space beside them in a text is "
+                    "tokens of its own",
+                    stripping));
+  }
+  if (!chat_template.empty()) writer.put_string("tokenizer.chat_template", chat_template);
+  return {};
+}
+
+}  // namespace
+
+Result<ConvertReport> convert_to_gguf(const std::filesystem::path& source, const std::filesystem::path& out,
+                                      const ConvertOptions& options) {
+  if (format_of(options.matrix_type).encode == nullptr) {
+    return fail(Code::kUnsupported, fmt::format("type {} cannot be written", to_string(options.matrix_type)));
+  }
+  BATON_TRY(const auto model, load_model(source));
+  if (model->container->kind != ContainerKind::kSafetensors) {
+    return fail(Code::kUnsupported,
+                fmt::format("{}: is already GGUF; convert takes a Hugging Face folder", source.string()));
+  }
+  const Architecture& architecture = *architecture_of(*model->container);
+  GgufWriter writer;
+  writer.put_string("general.architecture", architecture.gguf_name);
+  writer.put_string("general.name", model->spec.name);
+  writer.put_u32("general.file_type", file_type(options.matrix_type));
+  writer.put_u32("general.quantization_version", 2);
+  put_spec(writer, *model, std::string(architecture.gguf_name) + ".");
+
+  ConvertReport report;
+  report.notes = model->notes;
+  BATON_TRY(const TextFiles text, read_text_files(*model->container));
+  if (text.tokenizer_json.empty()) {
+    report.lost.push_back("no tokenizer.json: the file has no tokenizer and takes token ids only");
+    put_ids(writer, *model, TokenizerSpec(), report.lost);
+  } else {
+    auto spec = tokenizer_spec_from_json(text.tokenizer_json, text.tokenizer_config_json);
+    if (!spec) return fail(std::move(spec).error().in(source.string()));
+    // What no run would take is not written either.
+    if (auto made = Tokenizer::create(*spec); !made) return fail(std::move(made).error().in(source.string()));
+    auto status = put_tokenizer(writer, *model, *spec, text.chat_template, report.lost);
+    if (!status) return fail(std::move(status).error().in(source.string()));
+  }
+
+  add_rope_tensors(writer, model->spec, report.lost);
+  for (const Weight& weight : model->weights) {
+    if (weight.name == "rope_factors") continue;  // written above, or said by keys
+    int32_t layer = 0;
+    const TensorRole* role = role_of(architecture, weight, model->spec.layers, &layer);
+    BATON_CHECK(role != nullptr);
+    const bool vector = weight.rows == 1 || role->rule == TensorRule::kConv;
+    DType dtype = vector ? DType::kF32 : options.matrix_type;
+    if (weight.columns % format_of(dtype).block_elements != 0) {
+      dtype = DType::kF16;
+      report.notes.push_back(fmt::format("{}: rows of {} do not fit {}'s blocks; written as F16", weight.source,
+                                         weight.columns, to_string(options.matrix_type)));
+    }
+    std::vector<uint64_t> shape = {static_cast<uint64_t>(weight.columns)};
+    if (weight.rows > 1 || role->rule == TensorRule::kConv || role->rule == TensorRule::kMatrix) {
+      shape.insert(shape.begin(), static_cast<uint64_t>(weight.rows));
+    }
+    const ModelSpec& spec = model->spec;
+    writer.add_tensor(replace_layer(role->gguf, layer), dtype, shape,
+                      [&weight, &spec, role, dtype]() -> Result<std::vector<std::byte>> {
+                        const std::vector<float> values = reordered(weight, role->order, spec);
+                        BATON_OK(check_range(weight, values, dtype));
+                        BATON_TRY(const uint64_t row_size, row_bytes(dtype, static_cast<uint64_t>(weight.columns)));
+                        std::vector<std::byte> bytes(row_size * static_cast<uint64_t>(weight.rows));
+                        format_of(dtype).encode(values.data(), bytes.data(), values.size());
+                        return bytes;
+                      });
+    ++report.tensors;
+  }
+  BATON_TRY(report.bytes, writer.write(out, options.on_tensor));
+  return report;
+}
+
+}  // namespace baton
