@@ -69,6 +69,7 @@ else()
 endif()
 
 include(${CMAKE_CURRENT_LIST_DIR}/precompile.cmake)
+include(${CMAKE_CURRENT_LIST_DIR}/kernels.cmake)
 
 # What a folder links beside lower folders: baton_needs_<target>.
 set(baton_needs_base baton_fmt nlohmann_json::nlohmann_json tl::expected Threads::Threads)

@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-#include "baton/unit/host/cpu_features.h"
+#include "baton/base/simd/cpu_features.h"
 
 // Repeats of a line with a register number.
 #define BATON_8(line, a, b, c, d, e, f, g, h) line(a) line(b) line(c) line(d) line(e) line(f) line(g) line(h)
@@ -180,7 +180,6 @@ static_assert(sizeof(TileShapes) == 64);
 BATON_TILE_LOOP(run_int8_amx, "tdpbusd")
 BATON_TILE_LOOP(run_bf16_amx, "tdpbf16ps")
 
-// Linux gives a process the tiles only when it asks: for all its threads, once.
 #elif defined(__aarch64__)
 
 #define BATON_CLEAR_V(n) "movi v" n ".16b, #0\n"
@@ -219,7 +218,7 @@ uint64_t read_neon(const unsigned char* data, size_t bytes) {
 }  // namespace
 
 ReadLoop best_read_loop() {
-  [[maybe_unused]] const host::CpuFeatures features = host::detect_cpu_features();
+  [[maybe_unused]] const CpuFeatures& features = cpu_features();
 #if defined(__x86_64__)
   if (features.avx512f) return read_avx512;
   if (features.avx2) return read_avx2;
@@ -230,7 +229,7 @@ ReadLoop best_read_loop() {
 }
 
 Result<ArithmeticLoop> arithmetic_loop(Arithmetic which) {
-  [[maybe_unused]] const host::CpuFeatures f = host::detect_cpu_features();
+  [[maybe_unused]] const CpuFeatures& f = cpu_features();
   switch (which) {
 #if defined(__x86_64__)
     case Arithmetic::kF32Avx512:
@@ -252,12 +251,10 @@ Result<ArithmeticLoop> arithmetic_loop(Arithmetic which) {
       if (f.avx2) return ArithmeticLoop{"int8 vpmaddubsw+vpmaddwd ymm", 12 * 64, run_int8_avx2};
       break;
     case Arithmetic::kInt8Amx:
-      if (f.amx_int8 && host::allow_tiles())
-        return ArithmeticLoop{"int8 tdpbusd", 4.0 * 2 * 16 * 16 * 64, run_int8_amx};
+      if (f.amx_int8 && allow_tiles()) return ArithmeticLoop{"int8 tdpbusd", 4.0 * 2 * 16 * 16 * 64, run_int8_amx};
       break;
     case Arithmetic::kBF16Amx:
-      if (f.amx_bf16 && host::allow_tiles())
-        return ArithmeticLoop{"bf16 tdpbf16ps", 4.0 * 2 * 16 * 16 * 32, run_bf16_amx};
+      if (f.amx_bf16 && allow_tiles()) return ArithmeticLoop{"bf16 tdpbf16ps", 4.0 * 2 * 16 * 16 * 32, run_bf16_amx};
       break;
 #elif defined(__aarch64__)
     case Arithmetic::kF32Neon:

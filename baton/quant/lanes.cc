@@ -3,6 +3,8 @@
 
 #include <vector>
 
+#include "baton/base/simd/cpu_features.h"
+
 namespace baton {
 
 extern const Lanes lanes_base;
@@ -15,11 +17,8 @@ std::span<const Lanes* const> all_lanes() {
   static const std::vector<const Lanes*> found = [] {
     std::vector<const Lanes*> tables = {&lanes_base};
 #if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2")) tables.push_back(&lanes_avx2);
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512vl")) {
-      tables.push_back(&lanes_avx512);
-    }
+    if (runs(InstructionSet::avx2)) tables.push_back(&lanes_avx2);
+    if (runs(InstructionSet::avx512)) tables.push_back(&lanes_avx512);
 #endif
     return tables;
   }();

@@ -1,7 +1,7 @@
 # The digest of all that decides the bits of a result in this build: the sources below the engine, compiler and flags.
 # Part of every arithmetic() (unit.h): states of another build are not taken for bit-exact.
 file(GLOB_RECURSE digested RELATIVE ${PROJECT_SOURCE_DIR} CONFIGURE_DEPENDS
-  baton/base/*.cc baton/base/*.h baton/quant/*.cc baton/quant/*.h baton/model/*.cc baton/model/*.h
+  baton/base/*.cc baton/base/*.h baton/base/simd/*.inc baton/quant/*.cc baton/quant/*.h baton/model/*.cc baton/model/*.h
   baton/state/*.cc baton/state/*.h baton/unit/*.cc baton/unit/*.h)
 list(FILTER digested EXCLUDE REGEX "_(test|bench)\\.(cc|h)$")
 list(SORT digested)

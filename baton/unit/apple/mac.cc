@@ -8,6 +8,7 @@
 #include <limits>
 #include <utility>
 
+#include "baton/base/simd/cpu_features.h"
 #include "baton/unit/apple/fp16.h"
 
 #if defined(__x86_64__)
@@ -71,9 +72,8 @@ struct Kernels {
 
 Kernels pick_kernels() {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f")) return {avx512::products, avx512::decode, avx512::column};
-  // Every processor with AVX2 has the conversions of F16C.
-  if (__builtin_cpu_supports("avx2")) return {avx2::products, avx2::decode, avx2::column};
+  if (runs(InstructionSet::avx512)) return {avx512::products, avx512::decode, avx512::column};
+  if (runs(InstructionSet::avx2)) return {avx2::products, avx2::decode, avx2::column};
 #endif
   return {};
 }

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <new>
 
+#include "baton/base/simd/cpu_features.h"
 #include "baton/unit/cpu/executor.h"
-#include "baton/unit/host/cpu_features.h"
 #include "baton/unit/host/kernel_sets.h"
 #include "baton/unit/host/pack.h"
 
@@ -34,7 +34,7 @@ class CpuUnit final : public Unit {
     caps_.prefill_slots_shared = host::kRunsMax;
     caps_.decode_slots_max = kDecodeSlotsMax;
     caps_.shared_prefills_exact = kernels.tile_tokens_min == 0;  // which rows go through tiles depends on all rows
-    caps_.features = host::feature_names(host::detect_cpu_features());
+    caps_.features = feature_names(cpu_features());
     // Tiles that do not serve integers are those of bf16 alone: those of AMX keep 16 bits of activations.
     const bool rounds = kernels.tile_tokens_min > 0 && !kernels.integer_tiles();
     if (rounds) caps_.product_type = DType::kBF16;

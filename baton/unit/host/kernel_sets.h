@@ -13,6 +13,8 @@ namespace baton::host {
 std::vector<const Kernels*> kernel_sets();
 // "scalar", "avx2", "avx512", "avx512bf16", "amx", "neon"; null when unknown or when this machine cannot run it.
 const Kernels* kernels_by_name(std::string_view name);
+// The set of that name, the best when it is empty. kUnsupported names those there are.
+Result<const Kernels*> kernels_or_best(std::string_view name);
 // The set named by the environment variable BATON_CPU_KERNELS, or the best. kUnsupported names those there are.
 Result<const Kernels*> chosen_kernels();
 

@@ -194,19 +194,26 @@ void f16_tiles(const Matrix& w, int64_t panel_begin, int64_t panel_end, const Ac
 
 }  // namespace
 
-// Adds the tile products to a set.
-void add_amx_kernels(Kernels& k);
-void add_amx_kernels(Kernels& k) {
-  const auto set = [&](Packing packing, MatmulFunction f) { k.tile_matmul[static_cast<int>(packing)] = f; };
-  using L = Lanes;
-  set(Packing::kF16, f16_tiles);
-  set(Packing::kBF16, bf16_tiles);
-  each_integer_packing([&](auto packing) {
-    constexpr auto kPacking = static_cast<Packing>(decltype(packing)::value);
-    set(kPacking, integer_tiles<BlockOf<L, kPacking>>);
-  });
-  k.to_tiles = to_tiles;
-  k.tile_tokens_min = 32;
+const Kernels& kernels_avx512();
+const Kernels& kernels_amx();
+const Kernels& kernels_amx() {
+  static const Kernels kernels = [] {
+    Kernels k = kernels_avx512();
+    k.name = "amx";
+    k.description = "amx-bf16 and avx512-vnni";
+    const auto set = [&](Packing packing, MatmulFunction f) { k.tile_matmul[static_cast<int>(packing)] = f; };
+    using L = Lanes;
+    set(Packing::kF16, f16_tiles);
+    set(Packing::kBF16, bf16_tiles);
+    each_integer_packing([&](auto packing) {
+      constexpr auto kPacking = static_cast<Packing>(decltype(packing)::value);
+      set(kPacking, integer_tiles<BlockOf<L, kPacking>>);
+    });
+    k.to_tiles = to_tiles;
+    k.tile_tokens_min = 32;
+    return k;
+  }();
+  return kernels;
 }
 
 }  // namespace baton::host

@@ -264,8 +264,11 @@ struct Lanes {
 
 }  // namespace
 
-extern const Kernels k_kernels_avx2;
-constinit const Kernels k_kernels_avx2 = make_kernels("avx2", "avx2-fma");
+const Kernels& kernels_avx2();
+const Kernels& kernels_avx2() {
+  static constexpr Kernels kKernels = make_kernels("avx2", "avx2-fma");
+  return kKernels;
+}
 
 }  // namespace baton::host
 

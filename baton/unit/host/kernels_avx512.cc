@@ -17,8 +17,11 @@ namespace {
 
 }  // namespace
 
-extern const Kernels k_kernels_avx512;
-constinit const Kernels k_kernels_avx512 = make_kernels("avx512", "avx512-vnni");
+const Kernels& kernels_avx512();
+const Kernels& kernels_avx512() {
+  static constexpr Kernels kKernels = make_kernels("avx512", "avx512-vnni");
+  return kKernels;
+}
 
 }  // namespace baton::host
 

@@ -275,8 +275,11 @@ struct Lanes {
 
 }  // namespace
 
-extern const Kernels k_kernels_neon;
-constinit const Kernels k_kernels_neon = make_kernels("neon", "neon-dotprod");
+const Kernels& kernels_neon();
+const Kernels& kernels_neon() {
+  static constexpr Kernels kKernels = make_kernels("neon", "neon-dotprod");
+  return kKernels;
+}
 
 }  // namespace baton::host
 

@@ -272,7 +272,10 @@ struct Lanes {
 
 }  // namespace
 
-extern const Kernels k_kernels_scalar;
-constinit const Kernels k_kernels_scalar = make_kernels("scalar", "scalar");
+const Kernels& kernels_scalar();
+const Kernels& kernels_scalar() {
+  static constexpr Kernels kKernels = make_kernels("scalar", "scalar");
+  return kKernels;
+}
 
 }  // namespace baton::host

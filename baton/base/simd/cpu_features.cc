@@ -1,7 +1,6 @@
 // cpuid and xgetbv on x86-64; the auxiliary vector or sysctl on arm64.
-#include "baton/unit/host/cpu_features.h"
+#include "baton/base/simd/cpu_features.h"
 
-#include <cstdint>
 #include <utility>
 
 #if defined(__x86_64__)
@@ -16,7 +15,7 @@
 #include <sys/sysctl.h>
 #endif
 
-namespace baton::host {
+namespace baton {
 namespace {
 
 #if defined(__x86_64__)
@@ -107,10 +106,23 @@ bool allow_tiles() {
 #endif
 }
 
-CpuFeatures detect_cpu_features() {
-  CpuFeatures features;
-  detect(features);
-  return features;
+const CpuFeatures& cpu_features() {
+  static const CpuFeatures found = [] {
+    CpuFeatures features;
+    detect(features);
+    return features;
+  }();
+  return found;
+}
+
+bool runs(InstructionSet set) {
+  using S [[maybe_unused]] = InstructionSet;
+  [[maybe_unused]] const CpuFeatures& f = cpu_features();
+#define BATON_INSTRUCTION_SET(name, needed, options) \
+  if (set == S::name) return needed;
+#include "baton/base/simd/instruction_sets.inc"
+#undef BATON_INSTRUCTION_SET
+  return false;
 }
 
 std::vector<std::string> feature_names(const CpuFeatures& f) {
@@ -128,4 +140,4 @@ std::vector<std::string> feature_names(const CpuFeatures& f) {
   return names;
 }
 
-}  // namespace baton::host
+}  // namespace baton
