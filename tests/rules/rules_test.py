@@ -2,6 +2,7 @@
 """Each rule of the tree must be able to fail: tiny bad trees in a temporary folder, and what the checks say of them."""
 import json
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -13,6 +14,7 @@ sys.path.insert(0, str(SCRIPTS))
 
 import check_format  # noqa: E402
 import check_layers  # noqa: E402
+import check_symbols  # noqa: E402
 import check_tree  # noqa: E402
 
 LAYERS = "baton/base 0\nbaton/quant 1\nbaton/text 1\nbaton/unit 4\nbaton/unit/ref 5\nbaton/unit/cpu 5\nbaton/cli 9\n"
@@ -229,6 +231,45 @@ class Format(Tree):
         self.expect(check_format.check(self.root, formatter), "baton/base/a.cc:2: not formatted")
         self.expect(check_format.check(self.root, formatter, fix=True))
         self.expect(check_format.check(self.root, formatter))
+
+
+class Symbols(Tree):
+    """Two files as one build compiles them; the flags are of compile_commands.json alone, any compiler does."""
+    def check(self, flags, text, *parts):
+        compiler = shutil.which("c++")
+        if compiler is None:
+            self.skipTest("no c++")
+        entries = []
+        for name, of_its_own in [("plain.cc", []), ("wide.cc", flags)]:
+            self.write(name, text)
+            subprocess.run([compiler, "-std=c++20", "-c", name, "-o", name + ".o"], cwd=self.root, check=True)
+            entries.append({"directory": str(self.root), "file": name,
+                            "command": " ".join([compiler, "-m64", *of_its_own, "-o", name + ".o", "-c", name])})
+        self.write("compile_commands.json", json.dumps(entries))
+        problems, read = check_symbols.check(self.root)
+        self.assertEqual(read, 1 if flags else 0)
+        self.expect(problems, *parts)
+
+    def test_inline_functions_of_wide_files_are_refused(self):
+        text = "inline int twice(int x) { return 2 * x; }\nint (*use)(int) = twice;\n"
+        self.check(["-mavx2"], text, "wide.cc: 'twice(int)' is weak")
+        self.check(["-march=native"], text, "wide.cc: 'twice(int)' is weak")
+        self.check([], text)
+
+    def test_templates_and_inline_variables_too(self):
+        self.check(["-mavx2"], "template <class T> T twice(T x) { return x + x; }\nint (*use)(int) = twice<int>;\n",
+                   "'int twice<int>(int)' is weak")
+        self.check(["-mavx2"], "inline constexpr int kTable[] = {1, 2};\nconst int* use = kTable;\n", "'kTable' is weak")
+
+    def test_what_a_file_keeps_to_itself_passes(self):
+        self.check(["-mavx2"], "static int twice(int x) { return 2 * x; }\nint (*use)(int) = twice;\n")
+        self.check(["-mavx2"], "namespace {\ninline int twice(int x) { return 2 * x; }\n}\nint (*use)(int) = twice;\n")
+
+    def test_objects_that_are_not_built_are_left_out(self):
+        self.write("compile_commands.json", json.dumps([
+            {"directory": str(self.root), "file": "a.cc", "command": "c++ -mavx2 -o a.o -c a.cc"},
+            {"directory": str(self.root), "file": "b.cc", "command": "c++ -o b.o -c b.cc"}]))
+        self.assertEqual(check_symbols.check(self.root), ([], 0))
 
 
 class Programs(Tree):

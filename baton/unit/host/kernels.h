@@ -5,6 +5,9 @@
 // Weights are packed at load (pack.h) into panels of 16 rows; a row of a panel is a lane, so every output element is
 // summed over k in the same order whatever the number of tokens or threads.
 // Nothing here allocates, throws or synchronises. Pointers need no alignment unless said.
+//
+// Files compiled for a set include this header: its functions are static, or the linker could keep a set's copy for all
+// (scripts/check_symbols.py).
 #pragma once
 
 #include <cstddef>
@@ -33,7 +36,7 @@ struct GroupLayout {
   int blocks;  // 0: Matrix::group / 32
   int scale_bytes;
 };
-constexpr GroupLayout group_layout(Packing packing) {
+static constexpr GroupLayout group_layout(Packing packing) {
   constexpr GroupLayout kLayouts[] = {
       {8, 2, 64},   // Q8_0
       {4, 2, 64},   // Q4_0
@@ -212,18 +215,18 @@ inline constexpr int64_t kRecurrentTokens = 8;  // up to here the recurrence is 
 inline constexpr int64_t kAttendKeys = 64;      // keys per tile
 inline constexpr int64_t kPanelsUnpacked = 2;
 
-constexpr int64_t round_up(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
+static constexpr int64_t round_up(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
 
 // Unpacked panels: int8 values with f32 scale and minimum per 16 (the most any packing needs), or f32 values. Sums of
 // low planes.
-constexpr int64_t matmul_scratch_bytes(int64_t columns) {
+static constexpr int64_t matmul_scratch_bytes(int64_t columns) {
   return kPanelsUnpacked * kLanes * (columns * 4 + 64 + kSortedTokens * 4);
 }
-constexpr int64_t attend_scratch_floats(int64_t rows, int64_t head_dim) {
+static constexpr int64_t attend_scratch_floats(int64_t rows, int64_t head_dim) {
   const int64_t padded = round_up(rows, kLanes), wide = round_up(head_dim, kLanes);
   return padded * (2 * wide + kAttendKeys + 3) + 2 * kAttendKeys * wide + 2 * kLanes;
 }
-constexpr int64_t delta_scratch_floats(int64_t key_dim, int64_t value_dim) {
+static constexpr int64_t delta_scratch_floats(int64_t key_dim, int64_t value_dim) {
   const int64_t dk = round_up(key_dim, kLanes), dv = round_up(value_dim, kLanes);
   return kDeltaChunk * (4 * dk + (dk + dv) + 3 * kDeltaChunk + 8) + 4 * (dk + dv);
 }

@@ -1,6 +1,6 @@
 // What the kernel templates share: unrolling, vectors with a tail, register tiles. Included by each instruction set's
 // file inside its own anonymous namespace, so that nothing compiled with its flags can be linked into common code; for
-// the same reason these files call no inline function of the standard library.
+// the same reason these files call no inline function of the standard library (scripts/check_symbols.py).
 
 #define BATON_INLINE inline __attribute__((always_inline))
 #define BATON_NOINLINE __attribute__((noinline))
