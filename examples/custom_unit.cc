@@ -23,7 +23,6 @@ struct CountingExecutor final : baton::Executor {
     return cpu->prefill(s, t, logits);
   }
   baton::Status decode(std::span<const baton::DecodeSlot> slots) override { return cpu->decode(slots); }
-  baton::Estimate estimate(const baton::WorkShape& work) const override { return cpu->estimate(work); }
   baton::Placement placement() const override { return {"counting", "cpu, " + std::to_string(counted) + " counted"}; }
   std::string arithmetic() const override { return cpu->arithmetic(); }
 };
@@ -32,7 +31,8 @@ struct CountingUnit final : baton::Unit {
   std::unique_ptr<baton::Unit> cpu;
   std::string_view name() const override { return "counting"; }
   const baton::Caps& caps() const override { return cpu->caps(); }
-  baton::Result<std::unique_ptr<baton::Executor>> load(std::shared_ptr<const Model> m, uint32_t threads) override {
+  baton::Result<std::unique_ptr<baton::Executor>> make_executor(std::shared_ptr<const Model> m,
+                                                                uint32_t threads) override {
     auto executor = std::make_unique<CountingExecutor>();
     BATON_TRY(executor->cpu, cpu->load(std::move(m), threads));
     return executor;

@@ -17,7 +17,7 @@ std::vector<float> answer(const char* unit_name, std::shared_ptr<const Model> mo
   auto unit = create_unit(unit_name);
   auto executor = (*unit)->load(std::move(model), 1);
   EXPECT_TRUE(executor) << executor.error().message;
-  EXPECT_EQ((*executor)->placement().evidence.find("decoded to F32"), std::string::npos);
+  EXPECT_EQ((*executor)->placement().text().find("decoded to F32"), std::string::npos);
   auto state = (*executor)->new_state(ids.size());
   return last_logits(**executor, ids, 3, **state);
 }

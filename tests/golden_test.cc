@@ -215,7 +215,7 @@ TEST_P(Golden, HeldOutPerplexity) {
   const std::string& name = GetParam().golden.name;
   if (!name.starts_with("dictionary")) return;
   const bool large = name.starts_with("dictionary-28m");
-  if (large && executor_->estimate({.prefill_tokens = 512}).basis == "emulated") return;  // three minutes
+  if (large && executor_->placement().emulated) return;                       // three minutes
   if (large && GetParam().unit == "ref" && !GetParam().golden.exact) return;  // two minutes; the 3M's shows the same
   const double reference = large ? 13.95321311503631 : 20.509055284814142;
   auto ids = heldout_ids(data_folder() / "golden" / "dictionary-3m", data_folder() / "golden" / "heldout.txt");
@@ -234,7 +234,7 @@ TEST_P(Golden, HeldOutPerplexity) {
 // WikiText-2 test, windows of 512, tokens 256 to 511 of each; only on fast units, and where the text is.
 TEST_P(Golden, WikiTextPerplexity) {
   if (GetParam().unit == "ref" || GetParam().golden.name != "dictionary-28m" || smoke_run()) return;
-  if (executor_->estimate({.prefill_tokens = 512}).basis == "emulated") return;  // 20 times the held-out text
+  if (executor_->placement().emulated) return;  // 20 times the held-out text
   const auto ids = heldout_ids(data_folder() / "golden" / "dictionary-3m", extra_folder() / "data" / "wiki.test.raw");
   ASSERT_EQ(ids.size(), 400789u);
   PerplexityOptions options;

@@ -1,6 +1,8 @@
 // The unit asked for is the unit that ran, and it says how that is known.
 #include <gtest/gtest.h>
 
+#include <fmt/format.h>
+
 #include <cstdlib>
 #include <cstring>
 #include <set>
@@ -32,13 +34,30 @@ TEST(Placement, EveryUnitRanItselfAndSaysHow) {
     ASSERT_TRUE((*executor)->prefill(**state, ids, {}));
     const Placement placement = (*executor)->placement();
     EXPECT_EQ(placement.ran, entry->name);
-    EXPECT_FALSE(placement.evidence.empty()) << entry->name;
-    const Estimate estimate = (*executor)->estimate({.prefill_tokens = 16});
-    EXPECT_GT(estimate.ms, 0) << entry->name;
-    EXPECT_TRUE(estimate.basis == "measured" || estimate.basis == "estimated" || estimate.basis == "emulated")
-        << estimate.basis;
+    EXPECT_FALSE(placement.arithmetic.empty()) << entry->name;
+    EXPECT_EQ(placement.text().find(placement.arithmetic), 0u) << placement.text();
+    EXPECT_EQ(placement.emulated, placement.text().find("emulated") != std::string::npos) << placement.text();
   }
   EXPECT_GE(available, 2u);  // ref and cpu run everywhere
+}
+
+// An op that a unit does not list is refused before anything is converted, whichever unit it is.
+TEST(Placement, AnOpThatAUnitLacksIsNamedAtLoad) {
+  Random random(3);
+  const OpModel op = make_op_model(OpKind::kLinear, DType::kF32, random);
+  const auto forged = std::const_pointer_cast<Model>(op.model);
+  const size_t at = forged->program.ops.size() - 2;
+  forged->program.ops[at].kind = static_cast<OpKind>(200);
+  forged->program.ops[at].layer = 7;
+  for (const UnitEntry* entry : unit_entries()) {
+    auto unit = entry->create();
+    if (!unit) continue;
+    const auto executor = (*unit)->load(op.model, 1);
+    ASSERT_FALSE(executor) << entry->name;
+    EXPECT_EQ(executor.error().code, Code::kUnsupported);
+    const std::string wanted = fmt::format("no op unknown (op {} of the model, layer 7)", at);
+    EXPECT_NE(executor.error().message.find(wanted), std::string::npos) << executor.error().message;
+  }
 }
 
 TEST(Placement, UnknownUnitNamesTheOthers) {

@@ -126,7 +126,6 @@ class Shifted final : public Executor {
     for (const DecodeSlot& slot : slots) shift(slot.logits);
     return done;
   }
-  Estimate estimate(const WorkShape& shape) const override { return right_.estimate(shape); }
   Placement placement() const override { return right_.placement(); }
   std::string arithmetic() const override { return "shifted"; }
 

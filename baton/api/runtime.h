@@ -14,6 +14,7 @@
 #include "baton/api/text_model.h"
 #include "baton/engine/engine.h"
 #include "baton/state/seal.h"
+#include "baton/unit/entry.h"
 
 namespace baton {
 

@@ -5,7 +5,7 @@
 #include <span>
 #include <string_view>
 
-#include "baton/unit/unit.h"
+#include "baton/unit/entry.h"
 
 namespace baton {
 

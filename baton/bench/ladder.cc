@@ -218,10 +218,12 @@ class Measurement {
       rung.row.bits_per_weight = bits_per_weight(*model);
     }
     BATON_TRY(rung.executor, unit_->load(model, options_.threads));
-    rung.row.evidence = rung.executor->placement().evidence;
-    report_.ran = rung.executor->placement().ran;
-    if (const std::string warning = rung.executor->placement().warning; !warning.empty()) {
-      const std::string note = fmt::format("{}: {}", rung.row.type, warning);
+    const Placement placement = rung.executor->placement();
+    rung.row.evidence = placement.text();
+    rung.row.emulated = placement.emulated;
+    report_.ran = placement.ran;
+    if (!placement.warning.empty()) {
+      const std::string note = fmt::format("{}: {}", rung.row.type, placement.warning);
       if (std::find(report_.notes.begin(), report_.notes.end(), note) == report_.notes.end())
         report_.notes.push_back(note);
     }
@@ -319,7 +321,7 @@ class Measurement {
       }
     }
     for (Rung* rung : work_) {
-      if (rung->row.emulated()) continue;  // the emulator's energy, not the device's
+      if (rung->row.emulated) continue;  // the emulator's energy, not the device's
       if (!rung->prefill_joules.empty()) rung->row.speed.prefill_joules_per_token = quantile(rung->prefill_joules, 0.5);
       if (!rung->decode_joules.empty()) rung->row.speed.decode_joules_per_token = quantile(rung->decode_joules, 0.5);
     }
@@ -357,6 +359,7 @@ class Measurement {
         rung.row.bits_per_weight = same->row.bits_per_weight;
         rung.row.peak_memory_bytes = same->row.peak_memory_bytes;
         rung.row.evidence = same->row.evidence;
+        rung.row.emulated = same->row.emulated;
         rung.kld = same->kld;
         rung.nll = same->nll;
       }
@@ -364,7 +367,7 @@ class Measurement {
                                 rung.row.speed.decode_tps, rung.row.is_source});
       report_.rows.push_back(rung.row);
     }
-    report_.verdict = judge_ladder(report_.points, kConfidence, kSeed, report_.rows.front().emulated());
+    report_.verdict = judge_ladder(report_.points, kConfidence, kSeed, report_.rows.front().emulated);
     return std::move(report_);
   }
 

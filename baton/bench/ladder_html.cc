@@ -160,7 +160,7 @@ std::string tooltip(const LadderRow& row) {
                                  row.type, static_cast<double>(row.bytes) * 1e-6, row.bits_per_weight,
                                  row.quality.kld.value, 100 * row.quality.top1.value);
   if (!row.speed.decode_tps.empty())
-    text += fmt::format(", decode {:.1f} t/s{}", decode_median(row), row.emulated() ? " (emulated)" : "");
+    text += fmt::format(", decode {:.1f} t/s{}", decode_median(row), row.emulated ? " (emulated)" : "");
   return fmt::format("<title>{}</title>", html_escaped(text));
 }
 

@@ -133,7 +133,7 @@ std::string units_html(std::span<const PipelineRow> rows) {
       html += fmt::format(
           "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td class=\"w\">{}</td></tr>\n", html_escaped(row.pipeline),
           phase, html_escaped(report->asked),
-          html_escaped(report->ran.empty() ? "nothing" : report->ran) + (phase_emulated(*report) ? ", emulated" : ""),
+          html_escaped(report->ran.empty() ? "nothing" : report->ran) + (report->emulated ? ", emulated" : ""),
           html_escaped(report->evidence));
   }
   return "<details><summary>Which unit was asked for, which ran, and how that is known</summary>\n" +

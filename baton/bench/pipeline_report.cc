@@ -147,13 +147,8 @@ std::string pipeline_label(const PipelineRow& row) {
   return row.runs == 0 || ran == row.pipeline ? row.pipeline : fmt::format("{}, ran on {}", row.pipeline, ran);
 }
 
-bool phase_emulated(const PhaseReport& phase) {
-  return phase.evidence.find("emulat") != std::string::npos || phase.ran.find("emulat") != std::string::npos;
-}
-
 bool emulated(const PipelineRow& row, Phases phases) {
-  return (phases != Phases::kDecode && phase_emulated(row.prefill)) ||
-         (phases != Phases::kPrefill && phase_emulated(row.decode));
+  return (phases != Phases::kDecode && row.prefill.emulated) || (phases != Phases::kPrefill && row.decode.emulated);
 }
 
 OrderedJson rows_json(std::span<const PipelineRow> rows) {

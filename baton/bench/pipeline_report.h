@@ -21,8 +21,7 @@ struct ReportTitle {
 // The pipeline with what did its work, so that a cpu does not pass for a GPU: "gpu, ran on cpu", "ane-batch, ran on ane
 // -> cpu". The name alone where that is what ran, and where nothing did.
 std::string pipeline_label(const PipelineRow& row);
-// By the executor's own words, each phase for itself: what an emulated unit hands over may be decoded for real.
-bool phase_emulated(const PhaseReport& phase);
+// Each phase for itself: what an emulated unit hands over may be decoded for real.
 enum class Phases : uint8_t { kPrefill, kDecode, kBoth };
 bool emulated(const PipelineRow& row, Phases phases);
 

@@ -64,8 +64,6 @@ std::vector<int32_t> prompt_of(uint32_t count, int32_t vocab) {
   return ids;
 }
 
-bool is_emulated(std::string_view evidence) { return evidence.find("emulat") != std::string_view::npos; }
-
 // One pipeline on a runtime that is loaded.
 struct Loaded {
   const Pipeline* pipeline;
@@ -113,7 +111,8 @@ CompletionRequest request_of(const Loaded& loaded, const PipelineSettings& setti
 }
 
 PhaseReport phase_of(const std::string& asked, const PhaseStats& phase, const std::string& fallback) {
-  return {asked, phase.ran, fallback.empty() ? phase.evidence : phase.evidence + "; fallback: " + fallback};
+  return {asked, phase.ran, fallback.empty() ? phase.evidence : phase.evidence + "; fallback: " + fallback,
+          phase.emulated};
 }
 
 Result<PipelineRow> run_prompt(const Loaded& loaded, const PipelineSettings& settings, uint32_t tokens,
@@ -140,7 +139,7 @@ Result<PipelineRow> run_prompt(const Loaded& loaded, const PipelineSettings& set
     row.prefill = phase_of(loaded.pipeline->prefill, stats.prefill, stats.fallback);
     row.decode = phase_of(loaded.pipeline->decode, stats.decode, "");
     if (i == 0) {
-      const bool emulated = is_emulated(row.prefill.evidence) || is_emulated(row.decode.evidence);
+      const bool emulated = row.prefill.emulated || row.decode.emulated;
       row.time = emulated ? Quality::kEmulated : Quality::kMeasured;
       if (!emulated) continue;
       runs = settings.emulated_runs - 1;  // needs no warm-up: this was the first

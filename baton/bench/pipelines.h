@@ -36,6 +36,7 @@ std::string_view to_string(Quality quality);
 
 struct PhaseReport {
   std::string asked, ran, evidence;  // ran is empty where nothing ran
+  bool emulated = false;
 };
 
 // One pipeline and prompt length. Values are medians over the runs; empty: not known.

@@ -90,7 +90,7 @@ PipelineRow sample_row() {
   PipelineRow row;
   row.pipeline = "a<b>";
   row.prefill = {"gpu", "cpu", "evidence & \"words\""};
-  row.decode = {"gpu", "cpu", "emulated by x"};
+  row.decode = {"gpu", "cpu", "emulated by x", true};
   row.prompt_tokens = 6;
   row.runs = 3;
   row.ttft_ms = summarize(times);
@@ -144,7 +144,7 @@ TEST(Pipelines, PageEscapesAndMarksEmulated) {
 TEST(Pipelines, EachPhaseIsLabelledByWhatRanIt) {
   PipelineRow row = sample_row();
   row.pipeline = "ane-batch";
-  row.prefill = {"ane", "ane", "emulated on the host"};
+  row.prefill = {"ane", "ane", "emulated on the host", true};
   row.decode = {"gpu", "cpu", "avx2 kernels"};
   const double rates[] = {850};
   row.prefill_tps = row.decode_tps = summarize(rates);

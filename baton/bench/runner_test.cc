@@ -69,7 +69,6 @@ class SyntheticUnit final : public Executor {
     ++steps;
     return {};
   }
-  Estimate estimate(const WorkShape&) const override { return {}; }
   Placement placement() const override { return {"synthetic", "simulated clock"}; }
   std::string arithmetic() const override { return "synthetic"; }
 

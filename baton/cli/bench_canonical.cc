@@ -62,12 +62,10 @@ OrderedJson summary_json(const Summary& summary) {
   return {{"median", summary.median}, {"low", summary.low}, {"high", summary.high}};
 }
 
-bool is_emulated(const PhaseStats& phase) { return phase.evidence.find("emulat") != std::string::npos; }
-
 void print_numbers(const Samples& samples, const BenchFlags& flags, const std::string& reason) {
   const Summary ttft = summarize(samples.ttft_ms), speed = summarize(samples.tokens_per_second);
   const double joules = samples.joules / (static_cast<double>(flags.repetitions) * kAnswerTokens);
-  const bool emulated = is_emulated(samples.prefill) || is_emulated(samples.decode);
+  const bool emulated = samples.prefill.emulated || samples.decode.emulated;
   if (flags.output == "md") {
     const std::string note = emulated ? "  emulated" : "";
     print(fmt::format("time to first token  {:>10.2f} ms  ({:.2f} to {:.2f}){}\n", ttft.median, ttft.low, ttft.high,
@@ -123,7 +121,7 @@ int bench_canonical(const BenchFlags& given) {
     return report(samples.error());
   }
   std::string reason = meter.reason();
-  if (is_emulated(samples->prefill) || is_emulated(samples->decode)) {
+  if (samples->prefill.emulated || samples->decode.emulated) {
     samples->metered = false;  // the host's energy says nothing of the device
     reason = "the unit is emulated";
   }

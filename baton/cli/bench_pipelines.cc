@@ -127,8 +127,9 @@ PipelineRow emulated_row(const Pipeline& pipeline, const Predictor::Times& times
   const std::string evidence = fmt::format("emulated {}: computed, nothing ran", chip);
   PipelineRow row;
   row.pipeline = pipeline.name;
-  row.prefill = {pipeline.prefill, "", evidence + (pipeline.prefill == "coreml" ? ", as if Core ML used the GPU" : "")};
-  row.decode = {pipeline.decode, "", evidence};
+  row.prefill = {pipeline.prefill, "", evidence + (pipeline.prefill == "coreml" ? ", as if Core ML used the GPU" : ""),
+                 true};
+  row.decode = {pipeline.decode, "", evidence, true};
   row.prompt_tokens = tokens;
   row.ttft_ms = once(times.ttft_ms);
   row.prefill_tps = once(times.prefill_tps);

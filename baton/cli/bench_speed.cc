@@ -59,22 +59,7 @@ struct LoadRow {
 
 std::string lower_word(const Placement& placement) {
   if (placement.ran.empty()) return "-";
-  return fmt::format("{}: {}", placement.ran, placement.evidence.substr(0, placement.evidence.find(',')));
-}
-
-// "..., 2 threads" in the evidence of an executor; 0: it does not say.
-uint32_t threads_in(std::string_view evidence) {
-  const size_t word = evidence.find(" thread");
-  if (word == std::string_view::npos) return 0;
-  size_t start = word;
-  while (start > 0 && evidence[start - 1] >= '0' && evidence[start - 1] <= '9') --start;
-  uint32_t threads = 0;
-  std::from_chars(evidence.data() + start, evidence.data() + word, threads);
-  return threads;
-}
-
-bool is_emulated(const Placement& placement) {
-  return placement.evidence.find("emulat") != std::string::npos || placement.ran.find("emulat") != std::string::npos;
+  return fmt::format("{}: {}", placement.ran, placement.arithmetic);
 }
 
 std::string percent(const std::optional<double>& share) { return share ? fmt::format("{:.1f}", *share) : "-"; }
@@ -134,7 +119,7 @@ class SpeedBench {
     row.speed = summarize(row.result.tokens_per_second);
     if (test.prefill_tokens > 0) row.prefill = prefill_->placement();
     if (test.decode_tokens > 0) row.decode = decode().placement();
-    row.emulated = is_emulated(row.prefill) || is_emulated(row.decode);
+    row.emulated = row.prefill.emulated || row.decode.emulated;
     if (row.emulated) {  // the host's energy says nothing of the device
       row.result.energy.clear();
       row.result.joules_per_token.reset();
@@ -147,7 +132,7 @@ class SpeedBench {
   const Model& model() const { return *model_; }
   std::string backend() const { return split() ? flags_.prefill_on() + "+" + flags_.decode_on() : flags_.prefill_on(); }
   uint32_t threads(const Row& row) const {
-    const uint32_t said = std::max(threads_in(row.prefill.evidence), threads_in(row.decode.evidence));
+    const uint32_t said = std::max(row.prefill.threads, row.decode.threads);
     return said > 0 ? said : flags_.threads > 0 ? flags_.threads : physical_cores();
   }
   // What the shares are of, once each.
@@ -230,16 +215,14 @@ class SpeedBench {
   // Shares are of what the host's kernels can do: for phases that these did.
   Status add_shares(Row& row) {
     if (flags_.no_limits || row.emulated) return {};
-    const auto kernels = host::chosen_kernels();
-    if (!kernels) return {};
-    const std::string words = fmt::format("{} kernels", (*kernels)->description);
-    for (const Placement* phase : {&row.prefill, &row.decode}) {
-      if (!phase->ran.empty() && !phase->evidence.starts_with(words)) return {};
-    }
+    const Placement& any = row.prefill.ran.empty() ? row.decode : row.prefill;
+    if (!row.decode.ran.empty() && row.decode.kernels != any.kernels) return {};
+    const host::Kernels* kernels = host::kernels_by_name(any.kernels);
+    if (kernels == nullptr) return {};
     progress("measuring this machine's limits");
     if (!limits_ || limits_->threads() != threads(row)) limits_ = std::make_unique<Limits>(threads(row));
     const double seconds = static_cast<double>(row.test.tokens()) / row.speed.median;
-    BATON_TRY(row.shares, limit_shares(*model_, row.test, seconds, **kernels, *limits_));
+    BATON_TRY(row.shares, limit_shares(*model_, row.test, seconds, *kernels, *limits_));
     progress("");
     const auto note = [&](const Rate& rate, const char* what) {
       limit_texts_.insert(fmt::format("{} {:.1f} G{}/s ({:.1f} to {:.1f})", rate.what, rate.median * 1e-9, what,
@@ -271,7 +254,7 @@ OrderedJson phase_json(const std::string& asked, const Placement& placement) {
   if (placement.ran.empty()) return nullptr;
   return {{"asked", asked},
           {"ran", placement.ran},
-          {"evidence", placement.evidence},
+          {"evidence", placement.text()},
           {"warning", text_or_null(placement.warning)}};
 }
 

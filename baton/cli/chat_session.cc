@@ -237,17 +237,9 @@ bool ChatSession::drop_helps(uint64_t count) const {
 }
 
 std::string ChatSession::prefill_cost(uint64_t tokens) const {
-  double seconds = 0;
-  std::string_view basis = "at the last prefill's speed";
-  if (prefill_tps_ > 0) {
-    seconds = static_cast<double>(tokens) / prefill_tps_;
-  } else {
-    const Estimate estimate = runtime_.executor(flags_.model.prefill_unit)
-                                  .estimate({.prefill_tokens = static_cast<uint32_t>(std::max<uint64_t>(tokens, 1))});
-    seconds = estimate.ms / 1000;
-    basis = estimate.basis;
-  }
-  return fmt::format("{} tokens, about {:.1f} s ({})", tokens, seconds, basis);
+  if (prefill_tps_ <= 0) return fmt::format("{} tokens", tokens);
+  return fmt::format("{} tokens, about {:.1f} s (at the last prefill's speed)", tokens,
+                     static_cast<double>(tokens) / prefill_tps_);
 }
 
 std::string ChatSession::history() const {

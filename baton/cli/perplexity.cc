@@ -140,7 +140,7 @@ void print_results(const PerplexityFlags& flags, const std::vector<Loaded>& mode
   OrderedJson json;
   json["unit"] = flags.unit;
   json["ran"] = placement.ran;
-  json["evidence"] = placement.evidence;
+  json["evidence"] = placement.text();
   json["text"] = flags.text;
   json["tokens"] = text.ids.size();
   json["window"] = options.window;
@@ -152,7 +152,7 @@ void print_results(const PerplexityFlags& flags, const std::vector<Loaded>& mode
       fmt::format("{}: {} tokens, {} windows of {}, tokens {} to {} of each counted: {}{}\n", flags.text,
                   text.ids.size(), scores.windows, options.window, options.counted_from, options.window - 1, counted,
                   options.window_start < 0 ? "" : ", each window begins with BOS");
-  head += fmt::format("ran on {} ({})\n", placement.ran, placement.evidence);
+  head += fmt::format("ran on {} ({})\n", placement.ran, placement.text());
   if (reference != nullptr) {
     const Measured ppl = perplexity_of(scores.reference->nll, scores.per_window);
     json["reference"]["model"] = reference->path;

@@ -12,10 +12,6 @@
 namespace baton::cli {
 namespace {
 
-std::string_view memory_name(MemoryKind kind) {
-  return kind == MemoryKind::kHost ? "host" : kind == MemoryKind::kUnified ? "unified" : "device";
-}
-
 template <class List, class Name>
 std::vector<std::string> names(const List& list, Name name) {
   std::vector<std::string> out;
@@ -49,7 +45,6 @@ int list_units(bool as_json) {
     const auto ops = names(caps.ops, [](OpKind kind) { return to_string(kind); });
     const auto types = names(caps.native_formats, [](DType dtype) { return to_string(dtype); });
     item["reason"] = nullptr;
-    item["memory"] = memory_name(caps.memory);
     item["kv_type"] = to_string(caps.kv_type);
     item["prefill_tokens_preferred"] = caps.prefill_tokens_preferred;
     item["decode_slots_max"] = caps.decode_slots_max;
@@ -58,8 +53,7 @@ int list_units(bool as_json) {
     item["ops"] = ops;
     json["units"].push_back(item);
     const bool emulated = std::find(caps.features.begin(), caps.features.end(), "emulated") != caps.features.end();
-    text += fmt::format("\n{}  available{}, {} memory\n", entry->name, emulated ? " (emulated)" : "",
-                        memory_name(caps.memory));
+    text += fmt::format("\n{}  available{}\n", entry->name, emulated ? " (emulated)" : "");
     text += fmt::format("  features      {}\n", fmt::join(caps.features, " "));
     text += fmt::format("  weights       {}\n", fmt::join(types, " "));
     text += fmt::format("  keys, values  {}\n", to_string(caps.kv_type));

@@ -9,17 +9,14 @@ namespace baton {
 
 class PrefillBudget {
  public:
-  // `preferred`: the unit's own step; `tokens_max`: never more; `ms_per_token`: a first guess, 0 when there is none;
-  // `tokens_min`: fewer would take as long, so that learning from a step of fewer would shrink the next for nothing.
-  PrefillBudget(double step_ms, uint32_t preferred, uint32_t tokens_max, double ms_per_token, uint32_t tokens_min = 1)
+  // `preferred`: the unit's own step; `tokens_max`: never more; `tokens_min`: fewer would take as long, so that
+  // learning from a step of fewer would shrink the next for nothing.
+  PrefillBudget(double step_ms, uint32_t preferred, uint32_t tokens_max, uint32_t tokens_min = 1)
       : step_ms_(step_ms),
         preferred_(std::max(preferred, 1u)),
         tokens_max_(std::max(tokens_max, 1u)),
-        tokens_min_(std::clamp(tokens_min, 1u, std::min(preferred_, tokens_max_))) {
-    const double guess = ms_per_token > 0 ? step_ms / ms_per_token : kFirstTokens;
-    tokens_ =
-        std::clamp(guess, static_cast<double>(tokens_min_), static_cast<double>(std::min(preferred_, tokens_max_)));
-  }
+        tokens_min_(std::clamp(tokens_min, 1u, std::min(preferred_, tokens_max_))),
+        tokens_(std::clamp(kFirstTokens, tokens_min_, std::max(tokens_min_, std::min(preferred_, tokens_max_)))) {}
 
   // Of the next step. Above the preferred size a multiple of it, else of the least that pays: units sum in pieces of
   // that size, so that how long earlier steps took does not show in the bits of a state.
@@ -41,8 +38,8 @@ class PrefillBudget {
   }
 
  private:
-  // Of a unit nothing is known of: short enough for a slow one, and a fast one soon doubles it.
-  static constexpr double kFirstTokens = 8;
+  // Before anything was measured: short enough for a slow unit, and a fast one soon doubles it.
+  static constexpr uint32_t kFirstTokens = 8;
 
   double step_ms_;
   uint32_t preferred_;

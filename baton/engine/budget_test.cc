@@ -20,7 +20,7 @@ uint32_t settled(PrefillBudget budget, double ms_per_token, double* longest_ms) 
 TEST(PrefillBudget, SettlesWhereAStepLastsAsLongAsWanted) {
   for (const double ms_per_token : {0.15, 0.9, 2.0, 7.0, 24.0}) {
     double longest_ms = 0;
-    const uint32_t tokens = settled(PrefillBudget(50, 16, 512, 0), ms_per_token, &longest_ms);
+    const uint32_t tokens = settled(PrefillBudget(50, 16, 512), ms_per_token, &longest_ms);
     EXPECT_LE(tokens * ms_per_token, 50) << ms_per_token;
     EXPECT_GT((tokens + 16) * ms_per_token, 50) << ms_per_token;
     EXPECT_LE(longest_ms, std::max(50.0, 8 * ms_per_token)) << "an unknown unit begins with 8 tokens";
@@ -29,28 +29,28 @@ TEST(PrefillBudget, SettlesWhereAStepLastsAsLongAsWanted) {
 
 TEST(PrefillBudget, KeepsItsBounds) {
   double longest_ms = 0;
-  EXPECT_EQ(settled(PrefillBudget(50, 64, 256, 0), 0.0001, &longest_ms), 256u);
-  EXPECT_EQ(settled(PrefillBudget(50, 64, 256, 0), 4000, &longest_ms), 1u);
-  EXPECT_EQ(PrefillBudget(50, 64, 256, 1.0).tokens(), 50u);
-  EXPECT_EQ(PrefillBudget(50, 64, 256, 0.01).tokens(), 64u) << "an estimate is not believed beyond the preferred step";
+  EXPECT_EQ(settled(PrefillBudget(50, 64, 256), 0.0001, &longest_ms), 256u);
+  EXPECT_EQ(settled(PrefillBudget(50, 64, 256), 4000, &longest_ms), 1u);
+  EXPECT_EQ(PrefillBudget(50, 64, 256).tokens(), 8u);
+  EXPECT_EQ(PrefillBudget(50, 4, 256).tokens(), 4u) << "never above the preferred step at first";
 }
 
 // A unit whose steps cost the same whether full or not: short steps must not make the next ones shorter.
 TEST(PrefillBudget, StaysAboveTheLeastThatPays) {
-  PrefillBudget budget(50, 512, 512, 10.0, 64);
+  PrefillBudget budget(50, 512, 512, 64);
   EXPECT_EQ(budget.tokens(), 64u);
   for (int i = 0; i < 6; ++i) budget.learn(5, 200);
   EXPECT_EQ(budget.tokens(), 64u);
-  EXPECT_EQ(PrefillBudget(50, 32, 32, 10.0, 64).tokens(), 32u) << "never above the preferred step at first";
+  EXPECT_EQ(PrefillBudget(50, 32, 32, 64).tokens(), 32u) << "never above the preferred step at first";
 }
 
 TEST(PrefillBudget, AboveThePreferredStepIsAMultipleOfIt) {
   double longest_ms = 0;
-  EXPECT_EQ(settled(PrefillBudget(50, 64, 512, 0), 0.2, &longest_ms), 192u);
+  EXPECT_EQ(settled(PrefillBudget(50, 64, 512), 0.2, &longest_ms), 192u);
 }
 
 TEST(PrefillBudget, ShortRemaindersDoNotGrowItAndSlowOnesShrinkIt) {
-  PrefillBudget budget(50, 64, 512, 0);
+  PrefillBudget budget(50, 64, 512);
   for (int i = 0; i < 6; ++i) budget.learn(budget.tokens(), 1);
   const uint32_t before = budget.tokens();
   budget.learn(3, 0.1);

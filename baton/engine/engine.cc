@@ -49,8 +49,6 @@ LaneFacts facts_of(const EngineUnit& unit) {
   facts.prefill_tokens_min = unit.caps->prefill_tokens_min;
   facts.prefill_slots_shared = unit.caps->prefill_slots_shared;
   facts.decodes = unit.caps->decode_slots_max > 0;
-  const uint32_t tokens = facts.prefill_tokens_preferred;
-  facts.prefill_ms_per_token = unit.executor->estimate({.prefill_tokens = tokens}).ms / tokens;
   facts.state_bytes_fixed = state_bytes_estimate(unit.executor->layout(), 0);
   facts.state_bytes_per_token = state_bytes_estimate(unit.executor->layout(), 1) - facts.state_bytes_fixed;
   return facts;

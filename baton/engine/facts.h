@@ -20,8 +20,7 @@ struct LaneFacts {
   uint32_t prefill_tokens_min = 1;
   uint32_t prefill_slots_shared = 1;
   uint32_t decode_slots_max = 1;
-  double prefill_ms_per_token = 0;  // estimate, 0: unknown
-  uint64_t state_bytes_fixed = 0;   // of a state, estimated from its layout
+  uint64_t state_bytes_fixed = 0;  // of a state, estimated from its layout
   uint64_t state_bytes_per_token = 0;
   bool decodes = true;  // false: it only prefills
 };

@@ -68,6 +68,7 @@ struct PhaseStats {
   std::string ran;           // empty: the phase did not run
   std::string evidence;      // the executor's own words, or why the phase did not run
   std::string warning = {};  // what was asked for and not given, in the executor's words; empty: nothing
+  bool emulated = false;     // on another device than the unit stands for
 };
 
 // What is known of the state that the answer was decoded from.

@@ -16,9 +16,9 @@ Scheduler::Scheduler(SchedulerFacts facts) : facts_(std::move(facts)) {
   for (const LaneFacts& lane : facts_.lanes) {
     const uint32_t preferred = std::max(lane.prefill_tokens_preferred, 1u);
     lanes_.emplace_back(PrefillBudget(limits.step_ms, preferred, preferred * std::max(limits.prefill_factor_max, 1u),
-                                      lane.prefill_ms_per_token, lane.prefill_tokens_min));
+                                      lane.prefill_tokens_min));
   }
-  lanes_.emplace_back(PrefillBudget(limits.step_ms, 1, 1, 0));
+  lanes_.emplace_back(PrefillBudget(limits.step_ms, 1, 1));
   candidates_.resize(lanes_.size());
 }
 

@@ -9,6 +9,13 @@
 namespace baton {
 namespace {
 
+void ran_as(const Placement& placement, PhaseStats& phase) {
+  phase.ran = placement.ran;
+  phase.evidence = placement.text();
+  phase.warning = placement.warning;
+  phase.emulated = placement.emulated;
+}
+
 void append_reason(std::string& to, std::string why) {
   if (!to.empty()) to += "; ";
   to += why;
@@ -329,9 +336,7 @@ void Sequence::fill_phases() {
   stats.prefill_tps = per_second(static_cast<double>(prefilled.prefill_tokens), prefilled.prefill_ms);
   stats.prefill.asked = request.prefill_unit;
   if (prefilled.prefill_tokens > 0 && prefilled.placement) {
-    stats.prefill.ran = prefilled.placement->ran;
-    stats.prefill.evidence = prefilled.placement->evidence;
-    stats.prefill.warning = prefilled.placement->warning;
+    ran_as(*prefilled.placement, stats.prefill);
   } else if (prompt_tokens() == 1) {
     stats.prefill.evidence = "nothing to prefill: the prompt is one token";
   } else {
@@ -339,9 +344,7 @@ void Sequence::fill_phases() {
   }
   stats.decode.asked = request.decode_unit;
   if (decode_placement) {
-    stats.decode.ran = decode_placement->ran;
-    stats.decode.evidence = decode_placement->evidence;
-    stats.decode.warning = decode_placement->warning;
+    ran_as(*decode_placement, stats.decode);
   } else {
     stats.decode.evidence = "ended before it";
   }

@@ -55,7 +55,6 @@ class TableExecutor final : public Executor {
     return {};
   }
   Status decode(std::span<const DecodeSlot>) override { return fail(Code::kUnsupported, "no decode"); }
-  Estimate estimate(const WorkShape&) const override { return {}; }
   Placement placement() const override { return {"table", "a table"}; }
   std::string arithmetic() const override { return "table"; }
 

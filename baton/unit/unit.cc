@@ -1,11 +1,48 @@
-// Checks every executor makes before a step.
+// What units and executors share: checks before a load and before a step, and words about a placement.
 #include "baton/unit/unit.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
+#include "baton/quant/format.h"
+
 namespace baton {
+
+float Caps::logit_tolerance(DType weights) const {
+  for (const LogitTolerance& tolerance : logit_tolerances) {
+    if (tolerance.weights == weights) return tolerance.largest;
+  }
+  BATON_CHECK(false);  // every format is listed
+}
+
+std::vector<LogitTolerance> equal_tolerances(float largest) {
+  std::vector<LogitTolerance> all;
+  for (const Format& format : formats()) all.push_back({format.dtype, largest});
+  return all;
+}
+
+Status check_ops(std::string_view unit, const Caps& caps, const Program& program) {
+  for (size_t i = 0; i < program.ops.size(); ++i) {
+    const Op& op = program.ops[i];
+    if (std::find(caps.ops.begin(), caps.ops.end(), op.kind) != caps.ops.end()) continue;
+    return fail(Code::kUnsupported,
+                fmt::format("{}: this unit has no op {} (op {} of the model{}); run it on another", unit,
+                            to_string(op.kind), i, op.layer < 0 ? "" : fmt::format(", layer {}", op.layer)));
+  }
+  return {};
+}
+
+std::string Placement::text() const {
+  std::string all = arithmetic;
+  if (threads > 0) all += fmt::format(", {} thread{}", threads, threads == 1 ? "" : "s");
+  return all + notes;
+}
+
+Result<std::unique_ptr<Executor>> Unit::load(std::shared_ptr<const Model> model, uint32_t threads) {
+  BATON_OK(check_ops(name(), caps(), model->program));
+  return make_executor(std::move(model), threads);
+}
 
 Status check_tokens(const Model& model, const SequenceState& state, std::span<const int32_t> tokens) {
   if (tokens.empty()) return fail(Code::kInvalidInput, "no tokens to process");

@@ -20,26 +20,32 @@
 
 namespace baton {
 
-enum class MemoryKind : uint8_t { kHost, kUnified, kDevice };
+// Largest |logit difference| to `ref` that a unit's arithmetic may cause with weights of a format.
+struct LogitTolerance {
+  DType weights;
+  float largest;
+};
 
 // What a unit can do: facts for planning, listing and conformance tests.
 struct Caps {
-  std::vector<OpKind> ops;
-  std::vector<DType> native_formats;  // weights used as stored; others are decoded at load
-  DType kv_type = DType::kF32;        // of keys and values in its states
-  DType product_type = DType::kF32;   // narrowest type of inputs, weights and results of its matrix products
-  MemoryKind memory = MemoryKind::kHost;
+  std::vector<OpKind> ops;                 // one by one: a Program with any other is refused at load
+  std::vector<DType> native_formats;       // weights used as stored; others are decoded at load
+  DType kv_type = DType::kF32;             // of keys and values in its states
+  DType product_type = DType::kF32;        // narrowest type of inputs, weights and results of its matrix products
   uint32_t prefill_tokens_preferred = 64;  // tokens per prefill call that suit it
   uint32_t prefill_tokens_min = 1;         // fewer in a call take as long
   uint32_t prefill_slots_shared = 1;       // sequences of a prefill_batch that share a pass; 1: one after the other
   uint32_t decode_slots_max = 1;           // sequences per decode call; 0: this unit only prefills
   // Sequences that share a prefill_batch get the bits that each would get alone; those that share a decode always do.
   bool shared_prefills_exact = true;
-  std::vector<std::string> features;  // instruction sets or device facts, for `baton units`
-  // Largest |logit difference| to `ref` that its arithmetic may cause, per weight format: near ties below it are
-  // explained.
-  float (*logit_tolerance)(DType weights) = nullptr;
+  std::vector<std::string> features;             // instruction sets or device facts, for `baton units`
+  std::vector<LogitTolerance> logit_tolerances;  // every format: near ties below it are explained
+  float logit_tolerance(DType weights) const;
 };
+// The same for every format.
+std::vector<LogitTolerance> equal_tolerances(float largest);
+// kUnsupported names the first op of the program that is not among `caps.ops`, by kind, index and layer.
+Status check_ops(std::string_view unit, const Caps& caps, const Program& program);
 
 // One sequence's memory on one unit. Move-only by unique_ptr; freed by its destructor, on any thread.
 class SequenceState {
@@ -80,22 +86,18 @@ struct PrefillSlot {
   std::span<float> logits;          // whole rows of vocab values in token order, written; empty: none wanted
 };
 
+// Who did an executor's arithmetic, and how that is known.
 struct Placement {
-  std::string ran;           // unit name that did the arithmetic
-  std::string evidence;      // how that is known: "avx512-vnni kernels", "plain f32 loops", ...
+  std::string ran;           // unit name
+  std::string arithmetic;    // what computed, in words: "avx512-vnni kernels", "plain f32 loops"
+  std::string kernels = {};  // set of the host's kernels that did all of it ("avx512"); empty: something else did
+  uint32_t threads = 0;      // of the host; 0: they do not tell how fast it is
+  bool emulated = false;     // on another device than it stands for: its times and energy are not the device's
+  std::string notes = {};    // the rest of the sentence, as it goes on behind the threads
   std::string warning = {};  // what the user asked for and did not get; empty: nothing to say
-};
 
-// A kind of work, for estimates: `tokens` in one prefill, or `slots` sequences decoding one token each at `depth`.
-struct WorkShape {
-  uint32_t prefill_tokens = 0;
-  uint32_t decode_slots = 0;
-  uint64_t depth = 0;
-};
-struct Estimate {
-  double ms = 0;
-  double joules = -1;      // below zero: unknown
-  std::string_view basis;  // "measured", "estimated" or "emulated"
+  // One sentence for people: "avx512-vnni kernels, 2 threads".
+  std::string text() const;
 };
 
 class Executor {
@@ -126,7 +128,6 @@ class Executor {
   // Finishes what load left for later, so that the next calls run at full speed: for measurements, and for idle time.
   virtual Status settle() { return {}; }
 
-  virtual Estimate estimate(const WorkShape& work) const = 0;
   virtual Placement placement() const = 0;
 
   // Names what decides the bits of its results: unit, kernels, options, build. Two executors with equal names on models
@@ -164,16 +165,13 @@ class Unit {
   virtual const Caps& caps() const = 0;
   // kUnsupported: this unit makes no programs of its own.
   virtual Result<LoadPlan> plan(const Model& model) const;
-  // Slow (may convert or repack weights); never inside a request. `threads` 0: the unit's own choice.
-  virtual Result<std::unique_ptr<Executor>> load(std::shared_ptr<const Model> model, uint32_t threads) = 0;
-};
+  // Slow (may convert or repack weights); never inside a request. `threads` 0: the unit's own choice. kUnsupported: an
+  // op that the unit cannot do (check_ops), or what it says itself.
+  Result<std::unique_ptr<Executor>> load(std::shared_ptr<const Model> model, uint32_t threads);
 
-// What each unit's folder defines, as `extern const UnitEntry k_unit_<name>`: the list of cmake/units.cmake refers to
-// it.
-struct UnitEntry {
-  std::string_view name;
-  // kUnsupported with the reason when the machine lacks what the unit needs.
-  Result<std::unique_ptr<Unit>> (*create)();
+ protected:
+  // As load(), with ops that are among caps().ops.
+  virtual Result<std::unique_ptr<Executor>> make_executor(std::shared_ptr<const Model> model, uint32_t threads) = 0;
 };
 
 // Shared by executors: token ids in range, room in the state. The message says which token or how many tokens.

@@ -208,8 +208,6 @@ struct Behaviour {
   std::function<bool(size_t slot, size_t slots)> spoils_decode = nullptr;
 };
 
-inline float fake_tolerance(DType) { return 1e-3f; }
-
 class FakeExecutor final : public Executor {
  public:
   FakeExecutor(std::string name, std::shared_ptr<const Model> model, Behaviour behaviour)
@@ -222,7 +220,7 @@ class FakeExecutor final : public Executor {
     caps_.prefill_slots_shared = behaviour_.prefill_slots_shared;
     caps_.decode_slots_max = behaviour_.decode_slots_max;
     caps_.kv_type = behaviour_.storage.kv_type;
-    caps_.logit_tolerance = fake_tolerance;
+    caps_.logit_tolerances = equal_tolerances(1e-3f);
   }
 
   const std::string& name() const { return name_; }
@@ -282,8 +280,9 @@ class FakeExecutor final : public Executor {
     }
     return {};
   }
-  Estimate estimate(const WorkShape&) const override { return {.ms = 0, .joules = -1, .basis = "estimated"}; }
-  Placement placement() const override { return {name_, "hashes on the host", behaviour_.warning}; }
+  Placement placement() const override {
+    return {.ran = name_, .arithmetic = "hashes on the host", .warning = behaviour_.warning};
+  }
   std::string arithmetic() const override { return arithmetic_name("fake/" + name_); }
 
  private:

@@ -119,7 +119,6 @@ SchedulerFacts Simulation::facts() {
                           .prefill_tokens_preferred = unit->caps().prefill_tokens_preferred,
                           .prefill_slots_shared = unit->caps().prefill_slots_shared,
                           .decode_slots_max = unit->caps().decode_slots_max,
-                          .prefill_ms_per_token = chance(0.5) ? static_cast<double>(random_.uniform(0.1f, 60)) : 0,
                           .state_bytes_fixed = fixed,
                           .state_bytes_per_token = state_bytes_estimate(unit->layout(), 1) - fixed});
   }

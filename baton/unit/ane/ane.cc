@@ -4,21 +4,23 @@
 #include "baton/unit/ane/executor.h"
 #include "baton/unit/ane/inventory.h"
 #include "baton/unit/apple/driver_apple.h"
+#include "baton/unit/entry.h"
 
 namespace baton::ane {
 namespace {
 
 // fp16 inputs, weights and results of every product. Measured against `ref` on the golden models (docs/ane.md).
-float logit_tolerance(DType) { return 0.05f; }
+constexpr float kLogitTolerance = 0.05f;
 
 class AneUnit final : public Unit {
  public:
   AneUnit(const AneOptions& options, bool hardware) : options_(options), hardware_(hardware) {
-    for (int kind = 0; kind <= static_cast<int>(OpKind::kHead); ++kind) caps_.ops.push_back(static_cast<OpKind>(kind));
+    caps_.ops = {OpKind::kEmbed,  OpKind::kRmsNorm,     OpKind::kLinear,     OpKind::kSplitPairs, OpKind::kRope,
+                 OpKind::kAttend, OpKind::kSigmoidGate, OpKind::kCausalConv, OpKind::kDeltaRule,  OpKind::kGatedNorm,
+                 OpKind::kSwiGlu, OpKind::kAdd,         OpKind::kBias,       OpKind::kHead};
     caps_.native_formats = {DType::kF16};
     caps_.kv_type = DType::kF16;
     caps_.product_type = DType::kF16;
-    caps_.memory = hardware ? MemoryKind::kUnified : MemoryKind::kHost;
     caps_.prefill_tokens_preferred = static_cast<uint32_t>(options.columns);
     caps_.decode_slots_max = host::kRunsMax;
     if (hardware) {
@@ -28,7 +30,7 @@ class AneUnit final : public Unit {
                         fmt::format("{}-numerics", to_string(options.numerics.profile))};
     }
     caps_.features.emplace_back("not-yet-run-on-Apple-hardware");
-    caps_.logit_tolerance = logit_tolerance;
+    caps_.logit_tolerances = equal_tolerances(kLogitTolerance);
   }
   std::string_view name() const override { return "ane"; }
   const Caps& caps() const override { return caps_; }
@@ -38,12 +40,13 @@ class AneUnit final : public Unit {
     plan.notes.insert(plan.notes.end(), range.begin(), range.end());
     return plan;
   }
-  Result<std::unique_ptr<Executor>> load(std::shared_ptr<const Model> model, uint32_t threads) override {
+
+ private:
+  Result<std::unique_ptr<Executor>> make_executor(std::shared_ptr<const Model> model, uint32_t threads) override {
     BATON_TRY(std::unique_ptr<Executor> executor, AneExecutor::load(std::move(model), options_, hardware_, threads));
     return executor;
   }
 
- private:
   const AneOptions options_;
   const bool hardware_;
   Caps caps_;

@@ -17,12 +17,6 @@
 namespace baton::ane {
 namespace {
 
-// Before anything ran: the emulator's rate on a modest core.
-constexpr double kEmulatedOperationsPerSecond = 20e9;
-
-// New measurements count for a quarter.
-void mix(double& average, double value) { average = average > 0 ? 0.75 * average + 0.25 * value : value; }
-
 double ms_since(int64_t start_ns) { return ms_between(start_ns, SteadyClock().now_ns()); }
 
 }  // namespace
@@ -233,7 +227,6 @@ Status AneExecutor::prefill(SequenceState& state, std::span<const int32_t> token
   BATON_CHECK(logits.size() <= tokens.size() * static_cast<size_t>(model_->program.vocab));
   auto& own = static_cast<host::HostState&>(state);
   const auto total = static_cast<int64_t>(tokens.size());
-  const int64_t start_ns = SteadyClock().now_ns();
   if (options_.pipeline && total > chunk_tokens()) {
     BATON_OK(run_pipelined(own, tokens, logits));
   } else {
@@ -244,7 +237,6 @@ Status AneExecutor::prefill(SequenceState& state, std::span<const int32_t> token
       lanes_[0].pass->finish();
     }
   }
-  if (total >= options_.columns / 4) mix(prefill_ms_per_token_, ms_since(start_ns) / static_cast<double>(total));
   return {};
 }
 
@@ -258,65 +250,33 @@ Status AneExecutor::decode(std::span<const DecodeSlot> slots) {
     BATON_OK(check_tokens(*model_, *slot.state, {&slot.token, 1}));
     BATON_CHECK(slot.logits.empty() || static_cast<int64_t>(slot.logits.size()) >= model_->program.vocab);
   }
-  const int64_t start_ns = SteadyClock().now_ns();
   Lane& lane = lanes_[0];
   lane.pass->start_decode(slots);
   lane.stage = 0;
   BATON_OK(run_through(lane));
   lane.pass->finish();
-  mix(decode_ms_, ms_since(start_ns));
   return {};
 }
 
-// The chip's time for passes over the kernels, each `calls` times.
-double AneExecutor::emulated_chip_ms(uint64_t calls, bool with_head) const {
-  double ms = 0;
-  for (const DeviceLayer& layer : lowering_.layers) {
-    if (layer.is_head && !with_head) continue;
-    for (const apple::KernelPlan& kernel : layer.kernels) {
-      ms += static_cast<double>(calls) * apple::evaluate_ms(*options_.chip, kernel.weight_bytes, kernel.flops);
-    }
-  }
-  return ms;
-}
-
-// Of the emulator nothing is "measured": with a chip the chip's published figures, otherwise its own wall time.
-Estimate AneExecutor::estimate(const WorkShape& work) const {
-  const uint64_t per_call = static_cast<uint64_t>(chunk_tokens());
-  const uint64_t prefill_calls = (work.prefill_tokens + per_call - 1) / per_call;
-  const uint64_t per_decode = options_.dispatch == Dispatch::kSequential ? 1 : host::kRunsMax;
-  const uint64_t decode_calls = (work.decode_slots + per_decode - 1) / per_decode;
-  if (!hardware_ && options_.chip != nullptr) {
-    const double ms = emulated_chip_ms(prefill_calls, false) + emulated_chip_ms(decode_calls, true);
-    const double watts = options_.chip->active_watts;
-    return {ms, watts >= 0 ? watts * ms * 1e-3 : -1, "emulated"};
-  }
-  const double flops = 2 * static_cast<double>(model_->parameter_count());
-  const double guess_ms = flops / kEmulatedOperationsPerSecond * 1e3;
-  const bool known =
-      (work.prefill_tokens == 0 || prefill_ms_per_token_ > 0) && (work.decode_slots == 0 || decode_ms_ > 0);
-  const double ms = work.prefill_tokens * (prefill_ms_per_token_ > 0 ? prefill_ms_per_token_ : guess_ms) +
-                    static_cast<double>(decode_calls) * (decode_ms_ > 0 ? decode_ms_ : guess_ms);
-  return {ms, -1, !hardware_ ? "emulated" : known ? "measured" : "estimated"};
-}
-
 Placement AneExecutor::placement() const {
-  std::string evidence =
-      fmt::format("{}; {} kernels, {}; host work on {} kernels", device_->driver().evidence(), lowering_.kernel_count(),
-                  options_.dispatch == Dispatch::kSequential ? std::string("one token a call")
-                                                             : fmt::format("{} tokens a call", options_.columns),
-                  weights_->kernels().description);
+  Placement placement{.ran = "ane", .arithmetic = device_->driver().evidence(), .emulated = !hardware_};
+  std::string& notes = placement.notes;
+  notes = fmt::format("; {} kernels, {}; host work on {} kernels", lowering_.kernel_count(),
+                      options_.dispatch == Dispatch::kSequential ? std::string("one token a call")
+                                                                 : fmt::format("{} tokens a call", options_.columns),
+                      weights_->kernels().description);
   if (!split_.host_layers.empty()) {
-    evidence += fmt::format(
+    notes += fmt::format(
         ", {} layers of matrices with it ({:.0f} % of the weights): the limit is {} kernels", split_.host_layers.size(),
         100.0 * static_cast<double>(split_.host_bytes) / static_cast<double>(split_.host_bytes + split_.device_bytes),
         options_.kernels_max);
   }
   if (!device_->noteworthy().empty()) {
-    evidence += fmt::format("; weights of {} kernels do not sit well in fp16 (inspect --unit ane)",
-                            device_->noteworthy().size());
+    notes += fmt::format("; weights of {} kernels do not sit well in fp16 (inspect --unit ane)",
+                         device_->noteworthy().size());
   }
-  return {"ane", evidence + "; not yet run on Apple hardware"};
+  notes += "; not yet run on Apple hardware";
+  return placement;
 }
 
 // What of the options does not change bits: pipeline, donors, lazy head, caches, the chip of estimates.

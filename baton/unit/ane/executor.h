@@ -62,7 +62,6 @@ class AneExecutor final : public Executor {
   Result<std::unique_ptr<SequenceState>> clone(const SequenceState& state) override;
   Status prefill(SequenceState& state, std::span<const int32_t> tokens, std::span<float> logits) override;
   Status decode(std::span<const DecodeSlot> slots) override;
-  Estimate estimate(const WorkShape& work) const override;
   Placement placement() const override;
   std::string arithmetic() const override;
 
@@ -87,7 +86,6 @@ class AneExecutor final : public Executor {
   void start_chunk(Lane& lane, host::HostState& state, uint64_t start, std::span<const int32_t> tokens, int64_t begin,
                    int64_t count, std::span<float> logits) const;
   int64_t chunk_tokens() const { return options_.dispatch == Dispatch::kSequential ? 1 : options_.columns; }
-  double emulated_chip_ms(uint64_t calls, bool with_head) const;
 
   const std::shared_ptr<const Model> model_;
   const AneOptions options_;
@@ -105,7 +103,6 @@ class AneExecutor final : public Executor {
 
   double host_ms_ = 0, device_ms_ = 0, overlapped_ms_ = 0;
   uint64_t turns_ = 0, shared_turns_ = 0;
-  double prefill_ms_per_token_ = 0, decode_ms_ = 0;
 };
 
 }  // namespace baton::ane

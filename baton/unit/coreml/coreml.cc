@@ -11,6 +11,7 @@
 
 #include "baton/unit/coreml/executor.h"
 #include "baton/unit/coreml/framework.h"
+#include "baton/unit/entry.h"
 
 namespace baton::coreml {
 namespace {
@@ -69,15 +70,16 @@ Result<std::vector<int32_t>> lengths(bool emulated) {
 }
 
 // fp16 weights, activations and states. Measured with the interpreter: 0.061 on the bundled models.
-float logit_tolerance(DType) { return 0.1f; }
+constexpr float kLogitTolerance = 0.1f;
 
 class CoreMlUnit final : public Unit {
  public:
   CoreMlUnit(std::unique_ptr<PackageEngine> engine, ExecutorOptions options)
       : engine_(std::move(engine)), options_(std::move(options)) {
-    for (int kind = 0; kind <= static_cast<int>(OpKind::kHead); ++kind) caps_.ops.push_back(static_cast<OpKind>(kind));
+    caps_.ops = {OpKind::kEmbed,  OpKind::kRmsNorm,     OpKind::kLinear,     OpKind::kSplitPairs, OpKind::kRope,
+                 OpKind::kAttend, OpKind::kSigmoidGate, OpKind::kCausalConv, OpKind::kDeltaRule,  OpKind::kGatedNorm,
+                 OpKind::kSwiGlu, OpKind::kAdd,         OpKind::kBias,       OpKind::kHead};
     caps_.kv_type = DType::kF16;
-    caps_.memory = MemoryKind::kUnified;
     caps_.prefill_tokens_preferred = static_cast<uint32_t>(options_.seqs.back());
     caps_.prefill_tokens_min = caps_.prefill_tokens_preferred;  // a package takes as long when it is half empty
     caps_.decode_slots_max = 0;
@@ -87,15 +89,16 @@ class CoreMlUnit final : public Unit {
                                          static_cast<double>(folder_bytes(options_.cache)) * 1e-6));
     if (!engine_->emulated())
       caps_.features.push_back(engine_->has_neural_engine() ? "neural-engine" : "no-neural-engine");
-    caps_.logit_tolerance = logit_tolerance;
+    caps_.logit_tolerances = equal_tolerances(kLogitTolerance);
   }
   std::string_view name() const override { return "coreml"; }
   const Caps& caps() const override { return caps_; }
-  Result<std::unique_ptr<Executor>> load(std::shared_ptr<const Model> model, uint32_t) override {
+
+ private:
+  Result<std::unique_ptr<Executor>> make_executor(std::shared_ptr<const Model> model, uint32_t) override {
     return CoreMlExecutor::load(std::move(model), *engine_, options_);
   }
 
- private:
   std::unique_ptr<PackageEngine> engine_;
   const ExecutorOptions options_;
   Caps caps_;

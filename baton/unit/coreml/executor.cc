@@ -8,7 +8,6 @@
 #include <cstring>
 #include <new>
 
-#include "baton/base/clock.h"
 #include "baton/unit/apple/mlpackage/prefill_feed.h"
 #include "baton/unit/coreml/output_head.h"
 
@@ -129,7 +128,6 @@ Status CoreMlExecutor::prefill(SequenceState& state, std::span<const int32_t> to
   const auto vocab = static_cast<size_t>(model_->program.vocab), width = static_cast<size_t>(model_->program.hidden);
   const size_t rows = logits.size() / vocab, longest = static_cast<size_t>(options_.seqs.back());
   BATON_CHECK(rows <= tokens.size());
-  const int64_t start_ns = SteadyClock().now_ns();
   try {
     std::vector<float> hidden(rows > 0 ? tokens.size() * width : 0);
     for (size_t done = 0; done < tokens.size(); done += longest) {
@@ -138,7 +136,6 @@ Status CoreMlExecutor::prefill(SequenceState& state, std::span<const int32_t> to
           rows > 0 ? std::span(hidden).subspan(done * width, count * width) : std::span<float>();
       BATON_OK(piece(state, tokens.subspan(done, count), part));
     }
-    ms_per_token_ = ms_between(start_ns, SteadyClock().now_ns()) / static_cast<double>(tokens.size());
     if (rows > 0) output_head(*model_, std::span(hidden).last(rows * width), logits);
   } catch (const std::exception& exception) {
     return fail(Code::kOutOfMemory, fmt::format("coreml: prefill of {} tokens: {}", tokens.size(), exception.what()));
@@ -149,14 +146,6 @@ Status CoreMlExecutor::prefill(SequenceState& state, std::span<const int32_t> to
 Status CoreMlExecutor::decode(std::span<const DecodeSlot>) {
   return fail(Code::kUnsupported,
               "coreml: this unit prefills only; decode on another one, for example --prefill coreml --decode cpu");
-}
-
-// The last call's rate; before it two operations a weight at a rate in the range others report of ANE prefill.
-Estimate CoreMlExecutor::estimate(const WorkShape& work) const {
-  const double tokens = work.prefill_tokens + work.decode_slots;
-  const std::string_view basis = engine_.emulated() ? "emulated" : ms_per_token_ > 0 ? "measured" : "estimated";
-  if (ms_per_token_ > 0) return {tokens * ms_per_token_, -1, basis};
-  return {tokens * static_cast<double>(model_->parameter_count()) * 2 / 1e9, -1, basis};
 }
 
 DeviceShares CoreMlExecutor::shares() const {
@@ -176,16 +165,17 @@ std::string CoreMlExecutor::cache_note() const {
 }
 
 Placement CoreMlExecutor::placement() const {
-  Placement out;
-  out.ran = "coreml";
   if (engine_.emulated()) {
-    out.evidence = "emulated: Core ML packages run by the interpreter on this host, in fp16" + cache_note();
-    return out;
+    return {.ran = "coreml",
+            .arithmetic = "emulated: Core ML packages run by the interpreter on this host, in fp16",
+            .emulated = true,
+            .notes = cache_note()};
   }
   const DeviceShares shares = this->shares();
   const std::string asked = fmt::format("asked for {}", to_string(options_.units));
+  Placement out{.ran = "coreml", .arithmetic = fmt::format("Core ML, {}", asked)};
   if (shares.operations == 0) {
-    out.evidence = fmt::format("Core ML, {}; devices unknown: {}{}", asked, shares.unknown, cache_note());
+    out.notes = fmt::format("; devices unknown: {}{}", shares.unknown, cache_note());
     if (asks_for_neural_engine(options_.units))
       out.warning =
           fmt::format("coreml {}, and nothing tells whether the Neural Engine runs it: {}", asked, shares.unknown);
@@ -194,11 +184,11 @@ Placement CoreMlExecutor::placement() const {
   const std::string plan =
       fmt::format("plan by {}: {} Neural Engine, {} GPU, {} CPU of {} operations", shares.by_cost ? "cost" : "count",
                   percent(shares.neural_engine), percent(shares.gpu), percent(shares.cpu), shares.operations);
-  out.evidence = fmt::format("Core ML, {}; {} (a prediction, not a measurement){}", asked, plan, cache_note());
+  out.notes = fmt::format("; {} (a prediction, not a measurement){}", plan, cache_note());
   if (asks_for_neural_engine(options_.units) && shares.neural_engine < kNeuralEngineShareMin) {
     out.warning = fmt::format("coreml {}, but {}{}", asked, plan,
                               engine_.has_neural_engine() ? "" : "; this machine has no Neural Engine");
-    out.evidence = "MISMATCH: " + out.evidence;
+    out.arithmetic = "MISMATCH: " + out.arithmetic;
   }
   return out;
 }

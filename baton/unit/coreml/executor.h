@@ -38,7 +38,6 @@ class CoreMlExecutor final : public Executor {
   Status prefill(SequenceState& state, std::span<const int32_t> tokens, std::span<float> logits) override;
   // kUnsupported: says which unit to ask.
   Status decode(std::span<const DecodeSlot> slots) override;
-  Estimate estimate(const WorkShape& work) const override;
   Placement placement() const override;
   std::string arithmetic() const override;
 
@@ -63,7 +62,6 @@ class CoreMlExecutor final : public Executor {
   Layout layout_;
   PackageCache cache_;
   std::map<std::pair<int32_t, int32_t>, Packages> packages_;  // by length and past
-  double ms_per_token_ = 0;
 };
 
 }  // namespace baton::coreml

@@ -189,12 +189,12 @@ TEST_F(FrameworkTest, CacheIsFoundAgainAndMendsItself) {
   ASSERT_EQ(open_all(), "");
   EXPECT_EQ(executor_->cache_events().compiled, 4u);
   EXPECT_EQ(executor_->cache_events().bytes_added, compiled_bytes());
-  EXPECT_NE(executor_->placement().evidence.find("4 compiled programs"), std::string::npos);
+  EXPECT_NE(executor_->placement().text().find("4 compiled programs"), std::string::npos);
   const auto wanted = prefill(*executor_, 9);
   ASSERT_EQ(open_all(), "");
   EXPECT_EQ(executor_->cache_events().compiled, 0u);
   EXPECT_EQ(executor_->cache_events().found, 4u);
-  EXPECT_EQ(executor_->placement().evidence.find("compiled programs"), std::string::npos);
+  EXPECT_EQ(executor_->placement().text().find("compiled programs"), std::string::npos);
   EXPECT_EQ(prefill(*executor_, 9), wanted);
   // Another system compiles for itself.
   double_->set_system("Version 15.1 (Build 24B83)");
@@ -271,8 +271,8 @@ TEST_F(FrameworkTest, PlacementTellsThePlan) {
   ASSERT_EQ(open(), "");
   EXPECT_EQ(executor_->placement().ran, "coreml");
   EXPECT_EQ(executor_->placement().warning, "");
-  EXPECT_NE(executor_->placement().evidence.find("plan by cost: 100 % Neural Engine"), std::string::npos)
-      << executor_->placement().evidence;
+  EXPECT_NE(executor_->placement().text().find("plan by cost: 100 % Neural Engine"), std::string::npos)
+      << executor_->placement().text();
   EXPECT_DOUBLE_EQ(executor_->shares().neural_engine, 1);
 
   // Four operations of five, but a fifth of the operations is three times as dear: 4 of 7 by cost.
@@ -284,7 +284,7 @@ TEST_F(FrameworkTest, PlacementTellsThePlan) {
   double_->set_plan(0.8, "gpu", false);
   ASSERT_EQ(open(), "");
   EXPECT_NEAR(executor_->shares().neural_engine, 0.8, 0.02);
-  EXPECT_NE(executor_->placement().evidence.find("plan by count"), std::string::npos);
+  EXPECT_NE(executor_->placement().text().find("plan by count"), std::string::npos);
 }
 
 TEST_F(FrameworkTest, MismatchIsLoud) {
@@ -292,7 +292,7 @@ TEST_F(FrameworkTest, MismatchIsLoud) {
   for (const ComputeUnits units : {ComputeUnits::kAll, ComputeUnits::kCpuAndNeuralEngine}) {
     ASSERT_EQ(open(units), "");
     const Placement placement = executor_->placement();
-    EXPECT_TRUE(placement.evidence.starts_with("MISMATCH")) << placement.evidence;
+    EXPECT_TRUE(placement.text().starts_with("MISMATCH")) << placement.text();
     EXPECT_NE(placement.warning.find("% CPU"), std::string::npos) << placement.warning;
     EXPECT_NE(placement.warning.find(fmt::format("asked for {}", to_string(units))), std::string::npos);
   }
@@ -300,7 +300,7 @@ TEST_F(FrameworkTest, MismatchIsLoud) {
   for (const ComputeUnits units : {ComputeUnits::kCpuOnly, ComputeUnits::kCpuAndGpu}) {
     ASSERT_EQ(open(units), "");
     EXPECT_EQ(executor_->placement().warning, "");
-    EXPECT_FALSE(executor_->placement().evidence.starts_with("MISMATCH"));
+    EXPECT_FALSE(executor_->placement().text().starts_with("MISMATCH"));
   }
   double_->set_neural_engine(false);
   ASSERT_EQ(open(), "");
@@ -319,8 +319,8 @@ TEST_F(FrameworkTest, PlanThatDoesNotComeIsSaid) {
       << executor_->placement().warning;
   double_->set_plan_answers(PlanAnswers::kTooLate);
   ASSERT_EQ(open(ComputeUnits::kCpuAndNeuralEngine, 20), "");
-  EXPECT_NE(executor_->placement().evidence.find("did not come in 20 ms"), std::string::npos)
-      << executor_->placement().evidence;
+  EXPECT_NE(executor_->placement().text().find("did not come in 20 ms"), std::string::npos)
+      << executor_->placement().text();
   EXPECT_EQ(prefill(*executor_, 5).first, "");
   double_->join();  // the late answers find nobody, and free what they were given
 }

@@ -1,4 +1,4 @@
-// The Executor's calls: checks, chunks of a prefill, rows of a decode step, estimates.
+// The Executor's calls: checks, chunks of a prefill, rows of a decode step.
 #include "baton/unit/cpu/executor.h"
 
 #include <fmt/format.h>
@@ -8,20 +8,11 @@
 #include <new>
 #include <system_error>
 
-#include "baton/base/clock.h"
-
 namespace baton::cpu {
 namespace {
 
-// Before anything was measured: rates of a modest core, so that an estimate is late rather than early.
-constexpr double kBytesPerSecondPerThread = 10e9;
-constexpr double kOperationsPerSecondPerThread = 50e9;
-
 // Of weights, between passes: some tens of milliseconds.
 constexpr int64_t kPackBytes = int64_t{64} << 20;
-
-// New measurements count for a quarter.
-void mix(double& average, double value) { average = average > 0 ? 0.75 * average + 0.25 * value : value; }
 
 // Which tokens go into which pass. A sequence is cut at multiples of kDeltaChunk of the call's tokens, so that the cuts
 // do not show in the bits; passes are of about equal size, as a short last one would read all weights for little.
@@ -110,18 +101,12 @@ Status CpuExecutor::prefill(SequenceState& state, std::span<const int32_t> token
 
 Status CpuExecutor::prefill_batch(std::span<const PrefillSlot> slots) {
   BATON_OK(check_slots(*model_, slots));
-  const int64_t start_ns = SteadyClock().now_ns();
   PrefillPasses passes(slots, model_->program.vocab, chunk_tokens(kernels_));
-  size_t total = 0;
   for (auto runs = passes.next(); !runs.empty(); runs = passes.next()) {
     pack_some();
     pass_->start(runs, host::PassForm::kPrefill);
     pass_->run_all();
     pass_->finish();
-    total += static_cast<size_t>(pass_->rows());
-  }
-  if (total >= kStepTokensMin && weights_->packed()) {
-    mix(prefill_ms_per_token_, ms_between(start_ns, SteadyClock().now_ns()) / static_cast<double>(total));
   }
   return {};
 }
@@ -143,54 +128,25 @@ Status CpuExecutor::decode(std::span<const DecodeSlot> slots) {
   }
   if (slots.empty()) return {};
   const int64_t vocab = model_->program.vocab;
-  bool all_wanted = true;
   for (const DecodeSlot& slot : slots) {
     BATON_OK(check_tokens(*model_, *slot.state, {&slot.token, 1}));
     BATON_CHECK(slot.logits.empty() || static_cast<int64_t>(slot.logits.size()) >= vocab);
-    all_wanted = all_wanted && !slot.logits.empty();
   }
   pack_some();
-  const int64_t start_ns = SteadyClock().now_ns();
   pass_->start_decode(slots);
   pass_->run_all();
   pass_->finish();
-  if (all_wanted && weights_->packed()) mix(decode_ms_[slots.size()], ms_between(start_ns, SteadyClock().now_ns()));
   return {};
 }
 
-// From earlier calls of the same kind where there were any; otherwise from bytes and operations at nominal rates.
-Estimate CpuExecutor::estimate(const WorkShape& work) const {
-  const double threads = pool_.size();
-  const double weight_bytes = static_cast<double>(model_->weight_bytes());
-  const double operations = 2 * static_cast<double>(model_->parameter_count());
-  bool measured = true;
-  double ms = 0;
-  if (work.prefill_tokens > 0) {
-    const double nominal = operations / (threads * kOperationsPerSecondPerThread) * 1e3;
-    measured = prefill_ms_per_token_ > 0;
-    ms += work.prefill_tokens * (measured ? prefill_ms_per_token_ : nominal);
-  }
-  if (work.decode_slots > 0) {
-    const uint32_t slots = std::min(work.decode_slots, kDecodeSlotsMax);
-    const double rounds = static_cast<double>(work.decode_slots) / slots;
-    double step = decode_ms_[slots];
-    if (step <= 0) {
-      measured = false;
-      // The nearest smaller step known: more sequences read the same weights.
-      for (uint32_t known = slots; known > 0 && step <= 0; --known) step = decode_ms_[known];
-      if (step <= 0) step = weight_bytes / (threads * kBytesPerSecondPerThread) * 1e3;
-    }
-    ms += step * rounds;
-  }
-  return {ms, -1, measured ? "measured" : "estimated"};
-}
-
 Placement CpuExecutor::placement() const {
-  std::string evidence =
-      fmt::format("{} kernels, {} thread{}", kernels_.description, pool_.size(), pool_.size() == 1 ? "" : "s");
+  Placement placement{.ran = "cpu",
+                      .arithmetic = fmt::format("{} kernels", kernels_.description),
+                      .kernels = kernels_.name,
+                      .threads = pool_.size()};
   if (weights_->decoded_count() > 0)
-    evidence += fmt::format(", {} matrices decoded to F32 at load", weights_->decoded_count());
-  return {"cpu", std::move(evidence)};
+    placement.notes = fmt::format(", {} matrices decoded to F32 at load", weights_->decoded_count());
+  return placement;
 }
 
 std::string CpuExecutor::arithmetic() const { return arithmetic_name(fmt::format("cpu/{}", kernels_.name)); }

@@ -31,7 +31,6 @@ class CpuExecutor final : public Executor {
   Status prefill_batch(std::span<const PrefillSlot> slots) override;
   Status decode(std::span<const DecodeSlot> slots) override;
   Status settle() override;
-  Estimate estimate(const WorkShape& work) const override;
   Placement placement() const override;
   std::string arithmetic() const override;
 
@@ -46,10 +45,6 @@ class CpuExecutor final : public Executor {
   std::unique_ptr<host::Weights> weights_;
   std::unique_ptr<host::Pass> pass_;
   uint64_t passes_ = 0;
-
-  // What earlier calls took, for estimates.
-  double prefill_ms_per_token_ = 0;
-  double decode_ms_[kDecodeSlotsMax + 1] = {};
 };
 
 }  // namespace baton::cpu

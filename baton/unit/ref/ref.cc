@@ -8,9 +8,8 @@
 #include <cstring>
 #include <new>
 
-#include "baton/base/clock.h"
+#include "baton/unit/entry.h"
 #include "baton/unit/ref/ops.h"
-#include "baton/unit/unit.h"
 
 namespace baton::ref {
 namespace {
@@ -252,7 +251,6 @@ class RefExecutor final : public Executor {
     const int64_t rows = static_cast<int64_t>(logits.size()) / vocab;
     BATON_CHECK(static_cast<uint64_t>(rows) <= tokens.size());
     const int64_t first_row = static_cast<int64_t>(tokens.size()) - rows;  // first token whose logits are wanted
-    const int64_t start_ns = SteadyClock().now_ns();
     try {
       for (int64_t done = 0; done < static_cast<int64_t>(tokens.size()); done += kTokensPerPass) {
         const int64_t count = std::min<int64_t>(kTokensPerPass, static_cast<int64_t>(tokens.size()) - done);
@@ -265,7 +263,6 @@ class RefExecutor final : public Executor {
     } catch (const std::exception& exception) {
       return fail(Code::kOutOfMemory, fmt::format("ref: prefill of {} tokens: {}", tokens.size(), exception.what()));
     }
-    ms_per_token_ = ms_between(start_ns, SteadyClock().now_ns()) / static_cast<double>(tokens.size());
     return {};
   }
 
@@ -274,14 +271,7 @@ class RefExecutor final : public Executor {
     return {};
   }
 
-  // The last call's rate, or two f32 operations a weight at 4 GFLOP/s before the first.
-  Estimate estimate(const WorkShape& work) const override {
-    const double tokens = work.prefill_tokens + work.decode_slots;
-    if (ms_per_token_ > 0) return {tokens * ms_per_token_, -1, "measured"};
-    return {tokens * static_cast<double>(model_->parameter_count()) * 2 / 4e6, -1, "estimated"};
-  }
-
-  Placement placement() const override { return {"ref", "plain f32 loops, 1 thread"}; }
+  Placement placement() const override { return {.ran = "ref", .arithmetic = "plain f32 loops", .threads = 1}; }
   std::string arithmetic() const override { return arithmetic_name(arithmetic_); }
 
  private:
@@ -289,7 +279,6 @@ class RefExecutor final : public Executor {
   Product product_;
   std::string_view arithmetic_;
   Layout layout_;
-  double ms_per_token_ = 0;
 };
 
 void plain_product(WeightId, const Weight& weight, const float* x, float* y, int64_t tokens) {
@@ -299,21 +288,24 @@ void plain_product(WeightId, const Weight& weight, const float* x, float* y, int
 class RefUnit final : public Unit {
  public:
   RefUnit() {
-    for (int kind = 0; kind <= static_cast<int>(OpKind::kHead); ++kind) caps_.ops.push_back(static_cast<OpKind>(kind));
+    caps_.ops = {OpKind::kEmbed,  OpKind::kRmsNorm,     OpKind::kLinear,     OpKind::kSplitPairs, OpKind::kRope,
+                 OpKind::kAttend, OpKind::kSigmoidGate, OpKind::kCausalConv, OpKind::kDeltaRule,  OpKind::kGatedNorm,
+                 OpKind::kSwiGlu, OpKind::kAdd,         OpKind::kBias,       OpKind::kHead};
     for (const Format& format : formats()) caps_.native_formats.push_back(format.dtype);
     caps_.kv_type = DType::kF32;
     caps_.prefill_tokens_preferred = kTokensPerPass;
     caps_.decode_slots_max = 8;
     caps_.features = {"f32"};
-    caps_.logit_tolerance = [](DType) { return 2e-3f; };
+    caps_.logit_tolerances = equal_tolerances(2e-3f);
   }
   std::string_view name() const override { return "ref"; }
   const Caps& caps() const override { return caps_; }
-  Result<std::unique_ptr<Executor>> load(std::shared_ptr<const Model> model, uint32_t) override {
+
+ private:
+  Result<std::unique_ptr<Executor>> make_executor(std::shared_ptr<const Model> model, uint32_t) override {
     return std::make_unique<RefExecutor>(std::move(model), plain_product, "ref/f32");
   }
 
- private:
   Caps caps_;
 };
 

@@ -1,0 +1,19 @@
+// What a unit's folder gives to the list of units.
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "baton/base/status.h"
+#include "baton/unit/unit.h"
+
+namespace baton {
+
+// Defined by each unit's folder as `extern const UnitEntry k_unit_<name>`: the list of cmake/units.cmake refers to it.
+struct UnitEntry {
+  std::string_view name;
+  // kUnsupported with the reason when the machine lacks what the unit needs.
+  Result<std::unique_ptr<Unit>> (*create)();
+};
+
+}  // namespace baton
