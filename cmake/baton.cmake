@@ -1,6 +1,6 @@
-# Folders become libraries: baton/unit/cpu -> target baton_unit_cpu, from every .cc in it that is not a test, a
-# benchmark or the program's main. It may use the folders of lower rank in layers.txt; its *_test.cc files become one
-# test program, baton_unit_cpu_test, its *_bench.cc files one benchmark program, baton_unit_cpu_bench.
+# Folders become libraries: baton/unit/cpu -> target baton_unit_cpu, from every .cc, .cu and .mm in it that is not a
+# test, a benchmark or the program's main. It is linked to the folders that it uses (layers.txt); its *_test.cc files become
+# one test program, baton_unit_cpu_test, its *_bench.cc files one benchmark program, baton_unit_cpu_bench.
 # A folder may have a build.cmake: it is included after the target exists, for flags of single files.
 
 find_package(Threads REQUIRED)
@@ -37,14 +37,16 @@ endif()
 # -ffast-math: results must not depend on the compiler's mood.
 add_library(baton_options INTERFACE)
 target_include_directories(baton_options INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/generated)
-target_compile_options(baton_options INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wcast-align -Wvla $<$<BOOL:${BATON_WERROR}>:-Werror>
-  -ffp-contract=off -fno-math-errno)
+set(ours $<COMPILE_LANGUAGE:CXX,OBJCXX>)  # the compiler of CUDA has words of its own
+target_compile_options(baton_options INTERFACE "$<${ours}:-Wall;-Wextra;-Wshadow;-Wnon-virtual-dtor;-Wcast-align;-Wvla>"
+  "$<$<AND:${ours},$<BOOL:${BATON_WERROR}>>:-Werror>" "$<${ours}:-ffp-contract=off;-fno-math-errno>")
 target_compile_definitions(baton_options INTERFACE BATON_VERSION="${PROJECT_VERSION}")
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # GCC 12 reports these in the standard library's own inlined code.
-  target_compile_options(baton_options INTERFACE -Wno-maybe-uninitialized -Wno-restrict -Wno-stringop-overflow -Wno-array-bounds)
+  target_compile_options(baton_options INTERFACE
+    "$<$<COMPILE_LANGUAGE:CXX>:-Wno-maybe-uninitialized;-Wno-restrict;-Wno-stringop-overflow;-Wno-array-bounds>")
   # Its garbage collector takes a tenth of a file's time; most files are done before they have filled this.
-  target_compile_options(baton_options INTERFACE "SHELL:--param ggc-min-heapsize=524288")
+  target_compile_options(baton_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:SHELL:--param ggc-min-heapsize=524288>")
 endif()
 if(BATON_SANITIZE)
   target_compile_options(baton_options INTERFACE -fsanitize=${BATON_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
@@ -78,27 +80,67 @@ set(baton_needs_model PkgConfig::XXHASH)
 set(baton_needs_state PkgConfig::XXHASH PkgConfig::SODIUM)
 set(baton_needs_cli ${baton_spdlog} CLI11::CLI11 baton_edit)
 
-# Sets BATON_FOLDERS (in rank order) and BATON_RANK_<folder>; baton/unit/* becomes the units of cmake/units.cmake.
+# Sets BATON_FOLDERS (in rank order) and BATON_USES_<folder>, folders too; baton/unit/* becomes the units of
+# cmake/units.cmake, and a unit with a line of its own that is not named there is left out: one of the rank of
+# baton/unit/*. Enables CUDA and Objective-C++ where a folder has such files.
 macro(baton_read_layers file)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
+  list(TRANSFORM BATON_UNITS PREPEND "baton/unit/" OUTPUT_VARIABLE units)
   file(STRINGS ${file} lines REGEX "^baton/")
+  string(REGEX MATCH "baton/unit/\\*[ ]+([0-9]+)" matched "${lines}")
+  set(unit_rank ${CMAKE_MATCH_1})
   set(BATON_FOLDERS "")
+  # Brackets would keep a list together: they become spaces, as both kinds of use are linked.
+  string(REGEX REPLACE "\\[|\\]" " " lines "${lines}")
   foreach(line IN LISTS lines)
-    string(REGEX MATCH "^([a-z0-9_/*]+)[ ]+([0-9]+)" matched "${line}")
-    set(rank ${CMAKE_MATCH_2})
+    string(REGEX MATCH "^([a-z0-9_/*]+)[ ]+([0-9]+)[ ]*(.*)$" matched "${line}")
     set(folders ${CMAKE_MATCH_1})
+    set(rank ${CMAKE_MATCH_2})
+    separate_arguments(uses UNIX_COMMAND "${CMAKE_MATCH_3}")
+    list(TRANSFORM uses PREPEND "baton/")
+    list(TRANSFORM uses REPLACE "^baton/unit/\\*$" "${units}")
     if(folders STREQUAL "baton/unit/*")
-      list(TRANSFORM BATON_UNITS PREPEND "baton/unit/" OUTPUT_VARIABLE folders)
+      set(folders ${units})
+    elseif(folders MATCHES "^baton/unit/" AND rank EQUAL unit_rank AND NOT folders IN_LIST units)
+      set(folders "")
     endif()
     foreach(folder IN LISTS folders)
-      if(folder MATCHES "^baton/unit/" AND NOT IS_DIRECTORY ${PROJECT_SOURCE_DIR}/${folder})
-        message(FATAL_ERROR "cmake/units.cmake names a unit that has no folder ${folder}")
+      if(folder IN_LIST BATON_FOLDERS)
+        continue()
+      elseif(NOT IS_DIRECTORY ${PROJECT_SOURCE_DIR}/${folder})
+        message(FATAL_ERROR "cmake/units.cmake or layers.txt names ${folder}, which is not there")
       endif()
       list(APPEND BATON_FOLDERS ${folder})
-      set(BATON_RANK_${folder} ${rank})
+      set(BATON_USES_${folder} ${uses})
     endforeach()
   endforeach()
+  foreach(folder IN LISTS BATON_FOLDERS)
+    baton_sources(${folder} sources)
+    if(sources MATCHES "\\.cu(;|$)")
+      enable_language(CUDA)
+      set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)  # which CMake 3.25 does not know of nvcc
+    endif()
+    if(sources MATCHES "\\.mm(;|$)")
+      enable_language(OBJCXX)
+      set(BATON_PRECOMPILE OFF)  # would need one for each language
+    endif()
+  endforeach()
 endmacro()
+
+# What belongs to a folder: its own files, and those of sub-folders that are not folders of layers.txt of their own
+# (model/arch, engine/strategy). Sub-folders of baton/unit are units, built only when cmake/units.cmake names them.
+function(baton_sources folder out)
+  file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cc ${folder}/*.cu ${folder}/*.mm)
+  file(GLOB children LIST_DIRECTORIES true CONFIGURE_DEPENDS ${folder}/*)
+  foreach(child IN LISTS children)
+    file(RELATIVE_PATH relative ${PROJECT_SOURCE_DIR} ${child})
+    if(IS_DIRECTORY ${child} AND NOT relative IN_LIST BATON_FOLDERS AND NOT folder STREQUAL "baton/unit")
+      file(GLOB more CONFIGURE_DEPENDS ${child}/*.cc ${child}/*.cu ${child}/*.mm)
+      list(APPEND sources ${more})
+    endif()
+  endforeach()
+  set(${out} ${sources} PARENT_SCOPE)
+endfunction()
 
 function(baton_target_name folder out)
   string(REGEX REPLACE "^baton/" "" name ${folder})
@@ -148,22 +190,12 @@ endfunction()
 function(baton_library folder)
   baton_target_name(${folder} name)
   set(target baton_${name})
-  file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cc)
-  # Sub-folders that are not folders of layers.txt of their own belong to their parent (model/arch, engine/strategy);
-  # those of baton/unit are units, built only when cmake/units.cmake names them.
-  file(GLOB children LIST_DIRECTORIES true CONFIGURE_DEPENDS ${folder}/*)
-  foreach(child IN LISTS children)
-    file(RELATIVE_PATH relative ${PROJECT_SOURCE_DIR} ${child})
-    if(IS_DIRECTORY ${child} AND NOT relative IN_LIST BATON_FOLDERS AND NOT folder STREQUAL "baton/unit")
-      file(GLOB more CONFIGURE_DEPENDS ${child}/*.cc)
-      list(APPEND sources ${more})
-    endif()
-  endforeach()
+  baton_sources(${folder} sources)
   set(tests ${sources})
-  list(FILTER tests INCLUDE REGEX "_test\\.cc$")
+  list(FILTER tests INCLUDE REGEX "_test\\.(cc|cu|mm)$")
   set(benches ${sources})
   list(FILTER benches INCLUDE REGEX "_bench\\.cc$")
-  list(FILTER sources EXCLUDE REGEX "(_test|_bench|/cli/main)\\.cc$")
+  list(FILTER sources EXCLUDE REGEX "(_test|_bench|/cli/main)\\.(cc|cu|mm)$")
 
   if(sources)
     add_library(${target} STATIC ${sources})
@@ -173,11 +205,9 @@ function(baton_library folder)
     set(scope INTERFACE)
   endif()
   target_link_libraries(${target} ${scope} baton_options ${baton_needs_${name}})
-  foreach(other IN LISTS BATON_FOLDERS)
-    if(BATON_RANK_${other} LESS BATON_RANK_${folder})
-      baton_target_name(${other} other_name)
-      target_link_libraries(${target} ${scope} baton_${other_name})
-    endif()
+  foreach(other IN LISTS BATON_USES_${folder})
+    baton_target_name(${other} other_name)
+    target_link_libraries(${target} ${scope} baton_${other_name})
   endforeach()
   # Where time is spent. Elsewhere -O3 costs a third of the build and changes nothing that can be measured.
   # What only talks is not worth even -O2.

@@ -28,7 +28,7 @@ def find_formatter():
 
 def check(root, formatter, fix=False):
     root = pathlib.Path(root)
-    names = [name for name in check_tree.tracked(root) if name.endswith((".h", ".cc"))]
+    names = [name for name in check_tree.tracked(root) if name.endswith((".h", ".cc", ".cu", ".cuh", ".mm"))]
 
     # One process for many files: starting it costs more than reading one.
     def some(some_names):

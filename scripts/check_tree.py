@@ -2,7 +2,7 @@
 """Checks the tree file by file: banned words with their replacement, lengths, ASCII, leftovers, and files nobody uses.
 
 Usage: check_tree.py [--root DIR] [--compile-commands FILE]. The files are those git tracks or would track; without git,
-all files outside build/. With compile_commands.json, every .cc must be compiled by the build.
+all files outside build/. With compile_commands.json, every .cc, .cu and .mm must be compiled by the build.
 """
 import argparse
 import json
@@ -12,14 +12,14 @@ import re
 import subprocess
 import sys
 
-CPP = {".h", ".cc", ".inc"}
+CPP = {".h", ".cc", ".inc", ".cu", ".cuh", ".mm"}
 CODE = CPP | {".py", ".sh", ".cmake"}
 LINES_MAX = 800
 COLUMNS_MAX = 120
 BYTES_MAX = 1 << 20
 
-PROGRAM = re.compile(r"^(baton/cli/|tests/|examples/)|_test\.cc$|_bench\.cc$")  # code that may print and exit
-TESTS = re.compile(r"^tests/|_test\.cc$|_bench\.cc$")
+PROGRAM = re.compile(r"^(baton/cli/|tests/|examples/)|_test\.(cc|cu|mm)$|_bench\.cc$")  # code that may print and exit
+TESTS = re.compile(r"^tests/|_test\.(cc|cu|mm)$|_bench\.cc$")
 SHARED = r"\bshared_ptr\s*<(?!\s*(const\s+Model|GgufArray)\s*>)|\bmake_shared\s*<(?!\s*(const\s+)?(Model|GgufArray)\s*>)"
 
 # (pattern in code without comments and strings, files excused, what to write in its place)
@@ -131,9 +131,10 @@ def check_used(texts, report):
         for target in re.findall(r'^\s*#\s*include\s*["<]([^">]+)[">]', text, re.M):
             included.setdefault(target, set()).add(name)
     for name in texts:
-        if pathlib.Path(name).suffix in {".h", ".inc"}:
+        if pathlib.Path(name).suffix in {".h", ".cuh", ".inc"}:
             stem, suffix = name.rsplit(".", 1)
-            own = {stem + ".cc", stem + "_test.cc", stem + "_bench.cc"} if suffix == "h" else set()
+            ends = (".cc", ".cu", ".mm", "_test.cc", "_test.cu", "_test.mm", "_bench.cc")
+            own = {stem + end for end in ends} if suffix != "inc" else set()
             users = included.get(name.removeprefix("include/"), set()) - {name} - own
             if not users:
                 report(name, 1, "nobody includes it (its own .cc and test do not count): use it or remove it")
@@ -145,7 +146,7 @@ def check_built(root, names, commands, report):
         built |= {(root / name).resolve() for name in re.findall(r'^#include "(.*)"$', together.read_text(), re.MULTILINE)}
     for name in names:
         # The examples are built from an installed prefix: tests/library_test.py.
-        if name.endswith(".cc") and not name.startswith("examples/") and (root / name).resolve() not in built:
+        if name.endswith((".cc", ".cu", ".mm")) and not name.startswith("examples/") and (root / name).resolve() not in built:
             report(name, 1, "is not compiled by the build: see baton_library in cmake/baton.cmake")
 
 

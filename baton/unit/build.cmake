@@ -1,9 +1,10 @@
 # The digest of all that decides the bits of a result in this build: the sources below the engine, compiler and flags.
 # Part of every arithmetic() (unit.h): states of another build are not taken for bit-exact.
-file(GLOB_RECURSE digested RELATIVE ${PROJECT_SOURCE_DIR} CONFIGURE_DEPENDS
-  baton/base/*.cc baton/base/*.h baton/base/simd/*.inc baton/quant/*.cc baton/quant/*.h baton/model/*.cc baton/model/*.h
-  baton/state/*.cc baton/state/*.h baton/unit/*.cc baton/unit/*.h)
-list(FILTER digested EXCLUDE REGEX "_(test|bench)\\.(cc|h)$")
+foreach(below baton/base baton/quant baton/model baton/state baton/unit)
+  list(APPEND patterns ${below}/*.cc ${below}/*.h ${below}/*.inc ${below}/*.cu ${below}/*.cuh ${below}/*.mm)
+endforeach()
+file(GLOB_RECURSE digested RELATIVE ${PROJECT_SOURCE_DIR} CONFIGURE_DEPENDS ${patterns})
+list(FILTER digested EXCLUDE REGEX "_(test|bench)\\.(cc|h|cu|mm)$")
 list(SORT digested)
 list(JOIN digested "\n" lines)
 file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/source_digest.txt CONTENT "${lines}\n" @ONLY)

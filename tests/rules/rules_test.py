@@ -17,7 +17,8 @@ import check_layers  # noqa: E402
 import check_symbols  # noqa: E402
 import check_tree  # noqa: E402
 
-LAYERS = "baton/base 0\nbaton/quant 1\nbaton/text 1\nbaton/unit 4\nbaton/unit/ref 5\nbaton/unit/cpu 5\nbaton/cli 9\n"
+LAYERS = ("# rooms\nbaton/base 0\nbaton/quant 1 base\nbaton/text 1 base\nbaton/unit 4\nbaton/unit/ref 5 base\n"
+          "baton/unit/cpu 5 base\nbaton/cli 9 base [unit/cpu]\n")
 FOLDERS = ["baton/base", "baton/quant", "baton/text", "baton/unit/ref", "baton/unit/cpu", "baton/cli"]
 PURPOSE = "// What this file is for.\n"
 
@@ -56,15 +57,44 @@ class Layers(Tree):
 
     def test_up(self):
         self.write("baton/quant/b.h", PURPOSE)
-        self.check("baton/base/a.h", '#include "baton/quant/b.h"', "baton/base/a.h:2: baton/base (rank 0) may not include")
+        self.check("baton/base/a.h", '#include "baton/quant/b.h"', "baton/base/a.h:2: baton/base may not include baton/quant")
 
-    def test_equal_rank(self):
+    def test_down_where_no_arrow_is(self):
+        self.write("baton/quant/b.h", PURPOSE)
+        self.check("baton/cli/a.cc", '#include "baton/quant/b.h"', "baton/cli/a.cc:2: baton/cli may not include baton/quant")
+
+    def test_what_is_linked_is_not_included(self):
+        self.write("baton/unit/cpu/b.h", PURPOSE)
+        self.check("baton/cli/a.cc", '#include "baton/unit/cpu/b.h"', "baton/cli may not include baton/unit/cpu")
+
+    def test_every_kind_of_source(self):
         self.write("baton/text/b.h", PURPOSE)
-        self.check("baton/quant/a.h", '#include "baton/text/b.h"', "may not include baton/text (rank 1)")
+        for name in ["a.h", "a.cc", "a_list.inc", "a.inl.h", "a.cu", "a.cuh", "a.mm", "a_test.cu"]:
+            with self.subTest(name):
+                self.check(f"baton/quant/{name}", '#include "baton/text/b.h"',
+                           f"baton/quant/{name}:2: baton/quant may not include baton/text")
+        self.check("baton/quant/a.mm", '#import "baton/text/b.h"', "a.mm:2: baton/quant may not include baton/text")
 
-    def test_equal_rank_of_units(self):
+    def test_units_do_not_know_each_other(self):
         self.write("baton/unit/ref/b.h", PURPOSE)
         self.check("baton/unit/cpu/a_test.cc", '  #  include "baton/unit/ref/b.h"', "may not include baton/unit/ref")
+
+    def lines(self, text, *parts):
+        self.write("layers.txt", text)
+        self.expect(check_layers.check(self.root), *parts)
+
+    def test_arrows_go_down(self):
+        self.lines("baton/base 0\nbaton/text 1\nbaton/quant 1 base text\n", "baton/quant (rank 1) may not use baton/text (rank 1)")
+        self.lines("baton/base 0 [quant]\nbaton/quant 1\n", "baton/base (rank 0) may not use baton/quant (rank 1)")
+
+    def test_arrows_lead_somewhere(self):
+        self.lines(LAYERS + "baton/engine 6 bridge\n", "baton/engine uses baton/bridge, which has no line")
+        self.lines(LAYERS + "baton/engine\n", "layers.txt:9: not a line of folder, rank and uses: baton/engine")
+
+    def test_an_arrow_for_nothing(self):
+        self.write("baton/base/a.h", PURPOSE)
+        self.write("baton/cli/a.cc", PURPOSE + '#include "baton/base/a.h"\n')
+        self.lines(LAYERS.replace("cli 9 base", "cli 9 base text"), "layers.txt: baton/cli includes nothing of baton/text: strike it")
 
     def test_unlisted_folder(self):
         self.check("baton/new/a.h", "", "its folder is not in layers.txt")
@@ -72,18 +102,24 @@ class Layers(Tree):
     def test_unlisted_unit(self):
         self.check("baton/unit/new/a.h", "", "its folder is not in layers.txt")
 
-    def test_star_gives_every_folder_its_rank(self):
-        self.write("layers.txt", "baton/base 0\nbaton/unit 4\nbaton/unit/* 5\n")
-        self.write("baton/unit/new/b.h", PURPOSE)
-        self.write("baton/base/a.h", PURPOSE + '#include "baton/unit/new/b.h"\n')
-        self.expect(check_layers.check(self.root), "may not include baton/unit/new (rank 5)")
-        self.write("layers.txt", "baton/base 0\nbaton/unit 4\nbaton/unit/new 3\nbaton/unit/* 5\n")
-        self.expect(check_layers.check(self.root), "may not include baton/unit/new (rank 3)")
+    def test_star_is_every_folder_without_a_line(self):
+        self.write("baton/base/a.h", PURPOSE)
+        self.write("baton/quant/a.h", PURPOSE)
+        self.write("baton/unit/new/b.h", PURPOSE + '#include "baton/base/a.h"\n#include "baton/quant/a.h"\n')
+        self.write("baton/cli/a.cc", PURPOSE + '#include "baton/unit/new/b.h"\n')
+        rest = "baton/text 1\nbaton/unit 4\n"
+        both = rest + "baton/base 0\nbaton/quant 1\nbaton/unit/* 5 base quant\n"
+        self.lines(both + "baton/cli 6 unit/new\n")
+        self.lines(both + "baton/cli 6 [unit/*]\n", "baton/cli/a.cc:2: baton/cli may not include baton/unit/new")
+        self.lines(both + "baton/cli 6 unit/*\n", "baton/cli uses baton/unit/*, which has no line")
+        self.lines(both + "baton/cli 5 [unit/*]\n", "baton/cli (rank 5) may not use baton/unit/* (rank 5)")
+        self.lines(both + "baton/unit/new 5 base\nbaton/cli 6 unit/new\n",
+                   "baton/unit/new/b.h:3: baton/unit/new may not include baton/quant")
 
     def test_sub_folder_belongs_to_its_parent(self):
         self.write("baton/base/a.h", PURPOSE)
         self.check("baton/quant/parts/b.h", '#include "baton/base/a.h"')
-        self.check("baton/base/a.h", '#include "baton/quant/parts/b.h"', "may not include baton/quant (rank 1)")
+        self.check("baton/base/a.h", '#include "baton/quant/parts/b.h"', "may not include baton/quant")
 
     def test_too_deep(self):
         self.check("baton/quant/parts/more/b.cc", "", "its folder is not in layers.txt")
@@ -143,6 +179,11 @@ class Words(Tree):
         self.write("notes.md", "in /ro" "ot/notes\n")
         self.expect(check_tree.check(self.root), "notes.md:1: a path of one machine")
 
+    def test_every_kind_of_source(self):
+        for name in ["a.h", "a.cc", "a_list.inc", "a.inl.h", "a.cu", "a.cuh", "a.mm"]:
+            with self.subTest(name):
+                self.code("exit(1);", f"{name}:2: 'exit(' is banned", name=f"baton/base/{name}")
+
 
 class Files(Tree):
     def check(self, name, text, *parts, mode=0o644):
@@ -201,18 +242,23 @@ class Files(Tree):
         self.write("baton/base/b.cc", PURPOSE + '#include "baton/base/a.h"\n')
         self.expect(check_tree.check(self.root))
 
+    def test_dead_header_of_another_compiler(self):
+        self.write("baton/base/a.cu", PURPOSE + '#include "baton/base/a.cuh"\n')
+        self.check("baton/base/a.cuh", PURPOSE, "baton/base/a.cuh:1: nobody includes it")
+
     def test_dead_list(self):
         self.check("baton/base/a_list.inc", PURPOSE, "baton/base/a_list.inc:1: nobody includes it")
 
     def test_source_that_is_not_built(self):
         self.write("baton/base/a.cc", PURPOSE)
         self.write("baton/base/b_test.cc", PURPOSE)
+        self.write("baton/base/c.cu", PURPOSE)
         commands = self.root / "build/compile_commands.json"
         commands.parent.mkdir()
         commands.write_text(json.dumps([{"directory": str(self.root), "file": "baton/base/a.cc"}]))
         problems = check_tree.check(self.root, commands)
-        self.expect(problems, "baton/base/b_test.cc:1: is not compiled by the build")
-        self.assertEqual(len(problems), 1)
+        self.expect(problems, "baton/base/b_test.cc:1: is not compiled by the build", "baton/base/c.cu:1: is not compiled")
+        self.assertEqual(len(problems), 2)
 
     def test_git_ignored_files_are_left_alone(self):
         subprocess.run(["git", "init", "-q", str(self.root)], check=True)
@@ -229,6 +275,8 @@ class Format(Tree):
         self.write(".clang-format", "BasedOnStyle: Google\n")
         self.write("baton/base/a.cc", PURPOSE + "int  a ;\n")
         self.expect(check_format.check(self.root, formatter), "baton/base/a.cc:2: not formatted")
+        self.write("baton/base/b.cu", PURPOSE + "int  b ;\n")
+        self.expect(check_format.check(self.root, formatter), "baton/base/b.cu:2: not formatted")
         self.expect(check_format.check(self.root, formatter, fix=True))
         self.expect(check_format.check(self.root, formatter))
 
