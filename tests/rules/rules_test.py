@@ -14,6 +14,7 @@ sys.path.insert(0, str(SCRIPTS))
 
 import check_format  # noqa: E402
 import check_layers  # noqa: E402
+import check_sizes  # noqa: E402
 import check_symbols  # noqa: E402
 import check_tree  # noqa: E402
 
@@ -265,6 +266,56 @@ class Files(Tree):
         self.write(".gitignore", "out/\n")
         self.check("out/a.cc", "bad \n")
         self.check("in/a.cc", "bad \n", "in/a.cc:1: space at the end")
+
+
+class Sizes(Tree):
+    def body(self, lines):
+        return "  f();\n" * lines
+
+    def found(self, text):
+        return [(name, last - first + 1) for name, first, last in check_sizes.functions(text)]
+
+    def test_files(self):
+        self.write("baton/base/a.cc", PURPOSE + "//\n" * 399)
+        self.write("baton/base/a_test.cc", PURPOSE + "//\n" * 500)
+        self.expect(check_sizes.check(self.root, {}))
+        for name in ["a.cc", "a.h", "a.inl.h", "a.cu", "a.mm"]:
+            self.write(f"baton/base/{name}", PURPOSE + "//\n" * 400)
+            self.expect(check_sizes.check(self.root, {}), f"baton/base/{name}:400: 401 lines, more than 400")
+
+    def test_functions(self):
+        self.write("baton/base/a_test.cc", PURPOSE + "int f() {\n" + self.body(68) + "}\n")
+        self.expect(check_sizes.check(self.root, {}))
+        self.write("baton/base/a_test.cc", PURPOSE + "TEST(A,\n     B) {\n" + self.body(68) + "}\n")
+        self.expect(check_sizes.check(self.root, {}), "a_test.cc:2: TEST(A, B) has 71 lines, more than 70")
+
+    def test_reasons(self):
+        self.write("baton/base/a.cc", PURPOSE + "int f() {\n" + self.body(400) + "}\n")
+        reasons = {"baton/base/a.cc": "one thing", "baton/base/a.cc:f": "one thing"}
+        self.expect(check_sizes.check(self.root, reasons))
+        self.write("baton/base/a.cc", PURPOSE + "int f() {\n" + self.body(100) + "}\n")
+        self.expect(check_sizes.check(self.root, reasons), "baton/base/a.cc needs no reason")
+
+    def test_what_a_function_is(self):
+        for head, name in [("int f(int a) {", "f"), ("X::X(int a) : a_(a), b_{a} {", "X::X"), ("X::~X() noexcept {", "X::~X"),
+                           ("auto f(A a = {}, B b = {1, {2}}) -> Result<int> {", "f"),
+                           ("bool X::operator==(X x) const {", "X::operator=="),
+                           ("template <class T, int N>\nvoid f(T (&a)[N]) {", "f"),
+                           ("static constexpr auto a = [](int b) {", "lambda"),
+                           ("__attribute__((noinline)) void f() {", "f")]:
+            text = f"int before;\n{head}\n  if (a) {{\n    g([] {{ return b; }});\n  }}\n}}\n"
+            for around in ("{}", "namespace a {{\nclass B : C<int(int)> {{\n{}}};\n}}\n"):
+                with self.subTest(head):
+                    self.assertEqual(self.found(around.format(text)), [(name, text.count("\n") - 1)])
+
+    def test_what_a_function_is_not(self):
+        self.assertEqual(self.found("namespace a {\nstruct alignas(64) B { int c = 1; };\nenum class D { kE };\n"
+                                    "constexpr int f[] = {1, 2};\nconst F g = {\"){\", {h(1)}};\n}\n"
+                                    "#define M(a) \\\n  if (a) { b(); }\n"), [])
+
+    def test_branches_of_the_preprocessor(self):
+        self.assertEqual(self.found("#if A\nint f(int a) {\n#elif B\nint f(long a) {\n#else\nint f() {\n#endif\n  g();\n}\n"),
+                         [("f", 8)])
 
 
 class Format(Tree):
