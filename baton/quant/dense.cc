@@ -27,15 +27,15 @@ void encode_bf16(const float* __restrict from, std::byte* __restrict to, size_t 
 
 template <>
 Codec codec<DType::kF32>() {
-  return {decode_f32, encode_f32, nullptr};
+  return {nullptr, decode_f32, encode_f32};
 }
 template <>
 Codec codec<DType::kF16>() {
-  return {decode_f16, encode_f16, nullptr};
+  return {nullptr, decode_f16, encode_f16};
 }
 template <>
 Codec codec<DType::kBF16>() {
-  return {decode_bf16, encode_bf16, nullptr};
+  return {nullptr, decode_bf16, encode_bf16};
 }
 
 }  // namespace baton

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <iterator>
 
 #include "baton/base/bytes.h"
 #include "baton/quant/codec.h"
@@ -11,23 +12,17 @@
 namespace baton {
 namespace {
 
-constexpr size_t kFormats = 0
-#define BATON_FORMAT(...) +1
-#include "baton/quant/format_list.inc"
-#undef BATON_FORMAT
-    ;
+constexpr size_t kFormats = std::size(kFormatLines);
+
+Format entry(DType dtype, std::string_view name, const Codec& codec) {
+  const FormatLine& line = line_of(dtype);
+  return {dtype,       name,         line.ggml_id, line.block_elements, line.block_bytes,
+          line.coding, codec.unpack, codec.decode, codec.encode,        codec.encode_weighted};
+}
 
 const std::array<Format, kFormats>& table() {
   static const std::array<Format, kFormats> formats_by_dtype = {{
-#define BATON_FORMAT(name, ggml_id, elements, bytes) \
-  {DType::k##name,                                   \
-   #name,                                            \
-   ggml_id,                                          \
-   elements,                                         \
-   bytes,                                            \
-   codec<DType::k##name>().decode,                   \
-   codec<DType::k##name>().encode,                   \
-   codec<DType::k##name>().encode_weighted},
+#define BATON_FORMAT(name, ...) entry(DType::k##name, #name, codec<DType::k##name>()),
 #include "baton/quant/format_list.inc"
 #undef BATON_FORMAT
   }};

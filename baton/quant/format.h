@@ -1,4 +1,5 @@
-// Number formats of weights: how many values a block holds, how many bytes it takes, and how to decode (and encode) it.
+// Number formats of weights: how many values a block holds, how many bytes it takes, what its numbers mean, and how to
+// decode (and encode) it.
 // One file per format, one line in format_list.inc. Layouts: fields in memory order at the top of each file; the source
 // of the layouts is the GGUF format of ggml, whose type ids are `ggml_id`; for the MLX formats, MLX's own quantiser.
 #pragma once
@@ -9,17 +10,9 @@
 #include <string_view>
 
 #include "baton/base/status.h"
+#include "baton/quant/coding.h"
 
 namespace baton {
-
-enum class DType : uint8_t {
-#define BATON_FORMAT(name, ...) k##name,
-#include "baton/quant/format_list.inc"
-#undef BATON_FORMAT
-};
-
-// The `ggml_id` of a format that GGUF files cannot hold.
-inline constexpr uint32_t kNoGgmlId = 0xffffffff;
 
 // One format. Plain data; all functions are pure and thread-safe.
 struct Format {
@@ -28,6 +21,9 @@ struct Format {
   uint32_t ggml_id;         // tensor type in GGUF files, or kNoGgmlId
   uint32_t block_elements;  // values per block, along the row
   uint32_t block_bytes;
+  Coding coding;
+  // Takes one block apart; `block` may be unaligned. Null where blocks are values.
+  void (*unpack)(const std::byte* block, Codes& to);
   // `count` values, a multiple of block_elements; `from` may be unaligned.
   void (*decode)(const std::byte* from, float* to, size_t count);
   // Null when this project cannot write the format. Deterministic; byte-identical to the reference quantiser.

@@ -2,22 +2,16 @@
 #include <array>
 
 #include "baton/quant/codec.h"
-#include "baton/quant/iq4_table.h"
 #include "baton/quant/k_search.h"
 
 namespace baton {
 namespace {
 
-constexpr size_t kElements = 32, kBytes = 18, kHalf = 16;
+constexpr size_t kElements = 32, kBytes = kBlockBytes<DType::kIQ4_NL>, kHalf = 16;
 
-void decode(const std::byte* __restrict from, float* __restrict to, size_t count) {
-  for (size_t block = 0; block < count / kElements; ++block, from += kBytes, to += kElements) {
-    const float d = f16_at(from);
-    for (size_t j = 0; j < kHalf; ++j) {
-      to[j] = d * kIq4Values[u8_at(from, 2 + j) & 15];
-      to[j + kHalf] = d * kIq4Values[u8_at(from, 2 + j) >> 4];
-    }
-  }
+void unpack(const std::byte* block, Codes& to) {
+  to.d = load_as<uint16_t>(block);
+  unpack_nibbles<kHalf>(block + 2, to.codes);
 }
 
 constexpr size_t kBatch = 16;  // blocks per search
@@ -38,7 +32,7 @@ void encode_weighted(const float* __restrict from, const float* __restrict impor
     for (size_t block = 0; block < blocks; ++block, to += kBytes) {
       store_f16(to, scales[block]);
       lanes().iq4_codes(from + done + block * kElements, kElements, reciprocal_or_zero(scales[block]), codes.data());
-      for (size_t j = 0; j < kHalf; ++j) to[2 + j] = static_cast<std::byte>(codes[j] | codes[j + kHalf] << 4);
+      pack_nibbles<kHalf>(codes.data(), to + 2);
     }
   }
 }
@@ -48,7 +42,7 @@ void encode(const float* from, std::byte* to, size_t count) { encode_weighted(fr
 
 template <>
 Codec codec<DType::kIQ4_NL>() {
-  return {decode, encode, encode_weighted};
+  return codec_of<DType::kIQ4_NL, unpack>(encode, encode_weighted);
 }
 
 }  // namespace baton

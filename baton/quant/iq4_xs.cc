@@ -3,28 +3,21 @@
 #include <array>
 
 #include "baton/quant/codec.h"
-#include "baton/quant/iq4_table.h"
 #include "baton/quant/k_search.h"
 
 namespace baton {
 namespace {
 
-constexpr size_t kBytes = 136, kLowAt = 4, kCodesAt = 8;
+constexpr size_t kBytes = kBlockBytes<DType::kIQ4_XS>, kLowAt = 4, kCodesAt = 8;
 
-void decode(const std::byte* __restrict from, float* __restrict to, size_t count) {
-  for (size_t block = 0; block < count / kSuperBlock; ++block, from += kBytes) {
-    const float d = f16_at(from);
-    const unsigned high = load_as<uint16_t>(from + 2);
-    for (size_t sub = 0; sub < 8; ++sub, to += 32) {
-      const unsigned low = static_cast<unsigned>(u8_at(from, kLowAt + sub / 2)) >> (4 * (sub % 2)) & 15u;
-      const float scale = d * static_cast<float>(static_cast<int>(low | (high >> (2 * sub) & 3u) << 4) - 32);
-      const std::byte* codes = from + kCodesAt + 16 * sub;
-      for (size_t j = 0; j < 16; ++j) {
-        to[j] = scale * kIq4Values[u8_at(codes, j) & 15];
-        to[j + 16] = scale * kIq4Values[u8_at(codes, j) >> 4];
-      }
-    }
+void unpack(const std::byte* block, Codes& to) {
+  to.d = load_as<uint16_t>(block);
+  const int high = load_as<uint16_t>(block + 2);
+  for (int part = 0; part < 8; ++part) {
+    const int low = u8_at(block, kLowAt + static_cast<size_t>(part / 2)) >> (4 * (part % 2)) & 15;
+    to.s[part] = static_cast<uint8_t>((low | (high >> (2 * part) & 3) << 4) - 32);
   }
+  for (size_t part = 0; part < 8; ++part) unpack_nibbles<16>(block + kCodesAt + 16 * part, to.codes + 32 * part);
 }
 
 constexpr size_t kGroups = 8, kGroup = 32;
@@ -45,8 +38,7 @@ void write_block(const float* x, const float* scales, std::byte* to) {
     const int scale = std::clamp(nearest_int(inverse * scales[sub]), -32, 31);
     std::array<uint8_t, kGroup> codes;
     lanes().iq4_codes(x + kGroup * sub, kGroup, reciprocal_or_zero(d * static_cast<float>(scale)), codes.data());
-    std::byte* packed = to + kCodesAt + 16 * sub;
-    for (size_t j = 0; j < 16; ++j) packed[j] = static_cast<std::byte>(codes[j] | codes[j + 16] << 4);
+    pack_nibbles<16>(codes.data(), to + kCodesAt + 16 * sub);
     const auto code = static_cast<unsigned>(scale + 32);
     to[kLowAt + sub / 2] |= static_cast<std::byte>((code & 15) << (4 * (sub % 2)));
     high |= (code >> 4) << (2 * sub);
@@ -77,7 +69,7 @@ void encode(const float* from, std::byte* to, size_t count) { encode_weighted(fr
 
 template <>
 Codec codec<DType::kIQ4_XS>() {
-  return {decode, encode, encode_weighted};
+  return codec_of<DType::kIQ4_XS, unpack>(encode, encode_weighted);
 }
 
 }  // namespace baton

@@ -54,6 +54,33 @@ void pack_pairs(const uint8_t* scales, const uint8_t* mins, std::byte* packed) {
 
 }  // namespace
 
+void unpack_pairs(const std::byte* block, Codes& to) {
+  to.d = load_as<uint16_t>(block);
+  to.m = load_as<uint16_t>(block + 2);
+  const std::byte* packed = block + 4;
+  for (size_t j = 0; j < 4; ++j) {
+    to.s[j] = u8_at(packed, j) & 63;
+    to.n[j] = u8_at(packed, j + 4) & 63;
+    to.s[j + 4] = static_cast<uint8_t>((u8_at(packed, j + 8) & 15) | u8_at(packed, j) >> 6 << 4);
+    to.n[j + 4] = static_cast<uint8_t>(u8_at(packed, j + 8) >> 4 | u8_at(packed, j + 4) >> 6 << 4);
+  }
+}
+
+void unpack_twos(const std::byte* __restrict from, uint8_t* __restrict codes) {
+  for (size_t run = 0; run < 8; ++run) {
+    for (size_t l = 0; l < 32; ++l) codes[32 * run + l] = u8_at(from, 32 * (run / 4) + l) >> (2 * (run % 4)) & 3;
+  }
+}
+
+void pack_twos(const uint8_t* codes, std::byte* to) {
+  for (size_t half = 0; half < 2; ++half, codes += 128, to += 32) {
+    for (size_t l = 0; l < 32; ++l) {
+      to[l] = static_cast<std::byte>((codes[l] & 3) | (codes[l + 32] & 3) << 2 | (codes[l + 64] & 3) << 4 |
+                                     (codes[l + 96] & 3) << 6);
+    }
+  }
+}
+
 int nearest_int(float value) {
   const float shifted = value + 12582912.0f;  // 1.5 * 2^23: the integer lands in the low mantissa bits
   return static_cast<int>(std::bit_cast<uint32_t>(shifted) & 0x007fffffu) - 0x00400000;

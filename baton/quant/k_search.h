@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 
+#include "baton/quant/coding.h"
 #include "baton/quant/lanes.h"
 
 namespace baton {
@@ -33,17 +34,13 @@ void sum_groups(const float* weights, size_t n, std::span<float> sums);
 // refinement code by code. Returns the scale.
 float search_positive(std::span<const float> x, const float* weights, int code_max, uint8_t* codes);
 
-// The eight 6-bit (scale, min) pairs of Q4_K and Q5_K in 12 bytes.
-inline void unpack_pair(const std::byte* packed, size_t j, uint8_t* scale, uint8_t* min) {
-  const auto at = [&](size_t i) { return static_cast<unsigned>(packed[i]); };
-  if (j < 4) {
-    *scale = static_cast<uint8_t>(at(j) & 63);
-    *min = static_cast<uint8_t>(at(j + 4) & 63);
-  } else {
-    *scale = static_cast<uint8_t>((at(j + 4) & 15) | (at(j - 4) >> 6) << 4);
-    *min = static_cast<uint8_t>(at(j + 4) >> 4 | (at(j) >> 6) << 4);
-  }
-}
+// The beginning of a block of Q4_K and Q5_K: f16 d, f16 dmin, then eight 6-bit (scale, min) pairs in 12 bytes.
+void unpack_pairs(const std::byte* block, Codes& to);
+
+// 256 codes of 2 bits, of Q2_K and Q3_K: per 128 values 32 bytes, bit pairs 0 to 3 of byte l are values l, l + 32, l +
+// 64 and l + 96.
+void unpack_twos(const std::byte* from, uint8_t* codes);
+void pack_twos(const uint8_t* codes, std::byte* to);  // the lower two bits of each
 
 // Q4_K and Q5_K share everything but the code's width. For each super-block of `count` values: f16 d, f16 dmin and the
 // packed pairs (16 bytes) at the block's begin, the rest by `pack` from codes in [0, code_max]. `importance` may be

@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "baton/quant/coding.h"
 #include "baton/quant/lanes.h"
 
 namespace baton {
@@ -370,12 +371,11 @@ void rounded_away(const float* __restrict x, float inverse, int8_t* __restrict t
 }
 
 void mxfp4_codes(const float* __restrict x, float d, uint8_t* __restrict to) {
-  constexpr float kTwiceE2M1[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
   float best[kBlock];
   int32_t code[kBlock];
   for (size_t i = 0; i < kBlock; ++i) best[i] = absolute(0.0f * d - x[i]), code[i] = 0;
   for (int32_t next = 1; next < 16; ++next) {
-    const float value = kTwiceE2M1[next] * d;
+    const float value = static_cast<float>(kTwiceE2M1[next]) * d;
     for (size_t i = 0; i < kBlock; ++i) {
       const float error = absolute(value - x[i]);
       code[i] = error < best[i] ? next : code[i];

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "baton/base/random.h"
-#include "baton/quant/iq4_table.h"
+#include "baton/quant/coding.h"
 #include "baton/quant/samples_test.h"
 
 namespace baton {
@@ -109,8 +109,8 @@ TEST_P(EveryLanes, HalvesGoAwayFromZero) {
 
 // Around every threshold of the grid, one float to each side: the nearer neighbour, the upper one of two as near.
 TEST_P(EveryLanes, NearestOfTheGrid) {
-  for (size_t i = 0; i + 1 < kIq4Values.size(); ++i) {
-    const float middle = (kIq4Values[i] + kIq4Values[i + 1]) / 2;
+  for (size_t i = 0; i + 1 < std::size(kIq4Values); ++i) {
+    const float middle = static_cast<float>(kIq4Values[i] + kIq4Values[i + 1]) / 2;
     const std::array<float, 3> x = {std::nextafter(middle, -1e9f), middle, std::nextafter(middle, 1e9f)};
     std::array<uint8_t, 3> codes{};
     GetParam()->iq4_codes(x.data(), 3, 1.0f, codes.data());

@@ -14,17 +14,13 @@ constexpr size_t kCodesAt = 8;
 
 // Eight codes take `Bits` bytes.
 template <int Bits, size_t Group>
-void decode(const std::byte* __restrict from, float* __restrict to, size_t count) {
-  for (size_t group = 0; group < count / Group; ++group, from += kCodesAt + Group * Bits / 8) {
-    const auto scale = load_as<float>(from), bias = load_as<float>(from + 4);
-    const std::byte* codes = from + kCodesAt;
-    for (size_t e = 0; e < Group; e += 8, to += 8, codes += Bits) {
-      uint64_t eight = 0;
-      std::memcpy(&eight, codes, Bits);
-      for (int i = 0; i < 8; ++i) {
-        to[i] = scale * static_cast<float>(eight >> (Bits * i) & ((1u << Bits) - 1)) + bias;
-      }
-    }
+void unpack(const std::byte* block, Codes& to) {
+  to.d = load_as<uint32_t>(block);
+  to.m = load_as<uint32_t>(block + 4);
+  for (size_t e = 0; e < Group; e += 8) {
+    uint64_t eight = 0;
+    std::memcpy(&eight, block + kCodesAt + e / 8 * Bits, Bits);
+    for (size_t i = 0; i < 8; ++i) to.codes[e + i] = static_cast<uint8_t>(eight >> (Bits * i) & ((1u << Bits) - 1));
   }
 }
 
@@ -62,10 +58,10 @@ void encode(const float* __restrict from, std::byte* __restrict to, size_t count
 
 }  // namespace
 
-#define BATON_MLX(bits, group)                         \
-  template <>                                          \
-  Codec codec<DType::kMLX##bits##_G##group>() {        \
-    return {decode<bits, group>, encode<bits, group>}; \
+#define BATON_MLX(bits, group)                                                               \
+  template <>                                                                                \
+  Codec codec<DType::kMLX##bits##_G##group>() {                                              \
+    return codec_of<DType::kMLX##bits##_G##group, unpack<bits, group>>(encode<bits, group>); \
   }
 #define BATON_MLX_GROUPS(bits) BATON_MLX(bits, 32) BATON_MLX(bits, 64) BATON_MLX(bits, 128)
 BATON_MLX_GROUPS(2)

@@ -9,19 +9,16 @@
 namespace baton {
 namespace {
 
-constexpr size_t kBytes = 84, kCodesAt = 16, kScaleAt = 80;
+constexpr size_t kBytes = kBlockBytes<DType::kQ2_K>, kCodesAt = 16, kScaleAt = 80;
 
-void decode(const std::byte* __restrict from, float* __restrict to, size_t count) {
-  for (size_t block = 0; block < count / kSuperBlock; ++block, from += kBytes) {
-    const float d = f16_at(from + kScaleAt), dmin = f16_at(from + kScaleAt + 2);
-    for (size_t sub = 0; sub < 16; ++sub, to += 16) {
-      const std::byte* codes = from + kCodesAt + 32 * (sub / 8) + 16 * (sub % 2);
-      const int shift = 2 * static_cast<int>(sub % 8 / 2);
-      const float scale = d * static_cast<float>(u8_at(from, sub) & 15);
-      const float min = dmin * static_cast<float>(u8_at(from, sub) >> 4);
-      for (size_t l = 0; l < 16; ++l) to[l] = scale * static_cast<float>(u8_at(codes, l) >> shift & 3) - min;
-    }
+void unpack(const std::byte* block, Codes& to) {
+  to.d = load_as<uint16_t>(block + kScaleAt);
+  to.m = load_as<uint16_t>(block + kScaleAt + 2);
+  for (size_t part = 0; part < 16; ++part) {
+    to.s[part] = u8_at(block, part) & 15;
+    to.n[part] = u8_at(block, part) >> 4;
   }
+  unpack_twos(block + kCodesAt, to.codes);
 }
 
 // 4-bit codes of the largest scale and min.
@@ -82,12 +79,7 @@ void encode_weighted(const float* __restrict from, const float* __restrict impor
         lanes().codes(x + 16 * j, 16, min, d, 0, 3, codes.data() + 16 * j);
       }
     }
-    for (size_t half = 0; half < 2; ++half) {
-      const uint8_t* q = codes.data() + 128 * half;
-      for (size_t l = 0; l < 32; ++l) {
-        to[kCodesAt + 32 * half + l] = static_cast<std::byte>(q[l] | q[l + 32] << 2 | q[l + 64] << 4 | q[l + 96] << 6);
-      }
-    }
+    pack_twos(codes.data(), to + kCodesAt);
   }
 }
 void encode(const float* from, std::byte* to, size_t count) { encode_weighted(from, nullptr, to, count); }
@@ -96,7 +88,7 @@ void encode(const float* from, std::byte* to, size_t count) { encode_weighted(fr
 
 template <>
 Codec codec<DType::kQ2_K>() {
-  return {decode, encode, encode_weighted};
+  return codec_of<DType::kQ2_K, unpack>(encode, encode_weighted);
 }
 
 }  // namespace baton

@@ -9,27 +9,18 @@
 namespace baton {
 namespace {
 
-constexpr size_t kBytes = 110, kCodesAt = 32, kScalesAt = 96, kScaleAt = 108;
+constexpr size_t kBytes = kBlockBytes<DType::kQ3_K>, kCodesAt = 32, kScalesAt = 96, kScaleAt = 108;
 
-int scale_of(const std::byte* packed, size_t sub) {
-  const int low = sub < 8 ? u8_at(packed, sub) & 15 : u8_at(packed, sub - 8) >> 4;
-  const int high = u8_at(packed, 8 + sub % 4) >> (2 * static_cast<int>(sub / 4)) & 3;
-  return (low | high << 4) - 32;
-}
-
-void decode(const std::byte* __restrict from, float* __restrict to, size_t count) {
-  for (size_t block = 0; block < count / kSuperBlock; ++block, from += kBytes) {
-    const float d = f16_at(from + kScaleAt);
-    for (size_t sub = 0; sub < 16; ++sub, to += 16) {
-      const std::byte* codes = from + kCodesAt + 32 * (sub / 8) + 16 * (sub % 2);
-      const std::byte* mask = from + 16 * (sub % 2);
-      const int shift = 2 * static_cast<int>(sub % 8 / 2), bit = static_cast<int>(sub / 2);
-      const float scale = d * static_cast<float>(scale_of(from + kScalesAt, sub));
-      for (size_t l = 0; l < 16; ++l) {
-        const int q = (u8_at(codes, l) >> shift & 3) + 4 * (u8_at(mask, l) >> bit & 1) - 4;
-        to[l] = scale * static_cast<float>(q);
-      }
-    }
+void unpack(const std::byte* block, Codes& to) {
+  to.d = load_as<uint16_t>(block + kScaleAt);
+  for (size_t part = 0; part < 16; ++part) {
+    const int low = u8_at(block, kScalesAt + part % 8) >> (part / 8 * 4) & 15;
+    const int high = u8_at(block, kScalesAt + 8 + part % 4) >> (part / 4 * 2) & 3;
+    to.s[part] = static_cast<uint8_t>((low | high << 4) - 32);
+  }
+  unpack_twos(block + kCodesAt, to.codes);
+  for (size_t e = 0; e < kSuperBlock; ++e) {
+    to.codes[e] = static_cast<uint8_t>(to.codes[e] | (u8_at(block, e % 32) >> (e / 32) & 1) << 2);
   }
 }
 
@@ -67,10 +58,8 @@ void pack(const uint8_t* scale_codes, const uint8_t* codes, std::byte* to) {
     to[kScalesAt + j % 8] |= static_cast<std::byte>((scale_codes[j] & 15) << (j < 8 ? 0 : 4));
     to[kScalesAt + 8 + j % 4] |= static_cast<std::byte>((scale_codes[j] >> 4) << (2 * (j / 4)));
   }
-  for (size_t e = 0; e < kSuperBlock; ++e) {
-    to[e % 32] |= static_cast<std::byte>((codes[e] >> 2) << (e / 32));
-    to[kCodesAt + e / 128 * 32 + e % 32] |= static_cast<std::byte>((codes[e] & 3) << (e % 128 / 32 * 2));
-  }
+  pack_twos(codes, to + kCodesAt);
+  for (size_t e = 0; e < kSuperBlock; ++e) to[e % 32] |= static_cast<std::byte>((codes[e] >> 2) << (e / 32));
 }
 
 void encode_weighted(const float* __restrict from, const float* __restrict importance, std::byte* __restrict to,
@@ -108,7 +97,7 @@ void encode(const float* from, std::byte* to, size_t count) { encode_weighted(fr
 
 template <>
 Codec codec<DType::kQ3_K>() {
-  return {decode, encode, encode_weighted};
+  return codec_of<DType::kQ3_K, unpack>(encode, encode_weighted);
 }
 
 }  // namespace baton

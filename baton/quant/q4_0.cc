@@ -1,5 +1,6 @@
 // Q4_0: 32 values in 18 bytes. f16 d; u8 q[16]: low nibble = element j, high = element j + 16. value = d * (q -
-// 8).#include <vector>
+// 8).
+#include <vector>
 
 #include "baton/quant/codec.h"
 #include "baton/quant/k_search.h"
@@ -7,17 +8,11 @@
 namespace baton {
 namespace {
 
-constexpr size_t kElements = 32, kBytes = 18, kHalf = 16;
+constexpr size_t kElements = 32, kBytes = kBlockBytes<DType::kQ4_0>, kHalf = 16;
 
-void decode(const std::byte* __restrict from, float* __restrict to, size_t count) {
-  for (size_t block = 0; block < count / kElements; ++block, from += kBytes, to += kElements) {
-    const float d = f16_at(from);
-    for (size_t j = 0; j < kHalf; ++j) {
-      const int q = u8_at(from, 2 + j);
-      to[j] = d * static_cast<float>((q & 15) - 8);
-      to[j + kHalf] = d * static_cast<float>((q >> 4) - 8);
-    }
-  }
+void unpack(const std::byte* block, Codes& to) {
+  to.d = load_as<uint16_t>(block);
+  unpack_nibbles<kHalf>(block + 2, to.codes);
 }
 
 // d = (the value of largest magnitude, with its sign; the first one wins) / -8.
@@ -27,7 +22,7 @@ void encode(const float* __restrict from, std::byte* __restrict to, size_t count
     store_f16(to, d);
     uint8_t codes[kElements];
     lanes().truncated(from, 0.0f, reciprocal_or_zero(d), 8.5f, 15, codes);
-    for (size_t j = 0; j < kHalf; ++j) to[2 + j] = static_cast<std::byte>(codes[j] | codes[j + kHalf] << 4);
+    pack_nibbles<kHalf>(codes, to + 2);
   }
 }
 
@@ -42,7 +37,7 @@ void encode_weighted(const float* from, const float* importance, std::byte* to, 
     uint8_t codes[kElements];
     fit_codes(from, kElements, fit, 8, codes);
     store_f16(to, fit.scale);
-    for (size_t j = 0; j < kHalf; ++j) to[2 + j] = static_cast<std::byte>(codes[j] | codes[j + kHalf] << 4);
+    pack_nibbles<kHalf>(codes, to + 2);
     from += kElements;
     to += kBytes;
   }
@@ -52,7 +47,7 @@ void encode_weighted(const float* from, const float* importance, std::byte* to, 
 
 template <>
 Codec codec<DType::kQ4_0>() {
-  return {decode, encode, encode_weighted};
+  return codec_of<DType::kQ4_0, unpack>(encode, encode_weighted);
 }
 
 }  // namespace baton

@@ -9,17 +9,12 @@
 namespace baton {
 namespace {
 
-constexpr size_t kElements = 32, kBytes = 20, kHalf = 16;
+constexpr size_t kElements = 32, kBytes = kBlockBytes<DType::kQ4_1>, kHalf = 16;
 
-void decode(const std::byte* __restrict from, float* __restrict to, size_t count) {
-  for (size_t block = 0; block < count / kElements; ++block, from += kBytes, to += kElements) {
-    const float d = f16_at(from), m = f16_at(from + 2);
-    for (size_t j = 0; j < kHalf; ++j) {
-      const int q = u8_at(from, 4 + j);
-      to[j] = d * static_cast<float>(q & 15) + m;
-      to[j + kHalf] = d * static_cast<float>(q >> 4) + m;
-    }
-  }
+void unpack(const std::byte* block, Codes& to) {
+  to.d = load_as<uint16_t>(block);
+  to.m = load_as<uint16_t>(block + 2);
+  unpack_nibbles<kHalf>(block + 4, to.codes);
 }
 
 // d = (max - min) / 15, m = min.
@@ -32,7 +27,7 @@ void encode(const float* __restrict from, std::byte* __restrict to, size_t count
     store_f16(to + 2, low);
     uint8_t codes[kElements];
     lanes().truncated(from, low, reciprocal_or_zero(d), 0.5f, 15, codes);
-    for (size_t j = 0; j < kHalf; ++j) to[4 + j] = static_cast<std::byte>(codes[j] | codes[j + kHalf] << 4);
+    pack_nibbles<kHalf>(codes, to + 4);
   }
 }
 
@@ -49,7 +44,7 @@ void encode_weighted(const float* from, const float* importance, std::byte* to, 
     fit_codes(from, kElements, fit, 15, codes);
     store_f16(to, fit.scale);
     store_f16(to + 2, -fit.minus_min);
-    for (size_t j = 0; j < kHalf; ++j) to[4 + j] = static_cast<std::byte>(codes[j] | codes[j + kHalf] << 4);
+    pack_nibbles<kHalf>(codes, to + 4);
     from += kElements;
     to += kBytes;
   }
@@ -59,7 +54,7 @@ void encode_weighted(const float* from, const float* importance, std::byte* to, 
 
 template <>
 Codec codec<DType::kQ4_1>() {
-  return {decode, encode, encode_weighted};
+  return codec_of<DType::kQ4_1, unpack>(encode, encode_weighted);
 }
 
 }  // namespace baton

@@ -9,30 +9,15 @@
 namespace baton {
 namespace {
 
-constexpr size_t kBytes = 144, kCodesAt = 16;
+constexpr size_t kBytes = kBlockBytes<DType::kQ4_K>, kCodesAt = 16;
 
-void decode(const std::byte* __restrict from, float* __restrict to, size_t count) {
-  for (size_t block = 0; block < count / kSuperBlock; ++block, from += kBytes) {
-    const float d = f16_at(from), dmin = f16_at(from + 2);
-    const std::byte* codes = from + kCodesAt;
-    for (size_t pair = 0; pair < 4; ++pair, codes += 32, to += 64) {
-      uint8_t scale = 0, min = 0;
-      unpack_pair(from + 4, 2 * pair, &scale, &min);
-      const float d1 = d * static_cast<float>(scale), m1 = dmin * static_cast<float>(min);
-      unpack_pair(from + 4, 2 * pair + 1, &scale, &min);
-      const float d2 = d * static_cast<float>(scale), m2 = dmin * static_cast<float>(min);
-      for (size_t l = 0; l < 32; ++l) to[l] = d1 * static_cast<float>(u8_at(codes, l) & 15) - m1;
-      for (size_t l = 0; l < 32; ++l) to[l + 32] = d2 * static_cast<float>(u8_at(codes, l) >> 4) - m2;
-    }
-  }
+void unpack(const std::byte* block, Codes& to) {
+  unpack_pairs(block, to);
+  for (size_t pair = 0; pair < 4; ++pair) unpack_nibbles<32>(block + kCodesAt + 32 * pair, to.codes + 64 * pair);
 }
 
 void pack(const uint8_t* codes, std::byte* block) {
-  for (size_t pair = 0; pair < 4; ++pair) {
-    for (size_t l = 0; l < 32; ++l) {
-      block[kCodesAt + 32 * pair + l] = static_cast<std::byte>(codes[64 * pair + l] | codes[64 * pair + l + 32] << 4);
-    }
-  }
+  for (size_t pair = 0; pair < 4; ++pair) pack_nibbles<32>(codes + 64 * pair, block + kCodesAt + 32 * pair);
 }
 
 void encode_weighted(const float* from, const float* importance, std::byte* to, size_t count) {
@@ -44,7 +29,7 @@ void encode(const float* from, std::byte* to, size_t count) { encode_weighted(fr
 
 template <>
 Codec codec<DType::kQ4_K>() {
-  return {decode, encode, encode_weighted};
+  return codec_of<DType::kQ4_K, unpack>(encode, encode_weighted);
 }
 
 }  // namespace baton

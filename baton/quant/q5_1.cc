@@ -8,18 +8,12 @@
 namespace baton {
 namespace {
 
-constexpr size_t kElements = 32, kBytes = 24, kHalf = 16;
+constexpr size_t kElements = 32, kBytes = kBlockBytes<DType::kQ5_1>;
 
-void decode(const std::byte* __restrict from, float* __restrict to, size_t count) {
-  for (size_t block = 0; block < count / kElements; ++block, from += kBytes, to += kElements) {
-    const float d = f16_at(from), m = f16_at(from + 2);
-    const uint32_t high = load_as<uint32_t>(from + 4);
-    for (size_t j = 0; j < kHalf; ++j) {
-      const uint32_t q = u8_at(from, 8 + j);
-      to[j] = d * static_cast<float>(static_cast<int>((q & 15) | (high >> j & 1) << 4)) + m;
-      to[j + kHalf] = d * static_cast<float>(static_cast<int>(q >> 4 | (high >> (j + kHalf) & 1) << 4)) + m;
-    }
-  }
+void unpack(const std::byte* block, Codes& to) {
+  to.d = load_as<uint16_t>(block);
+  to.m = load_as<uint16_t>(block + 2);
+  unpack_fives(block + 4, to.codes);
 }
 
 // d = (max - min) / 31, m = min.
@@ -32,13 +26,7 @@ void encode(const float* __restrict from, std::byte* __restrict to, size_t count
     store_f16(to + 2, low);
     uint8_t codes[kElements];
     lanes().truncated(from, low, reciprocal_or_zero(d), 0.5f, 31, codes);
-    uint32_t high = 0;
-    for (size_t j = 0; j < kHalf; ++j) {
-      const uint32_t first = codes[j], second = codes[j + kHalf];
-      to[8 + j] = static_cast<std::byte>((first & 15) | (second & 15) << 4);
-      high |= (first >> 4) << j | (second >> 4) << (j + kHalf);
-    }
-    store_as<uint32_t>(to + 4, high);
+    pack_fives(codes, to + 4);
   }
 }
 
@@ -55,13 +43,7 @@ void encode_weighted(const float* from, const float* importance, std::byte* to, 
     fit_codes(from, kElements, fit, 31, codes);
     store_f16(to, fit.scale);
     store_f16(to + 2, -fit.minus_min);
-    uint32_t high = 0;
-    for (size_t j = 0; j < kHalf; ++j) {
-      const uint32_t first = codes[j], second = codes[j + kHalf];
-      to[8 + j] = static_cast<std::byte>((first & 15) | (second & 15) << 4);
-      high |= (first >> 4) << j | (second >> 4) << (j + kHalf);
-    }
-    store_as<uint32_t>(to + 4, high);
+    pack_fives(codes, to + 4);
     from += kElements;
     to += kBytes;
   }
@@ -71,7 +53,7 @@ void encode_weighted(const float* from, const float* importance, std::byte* to, 
 
 template <>
 Codec codec<DType::kQ5_1>() {
-  return {decode, encode, encode_weighted};
+  return codec_of<DType::kQ5_1, unpack>(encode, encode_weighted);
 }
 
 }  // namespace baton

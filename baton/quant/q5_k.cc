@@ -9,40 +9,21 @@
 namespace baton {
 namespace {
 
-constexpr size_t kBytes = 176, kHighAt = 16, kCodesAt = 48;
+constexpr size_t kBytes = kBlockBytes<DType::kQ5_K>, kHighAt = 16, kCodesAt = 48;
 
-void decode(const std::byte* __restrict from, float* __restrict to, size_t count) {
-  for (size_t block = 0; block < count / kSuperBlock; ++block, from += kBytes) {
-    const float d = f16_at(from), dmin = f16_at(from + 2);
-    const std::byte* codes = from + kCodesAt;
-    const std::byte* high = from + kHighAt;
-    for (int pair = 0; pair < 4; ++pair, codes += 32, to += 64) {
-      uint8_t scale = 0, min = 0;
-      unpack_pair(from + 4, 2 * static_cast<size_t>(pair), &scale, &min);
-      const float d1 = d * static_cast<float>(scale), m1 = dmin * static_cast<float>(min);
-      unpack_pair(from + 4, 2 * static_cast<size_t>(pair) + 1, &scale, &min);
-      const float d2 = d * static_cast<float>(scale), m2 = dmin * static_cast<float>(min);
-      for (size_t l = 0; l < 32; ++l) {
-        const int q = (u8_at(codes, l) & 15) | (u8_at(high, l) >> (2 * pair) & 1) << 4;
-        to[l] = d1 * static_cast<float>(q) - m1;
-      }
-      for (size_t l = 0; l < 32; ++l) {
-        const int q = u8_at(codes, l) >> 4 | (u8_at(high, l) >> (2 * pair + 1) & 1) << 4;
-        to[l + 32] = d2 * static_cast<float>(q) - m2;
-      }
-    }
+void unpack(const std::byte* block, Codes& to) {
+  unpack_pairs(block, to);
+  for (size_t pair = 0; pair < 4; ++pair) unpack_nibbles<32>(block + kCodesAt + 32 * pair, to.codes + 64 * pair);
+  for (size_t e = 0; e < kSuperBlock; ++e) {
+    to.codes[e] = static_cast<uint8_t>(to.codes[e] | (u8_at(block, kHighAt + e % 32) >> (e / 32) & 1) << 4);
   }
 }
 
 void pack(const uint8_t* codes, std::byte* block) {
-  for (size_t l = 0; l < 32; ++l) {
-    unsigned high = 0;
-    for (size_t pair = 0; pair < 4; ++pair) {
-      const unsigned first = codes[64 * pair + l], second = codes[64 * pair + l + 32];
-      block[kCodesAt + 32 * pair + l] = static_cast<std::byte>((first & 15) | (second & 15) << 4);
-      high |= (first >> 4) << (2 * pair) | (second >> 4) << (2 * pair + 1);
-    }
-    block[kHighAt + l] = static_cast<std::byte>(high);
+  for (size_t pair = 0; pair < 4; ++pair) pack_nibbles<32>(codes + 64 * pair, block + kCodesAt + 32 * pair);
+  std::fill_n(block + kHighAt, 32, std::byte{0});
+  for (size_t e = 0; e < kSuperBlock; ++e) {
+    block[kHighAt + e % 32] |= static_cast<std::byte>(codes[e] >> 4 << (e / 32));
   }
 }
 
@@ -55,7 +36,7 @@ void encode(const float* from, std::byte* to, size_t count) { encode_weighted(fr
 
 template <>
 Codec codec<DType::kQ5_K>() {
-  return {decode, encode, encode_weighted};
+  return codec_of<DType::kQ5_K, unpack>(encode, encode_weighted);
 }
 
 }  // namespace baton

@@ -2,6 +2,7 @@
 // low and 32 high bytes: low[l] nibbles are elements l and l + 64, low[l + 32] l + 32 and l + 96; the bit pairs of
 // high[l] belong to l, l + 32, l + 64, l + 96 in that order. value = d * scale * (q - 32).
 #include <array>
+#include <cstring>
 
 #include "baton/quant/codec.h"
 #include "baton/quant/k_search.h"
@@ -9,26 +10,19 @@
 namespace baton {
 namespace {
 
-constexpr size_t kBytes = 210, kHighAt = 128, kScalesAt = 192, kScaleAt = 208;
+constexpr size_t kBytes = kBlockBytes<DType::kQ6_K>, kHighAt = 128, kScalesAt = 192, kScaleAt = 208;
 
-void decode(const std::byte* __restrict from, float* __restrict to, size_t count) {
-  for (size_t block = 0; block < count / kSuperBlock; ++block, from += kBytes) {
-    const float d = f16_at(from + kScaleAt);
-    for (size_t half = 0; half < 2; ++half, to += 128) {
-      const std::byte* low = from + 64 * half;
-      const std::byte* high = from + kHighAt + 32 * half;
-      std::array<float, 8> scales;
-      for (size_t i = 0; i < 8; ++i) {
-        scales[i] = d * static_cast<float>(static_cast<int8_t>(u8_at(from, kScalesAt + 8 * half + i)));
-      }
-      for (size_t part = 0; part < 2; ++part) {  // sub-blocks are 16 long: one loop per scale keeps them straight
-        for (size_t l = 16 * part; l < 16 * part + 16; ++l) {
-          const int bits = u8_at(high, l), first = u8_at(low, l), second = u8_at(low, l + 32);
-          to[l] = scales[part] * static_cast<float>(((first & 15) | (bits & 3) << 4) - 32);
-          to[l + 32] = scales[part + 2] * static_cast<float>(((second & 15) | (bits >> 2 & 3) << 4) - 32);
-          to[l + 64] = scales[part + 4] * static_cast<float>((first >> 4 | (bits >> 4 & 3) << 4) - 32);
-          to[l + 96] = scales[part + 6] * static_cast<float>((second >> 4 | (bits >> 6 & 3) << 4) - 32);
-        }
+void unpack(const std::byte* block, Codes& to) {
+  to.d = load_as<uint16_t>(block + kScaleAt);
+  std::memcpy(to.s, block + kScalesAt, 16);
+  for (size_t half = 0; half < 2; ++half) {
+    const std::byte* low = block + 64 * half;
+    const std::byte* high = block + kHighAt + 32 * half;
+    for (size_t k = 0; k < 4; ++k) {
+      uint8_t* const codes = to.codes + 128 * half + 32 * k;
+      for (size_t l = 0; l < 32; ++l) {
+        codes[l] = static_cast<uint8_t>((u8_at(low, 32 * (k % 2) + l) >> (k / 2 * 4) & 15) |
+                                        (u8_at(high, l) >> (2 * k) & 3) << 4);
       }
     }
   }
@@ -82,7 +76,7 @@ void encode(const float* from, std::byte* to, size_t count) { encode_weighted(fr
 
 template <>
 Codec codec<DType::kQ6_K>() {
-  return {decode, encode, encode_weighted};
+  return codec_of<DType::kQ6_K, unpack>(encode, encode_weighted);
 }
 
 }  // namespace baton

@@ -7,13 +7,11 @@
 namespace baton {
 namespace {
 
-constexpr size_t kElements = 32, kBytes = 34;
+constexpr size_t kElements = 32, kBytes = kBlockBytes<DType::kQ8_0>;
 
-void decode(const std::byte* __restrict from, float* __restrict to, size_t count) {
-  for (size_t block = 0; block < count / kElements; ++block, from += kBytes, to += kElements) {
-    const float d = f16_at(from);
-    for (size_t j = 0; j < kElements; ++j) to[j] = d * static_cast<float>(static_cast<int8_t>(u8_at(from, 2 + j)));
-  }
+void unpack(const std::byte* block, Codes& to) {
+  to.d = load_as<uint16_t>(block);
+  for (size_t j = 0; j < kElements; ++j) to.codes[j] = u8_at(block, 2 + j) ^ 0x80;
 }
 
 // d = amax / 127 is used in f32 to quantise and stored in f16; halves round away from zero.
@@ -31,7 +29,7 @@ void encode(const float* __restrict from, std::byte* __restrict to, size_t count
 
 template <>
 Codec codec<DType::kQ8_0>() {
-  return {decode, encode, nullptr};
+  return codec_of<DType::kQ8_0, unpack>(encode);
 }
 
 }  // namespace baton
