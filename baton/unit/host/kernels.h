@@ -2,7 +2,7 @@
 // functions per instruction set, all with the same meaning. The sets are written once over 16 lanes (kernels_*.inl.h);
 // a set's own file gives the lanes and nothing else.
 //
-// Weights are packed at load (pack.h) into panels of 16 rows; a row of a panel is a lane, so every output element is
+// Weights are packed at load (packing.h) into panels of 16 rows; a row of a panel is a lane, so every output element is
 // summed over k in the same order whatever the number of tokens or threads.
 // Nothing here allocates, throws or synchronises. Pointers need no alignment unless said.
 //
@@ -13,57 +13,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "baton/unit/host/packing.h"
+
 namespace baton::host {
-
-inline constexpr int kLanes = 16;
-inline constexpr int kBlock = 32;  // values that share one activation scale
-
-// How a packed matrix holds its values. The numbers index Kernels::matmul.
-// clang-format off
-enum class Packing : uint8_t {
-  kF32, kF16, kBF16,
-  kQ8_0, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ4_K, kQ5_K, kQ6_K, kQ2_K, kQ3_K, kIQ4_NL, kIQ4_XS, kMXFP4,
-  kAffine2, kAffine3, kAffine4, kAffine5, kAffine6, kAffine8,
-};
-// clang-format on
-inline constexpr int kPackings = 22;
-
-// How a panel of integers lies in memory: groups, one after the other, of `scale_bytes` of scales and then `blocks`
-// blocks of 32 values, 64 * `bits` bytes each. One stream: with scales apart from values, two threads of Zen 4 read
-// Q4_K at 83 % of the speed of memory. pack.h has what is in them.
-struct GroupLayout {
-  int bits;
-  int blocks;  // 0: Matrix::group / 32
-  int scale_bytes;
-};
-static constexpr GroupLayout group_layout(Packing packing) {
-  constexpr GroupLayout kLayouts[] = {
-      {8, 2, 64},   // Q8_0
-      {4, 2, 64},   // Q4_0
-      {4, 1, 64},   // Q4_1
-      {5, 2, 64},   // Q5_0
-      {5, 1, 64},   // Q5_1
-      {4, 8, 320},  // Q4_K
-      {5, 8, 320},  // Q5_K
-      {6, 8, 320},  // Q6_K
-      {2, 8, 320},  // Q2_K
-      {3, 8, 320},  // Q3_K
-      {4, 2, 64},   // IQ4_NL
-      {4, 8, 192},  // IQ4_XS
-      {4, 4, 64},   // MXFP4
-      {2, 0, 128}, {3, 0, 128}, {4, 0, 128}, {5, 0, 128}, {6, 0, 128}, {8, 0, 128},
-  };
-  return kLayouts[static_cast<int>(packing) - static_cast<int>(Packing::kQ8_0)];
-}
-
-// A packed matrix. Panel p holds rows 16 p .. 16 p + 15 (rows past the end are zero). Layouts: pack.h.
-struct Matrix {
-  Packing packing = Packing::kF32;
-  int64_t rows = 0, columns = 0, panels = 0;
-  const unsigned char* data = nullptr;  // 64-byte aligned
-  int64_t panel_bytes = 0;
-  int64_t group = 0;  // affine packings: values that share a scale, a multiple of 32
-};
 
 // 32 activations as int8: value = scale * (high + low / 128). Most blocks have no low plane. One that stands out of its
 // row has, and keeps 15 bits: with one plane everywhere, what 8-bit formats usually get, such blocks moved the logits
@@ -214,8 +166,6 @@ inline constexpr int64_t kDeltaChunk = 64;
 inline constexpr int64_t kRecurrentTokens = 8;  // up to here the recurrence is quicker than a chunk
 inline constexpr int64_t kAttendKeys = 64;      // keys per tile
 inline constexpr int64_t kPanelsUnpacked = 2;
-
-static constexpr int64_t round_up(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
 
 // Unpacked panels: int8 values with f32 scale and minimum per 16 (the most any packing needs), or f32 values. Sums of
 // low planes.
