@@ -4,22 +4,14 @@
 // Weights of integer formats become bf16 on the way into scratch, activations are bf16: their rounding (8 bits, but
 // relative to each value) adds less noise than 8-bit blocks do, and no sum has to leave its tile before the last k.
 // 16-bit and bf16 weights keep their bits: activations are then the sum of two bf16, F16 weights too.
-#include "baton/unit/host/kernels.h"
-
 #if defined(__x86_64__)
 
-#include <immintrin.h>
+#include "baton/base/simd/avx512.h"
+#include "baton/unit/host/kernels_bf16.inl.h"
+#include "baton/unit/host/kernels_blocks.inl.h"
 
 namespace baton::host {
 namespace {
-
-// In this order: each needs those before it.
-// clang-format off
-#include "baton/unit/host/kernels_loops.inl.h"
-#include "baton/unit/host/kernels_avx512_lanes.inl.h"
-#include "baton/unit/host/kernels_blocks.inl.h"
-#include "baton/unit/host/kernels_bf16.inl.h"
-// clang-format on
 
 struct alignas(64) TileConfig {
   uint8_t palette = 1, start_row = 0, reserved[14] = {};
@@ -36,24 +28,22 @@ void panel_to_tiles(const Matrix& w, const unsigned char* panel, uint16_t* to) {
   Block block;
   block.open(w, panel);
   for (int64_t b = 0; b < w.columns / kBlock; ++b, to += kTile) {
-    __m512 scale[Block::kScales], offset[2];
+    F scale[Block::kScales], offset[2];
     unroll<Block::kScales>([&](auto i) BATON_LAMBDA { scale[i.value] = block.template scale<i.value>(); });
     unroll<2>([&](auto i) BATON_LAMBDA {
       constexpr int kScale = Block::kScales == 2 ? i.value : 0;
-      offset[i.value] = Block::kPlain ? Lanes::zero() : Lanes::mul(scale[kScale], Lanes::set1(-128.0f));
+      offset[i.value] = Block::kPlain ? F{} : scale[kScale] * all(-128.0f);
       if constexpr (Block::kMinimums > 0) {
         constexpr int kMinimum = Block::kMinimums == 2 ? i.value : 0;
-        offset[i.value] = Lanes::add(offset[i.value], block.template minimum<kMinimum>());
+        offset[i.value] = offset[i.value] + block.template minimum<kMinimum>();
       }
     });
     unroll<8>([&](auto g) BATON_LAMBDA {
       constexpr int kHalf = g.value / 4, kScale = Block::kScales == 2 ? kHalf : 0;
-      const __m512i v = block.template value<g.value>();
-      __m512 x[4];
-      unroll<4>([&](auto j) BATON_LAMBDA {
-        const __m512i byte = _mm512_and_si512(_mm512_srli_epi32(v, 8 * j.value), _mm512_set1_epi32(255));
-        x[j.value] = Lanes::fma(_mm512_cvtepi32_ps(byte), scale[kScale], offset[kHalf]);
-      });
+      const I v{block.template value<g.value>().v};
+      F x[4];
+#pragma GCC unroll 4
+      for (int j = 0; j < 4; ++j) x[j] = fma(to_float(v >> (8 * j) & all(255)), scale[kScale], offset[kHalf]);
       store_pairs(to + 64 * g.value, x[0], x[1]);
       store_pairs(to + 64 * g.value + 32, x[2], x[3]);
     });
@@ -64,9 +54,9 @@ void panel_to_tiles(const Matrix& w, const unsigned char* panel, uint16_t* to) {
 // F16 [k][16 rows] to tiles of the upper parts and, `low` bytes of scratch on, tiles of what is left.
 void f16_to_tiles(const Matrix& w, const unsigned char* values, uint16_t* high, uint16_t* low) {
   for (int64_t k = 0; k < w.columns; k += 2, high += 32, low += 32) {
-    const __m512 even = Lanes::load_f16(values + 32 * k), odd = Lanes::load_f16(values + 32 * k + 32);
+    const F even = load_f16(values + 32 * k), odd = load_f16(values + 32 * k + 32);
     store_pairs(high, even, odd);
-    store_pairs(low, Lanes::sub(even, upper_part(even)), Lanes::sub(odd, upper_part(odd)));
+    store_pairs(low, even - upper_part(even), odd - upper_part(odd));
   }
 }
 
@@ -97,7 +87,7 @@ BATON_INLINE void add_products(const uint16_t* a, int64_t a_stride, const uint16
 
 BATON_INLINE void write_tile(const float* sums, int64_t tokens, float* out, int64_t out_stride, int rows, bool add) {
   for (int64_t t = 0; t < tokens && t < kTileTokens; ++t) {
-    write_rows<Lanes>(out + t * out_stride, Lanes::load(sums + 16 * t), rows, add);
+    write_rows(out + t * out_stride, load(sums + kLanes * t), rows, add);
   }
 }
 
@@ -149,8 +139,7 @@ void tile_matmul(const Matrix& w, int64_t panel_begin, int64_t panel_end, const 
       // Two bf16 a value, at most: as many bytes as the f32 of the scratch's contract.
       auto* tiles = reinterpret_cast<uint16_t*>(scratch) + p * 32 * w.columns;
       parts[p] = unpack(w.data + (panel + p) * w.panel_bytes, tiles);
-      const int64_t left = w.rows - 16 * (panel + p);
-      rows[p] = left < 16 ? static_cast<int>(left) : 16;
+      rows[p] = rows_of(w, panel + p);
     }
     memory_is_written();
     if (count == 2) {
@@ -202,12 +191,11 @@ const Kernels& kernels_amx() {
     k.name = "amx";
     k.description = "amx-bf16 and avx512-vnni";
     const auto set = [&](Packing packing, MatmulFunction f) { k.tile_matmul[static_cast<int>(packing)] = f; };
-    using L = Lanes;
     set(Packing::kF16, f16_tiles);
     set(Packing::kBF16, bf16_tiles);
     each_integer_packing([&](auto packing) {
       constexpr auto kPacking = static_cast<Packing>(decltype(packing)::value);
-      set(kPacking, integer_tiles<BlockOf<L, kPacking>>);
+      set(kPacking, integer_tiles<BlockOf<kPacking>>);
     });
     k.to_tiles = to_tiles;
     k.tile_tokens_min = 32;

@@ -1,116 +1,134 @@
 // Attention over f16 keys and values with an online softmax (Milakov and Gimelshein, 2018), in tiles of 64 keys. All
 // query heads of a kv head go together, so that its keys and values are read once.
+#pragma once
 
-inline constexpr float kLowest = -3.0e38f;
+#include "baton/unit/host/kernels_float.inl.h"
 
-// G query heads against one tile of at most 64 keys: scores, running maximum and sum, then the weighted values.
-template <class L, int G>
-void attend_tile(const AttendDecode& a, int64_t first, int tokens, int head, bool is_first) {
-  using F = typename L::F;
-  alignas(64) float scores[G][kAttendKeys];
-  const float* q = a.q + head * a.q_stride;
-  int t = 0;
-  const auto score = [&](auto count) BATON_LAMBDA {
-    constexpr int T = decltype(count)::value;
-    for (; t + T <= tokens; t += T) {
-      const uint16_t* key = a.keys + (first + t) * a.head_dim;
-      F sum[G][T];
-      unroll<G * T>([&](auto i) BATON_LAMBDA { sum[i.value / T][i.value % T] = L::zero(); });
-      each_vector(a.head_dim, [&](int64_t i, int lanes) BATON_LAMBDA {
-        F k[T];
-        unroll<T>([&](auto j) BATON_LAMBDA {
-          const uint16_t* from = key + j.value * a.head_dim + i;
-          k[j.value] = lanes == kLanes ? L::load_f16(from) : L::load_f16_n(from, lanes);
-        });
-        unroll<G>([&](auto g) BATON_LAMBDA {
-          const F x = load_some<L>(q + g.value * a.q_stride + i, lanes);
-          unroll<T>([&](auto j) BATON_LAMBDA { sum[g.value][j.value] = L::fma(x, k[j.value], sum[g.value][j.value]); });
-        });
-      });
-      unroll<G>([&](auto g) BATON_LAMBDA {
-        if constexpr (T == 4) {
-          L::sum4(sum[g.value][0], sum[g.value][1], sum[g.value][2], sum[g.value][3], &scores[g.value][t]);
-        } else {
-          scores[g.value][t] = L::sum(sum[g.value][0]);
-        }
-      });
-    }
-  };
-  score(Constant<4>{});
-  score(Constant<1>{});
+namespace baton::host {
+namespace {
 
+constexpr float kLowest = -3.0e38f;
+
+// G query heads, from `head` on, against one tile of at most 64 keys: scores, running maximum and sum, then the
+// weighted values.
+template <int G>
+struct DecodeTile {
+  const AttendDecode& a;
+  int64_t first;
+  int tokens, head;
   float rescale[G];
-  for (int g = 0; g < G; ++g) {
-    for (int i = tokens; i < round_up(tokens, kLanes); ++i) scores[g][i] = kLowest;  // weighs nothing, scaled or not
-    F top = L::set1(kLowest);
-    for (int i = 0; i < tokens; i += kLanes) {
-      const F scaled = L::mul(L::load(scores[g] + i), L::set1(a.scale));
-      L::store(scores[g] + i, scaled);
-      top = L::max(top, scaled);
+  alignas(64) float scores[G][kAttendKeys];
+
+  // Of T keys from `t` on.
+  template <int T>
+  BATON_INLINE void score(int t) {
+    const float* q = a.q + head * a.q_stride;
+    const uint16_t* key = a.keys + (first + t) * a.head_dim;
+    F sum[G][T] = {};
+    each_vector(a.head_dim, [&](int64_t i, int lanes) BATON_LAMBDA {
+      F k[T];
+#pragma GCC unroll 4
+      for (int j = 0; j < T; ++j) k[j] = load_f16(key + j * a.head_dim + i, lanes);
+#pragma GCC unroll 4
+      for (int g = 0; g < G; ++g) {
+        const F x = load(q + g * a.q_stride + i, lanes);
+#pragma GCC unroll 4
+        for (int j = 0; j < T; ++j) sum[g][j] = fma(x, k[j], sum[g][j]);
+      }
+    });
+#pragma GCC unroll 4
+    for (int g = 0; g < G; ++g) {
+      if constexpr (T == 4) {
+        sum4(sum[g][0], sum[g][1], sum[g][2], sum[g][3], &scores[g][t]);
+      } else {
+        scores[g][t] = sum_of(sum[g][0]);
+      }
     }
-    const float before = is_first ? kLowest : a.highest[head + g];
-    const float highest = __builtin_fmaxf(before, L::highest(top));
-    F total = L::zero();
+  }
+
+  // Scores become weights; what was summed before is to be rescaled.
+  BATON_INLINE void weigh(int g) {
+    for (int i = tokens; i < round_up(tokens, kLanes); ++i) scores[g][i] = kLowest;  // weighs nothing, scaled or not
+    F top = all(kLowest);
     for (int i = 0; i < tokens; i += kLanes) {
-      const F weight = exp_of<L>(L::sub(L::load(scores[g] + i), L::set1(highest)));
-      L::store(scores[g] + i, weight);
-      total = L::add(total, weight);
+      const F scaled = load(scores[g] + i) * all(a.scale);
+      store(scores[g] + i, scaled);
+      top = max(top, scaled);
+    }
+    const bool is_first = first == 0;
+    const float before = is_first ? kLowest : a.highest[head + g];
+    const float highest = __builtin_fmaxf(before, highest_of(top));
+    F total{};
+    for (int i = 0; i < tokens; i += kLanes) {
+      const F weight = exp_of(load(scores[g] + i) - all(highest));
+      store(scores[g] + i, weight);
+      total = total + weight;
     }
     rescale[g] = is_first ? 0.0f : __builtin_expf(before - highest);
     a.highest[head + g] = highest;
-    a.sum[head + g] = (is_first ? 0.0f : a.sum[head + g] * rescale[g]) + L::sum(total);
+    a.sum[head + g] = (is_first ? 0.0f : a.sum[head + g] * rescale[g]) + sum_of(total);
   }
 
-  int64_t d = 0;
-  const auto gather = [&](auto count, int lanes) BATON_LAMBDA {
-    constexpr int V = decltype(count)::value;
-    F sum[G][V];
-    unroll<G>([&](auto g) BATON_LAMBDA {
-      float* from = a.out + (head + g.value) * a.head_dim + d;
-      unroll<V>([&](auto v) BATON_LAMBDA {
-        sum[g.value][v.value] =
-            is_first ? L::zero() : L::mul(load_some<L>(from + 16 * v.value, lanes), L::set1(rescale[g.value]));
-      });
-    });
+  // V vectors of the values' columns from `d` on.
+  template <int V>
+  BATON_INLINE void gather(int64_t d, int lanes) {
+    F sum[G][V] = {};
+    float* const out = a.out + head * a.head_dim + d;
+    if (first > 0) {
+#pragma GCC unroll 4
+      for (int g = 0; g < G; ++g) {
+#pragma GCC unroll 4
+        for (int v = 0; v < V; ++v) sum[g][v] = load(out + g * a.head_dim + kLanes * v, lanes) * all(rescale[g]);
+      }
+    }
     for (int j = 0; j < tokens; ++j) {
       const uint16_t* from = a.values + (first + j) * a.head_dim + d;
       F value[V];
-      unroll<V>([&](auto v) BATON_LAMBDA {
-        value[v.value] = lanes == kLanes ? L::load_f16(from + 16 * v.value) : L::load_f16_n(from, lanes);
-      });
-      unroll<G>([&](auto g) BATON_LAMBDA {
-        const F weight = L::set1(scores[g.value][j]);
-        unroll<V>([&](auto v)
-                      BATON_LAMBDA { sum[g.value][v.value] = L::fma(weight, value[v.value], sum[g.value][v.value]); });
-      });
+#pragma GCC unroll 4
+      for (int v = 0; v < V; ++v) value[v] = load_f16(from + kLanes * v, lanes);
+#pragma GCC unroll 4
+      for (int g = 0; g < G; ++g) {
+        const F weight = all(scores[g][j]);
+#pragma GCC unroll 4
+        for (int v = 0; v < V; ++v) sum[g][v] = fma(weight, value[v], sum[g][v]);
+      }
     }
-    unroll<G>([&](auto g) BATON_LAMBDA {
-      float* to = a.out + (head + g.value) * a.head_dim + d;
-      unroll<V>([&](auto v) BATON_LAMBDA { store_some<L>(to + 16 * v.value, sum[g.value][v.value], lanes); });
-    });
-  };
-  for (; d + 4 * kLanes <= a.head_dim; d += 4 * kLanes) gather(Constant<4>{}, kLanes);
+#pragma GCC unroll 4
+    for (int g = 0; g < G; ++g) {
+#pragma GCC unroll 4
+      for (int v = 0; v < V; ++v) store(out + g * a.head_dim + kLanes * v, sum[g][v], lanes);
+    }
+  }
+};
+
+template <int G>
+void attend_tile(const AttendDecode& a, int64_t first, int tokens, int head) {
+  DecodeTile<G> tile{a, first, tokens, head, {}, {}};
+  int t = 0;
+  for (; t + 4 <= tokens; t += 4) tile.template score<4>(t);
+  for (; t < tokens; ++t) tile.template score<1>(t);
+  for (int g = 0; g < G; ++g) tile.weigh(g);
+  int64_t d = 0;
+  for (; d + 4 * kLanes <= a.head_dim; d += 4 * kLanes) tile.template gather<4>(d, kLanes);
   for (; d < a.head_dim; d += kLanes) {
-    gather(Constant<1>{}, a.head_dim - d < kLanes ? static_cast<int>(a.head_dim - d) : kLanes);
+    tile.template gather<1>(d, a.head_dim - d < kLanes ? static_cast<int>(a.head_dim - d) : kLanes);
   }
 }
 
-template <class L>
 void attend_decode(const AttendDecode& a) {
   for (int64_t first = 0; first < a.tokens; first += kAttendKeys) {
     const int tokens = static_cast<int>(a.tokens - first < kAttendKeys ? a.tokens - first : kAttendKeys);
     int head = 0;
-    for (; head + 4 <= a.groups; head += 4) attend_tile<L, 4>(a, first, tokens, head, first == 0);
+    for (; head + 4 <= a.groups; head += 4) attend_tile<4>(a, first, tokens, head);
     const int left = a.groups - head;
-    if (left == 3) attend_tile<L, 3>(a, first, tokens, head, first == 0);
-    if (left == 2) attend_tile<L, 2>(a, first, tokens, head, first == 0);
-    if (left == 1) attend_tile<L, 1>(a, first, tokens, head, first == 0);
+    if (left == 3) attend_tile<3>(a, first, tokens, head);
+    if (left == 2) attend_tile<2>(a, first, tokens, head);
+    if (left == 1) attend_tile<1>(a, first, tokens, head);
   }
 }
 
 // Rows are (query token, head) pairs, row r = token * groups + head, and lie along the lanes: scores are transposed,
 // [key][row], so the softmax needs no sums across lanes.
-template <class L>
 struct PrefillTile {
   const AttendPrefill& a;
   int64_t rows, padded, width;  // width: head_dim rounded up
@@ -150,9 +168,7 @@ struct PrefillTile {
   }
 
   static void widen(const uint16_t* from, int64_t n, float* to) {
-    each_vector(n, [&](int64_t i, int lanes) BATON_LAMBDA {
-      store_some<L>(to + i, lanes == kLanes ? L::load_f16(from + i) : L::load_f16_n(from + i, lanes), lanes);
-    });
+    each_vector(n, [&](int64_t i, int lanes) BATON_LAMBDA { store(to + i, load_f16(from + i, lanes), lanes); });
   }
 
   // Keys [first, first + count), of which a row sees those up to its own position.
@@ -161,50 +177,47 @@ struct PrefillTile {
       widen(a.keys + (first + j) * a.head_dim, a.head_dim, keys + j * width);
       widen(a.values + (first + j) * a.head_dim, a.head_dim, values + j * width);
     }
-    product<L>({count, padded, a.head_dim, keys, width, 1, query, padded, scores, padded}, Store::kSet);
+    product({count, padded, a.head_dim, keys, width, 1, query, padded, scores, padded}, Store::kSet);
     for (int64_t j = 0; j < count; ++j) {
       const int64_t hidden = (first + j - a.start) * a.groups;  // rows before this one may not see key first + j
       for (int64_t r = 0; r < hidden && r < rows; ++r) scores[j * padded + r] = kLowest;
     }
     for (int64_t r = 0; r < padded; r += kLanes) {
-      auto top = L::load(highest + r);
-      for (int64_t j = 0; j < count; ++j) top = L::max(top, L::load(scores + j * padded + r));
-      const auto factor = exp_of<L>(L::sub(L::load(highest + r), top));
-      auto sum = L::mul(L::load(total + r), factor);
+      F top = load(highest + r);
+      for (int64_t j = 0; j < count; ++j) top = max(top, load(scores + j * padded + r));
+      const F factor = exp_of(load(highest + r) - top);
+      F sum = load(total + r) * factor;
       for (int64_t j = 0; j < count; ++j) {
-        const auto weight = exp_of<L>(L::sub(L::load(scores + j * padded + r), top));
-        L::store(scores + j * padded + r, weight);
-        sum = L::add(sum, weight);
+        const F weight = exp_of(load(scores + j * padded + r) - top);
+        store(scores + j * padded + r, weight);
+        sum = sum + weight;
       }
-      L::store(highest + r, top);
-      L::store(total + r, sum);
-      L::store(rescale + r, factor);
+      store(highest + r, top);
+      store(total + r, sum);
+      store(rescale + r, factor);
     }
     if (first > 0) {
       for (int64_t r = 0; r < rows; ++r) {
-        const auto factor = L::set1(rescale[r]);
-        for (int64_t d = 0; d < width; d += kLanes) {
-          L::store(sums + r * width + d, L::mul(L::load(sums + r * width + d), factor));
-        }
+        const F factor = all(rescale[r]);
+        float* row = sums + r * width;
+        for (int64_t d = 0; d < width; d += kLanes) store(row + d, load(row + d) * factor);
       }
     }
-    product<L>({rows, a.head_dim, count, scores, 1, padded, values, width, sums, width}, Store::kAdd);
+    product({rows, a.head_dim, count, scores, 1, padded, values, width, sums, width}, Store::kAdd);
   }
 
   void finish() {
     for (int64_t r = 0; r < rows; ++r) {
       float* to = a.out + r / a.groups * a.out_stride + r % a.groups * a.head_dim;
-      const auto factor = L::set1(1.0f / total[r]);
-      each_vector(a.head_dim, [&](int64_t d, int lanes) BATON_LAMBDA {
-        store_some<L>(to + d, L::mul(L::load(sums + r * width + d), factor), lanes);
-      });
+      const F factor = all(1.0f / total[r]);
+      each_vector(a.head_dim, [&](int64_t d, int lanes)
+                                  BATON_LAMBDA { store(to + d, load(sums + r * width + d) * factor, lanes); });
     }
   }
 };
 
-template <class L>
 void attend_prefill(const AttendPrefill& a) {
-  PrefillTile<L> tile(a);
+  PrefillTile tile(a);
   tile.start();
   const int64_t end = a.start + a.queries;
   for (int64_t first = 0; first < end; first += kAttendKeys) {
@@ -212,3 +225,6 @@ void attend_prefill(const AttendPrefill& a) {
   }
   tile.finish();
 }
+
+}  // namespace
+}  // namespace baton::host

@@ -1,21 +1,22 @@
 // The kernels on AVX-512 with VNNI; this file alone is compiled for them.
-#include "baton/unit/host/kernels.h"
-
 #if defined(__x86_64__)
 
-#include <immintrin.h>
+#include "baton/base/simd/avx512.h"
+#include "baton/unit/host/kernels.h"
 
 namespace baton::host {
 namespace {
 
-// In this order: each needs those before it.
-// clang-format off
-#include "baton/unit/host/kernels_loops.inl.h"
-#include "baton/unit/host/kernels_avx512_lanes.inl.h"
-#include "baton/unit/host/kernels_table.inl.h"
-// clang-format on
+// 12 + 12 accumulators for integers, 24 for floats, of 32 registers.
+constexpr int kIntegerPanels = 2, kIntegerTokens = 6, kFloatPanels = 2, kFloatTokens = 12;
+constexpr int kDirectTokens = 8;
 
 }  // namespace
+}  // namespace baton::host
+
+#include "baton/unit/host/kernels_all.inl.h"
+
+namespace baton::host {
 
 const Kernels& kernels_avx512();
 const Kernels& kernels_avx512() {

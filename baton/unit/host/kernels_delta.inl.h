@@ -1,97 +1,80 @@
 // The gated delta rule of one value head (Yang, Kautz, Hatamizadeh, "Gated Delta Networks", 2024): token by token, and
 // in chunks of 64 tokens in the WY form, where a unit lower triangular system replaces the recurrence inside a chunk.
+#pragma once
 
-// Decays make subnormal numbers, for each of which Intel's processors take some 150 cycles: with random weights that
-// was half of the prefill of 128 tokens. Within this scope they are 0. Arm processors need no such help. The scope must
-// surround a call that is not inlined: compilers move arithmetic across it.
-class SubnormalsAreZero {
-#if defined(__x86_64__)
- public:
-  SubnormalsAreZero() { __builtin_ia32_ldmxcsr(saved_ | 0x8040); }  // flush results, and inputs
-  ~SubnormalsAreZero() { __builtin_ia32_ldmxcsr(saved_); }
+#include "baton/unit/host/kernels_float.inl.h"
 
- private:
-  const unsigned saved_ = __builtin_ia32_stmxcsr();
-#else
- public:
-  SubnormalsAreZero() {}
-#endif
-};
+namespace baton::host {
+namespace {
 
 // to = from * factor / |from|
-template <class L>
 void normalize(const float* from, int64_t n, float eps, float factor, float* to) {
-  const auto scale = L::set1(factor / __builtin_sqrtf(sum_of_squares<L>(from, n) + eps));
-  each_vector(n, [&](int64_t i, int lanes)
-                     BATON_LAMBDA { store_some<L>(to + i, L::mul(load_some<L>(from + i, lanes), scale), lanes); });
+  const F scale = all(factor / __builtin_sqrtf(sum_of_squares(from, n) + eps));
+  each_vector(n, [&](int64_t i, int lanes) BATON_LAMBDA { store(to + i, load(from + i, lanes) * scale, lanes); });
 }
 
 // One token: e = v - d S^T k, then S <- d S + k (beta e)^T and out = S^T q, V vectors of columns at a time.
-template <class L, int V>
+template <int V>
 BATON_INLINE void delta_columns(const DeltaHead& h, const float* q, const float* k, const float* v, float decay,
                                 float beta, float* out, int64_t column, int lanes) {
-  using F = typename L::F;
   float* state = h.state + column;
-  const F d = L::set1(decay);
-  F sum[V];
-  unroll<V>([&](auto j) BATON_LAMBDA { sum[j.value] = L::zero(); });
+  const F d = all(decay);
+  F sum[V] = {};
   for (int64_t i = 0; i < h.key_dim; ++i) {
-    const F key = L::set1(k[i]);
-    unroll<V>([&](auto j) BATON_LAMBDA {
-      sum[j.value] = L::fma(load_some<L>(state + i * h.value_dim + 16 * j.value, lanes), key, sum[j.value]);
-    });
+    const F key = all(k[i]);
+#pragma GCC unroll 4
+    for (int j = 0; j < V; ++j) sum[j] = fma(load(state + i * h.value_dim + kLanes * j, lanes), key, sum[j]);
   }
   F change[V];
-  unroll<V>([&](auto j) BATON_LAMBDA {
-    const F value = load_some<L>(v + column + 16 * j.value, lanes);
-    change[j.value] = L::mul(L::set1(beta), L::sub(value, L::mul(d, sum[j.value])));
-    sum[j.value] = L::zero();
-  });
-  for (int64_t i = 0; i < h.key_dim; ++i) {
-    const F key = L::set1(k[i]), query = L::set1(q[i]);
-    unroll<V>([&](auto j) BATON_LAMBDA {
-      float* at = state + i * h.value_dim + 16 * j.value;
-      const F updated = L::fma(key, change[j.value], L::mul(load_some<L>(at, lanes), d));
-      store_some<L>(at, updated, lanes);
-      sum[j.value] = L::fma(updated, query, sum[j.value]);
-    });
+#pragma GCC unroll 4
+  for (int j = 0; j < V; ++j) {
+    change[j] = all(beta) * (load(v + column + kLanes * j, lanes) - d * sum[j]);
+    sum[j] = F{};
   }
-  unroll<V>([&](auto j) BATON_LAMBDA { store_some<L>(out + column + 16 * j.value, sum[j.value], lanes); });
+  for (int64_t i = 0; i < h.key_dim; ++i) {
+    const F key = all(k[i]), query = all(q[i]);
+#pragma GCC unroll 4
+    for (int j = 0; j < V; ++j) {
+      float* at = state + i * h.value_dim + kLanes * j;
+      const F updated = fma(key, change[j], load(at, lanes) * d);
+      store(at, updated, lanes);
+      sum[j] = fma(updated, query, sum[j]);
+    }
+  }
+#pragma GCC unroll 4
+  for (int j = 0; j < V; ++j) store(out + column + kLanes * j, sum[j], lanes);
 }
 
-template <class L>
 BATON_NOINLINE void recurrent_tokens(const DeltaHead& h) {
   float* q = h.scratch;
   float* k = h.scratch + round_up(h.key_dim, kLanes);
   const float query_scale = 1.0f / __builtin_sqrtf(static_cast<float>(h.key_dim));
   for (int64_t t = 0; t < h.tokens; ++t) {
-    normalize<L>(h.q + t * h.x_stride, h.key_dim, h.eps, query_scale, q);
-    normalize<L>(h.k + t * h.x_stride, h.key_dim, h.eps, 1.0f, k);
+    normalize(h.q + t * h.x_stride, h.key_dim, h.eps, query_scale, q);
+    normalize(h.k + t * h.x_stride, h.key_dim, h.eps, 1.0f, k);
     const float decay = __builtin_expf(h.log_decay[t * h.gate_stride]), beta = h.beta[t * h.gate_stride];
     const float* v = h.v + t * h.x_stride;
     float* out = h.out + t * h.out_stride;
     int64_t column = 0;
     for (; column + 4 * kLanes <= h.value_dim; column += 4 * kLanes) {
-      delta_columns<L, 4>(h, q, k, v, decay, beta, out, column, kLanes);
+      delta_columns<4>(h, q, k, v, decay, beta, out, column, kLanes);
     }
     for (; column < h.value_dim; column += kLanes) {
       const int64_t left = h.value_dim - column;
-      delta_columns<L, 1>(h, q, k, v, decay, beta, out, column, left < kLanes ? static_cast<int>(left) : kLanes);
+      delta_columns<1>(h, q, k, v, decay, beta, out, column, left < kLanes ? static_cast<int>(left) : kLanes);
     }
   }
 }
 
-template <class L>
 void delta_recurrent(const DeltaHead& h) {
-  const SubnormalsAreZero scope;
-  recurrent_tokens<L>(h);
+  const SubnormalsAreZero scope;  // decays make them: with random weights half of the prefill of 128 tokens
+  recurrent_tokens(h);
 }
 
 // One chunk of n <= 64 tokens. With G the running sum of g inside the chunk, D_ij = exp(G_i - G_j):
 //   L_ij = beta_i (k_i . k_j) D_ij for j < i;   [U | W] = (I + L)^-1 [beta V | beta exp(G) K]
 //   N = U - W S;   out = exp(G) Q S + P N with P_ij = (q_i . k_j) D_ij for j <= i
 //   S <- exp(G_n) S + sum_i exp(G_n - G_i) k_i N_i^T
-template <class L>
 class DeltaChunk {
  public:
   explicit DeltaChunk(const DeltaHead& head) : h_(head) {
@@ -118,7 +101,7 @@ class DeltaChunk {
   }
 
   void run(int64_t start, int64_t n) {
-    load(start, n);
+    normalize_tokens(start, n);
     grams(n);
     right_hand_sides(start, n);
     solve(n);
@@ -129,25 +112,25 @@ class DeltaChunk {
  private:
   static constexpr int64_t kStep = 16;  // rows of a diagonal block
 
-  void load(int64_t start, int64_t n) {
+  void normalize_tokens(int64_t start, int64_t n) {
     const float query_scale = 1.0f / __builtin_sqrtf(static_cast<float>(h_.key_dim));
     float sum = 0;
     for (int64_t i = 0; i < n; ++i) {
-      normalize<L>(h_.q + (start + i) * h_.x_stride, h_.key_dim, h_.eps, query_scale, q_ + i * dk_);
-      normalize<L>(h_.k + (start + i) * h_.x_stride, h_.key_dim, h_.eps, 1.0f, k_ + i * dk_);
+      normalize(h_.q + (start + i) * h_.x_stride, h_.key_dim, h_.eps, query_scale, q_ + i * dk_);
+      normalize(h_.k + (start + i) * h_.x_stride, h_.key_dim, h_.eps, 1.0f, k_ + i * dk_);
       running_[i] = sum += h_.log_decay[(start + i) * h_.gate_stride];
     }
-    for (int64_t i = 0; i < n; i += kLanes) L::store(grown_ + i, exp_of<L>(L::load(running_ + i)));
+    for (int64_t i = 0; i < n; i += kLanes) store(grown_ + i, exp_of(load(running_ + i)));
     for (int64_t i = 0; i < round_up(n, kLanes); i += kLanes) {
       for (int64_t d = 0; d < dk_; d += kLanes) {
-        L::transpose(k_ + i * dk_ + d, dk_, keys_across_ + d * kDeltaChunk + i, kDeltaChunk);
+        transpose(k_ + i * dk_ + d, dk_, keys_across_ + d * kDeltaChunk + i, kDeltaChunk);
       }
     }
     // Masked before the exponential: above the diagonal it would overflow.
     for (int64_t i = 0; i < n; ++i) {
       for (int64_t j = 0; j <= i; j += kLanes) {
-        const auto difference = L::sub(L::set1(running_[i]), L::load(running_ + j));
-        L::store(decays_ + i * kDeltaChunk + j, exp_of<L>(L::min(difference, L::zero())));
+        const F difference = all(running_[i]) - load(running_ + j);
+        store(decays_ + i * kDeltaChunk + j, exp_of(min(difference, F{})));
       }
     }
   }
@@ -159,11 +142,11 @@ class DeltaChunk {
       const Product keys = {
           rows,       i + kStep, h_.key_dim, k_ + i * dk_, dk_, 1, keys_across_, kDeltaChunk, lower_ + i * kDeltaChunk,
           kDeltaChunk};
-      product<L>(keys, Store::kSet);
+      product(keys, Store::kSet);
       Product queries = keys;
       queries.a = q_ + i * dk_;
       queries.c = mix_ + i * kDeltaChunk;
-      product<L>(queries, Store::kSet);
+      product(queries, Store::kSet);
     }
   }
 
@@ -173,9 +156,9 @@ class DeltaChunk {
       float* lower = lower_ + i * kDeltaChunk;
       float* mix = mix_ + i * kDeltaChunk;
       for (int64_t j = 0; j <= i; j += kLanes) {
-        const auto decay = L::load(decays_ + i * kDeltaChunk + j);
-        L::store(lower + j, L::mul(L::mul(L::load(lower + j), L::set1(beta)), decay));
-        L::store(mix + j, L::mul(L::load(mix + j), decay));
+        const F decay = load(decays_ + i * kDeltaChunk + j);
+        store(lower + j, load(lower + j) * all(beta) * decay);
+        store(mix + j, load(mix + j) * decay);
       }
       for (int64_t j = i; j < round_up(i + 1, kStep); ++j) lower[j] = 0;
       for (int64_t j = i + 1; j < round_up(i + 1, kStep); ++j) mix[j] = 0;
@@ -189,20 +172,18 @@ class DeltaChunk {
     for (int64_t i = 0; i < n; i += kStep) {
       const int64_t rows = n - i < kStep ? n - i : kStep;
       if (i > 0) {
-        product<L>({rows, solution_width_, i, lower_ + i * kDeltaChunk, kDeltaChunk, 1, solution_, solution_width_,
-                    solution_ + i * solution_width_, solution_width_},
-                   Store::kSubtract);
+        product({rows, solution_width_, i, lower_ + i * kDeltaChunk, kDeltaChunk, 1, solution_, solution_width_,
+                 solution_ + i * solution_width_, solution_width_},
+                Store::kSubtract);
       }
       for (int64_t column = 0; column < solution_width_; column += kLanes) {
-        typename L::F done[kStep];
+        F done[kStep];
         for (int64_t r = 0; r < rows; ++r) {
           float* at = solution_ + (i + r) * solution_width_ + column;
-          auto value = L::load(at);
-          for (int64_t j = 0; j < r; ++j) {
-            value = L::fma(L::set1(-lower_[(i + r) * kDeltaChunk + i + j]), done[j], value);
-          }
+          F value = load(at);
+          for (int64_t j = 0; j < r; ++j) value = fma(all(-lower_[(i + r) * kDeltaChunk + i + j]), done[j], value);
           done[r] = value;
-          L::store(at, value);
+          store(at, value);
         }
       }
     }
@@ -210,16 +191,16 @@ class DeltaChunk {
 
   void outputs(int64_t start, int64_t n) {
     const int64_t dv = h_.value_dim;
-    product<L>({n, dv, h_.key_dim, keys(0), solution_width_, 1, h_.state, dv, values(0), solution_width_},
-               Store::kSubtract);
+    product({n, dv, h_.key_dim, keys(0), solution_width_, 1, h_.state, dv, values(0), solution_width_},
+            Store::kSubtract);
     for (int64_t i = 0; i < n; ++i) scale_row(q_ + i * dk_, h_.key_dim, grown_[i], scaled_ + i * dk_);
     float* out = h_.out + start * h_.out_stride;
-    product<L>({n, dv, h_.key_dim, scaled_, dk_, 1, h_.state, dv, out, h_.out_stride}, Store::kSet);
+    product({n, dv, h_.key_dim, scaled_, dk_, 1, h_.state, dv, out, h_.out_stride}, Store::kSet);
     for (int64_t i = 0; i < n; i += kStep) {
       const int64_t rows = n - i < kStep ? n - i : kStep;
-      product<L>({rows, dv, i + rows, mix_ + i * kDeltaChunk, kDeltaChunk, 1, values(0), solution_width_,
-                  out + i * h_.out_stride, h_.out_stride},
-                 Store::kAdd);
+      product({rows, dv, i + rows, mix_ + i * kDeltaChunk, kDeltaChunk, 1, values(0), solution_width_,
+               out + i * h_.out_stride, h_.out_stride},
+              Store::kAdd);
     }
   }
 
@@ -229,17 +210,16 @@ class DeltaChunk {
       scale_row(k_ + i * dk_, h_.key_dim, __builtin_expf(last - running_[i]), scaled_ + i * dk_);
     }
     scale_row(h_.state, h_.key_dim * h_.value_dim, grown_[n - 1], h_.state);
-    product<L>({h_.key_dim, h_.value_dim, n, scaled_, 1, dk_, values(0), solution_width_, h_.state, h_.value_dim},
-               Store::kAdd);
+    product({h_.key_dim, h_.value_dim, n, scaled_, 1, dk_, values(0), solution_width_, h_.state, h_.value_dim},
+            Store::kAdd);
   }
 
   float* values(int64_t i) { return solution_ + i * solution_width_; }  // U, then N
   float* keys(int64_t i) { return values(i) + solution_width_ - dk_; }  // W
 
   static void scale_row(const float* from, int64_t n, float factor, float* to) {
-    each_vector(n, [&](int64_t i, int lanes) BATON_LAMBDA {
-      store_some<L>(to + i, L::mul(load_some<L>(from + i, lanes), L::set1(factor)), lanes);
-    });
+    each_vector(n,
+                [&](int64_t i, int lanes) BATON_LAMBDA { store(to + i, load(from + i, lanes) * all(factor), lanes); });
   }
 
   const DeltaHead& h_;
@@ -250,21 +230,19 @@ class DeltaChunk {
   float *running_, *grown_;                 // G, exp(G)
 };
 
-template <class L>
 BATON_NOINLINE void chunked_tokens(const DeltaHead& h) {
-  DeltaChunk<L> chunk(h);
+  DeltaChunk chunk(h);
   for (int64_t start = 0; start < h.tokens; start += kDeltaChunk) {
     chunk.run(start, h.tokens - start < kDeltaChunk ? h.tokens - start : kDeltaChunk);
   }
 }
 
-template <class L>
 void delta_chunked(const DeltaHead& h) {
   const SubnormalsAreZero scope;
   const int64_t rest = h.tokens % kDeltaChunk <= kRecurrentTokens ? h.tokens % kDeltaChunk : 0;
   DeltaHead first = h, last = h;
   first.tokens -= rest;
-  if (first.tokens > 0) chunked_tokens<L>(first);
+  if (first.tokens > 0) chunked_tokens(first);
   if (rest == 0) return;
   last.q += first.tokens * h.x_stride;
   last.k += first.tokens * h.x_stride;
@@ -273,5 +251,8 @@ void delta_chunked(const DeltaHead& h) {
   last.beta += first.tokens * h.gate_stride;
   last.out += first.tokens * h.out_stride;
   last.tokens = rest;
-  recurrent_tokens<L>(last);
+  recurrent_tokens(last);
 }
+
+}  // namespace
+}  // namespace baton::host

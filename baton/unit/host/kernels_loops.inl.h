@@ -1,10 +1,23 @@
-// What the kernel templates share: unrolling, vectors with a tail, register tiles. Included by each instruction set's
-// file inside its own anonymous namespace, so that nothing compiled with its flags can be linked into common code; for
-// the same reason these files call no inline function of the standard library (scripts/check_symbols.py).
+// What the kernels share: unrolling, vectors with a tail, register tiles. The kernels_*.inl.h are written once in the
+// words of base/simd, whose header for the file's instruction set comes first; what a linker could merge with common
+// code is in unnamed namespaces (base/simd/simd.h, scripts/check_symbols.py).
+#pragma once
 
-#define BATON_INLINE inline __attribute__((always_inline))
-#define BATON_NOINLINE __attribute__((noinline))
-#define BATON_LAMBDA __attribute__((always_inline))
+#include "baton/unit/host/kernels.h"
+
+#ifndef BATON_SIMD
+#error "a header of base/simd comes first: it says for which instruction set"
+#endif
+
+namespace baton::host {
+namespace {
+
+using simd::abs, simd::all, simd::fma, simd::max, simd::min, simd::round, simd::scale_by_power, simd::select;
+using simd::add_bytes, simd::dot, simd::dot_biased, simd::field, simd::field_into, simd::kDotKeepsBias, simd::look_up;
+using simd::B, simd::F, simd::I, simd::SubnormalsAreZero;
+using simd::float_of, simd::highest_of, simd::sum4, simd::sum_of, simd::to_float, simd::to_int, simd::transpose;
+using simd::load, simd::load_bf16_pairs, simd::load_bytes, simd::load_f16, simd::load_i8, simd::load_u8;
+using simd::store, simd::store_bytes, simd::store_f16, simd::store_narrow;
 
 template <int N>
 struct Constant {
@@ -12,11 +25,22 @@ struct Constant {
 };
 
 template <class A, class B>
-inline constexpr bool same_type = false;
+constexpr bool same_type = false;
 template <class A>
-inline constexpr bool same_type<A, A> = true;
+constexpr bool same_type<A, A> = true;
 
-// f(Constant<0>) ... f(Constant<N - 1>), unrolled by construction.
+template <bool First, class A, class B>
+struct EitherOf {
+  using Type = A;
+};
+template <class A, class B>
+struct EitherOf<false, A, B> {
+  using Type = B;
+};
+template <bool First, class A, class B>
+using Either = typename EitherOf<First, A, B>::Type;
+
+// f(Constant<0>) ... f(Constant<N - 1>), unrolled by construction: for what needs its index as a constant.
 template <int N, class Function>
 constexpr BATON_INLINE void unroll(Function&& f) {
   if constexpr (N > 0) {
@@ -46,20 +70,27 @@ BATON_INLINE void each_vector(int64_t n, Function&& f) {
   for (; i + kLanes <= n; i += kLanes) f(i, kLanes);
   if (i < n) f(i, static_cast<int>(n - i));
 }
-template <class L>
-BATON_INLINE typename L::F load_some(const float* from, int lanes) {
-  return lanes == kLanes ? L::load(from) : L::load_n(from, lanes);
-}
-template <class L>
-BATON_INLINE void store_some(float* to, typename L::F value, int lanes) {
-  if (lanes == kLanes) {
-    L::store(to, value);
-  } else {
-    L::store_n(to, value, lanes);
+
+// f(Constant<P>, panel) for groups of P panels, then one by one.
+template <int P, class Function>
+BATON_INLINE void each_panel_group(int64_t begin, int64_t end, Function&& f) {
+  int64_t panel = begin;
+  for (; panel + P <= end; panel += P) f(Constant<P>{}, panel);
+  if constexpr (P > 1) {
+    for (; panel < end; ++panel) f(Constant<1>{}, panel);
   }
 }
-template <class L>
-BATON_INLINE void write_rows(float* to, typename L::F value, int lanes, bool add) {
-  if (add) value = L::add(load_some<L>(to, lanes), value);
-  store_some<L>(to, value, lanes);
+
+// How many rows of a panel the matrix has.
+BATON_INLINE int rows_of(const Matrix& w, int64_t panel) {
+  const int64_t left = w.rows - kLanes * panel;
+  return left < kLanes ? static_cast<int>(left) : kLanes;
 }
+
+BATON_INLINE void write_rows(float* to, F value, int lanes, bool add) {
+  if (add) value = load(to, lanes) + value;
+  store(to, value, lanes);
+}
+
+}  // namespace
+}  // namespace baton::host

@@ -1,40 +1,43 @@
-// Quantising activations to planes of int8. Included as kernels_loops.inl.h is, after kernels_float.inl.h.
+// Quantising activations to planes of int8.
+#pragma once
+
+#include "baton/unit/host/kernels_float.inl.h"
+
+namespace baton::host {
+namespace {
 
 // A block keeps its low plane when its largest value is above this many times the row's root mean square: such an
 // outlier leaves the other values of its block a few steps of one plane. docs/cpu.md has what other limits are worth.
 // (A plane for the outliers alone, in steps that suit the rest of the block, was tried: at equal cost it is no better.)
-inline constexpr float kOutlier = 3.0f;
+constexpr float kOutlier = 3.0f;
 
-template <class L>
 int64_t quantize_blocks(const float* x, int64_t n, bool precise, ActivationBlock* blocks, LowPlane* lows) {
-  using F = typename L::F;
-  using I = typename L::I;
-  const float outlier = (precise ? 0 : kOutlier) * __builtin_sqrtf(sum_of_squares<L>(x, n) / static_cast<float>(n));
+  const float outlier = (precise ? 0 : kOutlier) * __builtin_sqrtf(sum_of_squares(x, n) / static_cast<float>(n));
   int32_t low_count = 0;
   for (int64_t b = 0; b < n / kBlock; ++b, x += kBlock) {
     ActivationBlock& to = blocks[b];
     LowPlane& rest = lows[low_count];
-    const F values[2] = {L::load(x), L::load(x + 16)};
-    const float highest = L::highest(L::max(L::abs(values[0]), L::abs(values[1])));
+    const F values[2] = {load(x), load(x + kLanes)};
+    const float highest = highest_of(max(abs(values[0]), abs(values[1])));
     // Infinity and NaN times 0 are NaN.
-    const bool finite = L::sum(L::mul(L::add(values[0], values[1]), L::zero())) == 0.0f && highest <= 1e38f;
+    const bool finite = sum_of((values[0] + values[1]) * F{}) == 0.0f && highest <= 1e38f;
     const bool low = highest > outlier;
     const float steps = low ? 127.0f * 128 : 127.0f;
-    const F inverse = L::set1(finite && highest > 1e-30f ? steps / highest : 0.0f);
+    const F inverse = all(finite && highest > 1e-30f ? steps / highest : 0.0f);
     to.scale = finite ? highest / 127.0f : __builtin_nanf("");
     int32_t high_sum[2], low_sum[2] = {0, 0};
     for (int half = 0; half < 2; ++half) {
-      I q = L::to_int(L::mul(values[half], inverse));
+      I q = to_int(values[half] * inverse);
       if (low) {
-        const I upper = L::divide_128(q);
-        const I remainder = L::sub_int(q, L::times_128(upper));
-        L::store_narrow(rest.low + 16 * half, remainder);
-        low_sum[half] = L::sum_int(remainder);
+        const I upper = (q + all(64)) >> 7;
+        const I remainder = q - (upper << 7);
+        store_narrow(rest.low + kLanes * half, remainder);
+        low_sum[half] = sum_of(remainder);
         rest.bias[half] = -128 * low_sum[half];
         q = upper;
       }
-      L::store_narrow(to.high + 16 * half, q);
-      high_sum[half] = L::sum_int(q);
+      store_narrow(to.high + kLanes * half, q);
+      high_sum[half] = sum_of(q);
       to.high_bias[half] = -128 * high_sum[half];
       to.scaled_sum[half] =
           to.scale * (static_cast<float>(high_sum[half]) + static_cast<float>(low_sum[half]) * (1.0f / 128));
@@ -51,3 +54,6 @@ int64_t quantize_blocks(const float* x, int64_t n, bool precise, ActivationBlock
   }
   return low_count;
 }
+
+}  // namespace
+}  // namespace baton::host
