@@ -38,6 +38,10 @@ endfunction()
 # set of another processor, or "scalar", with the options alone.
 function(baton_kernels file set)
   baton_set_options(${set} options)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # GCC 12 reports its own intrinsics (_mm256_undefined_pd) in optimised code.
+    list(APPEND options -Wno-uninitialized)
+  endif()
   set_source_files_properties(${PROJECT_SOURCE_DIR}/${file} PROPERTIES
     COMPILE_OPTIONS "${options};${ARGN}" SKIP_PRECOMPILE_HEADERS ON)
 endfunction()

@@ -1,8 +1,4 @@
-# The quantizers' searches, once per instruction set; lanes.cc chooses at run time.
-set(lanes_options -O3)
-if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  list(APPEND lanes_options -Wno-psabi)  # vectors are passed between functions of one file only
-endif()
-baton_kernels(baton/quant/lanes_base.cc scalar ${lanes_options})
-baton_kernels(baton/quant/lanes_avx2.cc avx2 ${lanes_options})
-baton_kernels(baton/quant/lanes_avx512.cc avx512 ${lanes_options})
+# The quantizers' searches, once per instruction set; searches.cc chooses at run time.
+foreach(set scalar avx2 avx512)
+  baton_kernels(baton/quant/searches_${set}.cc ${set} -O3)
+endforeach()

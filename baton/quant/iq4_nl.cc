@@ -28,10 +28,10 @@ void encode_weighted(const float* __restrict from, const float* __restrict impor
       importance_weights(x, importance + done + block * kElements, kElements,
                          sum_of_squares(x, kElements) * (2.0f / kElements), weights.data() + block * kElements);
     }
-    lanes().iq4(from + done, importance != nullptr ? weights.data() : nullptr, blocks, scales.data());
+    searches().iq4(from + done, importance != nullptr ? weights.data() : nullptr, blocks, scales.data());
     for (size_t block = 0; block < blocks; ++block, to += kBytes) {
       store_f16(to, scales[block]);
-      lanes().iq4_codes(from + done + block * kElements, kElements, reciprocal_or_zero(scales[block]), codes.data());
+      searches().iq4_codes(from + done + block * kElements, kElements, reciprocal_or_zero(scales[block]), codes.data());
       pack_nibbles<kHalf>(codes.data(), to + 2);
     }
   }

@@ -37,7 +37,7 @@ void write_block(const float* x, const float* scales, std::byte* to) {
   for (size_t sub = 0; sub < kGroups; ++sub) {
     const int scale = std::clamp(nearest_int(inverse * scales[sub]), -32, 31);
     std::array<uint8_t, kGroup> codes;
-    lanes().iq4_codes(x + kGroup * sub, kGroup, reciprocal_or_zero(d * static_cast<float>(scale)), codes.data());
+    searches().iq4_codes(x + kGroup * sub, kGroup, reciprocal_or_zero(d * static_cast<float>(scale)), codes.data());
     pack_nibbles<16>(codes.data(), to + kCodesAt + 16 * sub);
     const auto code = static_cast<unsigned>(scale + 32);
     to[kLowAt + sub / 2] |= static_cast<std::byte>((code & 15) << (4 * (sub % 2)));
@@ -57,7 +57,7 @@ void encode_weighted(const float* __restrict from, const float* __restrict impor
       importance_weights(x, importance + done + block * kSuperBlock, kSuperBlock,
                          sum_of_squares(x, kSuperBlock) * (2.0f / kSuperBlock), weights.data() + block * kSuperBlock);
     }
-    lanes().iq4(from + done, importance != nullptr ? weights.data() : nullptr, kGroups * blocks, scales.data());
+    searches().iq4(from + done, importance != nullptr ? weights.data() : nullptr, kGroups * blocks, scales.data());
     for (size_t block = 0; block < blocks; ++block, to += kBytes) {
       write_block(from + done + block * kSuperBlock, scales.data() + block * kGroups, to);
     }

@@ -192,8 +192,8 @@ void encode_pairs(const PairFormat& format, const float* from, const float* impo
                          2 * sum_of_squares(x, kSuperBlock) / static_cast<float>(kSuperBlock),
                          weights.data() + block * kSuperBlock);
     }
-    lanes().asymmetric(from + done, importance != nullptr ? weights.data() : nullptr, kGroup, kGroups * blocks, search,
-                       fits.data());
+    searches().asymmetric(from + done, importance != nullptr ? weights.data() : nullptr, kGroup, kGroups * blocks,
+                          search, fits.data());
     for (size_t block = 0; block < blocks; ++block, to += format.block_bytes) {
       const float* x = from + done + block * kSuperBlock;
       const auto block_fits = std::span(fits).subspan(block * kGroups, kGroups);
@@ -209,8 +209,8 @@ void encode_pairs(const PairFormat& format, const float* from, const float* impo
         if (d == 0) {
           fit_codes(x + kGroup * j, kGroup, block_fits[j], format.code_max, group);
         } else {
-          lanes().codes(x + kGroup * j, kGroup, f16_at(to + 2) * static_cast<float>(mins[j]), d, 0, format.code_max,
-                        group);
+          searches().codes(x + kGroup * j, kGroup, f16_at(to + 2) * static_cast<float>(mins[j]), d, 0, format.code_max,
+                           group);
         }
       }
       format.pack(codes.data(), to);

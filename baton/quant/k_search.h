@@ -1,5 +1,5 @@
-// What the encoders of the K, IQ4 and older formats share around the searches of lanes.h: ggml's reference quantizers,
-// with and without an importance matrix. Sums run in f32 in the order of the values, without contraction.
+// What the encoders of the K, IQ4 and older formats share around the searches of searches.h: ggml's reference
+// quantizers, with and without an importance matrix. Sums run in f32 in the order of the values, without contraction.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 #include <span>
 
 #include "baton/quant/coding.h"
-#include "baton/quant/lanes.h"
+#include "baton/quant/searches.h"
 
 namespace baton {
 

@@ -1,7 +1,7 @@
 // MXFP4 (OCP microscaling, GGUF's order): 32 values in 17 bytes. u8 e; u8 q[16], nibbles as in Q4_0.
 // value = 2^(e - 128) * table[q], the table holding twice the E2M1 values.
 #include "baton/quant/codec.h"
-#include "baton/quant/lanes.h"
+#include "baton/quant/searches.h"
 
 namespace baton {
 namespace {
@@ -24,7 +24,7 @@ void encode(const float* __restrict from, std::byte* __restrict to, size_t count
     const int exponent = amax > 0 ? truncate_to(std::floor(std::log2(amax)) + 125.0f, -1000, 1000) : 0;
     const auto e = static_cast<uint8_t>(exponent);
     uint8_t codes[kElements];
-    lanes().mxfp4_codes(from, power_of(e), codes);
+    searches().mxfp4_codes(from, power_of(e), codes);
     to[0] = static_cast<std::byte>(e);
     pack_nibbles<kHalf>(codes, to + 1);
   }

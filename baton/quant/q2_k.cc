@@ -64,7 +64,7 @@ void encode_weighted(const float* __restrict from, const float* __restrict impor
       importance_weights(x, importance + done, kSuperBlock,
                          sum_of_squares(x, kSuperBlock) / static_cast<float>(kSuperBlock), weights.data());
     }
-    lanes().asymmetric(x, importance != nullptr ? weights.data() : nullptr, 16, 16, search, fits.data());
+    searches().asymmetric(x, importance != nullptr ? weights.data() : nullptr, 16, 16, search, fits.data());
     if (importance == nullptr) {
       plain_scales(fits, to);
     } else {
@@ -76,7 +76,7 @@ void encode_weighted(const float* __restrict from, const float* __restrict impor
       if (d == 0) {
         fit_codes(x + 16 * j, 16, fits[j], 3, codes.data() + 16 * j);
       } else {
-        lanes().codes(x + 16 * j, 16, min, d, 0, 3, codes.data() + 16 * j);
+        searches().codes(x + 16 * j, 16, min, d, 0, 3, codes.data() + 16 * j);
       }
     }
     pack_twos(codes.data(), to + kCodesAt);

@@ -47,7 +47,7 @@ void weighted_scales(const std::array<float, 16>& scales, const float* weights, 
   std::array<float, 16> sums;
   sum_groups(weights, 16, sums);
   SymmetricFit fit{};
-  lanes().symmetric(scales.data(), sums.data(), 16, 1, 32, &fit);
+  searches().symmetric(scales.data(), sums.data(), 16, 1, 32, &fit);
   fit_codes(scales.data(), 16, fit, 32, scale_codes);
   store_f16(to + kScaleAt, fit.scale);
 }
@@ -72,12 +72,12 @@ void encode_weighted(const float* __restrict from, const float* __restrict impor
   for (size_t done = 0; done < count; done += kSuperBlock, to += kBytes) {
     const float* x = from + done;
     if (importance == nullptr) {
-      lanes().refined(x, 16, scales.data(), codes.data());
+      searches().refined(x, 16, scales.data(), codes.data());
       plain_scales(scales, to, scale_codes.data());
     } else {
       importance_weights(x, importance + done, kSuperBlock,
                          2 * sum_of_squares(x, kSuperBlock) / static_cast<float>(kSuperBlock), weights.data());
-      lanes().symmetric(x, weights.data(), 16, 16, 4, fits.data());
+      searches().symmetric(x, weights.data(), 16, 16, 4, fits.data());
       for (size_t j = 0; j < 16; ++j) {
         scales[j] = fits[j].scale;
         fit_codes(x + 16 * j, 16, fits[j], 4, codes.data() + 16 * j);
@@ -86,7 +86,7 @@ void encode_weighted(const float* __restrict from, const float* __restrict impor
     }
     for (size_t j = 0; j < 16; ++j) {
       const float d = f16_at(to + kScaleAt) * static_cast<float>(scale_codes[j] - 32);
-      if (d != 0) lanes().codes(x + 16 * j, 16, 0.0f, d, -4, 3, codes.data() + 16 * j);
+      if (d != 0) searches().codes(x + 16 * j, 16, 0.0f, d, -4, 3, codes.data() + 16 * j);
     }
     pack(scale_codes.data(), codes.data(), to);
   }

@@ -18,10 +18,10 @@ void unpack(const std::byte* block, Codes& to) {
 // d = (the value of largest magnitude, with its sign; the first one wins) / -8.
 void encode(const float* __restrict from, std::byte* __restrict to, size_t count) {
   for (size_t block = 0; block < count / kElements; ++block, from += kElements, to += kBytes) {
-    const float d = lanes().extreme(from) / -8.0f;
+    const float d = searches().extreme(from) / -8.0f;
     store_f16(to, d);
     uint8_t codes[kElements];
-    lanes().truncated(from, 0.0f, reciprocal_or_zero(d), 8.5f, 15, codes);
+    searches().truncated(from, 0.0f, reciprocal_or_zero(d), 8.5f, 15, codes);
     pack_nibbles<kHalf>(codes, to + 2);
   }
 }
@@ -32,7 +32,7 @@ void encode_weighted(const float* from, const float* importance, std::byte* to, 
   std::vector<float> weights(count);
   importance_weights(from, importance, count, variance, weights.data());
   std::vector<SymmetricFit> fits(count / kElements);
-  lanes().symmetric(from, weights.data(), kElements, fits.size(), 8, fits.data());
+  searches().symmetric(from, weights.data(), kElements, fits.size(), 8, fits.data());
   for (const SymmetricFit& fit : fits) {
     uint8_t codes[kElements];
     fit_codes(from, kElements, fit, 8, codes);

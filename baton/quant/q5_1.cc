@@ -20,12 +20,12 @@ void unpack(const std::byte* block, Codes& to) {
 void encode(const float* __restrict from, std::byte* __restrict to, size_t count) {
   for (size_t block = 0; block < count / kElements; ++block, from += kElements, to += kBytes) {
     float low = 0, top = 0;
-    lanes().limits(from, &low, &top);
+    searches().limits(from, &low, &top);
     const float d = (top - low) / 31.0f;
     store_f16(to, d);
     store_f16(to + 2, low);
     uint8_t codes[kElements];
-    lanes().truncated(from, low, reciprocal_or_zero(d), 0.5f, 31, codes);
+    searches().truncated(from, low, reciprocal_or_zero(d), 0.5f, 31, codes);
     pack_fives(codes, to + 4);
   }
 }
@@ -37,7 +37,7 @@ void encode_weighted(const float* from, const float* importance, std::byte* to, 
   importance_weights(from, importance, count, variance, weights.data());
   std::vector<AsymmetricFit> fits(count / kElements);
   const AsymmetricSearch search = {31, kWeightedStart, kWeightedDelta, kWeightedSteps, false};
-  lanes().asymmetric(from, weights.data(), kElements, fits.size(), search, fits.data());
+  searches().asymmetric(from, weights.data(), kElements, fits.size(), search, fits.data());
   for (const AsymmetricFit& fit : fits) {
     uint8_t codes[kElements];
     fit_codes(from, kElements, fit, 31, codes);

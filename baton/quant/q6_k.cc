@@ -46,7 +46,7 @@ void encode_weighted(const float* __restrict from, const float* __restrict impor
   std::array<uint8_t, kSuperBlock> codes;
   for (size_t done = 0; done < count; done += kSuperBlock, to += kBytes) {
     const float* x = from + done;
-    lanes().symmetric(x, importance != nullptr ? importance + done : nullptr, 16, 16, 32, fits.data());
+    searches().symmetric(x, importance != nullptr ? importance + done : nullptr, 16, 16, 32, fits.data());
     float scale_max = 0, magnitude_max = 0;
     for (const SymmetricFit& fit : fits) {
       if (std::fabs(fit.scale) > magnitude_max) magnitude_max = std::fabs(fit.scale), scale_max = fit.scale;
@@ -64,7 +64,7 @@ void encode_weighted(const float* __restrict from, const float* __restrict impor
       if (d == 0) {
         fit_codes(x + 16 * i, 16, fits[i], 32, codes.data() + 16 * i);
       } else {
-        lanes().codes(x + 16 * i, 16, 0.0f, d, -32, 31, codes.data() + 16 * i);
+        searches().codes(x + 16 * i, 16, 0.0f, d, -32, 31, codes.data() + 16 * i);
       }
     }
     pack(codes, to);

@@ -2,7 +2,7 @@
 #include <cstring>
 
 #include "baton/quant/codec.h"
-#include "baton/quant/lanes.h"
+#include "baton/quant/searches.h"
 
 namespace baton {
 namespace {
@@ -17,10 +17,10 @@ void unpack(const std::byte* block, Codes& to) {
 // d = amax / 127 is used in f32 to quantise and stored in f16; halves round away from zero.
 void encode(const float* __restrict from, std::byte* __restrict to, size_t count) {
   for (size_t block = 0; block < count / kElements; ++block, from += kElements, to += kBytes) {
-    const float d = std::fabs(lanes().extreme(from)) / 127.0f;
+    const float d = std::fabs(searches().extreme(from)) / 127.0f;
     store_f16(to, d);
     int8_t codes[kElements];
-    lanes().rounded_away(from, reciprocal_or_zero(d), codes);
+    searches().rounded_away(from, reciprocal_or_zero(d), codes);
     std::memcpy(to + 2, codes, kElements);
   }
 }

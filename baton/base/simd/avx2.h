@@ -129,18 +129,24 @@ BATON_INLINE void load_bf16_pairs(const unsigned char* from, F& even, F& odd) {
   even = {_mm256_castsi256_ps(_mm256_slli_epi32(low, 16)), _mm256_castsi256_ps(_mm256_slli_epi32(high, 16))};
   odd = {_mm256_castsi256_ps(_mm256_and_si256(low, upper)), _mm256_castsi256_ps(_mm256_and_si256(high, upper))};
 }
+// 8 x 8 at a time: rows i and i + 4 share a register, so that 4 x 4 are turned in each half.
 inline void transpose(const float* from, int64_t from_stride, float* to, int64_t to_stride) {
-  for (int i = 0; i < 16; i += 4) {
+  for (int i = 0; i < 16; i += 8) {
     for (int j = 0; j < 16; j += 4) {
-      const float* at = from + i * from_stride + j;
-      __m128 a = _mm_loadu_ps(at), b = _mm_loadu_ps(at + from_stride);
-      __m128 c = _mm_loadu_ps(at + 2 * from_stride), d = _mm_loadu_ps(at + 3 * from_stride);
-      _MM_TRANSPOSE4_PS(a, b, c, d);
+      __m256 r[4];
+      for (int k = 0; k < 4; ++k) {
+        const float* at = from + (i + k) * from_stride + j;
+        r[k] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(at)), _mm_loadu_ps(at + 4 * from_stride), 1);
+      }
+      const __m256d low01 = _mm256_castps_pd(_mm256_unpacklo_ps(r[0], r[1]));
+      const __m256d low23 = _mm256_castps_pd(_mm256_unpacklo_ps(r[2], r[3]));
+      const __m256d high01 = _mm256_castps_pd(_mm256_unpackhi_ps(r[0], r[1]));
+      const __m256d high23 = _mm256_castps_pd(_mm256_unpackhi_ps(r[2], r[3]));
       float* out = to + j * to_stride + i;
-      _mm_storeu_ps(out, a);
-      _mm_storeu_ps(out + to_stride, b);
-      _mm_storeu_ps(out + 2 * to_stride, c);
-      _mm_storeu_ps(out + 3 * to_stride, d);
+      _mm256_storeu_ps(out, _mm256_castpd_ps(_mm256_unpacklo_pd(low01, low23)));
+      _mm256_storeu_ps(out + to_stride, _mm256_castpd_ps(_mm256_unpackhi_pd(low01, low23)));
+      _mm256_storeu_ps(out + 2 * to_stride, _mm256_castpd_ps(_mm256_unpacklo_pd(high01, high23)));
+      _mm256_storeu_ps(out + 3 * to_stride, _mm256_castpd_ps(_mm256_unpackhi_pd(high01, high23)));
     }
   }
 }

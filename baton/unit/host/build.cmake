@@ -1,9 +1,5 @@
 # Kernels, once per instruction set: kernels_<set>.cc; kernel_sets.cc lists those that can run.
 set(kernel_options "")
-if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  # GCC 12 reports its own intrinsics (_mm256_undefined_pd) in optimised code.
-  list(APPEND kernel_options -Wno-uninitialized)
-endif()
 # The kernels are unrolled by nested lambdas: with every reference checked a file took 4 minutes and 2 GB to compile.
 # Memory accesses stay checked, but for the stack; fuzz targets are about readers, so there the kernels are left plain.
 if(BATON_SANITIZE MATCHES "undefined")

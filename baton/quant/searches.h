@@ -1,6 +1,6 @@
-// The quantizers' searches over many groups of values at once: each vector lane is one group, and a lane does its sums
-// in the order of the values, in f32, without contraction. So every instruction set gives the bytes of ggml's scalar
-// reference. Groups are contiguous: values, weights and codes are [groups][n].
+// The quantizers' searches over many groups of values at once: each lane of a vector is one group, and a lane does its
+// sums in the order of the values, in f32, without contraction. So every instruction set gives the bytes of ggml's
+// scalar reference. Groups are contiguous: values, weights and codes are [groups][n].
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,7 @@ struct SymmetricFit {
 constexpr size_t kGroupMax = 32;  // n: 16 or 32
 
 // One per instruction set.
-struct Lanes {
+struct Searches {
   std::string_view name;
   // `weights` null: root mean square of the group + |x|; with search.absolute: |x|.
   void (*asymmetric)(const float* x, const float* weights, size_t n, size_t groups, const AsymmetricSearch& search,
@@ -58,8 +58,8 @@ struct Lanes {
 };
 
 // The fastest that this processor can run.
-const Lanes& lanes();
+const Searches& searches();
 // All that this processor can run, for tests.
-std::span<const Lanes* const> all_lanes();
+std::span<const Searches* const> all_searches();
 
 }  // namespace baton

@@ -1,5 +1,5 @@
 // Every instruction set gives the same fits and codes, groups at the end of a batch included.
-#include "baton/quant/lanes.h"
+#include "baton/quant/searches.h"
 
 #include <gtest/gtest.h>
 
@@ -24,13 +24,13 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
 }
 
-class EveryLanes : public testing::TestWithParam<const Lanes*> {};
-INSTANTIATE_TEST_SUITE_P(All, EveryLanes, testing::ValuesIn(all_lanes().begin(), all_lanes().end()),
+class EverySearches : public testing::TestWithParam<const Searches*> {};
+INSTANTIATE_TEST_SUITE_P(All, EverySearches, testing::ValuesIn(all_searches().begin(), all_searches().end()),
                          [](const auto& test) { return std::string(test.param->name); });
 
-TEST_P(EveryLanes, SameAsTheBase) {
-  const Lanes& base = *all_lanes().front();
-  const Lanes& other = *GetParam();
+TEST_P(EverySearches, SameAsTheBase) {
+  const Searches& base = *all_searches().front();
+  const Searches& other = *GetParam();
   const auto x = sample_values(11, 32 * (kGroups + 3));
   Random random(12);
   std::vector<float> weights(x.size());
@@ -62,29 +62,29 @@ TEST_P(EveryLanes, SameAsTheBase) {
   EXPECT_EQ(wanted_codes, codes);
 }
 
-TEST_P(EveryLanes, CodesAreRoundedAsTheyShould) {
-  const Lanes& lanes = *GetParam();
+TEST_P(EverySearches, CodesAreRoundedAsTheyShould) {
+  const Searches& searches = *GetParam();
   Random random(13);
   std::array<float, 32> x{};
   for (int round = 0; round < 200; ++round) {
     for (float& value : x) value = static_cast<float>(static_cast<int>(random.below(40)) - 20) * 0.25f;  // many halves
     std::array<uint8_t, 32> codes{};
     std::array<int8_t, 32> away{};
-    lanes.codes(x.data(), 32, 0.5f, 0.5f, -4, 9, codes.data());
-    lanes.rounded_away(x.data(), 2.0f, away.data());
+    searches.codes(x.data(), 32, 0.5f, 0.5f, -4, 9, codes.data());
+    searches.rounded_away(x.data(), 2.0f, away.data());
     for (size_t i = 0; i < 32; ++i) {
       const float even = std::nearbyint((x[i] + 0.5f) / 0.5f);
       EXPECT_EQ(codes[i], static_cast<int>(std::clamp(even, -4.0f, 9.0f)) + 4);
       EXPECT_EQ(away[i], static_cast<int>(std::round(x[i] * 2.0f)));
     }
     float low = 0, high = 0;
-    lanes.limits(x.data(), &low, &high);
+    searches.limits(x.data(), &low, &high);
     EXPECT_EQ(low, *std::min_element(x.begin(), x.end()));
     EXPECT_EQ(high, *std::max_element(x.begin(), x.end()));
     const auto largest =
         std::max_element(x.begin(), x.end(), [](float a, float b) { return std::fabs(a) < std::fabs(b); });
-    EXPECT_EQ(lanes.extreme(x.data()), *largest);
-    lanes.truncated(x.data(), 0.0f, 2.0f, 8.5f, 15, codes.data());
+    EXPECT_EQ(searches.extreme(x.data()), *largest);
+    searches.truncated(x.data(), 0.0f, 2.0f, 8.5f, 15, codes.data());
     for (size_t i = 0; i < 32; ++i) {
       EXPECT_EQ(codes[i], static_cast<int>(std::clamp(std::trunc(x[i] * 2.0f + 8.5f), 0.0f, 15.0f)));
     }
@@ -92,7 +92,7 @@ TEST_P(EveryLanes, CodesAreRoundedAsTheyShould) {
 }
 
 // Around every half up to 127, one float to each side.
-TEST_P(EveryLanes, HalvesGoAwayFromZero) {
+TEST_P(EverySearches, HalvesGoAwayFromZero) {
   for (int half = 1; half < 254; half += 2) {
     for (const float sign : {1.0f, -1.0f}) {
       const float middle = 0.5f * static_cast<float>(half);
@@ -108,7 +108,7 @@ TEST_P(EveryLanes, HalvesGoAwayFromZero) {
 }
 
 // Around every threshold of the grid, one float to each side: the nearer neighbour, the upper one of two as near.
-TEST_P(EveryLanes, NearestOfTheGrid) {
+TEST_P(EverySearches, NearestOfTheGrid) {
   for (size_t i = 0; i + 1 < std::size(kIq4Values); ++i) {
     const float middle = static_cast<float>(kIq4Values[i] + kIq4Values[i + 1]) / 2;
     const std::array<float, 3> x = {std::nextafter(middle, -1e9f), middle, std::nextafter(middle, 1e9f)};
