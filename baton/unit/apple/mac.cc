@@ -1,4 +1,4 @@
-// Panels times weights: a plain path per instruction set, and a path that watches every running sum.
+// Panels times weights: a plain path (mac_kernels.h), and a path that watches every running sum.
 #include "baton/unit/apple/mac.h"
 
 #include <algorithm>
@@ -10,10 +10,7 @@
 
 #include "baton/base/simd/cpu_features.h"
 #include "baton/unit/apple/fp16.h"
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
+#include "baton/unit/apple/mac_kernels.h"
 
 namespace baton::apple {
 namespace {
@@ -21,62 +18,6 @@ namespace {
 constexpr float kSumLimit = 32768.0f;
 constexpr float kNormLimit = 32000.0f;  // Cauchy-Schwarz bound below which no running sum, rounded, reaches kSumLimit
 constexpr int64_t kRowGrain = 32;
-
-namespace baseline {
-#define BATON_MAC_TARGET
-#define BATON_MAC_LANES 4
-#define BATON_MAC_VECTORS 2
-#define BATON_MAC_ROWS 4
-#include "baton/unit/apple/mac_block.inl.h"
-#undef BATON_MAC_TARGET
-#undef BATON_MAC_LANES
-#undef BATON_MAC_VECTORS
-#undef BATON_MAC_ROWS
-}  // namespace baseline
-
-#if defined(__x86_64__)
-namespace avx2 {
-#define BATON_MAC_TARGET __attribute__((target("avx2,f16c")))
-#define BATON_MAC_WIDEN(halves) _mm256_cvtph_ps((__m128i)(halves))
-#define BATON_MAC_LANES 8
-#define BATON_MAC_VECTORS 2
-#define BATON_MAC_ROWS 6
-#include "baton/unit/apple/mac_block.inl.h"
-#undef BATON_MAC_TARGET
-#undef BATON_MAC_WIDEN
-#undef BATON_MAC_LANES
-#undef BATON_MAC_VECTORS
-#undef BATON_MAC_ROWS
-}  // namespace avx2
-
-namespace avx512 {
-#define BATON_MAC_TARGET __attribute__((target("avx512f")))
-#define BATON_MAC_WIDEN(halves) _mm512_cvtph_ps((__m256i)(halves))
-#define BATON_MAC_LANES 16
-#define BATON_MAC_VECTORS 2
-#define BATON_MAC_ROWS 8
-#include "baton/unit/apple/mac_block.inl.h"
-#undef BATON_MAC_TARGET
-#undef BATON_MAC_WIDEN
-#undef BATON_MAC_LANES
-#undef BATON_MAC_VECTORS
-#undef BATON_MAC_ROWS
-}  // namespace avx512
-#endif
-
-struct Kernels {
-  void (*products)(const float*, const float*, size_t, size_t, size_t, float*) = baseline::products;
-  void (*decode)(const std::byte*, float*, size_t, bool) = baseline::decode;
-  void (*column)(const std::byte*, const float*, size_t, size_t, bool, float*) = baseline::column;
-};
-
-Kernels pick_kernels() {
-#if defined(__x86_64__)
-  if (runs(InstructionSet::avx512)) return {avx512::products, avx512::decode, avx512::column};
-  if (runs(InstructionSet::avx2)) return {avx2::products, avx2::decode, avx2::column};
-#endif
-  return {};
-}
 
 bool flushes(const Numerics& numerics) { return numerics.profile != Profile::kModern; }
 // The plain path rounds nothing between the products and the end of the sum.
@@ -121,6 +62,21 @@ struct Watch {
 
 }  // namespace
 
+// Each may be entered where its set runs.
+const MacKernels& mac_kernels_scalar();
+#if defined(__x86_64__)
+const MacKernels& mac_kernels_avx2();
+const MacKernels& mac_kernels_avx512();
+#endif
+
+const MacKernels& mac_kernels() {
+#if defined(__x86_64__)
+  if (runs(InstructionSet::avx512)) return mac_kernels_avx512();
+  if (runs(InstructionSet::avx2)) return mac_kernels_avx2();
+#endif
+  return mac_kernels_scalar();
+}
+
 std::string_view to_string(Profile profile) {
   constexpr std::string_view kNames[] = {"m1", "modern", "m3"};
   return kNames[static_cast<size_t>(profile)];
@@ -128,7 +84,7 @@ std::string_view to_string(Profile profile) {
 
 MacMatrix::MacMatrix(std::span<const std::byte> data, size_t rows, size_t k)
     : data_(data), rows_(rows), k_(k), norms_(rows) {
-  const Kernels kernels = pick_kernels();
+  const MacKernels& kernels = mac_kernels();
   std::vector<float> row_values(k);
   for (size_t r = 0; r < rows; ++r) {
     kernels.decode(row(r), row_values.data(), k, false);
@@ -215,7 +171,7 @@ MacEvents multiply_row(const float* weights, const MacPanel& panel, const Numeri
 
 MacEvents multiply(const MacMatrix& matrix, size_t row_begin, size_t row_end, const MacPanel& panel, size_t columns,
                    const Numerics& numerics, ThreadPool& pool, float* out, size_t out_stride) {
-  const Kernels kernels = pick_kernels();
+  const MacKernels& kernels = mac_kernels();
   const size_t k = matrix.k(), used = panel.columns_used;
   std::vector<MacEvents> events(pool.size());
   std::vector<float> single(used == 1 ? k : 0);

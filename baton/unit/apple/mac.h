@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "baton/base/thread_pool.h"
+#include "baton/unit/apple/mac_kernels.h"
 
 namespace baton::apple {
 
@@ -29,8 +30,6 @@ struct Numerics {
   // The first adders take 4 products and round each of their sums to fp16 (slow).
   bool grouped_adders = false;
 };
-
-inline constexpr size_t kMacColumns = 32;
 
 struct MacEvents {
   bool limit = false;      // a running sum reached 32768 in magnitude
