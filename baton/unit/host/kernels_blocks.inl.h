@@ -13,232 +13,115 @@ namespace {
 
 constexpr int64_t kAheadBytes = 2048;
 
-// Codes of 2 to 8 bits; layouts in pack.h.
-template <int Bits>
-struct Codes {
-  static constexpr int kBytes = 64 * Bits;
+// What codes of 4 bits stand for, plus 128.
+struct ByteTable {
+  unsigned char at[16];
+};
+constexpr ByteTable bytes_of(const int8_t (&values)[16]) {
+  ByteTable table{};
+  for (int i = 0; i < 16; ++i) table.at[i] = static_cast<unsigned char>(values[i] + 128);
+  return table;
+}
+constexpr ByteTable kIq4Bytes = bytes_of(kIq4Values), kE2M1Bytes = bytes_of(kTwiceE2M1);
+
+// The walk over the blocks of a panel, by the packing's Coding and layout (packing.h).
+template <Packing P>
+struct BlockOf {
+  static_assert(is_integer(P));
+  static constexpr Coding kCoding = coding_of(P);
+  static constexpr GroupLayout kLayout = group_layout(P);
+  static constexpr int kBits = kCoding.bits, kBytes = 64 * kBits;
   static constexpr bool kStreamed = true;
+  // Codes of 8 bits with minimums are biased: their minimum is m + 128 d.
+  static constexpr bool kPlain = kCoding.minimums && kBits < 8;
+  static constexpr int kScales = kLayout.block_parts == 2 ? 2 : 1, kMinimums = kCoding.minimums ? kScales : 0;
+
   const unsigned char* values;
-  // As many lines as the block has; the next panel lies behind this one.
-  BATON_INLINE void prefetch() const {
-#pragma GCC unroll 8
-    for (int i = 0; i < Bits; ++i) __builtin_prefetch(values + kAheadBytes + 64 * i);
-  }
-  template <int I>
-  BATON_INLINE B quant() const {
-    if constexpr (Bits == 8) return load_bytes(values + 64 * I);
-    if constexpr (Bits < 4) {
-      const B low = field<2 * (I % 4)>(load_bytes(values + 64 * (I / 4)), 3);
-      if constexpr (Bits == 3) return field_into<I - 2>(low, load_bytes(values + 128), 4);
-      return low;
-    }
-    const B low = field<I / 4 * 4>(load_bytes(values + 64 * (I % 4)), 15);
-    if constexpr (Bits == 5) return field_into<I - 4>(low, load_bytes(values + 256), 16);
-    if constexpr (Bits == 6) return field_into<2 * (I % 4) - 4>(low, load_bytes(values + 256 + 64 * (I / 4)), 48);
-    return low;
-  }
-};
+  const unsigned char* scales;         // of the group
+  int64_t at = 0;                      // of the block in the group
+  int64_t left = 0, group_blocks = 0;  // of a group, where the layout leaves it open
 
-// The walk over a panel's groups: scales, then blocks of codes.
-template <Packing P>
-struct Grouped : Codes<group_layout(P).bits> {
-  const unsigned char* scales;  // of the group
-  int64_t at = 0;               // of the block in the group
-  BATON_INLINE void open(const Matrix&, const unsigned char* panel) { enter(panel); }
-  BATON_INLINE void next(int64_t b) {
-    this->values += this->kBytes;
-    at = (b + 1) % group_layout(P).blocks;
-    if (at == 0) enter(this->values);
-  }
-  BATON_INLINE void enter(const unsigned char* group) {
-    scales = group;
-    this->values = group + group_layout(P).scale_bytes;
-  }
-};
-
-// Signed codes stored with a bias: `Offset` makes them q + 128.
-template <Packing P, int Offset>
-struct Biased : Grouped<P> {
-  static constexpr bool kPlain = false;
-  static constexpr int kScales = 1, kMinimums = 0;
-  template <int I>
-  BATON_INLINE B value() const {
-    const B codes = this->template quant<I>();
-    if constexpr (Offset == 0) return codes;
-    return add_bytes(codes, Offset);
-  }
-};
-
-template <Packing P>
-struct Plain : Grouped<P> {
-  static constexpr bool kPlain = true;
-  static constexpr int kScales = 1, kMinimums = 1;
-  template <int I>
-  BATON_INLINE B value() const {
-    return this->template quant<I>();
-  }
-};
-
-// What the 4-bit codes of a format mean, plus 128.
-struct Iq4Table {
-  static constexpr unsigned char kValues[16] = {1,   24,  45,  63,  79,  93,  106, 118,
-                                                129, 141, 153, 166, 181, 197, 217, 241};
-};
-struct Fp4Table {  // twice the value
-  static constexpr unsigned char kValues[16] = {128, 129, 130, 131, 132, 134, 136, 140,
-                                                128, 127, 126, 125, 124, 122, 120, 116};
-};
-
-template <Packing P, class Table>
-struct LookedUp : Grouped<P> {
-  static constexpr bool kPlain = false;
-  static constexpr int kScales = 1, kMinimums = 0;
-  template <int I>
-  BATON_INLINE B value() const {
-    return look_up(this->template quant<I>(), Table::kValues);
-  }
-};
-
-// Scales of one f16 per block.
-template <class Base>
-struct F16Scales : Base {
-  template <int I>
-  BATON_INLINE F scale() const {
-    return load_f16(this->scales + 32 * this->at);
-  }
-};
-
-// Q4_1 and Q5_1.
-template <Packing P>
-struct WithMinimum : Plain<P> {
-  template <int I>
-  BATON_INLINE F scale() const {
-    return load_f16(this->scales);
-  }
-  template <int I>
-  BATON_INLINE F minimum() const {
-    return load_f16(this->scales + 32);
-  }
-};
-
-// Q4_K and Q5_K.
-template <Packing P>
-struct Super : Plain<P> {
-  template <int I>
-  BATON_INLINE F scale() const {
-    return load_f16(this->scales) * to_float(load_u8(this->scales + 64 + 16 * this->at));
-  }
-  template <int I>
-  BATON_INLINE F minimum() const {
-    return F{} - load_f16(this->scales + 32) * to_float(load_u8(this->scales + 192 + 16 * this->at));
-  }
-};
-
-// Q3_K and Q6_K.
-template <Packing P, int Offset>
-struct Halves : Biased<P, Offset> {
-  static constexpr int kScales = 2;
-  template <int I>
-  BATON_INLINE F scale() const {
-    return load_f16(this->scales) * to_float(load_i8(this->scales + 32 + 32 * this->at + 16 * I));
-  }
-};
-
-// MLX's affine formats. Codes of 8 bits are biased, so their minimum is m + 128 d.
-template <Packing P>
-struct Affine : Codes<group_layout(P).bits> {
-  static constexpr bool kPlain = group_layout(P).bits < 8;
-  static constexpr int kScales = 1, kMinimums = 1;
-  const float* scales;
-  int64_t left, group_blocks;
   BATON_INLINE void open(const Matrix& w, const unsigned char* panel) {
-    group_blocks = w.group / kBlock;
+    if constexpr (kLayout.blocks == 0) group_blocks = w.group / kBlock;
     enter(panel);
   }
-  BATON_INLINE void next(int64_t) {
-    this->values += this->kBytes;
-    if (--left == 0) enter(this->values);
+  BATON_INLINE void next(int64_t b) {
+    values += kBytes;
+    if constexpr (kLayout.blocks == 0) {
+      if (--left == 0) enter(values);
+    } else {
+      at = (b + 1) % kLayout.blocks;
+      if (at == 0) enter(values);
+    }
   }
   BATON_INLINE void enter(const unsigned char* group) {
     left = group_blocks;
-    scales = reinterpret_cast<const float*>(group);
-    this->values = group + group_layout(P).scale_bytes;
+    scales = group;
+    values = group + kLayout.scale_bytes;
   }
-  template <int I>
+  // As many lines as the block has; the next panel lies behind this one.
+  BATON_INLINE void prefetch() const {
+#pragma GCC unroll 8
+    for (int i = 0; i < kBits; ++i) __builtin_prefetch(values + kAheadBytes + 64 * i);
+  }
+
+  template <int K>
+  BATON_INLINE B code() const {
+    if constexpr (kBits == 8) return load_bytes(values + 64 * K);
+    if constexpr (kBits < 4) {
+      const B low = field<2 * (K % 4)>(load_bytes(values + 64 * (K / 4)), 3);
+      if constexpr (kBits == 3) return field_into<K - 2>(low, load_bytes(values + 128), 4);
+      return low;
+    }
+    const B low = field<K / 4 * 4>(load_bytes(values + 64 * (K % 4)), 15);
+    if constexpr (kBits == 5) return field_into<K - 4>(low, load_bytes(values + 256), 16);
+    if constexpr (kBits == 6) return field_into<2 * (K % 4) - 4>(low, load_bytes(values + 256 + 64 * (K / 4)), 48);
+    return low;
+  }
+  template <int K>
   BATON_INLINE B value() const {
-    return this->template quant<I>();
+    const B q = code<K>();
+    if constexpr (kCoding.table == CodeTable::kIq4) return look_up(q, kIq4Bytes.at);
+    if constexpr (kCoding.table == CodeTable::kE2M1) return look_up(q, kE2M1Bytes.at);
+    if constexpr (kCoding.minimums || kCoding.zero == 128) return q;
+    return add_bytes(q, 128 - kCoding.zero);
   }
-  template <int I>
-  BATON_INLINE F scale() const {
-    return load(scales);
-  }
-  template <int I>
-  BATON_INLINE F minimum() const {
-    return load(scales + 16);
-  }
-};
 
-template <Packing P>
-struct BlockOf : Affine<P> {};
-
-template <>
-struct BlockOf<Packing::kQ8_0> : F16Scales<Biased<Packing::kQ8_0, 0>> {};
-template <>
-struct BlockOf<Packing::kQ4_0> : F16Scales<Biased<Packing::kQ4_0, 128 - 8>> {};
-template <>
-struct BlockOf<Packing::kQ5_0> : F16Scales<Biased<Packing::kQ5_0, 128 - 16>> {};
-template <>
-struct BlockOf<Packing::kIQ4_NL> : F16Scales<LookedUp<Packing::kIQ4_NL, Iq4Table>> {};
-template <>
-struct BlockOf<Packing::kQ4_1> : WithMinimum<Packing::kQ4_1> {};
-template <>
-struct BlockOf<Packing::kQ5_1> : WithMinimum<Packing::kQ5_1> {};
-template <>
-struct BlockOf<Packing::kQ4_K> : Super<Packing::kQ4_K> {};
-template <>
-struct BlockOf<Packing::kQ5_K> : Super<Packing::kQ5_K> {};
-template <>
-struct BlockOf<Packing::kQ6_K> : Halves<Packing::kQ6_K, 128 - 32> {};
-template <>
-struct BlockOf<Packing::kQ3_K> : Halves<Packing::kQ3_K, 128 - 4> {};
-
-template <>
-struct BlockOf<Packing::kQ2_K> : Plain<Packing::kQ2_K> {
-  static constexpr int kScales = 2, kMinimums = 2;
-  template <int I>
-  BATON_INLINE F scale() const {
-    return load_f16(this->scales) * to_float(load_u8(this->scales + 64 + 32 * this->at + 16 * I) & all(15));
-  }
-  template <int I>
-  BATON_INLINE F minimum() const {
-    const auto codes = load_u8(this->scales + 64 + 32 * this->at + 16 * I) >> 4;
-    return F{} - load_f16(this->scales + 32) * to_float(codes);
-  }
-};
-
-template <>
-struct BlockOf<Packing::kIQ4_XS> : LookedUp<Packing::kIQ4_XS, Iq4Table> {
-  template <int I>
-  BATON_INLINE F scale() const {
-    return load_f16(this->scales) * to_float(load_i8(this->scales + 32 + 16 * this->at));
-  }
-};
-
-// A scale of 2^(e - 128); the first two are denormal: 1 << 21 and 2 << 21.
-template <>
-struct BlockOf<Packing::kMXFP4> : LookedUp<Packing::kMXFP4, Fp4Table> {
-  template <int I>
-  BATON_INLINE F scale() const {
-    const auto e = load_u8(this->scales + 16 * this->at), one = all(1);
+  BATON_INLINE F stored(int offset) const {
+    const unsigned char* const from = scales + kLayout.d_stride * at + offset;
+    if constexpr (kCoding.scale == ScaleType::kF32) return load(reinterpret_cast<const float*>(from));
+    if constexpr (kCoding.scale == ScaleType::kF16) return load_f16(from);
+    // 2^(e - 128); the first two are denormal: 1 << 21 and 2 << 21.
+    const auto e = load_u8(from), one = all(1);
     return float_of(max((e - one) << 23, (min(e, one) + one) << 21));
+  }
+  template <int K>
+  BATON_INLINE const unsigned char* part(int offset) const {
+    return scales + offset + kLanes * (kScales * at + K);
+  }
+  template <int K>
+  BATON_INLINE F scale() const {
+    const F d = stored(0);
+    if constexpr (kCoding.parts == 0) return d;
+    if constexpr (!kCoding.minimums) return d * to_float(load_i8(part<K>(kLayout.s)));
+    if constexpr (kCoding.part_bits == 4) return d * to_float(load_u8(part<K>(kLayout.s)) & all(15));
+    return d * to_float(load_u8(part<K>(kLayout.s)));
+  }
+  template <int K>
+  BATON_INLINE F minimum() const {
+    const F m = stored(kLayout.m);
+    if constexpr (kCoding.parts == 0) return m;
+    if constexpr (kCoding.part_bits == 4) return F{} - m * to_float(load_u8(part<K>(kLayout.s)) >> 4);
+    return F{} - m * to_float(load_u8(part<K>(kLayout.n)));
   }
 };
 
 // f(packing) for every packing of integers, as a constant.
 template <class Function>
 constexpr void each_integer_packing(Function&& f) {
-  unroll<kPackings - static_cast<int>(Packing::kQ8_0)>(
-      [&](auto i) { f(Constant<static_cast<int>(Packing::kQ8_0) + decltype(i)::value>{}); });
+  unroll<kPackings>([&](auto i) {
+    if constexpr (is_integer(static_cast<Packing>(decltype(i)::value))) f(i);
+  });
 }
 
 }  // namespace
