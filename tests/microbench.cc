@@ -23,8 +23,8 @@
 #include "baton/quant/samples_test.h"
 #include "baton/unit/host/kernel_sets.h"
 #include "baton/unit/host/memory.h"
+#include "baton/unit/host/operands.h"
 #include "baton/unit/host/pack.h"
-#include "baton/unit/host/quantized.h"
 
 namespace baton::host {
 namespace {
@@ -113,42 +113,42 @@ void matmul(benchmark::State& state, Bench& bench, const Format& format, int64_t
       !grow(state, bench.scratch, static_cast<size_t>(scratch_bytes) * bench.pool.size()))
     return;
   const std::vector<float> x = normal_values(static_cast<size_t>(tokens * columns), 5);
-  Result<QuantizedRows> rows_quantized = QuantizedRows::create(tokens, columns, "bench");
-  if (!rows_quantized) {
-    state.SkipWithError(rows_quantized.error().message.c_str());
+  Result<Operands> operands = Operands::create(bench.kernels, tokens, columns, "bench");
+  if (!operands) {
+    state.SkipWithError(operands.error().message.c_str());
     return;
   }
-  Activations a;
-  a.x = x.data();
-  a.x_stride = columns;
-  for (int64_t t = 0; t < tokens; ++t) {
-    rows_quantized->quantize(bench.kernels, t, x.data() + t * columns, columns, false);
+  Activations a = Operands::floats(x.data(), columns);
+  if (is_integer(matrix.packing)) {
+    for (int64_t t = 0; t < tokens; ++t) {
+      operands->make({.integers = true}, t, 0, x.data() + t * columns, columns, false);
+    }
+    a = operands->integers(0, tokens, columns, bench.pool);
   }
-  rows_quantized->describe(bench.kernels, 0, tokens, columns, bench.pool, a);
   std::vector<float> out(static_cast<size_t>(tokens * rows));
-  const MatmulFunction function = bench.kernels.matmul[static_cast<size_t>(matrix.packing)];
+  const MultiplyFunction function = function_of(bench.kernels, matrix.packing, a.form);
   const int64_t tile = bench.kernels.panels_per_tile;
   const int64_t grain = std::max<int64_t>(1, matrix.panels / tile / (8 * bench.pool.size())) * tile;
   const double operations = 2.0 * static_cast<double>(rows) * static_cast<double>(columns * tokens);
   measure(state, bench, tokens == 1 ? static_cast<double>(matrix_bytes(matrix)) : 0, operations, matrix.packing, [&] {
     bench.pool.parallel_for(matrix.panels, grain, [&](int64_t first, int64_t last, uint32_t thread) {
-      function(matrix, first, last, a, tokens, out.data(), rows, false,
-               bench.scratch.data() + static_cast<int64_t>(thread) * scratch_bytes);
+      function({&matrix, first, last, a, tokens, out.data(), rows, false,
+                bench.scratch.data() + static_cast<int64_t>(thread) * scratch_bytes});
     });
   });
 }
 
 void quantize(benchmark::State& state, Bench& bench, int64_t tokens, int64_t columns) {
   const std::vector<float> x = normal_values(static_cast<size_t>(tokens * columns), 5);
-  Result<QuantizedRows> quantized = QuantizedRows::create(tokens, columns, "bench");
-  if (!quantized) {
-    state.SkipWithError(quantized.error().message.c_str());
+  Result<Operands> operands = Operands::create(bench.kernels, tokens, columns, "bench");
+  if (!operands) {
+    state.SkipWithError(operands.error().message.c_str());
     return;
   }
   measure(state, bench, static_cast<double>(tokens * columns) * sizeof(float), 0, Packing::kF32, [&] {
     bench.pool.parallel_for(tokens, 16, [&](int64_t first, int64_t last, uint32_t) {
       for (int64_t t = first; t < last; ++t) {
-        quantized->quantize(bench.kernels, t, x.data() + t * columns, columns, false);
+        operands->make({.integers = true}, t, 0, x.data() + t * columns, columns, false);
       }
     });
   });

@@ -22,7 +22,7 @@ double share(uint64_t part, uint64_t other) {
 
 Result<LoadPlan> take_inventory(const Program& program, std::span<const Weight> weights, const AneOptions& options) {
   BATON_TRY(const Split split, split_program(program, weights, options));
-  const host::Plan steps = host::make_plan(program, std::vector<host::Operand>(weights.size(), host::Operand{}));
+  const host::Plan steps = host::make_plan(program);
   BATON_TRY(const Lowering lowering, lower(weights, steps, split.on_host, split.limits));
   LoadPlan plan;
   uint64_t largest = 0;

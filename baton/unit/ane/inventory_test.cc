@@ -125,8 +125,7 @@ class Folder {
 void check(const Model& model, const AneOptions& options) {
   const auto split = split_program(model.program, model.weights, options);
   ASSERT_TRUE(split) << split.error().message;
-  const std::vector<host::Operand> floats(model.weights.size(), host::Operand{});
-  const host::Plan plan = host::make_plan(model.program, floats);
+  const host::Plan plan = host::make_plan(model.program);
   const auto lowering = lower(model.weights, plan, split->on_host, split->limits);
   ASSERT_TRUE(lowering) << lowering.error().message;
   EXPECT_LE(lowering->kernel_count(), options.kernels_max);

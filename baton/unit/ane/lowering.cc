@@ -36,7 +36,7 @@ int use_of(const Step& step, RegisterId id) {
     case Work::kRows:
       for (const host::RowPart& part : step.rows) {
         if (reads(part.op)) return 1;
-        if (part.kind != Row::kAppend && part.kind != Row::kQuantize && writes(part.op)) return -1;
+        if (part.kind != Row::kAppend && part.kind != Row::kOperands && writes(part.op)) return -1;
       }
       return 0;
     case Work::kLinears:
@@ -272,7 +272,7 @@ Result<Split> split_within(std::span<const Weight> weights, const host::Plan& pl
 }  // namespace
 
 Result<Split> split_program(const Program& program, std::span<const Weight> weights, const AneOptions& options) {
-  const host::Plan plan = host::make_plan(program, std::vector<host::Operand>(weights.size(), host::Operand{}));
+  const host::Plan plan = host::make_plan(program);
   apple::KernelLimits limits;
   limits.columns = options.columns;
   limits.weight_bytes_max = options.weight_bytes_max > 0 ? options.weight_bytes_max : kUsualBytes;

@@ -80,7 +80,7 @@ TEST(Lowering, ASharedMatrixTakesBothLayersToTheHost) {
   }
   ASSERT_GE(outs.size(), 2u);
   program.ops[outs[1]].weight = program.ops[outs[0]].weight;
-  const host::Plan plan = host::make_plan(program, std::vector<host::Operand>(model.weights.size(), host::Operand{}));
+  const host::Plan plan = host::make_plan(program);
   const Lowering all = *lower(model.weights, plan, std::vector<bool>(model.weights.size()), {});
   for (uint32_t most = 1; most <= all.kernel_count(); ++most) {
     AneOptions options;

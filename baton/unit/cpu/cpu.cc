@@ -5,6 +5,7 @@
 #include "baton/unit/cpu/executor.h"
 #include "baton/unit/entry.h"
 #include "baton/unit/host/kernel_sets.h"
+#include "baton/unit/host/operands.h"
 #include "baton/unit/host/pack.h"
 
 namespace baton::cpu {
@@ -22,8 +23,7 @@ float logit_tolerance(DType weights, bool rounds) {
 class CpuUnit final : public Unit {
  public:
   explicit CpuUnit(const host::Kernels& kernels) : kernels_(kernels) {
-    // Tiles that do not serve integers are those of bf16 alone: those of AMX keep 16 bits of activations.
-    const bool rounds = kernels.tile_tokens_min > 0 && !kernels.integer_tiles();
+    const bool rounds = host::form_of(kernels, host::Packing::kF16, true) == host::Form::kTiles;
     caps_.ops = {OpKind::kEmbed,  OpKind::kRmsNorm,     OpKind::kLinear,     OpKind::kSplitPairs, OpKind::kRope,
                  OpKind::kAttend, OpKind::kSigmoidGate, OpKind::kCausalConv, OpKind::kDeltaRule,  OpKind::kGatedNorm,
                  OpKind::kSwiGlu, OpKind::kAdd,         OpKind::kBias,       OpKind::kHead};

@@ -10,7 +10,9 @@
 namespace baton::cpu {
 
 // Tokens per pass over the weights in prefill. Matrix tiles are so quick that unpacking the weights would show.
-constexpr int64_t chunk_tokens(const host::Kernels& kernels) { return kernels.integer_tiles() ? 512 : 256; }
+inline int64_t chunk_tokens(const host::Kernels& kernels) {
+  return host::form_of(kernels, host::Packing::kQ8_0, true) == host::Form::kTiles ? 512 : 256;
+}
 inline constexpr uint32_t kStepTokensMin = 64;  // fewer take nearly as long: all weights are read for them
 inline constexpr uint32_t kDecodeSlotsMax = host::kRunsMax;
 

@@ -138,8 +138,7 @@ TEST(CpuExecutor, DecodeOfManySlotsTakesNoTiles) {
   tiled.tile_tokens_min = kDecodeSlotsMax;
   tiled.to_tiles = [](const float*, int64_t, uint16_t*, uint16_t*) {};
   for (auto& matmul : tiled.tile_matmul) {
-    matmul = [](const host::Matrix&, int64_t, int64_t, const host::Activations&, int64_t, float*, int64_t, bool,
-                unsigned char*) { ADD_FAILURE() << "a product of tiles"; };
+    matmul = [](const host::Multiply&) { ADD_FAILURE() << "a product of tiles"; };
   }
   const auto executor = load(SmallModel(DType::kBF16), tiled);
   std::vector<std::unique_ptr<SequenceState>> states;

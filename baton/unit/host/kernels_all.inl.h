@@ -17,7 +17,7 @@ constexpr Kernels make_kernels(const char* name, const char* description) {
   Kernels k{};
   k.name = name;
   k.description = description;
-  const auto set = [&](Packing packing, MatmulFunction f) { k.matmul[static_cast<int>(packing)] = f; };
+  const auto set = [&](Packing packing, MultiplyFunction f) { k.matmul[static_cast<int>(packing)] = f; };
   set(Packing::kF32, float_matmul<ColumnsF32>);
   set(Packing::kF16, float_matmul<ColumnsF16>);
   set(Packing::kBF16, float_matmul<ColumnsBF16>);

@@ -91,94 +91,84 @@ BATON_INLINE void write_tile(const float* sums, int64_t tokens, float* out, int6
   }
 }
 
+// All tokens against `Panels` panels from `panel` on.
 template <int Panels>
-void multiply_panels(const Parts (&w)[2], const Activations& a, int64_t columns, int64_t tokens, float* out,
-                     int64_t out_stride, const int (&rows)[2], bool add) {
-  const int64_t tiles = columns / 32, group = tiles * kTile;
+void multiply_panels(const Multiply& m, int64_t panel, const Parts (&w)[2]) {
+  constexpr int64_t kBoth = 2 * kTileTokens;
+  const int64_t tiles = m.w->columns / kBlock, group = tiles * kTile;
+  int rows[Panels];
+  for (int p = 0; p < Panels; ++p) rows[p] = rows_of(*m.w, panel + p);
   const auto step = [&](auto groups, int64_t token) BATON_LAMBDA {
     constexpr int kGroups = decltype(groups)::value;
-    const int64_t at = token / 16 * group;
+    const int64_t at = token / kTileTokens * group;
     _tile_zero(0);
     if constexpr (Panels == 2) _tile_zero(1);
     if constexpr (kGroups == 2) _tile_zero(2);
     if constexpr (Panels == 2 && kGroups == 2) _tile_zero(3);
     // Small parts first.
-    if (w[0].low != nullptr) add_products<kGroups, Panels>(a.high_tiles + at, group, w[0].low, w[1].low, tiles);
-    if (a.low_tiles != nullptr) add_products<kGroups, Panels>(a.low_tiles + at, group, w[0].high, w[1].high, tiles);
-    add_products<kGroups, Panels>(a.high_tiles + at, group, w[0].high, w[1].high, tiles);
+    const uint16_t *const high = m.x.high_tiles, *const low = m.x.low_tiles;
+    if (w[0].low != nullptr) add_products<kGroups, Panels>(high + at, group, w[0].low, w[1].low, tiles);
+    if (low != nullptr) add_products<kGroups, Panels>(low + at, group, w[0].high, w[1].high, tiles);
+    add_products<kGroups, Panels>(high + at, group, w[0].high, w[1].high, tiles);
     // The numbers of tiles are part of the instructions.
-    alignas(64) float sums[4][256];
+    alignas(64) float sums[4][kTileTokens * kLanes];
     _tile_stored(0, sums[0], 64);
     if constexpr (Panels == 2) _tile_stored(1, sums[1], 64);
     if constexpr (kGroups == 2) _tile_stored(2, sums[2], 64);
     if constexpr (Panels == 2 && kGroups == 2) _tile_stored(3, sums[3], 64);
     memory_is_written();
     for (int g = 0; g < kGroups; ++g) {
+      const int64_t first = token + kTileTokens * g;
       for (int p = 0; p < Panels; ++p) {
-        write_tile(sums[2 * g + p], tokens - token - kTileTokens * g,
-                   out + (token + kTileTokens * g) * out_stride + 16 * p, out_stride, rows[p], add);
+        float* const out = m.out + first * m.out_stride + kLanes * (panel + p);
+        write_tile(sums[2 * g + p], m.tokens - first, out, m.out_stride, rows[p], m.add);
       }
     }
   };
   int64_t token = 0;
-  for (; token + 16 < tokens; token += 32) step(Constant<2>{}, token);
-  if (token < tokens) step(Constant<1>{}, token);
+  for (; token + kTileTokens < m.tokens; token += kBoth) step(Constant<2>{}, token);
+  if (token < m.tokens) step(Constant<1>{}, token);
 }
 
 // unpack(panel's bytes, tiles): what the tiles of one panel are.
 template <class Unpack>
-void tile_matmul(const Matrix& w, int64_t panel_begin, int64_t panel_end, const Activations& a, int64_t tokens,
-                 float* out, int64_t out_stride, bool add, unsigned char* scratch, const Unpack& unpack) {
+void tile_matmul(const Multiply& m, const Unpack& unpack) {
   alignas(64) const TileConfig config;
   _tile_loadconfig(&config);
-  for (int64_t panel = panel_begin; panel < panel_end; panel += 2) {
+  each_panel_group<2>(m.panel_begin, m.panel_end, [&](auto count, int64_t panel) BATON_LAMBDA {
+    constexpr int kCount = decltype(count)::value;
     Parts parts[2] = {};
-    int rows[2] = {};
-    const int count = panel + 1 < panel_end ? 2 : 1;
-    for (int p = 0; p < count; ++p) {
+    for (int p = 0; p < kCount; ++p) {
       // Two bf16 a value, at most: as many bytes as the f32 of the scratch's contract.
-      auto* tiles = reinterpret_cast<uint16_t*>(scratch) + p * 32 * w.columns;
-      parts[p] = unpack(w.data + (panel + p) * w.panel_bytes, tiles);
-      rows[p] = rows_of(w, panel + p);
+      auto* tiles = reinterpret_cast<uint16_t*>(m.scratch) + p * 2 * kLanes * m.w->columns;
+      parts[p] = unpack(m.w->data + (panel + p) * m.w->panel_bytes, tiles);
     }
     memory_is_written();
-    if (count == 2) {
-      multiply_panels<2>(parts, a, w.columns, tokens, out + 16 * panel, out_stride, rows, add);
-    } else {
-      multiply_panels<1>(parts, a, w.columns, tokens, out + 16 * panel, out_stride, rows, add);
-    }
-  }
+    multiply_panels<kCount>(m, panel, parts);
+  });
   _tile_release();
 }
 
 template <class Block>
-void integer_tiles(const Matrix& w, int64_t panel_begin, int64_t panel_end, const Activations& a, int64_t tokens,
-                   float* out, int64_t out_stride, bool add, unsigned char* scratch) {
-  Activations rounded = a;
-  rounded.low_tiles = nullptr;
-  tile_matmul(w, panel_begin, panel_end, rounded, tokens, out, out_stride, add, scratch,
-              [&](const unsigned char* panel, uint16_t* tiles) {
-                panel_to_tiles<Block>(w, panel, tiles);
-                return Parts{tiles, nullptr};
-              });
+void integer_tiles(const Multiply& m) {
+  tile_matmul(m, [&](const unsigned char* panel, uint16_t* tiles) {
+    panel_to_tiles<Block>(*m.w, panel, tiles);
+    return Parts{tiles, nullptr};
+  });
 }
 
-void bf16_tiles(const Matrix& w, int64_t panel_begin, int64_t panel_end, const Activations& a, int64_t tokens,
-                float* out, int64_t out_stride, bool add, unsigned char* scratch) {
-  tile_matmul(w, panel_begin, panel_end, a, tokens, out, out_stride, add, scratch,
-              [&](const unsigned char* panel, uint16_t*) {  // the packed layout is that of tiles
-                return Parts{reinterpret_cast<const uint16_t*>(panel), nullptr};
-              });
+void bf16_tiles(const Multiply& m) {
+  tile_matmul(m, [&](const unsigned char* panel, uint16_t*) {  // the packed layout is that of tiles
+    return Parts{reinterpret_cast<const uint16_t*>(panel), nullptr};
+  });
 }
 
-void f16_tiles(const Matrix& w, int64_t panel_begin, int64_t panel_end, const Activations& a, int64_t tokens,
-               float* out, int64_t out_stride, bool add, unsigned char* scratch) {
-  tile_matmul(w, panel_begin, panel_end, a, tokens, out, out_stride, add, scratch,
-              [&](const unsigned char* panel, uint16_t* tiles) {
-                uint16_t* low = tiles + 16 * w.columns;
-                f16_to_tiles(w, panel, tiles, low);
-                return Parts{tiles, low};
-              });
+void f16_tiles(const Multiply& m) {
+  tile_matmul(m, [&](const unsigned char* panel, uint16_t* tiles) {
+    uint16_t* low = tiles + kLanes * m.w->columns;
+    f16_to_tiles(*m.w, panel, tiles, low);
+    return Parts{tiles, low};
+  });
 }
 
 }  // namespace
@@ -190,7 +180,7 @@ const Kernels& kernels_amx() {
     Kernels k = kernels_avx512();
     k.name = "amx";
     k.description = "amx-bf16 and avx512-vnni";
-    const auto set = [&](Packing packing, MatmulFunction f) { k.tile_matmul[static_cast<int>(packing)] = f; };
+    const auto set = [&](Packing packing, MultiplyFunction f) { k.tile_matmul[static_cast<int>(packing)] = f; };
     set(Packing::kF16, f16_tiles);
     set(Packing::kBF16, bf16_tiles);
     each_integer_packing([&](auto packing) {
@@ -198,6 +188,7 @@ const Kernels& kernels_amx() {
       set(kPacking, integer_tiles<BlockOf<kPacking>>);
     });
     k.to_tiles = to_tiles;
+    k.tile_pairs = true;
     k.tile_tokens_min = 32;
     return k;
   }();

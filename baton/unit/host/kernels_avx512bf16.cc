@@ -54,39 +54,36 @@ void bf16_tile(const uint16_t* const (&w)[P], const uint16_t* a, int64_t columns
 
 // unpack(panel's bytes, scratch): its pairs.
 template <class Unpack>
-void bf16_matmul(const Matrix& w, int64_t panel_begin, int64_t panel_end, const Activations& a, int64_t tokens,
-                 float* out, int64_t out_stride, bool add, unsigned char* scratch, const Unpack& unpack) {
-  each_panel_group<2>(panel_begin, panel_end, [&](auto count, int64_t panel) BATON_LAMBDA {
+void bf16_matmul(const Multiply& m, const Unpack& unpack) {
+  const Matrix& w = *m.w;
+  each_panel_group<2>(m.panel_begin, m.panel_end, [&](auto count, int64_t panel) BATON_LAMBDA {
     constexpr int kCount = decltype(count)::value;
     const uint16_t* pairs[kCount];
     int rows[kCount];
     for (int p = 0; p < kCount; ++p) {
-      pairs[p] =
-          unpack(w.data + (panel + p) * w.panel_bytes, reinterpret_cast<uint16_t*>(scratch) + p * kLanes * w.columns);
+      auto* const to = reinterpret_cast<uint16_t*>(m.scratch) + p * kLanes * w.columns;
+      pairs[p] = unpack(w.data + (panel + p) * w.panel_bytes, to);
       rows[p] = rows_of(w, panel + p);
     }
-    for (int64_t t = 0; t < tokens; t += kTokens) {
-      const uint16_t* const x = a.high_tiles + t / kTileTokens * kTileTokens * w.columns + t % kTileTokens * kBlock;
-      bf16_tile<kCount>(pairs, x, w.columns, tokens - t, out + t * out_stride + kLanes * panel, out_stride, rows, add);
+    for (int64_t t = 0; t < m.tokens; t += kTokens) {
+      const uint16_t* const x = m.x.high_tiles + t / kTileTokens * kTileTokens * w.columns + t % kTileTokens * kBlock;
+      bf16_tile<kCount>(pairs, x, w.columns, m.tokens - t, m.out + t * m.out_stride + kLanes * panel, m.out_stride,
+                        rows, m.add);
     }
   });
 }
 
-void bf16_weights(const Matrix& w, int64_t panel_begin, int64_t panel_end, const Activations& a, int64_t tokens,
-                  float* out, int64_t out_stride, bool add, unsigned char* scratch) {
-  bf16_matmul(w, panel_begin, panel_end, a, tokens, out, out_stride, add, scratch,
-              [](const unsigned char* panel, uint16_t*) { return reinterpret_cast<const uint16_t*>(panel); });
+void bf16_weights(const Multiply& m) {
+  bf16_matmul(m, [](const unsigned char* panel, uint16_t*) { return reinterpret_cast<const uint16_t*>(panel); });
 }
 
-void f16_weights(const Matrix& w, int64_t panel_begin, int64_t panel_end, const Activations& a, int64_t tokens,
-                 float* out, int64_t out_stride, bool add, unsigned char* scratch) {
-  bf16_matmul(w, panel_begin, panel_end, a, tokens, out, out_stride, add, scratch,
-              [&](const unsigned char* panel, uint16_t* to) {
-                for (int64_t k = 0; k < w.columns; k += 2) {
-                  store_pairs(to + 16 * k, load_f16(panel + 32 * k), load_f16(panel + 32 * k + 32));
-                }
-                return static_cast<const uint16_t*>(to);
-              });
+void f16_weights(const Multiply& m) {
+  bf16_matmul(m, [&](const unsigned char* panel, uint16_t* to) {
+    for (int64_t k = 0; k < m.w->columns; k += 2) {
+      store_pairs(to + kLanes * k, load_f16(panel + 32 * k), load_f16(panel + 32 * k + 32));
+    }
+    return static_cast<const uint16_t*>(to);
+  });
 }
 
 }  // namespace
@@ -101,7 +98,7 @@ const Kernels& kernels_avx512bf16() {
     k.description = "avx512bf16 and avx512-vnni";
     k.tile_matmul[static_cast<int>(Packing::kF16)] = f16_weights;
     k.tile_matmul[static_cast<int>(Packing::kBF16)] = bf16_weights;
-    k.to_tiles = [](const float* x, int64_t n, uint16_t* high, uint16_t*) { to_tiles(x, n, high, nullptr); };
+    k.to_tiles = to_tiles;
     k.tile_tokens_min = 16;
     return k;
   }();

@@ -169,18 +169,21 @@ BATON_INLINE void float_sums(const Columns (&columns)[P], const float* a, int64_
   }
 }
 
+// All tokens against P panels from `panel` on.
 template <class Columns, int P, int Most>
-void float_panels(const Columns (&columns)[P], const float* a, int64_t a_stride, int64_t k_count, int64_t tokens,
-                  float* out, int64_t out_stride, const int* rows, bool add) {
-  each_token_tile<(P > 1 || Most <= 4), Most>(tokens, [&](auto count, int64_t token) BATON_LAMBDA {
+void float_panels(const Multiply& m, int64_t panel, const Columns (&columns)[P]) {
+  const int64_t stride = m.x.x_stride;
+  int rows[P];
+  for (int p = 0; p < P; ++p) rows[p] = rows_of(*m.w, panel + p);
+  each_token_tile<(P > 1 || Most <= 4), Most>(m.tokens, [&](auto count, int64_t token) BATON_LAMBDA {
     constexpr int T = decltype(count)::value;
     F sum[P][T];
-    float_sums<Columns, P, T>(columns, a + token * a_stride, a_stride, 1, k_count, sum);
+    float_sums<Columns, P, T>(columns, m.x.x + token * stride, stride, 1, m.w->columns, sum);
 #pragma GCC unroll 16
     for (int t = 0; t < T; ++t) {
 #pragma GCC unroll 4
       for (int p = 0; p < P; ++p) {
-        write_rows(out + (token + t) * out_stride + kLanes * p, sum[p][t], rows[p], add);
+        write_rows(m.out + (token + t) * m.out_stride + kLanes * (panel + p), sum[p][t], rows[p], m.add);
       }
     }
   });
@@ -199,13 +202,12 @@ void unpack_columns(const Columns& columns, int64_t k_count, float* to) {
 }
 
 template <class Columns>
-void float_matmul(const Matrix& w, int64_t panel_begin, int64_t panel_end, const Activations& a, int64_t tokens,
-                  float* out, int64_t out_stride, bool add, unsigned char* scratch) {
+void float_matmul(const Multiply& m) {
   constexpr bool kIsF32 = same_type<Columns, ColumnsF32>;
-  each_panel_group<kFloatPanels>(panel_begin, panel_end, [&](auto count, int64_t panel) BATON_LAMBDA {
+  const Matrix& w = *m.w;
+  each_panel_group<kFloatPanels>(m.panel_begin, m.panel_end, [&](auto count, int64_t panel) BATON_LAMBDA {
     constexpr int P = decltype(count)::value;
     Columns columns[P];
-    int rows[P];
     for (int p = 0; p < P; ++p) {
       const unsigned char* data = w.data + (panel + p) * w.panel_bytes;
       if constexpr (kIsF32) {
@@ -213,24 +215,19 @@ void float_matmul(const Matrix& w, int64_t panel_begin, int64_t panel_end, const
       } else {
         columns[p] = {data};
       }
-      rows[p] = rows_of(w, panel + p);
     }
-    float* to = out + kLanes * panel;
     if constexpr (!kIsF32) {
-      if (tokens > kDirectTokens) {
+      if (m.tokens > kDirectTokens) {
         ColumnsF32 unpacked[P];
         for (int p = 0; p < P; ++p) {
-          float* values = reinterpret_cast<float*>(scratch) + p * kLanes * w.columns;
+          float* values = reinterpret_cast<float*>(m.scratch) + p * kLanes * w.columns;
           unpack_columns(columns[p], w.columns, values);
           unpacked[p] = {values, kLanes};
         }
-        float_panels<ColumnsF32, P, kFloatTokens>(unpacked, a.x, a.x_stride, w.columns, tokens, to, out_stride, rows,
-                                                  add);
-        return;
+        return float_panels<ColumnsF32, P, kFloatTokens>(m, panel, unpacked);
       }
     }
-    constexpr int kMost = kIsF32 ? kFloatTokens : kDirectTokens;
-    float_panels<Columns, P, kMost>(columns, a.x, a.x_stride, w.columns, tokens, to, out_stride, rows, add);
+    float_panels<Columns, P, kIsF32 ? kFloatTokens : kDirectTokens>(m, panel, columns);
   });
 }
 

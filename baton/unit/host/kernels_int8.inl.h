@@ -139,62 +139,63 @@ void integer_tile(const Matrix& w, const unsigned char* const* panels, const Act
 
 // Panels as they lie in memory, read once for a few tokens and unpacked in registers.
 template <class Block>
-void integer_direct(const Matrix& w, const unsigned char* panel, const Activations& a, int64_t tokens, float* out,
-                    int64_t out_stride, int rows, bool add) {
-  each_token_tile<true, kDirectTokens>(tokens, [&](auto count, int64_t t) BATON_LAMBDA {
+void integer_direct(const Multiply& m, int64_t panel) {
+  const Matrix& w = *m.w;
+  const unsigned char* const data = w.data + panel * w.panel_bytes;
+  const int rows = rows_of(w, panel);
+  float* const out = m.out + kLanes * panel;
+  each_token_tile<true, kDirectTokens>(m.tokens, [&](auto count, int64_t t) BATON_LAMBDA {
     const int64_t at = t * (w.columns / kBlock);
-    integer_tile<Block, 1, decltype(count)::value, true>(w, &panel, a.blocks + at, a.lows + at, nullptr,
-                                                         out + t * out_stride, out_stride, &rows, add);
+    integer_tile<Block, 1, decltype(count)::value, true>(w, &data, m.x.blocks + at, m.x.lows + at, nullptr,
+                                                         out + t * m.out_stride, m.out_stride, &rows, m.add);
   });
 }
 
-// All tokens against P panels, a batch of sorted low planes at a time.
+// All tokens against P panels from `panel` on, a batch of sorted low planes at a time. `panels`: their blocks.
 template <class Block, int P>
-void integer_panels(const Matrix& w, const unsigned char* const* panels, const Activations& a, int64_t tokens,
-                    float* out, int64_t out_stride, const int* rows, bool add, float* low_sums) {
+void integer_panels(const Multiply& m, int64_t panel, const unsigned char* const* panels, float* low_sums) {
   constexpr bool kAll = P > 1 || kIntegerTokens <= 4;
+  const Matrix& w = *m.w;
   const int64_t blocks = w.columns / kBlock;
-  const int32_t* starts = a.sorted_starts;
-  for (int64_t first = 0; first < tokens; first += kSortedTokens, starts += blocks + 1) {
-    const int64_t count = tokens - first < kSortedTokens ? tokens - first : kSortedTokens;
-    const float* const lows = sum_low_planes<Block, P>(w, panels, starts, a.sorted_lows, count, low_sums);
+  const int32_t* starts = m.x.sorted_starts;
+  int rows[P];
+  for (int p = 0; p < P; ++p) rows[p] = rows_of(w, panel + p);
+  for (int64_t first = 0; first < m.tokens; first += kSortedTokens, starts += blocks + 1) {
+    const int64_t count = m.tokens - first < kSortedTokens ? m.tokens - first : kSortedTokens;
+    const float* const lows = sum_low_planes<Block, P>(w, panels, starts, m.x.sorted_lows, count, low_sums);
+    float* const out = m.out + first * m.out_stride + kLanes * panel;
     each_token_tile<kAll, kIntegerTokens>(count, [&](auto tile, int64_t t) BATON_LAMBDA {
-      integer_tile<Block, P, decltype(tile)::value, false>(w, panels, a.blocks + (first + t) * blocks, nullptr,
+      integer_tile<Block, P, decltype(tile)::value, false>(w, panels, m.x.blocks + (first + t) * blocks, nullptr,
                                                            lows != nullptr ? lows + kLanes * P * t : nullptr,
-                                                           out + (first + t) * out_stride, out_stride, rows, add);
+                                                           out + t * m.out_stride, m.out_stride, rows, m.add);
     });
   }
 }
 
 template <class Block>
-void integer_matmul(const Matrix& w, int64_t panel_begin, int64_t panel_end, const Activations& a, int64_t tokens,
-                    float* out, int64_t out_stride, bool add, unsigned char* scratch) {
+void integer_matmul(const Multiply& m) {
   using Unpacked = UnpackedFrom<Block>;
   constexpr bool kUnpack = !same_type<Block, BlockOf<Packing::kQ8_0>>;
+  using Multiplied = Either<kUnpack, Unpacked, Block>;
+  const Matrix& w = *m.w;
   const int64_t unpacked_bytes = w.columns / kBlock * Unpacked::kBytes;
-  auto* const low_sums = reinterpret_cast<float*>(scratch);
-  unsigned char* const unpacked = scratch + kPanelsUnpacked * kLanes * kSortedTokens * 4;
-  if (tokens <= kDirectTokens) {
-    for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
-      integer_direct<Block>(w, w.data + panel * w.panel_bytes, a, tokens, out + kLanes * panel, out_stride,
-                            rows_of(w, panel), add);
-    }
+  auto* const low_sums = reinterpret_cast<float*>(m.scratch);
+  unsigned char* const unpacked = m.scratch + kPanelsUnpacked * kLanes * kSortedTokens * 4;
+  if (m.tokens <= kDirectTokens) {
+    for (int64_t panel = m.panel_begin; panel < m.panel_end; ++panel) integer_direct<Block>(m, panel);
     return;
   }
-  each_panel_group<kIntegerPanels>(panel_begin, panel_end, [&](auto count, int64_t panel) BATON_LAMBDA {
+  each_panel_group<kIntegerPanels>(m.panel_begin, m.panel_end, [&](auto count, int64_t panel) BATON_LAMBDA {
     constexpr int kCount = decltype(count)::value;
     const unsigned char* panels[kCount];
-    int rows[kCount];
     for (int p = 0; p < kCount; ++p) {
       panels[p] = w.data + (panel + p) * w.panel_bytes;
-      rows[p] = rows_of(w, panel + p);
       if constexpr (kUnpack) {
         unpack_panel<Block>(w, panels[p], unpacked + p * unpacked_bytes);
         panels[p] = unpacked + p * unpacked_bytes;
       }
     }
-    using Multiplied = Either<kUnpack, Unpacked, Block>;
-    integer_panels<Multiplied, kCount>(w, panels, a, tokens, out + kLanes * panel, out_stride, rows, add, low_sums);
+    integer_panels<Multiplied, kCount>(m, panel, panels, low_sums);
   });
 }
 

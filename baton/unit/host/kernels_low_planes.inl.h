@@ -1,4 +1,4 @@
-// What the low planes of activations (kernels.h) add to integer products.
+// What the low planes of activations (multiply.h) add to integer products.
 #pragma once
 
 #include "baton/unit/host/kernels_blocks.inl.h"

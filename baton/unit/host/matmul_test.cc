@@ -11,8 +11,8 @@
 #include "baton/quant/samples_test.h"
 #include "baton/unit/host/kernel_sets.h"
 #include "baton/unit/host/memory.h"
+#include "baton/unit/host/operands.h"
 #include "baton/unit/host/pack.h"
-#include "baton/unit/host/quantized.h"
 
 namespace baton::host {
 namespace {
@@ -55,20 +55,20 @@ struct TestMatrix {
 
 struct TestActivations {
   TestActivations(const Kernels& kernels, const Matrix& m, int64_t tokens, Random& random)
-      : x(random_values(random, static_cast<size_t>(tokens * (m.columns + 3)))) {
-    a.x = x.data();
-    a.x_stride = m.columns + 3;
+      : x(random_values(random, static_cast<size_t>(tokens * (m.columns + 3)))),
+        operands(*Operands::create(kernels, tokens, m.columns, "test")) {
+    const int64_t stride = m.columns + 3;
+    a = Operands::floats(x.data(), stride);
     effective.resize(static_cast<size_t>(tokens * m.columns));
-    quantized = *QuantizedRows::create(tokens, m.columns, "test");
     for (int64_t t = 0; t < tokens; ++t) {
-      const float* row = x.data() + t * a.x_stride;
+      const float* row = x.data() + t * stride;
       float* to = effective.data() + t * m.columns;
       std::copy(row, row + m.columns, to);
       if (!is_integer(m.packing)) continue;
       // An outlier now and then, so that products with and without low planes meet in a tile.
-      if (t % 3 == 1) x[static_cast<size_t>(t * a.x_stride + m.columns / 2)] = 40;
-      quantized.quantize(kernels, t, row, m.columns, t % 5 == 4);
-      quantized.describe(kernels, t, 1, m.columns, pool, a);
+      if (t % 3 == 1) x[static_cast<size_t>(t * stride + m.columns / 2)] = 40;
+      operands.make({.integers = true}, t, 0, row, m.columns, t % 5 == 4);
+      a = operands.integers(t, 1, m.columns, pool);
       for (int64_t b = 0; b < m.columns / kBlock; ++b) {
         const ActivationBlock& block = a.blocks[b];
         float highest = 0;
@@ -79,12 +79,12 @@ struct TestActivations {
         }
       }
     }
-    if (is_integer(m.packing)) quantized.describe(kernels, 0, tokens, m.columns, pool, a);
+    if (is_integer(m.packing)) a = operands.integers(0, tokens, m.columns, pool);
   }
 
   std::vector<float> x, effective;
   ThreadPool pool{1};
-  QuantizedRows quantized;
+  Operands operands;
   Activations a;
 };
 
@@ -102,10 +102,10 @@ void check_product(const Kernels& kernels, const TestMatrix& w, int64_t tokens, 
     }
   }
   const Memory scratch = *Memory::allocate(static_cast<size_t>(matmul_scratch_bytes(m.columns)), "memory", "test");
-  const MatmulFunction matmul = kernels.matmul[static_cast<size_t>(m.packing)];
+  const MultiplyFunction matmul = function_of(kernels, m.packing, x.a.form);
   const int64_t middle = m.panels / 2 / kernels.panels_per_tile * kernels.panels_per_tile;
-  matmul(m, 0, middle, x.a, tokens, out.data(), stride, add, scratch.data());
-  matmul(m, middle, m.panels, x.a, tokens, out.data(), stride, add, scratch.data());
+  matmul({&m, 0, middle, x.a, tokens, out.data(), stride, add, scratch.data()});
+  matmul({&m, middle, m.panels, x.a, tokens, out.data(), stride, add, scratch.data()});
   for (int64_t t = 0; t < tokens; ++t) {
     for (int64_t r = 0; r < m.rows; ++r) {
       double sum = before[t * stride + r], magnitude = std::fabs(sum);
@@ -156,17 +156,18 @@ TEST_P(Matmul, SameBitsAloneAndInABatch) {
   const TestMatrix w(dtype, 48, columns, random);
   const TestActivations x(*kernels, w.matrix, tokens, random);
   const Memory scratch = *Memory::allocate(static_cast<size_t>(matmul_scratch_bytes(columns)), "memory", "test");
-  const MatmulFunction matmul = kernels->matmul[static_cast<size_t>(w.matrix.packing)];
+  const MultiplyFunction matmul = function_of(*kernels, w.matrix.packing, x.a.form);
   std::vector<float> together(48 * tokens, kPoison), alone(48, kPoison);
-  matmul(w.matrix, 0, 3, x.a, tokens, together.data(), 48, false, scratch.data());
+  matmul({&w.matrix, 0, 3, x.a, tokens, together.data(), 48, false, scratch.data()});
   for (int64_t t = 0; t < tokens; ++t) {
     Activations one = x.a;
-    one.x += t * one.x_stride;
-    if (is_integer(w.matrix.packing)) {
+    if (one.form == Form::kFloats) {
+      one.x += t * one.x_stride;
+    } else {
       one.blocks += t * (columns / kBlock);
       one.lows += t * (columns / kBlock);
     }
-    matmul(w.matrix, 0, 3, one, 1, alone.data(), 48, false, scratch.data());
+    matmul({&w.matrix, 0, 3, one, 1, alone.data(), 48, false, scratch.data()});
     ASSERT_EQ(0, std::memcmp(alone.data(), together.data() + t * 48, 48 * sizeof(float))) << "token " << t;
   }
 }
@@ -196,9 +197,10 @@ TEST_P(Matmul, TilesEqualPlainSums) {
   const int64_t columns = std::max<int64_t>(64, 2 * format_of(dtype).block_elements);
   for (const int64_t rows : {1, 16, 33, 50}) {
     const TestMatrix w(dtype, rows, columns, random);
-    const MatmulFunction matmul = kernels->tile_matmul[static_cast<size_t>(w.matrix.packing)];
-    if (matmul == nullptr) GTEST_SKIP() << kernels->name << " has no tiles for " << to_string(dtype);
-    const bool exact = !is_integer(w.matrix.packing) && kernels->integer_tiles();
+    const Form form = form_of(*kernels, w.matrix.packing, true);
+    const bool exact = form == Form::kTilePairs;
+    if (form != Form::kTiles && !exact) GTEST_SKIP() << kernels->name << " has no tiles for " << to_string(dtype);
+    const MultiplyFunction matmul = function_of(*kernels, w.matrix.packing, form);
     for (const int64_t tokens : {1, 15, 16, 17, 32, 33, 47, 64}) {
       SCOPED_TRACE(testing::Message() << "rows " << rows << " tokens " << tokens);
       const bool add = tokens % 2 == 0;
@@ -207,18 +209,16 @@ TEST_P(Matmul, TilesEqualPlainSums) {
       std::vector<uint16_t> high(values, 0x7fc0), low(values, 0x7fc0);  // NaN
       for (int64_t t = 0; t < tokens; ++t) {
         const int64_t at = t / kTileTokens * kTileTokens * columns + t % kTileTokens * kBlock;
-        kernels->to_tiles(x.data() + t * columns, columns, high.data() + at, low.data() + at);
+        kernels->to_tiles(x.data() + t * columns, columns, high.data() + at, exact ? low.data() + at : nullptr);
       }
-      Activations a;
-      a.high_tiles = high.data();
-      a.low_tiles = low.data();
+      const Activations a{.form = form, .high_tiles = high.data(), .low_tiles = exact ? low.data() : nullptr};
       const int64_t stride = rows + 5;
       std::vector<float> out(static_cast<size_t>(tokens * stride), kPoison);
       if (add) {
         for (int64_t t = 0; t < tokens; ++t) std::fill_n(out.begin() + t * stride, rows, 1.0f);
       }
       const Memory scratch = *Memory::allocate(static_cast<size_t>(matmul_scratch_bytes(columns)), "memory", "test");
-      matmul(w.matrix, 0, w.matrix.panels, a, tokens, out.data(), stride, add, scratch.data());
+      matmul({&w.matrix, 0, w.matrix.panels, a, tokens, out.data(), stride, add, scratch.data()});
       for (int64_t t = 0; t < tokens; ++t) {
         for (int64_t r = 0; r < rows; ++r) {
           double sum = add ? 1 : 0, magnitude = sum;
@@ -273,9 +273,9 @@ TEST_P(Powers, EveryExponentOfMxfp4) {
   LowPlane low;
   kernels.quantize(x.data(), kColumns, false, &block, &low);
   const Memory scratch = *Memory::allocate(static_cast<size_t>(matmul_scratch_bytes(kColumns)), "memory", "test");
-  const Activations a{.blocks = &block, .lows = &low};
-  kernels.matmul[static_cast<size_t>(Packing::kMXFP4)](matrix, 0, matrix.panels, a, 1, out.data(), kRows, false,
-                                                       scratch.data());
+  const Activations a{.form = Form::kIntegers, .blocks = &block, .lows = &low};
+  function_of(kernels, Packing::kMXFP4,
+              a.form)({&matrix, 0, matrix.panels, a, 1, out.data(), kRows, false, scratch.data()});
   // The smallest products of scales are denormal and lose bits.
   for (int e = 16; e < 255; ++e) EXPECT_FLOAT_EQ(out[static_cast<size_t>(e)], std::ldexp(1.5f, e - 128)) << e;
   for (int e = 0; e < 16; ++e) EXPECT_NEAR(out[static_cast<size_t>(e)], std::ldexp(1.5f, e - 128), 1e-39f) << e;

@@ -60,14 +60,7 @@ Status Pass::make_scratch() {
             Memory::allocate(static_cast<size_t>(partial_floats) * 4, "attention scratch", weights_.unit()));
   BATON_TRY(head_memory_, Memory::allocate(size_t{kRunsMax} * static_cast<size_t>(program.vocab) * 4,
                                            "logits of a step", weights_.unit()));
-  BATON_TRY(quantized_, QuantizedRows::create(rows_max_, columns_max, weights_.unit()));
-
-  if (kernels_.tile_tokens_min > 0) {
-    const int64_t values = round_up(rows_max_, 2 * kTileTokens) * round_up(columns_max, kBlock);
-    BATON_TRY(tile_memory_, Memory::allocate(static_cast<size_t>(values) * 4, "tiles of activations", weights_.unit()));
-    high_tiles_ = reinterpret_cast<uint16_t*>(tile_memory_.data());
-    low_tiles_ = high_tiles_ + values;
-  }
+  BATON_TRY(operands_, Operands::create(kernels_, rows_max_, columns_max, weights_.unit()));
 
   int64_t total = 0;
   for (const Register& r : program.registers) {
@@ -246,55 +239,51 @@ void Pass::run_row(const RowPart& part, int64_t r, int64_t begin) {
       return kernels_.add(row(op.x, r), row(op.y, r), width(op.out), row(op.out, r));
     case Row::kBias:
       return kernels_.add(row(op.x, r), weights_.vector(op.weight), width(op.out), row(op.out, r));
-    case Row::kQuantize: {
-      const bool tiled = part.tiles && r - begin < tiled_rows(row_count_ - begin, width(op.x));
-      if (tiled) {
-        const int64_t in_group = (r - begin) % kTileTokens;
-        const int64_t at = (r - begin - in_group) * width(op.x) + in_group * kBlock;
-        kernels_.to_tiles(row(op.x, r), width(op.x), high_tiles_ + at, part.low_tiles ? low_tiles_ + at : nullptr);
-      }
-      if (!part.quantized || (tiled && kernels_.integer_tiles())) return;
-      return quantized_.quantize(kernels_, r, row(op.x, r), width(op.x), bits_ == RowBits::kIndependent);
+    case Row::kOperands: {
+      const bool tiled = r - begin < rows_in_tiles(row_count_ - begin, width(op.x));
+      return operands_->make(tiled ? part.forms.tiled : part.forms.others, r, r - begin, row(op.x, r), width(op.x),
+                             bits_ == RowBits::kIndependent);
     }
   }
 }
 
 void Pass::run_linears(const Step& step, int64_t begin, int64_t end) {
-  const int64_t tiled = tiled_rows(end - begin, width(step.x)), untiled = begin + tiled;
+  const int64_t untiled = begin + rows_in_tiles(end - begin, width(step.x));
   const int64_t tile = kernels_.panels_per_tile;
+  // Where the rows end that a matrix takes in tiles.
+  const auto tiles_end = [&](const Matrix& w) {
+    return form_of(kernels_, w.packing, true) != form_of(kernels_, w.packing, false) ? untiled : begin;
+  };
   int64_t count_all = 0;
-  bool integers = false;
+  Activations integers;
   for (const LinearPart& part : step.linears) {
     const Matrix& w = weights_.matrix(part.weight);
     count_all += (w.panels + tile - 1) / tile;
-    integers = integers || is_integer(w.packing);
-  }
-  Activations tiles, others;
-  tiles.high_tiles = high_tiles_;
-  tiles.low_tiles = low_tiles_;
-  others.x_stride = stride(step.x);
-  if (integers) {
-    const int64_t from = kernels_.integer_tiles() ? untiled : begin;
-    quantized_.describe(kernels_, from, end - from, width(step.x), pool_, others);
+    if (!is_integer(w.packing) || integers.form == Form::kIntegers) continue;
+    integers = operands_->integers(tiles_end(w), end - tiles_end(w), width(step.x), pool_);
   }
   const int64_t grain = std::max<int64_t>(1, count_all / (8 * pool_.size()));
   pool_.parallel_for(count_all, grain, [&](int64_t first, int64_t last, uint32_t thread) {
     for (const LinearPart& part : step.linears) {
       const Matrix& w = weights_.matrix(part.weight);
       const int64_t count = (w.panels + tile - 1) / tile;
-      const int64_t panel_begin = std::max<int64_t>(first, 0) * tile, panel_end = std::min(last * tile, w.panels);
-      const auto multiply = [&](const Activations& a, int64_t from, int64_t to) {
+      Multiply m;
+      m.panel_begin = std::max<int64_t>(first, 0) * tile;
+      m.panel_end = std::min(last * tile, w.panels);
+      m.out_stride = stride(part.out);
+      m.add = part.add;
+      m.scratch = scratch(thread);
+      const auto multiply = [&](const Activations& x, int64_t from, int64_t to) {
         if (from == to) return;
-        weights_.multiply(part.weight, panel_begin, panel_end, a, to - from, row(part.out, from), stride(part.out),
-                          part.add, scratch(thread));
+        m.x = x;
+        m.tokens = to - from;
+        m.out = row(part.out, from);
+        weights_.multiply(part.weight, m);
       };
-      if (panel_begin < panel_end) {
-        const bool has_tiles = kernels_.tile_matmul[static_cast<size_t>(w.packing)] != nullptr;
-        const int64_t from = has_tiles ? untiled : begin;
-        multiply(tiles, begin, from);
-        Activations rest = others;
-        rest.x = row(step.x, from);
-        multiply(rest, from, end);
+      if (m.panel_begin < m.panel_end) {
+        const int64_t from = tiles_end(w);
+        multiply(operands_->tiles(form_of(kernels_, w.packing, true)), begin, from);
+        multiply(is_integer(w.packing) ? integers : Operands::floats(row(step.x, from), stride(step.x)), from, end);
       }
       first -= count;
       last -= count;
@@ -322,6 +311,8 @@ int64_t Pass::head_rows_end(int64_t begin, int64_t end) const {
 // Wanted rows only. Rows that are not wanted are squeezed out of the input in place: nothing reads it after the head.
 void Pass::run_head(const Op& op, int64_t begin, int64_t end) {
   const Matrix& w = weights_.matrix(op.weight);
+  Forms forms;
+  forms.add(form_of(kernels_, w.packing, false));
   int64_t count = 0;
   float* wanted[kRunsMax] = {};
   bool even = true;  // evenly spaced in memory: written in place
@@ -332,8 +323,7 @@ void Pass::run_head(const Op& op, int64_t begin, int64_t end) {
     if (to == nullptr) continue;
     const int64_t target = begin + count;
     if (target != r) std::memcpy(row(op.x, target), row(op.x, r), static_cast<size_t>(w.columns) * sizeof(float));
-    if (is_integer(w.packing))
-      quantized_.quantize(kernels_, count, row(op.x, target), w.columns, bits_ == RowBits::kIndependent);
+    operands_->make(forms, count, 0, row(op.x, target), w.columns, bits_ == RowBits::kIndependent);
     if (count < kRunsMax) wanted[count] = to;
     if (count == 0) out = to;
     even = even && to == out + count * out_stride;
@@ -343,14 +333,20 @@ void Pass::run_head(const Op& op, int64_t begin, int64_t end) {
     BATON_CHECK(count <= kRunsMax);
     out = head_memory_.floats();
   }
-  Activations a;
-  a.x = row(op.x, begin);
-  a.x_stride = stride(op.x);
-  if (is_integer(w.packing)) quantized_.describe(kernels_, 0, count, w.columns, pool_, a);
+  Multiply product;
+  product.x = is_integer(w.packing) ? operands_->integers(0, count, w.columns, pool_)
+                                    : Operands::floats(row(op.x, begin), stride(op.x));
+  product.tokens = count;
+  product.out = out;
+  product.out_stride = out_stride;
   const int64_t grain =
       std::max<int64_t>(kernels_.panels_per_tile, round_up(w.panels / (32 * pool_.size()), kernels_.panels_per_tile));
   pool_.parallel_for(w.panels, grain, [&](int64_t first, int64_t last, uint32_t thread) {
-    weights_.multiply(op.weight, first, last, a, count, out, out_stride, false, scratch(thread));
+    Multiply m = product;
+    m.panel_begin = first;
+    m.panel_end = last;
+    m.scratch = scratch(thread);
+    weights_.multiply(op.weight, m);
   });
   if (!even) {
     for (int64_t i = 0; i < count; ++i) {

@@ -5,12 +5,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "baton/base/thread_pool.h"
 #include "baton/unit/host/host_state.h"
-#include "baton/unit/host/quantized.h"
+#include "baton/unit/host/operands.h"
 #include "baton/unit/host/weights.h"
 #include "baton/unit/unit.h"
 
@@ -79,14 +80,9 @@ class Pass {
 
   void run_rows(const Step& step, int64_t begin, int64_t end);
   void run_row(const RowPart& part, int64_t row, int64_t begin);
-  // How many of the first of `rows` rows of `width` values go through the tiles of a processor that has them: pieces of
-  // kDeltaChunk rows, and a rest that is large enough. So a prompt cut at a multiple of kDeltaChunk gives the same
-  // bits. None of a decode: a row's bits must not depend on how many others are in it.
-  int64_t tiled_rows(int64_t rows, int64_t width) const {
-    if (bits_ != RowBits::kFast || form_ == PassForm::kDecode) return 0;
-    if (kernels_.tile_tokens_min == 0 || width % kBlock != 0) return 0;
-    const int64_t rest = rows % kDeltaChunk;
-    return rest >= kernels_.tile_tokens_min ? rows : rows - rest;
+  // None of a decode goes through tiles: a row's bits must not depend on how many others are in it.
+  int64_t rows_in_tiles(int64_t rows, int64_t width) const {
+    return bits_ == RowBits::kFast && form_ != PassForm::kDecode ? tiled_rows(kernels_, rows, width) : 0;
   }
   void run_linears(const Step& step, int64_t begin, int64_t end);
   void run_head(const Op& op, int64_t begin, int64_t end);
@@ -112,11 +108,10 @@ class Pass {
   const RowBits bits_;
 
   // Registers [rows_max, width], quantised activations, angles, per-thread kernel scratch.
-  Memory register_memory_, tile_memory_, angle_memory_, scratch_, partial_memory_, head_memory_;
+  Memory register_memory_, angle_memory_, scratch_, partial_memory_, head_memory_;
   std::vector<float*> registers_;
   std::vector<int64_t> strides_;
-  QuantizedRows quantized_;
-  uint16_t *high_tiles_ = nullptr, *low_tiles_ = nullptr;
+  std::optional<Operands> operands_;
   std::vector<float*> angles_;  // by rope table: [row][cosines | sines]
   int64_t scratch_bytes_ = 0;
   int64_t attend_query_tokens_ = 0;

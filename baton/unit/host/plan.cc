@@ -152,30 +152,30 @@ void mark_logit_nodes(std::vector<Node>& nodes) {
   }
 }
 
-// Puts a quantise node before each linear whose input is not yet quantised for the tokens it runs for.
-void insert_quantize_nodes(std::vector<Node>& nodes, const std::vector<Operand>& operands) {
+// Puts a node that makes forms before each linear whose input has none yet for the tokens it runs for.
+void insert_operand_nodes(std::vector<Node>& nodes, const std::vector<OperandForms>& operands) {
   std::vector<Node> out;
-  RegisterId quantized = -1;
+  RegisterId made = -1;
   size_t node_of_it = 0;
   bool for_logits = false;
   for (const Node& node : nodes) {
-    const Operand operand = node.work == Work::kLinears ? operands[static_cast<size_t>(node.linear.weight)] : Operand{};
-    if (operand.integers || operand.tiles) {
-      if (quantized != node.op.x || for_logits != node.only_for_logits) {
+    const bool multiplies = node.work == Work::kLinears && !operands.empty();
+    const OperandForms forms = multiplies ? operands[static_cast<size_t>(node.linear.weight)] : OperandForms{};
+    if (forms.tiled.any() || forms.others.any()) {
+      if (made != node.op.x || for_logits != node.only_for_logits) {
         Op op{.kind = OpKind::kLinear};
         op.x = node.op.x;
-        Node quantize = row_node(Row::kQuantize, op);
-        quantize.only_for_logits = for_logits = node.only_for_logits;
+        Node make = row_node(Row::kOperands, op);
+        make.only_for_logits = for_logits = node.only_for_logits;
         node_of_it = out.size();
-        out.push_back(quantize);
-        quantized = node.op.x;
+        out.push_back(make);
+        made = node.op.x;
       }
-      RowPart& part = out[node_of_it].row;
-      part.quantized |= operand.integers;
-      part.tiles |= operand.tiles;
-      part.low_tiles |= operand.tiles && !operand.integers;
+      OperandForms& all = out[node_of_it].row.forms;
+      all.tiled.add(forms.tiled);
+      all.others.add(forms.others);
     }
-    if (has(node.writes, quantized)) quantized = -1;
+    if (has(node.writes, made)) made = -1;
     out.push_back(node);
   }
   nodes = std::move(out);
@@ -183,13 +183,13 @@ void insert_quantize_nodes(std::vector<Node>& nodes, const std::vector<Operand>&
 
 }  // namespace
 
-Plan make_plan(const Program& program, const std::vector<Operand>& operands) {
+Plan make_plan(const Program& program, const std::vector<OperandForms>& operands) {
   Plan plan;
   std::vector<Node> nodes;
   for (const Op& op : program.ops) append_nodes(op, plan.ropes, nodes);
   fuse_residual_adds(nodes);
   mark_logit_nodes(nodes);
-  insert_quantize_nodes(nodes, operands);
+  insert_operand_nodes(nodes, operands);
   for (const Node& node : nodes) {
     const Step* last = plan.steps.empty() ? nullptr : &plan.steps.back();
     bool joins = last != nullptr && last->work == node.work && last->only_for_logits == node.only_for_logits;

@@ -1,9 +1,9 @@
 // A Program as the host runs it: ops regrouped into steps that run as one parallel loop each.
 //
-// - Consecutive linears of one register share its quantised form (or its tiles) and run as one loop over all their
+// - Consecutive linears of one register share its other forms (operands.h) and run as one loop over all their
 // panels.
-// - Consecutive row-local ops (norms, gates, rotation, appending to the KV cache, quantising) run as one loop over
-// tokens.
+// - Consecutive row-local ops (norms, gates, rotation, appending to the KV cache, other forms of operands) run as one
+// loop over tokens.
 // - A residual add after a linear becomes the linear's accumulation.
 // - Steps that only lead to logits run for the tokens whose logits are asked for.
 #pragma once
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "baton/model/program.h"
+#include "baton/unit/host/operands.h"
 
 namespace baton::host {
 
@@ -35,15 +36,19 @@ enum class Row : uint8_t {
   kSwiGlu,
   kAdd,
   kBias,
-  kQuantize
+  kOperands,
+};
+
+// Of rows that go through tiles, and of the others.
+struct OperandForms {
+  Forms tiled, others;
 };
 
 struct RowPart {
   Row kind;
-  Op op;              // kAppend: the kAttend op; kQuantize: x
-  int32_t rope = -1;  // kRope: index into Plan::ropes
-  // kQuantize: what the matrices that read it multiply.
-  bool quantized = false, tiles = false, low_tiles = false;
+  Op op;                    // kAppend: the kAttend op; kOperands: x
+  int32_t rope = -1;        // kRope: index into Plan::ropes
+  OperandForms forms = {};  // kOperands: what the matrices that read x multiply
 };
 
 struct LinearPart {
@@ -76,11 +81,7 @@ struct Plan {
   std::vector<RopeTable> ropes;
 };
 
-// What a matrix multiplies.
-struct Operand {
-  bool integers = false;  // quantised activations, else f32
-  bool tiles = false;     // or bf16 tiles, for the rows that have them
-};
-Plan make_plan(const Program& program, const std::vector<Operand>& operands);
+// `operands`: what each weight's matrix multiplies; empty: floats, all of them.
+Plan make_plan(const Program& program, const std::vector<OperandForms>& operands = {});
 
 }  // namespace baton::host

@@ -73,7 +73,7 @@ Status Weights::make_vectors() {
 Status Weights::reserve(const std::vector<bool>& here) {
   const auto& weights = model_->weights;
   matrices_.resize(weights.size());
-  std::vector<Operand> operands(weights.size());
+  std::vector<OperandForms> operands(weights.size());
   std::vector<int64_t> offsets(weights.size(), -1);
   int64_t total = 0;
   for (const Op& op : model_->program.ops) {
@@ -82,7 +82,8 @@ Status Weights::reserve(const std::vector<bool>& here) {
     const Weight& weight = weights[id];
     Matrix& matrix = matrices_[id].matrix;
     matrix = matrix_shape(weight.dtype, weight.rows, weight.columns);
-    operands[id] = {is_integer(matrix.packing), kernels_.tile_matmul[static_cast<size_t>(matrix.packing)] != nullptr};
+    operands[id].tiled.add(form_of(kernels_, matrix.packing, true));
+    operands[id].others.add(form_of(kernels_, matrix.packing, false));
     if (!is_native(weight.dtype)) ++decoded_;
     offsets[id] = total;
     order_.push_back(id);
@@ -135,25 +136,29 @@ int64_t Weights::scratch_bytes() const {
          round_up(columns_max_ * 4, 64);
 }
 
-void Weights::multiply(WeightId id, int64_t begin, int64_t end, const Activations& a, int64_t tokens, float* out,
-                       int64_t out_stride, bool add, unsigned char* scratch) const {
+void Weights::multiply(WeightId id, Multiply m) const {
   const Packed& packed = matrices_[static_cast<size_t>(id)];
-  const auto packing = static_cast<size_t>(packed.matrix.packing);
-  const bool tiles = a.high_tiles != nullptr && kernels_.tile_matmul[packing] != nullptr;
-  const MatmulFunction matmul = tiles ? kernels_.tile_matmul[packing] : kernels_.matmul[packing];
-  const int64_t ready = std::clamp(packed.ready, begin, end);
-  if (begin < ready) matmul(packed.matrix, begin, ready, a, tokens, out, out_stride, add, scratch);
+  const MultiplyFunction function = function_of(kernels_, packed.matrix.packing, m.x.form);
+  const int64_t end = m.panel_end, ready = std::clamp(packed.ready, m.panel_begin, end);
+  m.w = &packed.matrix;
+  m.panel_end = ready;
+  if (m.panel_begin < ready) function(m);
   if (ready == end) return;
-  unsigned char* panels = scratch + matmul_scratch_bytes(columns_max_);
+  unsigned char* panels = m.scratch + matmul_scratch_bytes(columns_max_);
   const int64_t tile = kernels_.panels_per_tile;
   auto* row = reinterpret_cast<float*>(panels + round_up(tile * panel_bytes_max_, 64));
+  float* const out = m.out;
   for (int64_t panel = ready; panel < end; panel += tile) {
     Matrix part = packed.matrix;
     part.panels = std::min(tile, end - panel);
     part.rows = std::min(part.rows - kLanes * panel, kLanes * part.panels);
     part.data = panels;
     pack_panels_of(packed, model_->weights[static_cast<size_t>(id)], panel, part.panels, panels, row);
-    matmul(part, 0, part.panels, a, tokens, out + kLanes * panel, out_stride, add, scratch);
+    m.w = &part;
+    m.panel_begin = 0;
+    m.panel_end = part.panels;
+    m.out = out + kLanes * panel;
+    function(m);
   }
 }
 

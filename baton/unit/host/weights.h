@@ -36,10 +36,9 @@ class Weights {
   // Empty where the matrix is some device's.
   const Matrix& matrix(WeightId id) const { return matrices_[static_cast<size_t>(id)].matrix; }
 
-  // out[t, r] of the rows of panels [begin, end), as MatmulFunction. Panels that are not packed yet are packed into the
-  // scratch for this product alone. `scratch`: scratch_bytes() per thread.
-  void multiply(WeightId id, int64_t begin, int64_t end, const Activations& a, int64_t tokens, float* out,
-                int64_t out_stride, bool add, unsigned char* scratch) const;
+  // `m` but for the matrix, which is `id`'s; scratch of scratch_bytes(). Panels that are not packed yet are packed into
+  // the scratch for this product alone.
+  void multiply(WeightId id, Multiply m) const;
   int64_t scratch_bytes() const;
   // Packs about `bytes` more, in the order of use; all when that is less. Not beside a pass.
   void pack_more(int64_t bytes, ThreadPool& pool);

@@ -1,0 +1,86 @@
+// What the kernels of attention, of the delta rule and of float products get. Files of instruction sets include this:
+// its functions are static.
+#pragma once
+
+#include <cstdint>
+
+#include "baton/unit/host/packing.h"
+
+namespace baton::host {
+
+// What to do with the previous content of C.
+enum class Store { kSet, kAdd, kSubtract };
+
+// C[m, n] (set, += or -=) sum_k A[m * a_m + k * a_k] * B[k * b_stride + n], all f32.
+struct Product {
+  int64_t m, n, k;
+  const float* a;
+  int64_t a_m, a_k;
+  const float* b;
+  int64_t b_stride;
+  float* c;
+  int64_t c_stride;
+};
+
+// Attention of `groups` query heads that share one kv head over tokens [0, tokens) of that head.
+struct AttendDecode {
+  const float* q;  // [groups, head_dim], rows q_stride apart
+  int64_t q_stride;
+  const uint16_t* keys;    // f16 [tokens, head_dim]
+  const uint16_t* values;  // f16 [tokens, head_dim]
+  int64_t tokens;
+  int64_t head_dim;
+  int groups;
+  float scale;
+  float* out;      // [groups, head_dim], rows head_dim apart: sum of exp(s - highest) v, not yet divided
+  float* highest;  // [groups]
+  float* sum;      // [groups]
+};
+
+// Causal attention of `queries` consecutive tokens, the first at position `start`, all heads of one kv head.
+struct AttendPrefill {
+  const float* q;  // [queries][groups, head_dim]: token stride q_stride, head stride head_dim
+  int64_t q_stride;
+  const uint16_t* keys;  // f16 [start + queries, head_dim]
+  const uint16_t* values;
+  int64_t start, queries;
+  int64_t head_dim;
+  int groups;
+  float scale;
+  float* out;  // as q, token stride out_stride; may be q
+  int64_t out_stride;
+  float* scratch;  // attend_scratch_floats(queries * groups, head_dim), 64-byte aligned
+};
+
+// The gated delta rule of one value head over consecutive tokens. q and k are not yet normalised.
+struct DeltaHead {
+  const float* q;  // [tokens][key_dim], stride x_stride; likewise k, v
+  const float* k;
+  const float* v;
+  int64_t x_stride;
+  const float* log_decay;  // g <= 0; stride gate_stride
+  const float* beta;
+  int64_t gate_stride;
+  int64_t tokens;
+  int64_t key_dim, value_dim;
+  float eps;
+  float* state;  // [key_dim, value_dim]
+  float* out;    // [tokens][value_dim], stride out_stride
+  int64_t out_stride;
+  float* scratch;  // delta_scratch_floats(key_dim, value_dim), 64-byte aligned
+};
+
+inline constexpr int64_t kDeltaChunk = 64;
+inline constexpr int64_t kRecurrentTokens = 8;  // up to here the recurrence is quicker than a chunk
+inline constexpr int64_t kAttendKeys = 64;      // keys per tile
+
+static constexpr int64_t attend_scratch_floats(int64_t rows, int64_t head_dim) {
+  const int64_t padded = round_up(rows, kLanes), wide = round_up(head_dim, kLanes);
+  return padded * (2 * wide + kAttendKeys + 3) + 2 * kAttendKeys * wide + 2 * kLanes;
+}
+static constexpr int64_t delta_scratch_floats(int64_t key_dim, int64_t value_dim) {
+  const int64_t dk = round_up(key_dim, kLanes), dv = round_up(value_dim, kLanes);
+  return kDeltaChunk * (4 * dk + (dk + dv) + 3 * kDeltaChunk + 8) + 4 * (dk + dv);
+}
+
+}  // namespace baton::host

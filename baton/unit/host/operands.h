@@ -1,0 +1,61 @@
+// The rows of a pass in the forms that matrices multiply, for one product after another, and which form when.
+#pragma once
+
+#include <vector>
+
+#include "baton/base/thread_pool.h"
+#include "baton/unit/host/kernels.h"
+#include "baton/unit/host/memory.h"
+
+namespace baton::host {
+
+// What matrices of a packing multiply; `tiled`: of rows that go through tiles, where there are any for the packing.
+Form form_of(const Kernels& kernels, Packing packing, bool tiled);
+inline MultiplyFunction function_of(const Kernels& kernels, Packing packing, Form form) {
+  const bool tiles = form == Form::kTiles || form == Form::kTilePairs;
+  return (tiles ? kernels.tile_matmul : kernels.matmul)[static_cast<size_t>(packing)];
+}
+
+// How many of the first of `rows` rows of `columns` values go through tiles: pieces of kDeltaChunk rows, and a rest
+// that is large enough. So a prompt cut at a multiple of kDeltaChunk gives the same bits.
+int64_t tiled_rows(const Kernels& kernels, int64_t rows, int64_t columns);
+
+// Several forms; floats are always there.
+struct Forms {
+  bool integers = false, tiles = false, tile_pairs = false;
+  void add(Form form);
+  void add(const Forms& other);
+  bool any() const { return integers || tiles || tile_pairs; }
+};
+
+class Operands {
+ public:
+  // For up to `rows` rows of `columns` values. kOutOfMemory names `unit`.
+  static Result<Operands> create(const Kernels& kernels, int64_t rows, int64_t columns, std::string_view unit);
+
+  // Row `row` becomes `columns` values at `x`; `precise`: integers keep 15 bits. `in_tiles`: its place among the rows
+  // of tiles. Distinct rows may be done by several threads.
+  void make(Forms forms, int64_t row, int64_t in_tiles, const float* x, int64_t columns, bool precise);
+
+  // `count` rows from `first` on, all made with so many columns; valid until one of them changes. Sorts low planes
+  // where a product of so many tokens wants it.
+  Activations integers(int64_t first, int64_t count, int64_t columns, ThreadPool& pool);
+  // From the first row in tiles on.
+  Activations tiles(Form form) const;
+  static Activations floats(const float* x, int64_t stride);
+
+ private:
+  explicit Operands(const Kernels& kernels) : kernels_(&kernels) {}
+  void sort_batch(int64_t first, int64_t count, int64_t blocks, int64_t batch);
+
+  const Kernels* kernels_;
+  Memory memory_, tile_memory_;
+  ActivationBlock* blocks_ = nullptr;  // [rows][columns / 32], likewise the planes
+  LowPlane* lows_ = nullptr;
+  LowPlane* sorted_ = nullptr;
+  std::vector<int32_t> low_counts_;  // by row
+  std::vector<int32_t> starts_;
+  uint16_t *high_tiles_ = nullptr, *low_tiles_ = nullptr;
+};
+
+}  // namespace baton::host
