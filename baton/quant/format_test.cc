@@ -100,6 +100,15 @@ double element(DType dtype, Block b, int e) {
       const double magnitude = exponent == 0 ? fraction * 0.5 : std::ldexp(1 + fraction * 0.5, exponent - 1);
       return std::ldexp(code >= 8 ? -magnitude : magnitude, b[0] - 127);
     }
+    case DType::kTQ2_0:
+      return half_at(b, 64) * ((b[e / 128 * 32 + e % 32] >> (e % 128 / 32 * 2) & 3) - 1);
+    case DType::kTQ1_0: {
+      const int byte = e < 160 ? e % 32 : e < 240 ? 32 + e % 16 : 48 + e % 4;
+      const int digit = e < 160 ? e / 32 : e < 240 ? (e - 160) / 16 : (e - 240) / 4;
+      // Byte / 256 is the number as a fraction: its digits behind the point.
+      const double shifted = b[byte] / 256.0 * std::pow(3, digit);
+      return half_at(b, 52) * (static_cast<int>((shifted - std::floor(shifted)) * 3) - 1);
+    }
     default:
       break;
   }
@@ -185,7 +194,8 @@ TEST_P(QuantWritten, RoundTripsWithinItsBound) {
       {DType::kF32, 0},      {DType::kF16, 3e-4},    {DType::kBF16, 2.4e-3},  {DType::kQ8_0, 0.006},
       {DType::kQ4_0, 0.095}, {DType::kQ4_1, 0.085},  {DType::kQ5_0, 0.047},   {DType::kQ5_1, 0.041},
       {DType::kQ4_K, 0.075}, {DType::kQ5_K, 0.038},  {DType::kQ6_K, 0.021},   {DType::kQ2_K, 0.33},
-      {DType::kQ3_K, 0.16},  {DType::kIQ4_NL, 0.08}, {DType::kIQ4_XS, 0.085}, {DType::kMXFP4, 0.12}};
+      {DType::kQ3_K, 0.16},  {DType::kIQ4_NL, 0.08}, {DType::kIQ4_XS, 0.085}, {DType::kMXFP4, 0.12},
+      {DType::kTQ2_0, 0.9},  {DType::kTQ1_0, 0.9}};
   static const std::map<char, double> kMlxBounds = {{'2', 0.4},   {'3', 0.19},   {'4', 0.095},
                                                     {'5', 0.046}, {'6', 0.0225}, {'8', 0.0056}};
   const bool mlx = format.ggml_id == kNoGgmlId;
@@ -249,7 +259,7 @@ TEST_P(QuantBlocks, EqualsTheReference) {
 }
 
 // Hashes of the bytes that ggml 0.25.3 (ggml_quantize_chunk, x86-64) makes of sample_values(1, 65536), in rows of 1024,
-// without and with weights.
+// without and with weights. The ternary formats: gguf 0.19 (quants.py), which gives the hashes of Q8_0, Q4_0 and Q5_1.
 struct Known {
   DType dtype;
   uint64_t plain, weighted;  // 0: the format has no weights
@@ -266,7 +276,9 @@ constexpr Known kKnown[] = {{DType::kQ8_0, 0xe14a2298604953ecu, 0},
                             {DType::kQ3_K, 0x6c3f296b9783fd95u, 0x6862a9b5c3cc9a5cu},
                             {DType::kIQ4_NL, 0xdb7362a58d6c0462u, 0x5a1409cf01157cddu},
                             {DType::kIQ4_XS, 0xe7a83b462032abaau, 0x729ce5656936f0d8u},
-                            {DType::kMXFP4, 0x2f9bfe8f3531b7e9u, 0}};
+                            {DType::kMXFP4, 0x2f9bfe8f3531b7e9u, 0},
+                            {DType::kTQ2_0, 0x456b76c9217147c3u, 0},
+                            {DType::kTQ1_0, 0xb835cbf46e469ad9u, 0}};
 constexpr size_t kRow = 1024;
 
 std::vector<std::byte> encode_weighted(const Format& format, const std::vector<float>& values,

@@ -86,6 +86,12 @@ inline std::vector<std::byte> random_blocks(const Format& format, size_t blocks,
       case DType::kQ3_K:
         put_f16(108);
         break;
+      case DType::kTQ2_0:
+        put_f16(64);
+        break;
+      case DType::kTQ1_0:
+        put_f16(52);
+        break;
       case DType::kMXFP4:
         block[0] = static_cast<std::byte>(118 + static_cast<int>(std::log2(size)) + static_cast<int>(random.below(16)));
         break;
