@@ -41,7 +41,6 @@ REASONS = {  # of a file, or of a function as file:name
     "baton/unit/apple/runner.cc": "the ops of mil_ops.cc, computed",
     "baton/unit/coreml/framework.cc": "calls of one framework, and their errors",
     "baton/unit/cpu/small_model_test.h:SmallModel": "a model written out, tensor by tensor",
-    "baton/unit/host/kernels_attention.inl.h:attend_tile": "one tile's scores, maxima and sums stay in registers",
     "tests/bad_model_test.cc:TEST(BadModel, EachWrongConfigurationIsNamed)": "a table of cases",
 }
 BRANCH = re.compile(r"\s*#\s*(if|el|endif)")

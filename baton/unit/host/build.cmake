@@ -1,6 +1,6 @@
 # Kernels, once per instruction set: kernels_<set>.cc; kernel_sets.cc lists those that can run.
 set(kernel_options "")
-# The kernels are unrolled by nested lambdas: with every reference checked a file took 4 minutes and 2 GB to compile.
+# The kernels are unrolled: with every reference checked a file took 4 minutes and 2 GB to compile.
 # Memory accesses stay checked, but for the stack; fuzz targets are about readers, so there the kernels are left plain.
 if(BATON_SANITIZE MATCHES "undefined")
   list(APPEND kernel_options -fno-sanitize=undefined)

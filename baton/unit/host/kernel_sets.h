@@ -11,7 +11,7 @@ namespace baton::host {
 
 // Best first; the last, "scalar", is always there.
 std::vector<const Kernels*> kernel_sets();
-// "scalar", "avx2", "avx512", "avx512bf16", "amx", "neon"; null when unknown or when this machine cannot run it.
+// Null when unknown or when this machine cannot run it.
 const Kernels* kernels_by_name(std::string_view name);
 // The set of that name, the best when it is empty. kUnsupported names those there are.
 Result<const Kernels*> kernels_or_best(std::string_view name);
