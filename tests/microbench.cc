@@ -77,9 +77,7 @@ void measure(benchmark::State& state, Bench& bench, double bytes, double operati
   }
   if (operations > 0) {
     state.counters["GOP/s"] = operations / seconds * 1e-9;
-    const auto which = arithmetic_of(bench.kernels, packing);
-    if (!which) return;
-    if (const auto limit = bench.limits.arithmetic(*which))
+    if (const auto limit = bench.limits.arithmetic(arithmetic_of(bench.kernels, packing)))
       state.counters["% of peak"] = 100 * operations / seconds / limit->median;
   }
 }
@@ -352,9 +350,7 @@ void add_limits(Limits& limits, const Kernels& kernels) {
   if (const auto rate = limits.read(Limits::memory_bytes()))
     benchmark::AddCustomContext(rate->what + ", bytes", rate_text(*rate));
   for (const Packing packing : {Packing::kF32, Packing::kQ8_0}) {
-    const auto which = arithmetic_of(kernels, packing);
-    if (!which) continue;
-    if (const auto rate = limits.arithmetic(*which))
+    if (const auto rate = limits.arithmetic(arithmetic_of(kernels, packing)))
       benchmark::AddCustomContext(rate->what + ", operations", rate_text(*rate));
   }
 }

@@ -116,24 +116,9 @@ Result<Rate> Limits::arithmetic(Arithmetic which) {
   return arithmetics_.emplace(which, std::move(rate)).first->second;
 }
 
-Result<Arithmetic> arithmetic_of(const host::Kernels& kernels, host::Packing packing) {
-  const std::string_view set = kernels.name, description = kernels.description;
-  const auto has = [&](std::string_view word) { return description.find(word) != std::string_view::npos; };
-  const bool f32 = packing == host::Packing::kF32;
-  if (packing == host::Packing::kF32 || packing == host::Packing::kF16 || packing == host::Packing::kBF16) {
-    if (!f32 && has("amx-bf16")) return Arithmetic::kBF16Amx;
-    if (!f32 && has("avx512bf16")) return Arithmetic::kBF16Avx512;
-    if (!f32 && has("fp16")) return Arithmetic::kF16Avx512;
-    if (has("avx512")) return Arithmetic::kF32Avx512;
-    if (set == "avx2") return Arithmetic::kF32Avx2;
-    if (set == "neon") return Arithmetic::kF32Neon;
-  } else {
-    if (has("amx-bf16")) return Arithmetic::kBF16Amx;  // tiles multiply weights rounded to bf16
-    if (has("avx512")) return Arithmetic::kInt8Avx512;
-    if (set == "avx2") return Arithmetic::kInt8Avx2;
-    if (set == "neon") return Arithmetic::kInt8Neon;
-  }
-  return fail(Code::kUnsupported, fmt::format("the peak of {} kernels is not known", set));
+Arithmetic arithmetic_of(const host::Kernels& kernels, host::Packing packing) {
+  if (packing == host::Packing::kF32) return kernels.arithmetic.f32;
+  return host::is_integer(packing) ? kernels.arithmetic.integers : kernels.arithmetic.f16;
 }
 
 }  // namespace baton

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "baton/base/simd/arithmetic.h"
 #include "baton/base/status.h"
 #include "baton/base/thread_pool.h"
 #include "baton/unit/host/kernels.h"
@@ -25,23 +26,8 @@ struct Rate {
   double median = 0, low = 0, high = 0;  // bytes or operations per second; the lowest and highest run
 };
 
-// Instructions whose peak can be measured.
-enum class Arithmetic : uint8_t {
-  kF32Avx512,   // vfmadd231ps zmm
-  kF32Avx2,     // vfmadd231ps ymm
-  kF32Neon,     // fmla 4s
-  kF16Avx512,   // vfmadd231ph zmm
-  kBF16Avx512,  // vdpbf16ps zmm
-  kInt8Avx512,  // vpdpbusd zmm
-  kInt8Avx2,    // vpmaddubsw, vpmaddwd, vpaddd ymm
-  kInt8Neon,    // sdot 4s
-  kInt8Amx,     // tdpbusd
-  kBF16Amx,     // tdpbf16ps
-};
-
-// The arithmetic that products of a packing use in a kernel set. kUnsupported for a set whose arithmetic is the
-// compiler's choice ("scalar").
-Result<Arithmetic> arithmetic_of(const host::Kernels& kernels, host::Packing packing);
+// The arithmetic that products of a packing use in a kernel set.
+Arithmetic arithmetic_of(const host::Kernels& kernels, host::Packing packing);
 
 // Used from one thread.
 class Limits {

@@ -184,7 +184,8 @@ BATON_TILE_LOOP(run_bf16_amx, "tdpbf16ps")
 
 #define BATON_CLEAR_V(n) "movi v" n ".16b, #0\n"
 #define BATON_FMLA(n) "fmla v" n ".4s, v30.4s, v31.4s\n"
-#define BATON_SDOT(n) ".inst 0x4e9f97c0 + " n "\n"  // sdot v<n>.4s, v30.16b, v31.16b
+#define BATON_SDOT(n) ".inst 0x4e9f97c0 + " n "\n"   // sdot v<n>.4s, v30.16b, v31.16b
+#define BATON_SMMLA(n) ".inst 0x4e9fa7c0 + " n "\n"  // smmla v<n>.4s, v30.16b, v31.16b
 #define BATON_NEON_LOOP(function, instruction)                                                                        \
   void function(uint64_t rounds) {                                                                                    \
     __asm__ volatile(BATON_24(BATON_CLEAR_V)                                                                        \
@@ -199,6 +200,7 @@ BATON_TILE_LOOP(run_bf16_amx, "tdpbf16ps")
   }
 BATON_NEON_LOOP(run_f32_neon, BATON_FMLA)
 BATON_NEON_LOOP(run_int8_neon, BATON_SDOT)
+BATON_NEON_LOOP(run_int8_i8mm, BATON_SMMLA)
 
 uint64_t read_neon(const unsigned char* data, size_t bytes) {
   using Vector = uint64_t __attribute__((vector_size(16)));
@@ -262,7 +264,12 @@ Result<ArithmeticLoop> arithmetic_loop(Arithmetic which) {
     case Arithmetic::kInt8Neon:
       if (f.dotprod) return ArithmeticLoop{"int8 sdot 4s", 24 * 32, run_int8_neon};
       break;
+    case Arithmetic::kInt8I8mm:
+      if (f.i8mm) return ArithmeticLoop{"int8 smmla 4s", 24 * 64, run_int8_i8mm};
+      break;
 #endif
+    case Arithmetic::kCompiler:
+      return fail(Code::kUnsupported, "the peak of what a compiler chooses is not known");
     default:
       break;
   }

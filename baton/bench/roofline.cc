@@ -64,11 +64,7 @@ Result<LimitShares> limit_shares(const Model& model, const SpeedTest& test, doub
   }
   // Kinds of arithmetic share the cores: their least times add up.
   std::map<Arithmetic, double> by_kind;
-  for (const auto& [packing, count] : test_operations(model, test)) {
-    const auto which = arithmetic_of(kernels, packing);
-    if (!which) return shares;
-    by_kind[*which] += count;
-  }
+  for (const auto& [packing, count] : test_operations(model, test)) by_kind[arithmetic_of(kernels, packing)] += count;
   double least_seconds = 0;
   for (const auto& [which, count] : by_kind) {
     const auto rate = limits.arithmetic(which);

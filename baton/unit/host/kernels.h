@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "baton/base/simd/arithmetic.h"
 #include "baton/unit/host/mixing.h"
 #include "baton/unit/host/multiply.h"
 
@@ -21,6 +22,7 @@ namespace baton::host {
 struct Kernels {
   const char* name;         // "avx512"
   const char* description;  // "avx512-vnni": what placement() reports
+  ProductArithmetic arithmetic;
   MultiplyFunction matmul[kPackings];
   // Sizes of the register tiles: how many panels a piece of work should hold at least.
   int panels_per_tile;

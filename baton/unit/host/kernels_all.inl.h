@@ -13,10 +13,11 @@
 namespace baton::host {
 namespace {
 
-constexpr Kernels make_kernels(const char* name, const char* description) {
+constexpr Kernels make_kernels(const char* name, const char* description, ProductArithmetic arithmetic) {
   Kernels k{};
   k.name = name;
   k.description = description;
+  k.arithmetic = arithmetic;
   const auto set = [&](Packing packing, MultiplyFunction f) { k.matmul[static_cast<int>(packing)] = f; };
   set(Packing::kF32, float_matmul<ColumnsF32>);
   set(Packing::kF16, float_matmul<ColumnsF16>);

@@ -180,6 +180,7 @@ const Kernels& kernels_amx() {
     Kernels k = kernels_avx512();
     k.name = "amx";
     k.description = "amx-bf16 and avx512-vnni";
+    k.arithmetic.f16 = k.arithmetic.integers = Arithmetic::kBF16Amx;
     const auto set = [&](Packing packing, MultiplyFunction f) { k.tile_matmul[static_cast<int>(packing)] = f; };
     set(Packing::kF16, f16_tiles);
     set(Packing::kBF16, bf16_tiles);

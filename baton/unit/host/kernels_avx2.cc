@@ -20,7 +20,8 @@ namespace baton::host {
 
 const Kernels& kernels_avx2();
 const Kernels& kernels_avx2() {
-  static constexpr Kernels kKernels = make_kernels("avx2", "avx2-fma");
+  using enum Arithmetic;
+  static constexpr Kernels kKernels = make_kernels("avx2", "avx2-fma", {kF32Avx2, kF32Avx2, kInt8Avx2});
   return kKernels;
 }
 

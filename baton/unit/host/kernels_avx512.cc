@@ -20,7 +20,8 @@ namespace baton::host {
 
 const Kernels& kernels_avx512();
 const Kernels& kernels_avx512() {
-  static constexpr Kernels kKernels = make_kernels("avx512", "avx512-vnni");
+  using enum Arithmetic;
+  static constexpr Kernels kKernels = make_kernels("avx512", "avx512-vnni", {kF32Avx512, kF32Avx512, kInt8Avx512});
   return kKernels;
 }
 

@@ -96,6 +96,7 @@ const Kernels& kernels_avx512bf16() {
     Kernels k = kernels_avx512();
     k.name = "avx512bf16";
     k.description = "avx512bf16 and avx512-vnni";
+    k.arithmetic.f16 = Arithmetic::kBF16Avx512;
     k.tile_matmul[static_cast<int>(Packing::kF16)] = f16_weights;
     k.tile_matmul[static_cast<int>(Packing::kBF16)] = bf16_weights;
     k.to_tiles = to_tiles;

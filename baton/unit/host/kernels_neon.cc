@@ -20,7 +20,8 @@ namespace baton::host {
 
 const Kernels& kernels_neon();
 const Kernels& kernels_neon() {
-  static constexpr Kernels kKernels = make_kernels("neon", "neon-dotprod");
+  using enum Arithmetic;
+  static constexpr Kernels kKernels = make_kernels("neon", "neon-dotprod", {kF32Neon, kF32Neon, kInt8Neon});
   return kKernels;
 }
 

@@ -17,7 +17,8 @@ namespace baton::host {
 
 const Kernels& kernels_scalar();
 const Kernels& kernels_scalar() {
-  static constexpr Kernels kKernels = make_kernels("scalar", "scalar");
+  using enum Arithmetic;
+  static constexpr Kernels kKernels = make_kernels("scalar", "scalar", {kCompiler, kCompiler, kCompiler});
   return kKernels;
 }
 
