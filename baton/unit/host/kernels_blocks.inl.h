@@ -1,5 +1,4 @@
-// How each integer packing's blocks become bytes and scales: BlockOf<packing>. Included as kernels_loops.inl.h is,
-// after it and before kernels_int8.inl.h, which multiplies them.
+// How each integer packing's blocks become bytes and scales: BlockOf<packing>, which products of integers multiply.
 //
 // Blocks of 32 values of 16 rows. Two kinds of values: biased (v = q + 128, sum corrected by the activations' bias) and
 // plain (v = q, 0 <= q < 64, which suits every instruction set's product of unsigned by signed bytes). Either may have
