@@ -31,6 +31,9 @@ function(baton_set_options set out)
   if(APPLE)  # every arm64 Mac has dotprod, and compilers for it know
     list(REMOVE_ITEM options -march=armv8.2-a+dotprod)
   endif()
+  if(BATON_MACOS_ROOT)  # the compiler of the cross build for macOS has no -march
+    list(FILTER options EXCLUDE REGEX "^-march=")
+  endif()
   set(${out} ${options} PARENT_SCOPE)
 endfunction()
 

@@ -167,7 +167,7 @@ const Kernels& kernels_neon_i8mm();
 const Kernels& kernels_neon_i8mm() {
   static const Kernels kernels = [] {
     Kernels k = kernels_neon();
-#if defined(__ARM_FEATURE_MATMUL_INT8)  // compilers for Macs take no instruction-set options
+#if defined(__ARM_FEATURE_MATMUL_INT8)  // not in a cross build for macOS: cmake/kernels.cmake
     k.name = "neon-i8mm";
     k.description = "neon-i8mm";
     k.arithmetic.integers = Arithmetic::kInt8I8mm;
