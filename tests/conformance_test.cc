@@ -10,6 +10,7 @@
 #include "tests/support/golden.h"
 #include "tests/support/op_models.h"
 #include "tests/support/smoke.h"
+#include "tests/support/state_values.h"
 
 namespace baton::test {
 namespace {
@@ -42,23 +43,6 @@ struct Outcome {
   std::vector<std::vector<float>> slots;
 };
 
-std::vector<float> values_of(const Segment& segment, uint64_t tokens) {
-  const Dims dims = dims_at(*segment.layout, tokens);
-  const Format& format = format_of(segment.layout->dtype);
-  std::vector<float> values;
-  for (uint64_t a = 0; a < dims[0]; ++a) {
-    for (uint64_t b = 0; b < dims[1]; ++b) {
-      for (uint64_t c = 0; c < dims[2]; ++c) {
-        const Dims& strides = segment.layout->strides;
-        const uint64_t at = a * strides[0] + b * strides[1] + c * strides[2];
-        values.push_back(0);
-        format.decode(segment.data + at * format.block_bytes, &values.back(), 1);
-      }
-    }
-  }
-  return values;
-}
-
 // Prefills in the given pieces with logits of every token, then decodes the rest one by one.
 Outcome run(Unit& unit, const OpModel& op, std::span<const int32_t> ids, std::span<const size_t> pieces) {
   Outcome result;
@@ -81,7 +65,7 @@ Outcome run(Unit& unit, const OpModel& op, std::span<const int32_t> ids, std::sp
     EXPECT_TRUE(status) << status.error().message;
   }
   EXPECT_EQ((*state)->position(), ids.size());
-  for (const Segment& segment : (*state)->segments()) result.slots.push_back(values_of(segment, ids.size()));
+  for (size_t i = 0; i < (*state)->shape().segments.size(); ++i) result.slots.push_back(segment_values(**state, i));
   return result;
 }
 
@@ -206,16 +190,15 @@ TEST_P(Conformance, BatchedPrefillEqualsSingle) {
       ASSERT_TRUE((*executor)->prefill(*alone[i], ids[i], single[i]));
       EXPECT_EQ(together[i]->position(), counts[i]);
       EXPECT_LE(nmse(rows[i], single[i]), allowed) << op.description << " sequence " << i;
-      const auto got = together[i]->segments(), want = alone[i]->segments();
-      for (size_t s = 0; s < want.size(); ++s) {
-        EXPECT_LE(nmse(values_of(got[s], counts[i]), values_of(want[s], counts[i])), allowed)
+      for (size_t s = 0; s < alone[i]->shape().segments.size(); ++s) {
+        EXPECT_LE(nmse(segment_values(*together[i], s), segment_values(*alone[i], s)), allowed)
             << op.description << " sequence " << i << " slot " << s;
       }
     }
   }
 }
 
-TEST_P(Conformance, CloneGoesItsOwnWay) {
+TEST_P(Conformance, AForkGoesItsOwnWay) {
   auto unit = create_unit(GetParam());
   ASSERT_TRUE(unit);
   Random random(5);
@@ -225,7 +208,7 @@ TEST_P(Conformance, CloneGoesItsOwnWay) {
   auto state = (*executor)->new_state(16);
   const std::vector<int32_t> ids = {1, 2, 3};
   ASSERT_TRUE((*executor)->prefill(**state, ids, {}));
-  auto copy = (*executor)->clone(**state);
+  auto copy = (*executor)->fork(**state, 3);
   ASSERT_TRUE(copy);
   EXPECT_EQ((*copy)->position(), 3u);
   ASSERT_TRUE((*executor)->prefill(**copy, ids, {}));

@@ -16,8 +16,10 @@
 #include "baton/unit/apple/mlpackage/export.h"
 #include "baton/unit/apple/mlpackage/interpreter.h"
 #include "baton/unit/apple/mlpackage/prefill_feed.h"
+#include "baton/unit/host/host_state.h"
 #include "baton/unit/ref/ops.h"
 #include "tests/support/golden.h"
+#include "tests/support/state_values.h"
 
 namespace baton::test {
 namespace {
@@ -40,24 +42,22 @@ struct Difference {
   double relative() const { return std::sqrt(error / energy); }
 };
 
-float read(const Segment& segment, uint64_t a, uint64_t b, uint64_t c) {
-  const SegmentLayout& layout = *segment.layout;
-  const uint64_t at = a * layout.strides[0] + b * layout.strides[1] + c * layout.strides[2];
-  float value = 0;
-  format_of(layout.dtype).decode(segment.data + at * value_bytes(layout.dtype), &value, 1);
-  return value;
-}
-
-Difference difference(const Segment& got, const Segment& wanted, uint64_t tokens) {
+Difference difference(const SequenceState& got, const SequenceState& wanted, size_t slot) {
   Difference out;
-  const Dims dims = dims_at(*got.layout, tokens);
-  for (uint64_t a = 0; a < dims[0]; ++a) {
-    for (uint64_t b = 0; b < dims[1]; ++b) {
-      for (uint64_t c = 0; c < dims[2]; ++c) out.add(read(got, a, b, c), read(wanted, a, b, c));
-    }
-  }
+  const std::vector<float> values = segment_values(got, slot), others = segment_values(wanted, slot);
+  for (size_t i = 0; i < values.size(); ++i) out.add(values[i], others[i]);
   return out;
 }
+
+// What run_chunks fills, of a state of a host unit; and the state behind it.
+std::vector<apple::SlotMemory> memories_of(SequenceState& state) {
+  auto& own = static_cast<host::HostState&>(state);
+  std::vector<apple::SlotMemory> memories;
+  for (SlotId slot = 0; slot < static_cast<SlotId>(own.shape().segments.size()); ++slot)
+    memories.push_back({own.shape().segments[static_cast<size_t>(slot)].dtype, own.dims(slot), own.data(slot)});
+  return memories;
+}
+void filled(SequenceState& state, size_t tokens) { static_cast<host::HostState&>(state).advance(tokens); }
 
 // Packages of one shape, written to a folder and opened from it.
 struct Packages {
@@ -111,11 +111,11 @@ class CoreMl : public testing::TestWithParam<GoldenCase> {
   void compare(SequenceState& got, std::span<const int32_t> ids, const std::string& label) {
     auto wanted = ref_->new_state(ids.size());
     ASSERT_TRUE(ref_->prefill(**wanted, ids, {}));
-    for (size_t i = 0; i < got.segments().size(); ++i) {
-      const double relative = difference(got.segments()[i], (*wanted)->segments()[i], ids.size()).relative();
+    for (size_t i = 0; i < got.shape().segments.size(); ++i) {
+      const double relative = difference(got, **wanted, i).relative();
       worst_ = std::max(worst_, relative);
       EXPECT_LE(relative, kDifferenceAllowed)
-          << label << " " << segment_name(got.segments()[i].layout->kind, got.segments()[i].layout->layer);
+          << label << " " << segment_name(got.shape().segments[i].kind, got.shape().segments[i].layer);
     }
   }
 
@@ -165,8 +165,9 @@ TEST_P(CoreMl, StatesOfExactlyTheTokens) {
     ASSERT_TRUE(state);
     std::vector<float> hidden(count * static_cast<size_t>(model_->program.hidden));
     const auto status =
-        apple::run_chunks(*model_, {seq, 0}, packages.chunks, packages.call(), 0, ids, (*state)->segments(), hidden);
+        apple::run_chunks(*model_, {seq, 0}, packages.chunks, packages.call(), 0, ids, memories_of(**state), hidden);
     ASSERT_TRUE(status) << status.error().message;
+    filled(**state, ids.size());
     compare(**state, ids, fmt::format("{} of {} tokens", count, seq));
     const double logits = logits_difference(*model_, *ref_, ids, hidden);
     worst_logits = std::max(worst_logits, logits);
@@ -196,7 +197,7 @@ TEST_P(CoreMl, ChipsThatFlushSubnormals) {
     auto state = ref_->new_state(ids.size());
     std::vector<float> hidden(ids.size() * width);
     const auto status =
-        apple::run_chunks(*model_, shape, packages.chunks, packages.call(), 0, ids, (*state)->segments(), hidden);
+        apple::run_chunks(*model_, shape, packages.chunks, packages.call(), 0, ids, memories_of(**state), hidden);
     EXPECT_TRUE(status) << status.error().message;
     int32_t token = -1;
     const double difference = logits_difference(*model_, *ref_, ids, hidden, &token);
@@ -221,8 +222,9 @@ TEST_P(CoreMl, OneTokenManyTimes) {
   const std::vector<int32_t> ids(60, 7);
   auto state = ref_->new_state(ids.size());
   const auto status =
-      apple::run_chunks(*model_, {64, 0}, packages.chunks, packages.call(), 0, ids, (*state)->segments(), {});
+      apple::run_chunks(*model_, {64, 0}, packages.chunks, packages.call(), 0, ids, memories_of(**state), {});
   ASSERT_TRUE(status) << status.error().message;
+  filled(**state, ids.size());
   compare(**state, ids, "one token 60 times");
 }
 
@@ -234,13 +236,14 @@ TEST_P(CoreMl, ContinuesFromAState) {
   for (const auto& [first, second] : std::vector<std::pair<size_t, size_t>>{{1, 1}, {2, 3}, {20, 32}, {32, 2}}) {
     const std::vector<int32_t> ids = prompt(first + second + 5, 7 * first + second);
     auto state = ref_->new_state(ids.size());
-    const auto segments = (*state)->segments();
+    const auto segments = memories_of(**state);
     const std::span<const int32_t> all = ids;
     ASSERT_TRUE(apple::run_chunks(*model_, {32, 0}, start.chunks, start.call(), 0, all.first(first), segments, {}));
     ASSERT_TRUE(apple::run_chunks(*model_, {32, 64}, next.chunks, next.call(), first, all.subspan(first, second),
                                   segments, {}));
     ASSERT_TRUE(apple::run_chunks(*model_, {32, 64}, next.chunks, next.call(), first + second,
                                   all.subspan(first + second), segments, {}));
+    filled(**state, ids.size());
     compare(**state, ids, fmt::format("{} + {} + 5 tokens", first, second));
   }
 }
@@ -262,14 +265,15 @@ TEST_P(CoreMl, PaddingAndChunksChangeNothing) {
       }
       return packages.interpreters[chunk]->predict(changed);
     };
-    EXPECT_TRUE(apple::run_chunks(*model_, shape, packages.chunks, call, 0, ids, state->segments(), {}));
+    EXPECT_TRUE(apple::run_chunks(*model_, shape, packages.chunks, call, 0, ids, memories_of(*state), {}));
+    filled(*state, ids.size());
     return state;
   };
   const auto plain = run(whole, false), noisy = run(whole, true), in_parts = run(cut, false);
-  for (size_t i = 0; i < plain->segments().size(); ++i) {
-    const std::string name = segment_name(plain->segments()[i].layout->kind, plain->segments()[i].layout->layer);
-    EXPECT_EQ(difference(noisy->segments()[i], plain->segments()[i], ids.size()).error, 0) << name;
-    EXPECT_EQ(difference(in_parts->segments()[i], plain->segments()[i], ids.size()).error, 0) << name;
+  for (size_t i = 0; i < plain->shape().segments.size(); ++i) {
+    const std::string name = segment_name(plain->shape().segments[i].kind, plain->shape().segments[i].layer);
+    EXPECT_EQ(difference(*noisy, *plain, i).error, 0) << name;
+    EXPECT_EQ(difference(*in_parts, *plain, i).error, 0) << name;
   }
 }
 
@@ -294,10 +298,11 @@ TEST(CoreMlAdjacentPairs, StatesOfExactlyTheTokens) {
   auto ref = std::move(*(*create_unit("ref"))->load(*model, 0));
   auto state = std::move(*ref->new_state(ids.size())), wanted = std::move(*ref->new_state(ids.size()));
   const auto call = [&](size_t, const HalfArrays& inputs) { return (*package)->predict(inputs); };
-  ASSERT_TRUE(apple::run_chunks(**model, {24, 0}, {&all, 1}, call, 0, ids, state->segments(), {}));
+  ASSERT_TRUE(apple::run_chunks(**model, {24, 0}, {&all, 1}, call, 0, ids, memories_of(*state), {}));
+  filled(*state, ids.size());
   ASSERT_TRUE(ref->prefill(*wanted, ids, {}));
-  for (size_t i = 0; i < state->segments().size(); ++i) {
-    EXPECT_LE(difference(state->segments()[i], wanted->segments()[i], ids.size()).relative(), 5e-3) << i;
+  for (size_t i = 0; i < state->shape().segments.size(); ++i) {
+    EXPECT_LE(difference(*state, *wanted, i).relative(), 5e-3) << i;
   }
   fs::remove_all(folder);
 }

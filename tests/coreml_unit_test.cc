@@ -171,7 +171,7 @@ TEST_P(Emulated, LogitsThroughTheHostsHead) {
     Executor& executor = *executors_[i == 0 ? 0 : 2];
     auto state = executor.new_state(ids.size());
     ASSERT_TRUE(executor.prefill(**state, ids, logits[i]));
-    auto copy = executor.clone(**state);
+    auto copy = executor.fork(**state, ids.size());
     ASSERT_TRUE(copy);
     EXPECT_EQ((*copy)->position(), ids.size());
   }

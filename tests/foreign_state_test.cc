@@ -24,9 +24,9 @@ std::vector<std::byte> cache_of(const std::filesystem::path& path, std::span<con
   const auto state = executor->new_state(64).value();
   EXPECT_TRUE(executor->prefill(*state, tokens, {}).has_value());
   const auto block = seal_state(*state, {}, {tokens.begin(), tokens.end()}).value();
-  const Layout layout = canonical_layout(model->program, 1, DType::kF32);
+  const StateShape layout = state_shape(model->program, DType::kF32);
   SealExpectation expected;
-  expected.layout = &layout;
+  expected.shape = &layout;
   expected.position_max = 64;
   ForeignOptions options;
   options.type = DType::kF32;

@@ -12,6 +12,7 @@
 #include "baton/tools/perplexity.h"
 #include "tests/support/golden.h"
 #include "tests/support/smoke.h"
+#include "tests/support/state_values.h"
 
 namespace baton::test {
 namespace {
@@ -161,32 +162,30 @@ TEST_P(Golden, StateAfterPrompt) {
                             : unit_->caps().kv_type == DType::kF32 ? 1e-4
                                                                    : 1e-3;
   size_t compared = 0;
-  for (const Segment& segment : state->segments()) {
-    const SegmentLayout& layout = *segment.layout;
-    const std::string base = fmt::format("len65.state.{}.", layout.layer);
-    const char* suffix = layout.kind == SlotKind::kKeys     ? "keys"
-                         : layout.kind == SlotKind::kValues ? "values"
-                         : layout.kind == SlotKind::kConv   ? "conv_states.0"
-                                                            : "recurrent_states.0";
+  for (size_t slot = 0; slot < state->shape().segments.size(); ++slot) {
+    const Segment& segment = state->shape().segments[slot];
+    const std::vector<float> values = segment_values(*state, slot);
+    const std::string base = fmt::format("len65.state.{}.", segment.layer);
+    const char* suffix = segment.kind == SlotKind::kKeys     ? "keys"
+                         : segment.kind == SlotKind::kValues ? "values"
+                         : segment.kind == SlotKind::kConv   ? "conv_states.0"
+                                                             : "recurrent_states.0";
     ASSERT_TRUE(tensors_.contains(base + suffix)) << base + suffix;
     const auto& wanted = tensors_[base + suffix].reals;
-    const Dims dims = dims_at(layout, ids.size());
-    const Format& format = format_of(layout.dtype);
+    const Dims dims = dims_at(segment, ids.size());
     double difference = 0, magnitude = 0;
     for (uint64_t a = 0; a < dims[0]; ++a) {
       for (uint64_t b = 0; b < dims[1]; ++b) {
         for (uint64_t c = 0; c < dims[2]; ++c) {
-          const uint64_t at = a * layout.strides[0] + b * layout.strides[1] + c * layout.strides[2];
-          float value = 0;
-          format.decode(segment.data + at * format.block_bytes, &value, 1);
+          const float value = values[(a * dims[1] + b) * dims[2] + c];
           // The reference keeps 4 columns per channel, oldest first, [channels, 4]; ours are the last 3.
-          const uint64_t index = layout.kind == SlotKind::kConv ? c * 4 + b + 1 : (a * dims[1] + b) * dims[2] + c;
+          const uint64_t index = segment.kind == SlotKind::kConv ? c * 4 + b + 1 : (a * dims[1] + b) * dims[2] + c;
           difference = std::max(difference, std::fabs(static_cast<double>(value) - wanted[index]));
           magnitude = std::max(magnitude, std::fabs(static_cast<double>(wanted[index])));
         }
       }
     }
-    const bool kv = layout.kind == SlotKind::kKeys || layout.kind == SlotKind::kValues;
+    const bool kv = segment.kind == SlotKind::kKeys || segment.kind == SlotKind::kValues;
     // A later layer's state inherits the rounding of the keys and values before it.
     EXPECT_LE(difference, (kv || half_products || unit_->caps().kv_type != DType::kF32 ? kv_allowed : 1e-4) * magnitude)
         << base + suffix;

@@ -10,6 +10,7 @@
 #include "baton/api/units.h"
 #include "tests/support/golden.h"
 #include "tests/support/op_models.h"
+#include "tests/support/state_values.h"
 
 namespace baton::test {
 namespace {
@@ -67,25 +68,6 @@ TEST(Placement, UnknownUnitNamesTheOthers) {
   EXPECT_NE(unit.error().message.find("ref"), std::string::npos);
 }
 
-// All bytes of the state's values, token by token: room in the state does not show.
-std::vector<float> values_of(const SequenceState& state) {
-  std::vector<float> values;
-  for (const Segment& segment : state.segments()) {
-    const Dims dims = dims_at(*segment.layout, state.position());
-    const Format& format = format_of(segment.layout->dtype);
-    const Dims& strides = segment.layout->strides;
-    for (uint64_t a = 0; a < dims[0]; ++a) {
-      for (uint64_t b = 0; b < dims[1]; ++b) {
-        for (uint64_t c = 0; c < dims[2]; ++c) {
-          const uint64_t at = a * strides[0] + b * strides[1] + c * strides[2];
-          format.decode(segment.data + at * format.block_bytes, &values.emplace_back(), 1);
-        }
-      }
-    }
-  }
-  return values;
-}
-
 struct Made {
   std::string arithmetic;
   std::vector<float> values, logits;
@@ -119,7 +101,7 @@ Made make(Unit& unit, const std::shared_ptr<const Model>& model, uint32_t thread
     decoded.push_back({state->get(), ids[73 + step], made.logits});
     BATON_CHECK((*executor)->decode(decoded));
   }
-  made.values = values_of(**state);
+  made.values = state_values(**state);
   return made;
 }
 

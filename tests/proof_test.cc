@@ -223,7 +223,7 @@ class Proof : public testing::TestWithParam<GoldenCase> {
     const WorstPart worst = worst_part(compare_states(state, own), allowed);
     if (share != nullptr) *share = worst.share();
     if (!worst.passed()) return 0;
-    auto beside = executors_[unit]->clone(own);
+    auto beside = executors_[unit]->fork(own, own.position());
     EXPECT_TRUE(beside);
     std::vector<float> theirs(vocab()), mine(vocab());
     for (size_t row = 1; row <= kRowsOfAll; ++row) {
@@ -245,8 +245,8 @@ class Proof : public testing::TestWithParam<GoldenCase> {
   std::vector<Section> sections_of(const std::vector<std::byte>& block) {
     SealExpectation expected;
     expected.identity = identity();
-    const Layout layout = canonical_layout(text_.model->program, 1, DType::kF32);
-    expected.layout = &layout;
+    const StateShape layout = state_shape(text_.model->program, DType::kF32);
+    expected.shape = &layout;
     expected.position_max = UINT32_MAX;
     const auto view = open_seal(block, expected);
     EXPECT_TRUE(view) << view.error().message;

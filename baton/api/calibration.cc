@@ -80,7 +80,6 @@ Status decode_one(Executor& executor, SequenceState& state, int32_t token, std::
 }
 
 // Of states that stay here.
-StateIdentity identity_of(const Model& model) { return {model.shape_prints.model, model.shape_prints.quantization, 0}; }
 
 // One sequence through both units.
 class Pair {
@@ -134,8 +133,8 @@ class Pair {
 
   Status look(const SequenceState& made, const SequenceState& own, std::span<const int32_t> ids, size_t length) {
     BATON_TRY(const State moved, decode_.new_state(length + kRows));
-    BATON_OK(move_state(made, *moved, identity_of(decode_.model()), ids.first(length), {}, &block_));
-    BATON_TRY(const State beside, decode_.clone(own));
+    BATON_OK(move_state(made, *moved));
+    BATON_TRY(const State beside, decode_.fork(own, own.position()));
     honest_.cover(compare_states(*moved, *beside));
     steps_.cover(one_step(*beside));
     std::vector<float> theirs(vocab_), mine(vocab_);
@@ -154,7 +153,6 @@ class Pair {
   Executor& decode_;
   const size_t vocab_;
   ProofBounds honest_, steps_;
-  std::vector<std::byte> block_;
 };
 
 Status not_numbers() {
@@ -279,7 +277,7 @@ Result<MarginBounds> measure_margins(Executor& prefill, Executor& decode, Execut
     BATON_OK(prefill.prefill(*state, all.first(prompt), std::span(logits).first(prompt * vocab)));
     if (&prefill != &decode) {
       BATON_TRY(State moved, decode.new_state(all.size()));
-      BATON_OK(move_state(*state, *moved, identity_of(decode.model()), all.first(prompt)));
+      BATON_OK(move_state(*state, *moved));
       state = std::move(moved);
     }
     for (size_t i = prompt; i < all.size(); ++i) {

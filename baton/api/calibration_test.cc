@@ -94,7 +94,7 @@ TEST_F(Calibration, CoversTheStatesItIsMeasuredOver) {
   const std::span<const int32_t> held = std::span(ids).first(5);
   ASSERT_TRUE(ref.executor->prefill(**made, held, {}));
   ASSERT_TRUE(cpu.executor->prefill(**own, held, {}));
-  ASSERT_TRUE(move_state(**made, **moved, {}, held));
+  ASSERT_TRUE(move_state(**made, **moved));
   const StateDifference seen = compare_states(**moved, **own);
   EXPECT_TRUE(worst_part(seen, *honest).passed());
   ProofBounds half = *honest;
@@ -111,11 +111,13 @@ class Shifted final : public Executor {
  public:
   explicit Shifted(Executor& right) : right_(right) {}
   const Model& model() const override { return right_.model(); }
-  const Layout& layout() const override { return right_.layout(); }
+  const StateShape& shape() const override { return right_.shape(); }
   Result<std::unique_ptr<SequenceState>> new_state(uint64_t tokens_max) override {
     return right_.new_state(tokens_max);
   }
-  Result<std::unique_ptr<SequenceState>> clone(const SequenceState& state) override { return right_.clone(state); }
+  Result<std::unique_ptr<SequenceState>> fork(const SequenceState& state, uint64_t position) override {
+    return right_.fork(state, position);
+  }
   Status prefill(SequenceState& state, std::span<const int32_t> tokens, std::span<float> logits) override {
     const Status done = right_.prefill(state, tokens, logits);
     shift(logits);

@@ -120,8 +120,8 @@ Status Conversation::load(const std::filesystem::path& file, const StateKey* key
   if (state.is_object() && std::filesystem::exists(file, ignored)) {
     SealExpectation expected;
     expected.identity = identity;
-    const Layout layout = canonical_layout(runtime_.model().program, 1, DType::kF32);
-    expected.layout = &layout;
+    const StateShape shape = state_shape(runtime_.model().program, DType::kF32);
+    expected.shape = &shape;
     expected.position_max = static_cast<uint64_t>(runtime_.model().spec.context_max);
     expected.vocab = runtime_.model().spec.vocab;
     BATON_TRY(SealedFile sealed, read_seal_file(file, expected, key));

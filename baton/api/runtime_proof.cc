@@ -122,8 +122,8 @@ Result<std::optional<ProofBounds>> Runtime::prepare_start(Request& request, cons
   const std::optional<ProofBounds> nothing;
   SealExpectation expected;
   BATON_TRY(expected.identity, identity());
-  const Layout layout = canonical_layout(model().program, 1, DType::kF32);
-  expected.layout = &layout;
+  const StateShape shape = state_shape(model().program, DType::kF32);
+  expected.shape = &shape;
   expected.position_max = static_cast<uint64_t>(model().spec.context_max);
   // One that is refused here is refused by the engine, with its own words.
   const auto view = open_seal(request.start_state, expected);

@@ -46,7 +46,6 @@ class Runs {
   Runs(const SpeedUnits& units, const SpeedTest& test) : units_(units), test_(test) {
     const Model& model = units.prefill.model();
     vocab_ = model.program.vocab;
-    identity_ = {model.shape_prints.model, model.shape_prints.quantization, 0};  // the states stay in this process
     depth_ids_ = depth_ids(test, vocab_);
     for (uint32_t i = 0; i < test.sequences; ++i) prompts_.push_back(prompt_ids(test, i, vocab_));
     logits_.resize(static_cast<size_t>(test.sequences) * static_cast<size_t>(vocab_));
@@ -93,7 +92,8 @@ class Runs {
   Result<std::vector<State>> start_states() {
     std::vector<State> states;
     for (uint32_t i = 0; i < test_.sequences; ++i) {
-      BATON_TRY(State state, base_ ? units_.prefill.clone(*base_) : units_.prefill.new_state(tokens_max()));
+      BATON_TRY(State state,
+                base_ ? units_.prefill.fork(*base_, base_->position()) : units_.prefill.new_state(tokens_max()));
       states.push_back(std::move(state));
     }
     return states;
@@ -102,11 +102,7 @@ class Runs {
   Status carry(std::vector<State>& states) {
     for (uint32_t i = 0; i < test_.sequences; ++i) {
       BATON_TRY(State to, units_.decode.new_state(tokens_max()));
-      if (states[i]->position() > 0) {
-        std::vector<int32_t> ids = depth_ids_;
-        if (test_.prefill_tokens > 0) ids.insert(ids.end(), prompts_[i].begin(), prompts_[i].end());
-        BATON_OK(move_state(*states[i], *to, identity_, ids, {}, &block_));
-      }
+      if (states[i]->position() > 0) BATON_OK(move_state(*states[i], *to));
       states[i] = std::move(to);
     }
     return {};
@@ -131,12 +127,10 @@ class Runs {
   const SpeedUnits& units_;
   const SpeedTest& test_;
   int32_t vocab_ = 0;
-  StateIdentity identity_;
   std::vector<int32_t> depth_ids_;
   std::vector<std::vector<int32_t>> prompts_;
   std::vector<float> logits_;  // [sequences, vocab]
   State base_;                 // after `depth` tokens; null: depth 0
-  std::vector<std::byte> block_;
 };
 
 uint64_t hash_of(const std::vector<std::vector<int32_t>>& generated) {

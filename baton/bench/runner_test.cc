@@ -1,6 +1,7 @@
 // A synthetic unit of known speed on a clock that it moves itself: the bench must report that speed within the error it
 // prints. Wrong, unsteady and impossible runs must be refused. Counts of bytes and operations, by hand.
 #include "baton/bench/runner.h"
+#include "tests/support/state_values.h"
 
 #include <gtest/gtest.h>
 
@@ -22,15 +23,10 @@ struct Speeds {
   double prefill_call_ms = 0;                                      // of a prefill, whatever its sequences and tokens
 };
 
-class SyntheticState final : public SequenceState {
+class SyntheticState final : public test::EmptyState {
  public:
-  explicit SyntheticState(uint64_t tokens_max) : SequenceState(tokens_max) {}
-  const Layout& layout() const override { return layout_; }
-  std::span<const Segment> segments() const override { return {}; }
+  using EmptyState::EmptyState;
   uint64_t hash = 1;
-
- private:
-  Layout layout_;
 };
 
 // Its next token is a hash of all tokens before. Its time is the clock's.
@@ -41,15 +37,15 @@ class SyntheticUnit final : public Executor {
     model_.spec.context_max = 4096;
   }
   const Model& model() const override { return model_; }
-  const Layout& layout() const override { return layout_; }
+  const StateShape& shape() const override { return shape_; }
   Result<std::unique_ptr<SequenceState>> new_state(uint64_t tokens_max) override {
-    return std::make_unique<SyntheticState>(tokens_max);
+    return std::make_unique<SyntheticState>(tokens_max, live_);
   }
-  Result<std::unique_ptr<SequenceState>> clone(const SequenceState& state) override {
+  Result<std::unique_ptr<SequenceState>> fork(const SequenceState& state, uint64_t) override {
     const auto& from = static_cast<const SyntheticState&>(state);
-    auto to = std::make_unique<SyntheticState>(from.tokens_max());
+    auto to = std::make_unique<SyntheticState>(from.tokens_max(), live_);
     to->hash = from.hash;
-    to->set_position(from.position());
+    to->advance(from.position());
     return to;
   }
   Status prefill(SequenceState& state, std::span<const int32_t> tokens, std::span<float> logits) override {
@@ -92,7 +88,7 @@ class SyntheticUnit final : public Executor {
   void feed(SequenceState& state, int32_t token, std::span<float> logits) {
     auto& synthetic = static_cast<SyntheticState&>(state);
     synthetic.hash = synthetic.hash * 0x9e3779b97f4a7c15ull + static_cast<uint64_t>(token) + 1;
-    state.set_position(state.position() + 1);
+    synthetic.advance(1);
     if (logits.empty()) return;
     std::fill(logits.begin(), logits.end(), 0.0f);
     const uint64_t choice = (synthetic.hash >> 33) % kVocab;
@@ -105,7 +101,7 @@ class SyntheticUnit final : public Executor {
   const Speeds speeds_;
   FakeClock& clock_;
   Model model_;
-  Layout layout_;
+  const StateShape shape_;
   Random random_{11};
 };
 

@@ -1,5 +1,6 @@
-// The bridge: carries a sequence state from one unit's memory to another's through its sealed form. Knows only layouts
-// and segments. Sealing copies each segment once into canonical bytes; opening verifies them, then fills the receiver.
+// The bridge: carries a sequence state from one unit's memory to another's, and into and out of its sealed form. Knows
+// states by their rows only. Everything goes by pieces that stay in cache: a piece is read at the source, searched for
+// values that are no numbers, converted, written at the receiver, and read back there and compared.
 //
 // Threads: a call touches only the states and bytes it is given; calls on distinct states may run side by side.
 // When prefill and decode run on the same executor there is nothing to carry: the engine hands the state itself over.
@@ -7,7 +8,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <span>
 #include <vector>
 
@@ -17,38 +17,28 @@
 
 namespace baton {
 
-// The whole state at its position, sealed, in the state's own types. `tokens` are the position() tokens it was made
-// from. kCorrupt, naming the segment, when a value is NaN or infinite; kInternal when the state does not keep its
-// contract (layout, token count); kOutOfMemory. `provenance`, `recycled`: see SealWriter.
-Result<std::vector<std::byte>> seal_state(const SequenceState& state, const StateIdentity& identity,
-                                          std::span<const int32_t> tokens, const Provenance& provenance = {},
-                                          std::vector<std::byte> recycled = {});
-
-// Verifies `block` against `expected` (layout and position_max are taken from `into`), fills `into`, converting to its
-// types, and sets its position. On error `into` is untouched. Returns the tokens the state was made from;
-// `provenance`, where given, receives who made it.
-// Errors of open_seal; kUnsupported when a finite value would become infinite in the receiver's type, or all values of
-// a segment are below its normal numbers.
-Result<std::vector<int32_t>> unseal_state(std::span<const std::byte> block, SealExpectation expected,
-                                          SequenceState& into, Provenance* provenance = nullptr);
-
 struct MoveReport {
-  uint64_t bytes = 0;  // of the sealed block
-  double seal_ms = 0;  // gather and checksum
-  double open_ms = 0;  // verify and fill
+  uint64_t bytes = 0;  // of the values, in the sender's types
+  double ms = 0;
 };
 
-// seal_state + unseal_state: what the engine's Move work does. On error `to` is untouched: it stays at position 0
-// and its unit may prefill by itself. `scratch`: a block kept by the caller between moves, which then need no fresh
-// memory; its contents do not matter.
-Result<MoveReport> move_state(const SequenceState& from, SequenceState& to, const StateIdentity& identity,
-                              std::span<const int32_t> tokens, const Provenance& provenance = {},
-                              std::vector<std::byte>* scratch = nullptr);
+// Between two executors of one model in this process, by plan_bridge: what the engine's Move work does. `to` is at
+// position 0; on error it may hold a part: drop it.
+// kCorrupt, naming the segment, when a value is NaN or infinite, or does not come back from the receiver as it was
+// written; kUnsupported when a finite value would become infinite in the receiver's type, or all values of a segment
+// are below its normal numbers; kMismatch when the state is longer than `to`, or of another model; kOutOfMemory.
+Result<MoveReport> move_state(const SequenceState& from, SequenceState& to);
 
-// seal_state into a file, unseal_state from one (`expected` as there). Errors begin with the path.
-Status save_state(const std::filesystem::path& path, const SequenceState& state, const StateIdentity& identity,
-                  std::span<const int32_t> tokens, const Provenance& provenance = {});
-Result<std::vector<int32_t>> load_state(const std::filesystem::path& path, SealExpectation expected,
-                                        SequenceState& into, Provenance* provenance = nullptr);
+// The whole state at its position, sealed, in the state's own types. `tokens` are the position() tokens it was made
+// from. kCorrupt as above; kInternal when the state does not keep its contract; kOutOfMemory. `provenance`: see
+// SealWriter.
+Result<std::vector<std::byte>> seal_state(const SequenceState& state, const StateIdentity& identity,
+                                          std::span<const int32_t> tokens, const Provenance& provenance = {});
+
+// Verifies `block` against `expected` (shape and position_max are taken from `into`), fills `into`, which is at
+// position 0, converting to its types. On an error of open_seal `into` is untouched, on the others of move_state drop
+// it. Returns the tokens the state was made from; `provenance`, where given, receives who made it.
+Result<std::vector<int32_t>> unseal_state(std::span<const std::byte> block, SealExpectation expected,
+                                          SequenceState& into, Provenance* provenance = nullptr);
 
 }  // namespace baton

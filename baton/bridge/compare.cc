@@ -9,7 +9,7 @@
 
 #include "baton/base/highest.h"
 #include "baton/bridge/convert.h"
-#include "baton/bridge/strided.h"
+#include "baton/bridge/plan.h"
 #include "baton/state/values.h"
 
 namespace baton {
@@ -18,16 +18,16 @@ namespace {
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 constexpr uint64_t kPieceValues = 8 * 1024;
 
-// Pieces of a segment as f32; false when a value is not finite.
+// Pieces of a segment as f32; false when a value is not finite, or cannot be read.
 class Reader {
  public:
-  bool read(const Segment& segment, const Dims& dims, uint64_t first, uint64_t rows) {
-    const uint64_t count = rows * dims[2];
-    raw_.resize(count * value_bytes(segment.layout->dtype));
+  bool read(const SequenceState& state, size_t slot, RowRange rows) {
+    const Segment& segment = state.shape().segments[slot];
+    const uint64_t count = rows.count * segment.dims[2];
+    raw_.resize(count * value_bytes(segment.dtype));
     values_.resize(count);
-    gather_rows(segment, dims, first, rows, raw_.data());
-    if (first_not_finite(raw_, segment.layout->dtype)) return false;
-    convert_run(raw_.data(), segment.layout->dtype, reinterpret_cast<std::byte*>(values_.data()), DType::kF32, count);
+    if (!state.read(slot, rows, raw_.data()) || first_not_finite(raw_, segment.dtype)) return false;
+    convert_run(raw_.data(), segment.dtype, reinterpret_cast<std::byte*>(values_.data()), DType::kF32, count);
     return true;
   }
   std::span<const float> values() const { return values_; }
@@ -56,18 +56,18 @@ struct PartSums {
   }
 };
 
-// Calls `visit(slot, dims, first row, rows, sums)` for each piece of each part.
+// Calls `visit(slot, rows, sums)` for each piece of each part.
 template <class Visit>
 StateDifference for_parts(const SequenceState& state, Visit visit) {
   StateDifference all;
-  for (size_t slot = 0; slot < state.segments().size(); ++slot) {
-    const Dims dims = dims_at(*state.segments()[slot].layout, state.position());
+  for (size_t slot = 0; slot < state.shape().segments.size(); ++slot) {
+    const Dims dims = dims_at(state.shape().segments[slot], state.position());
     SegmentDifference& segment = all.emplace_back();
     const uint64_t rows_max = std::max<uint64_t>(1, kPieceValues / std::max<uint64_t>(dims[2], 1));
     for (uint64_t head = 0; head < dims[0]; ++head) {
       PartSums sums;
       for (uint64_t row = 0; row < dims[1] && sums.finite; row += rows_max) {
-        visit(slot, dims, head * dims[1] + row, std::min(rows_max, dims[1] - row), sums);
+        visit(slot, RowRange{head * dims[1] + row, std::min(rows_max, dims[1] - row)}, sums);
       }
       segment.heads.push_back(sums.relative());
       segment.rms += segment.heads.back().rms * segment.heads.back().rms;
@@ -95,12 +95,10 @@ double log_sum_of_exponents(std::span<const float> row, double highest) {
 }  // namespace
 
 StateDifference compare_states(const SequenceState& other, const SequenceState& own) {
-  BATON_CHECK(other.position() == own.position() && other.segments().size() == own.segments().size());
+  BATON_CHECK(other.position() == own.position() && plan_bridge(other.shape(), own.shape()));
   Reader theirs, mine;
-  return for_parts(own, [&](size_t slot, const Dims& dims, uint64_t first, uint64_t rows, PartSums& sums) {
-    const Segment& other_segment = other.segments()[slot];
-    BATON_CHECK(dims == dims_at(*other_segment.layout, other.position()));
-    sums.finite = theirs.read(other_segment, dims, first, rows) && mine.read(own.segments()[slot], dims, first, rows);
+  return for_parts(own, [&](size_t slot, RowRange rows, PartSums& sums) {
+    sums.finite = theirs.read(other, slot, rows) && mine.read(own, slot, rows);
     if (!sums.finite) return;
     for (size_t i = 0; i < mine.values().size(); ++i) {
       const double value = mine.values()[i];
@@ -111,14 +109,13 @@ StateDifference compare_states(const SequenceState& other, const SequenceState& 
 
 StateDifference one_step(const SequenceState& own) {
   Reader mine;
-  return for_parts(own, [&](size_t slot, const Dims& dims, uint64_t first, uint64_t rows, PartSums& sums) {
-    const Segment& segment = own.segments()[slot];
-    sums.finite = mine.read(segment, dims, first, rows);
+  return for_parts(own, [&](size_t slot, RowRange rows, PartSums& sums) {
+    sums.finite = mine.read(own, slot, rows);
     if (!sums.finite) return;
     bool any = false;
     for (const float value : mine.values()) any = any || value != 0;
     if (!any) return;  // zeros are kept as they are by all
-    for (const float value : mine.values()) sums.add(step_of(value, segment.layout->dtype), value);
+    for (const float value : mine.values()) sums.add(step_of(value, own.shape().segments[slot].dtype), value);
   });
 }
 
@@ -235,8 +232,8 @@ WorstPart worst_part(const StateDifference& seen, const ProofBounds& bounds) {
   return worst;
 }
 
-std::string to_text(const WorstPart& worst, const Layout& layout) {
-  const SegmentLayout& segment = layout.segments.at(worst.slot);
+std::string to_text(const WorstPart& worst, const StateShape& shape) {
+  const Segment& segment = shape.segments.at(worst.slot);
   const bool of_head = worst.figure != WorstPart::Figure::kSegmentRms && segment.dims[0] > 1;
   return fmt::format("{}{}: {} {:.3g} of {:.3g} allowed", segment_name(segment.kind, segment.layer),
                      of_head ? fmt::format(" head {}", worst.head) : "",

@@ -1,5 +1,5 @@
 // How far one state, or one row of logits, lies from another that was made from the same tokens: the figures of the
-// bridge proof, and the bounds they are held to. Knows only layouts and segments.
+// bridge proof, and the bounds they are held to. Knows states by their rows only.
 //
 // A state is compared in parts: each head of keys, values and recurrent state, and each convolution window, is one
 // (index 0 of the canonical dims). Over the values of a part that the state holds, `own` those of the unit's own state
@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "baton/base/status.h"
-#include "baton/state/layout.h"
+#include "baton/state/shape.h"
 #include "baton/unit/unit.h"
 
 namespace baton {
@@ -38,7 +38,7 @@ struct SegmentDifference {
 // By slot of the Program.
 using StateDifference = std::vector<SegmentDifference>;
 
-// The states lie at one position and have layouts of one Program, types and strides as they like: else it is a bug.
+// The states lie at one position and have shapes of one Program, types as they like: else it is a bug.
 // Reads each value once; needs a row of each part as scratch. Throws std::bad_alloc.
 StateDifference compare_states(const SequenceState& other, const SequenceState& own);
 
@@ -98,7 +98,7 @@ struct WorstPart {
 };
 WorstPart worst_part(const StateDifference& seen, const ProofBounds& bounds);
 // "layer 3 keys head 1: largest 0.031 of 0.012 allowed"
-std::string to_text(const WorstPart& worst, const Layout& layout);
+std::string to_text(const WorstPart& worst, const StateShape& shape);
 
 // Each of the three at most its bound. A disagreement that passes is a near tie by that: own's logit of the other's
 // choice is at most two bounds of `largest` below own's best, as either of the two is off by at most one.

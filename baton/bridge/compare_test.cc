@@ -213,7 +213,7 @@ TEST(Bounds, TheWorstPartIsTheOneNearestItsBound) {
   EXPECT_FALSE(worst_part({{0, {{0, 0}}}, {10.01, {{0, 0}}}}, bounds).passed());
   EXPECT_TRUE(worst_part({{0, {{0, 0}}}}, {}).passed()) << "the same bits";
   EXPECT_FALSE(worst_part({{0, {{0, 0}}}, {0, {{1e-9, 0}}}}, {}).passed());
-  const Layout layout = fake_layout(small_program(), 8, {});
+  const StateShape layout = state_shape(small_program(), DType::kF32);
   EXPECT_EQ(to_text(WorstPart{2, 1, WorstPart::Figure::kHeadLargest, 0.5, 0.25}, layout),
             "layer 1 keys head 1: largest 0.5 of 0.25 allowed");
   EXPECT_EQ(to_text(WorstPart{2, 1, WorstPart::Figure::kSegmentRms, 0.5, 0.25}, layout),

@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "baton/base/bytes.h"
-#include "baton/state/layout.h"
+#include "baton/state/shape.h"
 
 namespace baton {
 namespace {

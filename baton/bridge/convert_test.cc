@@ -10,7 +10,7 @@
 #include "baton/base/bytes.h"
 #include "baton/base/float.h"
 #include "baton/base/random.h"
-#include "baton/state/layout.h"
+#include "baton/state/shape.h"
 
 namespace baton {
 namespace {

@@ -97,13 +97,13 @@ Result<OrderedJson> quantization_json(const Model& model, bool wanted) {
   return OrderedJson(fmt::format("{:016x}", prints.quantization));
 }
 
-OrderedJson state_json(const Layout& layout) {
-  const uint64_t per_token = bytes_per_token(layout);
+OrderedJson state_json(const StateShape& shape) {
+  const uint64_t per_token = bytes_per_token(shape);
   OrderedJson json;
-  json["bytes_fixed"] = section_bytes(layout, 1) - per_token;
+  json["bytes_fixed"] = section_bytes(shape, 0);
   json["bytes_per_token"] = per_token;
   json["segments"] = OrderedJson::array();
-  for (const SegmentLayout& segment : layout.segments) {
+  for (const Segment& segment : shape.segments) {
     json["segments"].push_back({{"kind", to_string(segment.kind)},
                                 {"layer", segment.layer},
                                 {"dtype", to_string(segment.dtype)},
@@ -207,12 +207,13 @@ std::string all_text(const InspectFlags& flags, const Model& model, const Ordere
   text += "\nprogram\n" + to_text(model.program);
   for (const auto& [name, executor] :
        {std::pair{flags.prefill_unit, pair.from.get()}, std::pair{flags.decode_unit, pair.to.get()}}) {
-    const uint64_t per_token = bytes_per_token(executor->layout());
-    text += fmt::format("\nstate on {}: {} bytes and {} bytes per token\n{}", name,
-                        section_bytes(executor->layout(), 1) - per_token, per_token, to_text(executor->layout()));
+    const uint64_t per_token = bytes_per_token(executor->shape());
+    text += fmt::format("\nstate on {}: {} bytes and {} bytes per token\n{}", name, section_bytes(executor->shape(), 0),
+                        per_token, to_text(executor->shape()));
   }
+  const bool moves = flags.prefill_unit != flags.decode_unit;
   return text + fmt::format("\nbridge plan {} -> {}\n{}", flags.prefill_unit, flags.decode_unit,
-                            to_text(plan, pair.from->layout(), pair.to->layout()));
+                            moves ? to_text(plan) : "one unit: the state itself is handed over, nothing moves\n");
 }
 
 // What a model that states no limit is told for is the default of the other commands.
@@ -234,12 +235,12 @@ int run_inspect(const InspectFlags& flags) {
   auto pair = create_pair(flags);
   if (!pair) return report_unit(pair.error());
   if (const Status loaded = load_pair(*pair, *model); !loaded) return report(loaded.error());
-  const auto plan = plan_bridge(pair->from->layout(), pair->to->layout(), flags.prefill_unit == flags.decode_unit);
+  const auto plan = plan_bridge(pair->from->shape(), pair->to->shape());
   if (!plan) return report(plan.error());
 
-  const Layout& layout = pair->to->layout();
+  const StateShape& shape = pair->to->shape();
   const Machine machine = this_machine();
-  const MemoryNeed need = memory_need(**model, pair->to_unit->caps(), layout, told_context(flags, **model));
+  const MemoryNeed need = memory_need(**model, pair->to_unit->caps(), shape, told_context(flags, **model));
   OrderedJson json = spec_json(**model);
   if (flags.json || flags.all || flags.fingerprint) {
     auto quantization = quantization_json(**model, flags.fingerprint);
@@ -257,20 +258,22 @@ int run_inspect(const InspectFlags& flags) {
     json["program"] = OrderedJson::array();
     for (const Op& op : (*model)->program.ops)
       json["program"].push_back({{"layer", op.layer}, {"op", to_string(op.kind)}});
-    json["state"] = {{flags.prefill_unit, state_json(pair->from->layout())},
-                     {flags.decode_unit, state_json(pair->to->layout())}};
+    json["state"] = {{flags.prefill_unit, state_json(pair->from->shape())},
+                     {flags.decode_unit, state_json(pair->to->shape())}};
     json["bridge"] = OrderedJson::array();
-    for (const SegmentPlan& segment : plan->segments) {
-      json["bridge"].push_back({{"segment", segment.segment},
-                                {"kind", to_string(segment.kind)},
-                                {"from", to_string(segment.from)},
+    const bool moves = flags.prefill_unit != flags.decode_unit;
+    for (size_t i = 0; i < plan->segments.size(); ++i) {
+      const SegmentPlan& segment = plan->segments[i];
+      json["bridge"].push_back({{"segment", i},
+                                {"kind", moves ? to_string(segment.kind()) : "alias"},
+                                {"from", to_string(segment.from.dtype)},
                                 {"to", to_string(segment.to)}});
     }
     if (flags.tensors) json["tensor_list"] = tensors_json(**model);
     print_json(json);
     return kOk;
   }
-  std::string text = summary_text(**model, flags.decode_unit, layout, need, machine);
+  std::string text = summary_text(**model, flags.decode_unit, shape, need, machine);
   if (!(*model)->notes.empty()) text += "\n";
   for (const std::string& note : (*model)->notes) text += fmt::format("note: {}\n", note);
   if (flags.fingerprint && !flags.all) {

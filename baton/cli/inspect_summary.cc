@@ -43,7 +43,7 @@ std::string layers_text(const ModelSpec& spec) {
 
 }  // namespace
 
-MemoryNeed memory_need(const Model& model, const Caps& caps, const Layout& layout, uint64_t context) {
+MemoryNeed memory_need(const Model& model, const Caps& caps, const StateShape& shape, uint64_t context) {
   MemoryNeed need;
   for (const Weight& weight : model.weights) {
     const bool native =
@@ -51,9 +51,8 @@ MemoryNeed memory_need(const Model& model, const Caps& caps, const Layout& layou
     need.weights += native ? weight.bytes : static_cast<uint64_t>(weight.rows * weight.columns) * sizeof(float);
   }
   if (model.spec.context_max > 0) context = std::min<uint64_t>(context, static_cast<uint64_t>(model.spec.context_max));
-  const uint64_t per_token = bytes_per_token(layout);
   need.context = context;
-  need.state = section_bytes(layout, 1) - per_token + context * per_token;
+  need.state = section_bytes(shape, context);
   need.other = kOtherBytes;
   return need;
 }
@@ -69,12 +68,12 @@ std::string fit_text(const MemoryNeed& need, const Machine& machine) {
   return fmt::format("no: {}; take a smaller type (baton quantize) or a smaller context (-c)", of);
 }
 
-std::string summary_text(const Model& model, std::string_view unit, const Layout& layout, const MemoryNeed& need,
+std::string summary_text(const Model& model, std::string_view unit, const StateShape& shape, const MemoryNeed& need,
                          const Machine& machine) {
   const ModelSpec& spec = model.spec;
   const double bits = 8 * static_cast<double>(model.weight_bytes()) /
                       static_cast<double>(std::max<uint64_t>(model.parameter_count(), 1));
-  const uint64_t per_token = bytes_per_token(layout);
+  const uint64_t per_token = bytes_per_token(shape);
   std::string text;
   const auto line = [&](std::string_view name, const std::string& value) {
     text += fmt::format("{:<13} {}\n", name, value);
@@ -86,7 +85,7 @@ std::string summary_text(const Model& model, std::string_view unit, const Layout
   line("quantization", fmt::format("{}; {:.2f} bits per parameter", types_text(model), bits));
   line("file", bytes_text(file_bytes(model)));
   line("context", spec.context_max > 0 ? fmt::format("up to {} tokens", spec.context_max) : std::string("unknown"));
-  line("state", fmt::format("{} fixed and {} per token on {}", bytes_text(section_bytes(layout, 1) - per_token),
+  line("state", fmt::format("{} fixed and {} per token on {}", bytes_text(section_bytes(shape, 0)),
                             bytes_text(per_token), unit));
   line("memory",
        fmt::format("about {} with -c {} (estimated: weights {}, state {}, other {})", bytes_text(need.total()),

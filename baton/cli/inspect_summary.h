@@ -17,13 +17,13 @@ struct MemoryNeed {
   uint64_t total() const { return weights + state + other; }
 };
 // Of a run on one unit with this context: matrices as that unit keeps them, the state, and what every run needs.
-MemoryNeed memory_need(const Model& model, const Caps& caps, const Layout& layout, uint64_t context);
+MemoryNeed memory_need(const Model& model, const Caps& caps, const StateShape& shape, uint64_t context);
 
 // "yes: ...", "no: ...", or "unknown".
 std::string fit_text(const MemoryNeed& need, const Machine& machine);
 
 // About ten lines. `unit` names the executor's.
-std::string summary_text(const Model& model, std::string_view unit, const Layout& layout, const MemoryNeed& need,
+std::string summary_text(const Model& model, std::string_view unit, const StateShape& shape, const MemoryNeed& need,
                          const Machine& machine);
 OrderedJson summary_json(const Model& model, std::string_view unit, const MemoryNeed& need, const Machine& machine);
 

@@ -126,8 +126,8 @@ Result<std::vector<int32_t>> prompt_tokens(const RunFlags& flags, const std::str
 Status continue_from_file(const RunFlags& flags, const Runtime& runtime, Request& request, uint64_t& start_tokens) {
   SealExpectation expected;
   BATON_TRY(expected.identity, runtime.identity(shown_fingerprint()));
-  const Layout layout = canonical_layout(runtime.model().program, 1, DType::kF32);
-  expected.layout = &layout;
+  const StateShape shape = state_shape(runtime.model().program, DType::kF32);
+  expected.shape = &shape;
   expected.position_max = static_cast<uint64_t>(runtime.model().spec.context_max);
   expected.vocab = static_cast<uint32_t>(runtime.model().spec.vocab);
   BATON_TRY(SealedFile file, read_seal_file(flags.load_state, expected, pointer_to(flags.key)));

@@ -35,12 +35,12 @@ Result<StateIdentity> identity_of(const TextModel& text) {
   return StateIdentity{prints.model, prints.quantization, text.tokenizer ? text.tokenizer->fingerprint() : 0};
 }
 
-Layout widest_layout(const Model& model) { return canonical_layout(model.program, 1, DType::kF32); }
+StateShape widest_shape(const Model& model) { return state_shape(model.program, DType::kF32); }
 
-Result<SealExpectation> expectation(const TextModel& text, const Layout& layout) {
+Result<SealExpectation> expectation(const TextModel& text, const StateShape& shape) {
   SealExpectation expected;
   BATON_TRY(expected.identity, identity_of(text));
-  expected.layout = &layout;
+  expected.shape = &shape;
   expected.position_max = static_cast<uint64_t>(text.model->spec.context_max);
   expected.vocab = text.model->spec.vocab;
   return expected;
@@ -55,8 +55,8 @@ struct Source {
 Result<Source> read_source(const StateConvertFlags& flags, const TextModel& text) {
   BATON_TRY(const MappedFile file, MappedFile::open(flags.in));
   if (is_seal(file.bytes())) {
-    const Layout layout = widest_layout(*text.model);
-    BATON_TRY(const SealExpectation expected, expectation(text, layout));
+    const StateShape shape = widest_shape(*text.model);
+    BATON_TRY(const SealExpectation expected, expectation(text, shape));
     const bool gets_key = flags.key && flags.to == "seal" && !has_mac(file.bytes());
     BATON_TRY(const SealedFile sealed, read_seal_file(flags.in, expected, gets_key ? nullptr : pointer_to(flags.key)));
     return Source{"seal", from_seal(sealed.view), gets_key};
@@ -141,8 +141,8 @@ Result<std::string> settle_logits(const StateConvertFlags& flags, const TextMode
 }
 
 Result<std::vector<std::byte>> seal_bytes(const TextModel& text, const PlainState& state) {
-  const Layout layout = widest_layout(*text.model);
-  BATON_TRY(const SealExpectation expected, expectation(text, layout));
+  const StateShape shape = widest_shape(*text.model);
+  BATON_TRY(const SealExpectation expected, expectation(text, shape));
   BATON_TRY(auto block, to_seal(state, expected.identity));
   BATON_OK(open_seal(block, expected));
   return block;

@@ -49,8 +49,7 @@ LaneFacts facts_of(const EngineUnit& unit) {
   facts.prefill_tokens_min = unit.caps->prefill_tokens_min;
   facts.prefill_slots_shared = unit.caps->prefill_slots_shared;
   facts.decodes = unit.caps->decode_slots_max > 0;
-  facts.state_bytes_fixed = state_bytes_estimate(unit.executor->layout(), 0);
-  facts.state_bytes_per_token = state_bytes_estimate(unit.executor->layout(), 1) - facts.state_bytes_fixed;
+  facts.state_bytes = [executor = unit.executor](uint64_t tokens) { return executor->state_bytes(tokens); };
   return facts;
 }
 
@@ -200,12 +199,9 @@ void Engine::Core::serve(Channel<Work>& from, Runner& runner) {
 
 void Engine::Core::run_bridge() {
   const Model& model = options.units.front().executor->model();
-  const auto with_tokenizer = [this](const Fingerprints& prints) {
-    return StateIdentity{prints.model, prints.quantization, options.tokenizer_fingerprint};
-  };
-  BridgeLane bridge(carrier, with_tokenizer(model.shape_prints), [&]() -> Result<StateIdentity> {
+  BridgeLane bridge(carrier, [&]() -> Result<StateIdentity> {
     BATON_TRY(const Fingerprints prints, model.fingerprints());
-    return with_tokenizer(prints);
+    return StateIdentity{prints.model, prints.quantization, options.tokenizer_fingerprint};
   });
   serve(*works.back(), bridge);
 }

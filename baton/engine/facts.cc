@@ -72,7 +72,7 @@ uint64_t state_bytes_of(const Request& request, const SchedulerFacts& facts) {
   const uint64_t tokens = state_tokens_max(request, facts);
   const auto one = [&](const std::string& unit) {
     const LaneFacts& lane = facts.lanes[find_lane(facts, unit)];
-    return lane.state_bytes_fixed + lane.state_bytes_per_token * tokens;
+    return lane.state_bytes(tokens);
   };
   const bool carries = hands_over(request) && prefill_unit_of(request) != request.decode_unit;
   const bool proves = request.verify != VerifyMode::kOff && (hands_over(request) || !request.start_state.empty());

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -20,8 +21,7 @@ struct LaneFacts {
   uint32_t prefill_tokens_min = 1;
   uint32_t prefill_slots_shared = 1;
   uint32_t decode_slots_max = 1;
-  uint64_t state_bytes_fixed = 0;  // of a state, estimated from its layout
-  uint64_t state_bytes_per_token = 0;
+  std::function<uint64_t(uint64_t tokens)> state_bytes = [](uint64_t) { return uint64_t{0}; };  // Executor::state_bytes
   bool decodes = true;  // false: it only prefills
 };
 

@@ -23,10 +23,7 @@ Status guarded(F&& body) {
 
 }  // namespace
 
-Result<MoveReport> Carrier::carry(const SequenceState& from, SequenceState& to, const StateIdentity& identity,
-                                  std::span<const int32_t> tokens, const Provenance& provenance) {
-  return move_state(from, to, identity, tokens, provenance, &block_);
-}
+Result<MoveReport> Carrier::carry(const SequenceState& from, SequenceState& to) { return move_state(from, to); }
 
 Status Carrier::open(std::span<const std::byte> block, const StateIdentity& identity,
                      const std::vector<int32_t>& prompt, SequenceState& to, Provenance& provenance) {
@@ -65,7 +62,7 @@ void Lane::prefill(PrefillWork& work) {
     if (row.state.state) continue;
     row.status = guarded([&]() -> Status {
       BATON_TRY(row.state.state, executor_.new_state(row.tokens_max));
-      row.state.bytes = state_bytes(row.state.state->layout());
+      row.state.bytes = row.state.state->bytes();
       return {};
     });
   }
@@ -132,7 +129,7 @@ void Lane::decode(DecodeWork& work) {
 Status Lane::repeat(CompareWork& work) {
   if (!work.proof.state) {
     BATON_TRY(work.proof.state, executor_.new_state(work.tokens_max));
-    work.proof.bytes = state_bytes(work.proof.state->layout());
+    work.proof.bytes = work.proof.state->bytes();
   }
   std::span<const int32_t> left(work.tokens);
   for (const MakeStep& step : work.steps) {
@@ -155,7 +152,7 @@ void Lane::compare(CompareWork& work) {
     if (work.proof.state->position() < work.target.state->position()) return {};
     work.compared = true;
     work.worst = worst_part(compare_states(*work.target.state, *work.proof.state), work.bounds);
-    work.worst_at = to_text(work.worst, work.proof.state->layout());
+    work.worst_at = to_text(work.worst, work.proof.state->shape());
     return {};
   });
 }
@@ -189,8 +186,7 @@ void BridgeLane::run(Work& work) {
 Status BridgeLane::move(MoveWork& work) {
   switch (work.form) {
     case MoveForm::kCarry: {
-      BATON_TRY(work.report,
-                carrier_.carry(*work.from.state, *work.to.state, local_, work.tokens, work.from.provenance));
+      BATON_TRY(work.report, carrier_.carry(*work.from.state, *work.to.state));
       work.to.provenance = std::move(work.from.provenance);
       return {};
     }

@@ -19,15 +19,11 @@ namespace baton {
 class Carrier {
  public:
   virtual ~Carrier() = default;
-  virtual Result<MoveReport> carry(const SequenceState& from, SequenceState& to, const StateIdentity& identity,
-                                   std::span<const int32_t> tokens, const Provenance& provenance);
+  virtual Result<MoveReport> carry(const SequenceState& from, SequenceState& to);
   virtual Status open(std::span<const std::byte> block, const StateIdentity& identity,
                       const std::vector<int32_t>& prompt, SequenceState& to, Provenance& provenance);
   virtual Result<std::vector<std::byte>> seal(const SequenceState& from, const StateIdentity& identity,
                                               std::span<const int32_t> tokens, const Provenance& provenance);
-
- private:
-  std::vector<std::byte> block_;  // of the last carry, for the next: no fresh memory once it has its size
 };
 
 // Executes Prefill, Decode, Compare and Verify. Owns the logits of a step: slots x vocab floats, sized here.
@@ -58,20 +54,19 @@ class Lane {
   std::vector<PrefillSlot> prefill_slots_;
 };
 
-// Executes Move. States that are carried stay in this process, between executors of one model: `local` names it without
-// a look at the weights' bytes. Those that leave it or come from elsewhere are sealed and opened with what `identity`
-// gives, which may take as long as reading all weights; it is asked when it is first needed.
+// Executes Move. States that are carried stay in this process, between executors of one model. Those that leave it or
+// come from elsewhere are sealed and opened with what `identity` gives, which may take as long as reading all weights;
+// it is asked when it is first needed.
 class BridgeLane {
  public:
-  BridgeLane(Carrier& carrier, const StateIdentity& local, std::function<Result<StateIdentity>()> identity)
-      : carrier_(carrier), local_(local), identity_(std::move(identity)) {}
+  BridgeLane(Carrier& carrier, std::function<Result<StateIdentity>()> identity)
+      : carrier_(carrier), identity_(std::move(identity)) {}
   void run(Work& work);
 
  private:
   Status move(MoveWork& work);
 
   Carrier& carrier_;
-  const StateIdentity local_;
   const std::function<Result<StateIdentity>()> identity_;
 };
 

@@ -125,7 +125,7 @@ void Scheduler::done_move(MoveWork& work, double ms) {
       BridgeStats& stats = sequence.stats.bridge;
       stats.kind = "move";
       stats.bytes += work.report.bytes;
-      stats.ms += work.report.seal_ms + work.report.open_ms;
+      stats.ms += work.report.ms;
       return;
     }
     case MoveForm::kOpen: {

@@ -25,7 +25,7 @@ using LaneIndex = uint32_t;
 struct HeldState {
   uint64_t id = 0;
   LaneIndex home = 0;  // the lane whose unit made it
-  uint64_t bytes = 0;  // of its segments
+  uint64_t bytes = 0;  // that it takes on its unit
   std::unique_ptr<SequenceState> state;
   Provenance provenance;  // of its tokens: who processed them, in which steps; goes where the contents go
 };
@@ -148,9 +148,5 @@ struct Work {
   int64_t started_ns = 0, ended_ns = 0;  // by the lane's clock
   std::variant<PrefillWork, MoveWork, DecodeWork, CompareWork, VerifyWork> body;
 };
-
-// Bytes of the state's segments, and of one that holds `tokens` by its unit's layout for a single token.
-uint64_t state_bytes(const Layout& layout);
-uint64_t state_bytes_estimate(const Layout& layout_of_one_token, uint64_t tokens);
 
 }  // namespace baton

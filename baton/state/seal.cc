@@ -118,8 +118,8 @@ bool place(uint64_t bytes, uint64_t block_bytes, uint64_t* offset, uint64_t* end
   return checked_align(*end, sealed::kAlignment, offset) && checked_add(*offset, bytes, end) && *end <= block_bytes;
 }
 
-Result<Entry> read_entry(std::span<const std::byte> block, size_t index, const SegmentLayout& segment,
-                         uint64_t position, uint64_t* end) {
+Result<Entry> read_entry(std::span<const std::byte> block, size_t index, const Segment& segment, uint64_t position,
+                         uint64_t* end) {
   const auto entry = block.subspan(sealed::kEntriesAt + index * sealed::kEntryBytes, sealed::kEntryBytes);
   const auto kind = at<uint32_t>(entry, sealed::kEntryKindAt);
   const auto layer = at<int32_t>(entry, sealed::kEntryLayerAt);
@@ -154,7 +154,7 @@ Result<std::vector<Entry>> read_table(std::span<const std::byte> block, const He
   }
   if (const Status made = check_provenance(header.provenance, header.position); !made)
     return fail(Error(made.error()).in("sealed state"));
-  const auto& segments = expected.layout->segments;
+  const auto& segments = expected.shape->segments;
   if (header.sections != segments.size()) {
     return mismatch(fmt::format("layout: {} sections, expected {}", header.sections, segments.size()));
   }

@@ -13,8 +13,8 @@
 
 #include "baton/base/status.h"
 #include "baton/state/checksum.h"
-#include "baton/state/layout.h"
 #include "baton/state/provenance.h"
+#include "baton/state/shape.h"
 
 namespace baton {
 
@@ -46,15 +46,13 @@ struct SealedView {
 };
 
 // The bytes of a sealed state with every section's values still to be filled, then finished: `section_data(i)` is where
-// section i's values go; `finish` computes the checksums. Sections follow `layout` (one per slot), which check_layout
+// section i's values go; `finish` computes the checksums. Sections follow `shape` (one per slot), which check_shape
 // accepts; tokens.size() is the position and may be 0. Throws std::bad_alloc.
 class SealWriter {
  public:
   // `provenance` is one that check_provenance accepts for tokens.size() tokens; an empty one becomes kMakerUnknown.
-  // `recycled`: an earlier block whose memory is used again. Fresh memory costs more than everything else that sealing
-  // does (the system zeroes it), so whoever seals again and again should hand the last block back.
-  SealWriter(const StateIdentity& identity, std::span<const int32_t> tokens, const Layout& layout,
-             const Provenance& provenance = {}, std::vector<std::byte> recycled = {});
+  SealWriter(const StateIdentity& identity, std::span<const int32_t> tokens, const StateShape& shape,
+             const Provenance& provenance = {});
 
   std::span<std::byte> section_data(size_t section);
 
@@ -80,16 +78,16 @@ class SealWriter {
 // length `position`; null: any (a state read from a file to go on from).
 struct SealExpectation {
   StateIdentity identity;
-  const Layout* layout = nullptr;  // kinds, layers and dims (dtype and strides may differ: the bridge converts)
+  const StateShape* shape = nullptr;  // kinds, layers and dims (types may differ: the bridge converts)
   const std::vector<int32_t>* tokens = nullptr;
   uint64_t position_max = 0;
   int32_t vocab = 0;  // token ids must be below it; 0: not known, only negative ids are refused
 };
 
 // Verifies everything, in this order: magic, version, lengths, header checksum; model, quantization and tokenizer;
-// position, provenance and layout; padding; tokens; each section's checksum, and that its values are finite, and zero
+// position, provenance and shape; padding; tokens; each section's checksum, and that its values are finite, and zero
 // at position 0. kCorrupt for damage and such values, kMismatch for a state of another version, model, quantization,
-// tokenizer, layout, prompt, or with more tokens than `position_max`; the message names the check and both values.
+// tokenizer, shape, prompt, or with more tokens than `position_max`; the message names the check and both values.
 // Sizes come from `expected`; the block's own are only compared with them. Allocates the tokens and one entry per
 // section. One pass over the sections, bound by memory bandwidth.
 Result<SealedView> open_seal(std::span<const std::byte> block, const SealExpectation& expected);
@@ -98,9 +96,9 @@ Result<SealedView> open_seal(std::span<const std::byte> block, const SealExpecta
 // know whether the rest is worth fetching.
 Status check_seal_header(std::span<const std::byte> block, const SealExpectation& expected);
 
-// Bytes of a whole sealed state, header and padding included. The layout is one that check_layout accepts; an empty
+// Bytes of a whole sealed state, header and padding included. The shape is one that check_shape accepts; an empty
 // provenance counts as kMakerUnknown.
-uint64_t sealed_bytes(const Layout& layout, uint64_t tokens, const Provenance& provenance = {});
+uint64_t sealed_bytes(const StateShape& shape, uint64_t tokens, const Provenance& provenance = {});
 
 // Digest of token ids (XXH3-64 of their little-endian i32 bytes).
 uint64_t digest_tokens(std::span<const int32_t> tokens);

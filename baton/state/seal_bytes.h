@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <string_view>
 
-#include "baton/state/layout.h"
 #include "baton/state/provenance.h"
+#include "baton/state/shape.h"
 
 namespace baton::sealed {
 

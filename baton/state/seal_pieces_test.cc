@@ -18,22 +18,22 @@ constexpr uint64_t kTokens = 300;
 
 // Recurrent state of 128 KiB, keys and values of 75 KiB each: three pieces and more.
 struct Large {
-  Layout layout = canonical_layout(test::fake_program(2, 2, 4, 32, 64, 128, 3, 256), 512, DType::kF16);
+  StateShape shape = state_shape(test::fake_program(2, 2, 4, 32, 64, 128, 3, 256), DType::kF16);
   std::vector<int32_t> tokens = test::fake_tokens(1, kTokens);
 
   SealExpectation expected() const {
     SealExpectation expectation;
     expectation.identity = kSealedAs;
-    expectation.layout = &layout;
+    expectation.shape = &shape;
     expectation.position_max = 512;
     return expectation;
   }
   std::vector<std::byte> block(const StateIdentity& identity = kSealedAs) const {
-    SealWriter writer(identity, tokens, layout);
+    SealWriter writer(identity, tokens, shape);
     Random random(3);
-    for (size_t i = 0; i < layout.segments.size(); ++i) {
+    for (size_t i = 0; i < shape.segments.size(); ++i) {
       const auto data = writer.section_data(i);
-      const uint64_t bytes = value_bytes(layout.segments[i].dtype);
+      const uint64_t bytes = value_bytes(shape.segments[i].dtype);
       for (uint64_t at = 0; at < data.size(); at += bytes) {
         const float value = random.normal();
         bytes == 4 ? store_as<float>(data.data() + at, value) : store_as<uint16_t>(data.data() + at, f32_to_f16(value));

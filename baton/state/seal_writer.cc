@@ -17,8 +17,8 @@ uint64_t aligned(uint64_t offset) {
   return (offset + sealed::kAlignment - 1) / sealed::kAlignment * sealed::kAlignment;
 }
 
-uint64_t header_bytes_of(const Layout& layout, const Provenance& provenance) {
-  return sealed::kEntriesAt + sealed::kEntryBytes * layout.segments.size() + sealed::provenance_bytes(provenance) +
+uint64_t header_bytes_of(const StateShape& shape, const Provenance& provenance) {
+  return sealed::kEntriesAt + sealed::kEntryBytes * shape.segments.size() + sealed::provenance_bytes(provenance) +
          sealed::kChecksumBytes;
 }
 
@@ -26,9 +26,9 @@ Provenance known_or_unknown(const Provenance& given, uint64_t tokens) {
   return given.steps.empty() ? Provenance::unknown(tokens) : given;
 }
 
-uint64_t total_bytes_of(const Layout& layout, uint64_t tokens, uint64_t header_bytes) {
+uint64_t total_bytes_of(const StateShape& shape, uint64_t tokens, uint64_t header_bytes) {
   uint64_t end = aligned(header_bytes) + tokens * sealed::kTokenBytes;
-  for (const SegmentLayout& segment : layout.segments) {
+  for (const Segment& segment : shape.segments) {
     const Dims dims = dims_at(segment, tokens);
     end = aligned(end) + dims[0] * dims[1] * dims[2] * value_bytes(segment.dtype);
   }
@@ -70,32 +70,24 @@ void advise_large_pages([[maybe_unused]] std::byte* data, [[maybe_unused]] size_
 #endif
 }
 
-void set_size(std::vector<std::byte>& block, size_t bytes) {
-  if (block.capacity() < bytes) {
-    block = {};
-    block.reserve(bytes);
-    advise_large_pages(block.data(), bytes);
-  }
-  block.resize(bytes);
-}
-
 }  // namespace
 
 uint64_t digest_tokens(std::span<const int32_t> tokens) { return checksum(std::as_bytes(tokens)); }
 
-uint64_t sealed_bytes(const Layout& layout, uint64_t tokens, const Provenance& provenance) {
-  return total_bytes_of(layout, tokens, header_bytes_of(layout, known_or_unknown(provenance, tokens)));
+uint64_t sealed_bytes(const StateShape& shape, uint64_t tokens, const Provenance& provenance) {
+  return total_bytes_of(shape, tokens, header_bytes_of(shape, known_or_unknown(provenance, tokens)));
 }
 
-SealWriter::SealWriter(const StateIdentity& identity, std::span<const int32_t> tokens, const Layout& layout,
-                       const Provenance& given, std::vector<std::byte> recycled)
-    : block_(std::move(recycled)) {
+SealWriter::SealWriter(const StateIdentity& identity, std::span<const int32_t> tokens, const StateShape& shape,
+                       const Provenance& given) {
   const Provenance provenance = known_or_unknown(given, tokens.size());
   BATON_CHECK(check_provenance(provenance, tokens.size()));
-  header_bytes_ = header_bytes_of(layout, provenance);
-  const uint64_t total = total_bytes_of(layout, tokens.size(), header_bytes_);
-  set_size(block_, total);
-  sections_.reserve(layout.segments.size());
+  header_bytes_ = header_bytes_of(shape, provenance);
+  const uint64_t total = total_bytes_of(shape, tokens.size(), header_bytes_);
+  block_.reserve(total);
+  advise_large_pages(block_.data(), total);
+  block_.resize(total);
+  sections_.reserve(shape.segments.size());
 
   std::byte* const header = block_.data();
   std::memcpy(header, sealed::kMagic.data(), sealed::kMagic.size());
@@ -106,7 +98,7 @@ SealWriter::SealWriter(const StateIdentity& identity, std::span<const int32_t> t
   store_as<uint64_t>(header + sealed::kQuantizationAt, identity.quantization);
   store_as<uint64_t>(header + sealed::kTokenizerAt, identity.tokenizer);
   store_as<uint64_t>(header + sealed::kPositionAt, tokens.size());
-  store_as<uint32_t>(header + sealed::kSectionsAt, static_cast<uint32_t>(layout.segments.size()));
+  store_as<uint32_t>(header + sealed::kSectionsAt, static_cast<uint32_t>(shape.segments.size()));
   store_as<uint32_t>(header + sealed::kProvenanceBytesAt, static_cast<uint32_t>(sealed::provenance_bytes(provenance)));
   store_as<uint32_t>(header + sealed::kMacAt, 0);
   store_as<uint32_t>(header + sealed::kZeroAt, 0);
@@ -120,7 +112,7 @@ SealWriter::SealWriter(const StateIdentity& identity, std::span<const int32_t> t
   if (!tokens.empty()) std::memcpy(header + tokens_offset, tokens.data(), tokens.size_bytes());
 
   std::byte* entry = header + sealed::kEntriesAt;
-  for (const SegmentLayout& segment : layout.segments) {
+  for (const Segment& segment : shape.segments) {
     const Dims dims = dims_at(segment, tokens.size());
     Placed placed{aligned(end), 0};
     BATON_CHECK(dense_bytes(dims, segment.dtype, &placed.bytes));

@@ -38,13 +38,13 @@ class StateKeys : public testing::Test {
   SealExpectation expected() const {
     SealExpectation expectation;
     expectation.identity = kKeyedIdentity;
-    expectation.layout = &layout_;
+    expectation.shape = &layout_;
     expectation.position_max = 8;
     return expectation;
   }
   void TearDown() override { fs::remove(path_); }
 
-  const Layout layout_ = canonical_layout(test::fake_program(2, 2, 1, 2, 2, 2, 1, 4), 8, DType::kF16);
+  const StateShape layout_ = state_shape(test::fake_program(2, 2, 1, 2, 2, 2, 1, 4), DType::kF16);
   const std::vector<int32_t> tokens_{11, 22, 33};
   const fs::path path_ = fs::path(testing::TempDir()) / ("state_key_test_" + std::to_string(::getpid()));
 };

@@ -6,7 +6,7 @@
 
 #include "baton/base/bytes.h"
 #include "baton/base/float.h"
-#include "baton/state/layout.h"
+#include "baton/state/shape.h"
 
 namespace baton {
 namespace {

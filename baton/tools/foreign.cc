@@ -136,7 +136,7 @@ Status check_facts(const ForeignState& state, const Model& model) {
   return {};
 }
 
-Result<const ForeignSection*> section_for(const ForeignState& state, const SegmentLayout& wanted) {
+Result<const ForeignSection*> section_for(const ForeignState& state, const Segment& wanted) {
   const std::string name = segment_name(wanted.kind, wanted.layer);
   const auto found = std::find_if(state.sections.begin(), state.sections.end(), [&](const ForeignSection& section) {
     return section.kind == wanted.kind && section.layer == wanted.layer;
@@ -217,10 +217,11 @@ Result<PlainState> from_foreign(const ForeignState& state, const Model& model) {
   }
   PlainState plain;
   plain.position = state.position;
-  plain.layout = canonical_layout(model.program, state.position, DType::kF32);
+  plain.shape = state_shape(model.program, DType::kF32);
   plain.tokens = state.tokens;
   plain.provenance = Provenance::of(kMakerForeign, to_string(state.format), state.position);
-  for (SegmentLayout& segment : plain.layout.segments) {
+  for (Segment& segment : plain.shape.segments) {
+    segment.dims = dims_at(segment, state.position);
     BATON_TRY(const ForeignSection* from, section_for(state, segment));
     const std::string name = segment_name(segment.kind, segment.layer);
     if (has_tokens_dim(segment.kind)) segment.dtype = from->dtype;
@@ -244,23 +245,17 @@ PlainState from_seal(const SealedView& view) {
   plain.provenance = view.provenance;
   for (const SealedSection& section : view.sections) {
     const bool fixed = !has_tokens_dim(section.kind);
-    SegmentLayout segment;
-    segment.kind = section.kind;
-    segment.layer = section.layer;
-    segment.dtype = fixed ? DType::kF32 : section.dtype;
-    segment.dims = section.dims;
-    segment.strides = {section.dims[1] * section.dims[2], section.dims[2], 1};
-    segment.elements = section.dims[0] * segment.strides[0];
+    const Segment segment{section.kind, section.layer, fixed ? DType::kF32 : section.dtype, section.dims};
     const ForeignSection dense{section.kind,
                                section.layer,
                                section.dtype,
                                section.dims,
-                               segment.strides,
+                               {section.dims[1] * section.dims[2], section.dims[2], 1},
                                0,
                                std::max<uint64_t>(section.dims[1], 1),
                                section.bytes};
     plain.sections.push_back(read_section(dense, {}, segment.dtype));
-    plain.layout.segments.push_back(segment);
+    plain.shape.segments.push_back(segment);
   }
   return plain;
 }
@@ -272,7 +267,7 @@ Result<std::vector<std::byte>> to_seal(const PlainState& state, const StateIdent
                             "it was made from",
                             state.position, state.tokens.size()));
   }
-  SealWriter writer(identity, state.tokens, state.layout, state.provenance);
+  SealWriter writer(identity, state.tokens, state.shape, state.provenance);
   for (size_t i = 0; i < state.sections.size(); ++i) {
     const auto data = writer.section_data(i);
     BATON_CHECK(data.size() == state.sections[i].size());
@@ -290,11 +285,11 @@ Result<std::vector<std::byte>> to_foreign(const PlainState& state, const Model& 
   }
   PlainState ordered;
   ordered.position = state.position;
-  ordered.layout = state.layout;
+  ordered.shape = state.shape;
   ordered.tokens = state.tokens;
   ordered.logits = state.logits;
   for (size_t i = 0; i < state.sections.size(); ++i) {
-    const SegmentLayout& segment = state.layout.segments[i];
+    const Segment& segment = state.shape.segments[i];
     const OrderOfDims order = order_of(model, segment.kind, segment.dims);
     BATON_OK(check_order(order, segment.dims, segment_name(segment.kind, segment.layer)));
     ordered.sections.push_back(file_order(state.sections[i], segment.dims, value_bytes(segment.dtype), order));

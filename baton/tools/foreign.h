@@ -17,8 +17,8 @@
 
 #include "baton/base/status.h"
 #include "baton/model/model.h"
-#include "baton/state/layout.h"
 #include "baton/state/seal.h"
+#include "baton/state/shape.h"
 
 namespace baton {
 
@@ -28,7 +28,7 @@ std::optional<ForeignFormat> parse_foreign_format(std::string_view text);
 // By the first bytes; empty: none of them.
 std::optional<ForeignFormat> detect_foreign(std::span<const std::byte> bytes);
 
-// One array where it lies in the file, addressed by canonical dims (layout.h). Element [a, b, c] is at
+// One array where it lies in the file, addressed by canonical dims (shape.h). Element [a, b, c] is at
 // a * strides[0] + ((ring_start + b) mod ring_rows) * strides[1] + c * strides[2].
 struct ForeignSection {
   SlotKind kind = SlotKind::kKeys;
@@ -60,7 +60,7 @@ Result<ForeignState> parse_foreign(std::span<const std::byte> bytes);
 // A state outside any unit or file: dense values in canonical order and in the order of heads of one model.
 struct PlainState {
   uint64_t position = 0;
-  Layout layout;                                 // canonical, capacity = position; convolution and recurrent f32
+  StateShape shape;                              // dims at `position`; convolution and recurrent f32
   std::vector<std::vector<std::byte>> sections;  // one per slot
   std::vector<int32_t> tokens;                   // `position` ids, or empty where they are not known
   std::vector<float> logits;                     // after the last token, or empty

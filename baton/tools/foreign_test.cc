@@ -62,6 +62,12 @@ std::string error_of(const std::vector<std::byte>& bytes, const Model& model) {
   return state ? "accepted" : state.error().message;
 }
 
+StateShape shape_at(const SequenceState& state, uint64_t tokens) {
+  StateShape shape = state.shape();
+  for (Segment& segment : shape.segments) segment.dims = dims_at(segment, tokens);
+  return shape;
+}
+
 TEST(Foreign, FixturesAreReadWhereverTheirRingsBegin) {
   const Model model = small_model();
   for (const char* name :
@@ -102,7 +108,7 @@ TEST(Foreign, SealAndBackIsTheSameFile) {
   ASSERT_TRUE(state.has_value());
   const auto block = to_seal(*state, kForeignIdentity);
   ASSERT_TRUE(block.has_value()) << block.error().message;
-  const Layout layout = canonical_layout(model.program, 3, DType::kF32);
+  const StateShape layout = state_shape(model.program, DType::kF32);
   const auto view = open_seal(*block, {kForeignIdentity, &layout, nullptr, 64, 6});
   ASSERT_TRUE(view.has_value()) << view.error().message;
   EXPECT_EQ(view->tokens, (std::vector<int32_t>{3, 1, 4}));
@@ -126,11 +132,11 @@ TEST(Foreign, RoundTripsInEveryOrderOfHeads) {
         spec.head_map = map;
         spec.rope_pairing = pairing;
         model.program = test::fake_program(8, 4, 6, 8, 5, 3, 3, 2 * 2 * 5 + 6 * 3);
-        test::FakeState from(canonical_layout(model.program, 17, DType::kF32), 17);
+        test::FakeState from(test::fake_layout(model.program, 17, {}), 17);
         from.fill(7, 17);
         PlainState state;
         state.position = 17;
-        state.layout = from.layout();
+        state.shape = shape_at(from, 17);
         state.sections = from.memory();
         state.tokens = test::fake_tokens(3, 17, spec.vocab);
         state.logits.assign(static_cast<size_t>(spec.vocab), 0.25f);
@@ -157,9 +163,9 @@ TEST(Foreign, TiledHeadsAreFoundByTheirKeyHead) {
   model.spec.layers = 1;
   model.program = Program{};
   model.program.slots = {{SlotKind::kConv, 0, 0, 3, 2 * 2 * 2 + 6 * 3}, {SlotKind::kRecurrent, 0, 6, 2, 3}};
-  test::FakeState from(canonical_layout(model.program, 1, DType::kF32), 1);
+  test::FakeState from(test::fake_layout(model.program, 1, {}), 1);
   from.fill(1, 1);
-  PlainState state{1, from.layout(), from.memory(), {5}, {}, {}};
+  PlainState state{1, shape_at(from, 1), from.memory(), {5}, {}, {}};
   const auto grouped = to_foreign(state, model, ForeignFormat::kMlx, {});
   model.spec.head_map = HeadMap::kTiled;
   const auto tiled = from_foreign(*parse_foreign(*grouped), model);
@@ -189,9 +195,9 @@ TEST(Foreign, NarrowTypesRoundAndOverflowIsRefused) {
   ASSERT_TRUE(narrow.has_value()) << narrow.error().message;
   const auto back = from_foreign(*parse_foreign(*narrow), model);
   ASSERT_TRUE(back.has_value()) << back.error().message;
-  EXPECT_EQ(back->layout.segments[2].dtype, DType::kBF16);
+  EXPECT_EQ(back->shape.segments[2].dtype, DType::kBF16);
   EXPECT_EQ(bf16_to_f32(load_as<uint16_t>(back->sections[2].data())), 1.0f);
-  EXPECT_EQ(back->layout.segments[0].dtype, DType::kF32);
+  EXPECT_EQ(back->shape.segments[0].dtype, DType::kF32);
   EXPECT_EQ(back->sections[0], state.sections[0]);  // small whole numbers fit
   EXPECT_EQ(back->sections[1], state.sections[1]);  // never narrowed
 

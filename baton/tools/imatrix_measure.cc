@@ -48,7 +48,7 @@ class HostRun final : public Run {
  public:
   static Result<std::unique_ptr<Run>> create(std::shared_ptr<const Model> model, uint32_t threads) {
     BATON_TRY(const host::Kernels* kernels, host::chosen_kernels());
-    std::unique_ptr<HostRun> run(new HostRun(threads));
+    std::unique_ptr<HostRun> run(new HostRun(model->program, threads));
     const std::vector<bool> all(model->weights.size(), true);
     BATON_TRY(run->weights_, host::Weights::load(std::move(model), *kernels, all, "imatrix"));
     BATON_TRY(run->pass_, host::Pass::create(*run->weights_, run->pool_, kRowsPerPass, host::RowBits::kFast));
@@ -62,10 +62,11 @@ class HostRun final : public Run {
 
   Status chunk(std::span<const int32_t> ids, const std::function<bool()>& stopped) override {
     const std::vector<host::Step>& steps = weights_->plan().steps;
-    BATON_TRY(const auto state, host::HostState::create(weights_->program(), ids.size(), "imatrix"));
+    BATON_TRY(const auto made, states_.make(ids.size()));
+    auto* const state = static_cast<host::HostState*>(made.get());
     while (state->position() < ids.size()) {
       const uint64_t done = state->position(), count = std::min<uint64_t>(kRowsPerPass, ids.size() - done);
-      const host::RunInput input{state.get(), done, ids.subspan(done, count), {}};
+      const host::RunInput input{state, done, ids.subspan(done, count), {}};
       pass_->start({&input, 1}, host::PassForm::kPrefill);
       pass_->keep_all_rows();
       for (size_t i = 0; i < steps.size(); ++i) {
@@ -94,9 +95,11 @@ class HostRun final : public Run {
   }
 
  private:
-  explicit HostRun(uint32_t threads) : pool_(threads) {}
+  HostRun(const Program& program, uint32_t threads) : pool_(threads), states_(program, DType::kF16, "imatrix", live_) {}
 
   ThreadPool pool_;
+  LiveStates live_;
+  host::StatePool states_;
   std::unique_ptr<host::Weights> weights_;
   std::unique_ptr<host::Pass> pass_;
   std::vector<std::vector<double>> by_step_;  // the matrices of a step read the same register

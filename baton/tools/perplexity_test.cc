@@ -12,21 +12,12 @@
 #include "baton/api/units.h"
 #include "baton/base/file.h"
 #include "baton/base/random.h"
+#include "tests/support/state_values.h"
 
 namespace baton {
 namespace {
 
 using Logit = std::function<float(int32_t token, uint64_t position, int32_t id)>;
-
-class TableState final : public SequenceState {
- public:
-  explicit TableState(uint64_t tokens_max) : SequenceState(tokens_max) {}
-  const Layout& layout() const override { return layout_; }
-  std::span<const Segment> segments() const override { return {}; }
-
- private:
-  Layout layout_;
-};
 
 // Logits behind a token depend on the token and its position alone.
 class TableExecutor final : public Executor {
@@ -36,12 +27,9 @@ class TableExecutor final : public Executor {
     model_.spec.vocab = model_.program.vocab = vocab;
   }
   const Model& model() const override { return model_; }
-  const Layout& layout() const override { return layout_; }
+  const StateShape& shape() const override { return shape_; }
   Result<std::unique_ptr<SequenceState>> new_state(uint64_t tokens_max) override {
-    return std::make_unique<TableState>(tokens_max);
-  }
-  Result<std::unique_ptr<SequenceState>> clone(const SequenceState&) override {
-    return fail(Code::kUnsupported, "no clones");
+    return std::make_unique<test::EmptyState>(tokens_max, live_);
   }
   Status prefill(SequenceState& state, std::span<const int32_t> tokens, std::span<float> logits) override {
     const uint64_t vocab = model_.program.vocab, rows = logits.size() / vocab;
@@ -50,7 +38,7 @@ class TableExecutor final : public Executor {
       for (uint64_t id = 0; i + rows >= tokens.size() && id < vocab; ++id) {
         logits[(i + rows - tokens.size()) * vocab + id] = logit_(tokens[i], state.position(), static_cast<int32_t>(id));
       }
-      state.set_position(state.position() + 1);
+      static_cast<test::EmptyState&>(state).advance(1);
     }
     return {};
   }
@@ -62,7 +50,7 @@ class TableExecutor final : public Executor {
 
  private:
   Model model_;
-  Layout layout_;
+  const StateShape shape_;
   Logit logit_;
 };
 

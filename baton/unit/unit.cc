@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <new>
+#include <utility>
 
 #include "baton/quant/format.h"
 
@@ -80,6 +82,36 @@ Status Executor::prefill_batch(std::span<const PrefillSlot> slots) {
   BATON_OK(check_slots(model(), slots));
   for (const PrefillSlot& slot : slots) BATON_OK(prefill(*slot.state, slot.tokens, slot.logits));
   return {};
+}
+
+Result<std::unique_ptr<SequenceState>> Executor::fork(const SequenceState& from, uint64_t position) try {
+  BATON_CHECK(position <= from.position());
+  const std::vector<Segment>& segments = from.shape().segments;
+  for (const Segment& segment : segments) {
+    if (position == from.position() || has_tokens_dim(segment.kind)) continue;
+    return fail(Code::kUnsupported, fmt::format("a state at position {} cannot be seen at {}: {} has moved on",
+                                                from.position(), position, segment_name(segment.kind, segment.layer)));
+  }
+  BATON_TRY(auto copy, new_state(from.tokens_max()));
+  copy->begin_write(position);
+  std::vector<std::byte> piece;
+  for (size_t i = 0; i < segments.size(); ++i) {
+    const uint64_t held = dims_at(segments[i], from.position())[1];
+    Dims slab = dims_at(segments[i], position);
+    const uint64_t slabs = std::exchange(slab[0], 1), row_bytes = slab[2] * value_bytes(segments[i].dtype);
+    for (uint64_t s = 0; s < slabs; ++s) {
+      const Status done = for_pieces(slab, segments[i].dtype, [&](RowRange rows) -> Status {
+        piece.resize(rows.count * row_bytes);
+        BATON_OK(from.read(i, {s * held + rows.first, rows.count}, piece.data()));
+        return copy->write(i, {s * slab[1] + rows.first, rows.count}, piece.data());
+      });
+      BATON_OK(done);
+    }
+  }
+  BATON_OK(copy->finish_write());
+  return copy;
+} catch (const std::bad_alloc&) {
+  return fail(Code::kOutOfMemory, "no memory for a copy of a state");
 }
 
 Result<LoadPlan> Unit::plan(const Model&) const {

@@ -16,7 +16,7 @@
 
 #include "baton/base/status.h"
 #include "baton/model/model.h"
-#include "baton/state/layout.h"
+#include "baton/unit/sequence_state.h"
 
 namespace baton {
 
@@ -46,31 +46,6 @@ struct Caps {
 std::vector<LogitTolerance> equal_tolerances(float largest);
 // kUnsupported names the first op of the program that is not among `caps.ops`, by kind, index and layer.
 Status check_ops(std::string_view unit, const Caps& caps, const Program& program);
-
-// One sequence's memory on one unit. Move-only by unique_ptr; freed by its destructor, on any thread.
-class SequenceState {
- public:
-  virtual ~SequenceState() = default;
-  virtual const Layout& layout() const = 0;
-  // In slot order. Valid until the state is destroyed.
-  virtual std::span<const Segment> segments() const = 0;
-
-  // Tokens processed so far, and the most it can hold.
-  uint64_t position() const { return position_; }
-  uint64_t tokens_max() const { return tokens_max_; }
-  // For executors after a step, and for the bridge after it filled every segment.
-  void set_position(uint64_t position) {
-    BATON_CHECK(position <= tokens_max_);
-    position_ = position;
-  }
-
- protected:
-  explicit SequenceState(uint64_t tokens_max) : tokens_max_(tokens_max) {}
-
- private:
-  uint64_t position_ = 0;
-  const uint64_t tokens_max_;
-};
 
 // One row of a decode step: feed `token` at the state's position, write vocab logits.
 struct DecodeSlot {
@@ -105,13 +80,17 @@ class Executor {
   virtual ~Executor() = default;
 
   virtual const Model& model() const = 0;
-  virtual const Layout& layout()
-      const = 0;  // of a state with tokens_max = 1; strides of larger ones follow its pattern
+  // Of its states.
+  virtual const StateShape& shape() const = 0;
+  // What a state takes that holds up to `tokens` tokens. Any thread.
+  virtual uint64_t state_bytes(uint64_t tokens) const { return section_bytes(shape(), tokens); }
 
   // A state at position 0. kOutOfMemory when it does not fit.
   virtual Result<std::unique_ptr<SequenceState>> new_state(uint64_t tokens_max) = 0;
-  // A deep copy, on the same unit: positions and segments equal.
-  virtual Result<std::unique_ptr<SequenceState>> clone(const SequenceState& state) = 0;
+  // A state as `from`, one of this executor's, was at `position`, at most its own: what it holds is shared or copied.
+  // kUnsupported when that cannot be told any more (a recurrent state has moved on). Here: a copy, of a smaller
+  // position only where every segment counts tokens.
+  virtual Result<std::unique_ptr<SequenceState>> fork(const SequenceState& from, uint64_t position);
 
   // Processes `tokens` at the state's position. `logits` receives the last logits.size() / vocab tokens' rows, in token
   // order; empty: none (the output head is not run). Any number of tokens from 1 up to what the state can still hold.
@@ -137,6 +116,9 @@ class Executor {
   // Threads, room in the state, memory and time do not matter. Equal is a promise, unequal is none: other names may
   // give the same bits. Constant for the executor's life, printable ASCII without spaces, from arithmetic_name().
   virtual std::string arithmetic() const = 0;
+
+ protected:
+  LiveStates live_;  // its states: they die before it
 };
 
 // "what/0123abcd": `what` begins with the unit's name; the digits stand for this build (sources, compiler, flags) and

@@ -18,11 +18,11 @@ void require(bool condition) {
 
 void check_accepted(const SealedView& view, const SealExpectation& expected, std::span<const std::byte> block) {
   require(view.identity == expected.identity && view.position <= expected.position_max);
-  require(view.tokens.size() == view.position && view.sections.size() == expected.layout->segments.size());
+  require(view.tokens.size() == view.position && view.sections.size() == expected.shape->segments.size());
   uint64_t covered = 0;
   for (size_t i = 0; i < view.sections.size(); ++i) {
     const SealedSection& section = view.sections[i];
-    const SegmentLayout& segment = expected.layout->segments[i];
+    const Segment& segment = expected.shape->segments[i];
     require(section.kind == segment.kind && section.layer == segment.layer);
     require(section.dims == dims_at(segment, view.position));
     uint64_t bytes = 0;
@@ -38,7 +38,7 @@ void check_accepted(const SealedView& view, const SealExpectation& expected, std
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
-  const Layout layout = canonical_layout(test::fake_program(2, 2, 1, 2, 2, 2, 1, 4), 8, DType::kF16);
+  const StateShape layout = state_shape(test::fake_program(2, 2, 1, 2, 2, 2, 1, 4), DType::kF16);
   const std::vector<int32_t> prompt{11, 22, 33, 44};
   SealExpectation expected{{0x1111222233334444, 0x5555666677778888, 0x9999aaaabbbbcccc}, &layout, nullptr, 8, 100};
   if ((data[0] & 2) != 0) expected.tokens = &prompt;

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <span>
 #include <utility>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "baton/base/float.h"
 #include "baton/base/random.h"
 #include "baton/unit/unit.h"
+#include "tests/support/state_values.h"
 
 namespace baton::test {
 
@@ -23,35 +25,48 @@ struct FakeOrder {
   uint64_t pad = 0;
 };
 
-inline SegmentLayout fake_segment(const SegmentLayout& canonical, const FakeOrder& how) {
-  SegmentLayout segment = canonical;
+// Where a fake unit keeps each segment: strides and room in elements, by canonical dim.
+struct FakePlace {
+  Dims dims{};  // tokens dim: room
+  Dims strides{};
+  uint64_t elements = 0;
+};
+struct FakeLayout {
+  StateShape shape;
+  std::vector<FakePlace> places;  // by segment
+};
+
+inline void place_segment(FakeLayout& layout, size_t index, uint64_t tokens_max, const FakeOrder& how) {
+  Segment& segment = layout.shape.segments[index];
   segment.dtype = has_tokens_dim(segment.kind) ? how.kv : how.fixed;
+  FakePlace& place = layout.places[index];
+  place.dims = dims_at(segment, tokens_max);
   uint64_t stride = 1;
   for (size_t i = 3; i-- > 0;) {
     const size_t dim = how.order[i];
-    segment.strides[dim] = stride;
-    stride = stride * segment.dims[dim] + how.pad;
+    place.strides[dim] = stride;
+    stride = stride * place.dims[dim] + how.pad;
   }
-  segment.elements = stride;
-  return segment;
+  place.elements = stride;
 }
 
-inline Layout fake_layout(const Program& program, uint64_t tokens_max, const FakeOrder& how) {
-  Layout layout = canonical_layout(program, tokens_max, how.kv);
-  for (SegmentLayout& segment : layout.segments) segment = fake_segment(segment, how);
+inline FakeLayout fake_layout(const Program& program, uint64_t tokens_max, const FakeOrder& how) {
+  FakeLayout layout{state_shape(program, how.kv), {}};
+  layout.places.resize(layout.shape.segments.size());
+  for (size_t i = 0; i < layout.places.size(); ++i) place_segment(layout, i, tokens_max, how);
   return layout;
 }
 
 // Every segment in its own order, types and padding.
-inline Layout random_layout(const Program& program, uint64_t tokens_max, Random& random) {
+inline FakeLayout random_layout(const Program& program, uint64_t tokens_max, Random& random) {
   constexpr DType kTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
-  Layout layout = canonical_layout(program, tokens_max, DType::kF32);
-  for (SegmentLayout& segment : layout.segments) {
+  FakeLayout layout = fake_layout(program, tokens_max, {});
+  for (size_t segment = 0; segment < layout.places.size(); ++segment) {
     FakeOrder how;
     for (size_t i = 2; i > 0; --i) std::swap(how.order[i], how.order[random.below(i + 1)]);
     how.kv = how.fixed = kTypes[random.below(3)];
     how.pad = random.below(3) == 0 ? random.below(7) : 0;
-    segment = fake_segment(segment, how);
+    place_segment(layout, segment, tokens_max, how);
   }
   return layout;
 }
@@ -75,25 +90,28 @@ inline Program fake_program(int32_t layers, int32_t period, int32_t heads, int32
 // Memory that a test has not written reads as NaN in every type: whatever reads it is found out.
 class FakeState final : public SequenceState {
  public:
-  FakeState(Layout layout, uint64_t tokens_max) : SequenceState(tokens_max), layout_(std::move(layout)) {
-    for (const SegmentLayout& segment : layout_.segments) {
-      memory_.emplace_back(segment.elements * value_bytes(segment.dtype), std::byte{0xff});
-      segments_.push_back({&segment, memory_.back().data()});
+  FakeState(FakeLayout layout, uint64_t tokens_max)
+      : SequenceState(tokens_max, stray_states()), layout_(std::move(layout)) {
+    for (size_t i = 0; i < layout_.places.size(); ++i) {
+      memory_.emplace_back(layout_.places[i].elements * value_bytes(layout_.shape.segments[i].dtype), std::byte{0xff});
     }
   }
-  // The segments point into this object.
-  FakeState(const FakeState&) = delete;
-  FakeState& operator=(const FakeState&) = delete;
 
-  const Layout& layout() const override { return layout_; }
-  std::span<const Segment> segments() const override { return segments_; }
+  const StateShape& shape() const override { return layout_.shape; }
+  uint64_t bytes() const override {
+    uint64_t sum = 0;
+    for (const auto& part : memory_) sum += part.size();
+    return sum;
+  }
+  const FakePlace& place_of(size_t segment) const { return layout_.places[segment]; }
+  using SequenceState::set_position;
 
   // All memory, unused elements included: to see that nothing was touched.
   const std::vector<std::vector<std::byte>>& memory() const { return memory_; }
 
   float get(size_t segment, const Dims& index) const {
     const std::byte* at = place(segment, index);
-    switch (layout_.segments[segment].dtype) {
+    switch (layout_.shape.segments[segment].dtype) {
       case DType::kF32:
         return load_as<float>(at);
       case DType::kF16:
@@ -104,7 +122,7 @@ class FakeState final : public SequenceState {
   }
   void set(size_t segment, const Dims& index, float value) {
     std::byte* at = place(segment, index);
-    switch (layout_.segments[segment].dtype) {
+    switch (layout_.shape.segments[segment].dtype) {
       case DType::kF32:
         return store_as<float>(at, value);
       case DType::kF16:
@@ -118,7 +136,7 @@ class FakeState final : public SequenceState {
   void fill(uint64_t seed, uint64_t position) {
     Random random(seed);
     set_position(position);
-    for (size_t i = 0; i < segments_.size(); ++i) {
+    for (size_t i = 0; i < memory_.size(); ++i) {
       for_each_index(i, [&](const Dims& index) {
         const float value = random.normal() * std::ldexp(1.0f, static_cast<int>(random.below(20)) - 12);
         set(i, index, position == 0 ? 0 : value);
@@ -129,7 +147,7 @@ class FakeState final : public SequenceState {
   // Calls `visit(index)` for everything the state holds at its position, in canonical order.
   template <class Visit>
   void for_each_index(size_t segment, Visit visit) const {
-    const Dims dims = dims_at(layout_.segments[segment], position());
+    const Dims dims = dims_at(layout_.shape.segments[segment], position());
     Dims index{};
     for (index[0] = 0; index[0] < dims[0]; ++index[0]) {
       for (index[1] = 0; index[1] < dims[1]; ++index[1]) {
@@ -139,17 +157,41 @@ class FakeState final : public SequenceState {
   }
 
  private:
-  std::byte* place(size_t segment, const Dims& index) const {
-    const SegmentLayout& layout = layout_.segments[segment];
+  const std::byte* place(size_t segment, const Dims& index) const {
+    const FakePlace& where = layout_.places[segment];
     uint64_t element = 0;
-    for (size_t i = 0; i < 3; ++i) element += index[i] * layout.strides[i];
-    BATON_CHECK(element < layout.elements);
-    return segments_[segment].data + element * value_bytes(layout.dtype);
+    for (size_t i = 0; i < 3; ++i) {
+      BATON_CHECK(index[i] < where.dims[i]);
+      element += index[i] * where.strides[i];
+    }
+    BATON_CHECK(element < where.elements);
+    return memory_[segment].data() + element * value_bytes(layout_.shape.segments[segment].dtype);
+  }
+  std::byte* place(size_t segment, const Dims& index) {
+    return const_cast<std::byte*>(std::as_const(*this).place(segment, index));
+  }
+  // Calls copy(place, bytes before, bytes) for each value of the rows.
+  template <class Self, class Copy>
+  static void for_values(Self& self, size_t segment, const Dims& dims, RowRange rows, Copy copy) {
+    const uint64_t size = value_bytes(self.layout_.shape.segments[segment].dtype);
+    for (uint64_t i = 0; i < rows.count * dims[2]; ++i) {
+      const uint64_t row = rows.first + i / dims[2];
+      copy(self.place(segment, {row / dims[1], row % dims[1], i % dims[2]}), i * size, size);
+    }
+  }
+  Status read_rows(size_t segment, const Dims& dims, RowRange rows, std::byte* out) const override {
+    for_values(*this, segment, dims, rows,
+               [&](const std::byte* at, uint64_t done, uint64_t size) { std::memcpy(out + done, at, size); });
+    return {};
+  }
+  Status write_rows(size_t segment, const Dims& dims, RowRange rows, const std::byte* in) override {
+    for_values(*this, segment, dims, rows,
+               [&](std::byte* at, uint64_t done, uint64_t size) { std::memcpy(at, in + done, size); });
+    return {};
   }
 
-  Layout layout_;
+  FakeLayout layout_;
   std::vector<std::vector<std::byte>> memory_;
-  std::vector<Segment> segments_;
 };
 
 // Token ids below `vocab`, the same for the same seed.

@@ -103,33 +103,25 @@ struct Storage {
   bool tokens_outermost = false;  // [tokens, heads, dim] instead of [heads, tokens, dim]
 };
 
-inline Layout make_layout(const Storage& storage, uint64_t tokens_max) {
-  Layout layout;
-  for (const SlotKind kind : {SlotKind::kKeys, SlotKind::kValues}) {
-    const Dims strides =
-        storage.tokens_outermost ? Dims{kHeadDim, kValuesPerToken, 1} : Dims{tokens_max * kHeadDim, kHeadDim, 1};
-    layout.segments.push_back(
-        {kind, 0, storage.kv_type, {kHeads, tokens_max, kHeadDim}, strides, tokens_max * kValuesPerToken});
-  }
-  layout.segments.push_back({SlotKind::kRecurrent, 1, DType::kF32, {1, 2, 2}, {4, 2, 1}, 4});
-  return layout;
+inline StateShape make_shape(const Storage& storage) {
+  return {{{SlotKind::kKeys, 0, storage.kv_type, {kHeads, 0, kHeadDim}},
+           {SlotKind::kValues, 0, storage.kv_type, {kHeads, 0, kHeadDim}},
+           {SlotKind::kRecurrent, 1, DType::kF32, {1, 2, 2}}}};
 }
 
 class State final : public SequenceState {
  public:
-  State(const Storage& storage, uint64_t tokens_max, std::atomic<int64_t>& live)
-      : SequenceState(tokens_max), layout_(make_layout(storage, tokens_max)), live_(live) {
-    for (const SegmentLayout& segment : layout_.segments) {
-      memory_.emplace_back(segment.elements * (segment.dtype == DType::kF32 ? 4 : 2));
+  State(const Storage& storage, uint64_t tokens_max, LiveStates& live)
+      : SequenceState(tokens_max, live), storage_(storage), shape_(make_shape(storage)) {
+    for (const Segment& segment : shape_.segments) {
+      const Dims dims = dims_at(segment, tokens_max);
+      memory_.emplace_back(dims[0] * dims[1] * dims[2] * value_bytes(segment.dtype));
     }
-    for (size_t i = 0; i < memory_.size(); ++i) segments_.push_back({&layout_.segments[i], memory_[i].data()});
     store_hash(kStart);
-    ++live_;
   }
-  ~State() override { --live_; }
 
-  const Layout& layout() const override { return layout_; }
-  std::span<const Segment> segments() const override { return segments_; }
+  const StateShape& shape() const override { return shape_; }
+  uint64_t bytes() const override { return section_bytes(shape_, tokens_max()); }
 
   uint64_t hash() const {
     uint64_t hash = 0;
@@ -149,7 +141,7 @@ class State final : public SequenceState {
     const uint64_t hash_now = after_token(hash(), token);
     for (size_t segment = 0; segment < 2; ++segment) {
       for (uint32_t i = 0; i < kValuesPerToken; ++i) {
-        store_value(segment, position(), i, kept_value(hash_now, layout_.segments[segment].kind, i));
+        store_value(segment, position(), i, kept_value(hash_now, shape_.segments[segment].kind, i));
       }
     }
     store_hash(hash_now);
@@ -167,29 +159,47 @@ class State final : public SequenceState {
 
  private:
   size_t place(size_t segment, uint64_t token, uint32_t index) const {
-    const Dims& strides = layout_.segments[segment].strides;
-    return index / kHeadDim * strides[0] + token * strides[1] + index % kHeadDim * strides[2];
+    BATON_CHECK(segment < 2 && token < tokens_max() && index < kValuesPerToken);
+    if (storage_.tokens_outermost) return token * kValuesPerToken + index;
+    return (index / kHeadDim * tokens_max() + token) * kHeadDim + index % kHeadDim;
+  }
+  // Of a row of two values, in whichever segment.
+  size_t row_place(size_t segment, const Dims& dims, uint64_t row) const {
+    return segment == 2 ? 2 * row : place(segment, row % dims[1], static_cast<uint32_t>(row / dims[1] * kHeadDim));
+  }
+  Status read_rows(size_t segment, const Dims& dims, RowRange rows, std::byte* out) const override {
+    const size_t size = value_bytes(shape_.segments[segment].dtype);
+    for (uint64_t i = 0; i < rows.count; ++i)
+      std::memcpy(out + 2 * i * size, memory_[segment].data() + row_place(segment, dims, rows.first + i) * size,
+                  2 * size);
+    return {};
+  }
+  Status write_rows(size_t segment, const Dims& dims, RowRange rows, const std::byte* in) override {
+    const size_t size = value_bytes(shape_.segments[segment].dtype);
+    for (uint64_t i = 0; i < rows.count; ++i)
+      std::memcpy(memory_[segment].data() + row_place(segment, dims, rows.first + i) * size, in + 2 * i * size,
+                  2 * size);
+    return {};
   }
   uint32_t value(size_t segment, uint64_t token, uint32_t index) const {
     const size_t at = place(segment, token, index);
     const std::byte* data = memory_[segment].data();
-    const bool wide = layout_.segments[segment].dtype == DType::kF32;
+    const bool wide = shape_.segments[segment].dtype == DType::kF32;
     return static_cast<uint32_t>(wide ? load_as<float>(data + 4 * at) : f16_to_f32(load_as<uint16_t>(data + 2 * at)));
   }
   void store_value(size_t segment, uint64_t token, uint32_t index, uint32_t number) {
     const size_t at = place(segment, token, index);
     std::byte* data = memory_[segment].data();
-    if (layout_.segments[segment].dtype == DType::kF32) {
+    if (shape_.segments[segment].dtype == DType::kF32) {
       store_as<float>(data + 4 * at, static_cast<float>(number));
     } else {
       store_as<uint16_t>(data + 2 * at, f32_to_f16(static_cast<float>(number)));
     }
   }
 
-  const Layout layout_;
+  const Storage storage_;
+  const StateShape shape_;
   std::vector<std::vector<std::byte>> memory_;
-  std::vector<Segment> segments_;
-  std::atomic<int64_t>& live_;
 };
 
 enum class Act { kNewState, kPrefill, kDecode };
@@ -214,7 +224,7 @@ class FakeExecutor final : public Executor {
       : name_(std::move(name)),
         model_(std::move(model)),
         behaviour_(std::move(behaviour)),
-        layout_(make_layout(behaviour_.storage, 1)) {
+        shape_(make_shape(behaviour_.storage)) {
     caps_.prefill_tokens_preferred = behaviour_.prefill_tokens_preferred;
     caps_.prefill_tokens_min = behaviour_.prefill_tokens_min;
     caps_.prefill_slots_shared = behaviour_.prefill_slots_shared;
@@ -225,19 +235,16 @@ class FakeExecutor final : public Executor {
 
   const std::string& name() const { return name_; }
   const Caps& caps() const { return caps_; }
-  int64_t live_states() const { return live_; }
+  int64_t live_states() const { return live_.count(); }
   uint64_t prefilled_tokens() const { return prefilled_; }
   uint64_t prefill_calls() const { return prefills_; }
   uint64_t decode_calls() const { return decodes_; }
 
   const Model& model() const override { return *model_; }
-  const Layout& layout() const override { return layout_; }
+  const StateShape& shape() const override { return shape_; }
   Result<std::unique_ptr<SequenceState>> new_state(uint64_t tokens_max) override {
     BATON_OK(before(Act::kNewState, tokens_max));
     return std::make_unique<State>(behaviour_.storage, tokens_max, live_);
-  }
-  Result<std::unique_ptr<SequenceState>> clone(const SequenceState&) override {
-    return fail(Code::kUnsupported, "the fake unit does not clone");
   }
   Status prefill(SequenceState& state, std::span<const int32_t> tokens, std::span<float> logits) override {
     auto& mine = static_cast<State&>(state);
@@ -293,9 +300,8 @@ class FakeExecutor final : public Executor {
   const std::string name_;
   const std::shared_ptr<const Model> model_;
   const Behaviour behaviour_;
-  const Layout layout_;
+  const StateShape shape_;
   Caps caps_;
-  std::atomic<int64_t> live_{0};
   std::atomic<uint64_t> prefilled_{0}, prefills_{0}, decodes_{0};
 };
 

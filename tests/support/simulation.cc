@@ -27,27 +27,46 @@ void SimulationCounts::add(const SimulationCounts& other) {
   sealed_answers += other.sealed_answers, sealed_cancelled += other.sealed_cancelled;
 }
 
-Result<MoveReport> Simulation::DamagingCarrier::carry(const SequenceState& from, SequenceState& to,
-                                                      const StateIdentity& identity, std::span<const int32_t> tokens,
-                                                      const Provenance& provenance) {
+namespace {
+
+// A state whose memory changes one bit of the values written to it, or whose unit is gone by then.
+class Faulty final : public SequenceState {
+ public:
+  Faulty(SequenceState& right, LiveStates& live, size_t segment, uint64_t bit, bool gone)
+      : SequenceState(right.tokens_max(), live), right_(right), segment_(segment), bit_(bit), gone_(gone) {}
+  const StateShape& shape() const override { return right_.shape(); }
+  uint64_t bytes() const override { return right_.bytes(); }
+
+ private:
+  Status read_rows(size_t segment, const Dims&, RowRange rows, std::byte* out) const override {
+    return right_.read(segment, rows, out);
+  }
+  Status write_rows(size_t segment, const Dims& dims, RowRange rows, const std::byte* in) override {
+    if (segment == segment_ && gone_) return fail(Code::kDevice, "the unit does not answer");
+    const uint64_t bytes = rows.count * dims[2] * value_bytes(shape().segments[segment].dtype);
+    std::vector<std::byte> values(in, in + bytes);
+    if (segment == segment_) values[bit_ / 8 % bytes] ^= std::byte{1} << (bit_ % 8);
+    return right_.write(segment, rows, values.data());
+  }
+  SequenceState& right_;
+  const size_t segment_;
+  const uint64_t bit_;
+  const bool gone_;
+};
+
+}  // namespace
+
+Result<MoveReport> Simulation::DamagingCarrier::carry(const SequenceState& from, SequenceState& to) {
   const Weather weather = simulation_.weather_;
   const bool fails = weather == Weather::kPeerFails || weather == Weather::kStormy;
   if (fails && simulation_.chance(simulation_.failure_rate_)) {
-    BATON_TRY(std::vector<std::byte> block, seal_state(from, identity, tokens, provenance));
-    const uint64_t bit = simulation_.random_.below(block.size() * 8);
-    if (simulation_.chance(0.5)) {
-      block[bit / 8] ^= std::byte{1} << (bit % 8);
-    } else {
-      block.resize(bit / 8);
-    }
-    SealExpectation expected;
-    expected.identity = identity;
-    const std::vector<int32_t> prompt(tokens.begin(), tokens.end());
-    expected.tokens = &prompt;
-    BATON_OK(unseal_state(block, expected, to));
-    return MoveReport{.bytes = block.size()};
+    LiveStates live;
+    const size_t segment = simulation_.random_.below(to.shape().segments.size());
+    Faulty faulty(to, live, segment, simulation_.random_.next(), simulation_.chance(0.3));
+    to.begin_write(from.position());
+    return move_state(from, faulty);
   }
-  auto report = Carrier::carry(from, to, identity, tokens, provenance);
+  auto report = Carrier::carry(from, to);
   if (report && weather == Weather::kSilent && simulation_.chance(simulation_.failure_rate_)) {
     auto& spoiled = static_cast<State&>(to);
     spoiled.store_hash(mix(spoiled.hash()));
@@ -104,7 +123,7 @@ Behaviour Simulation::behaviour_of(size_t unit) {
 void Simulation::make_units() {
   const size_t count = pick(2, 4);
   carrier_ = std::make_unique<DamagingCarrier>(*this);
-  bridge_ = std::make_unique<BridgeLane>(*carrier_, identity_, [this]() -> Result<StateIdentity> { return identity_; });
+  bridge_ = std::make_unique<BridgeLane>(*carrier_, [this]() -> Result<StateIdentity> { return identity_; });
   for (size_t i = 0; i < count; ++i) {
     units_.push_back(std::make_unique<FakeExecutor>("unit" + std::to_string(i), model_, behaviour_of(i)));
     lanes_.push_back(std::make_unique<Lane>(*units_[i], units_[i]->name(), units_[i]->caps().decode_slots_max, clock_));
@@ -114,13 +133,11 @@ void Simulation::make_units() {
 SchedulerFacts Simulation::facts() {
   SchedulerFacts made;
   for (const auto& unit : units_) {
-    const uint64_t fixed = state_bytes_estimate(unit->layout(), 0);
     made.lanes.push_back({.name = unit->name(),
                           .prefill_tokens_preferred = unit->caps().prefill_tokens_preferred,
                           .prefill_slots_shared = unit->caps().prefill_slots_shared,
                           .decode_slots_max = unit->caps().decode_slots_max,
-                          .state_bytes_fixed = fixed,
-                          .state_bytes_per_token = state_bytes_estimate(unit->layout(), 1) - fixed});
+                          .state_bytes = [&unit](uint64_t tokens) { return unit->state_bytes(tokens); }});
   }
   made.context_max = kContext;
   made.vocab = kVocab;
@@ -167,7 +184,7 @@ void Simulation::make_start(Ask& ask) {
   if (ask.start == StartKind::kOtherPrompt) held[random_.below(held.size())] ^= 1;
   StateIdentity identity = identity_;
   if (ask.start == StartKind::kOtherModel) ++identity.model;
-  std::atomic<int64_t> live{0};
+  LiveStates live;
   State state({}, kContext, live);
   for (const int32_t token : held) state.append(token);
   auto block = seal_state(state, identity, held);
@@ -378,7 +395,7 @@ Status Simulation::check_answer_state(const Ask& ask, RequestId id, const Finish
 
 Status Simulation::check_sealed(const std::vector<std::byte>& block, const std::vector<int32_t>& tokens, RequestId id,
                                 Provenance* made) {
-  std::atomic<int64_t> live{0};
+  LiveStates live;
   State opened({DType::kF16, true}, kContext, live), direct({DType::kF16, true}, kContext, live);
   SealExpectation expected;
   expected.identity = identity_;

@@ -50,8 +50,7 @@ class Simulation {
   class DamagingCarrier final : public Carrier {
    public:
     explicit DamagingCarrier(Simulation& simulation) : simulation_(simulation) {}
-    Result<MoveReport> carry(const SequenceState& from, SequenceState& to, const StateIdentity& identity,
-                             std::span<const int32_t> tokens, const Provenance& provenance) override;
+    Result<MoveReport> carry(const SequenceState& from, SequenceState& to) override;
     Result<std::vector<std::byte>> seal(const SequenceState& from, const StateIdentity& identity,
                                         std::span<const int32_t> tokens, const Provenance& provenance) override;
 

@@ -39,7 +39,7 @@ Shape shape_of(const Model& model) {
 }
 
 Result<std::vector<LayerSections>> by_layer(const PlainState& state) {
-  const auto& segments = state.layout.segments;
+  const auto& segments = state.shape.segments;
   std::vector<LayerSections> layers;
   for (size_t i = 0; i < segments.size(); i += 2) {
     const auto layer = static_cast<int32_t>(layers.size());
@@ -58,7 +58,7 @@ Result<std::vector<LayerSections>> by_layer(const PlainState& state) {
 }
 
 void append_conv(const PlainState& state, size_t index, std::vector<std::byte>& out) {
-  const Dims& dims = state.layout.segments[index].dims;  // [1, columns, channels], oldest column first
+  const Dims& dims = state.shape.segments[index].dims;  // [1, columns, channels], oldest column first
   const auto* values = state.sections[index].data();
   for (uint64_t channel = 0; channel < dims[2]; ++channel) {
     for (uint64_t column = 0; column < dims[1]; ++column) {
@@ -72,7 +72,7 @@ void append_recurrent(const PlainState& state, size_t index, std::vector<std::by
 }
 
 void append_rows(const PlainState& state, size_t index, uint64_t rows, std::vector<std::byte>& out) {
-  const SegmentLayout& segment = state.layout.segments[index];  // [heads, tokens, dim]
+  const Segment& segment = state.shape.segments[index];  // [heads, tokens, dim]
   const Dims& dims = segment.dims;
   const uint64_t width = value_bytes(segment.dtype);
   const auto* values = state.sections[index].data();

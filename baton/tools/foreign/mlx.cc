@@ -119,7 +119,7 @@ Status read_full(const Container& file, uint64_t index, ForeignState& state) {
 // Values of `state` section `index` in `order` of its canonical dims, outermost first, as `type`.
 Status append_values(const PlainState& state, size_t index, std::array<size_t, 3> order, DType type,
                      std::vector<std::byte>& out) {
-  const SegmentLayout& segment = state.layout.segments[index];
+  const Segment& segment = state.shape.segments[index];
   const auto& values = state.sections[index];
   if (const auto at = first_overflow(values, segment.dtype, type)) {
     return fail(Code::kCorrupt, fmt::format("{}: value {} does not fit into {}; choose another --type",
@@ -149,8 +149,8 @@ struct Array {
 };
 
 std::vector<Array> arrays_of(const PlainState& state, const LayerSections& layer, std::optional<DType> type) {
-  const SegmentLayout& first = state.layout.segments[layer.first];
-  const SegmentLayout& second = state.layout.segments[layer.second];
+  const Segment& first = state.shape.segments[layer.first];
+  const Segment& second = state.shape.segments[layer.second];
   if (layer.full) {
     return {{layer.first, type.value_or(first.dtype), false, {1, first.dims[0], first.dims[1], first.dims[2]}},
             {layer.second, type.value_or(second.dtype), false, {1, second.dims[0], second.dims[1], second.dims[2]}}};

@@ -42,7 +42,7 @@ AneExecutor::AneExecutor(std::shared_ptr<const Model> model, const AneOptions& o
     : model_(std::move(model)),
       options_(options),
       hardware_(hardware),
-      layout_(canonical_layout(model_->program, 1, DType::kF16)),
+      states_(model_->program, DType::kF16, "ane", live_),
       // The emulator has the cores: more threads here would wait for them.
       host_pool_(hardware ? threads : 1),
       pair_pool_(options.pipeline ? 2 : 1) {}
@@ -127,14 +127,6 @@ Result<std::unique_ptr<AneExecutor>> AneExecutor::load(std::shared_ptr<const Mod
   } catch (const std::system_error& error) {
     return fail(Code::kDevice, fmt::format("ane: cannot start {} threads: {}", threads, error.what()));
   }
-}
-
-Result<std::unique_ptr<SequenceState>> AneExecutor::new_state(uint64_t tokens_max) {
-  return host::HostState::create(model_->program, tokens_max, "ane");
-}
-
-Result<std::unique_ptr<SequenceState>> AneExecutor::clone(const SequenceState& state) {
-  return static_cast<const host::HostState&>(state).clone();
 }
 
 Status AneExecutor::run_segment(Lane& lane, bool device) {

@@ -57,9 +57,8 @@ class AneExecutor final : public Executor {
   ~AneExecutor() override;
 
   const Model& model() const override { return *model_; }
-  const Layout& layout() const override { return layout_; }
-  Result<std::unique_ptr<SequenceState>> new_state(uint64_t tokens_max) override;
-  Result<std::unique_ptr<SequenceState>> clone(const SequenceState& state) override;
+  const StateShape& shape() const override { return states_.shape(); }
+  Result<std::unique_ptr<SequenceState>> new_state(uint64_t tokens_max) override { return states_.make(tokens_max); }
   Status prefill(SequenceState& state, std::span<const int32_t> tokens, std::span<float> logits) override;
   Status decode(std::span<const DecodeSlot> slots) override;
   Placement placement() const override;
@@ -90,7 +89,7 @@ class AneExecutor final : public Executor {
   const std::shared_ptr<const Model> model_;
   const AneOptions options_;
   const bool hardware_;
-  Layout layout_;
+  host::StatePool states_;
   ThreadPool host_pool_;
   ThreadPool pair_pool_;  // the caller and the thread that drives the device
   ScratchFolder scratch_folder_;

@@ -15,6 +15,7 @@
 #include "baton/base/clock.h"
 #include "baton/base/random.h"
 #include "tests/support/smoke.h"
+#include "tests/support/state_values.h"
 
 namespace baton::ane {
 namespace {
@@ -71,10 +72,7 @@ Outcome run(AneExecutor& executor, std::span<const int32_t> ids, std::span<const
     out.logits.insert(out.logits.end(), row.begin(), row.end());
   }
   EXPECT_EQ((*state)->position(), ids.size() + 3);
-  for (const Segment& segment : (*state)->segments()) {
-    const size_t bytes = segment.layout->elements * (segment.layout->dtype == DType::kF32 ? 4 : 2);
-    out.state.insert(out.state.end(), segment.data, segment.data + bytes);
-  }
+  out.state = test::state_bytes(**state);
   return out;
 }
 

@@ -17,29 +17,14 @@ namespace {
 constexpr int32_t kPastMin = 64;  // pasts are powers of two from here: few shapes for any length
 constexpr int32_t kPastMax = 1 << 17;
 
-// Canonical, keys and values in f16: what the packages take and give.
-class State final : public SequenceState {
- public:
-  State(const Program& program, uint64_t tokens_max) : SequenceState(tokens_max) {
-    layout_ = canonical_layout(program, tokens_max, DType::kF16);
-    for (const SegmentLayout& segment : layout_.segments) {
-      memory_.emplace_back(segment.elements * value_bytes(segment.dtype));
-      segments_.push_back({&segment, memory_.back().data()});
-    }
+std::vector<apple::SlotMemory> memories_of(const host::HostState& state) {
+  std::vector<apple::SlotMemory> memories;
+  const auto count = static_cast<SlotId>(state.shape().segments.size());
+  for (SlotId slot = 0; slot < count; ++slot) {
+    memories.push_back({state.shape().segments[static_cast<size_t>(slot)].dtype, state.dims(slot), state.data(slot)});
   }
-  const Layout& layout() const override { return layout_; }
-  std::span<const Segment> segments() const override { return segments_; }
-  void copy_from(const State& other) {
-    for (size_t i = 0; i < memory_.size(); ++i)
-      std::copy(other.memory_[i].begin(), other.memory_[i].end(), memory_[i].begin());
-    set_position(other.position());
-  }
-
- private:
-  Layout layout_;
-  std::vector<std::vector<std::byte>> memory_;
-  std::vector<Segment> segments_;
-};
+  return memories;
+}
 
 std::string percent(double part) { return fmt::format("{:.0f} %", 100 * part); }
 
@@ -51,7 +36,7 @@ CoreMlExecutor::CoreMlExecutor(std::shared_ptr<const Model> model, PackageEngine
       engine_(engine),
       options_(std::move(options)),
       chunks_(std::move(chunks)),
-      layout_(canonical_layout(model_->program, 1, DType::kF16)),
+      states_(model_->program, DType::kF16, "coreml", live_),
       cache_(options_.cache, engine) {}
 
 Result<std::unique_ptr<CoreMlExecutor>> CoreMlExecutor::load(std::shared_ptr<const Model> model, PackageEngine& engine,
@@ -63,21 +48,6 @@ Result<std::unique_ptr<CoreMlExecutor>> CoreMlExecutor::load(std::shared_ptr<con
   auto loaded = executor->packages_for({options.seqs.front(), 0});
   if (!loaded) return fail(std::move(loaded).error());
   return executor;
-}
-
-Result<std::unique_ptr<SequenceState>> CoreMlExecutor::new_state(uint64_t tokens_max) {
-  try {
-    return std::make_unique<State>(model_->program, tokens_max);
-  } catch (const std::exception&) {
-    return fail(Code::kOutOfMemory,
-                fmt::format("coreml: no memory for a state of {} tokens; use a smaller context (-c)", tokens_max));
-  }
-}
-
-Result<std::unique_ptr<SequenceState>> CoreMlExecutor::clone(const SequenceState& state) {
-  BATON_TRY(auto copy, new_state(state.tokens_max()));
-  static_cast<State&>(*copy).copy_from(static_cast<const State&>(state));
-  return copy;
 }
 
 // The shortest length that takes all, else the longest; after a state, the next power of two that holds it.
@@ -107,7 +77,7 @@ Result<CoreMlExecutor::Packages*> CoreMlExecutor::packages_for(const apple::Pref
   return &packages;
 }
 
-Status CoreMlExecutor::piece(SequenceState& state, std::span<const int32_t> tokens, std::span<float> hidden) {
+Status CoreMlExecutor::piece(host::HostState& state, std::span<const int32_t> tokens, std::span<float> hidden) {
   if (state.position() > kPastMax) {
     return fail(Code::kUnsupported,
                 fmt::format("coreml: a state of {} tokens is longer than {}; prefill on another unit", state.position(),
@@ -118,8 +88,9 @@ Status CoreMlExecutor::piece(SequenceState& state, std::span<const int32_t> toke
   const apple::PackageCall call = [&](size_t chunk, const apple::HalfArrays& inputs) {
     return (*packages)[chunk]->predict(inputs);
   };
-  BATON_OK(apple::run_chunks(*model_, shape, chunks_, call, state.position(), tokens, state.segments(), hidden));
-  state.set_position(state.position() + tokens.size());
+  state.will_hold(state.position() + tokens.size());
+  BATON_OK(apple::run_chunks(*model_, shape, chunks_, call, state.position(), tokens, memories_of(state), hidden));
+  state.advance(tokens.size());
   return {};
 }
 
@@ -134,7 +105,7 @@ Status CoreMlExecutor::prefill(SequenceState& state, std::span<const int32_t> to
       const size_t count = std::min(longest, tokens.size() - done);
       const std::span<float> part =
           rows > 0 ? std::span(hidden).subspan(done * width, count * width) : std::span<float>();
-      BATON_OK(piece(state, tokens.subspan(done, count), part));
+      BATON_OK(piece(static_cast<host::HostState&>(state), tokens.subspan(done, count), part));
     }
     if (rows > 0) output_head(*model_, std::span(hidden).last(rows * width), logits);
   } catch (const std::exception& exception) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "baton/unit/coreml/package_cache.h"
+#include "baton/unit/host/host_state.h"
 #include "baton/unit/unit.h"
 
 namespace baton::coreml {
@@ -32,9 +33,8 @@ class CoreMlExecutor final : public Executor {
                                                       const ExecutorOptions& options);
 
   const Model& model() const override { return *model_; }
-  const Layout& layout() const override { return layout_; }
-  Result<std::unique_ptr<SequenceState>> new_state(uint64_t tokens_max) override;
-  Result<std::unique_ptr<SequenceState>> clone(const SequenceState& state) override;
+  const StateShape& shape() const override { return states_.shape(); }
+  Result<std::unique_ptr<SequenceState>> new_state(uint64_t tokens_max) override { return states_.make(tokens_max); }
   Status prefill(SequenceState& state, std::span<const int32_t> tokens, std::span<float> logits) override;
   // kUnsupported: says which unit to ask.
   Status decode(std::span<const DecodeSlot> slots) override;
@@ -53,13 +53,13 @@ class CoreMlExecutor final : public Executor {
   apple::PrefillShape shape_for(uint64_t position, size_t tokens) const;
   Result<Packages*> packages_for(const apple::PrefillShape& shape);
   std::string cache_note() const;
-  Status piece(SequenceState& state, std::span<const int32_t> tokens, std::span<float> hidden);
+  Status piece(host::HostState& state, std::span<const int32_t> tokens, std::span<float> hidden);
 
   std::shared_ptr<const Model> model_;
   PackageEngine& engine_;
   const ExecutorOptions options_;
   const std::vector<apple::LayerRange> chunks_;
-  Layout layout_;
+  host::StatePool states_;
   PackageCache cache_;
   std::map<std::pair<int32_t, int32_t>, Packages> packages_;  // by length and past
 };

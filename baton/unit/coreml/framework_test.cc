@@ -12,6 +12,7 @@
 #include "baton/base/random.h"
 #include "baton/unit/coreml/coreml_double_test.h"
 #include "baton/unit/coreml/executor.h"
+#include "tests/support/state_values.h"
 
 namespace baton::coreml {
 namespace {
@@ -77,12 +78,7 @@ class FrameworkTest : public testing::Test {
     auto state = executor.new_state(tokens);
     const auto status = executor.prefill(**state, prompt(tokens), {});
     if (!status) return {status.error().message, {}};
-    std::pair<std::string, std::vector<std::byte>> out;
-    for (const Segment& segment : (*state)->segments()) {
-      const size_t bytes = segment.layout->elements * value_bytes(segment.layout->dtype);
-      out.second.insert(out.second.end(), segment.data, segment.data + bytes);
-    }
-    return out;
+    return {"", test::state_bytes(**state)};
   }
 
   // Of the compiled forms in the cache.

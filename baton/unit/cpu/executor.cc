@@ -67,7 +67,7 @@ class PrefillPasses {
 CpuExecutor::CpuExecutor(std::shared_ptr<const Model> model, const host::Kernels& kernels, uint32_t threads)
     : model_(std::move(model)),
       kernels_(kernels),
-      layout_(canonical_layout(model_->program, 1, DType::kF16)),
+      states_(model_->program, DType::kF16, "cpu", live_),
       pool_(threads) {}
 
 Result<std::unique_ptr<Executor>> CpuExecutor::load(std::shared_ptr<const Model> model, const host::Kernels& kernels,
@@ -84,14 +84,6 @@ Result<std::unique_ptr<Executor>> CpuExecutor::load(std::shared_ptr<const Model>
   } catch (const std::system_error& error) {
     return fail(Code::kDevice, fmt::format("cpu: cannot start {} threads: {}", threads, error.what()));
   }
-}
-
-Result<std::unique_ptr<SequenceState>> CpuExecutor::new_state(uint64_t tokens_max) {
-  return host::HostState::create(model_->program, tokens_max, "cpu");
-}
-
-Result<std::unique_ptr<SequenceState>> CpuExecutor::clone(const SequenceState& state) {
-  return static_cast<const host::HostState&>(state).clone();
 }
 
 Status CpuExecutor::prefill(SequenceState& state, std::span<const int32_t> tokens, std::span<float> logits) {

@@ -24,9 +24,8 @@ class CpuExecutor final : public Executor {
                                                 uint32_t threads);
 
   const Model& model() const override { return *model_; }
-  const Layout& layout() const override { return layout_; }
-  Result<std::unique_ptr<SequenceState>> new_state(uint64_t tokens_max) override;
-  Result<std::unique_ptr<SequenceState>> clone(const SequenceState& state) override;
+  const StateShape& shape() const override { return states_.shape(); }
+  Result<std::unique_ptr<SequenceState>> new_state(uint64_t tokens_max) override { return states_.make(tokens_max); }
   Status prefill(SequenceState& state, std::span<const int32_t> tokens, std::span<float> logits) override;
   // Up to host::kRunsMax sequences share a pass. Each gets the bits of a prefill of its own, unless the kernels have
   // tiles: which rows go through them depends on all rows of the pass.
@@ -42,7 +41,7 @@ class CpuExecutor final : public Executor {
 
   const std::shared_ptr<const Model> model_;
   const host::Kernels& kernels_;
-  Layout layout_;
+  host::StatePool states_;
   ThreadPool pool_;
   std::unique_ptr<host::Weights> weights_;
   std::unique_ptr<host::Pass> pass_;

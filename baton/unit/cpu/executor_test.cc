@@ -14,6 +14,7 @@
 #include "baton/unit/cpu/small_model_test.h"
 #include "baton/unit/entry.h"
 #include "baton/unit/host/kernel_sets.h"
+#include "tests/support/state_values.h"
 
 namespace {
 std::atomic<bool> counting{false};
@@ -41,6 +42,8 @@ extern const UnitEntry k_unit_cpu;
 
 namespace baton::cpu {
 namespace {
+
+using test::state_bytes;
 
 using host::kernel_sets;
 using host::Kernels;
@@ -78,11 +81,11 @@ TEST(CpuExecutor, LogitsNotWantedLeaveTheSameState) {
   std::vector<float> logits(ids.size() * 77);
   ASSERT_TRUE(executor->prefill(**with, ids, logits));
   ASSERT_TRUE(executor->prefill(**without, ids, {}));
-  EXPECT_EQ(bytes_of(**with), bytes_of(**without));
+  EXPECT_EQ(state_bytes(**with), state_bytes(**without));
   const DecodeSlot silent{with->get(), 3, {}}, loud{without->get(), 3, std::span(logits).first(77)};
   ASSERT_TRUE(executor->decode({&silent, 1}));
   ASSERT_TRUE(executor->decode({&loud, 1}));
-  EXPECT_EQ(bytes_of(**with), bytes_of(**without));
+  EXPECT_EQ(state_bytes(**with), state_bytes(**without));
 }
 
 TEST(CpuExecutor, ThreadsDoNotChangeABit) {
@@ -128,7 +131,7 @@ TEST(CpuExecutor, DecodeSlotsDoNotTouchEachOther) {
     for (const size_t i : {0, 1, 3, 4}) {
       EXPECT_EQ(0, std::memcmp(apart.data() + 77 * i, slots[i].logits.data(), 77 * sizeof(float))) << "slot " << i;
     }
-    for (size_t i = 0; i < 5; ++i) EXPECT_EQ(bytes_of(*alone[i]), bytes_of(*together[i]));
+    for (size_t i = 0; i < 5; ++i) EXPECT_EQ(state_bytes(*alone[i]), state_bytes(*together[i]));
   }
 }
 
@@ -185,9 +188,6 @@ TEST(CpuExecutor, WhatMemoryHeldBeforeDoesNotShow) {
     const DecodeSlot slot{state->get(), 3, next};
     EXPECT_TRUE(executor->decode({&slot, 1}));
     logits.insert(logits.end(), next.begin(), next.end());
-    for (const Segment& segment : (*state)->segments()) {
-      std::memset(segment.data, 0xff, segment.layout->elements * value_bytes(segment.layout->dtype));
-    }
     return logits;
   };
   const std::vector<float> first = run(256);
@@ -203,10 +203,12 @@ TEST(CpuExecutor, FewTokensMakeFewPagesResident) {
   ASSERT_TRUE(executor->prefill(**state, prompt(35), {}));
   const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
   size_t pages = 0, resident = 0;
-  for (const Segment& segment : (*state)->segments()) {
-    if (segment.layout->dtype != DType::kF16) continue;
-    std::byte* const begin = segment.data - reinterpret_cast<uintptr_t>(segment.data) % page;
-    const size_t bytes = segment.layout->elements * sizeof(uint16_t);
+  const auto& own = static_cast<host::HostState&>(**state);
+  for (SlotId slot = 0; slot < static_cast<SlotId>(own.shape().segments.size()); ++slot) {
+    if (own.shape().segments[static_cast<size_t>(slot)].dtype != DType::kF16) continue;
+    std::byte* const begin = own.data(slot) - reinterpret_cast<uintptr_t>(own.data(slot)) % page;
+    const Dims dims = own.dims(slot);
+    const size_t bytes = dims[0] * dims[1] * dims[2] * sizeof(uint16_t);
     std::vector<unsigned char> held((bytes + page - 1) / page);
     ASSERT_EQ(::mincore(begin, bytes, held.data()), 0);
     pages += held.size();
@@ -216,19 +218,19 @@ TEST(CpuExecutor, FewTokensMakeFewPagesResident) {
 }
 #endif
 
-TEST(CpuExecutor, CloneIsDeepAndWhole) {
+TEST(CpuExecutor, AForkIsDeepAndWhole) {
   const auto executor = load(SmallModel(DType::kQ5_K), best());
   const std::vector<int32_t> ids = prompt(50);
   auto state = executor->new_state(110);
   ASSERT_TRUE(executor->prefill(**state, ids, {}));
-  auto copy = executor->clone(**state);
+  auto copy = executor->fork(**state, 50);
   ASSERT_TRUE(copy);
   EXPECT_EQ((*copy)->position(), 50u);
-  EXPECT_EQ((*copy)->layout(), (*state)->layout());
-  const auto before = bytes_of(**copy);
-  EXPECT_EQ(before, bytes_of(**state));
+  EXPECT_EQ((*copy)->shape(), (*state)->shape());
+  const auto before = state_bytes(**copy);
+  EXPECT_EQ(before, state_bytes(**state));
   const std::vector<float> first = all_logits(*executor, **state, ids, 10);
-  EXPECT_EQ(before, bytes_of(**copy));
+  EXPECT_EQ(before, state_bytes(**copy));
   EXPECT_EQ(first, all_logits(*executor, **copy, ids, 10));
 }
 
@@ -283,9 +285,9 @@ TEST(CpuExecutor, DecodeRefusesBadSlotsBeforeItRuns) {
   std::vector<float> logits(77, kPoison);
   const auto refused = [&](std::span<const DecodeSlot> slots) {
     std::vector<std::vector<std::byte>> before;
-    for (const auto& state : states) before.push_back(bytes_of(*state));
+    for (const auto& state : states) before.push_back(state_bytes(*state));
     const Status status = executor->decode(slots);
-    for (size_t i = 0; i < states.size(); ++i) EXPECT_EQ(bytes_of(*states[i]), before[i]) << "state " << i;
+    for (size_t i = 0; i < states.size(); ++i) EXPECT_EQ(state_bytes(*states[i]), before[i]) << "state " << i;
     EXPECT_TRUE(std::isnan(logits[0]));
     return status ? Code::kInternal : status.error().code;
   };

@@ -6,9 +6,12 @@
 #include "baton/unit/cpu/executor.h"
 #include "baton/unit/cpu/small_model_test.h"
 #include "baton/unit/host/kernel_sets.h"
+#include "tests/support/state_values.h"
 
 namespace baton::cpu {
 namespace {
+
+using test::state_bytes;
 
 constexpr size_t kVocab = 77;
 
@@ -84,7 +87,7 @@ void expect_same(const host::Kernels& kernels, const Outcome& got, const Outcome
       continue;
     }
     EXPECT_EQ(0, std::memcmp(got.logits[i].data(), want.logits[i].data(), want.logits[i].size() * sizeof(float)));
-    EXPECT_EQ(bytes_of(*got.states[i]), bytes_of(*want.states[i]));
+    EXPECT_EQ(state_bytes(*got.states[i]), state_bytes(*want.states[i]));
   }
 }
 
@@ -116,7 +119,7 @@ TEST(CpuPrefillBatch, ThreadsDoNotChangeABit) {
     const Outcome got = prefill(*many, sequences, true);
     for (size_t i = 0; i < std::size(sequences); ++i) {
       EXPECT_EQ(got.logits[i], want.logits[i]) << threads << " threads, sequence " << i;
-      EXPECT_EQ(bytes_of(*got.states[i]), bytes_of(*want.states[i])) << threads << " threads, sequence " << i;
+      EXPECT_EQ(state_bytes(*got.states[i]), state_bytes(*want.states[i])) << threads << " threads, sequence " << i;
     }
   }
 }

@@ -242,17 +242,4 @@ inline constexpr double kRounding = 2e-4;
 // Tiles round to bf16 where the others round to 8 bits by blocks: each is half a percent off at most.
 inline constexpr double kTileRounding = 5e-3;
 
-inline std::vector<std::byte> bytes_of(const SequenceState& state) {
-  std::vector<std::byte> all;
-  for (const Segment& segment : state.segments()) {
-    const Dims dims = dims_at(*segment.layout, state.position());
-    const uint64_t size = segment.layout->dtype == DType::kF32 ? 4 : 2;
-    for (uint64_t i = 0; i < dims[0]; ++i) {
-      const std::byte* from = segment.data + i * segment.layout->strides[0] * size;
-      all.insert(all.end(), from, from + dims[1] * segment.layout->strides[1] * size);
-    }
-  }
-  return all;
-}
-
 }  // namespace baton::cpu

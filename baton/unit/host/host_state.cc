@@ -1,8 +1,9 @@
-// Allocation and copies of states.
+// Allocation, copies and reuse of states.
 #include "baton/unit/host/host_state.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <new>
 
@@ -12,74 +13,109 @@ namespace baton::host {
 namespace {
 
 constexpr uint64_t kAlignment = 64;
-constexpr uint64_t kTokensMax = uint64_t{1} << 32;  // beyond any context; element counts cannot overflow below
 
 }  // namespace
 
+HostState::HostState(StatePool& pool, uint64_t tokens_max) : SequenceState(tokens_max, pool.live_), pool_(pool) {}
+
+HostState::~HostState() {
+  if (!pool_.keeps(memory_.bytes())) return;
+  zero_touched();
+  pool_.give(std::move(memory_));
+}
+
+const StateShape& HostState::shape() const { return pool_.shape(); }
+
 Status HostState::place() {
   uint64_t total = 0, stripe = UINT64_MAX;
-  std::vector<uint64_t> offsets;
-  for (const SegmentLayout& segment : layout_.segments) {
-    offsets.push_back(total);
+  for (const Segment& segment : shape().segments) {
+    const Dims dims = dims_at(segment, tokens_max());
+    places_.push_back({total, static_cast<int64_t>(dims[1] * dims[2])});
     uint64_t bytes = 0;
-    if (!checked_mul(segment.elements, value_bytes(segment.dtype), &bytes) || !checked_add(total, bytes, &total) ||
+    if (!dense_bytes(dims, segment.dtype, &bytes) || !checked_add(total, bytes, &total) ||
         !checked_align(total, kAlignment, &total)) {
       return fail(Code::kOutOfMemory,
-                  fmt::format("{}: the size of a state of {} tokens overflows", unit_, tokens_max()));
+                  fmt::format("{}: the size of a state of {} tokens overflows", pool_.unit_, tokens_max()));
     }
-    if (segment.dtype == DType::kF16) stripe = std::min(stripe, bytes / std::max<uint64_t>(segment.dims[0], 1));
+    if (has_tokens_dim(segment.kind)) stripe = std::min(stripe, bytes / std::max<uint64_t>(dims[0], 1));
   }
   // A head's keys of a few tokens at the beginning of each stripe: with huge pages that share out several stripes, the
   // first hand-over of 35 tokens zeroed all of a state of 4,096 (94 MB, 370 ms instead of 7).
   const Pages pages = stripe >= kHugePage ? Pages::kHuge : Pages::kSmall;
-  bool used = false;
-  auto memory = Recycled::take(total, fmt::format("a state of {} tokens; use a smaller context (-c)", tokens_max()),
-                               unit_, pages, &used);
-  if (!memory) return fail(std::move(memory).error());
-  memory_ = *std::move(memory);
-  for (size_t i = 0; i < offsets.size(); ++i) {
-    segments_.push_back({&layout_.segments[i], reinterpret_cast<std::byte*>(memory_.data() + offsets[i])});
-    const SegmentLayout& segment = layout_.segments[i];
-    if (used && segment.dtype == DType::kF32) std::memset(segments_[i].data, 0, segment.elements * sizeof(float));
-  }
+  BATON_TRY(memory_,
+            pool_.take(total, fmt::format("a state of {} tokens; use a smaller context (-c)", tokens_max()), pages));
   return {};
 }
 
-Result<std::unique_ptr<HostState>> HostState::create(const Program& program, uint64_t tokens_max,
-                                                     std::string_view unit) {
-  if (tokens_max > kTokensMax) {
-    return fail(Code::kOutOfMemory,
-                fmt::format("{}: a state of {} tokens; use a smaller context (-c)", unit, tokens_max));
-  }
-  try {
-    std::unique_ptr<HostState> state(new HostState(tokens_max, unit));
-    state->layout_ = canonical_layout(program, tokens_max, DType::kF16);
-    BATON_OK(state->place());
-    return state;
-  } catch (const std::bad_alloc&) {
-    return fail(Code::kOutOfMemory, fmt::format("{}: no memory for a state; use a smaller context (-c)", unit));
+void HostState::zero_touched() const {
+  for (size_t i = 0; i < places_.size(); ++i) {
+    const Segment& segment = shape().segments[i];
+    const Dims dims = dims_at(segment, has_tokens_dim(segment.kind) ? std::min(touched_, tokens_max()) : tokens_max());
+    const RowRange all{0, dims[0] * dims[1]};
+    for_runs(i, dims, all, [](std::byte* here, uint64_t, uint64_t bytes) { std::memset(here, 0, bytes); });
   }
 }
 
-Result<std::unique_ptr<HostState>> HostState::clone() const {
+template <class Copy>
+void HostState::for_runs(size_t segment, const Dims& dims, RowRange rows, Copy copy) const {
+  const uint64_t row_bytes = dims[2] * value_bytes(shape().segments[segment].dtype);
+  const uint64_t room = this->dims(static_cast<SlotId>(segment))[1];
+  for (uint64_t done = 0; done < rows.count;) {
+    const uint64_t slab = (rows.first + done) / dims[1], row = (rows.first + done) % dims[1];
+    // Where the array is full, or has no tokens dim, slabs follow each other without a gap.
+    const uint64_t count = room == dims[1] ? rows.count - done : std::min(rows.count - done, dims[1] - row);
+    copy(data(static_cast<SlotId>(segment)) + (slab * room + row) * row_bytes, done * row_bytes, count * row_bytes);
+    done += count;
+  }
+}
+
+Status HostState::read_rows(size_t segment, const Dims& dims, RowRange rows, std::byte* out) const {
+  for_runs(segment, dims, rows,
+           [&](const std::byte* here, uint64_t at, uint64_t bytes) { std::memcpy(out + at, here, bytes); });
+  return {};
+}
+
+Status HostState::write_rows(size_t segment, const Dims& dims, RowRange rows, const std::byte* in) {
+  if (has_tokens_dim(shape().segments[segment].kind)) will_hold(dims[1]);
+  for_runs(segment, dims, rows,
+           [&](std::byte* here, uint64_t at, uint64_t bytes) { std::memcpy(here, in + at, bytes); });
+  return {};
+}
+
+Result<std::unique_ptr<SequenceState>> StatePool::make(uint64_t tokens_max) {
   try {
-    std::unique_ptr<HostState> copy(new HostState(tokens_max(), unit_));
-    copy->layout_ = layout_;
-    BATON_OK(copy->place());
-    for (size_t i = 0; i < segments_.size(); ++i) {
-      const SegmentLayout& segment = layout_.segments[i];
-      // Of keys and values only the tokens held: the rest stays untouched, and so takes no memory.
-      const Dims held = dims_at(segment, position());
-      const uint64_t size = value_bytes(segment.dtype);
-      for (uint64_t head = 0; head < held[0]; ++head) {
-        const uint64_t offset = head * segment.strides[0] * size;
-        std::memcpy(copy->segments_[i].data + offset, segments_[i].data + offset, held[1] * segment.strides[1] * size);
-      }
-    }
-    copy->set_position(position());
-    return copy;
+    std::unique_ptr<HostState> state(new HostState(*this, tokens_max));
+    BATON_OK(state->place());
+    return state;
   } catch (const std::bad_alloc&) {
-    return fail(Code::kOutOfMemory, fmt::format("{}: no memory for a copy of a state", unit_));
+    return fail(Code::kOutOfMemory, fmt::format("{}: no memory for a state; use a smaller context (-c)", unit_));
+  }
+}
+
+Result<Memory> StatePool::take(size_t bytes, std::string_view what, Pages pages) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto fits = [&](const Memory& memory) { return memory.bytes() >= bytes && memory.bytes() / 2 <= bytes; };
+    const auto found = std::find_if(kept_.rbegin(), kept_.rend(), fits);
+    if (found != kept_.rend()) {
+      Memory memory = std::move(*found);
+      kept_.erase(std::next(found).base());
+      return memory;
+    }
+  }
+  return Memory::allocate(bytes, what, unit_, pages);
+}
+
+void StatePool::give(Memory memory) {
+  std::vector<Memory> too_many;  // returned to the system behind the lock
+  const std::lock_guard lock(mutex_);
+  kept_.push_back(std::move(memory));
+  size_t total = 0;
+  for (const Memory& each : kept_) total += each.bytes();
+  while (total > kKeptBytes || kept_.size() > kKeptCount) {
+    total -= kept_.front().bytes();
+    too_many.push_back(std::move(kept_.front()));
+    kept_.erase(kept_.begin());
   }
 }
 

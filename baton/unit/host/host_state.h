@@ -1,41 +1,94 @@
-// A sequence's state in host memory, canonical order: keys and values f16, convolution and recurrent state f32.
+// Sequence states in host memory, and where an executor gets them from: the states of every unit whose arithmetic runs
+// on the host, or takes its inputs from there.
 #pragma once
 
+#include <memory>
+#include <mutex>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "baton/unit/host/memory.h"
-#include "baton/unit/unit.h"
+#include "baton/unit/sequence_state.h"
 
 namespace baton::host {
 
+class StatePool;
+
+// Each segment is one dense array in canonical order with room for tokens_max() tokens.
 class HostState final : public SequenceState {
  public:
-  // `unit` begins the messages.
-  static Result<std::unique_ptr<HostState>> create(const Program& program, uint64_t tokens_max, std::string_view unit);
-  Result<std::unique_ptr<HostState>> clone() const;
-  ~HostState() override { Recycled::give(std::move(memory_)); }
+  ~HostState() override;
+  const StateShape& shape() const override;
+  uint64_t bytes() const override { return memory_.bytes(); }
 
-  const Layout& layout() const override { return layout_; }
-  std::span<const Segment> segments() const override { return segments_; }
-
-  float* floats(SlotId slot) { return reinterpret_cast<float*>(segments_[static_cast<size_t>(slot)].data); }
-  // Keys or values of one kv head: [tokens_max, head_dim].
-  uint16_t* halves(SlotId slot, int64_t head) {
-    const Segment& segment = segments_[static_cast<size_t>(slot)];
-    return reinterpret_cast<uint16_t*>(segment.data) + head * static_cast<int64_t>(segment.layout->strides[0]);
+  // Dims of a slot's array: the tokens dim is tokens_max().
+  Dims dims(SlotId slot) const { return dims_at(shape().segments[static_cast<size_t>(slot)], tokens_max()); }
+  std::byte* data(SlotId slot) const {
+    return reinterpret_cast<std::byte*>(memory_.data() + places_[static_cast<size_t>(slot)].offset);
+  }
+  float* floats(SlotId slot) const { return reinterpret_cast<float*>(data(slot)); }
+  // f16 keys or values of one kv head: [tokens_max, head_dim].
+  uint16_t* halves(SlotId slot, int64_t head) const {
+    return reinterpret_cast<uint16_t*>(data(slot)) + head * places_[static_cast<size_t>(slot)].slab;
   }
 
- private:
-  HostState(uint64_t tokens_max, std::string_view unit) : SequenceState(tokens_max), unit_(unit) {}
-  // Convolution and recurrent states are zero, keys and values whatever the memory held.
-  Status place();
+  // Before keys and values of up to `tokens` tokens are written: what is zeroed before the memory goes to another
+  // sequence.
+  void will_hold(uint64_t tokens) { touched_ = std::max(touched_, tokens); }
+  // After a step.
+  void advance(uint64_t tokens) { set_position(position() + tokens); }
 
-  const std::string unit_;
-  Layout layout_;
-  std::vector<Segment> segments_;
+ private:
+  friend class StatePool;
+  HostState(StatePool& pool, uint64_t tokens_max);
+  // Memory for all segments, zero.
+  Status place();
+  void zero_touched() const;
+  Status read_rows(size_t segment, const Dims& dims, RowRange rows, std::byte* out) const override;
+  Status write_rows(size_t segment, const Dims& dims, RowRange rows, const std::byte* in) override;
+  // Calls copy(where the rows lie here, bytes done before, bytes) for each run of rows that is dense here too.
+  template <class Copy>
+  void for_runs(size_t segment, const Dims& dims, RowRange rows, Copy copy) const;
+
+  StatePool& pool_;
+  struct Place {
+    uint64_t offset;  // bytes
+    int64_t slab;     // values of one index of the outermost dim
+  };
+  std::vector<Place> places_;  // by slot
   Memory memory_;
+  uint64_t touched_ = 0;
+};
+
+// Makes an executor's states, and keeps the memory of those that are gone for the next ones: where a virtual machine
+// must find each page first, the pages of a new state took a third of the prefill of 128 tokens. It is zeroed in
+// between. States are made by one thread at a time, and freed by any.
+class StatePool {
+ public:
+  // `unit` begins the messages. `kv_type`: kF16 or kF32.
+  StatePool(const Program& program, DType kv_type, std::string unit, LiveStates& live)
+      : shape_(state_shape(program, kv_type)), unit_(std::move(unit)), live_(live) {}
+
+  const StateShape& shape() const { return shape_; }
+  // kOutOfMemory.
+  Result<std::unique_ptr<SequenceState>> make(uint64_t tokens_max);
+
+ private:
+  friend class HostState;
+  static constexpr size_t kKeptBytes = size_t{256} << 20;
+  static constexpr size_t kKeptCount = 8;
+
+  // What is at most twice as large does. Zeroed.
+  Result<Memory> take(size_t bytes, std::string_view what, Pages pages);
+  // `memory` was zeroed where it had been written.
+  void give(Memory memory);
+  bool keeps(size_t bytes) const { return bytes > 0 && bytes <= kKeptBytes; }
+
+  const StateShape shape_;
+  const std::string unit_;
+  LiveStates& live_;
+  std::mutex mutex_;
+  std::vector<Memory> kept_;  // the last one given comes last
 };
 
 }  // namespace baton::host

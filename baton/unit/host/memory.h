@@ -37,13 +37,4 @@ class Memory {
   size_t bytes_ = 0;
 };
 
-// Memory of things that are gone, for the next ones of about their size: where a virtual machine must find each page
-// first, the pages of a new state took a third of the prefill of 128 tokens. Thread-safe; keeps the last few.
-class Recycled {
- public:
-  // Not zeroed when `used`. As Memory::allocate otherwise.
-  static Result<Memory> take(size_t bytes, std::string_view what, std::string_view unit, Pages pages, bool* used);
-  static void give(Memory memory);
-};
-
 }  // namespace baton::host

@@ -101,6 +101,7 @@ void Pass::start(std::span<const RunInput> runs, PassForm form) {
     const auto rows = static_cast<int64_t>(run.tokens.size()), wanted = static_cast<int64_t>(run.logits.size()) / vocab;
     BATON_CHECK(row_count_ + rows <= rows_max_ && (form == PassForm::kPrefill || rows == 1));
     runs_.push_back({run.state, row_count_, rows, static_cast<int64_t>(run.position)});
+    run.state->will_hold(run.position + run.tokens.size());
     if (wanted > 0 && logit_row_ < 0) logit_row_ = row_count_ + rows - wanted;
     for (int64_t i = 0; i < rows; ++i, ++row_count_) {
       const auto r = static_cast<size_t>(row_count_);
@@ -130,7 +131,7 @@ void Pass::start_decode(std::span<const DecodeSlot> slots) {
 }
 
 void Pass::finish() {
-  for (const Run& run : runs_) run.state->set_position(static_cast<uint64_t>(run.start + run.rows));
+  for (const Run& run : runs_) run.state->advance(static_cast<uint64_t>(run.rows));
 }
 
 void Pass::run_all() {

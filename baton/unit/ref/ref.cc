@@ -9,6 +9,7 @@
 #include <new>
 
 #include "baton/unit/entry.h"
+#include "baton/unit/host/host_state.h"
 #include "baton/unit/ref/ops.h"
 
 namespace baton::ref {
@@ -20,36 +21,10 @@ const float* vector_of(const Model& model, WeightId id) {
   return reinterpret_cast<const float*>(model.weights[id].data);
 }
 
-class State final : public SequenceState {
- public:
-  State(const Program& program, uint64_t tokens_max) : SequenceState(tokens_max) {
-    layout_ = canonical_layout(program, tokens_max, DType::kF32);
-    memory_.reserve(layout_.segments.size());
-    for (const SegmentLayout& segment : layout_.segments) {
-      memory_.emplace_back(segment.elements, 0.0f);
-      segments_.push_back({&segment, reinterpret_cast<std::byte*>(memory_.back().data())});
-    }
-  }
-  const Layout& layout() const override { return layout_; }
-  std::span<const Segment> segments() const override { return segments_; }
-  std::vector<float>& slot(SlotId id) { return memory_[id]; }
-  const std::vector<std::vector<float>>& memory() const { return memory_; }
-  void copy_from(const State& other) {
-    for (size_t i = 0; i < memory_.size(); ++i)
-      std::copy(other.memory_[i].begin(), other.memory_[i].end(), memory_[i].begin());
-    set_position(other.position());
-  }
-
- private:
-  Layout layout_;
-  std::vector<std::vector<float>> memory_;
-  std::vector<Segment> segments_;
-};
-
 // Runs the ops for `tokens` rows at the state's position.
 class Pass {
  public:
-  Pass(const Model& model, const Product& product, State& state, std::span<const int32_t> tokens)
+  Pass(const Model& model, const Product& product, host::HostState& state, std::span<const int32_t> tokens)
       : model_(model),
         product_(product),
         state_(state),
@@ -159,18 +134,18 @@ class Pass {
   // Slots hold [kv_heads, tokens_max, width].
   void run_attend(const Op& op) {
     const int64_t capacity = static_cast<int64_t>(state_.tokens_max());
-    std::vector<float>& keys = state_.slot(op.slot);
-    std::vector<float>& values = state_.slot(op.slot2);
+    float* keys = state_.floats(op.slot);
+    float* values = state_.floats(op.slot2);
     for (int64_t t = 0; t < count_; ++t) {
       for (int64_t head = 0; head < op.kv_heads; ++head) {
         const int64_t at = (head * capacity + start_ + t) * op.width;
-        std::copy_n(row(op.y, t) + head * op.width, op.width, keys.data() + at);
-        std::copy_n(row(op.z, t) + head * op.width, op.width, values.data() + at);
+        std::copy_n(row(op.y, t) + head * op.width, op.width, keys + at);
+        std::copy_n(row(op.z, t) + head * op.width, op.width, values + at);
       }
       for (int64_t head = 0; head < op.heads; ++head) {
         const int64_t base = head / (op.heads / op.kv_heads) * capacity * op.width;
-        attend(row(op.x, t) + head * op.width, keys.data() + base, values.data() + base,
-               row(op.out, t) + head * op.width, start_ + t + 1, op.width, op.scale);
+        attend(row(op.x, t) + head * op.width, keys + base, values + base, row(op.out, t) + head * op.width,
+               start_ + t + 1, op.width, op.scale);
       }
     }
   }
@@ -178,13 +153,13 @@ class Pass {
   // The slot holds the last taps - 1 inputs, oldest first.
   void run_conv(const Op& op) {
     const int64_t channels = width(op.x);
-    std::vector<float>& past = state_.slot(op.slot);
+    float* past = state_.floats(op.slot);
     std::vector<float> window(op.taps * channels);
     for (int64_t t = 0; t < count_; ++t) {
-      std::copy(past.begin(), past.end(), window.begin());
+      std::copy_n(past, (op.taps - 1) * channels, window.begin());
       std::copy_n(row(op.x, t), channels, window.begin() + (op.taps - 1) * channels);
       causal_conv(window.data(), vector_of(model_, op.weight), row(op.out, t), channels, op.taps);
-      std::copy(window.begin() + channels, window.end(), past.begin());
+      std::copy(window.begin() + channels, window.end(), past);
     }
   }
 
@@ -203,7 +178,7 @@ class Pass {
         for (float& value : q) value /= std::sqrt(static_cast<float>(op.key_dim));
         const float beta = sigmoid(row(op.y, t)[head]);
         const float g = decay_rate[head] * softplus(row(op.z, t)[head] + dt_bias[head]);
-        delta_step(state_.slot(op.slot).data() + head * op.key_dim * op.value_dim, q.data(), k.data(),
+        delta_step(state_.floats(op.slot) + head * op.key_dim * op.value_dim, q.data(), k.data(),
                    x + 2 * key_width + head * op.value_dim, std::exp(g), beta, row(op.out, t) + head * op.value_dim,
                    op.key_dim, op.value_dim);
       }
@@ -212,7 +187,7 @@ class Pass {
 
   const Model& model_;
   const Product& product_;
-  State& state_;
+  host::HostState& state_;
   std::span<const int32_t> tokens_;
   const int64_t count_;
   const int64_t start_;
@@ -225,25 +200,11 @@ class RefExecutor final : public Executor {
       : model_(std::move(model)),
         product_(std::move(product)),
         arithmetic_(arithmetic),
-        layout_(canonical_layout(model_->program, 1, DType::kF32)) {}
+        states_(model_->program, DType::kF32, "ref", live_) {}
 
   const Model& model() const override { return *model_; }
-  const Layout& layout() const override { return layout_; }
-
-  Result<std::unique_ptr<SequenceState>> new_state(uint64_t tokens_max) override {
-    try {
-      return std::make_unique<State>(model_->program, tokens_max);
-    } catch (const std::exception&) {
-      return fail(Code::kOutOfMemory,
-                  fmt::format("ref: no memory for a state of {} tokens; use a smaller context (-c)", tokens_max));
-    }
-  }
-
-  Result<std::unique_ptr<SequenceState>> clone(const SequenceState& state) override {
-    BATON_TRY(auto copy, new_state(state.tokens_max()));
-    static_cast<State&>(*copy).copy_from(static_cast<const State&>(state));
-    return copy;
-  }
+  const StateShape& shape() const override { return states_.shape(); }
+  Result<std::unique_ptr<SequenceState>> new_state(uint64_t tokens_max) override { return states_.make(tokens_max); }
 
   Status prefill(SequenceState& state, std::span<const int32_t> tokens, std::span<float> logits) override {
     BATON_OK(check_tokens(*model_, state, tokens));
@@ -254,11 +215,13 @@ class RefExecutor final : public Executor {
     try {
       for (int64_t done = 0; done < static_cast<int64_t>(tokens.size()); done += kTokensPerPass) {
         const int64_t count = std::min<int64_t>(kTokensPerPass, static_cast<int64_t>(tokens.size()) - done);
-        Pass pass(*model_, product_, static_cast<State&>(state), tokens.subspan(done, count));
+        auto& own = static_cast<host::HostState&>(state);
+        own.will_hold(own.position() + static_cast<uint64_t>(count));
+        Pass pass(*model_, product_, own, tokens.subspan(done, count));
         const int64_t wanted = std::clamp<int64_t>(done + count - first_row, 0, count);
         const int64_t skip = std::max<int64_t>(0, done - first_row);
         pass.run(wanted > 0 ? logits.data() + skip * vocab : nullptr, wanted);
-        state.set_position(state.position() + static_cast<uint64_t>(count));
+        own.advance(static_cast<uint64_t>(count));
       }
     } catch (const std::exception& exception) {
       return fail(Code::kOutOfMemory, fmt::format("ref: prefill of {} tokens: {}", tokens.size(), exception.what()));
@@ -278,7 +241,7 @@ class RefExecutor final : public Executor {
   std::shared_ptr<const Model> model_;
   Product product_;
   std::string_view arithmetic_;
-  Layout layout_;
+  host::StatePool states_;
 };
 
 void plain_product(WeightId, const Weight& weight, const float* x, float* y, int64_t tokens) {

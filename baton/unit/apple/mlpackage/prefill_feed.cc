@@ -1,4 +1,4 @@
-// Columns from tokens, and strided state memory to and from the dense arrays of features.
+// Columns from tokens, and state memory to and from the dense arrays of features.
 #include "baton/unit/apple/mlpackage/prefill_feed.h"
 
 #include <fmt/format.h>
@@ -15,36 +15,33 @@ namespace {
 
 constexpr uint16_t kOne = 0x3c00;
 
-float value_at(const SegmentLayout& layout, const std::byte* data, uint64_t index) {
-  if (layout.dtype == DType::kF16) return f16_to_f32(load_as<uint16_t>(data + 2 * index));
-  return load_as<float>(data + 4 * index);
+uint16_t half_at(const SlotMemory& memory, uint64_t index) {
+  if (memory.dtype == DType::kF16) return load_as<uint16_t>(memory.data + 2 * index);
+  return f32_to_f16(load_as<float>(memory.data + 4 * index));
 }
-uint16_t half_at(const SegmentLayout& layout, const std::byte* data, uint64_t index) {
-  return layout.dtype == DType::kF16 ? load_as<uint16_t>(data + 2 * index) : f32_to_f16(value_at(layout, data, index));
-}
-void put_half(const SegmentLayout& layout, std::byte* data, uint64_t index, uint16_t value) {
-  if (layout.dtype == DType::kF16) {
-    store_as<uint16_t>(data + 2 * index, value);
+void put_half(const SlotMemory& memory, uint64_t index, uint16_t value) {
+  if (memory.dtype == DType::kF16) {
+    store_as<uint16_t>(memory.data + 2 * index, value);
   } else {
-    store_as<float>(data + 4 * index, f16_to_f32(value));
+    store_as<float>(memory.data + 4 * index, f16_to_f32(value));
   }
 }
 bool is_finite(uint16_t half) { return (half & 0x7c00) != 0x7c00; }
 
-// function(segment, slot) for the slots of the layers.
+// function(memory, slot) for the slots of the layers.
 template <class Function>
-Status each_slot(const Program& program, const LayerRange& layers, std::span<const Segment> segments,
+Status each_slot(const Program& program, const LayerRange& layers, std::span<const SlotMemory> memories,
                  const Function& function) {
-  BATON_CHECK(segments.size() == program.slots.size());
-  for (size_t i = 0; i < segments.size(); ++i) {
+  BATON_CHECK(memories.size() == program.slots.size());
+  for (size_t i = 0; i < memories.size(); ++i) {
     const Slot& slot = program.slots[i];
     if (slot.layer < layers.begin || slot.layer >= layers.end) continue;
-    const DType dtype = segments[i].layout->dtype;
+    const DType dtype = memories[i].dtype;
     if (dtype != DType::kF16 && dtype != DType::kF32) {
       return fail(Code::kUnsupported,
                   fmt::format("{}: a state of type {}", segment_name(slot.kind, slot.layer), to_string(dtype)));
     }
-    BATON_OK(function(segments[i], slot));
+    BATON_OK(function(memories[i], slot));
   }
   return {};
 }
@@ -110,11 +107,10 @@ Result<HalfArrays> token_inputs(const Model& model, const PrefillShape& shape, u
 }
 
 Status add_state_inputs(const Program& program, const LayerRange& layers, const PrefillShape& shape,
-                        std::span<const Segment> segments, uint64_t position, HalfArrays* inputs) {
-  return each_slot(program, layers, segments, [&](const Segment& segment, const Slot& slot) -> Status {
-    const SegmentLayout& layout = *segment.layout;
+                        std::span<const SlotMemory> memories, uint64_t position, HalfArrays* inputs) {
+  return each_slot(program, layers, memories, [&](const SlotMemory& memory, const Slot& slot) -> Status {
     const bool grows = has_tokens_dim(slot.kind);
-    auto dims = layout.dims;
+    Dims dims = memory.dims;
     if (grows) dims[1] = static_cast<uint64_t>(shape.past);
     std::vector<uint16_t>& to = (*inputs)[state_feature(slot.kind, slot.layer)];
     to.assign(dims[0] * dims[1] * dims[2], 0);
@@ -122,8 +118,7 @@ Status add_state_inputs(const Program& program, const LayerRange& layers, const 
     for (uint64_t a = 0; a < dims[0]; ++a) {
       for (uint64_t b = 0; b < rows; ++b) {
         for (uint64_t c = 0; c < dims[2]; ++c) {
-          const uint16_t half =
-              half_at(layout, segment.data, a * layout.strides[0] + b * layout.strides[1] + c * layout.strides[2]);
+          const uint16_t half = half_at(memory, (a * memory.dims[1] + b) * dims[2] + c);
           if (!is_finite(half)) {
             return fail(Code::kDevice,
                         fmt::format("{}: a value of the state is beyond fp16", segment_name(slot.kind, slot.layer)));
@@ -138,20 +133,19 @@ Status add_state_inputs(const Program& program, const LayerRange& layers, const 
 
 Status store_state_outputs(const Program& program, const LayerRange& layers, const PrefillShape& shape,
                            const HalfArrays& outputs, uint64_t position, uint64_t tokens,
-                           std::span<const Segment> segments) {
-  return each_slot(program, layers, segments, [&](const Segment& segment, const Slot& slot) -> Status {
-    const SegmentLayout& layout = *segment.layout;
+                           std::span<const SlotMemory> memories) {
+  return each_slot(program, layers, memories, [&](const SlotMemory& memory, const Slot& slot) -> Status {
     const bool grows = has_tokens_dim(slot.kind);
     const std::string name = state_feature(slot.kind, slot.layer) + "_out";
     const auto found = outputs.find(name);
-    auto dims = layout.dims;
+    Dims dims = memory.dims;
     if (grows) dims[1] = static_cast<uint64_t>(shape.seq);
     if (found == outputs.end() || found->second.size() != dims[0] * dims[1] * dims[2]) {
       return fail(Code::kDevice,
                   fmt::format("output '{}' is missing or has another size than {}", name, dims[0] * dims[1] * dims[2]));
     }
     const uint64_t rows = grows ? tokens : dims[1], skip = dims[1] - rows, first = grows ? position : 0;
-    BATON_CHECK(!grows || position + tokens <= layout.dims[1]);
+    BATON_CHECK(!grows || position + tokens <= memory.dims[1]);
     for (uint64_t a = 0; a < dims[0]; ++a) {
       for (uint64_t b = 0; b < rows; ++b) {
         for (uint64_t c = 0; c < dims[2]; ++c) {
@@ -160,8 +154,7 @@ Status store_state_outputs(const Program& program, const LayerRange& layers, con
             return fail(Code::kDevice,
                         fmt::format("output '{}' is not finite: the model leaves fp16's range here", name));
           }
-          put_half(layout, segment.data,
-                   a * layout.strides[0] + (first + b) * layout.strides[1] + c * layout.strides[2], half);
+          put_half(memory, (a * memory.dims[1] + first + b) * dims[2] + c, half);
         }
       }
     }
@@ -171,20 +164,20 @@ Status store_state_outputs(const Program& program, const LayerRange& layers, con
 
 Status run_chunks(const Model& model, const PrefillShape& shape, std::span<const LayerRange> chunks,
                   const PackageCall& call, uint64_t position, std::span<const int32_t> tokens,
-                  std::span<const Segment> segments, std::span<float> hidden) {
+                  std::span<const SlotMemory> slots, std::span<float> hidden) {
   BATON_TRY(HalfArrays inputs, token_inputs(model, shape, position, tokens));
   std::vector<uint16_t> stream = std::move(inputs["hidden"]);
   for (size_t chunk = 0; chunk < chunks.size(); ++chunk) {
     HalfArrays own = inputs;
     const size_t values = stream.size();
     own["hidden"] = std::move(stream);
-    if (shape.past > 0) BATON_OK(add_state_inputs(model.program, chunks[chunk], shape, segments, position, &own));
+    if (shape.past > 0) BATON_OK(add_state_inputs(model.program, chunks[chunk], shape, slots, position, &own));
     BATON_TRY(HalfArrays outputs, call(chunk, own));
     const auto found = outputs.find("hidden_out");
     if (found == outputs.end() || found->second.size() != values)
       return fail(Code::kDevice, "output 'hidden_out' is missing or has another size");
     stream = std::move(found->second);
-    BATON_OK(store_state_outputs(model.program, chunks[chunk], shape, outputs, position, tokens.size(), segments));
+    BATON_OK(store_state_outputs(model.program, chunks[chunk], shape, outputs, position, tokens.size(), slots));
   }
   if (hidden.empty()) return {};
   const auto seq = static_cast<size_t>(shape.seq), width = stream.size() / seq;

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "baton/model/model.h"
-#include "baton/state/layout.h"
+#include "baton/state/shape.h"
 #include "baton/unit/apple/mlpackage/package.h"
 #include "baton/unit/apple/mlpackage/prefill_graph.h"
 
@@ -19,15 +19,22 @@ namespace baton::apple {
 Result<HalfArrays> token_inputs(const Model& model, const PrefillShape& shape, uint64_t position,
                                 std::span<const int32_t> tokens);
 
-// Adds the states of `layers` to the inputs of a package with a past. `segments`: one a slot, f32 or f16.
+// A slot's memory on the host: dense, [dims], tokens dim: room; f32 or f16.
+struct SlotMemory {
+  DType dtype = DType::kF16;
+  Dims dims{};
+  std::byte* data = nullptr;
+};
+
+// Adds the states of `layers` to the inputs of a package with a past. `slots`: one a slot of the program.
 Status add_state_inputs(const Program& program, const LayerRange& layers, const PrefillShape& shape,
-                        std::span<const Segment> segments, uint64_t position, HalfArrays* inputs);
+                        std::span<const SlotMemory> slots, uint64_t position, HalfArrays* inputs);
 
 // Puts the outputs for the last `tokens` columns into the state: keys and values at rows [position, position + tokens),
 // the other slots whole. kDevice names an output that is missing, has another size or is not finite.
 Status store_state_outputs(const Program& program, const LayerRange& layers, const PrefillShape& shape,
                            const HalfArrays& outputs, uint64_t position, uint64_t tokens,
-                           std::span<const Segment> segments);
+                           std::span<const SlotMemory> slots);
 
 // Runs the package of a chunk: its inputs to its outputs.
 using PackageCall = std::function<Result<HalfArrays>(size_t chunk, const HalfArrays& inputs)>;
@@ -36,6 +43,6 @@ using PackageCall = std::function<Result<HalfArrays>(size_t chunk, const HalfArr
 // the last layer, token by token; empty: not wanted.
 Status run_chunks(const Model& model, const PrefillShape& shape, std::span<const LayerRange> chunks,
                   const PackageCall& call, uint64_t position, std::span<const int32_t> tokens,
-                  std::span<const Segment> segments, std::span<float> hidden);
+                  std::span<const SlotMemory> slots, std::span<float> hidden);
 
 }  // namespace baton::apple

@@ -1,0 +1,49 @@
+// The checks around a unit's own reads and writes.
+#include "baton/unit/sequence_state.h"
+
+#include <fmt/format.h>
+
+namespace baton {
+
+Dims SequenceState::checked_dims(size_t segment, RowRange rows) const {
+  BATON_CHECK(segment < shape().segments.size());
+  const Dims dims = dims_at(shape().segments[segment], filling_.value_or(position_));
+  const uint64_t all = dims[0] * dims[1];
+  BATON_CHECK(rows.first <= all && rows.count <= all - rows.first);
+  return dims;
+}
+
+Status SequenceState::read(size_t segment, RowRange rows, std::byte* out) const {
+  const Dims dims = checked_dims(segment, rows);
+  return rows.count == 0 ? Status() : read_rows(segment, dims, rows, out);
+}
+
+void SequenceState::begin_write(uint64_t tokens) {
+  BATON_CHECK(position_ == 0 && !filling_ && tokens <= tokens_max_);
+  filling_ = tokens;
+}
+
+Status SequenceState::write(size_t segment, RowRange rows, const std::byte* in) {
+  BATON_CHECK(filling_);
+  const Dims dims = checked_dims(segment, rows);
+  rows_written_ += rows.count;
+  return rows.count == 0 ? Status() : write_rows(segment, dims, rows, in);
+}
+
+Status SequenceState::finish_write() {
+  BATON_CHECK(filling_);
+  uint64_t rows = 0;
+  for (const Segment& segment : shape().segments) {
+    const Dims dims = dims_at(segment, *filling_);
+    rows += dims[0] * dims[1];
+  }
+  if (rows_written_ != rows) {
+    return fail(Code::kInternal,
+                fmt::format("a state of {} tokens was filled with {} rows of {}", *filling_, rows_written_, rows));
+  }
+  set_position(*filling_);
+  filling_.reset();
+  return {};
+}
+
+}  // namespace baton

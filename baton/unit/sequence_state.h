@@ -1,0 +1,99 @@
+// One sequence's memory on one unit, as everybody but the unit sees it: rows that are read and written in canonical
+// order, and a position. Where the bytes lie (host memory, pages, a card, another machine) only the unit knows.
+//
+// Threads: used by one thread at a time. Reads and writes are ordered behind the last step of the state. A state dies
+// before the executor that made it (checked); its destructor may run on any thread.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "baton/base/status.h"
+#include "baton/state/shape.h"
+
+namespace baton {
+
+// Counts an executor's states that are alive.
+class LiveStates {
+ public:
+  LiveStates() = default;
+  ~LiveStates() { BATON_CHECK(count_ == 0); }  // a state outlived its executor
+  LiveStates(const LiveStates&) = delete;
+  LiveStates& operator=(const LiveStates&) = delete;
+  int64_t count() const { return count_; }
+
+ private:
+  friend class SequenceState;
+  std::atomic<int64_t> count_{0};
+};
+
+// Rows of a segment's canonical array, dims = dims_at(segment, tokens): row r is the run of dims[2] values at
+// [r / dims[1], r % dims[1]].
+struct RowRange {
+  uint64_t first = 0, count = 0;
+};
+
+class SequenceState {
+ public:
+  virtual ~SequenceState() { --live_.count_; }
+  SequenceState(const SequenceState&) = delete;
+  SequenceState& operator=(const SequenceState&) = delete;
+
+  virtual const StateShape& shape() const = 0;
+  // Memory it takes on its unit now.
+  virtual uint64_t bytes() const = 0;
+
+  // Tokens processed so far, and the most it can hold.
+  uint64_t position() const { return position_; }
+  uint64_t tokens_max() const { return tokens_max_; }
+
+  // Copies rows at position() tokens (while it is filled: at those it is filled with) to `out`, dense, in the segment's
+  // type. Rows outside are a bug. kDevice.
+  Status read(size_t segment, RowRange rows, std::byte* out) const;
+
+  // A state at position 0 is filled with one of `tokens` tokens: each row of each segment is written once, in any order
+  // and in pieces of any size, and finish_write moves the position. In between, and when something failed, nothing may
+  // be done with it but drop it. More tokens than it holds, rows outside, or a state that holds something already are
+  // bugs. kDevice; kInternal from finish_write when rows are missing.
+  void begin_write(uint64_t tokens);
+  Status write(size_t segment, RowRange rows, const std::byte* in);
+  Status finish_write();
+
+ protected:
+  SequenceState(uint64_t tokens_max, LiveStates& live) : tokens_max_(tokens_max), live_(live) { ++live_.count_; }
+  // For its unit, after a step or a rewind.
+  void set_position(uint64_t position) {
+    BATON_CHECK(position <= tokens_max_);
+    position_ = position;
+  }
+
+ private:
+  // Rows that are inside; `dims` those of the segment at the tokens meant.
+  virtual Status read_rows(size_t segment, const Dims& dims, RowRange rows, std::byte* out) const = 0;
+  virtual Status write_rows(size_t segment, const Dims& dims, RowRange rows, const std::byte* in) = 0;
+
+  Dims checked_dims(size_t segment, RowRange rows) const;
+
+  uint64_t position_ = 0;
+  std::optional<uint64_t> filling_;  // tokens
+  uint64_t rows_written_ = 0;
+  const uint64_t tokens_max_;
+  LiveStates& live_;
+};
+
+// Bytes in the pieces that states are read and written in: they stay in the first or second level of cache.
+inline constexpr uint64_t kStatePieceBytes = 32 * 1024;
+
+// Calls visit(RowRange) -> Status for the rows of an array in order, as many at a time as make a piece, one at least.
+template <class Visit>
+Status for_pieces(const Dims& dims, DType dtype, Visit visit) {
+  const uint64_t rows = dims[0] * dims[1];
+  const uint64_t most = std::max<uint64_t>(1, kStatePieceBytes / std::max<uint64_t>(1, dims[2] * value_bytes(dtype)));
+  for (uint64_t row = 0; row < rows; row += most) BATON_OK(visit(RowRange{row, std::min(most, rows - row)}));
+  return {};
+}
+
+}  // namespace baton
