@@ -568,11 +568,11 @@ class FullContext(unittest.TestCase):
         self.assertRegex(shown, r"-c \d{3} .*this model: up to 4096")
         shown = terminal.line("Go on, and say what grows on it, in all the words that there are, and then some more.")
         self.assertIn("not sent", shown)  # and it stays usable
-        promised = re.search(r"/drop .* prefills what is left, (\d+) tokens, about [0-9.]+ s", shown)[1]
+        promised = re.search(r"/drop .* prefills what is left, (\d+) tokens", shown)[1]
         self.assertGreater(int(promised), 20)
         shown = terminal.line("/drop")
         self.assertRegex(shown, r"forgot 1 of \d+ turns; the next one prefills what is left: "
-                         + promised + " tokens, about [0-9.]+ s")
+                         + promised + " tokens")
         self.assertIn("user: Go on, and", terminal.line("/history"))
         terminal.line("/clear")
         self.assertIn("0 tokens used", terminal.line("/show"))

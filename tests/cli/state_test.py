@@ -143,7 +143,7 @@ class State(unittest.TestCase):
 
     def test_a_seal_says_who_made_it(self):
         seal = self.path("seal")
-        prompt = "What is a bridge, and who would build one over a river?"
+        prompt = "What is a bridge?"
         self.ok("run", "-q", "-m", SMALL, "--raw", prompt, "--prefill", "ref", "--decode", "cpu", "-n", "0", "--save-state", seal)
         listed = json.loads(self.ok("state", "show", seal, "--json"))
         self.assertEqual([maker["unit"] for maker in listed["makers"]], ["ref", "cpu"])
