@@ -81,66 +81,86 @@ void put_bits(const Words& q, int shift, Bytes* to) {
 }
 
 // `to`: the row's first word in a block.
-void put_codes(const uint8_t* codes, int bits, Bytes* to) {
+template <int Bits>
+void put_codes(const uint8_t* codes, Bytes* to) {
   const Words q(codes);
-  if (bits == 8) {
+  if constexpr (Bits == 8) {
     for (int i = 0; i < 8; ++i) store_as(to + 64 * i, q.at[i]);
-  } else if (bits < 4) {
+  } else if constexpr (Bits < 4) {
     put_pairs(q, 0, to);
-    if (bits == 3) put_bits(q, 2, to + 128);
+    if (Bits == 3) put_bits(q, 2, to + 128);
   } else {
     for (int i = 0; i < 4; ++i) {
       store_as(to + 64 * i, (q.at[i] & 0x0f0f0f0fu) | (q.at[4 + i] & 0x0f0f0f0fu) << 4);
     }
-    if (bits == 5) put_bits(q, 4, to + 256);
-    if (bits == 6) put_pairs(q, 4, to + 256);
+    if (Bits == 5) put_bits(q, 4, to + 256);
+    if (Bits == 6) put_pairs(q, 4, to + 256);
   }
 }
 
-void put_scale(ScaleType type, uint32_t bits, int row, Bytes* array) {
-  const auto at = static_cast<size_t>(row);
-  switch (type) {
-    case ScaleType::kF16:
-      return store_as(array + 2 * at, static_cast<uint16_t>(bits));
-    case ScaleType::kF32:
-      return store_as(array + 4 * at, bits);
-    case ScaleType::kPower:
-      array[at] = static_cast<Bytes>(bits);
-  }
+template <ScaleType kType>
+void put_scale(uint32_t bits, int row, Bytes* array) {
+  if constexpr (kType == ScaleType::kF16) store_as(array + 2 * row, static_cast<uint16_t>(bits));
+  if constexpr (kType == ScaleType::kF32) store_as(array + 4 * row, bits);
+  if constexpr (kType == ScaleType::kPower) array[row] = static_cast<Bytes>(bits);
 }
 
 // Scales of a stored block whose first block of 32 is block `b` of a group.
-void put_scales(const Coding& coding, const GroupLayout& layout, const Codes& block, int64_t b, int row, Bytes* group) {
-  Bytes* const d = group + layout.d_stride * b;
-  put_scale(coding.scale, block.d, row, d);
-  if (coding.minimums && coding.bits == 8) {
+template <Packing P>
+void put_scales(const Codes& block, int64_t b, int row, Bytes* group) {
+  constexpr Coding kCoding = coding_of(P);
+  constexpr GroupLayout kLayout = group_layout(P);
+  Bytes* const d = group + kLayout.d_stride * b;
+  put_scale<kCoding.scale>(block.d, row, d);
+  if constexpr (kCoding.minimums && kCoding.bits == 8) {
     const auto m = std::bit_cast<float>(block.m) + 128 * std::bit_cast<float>(block.d);
-    store_as(d + layout.m + 4 * row, m);
-  } else if (coding.minimums) {
-    put_scale(coding.scale, block.m, row, d + layout.m);
+    store_as(d + kLayout.m + 4 * row, m);
+  } else if constexpr (kCoding.minimums) {
+    put_scale<kCoding.scale>(block.m, row, d + kLayout.m);
   }
-  const bool apart = coding.minimums && coding.part_bits == 8, joined = coding.minimums && !apart;
-  for (int part = 0; part < coding.parts; ++part) {
+  constexpr bool kApart = kCoding.minimums && kCoding.part_bits == 8, kJoined = kCoding.minimums && !kApart;
+  for (int part = 0; part < kCoding.parts; ++part) {
     const int at = kLanes * part + row;
-    group[layout.s + at] = static_cast<Bytes>(joined ? block.s[part] | block.n[part] << 4 : block.s[part]);
-    if (apart) group[layout.n + at] = block.n[part];
+    group[kLayout.s + at] = static_cast<Bytes>(kJoined ? block.s[part] | block.n[part] << 4 : block.s[part]);
+    if (kApart) group[kLayout.n + at] = block.n[part];
   }
 }
 
+// All but the call that takes a block apart is constant: a block of 32 takes twice as long with the Coding looked at.
+template <Packing P>
 void put_integers(const Matrix& m, const Format& format, const std::byte* from, int row, Bytes* panel) {
-  const GroupLayout layout = layout_of(m);
-  const int64_t blocks = format.block_elements / kBlock;
+  constexpr GroupLayout kLayout = group_layout(P);
+  constexpr int64_t kBlockBytes = int64_t{64} * kLayout.bits;
+  const int64_t group_blocks = kLayout.blocks == 0 ? m.group / kBlock : kLayout.blocks;
+  const int64_t group_bytes = kLayout.scale_bytes + group_blocks * kBlockBytes;
+  const int64_t stored_blocks = format.block_elements / kBlock;
   Codes block;
-  for (int64_t first = 0; first < m.columns / kBlock; first += blocks, from += format.block_bytes) {
+  for (int64_t first = 0; first < m.columns / kBlock; first += stored_blocks, from += format.block_bytes) {
     format.unpack(from, block);
-    Bytes* const group = panel + first / layout.blocks * group_bytes(layout);
-    const int64_t in_group = first % layout.blocks;
-    put_scales(format.coding, layout, block, in_group, row, group);
-    Bytes* codes = group + layout.scale_bytes + in_group * 64 * layout.bits + 4 * row;
-    for (int64_t b = 0; b < blocks; ++b, codes += 64 * layout.bits)
-      put_codes(block.codes + kBlock * b, layout.bits, codes);
+    Bytes* const group = panel + first / group_blocks * group_bytes;
+    const int64_t in_group = first % group_blocks;
+    put_scales<P>(block, in_group, row, group);
+    Bytes* codes = group + kLayout.scale_bytes + in_group * kBlockBytes + 4 * row;
+    for (int64_t b = 0; b < stored_blocks; ++b, codes += kBlockBytes) {
+      put_codes<kLayout.bits>(block.codes + kBlock * b, codes);
+    }
   }
 }
+
+using RowWriter = void (*)(const Matrix& m, const Format& format, const std::byte* from, int row, Bytes* panel);
+template <Packing P>
+constexpr RowWriter row_writer() {
+  if constexpr (is_integer(P)) {
+    return put_integers<P>;
+  } else {
+    return nullptr;
+  }
+}
+constexpr RowWriter kRowWriters[] = {
+#define BATON_PACKING(name, format) row_writer<Packing::k##name>(),
+#include "baton/unit/host/packing_list.inc"
+#undef BATON_PACKING
+};
 
 void put_row(const Matrix& m, const Format& format, const std::byte* from, int row, Bytes* panel, float* values) {
   switch (m.packing) {
@@ -157,7 +177,7 @@ void put_row(const Matrix& m, const Format& format, const std::byte* from, int r
       }
       return;
     default:
-      return put_integers(m, format, from, row, panel);
+      return kRowWriters[static_cast<int>(m.packing)](m, format, from, row, panel);
   }
 }
 
