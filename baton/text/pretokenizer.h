@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -34,6 +35,8 @@ class Pretokenizer {
   std::vector<Step> steps_;
 };
 
+// One of the rules that are known by name: its time is known too.
+bool is_own_pattern(std::string_view pattern);
 // An Oniguruma pattern in PCRE2's words; see above. Exposed for tests.
 Result<std::string> to_pcre2_pattern(std::string_view pattern);
 
