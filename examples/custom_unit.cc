@@ -39,7 +39,7 @@ struct CountingUnit final : baton::Unit {
   }
 };
 
-baton::Result<std::unique_ptr<baton::Unit>> create() {
+baton::Result<std::unique_ptr<baton::Unit>> create(const baton::UnitOptions&) {
   auto unit = std::make_unique<CountingUnit>();
   BATON_TRY(unit->cpu, baton::create_unit("cpu"));
   return unit;
@@ -49,7 +49,7 @@ baton::Result<std::unique_ptr<baton::Unit>> create() {
 
 int main(int argc, char** argv) {
   if (argc != 2) return std::fprintf(stderr, "usage: custom_unit MODEL\n"), 2;
-  const baton::UnitEntry counting{"counting", create};
+  const baton::UnitEntry counting{"counting", create, nullptr};
   baton::RuntimeOptions options;
   options.model = argv[1];
   options.units = {"counting", "cpu"};

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <functional>
+#include <map>
 
 #include "baton/api/text_model.h"
 #include "baton/api/units.h"
@@ -188,10 +189,8 @@ TEST_F(Positions, FoldersAndTheirGgufFilesAnswerAsTransformers) {
 
 // Every unit, the emulated ones too, on cases that need divisors, magnitude and biases.
 TEST_F(Positions, EveryUnitTurnsAndAddsAlike) {
-  ::setenv("BATON_ANE", "device=emulator", 1);
-  ::setenv("BATON_COREML", "emulate", 1);
-  ::setenv("BATON_COREML_SEQ", "64", 1);
-  ::setenv("BATON_COREML_CACHE", (folder_ / "cache").c_str(), 1);
+  const std::map<std::string, std::string> options = {
+      {"ane", ":device=emulator"}, {"coreml", ":device=emulator,lengths=64,cache=" + (folder_ / "cache").string()}};
   for (const Json& item : description_["cases"]) {
     const std::string name = item["name"];
     if (name != "tiny-llama.biased_scaled" && name != "tiny-qwen3.5.longrope_attention" &&
@@ -199,7 +198,8 @@ TEST_F(Positions, EveryUnitTurnsAndAddsAlike) {
       continue;
     const Case one = make(item);
     for (const UnitEntry* entry : unit_entries()) {
-      auto unit = create_unit(entry->name);
+      const auto found = options.find(std::string(entry->name));
+      auto unit = create_unit(std::string(entry->name) + (found == options.end() ? "" : found->second));
       if (!unit && unit.error().code == Code::kUnsupported) continue;
       ASSERT_TRUE(unit) << unit.error().message;
       const Caps& caps = (*unit)->caps();
@@ -208,8 +208,6 @@ TEST_F(Positions, EveryUnitTurnsAndAddsAlike) {
       EXPECT_LE(difference(one.folder, **unit, one.logits), std::max(allowed, kTolerance)) << name << entry->name;
     }
   }
-  for (const char* variable : {"BATON_ANE", "BATON_COREML", "BATON_COREML_SEQ", "BATON_COREML_CACHE"})
-    ::unsetenv(variable);
 }
 
 // A longrope model has two sets of frequencies, and the context decides; states of one are not for the other.

@@ -1,4 +1,4 @@
-// The `coreml` unit as `baton units` knows it: not available without Core ML, and with BATON_COREML=emulate its
+// The `coreml` unit as `baton units` knows it: not available without Core ML, and with device=emulator its
 // packages in the interpreter, through the real engine: prefill there, decode on each unit that decodes, the same
 // tokens as `ref` up to near ties, every row proven.
 #include <fmt/format.h>
@@ -22,7 +22,6 @@ TEST(CoreMlUnit, NotHereIsSaidWithTheReason) {
 #if defined(__APPLE__)
   GTEST_SKIP() << "this system may have Core ML";
 #endif
-  ::unsetenv("BATON_COREML");
   const auto unit = create_unit("coreml");
   ASSERT_FALSE(unit);
   EXPECT_EQ(unit.error().code, Code::kUnsupported);
@@ -30,36 +29,25 @@ TEST(CoreMlUnit, NotHereIsSaidWithTheReason) {
 }
 
 TEST(CoreMlUnit, WrongSettingsAreNamed) {
-  const std::pair<const char*, const char*> wrong[] = {{"BATON_COREML", "yes"},
-                                                       {"BATON_COREML_UNITS", "npu"},
-                                                       {"BATON_COREML_SEQ", "64,x"},
-                                                       {"BATON_COREML_SEQ", "60"},
-                                                       {"BATON_COREML_TIMEOUT", "0"}};
-  for (const auto& [name, value] : wrong) {
-    ::setenv("BATON_COREML", "emulate", 1);
-    ::setenv(name, value, 1);
-    const auto unit = create_unit("coreml");
-    ::unsetenv(name);
-    ASSERT_FALSE(unit) << name;
+  for (const char* wrong : {"device=yes", "units=npu", "lengths=64+x", "lengths=60", "timeout=0"}) {
+    const auto unit = create_unit(std::string("coreml:") + wrong);
+    ASSERT_FALSE(unit) << wrong;
     EXPECT_EQ(unit.error().code, Code::kInvalidInput);
-    EXPECT_NE(unit.error().message.find(name), std::string::npos) << unit.error().message;
+    EXPECT_NE(unit.error().message.find(wrong), std::string::npos) << unit.error().message;
   }
-  ::unsetenv("BATON_COREML");
 }
 
 class Emulated : public testing::TestWithParam<GoldenCase> {
  protected:
   void SetUp() override {
     folder_ = fs::temp_directory_path() / fmt::format("baton-coreml-unit-{}", getpid());
-    ::setenv("BATON_COREML", "emulate", 1);
-    ::setenv("BATON_COREML_SEQ", "32,64", 1);
-    ::setenv("BATON_COREML_CACHE", folder_.c_str(), 1);
     auto model = load_model(GetParam().model);
     ASSERT_TRUE(model) << model.error().message;
     model_ = *model;
     EngineOptions options;
     for (const char* name : {"ref", "cpu", "coreml"}) {
-      auto unit = create_unit(name);
+      const std::string words = fmt::format(":device=emulator,lengths=32+64,cache={}", folder_.string());
+      auto unit = create_unit(name == std::string("coreml") ? name + words : name);
       ASSERT_TRUE(unit) << unit.error().message;
       auto executor = (*unit)->load(model_, 2);
       ASSERT_TRUE(executor) << executor.error().message;
@@ -71,7 +59,6 @@ class Emulated : public testing::TestWithParam<GoldenCase> {
   }
   void TearDown() override {
     engine_.reset();
-    for (const char* name : {"BATON_COREML", "BATON_COREML_SEQ", "BATON_COREML_CACHE"}) ::unsetenv(name);
     fs::remove_all(folder_);
   }
 

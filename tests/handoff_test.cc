@@ -29,7 +29,7 @@ class Handoff : public testing::TestWithParam<GoldenCase> {
     model_ = *model;
     EngineOptions options;
     for (const UnitEntry* entry : unit_entries()) {
-      auto unit = entry->create();
+      auto unit = entry->create({});
       if (!unit) continue;  // not on this machine
       auto executor = (*unit)->load(model_, 0);
       ASSERT_TRUE(executor) << executor.error().message;

@@ -365,13 +365,12 @@ int run(int argc, char** argv) {
       return 2;
     }
   }
-  const auto chosen = chosen_kernels();
-  const Kernels* kernels = set_name.empty() ? chosen.value_or(nullptr) : kernels_by_name(set_name);
-  if (kernels == nullptr) {
-    fmt::print(stderr, "baton_microbench: {}\n",
-               set_name.empty() ? chosen.error().message : fmt::format("no kernels '{}' on this machine", set_name));
+  const auto chosen = kernels_or_best(set_name);
+  if (!chosen) {
+    fmt::print(stderr, "baton_microbench: {}\n", chosen.error().message);
     return 2;
   }
+  const Kernels* kernels = *chosen;
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
   Bench bench(*kernels, threads);

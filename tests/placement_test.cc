@@ -20,7 +20,7 @@ TEST(Placement, EveryUnitRanItselfAndSaysHow) {
   const OpModel op = make_op_model(OpKind::kLinear, DType::kQ8_0, random);
   size_t available = 0;
   for (const UnitEntry* entry : unit_entries()) {
-    auto unit = entry->create();
+    auto unit = entry->create({});
     if (!unit) {
       EXPECT_FALSE(unit.error().message.empty()) << entry->name;  // a reason for people
       continue;
@@ -51,7 +51,7 @@ TEST(Placement, AnOpThatAUnitLacksIsNamedAtLoad) {
   forged->program.ops[at].kind = static_cast<OpKind>(200);
   forged->program.ops[at].layer = 7;
   for (const UnitEntry* entry : unit_entries()) {
-    auto unit = entry->create();
+    auto unit = entry->create({});
     if (!unit) continue;
     const auto executor = (*unit)->load(op.model, 1);
     ASSERT_FALSE(executor) << entry->name;
@@ -116,7 +116,7 @@ TEST(Placement, EqualArithmeticGivesEqualBits) {
     ASSERT_TRUE(model) << model.error().message;
     std::set<std::string> names;
     for (const UnitEntry* entry : unit_entries()) {
-      auto unit = entry->create();
+      auto unit = entry->create({});
       if (!unit) continue;
       const Made one = make(**unit, *model, 1, 80, false, false);
       EXPECT_EQ(one.arithmetic.find(std::string(entry->name) + "/"), 0u) << one.arithmetic;
@@ -136,17 +136,14 @@ TEST(Placement, EqualArithmeticGivesEqualBits) {
 TEST(Placement, OtherArithmeticHasAnotherName) {
   const auto model = load_model(data_folder() / "golden" / "tiny-llama");
   ASSERT_TRUE(model);
-  const auto name_with = [&](const char* variable, const char* value, const char* unit_name) -> std::string {
-    ::setenv(variable, value, 1);
+  const auto name_with = [&](const std::string& unit_name) -> std::string {
     auto unit = create_unit(unit_name);
-    const std::string name = unit ? (*(*unit)->load(*model, 1))->arithmetic() : "";
-    ::unsetenv(variable);
-    return name;
+    return unit ? (*(*unit)->load(*model, 1))->arithmetic() : "";
   };
   std::set<std::string> names;
   size_t sets = 0;
   for (const char* set : {"scalar", "avx2", "avx512", "avx512bf16", "amx", "neon"}) {
-    const std::string name = name_with("BATON_CPU_KERNELS", set, "cpu");
+    const std::string name = name_with(std::string("cpu:kernels=") + set);
     if (name.empty()) continue;  // not on this machine
     ++sets;
     names.insert(name);
@@ -159,9 +156,9 @@ TEST(Placement, OtherArithmeticHasAnotherName) {
                                               "dispatch=sequential",
                                               "columns=64",
                                               "kernels=40"};
-  for (const char* options : different) names.insert(name_with("BATON_ANE", options, "ane"));
+  for (const char* options : different) names.insert(name_with(std::string("ane:") + options));
   EXPECT_EQ(names.size(), different.size());
-  EXPECT_EQ(name_with("BATON_ANE", "pipeline=off", "ane"), name_with("BATON_ANE", "pipeline=on", "ane"));
+  EXPECT_EQ(name_with("ane:pipeline=off"), name_with("ane:pipeline=on"));
 }
 
 }  // namespace

@@ -138,7 +138,7 @@ class Proof : public testing::TestWithParam<GoldenCase> {
     const bool large = GetParam().name.find("28m") != std::string::npos;
     for (const UnitEntry* entry : unit_entries()) {
       if (large && entry->name != "ref" && entry->name != "cpu") continue;  // an emulator takes minutes
-      auto unit = entry->create();
+      auto unit = entry->create({});
       if (!unit) continue;
       auto executor = (*unit)->load(text_.model, 1);
       ASSERT_TRUE(executor) << executor.error().message;

@@ -46,11 +46,15 @@ Result<std::unique_ptr<Runtime>> Runtime::open(const RuntimeOptions& options) tr
   const int64_t start_ns = clock.now_ns();
   // Units first: an unknown name should not cost a load.
   std::vector<std::pair<std::string, Loaded>> units;
-  for (const std::string& name : options.units) {
-    const auto named = [&](const UnitEntry* entry) { return entry->name == name; };
-    const auto own = std::find_if(options.own_units.begin(), options.own_units.end(), named);
-    BATON_TRY(auto unit, own != options.own_units.end() ? (*own)->create() : create_unit(name));
-    units.emplace_back(name, Loaded{std::move(unit), nullptr});
+  std::vector<UnitChoice> choices;
+  for (const std::string& text : options.units) {
+    BATON_TRY(UnitChoice choice, parse_unit(text, options.own_units));
+    choices.push_back(std::move(choice));
+  }
+  const std::vector<std::string> names = names_of(choices);
+  for (size_t i = 0; i < choices.size(); ++i) {
+    BATON_TRY(auto unit, choices[i].create());
+    units.emplace_back(names[i], Loaded{std::move(unit), nullptr});
   }
   BATON_TRY(TextModel text, load_text_model(options.model, options.limits.tokens_max));
   std::unique_ptr<Runtime> runtime(new Runtime(std::move(text)));

@@ -20,8 +20,9 @@ namespace baton {
 
 struct RuntimeOptions {
   std::filesystem::path model;
-  std::vector<std::string> units;  // names to load, distinct: see make_request
-  uint32_t threads = 0;            // per unit; 0: the unit's choice
+  // To load, each as parse_unit() reads it, distinct: see make_request. Each is called what names_of() calls it.
+  std::vector<std::string> units;
+  uint32_t threads = 0;  // of a unit whose options say nothing; 0: the unit's choice
   EngineLimits limits;
   std::vector<const UnitEntry*> own_units = {};  // found by name before those that are built in; borrowed during open
 };
@@ -84,7 +85,7 @@ class Runtime {
   const TextModel& text() const { return text_; }
   const Model& model() const { return *text_.model; }
   Engine& engine() { return *engine_; }
-  const Executor& executor(std::string_view unit) const;  // a name of RuntimeOptions::units
+  const Executor& executor(std::string_view unit) const;  // by its name
   // Of the states it seals and opens. The first call may read all weights: Model::fingerprints().
   Result<StateIdentity> identity(const FingerprintOptions& options = {}) const;
   double load_ms() const { return load_ms_; }  // files and units

@@ -38,7 +38,9 @@ Runtime::Loaded* Runtime::find_unit(std::string_view name) {
 Executor* Runtime::maker_here(const StateMaker& maker, Loaded& decode, Loaded& fresh, const Note& note) {
   const auto is_it = [&](const Loaded& loaded) { return loaded.executor->arithmetic() == maker.arithmetic; };
   if (is_it(decode)) return decode.executor.get();
-  if (Loaded* loaded = find_unit(maker.unit); loaded != nullptr && is_it(*loaded)) return loaded->executor.get();
+  for (const auto& [name, loaded] : units_) {
+    if (is_it(loaded)) return loaded.executor.get();
+  }
   auto unit = create_unit(maker.unit);
   if (!unit) {
     note(fmt::format("unit {} cannot run here: {}", maker.unit, unit.error().message));
@@ -163,7 +165,8 @@ Status Runtime::prepare_proof(Request& request, const ProofEvents& events) {
   const std::string prefill = request.prefill_unit.empty() ? request.decode_unit : request.prefill_unit;
   // Units that are not loaded are refused at submit.
   if (find_unit(request.decode_unit) == nullptr || find_unit(prefill) == nullptr) return {};
-  const StateMaker maker{prefill, find_unit(prefill)->executor->arithmetic()};
+  const Loaded& source = *find_unit(prefill);
+  const StateMaker maker{std::string(source.unit->name()), source.executor->arithmetic()};
   std::optional<ProofBounds> counted;
   if (!request.start_state.empty() && !request.start_bounds) {
     BATON_TRY(counted, prepare_start(request, maker, note, events));

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
 namespace baton {
@@ -22,13 +23,41 @@ constexpr std::array kEntries = {
 
 std::span<const UnitEntry* const> unit_entries() { return kEntries; }
 
-Result<std::unique_ptr<Unit>> create_unit(std::string_view name) {
+std::string UnitChoice::text() const {
+  const std::string words = options.words();
+  return fmt::format("{}{}{}", entry->name, words.empty() ? "" : ":", words);
+}
+
+Result<UnitChoice> parse_unit(std::string_view text, std::span<const UnitEntry* const> own) {
+  const size_t colon = std::min(text.find(':'), text.size());
+  const std::string_view name = text.substr(0, colon);
   std::string names;
-  for (const UnitEntry* entry : kEntries) {
-    if (entry->name == name) return entry->create();
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", entry->name);
+  for (const auto& list : {own, unit_entries()}) {
+    for (const UnitEntry* entry : list) {
+      names += fmt::format("{}{}", names.empty() ? "" : ", ", entry->name);
+      if (entry->name != name) continue;
+      const auto known = entry->options == nullptr ? std::vector<UnitOption>() : entry->options();
+      BATON_TRY(auto options, UnitOptions::parse(name, text.substr(std::min(colon + 1, text.size())), known));
+      return UnitChoice{entry, std::move(options)};
+    }
   }
   return fail(Code::kNotFound, fmt::format("no unit named '{}'; there are: {}", name, names));
+}
+
+std::vector<std::string> names_of(std::span<const UnitChoice> choices) {
+  std::vector<std::string> names;
+  for (const UnitChoice& choice : choices) {
+    const bool other = std::any_of(choices.begin(), choices.end(), [&](const UnitChoice& c) {
+      return c.entry == choice.entry && c.text() != choice.text();
+    });
+    names.push_back(other ? choice.text() : std::string(choice.entry->name));
+  }
+  return names;
+}
+
+Result<std::unique_ptr<Unit>> create_unit(std::string_view text) {
+  BATON_TRY(const UnitChoice choice, parse_unit(text));
+  return choice.create();
 }
 
 }  // namespace baton

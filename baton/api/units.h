@@ -1,16 +1,34 @@
-// The units built into this program, in the order of cmake/units.cmake.
+// The units built into this program, in the order of cmake/units.cmake, and how they are asked for.
 #pragma once
 
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "baton/unit/entry.h"
 
 namespace baton {
 
 std::span<const UnitEntry* const> unit_entries();
-// kNotFound names the units there are.
-Result<std::unique_ptr<Unit>> create_unit(std::string_view name);
+
+// A unit as it is asked for: "cpu", or with options "cpu:threads=4,kernels=avx2".
+struct UnitChoice {
+  const UnitEntry* entry;
+  UnitOptions options;
+
+  // Equal for equal choices.
+  std::string text() const;
+  Result<std::unique_ptr<Unit>> create() const { return entry->create(options); }
+};
+// `own` are found before those built in. kNotFound names the units there are, kInvalidInput the options of this one.
+Result<UnitChoice> parse_unit(std::string_view text, std::span<const UnitEntry* const> own = {});
+// Names to tell units apart that are used together: each has its unit's, but text() where other options of the same
+// unit are among them.
+std::vector<std::string> names_of(std::span<const UnitChoice> choices);
+
+// As parse_unit, and what the unit says when it cannot be had.
+Result<std::unique_ptr<Unit>> create_unit(std::string_view text);
 
 }  // namespace baton

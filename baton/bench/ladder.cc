@@ -346,7 +346,7 @@ class Measurement {
   }
 
   Result<LadderReport> finish() {
-    report_.unit = options_.unit;
+    report_.unit = unit_->name();
     report_.text = options_.text;
     for (Rung& rung : rungs_) {
       if (!rung.row.same_as.empty()) {

@@ -4,9 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "baton/api/runtime.h"
 #include "baton/api/units.h"
@@ -24,22 +24,14 @@ using Json = nlohmann::json;
 constexpr std::string_view kBest = "gpu";
 constexpr size_t kNameBytesMax = 60;  // of a pipeline: a table's column
 
-// An environment variable with more words, in a scope. Units read theirs when they are created.
-class ScopedOption {
- public:
-  ScopedOption(std::string_view unit, std::string_view words) : name_("BATON_") {
-    for (const char c : unit) name_ += static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
-    if (const char* before = std::getenv(name_.c_str())) before_ = before;
-    ::setenv(name_.c_str(), (before_ && !before_->empty() ? *before_ + "," : "").append(words).c_str(), 1);
-  }
-  ScopedOption(const ScopedOption&) = delete;
-  ScopedOption& operator=(const ScopedOption&) = delete;
-  ~ScopedOption() { before_ ? ::setenv(name_.c_str(), before_->c_str(), 1) : ::unsetenv(name_.c_str()); }
+std::string name_in(const std::string& asked) { return asked.substr(0, asked.find(':')); }
 
- private:
-  std::string name_;
-  std::optional<std::string> before_;
-};
+// With options, which is what makes units worth sharing: kernels of the neural engine are limited per process.
+std::set<std::string> optioned(const Pipeline& pipeline) {
+  std::set<std::string> texts = {pipeline.prefill, pipeline.decode};
+  std::erase_if(texts, [](const std::string& text) { return text.find(':') == std::string::npos; });
+  return texts;
+}
 
 Result<std::string> field(const Json& item, const char* name, std::string_view where) {
   const auto found = item.find(name);
@@ -48,13 +40,14 @@ Result<std::string> field(const Json& item, const char* name, std::string_view w
   return found->get<std::string>();
 }
 
-Result<std::string> settled_unit(const std::string& asked) {
-  if (asked != kBest) return asked;
+// The choice that `asked` stands for.
+Result<UnitChoice> settled_unit(const std::string& asked) {
+  if (name_in(asked) != kBest) return parse_unit(asked);
   std::vector<std::string_view> names;
   for (const UnitEntry* entry : unit_entries()) names.push_back(entry->name);
   const std::string_view best = best_decode_unit(names);
   if (best.empty()) return fail(Code::kNotFound, "no unit that decodes");
-  return std::string(best);
+  return parse_unit(std::string(best) + asked.substr(kBest.size()));
 }
 
 std::vector<int32_t> prompt_of(uint32_t count, int32_t vocab) {
@@ -71,20 +64,17 @@ struct Loaded {
   Runtime* runtime = nullptr;
 };
 
-// A runtime with the units of all these pipelines, which give them the same words.
+// A runtime with the units of all these pipelines.
 Result<std::unique_ptr<Runtime>> open_runtime(std::span<const Pipeline* const> pipelines,
                                               const PipelineSettings& settings) {
-  std::vector<std::unique_ptr<ScopedOption>> options;
-  for (const auto& [unit, words] : pipelines[0]->options)
-    options.push_back(std::make_unique<ScopedOption>(unit, words));
   RuntimeOptions runtime;
   runtime.model = settings.model;
   runtime.threads = settings.threads;
   for (const Pipeline* pipeline : pipelines) {
     for (const std::string& asked : {pipeline->decode, pipeline->prefill}) {
-      BATON_TRY(std::string unit, settled_unit(asked));
-      if (std::find(runtime.units.begin(), runtime.units.end(), unit) == runtime.units.end())
-        runtime.units.push_back(std::move(unit));
+      BATON_TRY(const UnitChoice unit, settled_unit(asked));
+      if (std::find(runtime.units.begin(), runtime.units.end(), unit.text()) == runtime.units.end())
+        runtime.units.push_back(unit.text());
     }
   }
   return Runtime::open(runtime);
@@ -136,8 +126,8 @@ Result<PipelineRow> run_prompt(const Loaded& loaded, const PipelineSettings& set
                   request_of(loaded, settings, tokens), [](std::string_view) {}, [] { return false; }));
     const double seconds = ms_between(start, clock.now_ns()) / 1e3;
     const RequestStats& stats = done.stats;
-    row.prefill = phase_of(loaded.pipeline->prefill, stats.prefill, stats.fallback);
-    row.decode = phase_of(loaded.pipeline->decode, stats.decode, "");
+    row.prefill = phase_of(name_in(loaded.pipeline->prefill), stats.prefill, stats.fallback);
+    row.decode = phase_of(name_in(loaded.pipeline->decode), stats.decode, "");
     if (i == 0) {
       const bool emulated = row.prefill.emulated || row.decode.emulated;
       row.time = emulated ? Quality::kEmulated : Quality::kMeasured;
@@ -172,9 +162,9 @@ std::vector<Pipeline> preset_pipelines() {
   return {
       {"gpu", "gpu", "gpu"},
       {"coreml-hybrid", "coreml", "gpu"},
-      {"ane", "ane", "ane", {{"ane", "dispatch=sequential"}}},
-      {"ane-hybrid", "ane", "gpu", {{"ane", "dispatch=sequential"}}},
-      {"ane-batch", "ane", "gpu", {{"ane", "dispatch=batch"}}},
+      {"ane", "ane:dispatch=sequential", "ane:dispatch=sequential"},
+      {"ane-hybrid", "ane:dispatch=sequential", "gpu"},
+      {"ane-batch", "ane:dispatch=batch", "gpu"},
   };
 }
 
@@ -221,13 +211,9 @@ Result<std::vector<Pipeline>> parse_pipelines(std::string_view text, std::string
     if (std::any_of(pipelines.begin(), pipelines.end(), [&](const Pipeline& p) { return p.name == pipeline.name; }))
       return fail(Code::kInvalidInput, fmt::format("{}: the name '{}' is there twice", where, pipeline.name));
     for (const auto& [key, value] : item.items()) {
+      static_cast<void>(value);
       if (key == "name" || key == "prefill" || key == "decode") continue;
-      if (key != "options" || !value.is_object())
-        return fail(Code::kInvalidInput, fmt::format("{}: '{}' is not known", where, key));
-      for (const auto& [unit, words] : value.items()) {
-        BATON_TRY(pipeline.options[unit], field(value, unit.c_str(), where + " options"));
-        static_cast<void>(words);
-      }
+      return fail(Code::kInvalidInput, fmt::format("{}: '{}' is not known", where, key));
     }
     pipelines.push_back(std::move(pipeline));
   }
@@ -237,7 +223,8 @@ Result<std::vector<Pipeline>> parse_pipelines(std::string_view text, std::string
 std::vector<std::vector<size_t>> shared_groups(std::span<const Pipeline> pipelines) {
   std::vector<std::vector<size_t>> groups;
   for (size_t i = 0; i < pipelines.size(); ++i) {
-    const bool same = i > 0 && !pipelines[i].options.empty() && pipelines[i].options == pipelines[i - 1].options;
+    const std::set<std::string> own = optioned(pipelines[i]);
+    const bool same = i > 0 && !own.empty() && own == optioned(pipelines[i - 1]);
     if (!same) groups.emplace_back();
     groups.back().push_back(i);
   }
@@ -296,8 +283,11 @@ Result<PipelineReport> run_pipelines(std::span<const Pipeline> pipelines, const 
         continue;
       }
       Loaded loaded{pipeline, "", "", own != nullptr ? own.get() : shared->get()};
-      BATON_TRY(loaded.prefill, settled_unit(pipeline->prefill));
-      BATON_TRY(loaded.decode, settled_unit(pipeline->decode));
+      BATON_TRY(const UnitChoice prefill, settled_unit(pipeline->prefill));
+      BATON_TRY(const UnitChoice decode, settled_unit(pipeline->decode));
+      const std::vector<std::string> names = names_of(std::vector<UnitChoice>{prefill, decode});
+      loaded.prefill = names[0];
+      loaded.decode = names[1];
       run_prompts(loaded, settings, context, progress, &report);
     }
   }

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -17,17 +16,14 @@
 
 namespace baton {
 
-// "gpu" as a unit stands for the best decode unit there is.
+// Units as parse_unit() reads them; "gpu" stands for the best decode unit there is.
 struct Pipeline {
   std::string name, prefill, decode;
-  // By unit: what is added to the environment variable BATON_<UNIT> while it is created: "dispatch=sequential".
-  std::map<std::string, std::string> options = {};
 };
 
 // gpu, coreml-hybrid, ane, ane-hybrid, ane-batch.
 std::vector<Pipeline> preset_pipelines();
-// [{"name": "x", "prefill": "ref", "decode": "cpu", "options": {"ane": "columns=64"}}, ...]; options may be left out.
-// kInvalidInput with the place.
+// [{"name": "x", "prefill": "ane:columns=64", "decode": "cpu"}, ...]. kInvalidInput with the place.
 Result<std::vector<Pipeline>> parse_pipelines(std::string_view json, std::string_view file);
 
 // Whether figures were measured here, come from an emulator or an estimate, or are not known.
@@ -71,8 +67,8 @@ struct PipelineReport {
   uint32_t loads = 0;  // of the model with a set of units: pipelines of one group share one
 };
 
-// Indices of pipelines that can share what is loaded: neighbours that give their units the same words, where there are
-// words. Kernels of the neural engine are limited per process, and minutes are spent to compile them.
+// Indices of pipelines that can share what is loaded: neighbours that have the same units with options, where there are
+// some. Kernels of the neural engine are limited per process, and minutes are spent to compile them.
 std::vector<std::vector<size_t>> shared_groups(std::span<const Pipeline> pipelines);
 
 // Runs what can run, one after another, each with one warm-up that does not count (none where a unit is emulated).

@@ -26,10 +26,8 @@ TEST(Pipelines, EqualOptionsShareWhatIsLoaded) {
 }
 
 TEST(Pipelines, OneLoadForAGroup) {
-  ::setenv("BATON_ANE", "device=emulator", 1);
-  const std::vector<Pipeline> pipelines = {{"a", "ane", "ane", {{"ane", "dispatch=sequential"}}},
-                                           {"b", "ane", "cpu", {{"ane", "dispatch=sequential"}}},
-                                           {"c", "no-such-unit", "cpu", {{"ane", "dispatch=sequential"}}}};
+  const std::string ane = "ane:device=emulator,dispatch=sequential";
+  const std::vector<Pipeline> pipelines = {{"a", ane, ane}, {"b", ane, "cpu"}, {"c", "no-such-unit", ane}};
   PipelineSettings settings;
   settings.model = std::filesystem::path(BATON_SOURCE_DIR) / "tests/data/golden/tiny-llama";
   settings.prompt_tokens = {5};
@@ -44,7 +42,6 @@ TEST(Pipelines, OneLoadForAGroup) {
   EXPECT_EQ(shared->rows[1].decode.ran, "cpu");
   // One that cannot be had is skipped alone.
   const auto apart = run_pipelines(pipelines, settings, nothing);
-  ::unsetenv("BATON_ANE");
   ASSERT_TRUE(apart) << apart.error().message;
   EXPECT_EQ(apart->loads, 2u);
   EXPECT_EQ(apart->rows.size(), 2u);
@@ -62,12 +59,12 @@ TEST(Pipelines, GpuIsTheBestDecodeUnitThereIs) {
 
 TEST(Pipelines, ListsAreReadAndRefusedByPlace) {
   const auto list = parse_pipelines(R"([{"name": "a", "prefill": "ref", "decode": "gpu"},
-      {"name": "b", "prefill": "ane", "decode": "cpu", "options": {"ane": "columns=64"}}])",
+      {"name": "b", "prefill": "ane:columns=64", "decode": "cpu"}])",
                                     "f");
   ASSERT_TRUE(list.has_value()) << list.error().message;
   ASSERT_EQ(list->size(), 2u);
   EXPECT_EQ((*list)[0].decode, "gpu");
-  EXPECT_EQ((*list)[1].options.at("ane"), "columns=64");
+  EXPECT_EQ((*list)[1].prefill, "ane:columns=64");
   const std::pair<const char*, const char*> bad[] = {
       {"", "not a JSON list"},
       {"{}", "not a JSON list"},
@@ -75,8 +72,7 @@ TEST(Pipelines, ListsAreReadAndRefusedByPlace) {
       {"[1]", "pipeline 0 is not an object"},
       {R"([{"name": "a", "prefill": "x", "decode": "y"}, {"name": "b"}])", "pipeline 1: 'prefill' is missing"},
       {R"([{"name": "", "prefill": "x", "decode": "y"}])", "'name' is missing or not a text"},
-      {R"([{"name": "a", "prefill": "x", "decode": "y", "speed": 1}])", "'speed' is not known"},
-      {R"([{"name": "a", "prefill": "x", "decode": "y", "options": {"ane": 3}}])", "'ane' is missing or not a text"}};
+      {R"([{"name": "a", "prefill": "x", "decode": "y", "speed": 1}])", "'speed' is not known"}};
   for (const auto& [text, message] : bad) {
     const auto refused = parse_pipelines(text, "f.json");
     ASSERT_FALSE(refused.has_value()) << text;

@@ -112,6 +112,8 @@ int bench_canonical(const BenchFlags& given) {
   model.decode_unit = flags.decode_on();
   model.threads = flags.threads;
   if (const auto settled = model.settle(); !settled) return report(settled.error()), kUsage;
+  flags.prefill_unit = model.prefill_unit;
+  flags.decode_unit = model.decode_unit;
   auto runtime = model.open();
   if (!runtime) return report(runtime.error());
   EnergyMeter meter;

@@ -198,9 +198,8 @@ int emulate(const PipelineFlags& flags, const PipelineRun& run) {
 void PipelineFlags::add_to(CLI::App& app) {
   app.add_flag("--pipelines", chosen,
                "run the pipelines gpu, coreml-hybrid, ane, ane-hybrid and ane-batch, those whose units exist");
-  takes_path(app.add_option(
-                 "--pipelines-file", file,
-                 "pipelines of your own: JSON [{\"name\": .., \"prefill\": .., \"decode\": .., \"options\": {..}}]"),
+  takes_path(app.add_option("--pipelines-file", file,
+                            "pipelines of your own: JSON [{\"name\": .., \"prefill\": .., \"decode\": ..}]"),
              PathKind::kFile);
   app.add_option("--only", only, "names of the pipelines to run")->delimiter(',')->allow_extra_args(false);
   app.add_option("--emulate", emulate,

@@ -70,9 +70,16 @@ class SpeedBench {
 
   // An exit code, when it cannot go on.
   std::optional<int> open() {
-    if (const auto code = create(flags_.prefill_on(), prefill_unit_)) return code;
+    std::vector<UnitChoice> choices;
+    for (const std::string& text : {flags_.prefill_on(), flags_.decode_on()}) {
+      auto choice = parse_unit(text);
+      if (!choice) return report_unit(choice.error());
+      choices.push_back(*std::move(choice));
+    }
+    names_ = names_of(choices);
+    if (const auto code = create(choices[0], prefill_unit_)) return code;
     if (split()) {
-      if (const auto code = create(flags_.decode_on(), decode_unit_)) return code;
+      if (const auto code = create(choices[1], decode_unit_)) return code;
     }
     auto text = load_text_model(flags_.model);
     if (!text) return report(text.error());
@@ -130,7 +137,9 @@ class SpeedBench {
   }
 
   const Model& model() const { return *model_; }
-  std::string backend() const { return split() ? flags_.prefill_on() + "+" + flags_.decode_on() : flags_.prefill_on(); }
+  const std::string& prefill_name() const { return names_[0]; }
+  const std::string& decode_name() const { return names_[1]; }
+  std::string backend() const { return split() ? prefill_name() + "+" + decode_name() : prefill_name(); }
   uint32_t threads(const Row& row) const {
     const uint32_t said = std::max(row.prefill.threads, row.decode.threads);
     return said > 0 ? said : flags_.threads > 0 ? flags_.threads : physical_cores();
@@ -151,12 +160,12 @@ class SpeedBench {
   }
 
  private:
-  bool split() const { return flags_.prefill_on() != flags_.decode_on(); }
+  bool split() const { return prefill_name() != decode_name(); }
   Executor& decode() { return split() ? *decode_ : *prefill_; }
   const Caps& decode_caps() const { return split() ? decode_unit_->caps() : prefill_unit_->caps(); }
 
-  std::optional<int> create(const std::string& name, std::unique_ptr<Unit>& unit) {
-    auto created = create_unit(name);
+  static std::optional<int> create(const UnitChoice& choice, std::unique_ptr<Unit>& unit) {
+    auto created = choice.create();
     if (!created) return report_unit(created.error());
     unit = *std::move(created);
     return std::nullopt;
@@ -165,7 +174,7 @@ class SpeedBench {
   Result<Check> check(const SpeedTest& test, const SpeedResult& result) {
     const auto unchecked = [](std::string why) { return Check{"unchecked", std::move(why), {}, 0}; };
     if (flags_.no_check) return unchecked("--no-check");
-    if (flags_.prefill_on() == kReference && !split()) return unchecked("it is the reference");
+    if (prefill_name() == kReference && !split()) return unchecked("it is the reference");
     const double tokens = static_cast<double>(test.sequences) *
                           (static_cast<double>(test.depth) + test.prefill_tokens + test.decode_tokens);
     const double seconds = 2 * static_cast<double>(model_->parameter_count()) * tokens / kReferenceOperations;
@@ -234,6 +243,7 @@ class SpeedBench {
   }
 
   const BenchFlags& flags_;
+  std::vector<std::string> names_;  // of the two units
   std::shared_ptr<const Model> model_;
   std::unique_ptr<Unit> prefill_unit_, decode_unit_;
   std::unique_ptr<Executor> prefill_, decode_;
@@ -291,8 +301,8 @@ OrderedJson row_json(const Row& row, const SpeedBench& bench, const BenchFlags& 
   json["low_ts"] = row.speed.low;
   json["high_ts"] = row.speed.high;
   json["quality"] = row.emulated ? "emulated" : "measured";
-  json["prefill"] = phase_json(flags.prefill_on(), row.prefill);
-  json["decode"] = phase_json(flags.decode_on(), row.decode);
+  json["prefill"] = phase_json(bench.prefill_name(), row.prefill);
+  json["decode"] = phase_json(bench.decode_name(), row.decode);
   json["bandwidth_percent"] = value_or_null(row.shares.bandwidth);
   json["peak_percent"] = value_or_null(row.shares.peak);
   json["read_limit"] = row.shares.bandwidth ? rate_json(row.shares.read) : OrderedJson(nullptr);

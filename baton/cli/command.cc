@@ -2,6 +2,7 @@
 #include "baton/cli/command.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
@@ -22,6 +23,7 @@
 #include "baton/cli/child_memory.h"
 #include "baton/cli/paths.h"
 #include "baton/cli/shared_flags.h"
+#include "baton/engine/strategy.h"
 #include "baton/text/detokenizer.h"
 
 namespace baton::cli {
@@ -90,12 +92,14 @@ void ModelFlags::add_to(CLI::App& app) {
       app.add_option("-m,--model", model, "model: a Hugging Face folder or a GGUF file (default: the bundled model)"),
       PathKind::kBundledModel);
   app.add_option("--prefill", prefill_unit, "unit that prefills the prompt (default: the decode unit)");
-  app.add_option("--decode", decode_unit, "unit that decodes the answer (default: cpu)");
+  app.add_option("--decode", decode_unit,
+                 "unit that decodes the answer (default: cpu); options behind a colon: cpu:threads=4 (baton units "
+                 "--help-options)");
   app.add_option("--strategy", strategy, "how the phases are placed: single or handoff (default: by the units)");
   app.add_option("--verify-bridge", verify,
                  "prove the hand-over on the decode unit: off, sample (the hand-over) or all (each token too)")
       ->capture_default_str();
-  app.add_option("-t,--threads", threads, "threads per unit; 0, the default: physical cores")
+  app.add_option("-t,--threads", threads, "threads of units without that option; 0, the default: physical cores")
       ->check(CLI::Range(0, 1024));
   app.add_flag("-v,--verbose", verbose, "also log what was loaded and skipped (stderr)");
   context_option_ =
@@ -104,31 +108,40 @@ void ModelFlags::add_to(CLI::App& app) {
           ->check(CLI::Range(int64_t{0}, int64_t{1} << 31));
 }
 
-Status ModelFlags::settle() {
-  start_logs(verbose);
+Status ModelFlags::settle_units() {
   if (decode_unit.empty()) decode_unit = "cpu";
   if (prefill_unit.empty()) prefill_unit = decode_unit;
-  std::string names;
-  for (const UnitEntry* entry : unit_entries()) names += fmt::format("{}{}", names.empty() ? "" : ", ", entry->name);
-  for (const std::string& name : {prefill_unit, decode_unit}) {
-    const auto entries = unit_entries();
-    if (std::none_of(entries.begin(), entries.end(), [&](const UnitEntry* entry) { return entry->name == name; })) {
-      return fail(Code::kInvalidInput, fmt::format("no unit named '{}'; there are: {}", name, names));
-    }
+  std::vector<UnitChoice> choices;
+  for (const std::string& text : {decode_unit, prefill_unit}) {
+    auto choice = parse_unit(text);
+    if (!choice) return fail(Code::kInvalidInput, choice.error().message);
+    if (units_.empty() || units_[0] != choice->text()) units_.push_back(choice->text());
+    choices.push_back(*std::move(choice));
   }
+  const std::vector<std::string> names = names_of(choices);
+  decode_unit = names[0];
+  prefill_unit = names[1];
+  return {};
+}
+
+Status ModelFlags::settle_strategy() {
   if (strategy.empty()) strategy = prefill_unit == decode_unit ? "single" : "handoff";
-  std::string strategies;
-  bool found = false;
-  for (const std::string_view name : strategy_names()) {
-    strategies += fmt::format("{}{}", strategies.empty() ? "" : ", ", name);
-    found |= name == strategy;
+  const Strategy* chosen = find_strategy(strategy);
+  if (chosen == nullptr) {
+    return fail(Code::kInvalidInput,
+                fmt::format("no strategy named '{}'; there are: {}", strategy, fmt::join(strategy_names(), ", ")));
   }
-  if (!found)
-    return fail(Code::kInvalidInput, fmt::format("no strategy named '{}'; there are: {}", strategy, strategies));
-  if (strategy == "single" && prefill_unit != decode_unit) {
-    return fail(Code::kInvalidInput, fmt::format("strategy single runs on one unit, not on {} and {}; use handoff",
-                                                 prefill_unit, decode_unit));
+  if (!chosen->hands_over && prefill_unit != decode_unit) {
+    return fail(Code::kInvalidInput, fmt::format("strategy {} runs on one unit, not on {} and {}; use handoff",
+                                                 strategy, prefill_unit, decode_unit));
   }
+  return {};
+}
+
+Status ModelFlags::settle() {
+  start_logs(verbose);
+  BATON_OK(settle_units());
+  BATON_OK(settle_strategy());
   BATON_OK(parse_verify_mode(verify));
   if (const uint32_t processors = std::thread::hardware_concurrency(); processors > 0 && threads > processors) {
     spdlog::warn("-t {}: this machine has {} processors; more threads than that are slower, not faster", threads,
@@ -151,8 +164,7 @@ Result<std::unique_ptr<Runtime>> ModelFlags::open() const {
   }
   RuntimeOptions options;
   options.model = model;
-  options.units = {decode_unit};
-  if (prefill_unit != decode_unit) options.units.push_back(prefill_unit);
+  options.units = units_;
   options.threads = threads;
   options.limits.tokens_max = context;
   progress(fmt::format("loading {}", model));

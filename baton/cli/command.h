@@ -59,7 +59,7 @@ std::unique_ptr<Command> add_ladder(CLI::App& program);
 int report(const Error& error);
 // The same for an error in what was asked for: kUsage when it is kInvalidInput.
 int report_usage(const Error& error);
-// The same for an error of create_unit: kUsage when there is no unit of that name.
+// The same for an error of create_unit: kUsage when there is no such unit or option.
 int report_unit(const Error& error);
 // One JSON value and a newline on stdout. Text that is not UTF-8 is shown with U+FFFD.
 void print_json(const OrderedJson& value);
@@ -84,8 +84,9 @@ void progress(std::string_view text);
 // Flags of -m, units, threads and context. `model` empty: the bundled model.
 struct ModelFlags {
   std::string model;
-  std::string prefill_unit, decode_unit;  // empty: the other one, or "cpu"
-  std::string strategy;                   // empty: handoff for two units, single for one
+  // As parse_unit() reads them; empty: the other one, or "cpu". Settled: what the runtime calls them.
+  std::string prefill_unit, decode_unit;
+  std::string strategy;  // empty: handoff for two units, single for one
   std::string verify = "off";
   uint32_t threads = 0;
   uint32_t context = 4096;
@@ -93,14 +94,18 @@ struct ModelFlags {
   bool bundled = false;  // settled: no model was asked for, and `model` is the bundled one
 
   void add_to(CLI::App& app);
-  // Fills the defaults; kInvalidInput for a strategy or unit that does not exist. Warns of more threads than
-  // processors.
+  // Fills the defaults; kInvalidInput for a strategy, unit or option that does not exist. Warns of more threads than
+  // processors. Once.
   Status settle();
   Result<std::unique_ptr<Runtime>> open() const;
   void apply(Request& request) const;
 
  private:
+  Status settle_units();
+  Status settle_strategy();
+
   CLI::Option* context_option_ = nullptr;
+  std::vector<std::string> units_;  // to load, the decode unit first
 };
 
 struct SamplingFlags {

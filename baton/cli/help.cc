@@ -85,10 +85,7 @@ a prompt and -f together: the prompt, an empty line, the file (-f -: what is pip
 
 constexpr const char* kFooter = R"(environment:
   BATON_MODELS        folder of the bundled model
-  BATON_CPU_KERNELS   kernels of unit cpu: scalar, avx2, avx512, ... (default: the best)
-  BATON_ANE           of unit ane: docs/ane.md
-  BATON_COREML, BATON_COREML_UNITS, _SEQ, _TIMEOUT, _CACHE
-                      of unit coreml: docs/coreml.md
+                      (what a unit does is chosen behind its name: baton units --help-options)
 exit codes:
   0 done   1 failed, or the output could not be written   2 wrong usage
   130 interrupted   143, 129 asked to end (SIGTERM, SIGHUP)   141 who read the output left

@@ -118,11 +118,16 @@ struct Pair {
   std::unique_ptr<Executor> from, to;
 };
 
-// The units alone: a wrong name is another error than a model that a unit cannot load.
-Result<Pair> create_pair(const InspectFlags& flags) {
+// The units alone, and what they are called: a wrong name is another error than a model that a unit cannot load.
+Result<Pair> create_pair(InspectFlags& flags) {
   Pair pair;
-  BATON_TRY(pair.from_unit, create_unit(flags.prefill_unit));
-  BATON_TRY(pair.to_unit, create_unit(flags.decode_unit));
+  BATON_TRY(const UnitChoice from, parse_unit(flags.prefill_unit));
+  BATON_TRY(const UnitChoice to, parse_unit(flags.decode_unit));
+  BATON_TRY(pair.from_unit, from.create());
+  BATON_TRY(pair.to_unit, to.create());
+  const auto names = names_of(std::vector<UnitChoice>{from, to});
+  flags.prefill_unit = names[0];
+  flags.decode_unit = names[1];
   return pair;
 }
 
@@ -149,7 +154,7 @@ int show_plan(const InspectFlags& flags, const Model& model) {
   if (!plan) return report(plan.error());
   if (flags.json) {
     OrderedJson json;
-    json["unit"] = flags.unit;
+    json["unit"] = (*unit)->name();
     json["features"] = (*unit)->caps().features;
     json["programs"] = OrderedJson::array();
     for (const LoadPlan::Programs& item : plan->programs) {
@@ -162,7 +167,7 @@ int show_plan(const InspectFlags& flags, const Model& model) {
     print_json(json);
     return kOk;
   }
-  std::string text = fmt::format("{} on {} ({})\n{:>5}  {:>10}  {:>10}  {}\n", model.spec.name, flags.unit,
+  std::string text = fmt::format("{} on {} ({})\n{:>5}  {:>10}  {:>10}  {}\n", model.spec.name, (*unit)->name(),
                                  fmt::join((*unit)->caps().features, " "), "count", "MB each", "MB all", "program");
   for (const LoadPlan::Programs& item : plan->programs) {
     text += fmt::format("{:>5}  {:>10.2f}  {:>10.2f}  {}\n", item.count, static_cast<double>(item.weight_bytes) / 1e6,
@@ -222,7 +227,7 @@ uint64_t told_context(const InspectFlags& flags, const Model& model) {
   return model.spec.context_max > 0 ? static_cast<uint64_t>(model.spec.context_max) : ModelFlags().context;
 }
 
-int run_inspect(const InspectFlags& flags) {
+int run_inspect(InspectFlags& flags) {
   std::string path = flags.model;
   if (path.empty()) {
     const auto bundled = bundled_model();

@@ -3,11 +3,14 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <new>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "baton/base/file.h"
@@ -21,6 +24,23 @@
 
 namespace baton::cli {
 namespace {
+
+// Variables that people set for an answer's arithmetic, which only an option changes: ignoring them would give another
+// answer than was asked for.
+std::optional<std::string> ignored_variable() {
+  constexpr std::pair<const char*, const char*> kVariables[] = {
+      {"BATON_CPU_KERNELS", "cpu:kernels=..."},      {"BATON_ANE", "ane:NAME=VALUE,..."},
+      {"BATON_COREML", "coreml:device=emulator"},    {"BATON_COREML_UNITS", "coreml:units=..."},
+      {"BATON_COREML_SEQ", "coreml:lengths=64+256"}, {"BATON_COREML_TIMEOUT", "coreml:timeout=..."},
+      {"BATON_COREML_CACHE", "coreml:cache=FOLDER"},
+  };
+  for (const auto& [name, option] : kVariables) {
+    if (const char* value = std::getenv(name); value == nullptr || *value == '\0') continue;
+    return fmt::format("{} is set, and no unit reads it: unset it and ask for {} (baton units --help-options)", name,
+                       option);
+  }
+  return std::nullopt;
+}
 
 int run_program(int argc, char** argv) {
   CLI::App program("baton: prefill on one compute unit, decode on another, with the state verified on the way",
@@ -52,6 +72,7 @@ int run_program(int argc, char** argv) {
   if (const Status paths = check_paths(program); !paths) {
     return paths.error().code == Code::kInvalidInput ? refuse(paths.error().message) : report(paths.error());
   }
+  if (const auto variable = ignored_variable()) return refuse(*variable);
   for (const auto& command : commands) {
     if (command->chosen()) return command->run();
   }

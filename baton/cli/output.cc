@@ -31,7 +31,7 @@ int report_usage(const Error& error) {
 
 int report_unit(const Error& error) {
   report(error);
-  return error.code == Code::kNotFound ? kUsage : kFailed;
+  return error.code == Code::kNotFound || error.code == Code::kInvalidInput ? kUsage : kFailed;
 }
 
 bool print(std::string_view text) {

@@ -232,6 +232,7 @@ Status measure(const PerplexityFlags& flags, Unit& unit, const InterruptScope& i
 int run_perplexity(PerplexityFlags& flags) {
   auto unit = create_unit(flags.unit);
   if (!unit) return report_unit(unit.error());
+  flags.unit = (*unit)->name();
   if (flags.models.empty()) {
     const auto bundled = bundled_model();
     if (!bundled) return report(bundled.error());

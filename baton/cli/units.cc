@@ -12,6 +12,32 @@
 namespace baton::cli {
 namespace {
 
+struct UnitsFlags {
+  bool json = false, help_options = false;
+};
+
+// The options of every unit, those that this machine lacks too.
+int list_options(bool as_json) {
+  OrderedJson json = OrderedJson::object();
+  std::string text =
+      "options stand behind the unit's name: --decode cpu:threads=4, --prefill ane:columns=64,head=lazy\n";
+  for (const UnitEntry* entry : unit_entries()) {
+    OrderedJson& unit = json[std::string(entry->name)] = OrderedJson::array();
+    text += fmt::format("\n{}{}\n", entry->name, entry->options == nullptr ? "  no options" : "");
+    if (entry->options == nullptr) continue;
+    for (const UnitOption& option : entry->options()) {
+      unit.push_back({{"option", option.key},
+                      {"values", option.range()},
+                      {"default", option.otherwise},
+                      {"meaning", option.meaning}});
+      text += fmt::format("  {:<36} {} [{}]\n", fmt::format("{}={}", option.key, option.range()), option.meaning,
+                          option.otherwise);
+    }
+  }
+  as_json ? print_json(json) : static_cast<void>(print(text));
+  return kOk;
+}
+
 template <class List, class Name>
 std::vector<std::string> names(const List& list, Name name) {
   std::vector<std::string> out;
@@ -19,7 +45,8 @@ std::vector<std::string> names(const List& list, Name name) {
   return out;
 }
 
-int list_units(bool as_json) {
+int list_units(const UnitsFlags& flags) {
+  if (flags.help_options) return list_options(flags.json);
   const Machine machine = this_machine();
   OrderedJson json;
   json["machine"] = {{"processor", machine.processor},
@@ -31,7 +58,7 @@ int list_units(bool as_json) {
                                  machine.cores, static_cast<double>(machine.memory_bytes) / (1 << 30),
                                  static_cast<double>(machine.memory_available_bytes) / (1 << 30));
   for (const UnitEntry* entry : unit_entries()) {
-    auto unit = entry->create();
+    auto unit = entry->create({});
     OrderedJson item;
     item["name"] = entry->name;
     item["available"] = unit.has_value();
@@ -63,7 +90,7 @@ int list_units(bool as_json) {
                 : fmt::format("  decode        up to {} sequences a step\n", caps.decode_slots_max);
     text += fmt::format("  ops           {}\n", fmt::join(ops, " "));
   }
-  if (as_json) {
+  if (flags.json) {
     print_json(json);
   } else {
     print(text);
@@ -75,8 +102,10 @@ int list_units(bool as_json) {
 
 std::unique_ptr<Command> add_units(CLI::App& program) {
   CLI::App* app = program.add_subcommand("units", "list the compute units and what they can do");
-  auto command = std::make_unique<FlagsCommand<bool, list_units>>(app);
-  app->add_flag("--json", command->flags, "one JSON object instead of text");
+  auto command = std::make_unique<FlagsCommand<UnitsFlags, list_units>>(app);
+  app->add_flag("--help-options", command->flags.help_options,
+                "list the options of each unit instead, with their defaults: those behind a colon, cpu:threads=4");
+  app->add_flag("--json", command->flags.json, "one JSON object instead of text");
   return command;
 }
 

@@ -41,6 +41,9 @@ struct CancelMessage {
 struct StopMessage {};
 using Message = std::variant<SubmitMessage, CancelMessage, StopMessage, Work>;
 
+// What a state's makers are called: without the options that tell two lanes of one unit apart.
+std::string unit_of(const std::string& lane) { return lane.substr(0, lane.find(':')); }
+
 LaneFacts facts_of(const EngineUnit& unit) {
   LaneFacts facts;
   facts.name = unit.name;
@@ -134,7 +137,7 @@ Status Engine::Core::start() {
   };
   try {
     for (const EngineUnit& unit : options.units)
-      lanes.push_back(std::make_unique<Lane>(*unit.executor, unit.name, unit.caps->decode_slots_max, clock));
+      lanes.push_back(std::make_unique<Lane>(*unit.executor, unit_of(unit.name), unit.caps->decode_slots_max, clock));
     for (size_t i = 0; i <= options.units.size(); ++i) works.push_back(std::make_unique<Channel<Work>>(1));
     for (size_t i = 0; i < options.units.size(); ++i)
       threads.emplace_back([this, i] { survive([&] { serve(*works[i], *lanes[i]); }); });

@@ -39,7 +39,7 @@ struct ImportanceOptions {
   uint32_t window = 512;      // tokens of a chunk; each starts from an empty state; a last, shorter one is left out
   uint64_t chunks_max = 0;    // 0: all
   int32_t window_start = -1;  // token in place of the first of each chunk (BOS); -1: none
-  std::string unit = "cpu";   // "cpu": the host's kernels; "ref": plain f32 loops, the oracle
+  std::string unit = "cpu";   // "cpu" with options: the host's kernels; "ref": plain f32 loops, the oracle
   uint32_t threads = 0;       // 0: physical cores
   std::function<void(uint64_t done, uint64_t total)> on_chunk = {};
   std::function<bool()> stopped = {};  // asked in between, at least after each chunk; true: kCancelled

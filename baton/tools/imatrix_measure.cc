@@ -7,6 +7,7 @@
 #include <new>
 #include <system_error>
 
+#include "baton/api/units.h"
 #include "baton/base/thread_pool.h"
 #include "baton/model/container.h"
 #include "baton/tools/imatrix.h"
@@ -46,8 +47,9 @@ Status cancelled() { return fail(Code::kCancelled, "stopped"); }
 
 class HostRun final : public Run {
  public:
-  static Result<std::unique_ptr<Run>> create(std::shared_ptr<const Model> model, uint32_t threads) {
-    BATON_TRY(const host::Kernels* kernels, host::chosen_kernels());
+  static Result<std::unique_ptr<Run>> create(std::shared_ptr<const Model> model, std::string_view set,
+                                             uint32_t threads) {
+    BATON_TRY(const host::Kernels* kernels, host::kernels_or_best(set));
     std::unique_ptr<HostRun> run(new HostRun(model->program, threads));
     const std::vector<bool> all(model->weights.size(), true);
     BATON_TRY(run->weights_, host::Weights::load(std::move(model), *kernels, all, "imatrix"));
@@ -150,8 +152,11 @@ class RefRun final : public Run {
 
 Result<std::unique_ptr<Run>> make_run(const std::shared_ptr<const Model>& model, const ImportanceOptions& options) {
   try {
-    if (options.unit == "cpu") return HostRun::create(model, options.threads);
-    if (options.unit == "ref") return std::make_unique<RefRun>(model, options.threads);
+    BATON_TRY(const UnitChoice unit, parse_unit(options.unit));
+    const auto own = static_cast<uint32_t>(unit.options.number("threads"));
+    if (unit.entry->name == "cpu")
+      return HostRun::create(model, unit.options.text("kernels"), own > 0 ? own : options.threads);
+    if (unit.entry->name == "ref") return std::make_unique<RefRun>(model, options.threads);
   } catch (const std::bad_alloc&) {
     return fail(Code::kOutOfMemory, "imatrix: no memory for the model");
   } catch (const std::system_error& error) {

@@ -3,8 +3,10 @@
 
 #include <memory>
 #include <string_view>
+#include <vector>
 
 #include "baton/base/status.h"
+#include "baton/unit/options.h"
 #include "baton/unit/unit.h"
 
 namespace baton {
@@ -12,8 +14,11 @@ namespace baton {
 // Defined by each unit's folder as `extern const UnitEntry k_unit_<name>`: the list of cmake/units.cmake refers to it.
 struct UnitEntry {
   std::string_view name;
-  // kUnsupported with the reason when the machine lacks what the unit needs.
-  Result<std::unique_ptr<Unit>> (*create)();
+  // The options have passed UnitOptions::parse with `options()`. kUnsupported with the reason when the machine lacks
+  // what the unit needs.
+  Result<std::unique_ptr<Unit>> (*create)(const UnitOptions&);
+  // What it can be given, for this machine; null: nothing.
+  std::vector<UnitOption> (*options)() = nullptr;
 };
 
 }  // namespace baton

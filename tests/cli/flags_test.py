@@ -26,8 +26,8 @@ TEXT = str(ROOT / "tests" / "data" / "golden" / "heldout.txt")
 BUNDLED = str(ROOT / "models" / "dictionary-3m.Q8_0.gguf")
 
 
-def run(*arguments):
-    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=120)
+def run(*arguments, **options):
+    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=120, **options)
 
 
 def on_terminal(*arguments, interrupt_at=None):
@@ -151,6 +151,71 @@ class Flags(unittest.TestCase):
                 for names in (("--prefill", "ref", "--decode", "cpu"), ("--prefill-unit", "ref", "--decode-unit", "cpu"))]
         self.assertEqual([row["backends"] for row in rows[0]], ["ref+cpu", "ref+cpu"])
         self.assertEqual([row["tokens_hash"] for row in rows[0]], [row["tokens_hash"] for row in rows[1]])
+
+    def test_options_stand_behind_a_units_name(self):
+        listed = json.loads(run("units", "--help-options", "--json").stdout)
+        self.assertEqual(listed["ref"], [])
+        self.assertEqual([option["option"] for option in listed["cpu"]], ["threads", "kernels"])
+        self.assertIn("scalar", listed["cpu"][1]["values"])
+        self.assertEqual(listed["ane"][2], {"option": "columns", "values": "32|64|128", "default": "32",
+                                            "meaning": "tokens of a call, compiled into the kernels"})
+        self.assertIn("  threads=1..1024 ", run("units", "--help-options").stdout)
+        text = ("-m", SMALL, "--raw", "The fern", "-n", "3", "--json", "-q")
+        plain = json.loads(run("run", *text).stdout)
+        one = json.loads(run("run", *text, "--decode", "cpu:threads=1,kernels=scalar", "-t", "2").stdout)
+        self.assertEqual((one["decode"]["asked"], one["decode"]["ran"]), ("cpu", "cpu"))
+        self.assertRegex(one["decode"]["evidence"], "^scalar kernels, 1 thread$")
+        self.assertEqual(one["bridge"]["kind"], plain["bridge"]["kind"])
+        self.assertEqual(one["ids"], plain["ids"])
+        bench = json.loads(run("bench", self.source, "-p", "8", "-n", "0", "-r", "1", "--no-limits", "--no-check", "-o", "json",
+                               "--unit", "cpu:threads=1").stdout)[0]
+        self.assertEqual((bench["backends"], bench["n_threads"]), ("cpu", 1))
+        done = run("perplexity", self.source, "--text", TEXT, "-w", "64", "--chunks", "1", "--unit", "cpu:kernels=scalar", "--json")
+        self.assertEqual(json.loads(done.stdout)["unit"], "cpu")
+        self.assertRegex(json.loads(done.stdout)["evidence"], "^scalar kernels")
+
+    # Two executors, each with its own threads: the state crosses the bridge and is proven bit by bit.
+    def test_one_unit_with_two_sets_of_options_hands_over(self):
+        with tempfile.TemporaryDirectory() as folder:
+            state = os.path.join(folder, "s")
+            done = run("run", "-m", SMALL, "--raw", "The fern", "-n", "3", "--json", "-q", "--prefill", "cpu:threads=1",
+                       "--decode", "cpu:threads=2", "--save-state", state)
+            shown = json.loads(run("state", "show", state, "--json").stdout)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        two = json.loads(done.stdout)
+        self.assertEqual((two["prefill"]["asked"], two["prefill"]["ran"]), ("cpu:threads=1", "cpu"))
+        self.assertRegex(two["prefill"]["evidence"], "1 thread$")
+        self.assertRegex(two["decode"]["evidence"], "2 threads$")
+        self.assertEqual(two["bridge"]["kind"], "move")
+        self.assertEqual({maker["unit"] for maker in shown["makers"]}, {"cpu"})
+        same = json.loads(run("run", "-m", SMALL, "--raw", "The fern", "-n", "3", "--json", "-q", "--prefill",
+                              "cpu:threads=2,kernels=scalar", "--decode", "cpu:kernels=scalar,threads=2").stdout)
+        self.assertNotEqual(same["bridge"]["kind"], "move")
+        self.assertEqual(same["ids"], two["ids"])
+
+    def test_wrong_options_are_named(self):
+        for unit, words in (("cpu:thread=4", "has no option 'thread'; it has threads=1..1024 kernels="),
+                            ("cpu:threads=0", "threads=0: write threads=1..1024"), ("cpu:threads", "write threads=1..1024"),
+                            ("cpu:kernels=abacus", "kernels=abacus: write kernels="), ("cpu:threads=1,threads=2", "twice"),
+                            ("cpu:,", "has no option ''"), ("ref:threads=2", "unit ref has no option 'threads'; it has no options"),
+                            ("ane:columns=33", "write columns=32|64|128"), ("coreml:device=emulator,lengths=60", "lengths=60"),
+                            ("tpu:x=1", "no unit named 'tpu'")):
+            for command in (("run", "-m", SMALL, "--decode", unit, "hi"), ("bench", SMALL, "--unit", unit),
+                            ("perplexity", SMALL, "--text", TEXT, "--unit", unit), ("inspect", SMALL, "--decode", unit),
+                            ("imatrix", SMALL, "--text", TEXT, "--unit", unit, "-o", self.path("x.dat"))):
+                if command[0] != "run" and unit.startswith("coreml"):
+                    continue
+                done = run(*command)
+                self.assertEqual(done.returncode, 2, (command, done.stderr))
+                self.assertIn(words, done.stderr)
+
+    def test_variables_change_no_answer(self):
+        for name, option in (("BATON_CPU_KERNELS", "cpu:kernels="), ("BATON_ANE", "ane:"), ("BATON_COREML", "coreml:device=emulator"),
+                             ("BATON_COREML_SEQ", "coreml:lengths=")):
+            done = run("run", "-m", SMALL, "hi", env={**os.environ, name: "scalar"})
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
+            self.assertIn(f"{name} is set", done.stderr)
+            self.assertIn(option, done.stderr)
 
     def test_types_are_checked_before_work(self):
         done = run("quantize", self.source, self.path("x.gguf"), "Q4KM")

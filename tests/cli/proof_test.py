@@ -119,16 +119,13 @@ class Proof(unittest.TestCase):
     # A short state is measured with its maker; where that cannot run (here: kernels this run does not use), the bounds
     # in the model's file serve.
     def test_the_bounds_of_the_file_serve_when_the_maker_cannot_run(self):
-        self.environment["BATON_CPU_KERNELS"] = "scalar"
-        self.run_baton("--raw", "The compiler reads", "-n", "0", "--save-state", self.state)
-        del self.environment["BATON_CPU_KERNELS"]
+        self.run_baton("--decode", "cpu:kernels=scalar", "--raw", "The compiler reads", "-n", "0", "--save-state", self.state)
         arguments = ("--decode", "ref", "--load-state", self.state, " the source code", "-n", "2", "--verify-bridge", "all")
         bridge, stderr = self.bridge(*arguments)
         self.assertIn("the state was made by cpu/scalar", stderr)
         self.assertIsNone(bridge["verified"])
-        self.environment["BATON_CPU_KERNELS"] = "scalar"
-        self.bridge("--prefill", "cpu", "--decode", "ref", "-n", "1", "--verify-bridge", "all", "What is a compiler?")
-        del self.environment["BATON_CPU_KERNELS"]
+        self.bridge("--prefill", "cpu:kernels=scalar", "--decode", "ref", "-n", "1", "--verify-bridge", "all",
+                    "What is a compiler?")
         bridge, stderr = self.bridge(*arguments)
         self.assertIn("the state was made by cpu/scalar", stderr)
         self.assertEqual((bridge["level"], bridge["verified"]), ("proven", True))
@@ -253,9 +250,7 @@ class Proof(unittest.TestCase):
         self.assertEqual(script.returncode, 1)
 
     def test_a_maker_that_cannot_run_here_leaves_it_sealed(self):
-        self.environment["BATON_CPU_KERNELS"] = "scalar"
-        self.run_baton("--raw", "The compiler reads", "-n", "0", "--save-state", self.state)
-        del self.environment["BATON_CPU_KERNELS"]
+        self.run_baton("--decode", "cpu:kernels=scalar", "--raw", "The compiler reads", "-n", "0", "--save-state", self.state)
         bridge, stderr = self.bridge("--load-state", self.state, " the source", "-n", "2", "--verify-bridge", "sample")
         self.assertEqual(bridge["level"], "sealed")
         self.assertIsNone(bridge["verified"])

@@ -43,7 +43,8 @@ class AneUnit final : public Unit {
 
  private:
   Result<std::unique_ptr<Executor>> make_executor(std::shared_ptr<const Model> model, uint32_t threads) override {
-    BATON_TRY(std::unique_ptr<Executor> executor, AneExecutor::load(std::move(model), options_, hardware_, threads));
+    BATON_TRY(std::unique_ptr<Executor> executor, AneExecutor::load(std::move(model), options_, hardware_,
+                                                                    options_.threads > 0 ? options_.threads : threads));
     return executor;
   }
 
@@ -52,8 +53,8 @@ class AneUnit final : public Unit {
   Caps caps_;
 };
 
-Result<std::unique_ptr<Unit>> create() {
-  BATON_TRY(AneOptions options, options_from_environment());
+Result<std::unique_ptr<Unit>> create(const UnitOptions& given) {
+  AneOptions options = options_of(given);
 #if defined(__APPLE__)
   constexpr bool kIsMac = true;
 #else
@@ -73,5 +74,5 @@ Result<std::unique_ptr<Unit>> create() {
 
 namespace baton {
 extern const UnitEntry k_unit_ane;
-const UnitEntry k_unit_ane = {"ane", ane::create};
+const UnitEntry k_unit_ane = {"ane", ane::create, ane::option_list};
 }  // namespace baton

@@ -96,7 +96,7 @@ Status AneExecutor::check_process_limit() const {
   if (loaded == 0 || loaded + own <= options_.kernels_max) return {};
   return fail(Code::kDevice,
               fmt::format("ane: this model needs {} kernels and other executors of this process have {} loaded; the "
-                          "limit of a process is {} (BATON_ANE=kernels=N): close the other model first",
+                          "limit of a process is {} (ane:kernels=N): close the other model first",
                           own, loaded, options_.kernels_max));
 }
 
@@ -107,7 +107,7 @@ Result<std::unique_ptr<AneExecutor>> AneExecutor::load(std::shared_ptr<const Mod
     AneExecutor& self = *out;
     const Program& program = self.model_->program;
     BATON_TRY(self.split_, split_program(program, self.model_->weights, options));
-    BATON_TRY(const host::Kernels* kernels, host::chosen_kernels());
+    BATON_TRY(const host::Kernels* kernels, host::kernels_or_best(options.host_kernels));
     BATON_TRY(auto weights, host::Weights::load(self.model_, *kernels, self.split_.on_host, "ane"));
     weights->pack_more(INT64_MAX, self.host_pool_);
     self.weights_ = std::move(weights);

@@ -1,59 +1,14 @@
-// Words of BATON_ANE.
+// The options of unit ane.
 #include "baton/unit/ane/options.h"
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <charconv>
 #include <cstdlib>
-#include <span>
+
+#include "baton/unit/host/kernel_sets.h"
 
 namespace baton::ane {
 namespace {
-
-struct Choice {
-  std::string_view value;
-  void (*apply)(AneOptions&);
-};
-
-struct Word {
-  std::string_view name;
-  std::span<const Choice> choices;
-};
-
-constexpr Choice kDevices[] = {{"auto", [](AneOptions& o) { o.device = Device::kAuto; }},
-                               {"emulator", [](AneOptions& o) { o.device = Device::kEmulator; }},
-                               {"hardware", [](AneOptions& o) { o.device = Device::kHardware; }}};
-constexpr Choice kDispatches[] = {{"batch", [](AneOptions& o) { o.dispatch = Dispatch::kBatch; }},
-                                  {"sequential", [](AneOptions& o) { o.dispatch = Dispatch::kSequential; }}};
-constexpr Choice kColumns[] = {{"32", [](AneOptions& o) { o.columns = 32; }},
-                               {"64", [](AneOptions& o) { o.columns = 64; }},
-                               {"128", [](AneOptions& o) { o.columns = 128; }}};
-constexpr Choice kPipelines[] = {{"on", [](AneOptions& o) { o.pipeline = true; }},
-                                 {"off", [](AneOptions& o) { o.pipeline = false; }}};
-constexpr Choice kModes[] = {{"strict", [](AneOptions& o) { o.mode = apple::Mode::kStrict; }},
-                             {"lenient", [](AneOptions& o) { o.mode = apple::Mode::kLenient; }}};
-constexpr Choice kProfiles[] = {{"m1", [](AneOptions& o) { o.numerics.profile = apple::Profile::kM1; }},
-                                {"modern", [](AneOptions& o) { o.numerics.profile = apple::Profile::kModern; }},
-                                {"m3", [](AneOptions& o) { o.numerics.profile = apple::Profile::kM3; }}};
-constexpr Choice kTables[] = {{"exact", [](AneOptions& o) { o.numerics.perturbed_tables = false; }},
-                              {"perturbed", [](AneOptions& o) { o.numerics.perturbed_tables = true; }}};
-constexpr Choice kRanges[] = {{"refuse", [](AneOptions& o) { o.out_of_range = apple::OutOfRange::kRefuse; }},
-                              {"clamp", [](AneOptions& o) { o.out_of_range = apple::OutOfRange::kClamp; }}};
-constexpr Choice kDonors[] = {{"off", [](AneOptions& o) { o.donors = false; }},
-                              {"on", [](AneOptions& o) { o.donors = true; }}};
-constexpr Choice kHeads[] = {{"eager", [](AneOptions& o) { o.lazy_head = false; }},
-                             {"lazy", [](AneOptions& o) { o.lazy_head = true; }}};
-constexpr Word kWords[] = {{"device", kDevices},     {"dispatch", kDispatches}, {"columns", kColumns},
-                           {"pipeline", kPipelines}, {"head", kHeads},          {"mode", kModes},
-                           {"profile", kProfiles},   {"tables", kTables},       {"range", kRanges},
-                           {"donors", kDonors}};
-
-std::string values_of(const Word& word) {
-  std::string text;
-  for (const Choice& choice : word.choices) text += fmt::format("{}{}", text.empty() ? "" : "|", choice.value);
-  return text;
-}
 
 std::string chips() {
   std::string text = "none";
@@ -61,79 +16,63 @@ std::string chips() {
   return text;
 }
 
-Result<uint64_t> number(std::string_view name, std::string_view value) {
-  uint64_t out = 0;
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), out);
-  if (error != std::errc() || end != value.data() + value.size() || out == 0) {
-    return fail(Code::kInvalidInput, fmt::format("ane options: {}={}: a number above 0", name, value));
-  }
-  return out;
-}
-
-Status apply(std::string_view name, std::string_view value, AneOptions* options) {
-  for (const Word& word : kWords) {
-    if (word.name != name) continue;
-    for (const Choice& choice : word.choices) {
-      if (choice.value != value) continue;
-      choice.apply(*options);
-      return {};
-    }
-    return fail(Code::kInvalidInput, fmt::format("ane options: {}={}: one of {}", name, value, values_of(word)));
-  }
-  if (name == "chip") {
-    options->chip = apple::chip_preset(value);
-    if (options->chip != nullptr || value == "none") return {};
-    return fail(Code::kInvalidInput, fmt::format("ane options: chip={}: one of {}", value, chips()));
-  }
-  if (name == "cache") {
-    options->cache = value != "off";
-    options->cache_folder = options->cache ? value : std::string_view();
-    return {};
-  }
-  if (name == "kernels") {
-    BATON_TRY(const uint64_t count, number(name, value));
-    options->kernels_max = static_cast<uint32_t>(std::min<uint64_t>(count, UINT32_MAX));
-    return {};
-  }
-  if (name == "compiles") {
-    BATON_TRY(const uint64_t count, number(name, value));
-    options->compiles_max = static_cast<uint32_t>(std::min<uint64_t>(count, UINT32_MAX));
-    return {};
-  }
-  if (name == "kernel_bytes") {
-    BATON_TRY(options->weight_bytes_max, number(name, value));
-    return {};
-  }
-  return fail(Code::kInvalidInput, fmt::format("ane options: there is no '{}'; known: {}", name, options_help()));
-}
-
 }  // namespace
 
-std::string options_help() {
-  std::string text;
-  for (const Word& word : kWords) text += fmt::format("{}={} ", word.name, values_of(word));
-  return text + fmt::format("chip={} cache=FOLDER|off kernels=N compiles=N kernel_bytes=N", chips());
+std::vector<UnitOption> option_list() {
+  const auto one_of = UnitOption::one_of;
+  return {
+      one_of("device", "auto|emulator|hardware", "what does the work; auto: hardware that passes its start-up check",
+             "auto: on a Mac hardware, else the emulator"),
+      one_of("dispatch", "batch|sequential", "a call takes `columns` tokens, or one", "batch"),
+      one_of("columns", "32|64|128", "tokens of a call, compiled into the kernels", "32"),
+      one_of("pipeline", "on|off", "host work of a chunk beside device work of the next", "on"),
+      one_of("head", "eager|lazy", "when the output head is loaded; lazy: for units that only prefill", "eager"),
+      UnitOption::number("kernels", 1, UINT32_MAX, "kernels loaded at a time; the rest runs on the host", "118"),
+      UnitOption::number("kernel_bytes", 1, UINT64_MAX, "bytes of weights of a kernel at most", "64 or 76 MB"),
+      one_of("range", "refuse|clamp", "weights beyond fp16", "refuse"),
+      UnitOption::text("cache", "FOLDER|off", "where compiled kernels are kept",
+                       "Library/Caches/baton/ane at home; off in the emulator"),
+      one_of("donors", "on|off", "one compile for kernels of a shape", "off"),
+      one_of("mode", "strict|lenient", "emulator: refuses what only some systems refuse", "strict"),
+      one_of("profile", "m1|modern|m3", "emulator: whose numerics", "m1"),
+      one_of("tables", "exact|perturbed", "emulator: activation functions a little wrong", "exact"),
+      UnitOption::number("compiles", 1, UINT32_MAX, "emulator: compiles of a process at most", "no limit"),
+      one_of("chip", chips(), "emulator: whose times are told", "none"),
+      one_of("host_kernels", host::kernel_set_names("|"), "instruction set of the host's part", "the first"),
+      threads_option(),
+  };
 }
 
-Result<AneOptions> parse_options(std::string_view text) {
-  AneOptions options;
-  while (!text.empty()) {
-    const size_t comma = std::min(text.find(','), text.size());
-    const std::string_view item = text.substr(0, comma);
-    text.remove_prefix(std::min(comma + 1, text.size()));
-    if (item.empty()) continue;
-    const size_t equals = item.find('=');
-    if (equals == std::string_view::npos) {
-      return fail(Code::kInvalidInput, fmt::format("ane options: '{}': write name=value; {}", item, options_help()));
-    }
-    BATON_OK(apply(item.substr(0, equals), item.substr(equals + 1), &options));
-  }
-  return options;
+AneOptions options_of(const UnitOptions& given) {
+  const auto is = [&](std::string_view key, std::string_view value) { return given.text(key) == value; };
+  AneOptions o;
+  o.device = is("device", "emulator")   ? Device::kEmulator
+             : is("device", "hardware") ? Device::kHardware
+                                        : Device::kAuto;
+  if (is("dispatch", "sequential")) o.dispatch = Dispatch::kSequential;
+  if (const uint64_t columns = given.number("columns"); columns > 0) o.columns = static_cast<int64_t>(columns);
+  o.pipeline = !is("pipeline", "off");
+  o.lazy_head = is("head", "lazy");
+  if (const uint64_t kernels = given.number("kernels"); kernels > 0) o.kernels_max = static_cast<uint32_t>(kernels);
+  o.weight_bytes_max = given.number("kernel_bytes");
+  if (is("range", "clamp")) o.out_of_range = apple::OutOfRange::kClamp;
+  o.cache = !is("cache", "off");
+  if (o.cache) o.cache_folder = given.text("cache");
+  o.donors = is("donors", "on");
+  if (is("mode", "lenient")) o.mode = apple::Mode::kLenient;
+  if (is("profile", "modern")) o.numerics.profile = apple::Profile::kModern;
+  if (is("profile", "m3")) o.numerics.profile = apple::Profile::kM3;
+  o.numerics.perturbed_tables = is("tables", "perturbed");
+  o.compiles_max = static_cast<uint32_t>(given.number("compiles"));
+  o.chip = apple::chip_preset(given.text("chip"));
+  o.host_kernels = given.text("host_kernels");
+  o.threads = static_cast<uint32_t>(given.number("threads"));
+  return o;
 }
 
-Result<AneOptions> options_from_environment() {
-  const char* text = std::getenv("BATON_ANE");
-  return parse_options(text == nullptr ? "" : text);
+Result<AneOptions> parse_options(std::string_view words) {
+  BATON_TRY(const UnitOptions given, UnitOptions::parse("ane", words, option_list()));
+  return options_of(given);
 }
 
 std::filesystem::path cache_folder(const AneOptions& options, bool hardware) {
@@ -150,10 +89,9 @@ Result<bool> choose_hardware(Device device, bool is_mac, const std::function<Sta
   const Status opened = open();
   if (opened) return true;
   if (device == Device::kAuto && !is_mac) return false;
-  return fail(Code::kUnsupported,
-              fmt::format("{} (BATON_ANE=device=emulator runs the emulation instead, which measures "
-                          "nothing of this machine)",
-                          opened.error().message));
+  return fail(Code::kUnsupported, fmt::format("{} (ane:device=emulator runs the emulation instead, which measures "
+                                              "nothing of this machine)",
+                                              opened.error().message));
 }
 
 }  // namespace baton::ane

@@ -6,12 +6,14 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "baton/base/status.h"
 #include "baton/unit/apple/chip.h"
 #include "baton/unit/apple/mac.h"
 #include "baton/unit/apple/mil_blob.h"
 #include "baton/unit/apple/rule.h"
+#include "baton/unit/options.h"
 
 namespace baton::ane {
 
@@ -27,6 +29,8 @@ enum class Dispatch : uint8_t {
 };
 
 struct AneOptions {
+  uint32_t threads = 0;      // of the host's part; 0: what load() says
+  std::string host_kernels;  // set of kernels of the host's part; empty: the best
   Device device = Device::kAuto;
   Dispatch dispatch = Dispatch::kBatch;
   int64_t columns = 32;    // tokens a call, compiled into the kernels: 32, 64 or 128
@@ -52,11 +56,11 @@ struct AneOptions {
   const apple::ChipPreset* chip = nullptr;  // estimates as of this chip; null: no times are emulated
 };
 
-// From "chip=m1,dispatch=sequential,...": the words are those of describe(). kInvalidInput names the word, and what may
-// stand there.
-Result<AneOptions> parse_options(std::string_view text);
-// What the environment variable BATON_ANE says; defaults where there is none.
-Result<AneOptions> options_from_environment();
+// What `baton units --help-options` lists, and what is made of it.
+std::vector<UnitOption> option_list();
+AneOptions options_of(const UnitOptions& given);
+// From "chip=m1,dispatch=sequential,...".
+Result<AneOptions> parse_options(std::string_view words);
 // Where compiled kernels are kept: the folder that was named; on hardware Library/Caches/baton/ane in the home folder;
 // empty (nothing is kept) for the emulator, which compiles in no time, and with cache=off.
 std::filesystem::path cache_folder(const AneOptions& options, bool hardware);
@@ -65,8 +69,5 @@ std::filesystem::path cache_folder(const AneOptions& options, bool hardware);
 // when it is asked for by name: without that the reason is the answer, so that emulated figures are never taken for the
 // machine's. Elsewhere there is nothing but the emulator.
 Result<bool> choose_hardware(Device device, bool is_mac, const std::function<Status()>& open);
-
-// Every word parse_options knows, with its values.
-std::string options_help();
 
 }  // namespace baton::ane

@@ -1,4 +1,4 @@
-// Words of BATON_ANE.
+// The options of unit ane.
 #include "baton/unit/ane/options.h"
 
 #include <gtest/gtest.h>
@@ -61,7 +61,7 @@ TEST(AneOptions, OnAMacTheEmulatorRunsOnlyWhenNamed) {
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code, Code::kUnsupported);
     EXPECT_NE(refused.error().message.find("channel 0 column 0"), std::string::npos) << refused.error().message;
-    EXPECT_NE(refused.error().message.find("BATON_ANE=device=emulator"), std::string::npos);
+    EXPECT_NE(refused.error().message.find("ane:device=emulator"), std::string::npos);
   }
   EXPECT_FALSE(*choose_hardware(Device::kEmulator, true, not_called));
   EXPECT_FALSE(*choose_hardware(Device::kEmulator, false, not_called));
@@ -83,8 +83,9 @@ TEST(AneOptions, TheCacheIsOnWhereCompilingCosts) {
 TEST(AneOptions, WhatIsWrongIsNamedWithItsChoices) {
   const struct {
     const char *text, *message;
-  } cases[] = {{"columns=48", "32|64|128"}, {"chip=m9", "m2-ultra"},  {"kernels=0", "above 0"},
-               {"kernels=9x", "above 0"},   {"speed=1", "dispatch="}, {"columns", "name=value"}};
+  } cases[] = {{"columns=48", "32|64|128"},       {"chip=m9", "m2-ultra"},       {"kernels=0", "kernels=1.."},
+               {"kernels=9x", "kernels=1.."},     {"speed=1", "dispatch="},      {"columns", "write columns="},
+               {"donors=on,donors=off", "twice"}, {"cache=", "cache=FOLDER|off"}};
   for (const auto& item : cases) {
     const auto options = parse_options(item.text);
     ASSERT_FALSE(options) << item.text;

@@ -233,7 +233,7 @@ Status AppleDriver::Model::step(const char* selector, Fault fault, const char* d
   refused.message += fmt::format(
       "; this process has compiled {} programs and has {} loaded, and systems refuse at about 119 of either: a new "
       "process "
-      "finds what is compiled in the cache, and BATON_ANE=kernels=N leaves the rest to the host",
+      "finds what is compiled in the cache, and ane:kernels=N leaves the rest to the host",
       counts.compiles.load(), counts.loaded.load());
   return fail(std::move(refused));
 }

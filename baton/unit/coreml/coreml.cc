@@ -1,7 +1,5 @@
-// The `coreml` unit: prefill through exported Core ML packages. Not yet run on Apple hardware.
-// BATON_COREML=emulate runs the packages in the interpreter; BATON_COREML_UNITS is all (default), ane, gpu or cpu;
-// BATON_COREML_SEQ the lengths to export (64,256,512; emulated 64,256); BATON_COREML_TIMEOUT the seconds a load may
-// take (300); BATON_COREML_CACHE the folder of compiled programs.
+// The `coreml` unit: prefill through exported Core ML packages. Not yet run on Apple hardware. With device=emulator the
+// packages run in the interpreter.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,8 +23,8 @@ std::string variable(const char* name) {
   return value != nullptr ? value : "";
 }
 
-fs::path cache_folder() {
-  if (const std::string own = variable("BATON_COREML_CACHE"); !own.empty()) return own;
+fs::path cache_folder(std::string_view own) {
+  if (!own.empty()) return own;
 #if defined(__APPLE__)
   const fs::path caches = fs::path(variable("HOME")) / "Library" / "Caches";
 #else
@@ -36,34 +34,19 @@ fs::path cache_folder() {
   return caches / "baton" / "coreml";
 }
 
-Result<std::chrono::milliseconds> load_timeout(std::chrono::milliseconds otherwise) {
-  const std::string text = variable("BATON_COREML_TIMEOUT");
-  if (text.empty()) return otherwise;
-  uint32_t seconds = 0;
-  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
-  if (error != std::errc() || rest != text.data() + text.size() || seconds == 0 || seconds > 86400) {
-    return fail(Code::kInvalidInput, fmt::format("BATON_COREML_TIMEOUT={}: seconds, 1 to 86400", text));
-  }
-  return std::chrono::seconds(seconds);
-}
-
-// The interpreter keeps all activations of a package: 512 columns of a small model take more than 1 GB.
-Result<std::vector<int32_t>> lengths(bool emulated) {
-  const std::string text = variable("BATON_COREML_SEQ");
+// From "64+256"; empty when that is not what it says.
+std::vector<int32_t> lengths_in(std::string_view text) {
   std::vector<int32_t> out;
   for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
+    const size_t end = std::min(text.find('+', begin), text.size());
     int32_t seq = 0;
     const auto [rest, error] = std::from_chars(text.data() + begin, text.data() + end, seq);
     if (error != std::errc() || rest != text.data() + end || seq < apple::kSeqMin || seq > apple::kSeqMax ||
-        seq % apple::kSeqMultiple != 0) {
-      return fail(Code::kInvalidInput, fmt::format("BATON_COREML_SEQ={}: lengths are multiples of {} from {} to {}",
-                                                   text, apple::kSeqMultiple, apple::kSeqMin, apple::kSeqMax));
-    }
+        seq % apple::kSeqMultiple != 0)
+      return {};
     out.push_back(seq);
     begin = end + 1;
   }
-  if (out.empty()) out = emulated ? std::vector<int32_t>{64, 256} : std::vector<int32_t>{64, 256, 512};
   std::sort(out.begin(), out.end());
   out.erase(std::unique(out.begin(), out.end()), out.end());
   return out;
@@ -104,21 +87,35 @@ class CoreMlUnit final : public Unit {
   Caps caps_;
 };
 
-Result<std::unique_ptr<Unit>> create() {
+std::vector<UnitOption> option_list() {
+  return {
+      UnitOption::one_of("device", "auto|emulator", "auto: Core ML; emulator: its packages in the interpreter", "auto"),
+      UnitOption::one_of("units", "all|ane|gpu|cpu", "what Core ML may use, with the CPU", "all"),
+      UnitOption::text(
+          "lengths",
+          fmt::format("N+N (multiples of {}, {} to {})", apple::kSeqMultiple, apple::kSeqMin, apple::kSeqMax),
+          "tokens of a call: a package is exported for each", "64+256+512, emulated 64+256",
+          [](std::string_view text) { return !lengths_in(text).empty(); }),
+      UnitOption::number("timeout", 1, 86400, "seconds that a load may take", "300"),
+      UnitOption::text("cache", "FOLDER", "where compiled programs are kept", "coreml in baton's folder of caches"),
+  };
+}
+
+Result<std::unique_ptr<Unit>> create(const UnitOptions& given) {
+  const bool emulated = given.text("device") == "emulator";
   ExecutorOptions options;
-  if (const std::string units = variable("BATON_COREML_UNITS"); !units.empty()) {
-    auto chosen = compute_units_by_name(units);
-    if (!chosen) return fail(std::move(chosen).error().in("BATON_COREML_UNITS"));
-    options.units = *chosen;
+  if (const std::string_view units = given.text("units"); !units.empty()) {
+    BATON_TRY(options.units, compute_units_by_name(units));
   }
-  const std::string how = variable("BATON_COREML");
-  BATON_TRY(options.seqs, lengths(how == "emulate"));
-  options.cache = cache_folder();
+  // The interpreter keeps all activations of a package: 512 columns of a small model take more than 1 GB.
+  options.seqs =
+      lengths_in(given.text("lengths").empty() ? (emulated ? "64+256" : "64+256+512") : given.text("lengths"));
+  options.cache = cache_folder(given.text("cache"));
+  if (emulated) return std::make_unique<CoreMlUnit>(interpreter_engine(kEmulatorThreads), std::move(options));
   FrameworkOptions framework;
   framework.units = options.units;
-  BATON_TRY(framework.load_timeout, load_timeout(framework.load_timeout));
-  if (how == "emulate") return std::make_unique<CoreMlUnit>(interpreter_engine(kEmulatorThreads), std::move(options));
-  if (!how.empty()) return fail(Code::kInvalidInput, fmt::format("BATON_COREML={}: there is only emulate", how));
+  if (const uint64_t seconds = given.number("timeout"); seconds > 0)
+    framework.load_timeout = std::chrono::seconds(seconds);
   BATON_TRY(auto engine, open_framework(framework));
   return std::make_unique<CoreMlUnit>(std::move(engine), std::move(options));
 }
@@ -128,5 +125,5 @@ Result<std::unique_ptr<Unit>> create() {
 
 namespace baton {
 extern const UnitEntry k_unit_coreml;
-const UnitEntry k_unit_coreml = {"coreml", coreml::create};
+const UnitEntry k_unit_coreml = {"coreml", coreml::create, coreml::option_list};
 }  // namespace baton

@@ -67,8 +67,8 @@ Result<CoreMlExecutor::Packages*> CoreMlExecutor::packages_for(const apple::Pref
       // Shorter lengths take less of everything: a prompt is then read in more pieces.
       Error error = std::move(loaded).error().in(engine_.emulated() ? "coreml (emulated)" : "coreml");
       if (shape.seq > options_.seqs.front()) {
-        error.message += fmt::format("; BATON_COREML_SEQ={} reads prompts in pieces of {} tokens",
-                                     options_.seqs.front(), options_.seqs.front());
+        error.message += fmt::format("; coreml:lengths={} reads prompts in pieces of {} tokens", options_.seqs.front(),
+                                     options_.seqs.front());
       }
       return fail(std::move(error));
     }

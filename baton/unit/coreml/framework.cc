@@ -460,11 +460,10 @@ Result<std::unique_ptr<LoadedPackage>> Framework::load(const fs::path& compiled,
   auto model = load_contents(*calls_, calls_->model_class, fmt::format("load {}", compiled.filename().string()), url,
                              configured.get(), options_.load_timeout);
   if (!model) {
-    const std::string other =
-        options_.units == ComputeUnits::kCpuOnly
-            ? std::string("prefill on another unit")
-            : fmt::format("try BATON_COREML_UNITS=cpu{}, or a longer BATON_COREML_TIMEOUT (seconds)",
-                          options_.units == ComputeUnits::kCpuAndGpu ? "" : " or gpu");
+    const std::string other = options_.units == ComputeUnits::kCpuOnly
+                                  ? std::string("prefill on another unit")
+                                  : fmt::format("try coreml:units=cpu{}, or a longer coreml:timeout (seconds)",
+                                                options_.units == ComputeUnits::kCpuAndGpu ? "" : " or gpu");
     return fail(Code::kDevice,
                 fmt::format("{} (asked for {}); {}", model.error().message, to_string(options_.units), other));
   }
@@ -492,7 +491,7 @@ Result<std::unique_ptr<PackageEngine>> open_framework(const FrameworkOptions& op
   static_cast<void>(options);
   return fail(
       Code::kUnsupported,
-      "Core ML needs macOS; BATON_COREML=emulate runs the same packages in the interpreter, anywhere and slowly");
+      "Core ML needs macOS; coreml:device=emulator runs the same packages in the interpreter, anywhere and slowly");
 #endif
 }
 

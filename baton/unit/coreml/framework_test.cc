@@ -231,8 +231,8 @@ TEST_F(FrameworkTest, LoadsThatHangEnd) {
   const std::string error = open(ComputeUnits::kAll, 20);
   double_->join();
   EXPECT_NE(error.find("did not come in 20 ms"), std::string::npos) << error;
-  EXPECT_NE(error.find("BATON_COREML_UNITS=cpu or gpu"), std::string::npos) << error;
-  EXPECT_NE(error.find("BATON_COREML_TIMEOUT"), std::string::npos) << error;
+  EXPECT_NE(error.find("coreml:units=cpu or gpu"), std::string::npos) << error;
+  EXPECT_NE(error.find("coreml:timeout"), std::string::npos) << error;
   EXPECT_NE(open(ComputeUnits::kCpuOnly, 20).find("another unit"), std::string::npos);
   double_->join();
   double_->set_load_answers(PlanAnswers::kLater);
@@ -249,7 +249,7 @@ TEST_F(FrameworkTest, LongerLengthsComeWhenNeeded) {
   double_->fail_at("compileModelAtURL:error:", "too large");
   const std::string error = prefill(*executor_, 17).first;
   EXPECT_NE(error.find("too large"), std::string::npos) << error;
-  EXPECT_NE(error.find("BATON_COREML_SEQ=16"), std::string::npos) << error;
+  EXPECT_NE(error.find("coreml:lengths=16"), std::string::npos) << error;
   double_->fail_at("");
   ASSERT_EQ(prefill(*executor_, 17).first, "");
   EXPECT_EQ(executor_->cache_events().compiled, 4u);
@@ -259,7 +259,7 @@ TEST_F(FrameworkTest, CacheThatCannotBeWritten) {
   std::ofstream(folder_ / "file") << "x";
   options_.cache = folder_ / "file";
   const std::string error = open();
-  EXPECT_NE(error.find("BATON_COREML_CACHE"), std::string::npos) << error;
+  EXPECT_NE(error.find("coreml:cache"), std::string::npos) << error;
 }
 
 TEST_F(FrameworkTest, PlacementTellsThePlan) {

@@ -53,7 +53,7 @@ Result<std::unique_ptr<LoadedPackage>> PackageCache::make(const Place& place, co
   std::error_code error;
   fs::create_directories(place.compiled.parent_path(), error);
   if (error) {
-    return fail(Code::kInvalidInput, fmt::format("{}: cannot make the folder: {}; name another with BATON_COREML_CACHE",
+    return fail(Code::kInvalidInput, fmt::format("{}: cannot make the folder: {}; name another: coreml:cache=FOLDER",
                                                  place.compiled.parent_path().string(), error.message()));
   }
   const fs::path package = place.folder / fmt::format("part-{}.mlpackage", getpid());

@@ -22,7 +22,7 @@ float logit_tolerance(DType weights, bool rounds) {
 
 class CpuUnit final : public Unit {
  public:
-  explicit CpuUnit(const host::Kernels& kernels) : kernels_(kernels) {
+  CpuUnit(const host::Kernels& kernels, uint32_t threads) : kernels_(kernels), threads_(threads) {
     const bool rounds = host::form_of(kernels, host::Packing::kF16, true) == host::Form::kTiles;
     caps_.ops = {OpKind::kEmbed,  OpKind::kRmsNorm,     OpKind::kLinear,     OpKind::kSplitPairs, OpKind::kRope,
                  OpKind::kAttend, OpKind::kSigmoidGate, OpKind::kCausalConv, OpKind::kDeltaRule,  OpKind::kGatedNorm,
@@ -45,17 +45,23 @@ class CpuUnit final : public Unit {
 
  private:
   Result<std::unique_ptr<Executor>> make_executor(std::shared_ptr<const Model> model, uint32_t threads) override {
-    return CpuExecutor::load(std::move(model), kernels_, threads);
+    return CpuExecutor::load(std::move(model), kernels_, threads_ > 0 ? threads_ : threads);
   }
 
   const host::Kernels& kernels_;
+  const uint32_t threads_;  // 0: what load() says
   Caps caps_;
 };
 
-Result<std::unique_ptr<Unit>> create() {
+std::vector<UnitOption> options() {
+  return {threads_option(),
+          UnitOption::one_of("kernels", host::kernel_set_names("|"), "instruction set of its kernels", "the first")};
+}
+
+Result<std::unique_ptr<Unit>> create(const UnitOptions& given) {
   try {
-    BATON_TRY(const host::Kernels* kernels, host::chosen_kernels());
-    return std::make_unique<CpuUnit>(*kernels);
+    BATON_TRY(const host::Kernels* kernels, host::kernels_or_best(given.text("kernels")));
+    return std::make_unique<CpuUnit>(*kernels, static_cast<uint32_t>(given.number("threads")));
   } catch (const std::bad_alloc&) {
     return fail(Code::kOutOfMemory, "cpu: no memory to start");
   }
@@ -66,5 +72,5 @@ Result<std::unique_ptr<Unit>> create() {
 
 namespace baton {
 extern const UnitEntry k_unit_cpu;
-const UnitEntry k_unit_cpu = {"cpu", cpu::create};
+const UnitEntry k_unit_cpu = {"cpu", cpu::create, cpu::options};
 }  // namespace baton

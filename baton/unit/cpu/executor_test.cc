@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <cstring>
 #include <new>
 
@@ -356,22 +355,22 @@ TEST(CpuExecutor, PackingDoesNotChangeABit) {
   }
 }
 
-TEST(CpuUnit, ForcedKernelsRunAndUnknownOnesAreRefused) {
-  const char* before = std::getenv("BATON_CPU_KERNELS");
-  const std::string kept = before == nullptr ? "" : before;
+TEST(CpuUnit, OptionsRun) {
   for (const Kernels* set : kernel_sets()) {
-    setenv("BATON_CPU_KERNELS", set->name, 1);
-    auto unit = k_unit_cpu.create();
+    const auto options =
+        UnitOptions::parse("cpu", fmt::format("kernels={},threads=2", set->name), k_unit_cpu.options());
+    ASSERT_TRUE(options) << options.error().message;
+    auto unit = k_unit_cpu.create(*options);
     ASSERT_TRUE(unit);
     auto executor = (*unit)->load(SmallModel(DType::kF32).model(), 1);
     ASSERT_TRUE(executor);
     EXPECT_EQ((*executor)->placement().ran, "cpu");
     EXPECT_EQ((*executor)->placement().kernels, set->name);
-    EXPECT_EQ((*executor)->placement().text(), fmt::format("{} kernels, 1 thread", set->description));
+    EXPECT_EQ((*executor)->placement().text(), fmt::format("{} kernels, 2 threads", set->description));
   }
-  setenv("BATON_CPU_KERNELS", "abacus", 1);
-  EXPECT_EQ(k_unit_cpu.create().error().code, Code::kUnsupported);
-  kept.empty() ? unsetenv("BATON_CPU_KERNELS") : setenv("BATON_CPU_KERNELS", kept.c_str(), 1);
+  const auto unknown = UnitOptions::parse("cpu", "kernels=abacus", k_unit_cpu.options());
+  ASSERT_FALSE(unknown);
+  EXPECT_NE(unknown.error().message.find("scalar"), std::string::npos) << unknown.error().message;
 }
 
 }  // namespace

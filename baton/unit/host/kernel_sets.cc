@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <cstdlib>
 #include <string>
 
 #include "baton/base/simd/cpu_features.h"
@@ -33,20 +32,17 @@ const Kernels* kernels_by_name(std::string_view name) {
   return nullptr;
 }
 
+std::string kernel_set_names(std::string_view between) {
+  std::string names;
+  for (const Kernels* set : kernel_sets()) names += fmt::format("{}{}", names.empty() ? "" : between, set->name);
+  return names;
+}
+
 Result<const Kernels*> kernels_or_best(std::string_view name) {
   if (name.empty()) return kernel_sets().front();
   if (const Kernels* kernels = kernels_by_name(name)) return kernels;
-  std::string names;
-  for (const Kernels* set : kernel_sets()) names += fmt::format("{}{}", names.empty() ? "" : ", ", set->name);
-  return fail(Code::kUnsupported, fmt::format("{}: no such kernel set on this machine; it has {}", name, names));
-}
-
-Result<const Kernels*> chosen_kernels() {
-  constexpr const char* kForceVariable = "BATON_CPU_KERNELS";
-  const char* forced = std::getenv(kForceVariable);
-  auto kernels = kernels_or_best(forced == nullptr ? "" : forced);
-  if (!kernels) return fail(Code::kUnsupported, fmt::format("{}={}", kForceVariable, kernels.error().message));
-  return kernels;
+  return fail(Code::kUnsupported,
+              fmt::format("{}: no such kernel set on this machine; it has {}", name, kernel_set_names(", ")));
 }
 
 }  // namespace baton::host

@@ -1,6 +1,7 @@
 // The kernel sets this build has and this processor can run.
 #pragma once
 
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -13,9 +14,9 @@ namespace baton::host {
 std::vector<const Kernels*> kernel_sets();
 // Null when unknown or when this machine cannot run it.
 const Kernels* kernels_by_name(std::string_view name);
+// All names of kernel_sets().
+std::string kernel_set_names(std::string_view between);
 // The set of that name, the best when it is empty. kUnsupported names those there are.
 Result<const Kernels*> kernels_or_best(std::string_view name);
-// The set named by the environment variable BATON_CPU_KERNELS, or the best. kUnsupported names those there are.
-Result<const Kernels*> chosen_kernels();
 
 }  // namespace baton::host

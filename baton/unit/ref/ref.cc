@@ -272,7 +272,7 @@ class RefUnit final : public Unit {
   Caps caps_;
 };
 
-Result<std::unique_ptr<Unit>> create() { return std::make_unique<RefUnit>(); }
+Result<std::unique_ptr<Unit>> create(const UnitOptions&) { return std::make_unique<RefUnit>(); }
 
 }  // namespace
 

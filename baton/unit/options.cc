@@ -1,0 +1,108 @@
+// Words of options, and their errors.
+#include "baton/unit/options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+namespace baton {
+namespace {
+
+std::string list_of(std::span<const UnitOption> known) {
+  if (known.empty()) return "it has no options";
+  std::string text = "it has";
+  for (const UnitOption& option : known) text += fmt::format(" {}={}", option.key, option.range());
+  return text;
+}
+
+bool read_number(std::string_view text, uint64_t& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+bool is_one_of(std::string_view value, std::string_view values) {
+  while (!values.empty()) {
+    const size_t bar = std::min(values.find('|'), values.size());
+    if (values.substr(0, bar) == value) return true;
+    values.remove_prefix(std::min(bar + 1, values.size()));
+  }
+  return false;
+}
+
+bool takes(const UnitOption& option, std::string_view value) {
+  if (option.accepts != nullptr) return option.accepts(value);
+  if (option.most == 0) return is_one_of(value, option.values);
+  uint64_t number = 0;
+  return read_number(value, number) && number >= option.least && number <= option.most;
+}
+
+}  // namespace
+
+UnitOption UnitOption::one_of(std::string_view key, std::string values, std::string_view meaning,
+                              std::string otherwise) {
+  return {.key = key, .values = std::move(values), .meaning = meaning, .otherwise = std::move(otherwise)};
+}
+
+UnitOption UnitOption::number(std::string_view key, uint64_t least, uint64_t most, std::string_view meaning,
+                              std::string otherwise) {
+  return {.key = key, .least = least, .most = most, .meaning = meaning, .otherwise = std::move(otherwise)};
+}
+
+UnitOption UnitOption::text(std::string_view key, std::string what, std::string_view meaning, std::string otherwise,
+                            bool (*accepts)(std::string_view)) {
+  return {
+      .key = key, .values = std::move(what), .meaning = meaning, .otherwise = std::move(otherwise), .accepts = accepts};
+}
+
+std::string UnitOption::range() const {
+  if (most == 0) return values;
+  return most < UINT32_MAX ? fmt::format("{}..{}", least, most) : fmt::format("{}..", least);
+}
+
+UnitOption threads_option() {
+  return UnitOption::number("threads", 1, 1024, "threads of its own", "those of the program, or physical cores");
+}
+
+Result<UnitOptions> UnitOptions::parse(std::string_view unit, std::string_view words,
+                                       std::span<const UnitOption> known) {
+  UnitOptions options;
+  while (!words.empty()) {
+    const size_t comma = std::min(words.find(','), words.size());
+    const std::string_view word = words.substr(0, comma);
+    words.remove_prefix(std::min(comma + 1, words.size()));
+    const size_t equals = std::min(word.find('='), word.size());
+    const std::string_view key = word.substr(0, equals);
+    const auto option = std::find_if(known.begin(), known.end(), [&](const UnitOption& o) { return o.key == key; });
+    if (option == known.end()) {
+      return fail(Code::kInvalidInput, fmt::format("unit {} has no option '{}'; {}", unit, key, list_of(known)));
+    }
+    const std::string_view value = word.substr(std::min(equals + 1, word.size()));
+    if (equals == word.size() || !takes(*option, value)) {
+      return fail(Code::kInvalidInput, fmt::format("unit {}: {}: write {}={}", unit, word, key, option->range()));
+    }
+    if (!options.values_.emplace(key, value).second) {
+      return fail(Code::kInvalidInput, fmt::format("unit {}: {} is given twice", unit, key));
+    }
+  }
+  return options;
+}
+
+std::string_view UnitOptions::text(std::string_view key) const {
+  const auto found = values_.find(key);
+  return found == values_.end() ? std::string_view() : found->second;
+}
+
+uint64_t UnitOptions::number(std::string_view key) const {
+  uint64_t value = 0;
+  read_number(text(key), value);
+  return value;
+}
+
+std::string UnitOptions::words() const {
+  std::string all;
+  for (const auto& [key, value] : values_) all += fmt::format("{}{}={}", all.empty() ? "" : ",", key, value);
+  return all;
+}
+
+}  // namespace baton

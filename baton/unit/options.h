@@ -1,0 +1,53 @@
+// What can be chosen about a unit: a list of options as data, and values checked against it. Nothing else changes what
+// a unit computes: no environment variable does.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "baton/base/status.h"
+
+namespace baton {
+
+// One option, as `baton units --help-options` shows it.
+struct UnitOption {
+  std::string_view key;
+  std::string values = {};                      // "on|off": one of these; a text: what it is, "FOLDER"; not of numbers
+  uint64_t least = 0, most = 0;                 // a whole number from here to here; `most` 0: no number
+  std::string_view meaning = {};                // with the unit of measure
+  std::string otherwise = {};                   // the default, in words
+  bool (*accepts)(std::string_view) = nullptr;  // of a text
+
+  static UnitOption one_of(std::string_view key, std::string values, std::string_view meaning, std::string otherwise);
+  static UnitOption number(std::string_view key, uint64_t least, uint64_t most, std::string_view meaning,
+                           std::string otherwise);
+  static UnitOption text(
+      std::string_view key, std::string what, std::string_view meaning, std::string otherwise,
+      bool (*accepts)(std::string_view) = [](std::string_view text) { return !text.empty(); });
+  // "on|off", "1..1024", "1..", "FOLDER".
+  std::string range() const;
+};
+// Threads of the host, for units that have some.
+UnitOption threads_option();
+
+// Values by key: what was given, nothing else. A value has no comma in it.
+class UnitOptions {
+ public:
+  // From "key=value,key=value". kInvalidInput names the unit and the key, and lists what there is.
+  static Result<UnitOptions> parse(std::string_view unit, std::string_view words, std::span<const UnitOption> known);
+
+  // Empty, 0: not given.
+  std::string_view text(std::string_view key) const;
+  uint64_t number(std::string_view key) const;
+  // In order of keys: equal for equal options.
+  std::string words() const;
+
+ private:
+  std::map<std::string, std::string, std::less<>> values_;
+};
+
+}  // namespace baton
