@@ -77,7 +77,7 @@ Result<std::unique_ptr<Runtime>> Runtime::open(const RuntimeOptions& options) tr
 } catch (const std::bad_alloc&) {
   return fail(Code::kOutOfMemory, fmt::format("{}: not enough memory to load it", options.model.string()));
 } catch (const std::system_error& error) {
-  return fail(Code::kOutOfMemory, fmt::format("cannot start the threads of a unit: {}: fewer with -t, or allow more "
+  return fail(Code::kOutOfMemory, fmt::format("cannot start the threads of a unit: {}: take fewer, or allow more "
                                               "processes and memory (ulimit -u, ulimit -v)",
                                               error.code().message()));
 }

@@ -143,7 +143,7 @@ Result<Tokenizer> load_tokenizer(const Container& container) {
 
 tl::unexpected<Error> no_tokenizer(const TextModel& model) {
   const Container& container = *model.model->container;
-  return fail(Code::kUnsupported, fmt::format("{}: {}, or give token ids (--ids)", container.path.string(),
+  return fail(Code::kUnsupported, fmt::format("{}: {}, or give token ids", container.path.string(),
                                               container.kind == ContainerKind::kGguf
                                                   ? "the file has no tokenizer; convert it again with one"
                                                   : "there is no tokenizer.json beside the weights; add it"));
@@ -191,7 +191,7 @@ Result<std::vector<int32_t>> encode_text(const TextModel& model, std::string_vie
 Result<std::vector<int32_t>> encode_chat(const TextModel& model, const ChatInput& input) {
   if (!model.tokenizer) return no_tokenizer(model);
   if (!model.chat_template) {
-    return fail(Code::kUnsupported, fmt::format("{}: {}; use --raw to give the prompt as it is",
+    return fail(Code::kUnsupported, fmt::format("{}: {}; the prompt can be given as it is",
                                                 model.model->container->path.string(), model.chat_template_note));
   }
   ChatInput filled = input;

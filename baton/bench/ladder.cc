@@ -104,9 +104,8 @@ class Measurement {
     const auto context = static_cast<uint32_t>(std::max(model.spec.context_max, 0));
     const uint32_t timed = std::max(options_.prefill_tokens, options_.decode_tokens);
     if (options_.rounds > 0 && context > 0 && timed > context) {
-      return fail(
-          Code::kInvalidInput,
-          fmt::format("the speed of {} tokens cannot be measured (-p, -n): the model's context is {}", timed, context));
+      return fail(Code::kInvalidInput,
+                  fmt::format("the speed of {} tokens cannot be measured: the model's context is {}", timed, context));
     }
     const DType main = main_type_of(model);
     report_.model = model.spec.name;

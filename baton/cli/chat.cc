@@ -162,7 +162,7 @@ int run_chat(ChatFlags& flags) {
   }
   flags.sampling.settled_seed();
   auto runtime = flags.model.open();
-  if (!runtime) return report(runtime.error());
+  if (!runtime) return report(with_flags(runtime.error()));
   if (!(*runtime)->text().tokenizer) return report(no_tokenizer((*runtime)->text()).value());
   if (!(*runtime)->text().chat_template) {
     return report({Code::kUnsupported, fmt::format("{}: {}; chat needs one (use run --raw)", flags.model.model,

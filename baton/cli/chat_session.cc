@@ -329,7 +329,7 @@ int ChatSession::answer(const std::string* question) {
     } else {
       print("\n");
     }
-    return report(turn.error());
+    return report(with_flags(turn.error()));
   }
   if (!turn->completion) {
     explain_full(*turn);

@@ -89,4 +89,12 @@ std::string larger_context_flag(const Model& model, uint64_t context, uint64_t t
   return context < most ? fmt::format("-c {}", std::min(std::max(context, tokens) * 2, most)) : "";
 }
 
+Error with_flags(Error error, const TextModel* text) {
+  const bool unsupported = error.code == Code::kUnsupported && text != nullptr;
+  if (error.code == Code::kOutOfMemory) error.message += " (-c: the context, -t: the threads)";
+  if (unsupported && !text->tokenizer) error.message += " (--ids)";
+  if (unsupported && text->tokenizer && !text->chat_template) error.message += " (--raw)";
+  return error;
+}
+
 }  // namespace baton::cli

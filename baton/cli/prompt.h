@@ -33,4 +33,8 @@ void say_bundled_model(const ModelFlags& flags);
 // A context for so many tokens as a flag, "-c 512"; nothing when `context` is the most that the model was made for.
 std::string larger_context_flag(const Model& model, uint64_t context, uint64_t tokens);
 
+// An error of a library, which knows no flags, with the flags that mend it. `text`: where it came from encoding a
+// prompt.
+Error with_flags(Error error, const TextModel* text = nullptr);
+
 }  // namespace baton::cli

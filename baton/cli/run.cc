@@ -161,9 +161,9 @@ int run_prompt(RunFlags& flags) {
   const auto text = prompt_text(flags);
   if (!text) return flags.prompt_file == "-" ? report_usage(text.error()) : report(text.error());
   auto runtime = flags.model.open();
-  if (!runtime) return report(runtime.error());
+  if (!runtime) return report(with_flags(runtime.error()));
   auto tokens = prompt_tokens(flags, *text, **runtime);
-  if (!tokens) return report(tokens.error());
+  if (!tokens) return report(with_flags(tokens.error(), &(*runtime)->text()));
   if (!flags.quiet && !flags.json) say_bundled_model(flags.model);
   if (flags.prompt_file != "-") warn_of_unread_pipe();
 
@@ -194,7 +194,7 @@ int run_prompt(RunFlags& flags) {
   meter.clear();
   const bool answered = completion && !completion->ids.empty();
   if (!flags.json && answered) print("\n");
-  if (!completion) return report(completion.error());
+  if (!completion) return report(with_flags(completion.error()));
   log_warnings(*completion);
   warn_of_cut(flags, **runtime, *completion);
   // The answer is there, whatever becomes of the files.

@@ -33,10 +33,8 @@ Status check_names(const Request& request, const SchedulerFacts& facts) {
     }
   }
   if (!facts.lanes[find_lane(facts, request.decode_unit)].decodes) {
-    return fail(Code::kUnsupported, "unit '" + request.decode_unit +
-                                        "' only prefills: decode on another one, for example "
-                                        "--prefill " +
-                                        request.decode_unit + " --decode cpu");
+    return fail(Code::kUnsupported,
+                "unit '" + request.decode_unit + "' only prefills: prefill on it and decode on another one");
   }
   const Strategy* strategy = find_strategy(request.strategy);
   if (strategy == nullptr) {

@@ -50,7 +50,7 @@ Status check_tokens(const Model& model, const SequenceState& state, std::span<co
   if (tokens.empty()) return fail(Code::kInvalidInput, "no tokens to process");
   if (tokens.size() > state.tokens_max() - state.position()) {
     return fail(Code::kOutOfMemory,
-                fmt::format("{} tokens at position {} do not fit a state of {} tokens; ask for a larger context (-c)",
+                fmt::format("{} tokens at position {} do not fit a state of {} tokens; ask for a larger context",
                             tokens.size(), state.position(), state.tokens_max()));
   }
   for (size_t i = 0; i < tokens.size(); ++i) {

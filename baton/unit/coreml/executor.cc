@@ -115,8 +115,7 @@ Status CoreMlExecutor::prefill(SequenceState& state, std::span<const int32_t> to
 }
 
 Status CoreMlExecutor::decode(std::span<const DecodeSlot>) {
-  return fail(Code::kUnsupported,
-              "coreml: this unit prefills only; decode on another one, for example --prefill coreml --decode cpu");
+  return fail(Code::kUnsupported, "coreml: this unit prefills only; decode on another one");
 }
 
 DeviceShares CoreMlExecutor::shares() const {

@@ -43,7 +43,7 @@ Status HostState::place() {
   // first hand-over of 35 tokens zeroed all of a state of 4,096 (94 MB, 370 ms instead of 7).
   const Pages pages = stripe >= kHugePage ? Pages::kHuge : Pages::kSmall;
   BATON_TRY(memory_,
-            pool_.take(total, fmt::format("a state of {} tokens; use a smaller context (-c)", tokens_max()), pages));
+            pool_.take(total, fmt::format("a state of {} tokens; use a smaller context", tokens_max()), pages));
   return {};
 }
 
@@ -88,7 +88,7 @@ Result<std::unique_ptr<SequenceState>> StatePool::make(uint64_t tokens_max) {
     BATON_OK(state->place());
     return state;
   } catch (const std::bad_alloc&) {
-    return fail(Code::kOutOfMemory, fmt::format("{}: no memory for a state; use a smaller context (-c)", unit_));
+    return fail(Code::kOutOfMemory, fmt::format("{}: no memory for a state; use a smaller context", unit_));
   }
 }
 
