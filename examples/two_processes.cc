@@ -23,9 +23,9 @@ baton::Status run(bool prefills, const char* model, const char* file, const char
   request.request.want_sealed_state = prefills;
   if (!prefills) {
     baton::SealExpectation expected;
-    const baton::Layout layout = baton::canonical_layout(runtime->model().program, 1, baton::DType::kF32);
+    const baton::StateShape shape = baton::state_shape(runtime->model().program, baton::DType::kF32);
     BATON_TRY(expected.identity, runtime->identity());
-    expected.layout = &layout;
+    expected.shape = &shape;
     expected.position_max = static_cast<uint64_t>(runtime->model().spec.context_max);
     BATON_TRY(baton::SealedFile state, baton::read_seal_file(file, expected, &key));
     const auto& made = state.view.provenance;

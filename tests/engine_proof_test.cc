@@ -163,7 +163,7 @@ TEST(Proof, OfAllTokensFindsAStateThatGoesWrongLater) {
 
 // A state of the right tokens whose hash is not theirs, as a seal without a key cannot tell.
 std::vector<std::byte> forged_state(const Engine&, const Request& request, size_t tokens) {
-  std::atomic<int64_t> live{0};
+  LiveStates live;
   State state({}, kContext, live);
   for (size_t i = 0; i < tokens; ++i) state.append(request.tokens[i]);
   state.store_hash(mix(state.hash()));

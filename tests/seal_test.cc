@@ -158,7 +158,7 @@ TEST(SealedModels, AnEvilCopyIsNotTheModel) {
   };
   EXPECT_EQ(ours->shape_prints, evil->shape_prints);
   const auto tokens = fake_tokens(1, 20);
-  const StateShape layout = state_shape(ours->program, DType::kF16);
+  const test::FakeLayout layout = fake_layout(ours->program, 20, FakeOrder{{0, 1, 2}, DType::kF16});
   FakeState from(layout, 20), into(layout, 20);
   from.fill(3, 20);
   const auto block = seal_state(from, identity(*evil), tokens).value();

@@ -47,7 +47,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto state = from_foreign(*parsed, model);
   if (!state) return 0;
   require(state->position <= 64 && state->sections.size() == 4);
-  for (size_t i = 0; i < 4; ++i) require(!first_not_finite(state->sections[i], state->layout.segments[i].dtype));
+  for (size_t i = 0; i < 4; ++i) require(!first_not_finite(state->sections[i], state->shape.segments[i].dtype));
   if (state->position == 0) return 0;
   const auto written = to_foreign(*state, model, ForeignFormat::kMlx, {});
   require(written.has_value());
