@@ -13,16 +13,13 @@ struct CountingExecutor final : baton::Executor {
   uint64_t counted = 0;
 
   const baton::Model& model() const override { return cpu->model(); }
-  const baton::Layout& layout() const override { return cpu->layout(); }
+  const baton::StateShape& shape() const override { return cpu->shape(); }
   baton::Result<std::unique_ptr<baton::SequenceState>> new_state(uint64_t n) override { return cpu->new_state(n); }
-  baton::Result<std::unique_ptr<baton::SequenceState>> clone(const baton::SequenceState& s) override {
-    return cpu->clone(s);
+  baton::Status step(std::span<const baton::Seat> seats, std::span<float> out,
+                     const baton::StepContext& context) override {
+    for (const baton::Seat& seat : seats) counted += seat.tokens.size();
+    return cpu->step(seats, out, context);
   }
-  baton::Status prefill(baton::SequenceState& s, std::span<const int32_t> t, std::span<float> logits) override {
-    counted += t.size();
-    return cpu->prefill(s, t, logits);
-  }
-  baton::Status decode(std::span<const baton::DecodeSlot> slots) override { return cpu->decode(slots); }
   baton::Placement placement() const override { return {"counting", "cpu, " + std::to_string(counted) + " counted"}; }
   std::string arithmetic() const override { return cpu->arithmetic(); }
 };

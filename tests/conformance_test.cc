@@ -9,6 +9,7 @@
 #include "baton/api/units.h"
 #include "tests/support/golden.h"
 #include "tests/support/op_models.h"
+#include "tests/support/seats.h"
 #include "tests/support/smoke.h"
 #include "tests/support/state_values.h"
 
@@ -60,8 +61,7 @@ Outcome run(Unit& unit, const OpModel& op, std::span<const int32_t> ids, std::sp
     done += piece;
   }
   for (; done < ids.size(); ++done) {
-    const DecodeSlot slot{state->get(), ids[done], std::span(result.logits).subspan(done * vocab, vocab)};
-    const auto status = (*executor)->decode({&slot, 1});
+    const auto status = (*executor)->decode(**state, ids[done], std::span(result.logits).subspan(done * vocab, vocab));
     EXPECT_TRUE(status) << status.error().message;
   }
   EXPECT_EQ((*state)->position(), ids.size());
@@ -147,13 +147,12 @@ TEST_P(Conformance, BatchedDecodeEqualsSingle) {
       }
     }
     for (int step = 0; step < 4; ++step) {
-      std::vector<DecodeSlot> slots;
+      std::vector<SeatRows> slots;
       for (size_t i = 0; i < count; ++i)
         slots.push_back({together[i].get(), static_cast<int32_t>(7 * i + step), rows[i]});
-      ASSERT_TRUE((*executor)->decode(slots));
+      ASSERT_TRUE(step_together(**executor, slots));
       for (size_t i = 0; i < count; ++i) {
-        const DecodeSlot slot{alone[i].get(), static_cast<int32_t>(7 * i + step), single[i]};
-        ASSERT_TRUE((*executor)->decode({&slot, 1}));
+        ASSERT_TRUE((*executor)->decode(*alone[i], static_cast<int32_t>(7 * i + step), single[i]));
         EXPECT_LE(nmse(rows[i], single[i]), 1e-9) << op.description << " sequence " << i << " step " << step;
       }
     }
@@ -175,7 +174,7 @@ TEST_P(Conformance, BatchedPrefillEqualsSingle) {
     std::vector<std::unique_ptr<SequenceState>> together, alone;
     std::vector<std::vector<int32_t>> ids;
     std::vector<std::vector<float>> rows, single;
-    std::vector<PrefillSlot> slots;
+    std::vector<SeatRows> slots;
     for (const size_t count : counts) {
       ids.emplace_back(count);
       for (int32_t& id : ids.back()) id = static_cast<int32_t>(random.below(37));
@@ -184,7 +183,7 @@ TEST_P(Conformance, BatchedPrefillEqualsSingle) {
       for (auto* states : {&together, &alone}) states->push_back(std::move(*(*executor)->new_state(64)));
     }
     for (size_t i = 0; i < std::size(counts); ++i) slots.push_back({together[i].get(), ids[i], rows[i]});
-    const auto status = (*executor)->prefill_batch(slots);
+    const auto status = step_together(**executor, slots);
     ASSERT_TRUE(status) << status.error().message;
     for (size_t i = 0; i < std::size(counts); ++i) {
       ASSERT_TRUE((*executor)->prefill(*alone[i], ids[i], single[i]));
@@ -213,12 +212,10 @@ TEST_P(Conformance, AForkGoesItsOwnWay) {
   EXPECT_EQ((*copy)->position(), 3u);
   ASSERT_TRUE((*executor)->prefill(**copy, ids, {}));
   std::vector<float> after(op.model->program.vocab, std::nanf("")), again = after;
-  const DecodeSlot slot{state->get(), 4, after};
-  ASSERT_TRUE((*executor)->decode({&slot, 1}));
+  ASSERT_TRUE((*executor)->decode(**state, 4, after));
   auto fresh = (*executor)->new_state(16);
   ASSERT_TRUE((*executor)->prefill(**fresh, ids, {}));
-  const DecodeSlot slot_fresh{fresh->get(), 4, again};
-  ASSERT_TRUE((*executor)->decode({&slot_fresh, 1}));
+  ASSERT_TRUE((*executor)->decode(**fresh, 4, again));
   EXPECT_EQ(after, again);
 }
 
@@ -241,8 +238,8 @@ TEST_P(Conformance, BadTokensAndFullStatesAreErrors) {
   // In the middle of a batch: named, and the sequence before it is not begun.
   auto second = (*executor)->new_state(4);
   const std::vector<int32_t> good = {1, 2}, bad = {3, -1};
-  const PrefillSlot slots[] = {{state->get(), good, {}}, {second->get(), bad, {}}};
-  const auto batch = (*executor)->prefill_batch(slots);
+  const std::vector<SeatRows> slots = {{state->get(), good}, {second->get(), bad}};
+  const auto batch = step_together(**executor, slots);
   ASSERT_FALSE(batch);
   EXPECT_EQ(batch.error().code, Code::kInvalidInput);
   EXPECT_EQ(batch.error().message.rfind("sequence 1: ", 0), 0u) << batch.error().message;

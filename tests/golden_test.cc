@@ -114,8 +114,7 @@ TEST_P(Golden, LogitsAndGreedyContinuation) {
         ++near_ties;
         break;
       }
-      const DecodeSlot slot{state.get(), wanted[i], row};
-      ASSERT_TRUE(executor_->decode({&slot, 1}));
+      ASSERT_TRUE(executor_->decode(*state, wanted[i], row));
     }
   }
   RecordProperty("near_ties", static_cast<int>(near_ties));

@@ -10,6 +10,7 @@
 #include "baton/api/units.h"
 #include "tests/support/golden.h"
 #include "tests/support/op_models.h"
+#include "tests/support/seats.h"
 #include "tests/support/state_values.h"
 
 namespace baton::test {
@@ -88,18 +89,18 @@ Made make(Unit& unit, const std::shared_ptr<const Model>& model, uint32_t thread
   BATON_CHECK(state);
   std::vector<std::unique_ptr<SequenceState>> others;
   for (size_t i = 0; company && i < 3; ++i) others.push_back(*(*executor)->new_state(20));
-  std::vector<PrefillSlot> slots = {{state->get(), std::span(ids).first(70), {}}};
+  std::vector<SeatRows> slots = {{state->get(), std::span(ids).first(70), {}}};
   for (const auto& neighbour : others) {
     if (unit.caps().shared_prefills_exact) slots.insert(slots.begin(), {neighbour.get(), other, {}});
   }
-  BATON_CHECK((*executor)->prefill_batch(slots));
+  BATON_CHECK(step_together(**executor, slots));
   BATON_CHECK((*executor)->prefill(**state, std::span(ids).subspan(70, 3), made.logits));
   const size_t rows = std::min<size_t>(unit.caps().decode_slots_max, others.size() + 1);
   for (size_t step = 0; step < 2 && rows > 0; ++step) {
-    std::vector<DecodeSlot> decoded;
+    std::vector<SeatRows> decoded;
     for (size_t i = 0; i + 1 < rows; ++i) decoded.push_back({others[i].get(), other[step], {}});
     decoded.push_back({state->get(), ids[73 + step], made.logits});
-    BATON_CHECK((*executor)->decode(decoded));
+    BATON_CHECK(step_together(**executor, decoded));
   }
   made.values = state_values(**state);
   return made;

@@ -197,8 +197,7 @@ class Proof : public testing::TestWithParam<GoldenCase> {
     return std::move(*state);
   }
   void decode(size_t unit, SequenceState& state, int32_t token, std::span<float> logits) {
-    const DecodeSlot slot{&state, token, logits};
-    const Status status = executors_[unit]->decode({&slot, 1});
+    const Status status = executors_[unit]->decode(state, token, logits);
     EXPECT_TRUE(status) << status.error().message;
   }
   StateIdentity identity() const {

@@ -74,13 +74,6 @@ class Counter {
   uint64_t done_ = 0;
 };
 
-Status decode_one(Executor& executor, SequenceState& state, int32_t token, std::span<float> logits) {
-  const DecodeSlot slot{&state, token, logits};
-  return executor.decode({&slot, 1});
-}
-
-// Of states that stay here.
-
 // One sequence through both units.
 class Pair {
  public:
@@ -127,7 +120,7 @@ class Pair {
  private:
   Status make(SequenceState& state, std::span<const int32_t> piece) {
     if (&maker_ != &decode_) return maker_.prefill(state, piece, {});
-    for (const int32_t token : piece) BATON_OK(decode_one(maker_, state, token, {}));
+    for (const int32_t token : piece) BATON_OK(maker_.decode(state, token, {}));
     return {};
   }
 
@@ -140,8 +133,8 @@ class Pair {
     std::vector<float> theirs(vocab_), mine(vocab_);
     int32_t token = ids[length];  // then the unit's own choices, as in an answer
     for (size_t row = 0; row < kRows; ++row) {
-      BATON_OK(decode_one(decode_, *moved, token, theirs));
-      BATON_OK(decode_one(decode_, *beside, token, mine));
+      BATON_OK(decode_.decode(*moved, token, theirs));
+      BATON_OK(decode_.decode(*beside, token, mine));
       honest_.cover(compare_logits(theirs, mine));
       token = static_cast<int32_t>(index_of_highest(mine));
     }
@@ -281,7 +274,7 @@ Result<MarginBounds> measure_margins(Executor& prefill, Executor& decode, Execut
       state = std::move(moved);
     }
     for (size_t i = prompt; i < all.size(); ++i) {
-      BATON_OK(decode_one(decode, *state, all[i], std::span(logits).subspan(i * vocab, vocab)));
+      BATON_OK(decode.decode(*state, all[i], std::span(logits).subspan(i * vocab, vocab)));
     }
     BATON_TRY(const State beside, reference.new_state(all.size()));
     BATON_OK(reference.prefill(*beside, all, wanted));

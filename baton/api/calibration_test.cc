@@ -118,14 +118,9 @@ class Shifted final : public Executor {
   Result<std::unique_ptr<SequenceState>> fork(const SequenceState& state, uint64_t position) override {
     return right_.fork(state, position);
   }
-  Status prefill(SequenceState& state, std::span<const int32_t> tokens, std::span<float> logits) override {
-    const Status done = right_.prefill(state, tokens, logits);
-    shift(logits);
-    return done;
-  }
-  Status decode(std::span<const DecodeSlot> slots) override {
-    const Status done = right_.decode(slots);
-    for (const DecodeSlot& slot : slots) shift(slot.logits);
+  Status step(std::span<const Seat> seats, std::span<float> out, const StepContext& context) override {
+    const Status done = right_.step(seats, out, context);
+    shift(out);
     return done;
   }
   Placement placement() const override { return right_.placement(); }

@@ -70,9 +70,9 @@ class Runs {
     if (meter != nullptr) meter->start();
     const int64_t start = clock.now_ns();
     if (test_.prefill_tokens > 0) {
-      std::vector<PrefillSlot> slots;
-      for (uint32_t i = 0; i < test_.sequences; ++i) slots.push_back({states[i].get(), prompts_[i], logits(i)});
-      BATON_OK(units_.prefill.prefill_batch(slots));
+      std::vector<Seat> seats;
+      for (uint32_t i = 0; i < test_.sequences; ++i) seats.push_back({states[i].get(), prompts_[i], 1});
+      BATON_OK(units_.prefill.step(seats, logits_, {}));
       for (uint32_t i = 0; i < test_.sequences; ++i) generated[i].push_back(likeliest(logits(i)));
       if (carried) BATON_OK(carry(states));
     }
@@ -109,16 +109,17 @@ class Runs {
   }
 
   Status decode(std::vector<State>& states, std::vector<std::vector<int32_t>>& generated) {
-    std::vector<DecodeSlot> slots;
+    std::vector<int32_t> tokens(test_.sequences);
+    std::vector<Seat> seats;
     for (uint32_t i = 0; i < test_.sequences; ++i) {
-      const int32_t token = test_.prefill_tokens > 0 ? generated[i][0] : prompts_[i][0];
-      slots.push_back({states[i].get(), token, logits(i)});
+      tokens[i] = test_.prefill_tokens > 0 ? generated[i][0] : prompts_[i][0];
+      seats.push_back({states[i].get(), {&tokens[i], 1}, 1, true});
     }
     for (uint32_t step = 0; step < test_.decode_tokens; ++step) {
-      BATON_OK(units_.decode.decode(slots));
+      BATON_OK(units_.decode.step(seats, logits_, {}));
       for (uint32_t i = 0; i < test_.sequences; ++i) {
-        slots[i].token = likeliest(slots[i].logits);
-        generated[i].push_back(slots[i].token);
+        tokens[i] = likeliest(logits(i));
+        generated[i].push_back(tokens[i]);
       }
     }
     return {};

@@ -48,21 +48,20 @@ class SyntheticUnit final : public Executor {
     to->advance(from.position());
     return to;
   }
-  Status prefill(SequenceState& state, std::span<const int32_t> tokens, std::span<float> logits) override {
-    const PrefillSlot slot{&state, tokens, logits};
-    return prefill_batch({&slot, 1});
-  }
-  Status prefill_batch(std::span<const PrefillSlot> slots) override {
+  Status step(std::span<const Seat> seats, std::span<float> out, const StepContext&) override {
     size_t tokens = 0;
-    for (const PrefillSlot& slot : slots) tokens += slot.tokens.size();
-    pass(speeds_.prefill_call_ms + static_cast<double>(tokens) * speeds_.prefill_token_ms);
-    for (const PrefillSlot& slot : slots) feed_all(*slot.state, slot.tokens, slot.logits);
-    return {};
-  }
-  Status decode(std::span<const DecodeSlot> slots) override {
-    pass(speeds_.decode_step_ms + static_cast<double>(slots.size()) * speeds_.slot_ms);
-    for (const DecodeSlot& slot : slots) feed(*slot.state, slot.token, slot.logits);
-    ++steps;
+    for (const Seat& seat : seats) tokens += seat.tokens.size();
+    const bool decodes = seats.front().decodes;
+    pass(decodes ? speeds_.decode_step_ms + static_cast<double>(seats.size()) * speeds_.slot_ms
+                 : speeds_.prefill_call_ms + static_cast<double>(tokens) * speeds_.prefill_token_ms);
+    for (const Seat& seat : seats) {
+      for (size_t i = 0; i < seat.tokens.size(); ++i) {
+        const bool wanted = i + seat.rows_out >= seat.tokens.size();
+        feed(*seat.state, seat.tokens[i], wanted ? out.first(kVocab) : std::span<float>());
+        if (wanted) out = out.subspan(kVocab);
+      }
+    }
+    steps += decodes ? 1 : 0;
     return {};
   }
   Placement placement() const override { return {"synthetic", "simulated clock"}; }
@@ -77,13 +76,6 @@ class SyntheticUnit final : public Executor {
   void pass(double ms) {
     const double factor = std::max(0.01, 1 + speeds_.noise * random_.normal());
     clock_.advance_ns(static_cast<int64_t>(ms * factor * 1e6));
-  }
-  void feed_all(SequenceState& state, std::span<const int32_t> tokens, std::span<float> logits) {
-    const size_t wanted = logits.size() / kVocab;
-    for (size_t i = 0; i < tokens.size(); ++i) {
-      const size_t left = tokens.size() - i;
-      feed(state, tokens[i], left <= wanted ? logits.subspan((wanted - left) * kVocab, kVocab) : std::span<float>());
-    }
   }
   void feed(SequenceState& state, int32_t token, std::span<float> logits) {
     auto& synthetic = static_cast<SyntheticState&>(state);

@@ -111,8 +111,7 @@ Result<std::vector<float>> computed_logits(const StateConvertFlags& flags, const
   const std::span<const int32_t> tokens(state.tokens);
   if (tokens.empty()) return fail(Code::kInvalidInput, "a state of no tokens has no logits; give a file with --logits");
   if (tokens.size() > 1) BATON_OK(executor->prefill(*sequence, tokens.first(tokens.size() - 1), {}));
-  const DecodeSlot slot{sequence.get(), tokens.back(), logits};
-  BATON_OK(executor->decode({&slot, 1}));
+  BATON_OK(executor->decode(*sequence, tokens.back(), logits));
   return logits;
 }
 

@@ -115,6 +115,7 @@ struct Engine::Core {
   std::vector<std::unique_ptr<Channel<Work>>> works;  // units, then the bridge
   Scheduler scheduler;                                // of the scheduler's thread
   bool stopping = false;                              // of the scheduler's thread
+  std::atomic<bool> ending{false};                    // long steps end soon: nobody waits for them
 
   std::mutex mutex;
   std::map<RequestId, std::unique_ptr<EventOutlet>> outlets;  // guarded by mutex, as are the next three
@@ -137,7 +138,8 @@ Status Engine::Core::start() {
   };
   try {
     for (const EngineUnit& unit : options.units)
-      lanes.push_back(std::make_unique<Lane>(*unit.executor, unit_of(unit.name), unit.caps->decode_slots_max, clock));
+      lanes.push_back(
+          std::make_unique<Lane>(*unit.executor, unit_of(unit.name), unit.caps->decode_slots_max, clock, &ending));
     for (size_t i = 0; i <= options.units.size(); ++i) works.push_back(std::make_unique<Channel<Work>>(1));
     for (size_t i = 0; i < options.units.size(); ++i)
       threads.emplace_back([this, i] { survive([&] { serve(*works[i], *lanes[i]); }); });
@@ -328,6 +330,8 @@ void Engine::shutdown() {
     if (std::exchange(core_->closed, true)) return;
   }
   core_->survive([&] { core_->inbox.send(StopMessage{}); });
+  // Behind the message: what ends early comes back to requests that are cancelled by then.
+  core_->ending = true;
 }
 
 EngineUsage Engine::usage() const {

@@ -39,14 +39,16 @@ Result<std::vector<std::byte>> Carrier::seal(const SequenceState& from, const St
   return seal_state(from, identity, tokens, provenance);
 }
 
-Lane::Lane(Executor& executor, std::string unit, uint32_t decode_slots_max, const Clock& clock)
+Lane::Lane(Executor& executor, std::string unit, uint32_t decode_slots_max, const Clock& clock,
+           const std::atomic<bool>* cancelled)
     : executor_(executor),
       maker_{std::move(unit), executor.arithmetic()},
       clock_(clock),
       slots_max_(std::max(decode_slots_max, 1u)),
+      context_{.cancelled = cancelled},
       vocab_(static_cast<size_t>(executor.model().program.vocab)),
       logits_(std::max(slots_max_, 2u) * vocab_) {
-  slots_.reserve(std::max(slots_max_, 2u));
+  seats_.reserve(std::max(slots_max_, 2u));
 }
 
 void Lane::run(Work& work) {
@@ -70,14 +72,14 @@ void Lane::prefill(PrefillWork& work) {
 }
 
 Status Lane::prefill_step(PrefillWork& work) {
-  prefill_slots_.clear();
+  seats_.clear();
   const auto runs = [](const PrefillRow& row) { return row.status && !row.tokens.empty(); };
   for (const PrefillRow& row : work.rows) {
-    if (runs(row)) prefill_slots_.push_back({row.state.state.get(), row.tokens, {}});
+    if (runs(row)) seats_.push_back({row.state.state.get(), row.tokens});
   }
-  if (prefill_slots_.empty()) return {};
-  BATON_OK(executor_.prefill_batch(prefill_slots_));
-  const bool shared = prefill_slots_.size() > 1;
+  if (seats_.empty()) return {};
+  BATON_OK(executor_.step(seats_, {}, context_));
+  const bool shared = seats_.size() > 1;
   for (PrefillRow& row : work.rows) {
     if (runs(row)) row.state.provenance.add(maker_, StepKind::kPrefill, row.tokens.size(), 1, shared);
   }
@@ -95,13 +97,12 @@ void Lane::pick(DecodeRow& row, std::span<const float> logits) {
 }
 
 Status Lane::decode_step(DecodeWork& work) {
-  slots_.clear();
-  for (size_t i = 0; i < work.rows.size(); ++i) {
-    const DecodeRow& row = work.rows[i];
-    const int32_t token = row.picked.empty() ? row.token : row.picked.back().id;
-    slots_.push_back({row.state.state.get(), token, {logits_.data() + i * vocab_, vocab_}});
+  seats_.clear();
+  for (const DecodeRow& row : work.rows) {
+    const int32_t& token = row.picked.empty() ? row.token : row.picked.back().id;
+    seats_.push_back({row.state.state.get(), {&token, 1}, 1, true});
   }
-  return executor_.decode(slots_);
+  return executor_.step(seats_, std::span(logits_).first(seats_.size() * vocab_), context_);
 }
 
 void Lane::decode(DecodeWork& work) {
@@ -135,12 +136,8 @@ Status Lane::repeat(CompareWork& work) {
   for (const MakeStep& step : work.steps) {
     const auto tokens = left.first(step.tokens);
     left = left.subspan(step.tokens);
-    if (step.decodes) {
-      const DecodeSlot slot{work.proof.state.get(), tokens.front(), {}};
-      BATON_OK(executor_.decode({&slot, 1}));
-    } else {
-      BATON_OK(executor_.prefill(*work.proof.state, tokens, {}));
-    }
+    const Seat seat{work.proof.state.get(), tokens, 0, step.decodes};
+    BATON_OK(executor_.step({&seat, 1}, {}, context_));
     work.proof.provenance.add(maker_, step.decodes ? StepKind::kDecode : StepKind::kPrefill, step.tokens);
   }
   return {};
@@ -161,12 +158,9 @@ void Lane::verify(VerifyWork& work) {
   const std::span<float> moved(logits_.data(), vocab_);
   const std::span<float> own(logits_.data() + vocab_, vocab_);
   work.status = guarded([&]() -> Status {
-    slots_.assign({{work.row.state.state.get(), work.row.token, moved}, {work.proof.state.get(), work.row.token, own}});
-    if (slots_max_ >= 2) {
-      BATON_OK(executor_.decode(slots_));
-    } else {
-      for (const DecodeSlot& slot : slots_) BATON_OK(executor_.decode({&slot, 1}));
-    }
+    const std::span<const int32_t> token(&work.row.token, 1);
+    seats_.assign({{work.row.state.state.get(), token, 1, true}, {work.proof.state.get(), token, 1, true}});
+    BATON_OK(executor_.step(seats_, std::span(logits_).first(2 * vocab_), context_));
     if (work.want_placement) work.placement = executor_.placement();
     return {};
   });

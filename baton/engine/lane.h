@@ -29,8 +29,10 @@ class Carrier {
 // Executes Prefill, Decode, Compare and Verify. Owns the logits of a step: slots x vocab floats, sized here.
 class Lane {
  public:
-  // `unit`: its name, for the provenance of what it makes.
-  Lane(Executor& executor, std::string unit, uint32_t decode_slots_max, const Clock& clock);
+  // `unit`: its name, for the provenance of what it makes. `cancelled`: ends long steps when it becomes true, at the
+  // engine's end; null: never.
+  Lane(Executor& executor, std::string unit, uint32_t decode_slots_max, const Clock& clock,
+       const std::atomic<bool>* cancelled = nullptr);
   // Writes results and status into `work`; never throws. Not for Move.
   void run(Work& work);
 
@@ -48,10 +50,10 @@ class Lane {
   const StateMaker maker_;
   const Clock& clock_;
   const uint32_t slots_max_;
+  const StepContext context_;
   const size_t vocab_;
   std::vector<float> logits_;  // [max(slots, 2), vocab]
-  std::vector<DecodeSlot> slots_;
-  std::vector<PrefillSlot> prefill_slots_;
+  std::vector<Seat> seats_;
 };
 
 // Executes Move. States that are carried stay in this process, between executors of one model. Those that leave it or

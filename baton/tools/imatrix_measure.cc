@@ -68,8 +68,8 @@ class HostRun final : public Run {
     auto* const state = static_cast<host::HostState*>(made.get());
     while (state->position() < ids.size()) {
       const uint64_t done = state->position(), count = std::min<uint64_t>(kRowsPerPass, ids.size() - done);
-      const host::RunInput input{state, done, ids.subspan(done, count), {}};
-      pass_->start({&input, 1}, host::PassForm::kPrefill);
+      const host::RunInput input{state, done, ids.subspan(done, count)};
+      pass_->start({&input, 1}, nullptr);
       pass_->keep_all_rows();
       for (size_t i = 0; i < steps.size(); ++i) {
         if (stopped && stopped()) return cancelled();

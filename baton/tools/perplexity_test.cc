@@ -31,18 +31,22 @@ class TableExecutor final : public Executor {
   Result<std::unique_ptr<SequenceState>> new_state(uint64_t tokens_max) override {
     return std::make_unique<test::EmptyState>(tokens_max, live_);
   }
-  Status prefill(SequenceState& state, std::span<const int32_t> tokens, std::span<float> logits) override {
-    const uint64_t vocab = model_.program.vocab, rows = logits.size() / vocab;
-    for (size_t i = 0; i < tokens.size(); ++i) {
-      if (state.position() == 0) first_tokens.push_back(tokens[i]);
-      for (uint64_t id = 0; i + rows >= tokens.size() && id < vocab; ++id) {
-        logits[(i + rows - tokens.size()) * vocab + id] = logit_(tokens[i], state.position(), static_cast<int32_t>(id));
+  Status step(std::span<const Seat> seats, std::span<float> out, const StepContext&) override {
+    const uint64_t vocab = model_.program.vocab;
+    for (const Seat& seat : seats) {
+      auto& state = static_cast<test::EmptyState&>(*seat.state);
+      for (size_t i = 0; i < seat.tokens.size(); ++i) {
+        if (state.position() == 0) first_tokens.push_back(seat.tokens[i]);
+        if (i + seat.rows_out >= seat.tokens.size()) {
+          for (uint64_t id = 0; id < vocab; ++id)
+            out[id] = logit_(seat.tokens[i], state.position(), static_cast<int32_t>(id));
+          out = out.subspan(vocab);
+        }
+        state.advance(1);
       }
-      static_cast<test::EmptyState&>(state).advance(1);
     }
     return {};
   }
-  Status decode(std::span<const DecodeSlot>) override { return fail(Code::kUnsupported, "no decode"); }
   Placement placement() const override { return {"table", "a table"}; }
   std::string arithmetic() const override { return "table"; }
 

@@ -7,6 +7,7 @@
 #include <new>
 #include <utility>
 
+#include "baton/base/clock.h"
 #include "baton/quant/format.h"
 
 namespace baton {
@@ -46,42 +47,59 @@ Result<std::unique_ptr<Executor>> Unit::load(std::shared_ptr<const Model> model,
   return make_executor(std::move(model), threads);
 }
 
-Status check_tokens(const Model& model, const SequenceState& state, std::span<const int32_t> tokens) {
-  if (tokens.empty()) return fail(Code::kInvalidInput, "no tokens to process");
-  if (tokens.size() > state.tokens_max() - state.position()) {
+namespace {
+
+Status check_seat(const Model& model, const Seat& seat) {
+  if (seat.tokens.empty()) return fail(Code::kInvalidInput, "no tokens to process");
+  const SequenceState& state = *seat.state;
+  if (seat.tokens.size() > state.tokens_max() - state.position()) {
     return fail(Code::kOutOfMemory,
                 fmt::format("{} tokens at position {} do not fit a state of {} tokens; ask for a larger context",
-                            tokens.size(), state.position(), state.tokens_max()));
+                            seat.tokens.size(), state.position(), state.tokens_max()));
   }
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    if (tokens[i] < 0 || tokens[i] >= model.program.vocab) {
-      return fail(Code::kInvalidInput, fmt::format("token {} at index {} is outside the vocabulary of {}", tokens[i], i,
-                                                   model.program.vocab));
+  for (size_t i = 0; i < seat.tokens.size(); ++i) {
+    if (seat.tokens[i] < 0 || seat.tokens[i] >= model.program.vocab) {
+      return fail(Code::kInvalidInput, fmt::format("token {} at index {} is outside the vocabulary of {}",
+                                                   seat.tokens[i], i, model.program.vocab));
     }
   }
+  BATON_CHECK(seat.rows_out <= seat.tokens.size() && (!seat.decodes || seat.tokens.size() == 1));
   return {};
 }
 
-Status check_slots(const Model& model, std::span<const PrefillSlot> slots) {
-  std::vector<const SequenceState*> states;
-  for (size_t i = 0; i < slots.size(); ++i) {
-    const PrefillSlot& slot = slots[i];
-    if (Status status = check_tokens(model, *slot.state, slot.tokens); !status) {
-      return slots.size() == 1 ? status : fail(std::move(status).error().in(fmt::format("sequence {}", i)));
+}  // namespace
+
+Status check_seats(const Model& model, std::span<const Seat> seats, std::span<const float> out) {
+  uint64_t rows = 0;
+  for (size_t i = 0; i < seats.size(); ++i) {
+    if (Status status = check_seat(model, seats[i]); !status) {
+      return seats.size() == 1 ? status : fail(std::move(status).error().in(fmt::format("sequence {}", i)));
     }
-    const size_t vocab = static_cast<size_t>(model.program.vocab);
-    BATON_CHECK(slot.logits.size() % vocab == 0 && slot.logits.size() / vocab <= slot.tokens.size());
-    states.push_back(slot.state);
+    rows += seats[i].rows_out;
+    BATON_CHECK(i == 0 || seats[i].decodes || !seats[i - 1].decodes);
+    for (size_t other = 0; other < i; ++other) BATON_CHECK(seats[other].state != seats[i].state);
   }
-  std::sort(states.begin(), states.end());
-  BATON_CHECK(std::adjacent_find(states.begin(), states.end()) == states.end());
+  BATON_CHECK(out.size() == rows * static_cast<uint64_t>(model.program.vocab));
   return {};
 }
 
-Status Executor::prefill_batch(std::span<const PrefillSlot> slots) {
-  BATON_OK(check_slots(model(), slots));
-  for (const PrefillSlot& slot : slots) BATON_OK(prefill(*slot.state, slot.tokens, slot.logits));
+Status StepContext::check() const {
+  if (cancelled != nullptr && *cancelled) return fail(Code::kCancelled, "the step was cancelled");
+  if (deadline_ns != INT64_MAX && SteadyClock().now_ns() > deadline_ns)
+    return fail(Code::kCancelled, "the step's deadline has passed");
   return {};
+}
+
+Status Executor::prefill(SequenceState& state, std::span<const int32_t> tokens, std::span<float> out) {
+  const auto width = static_cast<size_t>(model().program.vocab);
+  BATON_CHECK(out.size() % width == 0);
+  const Seat seat{&state, tokens, static_cast<uint32_t>(out.size() / width)};
+  return step({&seat, 1}, out, {});
+}
+
+Status Executor::decode(SequenceState& state, int32_t token, std::span<float> out) {
+  const Seat seat{&state, {&token, 1}, out.empty() ? 0u : 1u, true};
+  return step({&seat, 1}, out, {});
 }
 
 Result<std::unique_ptr<SequenceState>> Executor::fork(const SequenceState& from, uint64_t position) try {

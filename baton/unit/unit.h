@@ -3,9 +3,10 @@
 //
 // Threads: a Unit may be used from any one thread at a time. An Executor and the states it made are used from one
 // thread at a time (its lane); it may run its own threads inside a call. Only the bridge touches a state between two
-// lanes. Errors: after a failed prefill or decode all states in that call are poisoned: drop them. Nothing throws.
+// lanes. Errors: after a failed step all states in it are poisoned: drop them. Nothing throws.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -28,16 +29,16 @@ struct LogitTolerance {
 
 // What a unit can do: facts for planning, listing and conformance tests.
 struct Caps {
-  std::vector<OpKind> ops;                 // one by one: a Program with any other is refused at load
-  std::vector<DType> native_formats;       // weights used as stored; others are decoded at load
-  DType kv_type = DType::kF32;             // of keys and values in its states
-  DType product_type = DType::kF32;        // narrowest type of inputs, weights and results of its matrix products
-  uint32_t prefill_tokens_preferred = 64;  // tokens per prefill call that suit it
-  uint32_t prefill_tokens_min = 1;         // fewer in a call take as long
-  uint32_t prefill_slots_shared = 1;       // sequences of a prefill_batch that share a pass; 1: one after the other
-  uint32_t decode_slots_max = 1;           // sequences per decode call; 0: this unit only prefills
-  // Sequences that share a prefill_batch get the bits that each would get alone; those that share a decode always do.
-  bool shared_prefills_exact = true;
+  std::vector<OpKind> ops;                       // one by one: a Program with any other is refused at load
+  std::vector<DType> native_formats;             // weights used as stored; others are decoded at load
+  DType kv_type = DType::kF32;                   // of keys and values in its states
+  DType product_type = DType::kF32;              // narrowest type of inputs, weights and results of its matrix products
+  uint32_t prefill_tokens_preferred = 64;        // tokens of a seat that suit it
+  uint32_t prefill_tokens_min = 1;               // fewer in a step take as long
+  uint32_t prefill_slots_shared = 1;             // seats that prefill and share a pass; 1: one after the other
+  uint32_t decode_slots_max = 1;                 // seats that decode and share a pass; 0: this unit only prefills
+  bool mixes = false;                            // both kinds share a pass
+  bool shared_prefills_exact = true;             // seats that prefill get the bits that each would get alone
   std::vector<std::string> features;             // instruction sets or device facts, for `baton units`
   std::vector<LogitTolerance> logit_tolerances;  // every format: near ties below it are explained
   float logit_tolerance(DType weights) const;
@@ -47,18 +48,23 @@ std::vector<LogitTolerance> equal_tolerances(float largest);
 // kUnsupported names the first op of the program that is not among `caps.ops`, by kind, index and layer.
 Status check_ops(std::string_view unit, const Caps& caps, const Program& program);
 
-// One row of a decode step: feed `token` at the state's position, write vocab logits.
-struct DecodeSlot {
-  SequenceState* state;
-  int32_t token;
-  std::span<float> logits;  // vocab values, written; empty: none wanted
+// A sequence's part of a step: `tokens` at the state's position, a row of outputs behind each of the last `rows_out`.
+struct Seat {
+  SequenceState* state = nullptr;
+  std::span<const int32_t> tokens;  // from 1 up to what the state can still hold
+  uint32_t rows_out = 0;            // at most tokens.size(); 0: the output head is not run
+  // One token of an answer: it gets the bits that it would get alone, whoever decodes beside it. A prompt's tokens are
+  // prefilled, be it one: where a prompt is cut at multiples of 64 does not show in its bits.
+  bool decodes = false;
 };
 
-// One sequence of a prefill: `tokens` at the state's position, the last logits.size() / vocab of them make logits.
-struct PrefillSlot {
-  SequenceState* state;
-  std::span<const int32_t> tokens;  // from 1 up to what the state can still hold
-  std::span<float> logits;          // whole rows of vocab values in token order, written; empty: none wanted
+// What a long step looks at between its parts.
+struct StepContext {
+  const std::atomic<bool>* cancelled = nullptr;  // true: end soon
+  int64_t deadline_ns = INT64_MAX;               // on the steady clock
+
+  // kCancelled when it is to end.
+  Status check() const;
 };
 
 // Who did an executor's arithmetic, and how that is known.
@@ -92,17 +98,16 @@ class Executor {
   // position only where every segment counts tokens.
   virtual Result<std::unique_ptr<SequenceState>> fork(const SequenceState& from, uint64_t position);
 
-  // Processes `tokens` at the state's position. `logits` receives the last logits.size() / vocab tokens' rows, in token
-  // order; empty: none (the output head is not run). Any number of tokens from 1 up to what the state can still hold.
-  virtual Status prefill(SequenceState& state, std::span<const int32_t> tokens, std::span<float> logits) = 0;
-  // Prefills several sequences, any number, each of any length; the slots' states are distinct. Here: one prefill after
-  // the other. A unit that shares passes among them (caps().prefill_slots_shared) may round a sequence's sums another
-  // way than in a prefill of its own, within its logit_tolerance; what does so, and when, is in docs/cpu.md. A slot
-  // that cannot run is found before any has: the message names it.
-  virtual Status prefill_batch(std::span<const PrefillSlot> slots);
-  // One token for each slot; the slots' states are distinct. At most caps().decode_slots_max slots. Each gets the bits
-  // that it would get alone.
-  virtual Status decode(std::span<const DecodeSlot> slots) = 0;
+  // Processes the tokens of all seats, any number of them; their states are distinct, and seats that decode come last.
+  // `out`, [sum of rows_out][output width] in the order of the seats, receives their rows. Whether seats share passes
+  // over the weights is the unit's affair (caps().prefill_slots_shared, decode_slots_max, mixes); a seat that prefills
+  // gets the bits that it would get alone where caps().shared_prefills_exact, else is within logit_tolerance of them:
+  // docs/cpu.md. A seat that cannot run is found before any has: the message names it.
+  virtual Status step(std::span<const Seat> seats, std::span<float> out, const StepContext& context) = 0;
+
+  // Steps of one seat. `out`: whole rows, those of the last tokens; empty: none wanted.
+  Status prefill(SequenceState& state, std::span<const int32_t> tokens, std::span<float> out);
+  Status decode(SequenceState& state, int32_t token, std::span<float> out);
 
   // Finishes what load left for later, so that the next calls run at full speed: for measurements, and for idle time.
   virtual Status settle() { return {}; }
@@ -156,10 +161,9 @@ class Unit {
   virtual Result<std::unique_ptr<Executor>> make_executor(std::shared_ptr<const Model> model, uint32_t threads) = 0;
 };
 
-// Shared by executors: token ids in range, room in the state. The message says which token or how many tokens.
-Status check_tokens(const Model& model, const SequenceState& state, std::span<const int32_t> tokens);
-// The same for each slot, the message beginning with "sequence N: " when there are several. States given twice and
-// logits of more rows than tokens are bugs.
-Status check_slots(const Model& model, std::span<const PrefillSlot> slots);
+// Shared by executors, of each seat: token ids in range, room in the state. The message says which token or how many
+// tokens, and begins with "sequence N: " when there are several. Bugs: states given twice, rows of no token, decodes of
+// several tokens or before prefills, `out` of another size.
+Status check_seats(const Model& model, std::span<const Seat> seats, std::span<const float> out);
 
 }  // namespace baton

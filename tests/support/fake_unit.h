@@ -246,46 +246,16 @@ class FakeExecutor final : public Executor {
     BATON_OK(before(Act::kNewState, tokens_max));
     return std::make_unique<State>(behaviour_.storage, tokens_max, live_);
   }
-  Status prefill(SequenceState& state, std::span<const int32_t> tokens, std::span<float> logits) override {
-    auto& mine = static_cast<State&>(state);
-    if (Status status = before(Act::kPrefill, tokens.size()); !status) return poison(mine), status;
-    if (tokens.empty() || tokens.size() > state.tokens_max() - state.position()) {
-      return fail(Code::kInvalidInput, "the fake unit was given more tokens than the state holds");
-    }
-    for (const int32_t token : tokens) mine.append(token);
-    prefilled_ += tokens.size();
-    if (behaviour_.spoils_prefill && behaviour_.spoils_prefill()) mine.store_hash(mix(mine.hash()));
-    if (!logits.empty()) mine.write_logits(logits.last(kVocab));
-    return {};
-  }
-  Status prefill_batch(std::span<const PrefillSlot> slots) override {
-    ++prefills_;
-    Status status = slots.size() <= caps_.prefill_slots_shared
-                        ? Executor::prefill_batch(slots)
-                        : fail(Code::kInvalidInput, "the fake unit was given too many sequences");
+  Status step(std::span<const Seat> seats, std::span<float> out, const StepContext&) override {
+    const bool decodes = !seats.empty() && seats.back().decodes;
+    ++(decodes ? decodes_ : prefills_);
+    const Status status = decodes ? before(Act::kDecode, seats.size()) : Status();
+    const Status done = status ? run(seats, out, decodes) : status;
     // Whichever it was: none of them may be gone on from.
-    for (const PrefillSlot& slot : slots) {
-      if (!status) poison(static_cast<State&>(*slot.state));
+    for (const Seat& seat : seats) {
+      if (!done) poison(static_cast<State&>(*seat.state));
     }
-    return status;
-  }
-  Status decode(std::span<const DecodeSlot> slots) override {
-    if (Status status = before(Act::kDecode, slots.size()); !status) {
-      for (const DecodeSlot& slot : slots) poison(static_cast<State&>(*slot.state));
-      return status;
-    }
-    if (slots.empty() || slots.size() > caps_.decode_slots_max) {
-      return fail(Code::kInvalidInput, "the fake unit was given too many slots");
-    }
-    ++decodes_;
-    for (size_t i = 0; i < slots.size(); ++i) {
-      auto& mine = static_cast<State&>(*slots[i].state);
-      if (mine.position() >= mine.tokens_max()) return fail(Code::kInvalidInput, "the fake unit's state is full");
-      mine.append(slots[i].token);
-      if (behaviour_.spoils_decode && behaviour_.spoils_decode(i, slots.size())) mine.store_hash(mix(mine.hash()));
-      mine.write_logits(slots[i].logits);
-    }
-    return {};
+    return done;
   }
   Placement placement() const override {
     return {.ran = name_, .arithmetic = "hashes on the host", .warning = behaviour_.warning};
@@ -293,6 +263,30 @@ class FakeExecutor final : public Executor {
   std::string arithmetic() const override { return arithmetic_name("fake/" + name_); }
 
  private:
+  Status run(std::span<const Seat> seats, std::span<float> out, bool decodes) {
+    // The proof's two states go in one step wherever they are.
+    const size_t most = decodes ? std::max(caps_.decode_slots_max, 2u) : caps_.prefill_slots_shared;
+    if (seats.empty() || seats.size() > most) {
+      return fail(Code::kInvalidInput, "the fake unit was given too many sequences");
+    }
+    for (size_t i = 0; i < seats.size(); ++i) {
+      const Seat& seat = seats[i];
+      auto& mine = static_cast<State&>(*seat.state);
+      if (!decodes) BATON_OK(before(Act::kPrefill, seat.tokens.size()));
+      if (seat.tokens.empty() || seat.tokens.size() > mine.tokens_max() - mine.position()) {
+        return fail(Code::kInvalidInput, "the fake unit was given more tokens than the state holds");
+      }
+      for (const int32_t token : seat.tokens) mine.append(token);
+      if (!decodes) prefilled_ += seat.tokens.size();
+      const bool spoilt = decodes ? behaviour_.spoils_decode && behaviour_.spoils_decode(i, seats.size())
+                                  : behaviour_.spoils_prefill && behaviour_.spoils_prefill();
+      if (spoilt) mine.store_hash(mix(mine.hash()));
+      if (seat.rows_out == 0) continue;
+      mine.write_logits(out.first(kVocab));
+      out = out.subspan(kVocab);
+    }
+    return {};
+  }
   // A failed step leaves rubbish behind, so that going on from it shows.
   static void poison(State& state) { state.store_hash(mix(~state.hash())); }
   Status before(Act act, size_t count) { return behaviour_.before ? behaviour_.before(act, count) : Status(); }

@@ -111,8 +111,7 @@ std::vector<float> last_logits(Executor& executor, std::span<const int32_t> ids,
     if (!status) return {};
   }
   std::vector<float> logits(executor.model().program.vocab, std::numeric_limits<float>::quiet_NaN());
-  const DecodeSlot slot{&state, ids.back(), logits};
-  const auto status = executor.decode({&slot, 1});
+  const auto status = executor.decode(state, ids.back(), logits);
   EXPECT_TRUE(status) << status.error().message;
   return logits;
 }
@@ -122,8 +121,7 @@ std::vector<int32_t> greedy(Executor& executor, SequenceState& state, std::vecto
   while (!logits.empty()) {
     ids.push_back(argmax(logits));
     if (ids.size() == count) break;
-    const DecodeSlot slot{&state, ids.back(), logits};
-    const auto status = executor.decode({&slot, 1});
+    const auto status = executor.decode(state, ids.back(), logits);
     EXPECT_TRUE(status) << status.error().message;
     if (!status) break;
   }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <new>
 #include <set>
 #include <system_error>
@@ -151,18 +152,16 @@ Status AneExecutor::run_through(Lane& lane) {
   return {};
 }
 
-void AneExecutor::start_chunk(Lane& lane, host::HostState& state, uint64_t start, std::span<const int32_t> tokens,
-                              int64_t begin, int64_t count, std::span<float> logits) const {
-  const int64_t vocab = model_->program.vocab, total = static_cast<int64_t>(tokens.size());
-  const int64_t first_wanted = total - static_cast<int64_t>(logits.size()) / vocab;
+// `count` tokens of the seat, from `begin` of the step's on; `start`: where the state was before the step.
+void AneExecutor::start_chunk(Lane& lane, const Seat& seat, uint64_t start, int64_t begin, int64_t count,
+                              std::span<float> out) const {
+  const int64_t total = static_cast<int64_t>(seat.tokens.size()), first_wanted = total - seat.rows_out;
   const int64_t wanted = std::clamp<int64_t>(begin + count - first_wanted, 0, count);
   const int64_t skip = std::max<int64_t>(0, begin - first_wanted);
-  host::RunInput run{&state,
-                     start + static_cast<uint64_t>(begin),
-                     tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(count)),
-                     {}};
-  if (wanted > 0) run.logits = logits.subspan(static_cast<size_t>(skip * vocab), static_cast<size_t>(wanted * vocab));
-  lane.pass->start({&run, 1}, host::PassForm::kPrefill);
+  const host::RunInput run{static_cast<host::HostState*>(seat.state), start + static_cast<uint64_t>(begin),
+                           seat.tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(count)),
+                           static_cast<uint32_t>(wanted)};
+  lane.pass->start({&run, 1}, out.data() + skip * model_->program.vocab);
   lane.stage = 0;
   lane.busy = true;
 }
@@ -170,9 +169,9 @@ void AneExecutor::start_chunk(Lane& lane, host::HostState& state, uint64_t start
 // Two chunks in flight: while one is on the device, the other is on the host, one turn ahead of it or behind. A chunk
 // enters a layer's host work only after the chunk before has left it, so each op sees the state that it would see
 // without the other chunk; and no two threads ever work on one lane.
-Status AneExecutor::run_pipelined(host::HostState& state, std::span<const int32_t> tokens, std::span<float> logits) {
-  const auto total = static_cast<int64_t>(tokens.size());
-  const uint64_t start = state.position();
+Status AneExecutor::run_pipelined(const Seat& seat, std::span<float> out, const StepContext& context) {
+  const auto total = static_cast<int64_t>(seat.tokens.size());
+  const uint64_t start = seat.state->position();
   int64_t given = 0;
   for (Lane& lane : lanes_) lane.busy = false;
   // Turns are counted so that a lane's host turns are even or odd for good: lane 0 begins on even turns, lane 1 on odd.
@@ -181,7 +180,8 @@ Status AneExecutor::run_pipelined(host::HostState& state, std::span<const int32_
     Lane* on_device = &lanes_[1 - turn % 2];
     if (!on_host->busy && given < total) {
       const int64_t count = std::min(chunk_tokens(), total - given);
-      start_chunk(*on_host, state, start, tokens, given, count, logits);
+      BATON_OK(context.check());
+      start_chunk(*on_host, seat, start, given, count, out);
       given += count;
     }
     if (!on_host->busy) on_host = nullptr;
@@ -214,39 +214,45 @@ Status AneExecutor::run_pipelined(host::HostState& state, std::span<const int32_
   return {};
 }
 
-Status AneExecutor::prefill(SequenceState& state, std::span<const int32_t> tokens, std::span<float> logits) {
-  BATON_OK(check_tokens(*model_, state, tokens));
-  BATON_CHECK(logits.size() <= tokens.size() * static_cast<size_t>(model_->program.vocab));
-  auto& own = static_cast<host::HostState&>(state);
-  const auto total = static_cast<int64_t>(tokens.size());
-  if (options_.pipeline && total > chunk_tokens()) {
-    BATON_OK(run_pipelined(own, tokens, logits));
-  } else {
-    const uint64_t start = state.position();
-    for (int64_t done = 0; done < total; done += chunk_tokens()) {
-      start_chunk(lanes_[0], own, start, tokens, done, std::min(chunk_tokens(), total - done), logits);
-      BATON_OK(run_through(lanes_[0]));
-      lanes_[0].pass->finish();
-    }
+Status AneExecutor::run_chunks(const Seat& seat, std::span<float> out, const StepContext& context) {
+  const auto total = static_cast<int64_t>(seat.tokens.size());
+  if (options_.pipeline && total > chunk_tokens()) return run_pipelined(seat, out, context);
+  const uint64_t start = seat.state->position();
+  for (int64_t done = 0; done < total; done += chunk_tokens()) {
+    BATON_OK(context.check());
+    start_chunk(lanes_[0], seat, start, done, std::min(chunk_tokens(), total - done), out);
+    BATON_OK(run_through(lanes_[0]));
+    lanes_[0].pass->finish();
   }
   return {};
 }
 
-Status AneExecutor::decode(std::span<const DecodeSlot> slots) {
-  if (slots.size() > host::kRunsMax) {
-    return fail(Code::kInvalidInput,
-                fmt::format("ane: {} sequences in one decode step; at most {}", slots.size(), host::kRunsMax));
-  }
-  if (slots.empty()) return {};
-  for (const DecodeSlot& slot : slots) {
-    BATON_OK(check_tokens(*model_, *slot.state, {&slot.token, 1}));
-    BATON_CHECK(slot.logits.empty() || static_cast<int64_t>(slot.logits.size()) >= model_->program.vocab);
+// Seats that decode, together.
+Status AneExecutor::run_singles(std::span<const Seat> seats, std::span<float> out) {
+  std::array<host::RunInput, host::kRunsMax> runs;
+  for (size_t i = 0; i < seats.size(); ++i) {
+    runs[i] = {static_cast<host::HostState*>(seats[i].state), seats[i].state->position(), seats[i].tokens,
+               seats[i].rows_out, true};
   }
   Lane& lane = lanes_[0];
-  lane.pass->start_decode(slots);
+  lane.pass->start(std::span(runs).first(seats.size()), out.data());
   lane.stage = 0;
   BATON_OK(run_through(lane));
   lane.pass->finish();
+  return {};
+}
+
+Status AneExecutor::step(std::span<const Seat> seats, std::span<float> out, const StepContext& context) {
+  BATON_OK(check_seats(*model_, seats, out));
+  while (!seats.empty()) {
+    const bool single = seats.front().decodes;
+    const auto now = seats.first(single ? std::min<size_t>(seats.size(), host::kRunsMax) : 1);
+    size_t values = 0;
+    for (const Seat& seat : now) values += seat.rows_out * static_cast<size_t>(model_->program.vocab);
+    BATON_OK(single ? run_singles(now, out.first(values)) : run_chunks(now.front(), out.first(values), context));
+    out = out.subspan(values);
+    seats = seats.subspan(now.size());
+  }
   return {};
 }
 

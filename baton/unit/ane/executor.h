@@ -59,8 +59,7 @@ class AneExecutor final : public Executor {
   const Model& model() const override { return *model_; }
   const StateShape& shape() const override { return states_.shape(); }
   Result<std::unique_ptr<SequenceState>> new_state(uint64_t tokens_max) override { return states_.make(tokens_max); }
-  Status prefill(SequenceState& state, std::span<const int32_t> tokens, std::span<float> logits) override;
-  Status decode(std::span<const DecodeSlot> slots) override;
+  Status step(std::span<const Seat> seats, std::span<float> out, const StepContext& context) override;
   Placement placement() const override;
   std::string arithmetic() const override;
 
@@ -81,9 +80,11 @@ class AneExecutor final : public Executor {
   // Consecutive stages of one kind, from the lane's next on; `device` says which kind.
   Status run_segment(Lane& lane, bool device);
   Status run_through(Lane& lane);
-  Status run_pipelined(host::HostState& state, std::span<const int32_t> tokens, std::span<float> logits);
-  void start_chunk(Lane& lane, host::HostState& state, uint64_t start, std::span<const int32_t> tokens, int64_t begin,
-                   int64_t count, std::span<float> logits) const;
+  Status run_chunks(const Seat& seat, std::span<float> out, const StepContext& context);
+  Status run_pipelined(const Seat& seat, std::span<float> out, const StepContext& context);
+  Status run_singles(std::span<const Seat> seats, std::span<float> out);
+  void start_chunk(Lane& lane, const Seat& seat, uint64_t start, int64_t begin, int64_t count,
+                   std::span<float> out) const;
   int64_t chunk_tokens() const { return options_.dispatch == Dispatch::kSequential ? 1 : options_.columns; }
 
   const std::shared_ptr<const Model> model_;

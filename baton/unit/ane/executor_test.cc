@@ -14,6 +14,7 @@
 
 #include "baton/base/clock.h"
 #include "baton/base/random.h"
+#include "tests/support/seats.h"
 #include "tests/support/smoke.h"
 #include "tests/support/state_values.h"
 
@@ -66,8 +67,7 @@ Outcome run(AneExecutor& executor, std::span<const int32_t> ids, std::span<const
   EXPECT_EQ(done, ids.size());
   for (int32_t token = 1; token < 4; ++token) {
     std::vector<float> row(vocab, std::nanf(""));
-    const DecodeSlot slot{state->get(), token, row};
-    const auto status = executor.decode({&slot, 1});
+    const auto status = executor.decode(**state, token, row);
     EXPECT_TRUE(status) << status.error().message;
     out.logits.insert(out.logits.end(), row.begin(), row.end());
   }
@@ -146,7 +146,7 @@ TEST(AneExecutor, SlotsOfADecodeStepAreColumnsThatDoNotTouch) {
     const auto vocab = static_cast<size_t>(model->program.vocab);
     std::vector<std::unique_ptr<SequenceState>> together, alone;
     std::vector<std::vector<float>> rows(host::kRunsMax, std::vector<float>(vocab, std::nanf("")));
-    std::vector<DecodeSlot> slots;
+    std::vector<test::SeatRows> slots;
     for (uint32_t i = 0; i < host::kRunsMax; ++i) {
       for (auto* states : {&together, &alone}) {
         states->push_back(*executor->new_state(40));
@@ -156,19 +156,20 @@ TEST(AneExecutor, SlotsOfADecodeStepAreColumnsThatDoNotTouch) {
       slots.push_back(
           {together[i].get(), static_cast<int32_t>(i), i % 3 == 1 ? std::span<float>{} : std::span(rows[i])});
     }
-    ASSERT_TRUE(executor->decode(slots));
+    ASSERT_TRUE(test::step_together(*executor, slots));
     for (uint32_t i = 0; i < host::kRunsMax; ++i) {
       std::vector<float> row(vocab);
-      const DecodeSlot slot{alone[i].get(), static_cast<int32_t>(i), row};
-      ASSERT_TRUE(executor->decode({&slot, 1}));
+      ASSERT_TRUE(executor->decode(*alone[i], static_cast<int32_t>(i), row));
       if (i % 3 == 1) {
         EXPECT_TRUE(std::isnan(rows[i][0])) << "not wanted, not written";
       } else {
         EXPECT_EQ(row, rows[i]) << i;
       }
     }
-    slots.push_back(slots[0]);
-    EXPECT_EQ(executor->decode(slots).error().code, Code::kInvalidInput);
+    // More than share a step go one group after the other.
+    together.push_back(*executor->new_state(4));
+    slots.emplace_back(together.back().get(), 1);
+    EXPECT_TRUE(test::step_together(*executor, slots));
   }
 }
 

@@ -94,28 +94,36 @@ Status CoreMlExecutor::piece(host::HostState& state, std::span<const int32_t> to
   return {};
 }
 
-Status CoreMlExecutor::prefill(SequenceState& state, std::span<const int32_t> tokens, std::span<float> logits) {
-  BATON_OK(check_tokens(*model_, state, tokens));
-  const auto vocab = static_cast<size_t>(model_->program.vocab), width = static_cast<size_t>(model_->program.hidden);
-  const size_t rows = logits.size() / vocab, longest = static_cast<size_t>(options_.seqs.back());
-  BATON_CHECK(rows <= tokens.size());
-  try {
-    std::vector<float> hidden(rows > 0 ? tokens.size() * width : 0);
-    for (size_t done = 0; done < tokens.size(); done += longest) {
-      const size_t count = std::min(longest, tokens.size() - done);
-      const std::span<float> part =
-          rows > 0 ? std::span(hidden).subspan(done * width, count * width) : std::span<float>();
-      BATON_OK(piece(static_cast<host::HostState&>(state), tokens.subspan(done, count), part));
-    }
-    if (rows > 0) output_head(*model_, std::span(hidden).last(rows * width), logits);
-  } catch (const std::exception& exception) {
-    return fail(Code::kOutOfMemory, fmt::format("coreml: prefill of {} tokens: {}", tokens.size(), exception.what()));
+Status CoreMlExecutor::step(std::span<const Seat> seats, std::span<float> out, const StepContext& context) {
+  BATON_OK(check_seats(*model_, seats, out));
+  if (!seats.empty() && seats.back().decodes) {
+    return fail(Code::kUnsupported, "coreml: this unit prefills only; decode on another one");
+  }
+  for (const Seat& seat : seats) {
+    const size_t values = seat.rows_out * static_cast<size_t>(model_->program.vocab);
+    BATON_OK(run(seat, out.first(values), context));
+    out = out.subspan(values);
   }
   return {};
 }
 
-Status CoreMlExecutor::decode(std::span<const DecodeSlot>) {
-  return fail(Code::kUnsupported, "coreml: this unit prefills only; decode on another one");
+Status CoreMlExecutor::run(const Seat& seat, std::span<float> out, const StepContext& context) {
+  const size_t count = seat.tokens.size(), rows = seat.rows_out, width = static_cast<size_t>(model_->program.hidden);
+  const auto longest = static_cast<size_t>(options_.seqs.back());
+  try {
+    std::vector<float> hidden(rows > 0 ? count * width : 0);
+    for (size_t done = 0; done < count; done += longest) {
+      BATON_OK(context.check());
+      const size_t taken = std::min(longest, count - done);
+      const std::span<float> part =
+          rows > 0 ? std::span(hidden).subspan(done * width, taken * width) : std::span<float>();
+      BATON_OK(piece(static_cast<host::HostState&>(*seat.state), seat.tokens.subspan(done, taken), part));
+    }
+    if (rows > 0) output_head(*model_, std::span(hidden).last(rows * width), out);
+  } catch (const std::exception& exception) {
+    return fail(Code::kOutOfMemory, fmt::format("coreml: a step of {} tokens: {}", count, exception.what()));
+  }
+  return {};
 }
 
 DeviceShares CoreMlExecutor::shares() const {

@@ -35,9 +35,8 @@ class CoreMlExecutor final : public Executor {
   const Model& model() const override { return *model_; }
   const StateShape& shape() const override { return states_.shape(); }
   Result<std::unique_ptr<SequenceState>> new_state(uint64_t tokens_max) override { return states_.make(tokens_max); }
-  Status prefill(SequenceState& state, std::span<const int32_t> tokens, std::span<float> logits) override;
-  // kUnsupported: says which unit to ask.
-  Status decode(std::span<const DecodeSlot> slots) override;
+  // Seat by seat, in pieces of the lengths that are exported. Decodes are kUnsupported: the message says whom to ask.
+  Status step(std::span<const Seat> seats, std::span<float> out, const StepContext& context) override;
   Placement placement() const override;
   std::string arithmetic() const override;
 
@@ -53,6 +52,7 @@ class CoreMlExecutor final : public Executor {
   apple::PrefillShape shape_for(uint64_t position, size_t tokens) const;
   Result<Packages*> packages_for(const apple::PrefillShape& shape);
   std::string cache_note() const;
+  Status run(const Seat& seat, std::span<float> out, const StepContext& context);
   Status piece(host::HostState& state, std::span<const int32_t> tokens, std::span<float> hidden);
 
   std::shared_ptr<const Model> model_;

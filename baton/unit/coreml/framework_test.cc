@@ -332,8 +332,7 @@ TEST_F(FrameworkTest, SystemsWithoutPlans) {
 TEST_F(FrameworkTest, DecodeSaysWhoCan) {
   ASSERT_EQ(open(), "");
   auto state = executor_->new_state(8);
-  const DecodeSlot slot{state->get(), 1, {}};
-  const auto status = executor_->decode({&slot, 1});
+  const auto status = executor_->decode(**state, 1, {});
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().code, Code::kUnsupported);
   EXPECT_NE(status.error().message.find("another one"), std::string::npos) << status.error().message;

@@ -36,6 +36,7 @@ class CpuUnit final : public Unit {
     caps_.prefill_tokens_min = kStepTokensMin;
     caps_.prefill_slots_shared = host::kRunsMax;
     caps_.decode_slots_max = kDecodeSlotsMax;
+    caps_.mixes = true;
     caps_.shared_prefills_exact = kernels.tile_tokens_min == 0;  // which rows go through tiles depends on all rows
     caps_.features = feature_names(cpu_features());
     if (rounds) caps_.product_type = DType::kBF16;

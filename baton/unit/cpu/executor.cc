@@ -14,52 +14,58 @@ namespace {
 // Of weights, between passes: some tens of milliseconds.
 constexpr int64_t kPackBytes = int64_t{64} << 20;
 
-// Which tokens go into which pass. A sequence is cut at multiples of kDeltaChunk of the call's tokens, so that the cuts
-// do not show in the bits; passes are of about equal size, as a short last one would read all weights for little.
-class PrefillPasses {
+// Which tokens go into which pass. A seat that prefills is cut at multiples of kDeltaChunk of the step's tokens, so
+// that the cuts do not show in the bits; passes are of about equal size, as a short last one would read all weights for
+// little. Those that decode come behind, with the last of the others where there is room.
+class StepPasses {
  public:
-  PrefillPasses(std::span<const PrefillSlot> slots, int64_t vocab, int64_t rows_max)
-      : slots_(slots), vocab_(vocab), rows_max_(rows_max) {
-    for (const PrefillSlot& slot : slots) left_ += static_cast<int64_t>(slot.tokens.size());
+  StepPasses(std::span<const Seat> seats, int64_t rows_max) : seats_(seats), rows_max_(rows_max) {
+    for (; prefills_ < seats.size() && !seats[prefills_].decodes; ++prefills_)
+      left_ += static_cast<int64_t>(seats[prefills_].tokens.size());
   }
 
   // Empty behind the last. The pass before it has moved the positions of its states on.
   std::span<const host::RunInput> next() {
-    if (left_ == 0) return {};
+    count_ = 0;
+    if (left_ > 0) take_prefills();
+    if (left_ > 0) return runs();
+    for (; seat_ < seats_.size() && count_ < runs_.size(); ++seat_) add(1);
+    return runs();
+  }
+
+ private:
+  void take_prefills() {
     const int64_t passes = (left_ + rows_max_ - 1) / rows_max_;
     int64_t room = std::min(rows_max_, host::round_up((left_ + passes - 1) / passes, host::kDeltaChunk));
-    size_t count = 0;
-    while (count < runs_.size() && slot_ < slots_.size()) {
-      const int64_t rest = static_cast<int64_t>(slots_[slot_].tokens.size()) - done_;
+    while (count_ < runs_.size() && seat_ < prefills_) {
+      const int64_t rest = static_cast<int64_t>(seats_[seat_].tokens.size()) - done_;
       const int64_t taken = rest <= room ? rest : room / host::kDeltaChunk * host::kDeltaChunk;
       if (taken == 0) break;
-      runs_[count++] = piece(slots_[slot_], taken);
+      add(taken);
       room -= taken;
       left_ -= taken;
       done_ += taken;
       if (taken < rest) break;
       done_ = 0;
-      ++slot_;
+      ++seat_;
     }
-    return std::span(runs_).first(count);
   }
-
- private:
-  host::RunInput piece(const PrefillSlot& slot, int64_t count) const {
-    const auto total = static_cast<int64_t>(slot.tokens.size());
-    const int64_t first_wanted = total - static_cast<int64_t>(slot.logits.size()) / vocab_;
-    const int64_t from = std::max(done_, first_wanted), to = std::max(done_ + count, from);
-    return {static_cast<host::HostState*>(slot.state), slot.state->position(),
-            slot.tokens.subspan(static_cast<size_t>(done_), static_cast<size_t>(count)),
-            slot.logits.subspan(static_cast<size_t>((from - first_wanted) * vocab_),
-                                static_cast<size_t>((to - from) * vocab_))};
+  void add(int64_t count) {
+    const Seat& seat = seats_[seat_];
+    const int64_t behind = static_cast<int64_t>(seat.tokens.size()) - done_ - count;  // tokens left for later passes
+    const int64_t wanted = std::clamp<int64_t>(static_cast<int64_t>(seat.rows_out) - behind, 0, count);
+    runs_[count_++] = {static_cast<host::HostState*>(seat.state), seat.state->position(),
+                       seat.tokens.subspan(static_cast<size_t>(done_), static_cast<size_t>(count)),
+                       static_cast<uint32_t>(wanted), seat.decodes};
   }
+  std::span<const host::RunInput> runs() const { return std::span(runs_).first(count_); }
 
-  const std::span<const PrefillSlot> slots_;
-  const int64_t vocab_, rows_max_;
-  size_t slot_ = 0;              // under way
-  int64_t done_ = 0, left_ = 0;  // tokens of it, and of all
+  const std::span<const Seat> seats_;
+  const int64_t rows_max_;
+  size_t prefills_ = 0, seat_ = 0;  // that prefill; under way
+  int64_t done_ = 0, left_ = 0;     // tokens of the one under way, and of all that prefill
   std::array<host::RunInput, host::kRunsMax> runs_;
+  size_t count_ = 0;
 };
 
 }  // namespace
@@ -76,8 +82,8 @@ Result<std::unique_ptr<Executor>> CpuExecutor::load(std::shared_ptr<const Model>
     std::unique_ptr<CpuExecutor> executor(new CpuExecutor(std::move(model), kernels, threads));
     const std::vector<bool> all(executor->model_->weights.size(), true);
     BATON_TRY(executor->weights_, host::Weights::load(executor->model_, kernels, all, "cpu"));
-    BATON_TRY(executor->pass_,
-              host::Pass::create(*executor->weights_, executor->pool_, chunk_tokens(kernels), host::RowBits::kFast));
+    BATON_TRY(executor->pass_, host::Pass::create(*executor->weights_, executor->pool_,
+                                                  chunk_tokens(kernels) + host::kRunsMax, host::RowBits::kFast));
     return executor;
   } catch (const std::bad_alloc&) {
     return fail(Code::kOutOfMemory, "cpu: no memory for the model");
@@ -86,17 +92,15 @@ Result<std::unique_ptr<Executor>> CpuExecutor::load(std::shared_ptr<const Model>
   }
 }
 
-Status CpuExecutor::prefill(SequenceState& state, std::span<const int32_t> tokens, std::span<float> logits) {
-  const PrefillSlot slot{&state, tokens, logits};
-  return prefill_batch({&slot, 1});
-}
-
-Status CpuExecutor::prefill_batch(std::span<const PrefillSlot> slots) {
-  BATON_OK(check_slots(*model_, slots));
-  PrefillPasses passes(slots, model_->program.vocab, chunk_tokens(kernels_));
+Status CpuExecutor::step(std::span<const Seat> seats, std::span<float> out, const StepContext& context) {
+  BATON_OK(check_seats(*model_, seats, out));
+  StepPasses passes(seats, chunk_tokens(kernels_));
+  float* next_row = out.data();
   for (auto runs = passes.next(); !runs.empty(); runs = passes.next()) {
+    BATON_OK(context.check());
     pack_some();
-    pass_->start(runs, host::PassForm::kPrefill);
+    pass_->start(runs, next_row);
+    for (const host::RunInput& run : runs) next_row += int64_t{run.rows_out} * model_->program.vocab;
     pass_->run_all();
     pass_->finish();
   }
@@ -110,24 +114,6 @@ void CpuExecutor::pack_some() {
 
 Status CpuExecutor::settle() {
   weights_->pack_more(INT64_MAX, pool_);
-  return {};
-}
-
-Status CpuExecutor::decode(std::span<const DecodeSlot> slots) {
-  if (slots.size() > kDecodeSlotsMax) {
-    return fail(Code::kInvalidInput,
-                fmt::format("cpu: {} sequences in one decode step; at most {}", slots.size(), kDecodeSlotsMax));
-  }
-  if (slots.empty()) return {};
-  const int64_t vocab = model_->program.vocab;
-  for (const DecodeSlot& slot : slots) {
-    BATON_OK(check_tokens(*model_, *slot.state, {&slot.token, 1}));
-    BATON_CHECK(slot.logits.empty() || static_cast<int64_t>(slot.logits.size()) >= vocab);
-  }
-  pack_some();
-  pass_->start_decode(slots);
-  pass_->run_all();
-  pass_->finish();
   return {};
 }
 

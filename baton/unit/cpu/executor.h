@@ -26,11 +26,10 @@ class CpuExecutor final : public Executor {
   const Model& model() const override { return *model_; }
   const StateShape& shape() const override { return states_.shape(); }
   Result<std::unique_ptr<SequenceState>> new_state(uint64_t tokens_max) override { return states_.make(tokens_max); }
-  Status prefill(SequenceState& state, std::span<const int32_t> tokens, std::span<float> logits) override;
-  // Up to host::kRunsMax sequences share a pass. Each gets the bits of a prefill of its own, unless the kernels have
-  // tiles: which rows go through them depends on all rows of the pass.
-  Status prefill_batch(std::span<const PrefillSlot> slots) override;
-  Status decode(std::span<const DecodeSlot> slots) override;
+  // Seats that prefill are cut into passes; up to host::kRunsMax share one, and those that decode ride with the last of
+  // them. Each gets the bits of a step of its own, unless the kernels have tiles: which rows of the prefills go through
+  // them depends on all of these.
+  Status step(std::span<const Seat> seats, std::span<float> out, const StepContext& context) override;
   Status settle() override;
   Placement placement() const override;
   std::string arithmetic() const override;

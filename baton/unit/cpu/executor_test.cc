@@ -13,6 +13,7 @@
 #include "baton/unit/cpu/small_model_test.h"
 #include "baton/unit/entry.h"
 #include "baton/unit/host/kernel_sets.h"
+#include "tests/support/seats.h"
 #include "tests/support/state_values.h"
 
 namespace {
@@ -81,9 +82,8 @@ TEST(CpuExecutor, LogitsNotWantedLeaveTheSameState) {
   ASSERT_TRUE(executor->prefill(**with, ids, logits));
   ASSERT_TRUE(executor->prefill(**without, ids, {}));
   EXPECT_EQ(state_bytes(**with), state_bytes(**without));
-  const DecodeSlot silent{with->get(), 3, {}}, loud{without->get(), 3, std::span(logits).first(77)};
-  ASSERT_TRUE(executor->decode({&silent, 1}));
-  ASSERT_TRUE(executor->decode({&loud, 1}));
+  ASSERT_TRUE(executor->decode(**with, 3, {}));
+  ASSERT_TRUE(executor->decode(**without, 3, std::span(logits).first(77)));
   EXPECT_EQ(state_bytes(**with), state_bytes(**without));
 }
 
@@ -116,19 +116,18 @@ TEST(CpuExecutor, DecodeSlotsDoNotTouchEachOther) {
   }
   std::vector<float> apart(5 * 77, kPoison), joined(5 * 100, kPoison);
   for (int step = 0; step < 3; ++step) {
-    std::vector<DecodeSlot> slots;
+    std::vector<test::SeatRows> slots;
     for (size_t i = 0; i < 5; ++i) {
       const auto token = static_cast<int32_t>(10 * step + static_cast<int>(i));
-      const DecodeSlot slot{alone[i].get(), token, std::span(apart).subspan(77 * i, 77)};
-      ASSERT_TRUE(executor->decode({&slot, 1}));
+      ASSERT_TRUE(executor->decode(*alone[i], token, std::span(apart).subspan(77 * i, 77)));
       // One wants no logits; the others' rows are unevenly spaced in memory.
       const std::span<float> to =
           i == 2 ? std::span<float>() : std::span(joined).subspan((i == 4 ? 23 : 0) + 77 * i, 77);
       slots.push_back({together[i].get(), token, to});
     }
-    ASSERT_TRUE(executor->decode(slots));
+    ASSERT_TRUE(test::step_together(*executor, slots));
     for (const size_t i : {0, 1, 3, 4}) {
-      EXPECT_EQ(0, std::memcmp(apart.data() + 77 * i, slots[i].logits.data(), 77 * sizeof(float))) << "slot " << i;
+      EXPECT_EQ(0, std::memcmp(apart.data() + 77 * i, slots[i].rows.data(), 77 * sizeof(float))) << "slot " << i;
     }
     for (size_t i = 0; i < 5; ++i) EXPECT_EQ(state_bytes(*alone[i]), state_bytes(*together[i]));
   }
@@ -144,31 +143,33 @@ TEST(CpuExecutor, DecodeOfManySlotsTakesNoTiles) {
   }
   const auto executor = load(SmallModel(DType::kBF16), tiled);
   std::vector<std::unique_ptr<SequenceState>> states;
-  std::vector<DecodeSlot> slots;
+  std::vector<test::SeatRows> slots;
   for (uint32_t i = 0; i < kDecodeSlotsMax; ++i) {
     states.push_back(*executor->new_state(4));
     slots.push_back({states.back().get(), static_cast<int32_t>(i), {}});
   }
-  EXPECT_TRUE(executor->decode(slots));
+  EXPECT_TRUE(test::step_together(*executor, slots));
 }
 
 TEST(CpuExecutor, DecodeDoesNotAllocate) {
   for (const DType dtype : {DType::kQ8_0, DType::kBF16, DType::kQ4_K}) {
     const auto executor = load(SmallModel(dtype), best());
     std::vector<std::unique_ptr<SequenceState>> states;
-    std::vector<DecodeSlot> slots;
-    std::vector<float> logits(8 * 80);
+    const int32_t token = 5;
+    std::vector<Seat> seats;
+    std::vector<float> logits(8 * 77);
     for (size_t i = 0; i < 8; ++i) {
       states.push_back(*executor->new_state(64));
-      slots.push_back({states[i].get(), 5, std::span(logits).subspan(80 * i, 77)});
+      seats.push_back({states[i].get(), {&token, 1}, 1});
     }
     ASSERT_TRUE(executor->settle());
-    ASSERT_TRUE(executor->decode(slots));
+    ASSERT_TRUE(executor->step(seats, logits, {}));
     allocations = 0;
     counting = true;
     bool ok = true;
     for (int step = 0; step < 20; ++step) {
-      ok = ok && executor->decode({slots.data(), 1}).has_value() && executor->decode(slots).has_value();
+      ok = ok && executor->step({seats.data(), 1}, std::span(logits).first(77), {}).has_value() &&
+           executor->step(seats, logits, {}).has_value();
     }
     counting = false;
     EXPECT_TRUE(ok);
@@ -184,8 +185,7 @@ TEST(CpuExecutor, WhatMemoryHeldBeforeDoesNotShow) {
     auto state = executor->new_state(tokens_max);
     std::vector<float> logits(ids.size() * 77), next(77);
     EXPECT_TRUE(executor->prefill(**state, ids, logits));
-    const DecodeSlot slot{state->get(), 3, next};
-    EXPECT_TRUE(executor->decode({&slot, 1}));
+    EXPECT_TRUE(executor->decode(**state, 3, next));
     logits.insert(logits.end(), next.begin(), next.end());
     return logits;
   };
@@ -267,8 +267,6 @@ TEST(CpuExecutor, RefusesWhatDoesNotFit) {
   EXPECT_EQ(executor->prefill(**state, ids, {}).error().code, Code::kOutOfMemory);
   EXPECT_EQ(executor->prefill(**state, bad, {}).error().code, Code::kInvalidInput);
   EXPECT_EQ((*state)->position(), 0u);
-  std::vector<DecodeSlot> slots(kDecodeSlotsMax + 1, DecodeSlot{state->get(), 1, {}});
-  EXPECT_EQ(executor->decode(slots).error().code, Code::kInvalidInput);
   EXPECT_EQ(executor->new_state(uint64_t{1} << 60).error().code, Code::kOutOfMemory);
 }
 
@@ -282,27 +280,26 @@ TEST(CpuExecutor, DecodeRefusesBadSlotsBeforeItRuns) {
     ASSERT_TRUE(executor->prefill(*states.back(), ids, {}));
   }
   std::vector<float> logits(77, kPoison);
-  const auto refused = [&](std::span<const DecodeSlot> slots) {
+  const auto refused = [&](const std::vector<test::SeatRows>& slots) {
     std::vector<std::vector<std::byte>> before;
     for (const auto& state : states) before.push_back(state_bytes(*state));
-    const Status status = executor->decode(slots);
+    const Status status = test::step_together(*executor, slots);
     for (size_t i = 0; i < states.size(); ++i) EXPECT_EQ(state_bytes(*states[i]), before[i]) << "state " << i;
     EXPECT_TRUE(std::isnan(logits[0]));
     return status ? Code::kInternal : status.error().code;
   };
   for (const int32_t token : {-1, 77, 1 << 30}) {
     for (size_t bad = 0; bad < 3; ++bad) {
-      std::vector<DecodeSlot> slots;
+      std::vector<test::SeatRows> slots;
       for (size_t i = 0; i < 3; ++i) slots.push_back({states[i].get(), i == bad ? token : 5, logits});
       EXPECT_EQ(refused(slots), Code::kInvalidInput) << "token " << token << " in slot " << bad;
-      EXPECT_EQ(refused({&slots[bad], 1}), Code::kInvalidInput) << "token " << token << " alone";
+      EXPECT_EQ(refused({slots[bad]}), Code::kInvalidInput) << "token " << token << " alone";
     }
   }
-  const DecodeSlot last{states[2].get(), 5, {}};
-  ASSERT_TRUE(executor->decode({&last, 1}));  // the third is full now
-  const std::vector<DecodeSlot> slots = {{states[0].get(), 5, logits}, {states[2].get(), 5, logits}};
+  ASSERT_TRUE(executor->decode(*states[2], 5, {}));  // the third is full now
+  const std::vector<test::SeatRows> slots = {{states[0].get(), 5, logits}, {states[2].get(), 5, logits}};
   EXPECT_EQ(refused(slots), Code::kOutOfMemory);
-  EXPECT_EQ(refused({&last, 1}), Code::kOutOfMemory);
+  EXPECT_EQ(refused({test::SeatRows(states[2].get(), 5)}), Code::kOutOfMemory);
   EXPECT_EQ(states[0]->position(), 3u);
 }
 

@@ -6,6 +6,7 @@
 #include "baton/unit/cpu/executor.h"
 #include "baton/unit/cpu/small_model_test.h"
 #include "baton/unit/host/kernel_sets.h"
+#include "tests/support/seats.h"
 #include "tests/support/state_values.h"
 
 namespace baton::cpu {
@@ -44,15 +45,15 @@ Outcome prefill(Executor& executor, std::span<const Sequence> sequences, bool ba
     // One value more than asked for: rows of neighbours do not follow each other in memory.
     out.logits.emplace_back(shape.wanted * kVocab + 1, kPoison);
   }
-  std::vector<PrefillSlot> slots;
+  std::vector<test::SeatRows> slots;
   for (size_t i = 0; i < sequences.size(); ++i) {
     slots.push_back({out.states[i].get(), ids[i], std::span(out.logits[i]).first(sequences[i].wanted * kVocab)});
   }
   if (batch) {
-    const Status status = executor.prefill_batch(slots);
+    const Status status = test::step_together(executor, slots);
     EXPECT_TRUE(status) << status.error().message;
   } else {
-    for (const PrefillSlot& slot : slots) EXPECT_TRUE(executor.prefill(*slot.state, slot.tokens, slot.logits));
+    for (const test::SeatRows& slot : slots) EXPECT_TRUE(executor.prefill(*slot.state, slot.tokens, slot.rows));
   }
   for (size_t i = 0; i < sequences.size(); ++i) {
     EXPECT_EQ(out.states[i]->position(), sequences[i].before + sequences[i].tokens) << "sequence " << i;
@@ -65,13 +66,13 @@ Outcome prefill(Executor& executor, std::span<const Sequence> sequences, bool ba
 // The last tokens go on by decode, all sequences that fit a step together.
 void decode_on(Executor& executor, Outcome& outcome) {
   for (int32_t step = 0; step < 3; ++step) {
-    std::vector<DecodeSlot> slots;
+    std::vector<test::SeatRows> slots;
     for (size_t i = 0; i < std::min<size_t>(outcome.states.size(), kDecodeSlotsMax); ++i) {
       outcome.logits[i].assign(kVocab, kPoison);
       slots.push_back(
           {outcome.states[i].get(), static_cast<int32_t>(step + 2 * static_cast<int32_t>(i)), outcome.logits[i]});
     }
-    ASSERT_TRUE(executor.decode(slots));
+    ASSERT_TRUE(test::step_together(executor, slots));
   }
 }
 
@@ -124,6 +125,61 @@ TEST(CpuPrefillBatch, ThreadsDoNotChangeABit) {
   }
 }
 
+// A step that mixes prefills of any length with decodes at any depth: each as by itself.
+TEST(CpuPrefillBatch, DecodesRideWithPrefills) {
+  struct Part {
+    size_t before, tokens;  // 0 tokens: one that decodes
+  };
+  const auto chunk = static_cast<size_t>(chunk_tokens(best()));
+  const Part parts[] = {{0, 66}, {300, 0}, {0, 300}, {5, 0}, {0, 1}, {700, 0}, {33, 2}, {0, chunk + 1}, {1, 0}};
+  for (const DType dtype : {DType::kQ8_0, DType::kBF16}) {
+    const auto executor = load(SmallModel(dtype), best());
+    std::vector<std::unique_ptr<SequenceState>> together, alone;
+    std::vector<std::vector<float>> got, want;
+    std::vector<test::SeatRows> seats;
+    for (const Part& part : parts) {
+      for (auto* states : {&together, &alone}) {
+        states->push_back(*executor->new_state(part.before + part.tokens + 2));
+        if (part.before > 0) {
+          ASSERT_TRUE(executor->prefill(*states->back(), prompt(part.before), {}));
+        }
+      }
+      got.emplace_back(kVocab, kPoison);
+      want.emplace_back(kVocab, kPoison);
+      if (part.tokens == 0) {
+        ASSERT_TRUE(executor->decode(*alone.back(), 7, want.back()));
+      } else {
+        ASSERT_TRUE(executor->prefill(*alone.back(), prompt(part.tokens), want.back()));
+      }
+    }
+    for (size_t i = 0; i < std::size(parts); ++i) {
+      parts[i].tokens == 0 ? seats.emplace_back(together[i].get(), 7, got[i])
+                           : seats.emplace_back(together[i].get(), prompt(parts[i].tokens), got[i]);
+    }
+    ASSERT_TRUE(test::step_together(*executor, seats));
+    for (size_t i = 0; i < std::size(parts); ++i) {
+      if (best().tile_tokens_min > 0 && parts[i].tokens > 0) continue;  // which rows go through tiles depends on all
+      EXPECT_EQ(got[i], want[i]) << to_string(dtype) << " part " << i;
+      EXPECT_EQ(state_bytes(*together[i]), state_bytes(*alone[i])) << to_string(dtype) << " part " << i;
+    }
+  }
+}
+
+TEST(CpuPrefillBatch, ACancelledStepEndsBetweenPasses) {
+  const auto executor = load(SmallModel(DType::kQ8_0), best());
+  const std::vector<int32_t> ids = prompt(2 * static_cast<size_t>(chunk_tokens(best())));
+  const auto state = *executor->new_state(ids.size());
+  const Seat seat{state.get(), ids};
+  std::atomic<bool> cancelled{true};
+  const Status early = executor->step({&seat, 1}, {}, {.cancelled = &cancelled});
+  EXPECT_TRUE(!early && early.error().code == Code::kCancelled);
+  EXPECT_EQ(state->position(), 0u);
+  const Status late = executor->step({&seat, 1}, {}, {.deadline_ns = 1});
+  EXPECT_TRUE(!late && late.error().code == Code::kCancelled);
+  cancelled = false;
+  EXPECT_TRUE(executor->step({&seat, 1}, {}, {.cancelled = &cancelled}));
+}
+
 TEST(CpuPrefillBatch, MoreSequencesThanAPassTakes) {
   std::vector<Sequence> sequences;
   for (size_t i = 0; i < 2 * host::kRunsMax + 3; ++i) sequences.push_back({i % 3, 1 + i % 11, i % 4 == 0 ? 0u : 1u});
@@ -143,8 +199,9 @@ TEST(CpuPrefillBatch, ABadTokenIsFoundBeforeAnythingRuns) {
   for (int i = 0; i < 3; ++i) states.push_back(*executor->new_state(8));
   const std::vector<int32_t> good{1, 2, 3}, bad{4, 5, 77}, long_one(9, 1);
   const auto prefill_second = [&](std::span<const int32_t> ids) {
-    const PrefillSlot slots[] = {{states[0].get(), good, {}}, {states[1].get(), ids, {}}, {states[2].get(), good, {}}};
-    return executor->prefill_batch(slots);
+    const std::vector<test::SeatRows> slots = {
+        {states[0].get(), good}, {states[1].get(), ids}, {states[2].get(), good}};
+    return test::step_together(*executor, slots);
   };
   const Status outside = prefill_second(bad);
   ASSERT_FALSE(outside);
@@ -156,7 +213,7 @@ TEST(CpuPrefillBatch, ABadTokenIsFoundBeforeAnythingRuns) {
   EXPECT_EQ(full.error().message.rfind("sequence 1: 9 tokens", 0), 0u) << full.error().message;
   EXPECT_EQ(prefill_second({}).error().message, "sequence 1: no tokens to process");
   for (const auto& state : states) EXPECT_EQ(state->position(), 0u);
-  EXPECT_TRUE(executor->prefill_batch({}));
+  EXPECT_TRUE(executor->step({}, {}, {}));
 }
 
 }  // namespace

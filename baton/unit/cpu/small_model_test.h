@@ -205,9 +205,8 @@ inline std::vector<float> all_logits(Executor& executor, SequenceState& state, s
   for (size_t done = 0; done < ids.size();) {
     const size_t count = std::min(piece, ids.size() - done);
     const std::span<float> to(logits.data() + done * 77, count * 77);
-    const DecodeSlot slot{&state, ids[done], to};
     const Status status =
-        piece == 1 ? executor.decode({&slot, 1}) : executor.prefill(state, ids.subspan(done, count), to);
+        piece == 1 ? executor.decode(state, ids[done], to) : executor.prefill(state, ids.subspan(done, count), to);
     EXPECT_TRUE(status) << status.error().message;
     done += count;
   }

@@ -24,19 +24,24 @@ int64_t split_size(int64_t keys) {
 
 }  // namespace
 
-void Pass::run_attend(const Op& op, int64_t begin, int64_t end) {
-  if (form_ == PassForm::kDecode && bits_ == RowBits::kFast) return attend_one(op, begin, end);
-  attend_many(op, begin);
+// Of the rows from `begin` on.
+void Pass::run_attend(const Op& op, int64_t begin) {
+  const std::span<const Run> all(runs_);
+  if (bits_ == RowBits::kIndependent) return attend_many(op, begin, all);
+  if (begin < long_rows_) attend_many(op, begin, all.first(long_runs_));
+  const auto skipped = static_cast<size_t>(std::max<int64_t>(0, begin - long_rows_));
+  if (const auto singles = all.subspan(long_runs_ + skipped); !singles.empty()) attend_one(op, singles);
 }
 
 // One query token per run: pieces of (run, kv head, range of keys), then their merge.
-void Pass::attend_one(const Op& op, int64_t begin, int64_t end) {
+void Pass::attend_one(const Op& op, std::span<const Run> runs) {
+  const auto count = static_cast<int64_t>(runs.size());
   const int64_t shared = op.heads / op.kv_heads;
   const int64_t piece_floats = shared * (op.width + 2);
-  const int64_t pieces = (end - begin) * op.kv_heads * kAttendSplitsMax;
+  const int64_t pieces = count * op.kv_heads * kAttendSplitsMax;
   const auto piece_memory = [&](int64_t piece) { return partial_memory_.floats() + piece * piece_floats; };
   const auto attend = [&](int64_t piece) {
-    const Run& run = runs_[static_cast<size_t>(begin + piece / kAttendSplitsMax / op.kv_heads)];
+    const Run& run = runs[static_cast<size_t>(piece / kAttendSplitsMax / op.kv_heads)];
     const int64_t keys = run.start + 1, split = piece % kAttendSplitsMax;
     const int64_t first = split * split_size(keys);
     if (first >= keys) return;
@@ -56,7 +61,7 @@ void Pass::attend_one(const Op& op, int64_t begin, int64_t end) {
     kernels_.attend_decode(a);
   };
   const auto merge = [&](int64_t head_of_all) {
-    const Run& run = runs_[static_cast<size_t>(begin + head_of_all / op.kv_heads)];
+    const Run& run = runs[static_cast<size_t>(head_of_all / op.kv_heads)];
     const int64_t keys = run.start + 1, head = head_of_all % op.kv_heads;
     const int64_t splits = (keys + split_size(keys) - 1) / split_size(keys);
     for (int64_t g = 0; g < shared; ++g) {
@@ -76,17 +81,17 @@ void Pass::attend_one(const Op& op, int64_t begin, int64_t end) {
     }
   };
   int64_t keys_max = 0;
-  for (int64_t r = begin; r < end; ++r) keys_max = std::max(keys_max, runs_[static_cast<size_t>(r)].start + 1);
-  const bool small = keys_max * (end - begin) * op.kv_heads < 64;  // less work than waking the others
+  for (const Run& run : runs) keys_max = std::max(keys_max, run.start + 1);
+  const bool small = keys_max * count * op.kv_heads < 64;  // less work than waking the others
   const int64_t grain = small ? pieces : 1;
   pool_.parallel_for(pieces, grain, [&](int64_t first, int64_t last, uint32_t) {
     for (int64_t piece = first; piece < last; ++piece) attend(piece);
   });
-  for (int64_t head = 0; head < (end - begin) * op.kv_heads; ++head) merge(head);
+  for (int64_t head = 0; head < count * op.kv_heads; ++head) merge(head);
 }
 
 // Pieces of (run, block of queries, kv head), all runs' in one loop.
-void Pass::attend_many(const Op& op, int64_t begin) {
+void Pass::attend_many(const Op& op, int64_t begin, std::span<const Run> runs) {
   const int64_t shared = op.heads / op.kv_heads;
   const auto first_row_of = [&](const Run& run) { return std::max(begin, run.first_row); };
   const auto blocks_of = [&](const Run& run) {
@@ -95,12 +100,12 @@ void Pass::attend_many(const Op& op, int64_t begin) {
   };
   std::array<int64_t, kRunsMax> ends;  // of each run's pieces
   int64_t pieces = 0;
-  for (size_t i = 0; i < runs_.size(); ++i) ends[i] = pieces += blocks_of(runs_[i]) * op.kv_heads;
+  for (size_t i = 0; i < runs.size(); ++i) ends[i] = pieces += blocks_of(runs[i]) * op.kv_heads;
   // The last blocks see the most keys: they go first, so that the threads end together.
   const auto attend = [&](int64_t piece, uint32_t thread) {
     size_t i = 0;
     while (piece >= ends[i]) ++i;
-    const Run& run = runs_[i];
+    const Run& run = runs[i];
     const int64_t left = ends[i] - 1 - piece;
     const int64_t head = op.kv_heads - 1 - left % op.kv_heads, block = left / op.kv_heads;
     const int64_t first = first_row_of(run) + block * attend_query_tokens_;

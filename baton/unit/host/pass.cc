@@ -2,7 +2,6 @@
 #include "baton/unit/host/pass.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -58,8 +57,6 @@ Status Pass::make_scratch() {
             Memory::allocate(static_cast<size_t>(scratch_bytes_) * pool_.size(), "kernel scratch", weights_.unit()));
   BATON_TRY(partial_memory_,
             Memory::allocate(static_cast<size_t>(partial_floats) * 4, "attention scratch", weights_.unit()));
-  BATON_TRY(head_memory_, Memory::allocate(size_t{kRunsMax} * static_cast<size_t>(program.vocab) * 4,
-                                           "logits of a step", weights_.unit()));
   BATON_TRY(operands_, Operands::create(kernels_, rows_max_, columns_max, weights_.unit()));
 
   int64_t total = 0;
@@ -90,44 +87,33 @@ Status Pass::make_scratch() {
   return {};
 }
 
-void Pass::start(std::span<const RunInput> runs, PassForm form) {
+void Pass::start(std::span<const RunInput> runs, float* out) {
   BATON_CHECK(runs.size() <= kRunsMax);
   const int64_t vocab = weights_.program().vocab;
-  form_ = form;
   runs_.clear();
-  row_count_ = 0;
+  long_runs_ = 0;
+  row_count_ = long_rows_ = 0;
   logit_row_ = -1;
   for (const RunInput& run : runs) {
-    const auto rows = static_cast<int64_t>(run.tokens.size()), wanted = static_cast<int64_t>(run.logits.size()) / vocab;
-    BATON_CHECK(row_count_ + rows <= rows_max_ && (form == PassForm::kPrefill || rows == 1));
+    const auto rows = static_cast<int64_t>(run.tokens.size()), wanted = static_cast<int64_t>(run.rows_out);
+    BATON_CHECK(row_count_ + rows <= rows_max_ && (run.decodes ? rows == 1 : long_runs_ == runs_.size()));
     runs_.push_back({run.state, row_count_, rows, static_cast<int64_t>(run.position)});
     run.state->will_hold(run.position + run.tokens.size());
     if (wanted > 0 && logit_row_ < 0) logit_row_ = row_count_ + rows - wanted;
     for (int64_t i = 0; i < rows; ++i, ++row_count_) {
       const auto r = static_cast<size_t>(row_count_);
-      const int64_t of_wanted = i - (rows - wanted);
       tokens_[r] = run.tokens[static_cast<size_t>(i)];
       positions_[r] = runs_.back().start + i;
       run_of_row_[r] = static_cast<uint8_t>(runs_.size() - 1);
-      logit_rows_[r] = of_wanted < 0 ? nullptr : run.logits.data() + of_wanted * vocab;
+      logit_rows_[r] = i < rows - wanted ? nullptr : out;
+      if (logit_rows_[r] != nullptr) out += vocab;
     }
+    if (run.decodes) continue;
+    ++long_runs_;
+    long_rows_ = row_count_;
   }
   if (logit_row_ < 0) logit_row_ = row_count_;
   prepare_angles();
-}
-
-void Pass::start_decode(std::span<const DecodeSlot> slots) {
-  BATON_CHECK(slots.size() <= kRunsMax);
-  const auto vocab = static_cast<size_t>(weights_.program().vocab);
-  std::array<RunInput, kRunsMax> runs;
-  for (size_t i = 0; i < slots.size(); ++i) {
-    const DecodeSlot& slot = slots[i];
-    runs[i] = {static_cast<HostState*>(slot.state),
-               slot.state->position(),
-               {&slot.token, 1},
-               slot.logits.empty() ? slot.logits : slot.logits.first(vocab)};
-  }
-  start(std::span(runs).first(slots.size()), PassForm::kDecode);
 }
 
 void Pass::finish() {
@@ -158,17 +144,13 @@ void Pass::run(const Step& step) {
     case Work::kLinears:
       return run_linears(step, begin, end);
     case Work::kAttend:
-      return run_attend(step.op, begin, end);
+      return run_attend(step.op, begin);
     case Work::kConv:
       return run_conv(step.op);
     case Work::kDelta:
       return run_delta(step.op);
     case Work::kHead:
-      for (int64_t r = begin, next; r < end; r = next) {
-        next = head_rows_end(r, end);
-        run_head(step.op, r, next);
-      }
-      return;
+      return run_head(step.op, begin, end);
   }
 }
 
@@ -241,7 +223,7 @@ void Pass::run_row(const RowPart& part, int64_t r, int64_t begin) {
     case Row::kBias:
       return kernels_.add(row(op.x, r), weights_.vector(op.weight), width(op.out), row(op.out, r));
     case Row::kOperands: {
-      const bool tiled = r - begin < rows_in_tiles(row_count_ - begin, width(op.x));
+      const bool tiled = r - begin < rows_in_tiles(begin, width(op.x));
       return operands_->make(tiled ? part.forms.tiled : part.forms.others, r, r - begin, row(op.x, r), width(op.x),
                              bits_ == RowBits::kIndependent);
     }
@@ -249,7 +231,7 @@ void Pass::run_row(const RowPart& part, int64_t r, int64_t begin) {
 }
 
 void Pass::run_linears(const Step& step, int64_t begin, int64_t end) {
-  const int64_t untiled = begin + rows_in_tiles(end - begin, width(step.x));
+  const int64_t untiled = begin + rows_in_tiles(begin, width(step.x));
   const int64_t tile = kernels_.panels_per_tile;
   // Where the rows end that a matrix takes in tiles.
   const auto tiles_end = [&](const Matrix& w) {
@@ -293,53 +275,28 @@ void Pass::run_linears(const Step& step, int64_t begin, int64_t end) {
   });
 }
 
-// How far one product of the head goes from row `begin` on: to the end when its wanted rows lie one behind the other in
-// memory, else to where head_memory_ is full.
-int64_t Pass::head_rows_end(int64_t begin, int64_t end) const {
-  const float* next = nullptr;
-  bool even = true;
-  int64_t count = 0, full = end;
-  for (int64_t r = begin; r < end; ++r) {
-    const float* to = logit_rows_[static_cast<size_t>(r)];
-    if (to == nullptr) continue;
-    even = even && (next == nullptr || to == next);
-    next = to + weights_.program().vocab;
-    if (++count == kRunsMax) full = r + 1;
-  }
-  return even ? end : full;
-}
-
 // Wanted rows only. Rows that are not wanted are squeezed out of the input in place: nothing reads it after the head.
 void Pass::run_head(const Op& op, int64_t begin, int64_t end) {
   const Matrix& w = weights_.matrix(op.weight);
   Forms forms;
   forms.add(form_of(kernels_, w.packing, false));
   int64_t count = 0;
-  float* wanted[kRunsMax] = {};
-  bool even = true;  // evenly spaced in memory: written in place
   float* out = nullptr;
-  int64_t out_stride = weights_.program().vocab;
   for (int64_t r = begin; r < end; ++r) {
     float* to = logit_rows_[static_cast<size_t>(r)];
     if (to == nullptr) continue;
+    if (count == 0) out = to;
     const int64_t target = begin + count;
     if (target != r) std::memcpy(row(op.x, target), row(op.x, r), static_cast<size_t>(w.columns) * sizeof(float));
     operands_->make(forms, count, 0, row(op.x, target), w.columns, bits_ == RowBits::kIndependent);
-    if (count < kRunsMax) wanted[count] = to;
-    if (count == 0) out = to;
-    even = even && to == out + count * out_stride;
     ++count;
-  }
-  if (!even) {
-    BATON_CHECK(count <= kRunsMax);
-    out = head_memory_.floats();
   }
   Multiply product;
   product.x = is_integer(w.packing) ? operands_->integers(0, count, w.columns, pool_)
                                     : Operands::floats(row(op.x, begin), stride(op.x));
   product.tokens = count;
   product.out = out;
-  product.out_stride = out_stride;
+  product.out_stride = weights_.program().vocab;
   const int64_t grain =
       std::max<int64_t>(kernels_.panels_per_tile, round_up(w.panels / (32 * pool_.size()), kernels_.panels_per_tile));
   pool_.parallel_for(w.panels, grain, [&](int64_t first, int64_t last, uint32_t thread) {
@@ -349,11 +306,6 @@ void Pass::run_head(const Op& op, int64_t begin, int64_t end) {
     m.scratch = scratch(thread);
     weights_.multiply(op.weight, m);
   });
-  if (!even) {
-    for (int64_t i = 0; i < count; ++i) {
-      std::memcpy(wanted[i], out + i * out_stride, static_cast<size_t>(out_stride) * sizeof(float));
-    }
-  }
 }
 
 void Pass::prepare_angles() {

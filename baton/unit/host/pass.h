@@ -1,7 +1,7 @@
 // A pass of rows through a model on the host's kernels: registers and scratch for up to rows_max rows, and the steps of
-// a plan over them. Rows belong to runs, each a sequence's consecutive tokens: runs of any length in prefill, runs of
-// one row in a decode step. What looks along a sequence (attention, convolution, delta rule) works by runs, the rest by
-// rows.
+// a plan over them. Rows belong to runs, each a sequence's consecutive tokens. What looks along a sequence (attention,
+// convolution, delta rule) works by runs, the rest by rows. The attention of a run that decodes is shared out by ranges
+// of keys, and none of it goes through tiles.
 #pragma once
 
 #include <memory>
@@ -20,12 +20,13 @@ namespace baton::host {
 inline constexpr uint32_t kRunsMax = 16;         // sequences of a pass
 inline constexpr int64_t kAttendSplitsMax = 16;  // pieces of the keys in a decode step
 
-// What a run is made of: a sequence's tokens from `position` on; the last logits.size() / vocab of them make logits.
+// What a run is made of: a sequence's tokens from `position` on, of which the last `rows_out` make rows of logits.
 struct RunInput {
   HostState* state = nullptr;
   uint64_t position = 0;
   std::span<const int32_t> tokens;
-  std::span<float> logits;
+  uint32_t rows_out = 0;
+  bool decodes = false;  // see Seat; one row
 };
 
 struct Run {
@@ -33,9 +34,6 @@ struct Run {
   int64_t first_row, rows;
   int64_t start;  // position of the first row
 };
-
-// Of a whole pass. kDecode: one row a run, and attention is shared out by ranges of keys.
-enum class PassForm : uint8_t { kPrefill, kDecode };
 
 enum class RowBits : uint8_t {
   kFast,         // the quickest kernel for the number of rows; which rows go through tiles depends on all
@@ -47,10 +45,10 @@ class Pass {
   // Borrows weights and pool. kOutOfMemory.
   static Result<std::unique_ptr<Pass>> create(const Weights& weights, ThreadPool& pool, int64_t rows_max, RowBits bits);
 
-  // 1 to kRunsMax runs of at least one token and rows_max rows together, of distinct states; checked by the caller.
-  void start(std::span<const RunInput> runs, PassForm form);
-  // A run of one row for each slot, at most kRunsMax.
-  void start_decode(std::span<const DecodeSlot> slots);
+  // 1 to kRunsMax runs of at least one token and rows_max rows together, of distinct states, those that
+  // decode last; checked by the caller. `out` receives the rows of logits, [sum of rows_out, vocab] in the order of the
+  // runs.
+  void start(std::span<const RunInput> runs, float* out);
   // After start: steps that only lead to logits run for all rows too, for a caller that watches what they read. It runs
   // the steps one by one and leaves the head out.
   void keep_all_rows() { logit_row_ = 0; }
@@ -80,19 +78,19 @@ class Pass {
 
   void run_rows(const Step& step, int64_t begin, int64_t end);
   void run_row(const RowPart& part, int64_t row, int64_t begin);
-  // None of a decode goes through tiles: a row's bits must not depend on how many others are in it.
-  int64_t rows_in_tiles(int64_t rows, int64_t width) const {
-    return bits_ == RowBits::kFast && form_ != PassForm::kDecode ? tiled_rows(kernels_, rows, width) : 0;
+  // How many of the rows from `begin` on, of `width` values, go through tiles. None of the runs that decode: a row's
+  // bits must not depend on how many others are in the pass.
+  int64_t rows_in_tiles(int64_t begin, int64_t width) const {
+    return bits_ == RowBits::kFast && begin < long_rows_ ? tiled_rows(kernels_, long_rows_ - begin, width) : 0;
   }
   void run_linears(const Step& step, int64_t begin, int64_t end);
   void run_head(const Op& op, int64_t begin, int64_t end);
-  int64_t head_rows_end(int64_t begin, int64_t end) const;
   void prepare_angles();
 
   // mixers.cc
-  void run_attend(const Op& op, int64_t begin, int64_t end);
-  void attend_one(const Op& op, int64_t begin, int64_t end);
-  void attend_many(const Op& op, int64_t begin);
+  void run_attend(const Op& op, int64_t begin);
+  void attend_one(const Op& op, std::span<const Run> runs);
+  void attend_many(const Op& op, int64_t begin, std::span<const Run> runs);
   void run_conv(const Op& op);
   void conv_long(const Op& op, const Run& run);
   void conv_short(const Op& op, const Run& run, int64_t channel, int64_t count);
@@ -107,8 +105,8 @@ class Pass {
   const int64_t rows_max_;
   const RowBits bits_;
 
-  // Registers [rows_max, width], quantised activations, angles, per-thread kernel scratch.
-  Memory register_memory_, angle_memory_, scratch_, partial_memory_, head_memory_;
+  // Registers [rows_max, width], angles, per-thread kernel scratch.
+  Memory register_memory_, angle_memory_, scratch_, partial_memory_;
   std::vector<float*> registers_;
   std::vector<int64_t> strides_;
   std::optional<Operands> operands_;
@@ -122,8 +120,8 @@ class Pass {
   std::vector<int64_t> positions_;
   std::vector<uint8_t> run_of_row_;
   std::vector<float*> logit_rows_;
-  int64_t row_count_ = 0, logit_row_ = 0;
-  PassForm form_ = PassForm::kPrefill;
+  size_t long_runs_ = 0;  // that do not decode: the first
+  int64_t row_count_ = 0, long_rows_ = 0, logit_row_ = 0;
 };
 
 }  // namespace baton::host

@@ -206,31 +206,13 @@ class RefExecutor final : public Executor {
   const StateShape& shape() const override { return states_.shape(); }
   Result<std::unique_ptr<SequenceState>> new_state(uint64_t tokens_max) override { return states_.make(tokens_max); }
 
-  Status prefill(SequenceState& state, std::span<const int32_t> tokens, std::span<float> logits) override {
-    BATON_OK(check_tokens(*model_, state, tokens));
-    const int64_t vocab = model_->program.vocab;
-    const int64_t rows = static_cast<int64_t>(logits.size()) / vocab;
-    BATON_CHECK(static_cast<uint64_t>(rows) <= tokens.size());
-    const int64_t first_row = static_cast<int64_t>(tokens.size()) - rows;  // first token whose logits are wanted
-    try {
-      for (int64_t done = 0; done < static_cast<int64_t>(tokens.size()); done += kTokensPerPass) {
-        const int64_t count = std::min<int64_t>(kTokensPerPass, static_cast<int64_t>(tokens.size()) - done);
-        auto& own = static_cast<host::HostState&>(state);
-        own.will_hold(own.position() + static_cast<uint64_t>(count));
-        Pass pass(*model_, product_, own, tokens.subspan(done, count));
-        const int64_t wanted = std::clamp<int64_t>(done + count - first_row, 0, count);
-        const int64_t skip = std::max<int64_t>(0, done - first_row);
-        pass.run(wanted > 0 ? logits.data() + skip * vocab : nullptr, wanted);
-        own.advance(static_cast<uint64_t>(count));
-      }
-    } catch (const std::exception& exception) {
-      return fail(Code::kOutOfMemory, fmt::format("ref: prefill of {} tokens: {}", tokens.size(), exception.what()));
+  Status step(std::span<const Seat> seats, std::span<float> out, const StepContext& context) override {
+    BATON_OK(check_seats(*model_, seats, out));
+    for (const Seat& seat : seats) {
+      const size_t values = seat.rows_out * static_cast<size_t>(model_->program.vocab);
+      BATON_OK(run(seat, out.first(values), context));
+      out = out.subspan(values);
     }
-    return {};
-  }
-
-  Status decode(std::span<const DecodeSlot> slots) override {
-    for (const DecodeSlot& slot : slots) BATON_OK(prefill(*slot.state, {&slot.token, 1}, slot.logits));
     return {};
   }
 
@@ -238,6 +220,27 @@ class RefExecutor final : public Executor {
   std::string arithmetic() const override { return arithmetic_name(arithmetic_); }
 
  private:
+  Status run(const Seat& seat, std::span<float> out, const StepContext& context) {
+    const auto total = static_cast<int64_t>(seat.tokens.size()), vocab = int64_t{model_->program.vocab};
+    const int64_t first_row = total - seat.rows_out;  // first token whose outputs are wanted
+    auto& state = static_cast<host::HostState&>(*seat.state);
+    try {
+      for (int64_t done = 0; done < total; done += kTokensPerPass) {
+        BATON_OK(context.check());
+        const int64_t count = std::min(kTokensPerPass, total - done);
+        state.will_hold(state.position() + static_cast<uint64_t>(count));
+        Pass pass(*model_, product_, state, seat.tokens.subspan(static_cast<size_t>(done), static_cast<size_t>(count)));
+        const int64_t wanted = std::clamp<int64_t>(done + count - first_row, 0, count);
+        const int64_t skip = std::max<int64_t>(0, done - first_row);
+        pass.run(wanted > 0 ? out.data() + skip * vocab : nullptr, wanted);
+        state.advance(static_cast<uint64_t>(count));
+      }
+    } catch (const std::exception& exception) {
+      return fail(Code::kOutOfMemory, fmt::format("ref: a step of {} tokens: {}", total, exception.what()));
+    }
+    return {};
+  }
+
   std::shared_ptr<const Model> model_;
   Product product_;
   std::string_view arithmetic_;
