@@ -32,7 +32,7 @@ namespace {
 
 struct SubmitMessage {
   RequestId id;
-  Request request;
+  ResolvedRequest request;
 };
 struct CancelMessage {
   RequestId id;
@@ -302,8 +302,8 @@ Engine::~Engine() {
 }
 
 Result<Ticket> Engine::submit(Request request) try {
-  BATON_OK(check_request(request, core_->facts));
-  const uint64_t tokens_max = std::min<uint64_t>(request.max_new_tokens, core_->facts.context_max);
+  BATON_TRY(ResolvedRequest resolved, resolve(std::move(request), core_->facts));
+  const uint64_t tokens_max = resolved.request.max_new_tokens;
   EventOutlet* outlet = nullptr;
   {
     const std::scoped_lock lock(core_->mutex);
@@ -318,7 +318,7 @@ Result<Ticket> Engine::submit(Request request) try {
   }
   // From here the ticket answers for the outlet.
   Ticket ticket(this, outlet);
-  core_->survive([&] { core_->inbox.send(SubmitMessage{outlet->id, std::move(request)}); });
+  core_->survive([&] { core_->inbox.send(SubmitMessage{outlet->id, std::move(resolved)}); });
   return ticket;
 } catch (const std::bad_alloc&) {
   return fail(Code::kOutOfMemory, "out of memory for the request");

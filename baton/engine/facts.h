@@ -32,16 +32,18 @@ struct SchedulerFacts {
   EngineLimits limits;
 };
 
-// Index of the unit, or the number of units when there is none of that name.
-LaneIndex find_lane(const SchedulerFacts& facts, const std::string& name);
-// Of a request that passed check_request. The last token of an answer is never fed back: an answer of n tokens needs
-// room for n - 1 behind the prompt.
-uint64_t answer_tokens_max(const Request& request, const SchedulerFacts& facts);
-uint64_t state_tokens_max(const Request& request, const SchedulerFacts& facts);
-// Of all states it may hold at once.
-uint64_t state_bytes_of(const Request& request, const SchedulerFacts& facts);
+// A request that can run, and what its names stand for here.
+struct ResolvedRequest {
+  Request request;  // max_new_tokens cut to what the context holds, prefill_unit never empty
+  const Strategy* strategy = nullptr;
+  LaneIndex prefill = 0, decode = 0;
+  uint64_t tokens_max = 0;   // room that its states need: the last token of an answer is never fed back
+  uint64_t state_bytes = 0;  // of all states it may hold at once
+  std::unique_ptr<TokenPicker> picker;
+};
 
-// kInvalidInput, kNotFound or kOutOfMemory with the field and the remedy, when the request can never run. Pure.
-Status check_request(const Request& request, const SchedulerFacts& facts);
+// kInvalidInput, kNotFound, kUnsupported or kOutOfMemory with the field and the remedy, when the request can never run.
+// Pure.
+Result<ResolvedRequest> resolve(Request request, const SchedulerFacts& facts);
 
 }  // namespace baton

@@ -193,10 +193,7 @@ Status BridgeLane::move(MoveWork& work) {
       BATON_TRY(work.block, carrier_.seal(*work.from.state, identity, work.tokens, work.from.provenance));
       return {};
     }
-    case MoveForm::kAlias:
-      break;  // nothing to carry out: the scheduler renames the state
   }
-  BATON_CHECK(!"an alias on the bridge");
   return {};
 }
 

@@ -22,7 +22,7 @@ Scheduler::Scheduler(SchedulerFacts facts) : facts_(std::move(facts)) {
   candidates_.resize(lanes_.size());
 }
 
-bool Scheduler::submit(RequestId id, Request& request, int64_t now_ns) {
+bool Scheduler::submit(RequestId id, ResolvedRequest& request, int64_t now_ns) {
   // What can start at once does not count as waiting.
   const uint64_t room = facts_.limits.requests_active_max + facts_.limits.requests_queued_max;
   if (requests() >= room) return false;
@@ -54,7 +54,7 @@ void Scheduler::admit(int64_t now_ns) {
   std::erase_if(queue_, [&](Queued& waiting) {
     if (!waiting.cancelled) return false;
     Sequence sequence;
-    sequence.begin(std::move(waiting.request), false, facts_.vocab);
+    sequence.begin(std::move(waiting.request));
     sequence.submitted_ns = waiting.submitted_ns;
     sequence.admitted(now_ns);
     sequence.end(FinishReason::kCancelled);
@@ -63,36 +63,31 @@ void Scheduler::admit(int64_t now_ns) {
   });
   // In order of arrival: a large request at the head waits for memory rather than being overtaken for ever.
   while (!queue_.empty() && active_.size() < facts_.limits.requests_active_max) {
-    const uint64_t bytes = state_bytes_of(queue_.front().request, facts_);
+    const uint64_t bytes = queue_.front().request.state_bytes;
     if (facts_.limits.state_bytes_max != 0 && bytes_reserved_ + bytes > facts_.limits.state_bytes_max) break;
     Queued next = std::move(queue_.front());
     queue_.pop_front();
     bytes_reserved_ += bytes;
     auto sequence = std::make_unique<Sequence>();
     sequence->id = next.id;
-    sequence->bytes_reserved = bytes;
     sequence->submitted_ns = next.submitted_ns;
     sequence->admitted(now_ns);
-    const Request& asked = next.request;
-    const bool same = asked.prefill_unit.empty() || asked.prefill_unit == asked.decode_unit;
-    sequence->begin(std::move(next.request), same, facts_.vocab);
-    sequence->prefill_lane = find_lane(facts_, sequence->request.prefill_unit);
-    sequence->decode_lane = find_lane(facts_, sequence->request.decode_unit);
-    sequence->tokens_max = state_tokens_max(sequence->request, facts_);
-    sequence->request.max_new_tokens = static_cast<uint32_t>(answer_tokens_max(sequence->request, facts_));
+    sequence->begin(std::move(next.request));
     active_.emplace(next.id, std::move(sequence));
   }
 }
 
 LaneIndex Scheduler::lane_of(const Sequence& sequence, const PlannedWork& planned) const {
   if (planned.kind == WorkKind::kMove) return bridge();
-  return planned.role == StateRole::kSource ? sequence.prefill_lane : sequence.decode_lane;
+  return sequence.role(planned.role).lane;
 }
 
 void Scheduler::collect(Sequence& sequence) {
   StepPlan plan = sequence.plan();
-  // An alias costs nothing and changes what comes next.
-  while (sequence.hand_over_alias(plan)) plan = sequence.plan();
+  if (plan.takes_over()) {
+    sequence.take_over_source();
+    plan = sequence.plan();
+  }
   std::array<bool, kStateRoles> ready{};
   for (const PlannedWork& planned : plan.works()) {
     const LaneIndex lane = lane_of(sequence, planned);
@@ -184,7 +179,7 @@ void Scheduler::lend(Sequence& sequence, StateRole role, HeldState& to) {
   if (record.held.state == nullptr) {
     record.held.id = next_state_++;
     record.held.provenance = {};
-    record.held.home = role == StateRole::kSource ? sequence.prefill_lane : sequence.decode_lane;
+    record.held.home = record.lane;
     record.origin = Origin::kOwn;
   }
   to = std::move(record.held);
@@ -233,10 +228,7 @@ void Scheduler::start_move(const Candidate& candidate, MoveWork& work) {
       lend(sequence, StateRole::kTarget, work.from);
       held_tokens(work.from);
       return;
-    case MoveForm::kAlias:
-      break;
   }
-  BATON_CHECK(!"an alias is not started");
 }
 
 void Scheduler::start_row(Sequence& sequence, DecodeRow& row) {

@@ -24,8 +24,8 @@ class Scheduler {
  public:
   explicit Scheduler(SchedulerFacts facts);
 
-  // The request passed check_request; ids grow. False when the queue is full: nothing was taken.
-  bool submit(RequestId id, Request& request, int64_t now_ns);
+  // Ids grow. False when the queue is full: nothing was taken.
+  bool submit(RequestId id, ResolvedRequest& request, int64_t now_ns);
   // Ends the request at its next step boundary. Unknown and finished ids are ignored.
   void cancel(RequestId id);
   void cancel_all();
@@ -51,7 +51,7 @@ class Scheduler {
  private:
   struct Queued {
     RequestId id;
-    Request request;
+    ResolvedRequest request;
     int64_t submitted_ns;
     bool cancelled;
   };

@@ -89,7 +89,7 @@ void Scheduler::done_prefill(PrefillWork& work, double ms) {
     const Status& status = row.status ? work.status : row.status;
     if (!give_back(sequence, row.role, row.state, !status)) continue;
     if (!status) {
-      const LaneIndex lane = row.role == StateRole::kSource ? sequence.prefill_lane : sequence.decode_lane;
+      const LaneIndex lane = record.lane;
       const std::string what = row.role == StateRole::kProof ? "the state for the proof on '" : "prefill on '";
       Error error = because(what + facts_.lanes[lane].name + "'", status);
       // As in a decode step: a request that has nothing to fall back to does not end by another's fault.
@@ -144,10 +144,7 @@ void Scheduler::done_move(MoveWork& work, double ms) {
       if (failed)
         return sequence.end_with(because("sealing the state", work.status));  // nothing when it was the answer's
       return;
-    case MoveForm::kAlias:
-      break;
   }
-  BATON_CHECK(!"an alias does not come back");
 }
 
 void Scheduler::done_row(Sequence& sequence, DecodeRow& row) {
@@ -169,7 +166,7 @@ void Scheduler::done_decode(DecodeWork& work) {
     if (!sequence.decode_placement && !row.picked.empty()) sequence.decode_placement = work.placement;
     done_row(sequence, row);
     if (work.status || sequence.over()) continue;
-    Error error = because("decode on '" + facts_.lanes[sequence.decode_lane].name + "'", work.status);
+    Error error = because("decode on '" + facts_.lanes[sequence.role(StateRole::kTarget).lane].name + "'", work.status);
     if (shared) {
       // Whose fault it was is unknown: each goes on by itself, so that a bad request takes no other with it.
       sequence.rebuild(std::move(error));
@@ -186,7 +183,7 @@ void Scheduler::done_compare(CompareWork& work, double ms) {
   const bool proof = give_back(sequence, StateRole::kProof, work.proof, !work.status);
   if (sequence.over() || !target || !proof) return;
   if (!work.status) {
-    const std::string lane = facts_.lanes[sequence.decode_lane].name;
+    const std::string lane = facts_.lanes[sequence.role(StateRole::kTarget).lane].name;
     return sequence.fall_back(because("the state for the proof on '" + lane + "'", work.status));
   }
   RoleRecord& record = sequence.role(StateRole::kProof);
@@ -205,7 +202,8 @@ void Scheduler::done_verify(VerifyWork& work) {
   give_back(sequence, StateRole::kProof, work.proof, poisoned);
   if (sequence.over()) return;
   if (!work.status) {
-    return sequence.end_with(because("decode on '" + facts_.lanes[sequence.decode_lane].name + "'", work.status));
+    return sequence.end_with(
+        because("decode on '" + facts_.lanes[sequence.role(StateRole::kTarget).lane].name + "'", work.status));
   }
   if (!sequence.decode_placement) sequence.decode_placement = std::move(work.placement);
   if (!poisoned) sequence.take_logits(work.difference, work.verdict, work.bounds);

@@ -24,7 +24,6 @@ struct Rig {
       return before ? before(act, count) : Status();
     };
     unit = std::make_unique<fake::FakeExecutor>("a", fake::make_model(4096), behaviour);
-    SchedulerFacts facts;
     LaneFacts& lane_facts = facts.lanes.emplace_back();
     lane_facts.name = "a";
     lane_facts.prefill_tokens_preferred = unit->caps().prefill_tokens_preferred;
@@ -44,7 +43,8 @@ struct Rig {
     request.prefill_unit = request.decode_unit = "a";
     request.strategy = "single";
     request.stop_ids = std::move(stop_ids);
-    EXPECT_TRUE(scheduler->submit(next_id, request, clock.now_ns()));
+    auto resolved = resolve(std::move(request), facts);
+    EXPECT_TRUE(resolved && scheduler->submit(next_id, *resolved, clock.now_ns()));
     return next_id++;
   }
 
@@ -78,6 +78,7 @@ struct Rig {
   double step_ms = 1;
   RequestId next_id = 1;
   std::unique_ptr<fake::FakeExecutor> unit;
+  SchedulerFacts facts;
   std::unique_ptr<Scheduler> scheduler;
   std::unique_ptr<Lane> lane;
 };

@@ -54,15 +54,15 @@ StepPlan Sequence::plan() const {
   return plan;
 }
 
-void Sequence::begin(Request&& asked, bool same, int32_t vocab) {
-  request = std::move(asked);
-  same_unit = same;
-  if (request.prefill_unit.empty()) request.prefill_unit = request.decode_unit;
-  strategy = find_strategy(request.strategy);
-  auto made = Sampler::create(request.sampler, vocab);
-  BATON_CHECK(strategy != nullptr && made);
-  picker = std::make_unique<TokenPicker>(
-      TokenPicker{*std::move(made), request.ignore_eos ? std::vector<int32_t>() : std::move(request.stop_ids)});
+void Sequence::begin(ResolvedRequest&& asked) {
+  request = std::move(asked.request);
+  strategy = asked.strategy;
+  picker = std::move(asked.picker);
+  tokens_max = asked.tokens_max;
+  bytes_reserved = asked.state_bytes;
+  same_unit = asked.prefill == asked.decode;
+  for (RoleRecord& record : roles) record.lane = asked.decode;
+  role(StateRole::kSource).lane = asked.prefill;
   history = request.tokens;
   had_start = start_pending = !request.start_state.empty();
   foreign = start_pending || (strategy->hands_over && history.size() > 1);
@@ -174,17 +174,12 @@ void Sequence::take_over(Origin origin) {
   prefilled_by = StateRole::kSource;
 }
 
-bool Sequence::hand_over_alias(const StepPlan& plan) {
-  for (const PlannedWork& work : plan.works()) {
-    if (work.kind != WorkKind::kMove || work.form != MoveForm::kAlias) continue;
-    RoleRecord& source = role(StateRole::kSource);
-    BATON_CHECK(!source.busy && source.held.state && !role(StateRole::kTarget).held.state);
-    role(StateRole::kTarget).held = std::exchange(source.held, {});
-    take_over(source.origin);
-    stats.bridge.kind = "alias";
-    return true;
-  }
-  return false;
+void Sequence::take_over_source() {
+  RoleRecord& source = role(StateRole::kSource);
+  BATON_CHECK(same_unit && !source.busy && source.held.state && !role(StateRole::kTarget).held.state);
+  role(StateRole::kTarget).held = std::exchange(source.held, {});
+  take_over(source.origin);
+  stats.bridge.kind = "alias";
 }
 
 void Sequence::take_start(StateRole which, std::vector<std::byte> block, double ms) {

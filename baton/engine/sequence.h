@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "baton/engine/facts.h"
 #include "baton/engine/request.h"
 #include "baton/engine/strategy.h"
 #include "baton/engine/work.h"
@@ -20,6 +21,7 @@ enum class Origin : uint8_t { kOwn, kSealed };
 
 // One of the states of a request and the work that was done on it.
 struct RoleRecord {
+  LaneIndex lane = 0;    // of the unit that makes it
   HeldState held;        // state null: none, or away in a step
   bool busy = false;     // away in a step (perhaps to be made there)
   bool discard = false;  // to be dropped when it comes back
@@ -43,7 +45,6 @@ struct Sequence {
   RequestId id = 0;
   Request request;
   const Strategy* strategy = nullptr;
-  LaneIndex prefill_lane = 0, decode_lane = 0;
   uint64_t tokens_max = 0;      // capacity of its states
   uint64_t bytes_reserved = 0;  // the estimate it was admitted with
   std::unique_ptr<TokenPicker> picker;
@@ -104,9 +105,7 @@ struct Sequence {
   // asked for.
   bool shares_prefill() const { return !single_row && !(same_unit && request.verify != VerifyMode::kOff); }
 
-  // From the caller's request, which passed check_request; `same`: prefill and decode unit are one. `vocab` is for the
-  // sampler.
-  void begin(Request&& asked, bool same, int32_t vocab);
+  void begin(ResolvedRequest&& asked);
   // The first end counts; but a cancel or an error overtakes an end that still owes the seal.
   void end(FinishReason reason, Error why = {});
   void end_with(Error why) { end(FinishReason::kError, std::move(why)); }
@@ -117,8 +116,8 @@ struct Sequence {
   void rebuild(Error why);
   // The target holds the prompt's state.
   void take_over(Origin origin);
-  // True when the plan asks for the alias, which is then done.
-  bool hand_over_alias(const StepPlan& plan);
+  // The source, on the decode unit itself, becomes the target.
+  void take_over_source();
   // The sealed starting state was verified and is in the role's state; `block`: its bytes.
   void take_start(StateRole which, std::vector<std::byte> block, double ms);
   // What the proof allows now: of the starting state while it is checked alone, else of all hands the target went

@@ -24,7 +24,6 @@ enum class WorkKind : uint8_t { kPrefill, kMove, kDecode, kCompare, kVerify };
 
 enum class MoveForm : uint8_t {
   kCarry,  // source -> target over the bridge
-  kAlias,  // source becomes target: both units are one; nothing runs
   kOpen,   // the request's sealed starting state -> the role's state, which is empty
   kSeal,   // target -> sealed bytes for the caller
 };
@@ -62,9 +61,16 @@ struct PlannedWork {
   uint64_t tokens = 0;               // kPrefill: at most so many (the scheduler cuts steps); 0: only make the state
 };
 
-// At most one work per role, each for a role that is not busy.
+// At most one work per role, each for a role that is not busy; or that the source is the target from now on, where both
+// lie on one unit: nothing runs and nothing moves.
 class StepPlan {
  public:
+  static StepPlan take_over() {
+    StepPlan plan;
+    plan.takes_over_ = true;
+    return plan;
+  }
+  bool takes_over() const { return takes_over_; }
   void add(const PlannedWork& work) {
     BATON_CHECK(count_ < works_.size());
     works_[count_++] = work;
@@ -74,6 +80,7 @@ class StepPlan {
  private:
   std::array<PlannedWork, kStateRoles> works_{};
   size_t count_ = 0;
+  bool takes_over_ = false;
 };
 
 struct Strategy {

@@ -10,7 +10,8 @@ namespace {
 
 std::string text_of(const StepPlan& plan) {
   constexpr std::array kRoles = {"source", "target", "proof"};
-  constexpr std::array kForms = {"carry", "alias", "open", "seal"};
+  constexpr std::array kForms = {"carry", "open", "seal"};
+  if (plan.takes_over()) return "take over";
   std::string text;
   for (const PlannedWork& work : plan.works()) {
     if (!text.empty()) text += ", ";
@@ -58,7 +59,7 @@ TEST(Handoff, FromPromptToDecode) {
 TEST(Handoff, OnOneUnitTheStateItselfIsHandedOver) {
   const RequestView view{.need = 9, .same_unit = true};
   EXPECT_EQ(planned("handoff", view, {}, {}), "prefill 9 source");
-  EXPECT_EQ(planned("handoff", view, at(9), {}), "alias source");
+  EXPECT_EQ(planned("handoff", view, at(9), {}), "take over");
 }
 
 TEST(Handoff, TheProofIsMadeBesideThePrefillAndBeforeDecode) {

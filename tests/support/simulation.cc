@@ -258,8 +258,8 @@ Status Simulation::happen(const Happening& happening) {
     scheduler_->cancel(happening.which);
     return {};
   }
-  Request request = ask.request;
-  ask.refused = !check_request(request, facts_) || !scheduler_->submit(happening.which, request, now_ns_);
+  auto resolved = resolve(ask.request, facts_);
+  ask.refused = !resolved || !scheduler_->submit(happening.which, *resolved, now_ns_);
   ++counts_.requests;
   counts_.refused += ask.refused ? 1 : 0;
   if (!ask.refused) history_.submitted(happening.which);

@@ -26,7 +26,7 @@ StepPlan plan(const RequestView& view) {
   } else if (!source.exists || source.position < view.need) {
     plan_prefill(view, StateRole::kSource, view.need, steps);
   } else if (view.same_unit) {
-    steps.add({.kind = WorkKind::kMove, .role = StateRole::kSource, .form = MoveForm::kAlias});
+    return StepPlan::take_over();
   } else if (room && !target.busy) {
     steps.add({.kind = WorkKind::kMove, .role = StateRole::kSource, .form = MoveForm::kCarry});
   }
