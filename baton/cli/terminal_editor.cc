@@ -214,8 +214,9 @@ class TerminalEditor final : public LineEditor {
     ::el_wset(edit_, EL_ADDFN, L"baton-complete", L"complete a command", on_tab);
     ::el_wset(edit_, EL_ADDFN, L"baton-newline", L"insert a newline", on_newline);
     ::el_wset(edit_, EL_SETTY, L"-d", L"-icrnl", L"-inlcr", nullptr);  // a pasted CR LF is one newline
-    ::el_wset(edit_, EL_SETTY, L"-x", L"-icanon", L"-echo", nullptr);  // between two reads: see set_quiet
-    ::el_source(edit_, nullptr);                                       // the user's .editrc, if there is one
+    // Between two reads: see set_quiet.
+    ::el_wset(edit_, EL_SETTY, L"-x", L"-icanon", L"-echo", L"-icrnl", L"-inlcr", nullptr);
+    ::el_source(edit_, nullptr);  // the user's .editrc, if there is one
     constexpr std::pair<const wchar_t*, const wchar_t*> kKeys[] = {
         {L"\\e[200~", L"baton-paste"},       {L"\\e[201~", L"baton-paste-end"}, {L"^I", L"baton-complete"},
         {L"\\e^M", L"baton-newline"},        {L"\\e[1~", L"ed-move-to-beg"},    {L"\\e[4~", L"ed-move-to-end"},
@@ -225,10 +226,12 @@ class TerminalEditor final : public LineEditor {
     for (const auto& [key, function] : kKeys) ::el_wset(edit_, EL_BIND, key, function, nullptr);
   }
 
-  // Between two reads: keys neither echoed nor held back by lines; Ctrl-C and Ctrl-Z still make signals. Never lines in
-  // between: a Ctrl-D typed while the terminal collects a line is lost when it stops doing so.
+  // Between two reads: keys neither echoed nor held back by lines, and as they come (a pasted CR LF is one newline);
+  // Ctrl-C and Ctrl-Z still make signals. Never lines in between: a Ctrl-D typed while the terminal collects a line is
+  // lost when it stops doing so.
   void set_quiet() {
     struct termios quiet = terminal_before;
+    quiet.c_iflag &= ~static_cast<tcflag_t>(ICRNL | INLCR);
     quiet.c_lflag &= ~static_cast<tcflag_t>(ECHO | ICANON);
     quiet.c_cc[VMIN] = 1;
     quiet.c_cc[VTIME] = 0;

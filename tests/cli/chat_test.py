@@ -353,6 +353,21 @@ class Answers(unittest.TestCase):
         terminal.send("\x04")
         self.assertEqual(terminal.leave(), 0)
 
+    def test_a_paste_with_crlf_into_an_answer_is_several_lines(self):
+        terminal = Terminal("--ignore-eos", "-n", "3000", "--temp", "0")
+        terminal.send("What is a tree?\r")
+        terminal.expect("tree?")
+        time.sleep(0.3)
+        terminal.send(b"/system \x1b[200~x\r\ny\x1b[201~\r")
+        time.sleep(0.3)
+        terminal.send("\x03")
+        terminal.expect("[stopped]")
+        terminal.expect("the system prompt is set")  # at the prompt
+        terminal.expect("> ")
+        self.assertIn("\nx\ny\n", terminal.line("/system"))
+        terminal.send("\x04")
+        self.assertEqual(terminal.leave(), 0)
+
     def test_typing_is_not_shown_behind_a_stop_of_the_program_either(self):
         terminal = Terminal("--ignore-eos", "-n", "3000", "--temp", "0")
         terminal.send("What is a tree?\r")
