@@ -112,7 +112,8 @@ std::string level_text(const BridgeStats& bridge) {
     case BridgeLevel::kNone:
       break;
     case BridgeLevel::kSealed:
-      return "sealed: checksums and fingerprints hold";
+      return bridge.kind == "open" ? "sealed: checksums and fingerprints hold"
+                                   : "sealed: every piece arrived as it was read";
     case BridgeLevel::kProven:
       return "proven";
   }

@@ -74,17 +74,17 @@ struct PhaseStats {
 // What is known of the state that the answer was decoded from.
 enum class BridgeLevel : uint8_t {
   kNone,    // nothing was carried, or what was carried was not used
-  kSealed,  // envelope, fingerprints and checksums held
+  kSealed,  // a saved state: its seal held; a move: every piece was read back from the receiver as it was written
   kProven,  // the decode unit recomputed it and found it within the bounds
 };
 std::string_view to_string(BridgeLevel level);
 
 // Of the carrying of states. `verified`: the state that was decoded from reached the level that was asked for.
 struct BridgeStats {
-  std::string kind =
-      "none";          // "none": nothing moved; "alias": handed over on one unit; "move": sealed, checked, opened
-  uint64_t bytes = 0;  // sealed bytes moved
-  double ms = 0;       // seal, verify and open
+  std::string kind = "none";  // "none": nothing moved; "alias": handed over on one unit; "move": over the bridge, piece
+                              // by piece; "open": from a saved state
+  uint64_t bytes = 0;         // of the values moved, or of the seal opened
+  double ms = 0;              // seal, verify and open
   BridgeLevel level = BridgeLevel::kNone;
   bool verified = false;
   std::string unproven;  // why nothing could be proven although it was asked for; empty: it was not asked, or tried
