@@ -37,7 +37,6 @@ REASONS = {  # of a file, or of a function as file:name
     "baton/unit/apple/rule_test.cc:add_call_cases": "a table of cases",
     "baton/unit/apple/rule_test.cc:add_op_cases": "a table of cases",
     "baton/unit/apple/runner.cc": "the ops of mil_ops.cc, computed",
-    "baton/unit/coreml/framework.cc": "calls of one framework, and their errors",
     "baton/unit/cpu/small_model_test.h:SmallModel": "a model written out, tensor by tensor",
     "tests/bad_model_test.cc:TEST(BadModel, EachWrongConfigurationIsNamed)": "a table of cases",
 }

@@ -7,6 +7,7 @@
 
 #include "baton/base/bytes.h"
 #include "baton/model/container_text.h"
+#include "baton/model/shard_index.h"
 
 namespace baton {
 namespace {
@@ -14,8 +15,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kConfigBytesMax = 4 << 20;
-constexpr size_t kIndexBytesMax = 64 << 20;
-constexpr size_t kIndexEntriesMax = 1 << 18;
 constexpr int kSplitPartsMax = 1024;
 
 bool is_pickle(const fs::path& path) {
@@ -151,79 +150,6 @@ Result<Container> open_gguf(const fs::path& path) {
 
 // --- Hugging Face folder ---
 
-// A plain name of a safetensors file: an index must not lead out of its folder.
-bool is_shard_name(std::string_view name) {
-  return is_name(name) && name.find_first_of("/\\:") == std::string_view::npos && name.size() <= 255 &&
-         name.ends_with(".safetensors");
-}
-
-// {"weight_map": {tensor: file}}, read as it streams by: large models have 10^5 entries. Other fields are skipped.
-class IndexSax {
- public:
-  std::vector<std::pair<std::string, std::string>> entries;
-  std::string problem;
-
-  bool null() { return scalar(); }
-  bool boolean(bool) { return scalar(); }
-  bool number_integer(int64_t) { return scalar(); }
-  bool number_unsigned(uint64_t) { return scalar(); }
-  bool number_float(double, const std::string&) { return scalar(); }
-  bool binary(Json::binary_t&) { return scalar(); }
-  bool string(std::string& text) {
-    if (!in_map()) return true;
-    if (!is_shard_name(text)) {
-      return stop(
-          fmt::format("tensor '{}' is said to be in '{}', which is not the name of a safetensors file of this folder",
-                      shown(tensor_), shown(text)));
-    }
-    if (entries.size() >= kIndexEntriesMax) return stop(fmt::format("more than {} tensors", kIndexEntriesMax));
-    entries.emplace_back(std::move(tensor_), std::move(text));
-    return true;
-  }
-  bool start_object(size_t) { return open('{'); }
-  bool start_array(size_t) { return open('['); }
-  bool end_object() { return close(); }
-  bool end_array() { return close(); }
-  bool key(std::string& text) {
-    if (depth_ == 1) {
-      field_ = text;
-      if (text == "weight_map" && std::exchange(map_seen, true)) return stop("'weight_map' occurs twice");
-    }
-    if (in_map()) tensor_ = std::move(text);
-    return true;
-  }
-  bool parse_error(size_t position, const std::string&, const Json::exception& error) {
-    return stop(fmt::format("not valid JSON at {}: {}", position, shown(error.what())));
-  }
-
-  bool map_seen = false;
-
- private:
-  bool in_map() const { return depth_ == 2 && field_ == "weight_map"; }
-  bool scalar() {
-    return in_map() || (depth_ == 1 && field_ == "weight_map")
-               ? stop("'weight_map' must map tensor names to file names")
-               : true;
-  }
-  bool open(char kind) {
-    if (depth_ == 0 && kind != '{') return stop("must be a JSON object");
-    if (field_ == "weight_map" && (depth_ > 1 || kind != '{'))
-      return stop("'weight_map' must map tensor names to file names");
-    return ++depth_ <= 16 || stop("JSON nested deeper than 16");
-  }
-  bool close() {
-    --depth_;
-    return true;
-  }
-  bool stop(std::string text) {
-    problem = std::move(text);
-    return false;
-  }
-
-  int depth_ = 0;
-  std::string field_, tensor_;
-};
-
 Status add_shard(const fs::path& path, Container& into) {
   BATON_TRY(auto file, MappedFile::open(path));
   BATON_OK(parse_safetensors(file.bytes(), path.string(), into));
@@ -232,15 +158,9 @@ Status add_shard(const fs::path& path, Container& into) {
 }
 
 Status add_indexed_shards(const fs::path& folder, const fs::path& index_path, Container& into) {
-  BATON_TRY(const std::string text, read_file(index_path, kIndexBytesMax));
-  IndexSax sax;
-  if (!Json::sax_parse(text, &sax))
-    return fail(Code::kInvalidInput, fmt::format("{}: {}", index_path.string(), sax.problem));
-  if (sax.entries.empty()) {
-    return fail(Code::kInvalidInput, fmt::format("{}: 'weight_map' is missing or empty", index_path.string()));
-  }
+  BATON_TRY(const ShardIndex index, read_shard_index(index_path));
   std::vector<std::string_view> shards;
-  for (const auto& [tensor, file] : sax.entries) shards.push_back(file);
+  for (const auto& [tensor, file] : index) shards.push_back(file);
   std::sort(shards.begin(), shards.end());
   shards.erase(std::unique(shards.begin(), shards.end()), shards.end());
   std::unordered_map<std::string_view, std::string_view> file_of_tensor;
@@ -254,7 +174,7 @@ Status add_indexed_shards(const fs::path& folder, const fs::path& index_path, Co
     }
     for (size_t i = before; i < into.owned_names.size(); ++i) file_of_tensor.emplace(into.owned_names[i], shard);
   }
-  for (const auto& [tensor, file] : sax.entries) {
+  for (const auto& [tensor, file] : index) {
     const auto found = file_of_tensor.find(tensor);
     if (found == file_of_tensor.end() || found->second != file) {
       return fail(Code::kCorrupt, fmt::format("{}: tensor '{}' is not in '{}', where the index says it is",

@@ -3,13 +3,11 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <array>
-#include <condition_variable>
 #include <cstring>
-#include <mutex>
 
 #include "baton/base/bytes.h"
+#include "baton/unit/coreml/calls.h"
+#include "baton/unit/coreml/compute_plan.h"
 #include "baton/unit/coreml/objc_block.h"
 
 #if defined(__APPLE__)
@@ -26,97 +24,10 @@ using apple::ObjcId;
 using apple::ObjcPool;
 using apple::ObjcRef;
 
-using ObjcBool = unsigned char;
-using Integer = long;            // NSInteger
-using Unsigned = unsigned long;  // NSUInteger
-
 constexpr Integer kFloat16 = 65552;  // MLMultiArrayDataTypeFloat16
 
 constexpr BlockDescriptor kBytesBlock = {0, sizeof(Block), "v@?^vq"};          // const void* bytes, NSInteger size
 constexpr BlockDescriptor kMutableBytesBlock = {0, sizeof(Block), "v@?^vq@"};  // void* bytes, NSInteger size, strides
-constexpr BlockDescriptor kCompletionBlock = {0, sizeof(Block), "v@?@@"};      // id result, NSError* error
-
-// What the messages need, found once.
-struct Calls {
-  ObjcApi objc;
-  ObjcId string_class = nullptr, url_class = nullptr, number_class = nullptr, array_class = nullptr,
-         dictionary_class = nullptr, process_class = nullptr, model_class = nullptr, configuration_class = nullptr,
-         array_value_class = nullptr, feature_class = nullptr, provider_class = nullptr;
-  // Null before macOS 14.4.
-  ObjcId plan_class = nullptr, ane_class = nullptr, gpu_class = nullptr, cpu_class = nullptr;
-  void* block_isa = nullptr;
-
-  Status find(const apple::SymbolLookup& lookup);
-
-  ObjcId string(const std::string& text) const {
-    return objc.send<ObjcId>(string_class, "stringWithUTF8String:", text.c_str());
-  }
-  std::string text_of(ObjcId text) const {
-    const char* bytes = objc.send<const char*>(text, "UTF8String");
-    return bytes != nullptr ? bytes : "";
-  }
-  ObjcId url(const fs::path& path) const {
-    return objc.send<ObjcId>(url_class, "fileURLWithPath:isDirectory:", string(path.string()), ObjcBool{1});
-  }
-  ObjcId number(Integer value) const { return objc.send<ObjcId>(number_class, "numberWithInteger:", value); }
-  ObjcId array(const std::vector<ObjcId>& items) const {
-    return objc.send<ObjcId>(array_class, "arrayWithObjects:count:", static_cast<const ObjcId*>(items.data()),
-                             static_cast<Unsigned>(items.size()));
-  }
-  ObjcId integers(const std::vector<int64_t>& values) const {
-    std::vector<ObjcId> items;
-    for (const int64_t value : values) items.push_back(number(static_cast<Integer>(value)));
-    return array(items);
-  }
-  std::vector<int64_t> values_of(ObjcId numbers) const {
-    std::vector<int64_t> out;
-    const auto count = objc.send<Unsigned>(numbers, "count");
-    for (Unsigned i = 0; i < count; ++i) {
-      out.push_back(objc.send<Integer>(objc.send<ObjcId>(numbers, "objectAtIndex:", i), "integerValue"));
-    }
-    return out;
-  }
-  // Takes over the one retain that alloc and init gave.
-  ObjcRef adopt(ObjcId object) const {
-    ObjcRef owner(objc, object);
-    objc.send<void>(object, "release");
-    return owner;
-  }
-  tl::unexpected<Error> refused(ObjcId error, std::string_view doing) const {
-    return fail(Code::kDevice, fmt::format("Core ML: {}: {}", doing,
-                                           error != nullptr ? text_of(objc.send<ObjcId>(error, "localizedDescription"))
-                                                            : std::string("no error given")));
-  }
-};
-
-Status Calls::find(const apple::SymbolLookup& lookup) {
-  BATON_TRY(objc, apple::find_objc(lookup));
-  const std::pair<const char*, ObjcId*> needed[] = {
-      {"NSString", &string_class},
-      {"NSURL", &url_class},
-      {"NSNumber", &number_class},
-      {"NSArray", &array_class},
-      {"NSDictionary", &dictionary_class},
-      {"NSProcessInfo", &process_class},
-      {"MLModel", &model_class},
-      {"MLModelConfiguration", &configuration_class},
-      {"MLMultiArray", &array_value_class},
-      {"MLFeatureValue", &feature_class},
-      {"MLDictionaryFeatureProvider", &provider_class},
-  };
-  for (const auto& [name, to] : needed) {
-    *to = objc.get_class(name);
-    if (*to == nullptr)
-      return fail(Code::kUnsupported, fmt::format("this system has no class {}: no Core ML to use", name));
-  }
-  block_isa = lookup("_NSConcreteGlobalBlock");
-  if (block_isa == nullptr) return fail(Code::kUnsupported, "this system has no _NSConcreteGlobalBlock: no blocks");
-  plan_class = objc.get_class("MLComputePlan");
-  ane_class = objc.get_class("MLNeuralEngineComputeDevice");
-  gpu_class = objc.get_class("MLGPUComputeDevice");
-  cpu_class = objc.get_class("MLCPUComputeDevice");
-  return {};
-}
 
 // ---- Arrays in and out ----
 
@@ -161,114 +72,6 @@ void read_values(Block* block, const void* bytes, Integer size) {
     }
   }
   context->done = true;
-}
-
-// ---- Objects that the system loads on a queue of its own ----
-
-// The block and what it writes to, in one place that outlives both sides: when the answer did not come in time, whoever
-// is called later frees it.
-struct LoadRequest {
-  LoadRequest(const Calls& calls_used, std::string what);
-
-  const Calls& calls;
-  const std::string doing;
-  Block block;
-  std::mutex mutex;
-  std::condition_variable ready;
-  bool done = false, abandoned = false;  // guarded by mutex
-  ObjcRef object;
-  std::string error;
-};
-
-// On a queue of the system.
-void object_loaded(Block* block, ObjcId object, ObjcId error) {
-  auto* request = static_cast<LoadRequest*>(block->context);
-  std::unique_lock lock(request->mutex);
-  if (request->abandoned) {
-    lock.unlock();
-    delete request;
-    return;
-  }
-  const ObjcPool pool(request->calls.objc);
-  if (object != nullptr) {
-    request->object = ObjcRef(request->calls.objc, object);
-  } else {
-    request->error = request->calls.refused(error, request->doing).value().message;
-  }
-  request->done = true;
-  request->ready.notify_one();
-}
-
-LoadRequest::LoadRequest(const Calls& calls_used, std::string what)
-    : calls(calls_used),
-      doing(std::move(what)),
-      block(calls.block_isa, reinterpret_cast<void*>(object_loaded), kCompletionBlock, this) {}
-
-// [type loadContentsOfURL:configuration:completionHandler:]; kDevice with the system's words, or when no answer
-// came in time.
-Result<ObjcRef> load_contents(const Calls& calls, ObjcId type, const std::string& doing, ObjcId url,
-                              ObjcId configuration, std::chrono::milliseconds timeout) {
-  auto request = std::make_unique<LoadRequest>(calls, doing);
-  calls.objc.send<void>(type, "loadContentsOfURL:configuration:completionHandler:", url, configuration,
-                        &request->block);
-  std::unique_lock lock(request->mutex);
-  if (!request->ready.wait_for(lock, timeout, [&] { return request->done; })) {
-    request->abandoned = true;
-    lock.unlock();
-    static_cast<void>(request.release());
-    return fail(Code::kDevice, fmt::format("Core ML: {} did not come in {} ms", doing, timeout.count()));
-  }
-  ObjcRef loaded = std::move(request->object);
-  Error error{Code::kDevice, request->error};
-  lock.unlock();
-  if (loaded.get() == nullptr) return fail(std::move(error));
-  return loaded;
-}
-
-// ---- Compute plan ----
-
-enum class Device : uint8_t { kNone, kNeuralEngine, kGpu, kCpu };
-
-Device device_of(const Calls& calls, ObjcId device) {
-  const std::pair<ObjcId, Device> kinds[] = {
-      {calls.ane_class, Device::kNeuralEngine}, {calls.gpu_class, Device::kGpu}, {calls.cpu_class, Device::kCpu}};
-  for (const auto& [kind, which] : kinds) {
-    if (kind != nullptr && calls.objc.send<ObjcBool>(device, "isKindOfClass:", kind) != 0) return which;
-  }
-  return Device::kNone;
-}
-
-DeviceShares shares_of(const Calls& calls, ObjcId plan) {
-  DeviceShares shares;
-  const ObjcApi& objc = calls.objc;
-  const ObjcId program = objc.send<ObjcId>(objc.send<ObjcId>(plan, "modelStructure"), "program");
-  const ObjcId functions = objc.send<ObjcId>(program, "functions");
-  const ObjcId main = objc.send<ObjcId>(functions, "objectForKey:", calls.string("main"));
-  const ObjcId operations = objc.send<ObjcId>(objc.send<ObjcId>(main, "block"), "operations");
-  const auto count = objc.send<Unsigned>(operations, "count");
-  std::array<double, 4> cost{}, number{};
-  for (Unsigned i = 0; i < count; ++i) {
-    const ObjcId operation = objc.send<ObjcId>(operations, "objectAtIndex:", i);
-    const ObjcId usage = objc.send<ObjcId>(plan, "computeDeviceUsageForMLProgramOperation:", operation);
-    const Device device = device_of(calls, objc.send<ObjcId>(usage, "preferredComputeDevice"));
-    if (device == Device::kNone) continue;  // constants have no device
-    const ObjcId estimate = objc.send<ObjcId>(plan, "estimatedCostOfMLProgramOperation:", operation);
-    if (estimate != nullptr) cost[static_cast<size_t>(device)] += objc.send<double>(estimate, "weight");
-    number[static_cast<size_t>(device)] += 1;
-    ++shares.operations;
-  }
-  if (shares.operations == 0) {
-    shares.unknown = "the compute plan names no device for any operation";
-    return shares;
-  }
-  const double all_cost = cost[1] + cost[2] + cost[3];
-  shares.by_cost = all_cost > 0;
-  const std::array<double, 4>& by = shares.by_cost ? cost : number;
-  const double all = by[1] + by[2] + by[3];
-  shares.neural_engine = by[1] / all;
-  shares.gpu = by[2] / all;
-  shares.cpu = by[3] / all;
-  return shares;
 }
 
 // ---- A loaded model ----
