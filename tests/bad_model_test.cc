@@ -10,6 +10,7 @@
 #include <iterator>
 
 #include "baton/api/text_model.h"
+#include "baton/model/container.h"
 #include "baton/model/model.h"
 #include "tests/support/golden.h"
 #include "tests/support/safetensors_writer.h"

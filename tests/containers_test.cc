@@ -13,6 +13,7 @@
 
 #include "baton/api/text_model.h"
 #include "baton/api/units.h"
+#include "baton/model/container.h"
 #include "baton/model/gguf_writer.h"
 #include "baton/tools/convert.h"
 #include "tests/support/golden.h"

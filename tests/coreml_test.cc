@@ -144,9 +144,10 @@ double logits_difference(const Model& model, Executor& ref, std::span<const int3
   std::vector<float> normed(width);
   Difference out;
   for (size_t t = 0; t < ids.size(); ++t) {
-    ref::rms_norm(hidden.data() + t * width, reinterpret_cast<const float*>(model.weights[norm.weight].data),
-                  normed.data(), norm.width, norm.eps);
-    ref::linear(model.weights[head.weight], normed.data(), row.data(), 1);
+    ref::rms_norm(hidden.data() + t * width,
+                  reinterpret_cast<const float*>(model.weights[norm.weights[Op::kScale]].data), normed.data(),
+                  norm.width, norm.eps);
+    ref::linear(model.weights[head.weights[Op::kMatrix]], normed.data(), row.data(), 1);
     for (size_t i = 0; i < vocab; ++i) out.add(row[i], wanted[t * vocab + i]);
   }
   if (token != nullptr) *token = argmax(row);

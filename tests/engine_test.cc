@@ -612,6 +612,10 @@ TEST(Create, RefusesWhatCannotServe) {
   EXPECT_EQ(code({.units = {{"one", &one.caps(), &one}, {"one", &two.caps(), &two}}}), Code::kInvalidInput);
   EXPECT_EQ(code({.units = {{"one", &one.caps(), nullptr}}}), Code::kInvalidInput);
   EXPECT_EQ(code({.units = {{"one", &one.caps(), &one}, {"other", &other.caps(), &other}}}), Code::kMismatch);
+  const auto whole = make_model(64);
+  std::const_pointer_cast<Model>(whole)->program.whole_sequence = true;
+  FakeExecutor uncut("uncut", whole, {});
+  EXPECT_EQ(code({.units = {{"uncut", &uncut.caps(), &uncut}}}), Code::kUnsupported);
   EngineLimits none;
   none.requests_active_max = 0;
   EXPECT_EQ(code({.units = {{"one", &one.caps(), &one}}, .limits = none}), Code::kInvalidInput);

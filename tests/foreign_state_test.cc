@@ -9,6 +9,7 @@
 #include "baton/api/units.h"
 #include "baton/base/bytes.h"
 #include "baton/bridge/bridge.h"
+#include "baton/model/container.h"
 #include "baton/model/model.h"
 #include "baton/tools/convert.h"
 #include "baton/tools/foreign.h"

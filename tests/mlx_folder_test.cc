@@ -18,6 +18,7 @@
 #include "baton/base/file.h"
 #include "baton/base/float.h"
 #include "baton/base/random.h"
+#include "baton/model/container.h"
 #include "baton/tools/convert.h"
 #include "tests/support/golden.h"
 #include "tests/support/safetensors_writer.h"

@@ -62,6 +62,25 @@ TEST(Placement, AnOpThatAUnitLacksIsNamedAtLoad) {
   }
 }
 
+// A Program that must see a sequence as a whole is for units that do not cut prompts: none does today.
+TEST(Placement, AProgramThatMustNotBeCutIsRefusedAtLoad) {
+  Random random(3);
+  const OpModel op = make_op_model(OpKind::kLinear, DType::kF32, random);
+  std::const_pointer_cast<Model>(op.model)->program.whole_sequence = true;
+  for (const UnitEntry* entry : unit_entries()) {
+    auto unit = entry->create({});
+    if (!unit) continue;
+    Caps caps = (*unit)->caps();
+    const auto executor = (*unit)->load(op.model, 1);
+    ASSERT_FALSE(executor) << entry->name;
+    EXPECT_EQ(executor.error().code, Code::kUnsupported);
+    EXPECT_NE(executor.error().message.find("as a whole"), std::string::npos) << executor.error().message;
+    EXPECT_FALSE(check_program(entry->name, caps, op.model->program));
+    caps.cuts_prompts = false;
+    EXPECT_TRUE(check_program(entry->name, caps, op.model->program));
+  }
+}
+
 TEST(Placement, UnknownUnitNamesTheOthers) {
   const auto unit = create_unit("tpu");
   ASSERT_FALSE(unit);

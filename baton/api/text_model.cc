@@ -8,6 +8,7 @@
 #include <set>
 
 #include "baton/base/file.h"
+#include "baton/model/container.h"
 #include "baton/model/container_text.h"
 
 namespace baton {

@@ -12,6 +12,7 @@
 #include "baton/bench/energy_meter.h"
 #include "baton/bench/probes.h"
 #include "baton/bench/runner.h"
+#include "baton/model/container.h"
 #include "baton/tools/convert.h"
 #include "baton/tools/quantize.h"
 #include "baton/tools/recipe.h"

@@ -21,7 +21,7 @@ StepBytes decode_step_bytes(const Model& model, uint32_t sequences, uint64_t dep
   StepBytes bytes;
   for (const Op& op : model.program.ops) {
     if (host::is_matrix_op(op)) {
-      bytes.weights += matrix_bytes_of(model.weights[static_cast<size_t>(op.weight)]);
+      bytes.weights += matrix_bytes_of(model.weights[static_cast<size_t>(op.weights[Op::kMatrix])]);
     } else if (op.kind == OpKind::kAttend) {
       bytes.state +=
           sequences * depth * 2 * static_cast<uint64_t>(op.kv_heads) * static_cast<uint64_t>(op.width) * kKeyBytes;
@@ -41,7 +41,7 @@ std::map<host::Packing, double> test_operations(const Model& model, const SpeedT
   std::map<host::Packing, double> operations;
   for (const Op& op : model.program.ops) {
     if (host::is_matrix_op(op)) {
-      const Weight& weight = model.weights[static_cast<size_t>(op.weight)];
+      const Weight& weight = model.weights[static_cast<size_t>(op.weights[Op::kMatrix])];
       operations[host::packing_of(weight.dtype)] +=
           2.0 * static_cast<double>(weight.rows * weight.columns) * (op.kind == OpKind::kHead ? heads_wanted : tokens);
     } else if (op.kind == OpKind::kAttend) {

@@ -33,7 +33,7 @@ class SyntheticState final : public test::EmptyState {
 class SyntheticUnit final : public Executor {
  public:
   SyntheticUnit(const Speeds& speeds, FakeClock& clock) : speeds_(speeds), clock_(clock) {
-    model_.program.vocab = kVocab;
+    model_.program.vocab = model_.program.output_width = kVocab;
     model_.spec.context_max = 4096;
   }
   const Model& model() const override { return model_; }
@@ -283,11 +283,11 @@ Model small_model() {
   set(0, DType::kQ8_0, 64, 64 * 34);
   set(1, DType::kF16, 100, 100 * 64);
   model.program.ops = {
-      {.kind = OpKind::kEmbed, .weight = 1},
-      {.kind = OpKind::kLinear, .weight = 0},
+      {.kind = OpKind::kEmbed, .weights = {1}},
+      {.kind = OpKind::kLinear, .weights = {0}},
       {.kind = OpKind::kAttend, .width = 16, .heads = 4, .kv_heads = 2},
       {.kind = OpKind::kDeltaRule, .heads = 3, .key_dim = 8, .value_dim = 8},
-      {.kind = OpKind::kHead, .weight = 1},
+      {.kind = OpKind::kHead, .weights = {1}},
   };
   return model;
 }

@@ -7,6 +7,7 @@
 
 #include "baton/api/units.h"
 #include "baton/base/bytes.h"
+#include "baton/base/file.h"
 #include "baton/base/output_file.h"
 #include "baton/cli/command.h"
 #include "baton/cli/fingerprint.h"

@@ -63,6 +63,11 @@ Status check_units(const std::vector<EngineUnit>& units) {
     if (unit.caps == nullptr || unit.executor == nullptr) {
       return fail(Code::kInvalidInput, "unit '" + unit.name + "': caps and a loaded executor are needed");
     }
+    if (unit.executor->model().program.whole_sequence) {
+      return fail(Code::kUnsupported, "unit '" + unit.name +
+                                          "' has loaded a model that sees its text as a whole: an "
+                                          "engine goes through prompts in pieces");
+    }
     if (!names.insert(unit.name).second) return fail(Code::kInvalidInput, "unit '" + unit.name + "' is given twice");
     if (&unit.executor->model() == &units.front().executor->model()) continue;
     BATON_TRY(const Fingerprints first, units.front().executor->model().fingerprints());

@@ -46,7 +46,7 @@ Lane::Lane(Executor& executor, std::string unit, uint32_t decode_slots_max, cons
       clock_(clock),
       slots_max_(std::max(decode_slots_max, 1u)),
       context_{.cancelled = cancelled},
-      vocab_(static_cast<size_t>(executor.model().program.vocab)),
+      vocab_(static_cast<size_t>(executor.model().program.output_width)),
       logits_(std::max(slots_max_, 2u) * vocab_) {
   seats_.reserve(std::max(slots_max_, 2u));
 }

@@ -12,6 +12,7 @@
 #include <type_traits>
 
 #include "baton/base/thread_pool.h"
+#include "baton/model/container.h"
 #include "baton/model/fingerprint_memory.h"
 #include "baton/model/model.h"
 
@@ -21,6 +22,20 @@ namespace {
 constexpr uint64_t kPieceBytes = uint64_t{1} << 20;  // read, then summed while it is in cache
 constexpr uint64_t kThreadsFromBytes = uint64_t{16} << 20;
 constexpr uint32_t kThreadsMax = 8;
+
+// A field that came when there were sealed states: it counts only where it says something, so that they still fit.
+template <class T>
+struct Later {
+  T value, nothing;
+};
+template <class T>
+struct Field {
+  using Type = T;
+};
+template <class T>
+struct Field<Later<T>> {
+  using Type = T;
+};
 
 class Digest {
  public:
@@ -33,6 +48,10 @@ class Digest {
   void add_value(T value) {
     static_assert(std::is_arithmetic_v<T> || std::is_enum_v<T>);
     add(&value, sizeof(value));
+  }
+  template <class T>
+  void add_value(const Later<T>& later) {
+    if (later.value != later.nothing) add_value(later.value);
   }
   template <class... T>
   void add_values(const std::tuple<T...>& values) {
@@ -47,10 +66,12 @@ class Digest {
 // Every field by value. A structured binding names all members or does not compile: a field that is added to these
 // structs must be added here. What is bound and not passed on is found by the sizes below.
 auto fields_of(const Op& op) {
-  const auto& [kind, layer, out, out2, x, y, z, weight, weight2, slot, slot2, width, heads, kv_heads, rotary, key_dim,
-               value_dim, taps, eps, scale, rope_theta, pairing, head_map, rope_factors, rope_magnitude] = op;
-  return std::tuple(kind, layer, out, out2, x, y, z, weight, weight2, slot, slot2, width, heads, kv_heads, rotary,
-                    key_dim, value_dim, taps, eps, scale, rope_theta, pairing, head_map, rope_factors, rope_magnitude);
+  const auto& [kind, layer, out, out2, x, y, z, weights, slot, slot2, width, heads, kv_heads, rotary, key_dim,
+               value_dim, taps, eps, scale, rope_theta, pairing, head_map, rope_magnitude] = op;
+  const auto& [first, second, third, fourth] = static_cast<const std::array<WeightId, 4>&>(weights);
+  return std::tuple(kind, layer, out, out2, x, y, z, first, second, slot, slot2, width, heads, kv_heads, rotary,
+                    key_dim, value_dim, taps, eps, scale, rope_theta, pairing, head_map, third, rope_magnitude,
+                    Later<WeightId>{fourth, -1});
 }
 auto fields_of(const Slot& slot) {
   const auto& [kind, layer, heads, rows, columns] = slot;
@@ -66,7 +87,7 @@ constexpr size_t size_as_struct(const std::tuple<T...>*) {
     size = (size + align - 1) / align * align + bytes;
     alignment = std::max(alignment, align);
   };
-  (place(sizeof(T), alignof(T)), ...);
+  (place(sizeof(typename Field<T>::Type), alignof(typename Field<T>::Type)), ...);
   return (size + alignment - 1) / alignment * alignment;
 }
 template <class Struct>
@@ -208,7 +229,7 @@ uint64_t combine(const Model& model, const std::vector<PieceDigest>& pieces) {
 
 uint64_t program_digest(const Program& program) {
   Digest digest;
-  const auto& [registers, slots, ops, vocab, hidden] = program;
+  const auto& [registers, slots, ops, vocab, hidden, output_width, whole_sequence] = program;
   digest.add_value(registers.size());
   for (const Register& each : registers) digest.add_value(each.width);
   digest.add_value(slots.size());
@@ -217,6 +238,8 @@ uint64_t program_digest(const Program& program) {
   for (const Op& op : ops) digest.add_values(fields_of(op));
   digest.add_value(vocab);
   digest.add_value(hidden);
+  digest.add_value(Later<int32_t>{output_width, vocab});
+  digest.add_value(Later<bool>{whole_sequence, false});
   return digest.value();
 }
 

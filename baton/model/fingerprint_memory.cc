@@ -12,6 +12,7 @@
 #include "baton/base/bytes.h"
 #include "baton/base/cache_folder.h"
 #include "baton/base/file.h"
+#include "baton/model/container.h"
 #include "baton/model/model.h"
 
 namespace baton {

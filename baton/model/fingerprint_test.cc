@@ -14,6 +14,7 @@
 
 #include "baton/base/cache_folder.h"
 #include "baton/base/random.h"
+#include "baton/model/container.h"
 #include "baton/model/model.h"
 #include "tests/support/smoke.h"
 
@@ -98,6 +99,8 @@ TEST(Fingerprint, EveryFieldOfEveryOpAndSlotCounts) {
   };
   EXPECT_TRUE(differs([](Program& p) { ++p.vocab; }));
   EXPECT_TRUE(differs([](Program& p) { ++p.hidden; }));
+  EXPECT_TRUE(differs([](Program& p) { ++p.output_width; }));
+  EXPECT_TRUE(differs([](Program& p) { p.whole_sequence = true; }));
   EXPECT_TRUE(differs([](Program& p) { ++p.registers.back().width; }));
   EXPECT_TRUE(differs([](Program& p) { p.registers.push_back({"x", 1}); }));
   EXPECT_TRUE(differs([](Program& p) { std::swap(p.ops[1], p.ops[2]); }));

@@ -11,6 +11,7 @@
 #include <iterator>
 
 #include "baton/base/bytes.h"
+#include "baton/model/container.h"
 
 namespace baton {
 namespace {

@@ -7,6 +7,7 @@
 
 #include "baton/base/terminal.h"
 #include "baton/model/arch.h"
+#include "baton/model/container.h"
 #include "baton/model/model_builder.h"
 #include "baton/model/spec.h"
 
@@ -33,6 +34,11 @@ std::string architecture_in_file(const Container& container) {
 }
 
 }  // namespace
+
+Model::Model() = default;
+Model::Model(Model&&) noexcept = default;
+Model& Model::operator=(Model&&) noexcept = default;
+Model::~Model() = default;
 
 uint64_t Model::parameter_count() const {
   uint64_t count = 0;
@@ -71,7 +77,7 @@ Result<std::shared_ptr<const Model>> build_model(std::unique_ptr<const Container
   ModelBuilder builder(*architecture, *model);
   BATON_OK(architecture->build(builder));
   BATON_OK(builder.finish());
-  model->program.vocab = model->spec.vocab;
+  model->program.vocab = model->program.output_width = model->spec.vocab;
   model->program.hidden = model->spec.hidden;
   model->shape_prints = shape_fingerprints(*model);
   return std::shared_ptr<const Model>(std::move(model));

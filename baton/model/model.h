@@ -9,13 +9,15 @@
 #include <string_view>
 #include <vector>
 
-#include "baton/model/container.h"
+#include "baton/base/status.h"
 #include "baton/model/fingerprint.h"
 #include "baton/model/program.h"
 #include "baton/model/rope.h"
 #include "baton/quant/format.h"
 
 namespace baton {
+
+struct Container;
 
 enum class LayerKind : uint8_t { kFullAttention, kLinearAttention };
 
@@ -56,12 +58,17 @@ struct Weight {
 };
 
 struct Model {
+  Model();
+  Model(Model&&) noexcept;
+  Model& operator=(Model&&) noexcept;
+  ~Model();
+
   ModelSpec spec;
   Program program;
   std::vector<Weight> weights;
   Fingerprints shape_prints;       // shape_fingerprints(): without the matrices' bytes
   std::vector<std::string> notes;  // what was skipped or converted, for `inspect`: "vision tower: 14 tensors skipped"
-  std::unique_ptr<const Container> container;
+  std::unique_ptr<const Container> container;       // container.h; null for a model that no file holds
   std::vector<std::unique_ptr<std::byte[]>> owned;  // converted weights
 
   mutable FingerprintSlot fingerprint_slot;

@@ -67,7 +67,7 @@ std::string details(const Op& op) {
     case OpKind::kRope:
       return fmt::format("heads={} head_dim={} rotary={} theta={:g} pairing={}{}{}", op.heads, op.width, op.rotary,
                          op.rope_theta, op.pairing == RopePairing::kHalf ? "half" : "adjacent",
-                         op.rope_factors >= 0 ? " scaled" : "",
+                         op.weights[Op::kRopeFactors] >= 0 ? " scaled" : "",
                          op.rope_magnitude != 1 ? fmt::format(" magnitude={:g}", op.rope_magnitude) : "");
     case OpKind::kAttend:
       return fmt::format("heads={} kv_heads={} head_dim={} scale={:g}", op.heads, op.kv_heads, op.width, op.scale);

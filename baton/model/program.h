@@ -4,6 +4,8 @@
 // row-major.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -30,7 +32,7 @@ enum class OpKind : uint8_t {
   kSwiGlu,       // out = silu(x) * y
   kAdd,          // out = x + y
   kBias,         // out = x + W, the same vector for every token, in place allowed
-  kHead,         // logits = W x, only for the tokens whose logits are asked for
+  kHead,         // logits = W x, output_width values, only for the tokens whose logits are asked for
 };
 std::string_view to_string(OpKind kind);
 
@@ -45,18 +47,33 @@ enum class HeadMap : uint8_t {
   kTiled,    // h mod key_heads: GGUF qwen35
 };
 
+// The weights of an op, each at the index that says what it is: op.weights[Op::kScale]. -1: none.
+struct OpWeights : std::array<WeightId, 4> {
+  constexpr OpWeights(WeightId first = -1, WeightId second = -1, WeightId third = -1, WeightId fourth = -1)
+      : array{first, second, third, fourth} {}
+};
+
 // kDeltaRule: x = convolved [q: key_heads * key_dim | k: same | v: value_heads * value_dim], y = beta logits b
-// [value_heads], z = decay input a [value_heads]; weight = decay rate A (negative: -exp(A_log)), weight2 = dt bias.
+// [value_heads], z = decay input a [value_heads].
 //   q, k <- l2norm (rsqrt(sum x^2 + eps)) per head, q *= key_dim^-1/2;  beta = sigmoid(b);  g = A * softplus(a + dt)
 //   S <- exp(g) S;  e = v - S^T k;  S <- S + k (beta e)^T;  out = S^T q      (Yang et al., "Gated Delta Networks",
 //   2024)
 // The slot keeps S, [value_heads, key_dim, value_dim] f32. out: [value_heads * value_dim].
 struct Op {
+  enum : size_t {
+    kMatrix = 0,       // kEmbed, kLinear, kHead: [out, in]
+    kScale = 0,        // kRmsNorm, kGatedNorm: [width]
+    kOffset = 0,       // kBias: [width of out]
+    kTaps = 0,         // kCausalConv: [channels, taps]
+    kDecayRate = 0,    // kDeltaRule: [value_heads], A, negative: -exp(A_log)
+    kTimeBias = 1,     // kDeltaRule: [value_heads], dt
+    kRopeFactors = 2,  // kRope: [rotary / 2], divisors of the frequencies (scaled positions, rope.h), or none
+  };
   OpKind kind;
   int32_t layer = -1;  // -1 outside the layers
   RegisterId out = -1, out2 = -1;
   RegisterId x = -1, y = -1, z = -1;
-  WeightId weight = -1, weight2 = -1;
+  OpWeights weights = {};
   SlotId slot = -1, slot2 = -1;  // kAttend: keys, values
 
   int32_t width = 0;                   // kRmsNorm, kGatedNorm: group; kSplitPairs, kRope, kAttend: head_dim
@@ -70,8 +87,7 @@ struct Op {
   float rope_theta = 0;
   RopePairing pairing = RopePairing::kHalf;
   HeadMap head_map = HeadMap::kGrouped;
-  WeightId rope_factors = -1;  // kRope: divisors of the rotary/2 frequencies (scaled positions, rope.h), or -1
-  float rope_magnitude = 1;    // kRope: the turned values are that much longer (yarn, longrope)
+  float rope_magnitude = 1;  // kRope: the turned values are that much longer (yarn, longrope)
 };
 
 struct Register {
@@ -100,8 +116,10 @@ struct Program {
   std::vector<Register> registers;
   std::vector<Slot> slots;
   std::vector<Op> ops;  // the first is kEmbed, the last kHead
-  int32_t vocab = 0;
+  int32_t vocab = 0;    // token ids are below it
   int32_t hidden = 0;
+  int32_t output_width = 0;     // values of a row of logits: what kHead makes of a token
+  bool whole_sequence = false;  // tokens see later ones: a sequence goes through in one step, never in pieces
 };
 
 // One line per op, registers and shapes by name: for `inspect` and error messages.

@@ -12,6 +12,7 @@
 
 #include "baton/base/bytes.h"
 #include "baton/base/random.h"
+#include "baton/model/container.h"
 #include "baton/model/gguf_writer.h"
 #include "baton/tools/convert.h"
 #include "baton/tools/quantize.h"

@@ -10,6 +10,7 @@
 #include "baton/base/file.h"
 #include "baton/base/highest.h"
 #include "baton/base/thread_pool.h"
+#include "baton/model/container.h"
 #include "baton/state/values.h"
 
 namespace baton {

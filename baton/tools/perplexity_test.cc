@@ -24,7 +24,7 @@ class TableExecutor final : public Executor {
  public:
   TableExecutor(int32_t vocab, Logit logit) : logit_(std::move(logit)) {
     model_.spec.name = "table";
-    model_.spec.vocab = model_.program.vocab = vocab;
+    model_.spec.vocab = model_.program.vocab = model_.program.output_width = vocab;
   }
   const Model& model() const override { return model_; }
   const StateShape& shape() const override { return shape_; }

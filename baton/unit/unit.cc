@@ -25,7 +25,13 @@ std::vector<LogitTolerance> equal_tolerances(float largest) {
   return all;
 }
 
-Status check_ops(std::string_view unit, const Caps& caps, const Program& program) {
+Status check_program(std::string_view unit, const Caps& caps, const Program& program) {
+  if (program.whole_sequence && caps.cuts_prompts) {
+    return fail(Code::kUnsupported,
+                fmt::format("{}: this unit processes a prompt in pieces, and the model needs it as a whole; run it on "
+                            "another",
+                            unit));
+  }
   for (size_t i = 0; i < program.ops.size(); ++i) {
     const Op& op = program.ops[i];
     if (std::find(caps.ops.begin(), caps.ops.end(), op.kind) != caps.ops.end()) continue;
@@ -43,7 +49,7 @@ std::string Placement::text() const {
 }
 
 Result<std::unique_ptr<Executor>> Unit::load(std::shared_ptr<const Model> model, uint32_t threads) {
-  BATON_OK(check_ops(name(), caps(), model->program));
+  BATON_OK(check_program(name(), caps(), model->program));
   return make_executor(std::move(model), threads);
 }
 
@@ -79,7 +85,7 @@ Status check_seats(const Model& model, std::span<const Seat> seats, std::span<co
     BATON_CHECK(i == 0 || seats[i].decodes || !seats[i - 1].decodes);
     for (size_t other = 0; other < i; ++other) BATON_CHECK(seats[other].state != seats[i].state);
   }
-  BATON_CHECK(out.size() == rows * static_cast<uint64_t>(model.program.vocab));
+  BATON_CHECK(out.size() == rows * static_cast<uint64_t>(model.program.output_width));
   return {};
 }
 
@@ -91,7 +97,7 @@ Status StepContext::check() const {
 }
 
 Status Executor::prefill(SequenceState& state, std::span<const int32_t> tokens, std::span<float> out) {
-  const auto width = static_cast<size_t>(model().program.vocab);
+  const auto width = static_cast<size_t>(model().program.output_width);
   BATON_CHECK(out.size() % width == 0);
   const Seat seat{&state, tokens, static_cast<uint32_t>(out.size() / width)};
   return step({&seat, 1}, out, {});

@@ -36,6 +36,7 @@ struct Caps {
   uint32_t prefill_tokens_preferred = 64;        // tokens of a seat that suit it
   uint32_t prefill_tokens_min = 1;               // fewer in a step take as long
   uint32_t prefill_slots_shared = 1;             // seats that prefill and share a pass; 1: one after the other
+  bool cuts_prompts = true;                      // a seat goes through the Program in pieces: no whole_sequence
   uint32_t decode_slots_max = 1;                 // seats that decode and share a pass; 0: this unit only prefills
   bool mixes = false;                            // both kinds share a pass
   bool shared_prefills_exact = true;             // seats that prefill get the bits that each would get alone
@@ -45,8 +46,9 @@ struct Caps {
 };
 // The same for every format.
 std::vector<LogitTolerance> equal_tolerances(float largest);
-// kUnsupported names the first op of the program that is not among `caps.ops`, by kind, index and layer.
-Status check_ops(std::string_view unit, const Caps& caps, const Program& program);
+// kUnsupported: a Program that must not be cut, on a unit that does; or an op that is not among `caps.ops`, the first
+// of them named by kind, index and layer.
+Status check_program(std::string_view unit, const Caps& caps, const Program& program);
 
 // A sequence's part of a step: `tokens` at the state's position, a row of outputs behind each of the last `rows_out`.
 struct Seat {
@@ -152,8 +154,8 @@ class Unit {
   virtual const Caps& caps() const = 0;
   // kUnsupported: this unit makes no programs of its own.
   virtual Result<LoadPlan> plan(const Model& model) const;
-  // Slow (may convert or repack weights); never inside a request. `threads` 0: the unit's own choice. kUnsupported: an
-  // op that the unit cannot do (check_ops), or what it says itself.
+  // Slow (may convert or repack weights); never inside a request. `threads` 0: the unit's own choice. kUnsupported: a
+  // Program that the unit cannot run (check_program), or what it says itself.
   Result<std::unique_ptr<Executor>> load(std::shared_ptr<const Model> model, uint32_t threads);
 
  protected:

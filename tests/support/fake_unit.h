@@ -84,7 +84,7 @@ inline std::shared_ptr<const Model> make_model(int32_t context_max, uint64_t fin
   model->spec.architecture = "fake";
   model->spec.vocab = kVocab;
   model->spec.context_max = context_max;
-  model->program.vocab = kVocab;
+  model->program.vocab = model->program.output_width = kVocab;
   model->program.slots = {
       {.kind = SlotKind::kKeys, .layer = 0, .heads = kHeads, .rows = 0, .columns = kHeadDim},
       {.kind = SlotKind::kValues, .layer = 0, .heads = kHeads, .rows = 0, .columns = kHeadDim},

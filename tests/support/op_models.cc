@@ -60,7 +60,7 @@ class Maker {
   RegisterId input(int32_t width, DType dtype = DType::kF32) {
     Op embed{.kind = OpKind::kEmbed};
     embed.out = reg(width);
-    embed.weight = add(dtype, kVocab, width, values(size_t{kVocab} * width, -2.0f, 2.0f));
+    embed.weights[Op::kMatrix] = add(dtype, kVocab, width, values(size_t{kVocab} * width, -2.0f, 2.0f));
     op(embed);
     return embed.out;
   }
@@ -69,7 +69,7 @@ class Maker {
     linear.layer = 0;
     linear.out = reg(width);
     linear.x = x;
-    linear.weight = matrix(dtype, width, model_->program.registers[x].width);
+    linear.weights[Op::kMatrix] = matrix(dtype, width, model_->program.registers[x].width);
     op(linear);
     return linear.out;
   }
@@ -82,12 +82,12 @@ class Maker {
     if (identity) {
       std::vector<float> eye(static_cast<size_t>(vocab) * width, 0.0f);
       for (int32_t i = 0; i < width; ++i) eye[static_cast<size_t>(i) * width + i] = 1.0f;
-      head.weight = add(DType::kF32, vocab, width, eye);
+      head.weights[Op::kMatrix] = add(DType::kF32, vocab, width, eye);
     } else {
-      head.weight = matrix(dtype, vocab, width);
+      head.weights[Op::kMatrix] = matrix(dtype, vocab, width);
     }
     op(head);
-    model_->program.vocab = vocab;
+    model_->program.vocab = model_->program.output_width = vocab;
   }
   OpModel finish(std::string description) {
     model_->spec.vocab = model_->program.vocab;
@@ -130,8 +130,8 @@ OpModel make_delta(Maker& make) {
   op.x = make.linear(x, 2 * key_heads * key_dim + value_heads * value_dim);
   op.y = make.linear(x, value_heads);
   op.z = make.linear(x, value_heads);
-  op.weight = make.vector(value_heads, -4.0f, -0.01f);
-  op.weight2 = make.vector(value_heads, -3.0f, 1.0f);
+  op.weights[Op::kDecayRate] = make.vector(value_heads, -4.0f, -0.01f);
+  op.weights[Op::kTimeBias] = make.vector(value_heads, -3.0f, 1.0f);
   op.slot = make.slot(SlotKind::kRecurrent, value_heads, key_dim, value_dim);
   op.out = make.reg(value_heads * value_dim);
   op.heads = value_heads;
@@ -155,12 +155,13 @@ OpModel make_rope(Maker& make) {
   op.rope_theta = make.between(0, 1) == 0 ? 1e4f : 1e7f;
   op.pairing = make.between(0, 1) == 0 ? RopePairing::kHalf : RopePairing::kAdjacent;
   op.x = op.out = make.input(heads * width);
-  if (make.between(0, 1) == 0) op.rope_factors = make.vector(op.rotary / 2, 1.0f, 8.0f);
+  if (make.between(0, 1) == 0) op.weights[Op::kRopeFactors] = make.vector(op.rotary / 2, 1.0f, 8.0f);
   if (make.between(0, 1) == 0) op.rope_magnitude = 1.25f;
   make.op(op);
   make.head(op.out);
   return make.finish(fmt::format("rope heads={} head_dim={} rotary={} pairing={} factors={} magnitude={}", heads, width,
-                                 op.rotary, static_cast<int>(op.pairing), op.rope_factors >= 0, op.rope_magnitude));
+                                 op.rotary, static_cast<int>(op.pairing), op.weights[Op::kRopeFactors] >= 0,
+                                 op.rope_magnitude));
 }
 
 OpModel make_conv(Maker& make) {
@@ -168,8 +169,9 @@ OpModel make_conv(Maker& make) {
   Op op{.kind = OpKind::kCausalConv, .layer = 0};
   op.x = make.input(channels);
   op.taps = taps;
-  op.weight = make.add(DType::kF32, channels, taps, make.values(static_cast<size_t>(channels) * taps, -1.0f, 1.0f),
-                       Maker::Alignment::kF32);
+  op.weights[Op::kTaps] =
+      make.add(DType::kF32, channels, taps, make.values(static_cast<size_t>(channels) * taps, -1.0f, 1.0f),
+               Maker::Alignment::kF32);
   op.slot = make.slot(SlotKind::kConv, 1, taps - 1, channels);
   op.out = make.reg(channels);
   make.op(op);
@@ -199,7 +201,7 @@ OpModel make_grouped(Maker& make, OpKind kind) {
   } else {
     op.x = x;
     if (kind == OpKind::kGatedNorm) op.y = make.linear(x, groups * width);
-    op.weight = make.vector(width, -1.0f, 2.0f);
+    op.weights[Op::kScale] = make.vector(width, -1.0f, 2.0f);
     op.out = make.between(0, 1) == 0 ? op.x : make.reg(groups * width);
     make.op(op);
     make.head(op.out);
@@ -223,7 +225,7 @@ OpModel make_bias(Maker& make) {
   const int32_t width = make.between(1, 200);
   Op op{.kind = OpKind::kBias, .layer = 0};
   op.x = make.linear(make.input(24), width);
-  op.weight = make.vector(width, -2.0f, 2.0f);
+  op.weights[Op::kScale] = make.vector(width, -2.0f, 2.0f);
   op.out = make.between(0, 1) == 0 ? op.x : make.reg(width);
   make.op(op);
   make.head(op.out);

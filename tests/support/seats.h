@@ -25,7 +25,7 @@ struct SeatRows {
 
 // One step of all, in the order that Executor::step asks for.
 inline Status step_together(Executor& executor, std::vector<SeatRows> all) {
-  const auto width = static_cast<size_t>(executor.model().program.vocab);
+  const auto width = static_cast<size_t>(executor.model().program.output_width);
   std::stable_partition(all.begin(), all.end(), [](const SeatRows& seat) { return !seat.decodes; });
   std::vector<Seat> seats;
   size_t values = 0;

@@ -24,7 +24,7 @@ Status add_embedding(ModelBuilder& builder, const BlockRegisters& registers) {
   BATON_TRY(const WeightId weight, builder.weight("embed", -1, spec.vocab, spec.hidden));
   Op op{.kind = OpKind::kEmbed};
   op.out = registers.x;
-  op.weight = weight;
+  op.weights[Op::kMatrix] = weight;
   builder.add_op(op);
   return {};
 }
@@ -35,7 +35,7 @@ Status add_norm(ModelBuilder& builder, const BlockRegisters& registers, std::str
   Op op{.kind = OpKind::kRmsNorm, .layer = layer};
   op.out = registers.normed;
   op.x = registers.x;
-  op.weight = weight;
+  op.weights[Op::kScale] = weight;
   op.width = spec.hidden;
   op.eps = spec.rms_eps;
   builder.add_op(op);
@@ -47,12 +47,12 @@ Status add_linear(ModelBuilder& builder, std::string_view role, int32_t layer, R
   Op op{.kind = OpKind::kLinear, .layer = layer};
   op.out = out;
   op.x = in;
-  op.weight = weight;
+  op.weights[Op::kMatrix] = weight;
   builder.add_op(op);
   BATON_TRY(const bool biased, builder.has_bias(role, layer));
   if (!biased) return {};
   Op bias{.kind = OpKind::kBias, .layer = layer};
-  BATON_TRY(bias.weight, builder.weight(std::string(role) + ".bias", layer, 1, builder.width(out)));
+  BATON_TRY(bias.weights[Op::kOffset], builder.weight(std::string(role) + ".bias", layer, 1, builder.width(out)));
   bias.out = bias.x = out;
   builder.add_op(bias);
   return {};
@@ -84,7 +84,7 @@ void add_rope(ModelBuilder& builder, RegisterId x, int32_t heads, WeightId facto
   rope.rotary = spec.rotary;
   rope.rope_theta = spec.rope_theta;
   rope.pairing = spec.rope_pairing;
-  rope.rope_factors = factors;
+  rope.weights[Op::kRopeFactors] = factors;
   rope.rope_magnitude = spec.rope_scaling.magnitude;
   builder.add_op(rope);
 }
@@ -168,11 +168,11 @@ Status add_head(ModelBuilder& builder, const BlockRegisters& registers) {
   Op op{.kind = OpKind::kHead};
   op.x = registers.normed;
   if (builder.has("head")) {
-    BATON_TRY(op.weight, builder.weight("head", -1, spec.vocab, spec.hidden));
+    BATON_TRY(op.weights[Op::kMatrix], builder.weight("head", -1, spec.vocab, spec.hidden));
   } else if (spec.tied_head) {
-    BATON_TRY(op.weight, builder.find("embed"));
+    BATON_TRY(op.weights[Op::kMatrix], builder.find("embed"));
   } else {
-    BATON_TRY(op.weight, builder.weight("head", -1, spec.vocab, spec.hidden));  // reports what is missing
+    BATON_TRY(op.weights[Op::kMatrix], builder.weight("head", -1, spec.vocab, spec.hidden));  // reports what is missing
   }
   builder.add_op(op);
   return {};

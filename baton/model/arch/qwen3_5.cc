@@ -249,7 +249,7 @@ Status add_attention(ModelBuilder& builder, const BlockRegisters& block, const A
               builder.weight(is_query ? "layers.{}.attn.q_norm" : "layers.{}.attn.k_norm", layer, 1, spec.head_dim));
     Op norm{.kind = OpKind::kRmsNorm, .layer = layer};
     norm.out = norm.x = target;
-    norm.weight = norm_weight;
+    norm.weights[Op::kScale] = norm_weight;
     norm.width = spec.head_dim;
     norm.eps = spec.rms_eps;
     builder.add_op(norm);
@@ -286,7 +286,7 @@ Status add_delta(ModelBuilder& builder, const BlockRegisters& block, const Delta
   BATON_OK(add_linear(builder, "layers.{}.delta.a", layer, block.normed, r.a));
 
   Op conv{.kind = OpKind::kCausalConv, .layer = layer};
-  BATON_TRY(conv.weight, builder.weight("layers.{}.delta.conv", layer, channels, spec.conv_taps));
+  BATON_TRY(conv.weights[Op::kTaps], builder.weight("layers.{}.delta.conv", layer, channels, spec.conv_taps));
   conv.out = r.convolved;
   conv.x = r.qkv;
   conv.taps = spec.conv_taps;
@@ -298,8 +298,8 @@ Status add_delta(ModelBuilder& builder, const BlockRegisters& block, const Delta
   builder.add_op(conv);
 
   Op rule{.kind = OpKind::kDeltaRule, .layer = layer};
-  BATON_TRY(rule.weight, builder.weight("layers.{}.delta.decay", layer, 1, spec.linear_value_heads));
-  BATON_TRY(rule.weight2, builder.weight("layers.{}.delta.dt", layer, 1, spec.linear_value_heads));
+  BATON_TRY(rule.weights[Op::kDecayRate], builder.weight("layers.{}.delta.decay", layer, 1, spec.linear_value_heads));
+  BATON_TRY(rule.weights[Op::kTimeBias], builder.weight("layers.{}.delta.dt", layer, 1, spec.linear_value_heads));
   rule.out = r.mixed;
   rule.x = r.convolved;
   rule.y = r.b;
@@ -318,7 +318,7 @@ Status add_delta(ModelBuilder& builder, const BlockRegisters& block, const Delta
   builder.add_op(rule);
 
   Op norm{.kind = OpKind::kGatedNorm, .layer = layer};
-  BATON_TRY(norm.weight, builder.weight("layers.{}.delta.norm", layer, 1, spec.linear_value_dim));
+  BATON_TRY(norm.weights[Op::kScale], builder.weight("layers.{}.delta.norm", layer, 1, spec.linear_value_dim));
   norm.out = norm.x = r.mixed;
   norm.y = r.z;
   norm.width = spec.linear_value_dim;

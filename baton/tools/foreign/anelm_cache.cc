@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "baton/base/bytes.h"
+#include "baton/model/container.h"
 #include "baton/tools/foreign/formats.h"
 
 namespace baton::foreign {

@@ -161,7 +161,7 @@ void AneExecutor::start_chunk(Lane& lane, const Seat& seat, uint64_t start, int6
   const host::RunInput run{static_cast<host::HostState*>(seat.state), start + static_cast<uint64_t>(begin),
                            seat.tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(count)),
                            static_cast<uint32_t>(wanted)};
-  lane.pass->start({&run, 1}, out.data() + skip * model_->program.vocab);
+  lane.pass->start({&run, 1}, out.data() + skip * model_->program.output_width);
   lane.stage = 0;
   lane.busy = true;
 }
@@ -248,7 +248,7 @@ Status AneExecutor::step(std::span<const Seat> seats, std::span<float> out, cons
     const bool single = seats.front().decodes;
     const auto now = seats.first(single ? std::min<size_t>(seats.size(), host::kRunsMax) : 1);
     size_t values = 0;
-    for (const Seat& seat : now) values += seat.rows_out * static_cast<size_t>(model_->program.vocab);
+    for (const Seat& seat : now) values += seat.rows_out * static_cast<size_t>(model_->program.output_width);
     BATON_OK(single ? run_singles(now, out.first(values)) : run_chunks(now.front(), out.first(values), context));
     out = out.subspan(values);
     seats = seats.subspan(now.size());

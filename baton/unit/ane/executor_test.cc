@@ -309,7 +309,7 @@ TEST(AneExecutor, SaysThatItIsEmulated) {
 std::shared_ptr<const Model> one_layer(float embedding, float weight) {
   auto model = std::make_shared<Model>();
   Program& program = model->program;
-  program.vocab = 3;
+  program.vocab = program.output_width = 3;
   program.hidden = 4;
   const auto add = [&](std::string name, int64_t rows, int64_t columns, float value) {
     const size_t count = static_cast<size_t>(rows * columns);
@@ -320,10 +320,10 @@ std::shared_ptr<const Model> one_layer(float embedding, float weight) {
     return static_cast<WeightId>(model->weights.size() - 1);
   };
   program.registers = {{"x", 4}, {"y", 4}};
-  program.ops.push_back({.kind = OpKind::kEmbed, .out = 0, .weight = add("embed", 3, 4, embedding)});
+  program.ops.push_back({.kind = OpKind::kEmbed, .out = 0, .weights = {add("embed", 3, 4, embedding)}});
   program.ops.push_back(
-      {.kind = OpKind::kLinear, .layer = 0, .out = 1, .x = 0, .weight = add("layers.0.w", 4, 4, weight)});
-  program.ops.push_back({.kind = OpKind::kHead, .x = 1, .weight = add("head", 3, 4, 1.0f)});
+      {.kind = OpKind::kLinear, .layer = 0, .out = 1, .x = 0, .weights = {add("layers.0.w", 4, 4, weight)}});
+  program.ops.push_back({.kind = OpKind::kHead, .x = 1, .weights = {add("head", 3, 4, 1.0f)}});
   return model;
 }
 

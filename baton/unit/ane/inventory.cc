@@ -72,9 +72,9 @@ Result<std::vector<std::string>> range_notes(const Program& program, std::span<c
   apple::RangeReport all;
   std::vector<std::string> notes;
   for (const Op& op : program.ops) {
-    if (!host::is_matrix_op(op) || seen[static_cast<size_t>(op.weight)]) continue;
-    seen[static_cast<size_t>(op.weight)] = true;
-    const Weight& weight = weights[static_cast<size_t>(op.weight)];
+    if (!host::is_matrix_op(op) || seen[static_cast<size_t>(op.weights[Op::kMatrix])]) continue;
+    seen[static_cast<size_t>(op.weights[Op::kMatrix])] = true;
+    const Weight& weight = weights[static_cast<size_t>(op.weights[Op::kMatrix])];
     apple::RangeReport range;
     apple::BlobWriter blob;
     BATON_TRY(const uint64_t record, blob.add_fp16(weight, apple::whole(weight), apple::OutOfRange::kClamp, &range));

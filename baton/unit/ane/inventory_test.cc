@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <set>
 
+#include "baton/model/container.h"
 #include "baton/unit/ane/lowering.h"
 
 namespace baton::ane {
@@ -145,7 +146,7 @@ void check(const Model& model, const AneOptions& options) {
   }
   for (const Op& op : model.program.ops) {
     if (!host::is_matrix_op(op)) continue;
-    const auto id = static_cast<size_t>(op.weight);
+    const auto id = static_cast<size_t>(op.weights[Op::kMatrix]);
     const Weight& weight = model.weights[id];
     EXPECT_EQ(values[id], split->on_host[id] ? 0 : weight.rows * weight.columns) << weight.name;
   }

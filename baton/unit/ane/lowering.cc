@@ -75,7 +75,7 @@ class Lowerer {
       const Step& step = plan_.steps[i];
       if (step.work == Work::kLinears && on_device(step.linears)) {
         BATON_OK(add_linears(&i));
-      } else if (step.work == Work::kHead && !kept(step.op.weight)) {
+      } else if (step.work == Work::kHead && !kept(step.op.weights[Op::kMatrix])) {
         BATON_OK(add_head(step));
       } else {
         out_.stages.push_back({false, i});
@@ -181,10 +181,10 @@ class Lowerer {
     DeviceLayer layer;
     layer.x = step.op.x;
     layer.is_head = layer.only_for_logits = true;
-    layer.weights = {step.op.weight};
-    layer.outputs = weight(step.op.weight).rows;
+    layer.weights = {step.op.weights[Op::kMatrix]};
+    layer.outputs = weight(step.op.weights[Op::kMatrix]).rows;
     layer.name = unique_name(-1, "head");
-    const apple::LayerPart part{"w", &weight(step.op.weight)};
+    const apple::LayerPart part{"w", &weight(step.op.weights[Op::kMatrix])};
     BATON_TRY(layer.kernels, apple::plan_linear(layer.name, {&part, 1}, limits_));
     push(std::move(layer));
     return {};

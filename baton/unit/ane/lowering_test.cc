@@ -74,12 +74,13 @@ TEST(Lowering, ASharedMatrixTakesBothLayersToTheHost) {
   std::vector<size_t> outs;
   for (size_t i = 0; i < program.ops.size(); ++i) {
     const Op& op = program.ops[i];
-    const std::string& name = op.weight >= 0 ? model.weights[static_cast<size_t>(op.weight)].name : "";
+    const std::string& name =
+        op.weights[Op::kMatrix] >= 0 ? model.weights[static_cast<size_t>(op.weights[Op::kMatrix])].name : "";
     if (op.kind == OpKind::kLinear && (name.ends_with(".o") || name.find("attn.o") != std::string::npos))
       outs.push_back(i);
   }
   ASSERT_GE(outs.size(), 2u);
-  program.ops[outs[1]].weight = program.ops[outs[0]].weight;
+  program.ops[outs[1]].weights = program.ops[outs[0]].weights;
   const host::Plan plan = host::make_plan(program);
   const Lowering all = *lower(model.weights, plan, std::vector<bool>(model.weights.size()), {});
   for (uint32_t most = 1; most <= all.kernel_count(); ++most) {

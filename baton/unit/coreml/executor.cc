@@ -100,7 +100,7 @@ Status CoreMlExecutor::step(std::span<const Seat> seats, std::span<float> out, c
     return fail(Code::kUnsupported, "coreml: this unit prefills only; decode on another one");
   }
   for (const Seat& seat : seats) {
-    const size_t values = seat.rows_out * static_cast<size_t>(model_->program.vocab);
+    const size_t values = seat.rows_out * static_cast<size_t>(model_->program.output_width);
     BATON_OK(run(seat, out.first(values), context));
     out = out.subspan(values);
   }

@@ -8,7 +8,7 @@ namespace baton::coreml {
 
 void output_head(const Model& model, std::span<const float> hidden, std::span<float> logits) {
   const Op& head = model.program.ops.back();
-  const Weight& matrix = model.weights[static_cast<size_t>(head.weight)];
+  const Weight& matrix = model.weights[static_cast<size_t>(head.weights[Op::kMatrix])];
   const auto width = static_cast<size_t>(matrix.columns), vocab = static_cast<size_t>(matrix.rows);
   const size_t tokens = logits.size() / vocab;
   BATON_CHECK(hidden.size() == tokens * width);
@@ -16,7 +16,7 @@ void output_head(const Model& model, std::span<const float> hidden, std::span<fl
   // Ops behind the last layer: norms of the stream, in place.
   for (const Op& op : model.program.ops) {
     if (op.layer >= 0 || op.kind != OpKind::kRmsNorm) continue;
-    const auto* scale = reinterpret_cast<const float*>(model.weights[static_cast<size_t>(op.weight)].data);
+    const auto* scale = reinterpret_cast<const float*>(model.weights[static_cast<size_t>(op.weights[Op::kScale])].data);
     const auto group = static_cast<size_t>(op.width);
     for (size_t at = 0; at < rows.size(); at += group) {
       double sum = 0;

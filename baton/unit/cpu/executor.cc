@@ -100,7 +100,7 @@ Status CpuExecutor::step(std::span<const Seat> seats, std::span<float> out, cons
     BATON_OK(context.check());
     pack_some();
     pass_->start(runs, next_row);
-    for (const host::RunInput& run : runs) next_row += int64_t{run.rows_out} * model_->program.vocab;
+    for (const host::RunInput& run : runs) next_row += int64_t{run.rows_out} * model_->program.output_width;
     pass_->run_all();
     pass_->finish();
   }

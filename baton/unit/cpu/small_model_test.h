@@ -29,12 +29,12 @@ class SmallModel {
     made_ = made.get();
     model_ = std::move(made);
     Program& p = made_->program;
-    p.vocab = 77;
+    p.vocab = p.output_width = 77;
     p.hidden = 256;
     const RegisterId x = reg("x", 256), n = reg("n", 256), o = reg("o", 256), gate = reg("gate", 512),
                      up = reg("up", 512);
     const WeightId embed = matrix(77, 256);
-    op({.kind = OpKind::kEmbed, .out = x, .weight = embed});
+    op({.kind = OpKind::kEmbed, .out = x, .weights = {embed}});
     norm(x, n, 256);
     const RegisterId qkv = reg("qkv", 320), z = reg("z", 192), b = reg("b", 4), a = reg("a", 4),
                      delta = reg("delta", 192), padded = reg("padded", 256);
@@ -46,7 +46,7 @@ class SmallModel {
     op({.kind = OpKind::kCausalConv,
         .out = conv,
         .x = qkv,
-        .weight = vector(320, 4),
+        .weights = {vector(320, 4)},
         .slot = slot(SlotKind::kConv, 1, 3, 320),
         .taps = 4});
     op({.kind = OpKind::kDeltaRule,
@@ -54,8 +54,7 @@ class SmallModel {
         .x = conv,
         .y = b,
         .z = a,
-        .weight = decay(4),
-        .weight2 = vector(1, 4),
+        .weights = {decay(4), vector(1, 4)},
         .slot = slot(SlotKind::kRecurrent, 4, 32, 48),
         .heads = 4,
         .kv_heads = 2,
@@ -67,7 +66,7 @@ class SmallModel {
         .out = delta,
         .x = delta,
         .y = z,
-        .weight = vector(1, 48),
+        .weights = {vector(1, 48)},
         .width = 48,
         .eps = 1e-6f});
     // 192 values are not a multiple of a 256-block: they go through a float matrix.
@@ -104,7 +103,7 @@ class SmallModel {
     op({.kind = OpKind::kAdd, .out = x, .x = x, .y = o});
     network(x, n, o, gate, up);
     norm(x, n, 256);
-    op({.kind = OpKind::kHead, .x = n, .weight = embed});
+    op({.kind = OpKind::kHead, .x = n, .weights = {embed}});
   }
   std::shared_ptr<const Model> model() const { return model_; }
 
@@ -152,11 +151,11 @@ class SmallModel {
   }
   void linear(RegisterId in, RegisterId out, DType dtype) {
     const auto width = [&](RegisterId id) { return made_->program.registers[static_cast<size_t>(id)].width; };
-    op({.kind = OpKind::kLinear, .out = out, .x = in, .weight = matrix(width(out), width(in), dtype)});
+    op({.kind = OpKind::kLinear, .out = out, .x = in, .weights = {matrix(width(out), width(in), dtype)}});
   }
   void linear(RegisterId in, RegisterId out) { linear(in, out, dtype_); }
   void norm(RegisterId in, RegisterId out, int32_t width) {
-    op({.kind = OpKind::kRmsNorm, .out = out, .x = in, .weight = vector(1, width), .width = width, .eps = 1e-6f});
+    op({.kind = OpKind::kRmsNorm, .out = out, .x = in, .weights = {vector(1, width)}, .width = width, .eps = 1e-6f});
   }
   void rope(RegisterId x, int32_t heads, RopePairing pairing) {
     op({.kind = OpKind::kRope,

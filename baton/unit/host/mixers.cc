@@ -152,7 +152,8 @@ void Pass::conv_long(const Op& op, const Run& run) {
     const float* rows[kTapsMax];
     for (int64_t t = first; t < last; ++t) {
       for (int64_t j = 0; j <= past; ++j) rows[j] = input(t - past + j);
-      kernels_.conv(rows, op.taps, weights_.vector(op.weight), channels, channels, row(op.out, run.first_row + t));
+      kernels_.conv(rows, op.taps, weights_.vector(op.weights[Op::kTaps]), channels, channels,
+                    row(op.out, run.first_row + t));
     }
   });
   for (int64_t j = 0; j < past; ++j) {  // oldest first, so nothing is overwritten before it is read
@@ -170,7 +171,7 @@ void Pass::conv_short(const Op& op, const Run& run, int64_t channel, int64_t cou
   const float* rows[kTapsMax];
   for (int64_t t = 0; t < run.rows; ++t) {
     for (int64_t j = 0; j <= past; ++j) rows[j] = input(t - past + j);
-    kernels_.conv(rows, op.taps, weights_.vector(op.weight) + channel, channels, count,
+    kernels_.conv(rows, op.taps, weights_.vector(op.weights[Op::kTaps]) + channel, channels, count,
                   row(op.out, run.first_row + t) + channel);
   }
   for (int64_t j = 0; j < past; ++j) {  // oldest first
@@ -189,7 +190,8 @@ void Pass::delta_head(const Op& op, const Run& run, int64_t head, uint32_t threa
   float* memory = reinterpret_cast<float*>(scratch(thread));
   float* log_decay = memory;
   float* beta = memory + rows_max_;
-  const float rate = weights_.vector(op.weight)[head], bias = weights_.vector(op.weight2)[head];
+  const float rate = weights_.vector(op.weights[Op::kDecayRate])[head];
+  const float bias = weights_.vector(op.weights[Op::kTimeBias])[head];
   for (int64_t t = 0; t < run.rows; ++t) {
     const float a = row(op.z, run.first_row + t)[head] + bias;
     log_decay[t] = rate * softplus(a);

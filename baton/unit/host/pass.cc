@@ -39,7 +39,7 @@ Status Pass::make_scratch() {
   const Program& program = weights_.program();
   int64_t columns_max = kBlock, floats_max = 0, partial_floats = 0, heads_shared_max = 1;
   for (const Op& op : program.ops) {
-    if (is_matrix_op(op)) columns_max = std::max(columns_max, weights_.matrix(op.weight).columns);
+    if (is_matrix_op(op)) columns_max = std::max(columns_max, weights_.matrix(op.weights[Op::kMatrix]).columns);
     if (op.kind == OpKind::kAttend) heads_shared_max = std::max<int64_t>(heads_shared_max, op.heads / op.kv_heads);
   }
   attend_query_tokens_ = std::max<int64_t>(1, kAttendRows / heads_shared_max);
@@ -89,7 +89,7 @@ Status Pass::make_scratch() {
 
 void Pass::start(std::span<const RunInput> runs, float* out) {
   BATON_CHECK(runs.size() <= kRunsMax);
-  const int64_t vocab = weights_.program().vocab;
+  const int64_t outputs = weights_.program().output_width;
   runs_.clear();
   long_runs_ = 0;
   row_count_ = long_rows_ = 0;
@@ -106,7 +106,7 @@ void Pass::start(std::span<const RunInput> runs, float* out) {
       positions_[r] = runs_.back().start + i;
       run_of_row_[r] = static_cast<uint8_t>(runs_.size() - 1);
       logit_rows_[r] = i < rows - wanted ? nullptr : out;
-      if (logit_rows_[r] != nullptr) out += vocab;
+      if (logit_rows_[r] != nullptr) out += outputs;
     }
     if (run.decodes) continue;
     ++long_runs_;
@@ -129,7 +129,7 @@ void Pass::run(const Step& step) {
   if (begin >= end) return;
   switch (step.work) {
     case Work::kEmbed: {
-      const Weight& weight = weights_.model().weights[static_cast<size_t>(step.op.weight)];
+      const Weight& weight = weights_.model().weights[static_cast<size_t>(step.op.weights[Op::kMatrix])];
       const size_t row_size = weight.bytes / static_cast<size_t>(weight.rows);
       pool_.parallel_for(end - begin, 16, [&](int64_t first, int64_t last, uint32_t) {
         for (int64_t r = begin + first; r < begin + last; ++r) {
@@ -170,13 +170,14 @@ void Pass::run_row(const RowPart& part, int64_t r, int64_t begin) {
   switch (part.kind) {
     case Row::kNorm:
       for (int64_t i = 0; i < width(op.x); i += op.width) {
-        kernels_.rms_norm(row(op.x, r) + i, weights_.vector(op.weight), op.eps, op.width, row(op.out, r) + i);
+        kernels_.rms_norm(row(op.x, r) + i, weights_.vector(op.weights[Op::kScale]), op.eps, op.width,
+                          row(op.out, r) + i);
       }
       return;
     case Row::kGatedNorm:
       for (int64_t i = 0; i < width(op.x); i += op.width) {
-        kernels_.gated_norm(row(op.x, r) + i, weights_.vector(op.weight), row(op.y, r) + i, op.eps, op.width,
-                            row(op.out, r) + i);
+        kernels_.gated_norm(row(op.x, r) + i, weights_.vector(op.weights[Op::kScale]), row(op.y, r) + i, op.eps,
+                            op.width, row(op.out, r) + i);
       }
       return;
     case Row::kSplitPairs: {
@@ -221,7 +222,7 @@ void Pass::run_row(const RowPart& part, int64_t r, int64_t begin) {
     case Row::kAdd:
       return kernels_.add(row(op.x, r), row(op.y, r), width(op.out), row(op.out, r));
     case Row::kBias:
-      return kernels_.add(row(op.x, r), weights_.vector(op.weight), width(op.out), row(op.out, r));
+      return kernels_.add(row(op.x, r), weights_.vector(op.weights[Op::kOffset]), width(op.out), row(op.out, r));
     case Row::kOperands: {
       const bool tiled = r - begin < rows_in_tiles(begin, width(op.x));
       return operands_->make(tiled ? part.forms.tiled : part.forms.others, r, r - begin, row(op.x, r), width(op.x),
@@ -277,7 +278,7 @@ void Pass::run_linears(const Step& step, int64_t begin, int64_t end) {
 
 // Wanted rows only. Rows that are not wanted are squeezed out of the input in place: nothing reads it after the head.
 void Pass::run_head(const Op& op, int64_t begin, int64_t end) {
-  const Matrix& w = weights_.matrix(op.weight);
+  const Matrix& w = weights_.matrix(op.weights[Op::kMatrix]);
   Forms forms;
   forms.add(form_of(kernels_, w.packing, false));
   int64_t count = 0;
@@ -296,7 +297,7 @@ void Pass::run_head(const Op& op, int64_t begin, int64_t end) {
                                     : Operands::floats(row(op.x, begin), stride(op.x));
   product.tokens = count;
   product.out = out;
-  product.out_stride = weights_.program().vocab;
+  product.out_stride = weights_.program().output_width;
   const int64_t grain =
       std::max<int64_t>(kernels_.panels_per_tile, round_up(w.panels / (32 * pool_.size()), kernels_.panels_per_tile));
   pool_.parallel_for(w.panels, grain, [&](int64_t first, int64_t last, uint32_t thread) {
@@ -304,7 +305,7 @@ void Pass::run_head(const Op& op, int64_t begin, int64_t end) {
     m.panel_begin = first;
     m.panel_end = last;
     m.scratch = scratch(thread);
-    weights_.multiply(op.weight, m);
+    weights_.multiply(op.weights[Op::kMatrix], m);
   });
 }
 

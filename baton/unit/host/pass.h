@@ -46,8 +46,8 @@ class Pass {
   static Result<std::unique_ptr<Pass>> create(const Weights& weights, ThreadPool& pool, int64_t rows_max, RowBits bits);
 
   // 1 to kRunsMax runs of at least one token and rows_max rows together, of distinct states, those that
-  // decode last; checked by the caller. `out` receives the rows of logits, [sum of rows_out, vocab] in the order of the
-  // runs.
+  // decode last; checked by the caller. `out` receives the rows of logits, [sum of rows_out, output_width] in the order
+  // of the runs.
   void start(std::span<const RunInput> runs, float* out);
   // After start: steps that only lead to logits run for all rows too, for a caller that watches what they read. It runs
   // the steps one by one and leaves the head out.

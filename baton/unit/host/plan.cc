@@ -42,12 +42,12 @@ Node whole_node(Work work, const Op& op) {
 
 int32_t rope_index(std::vector<RopeTable>& ropes, const Op& op) {
   for (size_t i = 0; i < ropes.size(); ++i) {
-    if (ropes[i].theta == op.rope_theta && ropes[i].rotary == op.rotary && ropes[i].factors == op.rope_factors &&
-        ropes[i].magnitude == op.rope_magnitude) {
+    if (ropes[i].theta == op.rope_theta && ropes[i].rotary == op.rotary &&
+        ropes[i].factors == op.weights[Op::kRopeFactors] && ropes[i].magnitude == op.rope_magnitude) {
       return static_cast<int32_t>(i);
     }
   }
-  ropes.push_back({op.rope_theta, op.rotary, op.rope_factors, op.rope_magnitude});
+  ropes.push_back({op.rope_theta, op.rotary, op.weights[Op::kRopeFactors], op.rope_magnitude});
   return static_cast<int32_t>(ropes.size()) - 1;
 }
 
@@ -83,7 +83,7 @@ void append_nodes(const Op& op, std::vector<RopeTable>& ropes, std::vector<Node>
       return;
     case OpKind::kLinear:
       nodes.push_back(whole_node(Work::kLinears, op));
-      nodes.back().linear = {op.weight, op.out, false};
+      nodes.back().linear = {op.weights[Op::kMatrix], op.out, false};
       return;
     case OpKind::kAttend: {
       Node append = row_node(Row::kAppend, op);

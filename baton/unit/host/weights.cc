@@ -16,7 +16,7 @@ constexpr int64_t kPieceBytes = int64_t{32} << 20;  // of the packed form: their
 void for_each_vector(const Program& program, auto&& f) {
   for (const Op& op : program.ops) {
     if (is_matrix_op(op) || op.kind == OpKind::kEmbed) continue;
-    for (const WeightId id : {op.weight, op.weight2, op.rope_factors}) {
+    for (const WeightId id : op.weights) {
       if (id >= 0) f(op, id);
     }
   }
@@ -77,7 +77,7 @@ Status Weights::reserve(const std::vector<bool>& here) {
   std::vector<int64_t> offsets(weights.size(), -1);
   int64_t total = 0;
   for (const Op& op : model_->program.ops) {
-    const auto id = static_cast<size_t>(op.weight);
+    const auto id = static_cast<size_t>(op.weights[Op::kMatrix]);
     if (!is_matrix_op(op) || !here[id] || offsets[id] >= 0) continue;
     const Weight& weight = weights[id];
     Matrix& matrix = matrices_[id].matrix;

@@ -40,7 +40,8 @@ class Pass {
     for (const Op& op : model_.program.ops) {
       if (op.kind == OpKind::kHead) {
         if (logit_rows > 0)
-          product_(op.weight, model_.weights[op.weight], row(op.x, count_ - logit_rows), logits, logit_rows);
+          product_(op.weights[Op::kMatrix], model_.weights[op.weights[Op::kMatrix]], row(op.x, count_ - logit_rows),
+                   logits, logit_rows);
       } else {
         run_op(op);
       }
@@ -54,17 +55,18 @@ class Pass {
   void run_op(const Op& op) {
     switch (op.kind) {
       case OpKind::kEmbed:
-        for (int64_t t = 0; t < count_; ++t) embed(model_.weights[op.weight], tokens_[t], row(op.out, t));
+        for (int64_t t = 0; t < count_; ++t) embed(model_.weights[op.weights[Op::kMatrix]], tokens_[t], row(op.out, t));
         return;
       case OpKind::kLinear:
-        return product_(op.weight, model_.weights[op.weight], row(op.x, 0), row(op.out, 0), count_);
+        return product_(op.weights[Op::kMatrix], model_.weights[op.weights[Op::kMatrix]], row(op.x, 0), row(op.out, 0),
+                        count_);
       case OpKind::kRmsNorm:
         return each_group(op, [&](const float* x, const float*, float* out) {
-          rms_norm(x, vector_of(model_, op.weight), out, op.width, op.eps);
+          rms_norm(x, vector_of(model_, op.weights[Op::kScale]), out, op.width, op.eps);
         });
       case OpKind::kGatedNorm:
         return each_group(op, [&](const float* x, const float* gate, float* out) {
-          rms_norm(x, vector_of(model_, op.weight), out, op.width, op.eps);
+          rms_norm(x, vector_of(model_, op.weights[Op::kScale]), out, op.width, op.eps);
           for (int64_t i = 0; i < op.width; ++i) out[i] *= silu(gate[i]);
         });
       case OpKind::kSplitPairs:
@@ -99,7 +101,7 @@ class Pass {
   }
 
   void add_bias(const Op& op) {
-    const float* bias = vector_of(model_, op.weight);
+    const float* bias = vector_of(model_, op.weights[Op::kOffset]);
     for (int64_t t = 0; t < count_; ++t) {
       for (int64_t i = 0; i < width(op.out); ++i) row(op.out, t)[i] = row(op.x, t)[i] + bias[i];
     }
@@ -122,7 +124,8 @@ class Pass {
 
   void run_rope(const Op& op) {
     if (op.out != op.x) registers_[op.out] = registers_[op.x];
-    const float* factors = op.rope_factors >= 0 ? vector_of(model_, op.rope_factors) : nullptr;
+    const float* factors =
+        op.weights[Op::kRopeFactors] >= 0 ? vector_of(model_, op.weights[Op::kRopeFactors]) : nullptr;
     for (int64_t t = 0; t < count_; ++t) {
       for (int64_t head = 0; head < op.heads; ++head) {
         rope(row(op.out, t) + head * op.width, op.rotary, start_ + t, op.rope_theta, op.pairing, factors,
@@ -158,15 +161,15 @@ class Pass {
     for (int64_t t = 0; t < count_; ++t) {
       std::copy_n(past, (op.taps - 1) * channels, window.begin());
       std::copy_n(row(op.x, t), channels, window.begin() + (op.taps - 1) * channels);
-      causal_conv(window.data(), vector_of(model_, op.weight), row(op.out, t), channels, op.taps);
+      causal_conv(window.data(), vector_of(model_, op.weights[Op::kTaps]), row(op.out, t), channels, op.taps);
       std::copy(window.begin() + channels, window.end(), past);
     }
   }
 
   void run_delta(const Op& op) {
     const int64_t key_width = int64_t{op.kv_heads} * op.key_dim;
-    const float* decay_rate = vector_of(model_, op.weight);
-    const float* dt_bias = vector_of(model_, op.weight2);
+    const float* decay_rate = vector_of(model_, op.weights[Op::kDecayRate]);
+    const float* dt_bias = vector_of(model_, op.weights[Op::kTimeBias]);
     std::vector<float> q(op.key_dim), k(op.key_dim);
     for (int64_t t = 0; t < count_; ++t) {
       for (int64_t head = 0; head < op.heads; ++head) {
@@ -209,7 +212,7 @@ class RefExecutor final : public Executor {
   Status step(std::span<const Seat> seats, std::span<float> out, const StepContext& context) override {
     BATON_OK(check_seats(*model_, seats, out));
     for (const Seat& seat : seats) {
-      const size_t values = seat.rows_out * static_cast<size_t>(model_->program.vocab);
+      const size_t values = seat.rows_out * static_cast<size_t>(model_->program.output_width);
       BATON_OK(run(seat, out.first(values), context));
       out = out.subspan(values);
     }
@@ -221,7 +224,7 @@ class RefExecutor final : public Executor {
 
  private:
   Status run(const Seat& seat, std::span<float> out, const StepContext& context) {
-    const auto total = static_cast<int64_t>(seat.tokens.size()), vocab = int64_t{model_->program.vocab};
+    const auto total = static_cast<int64_t>(seat.tokens.size()), width = int64_t{model_->program.output_width};
     const int64_t first_row = total - seat.rows_out;  // first token whose outputs are wanted
     auto& state = static_cast<host::HostState&>(*seat.state);
     try {
@@ -232,7 +235,7 @@ class RefExecutor final : public Executor {
         Pass pass(*model_, product_, state, seat.tokens.subspan(static_cast<size_t>(done), static_cast<size_t>(count)));
         const int64_t wanted = std::clamp<int64_t>(done + count - first_row, 0, count);
         const int64_t skip = std::max<int64_t>(0, done - first_row);
-        pass.run(wanted > 0 ? out.data() + skip * vocab : nullptr, wanted);
+        pass.run(wanted > 0 ? out.data() + skip * width : nullptr, wanted);
         state.advance(static_cast<uint64_t>(count));
       }
     } catch (const std::exception& exception) {

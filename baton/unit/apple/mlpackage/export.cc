@@ -15,7 +15,7 @@ std::vector<uint64_t> layer_bytes(const Model& model) {
   std::vector<uint64_t> bytes(static_cast<size_t>(model.spec.layers), 0);
   for (const Op& op : model.program.ops) {
     if (op.layer < 0 || op.layer >= model.spec.layers) continue;
-    for (const WeightId id : {op.weight, op.weight2}) {
+    for (const WeightId id : op.weights) {
       if (id < 0) continue;
       const Weight& weight = model.weights[static_cast<size_t>(id)];
       bytes[static_cast<size_t>(op.layer)] +=

@@ -99,8 +99,8 @@ Status PrefillLowering::delta_operands(const Op& op, DeltaOperands* out) {
 
   // g = A softplus(a + dt). log(1 + e) with e = exp(-|x|) as 2 atanh(e / (2 + e)): small values keep their relative
   // accuracy, which decides how long a head remembers; 1 + e in fp16 would lose it.
-  BATON_TRY(const Value dt, vector("dt", op.weight2, {1, heads, 1, 1}));
-  BATON_TRY(const Value rate, vector("rate", op.weight, {1, heads, 1, 1}));
+  BATON_TRY(const Value dt, vector("dt", op.weights[Op::kTimeBias], {1, heads, 1, 1}));
+  BATON_TRY(const Value rate, vector("rate", op.weights[Op::kDecayRate], {1, heads, 1, 1}));
   const Value x = block_.binary("add", "decay_in", get(op.z), dt);
   const Value minus = block_.binary("mul", "minus", x, block_.scalar(-1));
   const Value e = block_.unary("exp", "e", block_.binary("minimum", "minus_abs", x, minus));

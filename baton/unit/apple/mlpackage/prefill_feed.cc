@@ -55,7 +55,7 @@ Result<HalfArrays> token_inputs(const Model& model, const PrefillShape& shape, u
   const bool past_fits = shape.past == 0 ? position == 0 : position <= static_cast<uint64_t>(shape.past);
   BATON_CHECK(past_fits);
   HalfArrays out;
-  const Weight& table = model.weights[static_cast<size_t>(model.program.ops.front().weight)];
+  const Weight& table = model.weights[static_cast<size_t>(model.program.ops.front().weights[Op::kMatrix])];
   const Format& format = format_of(table.dtype);
   const auto columns = static_cast<size_t>(table.columns);
   const size_t row_size = table.bytes / static_cast<size_t>(table.rows), pad = seq - count;
@@ -91,8 +91,8 @@ Result<HalfArrays> token_inputs(const Model& model, const PrefillShape& shape, u
   cosines.resize(half * seq);
   sines.resize(half * seq);
   const float* factors =
-      rope->rope_factors >= 0
-          ? reinterpret_cast<const float*>(model.weights[static_cast<size_t>(rope->rope_factors)].data)
+      rope->weights[Op::kRopeFactors] >= 0
+          ? reinterpret_cast<const float*>(model.weights[static_cast<size_t>(rope->weights[Op::kRopeFactors])].data)
           : nullptr;
   for (size_t i = 0; i < half; ++i) {
     double frequency = std::pow(static_cast<double>(rope->rope_theta), -2.0 * static_cast<double>(i) / rope->rotary);

@@ -40,7 +40,7 @@ Result<const Op*> common_rope(const Program& program) {
   for (const Op& op : program.ops) {
     if (op.kind != OpKind::kRope || op.rotary == 0) continue;
     if (first == nullptr) first = &op;
-    if (op.rope_theta != first->rope_theta || op.rotary != first->rotary || op.rope_factors != first->rope_factors ||
+    if (op.rope_theta != first->rope_theta || op.rotary != first->rotary || op.weights != first->weights ||
         op.rope_magnitude != first->rope_magnitude) {
       return fail(Code::kUnsupported,
                   fmt::format("layer {} rotates with another base or width than layer {}; Core ML packages take one "
@@ -126,7 +126,7 @@ PrefillLowering::Value PrefillLowering::rms(std::string_view name, Value x, int6
 }
 
 Status PrefillLowering::linear(const Op& op) {
-  const Weight& matrix = weight(op.weight);
+  const Weight& matrix = weight(op.weights[Op::kMatrix]);
   BATON_TRY(const Value kernel,
             block_.weight("weight", matrix, whole(matrix), {matrix.rows, matrix.columns, 1, 1}, report_));
   set(op.out, block_.conv("linear", get(op.x), kernel, 1));
@@ -134,7 +134,7 @@ Status PrefillLowering::linear(const Op& op) {
 }
 
 Status PrefillLowering::bias(const Op& op) {
-  BATON_TRY(const Value values, vector("bias", op.weight, {1, width(op.out), 1, 1}));
+  BATON_TRY(const Value values, vector("bias", op.weights[Op::kOffset], {1, width(op.out), 1, 1}));
   set(op.out, block_.binary("add", "biased", get(op.x), values));
   return {};
 }
@@ -149,7 +149,7 @@ Status PrefillLowering::norm(const Op& op) {
   if (!single) x = block_.reshape("groups", x, {1, groups, op.width, shape_.seq});
   Value out = rms("rms", x, single ? 1 : 2, op.eps * factor * factor);
   BATON_TRY(const Value scale,
-            vector("scale", op.weight, single ? MilDims{1, op.width, 1, 1} : MilDims{1, 1, op.width, 1}));
+            vector("scale", op.weights[Op::kScale], single ? MilDims{1, op.width, 1, 1} : MilDims{1, 1, op.width, 1}));
   out = block_.reshape("flat", block_.binary("mul", "weighted", out, scale), flat);
   if (op.kind == OpKind::kGatedNorm) out = block_.binary("mul", "gated", out, block_.unary("silu", "gate", get(op.y)));
   set(op.out, out);
@@ -273,7 +273,7 @@ Status PrefillLowering::conv(const Op& op) {
   const Value columns =
       block_.transpose("columns", block_.reshape("by_channel", window, {1, 1, channels, all}), {0, 1, 3, 2});
   state_output(op.slot, block_.slice("last_columns", columns, 2, seq, before));
-  BATON_TRY(const Value taps, vector("taps", op.weight, {channels, 1, 1, op.taps}));
+  BATON_TRY(const Value taps, vector("taps", op.weights[Op::kTaps], {channels, 1, 1, op.taps}));
   set(op.out, block_.unary("silu", "convolved", block_.conv("conv", window, taps, channels)));
   return {};
 }
