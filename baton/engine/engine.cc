@@ -48,9 +48,9 @@ LaneFacts facts_of(const EngineUnit& unit) {
   LaneFacts facts;
   facts.name = unit.name;
   facts.prefill_tokens_preferred = std::max(unit.caps->prefill_tokens_preferred, 1u);
-  facts.decode_slots_max = std::max(unit.caps->decode_slots_max, 1u);
+  facts.decode_seats_max = std::max(unit.caps->decode_slots_max, 1u);
   facts.prefill_tokens_min = unit.caps->prefill_tokens_min;
-  facts.prefill_slots_shared = unit.caps->prefill_slots_shared;
+  facts.prefill_seats_shared = unit.caps->prefill_slots_shared;
   facts.decodes = unit.caps->decode_slots_max > 0;
   facts.state_bytes = [executor = unit.executor](uint64_t tokens) { return executor->state_bytes(tokens); };
   return facts;

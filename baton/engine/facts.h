@@ -19,8 +19,8 @@ struct LaneFacts {
   std::string name;
   uint32_t prefill_tokens_preferred = 64;
   uint32_t prefill_tokens_min = 1;
-  uint32_t prefill_slots_shared = 1;
-  uint32_t decode_slots_max = 1;
+  uint32_t prefill_seats_shared = 1;
+  uint32_t decode_seats_max = 1;
   std::function<uint64_t(uint64_t tokens)> state_bytes = [](uint64_t) { return uint64_t{0}; };  // Executor::state_bytes
   bool decodes = true;  // false: it only prefills
 };

@@ -36,41 +36,36 @@ Status check_owners(const Snapshot& snapshot) {
   return {};
 }
 
-// What a step goes on from was compared as far as it must be by then.
-Status check_proofs(const Snapshot::InFlight& step, const Snapshot& snapshot) {
-  for (const Snapshot::State& state : step.states) {
-    const auto found = std::find_if(snapshot.active.begin(), snapshot.active.end(),
-                                    [&](const Snapshot::Sequence& sequence) { return sequence.id == state.request; });
-    if (found == snapshot.active.end()) return broken("a step serves a request that has ended", state.request);
-    const bool goes_on = step.kind == WorkKind::kPrefill && step.prefill_tokens > 0 && state.role != StateRole::kProof;
-    if (goes_on && found->start_check_due) return broken("a prefill goes on from an unproven state", found->id);
-    if (step.kind == WorkKind::kVerify && !found->states_compared) {
-      return broken("logits are compared before the states", found->id);
-    }
+// What a work goes on from was compared as far as it must be by then.
+Status check_proofs(const Snapshot::InFlight& work, const Snapshot::State& state, const Snapshot::Sequence& sequence) {
+  const bool goes_on = work.kind == WorkKind::kStep && state.role != StateRole::kProof;
+  if (goes_on && sequence.start_check_due) return broken("a step goes on from an unproven state", sequence.id);
+  if (work.kind == WorkKind::kProve && state.decodes && !sequence.states_compared) {
+    return broken("logits are compared before the states", sequence.id);
+  }
+  // All of kAll's tokens are proved; kSample's first one is.
+  const bool proof_due =
+      sequence.verify == VerifyMode::kAll || (sequence.verify == VerifyMode::kSample && !sequence.proof_passed);
+  if (work.kind == WorkKind::kStep && state.decodes && (sequence.foreign || sequence.sealed_in) && proof_due) {
+    return broken("a step decodes from a state without the proof that was asked for", sequence.id);
   }
   return {};
 }
 
-Status check_steps(const Snapshot& snapshot) {
-  for (const Snapshot::InFlight& step : snapshot.lanes) {
-    if (step.kind == WorkKind::kDecode && step.requests.size() > snapshot.decode_slots_max) {
-      return broken("a decode step has too many sequences", step.requests.size());
-    }
-    if (step.kind == WorkKind::kPrefill && step.requests.size() > snapshot.prefill_slots_max) {
-      return broken("a prefill step has too many sequences", step.requests.size());
-    }
-    BATON_OK(check_proofs(step, snapshot));
-    if (step.kind != WorkKind::kDecode) continue;
-    for (const RequestId id : step.requests) {
+Status check_works(const Snapshot& snapshot) {
+  for (const Snapshot::InFlight& work : snapshot.lanes) {
+    size_t decodes = 0;
+    for (const Snapshot::State& state : work.states) {
       const auto found = std::find_if(snapshot.active.begin(), snapshot.active.end(),
-                                      [&](const Snapshot::Sequence& sequence) { return sequence.id == id; });
-      if (found == snapshot.active.end()) return broken("a step serves a request that has ended", id);
-      // All of kAll's steps are Verify; kSample's first one is.
-      const bool unproved =
-          (found->foreign || found->sealed_in) &&
-          (found->verify == VerifyMode::kAll || (found->verify == VerifyMode::kSample && !found->proof_passed));
-      if (unproved) return broken("a decode step runs from a state without the proof that was asked for", id);
+                                      [&](const Snapshot::Sequence& sequence) { return sequence.id == state.request; });
+      if (found == snapshot.active.end()) return broken("a step serves a request that has ended", state.request);
+      BATON_OK(check_proofs(work, state, *found));
+      decodes += state.decodes ? 1 : 0;
     }
+    if (work.kind != WorkKind::kStep) continue;
+    if (decodes > snapshot.decode_seats_max) return broken("a step decodes too many sequences", decodes);
+    const size_t prefills = work.states.size() - decodes;
+    if (prefills > snapshot.prefill_seats_max) return broken("a step prefills too many sequences", prefills);
   }
   return {};
 }
@@ -109,7 +104,7 @@ uint64_t waiting_bound(const EngineLimits& limits) {
 
 Status check_snapshot(const Snapshot& snapshot) {
   BATON_OK(check_owners(snapshot));
-  BATON_OK(check_steps(snapshot));
+  BATON_OK(check_works(snapshot));
   BATON_OK(check_bounds(snapshot));
   BATON_OK(check_progress(snapshot));
   return {};

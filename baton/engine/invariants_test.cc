@@ -13,8 +13,9 @@ Snapshot sound() {
   Snapshot snapshot;
   snapshot.lanes.resize(3);  // two units and the bridge
   snapshot.active = {{.id = 1, .ready = true}, {.id = 2, .steps_in_flight = 1}};
-  snapshot.lanes[1] = {.kind = WorkKind::kDecode, .states = {}, .requests = {2}};
   snapshot.states = {{.id = 10, .request = 1, .home = 0}, {.id = 11, .request = 2, .home = 1, .owner = 1}};
+  snapshot.states[1].decodes = true;
+  snapshot.lanes[1] = {.kind = WorkKind::kStep, .states = {snapshot.states[1]}, .requests = {2}};
   return snapshot;
 }
 
@@ -34,12 +35,13 @@ TEST(Invariants, AreEachBrokenByName) {
   EXPECT_EQ(broken_by([](Snapshot& s) { s.states[1].request = 1; }), "a request has two states in one role");
   EXPECT_EQ(broken_by([](Snapshot& s) { s.states[1].owner = 0; }), "a state is on a lane that did not make it");
   EXPECT_EQ(broken_by([](Snapshot& s) { s.states[0].request = 7; }), "a state outlived its request");
-  EXPECT_EQ(broken_by([](Snapshot& s) { s.lanes[1].requests = {2, 2}; }), "a decode step has too many sequences");
+  EXPECT_EQ(broken_by([](Snapshot& s) { s.lanes[1].states.push_back(s.states[1]); }),
+            "a step decodes too many sequences");
   EXPECT_EQ(broken_by([](Snapshot& s) {
-              s.lanes[0] = {.kind = WorkKind::kPrefill, .requests = {1, 2}};
+              s.lanes[0] = {.kind = WorkKind::kStep, .states = {s.states[0], s.states[0]}};
             }),
-            "a prefill step has too many sequences");
-  EXPECT_EQ(broken_by([](Snapshot& s) { s.lanes[1].requests = {7}; }), "a step serves a request that has ended");
+            "a step prefills too many sequences");
+  EXPECT_EQ(broken_by([](Snapshot& s) { s.lanes[1].states[0].request = 7; }), "a step serves a request that has ended");
   EXPECT_EQ(broken_by([](Snapshot& s) { s.limits.requests_active_max = 1; }), "too many active requests");
   EXPECT_EQ(broken_by([](Snapshot& s) { s.queued = 1000; }), "too many requests");
   EXPECT_EQ(broken_by([](Snapshot& s) { s.limits.state_bytes_max = 7, s.states[0].bytes = 8; }),
@@ -49,7 +51,7 @@ TEST(Invariants, AreEachBrokenByName) {
 }
 
 TEST(Invariants, NothingDecodesWithoutTheProofThatWasAskedFor) {
-  const std::string unproved = "a decode step runs from a state without the proof that was asked for";
+  const std::string unproved = "a step decodes from a state without the proof that was asked for";
   const auto with = [](bool foreign, bool sealed_in, VerifyMode mode, bool passed) {
     return broken_by([=](Snapshot& s) {
       s.active[1].foreign = foreign;
@@ -69,19 +71,20 @@ TEST(Invariants, NothingDecodesWithoutTheProofThatWasAskedFor) {
 TEST(Invariants, NothingGoesOnFromAStateBeforeItsComparison) {
   EXPECT_EQ(broken_by([](Snapshot& s) {
               s.active[0].start_check_due = true;
-              s.lanes[0] = {.kind = WorkKind::kPrefill, .states = {s.states[0]}, .requests = {1}, .prefill_tokens = 3};
+              s.lanes[0] = {.kind = WorkKind::kStep, .states = {s.states[0]}, .requests = {1}};
             }),
-            "a prefill goes on from an unproven state");
+            "a step goes on from an unproven state");
   EXPECT_EQ(broken_by([](Snapshot& s) {
               s.active[0].start_check_due = true;
-              s.lanes[0] = {.kind = WorkKind::kPrefill, .states = {s.states[0]}, .requests = {1}};
+              s.lanes[0] = {.kind = WorkKind::kMake, .states = {s.states[0]}, .requests = {1}};
             }),
             "")
       << "making a state goes on from nothing";
   const auto verify = [](bool compared) {
     return broken_by([=](Snapshot& s) {
       s.active[0].states_compared = compared;
-      s.lanes[0] = {.kind = WorkKind::kVerify, .states = {s.states[0]}, .requests = {1}};
+      s.lanes[0] = {.kind = WorkKind::kProve, .states = {s.states[0]}, .requests = {1}};
+      s.lanes[0].states[0].decodes = true;
     });
   };
   EXPECT_EQ(verify(false), "logits are compared before the states");

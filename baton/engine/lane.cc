@@ -39,100 +39,97 @@ Result<std::vector<std::byte>> Carrier::seal(const SequenceState& from, const St
   return seal_state(from, identity, tokens, provenance);
 }
 
-Lane::Lane(Executor& executor, std::string unit, uint32_t decode_slots_max, const Clock& clock,
+Lane::Lane(Executor& executor, std::string unit, uint32_t decode_seats_max, const Clock& clock,
            const std::atomic<bool>* cancelled)
     : executor_(executor),
       maker_{std::move(unit), executor.arithmetic()},
       clock_(clock),
-      slots_max_(std::max(decode_slots_max, 1u)),
+      seats_max_(std::max(decode_seats_max, 1u)),
       context_{.cancelled = cancelled},
       vocab_(static_cast<size_t>(executor.model().program.output_width)),
-      logits_(std::max(slots_max_, 2u) * vocab_) {
-  seats_.reserve(std::max(slots_max_, 2u));
+      logits_(std::max(seats_max_, 2u) * vocab_) {
+  seats_.reserve(std::max(seats_max_, 2u));
 }
 
 void Lane::run(Work& work) {
-  if (auto* body = std::get_if<PrefillWork>(&work.body)) return prefill(*body);
-  if (auto* body = std::get_if<DecodeWork>(&work.body)) return decode(*body);
-  if (auto* body = std::get_if<CompareWork>(&work.body)) return compare(*body);
-  if (auto* body = std::get_if<VerifyWork>(&work.body)) return verify(*body);
-  BATON_CHECK(!"a Move on a lane");
+  if (auto* making = std::get_if<MakeWork>(&work.body)) {
+    making->status = guarded([&] { return make(making->state); });
+  } else if (auto* stepping = std::get_if<StepWork>(&work.body)) {
+    step(*stepping);
+  } else {
+    auto& proving = std::get<ProveWork>(work.body);
+    proving.status = guarded([&] { return proving.seat.decodes() ? verify(proving) : compare(proving); });
+  }
+  if (!work.want_placement) return;
+  static_cast<void>(guarded([&]() -> Status {
+    work.placement = executor_.placement();
+    return {};
+  }));
 }
 
-void Lane::prefill(PrefillWork& work) {
-  for (PrefillRow& row : work.rows) {
-    if (row.state.state) continue;
-    row.status = guarded([&]() -> Status {
-      BATON_TRY(row.state.state, executor_.new_state(row.tokens_max));
-      row.state.bytes = row.state.state->bytes();
-      return {};
-    });
-  }
-  work.status = guarded([&] { return prefill_step(work); });
-}
-
-Status Lane::prefill_step(PrefillWork& work) {
-  seats_.clear();
-  const auto runs = [](const PrefillRow& row) { return row.status && !row.tokens.empty(); };
-  for (const PrefillRow& row : work.rows) {
-    if (runs(row)) seats_.push_back({row.state.state.get(), row.tokens});
-  }
-  if (seats_.empty()) return {};
-  BATON_OK(executor_.step(seats_, {}, context_));
-  const bool shared = seats_.size() > 1;
-  for (PrefillRow& row : work.rows) {
-    if (runs(row)) row.state.provenance.add(maker_, StepKind::kPrefill, row.tokens.size(), 1, shared);
-  }
-  if (work.want_placement) work.placement = executor_.placement();
+Status Lane::make(HeldState& held) {
+  if (held.state) return {};
+  BATON_TRY(held.state, executor_.new_state(held.tokens_max));
+  held.bytes = held.state->bytes();
   return {};
 }
 
-void Lane::pick(DecodeRow& row, std::span<const float> logits) {
-  row.status = guarded([&]() -> Status {
-    if (row.want_logits && row.picked.empty()) row.logits.assign(logits.begin(), logits.end());
-    BATON_TRY(const int32_t id, row.picker->sampler.sample(logits));
-    row.picked.push_back({id, clock_.now_ns()});
+void Lane::step(StepWork& work) {
+  for (StepSeat& seat : work.seats) seat.status = guarded([&] { return make(seat.state); });
+  const int64_t start_ns = clock_.now_ns();
+  bool more = true;
+  for (uint32_t i = 0; i < work.calls && more; ++i) {
+    work.status = guarded([&]() -> Status {
+      BATON_TRY(more, call(work));
+      return {};
+    });
+    more = more && work.status && ms_between(start_ns, clock_.now_ns()) < work.ms_max;
+  }
+}
+
+Result<bool> Lane::call(StepWork& work) {
+  seats_.clear();
+  size_t rows = 0;
+  for (const StepSeat& seat : work.seats) {
+    if (!seat.status) continue;
+    const uint32_t rows_out = seat.decodes() ? 1 : 0;
+    const auto tokens = seat.picked.empty() ? std::span(seat.tokens) : std::span(&seat.picked.back().id, 1);
+    seats_.push_back({seat.state.state.get(), tokens, rows_out, seat.decodes()});
+    rows += rows_out;
+  }
+  if (seats_.empty()) return false;
+  BATON_CHECK(rows <= seats_max_);
+  BATON_OK(executor_.step(seats_, std::span(logits_).first(rows * vocab_), context_));
+  const bool shared = seats_.size() > 1;
+  bool more = true;
+  std::span<const float> logits(logits_);
+  for (StepSeat& seat : work.seats) {
+    if (!seat.status) continue;
+    if (!seat.decodes()) {
+      seat.state.provenance.add(maker_, StepKind::kPrefill, seat.tokens.size(), 1, shared);
+      continue;
+    }
+    seat.state.provenance.add(maker_, StepKind::kDecode, 1);
+    pick(seat, logits.first(vocab_));
+    logits = logits.subspan(vocab_);
+    more = more && seat.status && !seat.picker->stops(seat.picked.back().id);
+  }
+  return more;
+}
+
+void Lane::pick(StepSeat& seat, std::span<const float> logits) {
+  seat.status = guarded([&]() -> Status {
+    if (seat.want_logits && seat.picked.empty()) seat.logits.assign(logits.begin(), logits.end());
+    BATON_TRY(const int32_t id, seat.picker->sampler.sample(logits));
+    seat.picked.push_back({id, clock_.now_ns()});
     return {};
   });
 }
 
-Status Lane::decode_step(DecodeWork& work) {
-  seats_.clear();
-  for (const DecodeRow& row : work.rows) {
-    const int32_t& token = row.picked.empty() ? row.token : row.picked.back().id;
-    seats_.push_back({row.state.state.get(), {&token, 1}, 1, true});
-  }
-  return executor_.step(seats_, std::span(logits_).first(seats_.size() * vocab_), context_);
-}
-
-void Lane::decode(DecodeWork& work) {
-  BATON_CHECK(work.rows.size() <= slots_max_);
-  const int64_t start_ns = clock_.now_ns();
-  bool more = true;
-  for (uint32_t step = 0; step < work.steps && more; ++step) {
-    work.status = guarded([&]() -> Status {
-      BATON_OK(decode_step(work));
-      if (work.want_placement && step == 0) work.placement = executor_.placement();
-      return {};
-    });
-    if (!work.status) return;
-    for (size_t i = 0; i < work.rows.size(); ++i) {
-      DecodeRow& row = work.rows[i];
-      row.state.provenance.add(maker_, StepKind::kDecode, 1);
-      pick(row, {logits_.data() + i * vocab_, vocab_});
-      more = more && row.status && !row.picker->stops(row.picked.back().id);
-    }
-    more = more && ms_between(start_ns, clock_.now_ns()) < work.ms_max;
-  }
-}
-
 // The calls that make the proof's state.
-Status Lane::repeat(CompareWork& work) {
-  if (!work.proof.state) {
-    BATON_TRY(work.proof.state, executor_.new_state(work.tokens_max));
-    work.proof.bytes = work.proof.state->bytes();
-  }
-  std::span<const int32_t> left(work.tokens);
+Status Lane::repeat(ProveWork& work) {
+  BATON_OK(make(work.proof));
+  std::span<const int32_t> left(work.seat.tokens);
   for (const MakeStep& step : work.steps) {
     const auto tokens = left.first(step.tokens);
     left = left.subspan(step.tokens);
@@ -143,32 +140,27 @@ Status Lane::repeat(CompareWork& work) {
   return {};
 }
 
-void Lane::compare(CompareWork& work) {
-  work.status = guarded([&]() -> Status {
-    BATON_OK(repeat(work));
-    if (work.proof.state->position() < work.target.state->position()) return {};
-    work.compared = true;
-    work.worst = worst_part(compare_states(*work.target.state, *work.proof.state), work.bounds);
-    work.worst_at = to_text(work.worst, work.proof.state->shape());
-    return {};
-  });
+Status Lane::compare(ProveWork& work) {
+  BATON_OK(repeat(work));
+  const SequenceState& target = *work.seat.state.state;
+  if (work.proof.state->position() < target.position()) return {};
+  work.compared = true;
+  work.worst = worst_part(compare_states(target, *work.proof.state), work.bounds);
+  work.worst_at = to_text(work.worst, work.proof.state->shape());
+  return {};
 }
 
-void Lane::verify(VerifyWork& work) {
+Status Lane::verify(ProveWork& work) {
+  StepSeat& target = work.seat;
   const std::span<float> moved(logits_.data(), vocab_);
   const std::span<float> own(logits_.data() + vocab_, vocab_);
-  work.status = guarded([&]() -> Status {
-    const std::span<const int32_t> token(&work.row.token, 1);
-    seats_.assign({{work.row.state.state.get(), token, 1, true}, {work.proof.state.get(), token, 1, true}});
-    BATON_OK(executor_.step(seats_, std::span(logits_).first(2 * vocab_), context_));
-    if (work.want_placement) work.placement = executor_.placement();
-    return {};
-  });
-  if (!work.status) return;
-  for (HeldState* held : {&work.row.state, &work.proof}) held->provenance.add(maker_, StepKind::kDecode, 1);
+  seats_.assign({{target.state.state.get(), target.tokens, 1, true}, {work.proof.state.get(), target.tokens, 1, true}});
+  BATON_OK(executor_.step(seats_, std::span(logits_).first(2 * vocab_), context_));
+  for (HeldState* held : {&target.state, &work.proof}) held->provenance.add(maker_, StepKind::kDecode, 1);
   work.difference = compare_logits(moved, own);
-  work.verdict = judge(work.difference, work.bounds);
-  pick(work.row, work.verdict.passed ? moved : own);
+  work.verdict = judge(work.difference, work.bounds.logits);
+  pick(target, work.verdict.passed ? moved : own);
+  return {};
 }
 
 void BridgeLane::run(Work& work) {

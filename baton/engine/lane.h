@@ -26,33 +26,34 @@ class Carrier {
                                               std::span<const int32_t> tokens, const Provenance& provenance);
 };
 
-// Executes Prefill, Decode, Compare and Verify. Owns the logits of a step: slots x vocab floats, sized here.
+// Executes Make, Step and Prove. Owns the logits of a step: a row for each seat that decodes, sized here.
 class Lane {
  public:
   // `unit`: its name, for the provenance of what it makes. `cancelled`: ends long steps when it becomes true, at the
   // engine's end; null: never.
-  Lane(Executor& executor, std::string unit, uint32_t decode_slots_max, const Clock& clock,
+  Lane(Executor& executor, std::string unit, uint32_t decode_seats_max, const Clock& clock,
        const std::atomic<bool>* cancelled = nullptr);
   // Writes results and status into `work`; never throws. Not for Move.
   void run(Work& work);
 
  private:
-  void prefill(PrefillWork& work);
-  Status prefill_step(PrefillWork& work);
-  void decode(DecodeWork& work);
-  Status decode_step(DecodeWork& work);
-  void pick(DecodeRow& row, std::span<const float> logits);
-  Status repeat(CompareWork& work);
-  void compare(CompareWork& work);
-  void verify(VerifyWork& work);
+  // Of what is empty.
+  Status make(HeldState& held);
+  void step(StepWork& work);
+  // One call of the unit. True: another may follow.
+  Result<bool> call(StepWork& work);
+  void pick(StepSeat& seat, std::span<const float> logits);
+  Status repeat(ProveWork& work);
+  Status compare(ProveWork& work);
+  Status verify(ProveWork& work);
 
   Executor& executor_;
   const StateMaker maker_;
   const Clock& clock_;
-  const uint32_t slots_max_;
+  const uint32_t seats_max_;  // that decode
   const StepContext context_;
   const size_t vocab_;
-  std::vector<float> logits_;  // [max(slots, 2), vocab]
+  std::vector<float> logits_;  // [max(seats_max, 2), vocab]
   std::vector<Seat> seats_;
 };
 

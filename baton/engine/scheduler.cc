@@ -7,7 +7,7 @@
 namespace baton {
 namespace {
 
-constexpr uint32_t kDecodeStepsMax = 64;
+constexpr uint32_t kDecodeCallsMax = 64;
 
 }  // namespace
 
@@ -107,14 +107,14 @@ std::vector<Scheduler::Candidate> Scheduler::choose_prefills(LaneIndex index,
                                                              std::span<const Candidate> waiting) const {
   std::vector<Candidate> chosen = {waiting.front()};
   const auto shares = [](const Candidate& candidate) {
-    return candidate.planned.kind == WorkKind::kPrefill && candidate.planned.tokens > 0 &&
-           candidate.sequence->shares_prefill();
+    const PlannedWork& planned = candidate.planned;
+    return planned.kind == WorkKind::kStep && !planned.decodes && candidate.sequence->shares_prefill();
   };
   if (!shares(waiting.front())) return chosen;
   const uint64_t budget = lanes_[index].budget.tokens();
   uint64_t room = budget - std::min<uint64_t>(budget, waiting.front().planned.tokens);
   for (const Candidate& next : waiting.subspan(1)) {
-    if (chosen.size() >= facts_.lanes[index].prefill_slots_shared) break;
+    if (chosen.size() >= facts_.lanes[index].prefill_seats_shared) break;
     if (!shares(next) || next.planned.tokens > room) continue;
     chosen.push_back(next);
     room -= next.planned.tokens;
@@ -127,7 +127,7 @@ std::vector<Scheduler::Candidate> Scheduler::choose(LaneIndex index, std::vector
   std::sort(waiting.begin(), waiting.end(), [](const Candidate& a, const Candidate& b) {
     return std::pair(a.record().ready_since, a.sequence->id) < std::pair(b.record().ready_since, b.sequence->id);
   });
-  const auto decodes = [](const Candidate& candidate) { return candidate.decodes(); };
+  const auto decodes = [](const Candidate& candidate) { return candidate.planned.decodes; };
   const auto decode = std::find_if(waiting.begin(), waiting.end(), decodes);
   const auto other = std::find_if_not(waiting.begin(), waiting.end(), decodes);
   const bool decode_now =
@@ -138,14 +138,15 @@ std::vector<Scheduler::Candidate> Scheduler::choose(LaneIndex index, std::vector
     if (index == bridge()) return {*other};
     return choose_prefills(index, std::span(waiting).subspan(static_cast<size_t>(other - waiting.begin())));
   }
-  const uint32_t slots_max = std::max(facts_.lanes[index].decode_slots_max, 1u);
+  const uint32_t seats_max = std::max(facts_.lanes[index].decode_seats_max, 1u);
   ++lane.decodes_since_prefill;
   std::vector<Candidate> chosen = {*decode};
   const auto shares = [](const Candidate& candidate) {
-    return candidate.planned.kind == WorkKind::kDecode && !candidate.sequence->single_row;
+    const PlannedWork& planned = candidate.planned;
+    return planned.kind == WorkKind::kStep && planned.decodes && !candidate.sequence->unshared;
   };
   if (!shares(*decode)) return chosen;
-  for (auto next = decode + 1; next != waiting.end() && chosen.size() < slots_max; ++next) {
+  for (auto next = decode + 1; next != waiting.end() && chosen.size() < seats_max; ++next) {
     if (shares(*next)) chosen.push_back(*next);
   }
   return chosen;
@@ -180,27 +181,45 @@ void Scheduler::lend(Sequence& sequence, StateRole role, HeldState& to) {
     record.held.id = next_state_++;
     record.held.provenance = {};
     record.held.home = record.lane;
+    record.held.tokens_max = sequence.tokens_max;
     record.origin = Origin::kOwn;
   }
   to = std::move(record.held);
   record.held = {};
 }
 
-void Scheduler::start_prefill(const std::vector<Candidate>& chosen, uint64_t tokens_max, PrefillWork& work) {
-  work.rows.resize(chosen.size());
-  for (size_t i = 0; i < chosen.size(); ++i) {
-    Sequence& sequence = *chosen[i].sequence;
-    PrefillRow& row = work.rows[i];
-    row.request = sequence.id;
-    row.role = chosen[i].planned.role;
-    row.tokens_max = sequence.tokens_max;
-    RoleRecord& record = sequence.role(row.role);
-    const uint64_t position = record.held.state ? record.held.state->position() : 0;
-    const uint64_t count = std::min(chosen[i].planned.tokens, tokens_max);
-    const auto first = sequence.history.begin() + static_cast<ptrdiff_t>(position);
-    row.tokens.assign(first, first + static_cast<ptrdiff_t>(count));
-    work.want_placement = work.want_placement || (count > 0 && !record.placement);
-    lend(sequence, row.role, row.state);
+void Scheduler::start_decode(Sequence& sequence, StateRole role, Work& work, StepSeat& seat) {
+  work.want_placement = work.want_placement || !sequence.decode_placement;
+  seat.request = sequence.id;
+  seat.role = role;
+  seat.tokens = {sequence.history.back()};
+  seat.want_logits = sequence.request.want_logits && !sequence.prompt_done;
+  seat.picker = std::move(sequence.picker);
+  lend(sequence, role, seat.state);
+}
+
+void Scheduler::start_step(const std::vector<Candidate>& chosen, bool others_wait, uint64_t tokens_max, Work& work) {
+  auto& step = work.body.emplace<StepWork>();
+  step.ms_max = facts_.limits.decode_ms;
+  step.calls = others_wait ? 1 : kDecodeCallsMax;
+  for (const Candidate& candidate : chosen) {
+    Sequence& sequence = *candidate.sequence;
+    const StateRole role = candidate.planned.role;
+    StepSeat& seat = step.seats.emplace_back();
+    if (candidate.planned.decodes) {
+      // The first token of an answer returns at once: it is the time to first token, and a seal may be due behind it.
+      const uint64_t left = sequence.prompt_done ? sequence.request.max_new_tokens - sequence.generated() : 1;
+      step.calls = static_cast<uint32_t>(std::min<uint64_t>(step.calls, left));
+      start_decode(sequence, role, work, seat);
+      continue;
+    }
+    step.calls = 1;
+    seat.request = sequence.id;
+    seat.role = role;
+    const RoleRecord& record = sequence.role(role);
+    seat.tokens = sequence.tokens_from(record.position(), std::min(candidate.planned.tokens, tokens_max));
+    work.want_placement = work.want_placement || !record.placement;
+    lend(sequence, role, seat.state);
   }
 }
 
@@ -209,15 +228,12 @@ void Scheduler::start_move(const Candidate& candidate, MoveWork& work) {
   work.request = sequence.id;
   work.form = candidate.planned.form;
   work.role = candidate.planned.role;
-  const auto& history = sequence.history;
-  const auto held_tokens = [&](const HeldState& held) {
-    work.tokens.assign(history.begin(), history.begin() + static_cast<ptrdiff_t>(held.state->position()));
-  };
+  work.to_role = candidate.planned.to;
+  if (work.form != MoveForm::kOpen) work.tokens = sequence.tokens_from(0, sequence.role(work.role).position());
   switch (work.form) {
     case MoveForm::kCarry:
-      lend(sequence, StateRole::kSource, work.from);
-      lend(sequence, StateRole::kTarget, work.to);
-      held_tokens(work.from);
+      lend(sequence, work.role, work.from);
+      lend(sequence, work.to_role, work.to);
       return;
     case MoveForm::kOpen:
       lend(sequence, work.role, work.to);
@@ -225,57 +241,28 @@ void Scheduler::start_move(const Candidate& candidate, MoveWork& work) {
       work.block = std::move(sequence.request.start_state);
       return;
     case MoveForm::kSeal:
-      lend(sequence, StateRole::kTarget, work.from);
-      held_tokens(work.from);
+      lend(sequence, work.role, work.from);
       return;
   }
 }
 
-void Scheduler::start_row(Sequence& sequence, DecodeRow& row) {
-  row.request = sequence.id;
-  row.token = sequence.history.back();
-  row.want_logits = sequence.request.want_logits && !sequence.prompt_done;
-  row.picker = std::move(sequence.picker);
-  lend(sequence, StateRole::kTarget, row.state);
-}
-
-void Scheduler::start_compare(Sequence& sequence, uint64_t tokens_max, CompareWork& work) {
-  work.request = sequence.id;
-  work.bounds = sequence.bounds();
-  work.tokens_max = sequence.tokens_max;
-  const auto position = [&](StateRole role) {
-    const auto& state = sequence.role(role).held.state;
-    return state ? state->position() : 0;
-  };
-  const uint64_t from = position(StateRole::kProof);
-  work.steps = sequence.make_steps(from, position(StateRole::kTarget), tokens_max);
-  lend(sequence, StateRole::kTarget, work.target);
-  lend(sequence, StateRole::kProof, work.proof);
-  uint64_t count = 0;
-  for (const MakeStep& step : work.steps) count += step.tokens;
-  const auto first = sequence.history.begin() + static_cast<ptrdiff_t>(from);
-  work.tokens.assign(first, first + static_cast<ptrdiff_t>(count));
-}
-
-void Scheduler::start_verify(Sequence& sequence, VerifyWork& work) {
-  start_row(sequence, work.row);
-  lend(sequence, StateRole::kProof, work.proof);
-  work.bounds = sequence.bounds().logits;
-  work.want_placement = !sequence.decode_placement;
-}
-
-void Scheduler::start_decode(const std::vector<Candidate>& chosen, bool others_wait, DecodeWork& work) {
-  work.rows.resize(chosen.size());
-  work.ms_max = facts_.limits.decode_ms;
-  work.steps = others_wait ? 1 : kDecodeStepsMax;
-  for (size_t i = 0; i < chosen.size(); ++i) {
-    Sequence& sequence = *chosen[i].sequence;
-    // The first step of an answer returns at once: it is the time to first token, and a seal may be due behind it.
-    const uint64_t left = sequence.prompt_done ? sequence.request.max_new_tokens - sequence.generated() : 1;
-    work.steps = static_cast<uint32_t>(std::min<uint64_t>(work.steps, left));
-    work.want_placement = work.want_placement || !sequence.decode_placement;
-    start_row(sequence, work.rows[i]);
+void Scheduler::start_prove(const Candidate& candidate, uint64_t tokens_max, Work& work) {
+  Sequence& sequence = *candidate.sequence;
+  auto& prove = work.body.emplace<ProveWork>();
+  prove.bounds = sequence.bounds();
+  if (candidate.planned.decodes) {
+    start_decode(sequence, candidate.planned.role, work, prove.seat);
+  } else {
+    prove.seat.request = sequence.id;
+    prove.seat.role = candidate.planned.role;
+    const uint64_t from = sequence.role(StateRole::kProof).position();
+    prove.steps = sequence.make_steps(from, sequence.role(candidate.planned.role).position(), tokens_max);
+    uint64_t count = 0;
+    for (const MakeStep& step : prove.steps) count += step.tokens;
+    prove.seat.tokens = sequence.tokens_from(from, count);
+    lend(sequence, candidate.planned.role, prove.seat.state);
   }
+  lend(sequence, StateRole::kProof, prove.proof);
 }
 
 Work Scheduler::start(LaneIndex index, std::vector<Candidate>& chosen, bool others_wait) {
@@ -287,8 +274,8 @@ Work Scheduler::start(LaneIndex index, std::vector<Candidate>& chosen, bool othe
   lane.work_id = work.id;
   lane.in_flight = {};
   lane.in_flight.kind = first.planned.kind;
-  const auto own = [&](const Sequence& sequence, StateRole role, const HeldState& held) {
-    lane.in_flight.states.push_back({held.id, sequence.id, role, held.home, index, held.bytes});
+  const auto own = [&](const Sequence& sequence, StateRole role, const HeldState& held, bool decodes = false) {
+    lane.in_flight.states.push_back({held.id, sequence.id, role, held.home, index, held.bytes, decodes});
   };
   for (const Candidate& candidate : chosen) {
     ++candidate.sequence->steps_in_flight;
@@ -296,37 +283,32 @@ Work Scheduler::start(LaneIndex index, std::vector<Candidate>& chosen, bool othe
   }
   Sequence& sequence = *first.sequence;
   switch (first.planned.kind) {
-    case WorkKind::kPrefill: {
-      auto& body = work.body.emplace<PrefillWork>();
-      start_prefill(chosen, lane.budget.tokens(), body);
-      lane.in_flight.prefill_tokens = body.tokens();
-      for (size_t i = 0; i < chosen.size(); ++i) own(*chosen[i].sequence, body.rows[i].role, body.rows[i].state);
+    case WorkKind::kMake: {
+      auto& body = work.body.emplace<MakeWork>();
+      body.request = sequence.id;
+      body.role = first.planned.role;
+      lend(sequence, body.role, body.state);
+      own(sequence, body.role, body.state);
+      break;
+    }
+    case WorkKind::kStep: {
+      start_step(chosen, others_wait, lane.budget.tokens(), work);
+      const auto& seats = std::get<StepWork>(work.body).seats;
+      for (size_t i = 0; i < seats.size(); ++i)
+        own(*chosen[i].sequence, seats[i].role, seats[i].state, seats[i].decodes());
       break;
     }
     case WorkKind::kMove: {
       auto& body = work.body.emplace<MoveWork>();
       start_move(first, body);
       if (body.from.state) own(sequence, body.role, body.from);
-      if (body.to.state) own(sequence, body.form == MoveForm::kOpen ? body.role : StateRole::kTarget, body.to);
+      if (body.to.state) own(sequence, body.form == MoveForm::kOpen ? body.role : body.to_role, body.to);
       break;
     }
-    case WorkKind::kDecode: {
-      auto& body = work.body.emplace<DecodeWork>();
-      start_decode(chosen, others_wait, body);
-      for (size_t i = 0; i < chosen.size(); ++i) own(*chosen[i].sequence, StateRole::kTarget, body.rows[i].state);
-      break;
-    }
-    case WorkKind::kCompare: {
-      auto& body = work.body.emplace<CompareWork>();
-      start_compare(sequence, lane.budget.tokens(), body);
-      own(sequence, StateRole::kTarget, body.target);
-      own(sequence, StateRole::kProof, body.proof);
-      break;
-    }
-    case WorkKind::kVerify: {
-      auto& body = work.body.emplace<VerifyWork>();
-      start_verify(sequence, body);
-      own(sequence, StateRole::kTarget, body.row.state);
+    case WorkKind::kProve: {
+      start_prove(first, lane.budget.tokens(), work);
+      const auto& body = std::get<ProveWork>(work.body);
+      own(sequence, body.seat.role, body.seat.state, body.seat.decodes());
       own(sequence, StateRole::kProof, body.proof);
       break;
     }
@@ -339,8 +321,8 @@ Snapshot Scheduler::snapshot() const {
   snapshot.limits = facts_.limits;
   snapshot.queued = queue_.size();
   for (const LaneFacts& lane : facts_.lanes) {
-    snapshot.decode_slots_max = std::max(snapshot.decode_slots_max, lane.decode_slots_max);
-    snapshot.prefill_slots_max = std::max(snapshot.prefill_slots_max, lane.prefill_slots_shared);
+    snapshot.decode_seats_max = std::max(snapshot.decode_seats_max, lane.decode_seats_max);
+    snapshot.prefill_seats_max = std::max(snapshot.prefill_seats_max, lane.prefill_seats_shared);
   }
   for (const LaneRecord& lane : lanes_) {
     snapshot.lanes.push_back(lane.in_flight);

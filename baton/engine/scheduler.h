@@ -66,7 +66,6 @@ class Scheduler {
   struct Candidate {
     Sequence* sequence;
     PlannedWork planned;
-    bool decodes() const { return planned.kind == WorkKind::kDecode || planned.kind == WorkKind::kVerify; }
     const RoleRecord& record() const { return sequence->role(planned.role); }
   };
 
@@ -80,23 +79,25 @@ class Scheduler {
   // Prefills that end in the same step as the first does: as many as the step's tokens have room for.
   std::vector<Candidate> choose_prefills(LaneIndex index, std::span<const Candidate> waiting) const;
   Work start(LaneIndex index, std::vector<Candidate>& chosen, bool others_wait);
-  void start_decode(const std::vector<Candidate>& chosen, bool others_wait, DecodeWork& work);
-  void start_prefill(const std::vector<Candidate>& chosen, uint64_t tokens_max, PrefillWork& work);
+  void start_step(const std::vector<Candidate>& chosen, bool others_wait, uint64_t tokens_max, Work& work);
+  void start_decode(Sequence& sequence, StateRole role, Work& work, StepSeat& seat);
+  void start_prove(const Candidate& candidate, uint64_t tokens_max, Work& work);
   void start_move(const Candidate& candidate, MoveWork& work);
-  void start_row(Sequence& sequence, DecodeRow& row);
-  void start_compare(Sequence& sequence, uint64_t tokens_max, CompareWork& work);
-  void start_verify(Sequence& sequence, VerifyWork& work);
   void lend(Sequence& sequence, StateRole role, HeldState& to);
 
   // The step's time, for the first tokens of those it served.
   void account(const Work& work);
-  void done_prefill(PrefillWork& work, double ms);
+  void done_make(MakeWork& work);
+  void done_step(StepWork& work, const Placement& placement, double ms);
+  void done_decode(Sequence& sequence, StepSeat& seat, const Status& status, bool shared, const Placement& placement);
+  void done_prefill(Sequence& sequence, StepSeat& seat, const Status& status, bool shared, const Placement& placement,
+                    double ms);
   void done_move(MoveWork& work, double ms);
-  void done_decode(DecodeWork& work);
-  void done_compare(CompareWork& work, double ms);
-  void done_verify(VerifyWork& work);
-  // Takes what the row picked; the picker and the state are back already.
-  void done_row(Sequence& sequence, DecodeRow& row);
+  void done_prove(ProveWork& work, const Placement& placement, double ms);
+  // Takes what the seat picked; its picker and state are back already.
+  void take_picked(Sequence& sequence, StepSeat& seat);
+  // What a step or a proof could not do with the role's state, and where.
+  Error because_of(const Sequence& sequence, StateRole role, const char* what, const Status& status) const;
   // The state is back in the books, or dropped when `poisoned` or when the role was to be discarded. False when the
   // request has no use for the result: it is over, or started again meanwhile.
   bool give_back(Sequence& sequence, StateRole role, HeldState& state, bool poisoned);

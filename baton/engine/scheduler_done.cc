@@ -11,6 +11,11 @@ Error because(std::string what, const Status& status) { return Error(status.erro
 
 }  // namespace
 
+Error Scheduler::because_of(const Sequence& sequence, StateRole role, const char* what, const Status& status) const {
+  if (role == StateRole::kProof) what = "the state for the proof";
+  return because(what + (" on '" + facts_.lanes[sequence.role(role).lane].name + "'"), status);
+}
+
 Sequence& Scheduler::sequence_of(RequestId id) {
   const auto found = active_.find(id);
   BATON_CHECK(found != active_.end());
@@ -38,75 +43,103 @@ void Scheduler::done(Work work, int64_t now_ns) {
   lane.in_flight = {};
   const double ms = ms_between(work.started_ns, work.ended_ns);
   account(work);
-  if (auto* prefill = std::get_if<PrefillWork>(&work.body)) {
-    if (prefill->status) lane.budget.learn(prefill->tokens(), ms);
-    done_prefill(*prefill, ms);
+  if (auto* make = std::get_if<MakeWork>(&work.body)) {
+    done_make(*make);
+  } else if (auto* step = std::get_if<StepWork>(&work.body)) {
+    if (step->status) lane.budget.learn(step->prefill_tokens(), ms);
+    done_step(*step, work.placement, ms);
   } else if (auto* move = std::get_if<MoveWork>(&work.body)) {
     done_move(*move, ms);
-  } else if (auto* decode = std::get_if<DecodeWork>(&work.body)) {
-    done_decode(*decode);
-  } else if (auto* compare = std::get_if<CompareWork>(&work.body)) {
-    done_compare(*compare, ms);
   } else {
-    done_verify(std::get<VerifyWork>(work.body));
+    done_prove(std::get<ProveWork>(work.body), work.placement, ms);
   }
   finish_ended(now_ns);
   count_states();
 }
 
 void Scheduler::account(const Work& work) {
-  const auto add = [&](RequestId request, double FirstTokenTimes::*part, int64_t end_ns) {
-    sequence_of(request).account(part, work.started_ns, end_ns);
+  const auto add = [&](RequestId request, double FirstTokenTimes::*part) {
+    sequence_of(request).account(part, work.started_ns, work.ended_ns);
   };
-  // The token was there before its step returned.
-  const auto end_of = [&](const DecodeRow& row) {
-    return row.picked.empty() ? work.ended_ns : row.picked.front().time_ns;
+  const auto add_making = [&](RequestId request, StateRole role) {
+    add(request, role == StateRole::kProof ? &FirstTokenTimes::proof_ms : &FirstTokenTimes::prefill_ms);
   };
-  if (const auto* prefill = std::get_if<PrefillWork>(&work.body)) {
-    for (const PrefillRow& row : prefill->rows) {
-      const bool proof = row.role == StateRole::kProof;
-      add(row.request, proof ? &FirstTokenTimes::proof_ms : &FirstTokenTimes::prefill_ms, work.ended_ns);
-    }
+  const auto add_decode = [&](const StepSeat& seat) {
+    // The token was there before its step returned.
+    const int64_t end_ns = seat.picked.empty() ? work.ended_ns : seat.picked.front().time_ns;
+    sequence_of(seat.request).account(&FirstTokenTimes::first_decode_ms, work.started_ns, end_ns);
+  };
+  if (const auto* make = std::get_if<MakeWork>(&work.body)) {
+    add_making(make->request, make->role);
+  } else if (const auto* step = std::get_if<StepWork>(&work.body)) {
+    for (const StepSeat& seat : step->seats) seat.decodes() ? add_decode(seat) : add_making(seat.request, seat.role);
   } else if (const auto* move = std::get_if<MoveWork>(&work.body)) {
-    add(move->request, &FirstTokenTimes::move_ms, work.ended_ns);
-  } else if (const auto* decode = std::get_if<DecodeWork>(&work.body)) {
-    for (const DecodeRow& row : decode->rows) add(row.request, &FirstTokenTimes::first_decode_ms, end_of(row));
-  } else if (const auto* compare = std::get_if<CompareWork>(&work.body)) {
-    add(compare->request, &FirstTokenTimes::proof_ms, work.ended_ns);
+    add(move->request, &FirstTokenTimes::move_ms);
   } else {
-    const DecodeRow& row = std::get<VerifyWork>(work.body).row;
-    add(row.request, &FirstTokenTimes::first_decode_ms, end_of(row));
+    const StepSeat& seat = std::get<ProveWork>(work.body).seat;
+    seat.decodes() ? add_decode(seat) : add(seat.request, &FirstTokenTimes::proof_ms);
   }
 }
 
-void Scheduler::done_prefill(PrefillWork& work, double ms) {
-  const bool shared = work.rows.size() > 1;
-  if (work.status) prefilled_tokens_ += work.tokens();
-  for (PrefillRow& row : work.rows) {
-    Sequence& sequence = sequence_of(row.request);
+void Scheduler::done_make(MakeWork& work) {
+  Sequence& sequence = sequence_of(work.request);
+  --sequence.steps_in_flight;
+  if (!give_back(sequence, work.role, work.state, !work.status) || work.status) return;
+  sequence.fall_back(because_of(sequence, work.role, "a state", work.status));
+}
+
+void Scheduler::done_step(StepWork& work, const Placement& placement, double ms) {
+  const bool shared = work.seats.size() > 1;
+  if (work.status) prefilled_tokens_ += work.prefill_tokens();
+  for (StepSeat& seat : work.seats) {
+    Sequence& sequence = sequence_of(seat.request);
     --sequence.steps_in_flight;
-    RoleRecord& record = sequence.role(row.role);
-    const Status& status = row.status ? work.status : row.status;
-    if (!give_back(sequence, row.role, row.state, !status)) continue;
-    if (!status) {
-      const LaneIndex lane = record.lane;
-      const std::string what = row.role == StateRole::kProof ? "the state for the proof on '" : "prefill on '";
-      Error error = because(what + facts_.lanes[lane].name + "'", status);
-      // As in a decode step: a request that has nothing to fall back to does not end by another's fault.
-      if (shared && row.status && sequence.alone) {
-        sequence.rebuild(std::move(error));
-      } else {
-        sequence.fall_back(std::move(error));
-      }
-      continue;
+    if (seat.decodes()) {
+      done_decode(sequence, seat, work.status, shared, placement);
+    } else {
+      done_prefill(sequence, seat, work.status, shared, placement, ms);
     }
-    if (row.tokens.empty()) continue;
-    if (!sequence.prompt_done) {
-      record.prefill_tokens += row.tokens.size();
-      record.prefill_ms += ms;
-    }
-    if (work.want_placement && !record.placement) record.placement = work.placement;
   }
+}
+
+void Scheduler::done_prefill(Sequence& sequence, StepSeat& seat, const Status& status, bool shared,
+                             const Placement& placement, double ms) {
+  const bool failed = !status || !seat.status;
+  if (!give_back(sequence, seat.role, seat.state, failed)) return;
+  if (failed) {
+    Error error = because_of(sequence, seat.role, "prefill", seat.status ? status : seat.status);
+    // As in a decode: a request that has nothing to fall back to does not end by another's fault.
+    if (shared && seat.status && sequence.alone) return sequence.rebuild(std::move(error));
+    return sequence.fall_back(std::move(error));
+  }
+  RoleRecord& record = sequence.role(seat.role);
+  if (!sequence.prompt_done) {
+    record.prefill_tokens += seat.tokens.size();
+    record.prefill_ms += ms;
+  }
+  if (!record.placement) record.placement = placement;
+}
+
+void Scheduler::done_decode(Sequence& sequence, StepSeat& seat, const Status& status, bool shared,
+                            const Placement& placement) {
+  sequence.picker = std::move(seat.picker);
+  if (!give_back(sequence, seat.role, seat.state, !status || !seat.status)) return;
+  if (!sequence.decode_placement && !seat.picked.empty()) sequence.decode_placement = placement;
+  take_picked(sequence, seat);
+  if (status || sequence.over()) return;
+  Error error = because_of(sequence, seat.role, "decode", status);
+  // Whose fault it was is unknown where others shared it: each goes on by itself, so that a bad request takes no other
+  // with it.
+  shared ? sequence.rebuild(std::move(error)) : sequence.end_with(std::move(error));
+}
+
+void Scheduler::take_picked(Sequence& sequence, StepSeat& seat) {
+  if (seat.want_logits) sequence.logits = std::move(seat.logits);
+  for (const PickedToken& picked : seat.picked) {
+    if (!sequence.takes_tokens()) return;
+    if (const auto token = sequence.take_token(picked.id, picked.time_ns)) outputs_.push_back({sequence.id, *token});
+  }
+  if (!seat.status) sequence.end_with(because("decode", seat.status));
 }
 
 void Scheduler::done_move(MoveWork& work, double ms) {
@@ -117,8 +150,8 @@ void Scheduler::done_move(MoveWork& work, double ms) {
     case MoveForm::kCarry: {
       // The source is done with either way; a target that a move failed to fill is not trusted to be untouched.
       const bool whole = !failed && work.to.state->position() == work.tokens.size();
-      give_back(sequence, StateRole::kSource, work.from, true);
-      if (!give_back(sequence, StateRole::kTarget, work.to, !whole)) return;
+      give_back(sequence, work.role, work.from, true);
+      if (!give_back(sequence, work.to_role, work.to, !whole)) return;
       if (failed) return sequence.fall_back(because("the hand-over", work.status));
       if (!whole) return sequence.fall_back({Code::kInternal, "the hand-over: the state arrived with other tokens"});
       sequence.take_over(Origin::kSealed);
@@ -140,74 +173,33 @@ void Scheduler::done_move(MoveWork& work, double ms) {
     case MoveForm::kSeal:
       // What was asked for was made, even when a cancel came meanwhile.
       if (!failed) sequence.take_seal(std::move(work.block), work.tokens.size());
-      if (!give_back(sequence, StateRole::kTarget, work.from, failed)) return;
+      if (!give_back(sequence, work.role, work.from, failed)) return;
       if (failed)
         return sequence.end_with(because("sealing the state", work.status));  // nothing when it was the answer's
       return;
   }
 }
 
-void Scheduler::done_row(Sequence& sequence, DecodeRow& row) {
-  if (row.want_logits) sequence.logits = std::move(row.logits);
-  for (const PickedToken& picked : row.picked) {
-    if (!sequence.takes_tokens()) return;
-    if (const auto token = sequence.take_token(picked.id, picked.time_ns)) outputs_.push_back({sequence.id, *token});
-  }
-  if (!row.status) sequence.end_with(because("decode", row.status));
-}
-
-void Scheduler::done_decode(DecodeWork& work) {
-  const bool shared = work.rows.size() > 1;
-  for (DecodeRow& row : work.rows) {
-    Sequence& sequence = sequence_of(row.request);
-    --sequence.steps_in_flight;
-    sequence.picker = std::move(row.picker);
-    if (!give_back(sequence, StateRole::kTarget, row.state, !work.status || !row.status)) continue;
-    if (!sequence.decode_placement && !row.picked.empty()) sequence.decode_placement = work.placement;
-    done_row(sequence, row);
-    if (work.status || sequence.over()) continue;
-    Error error = because("decode on '" + facts_.lanes[sequence.role(StateRole::kTarget).lane].name + "'", work.status);
-    if (shared) {
-      // Whose fault it was is unknown: each goes on by itself, so that a bad request takes no other with it.
-      sequence.rebuild(std::move(error));
-    } else {
-      sequence.end_with(std::move(error));
-    }
-  }
-}
-
-void Scheduler::done_compare(CompareWork& work, double ms) {
-  Sequence& sequence = sequence_of(work.request);
+void Scheduler::done_prove(ProveWork& work, const Placement& placement, double ms) {
+  StepSeat& seat = work.seat;
+  Sequence& sequence = sequence_of(seat.request);
   --sequence.steps_in_flight;
-  const bool target = give_back(sequence, StateRole::kTarget, work.target, false);
-  const bool proof = give_back(sequence, StateRole::kProof, work.proof, !work.status);
+  const bool decodes = seat.decodes(), failed = !work.status || !seat.status;
+  if (decodes) sequence.picker = std::move(seat.picker);
+  const bool target = give_back(sequence, seat.role, seat.state, decodes && failed);
+  const bool proof = give_back(sequence, StateRole::kProof, work.proof, failed);
   if (sequence.over() || !target || !proof) return;
-  if (!work.status) {
-    const std::string lane = facts_.lanes[sequence.role(StateRole::kTarget).lane].name;
-    return sequence.fall_back(because("the state for the proof on '" + lane + "'", work.status));
+  if (decodes) {
+    if (!work.status) return sequence.end_with(because_of(sequence, seat.role, "decode", work.status));
+    if (!sequence.decode_placement) sequence.decode_placement = placement;
+    if (!failed) sequence.take_logits(work.difference, work.verdict, work.bounds.logits);
+    return take_picked(sequence, seat);
   }
+  if (failed) return sequence.fall_back(because_of(sequence, StateRole::kProof, "", work.status));
   RoleRecord& record = sequence.role(StateRole::kProof);
-  record.prefill_tokens += work.tokens.size();
+  record.prefill_tokens += seat.tokens.size();
   record.prefill_ms += ms;
   if (work.compared) sequence.take_states(work.worst, work.worst_at, work.bounds);
-}
-
-void Scheduler::done_verify(VerifyWork& work) {
-  DecodeRow& row = work.row;
-  Sequence& sequence = sequence_of(row.request);
-  --sequence.steps_in_flight;
-  sequence.picker = std::move(row.picker);
-  const bool poisoned = !work.status || !row.status;
-  give_back(sequence, StateRole::kTarget, row.state, poisoned);
-  give_back(sequence, StateRole::kProof, work.proof, poisoned);
-  if (sequence.over()) return;
-  if (!work.status) {
-    return sequence.end_with(
-        because("decode on '" + facts_.lanes[sequence.role(StateRole::kTarget).lane].name + "'", work.status));
-  }
-  if (!sequence.decode_placement) sequence.decode_placement = std::move(work.placement);
-  if (!poisoned) sequence.take_logits(work.difference, work.verdict, work.bounds);
-  done_row(sequence, row);
 }
 
 void Scheduler::finish_ended(int64_t now_ns) {

@@ -14,6 +14,9 @@ using fake::Act;
 
 constexpr int64_t kMsNs = 1'000'000;
 
+const StepWork& step_of(const Work& work) { return std::get<StepWork>(work.body); }
+bool decodes(const Work& work) { return step_of(work).seats.back().decodes(); }
+
 // One unit, its lane and the scheduler; every prefill and every decode step takes `step_ms` of a clock that stands
 // still otherwise.
 struct Rig {
@@ -27,7 +30,7 @@ struct Rig {
     LaneFacts& lane_facts = facts.lanes.emplace_back();
     lane_facts.name = "a";
     lane_facts.prefill_tokens_preferred = unit->caps().prefill_tokens_preferred;
-    lane_facts.decode_slots_max = unit->caps().decode_slots_max;
+    lane_facts.decode_seats_max = unit->caps().decode_slots_max;
     facts.context_max = 4096;
     facts.vocab = fake::kVocab;
     facts.limits = limits;
@@ -68,9 +71,9 @@ struct Rig {
   // Until the request decodes.
   void prefill_all() {
     for (std::optional<Work> work = next(); work; work = next()) {
-      const bool decodes = std::holds_alternative<DecodeWork>(work->body);
+      const bool last = decodes(*work);
       step(std::move(*work));
-      if (decodes) return;
+      if (last) return;
     }
   }
 
@@ -96,7 +99,7 @@ std::string steps_of(uint32_t decode_steps_per_prefill) {
   while (steps.size() < 40) {
     std::optional<Work> work = rig.next();
     if (!work) break;
-    steps += std::holds_alternative<DecodeWork>(work->body) ? 'D' : 'P';
+    steps += decodes(*work) ? 'D' : 'P';
     rig.step(std::move(*work));
   }
   return steps;
@@ -123,22 +126,22 @@ TEST(Scheduler, ADecodeStepThatOthersWaitForReturnsAtOnce) {
   rig.prefill_all();
   // Alone: many steps in one go.
   std::optional<Work> alone = rig.next();
-  ASSERT_TRUE(alone && std::holds_alternative<DecodeWork>(alone->body));
-  EXPECT_GT(std::get<DecodeWork>(alone->body).steps, 1u);
+  ASSERT_TRUE(alone && decodes(*alone));
+  EXPECT_GT(step_of(*alone).calls, 1u);
   rig.step(std::move(*alone));
   // With a prompt waiting: one.
   rig.submit(400, 1);
-  int decodes = 0;
+  int count = 0;
   for (int i = 0; i < 12; ++i) {
     std::optional<Work> work = rig.next();
     ASSERT_TRUE(work);
-    if (const auto* decode = std::get_if<DecodeWork>(&work->body)) {
-      EXPECT_EQ(decode->steps, 1u);
-      ++decodes;
+    if (decodes(*work)) {
+      EXPECT_EQ(step_of(*work).calls, 1u);
+      ++count;
     }
     rig.step(std::move(*work));
   }
-  EXPECT_GT(decodes, 4);
+  EXPECT_GT(count, 4);
 }
 
 // How long a step took that failed says nothing about how many tokens fit into one.
@@ -153,8 +156,8 @@ TEST(Scheduler, APrefillStepThatFailedTeachesNothing) {
   Rig rig({}, behaviour);
   const auto prefill_tokens = [&] {
     std::optional<Work> work = rig.next();
-    BATON_CHECK(work && std::holds_alternative<PrefillWork>(work->body));
-    const uint64_t tokens = std::get<PrefillWork>(work->body).tokens();
+    BATON_CHECK(work);
+    const uint64_t tokens = step_of(*work).prefill_tokens();
     rig.step(std::move(*work));
     return tokens;
   };
@@ -206,13 +209,13 @@ TEST(Lane, ManyDecodeStepsEndAtAStopId) {
   rig.prefill_all();
   const uint64_t calls = rig.unit->decode_calls();
   std::optional<Work> work = rig.next();
-  ASSERT_TRUE(work && std::holds_alternative<DecodeWork>(work->body));
-  const auto& decode = std::get<DecodeWork>(work->body);
-  ASSERT_GT(decode.steps, at);
+  ASSERT_TRUE(work && decodes(*work));
+  const StepWork& decode = step_of(*work);
+  ASSERT_GT(decode.calls, at);
   rig.carry_out(*work);
-  ASSERT_EQ(decode.rows.size(), 1u);
-  EXPECT_EQ(decode.rows[0].picked.size(), at) << "the first token came with the step before";
-  EXPECT_EQ(decode.rows[0].picked.back().id, whole[at]);
+  ASSERT_EQ(decode.seats.size(), 1u);
+  EXPECT_EQ(decode.seats[0].picked.size(), at) << "the first token came with the step before";
+  EXPECT_EQ(decode.seats[0].picked.back().id, whole[at]);
   EXPECT_EQ(rig.unit->decode_calls() - calls, at) << "the unit was not called behind the stop id";
   rig.give_back(std::move(*work));
   rig.next();

@@ -40,8 +40,7 @@ RequestView Sequence::view() const {
   view.start_opened = start_opened;
   for (size_t i = 0; i < kStateRoles; ++i) {
     const RoleRecord& record = roles[i];
-    const bool here = record.held.state != nullptr;
-    view.roles[i] = {.exists = here, .busy = record.busy, .position = here ? record.held.state->position() : 0};
+    view.roles[i] = {.exists = record.held.state != nullptr, .busy = record.busy, .position = record.position()};
   }
   return view;
 }
@@ -163,8 +162,8 @@ void Sequence::fall_back(Error why) {
 }
 
 void Sequence::rebuild(Error why) {
-  if (single_row) return end_with(std::move(why));
-  single_row = true;
+  if (unshared) return end_with(std::move(why));
+  unshared = true;
   start_again(std::move(why.message));
 }
 

@@ -34,6 +34,8 @@ struct RoleRecord {
   bool ready = false;        // a work for it waits for a lane
   uint64_t ready_since = 0;  // the lane's step when that began or when it was last served: the order of service
   uint64_t waited = 0;       // steps the lane has run for others meanwhile
+
+  uint64_t position() const { return held.state ? held.state->position() : 0; }
 };
 
 struct Output {
@@ -68,7 +70,7 @@ struct Sequence {
   bool prompt_done = false;          // the last prompt token was decoded
   bool seal_pending = false;         // the caller wants the state after the prompt
   bool answer_seal_pending = false;  // and the one at the end of the answer
-  bool single_row = false;           // its steps are not shared with others any more
+  bool unshared = false;             // its steps are not shared with others any more
   std::optional<FinishReason> ending;
   Error error;
   int32_t stop_id = -1;
@@ -86,6 +88,10 @@ struct Sequence {
 
   uint64_t prompt_tokens() const { return request.tokens.size(); }
   uint64_t generated() const { return history.size() - request.tokens.size(); }
+  std::vector<int32_t> tokens_from(uint64_t first, uint64_t count) const {
+    const auto begin = history.begin() + static_cast<ptrdiff_t>(first);
+    return {begin, begin + static_cast<ptrdiff_t>(count)};
+  }
   // Nothing decodes from a foreign state before the proof that was asked for.
   bool proof_wanted() const {
     return foreign && (request.verify == VerifyMode::kAll || (request.verify == VerifyMode::kSample && !proof_passed));
@@ -103,7 +109,7 @@ struct Sequence {
   void take_seal(std::vector<std::byte> block, uint64_t tokens);
   // Whether its prefill may share steps with others. A unit may round those another way: not where the same bits are
   // asked for.
-  bool shares_prefill() const { return !single_row && !(same_unit && request.verify != VerifyMode::kOff); }
+  bool shares_prefill() const { return !unshared && !(same_unit && request.verify != VerifyMode::kOff); }
 
   void begin(ResolvedRequest&& asked);
   // The first end counts; but a cancel or an error overtakes an end that still owes the seal.

@@ -21,13 +21,13 @@ struct Snapshot {
     uint32_t home = 0;
     uint32_t owner = kScheduler;
     uint64_t bytes = 0;
+    bool decodes = false;  // in flight: a token of the answer comes from it
   };
-  // A step in progress.
+  // A work in progress.
   struct InFlight {
-    WorkKind kind = WorkKind::kPrefill;
+    WorkKind kind = WorkKind::kMake;
     std::vector<State> states = {};        // it owns
     std::vector<RequestId> requests = {};  // it serves
-    uint64_t prefill_tokens = 0;
     bool empty() const { return requests.empty(); }
   };
   struct Sequence {
@@ -45,7 +45,7 @@ struct Snapshot {
   };
 
   EngineLimits limits;
-  uint32_t decode_slots_max = 1, prefill_slots_max = 1;  // the most of any lane
+  uint32_t decode_seats_max = 1, prefill_seats_max = 1;  // the most of any lane
   uint64_t queued = 0;
   std::vector<Sequence> active;  // by id
   std::vector<State> states;     // all: held by the scheduler or in flight

@@ -28,8 +28,11 @@ void plan_prefill(const RequestView& view, StateRole role, uint64_t upto, StepPl
   const RoleView& state = view.roles[static_cast<size_t>(role)];
   if (state.busy) return;
   const uint64_t position = state.exists ? state.position : 0;
-  if (state.exists && position >= upto) return;
-  plan.add({.kind = WorkKind::kPrefill, .role = role, .tokens = upto - position});
+  if (position < upto) {
+    plan.add({.kind = WorkKind::kStep, .role = role, .tokens = upto - position});
+  } else if (!state.exists) {
+    plan.add({.kind = WorkKind::kMake, .role = role});
+  }
 }
 
 StepPlan plan_start_check(const RequestView& view) {
@@ -38,11 +41,11 @@ StepPlan plan_start_check(const RequestView& view) {
   StepPlan plan;
   if (target.busy || proof.busy) return plan;
   if (!target.exists) {
-    plan.add({.kind = WorkKind::kPrefill, .role = StateRole::kTarget});
+    plan.add({.kind = WorkKind::kMake, .role = StateRole::kTarget});
   } else if (!view.start_opened) {
     plan.add({.kind = WorkKind::kMove, .role = StateRole::kTarget, .form = MoveForm::kOpen});
   } else {
-    plan.add({.kind = WorkKind::kCompare, .role = StateRole::kTarget});
+    plan.add({.kind = WorkKind::kProve, .role = StateRole::kTarget});
   }
   return plan;
 }
@@ -55,17 +58,16 @@ StepPlan plan_decode(const RequestView& view) {
     return plan;
   }
   if (!view.proof_wanted) {
-    if (target_free) plan.add({.kind = WorkKind::kDecode, .role = StateRole::kTarget});
+    if (target_free) plan.add({.kind = WorkKind::kStep, .role = StateRole::kTarget, .decodes = true});
     return plan;
   }
   const RoleView& proof = view.proof();
   if (view.compare_due && view.proof_repeats) {
-    if (target_free && !proof.busy) plan.add({.kind = WorkKind::kCompare, .role = StateRole::kTarget});
+    if (target_free && !proof.busy) plan.add({.kind = WorkKind::kProve, .role = StateRole::kTarget});
     return plan;
   }
   if (proof.exists && !proof.busy && proof.position == view.need) {
-    const WorkKind next = view.compare_due ? WorkKind::kCompare : WorkKind::kVerify;
-    if (target_free) plan.add({.kind = next, .role = StateRole::kTarget});
+    if (target_free) plan.add({.kind = WorkKind::kProve, .role = StateRole::kTarget, .decodes = !view.compare_due});
     return plan;
   }
   plan_prefill(view, StateRole::kProof, view.need, plan);
@@ -83,7 +85,7 @@ StepPlan plan_alone(const RequestView& view) {
   }
   if (view.start_pending) {
     plan.add(target.exists ? PlannedWork{.kind = WorkKind::kMove, .role = StateRole::kTarget, .form = MoveForm::kOpen}
-                           : PlannedWork{.kind = WorkKind::kPrefill, .role = StateRole::kTarget});
+                           : PlannedWork{.kind = WorkKind::kMake, .role = StateRole::kTarget});
     return plan;
   }
   if (target.exists && target.position >= view.need) return plan_decode(view);

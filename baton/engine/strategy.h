@@ -20,12 +20,18 @@ enum class StateRole : uint8_t {
 };
 inline constexpr size_t kStateRoles = 3;
 
-enum class WorkKind : uint8_t { kPrefill, kMove, kDecode, kCompare, kVerify };
+// What a lane or the bridge does in one go for a request, or a lane for several.
+enum class WorkKind : uint8_t {
+  kMake,   // an empty state
+  kStep,   // prefills or decodes
+  kMove,   // over the bridge
+  kProve,  // the target against the proof: the states, or the logits of a decode of both
+};
 
 enum class MoveForm : uint8_t {
-  kCarry,  // source -> target over the bridge
+  kCarry,  // from one role's state to another's, which exists
   kOpen,   // the request's sealed starting state -> the role's state, which is empty
-  kSeal,   // target -> sealed bytes for the caller
+  kSeal,   // the role's state -> sealed bytes for the caller
 };
 
 struct RoleView {
@@ -53,12 +59,14 @@ struct RequestView {
   const RoleView& proof() const { return roles[static_cast<size_t>(StateRole::kProof)]; }
 };
 
-// One piece of work the request is ready for. Prefill and open make the role's state when it does not exist.
+// A work that the request is ready for. A step and a proof make the states that do not exist.
 struct PlannedWork {
-  WorkKind kind = WorkKind::kPrefill;
+  WorkKind kind = WorkKind::kMake;
   StateRole role = StateRole::kTarget;
+  bool decodes = false;              // kStep: a token, not a prefill; kProve: the logits, not the states
+  uint64_t tokens = 0;               // of a prefill: at most so many (the scheduler cuts steps)
   MoveForm form = MoveForm::kCarry;  // kMove
-  uint64_t tokens = 0;               // kPrefill: at most so many (the scheduler cuts steps); 0: only make the state
+  StateRole to = StateRole::kTarget;
 };
 
 // At most one work per role, each for a role that is not busy; or that the source is the target from now on, where both
@@ -97,7 +105,8 @@ const Strategy* find_strategy(std::string_view name);
 // Shared by strategies. The work of a request whose decode unit does everything, and of one whose target is complete.
 StepPlan plan_alone(const RequestView& view);
 StepPlan plan_decode(const RequestView& view);
-// Prefill of the role up to `upto` tokens: adds it when the role is free and lacks tokens (or does not exist).
+// Prefill of the role up to `upto` tokens: adds it when the role is free and lacks tokens, or its making when it does
+// not exist and there are none.
 void plan_prefill(const RequestView& view, StateRole role, uint64_t upto, StepPlan& plan);
 // Opens the starting state into the target, then compares it with the decode unit's own, which the works of the
 // comparison make.

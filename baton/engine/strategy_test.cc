@@ -16,20 +16,17 @@ std::string text_of(const StepPlan& plan) {
   for (const PlannedWork& work : plan.works()) {
     if (!text.empty()) text += ", ";
     switch (work.kind) {
-      case WorkKind::kPrefill:
-        text += "prefill " + std::to_string(work.tokens);
+      case WorkKind::kMake:
+        text += "make";
+        break;
+      case WorkKind::kStep:
+        text += work.decodes ? "decode" : "prefill " + std::to_string(work.tokens);
         break;
       case WorkKind::kMove:
         text += kForms[static_cast<size_t>(work.form)];
         break;
-      case WorkKind::kDecode:
-        text += "decode";
-        break;
-      case WorkKind::kCompare:
-        text += "compare";
-        break;
-      case WorkKind::kVerify:
-        text += "verify";
+      case WorkKind::kProve:
+        text += work.decodes ? "verify" : "compare";
         break;
     }
     text += " " + std::string(kRoles[static_cast<size_t>(work.role)]);
@@ -47,7 +44,7 @@ std::string planned(std::string_view name, RequestView view, RoleView source, Ro
 
 TEST(Handoff, FromPromptToDecode) {
   const RequestView view{.need = 9};
-  EXPECT_EQ(planned("handoff", view, {}, {}), "prefill 0 target, prefill 9 source");
+  EXPECT_EQ(planned("handoff", view, {}, {}), "make target, prefill 9 source");
   EXPECT_EQ(planned("handoff", view, kBusy, kBusy), "");
   EXPECT_EQ(planned("handoff", view, at(4), at(0)), "prefill 5 source");
   EXPECT_EQ(planned("handoff", view, at(9), kBusy), "") << "no room yet";
@@ -64,7 +61,7 @@ TEST(Handoff, OnOneUnitTheStateItselfIsHandedOver) {
 
 TEST(Handoff, TheProofIsMadeBesideThePrefillAndBeforeDecode) {
   const RequestView view{.need = 9, .proof_wanted = true};
-  EXPECT_EQ(planned("handoff", view, {}, {}), "prefill 0 target, prefill 9 proof, prefill 9 source");
+  EXPECT_EQ(planned("handoff", view, {}, {}), "make target, prefill 9 proof, prefill 9 source");
   EXPECT_EQ(planned("handoff", view, at(9), at(0), at(3)), "prefill 6 proof, carry source");
   const RequestView over{.need = 9, .handed_over = true, .proof_wanted = true};
   EXPECT_EQ(planned("handoff", over, {}, at(9), at(3)), "prefill 6 proof");
@@ -86,7 +83,7 @@ TEST(EveryStrategy, ComparesAStartingStateBeforeAnythingGoesOnFromIt) {
   RequestView view{.need = 9, .start_pending = true, .proof_wanted = true, .compare_due = true};
   view.start_check_due = true;
   for (const Strategy* strategy : strategies()) {
-    EXPECT_EQ(planned(strategy->name, view, {}, {}), "prefill 0 target") << strategy->name;
+    EXPECT_EQ(planned(strategy->name, view, {}, {}), "make target") << strategy->name;
     EXPECT_EQ(planned(strategy->name, view, {}, kBusy), "") << strategy->name;
     EXPECT_EQ(planned(strategy->name, view, {}, at(0)), "open target") << strategy->name;
     RequestView opened = view;
@@ -99,7 +96,7 @@ TEST(EveryStrategy, ComparesAStartingStateBeforeAnythingGoesOnFromIt) {
 
 TEST(Handoff, OpensAStartingStateOnThePrefillUnit) {
   const RequestView view{.need = 9, .start_pending = true};
-  EXPECT_EQ(planned("handoff", view, {}, at(0)), "prefill 0 source");
+  EXPECT_EQ(planned("handoff", view, {}, at(0)), "make source");
   EXPECT_EQ(planned("handoff", view, at(0), at(0)), "open source");
   EXPECT_EQ(planned("handoff", {.need = 9}, at(6), at(0)), "prefill 3 source");
 }
@@ -108,9 +105,9 @@ TEST(Single, FromPromptToDecode) {
   EXPECT_EQ(planned("single", {.need = 9}, {}, {}), "prefill 9 target");
   EXPECT_EQ(planned("single", {.need = 9}, {}, at(4)), "prefill 5 target");
   EXPECT_EQ(planned("single", {.need = 9}, {}, at(9)), "decode target");
-  EXPECT_EQ(planned("single", {.need = 0}, {}, {}), "prefill 0 target");
+  EXPECT_EQ(planned("single", {.need = 0}, {}, {}), "make target");
   EXPECT_EQ(planned("single", {.need = 0}, {}, at(0)), "decode target");
-  EXPECT_EQ(planned("single", {.need = 9, .start_pending = true}, {}, {}), "prefill 0 target");
+  EXPECT_EQ(planned("single", {.need = 9, .start_pending = true}, {}, {}), "make target");
   EXPECT_EQ(planned("single", {.need = 9, .start_pending = true}, {}, at(0)), "open target");
   EXPECT_EQ(planned("single", {.need = 9, .proof_wanted = true}, {}, at(9)), "prefill 9 proof");
 }
@@ -148,19 +145,19 @@ TEST(EveryStrategy, PlansOnlyFreeRolesAndNoUnprovedDecode) {
       for (const PlannedWork& work : plan.works()) {
         EXPECT_FALSE(view.roles[static_cast<size_t>(work.role)].busy);
         EXPECT_EQ(++uses[static_cast<size_t>(work.role)], 1);
-        if (work.kind == WorkKind::kDecode) {
-          EXPECT_FALSE(view.proof_wanted);
+        if (work.kind == WorkKind::kStep) {
+          EXPECT_TRUE(work.decodes ? !view.proof_wanted : work.tokens > 0);
         }
-        if (work.kind == WorkKind::kVerify || (work.kind == WorkKind::kCompare && !view.start_check_due)) {
-          EXPECT_EQ(work.kind == WorkKind::kCompare, view.compare_due);
+        if (work.kind == WorkKind::kProve && (work.decodes || !view.start_check_due)) {
+          EXPECT_NE(work.decodes, view.compare_due);
           EXPECT_TRUE(view.proof().position == view.need || (view.compare_due && view.proof_repeats));
         }
         if (view.start_check_due && !view.handed_over) {
           EXPECT_TRUE(work.role == StateRole::kTarget &&
-                      (work.kind == WorkKind::kPrefill ? work.tokens == 0 : work.form == MoveForm::kOpen));
+                      (work.kind == WorkKind::kMake || work.form == MoveForm::kOpen));
         }
         if (work.kind == WorkKind::kMove && work.form == MoveForm::kCarry) {
-          EXPECT_FALSE(view.target().busy);
+          EXPECT_FALSE(view.roles[static_cast<size_t>(work.to)].busy);
         }
       }
     }

@@ -1,6 +1,6 @@
-// The kinds of work: what the scheduler sends to a lane or the bridge, and what comes back. A work owns the states
-// and samplers it uses while it is away, so a state has one owner at each moment; results are written into the same
-// object. Logits stay on the lane: only sampled ids, comparisons and the one row a caller asked for come back.
+// What the scheduler sends to a lane or the bridge, and what comes back: four kinds of work. A work owns the states and
+// pickers it uses while it is away, so a state has one owner at each moment; results are written into the same object.
+// Logits stay on the lane: only sampled ids, comparisons and the one row a caller asked for come back.
 #pragma once
 
 #include <algorithm>
@@ -18,51 +18,38 @@
 
 namespace baton {
 
-// Index in the engine's units; the bridge is the index after the last.
+// A lane: one unit and the thread that it is used from. Index in the engine's units; the bridge is the index after the
+// last.
 using LaneIndex = uint32_t;
 
-// A state with its identity in the books. Empty (`state` null) with an id: still to be made by the lane.
+// A state with its identity in the books. Empty (`state` null) with an id: still to be made by the lane, which makes
+// what is empty before it does anything else.
 struct HeldState {
   uint64_t id = 0;
-  LaneIndex home = 0;  // the lane whose unit made it
-  uint64_t bytes = 0;  // that it takes on its unit
+  LaneIndex home = 0;       // the lane whose unit made it
+  uint64_t tokens_max = 0;  // its room
+  uint64_t bytes = 0;       // that it takes on its unit
   std::unique_ptr<SequenceState> state;
   Provenance provenance;  // of its tokens: who processed them, in which steps; goes where the contents go
 };
 
-struct PrefillRow {
+struct MakeWork {
   RequestId request = 0;
   StateRole role = StateRole::kTarget;
   HeldState state;
-  uint64_t tokens_max = 0;      // for a new state
-  std::vector<int32_t> tokens;  // none: only make the state
 
-  Status status;  // of this row alone: its state could not be made, and it was left out
-};
-
-// Makes the states that are empty, then processes the tokens of all rows in one call.
-struct PrefillWork {
-  std::vector<PrefillRow> rows;
-  bool want_placement = false;
-
-  Status status;  // of the call: all states are poisoned
-  Placement placement;
-
-  uint64_t tokens() const {
-    uint64_t sum = 0;
-    for (const PrefillRow& row : rows) sum += row.tokens.size();
-    return sum;
-  }
+  Status status;
 };
 
 struct MoveWork {
   RequestId request = 0;
   MoveForm form = MoveForm::kCarry;
-  StateRole role = StateRole::kTarget;  // kOpen: of `to`
-  HeldState from;                       // kCarry, kSeal
-  HeldState to;                         // kCarry, kOpen
-  std::vector<int32_t> tokens;          // kCarry, kSeal: of the state; kOpen: of the prompt
-  std::vector<std::byte> block;         // kOpen: in; kSeal: out
+  StateRole role = StateRole::kTarget;  // kCarry, kSeal: of `from`; kOpen: of `to`
+  HeldState from;
+  StateRole to_role = StateRole::kTarget;  // kCarry
+  HeldState to;
+  std::vector<int32_t> tokens;   // kCarry, kSeal: of the state; kOpen: of the prompt
+  std::vector<std::byte> block;  // kOpen: in; kSeal: out
 
   Status status;
   MoveReport report;
@@ -81,28 +68,36 @@ struct PickedToken {
   int64_t time_ns = 0;  // by the lane's clock
 };
 
-struct DecodeRow {
+// A request's part of a step: a run of its tokens that is prefilled or, with a picker, a token that is decoded.
+struct StepSeat {
   RequestId request = 0;
+  StateRole role = StateRole::kTarget;
   HeldState state;
+  std::vector<int32_t> tokens;  // decoded: the one that is fed first
   std::unique_ptr<TokenPicker> picker;
-  int32_t token = 0;         // fed first
-  bool want_logits = false;  // of the first step
+  bool want_logits = false;  // decoded: of the first call
 
-  Status status;                    // of this row alone: logits that are not numbers
-  std::vector<PickedToken> picked;  // one for each step that went well
+  Status status;                    // of this seat alone: no state could be made, or logits that are not numbers
+  std::vector<PickedToken> picked;  // one for each call that went well
   std::vector<float> logits;
+
+  bool decodes() const { return picker != nullptr; }
 };
 
-// Up to `steps` decode steps of the same rows, each fed with what the one before picked. Fewer when one picks a stop id
-// or fails, or when `ms_max` has passed.
-struct DecodeWork {
-  std::vector<DecodeRow> rows;
-  uint32_t steps = 1;
+// Up to `calls` calls of the unit with the same seats, more than one only where all decode: each is fed with what the
+// call before picked. Fewer when one picks a stop id or fails, or when `ms_max` has passed.
+struct StepWork {
+  std::vector<StepSeat> seats;  // those that decode are the last
+  uint32_t calls = 1;
   double ms_max = 0;
-  bool want_placement = false;
 
   Status status;  // of the last call: all states are poisoned; what was picked before it holds
-  Placement placement;
+
+  uint64_t prefill_tokens() const {
+    uint64_t sum = 0;
+    for (const StepSeat& seat : seats) sum += seat.decodes() ? 0 : seat.tokens.size();
+    return sum;
+  }
 };
 
 // One call of a unit that makes a state.
@@ -113,40 +108,31 @@ struct MakeStep {
   friend bool operator==(const MakeStep&, const MakeStep&) = default;
 };
 
-// The proof of the states themselves: the target against the decode unit's own, part by part.
-struct CompareWork {
-  RequestId request = 0;
-  HeldState target, proof;      // proof: made when it is empty
-  uint64_t tokens_max = 0;      // for a new state
+// The proof: the target against a state that its unit made wholly by itself. With a picker in the target's seat that of
+// the logits: one decode of both, sampled from the target's logits when they pass, else from the proof's. Without, that
+// of the states themselves, part by part.
+struct ProveWork {
+  StepSeat seat;  // the target; without a picker its tokens are those of `steps`
+  HeldState proof;
   std::vector<MakeStep> steps;  // of the proof's state, first; compared when they bring it to the target's position
-  std::vector<int32_t> tokens;  // of the steps
   ProofBounds bounds;
 
-  Status status;  // of the calls: the proof's state is poisoned
-  bool compared = false;
+  Status status;          // of the calls: the states in them are poisoned
+  bool compared = false;  // the states
   WorstPart worst;
   std::string worst_at;  // its name
-};
-
-// One decode step of both states, and the proof of the logits. Samples from the target's logits when they pass, else
-// from the proof's.
-struct VerifyWork {
-  DecodeRow row;  // row.state: the target
-  HeldState proof;
-  LogitsBounds bounds;
-  bool want_placement = false;
-
-  Status status;  // of the decode calls: both states are poisoned
-  Placement placement;
   LogitsDifference difference;
   LogitsVerdict verdict;
 };
 
+// What is away on a lane or the bridge: a lane has at most one.
 struct Work {
   uint64_t id = 0;
   LaneIndex lane = 0;
   int64_t started_ns = 0, ended_ns = 0;  // by the lane's clock
-  std::variant<PrefillWork, MoveWork, DecodeWork, CompareWork, VerifyWork> body;
+  bool want_placement = false;
+  Placement placement;  // of the lane's executor, when it is wanted
+  std::variant<MakeWork, StepWork, MoveWork, ProveWork> body;
 };
 
 }  // namespace baton

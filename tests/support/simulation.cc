@@ -135,8 +135,8 @@ SchedulerFacts Simulation::facts() {
   for (const auto& unit : units_) {
     made.lanes.push_back({.name = unit->name(),
                           .prefill_tokens_preferred = unit->caps().prefill_tokens_preferred,
-                          .prefill_slots_shared = unit->caps().prefill_slots_shared,
-                          .decode_slots_max = unit->caps().decode_slots_max,
+                          .prefill_seats_shared = unit->caps().prefill_slots_shared,
+                          .decode_seats_max = unit->caps().decode_slots_max,
                           .state_bytes = [&unit](uint64_t tokens) { return unit->state_bytes(tokens); }});
   }
   made.context_max = kContext;
@@ -272,12 +272,11 @@ void Simulation::start_works() {
     note(work.id * 64 + work.lane * 4 + work.body.index());
     BATON_CHECK(!in_flight_[work.lane]);
     uint64_t tokens = 1;
-    if (auto* prefill = std::get_if<PrefillWork>(&work.body)) {
-      tokens = prefill->tokens();
-      counts_.shared_prefills += prefill->rows.size() > 1 ? 1 : 0;
+    if (auto* step = std::get_if<StepWork>(&work.body)) {
+      const bool decodes = step->seats.back().decodes();
+      tokens = decodes ? step->calls : step->prefill_tokens();
+      if (step->seats.size() > 1) ++(decodes ? counts_.shared_steps : counts_.shared_prefills);
     }
-    if (auto* decode = std::get_if<DecodeWork>(&work.body))
-      tokens = decode->steps, counts_.shared_steps += decode->rows.size() > 1 ? 1 : 0;
     if (work.lane == scheduler_->bridge()) {
       bridge_->run(work);
     } else {

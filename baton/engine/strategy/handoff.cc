@@ -15,12 +15,12 @@ StepPlan plan(const RequestView& view) {
   const RoleView& source = view.source();
   const RoleView& target = view.target();
   const bool room = view.same_unit || target.exists;
-  if (!room && !target.busy) steps.add({.kind = WorkKind::kPrefill, .role = StateRole::kTarget});
+  if (!room && !target.busy) steps.add({.kind = WorkKind::kMake, .role = StateRole::kTarget});
   if (view.proof_wanted && !view.proof_repeats) plan_prefill(view, StateRole::kProof, view.need, steps);
 
   if (source.busy) return steps;
   if (!source.exists && view.start_pending) {
-    steps.add({.kind = WorkKind::kPrefill, .role = StateRole::kSource});
+    steps.add({.kind = WorkKind::kMake, .role = StateRole::kSource});
   } else if (view.start_pending) {
     steps.add({.kind = WorkKind::kMove, .role = StateRole::kSource, .form = MoveForm::kOpen});
   } else if (!source.exists || source.position < view.need) {
