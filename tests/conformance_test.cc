@@ -219,6 +219,45 @@ TEST_P(Conformance, AForkGoesItsOwnWay) {
   EXPECT_EQ(after, again);
 }
 
+// Back to where a state was, and on from there as one that never went further; or a refusal that changes nothing.
+TEST_P(Conformance, RewindsAsFarAsItsCapsSay) {
+  auto unit = create_unit(GetParam());
+  ASSERT_TRUE(unit);
+  const uint32_t most = (*unit)->caps().rewind_tokens_max;
+  for (const OpKind kind : {OpKind::kAttend, OpKind::kDeltaRule, OpKind::kCausalConv}) {
+    Random random(79 + static_cast<uint64_t>(kind));
+    const OpModel op = make_op_model(kind, DType::kF32, random);
+    SCOPED_TRACE(op.description);
+    auto executor = (*unit)->load(op.model, 2);
+    ASSERT_TRUE(executor);
+    const std::vector<int32_t> ids = {3, 1, 4, 1, 5, 9, 2, 6};
+    const auto go = [&](SequenceState& state, size_t count) {
+      const Seat seat{&state, std::span(ids).subspan(state.position(), count), 0, false, true};
+      ASSERT_TRUE((*executor)->step({&seat, 1}, {}, {}));
+    };
+    const size_t back = std::min<size_t>(most, 3);
+    auto state = (*executor)->new_state(16), never = (*executor)->new_state(16);
+    go(**state, 4);
+    go(**state, 4);
+    const auto before = state_bytes(**state);
+    EXPECT_TRUE((*executor)->rewind(**state, 8));
+    if (most == 0) {
+      const Status refused = (*executor)->rewind(**state, 7);
+      ASSERT_FALSE(refused);
+      EXPECT_EQ(refused.error().code, Code::kUnsupported);
+    }
+    EXPECT_EQ(state_bytes(**state), before);
+    ASSERT_TRUE((*executor)->rewind(**state, 8 - back));
+    go(**never, 4);
+    if (back < 4) go(**never, 4 - back);
+    EXPECT_EQ(state_bytes(**state), state_bytes(**never));
+    std::vector<float> again(op.model->program.vocab, std::nanf("")), once = again;
+    ASSERT_TRUE((*executor)->decode(**state, 7, again));
+    ASSERT_TRUE((*executor)->decode(**never, 7, once));
+    EXPECT_EQ(again, once);
+  }
+}
+
 TEST_P(Conformance, BadTokensAndFullStatesAreErrors) {
   auto unit = create_unit(GetParam());
   ASSERT_TRUE(unit);

@@ -21,6 +21,7 @@ Status SequenceState::read(size_t segment, RowRange rows, std::byte* out) const 
 void SequenceState::begin_write(uint64_t tokens) {
   BATON_CHECK(position_ == 0 && !filling_ && tokens <= tokens_max_);
   filling_ = tokens;
+  rows_written_ = 0;
 }
 
 Status SequenceState::write(size_t segment, RowRange rows, const std::byte* in) {

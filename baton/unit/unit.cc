@@ -108,6 +108,13 @@ Status Executor::decode(SequenceState& state, int32_t token, std::span<float> ou
   return step({&seat, 1}, out, {});
 }
 
+Status Executor::rewind(SequenceState& state, uint64_t position) {
+  BATON_CHECK(position <= state.position());
+  if (position == state.position()) return {};
+  return fail(Code::kUnsupported,
+              fmt::format("this unit cannot take a state back from position {} to {}", state.position(), position));
+}
+
 Result<std::unique_ptr<SequenceState>> Executor::fork(const SequenceState& from, uint64_t position) try {
   BATON_CHECK(position <= from.position());
   const std::vector<Segment>& segments = from.shape().segments;

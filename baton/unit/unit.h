@@ -29,17 +29,20 @@ struct LogitTolerance {
 
 // What a unit can do: facts for planning, listing and conformance tests.
 struct Caps {
-  std::vector<OpKind> ops;                       // one by one: a Program with any other is refused at load
-  std::vector<DType> native_formats;             // weights used as stored; others are decoded at load
-  DType kv_type = DType::kF32;                   // of keys and values in its states
-  DType product_type = DType::kF32;              // narrowest type of inputs, weights and results of its matrix products
-  uint32_t prefill_tokens_preferred = 64;        // tokens of a seat that suit it
-  uint32_t prefill_tokens_min = 1;               // fewer in a step take as long
-  uint32_t prefill_slots_shared = 1;             // seats that prefill and share a pass; 1: one after the other
-  bool cuts_prompts = true;                      // a seat goes through the Program in pieces: no whole_sequence
-  uint32_t decode_slots_max = 1;                 // seats that decode and share a pass; 0: this unit only prefills
-  bool mixes = false;                            // both kinds share a pass
-  bool shared_prefills_exact = true;             // seats that prefill get the bits that each would get alone
+  std::vector<OpKind> ops;                 // one by one: a Program with any other is refused at load
+  std::vector<DType> native_formats;       // weights used as stored; others are decoded at load
+  DType kv_type = DType::kF32;             // of keys and values in its states
+  DType product_type = DType::kF32;        // narrowest type of inputs, weights and results of its matrix products
+  uint32_t prefill_tokens_preferred = 64;  // tokens of a seat that suit it
+  uint32_t prefill_tokens_min = 1;         // fewer in a step take as long
+  uint32_t prefill_slots_shared = 1;       // seats that prefill and share a pass; 1: one after the other
+  bool cuts_prompts = true;                // a seat goes through the Program in pieces: no whole_sequence
+  uint32_t decode_slots_max = 1;           // seats that decode and share a pass; 0: this unit only prefills
+  bool mixes = false;                      // both kinds share a pass
+  bool shared_prefills_exact = true;       // seats that prefill get the bits that each would get alone
+  // Executor::rewind. 0: nowhere. Else a state of keys and values alone goes back to any position, and one that has
+  // recurrent parts over so many tokens, where the seats that brought them kept those parts.
+  uint32_t rewind_tokens_max = 0;
   std::vector<std::string> features;             // instruction sets or device facts, for `baton units`
   std::vector<LogitTolerance> logit_tolerances;  // every format: near ties below it are explained
   float logit_tolerance(DType weights) const;
@@ -54,10 +57,14 @@ Status check_program(std::string_view unit, const Caps& caps, const Program& pro
 struct Seat {
   SequenceState* state = nullptr;
   std::span<const int32_t> tokens;  // from 1 up to what the state can still hold
-  uint32_t rows_out = 0;            // at most tokens.size(); 0: the output head is not run
+  uint32_t rows_out = 0;            // at most tokens.size(); 0: the output head need not run
   // One token of an answer: it gets the bits that it would get alone, whoever decodes beside it. A prompt's tokens are
   // prefilled, be it one: where a prompt is cut at multiples of 64 does not show in its bits.
   bool decodes = false;
+  // Its recurrent parts are kept as they were before each of the last caps().rewind_tokens_max tokens, for rewind:
+  // beside those kept before when these are fewer. Takes memory and time, and the bits of pieces of one token in those
+  // parts.
+  bool keeps = false;
 };
 
 // What a long step looks at between its parts.
@@ -110,6 +117,10 @@ class Executor {
   // Steps of one seat. `out`: whole rows, those of the last tokens; empty: none wanted.
   Status prefill(SequenceState& state, std::span<const int32_t> tokens, std::span<float> out);
   Status decode(SequenceState& state, int32_t token, std::span<float> out);
+
+  // Takes a state back to `position`, at most its own, as if no token behind it had come. kUnsupported says from where
+  // to where it could go, and leaves it as it is: caps().rewind_tokens_max. Here: nowhere.
+  virtual Status rewind(SequenceState& state, uint64_t position);
 
   // Finishes what load left for later, so that the next calls run at full speed: for measurements, and for idle time.
   virtual Status settle() { return {}; }

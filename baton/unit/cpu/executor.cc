@@ -54,9 +54,13 @@ class StepPasses {
     const Seat& seat = seats_[seat_];
     const int64_t behind = static_cast<int64_t>(seat.tokens.size()) - done_ - count;  // tokens left for later passes
     const int64_t wanted = std::clamp<int64_t>(static_cast<int64_t>(seat.rows_out) - behind, 0, count);
-    runs_[count_++] = {static_cast<host::HostState*>(seat.state), seat.state->position(),
-                       seat.tokens.subspan(static_cast<size_t>(done_), static_cast<size_t>(count)),
-                       static_cast<uint32_t>(wanted), seat.decodes};
+    const int64_t kept = seat.keeps ? std::clamp<int64_t>(host::kKeptMax - behind, 0, count) : 0;
+    host::RunInput& run = runs_[count_++];
+    run = {static_cast<host::HostState*>(seat.state), seat.state->position(),
+           seat.tokens.subspan(static_cast<size_t>(done_), static_cast<size_t>(count))};
+    run.rows_out = static_cast<uint32_t>(wanted);
+    run.decodes = seat.decodes;
+    run.kept = static_cast<uint32_t>(kept);
   }
   std::span<const host::RunInput> runs() const { return std::span(runs_).first(count_); }
 
@@ -94,6 +98,9 @@ Result<std::unique_ptr<Executor>> CpuExecutor::load(std::shared_ptr<const Model>
 
 Status CpuExecutor::step(std::span<const Seat> seats, std::span<float> out, const StepContext& context) {
   BATON_OK(check_seats(*model_, seats, out));
+  for (const Seat& seat : seats) {
+    if (seat.keeps) BATON_OK(static_cast<host::HostState*>(seat.state)->keep());
+  }
   StepPasses passes(seats, chunk_tokens(kernels_));
   float* next_row = out.data();
   for (auto runs = passes.next(); !runs.empty(); runs = passes.next()) {

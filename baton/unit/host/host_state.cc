@@ -19,6 +19,10 @@ constexpr uint64_t kAlignment = 64;
 HostState::HostState(StatePool& pool, uint64_t tokens_max) : SequenceState(tokens_max, pool.live_), pool_(pool) {}
 
 HostState::~HostState() {
+  if (pool_.keeps(kept_memory_.bytes())) {
+    std::memset(kept_memory_.data(), 0, kKeptMax * kept_bytes_);
+    pool_.give(std::move(kept_memory_));
+  }
   if (!pool_.keeps(memory_.bytes())) return;
   zero_touched();
   pool_.give(std::move(memory_));
@@ -30,20 +34,53 @@ Status HostState::place() {
   uint64_t total = 0, stripe = UINT64_MAX;
   for (const Segment& segment : shape().segments) {
     const Dims dims = dims_at(segment, tokens_max());
-    places_.push_back({total, static_cast<int64_t>(dims[1] * dims[2])});
+    places_.push_back({total, static_cast<int64_t>(dims[1] * dims[2]), kept_bytes_});
     uint64_t bytes = 0;
     if (!dense_bytes(dims, segment.dtype, &bytes) || !checked_add(total, bytes, &total) ||
         !checked_align(total, kAlignment, &total)) {
       return fail(Code::kOutOfMemory,
                   fmt::format("{}: the size of a state of {} tokens overflows", pool_.unit_, tokens_max()));
     }
-    if (has_tokens_dim(segment.kind)) stripe = std::min(stripe, bytes / std::max<uint64_t>(dims[0], 1));
+    if (!has_tokens_dim(segment.kind)) {
+      kept_bytes_ += bytes;
+      continue;
+    }
+    stripe = std::min(stripe, bytes / std::max<uint64_t>(dims[0], 1));
   }
   // A head's keys of a few tokens at the beginning of each stripe: with huge pages that share out several stripes, the
   // first hand-over of 35 tokens zeroed all of a state of 4,096 (94 MB, 370 ms instead of 7).
   const Pages pages = stripe >= kHugePage ? Pages::kHuge : Pages::kSmall;
   BATON_TRY(memory_,
             pool_.take(total, fmt::format("a state of {} tokens; use a smaller context", tokens_max()), pages));
+  return {};
+}
+
+Status HostState::keep() {
+  if (kept_bytes_ == 0 || kept_memory_.bytes() > 0) return {};
+  BATON_TRY(kept_memory_, pool_.take(kKeptMax * kept_bytes_, "states to go back to", Pages::kHuge));
+  return {};
+}
+
+Status HostState::rewind(uint64_t to) {
+  BATON_CHECK(to <= position());
+  const uint64_t back = position() - to;
+  if (kept_bytes_ > 0) {
+    if (back > kept_count_) {
+      return fail(
+          Code::kUnsupported,
+          fmt::format("{}: a state at position {} cannot go back {} tokens to {}: its recurrent parts were kept "
+                      "for the last {}",
+                      pool_.unit_, position(), back, to, kept_count_));
+    }
+    for (size_t i = 0; i < places_.size() && back > 0; ++i) {
+      if (has_tokens_dim(shape().segments[i].kind)) continue;
+      const auto slot = static_cast<SlotId>(i);
+      const Dims all = dims(slot);
+      std::copy_n(kept(slot, to), all[0] * all[1] * all[2], floats(slot));
+    }
+    kept_count_ -= back;
+  }
+  set_position(to);
   return {};
 }
 

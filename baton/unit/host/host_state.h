@@ -14,12 +14,14 @@ namespace baton::host {
 
 class StatePool;
 
+inline constexpr uint32_t kKeptMax = 16;  // tokens that a state with recurrent parts can be taken back over
+
 // Each segment is one dense array in canonical order with room for tokens_max() tokens.
 class HostState final : public SequenceState {
  public:
   ~HostState() override;
   const StateShape& shape() const override;
-  uint64_t bytes() const override { return memory_.bytes(); }
+  uint64_t bytes() const override { return memory_.bytes() + kept_memory_.bytes(); }
 
   // Dims of a slot's array: the tokens dim is tokens_max().
   Dims dims(SlotId slot) const { return dims_at(shape().segments[static_cast<size_t>(slot)], tokens_max()); }
@@ -35,8 +37,21 @@ class HostState final : public SequenceState {
   // Before keys and values of up to `tokens` tokens are written: what is zeroed before the memory goes to another
   // sequence.
   void will_hold(uint64_t tokens) { touched_ = std::max(touched_, tokens); }
-  // After a step.
-  void advance(uint64_t tokens) { set_position(position() + tokens); }
+  // Before a step that keeps what the slots without a tokens dim hold before each of its last kKeptMax tokens.
+  // kOutOfMemory.
+  Status keep();
+  // Where a slot's values before the token at `position` go, in canonical order: a ring of kKeptMax.
+  float* kept(SlotId slot, uint64_t position) const {
+    return reinterpret_cast<float*>(kept_memory_.data() + position % kKeptMax * kept_bytes_ +
+                                    places_[static_cast<size_t>(slot)].kept);
+  }
+  // After a step that kept those before its last `kept` tokens.
+  void advance(uint64_t tokens, uint64_t kept = 0) {
+    kept_count_ = std::min<uint64_t>(kept < tokens ? kept : kept_count_ + kept, kKeptMax);
+    set_position(position() + tokens);
+  }
+  // As Executor::rewind.
+  Status rewind(uint64_t position);
 
  private:
   friend class StatePool;
@@ -54,10 +69,14 @@ class HostState final : public SequenceState {
   struct Place {
     uint64_t offset;  // bytes
     int64_t slab;     // values of one index of the outermost dim
+    uint64_t kept;    // of a slot without a tokens dim: bytes from the beginning of what is kept for a token
   };
   std::vector<Place> places_;  // by slot
   Memory memory_;
   uint64_t touched_ = 0;
+  Memory kept_memory_;
+  uint64_t kept_bytes_ = 0;  // for a token; 0: keys and values are all there is
+  uint64_t kept_count_ = 0;  // of the last tokens
 };
 
 // Makes an executor's states, and keeps the memory of those that are gone for the next ones: where a virtual machine

@@ -22,6 +22,17 @@ int64_t split_size(int64_t keys) {
   return round_up((keys + splits - 1) / splits, kAttendKeys);
 }
 
+// `count` channels from `channel` on of what a convolution's slot holds before each row that is kept. input(t): those
+// of the run's row t, from 1 - taps on.
+template <class Input>
+void keep_columns(const Op& op, const Run& run, int64_t channels, int64_t channel, int64_t count, Input input) {
+  for (int64_t t = run.rows - run.kept; t < run.rows; ++t) {
+    float* kept = run.state->kept(op.slot, static_cast<uint64_t>(run.start + t)) + channel;
+    for (int64_t j = 0; j < op.taps - 1; ++j)
+      std::memcpy(kept + j * channels, input(t - op.taps + 1 + j), static_cast<size_t>(count) * sizeof(float));
+  }
+}
+
 }  // namespace
 
 // Of the rows from `begin` on.
@@ -156,6 +167,7 @@ void Pass::conv_long(const Op& op, const Run& run) {
                     row(op.out, run.first_row + t));
     }
   });
+  keep_columns(op, run, channels, 0, channels, input);
   for (int64_t j = 0; j < past; ++j) {  // oldest first, so nothing is overwritten before it is read
     std::memmove(columns + j * channels, input(run.rows - past + j), static_cast<size_t>(channels) * sizeof(float));
   }
@@ -174,6 +186,7 @@ void Pass::conv_short(const Op& op, const Run& run, int64_t channel, int64_t cou
     kernels_.conv(rows, op.taps, weights_.vector(op.weights[Op::kTaps]) + channel, channels, count,
                   row(op.out, run.first_row + t) + channel);
   }
+  keep_columns(op, run, channels, channel, count, input);
   for (int64_t j = 0; j < past; ++j) {  // oldest first
     std::memcpy(columns + j * channels, input(run.rows - past + j), static_cast<size_t>(count) * sizeof(float));
   }
@@ -199,25 +212,34 @@ void Pass::delta_head(const Op& op, const Run& run, int64_t head, uint32_t threa
   }
   const int64_t key_head = op.head_map == HeadMap::kGrouped ? head / (op.heads / op.kv_heads) : head % op.kv_heads;
   const int64_t keys_width = int64_t{op.kv_heads} * op.key_dim;
-  const float* x = row(op.x, run.first_row);
   DeltaHead h{};
-  h.q = x + key_head * op.key_dim;
-  h.k = x + keys_width + key_head * op.key_dim;
-  h.v = x + 2 * keys_width + head * op.value_dim;
   h.x_stride = stride(op.x);
-  h.log_decay = log_decay;
-  h.beta = beta;
   h.gate_stride = 1;
-  h.tokens = run.rows;
   h.key_dim = op.key_dim;
   h.value_dim = op.value_dim;
   h.eps = op.eps;
   h.state = run.state->floats(op.slot) + head * op.key_dim * op.value_dim;
-  h.out = row(op.out, run.first_row) + head * op.value_dim;
   h.out_stride = stride(op.out);
   h.scratch = memory + 2 * rows_max_;
-  (run.rows <= kRecurrentTokens || bits_ == RowBits::kIndependent ? kernels_.delta_recurrent
-                                                                  : kernels_.delta_chunked)(h);
+  const auto run_rows = [&](int64_t first, int64_t count) {
+    const float* x = row(op.x, run.first_row + first);
+    h.q = x + key_head * op.key_dim;
+    h.k = x + keys_width + key_head * op.key_dim;
+    h.v = x + 2 * keys_width + head * op.value_dim;
+    h.log_decay = log_decay + first;
+    h.beta = beta + first;
+    h.tokens = count;
+    h.out = row(op.out, run.first_row + first) + head * op.value_dim;
+    const bool one_by_one = count <= kRecurrentTokens || bits_ == RowBits::kIndependent;
+    (one_by_one ? kernels_.delta_recurrent : kernels_.delta_chunked)(h);
+  };
+  const int64_t together = run.rows - run.kept, values = int64_t{op.key_dim} * op.value_dim;
+  if (together > 0) run_rows(0, together);
+  for (int64_t t = together; t < run.rows; ++t) {
+    std::memcpy(run.state->kept(op.slot, static_cast<uint64_t>(run.start + t)) + head * values, h.state,
+                static_cast<size_t>(values) * sizeof(float));
+    run_rows(t, 1);
+  }
 }
 
 }  // namespace baton::host

@@ -27,12 +27,14 @@ struct RunInput {
   std::span<const int32_t> tokens;
   uint32_t rows_out = 0;
   bool decodes = false;  // see Seat; one row
+  uint32_t kept = 0;     // of the last tokens: what the state's other slots hold before each is kept
 };
 
 struct Run {
   HostState* state;
   int64_t first_row, rows;
   int64_t start;  // position of the first row
+  int64_t kept;   // of the last rows
 };
 
 enum class RowBits : uint8_t {

@@ -21,16 +21,18 @@ const float* vector_of(const Model& model, WeightId id) {
   return reinterpret_cast<const float*>(model.weights[id].data);
 }
 
-// Runs the ops for `tokens` rows at the state's position.
+// Runs the ops for `tokens` rows at the state's position; what the last `kept` of them need to be taken back is kept.
 class Pass {
  public:
-  Pass(const Model& model, const Product& product, host::HostState& state, std::span<const int32_t> tokens)
+  Pass(const Model& model, const Product& product, host::HostState& state, std::span<const int32_t> tokens,
+       int64_t kept)
       : model_(model),
         product_(product),
         state_(state),
         tokens_(tokens),
         count_(static_cast<int64_t>(tokens.size())),
-        start_(static_cast<int64_t>(state.position())) {
+        start_(static_cast<int64_t>(state.position())),
+        kept_(kept) {
     registers_.reserve(model.program.registers.size());
     for (const Register& r : model.program.registers) registers_.emplace_back(count_ * r.width);
   }
@@ -159,6 +161,7 @@ class Pass {
     float* past = state_.floats(op.slot);
     std::vector<float> window(op.taps * channels);
     for (int64_t t = 0; t < count_; ++t) {
+      keep(op, t, (op.taps - 1) * channels);
       std::copy_n(past, (op.taps - 1) * channels, window.begin());
       std::copy_n(row(op.x, t), channels, window.begin() + (op.taps - 1) * channels);
       causal_conv(window.data(), vector_of(model_, op.weights[Op::kTaps]), row(op.out, t), channels, op.taps);
@@ -172,6 +175,7 @@ class Pass {
     const float* dt_bias = vector_of(model_, op.weights[Op::kTimeBias]);
     std::vector<float> q(op.key_dim), k(op.key_dim);
     for (int64_t t = 0; t < count_; ++t) {
+      keep(op, t, int64_t{op.heads} * op.key_dim * op.value_dim);
       for (int64_t head = 0; head < op.heads; ++head) {
         const int64_t key_head =
             op.head_map == HeadMap::kGrouped ? head / (op.heads / op.kv_heads) : head % op.kv_heads;
@@ -188,12 +192,18 @@ class Pass {
     }
   }
 
+  // What the op's slot holds before row t.
+  void keep(const Op& op, int64_t t, int64_t values) {
+    if (t < count_ - kept_) return;
+    std::copy_n(state_.floats(op.slot), values, state_.kept(op.slot, static_cast<uint64_t>(start_ + t)));
+  }
+
   const Model& model_;
   const Product& product_;
   host::HostState& state_;
   std::span<const int32_t> tokens_;
   const int64_t count_;
-  const int64_t start_;
+  const int64_t start_, kept_;
   std::vector<std::vector<float>> registers_;
 };
 
@@ -219,6 +229,9 @@ class RefExecutor final : public Executor {
     return {};
   }
 
+  Status rewind(SequenceState& state, uint64_t position) override {
+    return static_cast<host::HostState&>(state).rewind(position);
+  }
   Placement placement() const override { return {.ran = "ref", .arithmetic = "plain f32 loops", .threads = 1}; }
   std::string arithmetic() const override { return arithmetic_name(arithmetic_); }
 
@@ -227,16 +240,20 @@ class RefExecutor final : public Executor {
     const auto total = static_cast<int64_t>(seat.tokens.size()), width = int64_t{model_->program.output_width};
     const int64_t first_row = total - seat.rows_out;  // first token whose outputs are wanted
     auto& state = static_cast<host::HostState&>(*seat.state);
+    if (seat.keeps) BATON_OK(state.keep());
     try {
       for (int64_t done = 0; done < total; done += kTokensPerPass) {
         BATON_OK(context.check());
         const int64_t count = std::min(kTokensPerPass, total - done);
         state.will_hold(state.position() + static_cast<uint64_t>(count));
-        Pass pass(*model_, product_, state, seat.tokens.subspan(static_cast<size_t>(done), static_cast<size_t>(count)));
+        const int64_t behind = total - done - count;
+        const int64_t kept = seat.keeps ? std::clamp<int64_t>(host::kKeptMax - behind, 0, count) : 0;
+        Pass pass(*model_, product_, state, seat.tokens.subspan(static_cast<size_t>(done), static_cast<size_t>(count)),
+                  kept);
         const int64_t wanted = std::clamp<int64_t>(done + count - first_row, 0, count);
         const int64_t skip = std::max<int64_t>(0, done - first_row);
         pass.run(wanted > 0 ? out.data() + skip * width : nullptr, wanted);
-        state.advance(static_cast<uint64_t>(count));
+        state.advance(static_cast<uint64_t>(count), static_cast<uint64_t>(kept));
       }
     } catch (const std::exception& exception) {
       return fail(Code::kOutOfMemory, fmt::format("ref: a step of {} tokens: {}", total, exception.what()));
@@ -264,6 +281,7 @@ class RefUnit final : public Unit {
     caps_.kv_type = DType::kF32;
     caps_.prefill_tokens_preferred = kTokensPerPass;
     caps_.decode_slots_max = 8;
+    caps_.rewind_tokens_max = host::kKeptMax;
     caps_.features = {"f32"};
     caps_.logit_tolerances = equal_tolerances(2e-3f);
   }
