@@ -9,6 +9,7 @@
 
 #include "baton/base/clock.h"
 #include "baton/quant/format.h"
+#include "baton/sample/sampler.h"
 
 namespace baton {
 
@@ -106,6 +107,73 @@ Status Executor::prefill(SequenceState& state, std::span<const int32_t> tokens, 
 Status Executor::decode(SequenceState& state, int32_t token, std::span<float> out) {
   const Seat seat{&state, {&token, 1}, out.empty() ? 0u : 1u, true};
   return step({&seat, 1}, out, {});
+}
+
+bool Draws::ended() const {
+  return !status || (!ids.empty() && std::find(stop_ids.begin(), stop_ids.end(), ids.back().id) != stop_ids.end());
+}
+
+namespace {
+
+void draw(Draws& draws, std::span<const float> row, const Clock& clock) {
+  const Result<int32_t> id = draws.sampler->sample(row);
+  if (id) return draws.ids.push_back({*id, clock.now_ns()});
+  draws.status = fail(id.error());
+}
+
+// Of rows that all of `stepped` asked for, those that `seats` did.
+void hand_out(std::span<const Seat> seats, std::span<const Seat> stepped, const float* rows, size_t width,
+              std::span<float> out) {
+  for (size_t i = 0; i < seats.size(); ++i) {
+    const size_t values = seats[i].rows_out * width;
+    BATON_CHECK(values <= out.size());
+    std::copy_n(rows, values, out.begin());
+    out = out.subspan(values);
+    rows += stepped[i].rows_out * width;
+  }
+  BATON_CHECK(out.empty());
+}
+
+}  // namespace
+
+Status Executor::step_on(std::span<const Seat> seats, std::span<float> out, const StepLimits& limits,
+                         const StepContext& context) {
+  return step_and_draw(seats, out, limits, context, [](size_t count, const auto& draw_one) {
+    for (size_t i = 0; i < count; ++i) draw_one(i);
+  });
+}
+
+Status Executor::step_and_draw(std::span<const Seat> seats, std::span<float> out, const StepLimits& limits,
+                               const StepContext& context, const DrawAll& draw_all) try {
+  const SteadyClock steady;
+  const Clock& clock = limits.clock != nullptr ? *limits.clock : steady;
+  const auto width = static_cast<size_t>(model().program.output_width);
+  std::vector<Seat> next(seats.begin(), seats.end());
+  std::vector<std::pair<Draws*, size_t>> drawing;  // and where its row begins
+  size_t values = 0;
+  for (Seat& seat : next) {
+    if (seat.draws != nullptr) {
+      BATON_CHECK(seat.decodes && seat.draws->sampler != nullptr);
+      seat.rows_out = 1;
+      seat.draws->ids.reserve(seat.draws->ids.size() + limits.steps_max);
+      drawing.push_back({seat.draws, values});
+    }
+    values += seat.rows_out * width;
+  }
+  if (drawn_from_.size() < values) drawn_from_.resize(values);
+  const std::span<float> rows = std::span(drawn_from_).first(values);
+  bool more = true;
+  for (uint32_t done = 0; done < limits.steps_max && more; ++done) {
+    BATON_OK(step(next, rows, context));
+    if (done == 0) hand_out(seats, next, rows.data(), width, out);
+    draw_all(drawing.size(), [&](size_t i) { draw(*drawing[i].first, rows.subspan(drawing[i].second, width), clock); });
+    more = drawing.size() == next.size() && clock.now_ns() < limits.until_ns;
+    for (const auto& [draws, row] : drawing) more = more && !draws->ended();
+    for (size_t i = 0; i < next.size() && more; ++i) next[i].tokens = {&next[i].draws->ids.back().id, 1};
+  }
+  return {};
+} catch (const std::bad_alloc&) {
+  return fail(Code::kOutOfMemory, "no memory for the outputs of a step");
 }
 
 Status Executor::rewind(SequenceState& state, uint64_t position) {

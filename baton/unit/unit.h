@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -20,6 +21,9 @@
 #include "baton/unit/sequence_state.h"
 
 namespace baton {
+
+class Clock;
+class Sampler;
 
 // Largest |logit difference| to `ref` that a unit's arithmetic may cause with weights of a format.
 struct LogitTolerance {
@@ -43,6 +47,7 @@ struct Caps {
   // Executor::rewind. 0: nowhere. Else a state of keys and values alone goes back to any position, and one that has
   // recurrent parts over so many tokens, where the seats that brought them kept those parts.
   uint32_t rewind_tokens_max = 0;
+  bool samples = false;                          // Executor::step_on draws where the outputs are
   std::vector<std::string> features;             // instruction sets or device facts, for `baton units`
   std::vector<LogitTolerance> logit_tolerances;  // every format: near ties below it are explained
   float logit_tolerance(DType weights) const;
@@ -52,6 +57,23 @@ std::vector<LogitTolerance> equal_tolerances(float largest);
 // kUnsupported: a Program that must not be cut, on a unit that does; or an op that is not among `caps.ops`, the first
 // of them named by kind, index and layer.
 Status check_program(std::string_view unit, const Caps& caps, const Program& program);
+
+// An id that was drawn from a row of outputs, and when.
+struct DrawnId {
+  int32_t id = -1;
+  int64_t time_ns = 0;  // by the clock of StepLimits
+};
+
+// How a seat that decodes goes on by itself, see Executor::step_on. Lent to the unit for the call.
+struct Draws {
+  Sampler* sampler = nullptr;  // the sequence's own: what a unit draws with it is what the host would
+  std::span<const int32_t> stop_ids = {};
+  std::vector<DrawnId> ids = {};  // appended: one for each step that went well, be it a stop id
+  Status status = {};             // of the sampler: the last step's outputs are no numbers, nothing was drawn
+
+  // Nothing follows the last id.
+  bool ended() const;
+};
 
 // A sequence's part of a step: `tokens` at the state's position, a row of outputs behind each of the last `rows_out`.
 struct Seat {
@@ -65,6 +87,14 @@ struct Seat {
   // beside those kept before when these are fewer. Takes memory and time, and the bits of pieces of one token in those
   // parts.
   bool keeps = false;
+  Draws* draws = nullptr;  // for step_on, of a seat that decodes
+};
+
+// How far step_on may go.
+struct StepLimits {
+  uint32_t steps_max = 1;
+  int64_t until_ns = INT64_MAX;  // on `clock`: behind it no further step begins
+  const Clock* clock = nullptr;  // null: the steady clock
 };
 
 // What a long step looks at between its parts.
@@ -114,6 +144,13 @@ class Executor {
   // docs/cpu.md. A seat that cannot run is found before any has: the message names it.
   virtual Status step(std::span<const Seat> seats, std::span<float> out, const StepContext& context) = 0;
 
+  // Steps of the same seats, one after the other: the first as step; then, where all of them draw, each seat is fed
+  // what it drew. Ends with the step in which one of them draws a stop id or cannot draw, with the last that `limits`
+  // allows, or with an error, which is the last step's: what was drawn before it holds. `out`: rows of the first step.
+  // Here: step, and the samplers one by one; a unit with caps().samples has its own way to the same ids.
+  virtual Status step_on(std::span<const Seat> seats, std::span<float> out, const StepLimits& limits,
+                         const StepContext& context);
+
   // Steps of one seat. `out`: whole rows, those of the last tokens; empty: none wanted.
   Status prefill(SequenceState& state, std::span<const int32_t> tokens, std::span<float> out);
   Status decode(SequenceState& state, int32_t token, std::span<float> out);
@@ -136,7 +173,16 @@ class Executor {
   virtual std::string arithmetic() const = 0;
 
  protected:
+  // step_on for units whose outputs come to the host. draw_all(n, draw) calls draw(i) for each i below n, as many at
+  // once as it likes.
+  using DrawAll = std::function<void(size_t, const std::function<void(size_t)>&)>;
+  Status step_and_draw(std::span<const Seat> seats, std::span<float> out, const StepLimits& limits,
+                       const StepContext& context, const DrawAll& draw_all);
+
   LiveStates live_;  // its states: they die before it
+
+ private:
+  std::vector<float> drawn_from_;  // rows of a step of step_on
 };
 
 // "what/0123abcd": `what` begins with the unit's name; the digits stand for this build (sources, compiler, flags) and

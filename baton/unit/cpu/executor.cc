@@ -114,6 +114,15 @@ Status CpuExecutor::step(std::span<const Seat> seats, std::span<float> out, cons
   return {};
 }
 
+Status CpuExecutor::step_on(std::span<const Seat> seats, std::span<float> out, const StepLimits& limits,
+                            const StepContext& context) {
+  return step_and_draw(seats, out, limits, context, [this](size_t count, const auto& draw) {
+    pool_.parallel_for(static_cast<int64_t>(count), 1, [&](int64_t first, int64_t last, uint32_t) {
+      for (; first < last; ++first) draw(static_cast<size_t>(first));
+    });
+  });
+}
+
 // Not before the first pass: the first answer does not wait for it.
 void CpuExecutor::pack_some() {
   if (passes_++ > 0) weights_->pack_more(kPackBytes, pool_);

@@ -30,6 +30,9 @@ class CpuExecutor final : public Executor {
   // them. Each gets the bits of a step of its own, unless the kernels have tiles: which rows of the prefills go through
   // them depends on all of these.
   Status step(std::span<const Seat> seats, std::span<float> out, const StepContext& context) override;
+  // Draws in its threads.
+  Status step_on(std::span<const Seat> seats, std::span<float> out, const StepLimits& limits,
+                 const StepContext& context) override;
   Status rewind(SequenceState& state, uint64_t position) override {
     return static_cast<host::HostState&>(state).rewind(position);
   }

@@ -1,0 +1,189 @@
+// Executor::step_on: what a unit draws is what the host's samplers draw, and it ends where it must.
+#include <gtest/gtest.h>
+
+#include "baton/api/units.h"
+#include "baton/base/clock.h"
+#include "baton/sample/sampler.h"
+#include "tests/support/golden.h"
+#include "tests/support/state_values.h"
+
+namespace baton::test {
+namespace {
+
+// A clock that every reading moves on.
+class TickingClock final : public Clock {
+ public:
+  int64_t now_ns() const override { return ++ticks_; }
+
+ private:
+  mutable std::atomic<int64_t> ticks_{0};
+};
+
+std::vector<SamplerParams> settings() {
+  SamplerParams top_k{.temperature = 0.8f, .top_k = 9, .seed = 3}, top_p{.temperature = 1.3f, .top_p = 0.8f, .seed = 4};
+  SamplerParams min_p{.temperature = 1.0f, .min_p = 0.05f, .seed = 5}, all{.temperature = 2.0f, .seed = 6};
+  SamplerParams repeat{.repeat_penalty = 1.3f, .repeat_last_n = 4}, presence{.presence_penalty = 1.5f};
+  SamplerParams banned{.temperature = 0.9f, .seed = 7, .frequency_penalty = 0.5f, .banned_ids = {1, 2, 3}};
+  return {{}, top_k, top_p, min_p, all, repeat, presence, banned};
+}
+
+class StepOn : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    auto unit = create_unit(GetParam());
+    ASSERT_TRUE(unit) << unit.error().message;
+    unit_ = std::move(*unit);
+    auto model = load_model(data_folder() / "golden" / "tiny-qwen3.5");
+    ASSERT_TRUE(model) << model.error().message;
+    auto executor = unit_->load(*model, 3);
+    ASSERT_TRUE(executor) << executor.error().message;
+    executor_ = std::move(*executor);
+    width_ = static_cast<size_t>((*model)->program.output_width);
+  }
+
+  // Sequences of different prompts, each with its sampler, and what became of them.
+  struct Batch {
+    std::vector<std::unique_ptr<SequenceState>> states;
+    std::vector<Sampler> samplers;
+    std::vector<Draws> draws;
+    std::vector<Seat> seats;
+    std::vector<int32_t> fed;
+    std::vector<float> out;
+    Status status;
+
+    std::vector<int32_t> ids(size_t i) const {
+      std::vector<int32_t> all;
+      for (const DrawnId& each : draws[i].ids) all.push_back(each.id);
+      return all;
+    }
+  };
+  std::unique_ptr<Batch> make(const std::vector<SamplerParams>& params, std::vector<int32_t> stop_ids = {}) {
+    auto batch = std::make_unique<Batch>();
+    stops_ = std::move(stop_ids);
+    for (size_t i = 0; i < params.size(); ++i) {
+      batch->states.push_back(std::move(*executor_->new_state(64)));
+      const std::vector<int32_t> prompt(i + 2, static_cast<int32_t>(3 * i + 5));
+      EXPECT_TRUE(executor_->prefill(*batch->states.back(), prompt, {}));
+      batch->samplers.push_back(std::move(*Sampler::create(params[i], static_cast<int32_t>(width_))));
+      batch->fed.push_back(static_cast<int32_t>(11 + i));
+    }
+    batch->draws.resize(params.size());
+    for (size_t i = 0; i < params.size(); ++i) {
+      batch->draws[i].sampler = &batch->samplers[i];
+      batch->draws[i].stop_ids = stops_;
+      batch->seats.push_back({batch->states[i].get(), {&batch->fed[i], 1}, 0, true, false, &batch->draws[i]});
+    }
+    return batch;
+  }
+  // The unit's own way, or the one for units without.
+  void go(Batch& batch, uint32_t steps, bool own) {
+    const StepLimits limits{.steps_max = steps};
+    batch.status = own ? executor_->step_on(batch.seats, batch.out, limits, {})
+                       : executor_->Executor::step_on(batch.seats, batch.out, limits, {});
+  }
+
+  std::unique_ptr<Unit> unit_;
+  std::unique_ptr<Executor> executor_;
+  size_t width_ = 0;
+  std::vector<int32_t> stops_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Units, StepOn, testing::Values("ref", "cpu"));
+
+TEST_P(StepOn, DrawsWhatTheHostWould) {
+  for (const size_t together : {size_t{1}, size_t{3}, settings().size()}) {
+    const auto all = settings();
+    for (size_t first = 0; first + together <= all.size(); first += together) {
+      const std::vector params(all.begin() + static_cast<ptrdiff_t>(first),
+                               all.begin() + static_cast<ptrdiff_t>(first + together));
+      const auto own = make(params), shared = make(params), by_hand = make(params);
+      go(*own, 20, true);
+      go(*shared, 20, false);
+      ASSERT_TRUE(own->status && shared->status);
+      for (size_t i = 0; i < together; ++i) {
+        int32_t token = by_hand->fed[i];
+        std::vector<int32_t> ids;
+        for (int step = 0; step < 20; ++step) {
+          std::vector<float> row(width_);
+          ASSERT_TRUE(executor_->decode(*by_hand->states[i], token, row));
+          ids.push_back(token = *by_hand->samplers[i].sample(row));
+        }
+        EXPECT_EQ(own->ids(i), ids) << "setting " << first + i;
+        EXPECT_EQ(shared->ids(i), ids) << "setting " << first + i;
+        EXPECT_EQ(state_bytes(*own->states[i]), state_bytes(*by_hand->states[i]));
+      }
+    }
+  }
+}
+
+TEST_P(StepOn, EndsWithTheFirstStopIdOfAny) {
+  const auto all = settings();
+  const std::vector<SamplerParams> params = {all[1], all[4], all[2]};
+  const auto free = make(params);
+  go(*free, 12, true);
+  for (size_t i = 0; i < params.size(); ++i) {
+    for (const size_t at : {0, 3, 7, 11}) {
+      const int32_t stop = free->ids(i)[at];
+      size_t first = 12;
+      for (size_t other = 0; other < params.size(); ++other) {
+        const auto ids = free->ids(other);
+        first = std::min(first, static_cast<size_t>(std::find(ids.begin(), ids.end(), stop) - ids.begin()));
+      }
+      for (const bool own : {true, false}) {
+        const auto batch = make(params, {-1, stop});
+        go(*batch, 12, own);
+        ASSERT_TRUE(batch->status);
+        bool ended = false;
+        for (size_t other = 0; other < params.size(); ++other) {
+          auto wanted = free->ids(other);
+          wanted.resize(first + 1);
+          EXPECT_EQ(batch->ids(other), wanted);
+          EXPECT_EQ(batch->states[other]->position(), other + 2 + first + 1);
+          ended = ended || batch->draws[other].ended();
+        }
+        EXPECT_TRUE(ended);
+      }
+    }
+  }
+}
+
+TEST_P(StepOn, EndsByTheClockAndWhenCancelled) {
+  const TickingClock clock;
+  auto batch = make({{}, {}});
+  // Two draws and a look at the clock for each step.
+  const StepLimits limits{.steps_max = 30, .until_ns = 9, .clock = &clock};
+  ASSERT_TRUE(executor_->step_on(batch->seats, {}, limits, {}));
+  EXPECT_EQ(batch->ids(0).size(), 3u);
+  EXPECT_GT(batch->draws[0].ids[2].time_ns, 6);
+  EXPECT_LT(batch->draws[0].ids[2].time_ns, 9);
+  const std::atomic<bool> cancelled = true;
+  batch = make({{}});
+  const Status status = executor_->step_on(batch->seats, {}, {.steps_max = 30}, {.cancelled = &cancelled});
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, Code::kCancelled);
+  EXPECT_TRUE(batch->ids(0).empty());
+}
+
+TEST_P(StepOn, HandsOutTheRowsOfTheFirstStep) {
+  const std::vector<int32_t> prompt = {7, 8, 9};
+  const auto batch = make({{}, {}}), other = make({{}});
+  batch->seats[1].rows_out = 1;
+  batch->out.resize(width_);
+  go(*batch, 5, true);
+  ASSERT_TRUE(batch->status);
+  auto alone = make({{}, {}});
+  std::vector<float> row(width_);
+  ASSERT_TRUE(executor_->decode(*alone->states[1], alone->fed[1], row));
+  EXPECT_EQ(batch->out, row);
+  EXPECT_EQ(batch->ids(1).size(), 5u);
+  // With one that prefills beside it there is one step, whatever the limit.
+  if (!unit_->caps().mixes) return;
+  auto state = std::move(*executor_->new_state(16));
+  const Seat seats[] = {{state.get(), prompt, 1}, other->seats[0]};
+  ASSERT_TRUE(executor_->step_on(seats, row, {.steps_max = 9}, {}));
+  EXPECT_EQ(other->ids(0).size(), 1u);
+  EXPECT_EQ(state->position(), 3u);
+}
+
+}  // namespace
+}  // namespace baton::test
