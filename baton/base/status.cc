@@ -24,6 +24,8 @@ std::string_view to_string(Code code) {
       return "cancelled";
     case Code::kDevice:
       return "device";
+    case Code::kUnavailable:
+      return "unavailable";
     case Code::kInternal:
       return "internal";
   }

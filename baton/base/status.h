@@ -18,6 +18,7 @@ enum class Code {
   kOutOfMemory,   // memory, context or a bounded queue is full
   kCancelled,     // the caller asked for it
   kDevice,        // a compute unit failed
+  kUnavailable,   // a compute unit, or its device, is lost: it will do nothing more
   kInternal,      // a foreign exception or a broken promise between parts
 };
 
