@@ -46,8 +46,7 @@ Lane::Lane(Executor& executor, std::string unit, uint32_t decode_seats_max, cons
       clock_(clock),
       seats_max_(std::max(decode_seats_max, 1u)),
       context_{.cancelled = cancelled},
-      vocab_(static_cast<size_t>(executor.model().program.output_width)),
-      logits_(std::max(seats_max_, 2u) * vocab_) {
+      vocab_(static_cast<size_t>(executor.model().program.output_width)) {
   seats_.reserve(std::max(seats_max_, 2u));
 }
 
@@ -76,54 +75,46 @@ Status Lane::make(HeldState& held) {
 
 void Lane::step(StepWork& work) {
   for (StepSeat& seat : work.seats) seat.status = guarded([&] { return make(seat.state); });
-  const int64_t start_ns = clock_.now_ns();
-  bool more = true;
-  for (uint32_t i = 0; i < work.calls && more; ++i) {
-    work.status = guarded([&]() -> Status {
-      BATON_TRY(more, call(work));
-      return {};
-    });
-    more = more && work.status && ms_between(start_ns, clock_.now_ns()) < work.ms_max;
-  }
+  work.status = guarded([&] { return step_on(work); });
 }
 
-Result<bool> Lane::call(StepWork& work) {
+Status Lane::step_on(StepWork& work) {
+  const double ms = std::min(work.ms_max, 1e9);
+  const StepLimits limits{work.calls, clock_.now_ns() + static_cast<int64_t>(ms * 1e6), &clock_};
   seats_.clear();
-  size_t rows = 0;
-  for (const StepSeat& seat : work.seats) {
+  size_t decoding = 0, values = 0;
+  for (StepSeat& seat : work.seats) {
     if (!seat.status) continue;
-    const uint32_t rows_out = seat.decodes() ? 1 : 0;
-    const auto tokens = seat.picked.empty() ? std::span(seat.tokens) : std::span(&seat.picked.back().id, 1);
-    seats_.push_back({seat.state.state.get(), tokens, rows_out, seat.decodes()});
-    rows += rows_out;
+    Seat& next = seats_.emplace_back(Seat{seat.state.state.get(), seat.tokens, seat.want_logits ? 1u : 0u});
+    values += next.rows_out * vocab_;
+    if (!seat.decodes()) continue;
+    next.decodes = true;
+    next.draws = &seat.draws;
+    seat.draws.sampler = &seat.picker->sampler;
+    seat.draws.stop_ids = seat.picker->stop_ids;
+    ++decoding;
   }
-  if (seats_.empty()) return false;
-  BATON_CHECK(rows <= seats_max_);
-  BATON_OK(executor_.step(seats_, std::span(logits_).first(rows * vocab_), context_));
+  if (seats_.empty()) return {};
+  BATON_CHECK(decoding <= seats_max_);
+  if (logits_.size() < values) logits_.resize(values);
+  const Status status = executor_.step_on(seats_, std::span(logits_).first(values), limits, context_);
   const bool shared = seats_.size() > 1;
-  bool more = true;
-  std::span<const float> logits(logits_);
+  auto logits = logits_.cbegin();
   for (StepSeat& seat : work.seats) {
     if (!seat.status) continue;
     if (!seat.decodes()) {
-      seat.state.provenance.add(maker_, StepKind::kPrefill, seat.tokens.size(), 1, shared);
+      if (status) seat.state.provenance.add(maker_, StepKind::kPrefill, seat.tokens.size(), 1, shared);
       continue;
     }
-    seat.state.provenance.add(maker_, StepKind::kDecode, 1);
-    pick(seat, logits.first(vocab_));
-    logits = logits.subspan(vocab_);
-    more = more && seat.status && !seat.picker->stops(seat.picked.back().id);
+    const size_t steps = seat.draws.ids.size() + (seat.draws.status ? 0 : 1);
+    if (steps == 0) continue;  // the first failed
+    seat.state.provenance.add(maker_, StepKind::kDecode, 1, steps);
+    seat.status = seat.draws.status;
+    if (!seat.want_logits) continue;
+    seat.logits.assign(logits, logits + static_cast<ptrdiff_t>(vocab_));
+    logits += static_cast<ptrdiff_t>(vocab_);
   }
-  return more;
-}
-
-void Lane::pick(StepSeat& seat, std::span<const float> logits) {
-  seat.status = guarded([&]() -> Status {
-    if (seat.want_logits && seat.picked.empty()) seat.logits.assign(logits.begin(), logits.end());
-    BATON_TRY(const int32_t id, seat.picker->sampler.sample(logits));
-    seat.picked.push_back({id, clock_.now_ns()});
-    return {};
-  });
+  return status;
 }
 
 // The calls that make the proof's state.
@@ -152,6 +143,7 @@ Status Lane::compare(ProveWork& work) {
 
 Status Lane::verify(ProveWork& work) {
   StepSeat& target = work.seat;
+  if (logits_.size() < 2 * vocab_) logits_.resize(2 * vocab_);
   const std::span<float> moved(logits_.data(), vocab_);
   const std::span<float> own(logits_.data() + vocab_, vocab_);
   seats_.assign({{target.state.state.get(), target.tokens, 1, true}, {work.proof.state.get(), target.tokens, 1, true}});
@@ -159,7 +151,14 @@ Status Lane::verify(ProveWork& work) {
   for (HeldState* held : {&target.state, &work.proof}) held->provenance.add(maker_, StepKind::kDecode, 1);
   work.difference = compare_logits(moved, own);
   work.verdict = judge(work.difference, work.bounds.logits);
-  pick(target, work.verdict.passed ? moved : own);
+  const std::span<const float> row = work.verdict.passed ? moved : own;
+  if (target.want_logits) target.logits.assign(row.begin(), row.end());
+  const Result<int32_t> id = target.picker->sampler.sample(row);
+  if (id) {
+    target.draws.ids.push_back({*id, clock_.now_ns()});
+  } else {
+    target.status = fail(id.error());
+  }
   return {};
 }
 

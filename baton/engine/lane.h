@@ -26,7 +26,7 @@ class Carrier {
                                               std::span<const int32_t> tokens, const Provenance& provenance);
 };
 
-// Executes Make, Step and Prove. Owns the logits of a step: a row for each seat that decodes, sized here.
+// Executes Make, Step and Prove. Owns the logits that leave a step.
 class Lane {
  public:
   // `unit`: its name, for the provenance of what it makes. `cancelled`: ends long steps when it becomes true, at the
@@ -40,9 +40,7 @@ class Lane {
   // Of what is empty.
   Status make(HeldState& held);
   void step(StepWork& work);
-  // One call of the unit. True: another may follow.
-  Result<bool> call(StepWork& work);
-  void pick(StepSeat& seat, std::span<const float> logits);
+  Status step_on(StepWork& work);
   Status repeat(ProveWork& work);
   Status compare(ProveWork& work);
   Status verify(ProveWork& work);
@@ -53,7 +51,7 @@ class Lane {
   const uint32_t seats_max_;  // that decode
   const StepContext context_;
   const size_t vocab_;
-  std::vector<float> logits_;  // [max(seats_max, 2), vocab]
+  std::vector<float> logits_;  // [rows, vocab]
   std::vector<Seat> seats_;
 };
 

@@ -94,8 +94,8 @@ class Scheduler {
                     double ms);
   void done_move(MoveWork& work, double ms);
   void done_prove(ProveWork& work, const Placement& placement, double ms);
-  // Takes what the seat picked; its picker and state are back already.
-  void take_picked(Sequence& sequence, StepSeat& seat);
+  // Takes what the seat drew; its picker and state are back already.
+  void take_drawn(Sequence& sequence, StepSeat& seat);
   // What a step or a proof could not do with the role's state, and where.
   Error because_of(const Sequence& sequence, StateRole role, const char* what, const Status& status) const;
   // The state is back in the books, or dropped when `poisoned` or when the role was to be discarded. False when the

@@ -66,7 +66,7 @@ void Scheduler::account(const Work& work) {
   };
   const auto add_decode = [&](const StepSeat& seat) {
     // The token was there before its step returned.
-    const int64_t end_ns = seat.picked.empty() ? work.ended_ns : seat.picked.front().time_ns;
+    const int64_t end_ns = seat.draws.ids.empty() ? work.ended_ns : seat.draws.ids.front().time_ns;
     sequence_of(seat.request).account(&FirstTokenTimes::first_decode_ms, work.started_ns, end_ns);
   };
   if (const auto* make = std::get_if<MakeWork>(&work.body)) {
@@ -124,8 +124,8 @@ void Scheduler::done_decode(Sequence& sequence, StepSeat& seat, const Status& st
                             const Placement& placement) {
   sequence.picker = std::move(seat.picker);
   if (!give_back(sequence, seat.role, seat.state, !status || !seat.status)) return;
-  if (!sequence.decode_placement && !seat.picked.empty()) sequence.decode_placement = placement;
-  take_picked(sequence, seat);
+  if (!sequence.decode_placement && !seat.draws.ids.empty()) sequence.decode_placement = placement;
+  take_drawn(sequence, seat);
   if (status || sequence.over()) return;
   Error error = because_of(sequence, seat.role, "decode", status);
   // Whose fault it was is unknown where others shared it: each goes on by itself, so that a bad request takes no other
@@ -133,11 +133,11 @@ void Scheduler::done_decode(Sequence& sequence, StepSeat& seat, const Status& st
   shared ? sequence.rebuild(std::move(error)) : sequence.end_with(std::move(error));
 }
 
-void Scheduler::take_picked(Sequence& sequence, StepSeat& seat) {
+void Scheduler::take_drawn(Sequence& sequence, StepSeat& seat) {
   if (seat.want_logits) sequence.logits = std::move(seat.logits);
-  for (const PickedToken& picked : seat.picked) {
+  for (const DrawnId& drawn : seat.draws.ids) {
     if (!sequence.takes_tokens()) return;
-    if (const auto token = sequence.take_token(picked.id, picked.time_ns)) outputs_.push_back({sequence.id, *token});
+    if (const auto token = sequence.take_token(drawn.id, drawn.time_ns)) outputs_.push_back({sequence.id, *token});
   }
   if (!seat.status) sequence.end_with(because("decode", seat.status));
 }
@@ -193,7 +193,7 @@ void Scheduler::done_prove(ProveWork& work, const Placement& placement, double m
     if (!work.status) return sequence.end_with(because_of(sequence, seat.role, "decode", work.status));
     if (!sequence.decode_placement) sequence.decode_placement = placement;
     if (!failed) sequence.take_logits(work.difference, work.verdict, work.bounds.logits);
-    return take_picked(sequence, seat);
+    return take_drawn(sequence, seat);
   }
   if (failed) return sequence.fall_back(because_of(sequence, StateRole::kProof, "", work.status));
   RoleRecord& record = sequence.role(StateRole::kProof);

@@ -214,8 +214,8 @@ TEST(Lane, ManyDecodeStepsEndAtAStopId) {
   ASSERT_GT(decode.calls, at);
   rig.carry_out(*work);
   ASSERT_EQ(decode.seats.size(), 1u);
-  EXPECT_EQ(decode.seats[0].picked.size(), at) << "the first token came with the step before";
-  EXPECT_EQ(decode.seats[0].picked.back().id, whole[at]);
+  EXPECT_EQ(decode.seats[0].draws.ids.size(), at) << "the first token came with the step before";
+  EXPECT_EQ(decode.seats[0].draws.ids.back().id, whole[at]);
   EXPECT_EQ(rig.unit->decode_calls() - calls, at) << "the unit was not called behind the stop id";
   rig.give_back(std::move(*work));
   rig.next();

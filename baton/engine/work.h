@@ -63,11 +63,6 @@ struct TokenPicker {
   bool stops(int32_t token) const { return std::find(stop_ids.begin(), stop_ids.end(), token) != stop_ids.end(); }
 };
 
-struct PickedToken {
-  int32_t id = -1;
-  int64_t time_ns = 0;  // by the lane's clock
-};
-
 // A request's part of a step: a run of its tokens that is prefilled or, with a picker, a token that is decoded.
 struct StepSeat {
   RequestId request = 0;
@@ -77,21 +72,21 @@ struct StepSeat {
   std::unique_ptr<TokenPicker> picker;
   bool want_logits = false;  // decoded: of the first call
 
-  Status status;                    // of this seat alone: no state could be made, or logits that are not numbers
-  std::vector<PickedToken> picked;  // one for each call that went well
+  Status status;  // of this seat alone: no state could be made, or logits that are not numbers
+  Draws draws;    // its ids: one for each call that went well, by the lane's clock
   std::vector<float> logits;
 
   bool decodes() const { return picker != nullptr; }
 };
 
-// Up to `calls` calls of the unit with the same seats, more than one only where all decode: each is fed with what the
-// call before picked. Fewer when one picks a stop id or fails, or when `ms_max` has passed.
+// Up to `calls` steps of the unit with the same seats, more than one only where all decode: Executor::step_on. None
+// begins when `ms_max` have passed.
 struct StepWork {
   std::vector<StepSeat> seats;  // those that decode are the last
   uint32_t calls = 1;
   double ms_max = 0;
 
-  Status status;  // of the last call: all states are poisoned; what was picked before it holds
+  Status status;  // of the last step: all states are poisoned; what was drawn before it holds
 
   uint64_t prefill_tokens() const {
     uint64_t sum = 0;
