@@ -487,6 +487,47 @@ TEST(Engine, StopsAtAStopIdWithinAStepOfManyTokens) {
   EXPECT_EQ(run(*rig.engine, request).tokens, whole);
 }
 
+// Of the prefill's unit: its request falls back, as do those that wait. Of the decode's: they end.
+TEST(Failure, ALostUnitGetsNoMoreWork) {
+  for (const bool decodes : {false, true}) {
+    Behaviour losing;
+    std::atomic<int> acts = 0;
+    losing.before = [&](Act act, size_t) -> Status {
+      if (act == Act::kNewState || ++acts == 1) return {};
+      return fail(Code::kUnavailable, "the fake device was unplugged");
+    };
+    Behaviour behaviours[2];
+    behaviours[decodes ? 1 : 0] = losing;
+    Rig rig({.requests_active_max = 1}, {behaviours[0], behaviours[1]});
+    const Request request = make_request(20, 6);
+    std::vector<Ticket> tickets;
+    for (int i = 0; i < 3; ++i) {
+      auto ticket = rig.engine->submit(make_request(20, 6));
+      if (ticket) tickets.push_back(std::move(*ticket));
+    }
+    ASSERT_FALSE(tickets.empty());
+    for (Ticket& ticket : tickets) {
+      const Answer answer = read_answer(ticket);
+      if (decodes) {
+        EXPECT_EQ(answer.finished.reason, FinishReason::kError);
+        EXPECT_EQ(answer.finished.error.code, Code::kUnavailable);
+        EXPECT_NE(answer.finished.error.message.find("unplugged"), std::string::npos);
+      } else {
+        EXPECT_EQ(answer.tokens, expected_of(request));
+        EXPECT_NE(answer.finished.stats.fallback.find("unplugged"), std::string::npos);
+      }
+    }
+    EXPECT_EQ(acts, 2) << "the lost unit was called again";
+    const auto refused = rig.engine->submit(request);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, Code::kUnavailable);
+    EXPECT_NE(refused.error().message.find("ask for another unit"), std::string::npos) << refused.error().message;
+    Request other = make_request(20, 6);
+    other.prefill_unit = other.decode_unit = decodes ? "a" : "b";
+    EXPECT_EQ(run(*rig.engine, other).tokens, expected_of(other));
+  }
+}
+
 TEST(Failure, OfMemoryIsAnErrorWhenNothingIsLeftToFallBackTo) {
   Rig rig({}, {{}, failing(Act::kNewState, 0, Code::kOutOfMemory)});
   const Answer answer = run(*rig.engine, make_request(9, 20));

@@ -91,7 +91,8 @@ struct Engine::Core {
         // Each request in the engine sends one submit, at most one cancel and one stop; each lane and the bridge one
         // work; one end.
         inbox(3 * requests_max + options.units.size() + 2),
-        scheduler(facts) {}
+        scheduler(facts),
+        lost(options.units.size()) {}
 
   Status start();
   void close_channels();
@@ -127,7 +128,8 @@ struct Engine::Core {
   size_t open_requests = 0;
   RequestId next_id = 1;
   bool closed = false;
-  const char* broken = nullptr;  // guarded by mutex: why the engine collapsed
+  std::vector<std::string> lost;  // guarded by mutex: why, of each unit; empty: it is not
+  const char* broken = nullptr;   // guarded by mutex: why the engine collapsed
   Code broken_code = Code::kInternal;
 
   std::vector<std::unique_ptr<Lane>> lanes;
@@ -259,6 +261,11 @@ void Engine::Core::step() {
   used_states = scheduler.states();
   used_bytes = scheduler.state_bytes();
   prefilled = scheduler.prefilled_tokens();
+  for (LaneIndex lane = 0; lane < scheduler.bridge(); ++lane) {
+    if (scheduler.lost(lane).empty()) continue;
+    const std::scoped_lock lock(mutex);
+    lost[lane] = scheduler.lost(lane);
+  }
   for (Output& output : scheduler.take_outputs()) deliver(std::move(output));
 }
 
@@ -313,6 +320,9 @@ Result<Ticket> Engine::submit(Request request) try {
   {
     const std::scoped_lock lock(core_->mutex);
     if (core_->closed) return fail(Code::kCancelled, "the engine is shutting down");
+    for (const LaneIndex lane : {resolved.prefill, resolved.decode}) {
+      if (!core_->lost[lane].empty()) return fail(lost_unit(core_->facts.lanes[lane].name, core_->lost[lane]));
+    }
     if (core_->open_requests >= core_->requests_max) {
       return fail(Code::kOutOfMemory, "queue full: " + std::to_string(core_->open_requests) +
                                           " requests are running or waiting; try again when one has finished");

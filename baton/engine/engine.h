@@ -85,7 +85,8 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   // Any thread. kInvalidInput or kNotFound for a request that cannot run (the message names the field), kOutOfMemory
-  // when the queue is full or the request cannot fit, kCancelled when the engine is shutting down.
+  // when the queue is full or the request cannot fit, kUnavailable when it names a unit that is lost, kCancelled when
+  // the engine is shutting down.
   Result<Ticket> submit(Request request);
 
   // Refuses new requests and cancels all others; their FinishedEvents come. Returns at once. Any thread.

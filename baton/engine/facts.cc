@@ -81,6 +81,10 @@ uint64_t state_bytes_of(const ResolvedRequest& resolved, const SchedulerFacts& f
 
 }  // namespace
 
+Error lost_unit(const std::string& name, const std::string& why) {
+  return {Code::kUnavailable, "unit '" + name + "' is lost (" + why + "): ask for another unit, or start again"};
+}
+
 Result<ResolvedRequest> resolve(Request request, const SchedulerFacts& facts) {
   ResolvedRequest resolved;
   resolved.request = std::move(request);

@@ -42,6 +42,9 @@ struct ResolvedRequest {
   std::unique_ptr<TokenPicker> picker;
 };
 
+// What a request hears that needs a unit that is lost.
+Error lost_unit(const std::string& name, const std::string& why);
+
 // kInvalidInput, kNotFound, kUnsupported or kOutOfMemory with the field and the remedy, when the request can never run.
 // Pure.
 Result<ResolvedRequest> resolve(Request request, const SchedulerFacts& facts);

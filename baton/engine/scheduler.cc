@@ -82,8 +82,22 @@ LaneIndex Scheduler::lane_of(const Sequence& sequence, const PlannedWork& planne
   return sequence.role(planned.role).lane;
 }
 
+bool Scheduler::leave_lost(Sequence& sequence, const StepPlan& plan) {
+  for (const PlannedWork& planned : plan.works()) {
+    const LaneIndex lane = lane_of(sequence, planned);
+    if (lanes_[lane].lost.empty()) continue;
+    Error error = lost_unit(facts_.lanes[lane].name, lanes_[lane].lost);
+    // All that a fall-back rests on is the target's unit.
+    const bool rests = lane == sequence.role(StateRole::kTarget).lane;
+    rests ? sequence.end_with(std::move(error)) : sequence.fall_back(std::move(error));
+    return true;
+  }
+  return false;
+}
+
 void Scheduler::collect(Sequence& sequence) {
   StepPlan plan = sequence.plan();
+  while (leave_lost(sequence, plan)) plan = sequence.plan();
   if (plan.takes_over()) {
     sequence.take_over_source();
     plan = sequence.plan();
@@ -153,10 +167,16 @@ std::vector<Scheduler::Candidate> Scheduler::choose(LaneIndex index, std::vector
 }
 
 std::vector<Work> Scheduler::poll(int64_t now_ns) {
-  finish_ended(now_ns);
-  admit(now_ns);
-  for (auto& waiting : candidates_) waiting.clear();
-  for (auto& [id, sequence] : active_) collect(*sequence);
+  for (bool again = true; again;) {
+    finish_ended(now_ns);
+    admit(now_ns);
+    for (auto& waiting : candidates_) waiting.clear();
+    again = false;
+    for (auto& [id, sequence] : active_) {
+      collect(*sequence);
+      again = again || (sequence->over() && sequence->steps_in_flight == 0);  // a lost lane ended it: room for another
+    }
+  }
   std::vector<Work> works;
   for (LaneIndex index = 0; index < lanes_.size(); ++index) {
     std::vector<Candidate>& waiting = candidates_[index];

@@ -47,6 +47,9 @@ class Scheduler {
   uint64_t state_bytes() const { return state_bytes_; }
   uint64_t prefilled_tokens() const { return prefilled_tokens_; }  // of all prefill steps that came back
   Snapshot snapshot() const;
+  // Why a unit is lost (a work of it came back with kUnavailable): nothing is sent to its lane any more. Empty: it is
+  // not.
+  const std::string& lost(LaneIndex lane) const { return lanes_[lane].lost; }
 
  private:
   struct Queued {
@@ -61,6 +64,7 @@ class Scheduler {
     uint64_t steps = 0;
     uint32_t decodes_since_prefill = 0;
     uint64_t work_id = 0;  // in flight, 0: idle
+    std::string lost;
     Snapshot::InFlight in_flight;
   };
   struct Candidate {
@@ -72,6 +76,8 @@ class Scheduler {
   void admit(int64_t now_ns);
   // Adds the sequence's works to candidates_, by lane.
   void collect(Sequence& sequence);
+  // Falls back or ends where the next works are a lost lane's. True: then there are others, or none.
+  bool leave_lost(Sequence& sequence, const StepPlan& plan);
   LaneIndex lane_of(const Sequence& sequence, const PlannedWork& planned) const;
   // The works of the lane's next step, from all that wait for it: decode first, a prefill after so many decodes, each
   // kind in order of waiting.

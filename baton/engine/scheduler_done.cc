@@ -9,6 +9,18 @@ namespace {
 
 Error because(std::string what, const Status& status) { return Error(status.error()).in(what); }
 
+// Of the work, or of a seat that got no state; null: went well.
+const Error* error_of(const Work& work) {
+  const Status& status = std::visit([](const auto& body) -> const Status& { return body.status; }, work.body);
+  if (!status) return &status.error();
+  if (const auto* step = std::get_if<StepWork>(&work.body)) {
+    for (const StepSeat& seat : step->seats) {
+      if (!seat.status) return &seat.status.error();
+    }
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 Error Scheduler::because_of(const Sequence& sequence, StateRole role, const char* what, const Status& status) const {
@@ -42,6 +54,8 @@ void Scheduler::done(Work work, int64_t now_ns) {
   lane.work_id = 0;
   lane.in_flight = {};
   const double ms = ms_between(work.started_ns, work.ended_ns);
+  const Error* error = error_of(work);
+  if (work.lane != bridge() && error != nullptr && error->code == Code::kUnavailable) lane.lost = error->message;
   account(work);
   if (auto* make = std::get_if<MakeWork>(&work.body)) {
     done_make(*make);
