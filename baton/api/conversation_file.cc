@@ -124,15 +124,16 @@ Status Conversation::load(const std::filesystem::path& file, const StateKey* key
     expected.shape = &shape;
     expected.position_max = static_cast<uint64_t>(runtime_.model().spec.context_max);
     expected.vocab = runtime_.model().spec.vocab;
-    BATON_TRY(SealedFile sealed, read_seal_file(file, expected, key));
-    if (state.value("checksum", OrderedJson()) != hex_digits(checksum(sealed.block))) {
+    BATON_TRY(const SealedFile sealed, read_seal_file(file, expected, key));
+    BATON_TRY(std::vector<std::byte> block, sealed.source.block());
+    if (state.value("checksum", OrderedJson()) != hex_digits(checksum(block))) {
       return fail(Code::kMismatch, fmt::format("{} is not the state that {} was saved with", file.string(), name));
     }
     if (state.value("tokens", OrderedJson()) != sealed.view.tokens.size()) {
       return refuse({Code::kInvalidInput,
                      fmt::format("field 'state.tokens' is not the {} of the state", sealed.view.tokens.size())});
     }
-    loaded.states_.push_back({sealed.view.tokens, std::move(sealed.block)});
+    loaded.states_.push_back({sealed.view.tokens, std::move(block)});
     OrderedJson next = messages;
     next.push_back({{"role", "user"}, {"content", ""}});
     BATON_TRY(const Prompt prompt, loaded.prompt_of(next, true));

@@ -32,15 +32,31 @@ Status check_tokens_to_seal(const SequenceState& state, std::span<const int32_t>
               fmt::format("bridge: token {} is {}: ids are not negative", negative - tokens.begin(), *negative));
 }
 
-// Reads rows of a state into `out`; their values are numbers.
-Status read_finite(const SequenceState& state, size_t index, RowRange rows, std::span<std::byte> out) {
+// Reads rows of a state into `out`; their values are numbers, and zeros where it holds no tokens.
+Status read_sound(const SequenceState& state, size_t index, RowRange rows, std::span<std::byte> out) {
   const Segment& segment = state.shape().segments[index];
   BATON_OK(state.read(index, rows, out.data()));
-  const auto bad = first_not_finite(out, segment.dtype);
+  auto bad = first_not_finite(out, segment.dtype);
+  std::string_view why = "the unit that made it failed";
+  if (!bad && state.position() == 0) {
+    bad = first_not_zero(out, segment.dtype);
+    why = "a sequence of no tokens holds zeros";
+  }
   if (!bad) return {};
   return fail(Code::kCorrupt,
-              fmt::format("state: {}: value {} is {}: the unit that made it failed, make it again", name_of(segment),
-                          rows.first * segment.dims[2] + *bad, value_at(out, segment.dtype, *bad)));
+              fmt::format("state: {}: value {} is {}: {}, make it again", name_of(segment),
+                          rows.first * segment.dims[2] + *bad, value_at(out, segment.dtype, *bad), why));
+}
+
+// Calls visit(rows, values) -> Status for all rows of a segment in order, in pieces that stay in cache.
+template <class Visit>
+Status for_values(const SequenceState& state, size_t index, std::vector<std::byte>& piece, Visit visit) {
+  const Segment& segment = state.shape().segments[index];
+  return for_pieces(dims_at(segment, state.position()), segment.dtype, [&](RowRange rows) -> Status {
+    piece.resize(rows.count * segment.dims[2] * value_bytes(segment.dtype));
+    BATON_OK(read_sound(state, index, rows, piece));
+    return visit(rows, std::span<const std::byte>(piece));
+  });
 }
 
 // Fills one segment of a state piece by piece.
@@ -99,19 +115,10 @@ class SegmentFill {
   std::vector<std::byte> converted_, back_;
 };
 
-Status fill_state(const SealedView& view, SequenceState& into) {
-  into.begin_write(view.position);
-  for (size_t i = 0; i < view.sections.size(); ++i) {
-    const SealedSection& section = view.sections[i];
-    const uint64_t row_bytes = section.dims[2] * value_bytes(section.dtype);
-    SegmentFill fill({{section.kind, section.layer, section.dtype, section.dims}, into.shape().segments[i].dtype}, i,
-                     into);
-    BATON_OK(for_pieces(section.dims, section.dtype, [&](RowRange rows) {
-      return fill.put(rows, section.bytes.subspan(rows.first * row_bytes, rows.count * row_bytes));
-    }));
-    BATON_OK(fill.finish());
-  }
-  return into.finish_write();
+SealExpectation for_state(SealExpectation expected, const SequenceState& into) {
+  expected.shape = &into.shape();
+  expected.position_max = into.tokens_max();
+  return expected;
 }
 
 }  // namespace
@@ -128,14 +135,8 @@ Result<MoveReport> move_state(const SequenceState& from, SequenceState& to) try 
   to.begin_write(tokens);
   std::vector<std::byte> piece;
   for (size_t i = 0; i < plan.segments.size(); ++i) {
-    const Segment& segment = plan.segments[i].from;
     SegmentFill fill(plan.segments[i], i, to);
-    const Status done = for_pieces(dims_at(segment, tokens), segment.dtype, [&](RowRange rows) -> Status {
-      piece.resize(rows.count * segment.dims[2] * value_bytes(segment.dtype));
-      BATON_OK(read_finite(from, i, rows, piece));
-      return fill.put(rows, piece);
-    });
-    BATON_OK(done);
+    BATON_OK(for_values(from, i, piece, [&](RowRange rows, auto values) { return fill.put(rows, values); }));
     BATON_OK(fill.finish());
   }
   BATON_OK(to.finish_write());
@@ -144,37 +145,81 @@ Result<MoveReport> move_state(const SequenceState& from, SequenceState& to) try 
   return no_memory("a piece of a state");
 }
 
-Result<std::vector<std::byte>> seal_state(const SequenceState& state, const StateIdentity& identity,
-                                          std::span<const int32_t> tokens, const Provenance& provenance) try {
+StateSealer::StateSealer(const SequenceState& state, const StateIdentity& identity, std::span<const int32_t> tokens,
+                         const Provenance& provenance, SealSink sink)
+    : state_(state), writer_(identity, tokens, state.shape(), provenance, std::move(sink)) {}
+
+Status StateSealer::begin() { return writer_.begin(); }
+
+Status StateSealer::segment(size_t index) {
+  return for_values(state_, index, piece_, [&](RowRange, auto values) { return writer_.add(index, values); });
+}
+
+Status StateSealer::finish() { return writer_.finish(); }
+
+Result<SealSource> sealed_source(const SequenceState& state, const StateIdentity& identity,
+                                 std::span<const int32_t> tokens, const Provenance& provenance) {
   BATON_OK(check_shape(state.shape()));
   BATON_OK(check_tokens_to_seal(state, tokens));
   if (!provenance.steps.empty()) {
     if (const Status made = check_provenance(provenance, tokens.size()); !made) return broken(made.error().message);
   }
-  SealWriter writer(identity, tokens, state.shape(), provenance);
-  for (size_t i = 0; i < state.shape().segments.size(); ++i) {
-    const Segment& segment = state.shape().segments[i];
-    const uint64_t row_bytes = segment.dims[2] * value_bytes(segment.dtype);
-    const std::span<std::byte> section = writer.section_data(i);
-    const Status done = for_pieces(dims_at(segment, tokens.size()), segment.dtype, [&](RowRange rows) -> Status {
-      BATON_OK(read_finite(state, i, rows, section.subspan(rows.first * row_bytes, rows.count * row_bytes)));
-      writer.advance(i, (rows.first + rows.count) * row_bytes);
-      return {};
-    });
-    BATON_OK(done);
-  }
-  return std::move(writer).finish();
+  const uint64_t bytes = sealed_bytes(state.shape(), tokens.size(), provenance);
+  return SealSource(bytes, [&state, identity, tokens, &provenance](const SealSink& sink) -> Status {
+    StateSealer sealer(state, identity, tokens, provenance, sink);
+    BATON_OK(sealer.begin());
+    for (size_t i = 0; i < state.shape().segments.size(); ++i) BATON_OK(sealer.segment(i));
+    return sealer.finish();
+  });
+}
+
+Result<std::vector<std::byte>> seal_state(const SequenceState& state, const StateIdentity& identity,
+                                          std::span<const int32_t> tokens, const Provenance& provenance) try {
+  BATON_TRY(const SealSource source, sealed_source(state, identity, tokens, provenance));
+  return source.block();
 } catch (const std::bad_alloc&) {
   return no_memory("a sealed state");
 }
 
-Result<std::vector<int32_t>> unseal_state(std::span<const std::byte> block, SealExpectation expected,
+struct StateOpener::Fill {
+  size_t section;
+  SegmentFill segment;
+};
+
+StateOpener::StateOpener(SealExpectation expected, SequenceState& into, uint64_t bytes)
+    : into_(into), reader_(for_state(expected, into), this, bytes) {}
+
+StateOpener::~StateOpener() = default;
+
+Status StateOpener::begin(const SealedView& head) {
+  sections_ = head.sections;
+  into_.begin_write(head.position);
+  return {};
+}
+
+Status StateOpener::rows(size_t section, uint64_t first, std::span<const std::byte> values) {
+  const SealedSection& from = sections_[section];
+  if (fill_ == nullptr || fill_->section != section) {
+    if (fill_ != nullptr) BATON_OK(fill_->segment.finish());
+    const SegmentPlan plan{{from.kind, from.layer, from.dtype, from.dims}, into_.shape().segments[section].dtype};
+    fill_.reset(new Fill{section, SegmentFill(plan, section, into_)});
+  }
+  const uint64_t count = values.size() / (from.dims[2] * value_bytes(from.dtype));
+  return fill_->segment.put({first, count}, values);
+}
+
+Result<SealedView> StateOpener::finish() {
+  BATON_TRY(SealedView view, reader_.finish());
+  if (fill_ != nullptr) BATON_OK(fill_->segment.finish());
+  BATON_OK(into_.finish_write());
+  return view;
+}
+
+Result<std::vector<int32_t>> unseal_state(const SealSource& source, const SealExpectation& expected,
                                           SequenceState& into, Provenance* provenance) try {
-  BATON_OK(check_shape(into.shape()));
-  expected.shape = &into.shape();
-  expected.position_max = into.tokens_max();
-  BATON_TRY(SealedView view, open_seal(block, expected));
-  BATON_OK(fill_state(view, into));
+  StateOpener opener(expected, into, source.size());
+  BATON_OK(source.give([&](uint64_t offset, auto bytes) { return opener.take(offset, bytes); }));
+  BATON_TRY(SealedView view, opener.finish());
   if (provenance != nullptr) *provenance = std::move(view.provenance);
   return std::move(view.tokens);
 } catch (const std::bad_alloc&) {

@@ -8,11 +8,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "baton/bridge/plan.h"
-#include "baton/state/seal.h"
+#include "baton/state/seal_stream.h"
 #include "baton/unit/unit.h"
 
 namespace baton {
@@ -24,21 +25,63 @@ struct MoveReport {
 
 // Between two executors of one model in this process, by plan_bridge: what the engine's Move work does. `to` is at
 // position 0; on error it may hold a part: drop it.
-// kCorrupt, naming the segment, when a value is NaN or infinite, or does not come back from the receiver as it was
-// written; kUnsupported when a finite value would become infinite in the receiver's type, or all values of a segment
-// are below its normal numbers; kMismatch when the state is longer than `to`, or of another model; kOutOfMemory.
+// kCorrupt, naming the segment, when a value is NaN or infinite, or not zero in a state of no tokens, or does not come
+// back from the receiver as it was written; kUnsupported when a finite value would become infinite in the receiver's
+// type, or all values of a segment are below its normal numbers; kMismatch when the state is longer than `to`, or of
+// another model; kOutOfMemory.
 Result<MoveReport> move_state(const SequenceState& from, SequenceState& to);
 
-// The whole state at its position, sealed, in the state's own types. `tokens` are the position() tokens it was made
-// from. kCorrupt as above; kInternal when the state does not keep its contract; kOutOfMemory. `provenance`: see
-// SealWriter.
+// A state as a stream, segment by segment as they are ready: begin, each segment once, in any order, finish. Holds a
+// piece. `state` at its position, and what the other arguments refer to, are borrowed; they are such as sealed_source
+// takes. Errors as there, and the sink's. Throws std::bad_alloc.
+class StateSealer {
+ public:
+  StateSealer(const SequenceState& state, const StateIdentity& identity, std::span<const int32_t> tokens,
+              const Provenance& provenance, SealSink sink);
+  Status begin();
+  Status segment(size_t index);
+  Status finish();
+
+ private:
+  const SequenceState& state_;
+  SealWriter writer_;
+  std::vector<std::byte> piece_;
+};
+
+// A stream into a state: what a SealReader does (errors, and when they come), with its values put into `into`, which is
+// at position 0 and stays as it was until header and tokens have held. After any later error drop it; it holds the
+// tokens when finish has succeeded, not before. Errors of the values as of move_state. Throws std::bad_alloc.
+class StateOpener final : private SealedValues {
+ public:
+  // Shape and position_max are taken from `into`; `bytes` as of a SealReader.
+  StateOpener(SealExpectation expected, SequenceState& into, uint64_t bytes = 0);
+  ~StateOpener() override;
+  Status take(uint64_t offset, std::span<const std::byte> bytes) { return reader_.take(offset, bytes); }
+  Result<SealedView> finish();
+
+ private:
+  struct Fill;
+  Status begin(const SealedView& head) override;
+  Status rows(size_t section, uint64_t first, std::span<const std::byte> values) override;
+
+  SequenceState& into_;
+  SealReader reader_;
+  std::vector<SealedSection> sections_;
+  std::unique_ptr<Fill> fill_;  // of the section that comes
+};
+
+// The whole state at its position, sealed in the state's own types each time the source is asked. `tokens` are the
+// position() tokens it was made from; all arguments are borrowed. kInternal when the state does not keep its contract;
+// errors of its values as of move_state, when it is asked. `provenance`: see SealWriter.
+Result<SealSource> sealed_source(const SequenceState& state, const StateIdentity& identity,
+                                 std::span<const int32_t> tokens, const Provenance& provenance);
+// The same as a block in memory. kOutOfMemory.
 Result<std::vector<std::byte>> seal_state(const SequenceState& state, const StateIdentity& identity,
                                           std::span<const int32_t> tokens, const Provenance& provenance = {});
 
-// Verifies `block` against `expected` (shape and position_max are taken from `into`), fills `into`, which is at
-// position 0, converting to its types. On an error of open_seal `into` is untouched, on the others of move_state drop
-// it. Returns the tokens the state was made from; `provenance`, where given, receives who made it.
-Result<std::vector<int32_t>> unseal_state(std::span<const std::byte> block, SealExpectation expected,
+// All of a source into a state, by a StateOpener. Returns the tokens the state was made from; `provenance`, where
+// given, receives who made it. kOutOfMemory.
+Result<std::vector<int32_t>> unseal_state(const SealSource& source, const SealExpectation& expected,
                                           SequenceState& into, Provenance* provenance = nullptr);
 
 }  // namespace baton

@@ -58,6 +58,50 @@ TEST(BridgeBounds, NotANumberInAnyPieceIsRefusedBySealing) {
   }
 }
 
+// What no token has made is no state of a sequence: not moved, not sealed.
+TEST(BridgeBounds, AStateOfNoTokensIsZero) {
+  for (const size_t segment : {size_t{0}, size_t{1}}) {
+    FakeState from(fake_layout(large_program(), 20, {}), 20), to(fake_layout(large_program(), 20, {}), 20);
+    from.fill(6, 0);
+    const Dims last = dims_at(from.shape().segments[segment], 0);
+    from.set(segment, {last[0] - 1, last[1] - 1, last[2] - 1}, 0x1p-149f);
+    for (const Status& refused : {Status(move_state(from, to).map([](const auto&) {})),
+                                  Status(seal_state(from, kAnyIdentity, {}).map([](const auto&) {}))}) {
+      ASSERT_FALSE(refused);
+      EXPECT_EQ(refused.error().code, Code::kCorrupt);
+      EXPECT_NE(refused.error().message.find("a sequence of no tokens holds zeros"), std::string::npos);
+    }
+    from.fill(6, 0);
+    FakeState right(fake_layout(large_program(), 20, {}), 20);
+    EXPECT_TRUE(move_state(from, right));
+    EXPECT_EQ(right.position(), 0u);
+  }
+}
+
+// A receiver that asks for pieces as they come: nothing is its own before all has held.
+TEST(BridgeBounds, AStreamFillsAStateLayerByLayer) {
+  const auto tokens = fake_tokens(1, 20);
+  FakeState from(fake_layout(large_program(), 20, {}), 20), to(fake_layout(large_program(), 20, {}), 20);
+  from.fill(6, 20);
+  SealExpectation expected;
+  expected.identity = kAnyIdentity;
+  StateOpener opener(expected, to);
+  const Provenance made = Provenance::unknown(20);
+  StateSealer sealer(from, kAnyIdentity, tokens, made,
+                     [&](uint64_t offset, auto bytes) { return opener.take(offset, bytes); });
+  ASSERT_TRUE(sealer.begin());
+  for (const size_t segment : {2, 0, 3, 1}) {
+    ASSERT_TRUE(sealer.segment(segment));
+    EXPECT_EQ(to.position(), 0u);
+    EXPECT_EQ(to.get(segment, {0, 2, 1}), from.get(segment, {0, 2, 1})) << "it is there when the segment is";
+  }
+  ASSERT_TRUE(sealer.finish());
+  EXPECT_EQ(to.position(), 0u);
+  ASSERT_TRUE(opener.finish());
+  EXPECT_EQ(to.position(), 20u);
+  EXPECT_EQ(seal_state(to, kAnyIdentity, tokens).value(), seal_state(from, kAnyIdentity, tokens).value());
+}
+
 TEST(BridgeBounds, EveryNegativeTokenIsRefused) {
   FakeState from(fake_layout(bounds_program(), 20, {}), 20);
   from.fill(6, 20);

@@ -133,7 +133,7 @@ Status continue_from_file(const RunFlags& flags, const Runtime& runtime, Request
   BATON_TRY(SealedFile file, read_seal_file(flags.load_state, expected, pointer_to(flags.key)));
   request.tokens.insert(request.tokens.begin(), file.view.tokens.begin(), file.view.tokens.end());
   start_tokens = file.view.tokens.size();
-  request.start_state = std::move(file.block);
+  BATON_TRY(request.start_state, file.source.block());
   return {};
 }
 

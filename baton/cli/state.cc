@@ -58,9 +58,11 @@ Result<Source> read_source(const StateConvertFlags& flags, const TextModel& text
   if (is_seal(file.bytes())) {
     const StateShape shape = widest_shape(*text.model);
     BATON_TRY(const SealExpectation expected, expectation(text, shape));
-    const bool gets_key = flags.key && flags.to == "seal" && !has_mac(file.bytes());
+    const bool gets_key = flags.key && flags.to == "seal" && !has_mac(file.bytes(), file.bytes().size());
     BATON_TRY(const SealedFile sealed, read_seal_file(flags.in, expected, gets_key ? nullptr : pointer_to(flags.key)));
-    return Source{"seal", from_seal(sealed.view), gets_key};
+    BATON_TRY(const std::vector<std::byte> block, sealed.source.block());
+    BATON_TRY(const SealedView view, open_seal(block, expected));
+    return Source{"seal", from_seal(view), gets_key};
   }
   const auto parsed = parse_foreign(file.bytes());
   if (!parsed) return fail(Error(parsed.error()).in(flags.in));
@@ -195,7 +197,8 @@ Result<OrderedJson> convert(const StateConvertFlags& flags) {
       return fail(Code::kInvalidInput, fmt::format("{}: there are no logits in it for --dump-logits", flags.in));
     BATON_OK(write_output(flags.dump_logits, std::as_bytes(std::span(state.logits)), kModeShared));
   }
-  BATON_OK(write_seal_file(flags.out, bytes, flags.to == "seal" ? pointer_to(flags.key) : nullptr));
+  BATON_OK(flags.to == "seal" ? write_seal_file(flags.out, bytes, pointer_to(flags.key))
+                              : write_output(flags.out, bytes, kModeOwner));
   if (source.gets_key) {
     fmt::print(stderr,
                "baton: warning: {} carries no MAC: nobody vouches for what was read, {} is now under your key\n",

@@ -1,7 +1,8 @@
-// The seal: a sequence state as one verified block of bytes. A versioned envelope with the fingerprints of model,
-// quantization and tokenizer, the position, the token ids with their digest, who made it in which steps, and a checksum
-// per section. A seal that fails any check is refused with a reason and never decoded from. Checksums guard against
-// damage and mix-ups, not against somebody who recomputes them. Bytes, and promises: docs/state_format.md.
+// The seal: a sequence state as verified bytes. A versioned envelope with the fingerprints of model, quantization and
+// tokenizer, the position, the token ids with their digest, who made it in which steps, and a checksum per section. A
+// seal that fails any check is refused with a reason and never decoded from. Checksums guard against damage and
+// mix-ups, not against somebody who recomputes them. It is made and read piece by piece (seal_stream.h), or opened
+// where it lies in memory as a whole. Bytes, and promises: docs/state_format.md.
 #pragma once
 
 #include <cstddef>
@@ -33,45 +34,16 @@ struct SealedSection {
   int32_t layer;
   DType dtype;
   Dims dims;                         // outermost first, tokens dim = position
-  std::span<const std::byte> bytes;  // into the sealed block
+  std::span<const std::byte> bytes;  // into the block; empty where the state came as a stream
 };
 
-// A sealed state that passed verification; borrows the bytes it was opened from.
+// A sealed state that passed verification; of a block, borrows its bytes.
 struct SealedView {
   StateIdentity identity;
   uint64_t position = 0;
   std::vector<int32_t> tokens;  // the `position` tokens the state was made from
   Provenance provenance;        // who processed them, and how
   std::vector<SealedSection> sections;
-};
-
-// The bytes of a sealed state with every section's values still to be filled, then finished: `section_data(i)` is where
-// section i's values go; `finish` computes the checksums. Sections follow `shape` (one per slot), which check_shape
-// accepts; tokens.size() is the position and may be 0. Throws std::bad_alloc.
-class SealWriter {
- public:
-  // `provenance` is one that check_provenance accepts for tokens.size() tokens; an empty one becomes kMakerUnknown.
-  SealWriter(const StateIdentity& identity, std::span<const int32_t> tokens, const StateShape& shape,
-             const Provenance& provenance = {});
-
-  std::span<std::byte> section_data(size_t section);
-
-  // Optional: the first `bytes` of the section are final, so that they are summed while still in cache. Sections in
-  // order, each up to its whole size before the next; `finish` sums the sections for which this was never called.
-  void advance(size_t section, uint64_t bytes);
-
-  std::vector<std::byte> finish() &&;
-
- private:
-  struct Placed {
-    uint64_t offset, bytes;
-    uint64_t summed = 0;  // bytes in `checksum_` so far; all of them: `checksum` holds
-    uint64_t checksum = 0;
-  };
-  std::vector<std::byte> block_;
-  std::vector<Placed> sections_;
-  Checksum checksum_;
-  uint64_t header_bytes_ = 0;
 };
 
 // What the receiver demands. `tokens`: its own ids of the prompt, of which the state must hold exactly a prefix of
@@ -85,16 +57,12 @@ struct SealExpectation {
 };
 
 // Verifies everything, in this order: magic, version, lengths, header checksum; model, quantization and tokenizer;
-// position, provenance and shape; padding; tokens; each section's checksum, and that its values are finite, and zero
-// at position 0. kCorrupt for damage and such values, kMismatch for a state of another version, model, quantization,
-// tokenizer, shape, prompt, or with more tokens than `position_max`; the message names the check and both values.
-// Sizes come from `expected`; the block's own are only compared with them. Allocates the tokens and one entry per
-// section. One pass over the sections, bound by memory bandwidth.
+// position, provenance and shape; tokens; each section's checksum; then that values are finite, and zero at position 0;
+// zeros between the parts, where they come. kCorrupt for damage and such values, kMismatch for a state of another
+// version, model, quantization, tokenizer, shape, prompt, or with more tokens than `position_max`; the message names
+// the check and both values. Sizes come from `expected`; the block's own are only compared with them. Allocates the
+// header, the tokens and one entry per section. One pass over the sections, bound by memory bandwidth.
 Result<SealedView> open_seal(std::span<const std::byte> block, const SealExpectation& expected);
-
-// The part of open_seal that reads the header only: all but padding, tokens and sections. For a reader that wants to
-// know whether the rest is worth fetching.
-Status check_seal_header(std::span<const std::byte> block, const SealExpectation& expected);
 
 // Bytes of a whole sealed state, header and padding included. The shape is one that check_shape accepts; an empty
 // provenance counts as kMakerUnknown.

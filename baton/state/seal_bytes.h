@@ -1,11 +1,14 @@
-// Where things are in a sealed state: offsets and numbers of docs/state_format.md, shared by its writer and its reader.
+// Where things are in a sealed state: offsets and numbers of docs/state_format.md, and its header, shared by all that
+// write and read it.
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <string>
 #include <string_view>
+#include <utility>
 
-#include "baton/state/provenance.h"
-#include "baton/state/shape.h"
+#include "baton/state/seal.h"
 
 namespace baton::sealed {
 
@@ -19,8 +22,7 @@ inline constexpr uint64_t kVersionAt = 8, kHeaderBytesAt = 12, kTotalBytesAt = 1
 inline constexpr uint64_t kModelAt = 24, kQuantizationAt = 32, kTokenizerAt = 40, kPositionAt = 48;
 inline constexpr uint64_t kSectionsAt = 56, kProvenanceBytesAt = 60, kTokensOffsetAt = 64, kTokensDigestAt = 72;
 inline constexpr uint64_t kMacAt = 80, kZeroAt = 84;
-inline constexpr uint32_t kMacKeyed =
-    1;  // 32 bytes of keyed BLAKE2b-256 of all before them end the block (state_key.h)
+inline constexpr uint32_t kMacKeyed = 1;  // 32 bytes of keyed BLAKE2b-256 of all before them end it (state_key.h)
 inline constexpr uint64_t kEntriesAt = 88;
 
 // kind u32 | layer i32 | dtype u32 | zero u32 | dims u64[3] | offset u64 | bytes u64 | checksum u64
@@ -37,6 +39,7 @@ static_assert(kMakerUnitMax < kMakerUnitBytes && kMakerArithmeticMax < kMakerByt
 
 inline constexpr uint64_t kChecksumBytes = 8;
 inline constexpr uint64_t kHeaderBytesMin = kEntriesAt + kProvenanceFixed + kChecksumBytes;
+inline constexpr uint64_t kHeaderBytesMax = 1 << 20;  // 16,000 sections
 
 // Tokens and sections begin at multiples of this; the bytes between are zero.
 inline constexpr uint64_t kAlignment = 64;
@@ -48,7 +51,33 @@ inline uint64_t provenance_bytes(const Provenance& provenance) {
 // At most as long as its bounds allow; every byte accounted for. kCorrupt otherwise. The meaning: check_provenance.
 Result<Provenance> read_provenance(std::span<const std::byte> bytes);
 
-// Bytes summed and searched at a time: stays in the first or second level of cache.
+// The header without its entries.
+struct Header {
+  StateIdentity identity;
+  uint32_t mac = 0;
+  uint64_t total_bytes = 0, header_bytes = 0, position = 0, sections = 0, tokens_offset = 0, tokens_digest = 0;
+  Provenance provenance;
+};
+// How long it is, from its first kHeaderBytesMin bytes (fewer: refused). `bytes`: of the whole state, 0 where that is
+// not known. kCorrupt: not a sealed state, truncated, lengths that do not fit; kMismatch: another version.
+Result<uint64_t> header_length(std::span<const std::byte> start, uint64_t bytes);
+// What `start` says of it, unchecked; at most kHeaderBytesMax, and no more than there are.
+uint64_t stated_header_length(std::span<const std::byte> start, uint64_t bytes);
+// From all its bytes. kCorrupt: its checksum; fields that have no meaning.
+Result<Header> read_header(std::span<const std::byte> bytes);
+// What it says of a MAC and the whole length, under a right checksum. `bytes`: the whole header.
+void mark(std::span<std::byte> bytes, uint32_t mac, uint64_t total);
+// The checksum at its end.
+void sum_header(std::span<std::byte> bytes);
+
+inline tl::unexpected<Error> corrupt(std::string what) {
+  return fail(Code::kCorrupt, "sealed state: " + std::move(what));
+}
+inline tl::unexpected<Error> mismatch(std::string what) {
+  return fail(Code::kMismatch, "sealed state: " + std::move(what));
+}
+
+// Bytes read, summed and searched at a time: stays in the first or second level of cache.
 inline constexpr uint64_t kPieceBytes = 32 * 1024;
 
 // The numbers of kinds and types are part of the format.

@@ -29,17 +29,8 @@ struct Large {
     return expectation;
   }
   std::vector<std::byte> block(const StateIdentity& identity = kSealedAs) const {
-    SealWriter writer(identity, tokens, shape);
     Random random(3);
-    for (size_t i = 0; i < shape.segments.size(); ++i) {
-      const auto data = writer.section_data(i);
-      const uint64_t bytes = value_bytes(shape.segments[i].dtype);
-      for (uint64_t at = 0; at < data.size(); at += bytes) {
-        const float value = random.normal();
-        bytes == 4 ? store_as<float>(data.data() + at, value) : store_as<uint16_t>(data.data() + at, f32_to_f16(value));
-      }
-    }
-    return std::move(writer).finish();
+    return test::sealed_block(identity, tokens, shape, {}, [&](size_t) { return random.normal(); });
   }
 };
 

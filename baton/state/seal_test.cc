@@ -35,16 +35,8 @@ struct Example {
   }
 
   std::vector<std::byte> block() const {
-    SealWriter writer(kIdentity, tokens, shape, provenance);
     float next = 1;
-    for (size_t i = 0; i < shape.segments.size(); ++i) {
-      const auto data = writer.section_data(i);
-      const uint64_t bytes = value_bytes(shape.segments[i].dtype);
-      for (uint64_t at = 0; at < data.size(); at += bytes, next += 1) {
-        bytes == 4 ? store_as<float>(data.data() + at, next) : store_as<uint16_t>(data.data() + at, f32_to_f16(next));
-      }
-    }
-    return std::move(writer).finish();
+    return test::sealed_block(kIdentity, tokens, shape, provenance, [&](size_t) { return next++; });
   }
 };
 
@@ -73,28 +65,6 @@ TEST(Seal, OpensWhatWasWritten) {
   EXPECT_EQ(view->sections[2].bytes.data(), block.data() + kKeysAt);
   EXPECT_EQ(load_as<float>(view->sections[1].bytes.data()), 5.0f);
   EXPECT_EQ(f16_to_f32(load_as<uint16_t>(view->sections[3].bytes.data() + 10)), 20.0f);
-}
-
-TEST(Seal, AdvancingGivesTheSameBytes) {
-  const StateShape shape = state_shape(test::fake_program(4, 2, 3, 8, 16, 24, 3, 40), DType::kF32);
-  const auto tokens = test::fake_tokens(1, 50);
-  const auto make = [&](uint64_t step_max) {
-    SealWriter writer(kIdentity, tokens, shape);
-    Random values(5), steps(6);
-    for (size_t i = 0; i < shape.segments.size(); ++i) {
-      const auto data = writer.section_data(i);
-      for (size_t at = 0; at < data.size(); at += 4) store_as<float>(data.data() + at, values.normal());
-      for (uint64_t done = 0; step_max > 0 && done < data.size();) {
-        done = std::min<uint64_t>(data.size(), done + 1 + steps.below(step_max));
-        writer.advance(i, done);
-      }
-    }
-    return std::move(writer).finish();
-  };
-  const auto plain = make(0);
-  EXPECT_EQ(plain, make(7));
-  EXPECT_EQ(plain, make(5000));
-  EXPECT_TRUE(open_seal(plain, {kIdentity, &shape, &tokens, 64}).has_value());
 }
 
 // Which check a changed byte must fail, from its offset.
@@ -349,7 +319,6 @@ TEST(Seal, LiesWithRightChecksumsAreRefused) {
     test::reseal(block);
     EXPECT_NE(message_of(open_seal(block, example.expected())).find(lie.name), std::string::npos)
         << lie.name << ": " << message_of(open_seal(block, example.expected()));
-    EXPECT_EQ(check_seal_header(block, example.expected()).has_value(), lie.name.substr(0, 7) == "padding");
   }
 }
 
@@ -365,9 +334,7 @@ TEST(Seal, AHeaderWithoutProvenanceIsRefused) {
 
 TEST(Seal, NobodyNamedIsUnknown) {
   const Example example;
-  SealWriter writer(kIdentity, example.tokens, example.shape);
-  for (size_t i = 0; i < 4; ++i) std::ranges::fill(writer.section_data(i), std::byte{0});
-  const auto block = std::move(writer).finish();
+  const auto block = test::sealed_block(kIdentity, example.tokens, example.shape, {}, [](size_t) { return 0; });
   EXPECT_EQ(block.size(), sealed_bytes(example.shape, 3));
   const auto view = open_seal(block, example.expected());
   ASSERT_TRUE(view.has_value()) << message_of(view);
@@ -386,13 +353,11 @@ TEST(Seal, BF16KeysAreTheSameBytesAsF16ButNotTheSameType) {
 
 TEST(Seal, AtPositionZero) {
   const Example example;
-  SealWriter writer(kIdentity, {}, example.shape);
-  for (size_t i = 0; i < 4; ++i) std::ranges::fill(writer.section_data(i), std::byte{0});
-  EXPECT_TRUE(writer.section_data(2).empty());
-  auto block = std::move(writer).finish();
+  auto block = test::sealed_block(kIdentity, {}, example.shape, {}, [](size_t) { return 0; });
   const auto view = open_seal(block, example.expected());
   ASSERT_TRUE(view.has_value()) << message_of(view);
   EXPECT_EQ(view->position, 0u);
+  EXPECT_TRUE(view->sections[2].bytes.empty());
   block.back() ^= std::byte{1};
   EXPECT_FALSE(open_seal(block, example.expected()).has_value());
 }
@@ -401,10 +366,10 @@ TEST(Seal, AtPositionZero) {
 TEST(Seal, AtPositionZeroTheFixedStateIsZero) {
   const Example example;
   for (const size_t section : {size_t{0}, size_t{1}}) {
-    SealWriter writer(kIdentity, {}, example.shape);
-    for (size_t i = 0; i < 4; ++i) std::ranges::fill(writer.section_data(i), std::byte{0});
-    writer.section_data(section).back() = std::byte{0x3f};
-    const auto view = open_seal(std::move(writer).finish(), example.expected());
+    int left = 4;  // values of the section: its last is not zero
+    const auto block = test::sealed_block(kIdentity, {}, example.shape, {},
+                                          [&](size_t i) { return i == section && --left == 0 ? 0.5f : 0.0f; });
+    const auto view = open_seal(block, example.expected());
     ASSERT_FALSE(view.has_value());
     EXPECT_EQ(view.error().code, Code::kCorrupt);
     EXPECT_NE(message_of(view).find("a sequence of no tokens holds zeros"), std::string::npos) << message_of(view);
@@ -428,13 +393,11 @@ TEST(Seal, FileRoundTripAndErrorsNameTheFile) {
   ASSERT_TRUE(write_seal_file(path, block).has_value());
   auto file = read_seal_file(path, example.expected());
   ASSERT_TRUE(file.has_value()) << file.error().message;
-  const SealedFile moved = std::move(*file);
-  EXPECT_EQ(moved.block, block);
-  EXPECT_EQ(moved.view.tokens, example.tokens);
-  EXPECT_EQ(moved.view.sections[3].bytes.data(), moved.block.data() + kValuesAt);
+  EXPECT_EQ(file->source.block().value(), block);
+  EXPECT_EQ(file->view.tokens, example.tokens);
 
   const auto refused = [&](std::span<const std::byte> bytes, std::string_view part) {
-    ASSERT_TRUE(write_seal_file(path, bytes).has_value());
+    std::ofstream(path, std::ios::binary) << as_text(bytes);
     const auto result = read_seal_file(path, example.expected());
     ASSERT_FALSE(result.has_value());
     EXPECT_EQ(result.error().message.find(path.string()), 0u) << result.error().message;

@@ -11,7 +11,6 @@
 
 #include "baton/base/bytes.h"
 #include "baton/base/file.h"
-#include "baton/state/checksum.h"
 #include "baton/state/seal_bytes.h"
 #include "baton/state/seal_list.h"
 
@@ -21,27 +20,6 @@ namespace {
 // Keys of other uses of the same file are other keys.
 constexpr std::string_view kPurpose = "baton sealed state, key 1";
 static_assert(kMacBytes == crypto_generichash_BYTES);
-
-tl::unexpected<Error> key_mismatch(std::string what) {
-  return fail(Code::kMismatch, "sealed state: " + std::move(what));
-}
-
-// Of a block long enough for the fixed header: what `mac` and the total length say, under a right header checksum.
-void mark(std::span<std::byte> block, uint32_t mac, uint64_t total) {
-  store_as<uint32_t>(block.data() + sealed::kMacAt, mac);
-  store_as<uint64_t>(block.data() + sealed::kTotalBytesAt, total);
-  const uint64_t summed = load_as<uint32_t>(block.data() + sealed::kHeaderBytesAt) - sealed::kChecksumBytes;
-  store_as<uint64_t>(block.data() + summed, checksum(block.first(summed)));
-}
-
-using Mac = std::array<unsigned char, kMacBytes>;
-
-Mac mac_of(std::span<const std::byte> bytes, std::span<const unsigned char> key) {
-  Mac mac;
-  BATON_CHECK(crypto_generichash(mac.data(), mac.size(), reinterpret_cast<const unsigned char*>(bytes.data()),
-                                 bytes.size(), key.data(), key.size()) == 0);
-  return mac;
-}
 
 }  // namespace
 
@@ -94,48 +72,58 @@ StateKey& StateKey::operator=(StateKey&& other) noexcept {
 
 StateKey::~StateKey() { sodium_memzero(bytes_.data(), bytes_.size()); }
 
-bool has_mac(std::span<const std::byte> block) {
-  return is_seal(block) && block.size() >= sealed::kHeaderBytesMin + kMacBytes &&
-         load_as<uint32_t>(block.data() + sealed::kVersionAt) == sealed::kVersion &&
-         load_as<uint32_t>(block.data() + sealed::kMacAt) == sealed::kMacKeyed;
+namespace {
+
+static_assert(sizeof(crypto_generichash_state) <= 384);
+crypto_generichash_state* as_hash(std::array<unsigned char, 384>& state) {
+  return reinterpret_cast<crypto_generichash_state*>(state.data());
 }
 
-Result<std::vector<std::byte>> add_mac(std::vector<std::byte> block, const StateKey& key) try {
-  if (auto listing = list_seal(block); !listing) return fail(std::move(listing).error());
-  if (has_mac(block)) return fail(Code::kInvalidInput, "sealed state: it carries a MAC already");
-  block.resize(block.size() + kMacBytes);
-  mark(block, sealed::kMacKeyed, block.size());
-  const Mac mac = mac_of(std::span(block).first(block.size() - kMacBytes), key.bytes_);
-  std::memcpy(block.data() + block.size() - kMacBytes, mac.data(), kMacBytes);
-  return block;
-} catch (const std::bad_alloc&) {
-  return fail(Code::kOutOfMemory, "no memory for a sealed state");
+}  // namespace
+
+MacSum::MacSum(const StateKey& key) {
+  BATON_CHECK(crypto_generichash_init(as_hash(state_), key.bytes_.data(), key.bytes_.size(), kMacBytes) == 0);
+}
+
+MacSum::~MacSum() { sodium_memzero(state_.data(), state_.size()); }
+
+void MacSum::update(std::span<const std::byte> bytes) {
+  const auto* data = reinterpret_cast<const unsigned char*>(bytes.data());
+  BATON_CHECK(crypto_generichash_update(as_hash(state_), data, bytes.size()) == 0);
+}
+
+std::array<std::byte, kMacBytes> MacSum::value() && {
+  std::array<std::byte, kMacBytes> mac;
+  auto* const data = reinterpret_cast<unsigned char*>(mac.data());
+  BATON_CHECK(crypto_generichash_final(as_hash(state_), data, mac.size()) == 0);
+  return mac;
+}
+
+Status MacSum::check(std::span<const std::byte> mac) && {
+  const auto own = std::move(*this).value();
+  if (mac.size() == own.size() && sodium_memcmp(own.data(), mac.data(), own.size()) == 0) return {};
+  return sealed::mismatch("MAC: it was sealed with another key, or changed since: nothing in it is used");
+}
+
+bool has_mac(std::span<const std::byte> start, uint64_t bytes) {
+  return is_seal(start) && start.size() >= sealed::kHeaderBytesMin && bytes >= sealed::kHeaderBytesMin + kMacBytes &&
+         load_as<uint32_t>(start.data() + sealed::kVersionAt) == sealed::kVersion &&
+         load_as<uint32_t>(start.data() + sealed::kMacAt) == sealed::kMacKeyed;
+}
+
+Status check_has_mac(std::span<const std::byte> start, uint64_t bytes) {
+  if (!is_seal(start)) return sealed::corrupt("magic: these bytes are not a sealed state");
+  if (has_mac(start, bytes)) return {};
+  return sealed::mismatch(
+      "it carries no MAC, but a key was given: it was not sealed with a key (or is of another version); "
+      "without --state-key nobody vouches for it");
 }
 
 Status check_mac(std::span<const std::byte> block, const StateKey& key) {
-  if (!is_seal(block)) return fail(Code::kCorrupt, "sealed state: magic: these bytes are not a sealed state");
-  if (!has_mac(block)) {
-    return key_mismatch(
-        "it carries no MAC, but a key was given: it was not sealed with a key (or is of another version); "
-        "without --state-key nobody vouches for it");
-  }
-  const size_t summed = block.size() - kMacBytes;
-  const Mac mac = mac_of(block.first(summed), key.bytes_);
-  if (sodium_memcmp(mac.data(), block.data() + summed, kMacBytes) != 0)
-    return key_mismatch("MAC: it was sealed with another key, or changed since: nothing in it is used");
-  return {};
-}
-
-Result<std::vector<std::byte>> remove_mac(std::vector<std::byte> block, const StateKey& key) {
-  BATON_OK(check_mac(block, key));
-  block.resize(block.size() - kMacBytes);
-  // Who has the key is believed, not trusted to write sound bytes: open_seal checks everything as ever. Only where the
-  // checksum lies must hold here.
-  const uint64_t header_bytes = load_as<uint32_t>(block.data() + sealed::kHeaderBytesAt);
-  if (header_bytes < sealed::kHeaderBytesMin || header_bytes > block.size())
-    return fail(Code::kCorrupt, fmt::format("sealed state: header length: {} bytes of {}", header_bytes, block.size()));
-  mark(block, 0, block.size());
-  return block;
+  BATON_OK(check_has_mac(block, block.size()));
+  MacSum sum(key);
+  sum.update(block.first(block.size() - kMacBytes));
+  return std::move(sum).check(block.last(kMacBytes));
 }
 
 }  // namespace baton

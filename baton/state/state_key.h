@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "baton/base/status.h"
 
@@ -34,24 +33,35 @@ class StateKey {
   const std::string& warning() const { return warning_; }
 
  private:
-  friend Result<std::vector<std::byte>> add_mac(std::vector<std::byte> block, const StateKey& key);
-  friend Status check_mac(std::span<const std::byte> block, const StateKey& key);
+  friend class MacSum;
   StateKey() = default;
   std::array<unsigned char, 32> bytes_{};
   std::string warning_;
 };
 
-// Whether the block says that it carries a MAC. Nothing is checked.
-bool has_mac(std::span<const std::byte> block);
+// The MAC of bytes that come in pieces. A copy goes on from where the original stands. Wiped when it goes.
+class MacSum {
+ public:
+  explicit MacSum(const StateKey& key);
+  MacSum(const MacSum&) = default;
+  MacSum& operator=(const MacSum&) = delete;
+  ~MacSum();
+  void update(std::span<const std::byte> bytes);
+  std::array<std::byte, kMacBytes> value() &&;
+  // That it is `mac`, in constant time. kMismatch: nothing of what was summed may be used then.
+  Status check(std::span<const std::byte> mac) &&;
 
-// A sealed block without a MAC -> the same with one. kInvalidInput when it is not a sealed block, or has one.
-Result<std::vector<std::byte>> add_mac(std::vector<std::byte> block, const StateKey& key);
+ private:
+  alignas(64) std::array<unsigned char, 384> state_;  // the library's
+};
 
-// That the block was sealed with this key and nothing in it was changed since, in constant time for blocks of one
-// length. kMismatch: another key, or a block without a MAC; nothing of the block may be used then.
+// Whether a state of `bytes` bytes that begins with `start` (a header's fixed part at least) says that a MAC ends it.
+// Nothing else is checked. And the same as an error: kMismatch, kCorrupt.
+bool has_mac(std::span<const std::byte> start, uint64_t bytes);
+Status check_has_mac(std::span<const std::byte> start, uint64_t bytes);
+
+// That the block was sealed with this key and nothing in it was changed since: in memory, as a whole. kMismatch:
+// another key, or a block without a MAC; nothing of the block may be used then.
 Status check_mac(std::span<const std::byte> block, const StateKey& key);
-
-// check_mac, then the block as open_seal takes it: without the MAC.
-Result<std::vector<std::byte>> remove_mac(std::vector<std::byte> block, const StateKey& key);
 
 }  // namespace baton

@@ -4,10 +4,13 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <bit>
 #include <cstring>
 #include <fstream>
 
 #include "baton/base/bytes.h"
+#include "baton/base/file.h"
+#include "baton/state/seal_bytes.h"
 #include "baton/state/seal_file.h"
 #include "baton/state/seal_list.h"
 #include "tests/support/fake_state.h"
@@ -31,9 +34,19 @@ StateKey key_of(uint8_t first) { return StateKey::from_bytes(secret(first)).valu
 class StateKeys : public testing::Test {
  protected:
   std::vector<std::byte> sealed() const {
-    SealWriter writer(kKeyedIdentity, tokens_, layout_);
-    for (size_t i = 0; i < layout_.segments.size(); ++i) std::ranges::fill(writer.section_data(i), std::byte{0x3c});
-    return std::move(writer).finish();
+    // Bytes of 0x3c.
+    return test::sealed_block(kKeyedIdentity, tokens_, layout_, {}, [&](size_t section) {
+      return layout_.segments[section].dtype == DType::kF32 ? std::bit_cast<float>(0x3c3c3c3cu) : f16_to_f32(0x3c3c);
+    });
+  }
+  // As it lies in a file.
+  std::vector<std::byte> keyed(const StateKey& key) const {
+    const fs::path file = path_.string() + ".state";
+    EXPECT_TRUE(write_seal_file(file, sealed(), &key));
+    const std::string text = read_file(file, 1 << 20).value();
+    fs::remove(file);
+    const auto bytes = std::as_bytes(std::span(text));
+    return {bytes.begin(), bytes.end()};
   }
   SealExpectation expected() const {
     SealExpectation expectation;
@@ -51,21 +64,21 @@ class StateKeys : public testing::Test {
 
 TEST_F(StateKeys, WhatWasSealedWithAKeyOpensWithIt) {
   const auto block = sealed();
-  const auto keyed = add_mac(block, key_of(1)).value();
+  const auto keyed = this->keyed(key_of(1));
   EXPECT_EQ(keyed.size(), block.size() + kMacBytes);
-  EXPECT_TRUE(has_mac(keyed));
-  EXPECT_FALSE(has_mac(block));
+  EXPECT_TRUE(has_mac(keyed, keyed.size()));
+  EXPECT_FALSE(has_mac(block, block.size()));
   EXPECT_TRUE(check_mac(keyed, key_of(1)));
-  EXPECT_EQ(remove_mac(keyed, key_of(1)).value(), block);
   EXPECT_TRUE(list_seal(keyed)->keyed);
   EXPECT_FALSE(list_seal(block)->keyed);
-  EXPECT_FALSE(add_mac(keyed, key_of(1)));
-  EXPECT_FALSE(add_mac(std::vector<std::byte>(200), key_of(1)));
+  const StateKey key = key_of(1);
+  EXPECT_FALSE(write_seal_file(path_, keyed, &key));
+  EXPECT_FALSE(write_seal_file(path_, std::vector<std::byte>(200), &key));
 }
 
 TEST_F(StateKeys, WithoutTheKeyOrWithAnotherItIsRefused) {
   const auto block = sealed();
-  const auto keyed = add_mac(block, key_of(1)).value();
+  const auto keyed = this->keyed(key_of(1));
   const auto without = open_seal(keyed, expected());
   ASSERT_FALSE(without);
   EXPECT_EQ(without.error().code, Code::kMismatch);
@@ -78,12 +91,11 @@ TEST_F(StateKeys, WithoutTheKeyOrWithAnotherItIsRefused) {
   const auto unkeyed = check_mac(block, key_of(1));
   ASSERT_FALSE(unkeyed);
   EXPECT_NE(unkeyed.error().message.find("carries no MAC"), std::string::npos);
-  EXPECT_FALSE(remove_mac(block, key_of(1)));
 }
 
 // With all checksums made right again, as somebody would who changes a state on purpose.
 TEST_F(StateKeys, EveryByteIsUnderTheMac) {
-  const auto keyed = add_mac(sealed(), key_of(1)).value();
+  const auto keyed = this->keyed(key_of(1));
   const StateKey key = key_of(1);
   for (size_t at = 0; at < keyed.size(); ++at) {
     auto changed = keyed;
@@ -104,10 +116,13 @@ TEST_F(StateKeys, EveryByteIsUnderTheMac) {
 
 // The MAC taken off, and the header told that there never was one: refused by whoever has the key.
 TEST_F(StateKeys, AMacCannotBeTakenOffUnnoticed) {
-  auto stripped = remove_mac(add_mac(sealed(), key_of(1)).value(), key_of(1)).value();
-  EXPECT_TRUE(open_seal(stripped, expected()));
-  ASSERT_TRUE(write_seal_file(path_, stripped));
   const StateKey key = key_of(1);
+  auto stripped = keyed(key);
+  stripped.resize(stripped.size() - kMacBytes);
+  sealed::mark(std::span(stripped).first(load_as<uint32_t>(&stripped[sealed::kHeaderBytesAt])), 0, stripped.size());
+  EXPECT_EQ(stripped, sealed());
+  ASSERT_TRUE(write_seal_file(path_, stripped));
+  EXPECT_TRUE(read_seal_file(path_, expected()));
   EXPECT_FALSE(read_seal_file(path_, expected(), &key));
 }
 
@@ -117,7 +132,7 @@ TEST_F(StateKeys, FilesWithAKey) {
   ASSERT_TRUE(write_seal_file(path_, block, &key));
   const auto file = read_seal_file(path_, expected(), &key);
   ASSERT_TRUE(file) << file.error().message;
-  EXPECT_EQ(file->block, block);
+  EXPECT_EQ(file->source.block().value(), block);
   EXPECT_EQ(file->view.tokens, tokens_);
   for (const StateKey* wrong : {static_cast<const StateKey*>(nullptr), &other}) {
     const auto refused = read_seal_file(path_, expected(), wrong);
@@ -142,7 +157,6 @@ TEST_F(StateKeys, KeyFilesAreChecked) {
         .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
     fs::permissions(path_, fs::perms::owner_read | fs::perms::owner_write);
   };
-  const auto block = sealed();
   for (const size_t bytes : {0, 1, 31, 4097}) {
     put(secret(1, bytes));
     const auto key = StateKey::read(path_);
@@ -157,7 +171,7 @@ TEST_F(StateKeys, KeyFilesAreChecked) {
     const auto key = StateKey::read(path_);
     ASSERT_TRUE(key) << key.error().message;
     EXPECT_EQ(key->warning(), "");
-    EXPECT_EQ(check_mac(add_mac(block, *key).value(), key_of(1)).has_value(), bytes == 32);
+    EXPECT_EQ(check_mac(keyed(*key), key_of(1)).has_value(), bytes == 32);
   }
   for (const auto open : {fs::perms::group_read, fs::perms::others_read, fs::perms::others_write}) {
     fs::permissions(path_, open, fs::perm_options::add);
@@ -169,7 +183,7 @@ TEST_F(StateKeys, KeyFilesAreChecked) {
 // Every byte of the key file counts, and the MAC is what libsodium's interface says: BLAKE2b-256, keyed with the
 // BLAKE2b-256 of the purpose and the file. Computed with Python's hashlib.
 TEST_F(StateKeys, TheMacIsTheDocumentedOne) {
-  const auto keyed = add_mac(sealed(), key_of(1)).value();
+  const auto keyed = this->keyed(key_of(1));
   std::string hex;
   for (const std::byte b : std::span(keyed).last(kMacBytes)) {
     constexpr std::string_view kDigits = "0123456789abcdef";
@@ -183,8 +197,8 @@ TEST_F(StateKeys, AKeyIsWipedWhereItWas) {
   alignas(StateKey) std::byte place[sizeof(StateKey)];
   auto* key = new (place) StateKey(key_of(5));
   StateKey moved(std::move(*key));
-  EXPECT_TRUE(check_mac(add_mac(sealed(), moved).value(), key_of(5)));
-  EXPECT_FALSE(check_mac(add_mac(sealed(), moved).value(), *key));
+  EXPECT_TRUE(check_mac(keyed(moved), key_of(5)));
+  EXPECT_FALSE(check_mac(keyed(moved), *key));
   key->~StateKey();
   // The secret of `moved` is not to be found in the memory of the one that is gone.
   const auto* secret_bytes = reinterpret_cast<const std::byte*>(&moved);

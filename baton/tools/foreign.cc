@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "baton/base/bytes.h"
+#include "baton/state/seal_stream.h"
 #include "baton/state/values.h"
 #include "baton/tools/foreign/formats.h"
 
@@ -267,13 +268,15 @@ Result<std::vector<std::byte>> to_seal(const PlainState& state, const StateIdent
                             "it was made from",
                             state.position, state.tokens.size()));
   }
-  SealWriter writer(identity, state.tokens, state.shape, state.provenance);
-  for (size_t i = 0; i < state.sections.size(); ++i) {
-    const auto data = writer.section_data(i);
-    BATON_CHECK(data.size() == state.sections[i].size());
-    if (!data.empty()) std::memcpy(data.data(), state.sections[i].data(), data.size());
-  }
-  return std::move(writer).finish();
+  const SealSource source(sealed_bytes(state.shape, state.position, state.provenance),
+                          [&](const SealSink& sink) -> Status {
+                            SealWriter writer(identity, state.tokens, state.shape, state.provenance, sink);
+                            BATON_OK(writer.begin());
+                            for (size_t i = 0; i < state.sections.size(); ++i)
+                              BATON_OK(writer.add(i, state.sections[i]));
+                            return writer.finish();
+                          });
+  return source.block();
 }
 
 Result<std::vector<std::byte>> to_foreign(const PlainState& state, const Model& model, ForeignFormat format,

@@ -1,10 +1,12 @@
 // open_seal on arbitrary bytes for a fixed receiver. The first byte selects: bit 0, make the checksums right first, so
-// that what lies behind them is reached; bit 1, expect a prompt. What is accepted must be what the receiver asked for.
+// that what lies behind them is reached; bit 1, expect a prompt; the rest, how the stream is cut. What is accepted must
+// be what the receiver asked for, and as a stream the same.
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <vector>
 
-#include "baton/state/seal.h"
+#include "baton/state/seal_stream.h"
 #include "baton/state/values.h"
 #include "tests/support/fake_state.h"
 #include "tests/support/reseal.h"
@@ -47,10 +49,27 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if ((data[0] & 1) != 0) test::reseal(block);
   const auto view = open_seal(block, expected);
   require(view.has_value() || !view.error().message.empty());
-  if (view) {
-    require(check_seal_header(block, expected).has_value());
-    check_accepted(*view, expected, block);
+  if (view) check_accepted(*view, expected, block);
+  // The same in pieces, as a stream of unknown length: the same verdict.
+  SealReader reader(expected, nullptr, (data[0] & 4) != 0 ? block.size() : 0);
+  const uint64_t cut = 1 + data[0] / 8;
+  const Status took = SealSource(block).give([&](uint64_t offset, std::span<const std::byte> part) -> Status {
+    for (uint64_t at = 0; at < part.size(); at += cut)
+      BATON_OK(reader.take(offset + at, part.subspan(at, std::min<uint64_t>(cut, part.size() - at))));
+    return {};
+  });
+  const auto streamed = reader.finish();
+  require(streamed.has_value() == view.has_value() && (took || !streamed));
+  if (view) require(streamed->tokens == view->tokens && streamed->provenance == view->provenance);
+  // Pieces in an order that the bytes choose.
+  SealReader shuffled(expected);
+  uint64_t at = 0;
+  for (const std::byte b : block) {
+    const uint64_t part = std::min<uint64_t>(std::to_integer<uint64_t>(b), block.size() - at);
+    if (!shuffled.take(at, std::span(block).subspan(at, part))) break;
+    at = part % 5 == 0 ? 0 : at + part;
   }
+  static_cast<void>(shuffled.finish());
   return 0;
 }
 
