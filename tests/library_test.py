@@ -61,7 +61,9 @@ class Installed(unittest.TestCase):
 
     def test_custom_unit(self):
         out = run(self.examples / "custom_unit", self.model)
-        self.assertRegex(out, r"prefill: counting \(cpu, [1-9]\d* counted\)\ndecode: cpu\nbridge: move, [1-9]\d+ bytes")
+        self.assertRegex(out, r"^largest difference to ref: \S+ of 0.002\ntoy: this unit has no op bias \(op \d+ of the model\)")
+        for prefill, decode in (("toy", "cpu"), ("cpu", "toy")):
+            self.assertRegex(out, rf"prefill: {prefill}, decode: {decode}, bridge: move, [1-9]\d+ bytes\n")
 
     def test_two_processes(self):
         state, key, other = (self.folder / name for name in ("state", "key", "other_key"))
