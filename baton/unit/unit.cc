@@ -164,6 +164,7 @@ Status Executor::step_and_draw(std::span<const Seat> seats, std::span<float> out
   const std::span<float> rows = std::span(drawn_from_).first(values);
   bool more = true;
   for (uint32_t done = 0; done < limits.steps_max && more; ++done) {
+    BATON_OK(context.check());
     BATON_OK(step(next, rows, context));
     if (done == 0) hand_out(seats, next, rows.data(), width, out);
     draw_all(drawing.size(), [&](size_t i) { draw(*drawing[i].first, rows.subspan(drawing[i].second, width), clock); });
