@@ -21,7 +21,6 @@ REASONS = {  # of a file, or of a function as file:name
     "baton/cli/chat_session.cc": "one class: what a turn does with the terminal, the engine and the file",
     "baton/engine/engine.cc": "one class: the threads, and what each of them may touch",
     "baton/model/mlx_weights_test.cc:TEST(MlxWeights, DamagedPartsAreRefusedByName)": "a table of cases",
-    "baton/state/seal_test.cc:TEST(Seal, LiesWithRightChecksumsAreRefused)": "a table of cases",
     "baton/text/jinja/evaluate.cc": "one switch over the kinds of expressions",
     "baton/text/jinja/expressions.cc": "one grammar, by precedence",
     "baton/text/jinja/globals.cc:format_date": "one switch over the letters of strftime",

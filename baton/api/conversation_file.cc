@@ -126,9 +126,8 @@ Status Conversation::load(const std::filesystem::path& file, const StateKey* key
     expected.vocab = runtime_.model().spec.vocab;
     BATON_TRY(const SealedFile sealed, read_seal_file(file, expected, key));
     BATON_TRY(std::vector<std::byte> block, sealed.source.block());
-    if (state.value("checksum", OrderedJson()) != hex_digits(checksum(block))) {
+    if (state.value("checksum", OrderedJson()) != hex_digits(checksum(block)))
       return fail(Code::kMismatch, fmt::format("{} is not the state that {} was saved with", file.string(), name));
-    }
     if (state.value("tokens", OrderedJson()) != sealed.view.tokens.size()) {
       return refuse({Code::kInvalidInput,
                      fmt::format("field 'state.tokens' is not the {} of the state", sealed.view.tokens.size())});

@@ -1,8 +1,8 @@
 // All questions are one: is the magnitude, as an integer, at least some limit? Compared a block at a time, without
-// branches, so that the compiler vectorises it; a block that says yes is searched again.
+// branches and with a count that the compiler knows, so that it vectorises it; a block that says yes is searched again.
 #include "baton/state/values.h"
 
-#include <type_traits>
+#include <algorithm>
 
 #include "baton/base/bytes.h"
 #include "baton/base/float.h"
@@ -11,7 +11,7 @@
 namespace baton {
 namespace {
 
-constexpr size_t kBlock = 2048;
+constexpr size_t kBlock = 512;
 
 // limit - 1 - magnitude has its sign bit set when magnitude >= limit: both are below 2^(bits - 1).
 template <class Bits>
@@ -20,10 +20,10 @@ Bits over(const std::byte* at, size_t i, Bits limit) {
   return static_cast<Bits>(limit - 1u - (load_as<Bits>(at + i * sizeof(Bits)) & kMagnitude));
 }
 
-template <class Bits>
-bool any_at_least(const std::byte* at, size_t count, Bits limit) {
+template <size_t kCount, class Bits>
+bool any_at_least(const std::byte* at, Bits limit) {
   Bits seen = 0;
-  for (size_t i = 0; i < count; ++i) seen = static_cast<Bits>(seen | over(at, i, limit));
+  for (size_t i = 0; i < kCount; ++i) seen = static_cast<Bits>(seen | over(at, i, limit));
   return (seen >> (sizeof(Bits) * 8 - 1)) != 0;
 }
 
@@ -31,11 +31,11 @@ template <class Bits>
 std::optional<uint64_t> first_at_least(std::span<const std::byte> values, Bits limit) {
   const size_t count = values.size() / sizeof(Bits);
   for (size_t start = 0; start < count; start += kBlock) {
-    const size_t block = count - start < kBlock ? count - start : kBlock;
     const std::byte* at = values.data() + start * sizeof(Bits);
-    if (!any_at_least(at, block, limit)) continue;
+    const size_t block = std::min(count - start, kBlock);
+    if (block == kBlock && !any_at_least<kBlock>(at, limit)) continue;
     for (size_t i = 0; i < block; ++i) {
-      if (any_at_least(at + i * sizeof(Bits), 1, limit)) return start + i;
+      if (any_at_least<1>(at + i * sizeof(Bits), limit)) return start + i;
     }
   }
   return std::nullopt;
