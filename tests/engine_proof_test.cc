@@ -104,6 +104,7 @@ TEST(Proof, OfNothingSaysSo) {
 TEST(Proof, OfAnAliasAsksForTheSameBits) {
   Rig rig({}, {{}, {.decode_slots_max = 2}});
   Request request = make_request(12, 4);
+  request.strategy = "handoff";
   request.prefill_unit = "b";
   request.move_bounds.reset();  // not needed
   const Answer plain = run(*rig.engine, request);
@@ -122,6 +123,7 @@ TEST(Proof, OfAnAliasAsksForTheSameBits) {
 TEST(Proof, OfAnAliasFindsOtherBits) {
   Rig rig({}, {{}, {.spoils_prefill = [calls = 0]() mutable { return ++calls == 1; }}});
   Request request = make_request(12, 4);
+  request.strategy = "handoff";
   request.prefill_unit = "b";
   request.verify = VerifyMode::kSample;
   const Answer answer = run(*rig.engine, request);

@@ -8,6 +8,7 @@
 
 #include "baton/api/units.h"
 #include "baton/engine/engine.h"
+#include "baton/engine/strategy.h"
 #include "tests/support/golden.h"
 #include "tests/support/smoke.h"
 
@@ -54,21 +55,22 @@ class Handoff : public testing::TestWithParam<GoldenCase> {
   }
 
   Answer ask(const std::string& from, const std::string& to, std::string_view strategy,
-             const std::vector<int32_t>& prompt, VerifyMode verify) {
+             const std::vector<int32_t>& prompt, VerifyMode verify, const std::string& via = "") {
     Request request;
     request.tokens = prompt;
     request.max_new_tokens = kNewTokens;
     request.ignore_eos = true;
     request.prefill_unit = from;
+    request.via_unit = via;
     request.decode_unit = to;
     request.strategy = strategy;
     request.verify = verify;
     // As wide as the units state; measured bounds are the matter of proof_test.
     ProofBounds bounds;
     bounds.segments.assign(model_->program.slots.size(), {1, {1, 10}});
-    const double widest = tolerance(from) + tolerance(to);
+    const double widest = tolerance(from) + tolerance(to) + (via.empty() ? 0 : 2 * tolerance(via));
     bounds.logits = {widest, widest, widest};
-    request.move_bounds = bounds;
+    request.move_bounds = request.via_bounds = bounds;
     Answer answer;
     auto ticket = engine_->submit(std::move(request));
     EXPECT_TRUE(ticket) << ticket.error().message;
@@ -140,13 +142,15 @@ TEST_P(Handoff, EveryPairAndStrategyGivesTheTokensOfRef) {
         if (!decodes(to)) continue;
         for (const std::string_view strategy : strategy_names()) {
           const std::string label = fmt::format("{} {} -> {} {}", name, from, to, strategy);
-          if (strategy == "single" && from != to) continue;  // refused: see SingleRefusesTwoUnits
+          const uint32_t hand_overs = find_strategy(strategy)->hand_overs;
+          if (hand_overs == 0 && from != to) continue;  // refused: see SingleRefusesTwoUnits
+          if (hand_overs > 1) continue;                 // see EveryTripleGivesTheTokensOfRef
           const Answer got = ask(from, to, strategy, prompt, VerifyMode::kSample);
           ++answers;
           ASSERT_EQ(got.ids.size(), kNewTokens) << label;
           EXPECT_EQ(got.stats.fallback, "") << label;
           EXPECT_EQ(got.stats.decode.ran, to) << label;
-          const bool moves = strategy == "handoff" && from != to && prompt.size() > 1;
+          const bool moves = hand_overs == 1 && from != to && prompt.size() > 1;
           if (moves) {
             EXPECT_EQ(got.stats.prefill.ran, from) << label;
             EXPECT_EQ(got.stats.bridge.kind, "move") << label;
@@ -187,6 +191,46 @@ TEST_P(Handoff, SingleRefusesTwoUnits) {
   ASSERT_FALSE(ticket);
   EXPECT_EQ(ticket.error().code, Code::kInvalidInput);
   EXPECT_NE(ticket.error().message.find("strategy"), std::string::npos) << ticket.error().message;
+}
+
+// Of each model one prompt of 2 to 70 tokens: half of the answer by the via unit, half by the last, both proven.
+TEST_P(Handoff, EveryTripleGivesTheTokensOfRef) {
+  const auto fits = [](const auto& entry) { return entry.second.size() >= 2 && entry.second.size() <= 70; };
+  const auto found = std::find_if(prompts_.begin(), prompts_.end(), fits);
+  ASSERT_NE(found, prompts_.end());
+  const std::vector<int32_t>& prompt = found->second;
+  const Answer wanted = ask("ref", "ref", "", prompt, VerifyMode::kOff);
+  size_t answers = 0;
+  for (const Strategy* strategy : strategies()) {
+    if (strategy->hand_overs < 2) continue;
+    for (const std::string& from : names_) {
+      for (const std::string& via : names_) {
+        for (const std::string& to : names_) {
+          if (!decodes(via) || !decodes(to)) continue;
+          const std::string label = fmt::format("{} -> {} -> {} {}", from, via, to, strategy->name);
+          const Answer got = ask(from, to, strategy->name, prompt, VerifyMode::kSample, via);
+          ++answers;
+          ASSERT_EQ(got.ids.size(), kNewTokens) << label;
+          EXPECT_EQ(got.stats.fallback, "") << label;
+          EXPECT_EQ(got.stats.prefill.ran, from) << label;
+          EXPECT_EQ(got.stats.via.ran, via == to ? "" : via) << label;
+          EXPECT_EQ(got.stats.via_tokens, via == to ? 0u : kNewTokens / 2) << label;
+          EXPECT_EQ(got.stats.decode.ran, to) << label;
+          EXPECT_EQ(got.stats.bridge.kind, from == via && via == to ? "alias" : "move") << label;
+          EXPECT_TRUE(got.stats.bridge.verified) << label << got.stats.bridge.unproven;
+          EXPECT_EQ(got.stats.bridge.states, via == to ? 1u : 2u) << label;
+          const auto [mine, other] = std::mismatch(got.ids.begin(), got.ids.end(), wanted.ids.begin());
+          if (mine == got.ids.end()) continue;
+          const auto at = static_cast<size_t>(mine - got.ids.begin());
+          EXPECT_LE(gap_on_ref(prompt, std::span(wanted.ids).first(at)),
+                    tolerance(from) + tolerance(via) + tolerance(to))
+              << label << ": token " << at << " is " << *mine << ", on ref " << *other << ", and no near tie";
+        }
+      }
+    }
+  }
+  RecordProperty("answers", static_cast<int>(answers));
+  EXPECT_EQ(engine_->usage().states, 0u);
 }
 
 // The proof over every generated token.

@@ -19,7 +19,8 @@ uint64_t prefill_total(const CompletionRequest& completion) {
   const Request& request = completion.request;
   const uint64_t tokens = request.tokens.empty() ? 0 : request.tokens.size() - 1;
   const uint64_t left = tokens - std::min(tokens, completion.start_tokens);
-  const bool moves = completion.start_tokens > 0 || request.prefill_unit != request.decode_unit;
+  const bool moves =
+      completion.start_tokens > 0 || request.prefill_unit != request.decode_unit || !request.via_unit.empty();
   return left + (request.verify != VerifyMode::kOff && moves ? tokens : 0);
 }
 
@@ -107,7 +108,6 @@ Request Runtime::make_request(std::vector<int32_t> tokens) const {
     if (loaded.unit->caps().decode_slots_max > 0) request.decode_unit = name;
   }
   request.prefill_unit = units_.front().first;
-  request.strategy = request.prefill_unit == request.decode_unit ? "single" : "handoff";
   if (text_.tokenizer) {
     const auto unused = text_.tokenizer->unused_ids();
     request.sampler.banned_ids.assign(unused.begin(), unused.end());

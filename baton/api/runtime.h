@@ -122,6 +122,8 @@ class Runtime {
   Result<std::optional<ProofBounds>> prepare_start(Request& request, const StateMaker& prefill,
                                                    const std::function<void(const std::string&)>& note,
                                                    const ProofEvents& events);
+  Status prepare_via(Request& request, const StateMaker& prefill, const StateMaker& via, uint64_t held,
+                     const std::function<void(const std::string&)>& note, const ProofEvents& events);
   Executor* maker_here(const StateMaker& maker, Loaded& decode, Loaded& fresh,
                        const std::function<void(const std::string&)>& note);
   Status open_store(const std::function<void(const std::string&)>& note);

@@ -157,6 +157,28 @@ Result<std::optional<ProofBounds>> Runtime::prepare_start(Request& request, cons
   return of_prefill;
 }
 
+// Both hands that a state went through when it comes to the decode unit count, each over the whole of it.
+Status Runtime::prepare_via(Request& request, const StateMaker& prefill, const StateMaker& via, uint64_t held,
+                            const Note& note, const ProofEvents& events) {
+  if (request.prefill_unit != request.via_unit && !request.via_bounds) {
+    BATON_TRY(request.via_bounds, bounds_of(prefill, request.via_unit, request.tokens, held, note, events));
+  }
+  if (request.move_bounds) return {};
+  std::optional<ProofBounds> sum, more;
+  BATON_TRY(sum, bounds_of(via, request.decode_unit, request.tokens, held, note, events));
+  if (!sum || prefill == via) {
+    request.move_bounds = std::move(sum);
+    return {};
+  }
+  if (request.prefill_unit != request.decode_unit) {
+    BATON_TRY(more, bounds_of(prefill, request.decode_unit, request.tokens, held, note, events));
+    if (!more) return {};
+    sum->add(*more);
+  }
+  request.move_bounds = std::move(sum);
+  return {};
+}
+
 Status Runtime::prepare_proof(Request& request, const ProofEvents& events) {
   if (request.verify == VerifyMode::kOff) return {};
   const Note note = [&](const std::string& text) {
@@ -164,15 +186,22 @@ Status Runtime::prepare_proof(Request& request, const ProofEvents& events) {
   };
   const std::string prefill = request.prefill_unit.empty() ? request.decode_unit : request.prefill_unit;
   // Units that are not loaded are refused at submit.
-  if (find_unit(request.decode_unit) == nullptr || find_unit(prefill) == nullptr) return {};
-  const Loaded& source = *find_unit(prefill);
-  const StateMaker maker{std::string(source.unit->name()), source.executor->arithmetic()};
+  const std::string via = request.via_unit.empty() ? request.decode_unit : request.via_unit;
+  for (const std::string& name : {prefill, via, request.decode_unit}) {
+    if (find_unit(name) == nullptr) return {};
+  }
+  const auto maker_of = [&](const std::string& name) {
+    const Loaded& loaded = *find_unit(name);
+    return StateMaker{std::string(loaded.unit->name()), loaded.executor->arithmetic()};
+  };
+  const StateMaker maker = maker_of(prefill);
   std::optional<ProofBounds> counted;
   if (!request.start_state.empty() && !request.start_bounds) {
     BATON_TRY(counted, prepare_start(request, maker, note, events));
   }
+  const uint64_t held = request.tokens.empty() ? 0 : request.tokens.size() - 1;
+  if (via != request.decode_unit) return prepare_via(request, maker, maker_of(via), held, note, events);
   if (prefill != request.decode_unit && !request.move_bounds) {
-    const uint64_t held = request.tokens.empty() ? 0 : request.tokens.size() - 1;
     BATON_TRY(request.move_bounds, bounds_of(maker, request.decode_unit, request.tokens, held, note, events));
     // Measured over whole lengths, which covers any of their tokens: a unit with two hands in a state counts once.
     if (request.move_bounds && counted) request.move_bounds = request.move_bounds->beyond(*counted);

@@ -96,7 +96,6 @@ CompletionRequest request_of(const Loaded& loaded, const PipelineSettings& setti
   request.request.sampler.temperature = 0;
   request.request.prefill_unit = loaded.prefill;
   request.request.decode_unit = loaded.decode;
-  request.request.strategy = loaded.prefill == loaded.decode ? "single" : "handoff";
   return request;
 }
 

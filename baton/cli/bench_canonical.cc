@@ -37,7 +37,6 @@ Result<Samples> run_requests(Runtime& runtime, const BenchFlags& flags, EnergyMe
     request.request.sampler.temperature = 0;
     request.request.prefill_unit = flags.prefill_on();
     request.request.decode_unit = flags.decode_on();
-    request.request.strategy = flags.prefill_on() == flags.decode_on() ? "single" : "handoff";
     meter.start();
     BATON_TRY(const Completion done, runtime.complete(
                                          std::move(request), [](std::string_view) {}, [] { return false; }));

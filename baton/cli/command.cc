@@ -95,7 +95,10 @@ void ModelFlags::add_to(CLI::App& app) {
   app.add_option("--decode", decode_unit,
                  "unit that decodes the answer (default: cpu); options behind a colon: cpu:threads=4 (baton units "
                  "--help-options)");
-  app.add_option("--strategy", strategy, "how the phases are placed: single or handoff (default: by the units)");
+  app.add_option("--via", via_unit, "unit between the two, of strategies that hand over twice");
+  app.add_option(
+      "--strategy", strategy,
+      fmt::format("how the phases are placed: {} (default: by the units)", fmt::join(strategy_names(), ", ")));
   app.add_option("--verify-bridge", verify,
                  "prove the hand-over on the decode unit: off, sample (the hand-over) or all (each token too)")
       ->capture_default_str();
@@ -112,29 +115,23 @@ Status ModelFlags::settle_units() {
   if (decode_unit.empty()) decode_unit = "cpu";
   if (prefill_unit.empty()) prefill_unit = decode_unit;
   std::vector<UnitChoice> choices;
-  for (const std::string& text : {decode_unit, prefill_unit}) {
-    auto choice = parse_unit(text);
+  std::vector<std::string*> asked = {&decode_unit, &prefill_unit};
+  if (!via_unit.empty()) asked.push_back(&via_unit);
+  for (const std::string* text : asked) {
+    auto choice = parse_unit(*text);
     if (!choice) return fail(Code::kInvalidInput, choice.error().message);
-    if (units_.empty() || units_[0] != choice->text()) units_.push_back(choice->text());
+    if (std::find(units_.begin(), units_.end(), choice->text()) == units_.end()) units_.push_back(choice->text());
     choices.push_back(*std::move(choice));
   }
   const std::vector<std::string> names = names_of(choices);
-  decode_unit = names[0];
-  prefill_unit = names[1];
+  for (size_t i = 0; i < asked.size(); ++i) *asked[i] = names[i];
   return {};
 }
 
 Status ModelFlags::settle_strategy() {
-  if (strategy.empty()) strategy = prefill_unit == decode_unit ? "single" : "handoff";
-  const Strategy* chosen = find_strategy(strategy);
-  if (chosen == nullptr) {
-    return fail(Code::kInvalidInput,
-                fmt::format("no strategy named '{}'; there are: {}", strategy, fmt::join(strategy_names(), ", ")));
-  }
-  if (!chosen->hands_over && prefill_unit != decode_unit) {
-    return fail(Code::kInvalidInput, fmt::format("strategy {} runs on one unit, not on {} and {}; use handoff",
-                                                 strategy, prefill_unit, decode_unit));
-  }
+  const auto chosen = choose_strategy(strategy, prefill_unit, via_unit, decode_unit);
+  if (!chosen) return fail(Code::kInvalidInput, chosen.error().message);
+  strategy = (*chosen)->name;
   return {};
 }
 
@@ -187,6 +184,7 @@ Result<std::unique_ptr<Runtime>> ModelFlags::open() const {
 
 void ModelFlags::apply(Request& request) const {
   request.prefill_unit = prefill_unit;
+  request.via_unit = via_unit;
   request.decode_unit = decode_unit;
   request.strategy = strategy;
   request.verify = parse_verify_mode(verify).value_or(VerifyMode::kOff);

@@ -84,9 +84,9 @@ void progress(std::string_view text);
 // Flags of -m, units, threads and context. `model` empty: the bundled model.
 struct ModelFlags {
   std::string model;
-  // As parse_unit() reads them; empty: the other one, or "cpu". Settled: what the runtime calls them.
-  std::string prefill_unit, decode_unit;
-  std::string strategy;  // empty: handoff for two units, single for one
+  // As parse_unit() reads them; empty: the other one, or "cpu"; no via unit. Settled: what the runtime calls them.
+  std::string prefill_unit, via_unit, decode_unit;
+  std::string strategy;  // empty: by the units
   std::string verify = "off";
   uint32_t threads = 0;
   uint32_t context = 4096;

@@ -112,8 +112,8 @@ std::string level_text(const BridgeStats& bridge) {
     case BridgeLevel::kNone:
       break;
     case BridgeLevel::kSealed:
-      return bridge.kind == "open" ? "sealed: checksums and fingerprints hold"
-                                   : "sealed: every piece arrived as it was read";
+      return bridge.kind == "move" ? "sealed: every piece arrived as it was read"
+                                   : "sealed: checksums and fingerprints hold";
     case BridgeLevel::kProven:
       return "proven";
   }
@@ -147,7 +147,7 @@ void log_warnings(const Completion& completion) {
   const BridgeStats& bridge = completion.stats.bridge;
   if (!bridge.unproven.empty()) spdlog::warn("--verify-bridge: nothing was proven: {}", bridge.unproven);
   if (bridge.proof_failed) spdlog::error("{}", completion.stats.fallback);
-  for (const PhaseStats* phase : {&completion.stats.prefill, &completion.stats.decode}) {
+  for (const PhaseStats* phase : {&completion.stats.prefill, &completion.stats.via, &completion.stats.decode}) {
     if (!phase->warning.empty()) spdlog::warn("{}", phase->warning);
   }
 }
@@ -173,6 +173,11 @@ OrderedJson figures_json(const Completion& completion) {
   json["decode_tps"] = number_or_null(stats.decode_tps, stats.decode_tps > 0);
   json["total_ms"] = stats.total_ms;
   json["prefill"] = phase_json(stats.prefill);
+  if (!stats.via.asked.empty()) {
+    json["via"] = phase_json(stats.via);
+    json["via"]["tokens"] = stats.via_tokens;
+    json["via"]["tps"] = number_or_null(stats.via_tps, stats.via_tps > 0);
+  }
   json["decode"] = phase_json(stats.decode);
   json["bridge"] = bridge_json(stats.bridge);
   json["fallback"] = stats.fallback.empty() ? OrderedJson(nullptr) : OrderedJson(stats.fallback);
@@ -195,15 +200,17 @@ std::string figures_text(const Completion& completion, std::string_view model) {
   line("answer", tokens_text(stats.generated_tokens) + ", " + ended_text(completion));
   if (stats.generated_tokens > 0) line("first token", first_token_text(stats));
   // The ordinary case is said once.
-  const bool alike = !stats.prefill.ran.empty() && stats.prefill.asked == stats.decode.asked &&
-                     stats.prefill.ran == stats.decode.ran && stats.prefill.evidence == stats.decode.evidence;
+  const bool alike = !stats.prefill.ran.empty() && stats.via.asked.empty() &&
+                     stats.prefill.asked == stats.decode.asked && stats.prefill.ran == stats.decode.ran &&
+                     stats.prefill.evidence == stats.decode.evidence;
   const auto phase_line = [&](const char* name, const PhaseStats& phase, uint64_t tokens, double tps) {
     std::string what = alike || tokens > 0 ? tokens_text(tokens) + speed_text(tps) : "";
     if (!alike) what += (what.empty() ? "" : ", ") + who_text(phase);
     line(name, what);
   };
   phase_line("prefill", stats.prefill, stats.prefill_tokens, stats.prefill_tps);
-  phase_line("decode", stats.decode, stats.generated_tokens, stats.decode_tps);
+  if (!stats.via.asked.empty()) phase_line("via", stats.via, stats.via_tokens, stats.via_tps);
+  phase_line("decode", stats.decode, stats.generated_tokens - stats.via_tokens, stats.decode_tps);
   if (alike) line("unit", who_text(stats.decode));
   if (bridge.kind == "none") {
     line("bridge", "nothing moved");

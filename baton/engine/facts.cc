@@ -28,28 +28,19 @@ std::string names_of(const SchedulerFacts& facts) {
 Status resolve_names(const SchedulerFacts& facts, ResolvedRequest* resolved) {
   Request& request = resolved->request;
   if (request.prefill_unit.empty()) request.prefill_unit = request.decode_unit;
-  resolved->prefill = find_lane(facts, request.prefill_unit);
-  resolved->decode = find_lane(facts, request.decode_unit);
-  for (const auto& [lane, name] :
-       {std::pair(resolved->prefill, request.prefill_unit), std::pair(resolved->decode, request.decode_unit)}) {
-    if (lane == facts.lanes.size())
-      return fail(Code::kNotFound, "unit '" + name + "' is not loaded; loaded: " + names_of(facts));
+  const bool via = !request.via_unit.empty();
+  for (const auto& [lane, name] : {std::pair(&resolved->prefill, &request.prefill_unit),
+                                   std::pair(&resolved->via, via ? &request.via_unit : &request.decode_unit),
+                                   std::pair(&resolved->decode, &request.decode_unit)}) {
+    *lane = find_lane(facts, *name);
+    if (*lane == facts.lanes.size())
+      return fail(Code::kNotFound, "unit '" + *name + "' is not loaded; loaded: " + names_of(facts));
+    if (lane == &resolved->prefill || facts.lanes[*lane].decodes) continue;
+    return fail(Code::kUnsupported, "unit '" + *name + "' only prefills: prefill on it and decode on another one");
   }
-  if (!facts.lanes[resolved->decode].decodes) {
-    return fail(Code::kUnsupported,
-                "unit '" + request.decode_unit + "' only prefills: prefill on it and decode on another one");
-  }
-  resolved->strategy = find_strategy(request.strategy);
-  if (resolved->strategy == nullptr) {
-    std::string names;
-    for (const Strategy* known : strategies()) names += (names.empty() ? "" : ", ") + std::string(known->name);
-    return fail(Code::kNotFound, "strategy '" + request.strategy + "' does not exist; there are: " + names);
-  }
-  if (!resolved->strategy->hands_over && resolved->prefill != resolved->decode) {
-    return fail(Code::kInvalidInput, "strategy '" + request.strategy + "' runs everything on the decode unit '" +
-                                         request.decode_unit + "', but the prefill unit asked for is '" +
-                                         request.prefill_unit + "': use strategy handoff, or one unit");
-  }
+  BATON_TRY(resolved->strategy,
+            choose_strategy(request.strategy, request.prefill_unit, request.via_unit, request.decode_unit));
+  request.strategy = resolved->strategy->name;
   return {};
 }
 
@@ -70,13 +61,18 @@ Status check_tokens(const Request& request, const SchedulerFacts& facts) {
   return {};
 }
 
+// Of all states it may hold at once: those of the larger hand-over.
 uint64_t state_bytes_of(const ResolvedRequest& resolved, const SchedulerFacts& facts) {
   const Request& request = resolved.request;
-  const bool hands_over = resolved.strategy->hands_over && (request.tokens.size() > 1 || !request.start_state.empty());
-  const bool proves = request.verify != VerifyMode::kOff && (hands_over || !request.start_state.empty());
-  const auto one = [&](LaneIndex lane) { return facts.lanes[lane].state_bytes(resolved.tokens_max); };
-  return (hands_over && resolved.prefill != resolved.decode ? one(resolved.prefill) : 0) +
-         one(resolved.decode) * (proves ? 2 : 1);
+  const uint32_t hand_overs = resolved.strategy->hand_overs;
+  const bool hands_over = hand_overs > 0 && (request.tokens.size() > 1 || !request.start_state.empty());
+  const auto of = [&](LaneIndex from, LaneIndex to, bool moves) {
+    const auto one = [&](LaneIndex lane) { return facts.lanes[lane].state_bytes(resolved.tokens_max); };
+    const bool proves = request.verify != VerifyMode::kOff && (moves || !request.start_state.empty());
+    return (moves && from != to ? one(from) : 0) + one(to) * (proves ? 2 : 1);
+  };
+  const uint64_t first = of(resolved.prefill, resolved.via, hands_over);
+  return hand_overs < 2 ? first : std::max(first, of(resolved.via, resolved.decode, true));
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ struct SchedulerFacts {
 struct ResolvedRequest {
   Request request;  // max_new_tokens cut to what the context holds, prefill_unit never empty
   const Strategy* strategy = nullptr;
-  LaneIndex prefill = 0, decode = 0;
+  LaneIndex prefill = 0, via = 0, decode = 0;  // via: the decode unit where there is none
   uint64_t tokens_max = 0;   // room that its states need: the last token of an answer is never fed back
   uint64_t state_bytes = 0;  // of all states it may hold at once
   std::unique_ptr<TokenPicker> picker;

@@ -40,14 +40,16 @@ struct Request {
   std::vector<int32_t> stop_ids;  // the answer ends when one of these is sampled; it is not part of the answer
   bool ignore_eos = false;        // stop_ids do not stop: they are tokens like others
 
-  std::string prefill_unit;          // empty: the decode unit
-  std::string decode_unit;           // a name in EngineOptions::units
-  std::string strategy = "handoff";  // a name in strategy_list.inc
+  std::string prefill_unit;  // empty: the decode unit
+  std::string via_unit;      // decodes the first tokens, where the strategy hands over twice; empty elsewhere
+  std::string decode_unit;   // a name in EngineOptions::units
+  std::string strategy;  // a name in strategy_list.inc; empty: the first that hands over as often as the units ask for
   VerifyMode verify = VerifyMode::kOff;
-  // What the proof allows: of states that the prefill unit hands to the decode unit (not needed when they are one), and
-  // of `start_state`'s makers on the decode unit; their sum at the hand-over of what began with `start_state`. One that
-  // is needed and missing: nothing is proven, and the stats say so.
-  std::optional<ProofBounds> move_bounds = {}, start_bounds = {};
+  // What the proof allows: of states that the prefill unit, and then the via unit, hand to the decode unit; of those
+  // that the prefill unit hands to the via unit (neither is needed between a unit and itself); and of `start_state`'s
+  // makers; their sum at the hand-over of what began with `start_state`. One that is needed and missing: nothing is
+  // proven, and the stats say so.
+  std::optional<ProofBounds> move_bounds = {}, via_bounds = {}, start_bounds = {};
 
   // A sealed state to go on from; empty: none. Its tokens must be a proper prefix of `tokens`, else the request ends
   // with kMismatch; a block that fails verification ends it with kCorrupt. It is never worked around.
@@ -118,15 +120,18 @@ struct RequestStats {
   uint64_t prompt_tokens = 0;
   uint64_t reused_tokens = 0;     // of the prompt, from the starting state
   uint64_t generated_tokens = 0;  // TokenEvents sent
+  uint64_t via_tokens = 0;        // of them, by the via unit
   double queue_ms = 0;            // from submit to the first step planned
   double ttft_ms = 0;             // from submit to the first token sampled
   FirstTokenTimes first_token;    // of which it consists
   uint64_t prefill_tokens = 0;    // tokens processed by the phase that was used, the last prompt token not included
   double prefill_ms = 0;          // time its steps took, those that other requests shared included
   double prefill_tps = 0;
-  double decode_tps = 0;  // tokens after the first, over the time from the first to the last
+  // Tokens after the first, over the time from the first to the last; of the decode unit from the via unit's last on,
+  // the hand-over included.
+  double via_tps = 0, decode_tps = 0;
   double total_ms = 0;
-  PhaseStats prefill, decode;
+  PhaseStats prefill, via, decode;  // via: `asked` is empty where there is none
   BridgeStats bridge;
   std::string fallback;  // empty: as asked; else why the decode unit had to do more than asked
 };

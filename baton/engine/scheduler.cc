@@ -97,9 +97,9 @@ bool Scheduler::leave_lost(Sequence& sequence, const StepPlan& plan) {
 
 void Scheduler::collect(Sequence& sequence) {
   StepPlan plan = sequence.plan();
-  while (leave_lost(sequence, plan)) plan = sequence.plan();
-  if (plan.takes_over()) {
-    sequence.take_over_source();
+  while (plan.change() != StepPlan::Change::kNone || leave_lost(sequence, plan)) {
+    if (plan.change() == StepPlan::Change::kTakeOver) sequence.take_over_source();
+    if (plan.change() == StepPlan::Change::kPassOn) sequence.pass_on();
     plan = sequence.plan();
   }
   std::array<bool, kStateRoles> ready{};
@@ -228,7 +228,8 @@ void Scheduler::start_step(const std::vector<Candidate>& chosen, bool others_wai
     StepSeat& seat = step.seats.emplace_back();
     if (candidate.planned.decodes) {
       // The first token of an answer returns at once: it is the time to first token, and a seal may be due behind it.
-      const uint64_t left = sequence.prompt_done ? sequence.request.max_new_tokens - sequence.generated() : 1;
+      uint64_t left = sequence.prompt_done ? sequence.request.max_new_tokens - sequence.generated() : 1;
+      if (candidate.planned.tokens > 0) left = std::min(left, candidate.planned.tokens);
       step.calls = static_cast<uint32_t>(std::min<uint64_t>(step.calls, left));
       start_decode(sequence, role, work, seat);
       continue;

@@ -28,7 +28,9 @@ double per_second(double count, double ms) { return ms > 0 ? count * 1000 / ms :
 RequestView Sequence::view() const {
   RequestView view;
   view.need = history.size() - 1;
-  view.same_unit = same_unit;
+  view.generated = generated();
+  view.same_unit = same_unit();
+  view.onward = onward();
   view.alone = alone;
   view.handed_over = handed_over;
   view.start_pending = start_pending;
@@ -59,12 +61,12 @@ void Sequence::begin(ResolvedRequest&& asked) {
   picker = std::move(asked.picker);
   tokens_max = asked.tokens_max;
   bytes_reserved = asked.state_bytes;
-  same_unit = asked.prefill == asked.decode;
-  for (RoleRecord& record : roles) record.lane = asked.decode;
+  decode_lane = asked.decode;
+  for (RoleRecord& record : roles) record.lane = asked.via;
   role(StateRole::kSource).lane = asked.prefill;
   history = request.tokens;
   had_start = start_pending = !request.start_state.empty();
-  foreign = start_pending || (strategy->hands_over && history.size() > 1);
+  foreign = start_pending || (strategy->hand_overs > 0 && history.size() > 1);
   alone = !foreign;
   seal_pending = request.want_sealed_state;
   answer_seal_pending = request.want_answer_state;
@@ -76,12 +78,20 @@ void Sequence::settle_proof() {
   asked_verify = request.verify;
   if (asked_verify == VerifyMode::kOff) return;
   std::string& why = stats.bridge.unproven;
-  const bool moves = strategy->hands_over && history.size() > 1 && !same_unit;
-  if (!foreign) {
+  const bool hands_over = strategy->hand_overs > 0 && history.size() > 1;
+  const bool arrives = onward() || (hands_over && !same_unit());
+  const auto no_bounds = [&](const std::string& to) {
+    return "no bounds are known for states that '" + request.prefill_unit + "' hands to '" + to + "'";
+  };
+  if (!foreign && !onward()) {
     why = history.size() > 1 ? "nothing is handed over: one unit does everything"
                              : "nothing is handed over: the prompt is one token";
-  } else if (moves && !request.move_bounds) {
-    why = "no bounds are known for states that '" + request.prefill_unit + "' hands to '" + request.decode_unit + "'";
+  } else if (arrives && !request.move_bounds) {
+    why = no_bounds(request.decode_unit);
+  } else if (hands_over && onward() && !same_unit() && !request.via_bounds) {
+    why = no_bounds(request.via_unit);
+  } else if (had_start && onward()) {
+    why = "no bounds are known for a starting state that is handed over twice";
   } else if (had_start && !request.start_bounds) {
     why = "no bounds are known for the starting state on '" + request.decode_unit + "'";
   }
@@ -175,10 +185,32 @@ void Sequence::take_over(Origin origin) {
 
 void Sequence::take_over_source() {
   RoleRecord& source = role(StateRole::kSource);
-  BATON_CHECK(same_unit && !source.busy && source.held.state && !role(StateRole::kTarget).held.state);
+  BATON_CHECK(same_unit() && !source.busy && source.held.state && !role(StateRole::kTarget).held.state);
   role(StateRole::kTarget).held = std::exchange(source.held, {});
   take_over(source.origin);
-  stats.bridge.kind = "alias";
+  if (stats.bridge.kind != "move") stats.bridge.kind = "alias";
+}
+
+void Sequence::pass_on() {
+  RoleRecord& source = role(StateRole::kSource);
+  RoleRecord& target = role(StateRole::kTarget);
+  BATON_CHECK(onward() && !source.busy && !source.held.state && !target.busy && target.held.state);
+  settle_via();
+  source.held = std::exchange(target.held, {});
+  source.origin = target.origin;
+  source.lane = target.lane;
+  target.lane = role(StateRole::kProof).lane = decode_lane;
+  for (RoleRecord& record : roles) record.ready = false;
+  drop(StateRole::kProof);
+  alone = handed_over = states_compared = proof_passed = false;
+  foreign = true;
+}
+
+// What was decoded so far was the via unit's.
+void Sequence::settle_via() {
+  stats.via_tokens = generated();
+  via_until_ns = last_token_ns;
+  via_placement = std::exchange(decode_placement, std::nullopt);
 }
 
 void Sequence::take_start(StateRole which, std::vector<std::byte> block, double ms) {
@@ -204,7 +236,7 @@ void Sequence::take_start(StateRole which, std::vector<std::byte> block, double 
 }
 
 bool Sequence::proof_repeats() const {
-  const bool moved = !same_unit && !alone && !start_check_due;
+  const bool moved = !same_unit() && !alone && !start_check_due;
   return !moved && (!had_start || request.start_bounds->exact());
 }
 
@@ -213,10 +245,12 @@ ProofBounds Sequence::bounds() const {
   ProofBounds sum;
   if (had_start) sum = *request.start_bounds;
   if (start_check_due) return sum;
-  if (handed_over && !same_unit) {
-    had_start ? sum.add(*request.move_bounds) : static_cast<void>(sum = *request.move_bounds);
+  const std::string& unit = onward() ? request.via_unit : request.decode_unit;
+  if (handed_over && !same_unit()) {
+    const ProofBounds& moved = onward() ? *request.via_bounds : *request.move_bounds;
+    had_start ? sum.add(moved) : static_cast<void>(sum = moved);
   }
-  if (sum.between.empty()) sum.between = request.decode_unit + " -> " + request.decode_unit + ", the same bits";
+  if (sum.between.empty()) sum.between = unit + " -> " + unit + ", the same bits";
   return sum;
 }
 
@@ -336,6 +370,10 @@ void Sequence::fill_phases() {
   } else {
     stats.prefill.evidence = prompt_done ? "nothing to prefill: the starting state holds the rest" : "ended before it";
   }
+  if (strategy->hand_overs > 1 && request.via_unit != request.decode_unit) {
+    stats.via.asked = request.via_unit;
+    via_placement ? ran_as(*via_placement, stats.via) : static_cast<void>(stats.via.evidence = "ended before it");
+  }
   stats.decode.asked = request.decode_unit;
   if (decode_placement) {
     ran_as(*decode_placement, stats.decode);
@@ -347,6 +385,9 @@ void Sequence::fill_phases() {
 void Sequence::fill_bridge() {
   BridgeStats& bridge = stats.bridge;
   const bool used = foreign && prompt_done;
+  if (!foreign && request.verify != VerifyMode::kOff && stats.fallback.empty()) {
+    bridge.unproven = "nothing was handed over: the answer ended before it";
+  }
   if (used && request.verify != VerifyMode::kOff) {
     bridge.level = BridgeLevel::kProven;
   } else if (used && (bridge.kind != "alias" || had_start)) {
@@ -356,14 +397,19 @@ void Sequence::fill_bridge() {
 }
 
 FinishedEvent Sequence::finish(int64_t now_ns) {
+  if (onward()) settle_via();
   stats.prompt_tokens = prompt_tokens();
   stats.generated_tokens = generated();
   stats.total_ms = ms_between(submitted_ns, now_ns);
   if (prompt_done) {
     stats.ttft_ms = ms_between(submitted_ns, first_token_ns);
     const uint64_t sampled = generated() + (stop_id >= 0 ? 1 : 0);
-    const double intervals = sampled > 1 ? static_cast<double>(sampled - 1) : 0;
-    stats.decode_tps = per_second(intervals, ms_between(first_token_ns, last_token_ns));
+    const uint64_t before = std::max<uint64_t>(stats.via_tokens, 1);
+    const int64_t from_ns = stats.via_tokens > 0 ? via_until_ns : first_token_ns;
+    const double intervals = sampled > before ? static_cast<double>(sampled - before) : 0;
+    stats.decode_tps = per_second(intervals, ms_between(from_ns, last_token_ns));
+    if (stats.via_tokens > 1)
+      stats.via_tps = per_second(static_cast<double>(stats.via_tokens - 1), ms_between(first_token_ns, via_until_ns));
   }
   fill_phases();
   fill_bridge();

@@ -57,7 +57,7 @@ struct Sequence {
   uint32_t steps_in_flight = 0;
 
   VerifyMode asked_verify = VerifyMode::kOff;  // request.verify is off when nothing can be proven
-  bool same_unit = false;
+  LaneIndex decode_lane = 0;  // where the answer ends; the target's lane is the via unit's before it is passed on
   bool had_start = false;
   bool alone = false;  // the decode unit does everything, from the tokens
   bool handed_over = false;
@@ -76,16 +76,18 @@ struct Sequence {
   int32_t stop_id = -1;
 
   RequestStats stats;
-  std::optional<Placement> decode_placement;
+  std::optional<Placement> via_placement, decode_placement;
   std::vector<std::byte> sealed_state, answer_state;
   uint64_t answer_state_tokens = 0;
   std::vector<float> logits;
-  int64_t submitted_ns = 0, first_token_ns = 0, last_token_ns = 0;
+  int64_t submitted_ns = 0, first_token_ns = 0, via_until_ns = 0, last_token_ns = 0;
   int64_t timed_until_ns = 0;  // stats.first_token accounts for the time from submitted_ns to here
 
   RoleRecord& role(StateRole which) { return roles[static_cast<size_t>(which)]; }
   const RoleRecord& role(StateRole which) const { return roles[static_cast<size_t>(which)]; }
 
+  bool same_unit() const { return role(StateRole::kSource).lane == role(StateRole::kTarget).lane; }
+  bool onward() const { return role(StateRole::kTarget).lane != decode_lane; }
   uint64_t prompt_tokens() const { return request.tokens.size(); }
   uint64_t generated() const { return history.size() - request.tokens.size(); }
   std::vector<int32_t> tokens_from(uint64_t first, uint64_t count) const {
@@ -109,7 +111,7 @@ struct Sequence {
   void take_seal(std::vector<std::byte> block, uint64_t tokens);
   // Whether its prefill may share steps with others. A unit may round those another way: not where the same bits are
   // asked for.
-  bool shares_prefill() const { return !unshared && !(same_unit && request.verify != VerifyMode::kOff); }
+  bool shares_prefill() const { return !unshared && !(same_unit() && request.verify != VerifyMode::kOff); }
 
   void begin(ResolvedRequest&& asked);
   // The first end counts; but a cancel or an error overtakes an end that still owes the seal.
@@ -122,8 +124,10 @@ struct Sequence {
   void rebuild(Error why);
   // The target holds the prompt's state.
   void take_over(Origin origin);
-  // The source, on the decode unit itself, becomes the target.
+  // The source, on the target's unit itself, becomes the target.
   void take_over_source();
+  // The target, on the via unit, becomes the source of a hand-over to the decode unit.
+  void pass_on();
   // The sealed starting state was verified and is in the role's state; `block`: its bytes.
   void take_start(StateRole which, std::vector<std::byte> block, double ms);
   // What the proof allows now: of the starting state while it is checked alone, else of all hands the target went
@@ -158,11 +162,14 @@ struct Sequence {
     const RoleRecord& target = role(StateRole::kTarget);
     // A state that was being made again when a cancel came is not that of the answer.
     const bool whole = target.held.state && target.held.state->position() + 1 >= history.size();
-    if (answer_seal_pending && (target.busy || whole)) return true;
+    // What a second hand-over brought is not sealed before it is proven.
+    const bool trusted = !foreign || request.verify == VerifyMode::kOff || (states_compared && proof_passed);
+    if (answer_seal_pending && trusted && (target.busy || whole)) return true;
     return seal_pending && *ending != FinishReason::kCancelled;
   }
   void start_again(std::string why);
   void settle_proof();
+  void settle_via();
   void fail_proof(const std::string& where, const std::string& what);
   void fill_phases();
   void fill_bridge();

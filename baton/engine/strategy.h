@@ -42,7 +42,9 @@ struct RoleView {
 
 struct RequestView {
   uint64_t need = 0;           // tokens a state holds before the next decode step: all so far but the last
-  bool same_unit = false;      // prefill and decode unit are one
+  uint64_t generated = 0;      // of the answer
+  bool same_unit = false;      // source and target lie on one unit
+  bool onward = false;         // the target lies on the request's via unit: the decode unit comes after it
   bool alone = false;          // the decode unit does everything: nothing to hand over, or it failed
   bool handed_over = false;    // the target holds the prompt's state
   bool start_pending = false;  // the sealed starting state is not opened yet
@@ -64,47 +66,60 @@ struct PlannedWork {
   WorkKind kind = WorkKind::kMake;
   StateRole role = StateRole::kTarget;
   bool decodes = false;              // kStep: a token, not a prefill; kProve: the logits, not the states
-  uint64_t tokens = 0;               // of a prefill: at most so many (the scheduler cuts steps)
+  uint64_t tokens = 0;               // at most so many: of a prefill (the scheduler cuts steps), of the answer (0: all)
   MoveForm form = MoveForm::kCarry;  // kMove
   StateRole to = StateRole::kTarget;
 };
 
-// At most one work per role, each for a role that is not busy; or that the source is the target from now on, where both
-// lie on one unit: nothing runs and nothing moves.
+// At most one work per role, each for a role that is not busy. Or a change of roles, for which nothing runs and nothing
+// moves: the source is the target from now on, where both lie on one unit; or the target, which is not busy and holds
+// what is needed, is the source of another hand-over, to the decode unit, and the plan is asked for again.
 class StepPlan {
  public:
-  static StepPlan take_over() {
-    StepPlan plan;
-    plan.takes_over_ = true;
-    return plan;
-  }
-  bool takes_over() const { return takes_over_; }
+  enum class Change : uint8_t { kNone, kTakeOver, kPassOn };
+  static StepPlan take_over() { return StepPlan(Change::kTakeOver); }
+  static StepPlan pass_on() { return StepPlan(Change::kPassOn); }
+  StepPlan() = default;
+  Change change() const { return change_; }
   void add(const PlannedWork& work) {
     BATON_CHECK(count_ < works_.size());
     works_[count_++] = work;
   }
+  // Decodes draw at most so many tokens.
+  void limit_decodes(uint64_t tokens) {
+    for (size_t i = 0; i < count_; ++i) works_[i].tokens = works_[i].decodes ? tokens : works_[i].tokens;
+  }
   std::span<const PlannedWork> works() const { return {works_.data(), count_}; }
 
  private:
+  explicit StepPlan(Change change) : change_(change) {}
   std::array<PlannedWork, kStateRoles> works_{};
   size_t count_ = 0;
-  bool takes_over_ = false;
+  Change change_ = Change::kNone;
 };
 
 struct Strategy {
   std::string_view name;
   std::string_view summary;  // one line for --help
-  bool hands_over;           // uses the prefill unit when it is not the decode unit
+  uint32_t hand_overs;       // 0: everything on the decode unit; 1: from the prefill unit; 2: by way of the via unit
   StepPlan (*plan)(const RequestView& view);
 };
 
 std::span<const Strategy* const> strategies();
 // Null when unknown.
 const Strategy* find_strategy(std::string_view name);
+// The one of that name or, without a name, the first that hands over as often as the units ask for; names of units are
+// those of a Request. kNotFound when there is none, kInvalidInput when it cannot use the units.
+Result<const Strategy*> choose_strategy(std::string_view name, std::string_view prefill, std::string_view via,
+                                        std::string_view decode);
 
-// Shared by strategies. The work of a request whose decode unit does everything, and of one whose target is complete.
+// Shared by strategies. The work of a request whose decode unit does everything, of one whose target is complete, and
+// of one that hands over. There the prefill unit processes all tokens but the last, the state moves over the bridge,
+// and the decode unit processes the last one and goes on; while the prefill unit works, the decode unit makes room for
+// the state and, when a proof is wanted, makes its own.
 StepPlan plan_alone(const RequestView& view);
 StepPlan plan_decode(const RequestView& view);
+StepPlan plan_handoff(const RequestView& view);
 // Prefill of the role up to `upto` tokens: adds it when the role is free and lacks tokens, or its making when it does
 // not exist and there are none.
 void plan_prefill(const RequestView& view, StateRole role, uint64_t upto, StepPlan& plan);

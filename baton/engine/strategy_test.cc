@@ -11,7 +11,8 @@ namespace {
 std::string text_of(const StepPlan& plan) {
   constexpr std::array kRoles = {"source", "target", "proof"};
   constexpr std::array kForms = {"carry", "open", "seal"};
-  if (plan.takes_over()) return "take over";
+  if (plan.change() == StepPlan::Change::kTakeOver) return "take over";
+  if (plan.change() == StepPlan::Change::kPassOn) return "pass on";
   std::string text;
   for (const PlannedWork& work : plan.works()) {
     if (!text.empty()) text += ", ";
@@ -20,7 +21,8 @@ std::string text_of(const StepPlan& plan) {
         text += "make";
         break;
       case WorkKind::kStep:
-        text += work.decodes ? "decode" : "prefill " + std::to_string(work.tokens);
+        text += work.decodes ? "decode" : "prefill";
+        if (work.tokens > 0) text += " " + std::to_string(work.tokens);
         break;
       case WorkKind::kMove:
         text += kForms[static_cast<size_t>(work.form)];
@@ -125,7 +127,9 @@ TEST(EveryStrategy, PlansOnlyFreeRolesAndNoUnprovedDecode) {
   for (int i = 0; i < 200000; ++i) {
     RequestView view;
     view.need = random.below(4);
+    view.generated = random.below(32);
     view.same_unit = random.below(2) != 0;
+    view.onward = random.below(2) != 0;
     view.alone = random.below(3) == 0;
     view.handed_over = random.below(2) != 0;
     view.start_pending = !view.handed_over && random.below(3) == 0;
@@ -164,9 +168,43 @@ TEST(EveryStrategy, PlansOnlyFreeRolesAndNoUnprovedDecode) {
   }
 }
 
+TEST(EveryStrategy, PassesOnOnlyWhatIsWhole) {
+  for (const Strategy* strategy : strategies()) {
+    for (const bool alone : {false, true}) {
+      const RequestView view{.need = 99, .generated = 90, .onward = false, .alone = alone, .handed_over = !alone};
+      EXPECT_EQ(planned(strategy->name, view, {}, at(99)), "decode target") << strategy->name;
+      RequestView onward = view;
+      onward.onward = true;
+      EXPECT_NE(planned(strategy->name, onward, {}, at(98)), "pass on") << strategy->name;
+      EXPECT_EQ(planned(strategy->name, onward, {}, kBusy), "") << strategy->name;
+      EXPECT_NE(planned(strategy->name, onward, kBusy, at(99)), "pass on") << strategy->name;
+      onward.seal_due = true;
+      EXPECT_EQ(planned(strategy->name, onward, {}, at(99)), "seal target") << strategy->name;
+    }
+  }
+}
+
 TEST(EveryStrategy, IsFoundByItsName) {
   for (const Strategy* strategy : strategies()) EXPECT_EQ(find_strategy(strategy->name), strategy);
   EXPECT_EQ(find_strategy("nothing"), nullptr);
+}
+
+TEST(Choice, IsByTheUnitsOrWhatTheyAllow) {
+  const auto chosen = [](std::string_view name, std::string_view prefill, std::string_view via = "") {
+    const auto strategy = choose_strategy(name, prefill, via, "b");
+    return strategy ? std::string((*strategy)->name) : strategy.error().message;
+  };
+  EXPECT_EQ(chosen("", "b"), "single");
+  EXPECT_EQ(chosen("", "a"), "handoff");
+  EXPECT_EQ(chosen("handoff", "b"), "handoff");
+  EXPECT_EQ(chosen("single", "a"),
+            "strategy 'single' runs everything on the decode unit 'b', but the prefill unit asked for is 'a': use "
+            "strategy handoff, or leave that unit out");
+  EXPECT_EQ(chosen("x", "a").find("strategy 'x' does not exist; there are: handoff"), 0u);
+  EXPECT_EQ(chosen("handoff", "a", "c")
+                .find("strategy 'handoff' goes straight to the decode unit 'b', but the via unit "
+                      "asked for is 'c': use strategy "),
+            0u);
 }
 
 }  // namespace

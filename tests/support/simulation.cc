@@ -161,7 +161,12 @@ Request Simulation::make_request() {
   request.decode_unit = units_[rush_ ? units_.size() - 1 : pick(storm ? 0 : 1, units_.size() - 1)]->name();
   const Strategy* strategy = strategies()[random_.below(strategies().size())];
   request.strategy = strategy->name;
-  if (strategy->hands_over && chance(0.9)) {
+  if (strategy->hand_overs > 1) {
+    request.via_unit = units_[pick(storm ? 0 : 1, units_.size() - 1)]->name();
+    request.max_new_tokens += static_cast<uint32_t>(pick(0, 20));
+    if (weather_ == Weather::kSilent || chance(0.9)) request.via_bounds = exact_bounds();
+  }
+  if (strategy->hand_overs > 0 && chance(0.9)) {
     // Mostly another unit; the decode unit itself now and then.
     request.prefill_unit = units_[chance(0.6) ? 0 : pick(0, units_.size() - 1)]->name();
   }
@@ -178,6 +183,8 @@ Request Simulation::make_request() {
 void Simulation::make_start(Ask& ask) {
   const std::vector<int32_t>& prompt = ask.request.tokens;
   if (prompt.size() < 2 || !chance(0.2)) return;
+  // What is handed over twice and began with a starting state is not proven.
+  if (weather_ == Weather::kSilent && !ask.request.via_unit.empty()) return;
   ask.start = chance(0.7) ? StartKind::kGood : static_cast<StartKind>(pick(2, 5));
   std::vector<int32_t> held(prompt.begin(), prompt.begin() + static_cast<ptrdiff_t>(pick(1, prompt.size() - 1)));
   if (ask.start == StartKind::kWholePrompt) held = prompt;
@@ -415,13 +422,14 @@ Status Simulation::check_provenance_of(const Ask& ask, RequestId id, const Finis
   const size_t prompt = ask.request.tokens.size();
   if (auto status = check_provenance(made, prompt); !status) return broken(status.error().message, id);
   const StateStep& last = made.steps.back();
-  if (made.makers[last.maker].unit != ask.request.decode_unit || last.kind != StepKind::kDecode)
+  const std::string& first_to_decode = ask.request.via_unit.empty() ? ask.request.decode_unit : ask.request.via_unit;
+  if (made.makers[last.maker].unit != first_to_decode || last.kind != StepKind::kDecode)
     return broken("the last token was decoded by '" + made.makers[last.maker].unit + "'", id);
   if (ask.start != StartKind::kNone || !finished.stats.fallback.empty() || prompt == 1) return {};
   // A whole run: everything but the last token by the unit that was asked to prefill.
   const RequestStats& stats = finished.stats;
   const StateMaker& first = made.makers.front();
-  if (first.unit != stats.prefill.ran || made.makers.size() != (stats.prefill.ran == stats.decode.ran ? 1u : 2u))
+  if (first.unit != stats.prefill.ran || made.makers.size() != (stats.prefill.ran == first_to_decode ? 1u : 2u))
     return broken("prefilled by '" + stats.prefill.ran + "', said to be by '" + first.unit + "'", id);
   const uint64_t decoded = last.count;
   if (decoded != 1 || made.tokens() - decoded != stats.prefill_tokens || !made.replayable())
@@ -429,27 +437,38 @@ Status Simulation::check_provenance_of(const Ask& ask, RequestId id, const Finis
   return {};
 }
 
+constexpr uint64_t kRelayTokens = 16;  // of the only strategy that has a via unit
+
 Status Simulation::check_figures(const Ask& ask, RequestId id, const FinishedEvent& finished) {
   const RequestStats& stats = finished.stats;
   const Request& request = ask.request;
   const std::string& asked = request.prefill_unit.empty() ? request.decode_unit : request.prefill_unit;
   if (stats.prompt_tokens != request.tokens.size()) return broken("prompt tokens miscounted", id);
-  if (stats.decode.ran != request.decode_unit) return broken("decoded elsewhere", id);
+  const bool relays = !request.via_unit.empty() && request.via_unit != request.decode_unit;
+  const std::string& target = relays ? request.via_unit : request.decode_unit;
+  const bool passed = relays && ask.got.size() >= kRelayTokens && ask.max_new > kRelayTokens;
+  if (stats.decode.ran != (relays && !passed ? "" : request.decode_unit)) return broken("decoded elsewhere", id);
+  if (relays && (stats.via.ran != target || stats.via_tokens != std::min<uint64_t>(ask.got.size(), kRelayTokens))) {
+    return broken("the via unit's part is not what it is asked for", id);
+  }
   if (stats.prefill.asked != asked || stats.decode.asked != request.decode_unit) return broken("asked of another", id);
   if (request.tokens.size() == 1 && !stats.prefill.ran.empty()) return broken("prefilled nothing, but says where", id);
 
-  const bool hands_over = find_strategy(request.strategy)->hands_over && request.tokens.size() > 1;
-  const bool foreign = hands_over || ask.start == StartKind::kGood;
+  const bool hands_over = find_strategy(request.strategy)->hand_overs > 0 && request.tokens.size() > 1;
+  const bool foreign = hands_over || passed || ask.start == StartKind::kGood;
   const bool whole = stats.fallback.empty();
   if (weather_ == Weather::kCalm && !whole) return broken("fell back without a cause: " + stats.fallback, id);
-  const bool moves = hands_over && asked != request.decode_unit;
-  const bool known = (!moves || request.move_bounds) && (ask.start != StartKind::kGood || request.start_bounds);
+  const bool moves_first = hands_over && asked != target, moves = moves_first || passed;
+  const bool needs = relays || moves;
+  const bool known = (!needs || request.move_bounds) && (!relays || !moves_first || request.via_bounds) &&
+                     (ask.start != StartKind::kGood || (request.start_bounds && !relays));
   const bool proves = foreign && known && request.verify != VerifyMode::kOff;
   const bool sealed = moves || ask.start == StartKind::kGood;
   const BridgeLevel level = proves ? BridgeLevel::kProven : sealed ? BridgeLevel::kSealed : BridgeLevel::kNone;
   const BridgeLevel wanted = request.verify == VerifyMode::kOff ? BridgeLevel::kSealed : BridgeLevel::kProven;
   if (whole && stats.bridge.level != level) return broken("the level is not what happened", id);
-  if (!whole && ask.start != StartKind::kGood && stats.fallback.find("decode on") == std::string::npos &&
+  // One that relays may have fallen back in one hand-over and used the other.
+  if (!whole && !relays && ask.start != StartKind::kGood && stats.fallback.find("decode on") == std::string::npos &&
       stats.bridge.level != BridgeLevel::kNone) {
     return broken("a level of a state that was not used", id);
   }
@@ -459,14 +478,15 @@ Status Simulation::check_figures(const Ask& ask, RequestId id, const FinishedEve
   }
   if (foreign && whole) {
     if (proves != (stats.bridge.checked > 0)) return broken("the proof asked for was not made", id);
-    const uint64_t states = proves ? (ask.start == StartKind::kGood ? 2 : 1) : 0;
+    const uint64_t states = proves ? (ask.start == StartKind::kGood) + (hands_over || !relays) + passed : 0;
     if (stats.bridge.states != states) return broken("a state was not compared", id);
     const uint64_t rows = ask.got.size() + (finished.stop_id >= 0 || ask.max_new == 0 ? 1 : 0);
-    if (proves && request.verify == VerifyMode::kAll && stats.bridge.checked != rows) {
+    const uint64_t own = hands_over || !relays ? 0 : kRelayTokens;  // nothing was handed over before these
+    if (proves && request.verify == VerifyMode::kAll && stats.bridge.checked + own != rows) {
       return broken("a row was not proved", id);
     }
     if (stats.bridge.max_abs_dlogit > 0 || stats.bridge.proof_failed) return broken("a failed proof was believed", id);
-    const std::string kind = !hands_over ? "open" : asked == request.decode_unit ? "alias" : "move";
+    const std::string kind = moves ? "move" : hands_over ? "alias" : "open";
     if (stats.bridge.kind != kind) return broken("carried as '" + stats.bridge.kind + "', not '" + kind + "'", id);
   }
   if (whole && ask.start == StartKind::kNone && request.tokens.size() > 1) {

@@ -7,7 +7,7 @@ extern const Strategy k_strategy_single;
 const Strategy k_strategy_single = {
     .name = "single",
     .summary = "prefill and decode on the decode unit",
-    .hands_over = false,
+    .hand_overs = 0,
     .plan = plan_alone,
 };
 
