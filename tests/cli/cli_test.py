@@ -149,6 +149,18 @@ class Run(unittest.TestCase):
         self.assertIsNone(answer["fallback"])
         self.assertEqual(len(answer["ids"]), 8)
 
+    def test_a_relay_says_who_decoded_what(self):
+        arguments = ("run", "-m", SMALL, "--ids", "1,2,3,4", "-n", "24", "--ignore-eos", "--json")
+        alone = json.loads(run(*arguments, "--decode", "cpu").stdout)
+        done = run(*arguments, "--prefill", "cpu:threads=1", "--via", "cpu", "--decode", "cpu:threads=2", "-t", "1",
+                   "--verify-bridge", "sample")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        answer = json.loads(done.stdout)
+        self.assertEqual((answer["strategy"], answer["ids"]), ("relay", alone["ids"]))
+        self.assertEqual((answer["via"]["ran"], answer["via"]["tokens"]), ("cpu", 16))
+        self.assertEqual(answer["bridge"]["proof"]["states"], 2)
+        self.assertNotIn("via", alone)
+
     def test_ids_in_logits_and_greedy_out(self):
         for folder in ("tiny-qwen3.5", "tiny-llama", "dictionary-3m"):
             vectors = golden(folder)
@@ -427,6 +439,8 @@ class Run(unittest.TestCase):
                 (("inspect", "--decode", "tpu", SMALL), "no unit named 'tpu'"),
                 (("inspect", "--unit", "tpu", SMALL), "no unit named 'tpu'"),
                 (("run", "--strategy", "magic", "x"), "strategy 'magic' does not exist"),
+                (("run", "--strategy", "relay", "x"), "needs a via unit"),
+                (("run", "--strategy", "handoff", "--via", "ref", "x"), "goes straight to the decode unit"),
                 (("run", "--via", "npu", "x"), "npu"),
                 (("run", "--verify-bridge", "maybe", "x"), "sample"),
                 (("run", "--temp", "-1", "x"), "temp"),
