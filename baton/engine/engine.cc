@@ -52,6 +52,7 @@ LaneFacts facts_of(const EngineUnit& unit) {
   facts.prefill_tokens_min = unit.caps->prefill_tokens_min;
   facts.prefill_seats_shared = unit.caps->prefill_slots_shared;
   facts.decodes = unit.caps->decode_slots_max > 0;
+  facts.mixes = unit.caps->mixes && unit.caps->shared_prefills_exact;
   facts.state_bytes = [executor = unit.executor](uint64_t tokens) { return executor->state_bytes(tokens); };
   return facts;
 }

@@ -21,6 +21,7 @@ struct LaneFacts {
   uint32_t prefill_tokens_min = 1;
   uint32_t prefill_seats_shared = 1;
   uint32_t decode_seats_max = 1;
+  bool mixes = false;  // prefills and decodes share a step, each with the bits that it has alone
   std::function<uint64_t(uint64_t tokens)> state_bytes = [](uint64_t) { return uint64_t{0}; };  // Executor::state_bytes
   bool decodes = true;  // false: it only prefills
 };

@@ -117,19 +117,25 @@ void Scheduler::collect(Sequence& sequence) {
   for (size_t i = 0; i < kStateRoles; ++i) sequence.roles[i].ready = ready[i];
 }
 
+bool Scheduler::shares_prefill(const Candidate& candidate) {
+  const PlannedWork& planned = candidate.planned;
+  return planned.kind == WorkKind::kStep && !planned.decodes && candidate.sequence->shares_prefill();
+}
+
+bool Scheduler::shares_decode(const Candidate& candidate) {
+  const PlannedWork& planned = candidate.planned;
+  return planned.kind == WorkKind::kStep && planned.decodes && !candidate.sequence->unshared;
+}
+
 std::vector<Scheduler::Candidate> Scheduler::choose_prefills(LaneIndex index,
                                                              std::span<const Candidate> waiting) const {
   std::vector<Candidate> chosen = {waiting.front()};
-  const auto shares = [](const Candidate& candidate) {
-    const PlannedWork& planned = candidate.planned;
-    return planned.kind == WorkKind::kStep && !planned.decodes && candidate.sequence->shares_prefill();
-  };
-  if (!shares(waiting.front())) return chosen;
+  if (!shares_prefill(waiting.front())) return chosen;
   const uint64_t budget = lanes_[index].budget.tokens();
   uint64_t room = budget - std::min<uint64_t>(budget, waiting.front().planned.tokens);
   for (const Candidate& next : waiting.subspan(1)) {
     if (chosen.size() >= facts_.lanes[index].prefill_seats_shared) break;
-    if (!shares(next) || next.planned.tokens > room) continue;
+    if (!shares_prefill(next) || next.planned.tokens > room) continue;
     chosen.push_back(next);
     room -= next.planned.tokens;
   }
@@ -150,20 +156,28 @@ std::vector<Scheduler::Candidate> Scheduler::choose(LaneIndex index, std::vector
   if (!decode_now) {
     lane.decodes_since_prefill = 0;
     if (index == bridge()) return {*other};
-    return choose_prefills(index, std::span(waiting).subspan(static_cast<size_t>(other - waiting.begin())));
+    auto chosen = choose_prefills(index, std::span(waiting).subspan(static_cast<size_t>(other - waiting.begin())));
+    if (facts_.lanes[index].mixes && shares_prefill(chosen.front())) {
+      add_decodes(index, std::span(waiting).subspan(static_cast<size_t>(decode - waiting.begin())), chosen);
+    }
+    return chosen;
   }
-  const uint32_t seats_max = std::max(facts_.lanes[index].decode_seats_max, 1u);
   ++lane.decodes_since_prefill;
   std::vector<Candidate> chosen = {*decode};
-  const auto shares = [](const Candidate& candidate) {
-    const PlannedWork& planned = candidate.planned;
-    return planned.kind == WorkKind::kStep && planned.decodes && !candidate.sequence->unshared;
-  };
-  if (!shares(*decode)) return chosen;
-  for (auto next = decode + 1; next != waiting.end() && chosen.size() < seats_max; ++next) {
-    if (shares(*next)) chosen.push_back(*next);
-  }
+  if (!shares_decode(*decode)) return chosen;
+  add_decodes(index, std::span(waiting).subspan(static_cast<size_t>(decode + 1 - waiting.begin())), chosen);
   return chosen;
+}
+
+void Scheduler::add_decodes(LaneIndex index, std::span<const Candidate> waiting, std::vector<Candidate>& chosen) const {
+  const uint32_t seats_max = std::max(facts_.lanes[index].decode_seats_max, 1u);
+  auto seats = static_cast<uint32_t>(std::count_if(chosen.begin(), chosen.end(), shares_decode));
+  for (const Candidate& next : waiting) {
+    if (seats == seats_max) return;
+    if (!shares_decode(next)) continue;
+    chosen.push_back(next);
+    ++seats;
+  }
 }
 
 std::vector<Work> Scheduler::poll(int64_t now_ns) {

@@ -84,6 +84,10 @@ class Scheduler {
   std::vector<Candidate> choose(LaneIndex index, std::vector<Candidate>& waiting);
   // Prefills that end in the same step as the first does: as many as the step's tokens have room for.
   std::vector<Candidate> choose_prefills(LaneIndex index, std::span<const Candidate> waiting) const;
+  static bool shares_prefill(const Candidate& candidate);
+  static bool shares_decode(const Candidate& candidate);
+  // Those of the waiting that decode together, up to what the lane has seats for.
+  void add_decodes(LaneIndex index, std::span<const Candidate> waiting, std::vector<Candidate>& chosen) const;
   Work start(LaneIndex index, std::vector<Candidate>& chosen, bool others_wait);
   void start_step(const std::vector<Candidate>& chosen, bool others_wait, uint64_t tokens_max, Work& work);
   void start_decode(Sequence& sequence, StateRole role, Work& work, StepSeat& seat);

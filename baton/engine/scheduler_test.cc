@@ -31,6 +31,7 @@ struct Rig {
     lane_facts.name = "a";
     lane_facts.prefill_tokens_preferred = unit->caps().prefill_tokens_preferred;
     lane_facts.decode_seats_max = unit->caps().decode_slots_max;
+    lane_facts.mixes = unit->caps().mixes;
     facts.context_max = 4096;
     facts.vocab = fake::kVocab;
     facts.limits = limits;
@@ -172,6 +173,31 @@ TEST(Scheduler, APrefillStepThatFailedTeachesNothing) {
   rig.step_ms = 1;
   rig.submit(2000, 1);
   EXPECT_GE(prefill_tokens(), learned);
+}
+
+// A prefill's turn is no pause for those that decode, where the unit takes both at once.
+TEST(Scheduler, APrefillTakesDecodesWithItWhereTheUnitMixes) {
+  for (const bool mixes : {false, true}) {
+    fake::Behaviour behaviour;
+    behaviour.mixes = mixes;
+    Rig rig({}, behaviour);
+    rig.submit(2, 100);
+    rig.prefill_all();
+    rig.submit(60, 1);
+    size_t mixed = 0, prefills = 0;
+    for (int i = 0; i < 20; ++i) {
+      std::optional<Work> work = rig.next();
+      ASSERT_TRUE(work);
+      if (const auto* step = std::get_if<StepWork>(&work->body)) {
+        prefills += step->prefill_tokens() > 0;
+        mixed += step->prefill_tokens() > 0 && step->seats.back().decodes();
+        EXPECT_TRUE(step->prefill_tokens() == 0 || step->calls == 1);
+      }
+      rig.step(std::move(*work));
+    }
+    EXPECT_GT(prefills, 1u);
+    EXPECT_EQ(mixed, mixes ? prefills : 0);
+  }
 }
 
 // Who stops an answer and then cancels it wants nothing more of it: the end is that of the cancel.

@@ -3,6 +3,7 @@
 // gives other logits. What it should answer is computed here without any state.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <cstring>
@@ -209,7 +210,8 @@ struct Behaviour {
   uint32_t prefill_tokens_preferred = 8, prefill_tokens_min = 1;
   uint32_t prefill_slots_shared = 1;
   uint32_t decode_slots_max = 2;  // 0: it only prefills
-  std::string warning = {};       // of its placement
+  bool mixes = false;
+  std::string warning = {};  // of its placement
   // Called before each act with its tokens or slots; may sleep; an error is the act's result. Null: nothing fails.
   std::function<Status(Act, size_t)> before = nullptr;
   // Called after a prefill: true spoils the state without a word.
@@ -229,6 +231,7 @@ class FakeExecutor final : public Executor {
     caps_.prefill_tokens_min = behaviour_.prefill_tokens_min;
     caps_.prefill_slots_shared = behaviour_.prefill_slots_shared;
     caps_.decode_slots_max = behaviour_.decode_slots_max;
+    caps_.mixes = behaviour_.mixes;
     caps_.kv_type = behaviour_.storage.kv_type;
     caps_.logit_tolerances = equal_tolerances(1e-3f);
   }
@@ -247,10 +250,14 @@ class FakeExecutor final : public Executor {
     return std::make_unique<State>(behaviour_.storage, tokens_max, live_);
   }
   Status step(std::span<const Seat> seats, std::span<float> out, const StepContext&) override {
-    const bool decodes = !seats.empty() && seats.back().decodes;
-    ++(decodes ? decodes_ : prefills_);
-    const Status status = decodes ? before(Act::kDecode, seats.size()) : Status();
-    const Status done = status ? run(seats, out, decodes) : status;
+    const auto first = std::find_if(seats.begin(), seats.end(), [](const Seat& seat) { return seat.decodes; });
+    const auto prefills = static_cast<size_t>(first - seats.begin()), decodes = seats.size() - prefills;
+    prefills_ += prefills > 0 ? 1 : 0;
+    decodes_ += decodes > 0 ? 1 : 0;
+    const Status status = decodes > 0 ? before(Act::kDecode, decodes) : Status();
+    Status done = status && prefills > 0 ? run(seats.first(prefills), out, false) : status;
+    if (done && decodes > 0) done = run(seats.subspan(prefills), out.last(decodes * kVocab), true);
+    if (prefills > 0 && decodes > 0 && !caps_.mixes) done = fail(Code::kInvalidInput, "the fake unit does not mix");
     // Whichever it was: none of them may be gone on from.
     for (const Seat& seat : seats) {
       if (!done) poison(static_cast<State&>(*seat.state));

@@ -108,6 +108,7 @@ Behaviour Simulation::behaviour_of(size_t unit) {
   behaviour.prefill_tokens_preferred = static_cast<uint32_t>(pick(1, 12));
   behaviour.prefill_slots_shared = static_cast<uint32_t>(pick(1, 4));
   behaviour.decode_slots_max = static_cast<uint32_t>(pick(1, 4));
+  behaviour.mixes = chance(0.5);
   const bool fails = weather_ == Weather::kStormy || (weather_ == Weather::kPeerFails && unit == 0);
   if (fails) {
     behaviour.before = [this](Act act, size_t) -> Status {
@@ -137,6 +138,7 @@ SchedulerFacts Simulation::facts() {
                           .prefill_tokens_preferred = unit->caps().prefill_tokens_preferred,
                           .prefill_seats_shared = unit->caps().prefill_slots_shared,
                           .decode_seats_max = unit->caps().decode_slots_max,
+                          .mixes = unit->caps().mixes,
                           .state_bytes = [&unit](uint64_t tokens) { return unit->state_bytes(tokens); }});
   }
   made.context_max = kContext;
