@@ -168,6 +168,7 @@ struct Sequence {
     return seal_pending && *ending != FinishReason::kCancelled;
   }
   void start_again(std::string why);
+  void say_fallback(std::string why);
   void settle_proof();
   void settle_via();
   void fail_proof(const std::string& where, const std::string& what);
