@@ -321,7 +321,7 @@ Result<Ticket> Engine::submit(Request request) try {
   {
     const std::scoped_lock lock(core_->mutex);
     if (core_->closed) return fail(Code::kCancelled, "the engine is shutting down");
-    for (const LaneIndex lane : {resolved.prefill, resolved.decode}) {
+    for (const LaneIndex lane : {resolved.prefill, resolved.via, resolved.decode}) {
       if (!core_->lost[lane].empty()) return fail(lost_unit(core_->facts.lanes[lane].name, core_->lost[lane]));
     }
     if (core_->open_requests >= core_->requests_max) {
