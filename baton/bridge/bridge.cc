@@ -33,12 +33,12 @@ Status check_tokens_to_seal(const SequenceState& state, std::span<const int32_t>
 }
 
 // Reads rows of a state into `out`; their values are numbers, and zeros where it holds no tokens.
-Status read_sound(const SequenceState& state, size_t index, RowRange rows, std::span<std::byte> out) {
+Status read_sound(const SequenceState& state, uint64_t tokens, size_t index, RowRange rows, std::span<std::byte> out) {
   const Segment& segment = state.shape().segments[index];
   BATON_OK(state.read(index, rows, out.data()));
   auto bad = first_not_finite(out, segment.dtype);
   std::string_view why = "the unit that made it failed";
-  if (!bad && state.position() == 0) {
+  if (!bad && tokens == 0) {
     bad = first_not_zero(out, segment.dtype);
     why = "a sequence of no tokens holds zeros";
   }
@@ -50,11 +50,12 @@ Status read_sound(const SequenceState& state, size_t index, RowRange rows, std::
 
 // Calls visit(rows, values) -> Status for all rows of a segment in order, in pieces that stay in cache.
 template <class Visit>
-Status for_values(const SequenceState& state, size_t index, std::vector<std::byte>& piece, Visit visit) {
+Status for_values(const SequenceState& state, uint64_t tokens, size_t index, std::vector<std::byte>& piece,
+                  Visit visit) {
   const Segment& segment = state.shape().segments[index];
-  return for_pieces(dims_at(segment, state.position()), segment.dtype, [&](RowRange rows) -> Status {
+  return for_pieces(dims_at(segment, tokens), segment.dtype, [&](RowRange rows) -> Status {
     piece.resize(rows.count * segment.dims[2] * value_bytes(segment.dtype));
-    BATON_OK(read_sound(state, index, rows, piece));
+    BATON_OK(read_sound(state, tokens, index, rows, piece));
     return visit(rows, std::span<const std::byte>(piece));
   });
 }
@@ -136,7 +137,7 @@ Result<MoveReport> move_state(const SequenceState& from, SequenceState& to) try 
   std::vector<std::byte> piece;
   for (size_t i = 0; i < plan.segments.size(); ++i) {
     SegmentFill fill(plan.segments[i], i, to);
-    BATON_OK(for_values(from, i, piece, [&](RowRange rows, auto values) { return fill.put(rows, values); }));
+    BATON_OK(for_values(from, tokens, i, piece, [&](RowRange rows, auto values) { return fill.put(rows, values); }));
     BATON_OK(fill.finish());
   }
   BATON_OK(to.finish_write());
@@ -147,15 +148,29 @@ Result<MoveReport> move_state(const SequenceState& from, SequenceState& to) try 
 
 StateSealer::StateSealer(const SequenceState& state, const StateIdentity& identity, std::span<const int32_t> tokens,
                          const Provenance& provenance, SealSink sink)
-    : state_(state), writer_(identity, tokens, state.shape(), provenance, std::move(sink)) {}
+    : state_(state), tokens_(tokens.size()), writer_(identity, tokens, state.shape(), provenance, std::move(sink)) {}
 
 Status StateSealer::begin() { return writer_.begin(); }
 
 Status StateSealer::segment(size_t index) {
-  return for_values(state_, index, piece_, [&](RowRange, auto values) { return writer_.add(index, values); });
+  return for_values(state_, tokens_, index, piece_, [&](RowRange, auto values) { return writer_.add(index, values); });
 }
 
 Status StateSealer::finish() { return writer_.finish(); }
+
+void LayerSealer::layer_done(size_t seat, int32_t layer) {
+  if (seat != seat_) return;
+  const auto [first, last] = left_.equal_range(layer);
+  for (auto at = first; at != last && status_; ++at) status_ = sealer_.segment(at->second);
+  left_.erase(first, last);
+}
+
+Status LayerSealer::finish() {
+  for (auto at = left_.begin(); at != left_.end() && status_; ++at) status_ = sealer_.segment(at->second);
+  left_.clear();
+  BATON_OK(Status(status_));
+  return sealer_.finish();
+}
 
 Result<SealSource> sealed_source(const SequenceState& state, const StateIdentity& identity,
                                  std::span<const int32_t> tokens, const Provenance& provenance) {

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <vector>
@@ -32,8 +33,8 @@ struct MoveReport {
 Result<MoveReport> move_state(const SequenceState& from, SequenceState& to);
 
 // A state as a stream, segment by segment as they are ready: begin, each segment once, in any order, finish. Holds a
-// piece. `state` at its position, and what the other arguments refer to, are borrowed; they are such as sealed_source
-// takes. Errors as there, and the sink's. Throws std::bad_alloc.
+// piece. `state` at the position of the tokens when its segments are asked for, and what the other arguments refer to,
+// are borrowed; they are such as sealed_source takes. Errors as there, and the sink's. Throws std::bad_alloc.
 class StateSealer {
  public:
   StateSealer(const SequenceState& state, const StateIdentity& identity, std::span<const int32_t> tokens,
@@ -44,8 +45,27 @@ class StateSealer {
 
  private:
   const SequenceState& state_;
+  const uint64_t tokens_;
   SealWriter writer_;
   std::vector<std::byte> piece_;
+};
+
+// A StateSealer of a seat's state while a step brings it to its position: each layer is sent when the step tells of it,
+// and what it did not tell of behind it. The sealer has begun, with the tokens and makers that there will be.
+class LayerSealer final : public LayerWatch {
+ public:
+  LayerSealer(StateSealer& sealer, const StateShape& shape, size_t seat = 0) : sealer_(sealer), seat_(seat) {
+    for (size_t i = 0; i < shape.segments.size(); ++i) left_.emplace(shape.segments[i].layer, i);
+  }
+  void layer_done(size_t seat, int32_t layer) override;
+  // After the step: the rest, and the sealer's finish. The first error of all.
+  Status finish();
+
+ private:
+  StateSealer& sealer_;
+  const size_t seat_;
+  std::multimap<int32_t, size_t> left_;  // segments by layer
+  Status status_;
 };
 
 // A stream into a state: what a SealReader does (errors, and when they come), with its values put into `into`, which is

@@ -7,7 +7,7 @@ namespace baton {
 
 Dims SequenceState::checked_dims(size_t segment, RowRange rows) const {
   BATON_CHECK(segment < shape().segments.size());
-  const Dims dims = dims_at(shape().segments[segment], filling_.value_or(position_));
+  const Dims dims = dims_at(shape().segments[segment], filling_.value_or(coming_.value_or(position_)));
   const uint64_t all = dims[0] * dims[1];
   BATON_CHECK(rows.first <= all && rows.count <= all - rows.first);
   return dims;

@@ -50,8 +50,8 @@ class SequenceState {
   uint64_t position() const { return position_; }
   uint64_t tokens_max() const { return tokens_max_; }
 
-  // Copies rows at position() tokens (while it is filled: at those it is filled with) to `out`, dense, in the segment's
-  // type. Rows outside are a bug. kDevice.
+  // Copies rows at position() tokens (while it is filled: at those it is filled with; see LayerWatch) to `out`, dense,
+  // in the segment's type. Rows outside are a bug. kDevice.
   Status read(size_t segment, RowRange rows, std::byte* out) const;
 
   // A state at position 0 is filled with one of `tokens` tokens: each row of each segment is written once, in any order
@@ -68,6 +68,12 @@ class SequenceState {
   void set_position(uint64_t position) {
     BATON_CHECK(position <= tokens_max_);
     position_ = position;
+    coming_.reset();
+  }
+  // For its unit, within a step: rows are read at the position that set_position will bring.
+  void show_coming(uint64_t position) {
+    BATON_CHECK(position <= tokens_max_);
+    coming_ = position;
   }
 
  private:
@@ -78,7 +84,7 @@ class SequenceState {
   Dims checked_dims(size_t segment, RowRange rows) const;
 
   uint64_t position_ = 0;
-  std::optional<uint64_t> filling_;  // tokens
+  std::optional<uint64_t> filling_, coming_;  // tokens
   uint64_t rows_written_ = 0;
   const uint64_t tokens_max_;
   LiveStates& live_;

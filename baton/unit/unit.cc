@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <new>
+#include <set>
 #include <utility>
 
 #include "baton/base/clock.h"
@@ -75,6 +76,18 @@ Status check_seat(const Model& model, const Seat& seat) {
 }
 
 }  // namespace
+
+std::vector<int32_t> layers_done_behind(const Program& program, std::span<const Op* const> ops) {
+  const auto layer_of = [&](SlotId slot) { return slot < 0 ? -1 : program.slots[static_cast<size_t>(slot)].layer; };
+  std::vector<int32_t> layers(ops.size(), -1);
+  std::set<int32_t> later;
+  for (size_t i = ops.size(); i-- > 0;) {
+    for (const SlotId slot : {ops[i]->slot, ops[i]->slot2}) {
+      if (const int32_t layer = layer_of(slot); layer >= 0 && later.insert(layer).second) layers[i] = layer;
+    }
+  }
+  return layers;
+}
 
 Status check_seats(const Model& model, std::span<const Seat> seats, std::span<const float> out) {
   uint64_t rows = 0;

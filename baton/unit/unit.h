@@ -47,6 +47,7 @@ struct Caps {
   // Executor::rewind. 0: nowhere. Else a state of keys and values alone goes back to any position, and one that has
   // recurrent parts over so many tokens, where the seats that brought them kept those parts.
   uint32_t rewind_tokens_max = 0;
+  bool tells_layers = false;                     // StepContext::watch
   bool samples = false;                          // Executor::step_on draws where the outputs are
   std::vector<std::string> features;             // instruction sets or device facts, for `baton units`
   std::vector<LogitTolerance> logit_tolerances;  // every format: near ties below it are explained
@@ -97,10 +98,20 @@ struct StepLimits {
   const Clock* clock = nullptr;  // null: the steady clock
 };
 
-// What a long step looks at between its parts.
+// Is told by a step, on the step's thread, that all segments of a layer are what they will be behind the step: for who
+// sends a state while later layers compute. A seat's layers come in their order, each once. Until the call returns the
+// layer can be read at the position that the step will bring; the rest of the state cannot.
+class LayerWatch {
+ public:
+  virtual ~LayerWatch() = default;
+  virtual void layer_done(size_t seat, int32_t layer) = 0;
+};
+
+// What a long step looks at between its parts, and whom it tells.
 struct StepContext {
   const std::atomic<bool>* cancelled = nullptr;  // true: end soon
   int64_t deadline_ns = INT64_MAX;               // on the steady clock
+  LayerWatch* watch = nullptr;                   // where caps().tells_layers
 
   // kCancelled when it is to end.
   Status check() const;
@@ -219,6 +230,10 @@ class Unit {
   // As load(), with ops that are among caps().ops.
   virtual Result<std::unique_ptr<Executor>> make_executor(std::shared_ptr<const Model> model, uint32_t threads) = 0;
 };
+
+// Shared by executors, for a LayerWatch: of each op, in the order they run, the layer whose slots no later one touches,
+// or -1.
+std::vector<int32_t> layers_done_behind(const Program& program, std::span<const Op* const> ops);
 
 // Shared by executors, of each seat: token ids in range, room in the state. The message says which token or how many
 // tokens, and begins with "sequence N: " when there are several. Bugs: states given twice, rows of no token, decodes of

@@ -37,6 +37,7 @@ class CpuUnit final : public Unit {
     caps_.prefill_slots_shared = host::kRunsMax;
     caps_.decode_slots_max = kDecodeSlotsMax;
     caps_.mixes = true;
+    caps_.tells_layers = true;
     caps_.shared_prefills_exact = kernels.tile_tokens_min == 0;  // which rows go through tiles depends on all rows
     caps_.rewind_tokens_max = host::kKeptMax;
     caps_.samples = true;

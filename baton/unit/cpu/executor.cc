@@ -32,6 +32,8 @@ class StepPasses {
     for (; seat_ < seats_.size() && count_ < runs_.size(); ++seat_) add(1);
     return runs();
   }
+  // Of the runs of next(): their seats, where they bring the last of its tokens, else SIZE_MAX.
+  std::span<const size_t> ended() const { return std::span(ended_).first(count_); }
 
  private:
   void take_prefills() {
@@ -55,6 +57,7 @@ class StepPasses {
     const int64_t behind = static_cast<int64_t>(seat.tokens.size()) - done_ - count;  // tokens left for later passes
     const int64_t wanted = std::clamp<int64_t>(static_cast<int64_t>(seat.rows_out) - behind, 0, count);
     const int64_t kept = seat.keeps ? std::clamp<int64_t>(host::kKeptMax - behind, 0, count) : 0;
+    ended_[count_] = behind == 0 ? seat_ : SIZE_MAX;
     host::RunInput& run = runs_[count_++];
     run = {static_cast<host::HostState*>(seat.state), seat.state->position(),
            seat.tokens.subspan(static_cast<size_t>(done_), static_cast<size_t>(count))};
@@ -69,6 +72,7 @@ class StepPasses {
   size_t prefills_ = 0, seat_ = 0;  // that prefill; under way
   int64_t done_ = 0, left_ = 0;     // tokens of the one under way, and of all that prefill
   std::array<host::RunInput, host::kRunsMax> runs_;
+  std::array<size_t, host::kRunsMax> ended_;
   size_t count_ = 0;
 };
 
@@ -108,10 +112,26 @@ Status CpuExecutor::step(std::span<const Seat> seats, std::span<float> out, cons
     pack_some();
     pass_->start(runs, next_row);
     for (const host::RunInput& run : runs) next_row += int64_t{run.rows_out} * model_->program.output_width;
-    pass_->run_all();
+    context.watch == nullptr ? pass_->run_all() : run_watched(runs, passes.ended(), *context.watch);
     pass_->finish();
   }
   return {};
+}
+
+void CpuExecutor::run_watched(std::span<const host::RunInput> runs, std::span<const size_t> ended, LayerWatch& watch) {
+  const std::vector<host::Step>& steps = weights_->plan().steps;
+  std::vector<const Op*> ops;
+  for (const host::Step& step : steps) ops.push_back(&step.op);
+  const std::vector<int32_t> layers = layers_done_behind(model_->program, ops);
+  for (size_t r = 0; r < runs.size(); ++r) {
+    if (ended[r] != SIZE_MAX) runs[r].state->show(runs[r].state->position() + runs[r].tokens.size());
+  }
+  for (size_t i = 0; i < steps.size(); ++i) {
+    pass_->run(steps[i]);
+    for (size_t r = 0; r < runs.size() && layers[i] >= 0; ++r) {
+      if (ended[r] != SIZE_MAX) watch.layer_done(ended[r], layers[i]);
+    }
+  }
 }
 
 Status CpuExecutor::step_on(std::span<const Seat> seats, std::span<float> out, const StepLimits& limits,

@@ -43,6 +43,8 @@ class CpuExecutor final : public Executor {
  private:
   CpuExecutor(std::shared_ptr<const Model> model, const host::Kernels& kernels, uint32_t threads);
   void pack_some();
+  // All steps of a pass. `ended`: of each run its seat, where it ends with it, else SIZE_MAX.
+  void run_watched(std::span<const host::RunInput> runs, std::span<const size_t> ended, LayerWatch& watch);
 
   const std::shared_ptr<const Model> model_;
   const host::Kernels& kernels_;

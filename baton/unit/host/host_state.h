@@ -50,6 +50,8 @@ class HostState final : public SequenceState {
     kept_count_ = std::min<uint64_t>(kept < tokens ? kept : kept_count_ + kept, kKeptMax);
     set_position(position() + tokens);
   }
+  // Within a step that tells of its layers.
+  void show(uint64_t coming) { show_coming(coming); }
   // As Executor::rewind.
   Status rewind(uint64_t position);
 

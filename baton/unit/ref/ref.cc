@@ -38,8 +38,9 @@ class Pass {
   }
 
   // The last `logit_rows` rows of logits go to `logits`.
-  void run(float* logits, int64_t logit_rows) {
-    for (const Op& op : model_.program.ops) {
+  void run(float* logits, int64_t logit_rows, const std::function<void(size_t op)>& behind) {
+    for (size_t i = 0; i < model_.program.ops.size(); ++i) {
+      const Op& op = model_.program.ops[i];
       if (op.kind == OpKind::kHead) {
         if (logit_rows > 0)
           product_(op.weights[Op::kMatrix], model_.weights[op.weights[Op::kMatrix]], row(op.x, count_ - logit_rows),
@@ -47,6 +48,7 @@ class Pass {
       } else {
         run_op(op);
       }
+      if (behind) behind(i);
     }
   }
 
@@ -213,7 +215,11 @@ class RefExecutor final : public Executor {
       : model_(std::move(model)),
         product_(std::move(product)),
         arithmetic_(arithmetic),
-        states_(model_->program, DType::kF32, "ref", live_) {}
+        states_(model_->program, DType::kF32, "ref", live_) {
+    std::vector<const Op*> ops;
+    for (const Op& op : model_->program.ops) ops.push_back(&op);
+    layers_done_ = layers_done_behind(model_->program, ops);
+  }
 
   const Model& model() const override { return *model_; }
   const StateShape& shape() const override { return states_.shape(); }
@@ -221,9 +227,9 @@ class RefExecutor final : public Executor {
 
   Status step(std::span<const Seat> seats, std::span<float> out, const StepContext& context) override {
     BATON_OK(check_seats(*model_, seats, out));
-    for (const Seat& seat : seats) {
-      const size_t values = seat.rows_out * static_cast<size_t>(model_->program.output_width);
-      BATON_OK(run(seat, out.first(values), context));
+    for (size_t i = 0; i < seats.size(); ++i) {
+      const size_t values = seats[i].rows_out * static_cast<size_t>(model_->program.output_width);
+      BATON_OK(run(seats[i], i, out.first(values), context));
       out = out.subspan(values);
     }
     return {};
@@ -236,7 +242,7 @@ class RefExecutor final : public Executor {
   std::string arithmetic() const override { return arithmetic_name(arithmetic_); }
 
  private:
-  Status run(const Seat& seat, std::span<float> out, const StepContext& context) {
+  Status run(const Seat& seat, size_t index, std::span<float> out, const StepContext& context) {
     const auto total = static_cast<int64_t>(seat.tokens.size()), width = int64_t{model_->program.output_width};
     const int64_t first_row = total - seat.rows_out;  // first token whose outputs are wanted
     auto& state = static_cast<host::HostState&>(*seat.state);
@@ -252,7 +258,13 @@ class RefExecutor final : public Executor {
                   kept);
         const int64_t wanted = std::clamp<int64_t>(done + count - first_row, 0, count);
         const int64_t skip = std::max<int64_t>(0, done - first_row);
-        pass.run(wanted > 0 ? out.data() + skip * width : nullptr, wanted);
+        const auto tell = [&](size_t op) {
+          if (layers_done_[op] >= 0) context.watch->layer_done(index, layers_done_[op]);
+        };
+        const bool tells = context.watch != nullptr && behind == 0;
+        if (tells) state.show(state.position() + static_cast<uint64_t>(count));
+        pass.run(wanted > 0 ? out.data() + skip * width : nullptr, wanted,
+                 tells ? std::function<void(size_t)>(tell) : nullptr);
         state.advance(static_cast<uint64_t>(count), static_cast<uint64_t>(kept));
       }
     } catch (const std::exception& exception) {
@@ -264,6 +276,7 @@ class RefExecutor final : public Executor {
   std::shared_ptr<const Model> model_;
   Product product_;
   std::string_view arithmetic_;
+  std::vector<int32_t> layers_done_;  // by op
   host::StatePool states_;
 };
 
@@ -282,6 +295,7 @@ class RefUnit final : public Unit {
     caps_.prefill_tokens_preferred = kTokensPerPass;
     caps_.decode_slots_max = 8;
     caps_.rewind_tokens_max = host::kKeptMax;
+    caps_.tells_layers = true;
     caps_.features = {"f32"};
     caps_.logit_tolerances = equal_tolerances(2e-3f);
   }
