@@ -16,7 +16,8 @@ StepPlan plan(const RequestView& view) {
   }
   const bool whole = (view.handed_over || view.alone) && !view.start_pending && !view.seal_due && target.exists &&
                      !target.busy && target.position >= view.need;
-  if (view.onward && whole && !source.exists && !source.busy) return StepPlan::pass_on();
+  // A source that was given up may still be away: the via unit decodes no more while its role is taken.
+  if (view.onward && whole) return source.exists || source.busy ? StepPlan() : StepPlan::pass_on();
   return plan_handoff(view);
 }
 
