@@ -319,6 +319,40 @@ TEST(FirstToken, WaitingForOthersIsNotOnesOwnWork) {
   EXPECT_NEAR(stats.first_token.sum(), stats.ttft_ms, 1e-6);
 }
 
+// A cancel while the last unit makes room: the answer is the via unit's, and so is its state.
+TEST(Relay, EndsBetweenItsHandOversAsWhatItIs) {
+  for (const size_t prompt : {size_t{1}, size_t{5}}) {
+    std::atomic<bool> cancelled{false};
+    Behaviour last;
+    last.before = [&cancelled](Act act, size_t) -> Status {
+      while (act == Act::kNewState && !cancelled) std::this_thread::sleep_for(milliseconds(1));
+      return {};
+    };
+    Rig rig({}, {{}, {}, last});
+    Request request = make_request(prompt, 60);
+    request.via_unit = "b";
+    request.decode_unit = "c";
+    request.via_bounds = exact_bounds();
+    request.verify = VerifyMode::kSample;
+    request.want_answer_state = true;
+    auto ticket = rig.engine->submit(std::move(request));
+    ASSERT_TRUE(ticket) << ticket.error().message;
+    for (int i = 0; i < 16; ++i) ASSERT_TRUE(ticket->next_event(std::chrono::seconds(20)));
+    ticket->cancel();
+    cancelled = true;
+    const Answer answer = read_answer_after(*ticket, 16);
+    EXPECT_EQ(answer.finished.reason, FinishReason::kCancelled);
+    EXPECT_EQ(answer.finished.stats.via_tokens, 16u);
+    EXPECT_EQ(answer.finished.stats.decode.ran, "");
+    const BridgeStats& bridge = answer.finished.stats.bridge;
+    EXPECT_EQ(bridge.level, prompt > 1 ? BridgeLevel::kProven : BridgeLevel::kNone);
+    EXPECT_EQ(bridge.verified, prompt > 1);
+    EXPECT_EQ(bridge.unproven.empty(), prompt > 1);
+    EXPECT_EQ(answer.finished.answer_state_tokens, prompt + 15);
+    EXPECT_FALSE(answer.finished.answer_state.empty());
+  }
+}
+
 TEST(Cancel, ADroppedTicketCancels) {
   Rig rig({}, {slow_unit(milliseconds(1), milliseconds(1)), slow_unit(milliseconds(1), milliseconds(1))});
   {

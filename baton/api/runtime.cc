@@ -175,6 +175,7 @@ Result<Completion> Runtime::complete(CompletionRequest request, const std::funct
     completion.context_tokens = context_tokens();
     completion.stats = std::move(finished.stats);
     completion.stats.generated_tokens = completion.ids.size();
+    completion.stats.via_tokens = std::min(completion.stats.via_tokens, completion.stats.generated_tokens);
     completion.sealed_state = std::move(finished.sealed_state);
     completion.answer_state = std::move(finished.answer_state);
     completion.answer_state_tokens = finished.answer_state_tokens;

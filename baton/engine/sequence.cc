@@ -45,8 +45,8 @@ RequestView Sequence::view() const {
 StepPlan Sequence::plan() const {
   if (!ending) return strategy->plan(view());
   StepPlan plan;
-  if (owes_seal() && !role(StateRole::kTarget).busy)
-    plan.add({.kind = WorkKind::kMove, .role = StateRole::kTarget, .form = MoveForm::kSeal});
+  if (owes_seal() && !role(holder()).busy)
+    plan.add({.kind = WorkKind::kMove, .role = holder(), .form = MoveForm::kSeal});
   return plan;
 }
 
@@ -170,6 +170,8 @@ void Sequence::pass_on() {
   RoleRecord& target = role(StateRole::kTarget);
   BATON_CHECK(onward() && !source.busy && !source.held.state && !target.busy && target.held.state);
   settle_via();
+  via_level = level();
+  passed_on = other_bounds = true;
   source.held = std::exchange(target.held, {});
   source.origin = target.origin;
   source.lane = target.lane;
@@ -253,16 +255,19 @@ void Sequence::fill_phases() {
   }
 }
 
+BridgeLevel Sequence::level() const {
+  if (!foreign || !prompt_done) return BridgeLevel::kNone;
+  if (request.verify != VerifyMode::kOff) return BridgeLevel::kProven;
+  return stats.bridge.kind != "alias" || had_start ? BridgeLevel::kSealed : BridgeLevel::kNone;
+}
+
 void Sequence::fill_bridge() {
   BridgeStats& bridge = stats.bridge;
-  const bool used = foreign && prompt_done;
-  if (!foreign && request.verify != VerifyMode::kOff && stats.fallback.empty()) {
+  // Where the last unit decoded nothing, the answer is the via unit's.
+  bridge.level = passed_on && !decode_placement ? via_level : level();
+  if (strategy->hand_overs > 1 && prompt_done && bridge.level == BridgeLevel::kNone &&
+      request.verify != VerifyMode::kOff && stats.fallback.empty()) {
     bridge.unproven = "nothing was handed over: the answer ended before it";
-  }
-  if (used && request.verify != VerifyMode::kOff) {
-    bridge.level = BridgeLevel::kProven;
-  } else if (used && (bridge.kind != "alias" || had_start)) {
-    bridge.level = BridgeLevel::kSealed;
   }
   bridge.verified = bridge.level == (asked_verify == VerifyMode::kOff ? BridgeLevel::kSealed : BridgeLevel::kProven);
 }
@@ -279,8 +284,9 @@ FinishedEvent Sequence::finish(int64_t now_ns) {
     const int64_t from_ns = stats.via_tokens > 0 ? via_until_ns : first_token_ns;
     const double intervals = sampled > before ? static_cast<double>(sampled - before) : 0;
     stats.decode_tps = per_second(intervals, ms_between(from_ns, last_token_ns));
-    if (stats.via_tokens > 1)
-      stats.via_tps = per_second(static_cast<double>(stats.via_tokens - 1), ms_between(first_token_ns, via_until_ns));
+    const uint64_t via_sampled = decode_placement ? stats.via_tokens : sampled;
+    if (stats.via_tokens > 0 && via_sampled > 1)
+      stats.via_tps = per_second(static_cast<double>(via_sampled - 1), ms_between(first_token_ns, via_until_ns));
   }
   fill_phases();
   fill_bridge();

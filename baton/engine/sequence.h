@@ -59,9 +59,12 @@ struct Sequence {
   VerifyMode asked_verify = VerifyMode::kOff;  // request.verify is off when nothing can be proven
   LaneIndex decode_lane = 0;  // where the answer ends; the target's lane is the via unit's before it is passed on
   bool had_start = false;
-  bool alone = false;  // the decode unit does everything, from the tokens
-  bool handed_over = false;
-  bool foreign = false;  // the target's contents come, or will come, from elsewhere
+  bool alone = false;                          // the decode unit does everything, from the tokens
+  bool handed_over = false;                    // to the target
+  bool passed_on = false;                      // the target of the first hand-over is, or was, the source of the second
+  bool other_bounds = false;                   // what the proof finds next is held to the bounds of another hand-over
+  BridgeLevel via_level = BridgeLevel::kNone;  // of the state that the via unit decoded from
+  bool foreign = false;                        // the target's contents come, or will come, from elsewhere
   bool start_pending = false;
   bool start_check_due = false;      // the starting state is to be compared before anything goes on from it
   bool start_opened = false;         // for that: into the target, the block kept
@@ -157,13 +160,17 @@ struct Sequence {
   FinishedEvent finish(int64_t now_ns);
 
  private:
+  // Whose state is that of the answer.
+  StateRole holder() const { return passed_on && !handed_over && !alone ? StateRole::kSource : StateRole::kTarget; }
+  BridgeLevel level() const;
   bool owes_seal() const {
     if (!ending || !prompt_done || *ending == FinishReason::kError) return false;
-    const RoleRecord& target = role(StateRole::kTarget);
+    const RoleRecord& target = role(holder());
     // A state that was being made again when a cancel came is not that of the answer.
     const bool whole = target.held.state && target.held.state->position() + 1 >= history.size();
     // What a second hand-over brought is not sealed before it is proven.
-    const bool trusted = !foreign || request.verify == VerifyMode::kOff || (states_compared && proof_passed);
+    const bool trusted = holder() == StateRole::kSource || !foreign || request.verify == VerifyMode::kOff ||
+                         (states_compared && proof_passed);
     if (answer_seal_pending && trusted && (target.busy || whole)) return true;
     return seal_pending && *ending != FinishReason::kCancelled;
   }

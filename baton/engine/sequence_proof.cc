@@ -72,6 +72,10 @@ std::vector<MakeStep> Sequence::make_steps(uint64_t from, uint64_t to, uint64_t 
 
 void Sequence::take_states(const WorstPart& worst, const std::string& worst_at, const ProofBounds& bounds) {
   BridgeStats& bridge = stats.bridge;
+  if (std::exchange(other_bounds, false)) {
+    bridge.worst = {};
+    bridge.max_rms_dlogit = bridge.max_abs_dlogit = bridge.max_kl = 0;
+  }
   bridge.between = bounds.between;
   if (bridge.states++ == 0 || worst.share() >= bridge.worst.share()) {
     bridge.worst = worst;
