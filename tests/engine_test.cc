@@ -690,6 +690,12 @@ TEST(Create, RefusesWhatCannotServe) {
   EXPECT_EQ(code({.units = {{"one", &one.caps(), &one}, {"one", &two.caps(), &two}}}), Code::kInvalidInput);
   EXPECT_EQ(code({.units = {{"one", &one.caps(), nullptr}}}), Code::kInvalidInput);
   EXPECT_EQ(code({.units = {{"one", &one.caps(), &one}, {"other", &other.caps(), &other}}}), Code::kMismatch);
+  EXPECT_EQ(code({.units = {{"one", &one.caps(), &one},
+                            {"two", &two.caps(), &two, "draft"},
+                            {"other", &other.caps(), &other, "draft"}}}),
+            Code::kMismatch);
+  EXPECT_EQ(code({.units = {{"one", &one.caps(), &one}, {"one", &other.caps(), &other, "draft"}}}),
+            Code::kInvalidInput);
   const auto whole = make_model(64);
   std::const_pointer_cast<Model>(whole)->program.whole_sequence = true;
   FakeExecutor uncut("uncut", whole, {});

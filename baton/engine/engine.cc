@@ -44,9 +44,10 @@ using Message = std::variant<SubmitMessage, CancelMessage, StopMessage, Work>;
 // What a state's makers are called: without the options that tell two lanes of one unit apart.
 std::string unit_of(const std::string& lane) { return lane.substr(0, lane.find(':')); }
 
-LaneFacts facts_of(const EngineUnit& unit) {
+LaneFacts lane_facts_of(const EngineUnit& unit, uint32_t model) {
   LaneFacts facts;
   facts.name = unit.name;
+  facts.model = model;
   facts.prefill_tokens_preferred = std::max(unit.caps->prefill_tokens_preferred, 1u);
   facts.decode_seats_max = std::max(unit.caps->decode_slots_max, 1u);
   facts.prefill_tokens_min = unit.caps->prefill_tokens_min;
@@ -70,15 +71,34 @@ Status check_units(const std::vector<EngineUnit>& units) {
                                           "engine goes through prompts in pieces");
     }
     if (!names.insert(unit.name).second) return fail(Code::kInvalidInput, "unit '" + unit.name + "' is given twice");
-    if (&unit.executor->model() == &units.front().executor->model()) continue;
-    BATON_TRY(const Fingerprints first, units.front().executor->model().fingerprints());
+    const EngineUnit& first =
+        *std::find_if(units.begin(), units.end(), [&](const EngineUnit& other) { return other.model == unit.model; });
+    if (&unit.executor->model() == &first.executor->model()) continue;
+    BATON_TRY(const Fingerprints firsts, first.executor->model().fingerprints());
     BATON_TRY(const Fingerprints mine, unit.executor->model().fingerprints());
-    if (mine != first) {
-      return fail(Code::kMismatch, "units '" + units.front().name + "' and '" + unit.name +
-                                       "' have loaded different models: an engine serves one");
+    if (mine != firsts) {
+      return fail(Code::kMismatch, "units '" + first.name + "' and '" + unit.name +
+                                       "' have loaded different models, and both are to serve " +
+                                       model_in_words(unit.model));
     }
   }
   return {};
+}
+
+SchedulerFacts facts_of(const std::vector<EngineUnit>& units, const EngineLimits& limits) {
+  SchedulerFacts facts;
+  facts.limits = limits;
+  for (const EngineUnit& unit : units) {
+    auto served = std::find_if(facts.models.begin(), facts.models.end(),
+                               [&](const ModelFacts& model) { return model.name == unit.model; });
+    if (served == facts.models.end()) {
+      const Model& model = unit.executor->model();
+      const auto context_max = static_cast<uint64_t>(std::max(model.spec.context_max, 1));
+      served = facts.models.insert(served, {unit.model, context_max, model.program.vocab});
+    }
+    facts.lanes.push_back(lane_facts_of(unit, static_cast<uint32_t>(served - facts.models.begin())));
+  }
+  return facts;
 }
 
 }  // namespace
@@ -211,9 +231,8 @@ void Engine::Core::serve(Channel<Work>& from, Runner& runner) {
 }
 
 void Engine::Core::run_bridge() {
-  const Model& model = options.units.front().executor->model();
-  BridgeLane bridge(carrier, [&]() -> Result<StateIdentity> {
-    BATON_TRY(const Fingerprints prints, model.fingerprints());
+  BridgeLane bridge(carrier, [this](LaneIndex lane) -> Result<StateIdentity> {
+    BATON_TRY(const Fingerprints prints, options.units[lane].executor->model().fingerprints());
     return StateIdentity{prints.model, prints.quantization, options.tokenizer_fingerprint};
   });
   serve(*works.back(), bridge);
@@ -295,12 +314,7 @@ Result<std::unique_ptr<Engine>> Engine::create(EngineOptions options) try {
     return fail(Code::kInvalidInput,
                 "engine limits: requests_active_max, decode_steps_per_prefill and step_ms must be above zero");
   }
-  SchedulerFacts facts;
-  for (const EngineUnit& unit : options.units) facts.lanes.push_back(facts_of(unit));
-  const Model& model = options.units.front().executor->model();
-  facts.context_max = static_cast<uint64_t>(std::max(model.spec.context_max, 1));
-  facts.vocab = model.program.vocab;
-  facts.limits = limits;
+  SchedulerFacts facts = facts_of(options.units, limits);
   auto core = std::make_unique<Core>(std::move(options), std::move(facts));
   BATON_OK(core->start());
   return std::unique_ptr<Engine>(new Engine(std::move(core)));

@@ -19,16 +19,20 @@
 namespace baton {
 
 // A loaded unit as the engine uses it. Caps and executor are borrowed and must outlive the engine; from create on the
-// executor is called only from its lane.
+// executor is called only from its lane, but for what any thread may call.
 struct EngineUnit {
+  // What requests call it. A state names its makers by what stands before the first ':', the unit without its options.
   std::string name;
   const Caps* caps = nullptr;
   Executor* executor = nullptr;
+  // The model that it serves, by a name of the caller's; empty: the main one. Units of equal names have loaded models
+  // of equal fingerprints. The units of a request serve one model: its context, ids and seals are that model's.
+  std::string model = {};
 };
 
 struct EngineOptions {
-  std::vector<EngineUnit> units = {};  // of one model: equal fingerprints, names distinct
-  uint64_t tokenizer_fingerprint = 0;  // of the seals; 0 when no text is involved
+  std::vector<EngineUnit> units = {};  // of one model or several; names distinct over all
+  uint64_t tokenizer_fingerprint = 0;  // of the seals, whichever model's; 0 when no text is involved
   const Clock* clock = nullptr;        // null: a steady clock; else borrowed, thread-safe
   EngineLimits limits = {};
 };
@@ -76,17 +80,18 @@ class Ticket {
 
 class Engine {
  public:
-  // kInvalidInput for missing or repeated units, kMismatch for executors of different models, kOutOfMemory when there
-  // is no memory for a lane or the system refuses a thread.
+  // kInvalidInput for missing or repeated units and for limits that are zero, kMismatch for executors of different
+  // models under one model's name, kUnsupported for a model that sees its text as a whole, kOutOfMemory when there is
+  // no memory for a lane or the system refuses a thread; errors of Model::fingerprints.
   static Result<std::unique_ptr<Engine>> create(EngineOptions options);
   // Cancels what runs, waits for the steps in flight, joins all threads. All tickets must be gone.
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Any thread. kInvalidInput or kNotFound for a request that cannot run (the message names the field), kOutOfMemory
-  // when the queue is full or the request cannot fit, kUnavailable when it names a unit that is lost, kCancelled when
-  // the engine is shutting down.
+  // Any thread. kInvalidInput or kNotFound for a request that cannot run (the message names the field or the units),
+  // kUnsupported when it would decode on a unit that only prefills, kOutOfMemory when the queue is full or the request
+  // cannot fit, kUnavailable when it names a unit that is lost, kCancelled when the engine is shutting down.
   Result<Ticket> submit(Request request);
 
   // Refuses new requests and cancels all others; their FinishedEvents come. Returns at once. Any thread.

@@ -7,9 +7,8 @@
 namespace baton {
 namespace {
 
-uint64_t context_of(const SchedulerFacts& facts) {
-  const uint64_t wanted = facts.limits.tokens_max;
-  return wanted == 0 ? facts.context_max : std::min(wanted, facts.context_max);
+uint64_t context_of(const ModelFacts& model, const EngineLimits& limits) {
+  return limits.tokens_max == 0 ? model.context_max : std::min(limits.tokens_max, model.context_max);
 }
 
 // Index of the unit, or the number of units when there is none of that name.
@@ -38,24 +37,31 @@ Status resolve_names(const SchedulerFacts& facts, ResolvedRequest* resolved) {
     if (lane == &resolved->prefill || facts.lanes[*lane].decodes) continue;
     return fail(Code::kUnsupported, "unit '" + *name + "' only prefills: prefill on it and decode on another one");
   }
+  const LaneFacts& decode = facts.lanes[resolved->decode];
+  for (const LaneIndex index : {resolved->prefill, resolved->via}) {
+    const LaneFacts& lane = facts.lanes[index];
+    if (lane.model == decode.model) continue;
+    return fail(Code::kInvalidInput,
+                "unit '" + lane.name + "' serves " + model_in_words(facts.models[lane.model].name) + ", unit '" +
+                    decode.name + "' " + model_in_words(facts.models[decode.model].name) + ": name units of one model");
+  }
   BATON_TRY(resolved->strategy,
             choose_strategy(request.strategy, request.prefill_unit, request.via_unit, request.decode_unit));
   request.strategy = resolved->strategy->name;
   return {};
 }
 
-Status check_tokens(const Request& request, const SchedulerFacts& facts) {
+Status check_tokens(const Request& request, uint64_t context, int32_t vocab) {
   if (request.tokens.empty()) return fail(Code::kInvalidInput, "the prompt is empty: at least one token is needed");
-  const uint64_t context = context_of(facts);
   if (request.tokens.size() > context) {
     return fail(Code::kInvalidInput, "the prompt has " + std::to_string(request.tokens.size()) +
                                          " tokens, the context holds " + std::to_string(context) +
                                          ": shorten it or raise the context");
   }
   for (size_t i = 0; i < request.tokens.size(); ++i) {
-    if (request.tokens[i] < 0 || request.tokens[i] >= facts.vocab) {
+    if (request.tokens[i] < 0 || request.tokens[i] >= vocab) {
       return fail(Code::kInvalidInput, "token " + std::to_string(i) + " is " + std::to_string(request.tokens[i]) +
-                                           ", the vocabulary has ids 0 to " + std::to_string(facts.vocab - 1));
+                                           ", the vocabulary has ids 0 to " + std::to_string(vocab - 1));
     }
   }
   return {};
@@ -77,6 +83,8 @@ uint64_t state_bytes_of(const ResolvedRequest& resolved, const SchedulerFacts& f
 
 }  // namespace
 
+std::string model_in_words(const std::string& name) { return name.empty() ? "the main model" : "model '" + name + "'"; }
+
 Error lost_unit(const std::string& name, const std::string& why) {
   return {Code::kUnavailable, "unit '" + name + "' is lost (" + why + "): ask for another unit, or start again"};
 }
@@ -86,11 +94,13 @@ Result<ResolvedRequest> resolve(Request request, const SchedulerFacts& facts) {
   resolved.request = std::move(request);
   Request& asked = resolved.request;
   BATON_OK(resolve_names(facts, &resolved));
-  BATON_OK(check_tokens(asked, facts));
-  const uint64_t room = context_of(facts) - asked.tokens.size() + 1;
+  const ModelFacts& model = facts.models[facts.lanes[resolved.decode].model];
+  const uint64_t context = context_of(model, facts.limits);
+  BATON_OK(check_tokens(asked, context, model.vocab));
+  const uint64_t room = context - asked.tokens.size() + 1;
   asked.max_new_tokens = static_cast<uint32_t>(std::min<uint64_t>(asked.max_new_tokens, room));
   resolved.tokens_max = asked.tokens.size() + std::max<uint64_t>(asked.max_new_tokens, 1) - 1;
-  BATON_TRY(Sampler sampler, Sampler::create(asked.sampler, facts.vocab));
+  BATON_TRY(Sampler sampler, Sampler::create(asked.sampler, model.vocab));
   resolved.picker = std::make_unique<TokenPicker>(
       TokenPicker{std::move(sampler), asked.ignore_eos ? std::vector<int32_t>() : std::move(asked.stop_ids)});
   resolved.state_bytes = state_bytes_of(resolved, facts);

@@ -14,9 +14,17 @@
 
 namespace baton {
 
+// What planning needs to know of a model that lanes serve; constant.
+struct ModelFacts {
+  std::string name;          // EngineUnit::model
+  uint64_t context_max = 0;  // tokens
+  int32_t vocab = 0;         // token ids are below it
+};
+
 // What planning needs to know of a unit; constant.
 struct LaneFacts {
   std::string name;
+  uint32_t model = 0;  // which of SchedulerFacts::models it serves
   uint32_t prefill_tokens_preferred = 64;
   uint32_t prefill_tokens_min = 1;
   uint32_t prefill_seats_shared = 1;
@@ -27,13 +35,15 @@ struct LaneFacts {
 };
 
 struct SchedulerFacts {
+  std::vector<ModelFacts> models;
   std::vector<LaneFacts> lanes;
-  uint64_t context_max = 0;  // tokens, of the model
-  int32_t vocab = 0;
   EngineLimits limits;
 };
 
-// A request that can run, and what its names stand for here.
+// "the main model", "model 'draft'".
+std::string model_in_words(const std::string& name);
+
+// A request that can run, and what its names stand for here. All its lanes serve one model.
 struct ResolvedRequest {
   Request request;  // max_new_tokens cut to what the context holds, prefill_unit never empty
   const Strategy* strategy = nullptr;

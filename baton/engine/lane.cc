@@ -176,11 +176,11 @@ Status BridgeLane::move(MoveWork& work) {
       return {};
     }
     case MoveForm::kOpen: {
-      BATON_TRY(const StateIdentity identity, identity_());
+      BATON_TRY(const StateIdentity identity, identity_(work.to.home));
       return carrier_.open(work.block, identity, work.tokens, *work.to.state, work.to.provenance);
     }
     case MoveForm::kSeal: {
-      BATON_TRY(const StateIdentity identity, identity_());
+      BATON_TRY(const StateIdentity identity, identity_(work.from.home));
       BATON_TRY(work.block, carrier_.seal(*work.from.state, identity, work.tokens, work.from.provenance));
       return {};
     }

@@ -56,11 +56,11 @@ class Lane {
 };
 
 // Executes Move. States that are carried stay in this process, between executors of one model. Those that leave it or
-// come from elsewhere are sealed and opened with what `identity` gives, which may take as long as reading all weights;
-// it is asked when it is first needed.
+// come from elsewhere are sealed and opened with what `identity` gives for the model of the lane that made the state,
+// which may take as long as reading all weights; it is asked when it is needed.
 class BridgeLane {
  public:
-  BridgeLane(Carrier& carrier, std::function<Result<StateIdentity>()> identity)
+  BridgeLane(Carrier& carrier, std::function<Result<StateIdentity>(LaneIndex)> identity)
       : carrier_(carrier), identity_(std::move(identity)) {}
   void run(Work& work);
 
@@ -68,7 +68,7 @@ class BridgeLane {
   Status move(MoveWork& work);
 
   Carrier& carrier_;
-  const std::function<Result<StateIdentity>()> identity_;
+  const std::function<Result<StateIdentity>(LaneIndex)> identity_;
 };
 
 }  // namespace baton

@@ -32,8 +32,7 @@ struct Rig {
     lane_facts.prefill_tokens_preferred = unit->caps().prefill_tokens_preferred;
     lane_facts.decode_seats_max = unit->caps().decode_slots_max;
     lane_facts.mixes = unit->caps().mixes;
-    facts.context_max = 4096;
-    facts.vocab = fake::kVocab;
+    facts.models = {{.name = "", .context_max = 4096, .vocab = fake::kVocab}};
     facts.limits = limits;
     scheduler = std::make_unique<Scheduler>(facts);
     lane = std::make_unique<Lane>(*unit, "fake", unit->caps().decode_slots_max, clock);

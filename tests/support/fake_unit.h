@@ -29,7 +29,8 @@ inline uint64_t mix(uint64_t value) {
   value = (value ^ (value >> 29)) * 0xbf58476d1ce4e5b9ull;
   return value ^ (value >> 32);
 }
-inline constexpr uint64_t kStart = 0x243f6a8885a308d3ull;
+// The hash of no tokens: what tells the answers of one fake model from another's.
+inline constexpr uint64_t kStart = 0x243f6a8885a308d3ull, kOtherStart = 0x13198a2e03707344ull;
 inline uint64_t after_token(uint64_t hash, int32_t token) {
   return mix(hash ^ (static_cast<uint64_t>(token) + 1) * 0x100000001b3ull);
 }
@@ -43,9 +44,10 @@ inline float logit(uint64_t digest, int32_t id) {
 }
 
 // The logits after `tokens`, without a state.
-inline std::vector<float> expected_logits(std::span<const int32_t> tokens) {
+inline std::vector<float> expected_logits(std::span<const int32_t> tokens, uint64_t start = kStart,
+                                          int32_t vocab = kVocab) {
   std::vector<uint64_t> hashes;
-  uint64_t hash = kStart;
+  uint64_t hash = start;
   for (const int32_t token : tokens) hashes.push_back(hash = after_token(hash, token));
   uint64_t digest = hash;
   for (const SlotKind kind : {SlotKind::kKeys, SlotKind::kValues}) {
@@ -53,8 +55,8 @@ inline std::vector<float> expected_logits(std::span<const int32_t> tokens) {
       for (uint32_t i = 0; i < kValuesPerToken; ++i) digest = fold(digest, kept_value(each, kind, i));
     }
   }
-  std::vector<float> logits(kVocab);
-  for (int32_t id = 0; id < kVocab; ++id) logits[static_cast<size_t>(id)] = logit(digest, id);
+  std::vector<float> logits(static_cast<size_t>(vocab));
+  for (int32_t id = 0; id < vocab; ++id) logits[static_cast<size_t>(id)] = logit(digest, id);
   return logits;
 }
 
@@ -63,12 +65,13 @@ struct ExpectedAnswer {
   int32_t stop_id = -1;
 };
 inline ExpectedAnswer expected_answer(std::vector<int32_t> tokens, uint64_t max_new, const SamplerParams& params,
-                                      const std::vector<int32_t>& stop_ids) {
+                                      const std::vector<int32_t>& stop_ids, uint64_t start = kStart,
+                                      int32_t vocab = kVocab) {
   ExpectedAnswer answer;
-  auto sampler = Sampler::create(params, kVocab);
+  auto sampler = Sampler::create(params, vocab);
   BATON_CHECK(sampler);
   while (answer.tokens.size() < max_new) {
-    const auto sampled = sampler->sample(expected_logits(tokens));
+    const auto sampled = sampler->sample(expected_logits(tokens, start, vocab));
     BATON_CHECK(sampled);
     for (const int32_t stop : stop_ids) {
       if (*sampled == stop) answer.stop_id = stop;
@@ -80,12 +83,12 @@ inline ExpectedAnswer expected_answer(std::vector<int32_t> tokens, uint64_t max_
   return answer;
 }
 
-inline std::shared_ptr<const Model> make_model(int32_t context_max, uint64_t fingerprint = 1) {
+inline std::shared_ptr<const Model> make_model(int32_t context_max, uint64_t fingerprint = 1, int32_t vocab = kVocab) {
   auto model = std::make_shared<Model>();
   model->spec.architecture = "fake";
-  model->spec.vocab = kVocab;
+  model->spec.vocab = vocab;
   model->spec.context_max = context_max;
-  model->program.vocab = model->program.output_width = kVocab;
+  model->program.vocab = model->program.output_width = vocab;
   model->program.slots = {
       {.kind = SlotKind::kKeys, .layer = 0, .heads = kHeads, .rows = 0, .columns = kHeadDim},
       {.kind = SlotKind::kValues, .layer = 0, .heads = kHeads, .rows = 0, .columns = kHeadDim},
@@ -112,13 +115,13 @@ inline StateShape make_shape(const Storage& storage) {
 
 class State final : public SequenceState {
  public:
-  State(const Storage& storage, uint64_t tokens_max, LiveStates& live)
-      : SequenceState(tokens_max, live), storage_(storage), shape_(make_shape(storage)) {
+  State(const Storage& storage, uint64_t tokens_max, LiveStates& live, uint64_t start = kStart)
+      : SequenceState(tokens_max, live), storage_(storage), start_(start), shape_(make_shape(storage)) {
     for (const Segment& segment : shape_.segments) {
       const Dims dims = dims_at(segment, tokens_max);
       memory_.emplace_back(dims[0] * dims[1] * dims[2] * value_bytes(segment.dtype));
     }
-    store_hash(kStart);
+    store_hash(start_);
   }
 
   const StateShape& shape() const override { return shape_; }
@@ -129,11 +132,11 @@ class State final : public SequenceState {
     for (size_t i = 0; i < 4; ++i) {
       hash |= static_cast<uint64_t>(load_as<float>(memory_[2].data() + 4 * i)) << (16 * i);
     }
-    return hash ^ kStart;
+    return hash ^ start_;
   }
   // Kept so that a fresh sequence holds zeros.
   void store_hash(uint64_t hash) {
-    hash ^= kStart;
+    hash ^= start_;
     for (size_t i = 0; i < 4; ++i) {
       store_as<float>(memory_[2].data() + 4 * i, static_cast<float>((hash >> (16 * i)) & 0xffffu));
     }
@@ -199,6 +202,7 @@ class State final : public SequenceState {
   }
 
   const Storage storage_;
+  const uint64_t start_;
   const StateShape shape_;
   std::vector<std::vector<std::byte>> memory_;
 };
@@ -218,6 +222,7 @@ struct Behaviour {
   std::function<bool()> spoils_prefill = nullptr;
   // Called for each slot of a decode: true spoils the slot's state before its logits are made.
   std::function<bool(size_t slot, size_t slots)> spoils_decode = nullptr;
+  uint64_t start = kStart;
 };
 
 class FakeExecutor final : public Executor {
@@ -247,7 +252,7 @@ class FakeExecutor final : public Executor {
   const StateShape& shape() const override { return shape_; }
   Result<std::unique_ptr<SequenceState>> new_state(uint64_t tokens_max) override {
     BATON_OK(before(Act::kNewState, tokens_max));
-    return std::make_unique<State>(behaviour_.storage, tokens_max, live_);
+    return std::make_unique<State>(behaviour_.storage, tokens_max, live_, behaviour_.start);
   }
   Status step(std::span<const Seat> seats, std::span<float> out, const StepContext&) override {
     const auto first = std::find_if(seats.begin(), seats.end(), [](const Seat& seat) { return seat.decodes; });
@@ -256,7 +261,7 @@ class FakeExecutor final : public Executor {
     decodes_ += decodes > 0 ? 1 : 0;
     const Status status = decodes > 0 ? before(Act::kDecode, decodes) : Status();
     Status done = status && prefills > 0 ? run(seats.first(prefills), out, false) : status;
-    if (done && decodes > 0) done = run(seats.subspan(prefills), out.last(decodes * kVocab), true);
+    if (done && decodes > 0) done = run(seats.subspan(prefills), out.last(decodes * width()), true);
     if (prefills > 0 && decodes > 0 && !caps_.mixes) done = fail(Code::kInvalidInput, "the fake unit does not mix");
     // Whichever it was: none of them may be gone on from.
     for (const Seat& seat : seats) {
@@ -289,11 +294,12 @@ class FakeExecutor final : public Executor {
                                   : behaviour_.spoils_prefill && behaviour_.spoils_prefill();
       if (spoilt) mine.store_hash(mix(mine.hash()));
       if (seat.rows_out == 0) continue;
-      mine.write_logits(out.first(kVocab));
-      out = out.subspan(kVocab);
+      mine.write_logits(out.first(width()));
+      out = out.subspan(width());
     }
     return {};
   }
+  size_t width() const { return static_cast<size_t>(model_->program.output_width); }
   // A failed step leaves rubbish behind, so that going on from it shows.
   static void poison(State& state) { state.store_hash(mix(~state.hash())); }
   Status before(Act act, size_t count) { return behaviour_.before ? behaviour_.before(act, count) : Status(); }

@@ -9,8 +9,11 @@
 namespace baton::fake {
 namespace {
 
-constexpr int32_t kContext = 96;
+constexpr int32_t kContext = 96, kOtherVocab = 40;
 constexpr int64_t kMs = 1'000'000;
+
+uint64_t start_of(bool other) { return other ? kOtherStart : kStart; }
+int32_t vocab_of(bool other) { return other ? kOtherVocab : kVocab; }
 
 bool starts_with(const std::vector<int32_t>& whole, const std::vector<int32_t>& part) {
   return part.size() <= whole.size() && std::equal(part.begin(), part.end(), whole.begin());
@@ -85,8 +88,6 @@ Result<std::vector<std::byte>> Simulation::DamagingCarrier::seal(const SequenceS
 }
 
 Simulation::Simulation(uint64_t seed) : seed_(seed), random_(seed), weather_(static_cast<Weather>(seed % 4)) {
-  model_ = make_model(kContext);
-  identity_ = {model_->shape_prints.model, model_->shape_prints.quantization, 3};
   rush_ = chance(0.4);
   failure_rate_ = weather_ == Weather::kCalm ? 0 : static_cast<double>(random_.uniform(0.02f, 0.4f));
   make_units();
@@ -122,11 +123,20 @@ Behaviour Simulation::behaviour_of(size_t unit) {
 }
 
 void Simulation::make_units() {
-  const size_t count = pick(2, 4);
+  main_units_ = pick(2, 4);
+  const size_t count = main_units_ + (chance(0.3) ? pick(1, 2) : 0);
+  const auto main = make_model(kContext), other = make_model(kContext, 10, kOtherVocab);
+  identity_ = {main->shape_prints.model, main->shape_prints.quantization, 3};
+  other_identity_ = {other->shape_prints.model, other->shape_prints.quantization, 3};
   carrier_ = std::make_unique<DamagingCarrier>(*this);
-  bridge_ = std::make_unique<BridgeLane>(*carrier_, [this]() -> Result<StateIdentity> { return identity_; });
+  bridge_ = std::make_unique<BridgeLane>(*carrier_, [this](LaneIndex lane) -> Result<StateIdentity> {
+    return lane < main_units_ ? identity_ : other_identity_;
+  });
   for (size_t i = 0; i < count; ++i) {
-    units_.push_back(std::make_unique<FakeExecutor>("unit" + std::to_string(i), model_, behaviour_of(i)));
+    Behaviour behaviour = behaviour_of(i);
+    behaviour.start = start_of(i >= main_units_);
+    units_.push_back(std::make_unique<FakeExecutor>("unit" + std::to_string(i), i < main_units_ ? main : other,
+                                                    std::move(behaviour)));
     lanes_.push_back(std::make_unique<Lane>(*units_[i], units_[i]->name(), units_[i]->caps().decode_slots_max, clock_));
   }
 }
@@ -135,14 +145,15 @@ SchedulerFacts Simulation::facts() {
   SchedulerFacts made;
   for (const auto& unit : units_) {
     made.lanes.push_back({.name = unit->name(),
+                          .model = made.lanes.size() < main_units_ ? 0u : 1u,
                           .prefill_tokens_preferred = unit->caps().prefill_tokens_preferred,
                           .prefill_seats_shared = unit->caps().prefill_slots_shared,
                           .decode_seats_max = unit->caps().decode_slots_max,
                           .mixes = unit->caps().mixes,
                           .state_bytes = [&unit](uint64_t tokens) { return unit->state_bytes(tokens); }});
   }
-  made.context_max = kContext;
-  made.vocab = kVocab;
+  made.models = {{.name = "", .context_max = kContext, .vocab = kVocab},
+                 {.name = "other", .context_max = kContext, .vocab = kOtherVocab}};
   made.limits.requests_active_max = static_cast<uint32_t>(pick(1, 6));
   made.limits.requests_queued_max = static_cast<uint32_t>(pick(0, 8));
   made.limits.decode_steps_per_prefill = static_cast<uint32_t>(pick(1, 5));
@@ -151,8 +162,8 @@ SchedulerFacts Simulation::facts() {
   return made;
 }
 
-Request Simulation::make_request() {
-  Request request;
+void Simulation::make_request(Ask& ask) {
+  Request& request = ask.request;
   const size_t tokens = chance(0.15) ? 1 : pick(1, chance(0.2) ? 60 : 16);
   for (size_t i = 0; i < tokens; ++i) request.tokens.push_back(static_cast<int32_t>(random_.below(kVocab)));
   request.max_new_tokens = static_cast<uint32_t>(pick(0, chance(0.1) ? 200 : 12));
@@ -160,17 +171,22 @@ Request Simulation::make_request() {
   while (chance(0.3)) request.stop_ids.push_back(static_cast<int32_t>(random_.below(kVocab)));
   request.ignore_eos = chance(0.2);
   const bool storm = weather_ == Weather::kStormy;
-  request.decode_unit = units_[rush_ ? units_.size() - 1 : pick(storm ? 0 : 1, units_.size() - 1)]->name();
+  ask.other = main_units_ < units_.size() && chance(0.4);
+  // Of its model's units those that may fail are left out.
+  const size_t first = ask.other ? main_units_ : storm ? 0 : 1;
+  const size_t last = (ask.other ? units_.size() : main_units_) - 1;
+  request.decode_unit = units_[rush_ ? last : pick(first, last)]->name();
   const Strategy* strategy = strategies()[random_.below(strategies().size())];
   request.strategy = strategy->name;
   if (strategy->hand_overs > 1) {
-    request.via_unit = units_[pick(storm ? 0 : 1, units_.size() - 1)]->name();
+    request.via_unit = units_[pick(first, last)]->name();
     request.max_new_tokens += static_cast<uint32_t>(pick(0, 20));
     if (weather_ == Weather::kSilent || chance(0.9)) request.via_bounds = exact_bounds();
   }
   if (strategy->hand_overs > 0 && chance(0.9)) {
     // Mostly another unit; the decode unit itself now and then.
-    request.prefill_unit = units_[chance(0.6) ? 0 : pick(0, units_.size() - 1)]->name();
+    const size_t peer = ask.other ? first : 0;
+    request.prefill_unit = units_[chance(0.6) ? peer : pick(peer, last)]->name();
   }
   request.verify = static_cast<VerifyMode>(weather_ == Weather::kSilent ? pick(1, 2) : pick(0, 2));
   // Without bounds nothing is proven: not where states are spoiled in silence.
@@ -179,7 +195,6 @@ Request Simulation::make_request() {
   request.want_sealed_state = chance(0.2);
   request.want_answer_state = chance(0.2);
   request.want_logits = chance(0.2);
-  return request;
 }
 
 void Simulation::make_start(Ask& ask) {
@@ -191,10 +206,10 @@ void Simulation::make_start(Ask& ask) {
   std::vector<int32_t> held(prompt.begin(), prompt.begin() + static_cast<ptrdiff_t>(pick(1, prompt.size() - 1)));
   if (ask.start == StartKind::kWholePrompt) held = prompt;
   if (ask.start == StartKind::kOtherPrompt) held[random_.below(held.size())] ^= 1;
-  StateIdentity identity = identity_;
+  StateIdentity identity = ask.other ? other_identity_ : identity_;
   if (ask.start == StartKind::kOtherModel) ++identity.model;
   LiveStates live;
-  State state({}, kContext, live);
+  State state({}, kContext, live, start_of(ask.other));
   for (const int32_t token : held) state.append(token);
   auto block = seal_state(state, identity, held);
   BATON_CHECK(block);
@@ -210,12 +225,13 @@ void Simulation::make_requests() {
   int64_t time_ns = kMs;
   for (RequestId id = 1; id <= count; ++id) {
     Ask ask;
-    ask.request = make_request();
+    make_request(ask);
     make_start(ask);
     const Request& request = ask.request;
     ask.max_new = std::min<uint64_t>(request.max_new_tokens, kContext - request.tokens.size() + 1);
     ask.expected = expected_answer(request.tokens, ask.max_new, request.sampler,
-                                   request.ignore_eos ? std::vector<int32_t>() : request.stop_ids);
+                                   request.ignore_eos ? std::vector<int32_t>() : request.stop_ids, start_of(ask.other),
+                                   vocab_of(ask.other));
     time_ns += static_cast<int64_t>(random_.below(rush_ || chance(0.5) ? 2 * kMs : 200 * kMs));
     ask.arrival_ns = time_ns;
     at(time_ns, Happening::Kind::kArrival, id);
@@ -369,14 +385,15 @@ Status Simulation::check_answer(const Ask& ask, RequestId id, const FinishedEven
   if (ask.got != ask.expected.tokens || finished.stop_id != ask.expected.stop_id) return broken("a wrong answer", id);
   if ((finished.reason == FinishReason::kStop) != (finished.stop_id >= 0)) return broken("a wrong reason", id);
   const std::vector<int32_t>& prompt = ask.request.tokens;
-  if (ask.request.want_logits && finished.logits != expected_logits(prompt)) return broken("wrong logits", id);
+  if (ask.request.want_logits && finished.logits != expected_logits(prompt, start_of(ask.other), vocab_of(ask.other)))
+    return broken("wrong logits", id);
   if (ask.request.want_answer_state && (weather_ != Weather::kStormy || !finished.answer_state.empty())) {
     BATON_OK(check_answer_state(ask, id, finished));
   }
   if (!ask.request.want_sealed_state) return {};
   ++counts_.sealed;
   Provenance made;
-  BATON_OK(check_sealed(finished.sealed_state, prompt, id, &made));
+  BATON_OK(check_sealed(ask, finished.sealed_state, prompt, id, &made));
   return check_provenance_of(ask, id, finished, made);
 }
 
@@ -398,15 +415,16 @@ Status Simulation::check_answer_state(const Ask& ask, RequestId id, const Finish
   ++counts_.sealed_answers;
   counts_.sealed_cancelled += finished.reason == FinishReason::kCancelled ? 1 : 0;
   Provenance made;
-  return check_sealed(finished.answer_state, tokens, id, &made);
+  return check_sealed(ask, finished.answer_state, tokens, id, &made);
 }
 
-Status Simulation::check_sealed(const std::vector<std::byte>& block, const std::vector<int32_t>& tokens, RequestId id,
-                                Provenance* made) {
+Status Simulation::check_sealed(const Ask& ask, const std::vector<std::byte>& block, const std::vector<int32_t>& tokens,
+                                RequestId id, Provenance* made) {
   LiveStates live;
-  State opened({DType::kF16, true}, kContext, live), direct({DType::kF16, true}, kContext, live);
+  const uint64_t start = start_of(ask.other);
+  State opened({DType::kF16, true}, kContext, live, start), direct({DType::kF16, true}, kContext, live, start);
   SealExpectation expected;
-  expected.identity = identity_;
+  expected.identity = ask.other ? other_identity_ : identity_;
   if (auto held = unseal_state(block, expected, opened, made); !held || *held != tokens) {
     return broken("the sealed state does not open as that of its tokens", id);
   }

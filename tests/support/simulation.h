@@ -63,6 +63,7 @@ class Simulation {
     ExpectedAnswer expected;
     uint64_t max_new = 0;
     StartKind start = StartKind::kNone;
+    bool other = false;  // of the second model
     int64_t arrival_ns = 0;
     std::optional<int64_t> cancel_ns;
     int64_t end_by_ns = INT64_MAX;  // after a cancel
@@ -86,7 +87,7 @@ class Simulation {
 
   void make_units();
   void make_requests();
-  Request make_request();
+  void make_request(Ask& ask);
   void make_start(Ask& ask);
   Behaviour behaviour_of(size_t unit);
   SchedulerFacts facts();
@@ -100,16 +101,16 @@ class Simulation {
   Status check_answer(const Ask& ask, RequestId id, const FinishedEvent& finished);
   Status check_provenance_of(const Ask& ask, RequestId id, const FinishedEvent& finished, const Provenance& made);
   Status check_answer_state(const Ask& ask, RequestId id, const FinishedEvent& finished);
-  Status check_sealed(const std::vector<std::byte>& block, const std::vector<int32_t>& tokens, RequestId id,
-                      Provenance* made);
+  Status check_sealed(const Ask& ask, const std::vector<std::byte>& block, const std::vector<int32_t>& tokens,
+                      RequestId id, Provenance* made);
   Status check_figures(const Ask& ask, RequestId id, const FinishedEvent& finished);
   Status check_end();
 
   const uint64_t seed_;
   Random random_;
   Weather weather_;
-  StateIdentity identity_;
-  std::shared_ptr<const Model> model_;
+  StateIdentity identity_, other_identity_;
+  size_t main_units_ = 0;  // the first of units_; the others serve the second model
   std::vector<std::unique_ptr<FakeExecutor>> units_;
   std::unique_ptr<DamagingCarrier> carrier_;
   std::vector<std::unique_ptr<Lane>> lanes_;
