@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <cstring>
 
 #include "baton/api/units.h"
 #include "tests/support/golden.h"
@@ -217,6 +218,34 @@ TEST_P(Conformance, AForkGoesItsOwnWay) {
   ASSERT_TRUE((*executor)->prefill(**fresh, ids, {}));
   ASSERT_TRUE((*executor)->decode(**fresh, 4, again));
   EXPECT_EQ(after, again);
+}
+
+// What a state shows of itself is what it gives to be read: any rows, of states with room left too.
+TEST_P(Conformance, WhatAStateShowsIsWhatIsRead) {
+  auto unit = create_unit(GetParam());
+  ASSERT_TRUE(unit);
+  Random random(6);
+  for (const OpKind kind : {OpKind::kAttend, OpKind::kDeltaRule, OpKind::kCausalConv}) {
+    const OpModel op = make_op_model(kind, DType::kF32, random);
+    SCOPED_TRACE(op.description);
+    auto executor = (*unit)->load(op.model, 1);
+    ASSERT_TRUE(executor);
+    for (const uint64_t room : {uint64_t{7}, uint64_t{19}}) {
+      auto state = (*executor)->new_state(room);
+      ASSERT_TRUE((*executor)->prefill(**state, std::vector<int32_t>{3, 1, 4, 1, 5, 9, 2}, {}));
+      for (int i = 0; i < 200; ++i) {
+        const size_t index = random.below((*state)->shape().segments.size());
+        const Segment& segment = (*state)->shape().segments[index];
+        const Dims dims = dims_at(segment, 7);
+        const uint64_t first = random.below(dims[0] * dims[1]), count = 1 + random.below(dims[0] * dims[1] - first);
+        std::vector<std::byte> bytes(count * dims[2] * value_bytes(segment.dtype));
+        ASSERT_TRUE((*state)->read(index, {first, count}, bytes.data()));
+        const std::byte* shown = (*state)->view(index, {first, count});
+        if (shown == nullptr) continue;
+        EXPECT_EQ(std::memcmp(shown, bytes.data(), bytes.size()), 0) << first << " + " << count;
+      }
+    }
+  }
 }
 
 // Back to where a state was, and on from there as one that never went further; or a refusal that changes nothing.

@@ -32,31 +32,41 @@ Status check_tokens_to_seal(const SequenceState& state, std::span<const int32_t>
               fmt::format("bridge: token {} is {}: ids are not negative", negative - tokens.begin(), *negative));
 }
 
-// Reads rows of a state into `out`; their values are numbers, and zeros where it holds no tokens.
-Status read_sound(const SequenceState& state, uint64_t tokens, size_t index, RowRange rows, std::span<std::byte> out) {
-  const Segment& segment = state.shape().segments[index];
-  BATON_OK(state.read(index, rows, out.data()));
-  auto bad = first_not_finite(out, segment.dtype);
+// Rows of a state that fill `bytes`: where they are, or read into `piece`.
+Result<const std::byte*> rows_of(const SequenceState& state, size_t index, RowRange rows, uint64_t bytes,
+                                 std::vector<std::byte>& piece) {
+  if (const std::byte* here = state.view(index, rows)) return here;
+  piece.resize(bytes);
+  BATON_OK(state.read(index, rows, piece.data()));
+  return piece.data();
+}
+
+// The values are numbers, and zeros in a state of no tokens.
+Status check_sound(const Segment& segment, uint64_t tokens, RowRange rows, std::span<const std::byte> values) {
+  auto bad = first_not_finite(values, segment.dtype);
   std::string_view why = "the unit that made it failed";
   if (!bad && tokens == 0) {
-    bad = first_not_zero(out, segment.dtype);
+    bad = first_not_zero(values, segment.dtype);
     why = "a sequence of no tokens holds zeros";
   }
   if (!bad) return {};
   return fail(Code::kCorrupt,
               fmt::format("state: {}: value {} is {}: {}, make it again", name_of(segment),
-                          rows.first * segment.dims[2] + *bad, value_at(out, segment.dtype, *bad), why));
+                          rows.first * segment.dims[2] + *bad, value_at(values, segment.dtype, *bad), why));
 }
 
-// Calls visit(rows, values) -> Status for all rows of a segment in order, in pieces that stay in cache.
+// Calls visit(rows, values) -> Status for all rows of a segment in order, in pieces that stay in cache; `piece` is for
+// those that the state does not show.
 template <class Visit>
 Status for_values(const SequenceState& state, uint64_t tokens, size_t index, std::vector<std::byte>& piece,
                   Visit visit) {
   const Segment& segment = state.shape().segments[index];
   return for_pieces(dims_at(segment, tokens), segment.dtype, [&](RowRange rows) -> Status {
-    piece.resize(rows.count * segment.dims[2] * value_bytes(segment.dtype));
-    BATON_OK(read_sound(state, tokens, index, rows, piece));
-    return visit(rows, std::span<const std::byte>(piece));
+    const uint64_t bytes = rows.count * segment.dims[2] * value_bytes(segment.dtype);
+    BATON_TRY(const std::byte* first, rows_of(state, index, rows, bytes, piece));
+    const std::span<const std::byte> values(first, bytes);
+    BATON_OK(check_sound(segment, tokens, rows, values));
+    return visit(rows, values);
   });
 }
 
@@ -75,9 +85,8 @@ class SegmentFill {
       values = converted_;
     }
     BATON_OK(into_.write(index_, rows, values.data()));
-    back_.resize(values.size());
-    BATON_OK(into_.read(index_, rows, back_.data()));
-    if (std::memcmp(back_.data(), values.data(), values.size()) == 0) return {};
+    BATON_TRY(const std::byte* back, rows_of(into_, index_, rows, values.size(), back_));
+    if (std::memcmp(back, values.data(), values.size()) == 0) return {};
     return fail(Code::kCorrupt, fmt::format("bridge: {}: rows {} to {} do not come back as they were written: the unit "
                                             "or its memory is at fault",
                                             name_of(plan_.from), rows.first, rows.first + rows.count - 1));

@@ -1,6 +1,7 @@
 // The bridge: carries a sequence state from one unit's memory to another's, and into and out of its sealed form. Knows
-// states by their rows only. Everything goes by pieces that stay in cache: a piece is read at the source, searched for
-// values that are no numbers, converted, written at the receiver, and read back there and compared.
+// states by their rows only. Everything goes by pieces that stay in cache: a piece is looked at (or read) at the
+// source, searched for values that are no numbers, converted, written at the receiver, and looked at there and
+// compared.
 //
 // Threads: a call touches only the states and bytes it is given; calls on distinct states may run side by side.
 // When prefill and decode run on the same executor there is nothing to carry: the engine hands the state itself over.

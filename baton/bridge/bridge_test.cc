@@ -197,11 +197,15 @@ TEST(Bridge, RefusalsLeaveTheReceiverAlone) {
   EXPECT_TRUE(to.untouched());
 }
 
-// Memory that gives back something else than was written to it.
+// Memory that gives back something else than was written to it, be it read or, when it `shows`, looked at.
 class Forgetful final : public SequenceState {
  public:
-  Forgetful(FakeState& right, size_t segment, uint64_t bit)
-      : SequenceState(right.tokens_max(), test::stray_states()), right_(right), segment_(segment), bit_(bit) {}
+  Forgetful(FakeState& right, size_t segment, uint64_t bit, bool shows)
+      : SequenceState(right.tokens_max(), test::stray_states()),
+        right_(right),
+        segment_(segment),
+        bit_(bit),
+        shows_(shows) {}
   const StateShape& shape() const override { return right_.shape(); }
   uint64_t bytes() const override { return right_.bytes(); }
 
@@ -217,9 +221,17 @@ class Forgetful final : public SequenceState {
       changed[at - rows.first * size] ^= std::byte{1} << (bit_ % 8);
     return right_.write(segment, rows, changed.data());
   }
+  const std::byte* view_rows(size_t segment, const Dims& dims, RowRange rows) const override {
+    if (!shows_) return nullptr;
+    shown_.resize(rows.count * dims[2] * value_bytes(shape().segments[segment].dtype));
+    EXPECT_TRUE(right_.read(segment, rows, shown_.data()));
+    return shown_.data();
+  }
   FakeState& right_;
   const size_t segment_;
   const uint64_t bit_;
+  const bool shows_;
+  mutable std::vector<std::byte> shown_;
 };
 
 // The check at the receiver's end: any one bit of any segment, in its first piece and in later ones.
@@ -233,7 +245,7 @@ TEST(Bridge, MemoryThatForgetsABitIsFoundOut) {
       const Dims dims = dims_at(from.shape().segments[segment], 33);
       FakeState memory(fake_layout(program, 40, FakeOrder{{0, 1, 2}, DType::kF16}), 40);
       const uint64_t size = value_bytes(memory.shape().segments[segment].dtype);
-      Forgetful to(memory, segment, random.below(dims[0] * dims[1] * dims[2] * size * 8));
+      Forgetful to(memory, segment, random.below(dims[0] * dims[1] * dims[2] * size * 8), i % 2 == 0);
       memory.begin_write(33);
       const auto moved = move_state(from, to);
       ASSERT_FALSE(moved.has_value());

@@ -18,6 +18,11 @@ Status SequenceState::read(size_t segment, RowRange rows, std::byte* out) const 
   return rows.count == 0 ? Status() : read_rows(segment, dims, rows, out);
 }
 
+const std::byte* SequenceState::view(size_t segment, RowRange rows) const {
+  const Dims dims = checked_dims(segment, rows);
+  return rows.count == 0 ? nullptr : view_rows(segment, dims, rows);
+}
+
 void SequenceState::begin_write(uint64_t tokens) {
   BATON_CHECK(position_ == 0 && !filling_ && tokens <= tokens_max_);
   filling_ = tokens;

@@ -53,6 +53,9 @@ class SequenceState {
   // Copies rows at position() tokens (while it is filled: at those it is filled with; see LayerWatch) to `out`, dense,
   // in the segment's type. Rows outside are a bug. kDevice.
   Status read(size_t segment, RowRange rows, std::byte* out) const;
+  // The same rows where they are, until the state changes or goes; null when they do not lie dense in memory that the
+  // host reads quickly: read them then.
+  const std::byte* view(size_t segment, RowRange rows) const;
 
   // A state at position 0 is filled with one of `tokens` tokens: each row of each segment is written once, in any order
   // and in pieces of any size, and finish_write moves the position. In between, and when something failed, nothing may
@@ -80,6 +83,7 @@ class SequenceState {
   // Rows that are inside; `dims` those of the segment at the tokens meant.
   virtual Status read_rows(size_t segment, const Dims& dims, RowRange rows, std::byte* out) const = 0;
   virtual Status write_rows(size_t segment, const Dims& dims, RowRange rows, const std::byte* in) = 0;
+  virtual const std::byte* view_rows(size_t, const Dims&, RowRange) const { return nullptr; }
 
   Dims checked_dims(size_t segment, RowRange rows) const;
 
@@ -90,8 +94,8 @@ class SequenceState {
   LiveStates& live_;
 };
 
-// Bytes in the pieces that states are read and written in: they stay in the first or second level of cache.
-inline constexpr uint64_t kStatePieceBytes = 32 * 1024;
+// Bytes in the pieces that states are read and written in: here and there they stay in the first level of cache.
+inline constexpr uint64_t kStatePieceBytes = 8 * 1024;
 
 // Calls visit(RowRange) -> Status for the rows of an array in order, as many at a time as make a piece, one at least.
 template <class Visit>

@@ -119,6 +119,16 @@ Status HostState::write_rows(size_t segment, const Dims& dims, RowRange rows, co
   return {};
 }
 
+const std::byte* HostState::view_rows(size_t segment, const Dims& dims, RowRange rows) const {
+  const std::byte* first = nullptr;
+  bool dense = true;
+  for_runs(segment, dims, rows, [&](const std::byte* here, uint64_t at, uint64_t) {
+    if (at == 0) first = here;
+    dense = dense && at == 0;
+  });
+  return dense ? first : nullptr;
+}
+
 Result<std::unique_ptr<SequenceState>> StatePool::make(uint64_t tokens_max) {
   try {
     std::unique_ptr<HostState> state(new HostState(*this, tokens_max));

@@ -63,6 +63,7 @@ class HostState final : public SequenceState {
   void zero_touched() const;
   Status read_rows(size_t segment, const Dims& dims, RowRange rows, std::byte* out) const override;
   Status write_rows(size_t segment, const Dims& dims, RowRange rows, const std::byte* in) override;
+  const std::byte* view_rows(size_t segment, const Dims& dims, RowRange rows) const override;
   // Calls copy(where the rows lie here, bytes done before, bytes) for each run of rows that is dense here too.
   template <class Copy>
   void for_runs(size_t segment, const Dims& dims, RowRange rows, Copy copy) const;
