@@ -263,7 +263,7 @@ class ToyUnit final : public Unit {
                  OpKind::kAttend, OpKind::kCausalConv, OpKind::kDeltaRule, OpKind::kGatedNorm,  OpKind::kSigmoidGate,
                  OpKind::kSwiGlu, OpKind::kAdd,        OpKind::kHead};  // not kBias: such a model is refused
     caps_.prefill_tokens_preferred = 8;
-    caps_.decode_slots_max = 4;
+    caps_.decode_seats_max = 4;
     caps_.logit_tolerances = equal_tolerances(2e-3f);
   }
   std::string_view name() const override { return "toy"; }

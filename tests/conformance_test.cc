@@ -77,7 +77,7 @@ class Conformance : public testing::TestWithParam<std::string> {
     const auto unit = create_unit(GetParam());
     if (!unit && unit.error().code == Code::kUnsupported) GTEST_SKIP() << unit.error().message;
     ASSERT_TRUE(unit) << unit.error().message;
-    if ((*unit)->caps().decode_slots_max == 0) GTEST_SKIP() << GetParam() << " only prefills";
+    if ((*unit)->caps().decode_seats_max == 0) GTEST_SKIP() << GetParam() << " only prefills";
   }
 };
 
@@ -137,7 +137,7 @@ TEST_P(Conformance, BatchedDecodeEqualsSingle) {
     auto executor = (*unit)->load(op.model, 2);
     ASSERT_TRUE(executor);
     const size_t vocab = op.model->program.vocab;
-    const size_t count = std::min<size_t>((*unit)->caps().decode_slots_max, 3);
+    const size_t count = std::min<size_t>((*unit)->caps().decode_seats_max, 3);
     std::vector<std::unique_ptr<SequenceState>> together, alone;
     std::vector<std::vector<float>> rows(count, std::vector<float>(vocab, std::nanf(""))), single = rows;
     for (size_t i = 0; i < count; ++i) {
@@ -148,10 +148,10 @@ TEST_P(Conformance, BatchedDecodeEqualsSingle) {
       }
     }
     for (int step = 0; step < 4; ++step) {
-      std::vector<SeatRows> slots;
+      std::vector<SeatRows> seats;
       for (size_t i = 0; i < count; ++i)
-        slots.push_back({together[i].get(), static_cast<int32_t>(7 * i + step), rows[i]});
-      ASSERT_TRUE(step_together(**executor, slots));
+        seats.push_back({together[i].get(), static_cast<int32_t>(7 * i + step), rows[i]});
+      ASSERT_TRUE(step_together(**executor, seats));
       for (size_t i = 0; i < count; ++i) {
         ASSERT_TRUE((*executor)->decode(*alone[i], static_cast<int32_t>(7 * i + step), single[i]));
         EXPECT_LE(nmse(rows[i], single[i]), 1e-9) << op.description << " sequence " << i << " step " << step;
@@ -175,7 +175,7 @@ TEST_P(Conformance, BatchedPrefillEqualsSingle) {
     std::vector<std::unique_ptr<SequenceState>> together, alone;
     std::vector<std::vector<int32_t>> ids;
     std::vector<std::vector<float>> rows, single;
-    std::vector<SeatRows> slots;
+    std::vector<SeatRows> seats;
     for (const size_t count : counts) {
       ids.emplace_back(count);
       for (int32_t& id : ids.back()) id = static_cast<int32_t>(random.below(37));
@@ -183,8 +183,8 @@ TEST_P(Conformance, BatchedPrefillEqualsSingle) {
       single.emplace_back(vocab, std::nanf(""));
       for (auto* states : {&together, &alone}) states->push_back(std::move(*(*executor)->new_state(64)));
     }
-    for (size_t i = 0; i < std::size(counts); ++i) slots.push_back({together[i].get(), ids[i], rows[i]});
-    const auto status = step_together(**executor, slots);
+    for (size_t i = 0; i < std::size(counts); ++i) seats.push_back({together[i].get(), ids[i], rows[i]});
+    const auto status = step_together(**executor, seats);
     ASSERT_TRUE(status) << status.error().message;
     for (size_t i = 0; i < std::size(counts); ++i) {
       ASSERT_TRUE((*executor)->prefill(*alone[i], ids[i], single[i]));
@@ -306,8 +306,8 @@ TEST_P(Conformance, BadTokensAndFullStatesAreErrors) {
   // In the middle of a batch: named, and the sequence before it is not begun.
   auto second = (*executor)->new_state(4);
   const std::vector<int32_t> good = {1, 2}, bad = {3, -1};
-  const std::vector<SeatRows> slots = {{state->get(), good}, {second->get(), bad}};
-  const auto batch = step_together(**executor, slots);
+  const std::vector<SeatRows> seats = {{state->get(), good}, {second->get(), bad}};
+  const auto batch = step_together(**executor, seats);
   ASSERT_FALSE(batch);
   EXPECT_EQ(batch.error().code, Code::kInvalidInput);
   EXPECT_EQ(batch.error().message.rfind("sequence 1: ", 0), 0u) << batch.error().message;

@@ -102,7 +102,7 @@ TEST(Proof, OfNothingSaysSo) {
 
 // On one unit the state itself is handed over: nothing is sealed, so nothing is called so.
 TEST(Proof, OfAnAliasAsksForTheSameBits) {
-  Rig rig({}, {{}, {.decode_slots_max = 2}});
+  Rig rig({}, {{}, {.decode_seats_max = 2}});
   Request request = make_request(12, 4);
   request.strategy = "handoff";
   request.prefill_unit = "b";
@@ -149,11 +149,11 @@ TEST(Proof, ARequestThatEndsBeforeItsFirstTokenIsNotVerified) {
 }
 
 TEST(Proof, OfAllTokensFindsAStateThatGoesWrongLater) {
-  // The third comparison's target (slot 0 of two) is spoiled.
-  const auto spoils = [calls = 0](size_t slot, size_t slots) mutable {
-    return slots == 2 && slot == 0 && ++calls == 3;
+  // The third comparison's target (seat 0 of two) is spoiled.
+  const auto spoils = [calls = 0](size_t seat, size_t seats) mutable {
+    return seats == 2 && seat == 0 && ++calls == 3;
   };
-  Rig rig({}, {{}, {.decode_slots_max = 2, .spoils_decode = spoils}});
+  Rig rig({}, {{}, {.decode_seats_max = 2, .spoils_decode = spoils}});
   Request request = make_request(30, 8);
   request.verify = VerifyMode::kAll;
   const Answer answer = run(*rig.engine, request);
@@ -233,7 +233,7 @@ TEST(Proof, RepeatsTheMakersSteps) {
     if (act != Act::kNewState) calls.emplace_back(act, count);
     return {};
   };
-  Rig rig({}, {{}, {.prefill_tokens_preferred = 4, .decode_slots_max = 2, .before = watch}});
+  Rig rig({}, {{}, {.prefill_tokens_preferred = 4, .decode_seats_max = 2, .before = watch}});
   Request first = make_request(30, 1);
   first.prefill_unit = "b";
   first.strategy = "single";
@@ -265,7 +265,7 @@ TEST(Proof, RepeatsTheMakersSteps) {
 TEST(Proof, LeavesNoMarkInTheStateThatIsSaved) {
   std::vector<Provenance> made;
   for (const VerifyMode mode : {VerifyMode::kOff, VerifyMode::kAll}) {
-    Rig rig({}, {{}, {.decode_slots_max = 2}});
+    Rig rig({}, {{}, {.decode_seats_max = 2}});
     Request request = make_request(30, 6);
     request.want_sealed_state = true;
     request.verify = mode;

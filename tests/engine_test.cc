@@ -19,7 +19,7 @@ constexpr auto kCancelBound = milliseconds(100);
 #endif
 
 TEST(Engine, UnitThatOnlyPrefillsAndItsWarning) {
-  Rig rig({}, {{.decode_slots_max = 0, .warning = "asked for one device, ran on another"}, {}});
+  Rig rig({}, {{.decode_seats_max = 0, .warning = "asked for one device, ran on another"}, {}});
   Request request = make_request(9, 4, 1);
   request.prefill_unit = "a";
   request.decode_unit = "b";
@@ -38,7 +38,7 @@ TEST(Engine, UnitThatOnlyPrefillsAndItsWarning) {
 }
 
 TEST(Engine, ManyRequestsAtOnceOnTheSameUnits) {
-  Rig rig({}, {{.storage = {DType::kF32, true}}, {.storage = {DType::kF16, false}, .decode_slots_max = 4}});
+  Rig rig({}, {{.storage = {DType::kF32, true}}, {.storage = {DType::kF16, false}, .decode_seats_max = 4}});
   constexpr size_t kThreads = 4, kEach = 12;
   std::vector<std::thread> callers;
   for (size_t caller = 0; caller < kThreads; ++caller) {
@@ -71,7 +71,7 @@ TEST(Engine, SequencesThatAreReadyTogetherShareDecodeSteps) {
     if (act == Act::kDecode) std::this_thread::sleep_for(milliseconds(1));
     return {};
   };
-  Rig rig({}, {{}, {.decode_slots_max = 4, .before = slow}});
+  Rig rig({}, {{}, {.decode_seats_max = 4, .before = slow}});
   std::vector<Ticket> tickets;
   for (uint64_t seed = 0; seed < 4; ++seed) tickets.push_back(*rig.engine->submit(make_request(5, 40, seed)));
   for (Ticket& ticket : tickets) EXPECT_EQ(read_answer(ticket).tokens.size(), 40u);
@@ -96,7 +96,7 @@ std::vector<Answer> run_behind(Engine& engine, Gate& gate, const std::vector<Req
 Behaviour sharing_prefills(Gate& gate, std::function<Status(Act)> then = nullptr) {
   Behaviour behaviour;
   behaviour.prefill_tokens_preferred = behaviour.prefill_tokens_min = 64;
-  behaviour.prefill_slots_shared = 16;
+  behaviour.prefill_seats_shared = 16;
   behaviour.before = [&gate, then = std::move(then)](Act act, size_t) -> Status {
     if (act == Act::kPrefill) gate.pass();
     return then ? then(act) : Status();
@@ -107,7 +107,7 @@ Behaviour sharing_prefills(Gate& gate, std::function<Status(Act)> then = nullptr
 // A step takes 64 tokens: behind the first, four prompts of 14 tokens (13 of them are prefilled), then the fifth.
 TEST(Engine, ShortPromptsThatWaitTogetherSharePrefillSteps) {
   Gate gate;
-  Rig rig({}, {sharing_prefills(gate), {.decode_slots_max = 4}});
+  Rig rig({}, {sharing_prefills(gate), {.decode_seats_max = 4}});
   std::vector<Request> requests;
   for (uint64_t seed = 0; seed < 6; ++seed) {
     requests.push_back(make_request(14, 5, seed));
@@ -130,7 +130,7 @@ TEST(Engine, ShortPromptsThatWaitTogetherSharePrefillSteps) {
 // The long one goes by itself, a step after the other; the short ones behind it share one.
 TEST(Engine, LongPromptsDoNotShareTheirSteps) {
   Gate gate;
-  Rig rig({.prefill_factor_max = 1}, {sharing_prefills(gate), {.decode_slots_max = 4}});
+  Rig rig({.prefill_factor_max = 1}, {sharing_prefills(gate), {.decode_seats_max = 4}});
   std::vector<Request> requests = {make_request(2, 2, 1), make_request(1 + 2 * 64, 2, 2), make_request(9, 2, 3),
                                    make_request(20, 2, 4)};
   const std::vector<Answer> answers = run_behind(*rig.engine, gate, requests);
@@ -489,12 +489,12 @@ TEST(Failure, OfDecodeEndsTheRequestAndNoOther) {
 
 TEST(Failure, OfASharedStepTakesNobodyDown) {
   // The first decode call of two rows fails: both begin again from their tokens, each in steps of its own.
-  const auto fails = [failed = false](Act act, size_t slots) mutable -> Status {
+  const auto fails = [failed = false](Act act, size_t seats) mutable -> Status {
     if (act == Act::kDecode) std::this_thread::sleep_for(milliseconds(1));
-    if (act != Act::kDecode || slots < 2 || std::exchange(failed, true)) return {};
+    if (act != Act::kDecode || seats < 2 || std::exchange(failed, true)) return {};
     return fail(Code::kDevice, "the fake device failed");
   };
-  Rig rig({}, {{}, {.decode_slots_max = 2, .before = fails}});
+  Rig rig({}, {{}, {.decode_seats_max = 2, .before = fails}});
   std::vector<Request> requests = {make_request(6, 60, 1), make_request(9, 60, 2)};
   requests[0].sampler = {.temperature = 0.9f, .top_k = 6, .seed = 5, .banned_ids = {}};
   std::vector<Ticket> tickets;

@@ -46,7 +46,7 @@ class Golden : public testing::TestWithParam<UnitCase> {
     auto unit = create_unit(GetParam().unit);
     if (!unit && unit.error().code == Code::kUnsupported) GTEST_SKIP() << unit.error().message;
     ASSERT_TRUE(unit) << unit.error().message;
-    if ((*unit)->caps().decode_slots_max == 0) GTEST_SKIP() << GetParam().unit << " only prefills";
+    if ((*unit)->caps().decode_seats_max == 0) GTEST_SKIP() << GetParam().unit << " only prefills";
     unit_ = std::move(*unit);
     auto model = load_model(GetParam().golden.model);
     ASSERT_TRUE(model) << model.error().message;

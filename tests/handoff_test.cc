@@ -101,7 +101,7 @@ class Handoff : public testing::TestWithParam<GoldenCase> {
 
   bool decodes(const std::string& unit) const {
     for (size_t i = 0; i < names_.size(); ++i) {
-      if (names_[i] == unit) return units_[i]->caps().decode_slots_max > 0;
+      if (names_[i] == unit) return units_[i]->caps().decode_seats_max > 0;
     }
     return false;
   }

@@ -114,7 +114,7 @@ TEST_P(Layers, AreSentWhileTheStepComputes) {
 }
 
 TEST_P(Layers, AreToldOfEachSeatAndOfDecodes) {
-  if (!unit_->caps().tells_layers || unit_->caps().decode_slots_max == 0) GTEST_SKIP();
+  if (!unit_->caps().tells_layers || unit_->caps().decode_seats_max == 0) GTEST_SKIP();
   const std::vector<int32_t> long_prompt = tokens(300, 3), short_prompt = tokens(5, 9), token = tokens(1, 4);
   const auto a = state(300), b = state(5), c = state(8);
   ASSERT_TRUE(executor_->prefill(*c, short_prompt, {}));

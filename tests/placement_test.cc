@@ -108,13 +108,13 @@ Made make(Unit& unit, const std::shared_ptr<const Model>& model, uint32_t thread
   BATON_CHECK(state);
   std::vector<std::unique_ptr<SequenceState>> others;
   for (size_t i = 0; company && i < 3; ++i) others.push_back(*(*executor)->new_state(20));
-  std::vector<SeatRows> slots = {{state->get(), std::span(ids).first(70), {}}};
+  std::vector<SeatRows> seats = {{state->get(), std::span(ids).first(70), {}}};
   for (const auto& neighbour : others) {
-    if (unit.caps().shared_prefills_exact) slots.insert(slots.begin(), {neighbour.get(), other, {}});
+    if (unit.caps().shared_prefills_exact) seats.insert(seats.begin(), {neighbour.get(), other, {}});
   }
-  BATON_CHECK(step_together(**executor, slots));
+  BATON_CHECK(step_together(**executor, seats));
   BATON_CHECK((*executor)->prefill(**state, std::span(ids).subspan(70, 3), made.logits));
-  const size_t rows = std::min<size_t>(unit.caps().decode_slots_max, others.size() + 1);
+  const size_t rows = std::min<size_t>(unit.caps().decode_seats_max, others.size() + 1);
   for (size_t step = 0; step < 2 && rows > 0; ++step) {
     std::vector<SeatRows> decoded;
     for (size_t i = 0; i + 1 < rows; ++i) decoded.push_back({others[i].get(), other[step], {}});

@@ -156,7 +156,7 @@ class Proof : public testing::TestWithParam<GoldenCase> {
   }
 
   size_t vocab() const { return static_cast<size_t>(text_.model->program.vocab); }
-  bool decodes(size_t unit) const { return units_[unit]->caps().decode_slots_max > 0; }
+  bool decodes(size_t unit) const { return units_[unit]->caps().decode_seats_max > 0; }
 
   ProofBounds honest(size_t from, size_t to) {
     auto& known = honest_[{from, to}];

@@ -42,7 +42,7 @@ TEST_F(SmolLm2, TheCapitalOfFranceIsParis) {
   if (smoke_run()) return;
   for (const UnitEntry* entry : unit_entries()) {
     const auto unit = entry->create({});
-    if (!unit || (*unit)->caps().decode_slots_max == 0) continue;  // not on this machine, or for prefill only
+    if (!unit || (*unit)->caps().decode_seats_max == 0) continue;  // not on this machine, or for prefill only
     RuntimeOptions options;
     options.model = path_;
     options.units = {std::string(entry->name)};

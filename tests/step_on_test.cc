@@ -33,7 +33,7 @@ class StepOn : public testing::TestWithParam<std::string> {
     auto unit = create_unit(GetParam());
     if (!unit && unit.error().code == Code::kUnsupported) GTEST_SKIP() << unit.error().message;
     ASSERT_TRUE(unit) << unit.error().message;
-    if ((*unit)->caps().decode_slots_max < 8)
+    if ((*unit)->caps().decode_seats_max < 8)
       GTEST_SKIP() << GetParam() << " decodes fewer together than this asks for";
     unit_ = std::move(*unit);
     auto model = load_model(data_folder() / "golden" / "tiny-qwen3.5");

@@ -105,7 +105,7 @@ Request Runtime::make_request(std::vector<int32_t> tokens) const {
   request.tokens = std::move(tokens);
   request.stop_ids = text_.stop_ids;
   for (const auto& [name, loaded] : units_) {
-    if (loaded.unit->caps().decode_slots_max > 0) request.decode_unit = name;
+    if (loaded.unit->caps().decode_seats_max > 0) request.decode_unit = name;
   }
   request.prefill_unit = units_.front().first;
   if (text_.tokenizer) {

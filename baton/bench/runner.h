@@ -35,7 +35,7 @@ struct SpeedTest {
 struct SpeedUnits {
   Executor& prefill;
   Executor& decode;
-  uint32_t decode_slots_max = 1;  // of Caps
+  uint32_t decode_seats_max = 1;  // of Caps
 };
 
 struct SpeedOptions {

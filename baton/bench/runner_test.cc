@@ -18,7 +18,7 @@ namespace {
 constexpr int32_t kVocab = 50;
 
 struct Speeds {
-  double prefill_token_ms = 0.5, decode_step_ms = 4, slot_ms = 1;  // a step takes decode_step_ms + slots * slot_ms
+  double prefill_token_ms = 0.5, decode_step_ms = 4, seat_ms = 1;  // a step takes decode_step_ms + seats * seat_ms
   double noise = 0;                                                // of a call: relative, normal
   double prefill_call_ms = 0;                                      // of a prefill, whatever its sequences and tokens
 };
@@ -52,7 +52,7 @@ class SyntheticUnit final : public Executor {
     size_t tokens = 0;
     for (const Seat& seat : seats) tokens += seat.tokens.size();
     const bool decodes = seats.front().decodes;
-    pass(decodes ? speeds_.decode_step_ms + static_cast<double>(seats.size()) * speeds_.slot_ms
+    pass(decodes ? speeds_.decode_step_ms + static_cast<double>(seats.size()) * speeds_.seat_ms
                  : speeds_.prefill_call_ms + static_cast<double>(tokens) * speeds_.prefill_token_ms);
     for (const Seat& seat : seats) {
       for (size_t i = 0; i < seat.tokens.size(); ++i) {

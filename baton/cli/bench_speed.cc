@@ -101,7 +101,7 @@ class SpeedBench {
     test.text = sequences_[0];  // what the check's bounds were measured over
     Row row;
     row.test = test;
-    const SpeedUnits units{*prefill_, decode(), decode_caps().decode_slots_max};
+    const SpeedUnits units{*prefill_, decode(), decode_caps().decode_seats_max};
     SpeedOptions options;
     options.warm_up = false;
     options.settle = !flags_.no_warmup;

@@ -74,7 +74,7 @@ int list_units(const UnitsFlags& flags) {
     item["reason"] = nullptr;
     item["kv_type"] = to_string(caps.kv_type);
     item["prefill_tokens_preferred"] = caps.prefill_tokens_preferred;
-    item["decode_slots_max"] = caps.decode_slots_max;
+    item["decode_seats_max"] = caps.decode_seats_max;
     item["features"] = caps.features;
     item["weight_types"] = types;
     item["ops"] = ops;
@@ -85,9 +85,9 @@ int list_units(const UnitsFlags& flags) {
     text += fmt::format("  weights       {}\n", fmt::join(types, " "));
     text += fmt::format("  keys, values  {}\n", to_string(caps.kv_type));
     text += fmt::format("  prefill       {} tokens a step preferred\n", caps.prefill_tokens_preferred);
-    text += caps.decode_slots_max == 0
+    text += caps.decode_seats_max == 0
                 ? std::string("  decode        none: this unit only prefills\n")
-                : fmt::format("  decode        up to {} sequences a step\n", caps.decode_slots_max);
+                : fmt::format("  decode        up to {} sequences a step\n", caps.decode_seats_max);
     text += fmt::format("  ops           {}\n", fmt::join(ops, " "));
   }
   if (flags.json) {

@@ -49,10 +49,10 @@ LaneFacts lane_facts_of(const EngineUnit& unit, uint32_t model) {
   facts.name = unit.name;
   facts.model = model;
   facts.prefill_tokens_preferred = std::max(unit.caps->prefill_tokens_preferred, 1u);
-  facts.decode_seats_max = std::max(unit.caps->decode_slots_max, 1u);
+  facts.decode_seats_max = std::max(unit.caps->decode_seats_max, 1u);
   facts.prefill_tokens_min = unit.caps->prefill_tokens_min;
-  facts.prefill_seats_shared = unit.caps->prefill_slots_shared;
-  facts.decodes = unit.caps->decode_slots_max > 0;
+  facts.prefill_seats_shared = unit.caps->prefill_seats_shared;
+  facts.decodes = unit.caps->decode_seats_max > 0;
   facts.mixes = unit.caps->mixes && unit.caps->shared_prefills_exact;
   facts.state_bytes = [executor = unit.executor](uint64_t tokens) { return executor->state_bytes(tokens); };
   return facts;
@@ -167,7 +167,7 @@ Status Engine::Core::start() {
   try {
     for (const EngineUnit& unit : options.units)
       lanes.push_back(
-          std::make_unique<Lane>(*unit.executor, unit_of(unit.name), unit.caps->decode_slots_max, clock, &ending));
+          std::make_unique<Lane>(*unit.executor, unit_of(unit.name), unit.caps->decode_seats_max, clock, &ending));
     for (size_t i = 0; i <= options.units.size(); ++i) works.push_back(std::make_unique<Channel<Work>>(1));
     for (size_t i = 0; i < options.units.size(); ++i)
       threads.emplace_back([this, i] { survive([&] { serve(*works[i], *lanes[i]); }); });

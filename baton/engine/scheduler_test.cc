@@ -30,12 +30,12 @@ struct Rig {
     LaneFacts& lane_facts = facts.lanes.emplace_back();
     lane_facts.name = "a";
     lane_facts.prefill_tokens_preferred = unit->caps().prefill_tokens_preferred;
-    lane_facts.decode_seats_max = unit->caps().decode_slots_max;
+    lane_facts.decode_seats_max = unit->caps().decode_seats_max;
     lane_facts.mixes = unit->caps().mixes;
     facts.models = {{.name = "", .context_max = 4096, .vocab = fake::kVocab}};
     facts.limits = limits;
     scheduler = std::make_unique<Scheduler>(facts);
-    lane = std::make_unique<Lane>(*unit, "fake", unit->caps().decode_slots_max, clock);
+    lane = std::make_unique<Lane>(*unit, "fake", unit->caps().decode_seats_max, clock);
   }
 
   RequestId submit(size_t prompt, uint32_t answer, std::vector<int32_t> stop_ids = {}, bool want_sealed_state = false) {

@@ -39,9 +39,9 @@ struct Caps {
   DType product_type = DType::kF32;        // narrowest type of inputs, weights and results of its matrix products
   uint32_t prefill_tokens_preferred = 64;  // tokens of a seat that suit it
   uint32_t prefill_tokens_min = 1;         // fewer in a step take as long
-  uint32_t prefill_slots_shared = 1;       // seats that prefill and share a pass; 1: one after the other
+  uint32_t prefill_seats_shared = 1;       // seats that prefill and share a pass; 1: one after the other
   bool cuts_prompts = true;                // a seat goes through the Program in pieces: no whole_sequence
-  uint32_t decode_slots_max = 1;           // seats that decode and share a pass; 0: this unit only prefills
+  uint32_t decode_seats_max = 1;           // seats that decode and share a pass; 0: this unit only prefills
   bool mixes = false;                      // both kinds share a pass
   bool shared_prefills_exact = true;       // seats that prefill get the bits that each would get alone
   // Executor::rewind. 0: nowhere. Else a state of keys and values alone goes back to any position, and one that has
@@ -150,7 +150,7 @@ class Executor {
 
   // Processes the tokens of all seats, any number of them; their states are distinct, and seats that decode come last.
   // `out`, [sum of rows_out][output width] in the order of the seats, receives their rows. Whether seats share passes
-  // over the weights is the unit's affair (caps().prefill_slots_shared, decode_slots_max, mixes); a seat that prefills
+  // over the weights is the unit's affair (caps().prefill_seats_shared, decode_seats_max, mixes); a seat that prefills
   // gets the bits that it would get alone where caps().shared_prefills_exact, else is within logit_tolerance of them:
   // docs/cpu.md. A seat that cannot run is found before any has: the message names it.
   virtual Status step(std::span<const Seat> seats, std::span<float> out, const StepContext& context) = 0;

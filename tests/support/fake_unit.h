@@ -212,16 +212,16 @@ enum class Act { kNewState, kPrefill, kDecode };
 struct Behaviour {
   Storage storage = {};
   uint32_t prefill_tokens_preferred = 8, prefill_tokens_min = 1;
-  uint32_t prefill_slots_shared = 1;
-  uint32_t decode_slots_max = 2;  // 0: it only prefills
+  uint32_t prefill_seats_shared = 1;
+  uint32_t decode_seats_max = 2;  // 0: it only prefills
   bool mixes = false;
   std::string warning = {};  // of its placement
-  // Called before each act with its tokens or slots; may sleep; an error is the act's result. Null: nothing fails.
+  // Called before each act with its tokens or seats; may sleep; an error is the act's result. Null: nothing fails.
   std::function<Status(Act, size_t)> before = nullptr;
   // Called after a prefill: true spoils the state without a word.
   std::function<bool()> spoils_prefill = nullptr;
-  // Called for each slot of a decode: true spoils the slot's state before its logits are made.
-  std::function<bool(size_t slot, size_t slots)> spoils_decode = nullptr;
+  // Called for each seat of a decode: true spoils the seat's state before its logits are made.
+  std::function<bool(size_t seat, size_t seats)> spoils_decode = nullptr;
   uint64_t start = kStart;
 };
 
@@ -234,8 +234,8 @@ class FakeExecutor final : public Executor {
         shape_(make_shape(behaviour_.storage)) {
     caps_.prefill_tokens_preferred = behaviour_.prefill_tokens_preferred;
     caps_.prefill_tokens_min = behaviour_.prefill_tokens_min;
-    caps_.prefill_slots_shared = behaviour_.prefill_slots_shared;
-    caps_.decode_slots_max = behaviour_.decode_slots_max;
+    caps_.prefill_seats_shared = behaviour_.prefill_seats_shared;
+    caps_.decode_seats_max = behaviour_.decode_seats_max;
     caps_.mixes = behaviour_.mixes;
     caps_.kv_type = behaviour_.storage.kv_type;
     caps_.logit_tolerances = equal_tolerances(1e-3f);
@@ -277,7 +277,7 @@ class FakeExecutor final : public Executor {
  private:
   Status run(std::span<const Seat> seats, std::span<float> out, bool decodes) {
     // The proof's two states go in one step wherever they are.
-    const size_t most = decodes ? std::max(caps_.decode_slots_max, 2u) : caps_.prefill_slots_shared;
+    const size_t most = decodes ? std::max(caps_.decode_seats_max, 2u) : caps_.prefill_seats_shared;
     if (seats.empty() || seats.size() > most) {
       return fail(Code::kInvalidInput, "the fake unit was given too many sequences");
     }

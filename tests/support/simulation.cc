@@ -107,8 +107,8 @@ Behaviour Simulation::behaviour_of(size_t unit) {
   Behaviour behaviour;
   behaviour.storage = {chance(0.5) ? DType::kF32 : DType::kF16, chance(0.5)};
   behaviour.prefill_tokens_preferred = static_cast<uint32_t>(pick(1, 12));
-  behaviour.prefill_slots_shared = static_cast<uint32_t>(pick(1, 4));
-  behaviour.decode_slots_max = static_cast<uint32_t>(pick(1, 4));
+  behaviour.prefill_seats_shared = static_cast<uint32_t>(pick(1, 4));
+  behaviour.decode_seats_max = static_cast<uint32_t>(pick(1, 4));
   behaviour.mixes = chance(0.5);
   const bool fails = weather_ == Weather::kStormy || (weather_ == Weather::kPeerFails && unit == 0);
   if (fails) {
@@ -137,7 +137,7 @@ void Simulation::make_units() {
     behaviour.start = start_of(i >= main_units_);
     units_.push_back(std::make_unique<FakeExecutor>("unit" + std::to_string(i), i < main_units_ ? main : other,
                                                     std::move(behaviour)));
-    lanes_.push_back(std::make_unique<Lane>(*units_[i], units_[i]->name(), units_[i]->caps().decode_slots_max, clock_));
+    lanes_.push_back(std::make_unique<Lane>(*units_[i], units_[i]->name(), units_[i]->caps().decode_seats_max, clock_));
   }
 }
 
@@ -147,8 +147,8 @@ SchedulerFacts Simulation::facts() {
     made.lanes.push_back({.name = unit->name(),
                           .model = made.lanes.size() < main_units_ ? 0u : 1u,
                           .prefill_tokens_preferred = unit->caps().prefill_tokens_preferred,
-                          .prefill_seats_shared = unit->caps().prefill_slots_shared,
-                          .decode_seats_max = unit->caps().decode_slots_max,
+                          .prefill_seats_shared = unit->caps().prefill_seats_shared,
+                          .decode_seats_max = unit->caps().decode_seats_max,
                           .mixes = unit->caps().mixes,
                           .state_bytes = [&unit](uint64_t tokens) { return unit->state_bytes(tokens); }});
   }

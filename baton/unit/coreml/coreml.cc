@@ -65,7 +65,7 @@ class CoreMlUnit final : public Unit {
     caps_.kv_type = DType::kF16;
     caps_.prefill_tokens_preferred = static_cast<uint32_t>(options_.seqs.back());
     caps_.prefill_tokens_min = caps_.prefill_tokens_preferred;  // a package takes as long when it is half empty
-    caps_.decode_slots_max = 0;
+    caps_.decode_seats_max = 0;
     caps_.features = {std::string(engine_->emulated() ? "emulated" : "core-ml"),
                       fmt::format("units={}", to_string(options_.units))};
     caps_.features.push_back(fmt::format("cache={}({:.0f}-MB)", options_.cache.string(),

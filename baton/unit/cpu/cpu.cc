@@ -34,8 +34,8 @@ class CpuUnit final : public Unit {
     caps_.kv_type = DType::kF16;
     caps_.prefill_tokens_preferred = static_cast<uint32_t>(chunk_tokens(kernels));
     caps_.prefill_tokens_min = kStepTokensMin;
-    caps_.prefill_slots_shared = host::kRunsMax;
-    caps_.decode_slots_max = kDecodeSlotsMax;
+    caps_.prefill_seats_shared = host::kRunsMax;
+    caps_.decode_seats_max = kDecodeSeatsMax;
     caps_.mixes = true;
     caps_.tells_layers = true;
     caps_.shared_prefills_exact = kernels.tile_tokens_min == 0;  // which rows go through tiles depends on all rows

@@ -14,7 +14,7 @@ inline int64_t chunk_tokens(const host::Kernels& kernels) {
   return host::form_of(kernels, host::Packing::kQ8_0, true) == host::Form::kTiles ? 512 : 256;
 }
 inline constexpr uint32_t kStepTokensMin = 64;  // fewer take nearly as long: all weights are read for them
-inline constexpr uint32_t kDecodeSlotsMax = host::kRunsMax;
+inline constexpr uint32_t kDecodeSeatsMax = host::kRunsMax;
 
 class CpuExecutor final : public Executor {
  public:

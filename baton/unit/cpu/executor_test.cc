@@ -103,7 +103,7 @@ TEST(CpuExecutor, ThreadsDoNotChangeABit) {
   }
 }
 
-TEST(CpuExecutor, DecodeSlotsDoNotTouchEachOther) {
+TEST(CpuExecutor, DecodeSeatsDoNotTouchEachOther) {
   const auto executor = load(SmallModel(DType::kQ8_0), best());
   const std::vector<int32_t> ids = prompt(30);
   std::vector<std::unique_ptr<SequenceState>> alone, together;
@@ -134,9 +134,9 @@ TEST(CpuExecutor, DecodeSlotsDoNotTouchEachOther) {
 }
 
 // Tiles round another way: a decode of as many sequences as they take rows goes without them.
-TEST(CpuExecutor, DecodeOfManySlotsTakesNoTiles) {
+TEST(CpuExecutor, DecodeOfManySeatsTakesNoTiles) {
   Kernels tiled = best();
-  tiled.tile_tokens_min = kDecodeSlotsMax;
+  tiled.tile_tokens_min = kDecodeSeatsMax;
   tiled.to_tiles = [](const float*, int64_t, uint16_t*, uint16_t*) {};
   for (auto& matmul : tiled.tile_matmul) {
     matmul = [](const host::Multiply&) { ADD_FAILURE() << "a product of tiles"; };
@@ -144,7 +144,7 @@ TEST(CpuExecutor, DecodeOfManySlotsTakesNoTiles) {
   const auto executor = load(SmallModel(DType::kBF16), tiled);
   std::vector<std::unique_ptr<SequenceState>> states;
   std::vector<test::SeatRows> slots;
-  for (uint32_t i = 0; i < kDecodeSlotsMax; ++i) {
+  for (uint32_t i = 0; i < kDecodeSeatsMax; ++i) {
     states.push_back(*executor->new_state(4));
     slots.push_back({states.back().get(), static_cast<int32_t>(i), {}});
   }
@@ -271,7 +271,7 @@ TEST(CpuExecutor, RefusesWhatDoesNotFit) {
 }
 
 // Every slot of a step is looked at before any is read or written.
-TEST(CpuExecutor, DecodeRefusesBadSlotsBeforeItRuns) {
+TEST(CpuExecutor, DecodeRefusesBadSeatsBeforeItRuns) {
   const auto executor = load(SmallModel(DType::kF32), best());
   const std::vector<int32_t> ids = prompt(3);
   std::vector<std::unique_ptr<SequenceState>> states;

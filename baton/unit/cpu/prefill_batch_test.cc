@@ -67,7 +67,7 @@ Outcome prefill(Executor& executor, std::span<const Sequence> sequences, bool ba
 void decode_on(Executor& executor, Outcome& outcome) {
   for (int32_t step = 0; step < 3; ++step) {
     std::vector<test::SeatRows> slots;
-    for (size_t i = 0; i < std::min<size_t>(outcome.states.size(), kDecodeSlotsMax); ++i) {
+    for (size_t i = 0; i < std::min<size_t>(outcome.states.size(), kDecodeSeatsMax); ++i) {
       outcome.logits[i].assign(kVocab, kPoison);
       slots.push_back(
           {outcome.states[i].get(), static_cast<int32_t>(step + 2 * static_cast<int32_t>(i)), outcome.logits[i]});

@@ -293,7 +293,7 @@ class RefUnit final : public Unit {
     for (const Format& format : formats()) caps_.native_formats.push_back(format.dtype);
     caps_.kv_type = DType::kF32;
     caps_.prefill_tokens_preferred = kTokensPerPass;
-    caps_.decode_slots_max = 8;
+    caps_.decode_seats_max = 8;
     caps_.rewind_tokens_max = host::kKeptMax;
     caps_.tells_layers = true;
     caps_.features = {"f32"};
