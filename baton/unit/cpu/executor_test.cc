@@ -2,6 +2,7 @@
 // threads or on who shares a decode step, no allocation in decode, states copied whole, kernel sets agree.
 #include "baton/unit/cpu/executor.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
