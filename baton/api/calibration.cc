@@ -78,7 +78,7 @@ class Counter {
 class Pair {
  public:
   Pair(Executor& maker, Executor& decode)
-      : maker_(maker), decode_(decode), vocab_(static_cast<size_t>(decode.model().program.vocab)) {}
+      : maker_(maker), decode_(decode), width_(static_cast<size_t>(decode.model().program.output_width)) {}
 
   Status run(std::span<const int32_t> ids, bool once, Counter& counter) {
     BATON_TRY(const State made, maker_.new_state(ids.size()));
@@ -130,7 +130,7 @@ class Pair {
     BATON_TRY(const State beside, decode_.fork(own, own.position()));
     honest_.cover(compare_states(*moved, *beside));
     steps_.cover(one_step(*beside));
-    std::vector<float> theirs(vocab_), mine(vocab_);
+    std::vector<float> theirs(width_), mine(width_);
     int32_t token = ids[length];  // then the unit's own choices, as in an answer
     for (size_t row = 0; row < kRows; ++row) {
       BATON_OK(decode_.decode(*moved, token, theirs));
@@ -144,7 +144,7 @@ class Pair {
 
   Executor& maker_;
   Executor& decode_;
-  const size_t vocab_;
+  const size_t width_;  // of a row of logits
   ProofBounds honest_, steps_;
 };
 
@@ -258,7 +258,7 @@ Result<ProofBounds> measure_states_at(Executor& maker, Executor& decode, std::sp
 
 Result<MarginBounds> measure_margins(Executor& prefill, Executor& decode, Executor& reference,
                                      const Sequences& sequences, const CalibrationProgress& progress) try {
-  const auto vocab = static_cast<size_t>(decode.model().program.vocab);
+  const auto width = static_cast<size_t>(decode.model().program.output_width);
   Margins margins;
   Counter counter(progress, sequences);
   for (const auto& ids : sequences) {
@@ -266,20 +266,20 @@ Result<MarginBounds> measure_margins(Executor& prefill, Executor& decode, Execut
     const std::span<const int32_t> all(ids.data(), std::min(ids.size(), kAnswerTokensMax));
     const size_t prompt = all.size() / 2;
     BATON_TRY(State state, prefill.new_state(all.size()));
-    std::vector<float> logits(all.size() * vocab), wanted(all.size() * vocab);
-    BATON_OK(prefill.prefill(*state, all.first(prompt), std::span(logits).first(prompt * vocab)));
+    std::vector<float> logits(all.size() * width), wanted(all.size() * width);
+    BATON_OK(prefill.prefill(*state, all.first(prompt), std::span(logits).first(prompt * width)));
     if (&prefill != &decode) {
       BATON_TRY(State moved, decode.new_state(all.size()));
       BATON_OK(move_state(*state, *moved));
       state = std::move(moved);
     }
     for (size_t i = prompt; i < all.size(); ++i) {
-      BATON_OK(decode.decode(*state, all[i], std::span(logits).subspan(i * vocab, vocab)));
+      BATON_OK(decode.decode(*state, all[i], std::span(logits).subspan(i * width, width)));
     }
     BATON_TRY(const State beside, reference.new_state(all.size()));
     BATON_OK(reference.prefill(*beside, all, wanted));
     for (size_t i = 0; i < all.size(); ++i) {
-      BATON_OK(margins.add(std::span(logits).subspan(i * vocab, vocab), std::span(wanted).subspan(i * vocab, vocab)));
+      BATON_OK(margins.add(std::span(logits).subspan(i * width, width), std::span(wanted).subspan(i * width, width)));
     }
     BATON_OK(counter.done(ids.size()));
   }

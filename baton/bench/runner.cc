@@ -45,10 +45,11 @@ class Runs {
  public:
   Runs(const SpeedUnits& units, const SpeedTest& test) : units_(units), test_(test) {
     const Model& model = units.prefill.model();
-    vocab_ = model.program.vocab;
-    depth_ids_ = depth_ids(test, vocab_);
-    for (uint32_t i = 0; i < test.sequences; ++i) prompts_.push_back(prompt_ids(test, i, vocab_));
-    logits_.resize(static_cast<size_t>(test.sequences) * static_cast<size_t>(vocab_));
+    const int32_t vocab = model.program.vocab;
+    depth_ids_ = depth_ids(test, vocab);
+    for (uint32_t i = 0; i < test.sequences; ++i) prompts_.push_back(prompt_ids(test, i, vocab));
+    width_ = static_cast<size_t>(model.program.output_width);
+    logits_.resize(test.sequences * width_);
   }
 
   Status prepare(bool settle) {
@@ -85,9 +86,7 @@ class Runs {
 
  private:
   uint64_t tokens_max() const { return uint64_t{test_.depth} + test_.prefill_tokens + test_.decode_tokens + 1; }
-  std::span<float> logits(uint32_t sequence) {
-    return std::span(logits_).subspan(sequence * static_cast<size_t>(vocab_), static_cast<size_t>(vocab_));
-  }
+  std::span<float> logits(uint32_t sequence) { return std::span(logits_).subspan(sequence * width_, width_); }
 
   Result<std::vector<State>> start_states() {
     std::vector<State> states;
@@ -127,10 +126,10 @@ class Runs {
 
   const SpeedUnits& units_;
   const SpeedTest& test_;
-  int32_t vocab_ = 0;
+  size_t width_ = 0;  // of a row of logits
   std::vector<int32_t> depth_ids_;
   std::vector<std::vector<int32_t>> prompts_;
-  std::vector<float> logits_;  // [sequences, vocab]
+  std::vector<float> logits_;  // [sequences, width]
   State base_;                 // after `depth` tokens; null: depth 0
 };
 
@@ -239,6 +238,7 @@ Result<SpeedResult> measure_speed(Executor& executor, const SpeedTest& test, uin
 Result<TokenCheck> check_generated(Executor& reference, const SpeedTest& test, const SpeedResult& result,
                                    double tolerance) {
   const int32_t vocab = reference.model().program.vocab;
+  const auto width = static_cast<size_t>(reference.model().program.output_width);
   TokenCheck check;
   for (uint32_t sequence = 0; sequence < result.generated.size(); ++sequence) {
     const std::vector<int32_t>& chosen = result.generated[sequence];
@@ -247,10 +247,10 @@ Result<TokenCheck> check_generated(Executor& reference, const SpeedTest& test, c
     ids.insert(ids.end(), prompt.begin(), prompt.end());
     ids.insert(ids.end(), chosen.begin(), chosen.end() - 1);
     BATON_TRY(const State state, reference.new_state(ids.size()));
-    std::vector<float> logits(chosen.size() * static_cast<size_t>(vocab));
+    std::vector<float> logits(chosen.size() * width);
     BATON_OK(reference.prefill(*state, ids, logits));
     for (size_t i = 0; i < chosen.size(); ++i, ++check.checked) {
-      const auto row = std::span(logits).subspan(i * static_cast<size_t>(vocab), static_cast<size_t>(vocab));
+      const auto row = std::span(logits).subspan(i * width, width);
       BATON_OK(check_numbers(row, fmt::format("{}: row {} of the reference's logits", test.name(), i)));
       const int32_t best = likeliest(row);
       if (best == chosen[i]) continue;

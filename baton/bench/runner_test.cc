@@ -15,7 +15,7 @@
 namespace baton {
 namespace {
 
-constexpr int32_t kVocab = 50;
+constexpr int32_t kVocab = 50, kWidth = 56;  // ids, and logits of a row: the last are nobody's
 
 struct Speeds {
   double prefill_token_ms = 0.5, decode_step_ms = 4, seat_ms = 1;  // a step takes decode_step_ms + seats * seat_ms
@@ -33,7 +33,8 @@ class SyntheticState final : public test::EmptyState {
 class SyntheticUnit final : public Executor {
  public:
   SyntheticUnit(const Speeds& speeds, FakeClock& clock) : speeds_(speeds), clock_(clock) {
-    model_.program.vocab = model_.program.output_width = kVocab;
+    model_.program.vocab = kVocab;
+    model_.program.output_width = kWidth;
     model_.spec.context_max = 4096;
   }
   const Model& model() const override { return model_; }
@@ -57,8 +58,8 @@ class SyntheticUnit final : public Executor {
     for (const Seat& seat : seats) {
       for (size_t i = 0; i < seat.tokens.size(); ++i) {
         const bool wanted = i + seat.rows_out >= seat.tokens.size();
-        feed(*seat.state, seat.tokens[i], wanted ? out.first(kVocab) : std::span<float>());
-        if (wanted) out = out.subspan(kVocab);
+        feed(*seat.state, seat.tokens[i], wanted ? out.first(kWidth) : std::span<float>());
+        if (wanted) out = out.subspan(kWidth);
       }
     }
     steps += decodes ? 1 : 0;

@@ -31,8 +31,8 @@ uint32_t top_of(std::span<const float> logits) { return static_cast<uint32_t>(in
 
 // The reference's distributions over a piece of a window.
 struct Piece {
-  std::vector<float> logits;          // [piece, vocab]
-  std::vector<double> probabilities;  // [piece, vocab]
+  std::vector<float> logits;          // [piece, width of a row]
+  std::vector<double> probabilities;  // [piece, width of a row]
   std::vector<double> log_sum;        // [piece]
   std::vector<uint32_t> top;
 };
@@ -45,8 +45,8 @@ class Pass {
         reference_(reference),
         tokens_(tokens),
         options_(options),
-        vocab_(static_cast<uint64_t>(models.front()->model().program.vocab)),
-        piece_tokens_(std::clamp<uint64_t>(kLogitsMax / vocab_, 1, options.window)),
+        width_(static_cast<uint64_t>(models.front()->model().program.output_width)),
+        piece_tokens_(std::clamp<uint64_t>(kLogitsMax / width_, 1, options.window)),
         pool_(options.threads) {}
 
   Result<WindowScores> run(const std::function<bool()>& stop) {
@@ -62,11 +62,11 @@ class Pass {
       model.kld.resize(counted);
       model.same_top.resize(counted);
     }
-    logits_.resize(piece_tokens_ * vocab_);
+    logits_.resize(piece_tokens_ * width_);
     if (reference_ != nullptr) {
       scores.reference.emplace().nll.resize(counted);
-      piece_.logits.resize(piece_tokens_ * vocab_);
-      piece_.probabilities.resize(piece_tokens_ * vocab_);
+      piece_.logits.resize(piece_tokens_ * width_);
+      piece_.probabilities.resize(piece_tokens_ * width_);
       piece_.log_sum.resize(piece_tokens_);
       piece_.top.resize(piece_tokens_);
     }
@@ -109,13 +109,13 @@ class Pass {
       const auto next = std::span<const int32_t>(ids).subspan(done + 1, count);
       const uint64_t at = window * scores.per_window + (done - silent);
       if (reference_ != nullptr) {
-        const auto logits = std::span(piece_.logits).first(count * vocab_);
+        const auto logits = std::span(piece_.logits).first(count * width_);
         BATON_OK(reference_->prefill(*reference_state, input, logits));
         BATON_OK(check_numbers(logits, *reference_, window, done));
         score_reference(next, std::span(scores.reference->nll).subspan(at, count));
       }
       for (size_t i = 0; i < models_.size(); ++i) {
-        const auto logits = std::span(logits_).first(count * vocab_);
+        const auto logits = std::span(logits_).first(count * width_);
         BATON_OK(models_[i]->prefill(*states[i], input, logits));
         BATON_OK(check_numbers(logits, *models_[i], window, done));
         score_model(next, scores.models[i], at);
@@ -131,16 +131,16 @@ class Pass {
         Code::kCorrupt,
         fmt::format("{}: window {}, token {}: logit {} is {}: the model's weights or the unit are broken, there "
                     "is no perplexity",
-                    executor.model().spec.name, window, done + *bad / vocab_, *bad % vocab_, logits[*bad]));
+                    executor.model().spec.name, window, done + *bad / width_, *bad % width_, logits[*bad]));
   }
 
   void score_reference(std::span<const int32_t> next, std::span<double> nll) {
     pool_.parallel_for(static_cast<int64_t>(next.size()), 1, [&](int64_t begin, int64_t end, uint32_t) {
       for (int64_t i = begin; i < end; ++i) {
-        const auto logits = std::span<const float>(piece_.logits).subspan(i * vocab_, vocab_);
+        const auto logits = std::span<const float>(piece_.logits).subspan(i * width_, width_);
         const double log_sum = log_sum_of(logits);
-        double* probabilities = piece_.probabilities.data() + i * vocab_;
-        for (uint64_t id = 0; id < vocab_; ++id) probabilities[id] = std::exp(logits[id] - log_sum);
+        double* probabilities = piece_.probabilities.data() + i * width_;
+        for (uint64_t id = 0; id < width_; ++id) probabilities[id] = std::exp(logits[id] - log_sum);
         piece_.log_sum[i] = log_sum;
         piece_.top[i] = top_of(logits);
         nll[i] = log_sum - logits[next[i]];
@@ -151,14 +151,14 @@ class Pass {
   void score_model(std::span<const int32_t> next, TokenScores& scores, uint64_t at) {
     pool_.parallel_for(static_cast<int64_t>(next.size()), 1, [&](int64_t begin, int64_t end, uint32_t) {
       for (int64_t i = begin; i < end; ++i) {
-        const auto logits = std::span<const float>(logits_).subspan(i * vocab_, vocab_);
+        const auto logits = std::span<const float>(logits_).subspan(i * width_, width_);
         const double log_sum = log_sum_of(logits);
         scores.nll[at + i] = log_sum - logits[next[i]];
         if (reference_ == nullptr) continue;
-        const float* reference = piece_.logits.data() + i * vocab_;
-        const double* probabilities = piece_.probabilities.data() + i * vocab_;
+        const float* reference = piece_.logits.data() + i * width_;
+        const double* probabilities = piece_.probabilities.data() + i * width_;
         double kld = 0;
-        for (uint64_t id = 0; id < vocab_; ++id) {
+        for (uint64_t id = 0; id < width_; ++id) {
           kld += probabilities[id] * ((reference[id] - piece_.log_sum[i]) - (logits[id] - log_sum));
         }
         // It cannot be negative; rounding of the sums can make it so by about 1e-16.
@@ -172,10 +172,10 @@ class Pass {
   Executor* reference_;
   std::span<const int32_t> tokens_;
   const PerplexityOptions& options_;
-  const uint64_t vocab_, piece_tokens_;
+  const uint64_t width_, piece_tokens_;
   ThreadPool pool_;
   Piece piece_;
-  std::vector<float> logits_;  // [piece, vocab] of the model at work
+  std::vector<float> logits_;  // [piece, width of a row] of the model at work
   double running_nll_ = 0;     // of the first model
 };
 
