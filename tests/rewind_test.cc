@@ -1,4 +1,5 @@
-// Executor::rewind on every unit that can: a state that was taken back is the one that never went further, to the bit.
+// Executor::rewind and fork on every unit that can: a state that was taken back, or a copy of what it was, is the one
+// that never went further, to the bit.
 #include <gtest/gtest.h>
 
 #include <fmt/format.h>
@@ -96,6 +97,38 @@ TEST_P(Rewind, ToEachTokenOfAStep) {
       expect_same(*far, *never);
     }
   }
+}
+
+// The copy is of then, the state stays as it is; and goes on alike when the copy has gone another way.
+TEST_P(Rewind, AForkIsOfAnEarlierPosition) {
+  const auto far = new_state(), same = new_state();
+  for (SequenceState* state : {far.get(), same.get()}) {
+    go(*state, 37, false);
+    go(*state, most_, true);
+  }
+  for (uint32_t back = 0; back <= most_; ++back) {
+    SCOPED_TRACE(fmt::format("{} back", back));
+    auto copy = executor_->fork(*far, far->position() - back);
+    ASSERT_TRUE(copy) << copy.error().message;
+    const auto never = new_state();
+    go(*never, 37, false);
+    go(*never, most_ - back, true);
+    if (hybrid_) {
+      const auto further = executor_->fork(**copy, (*copy)->position() - 1);
+      ASSERT_FALSE(further) << "what was kept stays with the state";
+      EXPECT_EQ(further.error().code, Code::kUnsupported);
+    }
+    expect_same(**copy, *never);
+    EXPECT_EQ(state_bytes(*far), state_bytes(*same));
+  }
+  if (hybrid_) {
+    const auto before = executor_->fork(*far, 36);
+    ASSERT_FALSE(before);
+    EXPECT_EQ(before.error().code, Code::kUnsupported);
+  }
+  ASSERT_TRUE(executor_->rewind(*far, 40));
+  ASSERT_TRUE(executor_->rewind(*same, 40));
+  expect_same(*far, *same);
 }
 
 TEST_P(Rewind, OverTheEndOfALongStep) {

@@ -143,9 +143,9 @@ class Executor {
 
   // A state at position 0. kOutOfMemory when it does not fit.
   virtual Result<std::unique_ptr<SequenceState>> new_state(uint64_t tokens_max) = 0;
-  // A state as `from`, one of this executor's, was at `position`, at most its own: what it holds is shared or copied.
-  // kUnsupported when that cannot be told any more (a recurrent state has moved on). Here: a copy, of a smaller
-  // position only where every segment counts tokens.
+  // A state as `from`, one of this executor's, was at `position`, at most its own: what it holds is shared or copied,
+  // but for what it kept for rewind. kUnsupported when that cannot be told any more (recurrent parts have moved on, and
+  // were not kept); kOutOfMemory. Here: a copy, of a smaller position only where every segment counts tokens.
   virtual Result<std::unique_ptr<SequenceState>> fork(const SequenceState& from, uint64_t position);
 
   // Processes the tokens of all seats, any number of them; their states are distinct, and seats that decode come last.

@@ -33,6 +33,9 @@ class CpuExecutor final : public Executor {
   // Draws in its threads.
   Status step_on(std::span<const Seat> seats, std::span<float> out, const StepLimits& limits,
                  const StepContext& context) override;
+  Result<std::unique_ptr<SequenceState>> fork(const SequenceState& from, uint64_t position) override {
+    return static_cast<const host::HostState&>(from).fork(position);
+  }
   Status rewind(SequenceState& state, uint64_t position) override {
     return static_cast<host::HostState&>(state).rewind(position);
   }

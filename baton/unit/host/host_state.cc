@@ -61,17 +61,39 @@ Status HostState::keep() {
   return {};
 }
 
-Status HostState::rewind(uint64_t to) {
+Status HostState::check_back(uint64_t to) const {
   BATON_CHECK(to <= position());
   const uint64_t back = position() - to;
+  if (kept_bytes_ == 0 || back <= kept_count_) return {};
+  return fail(Code::kUnsupported,
+              fmt::format("{}: a state at position {} cannot go back {} tokens to {}: its recurrent parts were kept "
+                          "for the last {}",
+                          pool_.unit_, position(), back, to, kept_count_));
+}
+
+Result<std::unique_ptr<SequenceState>> HostState::fork(uint64_t at) const {
+  BATON_OK(check_back(at));
+  BATON_TRY(std::unique_ptr<SequenceState> copy, pool_.make(tokens_max()));
+  auto& to = static_cast<HostState&>(*copy);
+  to.will_hold(at);
+  for (size_t i = 0; i < places_.size(); ++i) {
+    const Segment& segment = shape().segments[i];
+    const auto slot = static_cast<SlotId>(i);
+    const Dims all = dims(slot);
+    const uint64_t row_bytes = all[2] * value_bytes(segment.dtype), slab_bytes = all[1] * row_bytes;
+    const bool grows = has_tokens_dim(segment.kind);
+    const auto* from = grows || at == position() ? data(slot) : reinterpret_cast<const std::byte*>(kept(slot, at));
+    for (uint64_t slab = 0; slab < all[0]; ++slab)
+      std::memcpy(to.data(slot) + slab * slab_bytes, from + slab * slab_bytes, grows ? at * row_bytes : slab_bytes);
+  }
+  to.set_position(at);
+  return copy;
+}
+
+Status HostState::rewind(uint64_t to) {
+  BATON_OK(check_back(to));
+  const uint64_t back = position() - to;
   if (kept_bytes_ > 0) {
-    if (back > kept_count_) {
-      return fail(
-          Code::kUnsupported,
-          fmt::format("{}: a state at position {} cannot go back {} tokens to {}: its recurrent parts were kept "
-                      "for the last {}",
-                      pool_.unit_, position(), back, to, kept_count_));
-    }
     for (size_t i = 0; i < places_.size() && back > 0; ++i) {
       if (has_tokens_dim(shape().segments[i].kind)) continue;
       const auto slot = static_cast<SlotId>(i);

@@ -54,12 +54,16 @@ class HostState final : public SequenceState {
   void show(uint64_t coming) { show_coming(coming); }
   // As Executor::rewind.
   Status rewind(uint64_t position);
+  // As Executor::fork: at any position that rewind could go to. What was kept stays here.
+  Result<std::unique_ptr<SequenceState>> fork(uint64_t position) const;
 
  private:
   friend class StatePool;
   HostState(StatePool& pool, uint64_t tokens_max);
   // Memory for all segments, zero.
   Status place();
+  // kUnsupported when it cannot be told what the state was at `to`.
+  Status check_back(uint64_t to) const;
   void zero_touched() const;
   Status read_rows(size_t segment, const Dims& dims, RowRange rows, std::byte* out) const override;
   Status write_rows(size_t segment, const Dims& dims, RowRange rows, const std::byte* in) override;

@@ -235,6 +235,9 @@ class RefExecutor final : public Executor {
     return {};
   }
 
+  Result<std::unique_ptr<SequenceState>> fork(const SequenceState& from, uint64_t position) override {
+    return static_cast<const host::HostState&>(from).fork(position);
+  }
   Status rewind(SequenceState& state, uint64_t position) override {
     return static_cast<host::HostState&>(state).rewind(position);
   }
