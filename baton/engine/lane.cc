@@ -76,6 +76,9 @@ Status Lane::make(HeldState& held) {
 void Lane::step(StepWork& work) {
   for (StepSeat& seat : work.seats) seat.status = guarded([&] { return make(seat.state); });
   work.status = guarded([&] { return step_on(work); });
+  for (StepSeat& seat : work.seats) {
+    if (seat.state.state) seat.state.bytes = seat.state.state->bytes();  // a step may take memory for a state
+  }
 }
 
 Status Lane::step_on(StepWork& work) {

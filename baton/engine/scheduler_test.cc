@@ -199,6 +199,15 @@ TEST(Scheduler, APrefillTakesDecodesWithItWhereTheUnitMixes) {
   }
 }
 
+TEST(Scheduler, CountsWhatAStateTakesBehindAStep) {
+  fake::Behaviour behaviour;
+  behaviour.bytes_per_token = 1000;
+  Rig rig({}, behaviour);
+  rig.submit(30, 4);
+  rig.prefill_all();
+  EXPECT_EQ(rig.scheduler->state_bytes(), section_bytes(rig.unit->shape(), 33) + 30 * 1000);
+}
+
 // Who stops an answer and then cancels it wants nothing more of it: the end is that of the cancel.
 TEST(Scheduler, ACancelOvertakesAStop) {
   Rig rig({});

@@ -28,7 +28,7 @@ struct HeldState {
   uint64_t id = 0;
   LaneIndex home = 0;       // the lane whose unit made it
   uint64_t tokens_max = 0;  // its room
-  uint64_t bytes = 0;       // that it takes on its unit
+  uint64_t bytes = 0;       // that it took on its unit behind its last step
   std::unique_ptr<SequenceState> state;
   Provenance provenance;  // of its tokens: who processed them, in which steps; goes where the contents go
 };

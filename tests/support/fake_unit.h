@@ -125,7 +125,8 @@ class State final : public SequenceState {
   }
 
   const StateShape& shape() const override { return shape_; }
-  uint64_t bytes() const override { return section_bytes(shape_, tokens_max()); }
+  uint64_t bytes() const override { return section_bytes(shape_, tokens_max()) + bytes_per_token * position(); }
+  uint64_t bytes_per_token = 0;  // beside those it began with
 
   uint64_t hash() const {
     uint64_t hash = 0;
@@ -223,6 +224,7 @@ struct Behaviour {
   // Called for each seat of a decode: true spoils the seat's state before its logits are made.
   std::function<bool(size_t seat, size_t seats)> spoils_decode = nullptr;
   uint64_t start = kStart;
+  uint64_t bytes_per_token = 0;  // that a state takes for those it holds
 };
 
 class FakeExecutor final : public Executor {
@@ -252,7 +254,9 @@ class FakeExecutor final : public Executor {
   const StateShape& shape() const override { return shape_; }
   Result<std::unique_ptr<SequenceState>> new_state(uint64_t tokens_max) override {
     BATON_OK(before(Act::kNewState, tokens_max));
-    return std::make_unique<State>(behaviour_.storage, tokens_max, live_, behaviour_.start);
+    auto state = std::make_unique<State>(behaviour_.storage, tokens_max, live_, behaviour_.start);
+    state->bytes_per_token = behaviour_.bytes_per_token;
+    return state;
   }
   Status step(std::span<const Seat> seats, std::span<float> out, const StepContext&) override {
     const auto first = std::find_if(seats.begin(), seats.end(), [](const Seat& seat) { return seat.decodes; });
