@@ -29,8 +29,9 @@ struct MoveReport {
 // position 0; on error it may hold a part: drop it.
 // kCorrupt, naming the segment, when a value is NaN or infinite, or not zero in a state of no tokens, or does not come
 // back from the receiver as it was written; kUnsupported when a finite value would become infinite in the receiver's
-// type, or all values of a segment are below its normal numbers; kMismatch when the state is longer than `to`, or of
-// another model; kOutOfMemory.
+// type, or all values of a segment are below its normal numbers; kMismatch when the state is longer than `to`, or their
+// shapes are of different Programs: whether two models of one shape are the same is for the caller to know;
+// kOutOfMemory.
 Result<MoveReport> move_state(const SequenceState& from, SequenceState& to);
 
 // A state as a stream, segment by segment as they are ready: begin, each segment once, in any order, finish. Holds a

@@ -1,6 +1,6 @@
 // What a sequence's state consists of on one unit: one Segment per slot of the Program, each a dense array in canonical
 // order. Where a unit keeps it is its own affair (pages, rings, another machine): outside it exists as rows that are
-// read and written in this order (unit/unit.h), and as sections of a sealed state.
+// read and written in this order (unit/sequence_state.h), and as sections of a sealed state.
 #pragma once
 
 #include <array>

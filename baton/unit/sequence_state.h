@@ -1,7 +1,8 @@
 // One sequence's memory on one unit, as everybody but the unit sees it: rows that are read and written in canonical
 // order, and a position. Where the bytes lie (host memory, pages, a card, another machine) only the unit knows.
 //
-// Threads: used by one thread at a time. Reads and writes are ordered behind the last step of the state. A state dies
+// Threads: used by one thread at a time, which need not be its lane's (unit.h). Reads and writes are ordered behind the
+// last step of the state. A state dies
 // before the executor that made it (checked); its destructor may run on any thread.
 #pragma once
 
@@ -60,7 +61,8 @@ class SequenceState {
   // A state at position 0 is filled with one of `tokens` tokens: each row of each segment is written once, in any order
   // and in pieces of any size, and finish_write moves the position. In between, and when something failed, nothing may
   // be done with it but drop it. More tokens than it holds, rows outside, or a state that holds something already are
-  // bugs. kDevice; kInternal from finish_write when rows are missing.
+  // bugs. kDevice; kInternal from finish_write when the rows written are not as many as there are. Which they were is
+  // not recorded: a row written twice hides one that is missing.
   void begin_write(uint64_t tokens);
   Status write(size_t segment, RowRange rows, const std::byte* in);
   Status finish_write();

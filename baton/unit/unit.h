@@ -1,9 +1,17 @@
 // The contract of a compute unit. A Unit loads a Model into an Executor; an Executor runs its Program over
-// SequenceStates. The engine, the bridge, the tests and the CLI know units only through this page.
+// SequenceStates. The engine, the bridge and the API know units only through this page; they are listed and created by
+// unit/entry.h.
 //
-// Threads: a Unit may be used from any one thread at a time. An Executor and the states it made are used from one
-// thread at a time (its lane); it may run its own threads inside a call. Only the bridge touches a state between two
-// lanes. Errors: after a failed step all states in it are poisoned: drop them. Nothing throws.
+// Threads: a Unit may be used from any one thread at a time. An Executor is called from one thread at a time (its
+// lane), but for what says otherwise; it may run threads of its own inside a call. A state too is used by one thread at
+// a time, but not by the lane's alone: the bridge's thread reads and fills states while their executor steps others,
+// and any thread drops one. So nothing that states of an executor share may be changed by reading, filling or dropping
+// one without a lock.
+//
+// Errors of a step: kInvalidInput and kOutOfMemory for a seat that cannot run, found before any has; kOutOfMemory and
+// kDevice for what failed this time; kCancelled from StepContext; kUnavailable when the device is lost: the engine
+// gives the lane no more work, and requests fall back to other units or end. After a failed step all states in it are
+// poisoned: drop them. A call may throw std::bad_alloc, which counts as kOutOfMemory, and nothing else.
 #pragma once
 
 #include <atomic>
@@ -33,24 +41,27 @@ struct LogitTolerance {
 
 // What a unit can do: facts for planning, listing and conformance tests.
 struct Caps {
-  std::vector<OpKind> ops;                 // one by one: a Program with any other is refused at load
-  std::vector<DType> native_formats;       // weights used as stored; others are decoded at load
-  DType kv_type = DType::kF32;             // of keys and values in its states
-  DType product_type = DType::kF32;        // narrowest type of inputs, weights and results of its matrix products
+  std::vector<OpKind> ops;            // one by one: a Program with any other is refused at load
+  std::vector<DType> native_formats;  // weights used as stored; others are decoded at load
+  DType kv_type = DType::kF32;        // of keys and values in its states
+  // Narrowest type of inputs, weights and results of its matrix products: how far it may be from `ref`, op by op.
+  DType product_type = DType::kF32;
   uint32_t prefill_tokens_preferred = 64;  // tokens of a seat that suit it
   uint32_t prefill_tokens_min = 1;         // fewer in a step take as long
-  uint32_t prefill_seats_shared = 1;       // seats that prefill and share a pass; 1: one after the other
-  bool cuts_prompts = true;                // a seat goes through the Program in pieces: no whole_sequence
-  uint32_t decode_seats_max = 1;           // seats that decode and share a pass; 0: this unit only prefills
-  bool mixes = false;                      // both kinds share a pass
-  bool shared_prefills_exact = true;       // seats that prefill get the bits that each would get alone
+  // Seats that share a pass over the weights. A step takes any number, in several passes where they are more; the
+  // engine gives it no more than these, but always the two that a proof decodes side by side.
+  uint32_t prefill_seats_shared = 1;  // that prefill; 1: one after the other
+  bool cuts_prompts = true;           // a seat goes through the Program in pieces: no whole_sequence
+  uint32_t decode_seats_max = 1;      // that decode; 0: this unit only prefills
+  bool mixes = false;                 // both kinds share a pass
+  bool shared_prefills_exact = true;  // seats that prefill get the bits that each would get alone
   // Executor::rewind. 0: nowhere. Else a state of keys and values alone goes back to any position, and one that has
   // recurrent parts over so many tokens, where the seats that brought them kept those parts.
   uint32_t rewind_tokens_max = 0;
-  bool tells_layers = false;                     // StepContext::watch
-  bool samples = false;                          // Executor::step_on draws where the outputs are
-  std::vector<std::string> features;             // instruction sets or device facts, for `baton units`
-  std::vector<LogitTolerance> logit_tolerances;  // every format: near ties below it are explained
+  bool tells_layers = false;          // StepContext::watch
+  std::vector<std::string> features;  // instruction sets or device facts, for `baton units`
+  // Every format. What tests hold the unit to; the proof goes by bounds that are measured (bridge/compare.h).
+  std::vector<LogitTolerance> logit_tolerances;
   float logit_tolerance(DType weights) const;
 };
 // The same for every format.
@@ -86,7 +97,7 @@ struct Seat {
   bool decodes = false;
   // Its recurrent parts are kept as they were before each of the last caps().rewind_tokens_max tokens, for rewind:
   // beside those kept before when these are fewer. Takes memory and time, and the bits of pieces of one token in those
-  // parts.
+  // parts. For drafts that may be refused: no step of the engine asks for it.
   bool keeps = false;
   Draws* draws = nullptr;  // for step_on, of a seat that decodes
 };
@@ -110,8 +121,8 @@ class LayerWatch {
 // What a long step looks at between its parts, and whom it tells.
 struct StepContext {
   const std::atomic<bool>* cancelled = nullptr;  // true: end soon
-  int64_t deadline_ns = INT64_MAX;               // on the steady clock
-  LayerWatch* watch = nullptr;                   // where caps().tells_layers
+  int64_t deadline_ns = INT64_MAX;  // on the steady clock; for callers with a limit of time: a lane has none
+  LayerWatch* watch = nullptr;      // where caps().tells_layers
 
   // kCancelled when it is to end.
   Status check() const;
@@ -158,7 +169,7 @@ class Executor {
   // Steps of the same seats, one after the other: the first as step; then, where all of them draw, each seat is fed
   // what it drew. Ends with the step in which one of them draws a stop id or cannot draw, with the last that `limits`
   // allows, or with an error, which is the last step's: what was drawn before it holds. `out`: rows of the first step.
-  // Here: step, and the samplers one by one; a unit with caps().samples has its own way to the same ids.
+  // Here: step, and the samplers one by one; a unit may have its own way to the same ids.
   virtual Status step_on(std::span<const Seat> seats, std::span<float> out, const StepLimits& limits,
                          const StepContext& context);
 
@@ -167,7 +178,7 @@ class Executor {
   Status decode(SequenceState& state, int32_t token, std::span<float> out);
 
   // Takes a state back to `position`, at most its own, as if no token behind it had come. kUnsupported says from where
-  // to where it could go, and leaves it as it is: caps().rewind_tokens_max. Here: nowhere.
+  // to where it could go, and leaves it as it is: caps().rewind_tokens_max. Here: nowhere. For drafts, as Seat::keeps.
   virtual Status rewind(SequenceState& state, uint64_t position);
 
   // Finishes what load left for later, so that the next calls run at full speed: for measurements, and for idle time.

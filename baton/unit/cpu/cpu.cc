@@ -40,7 +40,6 @@ class CpuUnit final : public Unit {
     caps_.tells_layers = true;
     caps_.shared_prefills_exact = kernels.tile_tokens_min == 0;  // which rows go through tiles depends on all rows
     caps_.rewind_tokens_max = host::kKeptMax;
-    caps_.samples = true;
     caps_.features = feature_names(cpu_features());
     if (rounds) caps_.product_type = DType::kBF16;
   }
