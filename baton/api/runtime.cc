@@ -88,13 +88,6 @@ uint64_t Runtime::context_tokens() const {
   return tokens_max_ == 0 ? model_max : std::min(tokens_max_, model_max);
 }
 
-const Executor& Runtime::executor(std::string_view unit) const {
-  for (const auto& [name, loaded] : units_) {
-    if (name == unit) return *loaded.executor;
-  }
-  BATON_CHECK(false);
-}
-
 Result<StateIdentity> Runtime::identity(const FingerprintOptions& options) const {
   BATON_TRY(const Fingerprints prints, model().fingerprints(options));
   return StateIdentity{prints.model, prints.quantization, text_.tokenizer ? text_.tokenizer->fingerprint() : 0};

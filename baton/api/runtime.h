@@ -85,7 +85,6 @@ class Runtime {
   const TextModel& text() const { return text_; }
   const Model& model() const { return *text_.model; }
   Engine& engine() { return *engine_; }
-  const Executor& executor(std::string_view unit) const;  // by its name
   // Of the states it seals and opens. The first call may read all weights: Model::fingerprints().
   Result<StateIdentity> identity(const FingerprintOptions& options = {}) const;
   double load_ms() const { return load_ms_; }  // files and units
