@@ -7,10 +7,12 @@
 
 namespace baton {
 
+// One per lane, in the scheduler and on its thread: asked before each prefill step, told when it came back. Takes any
+// count and time; only their ratio is learned, so a unit's speed need not be known.
 class PrefillBudget {
  public:
-  // `preferred`: the unit's own step; `tokens_max`: never more; `tokens_min`: fewer would take as long, so that
-  // learning from a step of fewer would shrink the next for nothing.
+  // `step_ms`: wanted, EngineLimits::step_ms. `preferred`: the unit's own step; `tokens_max`: never more; `tokens_min`:
+  // fewer would take as long, so that learning from a step of fewer would shrink the next for nothing.
   PrefillBudget(double step_ms, uint32_t preferred, uint32_t tokens_max, uint32_t tokens_min = 1)
       : step_ms_(step_ms),
         preferred_(std::max(preferred, 1u)),
@@ -25,7 +27,8 @@ class PrefillBudget {
     return whole > preferred_ ? whole / preferred_ * preferred_ : whole / tokens_min_ * tokens_min_;
   }
 
-  // A step of `count` tokens took `ms`. Grows at most twofold at a time; shrinks at once to what would have fitted.
+  // A step of `count` tokens took `ms`; only of steps that went well. Grows at most twofold at a time, and only by
+  // steps that were full: the short end of a prompt does not tell what fits. Shrinks at once to what would have fitted.
   void learn(uint64_t count, double ms) {
     if (count == 0) return;
     const double fitting = ms > 0 ? static_cast<double>(count) * step_ms_ / ms : tokens_max_;
@@ -41,11 +44,11 @@ class PrefillBudget {
   // Before anything was measured: short enough for a slow unit, and a fast one soon doubles it.
   static constexpr uint32_t kFirstTokens = 8;
 
-  double step_ms_;
+  double step_ms_;  // at most so long, as far as is known
   uint32_t preferred_;
   uint32_t tokens_max_;
   uint32_t tokens_min_;
-  double tokens_;
+  double tokens_;  // learned, between the least and the most; tokens() cuts it to whole pieces
 };
 
 }  // namespace baton

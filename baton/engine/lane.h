@@ -1,5 +1,6 @@
 // How works are carried out: by a lane on its executor, by the bridge on states in transit. Used by the engine's
-// threads and, unchanged, by the simulation.
+// threads and, unchanged, by the simulation. A work brings all it needs and takes its results back: who holds it owns
+// its states, and nothing here is locked.
 #pragma once
 
 #include <cstdint>
@@ -15,32 +16,39 @@
 
 namespace baton {
 
-// The bridge's three acts; replaced by the simulation to break them. Errors as in bridge.h.
+// The bridge's three acts; replaced by the simulation to break them. From the bridge's thread alone, while lanes step
+// other states of the same executors. Errors as in bridge.h; a `to` that came to one is dropped by the scheduler.
 class Carrier {
  public:
   virtual ~Carrier() = default;
+  // `to` is at position 0, of the same model, mostly on another unit.
   virtual Result<MoveReport> carry(const SequenceState& from, SequenceState& to);
+  // A caller's block: kMismatch when it is of another model or tokenizer, or `prompt` does not begin with its tokens.
   virtual Status open(std::span<const std::byte> block, const StateIdentity& identity,
                       const std::vector<int32_t>& prompt, SequenceState& to, Provenance& provenance);
+  // `tokens`: those that the state holds, from the first.
   virtual Result<std::vector<std::byte>> seal(const SequenceState& from, const StateIdentity& identity,
                                               std::span<const int32_t> tokens, const Provenance& provenance);
 };
 
-// Executes Make, Step and Prove. Owns the logits that leave a step.
+// Executes Make, Step and Prove. Owns the logits that leave a step: as many rows as the largest step so far wanted.
 class Lane {
  public:
-  // `unit`: its name, for the provenance of what it makes. `cancelled`: ends long steps when it becomes true, at the
-  // engine's end; null: never.
+  // `unit`: its name, for the provenance of what it makes. `decode_seats_max`: of its Caps; a step that decodes more is
+  // a bug. `cancelled`: ends long steps when it becomes true, at the engine's end; null: never.
   Lane(Executor& executor, std::string unit, uint32_t decode_seats_max, const Clock& clock,
        const std::atomic<bool>* cancelled = nullptr);
-  // Writes results and status into `work`; never throws. Not for Move.
+  // Writes results and status into `work`. Never throws: what a unit or the allocator throws is the work's kOutOfMemory
+  // or kInternal. From one thread at a time. Not for Move.
   void run(Work& work);
 
  private:
-  // Of what is empty.
+  // Of what is empty, before anything else is done with it. Errors of new_state.
   Status make(HeldState& held);
+  // A seat without a state is left out and says so; the work's status is that of the unit's call with the others.
   void step(StepWork& work);
   Status step_on(StepWork& work);
+  // Of a proof: the calls that make its state; these, then the states part by part; or a decode of both states.
   Status repeat(ProveWork& work);
   Status compare(ProveWork& work);
   Status verify(ProveWork& work);
@@ -52,7 +60,7 @@ class Lane {
   const StepContext context_;
   const size_t vocab_;
   std::vector<float> logits_;  // [rows, vocab]
-  std::vector<Seat> seats_;
+  std::vector<Seat> seats_;    // of the call under way; reserved, so that a decode does not allocate
 };
 
 // Executes Move. States that are carried stay in this process, between executors of one model. Those that leave it or

@@ -25,7 +25,7 @@ using RequestId = uint64_t;
 // beforehand (api/calibration.h) and come with the request. Where they are zero, as where a unit hands over to itself,
 // the decode unit repeats the calls that made the state (its provenance), and the bits must be the same.
 enum class VerifyMode : uint8_t {
-  kOff,     // the seal's own checks only
+  kOff,     // no proof: a seal is checked, and what is moved is read back, as always
   kSample,  // the states, and the logits after the last prompt token
   kAll,     // the same, and the logits behind each generated token; both states go on in step
 };
@@ -85,8 +85,8 @@ std::string_view to_string(BridgeLevel level);
 struct BridgeStats {
   std::string kind = "none";  // "none": nothing moved; "alias": handed over on one unit; "move": over the bridge, piece
                               // by piece; "open": from a saved state
-  uint64_t bytes = 0;         // of the values moved, or of the seal opened
-  double ms = 0;              // seal, verify and open
+  uint64_t bytes = 0;         // of the values moved, and of the seal opened
+  double ms = 0;              // of the moves, and of checking and opening the seal
   BridgeLevel level = BridgeLevel::kNone;
   bool verified = false;
   std::string unproven;  // why nothing could be proven although it was asked for; empty: it was not asked, or tried

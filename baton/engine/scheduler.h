@@ -1,6 +1,9 @@
 // The scheduler: a state machine without threads, clock or randomness of its own. Inputs: submit, cancel, done, poll,
 // each with the time; outputs: works to start and events for callers. The same inputs give the same outputs, so a run
-// is replayable; the engine's thread and the simulation drive the same code.
+// is replayable; the engine's thread and the simulation drive the same code. A driver repeats: inputs, poll, send its
+// works to their lanes, take_outputs; what comes back goes to done. Nothing here fails but for memory: errors are in
+// the works, and end requests or make them fall back. What cannot happen (a work twice, an unknown id in done) is a
+// bug.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +23,12 @@
 
 namespace baton {
 
+// Of one thread at a time. Each poll costs time in the order of active requests, of which limits allow few.
 class Scheduler {
  public:
   explicit Scheduler(SchedulerFacts facts);
 
-  // Ids grow. False when the queue is full: nothing was taken.
+  // `request` from resolve() with the same facts. Ids grow. False when the queue is full: nothing was taken.
   bool submit(RequestId id, ResolvedRequest& request, int64_t now_ns);
   // Ends the request at its next step boundary. Unknown and finished ids are ignored.
   void cancel(RequestId id);
@@ -32,17 +36,20 @@ class Scheduler {
   // The caller has enough of the answer: it ends with kStop, and still gets the state it asked for. A cancel before the
   // first token.
   void stop(RequestId id);
-  // A work of `poll` that was carried out.
+  // A work of `poll` that was carried out, or could not be: its status says. The states in it are the scheduler's
+  // again, or dropped: those of a failed step, and those that nobody waits for any more.
   void done(Work work, int64_t now_ns);
 
-  // Admits, ends and plans: works to start now, at most one per lane and one for the bridge.
+  // Admits, ends and plans: works to start now, at most one per lane and one for the bridge, none for a lane that has
+  // one. Only with new inputs can there be more.
   std::vector<Work> poll(int64_t now_ns);
-  // Events since the last call, in order.
+  // Events since the last call, in order; of each request tokens, then one end, which comes when its works are back.
   std::vector<Output> take_outputs();
 
   LaneIndex bridge() const { return static_cast<LaneIndex>(facts_.lanes.size()); }
   bool idle() const { return active_.empty() && queue_.empty(); }
   uint64_t requests() const { return active_.size() + queue_.size(); }
+  // Held here or away in works, as of the last done or poll; bytes as of each state's last step.
   uint64_t states() const { return states_; }
   uint64_t state_bytes() const { return state_bytes_; }
   uint64_t prefilled_tokens() const { return prefilled_tokens_; }  // of all prefill steps that came back
@@ -52,6 +59,7 @@ class Scheduler {
   const std::string& lost(LaneIndex lane) const { return lanes_[lane].lost; }
 
  private:
+  // Submitted, holds no states. Cancelled ones are told at the next poll.
   struct Queued {
     RequestId id;
     ResolvedRequest request;
@@ -61,12 +69,13 @@ class Scheduler {
   struct LaneRecord {
     explicit LaneRecord(PrefillBudget prefill_budget) : budget(prefill_budget) {}
     PrefillBudget budget;
-    uint64_t steps = 0;
-    uint32_t decodes_since_prefill = 0;
-    uint64_t work_id = 0;  // in flight, 0: idle
-    std::string lost;
+    uint64_t steps = 0;                  // works started: the measure of waiting
+    uint32_t decodes_since_prefill = 0;  // from EngineLimits::decode_steps_per_prefill on, what else waits is next
+    uint64_t work_id = 0;                // in flight, 0: idle
+    std::string lost;                    // why; empty: it is not
     Snapshot::InFlight in_flight;
   };
+  // A work that could start, of the poll under way.
   struct Candidate {
     Sequence* sequence;
     PlannedWork planned;
@@ -123,7 +132,7 @@ class Scheduler {
   std::vector<std::vector<Candidate>> candidates_;  // per lane, of the poll in progress
   std::vector<Output> outputs_;
   uint64_t next_work_ = 1, next_state_ = 1;
-  uint64_t bytes_reserved_ = 0;
+  uint64_t bytes_reserved_ = 0;  // by active requests, from admission to end: estimates of resolve()
   uint64_t states_ = 0, state_bytes_ = 0, prefilled_tokens_ = 0;
 };
 

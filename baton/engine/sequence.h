@@ -16,8 +16,11 @@
 
 namespace baton {
 
-// Where a state's contents come from. A sealed one passed the seal's checks, or it would not be here.
-enum class Origin : uint8_t { kOwn, kSealed };
+// Where a state's contents come from.
+enum class Origin : uint8_t {
+  kOwn,     // steps of its own unit, from the tokens
+  kSealed,  // over the bridge, from a seal or another unit: its checks held, or it would not be here
+};
 
 // One of the states of a request and the work that was done on it.
 struct RoleRecord {

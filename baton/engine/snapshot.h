@@ -1,4 +1,5 @@
-// The engine's books at one moment, as plain data: what the invariants are checked over.
+// The engine's books at one moment, as plain data: what the invariants are checked over. Made by Scheduler::snapshot
+// between two inputs, for tests; borrows nothing.
 #pragma once
 
 #include <array>
@@ -15,12 +16,12 @@ struct Snapshot {
   // `owner`: the lane or bridge index that has it, or kScheduler.
   static constexpr uint32_t kScheduler = UINT32_MAX;
   struct State {
-    uint64_t id = 0;
+    uint64_t id = 0;  // unique over the run
     RequestId request = 0;
     StateRole role = StateRole::kTarget;
-    uint32_t home = 0;
+    uint32_t home = 0;  // the lane whose unit made it: no other lane may have it
     uint32_t owner = kScheduler;
-    uint64_t bytes = 0;
+    uint64_t bytes = 0;    // behind its last step; 0: not made yet
     bool decodes = false;  // in flight: a token of the answer comes from it
   };
   // A work in progress.

@@ -1,5 +1,11 @@
 // A strategy says what a request can do next: a pure function from the view of one request to a StepPlan. It knows
 // nothing of other requests; the scheduler takes the plans of all, picks fairly for each idle lane and batches.
+// What a plan owes:
+// - it names all that can go on now, for each free role: it is asked for anew at each poll, and what was not picked is
+//   forgotten;
+// - it is empty only while a role of the request is busy: nothing else would ask again;
+// - nothing decodes from the target before view.handed_over or view.alone, and while view.proof_wanted a kProve does in
+//   the decode's place, once the proof's state is as far.
 // New strategy: strategy/<name>.cc defining k_strategy_<name>, and one line in strategy_list.inc.
 #pragma once
 
@@ -85,7 +91,7 @@ class StepPlan {
     BATON_CHECK(count_ < works_.size());
     works_[count_++] = work;
   }
-  // Decodes draw at most so many tokens.
+  // Decodes draw at most so many tokens, one at least: 0 would be no limit.
   void limit_decodes(uint64_t tokens) {
     for (size_t i = 0; i < count_; ++i) works_[i].tokens = works_[i].decodes ? tokens : works_[i].tokens;
   }
