@@ -63,6 +63,14 @@ TEST_P(FloatKernels, NormsAndGates) {
     check(
         n, 0, [&](float* out) { kernels().add(x.data(), y.data(), n, out); },
         [&](int64_t i) { return static_cast<double>(x[i] + y[i]); });
+    const auto add_to_y = [&](float* out) {
+      std::copy(y.begin(), y.end(), out);
+      kernels().add_scaled(x.data(), 0.7f, n, out);
+    };
+    check(n, 0, add_to_y, [&](int64_t i) {
+      const float product = 0.7f * x[i];
+      return static_cast<double>(y[i] + product);
+    });
   }
 }
 

@@ -44,6 +44,8 @@ struct Kernels {
   void (*swiglu)(const float* x, const float* y, int64_t n, float* out);
   void (*sigmoid_gate)(const float* x, const float* y, int64_t n, float* out);
   void (*add)(const float* x, const float* y, int64_t n, float* out);
+  // out += factor * x, the product rounded before the sum.
+  void (*add_scaled)(const float* x, float factor, int64_t n, float* out);
   // out[c] = silu(sum_j w[j * w_stride + c] * rows[j][c])
   void (*conv)(const float* const* rows, int taps, const float* w, int64_t w_stride, int64_t n, float* out);
   // Turns pairs of one head: (i, i + half), or (2i, 2i + 1) when adjacent. `out` may be `x`.

@@ -34,6 +34,7 @@ constexpr Kernels make_kernels(const char* name, const char* description, Produc
   k.swiglu = swiglu;
   k.sigmoid_gate = sigmoid_gate;
   k.add = add;
+  k.add_scaled = add_scaled;
   k.conv = conv;
   k.rope = rope;
   k.to_f16 = to_f16;

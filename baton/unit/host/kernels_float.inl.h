@@ -82,6 +82,11 @@ void add(const float* x, const float* y, int64_t n, float* out) {
       n, [&](int64_t i, int lanes) BATON_LAMBDA { store(out + i, load(x + i, lanes) + load(y + i, lanes), lanes); });
 }
 
+void add_scaled(const float* x, float factor, int64_t n, float* out) {
+  each_vector(n, [&](int64_t i, int lanes)
+                     BATON_LAMBDA { store(out + i, load(out + i, lanes) + all(factor) * load(x + i, lanes), lanes); });
+}
+
 void conv(const float* const* rows, int taps, const float* w, int64_t w_stride, int64_t n, float* out) {
   each_vector(n, [&](int64_t i, int lanes) BATON_LAMBDA {
     F sum{};

@@ -84,10 +84,9 @@ void Pass::attend_one(const Op& op, std::span<const Run> runs) {
       float total = 0;
       for (int64_t split = 0; split < splits; ++split) total += std::exp(highest_of(split) - highest) * sum_of(split);
       float* to = row(op.out, run.first_row) + (head * shared + g) * op.width;
+      std::fill_n(to, op.width, 0.0f);
       for (int64_t split = 0; split < splits; ++split) {
-        const float factor = std::exp(highest_of(split) - highest) / total;
-        const float* from = part(split) + g * op.width;
-        for (int64_t d = 0; d < op.width; ++d) to[d] = (split == 0 ? 0.0f : to[d]) + factor * from[d];
+        kernels_.add_scaled(part(split) + g * op.width, std::exp(highest_of(split) - highest) / total, op.width, to);
       }
     }
   };
