@@ -13,11 +13,21 @@
 namespace baton::host {
 namespace {
 
+// Tiles as all products here take them: 16 rows of 64 bytes, which are 32 bf16 or 16 f32.
+constexpr int kTileRows = 16, kTileRowBytes = 64, kTileRowValues = kTileRowBytes / 2;
+static_assert(kTileRows == kTileTokens && kTileRows == kLanes && kTileRows * kTileRowValues == kTile);
+
+// As the instruction reads it: of the 16 tiles it has room for a processor has 8.
 struct alignas(64) TileConfig {
+  static constexpr int kRoom = 16, kTiles = 8;
   uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+  uint16_t row_bytes[kRoom] = {};
+  uint8_t rows[kRoom] = {};
+  constexpr TileConfig() {
+    for (int t = 0; t < kTiles; ++t) row_bytes[t] = kTileRowBytes, rows[t] = kTileRows;
+  }
 };
+static_assert(sizeof(TileConfig) == 64);
 
 // The compiler does not know that tile loads read memory.
 BATON_INLINE void memory_is_written() { __asm__ volatile("" ::: "memory"); }
@@ -44,8 +54,9 @@ void panel_to_tiles(const Matrix& w, const unsigned char* panel, uint16_t* to) {
       F x[4];
 #pragma GCC unroll 4
       for (int j = 0; j < 4; ++j) x[j] = fma(to_float(v >> (8 * j) & all(255)), scale[kScale], offset[kHalf]);
-      store_pairs(to + 64 * g.value, x[0], x[1]);
-      store_pairs(to + 64 * g.value + 32, x[2], x[3]);
+      uint16_t* const row = to + 2 * kTileRowValues * g.value;
+      store_pairs(row, x[0], x[1]);
+      store_pairs(row + kTileRowValues, x[2], x[3]);
     });
     block.next(b);
   }
@@ -53,8 +64,9 @@ void panel_to_tiles(const Matrix& w, const unsigned char* panel, uint16_t* to) {
 
 // F16 [k][16 rows] to tiles of the upper parts and, `low` bytes of scratch on, tiles of what is left.
 void f16_to_tiles(const Matrix& w, const unsigned char* values, uint16_t* high, uint16_t* low) {
-  for (int64_t k = 0; k < w.columns; k += 2, high += 32, low += 32) {
-    const F even = load_f16(values + 32 * k), odd = load_f16(values + 32 * k + 32);
+  for (int64_t k = 0; k < w.columns; k += 2, high += kTileRowValues, low += kTileRowValues) {
+    constexpr int64_t kBytes = 2 * kLanes;  // of a k
+    const F even = load_f16(values + kBytes * k), odd = load_f16(values + kBytes * (k + 1));
     store_pairs(high, even, odd);
     store_pairs(low, even - upper_part(even), odd - upper_part(odd));
   }
@@ -70,15 +82,15 @@ template <int Groups, int Panels>
 BATON_INLINE void add_products(const uint16_t* a, int64_t a_stride, const uint16_t* b0, const uint16_t* b1,
                                int64_t tiles) {
   for (int64_t k = 0; k < tiles; ++k) {
-    _tile_loadd(4, a + k * kTile, 64);
-    _tile_loadd(6, b0 + k * kTile, 64);
+    _tile_loadd(4, a + k * kTile, kTileRowBytes);
+    _tile_loadd(6, b0 + k * kTile, kTileRowBytes);
     _tile_dpbf16ps(0, 4, 6);
     if constexpr (Panels == 2) {
-      _tile_loadd(7, b1 + k * kTile, 64);
+      _tile_loadd(7, b1 + k * kTile, kTileRowBytes);
       _tile_dpbf16ps(1, 4, 7);
     }
     if constexpr (Groups == 2) {
-      _tile_loadd(5, a + a_stride + k * kTile, 64);
+      _tile_loadd(5, a + a_stride + k * kTile, kTileRowBytes);
       _tile_dpbf16ps(2, 5, 6);
       if constexpr (Panels == 2) _tile_dpbf16ps(3, 5, 7);
     }
@@ -112,10 +124,10 @@ void multiply_panels(const Multiply& m, int64_t panel, const Parts (&w)[2]) {
     add_products<kGroups, Panels>(high + at, group, w[0].high, w[1].high, tiles);
     // The numbers of tiles are part of the instructions.
     alignas(64) float sums[4][kTileTokens * kLanes];
-    _tile_stored(0, sums[0], 64);
-    if constexpr (Panels == 2) _tile_stored(1, sums[1], 64);
-    if constexpr (kGroups == 2) _tile_stored(2, sums[2], 64);
-    if constexpr (Panels == 2 && kGroups == 2) _tile_stored(3, sums[3], 64);
+    _tile_stored(0, sums[0], kTileRowBytes);
+    if constexpr (Panels == 2) _tile_stored(1, sums[1], kTileRowBytes);
+    if constexpr (kGroups == 2) _tile_stored(2, sums[2], kTileRowBytes);
+    if constexpr (Panels == 2 && kGroups == 2) _tile_stored(3, sums[3], kTileRowBytes);
     memory_is_written();
     for (int g = 0; g < kGroups; ++g) {
       const int64_t first = token + kTileTokens * g;

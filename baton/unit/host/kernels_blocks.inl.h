@@ -33,6 +33,8 @@ struct BlockOf {
   static constexpr bool kStreamed = true;
   // Codes of 8 bits with minimums are biased: their minimum is m + 128 d.
   static constexpr bool kPlain = kCoding.minimums && kBits < 8;
+  // Bytes and a scale, as BlockUnpacked would hold them.
+  static constexpr bool kIsUnpacked = kBits == 8 && !kCoding.minimums;
   static constexpr int kScales = kLayout.block_parts == 2 ? 2 : 1, kMinimums = kCoding.minimums ? kScales : 0;
 
   const unsigned char* values;

@@ -175,7 +175,7 @@ void integer_panels(const Multiply& m, int64_t panel, const unsigned char* const
 template <class Block>
 void integer_matmul(const Multiply& m) {
   using Unpacked = UnpackedFrom<Block>;
-  constexpr bool kUnpack = !same_type<Block, BlockOf<Packing::kQ8_0>>;
+  constexpr bool kUnpack = !Block::kIsUnpacked;
   using Multiplied = Either<kUnpack, Unpacked, Block>;
   const Matrix& w = *m.w;
   const int64_t unpacked_bytes = w.columns / kBlock * Unpacked::kBytes;
