@@ -322,7 +322,7 @@ Status run(const char* path) {
     BATON_TRY(const Completion answer, runtime->complete(std::move(request), {}, {}));
     const RequestStats& stats = answer.stats;
     std::printf("%s\nprefill: %s, decode: %s, bridge: %s, %llu bytes%s\n", answer.text.c_str(),
-                stats.prefill.ran.c_str(), stats.decode.ran.c_str(), stats.bridge.kind.c_str(),
+                stats.prefill.ran.c_str(), stats.decode.ran.c_str(), to_string(stats.bridge.kind).data(),
                 static_cast<unsigned long long>(stats.bridge.bytes), stats.fallback.c_str());
   }
   return {};

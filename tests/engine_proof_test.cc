@@ -108,7 +108,7 @@ TEST(Proof, OfAnAliasAsksForTheSameBits) {
   request.prefill_unit = "b";
   request.move_bounds.reset();  // not needed
   const Answer plain = run(*rig.engine, request);
-  EXPECT_EQ(plain.finished.stats.bridge.kind, "alias");
+  EXPECT_EQ(plain.finished.stats.bridge.kind, BridgeKind::kAlias);
   EXPECT_EQ(plain.finished.stats.bridge.level, BridgeLevel::kNone);
   EXPECT_FALSE(plain.finished.stats.bridge.verified);
   EXPECT_EQ(plain.finished.stats.bridge.unproven, "");
@@ -143,7 +143,7 @@ TEST(Proof, ARequestThatEndsBeforeItsFirstTokenIsNotVerified) {
   gate.open();
   const Answer answer = read_answer(*ticket);
   EXPECT_EQ(answer.finished.reason, FinishReason::kCancelled);
-  EXPECT_EQ(answer.finished.stats.bridge.kind, "move");
+  EXPECT_EQ(answer.finished.stats.bridge.kind, BridgeKind::kMove);
   EXPECT_EQ(answer.finished.stats.bridge.level, BridgeLevel::kNone);
   EXPECT_FALSE(answer.finished.stats.bridge.verified);
 }

@@ -173,7 +173,7 @@ TEST(Engine, SaysWhatRanWhere) {
   EXPECT_EQ(stats.prefill.evidence, "hashes on the host");
   EXPECT_EQ(stats.prefill_tokens, 19u);
   EXPECT_EQ(stats.decode.ran, "b");
-  EXPECT_EQ(stats.bridge.kind, "move");
+  EXPECT_EQ(stats.bridge.kind, BridgeKind::kMove);
   EXPECT_GT(stats.bridge.bytes, 19 * 8 * 4u);
   EXPECT_TRUE(stats.bridge.verified);
   EXPECT_EQ(stats.bridge.level, BridgeLevel::kProven);

@@ -153,7 +153,7 @@ TEST_P(Handoff, EveryPairAndStrategyGivesTheTokensOfRef) {
           const bool moves = hand_overs == 1 && from != to && prompt.size() > 1;
           if (moves) {
             EXPECT_EQ(got.stats.prefill.ran, from) << label;
-            EXPECT_EQ(got.stats.bridge.kind, "move") << label;
+            EXPECT_EQ(got.stats.bridge.kind, BridgeKind::kMove) << label;
             EXPECT_TRUE(got.stats.bridge.verified) << label;
             EXPECT_GT(got.stats.bridge.bytes, 0u) << label;
             EXPECT_EQ(got.stats.bridge.checked, 1u) << label;
@@ -219,7 +219,7 @@ TEST_P(Handoff, EveryTripleGivesTheTokensOfRef) {
           EXPECT_EQ(got.stats.via.ran, via == to ? "" : via) << label;
           EXPECT_EQ(got.stats.via_tokens, via == to ? 0u : kNewTokens / 2) << label;
           EXPECT_EQ(got.stats.decode.ran, to) << label;
-          EXPECT_EQ(got.stats.bridge.kind, from == via && via == to ? "alias" : "move") << label;
+          EXPECT_EQ(got.stats.bridge.kind, from == via && via == to ? BridgeKind::kAlias : BridgeKind::kMove) << label;
           EXPECT_TRUE(got.stats.bridge.verified) << label << got.stats.bridge.unproven;
           EXPECT_EQ(got.stats.bridge.states, via == to ? 1u : 2u) << label;
           const auto [mine, other] = std::mismatch(got.ids.begin(), got.ids.end(), wanted.ids.begin());

@@ -39,6 +39,8 @@ TEST(Placement, EveryUnitRanItselfAndSaysHow) {
     EXPECT_FALSE(placement.arithmetic.empty()) << entry->name;
     EXPECT_EQ(placement.text().find(placement.arithmetic), 0u) << placement.text();
     EXPECT_EQ(placement.emulated, placement.text().find("emulated") != std::string::npos) << placement.text();
+    EXPECT_EQ(placement.emulated, (*unit)->caps().emulated) << entry->name;
+    EXPECT_EQ(entry->only_prefills, (*unit)->caps().decode_seats_max == 0) << entry->name;
   }
   EXPECT_GE(available, 2u);  // ref and cpu run everywhere
 }

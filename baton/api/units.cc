@@ -36,6 +36,10 @@ Result<UnitChoice> parse_unit(std::string_view text, std::span<const UnitEntry* 
     for (const UnitEntry* entry : list) {
       names += fmt::format("{}{}", names.empty() ? "" : ", ", entry->name);
       if (entry->name != name) continue;
+      if (colon + 1 == text.size()) {
+        return fail(Code::kInvalidInput,
+                    fmt::format("'{}': there is no option behind the colon; without any it is '{}'", text, name));
+      }
       const auto known = entry->options == nullptr ? std::vector<UnitOption>() : entry->options();
       BATON_TRY(auto options, UnitOptions::parse(name, text.substr(std::min(colon + 1, text.size())), known));
       return UnitChoice{entry, std::move(options)};

@@ -93,7 +93,7 @@ OrderedJson proof_json(const BridgeStats& bridge) {
 
 OrderedJson bridge_json(const BridgeStats& bridge) {
   const bool rows = bridge.checked > 0;
-  return {{"kind", bridge.kind},
+  return {{"kind", to_string(bridge.kind)},
           {"bytes", bridge.bytes},
           {"ms", bridge.ms},
           {"level", to_string(bridge.level)},
@@ -112,13 +112,13 @@ std::string level_text(const BridgeStats& bridge) {
     case BridgeLevel::kNone:
       break;
     case BridgeLevel::kSealed:
-      return bridge.kind == "move" ? "sealed: every piece arrived as it was read"
-                                   : "sealed: checksums and fingerprints hold";
+      return bridge.kind == BridgeKind::kMove ? "sealed: every piece arrived as it was read"
+                                              : "sealed: checksums and fingerprints hold";
     case BridgeLevel::kProven:
       return "proven";
   }
-  return bridge.kind == "alias" && !bridge.proof_failed ? "the state itself, nothing to seal"
-                                                        : "NOT verified, not used";
+  return bridge.kind == BridgeKind::kAlias && !bridge.proof_failed ? "the state itself, nothing to seal"
+                                                                   : "NOT verified, not used";
 }
 
 std::string proof_text(const BridgeStats& bridge) {
@@ -212,11 +212,11 @@ std::string figures_text(const Completion& completion, std::string_view model) {
   if (!stats.via.asked.empty()) phase_line("via", stats.via, stats.via_tokens, stats.via_tps);
   phase_line("decode", stats.decode, stats.generated_tokens - stats.via_tokens, stats.decode_tps);
   if (alike) line("unit", who_text(stats.decode));
-  if (bridge.kind == "none") {
+  if (bridge.kind == BridgeKind::kNone) {
     line("bridge", "nothing moved");
   } else {
-    line("bridge",
-         fmt::format("{}, {} bytes in {:.2f} ms, {}", bridge.kind, bridge.bytes, bridge.ms, level_text(bridge)));
+    line("bridge", fmt::format("{}, {} bytes in {:.2f} ms, {}", to_string(bridge.kind), bridge.bytes, bridge.ms,
+                               level_text(bridge)));
   }
   text += proof_text(bridge);
   if (!stats.fallback.empty()) line("fallback", stats.fallback);

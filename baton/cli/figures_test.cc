@@ -9,7 +9,7 @@ namespace {
 Completion carried(BridgeLevel level) {
   Completion completion;
   BridgeStats& bridge = completion.stats.bridge;
-  bridge.kind = "move";
+  bridge.kind = BridgeKind::kMove;
   bridge.bytes = 1000;
   bridge.level = level;
   bridge.verified = level != BridgeLevel::kNone;
@@ -23,7 +23,7 @@ TEST(Figures, SayTheLevelOfTheBridge) {
   EXPECT_NE(none.find("NOT verified"), std::string::npos) << none;
   EXPECT_NE(sealed.find("sealed: every piece arrived as it was read"), std::string::npos) << sealed;
   Completion opened = carried(BridgeLevel::kSealed);
-  opened.stats.bridge.kind = "open";
+  opened.stats.bridge.kind = BridgeKind::kOpen;
   EXPECT_NE(figures_text(opened, "m").find("sealed: checksums and fingerprints hold"), std::string::npos);
   EXPECT_EQ(sealed.find("NOT"), std::string::npos);
   EXPECT_EQ(sealed.find("proof"), std::string::npos) << "none was asked for";

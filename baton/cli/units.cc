@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <memory>
 
 #include "baton/api/units.h"
@@ -79,8 +78,7 @@ int list_units(const UnitsFlags& flags) {
     item["weight_types"] = types;
     item["ops"] = ops;
     json["units"].push_back(item);
-    const bool emulated = std::find(caps.features.begin(), caps.features.end(), "emulated") != caps.features.end();
-    text += fmt::format("\n{}  available{}\n", entry->name, emulated ? " (emulated)" : "");
+    text += fmt::format("\n{}  available{}\n", entry->name, caps.emulated ? " (emulated)" : "");
     text += fmt::format("  features      {}\n", fmt::join(caps.features, " "));
     text += fmt::format("  weights       {}\n", fmt::join(types, " "));
     text += fmt::format("  keys, values  {}\n", to_string(caps.kv_type));

@@ -34,6 +34,20 @@ std::string_view to_string(BridgeLevel level) {
   return "unknown";
 }
 
+std::string_view to_string(BridgeKind kind) {
+  switch (kind) {
+    case BridgeKind::kNone:
+      return "none";
+    case BridgeKind::kAlias:
+      return "alias";
+    case BridgeKind::kMove:
+      return "move";
+    case BridgeKind::kOpen:
+      return "open";
+  }
+  return "unknown";
+}
+
 std::string_view to_string(FinishReason reason) {
   switch (reason) {
     case FinishReason::kStop:

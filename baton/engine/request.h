@@ -81,12 +81,20 @@ enum class BridgeLevel : uint8_t {
 };
 std::string_view to_string(BridgeLevel level);
 
+// How the state came to the decode unit.
+enum class BridgeKind : uint8_t {
+  kNone,   // it was made there
+  kAlias,  // handed over on one unit: nothing moved
+  kMove,   // over the bridge, piece by piece
+  kOpen,   // from a saved state
+};
+std::string_view to_string(BridgeKind kind);
+
 // Of the carrying of states. `verified`: the state that was decoded from reached the level that was asked for.
 struct BridgeStats {
-  std::string kind = "none";  // "none": nothing moved; "alias": handed over on one unit; "move": over the bridge, piece
-                              // by piece; "open": from a saved state
-  uint64_t bytes = 0;         // of the values moved, and of the seal opened
-  double ms = 0;              // of the moves, and of checking and opening the seal
+  BridgeKind kind = BridgeKind::kNone;
+  uint64_t bytes = 0;  // of the values moved, and of the seal opened
+  double ms = 0;       // of the moves, and of checking and opening the seal
   BridgeLevel level = BridgeLevel::kNone;
   bool verified = false;
   std::string unproven;  // why nothing could be proven although it was asked for; empty: it was not asked, or tried

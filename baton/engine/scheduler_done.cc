@@ -170,7 +170,7 @@ void Scheduler::done_move(MoveWork& work, double ms) {
       if (!whole) return sequence.fall_back({Code::kInternal, "the hand-over: the state arrived with other tokens"});
       sequence.take_over(Origin::kSealed);
       BridgeStats& stats = sequence.stats.bridge;
-      stats.kind = "move";
+      stats.kind = BridgeKind::kMove;
       stats.bytes += work.report.bytes;
       stats.ms += work.report.ms;
       return;

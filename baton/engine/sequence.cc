@@ -162,7 +162,7 @@ void Sequence::take_over_source() {
   BATON_CHECK(same_unit() && !source.busy && source.held.state && !role(StateRole::kTarget).held.state);
   role(StateRole::kTarget).held = std::exchange(source.held, {});
   take_over(source.origin);
-  if (stats.bridge.kind != "move") stats.bridge.kind = "alias";
+  if (stats.bridge.kind != BridgeKind::kMove) stats.bridge.kind = BridgeKind::kAlias;
 }
 
 void Sequence::pass_on() {
@@ -197,7 +197,7 @@ void Sequence::take_start(StateRole which, std::vector<std::byte> block, double 
                                           " tokens, the prompt has " + std::to_string(history.size()) +
                                           ": at least one must be new"});
   }
-  stats.bridge.kind = "open";
+  stats.bridge.kind = BridgeKind::kOpen;
   stats.bridge.bytes += block.size();
   stats.bridge.ms += ms;
   record.origin = Origin::kSealed;
@@ -258,7 +258,7 @@ void Sequence::fill_phases() {
 BridgeLevel Sequence::level() const {
   if (!foreign || !prompt_done) return BridgeLevel::kNone;
   if (request.verify != VerifyMode::kOff) return BridgeLevel::kProven;
-  return stats.bridge.kind != "alias" || had_start ? BridgeLevel::kSealed : BridgeLevel::kNone;
+  return stats.bridge.kind != BridgeKind::kAlias || had_start ? BridgeLevel::kSealed : BridgeLevel::kNone;
 }
 
 void Sequence::fill_bridge() {

@@ -19,6 +19,7 @@ struct UnitEntry {
   Result<std::unique_ptr<Unit>> (*create)(const UnitOptions&);
   // What it can be given, for this machine; null: nothing.
   std::vector<UnitOption> (*options)() = nullptr;
+  bool only_prefills = false;  // Caps::decode_seats_max is 0, whatever the options
 };
 
 }  // namespace baton

@@ -16,7 +16,9 @@ std::string list_of(std::span<const UnitOption> known) {
   return text;
 }
 
+// One way to write each number: an option is told from another by its text.
 bool read_number(std::string_view text, uint64_t& value) {
+  if (text.size() > 1 && text.front() == '0') return false;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   return error == std::errc() && end == text.data() + text.size();
 }
@@ -67,10 +69,13 @@ UnitOption threads_option() {
 Result<UnitOptions> UnitOptions::parse(std::string_view unit, std::string_view words,
                                        std::span<const UnitOption> known) {
   UnitOptions options;
-  while (!words.empty()) {
-    const size_t comma = std::min(words.find(','), words.size());
-    const std::string_view word = words.substr(0, comma);
-    words.remove_prefix(std::min(comma + 1, words.size()));
+  for (size_t begin = 0; !words.empty() && begin <= words.size();) {
+    const std::string_view word = words.substr(begin, words.find(',', begin) - begin);
+    begin += word.size() + 1;
+    if (word.empty()) {
+      return fail(Code::kInvalidInput,
+                  fmt::format("unit {}: '{}' has a comma with no option on one side; {}", unit, words, list_of(known)));
+    }
     const size_t equals = std::min(word.find('='), word.size());
     const std::string_view key = word.substr(0, equals);
     const auto option = std::find_if(known.begin(), known.end(), [&](const UnitOption& o) { return o.key == key; });

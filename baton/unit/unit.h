@@ -59,6 +59,7 @@ struct Caps {
   // recurrent parts over so many tokens, where the seats that brought them kept those parts.
   uint32_t rewind_tokens_max = 0;
   bool tells_layers = false;          // StepContext::watch
+  bool emulated = false;              // on another device than it stands for, as Placement::emulated
   std::vector<std::string> features;  // instruction sets or device facts, for `baton units`
   // Every format. What tests hold the unit to; the proof goes by bounds that are measured (bridge/compare.h).
   std::vector<LogitTolerance> logit_tolerances;

@@ -344,7 +344,7 @@ Status Simulation::check_finished(Ask& ask, RequestId id, const FinishedEvent& f
   ask.ended = true;
   note(static_cast<uint64_t>(finished.reason));
   counts_.fallbacks += finished.stats.fallback.empty() ? 0 : 1;
-  counts_.moved += finished.stats.bridge.kind == "move" ? 1 : 0;
+  counts_.moved += finished.stats.bridge.kind == BridgeKind::kMove ? 1 : 0;
   counts_.proved += finished.stats.bridge.checked > 0 ? 1 : 0;
   counts_.proofs_failed += finished.stats.fallback.find("proof failed") != std::string::npos ? 1 : 0;
   const size_t rebuilt = finished.stats.fallback.find("decode on");
@@ -506,8 +506,8 @@ Status Simulation::check_figures(const Ask& ask, RequestId id, const FinishedEve
       return broken("a row was not proved", id);
     }
     if (stats.bridge.max_abs_dlogit > 0 || stats.bridge.proof_failed) return broken("a failed proof was believed", id);
-    const std::string kind = moves ? "move" : hands_over ? "alias" : "open";
-    if (stats.bridge.kind != kind) return broken("carried as '" + stats.bridge.kind + "', not '" + kind + "'", id);
+    const BridgeKind kind = moves ? BridgeKind::kMove : hands_over ? BridgeKind::kAlias : BridgeKind::kOpen;
+    if (stats.bridge.kind != kind) return broken("carried as '" + std::string(to_string(stats.bridge.kind)) + "'", id);
   }
   if (whole && ask.start == StartKind::kNone && request.tokens.size() > 1) {
     if (stats.prefill.ran != asked) return broken("prefilled elsewhere without saying why", id);

@@ -23,6 +23,7 @@ class AneUnit final : public Unit {
     caps_.product_type = DType::kF16;
     caps_.prefill_tokens_preferred = static_cast<uint32_t>(options.columns);
     caps_.decode_seats_max = host::kRunsMax;
+    caps_.emulated = !hardware;
     if (hardware) {
       caps_.features = {"apple-driver"};
     } else {

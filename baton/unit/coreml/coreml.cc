@@ -41,8 +41,8 @@ std::vector<int32_t> lengths_in(std::string_view text) {
     const size_t end = std::min(text.find('+', begin), text.size());
     int32_t seq = 0;
     const auto [rest, error] = std::from_chars(text.data() + begin, text.data() + end, seq);
-    if (error != std::errc() || rest != text.data() + end || seq < apple::kSeqMin || seq > apple::kSeqMax ||
-        seq % apple::kSeqMultiple != 0)
+    if (text[begin] == '0' || end + 1 == text.size() || error != std::errc() || rest != text.data() + end ||
+        seq < apple::kSeqMin || seq > apple::kSeqMax || seq % apple::kSeqMultiple != 0)
       return {};
     out.push_back(seq);
     begin = end + 1;
@@ -66,6 +66,7 @@ class CoreMlUnit final : public Unit {
     caps_.prefill_tokens_preferred = static_cast<uint32_t>(options_.seqs.back());
     caps_.prefill_tokens_min = caps_.prefill_tokens_preferred;  // a package takes as long when it is half empty
     caps_.decode_seats_max = 0;
+    caps_.emulated = engine_->emulated();
     caps_.features = {std::string(engine_->emulated() ? "emulated" : "core-ml"),
                       fmt::format("units={}", to_string(options_.units))};
     caps_.features.push_back(fmt::format("cache={}({:.0f}-MB)", options_.cache.string(),
@@ -125,5 +126,5 @@ Result<std::unique_ptr<Unit>> create(const UnitOptions& given) {
 
 namespace baton {
 extern const UnitEntry k_unit_coreml;
-const UnitEntry k_unit_coreml = {"coreml", coreml::create, coreml::option_list};
+const UnitEntry k_unit_coreml = {"coreml", coreml::create, coreml::option_list, true};
 }  // namespace baton
