@@ -27,7 +27,10 @@ namespace {
 
 tl::unexpected<Error> output_failure(const std::filesystem::path& path, const char* doing) {
   const int number = errno;
-  const Code code = number == ENOENT ? Code::kNotFound : number == ENOMEM ? Code::kOutOfMemory : Code::kInvalidInput;
+  const Code code = number == ENOENT   ? Code::kNotFound
+                    : number == ENOMEM ? Code::kOutOfMemory
+                    : number == EINTR  ? Code::kCancelled  // while a FIFO waited for its reader
+                                       : Code::kInvalidInput;
   return fail(code, fmt::format("{}: cannot {}: {}", path.string(), doing, std::strerror(number)));
 }
 

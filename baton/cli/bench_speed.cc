@@ -204,7 +204,8 @@ class SpeedBench {
         why_no_lead_ = fmt::format("bounds not measured, and ref would take more than {:.0f} s", kBoundsSecondsMax);
         return {};
       }
-      progress("measuring what honest choices differ by, once for this model");
+      progress("");
+      fmt::print(stderr, "baton: measuring what honest choices differ by, once for this model: it is kept\n");
       BATON_TRY(const MarginBounds margins, measure_margins(*prefill_, decode(), reference, sequences_));
       if (!margins.useful()) {
         why_no_lead_ =

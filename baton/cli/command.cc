@@ -120,6 +120,11 @@ Status ModelFlags::settle_units() {
   for (const std::string* text : asked) {
     auto choice = parse_unit(*text);
     if (!choice) return fail(Code::kInvalidInput, choice.error().message);
+    if (choice->entry->only_prefills && text != &prefill_unit) {
+      return fail(Code::kInvalidInput,
+                  fmt::format("unit '{}' only prefills: give it with --prefill, and {} another one", *text,
+                              text == &via_unit ? "--via" : "--decode"));
+    }
     if (std::find(units_.begin(), units_.end(), choice->text()) == units_.end()) units_.push_back(choice->text());
     choices.push_back(*std::move(choice));
   }
@@ -195,7 +200,7 @@ ProofEvents proof_events(const InterruptScope& interrupts, std::optional<Progres
   events.on_progress = [&interrupts, &meter, said = std::string()](std::string_view what, double share) mutable {
     if (said != what) {
       said = what;
-      fmt::print(stderr, "baton: measuring what honest states differ by, {}, once for this model\n", what);
+      fmt::print(stderr, "baton: measuring what honest states differ by, {}, once for this model: it is kept\n", what);
       meter.emplace(said);
     }
     if (share < 1 && !interrupts.interrupted()) {

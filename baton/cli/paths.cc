@@ -2,6 +2,8 @@
 #include "baton/cli/paths.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
@@ -49,6 +51,16 @@ std::vector<UsedPath> with_companions(std::span<const UsedPath> used) {
       all.push_back({item.name, item.path + ".json", item.kind});
   }
   return all;
+}
+
+// Whether the name leads to where `print` writes, so that a file's bytes would lie between lines of text. A device that
+// is no terminal keeps nothing.
+bool is_stdout(const std::string& path) {
+  struct stat out {};
+  struct stat file {};
+  if (::fstat(STDOUT_FILENO, &out) != 0 || ::stat(path.c_str(), &file) != 0) return false;
+  if (S_ISCHR(out.st_mode) && ::isatty(STDOUT_FILENO) == 0) return false;
+  return out.st_dev == file.st_dev && out.st_ino == file.st_ino;
 }
 
 // "m-00001-of-00003.gguf" as "m-of-00003.gguf"; any other name: empty.
@@ -139,6 +151,12 @@ Status check_paths(std::span<const UsedPath> used) {
   const std::vector<UsedPath> all = with_companions(used);
   for (size_t i = 0; i < all.size(); ++i) {
     if (!is_written(all[i].kind)) continue;
+    if (is_stdout(all[i].path)) {
+      return fail(Code::kInvalidInput,
+                  fmt::format("{} {}: is standard output, where text goes too; give a file, or /dev/fd/3 with 3>&1 "
+                              ">/dev/null for a pipe",
+                              all[i].name, all[i].path));
+    }
     BATON_OK(check_output(all[i], all));
     for (size_t j = 0; j < i; ++j) {
       if (!is_written(all[j].kind) || !same_file(all[j].path, all[i].path)) continue;

@@ -32,8 +32,8 @@ struct UsedPath {
   PathKind kind = PathKind::kFile;
 };
 
-// Before any work: what is written replaces what is there. kInvalidInput names both flags, kNotFound the folder that an
-// output would lie in.
+// Before any work: what is written replaces what is there, and is not mixed with what is printed. kInvalidInput names
+// the flags, kNotFound the folder that an output would lie in.
 Status check_paths(std::span<const UsedPath> used);
 
 // The same for the command of a program that has been parsed.

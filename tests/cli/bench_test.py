@@ -8,6 +8,7 @@ import io
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -97,6 +98,15 @@ class Bench(unittest.TestCase):
         self.assertEqual((row["backends"], row["prefill"]["ran"], row["decode"]["ran"]), ("ref+cpu", "ref", "cpu"))
         self.assertEqual(row["check"]["status"], "checked")
         self.assertIsNone(row["peak_percent"])  # limits are those of the vector kernels
+
+    def test_measuring_bounds_is_said_and_done_once(self):
+        model = shutil.copy(SMALL, self.folder)
+        words = [PROGRAM, "bench", "-m", model, "-p", "8", "-n", "0", "-r", "1", "--no-limits"]
+        for said in (True, False):
+            done = subprocess.run(words, capture_output=True, text=True, timeout=300,
+                                  env={**os.environ, "XDG_CACHE_HOME": self.folder})
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual("measuring what honest choices differ by" in done.stderr, said)
 
     def test_emulated_unit_says_so_everywhere(self):
         row, = rows("-p", "8", "-n", "0", "-r", "1", "--unit", "ane")

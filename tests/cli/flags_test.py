@@ -197,7 +197,11 @@ class Flags(unittest.TestCase):
         for unit, words in (("cpu:thread=4", "has no option 'thread'; it has threads=1..1024 kernels="),
                             ("cpu:threads=0", "threads=0: write threads=1..1024"), ("cpu:threads", "write threads=1..1024"),
                             ("cpu:kernels=abacus", "kernels=abacus: write kernels="), ("cpu:threads=1,threads=2", "twice"),
-                            ("cpu:,", "has no option ''"), ("ref:threads=2", "unit ref has no option 'threads'; it has no options"),
+                            ("cpu:,", "',' has a comma with no option"), ("cpu:threads=2,", "'threads=2,' has a comma"),
+                            ("cpu:,threads=2", "',threads=2' has a comma"), ("cpu:", "'cpu:': there is no option behind"),
+                            ("cpu:threads=01", "threads=01: write threads=1..1024"),
+                            ("coreml:device=emulator,lengths=064", "lengths=064"),
+                            ("coreml:device=emulator,lengths=64+", "lengths=64+"), ("ref:threads=2", "unit ref has no option 'threads'; it has no options"),
                             ("ane:columns=33", "write columns=32|64|128"), ("coreml:device=emulator,lengths=60", "lengths=60"),
                             ("tpu:x=1", "no unit named 'tpu'")):
             for command in (("run", "-m", SMALL, "--decode", unit, "hi"), ("bench", SMALL, "--unit", unit),
@@ -207,6 +211,15 @@ class Flags(unittest.TestCase):
                     continue
                 done = run(*command)
                 self.assertEqual(done.returncode, 2, (command, done.stderr))
+                self.assertIn(words, done.stderr)
+
+    def test_a_unit_that_only_prefills_is_not_asked_to_decode(self):
+        for flags, words in ((("--decode", "coreml:device=emulator"), "--decode another one"),
+                             (("--decode", "cpu", "--via", "coreml"), "--via another one")):
+            for command in (("run", "hi"), ("chat",)):
+                done = run(*command, "-m", SMALL, *flags)
+                self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
+                self.assertIn(f"unit '{flags[-1]}' only prefills", done.stderr)
                 self.assertIn(words, done.stderr)
 
     def test_variables_change_no_answer(self):
@@ -439,6 +452,36 @@ class Paths(unittest.TestCase):
         self.refused(("--history",), "chat", "-m", self.model, "--save-state", self.path("c"), "--history", self.path("c.json"))
         done = run(*run_it, "--save-state", "/dev/null", "--dump-logits", "/dev/null")
         self.assertEqual(done.returncode, 0, done.stderr)
+
+    # Neither by its name, nor by another one of the pipe or file that it is.
+    def test_no_output_is_mixed_with_what_is_printed(self):
+        for flag in ("--save-state", "--dump-logits"):
+            self.refused((flag, "standard output"), "run", "-m", self.model, "hi", "-n", "1", flag, "/dev/stdout")
+        self.refused(("--out", "standard output"), "imatrix", self.model, "--text", self.text, "-o", "/dev/fd/1")
+        self.refused(("OUT", "standard output"), "state", "convert", self.text, "/dev/stdout")
+        self.refused(("--per-token", "standard output"), "perplexity", self.model, "--text", self.text, "--per-token", "/dev/stdout")
+        with open(self.path("out"), "wb") as out:
+            done = subprocess.run([PROGRAM, "run", "-m", self.model, "hi", "-n", "1", "--save-state", out.name], stdout=out,
+                                  stderr=subprocess.PIPE, text=True, timeout=60)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertEqual(os.path.getsize(self.path("out")), 0)
+        with open(self.path("out"), "wb") as out:
+            done = subprocess.run([PROGRAM, "run", "-q", "-m", self.model, "hi", "-n", "1", "--save-state", f"/dev/fd/{out.fileno()}"],
+                                  stdout=subprocess.DEVNULL, pass_fds=(out.fileno(),), timeout=60)
+        self.assertEqual(done.returncode, 0)
+        self.assertEqual(pathlib.Path(self.path("out")).read_bytes()[:8], b"BATONSEQ")
+
+    def test_an_interrupt_ends_waiting_for_a_reader(self):
+        os.mkfifo(self.path("pipe"))
+        waiting = subprocess.Popen([PROGRAM, "run", "-q", "-m", self.model, "hi", "-n", "1", "--save-state", self.path("pipe")],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        while "\n" not in waiting.stdout.readline():
+            pass
+        time.sleep(1)
+        waiting.send_signal(signal.SIGINT)
+        _, stderr = waiting.communicate(timeout=60)
+        self.assertEqual(waiting.returncode, 130, stderr)
+        self.assertIn("pipe: cannot open: Interrupted", stderr)
 
     def test_a_state_may_go_on_in_its_file(self):
         state = self.path("s.state")
