@@ -86,6 +86,7 @@ Result<std::optional<ProofBounds>> Runtime::bounds_of(const StateMaker& maker, c
       if (!known) {
         CalibrationProgress progress;
         if (events.on_progress) progress = [&](double share) { return events.on_progress(between, share); };
+        if (progress && !progress(0)) return fail(Code::kCancelled, "the calibration was interrupted");
         BATON_TRY(honest, measure_states(*made, *decode.executor, sequences_, progress));
         if (const Status kept = store_->add(BoundsStore::kStates, maker.arithmetic, to, *honest); !kept) {
           note("the measured bounds could not be kept: " + kept.error().message);
@@ -157,16 +158,17 @@ Result<std::optional<ProofBounds>> Runtime::prepare_start(Request& request, cons
   return of_prefill;
 }
 
-// Both hands that a state went through when it comes to the decode unit count, each over the whole of it.
+// Both hands that a state went through when it comes to the decode unit count, each over the whole of it. Of a prompt
+// of one token (`held` 0) the prefill unit makes nothing.
 Status Runtime::prepare_via(Request& request, const StateMaker& prefill, const StateMaker& via, uint64_t held,
                             const Note& note, const ProofEvents& events) {
-  if (request.prefill_unit != request.via_unit && !request.via_bounds) {
+  if (held > 0 && request.prefill_unit != request.via_unit && !request.via_bounds) {
     BATON_TRY(request.via_bounds, bounds_of(prefill, request.via_unit, request.tokens, held, note, events));
   }
   if (request.move_bounds) return {};
   std::optional<ProofBounds> sum, more;
   BATON_TRY(sum, bounds_of(via, request.decode_unit, request.tokens, held, note, events));
-  if (!sum || prefill == via) {
+  if (!sum || held == 0 || prefill == via) {
     request.move_bounds = std::move(sum);
     return {};
   }
@@ -194,6 +196,8 @@ Status Runtime::prepare_proof(Request& request, const ProofEvents& events) {
     const Loaded& loaded = *find_unit(name);
     return StateMaker{std::string(loaded.unit->name()), loaded.executor->arithmetic()};
   };
+  // The engine proves no start that is handed over twice.
+  if (!request.start_state.empty() && via != request.decode_unit) return {};
   const StateMaker maker = maker_of(prefill);
   std::optional<ProofBounds> counted;
   if (!request.start_state.empty() && !request.start_bounds) {
@@ -201,7 +205,7 @@ Status Runtime::prepare_proof(Request& request, const ProofEvents& events) {
   }
   const uint64_t held = request.tokens.empty() ? 0 : request.tokens.size() - 1;
   if (via != request.decode_unit) return prepare_via(request, maker, maker_of(via), held, note, events);
-  if (prefill != request.decode_unit && !request.move_bounds) {
+  if (held > 0 && prefill != request.decode_unit && !request.move_bounds) {
     BATON_TRY(request.move_bounds, bounds_of(maker, request.decode_unit, request.tokens, held, note, events));
     // Measured over whole lengths, which covers any of their tokens: a unit with two hands in a state counts once.
     if (request.move_bounds && counted) request.move_bounds = request.move_bounds->beyond(*counted);

@@ -13,18 +13,18 @@ void Sequence::settle_proof() {
   std::string& why = stats.bridge.unproven;
   const bool hands_over = strategy->hand_overs > 0 && history.size() > 1;
   const bool arrives = onward() || (hands_over && !same_unit());
-  const auto no_bounds = [&](const std::string& to) {
-    return "no bounds are known for states that '" + request.prefill_unit + "' hands to '" + to + "'";
+  const auto no_bounds = [](const std::string& from, const std::string& to) {
+    return "no bounds are known for states that '" + from + "' hands to '" + to + "'";
   };
   if (!foreign && !onward()) {
     why = history.size() > 1 ? "nothing is handed over: one unit does everything"
                              : "nothing is handed over: the prompt is one token";
-  } else if (arrives && !request.move_bounds) {
-    why = no_bounds(request.decode_unit);
-  } else if (hands_over && onward() && !same_unit() && !request.via_bounds) {
-    why = no_bounds(request.via_unit);
   } else if (had_start && onward()) {
-    why = "no bounds are known for a starting state that is handed over twice";
+    why = "a starting state that is handed over twice is not compared";
+  } else if (arrives && !request.move_bounds) {
+    why = no_bounds(onward() ? request.via_unit : request.prefill_unit, request.decode_unit);
+  } else if (hands_over && onward() && !same_unit() && !request.via_bounds) {
+    why = no_bounds(request.prefill_unit, request.via_unit);
   } else if (had_start && !request.start_bounds) {
     why = "no bounds are known for the starting state on '" + request.decode_unit + "'";
   }

@@ -55,7 +55,7 @@ class Proof(unittest.TestCase):
     def test_bounds_are_measured_once_and_printed(self):
         words = ("--prefill", "ref", "--decode", "cpu", "--verify-bridge", "all", "-n", "6", "What is a compiler?")
         bridge, stderr = self.bridge(*words)
-        self.assertIn("measuring what honest states differ by, ref -> cpu", stderr)
+        self.assertIn("measuring what honest states differ by, ref -> cpu, once for this model: it is kept\n", stderr)
         self.assertTrue((self.model / "bounds.json").exists())
         self.assertEqual(bridge["level"], "proven")
         self.assertIs(bridge["verified"], True)
@@ -109,6 +109,29 @@ class Proof(unittest.TestCase):
         self.assertIs(other["verified"], True)
         self.assertEqual(other["proof"]["between"], "cpu -> ref")
         self.assertGreater(other["proof"]["worst"]["value"], 0)
+
+    # What the unit between made alone is held to its own bounds: the prefill unit had no hand in it.
+    def test_a_relay_of_one_token_names_who_made_its_state(self):
+        bridge, stderr = self.bridge("--prefill", "ref", "--via", "cpu", "--decode", "cpu:kernels=scalar", "--ids", "5", "-n", "20",
+                                     "--ignore-eos", "--verify-bridge", "sample")
+        self.assertEqual(bridge["level"], "proven")
+        self.assertEqual(bridge["proof"]["between"], "cpu -> cpu:kernels=scalar")
+        self.assertNotIn("ref", stderr)
+        bridge, stderr = self.bridge("--prefill", "ref", "--ids", "5", "-n", "2", "--verify-bridge", "sample")
+        self.assertIn("the prompt is one token", bridge["unproven"])
+        self.assertNotIn("measuring", stderr)
+
+    # Neither where it was opened nor at a hand-over: then nothing is measured for it either.
+    def test_a_start_that_is_handed_over_twice_is_said_not_to_be_proven(self):
+        self.run_baton("--raw", "The compiler reads", "-n", "0", "--save-state", self.state)
+        arguments = ("--load-state", self.state, " the source code", "-n", "20", "--ignore-eos", "--prefill", "ref", "--via", "cpu",
+                     "--decode", "cpu:kernels=scalar", "--verify-bridge", "sample")
+        bridge, stderr = self.bridge(*arguments)
+        words = "a starting state that is handed over twice is not compared"
+        self.assertEqual((bridge["level"], bridge["verified"], bridge["unproven"], bridge["proof"]), ("sealed", None, words, None))
+        self.assertIn(f"nothing was proven: {words}", stderr)
+        self.assertNotIn("measuring", stderr)
+        self.assertIn(f"NOT MADE: {words}", self.run_baton(*arguments).stderr)
 
     def test_a_state_handed_over_and_saved_is_proven_too(self):
         self.run_baton("--prefill", "ref", "--raw", "The compiler reads", "-n", "0", "--save-state", self.state)
