@@ -84,8 +84,8 @@ Status Conversation::load(const std::filesystem::path& file, const StateKey* key
   std::error_code ignored;
   if (std::filesystem::exists(file, ignored) && !std::filesystem::exists(name, ignored)) {
     return fail(Code::kNotFound,
-                fmt::format("{}: a state without a conversation: there is no {}; what 'run' saved goes on "
-                            "with 'baton run --load-state'",
+                fmt::format("{}: a state without a conversation: there is no {}; a prompt can go on from it, not a "
+                            "conversation",
                             file.string(), name));
   }
   BATON_TRY(const std::string text, read_file(name, kJsonBytesMax));

@@ -142,11 +142,10 @@ class Measurement {
     std::error_code error;
     const fs::space_info space = fs::space(folder, error);
     if (error || space.available >= bytes) return {};
-    return fail(
-        Code::kInvalidInput,
-        fmt::format("{} has {} bytes free, about {} are needed; give fewer --types, another TMPDIR, or --keep on "
-                    "a larger disk",
-                    folder.string(), static_cast<uint64_t>(space.available), bytes));
+    return fail(Code::kInvalidInput,
+                fmt::format("{} has {} bytes free, about {} are needed; compare fewer types, or keep the files in a "
+                            "folder on a larger disk",
+                            folder.string(), static_cast<uint64_t>(space.available), bytes));
   }
 
   // An upper estimate: recipes give some tensors more bits than most.

@@ -283,7 +283,13 @@ Status ChatSession::save(const std::filesystem::path& file) {
 }
 
 Status ChatSession::load(const std::filesystem::path& file) {
-  BATON_OK(conversation_.load(file, pointer_to(flags_.key)));
+  if (const Status read = conversation_.load(file, pointer_to(flags_.key)); !read) {
+    std::error_code ignored;
+    Error error = with_key_flag(read.error(), file, flags_.key);
+    if (error.code == Code::kNotFound && std::filesystem::exists(file, ignored))
+      error.message += "; baton run --load-state does";
+    return fail(std::move(error));
+  }
   const std::optional<ConversationUse> used = use();
   note(fmt::format("{} from {}{}", turns_text(conversation_.turns()), file.string(),
                    used ? fmt::format(": {} of {} tokens used", used->tokens, context_) : ""));

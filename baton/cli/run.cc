@@ -130,7 +130,9 @@ Status continue_from_file(const RunFlags& flags, const Runtime& runtime, Request
   expected.shape = &shape;
   expected.position_max = static_cast<uint64_t>(runtime.model().spec.context_max);
   expected.vocab = static_cast<uint32_t>(runtime.model().spec.vocab);
-  BATON_TRY(SealedFile file, read_seal_file(flags.load_state, expected, pointer_to(flags.key)));
+  auto read = read_seal_file(flags.load_state, expected, pointer_to(flags.key));
+  if (!read) return fail(with_key_flag(std::move(read).error(), flags.load_state, flags.key));
+  SealedFile& file = *read;
   request.tokens.insert(request.tokens.begin(), file.view.tokens.begin(), file.view.tokens.end());
   start_tokens = file.view.tokens.size();
   BATON_TRY(request.start_state, file.source.block());

@@ -219,7 +219,7 @@ int run_convert(StateConvertFlags& flags) {
   if (!key) return report(key.error());
   flags.key = *std::move(key);
   const auto done = convert(flags);
-  if (!done) return report(done.error());
+  if (!done) return report(with_key_flag(done.error(), flags.in, flags.key));
   if (flags.json) {
     print_json(*done);
     return kOk;

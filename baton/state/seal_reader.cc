@@ -89,8 +89,7 @@ Result<SealedSection> SealReader::read_entry(size_t index, uint64_t* end) {
 // The header against what the receiver expects. All sizes come from the receiver's shape.
 Status SealReader::read_table() {
   BATON_TRY(sealed::Header header, sealed::read_header(header_));
-  if (header.mac != 0)
-    return mismatch("it was sealed with a key: give the key (--state-key FILE), nothing in it is used without");
+  if (header.mac != 0) return mismatch("it was sealed with a key: nothing in it is used without that key");
   BATON_OK(check_identity(header.identity, expected_.identity));
   BATON_OK(check_shape(*expected_.shape));
   if (header.position > expected_.position_max) {

@@ -116,7 +116,7 @@ Status check_has_mac(std::span<const std::byte> start, uint64_t bytes) {
   if (has_mac(start, bytes)) return {};
   return sealed::mismatch(
       "it carries no MAC, but a key was given: it was not sealed with a key (or is of another version); "
-      "without --state-key nobody vouches for it");
+      "to be used without a key, nobody vouching for it");
 }
 
 Status check_mac(std::span<const std::byte> block, const StateKey& key) {

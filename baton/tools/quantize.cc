@@ -303,7 +303,7 @@ Result<QuantizeReport> quantize_to_gguf(const fs::path& source, const fs::path& 
       return fail(
           Code::kInvalidInput,
           fmt::format("{}: tensor '{}' is {} already; quantizing again loses more than the type tells: take the "
-                      "model in F16, BF16 or F32, or allow it (--allow-requantize)",
+                      "model in F16, BF16 or F32, or allow requantizing",
                       source.string(), view.name, to_string(view.dtype)));
     }
     if (format_of(dtype).encode == nullptr) {

@@ -665,7 +665,7 @@ class Saved(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertGreater(answer["reused_tokens"], 0)
         self.assertIn(" ".join(answer["text"].split()), " ".join(shown.split()))
-        for arguments, words in (((), "sealed with a key"), (("--state-key", other), "another key")):
+        for arguments, words in (((), "used without that key (--state-key FILE)"), (("--state-key", other), "another key")):
             for load in (("--load-state", self.file), ()):
                 lines = ["And a leaf?"] if load else [{"command": f"/load {self.file}"}]
                 done, answers = turns(lines, "-n", "16", *load, *arguments)

@@ -175,8 +175,8 @@ class State(unittest.TestCase):
         changed = bytearray(pathlib.Path(seal).read_bytes())
         changed[-40] ^= 1
         pathlib.Path(out).write_bytes(changed)
-        for arguments, words in (((seal,), "sealed with a key"), ((seal, "--state-key", other), "another key"),
-                                 ((plain, "--state-key", key), "carries no MAC"),
+        for arguments, words in (((seal,), "used without that key (--state-key FILE)"), ((seal, "--state-key", other), "another key"),
+                                 ((plain, "--state-key", key), "nobody vouching for it"),
                                  ((out, "--state-key", key), "another key, or changed")):
             with self.subTest(arguments=arguments):
                 done = run(*go_on, *arguments)
@@ -197,7 +197,9 @@ class State(unittest.TestCase):
         self.assertEqual(json.loads(self.ok("state", "show", seal, "--json", "--state-key", key))["mac"], "right")
         self.assertEqual(json.loads(self.ok("state", "show", plain, "--json"))["mac"], "none")
         self.assertEqual(run("state", "show", out, "--state-key", key).returncode, 1)
-        self.assertEqual(run("state", "convert", seal, out, "-m", SMALL, "--to", "mlx").returncode, 1)
+        done = run("state", "convert", seal, out, "-m", SMALL, "--to", "mlx")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("(--state-key FILE)", done.stderr)
         self.ok("state", "convert", seal, out, "-m", SMALL, "--to", "mlx", "--type", "as-is", "--state-key", key)
         self.assertEqual(run("state", "convert", out, self.path("back"), "-m", SMALL, "--state-key", key).returncode, 0)
         self.assertEqual(json.loads(self.ok(*go_on, self.path("back"), "--state-key", key))["ids"], expected)

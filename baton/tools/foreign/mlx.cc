@@ -122,7 +122,7 @@ Status append_values(const PlainState& state, size_t index, std::array<size_t, 3
   const Segment& segment = state.shape.segments[index];
   const auto& values = state.sections[index];
   if (const auto at = first_overflow(values, segment.dtype, type)) {
-    return fail(Code::kCorrupt, fmt::format("{}: value {} does not fit into {}; choose another --type",
+    return fail(Code::kCorrupt, fmt::format("{}: value {} does not fit into {}; choose another type",
                                             segment_name(segment.kind, segment.layer),
                                             value_at(values, segment.dtype, *at), to_string(type)));
   }
