@@ -17,7 +17,6 @@ FILE_LINES_MAX = 400
 REASONS = {  # of a file, or of a function as file:name
     "baton/bench/ladder.cc": "quantising, comparing and measuring are steps of one rung",
     "baton/bench/ladder_report.cc:ladder_json": "the fields of a document, in their order",
-    "baton/cli/bench_speed.cc": "one command: what it opens, runs and prints",
     "baton/cli/chat_session.cc": "one class: what a turn does with the terminal, the engine and the file",
     "baton/engine/engine.cc": "one class: the threads, and what each of them may touch",
     "baton/model/mlx_weights_test.cc:TEST(MlxWeights, DamagedPartsAreRefusedByName)": "a table of cases",

@@ -6,6 +6,7 @@
 #include "baton/bench/energy_meter.h"
 #include "baton/bench/stats.h"
 #include "baton/cli/bench_flags.h"
+#include "baton/cli/model_flags.h"
 
 namespace baton::cli {
 namespace {

@@ -13,6 +13,7 @@
 #include "baton/bench/pipeline_report.h"
 #include "baton/bench/probes.h"
 #include "baton/cli/machine.h"
+#include "baton/cli/model_flags.h"
 #include "baton/cli/page_info.h"
 #include "baton/cli/paths.h"
 

@@ -10,6 +10,7 @@
 
 #include "baton/cli/chat_session.h"
 #include "baton/cli/command.h"
+#include "baton/cli/interrupt.h"
 #include "baton/cli/line_history.h"
 #include "baton/cli/paths.h"
 #include "baton/cli/prompt.h"

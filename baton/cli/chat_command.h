@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "baton/cli/command.h"
+#include "baton/cli/sampling_flags.h"
 
 namespace baton::cli {
 

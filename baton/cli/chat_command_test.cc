@@ -11,6 +11,7 @@
 
 #include "baton/cli/line_editor.h"
 #include "baton/cli/line_history.h"
+#include "baton/cli/sampling_flags.h"
 #include "baton/cli/thinking.h"
 
 namespace baton::cli {

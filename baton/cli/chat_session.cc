@@ -10,6 +10,7 @@
 #include <map>
 
 #include "baton/base/terminal.h"
+#include "baton/cli/figures.h"
 #include "baton/cli/paths.h"
 #include "baton/cli/prompt.h"
 

@@ -8,8 +8,11 @@
 #include "baton/api/conversation.h"
 #include "baton/cli/chat_command.h"
 #include "baton/cli/command.h"
+#include "baton/cli/interrupt.h"
 #include "baton/cli/line_editor.h"
+#include "baton/cli/model_flags.h"
 #include "baton/cli/progress.h"
+#include "baton/cli/sampling_flags.h"
 #include "baton/cli/state_key.h"
 #include "baton/cli/thinking.h"
 

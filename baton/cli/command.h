@@ -1,4 +1,4 @@
-// What the commands of the program share: exit codes, output rules, and the flags of model, units and sampling.
+// What the commands of the program share: exit codes and output rules.
 // Results go to stdout, progress and logs to stderr; no colour or bars off a terminal.
 #pragma once
 
@@ -11,8 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "baton/api/runtime.h"
-#include "baton/cli/progress.h"
+#include "baton/base/status.h"
 
 namespace baton::cli {
 
@@ -80,92 +79,5 @@ Result<std::vector<int32_t>> parse_ids(std::string_view text);
 void start_logs(bool verbose);
 // A line of progress on stderr, only when it is a terminal.
 void progress(std::string_view text);
-
-// Flags of -m, units, threads and context. `model` empty: the bundled model.
-struct ModelFlags {
-  std::string model;
-  // As parse_unit() reads them; empty: the other one, or "cpu"; no via unit. Settled: what the runtime calls them.
-  std::string prefill_unit, via_unit, decode_unit;
-  std::string strategy;  // empty: by the units
-  std::string verify = "off";
-  uint32_t threads = 0;
-  uint32_t context = 4096;
-  bool verbose = false;
-  bool bundled = false;  // settled: no model was asked for, and `model` is the bundled one
-
-  void add_to(CLI::App& app);
-  // Fills the defaults; kInvalidInput for a strategy, unit or option that does not exist. Warns of more threads than
-  // processors. Once.
-  Status settle();
-  Result<std::unique_ptr<Runtime>> open() const;
-  void apply(Request& request) const;
-
- private:
-  Status settle_units();
-  Status settle_strategy();
-
-  CLI::Option* context_option_ = nullptr;
-  std::vector<std::string> units_;  // to load, the decode unit first
-};
-
-struct SamplingFlags {
-  float temperature = 0.0f;  // run: the same answer each time; chat sets its own
-  int32_t top_k = 40;
-  float top_p = 0.95f;
-  float min_p = 0.05f;
-  float repeat_penalty = 1.0f, presence_penalty = 0.0f, frequency_penalty = 0.0f;
-  int32_t repeat_last_n = 64;
-  int64_t seed = -1;  // -1: from the clock
-  int32_t predict = -1;
-  bool ignore_eos = false;
-  std::vector<std::string> stops;
-
-  void add_to(CLI::App& app);
-  uint64_t settled_seed();  // fixes `seed` when it is -1
-  void apply(Request& request) const;
-  OrderedJson json() const;  // what the draws follow
-};
-
-// The model that comes with the program: $BATON_MODELS, else beside the build or the installation. kNotFound says where
-// it was looked for. Warns when BATON_MODELS is no folder.
-Result<std::filesystem::path> bundled_model();
-
-// What a shell reports for the signal that asked to end: kInterrupted for SIGINT, 143 for SIGTERM, 129 for SIGHUP.
-int interrupted_code();
-
-// Counts Ctrl-C while in scope. The first asks the current work to stop (a double press asks no more than that), the
-// third ends the program with kInterrupted. With kTerminateToo a request to end (SIGTERM, SIGHUP) is taken as a Ctrl-C,
-// for work that leaves files behind. Outside of any scope, and while `end_at_once`, the first one ends the program.
-// Temporary files are removed either way.
-class InterruptScope {
- public:
-  enum Signals { kInterruptOnly, kTerminateToo };
-  explicit InterruptScope(Signals signals = kInterruptOnly);
-  ~InterruptScope();
-  InterruptScope(const InterruptScope&) = delete;
-  InterruptScope& operator=(const InterruptScope&) = delete;
-  bool interrupted() const;  // or nobody reads what is printed
-  void clear();
-  // For stretches that cannot be asked to stop and leave nothing to keep: loading, reading and encoding a prompt.
-  void end_at_once(bool ends);
-
- private:
-  const Signals signals_;
-};
-
-// Called before a third Ctrl-C ends the program: what puts a terminal back, safe in a signal handler. Null: nothing.
-void at_forced_exit(void (*restore)());
-
-// For Runtime::prepare_proof: what is measured and what cannot be proven is said on stderr. Borrows both; `meter` is
-// made when measuring begins.
-ProofEvents proof_events(const InterruptScope& interrupts, std::optional<Progress>& meter);
-// What the units were asked for and did not give, and what was to be proven and was not, on stderr.
-void log_warnings(const Completion& completion);
-// The figures of one answer: as JSON fields, and as lines for people.
-OrderedJson figures_json(const Completion& completion);
-// `model`: who answered.
-std::string figures_text(const Completion& completion, std::string_view model);
-// The last part of a model's path.
-std::string model_name(const std::filesystem::path& model);
 
 }  // namespace baton::cli

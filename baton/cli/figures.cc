@@ -1,11 +1,11 @@
 // The figures of one answer: as JSON fields, and as lines for people.
+#include "baton/cli/figures.h"
+
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <iterator>
-
-#include "baton/cli/command.h"
 
 namespace baton::cli {
 namespace {
@@ -142,6 +142,25 @@ std::string proof_text(const BridgeStats& bridge) {
 }
 
 }  // namespace
+
+ProofEvents proof_events(const InterruptScope& interrupts, std::optional<Progress>& meter) {
+  ProofEvents events;
+  events.on_progress = [&interrupts, &meter, said = std::string()](std::string_view what, double share) mutable {
+    if (said != what) {
+      said = what;
+      fmt::print(stderr, "baton: measuring what honest states differ by, {}, once for this model: it is kept\n", what);
+      meter.emplace(said);
+    }
+    if (share < 1 && !interrupts.interrupted()) {
+      meter->show_share(share);
+    } else {
+      meter->clear();
+    }
+    return !interrupts.interrupted();
+  };
+  events.on_note = [](const std::string& text) { spdlog::warn("{}", text); };
+  return events;
+}
 
 void log_warnings(const Completion& completion) {
   const BridgeStats& bridge = completion.stats.bridge;

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "baton/cli/command.h"
+#include "baton/cli/figures.h"
 
 namespace baton::cli {
 namespace {

@@ -8,6 +8,7 @@
 #include "baton/api/units.h"
 #include "baton/base/clock.h"
 #include "baton/cli/command.h"
+#include "baton/cli/interrupt.h"
 #include "baton/cli/paths.h"
 #include "baton/cli/progress.h"
 #include "baton/cli/shared_flags.h"

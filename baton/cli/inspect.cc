@@ -12,6 +12,7 @@
 #include "baton/cli/command.h"
 #include "baton/cli/fingerprint.h"
 #include "baton/cli/inspect_summary.h"
+#include "baton/cli/model_flags.h"
 #include "baton/cli/shared_flags.h"
 
 namespace baton::cli {

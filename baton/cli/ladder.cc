@@ -11,6 +11,7 @@
 #include "baton/bench/ladder_report.h"
 #include "baton/cli/child_memory.h"
 #include "baton/cli/command.h"
+#include "baton/cli/interrupt.h"
 #include "baton/cli/machine.h"
 #include "baton/cli/page_info.h"
 #include "baton/cli/paths.h"

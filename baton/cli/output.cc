@@ -3,17 +3,33 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <spdlog/pattern_formatter.h>
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <memory>
+#include <utility>
 
 #include "baton/base/terminal.h"
 #include "baton/cli/command.h"
+#include "baton/cli/interrupt.h"
 
 namespace baton::cli {
 namespace {
+
+// Shows text of files in warnings without what commands a terminal.
+class SafePayload final : public spdlog::custom_flag_formatter {
+ public:
+  void format(const spdlog::details::log_msg& message, const std::tm&, spdlog::memory_buf_t& to) override {
+    const std::string text = terminal_safe({message.payload.data(), message.payload.size()}, kMessageShownMax);
+    to.append(text.data(), text.data() + text.size());
+  }
+  std::unique_ptr<custom_flag_formatter> clone() const override { return std::make_unique<SafePayload>(); }
+};
 
 int output_error = 0;  // errno of the first write to stdout that failed
 
@@ -32,6 +48,15 @@ int report_usage(const Error& error) {
 int report_unit(const Error& error) {
   report(error);
   return error.code == Code::kNotFound || error.code == Code::kInvalidInput ? kUsage : kFailed;
+}
+
+void start_logs(bool verbose) {
+  auto logger = spdlog::stderr_color_mt("baton");  // colours only on a terminal
+  auto formatter = std::make_unique<spdlog::pattern_formatter>();
+  formatter->add_flag<SafePayload>('*').set_pattern("baton: %^%l%$: %*");
+  logger->set_formatter(std::move(formatter));
+  logger->set_level(verbose ? spdlog::level::info : spdlog::level::warn);
+  spdlog::set_default_logger(std::move(logger));
 }
 
 bool print(std::string_view text) {

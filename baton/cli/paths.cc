@@ -15,6 +15,7 @@
 
 #include "baton/base/output_file.h"
 #include "baton/cli/command.h"
+#include "baton/cli/model_flags.h"
 
 namespace baton::cli {
 namespace {

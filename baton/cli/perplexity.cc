@@ -11,6 +11,8 @@
 #include "baton/api/units.h"
 #include "baton/base/output_file.h"
 #include "baton/cli/command.h"
+#include "baton/cli/interrupt.h"
+#include "baton/cli/model_flags.h"
 #include "baton/cli/paths.h"
 #include "baton/cli/progress.h"
 #include "baton/cli/shared_flags.h"

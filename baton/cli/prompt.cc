@@ -13,6 +13,7 @@
 
 #include "baton/base/input.h"
 #include "baton/base/terminal.h"
+#include "baton/cli/figures.h"
 
 namespace baton::cli {
 namespace {

@@ -7,6 +7,7 @@
 
 #include "baton/base/status.h"
 #include "baton/cli/command.h"
+#include "baton/cli/model_flags.h"
 
 namespace baton::cli {
 

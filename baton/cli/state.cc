@@ -11,6 +11,7 @@
 #include "baton/base/output_file.h"
 #include "baton/cli/command.h"
 #include "baton/cli/fingerprint.h"
+#include "baton/cli/model_flags.h"
 #include "baton/cli/paths.h"
 #include "baton/cli/state_key.h"
 #include "baton/cli/state_show.h"

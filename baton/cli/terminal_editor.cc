@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "baton/cli/command.h"
+#include "baton/cli/interrupt.h"
 #include "baton/cli/line_editor.h"
 #include "baton/cli/line_history.h"
 

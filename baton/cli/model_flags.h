@@ -1,0 +1,46 @@
+// The flags of -m, units, threads and context, and the model that they open.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "baton/api/runtime.h"
+
+namespace baton::cli {
+
+// `model` empty: the bundled model.
+struct ModelFlags {
+  std::string model;
+  // As parse_unit() reads them; empty: the other one, or "cpu"; no via unit. Settled: what the runtime calls them.
+  std::string prefill_unit, via_unit, decode_unit;
+  std::string strategy;  // empty: by the units
+  std::string verify = "off";
+  uint32_t threads = 0;
+  uint32_t context = 4096;
+  bool verbose = false;
+  bool bundled = false;  // settled: no model was asked for, and `model` is the bundled one
+
+  void add_to(CLI::App& app);
+  // Fills the defaults; kInvalidInput for a strategy, unit or option that does not exist. Warns of more threads than
+  // processors. Once.
+  Status settle();
+  Result<std::unique_ptr<Runtime>> open() const;
+  void apply(Request& request) const;
+
+ private:
+  Status settle_units();
+  Status settle_strategy();
+
+  CLI::Option* context_option_ = nullptr;
+  std::vector<std::string> units_;  // to load, the decode unit first
+};
+
+// The model that comes with the program: $BATON_MODELS, else beside the build or the installation. kNotFound says where
+// it was looked for. Warns when BATON_MODELS is no folder.
+Result<std::filesystem::path> bundled_model();
+
+}  // namespace baton::cli

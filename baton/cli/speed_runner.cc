@@ -1,0 +1,188 @@
+// Units, model and meter of a bench, and one row after the other.
+#include "baton/cli/speed_runner.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "baton/api/calibration.h"
+#include "baton/api/text_model.h"
+#include "baton/bench/probes.h"
+#include "baton/cli/child_memory.h"
+#include "baton/unit/host/kernel_sets.h"
+
+namespace baton::cli {
+namespace {
+
+// A check may take about this long, at the rate of the reference on a modest core.
+constexpr double kCheckSecondsMax = 5, kReferenceOperations = 10e9;
+constexpr double kBoundsSecondsMax = 30;  // of measuring the check's bounds, once for a model
+
+std::string lower_word(const Placement& placement) {
+  if (placement.ran.empty()) return "-";
+  return fmt::format("{}: {}", placement.ran, placement.arithmetic);
+}
+
+}  // namespace
+
+std::optional<int> SpeedRunner::open() {
+  std::vector<UnitChoice> choices;
+  for (const std::string& text : {flags_.prefill_on(), flags_.decode_on()}) {
+    auto choice = parse_unit(text);
+    if (!choice) return report_unit(choice.error());
+    choices.push_back(*std::move(choice));
+  }
+  names_ = names_of(choices);
+  if (const auto code = create(choices[0], prefill_unit_)) return code;
+  if (split()) {
+    if (const auto code = create(choices[1], decode_unit_)) return code;
+  }
+  auto text = load_text_model(flags_.model);
+  if (!text) return report(text.error());
+  model_ = text->model;
+  sequences_ = calibration_sequences(*text);
+  auto prefill = prefill_unit_->load(model_, flags_.threads);
+  if (!prefill) return report(prefill.error());
+  prefill_ = *std::move(prefill);
+  if (split()) {
+    auto decode = decode_unit_->load(model_, flags_.threads);
+    if (!decode) return report(decode.error());
+    decode_ = *std::move(decode);
+  }
+  if (!meter_.available()) fmt::print(stderr, "baton: J/tok unknown: {}\n", meter_.reason());
+  return std::nullopt;
+}
+
+Result<SpeedRow> SpeedRunner::run(SpeedTest test) {
+  test.text = sequences_[0];  // what the check's bounds were measured over
+  SpeedRow row;
+  row.test = test;
+  const SpeedUnits units{*prefill_, decode(), decode_caps().decode_seats_max};
+  SpeedOptions options;
+  options.warm_up = false;
+  options.settle = !flags_.no_warmup;
+  options.repetitions = 1;
+  SpeedResult first;
+  if (!flags_.no_warmup) {
+    BATON_TRY(first, measure_speed(units, test, options));
+    BATON_TRY(row.check, check(test, first));
+  }
+  options.repetitions = flags_.repetitions;
+  options.meter = &meter_;
+  options.on_run = [&](uint32_t done) { progress(fmt::format("{} {}/{}", test.name(), done, flags_.repetitions)); };
+  BATON_TRY(row.result, measure_speed(units, test, options));
+  progress("");
+  row.peak_memory_bytes = peak_memory_bytes();
+  if (flags_.no_warmup) {
+    BATON_TRY(row.check, check(test, row.result));
+  } else if (row.result.tokens_hash != first.tokens_hash) {
+    return fail(Code::kInternal, fmt::format("{}: the timed runs generated other tokens than the first", test.name()));
+  }
+  row.speed = summarize(row.result.tokens_per_second);
+  if (test.prefill_tokens > 0) row.prefill = prefill_->placement();
+  if (test.decode_tokens > 0) row.decode = decode().placement();
+  row.emulated = row.prefill.emulated || row.decode.emulated;
+  if (row.emulated) {  // the host's energy says nothing of the device
+    row.result.energy.clear();
+    row.result.joules_per_token.reset();
+  }
+  if (!row.result.joules_per_token) row.energy_reason = row.emulated ? "the unit is emulated" : meter_.reason();
+  BATON_OK(add_shares(row));
+  return row;
+}
+
+uint32_t SpeedRunner::threads(const SpeedRow& row) const {
+  const uint32_t said = std::max(row.prefill.threads, row.decode.threads);
+  return said > 0 ? said : flags_.threads > 0 ? flags_.threads : physical_cores();
+}
+
+std::string SpeedRunner::placed() const {
+  const std::string prefill = lower_word(prefill_->placement());
+  const std::string decode = split() ? lower_word(decode_->placement()) : "the same";
+  return fmt::format("prefill on {}; decode on {}", prefill, decode);
+}
+
+std::string SpeedRunner::warnings() const {
+  std::string text = prefill_->placement().warning;
+  if (split() && !decode_->placement().warning.empty())
+    text += (text.empty() ? "" : "; ") + decode_->placement().warning;
+  return text;
+}
+
+std::optional<int> SpeedRunner::create(const UnitChoice& choice, std::unique_ptr<Unit>& unit) {
+  auto created = choice.create();
+  if (!created) return report_unit(created.error());
+  unit = *std::move(created);
+  return std::nullopt;
+}
+
+Result<SpeedCheck> SpeedRunner::check(const SpeedTest& test, const SpeedResult& result) {
+  const auto unchecked = [](std::string why) { return SpeedCheck{"unchecked", std::move(why), {}, 0}; };
+  if (flags_.no_check) return unchecked("--no-check");
+  if (prefill_name() == kSpeedReference && !split()) return unchecked("it is the reference");
+  const double tokens = static_cast<double>(test.sequences) *
+                        (static_cast<double>(test.depth) + test.prefill_tokens + test.decode_tokens);
+  const double seconds = 2 * static_cast<double>(model_->parameter_count()) * tokens / kReferenceOperations;
+  if (seconds > kCheckSecondsMax)
+    return unchecked(fmt::format("about {:.0f} s of ref, more than {:.0f}", seconds, kCheckSecondsMax));
+  progress(fmt::format("{}: checking the tokens", test.name()));
+  BATON_TRY(const auto unit, create_unit(kSpeedReference));
+  BATON_TRY(const auto reference, unit->load(model_, flags_.threads));
+  BATON_OK(measure_lead(*reference));
+  if (!lead_max_) return unchecked(why_no_lead_);
+  BATON_TRY(const TokenCheck tokens_checked, check_generated(*reference, test, result, *lead_max_));
+  return SpeedCheck{"checked", "", tokens_checked, *lead_max_};
+}
+
+Status SpeedRunner::measure_lead(Executor& reference) {
+  if (lead_max_ || !why_no_lead_.empty()) return {};
+  BATON_TRY(const Fingerprints prints, model_->fingerprints());
+  auto store = BoundsStore::open(flags_.model, prints, digest_sequences(sequences_));
+  const std::string from = split() ? prefill_->arithmetic() + "+" + decode_->arithmetic() : prefill_->arithmetic();
+  auto honest = store.find(BoundsStore::kMargins, from, reference.arithmetic());
+  if (!honest) {
+    double tokens = 0;
+    for (const auto& ids : sequences_) tokens += static_cast<double>(std::min(ids.size(), kAnswerTokensMax));
+    if (2 * static_cast<double>(model_->parameter_count()) * tokens / kReferenceOperations > kBoundsSecondsMax) {
+      why_no_lead_ = fmt::format("bounds not measured, and ref would take more than {:.0f} s", kBoundsSecondsMax);
+      return {};
+    }
+    progress("");
+    fmt::print(stderr, "baton: measuring what honest choices differ by, once for this model: it is kept\n");
+    BATON_TRY(const MarginBounds margins, measure_margins(*prefill_, decode(), reference, sequences_));
+    if (!margins.useful()) {
+      why_no_lead_ =
+          fmt::format("a logit's lead differs from ref's by up to {:.3g}: times {}, no wrong choice would show",
+                      margins.largest, kBoundFactor);
+      return {};
+    }
+    honest.emplace().logits.largest = margins.largest;
+    if (const auto kept = store.add(BoundsStore::kMargins, from, reference.arithmetic(), *honest); !kept) {
+      fmt::print(stderr, "baton: the measured bounds could not be kept: {}\n", kept.error().message);
+    }
+  }
+  lead_max_ = kBoundFactor * honest->logits.largest;
+  return {};
+}
+
+Status SpeedRunner::add_shares(SpeedRow& row) {
+  if (flags_.no_limits || row.emulated) return {};
+  const Placement& any = row.prefill.ran.empty() ? row.decode : row.prefill;
+  if (!row.decode.ran.empty() && row.decode.kernels != any.kernels) return {};
+  const host::Kernels* kernels = host::kernels_by_name(any.kernels);
+  if (kernels == nullptr) return {};
+  progress("measuring this machine's limits");
+  if (!limits_ || limits_->threads() != threads(row)) limits_ = std::make_unique<Limits>(threads(row));
+  const double seconds = static_cast<double>(row.test.tokens()) / row.speed.median;
+  BATON_TRY(row.shares, limit_shares(*model_, row.test, seconds, *kernels, *limits_));
+  progress("");
+  const auto note = [&](const Rate& rate, const char* what) {
+    limit_texts_.insert(fmt::format("{} {:.1f} G{}/s ({:.1f} to {:.1f})", rate.what, rate.median * 1e-9, what,
+                                    rate.low * 1e-9, rate.high * 1e-9));
+  };
+  if (row.shares.bandwidth) note(row.shares.read, "B");
+  for (const Rate& rate : row.shares.arithmetic) note(rate, "OP");
+  return {};
+}
+
+}  // namespace baton::cli

@@ -1,0 +1,197 @@
+// The fields of llama-bench under its names, then ours.
+#include "baton/cli/speed_table.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace baton::cli {
+namespace {
+
+std::string percent(const std::optional<double>& share) { return share ? fmt::format("{:.1f}", *share) : "-"; }
+
+template <class T>
+OrderedJson value_or_null(const std::optional<T>& value) {
+  return value ? OrderedJson(*value) : OrderedJson(nullptr);
+}
+
+OrderedJson phase_json(const std::string& asked, const Placement& placement) {
+  if (placement.ran.empty()) return nullptr;
+  return {{"asked", asked},
+          {"ran", placement.ran},
+          {"evidence", placement.text()},
+          {"warning", text_or_null(placement.warning)}};
+}
+
+OrderedJson rate_json(const Rate& rate) {
+  return {{"what", rate.what}, {"median", rate.median}, {"low", rate.low}, {"high", rate.high}};
+}
+
+// The fields of llama-bench under its names, then ours.
+OrderedJson row_json(const SpeedRow& row, const SpeedRunner& bench, const BenchFlags& flags) {
+  const Model& model = bench.model();
+  std::vector<int64_t> nanoseconds;
+  for (const double seconds : row.result.seconds) nanoseconds.push_back(static_cast<int64_t>(seconds * 1e9));
+  const Summary time = summarize(row.result.seconds);
+  OrderedJson json;
+  json["model_filename"] = flags.model;
+  json["model_type"] = model.spec.name;
+  json["model_size"] = model.weight_bytes();
+  json["model_n_params"] = model.parameter_count();
+  json["backends"] = bench.backend();
+  json["n_threads"] = bench.threads(row);
+  json["n_prompt"] = row.test.prefill_tokens;
+  json["n_gen"] = row.test.decode_tokens;
+  json["n_depth"] = row.test.depth;
+  json["avg_ns"] = static_cast<int64_t>(time.mean * 1e9);
+  json["stddev_ns"] = static_cast<int64_t>(time.deviation * 1e9);
+  json["avg_ts"] = row.speed.mean;
+  json["stddev_ts"] = row.speed.deviation;
+  json["samples_ns"] = nanoseconds;
+  json["samples_ts"] = row.result.tokens_per_second;
+  json["test"] = row.test.name();
+  json["n_sequences"] = row.test.sequences;
+  json["repetitions"] = flags.repetitions;
+  json["median_ts"] = row.speed.median;
+  json["low_ts"] = row.speed.low;
+  json["high_ts"] = row.speed.high;
+  json["quality"] = row.emulated ? "emulated" : "measured";
+  json["prefill"] = phase_json(bench.prefill_name(), row.prefill);
+  json["decode"] = phase_json(bench.decode_name(), row.decode);
+  json["bandwidth_percent"] = value_or_null(row.shares.bandwidth);
+  json["peak_percent"] = value_or_null(row.shares.peak);
+  json["read_limit"] = row.shares.bandwidth ? rate_json(row.shares.read) : OrderedJson(nullptr);
+  json["arithmetic_limits"] = OrderedJson::array();
+  for (const Rate& rate : row.shares.arithmetic) json["arithmetic_limits"].push_back(rate_json(rate));
+  json["joules_per_token"] = value_or_null(row.result.joules_per_token);
+  json["energy"] = OrderedJson::array();
+  for (const EnergyReading& reading : row.result.energy)
+    json["energy"].push_back({{"source", reading.source}, {"joules", reading.joules}});
+  json["energy_reason"] = text_or_null(row.energy_reason);
+  json["peak_memory_bytes"] = value_or_null(row.peak_memory_bytes);
+  json["tokens_hash"] = fmt::format("{:016x}", row.result.tokens_hash);
+  json["check"] = {{"status", row.check.status},
+                   {"reference", kSpeedReference},
+                   {"why", text_or_null(row.check.why)},
+                   {"tokens", row.check.tokens.checked},
+                   {"near_ties", row.check.tokens.near_ties},
+                   {"lead_max", row.check.lead_max}};
+  return json;
+}
+
+std::string size_text(uint64_t bytes) {
+  const double mib = static_cast<double>(bytes) / (1 << 20);
+  return mib >= 1024 ? fmt::format("{:.2f} GiB", mib / 1024) : fmt::format("{:.2f} MiB", mib);
+}
+std::string count_text(uint64_t count) {
+  const double millions = static_cast<double>(count) / 1e6;
+  return millions >= 1000 ? fmt::format("{:.2f} B", millions / 1000) : fmt::format("{:.2f} M", millions);
+}
+
+// Fits 110 columns: what all rows share stands above the table, and JSON has the whole hash.
+constexpr std::string_view kMdFormat = "| {:<20} | {:>20} | {:>11} | {:>6} | {:>8} | {:<18} |\n";
+
+std::string md_head(const SpeedRow& row, const SpeedRunner& bench) {
+  const std::string left(3, '-'), right = "--:";
+  return fmt::format("{}: {}, {} parameters; {}, {} threads\n{}\n\n", bench.model().spec.name,
+                     size_text(bench.model().weight_bytes()), count_text(bench.model().parameter_count()),
+                     bench.backend(), bench.threads(row), bench.placed()) +
+         fmt::format(kMdFormat, "test", "t/s", "% bandwidth", "% peak", "J/tok", "tokens") +
+         fmt::format(kMdFormat, left, right, right, right, right, left);
+}
+
+std::string md_row(const SpeedRow& row) {
+  // One sample has no spread.
+  const bool several = row.result.tokens_per_second.size() > 1;
+  const std::string spread = several ? fmt::format(" \u00b1 {:.2f}", row.speed.deviation) : "";
+  const std::string speed = fmt::format("{:.2f}{}{}", row.speed.median, spread, row.emulated ? " emulated" : "");
+  const std::string joules =
+      row.result.joules_per_token ? fmt::format("{:.4g}", *row.result.joules_per_token) : "unknown";
+  return fmt::format(kMdFormat, row.test.name(), speed, percent(row.shares.bandwidth), percent(row.shares.peak), joules,
+                     fmt::format("{:08x} {}", row.result.tokens_hash >> 32, row.check.status));
+}
+
+constexpr const char* kCsvFields[] = {"model_filename",    "model_type",
+                                      "model_size",        "model_n_params",
+                                      "backends",          "n_threads",
+                                      "n_prompt",          "n_gen",
+                                      "n_depth",           "avg_ns",
+                                      "stddev_ns",         "avg_ts",
+                                      "stddev_ts",         "test",
+                                      "n_sequences",       "repetitions",
+                                      "median_ts",         "low_ts",
+                                      "high_ts",           "quality",
+                                      "prefill_on",        "decode_on",
+                                      "bandwidth_percent", "peak_percent",
+                                      "joules_per_token",  "peak_memory_bytes",
+                                      "tokens_hash",       "check_status"};
+
+std::string csv_cell(const OrderedJson& value) {
+  if (value.is_null()) return "";
+  if (!value.is_string()) return value.dump();
+  std::string text = "\"";
+  for (const char c : value.get<std::string>()) text += c == '"' ? "\"\"" : std::string(1, c);
+  return text + "\"";
+}
+
+std::string csv_row(OrderedJson json) {
+  for (const char* phase : {"prefill", "decode"})
+    json[fmt::format("{}_on", phase)] = json[phase].is_null() ? OrderedJson(nullptr) : json[phase]["ran"];
+  json["check_status"] = json["check"]["status"];
+  std::vector<std::string> cells;
+  for (const char* field : kCsvFields) cells.push_back(csv_cell(json[field]));
+  return fmt::format("{}\n", fmt::join(cells, ","));
+}
+
+}  // namespace
+
+SpeedTable::SpeedTable(const BenchFlags& flags) : flags_(flags) {
+  if (flags.output == "csv") print(fmt::format("{}\n", fmt::join(kCsvFields, ",")));
+}
+
+void SpeedTable::add(const SpeedRow& row, const SpeedRunner& bench) {
+  const OrderedJson json = row_json(row, bench, flags_);
+  if (flags_.output == "md") {
+    if (!headed_) print(md_head(row, bench));
+    headed_ = true;
+    print(md_row(row));
+  } else if (flags_.output == "csv") {
+    print(csv_row(json));
+  } else if (flags_.output == "jsonl") {
+    print_json(json);
+  } else {
+    rows_.push_back(json);
+  }
+}
+
+void SpeedTable::add(const LoadRow& load) {
+  const Summary ms = summarize(load.ms);
+  const Summary peak = summarize(load.peak_memory_bytes);
+  if (flags_.output == "md" || flags_.output == "csv") {
+    // No speed: it is not a row of the table.
+    fmt::print(flags_.output == "md" ? stdout : stderr,
+               "load to first token of {}: {:.0f} ms ({:.0f} to {:.0f}), peak memory {:.0f} MiB\n{}", kLoadPrompt,
+               ms.median, ms.low, ms.high, peak.median / (1 << 20), flags_.output == "md" ? "\n" : "");
+    return;
+  }
+  OrderedJson json;
+  json["model_filename"] = flags_.model;
+  json["test"] = fmt::format("load+pp{}", kLoadPrompt);
+  json["repetitions"] = load.ms.size();
+  json["load_ms"] = ms.median;
+  json["low_ms"] = ms.low;
+  json["high_ms"] = ms.high;
+  json["samples_ms"] = load.ms;
+  json["peak_memory_bytes"] = static_cast<uint64_t>(peak.median);
+  json["first_token"] = load.token;
+  if (flags_.output == "jsonl") {
+    print_json(json);
+  } else {
+    rows_.push_back(json);
+  }
+}
+
+void SpeedTable::finish() {
+  if (flags_.output == "json") print_json(rows_);
+}
+
+}  // namespace baton::cli
