@@ -270,7 +270,7 @@ Placement AneExecutor::placement() const {
         options_.kernels_max);
   }
   if (!device_->noteworthy().empty()) {
-    notes += fmt::format("; weights of {} kernels do not sit well in fp16 (inspect --unit ane)",
+    notes += fmt::format("; weights of {} kernels do not sit well in fp16 (an inspection names them)",
                          device_->noteworthy().size());
   }
   notes += "; not yet run on Apple hardware";
