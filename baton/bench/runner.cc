@@ -158,6 +158,8 @@ Status check_test(const SpeedUnits& units, const SpeedTest& test) {
     return fail(Code::kInvalidInput,
                 fmt::format("{}: {} tokens, but the model's context is {}", test.name(), tokens, context));
   }
+  if (test.decode_tokens > 0 && units.decode_seats_max == 0)
+    return fail(Code::kInvalidInput, fmt::format("{}: the unit only prefills: decode on another one", test.name()));
   if (test.decode_tokens > 0 && test.sequences > units.decode_seats_max) {
     return fail(Code::kInvalidInput, fmt::format("{}: the unit decodes at most {} sequence{} in one step", test.name(),
                                                  units.decode_seats_max, units.decode_seats_max == 1 ? "" : "s"));

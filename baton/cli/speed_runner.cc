@@ -120,6 +120,8 @@ Result<SpeedCheck> SpeedRunner::check(const SpeedTest& test, const SpeedResult& 
   const auto unchecked = [](std::string why) { return SpeedCheck{"unchecked", std::move(why), {}, 0}; };
   if (flags_.no_check) return unchecked("--no-check");
   if (prefill_name() == kSpeedReference && !split()) return unchecked("it is the reference");
+  if (decode_caps().decode_seats_max == 0)
+    return unchecked("the unit only prefills, and choices are compared by decodes");
   const double tokens = static_cast<double>(test.sequences) *
                         (static_cast<double>(test.depth) + test.prefill_tokens + test.decode_tokens);
   const double seconds = 2 * static_cast<double>(model_->parameter_count()) * tokens / kReferenceOperations;

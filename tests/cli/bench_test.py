@@ -108,6 +108,15 @@ class Bench(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual("measuring what honest choices differ by" in done.stderr, said)
 
+    def test_a_unit_that_only_prefills_is_measured_at_that(self):
+        unit = ("-m", SMALL, "--unit", "coreml:device=emulator", "-r", "1")
+        done = bench(*unit, "-p", "8", "-n", "0", "-o", "json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("only prefills", json.loads(done.stdout)[0]["check"]["why"])
+        done = bench(*unit, "-p", "0", "-n", "4")
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertIn("tg4: the unit only prefills: decode on another one", done.stderr)
+
     def test_emulated_unit_says_so_everywhere(self):
         row, = rows("-p", "8", "-n", "0", "-r", "1", "--unit", "ane")
         if "emulated" not in row["prefill"]["evidence"]:
