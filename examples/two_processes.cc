@@ -33,10 +33,10 @@ baton::Status run(bool prefills, const char* model, const char* file, const char
                 made.makers.front().unit.c_str());
     auto& ids = request.request.tokens;
     ids.insert(ids.begin(), state.view.tokens.begin(), state.view.tokens.end());
-    BATON_TRY(request.request.start_state, state.source.block());
+    request.request.start_state = state.source;
   }
   BATON_TRY(const baton::Completion answer, runtime->complete(std::move(request), {}, {}));
-  if (prefills) return baton::write_seal_file(file, answer.sealed_state, &key);
+  if (prefills) return baton::write_seal_file(file, baton::SealSource::borrowed(answer.sealed_state), &key);
   std::printf("%s\n", answer.text.c_str());
   return {};
 }

@@ -182,7 +182,7 @@ TEST(Proof, OfAStartingStateIsMadeWhereItWasOpened) {
       Request request = make_request(20, 5);
       request.strategy = strategy;
       request.prefill_unit = prefill;
-      request.start_state = forged_state(*rig.engine, request, 12);
+      request.start_state = SealSource::owned(forged_state(*rig.engine, request, 12));
       request.verify = VerifyMode::kSample;
       const Answer answer = run(*rig.engine, request);
       EXPECT_EQ(answer.tokens, expected_of(request));
@@ -203,7 +203,7 @@ TEST(Proof, BoundsOfAllHandsAddUp) {
   const auto level_with = [](double start_share, double move_share) {
     Rig rig({}, {{}, {}});
     Request request = make_request(20, 3);
-    request.start_state = forged_state(*rig.engine, request, 12);
+    request.start_state = SealSource::owned(forged_state(*rig.engine, request, 12));
     request.verify = VerifyMode::kSample;
     const auto share = [](double of, const char* between) {
       ProofBounds bounds;
@@ -241,7 +241,7 @@ TEST(Proof, RepeatsTheMakersSteps) {
   Request next = make_request(34, 1);
   next.prefill_unit = "b";
   next.strategy = "single";
-  next.start_state = run(*rig.engine, first).finished.sealed_state;
+  next.start_state = SealSource::owned(run(*rig.engine, first).finished.sealed_state);
   next.verify = VerifyMode::kSample;
   const std::vector<std::pair<Act, size_t>> made = std::exchange(calls, {});
   ASSERT_GT(made.size(), 3u);

@@ -282,7 +282,7 @@ TEST(FirstToken, PartsAddUp) {
                       run(*rig.engine, saved), run(*rig.engine, single)};
   Request resumed = make_request(30, 3);
   resumed.tokens.push_back(3);
-  resumed.start_state = std::move(answers[3].finished.sealed_state);
+  resumed.start_state = SealSource::owned(std::move(answers[3].finished.sealed_state));
   const Answer opened = run(*rig.engine, resumed);
   EXPECT_EQ(opened.finished.stats.reused_tokens, 30u);
   const Answer* all[] = {&answers[0], &answers[1], &answers[2], &answers[3], &answers[4], &opened};
@@ -594,7 +594,7 @@ TEST(SealedState, GoesOnInAnotherRequestOrIsRefused) {
   ASSERT_FALSE(saved.finished.sealed_state.empty());
 
   Request next = make_request(20, 5);  // begins with the same 12 tokens
-  next.start_state = saved.finished.sealed_state;
+  next.start_state = SealSource::borrowed(saved.finished.sealed_state);
   next.verify = VerifyMode::kSample;
   const Answer answer = run(*rig.engine, next);
   EXPECT_EQ(answer.tokens, expected_of(next)) << answer.finished.error.message;
@@ -609,20 +609,54 @@ TEST(SealedState, GoesOnInAnotherRequestOrIsRefused) {
   EXPECT_EQ(sealed.finished.stats.bridge.level, BridgeLevel::kSealed);
 
   Request foreign = make_request(20, 5, 77);
-  foreign.start_state = saved.finished.sealed_state;
+  foreign.start_state = SealSource::borrowed(saved.finished.sealed_state);
   const Answer refused = run(*rig.engine, foreign);
   EXPECT_EQ(refused.finished.error.code, Code::kMismatch) << refused.finished.error.message;
   EXPECT_EQ(refused.finished.error.message.rfind("the starting state: ", 0), 0u);
   EXPECT_TRUE(refused.tokens.empty());
 
   Request damaged = make_request(20, 5);
-  damaged.start_state = saved.finished.sealed_state;
-  damaged.start_state.back() ^= std::byte{4};
+  std::vector<std::byte> flipped = saved.finished.sealed_state;
+  flipped.back() ^= std::byte{4};
+  damaged.start_state = SealSource::owned(std::move(flipped));
   EXPECT_EQ(run(*rig.engine, damaged).finished.error.code, Code::kCorrupt);
 
   Request whole = make_request(12, 5);
-  whole.start_state = saved.finished.sealed_state;
+  whole.start_state = SealSource::borrowed(saved.finished.sealed_state);
   EXPECT_EQ(run(*rig.engine, whole).finished.error.code, Code::kMismatch);
+}
+
+// It is asked each time it is opened, and what ends half way ends the request.
+TEST(SealedState, IsReadFromItsSource) {
+  Rig rig({}, {{}, {}});
+  Request first = make_request(12, 1);
+  first.want_sealed_state = true;
+  const SealSource whole = SealSource::owned(run(*rig.engine, first).finished.sealed_state);
+  int reads = 0;
+  uint64_t left = UINT64_MAX;
+  const SealSource file(whole.size(), [&](const SealSink& sink) -> Status {
+    ++reads;
+    return whole.give([&](uint64_t offset, std::span<const std::byte> bytes) -> Status {
+      BATON_OK(sink(offset, bytes.first(std::min<uint64_t>(bytes.size(), left))));
+      left -= std::min<uint64_t>(bytes.size(), left);
+      return left > 0 ? Status() : fail(Code::kCorrupt, "x.state: ends at byte 700");
+    });
+  });
+  Request next = make_request(20, 5);
+  next.start_state = file;
+  EXPECT_EQ(run(*rig.engine, next).tokens, expected_of(next));
+  EXPECT_EQ(reads, 1);
+  next.verify = VerifyMode::kSample;
+  EXPECT_EQ(run(*rig.engine, next).tokens, expected_of(next));
+  EXPECT_EQ(reads, 3) << "for the proof, and by the unit that goes on from it";
+  left = 700;
+  ASSERT_GT(whole.size(), left);
+  const Answer broken = run(*rig.engine, next);
+  EXPECT_EQ(broken.finished.error.code, Code::kCorrupt);
+  EXPECT_EQ(broken.finished.error.message, "the starting state: x.state: ends at byte 700");
+  EXPECT_TRUE(broken.tokens.empty());
+  EXPECT_EQ(reads, 4);
+  EXPECT_EQ(rig.live_states(), 0);
 }
 
 TEST(SealedState, AfterTheAnswerSavesItsPrefill) {
@@ -641,7 +675,7 @@ TEST(SealedState, AfterTheAnswerSavesItsPrefill) {
   for (const int32_t token : {3, 1, 4}) next.tokens.push_back(token);
   next.decode_unit = first.decode_unit;
   next.max_new_tokens = 5;
-  next.start_state = said.finished.answer_state;
+  next.start_state = SealSource::borrowed(said.finished.answer_state);
   const Answer answer = run(*rig.engine, next);
   EXPECT_EQ(answer.tokens, expected_of(next)) << answer.finished.error.message;
   EXPECT_EQ(answer.finished.stats.prefill_tokens, 3u);

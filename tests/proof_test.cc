@@ -210,7 +210,7 @@ class Proof : public testing::TestWithParam<GoldenCase> {
     SealExpectation expected;
     expected.identity = identity();
     expected.tokens = &ids;
-    const auto filled = unseal_state(block, expected, **state);
+    const auto filled = unseal_state(SealSource::borrowed(block), expected, **state);
     EXPECT_TRUE(filled) << filled.error().message;
     return std::move(*state);
   }
@@ -386,7 +386,7 @@ void Proof::engine_finds_what_the_figures_show() {
       request.decode_unit = names_[item.to];
       request.strategy = "single";
       request.verify = mode;
-      request.start_state = item.block;
+      request.start_state = SealSource::borrowed(item.block);
       request.start_bounds = item.allowed;
       auto ticket = (*engine)->submit(std::move(request));
       ASSERT_TRUE(ticket) << ticket.error().message;

@@ -55,7 +55,7 @@ class SealedStates : public testing::Test {
     expected.identity = identity;
     expected.tokens = &sealed_.tokens;
     renew();
-    return unseal_state(block, expected, *into_);
+    return unseal_state(SealSource::borrowed(block), expected, *into_);
   }
   // The message of the refusal; "" when it was not refused, or the receiver was touched before header and tokens held.
   std::string refusal(std::span<const std::byte> block, const StateIdentity& identity = kIdentity) {
@@ -139,7 +139,7 @@ TEST_F(SealedStates, OfAnotherOwner) {
     auto prompt = sealed_.tokens;
     prompt[at] ^= 1;
     expected.tokens = &prompt;
-    const auto result = unseal_state(sealed_.block, expected, *into_);
+    const auto result = unseal_state(SealSource::borrowed(sealed_.block), expected, *into_);
     ASSERT_FALSE(result.has_value());
     EXPECT_EQ(result.error().code, Code::kMismatch);
     EXPECT_NE(result.error().message.find(fmt::format("state of another prompt: token {} ", at)), std::string::npos);
@@ -171,9 +171,9 @@ TEST(SealedModels, AnEvilCopyIsNotTheModel) {
   const auto block = seal_state(from, identity(*evil), tokens).value();
   SealExpectation expected;
   expected.identity = identity(*evil);
-  EXPECT_TRUE(unseal_state(block, expected, into));
+  EXPECT_TRUE(unseal_state(SealSource::borrowed(block), expected, into));
   expected.identity = identity(*ours);
-  const auto refused = unseal_state(block, expected, into);
+  const auto refused = unseal_state(SealSource::borrowed(block), expected, into);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::kMismatch);
   EXPECT_NE(refused.error().message.find("quantization fingerprint"), std::string::npos) << refused.error().message;

@@ -147,7 +147,7 @@ CompletionRequest Conversation::request_of(const Prompt& prompt) const {
   if (options_.prepare) options_.prepare(request.request);
   request.on_prefill = options_.on_prefill;
   if (prompt.start != nullptr) {
-    request.request.start_state = prompt.start->block;
+    request.request.start_state = prompt.start->state;
     request.start_tokens = prompt.start->tokens.size();
   }
   return request;
@@ -165,26 +165,26 @@ Status Conversation::keep_lasting(Prompt& prompt, size_t tokens, const std::func
   *stats = std::move(done.stats);
   if (done.sealed_state.empty()) return {};  // cancelled
   states_.clear();
-  states_.push_back({std::move(part.tokens), std::move(done.sealed_state)});
+  states_.push_back({std::move(part.tokens), SealSource::owned(std::move(done.sealed_state))});
   prompt.start = &states_.back();
   return {};
 }
 
 void Conversation::keep_states(Prompt prompt, Completion& completion) {
   std::vector<KnownState> kept;
-  if (prompt.start != nullptr && prompt.start->block.size() <= kSpareStateBytesMax) {
-    KnownState spare = *prompt.start;
-    kept.push_back(std::move(spare));
+  if (prompt.start != nullptr && prompt.start->state.size() <= kSpareStateBytesMax) {
+    kept.push_back(*prompt.start);
   }
   const size_t asked = prompt.tokens.size();
   std::vector<int32_t> said = prompt.tokens;
   said.insert(said.end(), completion.ids.begin(), completion.ids.end());
-  if (!completion.sealed_state.empty()) kept.push_back({std::move(prompt.tokens), std::move(completion.sealed_state)});
+  if (!completion.sealed_state.empty())
+    kept.push_back({std::move(prompt.tokens), SealSource::owned(std::move(completion.sealed_state))});
   // After a stop string the state holds more than was said.
   const uint64_t held = completion.answer_state_tokens;
   if (!completion.answer_state.empty() && held > asked && held <= said.size()) {
     said.resize(held);
-    kept.push_back({std::move(said), std::move(completion.answer_state)});
+    kept.push_back({std::move(said), SealSource::owned(std::move(completion.answer_state))});
   }
   states_ = std::move(kept);
 }
@@ -266,7 +266,7 @@ uint64_t Conversation::turns() const { return messages_.size() / 2; }
 
 Result<ConversationUse> Conversation::use() const {
   ConversationUse use{.messages = messages_.size() + (system_.empty() ? 0 : 1)};
-  for (const KnownState& state : states_) use.state_bytes += state.block.size();
+  for (const KnownState& state : states_) use.state_bytes += state.state.size();
   if (use.messages == 0) return use;
   BATON_TRY(const Prompt prompt, prompt_of(messages_, false));
   use.tokens = prompt.tokens.size();

@@ -93,7 +93,7 @@ class Conversation {
  private:
   struct KnownState {
     std::vector<int32_t> tokens;
-    std::vector<std::byte> block;
+    SealSource state;  // in memory, or the file it was loaded from
   };
   struct Prompt {
     std::vector<int32_t> tokens;

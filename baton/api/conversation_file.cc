@@ -24,6 +24,20 @@ OrderedJson identity_json(const StateIdentity& identity) {
           {"tokenizer", hex_digits(identity.tokenizer)}};
 }
 
+// Of the bytes as they lie in a file without a key. Of a source that begins with the header as it ends, as what is kept
+// does.
+Result<uint64_t> checksum_of(const SealSource& state) {
+  Checksum sum;
+  uint64_t summed = 0;
+  BATON_OK(state.give([&](uint64_t offset, std::span<const std::byte> bytes) -> Status {
+    if (offset < summed) return {};
+    sum.update(bytes);
+    summed += bytes.size();
+    return {};
+  }));
+  return sum.value();
+}
+
 // `what` of the file must be `expected`; both are texts.
 Status same(const OrderedJson& file, const char* what, const std::string& expected) {
   const auto found = file.find(what);
@@ -72,8 +86,9 @@ Status Conversation::save(const std::filesystem::path& file, const StateKey* key
   json["messages"] = messages_;
   json["state"] = nullptr;
   if (prompt.start != nullptr) {
-    BATON_OK(write_seal_file(file, prompt.start->block, key));
-    json["state"] = {{"tokens", prompt.start->tokens.size()}, {"checksum", hex_digits(checksum(prompt.start->block))}};
+    BATON_OK(write_seal_file(file, prompt.start->state, key));
+    BATON_TRY(const uint64_t sum, checksum_of(prompt.start->state));
+    json["state"] = {{"tokens", prompt.start->tokens.size()}, {"checksum", hex_digits(sum)}};
   }
   const std::string text = json.dump(1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
   return write_file(messages_file(file), std::as_bytes(std::span(text)));
@@ -125,14 +140,14 @@ Status Conversation::load(const std::filesystem::path& file, const StateKey* key
     expected.position_max = static_cast<uint64_t>(runtime_.model().spec.context_max);
     expected.vocab = runtime_.model().spec.vocab;
     BATON_TRY(const SealedFile sealed, read_seal_file(file, expected, key));
-    BATON_TRY(std::vector<std::byte> block, sealed.source.block());
-    if (state.value("checksum", OrderedJson()) != hex_digits(checksum(block)))
+    BATON_TRY(const uint64_t sum, checksum_of(sealed.source));
+    if (state.value("checksum", OrderedJson()) != hex_digits(sum))
       return fail(Code::kMismatch, fmt::format("{} is not the state that {} was saved with", file.string(), name));
     if (state.value("tokens", OrderedJson()) != sealed.view.tokens.size()) {
       return refuse({Code::kInvalidInput,
                      fmt::format("field 'state.tokens' is not the {} of the state", sealed.view.tokens.size())});
     }
-    loaded.states_.push_back({sealed.view.tokens, std::move(block)});
+    loaded.states_.push_back({sealed.view.tokens, sealed.source});
     OrderedJson next = messages;
     next.push_back({{"role", "user"}, {"content", ""}});
     BATON_TRY(const Prompt prompt, loaded.prompt_of(next, true));

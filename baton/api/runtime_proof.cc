@@ -129,7 +129,7 @@ Result<std::optional<ProofBounds>> Runtime::prepare_start(Request& request, cons
   expected.shape = &shape;
   expected.position_max = static_cast<uint64_t>(model().spec.context_max);
   // One that is refused here is refused by the engine, with its own words.
-  const auto view = open_seal(request.start_state, expected);
+  const auto view = verify_seal(request.start_state, expected);
   if (!view) return nothing;
   const Loaded& decode = *find_unit(request.decode_unit);
   const Provenance& made = view->provenance;

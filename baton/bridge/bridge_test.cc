@@ -66,7 +66,7 @@ TEST(Bridge, SameTypeComesBackBitByBit) {
     const auto tokens = fake_tokens(2, 33);
     const auto block = seal_state(from, kIdentity, tokens);
     ASSERT_TRUE(block.has_value());
-    const auto back = unseal_state(*block, {kIdentity, nullptr, &tokens}, to);
+    const auto back = unseal_state(SealSource::borrowed(*block), {kIdentity, nullptr, &tokens}, to);
     ASSERT_TRUE(back.has_value()) << back.error().message;
     EXPECT_EQ(*back, tokens);
     EXPECT_EQ(*seal_state(to, kIdentity, tokens), *block);
@@ -190,9 +190,9 @@ TEST(Bridge, RefusalsLeaveTheReceiverAlone) {
   const auto block = seal_state(from, kIdentity, tokens);
   auto prompt = tokens;
   prompt[12] += 1;
-  const auto other = unseal_state(*block, {kIdentity, nullptr, &prompt}, to.state);
+  const auto other = unseal_state(SealSource::borrowed(*block), {kIdentity, nullptr, &prompt}, to.state);
   EXPECT_TRUE(!other && other.error().message.find("another prompt: token 12 of 20") != std::string::npos);
-  const auto foreign = unseal_state(*block, {{1, 2, 4}, nullptr, &tokens}, to.state);
+  const auto foreign = unseal_state(SealSource::borrowed(*block), {{1, 2, 4}, nullptr, &tokens}, to.state);
   EXPECT_TRUE(!foreign && foreign.error().message.find("tokenizer") != std::string::npos);
   EXPECT_TRUE(to.untouched());
 }

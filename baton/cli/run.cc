@@ -139,7 +139,7 @@ Status continue_from_file(const RunFlags& flags, const Runtime& runtime, Request
   SealedFile& file = *read;
   request.tokens.insert(request.tokens.begin(), file.view.tokens.begin(), file.view.tokens.end());
   start_tokens = file.view.tokens.size();
-  BATON_TRY(request.start_state, file.source.block());
+  request.start_state = std::move(file.source);
   return {};
 }
 
@@ -152,7 +152,7 @@ Status write_outputs(const RunFlags& flags, const Completion& completion) {
   }
   if (!flags.save_state.empty()) {
     if (completion.sealed_state.empty()) return fail(Code::kCancelled, fmt::format(kEarly, flags.save_state));
-    BATON_OK(write_seal_file(flags.save_state, completion.sealed_state, pointer_to(flags.key)));
+    BATON_OK(write_seal_file(flags.save_state, SealSource::borrowed(completion.sealed_state), pointer_to(flags.key)));
   }
   return {};
 }

@@ -198,7 +198,7 @@ Result<OrderedJson> convert(const StateConvertFlags& flags) {
       return fail(Code::kInvalidInput, fmt::format("{}: there are no logits in it for --dump-logits", flags.in));
     BATON_OK(write_output(flags.dump_logits, std::as_bytes(std::span(state.logits)), kModeShared));
   }
-  BATON_OK(flags.to == "seal" ? write_seal_file(flags.out, bytes, pointer_to(flags.key))
+  BATON_OK(flags.to == "seal" ? write_seal_file(flags.out, SealSource::borrowed(bytes), pointer_to(flags.key))
                               : write_output(flags.out, bytes, kModeOwner));
   if (source.gets_key) {
     fmt::print(stderr,

@@ -25,12 +25,12 @@ Status guarded(F&& body) {
 
 Result<MoveReport> Carrier::carry(const SequenceState& from, SequenceState& to) { return move_state(from, to); }
 
-Status Carrier::open(std::span<const std::byte> block, const StateIdentity& identity,
-                     const std::vector<int32_t>& prompt, SequenceState& to, Provenance& provenance) {
+Status Carrier::open(const SealSource& source, const StateIdentity& identity, const std::vector<int32_t>& prompt,
+                     SequenceState& to, Provenance& provenance) {
   SealExpectation expected;
   expected.identity = identity;
   expected.tokens = &prompt;
-  BATON_OK(unseal_state(block, expected, to, &provenance));
+  BATON_OK(unseal_state(source, expected, to, &provenance));
   return {};
 }
 
@@ -180,7 +180,7 @@ Status BridgeLane::move(MoveWork& work) {
     }
     case MoveForm::kOpen: {
       BATON_TRY(const StateIdentity identity, identity_(work.to.home));
-      return carrier_.open(work.block, identity, work.tokens, *work.to.state, work.to.provenance);
+      return carrier_.open(work.start, identity, work.tokens, *work.to.state, work.to.provenance);
     }
     case MoveForm::kSeal: {
       BATON_TRY(const StateIdentity identity, identity_(work.from.home));

@@ -23,9 +23,9 @@ class Carrier {
   virtual ~Carrier() = default;
   // `to` is at position 0, of the same model, mostly on another unit.
   virtual Result<MoveReport> carry(const SequenceState& from, SequenceState& to);
-  // A caller's block: kMismatch when it is of another model or tokenizer, or `prompt` does not begin with its tokens.
-  virtual Status open(std::span<const std::byte> block, const StateIdentity& identity,
-                      const std::vector<int32_t>& prompt, SequenceState& to, Provenance& provenance);
+  // A caller's state: kMismatch when it is of another model or tokenizer, or `prompt` does not begin with its tokens.
+  virtual Status open(const SealSource& source, const StateIdentity& identity, const std::vector<int32_t>& prompt,
+                      SequenceState& to, Provenance& provenance);
   // `tokens`: those that the state holds, from the first.
   virtual Result<std::vector<std::byte>> seal(const SequenceState& from, const StateIdentity& identity,
                                               std::span<const int32_t> tokens, const Provenance& provenance);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "baton/base/status.h"
+#include "baton/bridge/bridge.h"
 #include "baton/bridge/compare.h"
 #include "baton/sample/sampler.h"
 
@@ -52,8 +53,10 @@ struct Request {
   std::optional<ProofBounds> move_bounds = {}, via_bounds = {}, start_bounds = {};
 
   // A sealed state to go on from; empty: none. Its tokens must be a proper prefix of `tokens`, else the request ends
-  // with kMismatch; a block that fails verification ends it with kCorrupt. It is never worked around.
-  std::vector<std::byte> start_state;
+  // with kMismatch; one that fails verification ends it with kCorrupt, one that cannot be read with the source's error.
+  // It is never worked around. The source is asked on the bridge's thread, piece by piece, once each time the state is
+  // opened (again after a proof of it, or a fall-back), and let go of when it is not needed again.
+  SealSource start_state;
   // Both are final before the answer goes on, and are given whatever ends it, but for an error. A cancel that comes
   // before they are made leaves them empty; `Ticket::stop` does not once a token has come.
   bool want_sealed_state = false;  // FinishedEvent::sealed_state: the state after the whole prompt (position = prompt)

@@ -273,7 +273,7 @@ void Scheduler::start_move(const Candidate& candidate, MoveWork& work) {
     case MoveForm::kOpen:
       lend(sequence, work.role, work.to);
       work.tokens = sequence.request.tokens;
-      work.block = std::move(sequence.request.start_state);
+      work.start = sequence.request.start_state;
       return;
     case MoveForm::kSeal:
       lend(sequence, work.role, work.from);

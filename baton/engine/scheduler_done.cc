@@ -178,10 +178,9 @@ void Scheduler::done_move(MoveWork& work, double ms) {
     case MoveForm::kOpen: {
       const bool useful = give_back(sequence, work.role, work.to, failed);
       if (sequence.over()) return;
-      // A block that was given and does not hold is never worked around.
+      // A state that was given and does not hold is never worked around.
       if (failed) return sequence.end_with(because("the starting state", work.status));
-      if (useful) return sequence.take_start(work.role, std::move(work.block), ms);
-      sequence.request.start_state = std::move(work.block);
+      if (useful) sequence.take_start(work.role, ms);
       return;
     }
     case MoveForm::kSeal:

@@ -189,7 +189,7 @@ void Sequence::settle_via() {
   via_placement = std::exchange(decode_placement, std::nullopt);
 }
 
-void Sequence::take_start(StateRole which, std::vector<std::byte> block, double ms) {
+void Sequence::take_start(StateRole which, double ms) {
   RoleRecord& record = role(which);
   const uint64_t position = record.held.state->position();
   if (position >= history.size()) {
@@ -198,15 +198,14 @@ void Sequence::take_start(StateRole which, std::vector<std::byte> block, double 
                                           ": at least one must be new"});
   }
   stats.bridge.kind = BridgeKind::kOpen;
-  stats.bridge.bytes += block.size();
+  stats.bridge.bytes += request.start_state.size();
   stats.bridge.ms += ms;
   record.origin = Origin::kSealed;
   start_check_due = start_check_due && position > 0;
   if (start_check_due) {
     start_opened = true;
-    request.start_state = std::move(block);
   } else {
-    start_pending = false;
+    end_start();
     stats.reused_tokens = position;
   }
 }

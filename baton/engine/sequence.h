@@ -70,7 +70,7 @@ struct Sequence {
   bool foreign = false;                        // the target's contents come, or will come, from elsewhere
   bool start_pending = false;
   bool start_check_due = false;      // the starting state is to be compared before anything goes on from it
-  bool start_opened = false;         // for that: into the target, the block kept
+  bool start_opened = false;         // for that: into the target
   bool states_compared = false;      // the target's, at the hand-over
   bool proof_passed = false;         // the logits after the prompt
   bool prompt_done = false;          // the last prompt token was decoded
@@ -134,8 +134,8 @@ struct Sequence {
   void take_over_source();
   // The target, on the via unit, becomes the source of a hand-over to the decode unit.
   void pass_on();
-  // The sealed starting state was verified and is in the role's state; `block`: its bytes.
-  void take_start(StateRole which, std::vector<std::byte> block, double ms);
+  // The sealed starting state was verified and is in the role's state.
+  void take_start(StateRole which, double ms);
   // What the proof allows now: of the starting state while it is checked alone, else of all hands the target went
   // through. The prompt's bounds, not those of an answer.
   ProofBounds bounds() const;
@@ -163,6 +163,11 @@ struct Sequence {
   FinishedEvent finish(int64_t now_ns);
 
  private:
+  // The starting state is not opened again.
+  void end_start() {
+    start_pending = false;
+    request.start_state = {};
+  }
   // Whose state is that of the answer.
   StateRole holder() const { return passed_on && !handed_over && !alone ? StateRole::kSource : StateRole::kTarget; }
   BridgeLevel level() const;

@@ -90,9 +90,8 @@ void Sequence::take_states(const WorstPart& worst, const std::string& worst_at, 
   }
   start_check_due = start_opened = false;
   if (alone) {
-    start_pending = false;
     stats.reused_tokens = role(StateRole::kTarget).held.state->position();
-    request.start_state = {};
+    end_start();
   } else {
     drop(StateRole::kTarget);  // the prefill unit goes on from it
   }
@@ -131,8 +130,8 @@ void Sequence::fail_proof(const std::string& where, const std::string& what) {
   target.placement = proof.placement;
   prefilled_by = StateRole::kTarget;
   alone = true;
-  foreign = start_pending = start_check_due = start_opened = false;
-  request.start_state = {};
+  foreign = start_check_due = start_opened = false;
+  end_start();
   stats.bridge.proof_failed = true;
   stats.reused_tokens = 0;
   say_fallback("the bridge proof failed at " + where + ": " + what + "; the decode unit went on from its own state");

@@ -48,9 +48,10 @@ struct MoveWork {
   HeldState from;
   StateRole to_role = StateRole::kTarget;  // kCarry
   HeldState to;
-  std::vector<int32_t> tokens;   // kCarry, kSeal: of the state; kOpen: of the prompt
-  std::vector<std::byte> block;  // kOpen: in; kSeal: out
+  std::vector<int32_t> tokens;  // kCarry, kSeal: of the state; kOpen: of the prompt
+  SealSource start;             // kOpen
 
+  std::vector<std::byte> block;  // kSeal
   Status status;
   MoveReport report;
 };

@@ -86,7 +86,7 @@ struct Model {
   void release_pages() const;
 };
 
-// The only shared_ptr but that of GGUF's arrays (container.h): every unit that has loaded a model keeps it alive.
+// One of the few shared_ptr (scripts/check_tree.py lists them): every unit that has loaded a model keeps it alive.
 // Errors name the file, the tensor or field and the remedy. NaN or infinite norm weights are refused, and so is what
 // the file has and nothing here reads (harmless.h). `context`: tokens a sequence will have at most, 0 for as many as
 // the model can: longrope files have two sets of frequencies. States of one set do not belong to a model of the other.

@@ -89,7 +89,7 @@ Result<SealedFile> read_seal_file(const std::filesystem::path& path, const SealE
   const auto here = [&](Error error) { return fail(std::move(error).in(path.string())); };
   BATON_TRY(FileReader reader, FileReader::open(path));
   BATON_TRY(const FileIdentity identity, file_identity(path));
-  auto file = std::make_unique<const FileReader>(std::move(reader));
+  const auto file = std::make_shared<const FileReader>(std::move(reader));
   uint64_t bytes = identity.size;
   std::optional<MacSum> mac;
   if (key != nullptr) {
@@ -99,10 +99,8 @@ Result<SealedFile> read_seal_file(const std::filesystem::path& path, const SealE
     bytes -= kMacBytes;
     mac.emplace(*key);
   }
-  auto give = [from = file.get(), path, bytes, mac](const SealSink& sink) {
-    return give_file(*from, path, bytes, mac, sink);
-  };
-  SealedFile opened{std::move(file), {bytes, std::move(give)}, {}};
+  SealedFile opened{
+      {bytes, [file, path, bytes, mac](const SealSink& sink) { return give_file(*file, path, bytes, mac, sink); }}, {}};
   SealReader verifier(expected, nullptr, bytes);
   Status refused;
   const Status given = opened.source.give([&](uint64_t offset, std::span<const std::byte> piece) -> Status {

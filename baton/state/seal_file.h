@@ -13,17 +13,18 @@
 
 namespace baton {
 
-// A file that was verified once, and what it holds. The source reads the file again, with all checks that a reader
-// makes and, where there was a key, the MAC's: what is used is what is verified then, even if the file has changed.
+// A file that was verified once, and what it holds. The source keeps it open and reads it again, with all checks that a
+// reader makes and, where there was a key, the MAC's: what is used is what is verified then, even if the file has
+// changed.
 struct SealedFile {
-  std::unique_ptr<const FileReader> file;
-  SealSource source;  // `file`, without the MAC
+  SealSource source;  // without the MAC
   SealedView view;    // its sections have no bytes
 };
 
 // Atomic: a reader sees the old file or the whole new one. Mode 0600. `key`: with a MAC under it. Asks the source
-// twice, as the checksums come first in a file; its sections come in order. kInternal when it is not the same both
-// times.
+// twice, as the header with the checksums of the sections comes first, in a pipe too and in what a MAC is made over:
+// no such file can be written while its state is made. So what is wrong with the state itself is said before there is
+// a file. The source's sections come in order; kInternal when it is not the same both times.
 Status write_seal_file(const std::filesystem::path& path, const SealSource& source, const StateKey* key = nullptr);
 
 // Verifies the whole file. One whose header or length is not expected is not read any further. With a `key` the file

@@ -317,10 +317,14 @@ Result<SealedView> SealReader::finish() {
   return std::move(view_);
 }
 
+Result<SealedView> verify_seal(const SealSource& source, const SealExpectation& expected) {
+  SealReader reader(expected, nullptr, source.size());
+  BATON_OK(source.give([&](uint64_t offset, auto bytes) { return reader.take(offset, bytes); }));
+  return reader.finish();
+}
+
 Result<SealedView> open_seal(std::span<const std::byte> block, const SealExpectation& expected) {
-  SealReader reader(expected, nullptr, block.size());
-  BATON_OK(SealSource(block).give([&](uint64_t offset, auto bytes) { return reader.take(offset, bytes); }));
-  BATON_TRY(SealedView view, reader.finish());
+  BATON_TRY(SealedView view, verify_seal(SealSource::borrowed(block), expected));
   for (size_t i = 0; i < view.sections.size(); ++i) {
     const auto entry = block.subspan(sealed::kEntriesAt + i * sealed::kEntryBytes, sealed::kEntryBytes);
     view.sections[i].bytes =

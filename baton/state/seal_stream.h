@@ -24,20 +24,21 @@ namespace baton {
 using SealSink = std::function<Status(uint64_t offset, std::span<const std::byte> bytes)>;
 
 // A sealed state that can be had as a stream, as often as it is asked for: a block, a file, a state that is sealed
-// then.
+// then. Copies share what it is read from.
 class SealSource {
  public:
   using Give = std::function<Status(const SealSink& sink)>;
 
   SealSource() = default;
-  // A block of any bytes, borrowed.
-  SealSource(std::span<const std::byte> block);
-  SealSource(const std::vector<std::byte>& block) : SealSource(std::span(block)) {}
+  // A block of any bytes: of a caller who keeps it for as long as the source and its copies, or the source's own.
+  static SealSource borrowed(std::span<const std::byte> block);
+  static SealSource owned(std::vector<std::byte> block);
+  // `give` owns what it reads from, or whoever makes the source says for how long it may be asked.
   SealSource(uint64_t bytes, Give give) : bytes_(bytes), give_(std::move(give)) {}
 
   bool empty() const { return bytes_ == 0; }
   uint64_t size() const { return bytes_; }
-  // Errors of the sink, and its own.
+  // Errors of the sink, and its own. Not of an empty one.
   Status give(const SealSink& sink) const { return give_(sink); }
   // All of it in memory. Throws std::bad_alloc.
   Result<std::vector<std::byte>> block() const;
@@ -135,5 +136,8 @@ class SealReader {
   Checksum sum_;
   SealedView view_;
 };
+
+// All of a source through a SealReader. The view's sections have no bytes. Throws std::bad_alloc.
+Result<SealedView> verify_seal(const SealSource& source, const SealExpectation& expected);
 
 }  // namespace baton

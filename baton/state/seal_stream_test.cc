@@ -45,7 +45,7 @@ class SealStream : public testing::Test {
     block_ = test::sealed_block(kStreamed, tokens_, shape_, made_, [&](size_t) { return random.normal(); });
     expected_ = {kStreamed, &shape_, nullptr, 16, 0};
     view_ = open_seal(block_, expected_).value();
-    EXPECT_TRUE(SealSource(block_).give([&](uint64_t offset, std::span<const std::byte> bytes) -> Status {
+    EXPECT_TRUE(SealSource::borrowed(block_).give([&](uint64_t offset, std::span<const std::byte> bytes) -> Status {
       if (offset == 0) header_.assign(bytes.begin(), bytes.end());
       return {};
     }));

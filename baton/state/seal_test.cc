@@ -390,11 +390,17 @@ TEST(Seal, FileRoundTripAndErrorsNameTheFile) {
   const Example example;
   const auto path = std::filesystem::path(testing::TempDir()) / "seal_test.state";
   const auto block = example.block();
-  ASSERT_TRUE(write_seal_file(path, block).has_value());
+  ASSERT_TRUE(write_seal_file(path, SealSource::borrowed(block)).has_value());
   auto file = read_seal_file(path, example.expected());
   ASSERT_TRUE(file.has_value()) << file.error().message;
   EXPECT_EQ(file->source.block().value(), block);
   EXPECT_EQ(file->view.tokens, example.tokens);
+  // A source keeps what it reads from, whatever becomes of the file's name.
+  const SealSource kept = read_seal_file(path, example.expected())->source;
+  std::filesystem::remove(path);
+  EXPECT_EQ(kept.block().value(), block);
+  const SealSource owned = SealSource::owned(example.block());
+  EXPECT_EQ(owned.block().value(), block);
 
   const auto refused = [&](std::span<const std::byte> bytes, std::string_view part) {
     std::ofstream(path, std::ios::binary) << as_text(bytes);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <memory>
 
 #include "baton/base/bytes.h"
 #include "baton/state/seal_bytes.h"
@@ -80,8 +81,14 @@ Status give_block(std::span<const std::byte> block, const SealSink& sink) {
 
 }  // namespace
 
-SealSource::SealSource(std::span<const std::byte> block)
-    : SealSource(block.size(), [block](const SealSink& sink) { return give_block(block, sink); }) {}
+SealSource SealSource::borrowed(std::span<const std::byte> block) {
+  return {block.size(), [block](const SealSink& sink) { return give_block(block, sink); }};
+}
+
+SealSource SealSource::owned(std::vector<std::byte> block) {
+  const auto kept = std::make_shared<const std::vector<std::byte>>(std::move(block));
+  return {kept->size(), [kept](const SealSink& sink) { return give_block(*kept, sink); }};
+}
 
 Result<std::vector<std::byte>> SealSource::block() const {
   std::vector<std::byte> block;

@@ -42,7 +42,7 @@ class StateKeys : public testing::Test {
   // As it lies in a file.
   std::vector<std::byte> keyed(const StateKey& key) const {
     const fs::path file = path_.string() + ".state";
-    EXPECT_TRUE(write_seal_file(file, sealed(), &key));
+    EXPECT_TRUE(write_seal_file(file, SealSource::owned(sealed()), &key));
     const std::string text = read_file(file, 1 << 20).value();
     fs::remove(file);
     const auto bytes = std::as_bytes(std::span(text));
@@ -72,8 +72,8 @@ TEST_F(StateKeys, WhatWasSealedWithAKeyOpensWithIt) {
   EXPECT_TRUE(list_seal(keyed)->keyed);
   EXPECT_FALSE(list_seal(block)->keyed);
   const StateKey key = key_of(1);
-  EXPECT_FALSE(write_seal_file(path_, keyed, &key));
-  EXPECT_FALSE(write_seal_file(path_, std::vector<std::byte>(200), &key));
+  EXPECT_FALSE(write_seal_file(path_, SealSource::borrowed(keyed), &key));
+  EXPECT_FALSE(write_seal_file(path_, SealSource::owned(std::vector<std::byte>(200)), &key));
 }
 
 TEST_F(StateKeys, WithoutTheKeyOrWithAnotherItIsRefused) {
@@ -121,7 +121,7 @@ TEST_F(StateKeys, AMacCannotBeTakenOffUnnoticed) {
   stripped.resize(stripped.size() - kMacBytes);
   sealed::mark(std::span(stripped).first(load_as<uint32_t>(&stripped[sealed::kHeaderBytesAt])), 0, stripped.size());
   EXPECT_EQ(stripped, sealed());
-  ASSERT_TRUE(write_seal_file(path_, stripped));
+  ASSERT_TRUE(write_seal_file(path_, SealSource::borrowed(stripped)));
   EXPECT_TRUE(read_seal_file(path_, expected()));
   EXPECT_FALSE(read_seal_file(path_, expected(), &key));
 }
@@ -129,7 +129,7 @@ TEST_F(StateKeys, AMacCannotBeTakenOffUnnoticed) {
 TEST_F(StateKeys, FilesWithAKey) {
   const auto block = sealed();
   const StateKey key = key_of(1), other = key_of(9);
-  ASSERT_TRUE(write_seal_file(path_, block, &key));
+  ASSERT_TRUE(write_seal_file(path_, SealSource::borrowed(block), &key));
   const auto file = read_seal_file(path_, expected(), &key);
   ASSERT_TRUE(file) << file.error().message;
   EXPECT_EQ(file->source.block().value(), block);
@@ -140,11 +140,11 @@ TEST_F(StateKeys, FilesWithAKey) {
     EXPECT_EQ(refused.error().message.find(path_.string()), 0u) << refused.error().message;
     EXPECT_EQ(refused.error().code, Code::kMismatch);
   }
-  ASSERT_TRUE(write_seal_file(path_, block));
+  ASSERT_TRUE(write_seal_file(path_, SealSource::borrowed(block)));
   EXPECT_TRUE(read_seal_file(path_, expected()));
   EXPECT_FALSE(read_seal_file(path_, expected(), &key));
   // The right key says who, not what: a state of another model stays one.
-  ASSERT_TRUE(write_seal_file(path_, block, &key));
+  ASSERT_TRUE(write_seal_file(path_, SealSource::borrowed(block), &key));
   SealExpectation elsewhere = expected();
   elsewhere.identity.model = 7;
   const auto foreign = read_seal_file(path_, elsewhere, &key);

@@ -53,7 +53,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   // The same in pieces, as a stream of unknown length: the same verdict.
   SealReader reader(expected, nullptr, (data[0] & 4) != 0 ? block.size() : 0);
   const uint64_t cut = 1 + data[0] / 8;
-  const Status took = SealSource(block).give([&](uint64_t offset, std::span<const std::byte> part) -> Status {
+  const Status took = SealSource::borrowed(block).give([&](uint64_t offset, std::span<const std::byte> part) -> Status {
     for (uint64_t at = 0; at < part.size(); at += cut)
       BATON_OK(reader.take(offset + at, part.subspan(at, std::min<uint64_t>(cut, part.size() - at))));
     return {};

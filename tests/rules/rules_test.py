@@ -150,6 +150,7 @@ class Words(Tree):
         for line in ["std::cout << 1;", "std::cerr << 1;", 'printf("x");', 'std::fprintf(stderr, "x");', 'fmt::print("x");',
                      "exit(1);", "std::abort();", "::exit(2);", "using namespace std;", "int a = rand();",
                      "std::mt19937 g;", "std::random_device d;", 'system("ls");', "std::shared_ptr<Model> m;",
+                     "std::shared_ptr<FileReader> f;",
                      "auto m = std::make_shared<int>(1);", 'sprintf(a, "x");', "strcpy(a, b);", "strncat(a, b, 1);",
                      "int b = atoi(c);", "long d = std::strtol(c, nullptr, 10);", "int e = std::stoi(c);", "std::regex r;",
                      "assert(a);", "int* p = NULL;", "out << std::endl;", "#pragma omp parallel", "alloca(3);"]:
@@ -159,6 +160,7 @@ class Words(Tree):
     def test_what_looks_like_them(self):
         self.code('// exit(1) in a comment, std::cout too\nauto s = "printf(";\nauto r = R"x(abort()\n)x";\nplan.exit();\n'
                   "static_assert(true);\nstd::shared_ptr<const Model> m;\nauto n = std::make_shared<const Model>();\n"
+                  "const auto f = std::make_shared<const FileReader>();\n"
                   "using namespace std::string_view_literals;\nsnprintf(a, 1, b);\n::_exit(1);\nint big = 1'000'000;\n"
                   "/* rand() */ char c = '\"'; check(c);")
 

@@ -57,6 +57,25 @@ class Faulty final : public SequenceState {
   const bool gone_;
 };
 
+// A block as it comes from a file, which may break off.
+SealSource in_pieces(std::vector<std::byte> block, bool breaks_off) {
+  static constexpr size_t kPieceBytes = 97;
+  const uint64_t bytes = block.size(), given_max = breaks_off ? bytes * 2 / 3 : UINT64_MAX;
+  const auto give = [whole = SealSource::owned(std::move(block)), given_max](const SealSink& sink) {
+    uint64_t given = 0;
+    return whole.give([&](uint64_t offset, std::span<const std::byte> part) -> Status {
+      for (; !part.empty(); part = part.subspan(std::min(part.size(), kPieceBytes))) {
+        const auto piece = part.first(std::min(part.size(), kPieceBytes));
+        if (given + piece.size() > given_max) return fail(Code::kCorrupt, "the file breaks off");
+        BATON_OK(sink(offset, piece));
+        offset += piece.size(), given += piece.size();
+      }
+      return {};
+    });
+  };
+  return {bytes, give};
+}
+
 }  // namespace
 
 Result<MoveReport> Simulation::DamagingCarrier::carry(const SequenceState& from, SequenceState& to) {
@@ -202,7 +221,7 @@ void Simulation::make_start(Ask& ask) {
   if (prompt.size() < 2 || !chance(0.2)) return;
   // What is handed over twice and began with a starting state is not proven.
   if (weather_ == Weather::kSilent && !ask.request.via_unit.empty()) return;
-  ask.start = chance(0.7) ? StartKind::kGood : static_cast<StartKind>(pick(2, 5));
+  ask.start = chance(0.7) ? StartKind::kGood : static_cast<StartKind>(pick(2, 6));
   std::vector<int32_t> held(prompt.begin(), prompt.begin() + static_cast<ptrdiff_t>(pick(1, prompt.size() - 1)));
   if (ask.start == StartKind::kWholePrompt) held = prompt;
   if (ask.start == StartKind::kOtherPrompt) held[random_.below(held.size())] ^= 1;
@@ -217,7 +236,7 @@ void Simulation::make_start(Ask& ask) {
     const uint64_t bit = random_.below(block->size() * 8);
     (*block)[bit / 8] ^= std::byte{1} << (bit % 8);
   }
-  ask.request.start_state = *std::move(block);
+  ask.request.start_state = in_pieces(*std::move(block), ask.start == StartKind::kBreaksOff);
 }
 
 void Simulation::make_requests() {
@@ -425,7 +444,7 @@ Status Simulation::check_sealed(const Ask& ask, const std::vector<std::byte>& bl
   State opened({DType::kF16, true}, kContext, live, start), direct({DType::kF16, true}, kContext, live, start);
   SealExpectation expected;
   expected.identity = ask.other ? other_identity_ : identity_;
-  if (auto held = unseal_state(block, expected, opened, made); !held || *held != tokens) {
+  if (auto held = unseal_state(SealSource::borrowed(block), expected, opened, made); !held || *held != tokens) {
     return broken("the sealed state does not open as that of its tokens", id);
   }
   if (auto status = check_provenance(*made, tokens.size()); !status) return broken(status.error().message, id);

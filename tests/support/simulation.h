@@ -57,7 +57,7 @@ class Simulation {
    private:
     Simulation& simulation_;
   };
-  enum class StartKind : uint8_t { kNone, kGood, kFlipped, kOtherPrompt, kOtherModel, kWholePrompt };
+  enum class StartKind : uint8_t { kNone, kGood, kFlipped, kOtherPrompt, kOtherModel, kWholePrompt, kBreaksOff };
   struct Ask {
     Request request;  // as submitted; the start state stays here
     ExpectedAnswer expected;
