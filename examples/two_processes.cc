@@ -20,8 +20,9 @@ baton::Status run(bool prefills, const char* model, const char* file, const char
   BATON_TRY(auto tokens, runtime->encode(text, true, place));
   baton::CompletionRequest request{runtime->make_request(std::move(tokens)), {}};
   request.request.max_new_tokens = prefills ? 0 : 24;
-  request.request.want_sealed_state = prefills;
-  if (!prefills) {
+  if (prefills) {
+    request.request.seal_to = [&](const baton::SealSource& state) { return baton::write_seal_file(file, state, &key); };
+  } else {
     baton::SealExpectation expected;
     const baton::StateShape shape = baton::state_shape(runtime->model().program, baton::DType::kF32);
     BATON_TRY(expected.identity, runtime->identity());
@@ -36,8 +37,7 @@ baton::Status run(bool prefills, const char* model, const char* file, const char
     request.request.start_state = state.source;
   }
   BATON_TRY(const baton::Completion answer, runtime->complete(std::move(request), {}, {}));
-  if (prefills) return baton::write_seal_file(file, baton::SealSource::borrowed(answer.sealed_state), &key);
-  std::printf("%s\n", answer.text.c_str());
+  if (!prefills) std::printf("%s\n", answer.text.c_str());
   return {};
 }
 

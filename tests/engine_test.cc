@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <thread>
 
 #include "tests/support/engine_rig.h"
@@ -657,6 +658,58 @@ TEST(SealedState, IsReadFromItsSource) {
   EXPECT_TRUE(broken.tokens.empty());
   EXPECT_EQ(reads, 4);
   EXPECT_EQ(rig.live_states(), 0);
+}
+
+TEST(SealedState, GoesWhereItIsSentTo) {
+  Rig rig({}, {{}, {}});
+  Request request = make_request(12, 4);
+  std::vector<std::byte> taken;
+  request.seal_to = [&](const SealSource& state) -> Status {
+    EXPECT_TRUE(taken.empty());
+    BATON_TRY(taken, state.block());
+    return {};
+  };
+  const StateShape shape = make_shape({});
+  for (int way = 0; way < 12; ++way) {
+    taken.clear();
+    request.max_new_tokens = std::array{0u, 1u, 4u}[static_cast<size_t>(way % 3)];
+    request.want_answer_state = way / 3 % 2 == 0;
+    request.want_sealed_state = way / 6 == 0;
+    const Answer answer = run(*rig.engine, request);
+    EXPECT_EQ(answer.tokens, expected_of(request));
+    const auto view = open_seal(taken, {{1, 2, 0}, &shape, &request.tokens, kContext, kVocab});
+    ASSERT_TRUE(view) << view.error().message;
+    EXPECT_EQ(view->tokens, request.tokens);
+    EXPECT_EQ(answer.finished.sealed_state, request.want_sealed_state ? taken : std::vector<std::byte>()) << way;
+    EXPECT_EQ(answer.finished.answer_state.empty(), !request.want_answer_state) << way;
+  }
+  request.seal_to = [](const SealSource&) -> Status { return fail(Code::kDevice, "no room"); };
+  const Answer failed = run(*rig.engine, request);
+  EXPECT_EQ(failed.finished.error.code, Code::kDevice);
+  EXPECT_EQ(failed.finished.error.message, "sealing the state: no room");
+  EXPECT_EQ(rig.live_states(), 0);
+}
+
+// The seal behind the prompt is away when the answer's comes to be owed: that is made too.
+TEST(SealedState, OfTheAnswerIsMadeBehindOneThatWasSentAway) {
+  Gate gate;
+  Rig rig({}, {{}, {}});
+  Request request = make_request(12, 40);
+  request.want_answer_state = true;
+  request.seal_to = [&](const SealSource&) -> Status {
+    gate.pass();
+    return {};
+  };
+  auto ticket = rig.engine->submit(request);
+  ASSERT_TRUE(ticket);
+  gate.wait_for_arrival();
+  ticket->cancel();
+  std::this_thread::sleep_for(milliseconds(20));  // until the cancel was heard
+  gate.open();
+  const Answer answer = read_answer(*ticket);
+  EXPECT_EQ(answer.finished.reason, FinishReason::kCancelled);
+  EXPECT_FALSE(answer.finished.answer_state.empty());
+  EXPECT_EQ(answer.finished.answer_state_tokens, 12u);
 }
 
 TEST(SealedState, AfterTheAnswerSavesItsPrefill) {

@@ -278,6 +278,11 @@ bool same_file(const std::filesystem::path& a, const std::filesystem::path& b) {
   return place_to_be(a) == place_to_be(b);
 }
 
+bool written_in_place(const std::filesystem::path& path) {
+  const auto target = find_target(path);
+  return target && target->in_place;
+}
+
 Status write_output(const std::filesystem::path& path, std::span<const std::byte> bytes, unsigned mode) {
   BATON_TRY(OutputFile writer, OutputFile::create(path, mode));
   BATON_OK(writer.write(bytes));

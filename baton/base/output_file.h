@@ -46,6 +46,9 @@ class OutputFile {
   int descriptor_ = -1;
 };
 
+// Whether an OutputFile of the path would be written in place. False also for what cannot be written.
+bool written_in_place(const std::filesystem::path& path);
+
 // All at once, through an OutputFile. kModeOwner for what users wrote.
 Status write_output(const std::filesystem::path& path, std::span<const std::byte> bytes, unsigned mode);
 

@@ -144,15 +144,15 @@ Status continue_from_file(const RunFlags& flags, const Runtime& runtime, Request
 }
 
 // What was asked for is written whole or is an error: an older file of the name would look fresh.
-Status write_outputs(const RunFlags& flags, const Completion& completion) {
+Status write_outputs(const RunFlags& flags, const Completion& completion, SealFile& saved) {
   constexpr const char* kEarly = "{}: not written: the answer was interrupted before the prompt was processed";
   if (!flags.dump_logits.empty()) {
     if (completion.logits.empty()) return fail(Code::kCancelled, fmt::format(kEarly, flags.dump_logits));
     BATON_OK(write_output(flags.dump_logits, std::as_bytes(std::span(completion.logits)), kModeShared));
   }
   if (!flags.save_state.empty()) {
-    if (completion.sealed_state.empty()) return fail(Code::kCancelled, fmt::format(kEarly, flags.save_state));
-    BATON_OK(write_seal_file(flags.save_state, SealSource::borrowed(completion.sealed_state), pointer_to(flags.key)));
+    if (!saved.taken()) return fail(Code::kCancelled, fmt::format(kEarly, flags.save_state));
+    BATON_OK(saved.commit());
   }
   return {};
 }
@@ -166,6 +166,7 @@ int run_prompt(RunFlags& flags) {
   interrupts.end_at_once(true);
   const auto text = prompt_text(flags);
   if (!text) return flags.prompt_file == "-" ? report_usage(text.error()) : report(text.error());
+  SealFile saved(flags.save_state, pointer_to(flags.key));  // before the runtime, whose engine writes to it
   auto runtime = flags.model.open();
   if (!runtime) return report(with_flags(runtime.error()));
   auto tokens = prompt_tokens(flags, *text, **runtime);
@@ -178,7 +179,7 @@ int run_prompt(RunFlags& flags) {
   flags.sampling.apply(request.request);
   flags.model.apply(request.request);
   request.request.want_logits = !flags.dump_logits.empty();
-  request.request.want_sealed_state = !flags.save_state.empty();
+  if (!flags.save_state.empty()) request.request.seal_to = [&](const SealSource& state) { return saved.take(state); };
   if (!flags.load_state.empty()) {
     if (const auto status = continue_from_file(flags, **runtime, request.request, request.start_tokens); !status)
       return report(status.error());
@@ -218,7 +219,7 @@ int run_prompt(RunFlags& flags) {
     const std::string figures = figures_text(*completion, model_name(flags.model.model));
     fmt::print(stderr, "{}{}", answered ? "\n" : "", terminal_safe(figures, kMessageShownMax));
   }
-  if (const auto status = write_outputs(flags, *completion); !status) return report(status.error());
+  if (const auto status = write_outputs(flags, *completion, saved); !status) return report(status.error());
   if (completion->stats.bridge.proof_failed) return kFailed;
   return completion->reason == FinishReason::kCancelled ? kInterrupted : kOk;
 }

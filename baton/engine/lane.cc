@@ -34,9 +34,12 @@ Status Carrier::open(const SealSource& source, const StateIdentity& identity, co
   return {};
 }
 
-Result<std::vector<std::byte>> Carrier::seal(const SequenceState& from, const StateIdentity& identity,
-                                             std::span<const int32_t> tokens, const Provenance& provenance) {
-  return seal_state(from, identity, tokens, provenance);
+Status Carrier::seal(const SequenceState& from, const StateIdentity& identity, std::span<const int32_t> tokens,
+                     const Provenance& provenance, const SealTaker& take) try {
+  BATON_TRY(const SealSource source, sealed_source(from, identity, tokens, provenance));
+  return take(source);
+} catch (const std::bad_alloc&) {
+  return fail(Code::kOutOfMemory, "bridge: no memory for a sealed state: use a shorter context");
 }
 
 Lane::Lane(Executor& executor, std::string unit, uint32_t decode_seats_max, const Clock& clock,
@@ -184,8 +187,13 @@ Status BridgeLane::move(MoveWork& work) {
     }
     case MoveForm::kSeal: {
       BATON_TRY(const StateIdentity identity, identity_(work.from.home));
-      BATON_TRY(work.block, carrier_.seal(*work.from.state, identity, work.tokens, work.from.provenance));
-      return {};
+      const auto take = [&](const SealSource& state) -> Status {
+        if (work.take) BATON_OK(work.take(state));
+        if (!work.want_block) return {};
+        BATON_TRY(work.block, state.block());
+        return {};
+      };
+      return carrier_.seal(*work.from.state, identity, work.tokens, work.from.provenance, take);
     }
   }
   return {};

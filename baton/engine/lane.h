@@ -26,9 +26,9 @@ class Carrier {
   // A caller's state: kMismatch when it is of another model or tokenizer, or `prompt` does not begin with its tokens.
   virtual Status open(const SealSource& source, const StateIdentity& identity, const std::vector<int32_t>& prompt,
                       SequenceState& to, Provenance& provenance);
-  // `tokens`: those that the state holds, from the first.
-  virtual Result<std::vector<std::byte>> seal(const SequenceState& from, const StateIdentity& identity,
-                                              std::span<const int32_t> tokens, const Provenance& provenance);
+  // `tokens`: those that the state holds, from the first. Errors of `take` too.
+  virtual Status seal(const SequenceState& from, const StateIdentity& identity, std::span<const int32_t> tokens,
+                      const Provenance& provenance, const SealTaker& take);
 };
 
 // Executes Make, Step and Prove. Owns the logits that leave a step: as many rows as the largest step so far wanted.

@@ -60,6 +60,10 @@ struct Request {
   // Both are final before the answer goes on, and are given whatever ends it, but for an error. A cancel that comes
   // before they are made leaves them empty; `Ticket::stop` does not once a token has come.
   bool want_sealed_state = false;  // FinishedEvent::sealed_state: the state after the whole prompt (position = prompt)
+  // The same state, live: asked once, on the bridge's thread, while the request and what else the bridge has to carry
+  // wait; `state` ends with the call. An error of it ends the request. What it uses lives until the FinishedEvent came
+  // or, where the ticket goes before, as long as the engine.
+  SealTaker seal_to;
   // FinishedEvent::answer_state: the state at the end of the answer. A cancel then ends the answer instead of dropping
   // it: the tokens of the step in flight still come, and the state with them. Empty when it could not be sealed: the
   // answer stands.

@@ -277,6 +277,8 @@ void Scheduler::start_move(const Candidate& candidate, MoveWork& work) {
       return;
     case MoveForm::kSeal:
       lend(sequence, work.role, work.from);
+      if (sequence.seal_pending) work.take = sequence.request.seal_to;
+      work.want_block = sequence.keeps_seal();
       return;
   }
 }

@@ -63,7 +63,7 @@ void Sequence::begin(ResolvedRequest&& asked) {
   had_start = start_pending = !request.start_state.empty();
   foreign = start_pending || (strategy->hand_overs > 0 && history.size() > 1);
   alone = !foreign;
-  seal_pending = request.want_sealed_state;
+  seal_pending = request.want_sealed_state || request.seal_to;
   answer_seal_pending = request.want_answer_state;
   settle_proof();
 }
@@ -91,8 +91,9 @@ void Sequence::account(double FirstTokenTimes::*part, int64_t start_ns, int64_t 
 }
 
 void Sequence::take_seal(std::vector<std::byte> block, uint64_t tokens) {
-  if (answer_seal_pending && ending) {
-    if (seal_pending) sealed_state = block;
+  // One that was begun before the end may not have been kept.
+  if (answer_seal_pending && ending && !block.empty()) {
+    if (seal_pending && request.want_sealed_state) sealed_state = block;
     answer_state = std::move(block);
     answer_state_tokens = tokens;
     answer_seal_pending = false;

@@ -113,7 +113,9 @@ struct Sequence {
 
   // True when tokens that a step brings back are part of the answer.
   bool takes_tokens() const { return !ending || (answer_seal_pending && *ending != FinishReason::kError); }
-  // A seal that was owed is there.
+  // Whether the next seal goes into the FinishedEvent.
+  bool keeps_seal() const { return (seal_pending && request.want_sealed_state) || (answer_seal_pending && ending); }
+  // A seal that was owed is there; `block`: empty where none was kept.
   void take_seal(std::vector<std::byte> block, uint64_t tokens);
   // Whether its prefill may share steps with others. A unit may round those another way: not where the same bits are
   // asked for.

@@ -50,8 +50,10 @@ struct MoveWork {
   HeldState to;
   std::vector<int32_t> tokens;  // kCarry, kSeal: of the state; kOpen: of the prompt
   SealSource start;             // kOpen
+  SealTaker take;               // kSeal: none, or whom it goes to
+  bool want_block = false;      // kSeal
 
-  std::vector<std::byte> block;  // kSeal
+  std::vector<std::byte> block;
   Status status;
   MoveReport report;
 };

@@ -9,7 +9,6 @@
 #include <optional>
 
 #include "baton/base/file.h"
-#include "baton/base/output_file.h"
 #include "baton/state/seal_bytes.h"
 
 namespace baton {
@@ -59,29 +58,57 @@ Result<std::vector<std::byte>> final_header(const SealSource& source) {
 
 }  // namespace
 
-Status write_seal_file(const std::filesystem::path& path, const SealSource& source, const StateKey* key) try {
+Status SealFile::put(std::span<const std::byte> bytes) {
+  if (file_) return file_->write(bytes);
+  held_.insert(held_.end(), bytes.begin(), bytes.end());
+  return {};
+}
+
+Status SealFile::take(const SealSource& source) try {
+  BATON_CHECK(!taken_);
   BATON_TRY(const std::vector<std::byte> header, final_header(source));
   std::vector<std::byte> first = header;
-  if (key != nullptr) sealed::mark(first, sealed::kMacKeyed, source.size() + kMacBytes);
-  BATON_TRY(OutputFile file, OutputFile::create(path, kModeOwner));
+  if (key_ != nullptr) sealed::mark(first, sealed::kMacKeyed, source.size() + kMacBytes);
+  if (!written_in_place(path_)) {
+    auto file = OutputFile::create(path_, kModeOwner);
+    taken_ = !file;
+    if (!file) refused_ = fail(std::move(file).error());
+    if (taken_) return {};
+    file_ = *std::move(file);
+  }
   std::optional<MacSum> mac;
-  if (key != nullptr) mac.emplace(*key);
+  if (key_ != nullptr) mac.emplace(*key_);
   uint64_t at = 0;
-  BATON_OK(source.give([&](uint64_t offset, std::span<const std::byte> bytes) -> Status {
+  Status given = source.give([&](uint64_t offset, std::span<const std::byte> bytes) -> Status {
     if (offset == 0 && at > 0) {
       if (std::equal(bytes.begin(), bytes.end(), header.begin(), header.end())) return {};
-      return fail(Code::kInternal, path.string() + ": the state changed while it was written");
+      return fail(Code::kInternal, path_.string() + ": the state changed while it was written");
     }
     BATON_CHECK(offset == at);
     at += bytes.size();
     if (offset == 0) bytes = first;
     if (mac) mac->update(bytes);
-    return file.write(bytes);
-  }));
-  if (mac) BATON_OK(file.write(std::move(*mac).value()));
-  return file.commit();
+    refused_ = put(bytes);
+    return refused_;
+  });
+  if (refused_) BATON_OK(std::move(given));
+  if (refused_ && mac) refused_ = put(std::move(*mac).value());
+  taken_ = true;
+  return {};
 } catch (const std::bad_alloc&) {
-  return fail(Code::kOutOfMemory, path.string() + ": no memory for a piece of a sealed state");
+  return fail(Code::kOutOfMemory, path_.string() + ": no memory for a piece of a sealed state");
+}
+
+Status SealFile::commit() {
+  BATON_CHECK(taken_);
+  BATON_OK(Status(refused_));
+  return file_ ? file_->commit() : write_output(path_, held_, kModeOwner);
+}
+
+Status write_seal_file(const std::filesystem::path& path, const SealSource& source, const StateKey* key) {
+  SealFile file(path, key);
+  BATON_OK(file.take(source));
+  return file.commit();
 }
 
 Result<SealedFile> read_seal_file(const std::filesystem::path& path, const SealExpectation& expected,

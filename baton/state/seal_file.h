@@ -4,9 +4,11 @@
 #pragma once
 
 #include <filesystem>
-#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
 
-#include "baton/base/file.h"
+#include "baton/base/output_file.h"
 #include "baton/base/status.h"
 #include "baton/state/seal_stream.h"
 #include "baton/state/state_key.h"
@@ -21,10 +23,35 @@ struct SealedFile {
   SealedView view;    // its sections have no bytes
 };
 
-// Atomic: a reader sees the old file or the whole new one. Mode 0600. `key`: with a MAC under it. Asks the source
-// twice, as the header with the checksums of the sections comes first, in a pipe too and in what a MAC is made over:
-// no such file can be written while its state is made. So what is wrong with the state itself is said before there is
-// a file. The source's sections come in order; kInternal when it is not the same both times.
+// A sealed state on its way into a file: taken while it is there, put in its place later. Gone without a commit, and
+// with the process.
+class SealFile {
+ public:
+  // `key`: with a MAC under it; borrowed.
+  explicit SealFile(std::filesystem::path path, const StateKey* key = nullptr) : path_(std::move(path)), key_(key) {}
+
+  // Once. Asks the source twice, as the header with the checksums of the sections comes first, in a pipe too and in
+  // what a MAC is made over: no such file can be written while its state is made. So what is wrong with the state
+  // itself is said before there is a file. The source's sections come in order; kInternal when it is not the same both
+  // times. What the file refuses is no error here: commit says it. What would be written in place (a device, a pipe)
+  // is held in memory until then.
+  Status take(const SealSource& source);
+  bool taken() const { return taken_; }
+  // Behind a take that went well. Atomic: a reader sees the old file or the whole new one. Mode 0600.
+  Status commit();
+
+ private:
+  Status put(std::span<const std::byte> bytes);
+
+  const std::filesystem::path path_;
+  const StateKey* const key_;
+  bool taken_ = false;
+  Status refused_;                  // by the file
+  std::optional<OutputFile> file_;  // none: written in place
+  std::vector<std::byte> held_;     // for that
+};
+
+// At once.
 Status write_seal_file(const std::filesystem::path& path, const SealSource& source, const StateKey* key = nullptr);
 
 // Verifies the whole file. One whose header or length is not expected is not read any further. With a `key` the file

@@ -48,6 +48,9 @@ class SealSource {
   Give give_;
 };
 
+// Who takes a state while it is there.
+using SealTaker = std::function<Status(const SealSource& state)>;
+
 // Makes the stream of one state: begin, then the values of every section, sections in any order, each whole before the
 // next, then finish. Sections follow `shape` (one per slot), which check_shape accepts; tokens.size() is the position
 // and may be 0. Errors are the sink's. Throws std::bad_alloc.

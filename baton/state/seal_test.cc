@@ -1,8 +1,11 @@
 // The sealed envelope: every bit and every length, each check by name, and the example of docs/state_format.md.
 #include "baton/state/seal.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <functional>
@@ -384,6 +387,55 @@ TEST(Seal, NeedsNoAlignment) {
     std::copy(block.begin(), block.end(), shifted.begin() + static_cast<ptrdiff_t>(shift));
     EXPECT_TRUE(open_seal(std::span<const std::byte>(shifted).subspan(shift), example.expected()).has_value());
   }
+}
+
+TEST(Seal, AFileComesIntoItsPlaceWithTheCommit) {
+  const Example example;
+  const auto block = example.block();
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "seal_test.folder";
+  std::filesystem::create_directory(folder);
+  const auto path = folder / "a.state";
+  const auto source = SealSource::borrowed(block);
+  {
+    SealFile dropped(path);
+    ASSERT_TRUE(dropped.take(source));
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(folder));
+  {
+    SealFile file(path);
+    EXPECT_FALSE(file.taken());
+    ASSERT_TRUE(file.take(source));
+    EXPECT_FALSE(std::filesystem::exists(path));
+    ASSERT_TRUE(file.commit());
+    EXPECT_TRUE(read_seal_file(path, example.expected()));
+  }
+  // What the file refuses is for the commit; what the source says is not.
+  SealFile nowhere(folder / "none" / "a.state");
+  EXPECT_TRUE(nowhere.take(source));
+  EXPECT_TRUE(nowhere.taken());
+  EXPECT_EQ(nowhere.commit().error().message.find((folder / "none" / "a.state").string()), 0u);
+  int asked = 0;
+  const SealSource fails(block.size(), [&](const SealSink& sink) -> Status {
+    if (++asked == 2) return fail(Code::kDevice, "gone");
+    return source.give(sink);
+  });
+  SealFile unread(path);
+  const Status gone = unread.take(fails);
+  ASSERT_FALSE(gone);
+  EXPECT_EQ(gone.error().message, "gone");
+  EXPECT_FALSE(unread.taken());
+  // Into a pipe nothing goes before.
+  const auto pipe = folder / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
+  SealFile piped(pipe);
+  ASSERT_TRUE(piped.take(source));
+  std::vector<std::byte> got(block.size() + 1);
+  EXPECT_LE(::read(reader, got.data(), got.size()), 0);
+  ASSERT_TRUE(piped.commit());
+  EXPECT_EQ(::read(reader, got.data(), got.size()), static_cast<ssize_t>(block.size()));
+  ::close(reader);
+  std::filesystem::remove_all(folder);
 }
 
 TEST(Seal, FileRoundTripAndErrorsNameTheFile) {

@@ -96,14 +96,13 @@ Result<MoveReport> Simulation::DamagingCarrier::carry(const SequenceState& from,
   return report;
 }
 
-Result<std::vector<std::byte>> Simulation::DamagingCarrier::seal(const SequenceState& from,
-                                                                 const StateIdentity& identity,
-                                                                 std::span<const int32_t> tokens,
-                                                                 const Provenance& provenance) {
+Status Simulation::DamagingCarrier::seal(const SequenceState& from, const StateIdentity& identity,
+                                         std::span<const int32_t> tokens, const Provenance& provenance,
+                                         const SealTaker& take) {
   if (simulation_.weather_ == Weather::kStormy && simulation_.chance(simulation_.failure_rate_)) {
     return fail(Code::kOutOfMemory, "injected failure");
   }
-  return Carrier::seal(from, identity, tokens, provenance);
+  return Carrier::seal(from, identity, tokens, provenance, take);
 }
 
 Simulation::Simulation(uint64_t seed) : seed_(seed), random_(seed), weather_(static_cast<Weather>(seed % 4)) {
@@ -246,6 +245,14 @@ void Simulation::make_requests() {
     Ask ask;
     make_request(ask);
     make_start(ask);
+    if (ask.request.want_sealed_state && id % 3 > 0) {
+      ask.request.want_sealed_state = id % 3 == 1;
+      ask.request.seal_to = [this, id](const SealSource& state) -> Status {
+        BATON_CHECK(asks_.at(id).taken.empty());
+        BATON_TRY(asks_.at(id).taken, state.block());
+        return {};
+      };
+    }
     const Request& request = ask.request;
     ask.max_new = std::min<uint64_t>(request.max_new_tokens, kContext - request.tokens.size() + 1);
     ask.expected = expected_answer(request.tokens, ask.max_new, request.sampler,
@@ -409,10 +416,13 @@ Status Simulation::check_answer(const Ask& ask, RequestId id, const FinishedEven
   if (ask.request.want_answer_state && (weather_ != Weather::kStormy || !finished.answer_state.empty())) {
     BATON_OK(check_answer_state(ask, id, finished));
   }
-  if (!ask.request.want_sealed_state) return {};
+  if (!ask.request.want_sealed_state && !finished.sealed_state.empty()) return broken("an unasked seal", id);
+  if (!ask.request.want_sealed_state && !ask.request.seal_to) return {};
+  const std::vector<std::byte>& sealed = ask.request.seal_to ? ask.taken : finished.sealed_state;
+  if (ask.request.want_sealed_state && finished.sealed_state != sealed) return broken("two seals of one state", id);
   ++counts_.sealed;
   Provenance made;
-  BATON_OK(check_sealed(ask, finished.sealed_state, prompt, id, &made));
+  BATON_OK(check_sealed(ask, sealed, prompt, id, &made));
   return check_provenance_of(ask, id, finished, made);
 }
 

@@ -51,8 +51,8 @@ class Simulation {
    public:
     explicit DamagingCarrier(Simulation& simulation) : simulation_(simulation) {}
     Result<MoveReport> carry(const SequenceState& from, SequenceState& to) override;
-    Result<std::vector<std::byte>> seal(const SequenceState& from, const StateIdentity& identity,
-                                        std::span<const int32_t> tokens, const Provenance& provenance) override;
+    Status seal(const SequenceState& from, const StateIdentity& identity, std::span<const int32_t> tokens,
+                const Provenance& provenance, const SealTaker& take) override;
 
    private:
     Simulation& simulation_;
@@ -69,6 +69,7 @@ class Simulation {
     int64_t end_by_ns = INT64_MAX;  // after a cancel
     bool refused = false, ended = false;
     std::vector<int32_t> got;
+    std::vector<std::byte> taken;  // by request.seal_to
   };
   struct Happening {
     int64_t time_ns;
