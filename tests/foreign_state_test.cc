@@ -31,7 +31,8 @@ std::vector<std::byte> cache_of(const std::filesystem::path& path, std::span<con
   expected.position_max = 64;
   ForeignOptions options;
   options.type = DType::kF32;
-  return to_foreign(from_seal(open_seal(block, expected).value()), *model, ForeignFormat::kMlx, options).value();
+  return to_foreign(from_seal(SealSource::borrowed(block), expected).value(), *model, ForeignFormat::kMlx, options)
+      .value();
 }
 
 class ContainersOfOneModel : public testing::TestWithParam<const char*> {};

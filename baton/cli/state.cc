@@ -61,9 +61,8 @@ Result<Source> read_source(const StateConvertFlags& flags, const TextModel& text
     BATON_TRY(const SealExpectation expected, expectation(text, shape));
     const bool gets_key = flags.key && flags.to == "seal" && !has_mac(file.bytes(), file.bytes().size());
     BATON_TRY(const SealedFile sealed, read_seal_file(flags.in, expected, gets_key ? nullptr : pointer_to(flags.key)));
-    BATON_TRY(const std::vector<std::byte> block, sealed.source.block());
-    BATON_TRY(const SealedView view, open_seal(block, expected));
-    return Source{"seal", from_seal(view), gets_key};
+    BATON_TRY(PlainState state, from_seal(sealed.source, expected));
+    return Source{"seal", std::move(state), gets_key};
   }
   const auto parsed = parse_foreign(file.bytes());
   if (!parsed) return fail(Error(parsed.error()).in(flags.in));
@@ -143,12 +142,13 @@ Result<std::string> settle_logits(const StateConvertFlags& flags, const TextMode
   return "computed by cpu";
 }
 
-Result<std::vector<std::byte>> seal_bytes(const TextModel& text, const PlainState& state) {
+// Of the state, which it borrows; it was read once.
+Result<SealSource> seal_of(const TextModel& text, const PlainState& state) {
   const StateShape shape = widest_shape(*text.model);
   BATON_TRY(const SealExpectation expected, expectation(text, shape));
-  BATON_TRY(auto block, to_seal(state, expected.identity));
-  BATON_OK(open_seal(block, expected));
-  return block;
+  BATON_TRY(SealSource source, to_seal(state, expected.identity));
+  BATON_OK(verify_seal(source, expected));
+  return source;
 }
 
 Result<OrderedJson> convert(const StateConvertFlags& flags) {
@@ -168,7 +168,8 @@ Result<OrderedJson> convert(const StateConvertFlags& flags) {
   json["to"] = flags.to;
   json["position"] = state.position;
   json["sections"] = state.sections.size();
-  std::vector<std::byte> bytes;
+  SealSource seal;
+  std::vector<std::byte> bytes;  // of another form
   OrderedJson notes = OrderedJson::array();
   if (flags.to == "seal") {
     if (state.tokens.size() != state.position) {
@@ -176,7 +177,7 @@ Result<OrderedJson> convert(const StateConvertFlags& flags) {
                   fmt::format("{}: {} files do not name their tokens; give the {} of the prompt with --ids, -p or -f",
                               flags.in, source.format, state.position));
     }
-    BATON_TRY(bytes, seal_bytes(text, state));
+    BATON_TRY(seal, seal_of(text, state));
     if (source.format != "seal")
       notes.push_back("the file does not say which weights made it: that is taken on your word");
   } else {
@@ -198,14 +199,14 @@ Result<OrderedJson> convert(const StateConvertFlags& flags) {
       return fail(Code::kInvalidInput, fmt::format("{}: there are no logits in it for --dump-logits", flags.in));
     BATON_OK(write_output(flags.dump_logits, std::as_bytes(std::span(state.logits)), kModeShared));
   }
-  BATON_OK(flags.to == "seal" ? write_seal_file(flags.out, SealSource::borrowed(bytes), pointer_to(flags.key))
+  BATON_OK(flags.to == "seal" ? write_seal_file(flags.out, seal, pointer_to(flags.key))
                               : write_output(flags.out, bytes, kModeOwner));
   if (source.gets_key) {
     fmt::print(stderr,
                "baton: warning: {} carries no MAC: nobody vouches for what was read, {} is now under your key\n",
                flags.in, flags.out);
   }
-  json["bytes"] = bytes.size();
+  json["bytes"] = seal.empty() ? bytes.size() : seal.size();
   json["notes"] = notes;
   return json;
 }

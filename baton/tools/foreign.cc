@@ -8,7 +8,6 @@
 #include <cstring>
 
 #include "baton/base/bytes.h"
-#include "baton/state/seal_stream.h"
 #include "baton/state/values.h"
 #include "baton/tools/foreign/formats.h"
 
@@ -113,6 +112,40 @@ std::vector<std::byte> file_order(const std::vector<std::byte>& values, const Di
   }
   return out;
 }
+
+// A stream's values in a PlainState, where what has no tokens is f32.
+class PlainValues final : public SealedValues {
+ public:
+  explicit PlainValues(PlainState& plain) : plain_(plain) {}
+
+  Status begin(const SealedView& head) override {
+    plain_.position = head.position;
+    plain_.tokens = head.tokens;
+    plain_.provenance = head.provenance;
+    for (const SealedSection& section : head.sections) {
+      const DType type = has_tokens_dim(section.kind) ? section.dtype : DType::kF32;
+      from_.push_back(section.dtype);
+      plain_.shape.segments.push_back({section.kind, section.layer, type, section.dims});
+      plain_.sections.emplace_back().reserve(section.dims[0] * section.dims[1] * section.dims[2] * value_bytes(type));
+    }
+    return {};
+  }
+
+  Status rows(size_t section, uint64_t, std::span<const std::byte> values) override {
+    const DType from = from_[section], type = plain_.shape.segments[section].dtype;
+    std::vector<std::byte>& out = plain_.sections[section];
+    for (size_t at = 0; at < values.size(); at += value_bytes(from)) {
+      const size_t to = out.size();
+      out.resize(to + value_bytes(type));
+      value_to(out.data() + to, type, value_from(values.data() + at, from));
+    }
+    return {};
+  }
+
+ private:
+  PlainState& plain_;
+  std::vector<DType> from_;  // by section
+};
 
 tl::unexpected<Error> of_another_model(std::string what) {
   return fail(Code::kMismatch, fmt::format("{} (a state of another model)", what));
@@ -239,44 +272,29 @@ Result<PlainState> from_foreign(const ForeignState& state, const Model& model) {
   return plain;
 }
 
-PlainState from_seal(const SealedView& view) {
+Result<PlainState> from_seal(const SealSource& source, const SealExpectation& expected) {
   PlainState plain;
-  plain.position = view.position;
-  plain.tokens = view.tokens;
-  plain.provenance = view.provenance;
-  for (const SealedSection& section : view.sections) {
-    const bool fixed = !has_tokens_dim(section.kind);
-    const Segment segment{section.kind, section.layer, fixed ? DType::kF32 : section.dtype, section.dims};
-    const ForeignSection dense{section.kind,
-                               section.layer,
-                               section.dtype,
-                               section.dims,
-                               {section.dims[1] * section.dims[2], section.dims[2], 1},
-                               0,
-                               std::max<uint64_t>(section.dims[1], 1),
-                               section.bytes};
-    plain.sections.push_back(read_section(dense, {}, segment.dtype));
-    plain.shape.segments.push_back(segment);
-  }
+  PlainValues values(plain);
+  SealReader reader(expected, &values, source.size());
+  BATON_OK(source.give([&](uint64_t offset, auto bytes) { return reader.take(offset, bytes); }));
+  BATON_OK(reader.finish());
   return plain;
 }
 
-Result<std::vector<std::byte>> to_seal(const PlainState& state, const StateIdentity& identity) {
+Result<SealSource> to_seal(const PlainState& state, const StateIdentity& identity) {
   if (state.tokens.size() != state.position) {
     return fail(Code::kInvalidInput,
                 fmt::format("the state is of {} tokens, {} were given; a sealed state names the tokens "
                             "it was made from",
                             state.position, state.tokens.size()));
   }
-  const SealSource source(sealed_bytes(state.shape, state.position, state.provenance),
-                          [&](const SealSink& sink) -> Status {
-                            SealWriter writer(identity, state.tokens, state.shape, state.provenance, sink);
-                            BATON_OK(writer.begin());
-                            for (size_t i = 0; i < state.sections.size(); ++i)
-                              BATON_OK(writer.add(i, state.sections[i]));
-                            return writer.finish();
-                          });
-  return source.block();
+  return SealSource(sealed_bytes(state.shape, state.position, state.provenance),
+                    [&state, identity](const SealSink& sink) -> Status {
+                      SealWriter writer(identity, state.tokens, state.shape, state.provenance, sink);
+                      BATON_OK(writer.begin());
+                      for (size_t i = 0; i < state.sections.size(); ++i) BATON_OK(writer.add(i, state.sections[i]));
+                      return writer.finish();
+                    });
 }
 
 Result<std::vector<std::byte>> to_foreign(const PlainState& state, const Model& model, ForeignFormat format,

@@ -17,7 +17,7 @@
 
 #include "baton/base/status.h"
 #include "baton/model/model.h"
-#include "baton/state/seal.h"
+#include "baton/state/seal_stream.h"
 #include "baton/state/shape.h"
 
 namespace baton {
@@ -71,10 +71,11 @@ struct PlainState {
 // order of the model's container (foreign files have the Hugging Face order). kMismatch for a state of another model,
 // kCorrupt for NaN or infinite values, kUnsupported for keys that a ring has already overwritten.
 Result<PlainState> from_foreign(const ForeignState& state, const Model& model);
-PlainState from_seal(const SealedView& view);
+// Errors as of a SealReader.
+Result<PlainState> from_seal(const SealSource& source, const SealExpectation& expected);
 
-// kInvalidInput when the tokens are not known or not `position` of them.
-Result<std::vector<std::byte>> to_seal(const PlainState& state, const StateIdentity& identity);
+// Borrows the state. kInvalidInput when the tokens are not known or not `position` of them.
+Result<SealSource> to_seal(const PlainState& state, const StateIdentity& identity);
 
 struct ForeignOptions {
   uint64_t kv_capacity = 2048;  // kAnelms: rows of keys and values in the file
