@@ -107,7 +107,7 @@ TEST(TwoModels, ASavedStateIsOfTheModelThatMadeIt) {
     ASSERT_FALSE(saved.finished.sealed_state.empty());
     Request next = first;
     next.tokens.push_back(7);
-    next.start_state = saved.finished.sealed_state;
+    next.start_state = SealSource::borrowed(saved.finished.sealed_state);
     const Answer answer = run(*rig.engine, next);
     EXPECT_EQ(answer.tokens, TwoModels::expected(small, next)) << answer.finished.error.message;
     next.prefill_unit = small ? "a" : "c";
