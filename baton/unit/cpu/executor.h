@@ -27,8 +27,8 @@ class CpuExecutor final : public Executor {
   const StateShape& shape() const override { return states_.shape(); }
   Result<std::unique_ptr<SequenceState>> new_state(uint64_t tokens_max) override { return states_.make(tokens_max); }
   // Seats that prefill are cut into passes; up to host::kRunsMax share one, and those that decode ride with the last of
-  // them. Each gets the bits of a step of its own, unless the kernels have tiles: which rows of the prefills go through
-  // them depends on all of these.
+  // them. Each gets the bits of a step of its own, unless the kernels have tiles for many rows alone: which rows of the
+  // prefills go through those depends on all of them.
   Status step(std::span<const Seat> seats, std::span<float> out, const StepContext& context) override;
   // Draws in its threads.
   Status step_on(std::span<const Seat> seats, std::span<float> out, const StepLimits& limits,

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstring>
 #include <new>
+#include <set>
 
 #include "baton/unit/cpu/small_model_test.h"
 #include "baton/unit/entry.h"
@@ -66,7 +67,7 @@ TEST(CpuExecutor, LongPromptsGoThroughInChunks) {
   const auto executor = load(SmallModel(DType::kQ8_0), best());
   const std::vector<float> whole = all_logits(*executor, ids, ids.size());
   const double error = normalized_error(all_logits(*executor, ids, 100), whole);
-  EXPECT_LE(error, best().tile_tokens_min > 0 ? kTileRounding : kRounding);
+  EXPECT_LE(error, rounding_of(best(), DType::kQ8_0));
   // The logits of the last tokens alone are those rows.
   auto state = executor->new_state(ids.size());
   std::vector<float> last(3 * 77, kPoison);
@@ -150,6 +151,37 @@ TEST(CpuExecutor, DecodeOfManySeatsTakesNoTiles) {
     slots.push_back({states.back().get(), static_cast<int32_t>(i), {}});
   }
   EXPECT_TRUE(test::step_together(*executor, slots));
+}
+
+// Where one row is enough for tiles they take all that prefill, be it one, and none of those that decode beside them.
+TEST(CpuExecutor, WhatARowIsForDecidesAboutTiles) {
+  Kernels tiled = best();
+  tiled.tile_tokens_min = 1;
+  tiled.to_tiles = [](const float*, int64_t, uint16_t*, uint16_t*) {};
+  static std::set<int64_t> taken;
+  for (auto& matmul : tiled.tile_matmul) {
+    matmul = [](const host::Multiply& m) { taken.insert(m.tokens); };
+  }
+  const auto executor = load(SmallModel(DType::kBF16), tiled, 1);
+  for (const std::vector<size_t>& prefills : {std::vector<size_t>{1}, {1, 3}, {64, 1}, {64, 17, 2}}) {
+    taken.clear();
+    int64_t rows = 0;
+    std::vector<std::unique_ptr<SequenceState>> states;
+    std::vector<std::vector<int32_t>> ids;
+    std::vector<test::SeatRows> seats;
+    for (const size_t tokens : prefills) {
+      states.push_back(*executor->new_state(tokens));
+      ids.push_back(prompt(tokens));
+      rows += static_cast<int64_t>(tokens);
+    }
+    for (size_t i = 0; i < ids.size(); ++i) seats.emplace_back(states[i].get(), ids[i]);
+    for (int i = 0; i < 3; ++i) {
+      states.push_back(*executor->new_state(1));
+      seats.emplace_back(states.back().get(), 5 + i);
+    }
+    ASSERT_TRUE(test::step_together(*executor, seats));
+    EXPECT_EQ(taken, std::set<int64_t>{rows});
+  }
 }
 
 TEST(CpuExecutor, DecodeDoesNotAllocate) {
@@ -243,7 +275,7 @@ TEST(CpuExecutor, KernelSetsAgree) {
       SCOPED_TRACE(testing::Message() << set->name << " " << format.name);
       const std::vector<float> got = all_logits(*load(small, *set), ids, ids.size());
       const double error = normalized_error(got, want);
-      EXPECT_LE(error, set->tile_tokens_min > 0 ? kTileRounding : kRounding);
+      EXPECT_LE(error, rounding_of(*set, format.dtype));
     }
   }
 }
@@ -322,7 +354,7 @@ TEST(CpuExecutor, DecodeMergesItsPiecesOfManyKeys) {
 
 // Steps of the scheduler are multiples of 64 tokens: how they fall does not show in an answer.
 TEST(CpuExecutor, CutAtMultiplesOf64GivesTheSameBits) {
-  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kQ8_0, DType::kQ4_K}) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kQ8_0, DType::kQ4_K}) {
     const auto executor = load(SmallModel(dtype), best());
     for (const size_t tokens : {65, 70, 128 + 20, 192 + 50, 300, 512 + 65}) {
       const std::vector<int32_t> ids = prompt(tokens);
@@ -365,6 +397,10 @@ TEST(CpuUnit, OptionsRun) {
     EXPECT_EQ((*executor)->placement().ran, "cpu");
     EXPECT_EQ((*executor)->placement().kernels, set->name);
     EXPECT_EQ((*executor)->placement().text(), fmt::format("{} kernels, 2 threads", set->description));
+    // A promise of each set but one, on which prefix reuse rests.
+    EXPECT_EQ((*unit)->caps().shared_prefills_exact, set->name != std::string_view("amx")) << set->name;
+    const bool rounds = set->name == std::string_view("avx512bf16");
+    EXPECT_EQ((*unit)->caps().product_type, rounds ? DType::kBF16 : DType::kF32) << set->name;
   }
   const auto unknown = UnitOptions::parse("cpu", "kernels=abacus", k_unit_cpu.options());
   ASSERT_FALSE(unknown);

@@ -76,12 +76,12 @@ void decode_on(Executor& executor, Outcome& outcome) {
   }
 }
 
-// Tiles take a row or not by what else is in the pass.
+// Tiles of many rows take a row or not by what else is in the pass.
 void expect_same(const host::Kernels& kernels, const Outcome& got, const Outcome& want) {
   for (size_t i = 0; i < want.states.size(); ++i) {
     SCOPED_TRACE(testing::Message() << "sequence " << i);
     ASSERT_EQ(got.logits[i].size(), want.logits[i].size());
-    if (kernels.tile_tokens_min > 0) {
+    if (kernels.tile_tokens_min > 1) {
       if (!want.logits[i].empty()) {
         EXPECT_LE(normalized_error(got.logits[i], want.logits[i]), kTileRounding);
       }
@@ -105,7 +105,7 @@ void check(const host::Kernels& kernels, DType dtype, std::span<const Sequence> 
 TEST(CpuPrefillBatch, EachSequenceIsAsByItself) {
   const Sequence sequences[] = {{0, 7, 1}, {0, 1, 1}, {5, 33, 33}, {0, 130, 3}, {0, 2, 0}, {64, 64, 1}, {3, 65, 20}};
   for (const host::Kernels* kernels : host::kernel_sets()) {
-    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kQ8_0, DType::kQ4_K}) {
+    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kQ8_0, DType::kQ4_K}) {
       check(*kernels, dtype, sequences);
     }
   }
@@ -132,7 +132,7 @@ TEST(CpuPrefillBatch, DecodesRideWithPrefills) {
   };
   const auto chunk = static_cast<size_t>(chunk_tokens(best()));
   const Part parts[] = {{0, 66}, {300, 0}, {0, 300}, {5, 0}, {0, 1}, {700, 0}, {33, 2}, {0, chunk + 1}, {1, 0}};
-  for (const DType dtype : {DType::kQ8_0, DType::kBF16}) {
+  for (const DType dtype : {DType::kQ8_0, DType::kBF16, DType::kF16}) {
     const auto executor = load(SmallModel(dtype), best());
     std::vector<std::unique_ptr<SequenceState>> together, alone;
     std::vector<std::vector<float>> got, want;
@@ -158,9 +158,37 @@ TEST(CpuPrefillBatch, DecodesRideWithPrefills) {
     }
     ASSERT_TRUE(test::step_together(*executor, seats));
     for (size_t i = 0; i < std::size(parts); ++i) {
-      if (best().tile_tokens_min > 0 && parts[i].tokens > 0) continue;  // which rows go through tiles depends on all
+      if (best().tile_tokens_min > 1 && parts[i].tokens > 0) continue;  // which rows go through tiles depends on all
       EXPECT_EQ(got[i], want[i]) << to_string(dtype) << " part " << i;
       EXPECT_EQ(state_bytes(*together[i]), state_bytes(*alone[i])) << to_string(dtype) << " part " << i;
+    }
+  }
+}
+
+// What prefix reuse rests on: however a prompt is cut at multiples of 64 and whatever shares its steps, the same bits.
+TEST(CpuPrefillBatch, NeitherCutsNorNeighboursShow) {
+  const std::vector<int32_t> ids = prompt(64 * 5 + 3), other = prompt(75);
+  for (const host::Kernels* kernels : host::kernel_sets()) {
+    if (kernels->tile_tokens_min > 1) continue;
+    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kQ8_0}) {
+      SCOPED_TRACE(testing::Message() << kernels->name << " " << to_string(dtype));
+      const auto executor = load(SmallModel(dtype), *kernels);
+      const auto whole = *executor->new_state(ids.size());
+      std::vector<float> want(kVocab, kPoison), got = want;
+      ASSERT_TRUE(executor->prefill(*whole, ids, want));
+      for (const size_t first : {64, 192, 320}) {  // the last leaves 3 tokens
+        const auto state = *executor->new_state(ids.size());
+        const auto before = *executor->new_state(100), behind = *executor->new_state(100);
+        ASSERT_TRUE(executor->prefill(*behind, other, {}));
+        const std::vector<test::SeatRows> step = {{state.get(), std::span(ids).first(first)}};
+        ASSERT_TRUE(test::step_together(*executor, step));
+        const std::vector<test::SeatRows> rest = {{before.get(), std::span(other).first(first / 5)},
+                                                  {state.get(), std::span(ids).subspan(first), got},
+                                                  {behind.get(), 7}};
+        ASSERT_TRUE(test::step_together(*executor, rest));
+        EXPECT_EQ(got, want) << "cut at " << first;
+        EXPECT_EQ(state_bytes(*state), state_bytes(*whole)) << "cut at " << first;
+      }
     }
   }
 }

@@ -13,6 +13,8 @@
 #include "baton/quant/samples_test.h"
 #include "baton/unit/cpu/executor.h"
 #include "baton/unit/host/kernel_sets.h"
+#include "baton/unit/host/operands.h"
+#include "baton/unit/host/pack.h"
 
 namespace baton::cpu {
 
@@ -239,5 +241,8 @@ inline double normalized_error(std::span<const float> got, std::span<const float
 inline constexpr double kRounding = 2e-4;
 // Tiles round to bf16 where the others round to 8 bits by blocks: each is half a percent off at most.
 inline constexpr double kTileRounding = 5e-3;
+inline double rounding_of(const host::Kernels& kernels, DType dtype) {
+  return host::has_tiles(kernels, host::packing_of(dtype)) ? kTileRounding : kRounding;
+}
 
 }  // namespace baton::cpu

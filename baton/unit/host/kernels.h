@@ -28,10 +28,10 @@ struct Kernels {
   int panels_per_tile;
   int64_t direct_tokens;  // up to here a product needs no sorted low planes
 
-  // Products of many tokens in bf16, for the processors that have them; null where there are none. From
+  // Products in bf16 of tokens that prefill, for the processors that have them; null where there are none. From
   // `tile_tokens_min` tokens on and for columns that are multiples of 32. Integer packings have them all or none.
   MultiplyFunction tile_matmul[kPackings];
-  int64_t tile_tokens_min;  // 0: no tiles
+  int64_t tile_tokens_min;  // 0: no tiles; 1: what else is in a pass does not show in a row's bits
   bool tile_pairs;          // of float packings they multiply Form::kTilePairs, else Form::kTiles
   // One row of `n` values into its lines of the tiles; `low` may be null.
   void (*to_tiles)(const float* x, int64_t n, uint16_t* high, uint16_t* low);

@@ -10,13 +10,19 @@ namespace {
 constexpr int64_t kTile = 512;  // bf16 values of a tile: 16 rows of 32, or 16 pairs of k by 16 rows
 
 // bf16 of [16 rows] for k and for k + 1, as pairs.
-BATON_INLINE void store_pairs(uint16_t* to, F even, F odd) {
+BATON_INLINE __m512bh pairs_of(F even, F odd) {
   const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21,
                                          5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
   __m512bh both = _mm512_cvtne2ps_pbh(odd.v, even.v);
   __m512i bits;
   __builtin_memcpy(&bits, &both, sizeof(bits));
-  _mm512_storeu_si512(to, _mm512_permutexvar_epi16(order, bits));
+  bits = _mm512_permutexvar_epi16(order, bits);
+  __builtin_memcpy(&both, &bits, sizeof(both));
+  return both;
+}
+BATON_INLINE void store_pairs(uint16_t* to, F even, F odd) {
+  const __m512bh pairs = pairs_of(even, odd);
+  __builtin_memcpy(to, &pairs, sizeof(pairs));
 }
 
 // x as the sum of two bf16.

@@ -236,6 +236,37 @@ TEST_P(Matmul, TilesEqualPlainSums) {
   }
 }
 
+// Where tiles take any number of rows, what is beside a row does not show in its bits.
+TEST_P(Matmul, TilesGiveTheSameBitsInAnyCompany) {
+  const auto& [kernels, dtype] = GetParam();
+  const Packing packing = packing_of(dtype);
+  if (!has_tiles(*kernels, packing) || kernels->tile_tokens_min > 1) GTEST_SKIP() << "no such tiles";
+  Random random(13);
+  const int64_t columns = 96, rows = 50, tokens = 45;
+  const TestMatrix w(dtype, rows, columns, random);
+  const MultiplyFunction matmul = function_of(*kernels, packing, form_of(*kernels, packing, true));
+  const std::vector<float> x = random_values(random, static_cast<size_t>(tokens * columns));
+  const Memory scratch = *Memory::allocate(static_cast<size_t>(matmul_scratch_bytes(columns)), "memory", "test");
+  // Those from `first` on.
+  const auto product = [&](int64_t first, int64_t count) {
+    Operands operands = *Operands::create(*kernels, count, columns, "test");
+    for (int64_t t = 0; t < count; ++t)
+      operands.make({.tiles = true}, t, t, x.data() + (first + t) * columns, columns, false);
+    std::vector<float> out(static_cast<size_t>(count * rows), kPoison);
+    matmul({&w.matrix, 0, w.matrix.panels, operands.tiles(form_of(*kernels, packing, true)), count, out.data(), rows,
+            false, scratch.data()});
+    return out;
+  };
+  const std::vector<float> together = product(0, tokens);
+  for (int64_t count = 1; count <= 19; ++count) {
+    for (const int64_t first : {int64_t{0}, int64_t{5}, tokens - count}) {
+      const std::vector<float> some = product(first, count);
+      ASSERT_EQ(0, std::memcmp(some.data(), together.data() + first * rows, some.size() * sizeof(float)))
+          << count << " tokens from " << first;
+    }
+  }
+}
+
 std::vector<DType> all_types() {
   std::vector<DType> types;
   for (const Format& format : formats()) {

@@ -7,7 +7,7 @@
 namespace baton::host {
 
 Form form_of(const Kernels& kernels, Packing packing, bool tiled) {
-  if (tiled && kernels.tile_matmul[static_cast<size_t>(packing)] != nullptr) {
+  if (tiled && has_tiles(kernels, packing)) {
     return kernels.tile_pairs && !is_integer(packing) ? Form::kTilePairs : Form::kTiles;
   }
   return is_integer(packing) ? Form::kIntegers : Form::kFloats;

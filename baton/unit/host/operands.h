@@ -11,13 +11,17 @@ namespace baton::host {
 
 // What matrices of a packing multiply; `tiled`: of rows that go through tiles, where there are any for the packing.
 Form form_of(const Kernels& kernels, Packing packing, bool tiled);
+inline bool has_tiles(const Kernels& kernels, Packing packing) {
+  return kernels.tile_matmul[static_cast<size_t>(packing)] != nullptr;
+}
 inline MultiplyFunction function_of(const Kernels& kernels, Packing packing, Form form) {
   const bool tiles = form == Form::kTiles || form == Form::kTilePairs;
   return (tiles ? kernels.tile_matmul : kernels.matmul)[static_cast<size_t>(packing)];
 }
 
-// How many of the first of `rows` rows of `columns` values go through tiles: pieces of kDeltaChunk rows, and a rest
-// that is large enough. So a prompt cut at a multiple of kDeltaChunk gives the same bits.
+// How many of the first of `rows` rows of `columns` values, all of which prefill, go through tiles: pieces of
+// kDeltaChunk rows, and a rest that is large enough. So a prompt cut at a multiple of kDeltaChunk gives the same bits,
+// and with any neighbours where one row is enough.
 int64_t tiled_rows(const Kernels& kernels, int64_t rows, int64_t columns);
 
 // Several forms; floats are always there.

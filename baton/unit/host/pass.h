@@ -38,7 +38,7 @@ struct Run {
 };
 
 enum class RowBits : uint8_t {
-  kFast,         // the quickest kernel for the number of rows; which rows go through tiles depends on all
+  kFast,         // the quickest kernel; which rows that prefill go through tiles may depend on their number
   kIndependent,  // a row's bits do not depend on what else is in the pass; activations keep 15 bits
 };
 
@@ -80,8 +80,8 @@ class Pass {
 
   void run_rows(const Step& step, int64_t begin, int64_t end);
   void run_row(const RowPart& part, int64_t row, int64_t begin);
-  // How many of the rows from `begin` on, of `width` values, go through tiles. None of the runs that decode: a row's
-  // bits must not depend on how many others are in the pass.
+  // How many of the rows from `begin` on, of `width` values, go through tiles. None of the runs that decode: their bits
+  // must not depend on what else is in the pass.
   int64_t rows_in_tiles(int64_t begin, int64_t width) const {
     return bits_ == RowBits::kFast && begin < long_rows_ ? tiled_rows(kernels_, long_rows_ - begin, width) : 0;
   }
