@@ -18,6 +18,8 @@ namespace baton::test {
 namespace {
 
 constexpr float kRefTolerance = 2e-3f;
+// Where `cpu` multiplies 16-bit weights in bf16 by default: held to f32, with the tolerance of f32.
+constexpr const char* kExactCpu = "cpu:kernels=exact";
 
 struct UnitCase {
   GoldenCase golden;
@@ -30,6 +32,7 @@ std::vector<UnitCase> unit_cases() {
   std::vector<UnitCase> cases;
   for (const GoldenCase& golden : golden_cases()) {
     for (const UnitEntry* entry : unit_entries()) cases.push_back({golden, std::string(entry->name)});
+    cases.push_back({golden, kExactCpu});
   }
   return cases;
 }
@@ -48,6 +51,9 @@ class Golden : public testing::TestWithParam<UnitCase> {
     ASSERT_TRUE(unit) << unit.error().message;
     if ((*unit)->caps().decode_seats_max == 0) GTEST_SKIP() << GetParam().unit << " only prefills";
     unit_ = std::move(*unit);
+    if (GetParam().unit == kExactCpu) {
+      ASSERT_EQ(unit_->caps().product_type, DType::kF32);
+    }
     auto model = load_model(GetParam().golden.model);
     ASSERT_TRUE(model) << model.error().message;
     model_ = *model;

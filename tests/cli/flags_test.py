@@ -156,7 +156,8 @@ class Flags(unittest.TestCase):
         listed = json.loads(run("units", "--help-options", "--json").stdout)
         self.assertEqual(listed["ref"], [])
         self.assertEqual([option["option"] for option in listed["cpu"]], ["threads", "kernels"])
-        self.assertIn("scalar", listed["cpu"][1]["values"])
+        self.assertTrue(listed["cpu"][1]["values"].endswith("scalar|exact"), listed["cpu"][1]["values"])
+        self.assertIn("exact: the first without bf16 products", listed["cpu"][1]["meaning"])
         self.assertEqual(listed["ane"][2], {"option": "columns", "values": "32|64|128", "default": "32",
                                             "meaning": "tokens of a call, compiled into the kernels"})
         self.assertIn("  threads=1..1024 ", run("units", "--help-options").stdout)

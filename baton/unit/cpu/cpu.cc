@@ -58,7 +58,7 @@ class CpuUnit final : public Unit {
 
 std::vector<UnitOption> options() {
   return {threads_option(),
-          UnitOption::one_of("kernels", host::kernel_set_names("|"), "instruction set of its kernels", "the first")};
+          UnitOption::one_of("kernels", host::kernel_set_choices(), host::kKernelSetMeaning, "the first")};
 }
 
 Result<std::unique_ptr<Unit>> create(const UnitOptions& given) {

@@ -407,5 +407,20 @@ TEST(CpuUnit, OptionsRun) {
   EXPECT_NE(unknown.error().message.find("scalar"), std::string::npos) << unknown.error().message;
 }
 
+// Whatever the machine has that is quicker.
+TEST(CpuUnit, ExactKernelsMultiply16BitWeightsInF32) {
+  auto unit = k_unit_cpu.create(*UnitOptions::parse("cpu", "kernels=exact", k_unit_cpu.options()));
+  ASSERT_TRUE(unit) << unit.error().message;
+  EXPECT_EQ((*unit)->caps().product_type, DType::kF32);
+  EXPECT_TRUE((*unit)->caps().shared_prefills_exact);
+  auto executor = (*unit)->load(SmallModel(DType::kF32).model(), 1);
+  ASSERT_TRUE(executor);
+  for (const Kernels* set : kernel_sets()) {
+    if (set->name == std::string_view("amx") || set->name == std::string_view("avx512bf16")) continue;
+    EXPECT_EQ((*executor)->placement().kernels, set->name);
+    break;
+  }
+}
+
 }  // namespace
 }  // namespace baton::cpu

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "baton/base/simd/cpu_features.h"
+#include "baton/unit/host/operands.h"
 
 namespace baton::host {
 
@@ -40,9 +41,16 @@ std::string kernel_set_names(std::string_view between) {
 
 Result<const Kernels*> kernels_or_best(std::string_view name) {
   if (name.empty()) return kernel_sets().front();
+  if (name == kExactKernels) {
+    for (const Kernels* set : kernel_sets()) {
+      if (!has_tiles(*set, Packing::kF16) && !has_tiles(*set, Packing::kBF16)) return set;
+    }
+  }
   if (const Kernels* kernels = kernels_by_name(name)) return kernels;
-  return fail(Code::kUnsupported,
-              fmt::format("{}: no such kernel set on this machine; it has {}", name, kernel_set_names(", ")));
+  return fail(Code::kUnsupported, fmt::format("{}: no such kernel set on this machine; it has {}, {}", name,
+                                              kernel_set_names(", "), kExactKernels));
 }
+
+std::string kernel_set_choices() { return fmt::format("{}|{}", kernel_set_names("|"), kExactKernels); }
 
 }  // namespace baton::host

@@ -395,6 +395,13 @@ TEST(KernelSets, ScalarIsAlwaysThereAndNamesAreFound) {
   EXPECT_STREQ(kernel_sets().back()->name, "scalar");
   for (const Kernels* set : kernel_sets()) EXPECT_EQ(kernels_by_name(set->name), set);
   EXPECT_EQ(kernels_by_name("abacus"), nullptr);
+  const Kernels& exact = **kernels_or_best(kExactKernels);
+  for (const Packing packing : {Packing::kF16, Packing::kBF16}) EXPECT_EQ(form_of(exact, packing, true), Form::kFloats);
+  EXPECT_EQ(*kernels_or_best(exact.name), &exact);
+  for (const Kernels* set : kernel_sets()) {
+    if (set == &exact) break;
+    EXPECT_TRUE(has_tiles(*set, Packing::kF16)) << set->name << " is better, and exact";
+  }
 }
 
 }  // namespace
