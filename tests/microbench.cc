@@ -311,6 +311,16 @@ void add_all(Bench& bench) {
       matmul(s, bench, *format, 1, 32 * kLanes * bench.pool.size(), kHidden / 4);
     });
   }
+  // Steps of several sequences, weights from memory.
+  for (const DType dtype : {DType::kQ8_0, DType::kQ4_K, DType::kQ6_K}) {
+    const Matrix panel = matrix_shape(dtype, kLanes, kHidden / 2);
+    const int64_t rows = static_cast<int64_t>(Limits::memory_bytes()) / panel.panel_bytes * kLanes;
+    for (const int64_t tokens : {2, 4, 8, 12, 16, 32, 64}) {
+      add(fmt::format("step/{}/{}", format_of(dtype).name, tokens), [&bench, dtype, rows, tokens](benchmark::State& s) {
+        matmul(s, bench, format_of(dtype), tokens, rows, kHidden / 2);
+      });
+    }
+  }
   for (const Format* format : formats) {
     add(fmt::format("prefill/{}/{}", format->name, kTokens),
         [&bench, format](benchmark::State& s) { matmul(s, bench, *format, kTokens, kHidden, kHidden); });

@@ -1,7 +1,8 @@
 // All kernels of an instruction set and their table: what kernels_<set>.cc includes, after its header of base/simd and
 // its constants
 //   kIntegerPanels, kIntegerTokens, kFloatPanels, kFloatTokens   the register tiles of products
-//   kDirectTokens   up to here weights are unpacked in registers, once for all tokens
+//   kDirectTokens     so many tokens at once multiply weights that are unpacked in registers
+//   kUnsortedTokens   up to here products of integers are tiles of those; beyond, panels are unpacked for all tokens
 #pragma once
 
 #include "baton/unit/host/kernels_attention.inl.h"
@@ -27,7 +28,7 @@ constexpr Kernels make_kernels(const char* name, const char* description, Produc
     set(kPacking, integer_matmul<BlockOf<kPacking>>);
   });
   k.panels_per_tile = kIntegerPanels > kFloatPanels ? kIntegerPanels : kFloatPanels;
-  k.direct_tokens = kDirectTokens;
+  k.direct_tokens = kUnsortedTokens;
   k.quantize = quantize_blocks;
   k.rms_norm = rms_norm;
   k.gated_norm = gated_norm;

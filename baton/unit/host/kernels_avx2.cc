@@ -9,7 +9,7 @@ namespace {
 
 // 16 registers: 4 + 4 accumulators for integers (and |w|, the activations, a product), 12 for floats.
 constexpr int kIntegerPanels = 1, kIntegerTokens = 2, kFloatPanels = 1, kFloatTokens = 6;
-constexpr int kDirectTokens = 4;
+constexpr int kDirectTokens = 4, kUnsortedTokens = 4;
 
 }  // namespace
 }  // namespace baton::host

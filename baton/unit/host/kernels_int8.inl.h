@@ -38,6 +38,7 @@ void unpack_panel(const Matrix& w, const unsigned char* panel, unsigned char* to
   Block block;
   block.open(w, panel);
   for (int64_t b = 0; b < w.columns / kBlock; ++b) {
+    block.prefetch();
     float* scales = reinterpret_cast<float*>(to);
     unroll<Block::kScales>([&](auto i)
                                BATON_LAMBDA { store(scales + kLanes * i.value, block.template scale<i.value>()); });
@@ -104,10 +105,10 @@ BATON_INLINE void add_block(const Block (&block)[P], const ActivationBlock* a, i
 }
 
 // `Direct`: low planes are those of the tokens' rows and are added on the way; else `low_sums` [T][P][16] has their
-// sums, or is null.
+// sums, or is null. `from_memory`: nobody has read these panels just before.
 template <class Block, int P, int T, bool Direct>
 void integer_tile(const Matrix& w, const unsigned char* const* panels, const ActivationBlock* a, const LowPlane* lows,
-                  const float* low_sums, float* out, int64_t out_stride, const int* rows, bool add) {
+                  const float* low_sums, float* out, int64_t out_stride, const int* rows, bool add, bool from_memory) {
   const int64_t blocks = w.columns / kBlock;
   Block block[P];
   for (int p = 0; p < P; ++p) block[p].open(w, panels[p]);
@@ -115,7 +116,9 @@ void integer_tile(const Matrix& w, const unsigned char* const* panels, const Act
   alignas(64) float direct_sums[Direct ? kLanes * P * T : 1] = {};
   for (int64_t b = 0; b < blocks; ++b, ++a) {
     // One or two tokens leave the processor time to read ahead by itself.
-    if constexpr (Block::kStreamed && P == 1 && T >= 4) block[0].prefetch();
+    if constexpr (Block::kStreamed && P == 1 && T >= 3) {
+      if (from_memory) block[0].prefetch();
+    }
     add_block<Block, P, T>(block, a, blocks, sum);
     if constexpr (Direct) {
       for (int t = 0; t < T; ++t) {
@@ -137,7 +140,8 @@ void integer_tile(const Matrix& w, const unsigned char* const* panels, const Act
   }
 }
 
-// Panels as they lie in memory, read once for a few tokens and unpacked in registers.
+// Panels as they lie in memory, unpacked in registers for a few tokens at a time: the first of them bring a panel into
+// the second cache.
 template <class Block>
 void integer_direct(const Multiply& m, int64_t panel) {
   const Matrix& w = *m.w;
@@ -147,7 +151,7 @@ void integer_direct(const Multiply& m, int64_t panel) {
   each_token_tile<true, kDirectTokens>(m.tokens, [&](auto count, int64_t t) BATON_LAMBDA {
     const int64_t at = t * (w.columns / kBlock);
     integer_tile<Block, 1, decltype(count)::value, true>(w, &data, m.x.blocks + at, m.x.lows + at, nullptr,
-                                                         out + t * m.out_stride, m.out_stride, &rows, m.add);
+                                                         out + t * m.out_stride, m.out_stride, &rows, m.add, t == 0);
   });
 }
 
@@ -167,7 +171,7 @@ void integer_panels(const Multiply& m, int64_t panel, const unsigned char* const
     each_token_tile<kAll, kIntegerTokens>(count, [&](auto tile, int64_t t) BATON_LAMBDA {
       integer_tile<Block, P, decltype(tile)::value, false>(w, panels, m.x.blocks + (first + t) * blocks, nullptr,
                                                            lows != nullptr ? lows + kLanes * P * t : nullptr,
-                                                           out + t * m.out_stride, m.out_stride, rows, m.add);
+                                                           out + t * m.out_stride, m.out_stride, rows, m.add, false);
     });
   }
 }
@@ -181,7 +185,7 @@ void integer_matmul(const Multiply& m) {
   const int64_t unpacked_bytes = w.columns / kBlock * Unpacked::kBytes;
   auto* const low_sums = reinterpret_cast<float*>(m.scratch);
   unsigned char* const unpacked = m.scratch + kPanelsUnpacked * kLanes * kSortedTokens * 4;
-  if (m.tokens <= kDirectTokens) {
+  if (m.tokens <= kUnsortedTokens) {
     for (int64_t panel = m.panel_begin; panel < m.panel_end; ++panel) integer_direct<Block>(m, panel);
     return;
   }

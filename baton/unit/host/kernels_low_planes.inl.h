@@ -65,6 +65,9 @@ const float* sum_low_planes(const Matrix& w, const unsigned char* const* panels,
   Block block[P];
   for (int p = 0; p < P; ++p) block[p].open(w, panels[p]);
   for (int64_t b = 0; b < w.columns / kBlock; ++b) {
+    for (int p = 0; p < P; ++p) {
+      if constexpr (Block::kStreamed) block[p].prefetch();
+    }
     if (starts[b] < starts[b + 1]) {
       const Opened<Block, P> opened(block);
       for (int32_t i = starts[b]; i < starts[b + 1]; ++i) {

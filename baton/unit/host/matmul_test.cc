@@ -134,7 +134,9 @@ TEST_P(Matmul, EqualsPlainSums) {
     }
   }
   const TestMatrix w(dtype, 50, block == 1 ? 70 : std::max<int64_t>(2 * block, 96), random);
-  for (const int64_t tokens : {11, 12, 13, 14, 23, 24, 31}) check_product(*kernels, w, tokens, tokens == 13, random);
+  for (const int64_t tokens : {8, 11, 12, 13, 14, 23, 24, 31, 32, 33, 39, 46}) {
+    check_product(*kernels, w, tokens, tokens == 13 || tokens == 39, random);
+  }
 }
 
 TEST_P(Matmul, AnyCodesEqualPlainSums) {
@@ -144,7 +146,7 @@ TEST_P(Matmul, AnyCodesEqualPlainSums) {
   Random random(8);
   for (const int64_t columns : {block, 5 * block}) {
     const TestMatrix w(dtype, 37, columns, random, true);
-    for (const int64_t tokens : {1, 2, 5, 13}) check_product(*kernels, w, tokens, false, random);
+    for (const int64_t tokens : {1, 2, 5, 13, 37}) check_product(*kernels, w, tokens, false, random);
   }
 }
 
