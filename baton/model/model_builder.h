@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "baton/model/arch.h"
+#include "baton/model/container.h"
 
 namespace baton {
 
