@@ -1,0 +1,196 @@
+// Pages of checkpoints: made, shared, found again.
+#include "baton/bridge/checkpoint.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "baton/state/checksum.h"
+#include "baton/state/values.h"
+
+namespace baton {
+namespace {
+
+uint64_t row_bytes(const Segment& segment) { return segment.dims[2] * value_bytes(segment.dtype); }
+
+tl::unexpected<Error> no_memory() {
+  return fail(Code::kOutOfMemory, "bridge: no memory for a checkpoint: use a smaller state cache");
+}
+
+Status check_numbers(const Segment& segment, const std::byte* first, uint64_t bytes) {
+  const std::span<const std::byte> values(first, bytes);
+  const auto bad = first_not_finite(values, segment.dtype);
+  if (!bad) return {};
+  return fail(Code::kCorrupt, fmt::format("state: {}: a value is {}: the unit that made it failed, make it again",
+                                          segment_name(segment.kind, segment.layer),
+                                          value_at(values, segment.dtype, *bad)));
+}
+
+}  // namespace
+
+// A page: for each segment with a tokens dim [heads, rows, width]; or the parts without: each segment as it is.
+struct CheckpointMemory::Bytes {
+  Bytes(CheckpointMemory& memory, uint64_t size, uint64_t page_rows) : counter(memory.bytes_), rows(page_rows) {
+    values.resize(size);
+    counter += size;
+  }
+  ~Bytes() { counter -= values.size(); }
+  Bytes(const Bytes&) = delete;
+  Bytes& operator=(const Bytes&) = delete;
+
+  std::atomic<uint64_t>& counter;
+  const uint64_t rows;  // tokens in a page
+  std::vector<std::byte> values;
+  uint64_t sum = 0;
+};
+
+Checkpoint::Checkpoint(CheckpointMemory& memory, StateShape shape, uint64_t tokens)
+    : SequenceState(tokens, memory.live_), memory_(memory), shape_(std::move(shape)) {
+  for (const Segment& segment : shape_.segments) {
+    if (has_tokens_dim(segment.kind)) {
+      offsets_.push_back(token_bytes_);
+      token_bytes_ += segment.dims[0] * row_bytes(segment);
+    } else {
+      offsets_.push_back(parts_bytes_);
+      parts_bytes_ += segment.dims[0] * segment.dims[1] * row_bytes(segment);
+    }
+  }
+}
+
+Checkpoint::~Checkpoint() = default;
+
+uint64_t CheckpointMemory::bytes_for(const StateShape& shape, uint64_t tokens, uint64_t shared) {
+  const uint64_t whole = std::min(shared, tokens) / kPageTokens * kPageTokens;
+  return section_bytes(shape, tokens) - bytes_per_token(shape) * whole;
+}
+
+Result<std::shared_ptr<const Checkpoint>> CheckpointMemory::keep(const SequenceState& state,
+                                                                 const std::shared_ptr<const Checkpoint>& before) try {
+  const uint64_t tokens = state.position();
+  std::shared_ptr<Checkpoint> made(new Checkpoint(*this, state.shape(), tokens));
+  const auto parts = std::make_shared<Bytes>(*this, made->parts_bytes_, 0);
+  std::byte* to = parts->values.data();
+  for (size_t i = 0; i < made->shape_.segments.size(); ++i) {
+    const Segment& segment = made->shape_.segments[i];
+    if (has_tokens_dim(segment.kind)) continue;
+    const uint64_t rows = segment.dims[0] * segment.dims[1], bytes = rows * row_bytes(segment);
+    BATON_OK(state.read(i, {0, rows}, to));
+    BATON_OK(check_numbers(segment, to, bytes));
+    to += bytes;
+  }
+  parts->sum = checksum(parts->values);
+  made->parts_ = parts;
+  if (made->token_bytes_ > 0) {
+    const uint64_t pages = (tokens + kPageTokens - 1) / kPageTokens;
+    if (before != nullptr && before->shape_ == made->shape_) {
+      const uint64_t whole = std::min(before->position(), tokens) / kPageTokens;
+      made->pages_.assign(before->pages_.begin(), before->pages_.begin() + static_cast<ptrdiff_t>(whole));
+    }
+    for (uint64_t i = made->pages_.size(); i < pages; ++i) {
+      const uint64_t rows = std::min(kPageTokens, tokens - i * kPageTokens);
+      const auto page = std::make_shared<Bytes>(*this, rows * made->token_bytes_, rows);
+      BATON_OK(made->copy_page(state, i, rows, page->values.data()));
+      page->sum = checksum(page->values);
+      made->pages_.push_back(page);
+    }
+  }
+  made->set_position(tokens);
+  return made;
+} catch (const std::bad_alloc&) {
+  return no_memory();
+}
+
+Status Checkpoint::copy_page(const SequenceState& state, uint64_t page, uint64_t rows, std::byte* to) const {
+  for (size_t i = 0; i < shape_.segments.size(); ++i) {
+    const Segment& segment = shape_.segments[i];
+    if (!has_tokens_dim(segment.kind)) continue;
+    const uint64_t bytes = rows * row_bytes(segment);
+    for (uint64_t head = 0; head < segment.dims[0]; ++head) {
+      BATON_OK(state.read(i, {head * state.position() + page * kPageTokens, rows}, to));
+      BATON_OK(check_numbers(segment, to, bytes));
+      to += bytes;
+    }
+  }
+  return {};
+}
+
+uint64_t Checkpoint::bytes() const {
+  uint64_t sum = parts_->values.size();
+  for (const auto& page : pages_) sum += page->values.size();
+  return sum;
+}
+
+uint64_t Checkpoint::bytes_beside(const Checkpoint& other) const {
+  uint64_t sum = parts_ == other.parts_ ? 0 : parts_->values.size();
+  for (size_t i = 0; i < pages_.size(); ++i) {
+    const bool shared = i < other.pages_.size() && pages_[i] == other.pages_[i];
+    sum += shared ? 0 : pages_[i]->values.size();
+  }
+  return sum;
+}
+
+Status Checkpoint::check() const {
+  const auto damaged = [](const std::string& what) {
+    return fail(Code::kCorrupt, fmt::format("checkpoint: {} is not what was kept: the memory of this machine, or who "
+                                            "wrote to it, is at fault",
+                                            what));
+  };
+  if (checksum(parts_->values) != parts_->sum) return damaged("its recurrent part");
+  for (size_t i = 0; i < pages_.size(); ++i) {
+    if (checksum(pages_[i]->values) == pages_[i]->sum) continue;
+    return damaged(fmt::format("the page of tokens {} to {}", i * kPageTokens, i * kPageTokens + pages_[i]->rows - 1));
+  }
+  return {};
+}
+
+Result<std::shared_ptr<const Checkpoint>> Checkpoint::at(uint64_t position) const try {
+  BATON_CHECK(position <= this->position());
+  if (parts_bytes_ > 0) return nullptr;
+  std::shared_ptr<Checkpoint> made(new Checkpoint(memory_, shape_, position));
+  const uint64_t pages = (position + kPageTokens - 1) / kPageTokens;
+  made->pages_.assign(pages_.begin(), pages_.begin() + static_cast<ptrdiff_t>(pages));
+  made->parts_ = parts_;
+  made->set_position(position);
+  return made;
+} catch (const std::bad_alloc&) {
+  return no_memory();
+}
+
+Checkpoint::Place Checkpoint::place_of(size_t segment, const Dims& dims, uint64_t row, uint64_t count) const {
+  const Segment& what = shape_.segments[segment];
+  if (!has_tokens_dim(what.kind)) return {parts_.get(), offsets_[segment] + row * row_bytes(what), count};
+  const uint64_t head = row / dims[1], token = row % dims[1], inside = token % kPageTokens;
+  const Bytes& page = *pages_[token / kPageTokens];
+  const uint64_t left = std::min(page.rows - inside, dims[1] - token);
+  return {&page, page.rows * offsets_[segment] + (head * page.rows + inside) * row_bytes(what), std::min(count, left)};
+}
+
+Status Checkpoint::read_rows(size_t segment, const Dims& dims, RowRange rows, std::byte* out) const {
+  const uint64_t each = row_bytes(shape_.segments[segment]);
+  for (uint64_t done = 0; done < rows.count;) {
+    const Place place = place_of(segment, dims, rows.first + done, rows.count - done);
+    std::memcpy(out + done * each, place.bytes->values.data() + place.offset, place.rows * each);
+    done += place.rows;
+  }
+  return {};
+}
+
+Status Checkpoint::write_rows(size_t, const Dims&, RowRange, const std::byte*) {
+  BATON_CHECK(false);  // it never changes
+  return {};
+}
+
+const std::byte* Checkpoint::view_rows(size_t segment, const Dims& dims, RowRange rows) const {
+  const Place place = place_of(segment, dims, rows.first, rows.count);
+  return place.rows == rows.count ? place.bytes->values.data() + place.offset : nullptr;
+}
+
+Result<MoveReport> restore_state(const Checkpoint& from, SequenceState& to) {
+  BATON_OK(from.check());
+  return move_state(from, to);
+}
+
+}  // namespace baton

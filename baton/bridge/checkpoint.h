@@ -1,0 +1,95 @@
+// A state at rest: what a sequence held at one position, in host memory, for sequences that begin with the same tokens.
+// Keys and values lie in pages of 16 tokens; a checkpoint that goes on from another one shares its pages by reference,
+// and holds recurrent and convolution parts of its own. It never changes once it is made, so that any number of
+// sequences may begin from it, on any unit of the model: it is a SequenceState, and the bridge moves or seals it like
+// others.
+//
+// Threads: a checkpoint may be read and dropped by any thread; each function of CheckpointMemory may be called by any.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "baton/bridge/bridge.h"
+#include "baton/unit/sequence_state.h"
+
+namespace baton {
+
+class Checkpoint;
+
+inline constexpr uint64_t kPageTokens = 16;
+
+// Counts what checkpoints take, exactly: bytes of the pages and parts that are alive, each once however many share it.
+// Outlives its checkpoints (checked).
+class CheckpointMemory {
+ public:
+  uint64_t bytes() const { return bytes_; }
+  int64_t count() const { return live_.count(); }
+
+  // The most that `keep` takes for a state of `shape` at `tokens` that shares the first `shared` with another one.
+  static uint64_t bytes_for(const StateShape& shape, uint64_t tokens, uint64_t shared);
+
+  // The state as it is now. `before`: what this very state was restored from or kept as earlier, or null; its whole
+  // pages are shared, not read again, where its types are the same. kCorrupt for values that are no numbers, naming the
+  // segment; kOutOfMemory; errors of the state's read.
+  Result<std::shared_ptr<const Checkpoint>> keep(const SequenceState& state,
+                                                 const std::shared_ptr<const Checkpoint>& before);
+
+ private:
+  friend class Checkpoint;
+  struct Bytes;  // counted ones
+
+  LiveStates live_;
+  std::atomic<uint64_t> bytes_{0};
+};
+
+class Checkpoint final : public SequenceState {
+ public:
+  ~Checkpoint() override;
+  const StateShape& shape() const override { return shape_; }
+  // Of all its pages, shared or not, and its own parts.
+  uint64_t bytes() const override;
+  // Bytes of it that `other` does not hold too.
+  uint64_t bytes_beside(const Checkpoint& other) const;
+
+  // That its bytes are what was kept: pages and parts carry checksums. kCorrupt.
+  Status check() const;
+  // The checkpoint at an earlier position, which shares all pages. Null where there are parts without a tokens dim:
+  // those cannot go back. kOutOfMemory.
+  Result<std::shared_ptr<const Checkpoint>> at(uint64_t position) const;
+
+ private:
+  friend class CheckpointMemory;
+  using Bytes = CheckpointMemory::Bytes;
+
+  Checkpoint(CheckpointMemory& memory, StateShape shape, uint64_t tokens);
+  Status copy_page(const SequenceState& state, uint64_t page, uint64_t rows, std::byte* to) const;
+  // Where a row lies: its page (null: the parts), the place in it, and how many follow it there, `count` at most.
+  struct Place {
+    const Bytes* bytes;
+    uint64_t offset, rows;
+  };
+  Place place_of(size_t segment, const Dims& dims, uint64_t row, uint64_t count) const;
+  Status read_rows(size_t segment, const Dims& dims, RowRange rows, std::byte* out) const override;
+  Status write_rows(size_t segment, const Dims& dims, RowRange rows, const std::byte* in) override;
+  const std::byte* view_rows(size_t segment, const Dims& dims, RowRange rows) const override;
+
+  CheckpointMemory& memory_;
+  const StateShape shape_;
+  // By segment: of keys and values the bytes in a page, per token of it, before theirs; of the others the offset in
+  // parts_.
+  std::vector<uint64_t> offsets_;
+  uint64_t token_bytes_ = 0, parts_bytes_ = 0;
+  std::vector<std::shared_ptr<const Bytes>> pages_;  // of tokens [16 i, 16 i + its rows)
+  std::shared_ptr<const Bytes> parts_;
+};
+
+// Fills `to`, at position 0 and of the same model, with a checkpoint whose checksums hold. Errors of check() and of
+// move_state.
+Result<MoveReport> restore_state(const Checkpoint& from, SequenceState& to);
+
+}  // namespace baton
