@@ -51,14 +51,16 @@ TEST_P(Seeds, EveryRunHoldsEveryInvariant) {
             << counts.refused << " refused, " << counts.fallbacks << " fall-backs, " << counts.rebuilt << " rebuilt, "
             << counts.moved << " moved, " << counts.proved << " proved, " << counts.proofs_failed << " proofs failed, "
             << counts.start_refused << " starting states refused, " << counts.sealed << " sealed, "
-            << counts.sealed_answers << " answers sealed (" << counts.sealed_cancelled << " cancelled)\n";
+            << counts.sealed_answers << " answers sealed (" << counts.sealed_cancelled << " cancelled), " << counts.kept
+            << " checkpoints kept, " << counts.reused << " reused, " << counts.reuse_failed << " not usable\n";
   // The runs must reach what they are there for.
   for (const uint64_t seen :
        {counts.answered, counts.cancelled, counts.errors, counts.refused, counts.fallbacks, counts.moved, counts.proved,
         counts.proofs_failed, counts.shared_steps, counts.shared_prefills, counts.start_refused, counts.sealed,
-        counts.sealed_answers, counts.sealed_cancelled}) {
+        counts.sealed_answers, counts.sealed_cancelled, counts.kept, counts.reused}) {
     EXPECT_GT(seen, each / 250);
   }
+  EXPECT_GT(counts.reuse_failed, each / 1000);
   EXPECT_GT(counts.rebuilt, each / 1000);  // one in a hundred, several at a time: few of 1,000 seeds
 }
 INSTANTIATE_TEST_SUITE_P(Shard, Seeds, testing::Range<uint64_t>(0, kShards));

@@ -24,22 +24,22 @@ Status check_numbers(const Segment& segment, const std::byte* first, uint64_t by
   const std::span<const std::byte> values(first, bytes);
   const auto bad = first_not_finite(values, segment.dtype);
   if (!bad) return {};
-  return fail(Code::kCorrupt, fmt::format("state: {}: a value is {}: the unit that made it failed, make it again",
-                                          segment_name(segment.kind, segment.layer),
-                                          value_at(values, segment.dtype, *bad)));
+  return fail(Code::kCorrupt,
+              fmt::format("state: {}: a value is {}: the unit that made it failed, make it again",
+                          segment_name(segment.kind, segment.layer), value_at(values, segment.dtype, *bad)));
 }
 
 }  // namespace
 
 // A page: for each segment with a tokens dim [heads, rows, width]; or the parts without: each segment as it is.
-struct CheckpointMemory::Bytes {
-  Bytes(CheckpointMemory& memory, uint64_t size, uint64_t page_rows) : counter(memory.bytes_), rows(page_rows) {
+struct CheckpointBytes {
+  CheckpointBytes(std::atomic<uint64_t>& count, uint64_t size, uint64_t page_rows) : counter(count), rows(page_rows) {
     values.resize(size);
     counter += size;
   }
-  ~Bytes() { counter -= values.size(); }
-  Bytes(const Bytes&) = delete;
-  Bytes& operator=(const Bytes&) = delete;
+  ~CheckpointBytes() { counter -= values.size(); }
+  CheckpointBytes(const CheckpointBytes&) = delete;
+  CheckpointBytes& operator=(const CheckpointBytes&) = delete;
 
   std::atomic<uint64_t>& counter;
   const uint64_t rows;  // tokens in a page
@@ -62,16 +62,17 @@ Checkpoint::Checkpoint(CheckpointMemory& memory, StateShape shape, uint64_t toke
 
 Checkpoint::~Checkpoint() = default;
 
-uint64_t CheckpointMemory::bytes_for(const StateShape& shape, uint64_t tokens, uint64_t shared) {
-  const uint64_t whole = std::min(shared, tokens) / kPageTokens * kPageTokens;
-  return section_bytes(shape, tokens) - bytes_per_token(shape) * whole;
+uint64_t CheckpointMemory::bytes_for(const SequenceState& state, const Checkpoint* before) {
+  const bool shares = before != nullptr && before->shape_ == state.shape();
+  const uint64_t tokens = shares ? std::min(before->position(), state.position()) / kPageTokens * kPageTokens : 0;
+  return section_bytes(state.shape(), state.position()) - bytes_per_token(state.shape()) * tokens;
 }
 
 Result<std::shared_ptr<const Checkpoint>> CheckpointMemory::keep(const SequenceState& state,
                                                                  const std::shared_ptr<const Checkpoint>& before) try {
   const uint64_t tokens = state.position();
   std::shared_ptr<Checkpoint> made(new Checkpoint(*this, state.shape(), tokens));
-  const auto parts = std::make_shared<Bytes>(*this, made->parts_bytes_, 0);
+  const auto parts = std::make_shared<CheckpointBytes>(bytes_, made->parts_bytes_, 0);
   std::byte* to = parts->values.data();
   for (size_t i = 0; i < made->shape_.segments.size(); ++i) {
     const Segment& segment = made->shape_.segments[i];
@@ -91,7 +92,7 @@ Result<std::shared_ptr<const Checkpoint>> CheckpointMemory::keep(const SequenceS
     }
     for (uint64_t i = made->pages_.size(); i < pages; ++i) {
       const uint64_t rows = std::min(kPageTokens, tokens - i * kPageTokens);
-      const auto page = std::make_shared<Bytes>(*this, rows * made->token_bytes_, rows);
+      const auto page = std::make_shared<CheckpointBytes>(bytes_, rows * made->token_bytes_, rows);
       BATON_OK(made->copy_page(state, i, rows, page->values.data()));
       page->sum = checksum(page->values);
       made->pages_.push_back(page);
@@ -163,7 +164,7 @@ Checkpoint::Place Checkpoint::place_of(size_t segment, const Dims& dims, uint64_
   const Segment& what = shape_.segments[segment];
   if (!has_tokens_dim(what.kind)) return {parts_.get(), offsets_[segment] + row * row_bytes(what), count};
   const uint64_t head = row / dims[1], token = row % dims[1], inside = token % kPageTokens;
-  const Bytes& page = *pages_[token / kPageTokens];
+  const CheckpointBytes& page = *pages_[token / kPageTokens];
   const uint64_t left = std::min(page.rows - inside, dims[1] - token);
   return {&page, page.rows * offsets_[segment] + (head * page.rows + inside) * row_bytes(what), std::min(count, left)};
 }

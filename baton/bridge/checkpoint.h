@@ -15,11 +15,13 @@
 #include <vector>
 
 #include "baton/bridge/bridge.h"
+#include "baton/state/provenance.h"
 #include "baton/unit/sequence_state.h"
 
 namespace baton {
 
 class Checkpoint;
+struct CheckpointBytes;  // of a page, or of the parts; counted
 
 inline constexpr uint64_t kPageTokens = 16;
 
@@ -30,8 +32,8 @@ class CheckpointMemory {
   uint64_t bytes() const { return bytes_; }
   int64_t count() const { return live_.count(); }
 
-  // The most that `keep` takes for a state of `shape` at `tokens` that shares the first `shared` with another one.
-  static uint64_t bytes_for(const StateShape& shape, uint64_t tokens, uint64_t shared);
+  // What `keep` takes for these.
+  static uint64_t bytes_for(const SequenceState& state, const Checkpoint* before);
 
   // The state as it is now. `before`: what this very state was restored from or kept as earlier, or null; its whole
   // pages are shared, not read again, where its types are the same. kCorrupt for values that are no numbers, naming the
@@ -41,7 +43,6 @@ class CheckpointMemory {
 
  private:
   friend class Checkpoint;
-  struct Bytes;  // counted ones
 
   LiveStates live_;
   std::atomic<uint64_t> bytes_{0};
@@ -64,13 +65,11 @@ class Checkpoint final : public SequenceState {
 
  private:
   friend class CheckpointMemory;
-  using Bytes = CheckpointMemory::Bytes;
-
   Checkpoint(CheckpointMemory& memory, StateShape shape, uint64_t tokens);
   Status copy_page(const SequenceState& state, uint64_t page, uint64_t rows, std::byte* to) const;
   // Where a row lies: its page (null: the parts), the place in it, and how many follow it there, `count` at most.
   struct Place {
-    const Bytes* bytes;
+    const CheckpointBytes* bytes;
     uint64_t offset, rows;
   };
   Place place_of(size_t segment, const Dims& dims, uint64_t row, uint64_t count) const;
@@ -84,8 +83,14 @@ class Checkpoint final : public SequenceState {
   // parts_.
   std::vector<uint64_t> offsets_;
   uint64_t token_bytes_ = 0, parts_bytes_ = 0;
-  std::vector<std::shared_ptr<const Bytes>> pages_;  // of tokens [16 i, 16 i + its rows)
-  std::shared_ptr<const Bytes> parts_;
+  std::vector<std::shared_ptr<const CheckpointBytes>> pages_;  // of tokens [16 i, 16 i + its rows)
+  std::shared_ptr<const CheckpointBytes> parts_;
+};
+
+// A checkpoint and who made what it holds.
+struct KeptState {
+  std::shared_ptr<const Checkpoint> state;
+  Provenance provenance;
 };
 
 // Fills `to`, at position 0 and of the same model, with a checkpoint whose checksums hold. Errors of check() and of

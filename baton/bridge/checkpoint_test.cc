@@ -57,7 +57,7 @@ TEST(Checkpoint, RandomStatesComeBack) {
     ASSERT_NE(kept, nullptr);
     EXPECT_EQ(values_of(*kept), values_of(from));
     EXPECT_EQ(memory.bytes(), kept->bytes());
-    EXPECT_EQ(memory.bytes(), CheckpointMemory::bytes_for(from.shape(), tokens, 0));
+    EXPECT_EQ(memory.bytes(), CheckpointMemory::bytes_for(from, nullptr));
     const test::FakeLayout layout = test::random_layout(program, tokens + 5, random);
     FakeState to(layout, tokens + 5), direct(layout, tokens + 5);
     ASSERT_TRUE(restore_state(*kept, to));
@@ -81,7 +81,7 @@ TEST(Checkpoint, WhatGoesOnSharesWholePages) {
   }
   const auto second = keep(memory, longer, first);
   EXPECT_EQ(values_of(*second), values_of(longer));
-  EXPECT_EQ(memory.bytes() - alone, CheckpointMemory::bytes_for(longer.shape(), 137, 100));
+  EXPECT_EQ(memory.bytes() - alone, CheckpointMemory::bytes_for(longer, first.get()));
   EXPECT_EQ(memory.bytes() - alone, second->bytes_beside(*first));
   EXPECT_EQ(first->bytes_beside(*first), 0u);
   EXPECT_EQ(memory.count(), 2);
@@ -129,7 +129,7 @@ TEST(Checkpoint, ValuesThatAreNoNumbersAreRefused) {
   for (const size_t segment : {size_t{1}, size_t{2}}) {  // recurrent; keys
     CheckpointMemory memory;
     const auto made = state_of(hybrid(), 1, 40);
-  FakeState& state = *made;
+    FakeState& state = *made;
     state.set(segment, {2, 4, 3}, std::numeric_limits<float>::infinity());
     const auto kept = memory.keep(state, nullptr);
     ASSERT_FALSE(kept.has_value());

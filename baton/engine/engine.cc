@@ -53,6 +53,7 @@ LaneFacts lane_facts_of(const EngineUnit& unit, uint32_t model) {
   facts.prefill_tokens_min = unit.caps->prefill_tokens_min;
   facts.prefill_seats_shared = unit.caps->prefill_seats_shared;
   facts.decodes = unit.caps->decode_seats_max > 0;
+  facts.shared_prefills_exact = unit.caps->shared_prefills_exact;
   facts.mixes = unit.caps->mixes && unit.caps->shared_prefills_exact;
   facts.state_bytes = [executor = unit.executor](uint64_t tokens) { return executor->state_bytes(tokens); };
   return facts;
@@ -155,6 +156,7 @@ struct Engine::Core {
 
   std::vector<std::unique_ptr<Lane>> lanes;
   std::atomic<uint64_t> used_requests{0}, used_states{0}, used_bytes{0}, prefilled{0};
+  std::atomic<uint64_t> checkpoints{0}, checkpoint_bytes{0};
   std::vector<std::thread> threads;  // the scheduler's is the last
 };
 
@@ -281,6 +283,8 @@ void Engine::Core::step() {
   used_states = scheduler.states();
   used_bytes = scheduler.state_bytes();
   prefilled = scheduler.prefilled_tokens();
+  checkpoints = scheduler.checkpoints();
+  checkpoint_bytes = scheduler.checkpoint_bytes();
   for (LaneIndex lane = 0; lane < scheduler.bridge(); ++lane) {
     if (scheduler.lost(lane).empty()) continue;
     const std::scoped_lock lock(mutex);
@@ -368,7 +372,9 @@ EngineUsage Engine::usage() const {
   return {.requests = core_->used_requests,
           .states = core_->used_states,
           .state_bytes = core_->used_bytes,
-          .prefilled = core_->prefilled};
+          .prefilled = core_->prefilled,
+          .checkpoints = core_->checkpoints,
+          .checkpoint_bytes = core_->checkpoint_bytes};
 }
 
 std::vector<std::string_view> strategy_names() {

@@ -41,7 +41,9 @@ struct EngineUsage {
   uint64_t requests = 0;  // submitted and not finished
   uint64_t states = 0;
   uint64_t state_bytes = 0;
-  uint64_t prefilled = 0;  // tokens of all prefill steps since create: for a display of progress
+  uint64_t prefilled = 0;         // tokens of all prefill steps since create: for a display of progress
+  uint64_t checkpoints = 0;       // that requests may begin from
+  uint64_t checkpoint_bytes = 0;  // of these, and of those that running requests hold
 };
 
 class Engine;
@@ -97,7 +99,7 @@ class Engine {
   // Refuses new requests and cancels all others; their FinishedEvents come. Returns at once. Any thread.
   void shutdown();
 
-  // As of the last step. Any thread. Back to zero when every request has finished.
+  // As of the last step. Any thread. Requests and states are back to zero when every request has finished.
   EngineUsage usage() const;
 
  private:

@@ -81,6 +81,21 @@ uint64_t state_bytes_of(const ResolvedRequest& resolved, const SchedulerFacts& f
   return hand_overs < 2 ? first : std::max(first, of(resolved.via, resolved.decode, true));
 }
 
+// Ends of messages and of the prompt, and every so many tokens, each cut to whole pages; to multiples of 64 where the
+// bits of what follows are not to show it.
+std::vector<uint64_t> cuts_of(const Request& request, const EngineLimits& limits) {
+  const uint64_t piece = request.reuse == ReuseMode::kExact ? kExactTokens : kPageTokens;
+  const uint64_t last = (request.tokens.size() - 1) / piece * piece;
+  std::vector<uint64_t> cuts = {last};
+  for (const uint64_t at : request.keep_at) cuts.push_back(std::min(at / piece * piece, last));
+  const uint64_t every = std::max<uint64_t>(limits.checkpoint_tokens / kExactTokens, 1) * kExactTokens;
+  for (uint64_t at = every; at < last; at += every) cuts.push_back(at);
+  std::sort(cuts.begin(), cuts.end());
+  cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+  if (cuts.front() == 0) cuts.erase(cuts.begin());
+  return cuts;
+}
+
 }  // namespace
 
 std::string model_in_words(const std::string& name) { return name.empty() ? "the main model" : "model '" + name + "'"; }
@@ -104,6 +119,9 @@ Result<ResolvedRequest> resolve(Request request, const SchedulerFacts& facts) {
   resolved.picker = std::make_unique<TokenPicker>(
       TokenPicker{std::move(sampler), asked.ignore_eos ? std::vector<int32_t>() : std::move(asked.stop_ids)});
   resolved.state_bytes = state_bytes_of(resolved, facts);
+  if (asked.verify != VerifyMode::kOff || !asked.start_state.empty() || facts.limits.checkpoint_bytes_max == 0)
+    asked.reuse = ReuseMode::kOff;
+  if (asked.reuse != ReuseMode::kOff) resolved.cuts = cuts_of(asked, facts.limits);
   if (const uint64_t limit = facts.limits.state_bytes_max; limit != 0 && resolved.state_bytes > limit) {
     return fail(Code::kOutOfMemory, "the request needs " + std::to_string(resolved.state_bytes) +
                                         " bytes of states, the limit is " + std::to_string(limit) +

@@ -14,6 +14,9 @@
 
 namespace baton {
 
+// Where a prefill is cut at multiples of so many tokens, its bits do not show it (docs/cpu.md).
+inline constexpr uint64_t kExactTokens = 64;
+
 // What planning needs to know of a model that lanes serve; constant.
 struct ModelFacts {
   std::string name;          // EngineUnit::model
@@ -32,6 +35,7 @@ struct LaneFacts {
   bool mixes = false;  // prefills and decodes share a step, each with the bits that it has alone
   std::function<uint64_t(uint64_t tokens)> state_bytes = [](uint64_t) { return uint64_t{0}; };  // Executor::state_bytes
   bool decodes = true;  // false: it only prefills
+  bool shared_prefills_exact = true;
 };
 
 struct SchedulerFacts {
@@ -48,8 +52,9 @@ struct ResolvedRequest {
   Request request;  // max_new_tokens cut to what the context holds, prefill_unit never empty
   const Strategy* strategy = nullptr;
   LaneIndex prefill = 0, via = 0, decode = 0;  // via: the decode unit where there is none
-  uint64_t tokens_max = 0;   // room that its states need: the last token of an answer is never fed back
-  uint64_t state_bytes = 0;  // of all states it may hold at once
+  uint64_t tokens_max = 0;     // room that its states need: the last token of an answer is never fed back
+  uint64_t state_bytes = 0;    // of all states it may hold at once
+  std::vector<uint64_t> cuts;  // where checkpoints are kept
   std::unique_ptr<TokenPicker> picker;
 };
 

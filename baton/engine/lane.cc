@@ -42,6 +42,13 @@ Status Carrier::seal(const SequenceState& from, const StateIdentity& identity, s
   return fail(Code::kOutOfMemory, "bridge: no memory for a sealed state: use a shorter context");
 }
 
+Result<std::shared_ptr<const Checkpoint>> Carrier::keep(CheckpointMemory& memory, const SequenceState& from,
+                                                        const std::shared_ptr<const Checkpoint>& before) {
+  return memory.keep(from, before);
+}
+
+Result<MoveReport> Carrier::restore(const Checkpoint& from, SequenceState& to) { return restore_state(from, to); }
+
 Lane::Lane(Executor& executor, std::string unit, uint32_t decode_seats_max, const Clock& clock,
            const std::atomic<bool>* cancelled)
     : executor_(executor),
@@ -179,10 +186,25 @@ Status BridgeLane::move(MoveWork& work) {
     case MoveForm::kCarry: {
       BATON_TRY(work.report, carrier_.carry(*work.from.state, *work.to.state));
       work.to.provenance = std::move(work.from.provenance);
+      work.to.kept = std::move(work.from.kept);
+      work.to.exact = false;
+      return {};
+    }
+    case MoveForm::kRestore: {
+      BATON_TRY(work.report, carrier_.restore(*work.checkpoint.state, *work.to.state));
+      work.to.provenance = work.checkpoint.provenance;
+      work.to.kept = work.checkpoint.state;
+      return {};
+    }
+    case MoveForm::kKeep: {
+      BATON_TRY(work.checkpoint.state, carrier_.keep(*work.memory, *work.from.state, work.from.kept));
+      work.checkpoint.provenance = work.from.provenance;
+      work.from.kept = work.checkpoint.state;
       return {};
     }
     case MoveForm::kOpen: {
       BATON_TRY(const StateIdentity identity, identity_(work.to.home));
+      work.to.exact = false;
       return carrier_.open(work.start, identity, work.tokens, *work.to.state, work.to.provenance);
     }
     case MoveForm::kSeal: {

@@ -16,7 +16,7 @@
 
 namespace baton {
 
-// The bridge's three acts; replaced by the simulation to break them. From the bridge's thread alone, while lanes step
+// The bridge's acts; replaced by the simulation to break them. From the bridge's thread alone, while lanes step
 // other states of the same executors. Errors as in bridge.h; a `to` that came to one is dropped by the scheduler.
 class Carrier {
  public:
@@ -29,6 +29,9 @@ class Carrier {
   // `tokens`: those that the state holds, from the first. Errors of `take` too.
   virtual Status seal(const SequenceState& from, const StateIdentity& identity, std::span<const int32_t> tokens,
                       const Provenance& provenance, const SealTaker& take);
+  virtual Result<std::shared_ptr<const Checkpoint>> keep(CheckpointMemory& memory, const SequenceState& from,
+                                                         const std::shared_ptr<const Checkpoint>& before);
+  virtual Result<MoveReport> restore(const Checkpoint& from, SequenceState& to);
 };
 
 // Executes Make, Step and Prove. Owns the logits that leave a step: as many rows as the largest step so far wanted.

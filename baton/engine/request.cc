@@ -22,6 +22,18 @@ Result<VerifyMode> parse_verify_mode(std::string_view text) {
   return fail(Code::kInvalidInput, "verify mode '" + std::string(text) + "': use off, sample or all");
 }
 
+std::string_view to_string(ReuseMode mode) {
+  switch (mode) {
+    case ReuseMode::kOff:
+      return "off";
+    case ReuseMode::kExact:
+      return "exact";
+    case ReuseMode::kAny:
+      return "any";
+  }
+  return "?";
+}
+
 std::string_view to_string(BridgeLevel level) {
   switch (level) {
     case BridgeLevel::kNone:

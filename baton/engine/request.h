@@ -34,6 +34,15 @@ std::string_view to_string(VerifyMode mode);
 // "off", "sample" or "all"; kInvalidInput names the three.
 Result<VerifyMode> parse_verify_mode(std::string_view text);
 
+// Whether a request begins from a checkpoint of an earlier one that began with the same tokens, and leaves some itself.
+enum class ReuseMode : uint8_t {
+  kOff,
+  kExact,  // of states that the same unit made by prefills alone, cut at multiples of 64 tokens: no bit of an answer
+           // shows it, where the unit's prefills are exact in such pieces (docs/cpu.md)
+  kAny,    // the longest there is: also of answers, whose tokens were decoded, and of other units
+};
+std::string_view to_string(ReuseMode mode);
+
 struct Request {
   std::vector<int32_t> tokens;    // the prompt, at least one id
   uint32_t max_new_tokens = 256;  // cut to what the context still holds; 0: only the prompt is processed
@@ -51,6 +60,13 @@ struct Request {
   // makers; their sum at the hand-over of what began with `start_state`. One that is needed and missing: nothing is
   // proven, and the stats say so.
   std::optional<ProofBounds> move_bounds = {}, via_bounds = {}, start_bounds = {};
+
+  // Checkpoints; off where a proof is asked for or a starting state is given: those say what the answer rests on.
+  ReuseMode reuse = ReuseMode::kOff;
+  uint64_t tenant = 0;  // checkpoints of another's requests are neither used nor seen in times
+  // Where others may go on: ends of messages, say; positions in `tokens`. Kept there, a little before, and at the end
+  // of the prompt, as far as the cache has room.
+  std::vector<uint64_t> keep_at = {};
 
   // A sealed state to go on from; empty: none. Its tokens must be a proper prefix of `tokens`, else the request ends
   // with kMismatch; one that fails verification ends it with kCorrupt, one that cannot be read with the source's error.
@@ -133,7 +149,10 @@ struct FirstTokenTimes {
 
 struct RequestStats {
   uint64_t prompt_tokens = 0;
-  uint64_t reused_tokens = 0;     // of the prompt, from the starting state
+  uint64_t reused_tokens = 0;     // of the prompt, from the starting state or a checkpoint
+  uint64_t kept_checkpoints = 0;  // made by this request
+  double restore_ms = 0;          // of the checkpoint, into the state
+  std::string reuse_failed = {};  // why a checkpoint that was found could not be used: all was prefilled
   uint64_t generated_tokens = 0;  // TokenEvents sent
   uint64_t via_tokens = 0;        // of them, by the via unit
   double queue_ms = 0;            // from submit to the first step planned

@@ -64,7 +64,7 @@ void Scheduler::admit(int64_t now_ns) {
   // In order of arrival: a large request at the head waits for memory rather than being overtaken for ever.
   while (!queue_.empty() && active_.size() < facts_.limits.requests_active_max) {
     const uint64_t bytes = queue_.front().request.state_bytes;
-    if (facts_.limits.state_bytes_max != 0 && bytes_reserved_ + bytes > facts_.limits.state_bytes_max) break;
+    if (!room_for_state(bytes)) break;
     Queued next = std::move(queue_.front());
     queue_.pop_front();
     bytes_reserved_ += bytes;
@@ -73,6 +73,7 @@ void Scheduler::admit(int64_t now_ns) {
     sequence->submitted_ns = next.submitted_ns;
     sequence->admitted(now_ns);
     sequence->begin(std::move(next.request));
+    if (sequence->request.reuse != ReuseMode::kOff) find_start(*sequence);
     active_.emplace(next.id, std::move(sequence));
   }
 }
@@ -96,10 +97,12 @@ bool Scheduler::leave_lost(Sequence& sequence, const StepPlan& plan) {
 }
 
 void Scheduler::collect(Sequence& sequence) {
+  skip_keeping(sequence);
   StepPlan plan = sequence.plan();
   while (plan.change() != StepPlan::Change::kNone || leave_lost(sequence, plan)) {
     if (plan.change() == StepPlan::Change::kTakeOver) sequence.take_over_source();
     if (plan.change() == StepPlan::Change::kPassOn) sequence.pass_on();
+    skip_keeping(sequence);
     plan = sequence.plan();
   }
   std::array<bool, kStateRoles> ready{};
@@ -113,6 +116,10 @@ void Scheduler::collect(Sequence& sequence) {
     }
     ready[static_cast<size_t>(planned.role)] = true;
     candidates_[lane].push_back({&sequence, planned});
+    uint64_t& tokens = candidates_[lane].back().planned.tokens;
+    // The proof's state keeps nothing.
+    if (planned.kind == WorkKind::kStep && !planned.decodes && planned.role != StateRole::kProof)
+      tokens = std::min(tokens, sequence.next_cut(record.position()) - record.position());
   }
   for (size_t i = 0; i < kStateRoles; ++i) sequence.roles[i].ready = ready[i];
 }
@@ -214,6 +221,8 @@ void Scheduler::lend(Sequence& sequence, StateRole role, HeldState& to) {
   if (record.held.state == nullptr) {
     record.held.id = next_state_++;
     record.held.provenance = {};
+    record.held.exact = true;
+    record.held.kept = {};
     record.held.home = record.lane;
     record.held.tokens_max = sequence.tokens_max;
     record.origin = Origin::kOwn;
@@ -230,6 +239,7 @@ void Scheduler::start_decode(Sequence& sequence, StateRole role, Work& work, Ste
   seat.want_logits = sequence.request.want_logits && !sequence.prompt_done;
   seat.picker = std::move(sequence.picker);
   lend(sequence, role, seat.state);
+  seat.state.exact = false;
 }
 
 void Scheduler::start_step(const std::vector<Candidate>& chosen, bool others_wait, uint64_t tokens_max, Work& work) {
@@ -261,10 +271,12 @@ void Scheduler::start_step(const std::vector<Candidate>& chosen, bool others_wai
 void Scheduler::start_move(const Candidate& candidate, MoveWork& work) {
   Sequence& sequence = *candidate.sequence;
   work.request = sequence.id;
-  work.form = candidate.planned.form;
+  const bool restores = candidate.planned.form == MoveForm::kOpen && sequence.start.state != nullptr;
+  work.form = restores ? MoveForm::kRestore : candidate.planned.form;
   work.role = candidate.planned.role;
   work.to_role = candidate.planned.to;
-  if (work.form != MoveForm::kOpen) work.tokens = sequence.tokens_from(0, sequence.role(work.role).position());
+  if (work.form != MoveForm::kOpen && !restores)
+    work.tokens = sequence.tokens_from(0, sequence.role(work.role).position());
   switch (work.form) {
     case MoveForm::kCarry:
       lend(sequence, work.role, work.from);
@@ -279,6 +291,16 @@ void Scheduler::start_move(const Candidate& candidate, MoveWork& work) {
       lend(sequence, work.role, work.from);
       if (sequence.seal_pending) work.take = sequence.request.seal_to;
       work.want_block = sequence.keeps_seal();
+      return;
+    case MoveForm::kRestore:
+      lend(sequence, work.role, work.to);
+      work.checkpoint = sequence.start;
+      work.to.exact = sequence.start_key.exact && sequence.start_key.lane == work.to.home;
+      return;
+    case MoveForm::kKeep:
+      lend(sequence, work.role, work.from);
+      work.memory = &checkpoint_memory_;
+      keeping_bytes_ = CheckpointMemory::bytes_for(*work.from.state, work.from.kept.get());
       return;
   }
 }
@@ -339,7 +361,7 @@ Work Scheduler::start(LaneIndex index, std::vector<Candidate>& chosen, bool othe
       auto& body = work.body.emplace<MoveWork>();
       start_move(first, body);
       if (body.from.state) own(sequence, body.role, body.from);
-      if (body.to.state) own(sequence, body.form == MoveForm::kOpen ? body.role : body.to_role, body.to);
+      if (body.to.state) own(sequence, body.form == MoveForm::kCarry ? body.to_role : body.role, body.to);
       break;
     }
     case WorkKind::kProve: {
@@ -351,42 +373,6 @@ Work Scheduler::start(LaneIndex index, std::vector<Candidate>& chosen, bool othe
     }
   }
   return work;
-}
-
-Snapshot Scheduler::snapshot() const {
-  Snapshot snapshot;
-  snapshot.limits = facts_.limits;
-  snapshot.queued = queue_.size();
-  for (const LaneFacts& lane : facts_.lanes) {
-    snapshot.decode_seats_max = std::max(snapshot.decode_seats_max, lane.decode_seats_max);
-    snapshot.prefill_seats_max = std::max(snapshot.prefill_seats_max, lane.prefill_seats_shared);
-  }
-  for (const LaneRecord& lane : lanes_) {
-    snapshot.lanes.push_back(lane.in_flight);
-    snapshot.states.insert(snapshot.states.end(), lane.in_flight.states.begin(), lane.in_flight.states.end());
-  }
-  for (const auto& [id, sequence] : active_) {
-    Snapshot::Sequence& entry = snapshot.active.emplace_back();
-    const RoleRecord& target = sequence->role(StateRole::kTarget);
-    entry = {.id = id,
-             .foreign = sequence->foreign,
-             .sealed_in = target.origin == Origin::kSealed,
-             .verify = sequence->request.verify,
-             .start_check_due = sequence->start_check_due,
-             .states_compared = sequence->states_compared,
-             .proof_passed = sequence->proof_passed,
-             .ending = sequence->ending.has_value(),
-             .steps_in_flight = sequence->steps_in_flight};
-    for (size_t i = 0; i < kStateRoles; ++i) {
-      const RoleRecord& record = sequence->roles[i];
-      entry.ready = entry.ready || record.ready;
-      if (record.ready) entry.waited = std::max(entry.waited, record.waited);
-      if (!record.held.state) continue;
-      snapshot.states.push_back(
-          {record.held.id, id, static_cast<StateRole>(i), record.held.home, Snapshot::kScheduler, record.held.bytes});
-    }
-  }
-  return snapshot;
 }
 
 }  // namespace baton

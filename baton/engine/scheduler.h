@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "baton/engine/budget.h"
+#include "baton/engine/checkpoint_tree.h"
 #include "baton/engine/facts.h"
 #include "baton/engine/request.h"
 #include "baton/engine/sequence.h"
@@ -53,6 +54,9 @@ class Scheduler {
   uint64_t states() const { return states_; }
   uint64_t state_bytes() const { return state_bytes_; }
   uint64_t prefilled_tokens() const { return prefilled_tokens_; }  // of all prefill steps that came back
+  // Of checkpoints: how many can be found, and the bytes of all that are alive, those that running requests hold too.
+  uint64_t checkpoints() const { return checkpoints_.size(); }
+  uint64_t checkpoint_bytes() const { return checkpoint_memory_.bytes(); }
   Snapshot snapshot() const;
   // Why a unit is lost (a work of it came back with kUnavailable): nothing is sent to its lane any more. Empty: it is
   // not.
@@ -83,6 +87,13 @@ class Scheduler {
   };
 
   void admit(int64_t now_ns);
+  // Drops checkpoints until `bytes` more of states, or of checkpoints, are within the bounds. False: they are not.
+  bool room_for_state(uint64_t bytes);
+  bool room_for_checkpoint(uint64_t bytes);
+  void find_start(Sequence& sequence);
+  CheckpointKey key_of(const Sequence& sequence, const HeldState& held) const;
+  // Marks what is to be kept as done where it is there already, or there is no room for it.
+  void skip_keeping(Sequence& sequence);
   // Adds the sequence's works to candidates_, by lane.
   void collect(Sequence& sequence);
   // Falls back or ends where the next works are a lost lane's. True: then there are others, or none.
@@ -112,6 +123,8 @@ class Scheduler {
   void done_prefill(Sequence& sequence, StepSeat& seat, const Status& status, bool shared, const Placement& placement,
                     double ms);
   void done_move(MoveWork& work, double ms);
+  void done_restore(Sequence& sequence, MoveWork& work, double ms);
+  void done_keep(Sequence& sequence, MoveWork& work);
   void done_prove(ProveWork& work, const Placement& placement, double ms);
   // Takes what the seat drew; its picker and state are back already.
   void take_drawn(Sequence& sequence, StepSeat& seat);
@@ -126,6 +139,9 @@ class Scheduler {
   void count_states();
 
   const SchedulerFacts facts_;
+  CheckpointMemory checkpoint_memory_;  // before all that may hold some
+  CheckpointTree checkpoints_;
+  uint64_t keeping_bytes_ = 0;  // of the one that is being made, at most
   std::deque<Queued> queue_;
   std::map<RequestId, std::unique_ptr<Sequence>> active_;
   std::vector<LaneRecord> lanes_;                   // units, then the bridge

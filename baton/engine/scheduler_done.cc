@@ -132,6 +132,8 @@ void Scheduler::done_prefill(Sequence& sequence, StepSeat& seat, const Status& s
     record.prefill_ms += ms;
   }
   if (!record.placement) record.placement = placement;
+  const bool rounds_alike = !shared || facts_.lanes[record.lane].shared_prefills_exact;
+  if (!rounds_alike || record.position() % kExactTokens != 0) record.held.exact = false;  // for what comes behind it
 }
 
 void Scheduler::done_decode(Sequence& sequence, StepSeat& seat, const Status& status, bool shared,
@@ -190,7 +192,40 @@ void Scheduler::done_move(MoveWork& work, double ms) {
       if (failed)
         return sequence.end_with(because("sealing the state", work.status));  // nothing when it was the answer's
       return;
+    case MoveForm::kRestore:
+      return done_restore(sequence, work, ms);
+    case MoveForm::kKeep:
+      return done_keep(sequence, work);
   }
+}
+
+void Scheduler::done_restore(Sequence& sequence, MoveWork& work, double ms) {
+  const uint64_t tokens = work.checkpoint.state->position();
+  const bool failed = !work.status, useful = give_back(sequence, work.role, work.to, failed);
+  // One that does not hold is nobody's any more; what else failed may go well another time.
+  if (failed && work.status.error().code == Code::kCorrupt)
+    checkpoints_.erase(sequence.start_key, std::span(sequence.request.tokens).first(tokens));
+  if (sequence.over() || !useful) return;
+  if (failed) return sequence.begin_without(because("a checkpoint", work.status));
+  sequence.stats.restore_ms += ms;
+  sequence.take_restored(work.role);
+}
+
+void Scheduler::done_keep(Sequence& sequence, MoveWork& work) {
+  keeping_bytes_ = 0;
+  const uint64_t tokens = work.tokens.size();
+  const CheckpointKey key = key_of(sequence, work.from);
+  // Nothing was changed by reading, but values that are no numbers are of no use to this request either.
+  const bool bad = !work.status && work.status.error().code == Code::kCorrupt;
+  if (work.status) {
+    const RoleRecord& record = sequence.role(work.role);
+    const double ms_per_token = record.prefill_ms / static_cast<double>(std::max<uint64_t>(record.prefill_tokens, 1));
+    ++sequence.stats.kept_checkpoints;
+    checkpoints_.insert(key, work.tokens, std::move(work.checkpoint), ms_per_token);
+  }
+  sequence.kept_until = tokens;
+  if (!give_back(sequence, work.role, work.from, bad) || !bad) return;
+  sequence.fall_back(because("keeping the state", work.status));
 }
 
 void Scheduler::done_prove(ProveWork& work, const Placement& placement, double ms) {

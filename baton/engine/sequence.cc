@@ -42,11 +42,46 @@ RequestView Sequence::view() const {
   return view;
 }
 
+uint64_t Sequence::next_cut(uint64_t position) const {
+  const auto next = std::upper_bound(cuts.begin(), cuts.end(), position);
+  return next == cuts.end() ? UINT64_MAX : *next;
+}
+
+std::optional<StateRole> Sequence::keep_due() const {
+  if (ending) return owes_checkpoint() ? std::optional(holder()) : std::nullopt;
+  if (prompt_done || start_pending) return std::nullopt;
+  const StateRole which = alone || handed_over ? StateRole::kTarget : StateRole::kSource;
+  const RoleRecord& record = role(which);
+  const bool due = !record.busy && record.held.state && record.position() > kept_until &&
+                   std::binary_search(cuts.begin(), cuts.end(), record.position());
+  return due ? std::optional(which) : std::nullopt;
+}
+
+bool Sequence::owes_checkpoint() const {
+  if (!ending || !prompt_done || request.reuse != ReuseMode::kAny) return false;
+  if (*ending != FinishReason::kStop && *ending != FinishReason::kLength) return false;
+  const RoleRecord& target = role(holder());
+  const uint64_t position = target.position();
+  return !target.busy && target.held.state && position >= kPageTokens && position > kept_until &&
+         position + 1 >= history.size();
+}
+
 StepPlan Sequence::plan() const {
-  if (!ending) return strategy->plan(view());
+  const std::optional<StateRole> keeps = keep_due();
+  if (!ending && !keeps) return strategy->plan(view());
   StepPlan plan;
+  if (!ending) {
+    const StepPlan other = strategy->plan(view());
+    plan.add({.kind = WorkKind::kMove, .role = *keeps, .form = MoveForm::kKeep});
+    for (const PlannedWork& planned : other.works()) {
+      const bool moves = planned.kind == WorkKind::kMove;
+      if (planned.role != *keeps && !moves && planned.kind != WorkKind::kProve) plan.add(planned);
+    }
+    return plan;
+  }
   if (owes_seal() && !role(holder()).busy)
     plan.add({.kind = WorkKind::kMove, .role = holder(), .form = MoveForm::kSeal});
+  if (plan.works().empty() && keeps) plan.add({.kind = WorkKind::kMove, .role = *keeps, .form = MoveForm::kKeep});
   return plan;
 }
 
@@ -65,7 +100,26 @@ void Sequence::begin(ResolvedRequest&& asked) {
   alone = !foreign;
   seal_pending = request.want_sealed_state || request.seal_to;
   answer_seal_pending = request.want_answer_state;
+  cuts = std::move(asked.cuts);
   settle_proof();
+}
+
+void Sequence::begin_from(const CheckpointKey& key, KeptState found) {
+  start_key = key;
+  start = std::move(found);
+  start_pending = true;
+  kept_until = start.state->position();
+}
+
+void Sequence::take_restored(StateRole which) {
+  stats.reused_tokens = role(which).position();
+  end_start();
+}
+
+void Sequence::begin_without(const Error& why) {
+  stats.reuse_failed = why.message;
+  kept_until = 0;
+  end_start();
 }
 
 void Sequence::end(FinishReason reason, Error why) {
@@ -106,6 +160,7 @@ void Sequence::take_seal(std::vector<std::byte> block, uint64_t tokens) {
 void Sequence::drop(StateRole which) {
   RoleRecord& record = role(which);
   record.held.state.reset();
+  record.held.kept.reset();
   record.held.bytes = 0;
   record.discard = record.busy;
 }
@@ -116,6 +171,7 @@ void Sequence::say_fallback(std::string why) {
 }
 
 void Sequence::start_again(std::string why) {
+  if (start.state) end_start();
   alone = true;
   handed_over = false;
   foreign = start_pending;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "baton/engine/checkpoint_tree.h"
 #include "baton/engine/facts.h"
 #include "baton/engine/request.h"
 #include "baton/engine/strategy.h"
@@ -77,6 +78,10 @@ struct Sequence {
   bool seal_pending = false;         // the caller wants the state after the prompt
   bool answer_seal_pending = false;  // and the one at the end of the answer
   bool unshared = false;             // its steps are not shared with others any more
+  std::vector<uint64_t> cuts;        // where its prefill ends a step and keeps a checkpoint, in order
+  uint64_t kept_until = 0;           // nothing is kept up to here: it was, or need not be
+  CheckpointKey start_key;           // of `start`
+  KeptState start;                   // a checkpoint to begin from, until it was
   std::optional<FinishReason> ending;
   Error error;
   int32_t stop_id = -1;
@@ -105,11 +110,20 @@ struct Sequence {
     return foreign && (request.verify == VerifyMode::kAll || (request.verify == VerifyMode::kSample && !proof_passed));
   }
   RequestView view() const;
+  // Where its prefill is next to end a step, from `position` on; UINT64_MAX: nowhere.
+  uint64_t next_cut(uint64_t position) const;
+  // The role whose state is to be kept now.
+  std::optional<StateRole> keep_due() const;
+  // A checkpoint of its first tokens is there: its state begins from it.
+  void begin_from(const CheckpointKey& key, KeptState found);
+  void take_restored(StateRole which);
+  // It could not be used: all is prefilled.
+  void begin_without(const Error& why);
   // What it is ready for; nothing when it is ending, but for the seal its end still owes.
   StepPlan plan() const;
 
   // Nothing more is computed for it: it finishes when its steps in flight are back.
-  bool over() const { return ending && !owes_seal(); }
+  bool over() const { return ending && !owes_seal() && !owes_checkpoint(); }
 
   // True when tokens that a step brings back are part of the answer.
   bool takes_tokens() const { return !ending || (answer_seal_pending && *ending != FinishReason::kError); }
@@ -169,7 +183,10 @@ struct Sequence {
   void end_start() {
     start_pending = false;
     request.start_state = {};
+    start = {};
   }
+  // The answer's state is kept for who goes on from it.
+  bool owes_checkpoint() const;
   // Whose state is that of the answer.
   StateRole holder() const { return passed_on && !handed_over && !alone ? StateRole::kSource : StateRole::kTarget; }
   BridgeLevel level() const;

@@ -38,6 +38,9 @@ enum class MoveForm : uint8_t {
   kCarry,  // from one role's state to another's, which exists
   kOpen,   // the request's sealed starting state -> the role's state, which is empty
   kSeal,   // the role's state -> sealed bytes for the caller
+  // Not of strategies: a checkpoint -> the role's state, in kOpen's place; the role's state -> a checkpoint.
+  kRestore,
+  kKeep,
 };
 
 struct RoleView {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "baton/bridge/bridge.h"
+#include "baton/bridge/checkpoint.h"
 #include "baton/bridge/compare.h"
 #include "baton/engine/request.h"
 #include "baton/engine/strategy.h"
@@ -31,6 +32,8 @@ struct HeldState {
   uint64_t bytes = 0;       // that it took on its unit behind its last step
   std::unique_ptr<SequenceState> state;
   Provenance provenance;  // of its tokens: who processed them, in which steps; goes where the contents go
+  bool exact = true;      // made by its home's prefills alone, as ReuseMode::kExact asks for
+  std::shared_ptr<const Checkpoint> kept = {};  // what its contents were restored from or kept as last
 };
 
 struct MakeWork {
@@ -44,15 +47,17 @@ struct MakeWork {
 struct MoveWork {
   RequestId request = 0;
   MoveForm form = MoveForm::kCarry;
-  StateRole role = StateRole::kTarget;  // kCarry, kSeal: of `from`; kOpen: of `to`
+  StateRole role = StateRole::kTarget;  // kCarry, kSeal, kKeep: of `from`; kOpen, kRestore: of `to`
   HeldState from;
   StateRole to_role = StateRole::kTarget;  // kCarry
   HeldState to;
-  std::vector<int32_t> tokens;  // kCarry, kSeal: of the state; kOpen: of the prompt
-  SealSource start;             // kOpen
-  SealTaker take;               // kSeal: none, or whom it goes to
-  bool want_block = false;      // kSeal
+  std::vector<int32_t> tokens;         // kCarry, kSeal, kKeep: of the state; kOpen: of the prompt
+  CheckpointMemory* memory = nullptr;  // kKeep
+  SealSource start;                    // kOpen
+  SealTaker take;                      // kSeal: none, or whom it goes to
+  bool want_block = false;             // kSeal
 
+  KeptState checkpoint;  // kRestore: what from; kKeep: what was made
   std::vector<std::byte> block;
   Status status;
   MoveReport report;

@@ -28,6 +28,7 @@ void SimulationCounts::add(const SimulationCounts& other) {
   shared_prefills += other.shared_prefills;
   steps += other.steps, start_refused += other.start_refused, sealed += other.sealed;
   sealed_answers += other.sealed_answers, sealed_cancelled += other.sealed_cancelled;
+  kept += other.kept, reused += other.reused, reuse_failed += other.reuse_failed;
 }
 
 namespace {
@@ -105,10 +106,36 @@ Status Simulation::DamagingCarrier::seal(const SequenceState& from, const StateI
   return Carrier::seal(from, identity, tokens, provenance, take);
 }
 
+Result<std::shared_ptr<const Checkpoint>> Simulation::DamagingCarrier::keep(
+    CheckpointMemory& memory, const SequenceState& from, const std::shared_ptr<const Checkpoint>& before) {
+  if (simulation_.weather_ != Weather::kCalm && simulation_.chance(simulation_.failure_rate_)) {
+    return fail(Code::kOutOfMemory, "injected failure");
+  }
+  return Carrier::keep(memory, from, before);
+}
+
+Result<MoveReport> Simulation::DamagingCarrier::restore(const Checkpoint& from, SequenceState& to) {
+  if (simulation_.weather_ == Weather::kCalm || !simulation_.chance(simulation_.failure_rate_)) {
+    return Carrier::restore(from, to);
+  }
+  if (simulation_.chance(0.3)) return fail(Code::kDevice, "injected failure");
+  const size_t segment = simulation_.random_.below(from.shape().segments.size());
+  auto* row = const_cast<std::byte*>(from.view(segment, {segment == 2 ? 1 : from.position() - 1, 1}));
+  const std::byte was = row[1];
+  row[1] ^= std::byte{4};
+  auto report = Carrier::restore(from, to);
+  // The pages are others' too, who have not seen it.
+  row[1] = was;
+  return report;
+}
+
 Simulation::Simulation(uint64_t seed) : seed_(seed), random_(seed), weather_(static_cast<Weather>(seed % 4)) {
   rush_ = chance(0.4);
   failure_rate_ = weather_ == Weather::kCalm ? 0 : static_cast<double>(random_.uniform(0.02f, 0.4f));
   make_units();
+  talks_ = weather_ != Weather::kSilent && chance(0.4);
+  for (size_t i = pick(20, 80); i > 0; --i)
+    stem_.push_back(static_cast<int32_t>(random_.below(kOtherVocab < kVocab ? kOtherVocab : kVocab)));
   facts_ = facts();
   scheduler_ = std::make_unique<Scheduler>(facts_);
   in_flight_.resize(units_.size() + 1);
@@ -177,6 +204,7 @@ SchedulerFacts Simulation::facts() {
   made.limits.decode_steps_per_prefill = static_cast<uint32_t>(pick(1, 5));
   made.limits.prefill_factor_max = static_cast<uint32_t>(pick(1, 4));
   made.limits.state_bytes_max = chance(0.3) ? pick(3000, 12000) : 0;
+  made.limits.checkpoint_bytes_max = talks_ || chance(0.5) ? pick(talks_ ? 2000 : 100, chance(0.3) ? 3000 : 30000) : 0;
   return made;
 }
 
@@ -215,9 +243,31 @@ void Simulation::make_request(Ask& ask) {
   request.want_logits = chance(0.2);
 }
 
+// Prompts that begin like another request's, or go on from its answer.
+void Simulation::make_reuse(Ask& ask) {
+  Request& request = ask.request;
+  request.reuse = static_cast<ReuseMode>(pick(talks_ && chance(0.9) ? 1 : 0, 2));
+  request.tenant = chance(0.8) ? 1 : 2;
+  if (!talks_) return;
+  if (chance(0.9)) request.verify = VerifyMode::kOff;
+  std::vector<int32_t> tokens(stem_.begin(), stem_.begin() + static_cast<ptrdiff_t>(pick(0, stem_.size())));
+  if (chance(0.7) && !asks_.empty()) {
+    const Ask& earlier = asks_.at(pick(1, asks_.size()));
+    tokens = earlier.request.tokens;
+    if (chance(0.5)) tokens.insert(tokens.end(), earlier.expected.tokens.begin(), earlier.expected.tokens.end());
+    if (chance(0.3)) tokens.resize(pick(1, tokens.size()));
+  }
+  if (chance(0.8)) {
+    tokens.insert(tokens.end(), request.tokens.begin(), request.tokens.end());
+    tokens.resize(std::min<size_t>(tokens.size(), kContext - 4));
+    request.tokens = std::move(tokens);
+  }
+  while (chance(0.5)) request.keep_at.push_back(pick(0, 2 * request.tokens.size()));
+}
+
 void Simulation::make_start(Ask& ask) {
   const std::vector<int32_t>& prompt = ask.request.tokens;
-  if (prompt.size() < 2 || !chance(0.2)) return;
+  if (prompt.size() < 2 || !chance(talks_ ? 0.05 : 0.2)) return;
   // What is handed over twice and began with a starting state is not proven.
   if (weather_ == Weather::kSilent && !ask.request.via_unit.empty()) return;
   ask.start = chance(0.7) ? StartKind::kGood : static_cast<StartKind>(pick(2, 6));
@@ -244,6 +294,7 @@ void Simulation::make_requests() {
   for (RequestId id = 1; id <= count; ++id) {
     Ask ask;
     make_request(ask);
+    make_reuse(ask);
     make_start(ask);
     if (ask.request.want_sealed_state && id % 3 > 0) {
       ask.request.want_sealed_state = id % 3 == 1;
@@ -258,7 +309,8 @@ void Simulation::make_requests() {
     ask.expected = expected_answer(request.tokens, ask.max_new, request.sampler,
                                    request.ignore_eos ? std::vector<int32_t>() : request.stop_ids, start_of(ask.other),
                                    vocab_of(ask.other));
-    time_ns += static_cast<int64_t>(random_.below(rush_ || chance(0.5) ? 2 * kMs : 200 * kMs));
+    const int64_t apart = rush_ || chance(0.5) ? 2 * kMs : talks_ ? 2000 * kMs : 200 * kMs;
+    time_ns += static_cast<int64_t>(random_.below(static_cast<uint64_t>(apart)));
     ask.arrival_ns = time_ns;
     at(time_ns, Happening::Kind::kArrival, id);
     if (chance(0.2)) {
@@ -350,6 +402,10 @@ Status Simulation::check_step() {
   for (const auto& unit : units_) live += unit->live_states();
   if (live > static_cast<int64_t>(snapshot.states.size())) return broken("a unit's memory is not in the books", 0);
   if (scheduler_->states() != snapshot.states.size()) return broken("states are miscounted", 0);
+  const uint64_t kept = scheduler_->checkpoint_bytes();
+  if (kept > facts_.limits.checkpoint_bytes_max) return broken("checkpoints take more than they may", 0);
+  if (facts_.limits.state_bytes_max != 0 && kept + scheduler_->state_bytes() > facts_.limits.state_bytes_max)
+    return broken("states and checkpoints take more than they may", 0);
   return {};
 }
 
@@ -368,6 +424,10 @@ Status Simulation::take(const Output& output) {
 
 Status Simulation::check_finished(Ask& ask, RequestId id, const FinishedEvent& finished) {
   ask.ended = true;
+  counts_.kept += finished.stats.kept_checkpoints;
+  counts_.reused += ask.start == StartKind::kNone && finished.stats.reused_tokens > 0 ? 1 : 0;
+  counts_.reuse_failed += finished.stats.reuse_failed.empty() ? 0 : 1;
+  BATON_OK(check_reuse(ask, id, finished.stats));
   note(static_cast<uint64_t>(finished.reason));
   counts_.fallbacks += finished.stats.fallback.empty() ? 0 : 1;
   counts_.moved += finished.stats.bridge.kind == BridgeKind::kMove ? 1 : 0;
@@ -475,15 +535,37 @@ Status Simulation::check_provenance_of(const Ask& ask, RequestId id, const Finis
   if (made.makers[last.maker].unit != first_to_decode || last.kind != StepKind::kDecode)
     return broken("the last token was decoded by '" + made.makers[last.maker].unit + "'", id);
   if (ask.start != StartKind::kNone || !finished.stats.fallback.empty() || prompt == 1) return {};
+  const uint64_t reused = finished.stats.reused_tokens;
+  if (reused > 0 && (ask.request.reuse == ReuseMode::kAny || reused + 1 == prompt)) return {};
   // A whole run: everything but the last token by the unit that was asked to prefill.
   const RequestStats& stats = finished.stats;
   const StateMaker& first = made.makers.front();
   if (first.unit != stats.prefill.ran || made.makers.size() != (stats.prefill.ran == first_to_decode ? 1u : 2u))
     return broken("prefilled by '" + stats.prefill.ran + "', said to be by '" + first.unit + "'", id);
   const uint64_t decoded = last.count;
-  if (decoded != 1 || made.tokens() - decoded != stats.prefill_tokens || !made.replayable())
+  if (decoded != 1 || made.tokens() - decoded != reused + stats.prefill_tokens || !made.replayable())
     return broken("steps that nobody made", id);
   return {};
+}
+
+// What it began from was made for the same tenant, from the same tokens, of the same model.
+Status Simulation::check_reuse(const Ask& ask, RequestId id, const RequestStats& stats) const {
+  const uint64_t reused = stats.reused_tokens;
+  if (ask.start != StartKind::kNone || reused == 0) return {};
+  if (ask.request.reuse == ReuseMode::kOff || ask.request.verify != VerifyMode::kOff || !stats.reuse_failed.empty())
+    return broken("reused what it must not", id);
+  if (ask.request.reuse == ReuseMode::kExact && reused % 64 != 0) return broken("began at a place that shows", id);
+  if (reused >= ask.request.tokens.size()) return broken("reused the last token of the prompt", id);
+  for (const auto& [other_id, other] : asks_) {
+    if (other_id == id || other.refused || other.other != ask.other || other.request.tenant != ask.request.tenant)
+      continue;
+    std::vector<int32_t> tokens = other.request.tokens;
+    tokens.insert(tokens.end(), other.got.begin(), other.got.end());
+    if (tokens.size() >= reused &&
+        std::equal(tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(reused), ask.request.tokens.begin()))
+      return {};
+  }
+  return broken("reused what nobody made", id);
 }
 
 constexpr uint64_t kRelayTokens = 16;  // of the only strategy that has a via unit
@@ -539,8 +621,9 @@ Status Simulation::check_figures(const Ask& ask, RequestId id, const FinishedEve
     if (stats.bridge.kind != kind) return broken("carried as '" + std::string(to_string(stats.bridge.kind)) + "'", id);
   }
   if (whole && ask.start == StartKind::kNone && request.tokens.size() > 1) {
-    if (stats.prefill.ran != asked) return broken("prefilled elsewhere without saying why", id);
-    if (stats.prefill_tokens != request.tokens.size() - 1) return broken("prefill tokens miscounted", id);
+    const uint64_t left = request.tokens.size() - 1 - stats.reused_tokens;
+    if (stats.prefill.ran != (left > 0 ? asked : "")) return broken("prefilled elsewhere without saying why", id);
+    if (stats.prefill_tokens != left) return broken("prefill tokens miscounted", id);
   }
   return {};
 }

@@ -32,7 +32,8 @@ enum class Weather : uint8_t {
 struct SimulationCounts {
   uint64_t requests = 0, refused = 0, answered = 0, cancelled = 0, errors = 0, fallbacks = 0, rebuilt = 0;
   uint64_t moved = 0, proved = 0, proofs_failed = 0, shared_steps = 0, shared_prefills = 0, steps = 0,
-           start_refused = 0, sealed = 0, sealed_answers = 0, sealed_cancelled = 0;
+           start_refused = 0, sealed = 0, sealed_answers = 0, sealed_cancelled = 0, kept = 0, reused = 0,
+           reuse_failed = 0;
   void add(const SimulationCounts& other);
 };
 
@@ -53,6 +54,9 @@ class Simulation {
     Result<MoveReport> carry(const SequenceState& from, SequenceState& to) override;
     Status seal(const SequenceState& from, const StateIdentity& identity, std::span<const int32_t> tokens,
                 const Provenance& provenance, const SealTaker& take) override;
+    Result<std::shared_ptr<const Checkpoint>> keep(CheckpointMemory& memory, const SequenceState& from,
+                                                   const std::shared_ptr<const Checkpoint>& before) override;
+    Result<MoveReport> restore(const Checkpoint& from, SequenceState& to) override;
 
    private:
     Simulation& simulation_;
@@ -89,6 +93,7 @@ class Simulation {
   void make_units();
   void make_requests();
   void make_request(Ask& ask);
+  void make_reuse(Ask& ask);
   void make_start(Ask& ask);
   Behaviour behaviour_of(size_t unit);
   SchedulerFacts facts();
@@ -104,6 +109,7 @@ class Simulation {
   Status check_answer_state(const Ask& ask, RequestId id, const FinishedEvent& finished);
   Status check_sealed(const Ask& ask, const std::vector<std::byte>& block, const std::vector<int32_t>& tokens,
                       RequestId id, Provenance* made);
+  Status check_reuse(const Ask& ask, RequestId id, const RequestStats& stats) const;
   Status check_figures(const Ask& ask, RequestId id, const FinishedEvent& finished);
   Status check_end();
 
@@ -119,7 +125,9 @@ class Simulation {
   std::unique_ptr<Scheduler> scheduler_;
   SchedulerFacts facts_;
   double failure_rate_ = 0;
-  bool rush_ = false;  // all requests come at once, for one decode unit
+  bool talks_ = false;         // requests go on from each other, and no proof is asked for mostly
+  std::vector<int32_t> stem_;  // how many of their prompts begin
+  bool rush_ = false;          // all requests come at once, for one decode unit
 
   std::map<RequestId, Ask> asks_;
   std::priority_queue<Happening, std::vector<Happening>, std::greater<>> happenings_;

@@ -1,0 +1,172 @@
+// A radix tree: a node for each checkpoint and each branch.
+#include "baton/engine/checkpoint_tree.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace baton {
+
+struct CheckpointTree::Node {
+  Node* parent = nullptr;
+  std::vector<int32_t> tokens;                        // of the edge that leads here, one at least but for a root
+  uint64_t depth = 0;                                 // tokens from the root to here
+  std::map<int32_t, std::unique_ptr<Node>> children;  // by the first token of their edge
+  KeptState kept;                                     // its state null: a branch
+  double ms_per_token = 0, last_used_age = 0;
+};
+
+CheckpointTree::CheckpointTree() = default;
+CheckpointTree::~CheckpointTree() = default;
+
+namespace {
+
+size_t common(std::span<const int32_t> a, std::span<const int32_t> b) {
+  return static_cast<size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
+}
+
+}  // namespace
+
+KeptState CheckpointTree::find(const CheckpointKey& key, std::span<const int32_t> tokens) {
+  const auto root = roots_.find(key);
+  if (root == roots_.end()) return {};
+  Node* found = nullptr;
+  for (Node* node = root->second.get(); node != nullptr;) {
+    if (node->kept.state != nullptr) found = node;
+    const auto rest = tokens.subspan(node->depth);
+    const auto next = rest.empty() ? node->children.end() : node->children.find(rest.front());
+    const bool leads =
+        next != node->children.end() && common(next->second->tokens, rest) == next->second->tokens.size();
+    node = leads ? next->second.get() : nullptr;
+  }
+  if (found == nullptr) return {};
+  found->last_used_age = age_;
+  return found->kept;
+}
+
+CheckpointTree::Node* CheckpointTree::node_of(const CheckpointKey& key, std::span<const int32_t> tokens) const {
+  const auto root = roots_.find(key);
+  Node* node = root == roots_.end() ? nullptr : root->second.get();
+  while (node != nullptr && node->depth < tokens.size()) {
+    const auto rest = tokens.subspan(node->depth);
+    const auto next = node->children.find(rest.front());
+    const bool leads =
+        next != node->children.end() && common(next->second->tokens, rest) == next->second->tokens.size();
+    node = leads ? next->second.get() : nullptr;
+  }
+  return node;
+}
+
+bool CheckpointTree::contains(const CheckpointKey& key, std::span<const int32_t> tokens) const {
+  const Node* node = node_of(key, tokens);
+  return node != nullptr && node->kept.state != nullptr;
+}
+
+bool CheckpointTree::insert(const CheckpointKey& key, std::span<const int32_t> tokens, KeptState kept,
+                            double ms_per_token) {
+  BATON_CHECK(!tokens.empty() && kept.state != nullptr && kept.state->position() == tokens.size());
+  std::unique_ptr<Node>& root = roots_[key];
+  if (root == nullptr) root = std::make_unique<Node>();
+  Node* node = root.get();
+  while (node->depth < tokens.size()) {
+    const auto rest = tokens.subspan(node->depth);
+    std::unique_ptr<Node>& next = node->children[rest.front()];
+    if (next == nullptr) {
+      next = std::make_unique<Node>();
+      next->parent = node;
+      next->tokens.assign(rest.begin(), rest.end());
+      next->depth = tokens.size();
+    } else if (const size_t shared = common(next->tokens, rest); shared < next->tokens.size()) {
+      auto branch = std::make_unique<Node>();
+      const auto split = next->tokens.begin() + static_cast<ptrdiff_t>(shared);
+      branch->parent = node;
+      branch->tokens.assign(next->tokens.begin(), split);
+      branch->depth = node->depth + shared;
+      next->tokens.erase(next->tokens.begin(), split);
+      next->parent = branch.get();
+      branch->children.emplace(next->tokens.front(), std::move(next));
+      next = std::move(branch);
+    }
+    node = next.get();
+  }
+  if (node->kept.state != nullptr) return false;
+  node->kept = std::move(kept);
+  node->ms_per_token = ms_per_token;
+  node->last_used_age = age_;
+  ++entries_;
+  return true;
+}
+
+void CheckpointTree::erase(const CheckpointKey& key, std::span<const int32_t> tokens) {
+  Node* node = node_of(key, tokens);
+  if (node != nullptr && node->kept.state != nullptr) remove(key, *node);
+}
+
+void CheckpointTree::remove(const CheckpointKey& key, Node& node) {
+  node.kept = {};
+  --entries_;
+  Node* at = &node;
+  while (at->parent != nullptr && at->children.empty() && at->kept.state == nullptr) {
+    Node* parent = at->parent;
+    parent->children.erase(at->tokens.front());
+    at = parent;
+  }
+  if (at->parent == nullptr) {
+    if (at->children.empty()) roots_.erase(key);
+    return;
+  }
+  if (at->kept.state != nullptr || at->children.size() != 1) return;
+  // A branch with one way on is none.
+  std::unique_ptr<Node> only = std::move(at->children.begin()->second);
+  only->tokens.insert(only->tokens.begin(), at->tokens.begin(), at->tokens.end());
+  only->parent = at->parent;
+  at->parent->children[only->tokens.front()] = std::move(only);
+}
+
+uint64_t CheckpointTree::replayed_tokens(const Node& node) {
+  const Node* before = node.parent;
+  while (before->parent != nullptr && before->kept.state == nullptr) before = before->parent;
+  return node.depth - before->depth;
+}
+
+// Pages that the checkpoints before it and behind it do not hold.
+uint64_t CheckpointTree::freed_bytes(const Node& node) {
+  const Checkpoint& state = *node.kept.state;
+  uint64_t freed = state.bytes();
+  const auto beside = [&](const Node& other) {
+    if (other.kept.state != nullptr) freed = std::min(freed, state.bytes_beside(*other.kept.state));
+  };
+  for (const Node* before = node.parent; before != nullptr; before = before->parent) {
+    beside(*before);
+    if (before->kept.state != nullptr) break;
+  }
+  for (const auto& [first, child] : node.children) beside(*child);
+  return freed;
+}
+
+bool CheckpointTree::drop_one() {
+  const CheckpointKey* key = nullptr;
+  Node* least = nullptr;
+  double least_priority = 0;
+  for (auto& [each, root] : roots_) {
+    std::vector<Node*> left = {root.get()};
+    while (!left.empty()) {
+      Node* node = left.back();
+      left.pop_back();
+      for (auto& [first, child] : node->children) left.push_back(child.get());
+      if (node->kept.state == nullptr || node->kept.state.use_count() > 1) continue;
+      const double ms = node->ms_per_token * static_cast<double>(replayed_tokens(*node));
+      const double priority = node->last_used_age + ms / static_cast<double>(std::max<uint64_t>(freed_bytes(*node), 1));
+      if (least != nullptr && priority >= least_priority) continue;
+      key = &each;
+      least = node;
+      least_priority = priority;
+    }
+  }
+  if (least == nullptr) return false;
+  age_ = least_priority;
+  const CheckpointKey of = *key;
+  remove(of, *least);
+  return true;
+}
+
+}  // namespace baton

@@ -1,0 +1,63 @@
+// Which checkpoints there are, by the tokens they were made from: a tree over token ids whose branches share their
+// beginnings. Pure like the scheduler, which owns it: no threads, no clock, no randomness; the same calls give the same
+// answers. Knows nothing of how states are made; the memory they take is counted by CheckpointMemory.
+//
+// What goes first when room is needed: the checkpoint whose time to compute it again is least for the bytes that
+// dropping it frees, aged by how long nobody asked for it (GreedyDual-Size; Cao and Irani, 1997: the priority of an
+// entry is cost / size, plus the priority of the last one dropped when it was last used).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "baton/bridge/checkpoint.h"
+
+namespace baton {
+
+// Checkpoints of one key alone are found: states of another model, of another tenant or made in another way are not
+// there for who asks.
+struct CheckpointKey {
+  uint32_t model = 0;   // which of SchedulerFacts::models
+  uint64_t tenant = 0;  // Request::tenant
+  uint32_t lane = 0;    // whose unit made all of it
+  bool exact = false;   // by prefills alone, in the steps that any prompt that begins so takes
+  friend auto operator<=>(const CheckpointKey&, const CheckpointKey&) = default;
+};
+
+class CheckpointTree {
+ public:
+  CheckpointTree();
+  ~CheckpointTree();
+
+  // The longest checkpoint of the key that was made from a beginning of `tokens`; none: an empty one. Counts as use.
+  KeptState find(const CheckpointKey& key, std::span<const int32_t> tokens);
+  // Whether there is one of exactly these tokens. No use of it.
+  bool contains(const CheckpointKey& key, std::span<const int32_t> tokens) const;
+  // Keeps one that was made from `tokens`, as many as its position and one at least; `ms_per_token`: what they took, to
+  // weigh it by. False when there was one already: that stays.
+  bool insert(const CheckpointKey& key, std::span<const int32_t> tokens, KeptState kept, double ms_per_token);
+  // Drops it, whoever still holds it: it turned out to be damaged.
+  void erase(const CheckpointKey& key, std::span<const int32_t> tokens);
+
+  // Drops the least valuable one that nobody else holds. False: there is none.
+  bool drop_one();
+  size_t size() const { return entries_; }
+
+ private:
+  struct Node;
+  Node* node_of(const CheckpointKey& key, std::span<const int32_t> tokens) const;
+  void remove(const CheckpointKey& key, Node& node);
+  static uint64_t freed_bytes(const Node& node);
+  static uint64_t replayed_tokens(const Node& node);
+
+  std::map<CheckpointKey, std::unique_ptr<Node>> roots_;
+  size_t entries_ = 0;
+  double age_ = 0;  // priority of the last one dropped
+};
+
+}  // namespace baton

@@ -1,0 +1,133 @@
+// The tree against a plain list of all checkpoints.
+#include "baton/engine/checkpoint_tree.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "baton/base/random.h"
+#include "tests/support/fake_unit.h"
+#include "tests/support/smoke.h"
+
+namespace baton {
+namespace {
+
+std::shared_ptr<const Checkpoint> checkpoint_of(CheckpointMemory& memory, const std::vector<int32_t>& tokens,
+                                                const std::shared_ptr<const Checkpoint>& before = nullptr) {
+  LiveStates live;
+  fake::State state({}, tokens.size(), live);
+  for (const int32_t token : tokens) state.append(token);
+  auto kept = memory.keep(state, before);
+  BATON_CHECK(kept);
+  return *kept;
+}
+
+bool begins(const std::vector<int32_t>& whole, const std::vector<int32_t>& part) {
+  return part.size() <= whole.size() && std::equal(part.begin(), part.end(), whole.begin());
+}
+
+TEST(CheckpointTree, FindsWhatAListFinds) {
+  for (int seed = 0; seed < scaled(300, 40); ++seed) {
+    Random random(static_cast<uint64_t>(seed));
+    CheckpointMemory memory;
+    CheckpointTree tree;
+    std::vector<std::pair<CheckpointKey, std::vector<int32_t>>> all;
+    const auto any_tokens = [&] {
+      // Of three ids: many beginnings are shared.
+      std::vector<int32_t> tokens(1 + random.below(12));
+      for (int32_t& token : tokens) token = static_cast<int32_t>(random.below(3));
+      return tokens;
+    };
+    for (int i = 0; i < 60; ++i) {
+      const CheckpointKey key{.model = 0, .tenant = random.below(2), .lane = 0, .exact = random.below(2) == 0};
+      const std::vector<int32_t> tokens = any_tokens();
+      const auto entry = std::pair(key, tokens);
+      const auto known = std::find(all.begin(), all.end(), entry);
+      ASSERT_EQ(tree.contains(key, tokens), known != all.end());
+      switch (random.below(3)) {
+        case 0:
+          ASSERT_EQ(tree.insert(key, tokens, {checkpoint_of(memory, tokens), {}}, 1), known == all.end());
+          if (known == all.end()) all.push_back(entry);
+          break;
+        case 1:
+          tree.erase(key, tokens);
+          if (known != all.end()) all.erase(known);
+          break;
+        default: {
+          uint64_t best = 0;
+          for (const auto& [other, held] : all) {
+            if (other == key && begins(tokens, held)) best = std::max<uint64_t>(best, held.size());
+          }
+          const KeptState found = tree.find(key, tokens);
+          ASSERT_EQ(found.state ? found.state->position() : 0, best);
+        }
+      }
+      ASSERT_EQ(tree.size(), all.size());
+      ASSERT_EQ(memory.count(), static_cast<int64_t>(all.size()));
+    }
+    while (tree.drop_one()) {
+    }
+    ASSERT_EQ(tree.size(), 0u);
+    ASSERT_EQ(memory.bytes(), 0u);
+  }
+}
+
+// Tokens 0, 1, 2 ... , from `first` on.
+std::vector<int32_t> run_of(int32_t first, size_t count) {
+  std::vector<int32_t> tokens(count);
+  for (size_t i = 0; i < count; ++i) tokens[i] = first + static_cast<int32_t>(i);
+  return tokens;
+}
+
+TEST(CheckpointTree, DropsWhatIsSoonMadeAgain) {
+  CheckpointMemory memory;
+  CheckpointTree tree;
+  const CheckpointKey key;
+  // Of the same size; one of them lies a page behind another.
+  const auto early = run_of(0, 160), late = run_of(0, 176), other = run_of(500, 176);
+  const auto first = checkpoint_of(memory, early);
+  tree.insert(key, late, {checkpoint_of(memory, late), {}}, 1);
+  tree.insert(key, other, {checkpoint_of(memory, other), {}}, 1);
+  tree.insert(key, early, {first, {}}, 1);
+  EXPECT_EQ(tree.size(), 3u);
+  // `early` is held here: it is not dropped, and `late` is 16 tokens away from it.
+  ASSERT_TRUE(tree.drop_one());
+  EXPECT_FALSE(tree.contains(key, late));
+  ASSERT_TRUE(tree.drop_one());
+  EXPECT_FALSE(tree.contains(key, other));
+  EXPECT_FALSE(tree.drop_one());
+  EXPECT_TRUE(tree.contains(key, early));
+}
+
+TEST(CheckpointTree, WhatIsAskedForStaysLonger) {
+  CheckpointMemory memory;
+  CheckpointTree tree;
+  const CheckpointKey key;
+  for (int32_t i = 0; i < 4; ++i) {
+    const auto tokens = run_of(1000 * i, 32);
+    tree.insert(key, tokens, {checkpoint_of(memory, tokens), {}}, 1);
+  }
+  ASSERT_TRUE(tree.drop_one());  // now what is used is worth more than what is not
+  std::vector<int32_t> used;
+  for (int32_t i = 0; i < 4; ++i) {
+    if (tree.contains(key, run_of(1000 * i, 32))) used = run_of(1000 * i, 32);
+  }
+  tree.find(key, used);
+  ASSERT_TRUE(tree.drop_one());
+  ASSERT_TRUE(tree.drop_one());
+  EXPECT_TRUE(tree.contains(key, used));
+}
+
+TEST(CheckpointTree, ACostlyOneStaysLonger) {
+  CheckpointMemory memory;
+  CheckpointTree tree;
+  const CheckpointKey key;
+  const auto cheap = run_of(0, 32), costly = run_of(100, 32);
+  tree.insert(key, costly, {checkpoint_of(memory, costly), {}}, 10);
+  tree.insert(key, cheap, {checkpoint_of(memory, cheap), {}}, 1);
+  ASSERT_TRUE(tree.drop_one());
+  EXPECT_TRUE(tree.contains(key, costly));
+}
+
+}  // namespace
+}  // namespace baton

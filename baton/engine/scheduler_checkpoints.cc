@@ -1,0 +1,62 @@
+// Checkpoints in the scheduler: room for them, what requests begin from, what they leave.
+#include <algorithm>
+
+#include "baton/engine/scheduler.h"
+
+namespace baton {
+
+bool Scheduler::room_for_state(uint64_t bytes) {
+  const uint64_t limit = facts_.limits.state_bytes_max;
+  if (limit == 0) return true;
+  if (bytes_reserved_ + bytes > limit) return false;
+  while (bytes_reserved_ + bytes + checkpoint_memory_.bytes() + keeping_bytes_ > limit) {
+    if (!checkpoints_.drop_one()) return false;
+  }
+  return true;
+}
+
+bool Scheduler::room_for_checkpoint(uint64_t bytes) {
+  const uint64_t of_states = facts_.limits.state_bytes_max;
+  uint64_t limit = facts_.limits.checkpoint_bytes_max;
+  if (of_states != 0) limit = std::min(limit, of_states - std::min(of_states, bytes_reserved_));
+  if (bytes > limit) return false;
+  while (checkpoint_memory_.bytes() + bytes > limit) {
+    if (!checkpoints_.drop_one()) return false;
+  }
+  return true;
+}
+
+CheckpointKey Scheduler::key_of(const Sequence& sequence, const HeldState& held) const {
+  return {facts_.lanes[held.home].model, sequence.request.tenant, held.home, held.exact};
+}
+
+void Scheduler::find_start(Sequence& sequence) {
+  const std::span<const int32_t> tokens(sequence.request.tokens);
+  const LaneIndex own = sequence.role(sequence.alone ? StateRole::kTarget : StateRole::kSource).lane;
+  CheckpointKey best_key{facts_.lanes[own].model, sequence.request.tenant, own, true};
+  // The last token is always processed: its logits are the answer's first.
+  KeptState best = checkpoints_.find(best_key, tokens.first(tokens.size() - 1));
+  for (LaneIndex lane = 0; sequence.request.reuse == ReuseMode::kAny && lane < facts_.lanes.size(); ++lane) {
+    for (const bool exact : {true, false}) {
+      const CheckpointKey key{best_key.model, best_key.tenant, lane, exact};
+      KeptState other = checkpoints_.find(key, tokens.first(tokens.size() - 1));
+      if (!other.state || (best.state && other.state->position() <= best.state->position())) continue;
+      best = std::move(other);
+      best_key = key;
+    }
+  }
+  if (best.state) sequence.begin_from(best_key, std::move(best));
+}
+
+void Scheduler::skip_keeping(Sequence& sequence) {
+  const std::optional<StateRole> which = sequence.keep_due();
+  if (!which) return;
+  const HeldState& held = sequence.role(*which).held;
+  const uint64_t position = held.state->position();
+  const std::span<const int32_t> tokens = std::span(sequence.history).first(position);
+  const uint64_t bytes = CheckpointMemory::bytes_for(*held.state, held.kept.get());
+  if (checkpoints_.contains(key_of(sequence, held), tokens) || !room_for_checkpoint(keeping_bytes_ + bytes))
+    sequence.kept_until = position;
+}
+
+}  // namespace baton

@@ -1,0 +1,190 @@
+// Checkpoints on real units: an answer that began from one is the answer that began from nothing, to the bit where
+// that is promised.
+#include <gtest/gtest.h>
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "baton/api/units.h"
+#include "baton/base/random.h"
+#include "baton/engine/engine.h"
+#include "tests/support/golden.h"
+
+namespace baton::test {
+namespace {
+
+struct ReuseCase {
+  std::string model, prefill, decode;
+};
+void PrintTo(const ReuseCase& item, std::ostream* out) {
+  *out << item.model << " from " << item.prefill << " to " << item.decode;
+}
+
+class Reuse : public testing::TestWithParam<ReuseCase> {
+ protected:
+  void SetUp() override {
+    auto model = load_model(data_folder() / "golden" / GetParam().model);
+    ASSERT_TRUE(model) << model.error().message;
+    for (const std::string& name : {GetParam().prefill, GetParam().decode}) {
+      if (!options_.units.empty() && options_.units.front().name == name) continue;
+      auto unit = create_unit(name);
+      ASSERT_TRUE(unit) << unit.error().message;
+      auto executor = (*unit)->load(*model, 2);
+      ASSERT_TRUE(executor) << executor.error().message;
+      options_.units.push_back({name, &(*unit)->caps(), executor->get()});
+      units_.push_back(std::move(*unit));
+      executors_.push_back(std::move(*executor));
+    }
+    Random random(5);
+    for (int i = 0; i < 400; ++i)
+      ids_.push_back(static_cast<int32_t>(random.below(static_cast<uint64_t>((*model)->program.vocab))));
+    start(uint64_t{64} << 20);
+  }
+
+  void start(uint64_t checkpoint_bytes) {
+    engine_.reset();
+    options_.limits.checkpoint_bytes_max = checkpoint_bytes;
+    auto engine = Engine::create(options_);
+    ASSERT_TRUE(engine) << engine.error().message;
+    engine_ = std::move(*engine);
+  }
+
+  Request request(std::vector<int32_t> tokens, ReuseMode reuse) const {
+    Request made;
+    made.tokens = std::move(tokens);
+    made.max_new_tokens = 12;
+    made.prefill_unit = GetParam().prefill;
+    made.decode_unit = GetParam().decode;
+    made.want_logits = true;
+    made.reuse = reuse;
+    return made;
+  }
+  struct Answer {
+    std::vector<int32_t> ids;
+    FinishedEvent end;
+  };
+  static Answer wait(Ticket& ticket) {
+    Answer answer;
+    while (true) {
+      auto event = ticket.next_event(std::chrono::seconds(60));
+      if (!event) {
+        ADD_FAILURE() << "no event came";
+        return answer;
+      }
+      if (const auto* token = std::get_if<TokenEvent>(&*event)) {
+        answer.ids.push_back(token->id);
+        continue;
+      }
+      answer.end = std::get<FinishedEvent>(std::move(*event));
+      EXPECT_EQ(answer.end.error.message, "");
+      return answer;
+    }
+  }
+  Answer ask(Request asked) {
+    auto ticket = engine_->submit(std::move(asked));
+    if (!ticket) {
+      ADD_FAILURE() << ticket.error().message;
+      return {};
+    }
+    return wait(*ticket);
+  }
+  // The first `count` ids, then others.
+  std::vector<int32_t> branch(size_t count, size_t others) const {
+    std::vector<int32_t> tokens(ids_.begin(), ids_.begin() + static_cast<ptrdiff_t>(count));
+    tokens.insert(tokens.end(), ids_.rbegin(), ids_.rbegin() + static_cast<ptrdiff_t>(others));
+    return tokens;
+  }
+
+  std::vector<std::unique_ptr<Unit>> units_;
+  std::vector<std::unique_ptr<Executor>> executors_;
+  std::vector<int32_t> ids_;
+  EngineOptions options_;
+  std::unique_ptr<Engine> engine_;
+};
+
+TEST_P(Reuse, ExactAnswersAreThoseOfNoReuse) {
+  const Answer alone = ask(request(branch(250, 60), ReuseMode::kOff));
+  EXPECT_EQ(engine_->usage().checkpoints, 0u);
+
+  Request first = request(branch(300, 0), ReuseMode::kExact);
+  first.keep_at = {250};
+  const Answer cold = ask(first);
+  EXPECT_EQ(cold.end.stats.reused_tokens, 0u);
+  EXPECT_EQ(cold.end.stats.kept_checkpoints, 2u);  // at 192 and 256
+  const Answer warm = ask(request(branch(250, 60), ReuseMode::kExact));
+  EXPECT_EQ(warm.end.stats.reused_tokens, 192u);
+  EXPECT_EQ(warm.end.stats.prefill_tokens, 309u - 192u);
+  EXPECT_EQ(warm.end.logits, alone.end.logits);
+  EXPECT_EQ(warm.ids, alone.ids);
+  // Its own end was kept too: nothing but the last piece is left.
+  const Answer again = ask(request(branch(250, 60), ReuseMode::kExact));
+  EXPECT_EQ(again.end.stats.reused_tokens, 256u);
+  EXPECT_EQ(again.end.logits, alone.end.logits);
+}
+
+TEST_P(Reuse, NeighboursSeeNothing) {
+  Request first = request(branch(300, 0), ReuseMode::kExact);
+  first.keep_at = {100, 200};
+  ask(first);
+  std::vector<Request> asked;
+  for (size_t i = 0; i < 6; ++i) {
+    asked.push_back(request(branch(130 + 20 * i, 20 + i), ReuseMode::kExact));
+    asked.back().tenant = i == 5 ? 1 : 0;
+  }
+  std::vector<Ticket> tickets;
+  for (const Request& each : asked) {
+    auto ticket = engine_->submit(each);
+    ASSERT_TRUE(ticket);
+    tickets.push_back(std::move(*ticket));
+  }
+  std::vector<Answer> answers;
+  for (Ticket& ticket : tickets) answers.push_back(wait(ticket));
+  tickets.clear();
+  start(0);
+  for (size_t i = 0; i < asked.size(); ++i) {
+    // Another tenant's are not there. `ref` takes shorter steps at first: what they made does not count as exact.
+    const uint64_t most = i == 5 ? 0u : 130 + 20 * i < 192 ? 64u : 192u;
+    EXPECT_LE(answers[i].end.stats.reused_tokens, most) << i;
+    if (GetParam().prefill == "cpu") {
+      EXPECT_EQ(answers[i].end.stats.reused_tokens, most) << i;
+    }
+    const Answer alone = ask(asked[i]);
+    EXPECT_EQ(alone.end.stats.reused_tokens, 0u);
+    EXPECT_EQ(answers[i].ids, alone.ids) << i;
+    EXPECT_EQ(answers[i].end.logits, alone.end.logits) << i;
+  }
+}
+
+TEST_P(Reuse, ATurnGoesOnFromTheAnswer) {
+  const Answer first = ask(request(branch(100, 0), ReuseMode::kAny));
+  std::vector<int32_t> turn = branch(100, 0);
+  turn.insert(turn.end(), first.ids.begin(), first.ids.end());
+  const size_t held = turn.size();
+  turn.insert(turn.end(), ids_.begin() + 200, ids_.begin() + 230);
+  const Answer second = ask(request(turn, ReuseMode::kAny));
+  EXPECT_GE(second.end.stats.reused_tokens + 1, held);
+  EXPECT_EQ(second.ids, ask(request(turn, ReuseMode::kOff)).ids);
+}
+
+TEST_P(Reuse, BytesStayWithinTheBound) {
+  ask(request(branch(200, 0), ReuseMode::kAny));
+  const uint64_t two = engine_->usage().checkpoint_bytes;
+  EXPECT_GT(two, 0u);
+  start(two);
+  for (size_t i = 0; i < 5; ++i) {
+    ask(request(branch(10 * i, 150), ReuseMode::kAny));
+    EXPECT_LE(engine_->usage().checkpoint_bytes, two);
+    EXPECT_GT(engine_->usage().checkpoints, 0u);
+  }
+  EXPECT_EQ(engine_->usage().states, 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Pairs, Reuse,
+                         testing::Values(ReuseCase{"tiny-qwen3.5", "cpu", "cpu"},
+                                         ReuseCase{"tiny-qwen3.5", "ref", "ref"},
+                                         ReuseCase{"tiny-qwen3.5", "ref", "cpu"},
+                                         ReuseCase{"tiny-llama", "cpu", "cpu"}));
+
+}  // namespace
+}  // namespace baton::test
