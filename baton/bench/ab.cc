@@ -8,11 +8,10 @@
 #include <nlohmann/json.hpp>
 
 #include "baton/bench/runner.h"
+#include "baton/model/container.h"
 
 namespace baton {
 namespace {
-
-using Json = nlohmann::json;
 
 // How many of the smallest and of the largest pair means lie outside the interval: the largest k with
 // 2 P(rank sum <= k - 1) <= alpha; 0: none does.

@@ -15,11 +15,10 @@
 #include "baton/base/terminal.h"
 #include "baton/bench/energy_meter.h"
 #include "baton/bench/probes.h"
+#include "baton/model/container.h"
 
 namespace baton {
 namespace {
-
-using Json = nlohmann::json;
 
 constexpr std::string_view kBest = "gpu";
 constexpr size_t kNameBytesMax = 60;  // of a pipeline: a table's column

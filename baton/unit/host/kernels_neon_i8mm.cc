@@ -11,9 +11,9 @@ const Kernels& kernels_neon();
 
 namespace {
 
-constexpr int kPairs = 2;  // of tokens, by 8 rows: 8 sums of products and 8 of blocks, of 32 registers
-
 #if defined(__ARM_FEATURE_MATMUL_INT8)
+
+constexpr int kPairs = 2;  // of tokens, by 8 rows: 8 sums of products and 8 of blocks, of 32 registers
 
 // A panel unpacked: per block [scales][16], [minimums][16], then of each half of the rows and each 8 values of k four
 // registers of 2 rows by 8 signed bytes.
