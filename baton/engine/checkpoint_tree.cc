@@ -26,17 +26,36 @@ size_t common(std::span<const int32_t> a, std::span<const int32_t> b) {
 
 }  // namespace
 
-KeptState CheckpointTree::find(const CheckpointKey& key, std::span<const int32_t> tokens) {
+// What a checkpoint at the node or below it, which all begin alike, held at a position.
+KeptState CheckpointTree::at_earlier(Node& node, uint64_t position, double age) {
+  Node* of = &node;
+  while (of->kept.state == nullptr) of = of->children.begin()->second.get();  // a branch has ways on
+  auto state = of->kept.state->at(position);
+  if (!state || *state == nullptr) return {};
+  of->last_used_age = age;
+  const std::vector<StateMaker>& makers = of->kept.provenance.makers;
+  return {std::move(*state), makers.size() == 1 ? Provenance::of(makers[0].unit, makers[0].arithmetic, position)
+                                                : Provenance::unknown(position)};
+}
+
+KeptState CheckpointTree::find(const CheckpointKey& key, std::span<const int32_t> tokens, uint64_t piece) {
   const auto root = roots_.find(key);
   if (root == roots_.end()) return {};
   Node* found = nullptr;
+  Node* last = nullptr;  // whose edge begins like what is left of the tokens
+  uint64_t alike = 0;    // tokens, to the end of that or within it
   for (Node* node = root->second.get(); node != nullptr;) {
     if (node->kept.state != nullptr) found = node;
     const auto rest = tokens.subspan(node->depth);
     const auto next = rest.empty() ? node->children.end() : node->children.find(rest.front());
-    const bool leads =
-        next != node->children.end() && common(next->second->tokens, rest) == next->second->tokens.size();
-    node = leads ? next->second.get() : nullptr;
+    if (next == node->children.end()) break;
+    last = next->second.get();
+    alike = node->depth + common(last->tokens, rest);
+    node = alike == last->depth ? last : nullptr;
+  }
+  const uint64_t earlier = alike / piece * piece;
+  if (last != nullptr && earlier > (found == nullptr ? 0 : found->depth)) {
+    if (KeptState back = at_earlier(*last, earlier, age_); back.state != nullptr) return back;
   }
   if (found == nullptr) return {};
   found->last_used_age = age_;

@@ -34,8 +34,9 @@ class CheckpointTree {
   CheckpointTree();
   ~CheckpointTree();
 
-  // The longest checkpoint of the key that was made from a beginning of `tokens`; none: an empty one. Counts as use.
-  KeptState find(const CheckpointKey& key, std::span<const int32_t> tokens);
+  // The longest checkpoint of the key that was made from a beginning of `tokens`; none: an empty one. Of states that
+  // can go back (Checkpoint::at) also what one held at an earlier position, a multiple of `piece`. Counts as use.
+  KeptState find(const CheckpointKey& key, std::span<const int32_t> tokens, uint64_t piece);
   // Whether there is one of exactly these tokens. No use of it.
   bool contains(const CheckpointKey& key, std::span<const int32_t> tokens) const;
   // Keeps one that was made from `tokens`, as many as its position and one at least; `ms_per_token`: what they took, to
@@ -52,6 +53,7 @@ class CheckpointTree {
   struct Node;
   Node* node_of(const CheckpointKey& key, std::span<const int32_t> tokens) const;
   void remove(const CheckpointKey& key, Node& node);
+  static KeptState at_earlier(Node& node, uint64_t position, double age);
   static uint64_t freed_bytes(const Node& node);
   static uint64_t replayed_tokens(const Node& node);
 

@@ -58,7 +58,7 @@ TEST(CheckpointTree, FindsWhatAListFinds) {
           for (const auto& [other, held] : all) {
             if (other == key && begins(tokens, held)) best = std::max<uint64_t>(best, held.size());
           }
-          const KeptState found = tree.find(key, tokens);
+          const KeptState found = tree.find(key, tokens, 1);
           ASSERT_EQ(found.state ? found.state->position() : 0, best);
         }
       }
@@ -112,7 +112,7 @@ TEST(CheckpointTree, WhatIsAskedForStaysLonger) {
   for (int32_t i = 0; i < 4; ++i) {
     if (tree.contains(key, run_of(1000 * i, 32))) used = run_of(1000 * i, 32);
   }
-  tree.find(key, used);
+  tree.find(key, used, 1);
   ASSERT_TRUE(tree.drop_one());
   ASSERT_TRUE(tree.drop_one());
   EXPECT_TRUE(tree.contains(key, used));

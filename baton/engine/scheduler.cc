@@ -295,7 +295,8 @@ void Scheduler::start_move(const Candidate& candidate, MoveWork& work) {
     case MoveForm::kRestore:
       lend(sequence, work.role, work.to);
       work.checkpoint = sequence.start;
-      work.to.exact = sequence.start_key.exact && sequence.start_key.lane == work.to.home;
+      work.to.exact = sequence.start_key.exact && sequence.start_key.lane == work.to.home &&
+                      sequence.start.state->position() % kExactTokens == 0;
       return;
     case MoveForm::kKeep:
       lend(sequence, work.role, work.from);

@@ -35,11 +35,15 @@ void Scheduler::find_start(Sequence& sequence) {
   const LaneIndex own = sequence.role(sequence.alone ? StateRole::kTarget : StateRole::kSource).lane;
   CheckpointKey best_key{facts_.lanes[own].model, sequence.request.tenant, own, true};
   // The last token is always processed: its logits are the answer's first.
-  KeptState best = checkpoints_.find(best_key, tokens.first(tokens.size() - 1));
+  const uint64_t piece = sequence.request.reuse == ReuseMode::kExact ? kExactTokens : kPageTokens;
+  const auto find = [&](const CheckpointKey& key) {
+    return checkpoints_.find(key, tokens.first(tokens.size() - 1), piece);
+  };
+  KeptState best = find(best_key);
   for (LaneIndex lane = 0; sequence.request.reuse == ReuseMode::kAny && lane < facts_.lanes.size(); ++lane) {
     for (const bool exact : {true, false}) {
       const CheckpointKey key{best_key.model, best_key.tenant, lane, exact};
-      KeptState other = checkpoints_.find(key, tokens.first(tokens.size() - 1));
+      KeptState other = find(key);
       if (!other.state || (best.state && other.state->position() <= best.state->position())) continue;
       best = std::move(other);
       best_key = key;
