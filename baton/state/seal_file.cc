@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "baton/base/file.h"
+#include "baton/state/checksum.h"
 #include "baton/state/seal_bytes.h"
 
 namespace baton {
@@ -43,18 +44,56 @@ Status give_file(const FileReader& file, const std::filesystem::path& path, uint
   return sink(0, header);
 }
 
-// The header as it is behind all sections; of a state without a MAC.
-Result<std::vector<std::byte>> final_header(const SealSource& source) {
-  std::vector<std::byte> header;
-  BATON_OK(source.give([&](uint64_t offset, std::span<const std::byte> bytes) -> Status {
-    if (offset == 0) header.assign(bytes.begin(), bytes.end());
+// One reading of a source, its pieces cut anywhere: the block as it comes, then the header again.
+class Reading {
+ public:
+  explicit Reading(uint64_t bytes) : bytes_(bytes) {}
+
+  uint64_t at() const { return at_; }
+  bool in_block() const { return at_ < bytes_; }
+  const std::vector<std::byte>& header() const { return again_; }
+
+  Status take(uint64_t offset, std::span<const std::byte> piece) {
+    if (!in_block()) {
+      if (offset != again_.size() || piece.size() > header_bytes() - again_.size()) return out_of_order();
+      again_.insert(again_.end(), piece.begin(), piece.end());
+      return {};
+    }
+    if (offset != at_ || piece.size() > bytes_ - at_) return out_of_order();
+    at_ += piece.size();
+    while (!piece.empty() && draft_.size() < header_bytes()) {
+      const auto part = piece.first(std::min<uint64_t>(piece.size(), header_bytes() - draft_.size()));
+      draft_.insert(draft_.end(), part.begin(), part.end());
+      piece = piece.subspan(part.size());
+    }
+    sum_.update(piece);
     return {};
-  }));
-  BATON_OK(sealed::header_length(header, source.size()));
-  BATON_TRY(const sealed::Header fields, sealed::read_header(header));
-  if (fields.mac != 0) return fail(Code::kInvalidInput, "sealed state: it carries a MAC already");
-  return header;
-}
+  }
+  // After the last piece: all of it came, under a header that holds and has no MAC.
+  Status check() const {
+    if (in_block() || again_.size() != header_bytes())
+      return fail(Code::kInternal, "sealed state: its source ended before the state did");
+    BATON_OK(sealed::header_length(again_, bytes_));
+    BATON_TRY(const sealed::Header fields, sealed::read_header(again_));
+    if (fields.mac != 0) return fail(Code::kInvalidInput, "sealed state: it carries a MAC already");
+    return {};
+  }
+  bool same_as(const Reading& other) const { return again_ == other.again_ && sum_.value() == other.sum_.value(); }
+
+ private:
+  uint64_t header_bytes() const {
+    const uint64_t least = std::min(bytes_, sealed::kHeaderBytesMin);
+    return draft_.size() < least ? least : std::max(least, sealed::stated_header_length(draft_, bytes_));
+  }
+  static tl::unexpected<Error> out_of_order() {
+    return fail(Code::kInternal, "sealed state: its source does not give it in order, each byte once");
+  }
+
+  const uint64_t bytes_;
+  uint64_t at_ = 0;
+  std::vector<std::byte> draft_, again_;  // the header, before and behind all else
+  Checksum sum_;                          // of all else
+};
 
 }  // namespace
 
@@ -66,9 +105,11 @@ Status SealFile::put(std::span<const std::byte> bytes) {
 
 Status SealFile::take(const SealSource& source) try {
   BATON_CHECK(!taken_);
-  BATON_TRY(const std::vector<std::byte> header, final_header(source));
-  std::vector<std::byte> first = header;
-  if (key_ != nullptr) sealed::mark(first, sealed::kMacKeyed, source.size() + kMacBytes);
+  Reading first(source.size()), second(source.size());
+  BATON_OK(source.give([&](uint64_t offset, std::span<const std::byte> bytes) { return first.take(offset, bytes); }));
+  BATON_OK(first.check());
+  std::vector<std::byte> header = first.header();
+  if (key_ != nullptr) sealed::mark(header, sealed::kMacKeyed, source.size() + kMacBytes);
   if (!written_in_place(path_)) {
     auto file = OutputFile::create(path_, kModeOwner);
     taken_ = !file;
@@ -78,20 +119,28 @@ Status SealFile::take(const SealSource& source) try {
   }
   std::optional<MacSum> mac;
   if (key_ != nullptr) mac.emplace(*key_);
-  uint64_t at = 0;
-  Status given = source.give([&](uint64_t offset, std::span<const std::byte> bytes) -> Status {
-    if (offset == 0 && at > 0) {
-      if (std::equal(bytes.begin(), bytes.end(), header.begin(), header.end())) return {};
-      return fail(Code::kInternal, path_.string() + ": the state changed while it was written");
-    }
-    BATON_CHECK(offset == at);
-    at += bytes.size();
-    if (offset == 0) bytes = first;
+  const auto write = [&](std::span<const std::byte> bytes) {
     if (mac) mac->update(bytes);
     refused_ = put(bytes);
     return refused_;
+  };
+  Status given = source.give([&](uint64_t offset, std::span<const std::byte> bytes) -> Status {
+    const uint64_t from = second.at();
+    const bool in_block = second.in_block();
+    BATON_OK(second.take(offset, bytes));
+    if (!in_block) return {};
+    // The header as it is in the end, in the draft's place.
+    const uint64_t of_header =
+        std::min<uint64_t>(header.size() - std::min<uint64_t>(header.size(), from), bytes.size());
+    if (of_header > 0) BATON_OK(write(std::span(header).subspan(from, of_header)));
+    return bytes.size() > of_header ? write(bytes.subspan(of_header)) : Status();
   });
-  if (refused_) BATON_OK(std::move(given));
+  if (refused_) {
+    BATON_OK(std::move(given));
+    BATON_OK(second.check());
+    if (!second.same_as(first))
+      return fail(Code::kInternal, path_.string() + ": the state changed while it was written");
+  }
   if (refused_ && mac) refused_ = put(std::move(*mac).value());
   taken_ = true;
   return {};

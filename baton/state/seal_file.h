@@ -32,9 +32,9 @@ class SealFile {
 
   // Once. Asks the source twice, as the header with the checksums of the sections comes first, in a pipe too and in
   // what a MAC is made over: no such file can be written while its state is made. So what is wrong with the state
-  // itself is said before there is a file. The source's sections come in order; kInternal when it is not the same both
-  // times. What the file refuses is no error here: commit says it. What would be written in place (a device, a pipe)
-  // is held in memory until then.
+  // itself is said before there is a file. The source gives each byte once and in order, then the header again, in
+  // pieces of any size; kInternal when it does not, or is not the same both times. What the file refuses is no error
+  // here: commit says it. What would be written in place (a device, a pipe) is held in memory until then.
   Status take(const SealSource& source);
   bool taken() const { return taken_; }
   // Behind a take that went well. Atomic: a reader sees the old file or the whole new one. Mode 0600.

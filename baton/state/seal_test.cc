@@ -12,7 +12,9 @@
 #include <limits>
 
 #include "baton/base/bytes.h"
+#include "baton/base/file.h"
 #include "baton/base/float.h"
+#include "baton/state/seal_bytes.h"
 #include "baton/state/seal_file.h"
 #include "tests/support/fake_state.h"
 #include "tests/support/reseal.h"
@@ -436,6 +438,46 @@ TEST(Seal, AFileComesIntoItsPlaceWithTheCommit) {
   EXPECT_EQ(::read(reader, got.data(), got.size()), static_cast<ssize_t>(block.size()));
   ::close(reader);
   std::filesystem::remove_all(folder);
+}
+
+// A block as others may give it: cut anywhere, changed at a byte in the second reading, or short.
+SealSource given_in(const std::vector<std::byte>& block, size_t header, size_t piece, int* asked,
+                    std::optional<size_t> changed = {}, size_t missing = 0, bool header_again = true) {
+  return {block.size(), [=](const SealSink& sink) -> Status {
+            std::vector<std::byte> bytes = block;
+            if (++*asked == 2 && changed) bytes[*changed] ^= std::byte{1};
+            for (size_t at = 0; at < bytes.size() - missing; at += piece)
+              BATON_OK(sink(at, std::span(bytes).subspan(at, std::min(piece, bytes.size() - missing - at))));
+            for (size_t at = 0; header_again && at < header; at += piece)
+              BATON_OK(sink(at, std::span(bytes).subspan(at, std::min(piece, header - at))));
+            return {};
+          }};
+}
+
+TEST(Seal, AFileIsWhatItsSourceGaveBothTimes) {
+  const Example example;
+  const auto block = example.block();
+  const size_t header = load_as<uint32_t>(block.data() + sealed::kHeaderBytesAt);
+  const auto path = std::filesystem::path(testing::TempDir()) / "seal_test.both";
+  for (const size_t piece : {size_t{1}, size_t{7}, header - 1, header, header + 1, block.size()}) {
+    int asked = 0;
+    std::filesystem::remove(path);
+    const Status written = write_seal_file(path, given_in(block, header, piece, &asked));
+    ASSERT_TRUE(written) << piece << ": " << written.error().message;
+    EXPECT_EQ(read_file(path, 1 << 20).value(), std::string(reinterpret_cast<const char*>(block.data()), block.size()));
+    const auto before = read_file(path, 1 << 20).value();
+    for (const size_t changed : {header + 3, block.size() - 1}) {
+      asked = 0;
+      const Status refused = write_seal_file(path, given_in(block, header, piece, &asked, changed));
+      ASSERT_FALSE(refused) << piece;
+      EXPECT_EQ(refused.error().code, Code::kInternal);
+    }
+    asked = 0;
+    EXPECT_FALSE(write_seal_file(path, given_in(block, header, piece, &asked, {}, 5))) << piece;
+    EXPECT_FALSE(write_seal_file(path, given_in(block, header, piece, &asked, {}, 0, false))) << piece;
+    EXPECT_EQ(read_file(path, 1 << 20).value(), before) << "the old file is gone";
+  }
+  std::filesystem::remove(path);
 }
 
 TEST(Seal, FileRoundTripAndErrorsNameTheFile) {

@@ -10,6 +10,7 @@
 #include "baton/base/random.h"
 #include "baton/unit/host/kernel_sets.h"
 #include "baton/unit/host/softplus.h"
+#include "tests/support/test_names.h"
 
 namespace baton::host {
 namespace {
@@ -186,7 +187,7 @@ TEST(Softplus, IsExactOverItsWholeRange) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Sets, FloatKernels, testing::ValuesIn(kernel_sets()),
-                         [](const auto& parameter) { return std::string(parameter.param->name); });
+                         [](const auto& parameter) { return test_name(parameter.param->name); });
 
 }  // namespace
 }  // namespace baton::host

@@ -13,6 +13,7 @@
 #include "baton/unit/host/memory.h"
 #include "baton/unit/host/operands.h"
 #include "baton/unit/host/pack.h"
+#include "tests/support/test_names.h"
 
 namespace baton::host {
 namespace {
@@ -280,8 +281,8 @@ std::vector<DType> all_types() {
 INSTANTIATE_TEST_SUITE_P(Sets, Matmul,
                          testing::Combine(testing::ValuesIn(kernel_sets()), testing::ValuesIn(all_types())),
                          [](const auto& parameter) {
-                           return std::string(std::get<0>(parameter.param)->name) + "_" +
-                                  std::string(to_string(std::get<1>(parameter.param)));
+                           return test_name(std::string(std::get<0>(parameter.param)->name) + "_" +
+                                            std::string(to_string(std::get<1>(parameter.param))));
                          });
 
 TEST(MatmulTypes, EveryFormatHasKernels) { EXPECT_EQ(all_types().size(), formats().size()); }
@@ -316,7 +317,7 @@ TEST_P(Powers, EveryExponentOfMxfp4) {
   EXPECT_NEAR(out[1] / out[0], 2, 0.1f);
 }
 INSTANTIATE_TEST_SUITE_P(Sets, Powers, testing::ValuesIn(kernel_sets()),
-                         [](const auto& parameter) { return std::string(parameter.param->name); });
+                         [](const auto& parameter) { return test_name(parameter.param->name); });
 
 class Quantize : public testing::TestWithParam<const Kernels*> {};
 
@@ -391,7 +392,7 @@ TEST_P(Quantize, NonFiniteValuesShow) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Sets, Quantize, testing::ValuesIn(kernel_sets()),
-                         [](const auto& parameter) { return std::string(parameter.param->name); });
+                         [](const auto& parameter) { return test_name(parameter.param->name); });
 
 TEST(KernelSets, ScalarIsAlwaysThereAndNamesAreFound) {
   EXPECT_STREQ(kernel_sets().back()->name, "scalar");

@@ -8,6 +8,7 @@
 #include "baton/base/float.h"
 #include "baton/base/random.h"
 #include "baton/unit/host/kernel_sets.h"
+#include "tests/support/test_names.h"
 
 namespace baton::host {
 namespace {
@@ -114,7 +115,7 @@ TEST_P(Attention, ManyQueriesAreCausal) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Sets, Attention, testing::ValuesIn(kernel_sets()),
-                         [](const auto& parameter) { return std::string(parameter.param->name); });
+                         [](const auto& parameter) { return test_name(parameter.param->name); });
 
 // Inputs of one value head and the recurrence in double.
 struct DeltaCase {
@@ -240,7 +241,7 @@ TEST_P(Delta, SubnormalsVanishInTheStateAlone) {
   }
 }
 INSTANTIATE_TEST_SUITE_P(Sets, Delta, testing::ValuesIn(kernel_sets()),
-                         [](const auto& parameter) { return std::string(parameter.param->name); });
+                         [](const auto& parameter) { return test_name(parameter.param->name); });
 
 }  // namespace
 }  // namespace baton::host
