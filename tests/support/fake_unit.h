@@ -265,7 +265,9 @@ class FakeExecutor final : public Executor {
     decodes_ += decodes > 0 ? 1 : 0;
     const Status status = decodes > 0 ? before(Act::kDecode, decodes) : Status();
     Status done = status && prefills > 0 ? run(seats.first(prefills), out, false) : status;
-    if (done && decodes > 0) done = run(seats.subspan(prefills), out.last(decodes * width()), true);
+    size_t rows = 0;
+    for (const Seat& seat : seats.first(prefills)) rows += seat.rows_out;
+    if (done && decodes > 0) done = run(seats.subspan(prefills), out.subspan(rows * width()), true);
     if (prefills > 0 && decodes > 0 && !caps_.mixes) done = fail(Code::kInvalidInput, "the fake unit does not mix");
     // Whichever it was: none of them may be gone on from.
     for (const Seat& seat : seats) {

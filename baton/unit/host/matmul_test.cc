@@ -241,7 +241,8 @@ TEST_P(Matmul, TilesEqualPlainSums) {
 
 // Where tiles take any number of rows, what is beside a row does not show in its bits.
 TEST_P(Matmul, TilesGiveTheSameBitsInAnyCompany) {
-  const auto& [kernels, dtype] = GetParam();
+  const Kernels* const kernels = std::get<0>(GetParam());
+  const DType dtype = std::get<1>(GetParam());
   const Packing packing = packing_of(dtype);
   if (!has_tiles(*kernels, packing) || kernels->tile_tokens_min > 1) GTEST_SKIP() << "no such tiles";
   Random random(13);
