@@ -276,7 +276,7 @@ Result<ConversationUse> Conversation::use() const {
 
 Result<Conversation::Prompt> Conversation::next_prompt(uint64_t dropped) const {
   nlohmann::ordered_json next = messages_;
-  for (uint64_t i = 0; i < dropped * 2 && !next.empty(); ++i) next.erase(0);
+  next.erase(next.begin(), next.begin() + static_cast<ptrdiff_t>(std::min<uint64_t>(2 * dropped, next.size())));
   if (next.empty() && pending_.empty()) return Prompt();
   next.push_back({{"role", "user"}, {"content", pending_}});
   return prompt_of(next, true);
@@ -284,11 +284,22 @@ Result<Conversation::Prompt> Conversation::next_prompt(uint64_t dropped) const {
 
 Result<std::optional<uint64_t>> Conversation::turns_to_drop() const {
   if (pending_.empty() || options_.context == 0) return uint64_t{0};
-  for (uint64_t dropped = 0; dropped <= turns(); ++dropped) {
+  const auto fits = [&](uint64_t dropped) -> Result<bool> {
     BATON_TRY(const Prompt prompt, next_prompt(dropped));
-    if (prompt.tokens.size() <= options_.context) return dropped;
+    return prompt.tokens.size() <= options_.context;
+  };
+  BATON_TRY(const bool all_fits, fits(0));
+  if (all_fits) return uint64_t{0};
+  BATON_TRY(const bool some_fits, fits(turns()));
+  if (!some_fits) return std::nullopt;
+  // The fewer turns, the fewer tokens: a thousand turns are rendered ten times, not a thousand.
+  uint64_t too_few = 0, enough = turns();
+  while (enough - too_few > 1) {
+    const uint64_t middle = too_few + (enough - too_few) / 2;
+    BATON_TRY(const bool fit, fits(middle));
+    (fit ? enough : too_few) = middle;
   }
-  return std::nullopt;
+  return enough;
 }
 
 Result<uint64_t> Conversation::tokens_to_prefill(uint64_t dropped) const {

@@ -63,6 +63,24 @@ Status check_messages(const OrderedJson& messages) {
   return {};
 }
 
+// The state that a saved chat says it was saved with.
+Result<SealedFile> read_state(const std::filesystem::path& file, const std::string& name, const OrderedJson& state,
+                              const StateIdentity& identity, const Model& model, const StateKey* key) {
+  SealExpectation expected;
+  expected.identity = identity;
+  const StateShape shape = state_shape(model.program, DType::kF32);
+  expected.shape = &shape;
+  expected.position_max = static_cast<uint64_t>(model.spec.context_max);
+  expected.vocab = model.spec.vocab;
+  BATON_TRY(SealedFile sealed, read_seal_file(file, expected, key));
+  BATON_TRY(const uint64_t sum, checksum_of(sealed.source));
+  if (state.value("checksum", OrderedJson()) != hex_digits(sum))
+    return fail(Code::kMismatch, fmt::format("{} is not the state that {} was saved with", file.string(), name));
+  if (state.value("tokens", OrderedJson()) == sealed.view.tokens.size()) return sealed;
+  return fail(Code::kInvalidInput,
+              fmt::format("{}: field 'state.tokens' is not the {} of the state", name, sealed.view.tokens.size()));
+}
+
 }  // namespace
 
 uint64_t Conversation::template_digest() const {
@@ -129,24 +147,15 @@ Status Conversation::load(const std::filesystem::path& file, const StateKey* key
   const OrderedJson state = json.value("state", OrderedJson());
   if (!state.is_null() && !state.is_object())
     return refuse({Code::kInvalidInput, "field 'state' is not an object or null"});
-  if (key != nullptr && state.is_null()) {
-    return refuse({Code::kMismatch, "it has no state, so that nothing in it is covered by the key: load it without"});
+  const bool has_state = state.is_object() && std::filesystem::exists(file, ignored);
+  if (key != nullptr && !has_state) {
+    return refuse(
+        {Code::kMismatch, fmt::format("it has no state{}, so that nothing in it is covered by the key: load it "
+                                      "without",
+                                      state.is_null() ? "" : " any more")});
   }
-  if (state.is_object() && std::filesystem::exists(file, ignored)) {
-    SealExpectation expected;
-    expected.identity = identity;
-    const StateShape shape = state_shape(runtime_.model().program, DType::kF32);
-    expected.shape = &shape;
-    expected.position_max = static_cast<uint64_t>(runtime_.model().spec.context_max);
-    expected.vocab = runtime_.model().spec.vocab;
-    BATON_TRY(const SealedFile sealed, read_seal_file(file, expected, key));
-    BATON_TRY(const uint64_t sum, checksum_of(sealed.source));
-    if (state.value("checksum", OrderedJson()) != hex_digits(sum))
-      return fail(Code::kMismatch, fmt::format("{} is not the state that {} was saved with", file.string(), name));
-    if (state.value("tokens", OrderedJson()) != sealed.view.tokens.size()) {
-      return refuse({Code::kInvalidInput,
-                     fmt::format("field 'state.tokens' is not the {} of the state", sealed.view.tokens.size())});
-    }
+  if (has_state) {
+    BATON_TRY(const SealedFile sealed, read_state(file, name, state, identity, runtime_.model(), key));
     loaded.states_.push_back({sealed.view.tokens, sealed.source});
     OrderedJson next = messages;
     next.push_back({{"role", "user"}, {"content", ""}});

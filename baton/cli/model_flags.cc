@@ -19,19 +19,27 @@
 #include "baton/engine/strategy.h"
 
 namespace baton::cli {
+namespace {
+
+// As of a shell's variable that is not set: not the default without a word.
+CLI::Option* takes_name(CLI::Option* option) {
+  return option->check([](const std::string& text) -> std::string { return text.empty() ? "an empty name" : ""; });
+}
+
+}  // namespace
 
 void ModelFlags::add_to(CLI::App& app) {
   takes_path(
       app.add_option("-m,--model", model, "model: a Hugging Face folder or a GGUF file (default: the bundled model)"),
       PathKind::kBundledModel);
-  app.add_option("--prefill", prefill_unit, "unit that prefills the prompt (default: the decode unit)");
-  app.add_option("--decode", decode_unit,
-                 "unit that decodes the answer (default: cpu); options behind a colon: cpu:threads=4 (baton units "
-                 "--help-options)");
-  app.add_option("--via", via_unit, "unit between the two, of strategies that hand over twice");
-  app.add_option(
+  takes_name(app.add_option("--prefill", prefill_unit, "unit that prefills the prompt (default: the decode unit)"));
+  takes_name(app.add_option("--decode", decode_unit,
+                            "unit that decodes the answer (default: cpu); options behind a colon: cpu:threads=4 (baton "
+                            "units --help-options)"));
+  takes_name(app.add_option("--via", via_unit, "unit between the two, of strategies that hand over twice"));
+  takes_name(app.add_option(
       "--strategy", strategy,
-      fmt::format("how the phases are placed: {} (default: by the units)", fmt::join(strategy_names(), ", ")));
+      fmt::format("how the phases are placed: {} (default: by the units)", fmt::join(strategy_names(), ", "))));
   app.add_option("--verify-bridge", verify,
                  "prove the hand-over on the decode unit: off, sample (the hand-over) or all (each token too)")
       ->capture_default_str();

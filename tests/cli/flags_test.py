@@ -569,6 +569,8 @@ class Paths(unittest.TestCase):
         self.refused(("--seq", "multiple of 8"), "export", "coreml", SMALL, self.path("p"), "--seq", "7")
         self.refused(("--chunks", "layers"), "export", "coreml", SMALL, self.path("p"), "--chunks", "60")
         self.refused(("--stop", "64"), "run", "-m", self.model, "hi", *(word for i in range(65) for word in ("--stop", str(i))))
+        for flag in ("--decode", "--prefill", "--via", "--strategy"):
+            self.refused((flag, "empty"), "run", "-m", self.model, "hi", flag, "")
         answers = [run("run", "-m", self.model, "-q", "-n", "3", *words).stdout for words in (("--stop", "zzz", "A leaf"), ("A leaf", "--stop=zzz"))]
         self.assertTrue(answers[0].strip())
         self.assertEqual(*answers)
