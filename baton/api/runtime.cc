@@ -9,7 +9,6 @@
 #include <system_error>
 
 #include "baton/api/units.h"
-#include "baton/text/detokenizer.h"
 
 namespace baton {
 namespace {
@@ -25,22 +24,6 @@ uint64_t prefill_total(const CompletionRequest& completion) {
 }
 
 }  // namespace
-
-std::string_view to_string(Ended ended) {
-  switch (ended) {
-    case Ended::kEndToken:
-      return "end_token";
-    case Ended::kStopString:
-      return "stop_string";
-    case Ended::kTokenLimit:
-      return "token_limit";
-    case Ended::kContextFull:
-      return "context_full";
-    case Ended::kCancelled:
-      return "cancelled";
-  }
-  return "unknown";
-}
 
 Result<std::unique_ptr<Runtime>> Runtime::open(const RuntimeOptions& options) try {
   const SteadyClock clock;
@@ -121,59 +104,14 @@ Result<std::vector<int32_t>> Runtime::encode_chat(const ChatInput& input) const 
 
 Result<Completion> Runtime::complete(CompletionRequest request, const std::function<void(std::string_view)>& on_text,
                                      const std::function<bool()>& cancelled) {
-  BATON_TRY(StopStrings stops, StopStrings::create(std::move(request.stops)));
-  std::optional<Detokenizer> detokenizer;
-  if (text_.tokenizer) detokenizer.emplace(*text_.tokenizer);
   const uint64_t before = engine_->usage().prefilled, expected = prefill_total(request);
-  const uint64_t asked_max = request.request.max_new_tokens;
-  BATON_TRY(Ticket ticket, engine_->submit(std::move(request.request)));
-
-  Completion completion;
-  const auto show = [&](const std::string& text) {
-    if (text.empty()) return;
-    completion.text += text;
-    if (on_text) on_text(text);
-  };
+  const auto on_prefill = std::move(request.on_prefill);
+  BATON_TRY(Answer answer, start(std::move(request)));
   while (true) {
-    const auto event = ticket.next_event(std::chrono::milliseconds(20));
-    if (cancelled && cancelled()) ticket.cancel();
-    if (!event) {
-      if (request.on_prefill && completion.ids.empty())
-        request.on_prefill(std::min(engine_->usage().prefilled - before, expected), expected);
-      continue;
-    }
-    if (const auto* token = std::get_if<TokenEvent>(&*event)) {
-      if (stops.matched()) continue;  // made before the stop took effect
-      completion.ids.push_back(token->id);
-      if (!detokenizer) continue;
-      BATON_TRY(const std::string text, detokenizer->push(token->id));
-      show(stops.push(text).text);
-      // A stop, not a cancel: the state that was asked for is still made.
-      if (stops.matched()) ticket.stop();
-      continue;
-    }
-    auto finished = std::get<FinishedEvent>(*event);
-    if (finished.reason == FinishReason::kError) return fail(std::move(finished.error));
-    if (detokenizer && !stops.matched()) {
-      show(stops.push(detokenizer->finish()).text);
-      if (!stops.matched()) show(stops.finish());
-    }
-    completion.reason = stops.matched() ? FinishReason::kStop : finished.reason;
-    completion.ended = stops.matched()                               ? Ended::kStopString
-                       : finished.reason == FinishReason::kStop      ? Ended::kEndToken
-                       : finished.reason != FinishReason::kLength    ? Ended::kCancelled
-                       : finished.stats.generated_tokens < asked_max ? Ended::kContextFull
-                                                                     : Ended::kTokenLimit;
-    completion.load_ms = load_ms_;
-    completion.context_tokens = context_tokens();
-    completion.stats = std::move(finished.stats);
-    completion.stats.generated_tokens = completion.ids.size();
-    completion.stats.via_tokens = std::min(completion.stats.via_tokens, completion.stats.generated_tokens);
-    completion.sealed_state = std::move(finished.sealed_state);
-    completion.answer_state = std::move(finished.answer_state);
-    completion.answer_state_tokens = finished.answer_state_tokens;
-    completion.logits = std::move(finished.logits);
-    return completion;
+    BATON_TRY(auto completion, answer.next(std::chrono::milliseconds(20), on_text));
+    if (completion) return *std::move(completion);
+    if (cancelled && cancelled()) answer.cancel();
+    if (on_prefill && !answer.begun()) on_prefill(std::min(engine_->usage().prefilled - before, expected), expected);
   }
 }
 

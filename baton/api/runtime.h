@@ -1,6 +1,7 @@
 // A model ready to answer: text side, loaded units and a running engine, behind one call that streams text.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -14,6 +15,7 @@
 #include "baton/api/text_model.h"
 #include "baton/engine/engine.h"
 #include "baton/state/seal.h"
+#include "baton/text/detokenizer.h"
 #include "baton/unit/entry.h"
 
 namespace baton {
@@ -68,6 +70,32 @@ struct Completion {
   }
 };
 
+// An answer under way, among others of one engine. Move-only; used from one thread at a time. Destroyed before its end
+// it is cancelled. Must not outlive the runtime, nor be there while `prepare_proof` measures.
+class Answer {
+ public:
+  // Waits for what comes next, at most so long, and takes all that came: `on_text` (may be empty) gets whole
+  // characters. At the end, once, the completion; an engine error is the Error of the result, and the end too.
+  Result<std::optional<Completion>> next(std::chrono::nanoseconds timeout,
+                                         const std::function<void(std::string_view)>& on_text);
+  bool begun() const { return !completion_.ids.empty(); }
+  // The end is still to be read, as a Completion with kCancelled. Any number of times.
+  void cancel() { ticket_.cancel(); }
+
+ private:
+  friend class Runtime;
+  Answer(Ticket ticket, StopStrings stops) : ticket_(std::move(ticket)), stops_(std::move(stops)) {}
+  Status take(int32_t id, const std::function<void(std::string_view)>& on_text);
+  void show(const std::string& text, const std::function<void(std::string_view)>& on_text);
+  Completion end(FinishedEvent finished, const std::function<void(std::string_view)>& on_text);
+
+  Ticket ticket_;
+  StopStrings stops_;
+  std::optional<Detokenizer> detokenizer_;  // empty: no text
+  uint64_t tokens_max_ = 0;                 // Request::max_new_tokens
+  Completion completion_;
+};
+
 // While a proof is prepared. Both may be empty.
 struct ProofEvents {
   // Measuring `what` ("ref -> cpu"), this share is done; false: stop, with kCancelled.
@@ -105,6 +133,9 @@ class Runtime {
   // out, and references to the engine end. An error: the measuring itself failed.
   Status prepare_proof(Request& request, const ProofEvents& events = {});
 
+  // Submits a request and returns at once; its `on_prefill` is not asked. Errors are those of Engine::submit and of the
+  // stop strings.
+  Result<Answer> start(CompletionRequest request);
   // Runs to the end. `on_text` gets whole characters as they come; `cancelled` is asked at least every 20 ms, and a
   // cancelled answer is a Completion with kCancelled. An engine error is the Error of the result.
   Result<Completion> complete(CompletionRequest request, const std::function<void(std::string_view)>& on_text,
