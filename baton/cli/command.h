@@ -43,6 +43,7 @@ class FlagsCommand final : public Command {
 
 std::unique_ptr<Command> add_run(CLI::App& program);
 std::unique_ptr<Command> add_chat(CLI::App& program);
+std::unique_ptr<Command> add_batch(CLI::App& program);
 std::unique_ptr<Command> add_units(CLI::App& program);
 std::unique_ptr<Command> add_inspect(CLI::App& program);
 std::unique_ptr<Command> add_convert(CLI::App& program);

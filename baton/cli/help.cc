@@ -58,6 +58,12 @@ a prompt and -f together: the prompt, an empty line, the file (-f -: what is pip
     {"chat", R"(examples:
   baton chat -m model.gguf
   baton chat -m model.gguf --system "Answer in one sentence." -c 8192)"},
+    {"batch", R"(example:
+  baton batch -m model.gguf requests.jsonl answers.jsonl
+  a line of requests.jsonl, as OpenAI's batch files have it:
+  {"custom_id": "a1", "method": "POST", "url": "/v1/chat/completions",
+   "body": {"model": "any", "messages": [{"role": "user", "content": "What is a fern?"}], "max_tokens": 100}}
+the same command again goes on where the last one ended; exit code 0: every line has an answer (docs/batch.md))"},
     {"inspect", R"(examples:
   baton inspect model.gguf
   baton inspect --all model.gguf

@@ -98,7 +98,7 @@ Status ModelFlags::settle() {
   return {};
 }
 
-Result<std::unique_ptr<Runtime>> ModelFlags::open() const {
+Result<std::unique_ptr<Runtime>> ModelFlags::open(const EngineLimits& limits) const {
   if (std::error_code error; !std::filesystem::exists(model, error) && !error) {
     return fail(Code::kNotFound,
                 fmt::format("{}: No such file or directory: -m takes a GGUF file or a Hugging Face folder on this "
@@ -109,6 +109,7 @@ Result<std::unique_ptr<Runtime>> ModelFlags::open() const {
   options.model = model;
   options.units = units_;
   options.threads = threads;
+  options.limits = limits;
   options.limits.tokens_max = context;
   progress(fmt::format("loading {}", model));
   const SteadyClock clock;

@@ -28,7 +28,8 @@ struct ModelFlags {
   // Fills the defaults; kInvalidInput for a strategy, unit or option that does not exist. Warns of more threads than
   // processors. Once.
   Status settle();
-  Result<std::unique_ptr<Runtime>> open() const;
+  // `limits`: of the engine; tokens_max is by the context.
+  Result<std::unique_ptr<Runtime>> open(const EngineLimits& limits = {}) const;
   void apply(Request& request) const;
 
  private:

@@ -483,7 +483,7 @@ class Run(unittest.TestCase):
             self.assertNotEqual(done.stdout, "")
         for words in ("BATON_MODELS", "exit codes:", "130 interrupted"):
             self.assertIn(words, run("--help").stdout)
-        for command in ("run", "chat", "bench", "perplexity", "quantize", "ladder", "imatrix", "inspect", "state"):
+        for command in ("run", "chat", "batch", "bench", "perplexity", "quantize", "ladder", "imatrix", "inspect", "state"):
             self.assertNotRegex(run(command, "--help").stdout, r"INT in \[|FLOAT in \[|:INT|UINT")
         self.assertIn("N (-1 or more) [-1]", run("run", "--help").stdout)
         self.assertIn("echo \"What is a tree?\" |", run("run", "--help").stdout)

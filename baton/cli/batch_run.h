@@ -1,0 +1,93 @@
+// The requests of a batch on their way through the engine, many at once.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "baton/api/batch_line.h"
+#include "baton/base/clock.h"
+#include "baton/base/line_reader.h"
+#include "baton/cli/batch_output.h"
+#include "baton/cli/interrupt.h"
+#include "baton/cli/model_flags.h"
+#include "baton/cli/progress.h"
+#include "baton/cli/sampling_flags.h"
+#include "baton/cli/thinking.h"
+
+namespace baton::cli {
+
+struct BatchFlags {
+  ModelFlags model;
+  SamplingFlags sampling;
+  ThinkingFlags thinking;
+  std::string in, out;
+  uint32_t parallel = 8;
+  bool json = false, quiet = false;
+};
+
+struct BatchTotals {
+  uint64_t requests = 0;                   // lines of IN that are not blank
+  uint64_t answered = 0, failed = 0;       // of them, by this run or an earlier one
+  uint64_t kept = 0;                       // of both, by an earlier one
+  uint64_t prompt_tokens = 0, tokens = 0;  // of this run's answers
+  uint64_t fallbacks = 0;                  // answers whose decode unit did more than asked
+  double seconds = 0;
+  std::optional<RequestStats> first;  // of the first answer: who did it
+};
+
+class BatchRun {
+ public:
+  struct Source {
+    LineReader lines;
+    std::string name;               // for messages
+    std::optional<uint64_t> count;  // of its lines
+  };
+  // Borrows all but `source`. `fingerprint`: of model and flags, in each answer.
+  BatchRun(const BatchFlags& flags, Runtime& runtime, Source source, BatchOutput& output, std::string fingerprint,
+           const InterruptScope& interrupts);
+  // To the end of the requests. kCancelled after an interrupt; other errors end the batch, not one request. What was
+  // answered is in the output, whatever ends it.
+  Status run();
+  const BatchTotals& totals() const { return totals_; }
+
+ private:
+  struct UnderWay {
+    uint64_t number = 0;
+    std::string custom_id;
+    openai::Endpoint endpoint = openai::Endpoint::kChat;
+    Answer answer;
+  };
+  Status fill();
+  Status enter(const Line& line);
+  Status begin(uint64_t number, const openai::BatchRequest& request);
+  // A line that is no request.
+  Status report_line(const Line& line, openai::LineError error);
+  Status respond_error(uint64_t number, const std::string& custom_id, const openai::ApiError& error);
+  Status poll(std::chrono::nanoseconds timeout);
+  Status end(const UnderWay& ended, const Completion& completion);
+  void show_progress();
+  void warn_once(const std::string& text);
+
+  const BatchFlags& flags_;
+  Runtime& runtime_;
+  Source source_;
+  BatchOutput& output_;
+  const std::string model_, fingerprint_;
+  const InterruptScope& interrupts_;
+  const SteadyClock clock_;
+  const int64_t start_ns_;
+  int64_t shown_ns_;
+  Progress meter_;
+  bool read_all_ = false;
+  std::unordered_set<std::string> seen_;  // custom_ids
+  std::set<std::string> warned_;
+  uint64_t lines_shown_ = 0;  // errors of lines that were said
+  std::vector<UnderWay> under_way_;
+  BatchTotals totals_;
+};
+
+}  // namespace baton::cli
