@@ -54,6 +54,7 @@ class Reading {
   const std::vector<std::byte>& header() const { return again_; }
 
   Status take(uint64_t offset, std::span<const std::byte> piece) {
+    if (piece.empty()) return {};
     if (!in_block()) {
       if (offset != again_.size() || piece.size() > header_bytes() - again_.size()) return out_of_order();
       again_.insert(again_.end(), piece.begin(), piece.end());

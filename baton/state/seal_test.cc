@@ -448,6 +448,7 @@ SealSource given_in(const std::vector<std::byte>& block, size_t header, size_t p
             if (++*asked == 2 && changed) bytes[*changed] ^= std::byte{1};
             for (size_t at = 0; at < bytes.size() - missing; at += piece)
               BATON_OK(sink(at, std::span(bytes).subspan(at, std::min(piece, bytes.size() - missing - at))));
+            BATON_OK(sink(bytes.size(), {}));  // zeros behind the last section: none
             for (size_t at = 0; header_again && at < header; at += piece)
               BATON_OK(sink(at, std::span(bytes).subspan(at, std::min(piece, header - at))));
             return {};

@@ -537,13 +537,6 @@ class JsonLines(unittest.TestCase):
         self.assertIn("line 9", answers[3]["error"])
         for words in ("context      ", "user: What is a tree?", "top_k 40", "no system prompt", "/history"):
             self.assertIn(words, done.stderr)
-        # Nor one whose state is not there any more.
-        pathlib.Path(self.file + ".json").write_text(json.dumps(saved))
-        pathlib.Path(self.file).unlink()
-        done, _ = turns(["And?"], "-n", "4", "--state-key", key, "--load-state", self.file)
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("covered by the key", done.stderr)
-
     def test_objects_that_say_nothing_or_two_things_are_errors(self):
         done, answers = turns([{"role": "user"}, {"role": "user", "content": 5}, {"role": "user", "content": "Hi", "command": "/clear"},
                                {"command": 7}, {}, "What is a tree?"], "-n", "4")
@@ -655,6 +648,12 @@ class Saved(unittest.TestCase):
             done, _ = turns(["And?"], "-n", "4", "--state-key", key, "--load-state", self.file)
             self.assertEqual(done.returncode, 1)
             self.assertIn(words, done.stderr)
+        # Nor one whose state is not there any more.
+        pathlib.Path(self.file + ".json").write_text(json.dumps(saved))
+        pathlib.Path(self.file).unlink()
+        done, _ = turns(["And?"], "-n", "4", "--state-key", key, "--load-state", self.file)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("covered by the key", done.stderr)
 
     def test_a_key_covers_the_state(self):
         key, other = self.file + ".key", self.file + ".other"
