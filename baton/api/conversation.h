@@ -87,7 +87,7 @@ class Conversation {
   Status save(const std::filesystem::path& file, const StateKey* key = nullptr) const;
   // Replaces the conversation. kMismatch for another model, tokenizer or template, or when the two files do not belong
   // together; nothing is changed then. Without FILE, but with FILE.json, all is prefilled again.
-  // `key`: as in state/seal_file.h; it covers FILE, whose tokens are the messages'.
+  // `key`: as in state/seal_file.h; it covers both files.
   Status load(const std::filesystem::path& file, const StateKey* key = nullptr);
 
  private:

@@ -1,7 +1,11 @@
 // A conversation in files: the sealed state, and beside it the messages it belongs to.
 #include <fmt/format.h>
 
+#include <charconv>
+#include <utility>
+
 #include "baton/api/conversation.h"
+#include "baton/base/bytes.h"
 #include "baton/base/file.h"
 #include "baton/state/checksum.h"
 #include "baton/state/seal_file.h"
@@ -63,6 +67,55 @@ Status check_messages(const OrderedJson& messages) {
   return {};
 }
 
+std::string text_of(const OrderedJson& json) {
+  return json.dump(1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+}
+
+// Of the messages' file without its field 'mac', as text_of writes what was read of it. What is summed in front keeps
+// it from being the MAC of a state.
+MacSum mac_of(const OrderedJson& json, const StateKey& key) {
+  constexpr std::string_view kPurpose = "baton saved chat, messages 1";
+  MacSum sum(key);
+  sum.update(as_bytes(kPurpose));
+  sum.update(as_bytes(text_of(json)));
+  return sum;
+}
+
+std::string hex_digits(std::span<const std::byte> bytes) {
+  std::string digits;
+  for (const std::byte b : bytes) digits += fmt::format("{:02x}", std::to_integer<unsigned>(b));
+  return digits;
+}
+
+// As many as the digits give before the first that is none.
+std::vector<std::byte> bytes_of_hex(std::string_view digits) {
+  std::vector<std::byte> bytes;
+  for (; digits.size() >= 2; digits.remove_prefix(2)) {
+    uint8_t value = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + 2, value, 16);
+    if (error != std::errc() || end != digits.data() + 2) break;
+    bytes.push_back(std::byte{value});
+  }
+  return bytes;
+}
+
+// Takes 'mac' out of the file. With a key there must be one and be right, without one there must be none.
+Status take_mac(OrderedJson& json, const StateKey* key) {
+  const OrderedJson mac = json.value("mac", OrderedJson());
+  json.erase("mac");
+  if (key == nullptr) {
+    if (mac.is_null()) return {};
+    return fail(Code::kMismatch, "saved with a key, and not to be used without that key (--state-key FILE)");
+  }
+  if (!mac.is_string()) {
+    return fail(Code::kMismatch,
+                "it carries no MAC, but a key was given: it was not saved with a key; to be used "
+                "without a key, nobody vouching for it");
+  }
+  if (mac_of(json, *key).check(bytes_of_hex(mac.get<std::string>()))) return {};
+  return fail(Code::kMismatch, "MAC: it was saved with another key, or changed since: nothing in it is used");
+}
+
 // The state that a saved chat says it was saved with.
 Result<SealedFile> read_state(const std::filesystem::path& file, const std::string& name, const OrderedJson& state,
                               const StateIdentity& identity, const Model& model, const StateKey* key) {
@@ -108,7 +161,8 @@ Status Conversation::save(const std::filesystem::path& file, const StateKey* key
     BATON_TRY(const uint64_t sum, checksum_of(prompt.start->state));
     json["state"] = {{"tokens", prompt.start->tokens.size()}, {"checksum", hex_digits(sum)}};
   }
-  const std::string text = json.dump(1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+  if (key != nullptr) json["mac"] = hex_digits(mac_of(json, *key).value());
+  const std::string text = text_of(json);
   return write_file(messages_file(file), std::as_bytes(std::span(text)));
 }
 
@@ -122,11 +176,12 @@ Status Conversation::load(const std::filesystem::path& file, const StateKey* key
                             file.string(), name));
   }
   BATON_TRY(const std::string text, read_file(name, kJsonBytesMax));
-  const OrderedJson json = OrderedJson::parse(text, nullptr, false);
+  OrderedJson json = OrderedJson::parse(text, nullptr, false);
   const auto refuse = [&](Error error) { return fail(std::move(error).in(name)); };
   if (!json.is_object() || json.value("baton_chat", OrderedJson()) != kVersion) {
     return refuse({Code::kInvalidInput, fmt::format("not a saved chat of version {}", kVersion)});
   }
+  if (auto status = take_mac(json, key); !status) return refuse(status.error());
   BATON_TRY(const StateIdentity identity, runtime_.identity());
   const OrderedJson prints = identity_json(identity);
   for (const auto& [field, value] : prints.items()) {
@@ -148,12 +203,6 @@ Status Conversation::load(const std::filesystem::path& file, const StateKey* key
   if (!state.is_null() && !state.is_object())
     return refuse({Code::kInvalidInput, "field 'state' is not an object or null"});
   const bool has_state = state.is_object() && std::filesystem::exists(file, ignored);
-  if (key != nullptr && !has_state) {
-    return refuse(
-        {Code::kMismatch, fmt::format("it has no state{}, so that nothing in it is covered by the key: load it "
-                                      "without",
-                                      state.is_null() ? "" : " any more")});
-  }
   if (has_state) {
     BATON_TRY(const SealedFile sealed, read_state(file, name, state, identity, runtime_.model(), key));
     loaded.states_.push_back({sealed.view.tokens, sealed.source});

@@ -150,6 +150,8 @@ void add_energy(std::vector<EnergyReading>& sums, const std::vector<EnergyReadin
   for (size_t i = 0; i < sums.size(); ++i) sums[i].joules += readings[i].joules;
 }
 
+}  // namespace
+
 Status check_test(const SpeedUnits& units, const SpeedTest& test) {
   if (test.sequences == 0 || test.tokens() == 0) return fail(Code::kInvalidInput, "a test of no tokens");
   const auto context = static_cast<uint64_t>(units.prefill.model().spec.context_max);
@@ -166,8 +168,6 @@ Status check_test(const SpeedUnits& units, const SpeedTest& test) {
   }
   return {};
 }
-
-}  // namespace
 
 std::string SpeedTest::name() const {
   std::string name;

@@ -57,8 +57,10 @@ struct SpeedResult {
   std::optional<double> joules_per_token;
 };
 
-// kInternal when two repetitions generate different tokens; kCorrupt when logits are not numbers; kInvalidInput for
-// more sequences than the unit decodes at once, and for a test that the model's context does not hold.
+// Whether these units can run it. kInvalidInput for more sequences than the unit decodes at once, for one that decodes
+// none, and for a test that the model's context does not hold.
+Status check_test(const SpeedUnits& units, const SpeedTest& test);
+// kInternal when two repetitions generate different tokens; kCorrupt when logits are not numbers; errors of check_test.
 Result<SpeedResult> measure_speed(const SpeedUnits& units, const SpeedTest& test, const SpeedOptions& options);
 // One executor, the defaults.
 Result<SpeedResult> measure_speed(Executor& executor, const SpeedTest& test, uint32_t repetitions,

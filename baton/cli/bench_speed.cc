@@ -49,12 +49,13 @@ Result<std::vector<SpeedTest>> tests_of(const BenchFlags& flags) {
 int run_tests(const BenchFlags& flags, const std::vector<SpeedTest>& tests, SpeedTable& table) {
   SpeedRunner bench(flags);
   if (const auto code = bench.open()) return *code;
+  if (const Status can = bench.check(tests); !can) return report(can.error()), kUsage;
   if (const auto busy = busy_machine()) fmt::print(stderr, "baton: warning: {}\n", *busy);
   for (const SpeedTest& test : tests) {
     auto row = bench.run(test);
     if (!row) {
       progress("");
-      return row.error().code == Code::kInvalidInput ? (report(row.error()), kUsage) : report(row.error());
+      return report(row.error());
     }
     if (!row->check.why.empty() && !flags.no_check)
       fmt::print(stderr, "baton: {}: tokens unchecked: {}\n", test.name(), row->check.why);

@@ -172,7 +172,10 @@ int run_prompt(RunFlags& flags) {
   auto tokens = prompt_tokens(flags, *text, **runtime);
   if (!tokens) return report(with_flags(tokens.error(), &(*runtime)->text()));
   if (!flags.quiet && !flags.json) say_bundled_model(flags.model);
-  if (flags.prompt_file != "-") warn_of_unread_pipe();
+  std::error_code ignored;
+  const bool state_piped =
+      !flags.load_state.empty() && std::filesystem::equivalent("/dev/stdin", flags.load_state, ignored);
+  if (flags.prompt_file != "-" && !state_piped) warn_of_unread_pipe();
 
   CompletionRequest request{(*runtime)->make_request(std::move(*tokens)), flags.sampling.stops};
   const uint64_t seed = flags.sampling.settled_seed();

@@ -8,6 +8,7 @@
 
 #include "baton/cli/shared_flags.h"
 #include "baton/text/detokenizer.h"
+#include "baton/text/utf8.h"
 
 namespace baton::cli {
 namespace {
@@ -22,6 +23,7 @@ std::string check_seed(const std::string& text) {
 
 std::string check_stop(const CLI::Option& option, const std::string& text) {
   if (text.empty()) return "an empty text is in every answer";
+  if (!is_utf8(text)) return "not UTF-8, which every answer is";
   if (text.size() > StopStrings::kBytesMax) return fmt::format("longer than {} bytes", StopStrings::kBytesMax);
   const size_t count = option.count();
   return count <= StopStrings::kStringsMax ? "" : fmt::format("{} times: at most {}", count, StopStrings::kStringsMax);

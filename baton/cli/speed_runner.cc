@@ -53,11 +53,16 @@ std::optional<int> SpeedRunner::open() {
   return std::nullopt;
 }
 
+Status SpeedRunner::check(const std::vector<SpeedTest>& tests) {
+  for (const SpeedTest& test : tests) BATON_OK(check_test(units(), test));
+  return {};
+}
+
 Result<SpeedRow> SpeedRunner::run(SpeedTest test) {
   test.text = sequences_[0];  // what the check's bounds were measured over
   SpeedRow row;
   row.test = test;
-  const SpeedUnits units{*prefill_, decode(), decode_caps().decode_seats_max};
+  const SpeedUnits units = this->units();
   SpeedOptions options;
   options.warm_up = false;
   options.settle = !flags_.no_warmup;

@@ -47,6 +47,8 @@ class SpeedRunner {
   // An exit code, when it cannot go on.
   std::optional<int> open();
 
+  // Errors of check_test, before anything runs.
+  Status check(const std::vector<SpeedTest>& tests);
   Result<SpeedRow> run(SpeedTest test);
 
   const Model& model() const { return *model_; }
@@ -62,6 +64,7 @@ class SpeedRunner {
 
  private:
   bool split() const { return prefill_name() != decode_name(); }
+  SpeedUnits units() { return {*prefill_, decode(), decode_caps().decode_seats_max}; }
   Executor& decode() { return split() ? *decode_ : *prefill_; }
   const Caps& decode_caps() const { return split() ? decode_unit_->caps() : prefill_unit_->caps(); }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <optional>
 
 #include "baton/base/bytes.h"
 #include "baton/base/file.h"
@@ -61,8 +62,7 @@ std::vector<double> values_of(const TensorView& tensor) {
   return values;
 }
 
-Result<ImportanceMatrix> read_gguf(const std::filesystem::path& path) {
-  BATON_TRY(const Container container, open_container(path));
+Result<ImportanceMatrix> read_gguf(const Container& container) {
   BATON_TRY(const auto type, container.gguf.text("general.type"));
   if (!type || *type != "imatrix") {
     return fail(Code::kInvalidInput, "not an importance matrix: key 'general.type' is not 'imatrix'");
@@ -149,7 +149,11 @@ Result<ImportanceMatrix> read_importance(const std::filesystem::path& path) {
   if (!gguf && bytes.size() > kLegacyBytesMax) {
     return fail(Code::kInvalidInput, fmt::format("{}: not an importance matrix", path.string()));
   }
-  auto matrix = gguf ? read_gguf(path) : read_legacy(bytes);
+  std::optional<Container> container;
+  if (gguf) {
+    BATON_TRY(container, open_container(path));
+  }
+  auto matrix = gguf ? read_gguf(*container) : read_legacy(bytes);
   if (!matrix) return fail(std::move(matrix).error().in(path.string()));
   matrix->file = path.string();
   return matrix;

@@ -113,9 +113,10 @@ class Bench(unittest.TestCase):
         done = bench(*unit, "-p", "8", "-n", "0", "-o", "json")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("only prefills", json.loads(done.stdout)[0]["check"]["why"])
-        done = bench(*unit, "-p", "0", "-n", "4")
-        self.assertEqual((done.returncode, done.stdout), (2, ""))
-        self.assertIn("tg4: the unit only prefills: decode on another one", done.stderr)
+        for prefill in ("0", "8"):  # refused before anything is measured
+            done = bench(*unit, "-p", prefill, "-n", "4")
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
+            self.assertIn("tg4: the unit only prefills: decode on another one", done.stderr)
 
     def test_emulated_unit_says_so_everywhere(self):
         row, = rows("-p", "8", "-n", "0", "-r", "1", "--unit", "ane")

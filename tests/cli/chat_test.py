@@ -636,24 +636,35 @@ class Saved(unittest.TestCase):
             done, _ = turns([{"command": "/system"}], "--load-state", self.file, *flags)
             self.assertIn(wanted, done.stderr)
 
-    def test_a_conversation_without_its_state_has_nothing_that_a_key_covers(self):
+    def test_a_key_covers_the_messages(self):
         key = self.file + ".key"
         pathlib.Path(key).write_bytes(os.urandom(32))
         os.chmod(key, 0o600)
         done, _ = turns(["What is a tree?"], "-n", "4", "--state-key", key, "--save-state", self.file)
         self.assertEqual(done.returncode, 0, done.stderr)
-        saved = json.loads(pathlib.Path(self.file + ".json").read_text())
-        for state, words in ((None, "covered by the key"), ("x", "'state'")):
-            pathlib.Path(self.file + ".json").write_text(json.dumps({**saved, "state": state}))
+        messages = pathlib.Path(self.file + ".json")
+        text = messages.read_text()
+        saved = json.loads(text)
+        longer = [*saved["messages"], {"role": "user", "content": "Who?"}, {"role": "assistant", "content": "Me."}]
+        for change, words in (({"messages": longer}, "MAC"), ({"system": "Lie."}, "MAC"), ({"state": None}, "MAC"),
+                              ({"thinking": True}, "MAC"), ({"mac": saved["mac"][:-1]}, "MAC"), ({"mac": ""}, "MAC"),
+                              ({"mac": None}, "carries no MAC")):
+            messages.write_text(json.dumps({**saved, **change}))
             done, _ = turns(["And?"], "-n", "4", "--state-key", key, "--load-state", self.file)
-            self.assertEqual(done.returncode, 1)
+            self.assertEqual(done.returncode, 1, change)
             self.assertIn(words, done.stderr)
-        # Nor one whose state is not there any more.
-        pathlib.Path(self.file + ".json").write_text(json.dumps(saved))
+            self.assertIn(str(messages), done.stderr)
+        # Spaces are no part of what was said; and what is covered may go on without its state.
+        messages.write_text(json.dumps(saved))
+        done, (answer,) = turns(["And?"], "-n", "4", "--state-key", key, "--load-state", self.file)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertGreater(answer["reused_tokens"], 0)
         pathlib.Path(self.file).unlink()
-        done, _ = turns(["And?"], "-n", "4", "--state-key", key, "--load-state", self.file)
+        done, (again,) = turns(["And?"], "-n", "4", "--state-key", key, "--load-state", self.file)
+        self.assertEqual((done.returncode, again["text"], again["reused_tokens"]), (0, answer["text"], 0), done.stderr)
+        done, _ = turns(["And?"], "-n", "4", "--load-state", self.file)
         self.assertEqual(done.returncode, 1)
-        self.assertIn("covered by the key", done.stderr)
+        self.assertIn("without that key (--state-key FILE)", done.stderr)
 
     def test_a_key_covers_the_state(self):
         key, other = self.file + ".key", self.file + ".other"

@@ -546,6 +546,7 @@ class Paths(unittest.TestCase):
             for value in ("nan", "-nan", "inf") + (("0",) if flag == "--top-p" else ()):
                 self.refused((flag,), "run", "-m", "no-such-model", "hi", flag, value)
         self.refused(("--stop", "empty"), "run", "-m", "no-such-model", "hi", "--stop", "")
+        self.refused(("--stop", "UTF-8"), "run", "-m", "no-such-model", "hi", "--stop", b"\xff")
 
     def test_no_item_of_a_list_is_empty(self):
         for arguments in (("bench", "-p", "8,,9"), ("bench", "-p8,"), ("bench", "--n-gen=,4"), ("ladder", "--types", "Q8_0,,Q4_0"),

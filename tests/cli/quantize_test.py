@@ -77,6 +77,8 @@ class Quantize(unittest.TestCase):
     def test_refusals(self):
         once = self.path("once.gguf")
         self.quantize(self.source, once, "Q8_0")
+        cut = self.path("cut.gguf")
+        pathlib.Path(cut).write_bytes(pathlib.Path(once).read_bytes()[:4000])
         out = self.path("refused.gguf")
         cases = [
             ((self.source, out, "Q9"), 2, "Q4_K_M"),
@@ -87,12 +89,15 @@ class Quantize(unittest.TestCase):
             ((once, out, "Q4_K_M"), 1, "allow requantizing"),
             ((self.source, self.source, "Q8_0"), 2, "another name"),
             ((self.source, out, "Q8_0", "--imatrix", once), 1, "general.type"),
+            ((self.source, out, "Q8_0", "--imatrix", cut), 1, "cut.gguf"),
             ((SMALL, out, "Q8_0"), 1, "baton convert"),
         ]
         for arguments, code, part in cases:
             done = run("quantize", *arguments)
             self.assertEqual(done.returncode, code, (arguments, done.stderr))
             self.assertIn(part, done.stderr)
+            if "--imatrix" in arguments:
+                self.assertEqual(done.stderr.count(arguments[-1]), 1, done.stderr)
             self.assertFalse(os.path.exists(out), arguments)
 
 
