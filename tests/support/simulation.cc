@@ -289,7 +289,7 @@ void Simulation::make_start(Ask& ask) {
 }
 
 void Simulation::make_requests() {
-  const uint64_t count = pick(1, 10);
+  const uint64_t count = talks_ ? pick(3, 12) : pick(1, 10);
   int64_t time_ns = kMs;
   for (RequestId id = 1; id <= count; ++id) {
     Ask ask;
@@ -309,7 +309,7 @@ void Simulation::make_requests() {
     ask.expected = expected_answer(request.tokens, ask.max_new, request.sampler,
                                    request.ignore_eos ? std::vector<int32_t>() : request.stop_ids, start_of(ask.other),
                                    vocab_of(ask.other));
-    const int64_t apart = rush_ || chance(0.5) ? 2 * kMs : talks_ ? 2000 * kMs : 200 * kMs;
+    const int64_t apart = talks_ && chance(0.7) ? 2000 * kMs : rush_ || chance(0.5) ? 2 * kMs : 200 * kMs;
     time_ns += static_cast<int64_t>(random_.below(static_cast<uint64_t>(apart)));
     ask.arrival_ns = time_ns;
     at(time_ns, Happening::Kind::kArrival, id);

@@ -22,9 +22,13 @@ namespace {
 std::atomic<bool> counting{false};
 std::atomic<int64_t> allocations{0};
 
-void* counted(std::size_t bytes) {
+void* counted_or_null(std::size_t bytes) {
   if (counting.load(std::memory_order_relaxed)) allocations.fetch_add(1, std::memory_order_relaxed);
-  void* memory = std::malloc(bytes == 0 ? 1 : bytes);
+  return std::malloc(bytes == 0 ? 1 : bytes);
+}
+
+void* counted(std::size_t bytes) {
+  void* memory = counted_or_null(bytes);
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
@@ -33,6 +37,13 @@ void* counted(std::size_t bytes) {
 // Not inlined: seen together with its caller, GCC 12 takes a replaced delete for one that does not fit its new.
 [[gnu::noinline]] void* operator new(std::size_t bytes) { return counted(bytes); }
 [[gnu::noinline]] void* operator new[](std::size_t bytes) { return counted(bytes); }
+// Every new that a delete below may be given memory of.
+[[gnu::noinline]] void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  return counted_or_null(bytes);
+}
+[[gnu::noinline]] void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept {
+  return counted_or_null(bytes);
+}
 [[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete[](void* memory) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
