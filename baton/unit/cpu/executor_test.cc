@@ -16,6 +16,7 @@
 #include "baton/unit/entry.h"
 #include "baton/unit/host/kernel_sets.h"
 #include "tests/support/seats.h"
+#include "tests/support/smoke.h"
 #include "tests/support/state_values.h"
 
 namespace {
@@ -368,6 +369,7 @@ TEST(CpuExecutor, CutAtMultiplesOf64GivesTheSameBits) {
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kQ8_0, DType::kQ4_K}) {
     const auto executor = load(SmallModel(dtype), best());
     for (const size_t tokens : {65, 70, 128 + 20, 192 + 50, 300, 512 + 65}) {
+      if (smoke_run() && tokens > 256) continue;
       const std::vector<int32_t> ids = prompt(tokens);
       const std::vector<float> whole = all_logits(*executor, ids, ids.size());
       for (const size_t piece : {64, 128, 256}) {
