@@ -45,8 +45,9 @@ PipelineRun pipeline_run(const BenchFlags& flags) {
 // Flags that pipelines would ignore; nothing runs with --emulate.
 std::optional<std::string> ignored_by_pipelines(const BenchFlags& flags) {
   for (const char* name :
-       {"--unit", "--prefill", "--decode", "--pg", "--n-depth", "--sequences", "--load", "--no-warmup", "--no-limits",
-        "--no-check", "--ab", "--ab-first", "--rounds", "--confidence", "--rest", "--seed"}) {
+       {"--unit",      "--prefill",   "--decode",       "--pg",    "--n-depth",      "--sequences",     "--load",
+        "--no-warmup", "--no-limits", "--no-check",     "--ab",    "--ab-first",     "--rounds",        "--confidence",
+        "--rest",      "--seed",      "--conversation", "--turns", "--input-tokens", "--answer-tokens", "--pause"}) {
     if (flags.given(name))
       return fmt::format("{} does not go with --pipelines", name == std::string_view("--ab-first") ? "--ab" : name);
   }
@@ -62,6 +63,18 @@ std::optional<std::string> ignored_by_pipelines(const BenchFlags& flags) {
   return std::nullopt;
 }
 
+std::optional<std::string> ignored_by_conversation(const BenchFlags& flags) {
+  for (const char* name :
+       {"--n-prompt", "--n-gen", "--pg", "--n-depth", "--sequences", "--load", "--no-warmup", "--no-limits",
+        "--no-check", "--ab", "--ab-first", "--rounds", "--confidence", "--rest", "--seed"}) {
+    if (flags.given(name))
+      return fmt::format("{} does not go with --conversation", name == std::string_view("--ab-first") ? "--ab" : name);
+  }
+  if (flags.pipelines.any()) return "--pipelines-file, --only, --emulate, --html and --published go with --pipelines";
+  return flags.output == "csv" ? std::optional<std::string>("-o csv: conversations are printed as md, json or jsonl")
+                               : std::nullopt;
+}
+
 int run_bench(BenchFlags& flags) {
   end_with_a_word_on_interrupt();
   if (flags.pipelines.chosen) {
@@ -70,6 +83,13 @@ int run_bench(BenchFlags& flags) {
     if (std::find(prompts.begin(), prompts.end(), 0u) != prompts.end()) return usage("-p 0: a pipeline needs a prompt");
     if (flags.output == "csv") return usage("-o csv: pipelines are printed as md, json or jsonl");
     return bench_pipelines(flags.pipelines, pipeline_run(flags));
+  }
+  if (flags.conversation) {
+    if (const auto problem = ignored_by_conversation(flags)) return usage(*problem);
+    return bench_conversation(flags);
+  }
+  for (const char* name : {"--turns", "--input-tokens", "--answer-tokens", "--pause"}) {
+    if (flags.given(name)) return usage(fmt::format("{} goes with --conversation", name));
   }
   if (flags.pipelines.any())
     return usage("--pipelines-file, --only, --emulate, --html and --published go with --pipelines");
@@ -86,6 +106,23 @@ int run_bench(BenchFlags& flags) {
   for (const char* name : {"--n-prompt", "--n-gen", "--pg", "--n-depth", "--sequences"})
     tests = tests || flags.given(name);
   return tests ? bench_speed(flags) : bench_canonical(flags);
+}
+
+void add_conversation(CLI::App& app, BenchFlags& flags) {
+  app.add_flag("--conversation", flags.conversation,
+               "turns of a conversation with each way to use --prefill and --decode: what each turn waits for");
+  app.add_option("--turns", flags.turns, "--conversation: questions and answers")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000));
+  app.add_option("--input-tokens", flags.input_tokens, "--conversation: of each question")
+      ->capture_default_str()
+      ->check(CLI::Range(1u, kTokensMax));
+  app.add_option("--answer-tokens", flags.answer_tokens, "--conversation: of each answer")
+      ->capture_default_str()
+      ->check(CLI::Range(1u, kTokensMax));
+  app.add_option("--pause", flags.pause_ms, "--conversation: ms to read an answer and type the next question")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 600000));
 }
 
 }  // namespace
@@ -167,6 +204,7 @@ std::unique_ptr<Command> add_bench(CLI::App& program) {
       ->capture_default_str()
       ->check(real_range(0.0, 3600.0));
   app->add_option("--seed", flags->seed, "--ab: of the order of runs; -1: a new one each time")->capture_default_str();
+  add_conversation(*app, *flags);
   flags->pipelines.add_to(*app);
   return command;
 }

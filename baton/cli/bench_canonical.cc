@@ -58,10 +58,6 @@ Result<Samples> run_requests(Runtime& runtime, const BenchFlags& flags, EnergyMe
   return samples;
 }
 
-OrderedJson summary_json(const Summary& summary) {
-  return {{"median", summary.median}, {"low", summary.low}, {"high", summary.high}};
-}
-
 void print_numbers(const Samples& samples, const BenchFlags& flags, const std::string& reason) {
   const Summary ttft = summarize(samples.ttft_ms), speed = summarize(samples.tokens_per_second);
   const double joules = samples.joules / (static_cast<double>(flags.repetitions) * kAnswerTokens);
@@ -100,6 +96,10 @@ void print_numbers(const Samples& samples, const BenchFlags& flags, const std::s
 }
 
 }  // namespace
+
+OrderedJson summary_json(const Summary& summary) {
+  return {{"median", summary.median}, {"low", summary.low}, {"high", summary.high}};
+}
 
 int bench_canonical(const BenchFlags& given) {
   BenchFlags flags = given;

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "baton/bench/stats.h"
 #include "baton/cli/bench_pipelines.h"
 #include "baton/cli/command.h"
 
@@ -26,6 +27,9 @@ struct BenchFlags {
   double confidence = 99.9, rest = 0.2;  // percent, seconds
   int64_t seed = -1;                     // of the coin; -1: from the clock
 
+  bool conversation = false;
+  uint32_t turns = 3, input_tokens = 74, answer_tokens = 100, pause_ms = 2000;
+
   PipelineFlags pipelines;
 
   // Whether an option of the command line was given.
@@ -38,12 +42,17 @@ struct BenchFlags {
 // the two words behind --ab, which may begin with a dash, as hidden options.
 std::vector<std::string> bench_words(std::vector<std::string> words);
 
+// Median, lowest and highest.
+OrderedJson summary_json(const Summary& summary);
+
 // A row of speeds for each test.
 int bench_speed(const BenchFlags& flags);
 // Three numbers of the bundled model.
 int bench_canonical(const BenchFlags& flags);
 // Two configurations in turns.
 int bench_ab(const BenchFlags& flags);
+// Turns of a conversation with each way to use a pair of units.
+int bench_conversation(const BenchFlags& flags);
 // The child of a load test: from here to the first token, then its peak memory, a JSON line each.
 int bench_load_child(const BenchFlags& flags);
 

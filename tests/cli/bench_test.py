@@ -118,6 +118,37 @@ class Bench(unittest.TestCase):
             self.assertEqual((done.returncode, done.stdout), (2, ""))
             self.assertIn("tg4: the unit only prefills: decode on another one", done.stderr)
 
+    def test_a_conversation_by_every_way(self):
+        few = ("--turns", "2", "--input-tokens", "16", "--answer-tokens", "6", "--pause", "400", "-r", "1")
+        found = rows("--conversation", *few, "--prefill", "cpu", "--decode", "ref")
+        ways = ("single", "single-busy", "handoff", "overlap", "idle-prefill")
+        self.assertEqual([(row["strategy"], row["turn"]) for row in found], [(way, turn) for way in ways for turn in (1, 2)])
+        for row in found:
+            self.assertEqual(row["pair"], "ref" if row["strategy"].startswith("single") else "cpu+ref")
+            self.assertEqual(row["quality"], "measured")
+            self.assertEqual(row["prompt_tokens"], 16 if row["turn"] == 1 else 38)
+            # Of an answer the last token was sampled and never processed.
+            held = 0 if row["turn"] == 1 else 21
+            if row["turn"] == 2 and row["strategy"] == "idle-prefill":  # 14 of the 16 are typed before it is sent
+                self.assertLessEqual(22, row["cached_tokens"])
+                self.assertLessEqual(row["cached_tokens"], 36)
+            else:
+                self.assertEqual(row["cached_tokens"], held)
+            self.assertEqual(row["cached_tokens"] + row["replayed_tokens"], row["prompt_tokens"])
+            self.assertGreater(row["ttft_ms"], row["hand_over_ms"])
+            self.assertGreater(row["decode_tps"], 0)
+        one = rows("--conversation", *few, "--unit", "cpu")
+        self.assertEqual({row["strategy"] for row in one}, {"single", "single-busy"})
+        emulated = rows("--conversation", *few, "--prefill", "ane", "--decode", "cpu")
+        qualities = {row["strategy"]: row["quality"] for row in emulated}
+        self.assertEqual((qualities["single"], qualities["handoff"]), ("measured", "emulated"))
+        for flags, words in ((("--conversation", "-p", "8"), "--n-prompt"), (("--turns", "2"), "--conversation"),
+                             (("--conversation", "-o", "csv"), "csv"),
+                             (("--conversation", "-m", SMALL, "--turns", "900"), "the context is")):
+            done = bench(*flags)
+            self.assertEqual((done.returncode, done.stdout), (2, ""), flags)
+            self.assertIn(words, done.stderr)
+
     def test_emulated_unit_says_so_everywhere(self):
         row, = rows("-p", "8", "-n", "0", "-r", "1", "--unit", "ane")
         if "emulated" not in row["prefill"]["evidence"]:

@@ -1,0 +1,46 @@
+// Strategy `idle-prefill`: while an answer is read and the next question is typed, a unit that has nothing to do
+// prefills what the next prompt surely begins with, and leaves it as a checkpoint. The turn that comes then begins from
+// there (Request::reuse kAny): what is left is the hand-over and what was not certain before.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "baton/api/runtime.h"
+
+namespace baton {
+
+// Used from the runtime's thread; both must outlive it. Needs EngineLimits::checkpoint_bytes_max.
+class IdlePrefill {
+ public:
+  // `prepare` gives a request its tenant and the units that have nothing to do; tokens, reuse and lengths are set here.
+  IdlePrefill(Runtime& runtime, std::function<void(Request&)> prepare)
+      : runtime_(runtime), prepare_(std::move(prepare)) {}
+
+  // What the next prompt begins with, as far as it is known. What is under way goes on to its end; then the newest.
+  // Errors of Engine::submit.
+  Status certain(std::vector<int32_t> tokens);
+  // Looks after what is under way, for at most so long. An error: of the request that was under way; a later `certain`
+  // begins anew.
+  Status poll(std::chrono::nanoseconds timeout);
+  // The turn comes: what is under way ends within a step, and what it left stays.
+  Status stop();
+
+  bool busy() const { return answer_.has_value(); }
+  // Processed by all requests so far, beginnings from checkpoints not counted.
+  uint64_t prefilled_tokens() const { return prefilled_tokens_; }
+
+ private:
+  Status begin();
+
+  Runtime& runtime_;
+  std::function<void(Request&)> prepare_;
+  std::optional<Answer> answer_;
+  std::vector<int32_t> next_;  // empty: nothing that is not under way
+  uint64_t prefilled_tokens_ = 0;
+};
+
+}  // namespace baton
