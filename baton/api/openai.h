@@ -52,6 +52,11 @@ tl::expected<ApiRequest, ApiError> read_request(Endpoint endpoint, const Json& b
 // context holds: code "context_length_exceeded".
 tl::expected<std::vector<int32_t>, ApiError> prompt_tokens(const Runtime& runtime, const ApiRequest& request);
 
+// Where other prompts may part from this one, for Request::keep_at: before the content of the last message, and, of
+// longer chats, behind the system's. Positions in `tokens`, which are the prompt's; none where the template cannot say.
+std::vector<uint64_t> branching_positions(const Runtime& runtime, const ApiRequest& request,
+                                          const std::vector<int32_t>& tokens);
+
 // What a body says beside the answer.
 struct AnswerFacts {
   std::string id, model, fingerprint;

@@ -56,7 +56,8 @@ Json answer_body(Endpoint endpoint, const AnswerFacts& facts, const Completion& 
           {"usage",
            {{"prompt_tokens", stats.prompt_tokens},
             {"completion_tokens", stats.generated_tokens},
-            {"total_tokens", stats.prompt_tokens + stats.generated_tokens}}},
+            {"total_tokens", stats.prompt_tokens + stats.generated_tokens},
+            {"prompt_tokens_details", {{"cached_tokens", stats.reused_tokens}}}}},
           {"system_fingerprint", facts.fingerprint}};
 }
 

@@ -265,4 +265,26 @@ tl::expected<std::vector<int32_t>, ApiError> prompt_tokens(const Runtime& runtim
   return *std::move(tokens);
 }
 
+std::vector<uint64_t> branching_positions(const Runtime& runtime, const ApiRequest& request,
+                                          const std::vector<int32_t>& tokens) {
+  std::vector<uint64_t> positions;
+  const Json& messages = request.chat.messages;
+  if (request.endpoint != Endpoint::kChat || messages.empty()) return positions;
+  // The same chat, but for what is said from message `from` on.
+  const auto part_at = [&](size_t from) {
+    ChatInput other = request.chat;
+    other.messages.erase(other.messages.begin() + static_cast<ptrdiff_t>(from), other.messages.end());
+    const bool same = messages[from]["content"].get<std::string>().starts_with('x');
+    other.messages.push_back(
+        {{"role", from + 1 == messages.size() ? messages[from]["role"] : Json("user")}, {"content", same ? "0" : "x"}});
+    const auto probe = runtime.encode_chat(other);
+    if (!probe) return;  // a template that wants its chats otherwise
+    const auto parts = std::mismatch(tokens.begin(), tokens.end(), probe->begin(), probe->end()).first;
+    positions.push_back(static_cast<uint64_t>(parts - tokens.begin()));
+  };
+  part_at(messages.size() - 1);
+  if (messages.size() > 2 && messages[0]["role"] == "system") part_at(1);
+  return positions;
+}
+
 }  // namespace baton::openai

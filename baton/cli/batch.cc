@@ -50,11 +50,13 @@ std::string fingerprint_of(const BatchFlags& flags, const Model& model) {
   return fmt::format("fp_{:016x}", checksum(std::as_bytes(std::span(text))));
 }
 
-// A quarter of what is free, at most: a state is made of memory that is touched only as it fills.
+// A quarter of what is free, at most: a state is made of memory that is touched only as it fills. Of that a quarter for
+// checkpoints, while the states do not need it.
 EngineLimits batch_limits(const BatchFlags& flags) {
   EngineLimits limits;
   limits.requests_active_max = flags.parallel;
   limits.state_bytes_max = this_machine().memory_available_bytes / 4;
+  if (!flags.no_reuse) limits.checkpoint_bytes_max = limits.state_bytes_max / 4;
   return limits;
 }
 
@@ -68,6 +70,7 @@ OrderedJson totals_json(const BatchFlags& flags, const BatchTotals& totals) {
                       {"failed", totals.failed},
                       {"kept", totals.kept},
                       {"prompt_tokens", totals.prompt_tokens},
+                      {"cached_tokens", totals.cached_tokens},
                       {"completion_tokens", totals.tokens},
                       {"seconds", totals.seconds},
                       {"completion_tokens_per_second", nullptr},
@@ -92,8 +95,9 @@ void show_totals(const BatchFlags& flags, const BatchTotals& totals) {
   if (flags.quiet || flags.json) return;
   const bool emulated = totals.first && (totals.first->prefill.emulated || totals.first->decode.emulated);
   fmt::print(
-      stderr, "baton: {} of {} lines answered{}; {} tokens in, {} out in {:.1f} s{}{}\n", totals.answered,
+      stderr, "baton: {} of {} lines answered{}; {} tokens in{}, {} out in {:.1f} s{}{}\n", totals.answered,
       totals.requests, totals.kept > 0 ? fmt::format(" ({} lines done before)", totals.kept) : "", totals.prompt_tokens,
+      totals.cached_tokens > 0 ? fmt::format(" ({} of them processed before)", totals.cached_tokens) : "",
       totals.tokens, totals.seconds,
       totals.seconds > 0 ? fmt::format(": {:.1f} tokens/s", static_cast<double>(totals.tokens) / totals.seconds) : "",
       emulated ? " (emulated)" : "");
@@ -160,6 +164,9 @@ std::unique_ptr<Command> add_batch(CLI::App& program) {
                   "requests at once, as far as memory goes; no answer depends on it (docs/batch.md)")
       ->capture_default_str()
       ->check(CLI::Range(1, 64));
+  app->add_flag(
+      "--no-reuse", flags->no_reuse,
+      "prefill all of each prompt; else what prompts begin with alike is prefilled once, and no answer shows it");
   flags->model.add_to(*app);
   flags->sampling.add_to(*app);
   flags->thinking.add_to(*app);

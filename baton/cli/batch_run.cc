@@ -105,11 +105,15 @@ Status BatchRun::begin(uint64_t number, const openai::BatchRequest& request) {
   if (const auto think = flags_.thinking.asked()) asked->chat.extra["enable_thinking"] = *think;
   auto tokens = openai::prompt_tokens(runtime_, *asked);
   if (!tokens) return respond_error(number, request.custom_id, tokens.error());
+  std::vector<uint64_t> keep_at;
+  if (!flags_.no_reuse) keep_at = openai::branching_positions(runtime_, *asked, *tokens);
   CompletionRequest completion{runtime_.make_request(*std::move(tokens)), flags_.sampling.stops};
   flags_.sampling.apply(completion.request);
   completion.request.sampler.seed = seed_of(flags_.sampling, request.custom_id);
   flags_.model.apply(completion.request);
   asked->apply(completion);
+  if (!flags_.no_reuse) completion.request.reuse = ReuseMode::kExact;  // no answer shows it
+  completion.request.keep_at = std::move(keep_at);
   auto answer = runtime_.start(std::move(completion));
   if (answer) {
     under_way_.push_back({number, request.custom_id, request.endpoint, *std::move(answer)});
@@ -171,9 +175,11 @@ Status BatchRun::end(const UnderWay& ended, const Completion& completion) {
   ++totals_.answered;
   totals_.prompt_tokens += stats.prompt_tokens;
   totals_.tokens += stats.generated_tokens;
+  totals_.cached_tokens += stats.reused_tokens;
   if (!stats.fallback.empty()) ++totals_.fallbacks;
   for (const PhaseStats* phase : {&stats.prefill, &stats.via, &stats.decode}) warn_once(phase->warning);
   warn_once(stats.fallback);
+  warn_once(stats.reuse_failed);
   if (!totals_.first) totals_.first = stats;
   return {};
 }

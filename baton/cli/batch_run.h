@@ -26,6 +26,7 @@ struct BatchFlags {
   ThinkingFlags thinking;
   std::string in, out;
   uint32_t parallel = 8;
+  bool no_reuse = false;
   bool json = false, quiet = false;
 };
 
@@ -34,6 +35,7 @@ struct BatchTotals {
   uint64_t answered = 0, failed = 0;       // of them, by this run or an earlier one
   uint64_t kept = 0;                       // of both, by an earlier one
   uint64_t prompt_tokens = 0, tokens = 0;  // of this run's answers
+  uint64_t cached_tokens = 0;              // of the prompts', from checkpoints of earlier ones
   uint64_t fallbacks = 0;                  // answers whose decode unit did more than asked
   double seconds = 0;
   std::optional<RequestStats> first;  // of the first answer: who did it

@@ -26,40 +26,53 @@ size_t common(std::span<const int32_t> a, std::span<const int32_t> b) {
 
 }  // namespace
 
-// What a checkpoint at the node or below it, which all begin alike, held at a position.
-KeptState CheckpointTree::at_earlier(Node& node, uint64_t position, double age) {
+// A checkpoint at the node or below it, which all begin alike.
+CheckpointTree::Node& CheckpointTree::kept_below(Node& node) {
   Node* of = &node;
   while (of->kept.state == nullptr) of = of->children.begin()->second.get();  // a branch has ways on
-  auto state = of->kept.state->at(position);
+  return *of;
+}
+
+// What such a checkpoint held at a position.
+KeptState CheckpointTree::at_earlier(Node& node, uint64_t position, double age) {
+  Node& of = kept_below(node);
+  auto state = of.kept.state->at(position);
   if (!state || *state == nullptr) return {};
-  of->last_used_age = age;
-  const std::vector<StateMaker>& makers = of->kept.provenance.makers;
+  of.last_used_age = age;
+  const std::vector<StateMaker>& makers = of.kept.provenance.makers;
   return {std::move(*state), makers.size() == 1 ? Provenance::of(makers[0].unit, makers[0].arithmetic, position)
                                                 : Provenance::unknown(position)};
 }
 
-KeptState CheckpointTree::find(const CheckpointKey& key, std::span<const int32_t> tokens, uint64_t piece) {
+CheckpointTree::Way CheckpointTree::way_of(const CheckpointKey& key, std::span<const int32_t> tokens) const {
+  Way way;
   const auto root = roots_.find(key);
-  if (root == roots_.end()) return {};
-  Node* found = nullptr;
-  Node* last = nullptr;  // whose edge begins like what is left of the tokens
-  uint64_t alike = 0;    // tokens, to the end of that or within it
+  if (root == roots_.end()) return way;
   for (Node* node = root->second.get(); node != nullptr;) {
-    if (node->kept.state != nullptr) found = node;
+    if (node->kept.state != nullptr) way.kept = node;
     const auto rest = tokens.subspan(node->depth);
     const auto next = rest.empty() ? node->children.end() : node->children.find(rest.front());
     if (next == node->children.end()) break;
-    last = next->second.get();
-    alike = node->depth + common(last->tokens, rest);
-    node = alike == last->depth ? last : nullptr;
+    way.last = next->second.get();
+    way.alike = node->depth + common(way.last->tokens, rest);
+    node = way.alike == way.last->depth ? way.last : nullptr;
   }
-  const uint64_t earlier = alike / piece * piece;
-  if (last != nullptr && earlier > (found == nullptr ? 0 : found->depth)) {
-    if (KeptState back = at_earlier(*last, earlier, age_); back.state != nullptr) return back;
+  return way;
+}
+
+KeptState CheckpointTree::find(const CheckpointKey& key, std::span<const int32_t> tokens, uint64_t piece) {
+  const Way way = way_of(key, tokens);
+  const uint64_t earlier = way.alike / piece * piece;
+  if (way.last != nullptr && earlier > (way.kept == nullptr ? 0 : way.kept->depth)) {
+    if (KeptState back = at_earlier(*way.last, earlier, age_); back.state != nullptr) return back;
   }
-  if (found == nullptr) return {};
-  found->last_used_age = age_;
-  return found->kept;
+  if (way.kept == nullptr) return {};
+  way.kept->last_used_age = age_;
+  return way.kept->kept;
+}
+
+uint64_t CheckpointTree::shared(const CheckpointKey& key, std::span<const int32_t> tokens) const {
+  return way_of(key, tokens).alike;
 }
 
 CheckpointTree::Node* CheckpointTree::node_of(const CheckpointKey& key, std::span<const int32_t> tokens) const {
@@ -116,8 +129,11 @@ bool CheckpointTree::insert(const CheckpointKey& key, std::span<const int32_t> t
 }
 
 void CheckpointTree::erase(const CheckpointKey& key, std::span<const int32_t> tokens) {
-  Node* node = node_of(key, tokens);
-  if (node != nullptr && node->kept.state != nullptr) remove(key, *node);
+  const Way way = way_of(key, tokens);
+  if (way.kept != nullptr && way.kept->depth == tokens.size()) return remove(key, *way.kept);
+  if (way.last == nullptr || way.alike != tokens.size()) return;
+  Node& holds = kept_below(*way.last);
+  if (const auto earlier = holds.kept.state->at(tokens.size()); earlier && *earlier != nullptr) remove(key, holds);
 }
 
 void CheckpointTree::remove(const CheckpointKey& key, Node& node) {

@@ -37,12 +37,16 @@ class CheckpointTree {
   // The longest checkpoint of the key that was made from a beginning of `tokens`; none: an empty one. Of states that
   // can go back (Checkpoint::at) also what one held at an earlier position, a multiple of `piece`. Counts as use.
   KeptState find(const CheckpointKey& key, std::span<const int32_t> tokens, uint64_t piece);
+  // How many of these tokens the longest beginning has that they share with a checkpoint of the key: where prompts
+  // branch, and others will.
+  uint64_t shared(const CheckpointKey& key, std::span<const int32_t> tokens) const;
   // Whether there is one of exactly these tokens. No use of it.
   bool contains(const CheckpointKey& key, std::span<const int32_t> tokens) const;
   // Keeps one that was made from `tokens`, as many as its position and one at least; `ms_per_token`: what they took, to
   // weigh it by. False when there was one already: that stays.
   bool insert(const CheckpointKey& key, std::span<const int32_t> tokens, KeptState kept, double ms_per_token);
-  // Drops it, whoever still holds it: it turned out to be damaged.
+  // Drops what `find` gives for exactly these tokens, whoever still holds it, and what that was held by: it turned out
+  // to be damaged.
   void erase(const CheckpointKey& key, std::span<const int32_t> tokens);
 
   // Drops the least valuable one that nobody else holds. False: there is none.
@@ -51,8 +55,16 @@ class CheckpointTree {
 
  private:
   struct Node;
+  // Where a way along the tokens ends.
+  struct Way {
+    Node* kept = nullptr;  // the last checkpoint on it
+    Node* last = nullptr;  // whose edge begins like what is left of the tokens
+    uint64_t alike = 0;    // tokens, to the end of that or within it
+  };
+  Way way_of(const CheckpointKey& key, std::span<const int32_t> tokens) const;
   Node* node_of(const CheckpointKey& key, std::span<const int32_t> tokens) const;
   void remove(const CheckpointKey& key, Node& node);
+  static Node& kept_below(Node& node);
   static KeptState at_earlier(Node& node, uint64_t position, double age);
   static uint64_t freed_bytes(const Node& node);
   static uint64_t replayed_tokens(const Node& node);

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "baton/base/random.h"
+#include "tests/support/fake_state.h"
 #include "tests/support/fake_unit.h"
 #include "tests/support/smoke.h"
 
@@ -97,6 +98,50 @@ TEST(CheckpointTree, DropsWhatIsSoonMadeAgain) {
   EXPECT_FALSE(tree.contains(key, other));
   EXPECT_FALSE(tree.drop_one());
   EXPECT_TRUE(tree.contains(key, early));
+}
+
+TEST(CheckpointTree, SaysHowFarPromptsAreAlike) {
+  CheckpointMemory memory;
+  CheckpointTree tree;
+  const CheckpointKey key;
+  const auto tokens = run_of(0, 100);
+  EXPECT_EQ(tree.shared(key, tokens), 0u);
+  tree.insert(key, tokens, {checkpoint_of(memory, tokens), {}}, 1);
+  for (const size_t alike : {1, 40, 99, 100}) {
+    auto other = tokens;
+    other.resize(alike);
+    other.push_back(7000);
+    EXPECT_EQ(tree.shared(key, other), alike);
+    EXPECT_EQ(tree.shared(key, std::span(other).first(alike)), alike);
+  }
+  EXPECT_EQ(tree.shared({.tenant = 1}, tokens), 0u);
+  EXPECT_EQ(tree.shared(key, run_of(1, 10)), 0u);
+}
+
+TEST(CheckpointTree, WhatIsDamagedIsDroppedWhereItWasFound) {
+  CheckpointMemory memory;
+  CheckpointTree tree;
+  const CheckpointKey key;
+  const auto tokens = run_of(0, 96), other = run_of(500, 32);
+  // Of keys and values alone, so that it can go back.
+  const Program program = test::fake_program(2, 1, 3, 5, 7, 11, 3, 13);
+  test::FakeState state(test::fake_layout(program, tokens.size(), {}), tokens.size());
+  state.fill(1, tokens.size());
+  auto kept = memory.keep(state, nullptr);
+  ASSERT_TRUE(kept);
+  tree.insert(key, tokens, {*std::move(kept), {}}, 1);
+  tree.insert(key, other, {checkpoint_of(memory, other), {}}, 1);
+  const auto asked = std::span(tokens).first(70);
+  // At an earlier position, in the middle of its tokens.
+  const KeptState found = tree.find(key, asked, 16);
+  ASSERT_TRUE(found.state);
+  ASSERT_EQ(found.state->position(), 64u);
+  tree.erase(key, std::span(tokens).first(64));
+  EXPECT_FALSE(tree.contains(key, tokens));
+  EXPECT_FALSE(tree.find(key, asked, 16).state);
+  EXPECT_TRUE(tree.contains(key, other));
+  tree.erase(key, run_of(3, 4));  // nothing of the kind
+  EXPECT_EQ(tree.size(), 1u);
 }
 
 TEST(CheckpointTree, WhatIsAskedForStaysLonger) {

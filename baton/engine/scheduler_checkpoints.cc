@@ -49,6 +49,12 @@ void Scheduler::find_start(Sequence& sequence) {
       best_key = key;
     }
   }
+  // Where this prompt and earlier ones branch others will: a checkpoint there saves them what is alike.
+  for (const bool exact : {true, false}) {
+    if (!exact && sequence.request.reuse == ReuseMode::kExact) continue;
+    const CheckpointKey key{best_key.model, best_key.tenant, own, exact};
+    sequence.add_cut(checkpoints_.shared(key, tokens.first(tokens.size() - 1)) / piece * piece);
+  }
   if (best.state) sequence.begin_from(best_key, std::move(best));
 }
 

@@ -104,6 +104,11 @@ void Sequence::begin(ResolvedRequest&& asked) {
   settle_proof();
 }
 
+void Sequence::add_cut(uint64_t position) {
+  const auto at = std::lower_bound(cuts.begin(), cuts.end(), position);
+  if (position > 0 && (at == cuts.end() || *at != position)) cuts.insert(at, position);
+}
+
 void Sequence::begin_from(const CheckpointKey& key, KeptState found) {
   start_key = key;
   start = std::move(found);

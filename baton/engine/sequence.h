@@ -114,6 +114,8 @@ struct Sequence {
   uint64_t next_cut(uint64_t position) const;
   // The role whose state is to be kept now.
   std::optional<StateRole> keep_due() const;
+  // Its prefill keeps one at this position too, if it comes by.
+  void add_cut(uint64_t position);
   // A checkpoint of its first tokens is there: its state begins from it.
   void begin_from(const CheckpointKey& key, KeptState found);
   void take_restored(StateRole which);

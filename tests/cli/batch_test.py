@@ -66,8 +66,41 @@ class Batch(unittest.TestCase):
             self.assertEqual(line["response"]["status_code"], 200, line)
             body = line["response"]["body"]
             choice = body["choices"][0]
+            self.assertEqual(list(body["usage"].pop("prompt_tokens_details")), ["cached_tokens"])  # depends on the others
             found[line["custom_id"]] = (choice["message"]["content"], body["usage"], choice["finish_reason"])
         return found
+
+    def test_what_prompts_share_is_prefilled_once(self):
+        system = "Answer as a dictionary would, in few words, without examples. " * 12
+        requests = [chat(f"q{i}", "", messages=[{"role": "system", "content": system},
+                                                {"role": "user", "content": f"What is a {WORDS[i % len(WORDS)]}?" + " More." * i}])
+                    for i in range(20)]
+        # Two that go on: behind the system's message they are like the others, then like each other.
+        talk = [{"role": "user", "content": "What is a fern? " * 30}, {"role": "assistant", "content": "A plant."}]
+        for i in range(2):
+            requests.append(chat(f"talk{i}", "", messages=[{"role": "system", "content": system}, *talk,
+                                                           {"role": "user", "content": f"{i}, and a {WORDS[i]}?"}]))
+        self.write(requests)
+        found, totals, cached = [], [], []
+        for flags in (("--no-reuse", "--parallel", "8"), ("--parallel", "1"), ("--parallel", "6")):
+            out = self.path("-".join(flags))
+            totals.append(json.loads(self.batch("--json", *flags, out=out).stdout))
+            found.append(self.answers(out))
+            cached.append({line["custom_id"]: line["response"]["body"]["usage"]["prompt_tokens_details"]["cached_tokens"]
+                           for line in self.lines(out)})
+        self.assertEqual(found[0], found[1])
+        self.assertEqual(found[0], found[2])
+        self.assertEqual(set(cached[0].values()), {0})
+        for one, total in zip(cached, totals):
+            self.assertEqual(sum(one.values()), total["cached_tokens"])
+            self.assertTrue(all(tokens % 64 == 0 for tokens in one.values()))
+        # One at a time: all but the first begin behind the system's message, the second talk behind the first's.
+        shared = cached[1]["q1"]
+        self.assertGreaterEqual(shared, 128)
+        self.assertEqual({cached[1][f"q{i}"] for i in range(1, 20)} - {shared, shared + 64}, set())
+        self.assertEqual((cached[1]["q0"], cached[1]["talk0"]), (0, shared))
+        self.assertGreaterEqual(cached[1]["talk1"], shared + 128)
+        self.assertGreater(totals[2]["cached_tokens"], totals[2]["prompt_tokens"] / 3)
 
     def test_answers_are_those_of_run_alone(self):
         requests = questions(16)
