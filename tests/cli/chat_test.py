@@ -24,6 +24,7 @@ PROGRAM = sys.argv.pop(1)
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "data" / "golden"
 SMALL = str(GOLDEN / "dictionary-3m")
+LARGER = str(ROOT / "models" / "dictionary-28m.Q8_0.gguf")
 PATIENCE = 60
 
 
@@ -336,7 +337,8 @@ class Commands(unittest.TestCase):
 
 class Answers(unittest.TestCase):
     def test_interrupt_stops_the_answer_and_typing_is_not_shown_in_it(self):
-        terminal = Terminal("--ignore-eos", "-n", "3000", "--temp", "0")
+        # The larger one: 3,000 tokens of it take seconds, also where this process is late with its Ctrl-C.
+        terminal = Terminal("--ignore-eos", "-n", "3000", "--temp", "0", model=LARGER)
         terminal.send("What is a tree?\r")
         terminal.expect("tree?")
         time.sleep(0.3)
