@@ -335,10 +335,14 @@ class Commands(unittest.TestCase):
         self.assertEqual(first["prompt_tokens"], third["prompt_tokens"])
 
 
+def long_answer():
+    """A chat whose answers take twenty seconds: a Ctrl-C is in time also where this process is late with it."""
+    return Terminal("--ignore-eos", "-n", "3000", "--temp", "0", "--prefill", "ref", "--decode", "ref", model=LARGER)
+
+
 class Answers(unittest.TestCase):
     def test_interrupt_stops_the_answer_and_typing_is_not_shown_in_it(self):
-        # The larger one: 3,000 tokens of it take seconds, also where this process is late with its Ctrl-C.
-        terminal = Terminal("--ignore-eos", "-n", "3000", "--temp", "0", model=LARGER)
+        terminal = long_answer()
         terminal.send("What is a tree?\r")
         terminal.expect("tree?")
         time.sleep(0.3)
@@ -356,7 +360,7 @@ class Answers(unittest.TestCase):
         self.assertEqual(terminal.leave(), 0)
 
     def test_a_paste_with_crlf_into_an_answer_is_several_lines(self):
-        terminal = Terminal("--ignore-eos", "-n", "3000", "--temp", "0")
+        terminal = long_answer()
         terminal.send("What is a tree?\r")
         terminal.expect("tree?")
         time.sleep(0.3)
@@ -371,7 +375,7 @@ class Answers(unittest.TestCase):
         self.assertEqual(terminal.leave(), 0)
 
     def test_typing_is_not_shown_behind_a_stop_of_the_program_either(self):
-        terminal = Terminal("--ignore-eos", "-n", "3000", "--temp", "0")
+        terminal = long_answer()
         terminal.send("What is a tree?\r")
         terminal.expect("tree?")
         time.sleep(0.3)
