@@ -128,12 +128,21 @@ bool CheckpointTree::insert(const CheckpointKey& key, std::span<const int32_t> t
   return true;
 }
 
-void CheckpointTree::erase(const CheckpointKey& key, std::span<const int32_t> tokens) {
+void CheckpointTree::erase(const CheckpointKey& key, std::span<const int32_t> tokens, const Checkpoint& found) {
   const Way way = way_of(key, tokens);
-  if (way.kept != nullptr && way.kept->depth == tokens.size()) return remove(key, *way.kept);
-  if (way.last == nullptr || way.alike != tokens.size()) return;
-  Node& holds = kept_below(*way.last);
-  if (const auto earlier = holds.kept.state->at(tokens.size()); earlier && *earlier != nullptr) remove(key, holds);
+  std::vector<Node*> left, damaged;
+  if (way.kept != nullptr && way.kept->depth == tokens.size()) {
+    left.push_back(way.kept);
+  } else if (way.last != nullptr && way.alike == tokens.size()) {
+    left.push_back(way.last);
+  }
+  while (!left.empty()) {
+    Node* node = left.back();
+    left.pop_back();
+    for (auto& [first, child] : node->children) left.push_back(child.get());
+    if (node->kept.state != nullptr && found.bytes_beside(*node->kept.state) == 0) damaged.push_back(node);
+  }
+  for (Node* node : damaged) remove(key, *node);
 }
 
 void CheckpointTree::remove(const CheckpointKey& key, Node& node) {

@@ -45,9 +45,9 @@ class CheckpointTree {
   // Keeps one that was made from `tokens`, as many as its position and one at least; `ms_per_token`: what they took, to
   // weigh it by. False when there was one already: that stays.
   bool insert(const CheckpointKey& key, std::span<const int32_t> tokens, KeptState kept, double ms_per_token);
-  // Drops what `find` gives for exactly these tokens, whoever still holds it, and what that was held by: it turned out
-  // to be damaged.
-  void erase(const CheckpointKey& key, std::span<const int32_t> tokens);
+  // `found`, which `find` gave for a beginning of exactly these tokens, turned out to be damaged: drops it, and every
+  // one that holds all of its bytes, whoever still holds them. One that only begins with the same tokens stays.
+  void erase(const CheckpointKey& key, std::span<const int32_t> tokens, const Checkpoint& found);
 
   // Drops the least valuable one that nobody else holds. False: there is none.
   bool drop_one();

@@ -23,6 +23,17 @@ std::shared_ptr<const Checkpoint> checkpoint_of(CheckpointMemory& memory, const 
   return *kept;
 }
 
+// Of keys and values alone, so that it can go back.
+std::shared_ptr<const Checkpoint> that_goes_back(CheckpointMemory& memory, uint64_t tokens,
+                                                 const std::shared_ptr<const Checkpoint>& before) {
+  const Program program = test::fake_program(2, 1, 3, 5, 7, 11, 3, 13);
+  test::FakeState state(test::fake_layout(program, tokens, {}), tokens);
+  state.fill(1, tokens);
+  auto kept = memory.keep(state, before);
+  BATON_CHECK(kept);
+  return *kept;
+}
+
 bool begins(const std::vector<int32_t>& whole, const std::vector<int32_t>& part) {
   return part.size() <= whole.size() && std::equal(part.begin(), part.end(), whole.begin());
 }
@@ -51,7 +62,8 @@ TEST(CheckpointTree, FindsWhatAListFinds) {
           if (known == all.end()) all.push_back(entry);
           break;
         case 1:
-          tree.erase(key, tokens);
+          if (const KeptState held = tree.find(key, tokens, 1); held.state && held.state->position() == tokens.size())
+            tree.erase(key, tokens, *held.state);
           if (known != all.end()) all.erase(known);
           break;
         default: {
@@ -123,25 +135,47 @@ TEST(CheckpointTree, WhatIsDamagedIsDroppedWhereItWasFound) {
   CheckpointTree tree;
   const CheckpointKey key;
   const auto tokens = run_of(0, 96), other = run_of(500, 32);
-  // Of keys and values alone, so that it can go back.
-  const Program program = test::fake_program(2, 1, 3, 5, 7, 11, 3, 13);
-  test::FakeState state(test::fake_layout(program, tokens.size(), {}), tokens.size());
-  state.fill(1, tokens.size());
-  auto kept = memory.keep(state, nullptr);
-  ASSERT_TRUE(kept);
-  tree.insert(key, tokens, {*std::move(kept), {}}, 1);
+  tree.insert(key, tokens, {that_goes_back(memory, tokens.size(), nullptr), {}}, 1);
   tree.insert(key, other, {checkpoint_of(memory, other), {}}, 1);
   const auto asked = std::span(tokens).first(70);
   // At an earlier position, in the middle of its tokens.
   const KeptState found = tree.find(key, asked, 16);
   ASSERT_TRUE(found.state);
   ASSERT_EQ(found.state->position(), 64u);
-  tree.erase(key, std::span(tokens).first(64));
+  tree.erase(key, std::span(tokens).first(64), *found.state);
   EXPECT_FALSE(tree.contains(key, tokens));
   EXPECT_FALSE(tree.find(key, asked, 16).state);
   EXPECT_TRUE(tree.contains(key, other));
-  tree.erase(key, run_of(3, 4));  // nothing of the kind
+  tree.erase(key, run_of(3, 4), *found.state);  // nothing of the kind
   EXPECT_EQ(tree.size(), 1u);
+}
+
+// Two that begin alike and were kept apart: each has pages of its own, and one damaged does not take the other with it.
+TEST(CheckpointTree, OneThatOnlyBeginsAlikeStays) {
+  CheckpointMemory memory;
+  CheckpointTree tree;
+  const CheckpointKey key;
+  auto first = run_of(0, 96), second = first;
+  std::fill(second.begin() + 70, second.end(), 900);
+  tree.insert(key, first, {that_goes_back(memory, first.size(), nullptr), {}}, 1);
+  const auto kept = that_goes_back(memory, second.size(), nullptr);
+  tree.insert(key, second, {kept, {}}, 1);
+  const auto longer = run_of(0, 112);  // behind the first, and with its pages
+  tree.insert(key, longer, {that_goes_back(memory, longer.size(), tree.find(key, first, 16).state), {}}, 1);
+  const auto asked = std::span(second).first(70);
+  const KeptState found = tree.find(key, asked, 16);
+  ASSERT_TRUE(found.state);
+  ASSERT_EQ(found.state->position(), 64u);
+  const bool of_second = found.state->bytes_beside(*kept) == 0;
+  tree.erase(key, asked.first(64), *found.state);
+  EXPECT_EQ(tree.contains(key, second), !of_second);
+  EXPECT_EQ(tree.contains(key, first), of_second);
+  EXPECT_EQ(tree.contains(key, longer), of_second);
+  const KeptState next = tree.find(key, asked, 16);
+  ASSERT_TRUE(next.state);
+  EXPECT_EQ(next.state->bytes_beside(*kept) == 0, !of_second);
+  tree.erase(key, asked.first(64), *next.state);
+  EXPECT_EQ(tree.size(), 0u);
 }
 
 TEST(CheckpointTree, WhatIsAskedForStaysLonger) {

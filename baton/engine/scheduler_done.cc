@@ -204,7 +204,7 @@ void Scheduler::done_restore(Sequence& sequence, MoveWork& work, double ms) {
   const bool failed = !work.status, useful = give_back(sequence, work.role, work.to, failed);
   // One that does not hold is nobody's any more; what else failed may go well another time.
   if (failed && work.status.error().code == Code::kCorrupt)
-    checkpoints_.erase(sequence.start_key, std::span(sequence.request.tokens).first(tokens));
+    checkpoints_.erase(sequence.start_key, std::span(sequence.request.tokens).first(tokens), *work.checkpoint.state);
   if (sequence.over() || !useful) return;
   if (failed) return sequence.begin_without(because("a checkpoint", work.status));
   sequence.stats.restore_ms += ms;
