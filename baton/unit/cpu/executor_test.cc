@@ -279,7 +279,7 @@ TEST(CpuExecutor, AForkIsDeepAndWhole) {
 }
 
 TEST(CpuExecutor, KernelSetsAgree) {
-  const std::vector<int32_t> ids = prompt(80);
+  const std::vector<int32_t> ids = prompt(smoke_run() ? 40 : 80);
   for (const Format& format : formats()) {
     const SmallModel small(format.dtype);
     const std::vector<float> want = all_logits(*load(small, *kernel_sets().back()), ids, ids.size());
@@ -369,7 +369,7 @@ TEST(CpuExecutor, CutAtMultiplesOf64GivesTheSameBits) {
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kQ8_0, DType::kQ4_K}) {
     const auto executor = load(SmallModel(dtype), best());
     for (const size_t tokens : {65, 70, 128 + 20, 192 + 50, 300, 512 + 65}) {
-      if (smoke_run() && tokens > 256) continue;
+      if (smoke_run() && tokens > 150) continue;
       const std::vector<int32_t> ids = prompt(tokens);
       const std::vector<float> whole = all_logits(*executor, ids, ids.size());
       for (const size_t piece : {64, 128, 256}) {

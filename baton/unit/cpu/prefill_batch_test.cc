@@ -7,6 +7,7 @@
 #include "baton/unit/cpu/small_model_test.h"
 #include "baton/unit/host/kernel_sets.h"
 #include "tests/support/seats.h"
+#include "tests/support/smoke.h"
 #include "tests/support/state_values.h"
 
 namespace baton::cpu {
@@ -103,7 +104,9 @@ void check(const host::Kernels& kernels, DType dtype, std::span<const Sequence> 
 }
 
 TEST(CpuPrefillBatch, EachSequenceIsAsByItself) {
-  const Sequence sequences[] = {{0, 7, 1}, {0, 1, 1}, {5, 33, 33}, {0, 130, 3}, {0, 2, 0}, {64, 64, 1}, {3, 65, 20}};
+  const size_t longest = smoke_run() ? 66 : 130;
+  const Sequence sequences[] = {{0, 7, 1}, {0, 1, 1},   {5, 33, 33}, {0, longest, 3},
+                                {0, 2, 0}, {64, 64, 1}, {3, 65, 20}};
   for (const host::Kernels* kernels : host::kernel_sets()) {
     for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kQ8_0, DType::kQ4_K}) {
       check(*kernels, dtype, sequences);
@@ -167,7 +170,8 @@ TEST(CpuPrefillBatch, DecodesRideWithPrefills) {
 
 // What prefix reuse rests on: however a prompt is cut at multiples of 64 and whatever shares its steps, the same bits.
 TEST(CpuPrefillBatch, NeitherCutsNorNeighboursShow) {
-  const std::vector<int32_t> ids = prompt(64 * 5 + 3), other = prompt(75);
+  const size_t pieces = smoke_run() ? 2 : 5;
+  const std::vector<int32_t> ids = prompt(64 * pieces + 3), other = prompt(75);
   for (const host::Kernels* kernels : host::kernel_sets()) {
     if (kernels->tile_tokens_min > 1) continue;
     for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kQ8_0}) {
@@ -176,7 +180,7 @@ TEST(CpuPrefillBatch, NeitherCutsNorNeighboursShow) {
       const auto whole = *executor->new_state(ids.size());
       std::vector<float> want(kVocab, kPoison), got = want;
       ASSERT_TRUE(executor->prefill(*whole, ids, want));
-      for (const size_t first : {64, 192, 320}) {  // the last leaves 3 tokens
+      for (const size_t first : {size_t{64}, 64 * (pieces / 2 + 1), 64 * pieces}) {  // the last leaves 3 tokens
         const auto state = *executor->new_state(ids.size());
         const auto before = *executor->new_state(100), behind = *executor->new_state(100);
         ASSERT_TRUE(executor->prefill(*behind, other, {}));
