@@ -54,6 +54,12 @@ jobs=$(getconf _NPROCESSORS_ONLN)
 export jobs
 failed=() unfinished=()
 
+# Which tests a stage's command failed, as ctest noted them: " (cli.chat_test api.Generator.Ends)"; of others nothing.
+failed_tests() {
+  local noted=build/${2:-}/Testing/Temporary/LastTestsFailed.log
+  if [[ $1 == build_and_test && -s $noted ]]; then echo " ($(cut -d: -f2- "$noted" | xargs))"; fi
+}
+
 # stage NAME COMMAND...: runs it, notes a failure and goes on.
 stage() {
   local name=$1 start=$SECONDS status=0
@@ -61,7 +67,7 @@ stage() {
   echo "== $name"
   "$@" || status=$?
   if [[ $status -eq 0 ]]; then echo "== $name: passed in $((SECONDS - start)) s"; else
-    failed+=("$name")
+    failed+=("$name$(failed_tests "$@")")
     echo "== $name: FAILED after $((SECONDS - start)) s"
   fi
 }
@@ -77,7 +83,7 @@ timed_stage() {
   case $status in
     0) echo "== $name: passed in $((SECONDS - start)) s" ;;
     124 | 137) unfinished+=("$name"); echo "== $name: NOT FINISHED after $((SECONDS - start)) s" ;;
-    *) failed+=("$name"); echo "== $name: FAILED after $((SECONDS - start)) s" ;;
+    *) failed+=("$name$(failed_tests "$@")"); echo "== $name: FAILED after $((SECONDS - start)) s" ;;
   esac
 }
 
@@ -104,7 +110,8 @@ run_tests() {
 
 build_macos() { build macos-cross && scripts/check_macho.py build/macos-cross/*.a build/macos-cross/baton-apple-check; }
 
-build_and_test() { build "$1" && run_tests "$1"; }
+# What an earlier run noted as failed is not this one's.
+build_and_test() { rm -f "build/$1/Testing/Temporary/LastTestsFailed.log" && build "$1" && run_tests "$1"; }
 export -f build run_tests build_macos build_and_test
 
 setup

@@ -73,12 +73,15 @@ class Terminal:
 
     def expect(self, text):
         """All that was shown up to and with `text`, which is taken away."""
-        wanted, end = text.encode(), time.monotonic() + PATIENCE
-        while wanted not in self.seen:
+        return self.match(re.escape(text.encode()))
+
+    def match(self, pattern):
+        """The same for the first match of a regular expression over bytes."""
+        end = time.monotonic() + PATIENCE
+        while not (found := re.search(pattern, self.seen)):
             if time.monotonic() > end or (not self.take(1) and self.ended()):
-                raise AssertionError(f"no {text!r} in {self.seen[-2000:]!r}")
-        at = self.seen.index(wanted) + len(wanted)
-        shown, self.seen = self.seen[:at], self.seen[at:]
+                raise AssertionError(f"no {pattern!r} in {self.seen[-2000:]!r}")
+        shown, self.seen = self.seen[:found.end()], self.seen[found.end():]
         return shown.decode(errors="replace").replace("\r\n", "\n")
 
     def quiet(self, seconds):
@@ -335,17 +338,21 @@ class Commands(unittest.TestCase):
         self.assertEqual(first["prompt_tokens"], third["prompt_tokens"])
 
 
-def long_answer():
-    """A chat whose answers take twenty seconds: a Ctrl-C is in time also where this process is late with it."""
-    return Terminal("--ignore-eos", "-n", "3000", "--temp", "0", "--prefill", "ref", "--decode", "ref", model=LARGER)
+def being_answered():
+    """A chat amid an answer of twenty seconds: a Ctrl-C is in time also where this process is late with it.
+
+    Words of the answer have been seen, as a question that is stopped before them is not kept.
+    """
+    terminal = Terminal("--ignore-eos", "-n", "3000", "--temp", "0", "--prefill", "ref", "--decode", "ref", model=LARGER)
+    terminal.send("What is a tree?\r")
+    terminal.expect("tree?")
+    terminal.match(rb"[A-Za-z]+ [a-z]+ [a-z]+ ")
+    return terminal
 
 
 class Answers(unittest.TestCase):
     def test_interrupt_stops_the_answer_and_typing_is_not_shown_in_it(self):
-        terminal = long_answer()
-        terminal.send("What is a tree?\r")
-        terminal.expect("tree?")
-        time.sleep(0.3)
+        terminal = being_answered()
         terminal.send("/system typed ahead\r")
         time.sleep(0.3)
         terminal.send("\x03")
@@ -360,10 +367,7 @@ class Answers(unittest.TestCase):
         self.assertEqual(terminal.leave(), 0)
 
     def test_a_paste_with_crlf_into_an_answer_is_several_lines(self):
-        terminal = long_answer()
-        terminal.send("What is a tree?\r")
-        terminal.expect("tree?")
-        time.sleep(0.3)
+        terminal = being_answered()
         terminal.send(b"/system \x1b[200~x\r\ny\x1b[201~\r")
         time.sleep(0.3)
         terminal.send("\x03")
@@ -375,10 +379,7 @@ class Answers(unittest.TestCase):
         self.assertEqual(terminal.leave(), 0)
 
     def test_typing_is_not_shown_behind_a_stop_of_the_program_either(self):
-        terminal = long_answer()
-        terminal.send("What is a tree?\r")
-        terminal.expect("tree?")
-        time.sleep(0.3)
+        terminal = being_answered()
         os.kill(terminal.pid, signal.SIGSTOP)
         os.waitpid(terminal.pid, os.WUNTRACED)
         os.kill(terminal.pid, signal.SIGCONT)
