@@ -14,26 +14,24 @@ namespace {
 
 using Floats = std::vector<float>;
 
-// Keys and values grow token by token here, [tokens, heads, width]; outside, a state is its rows in canonical order.
+// Keys and values lie token by token here, [tokens, heads, width]; outside, a state is its rows in canonical order. All
+// that tokens_max asks for is there from the beginning: a state that does not fit is refused before a step.
 class ToyState final : public SequenceState {
  public:
   ToyState(const StateShape& shape, uint64_t tokens_max, LiveStates& live)
-      : SequenceState(tokens_max, live), shape_(shape), parts_(shape.segments.size()) {
-    hold(0);
+      : SequenceState(tokens_max, live), shape_(shape) {
+    for (const Segment& segment : shape.segments) {
+      const Dims dims = dims_at(segment, tokens_max);
+      parts_.emplace_back(dims[0] * dims[1] * dims[2]);
+    }
   }
   const StateShape& shape() const override { return shape_; }
   uint64_t bytes() const override {
     uint64_t sum = 0;
-    for (const Floats& part : parts_) sum += part.capacity() * sizeof(float);
+    for (const Floats& part : parts_) sum += part.size() * sizeof(float);
     return sum;
   }
   float* part(SlotId slot) { return parts_[static_cast<size_t>(slot)].data(); }
-  void hold(uint64_t tokens) {
-    for (size_t i = 0; i < parts_.size(); ++i) {
-      const Dims dims = dims_at(shape_.segments[i], tokens);
-      parts_[i].resize(std::max<size_t>(parts_[i].size(), dims[0] * dims[1] * dims[2]));
-    }
-  }
   void advance() { set_position(position() + 1); }
 
  private:
@@ -50,7 +48,6 @@ class ToyState final : public SequenceState {
   }
   Status write_rows(size_t segment, const Dims& dims, RowRange rows, const std::byte* in) override {
     const size_t bytes = dims[2] * sizeof(float);
-    parts_[segment].resize(std::max<size_t>(parts_[segment].size(), dims[0] * dims[1] * dims[2]));
     for (uint64_t i = 0; i < rows.count; ++i)
       std::memcpy(&parts_[segment][place(segment, dims, rows.first + i)], in + i * bytes, bytes);
     return {};
@@ -130,7 +127,15 @@ class ToyExecutor final : public Executor {
   const Model& model() const override { return *model_; }
   const StateShape& shape() const override { return shape_; }
   Result<std::unique_ptr<SequenceState>> new_state(uint64_t tokens_max) override {
-    return std::make_unique<ToyState>(shape_, tokens_max, live_);
+    const uint64_t bytes = state_bytes(tokens_max);  // all of them, or UINT64_MAX
+    if (bytes <= PTRDIFF_MAX) {
+      try {
+        return std::make_unique<ToyState>(shape_, tokens_max, live_);
+      } catch (const std::bad_alloc&) {  // falls through
+      }
+    }
+    return fail(Code::kOutOfMemory, "toy: no memory for a state of " + std::to_string(tokens_max) + " tokens (" +
+                                        std::to_string(bytes >> 20) + " MiB); use a smaller context");
   }
   Placement placement() const override { return {.ran = "toy", .arithmetic = "loops of an example", .threads = 1}; }
   std::string arithmetic() const override { return arithmetic_name("toy/f32"); }
@@ -142,7 +147,6 @@ class ToyExecutor final : public Executor {
       auto& state = static_cast<ToyState&>(*seat.state);
       for (size_t i = 0; i < seat.tokens.size(); ++i) {
         BATON_OK(context.check());
-        state.hold(state.position() + 1);
         const bool wanted = i + seat.rows_out >= seat.tokens.size();
         for (const Op& op : model_->program.ops) apply(op, state, seat.tokens[i], wanted ? out.data() : nullptr);
         if (wanted) out = out.subspan(static_cast<size_t>(model_->program.output_width));

@@ -13,6 +13,7 @@
 #include "tests/support/seats.h"
 #include "tests/support/smoke.h"
 #include "tests/support/state_values.h"
+#include "tests/support/test_names.h"
 
 namespace baton::test {
 namespace {
@@ -92,7 +93,8 @@ std::vector<std::string> other_units() {
   names.emplace_back("cpu:kernels=exact");
   return names;
 }
-INSTANTIATE_TEST_SUITE_P(Units, Conformance, testing::ValuesIn(other_units()));
+INSTANTIATE_TEST_SUITE_P(Units, Conformance, testing::ValuesIn(other_units()),
+                         [](const auto& item) { return test_name(item.param); });
 
 TEST_P(Conformance, EveryOpAgainstRef) {
   auto ref = create_unit("ref");

@@ -8,6 +8,7 @@
 #include "baton/bridge/bridge.h"
 #include "tests/support/golden.h"
 #include "tests/support/state_values.h"
+#include "tests/support/test_names.h"
 
 namespace baton::test {
 namespace {
@@ -134,11 +135,8 @@ TEST_P(Layers, AreToldOfEachSeatAndOfDecodes) {
   EXPECT_EQ(c->position(), 6u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Units, Layers, testing::ValuesIn(cases()), [](const auto& item) {
-  std::string name = item.param.unit + "_" + item.param.model;
-  for (char& letter : name) letter = std::isalnum(static_cast<unsigned char>(letter)) ? letter : '_';
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Units, Layers, testing::ValuesIn(cases()),
+                         [](const auto& item) { return test_name(item.param.unit + "_" + item.param.model); });
 
 }  // namespace
 }  // namespace baton::test

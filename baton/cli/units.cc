@@ -79,8 +79,8 @@ int list_units(const UnitsFlags& flags) {
     item["ops"] = ops;
     json["units"].push_back(item);
     text += fmt::format("\n{}  available{}\n", entry->name, caps.emulated ? " (emulated)" : "");
-    text += fmt::format("  features      {}\n", fmt::join(caps.features, " "));
-    text += fmt::format("  weights       {}\n", fmt::join(types, " "));
+    if (!caps.features.empty()) text += fmt::format("  features      {}\n", fmt::join(caps.features, " "));
+    if (!types.empty()) text += fmt::format("  weights       {}\n", fmt::join(types, " "));
     text += fmt::format("  keys, values  {}\n", to_string(caps.kv_type));
     text += fmt::format("  prefill       {} tokens a step preferred\n", caps.prefill_tokens_preferred);
     text += caps.decode_seats_max == 0

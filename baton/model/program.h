@@ -22,9 +22,12 @@ enum class OpKind : uint8_t {
   kRmsNorm,     // out = x * rsqrt(mean(x^2) + eps) * W, over each group of `width` values of x (per head for q and k)
   kLinear,      // out = W x
   kSplitPairs,  // x = heads of [a: width | b: width] -> out = all a, out2 = all b (query and gate of gated attention)
-  kRope,    // out = x with the first `rotary` of each head of `width` rotated by the token's position, in place allowed
-  kAttend,  // append k, v to the slots; out = softmax(scale q k^T, causal) v; head h reads kv head h / (heads /
-            // kv_heads)
+  // out = x with the first `rotary` of each head of `width` rotated, pair by pair (RopePairing), in place allowed: pair
+  // i (a, b) of the token at position p becomes m (a cos w - b sin w, b cos w + a sin w), w = p rope_theta^(-2 i /
+  // rotary) / factors[i] (1 without factors), m = rope_magnitude (Su et al. 2021, arXiv:2104.09864).
+  kRope,
+  kAttend,       // append k, v to the slots; out = softmax(scale q k^T, causal) v; head h reads kv head h / (heads /
+                 // kv_heads)
   kSigmoidGate,  // out = x * sigmoid(y)
   kCausalConv,   // out = silu(sum_j W[c, j] * x[t - taps + 1 + j, c]); the slot keeps the last taps - 1 columns of x
   kDeltaRule,    // gated delta rule; see DeltaRule below

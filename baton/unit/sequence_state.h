@@ -1,9 +1,13 @@
 // One sequence's memory on one unit, as everybody but the unit sees it: rows that are read and written in canonical
 // order, and a position. Where the bytes lie (host memory, pages, a card, another machine) only the unit knows.
 //
+// A state is what its rows and its position say, and nothing beside them (but what it kept for rewind): one that is
+// filled with another's rows goes on as that one, to the bit on an executor of the same arithmetic(). Seals, bridges
+// and checkpoints stand on it; tests/state_contract_test.cc holds every unit to it.
+//
 // Threads: used by one thread at a time, which need not be its lane's (unit.h). Reads and writes are ordered behind the
-// last step of the state. A state dies
-// before the executor that made it (checked); its destructor may run on any thread.
+// last step of the state. A state dies before the executor that made it (checked); its destructor may run on any
+// thread.
 #pragma once
 
 #include <algorithm>

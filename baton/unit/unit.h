@@ -112,7 +112,8 @@ struct StepLimits {
 
 // Is told by a step, on the step's thread, that all segments of a layer are what they will be behind the step: for who
 // sends a state while later layers compute. A seat's layers come in their order, each once. Until the call returns the
-// layer can be read at the position that the step will bring; the rest of the state cannot.
+// layer can be read at the position that the step will bring; the rest of the state cannot: the unit calls the state's
+// show_coming with that position before it tells of the first layer, and set_position behind the last.
 class LayerWatch {
  public:
   virtual ~LayerWatch() = default;
@@ -150,10 +151,13 @@ class Executor {
   virtual const Model& model() const = 0;
   // Of its states.
   virtual const StateShape& shape() const = 0;
-  // What a state takes that holds up to `tokens` tokens. Any thread.
+  // What a state made for `tokens` tokens takes: SequenceState::bytes() is never more, but for what a seat that `keeps`
+  // adds. Requests are admitted by it, before there is a state. Any thread; UINT64_MAX where it overflows. Here: the
+  // values and no more.
   virtual uint64_t state_bytes(uint64_t tokens) const { return section_bytes(shape(), tokens); }
 
-  // A state at position 0. kOutOfMemory when it does not fit.
+  // A state at position 0, with room for all of tokens_max: what does not fit is refused here, with kOutOfMemory that
+  // names the unit and the size, and not amid a step.
   virtual Result<std::unique_ptr<SequenceState>> new_state(uint64_t tokens_max) = 0;
   // A state as `from`, one of this executor's, was at `position`, at most its own: what it holds is shared or copied,
   // but for what it kept for rewind. kUnsupported when that cannot be told any more (recurrent parts have moved on, and

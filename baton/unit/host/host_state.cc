@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <new>
 
@@ -13,14 +14,43 @@ namespace baton::host {
 namespace {
 
 constexpr uint64_t kAlignment = 64;
+constexpr uint64_t kPage = 4096;
 
 }  // namespace
+
+bool size_class(uint64_t bytes, uint64_t* size) {
+  return checked_align(bytes, std::max(kPage, std::bit_floor(bytes) / 8), size);
+}
+
+std::optional<Places> Places::of(const StateShape& shape, uint64_t tokens_max) {
+  Places places;
+  uint64_t total = 0, stripe = UINT64_MAX;
+  for (const Segment& segment : shape.segments) {
+    const Dims dims = dims_at(segment, tokens_max);
+    places.slots.push_back({total, static_cast<int64_t>(dims[1] * dims[2]), places.kept_bytes});
+    uint64_t bytes = 0;
+    if (!dense_bytes(dims, segment.dtype, &bytes) || !checked_add(total, bytes, &total) ||
+        !checked_align(total, kAlignment, &total)) {
+      return std::nullopt;
+    }
+    if (!has_tokens_dim(segment.kind)) {
+      places.kept_bytes += bytes;
+      continue;
+    }
+    stripe = std::min(stripe, bytes / std::max<uint64_t>(dims[0], 1));
+  }
+  if (!size_class(total, &places.bytes)) return std::nullopt;
+  // A head's keys of a few tokens at the beginning of each stripe: with huge pages that share out several stripes, the
+  // first hand-over of 35 tokens zeroed all of a state of 4,096 (94 MB, 370 ms instead of 7).
+  places.pages = stripe >= kHugePage ? Pages::kHuge : Pages::kSmall;
+  return places;
+}
 
 HostState::HostState(StatePool& pool, uint64_t tokens_max) : SequenceState(tokens_max, pool.live_), pool_(pool) {}
 
 HostState::~HostState() {
   if (pool_.keeps(kept_memory_.bytes())) {
-    std::memset(kept_memory_.data(), 0, kKeptMax * kept_bytes_);
+    std::memset(kept_memory_.data(), 0, kKeptMax * places_.kept_bytes);
     pool_.give(std::move(kept_memory_));
   }
   if (!pool_.keeps(memory_.bytes())) return;
@@ -31,40 +61,29 @@ HostState::~HostState() {
 const StateShape& HostState::shape() const { return pool_.shape(); }
 
 Status HostState::place() {
-  uint64_t total = 0, stripe = UINT64_MAX;
-  for (const Segment& segment : shape().segments) {
-    const Dims dims = dims_at(segment, tokens_max());
-    places_.push_back({total, static_cast<int64_t>(dims[1] * dims[2]), kept_bytes_});
-    uint64_t bytes = 0;
-    if (!dense_bytes(dims, segment.dtype, &bytes) || !checked_add(total, bytes, &total) ||
-        !checked_align(total, kAlignment, &total)) {
-      return fail(Code::kOutOfMemory,
-                  fmt::format("{}: the size of a state of {} tokens overflows", pool_.unit_, tokens_max()));
-    }
-    if (!has_tokens_dim(segment.kind)) {
-      kept_bytes_ += bytes;
-      continue;
-    }
-    stripe = std::min(stripe, bytes / std::max<uint64_t>(dims[0], 1));
+  const std::optional<Places> places = Places::of(shape(), tokens_max());
+  if (!places) {
+    return fail(Code::kOutOfMemory,
+                fmt::format("{}: the size of a state of {} tokens overflows", pool_.unit_, tokens_max()));
   }
-  // A head's keys of a few tokens at the beginning of each stripe: with huge pages that share out several stripes, the
-  // first hand-over of 35 tokens zeroed all of a state of 4,096 (94 MB, 370 ms instead of 7).
-  const Pages pages = stripe >= kHugePage ? Pages::kHuge : Pages::kSmall;
-  BATON_TRY(memory_,
-            pool_.take(total, fmt::format("a state of {} tokens; use a smaller context", tokens_max()), pages));
+  places_ = *places;
+  BATON_TRY(memory_, pool_.take(places_.bytes, fmt::format("a state of {} tokens; use a smaller context", tokens_max()),
+                                places_.pages));
   return {};
 }
 
 Status HostState::keep() {
-  if (kept_bytes_ == 0 || kept_memory_.bytes() > 0) return {};
-  BATON_TRY(kept_memory_, pool_.take(kKeptMax * kept_bytes_, "states to go back to", Pages::kHuge));
+  if (places_.kept_bytes == 0 || kept_memory_.bytes() > 0) return {};
+  uint64_t bytes = 0;
+  BATON_CHECK(size_class(kKeptMax * places_.kept_bytes, &bytes));
+  BATON_TRY(kept_memory_, pool_.take(bytes, "states to go back to", Pages::kHuge));
   return {};
 }
 
 Status HostState::check_back(uint64_t to) const {
   BATON_CHECK(to <= position());
   const uint64_t back = position() - to;
-  if (kept_bytes_ == 0 || back <= kept_count_) return {};
+  if (places_.kept_bytes == 0 || back <= kept_count_) return {};
   return fail(Code::kUnsupported,
               fmt::format("{}: a state at position {} cannot go back {} tokens to {}: its recurrent parts were kept "
                           "for the last {}",
@@ -76,7 +95,7 @@ Result<std::unique_ptr<SequenceState>> HostState::fork(uint64_t at) const {
   BATON_TRY(std::unique_ptr<SequenceState> copy, pool_.make(tokens_max()));
   auto& to = static_cast<HostState&>(*copy);
   to.will_hold(at);
-  for (size_t i = 0; i < places_.size(); ++i) {
+  for (size_t i = 0; i < places_.slots.size(); ++i) {
     const Segment& segment = shape().segments[i];
     const auto slot = static_cast<SlotId>(i);
     const Dims all = dims(slot);
@@ -93,8 +112,8 @@ Result<std::unique_ptr<SequenceState>> HostState::fork(uint64_t at) const {
 Status HostState::rewind(uint64_t to) {
   BATON_OK(check_back(to));
   const uint64_t back = position() - to;
-  if (kept_bytes_ > 0) {
-    for (size_t i = 0; i < places_.size() && back > 0; ++i) {
+  if (places_.kept_bytes > 0) {
+    for (size_t i = 0; i < places_.slots.size() && back > 0; ++i) {
       if (has_tokens_dim(shape().segments[i].kind)) continue;
       const auto slot = static_cast<SlotId>(i);
       const Dims all = dims(slot);
@@ -107,7 +126,7 @@ Status HostState::rewind(uint64_t to) {
 }
 
 void HostState::zero_touched() const {
-  for (size_t i = 0; i < places_.size(); ++i) {
+  for (size_t i = 0; i < places_.slots.size(); ++i) {
     const Segment& segment = shape().segments[i];
     const Dims dims = dims_at(segment, has_tokens_dim(segment.kind) ? std::min(touched_, tokens_max()) : tokens_max());
     const RowRange all{0, dims[0] * dims[1]};
@@ -151,6 +170,11 @@ const std::byte* HostState::view_rows(size_t segment, const Dims& dims, RowRange
   return dense ? first : nullptr;
 }
 
+uint64_t StatePool::bytes_for(uint64_t tokens_max) const {
+  const std::optional<Places> places = Places::of(shape_, tokens_max);
+  return places ? places->bytes : UINT64_MAX;
+}
+
 Result<std::unique_ptr<SequenceState>> StatePool::make(uint64_t tokens_max) {
   try {
     std::unique_ptr<HostState> state(new HostState(*this, tokens_max));
@@ -164,7 +188,7 @@ Result<std::unique_ptr<SequenceState>> StatePool::make(uint64_t tokens_max) {
 Result<Memory> StatePool::take(size_t bytes, std::string_view what, Pages pages) {
   {
     const std::lock_guard lock(mutex_);
-    const auto fits = [&](const Memory& memory) { return memory.bytes() >= bytes && memory.bytes() / 2 <= bytes; };
+    const auto fits = [&](const Memory& memory) { return memory.bytes() == bytes; };
     const auto found = std::find_if(kept_.rbegin(), kept_.rend(), fits);
     if (found != kept_.rend()) {
       Memory memory = std::move(*found);

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,26 @@ class StatePool;
 
 inline constexpr uint32_t kKeptMax = 16;  // tokens that a state with recurrent parts can be taken back over
 
+// Where the slots of a state of so many tokens lie in its memory.
+struct Places {
+  struct Place {
+    uint64_t offset;  // bytes
+    int64_t slab;     // values of one index of the outermost dim
+    uint64_t kept;    // of a slot without a tokens dim: bytes from the beginning of what is kept for a token
+  };
+  std::vector<Place> slots;
+  uint64_t bytes = 0;       // of the memory, as size_class makes it
+  uint64_t kept_bytes = 0;  // for a token; 0: keys and values are all there is
+  Pages pages = Pages::kHuge;
+
+  // Of all segments; none when the sizes overflow.
+  static std::optional<Places> of(const StateShape& shape, uint64_t tokens_max);
+};
+
+// What is asked of the system for `bytes`: the next of eight sizes between a power of two and the next, so that the
+// memory of one sequence does for others of about its length, and is never more than was said of them. False: overflow.
+bool size_class(uint64_t bytes, uint64_t* size);
+
 // Each segment is one dense array in canonical order with room for tokens_max() tokens.
 class HostState final : public SequenceState {
  public:
@@ -26,12 +47,12 @@ class HostState final : public SequenceState {
   // Dims of a slot's array: the tokens dim is tokens_max().
   Dims dims(SlotId slot) const { return dims_at(shape().segments[static_cast<size_t>(slot)], tokens_max()); }
   std::byte* data(SlotId slot) const {
-    return reinterpret_cast<std::byte*>(memory_.data() + places_[static_cast<size_t>(slot)].offset);
+    return reinterpret_cast<std::byte*>(memory_.data() + places_.slots[static_cast<size_t>(slot)].offset);
   }
   float* floats(SlotId slot) const { return reinterpret_cast<float*>(data(slot)); }
   // f16 keys or values of one kv head: [tokens_max, head_dim].
   uint16_t* halves(SlotId slot, int64_t head) const {
-    return reinterpret_cast<uint16_t*>(data(slot)) + head * places_[static_cast<size_t>(slot)].slab;
+    return reinterpret_cast<uint16_t*>(data(slot)) + head * places_.slots[static_cast<size_t>(slot)].slab;
   }
 
   // Before keys and values of up to `tokens` tokens are written: what is zeroed before the memory goes to another
@@ -42,8 +63,8 @@ class HostState final : public SequenceState {
   Status keep();
   // Where a slot's values before the token at `position` go, in canonical order: a ring of kKeptMax.
   float* kept(SlotId slot, uint64_t position) const {
-    return reinterpret_cast<float*>(kept_memory_.data() + position % kKeptMax * kept_bytes_ +
-                                    places_[static_cast<size_t>(slot)].kept);
+    return reinterpret_cast<float*>(kept_memory_.data() + position % kKeptMax * places_.kept_bytes +
+                                    places_.slots[static_cast<size_t>(slot)].kept);
   }
   // After a step that kept those before its last `kept` tokens.
   void advance(uint64_t tokens, uint64_t kept = 0) {
@@ -73,16 +94,10 @@ class HostState final : public SequenceState {
   void for_runs(size_t segment, const Dims& dims, RowRange rows, Copy copy) const;
 
   StatePool& pool_;
-  struct Place {
-    uint64_t offset;  // bytes
-    int64_t slab;     // values of one index of the outermost dim
-    uint64_t kept;    // of a slot without a tokens dim: bytes from the beginning of what is kept for a token
-  };
-  std::vector<Place> places_;  // by slot
+  Places places_;
   Memory memory_;
   uint64_t touched_ = 0;
   Memory kept_memory_;
-  uint64_t kept_bytes_ = 0;  // for a token; 0: keys and values are all there is
   uint64_t kept_count_ = 0;  // of the last tokens
 };
 
@@ -96,6 +111,8 @@ class StatePool {
       : shape_(state_shape(program, kv_type)), unit_(std::move(unit)), live_(live) {}
 
   const StateShape& shape() const { return shape_; }
+  // What a state made for so many tokens takes: Executor::state_bytes. UINT64_MAX where that overflows. Any thread.
+  uint64_t bytes_for(uint64_t tokens_max) const;
   // kOutOfMemory.
   Result<std::unique_ptr<SequenceState>> make(uint64_t tokens_max);
 
@@ -104,7 +121,7 @@ class StatePool {
   static constexpr size_t kKeptBytes = size_t{256} << 20;
   static constexpr size_t kKeptCount = 8;
 
-  // What is at most twice as large does. Zeroed.
+  // Of just this size, which size_class made. Zeroed.
   Result<Memory> take(size_t bytes, std::string_view what, Pages pages);
   // `memory` was zeroed where it had been written.
   void give(Memory memory);

@@ -1,0 +1,224 @@
+// What unit.h and sequence_state.h promise of states and steps, on every unit: held to it by its interface alone.
+#include <gtest/gtest.h>
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "baton/api/units.h"
+#include "tests/support/golden.h"
+#include "tests/support/state_values.h"
+#include "tests/support/test_names.h"
+
+namespace baton::test {
+namespace {
+
+struct ContractCase {
+  std::string unit, model;
+};
+void PrintTo(const ContractCase& item, std::ostream* out) { *out << item.model << " on " << item.unit; }
+
+std::vector<ContractCase> cases() {
+  std::vector<ContractCase> all;
+  for (const UnitEntry* entry : unit_entries()) {
+    for (const char* model : {"tiny-qwen3.5", "tiny-llama"}) all.push_back({std::string(entry->name), model});
+  }
+  return all;
+}
+
+class Contract : public testing::TestWithParam<ContractCase> {
+ protected:
+  void SetUp() override {
+    auto unit = create_unit(GetParam().unit);
+    if (!unit && unit.error().code == Code::kUnsupported) GTEST_SKIP() << unit.error().message;
+    ASSERT_TRUE(unit) << unit.error().message;
+    unit_ = std::move(*unit);
+    auto model = load_model(data_folder() / "golden" / GetParam().model);
+    ASSERT_TRUE(model) << model.error().message;
+    model_ = *model;
+    executor_ = load();
+    width_ = static_cast<size_t>(model_->program.output_width);
+    decodes_ = unit_->caps().decode_seats_max > 0;
+  }
+  std::unique_ptr<Executor> load() {
+    auto executor = unit_->load(model_, 2);
+    EXPECT_TRUE(executor) << executor.error().message;
+    return std::move(*executor);
+  }
+  std::unique_ptr<SequenceState> state(uint64_t tokens) {
+    auto made = executor_->new_state(tokens);
+    EXPECT_TRUE(made) << made.error().message;
+    return std::move(*made);
+  }
+  std::vector<int32_t> tokens(size_t count, int32_t first) const {
+    std::vector<int32_t> made(count);
+    for (size_t i = 0; i < count; ++i) made[i] = (first + static_cast<int32_t>(i * 7)) % model_->program.vocab;
+    return made;
+  }
+  // A prompt and a few decodes (prefills, of who does not decode); the rows of all that came behind the prompt.
+  std::vector<float> go_on(SequenceState& at, int32_t first) {
+    std::vector<float> rows(4 * width_, std::nanf(""));
+    const std::vector<int32_t> more = tokens(3, first), last = tokens(1, first + 5);
+    const auto last_row = std::span(rows).last(width_);
+    Status status = executor_->prefill(at, more, std::span(rows).first(3 * width_));
+    EXPECT_TRUE(status) << status.error().message;
+    status = decodes_ ? executor_->decode(at, last[0], last_row) : executor_->prefill(at, last, last_row);
+    EXPECT_TRUE(status) << status.error().message;
+    for (const float value : rows) EXPECT_TRUE(std::isfinite(value));
+    return rows;
+  }
+  // Fills `to` with what `from` holds, the last segment first, in pieces of a few rows.
+  static void copy(const SequenceState& from, SequenceState& to) {
+    to.begin_write(from.position());
+    for (size_t i = from.shape().segments.size(); i-- > 0;) {
+      const Segment& segment = from.shape().segments[i];
+      const Dims dims = dims_at(segment, from.position());
+      for (uint64_t row = 0; row < dims[0] * dims[1];) {
+        const uint64_t count = std::min<uint64_t>(dims[0] * dims[1] - row, 1 + row % 4);
+        std::vector<std::byte> bytes(count * dims[2] * value_bytes(segment.dtype), std::byte{0xff});
+        ASSERT_TRUE(from.read(i, {row, count}, bytes.data()));
+        ASSERT_TRUE(to.write(i, {row, count}, bytes.data()));
+        row += count;
+      }
+    }
+    ASSERT_TRUE(to.finish_write());
+  }
+
+  std::unique_ptr<Unit> unit_;
+  std::shared_ptr<const Model> model_;
+  std::unique_ptr<Executor> executor_;
+  size_t width_ = 0;
+  bool decodes_ = false;
+};
+INSTANTIATE_TEST_SUITE_P(Units, Contract, testing::ValuesIn(cases()),
+                         [](const auto& item) { return test_name(item.param.unit + "_" + item.param.model); });
+
+// One that is filled with another's rows goes on as that one: nothing is remembered beside them. So does one whose
+// memory an earlier sequence had.
+TEST_P(Contract, AStateIsWhatItsRowsSay) {
+  for (const size_t length : {size_t{1}, size_t{37}, size_t{150}}) {
+    SCOPED_TRACE(fmt::format("{} tokens", length));
+    const auto whole = state(length + 4), filled = state(length + 9);
+    ASSERT_TRUE(executor_->prefill(*whole, tokens(length, 3), {}));
+    ASSERT_NO_FATAL_FAILURE(copy(*whole, *filled));
+    ASSERT_EQ(filled->position(), length);
+    EXPECT_EQ(state_bytes(*filled), state_bytes(*whole));
+    EXPECT_EQ(go_on(*filled, 8), go_on(*whole, 8));
+    EXPECT_EQ(state_bytes(*filled), state_bytes(*whole));
+  }
+}
+
+TEST_P(Contract, AForkIsAStateOfItsOwn) {
+  const auto from = state(60), never = state(60);
+  for (SequenceState* each : {from.get(), never.get()}) ASSERT_TRUE(executor_->prefill(*each, tokens(40, 3), {}));
+  auto copy = executor_->fork(*from, 40);
+  ASSERT_TRUE(copy) << copy.error().message;
+  EXPECT_EQ((*copy)->tokens_max(), 60u);
+  const auto before = state_bytes(*from);
+  EXPECT_EQ(state_bytes(**copy), before);
+  const auto other = go_on(**copy, 21);
+  EXPECT_EQ(state_bytes(*from), before);
+  const auto rows = go_on(*from, 8);
+  EXPECT_NE(rows, other);
+  EXPECT_EQ(rows, go_on(*never, 8));
+  EXPECT_EQ(state_bytes(*from), state_bytes(*never));
+}
+
+// Seats of many sizes, one longer than a pass of any unit, with some rows each: in the order of the seats, and no other
+// place of `out` is written.
+TEST_P(Contract, RowsLieWhereTheSeatsSay) {
+  const std::vector<std::pair<size_t, uint32_t>> sizes = {{5, 2}, {300, 3}, {1, 1}, {17, 0}, {64, 1}};
+  std::vector<std::vector<int32_t>> prompts;
+  std::vector<std::unique_ptr<SequenceState>> states;
+  std::vector<Seat> seats;
+  size_t rows = 0;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    prompts.push_back(tokens(sizes[i].first, static_cast<int32_t>(3 + 11 * i)));
+    states.push_back(state(sizes[i].first + 2));
+    rows += sizes[i].second;
+  }
+  for (size_t i = 0; i < sizes.size(); ++i) seats.push_back({states[i].get(), prompts[i], sizes[i].second});
+  constexpr float kBeside = 12345;
+  std::vector<float> all((rows + 2) * width_, kBeside);
+  const auto out = std::span(all).subspan(width_, rows * width_);
+  std::fill(out.begin(), out.end(), std::nanf(""));
+  const Status stepped = executor_->step(seats, out, {});
+  ASSERT_TRUE(stepped) << stepped.error().message;
+  const float allowed = unit_->caps().shared_prefills_exact ? 0.0f : unit_->caps().logit_tolerance(main_type(*model_));
+  size_t row = 0;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    SCOPED_TRACE(fmt::format("seat {}", i));
+    EXPECT_EQ(states[i]->position(), sizes[i].first);
+    const auto alone = state(sizes[i].first + 2);
+    std::vector<float> wanted(sizes[i].second * width_, std::nanf(""));
+    ASSERT_TRUE(executor_->prefill(*alone, prompts[i], wanted));
+    EXPECT_LE(max_abs_difference(out.subspan(row * width_, wanted.size()), wanted), allowed);
+    row += sizes[i].second;
+  }
+  for (size_t i = 0; i < width_; ++i) ASSERT_TRUE(all[i] == kBeside && all[all.size() - 1 - i] == kBeside);
+}
+
+TEST_P(Contract, ACancelledStepSaysSo) {
+  const std::atomic<bool> cancelled = true;
+  const auto at = state(700);
+  const std::vector<int32_t> prompt = tokens(700, 3);
+  const Seat seat{at.get(), prompt};
+  const Status status = executor_->step({&seat, 1}, {}, {.cancelled = &cancelled});
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, Code::kCancelled);
+}
+
+// Found before any seat has run, be the one that cannot the last; what is wrong with it, and with which, is said.
+TEST_P(Contract, ARefusedSeatChangesNothing) {
+  const auto sound = state(10), other = state(4), never = state(10);
+  const std::vector<int32_t> prompt = tokens(5, 3), bad = {1, model_->program.vocab}, negative = {-1};
+  for (SequenceState* each : {sound.get(), never.get()}) ASSERT_TRUE(executor_->prefill(*each, prompt, {}));
+  const auto refused = [&](std::span<const int32_t> ids, Code code) {
+    const Seat seats[] = {{sound.get(), prompt}, {other.get(), ids}};
+    const Status status = executor_->step(seats, {}, {});
+    ASSERT_FALSE(status);
+    EXPECT_EQ(status.error().code, code) << status.error().message;
+    EXPECT_NE(status.error().message.find("sequence 1"), std::string::npos) << status.error().message;
+    EXPECT_EQ(sound->position(), 5u);
+    EXPECT_EQ(other->position(), 0u);
+    EXPECT_EQ(state_bytes(*sound), state_bytes(*never));
+  };
+  refused(bad, Code::kInvalidInput);
+  refused(negative, Code::kInvalidInput);
+  refused(prompt, Code::kOutOfMemory);  // five tokens into a state of four
+  EXPECT_EQ(go_on(*sound, 8), go_on(*never, 8));
+}
+
+// A request is admitted by what is told before: states of all sizes, fresh and of memory that others had, take no more.
+TEST_P(Contract, BytesAreToldBeforeAndBehind) {
+  for (const uint64_t length : {4096, 1, 33, 2500, 512, 2049, 4095, 100, 4096}) {
+    SCOPED_TRACE(fmt::format("{} tokens", length));
+    const uint64_t told = executor_->state_bytes(length);
+    EXPECT_GE(told, section_bytes(executor_->shape(), length));
+    EXPECT_LE(told, section_bytes(executor_->shape(), length) * 5 / 4 + 65536);
+    const auto at = state(length);
+    EXPECT_LE(at->bytes(), told);
+    ASSERT_TRUE(executor_->prefill(*at, tokens(std::min<size_t>(length, 40), 3), {}));
+    EXPECT_LE(at->bytes(), told);
+    EXPECT_GE(at->bytes(), section_bytes(at->shape(), at->position()));
+  }
+  EXPECT_EQ(executor_->state_bytes(uint64_t{1} << 62), UINT64_MAX);
+  const auto none = executor_->new_state(uint64_t{1} << 62);
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code, Code::kOutOfMemory);
+  EXPECT_EQ(none.error().message.rfind(unit_->name(), 0), 0u) << none.error().message;
+}
+
+TEST_P(Contract, TheNameOfItsArithmeticIsOne) {
+  const std::string name = executor_->arithmetic();
+  EXPECT_EQ(name.rfind(unit_->name(), 0), 0u) << name;
+  EXPECT_LE(name.size(), kArithmeticNameMax);
+  for (const char letter : name) EXPECT_TRUE(letter > ' ' && letter <= '~') << name;
+  const auto again = load();
+  EXPECT_EQ(again->arithmetic(), name);
+  ASSERT_TRUE(executor_->settle());
+  EXPECT_EQ(executor_->arithmetic(), name) << "constant for the executor's life";
+}
+
+}  // namespace
+}  // namespace baton::test
