@@ -4,7 +4,11 @@
 
 #include <fmt/format.h>
 
+#include <unistd.h>
+
 #include <chrono>
+#include <filesystem>
+#include <fstream>
 
 #include "baton/api/units.h"
 #include "baton/base/random.h"
@@ -216,6 +220,100 @@ std::vector<ReuseCase> reuse_cases() {
 INSTANTIATE_TEST_SUITE_P(Pairs, Reuse, testing::ValuesIn(reuse_cases()), [](const auto& item) {
   return test_name(item.param.model + "_" + item.param.prefill + "_" + item.param.decode);
 });
+
+// Another engine begins from what this one left in files, and its answers do not show it.
+class ReuseOfFiles : public Reuse {
+ protected:
+  ~ReuseOfFiles() override {
+    engine_.reset();
+    std::filesystem::remove_all(folder_);
+  }
+  // Another engine, and the cache as another process finds it.
+  void restart() {
+    engine_.reset();
+    const Model& model = executors_.front()->model();
+    const Fingerprints prints = model.fingerprints().value();
+    const StateIdentity identity{prints.model, prints.quantization, 0};
+    const StateShape shape = state_shape(model.program, DType::kF32);
+    cache_ = StateCache::open({folder_, 1 << 26, identity, shape, 1000, model.program.vocab, nullptr}).value();
+    options_.cache = cache_.get();
+    start(uint64_t{64} << 20);
+  }
+  // Leaves checkpoints at 192 and 256, and those of a tenant's request in memory alone.
+  void fill() {
+    std::filesystem::remove_all(folder_);
+    restart();
+    Request first = request(branch(300, 0), ReuseMode::kExact), others = first;
+    first.keep_at = {250};
+    ask(first);
+    others.tokens = branch(20, 280);
+    others.tenant = 7;
+    ask(others);
+    uint64_t asked = 0;
+    ASSERT_TRUE(engine_->save_checkpoints([&](uint64_t, uint64_t) { return ++asked > 0; }));
+    EXPECT_EQ(asked, 2u);
+    EXPECT_EQ(cache_->size(), 2u);
+    EXPECT_FALSE(engine_->submit(first)) << "it has ended";
+  }
+
+  const std::filesystem::path folder_ =
+      std::filesystem::path(testing::TempDir()) / fmt::format("baton-reuse-{}", ::getpid());
+  std::unique_ptr<StateCache> cache_;
+};
+INSTANTIATE_TEST_SUITE_P(Pairs, ReuseOfFiles, testing::ValuesIn(reuse_cases()), [](const auto& item) {
+  return test_name(item.param.model + "_" + item.param.prefill + "_" + item.param.decode);
+});
+
+TEST_P(ReuseOfFiles, TheyOutliveTheEngine) {
+  const Answer alone = ask(request(branch(250, 60), ReuseMode::kOff));
+  fill();
+  restart();
+  EXPECT_EQ(cache_->size(), 2u);
+  // `ref` takes steps of other sizes, by its speed: what they made does not count as exact.
+  const bool sure = GetParam().prefill == "cpu";
+  const Answer warm = ask(request(branch(250, 60), ReuseMode::kExact));
+  if (sure) {
+    EXPECT_EQ(warm.end.stats.cached_tokens, 192u);
+    EXPECT_NE(warm.end.stats.cached_in, "");
+  }
+  EXPECT_EQ(warm.end.stats.prefill_tokens, 309u - warm.end.stats.reused_tokens);
+  EXPECT_EQ(warm.end.logits, alone.end.logits);
+  EXPECT_EQ(warm.ids, alone.ids);
+  // It is in memory too from then on; a tenant gets nothing of either.
+  const Answer again = ask(request(branch(250, 5), ReuseMode::kExact));
+  EXPECT_EQ(again.end.stats.cached_in, "");
+  if (sure) {
+    EXPECT_EQ(again.end.stats.cached_tokens, 192u);
+  }
+  Request tenants = request(branch(250, 60), ReuseMode::kExact);
+  tenants.tenant = 7;
+  EXPECT_EQ(ask(tenants).end.stats.cached_tokens, 0u);
+}
+
+// They are not found again and gone, and the answer is the same.
+TEST_P(ReuseOfFiles, DamagedOnesAreNotUsed) {
+  const Answer alone = ask(request(branch(250, 60), ReuseMode::kOff));
+  fill();
+  restart();
+  const std::vector<CacheFile> files = list_cache(folder_).value();
+  for (const CacheFile& file : files) {
+    std::fstream stream(file.path, std::ios::binary | std::ios::in | std::ios::out);
+    stream.seekg(-1, std::ios::end);
+    const int last = stream.get();
+    stream.seekp(-1, std::ios::end);
+    stream.put(static_cast<char>(last ^ 1));
+  }
+  const bool exact = GetParam().prefill == "cpu";
+  const Answer damaged = ask(request(branch(250, 60), exact ? ReuseMode::kExact : ReuseMode::kAny));
+  EXPECT_EQ(damaged.end.stats.cached_tokens, 0u);
+  EXPECT_NE(damaged.end.stats.reuse_failed.find(".state"), std::string::npos) << damaged.end.stats.reuse_failed;
+  if (exact) {
+    EXPECT_EQ(damaged.end.logits, alone.end.logits);
+  }
+  EXPECT_EQ(damaged.ids, alone.ids);
+  EXPECT_EQ(cache_->size(), 1u);
+  EXPECT_EQ(list_cache(folder_).value().size(), 1u);
+}
 
 }  // namespace
 }  // namespace baton::test

@@ -54,7 +54,7 @@ tl::expected<std::vector<int32_t>, ApiError> prompt_tokens(const Runtime& runtim
 
 // Where other prompts may part from this one, for Request::keep_at: before the content of the last message, and, of
 // longer chats, behind the system's. Positions in `tokens`, which are the prompt's; none where the template cannot say.
-std::vector<uint64_t> branching_positions(const Runtime& runtime, const ApiRequest& request,
+std::vector<uint64_t> branching_positions(const Runtime& runtime, const ChatInput& chat,
                                           const std::vector<int32_t>& tokens);
 
 // What a body says beside the answer.

@@ -265,14 +265,14 @@ tl::expected<std::vector<int32_t>, ApiError> prompt_tokens(const Runtime& runtim
   return *std::move(tokens);
 }
 
-std::vector<uint64_t> branching_positions(const Runtime& runtime, const ApiRequest& request,
+std::vector<uint64_t> branching_positions(const Runtime& runtime, const ChatInput& chat,
                                           const std::vector<int32_t>& tokens) {
   std::vector<uint64_t> positions;
-  const Json& messages = request.chat.messages;
-  if (request.endpoint != Endpoint::kChat || messages.empty()) return positions;
+  const Json& messages = chat.messages;
+  if (messages.empty()) return positions;
   // The same chat, but for what is said from message `from` on.
   const auto part_at = [&](size_t from) {
-    ChatInput other = request.chat;
+    ChatInput other = chat;
     other.messages.erase(other.messages.begin() + static_cast<ptrdiff_t>(from), other.messages.end());
     const bool same = messages[from]["content"].get<std::string>().starts_with('x');
     other.messages.push_back(

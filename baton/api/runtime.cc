@@ -55,6 +55,9 @@ Result<std::unique_ptr<Runtime>> Runtime::open(const RuntimeOptions& options) tr
   }
   runtime->units_ = std::move(units);
   if (runtime->text_.tokenizer) engine.tokenizer_fingerprint = runtime->text_.tokenizer->fingerprint();
+  if (!options.state_cache.empty()) {
+    BATON_OK(runtime->open_cache(options));
+  }
   BATON_TRY(runtime->engine_, Engine::create(engine));
   runtime->load_ms_ = ms_between(start_ns, clock.now_ns());
   return runtime;
@@ -64,6 +67,19 @@ Result<std::unique_ptr<Runtime>> Runtime::open(const RuntimeOptions& options) tr
   return fail(Code::kOutOfMemory, fmt::format("cannot start the threads of a unit: {}: take fewer, or allow more "
                                               "processes and memory (ulimit -u, ulimit -v)",
                                               error.code().message()));
+}
+
+Status Runtime::open_cache(const RuntimeOptions& options) {
+  BATON_TRY(const StateIdentity of, identity(options.fingerprint));
+  BATON_TRY(state_cache_, StateCache::open({options.state_cache, options.state_cache_bytes, of,
+                                            state_shape(model().program, DType::kF32), context_tokens(),
+                                            model().spec.vocab, options.state_key}));
+  engine_options_.cache = state_cache_.get();
+  return {};
+}
+
+Status Runtime::save_checkpoints(const std::function<bool(uint64_t done, uint64_t total)>& on_progress) {
+  return engine_->save_checkpoints(on_progress);
 }
 
 uint64_t Runtime::context_tokens() const {

@@ -15,6 +15,7 @@
 #include "baton/api/text_model.h"
 #include "baton/engine/engine.h"
 #include "baton/state/seal.h"
+#include "baton/state/state_cache.h"
 #include "baton/text/detokenizer.h"
 #include "baton/unit/entry.h"
 
@@ -27,6 +28,11 @@ struct RuntimeOptions {
   uint32_t threads = 0;  // of a unit whose options say nothing; 0: the unit's choice
   EngineLimits limits;
   std::vector<const UnitEntry*> own_units = {};  // found by name before those that are built in; borrowed during open
+  // A folder of states that outlive the runtime, for requests that reuse checkpoints (StateCache); empty: none.
+  std::filesystem::path state_cache = {};
+  uint64_t state_cache_bytes = 0;
+  const StateKey* state_key = nullptr;  // of them; borrowed for the runtime's life
+  FingerprintOptions fingerprint = {};  // their identity's: reading it may take as long as reading all weights
 };
 
 struct CompletionRequest {
@@ -107,12 +113,15 @@ struct ProofEvents {
 // Owned and used from one thread; the engine below has its own.
 class Runtime {
  public:
-  // kOutOfMemory also when the system refuses a thread.
+  // kOutOfMemory also when the system refuses a thread. Errors of StateCache::open.
   static Result<std::unique_ptr<Runtime>> open(const RuntimeOptions& options);
 
   const TextModel& text() const { return text_; }
   const Model& model() const { return *text_.model; }
   Engine& engine() { return *engine_; }
+  const StateCache* state_cache() const { return state_cache_.get(); }
+  // Engine::save_checkpoints: nothing more can be asked then.
+  Status save_checkpoints(const std::function<bool(uint64_t done, uint64_t total)>& on_progress = {});
   // Of the states it seals and opens. The first call may read all weights: Model::fingerprints().
   Result<StateIdentity> identity(const FingerprintOptions& options = {}) const;
   double load_ms() const { return load_ms_; }  // files and units
@@ -147,6 +156,7 @@ class Runtime {
     std::unique_ptr<Executor> executor;
   };
   explicit Runtime(TextModel text) : text_(std::move(text)) {}
+  Status open_cache(const RuntimeOptions& options);
   Loaded* find_unit(std::string_view name);
   // Gives back what of the bounds is `prefill`'s, when it had a hand in the starting state.
   Result<std::optional<ProofBounds>> prepare_start(Request& request, const StateMaker& prefill,
@@ -172,6 +182,7 @@ class Runtime {
   uint32_t threads_ = 0;
   std::vector<std::vector<int32_t>> sequences_;  // of the calibration; empty: not made yet
   std::optional<BoundsStore> store_;
+  std::unique_ptr<StateCache> state_cache_;
   EngineOptions engine_options_;
   std::vector<std::pair<std::string, Loaded>> units_;
   std::unique_ptr<Engine> engine_;  // last: destroyed first

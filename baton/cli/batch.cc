@@ -12,6 +12,7 @@
 #include "baton/cli/machine.h"
 #include "baton/cli/paths.h"
 #include "baton/cli/prompt.h"
+#include "baton/cli/state_key.h"
 #include "baton/state/checksum.h"
 
 namespace baton::cli {
@@ -31,6 +32,10 @@ Status check_batch_flags(const BatchFlags& flags) {
     return fail(Code::kInvalidInput,
                 "--verify-bridge: a batch proves no hand-overs; leave it out, and prove one with `baton run`");
   }
+  if (flags.no_reuse && !flags.cache.folder.empty())
+    return fail(Code::kInvalidInput, "--no-reuse prefills all of each prompt: --state-cache has no use; leave one out");
+  if (!flags.state_key.empty() && flags.cache.folder.empty())
+    return fail(Code::kInvalidInput, "--state-key goes with --state-cache");
   return {};
 }
 
@@ -117,13 +122,17 @@ int finish_batch(const BatchFlags& flags, const BatchTotals& totals, Status stat
 int run_batch(BatchFlags& flags) {
   if (const auto status = check_batch_flags(flags); !status) return report_usage(status.error());
   if (const auto status = flags.model.settle(); !status) return report_usage(status.error());
+  auto key = read_state_key(flags.state_key);
+  if (!key) return report(key.error());
+  flags.key = *std::move(key);
   InterruptScope interrupts(InterruptScope::kTerminateToo);
   interrupts.end_at_once(true);
   auto lines = LineReader::open(flags.in, kBatchLineBytesMax);
   if (!lines) return report(lines.error());
   const auto count = count_lines(flags.in);
   if (!count) return report(count.error());
-  auto runtime = flags.model.open(batch_limits(flags));
+  flags.cache.key = pointer_to(flags.key);
+  auto runtime = flags.model.open(batch_limits(flags), flags.cache);
   if (!runtime) return report(with_flags(runtime.error()));
   const TextModel& text = (*runtime)->text();
   if (!text.tokenizer) return report(no_tokenizer(text).value());
@@ -145,6 +154,7 @@ int run_batch(BatchFlags& flags) {
   BatchRun run(flags, **runtime, {*std::move(lines), flags.in == "-" ? "standard input" : flags.in, *count}, *output,
                fingerprint, interrupts);
   const Status status = run.run();
+  save_to_cache(**runtime, [&] { return interrupts.interrupted(); });
   return finish_batch(flags, run.totals(), status, *output);
 }
 
@@ -167,6 +177,10 @@ std::unique_ptr<Command> add_batch(CLI::App& program) {
   app->add_flag(
       "--no-reuse", flags->no_reuse,
       "prefill all of each prompt; else what prompts begin with alike is prefilled once, and no answer shows it");
+  flags->cache.add_to(*app);
+  takes_path(app->add_option("--state-key", flags->state_key,
+                             "file with a secret of at least 32 bytes: states of --state-cache carry a MAC under it"),
+             PathKind::kFile);
   flags->model.add_to(*app);
   flags->sampling.add_to(*app);
   flags->thinking.add_to(*app);

@@ -106,7 +106,8 @@ Status BatchRun::begin(uint64_t number, const openai::BatchRequest& request) {
   auto tokens = openai::prompt_tokens(runtime_, *asked);
   if (!tokens) return respond_error(number, request.custom_id, tokens.error());
   std::vector<uint64_t> keep_at;
-  if (!flags_.no_reuse) keep_at = openai::branching_positions(runtime_, *asked, *tokens);
+  if (!flags_.no_reuse && request.endpoint == openai::Endpoint::kChat)
+    keep_at = openai::branching_positions(runtime_, asked->chat, *tokens);
   CompletionRequest completion{runtime_.make_request(*std::move(tokens)), flags_.sampling.stops};
   flags_.sampling.apply(completion.request);
   completion.request.sampler.seed = seed_of(flags_.sampling, request.custom_id);

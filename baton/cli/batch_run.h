@@ -27,6 +27,9 @@ struct BatchFlags {
   std::string in, out;
   uint32_t parallel = 8;
   bool no_reuse = false;
+  StateCacheFlags cache;
+  std::string state_key;
+  std::optional<StateKey> key;  // of state_key
   bool json = false, quiet = false;
 };
 

@@ -164,6 +164,7 @@ ProofEvents proof_events(const InterruptScope& interrupts, std::optional<Progres
 
 void log_warnings(const Completion& completion) {
   const BridgeStats& bridge = completion.stats.bridge;
+  if (!completion.stats.reuse_failed.empty()) spdlog::warn("{}", completion.stats.reuse_failed);
   if (!bridge.unproven.empty()) spdlog::warn("--verify-bridge: nothing was proven: {}", bridge.unproven);
   if (bridge.proof_failed) spdlog::error("{}", completion.stats.fallback);
   for (const PhaseStats* phase : {&completion.stats.prefill, &completion.stats.via, &completion.stats.decode}) {
@@ -179,6 +180,7 @@ OrderedJson figures_json(const Completion& completion) {
   json["ended"] = to_string(completion.ended);
   json["prompt_tokens"] = stats.prompt_tokens;
   json["reused_tokens"] = stats.reused_tokens;
+  json["cached_tokens"] = stats.cached_tokens;
   json["generated_tokens"] = stats.generated_tokens;
   json["context_used"] = context_used(completion);
   json["context_tokens"] = completion.context_tokens;
@@ -213,9 +215,10 @@ std::string figures_text(const Completion& completion, std::string_view model) {
   std::string text;
   const auto line = [&](const char* name, const std::string& what) { text += fmt::format("{:<12} {}\n", name, what); };
   line("model", std::string(model));
-  line("prompt",
-       tokens_text(stats.prompt_tokens) +
-           (stats.reused_tokens > 0 ? fmt::format(", {} of them from a saved state", stats.reused_tokens) : ""));
+  line("prompt", tokens_text(stats.prompt_tokens) +
+                     (stats.reused_tokens > 0 ? fmt::format(", {} of them from a {} state", stats.reused_tokens,
+                                                            stats.cached_tokens > 0 ? "cached" : "saved")
+                                              : ""));
   line("answer", tokens_text(stats.generated_tokens) + ", " + ended_text(completion));
   if (stats.generated_tokens > 0) line("first token", first_token_text(stats));
   // The ordinary case is said once.

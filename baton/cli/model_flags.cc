@@ -98,7 +98,7 @@ Status ModelFlags::settle() {
   return {};
 }
 
-Result<std::unique_ptr<Runtime>> ModelFlags::open(const EngineLimits& limits) const {
+Result<std::unique_ptr<Runtime>> ModelFlags::open(const EngineLimits& limits, const StateCacheFlags& cache) const {
   if (std::error_code error; !std::filesystem::exists(model, error) && !error) {
     return fail(Code::kNotFound,
                 fmt::format("{}: No such file or directory: -m takes a GGUF file or a Hugging Face folder on this "
@@ -111,6 +111,7 @@ Result<std::unique_ptr<Runtime>> ModelFlags::open(const EngineLimits& limits) co
   options.threads = threads;
   options.limits = limits;
   options.limits.tokens_max = context;
+  cache.apply(options);
   progress(fmt::format("loading {}", model));
   const SteadyClock clock;
   const int64_t start_ns = clock.now_ns();

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "baton/api/runtime.h"
+#include "baton/cli/state_cache_flags.h"
 
 namespace baton::cli {
 
@@ -28,8 +29,8 @@ struct ModelFlags {
   // Fills the defaults; kInvalidInput for a strategy, unit or option that does not exist. Warns of more threads than
   // processors. Once.
   Status settle();
-  // `limits`: of the engine; tokens_max is by the context.
-  Result<std::unique_ptr<Runtime>> open(const EngineLimits& limits = {}) const;
+  // `limits`: of the engine; tokens_max is by the context. `cache`: its key is borrowed for the runtime's life.
+  Result<std::unique_ptr<Runtime>> open(const EngineLimits& limits = {}, const StateCacheFlags& cache = {}) const;
   void apply(Request& request) const;
 
  private:

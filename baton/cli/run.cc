@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 
+#include "baton/api/openai.h"
 #include "baton/base/output_file.h"
 #include "baton/base/terminal.h"
 #include "baton/cli/command.h"
@@ -29,6 +30,7 @@ struct RunFlags {
   ModelFlags model;
   SamplingFlags sampling;
   ThinkingFlags thinking;
+  StateCacheFlags cache;
   std::string prompt, positional, prompt_file, system, ids, dump_logits, save_state, load_state, state_key;
   std::optional<StateKey> key;  // of state_key
   bool raw = false, json = false, quiet = false;
@@ -82,8 +84,13 @@ Status check_flags(RunFlags& flags) {
                       templated, against));
     }
   }
-  if (!flags.state_key.empty() && flags.save_state.empty() && flags.load_state.empty())
-    return fail(Code::kInvalidInput, "--state-key goes with --save-state or --load-state");
+  if (!flags.state_key.empty() && flags.save_state.empty() && flags.load_state.empty() && flags.cache.folder.empty())
+    return fail(Code::kInvalidInput, "--state-key goes with --save-state, --load-state or --state-cache");
+  if (!flags.cache.folder.empty() && (!flags.load_state.empty() || flags.model.verify != "off")) {
+    return fail(Code::kInvalidInput,
+                fmt::format("--state-cache: {} says what the answer rests on; leave one of them out",
+                            flags.load_state.empty() ? "--verify-bridge" : "--load-state"));
+  }
   return flags.model.settle();
 }
 
@@ -114,7 +121,9 @@ void warn_of_cut(const RunFlags& flags, const Runtime& runtime, const Completion
                larger.empty() ? "" : "; more with " + larger);
 }
 
-Result<std::vector<int32_t>> prompt_tokens(const RunFlags& flags, const std::string& text, const Runtime& runtime) {
+// `keep_at`: where other prompts may go on otherwise.
+Result<std::vector<int32_t>> prompt_tokens(const RunFlags& flags, const std::string& text, const Runtime& runtime,
+                                           std::vector<uint64_t>* keep_at) {
   if (flags.given("--ids")) return flags.parsed_ids;
   if (as_it_is(flags))
     return runtime.encode(text, true, flags.load_state.empty() ? TextPlace::kStart : TextPlace::kContinuation);
@@ -123,7 +132,9 @@ Result<std::vector<int32_t>> prompt_tokens(const RunFlags& flags, const std::str
   input.messages.push_back({{"role", "user"}, {"content", text}});
   if (const auto think = flags.thinking.asked()) input.extra["enable_thinking"] = *think;
   flags.thinking.warn(runtime.text());
-  return runtime.encode_chat(input);
+  BATON_TRY(auto tokens, runtime.encode_chat(input));
+  if (runtime.state_cache() != nullptr) *keep_at = openai::branching_positions(runtime, input, tokens);
+  return tokens;
 }
 
 // The sealed state's own tokens come first.
@@ -157,6 +168,20 @@ Status write_outputs(const RunFlags& flags, const Completion& completion, SealFi
   return {};
 }
 
+// All but the starting state, and what is shown on the way.
+CompletionRequest request_of(const RunFlags& flags, const Runtime& runtime, std::vector<int32_t> tokens,
+                             std::vector<uint64_t> keep_at, SealFile& saved) {
+  CompletionRequest asked{runtime.make_request(std::move(tokens)), flags.sampling.stops};
+  Request& request = asked.request;
+  flags.sampling.apply(request);
+  flags.model.apply(request);
+  if (!flags.cache.folder.empty()) request.reuse = ReuseMode::kExact;
+  request.keep_at = std::move(keep_at);
+  request.want_logits = !flags.dump_logits.empty();
+  if (!flags.save_state.empty()) request.seal_to = [&](const SealSource& state) { return saved.take(state); };
+  return asked;
+}
+
 int run_prompt(RunFlags& flags) {
   if (const auto status = check_flags(flags); !status) return report_usage(status.error());
   auto key = read_state_key(flags.state_key);
@@ -167,9 +192,13 @@ int run_prompt(RunFlags& flags) {
   const auto text = prompt_text(flags);
   if (!text) return flags.prompt_file == "-" ? report_usage(text.error()) : report(text.error());
   SealFile saved(flags.save_state, pointer_to(flags.key));  // before the runtime, whose engine writes to it
-  auto runtime = flags.model.open();
+  EngineLimits limits;
+  if (!flags.cache.folder.empty()) limits.checkpoint_bytes_max = checkpoint_bytes();
+  flags.cache.key = pointer_to(flags.key);
+  auto runtime = flags.model.open(limits, flags.cache);
   if (!runtime) return report(with_flags(runtime.error()));
-  auto tokens = prompt_tokens(flags, *text, **runtime);
+  std::vector<uint64_t> keep_at;
+  auto tokens = prompt_tokens(flags, *text, **runtime, &keep_at);
   if (!tokens) return report(with_flags(tokens.error(), &(*runtime)->text()));
   if (!flags.quiet && !flags.json) say_bundled_model(flags.model);
   std::error_code ignored;
@@ -177,12 +206,8 @@ int run_prompt(RunFlags& flags) {
       !flags.load_state.empty() && std::filesystem::equivalent("/dev/stdin", flags.load_state, ignored);
   if (flags.prompt_file != "-" && !state_piped) warn_of_unread_pipe();
 
-  CompletionRequest request{(*runtime)->make_request(std::move(*tokens)), flags.sampling.stops};
   const uint64_t seed = flags.sampling.settled_seed();
-  flags.sampling.apply(request.request);
-  flags.model.apply(request.request);
-  request.request.want_logits = !flags.dump_logits.empty();
-  if (!flags.save_state.empty()) request.request.seal_to = [&](const SealSource& state) { return saved.take(state); };
+  CompletionRequest request = request_of(flags, **runtime, std::move(*tokens), std::move(keep_at), saved);
   if (!flags.load_state.empty()) {
     if (const auto status = continue_from_file(flags, **runtime, request.request, request.start_tokens); !status)
       return report(status.error());
@@ -222,6 +247,7 @@ int run_prompt(RunFlags& flags) {
     const std::string figures = figures_text(*completion, model_name(flags.model.model));
     fmt::print(stderr, "{}{}", answered ? "\n" : "", terminal_safe(figures, kMessageShownMax));
   }
+  save_to_cache(**runtime, [&] { return interrupts.interrupted(); });
   if (const auto status = write_outputs(flags, *completion, saved); !status) return report(status.error());
   if (completion->stats.bridge.proof_failed) return kFailed;
   return completion->reason == FinishReason::kCancelled ? kInterrupted : kOk;
@@ -265,6 +291,7 @@ std::unique_ptr<Command> add_run(CLI::App& program) {
   flags->model.add_to(*app);
   flags->sampling.add_to(*app);
   flags->thinking.add_to(*app);
+  flags->cache.add_to(*app);
   takes_path(app->add_option("--dump-logits", flags->dump_logits,
                              "write the logits after the last prompt token (f32, little-endian)"),
              PathKind::kOutput);

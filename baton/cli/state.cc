@@ -1,4 +1,5 @@
-// `baton state show FILE`, `baton state convert IN OUT`: sealed states and the state files of other projects.
+// `baton state show FILE`, `baton state convert IN OUT`: sealed states and the state files of other projects. `ls` and
+// `rm`: state_list.h.
 #include <fmt/format.h>
 
 #include <cstring>
@@ -14,6 +15,7 @@
 #include "baton/cli/model_flags.h"
 #include "baton/cli/paths.h"
 #include "baton/cli/state_key.h"
+#include "baton/cli/state_list.h"
 #include "baton/cli/state_show.h"
 #include "baton/state/seal_file.h"
 #include "baton/state/seal_list.h"
@@ -275,15 +277,19 @@ void add_convert_flags(CLI::App& app, StateConvertFlags& flags) {
 struct StateFlags {
   ShowStateFlags show;
   StateConvertFlags convert;
+  CacheFolderFlags cache;
 };
 
-int run_state(StateFlags& flags) { return flags.show.in.empty() ? run_convert(flags.convert) : show_state(flags.show); }
+int run_state(StateFlags& flags) {
+  if (!flags.cache.folder.empty()) return list_or_remove(flags.cache);
+  return flags.show.in.empty() ? run_convert(flags.convert) : show_state(flags.show);
+}
 
 }  // namespace
 
 std::unique_ptr<Command> add_state(CLI::App& program) {
   CLI::App* app =
-      program.add_subcommand("state", "show state files, and convert them from and to those of other projects");
+      program.add_subcommand("state", "show, list and remove saved states, and convert them for other projects");
   app->require_subcommand(1);
   auto command = std::make_unique<FlagsCommand<StateFlags, run_state>>(app);
   ShowStateFlags& show_flags = command->flags.show;
@@ -296,6 +302,7 @@ std::unique_ptr<Command> add_state(CLI::App& program) {
   show_app->add_flag("--json", show_flags.json, "one JSON object instead of text");
   CLI::App* convert_app = app->add_subcommand("convert", "write a state file in another format");
   add_convert_flags(*convert_app, command->flags.convert);
+  add_cache_folder(*app, command->flags.cache);
   return command;
 }
 

@@ -166,6 +166,30 @@ void CheckpointTree::remove(const CheckpointKey& key, Node& node) {
   at->parent->children[only->tokens.front()] = std::move(only);
 }
 
+std::vector<FoundCheckpoint> CheckpointTree::all_of(uint32_t model) const {
+  std::vector<std::pair<double, FoundCheckpoint>> found;
+  for (const auto& [key, root] : roots_) {
+    if (key.model != model || key.tenant != 0) continue;
+    std::vector<std::pair<const Node*, std::vector<int32_t>>> left = {{root.get(), {}}};
+    while (!left.empty()) {
+      const auto [node, tokens] = std::move(left.back());
+      left.pop_back();
+      if (node->kept.state != nullptr) {
+        const double ms = node->ms_per_token * static_cast<double>(node->depth);
+        found.push_back({node->last_used_age, {key, tokens, node->kept, ms}});
+      }
+      for (const auto& [first, child] : node->children) {
+        left.emplace_back(child.get(), tokens);
+        left.back().second.insert(left.back().second.end(), child->tokens.begin(), child->tokens.end());
+      }
+    }
+  }
+  std::stable_sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::vector<FoundCheckpoint> all;
+  for (auto& [used, each] : found) all.push_back(std::move(each));
+  return all;
+}
+
 uint64_t CheckpointTree::replayed_tokens(const Node& node) {
   const Node* before = node.parent;
   while (before->parent != nullptr && before->kept.state == nullptr) before = before->parent;

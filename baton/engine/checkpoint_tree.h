@@ -29,6 +29,14 @@ struct CheckpointKey {
   friend auto operator<=>(const CheckpointKey&, const CheckpointKey&) = default;
 };
 
+// One, as it lies in the tree.
+struct FoundCheckpoint {
+  CheckpointKey key;
+  std::vector<int32_t> tokens;  // it was made from
+  KeptState kept;
+  double ms = 0;  // that all of its tokens took, at the speed of its last
+};
+
 class CheckpointTree {
  public:
   CheckpointTree();
@@ -48,6 +56,9 @@ class CheckpointTree {
   // `found`, which `find` gave for a beginning of exactly these tokens, turned out to be damaged: drops it, and every
   // one that holds all of its bytes, whoever still holds them. One that only begins with the same tokens stays.
   void erase(const CheckpointKey& key, std::span<const int32_t> tokens, const Checkpoint& found);
+
+  // All of a model that no tenant has, in the order of use, the last used first.
+  std::vector<FoundCheckpoint> all_of(uint32_t model) const;
 
   // Drops the least valuable one that nobody else holds. False: there is none.
   bool drop_one();

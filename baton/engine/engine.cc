@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "baton/base/channel.h"
+#include "baton/bridge/bridge.h"
 #include "baton/engine/lane.h"
 #include "baton/engine/scheduler.h"
 
@@ -47,6 +48,7 @@ std::string unit_of(const std::string& lane) { return lane.substr(0, lane.find('
 LaneFacts lane_facts_of(const EngineUnit& unit, uint32_t model) {
   LaneFacts facts;
   facts.name = unit.name;
+  facts.maker = {unit_of(unit.name), unit.executor->arithmetic()};
   facts.model = model;
   facts.prefill_tokens_preferred = std::max(unit.caps->prefill_tokens_preferred, 1u);
   facts.decode_seats_max = std::max(unit.caps->decode_seats_max, 1u);
@@ -117,6 +119,9 @@ struct Engine::Core {
         lost(options.units.size()) {}
 
   Status start();
+  void join();
+  Result<StateIdentity> identity(LaneIndex lane) const;  // of the states of its model
+  Status save_checkpoints(const std::function<bool(uint64_t done, uint64_t total)>& on_progress);
   void close_channels();
   // The end of all requests when a thread of the engine cannot go on, with kError. Any thread; allocates nothing.
   void collapse(Code code, const char* why);
@@ -189,6 +194,32 @@ Status Engine::Core::start() {
   }
 }
 
+Result<StateIdentity> Engine::Core::identity(LaneIndex lane) const {
+  BATON_TRY(const Fingerprints prints, options.units[lane].executor->model().fingerprints());
+  return StateIdentity{prints.model, prints.quantization, options.tokenizer_fingerprint};
+}
+
+void Engine::Core::join() {
+  for (std::thread& thread : threads) thread.join();
+  threads.clear();
+}
+
+Status Engine::Core::save_checkpoints(const std::function<bool(uint64_t done, uint64_t total)>& on_progress) try {
+  const std::vector<FoundCheckpoint> found = scheduler.lasting_checkpoints();
+  for (size_t i = 0; i < found.size(); ++i) {
+    const auto& [key, tokens, kept, ms] = found[i];
+    if (on_progress && !on_progress(i, found.size())) return fail(Code::kCancelled, "saving checkpoints was stopped");
+    if (options.cache->contains(tokens, kept.provenance)) continue;
+    BATON_OK(kept.state->check());
+    BATON_TRY(const StateIdentity of, identity(key.lane));
+    BATON_TRY(const SealSource source, sealed_source(*kept.state, of, tokens, kept.provenance));
+    BATON_OK(options.cache->keep(source, tokens, kept.provenance, ms));
+  }
+  return {};
+} catch (const std::bad_alloc&) {
+  return fail(Code::kOutOfMemory, "no memory to save checkpoints");
+}
+
 void Engine::Core::close_channels() {
   inbox.close();
   for (const auto& channel : works) channel->close();
@@ -233,10 +264,7 @@ void Engine::Core::serve(Channel<Work>& from, Runner& runner) {
 }
 
 void Engine::Core::run_bridge() {
-  BridgeLane bridge(carrier, [this](LaneIndex lane) -> Result<StateIdentity> {
-    BATON_TRY(const Fingerprints prints, options.units[lane].executor->model().fingerprints());
-    return StateIdentity{prints.model, prints.quantization, options.tokenizer_fingerprint};
-  });
+  BridgeLane bridge(carrier, [this](LaneIndex lane) { return identity(lane); });
   serve(*works.back(), bridge);
 }
 
@@ -319,6 +347,7 @@ Result<std::unique_ptr<Engine>> Engine::create(EngineOptions options) try {
                 "engine limits: requests_active_max, decode_steps_per_prefill and step_ms must be above zero");
   }
   SchedulerFacts facts = facts_of(options.units, limits);
+  facts.cache = options.cache;
   auto core = std::make_unique<Core>(std::move(options), std::move(facts));
   BATON_OK(core->start());
   return std::unique_ptr<Engine>(new Engine(std::move(core)));
@@ -326,9 +355,16 @@ Result<std::unique_ptr<Engine>> Engine::create(EngineOptions options) try {
   return fail(Code::kOutOfMemory, "out of memory for the engine");
 }
 
+Status Engine::save_checkpoints(const std::function<bool(uint64_t done, uint64_t total)>& on_progress) {
+  shutdown();
+  core_->join();
+  if (core_->broken != nullptr) return fail(core_->broken_code, core_->broken);
+  return core_->options.cache == nullptr ? Status() : core_->save_checkpoints(on_progress);
+}
+
 Engine::~Engine() {
   shutdown();
-  for (std::thread& thread : core_->threads) thread.join();
+  core_->join();
   BATON_CHECK(core_->outlets.empty());  // a ticket outlived the engine
 }
 

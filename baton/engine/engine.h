@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,6 +15,7 @@
 #include "baton/base/status.h"
 #include "baton/engine/limits.h"
 #include "baton/engine/request.h"
+#include "baton/state/state_cache.h"
 #include "baton/unit/unit.h"
 
 namespace baton {
@@ -35,6 +37,8 @@ struct EngineOptions {
   uint64_t tokenizer_fingerprint = 0;  // of the seals, whichever model's; 0 when no text is involved
   const Clock* clock = nullptr;        // null: a steady clock; else borrowed, thread-safe
   EngineLimits limits = {};
+  // Requests that reuse checkpoints begin from its states too, where they name no tenant. Of the main model; borrowed.
+  StateCache* cache = nullptr;
 };
 
 struct EngineUsage {
@@ -98,6 +102,12 @@ class Engine {
 
   // Refuses new requests and cancels all others; their FinishedEvents come. Returns at once. Any thread.
   void shutdown();
+
+  // Ends the engine as its destructor does, but that it stays to be asked for its usage; then writes the checkpoints
+  // that no tenant has, and the options' cache has not, into that cache, those first that were used last. `on_progress`
+  // (may be empty) is asked before each; false: no more, with kCancelled. Once. Errors of checkpoints and files: those
+  // before it are there.
+  Status save_checkpoints(const std::function<bool(uint64_t done, uint64_t total)>& on_progress = {});
 
   // As of the last step. Any thread. Requests and states are back to zero when every request has finished.
   EngineUsage usage() const;

@@ -104,6 +104,18 @@ Error lost_unit(const std::string& name, const std::string& why) {
   return {Code::kUnavailable, "unit '" + name + "' is lost (" + why + "): ask for another unit, or start again"};
 }
 
+bool made_exactly(const Provenance& provenance, const StateMaker& by, bool shared_prefills_exact) {
+  if (provenance.makers.size() != 1 || !(provenance.makers.front() == by)) return false;
+  uint64_t position = 0;
+  for (const StateStep& step : provenance.steps) {
+    const bool prefills = step.kind == StepKind::kPrefill && (!step.shared || shared_prefills_exact);
+    const bool inside = step.count == 1 || step.tokens % kExactTokens == 0;
+    if (!prefills || !inside || position % kExactTokens != 0) return false;
+    position += uint64_t{step.tokens} * step.count;
+  }
+  return position % kExactTokens == 0;
+}
+
 Result<ResolvedRequest> resolve(Request request, const SchedulerFacts& facts) {
   ResolvedRequest resolved;
   resolved.request = std::move(request);

@@ -11,6 +11,7 @@
 #include "baton/engine/limits.h"
 #include "baton/engine/request.h"
 #include "baton/engine/work.h"
+#include "baton/state/state_cache.h"
 
 namespace baton {
 
@@ -27,7 +28,8 @@ struct ModelFacts {
 // What planning needs to know of a unit; constant.
 struct LaneFacts {
   std::string name;
-  uint32_t model = 0;  // which of SchedulerFacts::models it serves
+  StateMaker maker = {};  // of what its unit makes
+  uint32_t model = 0;     // which of SchedulerFacts::models it serves
   uint32_t prefill_tokens_preferred = 64;
   uint32_t prefill_tokens_min = 1;
   uint32_t prefill_seats_shared = 1;
@@ -42,10 +44,15 @@ struct SchedulerFacts {
   std::vector<ModelFacts> models;
   std::vector<LaneFacts> lanes;
   EngineLimits limits;
+  StateCache* cache = nullptr;  // of the main model; borrowed
 };
 
 // "the main model", "model 'draft'".
 std::string model_in_words(const std::string& name);
+
+// Whether a state of this provenance counts as HeldState::exact on a lane: made by its unit's prefills alone, each from
+// a multiple of kExactTokens on, to one.
+bool made_exactly(const Provenance& provenance, const StateMaker& by, bool shared_prefills_exact);
 
 // A request that can run, and what its names stand for here. All its lanes serve one model.
 struct ResolvedRequest {

@@ -181,6 +181,11 @@ void BridgeLane::run(Work& work) {
   body->status = guarded([&] { return move(*body); });
 }
 
+Status BridgeLane::open(MoveWork& work) {
+  BATON_TRY(const StateIdentity identity, identity_(work.to.home));
+  return carrier_.open(work.start, identity, work.tokens, *work.to.state, work.to.provenance);
+}
+
 Status BridgeLane::move(MoveWork& work) {
   switch (work.form) {
     case MoveForm::kCarry: {
@@ -191,6 +196,7 @@ Status BridgeLane::move(MoveWork& work) {
       return {};
     }
     case MoveForm::kRestore: {
+      if (!work.start.empty()) return open(work);
       BATON_TRY(work.report, carrier_.restore(*work.checkpoint.state, *work.to.state));
       work.to.provenance = work.checkpoint.provenance;
       work.to.kept = work.checkpoint.state;
@@ -202,11 +208,9 @@ Status BridgeLane::move(MoveWork& work) {
       work.from.kept = work.checkpoint.state;
       return {};
     }
-    case MoveForm::kOpen: {
-      BATON_TRY(const StateIdentity identity, identity_(work.to.home));
+    case MoveForm::kOpen:
       work.to.exact = false;
-      return carrier_.open(work.start, identity, work.tokens, *work.to.state, work.to.provenance);
-    }
+      return open(work);
     case MoveForm::kSeal: {
       BATON_TRY(const StateIdentity identity, identity_(work.from.home));
       const auto take = [&](const SealSource& state) -> Status {

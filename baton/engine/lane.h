@@ -77,6 +77,7 @@ class BridgeLane {
 
  private:
   Status move(MoveWork& work);
+  Status open(MoveWork& work);
 
   Carrier& carrier_;
   const std::function<Result<StateIdentity>(LaneIndex)> identity_;

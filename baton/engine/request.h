@@ -150,6 +150,8 @@ struct FirstTokenTimes {
 struct RequestStats {
   uint64_t prompt_tokens = 0;
   uint64_t reused_tokens = 0;     // of the prompt, from the starting state or a checkpoint
+  uint64_t cached_tokens = 0;     // of these, from a checkpoint
+  std::string cached_in = {};     // the file of the state cache that it was in; empty: in memory
   uint64_t kept_checkpoints = 0;  // made by this request
   double restore_ms = 0;          // of the checkpoint, into the state
   std::string reuse_failed = {};  // why a checkpoint that was found could not be used: all was prefilled

@@ -271,7 +271,7 @@ void Scheduler::start_step(const std::vector<Candidate>& chosen, bool others_wai
 void Scheduler::start_move(const Candidate& candidate, MoveWork& work) {
   Sequence& sequence = *candidate.sequence;
   work.request = sequence.id;
-  const bool restores = candidate.planned.form == MoveForm::kOpen && sequence.start.state != nullptr;
+  const bool restores = candidate.planned.form == MoveForm::kOpen && (sequence.start.state || sequence.cached);
   work.form = restores ? MoveForm::kRestore : candidate.planned.form;
   work.role = candidate.planned.role;
   work.to_role = candidate.planned.to;
@@ -294,6 +294,12 @@ void Scheduler::start_move(const Candidate& candidate, MoveWork& work) {
       return;
     case MoveForm::kRestore:
       lend(sequence, work.role, work.to);
+      if (sequence.cached) {
+        work.tokens = sequence.request.tokens;
+        work.start = sequence.cached->source;
+        work.to.exact = sequence.start_key.exact && sequence.start_key.lane == work.to.home;
+        return;
+      }
       work.checkpoint = sequence.start;
       work.to.exact = sequence.start_key.exact && sequence.start_key.lane == work.to.home &&
                       sequence.start.state->position() % kExactTokens == 0;

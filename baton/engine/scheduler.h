@@ -57,6 +57,8 @@ class Scheduler {
   // Of checkpoints: how many can be found, and the bytes of all that are alive, those that running requests hold too.
   uint64_t checkpoints() const { return checkpoints_.size(); }
   uint64_t checkpoint_bytes() const { return checkpoint_memory_.bytes(); }
+  // Of the main model and no tenant: what may outlive the scheduler.
+  std::vector<FoundCheckpoint> lasting_checkpoints() const;
   Snapshot snapshot() const;
   // Why a unit is lost (a work of it came back with kUnavailable): nothing is sent to its lane any more. Empty: it is
   // not.
@@ -91,6 +93,8 @@ class Scheduler {
   bool room_for_state(uint64_t bytes);
   bool room_for_checkpoint(uint64_t bytes);
   void find_start(Sequence& sequence);
+  // A state of the cache that is longer than `above` tokens. False: there is none.
+  bool find_cached(Sequence& sequence, LaneIndex own, uint64_t above);
   CheckpointKey key_of(const Sequence& sequence, const HeldState& held) const;
   // Marks what is to be kept as done where it is there already, or there is no room for it.
   void skip_keeping(Sequence& sequence);

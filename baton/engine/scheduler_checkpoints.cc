@@ -55,7 +55,30 @@ void Scheduler::find_start(Sequence& sequence) {
     const CheckpointKey key{best_key.model, best_key.tenant, own, exact};
     sequence.add_cut(checkpoints_.shared(key, tokens.first(tokens.size() - 1)) / piece * piece);
   }
+  if (find_cached(sequence, own, best.state ? best.state->position() : 0)) return;
   if (best.state) sequence.begin_from(best_key, std::move(best));
+}
+
+bool Scheduler::find_cached(Sequence& sequence, LaneIndex own, uint64_t above) {
+  const LaneFacts& lane = facts_.lanes[own];
+  const bool of_main = facts_.models[lane.model].name.empty();
+  if (facts_.cache == nullptr || sequence.request.tenant != 0 || !of_main) return false;
+  const bool any = sequence.request.reuse == ReuseMode::kAny;
+  const std::span<const int32_t> tokens(sequence.request.tokens);
+  auto found = facts_.cache->find(tokens.first(tokens.size() - 1), above, [&](const Provenance& provenance) {
+    return any || made_exactly(provenance, lane.maker, lane.shared_prefills_exact);
+  });
+  if (!found) return false;
+  const bool exact = made_exactly(found->provenance, lane.maker, lane.shared_prefills_exact);
+  sequence.begin_from_file({lane.model, sequence.request.tenant, own, exact}, *std::move(found));
+  return true;
+}
+
+std::vector<FoundCheckpoint> Scheduler::lasting_checkpoints() const {
+  for (size_t i = 0; i < facts_.models.size(); ++i) {
+    if (facts_.models[i].name.empty()) return checkpoints_.all_of(static_cast<uint32_t>(i));
+  }
+  return {};
 }
 
 void Scheduler::skip_keeping(Sequence& sequence) {

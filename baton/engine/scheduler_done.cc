@@ -200,13 +200,16 @@ void Scheduler::done_move(MoveWork& work, double ms) {
 }
 
 void Scheduler::done_restore(Sequence& sequence, MoveWork& work, double ms) {
-  const uint64_t tokens = work.checkpoint.state->position();
   const bool failed = !work.status, useful = give_back(sequence, work.role, work.to, failed);
   // One that does not hold is nobody's any more; what else failed may go well another time.
-  if (failed && work.status.error().code == Code::kCorrupt)
-    checkpoints_.erase(sequence.start_key, std::span(sequence.request.tokens).first(tokens), *work.checkpoint.state);
+  const Code code = failed ? work.status.error().code : Code::kInternal;
+  if (const Checkpoint* from = work.checkpoint.state.get(); from != nullptr && code == Code::kCorrupt)
+    checkpoints_.erase(sequence.start_key, std::span(sequence.request.tokens).first(from->position()), *from);
+  if (sequence.cached && failed && code != Code::kOutOfMemory)
+    facts_.cache->refuse(sequence.cached->file, code == Code::kCorrupt);
   if (sequence.over() || !useful) return;
-  if (failed) return sequence.begin_without(because("a checkpoint", work.status));
+  const std::string which = sequence.cached ? sequence.cached->file.string() : "a checkpoint";
+  if (failed) return sequence.begin_without(because(which, work.status));
   sequence.stats.restore_ms += ms;
   sequence.take_restored(work.role);
 }

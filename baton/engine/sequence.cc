@@ -116,8 +116,18 @@ void Sequence::begin_from(const CheckpointKey& key, KeptState found) {
   kept_until = start.state->position();
 }
 
+void Sequence::begin_from_file(const CheckpointKey& key, CachedState found) {
+  start_key = key;
+  cached = std::move(found);
+  start_pending = true;
+  const uint64_t position = cached->tokens.size();
+  add_cut(position);
+  kept_until = position - 1;
+}
+
 void Sequence::take_restored(StateRole which) {
-  stats.reused_tokens = role(which).position();
+  stats.reused_tokens = stats.cached_tokens = role(which).position();
+  stats.cached_in = cached ? cached->file.string() : "";
   end_start();
 }
 
@@ -176,11 +186,12 @@ void Sequence::say_fallback(std::string why) {
 }
 
 void Sequence::start_again(std::string why) {
-  if (start.state) end_start();
+  if (start.state || cached) end_start();
   alone = true;
   handed_over = false;
   foreign = start_pending;
-  stats.reused_tokens = 0;
+  stats.reused_tokens = stats.cached_tokens = 0;
+  stats.cached_in.clear();
   start_opened = states_compared = proof_passed = false;
   say_fallback(std::move(why));
   if (!prompt_done) {

@@ -82,6 +82,8 @@ struct Sequence {
   uint64_t kept_until = 0;           // nothing is kept up to here: it was, or need not be
   CheckpointKey start_key;           // of `start`
   KeptState start;                   // a checkpoint to begin from, until it was
+  std::optional<CachedState>
+      cached;  // in its place: a state of the cache, made on start_key's lane where that is exact
   std::optional<FinishReason> ending;
   Error error;
   int32_t stop_id = -1;
@@ -118,6 +120,8 @@ struct Sequence {
   void add_cut(uint64_t position);
   // A checkpoint of its first tokens is there: its state begins from it.
   void begin_from(const CheckpointKey& key, KeptState found);
+  // So is a file of them. What it holds is kept as a checkpoint too.
+  void begin_from_file(const CheckpointKey& key, CachedState found);
   void take_restored(StateRole which);
   // It could not be used: all is prefilled.
   void begin_without(const Error& why);
@@ -186,6 +190,7 @@ struct Sequence {
     start_pending = false;
     request.start_state = {};
     start = {};
+    cached.reset();
   }
   // The answer's state is kept for who goes on from it.
   bool owes_checkpoint() const;

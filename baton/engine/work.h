@@ -51,9 +51,10 @@ struct MoveWork {
   HeldState from;
   StateRole to_role = StateRole::kTarget;  // kCarry
   HeldState to;
-  std::vector<int32_t> tokens;         // kCarry, kSeal, kKeep: of the state; kOpen: of the prompt
+  std::vector<int32_t> tokens;         // kCarry, kSeal, kKeep: of the state; kOpen, and kRestore from a file: of the
+                                       // prompt
   CheckpointMemory* memory = nullptr;  // kKeep
-  SealSource start;                    // kOpen
+  SealSource start;                    // kOpen; kRestore from a file
   SealTaker take;                      // kSeal: none, or whom it goes to
   bool want_block = false;             // kSeal
 

@@ -161,9 +161,7 @@ Status write_seal_file(const std::filesystem::path& path, const SealSource& sour
   return file.commit();
 }
 
-Result<SealedFile> read_seal_file(const std::filesystem::path& path, const SealExpectation& expected,
-                                  const StateKey* key) try {
-  const auto here = [&](Error error) { return fail(std::move(error).in(path.string())); };
+Result<SealSource> seal_file_source(const std::filesystem::path& path, const StateKey* key) try {
   BATON_TRY(FileReader reader, FileReader::open(path));
   BATON_TRY(const FileIdentity identity, file_identity(path));
   const auto file = std::make_shared<const FileReader>(std::move(reader));
@@ -172,23 +170,30 @@ Result<SealedFile> read_seal_file(const std::filesystem::path& path, const SealE
   if (key != nullptr) {
     std::vector<std::byte> start(std::min(bytes, sealed::kHeaderBytesMin));
     BATON_OK(file->read_at(0, start));
-    if (Status carries = check_has_mac(start, bytes); !carries) return here(carries.error());
+    if (Status carries = check_has_mac(start, bytes); !carries)
+      return fail(std::move(carries).error().in(path.string()));
     bytes -= kMacBytes;
     mac.emplace(*key);
   }
-  SealedFile opened{
-      {bytes, [file, path, bytes, mac](const SealSink& sink) { return give_file(*file, path, bytes, mac, sink); }}, {}};
-  SealReader verifier(expected, nullptr, bytes);
+  return SealSource(
+      bytes, [file, path, bytes, mac](const SealSink& sink) { return give_file(*file, path, bytes, mac, sink); });
+} catch (const std::bad_alloc&) {
+  return fail(Code::kOutOfMemory, path.string() + ": no memory for a piece of a sealed state");
+}
+
+Result<SealedFile> read_seal_file(const std::filesystem::path& path, const SealExpectation& expected,
+                                  const StateKey* key) try {
+  BATON_TRY(SealSource source, seal_file_source(path, key));
+  SealReader verifier(expected, nullptr, source.size());
   Status refused;
-  const Status given = opened.source.give([&](uint64_t offset, std::span<const std::byte> piece) -> Status {
+  const Status given = source.give([&](uint64_t offset, std::span<const std::byte> piece) -> Status {
     refused = verifier.take(offset, piece);
     return key != nullptr ? Status() : refused;  // the MAC comes before every other check
   });
   if (!given && (key != nullptr || refused)) return fail(given.error());
   auto view = verifier.finish();
-  if (!view) return here(view.error());
-  opened.view = *std::move(view);
-  return opened;
+  if (!view) return fail(std::move(view).error().in(path.string()));
+  return SealedFile{std::move(source), *std::move(view)};
 } catch (const std::bad_alloc&) {
   return fail(Code::kOutOfMemory, path.string() + ": no memory for a piece of a sealed state");
 }

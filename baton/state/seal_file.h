@@ -54,6 +54,11 @@ class SealFile {
 // At once.
 Status write_seal_file(const std::filesystem::path& path, const SealSource& source, const StateKey* key = nullptr);
 
+// A file's stream, of which nothing is known yet but that it carries a MAC where there is a `key` (kMismatch,
+// kCorrupt); keeps it open. Who takes the stream verifies it; the MAC is checked behind the last section, before the
+// last header. Without a key a file that carries one is refused by its header. Errors of the file.
+Result<SealSource> seal_file_source(const std::filesystem::path& path, const StateKey* key = nullptr);
+
 // Verifies the whole file. One whose header or length is not expected is not read any further. With a `key` the file
 // must carry a MAC under it, which is checked before anything else is said, without one it must carry none. Errors as
 // open_seal and check_mac, with the path in front.

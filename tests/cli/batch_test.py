@@ -102,6 +102,43 @@ class Batch(unittest.TestCase):
         self.assertGreaterEqual(cached[1]["talk1"], shared + 128)
         self.assertGreater(totals[2]["cached_tokens"], totals[2]["prompt_tokens"] / 3)
 
+    def test_what_a_batch_kept_on_disk_serves_the_next(self):
+        system = "Answer as a dictionary would, in few words, without examples. " * 12
+        requests = [chat(f"q{i}", "", messages=[{"role": "system", "content": system},
+                                                {"role": "user", "content": f"What is a {WORDS[i]}?"}]) for i in range(4)]
+        self.write(requests)
+        cache = self.path("cache")
+        plain = json.loads(self.batch("--json", out=self.path("plain")).stdout)
+        first = json.loads(self.batch("--json", "--state-cache", cache, out=self.path("first")).stdout)
+        again = json.loads(self.batch("--json", "--state-cache", cache, out=self.path("again")).stdout)
+        self.assertEqual(self.answers(self.path("plain")), self.answers(self.path("first")))
+        self.assertEqual(self.answers(self.path("plain")), self.answers(self.path("again")))
+        self.assertGreater(again["cached_tokens"], first["cached_tokens"])
+        self.assertGreaterEqual(again["cached_tokens"], 4 * 128)
+        self.assertEqual(plain["requests"], 4)
+        # Listed, bounded, removed.
+        listed = json.loads(subprocess.run([PROGRAM, "state", "ls", cache, "--json"], capture_output=True).stdout)
+        self.assertEqual(sorted(state["state"] for state in listed["states"]), sorted(os.listdir(cache)))
+        self.assertEqual(sum(state["bytes"] for state in listed["states"]), listed["bytes"])
+        largest = max(state["bytes"] for state in listed["states"])
+        self.batch("--state-cache", cache, "--state-cache-bytes", str(largest), out=self.path("small"))
+        bound = json.loads(subprocess.run([PROGRAM, "state", "ls", cache, "--json"], capture_output=True).stdout)
+        self.assertLessEqual(bound["bytes"], largest)
+        self.assertGreater(len(bound["states"]), 0)
+
+        def state(*arguments):
+            done = subprocess.run([PROGRAM, "state", *arguments], capture_output=True, text=True)
+            return done.returncode, done.stderr
+        pathlib.Path(cache, "notes.txt").write_text("mine")
+        self.assertEqual(state("rm", cache)[0], 2)
+        self.assertEqual((state("rm", cache, "zz")[0], "'zz'" in state("rm", cache, "zz")[1]), (1, True))
+        self.assertEqual(state("rm", cache, bound["states"][0]["state"][:16]), (0, ""))
+        self.assertEqual(len(os.listdir(cache)), len(bound["states"]))  # one less, and the notes
+        self.assertEqual(state("rm", cache, "--all"), (0, ""))
+        self.assertEqual(os.listdir(cache), ["notes.txt"])
+        self.assertEqual(state("ls", self.path("nowhere"))[0], 1)
+        self.assertEqual(self.batch("--state-cache", cache, "--no-reuse", out=self.path("both"), code=2).stdout, "")
+
     def test_answers_are_those_of_run_alone(self):
         requests = questions(16)
         requests[1]["body"].update(temperature=0.8, seed=11)

@@ -234,5 +234,108 @@ class State(unittest.TestCase):
             self.assertFalse(os.path.exists(self.path("out")))
 
 
+class Cache(unittest.TestCase):
+    """--state-cache: a folder that prompts find their beginnings in."""
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.cache = os.path.join(self.folder.name, "states")
+        self.text = "The compiler reads the source code and writes a program. " * 14
+
+    def ask(self, end, *flags, warned=""):
+        """Figures of an answer, and what was said on stderr."""
+        done = run("run", "-m", SMALL, "--raw", self.text + end, "-n", "12", "--temp", "0", "--json", *flags)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(bool(done.stderr), bool(warned), done.stderr)
+        self.assertIn(warned, done.stderr)
+        return json.loads(done.stdout)
+
+    def states(self):
+        return sorted(os.listdir(self.cache))
+
+    def test_a_prompt_goes_on_from_what_it_begins_with(self):
+        plain = {end: self.ask(end) for end in ("A leaf", "The sea")}
+        self.assertEqual(plain["A leaf"]["cached_tokens"], 0)
+        first = self.ask("A leaf", "--state-cache", self.cache)
+        self.assertEqual((first["cached_tokens"], first["ids"]), (0, plain["A leaf"]["ids"]))
+        self.assertEqual(len(self.states()), 1)
+        for end in ("A leaf", "The sea"):
+            again = self.ask(end, "--state-cache", self.cache)
+            self.assertEqual(again["ids"], plain[end]["ids"])
+            self.assertGreater(again["cached_tokens"], 0)
+            self.assertEqual(again["cached_tokens"] % 64, 0)
+            self.assertEqual(again["cached_tokens"] + again["prefill_tokens"] + 1, again["prompt_tokens"])
+        self.assertEqual(len(self.states()), 1, "the same state is there once")
+        # Another arithmetic makes other bits: nothing of it is used, and its own are kept beside.
+        other = self.ask("A leaf", "--state-cache", self.cache, "--decode", "cpu:kernels=scalar")
+        self.assertEqual(other["cached_tokens"], 0)
+        self.assertEqual(len(self.states()), 2)
+        figures = run("run", "-m", SMALL, "--raw", self.text, "-n", "2", "--state-cache", self.cache).stderr
+        self.assertIn("from a cached state", figures)
+        shown = json.loads(run("state", "show", os.path.join(self.cache, self.states()[0]), "--json").stdout)
+        self.assertEqual(shown["position"] % 64, 0)
+
+    def test_what_does_not_hold_is_not_used(self):
+        plain = self.ask("A leaf", "--state-cache", self.cache)
+        file = os.path.join(self.cache, self.states()[0])
+        whole = pathlib.Path(file).read_bytes()
+        for at in (len(whole) - 1, len(whole) // 2):
+            pathlib.Path(file).write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1:])
+            damaged = self.ask("A leaf", "--state-cache", self.cache, warned=os.path.basename(file))
+            self.assertEqual((damaged["ids"], damaged["cached_tokens"]), (plain["ids"], 0))
+            self.assertEqual(self.ask("A leaf", "--state-cache", self.cache)["cached_tokens"], plain["prefill_tokens"] // 64 * 64)
+            [file] = [os.path.join(self.cache, name) for name in self.states()]
+        for broken in (whole[:-200], whole[:60], b""):
+            pathlib.Path(file).write_bytes(broken)
+            torn = self.ask("A leaf", "--state-cache", self.cache)  # its head says so: it is none
+            self.assertEqual((torn["ids"], torn["cached_tokens"]), (plain["ids"], 0))
+            [file] = [os.path.join(self.cache, name) for name in self.states()]
+
+    def test_under_a_key(self):
+        keys = []
+        for i in range(2):
+            keys.append(os.path.join(self.folder.name, f"key{i}"))
+            pathlib.Path(keys[i]).write_bytes(bytes(range(i, 32 + i)))
+            os.chmod(keys[i], 0o600)
+        with_cache = ("--state-cache", self.cache)
+        plain = self.ask("A leaf", *with_cache, "--state-key", keys[0])
+        self.assertGreater(self.ask("A leaf", *with_cache, "--state-key", keys[0])["cached_tokens"], 0)
+        theirs = self.states()
+        # Who has another key, or none, finds nothing of it, and leaves it.
+        for flags in ((), ("--state-key", keys[1])):
+            others = self.ask("A leaf", *with_cache, *flags)
+            self.assertEqual((others["ids"], others["cached_tokens"]), (plain["ids"], 0))
+        self.assertEqual(len(self.states()), 3)
+        self.assertIn(theirs[0], self.states())
+        # What was changed behind the key's back is not used.
+        file = pathlib.Path(self.cache, theirs[0])
+        whole = file.read_bytes()
+        file.write_bytes(whole[:-40] + bytes([whole[-40] ^ 1]) + whole[-39:])
+        changed = self.ask("A leaf", *with_cache, "--state-key", keys[0], warned=theirs[0])
+        self.assertEqual((changed["ids"], changed["cached_tokens"]), (plain["ids"], 0))
+
+    def test_folders_and_flags_that_cannot_be(self):
+        file = os.path.join(self.folder.name, "file")
+        pathlib.Path(file).write_text("mine")
+        for folder in (file, os.path.join(self.folder.name, "a", "b")):
+            done = run("run", "-m", SMALL, "hi", "--state-cache", folder)
+            self.assertEqual((done.returncode, done.stdout), (1, ""), done.stderr)
+            self.assertIn(folder, done.stderr)
+        self.assertEqual(pathlib.Path(file).read_text(), "mine")
+        for flags, word in ((("--state-cache", ""), "--state-cache"), (("--state-cache-bytes", "1G"), "--state-cache"),
+                            (("--state-cache", self.cache, "--state-cache-bytes", "0"), "--state-cache-bytes"),
+                            (("--state-cache", self.cache, "--state-cache-bytes", "much"), "--state-cache-bytes"),
+                            (("--state-cache", self.cache, "--load-state", file), "--load-state"),
+                            (("--state-cache", self.cache, "--verify-bridge", "all"), "--verify-bridge")):
+            done = run("run", "-m", SMALL, "hi", *flags)
+            self.assertEqual((done.returncode, done.stdout), (2, ""), (flags, done.stderr))
+            self.assertIn(word, done.stderr)
+        self.assertFalse(os.path.exists(self.cache))
+        # No room, and a folder that nobody may write to: the answer is there.
+        small = self.ask("A leaf", "--state-cache", self.cache, "--state-cache-bytes", "100")
+        self.assertEqual((len(small["ids"]), self.states()), (12, []))
+
+
 if __name__ == "__main__":
     unittest.main()

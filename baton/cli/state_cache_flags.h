@@ -1,0 +1,28 @@
+// --state-cache: states of prompts that outlive the program.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <string>
+
+#include "baton/api/runtime.h"
+
+namespace baton::cli {
+
+struct StateCacheFlags {
+  std::string folder;  // empty: none
+  uint64_t bytes = uint64_t{4} << 30;
+  const StateKey* key = nullptr;  // of --state-key
+
+  void add_to(CLI::App& app);
+  void apply(RuntimeOptions& options) const;
+};
+
+// What an engine keeps of checkpoints in memory where nothing else bounds it: a sixteenth of what is free.
+uint64_t checkpoint_bytes();
+
+// Writes what the runtime keeps into its cache; nothing more can be asked of it. An error is a warning: the answers are
+// there. `interrupted`: asked before each.
+void save_to_cache(Runtime& runtime, const std::function<bool()>& interrupted);
+
+}  // namespace baton::cli
