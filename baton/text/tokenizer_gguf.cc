@@ -43,6 +43,16 @@ Status fill_kinds(const GgufTokenizerKeys& keys, TokenizerSpec* spec) {
   return {};
 }
 
+// Of two characters or more, each of which stands for a byte: only merges lead there.
+bool has_long_tokens(const TokenizerSpec& spec) {
+  for (size_t id = 0; id < spec.tokens.size(); ++id) {
+    if (!spec.kinds.empty() && spec.kinds[id] != TokenKind::kNormal) continue;
+    const auto begins = [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; };
+    if (std::count_if(spec.tokens[id].begin(), spec.tokens[id].end(), begins) > 1) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 Result<TokenizerSpec> tokenizer_spec_from_gguf(const GgufTokenizerKeys& keys) {
@@ -65,6 +75,10 @@ Result<TokenizerSpec> tokenizer_spec_from_gguf(const GgufTokenizerKeys& keys) {
   spec.tokens = keys.tokens;
   BATON_OK(fill_kinds(keys, &spec));
 
+  if (keys.merges.empty() && has_long_tokens(spec)) {
+    return fail(Code::kInvalidInput,
+                "tokenizer.ggml.merges is missing: without merges every text would become single bytes");
+  }
   spec.merges.reserve(keys.merges.size());
   for (size_t rank = 0; rank < keys.merges.size(); ++rank) {
     const std::string_view merge = keys.merges[rank];

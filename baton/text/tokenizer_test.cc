@@ -502,6 +502,7 @@ TEST(Tokenizer, GgufErrorsNameTheKey) {
       {"tokenizer.ggml.tokens", [](auto* k) { k->tokens.clear(); }},
       {"token_type has 3", [&](auto* k) { k->token_types = short_types; }},
       {"token_type[0] is 9", [&](auto* k) { k->token_types = bad_types; }},
+      {"tokenizer.ggml.merges is missing", [](auto* k) { k->merges.clear(); }},
       {"merges[0] is 'ab'", [](auto* k) { k->merges = {"ab"}; }},
       {"merges[0] is ''", [](auto* k) { k->merges = {""}; }},
       {"merges[0] is 'a '", [](auto* k) { k->merges = {"a "}; }},
