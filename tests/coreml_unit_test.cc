@@ -37,6 +37,15 @@ TEST(CoreMlUnit, WrongSettingsAreNamed) {
   }
 }
 
+TEST(CoreMlUnit, TheEmulatorHasNoUnitsToChoose) {
+  for (const char* wrong : {"units=cpu", "timeout=5"}) {
+    const auto unit = create_unit(std::string("coreml:device=emulator,") + wrong);
+    ASSERT_FALSE(unit) << wrong;
+    EXPECT_EQ(unit.error().code, Code::kInvalidInput);
+    EXPECT_NE(unit.error().message.find(std::string(wrong, 0, 5)), std::string::npos) << unit.error().message;
+  }
+}
+
 class Emulated : public testing::TestWithParam<GoldenCase> {
  protected:
   void SetUp() override {

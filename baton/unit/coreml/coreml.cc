@@ -104,6 +104,13 @@ std::vector<UnitOption> option_list() {
 
 Result<std::unique_ptr<Unit>> create(const UnitOptions& given) {
   const bool emulated = given.text("device") == "emulator";
+  for (const char* framework_only : {"units", "timeout"}) {
+    if (emulated && !given.text(framework_only).empty()) {
+      return fail(
+          Code::kInvalidInput,
+          fmt::format("coreml: {}= is about Core ML itself: it does not go with device=emulator", framework_only));
+    }
+  }
   ExecutorOptions options;
   if (const std::string_view units = given.text("units"); !units.empty()) {
     BATON_TRY(options.units, compute_units_by_name(units));
