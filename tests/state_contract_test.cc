@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <map>
 
 #include "baton/api/units.h"
 #include "tests/support/golden.h"
@@ -207,6 +208,86 @@ TEST_P(Contract, BytesAreToldBeforeAndBehind) {
   ASSERT_FALSE(none);
   EXPECT_EQ(none.error().code, Code::kOutOfMemory);
   EXPECT_EQ(none.error().message.rfind(unit_->name(), 0), 0u) << none.error().message;
+}
+
+// How a sequence leaves its memory behind, but for a state that only stepped.
+class ContractMemory : public Contract {
+ protected:
+  enum Left { kForked, kFilled, kKept };
+  static constexpr uint64_t kHeld = 55, kRoomMax = 120;
+
+  // The bytes of the memory that it left; 0: none. `beside`: what stays, so that nothing else is left.
+  uint64_t leave(Left how, uint64_t room, std::unique_ptr<SequenceState>* beside) {
+    std::unique_ptr<SequenceState> at = state(room);
+    if (how == kFilled) {
+      copy(*whole_, *at);
+      return executor_->state_bytes(room);
+    }
+    if (how == kForked) {
+      EXPECT_TRUE(executor_->prefill(*at, tokens(kHeld, 90), {}));
+      EXPECT_TRUE(executor_->fork(*at, kHeld));
+      *beside = std::move(at);
+      return executor_->state_bytes(room);
+    }
+    const std::vector<int32_t> ids = tokens(16, 90);
+    Seat seat{at.get(), ids};
+    seat.keeps = unit_->caps().rewind_tokens_max > 0;
+    EXPECT_TRUE(executor_->step({&seat, 1}, {}, {}));
+    return at->bytes() - std::min(at->bytes(), executor_->state_bytes(room));
+  }
+  // For states of just these bytes.
+  std::vector<uint64_t> rooms_of(uint64_t bytes) const {
+    std::vector<uint64_t> rooms;
+    for (uint64_t room = 4; room <= kRoomMax; room += 3) {
+      if (executor_->state_bytes(room) == bytes) rooms.push_back(room);
+    }
+    uint64_t least = 1, most = 1 << 16;
+    while (least < most) {
+      const uint64_t middle = (least + most) / 2;
+      executor_->state_bytes(middle) < bytes ? least = middle + 1 : most = middle;
+    }
+    if (least > kRoomMax && executor_->state_bytes(least) == bytes) rooms.push_back(least);
+    return rooms;
+  }
+  std::vector<float> answer(Executor& executor, uint64_t room) const {
+    auto at = executor.new_state(room);
+    std::vector<float> row(width_, std::nanf(""));
+    EXPECT_TRUE(at && executor.prefill(**at, tokens(std::min<size_t>(room, 23), 3), row));
+    return row;
+  }
+
+  std::unique_ptr<Executor> from_;
+  std::unique_ptr<SequenceState> whole_;  // of kHeld tokens, on from_
+};
+INSTANTIATE_TEST_SUITE_P(Units, ContractMemory, testing::ValuesIn(cases()),
+                         [](const auto& item) { return test_name(item.param.unit + "_" + item.param.model); });
+
+// A state that gets the memory of another answers as on an executor where there was no other.
+TEST_P(ContractMemory, OfAnotherSequenceShowsNothing) {
+  const auto clean = load();
+  from_ = load();
+  auto whole = from_->new_state(kHeld);
+  ASSERT_TRUE(whole && from_->prefill(**whole, tokens(kHeld, 90), {}));
+  whole_ = std::move(*whole);
+  std::map<uint64_t, std::vector<float>> wanted;
+  int tried = 0;
+  for (const Left how : {kForked, kFilled, kKept}) {
+    for (uint64_t room = kHeld + 1; room < 96; room += 13) {
+      std::unique_ptr<SequenceState> beside;
+      uint64_t bytes = leave(how, room, &beside);
+      for (const uint64_t other : bytes == 0 ? std::vector<uint64_t>() : rooms_of(bytes)) {
+        if (other == room) continue;
+        SCOPED_TRACE(fmt::format("way {}: {} tokens in the memory of {}", static_cast<int>(how), other, room));
+        auto [entry, fresh] = wanted.try_emplace(other);
+        if (fresh) entry->second = answer(*clean, other);
+        ASSERT_EQ(answer(*executor_, other), entry->second);
+        ++tried;
+        beside.reset();
+        bytes = leave(how, room, &beside);
+      }
+    }
+  }
+  EXPECT_GT(tried, 8);
 }
 
 TEST_P(Contract, TheNameOfItsArithmeticIsOne) {

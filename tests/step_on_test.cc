@@ -173,6 +173,18 @@ TEST_P(StepOn, EndsByTheClockAndWhenCancelled) {
   EXPECT_TRUE(batch->ids(0).empty());
 }
 
+TEST_P(StepOn, RunsOnUntilAStopIdHoweverFarThatIs) {
+  const auto twenty = make({{}});
+  go(*twenty, 20, true);
+  const std::vector<int32_t> drawn = twenty->ids(0);
+  ASSERT_EQ(drawn.size(), 20u);
+  const auto first = std::find(drawn.begin(), drawn.end(), drawn.back()) - drawn.begin() + 1;
+  const auto batch = make({{}}, {drawn.back()});
+  go(*batch, UINT32_MAX, true);
+  ASSERT_TRUE(batch->status) << batch->status.error().message;
+  EXPECT_EQ(batch->ids(0), std::vector<int32_t>(drawn.begin(), drawn.begin() + first));
+}
+
 TEST_P(StepOn, HandsOutTheRowsOfTheFirstStep) {
   const std::vector<int32_t> prompt = {7, 8, 9};
   const auto batch = make({{}, {}}), other = make({{}});

@@ -63,8 +63,8 @@ Status check_makers(const std::vector<StateMaker>& makers) {
 
 bool sound(const StateStep& step) {
   const bool kind = step.kind == StepKind::kPrefill || (step.kind == StepKind::kDecode && step.tokens == 1) ||
-                    (step.kind == StepKind::kMixed && step.count == 1 && !step.shared);
-  return kind && step.tokens > 0 && step.count > 0;
+                    (step.kind == StepKind::kMixed && step.count == 1);
+  return kind && (step.kind == StepKind::kPrefill || !step.shared) && step.tokens > 0 && step.count > 0;
 }
 
 }  // namespace
@@ -85,7 +85,7 @@ void Provenance::add(const StateMaker& maker, StepKind kind, uint64_t tokens, ui
   if (tokens == 0 || count == 0) return;
   BATON_CHECK(tokens <= kCallsMax && count <= kCallsMax);
   const auto known = std::find(makers.begin(), makers.end(), maker);
-  StateStep step{static_cast<uint32_t>(known - makers.begin()), kind, shared && kind != StepKind::kMixed,
+  StateStep step{static_cast<uint32_t>(known - makers.begin()), kind, shared && kind == StepKind::kPrefill,
                  static_cast<uint32_t>(tokens), static_cast<uint32_t>(count)};
   if (known == makers.end()) {
     // The last place is for all that are too many.

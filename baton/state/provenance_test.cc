@@ -22,8 +22,7 @@ TEST(ProvenanceTest, StepsOfOneKindAndSizeRunTogether) {
   made.add(kRef, StepKind::kPrefill, 0);
   const std::vector<StateStep> steps = {{0, StepKind::kPrefill, false, 512, 2},
                                         {0, StepKind::kPrefill, false, 37, 1},
-                                        {1, StepKind::kDecode, false, 1, 7},
-                                        {1, StepKind::kDecode, true, 1, 1}};
+                                        {1, StepKind::kDecode, false, 1, 8}};  // neighbours do not show in decodes
   EXPECT_EQ(made.steps, steps);
   EXPECT_EQ(made.makers, (std::vector<StateMaker>{kCpu, kRef}));
   EXPECT_EQ(made.tokens(), 1069u);
@@ -33,7 +32,19 @@ TEST(ProvenanceTest, StepsOfOneKindAndSizeRunTogether) {
   EXPECT_FALSE(check_provenance(made, 1068));
   EXPECT_FALSE(check_provenance(made, 1070));
   EXPECT_EQ(to_lines(made), (std::vector<std::string>{"cpu (cpu/avx512/0123abcd): prefill 512 x2, prefill 37",
-                                                      "ref (ref/f32/0123abcd): decode 7, decode 1 (shared)"}));
+                                                      "ref (ref/f32/0123abcd): decode 8"}));
+}
+
+TEST(ProvenanceTest, OnlyPrefillsAreShared) {
+  Provenance made;
+  made.add(kCpu, StepKind::kDecode, 1, 3);
+  EXPECT_TRUE(check_provenance(made, 3));
+  made.steps[0].shared = true;
+  EXPECT_FALSE(check_provenance(made, 3));
+  made.steps[0] = {0, StepKind::kMixed, true, 3, 1};
+  EXPECT_FALSE(check_provenance(made, 3));
+  made.steps[0] = {0, StepKind::kPrefill, true, 3, 1};
+  EXPECT_TRUE(check_provenance(made, 3));
 }
 
 TEST(ProvenanceTest, EveryKeyOfAMakerCounts) {

@@ -168,7 +168,9 @@ Status Executor::step_and_draw(std::span<const Seat> seats, std::span<float> out
     if (seat.draws != nullptr) {
       BATON_CHECK(seat.decodes && seat.draws->sampler != nullptr);
       seat.rows_out = 1;
-      seat.draws->ids.reserve(seat.draws->ids.size() + limits.steps_max);
+      // "Until a stop id" is no number of ids: more than the state has room for never come.
+      const uint64_t room = seat.state->tokens_max() - seat.state->position() + 1;
+      seat.draws->ids.reserve(seat.draws->ids.size() + std::min<uint64_t>(limits.steps_max, room));
       drawing.push_back({seat.draws, values});
     }
     values += seat.rows_out * width;
