@@ -113,6 +113,7 @@ Result<std::unique_ptr<StateCache>> StateCache::open(StateCacheOptions options) 
   BATON_TRY(const std::vector<CacheFile> files, list_cache(folder));
   std::unique_ptr<StateCache> cache(new StateCache(std::move(options)));
   for (const CacheFile& file : files) cache->read_head(file.path);
+  cache->make_room(0, {});
   return cache;
 } catch (const std::bad_alloc&) {
   return fail(Code::kOutOfMemory, "no memory for the list of a state cache");

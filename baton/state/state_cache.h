@@ -54,8 +54,8 @@ struct CacheFile {
 
 class StateCache {
  public:
-  // Reads the heads of what is there. Files that are damaged, or of other models, stay where they are. kInvalidInput
-  // or kNotFound for what is no folder and cannot be made one.
+  // Reads the heads of what is there, and removes what is more than `bytes_max`. Files that are damaged, or of other
+  // models, stay where they are. kInvalidInput or kNotFound for what is no folder and cannot be made one.
   static Result<std::unique_ptr<StateCache>> open(StateCacheOptions options);
 
   // The longest that was made from a beginning of `tokens`, of more than `above`, and whose makers `accepts` likes.

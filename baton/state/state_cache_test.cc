@@ -153,9 +153,11 @@ TEST_F(StateCacheTest, RoomIsMadeByWhatIsCheapestToMakeAgain) {
   EXPECT_EQ(files().size(), 3u);
   EXPECT_TRUE(fs::exists(folder_ / "notes.txt"));
   bytes_max_ = each - 1;
+  EXPECT_EQ(files().size(), 3u);
   const auto small = open();
+  EXPECT_EQ(files().size(), 0u) << "the folder keeps a smaller bound too";
+  EXPECT_EQ(small->size(), 0u);
   EXPECT_FALSE(keep(*small, asked_, 1e6));
-  EXPECT_EQ(files().size(), 3u) << "for what does not fit nothing goes";
 }
 
 TEST_F(StateCacheTest, AStateIsThereOnce) {
