@@ -235,7 +235,7 @@ class ReuseOfFiles : public Reuse {
     const Fingerprints prints = model.fingerprints().value();
     const StateIdentity identity{prints.model, prints.quantization, 0};
     const StateShape shape = state_shape(model.program, DType::kF32);
-    cache_ = StateCache::open({folder_, 1 << 26, identity, shape, 1000, model.program.vocab, nullptr}).value();
+    cache_ = StateCache::open({folder_, room_, identity, shape, 1000, model.program.vocab, nullptr}).value();
     options_.cache = cache_.get();
     start(uint64_t{64} << 20);
   }
@@ -259,6 +259,7 @@ class ReuseOfFiles : public Reuse {
   const std::filesystem::path folder_ =
       std::filesystem::path(testing::TempDir()) / fmt::format("baton-reuse-{}", ::getpid());
   std::unique_ptr<StateCache> cache_;
+  uint64_t room_ = 1 << 26;
 };
 INSTANTIATE_TEST_SUITE_P(Pairs, ReuseOfFiles, testing::ValuesIn(reuse_cases()), [](const auto& item) {
   return test_name(item.param.model + "_" + item.param.prefill + "_" + item.param.decode);
@@ -288,6 +289,24 @@ TEST_P(ReuseOfFiles, TheyOutliveTheEngine) {
   Request tenants = request(branch(250, 60), ReuseMode::kExact);
   tenants.tenant = 7;
   EXPECT_EQ(ask(tenants).end.stats.cached_tokens, 0u);
+}
+
+// Where not all have room, what was written before stays no longer than what is worth more.
+TEST_P(ReuseOfFiles, TheMostValuableIsKept) {
+  fill();
+  const std::vector<CacheFile> both = list_cache(folder_).value();
+  ASSERT_EQ(both.size(), 2u);
+  const uint64_t larger = std::max(both[0].bytes, both[1].bytes);
+  room_ = larger + std::min(both[0].bytes, both[1].bytes) - 1;
+  std::filesystem::remove_all(folder_);
+  uint64_t asked = 0;
+  restart();
+  Request first = request(branch(300, 0), ReuseMode::kExact);
+  first.keep_at = {250};
+  ask(first);
+  ASSERT_TRUE(engine_->save_checkpoints([&](uint64_t, uint64_t total) { return (asked += total) > 0; }));
+  EXPECT_EQ(asked, 1u) << "nothing is written to be removed for the next";
+  EXPECT_EQ(list_cache(folder_).value().size(), 1u);
 }
 
 // They are not found again and gone, and the answer is the same.

@@ -176,7 +176,7 @@ std::vector<FoundCheckpoint> CheckpointTree::all_of(uint32_t model) const {
       left.pop_back();
       if (node->kept.state != nullptr) {
         const double ms = node->ms_per_token * static_cast<double>(node->depth);
-        found.push_back({node->last_used_age, {key, tokens, node->kept, ms}});
+        found.push_back({priority(*node), {key, tokens, node->kept, ms}});
       }
       for (const auto& [first, child] : node->children) {
         left.emplace_back(child.get(), tokens);
@@ -186,7 +186,7 @@ std::vector<FoundCheckpoint> CheckpointTree::all_of(uint32_t model) const {
   }
   std::stable_sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
   std::vector<FoundCheckpoint> all;
-  for (auto& [used, each] : found) all.push_back(std::move(each));
+  for (auto& [value, each] : found) all.push_back(std::move(each));
   return all;
 }
 
@@ -211,6 +211,11 @@ uint64_t CheckpointTree::freed_bytes(const Node& node) {
   return freed;
 }
 
+double CheckpointTree::priority(const Node& node) {
+  const double ms = node.ms_per_token * static_cast<double>(replayed_tokens(node));
+  return node.last_used_age + ms / static_cast<double>(std::max<uint64_t>(freed_bytes(node), 1));
+}
+
 bool CheckpointTree::drop_one() {
   const CheckpointKey* key = nullptr;
   Node* least = nullptr;
@@ -222,12 +227,11 @@ bool CheckpointTree::drop_one() {
       left.pop_back();
       for (auto& [first, child] : node->children) left.push_back(child.get());
       if (node->kept.state == nullptr || node->kept.state.use_count() > 1) continue;
-      const double ms = node->ms_per_token * static_cast<double>(replayed_tokens(*node));
-      const double priority = node->last_used_age + ms / static_cast<double>(std::max<uint64_t>(freed_bytes(*node), 1));
-      if (least != nullptr && priority >= least_priority) continue;
+      const double value = priority(*node);
+      if (least != nullptr && value >= least_priority) continue;
       key = &each;
       least = node;
-      least_priority = priority;
+      least_priority = value;
     }
   }
   if (least == nullptr) return false;

@@ -57,7 +57,7 @@ class CheckpointTree {
   // one that holds all of its bytes, whoever still holds them. One that only begins with the same tokens stays.
   void erase(const CheckpointKey& key, std::span<const int32_t> tokens, const Checkpoint& found);
 
-  // All of a model that no tenant has, in the order of use, the last used first.
+  // All of a model that no tenant has, the most valuable first: that which drop_one would take last.
   std::vector<FoundCheckpoint> all_of(uint32_t model) const;
 
   // Drops the least valuable one that nobody else holds. False: there is none.
@@ -79,6 +79,7 @@ class CheckpointTree {
   static KeptState at_earlier(Node& node, uint64_t position, double age);
   static uint64_t freed_bytes(const Node& node);
   static uint64_t replayed_tokens(const Node& node);
+  static double priority(const Node& node);
 
   std::map<CheckpointKey, std::unique_ptr<Node>> roots_;
   size_t entries_ = 0;

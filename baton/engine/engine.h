@@ -104,9 +104,9 @@ class Engine {
   void shutdown();
 
   // Ends the engine as its destructor does, but that it stays to be asked for its usage; then writes the checkpoints
-  // that no tenant has, and the options' cache has not, into that cache, those first that were used last. `on_progress`
-  // (may be empty) is asked before each; false: no more, with kCancelled. Once. Errors of checkpoints and files: those
-  // before it are there.
+  // that no tenant has, and the options' cache has not, into that cache, the most valuable where it has not room for
+  // all. `on_progress` (may be empty) is asked before each; false: no more, with kCancelled. Once. Errors of
+  // checkpoints and files: those before it are there.
   Status save_checkpoints(const std::function<bool(uint64_t done, uint64_t total)>& on_progress = {});
 
   // As of the last step. Any thread. Requests and states are back to zero when every request has finished.

@@ -72,6 +72,7 @@ class StateCache {
   void refuse(const std::filesystem::path& file, bool damaged);
 
   size_t size() const;
+  uint64_t bytes_max() const { return options_.bytes_max; }
 
  private:
   struct Entry {
