@@ -297,7 +297,8 @@ TEST_P(ReuseOfFiles, TheMostValuableIsKept) {
   const std::vector<CacheFile> both = list_cache(folder_).value();
   ASSERT_EQ(both.size(), 2u);
   const uint64_t larger = std::max(both[0].bytes, both[1].bytes);
-  room_ = larger + std::min(both[0].bytes, both[1].bytes) - 1;
+  // A seal tells of the steps that made its state, which on `ref` go by its speed: sizes differ a little.
+  room_ = larger + std::min(both[0].bytes, both[1].bytes) / 2;
   std::filesystem::remove_all(folder_);
   uint64_t asked = 0;
   restart();
