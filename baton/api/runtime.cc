@@ -54,6 +54,9 @@ Result<std::unique_ptr<Runtime>> Runtime::open(const RuntimeOptions& options) tr
     engine.units.push_back({name, &loaded.unit->caps(), loaded.executor.get()});
   }
   runtime->units_ = std::move(units);
+  std::vector<NamedUnit> named;
+  for (const auto& [name, loaded] : runtime->units_) named.push_back({name, *loaded.unit});
+  runtime->unit_notes_ = notes_of(named);
   if (runtime->text_.tokenizer) engine.tokenizer_fingerprint = runtime->text_.tokenizer->fingerprint();
   if (!options.state_cache.empty()) {
     BATON_OK(runtime->open_cache(options));

@@ -116,6 +116,8 @@ class Runtime {
   // kOutOfMemory also when the system refuses a thread. Errors of StateCache::open.
   static Result<std::unique_ptr<Runtime>> open(const RuntimeOptions& options);
 
+  // Of its units together: notes_of().
+  const std::vector<std::string>& unit_notes() const { return unit_notes_; }
   const TextModel& text() const { return text_; }
   const Model& model() const { return *text_.model; }
   Engine& engine() { return *engine_; }
@@ -185,6 +187,7 @@ class Runtime {
   std::unique_ptr<StateCache> state_cache_;
   EngineOptions engine_options_;
   std::vector<std::pair<std::string, Loaded>> units_;
+  std::vector<std::string> unit_notes_;
   std::unique_ptr<Engine> engine_;  // last: destroyed first
 };
 

@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
+
+#include "baton/base/affinity.h"
 
 namespace baton {
 
@@ -57,6 +60,21 @@ std::vector<std::string> names_of(std::span<const UnitChoice> choices) {
     names.push_back(other ? choice.text() : std::string(choice.entry->name));
   }
   return names;
+}
+
+std::vector<std::string> notes_of(std::span<const NamedUnit> units) {
+  std::vector<std::string> notes;
+  for (size_t i = 0; i < units.size(); ++i) {
+    for (size_t j = i + 1; j < units.size(); ++j) {
+      const auto a = units[i].unit.cores(), b = units[j].unit.cores();
+      std::vector<uint32_t> both;
+      std::set_intersection(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(both));
+      if (both.empty()) continue;
+      notes.push_back(fmt::format("units {} and {} share {}: each is slower while the other works", units[i].name,
+                                  units[j].name, cores_text(both)));
+    }
+  }
+  return notes;
 }
 
 Result<std::unique_ptr<Unit>> create_unit(std::string_view text) {

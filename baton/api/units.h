@@ -28,6 +28,14 @@ Result<UnitChoice> parse_unit(std::string_view text, std::span<const UnitEntry* 
 // unit are among them.
 std::vector<std::string> names_of(std::span<const UnitChoice> choices);
 
+// A unit that was made, by its name.
+struct NamedUnit {
+  std::string_view name;
+  const Unit& unit;
+};
+// What is to be said of units that are used together: those kept on the same cores of the host.
+std::vector<std::string> notes_of(std::span<const NamedUnit> units);
+
 // As parse_unit, and what the unit says when it cannot be had.
 Result<std::unique_ptr<Unit>> create_unit(std::string_view text);
 

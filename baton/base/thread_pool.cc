@@ -8,6 +8,8 @@
 #include <string>
 #include <utility>
 
+#include "baton/base/affinity.h"
+
 #if defined(__linux__)
 #include <sched.h>
 #elif defined(__APPLE__)
@@ -64,7 +66,12 @@ int read_integer(const std::string& path) {
 
 }  // namespace
 
-ThreadPool::ThreadPool(uint32_t threads) : threads_(threads == 0 ? physical_cores() : threads), next_(threads_) {
+ThreadPool::ThreadPool(uint32_t threads, std::vector<uint32_t> cores)
+    : cores_(std::move(cores)),
+      threads_(threads > 0      ? threads
+               : cores_.empty() ? physical_cores()
+                                : static_cast<uint32_t>(cores_.size())),
+      next_(threads_) {
   workers_.reserve(threads_ - 1);
   try {
     for (uint32_t thread = 1; thread < threads_; ++thread) workers_.emplace_back([this, thread] { work(thread); });
@@ -99,6 +106,8 @@ void ThreadPool::start(Function function, void* context) {
 }
 
 void ThreadPool::work(uint32_t thread) {
+  const PinnedThread pinned(cores_);
+  if (!pinned.holds()) strays_.store(true, std::memory_order_relaxed);
   uint32_t seen = 0;
   for (;;) {
     wait_for_change(generation_, seen, sleeping_workers_);

@@ -15,14 +15,18 @@ namespace baton {
 // A call does not allocate. A job must not throw.
 class ThreadPool {
  public:
-  // `threads` counts the caller: threads - 1 workers are started; 0 means physical_cores(). Throws std::system_error
-  // when the system refuses a thread.
-  explicit ThreadPool(uint32_t threads);
+  // `threads` counts the caller: threads - 1 workers are started; 0 means as many as `cores`, or physical_cores() where
+  // there are none. Workers are kept on the cores (baton/base/affinity.h); the caller sees to itself. Throws
+  // std::system_error when the system refuses a thread.
+  explicit ThreadPool(uint32_t threads, std::vector<uint32_t> cores = {});
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   uint32_t size() const { return threads_; }
+  const std::vector<uint32_t>& cores() const { return cores_; }
+  // Whether the system kept a worker elsewhere.
+  bool strays() const { return strays_.load(std::memory_order_relaxed); }
 
   // job(thread) once on each thread, 0 being the caller; returns when all have returned.
   template <class Job>
@@ -66,7 +70,9 @@ class ThreadPool {
     std::atomic<int64_t> item{0};
   };
 
+  const std::vector<uint32_t> cores_;
   const uint32_t threads_;
+  std::atomic<bool> strays_{false};
   std::vector<Next> next_;       // of each thread's share
   Function function_ = nullptr;  // written before generation_ is advanced
   void* context_ = nullptr;

@@ -121,6 +121,7 @@ Result<std::unique_ptr<Runtime>> ModelFlags::open(const EngineLimits& limits, co
   spdlog::info("{}: {} parameters, {} bytes, loaded in {:.0f} ms", model, (*runtime)->model().parameter_count(),
                (*runtime)->model().weight_bytes(), ms_between(start_ns, clock.now_ns()));
   for (const std::string& note : (*runtime)->model().notes) spdlog::info("{}", note);
+  for (const std::string& note : (*runtime)->unit_notes()) spdlog::warn("{}", note);
   if (const uint64_t holds = (*runtime)->context_tokens();
       context_option_ != nullptr && context_option_->count() > 0 && context > holds) {
     spdlog::warn("-c {}: the model was made for {} tokens, which is what is used", context, holds);

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "baton/base/affinity.h"
+
 namespace baton {
 namespace {
 
@@ -66,11 +68,20 @@ UnitOption threads_option() {
   return UnitOption::number("threads", 1, 1024, "threads of its own", "those of the program, or physical cores");
 }
 
+UnitOption cores_option() {
+  UnitOption option = UnitOption::text(
+      "cores", "LIST, as 0-3,8",
+      "cores that its threads are kept on, ascending; without threads= one thread each; Linux only",
+      "wherever the system puts them", [](std::string_view text) { return !parse_cores(text).empty(); });
+  option.lists = true;
+  return option;
+}
+
 Result<UnitOptions> UnitOptions::parse(std::string_view unit, std::string_view words,
                                        std::span<const UnitOption> known) {
   UnitOptions options;
   for (size_t begin = 0; !words.empty() && begin <= words.size();) {
-    const std::string_view word = words.substr(begin, words.find(',', begin) - begin);
+    std::string_view word = words.substr(begin, words.find(',', begin) - begin);
     begin += word.size() + 1;
     if (word.empty()) {
       return fail(Code::kInvalidInput,
@@ -81,6 +92,13 @@ Result<UnitOptions> UnitOptions::parse(std::string_view unit, std::string_view w
     const auto option = std::find_if(known.begin(), known.end(), [&](const UnitOption& o) { return o.key == key; });
     if (option == known.end()) {
       return fail(Code::kInvalidInput, fmt::format("unit {} has no option '{}'; {}", unit, key, list_of(known)));
+    }
+    // "cores=0,2-3": what follows without a "=" is the list's.
+    while (option->lists && begin < words.size()) {
+      const std::string_view next = words.substr(begin, words.find(',', begin) - begin);
+      if (next.empty() || next.find('=') != std::string_view::npos) break;
+      word = words.substr(static_cast<size_t>(word.data() - words.data()), word.size() + 1 + next.size());
+      begin += next.size() + 1;
     }
     const std::string_view value = word.substr(std::min(equals + 1, word.size()));
     if (equals == word.size() || !takes(*option, value)) {

@@ -21,6 +21,7 @@ struct UnitOption {
   std::string_view meaning = {};                // with the unit of measure
   std::string otherwise = {};                   // the default, in words
   bool (*accepts)(std::string_view) = nullptr;  // of a text
+  bool lists = false;                           // a text that goes on behind a comma, up to the next word with a "="
 
   static UnitOption one_of(std::string_view key, std::string values, std::string_view meaning, std::string otherwise);
   static UnitOption number(std::string_view key, uint64_t least, uint64_t most, std::string_view meaning,
@@ -31,10 +32,11 @@ struct UnitOption {
   // "on|off", "1..1024", "1..", "FOLDER".
   std::string range() const;
 };
-// Threads of the host, for units that have some.
+// Threads of the host, for units that have some, and the cores they are kept on (baton/base/affinity.h).
 UnitOption threads_option();
+UnitOption cores_option();
 
-// Values by key: what was given, nothing else. A value has no comma in it.
+// Values by key: what was given, nothing else. A value has no comma in it, but a list's.
 class UnitOptions {
  public:
   // From "key=value,key=value". kInvalidInput names the unit and the key, and lists what there is.

@@ -236,6 +236,8 @@ class Unit {
   virtual ~Unit() = default;
   virtual std::string_view name() const = 0;
   virtual const Caps& caps() const = 0;
+  // Of the host, that its threads are kept on; empty: on any.
+  virtual std::span<const uint32_t> cores() const { return {}; }
   // kUnsupported: this unit makes no programs of its own.
   virtual Result<LoadPlan> plan(const Model& model) const;
   // Slow (may convert or repack weights); never inside a request. `threads` 0: the unit's own choice. kUnsupported: a

@@ -155,7 +155,7 @@ class Flags(unittest.TestCase):
     def test_options_stand_behind_a_units_name(self):
         listed = json.loads(run("units", "--help-options", "--json").stdout)
         self.assertEqual(listed["ref"], [])
-        self.assertEqual([option["option"] for option in listed["cpu"]], ["threads", "kernels"])
+        self.assertEqual([option["option"] for option in listed["cpu"]], ["threads", "kernels", "cores"])
         self.assertTrue(listed["cpu"][1]["values"].endswith("scalar|exact"), listed["cpu"][1]["values"])
         self.assertIn("exact: the first without bf16 products", listed["cpu"][1]["meaning"])
         self.assertEqual(listed["ane"][2], {"option": "columns", "values": "32|64|128", "default": "32",
@@ -194,12 +194,47 @@ class Flags(unittest.TestCase):
         self.assertNotEqual(same["bridge"]["kind"], "move")
         self.assertEqual(same["ids"], two["ids"])
 
+    def test_units_are_kept_on_cores_of_their_own(self):
+        if not hasattr(os, "sched_getaffinity"):
+            self.skipTest("this system lets no program choose its cores")
+        allowed = sorted(os.sched_getaffinity(0))
+        first, last = allowed[0], allowed[-1]
+        text = ("-m", SMALL, "--raw", "The fern", "-n", "3", "--json", "-q")
+        plain = json.loads(run("run", *text).stdout)
+        one = json.loads(run("run", *text, "--decode", f"cpu:cores={last}", "-t", "3").stdout)
+        self.assertRegex(one["decode"]["evidence"], f"1 thread on core {last}$")
+        self.assertEqual(one["ids"], plain["ids"])
+        more = json.loads(run("run", *text, "--decode", f"cpu:cores={last},threads=2").stdout)
+        self.assertRegex(more["decode"]["evidence"], f"2 threads on core {last}$")
+        if first != last:
+            two = run("run", *text, "--prefill", f"cpu:cores={first}", "--decode", f"cpu:cores={last}")
+            split = json.loads(two.stdout)
+            self.assertEqual(two.stderr, "")
+            self.assertEqual((split["prefill"]["asked"], split["decode"]["asked"]), (f"cpu:cores={first}", f"cpu:cores={last}"))
+            self.assertRegex(split["prefill"]["evidence"], f"on core {first}$")
+            self.assertRegex(split["decode"]["evidence"], f"on core {last}$")
+            self.assertEqual((split["bridge"]["kind"], split["ids"]), ("move", plain["ids"]))
+            listed = json.loads(run("run", *text, "--decode", f"cpu:cores={first},{last},kernels=scalar").stdout)
+            self.assertRegex(listed["decode"]["evidence"], "^scalar kernels, 2 threads on cores ")
+            held = subprocess.run(["taskset", "-c", str(first), PROGRAM, "run", *text, "--decode", f"cpu:cores={last}"],
+                                  capture_output=True, text=True, timeout=120)
+            self.assertEqual(held.returncode, 1, held.stderr)
+            self.assertIn(f"cores={last}: this process may not run on core {last}, only on core {first}", held.stderr)
+        both = run("run", *text, "--prefill", f"cpu:cores={last},threads=1", "--decode", f"cpu:cores={last}")
+        self.assertIn(f"share core {last}", both.stderr)
+        self.assertEqual(json.loads(both.stdout)["ids"], plain["ids"])
+        none = run("run", *text, "--decode", "cpu:cores=1000-1001")
+        self.assertEqual(none.returncode, 1, none.stderr)
+        self.assertIn("cpu: cores=1000-1001: this machine has no cores 1000-1001", none.stderr)
+
     def test_wrong_options_are_named(self):
         for unit, words in (("cpu:thread=4", "has no option 'thread'; it has threads=1..1024 kernels="),
                             ("cpu:threads=0", "threads=0: write threads=1..1024"), ("cpu:threads", "write threads=1..1024"),
                             ("cpu:kernels=abacus", "kernels=abacus: write kernels="), ("cpu:threads=1,threads=2", "twice"),
                             ("cpu:,", "',' has a comma with no option"), ("cpu:threads=2,", "'threads=2,' has a comma"),
                             ("cpu:,threads=2", "',threads=2' has a comma"), ("cpu:", "'cpu:': there is no option behind"),
+                            ("cpu:cores=1-0", "cores=1-0: write cores=LIST"), ("cpu:cores=0,,1", "has a comma"),
+                            ("cpu:cores=0,0", "cores=0,0: write cores="), ("cpu:kernels=scalar,1", "no option '1'"),
                             ("cpu:threads=01", "threads=01: write threads=1..1024"),
                             ("coreml:device=emulator,lengths=064", "lengths=064"),
                             ("coreml:device=emulator,lengths=64+", "lengths=64+"), ("ref:threads=2", "unit ref has no option 'threads'; it has no options"),

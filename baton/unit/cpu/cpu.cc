@@ -1,6 +1,10 @@
 // The `cpu` unit: vector kernels chosen for the processor at run time, its own thread pool, weights packed at load.
 #include <new>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "baton/base/affinity.h"
 #include "baton/base/simd/cpu_features.h"
 #include "baton/unit/cpu/executor.h"
 #include "baton/unit/entry.h"
@@ -22,7 +26,8 @@ float logit_tolerance(DType weights, bool rounds) {
 
 class CpuUnit final : public Unit {
  public:
-  CpuUnit(const host::Kernels& kernels, uint32_t threads) : kernels_(kernels), threads_(threads) {
+  CpuUnit(const host::Kernels& kernels, uint32_t threads, std::vector<uint32_t> cores)
+      : kernels_(kernels), threads_(threads), cores_(std::move(cores)) {
     const bool rounds = host::form_of(kernels, host::Packing::kF16, true) == host::Form::kTiles;
     caps_.ops = {OpKind::kEmbed,  OpKind::kRmsNorm,     OpKind::kLinear,     OpKind::kSplitPairs, OpKind::kRope,
                  OpKind::kAttend, OpKind::kSigmoidGate, OpKind::kCausalConv, OpKind::kDeltaRule,  OpKind::kGatedNorm,
@@ -45,26 +50,33 @@ class CpuUnit final : public Unit {
   }
   std::string_view name() const override { return "cpu"; }
   const Caps& caps() const override { return caps_; }
+  std::span<const uint32_t> cores() const override { return cores_; }
 
  private:
   Result<std::unique_ptr<Executor>> make_executor(std::shared_ptr<const Model> model, uint32_t threads) override {
-    return CpuExecutor::load(std::move(model), kernels_, threads_ > 0 ? threads_ : threads);
+    const bool said = threads_ > 0 || !cores_.empty();
+    return CpuExecutor::load(std::move(model), kernels_, said ? threads_ : threads, cores_);
   }
 
   const host::Kernels& kernels_;
-  const uint32_t threads_;  // 0: what load() says
+  const uint32_t threads_;  // 0: as many as cores_, or what load() says
+  const std::vector<uint32_t> cores_;
   Caps caps_;
 };
 
 std::vector<UnitOption> options() {
   return {threads_option(),
-          UnitOption::one_of("kernels", host::kernel_set_choices(), host::kKernelSetMeaning, "the first")};
+          UnitOption::one_of("kernels", host::kernel_set_choices(), host::kKernelSetMeaning, "the first"),
+          cores_option()};
 }
 
 Result<std::unique_ptr<Unit>> create(const UnitOptions& given) {
   try {
     BATON_TRY(const host::Kernels* kernels, host::kernels_or_best(given.text("kernels")));
-    return std::make_unique<CpuUnit>(*kernels, static_cast<uint32_t>(given.number("threads")));
+    std::vector<uint32_t> cores = parse_cores(given.text("cores"));
+    if (Status can = check_cores(cores); !can)
+      return fail(std::move(can).error().in("cpu: cores=" + std::string(given.text("cores"))));
+    return std::make_unique<CpuUnit>(*kernels, static_cast<uint32_t>(given.number("threads")), std::move(cores));
   } catch (const std::bad_alloc&) {
     return fail(Code::kOutOfMemory, "cpu: no memory to start");
   }

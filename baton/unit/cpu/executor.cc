@@ -7,6 +7,7 @@
 #include <array>
 #include <new>
 #include <system_error>
+#include <utility>
 
 namespace baton::cpu {
 namespace {
@@ -78,16 +79,22 @@ class StepPasses {
 
 }  // namespace
 
-CpuExecutor::CpuExecutor(std::shared_ptr<const Model> model, const host::Kernels& kernels, uint32_t threads)
+CpuExecutor::CpuExecutor(std::shared_ptr<const Model> model, const host::Kernels& kernels, uint32_t threads,
+                         std::vector<uint32_t> cores)
     : model_(std::move(model)),
       kernels_(kernels),
       states_(model_->program, DType::kF16, "cpu", live_),
-      pool_(threads) {}
+      pool_(threads, std::move(cores)) {}
+
+CpuExecutor::Pinned::Pinned(CpuExecutor& executor) : PinnedThread(executor.pool_.cores()) {
+  if (!holds()) executor.strayed_.store(true, std::memory_order_relaxed);
+}
 
 Result<std::unique_ptr<Executor>> CpuExecutor::load(std::shared_ptr<const Model> model, const host::Kernels& kernels,
-                                                    uint32_t threads) {
+                                                    uint32_t threads, std::vector<uint32_t> cores) {
   try {
-    std::unique_ptr<CpuExecutor> executor(new CpuExecutor(std::move(model), kernels, threads));
+    std::unique_ptr<CpuExecutor> executor(new CpuExecutor(std::move(model), kernels, threads, std::move(cores)));
+    const Pinned pinned(*executor);
     const std::vector<bool> all(executor->model_->weights.size(), true);
     BATON_TRY(executor->weights_, host::Weights::load(executor->model_, kernels, all, "cpu"));
     BATON_TRY(executor->pass_, host::Pass::create(*executor->weights_, executor->pool_,
@@ -102,6 +109,7 @@ Result<std::unique_ptr<Executor>> CpuExecutor::load(std::shared_ptr<const Model>
 
 Status CpuExecutor::step(std::span<const Seat> seats, std::span<float> out, const StepContext& context) {
   BATON_OK(check_seats(*model_, seats, out));
+  const Pinned pinned(*this);
   for (const Seat& seat : seats) {
     if (seat.keeps) BATON_OK(static_cast<host::HostState*>(seat.state)->keep());
   }
@@ -136,6 +144,7 @@ void CpuExecutor::run_watched(std::span<const host::RunInput> runs, std::span<co
 
 Status CpuExecutor::step_on(std::span<const Seat> seats, std::span<float> out, const StepLimits& limits,
                             const StepContext& context) {
+  const Pinned pinned(*this);
   return step_and_draw(seats, out, limits, context, [this](size_t count, const auto& draw) {
     pool_.parallel_for(static_cast<int64_t>(count), 1, [&](int64_t first, int64_t last, uint32_t) {
       for (; first < last; ++first) draw(static_cast<size_t>(first));
@@ -149,6 +158,7 @@ void CpuExecutor::pack_some() {
 }
 
 Status CpuExecutor::settle() {
+  const Pinned pinned(*this);
   weights_->pack_more(INT64_MAX, pool_);
   return {};
 }
@@ -158,8 +168,16 @@ Placement CpuExecutor::placement() const {
                       .arithmetic = fmt::format("{} kernels", kernels_.description),
                       .kernels = kernels_.name,
                       .threads = pool_.size()};
+  if (!pool_.cores().empty()) {
+    placement.notes = " on " + cores_text(pool_.cores());
+    if (pool_.strays() || strayed_.load(std::memory_order_relaxed)) {
+      placement.notes = "";
+      placement.warning =
+          fmt::format("cpu: the system does not keep its threads on {}: they run anywhere", cores_text(pool_.cores()));
+    }
+  }
   if (weights_->decoded_count() > 0)
-    placement.notes = fmt::format(", {} matrices decoded to F32 at load", weights_->decoded_count());
+    placement.notes += fmt::format(", {} matrices decoded to F32 at load", weights_->decoded_count());
   return placement;
 }
 

@@ -1,8 +1,11 @@
 // The cpu executor: every step of a model's plan on the host's kernels, in chunks of a prefill or one decode step.
 #pragma once
 
+#include <atomic>
 #include <memory>
+#include <vector>
 
+#include "baton/base/affinity.h"
 #include "baton/base/thread_pool.h"
 #include "baton/unit/host/pass.h"
 #include "baton/unit/unit.h"
@@ -20,8 +23,9 @@ class CpuExecutor final : public Executor {
  public:
   // Quick; weights are packed beside the first passes. Errors: kOutOfMemory, kUnsupported (a shape the kernels cannot
   // do, with the weight's name).
+  // `cores`: where its threads are kept, and the caller's for as long as a call takes; empty: anywhere.
   static Result<std::unique_ptr<Executor>> load(std::shared_ptr<const Model> model, const host::Kernels& kernels,
-                                                uint32_t threads);
+                                                uint32_t threads, std::vector<uint32_t> cores = {});
 
   const Model& model() const override { return *model_; }
   const StateShape& shape() const override { return states_.shape(); }
@@ -45,8 +49,13 @@ class CpuExecutor final : public Executor {
   std::string arithmetic() const override;
 
  private:
-  CpuExecutor(std::shared_ptr<const Model> model, const host::Kernels& kernels, uint32_t threads);
+  CpuExecutor(std::shared_ptr<const Model> model, const host::Kernels& kernels, uint32_t threads,
+              std::vector<uint32_t> cores);
   void pack_some();
+  // The caller works too: it is kept where the pool's threads are.
+  struct Pinned : PinnedThread {
+    explicit Pinned(CpuExecutor& executor);
+  };
   // All steps of a pass. `ended`: of each run its seat, where it ends with it, else SIZE_MAX.
   void run_watched(std::span<const host::RunInput> runs, std::span<const size_t> ended, LayerWatch& watch);
 
@@ -57,6 +66,7 @@ class CpuExecutor final : public Executor {
   std::unique_ptr<host::Weights> weights_;
   std::unique_ptr<host::Pass> pass_;
   uint64_t passes_ = 0;
+  std::atomic<bool> strayed_{false};  // a caller could not be kept on the cores
 };
 
 }  // namespace baton::cpu
