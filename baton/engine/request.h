@@ -155,6 +155,9 @@ struct RequestStats {
   uint64_t kept_checkpoints = 0;  // made by this request
   double restore_ms = 0;          // of the checkpoint, into the state
   std::string reuse_failed = {};  // why a checkpoint that was found could not be used: all was prefilled
+  // How often it began again after a failure, which `fallback` tells; at last from a checkpoint of so many tokens, its
+  // own or the one it began from. 0: from the first.
+  uint64_t restarts = 0, restarted_at = 0;
   uint64_t generated_tokens = 0;  // TokenEvents sent
   uint64_t via_tokens = 0;        // of them, by the via unit
   double queue_ms = 0;            // from submit to the first step planned

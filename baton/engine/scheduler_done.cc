@@ -53,6 +53,10 @@ void Scheduler::done(Work work, int64_t now_ns) {
   BATON_CHECK(work.id != 0 && lane.work_id == work.id);
   lane.work_id = 0;
   lane.in_flight = {};
+  if (std::exchange(lane.given_up, false)) {
+    bytes_reserved_ -= std::exchange(lane.bytes_given_up, 0);
+    return count_states();  // the unit stays lost: what it did is nobody's
+  }
   const double ms = ms_between(work.started_ns, work.ended_ns);
   const Error* error = error_of(work);
   if (work.lane != bridge() && error != nullptr && error->code == Code::kUnavailable) lane.lost = error->message;
@@ -142,11 +146,11 @@ void Scheduler::done_decode(Sequence& sequence, StepSeat& seat, const Status& st
   if (!give_back(sequence, seat.role, seat.state, !status || !seat.status)) return;
   if (!sequence.decode_placement && !seat.draws.ids.empty()) sequence.decode_placement = placement;
   take_drawn(sequence, seat);
-  if (status || sequence.over()) return;
+  if (status || !seat.status || sequence.over()) return;
   Error error = because_of(sequence, seat.role, "decode", status);
   // Whose fault it was is unknown where others shared it: each goes on by itself, so that a bad request takes no other
   // with it.
-  shared ? sequence.rebuild(std::move(error)) : sequence.end_with(std::move(error));
+  shared ? sequence.rebuild(std::move(error)) : sequence.restart(std::move(error));
 }
 
 void Scheduler::take_drawn(Sequence& sequence, StepSeat& seat) {
@@ -155,7 +159,7 @@ void Scheduler::take_drawn(Sequence& sequence, StepSeat& seat) {
     if (!sequence.takes_tokens()) return;
     if (const auto token = sequence.take_token(drawn.id, drawn.time_ns)) outputs_.push_back({sequence.id, *token});
   }
-  if (!seat.status) sequence.end_with(because("decode", seat.status));
+  if (!seat.status && !sequence.over()) sequence.restart(because("decode", seat.status));
 }
 
 void Scheduler::done_move(MoveWork& work, double ms) {
@@ -224,6 +228,7 @@ void Scheduler::done_keep(Sequence& sequence, MoveWork& work) {
     const RoleRecord& record = sequence.role(work.role);
     const double ms_per_token = record.prefill_ms / static_cast<double>(std::max<uint64_t>(record.prefill_tokens, 1));
     ++sequence.stats.kept_checkpoints;
+    sequence.take_kept(key, work.checkpoint);
     checkpoints_.insert(key, work.tokens, std::move(work.checkpoint), ms_per_token);
   }
   sequence.kept_until = tokens;

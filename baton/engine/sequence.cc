@@ -109,34 +109,6 @@ void Sequence::add_cut(uint64_t position) {
   if (position > 0 && (at == cuts.end() || *at != position)) cuts.insert(at, position);
 }
 
-void Sequence::begin_from(const CheckpointKey& key, KeptState found) {
-  start_key = key;
-  start = std::move(found);
-  start_pending = true;
-  kept_until = start.state->position();
-}
-
-void Sequence::begin_from_file(const CheckpointKey& key, CachedState found) {
-  start_key = key;
-  cached = std::move(found);
-  start_pending = true;
-  const uint64_t position = cached->tokens.size();
-  add_cut(position);
-  kept_until = position - 1;
-}
-
-void Sequence::take_restored(StateRole which) {
-  stats.reused_tokens = stats.cached_tokens = role(which).position();
-  stats.cached_in = cached ? cached->file.string() : "";
-  end_start();
-}
-
-void Sequence::begin_without(const Error& why) {
-  stats.reuse_failed = why.message;
-  kept_until = 0;
-  end_start();
-}
-
 void Sequence::end(FinishReason reason, Error why) {
   if (over()) return;
   const bool overtakes = reason == FinishReason::kError || reason == FinishReason::kCancelled;
@@ -178,50 +150,6 @@ void Sequence::drop(StateRole which) {
   record.held.kept.reset();
   record.held.bytes = 0;
   record.discard = record.busy;
-}
-
-void Sequence::say_fallback(std::string why) {
-  if (!stats.fallback.empty()) stats.fallback += "; ";
-  stats.fallback += why;
-}
-
-void Sequence::start_again(std::string why) {
-  if (start.state || cached) end_start();
-  alone = true;
-  handed_over = false;
-  foreign = start_pending;
-  stats.reused_tokens = stats.cached_tokens = 0;
-  stats.cached_in.clear();
-  start_opened = states_compared = proof_passed = false;
-  say_fallback(std::move(why));
-  if (!prompt_done) {
-    prefilled_by = StateRole::kTarget;
-    role(StateRole::kTarget).prefill_tokens = 0;
-    role(StateRole::kTarget).prefill_ms = 0;
-  }
-  for (const StateRole which : {StateRole::kSource, StateRole::kTarget, StateRole::kProof}) drop(which);
-}
-
-void Sequence::fall_back(Error why) {
-  if (alone) return end_with(std::move(why));
-  RoleRecord& target = role(StateRole::kTarget);
-  RoleRecord& proof = role(StateRole::kProof);
-  // What the decode unit made for the proof is what it would now begin again, unless a starting state is to be opened.
-  HeldState begun;
-  if (!start_pending && !target.busy) begun = std::exchange(proof.held, {});
-  start_again(std::move(why.message));
-  if (!begun.state) return;
-  target.held = std::move(begun);
-  target.origin = Origin::kOwn;
-  target.prefill_tokens = proof.prefill_tokens;
-  target.prefill_ms = proof.prefill_ms;
-  target.placement = proof.placement;
-}
-
-void Sequence::rebuild(Error why) {
-  if (unshared) return end_with(std::move(why));
-  unshared = true;
-  start_again(std::move(why.message));
 }
 
 void Sequence::take_over(Origin origin) {

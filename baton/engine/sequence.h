@@ -82,6 +82,8 @@ struct Sequence {
   uint64_t kept_until = 0;           // nothing is kept up to here: it was, or need not be
   CheckpointKey start_key;           // of `start`
   KeptState start;                   // a checkpoint to begin from, until it was
+  CheckpointKey last_key;            // of `last`
+  KeptState last;                    // made by it, or begun from: what it begins again from when a step fails
   std::optional<CachedState>
       cached;  // in its place: a state of the cache, made on start_key's lane where that is exact
   std::optional<FinishReason> ending;
@@ -123,6 +125,8 @@ struct Sequence {
   // So is a file of them. What it holds is kept as a checkpoint too.
   void begin_from_file(const CheckpointKey& key, CachedState found);
   void take_restored(StateRole which);
+  // A checkpoint of its state was made.
+  void take_kept(const CheckpointKey& key, const KeptState& kept);
   // It could not be used: all is prefilled.
   void begin_without(const Error& why);
   // What it is ready for; nothing when it is ending, but for the seal its end still owes.
@@ -145,11 +149,14 @@ struct Sequence {
   // The first end counts; but a cancel or an error overtakes an end that still owes the seal.
   void end(FinishReason reason, Error why = {});
   void end_with(Error why) { end(FinishReason::kError, std::move(why)); }
-  // The decode unit starts again from the tokens, by itself, and the stats say why. An error when it already was alone.
+  // The decode unit starts again, by itself, and the stats say why: from the last checkpoint or, where there is none,
+  // the tokens. When it already was alone, as `restart`.
   void fall_back(Error why);
-  // A step that others shared failed: again from the tokens, and from now on in steps of its own. An error when
-  // it was in one already.
+  // A step that others shared failed: again from there, and from now on in steps of its own. An error when it was in
+  // one already.
   void rebuild(Error why);
+  // Its own step failed: once again from its last checkpoint, as `rebuild`. An error where there is none.
+  void restart(Error why);
   // The target holds the prompt's state.
   void take_over(Origin origin);
   // The source, on the target's unit itself, becomes the target.
