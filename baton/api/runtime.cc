@@ -72,6 +72,21 @@ Result<std::unique_ptr<Runtime>> Runtime::open(const RuntimeOptions& options) tr
                                               error.code().message()));
 }
 
+bool Runtime::end_engine() {
+  if (!engine_) return true;
+  const std::vector<std::string> hanging = engine_->close();
+  engine_.reset();
+  for (const std::string& name : hanging) {
+    if (Loaded* unit = find_unit(name)) {
+      static_cast<void>(unit->executor.release());
+      static_cast<void>(unit->unit.release());
+    }
+  }
+  return hanging.empty();
+}
+
+Runtime::~Runtime() { end_engine(); }
+
 Status Runtime::open_cache(const RuntimeOptions& options) {
   BATON_TRY(const StateIdentity of, identity(options.fingerprint));
   BATON_TRY(state_cache_, StateCache::open({options.state_cache, options.state_cache_bytes, of,

@@ -115,6 +115,8 @@ class Runtime {
  public:
   // kOutOfMemory also when the system refuses a thread. Errors of StateCache::open.
   static Result<std::unique_ptr<Runtime>> open(const RuntimeOptions& options);
+  // Ends the engine. What a unit that hangs still uses stays in memory until the process ends (Engine::close).
+  ~Runtime();
 
   // Of its units together: notes_of().
   const std::vector<std::string>& unit_notes() const { return unit_notes_; }
@@ -159,6 +161,8 @@ class Runtime {
   };
   explicit Runtime(TextModel text) : text_(std::move(text)) {}
   Status open_cache(const RuntimeOptions& options);
+  // Ends the engine and lets go of units that hang: false where there were any.
+  bool end_engine();
   Loaded* find_unit(std::string_view name);
   // Gives back what of the bounds is `prefill`'s, when it had a hand in the starting state.
   Result<std::optional<ProofBounds>> prepare_start(Request& request, const StateMaker& prefill,

@@ -99,7 +99,8 @@ Result<std::optional<ProofBounds>> Runtime::bounds_of(const StateMaker& maker, c
     };
     // Without the maker the bounds of the model's file serve, of text alone.
     if (made != nullptr) {
-      engine_.reset();  // its lanes own the executors
+      // Its lanes own the executors.
+      if (!end_engine()) return fail(Code::kUnavailable, "a unit hangs in a step: nothing can be measured on it");
       const Status measured = measure();
       BATON_TRY(engine_, Engine::create(engine_options_));
       if (!measured) return fail(Error(measured.error()).in("measuring " + between));

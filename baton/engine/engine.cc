@@ -119,7 +119,8 @@ struct Engine::Core {
         lost(options.units.size()) {}
 
   Status start();
-  void join();
+  // Behind the end of the scheduler's thread; the lanes that hang are left alone, and named.
+  std::vector<std::string> join();
   Result<StateIdentity> identity(LaneIndex lane) const;  // of the states of its model
   Status save_checkpoints(const std::function<bool(uint64_t done, uint64_t total)>& on_progress);
   void close_channels();
@@ -133,6 +134,8 @@ struct Engine::Core {
   template <class Runner>
   void serve(Channel<Work>& works, Runner& runner);
   void receive(Message message);
+  // Empty when the deadline came first, or now and then before it.
+  std::optional<Message> receive_until(int64_t deadline_ns);
   void step();
   void deliver(Output output);
   bool drained();
@@ -163,6 +166,7 @@ struct Engine::Core {
   std::atomic<uint64_t> used_requests{0}, used_states{0}, used_bytes{0}, prefilled{0};
   std::atomic<uint64_t> checkpoints{0}, checkpoint_bytes{0};
   std::vector<std::thread> threads;  // the scheduler's is the last
+  std::atomic<int> owners{1};        // the engine, and each lane's thread
 };
 
 Status Engine::Core::start() {
@@ -177,7 +181,11 @@ Status Engine::Core::start() {
           std::make_unique<Lane>(*unit.executor, unit_of(unit.name), unit.caps->decode_seats_max, clock, &ending));
     for (size_t i = 0; i <= options.units.size(); ++i) works.push_back(std::make_unique<Channel<Work>>(1));
     for (size_t i = 0; i < options.units.size(); ++i)
-      threads.emplace_back([this, i] { survive([&] { serve(*works[i], *lanes[i]); }); });
+      threads.emplace_back([this, i] {
+        ++owners;
+        survive([&] { serve(*works[i], *lanes[i]); });
+        LeaveCore()(this);
+      });
     threads.emplace_back([this] { survive([&] { run_bridge(); }); });
     threads.emplace_back([this] {
       survive([&] { run_scheduler(); });
@@ -199,9 +207,21 @@ Result<StateIdentity> Engine::Core::identity(LaneIndex lane) const {
   return StateIdentity{prints.model, prints.quantization, options.tokenizer_fingerprint};
 }
 
-void Engine::Core::join() {
-  for (std::thread& thread : threads) thread.join();
+std::vector<std::string> Engine::Core::join() {
+  if (threads.empty()) return {};
+  threads.back().join();
+  threads.pop_back();
+  std::vector<std::string> hanging;
+  for (size_t i = 0; i < threads.size(); ++i) {
+    if (i == scheduler.bridge() || !scheduler.hangs(static_cast<LaneIndex>(i))) {
+      threads[i].join();
+    } else {
+      threads[i].detach();
+      hanging.push_back(options.units[i].name);
+    }
+  }
   threads.clear();
+  return hanging;
 }
 
 Status Engine::Core::save_checkpoints(const std::function<bool(uint64_t done, uint64_t total)>& on_progress) try {
@@ -281,13 +301,21 @@ void Engine::Core::run_bridge() {
 
 void Engine::Core::run_scheduler() {
   while (!drained()) {
-    std::optional<Message> message = inbox.receive();
-    if (!message) break;
-    receive(*std::move(message));
+    const int64_t deadline_ns = scheduler.next_deadline_ns();
+    std::optional<Message> message = deadline_ns == INT64_MAX ? inbox.receive() : receive_until(deadline_ns);
+    if (!message && deadline_ns == INT64_MAX) break;
+    if (!message && clock.now_ns() < deadline_ns) continue;
+    if (message) receive(*std::move(message));
     // What else has come is taken in before planning, so that sequences that are ready together decode together.
     while ((message = inbox.receive_for(std::chrono::nanoseconds(0)))) receive(*std::move(message));
     step();
   }
+}
+
+std::optional<Message> Engine::Core::receive_until(int64_t deadline_ns) {
+  // The clock need not be that of the wait: it is looked at now and then.
+  const std::chrono::nanoseconds left(deadline_ns - clock.now_ns()), least(1'000'000), most(100'000'000);
+  return inbox.receive_for(std::clamp(left, least, most));
 }
 
 bool Engine::Core::drained() {
@@ -348,7 +376,11 @@ void Engine::Core::deliver(Output output) {
   if (outlet.released) outlets.erase(found);
 }
 
-Engine::Engine(std::unique_ptr<Core> core) : core_(std::move(core)) {}
+void Engine::LeaveCore::operator()(Core* core) const {
+  if (core->owners.fetch_sub(1) == 1) const std::unique_ptr<Core> last(core);
+}
+
+Engine::Engine(std::unique_ptr<Core, LeaveCore> core) : core_(std::move(core)) {}
 
 Result<std::unique_ptr<Engine>> Engine::create(EngineOptions options) try {
   BATON_OK(check_units(options.units));
@@ -357,9 +389,12 @@ Result<std::unique_ptr<Engine>> Engine::create(EngineOptions options) try {
     return fail(Code::kInvalidInput,
                 "engine limits: requests_active_max, decode_steps_per_prefill and step_ms must be above zero");
   }
+  if (!(limits.step_timeout_ms >= 0)) {
+    return fail(Code::kInvalidInput, "engine limits: step_timeout_ms must be above zero, or zero for no limit");
+  }
   SchedulerFacts facts = facts_of(options.units, limits);
   facts.cache = options.cache;
-  auto core = std::make_unique<Core>(std::move(options), std::move(facts));
+  std::unique_ptr<Core, LeaveCore> core(std::make_unique<Core>(std::move(options), std::move(facts)).release());
   BATON_OK(core->start());
   return std::unique_ptr<Engine>(new Engine(std::move(core)));
 } catch (const std::bad_alloc&) {
@@ -373,9 +408,13 @@ Status Engine::save_checkpoints(const std::function<bool(uint64_t done, uint64_t
   return core_->options.cache == nullptr ? Status() : core_->save_checkpoints(on_progress);
 }
 
-Engine::~Engine() {
+std::vector<std::string> Engine::close() {
   shutdown();
-  core_->join();
+  return core_->join();
+}
+
+Engine::~Engine() {
+  close();
   BATON_CHECK(core_->outlets.empty());  // a ticket outlived the engine
 }
 

@@ -90,7 +90,7 @@ class Engine {
   // models under one model's name, kUnsupported for a model that sees its text as a whole, kOutOfMemory when there is
   // no memory for a lane or the system refuses a thread; errors of Model::fingerprints.
   static Result<std::unique_ptr<Engine>> create(EngineOptions options);
-  // Cancels what runs, waits for the steps in flight, joins all threads. All tickets must be gone.
+  // As `close`. All tickets must be gone.
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -102,6 +102,12 @@ class Engine {
 
   // Refuses new requests and cancels all others; their FinishedEvents come. Returns at once. Any thread.
   void shutdown();
+
+  // Cancels what runs, waits for the steps in flight, ends all threads. A step that was given up (limits.h) is not
+  // waited for: the units that hang in one are returned, by name. Their threads go on, with their executors, what these
+  // use and the options' clock, all of which must then live as long as the process; the engine's own is kept for them.
+  // Without step_timeout_ms this waits for as long as the longest step takes.
+  std::vector<std::string> close();
 
   // Ends the engine as its destructor does, but that it stays to be asked for its usage; then writes the checkpoints
   // that no tenant has, and the options' cache has not, into that cache, the most valuable where it has not room for
@@ -115,8 +121,12 @@ class Engine {
  private:
   friend class Ticket;
   struct Core;
-  explicit Engine(std::unique_ptr<Core> core);
-  std::unique_ptr<Core> core_;
+  // Of the engine and of the lanes' threads, which may outlive it: the last to leave destroys it.
+  struct LeaveCore {
+    void operator()(Core* core) const;
+  };
+  explicit Engine(std::unique_ptr<Core, LeaveCore> core);
+  std::unique_ptr<Core, LeaveCore> core_;
 };
 
 // Names for --strategy, in the order of strategy_list.inc.

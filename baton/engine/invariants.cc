@@ -17,6 +17,7 @@ Status check_owners(const Snapshot& snapshot) {
   std::vector<std::pair<RequestId, StateRole>> places;
   for (const Snapshot::State& state : snapshot.states) {
     ids.push_back(state.id);
+    if (state.given_up) continue;
     places.emplace_back(state.request, state.role);
     if (state.owner != Snapshot::kScheduler && state.owner != bridge && state.owner != state.home) {
       return broken("a state is on a lane that did not make it", state.id);
@@ -56,6 +57,7 @@ Status check_works(const Snapshot& snapshot) {
   for (const Snapshot::InFlight& work : snapshot.lanes) {
     size_t decodes = 0;
     for (const Snapshot::State& state : work.states) {
+      if (state.given_up) continue;
       const auto found = std::find_if(snapshot.active.begin(), snapshot.active.end(),
                                       [&](const Snapshot::Sequence& sequence) { return sequence.id == state.request; });
       if (found == snapshot.active.end()) return broken("a step serves a request that has ended", state.request);
@@ -122,8 +124,9 @@ Status History::observe(std::span<const Output> outputs, const Snapshot& snapsho
     if (finished.stats.generated_tokens != found->second) return broken("tokens miscounted", output.request);
     open_.erase(found);
   }
-  if (open_.empty() && !snapshot.states.empty())
-    return broken("states are left when no request is", snapshot.states[0].id);
+  for (const Snapshot::State& state : snapshot.states) {
+    if (open_.empty() && !state.given_up) return broken("states are left when no request is", state.id);
+  }
   if (snapshot.active.size() + snapshot.queued != open_.size()) {
     return broken("requests in the books and requests open differ", snapshot.active.size() + snapshot.queued);
   }

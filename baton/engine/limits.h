@@ -18,6 +18,11 @@ struct EngineLimits {
   double decode_ms = 10;
   double step_ms = 50;              // aim for one prefill step: half of the time a cancel may take
   uint32_t prefill_factor_max = 8;  // a prefill step has at most this times caps().prefill_tokens_preferred tokens
+  // A unit's step that has not come back after so long is given up: the unit counts as lost, requests that rest on it
+  // end with kUnavailable or go on elsewhere, others are not touched. The thread in it cannot be ended: see
+  // Engine::close. By the engine's clock, from when the step was sent. 0: a step may take for ever. Above what a unit's
+  // first step takes, which may compile for minutes. The bridge, which calls callers' code, is not watched.
+  double step_timeout_ms = 0;
   uint32_t decode_steps_per_prefill = 4;  // decode steps a lane runs between two prefill steps, when both wait
 };
 

@@ -64,7 +64,10 @@ void Scheduler::admit(int64_t now_ns) {
   // In order of arrival: a large request at the head waits for memory rather than being overtaken for ever.
   while (!queue_.empty() && active_.size() < facts_.limits.requests_active_max) {
     const uint64_t bytes = queue_.front().request.state_bytes;
-    if (!room_for_state(bytes)) break;
+    if (!room_for_state(bytes)) {
+      if (refuse_first(now_ns)) continue;
+      break;
+    }
     Queued next = std::move(queue_.front());
     queue_.pop_front();
     bytes_reserved_ += bytes;
@@ -188,6 +191,7 @@ void Scheduler::add_decodes(LaneIndex index, std::span<const Candidate> waiting,
 }
 
 std::vector<Work> Scheduler::poll(int64_t now_ns) {
+  give_up_overdue(now_ns);
   for (bool again = true; again;) {
     finish_ended(now_ns);
     admit(now_ns);
@@ -207,6 +211,7 @@ std::vector<Work> Scheduler::poll(int64_t now_ns) {
     ++lane.steps;
     for (const Candidate& candidate : waiting) ++candidate.sequence->role(candidate.planned.role).waited;
     works.push_back(start(index, chosen, waiting.size() > chosen.size()));
+    lane.sent_ns = now_ns;
   }
   count_states();
   return works;

@@ -41,6 +41,10 @@ class Scheduler {
   // again, or dropped: those of a failed step, and those that nobody waits for any more.
   void done(Work work, int64_t now_ns);
 
+  // When the next of the works that are away is to be given up (EngineLimits::step_timeout_ms); INT64_MAX: none. A poll
+  // at that time or later does it.
+  int64_t next_deadline_ns() const;
+
   // Admits, ends and plans: works to start now, at most one per lane and one for the bridge, none for a lane that has
   // one. Only with new inputs can there be more.
   std::vector<Work> poll(int64_t now_ns);
@@ -60,9 +64,11 @@ class Scheduler {
   // Of the main model and no tenant: what may outlive the scheduler.
   std::vector<FoundCheckpoint> lasting_checkpoints() const;
   Snapshot snapshot() const;
-  // Why a unit is lost (a work of it came back with kUnavailable): nothing is sent to its lane any more. Empty: it is
-  // not.
+  // Why a unit is lost (a work of it came back with kUnavailable, or not in time): nothing is sent to its lane any
+  // more. Empty: it is not.
   const std::string& lost(LaneIndex lane) const { return lanes_[lane].lost; }
+  // Whether the lane still has a work that was given up.
+  bool hangs(LaneIndex lane) const { return lanes_[lane].given_up; }
 
  private:
   // Submitted, holds no states. Cancelled ones are told at the next poll.
@@ -78,6 +84,9 @@ class Scheduler {
     uint64_t steps = 0;                  // works started: the measure of waiting
     uint32_t decodes_since_prefill = 0;  // from EngineLimits::decode_steps_per_prefill on, what else waits is next
     uint64_t work_id = 0;                // in flight, 0: idle
+    int64_t sent_ns = 0;                 // when that was
+    bool given_up = false;               // nobody waits for it any more
+    uint64_t bytes_given_up = 0;         // that its states may take, reserved until it comes back
     std::string lost;                    // why; empty: it is not
     Snapshot::InFlight in_flight;
   };
@@ -89,6 +98,10 @@ class Scheduler {
   };
 
   void admit(int64_t now_ns);
+  // Of requests that fit nowhere while a lane hangs: the first ends.
+  bool refuse_first(int64_t now_ns);
+  void give_up_overdue(int64_t now_ns);
+  void give_up(LaneIndex index);
   // Drops checkpoints until `bytes` more of states, or of checkpoints, are within the bounds. False: they are not.
   bool room_for_state(uint64_t bytes);
   bool room_for_checkpoint(uint64_t bytes);

@@ -21,14 +21,15 @@ struct Snapshot {
     StateRole role = StateRole::kTarget;
     uint32_t home = 0;  // the lane whose unit made it: no other lane may have it
     uint32_t owner = kScheduler;
-    uint64_t bytes = 0;    // behind its last step; 0: not made yet
-    bool decodes = false;  // in flight: a token of the answer comes from it
+    uint64_t bytes = 0;     // behind its last step; 0: not made yet
+    bool decodes = false;   // in flight: a token of the answer comes from it
+    bool given_up = false;  // in flight: its request goes on without it, or has ended
   };
   // A work in progress.
   struct InFlight {
     WorkKind kind = WorkKind::kMake;
     std::vector<State> states = {};        // it owns
-    std::vector<RequestId> requests = {};  // it serves
+    std::vector<RequestId> requests = {};  // it serves; none when it was given up: its states belong to nobody
     bool empty() const { return requests.empty(); }
   };
   struct Sequence {

@@ -1,0 +1,76 @@
+// Works that do not come back: a unit that hangs holds its thread and the states in the work, and nothing else.
+#include <algorithm>
+#include <utility>
+
+#include "baton/engine/scheduler.h"
+
+namespace baton {
+namespace {
+
+int64_t timeout_ns(const EngineLimits& limits) {
+  return static_cast<int64_t>(std::min(limits.step_timeout_ms, 1e12) * 1e6);
+}
+
+}  // namespace
+
+int64_t Scheduler::next_deadline_ns() const {
+  int64_t next = INT64_MAX;
+  if (facts_.limits.step_timeout_ms <= 0) return next;
+  for (LaneIndex index = 0; index < bridge(); ++index) {
+    const LaneRecord& lane = lanes_[index];
+    if (lane.work_id != 0 && !lane.given_up) next = std::min(next, lane.sent_ns + timeout_ns(facts_.limits));
+  }
+  return next;
+}
+
+void Scheduler::give_up_overdue(int64_t now_ns) {
+  if (next_deadline_ns() > now_ns) return;
+  for (LaneIndex index = 0; index < bridge(); ++index) {
+    const LaneRecord& lane = lanes_[index];
+    if (lane.work_id == 0 || lane.given_up || lane.sent_ns + timeout_ns(facts_.limits) > now_ns) continue;
+    give_up(index);
+  }
+}
+
+void Scheduler::give_up(LaneIndex index) {
+  LaneRecord& lane = lanes_[index];
+  const LaneFacts& facts = facts_.lanes[index];
+  lane.given_up = true;
+  lane.lost = "a step did not return within " + std::to_string(timeout_ns(facts_.limits) / 1'000'000) + " ms";
+  const Error error = lost_unit(facts.name, lane.lost);
+  for (Snapshot::State& state : lane.in_flight.states) {
+    Sequence& sequence = sequence_of(state.request);
+    RoleRecord& record = sequence.role(state.role);
+    BATON_CHECK(record.busy && !record.held.state);
+    record.busy = record.discard = false;
+    state.given_up = true;
+    const uint64_t asked = facts.state_bytes ? facts.state_bytes(sequence.tokens_max) : 0;
+    lane.bytes_given_up += std::max(asked, state.bytes);
+  }
+  bytes_reserved_ += lane.bytes_given_up;
+  for (const RequestId id : std::exchange(lane.in_flight.requests, {})) {
+    Sequence& sequence = sequence_of(id);
+    --sequence.steps_in_flight;
+    if (sequence.over()) continue;
+    const bool rests = index == sequence.role(StateRole::kTarget).lane;
+    rests ? sequence.end_with(error) : sequence.fall_back(error);
+  }
+}
+
+bool Scheduler::refuse_first(int64_t now_ns) {
+  const auto hung = std::find_if(lanes_.begin(), lanes_.end(), [](const LaneRecord& lane) { return lane.given_up; });
+  if (!active_.empty() || hung == lanes_.end()) return false;
+  Queued first = std::move(queue_.front());
+  queue_.pop_front();
+  Sequence sequence;
+  sequence.begin(std::move(first.request));
+  sequence.submitted_ns = first.submitted_ns;
+  sequence.admitted(now_ns);
+  const std::string& unit = facts_.lanes[static_cast<size_t>(hung - lanes_.begin())].name;
+  sequence.end_with({Code::kOutOfMemory, "unit '" + unit + "' hangs (" + hung->lost +
+                                             ") and holds the memory that the request needs: start the engine again"});
+  outputs_.push_back({first.id, sequence.finish(now_ns)});
+  return true;
+}
+
+}  // namespace baton
