@@ -193,6 +193,59 @@ TEST_P(Reuse, ATurnGoesOnFromTheAnswer) {
   EXPECT_EQ(second.ids, ask(request(turn, ReuseMode::kOff)).ids);
 }
 
+// What was said when the user had heard enough is said: the step under way included.
+TEST_P(Reuse, AStoppedAnswerIsGoneOnFrom) {
+  Request first = request(branch(100, 0), ReuseMode::kAny);
+  first.max_new_tokens = 800;
+  auto ticket = engine_->submit(first);
+  ASSERT_TRUE(ticket);
+  std::vector<int32_t> turn = first.tokens;
+  while (turn.size() < 103) {
+    const auto event = ticket->next_event(std::chrono::seconds(60));
+    ASSERT_TRUE(event);
+    ASSERT_TRUE(std::holds_alternative<TokenEvent>(*event));
+    turn.push_back(std::get<TokenEvent>(*event).id);
+  }
+  ticket->stop();
+  const Answer rest = wait(*ticket);
+  EXPECT_EQ(rest.end.reason, FinishReason::kStop);
+  turn.insert(turn.end(), rest.ids.begin(), rest.ids.end());
+  const size_t held = turn.size();
+  turn.insert(turn.end(), ids_.begin() + 200, ids_.begin() + 230);
+  const Answer second = ask(request(turn, ReuseMode::kAny));
+  EXPECT_GE(second.end.stats.reused_tokens + 1, held);
+  EXPECT_EQ(second.ids, ask(request(turn, ReuseMode::kOff)).ids);
+}
+
+// It is begun from alone, and others begin from what it leaves.
+TEST_P(Reuse, AStartingStateLeavesCheckpoints) {
+  Request first = request(branch(90, 0), ReuseMode::kOff);
+  first.want_sealed_state = true;
+  const Answer saved = ask(first);
+  Request second = request(branch(150, 0), ReuseMode::kAny);
+  second.start_state = SealSource::borrowed(saved.end.sealed_state);
+  const Answer opened = ask(second);
+  EXPECT_EQ(opened.end.stats.reused_tokens, 90u);
+  EXPECT_EQ(opened.end.stats.cached_tokens, 0u);
+  const Answer begun = ask(request(branch(90, 40), ReuseMode::kAny));
+  EXPECT_EQ(begun.end.stats.cached_tokens, 90u);
+  EXPECT_EQ(begun.ids, ask(request(branch(90, 40), ReuseMode::kOff)).ids);
+  EXPECT_EQ(ask(request(branch(150, 20), ReuseMode::kAny)).end.stats.cached_tokens, 144u);
+  // Whoever made it: no part of what is exact.
+  EXPECT_EQ(ask(request(branch(150, 30), ReuseMode::kExact)).end.stats.cached_tokens, 0u);
+}
+
+// Where prompts part is found as finely as pages are.
+TEST_P(Reuse, AnyHitsAreAsFineAsSixteenTokens) {
+  Request first = request(branch(300, 0), ReuseMode::kAny);
+  for (uint64_t at = 16; at < 300; at += 16) first.keep_at.push_back(at + 5);
+  ask(first);
+  for (const size_t alike : {16u, 30u, 47u, 48u, 200u, 271u}) {
+    const Answer warm = ask(request(branch(alike, 40), ReuseMode::kAny));
+    EXPECT_EQ(warm.end.stats.cached_tokens, alike / 16 * 16) << alike;
+  }
+}
+
 TEST_P(Reuse, BytesStayWithinTheBound) {
   ask(request(branch(200, 0), ReuseMode::kAny));
   const uint64_t two = engine_->usage().checkpoint_bytes;

@@ -48,6 +48,11 @@ Result<std::optional<Completion>> Answer::next(std::chrono::nanoseconds timeout,
   return std::nullopt;
 }
 
+void Answer::stop() {
+  stopped_ = true;
+  ticket_.stop();
+}
+
 Status Answer::take(int32_t id, const std::function<void(std::string_view)>& on_text) {
   if (stops_.matched()) return {};  // made before the stop took effect
   completion_.ids.push_back(id);
@@ -71,6 +76,9 @@ Completion Answer::end(FinishedEvent finished, const std::function<void(std::str
     if (!stops_.matched()) show(stops_.finish(), on_text);
   }
   Completion& made = completion_;
+  // An end token that came all the same ended the answer.
+  if (stopped_ && finished.reason == FinishReason::kStop && finished.stop_id < 0)
+    finished.reason = FinishReason::kCancelled;
   made.reason = stops_.matched() ? FinishReason::kStop : finished.reason;
   made.ended = stops_.matched()                                ? Ended::kStopString
                : finished.reason == FinishReason::kStop        ? Ended::kEndToken

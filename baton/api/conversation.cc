@@ -1,17 +1,18 @@
-// Turns of a conversation and the states kept between them. Files are in conversation_file.cc.
+// Turns of a conversation and the tokens they go on from. Files are in conversation_file.cc.
 #include "baton/api/conversation.h"
-
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>
 
+#include "baton/bridge/checkpoint.h"
+
 namespace baton {
 namespace {
 
-// A state above this size is not copied to be there for another try: prefilling the question again is cheaper than the
-// memory.
-constexpr size_t kSpareStateBytesMax = size_t{256} << 20;
+// Of what was said, ways that are remembered: the current one, and those that were left by undo and retry.
+constexpr size_t kSaidMax = 32;
+// Loaded states are somebody else's word: their checkpoints are a tenant's of their own, which goes into no folder.
+constexpr uint64_t kLoadedTenant = uint64_t{1} << 48;
 
 bool begins_with(std::span<const int32_t> whole, std::span<const int32_t> part) {
   return part.size() <= whole.size() && std::equal(part.begin(), part.end(), whole.begin());
@@ -37,23 +38,8 @@ std::vector<int32_t> control_tokens(const Tokenizer& tokenizer, std::span<const 
   return found;
 }
 
-// The request that made the state to begin from belongs to the turn; the parts of the first token's time still add up.
-void add_phase(const RequestStats& earlier, RequestStats* stats) {
-  const FirstTokenTimes& before = earlier.first_token;
-  FirstTokenTimes& times = stats->first_token;
-  times.queue_ms += before.queue_ms;
-  times.waiting_ms += before.waiting_ms;
-  times.prefill_ms += before.prefill_ms + before.first_decode_ms;  // its last token went through a decode step
-  times.move_ms += before.move_ms + std::max(earlier.total_ms - before.sum(), 0.0);  // sealing
-  times.proof_ms += before.proof_ms;
-  stats->prefill_tokens += earlier.prefill_tokens + 1;
-  stats->prefill_ms += earlier.prefill_ms + before.first_decode_ms;
-  stats->prefill_tps =
-      stats->prefill_ms > 0 ? static_cast<double>(stats->prefill_tokens) * 1000 / stats->prefill_ms : 0;
-  stats->ttft_ms += earlier.total_ms;
-  stats->total_ms += earlier.total_ms;
-  if (stats->prefill.ran.empty()) stats->prefill = earlier.prefill;
-}
+// Where a checkpoint is kept of one that is asked for at `at`.
+uint64_t page_before(uint64_t at) { return at / kPageTokens * kPageTokens; }
 
 }  // namespace
 
@@ -64,7 +50,8 @@ bool knows_thinking(const TextModel& text) {
 void Conversation::clear() {
   messages_.clear();
   messages_ = nlohmann::ordered_json::array();
-  states_.clear();
+  said_.clear();
+  loaded_.reset();
   pending_.clear();
   attempts_ = 0;
 }
@@ -86,12 +73,12 @@ ChatInput Conversation::input_of(const nlohmann::ordered_json& messages, bool as
   return input;
 }
 
-Result<std::optional<std::vector<int32_t>>> Conversation::splice(const KnownState& state,
+Result<std::optional<std::vector<int32_t>>> Conversation::splice(const std::vector<int32_t>& said,
                                                                  const std::vector<int32_t>& canonical,
                                                                  const ChatInput& input) const {
   using None = std::optional<std::vector<int32_t>>;
   const Tokenizer& tokenizer = *runtime_.text().tokenizer;
-  BATON_TRY(const std::string held, tokenizer.decode(state.tokens, false));
+  BATON_TRY(const std::string held, tokenizer.decode(said, false));
   BATON_TRY(const std::string whole, tokenizer.decode(canonical, false));
   if (held.size() >= whole.size() || !whole.starts_with(held)) return None();
   ChatInput filled = input;
@@ -101,7 +88,7 @@ Result<std::optional<std::vector<int32_t>>> Conversation::splice(const KnownStat
   const auto rest = tail_of(std::move(pieces), whole.size() - held.size());
   if (!rest) return None();
   BATON_TRY(const std::vector<int32_t> more, tokenizer.encode_pieces(*rest));
-  std::vector<int32_t> tokens = state.tokens;
+  std::vector<int32_t> tokens = said;
   tokens.insert(tokens.end(), more.begin(), more.end());
   BATON_TRY(const std::string spliced, tokenizer.decode(tokens, false));
   // The same bytes, and the same of them made by the template: text that only looks like a control token is not one.
@@ -113,106 +100,104 @@ Result<Conversation::Prompt> Conversation::prompt_of(const nlohmann::ordered_jso
   const ChatInput input = input_of(messages, asks);
   Prompt prompt;
   BATON_TRY(prompt.tokens, runtime_.encode_chat(input));
-  const std::vector<int32_t> canonical = prompt.tokens;
-  size_t longest = 0;
-  for (const KnownState& state : states_) {
-    if (state.tokens.size() <= longest) continue;
-    if (state.tokens.size() < canonical.size() && begins_with(canonical, state.tokens)) {
-      prompt.tokens = canonical;
-    } else {
-      BATON_TRY(auto tokens, splice(state, canonical, input));
+  std::vector<const Said*> longest;
+  for (const Said& said : said_) longest.push_back(&said);
+  std::stable_sort(longest.begin(), longest.end(),
+                   [](const Said* a, const Said* b) { return a->tokens.size() > b->tokens.size(); });
+  for (const Said* said : longest) {
+    if (said->tokens.size() >= prompt.tokens.size() || !begins_with(prompt.tokens, said->tokens)) {
+      BATON_TRY(auto tokens, splice(said->tokens, prompt.tokens, input));
       if (!tokens) continue;
       prompt.tokens = *std::move(tokens);
     }
-    prompt.start = &state;
-    longest = state.tokens.size();
+    prompt.said = said;
+    break;
   }
+  if (loaded_ && loaded_->tokens.size() < prompt.tokens.size() && begins_with(prompt.tokens, loaded_->tokens))
+    prompt.start = &*loaded_;
   return prompt;
 }
 
-Result<size_t> Conversation::lasting_tokens(const std::vector<int32_t>& prompt) const {
-  nlohmann::ordered_json later = messages_;
+Result<Conversation::Branches> Conversation::branches_of(const Prompt& prompt) const {
+  BATON_TRY(const std::vector<int32_t> here, runtime_.encode_chat(input_of(messages_, true)));
+  // In tokens from the end: what was said before may stand in other ones.
+  const auto parts_at = [&](const nlohmann::ordered_json& other) -> uint64_t {
+    const auto probe = runtime_.encode_chat(input_of(other, true));
+    if (!probe) return prompt.tokens.size();  // a template that refuses the probe says nothing about the prompt
+    const auto differ = std::mismatch(here.begin(), here.end(), probe->begin(), probe->end());
+    const auto behind = static_cast<size_t>(here.end() - differ.first);
+    return prompt.tokens.size() > behind ? prompt.tokens.size() - behind : 0;
+  };
+  nlohmann::ordered_json later = messages_, another = messages_;
   later.push_back({{"role", "assistant"}, {"content", "x"}});
   later.push_back({{"role", "user"}, {"content", "y"}});
-  BATON_TRY(const std::vector<int32_t> here, runtime_.encode_chat(input_of(messages_, true)));
-  const auto next = runtime_.encode_chat(input_of(later, true));
-  if (!next) return prompt.size();  // a template that refuses the probe says nothing about the prompt
-  const auto differ = std::mismatch(here.begin(), here.end(), next->begin(), next->end());
-  const auto behind = static_cast<size_t>(here.end() - differ.first);
-  return prompt.size() > behind ? prompt.size() - behind : 0;
+  auto& content = another.back()["content"];
+  content = content.get<std::string>().starts_with('x') ? "y" : "x";
+  return Branches{.question = parts_at(another), .lasting = parts_at(later)};
+}
+
+void Conversation::prepare(Request& request) const {
+  if (options_.prepare) options_.prepare(request);
+  request.reuse = options_.reuse;
+  request.tenant += loads_ * kLoadedTenant;
 }
 
 CompletionRequest Conversation::request_of(const Prompt& prompt) const {
   CompletionRequest request{runtime_.make_request(prompt.tokens), options_.stops};
-  if (options_.prepare) options_.prepare(request.request);
+  prepare(request.request);
   request.on_prefill = options_.on_prefill;
-  if (prompt.start != nullptr) {
-    request.request.start_state = prompt.start->state;
-    request.start_tokens = prompt.start->tokens.size();
-  }
+  if (prompt.start != nullptr) request.request.start_state = prompt.start->state;
+  request.start_tokens = held_tokens(prompt);
   return request;
 }
 
-Status Conversation::keep_lasting(Prompt& prompt, size_t tokens, const std::function<bool()>& cancelled,
-                                  RequestStats* stats) {
-  Prompt part{{prompt.tokens.begin(), prompt.tokens.begin() + static_cast<ptrdiff_t>(tokens)}, prompt.start};
-  CompletionRequest request = request_of(part);
-  request.request.max_new_tokens = 0;
-  request.request.want_sealed_state = true;
-  request.stops.clear();
-  BATON_OK(runtime_.prepare_proof(request.request, options_.proof));
-  BATON_TRY(Completion done, runtime_.complete(std::move(request), {}, cancelled));
-  *stats = std::move(done.stats);
-  if (done.sealed_state.empty()) return {};  // cancelled
-  states_.clear();
-  states_.push_back({std::move(part.tokens), SealSource::owned(std::move(done.sealed_state))});
-  prompt.start = &states_.back();
-  return {};
+void Conversation::remember(Said said) {
+  if (said.tokens.empty()) return;
+  std::erase_if(said_, [&](const Said& other) { return other.tokens == said.tokens; });
+  if (said_.size() == kSaidMax) said_.erase(said_.begin());
+  said_.push_back(std::move(said));
 }
 
-void Conversation::keep_states(Prompt prompt, Completion& completion) {
-  std::vector<KnownState> kept;
-  if (prompt.start != nullptr && prompt.start->state.size() <= kSpareStateBytesMax) {
-    kept.push_back(*prompt.start);
+void Conversation::remember(const Prompt& prompt, const Branches& branches, const Completion& completion) {
+  const auto first = [&](uint64_t count) {
+    return std::vector<int32_t>(prompt.tokens.begin(), prompt.tokens.begin() + static_cast<ptrdiff_t>(count));
+  };
+  std::vector<uint64_t> kept = prompt.said != nullptr ? prompt.said->kept : std::vector<uint64_t>();
+  const uint64_t last = prompt.tokens.size() - 1;
+  for (const uint64_t at : {branches.question, branches.lasting, last}) {
+    if (at <= branches.lasting && page_before(std::min(at, last)) > 0) kept.push_back(page_before(std::min(at, last)));
   }
-  const size_t asked = prompt.tokens.size();
-  std::vector<int32_t> said = prompt.tokens;
-  said.insert(said.end(), completion.ids.begin(), completion.ids.end());
-  if (!completion.sealed_state.empty())
-    kept.push_back({std::move(prompt.tokens), SealSource::owned(std::move(completion.sealed_state))});
-  // After a stop string the state holds more than was said.
-  const uint64_t held = completion.answer_state_tokens;
-  if (!completion.answer_state.empty() && held > asked && held <= said.size()) {
-    said.resize(held);
-    kept.push_back({std::move(said), SealSource::owned(std::move(completion.answer_state))});
-  }
-  states_ = std::move(kept);
+  std::sort(kept.begin(), kept.end());
+  kept.erase(std::unique(kept.begin(), kept.end()), kept.end());
+  Said said{prompt.tokens, kept};
+  remember({first(branches.lasting), std::move(kept)});
+  if (branches.lasting < prompt.tokens.size()) return;
+  // What ends by anything but an end token ends with one that no step has processed.
+  said.tokens.insert(said.tokens.end(), completion.ids.begin(), completion.ids.end());
+  if (completion.ended != Ended::kEndToken) said.tokens.pop_back();
+  if (completion.ended != Ended::kStopString) said.kept.push_back(said.tokens.size());  // there is more behind those
+  remember(std::move(said));
 }
 
 Result<Turn> Conversation::answer(const std::function<void(std::string_view)>& on_text,
                                   const std::function<bool()>& cancelled) {
-  BATON_TRY(Prompt prompt, prompt_of(messages_, true));
+  BATON_TRY(const Prompt prompt, prompt_of(messages_, true));
   Turn turn;
   turn.prompt_tokens = prompt.tokens.size();
-  turn.reused_tokens = prompt.start != nullptr ? prompt.start->tokens.size() : 0;
   if (options_.context != 0 && prompt.tokens.size() > options_.context) return turn;
 
-  BATON_TRY(const size_t lasting, lasting_tokens(prompt.tokens));
-  const bool lasts = lasting == prompt.tokens.size();
-  RequestStats earlier;
-  const bool apart = !lasts && lasting > turn.reused_tokens;
-  if (apart) BATON_OK(keep_lasting(prompt, lasting, cancelled, &earlier));
+  BATON_TRY(const Branches branches, branches_of(prompt));
   CompletionRequest request = request_of(prompt);
-  request.request.want_answer_state = lasts;
-  request.request.want_sealed_state = lasts && request.request.start_state.size() <= kSpareStateBytesMax;
+  request.request.keep_at = {branches.question, branches.lasting};
   BATON_OK(runtime_.prepare_proof(request.request, options_.proof));
   BATON_TRY(Completion completion, runtime_.complete(std::move(request), on_text, cancelled));
-  if (apart) add_phase(earlier, &completion.stats);
-  completion.stats.reused_tokens = turn.reused_tokens;
+  turn.reused_tokens = completion.stats.reused_tokens;
   turn.context_full = completion.ended == Ended::kContextFull;
-  // What nothing came of leaves the states of what was said before.
-  const bool said = completion.reason != FinishReason::kCancelled || !completion.ids.empty();
-  if (lasts && said) keep_states(std::move(prompt), completion);
+  // Of what nothing came of there is nothing to go on from.
+  if (completion.reason != FinishReason::kCancelled || !completion.ids.empty()) {
+    remember(prompt, branches, completion);
+    if (completion.stats.kept_checkpoints > 0) loaded_.reset();
+  }
   turn.completion = std::move(completion);
   return turn;
 }
@@ -266,7 +251,7 @@ uint64_t Conversation::turns() const { return messages_.size() / 2; }
 
 Result<ConversationUse> Conversation::use() const {
   ConversationUse use{.messages = messages_.size() + (system_.empty() ? 0 : 1)};
-  for (const KnownState& state : states_) use.state_bytes += state.state.size();
+  use.state_bytes = runtime_.engine().usage().checkpoint_bytes + (loaded_ ? loaded_->state.size() : 0);
   if (use.messages == 0) return use;
   BATON_TRY(const Prompt prompt, prompt_of(messages_, false));
   use.tokens = prompt.tokens.size();
@@ -304,7 +289,35 @@ Result<std::optional<uint64_t>> Conversation::turns_to_drop() const {
 
 Result<uint64_t> Conversation::tokens_to_prefill(uint64_t dropped) const {
   BATON_TRY(const Prompt prompt, next_prompt(dropped));
-  return prompt.tokens.size() - (prompt.start != nullptr ? prompt.start->tokens.size() : 0);
+  return prompt.tokens.size() - held_tokens(prompt);
+}
+
+uint64_t Conversation::held_tokens(const Prompt& prompt) const {
+  uint64_t held = prompt.start != nullptr ? prompt.start->tokens.size() : 0;
+  if (options_.reuse == ReuseMode::kOff || prompt.start != nullptr) return held;
+  for (const Said& said : said_) {
+    const auto differ =
+        std::mismatch(said.tokens.begin(), said.tokens.end(), prompt.tokens.begin(), prompt.tokens.end());
+    const auto alike = std::min<uint64_t>(static_cast<uint64_t>(differ.first - said.tokens.begin()),
+                                          std::max<uint64_t>(prompt.tokens.size(), 1) - 1);
+    for (const uint64_t at : said.kept) held = at <= alike ? std::max(held, at) : held;
+  }
+  return held;
+}
+
+Result<std::vector<int32_t>> Conversation::certain(std::string_view typed) const {
+  const std::string words(typed.substr(0, typed.find_last_of(" \t\n") + 1));
+  const auto with = [&](const char* next) {
+    nlohmann::ordered_json messages = messages_;
+    messages.push_back({{"role", "user"}, {"content", words + next}});
+    return prompt_of(messages, true);
+  };
+  BATON_TRY(Prompt prompt, with("x"));
+  BATON_TRY(const Prompt other, with("y"));
+  const auto differ =
+      std::mismatch(prompt.tokens.begin(), prompt.tokens.end(), other.tokens.begin(), other.tokens.end());
+  prompt.tokens.erase(differ.first, prompt.tokens.end());
+  return std::move(prompt.tokens);
 }
 
 Result<std::string> Conversation::answer_opening() const {

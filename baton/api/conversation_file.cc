@@ -141,7 +141,19 @@ uint64_t Conversation::template_digest() const {
   return checksum(std::as_bytes(std::span(source)));
 }
 
-Status Conversation::save(const std::filesystem::path& file, const StateKey* key) const {
+Result<std::vector<std::byte>> Conversation::seal(const std::vector<int32_t>& tokens,
+                                                  const std::function<bool()>& cancelled) {
+  CompletionRequest request{runtime_.make_request(tokens), {}};
+  prepare(request.request);
+  request.request.verify = VerifyMode::kOff;  // nothing is decoded from it here
+  request.request.max_new_tokens = 0;
+  request.request.want_sealed_state = true;
+  BATON_TRY(Completion done, runtime_.complete(std::move(request), {}, cancelled));
+  return std::move(done.sealed_state);
+}
+
+Status Conversation::save(const std::filesystem::path& file, const StateKey* key,
+                          const std::function<bool()>& cancelled) {
   if (messages_.empty()) return fail(Code::kInvalidInput, "there is nothing to save: no question was answered yet");
   OrderedJson next = messages_;
   next.push_back({{"role", "user"}, {"content", ""}});
@@ -156,10 +168,16 @@ Status Conversation::save(const std::filesystem::path& file, const StateKey* key
   json["system"] = system_;
   json["messages"] = messages_;
   json["state"] = nullptr;
-  if (prompt.start != nullptr) {
-    BATON_OK(write_seal_file(file, prompt.start->state, key));
-    BATON_TRY(const uint64_t sum, checksum_of(prompt.start->state));
-    json["state"] = {{"tokens", prompt.start->tokens.size()}, {"checksum", hex_digits(sum)}};
+  if (prompt.start != nullptr || prompt.said != nullptr) {
+    LoadedState held = prompt.start != nullptr ? *prompt.start : LoadedState{prompt.said->tokens, {}};
+    if (prompt.start == nullptr) {
+      BATON_TRY(auto block, seal(held.tokens, cancelled));
+      if (block.empty()) return fail(Code::kCancelled, "interrupted: the conversation was not saved");
+      held.state = SealSource::owned(std::move(block));
+    }
+    BATON_OK(write_seal_file(file, held.state, key));
+    BATON_TRY(const uint64_t sum, checksum_of(held.state));
+    json["state"] = {{"tokens", held.tokens.size()}, {"checksum", hex_digits(sum)}};
   }
   if (key != nullptr) json["mac"] = hex_digits(mac_of(json, *key).value());
   const std::string text = text_of(json);
@@ -205,19 +223,22 @@ Status Conversation::load(const std::filesystem::path& file, const StateKey* key
   const bool has_state = state.is_object() && std::filesystem::exists(file, ignored);
   if (has_state) {
     BATON_TRY(const SealedFile sealed, read_state(file, name, state, identity, runtime_.model(), key));
-    loaded.states_.push_back({sealed.view.tokens, sealed.source});
+    loaded.loaded_ = LoadedState{sealed.view.tokens, sealed.source};
+    loaded.said_.push_back({sealed.view.tokens, {}});
     OrderedJson next = messages;
     next.push_back({{"role", "user"}, {"content", ""}});
     BATON_TRY(const Prompt prompt, loaded.prompt_of(next, true));
     if (prompt.start == nullptr) {
       return fail(Code::kMismatch, fmt::format("{}: its {} tokens do not begin the conversation in {}", file.string(),
-                                               loaded.states_.back().tokens.size(), name));
+                                               loaded.loaded_->tokens.size(), name));
     }
   }
   messages_ = std::move(loaded.messages_);
   system_ = std::move(loaded.system_);
   options_.thinking = loaded.options_.thinking;
-  states_ = std::move(loaded.states_);
+  said_ = std::move(loaded.said_);
+  loaded_ = std::move(loaded.loaded_);
+  loads_ += has_state ? 1 : 0;
   pending_.clear();
   attempts_ = 0;
   return {};

@@ -87,6 +87,9 @@ class Answer {
   bool begun() const { return !completion_.ids.empty(); }
   // The end is still to be read, as a Completion with kCancelled. Any number of times.
   void cancel() { ticket_.cancel(); }
+  // The same for who goes on from what was said: what the step under way draws still comes, and a checkpoint behind it
+  // is kept where the request reuses any.
+  void stop();
 
  private:
   friend class Runtime;
@@ -97,6 +100,7 @@ class Answer {
 
   Ticket ticket_;
   StopStrings stops_;
+  bool stopped_ = false;                    // by the caller
   std::optional<Detokenizer> detokenizer_;  // empty: no text
   uint64_t tokens_max_ = 0;                 // Request::max_new_tokens
   Completion completion_;

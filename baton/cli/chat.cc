@@ -12,6 +12,7 @@
 #include "baton/cli/command.h"
 #include "baton/cli/interrupt.h"
 #include "baton/cli/line_history.h"
+#include "baton/cli/machine.h"
 #include "baton/cli/paths.h"
 #include "baton/cli/prompt.h"
 
@@ -145,7 +146,25 @@ int talk(ChatFlags& flags, ChatSession& session) {
   return code;
 }
 
+Status check_chat_flags(const ChatFlags& flags) {
+  if (flags.cache.folder.empty()) return {};
+  if (flags.no_reuse)
+    return fail(Code::kInvalidInput, "--no-reuse prefills all of each turn: --state-cache has no use; leave one out");
+  if (flags.model.verify == "off") return {};
+  return fail(Code::kInvalidInput,
+              "--state-cache: --verify-bridge says what the answer rests on; leave one of them out");
+}
+
+// What a chat goes on from is most of what it does: a quarter of what is free.
+EngineLimits chat_limits(const ChatFlags& flags) {
+  EngineLimits limits;
+  const uint64_t available = this_machine().memory_available_bytes;
+  if (!flags.no_reuse) limits.checkpoint_bytes_max = available > 0 ? available / 4 : uint64_t{1} << 30;
+  return limits;
+}
+
 int run_chat(ChatFlags& flags) {
+  if (const auto status = check_chat_flags(flags); !status) return report_usage(status.error());
   if (const auto status = flags.model.settle(); !status) {
     fmt::print(stderr, "baton: {}\n", status.error().message);
     return status.error().code == Code::kInvalidInput ? kUsage : kFailed;
@@ -162,7 +181,8 @@ int run_chat(ChatFlags& flags) {
     flags.prompt = *std::move(prompt);
   }
   flags.sampling.settled_seed();
-  auto runtime = flags.model.open();
+  flags.cache.key = pointer_to(flags.key);
+  auto runtime = flags.model.open(chat_limits(flags), flags.cache);
   if (!runtime) return report(with_flags(runtime.error()));
   if (!(*runtime)->text().tokenizer) return report(no_tokenizer((*runtime)->text()).value());
   if (!(*runtime)->text().chat_template) {
@@ -178,9 +198,14 @@ int run_chat(ChatFlags& flags) {
     session.take_flags();
   }
   const int code = talk(flags, session);
+  Status saved;
   if (!flags.save_state.empty()) {
-    if (const auto status = session.save(flags.save_state); !status) return report(status.error());
+    session.clear_interrupt();
+    saved = session.save(flags.save_state);
   }
+  interrupts.clear();
+  save_to_cache(**runtime, [&] { return interrupts.interrupted(); });
+  if (!saved) return report(saved.error());
   return code == kOk && session.proof_failed() ? kFailed : code;
 }
 
@@ -204,6 +229,8 @@ std::unique_ptr<Command> add_chat(CLI::App& program) {
   flags->model.add_to(*app);
   flags->sampling.add_to(*app);
   flags->thinking.add_to(*app);
+  flags->cache.add_to(*app);
+  app->add_flag("--no-reuse", flags->no_reuse, "prefill all of each turn again (docs/chat.md)");
   takes_path(
       app->add_option("--load-state", flags->load_state, "go on with a conversation that /save or --save-state wrote"),
       PathKind::kState);
@@ -211,7 +238,7 @@ std::unique_ptr<Command> add_chat(CLI::App& program) {
                              "at the end save the conversation: its state in this file, its messages in FILE.json"),
              PathKind::kConversation);
   takes_path(app->add_option("--state-key", flags->state_key,
-                             "file with a secret: states are saved and loaded with a MAC under it"),
+                             "file with a secret: states, saved, loaded or of --state-cache, have a MAC under it"),
              PathKind::kFile);
   takes_path(app->add_option("--history", flags->history, "file of the questions for the arrow keys; \"\": none"),
              PathKind::kHistory)

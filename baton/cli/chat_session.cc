@@ -47,6 +47,7 @@ ChatSession::ChatSession(ChatFlags& flags, Runtime& runtime, InterruptScope& int
                               .prepare = [this](Request& request) { prepare(request); },
                               .thinking = flags.thinking.asked(),
                               .proof = proof_events(interrupts, measuring_),
+                              .reuse = flags.no_reuse ? ReuseMode::kOff : ReuseMode::kAny,
                               .on_prefill = [this](uint64_t done, uint64_t total) { show_prefill(done, total); }}),
       context_(context_of(flags.model, runtime.model())),
       colour_(::isatty(STDOUT_FILENO) != 0 && !flags.json && std::getenv("NO_COLOR") == nullptr),
@@ -266,7 +267,7 @@ std::string ChatSession::show() {
     line("context", fmt::format("{} tokens used, {} left of {} (the model's limit is {})", used->tokens,
                                 context_ - used->tokens, context_, model.spec.context_max));
     line("turns",
-         fmt::format("{}; kept states {:.1f} MB", conversation_.turns(), static_cast<double>(used->state_bytes) / 1e6));
+         fmt::format("{}; checkpoints {:.1f} MB", conversation_.turns(), static_cast<double>(used->state_bytes) / 1e6));
   }
   line("settings", sampling_text(flags_.sampling));
   line("system", conversation_.system_prompt().empty() ? "none" : conversation_.system_prompt());
@@ -280,7 +281,8 @@ Status ChatSession::save(const std::filesystem::path& file) {
   if (!flags_.state_key.empty()) paths.push_back({"--state-key", flags_.state_key, PathKind::kFile});
   if (!flags_.history.empty()) paths.push_back({"--history", flags_.history, PathKind::kHistory});
   BATON_OK(check_paths(paths));
-  return conversation_.save(file, pointer_to(flags_.key));
+  // Nobody reading what was said does not keep it from being saved.
+  return conversation_.save(file, pointer_to(flags_.key), [&] { return interrupts_.interrupted() && !output_lost(); });
 }
 
 Status ChatSession::load(const std::filesystem::path& file) {
@@ -362,7 +364,6 @@ void ChatSession::show_turn(const Turn& turn) {
     json["text"] = completion.text;
     json["ids"] = completion.ids;
     json.update(figures_json(completion));
-    json["reused_tokens"] = turn.reused_tokens;
     json["context_full"] = turn.context_full;
     json["context_used"] = use ? OrderedJson(used) : OrderedJson(nullptr);
     json["context_tokens"] = context_;

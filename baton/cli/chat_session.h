@@ -22,9 +22,10 @@ struct ChatFlags {
   ModelFlags model;
   SamplingFlags sampling;
   ThinkingFlags thinking;
+  StateCacheFlags cache;
   std::string prompt, file, system, load_state, save_state, state_key, history;
   std::optional<StateKey> key;  // of state_key
-  bool json = false, figures = false;
+  bool json = false, figures = false, no_reuse = false;
 };
 
 class ChatSession {

@@ -181,6 +181,7 @@ OrderedJson figures_json(const Completion& completion) {
   json["prompt_tokens"] = stats.prompt_tokens;
   json["reused_tokens"] = stats.reused_tokens;
   json["cached_tokens"] = stats.cached_tokens;
+  json["replayed_tokens"] = stats.prompt_tokens - std::min(stats.prompt_tokens, stats.reused_tokens);
   json["generated_tokens"] = stats.generated_tokens;
   json["context_used"] = context_used(completion);
   json["context_tokens"] = completion.context_tokens;
@@ -215,10 +216,12 @@ std::string figures_text(const Completion& completion, std::string_view model) {
   std::string text;
   const auto line = [&](const char* name, const std::string& what) { text += fmt::format("{:<12} {}\n", name, what); };
   line("model", std::string(model));
-  line("prompt", tokens_text(stats.prompt_tokens) +
-                     (stats.reused_tokens > 0 ? fmt::format(", {} of them from a {} state", stats.reused_tokens,
-                                                            stats.cached_tokens > 0 ? "cached" : "saved")
-                                              : ""));
+  line("prompt",
+       tokens_text(stats.prompt_tokens) +
+           (stats.reused_tokens > 0
+                ? fmt::format(", {} of them from a {} state, {} replayed", stats.reused_tokens,
+                              stats.cached_tokens > 0 ? "cached" : "saved", stats.prompt_tokens - stats.reused_tokens)
+                : ""));
   line("answer", tokens_text(stats.generated_tokens) + ", " + ended_text(completion));
   if (stats.generated_tokens > 0) line("first token", first_token_text(stats));
   // The ordinary case is said once.

@@ -61,7 +61,8 @@ struct Request {
   // proven, and the stats say so.
   std::optional<ProofBounds> move_bounds = {}, via_bounds = {}, start_bounds = {};
 
-  // Checkpoints; off where a proof is asked for or a starting state is given: those say what the answer rests on.
+  // Checkpoints; off where a proof is asked for: it says what the answer rests on. With a starting state the request
+  // begins from that alone, and leaves checkpoints.
   ReuseMode reuse = ReuseMode::kOff;
   uint64_t tenant = 0;  // checkpoints of another's requests are neither used nor seen in times
   // Where others may go on: ends of messages, say; positions in `tokens`. Kept there, a little before, and at the end

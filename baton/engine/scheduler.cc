@@ -76,7 +76,7 @@ void Scheduler::admit(int64_t now_ns) {
     sequence->submitted_ns = next.submitted_ns;
     sequence->admitted(now_ns);
     sequence->begin(std::move(next.request));
-    if (sequence->request.reuse != ReuseMode::kOff) find_start(*sequence);
+    if (sequence->request.reuse != ReuseMode::kOff && !sequence->had_start) find_start(*sequence);
     active_.emplace(next.id, std::move(sequence));
   }
 }
@@ -289,6 +289,7 @@ void Scheduler::start_move(const Candidate& candidate, MoveWork& work) {
       return;
     case MoveForm::kOpen:
       lend(sequence, work.role, work.to);
+      work.to.exact = false;  // whoever made it
       work.tokens = sequence.request.tokens;
       work.start = sequence.request.start_state;
       return;

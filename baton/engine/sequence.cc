@@ -48,9 +48,10 @@ uint64_t Sequence::next_cut(uint64_t position) const {
 }
 
 std::optional<StateRole> Sequence::keep_due() const {
-  if (ending) return owes_checkpoint() ? std::optional(holder()) : std::nullopt;
+  if (ending) return owes_checkpoint() && !role(holder()).busy ? std::optional(holder()) : std::nullopt;
   if (prompt_done || start_pending) return std::nullopt;
-  const StateRole which = alone || handed_over ? StateRole::kTarget : StateRole::kSource;
+  const bool at_target = strategy->hand_overs == 0 || alone || handed_over;
+  const StateRole which = at_target ? StateRole::kTarget : StateRole::kSource;
   const RoleRecord& record = role(which);
   const bool due = !record.busy && record.held.state && record.position() > kept_until &&
                    std::binary_search(cuts.begin(), cuts.end(), record.position());
@@ -61,9 +62,10 @@ bool Sequence::owes_checkpoint() const {
   if (!ending || !prompt_done || request.reuse != ReuseMode::kAny) return false;
   if (*ending != FinishReason::kStop && *ending != FinishReason::kLength) return false;
   const RoleRecord& target = role(holder());
+  // A stop comes while a step is under way: what it draws is part of the answer, and of its state.
+  if (target.busy) return *ending == FinishReason::kStop && !target.discard;
   const uint64_t position = target.position();
-  return !target.busy && target.held.state && position >= kPageTokens && position > kept_until &&
-         position + 1 >= history.size();
+  return target.held.state && position >= kPageTokens && position > kept_until && position + 1 >= history.size();
 }
 
 StepPlan Sequence::plan() const {
@@ -208,6 +210,9 @@ void Sequence::take_start(StateRole which, double ms) {
   } else {
     end_start();
     stats.reused_tokens = position;
+    if (request.reuse == ReuseMode::kOff || position < kPageTokens) return;
+    add_cut(position);
+    kept_until = position - 1;
   }
 }
 

@@ -136,7 +136,9 @@ struct Sequence {
   bool over() const { return ending && !owes_seal() && !owes_checkpoint(); }
 
   // True when tokens that a step brings back are part of the answer.
-  bool takes_tokens() const { return !ending || (answer_seal_pending && *ending != FinishReason::kError); }
+  bool takes_tokens() const {
+    return !ending || (answer_seal_pending && *ending != FinishReason::kError) || owes_checkpoint();
+  }
   // Whether the next seal goes into the FinishedEvent.
   bool keeps_seal() const { return (seal_pending && request.want_sealed_state) || (answer_seal_pending && ending); }
   // A seal that was owed is there; `block`: empty where none was kept.

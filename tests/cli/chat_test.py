@@ -439,6 +439,57 @@ class Answers(unittest.TestCase):
                 for before, after in zip(answers, answers[1:])]
         self.assertGreaterEqual(sum(kept), 4, answers)
 
+    def test_only_what_changed_is_replayed(self):
+        lines = ["What is a tree? " * 4, "And a leaf? " * 4, {"command": "/retry"}, {"command": "/undo"}, "And a root? " * 5]
+        done, (first, second, retried, other) = turns(lines, "-n", "40", "--decode", "ref")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        said = first["prompt_tokens"] + len(first["ids"])
+        for answer, least in ((second, said - 1), (retried, second["prompt_tokens"] - 16), (other, said - 12)):
+            self.assertGreaterEqual(answer["cached_tokens"], least)
+            self.assertEqual(answer["cached_tokens"], answer["reused_tokens"])
+            self.assertEqual(answer["cached_tokens"] + answer["replayed_tokens"], answer["prompt_tokens"])
+        # Hits are as fine as 16 tokens, of answers as a token.
+        self.assertEqual(retried["cached_tokens"], (second["prompt_tokens"] - 1) // 16 * 16)
+        self.assertEqual(other["cached_tokens"] % 16, 0)
+        plain, answers = turns(lines, "-n", "40", "--decode", "ref", "--no-reuse")
+        self.assertEqual(plain.returncode, 0, plain.stderr)
+        self.assertEqual([answer["ids"] for answer in answers], [answer["ids"] for answer in (first, second, retried, other)])
+        self.assertEqual([answer["reused_tokens"] for answer in answers], [0] * 4)
+
+    def test_a_cache_outlives_the_chat_but_not_what_was_loaded(self):
+        with tempfile.TemporaryDirectory() as folder:
+            cache, file = os.path.join(folder, "cache"), os.path.join(folder, "talk")
+            common = ("-n", "8", "--decode", "ref", "--system", "Be brief, and say no more than there is to say. " * 4)
+            plain, (_, wanted) = turns(["What is a tree?", "And a leaf?"], *common)
+            done, (first,) = turns(["What is a tree?"], *common, "--state-cache", cache, "--save-state", file)
+            self.assertEqual((done.returncode, first["cached_tokens"]), (0, 0), done.stderr)
+            kept = sorted(os.listdir(cache))
+            again, answers = turns(["What is a tree?", "And a leaf?"], *common, "--state-cache", cache)
+            self.assertEqual(again.returncode, 0, again.stderr)
+            self.assertGreaterEqual(answers[0]["cached_tokens"], first["prompt_tokens"] - 16)
+            self.assertEqual([answer["ids"] for answer in answers], [first["ids"], wanted["ids"]])
+            self.assertGreater(len(os.listdir(cache)), len(kept))
+            held = sorted(os.listdir(cache))
+            done, (loaded,) = turns(["And a root?"], "-n", "8", "--decode", "ref", "--load-state", file, "--state-cache", cache)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertGreater(loaded["reused_tokens"], 0)
+            self.assertEqual(loaded["cached_tokens"], 0)
+            self.assertEqual(sorted(os.listdir(cache)), held)
+            for flag, words in (("--no-reuse", "leave one out"), ("--verify-bridge=all", "leave one of them out")):
+                done, _ = turns([], flag, "--state-cache", cache)
+                self.assertEqual(done.returncode, 2)
+                self.assertIn(words, done.stderr)
+
+    def test_what_began_with_a_loaded_chat_goes_on_from_checkpoints(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = os.path.join(folder, "talk")
+            done, (first,) = turns(["What is a tree? " * 5], "-n", "24", "--save-state", file)
+            done, (second, third) = turns(["And a leaf?", "And a root?"], "-n", "24", "--load-state", file)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual((second["cached_tokens"], second["bridge"]["kind"]), (0, "open"))
+            self.assertGreaterEqual(second["reused_tokens"], first["prompt_tokens"] + len(first["ids"]) - 1)
+            self.assertGreaterEqual(third["cached_tokens"], second["prompt_tokens"] + len(second["ids"]) - 1)
+
     def test_piped_input_is_one_turn(self):
         done = chat("-n", "8", input="What is\na tree?\n/bye\n")
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -762,6 +813,17 @@ class Thinking(unittest.TestCase):
         self.assertGreater(second["reused_tokens"], 0)
         self.assertLess(second["reused_tokens"], first["prompt_tokens"])  # what came behind it was written anew
         self.assertGreater(second["reused_tokens"], first["prompt_tokens"] - 16)
+
+    def test_a_long_conversation_replays_less_than_100_tokens(self):
+        words = "It grows slowly, and its leaves fall. " * (50 if "BATON_SMOKE" in os.environ else 340)
+        asked = ["I read this: " + words + "What is it?", "And what is a leaf, and what is a root?"]
+        for template in (True, False):
+            model = str(self.model) if template else SMALL
+            done, (first, second) = turns(asked, "-n", "24", model=model)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertGreater(first["replayed_tokens"], len(words) / 5)
+            self.assertLess(second["replayed_tokens"], 100)
+            self.assertLess(second["replayed_tokens"], 64 if template else 32)
 
     def test_a_template_without_a_switch_is_said(self):
         done, _ = turns(["What is a tree?"], "-n", "2", "--no-think")
