@@ -1,6 +1,7 @@
 // Strategy `idle-prefill`: while an answer is read and the next question is typed, a unit that has nothing to do
 // prefills what the next prompt surely begins with, and leaves it as a checkpoint. The turn that comes then begins from
-// there (Request::reuse kAny): what is left is the hand-over and what was not certain before.
+// there (Request::reuse kAny): what is left is the hand-over and what was not certain before. A chat at a terminal and
+// a server that gets a question piece by piece use it alike: Conversation::certain says what is.
 #pragma once
 
 #include <chrono>
@@ -17,8 +18,10 @@ namespace baton {
 class IdlePrefill {
  public:
   // `prepare` gives a request its tenant and the units that have nothing to do; tokens, reuse and lengths are set here.
-  IdlePrefill(Runtime& runtime, std::function<void(Request&)> prepare)
-      : runtime_(runtime), prepare_(std::move(prepare)) {}
+  // `may_go_on` (may be empty: always) is asked before each request and at each poll: false ends what is under way as
+  // `stop` does, within a step.
+  IdlePrefill(Runtime& runtime, std::function<void(Request&)> prepare, std::function<bool()> may_go_on = {})
+      : runtime_(runtime), prepare_(std::move(prepare)), may_go_on_(std::move(may_go_on)) {}
 
   // What the next prompt begins with, as far as it is known. What is under way goes on to its end; then the newest.
   // Errors of Engine::submit.
@@ -38,7 +41,9 @@ class IdlePrefill {
 
   Runtime& runtime_;
   std::function<void(Request&)> prepare_;
+  std::function<bool()> may_go_on_;
   std::optional<Answer> answer_;
+  size_t told_ = 0;            // tokens of the last request
   std::vector<int32_t> next_;  // empty: nothing that is not under way
   uint64_t prefilled_tokens_ = 0;
 };

@@ -21,6 +21,12 @@ namespace {
 
 constexpr size_t kInputBytesMax = size_t{256} << 20;
 
+// What an editor asks while it waits. Lines of a pipe come whole: what lies there of the next one is JSON.
+std::function<void(std::string_view)> waits(ChatSession& session, bool lines) {
+  if (!session.idles()) return {};
+  return [&session, lines](std::string_view line) { session.wait(lines ? std::string_view() : line); };
+}
+
 // The whole of standard input, as one text.
 Result<std::string> read_whole(const ChatSession& session) {
   const auto reader = open_line_reader(STDIN_FILENO, [&] { return session.interrupted(); });
@@ -47,11 +53,13 @@ int run_piped(ChatSession& session) {
   return session.say(*text);
 }
 
-// Each line is a JSON text (a question), {"role": "user", "content": TEXT}, or {"command": "/clear"}.
+// Each line is a JSON text (a question), {"role": "user", "content": TEXT}, {"command": "/clear"}, or {"typing": TEXT}:
+// what the next question begins with, for idle-prefill; it has no answer.
 // What a line asks and does not get is an object with an error; the lines behind it go on.
 int run_json_lines(ChatSession& session) {
   int worst = kOk;
-  const auto reader = open_line_reader(STDIN_FILENO, [&] { return session.interrupted(); });
+  const auto reader = open_line_reader(
+      STDIN_FILENO, [&] { return session.interrupted(); }, waits(session, true));
   std::string line;
   for (size_t number = 1;; ++number) {
     const auto outcome = reader->read({}, &line);
@@ -63,11 +71,13 @@ int run_json_lines(ChatSession& session) {
       if (!json.is_object() || !json.contains(name) || !json[name].is_string()) return std::nullopt;
       return json[name].get<std::string>();
     };
-    const auto content = field("content"), command = field("command");
+    const auto content = field("content"), command = field("command"), typing = field("typing");
     int code = kOk;
     bool done = true;
     if (json.is_string()) {
       code = session.say(json.get<std::string>());
+    } else if (typing && json.size() == 1) {
+      session.typing(*typing);
     } else if (field("role") == "user" && content && !command) {
       code = session.say(*content);
     } else if (command && !command->empty() && !content) {
@@ -77,7 +87,7 @@ int run_json_lines(ChatSession& session) {
     } else {
       done = session.refuse(
           fmt::format("standard input, line {}: with --json each line is a JSON text, {{\"role\": \"user\", "
-                      "\"content\": TEXT}} or {{\"command\": TEXT}}",
+                      "\"content\": TEXT}}, {{\"command\": TEXT}} or {{\"typing\": TEXT}}",
                       number));
     }
     if (code == kInterrupted || output_lost()) return code;
@@ -96,10 +106,15 @@ int run_terminal(ChatSession& session, LineEditor& editor, bool prompts) {
       const bool was_empty = !turns.begun();
       session.clear_interrupt();
       turns.reset();
+      session.typing({});
       if (was_empty) fmt::print(stderr, "(/bye or Ctrl-D to leave)\n");
       continue;
     }
-    if (!turns.add(entry)) continue;
+    if (!turns.add(entry)) {
+      session.typing(turns.so_far());
+      continue;
+    }
+    session.typing({});
     const EnteredTurn turn = turns.take();
     if (turn.text.find_first_not_of(" \t\r\n") == std::string::npos) continue;
     editor.remember(turn.literal ? "\"\"\"" + turn.text + "\"\"\"" : turn.text);
@@ -125,11 +140,14 @@ int talk(ChatFlags& flags, ChatSession& session) {
   }
   const auto interrupted = [&] { return session.interrupted(); };
   if (::isatty(STDOUT_FILENO) == 0 || flags.json) {
-    const auto reader = open_line_reader(STDIN_FILENO, interrupted);
+    const auto reader = open_line_reader(STDIN_FILENO, interrupted, waits(session, false));
     return run_terminal(session, *reader, false);
   }
-  EditorOptions options{
-      .complete = {}, .history = flags.history, .interrupted = interrupted, .colour = session.colour()};
+  EditorOptions options{.complete = {},
+                        .history = flags.history,
+                        .interrupted = interrupted,
+                        .waiting = waits(session, false),
+                        .colour = session.colour()};
   options.complete = [](std::string_view before) {
     Completions found = complete_chat(before);
     return std::pair(found.from, std::move(found.words));
@@ -137,7 +155,7 @@ int talk(ChatFlags& flags, ChatSession& session) {
   auto editor = open_terminal_editor(std::move(options));
   if (!editor) {
     spdlog::warn("{}", editor.error().message);
-    editor = open_line_reader(STDIN_FILENO, interrupted);
+    editor = open_line_reader(STDIN_FILENO, interrupted, waits(session, false));
   }
   session.attach(editor->get());
   print(session.header());
@@ -146,7 +164,16 @@ int talk(ChatFlags& flags, ChatSession& session) {
   return code;
 }
 
-Status check_chat_flags(const ChatFlags& flags) {
+Status check_chat_flags(ChatFlags& flags) {
+  flags.idle.on = flags.model.strategy == kIdlePrefill;
+  if (flags.idle.on) flags.model.strategy.clear();  // of the turns: by the units
+  if (!flags.idle.on && (flags.idle.tokens_max > 0 || flags.idle.joules_max > 0))
+    return fail(Code::kInvalidInput, "--idle-tokens and --idle-joules go with --strategy idle-prefill");
+  if (flags.idle.on && (flags.no_reuse || flags.model.verify != "off")) {
+    return fail(Code::kInvalidInput, fmt::format("--strategy idle-prefill: with {} each turn prefills all; leave one "
+                                                 "of them out",
+                                                 flags.no_reuse ? "--no-reuse" : "--verify-bridge"));
+  }
   if (flags.cache.folder.empty()) return {};
   if (flags.no_reuse)
     return fail(Code::kInvalidInput, "--no-reuse prefills all of each turn: --state-cache has no use; leave one out");
@@ -197,7 +224,11 @@ int run_chat(ChatFlags& flags) {
     if (const auto status = session.load(flags.load_state); !status) return report(status.error());
     session.take_flags();
   }
+  if (flags.idle.on) {
+    if (const auto status = session.begin_idle(); !status) return report(status.error());
+  }
   const int code = talk(flags, session);
+  session.end_idle();
   Status saved;
   if (!flags.save_state.empty()) {
     session.clear_interrupt();
@@ -230,6 +261,16 @@ std::unique_ptr<Command> add_chat(CLI::App& program) {
   flags->sampling.add_to(*app);
   flags->thinking.add_to(*app);
   flags->cache.add_to(*app);
+  CLI::Option* strategy = app->get_option("--strategy");
+  strategy->description(strategy->get_description() +
+                        fmt::format("; {}: by the units, and while you read and type the prefill unit prefills what is "
+                                    "certain of the next turn",
+                                    kIdlePrefill));
+  app->add_option("--idle-tokens", flags->idle.tokens_max, "tokens that idle-prefill spends before a turn at most")
+      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 31));
+  app->add_option("--idle-joules", flags->idle.joules_max,
+                  "joules of the whole machine that idle-prefill may go on for before a turn, where they can be read")
+      ->check(CLI::PositiveNumber);
   app->add_flag("--no-reuse", flags->no_reuse, "prefill all of each turn again (docs/chat.md)");
   takes_path(
       app->add_option("--load-state", flags->load_state, "go on with a conversation that /save or --save-state wrote"),

@@ -62,6 +62,22 @@ void ChatSession::prepare(Request& request) const {
   request.sampler.seed += conversation_.turns() + kSeedStep * conversation_.attempts();
 }
 
+Status ChatSession::begin_idle() {
+  BATON_TRY(idle_, ChatIdle::create(runtime_, conversation_, flags_.model, flags_.idle));
+  idle_->begin();
+  return {};
+}
+
+void ChatSession::wait(std::string_view line) {
+  if (!idle_) return;
+  std::string_view typed = line;
+  if (typed_.empty()) {
+    if (typed.starts_with("\"\"\"")) typed.remove_prefix(3);
+    if (line.starts_with('/')) typed = {};  // a command, as far as is known
+  }
+  idle_->wait(typed_ + std::string(typed));
+}
+
 void ChatSession::show_prefill(uint64_t done, uint64_t total) {
   if (!meter_) meter_.emplace("prefill");
   meter_->show(done, total);
@@ -109,6 +125,7 @@ bool ChatSession::obey(std::string_view text, bool* leave) {
 }
 
 bool ChatSession::run_command(const ParsedCommand& command, bool* leave) {
+  if (idle_) idle_->begin();  // it may change what is certain
   const auto& [name, argument, word, nearest] = command;
   const auto done = [&](const Status& status, std::string_view text) {
     if (!status) return refuse(status.error().message);
@@ -269,6 +286,7 @@ std::string ChatSession::show() {
     line("turns",
          fmt::format("{}; checkpoints {:.1f} MB", conversation_.turns(), static_cast<double>(used->state_bytes) / 1e6));
   }
+  if (idle_) line(kIdlePrefill, idle_->text());
   line("settings", sampling_text(flags_.sampling));
   line("system", conversation_.system_prompt().empty() ? "none" : conversation_.system_prompt());
   if (!knows_thinking(runtime_.text())) line("thinking", "the model's template has no switch for it");
@@ -318,6 +336,14 @@ std::optional<ConversationUse> ChatSession::use() const {
 }
 
 int ChatSession::answer(const std::string* question) {
+  typed_.clear();
+  if (idle_) idle_->end();
+  const int code = answer_now(question);
+  if (idle_) idle_->begin();
+  return code;
+}
+
+int ChatSession::answer_now(const std::string* question) {
   const auto opening = conversation_.answer_opening();
   ThinkingView view(colour_, opening.value_or(""));
   const auto show = [&](std::string_view text) {
@@ -365,6 +391,7 @@ void ChatSession::show_turn(const Turn& turn) {
     json["ids"] = completion.ids;
     json.update(figures_json(completion));
     json["context_full"] = turn.context_full;
+    json["idle"] = idle_ ? idle_->json() : OrderedJson(nullptr);
     json["context_used"] = use ? OrderedJson(used) : OrderedJson(nullptr);
     json["context_tokens"] = context_;
     json["sampling"] = flags_.sampling.json();
@@ -384,7 +411,10 @@ void ChatSession::show_turn(const Turn& turn) {
   } else if (used * 4 > context_ * 3) {
     note(fmt::format("[context: {} of {} tokens used]", used, context_));
   }
-  if (flags_.figures) note("\n" + figures_text(completion, model_name(flags_.model.model)));
+  if (!flags_.figures) return;
+  std::string figures = figures_text(completion, model_name(flags_.model.model));
+  if (idle_) figures += fmt::format("{:<12} {} tokens before the question was sent\n", "idle-prefill", idle_->tokens());
+  note("\n" + figures);
 }
 
 void ChatSession::explain_full(const Turn& turn) {

@@ -7,6 +7,7 @@
 
 #include "baton/api/conversation.h"
 #include "baton/cli/chat_command.h"
+#include "baton/cli/chat_idle.h"
 #include "baton/cli/command.h"
 #include "baton/cli/interrupt.h"
 #include "baton/cli/line_editor.h"
@@ -23,6 +24,7 @@ struct ChatFlags {
   SamplingFlags sampling;
   ThinkingFlags thinking;
   StateCacheFlags cache;
+  IdleFlags idle;
   std::string prompt, file, system, load_state, save_state, state_key, history;
   std::optional<StateKey> key;  // of state_key
   bool json = false, figures = false, no_reuse = false;
@@ -38,6 +40,15 @@ class ChatSession {
   int say(const std::string& question);
   // A command line; false when it could not be done, which was said.
   bool obey(std::string_view text, bool* leave);
+
+  // Idle-prefill, from now on.
+  Status begin_idle();
+  // The next question begins so, as far as is known; and the pause goes on, with `line` behind it.
+  void typing(std::string_view text) { typed_ = text; }
+  void wait(std::string_view line);
+  bool idles() const { return idle_ != nullptr; }
+  // No more of it: nothing is under way.
+  void end_idle() { idle_.reset(); }
 
   Status save(const std::filesystem::path& file);
   // Says what was loaded, and when no question fits behind it.
@@ -72,6 +83,7 @@ class ChatSession {
 
   // Asks, or asks again when there is no question, and shows the answer.
   int answer(const std::string* question);
+  int answer_now(const std::string* question);
   void show_prefill(uint64_t done, uint64_t total);
   void show_turn(const Turn& turn);
   void explain_full(const Turn& turn);
@@ -89,6 +101,8 @@ class ChatSession {
   InterruptScope& interrupts_;
   std::optional<Progress> meter_, measuring_;  // of the question under way, and of what its proof needs first
   Conversation conversation_;
+  std::unique_ptr<ChatIdle> idle_;  // null: no idle-prefill
+  std::string typed_;
   LineEditor* editor_ = nullptr;
   const uint64_t context_;
   const bool colour_;

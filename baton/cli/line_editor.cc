@@ -1,6 +1,7 @@
 // Lines from a descriptor, and turns from entries.
 #include "baton/cli/line_editor.h"
 
+#include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -9,6 +10,7 @@
 namespace baton::cli {
 namespace {
 
+constexpr int kPollMs = 100;
 constexpr std::string_view kQuotes = "\"\"\"";
 constexpr std::string_view kTurnBlanks = " \t\r\n";
 
@@ -27,8 +29,8 @@ size_t argument_of(std::string_view text) {
 
 class LineReader final : public LineEditor {
  public:
-  LineReader(int descriptor, std::function<bool()> interrupted)
-      : descriptor_(descriptor), interrupted_(std::move(interrupted)) {}
+  LineReader(int descriptor, std::function<bool()> interrupted, std::function<void(std::string_view)> waiting)
+      : descriptor_(descriptor), interrupted_(std::move(interrupted)), waiting_(std::move(waiting)) {}
 
   Outcome read(std::string_view, std::string* text) override {
     while (true) {
@@ -40,6 +42,7 @@ class LineReader final : public LineEditor {
         return Outcome::kText;
       }
       searched_ = buffer_.size();
+      if (!wait()) return clear();
       char bytes[65536];
       const ssize_t count = ::read(descriptor_, bytes, sizeof(bytes));
       if (count > 0) {
@@ -48,9 +51,7 @@ class LineReader final : public LineEditor {
       }
       if (count < 0 && errno == EINTR) {
         if (!interrupted_ || !interrupted_()) continue;
-        buffer_.clear();
-        searched_ = 0;
-        return Outcome::kInterrupted;
+        return clear();
       }
       searched_ = 0;
       if (buffer_.empty()) return Outcome::kEnd;
@@ -60,16 +61,34 @@ class LineReader final : public LineEditor {
   }
 
  private:
+  // Until there is something to read, or an interrupt: false.
+  bool wait() {
+    struct pollfd ready = {descriptor_, POLLIN, 0};
+    while (waiting_) {
+      waiting_(buffer_);
+      if (::poll(&ready, 1, kPollMs) > 0) break;
+      if (interrupted_ && interrupted_()) return false;
+    }
+    return true;
+  }
+  Outcome clear() {
+    buffer_.clear();
+    searched_ = 0;
+    return Outcome::kInterrupted;
+  }
+
   const int descriptor_;
   const std::function<bool()> interrupted_;
+  const std::function<void(std::string_view)> waiting_;
   std::string buffer_;
   size_t searched_ = 0;
 };
 
 }  // namespace
 
-std::unique_ptr<LineEditor> open_line_reader(int descriptor, std::function<bool()> interrupted) {
-  return std::make_unique<LineReader>(descriptor, std::move(interrupted));
+std::unique_ptr<LineEditor> open_line_reader(int descriptor, std::function<bool()> interrupted,
+                                             std::function<void(std::string_view)> waiting) {
+  return std::make_unique<LineReader>(descriptor, std::move(interrupted), std::move(waiting));
 }
 
 bool TurnAssembler::add(std::string_view entry) {

@@ -34,13 +34,16 @@ struct EditorOptions {
   std::function<std::pair<size_t, std::vector<std::string>>(std::string_view before)> complete;
   std::filesystem::path history;      // empty: none is kept
   std::function<bool()> interrupted;  // ends a waiting read
-  bool colour = false;                // the prompt stands out
+  // Asked about ten times a second while a read waits, with the line as it is. May be empty. Must not take long.
+  std::function<void(std::string_view line)> waiting = {};
+  bool colour = false;  // the prompt stands out
 };
 
 // On standard input and output, which are a terminal. kUnsupported when the locale or the terminal cannot do it.
 Result<std::unique_ptr<LineEditor>> open_terminal_editor(EditorOptions options);
-// Lines of a descriptor, as they come.
-std::unique_ptr<LineEditor> open_line_reader(int descriptor, std::function<bool()> interrupted);
+// Lines of a descriptor, as they come. `waiting` (may be empty): as in EditorOptions.
+std::unique_ptr<LineEditor> open_line_reader(int descriptor, std::function<bool()> interrupted,
+                                             std::function<void(std::string_view)> waiting = {});
 
 struct EnteredTurn {
   std::string text;
@@ -54,6 +57,8 @@ class TurnAssembler {
   // True when the turn is complete.
   bool add(std::string_view entry);
   bool begun() const { return begun_; }
+  // Of a turn that is not complete.
+  std::string_view so_far() const { return text_; }
   EnteredTurn take();
   void reset() { *this = {}; }
 

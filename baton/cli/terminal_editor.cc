@@ -285,6 +285,10 @@ class TerminalEditor final : public LineEditor {
         put("\r\033[J");
         ::el_wset(edit_, EL_REFRESH);
       }
+      if (options_.waiting) {
+        const LineInfoW* line = ::el_wline(edit_);
+        options_.waiting(narrow_of({line->buffer, static_cast<size_t>(line->lastchar - line->buffer)}));
+      }
       if (!take_typed(kPollMs)) return 0;
     }
   }

@@ -3,114 +3,19 @@
 
 usage: chat_test.py PROGRAM   (then unittest's own options)
 """
-import fcntl
 import json
 import os
 import pathlib
-import pty
 import re
-import select
 import signal
 import stat
-import struct
 import subprocess
-import sys
 import tempfile
 import termios
 import time
 import unittest
 
-PROGRAM = sys.argv.pop(1)
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-GOLDEN = ROOT / "tests" / "data" / "golden"
-SMALL = str(GOLDEN / "dictionary-3m")
-LARGER = str(ROOT / "models" / "dictionary-28m.Q8_0.gguf")
-PATIENCE = 60
-
-
-def chat(*arguments, model=SMALL, **options):
-    options.setdefault("timeout", 120)
-    temperature = () if "--temp" in arguments else ("--temp", "0")
-    return subprocess.run([PROGRAM, "chat", "-m", model, *temperature, *arguments], capture_output=True, text=True, **options)
-
-
-def turns(lines, *arguments, **options):
-    """JSON turns in, JSON answers out."""
-    done = chat("--json", *arguments, input="".join(json.dumps(line) + "\n" for line in lines), **options)
-    return done, [json.loads(line) for line in done.stdout.splitlines()]
-
-
-class Terminal:
-    def __init__(self, *arguments, history="", model=SMALL, rows=30, columns=100):
-        self.pid, self.fd = pty.fork()
-        if self.pid == 0:
-            os.environ.update(TERM="xterm-256color", LC_ALL="C.UTF-8", NO_COLOR="1")
-            os.execv(PROGRAM, [PROGRAM, "chat", "-m", model, "--history", history, *arguments])
-        self.resize(rows, columns)
-        self.seen = b""
-        self.begun = self.expect("> ")
-
-    def resize(self, rows, columns):
-        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-
-    def take(self, seconds):
-        if not select.select([self.fd], [], [], seconds)[0]:
-            return False
-        try:
-            data = os.read(self.fd, 65536)
-        except OSError:
-            return False
-        self.seen += data
-        return bool(data)
-
-    def send(self, text):
-        data = text if isinstance(text, bytes) else text.encode()
-        while data:
-            select.select([], [self.fd], [], PATIENCE)
-            data = data[os.write(self.fd, data[:1000]):]
-            while self.take(0):
-                pass
-
-    def expect(self, text):
-        """All that was shown up to and with `text`, which is taken away."""
-        return self.match(re.escape(text.encode()))
-
-    def match(self, pattern):
-        """The same for the first match of a regular expression over bytes."""
-        end = time.monotonic() + PATIENCE
-        while not (found := re.search(pattern, self.seen)):
-            if time.monotonic() > end or (not self.take(1) and self.ended()):
-                raise AssertionError(f"no {pattern!r} in {self.seen[-2000:]!r}")
-        shown, self.seen = self.seen[:found.end()], self.seen[found.end():]
-        return shown.decode(errors="replace").replace("\r\n", "\n")
-
-    def quiet(self, seconds):
-        """All that is shown in this time."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            self.take(0.05)
-        shown, self.seen = self.seen, b""
-        return shown.decode(errors="replace")
-
-    def ended(self):
-        self.code = getattr(self, "code", None)
-        if self.code is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                self.code = os.waitstatus_to_exitcode(status)
-        return self.code is not None
-
-    def line(self, text, until="\n> "):
-        """Enters a line; what was shown from its echo to the next prompt."""
-        self.send(text + "\r")
-        return self.expect(until)
-
-    def leave(self):
-        end = time.monotonic() + PATIENCE
-        while not self.ended() and time.monotonic() < end:
-            self.take(0.05)
-        os.close(self.fd)
-        return self.code
+from chat_program import GOLDEN, LARGER, PATIENCE, PROGRAM, ROOT, SMALL, Terminal, chat, thinking_model, turns
 
 
 class Editing(unittest.TestCase):
@@ -439,57 +344,6 @@ class Answers(unittest.TestCase):
                 for before, after in zip(answers, answers[1:])]
         self.assertGreaterEqual(sum(kept), 4, answers)
 
-    def test_only_what_changed_is_replayed(self):
-        lines = ["What is a tree? " * 4, "And a leaf? " * 4, {"command": "/retry"}, {"command": "/undo"}, "And a root? " * 5]
-        done, (first, second, retried, other) = turns(lines, "-n", "40", "--decode", "ref")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        said = first["prompt_tokens"] + len(first["ids"])
-        for answer, least in ((second, said - 1), (retried, second["prompt_tokens"] - 16), (other, said - 12)):
-            self.assertGreaterEqual(answer["cached_tokens"], least)
-            self.assertEqual(answer["cached_tokens"], answer["reused_tokens"])
-            self.assertEqual(answer["cached_tokens"] + answer["replayed_tokens"], answer["prompt_tokens"])
-        # Hits are as fine as 16 tokens, of answers as a token.
-        self.assertEqual(retried["cached_tokens"], (second["prompt_tokens"] - 1) // 16 * 16)
-        self.assertEqual(other["cached_tokens"] % 16, 0)
-        plain, answers = turns(lines, "-n", "40", "--decode", "ref", "--no-reuse")
-        self.assertEqual(plain.returncode, 0, plain.stderr)
-        self.assertEqual([answer["ids"] for answer in answers], [answer["ids"] for answer in (first, second, retried, other)])
-        self.assertEqual([answer["reused_tokens"] for answer in answers], [0] * 4)
-
-    def test_a_cache_outlives_the_chat_but_not_what_was_loaded(self):
-        with tempfile.TemporaryDirectory() as folder:
-            cache, file = os.path.join(folder, "cache"), os.path.join(folder, "talk")
-            common = ("-n", "8", "--decode", "ref", "--system", "Be brief, and say no more than there is to say. " * 4)
-            plain, (_, wanted) = turns(["What is a tree?", "And a leaf?"], *common)
-            done, (first,) = turns(["What is a tree?"], *common, "--state-cache", cache, "--save-state", file)
-            self.assertEqual((done.returncode, first["cached_tokens"]), (0, 0), done.stderr)
-            kept = sorted(os.listdir(cache))
-            again, answers = turns(["What is a tree?", "And a leaf?"], *common, "--state-cache", cache)
-            self.assertEqual(again.returncode, 0, again.stderr)
-            self.assertGreaterEqual(answers[0]["cached_tokens"], first["prompt_tokens"] - 16)
-            self.assertEqual([answer["ids"] for answer in answers], [first["ids"], wanted["ids"]])
-            self.assertGreater(len(os.listdir(cache)), len(kept))
-            held = sorted(os.listdir(cache))
-            done, (loaded,) = turns(["And a root?"], "-n", "8", "--decode", "ref", "--load-state", file, "--state-cache", cache)
-            self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertGreater(loaded["reused_tokens"], 0)
-            self.assertEqual(loaded["cached_tokens"], 0)
-            self.assertEqual(sorted(os.listdir(cache)), held)
-            for flag, words in (("--no-reuse", "leave one out"), ("--verify-bridge=all", "leave one of them out")):
-                done, _ = turns([], flag, "--state-cache", cache)
-                self.assertEqual(done.returncode, 2)
-                self.assertIn(words, done.stderr)
-
-    def test_what_began_with_a_loaded_chat_goes_on_from_checkpoints(self):
-        with tempfile.TemporaryDirectory() as folder:
-            file = os.path.join(folder, "talk")
-            done, (first,) = turns(["What is a tree? " * 5], "-n", "24", "--save-state", file)
-            done, (second, third) = turns(["And a leaf?", "And a root?"], "-n", "24", "--load-state", file)
-            self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertEqual((second["cached_tokens"], second["bridge"]["kind"]), (0, "open"))
-            self.assertGreaterEqual(second["reused_tokens"], first["prompt_tokens"] + len(first["ids"]) - 1)
-            self.assertGreaterEqual(third["cached_tokens"], second["prompt_tokens"] + len(second["ids"]) - 1)
-
     def test_piped_input_is_one_turn(self):
         done = chat("-n", "8", input="What is\na tree?\n/bye\n")
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -779,23 +633,10 @@ class Saved(unittest.TestCase):
 
 class Thinking(unittest.TestCase):
     """A template that writes the thinking into the prompt and drops it from the history, as those of thinking models."""
-    TEMPLATE = (
-        "{%- for m in messages %}{{- '<|im_start|>' + m.role + '\\n' }}"
-        "{%- if m.role == 'assistant' and '</think>' in m.content %}{{- m.content.split('</think>')[-1].lstrip('\\n') }}"
-        "{%- else %}{{- m.content }}{%- endif %}{{- '<|im_end|>\\n' }}{%- endfor %}"
-        "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n<think>\\n' }}"
-        "{%- if enable_thinking is defined and enable_thinking is false %}{{- '\\n</think>\\n\\n' }}{%- endif %}{%- endif %}")
-
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
         self.addCleanup(self.folder.cleanup)
-        self.model = pathlib.Path(self.folder.name)
-        for file in pathlib.Path(SMALL).iterdir():
-            if file.name not in ("tokenizer_config.json", "chat_template.jinja"):
-                (self.model / file.name).symlink_to(file)
-        config = json.loads((pathlib.Path(SMALL) / "tokenizer_config.json").read_text())
-        config["chat_template"] = self.TEMPLATE
-        (self.model / "tokenizer_config.json").write_text(json.dumps(config))
+        self.model = thinking_model(pathlib.Path(self.folder.name))
 
     def ask(self, *arguments, lines=("What is a tree?", "And a leaf?")):
         done, answers = turns(lines, "-n", "12", "--decode", "ref", *arguments, model=str(self.model))
@@ -813,17 +654,6 @@ class Thinking(unittest.TestCase):
         self.assertGreater(second["reused_tokens"], 0)
         self.assertLess(second["reused_tokens"], first["prompt_tokens"])  # what came behind it was written anew
         self.assertGreater(second["reused_tokens"], first["prompt_tokens"] - 16)
-
-    def test_a_long_conversation_replays_less_than_100_tokens(self):
-        words = "It grows slowly, and its leaves fall. " * (50 if "BATON_SMOKE" in os.environ else 340)
-        asked = ["I read this: " + words + "What is it?", "And what is a leaf, and what is a root?"]
-        for template in (True, False):
-            model = str(self.model) if template else SMALL
-            done, (first, second) = turns(asked, "-n", "24", model=model)
-            self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertGreater(first["replayed_tokens"], len(words) / 5)
-            self.assertLess(second["replayed_tokens"], 100)
-            self.assertLess(second["replayed_tokens"], 64 if template else 32)
 
     def test_a_template_without_a_switch_is_said(self):
         done, _ = turns(["What is a tree?"], "-n", "2", "--no-think")

@@ -1,0 +1,89 @@
+// What is certain of the next prompt goes to the unit that has nothing to do.
+#include "baton/cli/chat_idle.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <utility>
+
+#include "baton/api/units.h"
+
+namespace baton::cli {
+
+Result<std::unique_ptr<ChatIdle>> ChatIdle::create(Runtime& runtime, const Conversation& conversation,
+                                                   const ModelFlags& model, const IdleFlags& flags) {
+  std::unique_ptr<ChatIdle> idle(new ChatIdle(runtime, conversation, model, flags));
+  if (flags.joules_max == 0 || idle->meter_.available()) return idle;
+  return fail(Code::kUnsupported,
+              fmt::format("--idle-joules: the energy of this machine cannot be read ({}); bound it with --idle-tokens",
+                          idle->meter_.reason()));
+}
+
+ChatIdle::ChatIdle(Runtime& runtime, const Conversation& conversation, const ModelFlags& model, const IdleFlags& flags)
+    : runtime_(runtime),
+      conversation_(conversation),
+      flags_(flags),
+      idle_(
+          runtime,
+          [&conversation, &model](Request& request) {
+            conversation.prepare(request);
+            const auto prefill = parse_unit(model.prefill_unit);
+            const bool only_prefills = prefill && prefill->entry->only_prefills;
+            if (!only_prefills) request.decode_unit = request.prefill_unit;
+            request.via_unit.clear();
+            request.strategy.clear();
+          },
+          [this] { return may_go_on(); }) {}
+
+uint64_t ChatIdle::prefilled() const { return runtime_.engine().usage().prefilled; }
+
+bool ChatIdle::may_go_on() {
+  if (flags_.tokens_max > 0 && prefilled() - prefilled_before_ >= flags_.tokens_max) return false;
+  // Energy that can be read no longer is not spent.
+  return flags_.joules_max == 0 || meter_.joules().value_or(flags_.joules_max) < flags_.joules_max;
+}
+
+void ChatIdle::give_up(const Error& why) {
+  spdlog::warn("idle-prefill ends: {}", why.message);
+  given_up_ = true;
+}
+
+void ChatIdle::begin() {
+  words_.reset();
+  if (std::exchange(pausing_, true)) return;
+  prefilled_before_ = prefilled();
+  meter_.start();
+}
+
+void ChatIdle::wait(std::string_view typed) {
+  if (given_up_ || !pausing_) return;
+  const std::string_view words = typed.substr(0, typed.find_last_of(" \t\n") + 1);
+  Status status;
+  if (!words_ || *words_ != words) {
+    words_ = words;
+    const auto tokens = conversation_.certain(typed);
+    // A template that refuses half of a turn may take the whole one.
+    if (tokens && *tokens != told_) status = idle_.certain(told_ = *tokens);
+  }
+  if (status) status = idle_.poll(std::chrono::nanoseconds(0));
+  if (!status) give_up(status.error());
+}
+
+void ChatIdle::end() {
+  if (!std::exchange(pausing_, false)) return;
+  if (const Status status = idle_.stop(); !status && !given_up_) give_up(status.error());
+  tokens_ = prefilled() - prefilled_before_;
+  joules_ = meter_.joules();
+}
+
+OrderedJson ChatIdle::json() const {
+  return {{"tokens", tokens_}, {"joules", joules_ ? OrderedJson(*joules_) : OrderedJson(nullptr)}};
+}
+
+std::string ChatIdle::text() const {
+  if (given_up_) return "ended by an error";
+  return fmt::format("{} tokens since the last answer, {}", pausing_ ? prefilled() - prefilled_before_ : 0,
+                     idle_.busy() ? "going on" : "nothing left");
+}
+
+}  // namespace baton::cli
