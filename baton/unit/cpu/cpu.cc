@@ -43,7 +43,6 @@ class CpuUnit final : public Unit {
     caps_.decode_seats_max = kDecodeSeatsMax;
     caps_.mixes = true;
     caps_.tells_layers = true;
-    caps_.shared_prefills_exact = kernels.tile_tokens_min <= 1;  // else all rows decide which go through tiles
     caps_.rewind_tokens_max = host::kKeptMax;
     caps_.features = feature_names(cpu_features());
     if (rounds) caps_.product_type = DType::kBF16;

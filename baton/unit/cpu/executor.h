@@ -32,8 +32,7 @@ class CpuExecutor final : public Executor {
   uint64_t state_bytes(uint64_t tokens) const override { return states_.bytes_for(tokens); }
   Result<std::unique_ptr<SequenceState>> new_state(uint64_t tokens_max) override { return states_.make(tokens_max); }
   // Seats that prefill are cut into passes; up to host::kRunsMax share one, and those that decode ride with the last of
-  // them. Each gets the bits of a step of its own, unless the kernels have tiles for many rows alone: which rows of the
-  // prefills go through those depends on all of them.
+  // them. Each gets the bits of a step of its own.
   Status step(std::span<const Seat> seats, std::span<float> out, const StepContext& context) override;
   // Draws in its threads.
   Status step_on(std::span<const Seat> seats, std::span<float> out, const StepLimits& limits,

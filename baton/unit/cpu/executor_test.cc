@@ -150,7 +150,6 @@ TEST(CpuExecutor, DecodeSeatsDoNotTouchEachOther) {
 // Tiles round another way: a decode of as many sequences as they take rows goes without them.
 TEST(CpuExecutor, DecodeOfManySeatsTakesNoTiles) {
   Kernels tiled = best();
-  tiled.tile_tokens_min = kDecodeSeatsMax;
   tiled.to_tiles = [](const float*, int64_t, uint16_t*, uint16_t*) {};
   for (auto& matmul : tiled.tile_matmul) {
     matmul = [](const host::Multiply&) { ADD_FAILURE() << "a product of tiles"; };
@@ -165,10 +164,9 @@ TEST(CpuExecutor, DecodeOfManySeatsTakesNoTiles) {
   EXPECT_TRUE(test::step_together(*executor, slots));
 }
 
-// Where one row is enough for tiles they take all that prefill, be it one, and none of those that decode beside them.
+// Tiles take all rows that prefill, be it one, and none of those that decode beside them.
 TEST(CpuExecutor, WhatARowIsForDecidesAboutTiles) {
   Kernels tiled = best();
-  tiled.tile_tokens_min = 1;
   tiled.to_tiles = [](const float*, int64_t, uint16_t*, uint16_t*) {};
   static std::set<int64_t> taken;
   for (auto& matmul : tiled.tile_matmul) {
@@ -410,8 +408,8 @@ TEST(CpuUnit, OptionsRun) {
     EXPECT_EQ((*executor)->placement().ran, "cpu");
     EXPECT_EQ((*executor)->placement().kernels, set->name);
     EXPECT_EQ((*executor)->placement().text(), fmt::format("{} kernels, 2 threads", set->description));
-    // A promise of each set but one, on which prefix reuse rests.
-    EXPECT_EQ((*unit)->caps().shared_prefills_exact, set->name != std::string_view("amx")) << set->name;
+    // On which prefix reuse rests.
+    EXPECT_TRUE((*unit)->caps().shared_prefills_exact) << set->name;
     const bool rounds = set->name == std::string_view("avx512bf16");
     EXPECT_EQ((*unit)->caps().product_type, rounds ? DType::kBF16 : DType::kF32) << set->name;
   }

@@ -77,17 +77,10 @@ void decode_on(Executor& executor, Outcome& outcome) {
   }
 }
 
-// Tiles of many rows take a row or not by what else is in the pass.
-void expect_same(const host::Kernels& kernels, const Outcome& got, const Outcome& want) {
+void expect_same(const Outcome& got, const Outcome& want) {
   for (size_t i = 0; i < want.states.size(); ++i) {
     SCOPED_TRACE(testing::Message() << "sequence " << i);
     ASSERT_EQ(got.logits[i].size(), want.logits[i].size());
-    if (kernels.tile_tokens_min > 1) {
-      if (!want.logits[i].empty()) {
-        EXPECT_LE(normalized_error(got.logits[i], want.logits[i]), kTileRounding);
-      }
-      continue;
-    }
     EXPECT_EQ(0, std::memcmp(got.logits[i].data(), want.logits[i].data(), want.logits[i].size() * sizeof(float)));
     EXPECT_EQ(state_bytes(*got.states[i]), state_bytes(*want.states[i]));
   }
@@ -97,10 +90,10 @@ void check(const host::Kernels& kernels, DType dtype, std::span<const Sequence> 
   SCOPED_TRACE(testing::Message() << kernels.name << " " << to_string(dtype));
   const auto executor = load(SmallModel(dtype), kernels, threads);
   Outcome want = prefill(*executor, sequences, false), got = prefill(*executor, sequences, true);
-  expect_same(kernels, got, want);
+  expect_same(got, want);
   decode_on(*executor, want);
   decode_on(*executor, got);
-  expect_same(kernels, got, want);
+  expect_same(got, want);
 }
 
 TEST(CpuPrefillBatch, EachSequenceIsAsByItself) {
@@ -161,7 +154,6 @@ TEST(CpuPrefillBatch, DecodesRideWithPrefills) {
     }
     ASSERT_TRUE(test::step_together(*executor, seats));
     for (size_t i = 0; i < std::size(parts); ++i) {
-      if (best().tile_tokens_min > 1 && parts[i].tokens > 0) continue;  // which rows go through tiles depends on all
       EXPECT_EQ(got[i], want[i]) << to_string(dtype) << " part " << i;
       EXPECT_EQ(state_bytes(*together[i]), state_bytes(*alone[i])) << to_string(dtype) << " part " << i;
     }
@@ -173,7 +165,6 @@ TEST(CpuPrefillBatch, NeitherCutsNorNeighboursShow) {
   const size_t pieces = smoke_run() ? 2 : 5;
   const std::vector<int32_t> ids = prompt(64 * pieces + 3), other = prompt(75);
   for (const host::Kernels* kernels : host::kernel_sets()) {
-    if (kernels->tile_tokens_min > 1) continue;
     for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kQ8_0}) {
       SCOPED_TRACE(testing::Message() << kernels->name << " " << to_string(dtype));
       const auto executor = load(SmallModel(dtype), *kernels);

@@ -28,12 +28,12 @@ struct Kernels {
   int panels_per_tile;
   int64_t direct_tokens;  // up to here a product needs no sorted low planes
 
-  // Products in bf16 of tokens that prefill, for the processors that have them; null where there are none. From
-  // `tile_tokens_min` tokens on and for columns that are multiples of 32. Integer packings have them all or none.
+  // Products in bf16 of tokens that prefill, for the processors that have them; null where there are none. For columns
+  // that are multiples of 32, and any number of tokens: what else is in a pass does not show in a row's bits. Integer
+  // packings have them all or none.
   MultiplyFunction tile_matmul[kPackings];
-  int64_t tile_tokens_min;  // 0: no tiles; 1: what else is in a pass does not show in a row's bits
-  bool tile_pairs;          // of float packings they multiply Form::kTilePairs, else Form::kTiles
-  // One row of `n` values into its lines of the tiles; `low` may be null.
+  bool tile_pairs;  // of float packings they multiply Form::kTilePairs, else Form::kTiles
+  // One row of `n` values into its lines of the tiles; `low` may be null. Null: no tiles.
   void (*to_tiles)(const float* x, int64_t n, uint16_t* high, uint16_t* low);
 
   // `n` a multiple of 32. An infinite or NaN value makes its block's scale NaN: it shows in the result.

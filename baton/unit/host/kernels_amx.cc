@@ -38,6 +38,7 @@ void panel_to_tiles(const Matrix& w, const unsigned char* panel, uint16_t* to) {
   Block block;
   block.open(w, panel);
   for (int64_t b = 0; b < w.columns / kBlock; ++b, to += kTile) {
+    block.prefetch();
     F scale[Block::kScales], offset[2];
     unroll<Block::kScales>([&](auto i) BATON_LAMBDA { scale[i.value] = block.template scale<i.value>(); });
     unroll<2>([&](auto i) BATON_LAMBDA {
@@ -202,7 +203,6 @@ const Kernels& kernels_amx() {
     });
     k.to_tiles = to_tiles;
     k.tile_pairs = true;
-    k.tile_tokens_min = 32;
     return k;
   }();
   return kernels;

@@ -133,7 +133,6 @@ const Kernels& kernels_avx512bf16() {
     k.tile_matmul[static_cast<int>(Packing::kF16)] = f16_weights;
     k.tile_matmul[static_cast<int>(Packing::kBF16)] = bf16_weights;
     k.to_tiles = to_tiles;
-    k.tile_tokens_min = 1;
     return k;
   }();
   return kernels;

@@ -13,12 +13,6 @@ Form form_of(const Kernels& kernels, Packing packing, bool tiled) {
   return is_integer(packing) ? Form::kIntegers : Form::kFloats;
 }
 
-int64_t tiled_rows(const Kernels& kernels, int64_t rows, int64_t columns) {
-  if (kernels.tile_tokens_min == 0 || columns % kBlock != 0) return 0;
-  const int64_t rest = rows % kDeltaChunk;
-  return rest >= kernels.tile_tokens_min ? rows : rows - rest;
-}
-
 void Forms::add(Form form) {
   integers |= form == Form::kIntegers;
   tiles |= form == Form::kTiles;
@@ -41,7 +35,7 @@ Result<Operands> Operands::create(const Kernels& kernels, int64_t rows, int64_t 
   made.sorted_ = made.lows_ + all;
   made.low_counts_.resize(static_cast<size_t>(rows));
   made.starts_.resize(static_cast<size_t>(batches * (blocks + 1)));
-  if (kernels.tile_tokens_min == 0) return made;
+  if (kernels.to_tiles == nullptr) return made;
   const int64_t values = round_up(rows, 2 * kTileTokens) * round_up(columns, kBlock);
   BATON_TRY(made.tile_memory_, Memory::allocate(static_cast<size_t>(values) * 4, "tiles of activations", unit));
   made.high_tiles_ = reinterpret_cast<uint16_t*>(made.tile_memory_.data());

@@ -19,10 +19,11 @@ inline MultiplyFunction function_of(const Kernels& kernels, Packing packing, For
   return (tiles ? kernels.tile_matmul : kernels.matmul)[static_cast<size_t>(packing)];
 }
 
-// How many of the first of `rows` rows of `columns` values, all of which prefill, go through tiles: pieces of
-// kDeltaChunk rows, and a rest that is large enough. So a prompt cut at a multiple of kDeltaChunk gives the same bits,
-// and with any neighbours where one row is enough.
-int64_t tiled_rows(const Kernels& kernels, int64_t rows, int64_t columns);
+// Whether rows of `columns` values that prefill go through tiles: all or none, so that neither where a prompt is cut
+// nor its neighbours show in bits.
+inline bool tiled(const Kernels& kernels, int64_t columns) {
+  return kernels.to_tiles != nullptr && columns % kBlock == 0;
+}
 
 // Several forms; floats are always there.
 struct Forms {

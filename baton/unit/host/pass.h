@@ -38,7 +38,7 @@ struct Run {
 };
 
 enum class RowBits : uint8_t {
-  kFast,         // the quickest kernel; which rows that prefill go through tiles may depend on their number
+  kFast,         // the quickest kernel: rows that prefill go through tiles
   kIndependent,  // a row's bits do not depend on what else is in the pass; activations keep 15 bits
 };
 
@@ -83,7 +83,7 @@ class Pass {
   // How many of the rows from `begin` on, of `width` values, go through tiles. None of the runs that decode: their bits
   // must not depend on what else is in the pass.
   int64_t rows_in_tiles(int64_t begin, int64_t width) const {
-    return bits_ == RowBits::kFast && begin < long_rows_ ? tiled_rows(kernels_, long_rows_ - begin, width) : 0;
+    return bits_ == RowBits::kFast && begin < long_rows_ && tiled(kernels_, width) ? long_rows_ - begin : 0;
   }
   void run_linears(const Step& step, int64_t begin, int64_t end);
   void run_head(const Op& op, int64_t begin, int64_t end);
