@@ -9,6 +9,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "baton/api/units.h"
 #include "baton/base/random.h"
@@ -290,7 +291,7 @@ class ReuseOfFiles : public Reuse {
     const StateShape shape = state_shape(model.program, DType::kF32);
     cache_ = StateCache::open({folder_, room_, identity, shape, 1000, model.program.vocab, nullptr}).value();
     options_.cache = cache_.get();
-    start(uint64_t{64} << 20);
+    start(checkpoint_room_);
   }
   // Leaves checkpoints at 192 and 256, and those of a tenant's request in memory alone.
   void fill() {
@@ -312,7 +313,7 @@ class ReuseOfFiles : public Reuse {
   const std::filesystem::path folder_ =
       std::filesystem::path(testing::TempDir()) / fmt::format("baton-reuse-{}", ::getpid());
   std::unique_ptr<StateCache> cache_;
-  uint64_t room_ = 1 << 26;
+  uint64_t room_ = 1 << 26, checkpoint_room_ = uint64_t{64} << 20;
 };
 INSTANTIATE_TEST_SUITE_P(Pairs, ReuseOfFiles, testing::ValuesIn(reuse_cases()), [](const auto& item) {
   return test_name(item.param.model + "_" + item.param.prefill + "_" + item.param.decode);
@@ -361,6 +362,31 @@ TEST_P(ReuseOfFiles, TheMostValuableIsKept) {
   ASSERT_TRUE(engine_->save_checkpoints([&](uint64_t, uint64_t total) { return (asked += total) > 0; }));
   EXPECT_EQ(asked, 1u) << "nothing is written to be removed for the next";
   EXPECT_EQ(list_cache(folder_).value().size(), 1u);
+}
+
+// What memory has no room for is in a file by then, though the engine goes on.
+TEST_P(ReuseOfFiles, WhatIsDroppedIsInAFile) {
+  const Answer alone = ask(request(branch(250, 60), ReuseMode::kOff));
+  std::filesystem::remove_all(folder_);
+  restart();
+  ask(request(branch(300, 0), ReuseMode::kAny));
+  const uint64_t one = engine_->usage().checkpoint_bytes;
+  checkpoint_room_ = one * 3 / 2;
+  restart();
+  ask(request(branch(250, 60), ReuseMode::kAny));
+  ask(request(branch(250, 60), ReuseMode::kAny));
+  const auto stored = [&] {
+    const auto files = list_cache(folder_).value();
+    return std::any_of(files.begin(), files.end(), [](const CacheFile& file) { return file.tokens >= 256; });
+  };
+  for (int i = 0; i < 6000 && !stored(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  ASSERT_TRUE(stored());
+  for (size_t i = 0; i < 4; ++i) ask(request(branch(i, 290), ReuseMode::kAny));
+  EXPECT_LE(engine_->usage().checkpoint_bytes, checkpoint_room_);
+  const Answer back = ask(request(branch(250, 60), ReuseMode::kAny));
+  EXPECT_NE(back.end.stats.cached_in, "");
+  EXPECT_GE(back.end.stats.cached_tokens, 256u);
+  EXPECT_EQ(back.ids, alone.ids);
 }
 
 // They are not found again and gone, and the answer is the same.

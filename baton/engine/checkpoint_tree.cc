@@ -13,12 +13,18 @@ struct CheckpointTree::Node {
   std::map<int32_t, std::unique_ptr<Node>> children;  // by the first token of their edge
   KeptState kept;                                     // its state null: a branch
   double ms_per_token = 0, last_used_age = 0;
+  bool used = false;    // by a request
+  bool stored = false;  // given to who writes it into a file
+  double ms() const { return ms_per_token * static_cast<double>(depth); }
 };
 
 CheckpointTree::CheckpointTree() = default;
 CheckpointTree::~CheckpointTree() = default;
 
 namespace {
+
+// Whether it may outlive the engine: no tenant's.
+bool lasts(const CheckpointKey& key, uint32_t model) { return key.model == model && key.tenant == 0; }
 
 size_t common(std::span<const int32_t> a, std::span<const int32_t> b) {
   return static_cast<size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
@@ -39,6 +45,7 @@ KeptState CheckpointTree::at_earlier(Node& node, uint64_t position, double age) 
   auto state = of.kept.state->at(position);
   if (!state || *state == nullptr) return {};
   of.last_used_age = age;
+  of.used = true;
   const std::vector<StateMaker>& makers = of.kept.provenance.makers;
   return {std::move(*state), makers.size() == 1 ? Provenance::of(makers[0].unit, makers[0].arithmetic, position)
                                                 : Provenance::unknown(position)};
@@ -68,6 +75,7 @@ KeptState CheckpointTree::find(const CheckpointKey& key, std::span<const int32_t
   }
   if (way.kept == nullptr) return {};
   way.kept->last_used_age = age_;
+  way.kept->used = true;
   return way.kept->kept;
 }
 
@@ -124,6 +132,7 @@ bool CheckpointTree::insert(const CheckpointKey& key, std::span<const int32_t> t
   node->kept = std::move(kept);
   node->ms_per_token = ms_per_token;
   node->last_used_age = age_;
+  node->used = node->stored = false;  // of one that was here before
   ++entries_;
   return true;
 }
@@ -166,28 +175,54 @@ void CheckpointTree::remove(const CheckpointKey& key, Node& node) {
   at->parent->children[only->tokens.front()] = std::move(only);
 }
 
+// Each checkpoint at the node or below it, in the order of no tokens.
+template <class Visit>
+void CheckpointTree::for_each(Node& root, Visit visit) {
+  std::vector<Node*> left = {&root};
+  while (!left.empty()) {
+    Node* node = left.back();
+    left.pop_back();
+    for (auto& [first, child] : node->children) left.push_back(child.get());
+    if (node->kept.state != nullptr) visit(*node);
+  }
+}
+
 std::vector<FoundCheckpoint> CheckpointTree::all_of(uint32_t model) const {
   std::vector<std::pair<double, FoundCheckpoint>> found;
   for (const auto& [key, root] : roots_) {
-    if (key.model != model || key.tenant != 0) continue;
-    std::vector<std::pair<const Node*, std::vector<int32_t>>> left = {{root.get(), {}}};
-    while (!left.empty()) {
-      const auto [node, tokens] = std::move(left.back());
-      left.pop_back();
-      if (node->kept.state != nullptr) {
-        const double ms = node->ms_per_token * static_cast<double>(node->depth);
-        found.push_back({priority(*node), {key, tokens, node->kept, ms}});
-      }
-      for (const auto& [first, child] : node->children) {
-        left.emplace_back(child.get(), tokens);
-        left.back().second.insert(left.back().second.end(), child->tokens.begin(), child->tokens.end());
-      }
-    }
+    if (!lasts(key, model)) continue;
+    for_each(*root, [&, &key = key](Node& node) {
+      found.push_back({priority(node), {key, tokens_of(node), node.kept, node.ms()}});
+    });
   }
   std::stable_sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
   std::vector<FoundCheckpoint> all;
   for (auto& [value, each] : found) all.push_back(std::move(each));
   return all;
+}
+
+std::vector<int32_t> CheckpointTree::tokens_of(const Node& node) {
+  std::vector<int32_t> tokens(node.depth);
+  for (const Node* at = &node; at->parent != nullptr; at = at->parent)
+    std::copy(at->tokens.begin(), at->tokens.end(), tokens.begin() + static_cast<ptrdiff_t>(at->parent->depth));
+  return tokens;
+}
+
+std::optional<FoundCheckpoint> CheckpointTree::next_to_store(uint32_t model, double ms) {
+  Node* least = nullptr;
+  CheckpointKey of;
+  for (auto& [key, root] : roots_) {
+    if (!lasts(key, model)) continue;
+    for_each(*root, [&, &key = key](Node& node) {
+      if (node.stored || (!node.used && node.ms() < ms)) return;
+      if (least != nullptr && priority(node) >= priority(*least)) return;
+      least = &node;
+      of = key;
+    });
+  }
+  if (least == nullptr) return std::nullopt;
+  least->stored = true;
+  return FoundCheckpoint{of, tokens_of(*least), least->kept, least->ms()};
 }
 
 uint64_t CheckpointTree::replayed_tokens(const Node& node) {
@@ -221,18 +256,14 @@ bool CheckpointTree::drop_one() {
   Node* least = nullptr;
   double least_priority = 0;
   for (auto& [each, root] : roots_) {
-    std::vector<Node*> left = {root.get()};
-    while (!left.empty()) {
-      Node* node = left.back();
-      left.pop_back();
-      for (auto& [first, child] : node->children) left.push_back(child.get());
-      if (node->kept.state == nullptr || node->kept.state.use_count() > 1) continue;
-      const double value = priority(*node);
-      if (least != nullptr && value >= least_priority) continue;
+    for_each(*root, [&, &each = each](Node& node) {
+      if (node.kept.state.use_count() > 1) return;
+      const double value = priority(node);
+      if (least != nullptr && value >= least_priority) return;
       key = &each;
-      least = node;
+      least = &node;
       least_priority = value;
-    }
+    });
   }
   if (least == nullptr) return false;
   age_ = least_priority;

@@ -60,6 +60,10 @@ class CheckpointTree {
   // All of a model that no tenant has, the most valuable first: that which drop_one would take last.
   std::vector<FoundCheckpoint> all_of(uint32_t model) const;
 
+  // Of all_of those the one that drop_one would take first, among those that nobody was given here yet and that are
+  // worth a file: one was used, or took `ms` to make. None: there is none.
+  std::optional<FoundCheckpoint> next_to_store(uint32_t model, double ms);
+
   // Drops the least valuable one that nobody else holds. False: there is none.
   bool drop_one();
   size_t size() const { return entries_; }
@@ -73,6 +77,8 @@ class CheckpointTree {
     uint64_t alike = 0;    // tokens, to the end of that or within it
   };
   Way way_of(const CheckpointKey& key, std::span<const int32_t> tokens) const;
+  template <class Visit>
+  static void for_each(Node& root, Visit visit);
   Node* node_of(const CheckpointKey& key, std::span<const int32_t> tokens) const;
   void remove(const CheckpointKey& key, Node& node);
   static Node& kept_below(Node& node);
@@ -80,6 +86,7 @@ class CheckpointTree {
   static uint64_t freed_bytes(const Node& node);
   static uint64_t replayed_tokens(const Node& node);
   static double priority(const Node& node);
+  static std::vector<int32_t> tokens_of(const Node& node);
 
   std::map<CheckpointKey, std::unique_ptr<Node>> roots_;
   size_t entries_ = 0;

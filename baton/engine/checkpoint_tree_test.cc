@@ -208,5 +208,35 @@ TEST(CheckpointTree, ACostlyOneStaysLonger) {
   EXPECT_TRUE(tree.contains(key, costly));
 }
 
+// Into files goes what was used or is dear, each once, and the least valuable first; nothing of a tenant.
+TEST(CheckpointTree, WhatIsStoredIsWorthIt) {
+  CheckpointMemory memory;
+  CheckpointTree tree;
+  const CheckpointKey key{.model = 1, .tenant = 0, .lane = 0, .exact = true};
+  CheckpointKey tenants = key;
+  tenants.tenant = 3;
+  const std::vector<int32_t> cheap = {1, 2, 3}, dear = {4, 5, 6, 7}, longer = {1, 2, 3, 4, 5};
+  const auto keep = [&](const CheckpointKey& of, const std::vector<int32_t>& tokens, double ms_per_token) {
+    ASSERT_TRUE(tree.insert(of, tokens, {checkpoint_of(memory, tokens), {}}, ms_per_token));
+  };
+  keep(key, cheap, 10);
+  keep(key, longer, 10);
+  keep(key, dear, 250);
+  keep(tenants, dear, 1000);
+  const auto next = [&] {
+    const auto found = tree.next_to_store(1, 1000);
+    return found ? found->tokens : std::vector<int32_t>();
+  };
+  EXPECT_EQ(next(), dear);
+  EXPECT_EQ(next(), std::vector<int32_t>());
+  ASSERT_TRUE(tree.find(key, longer, 16).state);
+  EXPECT_EQ(next(), longer);
+  ASSERT_TRUE(tree.find(key, std::vector<int32_t>({1, 2, 3, 9}), 16).state);
+  EXPECT_EQ(next(), cheap);
+  ASSERT_TRUE(tree.find(tenants, dear, 16).state);
+  EXPECT_EQ(next(), std::vector<int32_t>());
+  EXPECT_EQ(tree.next_to_store(0, 0), std::nullopt) << "of another model";
+}
+
 }  // namespace
 }  // namespace baton

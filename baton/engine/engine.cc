@@ -13,6 +13,7 @@
 
 #include "baton/base/channel.h"
 #include "baton/bridge/bridge.h"
+#include "baton/engine/checkpoint_writer.h"
 #include "baton/engine/lane.h"
 #include "baton/engine/scheduler.h"
 
@@ -40,7 +41,10 @@ struct CancelMessage {
   bool answered;
 };
 struct StopMessage {};
-using Message = std::variant<SubmitMessage, CancelMessage, StopMessage, Work>;
+struct StoredMessage {
+  Status status;
+};
+using Message = std::variant<SubmitMessage, CancelMessage, StopMessage, StoredMessage, Work>;
 
 // What a state's makers are called: without the options that tell two lanes of one unit apart.
 std::string unit_of(const std::string& lane) { return lane.substr(0, lane.find(':')); }
@@ -113,8 +117,8 @@ struct Engine::Core {
         facts(std::move(scheduler_facts)),
         requests_max(size_t{facts.limits.requests_active_max} + facts.limits.requests_queued_max),
         // Each request in the engine sends one submit, at most one cancel and one stop; each lane and the bridge one
-        // work; one end.
-        inbox(3 * requests_max + options.units.size() + 2),
+        // work; the writer one; one end.
+        inbox(3 * requests_max + options.units.size() + 3),
         scheduler(facts),
         lost(options.units.size()) {}
 
@@ -137,6 +141,7 @@ struct Engine::Core {
   // Empty when the deadline came first, or now and then before it.
   std::optional<Message> receive_until(int64_t deadline_ns);
   void step();
+  void store_next();
   void deliver(Output output);
   bool drained();
 
@@ -151,7 +156,9 @@ struct Engine::Core {
   std::vector<std::unique_ptr<Channel<Work>>> works;  // units, then the bridge
   Scheduler scheduler;                                // of the scheduler's thread
   bool stopping = false;                              // of the scheduler's thread
-  std::atomic<bool> ending{false};                    // long steps end soon: nobody waits for them
+  bool storing = false;                               // of the scheduler's thread: the writer has a checkpoint
+  bool stores = false;              // of the scheduler's thread: there is a writer, and no file failed
+  std::atomic<bool> ending{false};  // long steps end soon: nobody waits for them
 
   std::mutex mutex;
   std::map<RequestId, std::unique_ptr<EventOutlet>> outlets;  // guarded by mutex, as are the next three
@@ -164,16 +171,16 @@ struct Engine::Core {
 
   std::vector<std::unique_ptr<Lane>> lanes;
   std::atomic<uint64_t> used_requests{0}, used_states{0}, used_bytes{0}, prefilled{0};
-  std::atomic<uint64_t> checkpoints{0}, checkpoint_bytes{0};
-  std::vector<std::thread> threads;  // the scheduler's is the last
-  std::atomic<int> owners{1};        // the engine, and each lane's thread
+  std::atomic<uint64_t> checkpoints{0}, checkpoint_bytes{0}, stored{0};
+  std::optional<CheckpointWriter> writer;  // where there is a cache
+  std::vector<std::thread> threads;        // the scheduler's is the last
+  std::atomic<int> owners{1};              // the engine, and each lane's thread
 };
 
 Status Engine::Core::start() {
   const auto abandon = [&] {
     close_channels();
-    for (std::thread& thread : threads) thread.join();
-    threads.clear();
+    join();
   };
   try {
     for (const EngineUnit& unit : options.units)
@@ -187,6 +194,12 @@ Status Engine::Core::start() {
         LeaveCore()(this);
       });
     threads.emplace_back([this] { survive([&] { run_bridge(); }); });
+    if (options.cache != nullptr) {
+      stores = true;
+      writer.emplace(
+          *options.cache, [this](LaneIndex lane) { return identity(lane); },
+          [this](const Status& status) { survive([&] { inbox.send(StoredMessage{status}); }); });
+    }
     threads.emplace_back([this] {
       survive([&] { run_scheduler(); });
       close_channels();
@@ -221,6 +234,7 @@ std::vector<std::string> Engine::Core::join() {
     }
   }
   threads.clear();
+  writer.reset();  // the scheduler's thread sent to it
   return hanging;
 }
 
@@ -238,13 +252,9 @@ Status Engine::Core::save_checkpoints(const std::function<bool(uint64_t done, ui
   found.resize(count);
   std::reverse(found.begin(), found.end());
   for (size_t i = 0; i < found.size(); ++i) {
-    const auto& [key, tokens, kept, ms] = found[i];
     if (on_progress && !on_progress(i, found.size())) return fail(Code::kCancelled, "saving checkpoints was stopped");
-    if (options.cache->contains(tokens, kept.provenance)) continue;
-    BATON_OK(kept.state->check());
-    BATON_TRY(const StateIdentity of, identity(key.lane));
-    BATON_TRY(const SealSource source, sealed_source(*kept.state, of, tokens, kept.provenance));
-    BATON_OK(options.cache->keep(source, tokens, kept.provenance, ms));
+    BATON_OK(write_checkpoint(
+        *options.cache, [this](LaneIndex lane) { return identity(lane); }, found[i]));
   }
   return {};
 } catch (const std::bad_alloc&) {
@@ -320,7 +330,7 @@ std::optional<Message> Engine::Core::receive_until(int64_t deadline_ns) {
 
 bool Engine::Core::drained() {
   const std::scoped_lock lock(mutex);
-  return broken != nullptr || (stopping && open_requests == 0);
+  return broken != nullptr || (stopping && open_requests == 0 && !storing);
 }
 
 void Engine::Core::receive(Message message) {
@@ -331,6 +341,10 @@ void Engine::Core::receive(Message message) {
     if (stopping) scheduler.cancel(submit->id);
   } else if (auto* cancel = std::get_if<CancelMessage>(&message)) {
     cancel->answered ? scheduler.stop(cancel->id) : scheduler.cancel(cancel->id);
+  } else if (auto* done = std::get_if<StoredMessage>(&message)) {
+    storing = false;
+    // A file that cannot be written is told of at the end, by save_checkpoints; the next would fail too.
+    done->status ? static_cast<void>(++stored) : static_cast<void>(stores = false);
   } else {
     stopping = true;
     scheduler.cancel_all();
@@ -358,6 +372,15 @@ void Engine::Core::step() {
     lost[lane] = scheduler.lost(lane);
   }
   for (Output& output : scheduler.take_outputs()) deliver(std::move(output));
+  store_next();
+}
+
+void Engine::Core::store_next() {
+  if (!stores || storing || stopping) return;
+  std::optional<FoundCheckpoint> next = scheduler.next_to_store();
+  if (!next) return;
+  storing = true;
+  writer->send(*std::move(next));
 }
 
 void Engine::Core::deliver(Output output) {
@@ -460,7 +483,8 @@ EngineUsage Engine::usage() const {
           .state_bytes = core_->used_bytes,
           .prefilled = core_->prefilled,
           .checkpoints = core_->checkpoints,
-          .checkpoint_bytes = core_->checkpoint_bytes};
+          .checkpoint_bytes = core_->checkpoint_bytes,
+          .stored = core_->stored};
 }
 
 std::vector<std::string_view> strategy_names() {

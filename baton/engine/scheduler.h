@@ -63,6 +63,10 @@ class Scheduler {
   uint64_t checkpoint_bytes() const { return checkpoint_memory_.bytes(); }
   // Of the main model and no tenant: what may outlive the scheduler.
   std::vector<FoundCheckpoint> lasting_checkpoints() const;
+  // One that is to be in the cache's folder before memory has no room for it: the least valuable of those that are
+  // worth a file, once checkpoints take half of their room. Each is given once; the caller writes it, and holds it till
+  // then.
+  std::optional<FoundCheckpoint> next_to_store();
   Snapshot snapshot() const;
   // Why a unit is lost (a work of it came back with kUnavailable, or not in time): nothing is sent to its lane any
   // more. Empty: it is not.
@@ -105,9 +109,11 @@ class Scheduler {
   // Drops checkpoints until `bytes` more of states, or of checkpoints, are within the bounds. False: they are not.
   bool room_for_state(uint64_t bytes);
   bool room_for_checkpoint(uint64_t bytes);
+  uint64_t checkpoint_room() const;  // of all of them together
   void find_start(Sequence& sequence);
   // A state of the cache that is longer than `above` tokens. False: there is none.
   bool find_cached(Sequence& sequence, LaneIndex own, uint64_t above);
+  std::optional<uint32_t> main_model() const;
   CheckpointKey key_of(const Sequence& sequence, const HeldState& held) const;
   // Marks what is to be kept as done where it is there already, or there is no room for it.
   void skip_keeping(Sequence& sequence);

@@ -4,6 +4,12 @@
 #include "baton/engine/scheduler.h"
 
 namespace baton {
+namespace {
+
+// What took so long to make is worth a file, even if nobody has used it yet.
+constexpr double kStoredMs = 1000;
+
+}  // namespace
 
 bool Scheduler::room_for_state(uint64_t bytes) {
   const uint64_t limit = facts_.limits.state_bytes_max;
@@ -15,10 +21,13 @@ bool Scheduler::room_for_state(uint64_t bytes) {
   return true;
 }
 
+uint64_t Scheduler::checkpoint_room() const {
+  const uint64_t of_states = facts_.limits.state_bytes_max, limit = facts_.limits.checkpoint_bytes_max;
+  return of_states == 0 ? limit : std::min(limit, of_states - std::min(of_states, bytes_reserved_));
+}
+
 bool Scheduler::room_for_checkpoint(uint64_t bytes) {
-  const uint64_t of_states = facts_.limits.state_bytes_max;
-  uint64_t limit = facts_.limits.checkpoint_bytes_max;
-  if (of_states != 0) limit = std::min(limit, of_states - std::min(of_states, bytes_reserved_));
+  const uint64_t limit = checkpoint_room();
   if (bytes > limit) return false;
   while (checkpoint_memory_.bytes() + bytes > limit) {
     if (!checkpoints_.drop_one()) return false;
@@ -74,11 +83,22 @@ bool Scheduler::find_cached(Sequence& sequence, LaneIndex own, uint64_t above) {
   return true;
 }
 
-std::vector<FoundCheckpoint> Scheduler::lasting_checkpoints() const {
+std::optional<uint32_t> Scheduler::main_model() const {
   for (size_t i = 0; i < facts_.models.size(); ++i) {
-    if (facts_.models[i].name.empty()) return checkpoints_.all_of(static_cast<uint32_t>(i));
+    if (facts_.models[i].name.empty()) return static_cast<uint32_t>(i);
   }
-  return {};
+  return std::nullopt;
+}
+
+std::vector<FoundCheckpoint> Scheduler::lasting_checkpoints() const {
+  const auto model = main_model();
+  return model ? checkpoints_.all_of(*model) : std::vector<FoundCheckpoint>();
+}
+
+std::optional<FoundCheckpoint> Scheduler::next_to_store() {
+  const auto model = main_model();
+  if (!model || checkpoint_memory_.bytes() <= checkpoint_room() / 2) return std::nullopt;
+  return checkpoints_.next_to_store(*model, kStoredMs);
 }
 
 void Scheduler::skip_keeping(Sequence& sequence) {

@@ -170,9 +170,12 @@ Result<bool> StateCache::keep(const SealSource& state, std::span<const int32_t> 
   const uint64_t bytes = state.size() + (options_.key != nullptr ? kMacBytes : 0);
   if (bytes > options_.bytes_max) return false;
   const fs::path file = options_.folder / name_of(options_, tokens, provenance, ms);
-  const std::lock_guard lock(mutex_);
-  make_room(bytes, file);
+  {
+    const std::lock_guard lock(mutex_);
+    make_room(bytes, file);
+  }
   BATON_OK(write_seal_file(file, state, options_.key));
+  const std::lock_guard lock(mutex_);
   forget(file);
   entries_.push_back({file, {tokens.begin(), tokens.end()}, provenance});
   return true;

@@ -65,7 +65,8 @@ class StateCache {
   // Whether there is one of just these tokens and this provenance.
   bool contains(std::span<const int32_t> tokens, const Provenance& provenance) const;
   // Writes the state of these tokens, which took `ms` to make, and removes others for its room. False: it is larger
-  // than all the room, and is not written. Errors of SealFile.
+  // than all the room, and is not written. Errors of SealFile. By one thread at a time; others find what there is
+  // meanwhile.
   Result<bool> keep(const SealSource& state, std::span<const int32_t> tokens, const Provenance& provenance, double ms);
   // A state that was found did not hold: it is not found again. Removes a file that is damaged, and leaves one that is
   // somebody else's (under another key).

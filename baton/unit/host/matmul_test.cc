@@ -246,7 +246,7 @@ TEST_P(Matmul, TilesGiveTheSameBitsInAnyCompany) {
   const Packing packing = packing_of(dtype);
   if (!has_tiles(*kernels, packing)) GTEST_SKIP() << "no tiles";
   Random random(13);
-  const int64_t columns = std::max<int64_t>(96, format_of(dtype).block_elements), rows = 50, tokens = 45;
+  const int64_t columns = 3 * std::max<int64_t>(32, format_of(dtype).block_elements), rows = 50, tokens = 45;
   const TestMatrix w(dtype, rows, columns, random);
   const MultiplyFunction matmul = function_of(*kernels, packing, form_of(*kernels, packing, true));
   const std::vector<float> x = random_values(random, static_cast<size_t>(tokens * columns));
