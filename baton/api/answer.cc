@@ -42,7 +42,8 @@ Result<std::optional<Completion>> Answer::next(std::chrono::nanoseconds timeout,
       continue;
     }
     auto finished = std::get<FinishedEvent>(*std::move(event));
-    if (finished.reason == FinishReason::kError) return fail(std::move(finished.error));
+    if (finished.reason == FinishReason::kError || finished.reason == FinishReason::kDeadline)
+      return fail(std::move(finished.error));
     return end(std::move(finished), on_text);
   }
   return std::nullopt;

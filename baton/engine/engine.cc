@@ -157,8 +157,7 @@ struct Engine::Core {
   Scheduler scheduler;                                // of the scheduler's thread
   bool stopping = false;                              // of the scheduler's thread
   bool storing = false;                               // of the scheduler's thread: the writer has a checkpoint
-  bool stores = false;              // of the scheduler's thread: there is a writer, and no file failed
-  std::atomic<bool> ending{false};  // long steps end soon: nobody waits for them
+  bool stores = false;  // of the scheduler's thread: there is a writer, and no file failed
 
   std::mutex mutex;
   std::map<RequestId, std::unique_ptr<EventOutlet>> outlets;  // guarded by mutex, as are the next three
@@ -171,7 +170,7 @@ struct Engine::Core {
 
   std::vector<std::unique_ptr<Lane>> lanes;
   std::atomic<uint64_t> used_requests{0}, used_states{0}, used_bytes{0}, prefilled{0};
-  std::atomic<uint64_t> checkpoints{0}, checkpoint_bytes{0}, stored{0};
+  std::atomic<uint64_t> checkpoints{0}, checkpoint_bytes{0}, stored{0}, bytes_peak{0};
   std::optional<CheckpointWriter> writer;  // where there is a cache
   std::vector<std::thread> threads;        // the scheduler's is the last
   std::atomic<int> owners{1};              // the engine, and each lane's thread
@@ -184,8 +183,7 @@ Status Engine::Core::start() {
   };
   try {
     for (const EngineUnit& unit : options.units)
-      lanes.push_back(
-          std::make_unique<Lane>(*unit.executor, unit_of(unit.name), unit.caps->decode_seats_max, clock, &ending));
+      lanes.push_back(std::make_unique<Lane>(*unit.executor, unit_of(unit.name), unit.caps->decode_seats_max, clock));
     for (size_t i = 0; i <= options.units.size(); ++i) works.push_back(std::make_unique<Channel<Work>>(1));
     for (size_t i = 0; i < options.units.size(); ++i)
       threads.emplace_back([this, i] {
@@ -366,6 +364,7 @@ void Engine::Core::step() {
   prefilled = scheduler.prefilled_tokens();
   checkpoints = scheduler.checkpoints();
   checkpoint_bytes = scheduler.checkpoint_bytes();
+  bytes_peak = scheduler.bytes_peak();
   for (LaneIndex lane = 0; lane < scheduler.bridge(); ++lane) {
     if (scheduler.lost(lane).empty()) continue;
     const std::scoped_lock lock(mutex);
@@ -442,7 +441,7 @@ Engine::~Engine() {
 }
 
 Result<Ticket> Engine::submit(Request request) try {
-  BATON_TRY(ResolvedRequest resolved, resolve(std::move(request), core_->facts));
+  BATON_TRY(ResolvedRequest resolved, resolve(std::move(request), core_->facts, core_->used_bytes));
   const uint64_t tokens_max = resolved.request.max_new_tokens;
   EventOutlet* outlet = nullptr;
   {
@@ -473,8 +472,6 @@ void Engine::shutdown() {
     if (std::exchange(core_->closed, true)) return;
   }
   core_->survive([&] { core_->inbox.send(StopMessage{}); });
-  // Behind the message: what ends early comes back to requests that are cancelled by then.
-  core_->ending = true;
 }
 
 EngineUsage Engine::usage() const {
@@ -484,7 +481,8 @@ EngineUsage Engine::usage() const {
           .prefilled = core_->prefilled,
           .checkpoints = core_->checkpoints,
           .checkpoint_bytes = core_->checkpoint_bytes,
-          .stored = core_->stored};
+          .stored = core_->stored,
+          .bytes_peak = core_->bytes_peak};
 }
 
 std::vector<std::string_view> strategy_names() {

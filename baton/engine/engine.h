@@ -49,6 +49,7 @@ struct EngineUsage {
   uint64_t checkpoints = 0;       // that requests may begin from
   uint64_t checkpoint_bytes = 0;  // of these, and of those that running requests hold
   uint64_t stored = 0;            // checkpoints written into the cache's folder before the engine's end
+  uint64_t bytes_peak = 0;        // the most that states and checkpoints took together
 };
 
 class Engine;

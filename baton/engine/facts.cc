@@ -116,11 +116,15 @@ bool made_exactly(const Provenance& provenance, const StateMaker& by, bool share
   return position % kExactTokens == 0;
 }
 
-Result<ResolvedRequest> resolve(Request request, const SchedulerFacts& facts) {
+Result<ResolvedRequest> resolve(Request request, const SchedulerFacts& facts, uint64_t bytes_in_use) {
   ResolvedRequest resolved;
   resolved.request = std::move(request);
   Request& asked = resolved.request;
   BATON_OK(resolve_names(facts, &resolved));
+  if (asked.weight == 0 || asked.weight > kWeightMax) {
+    return fail(Code::kInvalidInput,
+                "weight " + std::to_string(asked.weight) + ": a tenant's weight is 1 to " + std::to_string(kWeightMax));
+  }
   const ModelFacts& model = facts.models[facts.lanes[resolved.decode].model];
   const uint64_t context = context_of(model, facts.limits);
   BATON_OK(check_tokens(asked, context, model.vocab));
@@ -135,8 +139,9 @@ Result<ResolvedRequest> resolve(Request request, const SchedulerFacts& facts) {
   if (asked.reuse != ReuseMode::kOff) resolved.cuts = cuts_of(asked, facts.limits);
   if (const uint64_t limit = facts.limits.state_bytes_max; limit != 0 && resolved.state_bytes > limit) {
     return fail(Code::kOutOfMemory, "the request needs " + std::to_string(resolved.state_bytes) +
-                                        " bytes of states, the limit is " + std::to_string(limit) +
-                                        ": shorten the prompt or the answer");
+                                        " bytes of states, the limit is " + std::to_string(limit) + ", of which " +
+                                        std::to_string(bytes_in_use) +
+                                        " are in use now: shorten the prompt or the answer");
   }
   return resolved;
 }

@@ -69,7 +69,7 @@ struct ResolvedRequest {
 Error lost_unit(const std::string& name, const std::string& why);
 
 // kInvalidInput, kNotFound, kUnsupported or kOutOfMemory with the field and the remedy, when the request can never run.
-// Pure.
-Result<ResolvedRequest> resolve(Request request, const SchedulerFacts& facts);
+// `bytes_in_use`: for the message. Pure.
+Result<ResolvedRequest> resolve(Request request, const SchedulerFacts& facts, uint64_t bytes_in_use = 0);
 
 }  // namespace baton

@@ -80,6 +80,7 @@ Status check_bounds(const Snapshot& snapshot) {
       uint64_t{snapshot.limits.requests_active_max} + snapshot.limits.requests_queued_max) {
     return broken("too many requests", snapshot.queued);
   }
+  if (snapshot.overtaken > snapshot.limits.overtaken_max) return broken("a request is overtaken", snapshot.overtaken);
   uint64_t bytes = 0;
   for (const Snapshot::State& state : snapshot.states) bytes += state.bytes;
   if (snapshot.limits.state_bytes_max != 0 && bytes > snapshot.limits.state_bytes_max) {
@@ -101,7 +102,8 @@ Status check_progress(const Snapshot& snapshot) {
 uint64_t waiting_bound(const EngineLimits& limits) {
   // A request has at most two works waiting for one lane: its target's or source's, and its proof's.
   const uint64_t works = 2 * uint64_t{limits.requests_active_max};
-  return works * (1 + uint64_t{limits.decode_steps_per_prefill}) + limits.decode_steps_per_prefill;
+  const uint64_t in_turn = works * (1 + uint64_t{limits.decode_steps_per_prefill}) + limits.decode_steps_per_prefill;
+  return limits.overtaken_max + in_turn;
 }
 
 Status check_snapshot(const Snapshot& snapshot) {

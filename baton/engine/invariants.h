@@ -14,7 +14,8 @@ namespace baton {
 // state; bounds are kept; nobody starves. kInternal names what is broken.
 Status check_snapshot(const Snapshot& snapshot);
 
-// The most steps of a lane that a ready work waits for: every other work of its kind once, with the other kind between.
+// The most steps of a lane that a ready work waits for: those in which it may be passed over, then every other work of
+// its kind once, with the other kind between.
 uint64_t waiting_bound(const EngineLimits& limits);
 
 // Over a run: each request ends exactly once and says nothing afterwards, tokens are counted without a gap, and when

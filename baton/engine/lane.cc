@@ -49,18 +49,17 @@ Result<std::shared_ptr<const Checkpoint>> Carrier::keep(CheckpointMemory& memory
 
 Result<MoveReport> Carrier::restore(const Checkpoint& from, SequenceState& to) { return restore_state(from, to); }
 
-Lane::Lane(Executor& executor, std::string unit, uint32_t decode_seats_max, const Clock& clock,
-           const std::atomic<bool>* cancelled)
+Lane::Lane(Executor& executor, std::string unit, uint32_t decode_seats_max, const Clock& clock)
     : executor_(executor),
       maker_{std::move(unit), executor.arithmetic()},
       clock_(clock),
       seats_max_(std::max(decode_seats_max, 1u)),
-      context_{.cancelled = cancelled},
       vocab_(static_cast<size_t>(executor.model().program.output_width)) {
   seats_.reserve(std::max(seats_max_, 2u));
 }
 
 void Lane::run(Work& work) {
+  context_.cancelled = work.cancelled;
   if (auto* making = std::get_if<MakeWork>(&work.body)) {
     making->status = guarded([&] { return make(making->state); });
   } else if (auto* stepping = std::get_if<StepWork>(&work.body)) {

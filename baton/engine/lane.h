@@ -38,9 +38,8 @@ class Carrier {
 class Lane {
  public:
   // `unit`: its name, for the provenance of what it makes. `decode_seats_max`: of its Caps; a step that decodes more is
-  // a bug. `cancelled`: ends long steps when it becomes true, at the engine's end; null: never.
-  Lane(Executor& executor, std::string unit, uint32_t decode_seats_max, const Clock& clock,
-       const std::atomic<bool>* cancelled = nullptr);
+  // a bug.
+  Lane(Executor& executor, std::string unit, uint32_t decode_seats_max, const Clock& clock);
   // Writes results and status into `work`. Never throws: what a unit or the allocator throws is the work's kOutOfMemory
   // or kInternal. From one thread at a time. Not for Move.
   void run(Work& work);
@@ -60,7 +59,7 @@ class Lane {
   const StateMaker maker_;
   const Clock& clock_;
   const uint32_t seats_max_;  // that decode
-  const StepContext context_;
+  StepContext context_;       // of the work under way
   const size_t vocab_;
   std::vector<float> logits_;  // [rows, vocab]
   std::vector<Seat> seats_;    // of the call under way; reserved, so that a decode does not allocate

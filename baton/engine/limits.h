@@ -23,7 +23,13 @@ struct EngineLimits {
   // Engine::close. By the engine's clock, from when the step was sent. 0: a step may take for ever. Above what a unit's
   // first step takes, which may compile for minutes. The bridge, which calls callers' code, is not watched.
   double step_timeout_ms = 0;
+  // Tokens of a step, prefilled and decoded together: a prefill leaves room for the decodes it takes along. 0: as many
+  // as the two limits above allow, and the decodes beside them.
+  uint32_t step_tokens_max = 0;
   uint32_t decode_steps_per_prefill = 4;  // decode steps a lane runs between two prefill steps, when both wait
+  // Nothing starves: a request that waits while so many later ones are let in is next, and so is a work that a lane
+  // passed over so many times, whatever their priority. What was let in so is not set aside again.
+  uint32_t overtaken_max = 64;
 };
 
 }  // namespace baton

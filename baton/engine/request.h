@@ -43,6 +43,8 @@ enum class ReuseMode : uint8_t {
 };
 std::string_view to_string(ReuseMode mode);
 
+inline constexpr uint32_t kWeightMax = 1000;
+
 struct Request {
   std::vector<int32_t> tokens;    // the prompt, at least one id
   uint32_t max_new_tokens = 256;  // cut to what the context still holds; 0: only the prompt is processed
@@ -64,10 +66,22 @@ struct Request {
   // Checkpoints; off where a proof is asked for: it says what the answer rests on. With a starting state the request
   // begins from that alone, and leaves checkpoints.
   ReuseMode reuse = ReuseMode::kOff;
-  uint64_t tenant = 0;  // checkpoints of another's requests are neither used nor seen in times
+  uint64_t tenant = 0;  // checkpoints of another's requests are neither used nor seen in times; shares, below
   // Where others may go on: ends of messages, say; positions in `tokens`. Kept there, a little before, and at the end
   // of the prompt, as far as the cache has room.
   std::vector<uint64_t> keep_at = {};
+
+  // Who is next, of those that wait to be let in and of works that wait for a lane:
+  // - a higher priority goes before a lower one;
+  // - of one priority, tenants get shares by their weights (engine/fair_shares.h): of a lane's time, and of the tokens
+  //   let in, prompt and longest answer. A tenant's weight is that of its latest request. In its share it is served in
+  //   turn, a prefill step after EngineLimits::decode_steps_per_prefill decode steps;
+  // - of one tenant, the earliest deadline, then the first that came;
+  // - but who was passed over EngineLimits::overtaken_max times is next: nothing starves.
+  int32_t priority = 0;
+  uint32_t weight = 1;  // up to kWeightMax
+  // By the engine's clock. Behind it the request ends with kDeadline, as a cancel would end it.
+  int64_t deadline_ns = INT64_MAX;
 
   // A sealed state to go on from; empty: none. Its tokens must be a proper prefix of `tokens`, else the request ends
   // with kMismatch; one that fails verification ends it with kCorrupt, one that cannot be read with the source's error.
@@ -176,7 +190,7 @@ struct RequestStats {
   std::string fallback;  // empty: as asked; else why the decode unit had to do more than asked
 };
 
-enum class FinishReason : uint8_t { kStop, kLength, kCancelled, kError };
+enum class FinishReason : uint8_t { kStop, kLength, kCancelled, kDeadline, kError };
 std::string_view to_string(FinishReason reason);
 
 struct TokenEvent {
@@ -187,7 +201,7 @@ struct TokenEvent {
 
 struct FinishedEvent {
   FinishReason reason = FinishReason::kError;
-  Error error;           // when kError
+  Error error;           // when kError or kDeadline
   int32_t stop_id = -1;  // when kStop: the id that stopped it
   RequestStats stats;
   std::vector<std::byte> sealed_state;

@@ -2,6 +2,7 @@
 #include "baton/engine/scheduler.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 namespace baton {
@@ -11,7 +12,7 @@ constexpr uint32_t kDecodeCallsMax = 64;
 
 }  // namespace
 
-Scheduler::Scheduler(SchedulerFacts facts) : facts_(std::move(facts)) {
+Scheduler::Scheduler(SchedulerFacts facts) : facts_(std::move(facts)), shares_(facts_.lanes.size() + 2) {
   const EngineLimits& limits = facts_.limits;
   for (const LaneFacts& lane : facts_.lanes) {
     const uint32_t preferred = std::max(lane.prefill_tokens_preferred, 1u);
@@ -22,64 +23,7 @@ Scheduler::Scheduler(SchedulerFacts facts) : facts_(std::move(facts)) {
   candidates_.resize(lanes_.size());
 }
 
-bool Scheduler::submit(RequestId id, ResolvedRequest& request, int64_t now_ns) {
-  // What can start at once does not count as waiting.
-  const uint64_t room = facts_.limits.requests_active_max + facts_.limits.requests_queued_max;
-  if (requests() >= room) return false;
-  queue_.push_back({id, std::move(request), now_ns, false});
-  return true;
-}
-
-void Scheduler::cancel(RequestId id) {
-  for (Queued& waiting : queue_) {
-    if (waiting.id == id) waiting.cancelled = true;
-  }
-  if (const auto found = active_.find(id); found != active_.end()) found->second->end(FinishReason::kCancelled);
-}
-
-void Scheduler::stop(RequestId id) {
-  const auto found = active_.find(id);
-  if (found == active_.end() || !found->second->prompt_done) return cancel(id);
-  found->second->end(FinishReason::kStop);
-}
-
-void Scheduler::cancel_all() {
-  for (Queued& waiting : queue_) waiting.cancelled = true;
-  for (auto& [id, sequence] : active_) sequence->end(FinishReason::kCancelled);
-}
-
 std::vector<Output> Scheduler::take_outputs() { return std::exchange(outputs_, {}); }
-
-void Scheduler::admit(int64_t now_ns) {
-  std::erase_if(queue_, [&](Queued& waiting) {
-    if (!waiting.cancelled) return false;
-    Sequence sequence;
-    sequence.begin(std::move(waiting.request));
-    sequence.submitted_ns = waiting.submitted_ns;
-    sequence.admitted(now_ns);
-    sequence.end(FinishReason::kCancelled);
-    outputs_.push_back({waiting.id, sequence.finish(now_ns)});
-    return true;
-  });
-  // In order of arrival: a large request at the head waits for memory rather than being overtaken for ever.
-  while (!queue_.empty() && active_.size() < facts_.limits.requests_active_max) {
-    const uint64_t bytes = queue_.front().request.state_bytes;
-    if (!room_for_state(bytes)) {
-      if (refuse_first(now_ns)) continue;
-      break;
-    }
-    Queued next = std::move(queue_.front());
-    queue_.pop_front();
-    bytes_reserved_ += bytes;
-    auto sequence = std::make_unique<Sequence>();
-    sequence->id = next.id;
-    sequence->submitted_ns = next.submitted_ns;
-    sequence->admitted(now_ns);
-    sequence->begin(std::move(next.request));
-    if (sequence->request.reuse != ReuseMode::kOff && !sequence->had_start) find_start(*sequence);
-    active_.emplace(next.id, std::move(sequence));
-  }
-}
 
 LaneIndex Scheduler::lane_of(const Sequence& sequence, const PlannedWork& planned) const {
   if (planned.kind == WorkKind::kMove) return bridge();
@@ -137,57 +81,92 @@ bool Scheduler::shares_decode(const Candidate& candidate) {
   return planned.kind == WorkKind::kStep && planned.decodes && !candidate.sequence->unshared;
 }
 
-std::vector<Scheduler::Candidate> Scheduler::choose_prefills(LaneIndex index,
-                                                             std::span<const Candidate> waiting) const {
-  std::vector<Candidate> chosen = {waiting.front()};
-  if (!shares_prefill(waiting.front())) return chosen;
-  const uint64_t budget = lanes_[index].budget.tokens();
-  uint64_t room = budget - std::min<uint64_t>(budget, waiting.front().planned.tokens);
-  for (const Candidate& next : waiting.subspan(1)) {
-    if (chosen.size() >= facts_.lanes[index].prefill_seats_shared) break;
+uint64_t Scheduler::prefill_room(LaneIndex index, uint64_t decodes) const {
+  const uint64_t most = facts_.limits.step_tokens_max, budget = lanes_[index].budget.tokens();
+  if (most == 0 || budget + decodes <= most) return budget;
+  // In pieces that the unit sums in, so that who came along does not show in bits, where there is room for one.
+  const uint64_t piece = std::min<uint64_t>(budget, std::max(facts_.lanes[index].prefill_tokens_preferred, 1u));
+  const uint64_t room = most - std::min(most, decodes);
+  return room > piece ? room / piece * piece : room;
+}
+
+void Scheduler::add_prefills(LaneIndex index, std::span<const Candidate> waiting, uint64_t tokens,
+                             std::vector<Candidate>& chosen) const {
+  uint64_t room = tokens - std::min<uint64_t>(tokens, chosen.front().planned.tokens);
+  for (const Candidate& next : waiting) {
+    if (chosen.size() >= facts_.lanes[index].prefill_seats_shared) return;
     if (!shares_prefill(next) || next.planned.tokens > room) continue;
     chosen.push_back(next);
     room -= next.planned.tokens;
   }
-  return chosen;
 }
 
-std::vector<Scheduler::Candidate> Scheduler::choose(LaneIndex index, std::vector<Candidate>& waiting) {
-  LaneRecord& lane = lanes_[index];
+void Scheduler::order(LaneIndex index, std::vector<Candidate>& waiting) const {
+  for (Candidate& candidate : waiting) {
+    const Request& request = candidate.sequence->request;
+    candidate.passed_over = candidate.record().waited >= facts_.limits.overtaken_max;
+    candidate.starts = shares_.start(request.tenant, index);
+  }
   std::sort(waiting.begin(), waiting.end(), [](const Candidate& a, const Candidate& b) {
-    return std::pair(a.record().ready_since, a.sequence->id) < std::pair(b.record().ready_since, b.sequence->id);
+    const auto turn = [](const Candidate& candidate) {
+      return std::pair(candidate.record().ready_since, candidate.sequence->id);
+    };
+    if (a.passed_over != b.passed_over) return a.passed_over;
+    if (a.passed_over) return turn(a) < turn(b);
+    const Request &first = a.sequence->request, &second = b.sequence->request;
+    if (first.priority != second.priority) return first.priority > second.priority;
+    if (a.starts != b.starts) return a.starts < b.starts;
+    return std::tuple(first.deadline_ns, turn(a)) < std::tuple(second.deadline_ns, turn(b));
+  });
+  // Of those that are next by the same rule, decodes and other works take turns.
+  const Candidate& head = waiting.front();
+  const auto end = std::find_if(waiting.begin(), waiting.end(), [&](const Candidate& candidate) {
+    const Request &first = head.sequence->request, &other = candidate.sequence->request;
+    return candidate.passed_over != head.passed_over ||
+           (!head.passed_over && (first.priority != other.priority || first.tenant != other.tenant));
   });
   const auto decodes = [](const Candidate& candidate) { return candidate.planned.decodes; };
-  const auto decode = std::find_if(waiting.begin(), waiting.end(), decodes);
-  const auto other = std::find_if_not(waiting.begin(), waiting.end(), decodes);
+  const auto decode = std::find_if(waiting.begin(), end, decodes),
+             other = std::find_if_not(waiting.begin(), end, decodes);
   const bool decode_now =
-      decode != waiting.end() &&
-      (other == waiting.end() || lane.decodes_since_prefill < facts_.limits.decode_steps_per_prefill);
-  if (!decode_now) {
-    lane.decodes_since_prefill = 0;
-    if (index == bridge()) return {*other};
-    auto chosen = choose_prefills(index, std::span(waiting).subspan(static_cast<size_t>(other - waiting.begin())));
-    if (facts_.lanes[index].mixes && shares_prefill(chosen.front())) {
-      add_decodes(index, std::span(waiting).subspan(static_cast<size_t>(decode - waiting.begin())), chosen);
-    }
-    return chosen;
-  }
-  ++lane.decodes_since_prefill;
-  std::vector<Candidate> chosen = {*decode};
-  if (!shares_decode(*decode)) return chosen;
-  add_decodes(index, std::span(waiting).subspan(static_cast<size_t>(decode + 1 - waiting.begin())), chosen);
+      decode != end && (other == end || lanes_[index].decodes_since_prefill < facts_.limits.decode_steps_per_prefill);
+  const auto next = decode_now ? decode : other;
+  std::rotate(waiting.begin(), next, next + 1);
+}
+
+std::vector<Scheduler::Candidate> Scheduler::choose(LaneIndex index, std::vector<Candidate>& waiting,
+                                                    uint64_t* tokens_max) {
+  LaneRecord& lane = lanes_[index];
+  order(index, waiting);
+  std::vector<Candidate> chosen = {waiting.front()};
+  const Candidate& first = chosen.front();
+  shares_.serve(first.sequence->request.tenant, index);
+  const auto others = std::span<const Candidate>(waiting).subspan(1);
+  const bool decodes = first.planned.decodes;
+  lane.decodes_since_prefill = decodes ? lane.decodes_since_prefill + 1 : 0;
+  if (index == bridge()) return chosen;
+  std::vector<Candidate> along;
+  const bool takes = decodes ? shares_decode(first) : facts_.lanes[index].mixes && shares_prefill(first);
+  if (takes) along = decodes_of(index, others, decodes ? 1 : 0);
+  *tokens_max = prefill_room(index, along.size());
+  if (!decodes && shares_prefill(first)) add_prefills(index, others, *tokens_max, chosen);
+  chosen.insert(chosen.end(), along.begin(), along.end());
   return chosen;
 }
 
-void Scheduler::add_decodes(LaneIndex index, std::span<const Candidate> waiting, std::vector<Candidate>& chosen) const {
-  const uint32_t seats_max = std::max(facts_.lanes[index].decode_seats_max, 1u);
-  auto seats = static_cast<uint32_t>(std::count_if(chosen.begin(), chosen.end(), shares_decode));
-  for (const Candidate& next : waiting) {
-    if (seats == seats_max) return;
-    if (!shares_decode(next)) continue;
-    chosen.push_back(next);
-    ++seats;
+std::vector<Scheduler::Candidate> Scheduler::decodes_of(LaneIndex index, std::span<const Candidate> waiting,
+                                                        uint64_t seats) const {
+  uint64_t seats_max = std::max(facts_.lanes[index].decode_seats_max, 1u);
+  if (const uint64_t most = facts_.limits.step_tokens_max; most != 0) {
+    // A prompt goes on too, be it by a token.
+    seats_max = std::min(seats_max, seats > 0 ? most : most - 1);
   }
+  std::vector<Candidate> chosen;
+  for (const Candidate& next : waiting) {
+    if (seats + chosen.size() >= seats_max) break;
+    if (shares_decode(next)) chosen.push_back(next);
+  }
+  return chosen;
 }
 
 std::vector<Work> Scheduler::poll(int64_t now_ns) {
@@ -202,19 +181,31 @@ std::vector<Work> Scheduler::poll(int64_t now_ns) {
       again = again || (sequence->over() && sequence->steps_in_flight == 0);  // a lost lane ended it: room for another
     }
   }
+  cut_short();
   std::vector<Work> works;
   for (LaneIndex index = 0; index < lanes_.size(); ++index) {
     std::vector<Candidate>& waiting = candidates_[index];
     LaneRecord& lane = lanes_[index];
     if (lane.work_id != 0 || waiting.empty()) continue;
-    std::vector<Candidate> chosen = choose(index, waiting);
+    uint64_t tokens_max = 0;
+    std::vector<Candidate> chosen = choose(index, waiting, &tokens_max);
     ++lane.steps;
     for (const Candidate& candidate : waiting) ++candidate.sequence->role(candidate.planned.role).waited;
-    works.push_back(start(index, chosen, waiting.size() > chosen.size()));
+    works.push_back(start(index, chosen, waiting.size() > chosen.size(), tokens_max));
     lane.sent_ns = now_ns;
   }
   count_states();
   return works;
+}
+
+// Works that nobody waits for any more.
+void Scheduler::cut_short() {
+  for (LaneRecord& lane : lanes_) {
+    const auto& requests = lane.in_flight.requests;
+    const bool useless = !requests.empty() && std::all_of(requests.begin(), requests.end(),
+                                                          [&](RequestId id) { return active_.at(id)->over(); });
+    if (useless) lane.cancelled->store(true);
+  }
 }
 
 void Scheduler::lend(Sequence& sequence, StateRole role, HeldState& to) {
@@ -337,7 +328,7 @@ void Scheduler::start_prove(const Candidate& candidate, uint64_t tokens_max, Wor
   lend(sequence, StateRole::kProof, prove.proof);
 }
 
-Work Scheduler::start(LaneIndex index, std::vector<Candidate>& chosen, bool others_wait) {
+Work Scheduler::start(LaneIndex index, std::vector<Candidate>& chosen, bool others_wait, uint64_t tokens_max) {
   const Candidate& first = chosen.front();
   Work work;
   work.id = next_work_++;
@@ -346,6 +337,8 @@ Work Scheduler::start(LaneIndex index, std::vector<Candidate>& chosen, bool othe
   lane.work_id = work.id;
   lane.in_flight = {};
   lane.in_flight.kind = first.planned.kind;
+  lane.cancelled->store(false);
+  work.cancelled = lane.cancelled.get();
   const auto own = [&](const Sequence& sequence, StateRole role, const HeldState& held, bool decodes = false) {
     lane.in_flight.states.push_back({held.id, sequence.id, role, held.home, index, held.bytes, decodes});
   };
@@ -364,7 +357,7 @@ Work Scheduler::start(LaneIndex index, std::vector<Candidate>& chosen, bool othe
       break;
     }
     case WorkKind::kStep: {
-      start_step(chosen, others_wait, lane.budget.tokens(), work);
+      start_step(chosen, others_wait, tokens_max, work);
       const auto& seats = std::get<StepWork>(work.body).seats;
       for (size_t i = 0; i < seats.size(); ++i)
         own(*chosen[i].sequence, seats[i].role, seats[i].state, seats[i].decodes());
@@ -378,7 +371,7 @@ Work Scheduler::start(LaneIndex index, std::vector<Candidate>& chosen, bool othe
       break;
     }
     case WorkKind::kProve: {
-      start_prove(first, lane.budget.tokens(), work);
+      start_prove(first, tokens_max, work);
       const auto& body = std::get<ProveWork>(work.body);
       own(sequence, body.seat.role, body.seat.state, body.seat.decodes());
       own(sequence, StateRole::kProof, body.proof);

@@ -6,6 +6,7 @@
 // bug.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -17,6 +18,7 @@
 #include "baton/engine/budget.h"
 #include "baton/engine/checkpoint_tree.h"
 #include "baton/engine/facts.h"
+#include "baton/engine/fair_shares.h"
 #include "baton/engine/request.h"
 #include "baton/engine/sequence.h"
 #include "baton/engine/snapshot.h"
@@ -41,8 +43,8 @@ class Scheduler {
   // again, or dropped: those of a failed step, and those that nobody waits for any more.
   void done(Work work, int64_t now_ns);
 
-  // When the next of the works that are away is to be given up (EngineLimits::step_timeout_ms); INT64_MAX: none. A poll
-  // at that time or later does it.
+  // When the next of the works that are away is to be given up (EngineLimits::step_timeout_ms), or the first deadline
+  // of a request passes; INT64_MAX: neither. A poll at that time or later does what is due.
   int64_t next_deadline_ns() const;
 
   // Admits, ends and plans: works to start now, at most one per lane and one for the bridge, none for a lane that has
@@ -67,6 +69,7 @@ class Scheduler {
   // worth a file, once checkpoints take half of their room. Each is given once; the caller writes it, and holds it till
   // then.
   std::optional<FoundCheckpoint> next_to_store();
+  uint64_t bytes_peak() const { return bytes_peak_; }  // the most of states and checkpoints together
   Snapshot snapshot() const;
   // Why a unit is lost (a work of it came back with kUnavailable, or not in time): nothing is sent to its lane any
   // more. Empty: it is not.
@@ -75,13 +78,6 @@ class Scheduler {
   bool hangs(LaneIndex lane) const { return lanes_[lane].given_up; }
 
  private:
-  // Submitted, holds no states. Cancelled ones are told at the next poll.
-  struct Queued {
-    RequestId id;
-    ResolvedRequest request;
-    int64_t submitted_ns;
-    bool cancelled;
-  };
   struct LaneRecord {
     explicit LaneRecord(PrefillBudget prefill_budget) : budget(prefill_budget) {}
     PrefillBudget budget;
@@ -93,19 +89,32 @@ class Scheduler {
     uint64_t bytes_given_up = 0;         // that its states may take, reserved until it comes back
     std::string lost;                    // why; empty: it is not
     Snapshot::InFlight in_flight;
+    std::unique_ptr<std::atomic<bool>> cancelled = std::make_unique<std::atomic<bool>>(false);  // of the work in flight
   };
   // A work that could start, of the poll under way.
   struct Candidate {
     Sequence* sequence;
     PlannedWork planned;
+    bool passed_over = false;  // too often: it is next
+    double starts = 0;         // its tenant's next service on the lane
     const RoleRecord& record() const { return sequence->role(planned.role); }
   };
 
+  // Ends what is late, or was ended in the queue, and lets in what is next, as long as there is room.
   void admit(int64_t now_ns);
-  // Of requests that fit nowhere while a lane hangs: the first ends.
-  bool refuse_first(int64_t now_ns);
+  // Of requests that fit nowhere while a lane hangs: the next one ends.
+  bool refuse_first(std::unique_ptr<Sequence>& next, int64_t now_ns);
+  int64_t next_overdue_ns() const;
   void give_up_overdue(int64_t now_ns);
   void give_up(LaneIndex index);
+  void let_in(std::unique_ptr<Sequence> sequence, int64_t now_ns);
+  bool passed_over(const Sequence& sequence) const { return sequence.overtaken >= facts_.limits.overtaken_max; }
+  // Of two in the queue.
+  bool goes_before(const Sequence& a, const Sequence& b) const;
+  void end_late(Sequence& sequence, int64_t now_ns);
+  void finish(Sequence& sequence, int64_t now_ns);
+  Sequence* find(RequestId id);                                  // null: it has ended
+  size_t admissions() const { return facts_.lanes.size() + 1; }  // in shares_, behind the lanes and the bridge
   // Drops checkpoints until `bytes` more of states, or of checkpoints, are within the bounds. False: they are not.
   bool room_for_state(uint64_t bytes);
   bool room_for_checkpoint(uint64_t bytes);
@@ -122,16 +131,22 @@ class Scheduler {
   // Falls back or ends where the next works are a lost lane's. True: then there are others, or none.
   bool leave_lost(Sequence& sequence, const StepPlan& plan);
   LaneIndex lane_of(const Sequence& sequence, const PlannedWork& planned) const;
-  // The works of the lane's next step, from all that wait for it: decode first, a prefill after so many decodes, each
-  // kind in order of waiting.
-  std::vector<Candidate> choose(LaneIndex index, std::vector<Candidate>& waiting);
-  // Prefills that end in the same step as the first does: as many as the step's tokens have room for.
-  std::vector<Candidate> choose_prefills(LaneIndex index, std::span<const Candidate> waiting) const;
+  // By the rules of Request::priority, what is next in front: of a tenant's works decodes first, another one after so
+  // many of them.
+  void order(LaneIndex index, std::vector<Candidate>& waiting) const;
+  // The works of the lane's next step, from all that wait for it, and the most tokens of a prefill in it.
+  std::vector<Candidate> choose(LaneIndex index, std::vector<Candidate>& waiting, uint64_t* tokens_max);
+  // Tokens for prefills in a step that decodes so many.
+  uint64_t prefill_room(LaneIndex index, uint64_t decodes) const;
+  // Prefills that end in the same step as the first does: as many as its tokens have room for.
+  void add_prefills(LaneIndex index, std::span<const Candidate> waiting, uint64_t tokens,
+                    std::vector<Candidate>& chosen) const;
   static bool shares_prefill(const Candidate& candidate);
   static bool shares_decode(const Candidate& candidate);
-  // Those of the waiting that decode together, up to what the lane has seats for.
-  void add_decodes(LaneIndex index, std::span<const Candidate> waiting, std::vector<Candidate>& chosen) const;
-  Work start(LaneIndex index, std::vector<Candidate>& chosen, bool others_wait);
+  // Those of the waiting that decode together, up to what the lane has seats for: `seats` are taken.
+  std::vector<Candidate> decodes_of(LaneIndex index, std::span<const Candidate> waiting, uint64_t seats) const;
+  void cut_short();
+  Work start(LaneIndex index, std::vector<Candidate>& chosen, bool others_wait, uint64_t tokens_max);
   void start_step(const std::vector<Candidate>& chosen, bool others_wait, uint64_t tokens_max, Work& work);
   void start_decode(Sequence& sequence, StateRole role, Work& work, StepSeat& seat);
   void start_prove(const Candidate& candidate, uint64_t tokens_max, Work& work);
@@ -140,6 +155,8 @@ class Scheduler {
 
   // The step's time, for the first tokens of those it served.
   void account(const Work& work);
+  // The same on the accounts of their tenants, each by its tokens.
+  void charge(const Work& work, double ms);
   void done_make(MakeWork& work);
   void done_step(StepWork& work, const Placement& placement, double ms);
   void done_decode(Sequence& sequence, StepSeat& seat, const Status& status, bool shared, const Placement& placement);
@@ -164,15 +181,16 @@ class Scheduler {
   const SchedulerFacts facts_;
   CheckpointMemory checkpoint_memory_;  // before all that may hold some
   CheckpointTree checkpoints_;
-  uint64_t keeping_bytes_ = 0;  // of the one that is being made, at most
-  std::deque<Queued> queue_;
+  uint64_t keeping_bytes_ = 0;                   // of the one that is being made, at most
+  FairShares shares_;                            // of the lanes' and the bridge's time, and of admissions
+  std::deque<std::unique_ptr<Sequence>> queue_;  // submitted; they hold no states
   std::map<RequestId, std::unique_ptr<Sequence>> active_;
   std::vector<LaneRecord> lanes_;                   // units, then the bridge
   std::vector<std::vector<Candidate>> candidates_;  // per lane, of the poll in progress
   std::vector<Output> outputs_;
   uint64_t next_work_ = 1, next_state_ = 1;
   uint64_t bytes_reserved_ = 0;  // by active requests, from admission to end: estimates of resolve()
-  uint64_t states_ = 0, state_bytes_ = 0, prefilled_tokens_ = 0;
+  uint64_t states_ = 0, state_bytes_ = 0, prefilled_tokens_ = 0, bytes_peak_ = 0;
 };
 
 }  // namespace baton

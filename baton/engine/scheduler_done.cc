@@ -61,6 +61,7 @@ void Scheduler::done(Work work, int64_t now_ns) {
   const Error* error = error_of(work);
   if (work.lane != bridge() && error != nullptr && error->code == Code::kUnavailable) lane.lost = error->message;
   account(work);
+  charge(work, ms);
   if (auto* make = std::get_if<MakeWork>(&work.body)) {
     done_make(*make);
   } else if (auto* step = std::get_if<StepWork>(&work.body)) {
@@ -96,6 +97,23 @@ void Scheduler::account(const Work& work) {
   } else {
     const StepSeat& seat = std::get<ProveWork>(work.body).seat;
     seat.decodes() ? add_decode(seat) : add(seat.request, &FirstTokenTimes::proof_ms);
+  }
+}
+
+void Scheduler::charge(const Work& work, double ms) {
+  const auto add = [&](RequestId request, double share) {
+    shares_.charge(sequence_of(request).request.tenant, work.lane, ms * share);
+  };
+  if (const auto* step = std::get_if<StepWork>(&work.body)) {
+    double all = 0;
+    for (const StepSeat& seat : step->seats) all += static_cast<double>(seat.tokens.size());
+    for (const StepSeat& seat : step->seats) add(seat.request, static_cast<double>(seat.tokens.size()) / all);
+  } else if (const auto* make = std::get_if<MakeWork>(&work.body)) {
+    add(make->request, 1);
+  } else if (const auto* move = std::get_if<MoveWork>(&work.body)) {
+    add(move->request, 1);
+  } else {
+    add(std::get<ProveWork>(work.body).seat.request, 1);
   }
 }
 
@@ -267,7 +285,7 @@ void Scheduler::finish_ended(int64_t now_ns) {
     }
     for (RoleRecord& record : sequence.roles) record.held.state.reset();
     bytes_reserved_ -= sequence.bytes_reserved;
-    outputs_.push_back({sequence.id, sequence.finish(now_ns)});
+    finish(sequence, now_ns);
     entry = active_.erase(entry);
   }
 }
@@ -289,6 +307,7 @@ void Scheduler::count_states() {
       state_bytes_ += state.bytes;
     }
   }
+  bytes_peak_ = std::max(bytes_peak_, state_bytes_ + checkpoint_memory_.bytes());
 }
 
 }  // namespace baton

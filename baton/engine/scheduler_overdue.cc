@@ -13,7 +13,7 @@ int64_t timeout_ns(const EngineLimits& limits) {
 
 }  // namespace
 
-int64_t Scheduler::next_deadline_ns() const {
+int64_t Scheduler::next_overdue_ns() const {
   int64_t next = INT64_MAX;
   if (facts_.limits.step_timeout_ms <= 0) return next;
   for (LaneIndex index = 0; index < bridge(); ++index) {
@@ -24,7 +24,7 @@ int64_t Scheduler::next_deadline_ns() const {
 }
 
 void Scheduler::give_up_overdue(int64_t now_ns) {
-  if (next_deadline_ns() > now_ns) return;
+  if (next_overdue_ns() > now_ns) return;
   for (LaneIndex index = 0; index < bridge(); ++index) {
     const LaneRecord& lane = lanes_[index];
     if (lane.work_id == 0 || lane.given_up || lane.sent_ns + timeout_ns(facts_.limits) > now_ns) continue;
@@ -36,6 +36,7 @@ void Scheduler::give_up(LaneIndex index) {
   LaneRecord& lane = lanes_[index];
   const LaneFacts& facts = facts_.lanes[index];
   lane.given_up = true;
+  lane.cancelled->store(true);
   lane.lost = "a step did not return within " + std::to_string(timeout_ns(facts_.limits) / 1'000'000) + " ms";
   const Error error = lost_unit(facts.name, lane.lost);
   for (Snapshot::State& state : lane.in_flight.states) {
@@ -57,19 +58,13 @@ void Scheduler::give_up(LaneIndex index) {
   }
 }
 
-bool Scheduler::refuse_first(int64_t now_ns) {
+bool Scheduler::refuse_first(std::unique_ptr<Sequence>& next, int64_t now_ns) {
   const auto hung = std::find_if(lanes_.begin(), lanes_.end(), [](const LaneRecord& lane) { return lane.given_up; });
   if (!active_.empty() || hung == lanes_.end()) return false;
-  Queued first = std::move(queue_.front());
-  queue_.pop_front();
-  Sequence sequence;
-  sequence.begin(std::move(first.request));
-  sequence.submitted_ns = first.submitted_ns;
-  sequence.admitted(now_ns);
   const std::string& unit = facts_.lanes[static_cast<size_t>(hung - lanes_.begin())].name;
-  sequence.end_with({Code::kOutOfMemory, "unit '" + unit + "' hangs (" + hung->lost +
-                                             ") and holds the memory that the request needs: start the engine again"});
-  outputs_.push_back({first.id, sequence.finish(now_ns)});
+  next->end_with({Code::kOutOfMemory, "unit '" + unit + "' hangs (" + hung->lost +
+                                          ") and holds the memory that the request needs: start the engine again"});
+  finish(*next, now_ns);
   return true;
 }
 

@@ -32,6 +32,8 @@ struct Rig {
     lane_facts.prefill_tokens_preferred = unit->caps().prefill_tokens_preferred;
     lane_facts.decode_seats_max = unit->caps().decode_seats_max;
     lane_facts.mixes = unit->caps().mixes;
+    lane_facts.prefill_seats_shared = unit->caps().prefill_seats_shared;
+    lane_facts.state_bytes = [this](uint64_t tokens) { return unit->state_bytes(tokens); };
     facts.models = {{.name = "", .context_max = 4096, .vocab = fake::kVocab}};
     facts.limits = limits;
     scheduler = std::make_unique<Scheduler>(facts);
@@ -41,6 +43,9 @@ struct Rig {
   RequestId submit(size_t prompt, uint32_t answer, std::vector<int32_t> stop_ids = {}, bool want_sealed_state = false) {
     Request request;
     request.want_sealed_state = want_sealed_state;
+    return submit(std::move(request), prompt, answer, std::move(stop_ids));
+  }
+  RequestId submit(Request request, size_t prompt, uint32_t answer, std::vector<int32_t> stop_ids = {}) {
     for (size_t i = 0; i < prompt; ++i) request.tokens.push_back(static_cast<int32_t>(i % fake::kVocab));
     request.max_new_tokens = answer;
     request.prefill_unit = request.decode_unit = "a";
@@ -224,6 +229,160 @@ TEST(Scheduler, ACancelOvertakesAStop) {
     if (const auto* finished = std::get_if<FinishedEvent>(&output.event)) reason = finished->reason;
   }
   EXPECT_EQ(reason, FinishReason::kCancelled);
+}
+
+// The requests that the lane's next `steps` steps serve, in order, each by its number.
+std::vector<RequestId> served(Rig& rig, int steps) {
+  std::vector<RequestId> ids;
+  for (int i = 0; i < steps; ++i) {
+    std::optional<Work> work = rig.next();
+    if (!work) break;
+    for (const StepSeat& seat : step_of(*work).seats) ids.push_back(seat.request);
+    rig.step(std::move(*work));
+  }
+  return ids;
+}
+
+Request of_tenant(uint64_t tenant, uint32_t weight, int32_t priority = 0) {
+  Request request;
+  request.tenant = tenant, request.weight = weight, request.priority = priority;
+  return request;
+}
+
+TEST(Scheduler, TheHigherPriorityPrefillsFirst) {
+  Rig rig({.prefill_factor_max = 1});
+  const RequestId low = rig.submit(of_tenant(0, 1, -1), 60, 1), high = rig.submit(of_tenant(0, 1, 3), 60, 1);
+  std::vector<RequestId> ids = served(rig, 9);
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), high), 9);
+  ids = served(rig, 8);
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), low), 8);
+}
+
+TEST(Scheduler, OfOnePriorityTheFirstDeadlineGoesFirst) {
+  Rig rig({.prefill_factor_max = 1});
+  rig.submit(60, 1);
+  Request urgent;
+  urgent.deadline_ns = 5000 * kMsNs;
+  const RequestId id = rig.submit(urgent, 60, 1);
+  EXPECT_EQ(served(rig, 3), std::vector<RequestId>(3, id));
+}
+
+// The lane's time, not its steps: a tenant whose steps are long has fewer.
+TEST(Scheduler, TenantsShareALaneByTheirWeights) {
+  Rig rig({.prefill_factor_max = 1, .overtaken_max = 100000});
+  const RequestId three = rig.submit(of_tenant(1, 3), 3000, 1), one = rig.submit(of_tenant(2, 1), 3000, 1);
+  const std::vector<RequestId> ids = served(rig, 200);
+  EXPECT_NEAR(static_cast<double>(std::count(ids.begin(), ids.end(), three)), 150, 2);
+  EXPECT_NEAR(static_cast<double>(std::count(ids.begin(), ids.end(), one)), 50, 2);
+}
+
+// However small its share or low its priority.
+TEST(Scheduler, AWorkThatWasPassedOverOftenEnoughIsNext) {
+  for (const bool by_priority : {true, false}) {
+    Rig rig({.prefill_factor_max = 1, .overtaken_max = 10});
+    const RequestId low = rig.submit(of_tenant(1, 1, by_priority ? -1 : 0), 3000, 1);
+    rig.submit(of_tenant(2, 1000), 3000, 1);
+    const std::vector<RequestId> ids = served(rig, 110);
+    EXPECT_NEAR(static_cast<double>(std::count(ids.begin(), ids.end(), low)), 10, 1);
+  }
+}
+
+TEST(Scheduler, NobodyIsOvertakenMoreOftenThanTheLimitSays) {
+  Rig rig({.requests_active_max = 1, .overtaken_max = 3});
+  rig.submit(2, 1);
+  rig.step(*rig.next());
+  const RequestId low = rig.submit(of_tenant(0, 1, -1), 2, 1);
+  for (int i = 0; i < 8; ++i) rig.submit(of_tenant(0, 1, 1), 2, 1);
+  std::vector<RequestId> ended;
+  for (std::optional<Work> work = rig.next(); work; work = rig.next()) {
+    rig.step(std::move(*work));
+    for (const Output& output : rig.scheduler->take_outputs())
+      if (std::holds_alternative<FinishedEvent>(output.event)) ended.push_back(output.request);
+  }
+  ASSERT_EQ(ended.size(), 10u);
+  EXPECT_EQ(ended[4], low) << "the first, three that overtook it, and it";
+}
+
+TEST(Scheduler, TenantsAreLetInByTheirWeights) {
+  Rig rig({.requests_active_max = 1, .overtaken_max = 1000});
+  for (int i = 0; i < 16; ++i) rig.submit(of_tenant(1, 1), 2, 3);
+  for (int i = 0; i < 16; ++i) rig.submit(of_tenant(2, 3), 2, 3);
+  int of_one = 0, of_three = 0;
+  while (of_one + of_three < 16) {
+    rig.step(*rig.next());
+    for (const Output& output : rig.scheduler->take_outputs()) {
+      if (std::holds_alternative<FinishedEvent>(output.event)) ++(output.request <= 16 ? of_one : of_three);
+    }
+  }
+  EXPECT_NEAR(of_three, 12, 1);
+}
+
+TEST(Scheduler, AStepHasNoMoreTokensThanItsLimit) {
+  fake::Behaviour behaviour;
+  behaviour.mixes = true;
+  behaviour.prefill_tokens_preferred = 8;
+  behaviour.decode_seats_max = 4;
+  Rig rig({.step_tokens_max = 20}, behaviour);
+  for (int i = 0; i < 4; ++i) rig.submit(2, 400);
+  for (int i = 0; i < 12; ++i) rig.step(*rig.next());
+  rig.submit(400, 1);
+  uint64_t mixed = 0;
+  for (int i = 0; i < 40; ++i) {
+    std::optional<Work> work = rig.next();
+    ASSERT_TRUE(work);
+    const StepWork& step = step_of(*work);
+    const auto decoding =
+        std::count_if(step.seats.begin(), step.seats.end(), [](const StepSeat& seat) { return seat.decodes(); });
+    EXPECT_LE(step.prefill_tokens() + static_cast<uint64_t>(decoding), 20u);
+    if (step.prefill_tokens() > 0 && decoding == 4) {
+      ++mixed;
+      EXPECT_EQ(step.prefill_tokens() % 8, 0u) << "in pieces that the unit sums in";
+    }
+    rig.step(std::move(*work));
+  }
+  EXPECT_GT(mixed, 3u);
+}
+
+TEST(Scheduler, ARequestEndsAtItsDeadlineAndSaysSo) {
+  Rig rig({.requests_active_max = 1});
+  rig.submit(2, 4000);
+  Request late;
+  late.deadline_ns = 20 * kMsNs;
+  const RequestId waiting = rig.submit(late, 2, 4);
+  EXPECT_EQ(rig.scheduler->next_deadline_ns(), late.deadline_ns);
+  rig.clock.advance_ns(late.deadline_ns);
+  rig.next();
+  std::vector<Output> outputs = rig.scheduler->take_outputs();
+  ASSERT_EQ(outputs.size(), 1u);
+  EXPECT_EQ(outputs[0].request, waiting);
+  const auto& finished = std::get<FinishedEvent>(outputs[0].event);
+  EXPECT_EQ(finished.reason, FinishReason::kDeadline);
+  EXPECT_NE(finished.error.message.find("20 ms after it came, passed while it waited to be let in"), std::string::npos)
+      << finished.error.message;
+  EXPECT_EQ(rig.scheduler->next_deadline_ns(), INT64_MAX);
+}
+
+TEST(Scheduler, AStepThatNobodyWaitsForIsToldToEnd) {
+  fake::Behaviour behaviour;
+  behaviour.prefill_seats_shared = 2;
+  Rig rig({}, behaviour);
+  const RequestId first = rig.submit(3, 1), second = rig.submit(3, 1);
+  std::optional<Work> work = rig.next();
+  ASSERT_TRUE(work && work->cancelled != nullptr);
+  ASSERT_EQ(step_of(*work).seats.size(), 2u);
+  rig.scheduler->cancel(first);
+  rig.next();
+  EXPECT_FALSE(work->cancelled->load()) << "the other one waits for it";
+  rig.scheduler->cancel(second);
+  rig.next();
+  EXPECT_TRUE(work->cancelled->load());
+  rig.step(std::move(*work));
+  rig.next();
+  EXPECT_TRUE(rig.scheduler->idle());
+  rig.submit(3, 1);
+  work = rig.next();
+  EXPECT_FALSE(work->cancelled->load());
+  rig.step(std::move(*work));
 }
 
 TEST(Lane, ManyDecodeStepsEndAtAStopId) {

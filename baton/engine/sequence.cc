@@ -113,7 +113,8 @@ void Sequence::add_cut(uint64_t position) {
 
 void Sequence::end(FinishReason reason, Error why) {
   if (over()) return;
-  const bool overtakes = reason == FinishReason::kError || reason == FinishReason::kCancelled;
+  const bool overtakes =
+      reason == FinishReason::kError || reason == FinishReason::kCancelled || reason == FinishReason::kDeadline;
   if (ending && !overtakes) return;
   ending = reason;
   error = std::move(why);
@@ -122,6 +123,7 @@ void Sequence::end(FinishReason reason, Error why) {
 void Sequence::admitted(int64_t now_ns) {
   stats.queue_ms = stats.first_token.queue_ms = ms_between(submitted_ns, now_ns);
   timed_until_ns = now_ns;
+  was_admitted = true;
 }
 
 void Sequence::account(double FirstTokenTimes::*part, int64_t start_ns, int64_t end_ns) {

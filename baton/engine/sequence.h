@@ -77,13 +77,15 @@ struct Sequence {
   bool prompt_done = false;          // the last prompt token was decoded
   bool seal_pending = false;         // the caller wants the state after the prompt
   bool answer_seal_pending = false;  // and the one at the end of the answer
-  bool unshared = false;             // its steps are not shared with others any more
-  std::vector<uint64_t> cuts;        // where its prefill ends a step and keeps a checkpoint, in order
-  uint64_t kept_until = 0;           // nothing is kept up to here: it was, or need not be
-  CheckpointKey start_key;           // of `start`
-  KeptState start;                   // a checkpoint to begin from, until it was
-  CheckpointKey last_key;            // of `last`
-  KeptState last;                    // made by it, or begun from: what it begins again from when a step fails
+  bool was_admitted = false;
+  uint32_t overtaken = 0;      // by later ones, while it waited to be let in
+  bool unshared = false;       // its steps are not shared with others any more
+  std::vector<uint64_t> cuts;  // where its prefill ends a step and keeps a checkpoint, in order
+  uint64_t kept_until = 0;     // nothing is kept up to here: it was, or need not be
+  CheckpointKey start_key;     // of `start`
+  KeptState start;             // a checkpoint to begin from, until it was
+  CheckpointKey last_key;      // of `last`
+  KeptState last;              // made by it, or begun from: what it begins again from when a step fails
   std::optional<CachedState>
       cached;  // in its place: a state of the cache, made on start_key's lane where that is exact
   std::optional<FinishReason> ending;
@@ -215,7 +217,7 @@ struct Sequence {
     const bool trusted = holder() == StateRole::kSource || !foreign || request.verify == VerifyMode::kOff ||
                          (states_compared && proof_passed);
     if (answer_seal_pending && trusted && (target.busy || whole)) return true;
-    return seal_pending && *ending != FinishReason::kCancelled;
+    return seal_pending && *ending != FinishReason::kCancelled && *ending != FinishReason::kDeadline;
   }
   void start_again(std::string why);
   void say_fallback(std::string why);

@@ -11,6 +11,7 @@ Snapshot Scheduler::snapshot() const {
   Snapshot snapshot;
   snapshot.limits = facts_.limits;
   snapshot.queued = queue_.size();
+  for (const auto& waiting : queue_) snapshot.overtaken = std::max<uint64_t>(snapshot.overtaken, waiting->overtaken);
   for (const LaneFacts& lane : facts_.lanes) {
     snapshot.decode_seats_max = std::max(snapshot.decode_seats_max, lane.decode_seats_max);
     snapshot.prefill_seats_max = std::max(snapshot.prefill_seats_max, lane.prefill_seats_shared);

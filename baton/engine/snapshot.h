@@ -49,6 +49,7 @@ struct Snapshot {
   EngineLimits limits;
   uint32_t decode_seats_max = 1, prefill_seats_max = 1;  // the most of any lane
   uint64_t queued = 0;
+  uint64_t overtaken = 0;        // the most that one of them was
   std::vector<Sequence> active;  // by id
   std::vector<State> states;     // all: held by the scheduler or in flight
   std::vector<InFlight> lanes;   // units, then the bridge

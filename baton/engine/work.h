@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -134,6 +135,8 @@ struct Work {
   uint64_t id = 0;
   LaneIndex lane = 0;
   int64_t started_ns = 0, ended_ns = 0;  // by the lane's clock
+  // Becomes true when nobody waits for it any more: a lane then ends a long step. Outlives the work; null: never.
+  const std::atomic<bool>* cancelled = nullptr;
   bool want_placement = false;
   Placement placement;  // of the lane's executor, when it is wanted
   std::variant<MakeWork, StepWork, MoveWork, ProveWork> body;

@@ -127,6 +127,7 @@ class State final : public SequenceState {
   const StateShape& shape() const override { return shape_; }
   uint64_t bytes() const override { return section_bytes(shape_, tokens_max()) + bytes_per_token * position(); }
   uint64_t bytes_per_token = 0;  // beside those it began with
+  uint64_t owner = 0;            // of the simulation: whose it is
 
   uint64_t hash() const {
     uint64_t hash = 0;

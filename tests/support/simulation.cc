@@ -29,6 +29,10 @@ void SimulationCounts::add(const SimulationCounts& other) {
   steps += other.steps, start_refused += other.start_refused, sealed += other.sealed;
   sealed_answers += other.sealed_answers, sealed_cancelled += other.sealed_cancelled;
   kept += other.kept, reused += other.reused, reuse_failed += other.reuse_failed;
+  late += other.late, cut_short += other.cut_short, marks += other.marks;
+  for (size_t i = 0; i < cancels_in.size(); ++i) cancels_in[i] += other.cancels_in[i];
+  cancel_ns_max = std::max(cancel_ns_max, other.cancel_ns_max);
+  bound_used_max = std::max(bound_used_max, other.bound_used_max);
 }
 
 namespace {
@@ -131,6 +135,7 @@ Result<MoveReport> Simulation::DamagingCarrier::restore(const Checkpoint& from, 
 
 Simulation::Simulation(uint64_t seed) : seed_(seed), random_(seed), weather_(static_cast<Weather>(seed % 4)) {
   rush_ = chance(0.4);
+  if (chance(0.3)) ms_per_token_ = static_cast<double>(random_.uniform(0.2f, 6.0f));
   failure_rate_ = weather_ == Weather::kCalm ? 0 : static_cast<double>(random_.uniform(0.02f, 0.4f));
   make_units();
   talks_ = weather_ != Weather::kSilent && chance(0.4);
@@ -203,6 +208,8 @@ SchedulerFacts Simulation::facts() {
   made.limits.requests_queued_max = static_cast<uint32_t>(pick(0, 8));
   made.limits.decode_steps_per_prefill = static_cast<uint32_t>(pick(1, 5));
   made.limits.prefill_factor_max = static_cast<uint32_t>(pick(1, 4));
+  if (chance(0.4)) made.limits.step_tokens_max = static_cast<uint32_t>(pick(1, 40));
+  made.limits.overtaken_max = static_cast<uint32_t>(pick(1, chance(0.5) ? 5 : 64));
   made.limits.state_bytes_max = chance(0.3) ? pick(3000, 12000) : 0;
   made.limits.checkpoint_bytes_max = talks_ || chance(0.5) ? pick(talks_ ? 2000 : 100, chance(0.3) ? 3000 : 30000) : 0;
   return made;
@@ -241,6 +248,8 @@ void Simulation::make_request(Ask& ask) {
   request.want_sealed_state = chance(0.2);
   request.want_answer_state = chance(0.2);
   request.want_logits = chance(0.2);
+  if (chance(0.5)) request.priority = static_cast<int32_t>(pick(0, 4)) - 2;
+  request.weight = static_cast<uint32_t>(pick(1, 5));
 }
 
 // Prompts that begin like another request's, or go on from its answer.
@@ -317,6 +326,10 @@ void Simulation::make_requests() {
       ask.cancel_ns = time_ns + static_cast<int64_t>(random_.below(500 * kMs));
       at(*ask.cancel_ns, Happening::Kind::kCancel, id);
     }
+    if (chance(0.1)) {
+      ask.request.deadline_ns = time_ns + static_cast<int64_t>(random_.below(800 * kMs));
+      at(ask.request.deadline_ns, Happening::Kind::kDeadline, id);
+    }
     asks_.emplace(id, std::move(ask));
   }
 }
@@ -334,7 +347,8 @@ Status Simulation::run() {
       happenings_.pop();
       BATON_OK(happen(happening));
     } while (!happenings_.empty() && happenings_.top().time_ns == now_ns_);
-    start_works();
+    BATON_OK(start_works());
+    cut_works_short();
     BATON_OK(check_step());
   }
   return check_end();
@@ -344,20 +358,18 @@ Status Simulation::happen(const Happening& happening) {
   note(static_cast<uint64_t>(happening.time_ns) * 4 + static_cast<uint64_t>(happening.kind));
   if (happening.kind == Happening::Kind::kDone) {
     std::optional<Work>& work = in_flight_[happening.which];
-    scheduler_->done(*std::exchange(work, std::nullopt), now_ns_);
+    // One that was cut short is back already.
+    if (work && work->ended_ns == now_ns_) scheduler_->done(*std::exchange(work, std::nullopt), now_ns_);
     return {};
   }
   Ask& ask = asks_.at(happening.which);
+  if (happening.kind == Happening::Kind::kDeadline) {
+    if (!ask.refused && !ask.ended) expect_end(happening.which, ask);
+    return {};
+  }
   if (happening.kind == Happening::Kind::kCancel) {
     if (ask.refused || ask.ended) return {};
-    // Nothing but the steps in flight may stand between a cancel and the end, and the seal that is then due.
-    ask.end_by_ns = ask.request.want_answer_state ? INT64_MAX : now_ns_;
-    const Snapshot snapshot = scheduler_->snapshot();
-    for (size_t lane = 0; lane < in_flight_.size(); ++lane) {
-      const auto& requests = snapshot.lanes[lane].requests;
-      if (std::find(requests.begin(), requests.end(), happening.which) == requests.end()) continue;
-      ask.end_by_ns = std::max(ask.end_by_ns, in_flight_[lane]->ended_ns);
-    }
+    expect_end(happening.which, ask);
     scheduler_->cancel(happening.which);
     return {};
   }
@@ -369,7 +381,85 @@ Status Simulation::happen(const Happening& happening) {
   return {};
 }
 
-void Simulation::start_works() {
+// Nothing but the steps in flight may stand between a cancel, or a deadline, and the end, and the seal that is then
+// due.
+void Simulation::expect_end(RequestId id, Ask& ask) {
+  const int64_t before = ask.end_by_ns;
+  ask.end_by_ns = ask.request.want_answer_state ? INT64_MAX : now_ns_;
+  const Snapshot snapshot = scheduler_->snapshot();
+  const bool active = std::any_of(snapshot.active.begin(), snapshot.active.end(),
+                                  [id](const Snapshot::Sequence& sequence) { return sequence.id == id; });
+  size_t met = active ? 1 : 0;
+  for (size_t lane = 0; lane < in_flight_.size(); ++lane) {
+    const Snapshot::InFlight& work = snapshot.lanes[lane];
+    if (std::find(work.requests.begin(), work.requests.end(), id) == work.requests.end()) continue;
+    ask.end_by_ns = std::max(ask.end_by_ns, in_flight_[lane]->ended_ns);
+    const bool decodes = std::any_of(work.states.begin(), work.states.end(), [id](const Snapshot::State& state) {
+      return state.request == id && state.decodes;
+    });
+    met = work.kind == WorkKind::kMake    ? 2
+          : work.kind == WorkKind::kMove  ? 5
+          : work.kind == WorkKind::kProve ? 6
+          : decodes                       ? 4
+                                          : 3;
+  }
+  ask.end_by_ns = std::min(ask.end_by_ns, before);
+  if (ms_per_token_ > 0 && before == INT64_MAX && ask.cancel_ns == now_ns_ && !ask.request.want_answer_state)
+    ask.met = met;
+}
+
+int64_t Simulation::duration_of(const Work& work, uint64_t tokens) {
+  if (ms_per_token_ == 0) return 1 + static_cast<int64_t>(random_.below((1 + tokens) * 10 * kMs));
+  double ms = 5;
+  if (const auto* step = std::get_if<StepWork>(&work.body)) {
+    const double one = ms_per_token_ * static_cast<double>(step->prefill_tokens());
+    const auto decoding =
+        std::count_if(step->seats.begin(), step->seats.end(), [](const StepSeat& seat) { return seat.decodes(); });
+    const double decode = ms_per_token_ * static_cast<double>(decoding);
+    // As a lane would: no further step behind ms_max.
+    ms = one + std::min(static_cast<double>(step->calls) * decode, step->ms_max + decode);
+  } else if (const auto* prove = std::get_if<ProveWork>(&work.body)) {
+    ms = ms_per_token_ * static_cast<double>(prove->seat.decodes() ? 2 : 1 + prove->seat.tokens.size());
+  }
+  return 1 + static_cast<int64_t>(ms * kMs);
+}
+
+void Simulation::cut_works_short() {
+  for (size_t lane = 0; lane < in_flight_.size(); ++lane) {
+    std::optional<Work>& work = in_flight_[lane];
+    if (!work || lane == scheduler_->bridge() || !work->cancelled->load()) continue;
+    const int64_t soon_ns = now_ns_ + 1 + static_cast<int64_t>(random_.below(5 * kMs));
+    if (work->ended_ns <= soon_ns) continue;
+    ++counts_.cut_short;
+    work->ended_ns = soon_ns;
+    if (auto* step = std::get_if<StepWork>(&work->body)) step->status = fail(Code::kCancelled, "cut short");
+    at(soon_ns, Happening::Kind::kDone, lane);
+  }
+}
+
+Status Simulation::check_marks(const Work& work) {
+  Status status;
+  const auto look = [&](const HeldState& held, RequestId id) {
+    auto* state = static_cast<State*>(held.state.get());
+    if (state == nullptr) return;
+    ++counts_.marks;
+    if (state->owner == 0) state->owner = id;
+    if (state->owner != id && status) status = broken("a state of request " + std::to_string(state->owner), id);
+  };
+  if (const auto* step = std::get_if<StepWork>(&work.body)) {
+    for (const StepSeat& seat : step->seats) look(seat.state, seat.request);
+  } else if (const auto* make = std::get_if<MakeWork>(&work.body)) {
+    look(make->state, make->request);
+  } else if (const auto* move = std::get_if<MoveWork>(&work.body)) {
+    look(move->from, move->request), look(move->to, move->request);
+  } else {
+    const auto& prove = std::get<ProveWork>(work.body);
+    look(prove.seat.state, prove.seat.request), look(prove.proof, prove.seat.request);
+  }
+  return status;
+}
+
+Status Simulation::start_works() {
   for (Work& work : scheduler_->poll(now_ns_)) {
     ++counts_.steps;
     note(work.id * 64 + work.lane * 4 + work.body.index());
@@ -380,16 +470,25 @@ void Simulation::start_works() {
       tokens = decodes ? step->calls : step->prefill_tokens();
       if (step->seats.size() > 1) ++(decodes ? counts_.shared_steps : counts_.shared_prefills);
     }
+    if (const uint64_t most = facts_.limits.step_tokens_max; most > 0 && work.body.index() == 1) {
+      const auto& step = std::get<StepWork>(work.body);
+      const auto decoding = static_cast<uint64_t>(
+          std::count_if(step.seats.begin(), step.seats.end(), [](const StepSeat& seat) { return seat.decodes(); }));
+      if (step.prefill_tokens() + decoding > most) return broken("a step has more tokens than it may", 0);
+    }
+    BATON_OK(check_marks(work));
     if (work.lane == scheduler_->bridge()) {
       bridge_->run(work);
     } else {
       lanes_[work.lane]->run(work);
     }
+    BATON_OK(check_marks(work));
     work.started_ns = now_ns_;
-    work.ended_ns = now_ns_ + 1 + static_cast<int64_t>(random_.below((1 + tokens) * 10 * kMs));
+    work.ended_ns = now_ns_ + duration_of(work, tokens);
     at(work.ended_ns, Happening::Kind::kDone, work.lane);
     in_flight_[work.lane] = std::move(work);
   }
+  return {};
 }
 
 Status Simulation::check_step() {
@@ -404,8 +503,12 @@ Status Simulation::check_step() {
   if (scheduler_->states() != snapshot.states.size()) return broken("states are miscounted", 0);
   const uint64_t kept = scheduler_->checkpoint_bytes();
   if (kept > facts_.limits.checkpoint_bytes_max) return broken("checkpoints take more than they may", 0);
-  if (facts_.limits.state_bytes_max != 0 && kept + scheduler_->state_bytes() > facts_.limits.state_bytes_max)
-    return broken("states and checkpoints take more than they may", 0);
+  if (const uint64_t most = facts_.limits.state_bytes_max; most != 0) {
+    if (kept + scheduler_->state_bytes() > most) return broken("states and checkpoints take more than they may", 0);
+    if (scheduler_->bytes_peak() > most) return broken("states and checkpoints took more than they may", 0);
+    counts_.bound_used_max =
+        std::max(counts_.bound_used_max, static_cast<double>(scheduler_->bytes_peak()) / static_cast<double>(most));
+  }
   return {};
 }
 
@@ -439,12 +542,23 @@ Status Simulation::check_finished(Ask& ask, RequestId id, const FinishedEvent& f
     return broken("began again more than once: " + finished.stats.fallback, id);
   }
   if (now_ns_ > ask.end_by_ns) return broken("a cancel waited for more than the steps in flight", id);
+  if (ask.met) {
+    ++counts_.cancels_in[*ask.met];
+    counts_.cancel_ns_max = std::max(counts_.cancel_ns_max, now_ns_ - *ask.cancel_ns);
+    if (now_ns_ - *ask.cancel_ns > 100 * kMs)
+      return broken(std::string("a cancel took more than 100 ms, ") + kCancelPhases[*ask.met], id);
+  }
   switch (finished.reason) {
     case FinishReason::kCancelled:
       ++counts_.cancelled;
       if (!ask.cancel_ns || *ask.cancel_ns > now_ns_) return broken("cancelled, but nobody asked for it", id);
       if (finished.answer_state.empty()) return {};
       return check_answer_state(ask, id, finished);
+    case FinishReason::kDeadline:
+      ++counts_.late;
+      if (ask.request.deadline_ns > now_ns_) return broken("ended before its deadline", id);
+      if (finished.error.message.find("deadline") == std::string::npos) return broken("late, and does not say so", id);
+      return finished.answer_state.empty() ? Status() : check_answer_state(ask, id, finished);
     case FinishReason::kError: {
       ++counts_.errors;
       const bool bad_start = ask.start > StartKind::kGood;
@@ -492,8 +606,8 @@ Status Simulation::check_answer_state(const Ask& ask, RequestId id, const Finish
   // The last token was sampled and not processed, but where a stop id came behind it (unseen after a cancel).
   const uint64_t open = finished.answer_state_tokens < tokens.size() ? 1 : 0;
   const bool stopped = finished.reason == FinishReason::kStop || ask.max_new == 0;
-  if (finished.answer_state_tokens + open != tokens.size() ||
-      (finished.reason != FinishReason::kCancelled && open != (stopped ? 0 : 1))) {
+  const bool broken_off = finished.reason == FinishReason::kCancelled || finished.reason == FinishReason::kDeadline;
+  if (finished.answer_state_tokens + open != tokens.size() || (!broken_off && open != (stopped ? 0 : 1))) {
     return broken("the answer's state has " + std::to_string(finished.answer_state_tokens) +
                       " tokens, prompt and answer " + std::to_string(tokens.size()) + ", of at most " +
                       std::to_string(ask.max_new) + " new; the end is \"" + std::string(to_string(finished.reason)) +

@@ -3,6 +3,7 @@
 // seed fails again.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -29,11 +30,19 @@ enum class Weather : uint8_t {
   kStormy,     // everything may fail: what is answered is right, errors are said
 };
 
+// What a cancel meets: nothing of the request in flight, before it was let in or behind, or a work of it.
+inline constexpr std::array<const char*, 7> kCancelPhases = {
+    "queued", "ready", "making a state", "prefilling", "decoding", "on the bridge", "proving"};
+
 struct SimulationCounts {
   uint64_t requests = 0, refused = 0, answered = 0, cancelled = 0, errors = 0, fallbacks = 0, rebuilt = 0;
   uint64_t moved = 0, proved = 0, proofs_failed = 0, shared_steps = 0, shared_prefills = 0, steps = 0,
            start_refused = 0, sealed = 0, sealed_answers = 0, sealed_cancelled = 0, kept = 0, reused = 0,
-           reuse_failed = 0;
+           reuse_failed = 0, late = 0, cut_short = 0, marks = 0;
+  // Of runs whose units keep the times that are aimed at: cancels by what they met, and the most that one took.
+  std::array<uint64_t, kCancelPhases.size()> cancels_in = {};
+  int64_t cancel_ns_max = 0;
+  double bound_used_max = 0;  // the largest part of their bound that states and checkpoints took
   void add(const SimulationCounts& other);
 };
 
@@ -70,6 +79,7 @@ class Simulation {
     bool other = false;  // of the second model
     int64_t arrival_ns = 0;
     std::optional<int64_t> cancel_ns;
+    std::optional<size_t> met;      // by the cancel, in a steady run
     int64_t end_by_ns = INT64_MAX;  // after a cancel
     bool refused = false, ended = false;
     std::vector<int32_t> got;
@@ -78,7 +88,7 @@ class Simulation {
   struct Happening {
     int64_t time_ns;
     uint64_t order;
-    enum class Kind : uint8_t { kArrival, kCancel, kDone } kind;
+    enum class Kind : uint8_t { kArrival, kCancel, kDone, kDeadline } kind;
     uint64_t which;  // request id, or lane
     bool operator>(const Happening& other) const {
       return std::pair(time_ns, order) > std::pair(other.time_ns, other.order);
@@ -100,7 +110,12 @@ class Simulation {
   void at(int64_t time_ns, Happening::Kind kind, uint64_t which);
 
   Status happen(const Happening& happening);
-  void start_works();
+  void expect_end(RequestId id, Ask& ask);
+  Status start_works();
+  int64_t duration_of(const Work& work, uint64_t tokens);
+  void cut_works_short();
+  // That the states of a work are the request's they are used for, whatever they hold.
+  Status check_marks(const Work& work);
   Status check_step();
   Status take(const Output& output);
   Status check_finished(Ask& ask, RequestId id, const FinishedEvent& finished);
@@ -128,6 +143,8 @@ class Simulation {
   bool talks_ = false;         // requests go on from each other, and no proof is asked for mostly
   std::vector<int32_t> stem_;  // how many of their prompts begin
   bool rush_ = false;          // all requests come at once, for one decode unit
+  // Of a steady run, whose units take as long for each token: so that what the engine aims at holds. 0: any time.
+  double ms_per_token_ = 0;
 
   std::map<RequestId, Ask> asks_;
   std::priority_queue<Happening, std::vector<Happening>, std::greater<>> happenings_;
