@@ -322,7 +322,7 @@ void Simulation::make_requests() {
     time_ns += static_cast<int64_t>(random_.below(static_cast<uint64_t>(apart)));
     ask.arrival_ns = time_ns;
     at(time_ns, Happening::Kind::kArrival, id);
-    if (chance(0.2)) {
+    if (chance(ms_per_token_ > 0 ? 0.5 : 0.2)) {
       ask.cancel_ns = time_ns + static_cast<int64_t>(random_.below(500 * kMs));
       at(*ask.cancel_ns, Happening::Kind::kCancel, id);
     }
