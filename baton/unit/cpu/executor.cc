@@ -120,8 +120,21 @@ Status CpuExecutor::step(std::span<const Seat> seats, std::span<float> out, cons
     pack_some();
     pass_->start(runs, next_row);
     for (const host::RunInput& run : runs) next_row += int64_t{run.rows_out} * model_->program.output_width;
-    context.watch == nullptr ? pass_->run_all() : run_watched(runs, passes.ended(), *context.watch);
+    if (context.watch == nullptr) {
+      BATON_OK(run_all(context));
+    } else {
+      run_watched(runs, passes.ended(), *context.watch);
+    }
     pass_->finish();
+  }
+  return {};
+}
+
+// A pass over a large model may take a second: a cancel does not wait for its end.
+Status CpuExecutor::run_all(const StepContext& context) {
+  for (const host::Step& step : weights_->plan().steps) {
+    BATON_OK(context.check());
+    pass_->run(step);
   }
   return {};
 }

@@ -120,10 +120,6 @@ void Pass::finish() {
   for (const Run& run : runs_) run.state->advance(static_cast<uint64_t>(run.rows), static_cast<uint64_t>(run.kept));
 }
 
-void Pass::run_all() {
-  for (const Step& step : weights_.plan().steps) run(step);
-}
-
 void Pass::run(const Step& step) {
   const int64_t begin = first_row(step), end = row_count_;
   if (begin >= end) return;

@@ -57,8 +57,7 @@ class Pass {
   // After the last step: moves the positions of the states on.
   void finish();
 
-  // In order. Steps with matrices that are not packed are the caller's, between the others.
-  void run_all();
+  // One of the plan's, which run in order. Those with matrices that are not packed are the caller's.
   void run(const Step& step);
   // The rows a step is for: [first_row(step), rows()). None when its only use is logits that nobody wants.
   int64_t first_row(const Step& step) const { return step.only_for_logits ? logit_row_ : 0; }
