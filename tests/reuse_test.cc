@@ -9,6 +9,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <mutex>
 #include <thread>
 
 #include "baton/api/units.h"
@@ -134,6 +135,50 @@ TEST_P(Reuse, ExactAnswersAreThoseOfNoReuse) {
     EXPECT_EQ(again.end.stats.reused_tokens, 256u);
   }
   EXPECT_EQ(again.end.logits, alone.end.logits);
+}
+
+// Set aside amid its answer for one of a higher priority, by a checkpoint: it goes on from there, and no bit shows it.
+TEST_P(Reuse, WhoWasSetAsideAnswersTheSame) {
+  Request low = request(branch(150, 0), ReuseMode::kOff);
+  low.max_new_tokens = 40;
+  low.want_answer_state = true;
+  const Answer alone = ask(low);
+  EXPECT_EQ(alone.end.stats.preempted, 0u);
+
+  options_.limits.requests_active_max = 1;
+  start(uint64_t{64} << 20);
+  // It stands still at the end of its prompt until the other one is there.
+  std::mutex mutex;
+  std::unique_lock held(mutex);
+  low.seal_to = [&mutex](const SealSource&) -> Status {
+    const std::scoped_lock wait(mutex);
+    return {};
+  };
+  auto first = engine_->submit(low);
+  ASSERT_TRUE(first);
+  std::vector<int32_t> ids;
+  const auto token = first->next_event(std::chrono::seconds(60));
+  ASSERT_TRUE(token && std::holds_alternative<TokenEvent>(*token));
+  ids.push_back(std::get<TokenEvent>(*token).id);
+  Request high = request(branch(90, 0), ReuseMode::kOff);
+  high.priority = 1;
+  auto second = engine_->submit(high);
+  ASSERT_TRUE(second);
+  held.unlock();
+  const Answer urgent = wait(*second);
+  EXPECT_EQ(urgent.end.stats.preempted, 0u);
+  const Answer aside = wait(*first);
+  ids.insert(ids.end(), aside.ids.begin(), aside.ids.end());
+  EXPECT_EQ(ids, alone.ids);
+  EXPECT_EQ(aside.end.stats.preempted, 1u);
+  EXPECT_GT(aside.end.stats.aside_ms, 0);
+  EXPECT_EQ(aside.end.stats.recomputed_tokens, 0u);
+  EXPECT_EQ(aside.end.stats.fallback, "");
+  // Every byte of the state, and who made it in which steps; `ref` takes steps of other sizes, by its speed.
+  if (GetParam().prefill == "cpu" && GetParam().decode == "cpu") {
+    EXPECT_EQ(aside.end.answer_state, alone.end.answer_state);
+  }
+  EXPECT_EQ(engine_->usage().checkpoint_bytes, 0u);
 }
 
 TEST_P(Reuse, NeighboursSeeNothing) {

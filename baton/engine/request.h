@@ -73,11 +73,16 @@ struct Request {
 
   // Who is next, of those that wait to be let in and of works that wait for a lane:
   // - a higher priority goes before a lower one;
-  // - of one priority, tenants get shares by their weights (engine/fair_shares.h): of a lane's time, and of the tokens
-  //   let in, prompt and longest answer. A tenant's weight is that of its latest request. In its share it is served in
-  //   turn, a prefill step after EngineLimits::decode_steps_per_prefill decode steps;
+  // - of one priority, tenants get shares by their weights (engine/fair_shares.h): of a lane's time; of seats and
+  // memory
+  //   and, where they hold as much, of the tokens let in, prompt and longest answer. A tenant's weight is that of its
+  //   latest request. In its share it is served in turn, a prefill step after EngineLimits::decode_steps_per_prefill
+  //   decode steps;
   // - of one tenant, the earliest deadline, then the first that came;
   // - but who was passed over EngineLimits::overtaken_max times is next: nothing starves.
+  // Where the next one to be let in lacks a seat or memory, running ones of a lower priority, or of a tenant that holds
+  // more than its share, are set aside: from a checkpoint within the bounds, or from the tokens where the prompt was
+  // not done, they go on later, with the same bits. Not those with a proof, or a seal that is due.
   int32_t priority = 0;
   uint32_t weight = 1;  // up to kWeightMax
   // By the engine's clock. Behind it the request ends with kDeadline, as a cancel would end it.
@@ -175,11 +180,15 @@ struct RequestStats {
   uint64_t restarts = 0, restarted_at = 0;
   uint64_t generated_tokens = 0;  // TokenEvents sent
   uint64_t via_tokens = 0;        // of them, by the via unit
-  double queue_ms = 0;            // from submit to the first step planned
-  double ttft_ms = 0;             // from submit to the first token sampled
-  FirstTokenTimes first_token;    // of which it consists
-  uint64_t prefill_tokens = 0;    // tokens processed by the phase that was used, the last prompt token not included
-  double prefill_ms = 0;          // time its steps took, those that other requests shared included
+  // How often it was set aside for others, how long, and tokens that were prefilled again for want of a checkpoint.
+  uint64_t preempted = 0, recomputed_tokens = 0;
+  double aside_ms = 0;
+  double queue_ms = 0;          // from submit to the first step planned
+  double ttft_ms = 0;           // from submit to the first token sampled
+  std::vector<float> token_ms;  // of each further token, since the one before it
+  FirstTokenTimes first_token;  // of which it consists
+  uint64_t prefill_tokens = 0;  // tokens processed by the phase that was used, the last prompt token not included
+  double prefill_ms = 0;        // time its steps took, those that other requests shared included
   double prefill_tps = 0;
   // Tokens after the first, over the time from the first to the last; of the decode unit from the via unit's last on,
   // the hand-over included.

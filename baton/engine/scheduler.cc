@@ -303,6 +303,7 @@ void Scheduler::start_move(const Candidate& candidate, MoveWork& work) {
       return;
     case MoveForm::kKeep:
       lend(sequence, work.role, work.from);
+      sequence.putting_by = sequence.aside_due && !sequence.ending;
       work.memory = &checkpoint_memory_;
       keeping_bytes_ = CheckpointMemory::bytes_for(*work.from.state, work.from.kept.get());
       return;

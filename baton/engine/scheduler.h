@@ -107,6 +107,8 @@ class Scheduler {
   int64_t next_overdue_ns() const;
   void give_up_overdue(int64_t now_ns);
   void give_up(LaneIndex index);
+  // The next one that there is room for, or whose place can be made; end(): none.
+  std::deque<std::unique_ptr<Sequence>>::iterator next_in(int64_t now_ns);
   void let_in(std::unique_ptr<Sequence> sequence, int64_t now_ns);
   bool passed_over(const Sequence& sequence) const { return sequence.overtaken >= facts_.limits.overtaken_max; }
   // Of two in the queue.
@@ -115,10 +117,37 @@ class Scheduler {
   void finish(Sequence& sequence, int64_t now_ns);
   Sequence* find(RequestId id);                                  // null: it has ended
   size_t admissions() const { return facts_.lanes.size() + 1; }  // in shares_, behind the lanes and the bridge
+  // How a running request can be set aside.
+  enum class Way : uint8_t {
+    kNone,   // not at all: it owes a seal or a proof, failed before, was overtaken too often, or has no room for a
+             // checkpoint of what cannot be prefilled again bit by bit
+    kLater,  // when its works are back
+    kKeep,   // when a checkpoint of its state is made
+    kNow,
+  };
+  // What a tenant's running requests hold.
+  struct Held {
+    uint64_t seats = 0, bytes = 0;
+  };
+  void hold(const Sequence& sequence);
+  void let_go(const Sequence& sequence);
+  Held held_by(uint64_t tenant) const;
+  double share_held(const Held& held) const;  // the larger one of both, of what there is
+  uint64_t bytes_aside() const;
+  bool can_come_back(const Sequence& sequence, uint64_t checkpoint_bytes) const;
+  Way way_aside(const Sequence& sequence);
+  // Whether `next` may have the place of a running one, whose tenant holds `its`; `others`: what that of `next` does.
+  bool gives_way(const Sequence& sequence, const Sequence& next, const Held& its, const Held& others) const;
+  // Those whose places `next` gets: as many as it needs, or none.
+  std::vector<Sequence*> choose_aside(const Sequence& next);
+  // Sets aside what can be now. True: something was.
+  bool make_way(const Sequence& next, int64_t now_ns);
+  void set_aside(Sequence& sequence, int64_t now_ns);
   // Drops checkpoints until `bytes` more of states, or of checkpoints, are within the bounds. False: they are not.
+  // `unused`: of what is reserved, nobody will use it meanwhile.
   bool room_for_state(uint64_t bytes);
-  bool room_for_checkpoint(uint64_t bytes);
-  uint64_t checkpoint_room() const;  // of all of them together
+  bool room_for_checkpoint(uint64_t bytes, uint64_t unused = 0);
+  uint64_t checkpoint_room(uint64_t unused = 0) const;  // of all of them together
   void find_start(Sequence& sequence);
   // A state of the cache that is longer than `above` tokens. False: there is none.
   bool find_cached(Sequence& sequence, LaneIndex own, uint64_t above);
@@ -188,6 +217,7 @@ class Scheduler {
   std::vector<LaneRecord> lanes_;                   // units, then the bridge
   std::vector<std::vector<Candidate>> candidates_;  // per lane, of the poll in progress
   std::vector<Output> outputs_;
+  std::map<uint64_t, Held> held_;  // by tenant
   uint64_t next_work_ = 1, next_state_ = 1;
   uint64_t bytes_reserved_ = 0;  // by active requests, from admission to end: estimates of resolve()
   uint64_t states_ = 0, state_bytes_ = 0, prefilled_tokens_ = 0, bytes_peak_ = 0;

@@ -35,6 +35,11 @@ void Scheduler::cancel(RequestId id) {
 void Scheduler::stop(RequestId id) {
   Sequence* sequence = find(id);
   if (sequence == nullptr) return;
+  // The state of the answer, which the caller wants, is made when it is back.
+  if (sequence->coming_back && sequence->answer_seal_pending) {
+    sequence->stop_due = true;
+    return;
+  }
   sequence->end(sequence->prompt_done ? FinishReason::kStop : FinishReason::kCancelled);
 }
 
@@ -67,6 +72,7 @@ void Scheduler::end_late(Sequence& sequence, int64_t now_ns) {
 
 void Scheduler::finish(Sequence& sequence, int64_t now_ns) {
   if (!sequence.was_admitted) sequence.admitted(now_ns);
+  sequence.come_back(now_ns);
   shares_.leave(sequence.request.tenant);
   outputs_.push_back({sequence.id, sequence.finish(now_ns)});
 }
@@ -75,6 +81,11 @@ bool Scheduler::goes_before(const Sequence& a, const Sequence& b) const {
   if (passed_over(a) != passed_over(b)) return passed_over(a);
   if (passed_over(a)) return a.id < b.id;
   if (a.request.priority != b.request.priority) return a.request.priority > b.request.priority;
+  if (a.request.tenant != b.request.tenant) {
+    const double held_a = share_held(held_by(a.request.tenant)) / shares_.weight(a.request.tenant);
+    const double held_b = share_held(held_by(b.request.tenant)) / shares_.weight(b.request.tenant);
+    if (held_a != held_b) return held_a < held_b;
+  }
   const double start_a = shares_.start(a.request.tenant, admissions());
   const double start_b = shares_.start(b.request.tenant, admissions());
   if (start_a != start_b) return start_a < start_b;
@@ -89,29 +100,52 @@ void Scheduler::admit(int64_t now_ns) {
     finish(*waiting, now_ns);
     return true;
   });
-  // What does not fit is not overtaken by what would: a large request waits for memory once, and not for ever.
-  while (!queue_.empty() && active_.size() < facts_.limits.requests_active_max) {
-    const auto next = std::min_element(queue_.begin(), queue_.end(),
-                                       [&](const auto& a, const auto& b) { return goes_before(*a, *b); });
-    if (!room_for_state((*next)->bytes_reserved)) {
-      if (!refuse_first(*next, now_ns)) break;
-      queue_.erase(next);
-      continue;
-    }
+  for (auto& [id, sequence] : active_) sequence->aside_due = false;
+  for (auto next = next_in(now_ns); next != queue_.end(); next = next_in(now_ns)) {
     std::unique_ptr<Sequence> sequence = std::move(*next);
     queue_.erase(next);
     for (auto& waiting : queue_) waiting->overtaken += waiting->id < sequence->id ? 1 : 0;
     let_in(std::move(sequence), now_ns);
   }
+  for (auto& [id, sequence] : active_) {
+    if (sequence->aside_due || !sequence->put_by.state) continue;
+    // It stays after all: nobody reckoned with its state and the checkpoint of it.
+    sequence->put_by = {};
+    sequence->role(sequence->carrier()).held.kept.reset();
+  }
+}
+
+std::deque<std::unique_ptr<Sequence>>::iterator Scheduler::next_in(int64_t now_ns) {
+  while (!queue_.empty()) {
+    // What does not fit is not overtaken by what would: a large request waits for memory once, and not for ever.
+    const auto next = std::min_element(queue_.begin(), queue_.end(),
+                                       [&](const auto& a, const auto& b) { return goes_before(*a, *b); });
+    const bool seat = active_.size() < facts_.limits.requests_active_max;
+    if (seat && room_for_state((*next)->bytes_reserved)) return next;
+    if (make_way(**next, now_ns)) continue;
+    if (!active_.empty()) return queue_.end();
+    // What was set aside holds the memory that is missing.
+    const auto back = std::find_if(queue_.begin(), queue_.end(), [&](const auto& waiting) {
+      return waiting->coming_back && room_for_state(waiting->bytes_reserved);
+    });
+    if (back != queue_.end()) return back;
+    if (!refuse_first(*next, now_ns)) return queue_.end();
+    queue_.erase(next);
+  }
+  return queue_.end();
 }
 
 void Scheduler::let_in(std::unique_ptr<Sequence> sequence, int64_t now_ns) {
-  bytes_reserved_ += sequence->bytes_reserved;
+  hold(*sequence);
   const Request& request = sequence->request;
-  shares_.serve(request.tenant, admissions());
-  shares_.charge(request.tenant, admissions(), static_cast<double>(request.tokens.size() + request.max_new_tokens));
-  sequence->admitted(now_ns);
-  if (request.reuse != ReuseMode::kOff && !sequence->had_start) find_start(*sequence);
+  if (!sequence->was_admitted) {
+    shares_.serve(request.tenant, admissions());
+    shares_.charge(request.tenant, admissions(), static_cast<double>(request.tokens.size() + request.max_new_tokens));
+    sequence->admitted(now_ns);
+  }
+  sequence->come_back(now_ns);
+  if (request.reuse != ReuseMode::kOff && !sequence->had_start && !sequence->start_pending && !sequence->prompt_done)
+    find_start(*sequence);
   active_.emplace(sequence->id, std::move(sequence));
 }
 

@@ -21,13 +21,13 @@ bool Scheduler::room_for_state(uint64_t bytes) {
   return true;
 }
 
-uint64_t Scheduler::checkpoint_room() const {
+uint64_t Scheduler::checkpoint_room(uint64_t unused) const {
   const uint64_t of_states = facts_.limits.state_bytes_max, limit = facts_.limits.checkpoint_bytes_max;
-  return of_states == 0 ? limit : std::min(limit, of_states - std::min(of_states, bytes_reserved_));
+  return of_states == 0 ? limit : std::min(limit, of_states - std::min(of_states, bytes_reserved_ - unused));
 }
 
-bool Scheduler::room_for_checkpoint(uint64_t bytes) {
-  const uint64_t limit = checkpoint_room();
+bool Scheduler::room_for_checkpoint(uint64_t bytes, uint64_t unused) {
+  const uint64_t limit = checkpoint_room(unused);
   if (bytes > limit) return false;
   while (checkpoint_memory_.bytes() + bytes > limit) {
     if (!checkpoints_.drop_one()) return false;

@@ -225,12 +225,14 @@ void Scheduler::done_restore(Sequence& sequence, MoveWork& work, double ms) {
   const bool failed = !work.status, useful = give_back(sequence, work.role, work.to, failed);
   // One that does not hold is nobody's any more; what else failed may go well another time.
   const Code code = failed ? work.status.error().code : Code::kInternal;
-  if (const Checkpoint* from = work.checkpoint.state.get(); from != nullptr && code == Code::kCorrupt)
+  const Checkpoint* from = work.checkpoint.state.get();
+  if (from != nullptr && code == Code::kCorrupt && !sequence.coming_back)
     checkpoints_.erase(sequence.start_key, std::span(sequence.request.tokens).first(from->position()), *from);
   if (sequence.cached && failed && code != Code::kOutOfMemory)
     facts_.cache->refuse(sequence.cached->file, code == Code::kCorrupt);
   if (sequence.over() || !useful) return;
   const std::string which = sequence.cached ? sequence.cached->file.string() : "a checkpoint";
+  if (failed && sequence.coming_back) return sequence.come_back_without(because(which, work.status));
   if (failed) return sequence.begin_without(because(which, work.status));
   sequence.stats.restore_ms += ms;
   sequence.take_restored(work.role);
@@ -242,6 +244,14 @@ void Scheduler::done_keep(Sequence& sequence, MoveWork& work) {
   const CheckpointKey key = key_of(sequence, work.from);
   // Nothing was changed by reading, but values that are no numbers are of no use to this request either.
   const bool bad = !work.status && work.status.error().code == Code::kCorrupt;
+  if (std::exchange(sequence.putting_by, false)) {
+    sequence.put_by_failed = !work.status;
+    sequence.put_by_key = key;
+    if (work.status) sequence.put_by = std::move(work.checkpoint);
+    if (give_back(sequence, work.role, work.from, bad) && bad)
+      sequence.fall_back(because("keeping the state", work.status));
+    return;
+  }
   if (work.status) {
     const RoleRecord& record = sequence.role(work.role);
     const double ms_per_token = record.prefill_ms / static_cast<double>(std::max<uint64_t>(record.prefill_tokens, 1));
@@ -284,7 +294,7 @@ void Scheduler::finish_ended(int64_t now_ns) {
       continue;
     }
     for (RoleRecord& record : sequence.roles) record.held.state.reset();
-    bytes_reserved_ -= sequence.bytes_reserved;
+    let_go(sequence);
     finish(sequence, now_ns);
     entry = active_.erase(entry);
   }

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <deque>
+
 #include "baton/engine/lane.h"
 #include "tests/support/fake_unit.h"
 
@@ -58,14 +60,21 @@ struct Rig {
 
   // The lane's next work, not carried out; nothing when the scheduler has none.
   std::optional<Work> next() {
-    std::vector<Work> works = scheduler->poll(clock.now_ns());
-    EXPECT_LE(works.size(), 1u);
-    if (works.empty()) return std::nullopt;
-    return std::move(works.front());
+    if (sent.empty()) {
+      for (Work& work : scheduler->poll(clock.now_ns())) sent.push_back(std::move(work));
+    }
+    if (sent.empty()) return std::nullopt;
+    Work work = std::move(sent.front());
+    sent.pop_front();
+    return work;
   }
   void carry_out(Work& work) {
     work.started_ns = clock.now_ns();
-    lane->run(work);
+    if (work.lane == scheduler->bridge()) {
+      bridge.run(work);
+    } else {
+      lane->run(work);
+    }
     work.ended_ns = clock.now_ns();
   }
   void give_back(Work work) { scheduler->done(std::move(work), clock.now_ns()); }
@@ -82,8 +91,23 @@ struct Rig {
     }
   }
 
+  // Until nothing is left to do; the requests in the order of their ends.
+  std::vector<std::pair<RequestId, FinishedEvent>> run_all() {
+    std::vector<std::pair<RequestId, FinishedEvent>> ends;
+    for (std::optional<Work> work = next(); work; work = next()) {
+      step(std::move(*work));
+      for (Output& output : scheduler->take_outputs()) {
+        if (auto* finished = std::get_if<FinishedEvent>(&output.event)) ends.emplace_back(output.request, *finished);
+      }
+    }
+    return ends;
+  }
+
   FakeClock clock;
+  std::deque<Work> sent;  // and not carried out
   double step_ms = 1;
+  Carrier carrier;
+  BridgeLane bridge{carrier, [](LaneIndex) -> Result<StateIdentity> { return StateIdentity{}; }};
   RequestId next_id = 1;
   std::unique_ptr<fake::FakeExecutor> unit;
   SchedulerFacts facts;
@@ -383,6 +407,84 @@ TEST(Scheduler, AStepThatNobodyWaitsForIsToldToEnd) {
   work = rig.next();
   EXPECT_FALSE(work->cancelled->load());
   rig.step(std::move(*work));
+}
+
+// Amid its answer from a checkpoint; amid its prompt, where there is no room for one, from the tokens.
+TEST(Scheduler, AHigherPriorityTakesTheSeatOfALowerOne) {
+  for (const bool answers : {true, false}) {
+    Rig rig({.requests_active_max = 1, .checkpoint_bytes_max = answers ? uint64_t{1} << 20 : 0});
+    const RequestId low = rig.submit(of_tenant(0, 1, -1), 60, 20);
+    if (answers) rig.prefill_all();
+    if (!answers) rig.step(*rig.next());
+    const RequestId high = rig.submit(of_tenant(0, 1, 1), 10, 5);
+    const auto ends = rig.run_all();
+    ASSERT_EQ(ends.size(), 2u);
+    EXPECT_EQ(ends[0].first, high);
+    EXPECT_EQ(ends[0].second.stats.preempted, 0u);
+    EXPECT_EQ(ends[1].first, low);
+    const RequestStats& stats = ends[1].second.stats;
+    EXPECT_EQ(stats.preempted, 1u);
+    EXPECT_GT(stats.aside_ms, 1);
+    EXPECT_EQ(stats.generated_tokens, 20u);
+    EXPECT_EQ(stats.recomputed_tokens > 0, !answers);
+    EXPECT_EQ(rig.scheduler->checkpoint_bytes(), 0u);
+  }
+}
+
+// What cannot be kept and cannot be computed again bit by bit is not set aside: the other one waits.
+TEST(Scheduler, AnAnswerIsNotSetAsideWithoutACheckpoint) {
+  Rig rig({.requests_active_max = 1});
+  const RequestId low = rig.submit(of_tenant(0, 1, -1), 10, 20);
+  rig.prefill_all();
+  rig.submit(of_tenant(0, 1, 1), 10, 5);
+  const auto ends = rig.run_all();
+  ASSERT_EQ(ends.size(), 2u);
+  EXPECT_EQ(ends[0].first, low);
+  EXPECT_EQ(ends[0].second.stats.preempted, 0u);
+}
+
+// A tenant that has all seats gives up those that are more than its share, and no more: nobody changes back and forth.
+TEST(Scheduler, ATenantGivesUpWhatIsMoreThanItsShare) {
+  Rig rig({.requests_active_max = 4, .checkpoint_bytes_max = uint64_t{1} << 20});
+  for (int i = 0; i < 4; ++i) rig.submit(of_tenant(1, 1), 20, 40);
+  rig.step(*rig.next());
+  for (int i = 0; i < 4; ++i) rig.submit(of_tenant(2, 1), 20, 40);
+  uint64_t first = 0, second = 0;
+  for (const auto& [id, finished] : rig.run_all()) (id <= 4 ? first : second) += finished.stats.preempted;
+  EXPECT_EQ(first, 2u);
+  EXPECT_EQ(second, 0u);
+}
+
+TEST(Scheduler, MemoryIsTakenFromALowerPriorityToo) {
+  fake::Behaviour behaviour;
+  Rig rig({.checkpoint_bytes_max = uint64_t{1} << 20}, behaviour);
+  const uint64_t one = rig.unit->state_bytes(60 + 20 - 1);
+  EngineLimits limits = rig.facts.limits;
+  limits.state_bytes_max = one + one / 2;
+  Rig tight(limits, behaviour);
+  const RequestId low = tight.submit(of_tenant(0, 1, -1), 60, 20);
+  tight.step(*tight.next());
+  const RequestId high = tight.submit(of_tenant(0, 1, 1), 60, 20);
+  const auto ends = tight.run_all();
+  ASSERT_EQ(ends.size(), 2u);
+  EXPECT_EQ(ends[0].first, high);
+  EXPECT_EQ(ends[1].first, low);
+  EXPECT_EQ(ends[1].second.stats.preempted, 1u);
+  EXPECT_LE(tight.scheduler->bytes_peak(), limits.state_bytes_max);
+}
+
+TEST(Scheduler, WhatCanNeverFitIsRefusedWithTheNumbers) {
+  Rig rig({.state_bytes_max = 1000});
+  Request request;
+  request.tokens.assign(500, 1);
+  request.decode_unit = "a";
+  const auto resolved = resolve(request, rig.facts, 300);
+  ASSERT_FALSE(resolved);
+  EXPECT_EQ(resolved.error().code, Code::kOutOfMemory);
+  const std::string needs = std::to_string(rig.unit->state_bytes(500 + 256 - 1));
+  EXPECT_NE(resolved.error().message.find(needs + " bytes of states, the limit is 1000, of which 300 are in use now"),
+            std::string::npos)
+      << resolved.error().message;
 }
 
 TEST(Lane, ManyDecodeStepsEndAtAStopId) {

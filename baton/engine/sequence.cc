@@ -26,8 +26,9 @@ RequestView Sequence::view() const {
   view.generated = generated();
   view.same_unit = same_unit();
   view.onward = onward();
-  view.alone = alone;
-  view.handed_over = handed_over;
+  // What comes back is opened into the role it was in.
+  view.alone = alone || (handed_over && coming_back);
+  view.handed_over = handed_over && !coming_back;
   view.start_pending = start_pending;
   view.seal_due = seal_pending && prompt_done;
   view.proof_wanted = proof_wanted();
@@ -49,9 +50,8 @@ uint64_t Sequence::next_cut(uint64_t position) const {
 
 std::optional<StateRole> Sequence::keep_due() const {
   if (ending) return owes_checkpoint() && !role(holder()).busy ? std::optional(holder()) : std::nullopt;
-  if (prompt_done || start_pending) return std::nullopt;
-  const bool at_target = strategy->hand_overs == 0 || alone || handed_over;
-  const StateRole which = at_target ? StateRole::kTarget : StateRole::kSource;
+  if (aside_due || prompt_done || start_pending) return std::nullopt;
+  const StateRole which = carrier();
   const RoleRecord& record = role(which);
   const bool due = !record.busy && record.held.state && record.position() > kept_until &&
                    std::binary_search(cuts.begin(), cuts.end(), record.position());
@@ -69,6 +69,11 @@ bool Sequence::owes_checkpoint() const {
 }
 
 StepPlan Sequence::plan() const {
+  if (aside_due && !ending) {
+    StepPlan keeping;
+    if (steps_in_flight == 0) keeping.add({.kind = WorkKind::kMove, .role = carrier(), .form = MoveForm::kKeep});
+    return keeping;
+  }
   const std::optional<StateRole> keeps = keep_due();
   if (!ending && !keeps) return strategy->plan(view());
   StepPlan plan;
@@ -220,6 +225,7 @@ void Sequence::take_start(StateRole which, double ms) {
 
 std::optional<TokenEvent> Sequence::take_token(int32_t token, int64_t now_ns) {
   if (!prompt_done) first_token_ns = now_ns;
+  const double gap_ms = ms_between(last_token_ns, now_ns);
   prompt_done = true;
   last_token_ns = now_ns;
   if (request.max_new_tokens == 0) {
@@ -231,9 +237,11 @@ std::optional<TokenEvent> Sequence::take_token(int32_t token, int64_t now_ns) {
     end(FinishReason::kStop);
     return std::nullopt;
   }
+  if (generated() > 0) stats.token_ms.push_back(static_cast<float>(gap_ms));
   const TokenEvent event{.id = token, .index = static_cast<uint32_t>(generated()), .time_ns = now_ns};
   history.push_back(token);
   if (generated() >= request.max_new_tokens) end(FinishReason::kLength);
+  if (stop_due) end(FinishReason::kStop);
   return event;
 }
 

@@ -78,7 +78,16 @@ struct Sequence {
   bool seal_pending = false;         // the caller wants the state after the prompt
   bool answer_seal_pending = false;  // and the one at the end of the answer
   bool was_admitted = false;
-  uint32_t overtaken = 0;      // by later ones, while it waited to be let in
+  uint32_t overtaken = 0;  // by later ones, while it waited to be let in
+  // Set aside: it is to be, and plans nothing else; when it was; the checkpoint that it goes on from, while it runs and
+  // then as `start`; whether none could be made; whether `start` is one.
+  bool aside_due = false;
+  std::optional<int64_t> aside_since_ns;
+  CheckpointKey put_by_key;
+  KeptState put_by;
+  bool putting_by = false, put_by_failed = false, coming_back = false;
+  Origin put_by_origin = Origin::kOwn;
+  bool stop_due = false;       // asked for while it was set aside
   bool unshared = false;       // its steps are not shared with others any more
   std::vector<uint64_t> cuts;  // where its prefill ends a step and keeps a checkpoint, in order
   uint64_t kept_until = 0;     // nothing is kept up to here: it was, or need not be
@@ -131,6 +140,14 @@ struct Sequence {
   void take_kept(const CheckpointKey& key, const KeptState& kept);
   // It could not be used: all is prefilled.
   void begin_without(const Error& why);
+  // Whose state the request goes on with: its prompt's, or its answer's.
+  StateRole carrier() const {
+    return strategy->hand_overs == 0 || alone || handed_over ? StateRole::kTarget : StateRole::kSource;
+  }
+  void put_aside(int64_t now_ns);
+  void come_back(int64_t now_ns);
+  // The checkpoint it was to come back from could not be used.
+  void come_back_without(Error why);
   // What it is ready for; nothing when it is ending, but for the seal its end still owes.
   StepPlan plan() const;
 
@@ -201,6 +218,7 @@ struct Sequence {
     start_pending = false;
     request.start_state = {};
     start = {};
+    coming_back = false;
     cached.reset();
   }
   // The answer's state is kept for who goes on from it.

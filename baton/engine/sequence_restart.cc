@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "baton/base/clock.h"
 #include "baton/engine/sequence.h"
 
 namespace baton {
@@ -22,7 +23,55 @@ void Sequence::begin_from_file(const CheckpointKey& key, CachedState found) {
   kept_until = position - 1;
 }
 
+void Sequence::put_aside(int64_t now_ns) {
+  const StateRole which = carrier();
+  ++stats.preempted;
+  aside_since_ns = now_ns;
+  aside_due = putting_by = put_by_failed = false;
+  for (RoleRecord& record : roles) record.ready = false;
+  const Origin origin = role(which).origin;
+  for (const StateRole each : {StateRole::kSource, StateRole::kTarget, StateRole::kProof}) drop(each);
+  last = {};
+  KeptState kept = std::exchange(put_by, {});
+  if (coming_back) return;  // from where it was to
+  if (kept.state) {
+    put_by_origin = origin;
+    start_key = put_by_key;
+    start = std::move(kept);
+    start_pending = coming_back = true;
+    return;
+  }
+  // Prefilled again.
+  for (RoleRecord& record : roles) {
+    stats.recomputed_tokens += record.prefill_tokens;
+    record.prefill_tokens = 0;
+    record.prefill_ms = 0;
+  }
+  end_start();
+  handed_over = false;
+  prefilled_by = StateRole::kTarget;
+  stats.reused_tokens = stats.cached_tokens = 0;
+  stats.cached_in.clear();
+  stats.reuse_failed.clear();
+  kept_until = 0;
+}
+
+void Sequence::come_back(int64_t now_ns) {
+  if (aside_since_ns) stats.aside_ms += ms_between(*aside_since_ns, now_ns);
+  aside_since_ns.reset();
+}
+
+void Sequence::come_back_without(Error why) {
+  coming_back = false;
+  end_start();
+  start_again(std::move(why.message));
+}
+
 void Sequence::take_restored(StateRole which) {
+  if (std::exchange(coming_back, false)) {
+    role(which).origin = put_by_origin;
+    return end_start();
+  }
   if (stats.restarts > 0) {
     // What it saved at its beginning it saved all the same.
     stats.restarted_at = role(which).position();

@@ -29,6 +29,7 @@ void SimulationCounts::add(const SimulationCounts& other) {
   steps += other.steps, start_refused += other.start_refused, sealed += other.sealed;
   sealed_answers += other.sealed_answers, sealed_cancelled += other.sealed_cancelled;
   kept += other.kept, reused += other.reused, reuse_failed += other.reuse_failed;
+  preempted += other.preempted, prefilled_again += other.prefilled_again;
   late += other.late, cut_short += other.cut_short, marks += other.marks;
   for (size_t i = 0; i < cancels_in.size(); ++i) cancels_in[i] += other.cancels_in[i];
   cancel_ns_max = std::max(cancel_ns_max, other.cancel_ns_max);
@@ -528,6 +529,9 @@ Status Simulation::take(const Output& output) {
 Status Simulation::check_finished(Ask& ask, RequestId id, const FinishedEvent& finished) {
   ask.ended = true;
   counts_.kept += finished.stats.kept_checkpoints;
+  counts_.preempted += finished.stats.preempted;
+  counts_.prefilled_again += finished.stats.recomputed_tokens > 0 ? 1 : 0;
+  if ((finished.stats.preempted > 0) < (finished.stats.aside_ms > 0)) return broken("aside, and not set aside", id);
   counts_.reused += ask.start == StartKind::kNone && finished.stats.reused_tokens > 0 ? 1 : 0;
   counts_.reuse_failed += finished.stats.reuse_failed.empty() ? 0 : 1;
   BATON_OK(check_reuse(ask, id, finished.stats));
@@ -671,7 +675,9 @@ Status Simulation::check_reuse(const Ask& ask, RequestId id, const RequestStats&
   if (ask.request.reuse == ReuseMode::kExact && reused % 64 != 0) return broken("began at a place that shows", id);
   if (reused >= ask.request.tokens.size()) return broken("reused the last token of the prompt", id);
   for (const auto& [other_id, other] : asks_) {
-    if (other_id == id || other.refused || other.other != ask.other || other.request.tenant != ask.request.tenant)
+    // One that was set aside before the end of its prompt may find what it left itself.
+    if ((other_id == id && stats.preempted == 0) || other.refused || other.other != ask.other ||
+        other.request.tenant != ask.request.tenant)
       continue;
     std::vector<int32_t> tokens = other.request.tokens;
     tokens.insert(tokens.end(), other.got.begin(), other.got.end());
