@@ -2,8 +2,10 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "baton/base/terminal.h"
 #include "baton/cli/batch_run.h"
@@ -17,6 +19,8 @@
 
 namespace baton::cli {
 namespace {
+
+constexpr uint32_t kStepTokensMin = 128;  // a piece of a prompt, and 64 that decode
 
 Status check_batch_flags(const BatchFlags& flags) {
   std::vector<UsedPath> used = {{"IN", flags.in, PathKind::kFile}};
@@ -34,6 +38,11 @@ Status check_batch_flags(const BatchFlags& flags) {
   }
   if (flags.no_reuse && !flags.cache.folder.empty())
     return fail(Code::kInvalidInput, "--no-reuse prefills all of each prompt: --state-cache has no use; leave one out");
+  if (flags.step_tokens != 0 && flags.step_tokens < kStepTokensMin) {
+    return fail(Code::kInvalidInput, fmt::format("--step-tokens {}: {} at least, or 0: prompts are prefilled in pieces "
+                                                 "of 64, so that no answer shows them",
+                                                 flags.step_tokens, kStepTokensMin));
+  }
   if (!flags.state_key.empty() && flags.cache.folder.empty())
     return fail(Code::kInvalidInput, "--state-key goes with --state-cache");
   return {};
@@ -60,6 +69,7 @@ std::string fingerprint_of(const BatchFlags& flags, const Model& model) {
 EngineLimits batch_limits(const BatchFlags& flags) {
   EngineLimits limits;
   limits.requests_active_max = flags.parallel;
+  limits.step_tokens_max = flags.step_tokens;
   limits.state_bytes_max = this_machine().memory_available_bytes / 4;
   if (!flags.no_reuse) limits.checkpoint_bytes_max = limits.state_bytes_max / 4;
   return limits;
@@ -67,6 +77,14 @@ EngineLimits batch_limits(const BatchFlags& flags) {
 
 OrderedJson phase_json(const PhaseStats& phase) {
   return {{"asked", phase.asked}, {"ran", text_or_null(phase.ran)}, {"emulated", phase.emulated}};
+}
+
+// From token to token, over all answers: the most that so many of a hundred waited.
+OrderedJson waits_json(std::vector<float> waits) {
+  if (waits.empty()) return nullptr;
+  std::sort(waits.begin(), waits.end());
+  const auto at = [&](size_t hundredth) { return waits[std::min(waits.size() * hundredth / 100, waits.size() - 1)]; };
+  return {{"p50", at(50)}, {"p99", at(99)}, {"max", waits.back()}};
 }
 
 OrderedJson totals_json(const BatchFlags& flags, const BatchTotals& totals) {
@@ -79,6 +97,8 @@ OrderedJson totals_json(const BatchFlags& flags, const BatchTotals& totals) {
                       {"completion_tokens", totals.tokens},
                       {"seconds", totals.seconds},
                       {"completion_tokens_per_second", nullptr},
+                      {"inter_token_ms", waits_json(totals.token_ms)},
+                      {"set_aside", totals.set_aside},
                       {"parallel", flags.parallel},
                       {"model", model_name(flags.model.model)},
                       {"strategy", flags.model.strategy},
@@ -174,6 +194,12 @@ std::unique_ptr<Command> add_batch(CLI::App& program) {
                   "requests at once, as far as memory goes; no answer depends on it (docs/batch.md)")
       ->capture_default_str()
       ->check(CLI::Range(1, 64));
+  app->add_option(
+         "--step-tokens", flags->step_tokens,
+         "tokens of a step, prefilled and decoded together, at most: fewer make answers come more evenly while "
+         "prompts are prefilled, and these slower; 0: by time (docs/batch.md)")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 65536));
   app->add_flag(
       "--no-reuse", flags->no_reuse,
       "prefill all of each prompt; else what prompts begin with alike is prefilled once, and no answer shows it");

@@ -177,6 +177,11 @@ Status BatchRun::end(const UnderWay& ended, const Completion& completion) {
   totals_.prompt_tokens += stats.prompt_tokens;
   totals_.tokens += stats.generated_tokens;
   totals_.cached_tokens += stats.reused_tokens;
+  totals_.set_aside += stats.preempted;
+  const size_t room = BatchTotals::kGapsMax - totals_.token_ms.size();
+  const auto gaps = stats.token_ms.begin();
+  totals_.token_ms.insert(totals_.token_ms.end(), gaps,
+                          gaps + static_cast<std::ptrdiff_t>(std::min(room, stats.token_ms.size())));
   if (!stats.fallback.empty()) ++totals_.fallbacks;
   for (const PhaseStats* phase : {&stats.prefill, &stats.via, &stats.decode}) warn_once(phase->warning);
   warn_once(stats.fallback);

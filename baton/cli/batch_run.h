@@ -26,6 +26,7 @@ struct BatchFlags {
   ThinkingFlags thinking;
   std::string in, out;
   uint32_t parallel = 8;
+  uint32_t step_tokens = 0;
   bool no_reuse = false;
   StateCacheFlags cache;
   std::string state_key;
@@ -41,6 +42,9 @@ struct BatchTotals {
   uint64_t cached_tokens = 0;              // of the prompts', from checkpoints of earlier ones
   uint64_t fallbacks = 0;                  // answers whose decode unit did more than asked
   double seconds = 0;
+  uint64_t set_aside = 0;            // times a request made way for another one
+  std::vector<float> token_ms = {};  // from token to token, of the first kGapsMax
+  static constexpr size_t kGapsMax = 1'000'000;
   std::optional<RequestStats> first;  // of the first answer: who did it
 };
 
