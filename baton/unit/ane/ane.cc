@@ -22,7 +22,7 @@ class AneUnit final : public Unit {
     caps_.kv_type = DType::kF16;
     caps_.product_type = DType::kF16;
     caps_.prefill_tokens_preferred = static_cast<uint32_t>(options.columns);
-    caps_.decode_seats_max = host::kRunsMax;
+    caps_.decode_seats_max = kSeatsMax;
     caps_.emulated = !hardware;
     if (hardware) {
       caps_.features = {"apple-driver"};

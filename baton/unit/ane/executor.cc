@@ -118,7 +118,7 @@ Result<std::unique_ptr<AneExecutor>> AneExecutor::load(std::shared_ptr<const Mod
     std::unique_ptr<apple::Driver> driver;
     BATON_OK(self.open_driver(threads, &driver));
     BATON_TRY(self.device_, AneDevice::load(std::move(driver), self.lowering_.layers, options));
-    const int64_t rows_max = std::max<int64_t>(options.columns, host::kRunsMax);
+    const int64_t rows_max = std::max<int64_t>(options.columns, kSeatsMax);
     for (Lane& lane : self.lanes_) {
       BATON_TRY(lane.pass, host::Pass::create(*self.weights_, self.host_pool_, rows_max, host::RowBits::kIndependent));
     }
@@ -229,7 +229,7 @@ Status AneExecutor::run_chunks(const Seat& seat, std::span<float> out, const Ste
 
 // Seats that decode, together.
 Status AneExecutor::run_singles(std::span<const Seat> seats, std::span<float> out) {
-  std::array<host::RunInput, host::kRunsMax> runs;
+  std::array<host::RunInput, kSeatsMax> runs;
   for (size_t i = 0; i < seats.size(); ++i) {
     runs[i] = {static_cast<host::HostState*>(seats[i].state), seats[i].state->position(), seats[i].tokens,
                seats[i].rows_out, true};
@@ -246,7 +246,7 @@ Status AneExecutor::step(std::span<const Seat> seats, std::span<float> out, cons
   BATON_OK(check_seats(*model_, seats, out));
   while (!seats.empty()) {
     const bool single = seats.front().decodes;
-    const auto now = seats.first(single ? std::min<size_t>(seats.size(), host::kRunsMax) : 1);
+    const auto now = seats.first(single ? std::min<size_t>(seats.size(), kSeatsMax) : 1);
     size_t values = 0;
     for (const Seat& seat : now) values += seat.rows_out * static_cast<size_t>(model_->program.output_width);
     BATON_OK(single ? run_singles(now, out.first(values)) : run_chunks(now.front(), out.first(values), context));

@@ -17,6 +17,8 @@
 
 namespace baton::ane {
 
+inline constexpr uint32_t kSeatsMax = 16;  // of a decode step: columns of a kernel
+
 // A folder of this process, removed with all that is in it.
 class ScratchFolder {
  public:

@@ -145,9 +145,9 @@ TEST(AneExecutor, SlotsOfADecodeStepAreColumnsThatDoNotTouch) {
     const auto executor = load(model, with(words));
     const auto vocab = static_cast<size_t>(model->program.vocab);
     std::vector<std::unique_ptr<SequenceState>> together, alone;
-    std::vector<std::vector<float>> rows(host::kRunsMax, std::vector<float>(vocab, std::nanf("")));
+    std::vector<std::vector<float>> rows(kSeatsMax, std::vector<float>(vocab, std::nanf("")));
     std::vector<test::SeatRows> slots;
-    for (uint32_t i = 0; i < host::kRunsMax; ++i) {
+    for (uint32_t i = 0; i < kSeatsMax; ++i) {
       for (auto* states : {&together, &alone}) {
         states->push_back(*executor->new_state(40));
         ASSERT_TRUE(executor->prefill(*states->back(), prompt(*model, 1 + 2 * i), {}));
@@ -157,7 +157,7 @@ TEST(AneExecutor, SlotsOfADecodeStepAreColumnsThatDoNotTouch) {
           {together[i].get(), static_cast<int32_t>(i), i % 3 == 1 ? std::span<float>{} : std::span(rows[i])});
     }
     ASSERT_TRUE(test::step_together(*executor, slots));
-    for (uint32_t i = 0; i < host::kRunsMax; ++i) {
+    for (uint32_t i = 0; i < kSeatsMax; ++i) {
       std::vector<float> row(vocab);
       ASSERT_TRUE(executor->decode(*alone[i], static_cast<int32_t>(i), row));
       if (i % 3 == 1) {

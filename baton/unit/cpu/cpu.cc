@@ -39,7 +39,7 @@ class CpuUnit final : public Unit {
     caps_.kv_type = DType::kF16;
     caps_.prefill_tokens_preferred = static_cast<uint32_t>(chunk_tokens(kernels));
     caps_.prefill_tokens_min = kStepTokensMin;
-    caps_.prefill_seats_shared = host::kRunsMax;
+    caps_.prefill_seats_shared = kPrefillSeatsMax;
     caps_.decode_seats_max = kDecodeSeatsMax;
     caps_.mixes = true;
     caps_.tells_layers = true;

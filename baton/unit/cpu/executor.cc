@@ -40,7 +40,7 @@ class StepPasses {
   void take_prefills() {
     const int64_t passes = (left_ + rows_max_ - 1) / rows_max_;
     int64_t room = std::min(rows_max_, host::round_up((left_ + passes - 1) / passes, host::kDeltaChunk));
-    while (count_ < runs_.size() && seat_ < prefills_) {
+    while (count_ < kPrefillSeatsMax && seat_ < prefills_) {
       const int64_t rest = static_cast<int64_t>(seats_[seat_].tokens.size()) - done_;
       const int64_t taken = rest <= room ? rest : room / host::kDeltaChunk * host::kDeltaChunk;
       if (taken == 0) break;

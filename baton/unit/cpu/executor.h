@@ -16,7 +16,8 @@ namespace baton::cpu {
 inline int64_t chunk_tokens(const host::Kernels& kernels) {
   return host::form_of(kernels, host::Packing::kQ8_0, true) == host::Form::kTiles ? 512 : 256;
 }
-inline constexpr uint32_t kStepTokensMin = 64;  // fewer take nearly as long: all weights are read for them
+inline constexpr uint32_t kStepTokensMin = 64;    // fewer take nearly as long: all weights are read for them
+inline constexpr uint32_t kPrefillSeatsMax = 16;  // each has logits to make and a state to read of its own
 inline constexpr uint32_t kDecodeSeatsMax = host::kRunsMax;
 
 class CpuExecutor final : public Executor {
@@ -31,8 +32,8 @@ class CpuExecutor final : public Executor {
   const StateShape& shape() const override { return states_.shape(); }
   uint64_t state_bytes(uint64_t tokens) const override { return states_.bytes_for(tokens); }
   Result<std::unique_ptr<SequenceState>> new_state(uint64_t tokens_max) override { return states_.make(tokens_max); }
-  // Seats that prefill are cut into passes; up to host::kRunsMax share one, and those that decode ride with the last of
-  // them. Each gets the bits of a step of its own.
+  // Seats that prefill are cut into passes; up to kPrefillSeatsMax share one, and those that decode ride with the last
+  // of them. Each gets the bits of a step of its own.
   Status step(std::span<const Seat> seats, std::span<float> out, const StepContext& context) override;
   // Draws in its threads.
   Status step_on(std::span<const Seat> seats, std::span<float> out, const StepLimits& limits,

@@ -164,6 +164,35 @@ TEST(CpuExecutor, DecodeOfManySeatsTakesNoTiles) {
   EXPECT_TRUE(test::step_together(*executor, slots));
 }
 
+constexpr size_t kVocab = 77;
+
+// As many as fit a step: more rows than are multiplied as they lie, and pieces of attention merged by all threads.
+TEST(CpuExecutor, AFullDecodeStepIsAsEachAlone) {
+  for (const DType dtype : {DType::kF32, DType::kQ8_0, DType::kQ4_K}) {
+    SCOPED_TRACE(to_string(dtype));
+    const auto executor = load(SmallModel(dtype), best(), 3);
+    std::vector<std::unique_ptr<SequenceState>> alone, together;
+    std::vector<float> rows(kDecodeSeatsMax * kVocab, std::nanf("")), row(kVocab);
+    for (uint32_t step = 0; step < 2; ++step) {
+      std::vector<test::SeatRows> slots;
+      for (uint32_t i = 0; i < kDecodeSeatsMax; ++i) {
+        if (step == 0) {
+          alone.push_back(*executor->new_state(4));
+          together.push_back(*executor->new_state(4));
+        }
+        slots.push_back({together[i].get(), static_cast<int32_t>((7 * i + step) % kVocab),
+                         std::span(rows).subspan(i * kVocab, kVocab)});
+      }
+      ASSERT_TRUE(test::step_together(*executor, slots));
+      for (uint32_t i = 0; i < kDecodeSeatsMax; ++i) {
+        ASSERT_TRUE(executor->decode(*alone[i], static_cast<int32_t>((7 * i + step) % kVocab), row));
+        ASSERT_EQ(0, std::memcmp(row.data(), rows.data() + i * kVocab, kVocab * sizeof(float))) << "seat " << i;
+        ASSERT_EQ(state_bytes(*alone[i]), state_bytes(*together[i])) << "seat " << i;
+      }
+    }
+  }
+}
+
 // Tiles take all rows that prefill, be it one, and none of those that decode beside them.
 TEST(CpuExecutor, WhatARowIsForDecidesAboutTiles) {
   Kernels tiled = best();

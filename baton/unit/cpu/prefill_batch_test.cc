@@ -205,7 +205,7 @@ TEST(CpuPrefillBatch, ACancelledStepEndsBetweenPasses) {
 
 TEST(CpuPrefillBatch, MoreSequencesThanAPassTakes) {
   std::vector<Sequence> sequences;
-  for (size_t i = 0; i < 2 * host::kRunsMax + 3; ++i) sequences.push_back({i % 3, 1 + i % 11, i % 4 == 0 ? 0u : 1u});
+  for (size_t i = 0; i < 2 * kPrefillSeatsMax + 3; ++i) sequences.push_back({i % 3, 1 + i % 11, i % 4 == 0 ? 0u : 1u});
   check(best(), DType::kQ8_0, sequences);
 }
 

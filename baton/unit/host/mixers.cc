@@ -11,6 +11,7 @@ namespace baton::host {
 namespace {
 
 constexpr int64_t kSplitTokens = 256;    // keys one piece of a decode step's attention reads at least
+constexpr int64_t kMergesMin = 64;       // fewer merges of pieces take less time than waking the others
 constexpr int64_t kConvChannels = 1024;  // channels per piece of a convolution of several runs
 
 // Pieces depend on the number of keys alone, so that results do not depend on the threads.
@@ -97,7 +98,10 @@ void Pass::attend_one(const Op& op, std::span<const Run> runs) {
   pool_.parallel_for(pieces, grain, [&](int64_t first, int64_t last, uint32_t) {
     for (int64_t piece = first; piece < last; ++piece) attend(piece);
   });
-  for (int64_t head = 0; head < count * op.kv_heads; ++head) merge(head);
+  const int64_t heads = count * op.kv_heads;
+  pool_.parallel_for(heads, heads < kMergesMin ? heads : 1, [&](int64_t first, int64_t last, uint32_t) {
+    for (int64_t head = first; head < last; ++head) merge(head);
+  });
 }
 
 // Pieces of (run, block of queries, kv head), all runs' in one loop.

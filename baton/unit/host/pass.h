@@ -17,7 +17,7 @@
 
 namespace baton::host {
 
-inline constexpr uint32_t kRunsMax = 16;         // sequences of a pass
+inline constexpr uint32_t kRunsMax = 64;         // sequences of a pass
 inline constexpr int64_t kAttendSplitsMax = 16;  // pieces of the keys in a decode step
 
 // What a run is made of: a sequence's tokens from `position` on, of which the last `rows_out` make rows of logits.
