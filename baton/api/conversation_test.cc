@@ -77,7 +77,7 @@ TEST_F(Turns, BeginWhereIdlePrefillEnded) {
 TEST_F(Turns, AWordThatMayGoOnIsNotCertain) {
   Conversation talk = conversation(ReuseMode::kAny, 1);
   ask(talk, "What is a tree?");
-  const auto none = talk.certain("").value(), half = talk.certain("And wh").value(),
+  const auto none = talk.certain("").value(), half = talk.certain("And what").value(),
              word = talk.certain("And ").value();
   EXPECT_EQ(half, word);
   EXPECT_GT(half.size(), none.size());

@@ -280,7 +280,6 @@ void Scheduler::start_move(const Candidate& candidate, MoveWork& work) {
       return;
     case MoveForm::kOpen:
       lend(sequence, work.role, work.to);
-      work.to.exact = false;  // whoever made it
       work.tokens = sequence.request.tokens;
       work.start = sequence.request.start_state;
       return;
