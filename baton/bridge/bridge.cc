@@ -55,13 +55,16 @@ Status check_sound(const Segment& segment, uint64_t tokens, RowRange rows, std::
                           rows.first * segment.dims[2] + *bad, value_at(values, segment.dtype, *bad), why));
 }
 
-// Calls visit(rows, values) -> Status for all rows of a segment in order, in pieces that stay in cache; `piece` is for
-// those that the state does not show.
+// Calls visit(rows, values) -> Status for the rows of a segment in order, all or those of `part`, in pieces that stay
+// in cache; `piece` is for those that the state does not show.
 template <class Visit>
-Status for_values(const SequenceState& state, uint64_t tokens, size_t index, std::vector<std::byte>& piece,
-                  Visit visit) {
+Status for_values(const SequenceState& state, uint64_t tokens, size_t index, std::optional<RowRange> part,
+                  std::vector<std::byte>& piece, Visit visit) {
   const Segment& segment = state.shape().segments[index];
-  return for_pieces(dims_at(segment, tokens), segment.dtype, [&](RowRange rows) -> Status {
+  Dims dims = dims_at(segment, tokens);
+  if (part) dims = {1, part->count, dims[2]};
+  return for_pieces(dims, segment.dtype, [&](RowRange rows) -> Status {
+    if (part) rows.first += part->first;
     const uint64_t bytes = rows.count * segment.dims[2] * value_bytes(segment.dtype);
     BATON_TRY(const std::byte* first, rows_of(state, index, rows, bytes, piece));
     const std::span<const std::byte> values(first, bytes);
@@ -131,22 +134,29 @@ SealExpectation for_state(SealExpectation expected, const SequenceState& into) {
   return expected;
 }
 
+// `to` is about to be filled.
+Result<BridgePlan> begin_move(const StateShape& from, uint64_t tokens, SequenceState& to) {
+  BATON_TRY(BridgePlan plan, plan_bridge(from, to.shape()));
+  if (tokens > to.tokens_max()) {
+    return fail(Code::kMismatch,
+                fmt::format("bridge: a state at position {} does not fit one of {} tokens", tokens, to.tokens_max()));
+  }
+  to.begin_write(tokens);
+  return plan;
+}
+
 }  // namespace
 
 Result<MoveReport> move_state(const SequenceState& from, SequenceState& to) try {
   const SteadyClock clock;
   const int64_t start_ns = clock.now_ns();
   const uint64_t tokens = from.position();
-  BATON_TRY(const BridgePlan plan, plan_bridge(from.shape(), to.shape()));
-  if (tokens > to.tokens_max()) {
-    return fail(Code::kMismatch,
-                fmt::format("bridge: a state at position {} does not fit one of {} tokens", tokens, to.tokens_max()));
-  }
-  to.begin_write(tokens);
+  BATON_TRY(const BridgePlan plan, begin_move(from.shape(), tokens, to));
   std::vector<std::byte> piece;
   for (size_t i = 0; i < plan.segments.size(); ++i) {
     SegmentFill fill(plan.segments[i], i, to);
-    BATON_OK(for_values(from, tokens, i, piece, [&](RowRange rows, auto values) { return fill.put(rows, values); }));
+    BATON_OK(
+        for_values(from, tokens, i, {}, piece, [&](RowRange rows, auto values) { return fill.put(rows, values); }));
     BATON_OK(fill.finish());
   }
   BATON_OK(to.finish_write());
@@ -155,6 +165,66 @@ Result<MoveReport> move_state(const SequenceState& from, SequenceState& to) try 
   return no_memory("a piece of a state");
 }
 
+struct StateStream::Part {
+  Segment from;
+  size_t index;
+  bool grows;  // keys or values
+  SegmentFill fill;
+  uint64_t moved = 0;  // tokens; of what does not grow all or none
+};
+
+StateStream::StateStream(SequenceState& to, uint64_t tokens) : to_(to), tokens_(tokens) {}
+StateStream::~StateStream() = default;
+
+Result<std::unique_ptr<StateStream>> StateStream::begin(const StateShape& from, SequenceState& to,
+                                                        uint64_t tokens) try {
+  BATON_CHECK(tokens > 0);
+  std::unique_ptr<StateStream> stream(new StateStream(to, tokens));
+  BATON_TRY(const BridgePlan plan, begin_move(from, tokens, to));
+  for (size_t i = 0; i < plan.segments.size(); ++i) {
+    const SegmentPlan& segment = plan.segments[i];
+    stream->parts_.push_back({segment.from, i, has_tokens_dim(segment.from.kind), SegmentFill(segment, i, to)});
+  }
+  return stream;
+} catch (const std::bad_alloc&) {
+  return no_memory("moving a state");
+}
+
+Status StateStream::move(const SequenceState& from, uint64_t position, std::optional<int32_t> layer) try {
+  const SteadyClock clock;
+  const int64_t start_ns = clock.now_ns();
+  Status status;
+  for (Part& part : parts_) {
+    if (status && (!layer || part.from.layer == *layer)) status = move_part(from, position, part);
+  }
+  report_.ms += ms_between(start_ns, clock.now_ns());
+  return status;
+} catch (const std::bad_alloc&) {
+  return no_memory("a piece of a state");
+}
+
+Status StateStream::move_part(const SequenceState& from, uint64_t position, Part& part) {
+  const Dims dims = dims_at(part.from, position);
+  const bool last = position == tokens_;
+  if (part.moved >= position || (!part.grows && !last)) return {};
+  const auto move = [&](RowRange rows, uint64_t first_there) {
+    return for_values(from, position, part.index, rows, piece_, [&](RowRange piece, auto values) {
+      report_.bytes += values.size();
+      return part.fill.put({first_there + piece.first - rows.first, piece.count}, values);
+    });
+  };
+  if (part.grows) {
+    for (uint64_t head = 0; head < dims[0]; ++head)
+      BATON_OK(move({head * position + part.moved, position - part.moved}, head * tokens_ + part.moved));
+  } else {
+    BATON_OK(move({0, dims[0] * dims[1]}, 0));
+  }
+  part.moved = position;
+  return last ? part.fill.finish() : Status();
+}
+
+Status StateStream::finish() { return to_.finish_write(); }
+
 StateSealer::StateSealer(const SequenceState& state, const StateIdentity& identity, std::span<const int32_t> tokens,
                          const Provenance& provenance, SealSink sink)
     : state_(state), tokens_(tokens.size()), writer_(identity, tokens, state.shape(), provenance, std::move(sink)) {}
@@ -162,7 +232,8 @@ StateSealer::StateSealer(const SequenceState& state, const StateIdentity& identi
 Status StateSealer::begin() { return writer_.begin(); }
 
 Status StateSealer::segment(size_t index) {
-  return for_values(state_, tokens_, index, piece_, [&](RowRange, auto values) { return writer_.add(index, values); });
+  return for_values(state_, tokens_, index, {}, piece_,
+                    [&](RowRange, auto values) { return writer_.add(index, values); });
 }
 
 Status StateSealer::finish() { return writer_.finish(); }

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -33,6 +34,35 @@ struct MoveReport {
 // shapes are of different Programs: whether two models of one shape are the same is for the caller to know;
 // kOutOfMemory.
 Result<MoveReport> move_state(const SequenceState& from, SequenceState& to);
+
+// move_state of a state that is still being made: rows go when they are what they will be, so that little is left
+// behind the last step. The same checks of every piece, the same bytes at the receiver. One thread at a time.
+class StateStream {
+ public:
+  // `to`, at position 0 and borrowed, is to be filled with a state of `tokens` tokens, one at least, and this shape.
+  // Errors of move_state that show before any value.
+  static Result<std::unique_ptr<StateStream>> begin(const StateShape& from, SequenceState& to, uint64_t tokens);
+  ~StateStream();
+
+  // Of `from`, at `position` or shown there (LayerWatch), what was not moved yet of all segments, or of a layer's: keys
+  // and values of tokens; the rest when this is the last position. After an error drop `to`.
+  Status move(const SequenceState& from, uint64_t position, std::optional<int32_t> layer = std::nullopt);
+  // After the last position: `to` is there. kInternal when something was left out.
+  Status finish();
+  // So far.
+  const MoveReport& report() const { return report_; }
+
+ private:
+  struct Part;
+  StateStream(SequenceState& to, uint64_t tokens);
+  Status move_part(const SequenceState& from, uint64_t position, Part& part);
+
+  SequenceState& to_;
+  const uint64_t tokens_;
+  std::vector<Part> parts_;  // by segment
+  std::vector<std::byte> piece_;
+  MoveReport report_;
+};
 
 // A state as a stream, segment by segment as they are ready: begin, each segment once, in any order, finish. Holds a
 // piece. `state` at the position of the tokens when its segments are asked for, and what the other arguments refer to,
