@@ -53,20 +53,20 @@ TEST_P(Seeds, EveryRunHoldsEveryInvariant) {
             << counts.start_refused << " starting states refused, " << counts.sealed << " sealed, "
             << counts.sealed_answers << " answers sealed (" << counts.sealed_cancelled << " cancelled), " << counts.kept
             << " checkpoints kept, " << counts.reused << " reused, " << counts.reuse_failed << " not usable, "
-            << counts.preempted << " times set aside, of them " << counts.prefilled_again << " prefilled again, "
-            << counts.late << " late, " << counts.cut_short << " works cut short, " << counts.marks
-            << " states looked at for whose they are, " << static_cast<int>(100 * counts.bound_used_max)
-            << " % of the bytes allowed taken at most; cancels took "
+            << counts.streamed << " steps streamed, " << counts.preempted << " times set aside, of them "
+            << counts.prefilled_again << " prefilled again, " << counts.late << " late, " << counts.cut_short
+            << " works cut short, " << counts.marks << " states looked at for whose they are, "
+            << static_cast<int>(100 * counts.bound_used_max) << " % of the bytes allowed taken at most; cancels took "
             << static_cast<double>(counts.cancel_ns_max) * 1e-6 << " ms at most (";
   for (size_t i = 0; i < kCancelPhases.size(); ++i)
     std::cout << (i > 0 ? ", " : "") << counts.cancels_in[i] << ' ' << kCancelPhases[i];
   std::cout << ")\n";
   // The runs must reach what they are there for.
   for (const uint64_t seen :
-       {counts.answered, counts.cancelled, counts.errors, counts.refused, counts.fallbacks, counts.moved, counts.proved,
-        counts.proofs_failed, counts.shared_steps, counts.shared_prefills, counts.start_refused, counts.sealed,
-        counts.sealed_answers, counts.sealed_cancelled, counts.kept, counts.reused, counts.late, counts.cut_short,
-        counts.preempted}) {
+       {counts.answered,      counts.cancelled, counts.errors,         counts.refused,          counts.fallbacks,
+        counts.moved,         counts.proved,    counts.proofs_failed,  counts.shared_steps,     counts.shared_prefills,
+        counts.start_refused, counts.sealed,    counts.sealed_answers, counts.sealed_cancelled, counts.kept,
+        counts.reused,        counts.late,      counts.cut_short,      counts.preempted,        counts.streamed}) {
     EXPECT_GT(seen, each / 250);
   }
   for (const uint64_t seen : counts.cancels_in) EXPECT_GT(seen, each / 5000);

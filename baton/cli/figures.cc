@@ -96,6 +96,8 @@ OrderedJson bridge_json(const BridgeStats& bridge) {
   return {{"kind", to_string(bridge.kind)},
           {"bytes", bridge.bytes},
           {"ms", bridge.ms},
+          {"hidden_ms", bridge.hidden_ms},
+          {"hidden_share", number_or_null(bridge.hidden_share(), bridge.ms > 0)},
           {"level", to_string(bridge.level)},
           {"verified", bridge.unproven.empty() ? OrderedJson(bridge.verified) : OrderedJson(nullptr)},
           {"unproven", text_or_null(bridge.unproven)},
@@ -240,8 +242,10 @@ std::string figures_text(const Completion& completion, std::string_view model) {
   if (bridge.kind == BridgeKind::kNone) {
     line("bridge", "nothing moved");
   } else {
-    line("bridge", fmt::format("{}, {} bytes in {:.2f} ms, {}", to_string(bridge.kind), bridge.bytes, bridge.ms,
-                               level_text(bridge)));
+    const std::string hidden =
+        bridge.hidden_ms > 0 ? fmt::format(" ({:.0f} % of it hidden by the prefill)", 100 * bridge.hidden_share()) : "";
+    line("bridge", fmt::format("{}, {} bytes in {:.2f} ms{}, {}", to_string(bridge.kind), bridge.bytes, bridge.ms,
+                               hidden, level_text(bridge)));
   }
   text += proof_text(bridge);
   if (!stats.fallback.empty()) line("fallback", stats.fallback);

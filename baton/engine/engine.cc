@@ -233,6 +233,11 @@ std::vector<std::string> Engine::Core::join() {
   }
   threads.clear();
   writer.reset();  // the scheduler's thread sent to it
+  // Whose states they hold is in use as well.
+  for (const Snapshot::State& state : scheduler.snapshot().states) {
+    const std::string& name = options.units[state.home].name;
+    if (state.given_up && std::find(hanging.begin(), hanging.end(), name) == hanging.end()) hanging.push_back(name);
+  }
   return hanging;
 }
 

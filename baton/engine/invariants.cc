@@ -19,7 +19,8 @@ Status check_owners(const Snapshot& snapshot) {
     ids.push_back(state.id);
     if (state.given_up) continue;
     places.emplace_back(state.request, state.role);
-    if (state.owner != Snapshot::kScheduler && state.owner != bridge && state.owner != state.home) {
+    const bool away = state.owner != Snapshot::kScheduler && state.owner != bridge && !state.arrives;
+    if (away && state.owner != state.home) {
       return broken("a state is on a lane that did not make it", state.id);
     }
     const auto owner = std::find_if(snapshot.active.begin(), snapshot.active.end(),
@@ -39,7 +40,7 @@ Status check_owners(const Snapshot& snapshot) {
 
 // What a work goes on from was compared as far as it must be by then.
 Status check_proofs(const Snapshot::InFlight& work, const Snapshot::State& state, const Snapshot::Sequence& sequence) {
-  const bool goes_on = work.kind == WorkKind::kStep && state.role != StateRole::kProof;
+  const bool goes_on = work.kind == WorkKind::kStep && state.role != StateRole::kProof && !state.arrives;
   if (goes_on && sequence.start_check_due) return broken("a step goes on from an unproven state", sequence.id);
   if (work.kind == WorkKind::kProve && state.decodes && !sequence.states_compared) {
     return broken("logits are compared before the states", sequence.id);
@@ -55,7 +56,7 @@ Status check_proofs(const Snapshot::InFlight& work, const Snapshot::State& state
 
 Status check_works(const Snapshot& snapshot) {
   for (const Snapshot::InFlight& work : snapshot.lanes) {
-    size_t decodes = 0;
+    size_t decodes = 0, arriving = 0;
     for (const Snapshot::State& state : work.states) {
       if (state.given_up) continue;
       const auto found = std::find_if(snapshot.active.begin(), snapshot.active.end(),
@@ -63,10 +64,11 @@ Status check_works(const Snapshot& snapshot) {
       if (found == snapshot.active.end()) return broken("a step serves a request that has ended", state.request);
       BATON_OK(check_proofs(work, state, *found));
       decodes += state.decodes ? 1 : 0;
+      arriving += state.arrives ? 1 : 0;
     }
     if (work.kind != WorkKind::kStep) continue;
     if (decodes > snapshot.decode_seats_max) return broken("a step decodes too many sequences", decodes);
-    const size_t prefills = work.states.size() - decodes;
+    const size_t prefills = work.states.size() - decodes - arriving;
     if (prefills > snapshot.prefill_seats_max) return broken("a step prefills too many sequences", prefills);
   }
   return {};

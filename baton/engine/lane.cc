@@ -5,6 +5,7 @@
 #include <cmath>
 #include <exception>
 #include <new>
+#include <system_error>
 
 namespace baton {
 namespace {
@@ -24,6 +25,11 @@ Status guarded(F&& body) {
 }  // namespace
 
 Result<MoveReport> Carrier::carry(const SequenceState& from, SequenceState& to) { return move_state(from, to); }
+
+Status Carrier::stream(StateStream& stream, const SequenceState& from, uint64_t position,
+                       std::optional<int32_t> layer) {
+  return stream.move(from, position, layer);
+}
 
 Status Carrier::open(const SealSource& source, const StateIdentity& identity, const std::vector<int32_t>& prompt,
                      SequenceState& to, Provenance& provenance) {
@@ -49,11 +55,12 @@ Result<std::shared_ptr<const Checkpoint>> Carrier::keep(CheckpointMemory& memory
 
 Result<MoveReport> Carrier::restore(const Checkpoint& from, SequenceState& to) { return restore_state(from, to); }
 
-Lane::Lane(Executor& executor, std::string unit, uint32_t decode_seats_max, const Clock& clock)
+Lane::Lane(Executor& executor, std::string unit, uint32_t decode_seats_max, const Clock& clock, Carrier* carrier)
     : executor_(executor),
       maker_{std::move(unit), executor.arithmetic()},
       clock_(clock),
       seats_max_(std::max(decode_seats_max, 1u)),
+      carrier_(carrier),
       vocab_(static_cast<size_t>(executor.model().program.output_width)) {
   seats_.reserve(std::max(seats_max_, 2u));
 }
@@ -86,7 +93,9 @@ void Lane::step(StepWork& work) {
   for (StepSeat& seat : work.seats) seat.status = guarded([&] { return make(seat.state); });
   work.status = guarded([&] { return step_on(work); });
   for (StepSeat& seat : work.seats) {
-    if (seat.state.state) seat.state.bytes = seat.state.state->bytes();  // a step may take memory for a state
+    // A step may take memory for a state.
+    if (seat.state.state) seat.state.bytes = seat.state.state->bytes();
+    if (seat.into.state) seat.into.bytes = seat.into.state->bytes();
   }
 }
 
@@ -94,9 +103,13 @@ Status Lane::step_on(StepWork& work) {
   const double ms = std::min(work.ms_max, 1e9);
   const StepLimits limits{work.calls, clock_.now_ns() + static_cast<int64_t>(ms * 1e6), &clock_};
   seats_.clear();
+  const bool streaming =
+      std::any_of(work.seats.begin(), work.seats.end(), [](const StepSeat& seat) { return seat.streams(); });
+  StepStreams streams(carrier_ != nullptr ? *carrier_ : own_carrier_, streaming ? porter() : nullptr, clock_);
   size_t decoding = 0, values = 0;
   for (StepSeat& seat : work.seats) {
     if (!seat.status) continue;
+    if (seat.streams()) streams.add(seat, seats_.size());
     Seat& next = seats_.emplace_back(Seat{seat.state.state.get(), seat.tokens, seat.want_logits ? 1u : 0u});
     values += next.rows_out * vocab_;
     if (!seat.decodes()) continue;
@@ -109,7 +122,9 @@ Status Lane::step_on(StepWork& work) {
   if (seats_.empty()) return {};
   BATON_CHECK(decoding <= seats_max_);
   if (logits_.size() < values) logits_.resize(values);
-  const Status status = executor_.step_on(seats_, std::span(logits_).first(values), limits, context_);
+  StepContext context = context_;
+  if (streaming) context.watch = &streams;
+  const Status status = executor_.step_on(seats_, std::span(logits_).first(values), limits, context);
   const bool shared = seats_.size() > 1;
   auto logits = logits_.cbegin();
   for (StepSeat& seat : work.seats) {
@@ -126,7 +141,18 @@ Status Lane::step_on(StepWork& work) {
     seat.logits.assign(logits, logits + static_cast<ptrdiff_t>(vocab_));
     logits += static_cast<ptrdiff_t>(vocab_);
   }
+  if (streaming) streams.finish(status.has_value());
   return status;
+}
+
+Porter* Lane::porter() {
+  if (carrier_ != nullptr || porter_ != nullptr) return porter_.get();
+  try {
+    porter_ = std::make_unique<Porter>();
+  } catch (const std::system_error&) {
+    // The system has no more threads: the step's own moves the state.
+  }
+  return porter_.get();
 }
 
 // The calls that make the proof's state.

@@ -5,24 +5,31 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "baton/base/clock.h"
 #include "baton/bridge/bridge.h"
+#include "baton/engine/step_streams.h"
 #include "baton/engine/work.h"
 #include "baton/unit/unit.h"
 
 namespace baton {
 
-// The bridge's acts; replaced by the simulation to break them. From the bridge's thread alone, while lanes step
-// other states of the same executors. Errors as in bridge.h; a `to` that came to one is dropped by the scheduler.
+// The bridge's acts; replaced by the simulation to break them. From the bridge's thread, while lanes step other states
+// of the same executors; `stream` from lanes and their porters, on distinct states at a time. Errors as in bridge.h; a
+// `to` that came to one is dropped by the scheduler.
 class Carrier {
  public:
   virtual ~Carrier() = default;
   // `to` is at position 0, of the same model, mostly on another unit.
   virtual Result<MoveReport> carry(const SequenceState& from, SequenceState& to);
+  // Of a state that a step makes: StateStream::move.
+  virtual Status stream(StateStream& stream, const SequenceState& from, uint64_t position,
+                        std::optional<int32_t> layer);
   // A caller's state: kMismatch when it is of another model or tokenizer, or `prompt` does not begin with its tokens.
   virtual Status open(const SealSource& source, const StateIdentity& identity, const std::vector<int32_t>& prompt,
                       SequenceState& to, Provenance& provenance);
@@ -38,8 +45,9 @@ class Carrier {
 class Lane {
  public:
   // `unit`: its name, for the provenance of what it makes. `decode_seats_max`: of its Caps; a step that decodes more is
-  // a bug.
-  Lane(Executor& executor, std::string unit, uint32_t decode_seats_max, const Clock& clock);
+  // a bug. `carrier`: for seats that stream; null: one of its own, and a thread beside the steps, started by the first
+  // of them. A carrier that is given is called on the lane's thread. Borrowed all.
+  Lane(Executor& executor, std::string unit, uint32_t decode_seats_max, const Clock& clock, Carrier* carrier = nullptr);
   // Writes results and status into `work`. Never throws: what a unit or the allocator throws is the work's kOutOfMemory
   // or kInternal. From one thread at a time. Not for Move.
   void run(Work& work);
@@ -50,6 +58,8 @@ class Lane {
   // A seat without a state is left out and says so; the work's status is that of the unit's call with the others.
   void step(StepWork& work);
   Status step_on(StepWork& work);
+  // The thread for streams; null where there is none.
+  Porter* porter();
   // Of a proof: the calls that make its state; these, then the states part by part; or a decode of both states.
   Status repeat(ProveWork& work);
   Status compare(ProveWork& work);
@@ -59,7 +69,10 @@ class Lane {
   const StateMaker maker_;
   const Clock& clock_;
   const uint32_t seats_max_;  // that decode
-  StepContext context_;       // of the work under way
+  Carrier own_carrier_;
+  Carrier* const carrier_;  // null: own_carrier_
+  std::unique_ptr<Porter> porter_;
+  StepContext context_;  // of the work under way
   const size_t vocab_;
   std::vector<float> logits_;  // [rows, vocab]
   std::vector<Seat> seats_;    // of the call under way; reserved, so that a decode does not allocate

@@ -136,8 +136,9 @@ std::string_view to_string(BridgeKind kind);
 // Of the carrying of states. `verified`: the state that was decoded from reached the level that was asked for.
 struct BridgeStats {
   BridgeKind kind = BridgeKind::kNone;
-  uint64_t bytes = 0;  // of the values moved, and of the seal opened
-  double ms = 0;       // of the moves, and of checking and opening the seal
+  uint64_t bytes = 0;    // of the values moved, and of the seal opened
+  double ms = 0;         // of the moves, and of checking and opening the seal
+  double hidden_ms = 0;  // of it, while the prefill unit computed: nobody waited for that
   BridgeLevel level = BridgeLevel::kNone;
   bool verified = false;
   std::string unproven;  // why nothing could be proven although it was asked for; empty: it was not asked, or tried
@@ -151,6 +152,7 @@ struct BridgeStats {
   uint64_t near_ties = 0;  // disagreeing rows that the bounds explain
   double max_rms_dlogit = 0, max_abs_dlogit = 0, max_kl = 0;
   LogitsBounds logits;
+  double hidden_share() const { return ms > 0 ? hidden_ms / ms : 0; }
   // Share of agreeing rows, 1 when none was checked.
   double agreement() const { return checked == 0 ? 1.0 : static_cast<double>(agreed) / static_cast<double>(checked); }
 };

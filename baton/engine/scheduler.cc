@@ -30,21 +30,18 @@ LaneIndex Scheduler::lane_of(const Sequence& sequence, const PlannedWork& planne
   return sequence.role(planned.role).lane;
 }
 
-bool Scheduler::leave_lost(Sequence& sequence, const StepPlan& plan) {
-  for (const PlannedWork& planned : plan.works()) {
-    const LaneIndex lane = lane_of(sequence, planned);
-    if (lanes_[lane].lost.empty()) continue;
-    Error error = lost_unit(facts_.lanes[lane].name, lanes_[lane].lost);
-    // All that a fall-back rests on is the target's unit.
-    const bool rests = lane == sequence.role(StateRole::kTarget).lane;
-    rests ? sequence.end_with(std::move(error)) : sequence.fall_back(std::move(error));
-    return true;
-  }
-  return false;
+bool Scheduler::room_soon(const Sequence& sequence) const {
+  const LaneIndex lane = sequence.role(StateRole::kTarget).lane;
+  if (lanes_[lane].work_id != 0) return false;
+  return std::none_of(active_.begin(), active_.end(), [&](const auto& entry) {
+    const Sequence& other = *entry.second;
+    return &other != &sequence && (other.alone || other.handed_over) && other.role(StateRole::kTarget).lane == lane;
+  });
 }
 
 void Scheduler::collect(Sequence& sequence) {
   skip_keeping(sequence);
+  sequence.room_soon = room_soon(sequence);
   StepPlan plan = sequence.plan();
   while (plan.change() != StepPlan::Change::kNone || leave_lost(sequence, plan)) {
     if (plan.change() == StepPlan::Change::kTakeOver) sequence.take_over_source();
@@ -219,6 +216,7 @@ void Scheduler::lend(Sequence& sequence, StateRole role, HeldState& to) {
     record.held.provenance = {};
     record.held.exact = true;
     record.held.kept = {};
+    record.held.stream = {};
     record.held.home = record.lane;
     record.held.tokens_max = sequence.tokens_max;
     record.origin = Origin::kOwn;
@@ -261,6 +259,9 @@ void Scheduler::start_step(const std::vector<Candidate>& chosen, bool others_wai
     seat.tokens = sequence.tokens_from(record.position(), std::min(candidate.planned.tokens, tokens_max));
     work.want_placement = work.want_placement || !record.placement;
     lend(sequence, role, seat.state);
+    if (!candidate.planned.streams) continue;
+    seat.into_tokens = sequence.history.size() - 1;
+    lend(sequence, StateRole::kTarget, seat.into);
   }
 }
 
@@ -361,6 +362,11 @@ Work Scheduler::start(LaneIndex index, std::vector<Candidate>& chosen, bool othe
       const auto& seats = std::get<StepWork>(work.body).seats;
       for (size_t i = 0; i < seats.size(); ++i)
         own(*chosen[i].sequence, seats[i].role, seats[i].state, seats[i].decodes());
+      for (size_t i = 0; i < seats.size(); ++i) {
+        if (!seats[i].streams()) continue;
+        own(*chosen[i].sequence, StateRole::kTarget, seats[i].into);
+        lane.in_flight.states.back().arrives = true;
+      }
       break;
     }
     case WorkKind::kMove: {

@@ -155,6 +155,8 @@ class Scheduler {
   CheckpointKey key_of(const Sequence& sequence, const HeldState& held) const;
   // Marks what is to be kept as done where it is there already, or there is no room for it.
   void skip_keeping(Sequence& sequence);
+  // The target's lane is idle, and nobody else's: what it is asked for is next.
+  bool room_soon(const Sequence& sequence) const;
   // Adds the sequence's works to candidates_, by lane.
   void collect(Sequence& sequence);
   // Falls back or ends where the next works are a lost lane's. True: then there are others, or none.

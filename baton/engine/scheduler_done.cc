@@ -1,4 +1,5 @@
 // What comes back from lanes and bridge: results into the books, failures into fall-backs and ends.
+#include <algorithm>
 #include <utility>
 
 #include "baton/base/clock.h"
@@ -43,6 +44,7 @@ bool Scheduler::give_back(Sequence& sequence, StateRole role, HeldState& state, 
   if (useful && !poisoned) {
     record.held = std::move(state);
   } else {
+    state.stream.reset();
     state.state.reset();
   }
   return useful;
@@ -91,7 +93,16 @@ void Scheduler::account(const Work& work) {
   if (const auto* make = std::get_if<MakeWork>(&work.body)) {
     add_making(make->request, make->role);
   } else if (const auto* step = std::get_if<StepWork>(&work.body)) {
-    for (const StepSeat& seat : step->seats) seat.decodes() ? add_decode(seat) : add_making(seat.request, seat.role);
+    for (const StepSeat& seat : step->seats) {
+      if (seat.decodes()) {
+        add_decode(seat);
+      } else {
+        const int64_t made_ns = work.ended_ns - static_cast<int64_t>(seat.waited_ms * 1e6);
+        const auto part = seat.role == StateRole::kProof ? &FirstTokenTimes::proof_ms : &FirstTokenTimes::prefill_ms;
+        sequence_of(seat.request).account(part, work.started_ns, std::max(made_ns, work.started_ns));
+        if (seat.streams()) add(seat.request, &FirstTokenTimes::move_ms);
+      }
+    }
   } else if (const auto* move = std::get_if<MoveWork>(&work.body)) {
     add(move->request, &FirstTokenTimes::move_ms);
   } else {
@@ -140,7 +151,9 @@ void Scheduler::done_step(StepWork& work, const Placement& placement, double ms)
 
 void Scheduler::done_prefill(Sequence& sequence, StepSeat& seat, const Status& status, bool shared,
                              const Placement& placement, double ms) {
-  const bool failed = !status || !seat.status;
+  const bool failed = !status || !seat.status, moved = !failed && seat.moved;
+  // Both, before either is dropped for another reason.
+  if (seat.streams()) give_back(sequence, StateRole::kTarget, seat.into, !moved);
   if (!give_back(sequence, seat.role, seat.state, failed)) return;
   if (failed) {
     Error error = because_of(sequence, seat.role, "prefill", seat.status ? status : seat.status);
@@ -148,12 +161,21 @@ void Scheduler::done_prefill(Sequence& sequence, StepSeat& seat, const Status& s
     if (shared && seat.status && sequence.alone) return sequence.rebuild(std::move(error));
     return sequence.fall_back(std::move(error));
   }
+  if (!seat.moved) return sequence.fall_back(because("the hand-over", seat.moved));
   RoleRecord& record = sequence.role(seat.role);
   if (!sequence.prompt_done) {
     record.prefill_tokens += seat.tokens.size();
     record.prefill_ms += ms;
   }
   if (!record.placement) record.placement = placement;
+  record.move_waited_ms += seat.waited_ms;
+  if (seat.arrived) {
+    BridgeStats& stats = sequence.stats.bridge;
+    stats.kind = BridgeKind::kMove;
+    stats.bytes += seat.report.bytes;
+    stats.ms += seat.report.ms;
+    stats.hidden_ms += std::max(0.0, seat.report.ms - record.move_waited_ms);
+  }
   const bool rounds_alike = !shared || facts_.lanes[record.lane].shared_prefills_exact;
   if (!rounds_alike || record.position() % kExactTokens != 0) record.held.exact = false;  // for what comes behind it
 }

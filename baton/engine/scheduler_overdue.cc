@@ -1,4 +1,5 @@
-// Works that do not come back: a unit that hangs holds its thread and the states in the work, and nothing else.
+// Units that are lost, and works that do not come back: a unit that hangs holds its thread and the states in the work,
+// and nothing else.
 #include <algorithm>
 #include <utility>
 
@@ -45,7 +46,8 @@ void Scheduler::give_up(LaneIndex index) {
     BATON_CHECK(record.busy && !record.held.state);
     record.busy = record.discard = false;
     state.given_up = true;
-    const uint64_t asked = facts.state_bytes ? facts.state_bytes(sequence.tokens_max) : 0;
+    const auto& of = facts_.lanes[state.home].state_bytes;  // one that arrives is of another lane
+    const uint64_t asked = of ? of(sequence.tokens_max) : 0;
     lane.bytes_given_up += std::max(asked, state.bytes);
   }
   bytes_reserved_ += lane.bytes_given_up;
@@ -56,6 +58,19 @@ void Scheduler::give_up(LaneIndex index) {
     const bool rests = index == sequence.role(StateRole::kTarget).lane;
     rests ? sequence.end_with(error) : sequence.fall_back(error);
   }
+}
+
+bool Scheduler::leave_lost(Sequence& sequence, const StepPlan& plan) {
+  for (const PlannedWork& planned : plan.works()) {
+    const LaneIndex lane = lane_of(sequence, planned);
+    if (lanes_[lane].lost.empty()) continue;
+    Error error = lost_unit(facts_.lanes[lane].name, lanes_[lane].lost);
+    // All that a fall-back rests on is the target's unit.
+    const bool rests = lane == sequence.role(StateRole::kTarget).lane;
+    rests ? sequence.end_with(std::move(error)) : sequence.fall_back(std::move(error));
+    return true;
+  }
+  return false;
 }
 
 bool Scheduler::refuse_first(std::unique_ptr<Sequence>& next, int64_t now_ns) {

@@ -25,6 +25,7 @@ RequestView Sequence::view() const {
   view.need = history.size() - 1;
   view.generated = generated();
   view.same_unit = same_unit();
+  view.room_soon = room_soon;
   view.onward = onward();
   // What comes back is opened into the role it was in.
   view.alone = alone || (handed_over && coming_back);
@@ -155,6 +156,7 @@ void Sequence::take_seal(std::vector<std::byte> block, uint64_t tokens) {
 
 void Sequence::drop(StateRole which) {
   RoleRecord& record = role(which);
+  record.held.stream.reset();
   record.held.state.reset();
   record.held.kept.reset();
   record.held.bytes = 0;
@@ -169,8 +171,15 @@ void Sequence::take_over(Origin origin) {
 
 void Sequence::take_over_source() {
   RoleRecord& source = role(StateRole::kSource);
-  BATON_CHECK(same_unit() && !source.busy && source.held.state && !role(StateRole::kTarget).held.state);
-  role(StateRole::kTarget).held = std::exchange(source.held, {});
+  RoleRecord& target = role(StateRole::kTarget);
+  BATON_CHECK(!source.busy && !target.busy);
+  if (!same_unit()) {
+    BATON_CHECK(target.held.state && !target.held.stream);
+    drop(StateRole::kSource);
+    return take_over(Origin::kSealed);
+  }
+  BATON_CHECK(source.held.state && !target.held.state);
+  target.held = std::exchange(source.held, {});
   take_over(source.origin);
   if (stats.bridge.kind != BridgeKind::kMove) stats.bridge.kind = BridgeKind::kAlias;
 }

@@ -39,6 +39,8 @@ struct RoleRecord {
   uint64_t ready_since = 0;  // the lane's step when that began or when it was last served: the order of service
   uint64_t waited = 0;       // steps the lane has run for others meanwhile
 
+  double move_waited_ms = 0;  // of the source: its steps, for the move of what they made
+
   uint64_t position() const { return held.state ? held.state->position() : 0; }
 };
 
@@ -53,6 +55,7 @@ struct Sequence {
   const Strategy* strategy = nullptr;
   uint64_t tokens_max = 0;      // capacity of its states
   uint64_t bytes_reserved = 0;  // the estimate it was admitted with
+  bool room_soon = false;       // Scheduler::room_soon, as of this poll
   std::unique_ptr<TokenPicker> picker;
 
   std::vector<int32_t> history;  // prompt and answer
@@ -180,7 +183,7 @@ struct Sequence {
   void restart(Error why);
   // The target holds the prompt's state.
   void take_over(Origin origin);
-  // The source, on the target's unit itself, becomes the target.
+  // The source, on the target's unit itself, becomes the target; or it is dropped, as the target holds all of it.
   void take_over_source();
   // The target, on the via unit, becomes the source of a hand-over to the decode unit.
   void pass_on();

@@ -19,11 +19,12 @@ struct Snapshot {
     uint64_t id = 0;  // unique over the run
     RequestId request = 0;
     StateRole role = StateRole::kTarget;
-    uint32_t home = 0;  // the lane whose unit made it: no other lane may have it
+    uint32_t home = 0;  // the lane whose unit made it: no other lane may have it, but while it arrives
     uint32_t owner = kScheduler;
     uint64_t bytes = 0;     // behind its last step; 0: not made yet
     bool decodes = false;   // in flight: a token of the answer comes from it
     bool given_up = false;  // in flight: its request goes on without it, or has ended
+    bool arrives = false;   // in flight: filled beside another unit's step, which it is no seat of
   };
   // A work in progress.
   struct InFlight {

@@ -53,6 +53,7 @@ struct RequestView {
   uint64_t need = 0;           // tokens a state holds before the next decode step: all so far but the last
   uint64_t generated = 0;      // of the answer
   bool same_unit = false;      // source and target lie on one unit
+  bool room_soon = false;      // the target's unit has nothing to do: what it is asked to make is there at once
   bool onward = false;         // the target lies on the request's via unit: the decode unit comes after it
   bool alone = false;          // the decode unit does everything: nothing to hand over, or it failed
   bool handed_over = false;    // the target holds the prompt's state
@@ -76,13 +77,15 @@ struct PlannedWork {
   StateRole role = StateRole::kTarget;
   bool decodes = false;              // kStep: a token, not a prefill; kProve: the logits, not the states
   uint64_t tokens = 0;               // at most so many: of a prefill (the scheduler cuts steps), of the answer (0: all)
+  bool streams = false;              // kStep, of the source: the target, which is free, is filled meanwhile
   MoveForm form = MoveForm::kCarry;  // kMove
   StateRole to = StateRole::kTarget;
 };
 
 // At most one work per role, each for a role that is not busy. Or a change of roles, for which nothing runs and nothing
-// moves: the source is the target from now on, where both lie on one unit; or the target, which is not busy and holds
-// what is needed, is the source of another hand-over, to the decode unit, and the plan is asked for again.
+// moves: the source is the target from now on, where both lie on one unit, or where the target, neither being busy,
+// holds all of it; or the target, which is not busy and holds what is needed, is the source of another hand-over, to
+// the decode unit, and the plan is asked for again.
 class StepPlan {
  public:
   enum class Change : uint8_t { kNone, kTakeOver, kPassOn };

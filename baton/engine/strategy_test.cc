@@ -21,7 +21,7 @@ std::string text_of(const StepPlan& plan) {
         text += "make";
         break;
       case WorkKind::kStep:
-        text += work.decodes ? "decode" : "prefill";
+        text += work.decodes ? "decode" : work.streams ? "stream" : "prefill";
         if (work.tokens > 0) text += " " + std::to_string(work.tokens);
         break;
       case WorkKind::kMove:
@@ -81,6 +81,24 @@ TEST(Handoff, TheProofIsMadeBesideThePrefillAndBeforeDecode) {
   EXPECT_EQ(planned("handoff", repeats, {}, at(0)), "prefill 9 source");
 }
 
+TEST(Overlap, StreamsFromTheFirstStepWithRoom) {
+  RequestView view{.need = 9, .room_soon = true};
+  EXPECT_EQ(planned("overlap", view, {}, {}), "make target") << "which is there at once";
+  EXPECT_EQ(planned("overlap", view, {}, kBusy), "");
+  EXPECT_EQ(planned("overlap", view, {}, at(0)), "stream 9 source");
+  EXPECT_EQ(planned("overlap", view, at(4), at(0)), "stream 5 source");
+  EXPECT_EQ(planned("overlap", view, kBusy, kBusy), "");
+  view.room_soon = false;
+  EXPECT_EQ(planned("overlap", view, {}, {}), "make target, prefill 9 source") << "others decode there";
+  EXPECT_EQ(planned("overlap", view, at(4), {}), "make target, prefill 5 source");
+  EXPECT_EQ(planned("overlap", view, at(9), at(0)), "carry source") << "nothing was streamed";
+  EXPECT_EQ(planned("overlap", view, at(9), at(9)), "take over");
+  EXPECT_EQ(planned("overlap", view, kBusy, at(9)), "") << "a checkpoint of it is kept";
+  view.same_unit = true;
+  EXPECT_EQ(planned("overlap", view, {}, {}), "prefill 9 source");
+  EXPECT_EQ(planned("overlap", view, at(9), {}), "take over");
+}
+
 TEST(EveryStrategy, ComparesAStartingStateBeforeAnythingGoesOnFromIt) {
   RequestView view{.need = 9, .start_pending = true, .proof_wanted = true, .compare_due = true};
   view.start_check_due = true;
@@ -129,6 +147,7 @@ TEST(EveryStrategy, PlansOnlyFreeRolesAndNoUnprovedDecode) {
     view.need = random.below(4);
     view.generated = random.below(32);
     view.same_unit = random.below(2) != 0;
+    view.room_soon = random.below(2) != 0;
     view.onward = random.below(2) != 0;
     view.alone = random.below(3) == 0;
     view.handed_over = random.below(2) != 0;
@@ -152,6 +171,10 @@ TEST(EveryStrategy, PlansOnlyFreeRolesAndNoUnprovedDecode) {
         if (work.kind == WorkKind::kStep) {
           EXPECT_TRUE(work.decodes ? !view.proof_wanted : work.tokens > 0);
         }
+        if (work.streams) {
+          EXPECT_TRUE(work.role == StateRole::kSource && view.target().exists && !view.same_unit);
+          ++uses[static_cast<size_t>(StateRole::kTarget)];
+        }
         if (work.kind == WorkKind::kProve && (work.decodes || !view.start_check_due)) {
           EXPECT_NE(work.decodes, view.compare_due);
           EXPECT_TRUE(view.proof().position == view.need || (view.compare_due && view.proof_repeats));
@@ -164,6 +187,7 @@ TEST(EveryStrategy, PlansOnlyFreeRolesAndNoUnprovedDecode) {
           EXPECT_FALSE(view.roles[static_cast<size_t>(work.to)].busy);
         }
       }
+      for (const int used : uses) EXPECT_LE(used, 1) << strategy->name;
     }
   }
 }
@@ -199,7 +223,7 @@ TEST(Choice, IsByTheUnitsOrWhatTheyAllow) {
   EXPECT_EQ(chosen("handoff", "b"), "handoff");
   EXPECT_EQ(chosen("single", "a"),
             "strategy 'single' runs everything on the decode unit 'b', but the prefill unit asked for is 'a': use "
-            "strategy handoff, or leave that unit out");
+            "strategy handoff or overlap, or leave that unit out");
   EXPECT_EQ(chosen("x", "a").find("strategy 'x' does not exist; there are: handoff"), 0u);
   EXPECT_EQ(chosen("handoff", "a", "c")
                 .find("strategy 'handoff' goes straight to the decode unit 'b', but the via unit "

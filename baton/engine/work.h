@@ -35,6 +35,7 @@ struct HeldState {
   Provenance provenance;  // of its tokens: who processed them, in which steps; goes where the contents go
   bool exact = true;      // made by its home's prefills alone, as ReuseMode::kExact asks for
   std::shared_ptr<const Checkpoint> kept = {};  // what its contents were restored from or kept as last
+  std::unique_ptr<StateStream> stream = {};     // that fills it, when it was begun and is not whole
 };
 
 struct MakeWork {
@@ -81,12 +82,22 @@ struct StepSeat {
   std::vector<int32_t> tokens;  // decoded: the one that is fed first
   std::unique_ptr<TokenPicker> picker;
   bool want_logits = false;  // decoded: of the first call
+  // With into_tokens: a state of another lane's unit, at position 0. What the step brings is moved there meanwhile;
+  // with the last of so many tokens it has all that `state` had.
+  HeldState into = {};
+  uint64_t into_tokens = 0;
 
   Status status;  // of this seat alone: no state could be made, or logits that are not numbers
   Draws draws;    // its ids: one for each call that went well, by the lane's clock
   std::vector<float> logits;
+  Status moved;          // of the move; the step may have gone well all the same
+  bool arrived = false;  // `into` is whole
+  MoveReport report;     // when it is: of all steps
+  // How long the step waited for the move: part of its time, the last of it.
+  double waited_ms = 0;
 
   bool decodes() const { return picker != nullptr; }
+  bool streams() const { return into_tokens > 0; }
 };
 
 // Up to `calls` steps of the unit with the same seats, more than one only where all decode: Executor::step_on. None

@@ -216,7 +216,7 @@ struct Behaviour {
   uint32_t prefill_tokens_preferred = 8, prefill_tokens_min = 1;
   uint32_t prefill_seats_shared = 1;
   uint32_t decode_seats_max = 2;  // 0: it only prefills
-  bool mixes = false;
+  bool mixes = false, tells_layers = false;
   std::string warning = {};  // of its placement
   // Called before each act with its tokens or seats; may sleep; an error is the act's result. Null: nothing fails.
   std::function<Status(Act, size_t)> before = nullptr;
@@ -240,6 +240,7 @@ class FakeExecutor final : public Executor {
     caps_.prefill_seats_shared = behaviour_.prefill_seats_shared;
     caps_.decode_seats_max = behaviour_.decode_seats_max;
     caps_.mixes = behaviour_.mixes;
+    caps_.tells_layers = behaviour_.tells_layers;
     caps_.kv_type = behaviour_.storage.kv_type;
     caps_.logit_tolerances = equal_tolerances(1e-3f);
   }
@@ -259,13 +260,13 @@ class FakeExecutor final : public Executor {
     state->bytes_per_token = behaviour_.bytes_per_token;
     return state;
   }
-  Status step(std::span<const Seat> seats, std::span<float> out, const StepContext&) override {
+  Status step(std::span<const Seat> seats, std::span<float> out, const StepContext& context) override {
     const auto first = std::find_if(seats.begin(), seats.end(), [](const Seat& seat) { return seat.decodes; });
     const auto prefills = static_cast<size_t>(first - seats.begin()), decodes = seats.size() - prefills;
     prefills_ += prefills > 0 ? 1 : 0;
     decodes_ += decodes > 0 ? 1 : 0;
     const Status status = decodes > 0 ? before(Act::kDecode, decodes) : Status();
-    Status done = status && prefills > 0 ? run(seats.first(prefills), out, false) : status;
+    Status done = status && prefills > 0 ? run(seats.first(prefills), out, false, context.watch) : status;
     size_t rows = 0;
     for (const Seat& seat : seats.first(prefills)) rows += seat.rows_out;
     if (done && decodes > 0) done = run(seats.subspan(prefills), out.subspan(rows * width()), true);
@@ -282,7 +283,7 @@ class FakeExecutor final : public Executor {
   std::string arithmetic() const override { return arithmetic_name("fake/" + name_); }
 
  private:
-  Status run(std::span<const Seat> seats, std::span<float> out, bool decodes) {
+  Status run(std::span<const Seat> seats, std::span<float> out, bool decodes, LayerWatch* watch = nullptr) {
     // The proof's two states go in one step wherever they are.
     const size_t most = decodes ? std::max(caps_.decode_seats_max, 2u) : caps_.prefill_seats_shared;
     if (seats.empty() || seats.size() > most) {
@@ -300,6 +301,7 @@ class FakeExecutor final : public Executor {
       const bool spoilt = decodes ? behaviour_.spoils_decode && behaviour_.spoils_decode(i, seats.size())
                                   : behaviour_.spoils_prefill && behaviour_.spoils_prefill();
       if (spoilt) mine.store_hash(mix(mine.hash()));
+      for (int32_t layer = 0; watch != nullptr && caps_.tells_layers && layer < 2; ++layer) watch->layer_done(i, layer);
       if (seat.rows_out == 0) continue;
       mine.write_logits(out.first(width()));
       out = out.subspan(width());

@@ -28,6 +28,7 @@ void SimulationCounts::add(const SimulationCounts& other) {
   shared_prefills += other.shared_prefills;
   steps += other.steps, start_refused += other.start_refused, sealed += other.sealed;
   sealed_answers += other.sealed_answers, sealed_cancelled += other.sealed_cancelled;
+  streamed += other.streamed;
   kept += other.kept, reused += other.reused, reuse_failed += other.reuse_failed;
   preempted += other.preempted, prefilled_again += other.prefilled_again;
   late += other.late, cut_short += other.cut_short, marks += other.marks;
@@ -102,6 +103,14 @@ Result<MoveReport> Simulation::DamagingCarrier::carry(const SequenceState& from,
   return report;
 }
 
+Status Simulation::DamagingCarrier::stream(StateStream& stream, const SequenceState& from, uint64_t position,
+                                           std::optional<int32_t> layer) {
+  const Weather weather = simulation_.weather_;
+  const bool fails = weather == Weather::kPeerFails || weather == Weather::kStormy;
+  if (fails && simulation_.chance(simulation_.failure_rate_ / 4)) return fail(Code::kCorrupt, "injected failure");
+  return Carrier::stream(stream, from, position, layer);
+}
+
 Status Simulation::DamagingCarrier::seal(const SequenceState& from, const StateIdentity& identity,
                                          std::span<const int32_t> tokens, const Provenance& provenance,
                                          const SealTaker& take) {
@@ -161,6 +170,7 @@ Behaviour Simulation::behaviour_of(size_t unit) {
   behaviour.prefill_seats_shared = static_cast<uint32_t>(pick(1, 4));
   behaviour.decode_seats_max = static_cast<uint32_t>(pick(1, 4));
   behaviour.mixes = chance(0.5);
+  behaviour.tells_layers = chance(0.5);
   const bool fails = weather_ == Weather::kStormy || (weather_ == Weather::kPeerFails && unit == 0);
   if (fails) {
     behaviour.before = [this](Act act, size_t) -> Status {
@@ -188,7 +198,8 @@ void Simulation::make_units() {
     behaviour.start = start_of(i >= main_units_);
     units_.push_back(std::make_unique<FakeExecutor>("unit" + std::to_string(i), i < main_units_ ? main : other,
                                                     std::move(behaviour)));
-    lanes_.push_back(std::make_unique<Lane>(*units_[i], units_[i]->name(), units_[i]->caps().decode_seats_max, clock_));
+    lanes_.push_back(std::make_unique<Lane>(*units_[i], units_[i]->name(), units_[i]->caps().decode_seats_max, clock_,
+                                            carrier_.get()));
   }
 }
 
@@ -469,6 +480,7 @@ Status Simulation::start_works() {
     if (auto* step = std::get_if<StepWork>(&work.body)) {
       const bool decodes = step->seats.back().decodes();
       tokens = decodes ? step->calls : step->prefill_tokens();
+      for (const StepSeat& seat : step->seats) counts_.streamed += seat.streams() ? 1 : 0;
       if (step->seats.size() > 1) ++(decodes ? counts_.shared_steps : counts_.shared_prefills);
     }
     if (const uint64_t most = facts_.limits.step_tokens_max; most > 0 && work.body.index() == 1) {

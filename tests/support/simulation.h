@@ -38,7 +38,7 @@ struct SimulationCounts {
   uint64_t requests = 0, refused = 0, answered = 0, cancelled = 0, errors = 0, fallbacks = 0, rebuilt = 0;
   uint64_t moved = 0, proved = 0, proofs_failed = 0, shared_steps = 0, shared_prefills = 0, steps = 0,
            start_refused = 0, sealed = 0, sealed_answers = 0, sealed_cancelled = 0, kept = 0, reused = 0,
-           reuse_failed = 0, late = 0, cut_short = 0, marks = 0, preempted = 0, prefilled_again = 0;
+           reuse_failed = 0, late = 0, cut_short = 0, marks = 0, preempted = 0, prefilled_again = 0, streamed = 0;
   // Of runs whose units keep the times that are aimed at: cancels by what they met, and the most that one took.
   std::array<uint64_t, kCancelPhases.size()> cancels_in = {};
   int64_t cancel_ns_max = 0;
@@ -61,6 +61,8 @@ class Simulation {
    public:
     explicit DamagingCarrier(Simulation& simulation) : simulation_(simulation) {}
     Result<MoveReport> carry(const SequenceState& from, SequenceState& to) override;
+    Status stream(StateStream& stream, const SequenceState& from, uint64_t position,
+                  std::optional<int32_t> layer) override;
     Status seal(const SequenceState& from, const StateIdentity& identity, std::span<const int32_t> tokens,
                 const Provenance& provenance, const SealTaker& take) override;
     Result<std::shared_ptr<const Checkpoint>> keep(CheckpointMemory& memory, const SequenceState& from,
