@@ -112,6 +112,7 @@ Request Bench::request(ConversationWay way, std::vector<int32_t> tokens) const {
   Request request = runtime_.make_request(std::move(tokens));
   request.prefill_unit = hands_over(way) ? settings_.prefill : settings_.decode;
   request.decode_unit = settings_.decode;
+  if (hands_over(way)) request.strategy = way == ConversationWay::kHandoff ? "handoff" : "overlap";
   request.sampler.temperature = 0;
   request.ignore_eos = true;
   request.max_new_tokens = settings_.shape.answer_tokens;
@@ -184,7 +185,7 @@ void Bench::keep(ConversationWay way, uint32_t turn, const Completion& done, std
   figures.prompt_tokens = stats.prompt_tokens;
   figures.cached_tokens = stats.reused_tokens;
   figures.ttft_ms.push_back(stats.ttft_ms);
-  figures.hand_over_ms.push_back(stats.restore_ms + stats.bridge.ms);
+  figures.hand_over_ms.push_back(stats.restore_ms + stats.bridge.ms - stats.bridge.hidden_ms);
   figures.decode_tps.push_back(stats.decode_tps);
   figures.emulated = figures.emulated || stats.prefill.emulated || stats.decode.emulated;
   if (joules) figures.joules.push_back(*joules);

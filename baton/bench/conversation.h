@@ -27,8 +27,8 @@ enum class ConversationWay : uint8_t {
   kSingle,       // all of it on the unit that decodes
   kSingleBusy,   // the same, while it decodes another answer too
   kHandoff,      // prefill on the other unit
-  kOverlap,      // handoff, while the unit that decodes has another answer too
-  kIdlePrefill,  // handoff; in the pauses the other unit prefills what is known of the next question
+  kOverlap,      // the strategy overlap, while the unit that decodes has another answer too
+  kIdlePrefill,  // the strategy overlap; in the pauses the other unit prefills what is known of the next question
 };
 std::string_view to_string(ConversationWay way);  // "single", "single-busy", ...
 

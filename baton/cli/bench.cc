@@ -75,14 +75,34 @@ std::optional<std::string> ignored_by_conversation(const BenchFlags& flags) {
                                : std::nullopt;
 }
 
+std::optional<std::string> ignored_by_interference(const BenchFlags& flags) {
+  for (const char* name : {"--pg", "--n-depth", "--sequences", "--load", "--no-warmup", "--no-limits", "--no-check",
+                           "--ab", "--ab-first", "--rounds", "--confidence", "--rest", "--seed", "--conversation",
+                           "--turns", "--input-tokens", "--answer-tokens", "--pause", "--pipelines"}) {
+    if (flags.given(name))
+      return fmt::format("{} does not go with --interference", name == std::string_view("--ab-first") ? "--ab" : name);
+  }
+  if (flags.pipelines.any()) return "--pipelines-file, --only, --emulate, --html and --published go with --pipelines";
+  if (flags.prefill.size() > 1 || flags.prefill.front() < 2)
+    return "-p: --interference takes one prompt of 2 tokens or more";
+  if (flags.decode.size() > 1 || flags.decode.front() < 2)
+    return "-n: --interference takes one answer of 2 tokens or more";
+  return flags.output == "csv" ? std::optional<std::string>("-o csv: --interference is printed as md, json or jsonl")
+                               : std::nullopt;
+}
+
 int run_bench(BenchFlags& flags) {
   end_with_a_word_on_interrupt();
-  if (flags.pipelines.chosen) {
+  if (flags.pipelines.chosen && !flags.interference) {
     const auto& prompts = flags.prefill;
     if (const auto problem = ignored_by_pipelines(flags)) return usage(*problem);
     if (std::find(prompts.begin(), prompts.end(), 0u) != prompts.end()) return usage("-p 0: a pipeline needs a prompt");
     if (flags.output == "csv") return usage("-o csv: pipelines are printed as md, json or jsonl");
     return bench_pipelines(flags.pipelines, pipeline_run(flags));
+  }
+  if (flags.interference) {
+    if (const auto problem = ignored_by_interference(flags)) return usage(*problem);
+    return bench_interference(flags);
   }
   if (flags.conversation) {
     if (const auto problem = ignored_by_conversation(flags)) return usage(*problem);
@@ -109,6 +129,9 @@ int run_bench(BenchFlags& flags) {
 }
 
 void add_conversation(CLI::App& app, BenchFlags& flags) {
+  app.add_flag("--interference", flags.interference,
+               "what --prefill and --decode cost each other while both work, and the time between an answer's tokens "
+               "while a prompt (-p, default 2000) is prefilled, against --unit (or --decode) doing both");
   app.add_flag("--conversation", flags.conversation,
                "turns of a conversation with each way to use --prefill and --decode: what each turn waits for");
   app.add_option("--turns", flags.turns, "--conversation: questions and answers")

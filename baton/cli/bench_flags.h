@@ -30,6 +30,8 @@ struct BenchFlags {
   bool conversation = false;
   uint32_t turns = 3, input_tokens = 74, answer_tokens = 100, pause_ms = 2000;
 
+  bool interference = false;
+
   PipelineFlags pipelines;
 
   // Whether an option of the command line was given.
@@ -53,6 +55,8 @@ int bench_canonical(const BenchFlags& flags);
 int bench_ab(const BenchFlags& flags);
 // Turns of a conversation with each way to use a pair of units.
 int bench_conversation(const BenchFlags& flags);
+// Prefill and decode on two units at once.
+int bench_interference(const BenchFlags& flags);
 // The child of a load test: from here to the first token, then its peak memory, a JSON line each.
 int bench_load_child(const BenchFlags& flags);
 

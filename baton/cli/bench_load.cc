@@ -23,7 +23,7 @@ Result<LoadRow> measure_load(const BenchFlags& flags) {
   for (uint32_t i = 0; i < flags.repetitions; ++i) {
     progress(fmt::format("load {}/{}", i + 1, flags.repetitions));
     BATON_TRY(const ChildRun run, run_child(words));
-    const size_t line = run.output.find('\n');
+    const auto line = static_cast<size_t>(std::find(run.output.begin(), run.output.end(), '\n') - run.output.begin());
     const auto first = OrderedJson::parse(run.output.substr(0, line), nullptr, false);
     const auto second = OrderedJson::parse(run.output.substr(std::min(line + 1, run.output.size())), nullptr, false);
     if (!first.is_object() || !second.is_object() || !first.contains("first_token"))

@@ -125,6 +125,33 @@ class Bench(unittest.TestCase):
             self.assertEqual((done.returncode, done.stdout), (2, ""))
             self.assertIn("tg4: the unit only prefills: decode on another one", done.stderr)
 
+    def test_what_units_cost_each_other(self):
+        few = ("--interference", "-p", "96", "-n", "8", "-r", "2")
+        one = rows(*few, "--prefill", "cpu:threads=1", "--decode", "ref", "--unit", "cpu")
+        self.assertEqual((one["prefill"]["unit"], one["decode"]["unit"]), ("cpu:threads=1", "ref"))
+        self.assertEqual([(row["strategy"], row["pair"]) for row in one["meanwhile"]],
+                         [("alone", "ref"), ("single", "cpu"), ("overlap", "cpu:threads=1+ref")])
+        for phase in ("prefill", "decode"):
+            for which in ("alone_tps", "together_tps"):
+                spread = one[phase]["spread"][which]
+                self.assertLessEqual(spread["low"], one[phase][which])
+                self.assertLessEqual(one[phase][which], spread["high"])
+            self.assertAlmostEqual(one[phase]["share"], one[phase]["together_tps"] / one[phase]["alone_tps"])
+        for row in one["meanwhile"]:
+            self.assertGreater(row["gaps"], 1)
+            self.assertLessEqual(row["p50_ms"], row["p99_ms"])
+            self.assertEqual(row["ttft_ms"] is None, row["strategy"] == "alone")
+        p99 = {row["strategy"]: row["p99_ms"] for row in one["meanwhile"]}
+        self.assertAlmostEqual(one["p99_overlap_of_single"], p99["overlap"] / p99["single"])
+        self.assertLessEqual(one["hand_over"]["visible_ms"], one["hand_over"]["move_ms"])
+        table = bench("-m", SMALL, *few, "--prefill", "cpu:threads=1", "--decode", "ref").stdout
+        self.assertRegex(table, r"\| single \| ref \|")
+        for flags, words in ((("--prefill", "cpu", "--decode", "cpu"), "name two units"), (("--pg", "4,4"), "--pg does not go"),
+                             (("-o", "csv"), "csv"), (("-p", "8,9"), "one prompt")):
+            done = bench("--interference", "-m", SMALL, *flags)
+            self.assertEqual((done.returncode, done.stdout), (2, ""), flags)
+            self.assertIn(words, done.stderr)
+
     @measures_bounds
     def test_a_conversation_by_every_way(self):
         few = ("--turns", "2", "--input-tokens", "16", "--answer-tokens", "6", "--pause", "400", "-r", "1")
