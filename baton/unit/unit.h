@@ -113,8 +113,9 @@ struct StepLimits {
 // Is told by a step, on the step's thread, that all segments of a layer are what they will be behind the step: for who
 // sends a state while later layers compute. A seat's layers come in their order, each once. From then on, until the
 // call for the seat's last layer returns, the layer can be read at the position that the step will bring, by one thread
-// at a time, which need not be the step's; the rest of the state cannot: the unit calls the state's show_coming with
-// that position before it tells of the first layer, and set_position behind the last.
+// at a time, which need not be the step's (of a step that ends early, until the state is dropped); the rest cannot: the
+// unit calls the state's show_coming with that position before it tells of the first layer, and set_position behind the
+// last.
 class LayerWatch {
  public:
   virtual ~LayerWatch() = default;

@@ -120,11 +120,7 @@ Status CpuExecutor::step(std::span<const Seat> seats, std::span<float> out, cons
     pack_some();
     pass_->start(runs, next_row);
     for (const host::RunInput& run : runs) next_row += int64_t{run.rows_out} * model_->program.output_width;
-    if (context.watch == nullptr) {
-      BATON_OK(run_all(context));
-    } else {
-      run_watched(runs, passes.ended(), *context.watch);
-    }
+    BATON_OK(context.watch == nullptr ? run_all(context) : run_watched(runs, passes.ended(), context));
     pass_->finish();
   }
   return {};
@@ -139,7 +135,8 @@ Status CpuExecutor::run_all(const StepContext& context) {
   return {};
 }
 
-void CpuExecutor::run_watched(std::span<const host::RunInput> runs, std::span<const size_t> ended, LayerWatch& watch) {
+Status CpuExecutor::run_watched(std::span<const host::RunInput> runs, std::span<const size_t> ended,
+                                const StepContext& context) {
   const std::vector<host::Step>& steps = weights_->plan().steps;
   std::vector<const Op*> ops;
   for (const host::Step& step : steps) ops.push_back(&step.op);
@@ -148,11 +145,13 @@ void CpuExecutor::run_watched(std::span<const host::RunInput> runs, std::span<co
     if (ended[r] != SIZE_MAX) runs[r].state->show(runs[r].state->position() + runs[r].tokens.size());
   }
   for (size_t i = 0; i < steps.size(); ++i) {
+    BATON_OK(context.check());
     pass_->run(steps[i]);
     for (size_t r = 0; r < runs.size() && layers[i] >= 0; ++r) {
-      if (ended[r] != SIZE_MAX) watch.layer_done(ended[r], layers[i]);
+      if (ended[r] != SIZE_MAX) context.watch->layer_done(ended[r], layers[i]);
     }
   }
+  return {};
 }
 
 Status CpuExecutor::step_on(std::span<const Seat> seats, std::span<float> out, const StepLimits& limits,

@@ -58,7 +58,7 @@ class CpuExecutor final : public Executor {
   };
   // All steps of a pass. `ended`: of each run its seat, where it ends with it, else SIZE_MAX.
   Status run_all(const StepContext& context);
-  void run_watched(std::span<const host::RunInput> runs, std::span<const size_t> ended, LayerWatch& watch);
+  Status run_watched(std::span<const host::RunInput> runs, std::span<const size_t> ended, const StepContext& context);
 
   const std::shared_ptr<const Model> model_;
   const host::Kernels& kernels_;
