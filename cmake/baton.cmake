@@ -200,6 +200,7 @@ function(baton_library folder)
   list(FILTER benches INCLUDE REGEX "_bench\\.cc$")
   list(FILTER sources EXCLUDE REGEX "(_test|_bench|/cli/main)\\.(cc|cu|mm)$")
 
+  baton_fault_points(${sources})
   if(sources)
     add_library(${target} STATIC ${sources})
     set(scope PUBLIC)
@@ -258,6 +259,20 @@ function(baton_source_dir)
   endforeach()
 endfunction()
 
+# BATON_FAULTS for those of the sources that name fault points (baton/base/fault.h), and no other: the rest is the same in
+# both kinds of builds, and ccache knows it.
+option(BATON_FAULTS "compile in points where tests make things fail" OFF)
+function(baton_fault_points)
+  foreach(source IN LISTS ARGN)
+    if(BATON_FAULTS)
+      file(STRINGS ${source} uses REGEX "BATON_FAULT" LIMIT_COUNT 1)
+      if(uses)
+        set_property(SOURCE ${source} APPEND PROPERTY COMPILE_DEFINITIONS BATON_FAULTS=1)
+      endif()
+    endif()
+  endforeach()
+endfunction()
+
 # A GoogleTest program; each of its tests is a ctest test with the label of its folder. The list of tests is read when
 # ctest starts, so that a build runs nothing.
 function(baton_test target label)
@@ -265,6 +280,7 @@ function(baton_test target label)
   target_link_libraries(${target} PRIVATE baton_options GTest::gtest GTest::gtest_main)
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
   baton_source_dir(${ARGN})
+  baton_fault_points(${ARGN})
   baton_precompile(${target} test)
   include(GoogleTest)
   gtest_discover_tests(${target} DISCOVERY_MODE PRE_TEST NO_PRETTY_VALUES DISCOVERY_TIMEOUT 120 PROPERTIES TIMEOUT 1800 LABELS ${label})

@@ -14,6 +14,7 @@
 #include <functional>
 
 #include "baton/base/descriptor.h"
+#include "baton/base/fault.h"
 #include "baton/base/output_file.h"
 
 namespace baton {
@@ -82,6 +83,10 @@ FileReader::~FileReader() {
 }
 
 Status FileReader::read_at(uint64_t offset, std::span<std::byte> into) const {
+  if (BATON_FAULT(kFileRead)) {
+    errno = EIO;
+    return system_failure(path_, "read");
+  }
   size_t done = 0;
   while (done < into.size()) {
     const ssize_t count =
@@ -93,6 +98,7 @@ Status FileReader::read_at(uint64_t offset, std::span<std::byte> into) const {
     }
     done += static_cast<size_t>(count);
   }
+  if (BATON_FAULT(kFileDamage) && !into.empty()) into[into.size() / 2] ^= std::byte{1};
   return {};
 }
 

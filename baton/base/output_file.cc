@@ -19,6 +19,7 @@
 #include <string_view>
 #include <utility>
 
+#include "baton/base/fault.h"
 #include "baton/base/random.h"
 #include "baton/base/temporary_names.h"
 
@@ -221,7 +222,12 @@ void OutputFile::remove_temporary() {
 Status OutputFile::write(std::span<const std::byte> bytes) {
   size_t done = 0;
   while (done < bytes.size()) {
-    const ssize_t count = ::write(descriptor_, bytes.data() + done, bytes.size() - done);
+    if (const int number = BATON_FAULT(kFileFull) ? ENOSPC : BATON_FAULT(kFileWrite) ? EIO : 0; number != 0) {
+      errno = number;
+      return output_failure(path_, "write");
+    }
+    const size_t left = bytes.size() - done, most = BATON_FAULT(kFileShort) ? (left + 1) / 2 : left;
+    const ssize_t count = ::write(descriptor_, bytes.data() + done, most);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && errno == EAGAIN) {
       struct pollfd entry {
@@ -242,6 +248,10 @@ Status OutputFile::commit() {
     return {};
   }
   if (::fsync(descriptor_) != 0) return output_failure(path_, "write");
+  if (BATON_FAULT(kFileReplace)) {
+    errno = EIO;
+    return output_failure(path_, "replace");
+  }
   const bool unnamed = temporary_.empty();
   const std::string link = descriptor_link(descriptor_);
   const auto name_it = [&](const std::filesystem::path& name) {

@@ -8,6 +8,7 @@
 #include <new>
 
 #include "baton/base/clock.h"
+#include "baton/base/fault.h"
 #include "baton/bridge/convert.h"
 #include "baton/state/values.h"
 
@@ -41,6 +42,13 @@ Result<const std::byte*> rows_of(const SequenceState& state, size_t index, RowRa
   return piece.data();
 }
 
+// The same values with one that is no number, for a fault.
+const std::byte* with_nan(const std::byte* values, uint64_t bytes, std::vector<std::byte>& piece) {
+  if (values != piece.data()) piece.assign(values, values + bytes);
+  std::memset(piece.data(), 0xff, std::min<uint64_t>(bytes, sizeof(float)));
+  return piece.data();
+}
+
 // The values are numbers, and zeros in a state of no tokens.
 Status check_sound(const Segment& segment, uint64_t tokens, RowRange rows, std::span<const std::byte> values) {
   auto bad = first_not_finite(values, segment.dtype);
@@ -66,7 +74,9 @@ Status for_values(const SequenceState& state, uint64_t tokens, size_t index, std
   return for_pieces(dims, segment.dtype, [&](RowRange rows) -> Status {
     if (part) rows.first += part->first;
     const uint64_t bytes = rows.count * segment.dims[2] * value_bytes(segment.dtype);
+    if (BATON_FAULT(kMoveRead)) return fail(Code::kDevice, "a fault was asked for: the state cannot be read");
     BATON_TRY(const std::byte* first, rows_of(state, index, rows, bytes, piece));
+    if (BATON_FAULT(kStateNan)) first = with_nan(first, bytes, piece);
     const std::span<const std::byte> values(first, bytes);
     BATON_OK(check_sound(segment, tokens, rows, values));
     return visit(rows, values);
@@ -87,7 +97,15 @@ class SegmentFill {
       convert_run(values.data(), plan_.from.dtype, converted_.data(), plan_.to, count);
       values = converted_;
     }
-    BATON_OK(into_.write(index_, rows, values.data()));
+    if (BATON_FAULT(kMoveWrite)) return fail(Code::kDevice, "a fault was asked for: the state cannot be written");
+    std::span<const std::byte> written = values;
+    std::vector<std::byte> damaged;
+    if (BATON_FAULT(kMoveDamage)) {
+      damaged.assign(values.begin(), values.end());
+      damaged[damaged.size() / 2] ^= std::byte{1};
+      written = damaged;
+    }
+    BATON_OK(into_.write(index_, rows, written.data()));
     BATON_TRY(const std::byte* back, rows_of(into_, index_, rows, values.size(), back_));
     if (std::memcmp(back, values.data(), values.size()) == 0) return {};
     return fail(Code::kCorrupt, fmt::format("bridge: {}: rows {} to {} do not come back as they were written: the unit "

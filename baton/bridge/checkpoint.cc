@@ -8,6 +8,7 @@
 #include <new>
 #include <utility>
 
+#include "baton/base/fault.h"
 #include "baton/state/checksum.h"
 #include "baton/state/values.h"
 
@@ -70,6 +71,7 @@ uint64_t CheckpointMemory::bytes_for(const SequenceState& state, const Checkpoin
 
 Result<std::shared_ptr<const Checkpoint>> CheckpointMemory::keep(const SequenceState& state,
                                                                  const std::shared_ptr<const Checkpoint>& before) try {
+  if (BATON_FAULT(kKeepMemory)) throw std::bad_alloc();
   const uint64_t tokens = state.position();
   std::shared_ptr<Checkpoint> made(new Checkpoint(*this, state.shape(), tokens));
   const auto parts = std::make_shared<CheckpointBytes>(bytes_, made->parts_bytes_, 0);
@@ -79,10 +81,12 @@ Result<std::shared_ptr<const Checkpoint>> CheckpointMemory::keep(const SequenceS
     if (has_tokens_dim(segment.kind)) continue;
     const uint64_t rows = segment.dims[0] * segment.dims[1], bytes = rows * row_bytes(segment);
     BATON_OK(state.read(i, {0, rows}, to));
+    if (BATON_FAULT(kStateNan)) std::memset(to, 0xff, sizeof(float));
     BATON_OK(check_numbers(segment, to, bytes));
     to += bytes;
   }
   parts->sum = checksum(parts->values);
+  if (BATON_FAULT(kKeepDamage) && !parts->values.empty()) parts->values[parts->values.size() / 2] ^= std::byte{1};
   made->parts_ = parts;
   if (made->token_bytes_ > 0) {
     const uint64_t pages = (tokens + kPageTokens - 1) / kPageTokens;

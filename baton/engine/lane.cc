@@ -2,10 +2,14 @@
 #include "baton/engine/lane.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <exception>
 #include <new>
 #include <system_error>
+#include <thread>
+
+#include "baton/base/fault.h"
 
 namespace baton {
 namespace {
@@ -20,6 +24,15 @@ Status guarded(F&& body) {
   } catch (const std::exception& error) {
     return fail(Code::kInternal, std::string("a step threw: ") + error.what());
   }
+}
+
+// What a unit may do in a step's place, for tests.
+Status step_fault() {
+  if (BATON_FAULT(kStepMemory)) throw std::bad_alloc();
+  if (BATON_FAULT(kStepSleeps)) std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  const bool lost = BATON_FAULT(kStepLost), fails = BATON_FAULT(kStepFails);
+  if (!lost && !fails) return {};
+  return fail(lost ? Code::kUnavailable : Code::kDevice, "a fault was asked for: the step fails");
 }
 
 }  // namespace
@@ -84,6 +97,7 @@ void Lane::run(Work& work) {
 
 Status Lane::make(HeldState& held) {
   if (held.state) return {};
+  if (BATON_FAULT(kStateMemory)) return fail(Code::kOutOfMemory, "a fault was asked for: no memory for a state");
   BATON_TRY(held.state, executor_.new_state(held.tokens_max));
   held.bytes = held.state->bytes();
   return {};
@@ -124,6 +138,7 @@ Status Lane::step_on(StepWork& work) {
   if (logits_.size() < values) logits_.resize(values);
   StepContext context = context_;
   if (streaming) context.watch = &streams;
+  BATON_OK(step_fault());
   const Status status = executor_.step_on(seats_, std::span(logits_).first(values), limits, context);
   const bool shared = seats_.size() > 1;
   auto logits = logits_.cbegin();
@@ -239,6 +254,7 @@ Status BridgeLane::move(MoveWork& work) {
     case MoveForm::kSeal: {
       BATON_TRY(const StateIdentity identity, identity_(work.from.home));
       const auto take = [&](const SealSource& state) -> Status {
+        if (BATON_FAULT(kSealSink)) return fail(Code::kInvalidInput, "a fault was asked for: the state is not taken");
         if (work.take) BATON_OK(work.take(state));
         if (!work.want_block) return {};
         BATON_TRY(work.block, state.block());

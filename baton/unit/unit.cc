@@ -4,11 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <new>
 #include <set>
 #include <utility>
 
 #include "baton/base/clock.h"
+#include "baton/base/fault.h"
 #include "baton/quant/format.h"
 #include "baton/sample/sampler.h"
 
@@ -181,6 +183,7 @@ Status Executor::step_and_draw(std::span<const Seat> seats, std::span<float> out
   for (uint32_t done = 0; done < limits.steps_max && more; ++done) {
     BATON_OK(context.check());
     BATON_OK(step(next, rows, context));
+    if (BATON_FAULT(kLogitsNan) && !rows.empty()) rows[0] = std::numeric_limits<float>::quiet_NaN();
     if (done == 0) hand_out(seats, next, rows.data(), width, out);
     draw_all(drawing.size(), [&](size_t i) { draw(*drawing[i].first, rows.subspan(drawing[i].second, width), clock); });
     more = drawing.size() == next.size() && clock.now_ns() < limits.until_ns;
