@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "baton/base/channel.h"
+#include "baton/base/fault.h"
 #include "baton/bridge/bridge.h"
 #include "baton/engine/checkpoint_writer.h"
 #include "baton/engine/lane.h"
@@ -116,10 +117,10 @@ struct Engine::Core {
         clock(options.clock != nullptr ? *options.clock : own_clock),
         facts(std::move(scheduler_facts)),
         requests_max(size_t{facts.limits.requests_active_max} + facts.limits.requests_queued_max),
+        scheduler(facts),
         // Each request in the engine sends one submit, at most one cancel and one stop; each lane and the bridge one
         // work; the writer one; one end.
         inbox(3 * requests_max + options.units.size() + 3),
-        scheduler(facts),
         lost(options.units.size()) {}
 
   Status start();
@@ -152,9 +153,9 @@ struct Engine::Core {
   const size_t requests_max;
   Carrier carrier;
 
+  Scheduler scheduler;  // of the scheduler's thread; before what may hold its checkpoints when the engine collapsed
   Channel<Message> inbox;
   std::vector<std::unique_ptr<Channel<Work>>> works;  // units, then the bridge
-  Scheduler scheduler;                                // of the scheduler's thread
   bool stopping = false;                              // of the scheduler's thread
   bool storing = false;                               // of the scheduler's thread: the writer has a checkpoint
   bool stores = false;  // of the scheduler's thread: there is a writer, and no file failed
@@ -181,16 +182,23 @@ Status Engine::Core::start() {
     close_channels();
     join();
   };
+  const auto may_start = [] {
+    if (BATON_FAULT(kThreadStart))
+      throw std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again));
+  };
   try {
     for (const EngineUnit& unit : options.units)
       lanes.push_back(std::make_unique<Lane>(*unit.executor, unit_of(unit.name), unit.caps->decode_seats_max, clock));
     for (size_t i = 0; i <= options.units.size(); ++i) works.push_back(std::make_unique<Channel<Work>>(1));
-    for (size_t i = 0; i < options.units.size(); ++i)
+    for (size_t i = 0; i < options.units.size(); ++i) {
+      may_start();
       threads.emplace_back([this, i] {
         ++owners;
         survive([&] { serve(*works[i], *lanes[i]); });
         LeaveCore()(this);
       });
+    }
+    may_start();
     threads.emplace_back([this] { survive([&] { run_bridge(); }); });
     if (options.cache != nullptr) {
       stores = true;
@@ -198,6 +206,7 @@ Status Engine::Core::start() {
           *options.cache, [this](LaneIndex lane) { return identity(lane); },
           [this](const Status& status) { survive([&] { inbox.send(StoredMessage{status}); }); });
     }
+    may_start();
     threads.emplace_back([this] {
       survive([&] { run_scheduler(); });
       close_channels();
