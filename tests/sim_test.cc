@@ -6,6 +6,7 @@
 #include <iostream>
 
 #include "tests/support/simulation.h"
+#include "tests/support/smoke.h"
 
 namespace baton::fake {
 namespace {
@@ -74,6 +75,31 @@ TEST_P(Seeds, EveryRunHoldsEveryInvariant) {
   EXPECT_GT(counts.rebuilt, each / 1000);  // one in a hundred, several at a time: few of 1,000 seeds
 }
 INSTANTIATE_TEST_SUITE_P(Shard, Seeds, testing::Range<uint64_t>(0, kShards));
+
+// Each fault at one time of each run, and every 16th time.
+TEST(Faults, HitOneRequestAndNoOther) {
+  SimulationCounts counts;
+  for (const FaultPoint point : kSimulatedFaults) {
+    for (const bool once : {true, false}) {
+      uint64_t reached = 0, fired = 0;
+      for (uint64_t seed = 0; seed < static_cast<uint64_t>(scaled(120, 60)); ++seed) {
+        Simulation simulation(
+            seed, {point, once ? FaultPlan{.at = reached + 1 + seed % 9} : FaultPlan{.every = 16}, reached});
+        const Status status = simulation.run();
+        ASSERT_TRUE(status) << to_string(point) << (once ? " once: " : " every 16th time: ") << status.error().message;
+        counts.add(simulation.counts());
+        reached = simulation.fault().reached();
+        fired += simulation.fault().fired();
+      }
+      std::cout << to_string(point) << (once ? " once" : " every 16th time") << ": reached " << reached << ", fired "
+                << fired << "\n";
+      EXPECT_GT(fired, 4u) << to_string(point);
+    }
+  }
+  std::cout << counts.requests << " requests: " << counts.answered << " answered, " << counts.errors << " errors, "
+            << counts.restarted << " restarted from checkpoints, " << counts.fallbacks << " fall-backs\n";
+  EXPECT_GT(counts.restarted, 10u);
+}
 
 TEST(Replay, TheSameSeedIsTheSameRun) {
   for (uint64_t seed = 0; seed < 40; ++seed) {

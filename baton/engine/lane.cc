@@ -114,6 +114,7 @@ void Lane::step(StepWork& work) {
 }
 
 Status Lane::step_on(StepWork& work) {
+  BATON_OK(step_fault());
   const double ms = std::min(work.ms_max, 1e9);
   const StepLimits limits{work.calls, clock_.now_ns() + static_cast<int64_t>(ms * 1e6), &clock_};
   seats_.clear();
@@ -138,7 +139,6 @@ Status Lane::step_on(StepWork& work) {
   if (logits_.size() < values) logits_.resize(values);
   StepContext context = context_;
   if (streaming) context.watch = &streams;
-  BATON_OK(step_fault());
   const Status status = executor_.step_on(seats_, std::span(logits_).first(values), limits, context);
   const bool shared = seats_.size() > 1;
   auto logits = logits_.cbegin();

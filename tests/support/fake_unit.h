@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -225,7 +226,8 @@ struct Behaviour {
   // Called for each seat of a decode: true spoils the seat's state before its logits are made.
   std::function<bool(size_t seat, size_t seats)> spoils_decode = nullptr;
   uint64_t start = kStart;
-  uint64_t bytes_per_token = 0;  // that a state takes for those it holds
+  uint64_t bytes_per_token = 0;                   // that a state takes for those it holds
+  std::function<bool()> spoils_logits = nullptr;  // called for each row: true makes one of them no number
 };
 
 class FakeExecutor final : public Executor {
@@ -304,6 +306,7 @@ class FakeExecutor final : public Executor {
       for (int32_t layer = 0; watch != nullptr && caps_.tells_layers && layer < 2; ++layer) watch->layer_done(i, layer);
       if (seat.rows_out == 0) continue;
       mine.write_logits(out.first(width()));
+      if (behaviour_.spoils_logits && behaviour_.spoils_logits()) out[0] = std::nanf("");
       out = out.subspan(width());
     }
     return {};

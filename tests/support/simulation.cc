@@ -29,7 +29,7 @@ void SimulationCounts::add(const SimulationCounts& other) {
   steps += other.steps, start_refused += other.start_refused, sealed += other.sealed;
   sealed_answers += other.sealed_answers, sealed_cancelled += other.sealed_cancelled;
   streamed += other.streamed;
-  kept += other.kept, reused += other.reused, reuse_failed += other.reuse_failed;
+  restarted += other.restarted, kept += other.kept, reused += other.reused, reuse_failed += other.reuse_failed;
   preempted += other.preempted, prefilled_again += other.prefilled_again;
   late += other.late, cut_short += other.cut_short, marks += other.marks;
   for (size_t i = 0; i < cancels_in.size(); ++i) cancels_in[i] += other.cancels_in[i];
@@ -86,6 +86,7 @@ SealSource in_pieces(std::vector<std::byte> block, bool breaks_off) {
 }  // namespace
 
 Result<MoveReport> Simulation::DamagingCarrier::carry(const SequenceState& from, SequenceState& to) {
+  if (simulation_.fault_) return simulation_.fault_.carry(from, to);
   const Weather weather = simulation_.weather_;
   const bool fails = weather == Weather::kPeerFails || weather == Weather::kStormy;
   if (fails && simulation_.chance(simulation_.failure_rate_)) {
@@ -114,6 +115,8 @@ Status Simulation::DamagingCarrier::stream(StateStream& stream, const SequenceSt
 Status Simulation::DamagingCarrier::seal(const SequenceState& from, const StateIdentity& identity,
                                          std::span<const int32_t> tokens, const Provenance& provenance,
                                          const SealTaker& take) {
+  Carrier plain;
+  if (simulation_.fault_) return simulation_.fault_.seal(plain, from, identity, tokens, provenance, take);
   if (simulation_.weather_ == Weather::kStormy && simulation_.chance(simulation_.failure_rate_)) {
     return fail(Code::kOutOfMemory, "injected failure");
   }
@@ -122,6 +125,7 @@ Status Simulation::DamagingCarrier::seal(const SequenceState& from, const StateI
 
 Result<std::shared_ptr<const Checkpoint>> Simulation::DamagingCarrier::keep(
     CheckpointMemory& memory, const SequenceState& from, const std::shared_ptr<const Checkpoint>& before) {
+  if (simulation_.fault_) return simulation_.fault_.keep(memory, from, before);
   if (simulation_.weather_ != Weather::kCalm && simulation_.chance(simulation_.failure_rate_)) {
     return fail(Code::kOutOfMemory, "injected failure");
   }
@@ -129,6 +133,7 @@ Result<std::shared_ptr<const Checkpoint>> Simulation::DamagingCarrier::keep(
 }
 
 Result<MoveReport> Simulation::DamagingCarrier::restore(const Checkpoint& from, SequenceState& to) {
+  if (simulation_.fault_) return simulation_.fault_.restore(from, to);
   if (simulation_.weather_ == Weather::kCalm || !simulation_.chance(simulation_.failure_rate_)) {
     return Carrier::restore(from, to);
   }
@@ -143,10 +148,11 @@ Result<MoveReport> Simulation::DamagingCarrier::restore(const Checkpoint& from, 
   return report;
 }
 
-Simulation::Simulation(uint64_t seed) : seed_(seed), random_(seed), weather_(static_cast<Weather>(seed % 4)) {
+Simulation::Simulation(uint64_t seed, SimulatedFault fault)
+    : seed_(seed), fault_(fault), random_(seed), weather_(fault ? Weather::kStormy : static_cast<Weather>(seed % 4)) {
   rush_ = chance(0.4);
   if (chance(0.3)) ms_per_token_ = static_cast<double>(random_.uniform(0.2f, 6.0f));
-  failure_rate_ = weather_ == Weather::kCalm ? 0 : static_cast<double>(random_.uniform(0.02f, 0.4f));
+  failure_rate_ = weather_ == Weather::kCalm || fault_ ? 0 : static_cast<double>(random_.uniform(0.02f, 0.4f));
   make_units();
   talks_ = weather_ != Weather::kSilent && chance(0.4);
   for (size_t i = pick(20, 80); i > 0; --i)
@@ -172,7 +178,9 @@ Behaviour Simulation::behaviour_of(size_t unit) {
   behaviour.mixes = chance(0.5);
   behaviour.tells_layers = chance(0.5);
   const bool fails = weather_ == Weather::kStormy || (weather_ == Weather::kPeerFails && unit == 0);
-  if (fails) {
+  if (fault_) {
+    fault_.give(behaviour);
+  } else if (fails) {
     behaviour.before = [this](Act act, size_t) -> Status {
       // A decode fails once a token, the others a few times a request: keep them comparable.
       if (!chance(act == Act::kPrefill ? failure_rate_ : failure_rate_ / 8)) return {};
@@ -223,6 +231,8 @@ SchedulerFacts Simulation::facts() {
   if (chance(0.4)) made.limits.step_tokens_max = static_cast<uint32_t>(pick(1, 40));
   made.limits.overtaken_max = static_cast<uint32_t>(pick(1, chance(0.5) ? 5 : 64));
   made.limits.state_bytes_max = chance(0.3) ? pick(3000, 12000) : 0;
+  // Above what any work takes that comes back.
+  if (fault_.is(FaultPoint::kStepSleeps)) made.limits.step_timeout_ms = 5000;
   made.limits.checkpoint_bytes_max = talks_ || chance(0.5) ? pick(talks_ ? 2000 : 100, chance(0.3) ? 3000 : 30000) : 0;
   return made;
 }
@@ -362,6 +372,9 @@ Status Simulation::run() {
     BATON_OK(start_works());
     cut_works_short();
     BATON_OK(check_step());
+    const int64_t deadline_ns = scheduler_->next_deadline_ns();
+    if (fault_.is(FaultPoint::kStepSleeps) && deadline_ns > now_ns_ && deadline_ns != INT64_MAX)
+      at(deadline_ns, Happening::Kind::kTimeout, 0);
   }
   return check_end();
 }
@@ -374,6 +387,7 @@ Status Simulation::happen(const Happening& happening) {
     if (work && work->ended_ns == now_ns_) scheduler_->done(*std::exchange(work, std::nullopt), now_ns_);
     return {};
   }
+  if (happening.kind == Happening::Kind::kTimeout) return {};
   Ask& ask = asks_.at(happening.which);
   if (happening.kind == Happening::Kind::kDeadline) {
     if (!ask.refused && !ask.ended) expect_end(happening.which, ask);
@@ -498,6 +512,7 @@ Status Simulation::start_works() {
     BATON_OK(check_marks(work));
     work.started_ns = now_ns_;
     work.ended_ns = now_ns_ + duration_of(work, tokens);
+    if (work.lane != scheduler_->bridge() && fault_.fires(FaultPoint::kStepSleeps)) work.ended_ns += 60'000 * kMs;
     at(work.ended_ns, Happening::Kind::kDone, work.lane);
     in_flight_[work.lane] = std::move(work);
   }
@@ -545,6 +560,7 @@ Status Simulation::check_finished(Ask& ask, RequestId id, const FinishedEvent& f
   counts_.prefilled_again += finished.stats.recomputed_tokens > 0 ? 1 : 0;
   if ((finished.stats.preempted > 0) < (finished.stats.aside_ms > 0)) return broken("aside, and not set aside", id);
   counts_.reused += ask.start == StartKind::kNone && finished.stats.reused_tokens > 0 ? 1 : 0;
+  counts_.restarted += finished.stats.restarted_at > 0 ? 1 : 0;
   counts_.reuse_failed += finished.stats.reuse_failed.empty() ? 0 : 1;
   BATON_OK(check_reuse(ask, id, finished.stats));
   note(static_cast<uint64_t>(finished.reason));
@@ -558,7 +574,7 @@ Status Simulation::check_finished(Ask& ask, RequestId id, const FinishedEvent& f
     return broken("began again more than once: " + finished.stats.fallback, id);
   }
   if (now_ns_ > ask.end_by_ns) return broken("a cancel waited for more than the steps in flight", id);
-  if (ask.met) {
+  if (ask.met && !fault_.is(FaultPoint::kStepSleeps)) {
     ++counts_.cancels_in[*ask.met];
     counts_.cancel_ns_max = std::max(counts_.cancel_ns_max, now_ns_ - *ask.cancel_ns);
     if (now_ns_ - *ask.cancel_ns > 100 * kMs)
@@ -583,7 +599,7 @@ Status Simulation::check_finished(Ask& ask, RequestId id, const FinishedEvent& f
         ++counts_.start_refused;
         return ask.got.empty() ? Status() : broken("tokens from a refused starting state", id);
       }
-      if (weather_ != Weather::kStormy || refused)
+      if (weather_ != Weather::kStormy || (refused && !fault_.is(FaultPoint::kStateNan)))
         return broken("an error without a cause: " + finished.error.message, id);
       return finished.error.message.empty() ? broken("an error without a message", id) : Status();
     }
@@ -760,7 +776,17 @@ Status Simulation::check_figures(const Ask& ask, RequestId id, const FinishedEve
   return {};
 }
 
+// Who else than the one that is hit ends with an error? Those that need a unit that is lost.
+Status Simulation::check_fault() const {
+  const uint64_t errors = counts_.errors - counts_.start_refused;
+  const bool loses = fault_.is(FaultPoint::kStepLost) || fault_.is(FaultPoint::kStepSleeps);
+  if (errors > (loses && fault_.fired() > 0 ? asks_.size() : fault_.fired()))
+    return broken(std::to_string(errors) + " errors of " + std::to_string(fault_.fired()) + " failures", 0);
+  return {};
+}
+
 Status Simulation::check_end() {
+  if (fault_) BATON_OK(check_fault());
   for (const auto& [id, ask] : asks_) {
     if (!ask.refused && !ask.ended) return broken("never ended", id);
   }

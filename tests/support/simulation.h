@@ -19,6 +19,7 @@
 #include "baton/engine/lane.h"
 #include "baton/engine/scheduler.h"
 #include "tests/support/fake_unit.h"
+#include "tests/support/simulated_fault.h"
 
 namespace baton::fake {
 
@@ -43,15 +44,19 @@ struct SimulationCounts {
   std::array<uint64_t, kCancelPhases.size()> cancels_in = {};
   int64_t cancel_ns_max = 0;
   double bound_used_max = 0;  // the largest part of their bound that states and checkpoints took
+  uint64_t restarted = 0;     // from checkpoints
   void add(const SimulationCounts& other);
 };
 
 class Simulation {
  public:
-  explicit Simulation(uint64_t seed);
+  explicit Simulation(uint64_t seed) : Simulation(seed, {}) {}
+  // With one kind of failure and no other: `fault`.
+  Simulation(uint64_t seed, SimulatedFault fault);
   // The first thing that is not as it must be.
   Status run();
   const SimulationCounts& counts() const { return counts_; }
+  const SimulatedFault& fault() const { return fault_; }
   // Of everything that happened, in order.
   uint64_t trace() const { return trace_; }
 
@@ -90,7 +95,7 @@ class Simulation {
   struct Happening {
     int64_t time_ns;
     uint64_t order;
-    enum class Kind : uint8_t { kArrival, kCancel, kDone, kDeadline } kind;
+    enum class Kind : uint8_t { kArrival, kCancel, kDone, kDeadline, kTimeout } kind;
     uint64_t which;  // request id, or lane
     bool operator>(const Happening& other) const {
       return std::pair(time_ns, order) > std::pair(other.time_ns, other.order);
@@ -129,8 +134,10 @@ class Simulation {
   Status check_reuse(const Ask& ask, RequestId id, const RequestStats& stats) const;
   Status check_figures(const Ask& ask, RequestId id, const FinishedEvent& finished);
   Status check_end();
+  Status check_fault() const;
 
   const uint64_t seed_;
+  SimulatedFault fault_;
   Random random_;
   Weather weather_;
   StateIdentity identity_, other_identity_;
