@@ -206,6 +206,8 @@ TEST(Hang, OfThePrefillUnitFallsBackToTheDecodeUnit) {
   const Request request = make_request(20, 5);
   auto ticket = rig.engine->submit(request);
   rig.gate.wait_for_arrival();
+  // The decode unit has made its state: nothing else is away when the time is up.
+  ASSERT_TRUE(HangRig::comes_true([&] { return rig.engine->usage().state_bytes > 0; }));
   rig.clock.advance_ms(kTimeoutMs);
   const Answer answer = read_answer(*ticket);
   EXPECT_EQ(answer.tokens, expected_of(request)) << answer.finished.error.message;
