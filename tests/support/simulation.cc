@@ -25,12 +25,10 @@ void SimulationCounts::add(const SimulationCounts& other) {
   requests += other.requests, refused += other.refused, answered += other.answered, cancelled += other.cancelled;
   errors += other.errors, fallbacks += other.fallbacks, rebuilt += other.rebuilt, moved += other.moved;
   proved += other.proved, proofs_failed += other.proofs_failed, shared_steps += other.shared_steps;
-  shared_prefills += other.shared_prefills;
-  steps += other.steps, start_refused += other.start_refused, sealed += other.sealed;
-  sealed_answers += other.sealed_answers, sealed_cancelled += other.sealed_cancelled;
-  streamed += other.streamed;
-  restarted += other.restarted, kept += other.kept, reused += other.reused, reuse_failed += other.reuse_failed;
-  preempted += other.preempted, prefilled_again += other.prefilled_again;
+  shared_prefills += other.shared_prefills, steps += other.steps, start_refused += other.start_refused;
+  sealed += other.sealed, sealed_answers += other.sealed_answers, sealed_cancelled += other.sealed_cancelled;
+  streamed += other.streamed, restarted += other.restarted, kept += other.kept, reused += other.reused;
+  reuse_failed += other.reuse_failed, preempted += other.preempted, prefilled_again += other.prefilled_again;
   late += other.late, cut_short += other.cut_short, marks += other.marks;
   for (size_t i = 0; i < cancels_in.size(); ++i) cancels_in[i] += other.cancels_in[i];
   cancel_ns_max = std::max(cancel_ns_max, other.cancel_ns_max);
