@@ -260,7 +260,11 @@ TEST_P(Reuse, AStoppedAnswerIsGoneOnFrom) {
   turn.insert(turn.end(), ids_.begin() + 200, ids_.begin() + 230);
   const Answer second = ask(request(turn, ReuseMode::kAny));
   EXPECT_GE(second.end.stats.reused_tokens + 1, held);
-  EXPECT_EQ(second.ids, ask(request(turn, ReuseMode::kOff)).ids);
+  // When the stop comes is the machine's affair, and so how much the decode unit made: near ties of two units fall
+  // either way.
+  if (GetParam().prefill == GetParam().decode) {
+    EXPECT_EQ(second.ids, ask(request(turn, ReuseMode::kOff)).ids);
+  }
 }
 
 // It is begun from alone, and others begin from what it leaves.
