@@ -53,8 +53,12 @@ Difference difference(const SequenceState& got, const SequenceState& wanted, siz
 std::vector<apple::SlotMemory> memories_of(SequenceState& state) {
   auto& own = static_cast<host::HostState&>(state);
   std::vector<apple::SlotMemory> memories;
-  for (SlotId slot = 0; slot < static_cast<SlotId>(own.shape().segments.size()); ++slot)
-    memories.push_back({own.shape().segments[static_cast<size_t>(slot)].dtype, own.dims(slot), own.data(slot)});
+  BATON_CHECK(own.make_room(own.tokens_max()));
+  for (SlotId slot = 0; slot < static_cast<SlotId>(own.shape().segments.size()); ++slot) {
+    const Segment& segment = own.shape().segments[static_cast<size_t>(slot)];
+    memories.push_back({segment.dtype, dims_at(segment, own.tokens_max()),
+                        [&own, slot](uint64_t a, uint64_t b) { return own.row(slot, a, b); }});
+  }
   return memories;
 }
 void filled(SequenceState& state, size_t tokens) { static_cast<host::HostState&>(state).advance(tokens); }

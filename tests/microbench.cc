@@ -195,21 +195,31 @@ void delta(benchmark::State& state, Bench& bench, int64_t tokens, int64_t layers
 // 8 query heads on 2 kv heads of 256, six layers, as in Qwen3.5-0.8B.
 constexpr int64_t kKvHeads = 2, kGroups = 4, kHeadDim = 256, kLayers = 6;
 
-// Fills keys and values of `heads` heads with small f16 numbers.
-uint16_t* make_keys(benchmark::State& state, Bench& bench, int64_t heads, int64_t tokens) {
-  const auto halves = static_cast<size_t>(2 * heads * tokens * kHeadDim);
-  if (!grow(state, bench.weights, halves * sizeof(uint16_t))) return nullptr;
-  auto* const data = reinterpret_cast<uint16_t*>(bench.weights.data());
-  const std::vector<float> values = normal_values(static_cast<size_t>(tokens * kHeadDim), 7);
-  for (int64_t head = 0; head < 2 * heads; ++head)
-    bench.kernels.to_f16(values.data(), tokens * kHeadDim, data + head * tokens * kHeadDim);
-  return data;
+constexpr uint64_t kStripe = uint64_t{kPageTokens} * kHeadDim * sizeof(uint16_t);
+
+// Pages of keys and values of `heads` heads, small f16 numbers. Empty: no memory.
+std::vector<const unsigned char*> make_pages(benchmark::State& state, Bench& bench, int64_t heads, int64_t tokens) {
+  const auto count = static_cast<uint64_t>((tokens + kPageTokens - 1) / kPageTokens);
+  const uint64_t stripes = 2 * static_cast<uint64_t>(heads);
+  if (!grow(state, bench.weights, count * stripes * kStripe)) return {};
+  const std::vector<float> values = normal_values(kPageTokens * kHeadDim, 7);
+  std::vector<const unsigned char*> pages;
+  for (uint64_t i = 0; i < count * stripes; ++i) {
+    unsigned char* const at = bench.weights.data() + i * kStripe;
+    bench.kernels.to_f16(values.data(), kPageTokens * kHeadDim, reinterpret_cast<uint16_t*>(at));
+    if (i % stripes == 0) pages.push_back(at);
+  }
+  return pages;
+}
+KeyPages pages_of(const std::vector<const unsigned char*>& pages, int64_t head) {
+  const auto stripe = 2 * static_cast<uint64_t>(head);
+  return {pages.data(), stripe * kStripe, (stripe + 1) * kStripe, kHeadDim};
 }
 
 void attend_decode(benchmark::State& state, Bench& bench, int64_t tokens) {
   constexpr int64_t kHeads = kKvHeads * kLayers, kPiece = 256;
-  const uint16_t* const keys = make_keys(state, bench, kHeads, tokens);
-  if (keys == nullptr) return;
+  const auto pages = make_pages(state, bench, kHeads, tokens);
+  if (pages.empty()) return;
   const std::vector<float> q = normal_values(kGroups * kHeadDim, 1);
   const int64_t pieces = (tokens + kPiece - 1) / kPiece;
   std::vector<float> out(static_cast<size_t>(kHeads * pieces * kGroups * (kHeadDim + 2)));
@@ -220,10 +230,9 @@ void attend_decode(benchmark::State& state, Bench& bench, int64_t tokens) {
       AttendDecode a{};
       a.q = q.data();
       a.q_stride = kHeadDim;
-      a.keys = keys + (2 * head * tokens + first) * kHeadDim;
-      a.values = keys + ((2 * head + 1) * tokens + first) * kHeadDim;
+      a.keys = pages_of(pages, head);
+      a.first = first;
       a.tokens = std::min(kPiece, tokens - first);
-      a.head_dim = kHeadDim;
       a.groups = kGroups;
       a.scale = 1.0f / 16;
       a.out = out.data() + item * kGroups * (kHeadDim + 2);
@@ -238,8 +247,8 @@ void attend_prefill(benchmark::State& state, Bench& bench, int64_t start, int64_
   constexpr int64_t kQueries = 16;  // per call
   const int64_t tokens = start + queries, width = kKvHeads * kGroups * kHeadDim;
   const int64_t scratch_bytes = round_up(attend_scratch_floats(kQueries * kGroups, kHeadDim) * 4, 4096);
-  const uint16_t* const keys = make_keys(state, bench, kKvHeads, tokens);
-  if (keys == nullptr || !grow(state, bench.scratch, static_cast<size_t>(scratch_bytes) * bench.pool.size())) return;
+  const auto pages = make_pages(state, bench, kKvHeads, tokens);
+  if (pages.empty() || !grow(state, bench.scratch, static_cast<size_t>(scratch_bytes) * bench.pool.size())) return;
   const std::vector<float> q = normal_values(static_cast<size_t>(queries * width), 1);
   std::vector<float> out(static_cast<size_t>(queries * width));
   const int64_t blocks = (queries + kQueries - 1) / kQueries;
@@ -252,11 +261,9 @@ void attend_prefill(benchmark::State& state, Bench& bench, int64_t start, int64_
       AttendPrefill a{};
       a.q = q.data() + first * width + head * kGroups * kHeadDim;
       a.q_stride = width;
-      a.keys = keys + 2 * head * tokens * kHeadDim;
-      a.values = keys + (2 * head + 1) * tokens * kHeadDim;
+      a.keys = pages_of(pages, head);
       a.start = start + first;
       a.queries = std::min(kQueries, queries - first);
-      a.head_dim = kHeadDim;
       a.groups = kGroups;
       a.scale = 1.0f / 16;
       a.out = out.data() + first * width + head * kGroups * kHeadDim;

@@ -3,11 +3,15 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <cmath>
+#include <functional>
 #include <map>
 
 #include "baton/api/units.h"
+#include "baton/base/random.h"
 #include "tests/support/golden.h"
+#include "tests/support/smoke.h"
 #include "tests/support/state_values.h"
 #include "tests/support/test_names.h"
 
@@ -201,6 +205,8 @@ TEST_P(Contract, BytesAreToldBeforeAndBehind) {
     EXPECT_LE(at->bytes(), told);
     ASSERT_TRUE(executor_->prefill(*at, tokens(std::min<size_t>(length, 40), 3), {}));
     EXPECT_LE(at->bytes(), told);
+    const uint64_t holds = unit_->caps().states_grow ? at->position() : length;
+    EXPECT_LE(at->bytes(), executor_->state_bytes(holds));
     EXPECT_GE(at->bytes(), section_bytes(at->shape(), at->position()));
   }
   EXPECT_EQ(executor_->state_bytes(uint64_t{1} << 62), UINT64_MAX);
@@ -208,6 +214,116 @@ TEST_P(Contract, BytesAreToldBeforeAndBehind) {
   ASSERT_FALSE(none);
   EXPECT_EQ(none.error().code, Code::kOutOfMemory);
   EXPECT_EQ(none.error().message.rfind(unit_->name(), 0), 0u) << none.error().message;
+}
+
+// States that begin, share a beginning, are filled, go on, go back, are cancelled and end, in any order. What they hold
+// together is never more than what was reserved before: of each, for the tokens that it was to hold. Nothing is left.
+class Mix {
+ public:
+  Mix(Executor& executor, const Caps& caps, uint64_t seed) : executor_(executor), caps_(caps), random_(seed) {}
+
+  void turn(const std::function<void(const SequenceState&, SequenceState&)>& copy) {
+    const size_t kind = random_.below(7);
+    if (all_.empty() || (kind == 0 && all_.size() < 6)) return begin(1 + random_.below(200));
+    const size_t which = random_.below(all_.size());
+    Held& held = all_[which];
+    SequenceState& state = *held.state;
+    const uint64_t at = state.position();
+    if (kind == 1 && all_.size() < 6) {
+      const uint64_t reserved = reserve(at, state.tokens_max());
+      auto forked = executor_.fork(state, at - (at > 0 ? random_.below(2) : 0));
+      if (!forked) return release(reserved);
+      all_.push_back({std::move(*forked), reserved});
+    } else if (kind == 2 && all_.size() < 6) {
+      begin(state.tokens_max());
+      reserve_again(all_.back(), at);
+      copy(*all_[which].state, *all_.back().state);
+    } else if (kind == 3) {
+      end(which);
+    } else if (kind == 4 && caps_.rewind_tokens_max > 0) {
+      if (executor_.rewind(state, random_.below(at + 1))) reserve_again(held, state.position());
+    } else if (at < state.tokens_max()) {
+      step(which, 1 + random_.below(std::min<uint64_t>(90, state.tokens_max() - at)));
+    }
+  }
+  void end(size_t which) {
+    all_[which].state.reset();
+    release(all_[which].reserved);
+    all_.erase(all_.begin() + static_cast<ptrdiff_t>(which));
+  }
+  void end_all() {
+    while (!all_.empty()) end(random_.below(all_.size()));
+  }
+  uint64_t reserved() const { return reserved_; }
+  uint64_t most() const { return most_; }
+  uint64_t held() const {
+    uint64_t sum = 0;
+    for (const Held& each : all_) sum += each.state->bytes();
+    return sum;
+  }
+
+ private:
+  struct Held {
+    std::unique_ptr<SequenceState> state;
+    uint64_t reserved;
+  };
+
+  uint64_t reserve(uint64_t tokens, uint64_t tokens_max) {
+    const uint64_t bytes = executor_.state_bytes(caps_.states_grow ? tokens : tokens_max);
+    reserved_ += bytes;
+    most_ = std::max(most_, reserved_);
+    return bytes;
+  }
+  void release(uint64_t bytes) { reserved_ -= bytes; }
+  void reserve_again(Held& held, uint64_t tokens) {
+    release(held.reserved);
+    held.reserved = reserve(tokens, held.state->tokens_max());
+  }
+  void begin(uint64_t tokens_max) {
+    const uint64_t reserved = reserve(0, tokens_max);
+    auto made = executor_.new_state(tokens_max);
+    ASSERT_TRUE(made) << made.error().message;
+    all_.push_back({std::move(*made), reserved});
+  }
+  void step(size_t which, uint64_t count) {
+    Held& held = all_[which];
+    const std::atomic<bool> cancelled = random_.below(8) == 0;
+    const bool decodes = caps_.decode_seats_max > 0 && random_.below(2) == 0;
+    const std::vector<int32_t> ids(decodes ? 1 : count, 3);
+    reserve_again(held, held.state->position() + ids.size());
+    const Seat seat{held.state.get(), ids, 0, decodes, false, nullptr};
+    if (executor_.step({&seat, 1}, {}, {.cancelled = &cancelled})) return;
+    EXPECT_TRUE(cancelled);
+    EXPECT_LE(held.state->bytes(), held.reserved);
+    end(which);
+  }
+
+  Executor& executor_;
+  const Caps& caps_;
+  Random random_;
+  std::vector<Held> all_;
+  uint64_t reserved_ = 0, most_ = 0;
+};
+
+TEST_P(Contract, MemoryStaysWithinWhatIsReservedAndReturns) {
+  if (!executor_->state_memory()) GTEST_SKIP() << "does not tell what its states take";
+  for (uint64_t seed = 1; seed <= 3; ++seed) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    const auto fresh = load();
+    Mix mix(*fresh, unit_->caps(), seed);
+    for (int turn = 0; turn < (smoke_run() ? 40 : 150); ++turn) {
+      SCOPED_TRACE(fmt::format("turn {}", turn));
+      mix.turn(copy);
+      ASSERT_FALSE(HasFatalFailure());
+      const StateMemory memory = *fresh->state_memory();
+      ASSERT_LE(mix.held(), mix.reserved());
+      ASSERT_LE(memory.bytes, mix.held());
+      ASSERT_LE(memory.most, mix.most());
+    }
+    mix.end_all();
+    EXPECT_EQ(fresh->state_memory()->bytes, 0u);
+    EXPECT_GT(fresh->state_memory()->most, 0u);
+  }
 }
 
 // How a sequence leaves its memory behind, but for a state that only stepped.

@@ -66,6 +66,7 @@ class HostRun final : public Run {
     const std::vector<host::Step>& steps = weights_->plan().steps;
     BATON_TRY(const auto made, states_.make(ids.size()));
     auto* const state = static_cast<host::HostState*>(made.get());
+    BATON_OK(state->make_room(ids.size()));
     while (state->position() < ids.size()) {
       const uint64_t done = state->position(), count = std::min<uint64_t>(kRowsPerPass, ids.size() - done);
       const host::RunInput input{state, done, ids.subspan(done, count)};

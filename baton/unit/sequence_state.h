@@ -48,7 +48,7 @@ class SequenceState {
   SequenceState& operator=(const SequenceState&) = delete;
 
   virtual const StateShape& shape() const = 0;
-  // Memory it takes on its unit now.
+  // Memory it takes on its unit now; what it shares with others counts whole.
   virtual uint64_t bytes() const = 0;
 
   // Tokens processed so far, and the most it can hold.
@@ -65,8 +65,8 @@ class SequenceState {
   // A state at position 0 is filled with one of `tokens` tokens: each row of each segment is written once, in any order
   // and in pieces of any size, and finish_write moves the position. In between, and when something failed, nothing may
   // be done with it but drop it. More tokens than it holds, rows outside, or a state that holds something already are
-  // bugs. kDevice; kInternal from finish_write when the rows written are not as many as there are. Which they were is
-  // not recorded: a row written twice hides one that is missing.
+  // bugs. kDevice; kOutOfMemory where states grow (unit.h); kInternal from finish_write when the rows written are not
+  // as many as there are. Which they were is not recorded: a row written twice hides one that is missing.
   void begin_write(uint64_t tokens);
   Status write(size_t segment, RowRange rows, const std::byte* in);
   Status finish_write();

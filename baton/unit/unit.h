@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -58,6 +59,7 @@ struct Caps {
   // Executor::rewind. 0: nowhere. Else a state of keys and values alone goes back to any position, and one that has
   // recurrent parts over so many tokens, where the seats that brought them kept those parts.
   uint32_t rewind_tokens_max = 0;
+  bool states_grow = false;           // take memory as tokens come: Executor::state_bytes
   bool tells_layers = false;          // StepContext::watch
   bool emulated = false;              // on another device than it stands for, as Placement::emulated
   std::vector<std::string> features;  // instruction sets or device facts, for `baton units`
@@ -132,6 +134,12 @@ struct StepContext {
   Status check() const;
 };
 
+// Of all states of an executor: what states share counts once, what waits for the next ones does not.
+struct StateMemory {
+  uint64_t bytes = 0;  // now: at most the sum of their bytes()
+  uint64_t most = 0;   // at any time so far
+};
+
 // Who did an executor's arithmetic, and how that is known.
 struct Placement {
   std::string ran;           // unit name
@@ -154,16 +162,20 @@ class Executor {
   // Of its states.
   virtual const StateShape& shape() const = 0;
   // What a state made for `tokens` tokens takes: SequenceState::bytes() is never more, but for what a seat that `keeps`
-  // adds. Requests are admitted by it, before there is a state. Any thread; UINT64_MAX where it overflows. Here: the
-  // values and no more.
+  // adds. Where caps().states_grow, neither is it of a state that holds so many (during a step and when it failed:
+  // those that it was to bring too), whatever it was made for. Requests are admitted by it, before there is a state.
+  // Any thread; UINT64_MAX where it overflows. Here: the values and no more.
   virtual uint64_t state_bytes(uint64_t tokens) const { return section_bytes(shape(), tokens); }
+  // What its states take together, for who holds it against what was reserved. Any thread. Here: not told.
+  virtual std::optional<StateMemory> state_memory() const { return std::nullopt; }
 
-  // A state at position 0, with room for all of tokens_max: what does not fit is refused here, with kOutOfMemory that
-  // names the unit and the size, and not amid a step.
+  // A state at position 0, for up to tokens_max tokens. What the unit or the system would never give is refused here,
+  // with kOutOfMemory that names the unit and the size; where states grow, a step may still find no memory.
   virtual Result<std::unique_ptr<SequenceState>> new_state(uint64_t tokens_max) = 0;
-  // A state as `from`, one of this executor's, was at `position`, at most its own: what it holds is shared or copied,
-  // but for what it kept for rewind. kUnsupported when that cannot be told any more (recurrent parts have moved on, and
-  // were not kept); kOutOfMemory. Here: a copy, of a smaller position only where every segment counts tokens.
+  // A state as `from`, one of this executor's, was at `position`, at most its own: what it holds is shared until one of
+  // both changes it, or copied, but for what it kept for rewind. kUnsupported when that cannot be told any more
+  // (recurrent parts have moved on, and were not kept); kOutOfMemory. Here: a copy, of a smaller position only where
+  // every segment counts tokens.
   virtual Result<std::unique_ptr<SequenceState>> fork(const SequenceState& from, uint64_t position);
 
   // Processes the tokens of all seats, any number of them; their states are distinct, and seats that decode come last.

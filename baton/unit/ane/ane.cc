@@ -24,6 +24,7 @@ class AneUnit final : public Unit {
     caps_.prefill_tokens_preferred = static_cast<uint32_t>(options.columns);
     caps_.decode_seats_max = kSeatsMax;
     caps_.emulated = !hardware;
+    caps_.states_grow = true;
     if (hardware) {
       caps_.features = {"apple-driver"};
     } else {

@@ -244,6 +244,7 @@ Status AneExecutor::run_singles(std::span<const Seat> seats, std::span<float> ou
 
 Status AneExecutor::step(std::span<const Seat> seats, std::span<float> out, const StepContext& context) {
   BATON_OK(check_seats(*model_, seats, out));
+  BATON_OK(host::make_room(seats));
   while (!seats.empty()) {
     const bool single = seats.front().decodes;
     const auto now = seats.first(single ? std::min<size_t>(seats.size(), kSeatsMax) : 1);

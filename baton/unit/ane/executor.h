@@ -61,6 +61,7 @@ class AneExecutor final : public Executor {
   const Model& model() const override { return *model_; }
   const StateShape& shape() const override { return states_.shape(); }
   uint64_t state_bytes(uint64_t tokens) const override { return states_.bytes_for(tokens); }
+  std::optional<StateMemory> state_memory() const override { return states_.memory(); }
   Result<std::unique_ptr<SequenceState>> new_state(uint64_t tokens_max) override { return states_.make(tokens_max); }
   Status step(std::span<const Seat> seats, std::span<float> out, const StepContext& context) override;
   Placement placement() const override;

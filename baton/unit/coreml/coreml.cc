@@ -67,6 +67,7 @@ class CoreMlUnit final : public Unit {
     caps_.prefill_tokens_min = caps_.prefill_tokens_preferred;  // a package takes as long when it is half empty
     caps_.decode_seats_max = 0;
     caps_.emulated = engine_->emulated();
+    caps_.states_grow = true;
     caps_.features = {std::string(engine_->emulated() ? "emulated" : "core-ml"),
                       fmt::format("units={}", to_string(options_.units))};
     caps_.features.push_back(fmt::format("cache={}({:.0f}-MB)", options_.cache.string(),

@@ -21,7 +21,9 @@ std::vector<apple::SlotMemory> memories_of(const host::HostState& state) {
   std::vector<apple::SlotMemory> memories;
   const auto count = static_cast<SlotId>(state.shape().segments.size());
   for (SlotId slot = 0; slot < count; ++slot) {
-    memories.push_back({state.shape().segments[static_cast<size_t>(slot)].dtype, state.dims(slot), state.data(slot)});
+    const Segment& segment = state.shape().segments[static_cast<size_t>(slot)];
+    memories.push_back({segment.dtype, dims_at(segment, state.tokens_max()),
+                        [&state, slot](uint64_t a, uint64_t b) { return state.row(slot, a, b); }});
   }
   return memories;
 }
@@ -88,7 +90,6 @@ Status CoreMlExecutor::piece(host::HostState& state, std::span<const int32_t> to
   const apple::PackageCall call = [&](size_t chunk, const apple::HalfArrays& inputs) {
     return (*packages)[chunk]->predict(inputs);
   };
-  state.will_hold(state.position() + tokens.size());
   BATON_OK(apple::run_chunks(*model_, shape, chunks_, call, state.position(), tokens, memories_of(state), hidden));
   state.advance(tokens.size());
   return {};
@@ -96,6 +97,7 @@ Status CoreMlExecutor::piece(host::HostState& state, std::span<const int32_t> to
 
 Status CoreMlExecutor::step(std::span<const Seat> seats, std::span<float> out, const StepContext& context) {
   BATON_OK(check_seats(*model_, seats, out));
+  BATON_OK(host::make_room(seats));
   if (!seats.empty() && seats.back().decodes) {
     return fail(Code::kUnsupported, "coreml: this unit prefills only; decode on another one");
   }

@@ -35,6 +35,7 @@ class CoreMlExecutor final : public Executor {
   const Model& model() const override { return *model_; }
   const StateShape& shape() const override { return states_.shape(); }
   uint64_t state_bytes(uint64_t tokens) const override { return states_.bytes_for(tokens); }
+  std::optional<StateMemory> state_memory() const override { return states_.memory(); }
   Result<std::unique_ptr<SequenceState>> new_state(uint64_t tokens_max) override { return states_.make(tokens_max); }
   // Seat by seat, in pieces of the lengths that are exported. Decodes are kUnsupported: the message says whom to ask.
   Status step(std::span<const Seat> seats, std::span<float> out, const StepContext& context) override;

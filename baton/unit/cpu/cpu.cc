@@ -43,6 +43,7 @@ class CpuUnit final : public Unit {
     caps_.decode_seats_max = kDecodeSeatsMax;
     caps_.mixes = true;
     caps_.tells_layers = true;
+    caps_.states_grow = true;
     caps_.rewind_tokens_max = host::kKeptMax;
     caps_.features = feature_names(cpu_features());
     if (rounds) caps_.product_type = DType::kBF16;

@@ -110,6 +110,7 @@ Result<std::unique_ptr<Executor>> CpuExecutor::load(std::shared_ptr<const Model>
 Status CpuExecutor::step(std::span<const Seat> seats, std::span<float> out, const StepContext& context) {
   BATON_OK(check_seats(*model_, seats, out));
   const Pinned pinned(*this);
+  BATON_OK(host::make_room(seats));
   for (const Seat& seat : seats) {
     if (seat.keeps) BATON_OK(static_cast<host::HostState*>(seat.state)->keep());
   }

@@ -31,6 +31,7 @@ class CpuExecutor final : public Executor {
   const Model& model() const override { return *model_; }
   const StateShape& shape() const override { return states_.shape(); }
   uint64_t state_bytes(uint64_t tokens) const override { return states_.bytes_for(tokens); }
+  std::optional<StateMemory> state_memory() const override { return states_.memory(); }
   Result<std::unique_ptr<SequenceState>> new_state(uint64_t tokens_max) override { return states_.make(tokens_max); }
   // Seats that prefill are cut into passes; up to kPrefillSeatsMax share one, and those that decode ride with the last
   // of them. Each gets the bits of a step of its own.

@@ -1,10 +1,8 @@
-// Allocation, copies and reuse of states.
+// Growth, copies and reuse of states.
 #include "baton/unit/host/host_state.h"
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <bit>
 #include <cstring>
 #include <new>
 
@@ -14,69 +12,117 @@ namespace baton::host {
 namespace {
 
 constexpr uint64_t kAlignment = 64;
-constexpr uint64_t kPage = 4096;
+constexpr uint64_t kPage = 4096;  // of the system, or a part of its
+
+std::vector<PagePool::Stripe> stripes_of(const StateShape& shape, const std::optional<Places>& places) {
+  std::vector<PagePool::Stripe> stripes;
+  for (size_t i = 0; places && i < shape.segments.size(); ++i) {
+    const Places::Place& at = places->slots[i];
+    for (uint64_t head = 0; at.grows && head < shape.segments[i].dims[0]; ++head)
+      stripes.push_back({at.offset + head * at.slab, at.row});
+  }
+  return stripes;
+}
 
 }  // namespace
 
-bool size_class(uint64_t bytes, uint64_t* size) {
-  return checked_align(bytes, std::max(kPage, std::bit_floor(bytes) / 8), size);
-}
-
-std::optional<Places> Places::of(const StateShape& shape, uint64_t tokens_max) {
+std::optional<Places> Places::of(const StateShape& shape) {
   Places places;
-  uint64_t total = 0, stripe = UINT64_MAX;
   for (const Segment& segment : shape.segments) {
-    const Dims dims = dims_at(segment, tokens_max);
-    places.slots.push_back({total, static_cast<int64_t>(dims[1] * dims[2]), places.kept_bytes});
+    const bool grows = has_tokens_dim(segment.kind);
+    uint64_t& total = grows ? places.page_bytes : places.parts_bytes;
+    const Dims dims = dims_at(segment, kPageTokens);
     uint64_t bytes = 0;
-    if (!dense_bytes(dims, segment.dtype, &bytes) || !checked_add(total, bytes, &total) ||
-        !checked_align(total, kAlignment, &total)) {
-      return std::nullopt;
-    }
-    if (!has_tokens_dim(segment.kind)) {
-      places.kept_bytes += bytes;
-      continue;
-    }
-    stripe = std::min(stripe, bytes / std::max<uint64_t>(dims[0], 1));
+    if (!dense_bytes(dims, segment.dtype, &bytes)) return std::nullopt;
+    const uint64_t row = dims[2] * value_bytes(segment.dtype);
+    places.slots.push_back({grows, total, dims[1] * row, row, places.kept_bytes});
+    if (!grows) places.kept_bytes += bytes;
+    if (!checked_add(total, bytes, &total) || !checked_align(total, kAlignment, &total)) return std::nullopt;
   }
-  if (!size_class(total, &places.bytes)) return std::nullopt;
-  // A head's keys of a few tokens at the beginning of each stripe: with huge pages that share out several stripes, the
-  // first hand-over of 35 tokens zeroed all of a state of 4,096 (94 MB, 370 ms instead of 7).
-  places.pages = stripe >= kHugePage ? Pages::kHuge : Pages::kSmall;
+  if (!checked_align(places.page_bytes, kPage, &places.page_bytes)) return std::nullopt;
+  if (!checked_align(places.parts_bytes, kPage, &places.parts_bytes)) return std::nullopt;
   return places;
 }
 
-HostState::HostState(StatePool& pool, uint64_t tokens_max) : SequenceState(tokens_max, pool.live_), pool_(pool) {}
+HostState::HostState(StatePool& pool, uint64_t tokens_max)
+    : SequenceState(tokens_max, pool.live_), pool_(pool), places_(*pool.places_) {}
 
 HostState::~HostState() {
-  if (pool_.keeps(kept_memory_.bytes())) {
+  drop_pages(0);
+  if (kept_memory_.bytes() > 0) {
     std::memset(kept_memory_.data(), 0, kKeptMax * places_.kept_bytes);
     pool_.give(std::move(kept_memory_));
   }
-  if (!pool_.keeps(memory_.bytes())) return;
-  zero_touched();
-  pool_.give(std::move(memory_));
+  if (parts_.bytes() == 0) return;
+  std::memset(parts_.data(), 0, places_.parts_bytes);
+  pool_.give(std::move(parts_));
 }
 
 const StateShape& HostState::shape() const { return pool_.shape(); }
 
-Status HostState::place() {
-  const std::optional<Places> places = Places::of(shape(), tokens_max());
-  if (!places) {
-    return fail(Code::kOutOfMemory,
-                fmt::format("{}: the size of a state of {} tokens overflows", pool_.unit_, tokens_max()));
+Status HostState::take_parts() {
+  const uint64_t pages = places_.pages(tokens_max());
+  pages_.reserve(pages);
+  table_.reserve(pages);
+  if (places_.parts_bytes > 0) {
+    BATON_TRY(parts_, pool_.take(places_.parts_bytes, "a state; run fewer sequences at once"));
   }
-  places_ = *places;
-  BATON_TRY(memory_, pool_.take(places_.bytes, fmt::format("a state of {} tokens; use a smaller context", tokens_max()),
-                                places_.pages));
+  return {};
+}
+
+Status HostState::add_pages(uint64_t count) {
+  while (pages_.size() < count) {
+    BATON_TRY(Page * page, pool_.pages_.take());
+    pages_.push_back(page);
+    table_.push_back(page->data);
+  }
+  return {};
+}
+
+void HostState::drop_pages(uint64_t left) {
+  if (pages_.size() <= left) return;
+  pool_.pages_.give(std::span(pages_).subspan(left));
+  pages_.resize(left);
+  table_.resize(left);
+  shared_ = std::min(shared_, left);
+}
+
+Status HostState::make_room(uint64_t tokens) try {
+  BATON_CHECK(position() <= tokens && tokens <= tokens_max());
+  const uint64_t first = position() / kPageTokens, count = places_.pages(tokens), had = pages_.size();
+  if (first < shared_) {
+    BATON_TRY(Page * own, pool_.pages_.own(pages_[first], static_cast<uint32_t>(position() % kPageTokens)));
+    pages_[first] = own;
+    table_[first] = own->data;
+    shared_ = first;
+  }
+  if (const Status added = add_pages(count); !added) {
+    drop_pages(had);
+    return added;
+  }
+  for (uint64_t i = first; i < count; ++i) {
+    const uint64_t rows = std::min<uint64_t>(tokens - i * kPageTokens, kPageTokens);
+    pages_[i]->rows = std::max(pages_[i]->rows, static_cast<uint32_t>(rows));
+  }
+  return {};
+} catch (const std::bad_alloc&) {
+  return fail(Code::kOutOfMemory, fmt::format("{}: no memory for keys and values; use a smaller context", pool_.unit_));
+}
+
+Status make_room(std::span<const Seat> seats) {
+  for (size_t i = 0; i < seats.size(); ++i) {
+    auto& state = static_cast<HostState&>(*seats[i].state);
+    Status status = state.make_room(state.position() + seats[i].tokens.size());
+    if (!status) return seats.size() == 1 ? status : fail(std::move(status).error().in(fmt::format("sequence {}", i)));
+  }
   return {};
 }
 
 Status HostState::keep() {
   if (places_.kept_bytes == 0 || kept_memory_.bytes() > 0) return {};
   uint64_t bytes = 0;
-  BATON_CHECK(size_class(kKeptMax * places_.kept_bytes, &bytes));
-  BATON_TRY(kept_memory_, pool_.take(bytes, "states to go back to", Pages::kHuge));
+  BATON_CHECK(checked_align(kKeptMax * places_.kept_bytes, kPage, &bytes));
+  BATON_TRY(kept_memory_, pool_.take(bytes, "states to go back to"));
   return {};
 }
 
@@ -90,77 +136,73 @@ Status HostState::check_back(uint64_t to) const {
                           pool_.unit_, position(), back, to, kept_count_));
 }
 
+void HostState::copy_parts(uint64_t at, const HostState& to) const {
+  for (size_t i = 0; i < places_.slots.size(); ++i) {
+    if (places_.slots[i].grows) continue;
+    const Dims& dims = shape().segments[i].dims;
+    const auto slot = static_cast<SlotId>(i);
+    std::copy_n(at == position() ? floats(slot) : kept(slot, at), dims[0] * dims[1] * dims[2], to.floats(slot));
+  }
+}
+
 Result<std::unique_ptr<SequenceState>> HostState::fork(uint64_t at) const {
   BATON_OK(check_back(at));
   BATON_TRY(std::unique_ptr<SequenceState> copy, pool_.make(tokens_max()));
   auto& to = static_cast<HostState&>(*copy);
-  to.will_hold(at);
-  for (size_t i = 0; i < places_.slots.size(); ++i) {
-    const Segment& segment = shape().segments[i];
-    const auto slot = static_cast<SlotId>(i);
-    const Dims all = dims(slot);
-    const uint64_t row_bytes = all[2] * value_bytes(segment.dtype), slab_bytes = all[1] * row_bytes;
-    const bool grows = has_tokens_dim(segment.kind);
-    const auto* from = grows || at == position() ? data(slot) : reinterpret_cast<const std::byte*>(kept(slot, at));
-    for (uint64_t slab = 0; slab < all[0]; ++slab)
-      std::memcpy(to.data(slot) + slab * slab_bytes, from + slab * slab_bytes, grows ? at * row_bytes : slab_bytes);
-  }
+  const uint64_t count = places_.pages(at);
+  pool_.pages_.share(std::span(pages_).first(count));
+  to.pages_.assign(pages_.begin(), pages_.begin() + static_cast<ptrdiff_t>(count));
+  to.table_.assign(table_.begin(), table_.begin() + static_cast<ptrdiff_t>(count));
+  to.shared_ = count;
+  shared_ = std::max(shared_, count);
+  copy_parts(at, to);
   to.set_position(at);
   return copy;
 }
 
 Status HostState::rewind(uint64_t to) {
   BATON_OK(check_back(to));
-  const uint64_t back = position() - to;
   if (places_.kept_bytes > 0) {
-    for (size_t i = 0; i < places_.slots.size() && back > 0; ++i) {
-      if (has_tokens_dim(shape().segments[i].kind)) continue;
-      const auto slot = static_cast<SlotId>(i);
-      const Dims all = dims(slot);
-      std::copy_n(kept(slot, to), all[0] * all[1] * all[2], floats(slot));
-    }
-    kept_count_ -= back;
+    if (to < position()) copy_parts(to, *this);
+    kept_count_ -= position() - to;
   }
   set_position(to);
+  drop_pages(places_.pages(to));
   return {};
-}
-
-void HostState::zero_touched() const {
-  for (size_t i = 0; i < places_.slots.size(); ++i) {
-    const Segment& segment = shape().segments[i];
-    const Dims dims = dims_at(segment, has_tokens_dim(segment.kind) ? std::min(touched_, tokens_max()) : tokens_max());
-    const RowRange all{0, dims[0] * dims[1]};
-    for_runs(i, dims, all, [](std::byte* here, uint64_t, uint64_t bytes) { std::memset(here, 0, bytes); });
-  }
 }
 
 template <class Copy>
 void HostState::for_runs(size_t segment, const Dims& dims, RowRange rows, Copy copy) const {
-  const uint64_t row_bytes = dims[2] * value_bytes(shape().segments[segment].dtype);
-  const uint64_t room = this->dims(static_cast<SlotId>(segment))[1];
+  const auto slot = static_cast<SlotId>(segment);
+  const Places::Place& at = place(slot);
   for (uint64_t done = 0; done < rows.count;) {
-    const uint64_t slab = (rows.first + done) / dims[1], row = (rows.first + done) % dims[1];
-    // Where the array is full, or has no tokens dim, slabs follow each other without a gap.
-    const uint64_t count = room == dims[1] ? rows.count - done : std::min(rows.count - done, dims[1] - row);
-    copy(data(static_cast<SlotId>(segment)) + (slab * room + row) * row_bytes, done * row_bytes, count * row_bytes);
+    const uint64_t slab = (rows.first + done) / dims[1], in_slab = (rows.first + done) % dims[1];
+    uint64_t count = rows.count - done;
+    if (at.grows) count = std::min({count, dims[1] - in_slab, uint64_t{kPageTokens} - in_slab % kPageTokens});
+    copy(row(slot, slab, in_slab), done * at.row, count * at.row);
     done += count;
   }
 }
 
 Status HostState::read_rows(size_t segment, const Dims& dims, RowRange rows, std::byte* out) const {
+  if (is_missing(segment, dims)) {
+    std::memset(out, 0, rows.count * place(static_cast<SlotId>(segment)).row);
+    return {};
+  }
   for_runs(segment, dims, rows,
            [&](const std::byte* here, uint64_t at, uint64_t bytes) { std::memcpy(out + at, here, bytes); });
   return {};
 }
 
 Status HostState::write_rows(size_t segment, const Dims& dims, RowRange rows, const std::byte* in) {
-  if (has_tokens_dim(shape().segments[segment].kind)) will_hold(dims[1]);
+  if (has_tokens_dim(shape().segments[segment].kind)) BATON_OK(make_room(dims[1]));
   for_runs(segment, dims, rows,
            [&](std::byte* here, uint64_t at, uint64_t bytes) { std::memcpy(here, in + at, bytes); });
   return {};
 }
 
 const std::byte* HostState::view_rows(size_t segment, const Dims& dims, RowRange rows) const {
+  if (is_missing(segment, dims)) return nullptr;
   const std::byte* first = nullptr;
   bool dense = true;
   for_runs(segment, dims, rows, [&](const std::byte* here, uint64_t at, uint64_t) {
@@ -170,46 +212,58 @@ const std::byte* HostState::view_rows(size_t segment, const Dims& dims, RowRange
   return dense ? first : nullptr;
 }
 
-uint64_t StatePool::bytes_for(uint64_t tokens_max) const {
-  const std::optional<Places> places = Places::of(shape_, tokens_max);
-  return places ? places->bytes : UINT64_MAX;
+StatePool::StatePool(const Program& program, DType kv_type, std::string unit, LiveStates& live)
+    : shape_(state_shape(program, kv_type)),
+      unit_(std::move(unit)),
+      live_(live),
+      places_(Places::of(shape_)),
+      pages_(stripes_of(shape_, places_), places_ ? places_->page_bytes : 0, unit_, held_) {}
+
+uint64_t StatePool::bytes_for(uint64_t tokens) const {
+  uint64_t bytes = 0;
+  const bool fits = places_ && checked_mul(places_->pages(tokens), places_->page_bytes, &bytes) &&
+                    checked_add(bytes, places_->parts_bytes, &bytes);
+  return fits ? bytes : UINT64_MAX;
 }
 
-Result<std::unique_ptr<SequenceState>> StatePool::make(uint64_t tokens_max) {
-  try {
-    std::unique_ptr<HostState> state(new HostState(*this, tokens_max));
-    BATON_OK(state->place());
-    return state;
-  } catch (const std::bad_alloc&) {
-    return fail(Code::kOutOfMemory, fmt::format("{}: no memory for a state; use a smaller context", unit_));
+Result<std::unique_ptr<SequenceState>> StatePool::make(uint64_t tokens_max) try {
+  const uint64_t bytes = bytes_for(tokens_max);
+  if (bytes == UINT64_MAX) {
+    return fail(Code::kOutOfMemory, fmt::format("{}: the size of a state of {} tokens overflows", unit_, tokens_max));
   }
+  // Nothing is taken: what the system would never give is refused now, and not when tokens come.
+  BATON_OK(Memory::allocate(bytes, fmt::format("a state of {} tokens; use a smaller context", tokens_max), unit_));
+  std::unique_ptr<HostState> state(new HostState(*this, tokens_max));
+  BATON_OK(state->take_parts());
+  return state;
+} catch (const std::bad_alloc&) {
+  return fail(Code::kOutOfMemory, fmt::format("{}: no memory for a state; use a smaller context", unit_));
 }
 
-Result<Memory> StatePool::take(size_t bytes, std::string_view what, Pages pages) {
-  {
-    const std::lock_guard lock(mutex_);
-    const auto fits = [&](const Memory& memory) { return memory.bytes() == bytes; };
-    const auto found = std::find_if(kept_.rbegin(), kept_.rend(), fits);
-    if (found != kept_.rend()) {
-      Memory memory = std::move(*found);
-      kept_.erase(std::next(found).base());
-      return memory;
-    }
+Result<Memory> StatePool::take(size_t bytes, std::string_view what) {
+  const std::lock_guard lock(mutex_);
+  const auto fits = [&](const Memory& memory) { return memory.bytes() == bytes; };
+  const auto found = std::find_if(kept_.rbegin(), kept_.rend(), fits);
+  Memory memory;
+  if (found != kept_.rend()) {
+    memory = std::move(*found);
+    kept_.erase(std::next(found).base());
+    held_.take_kept(bytes);
+  } else {
+    kept_.reserve(whole_ + 1);  // giving back takes no memory
+    BATON_TRY(memory, Memory::allocate(bytes, what, unit_));
+    ++whole_;
   }
-  return Memory::allocate(bytes, what, unit_, pages);
+  held_.add(bytes);
+  return memory;
 }
 
 void StatePool::give(Memory memory) {
-  std::vector<Memory> too_many;  // returned to the system behind the lock
+  held_.subtract(memory.bytes());
+  const bool keeps = held_.keep(memory.bytes());
   const std::lock_guard lock(mutex_);
-  kept_.push_back(std::move(memory));
-  size_t total = 0;
-  for (const Memory& each : kept_) total += each.bytes();
-  while (total > kKeptBytes || kept_.size() > kKeptCount) {
-    total -= kept_.front().bytes();
-    too_many.push_back(std::move(kept_.front()));
-    kept_.erase(kept_.begin());
-  }
+  if (keeps) return kept_.push_back(std::move(memory));
+  --whole_;
 }
 
 }  // namespace baton::host

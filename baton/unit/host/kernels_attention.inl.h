@@ -14,7 +14,8 @@ constexpr float kLowest = -3.0e38f;
 template <int G>
 struct DecodeTile {
   const AttendDecode& a;
-  int64_t first;
+  const uint16_t *keys, *values;  // of the tile
+  bool is_first;
   int tokens, head;
   float rescale[G];
   alignas(64) float scores[G][kAttendKeys];
@@ -23,12 +24,12 @@ struct DecodeTile {
   template <int T>
   BATON_INLINE void score(int t) {
     const float* q = a.q + head * a.q_stride;
-    const uint16_t* key = a.keys + (first + t) * a.head_dim;
+    const uint16_t* key = keys + t * a.keys.head_dim;
     F sum[G][T] = {};
-    each_vector(a.head_dim, [&](int64_t i, int lanes) BATON_LAMBDA {
+    each_vector(a.keys.head_dim, [&](int64_t i, int lanes) BATON_LAMBDA {
       F k[T];
 #pragma GCC unroll 4
-      for (int j = 0; j < T; ++j) k[j] = load_f16(key + j * a.head_dim + i, lanes);
+      for (int j = 0; j < T; ++j) k[j] = load_f16(key + j * a.keys.head_dim + i, lanes);
 #pragma GCC unroll 4
       for (int g = 0; g < G; ++g) {
         const F x = load(q + g * a.q_stride + i, lanes);
@@ -55,7 +56,6 @@ struct DecodeTile {
       store(scores[g] + i, scaled);
       top = max(top, scaled);
     }
-    const bool is_first = first == 0;
     const float before = is_first ? kLowest : a.highest[head + g];
     const float highest = __builtin_fmaxf(before, highest_of(top));
     F total{};
@@ -73,16 +73,16 @@ struct DecodeTile {
   template <int V>
   BATON_INLINE void gather(int64_t d, int lanes) {
     F sum[G][V] = {};
-    float* const out = a.out + head * a.head_dim + d;
-    if (first > 0) {
+    float* const out = a.out + head * a.keys.head_dim + d;
+    if (!is_first) {
 #pragma GCC unroll 4
       for (int g = 0; g < G; ++g) {
 #pragma GCC unroll 4
-        for (int v = 0; v < V; ++v) sum[g][v] = load(out + g * a.head_dim + kLanes * v, lanes) * all(rescale[g]);
+        for (int v = 0; v < V; ++v) sum[g][v] = load(out + g * a.keys.head_dim + kLanes * v, lanes) * all(rescale[g]);
       }
     }
     for (int j = 0; j < tokens; ++j) {
-      const uint16_t* from = a.values + (first + j) * a.head_dim + d;
+      const uint16_t* from = values + j * a.keys.head_dim + d;
       F value[V];
 #pragma GCC unroll 4
       for (int v = 0; v < V; ++v) value[v] = load_f16(from + kLanes * v, lanes);
@@ -96,28 +96,36 @@ struct DecodeTile {
 #pragma GCC unroll 4
     for (int g = 0; g < G; ++g) {
 #pragma GCC unroll 4
-      for (int v = 0; v < V; ++v) store(out + g * a.head_dim + kLanes * v, sum[g][v], lanes);
+      for (int v = 0; v < V; ++v) store(out + g * a.keys.head_dim + kLanes * v, sum[g][v], lanes);
     }
   }
 };
 
 template <int G>
 void attend_tile(const AttendDecode& a, int64_t first, int tokens, int head) {
-  DecodeTile<G> tile{a, first, tokens, head, {}, {}};
+  DecodeTile<G> tile{a,
+                     page_row(a.keys, a.keys.keys_at, first),
+                     page_row(a.keys, a.keys.values_at, first),
+                     first == a.first,
+                     tokens,
+                     head,
+                     {},
+                     {}};
   int t = 0;
   for (; t + 4 <= tokens; t += 4) tile.template score<4>(t);
   for (; t < tokens; ++t) tile.template score<1>(t);
   for (int g = 0; g < G; ++g) tile.weigh(g);
   int64_t d = 0;
-  for (; d + 4 * kLanes <= a.head_dim; d += 4 * kLanes) tile.template gather<4>(d, kLanes);
-  for (; d < a.head_dim; d += kLanes) {
-    tile.template gather<1>(d, a.head_dim - d < kLanes ? static_cast<int>(a.head_dim - d) : kLanes);
+  for (; d + 4 * kLanes <= a.keys.head_dim; d += 4 * kLanes) tile.template gather<4>(d, kLanes);
+  for (; d < a.keys.head_dim; d += kLanes) {
+    tile.template gather<1>(d, a.keys.head_dim - d < kLanes ? static_cast<int>(a.keys.head_dim - d) : kLanes);
   }
 }
 
 void attend_decode(const AttendDecode& a) {
-  for (int64_t first = 0; first < a.tokens; first += kAttendKeys) {
-    const int tokens = static_cast<int>(a.tokens - first < kAttendKeys ? a.tokens - first : kAttendKeys);
+  const int64_t end = a.first + a.tokens;
+  for (int64_t first = a.first; first < end; first += kAttendKeys) {
+    const int tokens = static_cast<int>(end - first < kAttendKeys ? end - first : kAttendKeys);
     int head = 0;
     for (; head + 4 <= a.groups; head += 4) attend_tile<4>(a, first, tokens, head);
     const int left = a.groups - head;
@@ -137,7 +145,7 @@ struct PrefillTile {
   explicit PrefillTile(const AttendPrefill& from) : a(from) {
     rows = a.queries * a.groups;
     padded = round_up(rows, kLanes);
-    width = round_up(a.head_dim, kLanes);
+    width = round_up(a.keys.head_dim, kLanes);
     float* next = a.scratch;
     const auto take = [&](int64_t floats) BATON_LAMBDA {
       float* at = next;
@@ -155,12 +163,12 @@ struct PrefillTile {
   }
 
   void start() {
-    for (int64_t d = 0; d < a.head_dim; ++d) {
+    for (int64_t d = 0; d < a.keys.head_dim; ++d) {
       for (int64_t r = rows; r < padded; ++r) query[d * padded + r] = 0;
     }
     for (int64_t r = 0; r < rows; ++r) {
-      const float* from = a.q + r / a.groups * a.q_stride + r % a.groups * a.head_dim;
-      for (int64_t d = 0; d < a.head_dim; ++d) query[d * padded + r] = from[d] * a.scale;
+      const float* from = a.q + r / a.groups * a.q_stride + r % a.groups * a.keys.head_dim;
+      for (int64_t d = 0; d < a.keys.head_dim; ++d) query[d * padded + r] = from[d] * a.scale;
     }
     for (int64_t r = 0; r < padded; ++r) highest[r] = kLowest;
     for (int64_t r = 0; r < padded; ++r) total[r] = 0;
@@ -173,11 +181,13 @@ struct PrefillTile {
 
   // Keys [first, first + count), of which a row sees those up to its own position.
   void add_keys(int64_t first, int64_t count) {
+    const uint16_t* const keys_from = page_row(a.keys, a.keys.keys_at, first);
+    const uint16_t* const values_from = page_row(a.keys, a.keys.values_at, first);
     for (int64_t j = 0; j < count; ++j) {
-      widen(a.keys + (first + j) * a.head_dim, a.head_dim, keys + j * width);
-      widen(a.values + (first + j) * a.head_dim, a.head_dim, values + j * width);
+      widen(keys_from + j * a.keys.head_dim, a.keys.head_dim, keys + j * width);
+      widen(values_from + j * a.keys.head_dim, a.keys.head_dim, values + j * width);
     }
-    product({count, padded, a.head_dim, keys, width, 1, query, padded, scores, padded}, Store::kSet);
+    product({count, padded, a.keys.head_dim, keys, width, 1, query, padded, scores, padded}, Store::kSet);
     for (int64_t j = 0; j < count; ++j) {
       const int64_t hidden = (first + j - a.start) * a.groups;  // rows before this one may not see key first + j
       for (int64_t r = 0; r < hidden && r < rows; ++r) scores[j * padded + r] = kLowest;
@@ -203,15 +213,15 @@ struct PrefillTile {
         for (int64_t d = 0; d < width; d += kLanes) store(row + d, load(row + d) * factor);
       }
     }
-    product({rows, a.head_dim, count, scores, 1, padded, values, width, sums, width}, Store::kAdd);
+    product({rows, a.keys.head_dim, count, scores, 1, padded, values, width, sums, width}, Store::kAdd);
   }
 
   void finish() {
     for (int64_t r = 0; r < rows; ++r) {
-      float* to = a.out + r / a.groups * a.out_stride + r % a.groups * a.head_dim;
+      float* to = a.out + r / a.groups * a.out_stride + r % a.groups * a.keys.head_dim;
       const F factor = all(1.0f / total[r]);
-      each_vector(a.head_dim, [&](int64_t d, int lanes)
-                                  BATON_LAMBDA { store(to + d, load(sums + r * width + d) * factor, lanes); });
+      each_vector(a.keys.head_dim, [&](int64_t d, int lanes)
+                                       BATON_LAMBDA { store(to + d, load(sums + r * width + d) * factor, lanes); });
     }
   }
 };

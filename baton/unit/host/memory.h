@@ -32,6 +32,10 @@ class Memory {
   float* floats() const { return reinterpret_cast<float*>(data_); }
   size_t bytes() const { return bytes_; }
 
+  // Lets the system have the pages that lie whole in [data, data + bytes), of some Memory, which are zero: they are
+  // when they are touched again.
+  static void forget(unsigned char* data, size_t bytes);
+
  private:
   unsigned char* data_ = nullptr;
   size_t bytes_ = 0;

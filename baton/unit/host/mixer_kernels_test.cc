@@ -33,6 +33,29 @@ struct Scratch {
   float* data;
 };
 
+// Keys and values in pages that lie apart, poisoned where they hold nothing.
+class Pages {
+ public:
+  Pages(const std::vector<uint16_t>& keys, const std::vector<uint16_t>& values, int64_t tokens, int64_t dim)
+      : dim_(dim) {
+    const int64_t half = kPageTokens * dim + 8;
+    for (int64_t first = 0; first < tokens; first += kPageTokens) {
+      std::vector<uint16_t>& page = memory_.emplace_back(static_cast<size_t>(2 * half), kNotANumber);
+      const auto count = std::min(kPageTokens, tokens - first) * dim;
+      std::copy_n(keys.begin() + first * dim, count, page.begin() + 8);
+      std::copy_n(values.begin() + first * dim, count, page.begin() + half + 8);
+    }
+    for (const auto& page : memory_) table_.push_back(reinterpret_cast<const unsigned char*>(page.data()));
+  }
+  KeyPages get() const { return {table_.data(), 16, 2 * static_cast<uint64_t>(kPageTokens * dim_ + 8) + 16, dim_}; }
+
+ private:
+  static constexpr uint16_t kNotANumber = 0x7e00;
+  const int64_t dim_;
+  std::vector<std::vector<uint16_t>> memory_;
+  std::vector<const unsigned char*> table_;
+};
+
 class Attention : public testing::TestWithParam<const Kernels*> {
  protected:
   // q: [groups, dim]; keys, values: f16 [tokens, dim]
@@ -69,9 +92,9 @@ TEST_P(Attention, OneQueryEqualsItsDefinition) {
         const auto q = random_values(random, groups * q_stride);
         std::vector<float> out(static_cast<size_t>(groups * dim), kPoison), highest(groups, kPoison),
             sum(groups, kPoison);
-        AttendDecode a{q.data(), q_stride,      keys.data(), values.data(),  tokens,    dim,
-                       groups,   scale_of(dim), out.data(),  highest.data(), sum.data()};
-        GetParam()->attend_decode(a);
+        const Pages pages(keys, values, tokens, dim);
+        GetParam()->attend_decode({q.data(), q_stride, pages.get(), 0, tokens, groups, scale_of(dim), out.data(),
+                                   highest.data(), sum.data()});
         for (int g = 0; g < groups; ++g) {
           const auto want = attend(q.data() + g * q_stride, keys, values, tokens, dim, scale_of(dim));
           for (int64_t d = 0; d < dim; ++d) {
@@ -96,8 +119,9 @@ TEST_P(Attention, ManyQueriesAreCausal) {
         const auto q = random_values(random, queries * stride);
         std::vector<float> out(q.size(), kPoison);
         const Scratch scratch(attend_scratch_floats(queries * groups, dim));
-        GetParam()->attend_prefill({q.data(), stride, keys.data(), values.data(), start, queries, dim, groups,
-                                    scale_of(dim), out.data(), stride, scratch.data});
+        const Pages pages(keys, values, start + queries, dim);
+        GetParam()->attend_prefill(
+            {q.data(), stride, pages.get(), start, queries, groups, scale_of(dim), out.data(), stride, scratch.data});
         for (int64_t t = 0; t < queries; ++t) {
           for (int g = 0; g < groups; ++g) {
             const int64_t at = t * stride + g * dim;

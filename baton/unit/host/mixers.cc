@@ -23,6 +23,11 @@ int64_t split_size(int64_t keys) {
   return round_up((keys + splits - 1) / splits, kAttendKeys);
 }
 
+KeyPages key_pages(const Op& op, const Run& run, int64_t head) {
+  const auto of = static_cast<uint64_t>(head);
+  return {run.state->pages(), run.state->in_page(op.slot, of), run.state->in_page(op.slot2, of), op.width};
+}
+
 // `count` channels from `channel` on of what a convolution's slot holds before each row that is kept. input(t): those
 // of the run's row t, from 1 - taps on.
 template <class Input>
@@ -61,10 +66,9 @@ void Pass::attend_one(const Op& op, std::span<const Run> runs) {
     AttendDecode a{};
     a.q = row(op.x, run.first_row) + head * shared * op.width;
     a.q_stride = op.width;
-    a.keys = run.state->halves(op.slot, head) + first * op.width;
-    a.values = run.state->halves(op.slot2, head) + first * op.width;
+    a.keys = key_pages(op, run, head);
+    a.first = first;
     a.tokens = std::min(split_size(keys), keys - first);
-    a.head_dim = op.width;
     a.groups = static_cast<int>(shared);
     a.scale = op.scale;
     a.out = piece_memory(piece);
@@ -126,11 +130,9 @@ void Pass::attend_many(const Op& op, int64_t begin, std::span<const Run> runs) {
     AttendPrefill a{};
     a.q = row(op.x, first) + head * shared * op.width;
     a.q_stride = stride(op.x);
-    a.keys = run.state->halves(op.slot, head);
-    a.values = run.state->halves(op.slot2, head);
+    a.keys = key_pages(op, run, head);
     a.start = run.start + first - run.first_row;
     a.queries = std::min(attend_query_tokens_, run.first_row + run.rows - first);
-    a.head_dim = op.width;
     a.groups = static_cast<int>(shared);
     a.scale = op.scale;
     a.out = row(op.out, first) + head * shared * op.width;

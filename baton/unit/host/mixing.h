@@ -22,17 +22,28 @@ struct Product {
   int64_t c_stride;
 };
 
-// Attention of `groups` query heads that share one kv head over tokens [0, tokens) of that head.
-struct AttendDecode {
-  const float* q;  // [groups, head_dim], rows q_stride apart
-  int64_t q_stride;
-  const uint16_t* keys;    // f16 [tokens, head_dim]
-  const uint16_t* values;  // f16 [tokens, head_dim]
-  int64_t tokens;
+inline constexpr int64_t kAttendKeys = 64;           // keys per tile
+inline constexpr int64_t kPageTokens = kAttendKeys;  // of a page of keys and values: a multiple, so that a tile has one
+
+// Keys and values of one kv head in pages: f16 [kPageTokens, head_dim] each, so many bytes from the page's beginning.
+struct KeyPages {
+  const unsigned char* const* pages;
+  uint64_t keys_at, values_at;
   int64_t head_dim;
+};
+static inline const uint16_t* page_row(const KeyPages& from, uint64_t at, int64_t token) {
+  return reinterpret_cast<const uint16_t*>(from.pages[token / kPageTokens] + at) + token % kPageTokens * from.head_dim;
+}
+
+// Attention of `groups` query heads that share one kv head over tokens [first, first + tokens) of that head.
+struct AttendDecode {
+  const float* q;  // [groups, keys.head_dim], rows q_stride apart
+  int64_t q_stride;
+  KeyPages keys;
+  int64_t first, tokens;  // `first` a multiple of kAttendKeys
   int groups;
   float scale;
-  float* out;      // [groups, head_dim], rows head_dim apart: sum of exp(s - highest) v, not yet divided
+  float* out;      // [groups, keys.head_dim], rows head_dim apart: sum of exp(s - highest) v, not yet divided
   float* highest;  // [groups]
   float* sum;      // [groups]
 };
@@ -41,10 +52,8 @@ struct AttendDecode {
 struct AttendPrefill {
   const float* q;  // [queries][groups, head_dim]: token stride q_stride, head stride head_dim
   int64_t q_stride;
-  const uint16_t* keys;  // f16 [start + queries, head_dim]
-  const uint16_t* values;
+  KeyPages keys;
   int64_t start, queries;
-  int64_t head_dim;
   int groups;
   float scale;
   float* out;  // as q, token stride out_stride; may be q
@@ -72,7 +81,6 @@ struct DeltaHead {
 
 inline constexpr int64_t kDeltaChunk = 64;
 inline constexpr int64_t kRecurrentTokens = 8;  // up to here the recurrence is quicker than a chunk
-inline constexpr int64_t kAttendKeys = 64;      // keys per tile
 
 static constexpr int64_t attend_scratch_floats(int64_t rows, int64_t head_dim) {
   const int64_t padded = round_up(rows, kLanes), wide = round_up(head_dim, kLanes);

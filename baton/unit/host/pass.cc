@@ -98,7 +98,7 @@ void Pass::start(std::span<const RunInput> runs, float* out) {
     const auto rows = static_cast<int64_t>(run.tokens.size()), wanted = static_cast<int64_t>(run.rows_out);
     BATON_CHECK(row_count_ + rows <= rows_max_ && (run.decodes ? rows == 1 : long_runs_ == runs_.size()));
     runs_.push_back({run.state, row_count_, rows, static_cast<int64_t>(run.position), int64_t{run.kept}});
-    run.state->will_hold(run.position + run.tokens.size());
+    BATON_CHECK(run.state->has_room(run.position + run.tokens.size()));
     if (wanted > 0 && logit_row_ < 0) logit_row_ = row_count_ + rows - wanted;
     for (int64_t i = 0; i < rows; ++i, ++row_count_) {
       const auto r = static_cast<size_t>(row_count_);
@@ -198,12 +198,15 @@ void Pass::run_row(const RowPart& part, int64_t r, int64_t begin) {
     }
     case Row::kAppend: {
       const Run& run = runs_[run_of_row_[static_cast<size_t>(r)]];
-      const int64_t at = (run.start + r - run.first_row) * op.width;
+      const auto token = static_cast<uint64_t>(run.start + r - run.first_row);
       for (int64_t head = 0; head < op.kv_heads; ++head) {
         const float* key = row(op.y, r) + head * op.width;
         const float* value = row(op.z, r) + head * op.width;
-        uint16_t* values = run.state->halves(op.slot2, head) + at;
-        kernels_.to_f16(key, op.width, run.state->halves(op.slot, head) + at);
+        const auto place = [&](SlotId slot) {
+          return reinterpret_cast<uint16_t*>(run.state->row(slot, static_cast<uint64_t>(head), token));
+        };
+        uint16_t* const values = place(op.slot2);
+        kernels_.to_f16(key, op.width, place(op.slot));
         kernels_.to_f16(value, op.width, values);
         // No answer instead of a wrong one: like values that are too large, those that are too small show in the
         // logits.

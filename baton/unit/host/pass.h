@@ -20,7 +20,8 @@ namespace baton::host {
 inline constexpr uint32_t kRunsMax = 64;         // sequences of a pass
 inline constexpr int64_t kAttendSplitsMax = 16;  // pieces of the keys in a decode step
 
-// What a run is made of: a sequence's tokens from `position` on, of which the last `rows_out` make rows of logits.
+// What a run is made of: a sequence's tokens from `position` on, of which the last `rows_out` make rows of logits. The
+// state has room for them.
 struct RunInput {
   HostState* state = nullptr;
   uint64_t position = 0;

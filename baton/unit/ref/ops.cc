@@ -68,16 +68,16 @@ void rope(float* x, int64_t rotary, int64_t position, float theta, RopePairing p
   }
 }
 
-void attend(const float* q, const float* keys, const float* values, float* out, int64_t positions, int64_t width,
-            float scale) {
-  std::vector<float> weights(positions);
-  for (int64_t p = 0; p < positions; ++p) weights[p] = scale * dot(q, keys + p * width, width);
+void attend(const float* q, std::span<const float* const> keys, std::span<const float* const> values, float* out,
+            int64_t width, float scale) {
+  std::vector<float> weights(keys.size());
+  for (size_t p = 0; p < keys.size(); ++p) weights[p] = scale * dot(q, keys[p], width);
   const float highest = *std::max_element(weights.begin(), weights.end());
   float sum = 0;
   for (float& weight : weights) sum += weight = std::exp(weight - highest);
   std::fill(out, out + width, 0.0f);
-  for (int64_t p = 0; p < positions; ++p) {
-    for (int64_t i = 0; i < width; ++i) out[i] += weights[p] / sum * values[p * width + i];
+  for (size_t p = 0; p < values.size(); ++p) {
+    for (int64_t i = 0; i < width; ++i) out[i] += weights[p] / sum * values[p][i];
   }
 }
 

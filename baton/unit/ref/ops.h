@@ -25,9 +25,10 @@ void rms_norm(const float* x, const float* w, float* y, int64_t width, float eps
 void rope(float* x, int64_t rotary, int64_t position, float theta, RopePairing pairing, const float* factors,
           float magnitude);
 
-// out = sum_p softmax_p(scale q.k_p) v_p over `positions` rows of `width`. Vaswani et al., 2017.
-void attend(const float* q, const float* keys, const float* values, float* out, int64_t positions, int64_t width,
-            float scale);
+// out = sum_p softmax_p(scale q.k_p) v_p over rows of `width`, one for each position, wherever they lie. Vaswani et
+// al., 2017.
+void attend(const float* q, std::span<const float* const> keys, std::span<const float* const> values, float* out,
+            int64_t width, float scale);
 
 // y[c] = silu(sum_j w[c, j] window[j, c]); `window` holds `taps` columns [taps, channels], the newest last.
 void causal_conv(const float* window, const float* w, float* y, int64_t channels, int64_t taps);

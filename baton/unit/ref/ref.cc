@@ -138,21 +138,21 @@ class Pass {
     }
   }
 
-  // Slots hold [kv_heads, tokens_max, width].
   void run_attend(const Op& op) {
-    const int64_t capacity = static_cast<int64_t>(state_.tokens_max());
-    float* keys = state_.floats(op.slot);
-    float* values = state_.floats(op.slot2);
-    for (int64_t t = 0; t < count_; ++t) {
-      for (int64_t head = 0; head < op.kv_heads; ++head) {
-        const int64_t at = (head * capacity + start_ + t) * op.width;
-        std::copy_n(row(op.y, t) + head * op.width, op.width, keys + at);
-        std::copy_n(row(op.z, t) + head * op.width, op.width, values + at);
+    std::vector<float*> keys(start_ + count_), values(start_ + count_);
+    for (int64_t kv_head = 0; kv_head < op.kv_heads; ++kv_head) {
+      for (int64_t p = 0; p < start_ + count_; ++p) {
+        keys[p] = reinterpret_cast<float*>(state_.row(op.slot, kv_head, p));
+        values[p] = reinterpret_cast<float*>(state_.row(op.slot2, kv_head, p));
       }
-      for (int64_t head = 0; head < op.heads; ++head) {
-        const int64_t base = head / (op.heads / op.kv_heads) * capacity * op.width;
-        attend(row(op.x, t) + head * op.width, keys + base, values + base, row(op.out, t) + head * op.width,
-               start_ + t + 1, op.width, op.scale);
+      const int64_t shared = op.heads / op.kv_heads;
+      for (int64_t t = 0; t < count_; ++t) {
+        const size_t seen = start_ + t + 1;
+        std::copy_n(row(op.y, t) + kv_head * op.width, op.width, keys[seen - 1]);
+        std::copy_n(row(op.z, t) + kv_head * op.width, op.width, values[seen - 1]);
+        for (int64_t head = kv_head * shared; head < (kv_head + 1) * shared; ++head)
+          attend(row(op.x, t) + head * op.width, std::span(keys).first(seen), std::span(values).first(seen),
+                 row(op.out, t) + head * op.width, op.width, op.scale);
       }
     }
   }
@@ -224,10 +224,12 @@ class RefExecutor final : public Executor {
   const Model& model() const override { return *model_; }
   const StateShape& shape() const override { return states_.shape(); }
   uint64_t state_bytes(uint64_t tokens) const override { return states_.bytes_for(tokens); }
+  std::optional<StateMemory> state_memory() const override { return states_.memory(); }
   Result<std::unique_ptr<SequenceState>> new_state(uint64_t tokens_max) override { return states_.make(tokens_max); }
 
   Status step(std::span<const Seat> seats, std::span<float> out, const StepContext& context) override {
     BATON_OK(check_seats(*model_, seats, out));
+    BATON_OK(host::make_room(seats));
     for (size_t i = 0; i < seats.size(); ++i) {
       const size_t values = seats[i].rows_out * static_cast<size_t>(model_->program.output_width);
       BATON_OK(run(seats[i], i, out.first(values), context));
@@ -255,7 +257,6 @@ class RefExecutor final : public Executor {
       for (int64_t done = 0; done < total; done += kTokensPerPass) {
         BATON_OK(context.check());
         const int64_t count = std::min(kTokensPerPass, total - done);
-        state.will_hold(state.position() + static_cast<uint64_t>(count));
         const int64_t behind = total - done - count;
         const int64_t kept = seat.keeps ? std::clamp<int64_t>(host::kKeptMax - behind, 0, count) : 0;
         Pass pass(*model_, product_, state, seat.tokens.subspan(static_cast<size_t>(done), static_cast<size_t>(count)),
@@ -300,6 +301,7 @@ class RefUnit final : public Unit {
     caps_.decode_seats_max = 8;
     caps_.rewind_tokens_max = host::kKeptMax;
     caps_.tells_layers = true;
+    caps_.states_grow = true;
     caps_.features = {"f32"};
     caps_.logit_tolerances = equal_tolerances(2e-3f);
   }

@@ -15,15 +15,15 @@ namespace {
 
 constexpr uint16_t kOne = 0x3c00;
 
-uint16_t half_at(const SlotMemory& memory, uint64_t index) {
-  if (memory.dtype == DType::kF16) return load_as<uint16_t>(memory.data + 2 * index);
-  return f32_to_f16(load_as<float>(memory.data + 4 * index));
+uint16_t half_at(DType dtype, const std::byte* row, uint64_t index) {
+  if (dtype == DType::kF16) return load_as<uint16_t>(row + 2 * index);
+  return f32_to_f16(load_as<float>(row + 4 * index));
 }
-void put_half(const SlotMemory& memory, uint64_t index, uint16_t value) {
-  if (memory.dtype == DType::kF16) {
-    store_as<uint16_t>(memory.data + 2 * index, value);
+void put_half(DType dtype, std::byte* row, uint64_t index, uint16_t value) {
+  if (dtype == DType::kF16) {
+    store_as<uint16_t>(row + 2 * index, value);
   } else {
-    store_as<float>(memory.data + 4 * index, f16_to_f32(value));
+    store_as<float>(row + 4 * index, f16_to_f32(value));
   }
 }
 bool is_finite(uint16_t half) { return (half & 0x7c00) != 0x7c00; }
@@ -117,8 +117,9 @@ Status add_state_inputs(const Program& program, const LayerRange& layers, const 
     const uint64_t rows = grows ? position : dims[1];
     for (uint64_t a = 0; a < dims[0]; ++a) {
       for (uint64_t b = 0; b < rows; ++b) {
+        const std::byte* const row = memory.at(a, b);
         for (uint64_t c = 0; c < dims[2]; ++c) {
-          const uint16_t half = half_at(memory, (a * memory.dims[1] + b) * dims[2] + c);
+          const uint16_t half = half_at(memory.dtype, row, c);
           if (!is_finite(half)) {
             return fail(Code::kDevice,
                         fmt::format("{}: a value of the state is beyond fp16", segment_name(slot.kind, slot.layer)));
@@ -148,13 +149,14 @@ Status store_state_outputs(const Program& program, const LayerRange& layers, con
     BATON_CHECK(!grows || position + tokens <= memory.dims[1]);
     for (uint64_t a = 0; a < dims[0]; ++a) {
       for (uint64_t b = 0; b < rows; ++b) {
+        std::byte* const row = memory.at(a, first + b);
         for (uint64_t c = 0; c < dims[2]; ++c) {
           const uint16_t half = found->second[(a * dims[1] + skip + b) * dims[2] + c];
           if (!is_finite(half)) {
             return fail(Code::kDevice,
                         fmt::format("output '{}' is not finite: the model leaves fp16's range here", name));
           }
-          put_half(memory, (a * memory.dims[1] + first + b) * dims[2] + c, half);
+          put_half(memory.dtype, row, c, half);
         }
       }
     }

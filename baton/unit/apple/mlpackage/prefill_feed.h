@@ -19,11 +19,11 @@ namespace baton::apple {
 Result<HalfArrays> token_inputs(const Model& model, const PrefillShape& shape, uint64_t position,
                                 std::span<const int32_t> tokens);
 
-// A slot's memory on the host: dense, [dims], tokens dim: room; f32 or f16.
+// A slot's values on the host, [dims], tokens dim: room; f32 or f16. at(a, b): the dense row of dims[2] values there.
 struct SlotMemory {
   DType dtype = DType::kF16;
   Dims dims{};
-  std::byte* data = nullptr;
+  std::function<std::byte*(uint64_t, uint64_t)> at;
 };
 
 // Adds the states of `layers` to the inputs of a package with a past. `slots`: one a slot of the program.
