@@ -195,7 +195,7 @@ Status HostState::read_rows(size_t segment, const Dims& dims, RowRange rows, std
 }
 
 Status HostState::write_rows(size_t segment, const Dims& dims, RowRange rows, const std::byte* in) {
-  if (has_tokens_dim(shape().segments[segment].kind)) BATON_OK(make_room(dims[1]));
+  if (is_missing(segment, dims)) BATON_OK(make_room(dims[1]));
   for_runs(segment, dims, rows,
            [&](std::byte* here, uint64_t at, uint64_t bytes) { std::memcpy(here, in + at, bytes); });
   return {};
