@@ -100,7 +100,17 @@ class Pair {
     BATON_TRY(const State own, decode_.new_state(length + kRows));
     BATON_OK(make(*made, ids.first(length)));
     BATON_OK(decode_.prefill(*own, ids.first(length), {}));
-    return look(*made, *own, ids, length);
+    BATON_OK(look(*made, *own, ids, length));
+    // The last token may have been decoded, as in a saved prompt: of a few tokens it is much, and its arithmetic may be
+    // another one.
+    BATON_TRY(const State ended, decode_.new_state(length + kRows));
+    BATON_OK(end_with_decode(decode_, *ended, ids.first(length)));
+    BATON_OK(look(*made, *ended, ids, length));
+    BATON_TRY(const State made_so, maker_.new_state(length + kRows));
+    const Status decoded = end_with_decode(maker_, *made_so, ids.first(length));
+    if (!decoded && decoded.error().code == Code::kUnsupported) return {};  // it only prefills
+    BATON_OK(decoded);
+    return look(*made_so, *ended, ids, length);
   }
 
   // A unit whose steps all give the same bits has no difference to itself; all else may round a value either way.
@@ -118,6 +128,11 @@ class Pair {
   }
 
  private:
+  static Status end_with_decode(Executor& unit, SequenceState& state, std::span<const int32_t> ids) {
+    if (ids.size() > 1) BATON_OK(unit.prefill(state, ids.first(ids.size() - 1), {}));
+    return unit.decode(state, ids.back(), {});
+  }
+
   Status make(SequenceState& state, std::span<const int32_t> piece) {
     if (&maker_ != &decode_) return maker_.prefill(state, piece, {});
     for (const int32_t token : piece) BATON_OK(maker_.decode(state, token, {}));
