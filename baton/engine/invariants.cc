@@ -58,13 +58,13 @@ Status check_works(const Snapshot& snapshot) {
   for (const Snapshot::InFlight& work : snapshot.lanes) {
     size_t decodes = 0, arriving = 0;
     for (const Snapshot::State& state : work.states) {
+      decodes += state.decodes ? 1 : 0;
+      arriving += state.arrives ? 1 : 0;
       if (state.given_up) continue;
       const auto found = std::find_if(snapshot.active.begin(), snapshot.active.end(),
                                       [&](const Snapshot::Sequence& sequence) { return sequence.id == state.request; });
       if (found == snapshot.active.end()) return broken("a step serves a request that has ended", state.request);
       BATON_OK(check_proofs(work, state, *found));
-      decodes += state.decodes ? 1 : 0;
-      arriving += state.arrives ? 1 : 0;
     }
     if (work.kind != WorkKind::kStep) continue;
     if (decodes > snapshot.decode_seats_max) return broken("a step decodes too many sequences", decodes);
