@@ -12,8 +12,9 @@ StepPlan plan_overlap(const RequestView& view) {
     return view.source().busy ? StepPlan() : StepPlan::take_over();
   // A short prompt is one step: it waits for the room when that is made at once, not behind others' tokens.
   const bool waits = !target.exists && (target.busy || view.room_soon);
+  const StepPlan handoff = plan_handoff(view);
   StepPlan plan;
-  for (PlannedWork work : plan_handoff(view).works()) {
+  for (PlannedWork work : handoff.works()) {
     const bool prefills = work.kind == WorkKind::kStep && work.role == StateRole::kSource;
     if (prefills && waits) continue;
     work.streams = prefills && target.exists && !target.busy;
