@@ -510,7 +510,7 @@ class Run(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             waits = subprocess.Popen([PROGRAM, "run", "-m", SMALL], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
             long = os.path.join(folder, "long.txt")
-            pathlib.Path(long).write_text("a b\u0315\u0323 " * 12000000)
+            pathlib.Path(long).write_text("a b\u0315\u0323 " * 8000000)
             encodes = subprocess.Popen([PROGRAM, "run", "-m", SMALL, "--raw", "-f", long], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
             time.sleep(1)
             for program in (encodes, waits):
