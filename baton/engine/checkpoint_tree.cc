@@ -189,9 +189,10 @@ void CheckpointTree::for_each(Node& root, Visit visit) {
 
 std::vector<FoundCheckpoint> CheckpointTree::all_of(uint32_t model) const {
   std::vector<std::pair<double, FoundCheckpoint>> found;
-  for (const auto& [key, root] : roots_) {
+  for (const auto& entry : roots_) {  // lambdas take no structured bindings
+    const CheckpointKey& key = entry.first;
     if (!lasts(key, model)) continue;
-    for_each(*root, [&, &key = key](Node& node) {
+    for_each(*entry.second, [&](Node& node) {
       found.push_back({priority(node), {key, tokens_of(node), node.kept, node.ms()}});
     });
   }
@@ -211,9 +212,10 @@ std::vector<int32_t> CheckpointTree::tokens_of(const Node& node) {
 std::optional<FoundCheckpoint> CheckpointTree::next_to_store(uint32_t model, double ms) {
   Node* least = nullptr;
   CheckpointKey of;
-  for (auto& [key, root] : roots_) {
+  for (const auto& entry : roots_) {
+    const CheckpointKey& key = entry.first;
     if (!lasts(key, model)) continue;
-    for_each(*root, [&, &key = key](Node& node) {
+    for_each(*entry.second, [&](Node& node) {
       if (node.stored || (!node.used && node.ms() < ms)) return;
       if (least != nullptr && priority(node) >= priority(*least)) return;
       least = &node;
@@ -255,12 +257,12 @@ bool CheckpointTree::drop_one() {
   const CheckpointKey* key = nullptr;
   Node* least = nullptr;
   double least_priority = 0;
-  for (auto& [each, root] : roots_) {
-    for_each(*root, [&, &each = each](Node& node) {
+  for (const auto& entry : roots_) {
+    for_each(*entry.second, [&](Node& node) {
       if (node.kept.state.use_count() > 1) return;
       const double value = priority(node);
       if (least != nullptr && value >= least_priority) return;
-      key = &each;
+      key = &entry.first;
       least = &node;
       least_priority = value;
     });
