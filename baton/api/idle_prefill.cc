@@ -27,7 +27,7 @@ Status IdlePrefill::begin() {
   prepare_(request.request);
   const uint64_t tokens = request.request.tokens.size();
   // Behind what was told before: that has its checkpoints, or its end has one.
-  for (uint64_t at = std::min(told_, tokens) + kKeepTokens; at < tokens; at += kKeepTokens)
+  for (uint64_t at = std::min<uint64_t>(told_, tokens) + kKeepTokens; at < tokens; at += kKeepTokens)
     request.request.keep_at.push_back(at);
   told_ = tokens;
   request.request.max_new_tokens = 0;
