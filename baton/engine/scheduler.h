@@ -6,6 +6,7 @@
 // bug.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -134,6 +135,10 @@ class Scheduler {
   Held held_by(uint64_t tenant) const;
   double share_held(const Held& held) const;  // the larger one of both, of what there is
   uint64_t bytes_aside() const;
+  // Of all checkpoints but those; they may share pages.
+  uint64_t checkpoints_beside() const {
+    return checkpoint_memory_.bytes() - std::min(checkpoint_memory_.bytes(), bytes_aside());
+  }
   bool can_come_back(const Sequence& sequence, uint64_t checkpoint_bytes) const;
   Way way_aside(const Sequence& sequence);
   // Whether `next` may have the place of a running one, whose tenant holds `its`; `others`: what that of `next` does.

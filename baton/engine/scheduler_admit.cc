@@ -124,6 +124,8 @@ std::deque<std::unique_ptr<Sequence>>::iterator Scheduler::next_in(int64_t now_n
     if (seat && room_for_state((*next)->bytes_reserved)) return next;
     if (make_way(**next, now_ns)) continue;
     if (!active_.empty()) return queue_.end();
+    // Whoever comes back now is not set aside for it again, and again: all that can be dropped was.
+    (*next)->kept_out_by = checkpoints_beside();
     // What was set aside holds the memory that is missing.
     const auto back = std::find_if(queue_.begin(), queue_.end(), [&](const auto& waiting) {
       return waiting->coming_back && room_for_state(waiting->bytes_reserved);

@@ -89,6 +89,7 @@ bool Scheduler::gives_way(const Sequence& sequence, const Sequence& next, const 
 
 std::vector<Sequence*> Scheduler::choose_aside(const Sequence& next) {
   std::vector<Sequence*> all, chosen;
+  if (next.kept_out_by && checkpoints_beside() >= *next.kept_out_by) return chosen;
   std::map<uint64_t, Held> held = held_;
   for (auto& [id, sequence] : active_) all.push_back(sequence.get());
   // The least urgent first, and of these the last that came: it has lost least.

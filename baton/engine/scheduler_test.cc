@@ -386,6 +386,37 @@ TEST(Scheduler, ARequestEndsAtItsDeadlineAndSaysSo) {
   EXPECT_EQ(rig.scheduler->next_deadline_ns(), INT64_MAX);
 }
 
+// A checkpoint that somebody holds is no room for the next one, though one that runs was set aside for it: that one is
+// let in again, and not set aside again for ever.
+TEST(Scheduler, WhatCameBackForWantOfRoomStays) {
+  EngineLimits limits;
+  limits.state_bytes_max = 5500;
+  limits.checkpoint_bytes_max = 5500;
+  Rig rig(limits);
+  Request first, urgent;
+  first.reuse = ReuseMode::kAny;
+  urgent.priority = 1;
+  rig.submit(std::move(first), 50, 10);
+  rig.run_all();
+  std::vector<FoundCheckpoint> held = rig.scheduler->lasting_checkpoints();
+  ASSERT_FALSE(held.empty());
+  const uint64_t bytes = rig.scheduler->checkpoint_bytes();
+  const RequestId running = rig.submit(40, 24);
+  rig.prefill_all();
+  const RequestId next = rig.submit(std::move(urgent), 100, 20);
+  ASSERT_LE(rig.unit->state_bytes(40 + 23) + bytes, limits.state_bytes_max);
+  ASSERT_GT(rig.unit->state_bytes(100 + 19) + bytes, limits.state_bytes_max);
+  auto ends = rig.run_all();
+  ASSERT_EQ(ends.size(), 1u) << "the other one waits for room";
+  EXPECT_EQ(ends[0].first, running);
+  EXPECT_EQ(ends[0].second.reason, FinishReason::kLength) << ends[0].second.error.message;
+  held.clear();
+  ends = rig.run_all();
+  ASSERT_EQ(ends.size(), 1u);
+  EXPECT_EQ(ends[0].first, next);
+  EXPECT_EQ(ends[0].second.reason, FinishReason::kLength) << ends[0].second.error.message;
+}
+
 TEST(Scheduler, AStepThatNobodyWaitsForIsToldToEnd) {
   fake::Behaviour behaviour;
   behaviour.prefill_seats_shared = 2;

@@ -82,6 +82,9 @@ struct Sequence {
   bool answer_seal_pending = false;  // and the one at the end of the answer
   bool was_admitted = false;
   uint32_t overtaken = 0;  // by later ones, while it waited to be let in
+  // So many bytes of checkpoints are held elsewhere, and left it no room when nothing else ran: no others are set aside
+  // for it until there are fewer.
+  std::optional<uint64_t> kept_out_by;
   // Set aside: it is to be, and plans nothing else; when it was; the checkpoint that it goes on from, while it runs and
   // then as `start`; whether none could be made; whether `start` is one.
   bool aside_due = false;
