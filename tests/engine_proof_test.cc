@@ -192,7 +192,7 @@ TEST(Proof, OfAStartingStateIsMadeWhereItWasOpened) {
           << stats.fallback;
       EXPECT_TRUE(stats.bridge.proof_failed);
       EXPECT_EQ(stats.bridge.level, BridgeLevel::kNone);
-      EXPECT_EQ(rig.live_states(), 0);
+      EXPECT_TRUE(comes_true([&] { return rig.live_states() == 0; }));
     }
   }
 }

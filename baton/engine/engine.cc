@@ -342,7 +342,7 @@ std::optional<Message> Engine::Core::receive_until(int64_t deadline_ns) {
 
 bool Engine::Core::drained() {
   const std::scoped_lock lock(mutex);
-  return broken != nullptr || (stopping && open_requests == 0 && !storing);
+  return broken != nullptr || (stopping && open_requests == 0 && !storing && scheduler.idle());
 }
 
 void Engine::Core::receive(Message message) {

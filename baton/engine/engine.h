@@ -69,7 +69,9 @@ class Ticket {
   // When the engine itself can go on no longer (no memory for its books), a FinishedEvent with kError ends every
   // ticket.
   std::optional<Event> next_event(std::chrono::nanoseconds timeout);
-  // Asks for the end at the next step boundary; the FinishedEvent still comes. Any number of times, from any thread.
+  // Asks for the end; the FinishedEvent still comes, and no token behind it. It comes at once: a step that others share
+  // goes on, and what it makes for this request is dropped. But with Request::want_answer_state behind the step that is
+  // under way. Any number of times, from any thread.
   void cancel();
   // As cancel, but the answer is complete: it ends with kStop, and the state that was asked for is still made. Before
   // the first token it is a cancel.
@@ -117,7 +119,8 @@ class Engine {
   // checkpoints and files: those before it are there.
   Status save_checkpoints(const std::function<bool(uint64_t done, uint64_t total)>& on_progress = {});
 
-  // As of the last step. Any thread. Requests and states are back to zero when every request has finished.
+  // As of the last step. Any thread. Requests are back to zero when every one has finished, states when the steps that
+  // were under way then are back too.
   EngineUsage usage() const;
 
  private:

@@ -11,6 +11,13 @@ Status broken(const std::string& what, uint64_t id) {
   return fail(Code::kInternal, what + " (" + std::to_string(id) + ")");
 }
 
+// Of those in the books, requests whose end was not told.
+uint64_t open_in(const Snapshot& snapshot) {
+  const auto told = std::count_if(snapshot.active.begin(), snapshot.active.end(),
+                                  [](const Snapshot::Sequence& sequence) { return sequence.told; });
+  return snapshot.active.size() - static_cast<uint64_t>(told) + snapshot.queued;
+}
+
 Status check_owners(const Snapshot& snapshot) {
   const uint32_t bridge = static_cast<uint32_t>(snapshot.lanes.size()) - 1;
   std::vector<uint64_t> ids;
@@ -26,6 +33,7 @@ Status check_owners(const Snapshot& snapshot) {
     const auto owner = std::find_if(snapshot.active.begin(), snapshot.active.end(),
                                     [&](const Snapshot::Sequence& sequence) { return sequence.id == state.request; });
     if (owner == snapshot.active.end()) return broken("a state outlived its request", state.id);
+    if (owner->told && state.owner == Snapshot::kScheduler) return broken("a state outlived its request", state.id);
   }
   std::sort(ids.begin(), ids.end());
   if (const auto twice = std::adjacent_find(ids.begin(), ids.end()); twice != ids.end()) {
@@ -78,8 +86,7 @@ Status check_bounds(const Snapshot& snapshot) {
   if (snapshot.active.size() > snapshot.limits.requests_active_max) {
     return broken("too many active requests", snapshot.active.size());
   }
-  if (snapshot.active.size() + snapshot.queued >
-      uint64_t{snapshot.limits.requests_active_max} + snapshot.limits.requests_queued_max) {
+  if (open_in(snapshot) > uint64_t{snapshot.limits.requests_active_max} + snapshot.limits.requests_queued_max) {
     return broken("too many requests", snapshot.queued);
   }
   if (snapshot.overtaken > snapshot.limits.overtaken_max) return broken("a request is overtaken", snapshot.overtaken);
@@ -129,10 +136,11 @@ Status History::observe(std::span<const Output> outputs, const Snapshot& snapsho
     open_.erase(found);
   }
   for (const Snapshot::State& state : snapshot.states) {
-    if (open_.empty() && !state.given_up) return broken("states are left when no request is", state.id);
+    const bool away = state.owner != Snapshot::kScheduler;  // of one whose end was told
+    if (open_.empty() && !state.given_up && !away) return broken("states are left when no request is", state.id);
   }
-  if (snapshot.active.size() + snapshot.queued != open_.size()) {
-    return broken("requests in the books and requests open differ", snapshot.active.size() + snapshot.queued);
+  if (open_in(snapshot) != open_.size()) {
+    return broken("requests in the books and requests open differ", open_in(snapshot));
   }
   return {};
 }

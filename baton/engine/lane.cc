@@ -26,6 +26,23 @@ Status guarded(F&& body) {
   }
 }
 
+// The same bytes, until nobody waits for them any more: kCancelled then.
+SealSource until_cancelled(const SealSource& source, const std::atomic<bool>* cancelled) {
+  static constexpr size_t kPieceBytes = size_t{1} << 20;  // of a source that gives more at a time
+  return {source.size(), [&source, cancelled](const SealSink& sink) {
+            return source.give([&](uint64_t offset, std::span<const std::byte> part) -> Status {
+              do {
+                if (cancelled != nullptr && cancelled->load()) return fail(Code::kCancelled, "nobody waits for it");
+                const auto piece = part.first(std::min(part.size(), kPieceBytes));
+                BATON_OK(sink(offset, piece));
+                offset += piece.size();
+                part = part.subspan(piece.size());
+              } while (!part.empty());
+              return {};
+            });
+          }};
+}
+
 // What a unit may do in a step's place, for tests.
 Status step_fault() {
   if (BATON_FAULT(kStepMemory)) throw std::bad_alloc();
@@ -218,12 +235,13 @@ Status Lane::verify(ProveWork& work) {
 void BridgeLane::run(Work& work) {
   auto* body = std::get_if<MoveWork>(&work.body);
   BATON_CHECK(body != nullptr);
+  cancelled_ = work.cancelled;
   body->status = guarded([&] { return move(*body); });
 }
 
-Status BridgeLane::open(MoveWork& work) {
+Status BridgeLane::open(MoveWork& work, const SealSource& source) {
   BATON_TRY(const StateIdentity identity, identity_(work.to.home));
-  return carrier_.open(work.start, identity, work.tokens, *work.to.state, work.to.provenance);
+  return carrier_.open(source, identity, work.tokens, *work.to.state, work.to.provenance);
 }
 
 Status BridgeLane::move(MoveWork& work) {
@@ -236,7 +254,7 @@ Status BridgeLane::move(MoveWork& work) {
       return {};
     }
     case MoveForm::kRestore: {
-      if (!work.start.empty()) return open(work);
+      if (!work.start.empty()) return open(work, work.start);
       BATON_TRY(work.report, carrier_.restore(*work.checkpoint.state, *work.to.state));
       work.to.provenance = work.checkpoint.provenance;
       work.to.kept = work.checkpoint.state;
@@ -250,10 +268,11 @@ Status BridgeLane::move(MoveWork& work) {
     }
     case MoveForm::kOpen:
       work.to.exact = false;
-      return open(work);
+      return open(work, until_cancelled(work.start, cancelled_));
     case MoveForm::kSeal: {
       BATON_TRY(const StateIdentity identity, identity_(work.from.home));
-      const auto take = [&](const SealSource& state) -> Status {
+      const auto take = [&](const SealSource& whole) -> Status {
+        const SealSource state = until_cancelled(whole, cancelled_);
         if (BATON_FAULT(kSealSink)) return fail(Code::kInvalidInput, "a fault was asked for: the state is not taken");
         if (work.take) BATON_OK(work.take(state));
         if (!work.want_block) return {};

@@ -89,9 +89,10 @@ class BridgeLane {
 
  private:
   Status move(MoveWork& work);
-  Status open(MoveWork& work);
+  Status open(MoveWork& work, const SealSource& source);
 
   Carrier& carrier_;
+  const std::atomic<bool>* cancelled_ = nullptr;  // of the work under way: what is the caller's is asked no further
   const std::function<Result<StateIdentity>(LaneIndex)> identity_;
 };
 

@@ -175,7 +175,7 @@ std::vector<Work> Scheduler::poll(int64_t now_ns) {
     again = false;
     for (auto& [id, sequence] : active_) {
       collect(*sequence);
-      again = again || (sequence->over() && sequence->steps_in_flight == 0);  // a lost lane ended it: room for another
+      again = again || sequence->ends_now();  // a lost lane ended it, or its deadline: there may be room for another
     }
   }
   cut_short();
@@ -280,11 +280,13 @@ void Scheduler::start_move(const Candidate& candidate, MoveWork& work) {
       lend(sequence, work.to_role, work.to);
       return;
     case MoveForm::kOpen:
+      sequence.caller_asked = true;
       lend(sequence, work.role, work.to);
       work.tokens = sequence.request.tokens;
       work.start = sequence.request.start_state;
       return;
     case MoveForm::kSeal:
+      sequence.caller_asked = true;
       lend(sequence, work.role, work.from);
       if (sequence.seal_pending) work.take = sequence.request.seal_to;
       work.want_block = sequence.keeps_seal();

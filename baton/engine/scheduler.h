@@ -34,7 +34,8 @@ class Scheduler {
 
   // `request` from resolve() with the same facts. Ids grow. False when the queue is full: nothing was taken.
   bool submit(RequestId id, ResolvedRequest& request, int64_t now_ns);
-  // Ends the request at its next step boundary. Unknown and finished ids are ignored.
+  // Ends the request, at the next poll: a step that others share goes on, and what it brings for this one is dropped.
+  // Unknown and finished ids are ignored.
   void cancel(RequestId id);
   void cancel_all();
   // The caller has enough of the answer: it ends with kStop, and still gets the state it asked for. A cancel before the
@@ -51,12 +52,14 @@ class Scheduler {
   // Admits, ends and plans: works to start now, at most one per lane and one for the bridge, none for a lane that has
   // one. Only with new inputs can there be more.
   std::vector<Work> poll(int64_t now_ns);
-  // Events since the last call, in order; of each request tokens, then one end, which comes when its works are back.
+  // Events since the last call, in order; of each request tokens, then one end. An end does not wait for works that
+  // nobody waits for, but for those in which the bridge asks what is the caller's: its seats and bytes are free when
+  // they are back.
   std::vector<Output> take_outputs();
 
   LaneIndex bridge() const { return static_cast<LaneIndex>(facts_.lanes.size()); }
   bool idle() const { return active_.empty() && queue_.empty(); }
-  uint64_t requests() const { return active_.size() + queue_.size(); }
+  uint64_t requests() const { return active_.size() - told_ + queue_.size(); }  // whose end was not told
   // Held here or away in works, as of the last done or poll; bytes as of each state's last step.
   uint64_t states() const { return states_; }
   uint64_t state_bytes() const { return state_bytes_; }
@@ -116,6 +119,7 @@ class Scheduler {
   bool goes_before(const Sequence& a, const Sequence& b) const;
   void end_late(Sequence& sequence, int64_t now_ns);
   void finish(Sequence& sequence, int64_t now_ns);
+  void tell_end(Sequence& sequence, int64_t now_ns);
   Sequence* find(RequestId id);                                  // null: it has ended
   size_t admissions() const { return facts_.lanes.size() + 1; }  // in shares_, behind the lanes and the bridge
   // How a running request can be set aside.
@@ -226,6 +230,7 @@ class Scheduler {
   std::vector<Output> outputs_;
   std::map<uint64_t, Held> held_;  // by tenant
   uint64_t next_work_ = 1, next_state_ = 1;
+  uint64_t told_ = 0;            // active requests whose end was told: works of theirs are away
   uint64_t bytes_reserved_ = 0;  // by active requests, from admission to end: estimates of resolve()
   uint64_t states_ = 0, state_bytes_ = 0, prefilled_tokens_ = 0, bytes_peak_ = 0;
 };

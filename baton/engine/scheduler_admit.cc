@@ -74,6 +74,11 @@ void Scheduler::finish(Sequence& sequence, int64_t now_ns) {
   if (!sequence.was_admitted) sequence.admitted(now_ns);
   sequence.come_back(now_ns);
   shares_.leave(sequence.request.tenant);
+  tell_end(sequence, now_ns);
+}
+
+void Scheduler::tell_end(Sequence& sequence, int64_t now_ns) {
+  if (std::exchange(sequence.told, true)) return;
   outputs_.push_back({sequence.id, sequence.finish(now_ns)});
 }
 

@@ -205,6 +205,7 @@ void Scheduler::take_drawn(Sequence& sequence, StepSeat& seat) {
 void Scheduler::done_move(MoveWork& work, double ms) {
   Sequence& sequence = sequence_of(work.request);
   --sequence.steps_in_flight;
+  sequence.caller_asked = false;
   const bool failed = !work.status;
   switch (work.form) {
     case MoveForm::kCarry: {
@@ -311,10 +312,18 @@ void Scheduler::done_prove(ProveWork& work, const Placement& placement, double m
 void Scheduler::finish_ended(int64_t now_ns) {
   for (auto entry = active_.begin(); entry != active_.end();) {
     Sequence& sequence = *entry->second;
-    if (!sequence.over() || sequence.steps_in_flight > 0) {
+    if (!sequence.ends_now()) {
       ++entry;
       continue;
     }
+    if (sequence.steps_in_flight > 0) {
+      for (const StateRole which : {StateRole::kSource, StateRole::kTarget, StateRole::kProof}) sequence.drop(which);
+      tell_end(sequence, now_ns);
+      ++told_;
+      ++entry;
+      continue;
+    }
+    told_ -= sequence.told ? 1 : 0;
     for (RoleRecord& record : sequence.roles) record.held.state.reset();
     let_go(sequence);
     finish(sequence, now_ns);

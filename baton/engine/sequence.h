@@ -102,7 +102,9 @@ struct Sequence {
   CheckpointKey last_key;      // of `last`
   KeptState last;              // made by it, or begun from: what it begins again from when a step fails
   std::optional<CachedState>
-      cached;  // in its place: a state of the cache, made on start_key's lane where that is exact
+      cached;                 // in its place: a state of the cache, made on start_key's lane where that is exact
+  bool caller_asked = false;  // the bridge asks the caller's source or taker, or makes a seal for it
+  bool told = false;          // its end, while works of it may be away
   std::optional<FinishReason> ending;
   Error error;
   int32_t stop_id = -1;
@@ -157,8 +159,12 @@ struct Sequence {
   // What it is ready for; nothing when it is ending, but for the seal its end still owes.
   StepPlan plan() const;
 
-  // Nothing more is computed for it: it finishes when its steps in flight are back.
+  // Nothing more is computed for it, and so it stays: what its steps in flight bring is dropped.
   bool over() const { return ending && !owes_seal() && !owes_checkpoint(); }
+
+  // Its end can be told, or it can go: nobody waits for its steps in flight, however long they take; but the caller's
+  // source or taker may go with the event.
+  bool ends_now() const { return over() && (steps_in_flight == 0 || !(told || caller_asked)); }
 
   // True when tokens that a step brings back are part of the answer.
   bool takes_tokens() const {
@@ -215,7 +221,7 @@ struct Sequence {
 
   // A token was sampled behind the last of history: ends the request, or appends it and returns the event.
   std::optional<TokenEvent> take_token(int32_t token, int64_t now_ns);
-  // The end, with figures. All states are gone by then.
+  // The end, with figures. Its states are gone by then, or away.
   FinishedEvent finish(int64_t now_ns);
 
  private:

@@ -31,6 +31,7 @@ Snapshot Scheduler::snapshot() const {
              .states_compared = sequence->states_compared,
              .proof_passed = sequence->proof_passed,
              .ending = sequence->ending.has_value(),
+             .told = sequence->told,
              .steps_in_flight = sequence->steps_in_flight};
     for (size_t i = 0; i < kStateRoles; ++i) {
       const RoleRecord& record = sequence->roles[i];

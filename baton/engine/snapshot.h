@@ -42,6 +42,7 @@ struct Snapshot {
     bool states_compared = false;
     bool proof_passed = false;
     bool ending = false;
+    bool told = false;   // its end: it is here for its works in flight alone
     bool ready = false;  // some work of it waits for a lane
     uint32_t steps_in_flight = 0;
     uint64_t waited = 0;  // the most steps any of its works has waited for

@@ -146,7 +146,8 @@ struct Work {
   uint64_t id = 0;
   LaneIndex lane = 0;
   int64_t started_ns = 0, ended_ns = 0;  // by the lane's clock
-  // Becomes true when nobody waits for it any more: a lane then ends a long step. Outlives the work; null: never.
+  // Becomes true when nobody waits for it any more: a lane then ends a long step, and the bridge asks a caller's source
+  // for no more, and gives its taker none. Outlives the work; null: never.
   const std::atomic<bool>* cancelled = nullptr;
   bool want_placement = false;
   Placement placement;  // of the lane's executor, when it is wanted

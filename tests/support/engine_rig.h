@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <thread>
 
@@ -42,6 +43,15 @@ struct Rig {
   std::vector<std::unique_ptr<FakeExecutor>> units;
   std::unique_ptr<Engine> engine;
 };
+
+// Waits until it does.
+inline bool comes_true(const std::function<bool()>& what) {
+  for (const auto limit = steady_clock::now() + kPatience; steady_clock::now() < limit;) {
+    if (what()) return true;
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  return false;
+}
 
 inline Request make_request(size_t prompt, uint32_t answer, uint64_t seed = 1) {
   Request request;

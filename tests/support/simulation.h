@@ -35,6 +35,11 @@ enum class Weather : uint8_t {
 inline constexpr std::array<const char*, 7> kCancelPhases = {
     "queued", "ready", "making a state", "prefilling", "decoding", "on the bridge", "proving"};
 
+// Of the two models: the second one has other weights and fewer ids.
+inline constexpr int32_t kSimulatedContext = 96, kOtherVocab = 40;
+constexpr uint64_t start_of(bool other) { return other ? kOtherStart : kStart; }
+constexpr int32_t vocab_of(bool other) { return other ? kOtherVocab : kVocab; }
+
 struct SimulationCounts {
   uint64_t requests = 0, refused = 0, answered = 0, cancelled = 0, errors = 0, fallbacks = 0, rebuilt = 0;
   uint64_t moved = 0, proved = 0, proofs_failed = 0, shared_steps = 0, shared_prefills = 0, steps = 0,
@@ -117,6 +122,7 @@ class Simulation {
   void at(int64_t time_ns, Happening::Kind kind, uint64_t which);
 
   Status happen(const Happening& happening);
+  bool is_ending(RequestId id) const;
   void expect_end(RequestId id, Ask& ask);
   Status start_works();
   int64_t duration_of(const Work& work, uint64_t tokens);
