@@ -15,6 +15,7 @@
 #include "baton/api/units.h"
 #include "baton/base/random.h"
 #include "baton/engine/engine.h"
+#include "baton/state/state_cache.h"
 #include "tests/support/golden.h"
 #include "tests/support/test_names.h"
 

@@ -8,7 +8,7 @@
 
 namespace baton {
 
-Result<bool> write_checkpoint(StateCache& cache, const IdentityOf& identity, const FoundCheckpoint& found) try {
+Result<bool> write_checkpoint(StoredStates& cache, const IdentityOf& identity, const FoundCheckpoint& found) try {
   const auto& [key, tokens, kept, ms] = found;
   if (cache.contains(tokens, kept.provenance)) return true;
   BATON_OK(kept.state->check());
@@ -19,7 +19,31 @@ Result<bool> write_checkpoint(StateCache& cache, const IdentityOf& identity, con
   return fail(Code::kOutOfMemory, "no memory to save a checkpoint");
 }
 
-CheckpointWriter::CheckpointWriter(StateCache& cache, IdentityOf identity, std::function<void(const Status&)> on_done)
+Status write_checkpoints(StoredStates& cache, const IdentityOf& identity, std::vector<FoundCheckpoint> found,
+                         const std::function<bool(uint64_t done, uint64_t total)>& on_progress) {
+  uint64_t room = cache.bytes_max();
+  size_t count = 0;
+  for (; count < found.size(); ++count) {
+    const KeptState& kept = found[count].kept;
+    const uint64_t bytes = sealed_bytes(kept.state->shape(), kept.state->position(), kept.provenance);
+    if (bytes > room) break;
+    room -= bytes;
+  }
+  std::optional<Error> first;
+  size_t failed = 0;
+  for (size_t i = 0; i < count; ++i) {
+    if (on_progress && !on_progress(i, count)) return fail(Code::kCancelled, "saving checkpoints was stopped");
+    const Result<bool> written = write_checkpoint(cache, identity, found[count - 1 - i]);
+    if (written) continue;
+    ++failed;
+    if (!first) first = written.error();
+  }
+  if (!first) return {};
+  return fail(
+      (*std::move(first)).in(std::to_string(failed) + " of " + std::to_string(count) + " were left out, the first"));
+}
+
+CheckpointWriter::CheckpointWriter(StoredStates& cache, IdentityOf identity, std::function<void(const Status&)> on_done)
     : cache_(cache), identity_(std::move(identity)), on_done_(std::move(on_done)), thread_([this] { run(); }) {}
 
 CheckpointWriter::~CheckpointWriter() {

@@ -9,7 +9,7 @@
 #include "baton/base/channel.h"
 #include "baton/engine/checkpoint_tree.h"
 #include "baton/state/seal.h"
-#include "baton/state/state_cache.h"
+#include "baton/state/stored_states.h"
 
 namespace baton {
 
@@ -18,13 +18,19 @@ using IdentityOf = std::function<Result<StateIdentity>(uint32_t lane)>;
 
 // Verifies the checkpoint and writes it as a sealed state, where there is none yet of its tokens and makers. False: it
 // is larger than all the cache's room. Errors of checkpoint, identity and file; kOutOfMemory.
-Result<bool> write_checkpoint(StateCache& cache, const IdentityOf& identity, const FoundCheckpoint& found);
+Result<bool> write_checkpoint(StoredStates& cache, const IdentityOf& identity, const FoundCheckpoint& found);
+
+// Of these, the most valuable first, as many as the cache has room for; the most valuable is written last, and so goes
+// last when room is needed. What cannot be written is left out, and the others are written all the same: the first
+// one's error, with how many. `on_progress` (may be empty) is asked before each; false: no more, with kCancelled.
+Status write_checkpoints(StoredStates& cache, const IdentityOf& identity, std::vector<FoundCheckpoint> found,
+                         const std::function<bool(uint64_t done, uint64_t total)>& on_progress);
 
 class CheckpointWriter {
  public:
   // `on_done` is called on the writer's thread, once for each that was sent, and holds nothing of it any more. All are
   // borrowed. Throws std::system_error when the system refuses a thread.
-  CheckpointWriter(StateCache& cache, IdentityOf identity, std::function<void(const Status&)> on_done);
+  CheckpointWriter(StoredStates& cache, IdentityOf identity, std::function<void(const Status&)> on_done);
   // What is under way is written to its end.
   ~CheckpointWriter();
 
@@ -34,7 +40,7 @@ class CheckpointWriter {
  private:
   void run();
 
-  StateCache& cache_;
+  StoredStates& cache_;
   const IdentityOf identity_;
   const std::function<void(const Status&)> on_done_;
   Channel<FoundCheckpoint> next_{1};

@@ -251,24 +251,8 @@ std::vector<std::string> Engine::Core::join() {
 }
 
 Status Engine::Core::save_checkpoints(const std::function<bool(uint64_t done, uint64_t total)>& on_progress) try {
-  std::vector<FoundCheckpoint> found = scheduler.lasting_checkpoints();
-  // As many as the cache has room for; the most valuable is written last, and so goes last when room is needed.
-  uint64_t room = options.cache->bytes_max();
-  size_t count = 0;
-  for (; count < found.size(); ++count) {
-    const KeptState& kept = found[count].kept;
-    const uint64_t bytes = sealed_bytes(kept.state->shape(), kept.state->position(), kept.provenance);
-    if (bytes > room) break;
-    room -= bytes;
-  }
-  found.resize(count);
-  std::reverse(found.begin(), found.end());
-  for (size_t i = 0; i < found.size(); ++i) {
-    if (on_progress && !on_progress(i, found.size())) return fail(Code::kCancelled, "saving checkpoints was stopped");
-    BATON_OK(write_checkpoint(
-        *options.cache, [this](LaneIndex lane) { return identity(lane); }, found[i]));
-  }
-  return {};
+  const auto of = [this](LaneIndex lane) { return identity(lane); };
+  return write_checkpoints(*options.cache, of, scheduler.lasting_checkpoints(), on_progress);
 } catch (const std::bad_alloc&) {
   return fail(Code::kOutOfMemory, "no memory to save checkpoints");
 }

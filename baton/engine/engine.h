@@ -15,7 +15,7 @@
 #include "baton/base/status.h"
 #include "baton/engine/limits.h"
 #include "baton/engine/request.h"
-#include "baton/state/state_cache.h"
+#include "baton/state/stored_states.h"
 #include "baton/unit/unit.h"
 
 namespace baton {
@@ -38,7 +38,7 @@ struct EngineOptions {
   const Clock* clock = nullptr;        // null: a steady clock; else borrowed, thread-safe
   EngineLimits limits = {};
   // Requests that reuse checkpoints begin from its states too, where they name no tenant. Of the main model; borrowed.
-  StateCache* cache = nullptr;
+  StoredStates* cache = nullptr;
 };
 
 struct EngineUsage {
@@ -115,8 +115,8 @@ class Engine {
 
   // Ends the engine as its destructor does, but that it stays to be asked for its usage; then writes the checkpoints
   // that no tenant has, and the options' cache has not, into that cache, the most valuable where it has not room for
-  // all. `on_progress` (may be empty) is asked before each; false: no more, with kCancelled. Once. Errors of
-  // checkpoints and files: those before it are there.
+  // all. `on_progress` (may be empty) is asked before each; false: no more, with kCancelled. Once. One that
+  // cannot be written is left out, and the others are written: the error of the first, with how many.
   Status save_checkpoints(const std::function<bool(uint64_t done, uint64_t total)>& on_progress = {});
 
   // As of the last step. Any thread. Requests are back to zero when every one has finished, states when the steps that

@@ -11,7 +11,7 @@
 #include "baton/engine/limits.h"
 #include "baton/engine/request.h"
 #include "baton/engine/work.h"
-#include "baton/state/state_cache.h"
+#include "baton/state/stored_states.h"
 
 namespace baton {
 
@@ -44,7 +44,7 @@ struct SchedulerFacts {
   std::vector<ModelFacts> models;
   std::vector<LaneFacts> lanes;
   EngineLimits limits;
-  StateCache* cache = nullptr;  // of the main model; borrowed
+  StoredStates* cache = nullptr;  // of the main model; borrowed
 };
 
 // "the main model", "model 'draft'".

@@ -7,8 +7,6 @@
 //
 // When room is needed the file goes whose time to compute it again is least for its bytes and the time nobody asked for
 // it: greatest is (seconds since its last use) x bytes / ms.
-//
-// Threads: each function may be called by any.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +21,7 @@
 
 #include "baton/base/status.h"
 #include "baton/state/seal_file.h"
+#include "baton/state/stored_states.h"
 
 namespace baton {
 
@@ -36,13 +35,6 @@ struct StateCacheOptions {
   const StateKey* key = nullptr;  // as of seal_file.h; borrowed
 };
 
-struct CachedState {
-  std::vector<int32_t> tokens;  // it was made from
-  Provenance provenance;
-  std::filesystem::path file;
-  SealSource source;  // keeps the file open
-};
-
 // A file of a cache's folder, by its name alone.
 struct CacheFile {
   std::filesystem::path path;
@@ -52,28 +44,22 @@ struct CacheFile {
   std::filesystem::file_time_type used;  // last
 };
 
-class StateCache {
+class StateCache final : public StoredStates {
  public:
   // Reads the heads of what is there, and removes what is more than `bytes_max`. Files that are damaged, or of other
   // models, stay where they are. kInvalidInput or kNotFound for what is no folder and cannot be made one.
   static Result<std::unique_ptr<StateCache>> open(StateCacheOptions options);
 
-  // The longest that was made from a beginning of `tokens`, of more than `above`, and whose makers `accepts` likes.
-  // Counts as its use. None too when its file is gone meanwhile.
   std::optional<CachedState> find(std::span<const int32_t> tokens, uint64_t above,
-                                  const std::function<bool(const Provenance&)>& accepts);
-  // Whether there is one of just these tokens and this provenance.
-  bool contains(std::span<const int32_t> tokens, const Provenance& provenance) const;
-  // Writes the state of these tokens, which took `ms` to make, and removes others for its room. False: it is larger
-  // than all the room, and is not written. Errors of SealFile. By one thread at a time; others find what there is
-  // meanwhile.
-  Result<bool> keep(const SealSource& state, std::span<const int32_t> tokens, const Provenance& provenance, double ms);
-  // A state that was found did not hold: it is not found again. Removes a file that is damaged, and leaves one that is
-  // somebody else's (under another key).
-  void refuse(const std::filesystem::path& file, bool damaged);
+                                  const std::function<bool(const Provenance&)>& accepts) override;
+  bool contains(std::span<const int32_t> tokens, const Provenance& provenance) const override;
+  // Errors of SealFile.
+  Result<bool> keep(const SealSource& state, std::span<const int32_t> tokens, const Provenance& provenance,
+                    double ms) override;
+  void refuse(const std::filesystem::path& file, bool damaged) override;
 
   size_t size() const;
-  uint64_t bytes_max() const { return options_.bytes_max; }
+  uint64_t bytes_max() const override { return options_.bytes_max; }
 
  private:
   struct Entry {
