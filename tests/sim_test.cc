@@ -54,10 +54,13 @@ TEST_P(Seeds, EveryRunHoldsEveryInvariant) {
             << counts.start_refused << " starting states refused, " << counts.sealed << " sealed, "
             << counts.sealed_answers << " answers sealed (" << counts.sealed_cancelled << " cancelled), " << counts.kept
             << " checkpoints kept, " << counts.reused << " reused, " << counts.reuse_failed << " not usable, "
-            << counts.streamed << " steps streamed, " << counts.preempted << " times set aside, of them "
-            << counts.prefilled_again << " prefilled again, " << counts.late << " late, " << counts.cut_short
-            << " works cut short, " << counts.marks << " states looked at for whose they are, "
-            << static_cast<int>(100 * counts.bound_used_max) << " % of the bytes allowed taken at most; cancels took "
+            << counts.stored << " stored (" << counts.stored_before_end << " while requests ran), " << counts.from_files
+            << " begun from files, " << counts.files_refused << " files refused, " << counts.not_stored
+            << " not written, " << counts.streamed << " steps streamed, " << counts.preempted
+            << " times set aside, of them " << counts.prefilled_again << " prefilled again, " << counts.late
+            << " late, " << counts.cut_short << " works cut short, " << counts.marks
+            << " states looked at for whose they are, " << static_cast<int>(100 * counts.bound_used_max)
+            << " % of the bytes allowed taken at most; cancels took "
             << static_cast<double>(counts.cancel_ns_max) * 1e-6 << " ms at most (";
   for (size_t i = 0; i < kCancelPhases.size(); ++i)
     std::cout << (i > 0 ? ", " : "") << counts.cancels_in[i] << ' ' << kCancelPhases[i];
@@ -72,6 +75,10 @@ TEST_P(Seeds, EveryRunHoldsEveryInvariant) {
   }
   for (const uint64_t seen : counts.cancels_in) EXPECT_GT(seen, each / 5000);
   EXPECT_GT(counts.reuse_failed, each / 1000);
+  EXPECT_EQ(counts.from_files_by.size(), strategies().size());
+  EXPECT_GT(counts.stored_before_end, each / 1000);
+  for (const uint64_t seen : {counts.stored, counts.from_files}) EXPECT_GT(seen, each / 250);
+  for (const uint64_t seen : {counts.files_refused, counts.not_stored}) EXPECT_GT(seen, each / 1000);
   EXPECT_GT(counts.rebuilt, each / 1000);  // one in a hundred, several at a time: few of 1,000 seeds
 }
 INSTANTIATE_TEST_SUITE_P(Shard, Seeds, testing::Range<uint64_t>(0, kShards));

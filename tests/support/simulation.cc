@@ -31,6 +31,9 @@ void SimulationCounts::add(const SimulationCounts& other) {
   shared_prefills += other.shared_prefills, steps += other.steps, start_refused += other.start_refused;
   sealed += other.sealed, sealed_answers += other.sealed_answers, sealed_cancelled += other.sealed_cancelled;
   streamed += other.streamed, restarted += other.restarted, kept += other.kept, reused += other.reused;
+  stored += other.stored, from_files += other.from_files, files_refused += other.files_refused;
+  not_stored += other.not_stored, stored_before_end += other.stored_before_end;
+  for (const auto& [strategy, count] : other.from_files_by) from_files_by[strategy] += count;
   reuse_failed += other.reuse_failed, preempted += other.preempted, prefilled_again += other.prefilled_again;
   late += other.late, cut_short += other.cut_short, marks += other.marks;
   for (size_t i = 0; i < cancels_in.size(); ++i) cancels_in[i] += other.cancels_in[i];
@@ -159,6 +162,8 @@ Simulation::Simulation(uint64_t seed, SimulatedFault fault)
   for (size_t i = pick(20, 80); i > 0; --i)
     stem_.push_back(static_cast<int32_t>(random_.below(kOtherVocab < kVocab ? kOtherVocab : kVocab)));
   facts_ = facts();
+  if (talks_ && !fault_ && chance(0.6)) make_store();
+  facts_.cache = store_.get();
   scheduler_ = std::make_unique<Scheduler>(facts_);
   in_flight_.resize(units_.size() + 1);
   make_requests();
@@ -216,6 +221,7 @@ SchedulerFacts Simulation::facts() {
   SchedulerFacts made;
   for (const auto& unit : units_) {
     made.lanes.push_back({.name = unit->name(),
+                          .maker = {unit->name(), unit->arithmetic()},
                           .model = made.lanes.size() < main_units_ ? 0u : 1u,
                           .prefill_tokens_preferred = unit->caps().prefill_tokens_preferred,
                           .prefill_seats_shared = unit->caps().prefill_seats_shared,
@@ -279,7 +285,7 @@ void Simulation::make_request(Ask& ask) {
 void Simulation::make_reuse(Ask& ask) {
   Request& request = ask.request;
   request.reuse = static_cast<ReuseMode>(pick(talks_ && chance(0.9) ? 1 : 0, 2));
-  request.tenant = chance(0.8) ? 1 : 2;
+  request.tenant = !chance(0.8) ? 2 : store_ != nullptr ? 0 : 1;
   if (!talks_) return;
   if (chance(0.9)) request.verify = VerifyMode::kOff;
   std::vector<int32_t> tokens(stem_.begin(), stem_.begin() + static_cast<ptrdiff_t>(pick(0, stem_.size())));
@@ -322,8 +328,9 @@ void Simulation::make_start(Ask& ask) {
 
 void Simulation::make_requests() {
   const uint64_t count = talks_ ? pick(3, 12) : pick(1, 10);
-  int64_t time_ns = kMs;
-  for (RequestId id = 1; id <= count; ++id) {
+  int64_t time_ns = now_ns_ + kMs;
+  const RequestId first = asks_.size() + 1;
+  for (RequestId id = first; id < first + count; ++id) {
     Ask ask;
     make_request(ask);
     make_reuse(ask);
@@ -362,6 +369,13 @@ void Simulation::at(int64_t time_ns, Happening::Kind kind, uint64_t which) {
 }
 
 Status Simulation::run() {
+  BATON_OK(run_engine());
+  if (store_ == nullptr) return {};
+  BATON_OK(start_again());
+  return run_engine();
+}
+
+Status Simulation::run_engine() {
   while (!happenings_.empty()) {
     now_ns_ = happenings_.top().time_ns;
     clock_.advance_ns(now_ns_ - clock_.now_ns());
@@ -371,6 +385,7 @@ Status Simulation::run() {
       BATON_OK(happen(happening));
     } while (!happenings_.empty() && happenings_.top().time_ns == now_ns_);
     BATON_OK(start_works());
+    store_next();
     cut_works_short();
     BATON_OK(check_step());
     const int64_t deadline_ns = scheduler_->next_deadline_ns();
@@ -388,7 +403,7 @@ bool Simulation::is_ending(RequestId id) const {
 }
 
 Status Simulation::happen(const Happening& happening) {
-  note(static_cast<uint64_t>(happening.time_ns) * 4 + static_cast<uint64_t>(happening.kind));
+  note(static_cast<uint64_t>(happening.time_ns) * 8 + static_cast<uint64_t>(happening.kind));
   if (happening.kind == Happening::Kind::kDone) {
     std::optional<Work>& work = in_flight_[happening.which];
     // One that was cut short is back already.
@@ -396,6 +411,10 @@ Status Simulation::happen(const Happening& happening) {
     return {};
   }
   if (happening.kind == Happening::Kind::kTimeout) return {};
+  if (happening.kind == Happening::Kind::kStored) {
+    write_stored();
+    return {};
+  }
   Ask& ask = asks_.at(happening.which);
   if (happening.kind == Happening::Kind::kDeadline) {
     if (!ask.refused && !ask.ended && !is_ending(happening.which)) expect_end(happening.which, ask);
@@ -575,6 +594,8 @@ Status Simulation::check_finished(Ask& ask, RequestId id, const FinishedEvent& f
   counts_.restarted += finished.stats.restarted_at > 0 ? 1 : 0;
   counts_.reuse_failed += finished.stats.reuse_failed.empty() ? 0 : 1;
   BATON_OK(check_reuse(ask, id, finished.stats));
+  BATON_OK(check_store(ask, id, finished.stats));
+  if (!finished.stats.cached_in.empty()) ++counts_.from_files, ++counts_.from_files_by[ask.request.strategy];
   note(static_cast<uint64_t>(finished.reason));
   counts_.fallbacks += finished.stats.fallback.empty() ? 0 : 1;
   counts_.moved += finished.stats.bridge.kind == BridgeKind::kMove ? 1 : 0;
@@ -635,6 +656,7 @@ Status Simulation::check_fault() const {
 
 Status Simulation::check_end() {
   if (fault_) BATON_OK(check_fault());
+  BATON_OK(check_stored());
   for (const auto& [id, ask] : asks_) {
     if (!ask.refused && !ask.ended) return broken("never ended", id);
   }

@@ -15,9 +15,11 @@
 
 #include "baton/base/random.h"
 #include "baton/base/status.h"
+#include "baton/engine/checkpoint_writer.h"
 #include "baton/engine/invariants.h"
 #include "baton/engine/lane.h"
 #include "baton/engine/scheduler.h"
+#include "tests/support/fake_store.h"
 #include "tests/support/fake_unit.h"
 #include "tests/support/simulated_fault.h"
 
@@ -44,12 +46,15 @@ struct SimulationCounts {
   uint64_t requests = 0, refused = 0, answered = 0, cancelled = 0, errors = 0, fallbacks = 0, rebuilt = 0;
   uint64_t moved = 0, proved = 0, proofs_failed = 0, shared_steps = 0, shared_prefills = 0, steps = 0,
            start_refused = 0, sealed = 0, sealed_answers = 0, sealed_cancelled = 0, kept = 0, reused = 0,
-           reuse_failed = 0, late = 0, cut_short = 0, marks = 0, preempted = 0, prefilled_again = 0, streamed = 0;
+           reuse_failed = 0, stored = 0, from_files = 0, files_refused = 0, not_stored = 0, late = 0, cut_short = 0,
+           marks = 0, preempted = 0, prefilled_again = 0, streamed = 0;
   // Of runs whose units keep the times that are aimed at: cancels by what they met, and the most that one took.
   std::array<uint64_t, kCancelPhases.size()> cancels_in = {};
   int64_t cancel_ns_max = 0;
-  double bound_used_max = 0;  // the largest part of their bound that states and checkpoints took
-  uint64_t restarted = 0;     // from checkpoints
+  uint64_t stored_before_end = 0;                 // of `stored`, while requests ran
+  std::map<std::string, uint64_t> from_files_by;  // of `from_files`, by strategy
+  double bound_used_max = 0;                      // the largest part of their bound that states and checkpoints took
+  uint64_t restarted = 0;                         // from checkpoints
   void add(const SimulationCounts& other);
 };
 
@@ -100,7 +105,7 @@ class Simulation {
   struct Happening {
     int64_t time_ns;
     uint64_t order;
-    enum class Kind : uint8_t { kArrival, kCancel, kDone, kDeadline, kTimeout } kind;
+    enum class Kind : uint8_t { kArrival, kCancel, kDone, kDeadline, kTimeout, kStored } kind;
     uint64_t which;  // request id, or lane
     bool operator>(const Happening& other) const {
       return std::pair(time_ns, order) > std::pair(other.time_ns, other.order);
@@ -121,7 +126,17 @@ class Simulation {
   SchedulerFacts facts();
   void at(int64_t time_ns, Happening::Kind kind, uint64_t which);
 
+  // Until nothing is left to happen.
+  Status run_engine();
   Status happen(const Happening& happening);
+  // As the engine's threads do: what memory will have no room for is written, one at a time; at the end the rest, if
+  // the process comes to it. The next engine has other requests, which go on from those of the first.
+  void make_store();
+  void store_next();
+  void write_stored();
+  Status start_again();
+  Status check_stored();
+  Status check_store(const Ask& ask, RequestId id, const RequestStats& stats) const;
   bool is_ending(RequestId id) const;
   void expect_end(RequestId id, Ask& ask);
   Status start_works();
@@ -154,6 +169,10 @@ class Simulation {
   std::unique_ptr<BridgeLane> bridge_;
   std::unique_ptr<Scheduler> scheduler_;
   SchedulerFacts facts_;
+  // Where checkpoints outlive the engine; null: nowhere.
+  std::unique_ptr<FakeStore> store_;
+  std::optional<FoundCheckpoint> storing_;
+  bool stores_ = false;  // and no file failed yet
   double failure_rate_ = 0;
   bool talks_ = false;         // requests go on from each other, and no proof is asked for mostly
   std::vector<int32_t> stem_;  // how many of their prompts begin
