@@ -11,6 +11,7 @@ namespace {
 
 // Of what was said, ways that are remembered: the current one, and those that were left by undo and retry.
 constexpr size_t kSaidMax = 32;
+constexpr const char* kThinkingEnd = "</think>";
 // Loaded states are somebody else's word: their checkpoints are a tenant's of their own, which goes into no folder.
 constexpr uint64_t kLoadedTenant = uint64_t{1} << 48;
 
@@ -96,12 +97,14 @@ Result<std::optional<std::vector<int32_t>>> Conversation::splice(const std::vect
   return same ? None(std::move(tokens)) : None();
 }
 
-Result<Conversation::Prompt> Conversation::prompt_of(const nlohmann::ordered_json& messages, bool asks) const {
+Result<Conversation::Prompt> Conversation::prompt_of(const nlohmann::ordered_json& messages, bool asks,
+                                                     const Said* saying) const {
   const ChatInput input = input_of(messages, asks);
   Prompt prompt;
   BATON_TRY(prompt.tokens, runtime_.encode_chat(input));
   std::vector<const Said*> longest;
   for (const Said& said : said_) longest.push_back(&said);
+  if (saying != nullptr) longest.push_back(saying);
   std::stable_sort(longest.begin(), longest.end(),
                    [](const Said* a, const Said* b) { return a->tokens.size() > b->tokens.size(); });
   for (const Said* said : longest) {
@@ -189,6 +192,15 @@ Result<Turn> Conversation::answer(const std::function<void(std::string_view)>& o
   BATON_TRY(const Branches branches, branches_of(prompt));
   CompletionRequest request = request_of(prompt);
   request.request.keep_at = {branches.question, branches.lasting};
+  if (options_.on_certain) {
+    request.on_answer = [&, told = size_t{0}](const AnswerSoFar& so_far) mutable {
+      if (so_far.ids.size() < told + kAnswerPiece) return;
+      told = so_far.ids.size();
+      auto tokens = certain_while(prompt, so_far);
+      // A template that refuses half of an answer may take the whole one.
+      if (tokens && !tokens->empty()) options_.on_certain(*std::move(tokens));
+    };
+  }
   BATON_OK(runtime_.prepare_proof(request.request, options_.proof));
   BATON_TRY(Completion completion, runtime_.complete(std::move(request), on_text, cancelled));
   turn.reused_tokens = completion.stats.reused_tokens;
@@ -318,6 +330,39 @@ Result<std::vector<int32_t>> Conversation::certain(std::string_view typed) const
       std::mismatch(prompt.tokens.begin(), prompt.tokens.end(), other.tokens.begin(), other.tokens.end());
   prompt.tokens.erase(differ.first, prompt.tokens.end());
   return std::move(prompt.tokens);
+}
+
+Result<std::vector<int32_t>> Conversation::certain_while(const Prompt& prompt, const AnswerSoFar& answer) const {
+  const size_t blank = answer.text.find_last_of(" \t\n");  // the last word may go on
+  const size_t end = blank == std::string::npos ? blank : answer.text.find_last_not_of(" \t\n", blank);
+  if (end == std::string::npos) return std::vector<int32_t>();
+  const std::string words = answer.text.substr(0, end + 1);
+  // The tokens of these words, as they were said: whole ones.
+  const Tokenizer& tokenizer = *runtime_.text().tokenizer;
+  Said saying{prompt.tokens, {}};
+  size_t bytes = 0;
+  for (const int32_t id : answer.ids) {
+    BATON_TRY(const std::string piece, tokenizer.decode(std::span(&id, 1), false));
+    if ((bytes += piece.size()) > words.size()) break;
+    saying.tokens.push_back(id);
+  }
+  // However it goes on: also with the end of a thinking that the template then drops.
+  std::vector<const char*> ends = {" x", "\n\ny"};
+  BATON_TRY(const std::string opening, answer_opening());
+  if ((opening + words).find(kThinkingEnd) == std::string::npos) ends.push_back(kThinkingEnd);
+  std::optional<std::vector<int32_t>> common;
+  for (const char* more : ends) {
+    nlohmann::ordered_json next = messages_;
+    next.push_back({{"role", "assistant"}, {"content", words + more}});
+    next.push_back({{"role", "user"}, {"content", "x"}});
+    BATON_TRY(const Prompt would, prompt_of(next, true, &saying));
+    if (!common) common = would.tokens;
+    const auto differ = std::mismatch(common->begin(), common->end(), would.tokens.begin(), would.tokens.end());
+    common->erase(differ.first, common->end());
+  }
+  // As it was said: the checkpoint at its end holds it, which one that a stop string ends has not.
+  if (options_.stops.empty() && begins_with(*common, saying.tokens)) return std::vector<int32_t>();
+  return *std::move(common);
 }
 
 Result<std::string> Conversation::answer_opening() const {

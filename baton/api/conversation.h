@@ -31,7 +31,14 @@ struct ConversationOptions {
   // ties may fall otherwise than without. kOff: each turn prefills all.
   ReuseMode reuse = ReuseMode::kAny;
   std::function<void(uint64_t done, uint64_t total)> on_prefill = {};  // of CompletionRequest
+  // Told while an answer decodes, each time that it is kAnswerPiece tokens longer: what the next prompt surely begins
+  // with, however the answer goes on. Not told of what a checkpoint of the answer will hold: where the template writes
+  // answers as they were said, and no stop string may end this one. From within ask and retry; may start requests. May
+  // be empty.
+  std::function<void(std::vector<int32_t>)> on_certain = {};
 };
+
+inline constexpr size_t kAnswerPiece = 64;
 
 // What became of one question.
 struct Turn {
@@ -120,13 +127,15 @@ class Conversation {
   };
 
   ChatInput input_of(const nlohmann::ordered_json& messages, bool asks) const;
-  // The prompt's tokens, the longest that were said in front.
-  Result<Prompt> prompt_of(const nlohmann::ordered_json& messages, bool asks) const;
+  // The prompt's tokens, the longest that were said in front; `saying`: of an answer that has not ended.
+  Result<Prompt> prompt_of(const nlohmann::ordered_json& messages, bool asks, const Said* saying = nullptr) const;
   // `said` and then the rest of the text in new tokens; empty when its text does not begin the prompt's.
   Result<std::optional<std::vector<int32_t>>> splice(const std::vector<int32_t>& said,
                                                      const std::vector<int32_t>& canonical,
                                                      const ChatInput& input) const;
   Result<Branches> branches_of(const Prompt& prompt) const;
+  // Of the next prompt, while this one is being answered; no tokens: a checkpoint will hold them.
+  Result<std::vector<int32_t>> certain_while(const Prompt& prompt, const AnswerSoFar& answer) const;
   Result<Turn> answer(const std::function<void(std::string_view)>& on_text, const std::function<bool()>& cancelled);
   // The next turn's prompt without the `dropped` oldest turns; no tokens when nothing is left to ask.
   Result<Prompt> next_prompt(uint64_t dropped) const;

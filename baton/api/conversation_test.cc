@@ -4,17 +4,25 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "baton/api/idle_prefill.h"
+#include "baton/base/temporary_folder.h"
 
 namespace baton {
 namespace {
 
 class Turns : public testing::Test {
  protected:
-  void SetUp() override {
+  static std::filesystem::path golden() {
+    return std::filesystem::path(BATON_SOURCE_DIR) / "tests" / "data" / "golden" / "dictionary-3m";
+  }
+  void SetUp() override { open(golden()); }
+  void open(const std::filesystem::path& model) {
+    runtime_.reset();
     RuntimeOptions options;
-    options.model = std::filesystem::path(BATON_SOURCE_DIR) / "tests" / "data" / "golden" / "dictionary-3m";
+    options.model = model;
     options.units = {"cpu:threads=1", "ref"};
     options.limits.tokens_max = 1024;
     options.limits.checkpoint_bytes_max = uint64_t{64} << 20;
@@ -100,6 +108,116 @@ TEST_F(Turns, IdlePrefillEndsWhenItMayNotGoOn) {
   ASSERT_TRUE(prefill.certain(talk.certain(typed).value()));
   EXPECT_FALSE(prefill.busy());
   EXPECT_EQ(prefill.prefilled_tokens(), done);
+}
+
+// While an answer decodes.
+class Answers : public Turns {
+ protected:
+  // The model with a template that writes what stands before an answer in another way than into the history, and drops
+  // thinking there: an answer's own checkpoint has nothing of the next prompt.
+  void rewrite() {
+    auto folder = TemporaryFolder::create("answers");
+    ASSERT_TRUE(folder) << folder.error().message;
+    folder_.emplace(*std::move(folder));
+    for (const auto& file : std::filesystem::directory_iterator(golden())) {
+      const auto name = file.path().filename();
+      if (name != "tokenizer_config.json") std::filesystem::create_symlink(file.path(), folder_->path() / name);
+    }
+    auto config = nlohmann::json::parse(std::ifstream(golden() / "tokenizer_config.json"));
+    config["chat_template"] =
+        "{%- for m in messages %}{{- '<|im_start|>' + m.role + '\n' }}"
+        "{%- if m.role == 'assistant' and '</think>' in m.content %}{{- m.content.split('</think>')[-1].lstrip('\n') }}"
+        "{%- else %}{{- m.content }}{%- endif %}{{- '<|im_end|>\n' }}{%- endfor %}"
+        "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n<think>\n' }}"
+        "{%- if enable_thinking is defined and enable_thinking is false %}{{- '\n</think>\n\n' }}{%- endif %}"
+        "{%- endif %}";
+    std::ofstream(folder_->path() / "tokenizer_config.json") << config.dump();
+    open(folder_->path());
+  }
+  // Answers of exactly so many tokens. What is certain of them is prefilled at once: the answer waits.
+  Conversation talk(uint64_t tenant, bool thinking, std::vector<std::string> stops, IdlePrefill* prefill) {
+    ConversationOptions options;
+    options.context = 1024;
+    options.thinking = thinking;
+    options.stops = std::move(stops);
+    options.prepare = [tenant](Request& request) {
+      request.sampler.temperature = 0;
+      request.sampler.banned_ids.insert(request.sampler.banned_ids.end(), request.stop_ids.begin(),
+                                        request.stop_ids.end());
+      request.max_new_tokens = 2 * kAnswerPiece + 20;
+      request.tenant = tenant;
+    };
+    if (prefill != nullptr) {
+      options.on_certain = [this, prefill](std::vector<int32_t> tokens) {
+        told_.push_back(tokens);
+        ASSERT_TRUE(prefill->certain(std::move(tokens)));
+        while (prefill->busy()) ASSERT_TRUE(prefill->poll(std::chrono::seconds(60)));
+      };
+    }
+    return {*runtime_, std::move(options)};
+  }
+  static std::function<void(Request&)> beside(uint64_t tenant) {
+    return [tenant](Request& request) {
+      request.tenant = tenant;
+      request.decode_unit = request.prefill_unit;
+    };
+  }
+
+  std::optional<TemporaryFolder> folder_;
+  std::vector<std::vector<int32_t>> told_;
+};
+
+TEST_F(Answers, ArePrefilledWhileTheyDecode) {
+  rewrite();
+  Conversation plain = talk(1, false, {}, nullptr);
+  IdlePrefill prefill(*runtime_, beside(2));
+  Conversation idle = talk(2, false, {}, &prefill);
+  const Turn first = ask(idle, "What is a tree?");
+  EXPECT_EQ(ask(plain, "What is a tree?").completion->ids, first.completion->ids);
+  ASSERT_EQ(told_.size(), 2u);
+  const uint64_t while_decoding = prefill.prefilled_tokens();
+  EXPECT_GE(while_decoding, kAnswerPiece);
+  EXPECT_LE(while_decoding, told_.back().size());
+
+  // Each is a beginning of what is certain when the answer has ended: only the rest is left.
+  const auto known = idle.certain("").value();
+  told_.push_back(known);
+  for (size_t i = 1; i < told_.size(); ++i) {
+    EXPECT_LT(told_[i - 1].size(), told_[i].size());
+    EXPECT_TRUE(std::equal(told_[i - 1].begin(), told_[i - 1].end(), told_[i].begin()));
+  }
+  ASSERT_TRUE(prefill.certain(known));
+  while (prefill.busy()) ASSERT_TRUE(prefill.poll(std::chrono::seconds(60)));
+  EXPECT_EQ(prefill.prefilled_tokens() - while_decoding, known.size() - told_[1].size());
+  const Turn second = ask(idle, "And a leaf?"), alone = ask(plain, "And a leaf?");
+  EXPECT_EQ(second.completion->ids, alone.completion->ids);
+  EXPECT_EQ(second.reused_tokens, known.size());
+}
+
+TEST_F(Answers, OfThinkingThatMayBeDroppedNothingIsCertain) {
+  rewrite();
+  IdlePrefill prefill(*runtime_, beside(1));
+  Conversation talking = talk(1, true, {}, &prefill);
+  const Turn turn = ask(talking, "What is a tree?");
+  EXPECT_GT(turn.completion->ids.size(), kAnswerPiece);
+  for (const auto& tokens : told_) EXPECT_LT(tokens.size(), turn.prompt_tokens);
+}
+
+TEST_F(Answers, AreNotPrefilledWhereTheirOwnCheckpointHoldsThem) {
+  IdlePrefill prefill(*runtime_, beside(1));
+  Conversation held = talk(1, false, {}, &prefill);
+  ask(held, "What is a tree?");
+  EXPECT_TRUE(told_.empty());
+  // One that a stop string may end leaves none there.
+  IdlePrefill other(*runtime_, beside(2));
+  Conversation stops = talk(2, false, {"no such words"}, &other);
+  const Turn turn = ask(stops, "What is a tree?");
+  ASSERT_EQ(told_.size(), 2u);
+  std::vector<int32_t> said = std::move(told_[1]);
+  said.erase(said.begin(), said.begin() + static_cast<ptrdiff_t>(turn.prompt_tokens));
+  ASSERT_GE(said.size(), kAnswerPiece);
+  EXPECT_TRUE(std::equal(said.begin(), said.end(), turn.completion->ids.begin()));
+  EXPECT_GE(other.prefilled_tokens(), kAnswerPiece);
 }
 
 }  // namespace

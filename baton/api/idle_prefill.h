@@ -1,4 +1,4 @@
-// Strategy `idle-prefill`: while an answer is read and the next question is typed, a unit that has nothing to do
+// Strategy `idle-prefill`: while an answer decodes or is read and the next question typed, a unit with nothing to do
 // prefills what the next prompt surely begins with, and leaves it as a checkpoint. The turn that comes then begins from
 // there (Request::reuse kAny): what is left is the hand-over and what was not certain before. A chat at a terminal and
 // a server that gets a question piece by piece use it alike: Conversation::certain says what is.

@@ -140,10 +140,15 @@ Result<Completion> Runtime::complete(CompletionRequest request, const std::funct
                                      const std::function<bool()>& cancelled) {
   const uint64_t before = engine_->usage().prefilled, expected = prefill_total(request);
   const auto on_prefill = std::move(request.on_prefill);
+  const auto on_answer = std::move(request.on_answer);
   const bool goes_on = request.request.reuse == ReuseMode::kAny;
   BATON_TRY(Answer answer, start(std::move(request)));
+  const auto shown = [&](std::string_view text) {
+    if (on_text) on_text(text);
+    if (on_answer) on_answer(answer.so_far());
+  };
   while (true) {
-    BATON_TRY(auto completion, answer.next(std::chrono::milliseconds(20), on_text));
+    BATON_TRY(auto completion, answer.next(std::chrono::milliseconds(20), shown));
     if (completion) return *std::move(completion);
     if (cancelled && cancelled()) goes_on ? answer.stop() : answer.cancel();
     if (on_prefill && !answer.begun()) on_prefill(std::min(engine_->usage().prefilled - before, expected), expected);

@@ -35,6 +35,12 @@ struct RuntimeOptions {
   FingerprintOptions fingerprint = {};  // their identity's: reading it may take as long as reading all weights
 };
 
+// CompletionRequest::on_answer's: what of the answer was shown.
+struct AnswerSoFar {
+  const std::string& text;
+  const std::vector<int32_t>& ids;  // of the text, and of what is held back: half a character or a stop string
+};
+
 struct CompletionRequest {
   Request request;                 // stop_ids, sampler.banned_ids and unit names are used as given
   std::vector<std::string> stops;  // stop strings; the answer ends before the first that appears
@@ -42,6 +48,9 @@ struct CompletionRequest {
   // prefill too. May be empty.
   std::function<void(uint64_t done, uint64_t total)> on_prefill = {};
   uint64_t start_tokens = 0;  // of request.start_state: for on_prefill
+  // Behind each text that is shown, on the thread of `complete`; may start other requests. May be empty. `start`: not
+  // asked.
+  std::function<void(const AnswerSoFar&)> on_answer = {};
 };
 
 // Why an answer ended, finer than FinishReason.
@@ -85,6 +94,7 @@ class Answer {
   Result<std::optional<Completion>> next(std::chrono::nanoseconds timeout,
                                          const std::function<void(std::string_view)>& on_text);
   bool begun() const { return !completion_.ids.empty(); }
+  AnswerSoFar so_far() const { return {completion_.text, completion_.ids}; }
   // The end is still to be read, as a Completion with kCancelled. Any number of times.
   void cancel() { ticket_.cancel(); }
   // The same for who goes on from what was said: what the step under way draws still comes, and a checkpoint behind it

@@ -32,8 +32,15 @@ ChatIdle::ChatIdle(Runtime& runtime, const Conversation& conversation, const Mod
             if (!only_prefills) request.decode_unit = request.prefill_unit;
             request.via_unit.clear();
             request.strategy.clear();
+            --request.priority;  // an answer that decodes does not wait for it
           },
           [this] { return may_go_on(); }) {}
+
+bool ChatIdle::beside_answers(const ModelFlags& model) {
+  const auto prefill = parse_unit(model.prefill_unit);
+  return prefill && !prefill->entry->only_prefills && model.prefill_unit != model.decode_unit &&
+         model.prefill_unit != model.via_unit;
+}
 
 uint64_t ChatIdle::prefilled() const { return runtime_.engine().usage().prefilled; }
 
@@ -48,11 +55,36 @@ void ChatIdle::give_up(const Error& why) {
   given_up_ = true;
 }
 
-void ChatIdle::begin() {
-  words_.reset();
+void ChatIdle::count() {
   if (std::exchange(pausing_, true)) return;
   prefilled_before_ = prefilled();
+  while_answering_ = 0;
   meter_.start();
+}
+
+void ChatIdle::begin() {
+  words_.reset();
+  count();
+}
+
+void ChatIdle::answering(std::vector<int32_t> certain) {
+  if (given_up_ || certain == told_) return;
+  count();
+  told_ = std::move(certain);
+  if (const Status status = idle_.certain(told_); !status) give_up(status.error());
+}
+
+void ChatIdle::look() {
+  if (given_up_ || !pausing_) return;
+  if (const Status status = idle_.poll(std::chrono::nanoseconds(0)); !status) give_up(status.error());
+}
+
+void ChatIdle::answered(bool interrupted) {
+  if (!pausing_) return;
+  while_answering_ = prefilled() - prefilled_before_;
+  if (!interrupted) return;
+  told_.clear();
+  if (const Status status = idle_.stop(); !status && !given_up_) give_up(status.error());
 }
 
 void ChatIdle::wait(std::string_view typed) {
@@ -73,17 +105,22 @@ void ChatIdle::end() {
   if (!std::exchange(pausing_, false)) return;
   if (const Status status = idle_.stop(); !status && !given_up_) give_up(status.error());
   tokens_ = prefilled() - prefilled_before_;
+  decoding_tokens_ = while_answering_;
   joules_ = meter_.joules();
 }
 
 OrderedJson ChatIdle::json() const {
-  return {{"tokens", tokens_}, {"joules", joules_ ? OrderedJson(*joules_) : OrderedJson(nullptr)}};
+  return {{"tokens", tokens_},
+          {"while_decoding", decoding_tokens_},
+          {"joules", joules_ ? OrderedJson(*joules_) : OrderedJson(nullptr)}};
 }
 
 std::string ChatIdle::text() const {
   if (given_up_) return "ended by an error";
-  return fmt::format("{} tokens since the last answer, {}", pausing_ ? prefilled() - prefilled_before_ : 0,
-                     idle_.busy() ? "going on" : "nothing left");
+  const uint64_t before = pausing_ ? while_answering_ : 0;
+  return fmt::format("{} tokens since the last answer, {}{}", pausing_ ? prefilled() - prefilled_before_ - before : 0,
+                     idle_.busy() ? "going on" : "nothing left",
+                     before > 0 ? fmt::format("; {} while it decoded", before) : "");
 }
 
 }  // namespace baton::cli

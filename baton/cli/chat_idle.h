@@ -1,5 +1,5 @@
-// Idle-prefill of a chat: what its prefill unit does while the user reads the answer and types. Strategy
-// `idle-prefill`.
+// Idle-prefill of a chat: what its prefill unit does while the other one decodes the answer, and while the user reads
+// it and types. Strategy `idle-prefill`.
 #pragma once
 
 #include <memory>
@@ -20,16 +20,27 @@ inline constexpr std::string_view kIdlePrefill = "idle-prefill";
 
 struct IdleFlags {
   bool on = false;
-  uint64_t tokens_max = 0;  // of one pause; 0: no bound
-  double joules_max = 0;    // of the whole package, in one pause; 0: no bound
+  uint64_t tokens_max = 0;  // before one question; 0: no bound
+  double joules_max = 0;    // of the whole package, from what is first prefilled before it; 0: no bound
 };
 
-// The pause between an answer and the next question. Runtime and conversation are borrowed.
+// From an answer's first piece, or its end, to the next question. Runtime and conversation are borrowed.
 class ChatIdle {
  public:
   // kUnsupported, with the reason, when joules are to be bounded and there is no meter.
   static Result<std::unique_ptr<ChatIdle>> create(Runtime& runtime, const Conversation& conversation,
                                                   const ModelFlags& model, const IdleFlags& flags);
+
+  // Whether the unit that prefills has nothing to do while an answer decodes: it is another one, and needs no step of
+  // that one to end a prompt.
+  static bool beside_answers(const ModelFlags& model);
+
+  // While an answer decodes: the next prompt surely begins so (ConversationOptions::on_certain).
+  void answering(std::vector<int32_t> certain);
+  // A few times a second while it does. Returns at once.
+  void look();
+  // It has ended. Interrupted: what is under way ends within a step, and the pause begins anew.
+  void answered(bool interrupted);
 
   // An answer has ended, or a command changed the conversation: what was certain may not be.
   void begin();
@@ -38,15 +49,17 @@ class ChatIdle {
   // The question is sent: what is under way ends within a step, and what it left stays.
   void end();
 
-  // Of the last pause; `joules` of the whole package, null without a meter.
+  // Before the last question; `joules` of the whole package, null without a meter.
   OrderedJson json() const;
   std::string text() const;  // of what was done so far, for /show
   uint64_t tokens() const { return tokens_; }
+  uint64_t decoding_tokens() const { return decoding_tokens_; }  // of them, while the answer before decoded
 
  private:
   ChatIdle(Runtime& runtime, const Conversation& conversation, const ModelFlags& model, const IdleFlags& flags);
   bool may_go_on();
   void give_up(const Error& why);
+  void count();
   uint64_t prefilled() const;
 
   Runtime& runtime_;
@@ -57,7 +70,7 @@ class ChatIdle {
   std::optional<std::string> words_;  // of the question, as they were when the certain tokens were last told
   std::vector<int32_t> told_;
   bool pausing_ = false, given_up_ = false;
-  uint64_t prefilled_before_ = 0, tokens_ = 0;
+  uint64_t prefilled_before_ = 0, while_answering_ = 0, tokens_ = 0, decoding_tokens_ = 0;
   std::optional<double> joules_;
 };
 

@@ -48,7 +48,8 @@ ChatSession::ChatSession(ChatFlags& flags, Runtime& runtime, InterruptScope& int
                               .thinking = flags.thinking.asked(),
                               .proof = proof_events(interrupts, measuring_),
                               .reuse = flags.no_reuse ? ReuseMode::kOff : ReuseMode::kAny,
-                              .on_prefill = [this](uint64_t done, uint64_t total) { show_prefill(done, total); }}),
+                              .on_prefill = [this](uint64_t done, uint64_t total) { show_prefill(done, total); },
+                              .on_certain = certain_while_answering()}),
       context_(context_of(flags.model, runtime.model())),
       colour_(::isatty(STDOUT_FILENO) != 0 && !flags.json && std::getenv("NO_COLOR") == nullptr),
       commands_(flags.json || ::isatty(STDIN_FILENO) != 0) {
@@ -66,6 +67,13 @@ Status ChatSession::begin_idle() {
   BATON_TRY(idle_, ChatIdle::create(runtime_, conversation_, flags_.model, flags_.idle));
   idle_->begin();
   return {};
+}
+
+std::function<void(std::vector<int32_t>)> ChatSession::certain_while_answering() {
+  if (!flags_.idle.on || !ChatIdle::beside_answers(flags_.model)) return {};
+  return [this](std::vector<int32_t> tokens) {
+    if (idle_ && !interrupts_.interrupted()) idle_->answering(std::move(tokens));
+  };
 }
 
 void ChatSession::wait(std::string_view line) {
@@ -339,7 +347,10 @@ int ChatSession::answer(const std::string* question) {
   typed_.clear();
   if (idle_) idle_->end();
   const int code = answer_now(question);
-  if (idle_) idle_->begin();
+  if (idle_) {
+    idle_->answered(interrupts_.interrupted());
+    idle_->begin();
+  }
   return code;
 }
 
@@ -352,6 +363,7 @@ int ChatSession::answer_now(const std::string* question) {
   };
   const auto cancelled = [&] {
     if (editor_ != nullptr) editor_->poll();
+    if (idle_) idle_->look();
     return interrupts_.interrupted();  // also when nobody reads the answer
   };
   const auto turn =
@@ -413,7 +425,11 @@ void ChatSession::show_turn(const Turn& turn) {
   }
   if (!flags_.figures) return;
   std::string figures = figures_text(completion, model_name(flags_.model.model));
-  if (idle_) figures += fmt::format("{:<12} {} tokens before the question was sent\n", "idle-prefill", idle_->tokens());
+  if (idle_) {
+    figures +=
+        fmt::format("{:<12} {} tokens before the question was sent, {} of them while the answer before decoded\n",
+                    "idle-prefill", idle_->tokens(), idle_->decoding_tokens());
+  }
   note("\n" + figures);
 }
 

@@ -95,6 +95,8 @@ class ChatSession {
   // What a command shows: on stdout, with --json on stderr, as stdout has the answers.
   bool tell(std::string_view text) const;
   void prepare(Request& request) const;
+  // ConversationOptions::on_certain; empty: nothing is prefilled beside answers.
+  std::function<void(std::vector<int32_t>)> certain_while_answering();
 
   ChatFlags& flags_;
   Runtime& runtime_;

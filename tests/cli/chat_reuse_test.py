@@ -84,8 +84,8 @@ class IdlePrefill(unittest.TestCase):
     """While nothing is asked, what is certain of the next turn is prefilled. How fast is no part of these tests."""
     COMMON = ("-n", "12", "--prefill", "cpu", "--decode", "ref", "--strategy", "idle-prefill")
 
-    def talk(self, *arguments):
-        self.process = subprocess.Popen([PROGRAM, "chat", "-m", SMALL, "--temp", "0", "--json", *arguments], text=True, bufsize=1,
+    def talk(self, *arguments, model=SMALL):
+        self.process = subprocess.Popen([PROGRAM, "chat", "-m", model, "--temp", "0", "--json", *arguments], text=True, bufsize=1,
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.addCleanup(self.process.communicate)
 
@@ -123,6 +123,22 @@ class IdlePrefill(unittest.TestCase):
         self.assertGreater(answer["cached_tokens"], second["cached_tokens"] + 4)
         self.assertLess(answer["replayed_tokens"], second["replayed_tokens"] - 4)
         self.assertGreater(answer["idle"]["tokens"], 0)
+
+    def test_an_answer_is_prefilled_while_it_decodes(self):
+        """At last: a machine may give the unit that prefills no time before an answer has ended."""
+        with tempfile.TemporaryDirectory() as folder:
+            model = str(thinking_model(pathlib.Path(folder)))
+            self.talk("-n", "150", "--ignore-eos", "--prefill", "cpu", "--decode", "ref", "--strategy", "idle-prefill", "--no-think",
+                      model=model)
+            end, number, best = time.monotonic() + PATIENCE, 0, 0
+            self.assertEqual(self.ask("What is a tree?")["idle"]["while_decoding"], 0)
+            while best < 64 and time.monotonic() < end:
+                number += 1
+                self.send({"command": "/clear"})
+                idle = self.ask(f"And what are {number} leaves?")["idle"]
+                self.assertLessEqual(idle["while_decoding"], idle["tokens"])
+                best = max(best, idle["while_decoding"])
+            self.assertGreaterEqual(best, 64)
 
     def test_text_at_the_terminal_is_prefilled_as_it_is_typed(self):
         terminal = Terminal("-n", "4", "--temp", "0", "--strategy", "idle-prefill", "--figures")
