@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
@@ -98,6 +99,7 @@ class Reuse : public testing::TestWithParam<ReuseCase> {
     }
     return wait(*ticket);
   }
+  static float logit(const Answer& of, int32_t id) { return of.end.logits.at(static_cast<size_t>(id)); }
   // The first `count` ids, then others.
   std::vector<int32_t> branch(size_t count, size_t others) const {
     std::vector<int32_t> tokens(ids_.begin(), ids_.begin() + static_cast<ptrdiff_t>(count));
@@ -412,6 +414,68 @@ TEST_P(ReuseOfFiles, TheMostValuableIsKept) {
   ASSERT_TRUE(engine_->save_checkpoints([&](uint64_t, uint64_t total) { return (asked += total) > 0; }));
   EXPECT_EQ(asked, 1u) << "nothing is written to be removed for the next";
   EXPECT_EQ(list_cache(folder_).value().size(), 1u);
+}
+
+float largest_difference(const std::vector<float>& a, const std::vector<float>& b) {
+  float most = 0;
+  for (size_t i = 0; i < a.size(); ++i) most = std::max(most, std::fabs(a[i] - b[i]));
+  return most;
+}
+
+// Rounded at rest: half of the bytes, on the books exactly, and never taken for exact, in memory or from a file.
+TEST_P(ReuseOfFiles, RoundedOnesAreHalfAndNeverExact) {
+  const StateShape shape = state_shape(executors_.front()->model().program, DType::kF32);
+  const bool rounds = CheckpointMemory::rounds(shape), cpu = GetParam().prefill == "cpu";
+  const Answer alone = ask(request(branch(250, 60), ReuseMode::kOff));
+  std::filesystem::remove_all(folder_);
+  EngineUsage usage[2];
+  Request first = request(branch(300, 0), ReuseMode::kAny);
+  first.keep_at = {192, 250};  // but for its rounding the first would be exact
+  for (const bool bf16 : {false, true}) {
+    options_.limits.checkpoint_bf16 = bf16;
+    restart();
+    const Answer left = ask(first);
+    usage[bf16] = engine_->usage();
+    EXPECT_EQ(left.end.stats.kept_rounding.has_value(), bf16 && rounds);
+    if (bf16 && rounds) {
+      EXPECT_GT(left.end.stats.kept_rounding->max_abs, 0);
+      EXPECT_LE(left.end.stats.kept_rounding->max_rel, 1.0 / 256);
+    }
+  }
+  EXPECT_EQ(usage[0].checkpoints, usage[1].checkpoints);
+  EXPECT_EQ(usage[0].checkpoint_bytes - usage[1].checkpoint_bytes,
+            rounds ? usage[1].checkpoints * section_bytes(shape, 0) / 2 : 0);
+  ASSERT_TRUE(engine_->save_checkpoints());
+  for (const bool from_file : {true, false}) {
+    restart();
+    if (!from_file) {
+      std::filesystem::remove_all(folder_);
+      restart();
+      ask(first);
+    }
+    const Answer any = ask(request(branch(250, 60), ReuseMode::kAny));
+    EXPECT_GE(any.end.stats.cached_tokens, 240u);
+    EXPECT_EQ(any.end.stats.cached_rounding.has_value(), rounds && !from_file);
+    // Other processors round otherwise, and near ties may fall otherwise: the logits are near, and what differs is a
+    // tie.
+    const float off = largest_difference(any.end.logits, alone.end.logits);
+    RecordProperty("largest_difference", std::to_string(off));
+    EXPECT_LT(off, 0.05f * largest_difference(alone.end.logits, std::vector<float>(alone.end.logits.size())));
+    if (any.ids.front() != alone.ids.front()) {
+      EXPECT_LE(logit(alone, alone.ids.front()) - logit(alone, any.ids.front()), 2 * off);
+    }
+    // What goes on from a rounded one is not exact either.
+    const Answer exact = ask(request(branch(250, 60), ReuseMode::kExact));
+    EXPECT_TRUE(!rounds || exact.end.stats.cached_tokens == 0) << exact.end.stats.cached_tokens;
+    EXPECT_FALSE(exact.end.stats.kept_rounding.has_value());
+    EXPECT_EQ(exact.end.logits, alone.end.logits);
+    if (cpu) {
+      // Its own are, beside those.
+      const Answer again = ask(request(branch(250, 60), ReuseMode::kExact));
+      EXPECT_EQ(again.end.stats.cached_tokens, 256u);
+      EXPECT_EQ(again.end.logits, alone.end.logits);
+    }
+  }
 }
 
 // What memory has no room for is in a file by then, though the engine goes on.

@@ -4,11 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <new>
 #include <utility>
 
 #include "baton/base/fault.h"
+#include "baton/base/float.h"
 #include "baton/state/checksum.h"
 #include "baton/state/values.h"
 
@@ -28,6 +30,34 @@ Status check_numbers(const Segment& segment, const std::byte* first, uint64_t by
   return fail(Code::kCorrupt,
               fmt::format("state: {}: a value is {}: the unit that made it failed, make it again",
                           segment_name(segment.kind, segment.layer), value_at(values, segment.dtype, *bad)));
+}
+
+StateShape shape_at_rest(StateShape shape, AtRest at_rest) {
+  for (Segment& segment : shape.segments) {
+    if (at_rest == AtRest::kBf16 && !has_tokens_dim(segment.kind) && segment.dtype == DType::kF32)
+      segment.dtype = DType::kBF16;
+  }
+  return shape;
+}
+
+// Whether pages of one can be pages of the other: parts lie elsewhere.
+bool same_pages(const StateShape& a, const StateShape& b) {
+  return std::equal(a.segments.begin(), a.segments.end(), b.segments.begin(), b.segments.end(),
+                    [](const Segment& one, const Segment& other) {
+                      return one == other || (!has_tokens_dim(one.kind) && one.kind == other.kind);
+                    });
+}
+
+// Finite values; those beyond the largest bf16 become that.
+void round_to_bf16(std::span<const float> values, std::byte* to, RoundingError& error) {
+  for (const float value : values) {
+    uint16_t bits = f32_to_bf16(value);
+    if ((bits & 0x7fffu) == 0x7f80u) --bits;
+    std::memcpy(to, &bits, sizeof bits);
+    to += sizeof bits;
+    const double off = std::fabs(double{bf16_to_f32(bits)} - double{value});
+    if (off > 0) error.add({off, off / std::fabs(double{value})});
+  }
 }
 
 }  // namespace
@@ -63,34 +93,29 @@ Checkpoint::Checkpoint(CheckpointMemory& memory, StateShape shape, uint64_t toke
 
 Checkpoint::~Checkpoint() = default;
 
-uint64_t CheckpointMemory::bytes_for(const SequenceState& state, const Checkpoint* before) {
-  const bool shares = before != nullptr && before->shape_ == state.shape();
+bool CheckpointMemory::rounds(const StateShape& shape) { return shape_at_rest(shape, AtRest::kBf16) != shape; }
+
+uint64_t CheckpointMemory::bytes_for(const SequenceState& state, const Checkpoint* before, AtRest at_rest) {
+  const StateShape shape = shape_at_rest(state.shape(), at_rest);
+  const bool shares = before != nullptr && same_pages(before->shape_, shape);
   const uint64_t tokens = shares ? std::min(before->position(), state.position()) / kPageTokens * kPageTokens : 0;
-  return section_bytes(state.shape(), state.position()) - bytes_per_token(state.shape()) * tokens;
+  return section_bytes(shape, state.position()) - bytes_per_token(shape) * tokens;
 }
 
 Result<std::shared_ptr<const Checkpoint>> CheckpointMemory::keep(const SequenceState& state,
-                                                                 const std::shared_ptr<const Checkpoint>& before) try {
+                                                                 const std::shared_ptr<const Checkpoint>& before,
+                                                                 AtRest at_rest) try {
   if (BATON_FAULT(kKeepMemory)) throw std::bad_alloc();
   const uint64_t tokens = state.position();
-  std::shared_ptr<Checkpoint> made(new Checkpoint(*this, state.shape(), tokens));
+  std::shared_ptr<Checkpoint> made(new Checkpoint(*this, shape_at_rest(state.shape(), at_rest), tokens));
   const auto parts = std::make_shared<CheckpointBytes>(bytes_, made->parts_bytes_, 0);
-  std::byte* to = parts->values.data();
-  for (size_t i = 0; i < made->shape_.segments.size(); ++i) {
-    const Segment& segment = made->shape_.segments[i];
-    if (has_tokens_dim(segment.kind)) continue;
-    const uint64_t rows = segment.dims[0] * segment.dims[1], bytes = rows * row_bytes(segment);
-    BATON_OK(state.read(i, {0, rows}, to));
-    if (BATON_FAULT(kStateNan)) std::memset(to, 0xff, sizeof(float));
-    BATON_OK(check_numbers(segment, to, bytes));
-    to += bytes;
-  }
+  BATON_OK(made->copy_parts(state, parts->values.data()));
   parts->sum = checksum(parts->values);
   if (BATON_FAULT(kKeepDamage) && !parts->values.empty()) parts->values[parts->values.size() / 2] ^= std::byte{1};
   made->parts_ = parts;
   if (made->token_bytes_ > 0) {
     const uint64_t pages = (tokens + kPageTokens - 1) / kPageTokens;
-    if (before != nullptr && before->shape_ == made->shape_) {
+    if (before != nullptr && same_pages(before->shape_, made->shape_)) {
       const uint64_t whole = std::min(before->position(), tokens) / kPageTokens;
       made->pages_.assign(before->pages_.begin(), before->pages_.begin() + static_cast<ptrdiff_t>(whole));
     }
@@ -106,6 +131,27 @@ Result<std::shared_ptr<const Checkpoint>> CheckpointMemory::keep(const SequenceS
   return made;
 } catch (const std::bad_alloc&) {
   return no_memory();
+}
+
+Status Checkpoint::copy_parts(const SequenceState& state, std::byte* to) {
+  std::vector<float> exact;  // of a segment that is rounded
+  for (size_t i = 0; i < shape_.segments.size(); ++i) {
+    const Segment &segment = shape_.segments[i], &from = state.shape().segments[i];
+    if (has_tokens_dim(segment.kind)) continue;
+    const uint64_t rows = segment.dims[0] * segment.dims[1], bytes = rows * row_bytes(segment);
+    const bool rounds = from.dtype != segment.dtype;
+    if (rounds) exact.resize(rows * segment.dims[2]);
+    std::byte* read = rounds ? reinterpret_cast<std::byte*>(exact.data()) : to;
+    BATON_OK(state.read(i, {0, rows}, read));
+    if (BATON_FAULT(kStateNan)) std::memset(read, 0xff, sizeof(float));
+    BATON_OK(check_numbers(from, read, rows * row_bytes(from)));
+    if (rounds) {
+      if (!rounding_) rounding_.emplace();
+      round_to_bf16(exact, to, *rounding_);
+    }
+    to += bytes;
+  }
+  return {};
 }
 
 Status Checkpoint::copy_page(const SequenceState& state, uint64_t page, uint64_t rows, std::byte* to) const {

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -25,6 +26,20 @@ struct CheckpointBytes;  // of a page, or of the parts; counted
 
 inline constexpr uint64_t kPageTokens = 16;
 
+// How parts without a tokens dim lie in a checkpoint: as the state has them, or those of f32 rounded to bf16, half of
+// their bytes. Keys and values are as the state has them.
+enum class AtRest : uint8_t { kAsIs, kBf16 };
+
+// What rounding made of the values of a state: the largest |rounded - value|, and the largest of it / |value| where
+// that is not zero.
+struct RoundingError {
+  double max_abs = 0, max_rel = 0;
+  void add(const RoundingError& other) {
+    max_abs = max_abs < other.max_abs ? other.max_abs : max_abs;
+    max_rel = max_rel < other.max_rel ? other.max_rel : max_rel;
+  }
+};
+
 // Counts what checkpoints take, exactly: bytes of the pages and parts that are alive, each once however many share it.
 // Outlives its checkpoints (checked).
 class CheckpointMemory {
@@ -33,13 +48,16 @@ class CheckpointMemory {
   int64_t count() const { return live_.count(); }
 
   // What `keep` takes for these.
-  static uint64_t bytes_for(const SequenceState& state, const Checkpoint* before);
+  static uint64_t bytes_for(const SequenceState& state, const Checkpoint* before, AtRest at_rest = AtRest::kAsIs);
+  // Whether kBf16 rounds anything of such a state.
+  static bool rounds(const StateShape& shape);
 
   // The state as it is now. `before`: what this very state was restored from or kept as earlier, or null; its whole
-  // pages are shared, not read again, where its types are the same. kCorrupt for values that are no numbers, naming the
-  // segment; kOutOfMemory; errors of the state's read.
+  // pages are shared, not read again, where the types of keys and values are the same. kCorrupt for values that are no
+  // numbers, naming the segment; kOutOfMemory; errors of the state's read.
   Result<std::shared_ptr<const Checkpoint>> keep(const SequenceState& state,
-                                                 const std::shared_ptr<const Checkpoint>& before);
+                                                 const std::shared_ptr<const Checkpoint>& before,
+                                                 AtRest at_rest = AtRest::kAsIs);
 
  private:
   friend class Checkpoint;
@@ -57,6 +75,9 @@ class Checkpoint final : public SequenceState {
   // Bytes of it that `other` does not hold too.
   uint64_t bytes_beside(const Checkpoint& other) const;
 
+  // Measured over all values as it was made; empty: nothing was rounded, and it is the state.
+  const std::optional<RoundingError>& rounding() const { return rounding_; }
+
   // That its bytes are what was kept: pages and parts carry checksums. kCorrupt.
   Status check() const;
   // The checkpoint at an earlier position, which shares all pages. Null where there are parts without a tokens dim:
@@ -66,6 +87,7 @@ class Checkpoint final : public SequenceState {
  private:
   friend class CheckpointMemory;
   Checkpoint(CheckpointMemory& memory, StateShape shape, uint64_t tokens);
+  Status copy_parts(const SequenceState& state, std::byte* to);
   Status copy_page(const SequenceState& state, uint64_t page, uint64_t rows, std::byte* to) const;
   // Where a row lies: its page (null: the parts), the place in it, and how many follow it there, `count` at most.
   struct Place {
@@ -85,9 +107,10 @@ class Checkpoint final : public SequenceState {
   uint64_t token_bytes_ = 0, parts_bytes_ = 0;
   std::vector<std::shared_ptr<const CheckpointBytes>> pages_;  // of tokens [16 i, 16 i + its rows)
   std::shared_ptr<const CheckpointBytes> parts_;
+  std::optional<RoundingError> rounding_;
 };
 
-// A checkpoint and who made what it holds.
+// A checkpoint and who made what it holds; of a rounded one Provenance::rounded.
 struct KeptState {
   std::shared_ptr<const Checkpoint> state;
   Provenance provenance;

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
 #include <optional>
 
 #include "tests/support/fake_state.h"
@@ -93,6 +95,76 @@ TEST(Checkpoint, OtherTypesShareNothing) {
   const auto made = state_of(hybrid(), 2, 60);
   FakeState& state = *made;
   EXPECT_EQ(values_of(*keep(memory, state, half)), values_of(state));
+}
+
+// The nearest value of 8 significant bits, the even one of two: of what is no subnormal.
+double nearest_bf16(double value) {
+  int exponent = 0;
+  std::frexp(value, &exponent);
+  const double step = std::ldexp(1.0, exponent - 8);
+  return std::nearbyint(value / step) * step;
+}
+
+TEST(Checkpoint, RoundedPartsAreHalfAndSayByHowMuch) {
+  for (int seed = 0; seed < scaled(100, 20); ++seed) {
+    Random random(static_cast<uint64_t>(seed));
+    const uint64_t tokens = random.below(80);
+    const auto state = state_of(hybrid(), random.next(), tokens);
+    CheckpointMemory memory, exact;
+    const auto whole = keep(exact, *state);
+    const auto kept = memory.keep(*state, nullptr, AtRest::kBf16).value();
+    uint64_t values = 0;
+    RoundingError error;
+    FakeState to(fake_layout(hybrid(), tokens + 3, {}), tokens + 3);
+    ASSERT_TRUE(restore_state(*kept, to));
+    for (size_t i = 0; i < state->shape().segments.size(); ++i) {
+      const bool rounds = !has_tokens_dim(state->shape().segments[i].kind);
+      state->for_each_index(i, [&](const Dims& index) {
+        const double was = state->get(i, index), is = to.get(i, index);
+        EXPECT_EQ(is, !rounds || was == 0 ? was : nearest_bf16(was));
+        values += rounds ? 1 : 0;
+        if (rounds && was != 0) error.add({std::fabs(is - was), std::fabs(is - was) / std::fabs(was)});
+      });
+    }
+    EXPECT_EQ(exact.bytes() - memory.bytes(), 2 * values);
+    EXPECT_EQ(memory.bytes(), kept->bytes());
+    EXPECT_EQ(memory.bytes(), CheckpointMemory::bytes_for(*state, nullptr, AtRest::kBf16));
+    ASSERT_TRUE(kept->rounding());
+    EXPECT_EQ(kept->rounding()->max_abs, error.max_abs);
+    EXPECT_EQ(kept->rounding()->max_rel, error.max_rel);
+    EXPECT_EQ(error.max_rel > 0, tokens > 0);
+    EXPECT_LE(error.max_rel, 1.0 / 256);
+    EXPECT_FALSE(whole->rounding());
+  }
+}
+
+TEST(Checkpoint, RoundedOnesShareThePagesOfOthers) {
+  CheckpointMemory memory;
+  const auto state = state_of(hybrid(), 1, 100);
+  const auto first = keep(memory, *state);
+  const uint64_t one = memory.bytes(), parts = section_bytes(state->shape(), 0);
+  const auto rounded = memory.keep(*state, first, AtRest::kBf16).value();
+  const uint64_t rest = 100 % kPageTokens * bytes_per_token(state->shape());
+  EXPECT_EQ(memory.bytes() - one, parts / 2 + rest);
+  EXPECT_EQ(memory.bytes() - one, CheckpointMemory::bytes_for(*state, first.get(), AtRest::kBf16));
+  const auto again = keep(memory, *state, rounded);
+  EXPECT_EQ(values_of(*again), values_of(*state));
+  EXPECT_EQ(again->bytes_beside(*rounded), parts + rest);
+}
+
+TEST(Checkpoint, RoundingTakesTheLargestValuesAndNoneThatIsNoNumber) {
+  CheckpointMemory memory;
+  const auto state = state_of(hybrid(), 1, 20);
+  size_t part = 0;
+  while (has_tokens_dim(state->shape().segments[part].kind)) ++part;
+  state->set(part, {0, 0, 0}, std::numeric_limits<float>::max());
+  FakeState to(fake_layout(hybrid(), 23, {}), 23);
+  ASSERT_TRUE(restore_state(**memory.keep(*state, nullptr, AtRest::kBf16), to));
+  EXPECT_EQ(to.get(part, {0, 0, 0}), 0x1.fep127f);
+  state->set(part, {0, 0, 0}, std::numeric_limits<float>::infinity());
+  const auto refused = memory.keep(*state, nullptr, AtRest::kBf16);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kCorrupt);
 }
 
 TEST(Checkpoint, BytesReturnToNothing) {

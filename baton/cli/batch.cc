@@ -38,6 +38,9 @@ Status check_batch_flags(const BatchFlags& flags) {
   }
   if (flags.no_reuse && !flags.cache.folder.empty())
     return fail(Code::kInvalidInput, "--no-reuse prefills all of each prompt: --state-cache has no use; leave one out");
+  if (flags.no_reuse && flags.cache.bf16())
+    return fail(Code::kInvalidInput,
+                "--no-reuse keeps no checkpoints: --checkpoint-dtype bf16 has no use; leave one out");
   if (flags.step_tokens != 0 && flags.step_tokens < kStepTokensMin) {
     return fail(Code::kInvalidInput, fmt::format("--step-tokens {}: {} at least, or 0: prompts are prefilled in pieces "
                                                  "of 64, so that no answer shows them",
@@ -60,6 +63,7 @@ std::string fingerprint_of(const BatchFlags& flags, const Model& model) {
                        {"ignore_eos", flags.sampling.ignore_eos},
                        {"stops", flags.sampling.stops},
                        {"thinking", {flags.thinking.on, flags.thinking.off}}};
+  if (flags.cache.bf16()) facts["checkpoints"] = flags.cache.checkpoint_dtype;
   const std::string text = facts.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
   return fmt::format("fp_{:016x}", checksum(std::as_bytes(std::span(text))));
 }
@@ -71,6 +75,7 @@ EngineLimits batch_limits(const BatchFlags& flags) {
   limits.requests_active_max = flags.parallel;
   limits.step_tokens_max = flags.step_tokens;
   limits.state_bytes_max = this_machine().memory_available_bytes / 4;
+  limits.checkpoint_bf16 = flags.cache.bf16();
   if (!flags.no_reuse) limits.checkpoint_bytes_max = limits.state_bytes_max / 4;
   return limits;
 }
@@ -94,6 +99,7 @@ OrderedJson totals_json(const BatchFlags& flags, const BatchTotals& totals) {
                       {"kept", totals.kept},
                       {"prompt_tokens", totals.prompt_tokens},
                       {"cached_tokens", totals.cached_tokens},
+                      {"kept_rounding", rounding_json(totals.kept_rounding)},
                       {"completion_tokens", totals.tokens},
                       {"seconds", totals.seconds},
                       {"completion_tokens_per_second", nullptr},
@@ -204,6 +210,7 @@ std::unique_ptr<Command> add_batch(CLI::App& program) {
       "--no-reuse", flags->no_reuse,
       "prefill all of each prompt; else what prompts begin with alike is prefilled once, and no answer shows it");
   flags->cache.add_to(*app);
+  flags->cache.add_dtype_to(*app);
   takes_path(app->add_option("--state-key", flags->state_key,
                              "file with a secret of at least 32 bytes: states of --state-cache carry a MAC under it"),
              PathKind::kFile);

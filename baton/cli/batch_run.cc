@@ -113,7 +113,8 @@ Status BatchRun::begin(uint64_t number, const openai::BatchRequest& request) {
   completion.request.sampler.seed = seed_of(flags_.sampling, request.custom_id);
   flags_.model.apply(completion.request);
   asked->apply(completion);
-  if (!flags_.no_reuse) completion.request.reuse = ReuseMode::kExact;  // no answer shows it
+  // No answer shows it, but where states were asked for that are not exact.
+  if (!flags_.no_reuse) completion.request.reuse = flags_.cache.bf16() ? ReuseMode::kAny : ReuseMode::kExact;
   completion.request.keep_at = std::move(keep_at);
   auto answer = runtime_.start(std::move(completion));
   if (answer) {
@@ -178,6 +179,10 @@ Status BatchRun::end(const UnderWay& ended, const Completion& completion) {
   totals_.tokens += stats.generated_tokens;
   totals_.cached_tokens += stats.reused_tokens;
   totals_.set_aside += stats.preempted;
+  if (stats.kept_rounding) {
+    if (!totals_.kept_rounding) totals_.kept_rounding.emplace();
+    totals_.kept_rounding->add(*stats.kept_rounding);
+  }
   const size_t room = BatchTotals::kGapsMax - totals_.token_ms.size();
   const auto gaps = stats.token_ms.begin();
   totals_.token_ms.insert(totals_.token_ms.end(), gaps,

@@ -35,12 +35,13 @@ struct BatchFlags {
 };
 
 struct BatchTotals {
-  uint64_t requests = 0;                   // lines of IN that are not blank
-  uint64_t answered = 0, failed = 0;       // of them, by this run or an earlier one
-  uint64_t kept = 0;                       // of both, by an earlier one
-  uint64_t prompt_tokens = 0, tokens = 0;  // of this run's answers
-  uint64_t cached_tokens = 0;              // of the prompts', from checkpoints of earlier ones
-  uint64_t fallbacks = 0;                  // answers whose decode unit did more than asked
+  uint64_t requests = 0;                            // lines of IN that are not blank
+  uint64_t answered = 0, failed = 0;                // of them, by this run or an earlier one
+  uint64_t kept = 0;                                // of both, by an earlier one
+  uint64_t prompt_tokens = 0, tokens = 0;           // of this run's answers
+  uint64_t cached_tokens = 0;                       // of the prompts', from checkpoints of earlier ones
+  std::optional<RoundingError> kept_rounding = {};  // the most of their checkpoints'
+  uint64_t fallbacks = 0;                           // answers whose decode unit did more than asked
   double seconds = 0;
   uint64_t set_aside = 0;            // times a request made way for another one
   std::vector<float> token_ms = {};  // from token to token, of the first kGapsMax

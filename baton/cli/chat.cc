@@ -174,6 +174,10 @@ Status check_chat_flags(ChatFlags& flags) {
                                                  "of them out",
                                                  flags.no_reuse ? "--no-reuse" : "--verify-bridge"));
   }
+  if (flags.no_reuse && flags.cache.bf16()) {
+    return fail(Code::kInvalidInput,
+                "--no-reuse keeps no checkpoints: --checkpoint-dtype bf16 has no use; leave one out");
+  }
   if (flags.cache.folder.empty()) return {};
   if (flags.no_reuse)
     return fail(Code::kInvalidInput, "--no-reuse prefills all of each turn: --state-cache has no use; leave one out");
@@ -186,6 +190,7 @@ Status check_chat_flags(ChatFlags& flags) {
 EngineLimits chat_limits(const ChatFlags& flags) {
   EngineLimits limits;
   const uint64_t available = this_machine().memory_available_bytes;
+  limits.checkpoint_bf16 = flags.cache.bf16();
   if (!flags.no_reuse) limits.checkpoint_bytes_max = available > 0 ? available / 4 : uint64_t{1} << 30;
   return limits;
 }
@@ -261,6 +266,7 @@ std::unique_ptr<Command> add_chat(CLI::App& program) {
   flags->sampling.add_to(*app);
   flags->thinking.add_to(*app);
   flags->cache.add_to(*app);
+  flags->cache.add_dtype_to(*app);
   CLI::Option* strategy = app->get_option("--strategy");
   strategy->description(strategy->get_description() +
                         fmt::format("; {}: by the units, and while you read and type the prefill unit prefills what is "

@@ -174,6 +174,11 @@ void log_warnings(const Completion& completion) {
   }
 }
 
+OrderedJson rounding_json(const std::optional<RoundingError>& rounding) {
+  if (!rounding) return nullptr;
+  return {{"type", "bf16"}, {"max_abs", rounding->max_abs}, {"max_rel", rounding->max_rel}};
+}
+
 OrderedJson figures_json(const Completion& completion) {
   const RequestStats& stats = completion.stats;
   const bool answered = stats.generated_tokens > 0;
@@ -183,6 +188,8 @@ OrderedJson figures_json(const Completion& completion) {
   json["prompt_tokens"] = stats.prompt_tokens;
   json["reused_tokens"] = stats.reused_tokens;
   json["cached_tokens"] = stats.cached_tokens;
+  json["cached_rounding"] = rounding_json(stats.cached_rounding);
+  json["kept_rounding"] = rounding_json(stats.kept_rounding);
   json["replayed_tokens"] = stats.prompt_tokens - std::min(stats.prompt_tokens, stats.reused_tokens);
   json["generated_tokens"] = stats.generated_tokens;
   json["context_used"] = context_used(completion);
@@ -224,6 +231,9 @@ std::string figures_text(const Completion& completion, std::string_view model) {
                 ? fmt::format(", {} of them from a {} state, {} replayed", stats.reused_tokens,
                               stats.cached_tokens > 0 ? "cached" : "saved", stats.prompt_tokens - stats.reused_tokens)
                 : ""));
+  if (const auto& rounding = stats.cached_rounding)
+    line("checkpoint",
+         fmt::format("bf16, off by {:.2g} at most, {:.2g} relative", rounding->max_abs, rounding->max_rel));
   line("answer", tokens_text(stats.generated_tokens) + ", " + ended_text(completion));
   if (stats.generated_tokens > 0) line("first token", first_token_text(stats));
   // The ordinary case is said once.

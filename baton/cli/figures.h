@@ -20,6 +20,8 @@ ProofEvents proof_events(const InterruptScope& interrupts, std::optional<Progres
 void log_warnings(const Completion& completion);
 // The figures of one answer: as JSON fields, and as lines for people.
 OrderedJson figures_json(const Completion& completion);
+// null: nothing was rounded.
+OrderedJson rounding_json(const std::optional<RoundingError>& rounding);
 // `model`: who answered.
 std::string figures_text(const Completion& completion, std::string_view model);
 // The last part of a model's path.

@@ -23,6 +23,14 @@ void StateCacheFlags::add_to(CLI::App& app) {
       ->needs(of);
 }
 
+void StateCacheFlags::add_dtype_to(CLI::App& app) {
+  app.add_option("--checkpoint-dtype", checkpoint_dtype,
+                 "recurrent and convolution state in checkpoints: f32, or bf16: half of its bytes, and near ties of "
+                 "answers that go on from one may fall otherwise (docs/state_format.md)")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"f32", "bf16"}));
+}
+
 void StateCacheFlags::apply(RuntimeOptions& options) const {
   if (folder.empty()) return;
   options.state_cache = folder;

@@ -13,8 +13,12 @@ struct StateCacheFlags {
   std::string folder;  // empty: none
   uint64_t bytes = uint64_t{4} << 30;
   const StateKey* key = nullptr;  // of --state-key
+  std::string checkpoint_dtype = "f32";
 
   void add_to(CLI::App& app);
+  // --checkpoint-dtype, of commands whose requests may reuse any state.
+  void add_dtype_to(CLI::App& app);
+  bool bf16() const { return checkpoint_dtype == "bf16"; }
   void apply(RuntimeOptions& options) const;
 };
 

@@ -79,8 +79,9 @@ Status Carrier::seal(const SequenceState& from, const StateIdentity& identity, s
 }
 
 Result<std::shared_ptr<const Checkpoint>> Carrier::keep(CheckpointMemory& memory, const SequenceState& from,
-                                                        const std::shared_ptr<const Checkpoint>& before) {
-  return memory.keep(from, before);
+                                                        const std::shared_ptr<const Checkpoint>& before,
+                                                        AtRest at_rest) {
+  return memory.keep(from, before, at_rest);
 }
 
 Result<MoveReport> Carrier::restore(const Checkpoint& from, SequenceState& to) { return restore_state(from, to); }
@@ -261,8 +262,9 @@ Status BridgeLane::move(MoveWork& work) {
       return {};
     }
     case MoveForm::kKeep: {
-      BATON_TRY(work.checkpoint.state, carrier_.keep(*work.memory, *work.from.state, work.from.kept));
-      work.checkpoint.provenance = work.from.provenance;
+      BATON_TRY(work.checkpoint.state, carrier_.keep(*work.memory, *work.from.state, work.from.kept, work.at_rest));
+      const bool rounded = work.checkpoint.state->rounding().has_value();
+      work.checkpoint.provenance = rounded ? work.from.provenance.rounded() : work.from.provenance;
       work.from.kept = work.checkpoint.state;
       return {};
     }

@@ -37,7 +37,8 @@ class Carrier {
   virtual Status seal(const SequenceState& from, const StateIdentity& identity, std::span<const int32_t> tokens,
                       const Provenance& provenance, const SealTaker& take);
   virtual Result<std::shared_ptr<const Checkpoint>> keep(CheckpointMemory& memory, const SequenceState& from,
-                                                         const std::shared_ptr<const Checkpoint>& before);
+                                                         const std::shared_ptr<const Checkpoint>& before,
+                                                         AtRest at_rest);
   virtual Result<MoveReport> restore(const Checkpoint& from, SequenceState& to);
 };
 

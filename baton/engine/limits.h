@@ -12,6 +12,9 @@ struct EngineLimits {
   uint64_t state_bytes_max = 0;       // of all states together; 0: no limit but the units' own
   // Of checkpoints, which are dropped when running requests need the room within state_bytes_max; 0: none are kept.
   uint64_t checkpoint_bytes_max = 0;
+  // Recurrent and convolution state in those of requests that reuse any (ReuseMode::kAny) as bf16: half of its bytes.
+  // None of these is exact.
+  bool checkpoint_bf16 = false;
   uint32_t checkpoint_tokens = 1024;  // a long prompt leaves one at each multiple of so many tokens; a multiple of 64
   // Decode steps of a lane that nothing else waits for are done in one go for about so long: each return to the
   // scheduler costs two wake-ups of threads, 0.1 to 0.2 ms on a small machine.

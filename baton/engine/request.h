@@ -12,6 +12,7 @@
 
 #include "baton/base/status.h"
 #include "baton/bridge/bridge.h"
+#include "baton/bridge/checkpoint.h"
 #include "baton/bridge/compare.h"
 #include "baton/sample/sampler.h"
 
@@ -175,6 +176,9 @@ struct RequestStats {
   uint64_t cached_tokens = 0;     // of these, from a checkpoint
   std::string cached_in = {};     // the file of the state cache that it was in; empty: in memory
   uint64_t kept_checkpoints = 0;  // made by this request
+  // What rounding at rest (EngineLimits::checkpoint_bf16) made of the checkpoint that it began from, and the most of
+  // those that it left; empty: nothing was rounded, or, of one from a file, it is not known.
+  std::optional<RoundingError> cached_rounding = {}, kept_rounding = {};
   double restore_ms = 0;          // of the checkpoint, into the state
   std::string reuse_failed = {};  // why a checkpoint that was found could not be used: all was prefilled
   // How often it began again after a failure, which `fallback` tells; at last from a checkpoint of so many tokens, its

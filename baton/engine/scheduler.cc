@@ -307,7 +307,8 @@ void Scheduler::start_move(const Candidate& candidate, MoveWork& work) {
       lend(sequence, work.role, work.from);
       sequence.putting_by = sequence.aside_due && !sequence.ending;
       work.memory = &checkpoint_memory_;
-      keeping_bytes_ = CheckpointMemory::bytes_for(*work.from.state, work.from.kept.get());
+      if (!sequence.putting_by) work.at_rest = at_rest(sequence, work.from);
+      keeping_bytes_ = CheckpointMemory::bytes_for(*work.from.state, work.from.kept.get(), work.at_rest);
       return;
   }
 }

@@ -162,6 +162,7 @@ class Scheduler {
   bool find_cached(Sequence& sequence, LaneIndex own, uint64_t above);
   std::optional<uint32_t> main_model() const;
   CheckpointKey key_of(const Sequence& sequence, const HeldState& held) const;
+  AtRest at_rest(const Sequence& sequence, const HeldState& held) const;
   // Marks what is to be kept as done where it is there already, or there is no room for it.
   void skip_keeping(Sequence& sequence);
   // The target's lane is idle, and nobody else's: what it is asked for is next.

@@ -39,6 +39,13 @@ CheckpointKey Scheduler::key_of(const Sequence& sequence, const HeldState& held)
   return {facts_.lanes[held.home].model, sequence.request.tenant, held.home, held.exact};
 }
 
+// What is set aside goes on with the same bits, and so does who asked for no others.
+AtRest Scheduler::at_rest(const Sequence& sequence, const HeldState& held) const {
+  const bool any = sequence.request.reuse == ReuseMode::kAny;
+  return facts_.limits.checkpoint_bf16 && any && CheckpointMemory::rounds(held.state->shape()) ? AtRest::kBf16
+                                                                                               : AtRest::kAsIs;
+}
+
 void Scheduler::find_start(Sequence& sequence) {
   const std::span<const int32_t> tokens(sequence.request.tokens);
   const LaneIndex own = sequence.role(sequence.alone ? StateRole::kTarget : StateRole::kSource).lane;
@@ -107,9 +114,15 @@ void Scheduler::skip_keeping(Sequence& sequence) {
   const HeldState& held = sequence.role(*which).held;
   const uint64_t position = held.state->position();
   const std::span<const int32_t> tokens = std::span(sequence.history).first(position);
-  const uint64_t bytes = CheckpointMemory::bytes_for(*held.state, held.kept.get());
-  if (checkpoints_.contains(key_of(sequence, held), tokens) || !room_for_checkpoint(keeping_bytes_ + bytes))
-    sequence.kept_until = position;
+  const AtRest as = at_rest(sequence, held);
+  const uint64_t bytes = CheckpointMemory::bytes_for(*held.state, held.kept.get(), as);
+  CheckpointKey key = key_of(sequence, held);
+  bool there = checkpoints_.contains(key, tokens);
+  if (as != AtRest::kAsIs && key.exact) {
+    key.exact = false;
+    there = there || checkpoints_.contains(key, tokens);
+  }
+  if (there || !room_for_checkpoint(keeping_bytes_ + bytes)) sequence.kept_until = position;
 }
 
 }  // namespace baton

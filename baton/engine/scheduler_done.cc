@@ -264,7 +264,7 @@ void Scheduler::done_restore(Sequence& sequence, MoveWork& work, double ms) {
 void Scheduler::done_keep(Sequence& sequence, MoveWork& work) {
   keeping_bytes_ = 0;
   const uint64_t tokens = work.tokens.size();
-  const CheckpointKey key = key_of(sequence, work.from);
+  CheckpointKey key = key_of(sequence, work.from);
   // Nothing was changed by reading, but values that are no numbers are of no use to this request either.
   const bool bad = !work.status && work.status.error().code == Code::kCorrupt;
   if (std::exchange(sequence.putting_by, false)) {
@@ -279,6 +279,11 @@ void Scheduler::done_keep(Sequence& sequence, MoveWork& work) {
     const RoleRecord& record = sequence.role(work.role);
     const double ms_per_token = record.prefill_ms / static_cast<double>(std::max<uint64_t>(record.prefill_tokens, 1));
     ++sequence.stats.kept_checkpoints;
+    if (const auto& rounding = work.checkpoint.state->rounding()) {
+      key.exact = false;
+      if (!sequence.stats.kept_rounding) sequence.stats.kept_rounding.emplace();
+      sequence.stats.kept_rounding->add(*rounding);
+    }
     sequence.take_kept(key, work.checkpoint);
     checkpoints_.insert(key, work.tokens, std::move(work.checkpoint), ms_per_token);
   }

@@ -52,6 +52,7 @@ void Sequence::put_aside(int64_t now_ns) {
   prefilled_by = StateRole::kTarget;
   stats.reused_tokens = stats.cached_tokens = 0;
   stats.cached_in.clear();
+  stats.cached_rounding.reset();
   stats.reuse_failed.clear();
   kept_until = 0;
 }
@@ -78,6 +79,7 @@ void Sequence::take_restored(StateRole which) {
   } else {
     stats.reused_tokens = stats.cached_tokens = role(which).position();
     stats.cached_in = cached ? cached->file.string() : "";
+    if (start.state) stats.cached_rounding = start.state->rounding();
   }
   if (start.state) take_kept(start_key, start);
   end_start();
@@ -111,6 +113,7 @@ void Sequence::start_again(std::string why) {
   } else {
     stats.reused_tokens = stats.cached_tokens = 0;
     stats.cached_in.clear();
+    stats.cached_rounding.reset();
   }
   start_opened = states_compared = proof_passed = false;
   say_fallback(std::move(why));

@@ -56,6 +56,7 @@ struct MoveWork {
   std::vector<int32_t> tokens;         // kCarry, kSeal, kKeep: of the state; kOpen, and kRestore from a file: of the
                                        // prompt
   CheckpointMemory* memory = nullptr;  // kKeep
+  AtRest at_rest = AtRest::kAsIs;      // kKeep
   SealSource start;                    // kOpen; kRestore from a file
   SealTaker take;                      // kSeal: none, or whom it goes to
   bool want_block = false;             // kSeal

@@ -99,8 +99,24 @@ void Provenance::add(const StateMaker& maker, StepKind kind, uint64_t tokens, ui
   steps.push_back(step);
 }
 
+Provenance Provenance::rounded() const {
+  Provenance all;
+  for (const StateStep& step : steps) {
+    StateMaker maker = makers[step.maker];
+    if (maker.unit != kMakerUnknown && !maker.arithmetic.ends_with(kRoundedAtRest)) {
+      const bool fits = maker.arithmetic.size() + kRoundedAtRest.size() <= kMakerArithmeticMax;
+      maker = fits ? StateMaker{maker.unit, maker.arithmetic + std::string(kRoundedAtRest)}
+                   : StateMaker{std::string(kMakerUnknown), ""};
+    }
+    all.add(maker, step.kind, step.tokens, step.count, step.shared);
+  }
+  return all;
+}
+
 bool Provenance::replayable() const {
-  const auto known = [](const StateMaker& maker) { return maker.unit != kMakerUnknown && maker.unit != kMakerForeign; };
+  const auto known = [](const StateMaker& maker) {
+    return maker.unit != kMakerUnknown && maker.unit != kMakerForeign && !maker.arithmetic.ends_with(kRoundedAtRest);
+  };
   return std::all_of(makers.begin(), makers.end(), known) &&
          std::all_of(steps.begin(), steps.end(), [](const StateStep& step) { return step.kind != StepKind::kMixed; });
 }

@@ -23,6 +23,9 @@ struct StateMaker {
 inline constexpr std::string_view kMakerUnknown = "unknown";
 inline constexpr std::string_view kMakerForeign = "foreign";  // converted from a file of another project
 
+// Behind the arithmetic of a maker whose values lay rounded to bf16 since: the same steps do not make them again.
+inline constexpr std::string_view kRoundedAtRest = "+bf16";
+
 enum class StepKind : uint8_t {
   kPrefill = 0,  // one call, `tokens` tokens
   kDecode = 1,   // one call, one token
@@ -54,6 +57,9 @@ struct Provenance {
   // maker too many becomes kMakerUnknown. O(makers); allocates only when a step is added that does not continue the
   // last.
   void add(const StateMaker& maker, StepKind kind, uint64_t tokens, uint64_t count = 1, bool shared = false);
+
+  // The same steps, of makers with kRoundedAtRest; one whose name has no room for it becomes kMakerUnknown.
+  Provenance rounded() const;
 
   // Every step is known: repeating them repeats the state.
   bool replayable() const;

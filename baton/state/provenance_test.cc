@@ -35,6 +35,27 @@ TEST(ProvenanceTest, StepsOfOneKindAndSizeRunTogether) {
                                                       "ref (ref/f32/0123abcd): decode 8"}));
 }
 
+TEST(ProvenanceTest, WhatWasRoundedSaysSo) {
+  Provenance made;
+  made.add(kCpu, StepKind::kPrefill, 512, 2);
+  made.add(kRef, StepKind::kDecode, 1, 8);
+  Provenance rounded = made.rounded();
+  EXPECT_EQ(rounded.steps, made.steps);
+  EXPECT_EQ(to_lines(rounded), (std::vector<std::string>{"cpu (cpu/avx512/0123abcd+bf16): prefill 512 x2",
+                                                         "ref (ref/f32/0123abcd+bf16): decode 8"}));
+  EXPECT_FALSE(rounded.replayable());
+  rounded.add(kRef, StepKind::kDecode, 1, 4);
+  EXPECT_EQ(rounded.makers.size(), 3u);
+  EXPECT_FALSE(rounded.replayable());
+  // Again: what was rounded and what was not since are one maker's.
+  rounded = rounded.rounded();
+  EXPECT_EQ(rounded.steps.back(), (StateStep{1, StepKind::kDecode, false, 1, 12}));
+  EXPECT_TRUE(check_provenance(rounded, 1036));
+  EXPECT_EQ(Provenance::unknown(7).rounded(), Provenance::unknown(7));
+  const Provenance longest = Provenance::of("cpu", std::string(kMakerArithmeticMax, 'a'), 7);
+  EXPECT_EQ(longest.rounded(), Provenance::unknown(7));
+}
+
 TEST(ProvenanceTest, OnlyPrefillsAreShared) {
   Provenance made;
   made.add(kCpu, StepKind::kDecode, 1, 3);

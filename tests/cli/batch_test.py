@@ -102,6 +102,22 @@ class Batch(unittest.TestCase):
         self.assertGreaterEqual(cached[1]["talk1"], shared + 128)
         self.assertGreater(totals[2]["cached_tokens"], totals[2]["prompt_tokens"] / 3)
 
+    def test_states_of_half_the_bytes_serve_too(self):
+        system = {"role": "system", "content": "Answer as a dictionary would, in few words. " * 12}
+        self.write([chat(f"q{i}", "", messages=[system, {"role": "user", "content": f"What is a {WORDS[i]}?"}]) for i in range(4)])
+        totals = {}
+        for dtype in ("f32", "bf16"):
+            out = self.path(dtype)
+            totals[dtype] = json.loads(self.batch("--json", "--parallel", "1", "--checkpoint-dtype", dtype, out=out).stdout)
+            totals[dtype]["fingerprint"] = {line["response"]["body"]["system_fingerprint"] for line in self.lines(out)}
+            self.assertEqual(totals[dtype]["answered"], 4)
+        self.assertNotEqual(totals["f32"]["fingerprint"], totals["bf16"]["fingerprint"])
+        self.assertIsNone(totals["f32"]["kept_rounding"])
+        self.assertGreater(totals["bf16"]["kept_rounding"]["max_abs"], 0)
+        self.assertGreaterEqual(totals["bf16"]["cached_tokens"], totals["f32"]["cached_tokens"])
+        self.assertGreaterEqual(totals["bf16"]["cached_tokens"], 3 * 64)
+        self.assertIn("leave one out", self.batch("--no-reuse", "--checkpoint-dtype", "bf16", code=2).stderr)
+
     def test_what_a_batch_kept_on_disk_serves_the_next(self):
         system = "Answer as a dictionary would, in few words, without examples. " * 12
         requests = [chat(f"q{i}", "", messages=[{"role": "system", "content": system},

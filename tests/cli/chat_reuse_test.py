@@ -56,6 +56,36 @@ class Replayed(unittest.TestCase):
                 self.assertEqual(done.returncode, 2)
                 self.assertIn(words, done.stderr)
 
+    def test_checkpoints_of_half_the_bytes(self):
+        asked = ["What is a tree? " * 4, "And a leaf?"]
+        with tempfile.TemporaryDirectory() as folder:
+            sizes = {}
+            for dtype in ("f32", "bf16"):
+                cache = os.path.join(folder, dtype)
+                os.mkdir(cache)
+                done, answers = turns(asked, "-n", "24", "--checkpoint-dtype", dtype, "--state-cache", cache)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertGreater(answers[1]["cached_tokens"], answers[0]["prompt_tokens"] - 16)
+                for name, answer in (("kept_rounding", answers[0]), ("kept_rounding", answers[1]), ("cached_rounding", answers[1])):
+                    if dtype == "f32":
+                        self.assertIsNone(answer[name])
+                        continue
+                    self.assertEqual(answer[name]["type"], "bf16")
+                    self.assertGreater(answer[name]["max_abs"], 0)
+                    self.assertLess(answer[name]["max_rel"], 1 / 256)
+                self.assertIsNone(answers[0]["cached_rounding"])
+                files = sorted(pathlib.Path(cache).glob("*.state"))
+                shown = [subprocess.run([PROGRAM, "state", "show", str(file)], capture_output=True, text=True).stdout for file in files]
+                self.assertTrue(shown)
+                for text in shown:
+                    self.assertEqual("+bf16" in text, dtype == "bf16")
+                    self.assertEqual(len(re.findall(r"(?:conv|recurrent) +BF16", text)) > 0, dtype == "bf16")
+                sizes[dtype] = sum(file.stat().st_size for file in files)
+            self.assertLess(sizes["bf16"], 0.7 * sizes["f32"])
+        done, _ = turns([], "--no-reuse", "--checkpoint-dtype", "bf16")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("leave one out", done.stderr)
+
     def test_what_began_with_a_loaded_chat_goes_on_from_checkpoints(self):
         with tempfile.TemporaryDirectory() as folder:
             file = os.path.join(folder, "talk")

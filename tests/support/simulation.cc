@@ -128,12 +128,12 @@ Status Simulation::DamagingCarrier::seal(const SequenceState& from, const StateI
 }
 
 Result<std::shared_ptr<const Checkpoint>> Simulation::DamagingCarrier::keep(
-    CheckpointMemory& memory, const SequenceState& from, const std::shared_ptr<const Checkpoint>& before) {
+    CheckpointMemory& memory, const SequenceState& from, const std::shared_ptr<const Checkpoint>& before, AtRest as) {
   if (simulation_.fault_) return simulation_.fault_.keep(memory, from, before);
   if (simulation_.weather_ != Weather::kCalm && simulation_.chance(simulation_.failure_rate_)) {
     return fail(Code::kOutOfMemory, "injected failure");
   }
-  return Carrier::keep(memory, from, before);
+  return Carrier::keep(memory, from, before, as);
 }
 
 Result<MoveReport> Simulation::DamagingCarrier::restore(const Checkpoint& from, SequenceState& to) {

@@ -81,7 +81,8 @@ class Simulation {
     Status seal(const SequenceState& from, const StateIdentity& identity, std::span<const int32_t> tokens,
                 const Provenance& provenance, const SealTaker& take) override;
     Result<std::shared_ptr<const Checkpoint>> keep(CheckpointMemory& memory, const SequenceState& from,
-                                                   const std::shared_ptr<const Checkpoint>& before) override;
+                                                   const std::shared_ptr<const Checkpoint>& before,
+                                                   AtRest at_rest) override;
     Result<MoveReport> restore(const Checkpoint& from, SequenceState& to) override;
 
    private:
