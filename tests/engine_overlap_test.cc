@@ -39,6 +39,34 @@ TEST(EngineOverlap, AnswersAreRightHoweverLayersAreTold) {
   }
 }
 
+// Units whose states have memory alike: it changes hands; but where a checkpoint is due at its end, which is the
+// source's, it is copied.
+TEST(EngineOverlap, AlikeMemoryChangesHands) {
+  for (const std::string_view strategy : {"handoff", "overlap"}) {
+    Behaviour source = steps_of_8(true), target;
+    source.storage = target.storage = {DType::kF16, true, true};
+    EngineLimits limits;
+    limits.checkpoint_bytes_max = uint64_t{1} << 20;
+    Rig rig(limits, {source, target});
+    for (const bool keeps : {false, true}) {
+      Request request = overlap_request(193);
+      request.strategy = strategy;
+      if (keeps) request.reuse = ReuseMode::kExact;
+      const Answer answer = run(*rig.engine, request);
+      EXPECT_EQ(answer.tokens, expected_of(request));
+      const BridgeStats& bridge = answer.finished.stats.bridge;
+      EXPECT_EQ(answer.finished.stats.fallback, "");
+      const bool copied = keeps && strategy == "overlap";
+      EXPECT_EQ(bridge.kind, copied ? BridgeKind::kMove : BridgeKind::kAdopt) << strategy;
+      EXPECT_EQ(bridge.bytes, copied ? section_bytes(rig.units[0]->shape(), 192) : 0);
+      EXPECT_EQ(bridge.level, BridgeLevel::kSealed);
+      EXPECT_TRUE(bridge.verified);
+      EXPECT_EQ(answer.finished.stats.kept_checkpoints > 0, keeps);
+    }
+    EXPECT_EQ(rig.live_states(), 0);
+  }
+}
+
 TEST(EngineOverlap, SeveralAtOnceDoNotMix) {
   Behaviour source = steps_of_8(true);
   source.prefill_seats_shared = 4;

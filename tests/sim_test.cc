@@ -50,15 +50,15 @@ TEST_P(Seeds, EveryRunHoldsEveryInvariant) {
             << counts.shared_steps << " decodes and " << counts.shared_prefills << " prefills shared), "
             << counts.answered << " answered, " << counts.cancelled << " cancelled, " << counts.errors << " errors, "
             << counts.refused << " refused, " << counts.fallbacks << " fall-backs, " << counts.rebuilt << " rebuilt, "
-            << counts.moved << " moved, " << counts.proved << " proved, " << counts.proofs_failed << " proofs failed, "
-            << counts.start_refused << " starting states refused, " << counts.sealed << " sealed, "
-            << counts.sealed_answers << " answers sealed (" << counts.sealed_cancelled << " cancelled), " << counts.kept
-            << " checkpoints kept, " << counts.reused << " reused, " << counts.reuse_failed << " not usable, "
-            << counts.stored << " stored (" << counts.stored_before_end << " while requests ran), " << counts.from_files
-            << " begun from files, " << counts.files_refused << " files refused, " << counts.not_stored
-            << " not written, " << counts.streamed << " steps streamed, " << counts.preempted
-            << " times set aside, of them " << counts.prefilled_again << " prefilled again, " << counts.late
-            << " late, " << counts.cut_short << " works cut short, " << counts.marks
+            << counts.moved << " moved, " << counts.adopted << " adopted, " << counts.proved << " proved, "
+            << counts.proofs_failed << " proofs failed, " << counts.start_refused << " starting states refused, "
+            << counts.sealed << " sealed, " << counts.sealed_answers << " answers sealed (" << counts.sealed_cancelled
+            << " cancelled), " << counts.kept << " checkpoints kept, " << counts.reused << " reused, "
+            << counts.reuse_failed << " not usable, " << counts.stored << " stored (" << counts.stored_before_end
+            << " while requests ran), " << counts.from_files << " begun from files, " << counts.files_refused
+            << " files refused, " << counts.not_stored << " not written, " << counts.streamed << " steps streamed, "
+            << counts.preempted << " times set aside, of them " << counts.prefilled_again << " prefilled again, "
+            << counts.late << " late, " << counts.cut_short << " works cut short, " << counts.marks
             << " states looked at for whose they are, " << static_cast<int>(100 * counts.bound_used_max)
             << " % of the bytes allowed taken at most; cancels took "
             << static_cast<double>(counts.cancel_ns_max) * 1e-6 << " ms at most (";
@@ -74,6 +74,7 @@ TEST_P(Seeds, EveryRunHoldsEveryInvariant) {
     EXPECT_GT(seen, each / 250);
   }
   for (const uint64_t seen : counts.cancels_in) EXPECT_GT(seen, each / 5000);
+  EXPECT_GT(counts.adopted, each / 250);
   EXPECT_GT(counts.reuse_failed, each / 1000);
   EXPECT_EQ(counts.from_files_by.size(), strategies().size());
   EXPECT_GT(counts.stored_before_end, each / 1000);

@@ -46,7 +46,8 @@ struct Question {
 
 struct Counts {
   std::atomic<uint64_t> asked{0}, answered{0}, cancelled{0}, dropped{0}, refused{0}, errors{0};
-  std::atomic<uint64_t> cached{0}, kept{0}, moved{0}, sealed{0}, opened{0}, proved{0}, restarts{0}, fallbacks{0};
+  std::atomic<uint64_t> cached{0}, kept{0}, moved{0}, adopted{0}, sealed{0}, opened{0}, proved{0}, restarts{0},
+      fallbacks{0};
   std::atomic<uint64_t> wrong{0}, bounds_broken{0}, state_bytes_most{0}, checkpoint_bytes_most{0};
 };
 
@@ -61,7 +62,7 @@ struct Load {
 
 class Soak : public testing::Test {
  protected:
-  static constexpr const char* kUnits[] = {"ref", "cpu"};
+  static constexpr const char* kUnits[] = {"ref", "cpu", "cpu:threads=1"};
 
   void SetUp() override {
     folder_ = std::filesystem::path(testing::TempDir()) / fmt::format("baton-soak-{}", ::getpid());
@@ -228,6 +229,7 @@ class Soak : public testing::Test {
     counts_.cached += stats.cached_tokens > 0 ? 1 : 0;
     counts_.kept += stats.kept_checkpoints;
     counts_.moved += stats.bridge.kind == BridgeKind::kMove ? 1 : 0;
+    counts_.adopted += stats.bridge.kind == BridgeKind::kAdopt ? 1 : 0;
     counts_.proved += stats.bridge.checked > 0 ? 1 : 0;
     counts_.restarts += stats.restarted_at > 0 ? 1 : 0;
     counts_.fallbacks += stats.fallback.empty() ? 0 : 1;
@@ -321,12 +323,13 @@ class Soak : public testing::Test {
   void print() const {
     std::cout << fmt::format(
         "{} requests: {} answered, {} cancelled, {} dropped, {} refused, {} errors; {} from checkpoints, {} kept, {} "
-        "moved, {} sealed, {} opened, {} proved, {} restarts from checkpoints, {} fall-backs; {} wrong, most state "
+        "moved, {} adopted, {} sealed, {} opened, {} proved, {} restarts from checkpoints, {} fall-backs; {} wrong, "
+        "most state "
         "bytes {} of {}, most checkpoint bytes {} of {}\n",
         counts_.asked.load(), counts_.answered.load(), counts_.cancelled.load(), counts_.dropped.load(),
         counts_.refused.load(), counts_.errors.load(), counts_.cached.load(), counts_.kept.load(), counts_.moved.load(),
-        counts_.sealed.load(), counts_.opened.load(), counts_.proved.load(), counts_.restarts.load(),
-        counts_.fallbacks.load(), counts_.wrong.load(), counts_.state_bytes_most.load(),
+        counts_.adopted.load(), counts_.sealed.load(), counts_.opened.load(), counts_.proved.load(),
+        counts_.restarts.load(), counts_.fallbacks.load(), counts_.wrong.load(), counts_.state_bytes_most.load(),
         options_.limits.state_bytes_max, counts_.checkpoint_bytes_most.load(), options_.limits.checkpoint_bytes_max);
   }
 

@@ -10,6 +10,7 @@
 
 #include "baton/api/units.h"
 #include "baton/base/random.h"
+#include "baton/bridge/bridge.h"
 #include "tests/support/golden.h"
 #include "tests/support/smoke.h"
 #include "tests/support/state_values.h"
@@ -72,8 +73,9 @@ class Contract : public testing::TestWithParam<ContractCase> {
     for (const float value : rows) EXPECT_TRUE(std::isfinite(value));
     return rows;
   }
-  // Fills `to` with what `from` holds, the last segment first, in pieces of a few rows.
-  static void copy(const SequenceState& from, SequenceState& to) {
+  // Fills `to` with what `from` holds, the last segment first, in pieces of a few rows; the last of `spoilt` is no
+  // number.
+  static void copy(const SequenceState& from, SequenceState& to, std::optional<size_t> spoilt = std::nullopt) {
     to.begin_write(from.position());
     for (size_t i = from.shape().segments.size(); i-- > 0;) {
       const Segment& segment = from.shape().segments[i];
@@ -82,6 +84,8 @@ class Contract : public testing::TestWithParam<ContractCase> {
         const uint64_t count = std::min<uint64_t>(dims[0] * dims[1] - row, 1 + row % 4);
         std::vector<std::byte> bytes(count * dims[2] * value_bytes(segment.dtype), std::byte{0xff});
         ASSERT_TRUE(from.read(i, {row, count}, bytes.data()));
+        if (i == spoilt && row + count == dims[0] * dims[1])
+          std::fill(bytes.end() - static_cast<ptrdiff_t>(value_bytes(segment.dtype)), bytes.end(), std::byte{0xff});
         ASSERT_TRUE(to.write(i, {row, count}, bytes.data()));
         row += count;
       }
@@ -110,6 +114,84 @@ TEST_P(Contract, AStateIsWhatItsRowsSay) {
     EXPECT_EQ(state_bytes(*filled), state_bytes(*whole));
     EXPECT_EQ(go_on(*filled, 8), go_on(*whole, 8));
     EXPECT_EQ(state_bytes(*filled), state_bytes(*whole));
+  }
+}
+
+// The unit's own executor twice, as for two sets of cores: where its states have memory alike, what changed hands goes
+// on with the same bits on the other, and the source is as new.
+TEST_P(Contract, AnAdoptedStateGoesOnAsTheOther) {
+  std::unique_ptr<Executor> second = load();
+  const auto whole = state(154), from = state(154);
+  auto made = second->new_state(170);
+  ASSERT_TRUE(made) << made.error().message;
+  std::unique_ptr<SequenceState> to = std::move(*made);
+  if (!to->can_adopt(*from)) {
+    EXPECT_FALSE(to->adopt(*from));
+    GTEST_SKIP() << "memory of its own";
+  }
+  for (SequenceState* each : {whole.get(), from.get()}) ASSERT_TRUE(executor_->prefill(*each, tokens(150, 3), {}));
+  const uint64_t bytes = from->bytes();
+  const auto before = executor_->state_memory();
+  ASSERT_TRUE(to->adopt(*from));
+  EXPECT_EQ(to->position(), 150u);
+  EXPECT_EQ(from->position(), 0u);
+  EXPECT_EQ(to->bytes(), bytes);
+  if (before) {
+    EXPECT_EQ(executor_->state_memory()->bytes, before->bytes - bytes + from->bytes());
+    EXPECT_EQ(second->state_memory()->bytes, bytes);
+  }
+  EXPECT_EQ(state_bytes(*to), state_bytes(*whole));
+  std::swap(executor_, second);
+  const std::vector<float> got = go_on(*to, 8);
+  std::swap(executor_, second);
+  EXPECT_EQ(got, go_on(*whole, 8));
+  EXPECT_EQ(state_bytes(*to), state_bytes(*whole));
+  // As new.
+  const auto never = state(154);
+  EXPECT_EQ(go_on(*from, 5), go_on(*never, 5));
+  to.reset();
+}
+
+// A value that is no number is found in whichever segment, at once and layer by layer; nothing changes hands then.
+TEST_P(Contract, AdoptionsAreSearched) {
+  const std::unique_ptr<Executor> second = load();
+  for (size_t segment = 0; segment <= executor_->shape().segments.size(); ++segment) {
+    const auto good = state(90), bad = state(90);
+    ASSERT_TRUE(executor_->prefill(*good, tokens(70, 3), {}));
+    ASSERT_NO_FATAL_FAILURE(copy(*good, *bad, segment));
+    const bool well = segment == executor_->shape().segments.size();
+    for (const bool streamed : {false, true}) {
+      const auto to = std::move(*second->new_state(90));
+      if (!to->can_adopt(*bad)) GTEST_SKIP() << "memory of its own";
+      Result<MoveReport> report;
+      if (streamed) {
+        auto stream = StateStream::begin(*bad, *to, 70, StreamSource::kGoes);
+        ASSERT_TRUE(stream) << stream.error().message;
+        Status status = (*stream)->finish(*bad);
+        EXPECT_EQ(status.error().code, Code::kInternal);  // nothing was searched
+        status = (*stream)->move(*bad, 70, 1);
+        if (status) status = (*stream)->move(*bad, 70);
+        if (status) status = (*stream)->finish(*bad);
+        report = (*stream)->report();
+        if (!status) report = fail(std::move(status).error());
+      } else {
+        report = hand_over_state(*bad, *to);
+      }
+      ASSERT_EQ(report.has_value(), well) << segment;
+      EXPECT_EQ(to->position(), well ? 70u : 0u);
+      if (well) {
+        EXPECT_TRUE(report->adopted);
+        EXPECT_EQ(report->bytes, 0u);
+        EXPECT_EQ(state_bytes(*to), state_bytes(*good));
+        ASSERT_TRUE(bad->adopt(*to));
+        continue;
+      }
+      EXPECT_EQ(report.error().code, Code::kCorrupt);
+      const Segment& named = executor_->shape().segments[segment];
+      EXPECT_NE(report.error().message.find(segment_name(named.kind, named.layer)), std::string::npos)
+          << report.error().message;
+      EXPECT_EQ(bad->position(), 70u);
+    }
   }
 }
 
@@ -313,7 +395,7 @@ TEST_P(Contract, MemoryStaysWithinWhatIsReservedAndReturns) {
     Mix mix(*fresh, unit_->caps(), seed);
     for (int turn = 0; turn < (smoke_run() ? 40 : 150); ++turn) {
       SCOPED_TRACE(fmt::format("turn {}", turn));
-      mix.turn(copy);
+      mix.turn([](const SequenceState& from, SequenceState& to) { copy(from, to); });
       ASSERT_FALSE(HasFatalFailure());
       const StateMemory memory = *fresh->state_memory();
       ASSERT_LE(mix.held(), mix.reserved());

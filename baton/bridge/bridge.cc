@@ -152,15 +152,11 @@ SealExpectation for_state(SealExpectation expected, const SequenceState& into) {
   return expected;
 }
 
-// `to` is about to be filled.
-Result<BridgePlan> begin_move(const StateShape& from, uint64_t tokens, SequenceState& to) {
+Result<BridgePlan> plan_move(const StateShape& from, uint64_t tokens, const SequenceState& to) {
   BATON_TRY(BridgePlan plan, plan_bridge(from, to.shape()));
-  if (tokens > to.tokens_max()) {
-    return fail(Code::kMismatch,
-                fmt::format("bridge: a state at position {} does not fit one of {} tokens", tokens, to.tokens_max()));
-  }
-  to.begin_write(tokens);
-  return plan;
+  if (tokens <= to.tokens_max()) return plan;
+  return fail(Code::kMismatch,
+              fmt::format("bridge: a state at position {} does not fit one of {} tokens", tokens, to.tokens_max()));
 }
 
 }  // namespace
@@ -169,7 +165,8 @@ Result<MoveReport> move_state(const SequenceState& from, SequenceState& to) try 
   const SteadyClock clock;
   const int64_t start_ns = clock.now_ns();
   const uint64_t tokens = from.position();
-  BATON_TRY(const BridgePlan plan, begin_move(from.shape(), tokens, to));
+  BATON_TRY(const BridgePlan plan, plan_move(from.shape(), tokens, to));
+  to.begin_write(tokens);
   std::vector<std::byte> piece;
   for (size_t i = 0; i < plan.segments.size(); ++i) {
     SegmentFill fill(plan.segments[i], i, to);
@@ -183,6 +180,21 @@ Result<MoveReport> move_state(const SequenceState& from, SequenceState& to) try 
   return no_memory("a piece of a state");
 }
 
+Result<MoveReport> hand_over_state(SequenceState& from, SequenceState& to) try {
+  if (!to.can_adopt(from)) return move_state(from, to);
+  const SteadyClock clock;
+  const int64_t start_ns = clock.now_ns();
+  const uint64_t tokens = from.position();
+  BATON_TRY(const BridgePlan plan, plan_move(from.shape(), tokens, to));
+  std::vector<std::byte> piece;
+  for (size_t i = 0; i < plan.segments.size(); ++i)
+    BATON_OK(for_values(from, tokens, i, {}, piece, [](RowRange, auto) { return Status(); }));
+  if (!to.adopt(from)) return move_state(from, to);
+  return MoveReport{0, ms_between(start_ns, clock.now_ns()), true};
+} catch (const std::bad_alloc&) {
+  return no_memory("a piece of a state");
+}
+
 struct StateStream::Part {
   Segment from;
   size_t index;
@@ -191,14 +203,16 @@ struct StateStream::Part {
   uint64_t moved = 0;  // tokens; of what does not grow all or none
 };
 
-StateStream::StateStream(SequenceState& to, uint64_t tokens) : to_(to), tokens_(tokens) {}
+StateStream::StateStream(SequenceState& to, uint64_t tokens, bool adopts) : to_(to), tokens_(tokens), adopts_(adopts) {}
 StateStream::~StateStream() = default;
 
-Result<std::unique_ptr<StateStream>> StateStream::begin(const StateShape& from, SequenceState& to,
-                                                        uint64_t tokens) try {
+Result<std::unique_ptr<StateStream>> StateStream::begin(const SequenceState& from, SequenceState& to, uint64_t tokens,
+                                                        StreamSource source) try {
   BATON_CHECK(tokens > 0);
-  std::unique_ptr<StateStream> stream(new StateStream(to, tokens));
-  BATON_TRY(const BridgePlan plan, begin_move(from, tokens, to));
+  const bool adopts = source == StreamSource::kGoes && to.can_adopt(from);
+  std::unique_ptr<StateStream> stream(new StateStream(to, tokens, adopts));
+  BATON_TRY(const BridgePlan plan, plan_move(from.shape(), tokens, to));
+  if (!adopts) to.begin_write(tokens);
   for (size_t i = 0; i < plan.segments.size(); ++i) {
     const SegmentPlan& segment = plan.segments[i];
     stream->parts_.push_back({segment.from, i, has_tokens_dim(segment.from.kind), SegmentFill(segment, i, to)});
@@ -227,6 +241,7 @@ Status StateStream::move_part(const SequenceState& from, uint64_t position, Part
   if (part.moved >= position || (!part.grows && !last)) return {};
   const auto move = [&](RowRange rows, uint64_t first_there) {
     return for_values(from, position, part.index, rows, piece_, [&](RowRange piece, auto values) {
+      if (adopts_) return Status();
       report_.bytes += values.size();
       return part.fill.put({first_there + piece.first - rows.first, piece.count}, values);
     });
@@ -241,7 +256,20 @@ Status StateStream::move_part(const SequenceState& from, uint64_t position, Part
   return last ? part.fill.finish() : Status();
 }
 
-Status StateStream::finish() { return to_.finish_write(); }
+Status StateStream::finish(SequenceState& from) {
+  if (!adopts_) return to_.finish_write();
+  for (const Part& part : parts_) {
+    if (part.moved == tokens_) continue;
+    return broken(
+        fmt::format("{} of a state of {} tokens was searched for {}", name_of(part.from), tokens_, part.moved));
+  }
+  report_.adopted = to_.adopt(from);
+  if (report_.adopted) return {};
+  BATON_TRY(const MoveReport copied, move_state(from, to_));
+  report_.bytes += copied.bytes;
+  report_.ms += copied.ms;
+  return {};
+}
 
 StateSealer::StateSealer(const SequenceState& state, const StateIdentity& identity, std::span<const int32_t> tokens,
                          const Provenance& provenance, SealSink sink)

@@ -22,12 +22,13 @@
 namespace baton {
 
 struct MoveReport {
-  uint64_t bytes = 0;  // of the values, in the sender's types
+  uint64_t bytes = 0;  // of the values copied, in the sender's types
   double ms = 0;
+  bool adopted = false;  // the memory itself changed hands: none was copied, all were searched
 };
 
-// Between two executors of one model in this process, by plan_bridge: what the engine's Move work does. `to` is at
-// position 0; on error it may hold a part: drop it.
+// Between two executors of one model in this process, by plan_bridge. `to` is at position 0; on error it may hold a
+// part: drop it.
 // kCorrupt, naming the segment, when a value is NaN or infinite, or not zero in a state of no tokens, or does not come
 // back from the receiver as it was written; kUnsupported when a finite value would become infinite in the receiver's
 // type, or all values of a segment are below its normal numbers; kMismatch when the state is longer than `to`, or their
@@ -35,30 +36,43 @@ struct MoveReport {
 // kOutOfMemory.
 Result<MoveReport> move_state(const SequenceState& from, SequenceState& to);
 
-// move_state of a state that is still being made: rows go when they are what they will be, so that little is left
-// behind the last step. The same checks of every piece, the same bytes at the receiver. One thread at a time.
+// The same for a `from` that nobody needs any more, what the engine's Move work does: where `to` can adopt its memory
+// no byte is copied, each is searched all the same. Drop `from` behind it.
+Result<MoveReport> hand_over_state(SequenceState& from, SequenceState& to);
+
+// What happens to the source of a StateStream behind it.
+enum class StreamSource : uint8_t {
+  kStays,  // it is as it was
+  kGoes,   // as of hand_over_state
+};
+
+// A hand-over of a state that is still being made: rows are moved, or searched where the memory will change hands, when
+// they are what they will be, so that little is left behind the last step. The same checks of every piece, the same
+// bytes at the receiver. One thread at a time.
 class StateStream {
  public:
-  // `to`, at position 0 and borrowed, is to be filled with a state of `tokens` tokens, one at least, and this shape.
-  // Errors of move_state that show before any value.
-  static Result<std::unique_ptr<StateStream>> begin(const StateShape& from, SequenceState& to, uint64_t tokens);
+  // `to`, at position 0 and borrowed, is to be filled with a state of `tokens` tokens, one at least, that `from` will
+  // be. Errors of move_state that show before any value.
+  static Result<std::unique_ptr<StateStream>> begin(const SequenceState& from, SequenceState& to, uint64_t tokens,
+                                                    StreamSource source = StreamSource::kStays);
   ~StateStream();
 
   // Of `from`, at `position` or shown there (LayerWatch), what was not moved yet of all segments, or of a layer's: keys
   // and values of tokens; the rest when this is the last position. After an error drop `to`.
   Status move(const SequenceState& from, uint64_t position, std::optional<int32_t> layer = std::nullopt);
-  // After the last position: `to` is there. kInternal when something was left out.
-  Status finish();
+  // After the last position, `from` at it: `to` is there. kInternal when something was left out; errors of move_state.
+  Status finish(SequenceState& from);
   // So far.
   const MoveReport& report() const { return report_; }
 
  private:
   struct Part;
-  StateStream(SequenceState& to, uint64_t tokens);
+  StateStream(SequenceState& to, uint64_t tokens, bool adopts);
   Status move_part(const SequenceState& from, uint64_t position, Part& part);
 
   SequenceState& to_;
   const uint64_t tokens_;
+  const bool adopts_;
   std::vector<Part> parts_;  // by segment
   std::vector<std::byte> piece_;
   MoveReport report_;

@@ -35,7 +35,7 @@ TEST(StateStream, ArrivesAsOneMovedAtOnce) {
     FakeState whole(layout, room), streamed(layout, room);
     from.fill(random.next(), tokens);
     const auto moved = move_state(from, whole);
-    auto stream = StateStream::begin(from.shape(), streamed, tokens);
+    auto stream = StateStream::begin(from, streamed, tokens);
     ASSERT_TRUE(stream) << stream.error().message;
     for (uint64_t position = 0; position < tokens;) {
       position += 1 + random.below(tokens - position);
@@ -44,7 +44,7 @@ TEST(StateStream, ArrivesAsOneMovedAtOnce) {
       ASSERT_EQ(status.has_value(), moved.has_value() || position < tokens) << seed;
     }
     if (!moved) continue;  // values too large for the receiver: said by both
-    ASSERT_TRUE((*stream)->finish());
+    ASSERT_TRUE((*stream)->finish(from));
     EXPECT_EQ(streamed.position(), tokens);
     EXPECT_EQ(streamed.memory(), whole.memory()) << seed;
     EXPECT_EQ((*stream)->report().bytes, moved->bytes);
@@ -54,13 +54,13 @@ TEST(StateStream, ArrivesAsOneMovedAtOnce) {
 TEST(StateStream, WhatIsNotWholeDoesNotCount) {
   FakeState from(fake_layout(streamed_program(), 40, {}), 40), to(fake_layout(streamed_program(), 40, {}), 40);
   from.fill(3, 33);
-  auto stream = StateStream::begin(from.shape(), to, 33);
+  auto stream = StateStream::begin(from, to, 33);
   ASSERT_TRUE(stream);
   from.set_position(20);
   ASSERT_TRUE((*stream)->move(from, 20));
-  EXPECT_EQ((*stream)->finish().error().code, Code::kInternal);
+  EXPECT_EQ((*stream)->finish(from).error().code, Code::kInternal);
   FakeState small(fake_layout(streamed_program(), 8, {}), 8);
-  EXPECT_EQ(StateStream::begin(from.shape(), small, 9).error().code, Code::kMismatch);
+  EXPECT_EQ(StateStream::begin(from, small, 9).error().code, Code::kMismatch);
 }
 
 // In a row that came early, and in a part that comes with the last step.
@@ -69,7 +69,7 @@ TEST(StateStream, ValuesThatAreNoNumbersAreNamed) {
     FakeState from(fake_layout(streamed_program(), 40, {}), 40), to(fake_layout(streamed_program(), 40, {}), 40);
     from.fill(3, 33);
     from.set(segment, {1, 2, 3}, std::numeric_limits<float>::quiet_NaN());
-    auto stream = StateStream::begin(from.shape(), to, 33);
+    auto stream = StateStream::begin(from, to, 33);
     ASSERT_TRUE(stream);
     from.set_position(10);
     const Status early = (*stream)->move(from, 10);

@@ -114,8 +114,9 @@ std::string level_text(const BridgeStats& bridge) {
     case BridgeLevel::kNone:
       break;
     case BridgeLevel::kSealed:
-      return bridge.kind == BridgeKind::kMove ? "sealed: every piece arrived as it was read"
-                                              : "sealed: checksums and fingerprints hold";
+      if (bridge.kind == BridgeKind::kMove) return "sealed: every piece arrived as it was read";
+      if (bridge.kind == BridgeKind::kAdopt) return "sealed: its memory changed hands, every value was searched";
+      return "sealed: checksums and fingerprints hold";
     case BridgeLevel::kProven:
       return "proven";
   }

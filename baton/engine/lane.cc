@@ -54,7 +54,7 @@ Status step_fault() {
 
 }  // namespace
 
-Result<MoveReport> Carrier::carry(const SequenceState& from, SequenceState& to) { return move_state(from, to); }
+Result<MoveReport> Carrier::carry(SequenceState& from, SequenceState& to) { return hand_over_state(from, to); }
 
 Status Carrier::stream(StateStream& stream, const SequenceState& from, uint64_t position,
                        std::optional<int32_t> layer) {
@@ -252,6 +252,7 @@ Status BridgeLane::move(MoveWork& work) {
       work.to.provenance = std::move(work.from.provenance);
       work.to.kept = std::move(work.from.kept);
       work.to.exact = false;
+      work.to.bytes = work.to.state->bytes();
       return {};
     }
     case MoveForm::kRestore: {

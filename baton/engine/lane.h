@@ -26,7 +26,8 @@ class Carrier {
  public:
   virtual ~Carrier() = default;
   // `to` is at position 0, of the same model, mostly on another unit.
-  virtual Result<MoveReport> carry(const SequenceState& from, SequenceState& to);
+  // Nobody needs `from` behind it.
+  virtual Result<MoveReport> carry(SequenceState& from, SequenceState& to);
   // Of a state that a step makes: StateStream::move.
   virtual Status stream(StateStream& stream, const SequenceState& from, uint64_t position,
                         std::optional<int32_t> layer);

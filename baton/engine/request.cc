@@ -54,6 +54,8 @@ std::string_view to_string(BridgeKind kind) {
       return "alias";
     case BridgeKind::kMove:
       return "move";
+    case BridgeKind::kAdopt:
+      return "adopt";
     case BridgeKind::kOpen:
       return "open";
   }

@@ -120,7 +120,8 @@ struct PhaseStats {
 // What is known of the state that the answer was decoded from.
 enum class BridgeLevel : uint8_t {
   kNone,    // nothing was carried, or what was carried was not used
-  kSealed,  // a saved state: its seal held; a move: every piece was read back from the receiver as it was written
+  kSealed,  // a saved state: its seal held; a move: every piece was read back from the receiver as it was written; an
+            // adoption: every value was searched
   kProven,  // the decode unit recomputed it and found it within the bounds
 };
 std::string_view to_string(BridgeLevel level);
@@ -130,6 +131,7 @@ enum class BridgeKind : uint8_t {
   kNone,   // it was made there
   kAlias,  // handed over on one unit: nothing moved
   kMove,   // over the bridge, piece by piece
+  kAdopt,  // to a unit whose states have memory alike: it changed hands, nothing was copied
   kOpen,   // from a saved state
 };
 std::string_view to_string(BridgeKind kind);
@@ -137,8 +139,8 @@ std::string_view to_string(BridgeKind kind);
 // Of the carrying of states. `verified`: the state that was decoded from reached the level that was asked for.
 struct BridgeStats {
   BridgeKind kind = BridgeKind::kNone;
-  uint64_t bytes = 0;    // of the values moved, and of the seal opened
-  double ms = 0;         // of the moves, and of checking and opening the seal
+  uint64_t bytes = 0;    // of the values copied, and of the seal opened
+  double ms = 0;         // of the moves and adoptions, and of checking and opening the seal
   double hidden_ms = 0;  // of it, while the prefill unit computed: nobody waited for that
   BridgeLevel level = BridgeLevel::kNone;
   bool verified = false;
@@ -153,6 +155,11 @@ struct BridgeStats {
   uint64_t near_ties = 0;  // disagreeing rows that the bounds explain
   double max_rms_dlogit = 0, max_abs_dlogit = 0, max_kl = 0;
   LogitsBounds logits;
+  void moved(const MoveReport& report) {
+    kind = report.adopted ? BridgeKind::kAdopt : BridgeKind::kMove;
+    bytes += report.bytes;
+    ms += report.ms;
+  }
   double hidden_share() const { return ms > 0 ? hidden_ms / ms : 0; }
   // Share of agreeing rows, 1 when none was checked.
   double agreement() const { return checked == 0 ? 1.0 : static_cast<double>(agreed) / static_cast<double>(checked); }

@@ -261,6 +261,9 @@ void Scheduler::start_step(const std::vector<Candidate>& chosen, bool others_wai
     lend(sequence, role, seat.state);
     if (!candidate.planned.streams) continue;
     seat.into_tokens = sequence.history.size() - 1;
+    // A checkpoint that is due there is kept from the source.
+    const bool kept = std::binary_search(sequence.cuts.begin(), sequence.cuts.end(), seat.into_tokens);
+    if (!kept) seat.source = StreamSource::kGoes;
     lend(sequence, StateRole::kTarget, seat.into);
   }
 }

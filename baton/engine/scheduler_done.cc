@@ -171,13 +171,14 @@ void Scheduler::done_prefill(Sequence& sequence, StepSeat& seat, const Status& s
   record.move_waited_ms += seat.waited_ms;
   if (seat.arrived) {
     BridgeStats& stats = sequence.stats.bridge;
-    stats.kind = BridgeKind::kMove;
-    stats.bytes += seat.report.bytes;
-    stats.ms += seat.report.ms;
+    stats.moved(seat.report);
     stats.hidden_ms += std::max(0.0, seat.report.ms - record.move_waited_ms);
   }
   const bool rounds_alike = !shared || facts_.lanes[record.lane].shared_prefills_exact;
   if (!rounds_alike || record.position() % kExactTokens != 0) record.held.exact = false;  // for what comes behind it
+  if (!seat.arrived || !seat.report.adopted) return;
+  // The source holds nothing any more.
+  sequence.role(StateRole::kTarget).held.state ? sequence.take_over_source() : sequence.drop(seat.role);
 }
 
 void Scheduler::done_decode(Sequence& sequence, StepSeat& seat, const Status& status, bool shared,
@@ -216,10 +217,7 @@ void Scheduler::done_move(MoveWork& work, double ms) {
       if (failed) return sequence.fall_back(because("the hand-over", work.status));
       if (!whole) return sequence.fall_back({Code::kInternal, "the hand-over: the state arrived with other tokens"});
       sequence.take_over(Origin::kSealed);
-      BridgeStats& stats = sequence.stats.bridge;
-      stats.kind = BridgeKind::kMove;
-      stats.bytes += work.report.bytes;
-      stats.ms += work.report.ms;
+      sequence.stats.bridge.moved(work.report);
       return;
     }
     case MoveForm::kOpen: {

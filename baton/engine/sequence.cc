@@ -181,7 +181,8 @@ void Sequence::take_over_source() {
   BATON_CHECK(source.held.state && !target.held.state);
   target.held = std::exchange(source.held, {});
   take_over(source.origin);
-  if (stats.bridge.kind != BridgeKind::kMove) stats.bridge.kind = BridgeKind::kAlias;
+  const BridgeKind kind = stats.bridge.kind;
+  if (kind != BridgeKind::kMove && kind != BridgeKind::kAdopt) stats.bridge.kind = BridgeKind::kAlias;
 }
 
 void Sequence::pass_on() {

@@ -57,7 +57,7 @@ void StepStreams::add(StepSeat& seat, size_t index) {
   for (const Segment& segment : seat.state.state->shape().segments) last_layer = std::max(last_layer, segment.layer);
   streams_.push_back({&seat, index, seat.state.state->position() + seat.tokens.size(), last_layer});
   if (seat.into.stream) return;
-  auto begun = StateStream::begin(seat.state.state->shape(), *seat.into.state, seat.into_tokens);
+  auto begun = StateStream::begin(*seat.state.state, *seat.into.state, seat.into_tokens, seat.source);
   begun ? static_cast<void>(seat.into.stream = std::move(*begun))
         : static_cast<void>(seat.moved = fail(std::move(begun).error()));
 }
@@ -102,7 +102,7 @@ void StepStreams::finish(bool well) {
     waiting(seat, [&] {
       move(which, std::nullopt);
       if (!seat.moved || streams_[which].position < seat.into_tokens) return;
-      seat.moved = seat.into.stream->finish();
+      seat.moved = seat.into.stream->finish(*seat.state.state);
     });
     if (!seat.moved || streams_[which].position < seat.into_tokens) continue;
     seat.arrived = true;

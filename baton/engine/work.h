@@ -87,6 +87,7 @@ struct StepSeat {
   // with the last of so many tokens it has all that `state` had.
   HeldState into = {};
   uint64_t into_tokens = 0;
+  StreamSource source = StreamSource::kStays;  // kGoes: `state` may hold nothing behind the last of them
 
   Status status;  // of this seat alone: no state could be made, or logits that are not numbers
   Draws draws;    // its ids: one for each call that went well, by the lane's clock

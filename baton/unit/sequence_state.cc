@@ -36,6 +36,14 @@ Status SequenceState::write(size_t segment, RowRange rows, const std::byte* in) 
   return rows.count == 0 ? Status() : write_rows(segment, dims, rows, in);
 }
 
+bool SequenceState::adopt(SequenceState& from) {
+  BATON_CHECK(position_ == 0 && !filling_ && !from.filling_ && from.position_ <= tokens_max_);
+  if (!can_adopt(from) || !exchange_memory(from)) return false;
+  set_position(from.position_);
+  from.set_position(0);
+  return true;
+}
+
 Status SequenceState::finish_write() {
   BATON_CHECK(filling_);
   uint64_t rows = 0;

@@ -71,6 +71,14 @@ class SequenceState {
   Status write(size_t segment, RowRange rows, const std::byte* in);
   Status finish_write();
 
+  // A state at position 0 takes over all that `from` holds, another unit's or its own, by taking over its memory: no
+  // byte is copied, and `from` is a new state then, at position 0. Both units' counts of memory are right behind it. A
+  // `from` of more tokens than this one holds is a bug. False, and nothing has changed, where can_adopt says no, or
+  // `from` shares memory with a fork, or the system has no memory for a list.
+  bool adopt(SequenceState& from);
+  // Whether the memory of the two is alike; does not change while they live.
+  bool can_adopt(const SequenceState& from) const { return &from != this && fits_memory(from); }
+
  protected:
   SequenceState(uint64_t tokens_max, LiveStates& live) : tokens_max_(tokens_max), live_(live) { ++live_.count_; }
   // For its unit, after a step or a rewind.
@@ -90,6 +98,9 @@ class SequenceState {
   virtual Status read_rows(size_t segment, const Dims& dims, RowRange rows, std::byte* out) const = 0;
   virtual Status write_rows(size_t segment, const Dims& dims, RowRange rows, const std::byte* in) = 0;
   virtual const std::byte* view_rows(size_t, const Dims&, RowRange) const { return nullptr; }
+  // For adopt: whether `from` is a state of memory like its own; and all but the positions, of such a one.
+  virtual bool fits_memory(const SequenceState&) const { return false; }
+  virtual bool exchange_memory(SequenceState&) { return false; }
 
   Dims checked_dims(size_t segment, RowRange rows) const;
 

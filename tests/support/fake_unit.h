@@ -106,6 +106,9 @@ inline ProofBounds exact_bounds() { return {}; }
 struct Storage {
   DType kv_type = DType::kF32;
   bool tokens_outermost = false;  // [tokens, heads, dim] instead of [heads, tokens, dim]
+  bool common = false;            // of such states one may have the other's memory, where the rest is alike
+
+  friend bool operator==(const Storage&, const Storage&) = default;
 };
 
 inline StateShape make_shape(const Storage& storage) {
@@ -187,6 +190,15 @@ class State final : public SequenceState {
       std::memcpy(memory_[segment].data() + row_place(segment, dims, rows.first + i) * size, in + 2 * i * size,
                   2 * size);
     return {};
+  }
+  bool fits_memory(const SequenceState& from) const override {
+    const auto* other = dynamic_cast<const State*>(&from);
+    return other != nullptr && storage_.common && other->storage_ == storage_ && other->start_ == start_ &&
+           other->tokens_max() == tokens_max();
+  }
+  bool exchange_memory(SequenceState& from) override {
+    std::swap(memory_, static_cast<State&>(from).memory_);
+    return true;
   }
   uint32_t value(size_t segment, uint64_t token, uint32_t index) const {
     const size_t at = place(segment, token, index);

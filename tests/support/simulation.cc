@@ -26,7 +26,8 @@ bool starts_with(const std::vector<int32_t>& whole, const std::vector<int32_t>& 
 
 void SimulationCounts::add(const SimulationCounts& other) {
   requests += other.requests, refused += other.refused, answered += other.answered, cancelled += other.cancelled;
-  errors += other.errors, fallbacks += other.fallbacks, rebuilt += other.rebuilt, moved += other.moved;
+  errors += other.errors, fallbacks += other.fallbacks, rebuilt += other.rebuilt, moved += other.moved,
+      adopted += other.adopted;
   proved += other.proved, proofs_failed += other.proofs_failed, shared_steps += other.shared_steps;
   shared_prefills += other.shared_prefills, steps += other.steps, start_refused += other.start_refused;
   sealed += other.sealed, sealed_answers += other.sealed_answers, sealed_cancelled += other.sealed_cancelled;
@@ -89,7 +90,7 @@ SealSource in_pieces(std::vector<std::byte> block, bool breaks_off) {
 
 }  // namespace
 
-Result<MoveReport> Simulation::DamagingCarrier::carry(const SequenceState& from, SequenceState& to) {
+Result<MoveReport> Simulation::DamagingCarrier::carry(SequenceState& from, SequenceState& to) {
   if (simulation_.fault_) return simulation_.fault_.carry(from, to);
   const Weather weather = simulation_.weather_;
   const bool fails = weather == Weather::kPeerFails || weather == Weather::kStormy;
@@ -177,7 +178,7 @@ Status Simulation::broken(const std::string& what, RequestId id) const {
 // Unit 0 only prefills for others, except in a storm.
 Behaviour Simulation::behaviour_of(size_t unit) {
   Behaviour behaviour;
-  behaviour.storage = {chance(0.5) ? DType::kF32 : DType::kF16, chance(0.5)};
+  behaviour.storage = {chance(0.5) ? DType::kF32 : DType::kF16, chance(0.5), chance(0.7)};
   behaviour.prefill_tokens_preferred = static_cast<uint32_t>(pick(1, 12));
   behaviour.prefill_seats_shared = static_cast<uint32_t>(pick(1, 4));
   behaviour.decode_seats_max = static_cast<uint32_t>(pick(1, 4));
@@ -599,6 +600,7 @@ Status Simulation::check_finished(Ask& ask, RequestId id, const FinishedEvent& f
   note(static_cast<uint64_t>(finished.reason));
   counts_.fallbacks += finished.stats.fallback.empty() ? 0 : 1;
   counts_.moved += finished.stats.bridge.kind == BridgeKind::kMove ? 1 : 0;
+  counts_.adopted += finished.stats.bridge.kind == BridgeKind::kAdopt ? 1 : 0;
   counts_.proved += finished.stats.bridge.checked > 0 ? 1 : 0;
   counts_.proofs_failed += finished.stats.fallback.find("proof failed") != std::string::npos ? 1 : 0;
   const size_t rebuilt = finished.stats.fallback.find("decode on");

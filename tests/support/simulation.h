@@ -44,7 +44,7 @@ constexpr int32_t vocab_of(bool other) { return other ? kOtherVocab : kVocab; }
 
 struct SimulationCounts {
   uint64_t requests = 0, refused = 0, answered = 0, cancelled = 0, errors = 0, fallbacks = 0, rebuilt = 0;
-  uint64_t moved = 0, proved = 0, proofs_failed = 0, shared_steps = 0, shared_prefills = 0, steps = 0,
+  uint64_t moved = 0, adopted = 0, proved = 0, proofs_failed = 0, shared_steps = 0, shared_prefills = 0, steps = 0,
            start_refused = 0, sealed = 0, sealed_answers = 0, sealed_cancelled = 0, kept = 0, reused = 0,
            reuse_failed = 0, stored = 0, from_files = 0, files_refused = 0, not_stored = 0, late = 0, cut_short = 0,
            marks = 0, preempted = 0, prefilled_again = 0, streamed = 0;
@@ -75,7 +75,7 @@ class Simulation {
   class DamagingCarrier final : public Carrier {
    public:
     explicit DamagingCarrier(Simulation& simulation) : simulation_(simulation) {}
-    Result<MoveReport> carry(const SequenceState& from, SequenceState& to) override;
+    Result<MoveReport> carry(SequenceState& from, SequenceState& to) override;
     Status stream(StateStream& stream, const SequenceState& from, uint64_t position,
                   std::optional<int32_t> layer) override;
     Status seal(const SequenceState& from, const StateIdentity& identity, std::span<const int32_t> tokens,

@@ -161,7 +161,9 @@ Status Simulation::check_figures(const Ask& ask, RequestId id, const FinishedEve
     }
     if (stats.bridge.max_abs_dlogit > 0 || stats.bridge.proof_failed) return broken("a failed proof was believed", id);
     const BridgeKind kind = moves ? BridgeKind::kMove : hands_over ? BridgeKind::kAlias : BridgeKind::kOpen;
-    if (stats.bridge.kind != kind) return broken("carried as '" + std::string(to_string(stats.bridge.kind)) + "'", id);
+    const bool adopted = moves && stats.bridge.kind == BridgeKind::kAdopt;
+    if (stats.bridge.kind != kind && !adopted)
+      return broken("carried as '" + std::string(to_string(stats.bridge.kind)) + "'", id);
   }
   if (whole && ask.start == StartKind::kNone && request.tokens.size() > 1) {
     const uint64_t left = request.tokens.size() - 1 - stats.reused_tokens;

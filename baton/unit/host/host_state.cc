@@ -44,18 +44,18 @@ std::optional<Places> Places::of(const StateShape& shape) {
   return places;
 }
 
-HostState::HostState(StatePool& pool, uint64_t tokens_max)
-    : SequenceState(tokens_max, pool.live_), pool_(pool), places_(*pool.places_) {}
+HostState::HostState(StatePool& pool, std::shared_ptr<StateArena> arena, uint64_t tokens_max)
+    : SequenceState(tokens_max, pool.live_), pool_(pool), arena_(std::move(arena)), places_(*pool.places_) {}
 
 HostState::~HostState() {
   drop_pages(0);
   if (kept_memory_.bytes() > 0) {
     std::memset(kept_memory_.data(), 0, kKeptMax * places_.kept_bytes);
-    pool_.give(std::move(kept_memory_));
+    arena_->give(std::move(kept_memory_), pool_.held_);
   }
   if (parts_.bytes() == 0) return;
   std::memset(parts_.data(), 0, places_.parts_bytes);
-  pool_.give(std::move(parts_));
+  arena_->give(std::move(parts_), pool_.held_);
 }
 
 const StateShape& HostState::shape() const { return pool_.shape(); }
@@ -65,14 +65,14 @@ Status HostState::take_parts() {
   pages_.reserve(pages);
   table_.reserve(pages);
   if (places_.parts_bytes > 0) {
-    BATON_TRY(parts_, pool_.take(places_.parts_bytes, "a state; run fewer sequences at once"));
+    BATON_TRY(parts_, arena_->take(places_.parts_bytes, "a state; run fewer sequences at once", pool_.taker()));
   }
   return {};
 }
 
 Status HostState::add_pages(uint64_t count) {
   while (pages_.size() < count) {
-    BATON_TRY(Page * page, pool_.pages_.take());
+    BATON_TRY(Page * page, arena_->pages().take(pool_.taker()));
     pages_.push_back(page);
     table_.push_back(page->data);
   }
@@ -81,7 +81,7 @@ Status HostState::add_pages(uint64_t count) {
 
 void HostState::drop_pages(uint64_t left) {
   if (pages_.size() <= left) return;
-  pool_.pages_.give(std::span(pages_).subspan(left));
+  arena_->pages().give(std::span(pages_).subspan(left), pool_.held_);
   pages_.resize(left);
   table_.resize(left);
   shared_ = std::min(shared_, left);
@@ -91,7 +91,8 @@ Status HostState::make_room(uint64_t tokens) try {
   BATON_CHECK(position() <= tokens && tokens <= tokens_max());
   const uint64_t first = position() / kPageTokens, count = places_.pages(tokens), had = pages_.size();
   if (first < shared_) {
-    BATON_TRY(Page * own, pool_.pages_.own(pages_[first], static_cast<uint32_t>(position() % kPageTokens)));
+    const auto rows = static_cast<uint32_t>(position() % kPageTokens);
+    BATON_TRY(Page * own, arena_->pages().own(pages_[first], rows, pool_.taker()));
     pages_[first] = own;
     table_[first] = own->data;
     shared_ = first;
@@ -122,7 +123,7 @@ Status HostState::keep() {
   if (places_.kept_bytes == 0 || kept_memory_.bytes() > 0) return {};
   uint64_t bytes = 0;
   BATON_CHECK(checked_align(kKeptMax * places_.kept_bytes, kPage, &bytes));
-  BATON_TRY(kept_memory_, pool_.take(bytes, "states to go back to"));
+  BATON_TRY(kept_memory_, arena_->take(bytes, "states to go back to", pool_.taker()));
   return {};
 }
 
@@ -147,10 +148,10 @@ void HostState::copy_parts(uint64_t at, const HostState& to) const {
 
 Result<std::unique_ptr<SequenceState>> HostState::fork(uint64_t at) const {
   BATON_OK(check_back(at));
-  BATON_TRY(std::unique_ptr<SequenceState> copy, pool_.make(tokens_max()));
+  BATON_TRY(std::unique_ptr<SequenceState> copy, pool_.make_in(arena_, tokens_max()));
   auto& to = static_cast<HostState&>(*copy);
   const uint64_t count = places_.pages(at);
-  pool_.pages_.share(std::span(pages_).first(count));
+  arena_->pages().share(std::span(pages_).first(count));
   to.pages_.assign(pages_.begin(), pages_.begin() + static_cast<ptrdiff_t>(count));
   to.table_.assign(table_.begin(), table_.begin() + static_cast<ptrdiff_t>(count));
   to.shared_ = count;
@@ -212,12 +213,41 @@ const std::byte* HostState::view_rows(size_t segment, const Dims& dims, RowRange
   return dense ? first : nullptr;
 }
 
+bool HostState::fits_memory(const SequenceState& from) const {
+  const auto* other = dynamic_cast<const HostState*>(&from);
+  return other != nullptr && other->shape() == shape();
+}
+
+// What others share would be counted by two executors.
+bool HostState::exchange_memory(SequenceState& from) try {
+  auto& other = static_cast<HostState&>(from);
+  if (other.shared_ > 0) return false;
+  const uint64_t pages = places_.pages(tokens_max());
+  other.pages_.reserve(pages);
+  other.table_.reserve(pages);
+  const uint64_t theirs = other.bytes(), mine = bytes();
+  other.pool_.held_.subtract(theirs);
+  pool_.held_.subtract(mine);
+  std::swap(arena_, other.arena_);
+  std::swap(parts_, other.parts_);
+  std::swap(pages_, other.pages_);
+  std::swap(table_, other.table_);
+  std::swap(shared_, other.shared_);
+  std::swap(kept_memory_, other.kept_memory_);
+  std::swap(kept_count_, other.kept_count_);
+  pool_.held_.add(theirs);
+  other.pool_.held_.add(mine);
+  return true;
+} catch (const std::bad_alloc&) {
+  return false;
+}
+
 StatePool::StatePool(const Program& program, DType kv_type, std::string unit, LiveStates& live)
     : shape_(state_shape(program, kv_type)),
       unit_(std::move(unit)),
       live_(live),
       places_(Places::of(shape_)),
-      pages_(stripes_of(shape_, places_), places_ ? places_->page_bytes : 0, unit_, held_) {}
+      arena_(std::make_shared<StateArena>(stripes_of(shape_, places_), places_ ? places_->page_bytes : 0)) {}
 
 uint64_t StatePool::bytes_for(uint64_t tokens) const {
   uint64_t bytes = 0;
@@ -226,44 +256,18 @@ uint64_t StatePool::bytes_for(uint64_t tokens) const {
   return fits ? bytes : UINT64_MAX;
 }
 
-Result<std::unique_ptr<SequenceState>> StatePool::make(uint64_t tokens_max) try {
+Result<std::unique_ptr<SequenceState>> StatePool::make_in(std::shared_ptr<StateArena> arena, uint64_t tokens_max) try {
   const uint64_t bytes = bytes_for(tokens_max);
   if (bytes == UINT64_MAX) {
     return fail(Code::kOutOfMemory, fmt::format("{}: the size of a state of {} tokens overflows", unit_, tokens_max));
   }
   // Nothing is taken: what the system would never give is refused now, and not when tokens come.
   BATON_OK(Memory::allocate(bytes, fmt::format("a state of {} tokens; use a smaller context", tokens_max), unit_));
-  std::unique_ptr<HostState> state(new HostState(*this, tokens_max));
+  std::unique_ptr<HostState> state(new HostState(*this, std::move(arena), tokens_max));
   BATON_OK(state->take_parts());
   return state;
 } catch (const std::bad_alloc&) {
   return fail(Code::kOutOfMemory, fmt::format("{}: no memory for a state; use a smaller context", unit_));
-}
-
-Result<Memory> StatePool::take(size_t bytes, std::string_view what) {
-  const std::lock_guard lock(mutex_);
-  const auto fits = [&](const Memory& memory) { return memory.bytes() == bytes; };
-  const auto found = std::find_if(kept_.rbegin(), kept_.rend(), fits);
-  Memory memory;
-  if (found != kept_.rend()) {
-    memory = std::move(*found);
-    kept_.erase(std::next(found).base());
-    held_.take_kept(bytes);
-  } else {
-    kept_.reserve(whole_ + 1);  // giving back takes no memory
-    BATON_TRY(memory, Memory::allocate(bytes, what, unit_));
-    ++whole_;
-  }
-  held_.add(bytes);
-  return memory;
-}
-
-void StatePool::give(Memory memory) {
-  held_.subtract(memory.bytes());
-  const bool keeps = held_.keep(memory.bytes());
-  const std::lock_guard lock(mutex_);
-  if (keeps) return kept_.push_back(std::move(memory));
-  --whole_;
 }
 
 }  // namespace baton::host

@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "baton/unit/host/memory.h"
 #include "baton/unit/host/page_pool.h"
+#include "baton/unit/host/state_arena.h"
 #include "baton/unit/unit.h"
 
 namespace baton::host {
@@ -91,7 +91,7 @@ class HostState final : public SequenceState {
 
  private:
   friend class StatePool;
-  HostState(StatePool& pool, uint64_t tokens_max);
+  HostState(StatePool& pool, std::shared_ptr<StateArena> arena, uint64_t tokens_max);
   const Places::Place& place(SlotId slot) const { return places_.slots[static_cast<size_t>(slot)]; }
   // Memory for what does not grow, zero.
   Status take_parts();
@@ -104,6 +104,8 @@ class HostState final : public SequenceState {
   Status read_rows(size_t segment, const Dims& dims, RowRange rows, std::byte* out) const override;
   Status write_rows(size_t segment, const Dims& dims, RowRange rows, const std::byte* in) override;
   const std::byte* view_rows(size_t segment, const Dims& dims, RowRange rows) const override;
+  bool fits_memory(const SequenceState& from) const override;
+  bool exchange_memory(SequenceState& from) override;
   // Of a state that is to be filled, and was not yet: zeros.
   bool is_missing(size_t segment, const Dims& dims) const {
     return place(static_cast<SlotId>(segment)).grows && places_.pages(dims[1]) > pages_.size();
@@ -113,6 +115,7 @@ class HostState final : public SequenceState {
   void for_runs(size_t segment, const Dims& dims, RowRange rows, Copy copy) const;
 
   StatePool& pool_;
+  std::shared_ptr<StateArena> arena_;  // that all its memory is of
   const Places& places_;
   Memory parts_;
   std::vector<Page*> pages_;
@@ -126,9 +129,7 @@ class HostState final : public SequenceState {
 // sequence when there are several.
 Status make_room(std::span<const Seat> seats);
 
-// Makes an executor's states, and keeps the memory of those that are gone for the next ones: where a virtual machine
-// must find each page first, the pages of a new state took a third of the prefill of 128 tokens. States are made by one
-// thread at a time, and freed by any.
+// Makes an executor's states, and counts what they hold. States are made by one thread at a time, and freed by any.
 class StatePool {
  public:
   // `unit` begins the messages. `kv_type`: kF16 or kF32.
@@ -140,24 +141,19 @@ class StatePool {
   // Executor::state_memory. Any thread.
   StateMemory memory() const { return held_.now(); }
   // kOutOfMemory.
-  Result<std::unique_ptr<SequenceState>> make(uint64_t tokens_max);
+  Result<std::unique_ptr<SequenceState>> make(uint64_t tokens_max) { return make_in(arena_, tokens_max); }
 
  private:
   friend class HostState;
-  // A state's parts, or what it keeps. Zeroed.
-  Result<Memory> take(size_t bytes, std::string_view what);
-  // `memory` is zero.
-  void give(Memory memory);
+  Result<std::unique_ptr<SequenceState>> make_in(std::shared_ptr<StateArena> arena, uint64_t tokens_max);
+  PagePool::Taker taker() { return {unit_, held_}; }
 
   const StateShape shape_;
   const std::string unit_;
   LiveStates& live_;
   const std::optional<Places> places_;
   HeldBytes held_;
-  PagePool pages_;
-  std::mutex mutex_;
-  std::vector<Memory> kept_;
-  size_t whole_ = 0;  // pieces of memory, kept or lent
+  const std::shared_ptr<StateArena> arena_;
 };
 
 }  // namespace baton::host

@@ -105,6 +105,68 @@ TEST_F(HostStates, ForksHoldOnePageUntilOneOfThemWrites) {
   EXPECT_EQ(pool_.memory().bytes, 0u);
 }
 
+// Into another executor's state, which outlives the first executor, and grows, in its memory; each counts its own.
+TEST_F(HostStates, AnAdoptedStateHasTheMemoryOfTheOther) {
+  LiveStates other_live;
+  auto other = std::make_unique<StatePool>(program(), DType::kF16, "other", other_live);
+  const uint64_t page = pool_.bytes_for(1) - pool_.bytes_for(0), parts = pool_.bytes_for(0);
+  auto from = std::move(*other->make(200));
+  const auto to = make(1000);
+  go_on(*from, kPage + 10, 7);
+  const std::byte* const row = own(*from).row(0, 1, kPage + 3);
+  ASSERT_TRUE(to->adopt(*from));
+  EXPECT_EQ(own(*to).row(0, 1, kPage + 3), row);
+  EXPECT_EQ(to->position(), kPage + 10);
+  EXPECT_EQ(count_of(own(*to), 0, kPage + 10, 7), rows_of(kPage + 10));
+  EXPECT_GT(count_of(own(*to), 0, 1, 3, true), 0u);
+  EXPECT_EQ(pool_.memory().bytes, 2 * page + parts);
+  EXPECT_EQ(other->memory().bytes, parts);
+
+  EXPECT_EQ(from->position(), 0u);
+  EXPECT_EQ(count_of(own(*from), 0, 0, 0, true), count_of(own(*to), 0, 0, 3, true));
+  go_on(*from, 5, 9);
+  EXPECT_EQ(other->memory().bytes, parts + page);
+  from.reset();
+  EXPECT_EQ(other->memory().bytes, 0u);
+  other.reset();
+
+  go_on(*to, 3 * kPage, 8);
+  EXPECT_EQ(count_of(own(*to), kPage + 10, 4 * kPage + 10, 8), rows_of(3 * kPage));
+  EXPECT_EQ(to->bytes(), pool_.bytes_for(to->position()));
+  const auto fork = own(*to).fork(to->position());
+  ASSERT_TRUE(fork);
+  EXPECT_EQ(count_of(own(**fork), 0, kPage + 10, 7), rows_of(kPage + 10));
+  EXPECT_EQ(pool_.memory().bytes, 5 * page + 2 * parts);
+  // Shared pages would be counted by two.
+  const auto third = make(1000);
+  EXPECT_FALSE(third->adopt(*to));
+  EXPECT_EQ(third->position(), 0u);
+  EXPECT_EQ(count_of(own(*to), 0, kPage + 10, 7), rows_of(kPage + 10));
+}
+
+TEST_F(HostStates, NothingIsLeftOfAnAdoptedState) {
+  LiveStates other_live;
+  StatePool other(program(), DType::kF16, "other", other_live);
+  for (int i = 0; i < 3; ++i) {
+    auto from = std::move(*other.make(300));
+    auto to = make(300);
+    EXPECT_EQ(count_of(own(*from), 0, 0, 0, true), 2u * 8 + 3);
+    go_on(*from, 100, 7);
+    EXPECT_EQ(count_of(own(*from), 0, 100, 7), rows_of(100));
+    ASSERT_TRUE(to->adopt(*from));
+    if (i == 1) from.reset();
+    to.reset();
+  }
+  EXPECT_EQ(pool_.memory().bytes, 0u);
+  EXPECT_EQ(other.memory().bytes, 0u);
+  auto next = std::move(*other.make(300));
+  ASSERT_TRUE(own(*next).make_room(200));
+  EXPECT_EQ(count_of(own(*next), 0, 200, 0), rows_of(200));
+  StatePool wide(program(), DType::kF32, "wide", other_live);
+  EXPECT_FALSE(next->can_adopt(**wide.make(300)));
+  EXPECT_FALSE(next->can_adopt(*next));
+}
+
 // Of a fork's pages too, whoever goes first; and of what was behind a rewind.
 TEST_F(HostStates, WhatASequenceWroteIsZeroForTheNext) {
   for (const int first_to_go : {0, 1}) {
@@ -184,23 +246,24 @@ TEST_F(HostStates, AFilledStateLeavesZerosBehind) {
 // Many more than are kept for the next: they are the system's again, and zero when they come back.
 TEST_F(HostStates, PagesBeyondWhatIsKeptGoBackToTheSystem) {
   HeldBytes held;
-  const std::string unit = "test";
+  WaitingBytes waiting;
+  const PagePool::Taker taker{"test", held};
   constexpr uint64_t kBytes = uint64_t{64} << 20;
-  PagePool pool({{0, 1}}, kBytes, unit, held);
+  PagePool pool({{0, 1}}, kBytes, waiting);
   std::vector<Page*> pages;
   for (int i = 0; i < 6; ++i) {
-    auto page = pool.take();
+    auto page = pool.take(taker);
     ASSERT_TRUE(page) << page.error().message;
     (*page)->data[0] = 3;
     (*page)->rows = 1;
     pages.push_back(*page);
   }
   EXPECT_EQ(held.now().bytes, 6 * kBytes);
-  pool.give(pages);
+  pool.give(pages, held);
   EXPECT_EQ(held.now().bytes, 0u);
   EXPECT_EQ(held.now().most, 6 * kBytes);
   for (int i = 0; i < 6; ++i) {
-    auto page = pool.take();
+    auto page = pool.take(taker);
     ASSERT_TRUE(page);
     EXPECT_NE(std::find(pages.begin(), pages.end(), *page), pages.end());
     EXPECT_EQ((*page)->data[0], 0);
@@ -209,9 +272,10 @@ TEST_F(HostStates, PagesBeyondWhatIsKeptGoBackToTheSystem) {
 
 TEST_F(HostStates, NoMemoryForAPageLeavesAllAsItWas) {
   HeldBytes held;
-  const std::string unit = "test";
-  PagePool pool({{0, 1}}, uint64_t{1} << 62, unit, held);
-  const auto none = pool.take();
+  WaitingBytes waiting;
+  const PagePool::Taker taker{"test", held};
+  PagePool pool({{0, 1}}, uint64_t{1} << 62, waiting);
+  const auto none = pool.take(taker);
   ASSERT_FALSE(none);
   EXPECT_EQ(none.error().code, Code::kOutOfMemory);
   EXPECT_EQ(none.error().message.rfind("test: no memory for keys and values; use a smaller context", 0), 0u)

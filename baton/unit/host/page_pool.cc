@@ -8,7 +8,7 @@
 namespace baton::host {
 namespace {
 
-constexpr uint64_t kKeptBytesMax = uint64_t{256} << 20;
+constexpr uint64_t kWaitingBytesMax = uint64_t{256} << 20;
 constexpr uint64_t kSlabBytes = uint64_t{16} << 20;
 constexpr uint64_t kSlabPagesMax = 64;
 constexpr uint64_t kHugeFrom = uint64_t{256} << 10;
@@ -29,18 +29,18 @@ void HeldBytes::add(uint64_t bytes) {
   }
 }
 
-bool HeldBytes::keep(uint64_t bytes) {
-  if ((kept_ += bytes) <= kKeptBytesMax) return true;
-  kept_ -= bytes;
+bool WaitingBytes::keep(uint64_t bytes) {
+  if ((bytes_ += bytes) <= kWaitingBytesMax) return true;
+  bytes_ -= bytes;
   return false;
 }
 
-Status PagePool::add_slab() {
+Status PagePool::add_slab(std::string_view unit) {
   const uint64_t count = std::clamp<uint64_t>(kSlabBytes / page_bytes_, 1, kSlabPagesMax);
   slabs_.reserve(slabs_.size() + 1);
   Slab slab;
   slab.pages = std::make_unique<Page[]>(count);
-  BATON_TRY(slab.memory, Memory::allocate(count * page_bytes_, "keys and values; use a smaller context", unit_,
+  BATON_TRY(slab.memory, Memory::allocate(count * page_bytes_, "keys and values; use a smaller context", unit,
                                           page_bytes_ >= kHugeFrom ? Pages::kHuge : Pages::kSmall));
   for (uint64_t i = count; i-- > 0;) {
     slab.pages[i].data = slab.memory.data() + i * page_bytes_;
@@ -50,23 +50,23 @@ Status PagePool::add_slab() {
   return {};
 }
 
-Result<Page*> PagePool::take_locked() {
+Result<Page*> PagePool::take_locked(const Taker& taker) {
   Page* page = pop(warm_);
   if (page != nullptr) {
-    held_.take_kept(page_bytes_);
+    waiting_.take(page_bytes_);
   } else {
-    if (cold_ == nullptr) BATON_OK(add_slab());
+    if (cold_ == nullptr) BATON_OK(add_slab(taker.unit));
     page = pop(cold_);
   }
   page->holders = 1;
   page->rows = 0;
-  held_.add(page_bytes_);
+  taker.held.add(page_bytes_);
   return page;
 }
 
-Result<Page*> PagePool::take() {
+Result<Page*> PagePool::take(const Taker& taker) {
   const std::lock_guard lock(mutex_);
-  return take_locked();
+  return take_locked(taker);
 }
 
 void PagePool::share(std::span<Page* const> pages) {
@@ -76,10 +76,10 @@ void PagePool::share(std::span<Page* const> pages) {
 
 // Copied under the lock: else the others could let go of theirs meanwhile, and there would be one more than was
 // counted.
-Result<Page*> PagePool::own(Page* page, uint32_t rows) {
+Result<Page*> PagePool::own(Page* page, uint32_t rows, const Taker& taker) {
   const std::lock_guard lock(mutex_);
   if (page->holders == 1) return page;
-  BATON_TRY(Page * copy, take_locked());
+  BATON_TRY(Page * copy, take_locked(taker));
   for (const Stripe& stripe : stripes_)
     std::memcpy(copy->data + stripe.offset, page->data + stripe.offset, rows * stripe.row_bytes);
   copy->rows = rows;
@@ -91,7 +91,7 @@ void PagePool::clear(Page& page) const {
   for (const Stripe& stripe : stripes_) std::memset(page.data + stripe.offset, 0, page.rows * stripe.row_bytes);
 }
 
-void PagePool::give(std::span<Page* const> pages) {
+void PagePool::give(std::span<Page* const> pages, HeldBytes& held) {
   Page *alone = nullptr, *warm = nullptr, *cold = nullptr;
   {
     const std::lock_guard lock(mutex_);
@@ -101,10 +101,10 @@ void PagePool::give(std::span<Page* const> pages) {
   }
   while (Page* const page = pop(alone)) {
     clear(*page);
-    const bool keeps = held_.keep(page_bytes_);
+    const bool keeps = waiting_.keep(page_bytes_);
     if (!keeps) Memory::forget(page->data, page_bytes_);
     push(keeps ? warm : cold, page);
-    held_.subtract(page_bytes_);
+    held.subtract(page_bytes_);
   }
   const std::lock_guard lock(mutex_);
   while (Page* const page = pop(warm)) push(warm_, page);
