@@ -2,6 +2,7 @@
 #include "baton/engine/step_streams.h"
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
 #include <new>
 #include <string>
@@ -10,6 +11,13 @@
 #include "baton/engine/lane.h"
 
 namespace baton {
+namespace {
+
+// How often the porter looks for more, and how many times before it sleeps.
+constexpr std::chrono::microseconds kBetweenLooks{300};
+constexpr int kLooks = 50;
+
+}  // namespace
 
 Porter::~Porter() {
   {
@@ -24,26 +32,42 @@ void Porter::send(StepStreams& streams, size_t which, int32_t layer) {
   {
     const std::scoped_lock lock(mutex_);
     loads_.push_back({&streams, which, layer});
+    if (!std::exchange(asleep_, false)) return;
   }
   sent_.notify_one();
 }
 
+void Porter::carry_one(std::unique_lock<std::mutex>& lock) {
+  const Load load = loads_.front();
+  loads_.pop_front();
+  carrying_ = true;
+  lock.unlock();
+  load.streams->move(load.which, load.layer);
+  lock.lock();
+  carrying_ = false;
+}
+
 void Porter::wait() {
   std::unique_lock lock(mutex_);
-  done_.wait(lock, [&] { return loads_.empty(); });
+  while (carrying_ || !loads_.empty()) {
+    carrying_ ? done_.wait(lock) : carry_one(lock);
+  }
 }
 
 void Porter::work() {
   std::unique_lock lock(mutex_);
-  while (true) {
-    sent_.wait(lock, [&] { return stopping_ || !loads_.empty(); });
-    if (loads_.empty()) return;
-    const Load load = loads_.front();
-    lock.unlock();
-    load.streams->move(load.which, load.layer);
-    lock.lock();
-    loads_.pop_front();
-    if (loads_.empty()) done_.notify_all();
+  for (int idle = 0; !stopping_; ++idle) {
+    if (!carrying_ && !loads_.empty()) {
+      carry_one(lock);
+      done_.notify_all();
+      idle = 0;
+    } else if (idle < kLooks) {
+      sent_.wait_for(lock, kBetweenLooks);
+    } else {
+      asleep_ = true;
+      sent_.wait(lock, [&] { return stopping_ || !asleep_; });
+      idle = 0;
+    }
   }
 }
 

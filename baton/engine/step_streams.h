@@ -19,14 +19,15 @@ namespace baton {
 class Carrier;
 class StepStreams;
 
-// The thread. Owner: a lane, which sends and waits; what is sent is carried out in order. Throws std::system_error when
-// the system refuses it.
+// The thread. Owner: a lane, which sends and waits; what is sent is carried out in order, one at a time. To wake a
+// thread takes the caller 45 us on a virtual machine, as long as a third of what a layer takes: so the first of a step
+// wakes it, and then it looks for more by the clock. Throws std::system_error when the system refuses it.
 class Porter {
  public:
   Porter() : thread_([this] { work(); }) {}
   ~Porter();
   void send(StepStreams& streams, size_t which, int32_t layer);
-  // Until all that was sent is done.
+  // Until all that was sent is done; what the thread has not begun is done here.
   void wait();
 
  private:
@@ -36,10 +37,14 @@ class Porter {
     int32_t layer;
   };
   void work();
+  // The first of the loads; `lock` is open meanwhile.
+  void carry_one(std::unique_lock<std::mutex>& lock);
 
   std::mutex mutex_;
   std::condition_variable sent_, done_;
-  std::deque<Load> loads_;  // the first is under way
+  std::deque<Load> loads_;  // not begun
+  bool carrying_ = false;   // one is under way
+  bool asleep_ = true;      // until it is woken
   bool stopping_ = false;
   std::thread thread_;
 };
