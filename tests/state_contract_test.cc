@@ -152,6 +152,17 @@ TEST_P(Contract, AnAdoptedStateGoesOnAsTheOther) {
   to.reset();
 }
 
+// Where checkpoints cut a prompt does not show, of units that say so.
+TEST_P(Contract, CutsAtMultiplesOf64DoNotShow) {
+  if (!unit_->caps().pieces_exact) GTEST_SKIP() << "another cut takes another program";
+  const auto whole = state(210), cut = state(210);
+  const std::vector<int32_t> all = tokens(205, 3);
+  ASSERT_TRUE(executor_->prefill(*whole, all, {}));
+  for (const auto& [from, to] : {std::pair<size_t, size_t>{0, 64}, {64, 192}, {192, 205}})
+    ASSERT_TRUE(executor_->prefill(*cut, std::span(all).subspan(from, to - from), {}));
+  EXPECT_EQ(state_bytes(*cut), state_bytes(*whole));
+}
+
 // A value that is no number is found in whichever segment, at once and layer by layer; nothing changes hands then.
 TEST_P(Contract, AdoptionsAreSearched) {
   const std::unique_ptr<Executor> second = load();

@@ -61,6 +61,7 @@ LaneFacts lane_facts_of(const EngineUnit& unit, uint32_t model) {
   facts.prefill_seats_shared = unit.caps->prefill_seats_shared;
   facts.decodes = unit.caps->decode_seats_max > 0;
   facts.shared_prefills_exact = unit.caps->shared_prefills_exact;
+  facts.pieces_exact = unit.caps->pieces_exact;
   facts.mixes = unit.caps->mixes && unit.caps->shared_prefills_exact;
   facts.state_bytes = [executor = unit.executor](uint64_t tokens) { return executor->state_bytes(tokens); };
   return facts;

@@ -136,6 +136,9 @@ Result<ResolvedRequest> resolve(Request request, const SchedulerFacts& facts, ui
       TokenPicker{std::move(sampler), asked.ignore_eos ? std::vector<int32_t>() : std::move(asked.stop_ids)});
   resolved.state_bytes = state_bytes_of(resolved, facts);
   if (asked.verify != VerifyMode::kOff || facts.limits.checkpoint_bytes_max == 0) asked.reuse = ReuseMode::kOff;
+  // A checkpoint cuts the prompt, which shows in the bits of some units.
+  const bool cuts_show = !facts.lanes[resolved.prefill].pieces_exact || !facts.lanes[resolved.via].pieces_exact;
+  if (asked.reuse == ReuseMode::kExact && cuts_show) asked.reuse = ReuseMode::kOff;
   if (asked.reuse != ReuseMode::kOff) resolved.cuts = cuts_of(asked, facts.limits);
   if (const uint64_t limit = facts.limits.state_bytes_max; limit != 0 && resolved.state_bytes > limit) {
     return fail(Code::kOutOfMemory, "the request needs " + std::to_string(resolved.state_bytes) +

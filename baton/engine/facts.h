@@ -38,6 +38,7 @@ struct LaneFacts {
   std::function<uint64_t(uint64_t tokens)> state_bytes = [](uint64_t) { return uint64_t{0}; };  // Executor::state_bytes
   bool decodes = true;  // false: it only prefills
   bool shared_prefills_exact = true;
+  bool pieces_exact = true;
 };
 
 struct SchedulerFacts {

@@ -45,6 +45,10 @@ class UnitOptions {
   // Empty, 0: not given.
   std::string_view text(std::string_view key) const;
   uint64_t number(std::string_view key) const;
+  // As if it had not been given.
+  void leave_out(std::string_view key) {
+    std::erase_if(values_, [&](const auto& value) { return value.first == key; });
+  }
   // In order of keys: equal for equal options.
   std::string words() const;
 

@@ -56,6 +56,7 @@ struct Caps {
   uint32_t decode_seats_max = 1;      // that decode; 0: this unit only prefills
   bool mixes = false;                 // both kinds share a pass
   bool shared_prefills_exact = true;  // seats that prefill get the bits that each would get alone
+  bool pieces_exact = true;           // where a prompt is cut at multiples of 64 does not show in its bits
   // Executor::rewind. 0: nowhere. Else a state of keys and values alone goes back to any position, and one that has
   // recurrent parts over so many tokens, where the seats that brought them kept those parts.
   uint32_t rewind_tokens_max = 0;
@@ -96,7 +97,7 @@ struct Seat {
   std::span<const int32_t> tokens;  // from 1 up to what the state can still hold
   uint32_t rows_out = 0;            // at most tokens.size(); 0: the output head need not run
   // One token of an answer: it gets the bits that it would get alone, whoever decodes beside it. A prompt's tokens are
-  // prefilled, be it one: where a prompt is cut at multiples of 64 does not show in its bits.
+  // prefilled, be it one: caps().pieces_exact.
   bool decodes = false;
   // Its recurrent parts are kept as they were before each of the last caps().rewind_tokens_max tokens, for rewind:
   // beside those kept before when these are fewer. Takes memory and time, and the bits of pieces of one token in those

@@ -66,6 +66,7 @@ class CoreMlUnit final : public Unit {
     caps_.prefill_tokens_preferred = static_cast<uint32_t>(options_.seqs.back());
     caps_.prefill_tokens_min = caps_.prefill_tokens_preferred;  // a package takes as long when it is half empty
     caps_.decode_seats_max = 0;
+    caps_.pieces_exact = options_.seqs.size() == 1 && options_.seqs[0] == 64;  // another cut may take another package
     caps_.emulated = engine_->emulated();
     caps_.states_grow = true;
     caps_.features = {std::string(engine_->emulated() ? "emulated" : "core-ml"),
