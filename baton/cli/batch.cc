@@ -52,11 +52,13 @@ Status check_batch_flags(const BatchFlags& flags) {
 }
 
 // What answers of this run follow, beside their requests.
-std::string fingerprint_of(const BatchFlags& flags, const Model& model) {
+std::string fingerprint_of(const BatchFlags& flags, const Model& model, uint64_t context) {
   OrderedJson facts = {{"model", model_name(flags.model.model)},
                        {"parameters", model.parameter_count()},
                        {"bytes", model.weight_bytes()},
                        {"units", {flags.model.prefill_unit, flags.model.via_unit, flags.model.decode_unit}},
+                       {"options", flags.model.units_that_show()},
+                       {"context", context},
                        {"strategy", flags.model.strategy},
                        {"sampling", flags.sampling.json()},
                        {"predict", flags.sampling.predict},
@@ -163,7 +165,7 @@ int run_batch(BatchFlags& flags) {
   const TextModel& text = (*runtime)->text();
   if (!text.tokenizer) return report(no_tokenizer(text).value());
   flags.thinking.warn(text);
-  const std::string fingerprint = fingerprint_of(flags, (*runtime)->model());
+  const std::string fingerprint = fingerprint_of(flags, (*runtime)->model(), (*runtime)->context_tokens());
   flags.sampling.settled_seed();
   auto output = BatchOutput::open(flags.out, model_name(flags.model.model), fingerprint);
   if (!output) return report_usage(output.error());
@@ -203,7 +205,7 @@ std::unique_ptr<Command> add_batch(CLI::App& program) {
   app->add_option(
          "--step-tokens", flags->step_tokens,
          "tokens of a step, prefilled and decoded together, at most: fewer make answers come more evenly while "
-         "prompts are prefilled, and these slower; 0: by time (docs/batch.md)")
+         "prompts are prefilled, and these slower; 128 at least, or 0: by time (docs/batch.md)")
       ->capture_default_str()
       ->check(CLI::Range(0, 65536));
   app->add_flag(

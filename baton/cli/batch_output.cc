@@ -98,7 +98,7 @@ Status BatchOutput::take(const Line& line, const std::string& model, const std::
         fmt::format("was answered by {}, and -m is {}: give -m {} to go on", answer->model, model, answer->model));
   if (answer->answered && answer->fingerprint != fingerprint)
     return refuse(
-        fmt::format("was answered by other units, flags of sampling or file of weights ({}, now {}): give "
+        fmt::format("was answered by other units, context, flags of sampling or file of weights ({}, now {}): give "
                     "those to go on",
                     answer->fingerprint, fingerprint));
   if (!answer->responded) {

@@ -122,6 +122,7 @@ Result<std::unique_ptr<Runtime>> ModelFlags::open(const EngineLimits& limits, co
                (*runtime)->model().weight_bytes(), ms_between(start_ns, clock.now_ns()));
   for (const std::string& note : (*runtime)->model().notes) spdlog::info("{}", note);
   for (const std::string& note : (*runtime)->unit_notes()) spdlog::warn("{}", note);
+  cache.warn_of_removed(**runtime);
   if (const uint64_t holds = (*runtime)->context_tokens();
       context_option_ != nullptr && context_option_->count() > 0 && context > holds) {
     spdlog::warn("-c {}: the model was made for {} tokens, which is what is used", context, holds);
@@ -129,6 +130,17 @@ Result<std::unique_ptr<Runtime>> ModelFlags::open(const EngineLimits& limits, co
   const TextModel& text = (*runtime)->text();
   if (text.tokenizer && !text.chat_template) spdlog::warn("{}", text.chat_template_note);
   return runtime;
+}
+
+std::vector<std::string> ModelFlags::units_that_show() const {
+  std::vector<std::string> all;
+  for (const std::string& unit : units_) {
+    auto choice = parse_unit(unit);
+    if (!choice) continue;  // settled before
+    for (const std::string_view key : {threads_option().key, cores_option().key}) choice->options.leave_out(key);
+    all.push_back(choice->text());
+  }
+  return all;
 }
 
 void ModelFlags::apply(Request& request) const {

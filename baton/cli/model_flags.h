@@ -33,6 +33,9 @@ struct ModelFlags {
   Result<std::unique_ptr<Runtime>> open(const EngineLimits& limits = {}, const StateCacheFlags& cache = {}) const;
   void apply(Request& request) const;
 
+  // Units to load, with what of their options shows in answers.
+  std::vector<std::string> units_that_show() const;
+
  private:
   Status settle_units();
   Status settle_strategy();
