@@ -10,7 +10,12 @@ namespace baton {
 
 Result<bool> write_checkpoint(StoredStates& cache, const IdentityOf& identity, const FoundCheckpoint& found) try {
   const auto& [key, tokens, kept, ms] = found;
-  if (cache.contains(tokens, kept.provenance)) return true;
+  // Of those that are not exact any of the same makers does: in which steps is left to the clock.
+  const bool exact = found.key.exact;
+  const auto like = [&](const Provenance& there) {
+    return exact ? there == kept.provenance : there.makers == kept.provenance.makers;
+  };
+  if (cache.contains(tokens, like)) return true;
   BATON_OK(kept.state->check());
   BATON_TRY(const StateIdentity of, identity(key.lane));
   BATON_TRY(const SealSource source, sealed_source(*kept.state, of, tokens, kept.provenance));

@@ -16,7 +16,9 @@ class Shelf final : public StoredStates {
                                   const std::function<bool(const Provenance&)>&) override {
     return std::nullopt;
   }
-  bool contains(std::span<const int32_t>, const Provenance&) const override { return false; }
+  bool contains(std::span<const int32_t> tokens, const std::function<bool(const Provenance&)>& like) const override {
+    return tokens.size() == there && like(of_there);
+  }
   Result<bool> keep(const SealSource& state, std::span<const int32_t> tokens, const Provenance&, double) override {
     if (tokens.size() == full_at) return fail(Code::kDevice, "no space is left");
     BATON_TRY(const auto block, state.block());
@@ -27,7 +29,8 @@ class Shelf final : public StoredStates {
   uint64_t bytes_max() const override { return bytes; }
 
   std::vector<size_t> kept;  // tokens of each
-  size_t full_at = 0;
+  size_t full_at = 0, there = 0;
+  Provenance of_there;
   uint64_t bytes = UINT64_MAX;
 };
 

@@ -113,6 +113,11 @@ Provenance Provenance::rounded() const {
   return all;
 }
 
+bool Provenance::is_rounded() const {
+  return std::any_of(makers.begin(), makers.end(),
+                     [](const StateMaker& maker) { return maker.arithmetic.ends_with(kRoundedAtRest); });
+}
+
 bool Provenance::replayable() const {
   const auto known = [](const StateMaker& maker) {
     return maker.unit != kMakerUnknown && maker.unit != kMakerForeign && !maker.arithmetic.ends_with(kRoundedAtRest);

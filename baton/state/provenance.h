@@ -60,6 +60,7 @@ struct Provenance {
 
   // The same steps, of makers with kRoundedAtRest; one whose name has no room for it becomes kMakerUnknown.
   Provenance rounded() const;
+  bool is_rounded() const;  // or a part of them
 
   // Every step is known: repeating them repeats the state.
   bool replayable() const;

@@ -113,7 +113,7 @@ Result<std::unique_ptr<StateCache>> StateCache::open(StateCacheOptions options) 
   BATON_TRY(const std::vector<CacheFile> files, list_cache(folder));
   std::unique_ptr<StateCache> cache(new StateCache(std::move(options)));
   for (const CacheFile& file : files) cache->read_head(file.path);
-  cache->make_room(0, {});
+  cache->removed_at_open_ = cache->make_room(0, {});
   return cache;
 } catch (const std::bad_alloc&) {
   return fail(Code::kOutOfMemory, "no memory for the list of a state cache");
@@ -157,11 +157,10 @@ std::optional<CachedState> StateCache::find(std::span<const int32_t> tokens, uin
   }
 }
 
-bool StateCache::contains(std::span<const int32_t> tokens, const Provenance& provenance) const {
+bool StateCache::contains(std::span<const int32_t> tokens, const std::function<bool(const Provenance&)>& like) const {
   const std::lock_guard lock(mutex_);
   return std::any_of(entries_.begin(), entries_.end(), [&](const Entry& entry) {
-    return std::equal(entry.tokens.begin(), entry.tokens.end(), tokens.begin(), tokens.end()) &&
-           entry.provenance == provenance;
+    return std::equal(entry.tokens.begin(), entry.tokens.end(), tokens.begin(), tokens.end()) && like(entry.provenance);
   });
 }
 
@@ -181,9 +180,10 @@ Result<bool> StateCache::keep(const SealSource& state, std::span<const int32_t> 
   return true;
 }
 
-void StateCache::make_room(uint64_t bytes, const fs::path& coming) {
+StateCache::Removed StateCache::make_room(uint64_t bytes, const fs::path& coming) {
   auto listed = list_cache(options_.folder);
-  if (!listed) return;  // what is to be written says it
+  Removed removed;
+  if (!listed) return removed;  // what is to be written says it
   const auto drop = [&](const fs::path& file) {
     std::error_code ignored;
     fs::remove(file, ignored);
@@ -199,10 +199,13 @@ void StateCache::make_room(uint64_t bytes, const fs::path& coming) {
   std::stable_sort(listed->begin(), listed->end(),
                    [&](const CacheFile& a, const CacheFile& b) { return cost(a) > cost(b); });
   for (const CacheFile& file : *listed) {
-    if (total <= options_.bytes_max) return;
+    if (total <= options_.bytes_max) break;
     drop(file.path);
     total -= file.bytes;
+    removed.bytes += file.bytes;
+    ++removed.files;
   }
+  return removed;
 }
 
 void StateCache::forget(const fs::path& file) {

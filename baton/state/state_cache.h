@@ -52,13 +52,19 @@ class StateCache final : public StoredStates {
 
   std::optional<CachedState> find(std::span<const int32_t> tokens, uint64_t above,
                                   const std::function<bool(const Provenance&)>& accepts) override;
-  bool contains(std::span<const int32_t> tokens, const Provenance& provenance) const override;
+  bool contains(std::span<const int32_t> tokens, const std::function<bool(const Provenance&)>& like) const override;
   // Errors of SealFile.
   Result<bool> keep(const SealSource& state, std::span<const int32_t> tokens, const Provenance& provenance,
                     double ms) override;
   void refuse(const std::filesystem::path& file, bool damaged) override;
 
   size_t size() const;
+  // What was removed when it was opened: more than `bytes_max`.
+  struct Removed {
+    size_t files = 0;
+    uint64_t bytes = 0;
+  };
+  const Removed& removed_at_open() const { return removed_at_open_; }
   uint64_t bytes_max() const override { return options_.bytes_max; }
 
  private:
@@ -70,10 +76,11 @@ class StateCache final : public StoredStates {
   explicit StateCache(StateCacheOptions options) : options_(std::move(options)) {}
   void read_head(const std::filesystem::path& file);
   // For a file of so many bytes, and of the states in it only that one.
-  void make_room(uint64_t bytes, const std::filesystem::path& coming);
+  Removed make_room(uint64_t bytes, const std::filesystem::path& coming);
   void forget(const std::filesystem::path& file);
 
   const StateCacheOptions options_;
+  Removed removed_at_open_;
   mutable std::mutex mutex_;
   std::vector<Entry> entries_;
 };

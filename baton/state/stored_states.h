@@ -31,8 +31,8 @@ class StoredStates {
   // Counts as its use. None too when it is gone meanwhile. What its source gives is not verified.
   virtual std::optional<CachedState> find(std::span<const int32_t> tokens, uint64_t above,
                                           const std::function<bool(const Provenance&)>& accepts) = 0;
-  // Whether there is one of just these tokens and this provenance.
-  virtual bool contains(std::span<const int32_t> tokens, const Provenance& provenance) const = 0;
+  // Whether there is one of just these tokens, and a provenance that `like` likes.
+  virtual bool contains(std::span<const int32_t> tokens, const std::function<bool(const Provenance&)>& like) const = 0;
   // Writes the state of these tokens, which took `ms` to make, and removes others for its room. False: it is larger
   // than all the room, and is not written. By one thread at a time; others find what there is meanwhile.
   virtual Result<bool> keep(const SealSource& state, std::span<const int32_t> tokens, const Provenance& provenance,
