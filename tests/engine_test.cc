@@ -292,8 +292,8 @@ TEST(FirstToken, PartsAddUp) {
     const FirstTokenTimes& times = stats.first_token;
     EXPECT_GT(stats.ttft_ms, 0);
     EXPECT_NEAR(times.sum(), stats.ttft_ms, 1e-6);
-    for (const double part :
-         {times.queue_ms, times.waiting_ms, times.prefill_ms, times.move_ms, times.proof_ms, times.first_decode_ms})
+    for (const double part : {times.queue_ms, times.waiting_ms, times.prefill_ms, times.move_ms, times.keep_ms,
+                              times.proof_ms, times.first_decode_ms})
       EXPECT_GE(part, 0);
     EXPECT_GE(times.first_decode_ms, 3.9);
     EXPECT_EQ(stats.queue_ms, times.queue_ms);

@@ -65,6 +65,7 @@ TEST_P(Seeds, EveryRunHoldsEveryInvariant) {
   for (size_t i = 0; i < kCancelPhases.size(); ++i)
     std::cout << (i > 0 ? ", " : "") << counts.cancels_in[i] << ' ' << kCancelPhases[i];
   std::cout << ")\n";
+  if (each < kSeeds / kShards) return;
   // The runs must reach what they are there for.
   for (const uint64_t seen :
        {counts.answered,      counts.cancelled, counts.errors,         counts.refused,          counts.fallbacks,

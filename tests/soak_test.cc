@@ -168,7 +168,9 @@ class Soak : public testing::Test {
     request.max_new_tokens = static_cast<uint32_t>(1 + random.below(kAnswerTokens));
     request.decode_unit = kind == 6 ? "ref" : "cpu";
     const bool hands_over = kind == 2 || kind == 4 || kind == 8;
-    request.prefill_unit = hands_over ? "ref" : kind == 6 ? "cpu" : request.decode_unit;
+    // Of the third unit, whose bits are those of `cpu`, the memory changes hands.
+    const char* const from = kind == 4 && random.below(2) == 0 ? kUnits[2] : "ref";
+    request.prefill_unit = hands_over ? from : kind == 6 ? "cpu" : request.decode_unit;
     constexpr ReuseMode kModes[] = {ReuseMode::kOff, ReuseMode::kExact, ReuseMode::kOff, ReuseMode::kAny,
                                     ReuseMode::kAny, ReuseMode::kOff,   ReuseMode::kOff, ReuseMode::kExact,
                                     ReuseMode::kAny, ReuseMode::kOff};
@@ -386,7 +388,8 @@ TEST_F(Soak, EveryAnswerIsTheOneItHasAlone) {
   print();
   EXPECT_EQ(counts_.wrong, 0u);
   EXPECT_EQ(counts_.bounds_broken, 0u);
-  for (const auto* seen : {&counts_.answered, &counts_.cached, &counts_.kept, &counts_.moved, &counts_.sealed})
+  for (const auto* seen :
+       {&counts_.answered, &counts_.cached, &counts_.kept, &counts_.moved, &counts_.adopted, &counts_.sealed})
     EXPECT_GT(*seen, 0u);
   if (seconds < 300) return;
   const auto mean = [](auto first, auto last) { return std::accumulate(first, last, 0.0) / double(last - first); };

@@ -34,6 +34,7 @@ enum class AtRest : uint8_t { kAsIs, kBf16 };
 // that is not zero.
 struct RoundingError {
   double max_abs = 0, max_rel = 0;
+  bool measured = true;  // false: of a state from a file, which does not say
   void add(const RoundingError& other) {
     max_abs = max_abs < other.max_abs ? other.max_abs : max_abs;
     max_rel = max_rel < other.max_rel ? other.max_rel : max_rel;

@@ -103,6 +103,7 @@ int run_terminal(ChatSession& session, LineEditor& editor, bool prompts) {
     if (outcome == LineEditor::Outcome::kEnd) return kOk;
     if (outcome == LineEditor::Outcome::kInterrupted) {
       if (output_lost()) return kFailed;
+      if (interrupted_code() != kInterrupted) return interrupted_code();  // the terminal is gone, say
       const bool was_empty = !turns.begun();
       session.clear_interrupt();
       turns.reset();
@@ -223,7 +224,7 @@ int run_chat(ChatFlags& flags) {
   }
   flags.thinking.warn((*runtime)->text());
   if (!flags.json) say_bundled_model(flags.model);
-  InterruptScope interrupts;
+  InterruptScope interrupts(InterruptScope::kTerminateToo);  // states are saved then too
   ChatSession session(flags, **runtime, interrupts);
   if (!flags.load_state.empty()) {
     if (const auto status = session.load(flags.load_state); !status) return report(status.error());
@@ -276,7 +277,7 @@ std::unique_ptr<Command> add_chat(CLI::App& program) {
       ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 31));
   app->add_option("--idle-joules", flags->idle.joules_max,
                   "joules of the whole machine that idle-prefill may go on for before a turn, where they can be read")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1e-3, 1e9));
   app->add_flag("--no-reuse", flags->no_reuse, "prefill all of each turn again (docs/chat.md)");
   takes_path(
       app->add_option("--load-state", flags->load_state, "go on with a conversation that /save or --save-state wrote"),

@@ -25,16 +25,22 @@ OrderedJson phase_json(const PhaseStats& phase) {
 }
 
 OrderedJson first_token_json(const FirstTokenTimes& times) {
-  return {{"queue_ms", times.queue_ms}, {"waiting_ms", times.waiting_ms}, {"prefill_ms", times.prefill_ms},
-          {"move_ms", times.move_ms},   {"proof_ms", times.proof_ms},     {"first_decode_ms", times.first_decode_ms}};
+  return {{"queue_ms", times.queue_ms},
+          {"waiting_ms", times.waiting_ms},
+          {"prefill_ms", times.prefill_ms},
+          {"move_ms", times.move_ms},
+          {"keep_ms", times.keep_ms},
+          {"proof_ms", times.proof_ms},
+          {"first_decode_ms", times.first_decode_ms}};
 }
 
 // "307.1 ms: prefill 84.2, first decode 222.1": the parts that show at one decimal.
 std::string first_token_text(const RequestStats& stats) {
   const FirstTokenTimes& times = stats.first_token;
   const std::pair<const char*, double> parts[] = {
-      {"queue", times.queue_ms},    {"prefill", times.prefill_ms},           {"proof's prefill", times.proof_ms},
-      {"hand-over", times.move_ms}, {"first decode", times.first_decode_ms}, {"waiting", times.waiting_ms}};
+      {"queue", times.queue_ms},    {"prefill", times.prefill_ms},  {"proof's prefill", times.proof_ms},
+      {"hand-over", times.move_ms}, {"checkpoints", times.keep_ms}, {"first decode", times.first_decode_ms},
+      {"waiting", times.waiting_ms}};
   std::string text = fmt::format("{:.1f} ms", stats.ttft_ms);
   const char* before = ": ";
   for (const auto& [name, ms] : parts) {
@@ -177,7 +183,9 @@ void log_warnings(const Completion& completion) {
 
 OrderedJson rounding_json(const std::optional<RoundingError>& rounding) {
   if (!rounding) return nullptr;
-  return {{"type", "bf16"}, {"max_abs", rounding->max_abs}, {"max_rel", rounding->max_rel}};
+  return {{"type", "bf16"},
+          {"max_abs", number_or_null(rounding->max_abs, rounding->measured)},
+          {"max_rel", number_or_null(rounding->max_rel, rounding->measured)}};
 }
 
 OrderedJson figures_json(const Completion& completion) {
@@ -233,8 +241,9 @@ std::string figures_text(const Completion& completion, std::string_view model) {
                               stats.cached_tokens > 0 ? "cached" : "saved", stats.prompt_tokens - stats.reused_tokens)
                 : ""));
   if (const auto& rounding = stats.cached_rounding)
-    line("checkpoint",
-         fmt::format("bf16, off by {:.2g} at most, {:.2g} relative", rounding->max_abs, rounding->max_rel));
+    line("checkpoint", rounding->measured ? fmt::format("bf16, off by {:.2g} at most, {:.2g} relative",
+                                                        rounding->max_abs, rounding->max_rel)
+                                          : "bf16, by how much off its file does not say");
   line("answer", tokens_text(stats.generated_tokens) + ", " + ended_text(completion));
   if (stats.generated_tokens > 0) line("first token", first_token_text(stats));
   // The ordinary case is said once.

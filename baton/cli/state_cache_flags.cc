@@ -14,7 +14,7 @@ void StateCacheFlags::add_to(CLI::App& app) {
   CLI::Option* of = takes_path(
       app.add_option("--state-cache", folder,
                      "folder of states that outlive the program: a prompt that begins like an earlier one goes on from "
-                     "its state, and no answer shows it"),
+                     "its state"),
       PathKind::kFolder);
   app.add_option("--state-cache-bytes", bytes, "what that folder holds at most: 500M, 4G")
       ->transform(CLI::AsSizeValue(false))
@@ -37,6 +37,14 @@ void StateCacheFlags::apply(RuntimeOptions& options) const {
   options.state_cache_bytes = bytes;
   options.state_key = key;
   options.fingerprint = shown_fingerprint();
+}
+
+void StateCacheFlags::warn_of_removed(const Runtime& runtime) const {
+  const StateCache* const cache = runtime.state_cache();
+  if (cache == nullptr || cache->removed_at_open().files == 0) return;
+  const auto& [files, lost] = cache->removed_at_open();
+  spdlog::warn("--state-cache-bytes {}: {} {} of {} bytes {} removed from {}, which held more", bytes, files,
+               files == 1 ? "state" : "states", lost, files == 1 ? "was" : "were", folder);
 }
 
 uint64_t checkpoint_bytes() { return this_machine().memory_available_bytes / 16; }

@@ -20,6 +20,8 @@ struct StateCacheFlags {
   void add_dtype_to(CLI::App& app);
   bool bf16() const { return checkpoint_dtype == "bf16"; }
   void apply(RuntimeOptions& options) const;
+  // When the bound that was given made the folder lose states as it was opened.
+  void warn_of_removed(const Runtime& runtime) const;
 };
 
 // What an engine keeps of checkpoints in memory where nothing else bounds it: a sixteenth of what is free.

@@ -8,6 +8,7 @@
 #include <new>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include "baton/base/fault.h"
 
@@ -169,7 +170,7 @@ Status Lane::step_on(StepWork& work) {
     const size_t steps = seat.draws.ids.size() + (seat.draws.status ? 0 : 1);
     if (steps == 0) continue;  // the first failed
     seat.state.provenance.add(maker_, StepKind::kDecode, 1, steps);
-    seat.status = seat.draws.status;
+    seat.status = std::move(seat.draws.status);  // a copy that finds no memory ends the program
     if (!seat.want_logits) continue;
     seat.logits.assign(logits, logits + static_cast<ptrdiff_t>(vocab_));
     logits += static_cast<ptrdiff_t>(vocab_);

@@ -172,9 +172,10 @@ struct FirstTokenTimes {
   double waiting_ms = 0;       // for lanes that were busy with others, and for threads to take over
   double prefill_ms = 0;       // of the state the answer began with
   double move_ms = 0;          // hand-over, or opening a saved state
+  double keep_ms = 0;          // checkpoints that it leaves for others
   double proof_ms = 0;         // the decode unit's own state, for the proof, and comparing the two
   double first_decode_ms = 0;  // the last prompt token; a unit's one-off work at its first steps is inside
-  double sum() const { return queue_ms + waiting_ms + prefill_ms + move_ms + proof_ms + first_decode_ms; }
+  double sum() const { return queue_ms + waiting_ms + prefill_ms + move_ms + keep_ms + proof_ms + first_decode_ms; }
 };
 
 struct RequestStats {

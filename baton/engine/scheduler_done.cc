@@ -104,7 +104,7 @@ void Scheduler::account(const Work& work) {
       }
     }
   } else if (const auto* move = std::get_if<MoveWork>(&work.body)) {
-    add(move->request, &FirstTokenTimes::move_ms);
+    add(move->request, move->form == MoveForm::kKeep ? &FirstTokenTimes::keep_ms : &FirstTokenTimes::move_ms);
   } else {
     const StepSeat& seat = std::get<ProveWork>(work.body).seat;
     seat.decodes() ? add_decode(seat) : add(seat.request, &FirstTokenTimes::proof_ms);

@@ -80,6 +80,7 @@ void Sequence::take_restored(StateRole which) {
     stats.reused_tokens = stats.cached_tokens = role(which).position();
     stats.cached_in = cached ? cached->file.string() : "";
     if (start.state) stats.cached_rounding = start.state->rounding();
+    if (cached && cached->provenance.is_rounded()) stats.cached_rounding = RoundingError{.measured = false};
   }
   if (start.state) take_kept(start_key, start);
   end_start();

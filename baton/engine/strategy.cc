@@ -38,6 +38,12 @@ Result<const Strategy*> choose_strategy(std::string_view name, std::string_view 
     if (fits && chosen == nullptr) chosen = strategy;
   }
   const std::string called = "strategy '" + std::string(name) + "'";
+  if (chosen == nullptr && name == "idle-prefill") {
+    return fail(Code::kNotFound, called +
+                                     " is of conversations, not of one request: what is certain of the next turn is "
+                                     "prefilled while nobody waits; one request has: " +
+                                     names);
+  }
   if (chosen == nullptr) {
     return fail(Code::kNotFound,
                 (name.empty() ? "a strategy that hands over twice" : called) + " does not exist; there are: " + names);

@@ -157,6 +157,18 @@ class Editing(unittest.TestCase):
             self.assertTrue(local & termios.ECHO and local & termios.ICANON, number)
             self.assertEqual(terminal.leave(), 128 + number)
 
+    def test_a_terminal_that_closes_keeps_the_states(self):
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            with tempfile.TemporaryDirectory() as folder:
+                terminal = Terminal("-n", "2", "--state-cache", os.path.join(folder, "cache"))
+                terminal.line("/system " + "Be brief. " * 12)
+                terminal.line("What is a fern?")
+                os.kill(terminal.pid, number)
+                while not terminal.ended():
+                    terminal.take(0.05)
+                self.assertEqual(terminal.leave(), 128 + number)
+                self.assertGreater(len(os.listdir(os.path.join(folder, "cache"))), 0)
+
     def test_a_history_that_is_none_is_left_alone(self):
         with tempfile.TemporaryDirectory() as folder:
             notes = os.path.join(folder, "notes")

@@ -187,7 +187,7 @@ class Flags(unittest.TestCase):
         self.assertEqual((two["prefill"]["asked"], two["prefill"]["ran"]), ("cpu:threads=1", "cpu"))
         self.assertRegex(two["prefill"]["evidence"], "1 thread$")
         self.assertRegex(two["decode"]["evidence"], "2 threads$")
-        self.assertEqual(two["bridge"]["kind"], "move")
+        self.assertEqual(two["bridge"]["kind"], "adopt")
         self.assertEqual({maker["unit"] for maker in shown["makers"]}, {"cpu"})
         same = json.loads(run("run", "-m", SMALL, "--raw", "The fern", "-n", "3", "--json", "-q", "--prefill",
                               "cpu:threads=2,kernels=scalar", "--decode", "cpu:kernels=scalar,threads=2").stdout)
@@ -213,7 +213,7 @@ class Flags(unittest.TestCase):
             self.assertEqual((split["prefill"]["asked"], split["decode"]["asked"]), (f"cpu:cores={first}", f"cpu:cores={last}"))
             self.assertRegex(split["prefill"]["evidence"], f"on core {first}$")
             self.assertRegex(split["decode"]["evidence"], f"on core {last}$")
-            self.assertEqual((split["bridge"]["kind"], split["ids"]), ("move", plain["ids"]))
+            self.assertEqual((split["bridge"]["kind"], split["ids"]), ("adopt", plain["ids"]))
             listed = json.loads(run("run", *text, "--decode", f"cpu:cores={first},{last},kernels=scalar").stdout)
             self.assertRegex(listed["decode"]["evidence"], "^scalar kernels, 2 threads on cores ")
             held = subprocess.run(["taskset", "-c", str(first), PROGRAM, "run", *text, "--decode", f"cpu:cores={last}"],
