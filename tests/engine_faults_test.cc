@@ -47,6 +47,34 @@ TEST(LastCheckpoint, IsWhereADecodeBeginsAgain) {
   EXPECT_TRUE(comes_true([&] { return rig.live_states() == 0; }));
 }
 
+// What is kept for others goes first where a unit finds no memory; the request begins once again.
+TEST(NoMemory, TakesCheckpointsBeforeAnswers) {
+  std::atomic<int> left{0};
+  Behaviour behaviour;
+  behaviour.before = [&](Act act, size_t) -> Status {
+    if (act != Act::kNewState || left == 0) return {};
+    --left;
+    return fail(Code::kOutOfMemory, "no memory for a state");
+  };
+  Rig rig(with_checkpoints(), {behaviour});
+  run(*rig.engine, single(200, 5, ReuseMode::kExact));
+  const uint64_t kept = rig.engine->usage().checkpoint_bytes;
+  EXPECT_GT(kept, 0u);
+  left = 1;
+  Request request = single(100, 5, ReuseMode::kOff);
+  const Answer answer = run(*rig.engine, request);
+  EXPECT_EQ(answer.tokens, expected_of(request)) << answer.finished.error.message;
+  EXPECT_EQ(answer.finished.stats.restarts, 1u);
+  EXPECT_NE(answer.finished.stats.fallback.find("no memory for a state"), std::string::npos);
+  EXPECT_TRUE(comes_true([&] { return rig.engine->usage().checkpoint_bytes == 0; }));
+  // Of what comes then half as much is kept; and twice without memory is an error.
+  run(*rig.engine, single(200, 5, ReuseMode::kExact));
+  EXPECT_LE(rig.engine->usage().checkpoint_bytes, kept / 2);
+  left = 2;
+  EXPECT_EQ(run(*rig.engine, request).finished.error.code, Code::kOutOfMemory);
+  EXPECT_TRUE(comes_true([&] { return rig.live_states() == 0; }));
+}
+
 TEST(LastCheckpoint, IsWhereAPrefillBeginsAgain) {
   // Steps of 8 tokens: the 20th is behind the checkpoint of 128 tokens.
   Behaviour behaviour = failing(Act::kPrefill, [](int call) { return call == 20; });

@@ -157,6 +157,9 @@ class Scheduler {
   bool room_for_state(uint64_t bytes);
   bool room_for_checkpoint(uint64_t bytes, uint64_t unused = 0);
   uint64_t checkpoint_room(uint64_t unused = 0) const;  // of all of them together
+  // A unit or the bridge found no memory: states go before what is kept for others, of which there is to be half as
+  // much from now on.
+  void give_up_checkpoints();
   void find_start(Sequence& sequence);
   // A state of the cache that is longer than `above` tokens. False: there is none.
   bool find_cached(Sequence& sequence, LaneIndex own, uint64_t above);
@@ -222,9 +225,10 @@ class Scheduler {
   const SchedulerFacts facts_;
   CheckpointMemory checkpoint_memory_;  // before all that may hold some
   CheckpointTree checkpoints_;
-  uint64_t keeping_bytes_ = 0;                   // of the one that is being made, at most
-  FairShares shares_;                            // of the lanes' and the bridge's time, and of admissions
-  std::deque<std::unique_ptr<Sequence>> queue_;  // submitted; they hold no states
+  uint64_t checkpoint_bytes_found_ = UINT64_MAX;  // that there is memory for, as far as was found
+  uint64_t keeping_bytes_ = 0;                    // of the one that is being made, at most
+  FairShares shares_;                             // of the lanes' and the bridge's time, and of admissions
+  std::deque<std::unique_ptr<Sequence>> queue_;   // submitted; they hold no states
   std::map<RequestId, std::unique_ptr<Sequence>> active_;
   std::vector<LaneRecord> lanes_;                   // units, then the bridge
   std::vector<std::vector<Candidate>> candidates_;  // per lane, of the poll in progress

@@ -23,7 +23,16 @@ bool Scheduler::room_for_state(uint64_t bytes) {
 
 uint64_t Scheduler::checkpoint_room(uint64_t unused) const {
   const uint64_t of_states = facts_.limits.state_bytes_max, limit = facts_.limits.checkpoint_bytes_max;
-  return of_states == 0 ? limit : std::min(limit, of_states - std::min(of_states, bytes_reserved_ - unused));
+  const uint64_t within = std::min(limit, checkpoint_bytes_found_);
+  return of_states == 0 ? within : std::min(within, of_states - std::min(of_states, bytes_reserved_ - unused));
+}
+
+void Scheduler::give_up_checkpoints() {
+  const uint64_t held = checkpoint_memory_.bytes();
+  if (held == 0) return;
+  checkpoint_bytes_found_ = std::min(checkpoint_bytes_found_, held / 2);
+  while (checkpoints_.drop_one()) {
+  }
 }
 
 bool Scheduler::room_for_checkpoint(uint64_t bytes, uint64_t unused) {

@@ -62,6 +62,7 @@ void Scheduler::done(Work work, int64_t now_ns) {
   const double ms = ms_between(work.started_ns, work.ended_ns);
   const Error* error = error_of(work);
   if (work.lane != bridge() && error != nullptr && error->code == Code::kUnavailable) lane.lost = error->message;
+  if (error != nullptr && error->code == Code::kOutOfMemory) give_up_checkpoints();
   account(work);
   charge(work, ms);
   if (auto* make = std::get_if<MakeWork>(&work.body)) {

@@ -504,6 +504,25 @@ TEST(Scheduler, MemoryIsTakenFromALowerPriorityToo) {
   EXPECT_LE(tight.scheduler->bytes_peak(), limits.state_bytes_max);
 }
 
+// A checkpoint cuts a prompt: a unit whose bits show it has none for who asks for the same bits.
+TEST(Scheduler, CutsThatShowAreNotMadeForExactReuse) {
+  for (const bool shows : {false, true}) {
+    Rig rig({.checkpoint_bytes_max = 1000});
+    rig.facts.lanes[0].pieces_exact = !shows;
+    for (const ReuseMode reuse : {ReuseMode::kExact, ReuseMode::kAny}) {
+      Request request;
+      request.tokens.assign(200, 1);
+      request.decode_unit = "a";
+      request.reuse = reuse;
+      const auto resolved = resolve(request, rig.facts, 0);
+      ASSERT_TRUE(resolved) << resolved.error().message;
+      const bool off = shows && reuse == ReuseMode::kExact;
+      EXPECT_EQ(resolved->request.reuse, off ? ReuseMode::kOff : reuse);
+      EXPECT_EQ(resolved->cuts.empty(), off);
+    }
+  }
+}
+
 TEST(Scheduler, WhatCanNeverFitIsRefusedWithTheNumbers) {
   Rig rig({.state_bytes_max = 1000});
   Request request;

@@ -153,6 +153,10 @@ void Sequence::rebuild(Error why) {
   start_again(std::move(why.message));
 }
 
-void Sequence::restart(Error why) { last.state && !ending ? rebuild(std::move(why)) : end_with(std::move(why)); }
+// Without memory once again too: checkpoints have made room.
+void Sequence::restart(Error why) {
+  const bool again = last.state || why.code == Code::kOutOfMemory;
+  again && !ending ? rebuild(std::move(why)) : end_with(std::move(why));
+}
 
 }  // namespace baton
