@@ -47,11 +47,12 @@ BatchRun::BatchRun(const BatchFlags& flags, Runtime& runtime, Source source, Bat
       interrupts_(interrupts),
       start_ns_(clock_.now_ns()),
       shown_ns_(start_ns_),
-      meter_("batch") {}
+      meter_("batch"),
+      under_way_max_(size_t{2} * flags.parallel) {}
 
 Status BatchRun::run() {
   Status status;
-  while (status && !(read_all_ && under_way_.empty()) && !interrupts_.interrupted()) {
+  while (status && !all_done() && !interrupts_.interrupted()) {
     status = fill();
     if (status) status = poll(std::chrono::milliseconds(5));
     totals_.seconds = ms_between(start_ns_, clock_.now_ns()) / 1000;
@@ -59,8 +60,7 @@ Status BatchRun::run() {
   }
   if (status && interrupts_.interrupted()) {
     status = poll(std::chrono::nanoseconds(0));  // what has ended by now
-    if (status && !(read_all_ && under_way_.empty()))
-      status = fail(Code::kCancelled, "interrupted: the same command goes on from here");
+    if (status && !all_done()) status = fail(Code::kCancelled, "interrupted: the same command goes on from here");
   }
   under_way_.clear();
   meter_.clear();
@@ -68,7 +68,12 @@ Status BatchRun::run() {
 }
 
 Status BatchRun::fill() {
-  for (int lines = 0; lines < kLinesAtOnce && under_way_.size() < size_t{2} * flags_.parallel; ++lines) {
+  while (!again_.empty() && under_way_.size() < under_way_max_) {
+    Again next = std::move(again_.back());
+    again_.pop_back();
+    BATON_OK(begin(next.number, std::move(next.request)));
+  }
+  for (int lines = 0; lines < kLinesAtOnce && under_way_.size() < under_way_max_; ++lines) {
     if (read_all_ || interrupts_.interrupted()) return {};
     Line line;
     BATON_TRY(const auto outcome, source_.lines.next(line, under_way_.empty() ? 100 : 0));
@@ -93,13 +98,13 @@ Status BatchRun::enter(const Line& line) {
                request->custom_id});
   }
   const auto kept = output_.kept(request->custom_id);
-  if (kept == BatchOutput::Kept::kNothing) return begin(line.number, *request);
+  if (kept == BatchOutput::Kept::kNothing) return begin(line.number, *std::move(request));
   ++totals_.kept;
   ++(kept == BatchOutput::Kept::kAnswer ? totals_.answered : totals_.failed);
   return {};
 }
 
-Status BatchRun::begin(uint64_t number, const openai::BatchRequest& request) {
+Status BatchRun::begin(uint64_t number, openai::BatchRequest request) {
   auto asked = openai::read_request(request.endpoint, request.body);
   if (!asked) return respond_error(number, request.custom_id, asked.error());
   if (const auto think = flags_.thinking.asked()) asked->chat.extra["enable_thinking"] = *think;
@@ -118,7 +123,7 @@ Status BatchRun::begin(uint64_t number, const openai::BatchRequest& request) {
   completion.request.keep_at = std::move(keep_at);
   auto answer = runtime_.start(std::move(completion));
   if (answer) {
-    under_way_.push_back({number, request.custom_id, request.endpoint, *std::move(answer)});
+    under_way_.push_back({number, std::move(request), *std::move(answer), under_way_max_ == 1 && under_way_.empty()});
     return {};
   }
   if (answer.error().code == Code::kOutOfMemory) answer.error().code = Code::kInvalidInput;  // it cannot fit, ever
@@ -155,14 +160,18 @@ Status BatchRun::poll(std::chrono::nanoseconds timeout) {
       ++i;
       continue;
     }
-    const UnderWay ended = std::move(item);
+    UnderWay ended = std::move(item);
     under_way_.erase(under_way_.begin() + static_cast<std::ptrdiff_t>(i));
     if (completion) {
       BATON_OK(end(ended, **completion));
+    } else if (completion.error().code == Code::kOutOfMemory && !ended.alone) {
+      under_way_max_ = std::clamp<size_t>(under_way_.size(), 1, std::max<size_t>(under_way_max_ - 1, 1));
+      warn_once(fmt::format("{}; from now on {} at a time, at most", completion.error().message, under_way_max_));
+      again_.push_back({ended.number, std::move(ended.request)});
     } else if (ends_batch(completion.error().code)) {
-      return fail(std::move(completion).error().in(ended.custom_id));
+      return fail(std::move(completion).error().in(ended.request.custom_id));
     } else {
-      BATON_OK(respond_error(ended.number, ended.custom_id, openai::api_error(completion.error())));
+      BATON_OK(respond_error(ended.number, ended.request.custom_id, openai::api_error(completion.error())));
     }
   }
   return {};
@@ -170,9 +179,10 @@ Status BatchRun::poll(std::chrono::nanoseconds timeout) {
 
 Status BatchRun::end(const UnderWay& ended, const Completion& completion) {
   if (completion.ended == Ended::kCancelled) return {};
-  const openai::AnswerFacts facts{openai::answer_id(ended.endpoint, ended.number), model_, fingerprint_, seconds_now()};
-  BATON_OK(output_.add(
-      openai::answer_line(ended.number, ended.custom_id, 200, openai::answer_body(ended.endpoint, facts, completion))));
+  const openai::AnswerFacts facts{openai::answer_id(ended.request.endpoint, ended.number), model_, fingerprint_,
+                                  seconds_now()};
+  BATON_OK(output_.add(openai::answer_line(ended.number, ended.request.custom_id, 200,
+                                           openai::answer_body(ended.request.endpoint, facts, completion))));
   const RequestStats& stats = completion.stats;
   ++totals_.answered;
   totals_.prompt_tokens += stats.prompt_tokens;

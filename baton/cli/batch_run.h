@@ -67,13 +67,19 @@ class BatchRun {
  private:
   struct UnderWay {
     uint64_t number = 0;
-    std::string custom_id;
-    openai::Endpoint endpoint = openai::Endpoint::kChat;
+    openai::BatchRequest request;
     Answer answer;
+    bool alone = false;  // nothing else is, while it is
+  };
+  // There was no memory for it: it comes again, beside fewer others.
+  struct Again {
+    uint64_t number = 0;
+    openai::BatchRequest request;
   };
   Status fill();
+  bool all_done() const { return read_all_ && under_way_.empty() && again_.empty(); }
   Status enter(const Line& line);
-  Status begin(uint64_t number, const openai::BatchRequest& request);
+  Status begin(uint64_t number, openai::BatchRequest request);
   // A line that is no request.
   Status report_line(const Line& line, openai::LineError error);
   Status respond_error(uint64_t number, const std::string& custom_id, const openai::ApiError& error);
@@ -97,6 +103,8 @@ class BatchRun {
   std::set<std::string> warned_;
   uint64_t lines_shown_ = 0;  // errors of lines that were said
   std::vector<UnderWay> under_way_;
+  std::vector<Again> again_;
+  size_t under_way_max_;
   BatchTotals totals_;
 };
 

@@ -1,9 +1,13 @@
 // From /proc on Linux, sysctl on macOS.
 #include "baton/cli/machine.h"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <fstream>
+#include <optional>
 #include <sstream>
 #include <thread>
 
@@ -12,6 +16,51 @@
 #endif
 
 namespace baton::cli {
+namespace {
+
+#if !defined(__APPLE__)
+// A file of one number; none where it says "max", or is not there.
+std::optional<uint64_t> number_in(const std::filesystem::path& file) {
+  std::ifstream in(file);
+  uint64_t number = 0;
+  return in >> number ? std::optional(number) : std::nullopt;
+}
+
+// What a group of processes may still take, it or one above it: as a container bounds it.
+uint64_t left_in(std::filesystem::path group, const std::filesystem::path& root, const char* limit, const char* used) {
+  uint64_t left = UINT64_MAX;
+  for (;; group = group.parent_path()) {
+    const auto most = number_in(group / limit), now = number_in(group / used);
+    if (most && now) left = std::min(left, *most - std::min(*most, *now));
+    if (group == root || !group.has_relative_path()) return left;
+  }
+}
+
+// The least of what groups and the process's own limit leave it.
+uint64_t memory_left_to_process() {
+  uint64_t left = UINT64_MAX;
+  std::ifstream groups("/proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);) {  // "0::/path", or "4:memory:/path" of version 1
+    const size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (second == std::string::npos || second + 1 >= line.size()) continue;
+    const std::string kinds = line.substr(first + 1, second - first - 1), path = line.substr(second + 2);
+    const bool old = kinds == "memory";
+    if (!old && !kinds.empty()) continue;
+    const std::filesystem::path root = old ? "/sys/fs/cgroup/memory" : "/sys/fs/cgroup";
+    left = std::min(left, old ? left_in(root / path, root, "memory.limit_in_bytes", "memory.usage_in_bytes")
+                              : left_in(root / path, root, "memory.max", "memory.current"));
+  }
+  struct rlimit own {};
+  if (::getrlimit(RLIMIT_AS, &own) == 0 && own.rlim_cur != RLIM_INFINITY) {
+    const uint64_t pages = number_in("/proc/self/statm").value_or(0);
+    const uint64_t used = pages * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+    left = std::min<uint64_t>(left, own.rlim_cur - std::min<uint64_t>(own.rlim_cur, used));
+  }
+  return left;
+}
+#endif
+
+}  // namespace
 
 Machine this_machine() {
   Machine machine;
@@ -36,7 +85,8 @@ Machine this_machine() {
     std::istringstream fields(line);
     std::string key;
     uint64_t kib = 0;
-    if (fields >> key >> kib && key == "MemAvailable:") machine.memory_available_bytes = kib * 1024;
+    if (fields >> key >> kib && key == "MemAvailable:")
+      machine.memory_available_bytes = std::min(kib * 1024, memory_left_to_process());
   }
 #endif
   return machine;
