@@ -13,7 +13,8 @@ Result<bool> write_checkpoint(StoredStates& cache, const IdentityOf& identity, c
   // Of those that are not exact any of the same makers does: in which steps is left to the clock.
   const bool exact = found.key.exact;
   const auto like = [&](const Provenance& there) {
-    return exact ? there == kept.provenance : there.makers == kept.provenance.makers;
+    const Provenance& mine = found.kept.provenance;
+    return exact ? there == mine : there.makers == mine.makers;
   };
   if (cache.contains(tokens, like)) return true;
   BATON_OK(kept.state->check());
