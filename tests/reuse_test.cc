@@ -177,8 +177,9 @@ TEST_P(Reuse, WhoWasSetAsideAnswersTheSame) {
   EXPECT_GT(aside.end.stats.aside_ms, 0);
   EXPECT_EQ(aside.end.stats.recomputed_tokens, 0u);
   EXPECT_EQ(aside.end.stats.fallback, "");
-  // Every byte of the state, and who made it in which steps; `ref` takes steps of other sizes, by its speed.
-  if (GetParam().prefill == "cpu" && GetParam().decode == "cpu") {
+  // Every byte of the state, and who made it in which steps; `ref` takes steps of other sizes, by its speed, and so does
+  // `cpu` under a sanitizer.
+  if (GetParam().prefill == "cpu" && GetParam().decode == "cpu" && !smoke_run()) {
     EXPECT_EQ(aside.end.answer_state, alone.end.answer_state);
   }
   EXPECT_EQ(engine_->usage().checkpoint_bytes, 0u);
