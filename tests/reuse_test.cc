@@ -18,6 +18,7 @@
 #include "baton/engine/engine.h"
 #include "baton/state/state_cache.h"
 #include "tests/support/golden.h"
+#include "tests/support/smoke.h"
 #include "tests/support/test_names.h"
 
 namespace baton::test {
@@ -177,8 +178,8 @@ TEST_P(Reuse, WhoWasSetAsideAnswersTheSame) {
   EXPECT_GT(aside.end.stats.aside_ms, 0);
   EXPECT_EQ(aside.end.stats.recomputed_tokens, 0u);
   EXPECT_EQ(aside.end.stats.fallback, "");
-  // Every byte of the state, and who made it in which steps; `ref` takes steps of other sizes, by its speed, and so does
-  // `cpu` under a sanitizer.
+  // Every byte of the state, and who made it in which steps; `ref` takes steps of other sizes, by its speed, and so
+  // does `cpu` under a sanitizer.
   if (GetParam().prefill == "cpu" && GetParam().decode == "cpu" && !smoke_run()) {
     EXPECT_EQ(aside.end.answer_state, alone.end.answer_state);
   }
