@@ -77,57 +77,54 @@ TEST(EndedEarly, TheEngineWaitsForTheStep) {
   EXPECT_EQ(rig.live_states(), 0);
 }
 
-// What is the caller's is not asked behind the FinishedEvent, and not for longer than it must.
-TEST(EndedEarly, NotWhileTheTakerIsAsked) {
-  Gate gate;
-  Rig rig({}, {{}});
-  Request request = on_one(1);
-  bool asking = false;
-  Code code = Code::kInternal;
-  request.seal_to = [&](const SealSource& state) -> Status {
-    asking = true;
-    gate.pass();
+// What is the caller's is not asked behind the FinishedEvent, and not for longer than it must: until it is refused.
+class AskedOfTheCaller {
+ public:
+  // In the caller's place; `act` may go on until it is refused.
+  template <class Act>
+  Status asked(Act act) {
+    asking_ = true;
+    gate_.pass();
     Status status;
-    while (status) status = state.give([](uint64_t, std::span<const std::byte>) -> Status { return {}; });
-    code = status.error().code;
+    while (status) status = act();
+    code_ = status.error().code;
     std::this_thread::sleep_for(milliseconds(20));
-    asking = false;
+    asking_ = false;
     return status;
+  }
+  void cancel_meanwhile(Request request) {
+    Rig rig({}, {{}});
+    auto ticket = rig.engine->submit(std::move(request));
+    ASSERT_TRUE(ticket);
+    gate_.wait_for_arrival();
+    gate_.open();
+    ticket->cancel();
+    EXPECT_EQ(read_answer(*ticket).finished.reason, FinishReason::kCancelled);
+    EXPECT_FALSE(asking_);
+    EXPECT_EQ(code_, Code::kCancelled);
+  }
+
+ private:
+  Gate gate_;
+  bool asking_ = false;
+  Code code_ = Code::kInternal;
+};
+
+TEST(EndedEarly, NotWhileTheTakerIsAsked) {
+  AskedOfTheCaller caller;
+  Request request = on_one(1);
+  request.seal_to = [&](const SealSource& state) {
+    return caller.asked([&] { return state.give([](uint64_t, std::span<const std::byte>) -> Status { return {}; }); });
   };
-  auto ticket = rig.engine->submit(std::move(request));
-  ASSERT_TRUE(ticket);
-  gate.wait_for_arrival();
-  gate.open();
-  ticket->cancel();
-  EXPECT_EQ(read_answer(*ticket).finished.reason, FinishReason::kCancelled);
-  EXPECT_FALSE(asking);
-  EXPECT_EQ(code, Code::kCancelled);
+  caller.cancel_meanwhile(std::move(request));
 }
 
 TEST(EndedEarly, NotWhileTheSourceIsAsked) {
-  Gate gate;
-  Rig rig({}, {{}});
+  AskedOfTheCaller caller;
   Request request = on_one(1);
-  bool asking = false;
-  Code code = Code::kInternal;
-  request.start_state = SealSource(1000, [&](const SealSink& sink) -> Status {
-    asking = true;
-    gate.pass();
-    Status status;
-    while (status) status = sink(0, {});
-    code = status.error().code;
-    std::this_thread::sleep_for(milliseconds(20));
-    asking = false;
-    return status;
-  });
-  auto ticket = rig.engine->submit(std::move(request));
-  ASSERT_TRUE(ticket);
-  gate.wait_for_arrival();
-  gate.open();
-  ticket->cancel();
-  EXPECT_EQ(read_answer(*ticket).finished.reason, FinishReason::kCancelled);
-  EXPECT_FALSE(asking);
-  EXPECT_EQ(code, Code::kCancelled);
+  request.start_state =
+      SealSource(1000, [&](const SealSink& sink) { return caller.asked([&] { return sink(0, {}); }); });
+  caller.cancel_meanwhile(std::move(request));
 }
 
 }  // namespace

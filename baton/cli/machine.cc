@@ -26,12 +26,23 @@ std::optional<uint64_t> number_in(const std::filesystem::path& file) {
   return in >> number ? std::optional(number) : std::nullopt;
 }
 
+// Files in memory that a group is charged for: the system gives them up for others, as MemAvailable has it.
+uint64_t cached_files(const std::filesystem::path& group) {
+  uint64_t sum = 0, bytes = 0;
+  std::ifstream in(group / "memory.stat");
+  for (std::string key; in >> key >> bytes;) sum += key == "inactive_file" || key == "active_file" ? bytes : 0;
+  return sum;
+}
+
 // What a group of processes may still take, it or one above it: as a container bounds it.
 uint64_t left_in(std::filesystem::path group, const std::filesystem::path& root, const char* limit, const char* used) {
   uint64_t left = UINT64_MAX;
   for (;; group = group.parent_path()) {
     const auto most = number_in(group / limit), now = number_in(group / used);
-    if (most && now) left = std::min(left, *most - std::min(*most, *now));
+    if (most && now) {
+      const uint64_t taken = *now - std::min(*now, cached_files(group));
+      left = std::min(left, *most - std::min(*most, taken));
+    }
     if (group == root || !group.has_relative_path()) return left;
   }
 }
@@ -86,7 +97,7 @@ Machine this_machine() {
     std::string key;
     uint64_t kib = 0;
     if (fields >> key >> kib && key == "MemAvailable:")
-      machine.memory_available_bytes = std::min(kib * 1024, memory_left_to_process());
+      machine.memory_available_bytes = std::max<uint64_t>(std::min(kib * 1024, memory_left_to_process()), 1);
   }
 #endif
   return machine;
