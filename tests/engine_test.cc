@@ -569,28 +569,6 @@ TEST(Failure, OfMemoryIsAnErrorWhenNothingIsLeftToFallBackTo) {
   EXPECT_TRUE(answer.tokens.empty());
 }
 
-// What finds no memory begins once again, and ends when it finds none then.
-TEST(Failure, AUnitThatThrowsDoesNotTakeTheEngineDown) {
-  for (const bool twice : {false, true}) {
-    Rig rig({}, {{.before = [](Act, size_t) -> Status { throw std::runtime_error("foreign"); }},
-                 {.before = [twice, calls = 0](Act act, size_t) mutable -> Status {
-                   if (act != Act::kDecode) return {};
-                   if (++calls == 3 || (twice && calls == 5)) throw std::bad_alloc();
-                   return {};
-                 }}});
-    const Answer answer = run(*rig.engine, make_request(9, 20));
-    EXPECT_EQ(answer.finished.reason, twice ? FinishReason::kError : FinishReason::kLength);
-    EXPECT_NE(answer.finished.stats.fallback.find("foreign"), std::string::npos);
-    if (twice) {
-      EXPECT_EQ(answer.finished.error.code, Code::kOutOfMemory);
-    } else {
-      EXPECT_NE(answer.finished.stats.fallback.find("no memory"), std::string::npos);
-      EXPECT_EQ(answer.tokens, expected_of(make_request(9, 20)));
-    }
-    EXPECT_EQ(run(*rig.engine, make_request(9, 20)).tokens, expected_of(make_request(9, 20)));
-  }
-}
-
 TEST(SealedState, GoesOnInAnotherRequestOrIsRefused) {
   Rig rig({}, {{.storage = {DType::kF16, true}}, {}});
   Request first = make_request(12, 4);
