@@ -421,7 +421,7 @@ class SoakWithFaults : public Soak {
       load.seed = round + 1;
       last_error_.clear();
       clients(load);
-      if (point == FaultPoint::kStepLost && faults_fired(point) == 1) expect_one_unit_answers();
+      if (point == FaultPoint::kStepLost && faults_fired(point) == 1) expect_two_units_answer();
       end_engine();
       saved = saved && last_error_.empty();
     }
@@ -440,10 +440,10 @@ class SoakWithFaults : public Soak {
               << std::flush;
     disarm_faults();
   }
-  // One of the two is lost, and the other is not.
-  void expect_one_unit_answers() {
+  // One of the three is lost, and the others are not.
+  void expect_two_units_answer() {
     size_t answered = 0;
-    for (const char* unit : {"ref", "cpu"}) {
+    for (const char* unit : kUnits) {
       Request request;
       request.tokens = questions_[0].tokens;
       request.max_new_tokens = 4;
@@ -453,7 +453,7 @@ class SoakWithFaults : public Soak {
       const auto end = ask(std::move(request), first_of(questions_[0].answer, 0, 4), std::nullopt, false, load);
       answered += end && end->reason == FinishReason::kLength ? 1 : 0;
     }
-    EXPECT_EQ(answered, 1u);
+    EXPECT_EQ(answered, std::size(kUnits) - 1);
   }
 };
 
