@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <new>
 
@@ -262,7 +263,8 @@ Result<std::unique_ptr<SequenceState>> StatePool::make_in(std::shared_ptr<StateA
     return fail(Code::kOutOfMemory, fmt::format("{}: the size of a state of {} tokens overflows", unit_, tokens_max));
   }
   // Nothing is taken: what the system would never give is refused now, and not when tokens come.
-  BATON_OK(Memory::allocate(bytes, fmt::format("a state of {} tokens; use a smaller context", tokens_max), unit_));
+  const uint64_t more = bytes - std::min(bytes, arena->pages().idle_bytes());
+  BATON_OK(Memory::allocate(more, fmt::format("a state of {} tokens; use a smaller context", tokens_max), unit_));
   std::unique_ptr<HostState> state(new HostState(*this, std::move(arena), tokens_max));
   BATON_OK(state->take_parts());
   return state;

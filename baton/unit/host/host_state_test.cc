@@ -2,8 +2,13 @@
 #include "baton/unit/host/host_state.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <thread>
 
 namespace baton::host {
@@ -282,6 +287,34 @@ TEST_F(HostStates, NoMemoryForAPageLeavesAllAsItWas) {
       << none.error().message;
   EXPECT_EQ(held.now().bytes, 0u);
 }
+
+#if defined(__linux__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// Where the system gives little more, a state is made of the pages that another one left.
+TEST_F(HostStates, IdlePagesAreAskedForFirst) {
+  constexpr uint64_t kTokens = 200'000;
+  const auto made = [&] {
+    std::unique_ptr<SequenceState> first = make(kTokens);
+    if (!own(*first).make_room(kTokens)) return 3;
+    const uint64_t bytes = first->bytes();
+    first.reset();
+    uint64_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    const rlim_t most = pages * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)) + bytes / 4;
+    const struct rlimit limit { most, most };
+    if (::setrlimit(RLIMIT_AS, &limit) != 0) return 4;
+    if (pool_.make(3 * kTokens)) return 5;
+    const auto again = pool_.make(kTokens);
+    if (!again) return 6;
+    return own(**again).make_room(kTokens) ? 0 : 7;
+  };
+  const pid_t child = ::fork();
+  if (child == 0) std::_Exit(made());
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status)) << "ended by signal " << WTERMSIG(status);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+#endif
 
 // What forks share is let go of by any thread while others copy it: for the thread sanitizer, and the counter.
 TEST_F(HostStates, ForksEndOnAnyThread) {

@@ -36,7 +36,15 @@ bool WaitingBytes::keep(uint64_t bytes) {
 }
 
 Status PagePool::add_slab(std::string_view unit) {
-  const uint64_t count = std::clamp<uint64_t>(kSlabBytes / page_bytes_, 1, kSlabPagesMax);
+  const uint64_t most = std::clamp<uint64_t>(kSlabBytes / page_bytes_, 1, kSlabPagesMax);
+  const Status whole = add_slab(unit, most);
+  for (uint64_t count = whole ? 0 : most / 4; count > 0; count /= 4) {
+    if (add_slab(unit, count)) return {};
+  }
+  return whole;
+}
+
+Status PagePool::add_slab(std::string_view unit, uint64_t count) {
   slabs_.reserve(slabs_.size() + 1);
   Slab slab;
   slab.pages = std::make_unique<Page[]>(count);
@@ -46,6 +54,7 @@ Status PagePool::add_slab(std::string_view unit) {
     slab.pages[i].data = slab.memory.data() + i * page_bytes_;
     push(cold_, &slab.pages[i]);
   }
+  idle_ += count;
   slabs_.push_back(std::move(slab));
   return {};
 }
@@ -58,10 +67,16 @@ Result<Page*> PagePool::take_locked(const Taker& taker) {
     if (cold_ == nullptr) BATON_OK(add_slab(taker.unit));
     page = pop(cold_);
   }
+  --idle_;
   page->holders = 1;
   page->rows = 0;
   taker.held.add(page_bytes_);
   return page;
+}
+
+uint64_t PagePool::idle_bytes() {
+  const std::lock_guard lock(mutex_);
+  return idle_ * page_bytes_;
 }
 
 Result<Page*> PagePool::take(const Taker& taker) {
@@ -107,8 +122,14 @@ void PagePool::give(std::span<Page* const> pages, HeldBytes& held) {
     held.subtract(page_bytes_);
   }
   const std::lock_guard lock(mutex_);
-  while (Page* const page = pop(warm)) push(warm_, page);
-  while (Page* const page = pop(cold)) push(cold_, page);
+  while (Page* const page = pop(warm)) {
+    push(warm_, page);
+    ++idle_;
+  }
+  while (Page* const page = pop(cold)) {
+    push(cold_, page);
+    ++idle_;
+  }
 }
 
 }  // namespace baton::host

@@ -63,6 +63,8 @@ class PagePool {
 
   // Zero, of one holder. kOutOfMemory.
   Result<Page*> take(const Taker& taker);
+  // Of those that nobody holds.
+  uint64_t idle_bytes();
   // Each gets another holder.
   void share(std::span<Page* const> pages);
   // A page like `page` in its first `rows` rows that its holder holds alone: itself, or a copy in its place.
@@ -78,7 +80,9 @@ class PagePool {
   };
 
   Result<Page*> take_locked(const Taker& taker);
+  // A smaller one, where the system has not so much.
   Status add_slab(std::string_view unit);
+  Status add_slab(std::string_view unit, uint64_t count);
   void clear(Page& page) const;
 
   const std::vector<Stripe> stripes_;
@@ -88,6 +92,7 @@ class PagePool {
   std::vector<Slab> slabs_;
   Page* warm_ = nullptr;  // that nobody holds: in memory
   Page* cold_ = nullptr;  // and those that the system has
+  uint64_t idle_ = 0;     // in both lists
 };
 
 }  // namespace baton::host
