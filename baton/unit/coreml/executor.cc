@@ -122,6 +122,8 @@ Status CoreMlExecutor::run(const Seat& seat, std::span<float> out, const StepCon
       BATON_OK(piece(static_cast<host::HostState&>(*seat.state), seat.tokens.subspan(done, taken), part));
     }
     if (rows > 0) output_head(*model_, std::span(hidden).last(rows * width), out);
+  } catch (const std::bad_alloc&) {
+    return fail(Code::kOutOfMemory, fmt::format("coreml: out of memory in a step of {} tokens", count));
   } catch (const std::exception& exception) {
     return fail(Code::kOutOfMemory, fmt::format("coreml: a step of {} tokens: {}", count, exception.what()));
   }

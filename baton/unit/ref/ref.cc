@@ -272,6 +272,8 @@ class RefExecutor final : public Executor {
                  tells ? std::function<void(size_t)>(tell) : nullptr);
         state.advance(static_cast<uint64_t>(count), static_cast<uint64_t>(kept));
       }
+    } catch (const std::bad_alloc&) {
+      return fail(Code::kOutOfMemory, fmt::format("ref: out of memory in a step of {} tokens", total));
     } catch (const std::exception& exception) {
       return fail(Code::kOutOfMemory, fmt::format("ref: a step of {} tokens: {}", total, exception.what()));
     }
