@@ -13,7 +13,10 @@
 #include <utility>
 #include <vector>
 
+#include <unistd.h>
+
 #include "baton/base/file.h"
+#include "baton/base/memory_reserve.h"
 #include "baton/base/output_file.h"
 #include "baton/base/terminal.h"
 #include "baton/cli/bench_flags.h"
@@ -77,6 +80,27 @@ int run_program(int argc, char** argv) {
     if (command->chosen()) return command->run();
   }
   return kUsage;
+}
+
+// Where nothing can be unwound: in the end of an object, before `main`, in a thread of a library.
+[[noreturn]] void end_at_once() {
+  try {
+    if (std::current_exception()) throw;
+    if (!memory_was_refused()) std::abort();  // else thrown through what must not throw
+  } catch (const std::bad_alloc&) {
+  } catch (...) {
+    std::abort();
+  }
+  constexpr std::string_view kWhy = "baton: out of memory\n";
+  [[maybe_unused]] const auto said = ::write(STDERR_FILENO, kWhy.data(), kWhy.size());
+  remove_temporary_files();
+  ::_exit(kFailed);
+}
+
+// Before all that takes memory, so that nothing of it ends the program with a signal.
+[[gnu::constructor(101)]] void expect_no_memory() {
+  std::set_terminate(end_at_once);
+  install_memory_reserve();
 }
 
 }  // namespace
