@@ -65,7 +65,8 @@ TEST(OutOfMemory, InAnyThreadEndsTheRequestsAndNotTheProcess) {
       auto first = (*engine)->submit(make_request(20, 3, 1)), second = (*engine)->submit(make_request(9, 3, 2));
       for (auto* ticket : {&first, &second}) {
         if (!*ticket) {
-          EXPECT_EQ(ticket->error().code, Code::kCancelled);  // the engine had gone down already
+          EXPECT_EQ(ticket->error().code, Code::kOutOfMemory);  // the engine had gone down already
+          EXPECT_FALSE((*engine)->goes_on());
           continue;
         }
         const auto finished = read_to_the_end(**ticket);

@@ -22,6 +22,7 @@ std::string_view to_string(Ended ended) {
 }
 
 Result<Answer> Runtime::start(CompletionRequest request) {
+  BATON_OK(begin_engine_anew());
   BATON_TRY(StopStrings stops, StopStrings::create(std::move(request.stops)));
   const uint64_t tokens_max = request.request.max_new_tokens;
   BATON_TRY(Ticket ticket, engine_->submit(std::move(request.request)));

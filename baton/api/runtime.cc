@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "baton/api/units.h"
+#include "baton/base/memory_reserve.h"
 
 namespace baton {
 namespace {
@@ -72,10 +73,8 @@ Result<std::unique_ptr<Runtime>> Runtime::open(const RuntimeOptions& options) tr
                                               error.code().message()));
 }
 
-bool Runtime::end_engine() {
-  if (!engine_) return true;
+bool Runtime::close_engine() {
   const std::vector<std::string> hanging = engine_->close();
-  engine_.reset();
   for (const std::string& name : hanging) {
     if (Loaded* unit = find_unit(name)) {
       static_cast<void>(unit->executor.release());
@@ -85,7 +84,23 @@ bool Runtime::end_engine() {
   return hanging.empty();
 }
 
+bool Runtime::end_engine() {
+  if (!engine_) return true;
+  const bool all = close_engine();
+  engine_.reset();
+  return all;
+}
+
 Runtime::~Runtime() { end_engine(); }
+
+Status Runtime::begin_engine_anew() {
+  const Status health = engine_->health();
+  if (health || health.error().code != Code::kOutOfMemory || engine_->has_tickets()) return health;
+  if (!close_engine()) return fail(Code::kUnavailable, "a unit hangs in a step: the engine cannot begin anew");
+  refill_memory_reserve();
+  BATON_TRY(engine_, Engine::create(engine_options_));
+  return {};
+}
 
 Status Runtime::open_cache(const RuntimeOptions& options) {
   BATON_TRY(const StateIdentity of, identity(options.fingerprint));
@@ -137,7 +152,8 @@ Result<std::vector<int32_t>> Runtime::encode_chat(const ChatInput& input) const 
 }
 
 Result<Completion> Runtime::complete(CompletionRequest request, const std::function<void(std::string_view)>& on_text,
-                                     const std::function<bool()>& cancelled) {
+                                     const std::function<bool()>& cancelled) try {
+  BATON_OK(begin_engine_anew());
   const uint64_t before = engine_->usage().prefilled, expected = prefill_total(request);
   const auto on_prefill = std::move(request.on_prefill);
   const auto on_answer = std::move(request.on_answer);
@@ -153,6 +169,8 @@ Result<Completion> Runtime::complete(CompletionRequest request, const std::funct
     if (cancelled && cancelled()) goes_on ? answer.stop() : answer.cancel();
     if (on_prefill && !answer.begun()) on_prefill(std::min(engine_->usage().prefilled - before, expected), expected);
   }
+} catch (const std::bad_alloc&) {
+  return fail(Code::kOutOfMemory, "out of memory for the answer");
 }
 
 }  // namespace baton

@@ -160,8 +160,12 @@ class Runtime {
   // out, and references to the engine end. An error: the measuring itself failed.
   Status prepare_proof(Request& request, const ProofEvents& events = {});
 
+  // Engine::goes_on.
+  bool goes_on() const { return engine_->goes_on(); }
+
   // Submits a request and returns at once; its `on_prefill` is not asked. Errors are those of Engine::submit and of the
-  // stop strings.
+  // stop strings. An engine that ended for want of memory is begun anew once all its answers are gone, without what it
+  // kept: references to it end, and its usage counts from zero. Throws std::bad_alloc.
   Result<Answer> start(CompletionRequest request);
   // Runs to the end. `on_text` gets whole characters as they come; `cancelled` is asked at least every 20 ms, and a
   // cancelled answer is a Completion with kCancelled. An engine error is the Error of the result.
@@ -177,6 +181,8 @@ class Runtime {
   Status open_cache(const RuntimeOptions& options);
   // Ends the engine and lets go of units that hang: false where there were any.
   bool end_engine();
+  bool close_engine();  // the same, but that it stays, to be asked
+  Status begin_engine_anew();
   Loaded* find_unit(std::string_view name);
   // Gives back what of the bounds is `prefill`'s, when it had a hand in the starting state.
   Result<std::optional<ProofBounds>> prepare_start(Request& request, const StateMaker& prefill,

@@ -13,6 +13,7 @@
 
 #include "baton/base/channel.h"
 #include "baton/base/fault.h"
+#include "baton/base/memory_reserve.h"
 #include "baton/bridge/bridge.h"
 #include "baton/engine/checkpoint_writer.h"
 #include "baton/engine/lane.h"
@@ -125,7 +126,7 @@ struct Engine::Core {
         lost(options.units.size()) {}
 
   Status start();
-  // Behind the end of the scheduler's thread; the lanes that hang are left alone, and named.
+  // Behind the end of the scheduler's thread; the lanes that hang are left alone, and named. Takes no memory.
   std::vector<std::string> join();
   Result<StateIdentity> identity(LaneIndex lane) const;  // of the states of its model
   Status save_checkpoints(const std::function<bool(uint64_t done, uint64_t total)>& on_progress);
@@ -175,6 +176,7 @@ struct Engine::Core {
   std::atomic<uint64_t> checkpoints{0}, checkpoint_bytes{0}, stored{0}, bytes_peak{0};
   std::optional<CheckpointWriter> writer;  // where there is a cache
   std::vector<std::thread> threads;        // the scheduler's is the last
+  std::vector<std::string> hanging;        // names of all units, until `join`
   std::atomic<int> owners{1};              // the engine, and each lane's thread
 };
 
@@ -188,6 +190,8 @@ Status Engine::Core::start() {
       throw std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again));
   };
   try {
+    for (const EngineUnit& unit : options.units) hanging.push_back(unit.name);
+    threads.reserve(options.units.size() + 2);
     for (const EngineUnit& unit : options.units)
       lanes.push_back(std::make_unique<Lane>(*unit.executor, unit_of(unit.name), unit.caps->decode_seats_max, clock));
     for (size_t i = 0; i <= options.units.size(); ++i) works.push_back(std::make_unique<Channel<Work>>(1));
@@ -232,23 +236,17 @@ std::vector<std::string> Engine::Core::join() {
   if (threads.empty()) return {};
   threads.back().join();
   threads.pop_back();
-  std::vector<std::string> hanging;
-  for (size_t i = 0; i < threads.size(); ++i) {
-    if (i == scheduler.bridge() || !scheduler.hangs(static_cast<LaneIndex>(i))) {
-      threads[i].join();
-    } else {
-      threads[i].detach();
-      hanging.push_back(options.units[i].name);
-    }
-  }
+  for (size_t i = 0; i < threads.size(); ++i)
+    i != scheduler.bridge() && scheduler.hangs(static_cast<LaneIndex>(i)) ? threads[i].detach() : threads[i].join();
   threads.clear();
   writer.reset();  // the scheduler's thread sent to it
   // Whose states they hold is in use as well.
-  for (const Snapshot::State& state : scheduler.snapshot().states) {
-    const std::string& name = options.units[state.home].name;
-    if (state.given_up && std::find(hanging.begin(), hanging.end(), name) == hanging.end()) hanging.push_back(name);
-  }
-  return hanging;
+  LaneIndex lane = 0;
+  std::erase_if(hanging, [&](const std::string&) {
+    const LaneIndex unit = lane++;
+    return !scheduler.hangs(unit) && !scheduler.holds_given_up(unit);
+  });
+  return std::move(hanging);
 }
 
 Status Engine::Core::save_checkpoints(const std::function<bool(uint64_t done, uint64_t total)>& on_progress) try {
@@ -308,6 +306,7 @@ void Engine::Core::run_bridge() {
 
 void Engine::Core::run_scheduler() {
   while (!drained()) {
+    refill_memory_reserve();
     const int64_t deadline_ns = scheduler.next_deadline_ns();
     std::optional<Message> message = deadline_ns == INT64_MAX ? inbox.receive() : receive_until(deadline_ns);
     if (!message && deadline_ns == INT64_MAX) break;
@@ -439,12 +438,13 @@ Engine::~Engine() {
   BATON_CHECK(core_->outlets.empty());  // a ticket outlived the engine
 }
 
-Result<Ticket> Engine::submit(Request request) try {
+Result<Ticket> Engine::submit(Request request) {
   BATON_TRY(ResolvedRequest resolved, resolve(std::move(request), core_->facts, core_->used_bytes));
   const uint64_t tokens_max = resolved.request.max_new_tokens;
   EventOutlet* outlet = nullptr;
   {
     const std::scoped_lock lock(core_->mutex);
+    if (core_->broken != nullptr) return fail(core_->broken_code, core_->broken);
     if (core_->closed) return fail(Code::kCancelled, "the engine is shutting down");
     for (const LaneIndex lane : {resolved.prefill, resolved.via, resolved.decode}) {
       if (!core_->lost[lane].empty()) return fail(lost_unit(core_->facts.lanes[lane].name, core_->lost[lane]));
@@ -459,10 +459,29 @@ Result<Ticket> Engine::submit(Request request) try {
   }
   // From here the ticket answers for the outlet.
   Ticket ticket(this, outlet);
-  core_->survive([&] { core_->inbox.send(SubmitMessage{outlet->id, std::move(resolved)}); });
+  try {
+    core_->inbox.send(SubmitMessage{outlet->id, std::move(resolved)});
+  } catch (const std::bad_alloc&) {
+    const std::scoped_lock lock(core_->mutex);
+    if (!std::exchange(outlet->finished, true)) --core_->open_requests;
+    throw;
+  }
   return ticket;
-} catch (const std::bad_alloc&) {
-  return fail(Code::kOutOfMemory, "out of memory for the request");
+}
+
+Status Engine::health() const {
+  const std::scoped_lock lock(core_->mutex);
+  return core_->broken == nullptr ? Status() : fail(core_->broken_code, core_->broken);
+}
+
+bool Engine::goes_on() const {
+  const std::scoped_lock lock(core_->mutex);
+  return core_->broken == nullptr;
+}
+
+bool Engine::has_tickets() const {
+  const std::scoped_lock lock(core_->mutex);
+  return !core_->outlets.empty();
 }
 
 void Engine::shutdown() {

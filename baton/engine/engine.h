@@ -101,8 +101,17 @@ class Engine {
 
   // Any thread. kInvalidInput or kNotFound for a request that cannot run (the message names the field or the units),
   // kUnsupported when it would decode on a unit that only prefills, kOutOfMemory when the queue is full or the request
-  // cannot fit, kUnavailable when it names a unit that is lost, kCancelled when the engine is shutting down.
+  // cannot fit, kUnavailable when it names a unit that is lost, kCancelled when the engine is shutting down; what
+  // `health` says. Throws std::bad_alloc: then nothing was submitted.
   Result<Ticket> submit(Request request);
+
+  // The error that every ticket ended with when the engine could go on no longer, and that `submit` gives from then on.
+  // Any thread.
+  Status health() const;
+  // The same, and takes no memory.
+  bool goes_on() const;
+  // Whether one is there that has not been destroyed. Any thread.
+  bool has_tickets() const;
 
   // Refuses new requests and cancels all others; their FinishedEvents come. Returns at once. Any thread.
   void shutdown();

@@ -192,6 +192,9 @@ struct RequestStats {
   // How often it began again after a failure, which `fallback` tells; at last from a checkpoint of so many tokens, its
   // own or the one it began from. 0: from the first.
   uint64_t restarts = 0, restarted_at = 0;
+  // Tokens of the answer that were there when it did, and were prefilled then: what a prefill makes of them need not
+  // have the bits of the decode steps before.
+  uint64_t prefilled_answer = 0;
   uint64_t generated_tokens = 0;  // TokenEvents sent
   uint64_t via_tokens = 0;        // of them, by the via unit
   // How often it was set aside for others, how long, and tokens that were prefilled again for want of a checkpoint.

@@ -80,6 +80,8 @@ class Scheduler {
   const std::string& lost(LaneIndex lane) const { return lanes_[lane].lost; }
   // Whether the lane still has a work that was given up.
   bool hangs(LaneIndex lane) const { return lanes_[lane].given_up; }
+  // Whether a work that was given up has a state of the lane's unit.
+  bool holds_given_up(LaneIndex home) const;
 
  private:
   struct LaneRecord {

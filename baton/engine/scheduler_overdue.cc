@@ -83,4 +83,11 @@ bool Scheduler::refuse_first(std::unique_ptr<Sequence>& next, int64_t now_ns) {
   return true;
 }
 
+bool Scheduler::holds_given_up(LaneIndex home) const {
+  return std::any_of(lanes_.begin(), lanes_.end(), [home](const LaneRecord& lane) {
+    return std::any_of(lane.in_flight.states.begin(), lane.in_flight.states.end(),
+                       [home](const Snapshot::State& state) { return state.given_up && state.home == home; });
+  });
+}
+
 }  // namespace baton

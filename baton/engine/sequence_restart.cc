@@ -107,6 +107,7 @@ void Sequence::start_again(std::string why) {
   foreign = start_pending;
   ++stats.restarts;
   stats.restarted_at = 0;
+  stats.prefilled_answer = generated();
   if (last.state) {
     start_key = last_key;
     start = last;
