@@ -70,21 +70,32 @@ class BatchRun {
     openai::BatchRequest request;
     Answer answer;
     bool alone = false;  // nothing else is, while it is
+    int whole = 0;       // Asked's
   };
-  // There was no memory for it: it comes again, beside fewer others.
-  struct Again {
+  // To be asked; again, where there was no memory for it.
+  struct Asked {
     uint64_t number = 0;
     openai::BatchRequest request;
+    int whole = 0;  // times that it was for an answer that began again in its middle
   };
   Status fill();
-  bool all_done() const { return read_all_ && under_way_.empty() && again_.empty(); }
+  Status fill_from_lines();
+  bool nothing_left() const { return read_all_ && !line_ && under_way_.empty() && again_.empty(); }
+  bool all_done() const { return nothing_left() && starved_.empty(); }
   Status enter(const Line& line);
-  Status begin(uint64_t number, openai::BatchRequest request);
+  // Without memory it comes again.
+  Status begin(Asked next);
+  // Leaves `next` as it is, where it throws.
+  Status submit(Asked& next);
+  Status come_again(UnderWay ended, Error why);
+  // The error where nothing was answered since too many others.
+  Status shortage(Error why);
   // A line that is no request.
   Status report_line(const Line& line, openai::LineError error);
   Status respond_error(uint64_t number, const std::string& custom_id, const openai::ApiError& error);
   Status poll(std::chrono::nanoseconds timeout);
   Status end(const UnderWay& ended, const Completion& completion);
+  void count(const RequestStats& stats);
   void show_progress();
   void warn_once(const std::string& text);
 
@@ -103,7 +114,11 @@ class BatchRun {
   std::set<std::string> warned_;
   uint64_t lines_shown_ = 0;  // errors of lines that were said
   std::vector<UnderWay> under_way_;
-  std::vector<Again> again_;
+  std::vector<Asked> again_;          // beside fewer others
+  std::vector<Asked> starved_;        // alone, behind all others
+  std::optional<size_t> last_times_;  // how many of those that starved are still asked once more
+  int shortages_ = 0;                 // since the last answer
+  std::optional<Line> line_;          // read, and not yet entered
   size_t under_way_max_;
   BatchTotals totals_;
 };
