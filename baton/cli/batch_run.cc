@@ -164,7 +164,10 @@ Status BatchRun::submit(Asked& next) {
   if (!asked) return respond_error(number, request.custom_id, asked.error());
   if (const auto think = flags_.thinking.asked()) asked->chat.extra["enable_thinking"] = *think;
   auto tokens = openai::prompt_tokens(runtime_, *asked);
-  if (!tokens) return respond_error(number, request.custom_id, tokens.error());
+  if (!tokens) {
+    if (tokens.error().code == to_string(Code::kOutOfMemory)) throw std::bad_alloc();
+    return respond_error(number, request.custom_id, tokens.error());
+  }
   std::vector<uint64_t> keep_at;
   if (!flags_.no_reuse && request.endpoint == openai::Endpoint::kChat)
     keep_at = openai::branching_positions(runtime_, asked->chat, *tokens);
