@@ -1,5 +1,5 @@
-// A state handed over in this process (move_state) against a plain copy of as many bytes, in pairs, one after the
-// other: states of the shape of Qwen3.5-0.8B in the memory of host units, keys and values in F16.
+// A state handed over in this process (move_state), or restored from a checkpoint, against a plain copy of as many
+// bytes, in pairs, one after the other: states of the shape of Qwen3.5-0.8B in the memory of host units, keys and values in F16.
 //   x copy        median of the pairs' ratios; low, high: the smallest and largest
 //   move, copy    GB/s, medians, of the state's bytes
 // Both sides' memory has been touched before; the copy is one memcpy of one thread.
@@ -14,6 +14,7 @@
 #include "baton/base/float.h"
 #include "baton/base/random.h"
 #include "baton/bridge/bridge.h"
+#include "baton/bridge/checkpoint.h"
 #include "baton/unit/host/host_state.h"
 
 namespace baton {
@@ -55,7 +56,9 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-void hand_over(benchmark::State& bench) {
+enum class Way : uint8_t { kMove, kRestore };
+
+void hand_over(benchmark::State& bench, Way way) {
   const auto tokens = static_cast<uint64_t>(bench.range(0));
   const Program program = qwen35_08b();
   const SteadyClock clock;
@@ -66,6 +69,8 @@ void hand_over(benchmark::State& bench) {
   const uint64_t bytes = section_bytes(from->shape(), tokens);
   const std::vector<std::byte> source(bytes, std::byte{1});
   std::vector<std::byte> copied(bytes);
+  CheckpointMemory memory;
+  const auto kept = memory.keep(*from, nullptr).value();
   BATON_CHECK(move_state(*from, *to_pool.make(tokens).value()));  // the pool keeps its memory for the next
   std::vector<double> ratios, moves, copies;
   for (auto _ : bench) {
@@ -74,7 +79,7 @@ void hand_over(benchmark::State& bench) {
     std::memcpy(copied.data(), source.data(), bytes);
     benchmark::ClobberMemory();
     const int64_t between = clock.now_ns();
-    BATON_CHECK(move_state(*from, *to));
+    BATON_CHECK(way == Way::kMove ? move_state(*from, *to) : restore_state(*kept, *to));
     const int64_t end = clock.now_ns();
     copies.push_back(static_cast<double>(between - start));
     moves.push_back(static_cast<double>(end - between));
@@ -88,7 +93,8 @@ void hand_over(benchmark::State& bench) {
   bench.counters["move"] = gigabytes / median(moves);
   bench.counters["copy"] = gigabytes / median(copies);
 }
-BENCHMARK(hand_over)->Arg(512)->Arg(4096)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(hand_over, move, Way::kMove)->Arg(512)->Arg(4096)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(hand_over, restore, Way::kRestore)->Arg(512)->Arg(4096)->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace baton

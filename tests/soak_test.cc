@@ -354,14 +354,27 @@ void allocate_from_one_heap() {
 #endif
 }
 
-// What the allocator keeps for later is given back first.
-double resident_bytes() {
+// Bytes that are resident, by a line of /proc/self/status ("VmRSS:", "RssAnon:"); what the allocator keeps for later is
+// given back first.
+double resident_bytes(std::string_view line) {
 #if defined(__GLIBC__)
   ::malloc_trim(0);
 #endif
-  uint64_t pages = 0, resident = 0;
-  std::ifstream("/proc/self/statm") >> pages >> resident;
-  return static_cast<double>(resident) * static_cast<double>(::sysconf(_SC_PAGESIZE));
+  std::ifstream status("/proc/self/status");
+  for (std::string text; std::getline(status, text);) {
+    if (text.starts_with(line)) return 1024 * std::strtod(text.c_str() + line.size(), nullptr);
+  }
+  return 0;
+}
+
+// What the program holds of its one heap: tells growth of it from the allocator's and the system's.
+double allocated_bytes() {
+#if defined(__GLIBC__)
+  const struct mallinfo2 info = ::mallinfo2();
+  return static_cast<double>(info.uordblks + info.hblkhd);
+#else
+  return 0;
+#endif
 }
 
 // Engines one after the other, each with what the one before left in the folder.
@@ -370,7 +383,7 @@ TEST_F(Soak, EveryAnswerIsTheOneItHasAlone) {
   const double seconds = asked != nullptr ? std::strtod(asked, nullptr) : 0;
   const size_t rounds = seconds >= 60 ? 30 : 2;
   if (seconds >= 60) allocate_from_one_heap();
-  std::vector<double> resident;
+  std::vector<double> resident, anonymous;
   for (size_t round = 0; round < rounds && counts_.wrong == 0; ++round) {
     ASSERT_TRUE(start_engine());
     const auto time = std::chrono::duration<double>(seconds / static_cast<double>(rounds));
@@ -382,8 +395,11 @@ TEST_F(Soak, EveryAnswerIsTheOneItHasAlone) {
     clients(load);
     end_engine();
     EXPECT_EQ(last_error_, "");
-    if (seconds >= 60) std::cout << fmt::format("round {}: {:.2f} MiB\n", round, resident_bytes() / 1048576);
-    resident.push_back(resident_bytes());
+    resident.push_back(resident_bytes("VmRSS:"));
+    anonymous.push_back(resident_bytes("RssAnon:"));
+    if (seconds >= 60)
+      std::cout << fmt::format("round {}: {:.2f} MiB resident, {:.2f} of no file, {:.3f} allocated\n", round,
+                               resident.back() / 1048576, anonymous.back() / 1048576, allocated_bytes() / 1048576);
   }
   print();
   EXPECT_EQ(counts_.wrong, 0u);

@@ -332,6 +332,14 @@ Result<std::vector<int32_t>> Conversation::certain(std::string_view typed) const
   return std::move(prompt.tokens);
 }
 
+Result<std::vector<int32_t>> Conversation::if_sent(std::string_view typed) const {
+  nlohmann::ordered_json messages = messages_;
+  messages.push_back({{"role", "user"}, {"content", std::string(typed)}});
+  BATON_TRY(Prompt prompt, prompt_of(messages, true));
+  if (!prompt.tokens.empty()) prompt.tokens.pop_back();
+  return std::move(prompt.tokens);
+}
+
 Result<std::vector<int32_t>> Conversation::certain_while(const Prompt& prompt, const AnswerSoFar& answer) const {
   const size_t blank = answer.text.find_last_of(" \t\n");  // the last word may go on
   const size_t end = blank == std::string::npos ? blank : answer.text.find_last_not_of(" \t\n", blank);

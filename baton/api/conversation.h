@@ -91,6 +91,9 @@ class Conversation {
   Result<std::string> answer_opening() const;
   // What the next prompt surely begins with, when the question begins with `typed`; its last word may go on.
   Result<std::vector<int32_t>> certain(std::string_view typed) const;
+  // What a prompt begins with whose question is `typed` as it stands: all but its last token, which a turn processes
+  // itself for what it says of the next.
+  Result<std::vector<int32_t>> if_sent(std::string_view typed) const;
   // As of a turn's request: options, reuse, tenant.
   void prepare(Request& request) const;
   // How often the same turn was asked again: seeds have to differ.

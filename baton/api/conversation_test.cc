@@ -82,6 +82,23 @@ TEST_F(Turns, BeginWhereIdlePrefillEnded) {
   EXPECT_LT(turn.prompt_tokens - known.size(), 20u);  // " of it?" and what stands before an answer
 }
 
+// A question that stood for a moment before it was sent: nothing is left but the token that every turn processes itself.
+TEST_F(Turns, AQuestionThatIsSentAsItStoodReplaysOneToken) {
+  const std::string first = "What is a tree, and what grows on it?", second = "And what is a leaf of it?";
+  Conversation plain = conversation(ReuseMode::kOff, 1), idle = conversation(ReuseMode::kAny, 2);
+  EXPECT_EQ(ask(plain, first).completion->ids, ask(idle, first).completion->ids);
+  IdlePrefill prefill(*runtime_, idle_on_prefill_unit(idle));
+  ASSERT_TRUE(prefill.certain(idle.certain(second).value()));
+  while (prefill.busy()) ASSERT_TRUE(prefill.poll(std::chrono::seconds(60)));
+  ASSERT_TRUE(prefill.certain(idle.if_sent(second).value()));
+  while (prefill.busy()) ASSERT_TRUE(prefill.poll(std::chrono::seconds(60)));
+
+  const Turn turn = ask(idle, second), alone = ask(plain, second);
+  EXPECT_EQ(turn.completion->ids, alone.completion->ids);
+  EXPECT_EQ(turn.prompt_tokens, alone.prompt_tokens);
+  EXPECT_EQ(turn.reused_tokens, turn.prompt_tokens - 1);
+}
+
 TEST_F(Turns, AWordThatMayGoOnIsNotCertain) {
   Conversation talk = conversation(ReuseMode::kAny, 1);
   ask(talk, "What is a tree?");

@@ -19,7 +19,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr uint32_t kTypedPieces = 8;
+constexpr uint32_t kPauseParts = 8;
 
 bool hands_over(ConversationWay way) { return way != ConversationWay::kSingle && way != ConversationWay::kSingleBusy; }
 bool has_neighbour(ConversationWay way) {
@@ -124,14 +124,15 @@ Request Bench::request(ConversationWay way, std::vector<int32_t> tokens) const {
 Status Bench::pause(IdlePrefill* idle, Neighbour* neighbour, const std::vector<int32_t>& said,
                     std::span<const int32_t> question) const {
   const auto start = Clock::now();
-  for (uint32_t piece = 0; piece < kTypedPieces; ++piece) {
+  for (uint32_t part = 0; part < kPauseParts; ++part) {
     if (idle != nullptr) {
       std::vector<int32_t> known = said;
-      const auto typed = question.first(question.size() * piece / kTypedPieces);
+      const auto typed = question.first(question.size() * part / (kPauseParts - 1));
       known.insert(known.end(), typed.begin(), typed.end());
+      if (part + 1 == kPauseParts) known.pop_back();  // the turn's own: Conversation::if_sent
       BATON_OK(idle->certain(std::move(known)));
     }
-    const auto end = start + std::chrono::milliseconds(settings_.shape.pause_ms) * (piece + 1) / kTypedPieces;
+    const auto end = start + std::chrono::milliseconds(settings_.shape.pause_ms) * (part + 1) / kPauseParts;
     while (until(end).count() > 0) {
       const auto slice = std::min<std::chrono::nanoseconds>(until(end), std::chrono::milliseconds(20));
       if (neighbour != nullptr) BATON_OK(neighbour->look(std::chrono::nanoseconds(0)));

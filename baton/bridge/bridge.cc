@@ -9,7 +9,7 @@
 
 #include "baton/base/clock.h"
 #include "baton/base/fault.h"
-#include "baton/bridge/convert.h"
+#include "baton/bridge/segment_fill.h"
 #include "baton/state/values.h"
 
 namespace baton {
@@ -21,8 +21,6 @@ tl::unexpected<Error> no_memory(std::string_view what) {
   return fail(Code::kOutOfMemory, fmt::format("bridge: no memory for {}: use a shorter context", what));
 }
 
-std::string name_of(const Segment& segment) { return segment_name(segment.kind, segment.layer); }
-
 Status check_tokens_to_seal(const SequenceState& state, std::span<const int32_t> tokens) {
   if (tokens.size() != state.position()) {
     return broken(fmt::format("a state at position {} to be sealed with {} tokens", state.position(), tokens.size()));
@@ -31,15 +29,6 @@ Status check_tokens_to_seal(const SequenceState& state, std::span<const int32_t>
   if (negative == tokens.end()) return {};
   return fail(Code::kInvalidInput,
               fmt::format("bridge: token {} is {}: ids are not negative", negative - tokens.begin(), *negative));
-}
-
-// Rows of a state that fill `bytes`: where they are, or read into `piece`.
-Result<const std::byte*> rows_of(const SequenceState& state, size_t index, RowRange rows, uint64_t bytes,
-                                 std::vector<std::byte>& piece) {
-  if (const std::byte* here = state.view(index, rows)) return here;
-  piece.resize(bytes);
-  BATON_OK(state.read(index, rows, piece.data()));
-  return piece.data();
 }
 
 // The same values with one that is no number, for a fault.
@@ -83,80 +72,10 @@ Status for_values(const SequenceState& state, uint64_t tokens, size_t index, std
   });
 }
 
-// Fills one segment of a state piece by piece.
-class SegmentFill {
- public:
-  SegmentFill(const SegmentPlan& plan, size_t index, SequenceState& into) : plan_(plan), index_(index), into_(into) {}
-
-  // `values` of the plan's `from` type, numbers all.
-  Status put(RowRange rows, std::span<const std::byte> values) {
-    BATON_OK(check_range(rows, values));
-    const uint64_t count = rows.count * plan_.from.dims[2];
-    if (plan_.kind() == MoveKind::kConvert) {
-      converted_.resize(count * value_bytes(plan_.to));
-      convert_run(values.data(), plan_.from.dtype, converted_.data(), plan_.to, count);
-      values = converted_;
-    }
-    if (BATON_FAULT(kMoveWrite)) return fail(Code::kDevice, "a fault was asked for: the state cannot be written");
-    std::span<const std::byte> written = values;
-    std::vector<std::byte> damaged;
-    if (BATON_FAULT(kMoveDamage)) {
-      damaged.assign(values.begin(), values.end());
-      damaged[damaged.size() / 2] ^= std::byte{1};
-      written = damaged;
-    }
-    BATON_OK(into_.write(index_, rows, written.data()));
-    BATON_TRY(const std::byte* back, rows_of(into_, index_, rows, values.size(), back_));
-    if (std::memcmp(back, values.data(), values.size()) == 0) return {};
-    return fail(Code::kCorrupt, fmt::format("bridge: {}: rows {} to {} do not come back as they were written: the unit "
-                                            "or its memory is at fault",
-                                            name_of(plan_.from), rows.first, rows.first + rows.count - 1));
-  }
-
-  // After all rows.
-  Status finish() const {
-    if (!too_small_ || of_size_) return {};
-    return fail(Code::kUnsupported,
-                fmt::format("bridge: {}: all values are too small for {}: decode on the unit that prefilled",
-                            name_of(plan_.from), to_string(plan_.to)));
-  }
-
- private:
-  Status check_range(RowRange rows, std::span<const std::byte> values) {
-    const DType from = plan_.from.dtype;
-    if (const auto over = first_overflow(values, from, plan_.to)) {
-      return fail(Code::kUnsupported,
-                  fmt::format("bridge: {}: value {} is {}, more than {} can hold: decode on the unit that prefilled",
-                              name_of(plan_.from), rows.first * plan_.from.dims[2] + *over,
-                              value_at(values, from, *over), to_string(plan_.to)));
-    }
-    if (of_size_) return {};
-    if (all_underflow(values, from, plan_.to)) {
-      too_small_ = true;
-    } else {
-      of_size_ = first_not_zero(values, from).has_value();
-    }
-    return {};
-  }
-
-  const SegmentPlan plan_;
-  const size_t index_;
-  SequenceState& into_;
-  bool too_small_ = false, of_size_ = false;  // values below the receiver's normal numbers were seen, and others
-  std::vector<std::byte> converted_, back_;
-};
-
 SealExpectation for_state(SealExpectation expected, const SequenceState& into) {
   expected.shape = &into.shape();
   expected.position_max = into.tokens_max();
   return expected;
-}
-
-Result<BridgePlan> plan_move(const StateShape& from, uint64_t tokens, const SequenceState& to) {
-  BATON_TRY(BridgePlan plan, plan_bridge(from, to.shape()));
-  if (tokens <= to.tokens_max()) return plan;
-  return fail(Code::kMismatch,
-              fmt::format("bridge: a state at position {} does not fit one of {} tokens", tokens, to.tokens_max()));
 }
 
 }  // namespace
@@ -174,7 +93,7 @@ Result<MoveReport> move_state(const SequenceState& from, SequenceState& to) try 
         for_values(from, tokens, i, {}, piece, [&](RowRange rows, auto values) { return fill.put(rows, values); }));
     BATON_OK(fill.finish());
   }
-  BATON_OK(to.finish_write());
+  BATON_OK(to.finish_write(true));
   return MoveReport{section_bytes(from.shape(), tokens), ms_between(start_ns, clock.now_ns())};
 } catch (const std::bad_alloc&) {
   return no_memory("a piece of a state");
@@ -187,7 +106,8 @@ Result<MoveReport> hand_over_state(SequenceState& from, SequenceState& to) try {
   const uint64_t tokens = from.position();
   BATON_TRY(const BridgePlan plan, plan_move(from.shape(), tokens, to));
   std::vector<std::byte> piece;
-  for (size_t i = 0; i < plan.segments.size(); ++i)
+  const bool searched = tokens > 0 && from.searched();
+  for (size_t i = 0; i < plan.segments.size() && !searched; ++i)
     BATON_OK(for_values(from, tokens, i, {}, piece, [](RowRange, auto) { return Status(); }));
   if (!to.adopt(from)) return move_state(from, to);
   return MoveReport{0, ms_between(start_ns, clock.now_ns()), true};
@@ -223,6 +143,7 @@ Result<std::unique_ptr<StateStream>> StateStream::begin(const SequenceState& fro
 }
 
 Status StateStream::move(const SequenceState& from, uint64_t position, std::optional<int32_t> layer) try {
+  if (adopts_) return {};
   const SteadyClock clock;
   const int64_t start_ns = clock.now_ns();
   Status status;
@@ -241,7 +162,6 @@ Status StateStream::move_part(const SequenceState& from, uint64_t position, Part
   if (part.moved >= position || (!part.grows && !last)) return {};
   const auto move = [&](RowRange rows, uint64_t first_there) {
     return for_values(from, position, part.index, rows, piece_, [&](RowRange piece, auto values) {
-      if (adopts_) return Status();
       report_.bytes += values.size();
       return part.fill.put({first_there + piece.first - rows.first, piece.count}, values);
     });
@@ -257,17 +177,10 @@ Status StateStream::move_part(const SequenceState& from, uint64_t position, Part
 }
 
 Status StateStream::finish(SequenceState& from) {
-  if (!adopts_) return to_.finish_write();
-  for (const Part& part : parts_) {
-    if (part.moved == tokens_) continue;
-    return broken(
-        fmt::format("{} of a state of {} tokens was searched for {}", name_of(part.from), tokens_, part.moved));
-  }
-  report_.adopted = to_.adopt(from);
-  if (report_.adopted) return {};
-  BATON_TRY(const MoveReport copied, move_state(from, to_));
-  report_.bytes += copied.bytes;
-  report_.ms += copied.ms;
+  if (!adopts_) return to_.finish_write(true);
+  if (from.position() != tokens_)
+    return broken(fmt::format("a state of {} tokens was to be of {}", from.position(), tokens_));
+  BATON_TRY(report_, hand_over_state(from, to_));
   return {};
 }
 
@@ -352,7 +265,7 @@ Status StateOpener::rows(size_t section, uint64_t first, std::span<const std::by
 Result<SealedView> StateOpener::finish() {
   BATON_TRY(SealedView view, reader_.finish());
   if (fill_ != nullptr) BATON_OK(fill_->segment.finish());
-  BATON_OK(into_.finish_write());
+  BATON_OK(into_.finish_write(true));
   return view;
 }
 

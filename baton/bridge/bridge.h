@@ -24,7 +24,7 @@ namespace baton {
 struct MoveReport {
   uint64_t bytes = 0;  // of the values copied, in the sender's types
   double ms = 0;
-  bool adopted = false;  // the memory itself changed hands: none was copied, all were searched
+  bool adopted = false;  // the memory itself changed hands: none was copied, all were searched, here or as they were made
 };
 
 // Between two executors of one model in this process, by plan_bridge. `to` is at position 0; on error it may hold a
@@ -37,7 +37,8 @@ struct MoveReport {
 Result<MoveReport> move_state(const SequenceState& from, SequenceState& to);
 
 // The same for a `from` that nobody needs any more, what the engine's Move work does: where `to` can adopt its memory
-// no byte is copied, each is searched all the same. Drop `from` behind it.
+// no byte is copied; each is searched all the same, unless it was as it was made (SequenceState::searched). Drop `from`
+// behind it.
 Result<MoveReport> hand_over_state(SequenceState& from, SequenceState& to);
 
 // What happens to the source of a StateStream behind it.
@@ -46,9 +47,9 @@ enum class StreamSource : uint8_t {
   kGoes,   // as of hand_over_state
 };
 
-// A hand-over of a state that is still being made: rows are moved, or searched where the memory will change hands, when
-// they are what they will be, so that little is left behind the last step. The same checks of every piece, the same
-// bytes at the receiver. One thread at a time.
+// A hand-over of a state that is still being made: rows are moved when they are what they will be, so that little is left
+// behind the last step; where the memory will change hands, all is left to finish. The same checks of every piece, the
+// same bytes at the receiver. One thread at a time.
 class StateStream {
  public:
   // `to`, at position 0 and borrowed, is to be filled with a state of `tokens` tokens, one at least, that `from` will
@@ -60,7 +61,8 @@ class StateStream {
   // Of `from`, at `position` or shown there (LayerWatch), what was not moved yet of all segments, or of a layer's: keys
   // and values of tokens; the rest when this is the last position. After an error drop `to`.
   Status move(const SequenceState& from, uint64_t position, std::optional<int32_t> layer = std::nullopt);
-  // After the last position, `from` at it: `to` is there. kInternal when something was left out; errors of move_state.
+  // After the last position, `from` at it: `to` is there. kInternal when something was left out; errors of
+  // hand_over_state.
   Status finish(SequenceState& from);
   // So far.
   const MoveReport& report() const { return report_; }

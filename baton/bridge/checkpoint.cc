@@ -9,8 +9,10 @@
 #include <new>
 #include <utility>
 
+#include "baton/base/clock.h"
 #include "baton/base/fault.h"
 #include "baton/base/float.h"
+#include "baton/bridge/segment_fill.h"
 #include "baton/state/checksum.h"
 #include "baton/state/values.h"
 
@@ -30,6 +32,17 @@ Status check_numbers(const Segment& segment, const std::byte* first, uint64_t by
   return fail(Code::kCorrupt,
               fmt::format("state: {}: a value is {}: the unit that made it failed, make it again",
                           segment_name(segment.kind, segment.layer), value_at(values, segment.dtype, *bad)));
+}
+
+tl::unexpected<Error> damaged(const std::string& what) {
+  return fail(Code::kCorrupt,
+              fmt::format("checkpoint: {} is not what was kept: the memory of this machine, or who wrote to it, is at "
+                          "fault",
+                          what));
+}
+tl::unexpected<Error> damaged_parts() { return damaged("its recurrent part"); }
+tl::unexpected<Error> damaged_page(uint64_t page, uint64_t rows) {
+  return damaged(fmt::format("the page of tokens {} to {}", page * kPageTokens, page * kPageTokens + rows - 1));
 }
 
 StateShape shape_at_rest(StateShape shape, AtRest at_rest) {
@@ -184,15 +197,41 @@ uint64_t Checkpoint::bytes_beside(const Checkpoint& other) const {
 }
 
 Status Checkpoint::check() const {
-  const auto damaged = [](const std::string& what) {
-    return fail(Code::kCorrupt, fmt::format("checkpoint: {} is not what was kept: the memory of this machine, or who "
-                                            "wrote to it, is at fault",
-                                            what));
-  };
-  if (checksum(parts_->values) != parts_->sum) return damaged("its recurrent part");
+  if (checksum(parts_->values) != parts_->sum) return damaged_parts();
   for (size_t i = 0; i < pages_.size(); ++i) {
-    if (checksum(pages_[i]->values) == pages_[i]->sum) continue;
-    return damaged(fmt::format("the page of tokens {} to {}", i * kPageTokens, i * kPageTokens + pages_[i]->rows - 1));
+    if (checksum(pages_[i]->values) != pages_[i]->sum) return damaged_page(i, pages_[i]->rows);
+  }
+  return {};
+}
+
+// Summed as it is read, a piece at a time: it is large, and goes through memory once.
+Status Checkpoint::fill_parts(std::span<SegmentFill> fills) const {
+  Checksum sum;
+  for (size_t i = 0; i < fills.size(); ++i) {
+    const Segment& segment = shape_.segments[i];
+    if (has_tokens_dim(segment.kind)) continue;
+    const uint64_t each = row_bytes(segment);
+    BATON_OK(for_pieces(segment.dims, segment.dtype, [&](RowRange rows) {
+      const auto piece = std::span(parts_->values).subspan(offsets_[i] + rows.first * each, rows.count * each);
+      sum.update(piece);
+      return fills[i].put(rows, piece);
+    }));
+  }
+  return sum.value() == parts_->sum ? Status() : damaged_parts();
+}
+
+// Summed first, which brings it into cache.
+Status Checkpoint::fill_page(std::span<SegmentFill> fills, uint64_t page) const {
+  const CheckpointBytes& from = *pages_[page];
+  if (checksum(from.values) != from.sum) return damaged_page(page, from.rows);
+  const uint64_t tokens = position(), first = page * kPageTokens, rows = std::min(from.rows, tokens - first);
+  for (size_t i = 0; i < fills.size(); ++i) {
+    const Segment& segment = shape_.segments[i];
+    if (!has_tokens_dim(segment.kind)) continue;
+    for (uint64_t head = 0; head < segment.dims[0]; ++head) {
+      const uint64_t at = from.rows * offsets_[i] + head * from.rows * row_bytes(segment);
+      BATON_OK(fills[i].put({head * tokens + first, rows}, std::span(from.values).subspan(at, rows * row_bytes(segment))));
+    }
   }
   return {};
 }
@@ -239,9 +278,21 @@ const std::byte* Checkpoint::view_rows(size_t segment, const Dims& dims, RowRang
   return place.rows == rows.count ? place.bytes->values.data() + place.offset : nullptr;
 }
 
-Result<MoveReport> restore_state(const Checkpoint& from, SequenceState& to) {
-  BATON_OK(from.check());
-  return move_state(from, to);
+Result<MoveReport> restore_state(const Checkpoint& from, SequenceState& to) try {
+  const SteadyClock clock;
+  const int64_t start_ns = clock.now_ns();
+  const uint64_t tokens = from.position();
+  BATON_TRY(const BridgePlan plan, plan_move(from.shape(), tokens, to));
+  to.begin_write(tokens);
+  std::vector<SegmentFill> fills;
+  for (size_t i = 0; i < plan.segments.size(); ++i) fills.emplace_back(plan.segments[i], i, to);
+  BATON_OK(from.fill_parts(fills));
+  for (uint64_t page = 0; page < from.pages_.size(); ++page) BATON_OK(from.fill_page(fills, page));
+  for (const SegmentFill& fill : fills) BATON_OK(fill.finish());
+  BATON_OK(to.finish_write(true));
+  return MoveReport{section_bytes(from.shape(), tokens), ms_between(start_ns, clock.now_ns())};
+} catch (const std::bad_alloc&) {
+  return no_memory();
 }
 
 }  // namespace baton

@@ -22,6 +22,7 @@
 namespace baton {
 
 class Checkpoint;
+class SegmentFill;
 struct CheckpointBytes;  // of a page, or of the parts; counted
 
 inline constexpr uint64_t kPageTokens = 16;
@@ -87,9 +88,12 @@ class Checkpoint final : public SequenceState {
 
  private:
   friend class CheckpointMemory;
+  friend Result<MoveReport> restore_state(const Checkpoint& from, SequenceState& to);
   Checkpoint(CheckpointMemory& memory, StateShape shape, uint64_t tokens);
   Status copy_parts(const SequenceState& state, std::byte* to);
   Status copy_page(const SequenceState& state, uint64_t page, uint64_t rows, std::byte* to) const;
+  Status fill_parts(std::span<SegmentFill> fills) const;
+  Status fill_page(std::span<SegmentFill> fills, uint64_t page) const;
   // Where a row lies: its page (null: the parts), the place in it, and how many follow it there, `count` at most.
   struct Place {
     const CheckpointBytes* bytes;
@@ -117,8 +121,8 @@ struct KeptState {
   Provenance provenance;
 };
 
-// Fills `to`, at position 0 and of the same model, with a checkpoint whose checksums hold. Errors of check() and of
-// move_state.
+// Fills `to`, at position 0 and of the same model, with a checkpoint whose checksums hold: they were searched when they
+// were kept. Errors of check() and of move_state; then drop `to`.
 Result<MoveReport> restore_state(const Checkpoint& from, SequenceState& to);
 
 }  // namespace baton

@@ -9,6 +9,12 @@
 #include "baton/api/units.h"
 
 namespace baton::cli {
+namespace {
+
+// A question that nobody adds to for so long may be sent as it is.
+constexpr std::chrono::milliseconds kStands(200);
+
+}  // namespace
 
 Result<std::unique_ptr<ChatIdle>> ChatIdle::create(Runtime& runtime, const Conversation& conversation,
                                                    const ModelFlags& model, const IdleFlags& flags) {
@@ -89,14 +95,24 @@ void ChatIdle::answered(bool interrupted) {
 
 void ChatIdle::wait(std::string_view typed) {
   if (given_up_ || !pausing_) return;
+  const auto now = std::chrono::steady_clock::now();
+  if (typed != typed_) {
+    typed_ = typed;
+    typed_at_ = now;
+    whole_ = false;
+  }
   const std::string_view words = typed.substr(0, typed.find_last_of(" \t\n") + 1);
-  Status status;
+  std::optional<Result<std::vector<int32_t>>> tokens;
   if (!words_ || *words_ != words) {
     words_ = words;
-    const auto tokens = conversation_.certain(typed);
-    // A template that refuses half of a turn may take the whole one.
-    if (tokens && *tokens != told_) status = idle_.certain(told_ = *tokens);
+    tokens = conversation_.certain(typed);
+  } else if (!whole_ && !idle_.busy() && now - typed_at_ >= kStands && typed.find_first_not_of(" \t\n") != typed.npos) {
+    whole_ = true;
+    tokens = conversation_.if_sent(typed);
   }
+  Status status;
+  // A template that refuses half of a turn may take the whole one.
+  if (tokens && *tokens && **tokens != told_) status = idle_.certain(told_ = **tokens);
   if (status) status = idle_.poll(std::chrono::nanoseconds(0));
   if (!status) give_up(status.error());
 }

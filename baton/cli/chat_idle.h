@@ -2,6 +2,7 @@
 // it and types. Strategy `idle-prefill`.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -44,7 +45,8 @@ class ChatIdle {
 
   // An answer has ended, or a command changed the conversation: what was certain may not be.
   void begin();
-  // Asked a few times a second while nothing is asked of the units: the question begins with `typed`. Returns at once.
+  // Asked a few times a second while nothing is asked of the units: the question begins with `typed`; when that has
+  // stood for a moment, it may be all of it. Returns at once.
   void wait(std::string_view typed);
   // The question is sent: what is under way ends within a step, and what it left stays.
   void end();
@@ -68,6 +70,9 @@ class ChatIdle {
   EnergyMeter meter_;
   IdlePrefill idle_;
   std::optional<std::string> words_;  // of the question, as they were when the certain tokens were last told
+  std::string typed_;                 // and all of it
+  std::chrono::steady_clock::time_point typed_at_;
+  bool whole_ = false;  // told as if it were sent so
   std::vector<int32_t> told_;
   bool pausing_ = false, given_up_ = false;
   uint64_t prefilled_before_ = 0, while_answering_ = 0, tokens_ = 0, decoding_tokens_ = 0;

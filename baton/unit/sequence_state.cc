@@ -27,6 +27,7 @@ void SequenceState::begin_write(uint64_t tokens) {
   BATON_CHECK(position_ == 0 && !filling_ && tokens <= tokens_max_);
   filling_ = tokens;
   rows_written_ = 0;
+  searched_ = false;
 }
 
 Status SequenceState::write(size_t segment, RowRange rows, const std::byte* in) {
@@ -39,12 +40,12 @@ Status SequenceState::write(size_t segment, RowRange rows, const std::byte* in) 
 bool SequenceState::adopt(SequenceState& from) {
   BATON_CHECK(position_ == 0 && !filling_ && !from.filling_ && from.position_ <= tokens_max_);
   if (!can_adopt(from) || !exchange_memory(from)) return false;
-  set_position(from.position_);
-  from.set_position(0);
+  set_position(from.position_, from.searched_);
+  from.set_position(0, true);
   return true;
 }
 
-Status SequenceState::finish_write() {
+Status SequenceState::finish_write(bool searched) {
   BATON_CHECK(filling_);
   uint64_t rows = 0;
   for (const Segment& segment : shape().segments) {
@@ -55,7 +56,7 @@ Status SequenceState::finish_write() {
     return fail(Code::kInternal,
                 fmt::format("a state of {} tokens was filled with {} rows of {}", *filling_, rows_written_, rows));
   }
-  set_position(*filling_);
+  set_position(*filling_, searched);
   filling_.reset();
   return {};
 }

@@ -67,9 +67,14 @@ class SequenceState {
   // be done with it but drop it. More tokens than it holds, rows outside, or a state that holds something already are
   // bugs. kDevice; kOutOfMemory where states grow (unit.h); kInternal from finish_write when the rows written are not
   // as many as there are. Which they were is not recorded: a row written twice hides one that is missing.
+  // `searched`: the writer has looked at each value, and all are numbers.
   void begin_write(uint64_t tokens);
   Status write(size_t segment, RowRange rows, const std::byte* in);
-  Status finish_write();
+  Status finish_write(bool searched = false);
+
+  // Every value that it holds is known to be a number: its writer has looked at each, or its unit has as its steps made
+  // them, while they were in cache. False says nothing: look.
+  bool searched() const { return searched_; }
 
   // A state at position 0 takes over all that `from` holds, another unit's or its own, by taking over its memory: no
   // byte is copied, and `from` is a new state then, at position 0. Both units' counts of memory are right behind it. A
@@ -81,10 +86,11 @@ class SequenceState {
 
  protected:
   SequenceState(uint64_t tokens_max, LiveStates& live) : tokens_max_(tokens_max), live_(live) { ++live_.count_; }
-  // For its unit, after a step or a rewind.
-  void set_position(uint64_t position) {
+  // For its unit, after a step or a rewind. `searched`: of all that it holds now.
+  void set_position(uint64_t position, bool searched = false) {
     BATON_CHECK(position <= tokens_max_);
     position_ = position;
+    searched_ = searched;
     coming_.reset();
   }
   // For its unit, within a step: rows are read at the position that set_position will bring.
@@ -107,6 +113,7 @@ class SequenceState {
   uint64_t position_ = 0;
   std::optional<uint64_t> filling_, coming_;  // tokens
   uint64_t rows_written_ = 0;
+  bool searched_ = true;  // new ones hold zeros
   const uint64_t tokens_max_;
   LiveStates& live_;
 };

@@ -226,7 +226,7 @@ Result<std::unique_ptr<SequenceState>> Executor::fork(const SequenceState& from,
       BATON_OK(done);
     }
   }
-  BATON_OK(copy->finish_write());
+  BATON_OK(copy->finish_write(position == from.position() && from.searched()));
   return copy;
 } catch (const std::bad_alloc&) {
   return fail(Code::kOutOfMemory, "no memory for a copy of a state");

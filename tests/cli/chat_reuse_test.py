@@ -154,6 +154,18 @@ class IdlePrefill(unittest.TestCase):
         self.assertLess(answer["replayed_tokens"], second["replayed_tokens"] - 4)
         self.assertGreater(answer["idle"]["tokens"], 0)
 
+    def test_a_question_that_stands_is_prefilled_whole(self):
+        asked = ["What is a tree, and what grows on it?", "And what is a leaf, and what is a root of it?"]
+        self.talk(*self.COMMON)
+        self.ask(asked[0])
+        replayed, wait, end = 0, 0.5, time.monotonic() + PATIENCE
+        while replayed != 1 and time.monotonic() < end:  # a busy machine may need longer
+            self.send({"typing": asked[1]})
+            time.sleep(wait)
+            replayed, wait = self.ask(asked[1])["replayed_tokens"], 2 * wait
+            self.send({"command": "/undo"})
+        self.assertEqual(replayed, 1)
+
     def test_an_answer_is_prefilled_while_it_decodes(self):
         """At last: a machine may give the unit that prefills no time before an answer has ended."""
         with tempfile.TemporaryDirectory() as folder:

@@ -158,7 +158,7 @@ Result<std::unique_ptr<SequenceState>> HostState::fork(uint64_t at) const {
   to.shared_ = count;
   shared_ = std::max(shared_, count);
   copy_parts(at, to);
-  to.set_position(at);
+  to.set_position(at, searched() && (at == position() || places_.parts_bytes == 0));
   return copy;
 }
 
@@ -168,7 +168,7 @@ Status HostState::rewind(uint64_t to) {
     if (to < position()) copy_parts(to, *this);
     kept_count_ -= position() - to;
   }
-  set_position(to);
+  set_position(to, searched() && (to == position() || places_.parts_bytes == 0));
   drop_pages(places_.pages(to));
   return {};
 }

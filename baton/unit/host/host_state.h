@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
@@ -76,10 +77,12 @@ class HostState final : public SequenceState {
   float* kept(SlotId slot, uint64_t position) const {
     return reinterpret_cast<float*>(kept_memory_.data() + position % kKeptMax * places_.kept_bytes + place(slot).kept);
   }
-  // After a step that kept those before its last `kept` tokens.
-  void advance(uint64_t tokens, uint64_t kept = 0) {
+  // Within a step, any of its threads: one of the values that it wrote is no number.
+  void found_bad() { bad_.store(true, std::memory_order_relaxed); }
+  // After a step that kept those before its last `kept` tokens. `searched`: it looked at all that it wrote.
+  void advance(uint64_t tokens, uint64_t kept = 0, bool searched = false) {
     kept_count_ = std::min<uint64_t>(kept < tokens ? kept : kept_count_ + kept, kKeptMax);
-    set_position(position() + tokens);
+    set_position(position() + tokens, searched && this->searched() && !bad_.load(std::memory_order_relaxed));
   }
   // Within a step that tells of its layers.
   void show(uint64_t coming) { show_coming(coming); }
@@ -123,6 +126,7 @@ class HostState final : public SequenceState {
   mutable uint64_t shared_ = 0;        // pages, the first, that others may hold too
   Memory kept_memory_;
   uint64_t kept_count_ = 0;  // of the last tokens
+  std::atomic<bool> bad_{false};
 };
 
 // Before a step of an executor whose states are HostStates: room for the tokens of all. kOutOfMemory begins with the

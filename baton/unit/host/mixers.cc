@@ -3,7 +3,9 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <span>
 
+#include "baton/state/values.h"
 #include "baton/unit/host/pass.h"
 #include "baton/unit/host/softplus.h"
 
@@ -37,6 +39,12 @@ void keep_columns(const Op& op, const Run& run, int64_t channels, int64_t channe
     for (int64_t j = 0; j < op.taps - 1; ++j)
       std::memcpy(kept + j * channels, input(t - op.taps + 1 + j), static_cast<size_t>(count) * sizeof(float));
   }
+}
+
+void search(const Run& run, const float* values, int64_t count) {
+  if (!run.searches) return;
+  if (first_not_finite(std::as_bytes(std::span(values, static_cast<size_t>(count))), DType::kF32))
+    run.state->found_bad();
 }
 
 }  // namespace
@@ -176,6 +184,7 @@ void Pass::conv_long(const Op& op, const Run& run) {
   for (int64_t j = 0; j < past; ++j) {  // oldest first, so nothing is overwritten before it is read
     std::memmove(columns + j * channels, input(run.rows - past + j), static_cast<size_t>(channels) * sizeof(float));
   }
+  search(run, columns, past * channels);
 }
 
 // `count` channels of one run from `channel` on, all its rows.
@@ -194,6 +203,7 @@ void Pass::conv_short(const Op& op, const Run& run, int64_t channel, int64_t cou
   keep_columns(op, run, channels, channel, count, input);
   for (int64_t j = 0; j < past; ++j) {  // oldest first
     std::memcpy(columns + j * channels, input(run.rows - past + j), static_cast<size_t>(count) * sizeof(float));
+    search(run, columns + j * channels, count);
   }
 }
 
@@ -245,6 +255,7 @@ void Pass::delta_head(const Op& op, const Run& run, int64_t head, uint32_t threa
                 static_cast<size_t>(values) * sizeof(float));
     run_rows(t, 1);
   }
+  search(run, h.state, values);
 }
 
 }  // namespace baton::host

@@ -20,11 +20,14 @@ int64_t register_stride(int64_t width) {
   return padded % 1024 == 0 ? padded + kLanes : padded;
 }
 
-// Values of which f16 would keep nothing, though not all are zero: below its smallest step.
-bool lost_in_f16(const float* x, int64_t n) {
+// What f16 makes of values: nothing is left of those below its smallest step, though not all are zero; what is too
+// large, or no number, is none there.
+enum class InF16 : uint8_t { kFine, kLost, kNoNumbers };
+InF16 in_f16(const float* x, int64_t n) {
   uint32_t largest = 0;
   for (int64_t i = 0; i < n; ++i) largest = std::max(largest, std::bit_cast<uint32_t>(x[i]) & 0x7fffffffu);
-  return largest != 0 && largest < std::bit_cast<uint32_t>(0x1p-24f);
+  if (largest >= std::bit_cast<uint32_t>(65520.0f)) return InF16::kNoNumbers;
+  return largest != 0 && largest < std::bit_cast<uint32_t>(0x1p-24f) ? InF16::kLost : InF16::kFine;
 }
 
 }  // namespace
@@ -97,7 +100,8 @@ void Pass::start(std::span<const RunInput> runs, float* out) {
   for (const RunInput& run : runs) {
     const auto rows = static_cast<int64_t>(run.tokens.size()), wanted = static_cast<int64_t>(run.rows_out);
     BATON_CHECK(row_count_ + rows <= rows_max_ && (run.decodes ? rows == 1 : long_runs_ == runs_.size()));
-    runs_.push_back({run.state, row_count_, rows, static_cast<int64_t>(run.position), int64_t{run.kept}});
+    runs_.push_back(
+        {run.state, row_count_, rows, static_cast<int64_t>(run.position), int64_t{run.kept}, !run.decodes});
     BATON_CHECK(run.state->has_room(run.position + run.tokens.size()));
     if (wanted > 0 && logit_row_ < 0) logit_row_ = row_count_ + rows - wanted;
     for (int64_t i = 0; i < rows; ++i, ++row_count_) {
@@ -117,7 +121,8 @@ void Pass::start(std::span<const RunInput> runs, float* out) {
 }
 
 void Pass::finish() {
-  for (const Run& run : runs_) run.state->advance(static_cast<uint64_t>(run.rows), static_cast<uint64_t>(run.kept));
+  for (const Run& run : runs_)
+    run.state->advance(static_cast<uint64_t>(run.rows), static_cast<uint64_t>(run.kept), run.searches);
 }
 
 void Pass::run(const Step& step) {
@@ -210,7 +215,10 @@ void Pass::run_row(const RowPart& part, int64_t r, int64_t begin) {
         kernels_.to_f16(value, op.width, values);
         // No answer instead of a wrong one: like values that are too large, those that are too small show in the
         // logits.
-        if (lost_in_f16(key, op.width) || lost_in_f16(value, op.width)) std::fill_n(values, op.width, kF16NotANumber);
+        const InF16 keys_are = in_f16(key, op.width), values_are = in_f16(value, op.width);
+        if (keys_are == InF16::kFine && values_are == InF16::kFine) continue;
+        run.state->found_bad();
+        if (keys_are == InF16::kLost || values_are == InF16::kLost) std::fill_n(values, op.width, kF16NotANumber);
       }
       return;
     }

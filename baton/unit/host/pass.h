@@ -36,6 +36,8 @@ struct Run {
   int64_t first_row, rows;
   int64_t start;  // position of the first row
   int64_t kept;   // of the last rows
+  bool searches;  // what it writes is searched for values that are no numbers while it is in cache: of prefills, where
+                  // it costs little; HostState::searched
 };
 
 enum class RowBits : uint8_t {

@@ -1,0 +1,45 @@
+// How the bridge puts values into a state: a segment piece by piece, converted, written, and compared with what comes
+// back. For the bridge's own files.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "baton/bridge/plan.h"
+#include "baton/unit/sequence_state.h"
+
+namespace baton {
+
+inline std::string name_of(const Segment& segment) { return segment_name(segment.kind, segment.layer); }
+
+// plan_bridge, for a state of so many tokens: kMismatch when it is longer than `to`.
+Result<BridgePlan> plan_move(const StateShape& from, uint64_t tokens, const SequenceState& to);
+
+// Rows of a state that fill `bytes`: where they are, or read into `piece`.
+Result<const std::byte*> rows_of(const SequenceState& state, size_t index, RowRange rows, uint64_t bytes,
+                                 std::vector<std::byte>& piece);
+
+class SegmentFill {
+ public:
+  // `into` is borrowed, and being filled.
+  SegmentFill(const SegmentPlan& plan, size_t index, SequenceState& into) : plan_(plan), index_(index), into_(into) {}
+
+  // `values` of the plan's `from` type, numbers all. Errors of move_state. Throws std::bad_alloc.
+  Status put(RowRange rows, std::span<const std::byte> values);
+  // After all rows: kUnsupported when the receiver's type keeps nothing of them.
+  Status finish() const;
+
+ private:
+  Status check_range(RowRange rows, std::span<const std::byte> values);
+
+  const SegmentPlan plan_;
+  const size_t index_;
+  SequenceState& into_;
+  bool too_small_ = false, of_size_ = false;  // values below the receiver's normal numbers were seen, and others
+  std::vector<std::byte> converted_, back_;
+};
+
+}  // namespace baton
