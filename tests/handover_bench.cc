@@ -1,5 +1,6 @@
 // A state handed over in this process (move_state), or restored from a checkpoint, against a plain copy of as many
-// bytes, in pairs, one after the other: states of the shape of Qwen3.5-0.8B in the memory of host units, keys and values in F16.
+// bytes, in pairs, one after the other: states of the shape of Qwen3.5-0.8B in the memory of host units, keys and
+// values in F16.
 //   x copy        median of the pairs' ratios; low, high: the smallest and largest
 //   move, copy    GB/s, medians, of the state's bytes
 // Both sides' memory has been touched before; the copy is one memcpy of one thread.

@@ -82,7 +82,8 @@ TEST_F(Turns, BeginWhereIdlePrefillEnded) {
   EXPECT_LT(turn.prompt_tokens - known.size(), 20u);  // " of it?" and what stands before an answer
 }
 
-// A question that stood for a moment before it was sent: nothing is left but the token that every turn processes itself.
+// A question that stood for a moment before it was sent: nothing is left but the token that every turn processes
+// itself.
 TEST_F(Turns, AQuestionThatIsSentAsItStoodReplaysOneToken) {
   const std::string first = "What is a tree, and what grows on it?", second = "And what is a leaf of it?";
   Conversation plain = conversation(ReuseMode::kOff, 1), idle = conversation(ReuseMode::kAny, 2);

@@ -24,7 +24,8 @@ namespace baton {
 struct MoveReport {
   uint64_t bytes = 0;  // of the values copied, in the sender's types
   double ms = 0;
-  bool adopted = false;  // the memory itself changed hands: none was copied, all were searched, here or as they were made
+  bool adopted =
+      false;  // the memory itself changed hands: none was copied, all were searched, here or as they were made
 };
 
 // Between two executors of one model in this process, by plan_bridge. `to` is at position 0; on error it may hold a
@@ -47,9 +48,9 @@ enum class StreamSource : uint8_t {
   kGoes,   // as of hand_over_state
 };
 
-// A hand-over of a state that is still being made: rows are moved when they are what they will be, so that little is left
-// behind the last step; where the memory will change hands, all is left to finish. The same checks of every piece, the
-// same bytes at the receiver. One thread at a time.
+// A hand-over of a state that is still being made: rows are moved when they are what they will be, so that little is
+// left behind the last step; where the memory will change hands, all is left to finish. The same checks of every piece,
+// the same bytes at the receiver. One thread at a time.
 class StateStream {
  public:
   // `to`, at position 0 and borrowed, is to be filled with a state of `tokens` tokens, one at least, that `from` will

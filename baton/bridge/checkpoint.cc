@@ -230,7 +230,8 @@ Status Checkpoint::fill_page(std::span<SegmentFill> fills, uint64_t page) const 
     if (!has_tokens_dim(segment.kind)) continue;
     for (uint64_t head = 0; head < segment.dims[0]; ++head) {
       const uint64_t at = from.rows * offsets_[i] + head * from.rows * row_bytes(segment);
-      BATON_OK(fills[i].put({head * tokens + first, rows}, std::span(from.values).subspan(at, rows * row_bytes(segment))));
+      BATON_OK(
+          fills[i].put({head * tokens + first, rows}, std::span(from.values).subspan(at, rows * row_bytes(segment))));
     }
   }
   return {};

@@ -62,8 +62,8 @@ Status SegmentFill::check_range(RowRange rows, std::span<const std::byte> values
   if (const auto over = first_overflow(values, from, plan_.to)) {
     return fail(Code::kUnsupported,
                 fmt::format("bridge: {}: value {} is {}, more than {} can hold: decode on the unit that prefilled",
-                            name_of(plan_.from), rows.first * plan_.from.dims[2] + *over,
-                            value_at(values, from, *over), to_string(plan_.to)));
+                            name_of(plan_.from), rows.first * plan_.from.dims[2] + *over, value_at(values, from, *over),
+                            to_string(plan_.to)));
   }
   if (of_size_) return {};
   if (all_underflow(values, from, plan_.to)) {

@@ -445,7 +445,7 @@ void ChatSession::explain_full(const Turn& turn) {
   const uint64_t drops = needed && *needed ? std::max<uint64_t>(**needed, 1) : 1;
   const bool drop = commands_ && conversation_.turns() > 0 && !alone;
   if (drop) {
-    text += fmt::format("  {:<9}forget the oldest {} of {} and ask again; prefills what is left, {}\n",
+    text += fmt::format("  {:<8} forget the oldest {} of {} and ask again; prefills what is left, {}\n",
                         drops == 1 ? "/drop" : fmt::format("/drop {}", drops), drops, turns_text(conversation_.turns()),
                         prefill_cost(conversation_.tokens_to_prefill(drops).value_or(0)));
     text += "  /clear   forget all of them\n";
@@ -453,8 +453,9 @@ void ChatSession::explain_full(const Turn& turn) {
   const std::string larger = larger_context_flag(runtime_.model(), context_, turn.prompt_tokens);
   if (!larger.empty()) {
     const bool save = commands_ && conversation_.turns() > 0;
-    text += fmt::format("  {:<9}a larger context (this model: up to {}){}\n", larger, runtime_.model().spec.context_max,
-                        save ? ": /save FILE first, then chat --load-state FILE -c ..." : "");
+    text +=
+        fmt::format("  {:<8} a larger context (this model: up to {}){}\n", larger, runtime_.model().spec.context_max,
+                    save ? ": /save FILE first, then chat --load-state FILE -c ..." : "");
   } else if (!drop) {
     text += "  this is the model's limit: the question has to be shorter\n";
   }

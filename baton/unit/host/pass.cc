@@ -100,8 +100,7 @@ void Pass::start(std::span<const RunInput> runs, float* out) {
   for (const RunInput& run : runs) {
     const auto rows = static_cast<int64_t>(run.tokens.size()), wanted = static_cast<int64_t>(run.rows_out);
     BATON_CHECK(row_count_ + rows <= rows_max_ && (run.decodes ? rows == 1 : long_runs_ == runs_.size()));
-    runs_.push_back(
-        {run.state, row_count_, rows, static_cast<int64_t>(run.position), int64_t{run.kept}, !run.decodes});
+    runs_.push_back({run.state, row_count_, rows, static_cast<int64_t>(run.position), int64_t{run.kept}, !run.decodes});
     BATON_CHECK(run.state->has_room(run.position + run.tokens.size()));
     if (wanted > 0 && logit_row_ < 0) logit_row_ = row_count_ + rows - wanted;
     for (int64_t i = 0; i < rows; ++i, ++row_count_) {
