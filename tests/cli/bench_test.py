@@ -164,9 +164,9 @@ class Bench(unittest.TestCase):
             self.assertEqual(row["prompt_tokens"], 16 if row["turn"] == 1 else 38)
             # Of an answer the last token was sampled and never processed.
             held = 0 if row["turn"] == 1 else 21
-            if row["turn"] == 2 and row["strategy"] == "idle-prefill":  # 14 of the 16 are typed before it is sent
+            if row["turn"] == 2 and row["strategy"] == "idle-prefill":  # all but the last token is taken in before it is sent
                 self.assertLessEqual(22, row["cached_tokens"])
-                self.assertLessEqual(row["cached_tokens"], 36)
+                self.assertLessEqual(row["cached_tokens"], 37)
             else:
                 self.assertEqual(row["cached_tokens"], held)
             self.assertEqual(row["cached_tokens"] + row["replayed_tokens"], row["prompt_tokens"])

@@ -200,27 +200,8 @@ void Pass::run_row(const RowPart& part, int64_t r, int64_t begin) {
       }
       return;
     }
-    case Row::kAppend: {
-      const Run& run = runs_[run_of_row_[static_cast<size_t>(r)]];
-      const auto token = static_cast<uint64_t>(run.start + r - run.first_row);
-      for (int64_t head = 0; head < op.kv_heads; ++head) {
-        const float* key = row(op.y, r) + head * op.width;
-        const float* value = row(op.z, r) + head * op.width;
-        const auto place = [&](SlotId slot) {
-          return reinterpret_cast<uint16_t*>(run.state->row(slot, static_cast<uint64_t>(head), token));
-        };
-        uint16_t* const values = place(op.slot2);
-        kernels_.to_f16(key, op.width, place(op.slot));
-        kernels_.to_f16(value, op.width, values);
-        // No answer instead of a wrong one: like values that are too large, those that are too small show in the
-        // logits.
-        const InF16 keys_are = in_f16(key, op.width), values_are = in_f16(value, op.width);
-        if (keys_are == InF16::kFine && values_are == InF16::kFine) continue;
-        run.state->found_bad();
-        if (keys_are == InF16::kLost || values_are == InF16::kLost) std::fill_n(values, op.width, kF16NotANumber);
-      }
-      return;
-    }
+    case Row::kAppend:
+      return append_row(op, r);
     case Row::kSigmoidGate:
       return kernels_.sigmoid_gate(row(op.x, r), row(op.y, r), width(op.out), row(op.out, r));
     case Row::kSwiGlu:
@@ -234,6 +215,26 @@ void Pass::run_row(const RowPart& part, int64_t r, int64_t begin) {
       return operands_->make(tiled ? part.forms.tiled : part.forms.others, r, r - begin, row(op.x, r), width(op.x),
                              bits_ == RowBits::kIndependent);
     }
+  }
+}
+
+void Pass::append_row(const Op& op, int64_t r) {
+  const Run& run = runs_[run_of_row_[static_cast<size_t>(r)]];
+  const auto token = static_cast<uint64_t>(run.start + r - run.first_row);
+  for (int64_t head = 0; head < op.kv_heads; ++head) {
+    const float* key = row(op.y, r) + head * op.width;
+    const float* value = row(op.z, r) + head * op.width;
+    const auto place = [&](SlotId slot) {
+      return reinterpret_cast<uint16_t*>(run.state->row(slot, static_cast<uint64_t>(head), token));
+    };
+    uint16_t* const values = place(op.slot2);
+    kernels_.to_f16(key, op.width, place(op.slot));
+    kernels_.to_f16(value, op.width, values);
+    // No answer instead of a wrong one: like values that are too large, those that are too small show in the logits.
+    const InF16 keys_are = in_f16(key, op.width), values_are = in_f16(value, op.width);
+    if (keys_are == InF16::kFine && values_are == InF16::kFine) continue;
+    run.state->found_bad();
+    if (keys_are == InF16::kLost || values_are == InF16::kLost) std::fill_n(values, op.width, kF16NotANumber);
   }
 }
 

@@ -82,6 +82,7 @@ class Pass {
 
   void run_rows(const Step& step, int64_t begin, int64_t end);
   void run_row(const RowPart& part, int64_t row, int64_t begin);
+  void append_row(const Op& op, int64_t row);
   // How many of the rows from `begin` on, of `width` values, go through tiles. None of the runs that decode: their bits
   // must not depend on what else is in the pass.
   int64_t rows_in_tiles(int64_t begin, int64_t width) const {
