@@ -2,6 +2,7 @@
 #include "baton/api/conversation.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "baton/bridge/checkpoint.h"
@@ -215,7 +216,7 @@ Result<Turn> Conversation::answer(const std::function<void(std::string_view)>& o
 }
 
 Result<Turn> Conversation::ask(std::string question, const std::function<void(std::string_view)>& on_text,
-                               const std::function<bool()>& cancelled) {
+                               const std::function<bool()>& cancelled) try {
   messages_.push_back({{"role", "user"}, {"content", question}});
   pending_.clear();
   auto turn = answer(on_text, cancelled);
@@ -228,6 +229,10 @@ Result<Turn> Conversation::ask(std::string question, const std::function<void(st
   }
   messages_.push_back({{"role", "assistant"}, {"content", turn->completion->text}});
   return turn;
+} catch (const std::bad_alloc&) {
+  if (messages_.size() % 2 == 1) messages_.erase(messages_.size() - 1);
+  if (pending_.empty()) pending_ = std::move(question);
+  return fail(Code::kOutOfMemory, "out of memory for the turn");
 }
 
 Result<Turn> Conversation::retry(const std::function<void(std::string_view)>& on_text,

@@ -168,20 +168,31 @@ Status Conversation::save(const std::filesystem::path& file, const StateKey* key
   json["system"] = system_;
   json["messages"] = messages_;
   json["state"] = nullptr;
+  Status sealed;
   if (prompt.start != nullptr || prompt.said != nullptr) {
     LoadedState held = prompt.start != nullptr ? *prompt.start : LoadedState{prompt.said->tokens, {}};
     if (prompt.start == nullptr) {
-      BATON_TRY(auto block, seal(held.tokens, cancelled));
-      if (block.empty()) return fail(Code::kCancelled, "interrupted: the conversation was not saved");
-      held.state = SealSource::owned(std::move(block));
+      auto block = seal(held.tokens, cancelled);
+      if (block && block->empty()) return fail(Code::kCancelled, "interrupted: the conversation was not saved");
+      if (!block && block.error().code != Code::kOutOfMemory) return fail(std::move(block).error());
+      if (block) {
+        held.state = SealSource::owned(*std::move(block));
+      } else {
+        sealed = fail(std::move(block).error());
+      }
     }
-    BATON_OK(write_seal_file(file, held.state, key));
-    BATON_TRY(const uint64_t sum, checksum_of(held.state));
-    json["state"] = {{"tokens", held.tokens.size()}, {"checksum", hex_digits(sum)}};
+    if (sealed) {
+      BATON_OK(write_seal_file(file, held.state, key));
+      BATON_TRY(const uint64_t sum, checksum_of(held.state));
+      json["state"] = {{"tokens", held.tokens.size()}, {"checksum", hex_digits(sum)}};
+    }
   }
   if (key != nullptr) json["mac"] = hex_digits(mac_of(json, *key).value());
   const std::string text = text_of(json);
-  return write_file(messages_file(file), std::as_bytes(std::span(text)));
+  BATON_OK(write_file(messages_file(file), std::as_bytes(std::span(text))));
+  if (sealed) return {};
+  return fail(Code::kOutOfMemory, fmt::format("{}: the messages are in {}, and will be prefilled again",
+                                              sealed.error().message, messages_file(file).string()));
 }
 
 Status Conversation::load(const std::filesystem::path& file, const StateKey* key) {

@@ -32,6 +32,7 @@ Status IdlePrefill::begin() {
   told_ = tokens;
   request.request.max_new_tokens = 0;
   request.request.reuse = ReuseMode::kAny;
+  request.request.passing = reinterpret_cast<uintptr_t>(this);
   BATON_TRY(answer_, runtime_.start(std::move(request)));
   return {};
 }

@@ -73,7 +73,7 @@ class Bench {
  private:
   struct Figures {
     uint64_t prompt_tokens = 0, cached_tokens = 0;
-    std::vector<double> ttft_ms, hand_over_ms, decode_tps, joules;
+    std::vector<double> ttft_ms, hand_over_ms, decode_tps, total_ms, joules;
     bool emulated = false;
   };
   using Kept = std::map<std::pair<ConversationWay, uint32_t>, Figures>;
@@ -82,7 +82,9 @@ class Bench {
   Request request(ConversationWay way, std::vector<int32_t> tokens) const;
   Status pause(IdlePrefill* idle, Neighbour* neighbour, const std::vector<int32_t>& said,
                std::span<const int32_t> question) const;
-  void keep(ConversationWay way, uint32_t turn, const Completion& done, std::optional<double> joules);
+  // `emulated`: a unit that stands for another made the state that the turn began from, or a part of it.
+  void keep(ConversationWay way, uint32_t turn, const Completion& done, double total_ms, bool emulated,
+            std::optional<double> joules);
 
   Runtime& runtime_;
   const ConversationSettings& settings_;
@@ -162,6 +164,7 @@ Status Bench::run(ConversationWay way, bool counts) {
     BATON_OK(neighbour->begin());
   }
   std::vector<int32_t> said;
+  bool emulated = false;
   for (uint32_t turn = 0; turn < settings_.shape.turns; ++turn) {
     meter_.start();
     const std::vector<int32_t> question = input(turn);
@@ -170,17 +173,21 @@ Status Bench::run(ConversationWay way, bool counts) {
     }
     said.insert(said.end(), question.begin(), question.end());
     CompletionRequest asked{request(way, said), {}};
+    const auto sent = Clock::now();
     BATON_TRY(const Completion done, runtime_.complete(std::move(asked), {}, {}));
+    const double total_ms = std::chrono::duration<double, std::milli>(Clock::now() - sent).count();
+    emulated = emulated || done.stats.prefill.emulated || done.stats.decode.emulated;
     if (done.ids.size() != settings_.shape.answer_tokens)
       return fail(Code::kInternal, fmt::format("turn {}: {} tokens came", turn + 1, done.ids.size()));
     said.insert(said.end(), done.ids.begin(), done.ids.end());
     if (neighbour) BATON_OK(neighbour->look(std::chrono::nanoseconds(0)));
-    if (counts) keep(way, turn + 1, done, meter_.joules());
+    if (counts) keep(way, turn + 1, done, total_ms, emulated, meter_.joules());
   }
   return {};
 }
 
-void Bench::keep(ConversationWay way, uint32_t turn, const Completion& done, std::optional<double> joules) {
+void Bench::keep(ConversationWay way, uint32_t turn, const Completion& done, double total_ms, bool emulated,
+                 std::optional<double> joules) {
   Figures& figures = figures_[{way, turn}];
   const RequestStats& stats = done.stats;
   figures.prompt_tokens = stats.prompt_tokens;
@@ -188,7 +195,8 @@ void Bench::keep(ConversationWay way, uint32_t turn, const Completion& done, std
   figures.ttft_ms.push_back(stats.ttft_ms);
   figures.hand_over_ms.push_back(stats.restore_ms + stats.bridge.ms - stats.bridge.hidden_ms);
   figures.decode_tps.push_back(stats.decode_tps);
-  figures.emulated = figures.emulated || stats.prefill.emulated || stats.decode.emulated;
+  figures.total_ms.push_back(total_ms);
+  figures.emulated = figures.emulated || emulated;
   if (joules) figures.joules.push_back(*joules);
 }
 
@@ -207,6 +215,7 @@ ConversationReport Bench::report() const {
     row.ttft_ms = summarize(figures.ttft_ms);
     row.hand_over_ms = summarize(figures.hand_over_ms);
     row.decode_tps = summarize(figures.decode_tps);
+    row.total_ms = summarize(figures.total_ms);
     row.emulated = figures.emulated;
     // The host's energy says nothing of an emulated device.
     if (!row.emulated && figures.joules.size() == row.rounds) row.joules = summarize(figures.joules).median;

@@ -46,6 +46,7 @@ struct ConversationRow {
   uint32_t turn = 1, rounds = 0;
   uint64_t prompt_tokens = 0, cached_tokens = 0, replayed_tokens = 0;
   Summary ttft_ms, hand_over_ms, decode_tps;
+  Summary total_ms;  // from the submit to the answer's end
   // From the end of the answer before (the pause is in it) to the end of this one, of the whole package.
   std::optional<double> joules;
   bool emulated = false;

@@ -24,6 +24,7 @@ OrderedJson row_json(const ConversationRow& row, const BenchFlags& flags, const 
   json["ttft_ms"] = row.ttft_ms.median;
   json["hand_over_ms"] = row.hand_over_ms.median;
   json["decode_tps"] = row.decode_tps.median;
+  json["total_ms"] = row.total_ms.median;
   json["joules"] = row.joules ? OrderedJson(*row.joules) : OrderedJson(nullptr);
   json["energy_reason"] = row.joules ? OrderedJson(nullptr) : OrderedJson(energy_reason);
   json["quality"] = row.emulated ? "emulated" : "measured";
@@ -31,7 +32,8 @@ OrderedJson row_json(const ConversationRow& row, const BenchFlags& flags, const 
   json["pause_ms"] = flags.pause_ms;
   json["spread"] = {{"ttft_ms", summary_json(row.ttft_ms)},
                     {"hand_over_ms", summary_json(row.hand_over_ms)},
-                    {"decode_tps", summary_json(row.decode_tps)}};
+                    {"decode_tps", summary_json(row.decode_tps)},
+                    {"total_ms", summary_json(row.total_ms)}};
   json["model_filename"] = flags.model;
   return json;
 }
@@ -42,13 +44,13 @@ std::string cell(const Summary& summary) {
 
 std::string table(const ConversationReport& report) {
   std::string text =
-      "| strategy | pair | turn | prompt | cached | replayed | TTFT ms | hand-over ms | decode t/s | J | |\n"
-      "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---|\n";
+      "| strategy | pair | turn | prompt | cached | replayed | TTFT ms | hand-over ms | decode t/s | total ms | J | |\n"
+      "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|\n";
   for (const ConversationRow& row : report.rows) {
-    text += fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |\n", to_string(row.way), row.pair,
+    text += fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |\n", to_string(row.way), row.pair,
                         row.turn, row.prompt_tokens, row.cached_tokens, row.replayed_tokens, cell(row.ttft_ms),
-                        cell(row.hand_over_ms), cell(row.decode_tps),
-                        row.joules ? fmt::format("{:.2f}", *row.joules) : "?", row.emulated ? "emulated" : "");
+                        cell(row.hand_over_ms), cell(row.decode_tps), cell(row.total_ms),
+                        row.joules ? fmt::format("{:.2f}", *row.joules) : "unknown", row.emulated ? "emulated" : "");
   }
   return text;
 }

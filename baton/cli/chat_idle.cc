@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include <new>
 #include <utility>
 
 #include "baton/api/units.h"
@@ -59,6 +60,13 @@ bool ChatIdle::may_go_on() {
 void ChatIdle::give_up(const Error& why) {
   spdlog::warn("idle-prefill ends: {}", why.message);
   given_up_ = true;
+  for_good_ = why.code != Code::kOutOfMemory;
+}
+
+void ChatIdle::tell(std::vector<int32_t> tokens) {
+  if (tokens == told_ || tokens.size() >= runtime_.context_tokens()) return;
+  told_ = std::move(tokens);
+  if (const Status status = idle_.certain(told_); !status) give_up(status.error());
 }
 
 void ChatIdle::count() {
@@ -70,14 +78,14 @@ void ChatIdle::count() {
 
 void ChatIdle::begin() {
   words_.reset();
+  given_up_ = for_good_;
   count();
 }
 
 void ChatIdle::answering(std::vector<int32_t> certain) {
   if (given_up_ || certain == told_) return;
   count();
-  told_ = std::move(certain);
-  if (const Status status = idle_.certain(told_); !status) give_up(status.error());
+  tell(std::move(certain));
 }
 
 void ChatIdle::look() {
@@ -93,7 +101,7 @@ void ChatIdle::answered(bool interrupted) {
   if (const Status status = idle_.stop(); !status && !given_up_) give_up(status.error());
 }
 
-void ChatIdle::wait(std::string_view typed) {
+void ChatIdle::wait(std::string_view typed) try {
   if (given_up_ || !pausing_) return;
   const auto now = std::chrono::steady_clock::now();
   if (typed != typed_) {
@@ -110,11 +118,11 @@ void ChatIdle::wait(std::string_view typed) {
     whole_ = true;
     tokens = conversation_.if_sent(typed);
   }
-  Status status;
   // A template that refuses half of a turn may take the whole one.
-  if (tokens && *tokens && **tokens != told_) status = idle_.certain(told_ = **tokens);
-  if (status) status = idle_.poll(std::chrono::nanoseconds(0));
-  if (!status) give_up(status.error());
+  if (tokens && *tokens) tell(**std::move(tokens));
+  look();
+} catch (const std::bad_alloc&) {
+  give_up({Code::kOutOfMemory, "out of memory"});
 }
 
 void ChatIdle::end() {

@@ -60,6 +60,8 @@ class ChatIdle {
  private:
   ChatIdle(Runtime& runtime, const Conversation& conversation, const ModelFlags& model, const IdleFlags& flags);
   bool may_go_on();
+  // `tokens`, where they leave room for an answer: what does not fit now may be taken back.
+  void tell(std::vector<int32_t> tokens);
   void give_up(const Error& why);
   void count();
   uint64_t prefilled() const;
@@ -74,7 +76,8 @@ class ChatIdle {
   std::chrono::steady_clock::time_point typed_at_;
   bool whole_ = false;  // told as if it were sent so
   std::vector<int32_t> told_;
-  bool pausing_ = false, given_up_ = false;
+  bool pausing_ = false, given_up_ = false;  // given up: for good, or, without memory, for this pause
+  bool for_good_ = false;
   uint64_t prefilled_before_ = 0, while_answering_ = 0, tokens_ = 0, decoding_tokens_ = 0;
   std::optional<double> joules_;
 };

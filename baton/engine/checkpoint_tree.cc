@@ -15,6 +15,7 @@ struct CheckpointTree::Node {
   double ms_per_token = 0, last_used_age = 0;
   bool used = false;    // by a request
   bool stored = false;  // given to who writes it into a file
+  uint64_t passing = 0, inserted = 0;
   double ms() const { return ms_per_token * static_cast<double>(depth); }
 };
 
@@ -67,7 +68,7 @@ CheckpointTree::Way CheckpointTree::way_of(const CheckpointKey& key, std::span<c
   return way;
 }
 
-KeptState CheckpointTree::find(const CheckpointKey& key, std::span<const int32_t> tokens, uint64_t piece) {
+KeptState CheckpointTree::find(const CheckpointKey& key, std::span<const int32_t> tokens, uint64_t piece, bool passes) {
   const Way way = way_of(key, tokens);
   const uint64_t earlier = way.alike / piece * piece;
   if (way.last != nullptr && earlier > (way.kept == nullptr ? 0 : way.kept->depth)) {
@@ -76,6 +77,7 @@ KeptState CheckpointTree::find(const CheckpointKey& key, std::span<const int32_t
   if (way.kept == nullptr) return {};
   way.kept->last_used_age = age_;
   way.kept->used = true;
+  if (!passes) way.kept->passing = 0;
   return way.kept->kept;
 }
 
@@ -102,7 +104,7 @@ bool CheckpointTree::contains(const CheckpointKey& key, std::span<const int32_t>
 }
 
 bool CheckpointTree::insert(const CheckpointKey& key, std::span<const int32_t> tokens, KeptState kept,
-                            double ms_per_token) {
+                            double ms_per_token, uint64_t passing) {
   BATON_CHECK(!tokens.empty() && kept.state != nullptr && kept.state->position() == tokens.size());
   std::unique_ptr<Node>& root = roots_[key];
   if (root == nullptr) root = std::make_unique<Node>();
@@ -128,13 +130,37 @@ bool CheckpointTree::insert(const CheckpointKey& key, std::span<const int32_t> t
     }
     node = next.get();
   }
-  if (node->kept.state != nullptr) return false;
+  if (node->kept.state != nullptr) {
+    if (passing == 0) node->passing = 0;
+    return false;
+  }
   node->kept = std::move(kept);
   node->ms_per_token = ms_per_token;
   node->last_used_age = age_;
   node->used = node->stored = false;  // of one that was here before
+  node->passing = passing;
+  node->inserted = ++inserted_;
   ++entries_;
+  if (passing != 0) drop_passing(passing);
   return true;
+}
+
+void CheckpointTree::drop_passing(uint64_t passing) {
+  size_t count = 0;
+  const CheckpointKey* key = nullptr;
+  Node* oldest = nullptr;
+  for (const auto& entry : roots_) {
+    for_each(*entry.second, [&](Node& node) {
+      if (node.passing != passing) return;
+      ++count;
+      if (oldest != nullptr && node.inserted > oldest->inserted) return;
+      key = &entry.first;
+      oldest = &node;
+    });
+  }
+  if (count <= kPassingMax) return;
+  const CheckpointKey of = *key;
+  remove(of, *oldest);
 }
 
 void CheckpointTree::erase(const CheckpointKey& key, std::span<const int32_t> tokens, const Checkpoint& found) {
@@ -193,7 +219,7 @@ std::vector<FoundCheckpoint> CheckpointTree::all_of(uint32_t model) const {
     const CheckpointKey& key = entry.first;
     if (!lasts(key, model)) continue;
     for_each(*entry.second, [&](Node& node) {
-      found.push_back({priority(node), {key, tokens_of(node), node.kept, node.ms()}});
+      if (node.passing == 0) found.push_back({priority(node), {key, tokens_of(node), node.kept, node.ms()}});
     });
   }
   std::stable_sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
@@ -216,7 +242,7 @@ std::optional<FoundCheckpoint> CheckpointTree::next_to_store(uint32_t model, dou
     const CheckpointKey& key = entry.first;
     if (!lasts(key, model)) continue;
     for_each(*entry.second, [&](Node& node) {
-      if (node.stored || (!node.used && node.ms() < ms)) return;
+      if (node.passing != 0 || node.stored || (!node.used && node.ms() < ms)) return;
       if (least != nullptr && priority(node) >= priority(*least)) return;
       least = &node;
       of = key;

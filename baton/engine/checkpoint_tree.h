@@ -19,6 +19,9 @@
 
 namespace baton {
 
+// A request leaves two, at a page's end and at its own: those of two requests, so that one may be taken back.
+inline constexpr size_t kPassingMax = 4;
+
 // Checkpoints of one key alone are found: states of another model, of another tenant or made in another way are not
 // there for who asks.
 struct CheckpointKey {
@@ -44,15 +47,18 @@ class CheckpointTree {
 
   // The longest checkpoint of the key that was made from a beginning of `tokens`; none: an empty one. Of states that
   // can go back (Checkpoint::at) also what one held at an earlier position, a multiple of `piece`. Counts as use.
-  KeptState find(const CheckpointKey& key, std::span<const int32_t> tokens, uint64_t piece);
+  // `passes`: who asks leaves it passing, if it is (see insert).
+  KeptState find(const CheckpointKey& key, std::span<const int32_t> tokens, uint64_t piece, bool passes = false);
   // How many of these tokens the longest beginning has that they share with a checkpoint of the key: where prompts
   // branch, and others will.
   uint64_t shared(const CheckpointKey& key, std::span<const int32_t> tokens) const;
   // Whether there is one of exactly these tokens. No use of it.
   bool contains(const CheckpointKey& key, std::span<const int32_t> tokens) const;
   // Keeps one that was made from `tokens`, as many as its position and one at least; `ms_per_token`: what they took, to
-  // weigh it by. False when there was one already: that stays.
-  bool insert(const CheckpointKey& key, std::span<const int32_t> tokens, KeptState kept, double ms_per_token);
+  // weigh it by. False when there was one already: that stays. `passing`: Request::passing; of one number the last
+  // kPassingMax stay, and all_of and next_to_store know none.
+  bool insert(const CheckpointKey& key, std::span<const int32_t> tokens, KeptState kept, double ms_per_token,
+              uint64_t passing = 0);
   // `found`, which `find` gave for a beginning of exactly these tokens, turned out to be damaged: drops it, and every
   // one that holds all of its bytes, whoever still holds them. One that only begins with the same tokens stays.
   void erase(const CheckpointKey& key, std::span<const int32_t> tokens, const Checkpoint& found);
@@ -81,6 +87,7 @@ class CheckpointTree {
   static void for_each(Node& root, Visit visit);
   Node* node_of(const CheckpointKey& key, std::span<const int32_t> tokens) const;
   void remove(const CheckpointKey& key, Node& node);
+  void drop_passing(uint64_t passing);
   static Node& kept_below(Node& node);
   static KeptState at_earlier(Node& node, uint64_t position, double age);
   static uint64_t freed_bytes(const Node& node);
@@ -90,7 +97,8 @@ class CheckpointTree {
 
   std::map<CheckpointKey, std::unique_ptr<Node>> roots_;
   size_t entries_ = 0;
-  double age_ = 0;  // priority of the last one dropped
+  uint64_t inserted_ = 0;  // so far
+  double age_ = 0;         // priority of the last one dropped
 };
 
 }  // namespace baton

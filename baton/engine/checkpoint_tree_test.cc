@@ -238,5 +238,35 @@ TEST(CheckpointTree, WhatIsStoredIsWorthIt) {
   EXPECT_EQ(tree.next_to_store(0, 0), std::nullopt) << "of another model";
 }
 
+// Of a question that is typed the last few stay, and none is for others, until somebody asks for it.
+TEST(CheckpointTree, WhatPassesIsForNobodyUntilItIsAskedFor) {
+  CheckpointMemory memory;
+  CheckpointTree tree;
+  const CheckpointKey key{}, other{.lane = 1};
+  const auto question = [](int32_t length) { return std::vector<int32_t>(static_cast<size_t>(length), 7); };
+  const auto put = [&](const CheckpointKey& of, int32_t length, uint64_t passing) {
+    return tree.insert(of, question(length), {checkpoint_of(memory, question(length)), {}}, 1, passing);
+  };
+  ASSERT_TRUE(put(key, 3, 0));
+  for (int32_t length = 10; length < 20; ++length) ASSERT_TRUE(put(length % 2 == 0 ? key : other, length, 5));
+  ASSERT_TRUE(put(key, 30, 6));
+  EXPECT_EQ(tree.size(), 1 + kPassingMax + 1);
+  EXPECT_TRUE(tree.contains(key, question(3)) && tree.contains(other, question(19)) &&
+              tree.contains(key, question(16)));
+  EXPECT_FALSE(tree.contains(key, question(14)));
+  EXPECT_EQ(tree.all_of(0).size(), 1u);
+  EXPECT_FALSE(tree.next_to_store(0, 1e9));
+
+  EXPECT_EQ(tree.find(key, question(17), 16, true).state->position(), 16u);
+  EXPECT_EQ(tree.all_of(0).size(), 1u);
+  EXPECT_EQ(tree.find(key, question(17), 16).state->position(), 16u);
+  EXPECT_EQ(tree.all_of(0).size(), 2u);
+  EXPECT_FALSE(put(key, 18, 0));  // there already: what others ask for too
+  EXPECT_EQ(tree.all_of(0).size(), 3u);
+  for (int32_t length = 40; length < 50; ++length) ASSERT_TRUE(put(key, length, 5));
+  EXPECT_TRUE(tree.contains(key, question(16)) && tree.contains(key, question(18)) && tree.contains(key, question(30)));
+  EXPECT_FALSE(tree.contains(other, question(19)));
+}
+
 }  // namespace
 }  // namespace baton

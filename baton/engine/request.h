@@ -71,6 +71,10 @@ struct Request {
   // Where others may go on: ends of messages, say; positions in `tokens`. Kept there, a little before, and at the end
   // of the prompt, as far as the cache has room.
   std::vector<uint64_t> keep_at = {};
+  // Not 0: nobody has said yet that its tokens will be asked for, a question that is still being typed, say. What it
+  // leaves is for one that does: of all that requests of one such number left, the last few stay (a turn that begins
+  // from one makes it like any other), and none goes into a folder before.
+  uint64_t passing = 0;
 
   // Who is next, of those that wait to be let in and of works that wait for a lane:
   // - a higher priority goes before a lower one;

@@ -62,7 +62,7 @@ void Scheduler::find_start(Sequence& sequence) {
   // The last token is always processed: its logits are the answer's first.
   const uint64_t piece = sequence.request.reuse == ReuseMode::kExact ? kExactTokens : kPageTokens;
   const auto find = [&](const CheckpointKey& key) {
-    return checkpoints_.find(key, tokens.first(tokens.size() - 1), piece);
+    return checkpoints_.find(key, tokens.first(tokens.size() - 1), piece, sequence.request.passing != 0);
   };
   KeptState best = find(best_key);
   for (LaneIndex lane = 0; sequence.request.reuse == ReuseMode::kAny && lane < facts_.lanes.size(); ++lane) {

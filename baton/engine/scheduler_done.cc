@@ -284,7 +284,7 @@ void Scheduler::done_keep(Sequence& sequence, MoveWork& work) {
       sequence.stats.kept_rounding->add(*rounding);
     }
     sequence.take_kept(key, work.checkpoint);
-    checkpoints_.insert(key, work.tokens, std::move(work.checkpoint), ms_per_token);
+    checkpoints_.insert(key, work.tokens, std::move(work.checkpoint), ms_per_token, sequence.request.passing);
   }
   sequence.kept_until = tokens;
   if (!give_back(sequence, work.role, work.from, bad) || !bad) return;

@@ -31,6 +31,8 @@ struct CompileContextDeleter {
   void operator()(pcre2_compile_context* context) const { pcre2_compile_context_free(context); }
 };
 
+tl::unexpected<Error> no_memory() { return fail(Code::kOutOfMemory, "pre-tokenizer: out of memory"); }
+
 std::string pcre2_message(int code) {
   PCRE2_UCHAR text[256] = {};
   pcre2_get_error_message(code, text, sizeof text);
@@ -74,7 +76,7 @@ Result<Pretokenizer::Scratch> Pretokenizer::Step::new_scratch() const {
   if (!code) return scratch;
   scratch.data.reset(pcre2_match_data_create(1, nullptr));
   scratch.context.reset(pcre2_match_context_create(nullptr));
-  if (!scratch.data || !scratch.context) return fail(Code::kOutOfMemory, "pre-tokenizer: out of memory");
+  if (!scratch.data || !scratch.context) return no_memory();
   pcre2_set_match_limit(scratch.context.get(), kMatchStepsMax);
   pcre2_set_heap_limit(scratch.context.get(), 65536);  // KiB
   return scratch;
@@ -95,13 +97,14 @@ Result<Pretokenizer::Step> Pretokenizer::Step::create(const PretokenizerStep& st
   if (!is_utf8(step.pattern)) return fail(Code::kInvalidInput, "pre-tokenizer pattern: not UTF-8");
   BATON_TRY(const std::string pattern, to_pcre2_pattern(step.pattern));
   const std::unique_ptr<pcre2_compile_context, CompileContextDeleter> context(pcre2_compile_context_create(nullptr));
-  if (!context) return fail(Code::kOutOfMemory, "pre-tokenizer: out of memory");
+  if (!context) return no_memory();
   pcre2_set_parens_nest_limit(context.get(), 100);
   int error = 0;
   PCRE2_SIZE offset = 0;
   made.code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
                                 PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_USE_OFFSET_LIMIT, &error, &offset,
                                 context.get()));
+  if (!made.code && error == PCRE2_ERROR_HEAP_FAILED) return no_memory();
   if (!made.code) {
     return fail(Code::kInvalidInput,
                 fmt::format("pre-tokenizer pattern '{}': {} (at byte {})", step.pattern, pcre2_message(error), offset));
@@ -130,6 +133,7 @@ Result<bool> Pretokenizer::Step::find(std::string_view text, size_t from, const 
     int found = match(at, 0);
     if (found == PCRE2_ERROR_JIT_STACKLIMIT) found = match(at, PCRE2_NO_JIT);
     if (found >= 0) break;
+    if (found == PCRE2_ERROR_NOMEMORY) return no_memory();
     if (found != PCRE2_ERROR_NOMATCH) {
       return fail(Code::kInvalidInput,
                   fmt::format("pre-tokenizer pattern '{}' at byte {}: {}; the pattern is not usable for this text",

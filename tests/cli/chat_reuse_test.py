@@ -166,6 +166,35 @@ class IdlePrefill(unittest.TestCase):
             self.send({"command": "/undo"})
         self.assertEqual(replayed, 1)
 
+    def test_what_is_not_sent_goes_into_no_folder(self):
+        typed = "and my password is what nobody has to know of, ever"
+        with tempfile.TemporaryDirectory() as folder:
+            for sent in (False, True):
+                cache = str(pathlib.Path(folder) / str(sent))
+                self.talk(*self.COMMON, "--state-cache", cache)
+                self.ask("What is a tree?")
+                before = self.spent(0)
+                self.send({"typing": typed})
+                self.spent(before + 4)
+                time.sleep(1)
+                self.send({"typing": ""})
+                if sent:
+                    self.ask(typed)
+                self.send({"command": "/bye"})
+                self.process.communicate()
+                again = turns(["What is a tree?", typed], *self.COMMON[:6], "--state-cache", cache)[1][1]
+                (self.assertGreater if sent else self.assertLess)(again["cached_tokens"], again["prompt_tokens"] - 8)
+
+    def test_what_does_not_fit_turns_nothing_off(self):
+        self.talk(*self.COMMON, "-c", "96")
+        self.ask("What is a tree?")
+        self.send({"typing": "a leaf, " * 100})
+        time.sleep(0.5)
+        self.send({"typing": "And what is a root, and "})
+        self.spent(4)
+        self.send({"command": "/clear"})
+        self.assertNotIn("error", self.ask("And what is a root, and what is a leaf?"))
+
     def test_an_answer_is_prefilled_while_it_decodes(self):
         """At last: a machine may give the unit that prefills no time before an answer has ended."""
         with tempfile.TemporaryDirectory() as folder:
