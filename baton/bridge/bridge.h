@@ -24,8 +24,7 @@ namespace baton {
 struct MoveReport {
   uint64_t bytes = 0;  // of the values copied, in the sender's types
   double ms = 0;
-  bool adopted =
-      false;  // the memory itself changed hands: none was copied, all were searched, here or as they were made
+  bool adopted = false;  // the memory itself changed hands: none was copied; all were searched, here or by their steps
 };
 
 // Between two executors of one model in this process, by plan_bridge. `to` is at position 0; on error it may hold a
