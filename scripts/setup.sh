@@ -15,16 +15,19 @@ TEXT
 }
 
 build=(cmake ninja-build g++ ccache pkg-config libfmt-dev libspdlog-dev nlohmann-json3-dev libcli11-dev libexpected-dev
-  libpcre2-dev libutf8proc-dev libxxhash-dev libsodium-dev libedit-dev libgtest-dev libbenchmark-dev python3)
+  libpcre2-dev libutf8proc-dev libxxhash-dev libsodium-dev libedit-dev libboost-dev libssl-dev
+  libtomlplusplus-dev libgtest-dev libbenchmark-dev python3)
 tests=(clang clang-format clang-tidy libclang-rt-14-dev)
 arm64=(g++-aarch64-linux-gnu qemu-user)
 arm64_libraries=(libfmt-dev libspdlog-dev nlohmann-json3-dev libcli11-dev libexpected-dev libpcre2-dev libutf8proc-dev
-  libxxhash-dev libsodium-dev libedit-dev libbsd-dev libmd-dev libncurses-dev libgtest-dev)
+  libxxhash-dev libsodium-dev libedit-dev libbsd-dev libmd-dev libncurses-dev libgtest-dev libboost-dev libboost1.74-dev
+  libssl-dev libssl3 libtomlplusplus-dev)
 macos=(python3-venv)
-macos_headers=(libfmt-dev libspdlog-dev nlohmann-json3-dev libcli11-dev libexpected-dev libsodium-dev libedit-dev)
+macos_headers=(libfmt-dev libspdlog-dev nlohmann-json3-dev libcli11-dev libexpected-dev libsodium-dev libedit-dev
+  libboost1.74-dev libssl-dev libtomlplusplus-dev)
 macos_sources=(fmtlib libsodium pcre2 utf8proc xxhash)
-brew=(cmake ninja ccache pkg-config fmt spdlog nlohmann-json cli11 tl-expected pcre2 utf8proc xxhash libsodium googletest
-  google-benchmark python)
+brew=(cmake ninja ccache pkg-config fmt spdlog nlohmann-json cli11 tl-expected pcre2 utf8proc xxhash libsodium boost openssl@3
+  tomlplusplus googletest google-benchmark python)
 
 wanted=("${build[@]}")
 list=no

@@ -9,8 +9,10 @@
 #include <string>
 #include <string_view>
 #include <tl/expected.hpp>
+#include <utility>
 #include <vector>
 
+#include "baton/api/grammar.h"
 #include "baton/api/runtime.h"
 
 namespace baton::openai {
@@ -32,22 +34,51 @@ Json error_body(const ApiError& error);  // {"error": {message, type, param, cod
 // An error of the runtime: 400 when the request is at fault, else 500.
 ApiError api_error(const Error& error, std::string_view param = {});
 
+// How calls of tools are asked for.
+enum class ToolChoice : uint8_t { kAuto, kNone, kRequired, kNamed };
+
 // A body that was read. Empty: not given, the caller's default holds.
 struct ApiRequest {
   Endpoint endpoint = Endpoint::kChat;
-  ChatInput chat;      // of kChat: messages only
-  std::string prompt;  // of kCompletions
+  std::string model;  // empty: the default one
+  // Of kChat; `tools` as the template sees them (OpenAI's form), and in `extra` what chat_template_kwargs gave.
+  ChatInput chat;
+  std::string prompt;                              // of kCompletions: a text,
+  std::optional<std::vector<int32_t>> prompt_ids;  // or tokens
   std::optional<uint32_t> tokens_max;
-  std::optional<float> temperature, top_p, min_p, presence_penalty, frequency_penalty;
+  std::optional<float> temperature, top_p, min_p, presence_penalty, frequency_penalty, repeat_penalty;
   std::optional<int32_t> top_k;
   std::optional<int64_t> seed;
   std::optional<std::vector<std::string>> stops;
+  std::vector<int32_t> stop_ids;                      // beside the model's
+  std::vector<std::pair<int32_t, float>> logit_bias;  // ids, each once
+  bool ignore_eos = false;
+
+  // Of a server.
+  bool stream = false;
+  bool include_usage = false;        // a stream's last chunk
+  uint32_t choices = 1;              // `n`
+  std::optional<uint32_t> logprobs;  // so many alternatives of each token; 0: its own alone
+  bool echo = false;                 // of kCompletions: the prompt in front of the answer
+  AnswerFormat format;
+  ToolChoice tool_choice = ToolChoice::kAuto;
+  std::string tool_name;         // of kNamed
+  bool parallel_tools = true;    // more than one call in an answer
+  std::optional<bool> thinking;  // enable_thinking
+  Json user_data;                // what the protocol wants back in its answer (metadata, previous ids); null: nothing
 
   // Puts in what was given.
   void apply(CompletionRequest& to) const;
 };
-// `model` is not looked at: there is one. min_p and top_k are taken too, which OpenAI's API does not have.
-tl::expected<ApiRequest, ApiError> read_request(Endpoint endpoint, const Json& body);
+// Who reads: a batch refuses what only a server can do (stream, n, logprobs, tools, formats).
+enum class Reader : uint8_t { kBatch, kServer };
+// min_p, top_k and repetition_penalty are taken too, which OpenAI's API does not have.
+tl::expected<ApiRequest, ApiError> read_request(Endpoint endpoint, const Json& body, Reader reader = Reader::kBatch);
+// `response_format`, and the extensions `regex` and `grammar` (openai_format.cc); `tools`, `tool_choice` and
+// `parallel_tool_calls` (openai_tools.cc), and messages that hold calls or their results: as the template sees them.
+tl::expected<AnswerFormat, ApiError> read_format(const Json& body);
+tl::expected<void, ApiError> read_tools(const Json& body, ApiRequest& to);
+tl::expected<Json, ApiError> read_tool_message(const Json& message, const std::string& where);
 // The prompt as tokens: messages through the chat template, a prompt as `run --raw` takes it. More tokens than the
 // context holds: code "context_length_exceeded".
 tl::expected<std::vector<int32_t>, ApiError> prompt_tokens(const Runtime& runtime, const ApiRequest& request);

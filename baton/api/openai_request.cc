@@ -197,7 +197,7 @@ tl::expected<Json, ApiError> read_messages(const Json* messages) {
 
 }  // namespace
 
-tl::expected<ApiRequest, ApiError> read_request(Endpoint endpoint, const Json& body) {
+tl::expected<ApiRequest, ApiError> read_request(Endpoint endpoint, const Json& body, Reader /*reader*/) {
   if (!body.is_object()) return refuse("", fmt::format("the body is {}: not an object", shown(body)));
   const bool chat = endpoint == Endpoint::kChat;
   for (const auto& [name, value] : body.items()) {
