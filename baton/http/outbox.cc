@@ -1,0 +1,167 @@
+// See outbox.h.
+#include "baton/http/outbox.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "baton/base/status.h"
+
+namespace baton::http {
+
+Outbox::Outbox(AnswerTerms terms, bool close, std::weak_ptr<Wakeable> connection, std::shared_ptr<void> keeps)
+    : terms_(std::move(terms)), connection_(std::move(connection)), keeps_(std::move(keeps)), close_(close) {}
+
+// One wake-up for all that is put until the connection takes it.
+void Outbox::wake(std::unique_lock<std::mutex>& lock) {
+  const bool needed = !std::exchange(woken_, true);
+  lock.unlock();
+  if (!needed) return;
+  if (const auto connection = connection_.lock()) connection->wake();
+}
+
+void Outbox::put(std::string_view bytes) {
+  last_put_ = std::chrono::steady_clock::now();
+  if (bytes.empty() || framing_ == Framing::kNone) return;
+  if (framing_ == Framing::kChunked) pending_ += chunk_size_line(bytes.size());
+  pending_ += bytes;
+  if (framing_ == Framing::kChunked) pending_ += "\r\n";
+}
+
+void Outbox::respond(Response response) {
+  std::unique_lock lock(mutex_);
+  BATON_CHECK(!begun_ && !ended_);
+  begun_ = ended_ = true;
+  if (lost_) return;
+  const bool none = has_no_body(response.status);
+  pending_ = answer_head(response.status, response.headers, terms_.request_id, none ? Framing::kNone : Framing::kLength,
+                         response.body.size(), close_);
+  if (!none && !terms_.head_only) pending_ += response.body;
+  wake(lock);
+}
+
+bool Outbox::begin(int status, const Headers& headers) {
+  std::unique_lock lock(mutex_);
+  BATON_CHECK(!begun_ && !ended_);
+  begun_ = true;
+  if (lost_) return false;
+  if (!terms_.http11) close_ = true;
+  framing_ = has_no_body(status) ? Framing::kNone : terms_.http11 ? Framing::kChunked : Framing::kToClose;
+  pending_ = answer_head(status, headers, terms_.request_id, framing_, 0, close_);
+  if (terms_.head_only) framing_ = Framing::kNone;
+  last_put_ = std::chrono::steady_clock::now();
+  wake(lock);
+  return true;
+}
+
+bool Outbox::write(std::string_view bytes) {
+  std::unique_lock lock(mutex_);
+  BATON_CHECK(begun_ && !ended_);
+  room_.wait(lock, [&] { return lost_ || pending_.size() + in_flight_ <= terms_.unsent_bytes_max; });
+  if (lost_) return false;
+  put(bytes);
+  wake(lock);
+  return true;
+}
+
+bool Outbox::try_write(std::string_view bytes) {
+  std::unique_lock lock(mutex_);
+  BATON_CHECK(begun_ && !ended_);
+  const uint64_t unsent = pending_.size() + in_flight_;
+  if (lost_ || (unsent > 0 && unsent + bytes.size() > terms_.unsent_bytes_max)) return false;
+  put(bytes);
+  wake(lock);
+  return true;
+}
+
+void Outbox::end() {
+  std::unique_lock lock(mutex_);
+  BATON_CHECK(begun_ && !ended_);
+  ended_ = true;
+  if (lost_) return;
+  if (framing_ == Framing::kChunked) pending_ += "0\r\n\r\n";
+  wake(lock);
+}
+
+void Outbox::keep_alive(std::string bytes, std::chrono::milliseconds quiet) {
+  std::unique_lock lock(mutex_);
+  keep_alive_ = std::move(bytes);
+  quiet_ = std::max(quiet, std::chrono::milliseconds(1));
+  last_put_ = std::chrono::steady_clock::now();
+  wake(lock);
+}
+
+bool Outbox::gone() const {
+  const std::lock_guard lock(mutex_);
+  return lost_;
+}
+
+void Outbox::on_gone(std::function<void()> tell) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!lost_) {
+      on_gone_ = std::move(tell);
+      return;
+    }
+  }
+  tell();
+}
+
+void Outbox::abandon() {
+  std::unique_lock lock(mutex_);
+  on_gone_ = nullptr;
+  if (ended_ || lost_) return;
+  abandoned_ = true;
+  wake(lock);
+}
+
+Outbox::Next Outbox::take() {
+  const std::lock_guard lock(mutex_);
+  woken_ = false;
+  in_flight_ += pending_.size();
+  return {ended_, abandoned_, std::exchange(pending_, {})};
+}
+
+void Outbox::sent(size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  in_flight_ -= std::min<uint64_t>(bytes, in_flight_);
+  if (pending_.size() + in_flight_ <= terms_.unsent_bytes_max) room_.notify_all();
+}
+
+void Outbox::close_behind() {
+  const std::lock_guard lock(mutex_);
+  close_ = true;
+}
+
+bool Outbox::closes() const {
+  const std::lock_guard lock(mutex_);
+  return close_;
+}
+
+void Outbox::lose() {
+  std::function<void()> tell;
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(lost_, true)) return;
+    tell = std::exchange(on_gone_, nullptr);
+    room_.notify_all();
+  }
+  if (tell) tell();
+}
+
+Outbox::Time Outbox::quiet_until() const {
+  const std::lock_guard lock(mutex_);
+  if (keep_alive_.empty() || !begun_ || ended_ || lost_) return Time::max();
+  return last_put_ + quiet_;
+}
+
+void Outbox::send_keep_alive(Time now) {
+  const std::lock_guard lock(mutex_);
+  if (keep_alive_.empty() || !begun_ || ended_ || lost_ || now < last_put_ + quiet_) return;
+  if (pending_.empty() && in_flight_ == 0) {
+    put(keep_alive_);
+  } else {
+    last_put_ = now;  // what is under way is a sign of life
+  }
+}
+
+}  // namespace baton::http
