@@ -34,6 +34,7 @@ enum class ToolStyle : uint8_t {
   kQwenXml,  // <tool_call><function=N><parameter=P>value</parameter></function></tool_call>: Qwen3-Coder, Qwen3.5
   kLlama3,   // {"name": N, "parameters": {...}}, alone or behind <|python_tag|>: Llama 3.1 to 3.3
 };
+ToolStyle tool_style_of(std::string_view chat_template);
 ToolStyle tool_style_of(const TextModel& model);  // by the template's text
 
 struct AnswerParserOptions {
@@ -41,12 +42,20 @@ struct AnswerParserOptions {
   nlohmann::ordered_json tools = nullptr;  // as the request gave them, for types of XML parameters; null: none
   bool split_reasoning = true;             // <think>...</think>
   bool begins_in_reasoning = false;        // the prompt ended with <think>
+  // A call's arguments come as they are written; without it a call comes when it is whole, and what turns out to be
+  // none is text. (Of what was streamed already, `calls_whole` tells.)
+  bool stream_arguments = true;
 };
 
+// White space beside markers belongs to them. <think> counts at the start of a line. What looks like a call and is none
+// (no JSON, an unknown tool, never ended) is text, markers and all.
 class AnswerParser {
  public:
+  static constexpr size_t kHeldBytesMax = size_t{1} << 20;  // of a call that may yet be text: more than that is
+  static constexpr uint32_t kCallsMax = 128;                // of an answer: more are text
   explicit AnswerParser(AnswerParserOptions options);
-  // In order; adjacent pieces of one kind may be put together. What may yet be a marker is held back.
+  // Bytes in any portions: half a character waits for its rest, what is no UTF-8 becomes U+FFFD. In order; adjacent
+  // pieces of one kind may be put together. What may yet be a marker is held back.
   std::vector<AnswerPart> push(std::string_view text);
   // The rest: an unfinished marker is text. Arguments that were begun are not completed; `calls_whole` says so.
   std::vector<AnswerPart> finish();
