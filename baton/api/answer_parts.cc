@@ -1,3 +1,4 @@
+// A parser without a view ahead: what may yet be a marker or a call waits, everything else goes out.
 #include "baton/api/answer_parts.h"
 
 #include <algorithm>
@@ -332,7 +333,10 @@ struct AnswerParser::State final : CallSink {
   }
 };
 
-AnswerParser::AnswerParser(AnswerParserOptions options) : state_(std::make_shared<State>(std::move(options))) {}
+AnswerParser::AnswerParser(AnswerParserOptions options) : state_(std::make_unique<State>(std::move(options))) {}
+AnswerParser::AnswerParser(AnswerParser&&) noexcept = default;
+AnswerParser& AnswerParser::operator=(AnswerParser&&) noexcept = default;
+AnswerParser::~AnswerParser() = default;
 
 std::vector<AnswerPart> AnswerParser::push(std::string_view text) {
   state_->push(text);

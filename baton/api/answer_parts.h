@@ -54,6 +54,9 @@ class AnswerParser {
   static constexpr size_t kHeldBytesMax = size_t{1} << 20;  // of a call that may yet be text: more than that is
   static constexpr uint32_t kCallsMax = 128;                // of an answer: more are text
   explicit AnswerParser(AnswerParserOptions options);
+  AnswerParser(AnswerParser&&) noexcept;
+  AnswerParser& operator=(AnswerParser&&) noexcept;
+  ~AnswerParser();
   // Bytes in any portions: half a character waits for its rest, what is no UTF-8 becomes U+FFFD. In order; adjacent
   // pieces of one kind may be put together. What may yet be a marker is held back.
   std::vector<AnswerPart> push(std::string_view text);
@@ -64,7 +67,7 @@ class AnswerParser {
 
  private:
   struct State;
-  std::shared_ptr<State> state_;
+  std::unique_ptr<State> state_;
 };
 
 }  // namespace baton

@@ -1,3 +1,4 @@
+// JSON as RFC 8259 has it, numbers that a double can hold, escapes that are characters.
 #include "baton/api/json_scan.h"
 
 #include <fmt/format.h>

@@ -78,7 +78,13 @@ tl::expected<ApiRequest, ApiError> read_request(Endpoint endpoint, const Json& b
 // `parallel_tool_calls` (openai_tools.cc), and messages that hold calls or their results: as the template sees them.
 tl::expected<AnswerFormat, ApiError> read_format(const Json& body);
 tl::expected<void, ApiError> read_tools(const Json& body, ApiRequest& to);
+// read_tools also holds results to the calls that they answer; with tool_choice none the model is shown no tools.
 tl::expected<Json, ApiError> read_tool_message(const Json& message, const std::string& where);
+// 400 for tools that the model's template would not show, or whose calls nothing here could read.
+tl::expected<void, ApiError> check_tools(const TextModel& model, const ApiRequest& request);
+// What an answer must be where a call is asked for (required, or named): one call as a JSON object with nothing around
+// it, which an AnswerParser of ToolStyle::kLlama3 reads whatever the model's style. kAny where none is.
+AnswerFormat tool_format(const ApiRequest& request);
 // The prompt as tokens: messages through the chat template, a prompt as `run --raw` takes it. More tokens than the
 // context holds: code "context_length_exceeded".
 tl::expected<std::vector<int32_t>, ApiError> prompt_tokens(const Runtime& runtime, const ApiRequest& request);
