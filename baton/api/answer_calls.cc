@@ -15,8 +15,6 @@ constexpr size_t kParameterBytesMax = 256;  // of its name
 constexpr size_t kParametersMax = 256;      // of one call
 constexpr int kSchemaDepthMax = 8;          // of anyOf in anyOf
 
-bool blank(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
-
 bool is_name(std::string_view name) {
   const auto good = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
@@ -79,8 +77,8 @@ void add_types(const ordered_json& schema, int depth, unsigned* to) {
 }
 
 std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && blank(text.front())) text.remove_prefix(1);
-  while (!text.empty() && blank(text.back())) text.remove_suffix(1);
+  while (!text.empty() && is_json_blank(text.front())) text.remove_prefix(1);
+  while (!text.empty() && is_json_blank(text.back())) text.remove_suffix(1);
   return text;
 }
 
@@ -146,7 +144,7 @@ class XmlCallReader final : public CallReader {
   // White space and then `tag_`; true: taken.
   bool tag(char c, bool* whole) {
     *whole = false;
-    if (tag_.taken().empty() && blank(c)) return true;
+    if (tag_.taken().empty() && is_json_blank(c)) return true;
     const Literal::Step step = tag_.take(c);
     *whole = step == Literal::Step::kWhole;
     return step != Literal::Step::kOther;
@@ -179,7 +177,7 @@ class XmlCallReader final : public CallReader {
 
   // <parameter=P> or </function>, told apart by their second character.
   Step body(char c, CallSink& sink) {
-    if (tag_.taken().empty() && end_.taken().empty() && blank(c)) return Step::kMore;
+    if (tag_.taken().empty() && end_.taken().empty() && is_json_blank(c)) return Step::kMore;
     const bool both = tag_.taken() == end_.taken();
     const bool last = tag_.taken().size() < end_.taken().size();
     const Literal::Step more = both || !last ? tag_.take(c) : Literal::Step::kOther;

@@ -10,8 +10,6 @@ using nlohmann::ordered_json;
 
 constexpr size_t kTailBytesMax = size_t{1} << 16;  // members behind the arguments
 
-bool blank(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
-
 class JsonCallReader final : public CallReader {
  public:
   JsonCallReader(const ToolBook& tools, std::string_view close, bool bare) : tools_(tools), close_(close), bare_(bare) {
@@ -40,7 +38,7 @@ class JsonCallReader final : public CallReader {
   Step in_object(char c, CallSink& sink) {
     if (at_ == At::kInKey) return in_key(c);
     if (at_ == At::kInValue) return in_value(c, sink);
-    if (blank(c)) return Step::kMore;
+    if (is_json_blank(c)) return Step::kMore;
     if (at_ == At::kObject && c == '{') {
       at_ = At::kKeyOrEnd;
     } else if ((at_ == At::kKeyOrEnd || at_ == At::kKey) && c == '"') {
@@ -153,7 +151,7 @@ class JsonCallReader final : public CallReader {
 
   // White space, a brace too many, and what closes.
   Step behind_object(char c) {
-    if (close_.taken().empty() && (blank(c) || c == '}')) return Step::kMore;
+    if (close_.taken().empty() && (is_json_blank(c) || c == '}')) return Step::kMore;
     switch (close_.take(c)) {
       case Literal::Step::kMore:
         return Step::kMore;

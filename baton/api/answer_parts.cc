@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "baton/api/answer_calls.h"
+#include "baton/api/json_scan.h"
 #include "baton/text/utf8.h"
 
 namespace baton {
@@ -13,9 +14,7 @@ constexpr std::string_view kThink = "<think>", kThinkEnd = "</think>";
 constexpr std::string_view kToolCall = "<tool_call>", kToolCallEnd = "</tool_call>", kFunction = "<function=";
 constexpr std::string_view kPythonTag = "<|python_tag|>";
 constexpr size_t kBlanksMax = 256;  // held back: more are shown
-constexpr int kDepthMax = 4;        // of what is read again behind a call
-
-bool is_blank(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
+constexpr int kReadAgainMax = 4;    // of what is read again behind a call
 
 }  // namespace
 
@@ -143,7 +142,7 @@ struct AnswerParser::State final : CallSink {
         begin_call(json_call_reader(tools, "", true));
         call_char(c);
       }
-    } else if (is_blank(c) || (c == ';' && semicolon)) {
+    } else if (is_json_blank(c) || (c == ';' && semicolon)) {
       blank_char(c);
     } else {
       show(std::string_view(&c, 1));
@@ -183,7 +182,7 @@ struct AnswerParser::State final : CallSink {
     }
     if (c == '<') {
       mark.push_back(c);
-    } else if (!is_blank(c)) {
+    } else if (!is_json_blank(c)) {
       think(std::string_view(&c, 1));
     } else {
       if (blanks.size() >= kBlanksMax) think("");
@@ -258,7 +257,7 @@ struct AnswerParser::State final : CallSink {
   // What stands behind a whole call, which `rest` was taken for.
   void read_again(const std::string& rest) {
     leave_call();
-    if (++depth > kDepthMax) {
+    if (++depth > kReadAgainMax) {
       show(rest);
     } else {
       for (const char c : rest) take(c);

@@ -10,8 +10,6 @@ namespace baton {
 namespace {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool is_blank(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
-
 int hex_of(char c) {
   if (is_digit(c)) return c - '0';
   if (c >= 'a' && c <= 'f') return c - 'a' + 10;
@@ -158,7 +156,7 @@ JsonScan::Step JsonScan::take(char c, std::string* out) {
     if (c != word_.front()) return Step::kBad;
     word_.remove_prefix(1);
     if (word_.empty()) step = ended();
-  } else if (is_blank(c)) {
+  } else if (is_json_blank(c)) {
     step = Step::kMore;
   } else if ((c == '}' && (want_ == Want::kKeyOrEnd || want_ == Want::kCommaOrEnd)) ||
              (c == ']' && (want_ == Want::kValueOrEnd || want_ == Want::kCommaOrEnd))) {
@@ -187,14 +185,14 @@ bool is_json(std::string_view text) {
   bool ended = false;
   for (const char c : text) {
     if (ended) {
-      if (!is_blank(c)) return false;
+      if (!is_json_blank(c)) return false;
       continue;
     }
     const JsonScan::Step step = scan.take(c, &taken);
     // What had to be escaped is a text that JSON does not allow.
     if (step == JsonScan::Step::kBad || (step != JsonScan::Step::kBehind && taken.back() != c)) return false;
     taken.clear();
-    if (step == JsonScan::Step::kBehind && !is_blank(c)) return false;
+    if (step == JsonScan::Step::kBehind && !is_json_blank(c)) return false;
     ended = step != JsonScan::Step::kMore;
   }
   return ended || scan.whole_at_end();

@@ -10,6 +10,8 @@
 
 namespace baton {
 
+inline bool is_json_blank(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
+
 class JsonScan {
  public:
   static constexpr size_t kDepthMax = 64;         // objects and lists in each other

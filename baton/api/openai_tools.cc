@@ -19,7 +19,7 @@ constexpr size_t kCallsMax = 128;                          // of one message
 constexpr size_t kIdBytesMax = 256;
 constexpr int kNestingMax = 48;  // of parameters
 
-using Checked = tl::expected<void, ApiError>;
+using Passed = tl::expected<void, ApiError>;
 
 tl::unexpected<ApiError> no(std::string_view param, std::string_view what, std::string code = {}) {
   return tl::unexpected(
@@ -62,7 +62,7 @@ tl::expected<std::string, ApiError> read_name(const Json& of, const std::string&
 }
 
 // Members of an object that are not among these, null aside.
-Checked only_members(const Json& of, const std::string& where, std::initializer_list<std::string_view> names) {
+Passed only_members(const Json& of, const std::string& where, std::initializer_list<std::string_view> names) {
   for (const auto& [name, value] : of.items()) {
     if (value.is_null() || std::find(names.begin(), names.end(), name) != names.end()) continue;
     return no(where + "." + name, "is no field that is known here: leave it out", "unknown_parameter");
@@ -70,7 +70,7 @@ Checked only_members(const Json& of, const std::string& where, std::initializer_
   return {};
 }
 
-Checked check_parameters(const Json& parameters, const std::string& where) {
+Passed check_parameters(const Json& parameters, const std::string& where) {
   if (!parameters.is_object()) return no(where, fmt::format("is {}: it takes a JSON schema", brief(parameters)));
   if (!nested_within(parameters, kNestingMax))
     return no(where, fmt::format("is nested deeper than {} levels: flatten it", kNestingMax));
@@ -139,7 +139,7 @@ bool has_tool(const Json& tools, const std::string& name) {
   return std::any_of(tools.begin(), tools.end(), [&](const Json& tool) { return tool["function"]["name"] == name; });
 }
 
-Checked read_choice(const Json& choice, const Json& tools, ApiRequest& to) {
+Passed read_choice(const Json& choice, const Json& tools, ApiRequest& to) {
   if (choice == "auto" || choice == "none") {
     to.tool_choice = choice == "auto" ? ToolChoice::kAuto : ToolChoice::kNone;
     return {};
@@ -256,7 +256,7 @@ tl::expected<Json, ApiError> read_calls(const Json& calls, const std::string& wh
 }
 
 // A result answers a call of the last assistant's message in front of it, each once.
-Checked check_results(const Json& messages) {
+Passed check_results(const Json& messages) {
   std::set<std::string> open;
   for (size_t i = 0; i < messages.size(); ++i) {
     const Json& message = messages[i];
