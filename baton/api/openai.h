@@ -65,7 +65,9 @@ struct ApiRequest {
   std::string tool_name;         // of kNamed
   bool parallel_tools = true;    // more than one call in an answer
   std::optional<bool> thinking;  // enable_thinking
-  Json user_data;                // what the protocol wants back in its answer (metadata, previous ids); null: nothing
+  bool load_only = false;        // no prompt: the model is loaded (user_data's "keep_alive" 0: let go), nothing runs
+  std::optional<uint32_t> context_tokens;  // that the client counts on: more than there are is refused
+  Json user_data;  // what the protocol wants back in its answer (metadata, previous ids); null: nothing
 
   // Puts in what was given.
   void apply(CompletionRequest& to) const;

@@ -256,7 +256,7 @@ tl::expected<ApiRequest, ApiError> read_any(const Json& json, bool counted) {
   if (const Json* system = body.take("system"); system != nullptr) {
     const auto text = block_texts(*system, "system");
     if (!text) body.put(text.error());
-    if (text && !text->empty()) chat.system(*text, "system");
+    if (text && !text->empty()) chat.instructions(*text, "system");
   }
   read_message_list(body, chat);
   read_tools_fields(body, chat);

@@ -46,11 +46,10 @@ std::string sse_event(const Json& event) {
 }
 
 std::string utc_time(int64_t seconds) {
-  using namespace std::chrono;             // NOLINT: its literals and types only
   constexpr int64_t kMost = 253402300799;  // the end of year 9999
-  const sys_seconds time{std::chrono::seconds(std::clamp<int64_t>(seconds, 0, kMost))};
-  const auto day = floor<days>(time);
-  const year_month_day date{day};
+  const std::chrono::sys_seconds time{std::chrono::seconds(std::clamp<int64_t>(seconds, 0, kMost))};
+  const auto day = std::chrono::floor<std::chrono::days>(time);
+  const std::chrono::year_month_day date{day};
   const int64_t rest = (time - day).count();
   return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z", static_cast<int>(date.year()),
                      static_cast<unsigned>(date.month()), static_cast<unsigned>(date.day()), rest / 3600,

@@ -80,9 +80,10 @@ class ChatForm {
   void tool_call(Json call, const std::string& own);
   void reasoning(const std::string& text, const std::string& own);
   void assistant_text(const std::string& text, const std::string& own);  // to the reasoning in front of it, if any
-  void system(const std::string& text, const std::string& own);  // joined to a system message in front, if one is last
+  void instructions(const std::string& text,
+                    const std::string& own);  // joined to a system message in front, if one is last
   bool empty() const { return messages_.empty(); }
-  const Json& messages() const { return messages_; }
+  const Json& fields() const { return fields_; }
 
   // `late`: names of fields that may only fail later.
   tl::expected<ApiRequest, ApiError> read(const FieldNames& late) const;

@@ -55,7 +55,7 @@ bool ChatForm::may_be_said_more() const {
          !messages_.back().contains("tool_calls");
 }
 
-void ChatForm::system(const std::string& text, const std::string& own) {
+void ChatForm::instructions(const std::string& text, const std::string& own) {
   // Templates of many models take one, in front.
   if (messages_.size() == 1 && messages_[0]["role"] == "system") {
     messages_[0]["content"] = messages_[0]["content"].get<std::string>() + "\n\n" + text;

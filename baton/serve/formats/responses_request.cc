@@ -30,7 +30,7 @@ Checked read_message_item(const Json& item, const std::string& where, ChatForm& 
   } else if (role == "user") {
     chat.message({{"role", "user"}, {"content", *text}}, where);
   } else {
-    chat.system(*text, where);
+    chat.instructions(*text, where);
   }
   return {};
 }
@@ -276,7 +276,7 @@ tl::expected<ApiRequest, ApiError> read_responses(const Json& json) {
   const std::string model = body.text("model").value_or("");
   const bool stream = body.flag("stream").value_or(false);
   if (const auto instructions = body.text("instructions"); instructions && !instructions->empty())
-    chat.system(*instructions, "instructions");
+    chat.instructions(*instructions, "instructions");
   read_input(body, chat);
   read_tool_fields(body, chat);
   read_text_field(body, chat);
