@@ -4,6 +4,7 @@
 #include "baton/api/units.h"
 #include "baton/base/clock.h"
 #include "baton/sample/sampler.h"
+#include "tests/support/fake_constraint.h"
 #include "tests/support/golden.h"
 #include "tests/support/state_values.h"
 #include "tests/support/test_names.h"
@@ -20,12 +21,18 @@ class TickingClock final : public Clock {
   mutable std::atomic<int64_t> ticks_{0};
 };
 
-std::vector<SamplerParams> settings() {
+std::vector<SamplerParams> settings(int32_t vocab) {
   SamplerParams top_k{.temperature = 0.8f, .top_k = 9, .seed = 3}, top_p{.temperature = 1.3f, .top_p = 0.8f, .seed = 4};
   SamplerParams min_p{.temperature = 1.0f, .min_p = 0.05f, .seed = 5}, all{.temperature = 2.0f, .seed = 6};
   SamplerParams repeat{.repeat_penalty = 1.3f, .repeat_last_n = 4}, presence{.presence_penalty = 1.5f};
   SamplerParams banned{.temperature = 0.9f, .seed = 7, .frequency_penalty = 0.5f, .banned_ids = {1, 2, 3}};
-  return {{}, top_k, top_p, min_p, all, repeat, presence, banned};
+  SamplerParams bound = top_p, greedy, biased = all;
+  bound.constraint = std::make_shared<fake::Constraint>(5, vocab, 7);
+  greedy.constraint = std::make_shared<fake::Constraint>(6, vocab, 40);
+  greedy.logprobs = 3;
+  biased.logit_bias = {{9, 3.5f}, {11, -100.0f}};
+  biased.logprobs = 0;
+  return {{}, top_k, top_p, min_p, all, repeat, presence, banned, bound, greedy, biased};
 }
 
 class StepOn : public testing::TestWithParam<std::string> {
@@ -44,6 +51,7 @@ class StepOn : public testing::TestWithParam<std::string> {
     width_ = static_cast<size_t>((*model)->program.output_width);
   }
 
+  int32_t vocab() const { return static_cast<int32_t>(width_); }
   // Sequences of different prompts, each with its sampler, and what became of them.
   struct Batch {
     std::vector<std::unique_ptr<SequenceState>> states;
@@ -67,7 +75,9 @@ class StepOn : public testing::TestWithParam<std::string> {
       batch->states.push_back(std::move(*executor_->new_state(64)));
       const std::vector<int32_t> prompt(i + 2, static_cast<int32_t>(3 * i + 5));
       EXPECT_TRUE(executor_->prefill(*batch->states.back(), prompt, {}));
-      batch->samplers.push_back(std::move(*Sampler::create(params[i], static_cast<int32_t>(width_))));
+      SamplerParams own = params[i];
+      if (own.constraint) own.constraint = static_cast<const fake::Constraint&>(*own.constraint).again();
+      batch->samplers.push_back(std::move(*Sampler::create(own, vocab())));
       batch->fed.push_back(static_cast<int32_t>(11 + i));
     }
     batch->draws.resize(params.size());
@@ -100,8 +110,8 @@ INSTANTIATE_TEST_SUITE_P(Units, StepOn, testing::ValuesIn(all_units()),
                          [](const auto& item) { return test_name(item.param); });
 
 TEST_P(StepOn, DrawsWhatTheHostWould) {
-  for (const size_t together : {size_t{1}, size_t{3}, settings().size()}) {
-    const auto all = settings();
+  for (const size_t together : {size_t{1}, size_t{3}, settings(vocab()).size()}) {
+    const auto all = settings(vocab());
     for (size_t first = 0; first + together <= all.size(); first += together) {
       const std::vector params(all.begin() + static_cast<ptrdiff_t>(first),
                                all.begin() + static_cast<ptrdiff_t>(first + together));
@@ -112,10 +122,14 @@ TEST_P(StepOn, DrawsWhatTheHostWould) {
       for (size_t i = 0; i < together; ++i) {
         int32_t token = by_hand->fed[i];
         std::vector<int32_t> ids;
-        for (int step = 0; step < 20; ++step) {
+        for (size_t step = 0; step < 20; ++step) {
           std::vector<float> row(width_);
           ASSERT_TRUE(executor_->decode(*by_hand->states[i], token, row));
-          ids.push_back(token = *by_hand->samplers[i].sample(row));
+          std::optional<Logprobs> logprobs;
+          ids.push_back(token = *by_hand->samplers[i].sample(row, &logprobs));
+          EXPECT_EQ(own->draws[i].ids[step].logprobs, logprobs);
+          EXPECT_EQ(shared->draws[i].ids[step].logprobs, logprobs);
+          EXPECT_EQ(logprobs.has_value(), params[i].logprobs.has_value());
         }
         EXPECT_EQ(own->ids(i), ids) << "setting " << first + i;
         EXPECT_EQ(shared->ids(i), ids) << "setting " << first + i;
@@ -126,7 +140,7 @@ TEST_P(StepOn, DrawsWhatTheHostWould) {
 }
 
 TEST_P(StepOn, EndsWithTheFirstStopIdOfAny) {
-  const auto all = settings();
+  const auto all = settings(vocab());
   const std::vector<SamplerParams> params = {all[1], all[4], all[2]};
   const auto free = make(params);
   go(*free, 12, true);

@@ -38,8 +38,8 @@ Result<std::optional<Completion>> Answer::next(std::chrono::nanoseconds timeout,
                                                const std::function<void(std::string_view)>& on_text) {
   auto event = ticket_.next_event(timeout);
   for (; event; event = ticket_.next_event(std::chrono::nanoseconds(0))) {
-    if (const auto* token = std::get_if<TokenEvent>(&*event)) {
-      BATON_OK(take(token->id, on_text));
+    if (auto* token = std::get_if<TokenEvent>(&*event)) {
+      BATON_OK(take(std::move(*token), on_text));
       continue;
     }
     auto finished = std::get<FinishedEvent>(*std::move(event));
@@ -55,11 +55,12 @@ void Answer::stop() {
   ticket_.stop();
 }
 
-Status Answer::take(int32_t id, const std::function<void(std::string_view)>& on_text) {
+Status Answer::take(TokenEvent&& token, const std::function<void(std::string_view)>& on_text) {
   if (stops_.matched()) return {};  // made before the stop took effect
-  completion_.ids.push_back(id);
+  completion_.ids.push_back(token.id);
+  if (token.logprobs) completion_.logprobs.push_back(*std::move(token.logprobs));
   if (!detokenizer_) return {};
-  BATON_TRY(const std::string text, detokenizer_->push(id));
+  BATON_TRY(const std::string text, detokenizer_->push(token.id));
   show(stops_.push(text).text, on_text);
   // A stop, not a cancel: the state that was asked for is still made.
   if (stops_.matched()) ticket_.stop();
@@ -94,6 +95,7 @@ Completion Answer::end(FinishedEvent finished, const std::function<void(std::str
   made.answer_state = std::move(finished.answer_state);
   made.answer_state_tokens = finished.answer_state_tokens;
   made.logits = std::move(finished.logits);
+  made.prompt_logprobs = std::move(finished.prompt_logprobs);
   return std::move(made);
 }
 

@@ -38,7 +38,8 @@ struct RuntimeOptions {
 // CompletionRequest::on_answer's: what of the answer was shown.
 struct AnswerSoFar {
   const std::string& text;
-  const std::vector<int32_t>& ids;  // of the text, and of what is held back: half a character or a stop string
+  const std::vector<int32_t>& ids;        // of the text, and of what is held back: half a character or a stop string
+  const std::vector<Logprobs>& logprobs;  // one for each of `ids`; empty: not asked for
 };
 
 struct CompletionRequest {
@@ -64,8 +65,9 @@ enum class Ended : uint8_t {
 std::string_view to_string(Ended ended);
 
 struct Completion {
-  std::string text;          // empty without a tokenizer
-  std::vector<int32_t> ids;  // generated, the stop token not included
+  std::string text;                // empty without a tokenizer
+  std::vector<int32_t> ids;        // generated, the stop token not included
+  std::vector<Logprobs> logprobs;  // one for each of `ids`; empty: SamplerParams::logprobs does not ask for them
   FinishReason reason = FinishReason::kStop;
   Ended ended = Ended::kEndToken;
   RequestStats stats;
@@ -77,6 +79,7 @@ struct Completion {
   std::vector<std::byte> answer_state;  // FinishedEvent's: after a stop string it holds more than `ids` shows
   uint64_t answer_state_tokens = 0;
   std::vector<float> logits;
+  std::vector<Logprobs> prompt_logprobs;  // FinishedEvent's
 
   // Of the prompt what was processed: a cancel may have come before its end.
   uint64_t context_used() const {
@@ -94,7 +97,7 @@ class Answer {
   Result<std::optional<Completion>> next(std::chrono::nanoseconds timeout,
                                          const std::function<void(std::string_view)>& on_text);
   bool begun() const { return !completion_.ids.empty(); }
-  AnswerSoFar so_far() const { return {completion_.text, completion_.ids}; }
+  AnswerSoFar so_far() const { return {completion_.text, completion_.ids, completion_.logprobs}; }
   // The end is still to be read, as a Completion with kCancelled. Any number of times.
   void cancel() { ticket_.cancel(); }
   // The same for who goes on from what was said: what the step under way draws still comes, and a checkpoint behind it
@@ -104,7 +107,7 @@ class Answer {
  private:
   friend class Runtime;
   Answer(Ticket ticket, StopStrings stops) : ticket_(std::move(ticket)), stops_(std::move(stops)) {}
-  Status take(int32_t id, const std::function<void(std::string_view)>& on_text);
+  Status take(TokenEvent&& token, const std::function<void(std::string_view)>& on_text);
   void show(const std::string& text, const std::function<void(std::string_view)>& on_text);
   Completion end(FinishedEvent finished, const std::function<void(std::string_view)>& on_text);
 

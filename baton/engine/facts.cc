@@ -7,6 +7,8 @@
 namespace baton {
 namespace {
 
+constexpr uint64_t kRowValuesMax = uint64_t{16} << 20;  // logits that a step makes of a prompt's tokens
+
 uint64_t context_of(const ModelFacts& model, const EngineLimits& limits) {
   return limits.tokens_max == 0 ? model.context_max : std::min(limits.tokens_max, model.context_max);
 }
@@ -48,6 +50,23 @@ Status resolve_names(const SchedulerFacts& facts, ResolvedRequest* resolved) {
   BATON_TRY(resolved->strategy,
             choose_strategy(request.strategy, request.prefill_unit, request.via_unit, request.decode_unit));
   request.strategy = resolved->strategy->name;
+  return {};
+}
+
+// What of a request the logprobs of its prompt leave no room for.
+Status settle_scores(Request& request) {
+  if (!request.prompt_logprobs) return {};
+  BATON_OK(check_logprobs("prompt_logprobs", *request.prompt_logprobs));
+  if (!request.start_state.empty()) {
+    return fail(
+        Code::kInvalidInput,
+        "prompt_logprobs with a starting state: the tokens in it are not computed again; leave one of both out");
+  }
+  if (request.verify != VerifyMode::kOff) {
+    return fail(Code::kUnsupported,
+                "prompt_logprobs with a bridge proof: they are of the prefill unit alone; leave one of both out");
+  }
+  request.reuse = ReuseMode::kOff;
   return {};
 }
 
@@ -98,6 +117,11 @@ std::vector<uint64_t> cuts_of(const Request& request, const EngineLimits& limits
 
 }  // namespace
 
+uint64_t scored_tokens_max(const ModelFacts& model) {
+  const uint64_t rows = kRowValuesMax / static_cast<uint64_t>(std::max(model.vocab, 1));
+  return std::max(rows / kExactTokens * kExactTokens, kExactTokens);
+}
+
 std::string model_in_words(const std::string& name) { return name.empty() ? "the main model" : "model '" + name + "'"; }
 
 Error lost_unit(const std::string& name, const std::string& why) {
@@ -128,6 +152,7 @@ Result<ResolvedRequest> resolve(Request request, const SchedulerFacts& facts, ui
   const ModelFacts& model = facts.models[facts.lanes[resolved.decode].model];
   const uint64_t context = context_of(model, facts.limits);
   BATON_OK(check_tokens(asked, context, model.vocab));
+  BATON_OK(settle_scores(asked));
   const uint64_t room = context - asked.tokens.size() + 1;
   asked.max_new_tokens = static_cast<uint32_t>(std::min<uint64_t>(asked.max_new_tokens, room));
   resolved.tokens_max = asked.tokens.size() + std::max<uint64_t>(asked.max_new_tokens, 1) - 1;

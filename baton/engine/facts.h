@@ -25,6 +25,9 @@ struct ModelFacts {
   int32_t vocab = 0;         // token ids are below it
 };
 
+// Tokens of a step that makes a row of logits for each: whole pieces of kExactTokens.
+uint64_t scored_tokens_max(const ModelFacts& model);
+
 // What planning needs to know of a unit; constant.
 struct LaneFacts {
   std::string name;

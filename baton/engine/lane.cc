@@ -15,6 +15,8 @@
 namespace baton {
 namespace {
 
+constexpr size_t kLogitsKept = size_t{2} << 20;  // values: more, of a prompt's rows, are given back
+
 // Foreign exceptions end here: a lane must survive whatever a unit or the allocator throws.
 template <class F>
 Status guarded(F&& body) {
@@ -144,7 +146,8 @@ Status Lane::step_on(StepWork& work) {
   for (StepSeat& seat : work.seats) {
     if (!seat.status) continue;
     if (seat.streams()) streams.add(seat, seats_.size());
-    Seat& next = seats_.emplace_back(Seat{seat.state.state.get(), seat.tokens, seat.want_logits ? 1u : 0u});
+    const auto rows = seat.decodes() ? uint32_t{seat.want_logits} : static_cast<uint32_t>(seat.scored.size());
+    Seat& next = seats_.emplace_back(Seat{seat.state.state.get(), seat.tokens, rows});
     values += next.rows_out * vocab_;
     if (!seat.decodes()) continue;
     next.decodes = true;
@@ -160,11 +163,15 @@ Status Lane::step_on(StepWork& work) {
   if (streaming) context.watch = &streams;
   const Status status = executor_.step_on(seats_, std::span(logits_).first(values), limits, context);
   const bool shared = seats_.size() > 1;
-  auto logits = logits_.cbegin();
+  std::span<const float> logits(logits_);
   for (StepSeat& seat : work.seats) {
     if (!seat.status) continue;
     if (!seat.decodes()) {
-      if (status) seat.state.provenance.add(maker_, StepKind::kPrefill, seat.tokens.size(), 1, shared);
+      const auto rows = logits.first(seat.scored.size() * vocab_);
+      logits = logits.subspan(rows.size());
+      if (!status) continue;
+      seat.state.provenance.add(maker_, StepKind::kPrefill, seat.tokens.size(), 1, shared);
+      seat.status = score(rows, seat);
       continue;
     }
     const size_t steps = seat.draws.ids.size() + (seat.draws.status ? 0 : 1);
@@ -172,11 +179,22 @@ Status Lane::step_on(StepWork& work) {
     seat.state.provenance.add(maker_, StepKind::kDecode, 1, steps);
     seat.status = std::move(seat.draws.status);  // a copy that finds no memory ends the program
     if (!seat.want_logits) continue;
-    seat.logits.assign(logits, logits + static_cast<ptrdiff_t>(vocab_));
-    logits += static_cast<ptrdiff_t>(vocab_);
+    seat.logits.assign(logits.begin(), logits.begin() + static_cast<ptrdiff_t>(vocab_));
+    logits = logits.subspan(vocab_);
   }
+  if (logits_.size() > kLogitsKept) logits_ = {};
   if (streaming) streams.finish(status.has_value());
   return status;
+}
+
+Status Lane::score(std::span<const float> rows, StepSeat& seat) const {
+  seat.scores.reserve(seat.scored.size());
+  for (const int32_t token : seat.scored) {
+    BATON_TRY(Logprobs score, logprobs_of(rows.first(vocab_), token, seat.scored_top));
+    seat.scores.push_back(std::move(score));
+    rows = rows.subspan(vocab_);
+  }
+  return {};
 }
 
 Porter* Lane::porter() {
@@ -225,9 +243,10 @@ Status Lane::verify(ProveWork& work) {
   work.verdict = judge(work.difference, work.bounds.logits);
   const std::span<const float> row = work.verdict.passed ? moved : own;
   if (target.want_logits) target.logits.assign(row.begin(), row.end());
-  const Result<int32_t> id = target.picker->sampler.sample(row);
+  std::optional<Logprobs> logprobs;
+  const Result<int32_t> id = target.picker->sampler.sample(row, &logprobs);
   if (id) {
-    target.draws.ids.push_back({*id, clock_.now_ns()});
+    target.draws.ids.push_back({*id, clock_.now_ns(), std::move(logprobs)});
   } else {
     target.status = fail(id.error());
   }

@@ -60,6 +60,8 @@ class Lane {
   // A seat without a state is left out and says so; the work's status is that of the unit's call with the others.
   void step(StepWork& work);
   Status step_on(StepWork& work);
+  // The seat's scores, from a row for each; the error of the first row that is no numbers.
+  Status score(std::span<const float> rows, StepSeat& seat) const;
   // The thread for streams; null where there is none.
   Porter* porter();
   // Of a proof: the calls that make its state; these, then the states part by part; or a decode of both states.

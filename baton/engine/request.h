@@ -110,6 +110,10 @@ struct Request {
   // answer stands.
   bool want_answer_state = false;
   bool want_logits = false;  // FinishedEvent::logits: the row after the last prompt token, before sampling
+  // FinishedEvent::prompt_logprobs, beside so many alternatives (kLogprobsMax): of all tokens of the prompt but the
+  // first, as the prefill unit finds them. All of them are prefilled then, alone: no checkpoint is used or left, and
+  // neither a starting state nor a proof can be had beside it. Each row of logits is one more run of the output head.
+  std::optional<uint32_t> prompt_logprobs = {};
 };
 
 // Who was asked to do a phase, who did it, and how that is known.
@@ -225,8 +229,9 @@ std::string_view to_string(FinishReason reason);
 
 struct TokenEvent {
   int32_t id = 0;
-  uint32_t index = 0;   // 0 for the first token of the answer
-  int64_t time_ns = 0;  // of the engine's clock
+  uint32_t index = 0;                     // 0 for the first token of the answer
+  int64_t time_ns = 0;                    // of the engine's clock
+  std::optional<Logprobs> logprobs = {};  // where SamplerParams::logprobs asks for them
 };
 
 struct FinishedEvent {
@@ -240,6 +245,7 @@ struct FinishedEvent {
   std::vector<std::byte> answer_state;
   uint64_t answer_state_tokens = 0;
   std::vector<float> logits;
+  std::vector<Logprobs> prompt_logprobs = {};  // of tokens 1, 2, ... of the prompt; whole, or empty: it was not done
 };
 
 using Event = std::variant<TokenEvent, FinishedEvent>;

@@ -256,7 +256,10 @@ void Scheduler::start_step(const std::vector<Candidate>& chosen, bool others_wai
     seat.request = sequence.id;
     seat.role = role;
     const RoleRecord& record = sequence.role(role);
+    const bool scores = sequence.scores_prompt();
+    if (scores) tokens_max = std::min(tokens_max, scored_tokens_max(facts_.models[facts_.lanes[record.lane].model]));
     seat.tokens = sequence.tokens_from(record.position(), std::min(candidate.planned.tokens, tokens_max));
+    if (scores) sequence.ask_scores(record.position(), seat);
     work.want_placement = work.want_placement || !record.placement;
     lend(sequence, role, seat.state);
     if (!candidate.planned.streams) continue;

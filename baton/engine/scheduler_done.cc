@@ -164,6 +164,7 @@ void Scheduler::done_prefill(Sequence& sequence, StepSeat& seat, const Status& s
   }
   if (!seat.moved) return sequence.fall_back(because("the hand-over", seat.moved));
   RoleRecord& record = sequence.role(seat.role);
+  sequence.take_scores(seat.scored_from, std::move(seat.scores));
   if (!sequence.prompt_done) {
     record.prefill_tokens += seat.tokens.size();
     record.prefill_ms += ms;
@@ -197,9 +198,12 @@ void Scheduler::done_decode(Sequence& sequence, StepSeat& seat, const Status& st
 
 void Scheduler::take_drawn(Sequence& sequence, StepSeat& seat) {
   if (seat.want_logits) sequence.logits = std::move(seat.logits);
-  for (const DrawnId& drawn : seat.draws.ids) {
+  for (DrawnId& drawn : seat.draws.ids) {
     if (!sequence.takes_tokens()) return;
-    if (const auto token = sequence.take_token(drawn.id, drawn.time_ns)) outputs_.push_back({sequence.id, *token});
+    auto token = sequence.take_token(drawn.id, drawn.time_ns);
+    if (!token) continue;
+    token->logprobs = std::move(drawn.logprobs);
+    outputs_.push_back({sequence.id, *std::move(token)});
   }
   if (!seat.status && !sequence.over()) sequence.restart(because("decode", seat.status));
 }

@@ -255,6 +255,19 @@ std::optional<TokenEvent> Sequence::take_token(int32_t token, int64_t now_ns) {
   return event;
 }
 
+void Sequence::ask_scores(uint64_t position, StepSeat& seat) const {
+  seat.scored_from = position + 1;
+  seat.scored = tokens_from(position + 1, seat.tokens.size());
+  seat.scored_top = *request.prompt_logprobs;
+}
+
+void Sequence::take_scores(uint64_t first, std::vector<Logprobs>&& scores) {
+  if (scores.empty()) return;
+  prompt_logprobs.resize(prompt_tokens() - 1);
+  BATON_CHECK(first > 0 && first + scores.size() <= prompt_tokens());
+  std::move(scores.begin(), scores.end(), prompt_logprobs.begin() + static_cast<ptrdiff_t>(first - 1));
+}
+
 void Sequence::fill_phases() {
   const RoleRecord& prefilled = role(prefilled_by);
   stats.prefill_tokens = prefilled.prefill_tokens;
@@ -326,6 +339,7 @@ FinishedEvent Sequence::finish(int64_t now_ns) {
     event.answer_state = std::move(answer_state);
     event.answer_state_tokens = answer_state_tokens;
     event.logits = std::move(logits);
+    if (prompt_done) event.prompt_logprobs = std::move(prompt_logprobs);
   }
   return event;
 }

@@ -114,6 +114,7 @@ struct Sequence {
   std::vector<std::byte> sealed_state, answer_state;
   uint64_t answer_state_tokens = 0;
   std::vector<float> logits;
+  std::vector<Logprobs> prompt_logprobs;  // of the prompt's tokens but the first, as far as they were prefilled
   int64_t submitted_ns = 0, first_token_ns = 0, via_until_ns = 0, last_token_ns = 0;
   int64_t timed_until_ns = 0;  // stats.first_token accounts for the time from submitted_ns to here
 
@@ -176,7 +177,15 @@ struct Sequence {
   void take_seal(std::vector<std::byte> block, uint64_t tokens);
   // Whether its prefill may share steps with others. A unit may round those another way: not where the same bits are
   // asked for.
-  bool shares_prefill() const { return !unshared && !(same_unit() && request.verify != VerifyMode::kOff); }
+  bool shares_prefill() const {
+    return !unshared && !scores_prompt() && !(same_unit() && request.verify != VerifyMode::kOff);
+  }
+  // Its prefill is to tell logprobs: once, whatever is prefilled again behind the first token of the answer.
+  bool scores_prompt() const { return request.prompt_logprobs && !prompt_done; }
+  // Of the step that goes on from `position`.
+  void ask_scores(uint64_t position, StepSeat& seat) const;
+  // Of the prompt's tokens from `first` on.
+  void take_scores(uint64_t first, std::vector<Logprobs>&& scores);
 
   void begin(ResolvedRequest&& asked);
   // The first end counts; but a cancel or an error overtakes an end that still owes the seal.

@@ -83,18 +83,24 @@ struct StepSeat {
   std::vector<int32_t> tokens;  // decoded: the one that is fed first
   std::unique_ptr<TokenPicker> picker;
   bool want_logits = false;  // decoded: of the first call
+  // Prefilled: the token behind each of `tokens`, whose logprobs are wanted beside so many alternatives; empty: none.
+  // The first of them is this token of the prompt.
+  std::vector<int32_t> scored;
+  uint32_t scored_top = 0;
+  uint64_t scored_from = 0;
   // With into_tokens: a state of another lane's unit, at position 0. What the step brings is moved there meanwhile;
   // with the last of so many tokens it has all that `state` had.
   HeldState into = {};
   uint64_t into_tokens = 0;
   StreamSource source = StreamSource::kStays;  // kGoes: `state` may hold nothing behind the last of them
 
-  Status status;  // of this seat alone: no state could be made, or logits that are not numbers
+  Status status;  // of this seat alone: no state could be made, no token drawn, or logits that are not numbers
   Draws draws;    // its ids: one for each call that went well, by the lane's clock
   std::vector<float> logits;
-  Status moved;          // of the move; the step may have gone well all the same
-  bool arrived = false;  // `into` is whole
-  MoveReport report;     // when it is: of all steps
+  std::vector<Logprobs> scores;  // one of each of `scored`
+  Status moved;                  // of the move; the step may have gone well all the same
+  bool arrived = false;          // `into` is whole
+  MoveReport report;             // when it is: of all steps
   // How long the step waited for the move: part of its time, the last of it.
   double waited_ms = 0;
 

@@ -1,12 +1,14 @@
-// Penalties, then greedy, or top-k, top-p, min-p, temperature and a draw. Candidates are sorted (logit descending, then
-// id), so the same logits give the same order on every platform.
+// Bias and penalties, then greedy, or top-k, top-p, min-p, temperature and a draw. Candidates are sorted (logit
+// descending, then id), so the same logits give the same order on every platform.
 #include "baton/sample/sampler.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
+#include <new>
 #include <utility>
 
 namespace baton {
@@ -40,6 +42,25 @@ Status check_penalties(const SamplerParams& params) {
   return {};
 }
 
+Status check_bias(const SamplerParams& params, int32_t vocab_size) {
+  std::vector<int32_t> ids;
+  for (const auto& [id, bias] : params.logit_bias) {
+    if (id < 0 || id >= vocab_size) {
+      return fail(Code::kInvalidInput,
+                  fmt::format("logit_bias: id {} is outside the vocabulary of {}", id, vocab_size));
+    }
+    if (!(bias >= -100.0f && bias <= 100.0f)) {
+      return fail(Code::kInvalidInput,
+                  fmt::format("logit_bias: the bias of id {} is {}: must be from -100 to 100", id, bias));
+    }
+    ids.push_back(id);
+  }
+  std::sort(ids.begin(), ids.end());
+  const auto twice = std::adjacent_find(ids.begin(), ids.end());
+  if (twice == ids.end()) return {};
+  return fail(Code::kInvalidInput, fmt::format("logit_bias: id {} is there twice", *twice));
+}
+
 Status check(const SamplerParams& params, int32_t vocab_size) {
   if (vocab_size <= 0) return fail(Code::kInvalidInput, fmt::format("sampler: vocabulary of {} tokens", vocab_size));
   // Written so that NaN fails too.
@@ -55,24 +76,11 @@ Status check(const SamplerParams& params, int32_t vocab_size) {
     return fail(Code::kInvalidInput, fmt::format("min_p is {}: must be from 0 to 1", params.min_p));
   }
   BATON_OK(check_penalties(params));
+  BATON_OK(check_bias(params, vocab_size));
+  if (params.logprobs) BATON_OK(check_logprobs("logprobs", *params.logprobs));
   for (const int32_t id : params.banned_ids) {
     if (id < 0 || id >= vocab_size) {
       return fail(Code::kInvalidInput, fmt::format("banned id {} is outside the vocabulary of {}", id, vocab_size));
-    }
-  }
-  return {};
-}
-
-Status check_finite(std::span<const float> logits) {
-  // Any NaN or infinity makes the sum of x - x a NaN; the slow search only runs then.
-  float poison = 0.0f;
-  for (const float logit : logits) poison += logit - logit;
-  if (poison == 0.0f) return {};
-  for (size_t id = 0; id < logits.size(); ++id) {
-    if (!std::isfinite(logits[id])) {
-      return fail(Code::kDevice, fmt::format("the logit of token {} is {}: the unit computed nonsense, or its types do "
-                                             "not hold this model's values (ref keeps f32)",
-                                             id, logits[id]));
     }
   }
   return {};
@@ -87,9 +95,14 @@ Sampler::Sampler(SamplerParams params, int32_t vocab_size)
       candidates_(static_cast<size_t>(vocab_size)),
       probabilities_(static_cast<size_t>(vocab_size)) {
   for (const int32_t id : params_.banned_ids) banned_[static_cast<size_t>(id)] = 1;
+  if (params_.constraint) {
+    open_.resize((banned_.size() + 31) / 32);
+    allowed_.resize(open_.size());
+    for (size_t id = 0; id < banned_.size(); ++id) open_[id / 32] |= uint32_t{banned_[id] == 0} << (id % 32);
+  }
+  if (penalises(params_) || !params_.logit_bias.empty()) adjusted_.resize(static_cast<size_t>(vocab_size));
   if (!penalises(params_)) return;
   drawn_.resize(static_cast<size_t>(vocab_size));
-  penalised_.resize(static_cast<size_t>(vocab_size));
   window_.resize(static_cast<size_t>(std::max(params_.repeat_last_n, 0)));
 }
 
@@ -102,21 +115,63 @@ Result<Sampler> Sampler::create(SamplerParams params, int32_t vocab_size) {
   return sampler;
 }
 
-Result<int32_t> Sampler::sample(std::span<const float> logits) {
+Result<int32_t> Sampler::sample(std::span<const float> logits, std::optional<Logprobs>* logprobs) try {
   if (logits.size() != banned_.size()) {
     return fail(Code::kInvalidInput, fmt::format("{} logits for a vocabulary of {}", logits.size(), banned_.size()));
   }
-  BATON_OK(check_finite(logits));
-  logits = penalise(logits);
-  const int32_t id = params_.temperature > 0.0f ? draw(logits) : greedy(logits);
+  if (broken_) return fail(Code::kInternal, "the constraint did not take a token that it had allowed");
+  BATON_OK(check_logits(logits));
+  BATON_OK(find_allowed());
+  const std::span<const float> adjusted = adjust(logits);
+  Random random = random_;
+  const int32_t id = params_.temperature > 0.0f ? draw(adjusted, random) : greedy(adjusted);
+  if (logprobs != nullptr && params_.logprobs) {
+    BATON_TRY(*logprobs, logprobs_of(logits, id, *params_.logprobs));
+  }
+  if (params_.constraint) {
+    broken_ = true;
+    if (const Status taken = params_.constraint->accept(id); !taken)
+      return fail(Error(taken.error()).in(fmt::format("token {}, which the constraint had allowed", id)));
+    broken_ = false;
+  }
+  random_ = random;
   if (!drawn_.empty()) remember(id);
   return id;
+} catch (const std::bad_alloc&) {
+  return fail(Code::kOutOfMemory, "no memory for a draw");
+}
+
+Status Sampler::find_allowed() {
+  if (!params_.constraint) return {};
+  params_.constraint->allow(allowed_);
+  uint32_t any = 0;
+  for (size_t i = 0; i < allowed_.size(); ++i) any |= allowed_[i] &= open_[i];
+  if (any != 0) return {};
+  return fail(Code::kInvalidInput,
+              "what the answer must look like (response_format, a grammar) leaves no token that may be drawn: allow "
+              "more there, or ban less");
+}
+
+template <class Use>
+void Sampler::for_allowed(Use&& use) const {
+  if (allowed_.empty()) {
+    for (size_t id = 0; id < banned_.size(); ++id) {
+      if (banned_[id] == 0) use(id);
+    }
+    return;
+  }
+  for (size_t i = 0; i < allowed_.size(); ++i) {
+    for (uint32_t left = allowed_[i]; left != 0; left &= left - 1)
+      use(32 * i + static_cast<size_t>(std::countr_zero(left)));
+  }
 }
 
 void Sampler::reset(uint64_t seed) {
   random_ = Random(seed);
   std::fill(drawn_.begin(), drawn_.end(), 0);
   remembered_ = 0;
+  broken_ = false;
+  if (params_.constraint) params_.constraint->reset();
 }
 
 void Sampler::remember(int32_t id) {
@@ -129,27 +184,30 @@ void Sampler::remember(int32_t id) {
   ++remembered_;
 }
 
-std::span<const float> Sampler::penalise(std::span<const float> logits) {
-  if (remembered_ == 0) return logits;
+std::span<const float> Sampler::adjust(std::span<const float> logits) {
+  if (params_.logit_bias.empty() && remembered_ == 0) return logits;
+  std::copy(logits.begin(), logits.end(), adjusted_.begin());
+  for (const auto& [id, bias] : params_.logit_bias) {
+    float& logit = adjusted_[static_cast<size_t>(id)];
+    logit = std::clamp(logit + bias, -kFloatMax, kFloatMax);
+  }
+  if (remembered_ == 0) return adjusted_;
   for (size_t id = 0; id < logits.size(); ++id) {
-    float logit = logits[id];
     if (const uint32_t count = drawn_[id]; count > 0) {
+      float& logit = adjusted_[id];
       logit = logit > 0.0f ? logit / params_.repeat_penalty : logit * params_.repeat_penalty;
       logit -= static_cast<float>(count) * params_.frequency_penalty + params_.presence_penalty;
       logit = std::clamp(logit, -kFloatMax, kFloatMax);
     }
-    penalised_[id] = logit;
   }
-  return penalised_;
+  return adjusted_;
 }
 
 int32_t Sampler::greedy(std::span<const float> logits) const {
   int32_t best = -1;
-  for (size_t id = 0; id < logits.size(); ++id) {
-    if (banned_[id] == 0 && (best < 0 || logits[id] > logits[static_cast<size_t>(best)])) {
-      best = static_cast<int32_t>(id);
-    }
-  }
+  for_allowed([&](size_t id) {
+    if (best < 0 || logits[id] > logits[static_cast<size_t>(best)]) best = static_cast<int32_t>(id);
+  });
   return best;
 }
 
@@ -190,11 +248,9 @@ void Sampler::sort_front(size_t kept, size_t count, size_t from) {
   std::sort(begin, middle, likelier);
 }
 
-int32_t Sampler::draw(std::span<const float> logits) {
+int32_t Sampler::draw(std::span<const float> logits, Random& random) {
   size_t count = 0;
-  for (size_t id = 0; id < logits.size(); ++id) {
-    if (banned_[id] == 0) candidates_[count++] = {logits[id], static_cast<int32_t>(id)};
-  }
+  for_allowed([&](size_t id) { candidates_[count++] = {logits[id], static_cast<int32_t>(id)}; });
   float top = candidates_[0].logit;
   for (size_t i = 1; i < count; ++i) top = std::max(top, candidates_[i].logit);
 
@@ -214,7 +270,7 @@ int32_t Sampler::draw(std::span<const float> logits) {
     probabilities_[i] = std::exp((candidates_[i].logit - top) / params_.temperature);
     total += probabilities_[i];
   }
-  double left = static_cast<double>(random_.next() >> 11) * 0x1p-53 * total;
+  double left = static_cast<double>(random.next() >> 11) * 0x1p-53 * total;
   size_t last = 0;
   for (size_t i = 0; i < count; ++i) {
     if (probabilities_[i] == 0.0f) continue;
@@ -227,7 +283,7 @@ int32_t Sampler::draw(std::span<const float> logits) {
 
 Result<Top2> top2_gap(std::span<const float> logits) {
   if (logits.empty()) return fail(Code::kInvalidInput, "no logits");
-  BATON_OK(check_finite(logits));
+  BATON_OK(check_logits(logits));
   Top2 top;
   for (size_t i = 0; i < logits.size(); ++i) {
     const auto id = static_cast<int32_t>(i);

@@ -1,9 +1,11 @@
-// From logits to a token: penalties, then greedy, or the chain top-k, top-p, min-p, temperature (llama.cpp's default
-// order: each filter sees the probabilities of the survivors of the one before, before temperature), then a draw. The
-// same seed and logits give the same tokens on every platform, up to the last bit of exp(). One sampler belongs to one
-// sequence; single-threaded.
+// From logits to a token: logit bias and penalties, then greedy, or the chain top-k, top-p, min-p, temperature
+// (llama.cpp's default order: each filter sees the probabilities of the survivors of the one before, before
+// temperature), then a draw. Ids that are banned, or that the constraint does not allow, are not among the candidates.
+// The same seed and logits give the same tokens on every platform, up to the last bit of exp(). One sampler belongs to
+// one sequence; single-threaded.
 //
-// Penalties, for a token that was drawn c > 0 times in the window:
+// The bias is added to the logits as they left the model (OpenAI's API). Behind it,
+// penalties, for a token that was drawn c > 0 times in the window:
 //   logit = logit > 0 ? logit / repeat : logit * repeat     (Keskar et al. 2019, arXiv:1909.05858, as llama.cpp)
 //   logit = logit - c * frequency - presence                (OpenAI's API, as llama.cpp)
 // The window is the last `repeat_last_n` tokens that this sampler drew. Tokens of the prompt do not count: in a
@@ -11,11 +13,16 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "baton/base/random.h"
 #include "baton/base/status.h"
+#include "baton/sample/constraint.h"
+#include "baton/sample/logprobs.h"
 
 namespace baton {
 
@@ -30,19 +37,26 @@ struct SamplerParams {
   float frequency_penalty = 0.0f;     // the same
   int32_t repeat_last_n = 64;         // tokens of the answer the penalties look at; 0: none, -1: all
   std::vector<int32_t> banned_ids{};  // never drawn: padding rows, or eos under --ignore-eos
+  // Added to the logits of these ids, each of which is there once; from -100 to 100.
+  std::vector<std::pair<int32_t, float>> logit_bias{};
+  // Of this sequence alone: each copy that draws needs one of its own. Null: none.
+  std::shared_ptr<TokenConstraint> constraint{};
+  std::optional<uint32_t> logprobs{};  // of each token that is drawn, beside so many alternatives; up to kLogprobsMax
 };
 
 class Sampler {
  public:
-  // Scratch is sized to `vocab_size` here; nothing allocates later. kInvalidInput names the parameter that is out of
-  // range, or a ban on every id.
+  // Scratch is sized to `vocab_size` here; nothing allocates later but the constraint and logprobs. kInvalidInput names
+  // the parameter that is out of range, or a ban on every id.
   static Result<Sampler> create(SamplerParams params, int32_t vocab_size);
 
   // logits: [vocab_size]. Greedy ties go to the lower id. kDevice for a logit that is NaN or infinite (a banned id's
-  // too: it means that the unit computed nonsense); kInvalidInput for a wrong length. O(vocab), plus a sort of what
-  // top_k or top_p keep.
-  Result<int32_t> sample(std::span<const float> logits);
-  // Begins the sequence of draws again, with an empty window.
+  // too: it means that the unit computed nonsense); kInvalidInput for a wrong length, and where the constraint allows
+  // no id that may be drawn; kOutOfMemory. Nothing was drawn then, and the next call is as if this one had not been;
+  // but a constraint that did not accept what it had allowed fails each call until `reset`. `logprobs` (may be null)
+  // receives those of the token where the parameters ask for them. O(vocab), plus a sort of what top_k or top_p keep.
+  Result<int32_t> sample(std::span<const float> logits, std::optional<Logprobs>* logprobs = nullptr);
+  // Begins the sequence of draws again, with an empty window; the constraint too.
   void reset(uint64_t seed);
   const SamplerParams& params() const { return params_; }
 
@@ -52,10 +66,15 @@ class Sampler {
     int32_t id;
   };
   Sampler(SamplerParams params, int32_t vocab_size);
+  // Asks the constraint, where there is one.
+  Status find_allowed();
+  // Calls use(id) for each id that may be drawn, in order.
+  template <class Use>
+  void for_allowed(Use&& use) const;
   int32_t greedy(std::span<const float> logits) const;
-  int32_t draw(std::span<const float> logits);
-  // `logits`, or `penalised_` when penalties change any.
-  std::span<const float> penalise(std::span<const float> logits);
+  int32_t draw(std::span<const float> logits, Random& random);
+  // `logits`, or `adjusted_` when the bias or penalties change any.
+  std::span<const float> adjust(std::span<const float> logits);
   // `id` joins the window; the oldest leaves it.
   void remember(int32_t id);
   // Each gives how many of the first `count` candidates stay.
@@ -69,11 +88,17 @@ class Sampler {
   std::vector<Candidate> candidates_;  // scratch
   std::vector<float> probabilities_;   // scratch, beside candidates_
 
+  std::vector<float> adjusted_;  // scratch; empty without bias and penalties
+
+  // Of the constraint; empty without one.
+  std::vector<uint32_t> open_;     // a bit for each id that is not banned
+  std::vector<uint32_t> allowed_;  // of the draw under way: those of `open_` that the constraint allows
+  bool broken_ = false;            // it did not accept what it had allowed
+
   // Of the penalties; empty when they are off.
-  std::vector<uint32_t> drawn_;   // by id: times in the window
-  std::vector<int32_t> window_;   // a ring of repeat_last_n; empty when all count
-  uint64_t remembered_ = 0;       // tokens drawn so far
-  std::vector<float> penalised_;  // scratch
+  std::vector<uint32_t> drawn_;  // by id: times in the window
+  std::vector<int32_t> window_;  // a ring of repeat_last_n; empty when all count
+  uint64_t remembered_ = 0;      // tokens drawn so far
 };
 
 // The likeliest id (lower on ties) and by how much it leads: what decides whether two units may differ.

@@ -131,8 +131,9 @@ bool Draws::ended() const {
 namespace {
 
 void draw(Draws& draws, std::span<const float> row, const Clock& clock) {
-  const Result<int32_t> id = draws.sampler->sample(row);
-  if (id) return draws.ids.push_back({*id, clock.now_ns()});
+  std::optional<Logprobs> logprobs;
+  const Result<int32_t> id = draws.sampler->sample(row, &logprobs);
+  if (id) return draws.ids.push_back({*id, clock.now_ns(), std::move(logprobs)});
   draws.status = fail(id.error());
 }
 
@@ -176,6 +177,12 @@ Status Executor::step_and_draw(std::span<const Seat> seats, std::span<float> out
       drawing.push_back({seat.draws, values});
     }
     values += seat.rows_out * width;
+  }
+  if (drawing.empty()) {  // rows of a whole prompt are not held twice
+    BATON_OK(context.check());
+    BATON_OK(step(seats, out, context));
+    if (BATON_FAULT(kLogitsNan) && !out.empty()) out[0] = std::numeric_limits<float>::quiet_NaN();
+    return {};
   }
   if (drawn_from_.size() < values) drawn_from_.resize(values);
   const std::span<float> rows = std::span(drawn_from_).first(values);

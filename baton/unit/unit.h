@@ -27,6 +27,7 @@
 
 #include "baton/base/status.h"
 #include "baton/model/model.h"
+#include "baton/sample/logprobs.h"
 #include "baton/unit/sequence_state.h"
 
 namespace baton {
@@ -77,7 +78,8 @@ Status check_program(std::string_view unit, const Caps& caps, const Program& pro
 // An id that was drawn from a row of outputs, and when.
 struct DrawnId {
   int32_t id = -1;
-  int64_t time_ns = 0;  // by the clock of StepLimits
+  int64_t time_ns = 0;                    // by the clock of StepLimits
+  std::optional<Logprobs> logprobs = {};  // where the sampler's parameters ask for them
 };
 
 // How a seat that decodes goes on by itself, see Executor::step_on. Lent to the unit for the call.
@@ -85,7 +87,7 @@ struct Draws {
   Sampler* sampler = nullptr;  // the sequence's own: what a unit draws with it is what the host would
   std::span<const int32_t> stop_ids = {};
   std::vector<DrawnId> ids = {};  // appended: one for each step that went well, be it a stop id
-  Status status = {};             // of the sampler: the last step's outputs are no numbers, nothing was drawn
+  Status status = {};             // of the sampler: nothing was drawn from the last step's outputs
 
   // Nothing follows the last id.
   bool ended() const;

@@ -65,6 +65,7 @@ inline Request make_request(size_t prompt, uint32_t answer, uint64_t seed = 1) {
 
 struct Answer {
   std::vector<int32_t> tokens;
+  std::vector<Logprobs> logprobs;  // of the tokens that came with some
   FinishedEvent finished;
   bool ended = false;
 };
@@ -78,6 +79,7 @@ inline Answer read_answer(Ticket& ticket) {
     if (const auto* token = std::get_if<TokenEvent>(&*event)) {
       EXPECT_EQ(token->index, answer.tokens.size());
       answer.tokens.push_back(token->id);
+      if (token->logprobs) answer.logprobs.push_back(*token->logprobs);
       continue;
     }
     answer.finished = std::get<FinishedEvent>(std::move(*event));

@@ -19,6 +19,7 @@
 #include "baton/bridge/compare.h"
 #include "baton/sample/sampler.h"
 #include "baton/unit/unit.h"
+#include "tests/support/fake_constraint.h"
 
 namespace baton::fake {
 
@@ -61,14 +62,24 @@ inline std::vector<float> expected_logits(std::span<const int32_t> tokens, uint6
   return logits;
 }
 
+// Those of the tokens from `first` on, without a state.
+inline std::vector<Logprobs> expected_logprobs(std::span<const int32_t> tokens, size_t first, uint32_t top,
+                                               uint64_t start = kStart, int32_t vocab = kVocab) {
+  std::vector<Logprobs> logprobs;
+  for (size_t i = first; i < tokens.size(); ++i)
+    logprobs.push_back(*logprobs_of(expected_logits(tokens.first(i), start, vocab), tokens[i], top));
+  return logprobs;
+}
+
 struct ExpectedAnswer {
   std::vector<int32_t> tokens;
   int32_t stop_id = -1;
 };
-inline ExpectedAnswer expected_answer(std::vector<int32_t> tokens, uint64_t max_new, const SamplerParams& params,
+inline ExpectedAnswer expected_answer(std::vector<int32_t> tokens, uint64_t max_new, SamplerParams params,
                                       const std::vector<int32_t>& stop_ids, uint64_t start = kStart,
                                       int32_t vocab = kVocab) {
   ExpectedAnswer answer;
+  if (params.constraint) params.constraint = static_cast<const Constraint&>(*params.constraint).again();
   auto sampler = Sampler::create(params, vocab);
   BATON_CHECK(sampler);
   while (answer.tokens.size() < max_new) {
@@ -310,18 +321,26 @@ class FakeExecutor final : public Executor {
       if (seat.tokens.empty() || seat.tokens.size() > mine.tokens_max() - mine.position()) {
         return fail(Code::kInvalidInput, "the fake unit was given more tokens than the state holds");
       }
-      for (const int32_t token : seat.tokens) mine.append(token);
+      const size_t silent = seat.tokens.size() - std::max<size_t>(seat.rows_out, 1);
+      for (size_t token = 0; token < seat.tokens.size(); ++token) {
+        if (token > silent) write_row(mine, out);
+        mine.append(seat.tokens[token]);
+      }
       if (!decodes) prefilled_ += seat.tokens.size();
       const bool spoilt = decodes ? behaviour_.spoils_decode && behaviour_.spoils_decode(i, seats.size())
                                   : behaviour_.spoils_prefill && behaviour_.spoils_prefill();
       if (spoilt) mine.store_hash(mix(mine.hash()));
       for (int32_t layer = 0; watch != nullptr && caps_.tells_layers && layer < 2; ++layer) watch->layer_done(i, layer);
       if (seat.rows_out == 0) continue;
-      mine.write_logits(out.first(width()));
-      if (behaviour_.spoils_logits && behaviour_.spoils_logits()) out[0] = std::nanf("");
-      out = out.subspan(width());
+      write_row(mine, out);
     }
     return {};
+  }
+  // To the front of `out`, which goes on behind it.
+  void write_row(const State& state, std::span<float>& out) {
+    state.write_logits(out.first(width()));
+    if (behaviour_.spoils_logits && behaviour_.spoils_logits()) out[0] = std::nanf("");
+    out = out.subspan(width());
   }
   size_t width() const { return static_cast<size_t>(model_->program.output_width); }
   // A failed step leaves rubbish behind, so that going on from it shows.

@@ -327,6 +327,16 @@ void Simulation::make_start(Ask& ask) {
   ask.request.start_state = in_pieces(*std::move(block), ask.start == StartKind::kBreaksOff);
 }
 
+// What is asked of its draws: by its number, and by no chance, which would make other runs of the seeds.
+void Simulation::make_draws(Ask& ask, RequestId id) const {
+  Request& request = ask.request;
+  if (id % 3 == 1) request.sampler.constraint = std::make_shared<Constraint>(id, vocab_of(ask.other));
+  if (id % 4 == 2) request.sampler.logit_bias = {{3, 4.0f}, {7, -100.0f}};
+  if (id % 5 < 2) request.sampler.logprobs = static_cast<uint32_t>(3 * (id % 5));
+  const bool alone = request.verify == VerifyMode::kOff && ask.start == StartKind::kNone;
+  if (id % 7 == 3 && alone && weather_ != Weather::kSilent) request.prompt_logprobs = 2;
+}
+
 void Simulation::make_requests() {
   const uint64_t count = talks_ ? pick(3, 12) : pick(1, 10);
   int64_t time_ns = now_ns_ + kMs;
@@ -336,6 +346,7 @@ void Simulation::make_requests() {
     make_request(ask);
     make_reuse(ask);
     make_start(ask);
+    make_draws(ask, id);
     if (ask.request.want_sealed_state && id % 3 > 0) {
       ask.request.want_sealed_state = id % 3 == 1;
       ask.request.seal_to = [this, id](const SealSource& state) -> Status {
@@ -580,7 +591,7 @@ Status Simulation::take(const Output& output) {
     ask.got.push_back(token->id);
     // The one that matters most: what has been said is right, however the request ends.
     if (!starts_with(ask.expected.tokens, ask.got)) return broken("a wrong token was answered", output.request);
-    return {};
+    return check_logprobs(ask, output.request, *token);
   }
   return check_finished(ask, output.request, std::get<FinishedEvent>(output.event));
 }

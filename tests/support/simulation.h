@@ -123,6 +123,7 @@ class Simulation {
   void make_request(Ask& ask);
   void make_reuse(Ask& ask);
   void make_start(Ask& ask);
+  void make_draws(Ask& ask, RequestId id) const;
   Behaviour behaviour_of(size_t unit);
   SchedulerFacts facts();
   void at(int64_t time_ns, Happening::Kind kind, uint64_t which);
@@ -150,6 +151,7 @@ class Simulation {
   Status check_finished(Ask& ask, RequestId id, const FinishedEvent& finished);
   Status check_answer(const Ask& ask, RequestId id, const FinishedEvent& finished);
   Status check_provenance_of(const Ask& ask, RequestId id, const FinishedEvent& finished, const Provenance& made);
+  Status check_logprobs(const Ask& ask, RequestId id, const TokenEvent& token) const;
   Status check_answer_state(const Ask& ask, RequestId id, const FinishedEvent& finished);
   Status check_sealed(const Ask& ask, const std::vector<std::byte>& block, const std::vector<int32_t>& tokens,
                       RequestId id, Provenance* made);

@@ -13,6 +13,10 @@ Status Simulation::check_answer(const Ask& ask, RequestId id, const FinishedEven
   const std::vector<int32_t>& prompt = ask.request.tokens;
   if (ask.request.want_logits && finished.logits != expected_logits(prompt, start_of(ask.other), vocab_of(ask.other)))
     return broken("wrong logits", id);
+  std::vector<Logprobs> scores;
+  if (const auto& top = ask.request.prompt_logprobs)
+    scores = expected_logprobs(prompt, 1, *top, start_of(ask.other), vocab_of(ask.other));
+  if (finished.prompt_logprobs != scores) return broken("wrong logprobs of the prompt", id);
   if (ask.request.want_answer_state && (weather_ != Weather::kStormy || !finished.answer_state.empty())) {
     BATON_OK(check_answer_state(ask, id, finished));
   }
@@ -24,6 +28,16 @@ Status Simulation::check_answer(const Ask& ask, RequestId id, const FinishedEven
   Provenance made;
   BATON_OK(check_sealed(ask, sealed, prompt, id, &made));
   return check_provenance_of(ask, id, finished, made);
+}
+
+Status Simulation::check_logprobs(const Ask& ask, RequestId id, const TokenEvent& token) const {
+  const std::optional<uint32_t>& top = ask.request.sampler.logprobs;
+  if (top.has_value() != token.logprobs.has_value()) return broken("logprobs that nobody asked for, or none", id);
+  if (!top) return {};
+  std::vector<int32_t> tokens = ask.request.tokens;
+  tokens.insert(tokens.end(), ask.got.begin(), ask.got.end());
+  const auto expected = expected_logprobs(tokens, tokens.size() - 1, *top, start_of(ask.other), vocab_of(ask.other));
+  return *token.logprobs == expected.front() ? Status() : broken("wrong logprobs", id);
 }
 
 Status Simulation::check_answer_state(const Ask& ask, RequestId id, const FinishedEvent& finished) {
