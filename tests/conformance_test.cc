@@ -56,7 +56,9 @@ Outcome run(Unit& unit, const OpModel& op, std::span<const int32_t> ids, std::sp
   EXPECT_TRUE(executor) << executor.error().message;
   auto state = (*executor)->new_state(ids.size() + 3);
   EXPECT_TRUE(state) << state.error().message;
-  const size_t vocab = op.model->program.vocab;
+  const size_t vocab = op.model->program.output_width;
+  const size_t whole[] = {ids.size()};
+  if (op.model->program.whole_sequence) pieces = whole;
   result.logits.assign(ids.size() * vocab, std::nanf(""));
   size_t done = 0;
   for (const size_t piece : pieces) {

@@ -37,6 +37,16 @@ std::string_view to_string(OpKind kind) {
       return "bias";
     case OpKind::kHead:
       return "head";
+    case OpKind::kLayerNorm:
+      return "layer_norm";
+    case OpKind::kPosition:
+      return "position";
+    case OpKind::kAttendAll:
+      return "attend_all";
+    case OpKind::kGelu:
+      return "gelu";
+    case OpKind::kOutput:
+      return "output";
   }
   return "unknown";
 }
@@ -61,6 +71,7 @@ std::string details(const Op& op) {
   switch (op.kind) {
     case OpKind::kRmsNorm:
     case OpKind::kGatedNorm:
+    case OpKind::kLayerNorm:
       return fmt::format("width={} eps={:g}", op.width, op.eps);
     case OpKind::kSplitPairs:
       return fmt::format("heads={} width={}", op.heads, op.width);
@@ -70,7 +81,10 @@ std::string details(const Op& op) {
                          op.weights[Op::kRopeFactors] >= 0 ? " scaled" : "",
                          op.rope_magnitude != 1 ? fmt::format(" magnitude={:g}", op.rope_magnitude) : "");
     case OpKind::kAttend:
+    case OpKind::kAttendAll:
       return fmt::format("heads={} kv_heads={} head_dim={} scale={:g}", op.heads, op.kv_heads, op.width, op.scale);
+    case OpKind::kGelu:
+      return op.gelu == Gelu::kErf ? "erf" : "tanh";
     case OpKind::kCausalConv:
       return fmt::format("taps={}", op.taps);
     case OpKind::kDeltaRule:

@@ -36,6 +36,13 @@ enum class OpKind : uint8_t {
   kAdd,          // out = x + y
   kBias,         // out = x + W, the same vector for every token, in place allowed
   kHead,         // logits = W x, output_width values, only for the tokens whose logits are asked for
+  // Their numbers are in fingerprints: further ones come last.
+  kLayerNorm,  // out = (x - m) * rsqrt(mean((x - m)^2) + eps) * W + b, m = mean(x), over each group of `width` values
+  kPosition,   // out = x + W[position of the token], in place allowed
+  kAttendAll,  // out = softmax(scale q k^T) v over all tokens of a sequence, later ones too (whole_sequence); keeps
+               // nothing; heads as in kAttend
+  kGelu,       // out = x Phi(x), Phi exact or by tanh, in place allowed (Hendrycks and Gimpel, arXiv:1606.08415)
+  kOutput,     // the row of outputs is x itself, output_width values: of models that give vectors, not logits
 };
 std::string_view to_string(OpKind kind);
 
@@ -48,6 +55,11 @@ enum class RopePairing : uint8_t {
 enum class HeadMap : uint8_t {
   kGrouped,  // h / (value_heads / key_heads): Hugging Face and MLX files
   kTiled,    // h mod key_heads: GGUF qwen35
+};
+
+enum class Gelu : uint8_t {
+  kErf,   // x / 2 (1 + erf(x / sqrt 2))
+  kTanh,  // x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
 };
 
 // The weights of an op, each at the index that says what it is: op.weights[Op::kScale]. -1: none.
@@ -64,8 +76,9 @@ struct OpWeights : std::array<WeightId, 4> {
 // The slot keeps S, [value_heads, key_dim, value_dim] f32. out: [value_heads * value_dim].
 struct Op {
   enum : size_t {
-    kMatrix = 0,       // kEmbed, kLinear, kHead: [out, in]
-    kScale = 0,        // kRmsNorm, kGatedNorm: [width]
+    kMatrix = 0,       // kEmbed, kLinear, kHead: [out, in]; kPosition: [positions, width of out]
+    kScale = 0,        // kRmsNorm, kLayerNorm, kGatedNorm: [width]
+    kShift = 1,        // kLayerNorm: [width]
     kOffset = 0,       // kBias: [width of out]
     kTaps = 0,         // kCausalConv: [channels, taps]
     kDecayRate = 0,    // kDeltaRule: [value_heads], A, negative: -exp(A_log)
@@ -79,18 +92,19 @@ struct Op {
   OpWeights weights = {};
   SlotId slot = -1, slot2 = -1;  // kAttend: keys, values
 
-  int32_t width = 0;                   // kRmsNorm, kGatedNorm: group; kSplitPairs, kRope, kAttend: head_dim
-  int32_t heads = 0;                   // kSplitPairs, kRope, kAttend: heads of x; kDeltaRule: value_heads
-  int32_t kv_heads = 0;                // kAttend; kDeltaRule: key_heads
+  int32_t width = 0;                   // norms: group; kSplitPairs, kRope, kAttend, kAttendAll: head_dim
+  int32_t heads = 0;                   // kSplitPairs, kRope, kAttend, kAttendAll: heads of x; kDeltaRule: value_heads
+  int32_t kv_heads = 0;                // kAttend, kAttendAll; kDeltaRule: key_heads
   int32_t rotary = 0;                  // kRope: rotated values per head, even
   int32_t key_dim = 0, value_dim = 0;  // kDeltaRule
   int32_t taps = 0;                    // kCausalConv: kernel length, the current token included
   float eps = 0;                       // norms; kDeltaRule: 1e-6 of the l2 norm
-  float scale = 0;                     // kAttend
+  float scale = 0;                     // kAttend, kAttendAll
   float rope_theta = 0;
   RopePairing pairing = RopePairing::kHalf;
   HeadMap head_map = HeadMap::kGrouped;
   float rope_magnitude = 1;  // kRope: the turned values are that much longer (yarn, longrope)
+  Gelu gelu = Gelu::kErf;
 };
 
 struct Register {
@@ -118,10 +132,10 @@ struct Slot {
 struct Program {
   std::vector<Register> registers;
   std::vector<Slot> slots;
-  std::vector<Op> ops;  // the first is kEmbed, the last kHead
+  std::vector<Op> ops;  // the first is kEmbed, the last kHead or kOutput
   int32_t vocab = 0;    // token ids are below it
   int32_t hidden = 0;
-  int32_t output_width = 0;     // values of a row of logits: what kHead makes of a token
+  int32_t output_width = 0;     // values of a row of outputs: what kHead or kOutput makes of a token
   bool whole_sequence = false;  // tokens see later ones: a sequence goes through in one step, never in pieces
 };
 

@@ -73,6 +73,18 @@ Status check_seat(const Model& model, const Seat& seat) {
                                                    seat.tokens[i], i, model.program.vocab));
     }
   }
+  if (model.program.whole_sequence && state.position() != 0) {
+    return fail(Code::kInvalidInput,
+                fmt::format("{} tokens behind {} others: this model sees a text as a whole; give all of it in one step",
+                            seat.tokens.size(), state.position()));
+  }
+  for (const Op& op : model.program.ops) {
+    if (op.kind != OpKind::kPosition) continue;
+    const auto most = static_cast<uint64_t>(model.weights[static_cast<size_t>(op.weights[Op::kMatrix])].rows);
+    if (state.position() + seat.tokens.size() <= most) continue;
+    return fail(Code::kInvalidInput, fmt::format("{} tokens at position {}: the model knows {} positions; give less",
+                                                 seat.tokens.size(), state.position(), most));
+  }
   BATON_CHECK(seat.rows_out <= seat.tokens.size() && (!seat.decodes || seat.tokens.size() == 1));
   return {};
 }

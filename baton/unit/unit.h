@@ -53,7 +53,7 @@ struct Caps {
   // Seats that share a pass over the weights. A step takes any number, in several passes where they are more; the
   // engine gives it no more than these, but always the two that a proof decodes side by side.
   uint32_t prefill_seats_shared = 1;  // that prefill; 1: one after the other
-  bool cuts_prompts = true;           // a seat goes through the Program in pieces: no whole_sequence
+  bool cuts_prompts = true;           // always, so that it takes no whole_sequence; else only where it may
   uint32_t decode_seats_max = 1;      // that decode; 0: this unit only prefills
   bool mixes = false;                 // both kinds share a pass
   bool shared_prefills_exact = true;  // seats that prefill get the bits that each would get alone
@@ -270,7 +270,8 @@ class Unit {
 // or -1.
 std::vector<int32_t> layers_done_behind(const Program& program, std::span<const Op* const> ops);
 
-// Shared by executors, of each seat: token ids in range, room in the state. The message says which token or how many
+// Shared by executors, of each seat: token ids in range, room in the state, positions that the model knows, all of a
+// text where it is seen as a whole. The message says which token or how many
 // tokens, and begins with "sequence N: " when there are several. Bugs: states given twice, rows of no token, decodes of
 // several tokens or before prefills, `out` of another size.
 Status check_seats(const Model& model, std::span<const Seat> seats, std::span<const float> out);

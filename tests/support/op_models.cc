@@ -89,6 +89,16 @@ class Maker {
     op(head);
     model_->program.vocab = model_->program.output_width = vocab;
   }
+  void output(RegisterId x) {
+    op({.kind = OpKind::kOutput, .x = x});
+    model_->program.vocab = kVocab;
+    model_->program.output_width = model_->program.registers[x].width;
+  }
+  // Tokens see later ones; up to `tokens` of them.
+  void whole_sequence(int32_t tokens) {
+    model_->program.whole_sequence = true;
+    model_->spec.context_max = tokens;
+  }
   OpModel finish(std::string description) {
     model_->spec.vocab = model_->program.vocab;
     model_->spec.layers = 1;
@@ -120,6 +130,52 @@ OpModel make_attend(Maker& make) {
   make.op(op);
   make.head(op.out);
   return make.finish(fmt::format("attend kv_heads={} group={} head_dim={}", kv_heads, group, width));
+}
+
+OpModel make_attend_all(Maker& make) {
+  const int32_t kv_heads = make.between(1, 3), group = make.between(1, 4), width = make.between(2, 80);
+  const RegisterId x = make.input(24);
+  Op op{.kind = OpKind::kAttendAll, .layer = 0};
+  op.x = make.linear(x, kv_heads * group * width);
+  op.y = make.linear(x, kv_heads * width);
+  op.z = make.linear(x, kv_heads * width);
+  op.out = make.reg(kv_heads * group * width);
+  op.heads = kv_heads * group;
+  op.kv_heads = kv_heads;
+  op.width = width;
+  op.scale = 1.0f / std::sqrt(static_cast<float>(width));
+  make.op(op);
+  make.head(op.out);
+  make.whole_sequence(600);
+  return make.finish(fmt::format("attend_all kv_heads={} group={} head_dim={}", kv_heads, group, width));
+}
+
+OpModel make_position(Maker& make) {
+  const int32_t width = make.between(1, 200);
+  Op op{.kind = OpKind::kPosition};
+  op.x = make.input(width);
+  op.weights[Op::kMatrix] = make.add(DType::kF32, 200, width, make.values(size_t{200} * width, -2.0f, 2.0f));
+  op.out = make.between(0, 1) == 0 ? op.x : make.reg(width);
+  make.op(op);
+  make.head(op.out);
+  return make.finish(fmt::format("position width={}", width));
+}
+
+OpModel make_gelu(Maker& make) {
+  const int32_t width = make.between(1, 200);
+  Op op{.kind = OpKind::kGelu, .layer = 0};
+  op.x = make.linear(make.input(24), width);
+  op.gelu = make.between(0, 1) == 0 ? Gelu::kErf : Gelu::kTanh;
+  op.out = make.between(0, 1) == 0 ? op.x : make.reg(width);
+  make.op(op);
+  make.head(op.out);
+  return make.finish(fmt::format("gelu {} width={}", op.gelu == Gelu::kErf ? "erf" : "tanh", width));
+}
+
+OpModel make_output(Maker& make) {
+  const int32_t width = make.between(1, 200);
+  make.output(make.linear(make.input(24), width));
+  return make.finish(fmt::format("output width={}", width));
 }
 
 OpModel make_delta(Maker& make) {
@@ -202,6 +258,7 @@ OpModel make_grouped(Maker& make, OpKind kind) {
     op.x = x;
     if (kind == OpKind::kGatedNorm) op.y = make.linear(x, groups * width);
     op.weights[Op::kScale] = make.vector(width, -1.0f, 2.0f);
+    if (kind == OpKind::kLayerNorm) op.weights[Op::kShift] = make.vector(width, -1.0f, 1.0f);
     op.out = make.between(0, 1) == 0 ? op.x : make.reg(groups * width);
     make.op(op);
     make.head(op.out);
@@ -256,6 +313,7 @@ OpModel make_op_model(OpKind kind, DType dtype, Random& random) {
     case OpKind::kHead:
       return make_matrix(make, kind, dtype);
     case OpKind::kRmsNorm:
+    case OpKind::kLayerNorm:
     case OpKind::kGatedNorm:
     case OpKind::kSplitPairs:
       return make_grouped(make, kind);
@@ -273,6 +331,14 @@ OpModel make_op_model(OpKind kind, DType dtype, Random& random) {
       return make_binary(make, kind);
     case OpKind::kBias:
       return make_bias(make);
+    case OpKind::kPosition:
+      return make_position(make);
+    case OpKind::kAttendAll:
+      return make_attend_all(make);
+    case OpKind::kGelu:
+      return make_gelu(make);
+    case OpKind::kOutput:
+      return make_output(make);
   }
   BATON_CHECK(false);
 }

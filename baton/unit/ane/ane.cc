@@ -15,9 +15,11 @@ constexpr float kLogitTolerance = 0.05f;
 class AneUnit final : public Unit {
  public:
   AneUnit(const AneOptions& options, bool hardware) : options_(options), hardware_(hardware) {
-    caps_.ops = {OpKind::kEmbed,  OpKind::kRmsNorm,     OpKind::kLinear,     OpKind::kSplitPairs, OpKind::kRope,
-                 OpKind::kAttend, OpKind::kSigmoidGate, OpKind::kCausalConv, OpKind::kDeltaRule,  OpKind::kGatedNorm,
-                 OpKind::kSwiGlu, OpKind::kAdd,         OpKind::kBias,       OpKind::kHead};
+    caps_.ops = {OpKind::kEmbed,    OpKind::kRmsNorm,     OpKind::kLinear,     OpKind::kSplitPairs, OpKind::kRope,
+                 OpKind::kAttend,   OpKind::kSigmoidGate, OpKind::kCausalConv, OpKind::kDeltaRule,  OpKind::kGatedNorm,
+                 OpKind::kSwiGlu,   OpKind::kAdd,         OpKind::kBias,       OpKind::kHead,       OpKind::kLayerNorm,
+                 OpKind::kPosition, OpKind::kAttendAll,   OpKind::kGelu,       OpKind::kOutput};
+    caps_.cuts_prompts = false;
     caps_.native_formats = {DType::kF16};
     caps_.kv_type = DType::kF16;
     caps_.product_type = DType::kF16;

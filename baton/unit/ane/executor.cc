@@ -118,7 +118,8 @@ Result<std::unique_ptr<AneExecutor>> AneExecutor::load(std::shared_ptr<const Mod
     std::unique_ptr<apple::Driver> driver;
     BATON_OK(self.open_driver(threads, &driver));
     BATON_TRY(self.device_, AneDevice::load(std::move(driver), self.lowering_.layers, options));
-    const int64_t rows_max = std::max<int64_t>(options.columns, kSeatsMax);
+    const int64_t whole = program.whole_sequence ? self.model_->spec.context_max : 0;
+    const int64_t rows_max = std::max({options.columns, int64_t{kSeatsMax}, whole});
     for (Lane& lane : self.lanes_) {
       BATON_TRY(lane.pass, host::Pass::create(*self.weights_, self.host_pool_, rows_max, host::RowBits::kIndependent));
     }
@@ -216,6 +217,17 @@ Status AneExecutor::run_pipelined(const Seat& seat, std::span<float> out, const 
 
 Status AneExecutor::run_chunks(const Seat& seat, std::span<float> out, const StepContext& context) {
   const auto total = static_cast<int64_t>(seat.tokens.size());
+  if (model_->program.whole_sequence) {
+    // The device takes its columns of the rows one after the other; what looks along them is the host's.
+    if (total > model_->spec.context_max) {
+      return fail(Code::kInvalidInput, fmt::format("ane: a text of {} tokens: the model takes {}; give less", total,
+                                                   model_->spec.context_max));
+    }
+    start_chunk(lanes_[0], seat, 0, 0, total, out);
+    BATON_OK(run_through(lanes_[0]));
+    lanes_[0].pass->finish();
+    return {};
+  }
   if (options_.pipeline && total > chunk_tokens()) return run_pipelined(seat, out, context);
   const uint64_t start = seat.state->position();
   for (int64_t done = 0; done < total; done += chunk_tokens()) {

@@ -29,9 +29,11 @@ class CpuUnit final : public Unit {
   CpuUnit(const host::Kernels& kernels, uint32_t threads, std::vector<uint32_t> cores)
       : kernels_(kernels), threads_(threads), cores_(std::move(cores)) {
     const bool rounds = host::form_of(kernels, host::Packing::kF16, true) == host::Form::kTiles;
-    caps_.ops = {OpKind::kEmbed,  OpKind::kRmsNorm,     OpKind::kLinear,     OpKind::kSplitPairs, OpKind::kRope,
-                 OpKind::kAttend, OpKind::kSigmoidGate, OpKind::kCausalConv, OpKind::kDeltaRule,  OpKind::kGatedNorm,
-                 OpKind::kSwiGlu, OpKind::kAdd,         OpKind::kBias,       OpKind::kHead};
+    caps_.ops = {OpKind::kEmbed,    OpKind::kRmsNorm,     OpKind::kLinear,     OpKind::kSplitPairs, OpKind::kRope,
+                 OpKind::kAttend,   OpKind::kSigmoidGate, OpKind::kCausalConv, OpKind::kDeltaRule,  OpKind::kGatedNorm,
+                 OpKind::kSwiGlu,   OpKind::kAdd,         OpKind::kBias,       OpKind::kHead,       OpKind::kLayerNorm,
+                 OpKind::kPosition, OpKind::kAttendAll,   OpKind::kGelu,       OpKind::kOutput};
+    caps_.cuts_prompts = false;
     for (const Format& format : formats()) {
       if (host::is_native(format.dtype)) caps_.native_formats.push_back(format.dtype);
       caps_.logit_tolerances.push_back({format.dtype, logit_tolerance(format.dtype, rounds)});

@@ -20,7 +20,9 @@ constexpr int64_t kPackBytes = int64_t{64} << 20;
 // little. Those that decode come behind, with the last of the others where there is room.
 class StepPasses {
  public:
-  StepPasses(std::span<const Seat> seats, int64_t rows_max) : seats_(seats), rows_max_(rows_max) {
+  // `whole`: no seat is cut; each has at most rows_max tokens.
+  StepPasses(std::span<const Seat> seats, int64_t rows_max, bool whole)
+      : seats_(seats), rows_max_(rows_max), whole_(whole) {
     for (; prefills_ < seats.size() && !seats[prefills_].decodes; ++prefills_)
       left_ += static_cast<int64_t>(seats[prefills_].tokens.size());
   }
@@ -38,6 +40,7 @@ class StepPasses {
 
  private:
   void take_prefills() {
+    if (whole_) return take_whole();
     const int64_t passes = (left_ + rows_max_ - 1) / rows_max_;
     int64_t room = std::min(rows_max_, host::round_up((left_ + passes - 1) / passes, host::kDeltaChunk));
     while (count_ < kPrefillSeatsMax && seat_ < prefills_) {
@@ -51,6 +54,15 @@ class StepPasses {
       if (taken < rest) break;
       done_ = 0;
       ++seat_;
+    }
+  }
+  void take_whole() {
+    for (int64_t room = rows_max_; count_ < kPrefillSeatsMax && seat_ < prefills_; ++seat_) {
+      const auto tokens = static_cast<int64_t>(seats_[seat_].tokens.size());
+      if (tokens > room) break;
+      add(tokens);
+      room -= tokens;
+      left_ -= tokens;
     }
   }
   void add(int64_t count) {
@@ -70,6 +82,7 @@ class StepPasses {
 
   const std::span<const Seat> seats_;
   const int64_t rows_max_;
+  const bool whole_;
   size_t prefills_ = 0, seat_ = 0;  // that prefill; under way
   int64_t done_ = 0, left_ = 0;     // tokens of the one under way, and of all that prefill
   std::array<host::RunInput, host::kRunsMax> runs_;
@@ -77,12 +90,18 @@ class StepPasses {
   size_t count_ = 0;
 };
 
+// Rows of a pass: what suits the kernels, and a whole text where it must not be cut.
+int64_t pass_rows(const Model& model, int64_t chunk) {
+  return model.program.whole_sequence ? std::max<int64_t>(chunk, model.spec.context_max) : chunk;
+}
+
 }  // namespace
 
 CpuExecutor::CpuExecutor(std::shared_ptr<const Model> model, const host::Kernels& kernels, uint32_t threads,
                          std::vector<uint32_t> cores)
     : model_(std::move(model)),
       kernels_(kernels),
+      rows_max_(pass_rows(*model_, chunk_tokens(kernels))),
       states_(model_->program, DType::kF16, "cpu", live_),
       pool_(threads, std::move(cores)) {}
 
@@ -98,7 +117,7 @@ Result<std::unique_ptr<Executor>> CpuExecutor::load(std::shared_ptr<const Model>
     const std::vector<bool> all(executor->model_->weights.size(), true);
     BATON_TRY(executor->weights_, host::Weights::load(executor->model_, kernels, all, "cpu"));
     BATON_TRY(executor->pass_, host::Pass::create(*executor->weights_, executor->pool_,
-                                                  chunk_tokens(kernels) + host::kRunsMax, host::RowBits::kFast));
+                                                  executor->rows_max_ + host::kRunsMax, host::RowBits::kFast));
     return executor;
   } catch (const std::bad_alloc&) {
     return fail(Code::kOutOfMemory, "cpu: no memory for the model");
@@ -114,7 +133,13 @@ Status CpuExecutor::step(std::span<const Seat> seats, std::span<float> out, cons
   for (const Seat& seat : seats) {
     if (seat.keeps) BATON_OK(static_cast<host::HostState*>(seat.state)->keep());
   }
-  StepPasses passes(seats, chunk_tokens(kernels_));
+  const bool whole = model_->program.whole_sequence;
+  for (const Seat& seat : seats) {
+    if (!whole || static_cast<int64_t>(seat.tokens.size()) <= rows_max_) continue;
+    return fail(Code::kInvalidInput,
+                fmt::format("cpu: a text of {} tokens: the model takes {}; give less", seat.tokens.size(), rows_max_));
+  }
+  StepPasses passes(seats, rows_max_, whole);
   float* next_row = out.data();
   for (auto runs = passes.next(); !runs.empty(); runs = passes.next()) {
     BATON_OK(context.check());

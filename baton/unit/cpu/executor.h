@@ -63,6 +63,7 @@ class CpuExecutor final : public Executor {
 
   const std::shared_ptr<const Model> model_;
   const host::Kernels& kernels_;
+  const int64_t rows_max_;  // of a pass, but for those that decode
   host::StatePool states_;
   ThreadPool pool_;
   std::unique_ptr<host::Weights> weights_;

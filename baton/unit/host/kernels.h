@@ -40,9 +40,11 @@ struct Kernels {
   // `precise`: every block keeps its low plane. Returns how many do; `lows` has room for n / 32.
   int64_t (*quantize)(const float* x, int64_t n, bool precise, ActivationBlock* blocks, LowPlane* lows);
   void (*rms_norm)(const float* x, const float* w, float eps, int64_t n, float* out);
+  void (*layer_norm)(const float* x, const float* w, const float* b, float eps, int64_t n, float* out);
   void (*gated_norm)(const float* x, const float* w, const float* gate, float eps, int64_t n, float* out);
   void (*swiglu)(const float* x, const float* y, int64_t n, float* out);
   void (*sigmoid_gate)(const float* x, const float* y, int64_t n, float* out);
+  void (*gelu)(const float* x, bool by_tanh, int64_t n, float* out);
   void (*add)(const float* x, const float* y, int64_t n, float* out);
   // out += factor * x, the product rounded before the sum.
   void (*add_scaled)(const float* x, float factor, int64_t n, float* out);
@@ -54,6 +56,7 @@ struct Kernels {
   void (*product)(const Product& p, Store store);
   void (*attend_decode)(const AttendDecode& a);
   void (*attend_prefill)(const AttendPrefill& a);
+  void (*attend_all)(const AttendAll& a);
   void (*delta_recurrent)(const DeltaHead& h);  // token by token
   // Chunks of 64 in the WY form, a rest of up to kRecurrentTokens token by token: cut at a multiple of 64, the pieces
   // give the same bits as the whole.

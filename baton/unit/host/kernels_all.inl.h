@@ -31,9 +31,11 @@ constexpr Kernels make_kernels(const char* name, const char* description, Produc
   k.direct_tokens = kUnsortedTokens;
   k.quantize = quantize_blocks;
   k.rms_norm = rms_norm;
+  k.layer_norm = layer_norm;
   k.gated_norm = gated_norm;
   k.swiglu = swiglu;
   k.sigmoid_gate = sigmoid_gate;
+  k.gelu = gelu;
   k.add = add;
   k.add_scaled = add_scaled;
   k.conv = conv;
@@ -42,6 +44,7 @@ constexpr Kernels make_kernels(const char* name, const char* description, Produc
   k.product = product;
   k.attend_decode = attend_decode;
   k.attend_prefill = attend_prefill;
+  k.attend_all = attend_all;
   k.delta_recurrent = delta_recurrent;
   k.delta_chunked = delta_chunked;
   return k;

@@ -136,16 +136,18 @@ void attend_decode(const AttendDecode& a) {
 }
 
 // Rows are (query token, head) pairs, row r = token * groups + head, and lie along the lanes: scores are transposed,
-// [key][row], so the softmax needs no sums across lanes.
+// [key][row], so the softmax needs no sums across lanes. Attend: AttendPrefill or AttendAll.
+template <class Attend>
 struct PrefillTile {
-  const AttendPrefill& a;
+  const Attend& a;
+  const int64_t head_dim;
   int64_t rows, padded, width;  // width: head_dim rounded up
   float *query, *scores, *keys, *values, *sums, *highest, *total, *rescale;
 
-  explicit PrefillTile(const AttendPrefill& from) : a(from) {
+  explicit PrefillTile(const Attend& from) : a(from), head_dim(head_dim_of(from)) {
     rows = a.queries * a.groups;
     padded = round_up(rows, kLanes);
-    width = round_up(a.keys.head_dim, kLanes);
+    width = round_up(head_dim, kLanes);
     float* next = a.scratch;
     const auto take = [&](int64_t floats) BATON_LAMBDA {
       float* at = next;
@@ -163,35 +165,57 @@ struct PrefillTile {
   }
 
   void start() {
-    for (int64_t d = 0; d < a.keys.head_dim; ++d) {
+    for (int64_t d = 0; d < head_dim; ++d) {
       for (int64_t r = rows; r < padded; ++r) query[d * padded + r] = 0;
     }
     for (int64_t r = 0; r < rows; ++r) {
-      const float* from = a.q + r / a.groups * a.q_stride + r % a.groups * a.keys.head_dim;
-      for (int64_t d = 0; d < a.keys.head_dim; ++d) query[d * padded + r] = from[d] * a.scale;
+      const float* from = a.q + r / a.groups * a.q_stride + r % a.groups * head_dim;
+      for (int64_t d = 0; d < head_dim; ++d) query[d * padded + r] = from[d] * a.scale;
     }
     for (int64_t r = 0; r < padded; ++r) highest[r] = kLowest;
     for (int64_t r = 0; r < padded; ++r) total[r] = 0;
     for (int64_t i = 0; i < padded * width; ++i) sums[i] = 0;
   }
 
+  static int64_t head_dim_of(const AttendPrefill& from) { return from.keys.head_dim; }
+  static int64_t head_dim_of(const AttendAll& from) { return from.head_dim; }
+
   static void widen(const uint16_t* from, int64_t n, float* to) {
     each_vector(n, [&](int64_t i, int lanes) BATON_LAMBDA { store(to + i, load_f16(from + i, lanes), lanes); });
   }
 
-  // Keys [first, first + count), of which a row sees those up to its own position.
-  void add_keys(int64_t first, int64_t count) {
-    const uint16_t* const keys_from = page_row(a.keys, a.keys.keys_at, first);
-    const uint16_t* const values_from = page_row(a.keys, a.keys.values_at, first);
+  void fetch(const AttendPrefill& from, int64_t first, int64_t count) {
+    const uint16_t* const keys_from = page_row(from.keys, from.keys.keys_at, first);
+    const uint16_t* const values_from = page_row(from.keys, from.keys.values_at, first);
     for (int64_t j = 0; j < count; ++j) {
-      widen(keys_from + j * a.keys.head_dim, a.keys.head_dim, keys + j * width);
-      widen(values_from + j * a.keys.head_dim, a.keys.head_dim, values + j * width);
+      widen(keys_from + j * head_dim, head_dim, keys + j * width);
+      widen(values_from + j * head_dim, head_dim, values + j * width);
     }
-    product({count, padded, a.keys.head_dim, keys, width, 1, query, padded, scores, padded}, Store::kSet);
+  }
+  void fetch(const AttendAll& from, int64_t first, int64_t count) {
+    const auto copy = [&](const float* x, float* to) BATON_LAMBDA {
+      each_vector(head_dim, [&](int64_t i, int lanes) BATON_LAMBDA { store(to + i, load(x + i, lanes), lanes); });
+    };
     for (int64_t j = 0; j < count; ++j) {
-      const int64_t hidden = (first + j - a.start) * a.groups;  // rows before this one may not see key first + j
+      copy(from.keys + (first + j) * from.keys_stride, keys + j * width);
+      copy(from.values + (first + j) * from.values_stride, values + j * width);
+    }
+  }
+
+  // A row sees keys up to its own position.
+  void hide(const AttendPrefill& from, int64_t first, int64_t count) {
+    for (int64_t j = 0; j < count; ++j) {
+      const int64_t hidden = (first + j - from.start) * from.groups;  // rows before this one may not see key first + j
       for (int64_t r = 0; r < hidden && r < rows; ++r) scores[j * padded + r] = kLowest;
     }
+  }
+  void hide(const AttendAll&, int64_t, int64_t) {}
+
+  // Keys [first, first + count).
+  void add_keys(int64_t first, int64_t count) {
+    fetch(a, first, count);
+    product({count, padded, head_dim, keys, width, 1, query, padded, scores, padded}, Store::kSet);
+    hide(a, first, count);
     for (int64_t r = 0; r < padded; r += kLanes) {
       F top = load(highest + r);
       for (int64_t j = 0; j < count; ++j) top = max(top, load(scores + j * padded + r));
@@ -213,25 +237,34 @@ struct PrefillTile {
         for (int64_t d = 0; d < width; d += kLanes) store(row + d, load(row + d) * factor);
       }
     }
-    product({rows, a.keys.head_dim, count, scores, 1, padded, values, width, sums, width}, Store::kAdd);
+    product({rows, head_dim, count, scores, 1, padded, values, width, sums, width}, Store::kAdd);
   }
 
   void finish() {
     for (int64_t r = 0; r < rows; ++r) {
-      float* to = a.out + r / a.groups * a.out_stride + r % a.groups * a.keys.head_dim;
+      float* to = a.out + r / a.groups * a.out_stride + r % a.groups * head_dim;
       const F factor = all(1.0f / total[r]);
-      each_vector(a.keys.head_dim, [&](int64_t d, int lanes)
-                                       BATON_LAMBDA { store(to + d, load(sums + r * width + d) * factor, lanes); });
+      each_vector(head_dim, [&](int64_t d, int lanes)
+                                BATON_LAMBDA { store(to + d, load(sums + r * width + d) * factor, lanes); });
     }
   }
 };
 
 void attend_prefill(const AttendPrefill& a) {
-  PrefillTile tile(a);
+  PrefillTile<AttendPrefill> tile(a);
   tile.start();
   const int64_t end = a.start + a.queries;
   for (int64_t first = 0; first < end; first += kAttendKeys) {
     tile.add_keys(first, end - first < kAttendKeys ? end - first : kAttendKeys);
+  }
+  tile.finish();
+}
+
+void attend_all(const AttendAll& a) {
+  PrefillTile<AttendAll> tile(a);
+  tile.start();
+  for (int64_t first = 0; first < a.tokens; first += kAttendKeys) {
+    tile.add_keys(first, a.tokens - first < kAttendKeys ? a.tokens - first : kAttendKeys);
   }
   tile.finish();
 }

@@ -153,6 +153,41 @@ void Pass::attend_many(const Op& op, int64_t begin, std::span<const Run> runs) {
   });
 }
 
+// Pieces of (run, block of queries, kv head). A run is a whole sequence.
+void Pass::attend_all(const Op& op) {
+  const int64_t shared = op.heads / op.kv_heads;
+  const auto blocks_of = [&](const Run& run) { return (run.rows + attend_query_tokens_ - 1) / attend_query_tokens_; };
+  std::array<int64_t, kRunsMax> ends;  // of each run's pieces
+  int64_t pieces = 0;
+  for (size_t i = 0; i < runs_.size(); ++i) ends[i] = pieces += blocks_of(runs_[i]) * op.kv_heads;
+  pool_.parallel_for(pieces, 1, [&](int64_t piece, int64_t last, uint32_t thread) {
+    for (; piece < last; ++piece) {
+      size_t i = 0;
+      while (piece >= ends[i]) ++i;
+      const Run& run = runs_[i];
+      BATON_CHECK(run.start == 0);
+      const int64_t left = ends[i] - 1 - piece, head = left % op.kv_heads;
+      const int64_t first = run.first_row + left / op.kv_heads * attend_query_tokens_;
+      AttendAll a{};
+      a.q = row(op.x, first) + head * shared * op.width;
+      a.q_stride = stride(op.x);
+      a.keys = row(op.y, run.first_row) + head * op.width;
+      a.keys_stride = stride(op.y);
+      a.values = row(op.z, run.first_row) + head * op.width;
+      a.values_stride = stride(op.z);
+      a.head_dim = op.width;
+      a.tokens = run.rows;
+      a.queries = std::min(attend_query_tokens_, run.first_row + run.rows - first);
+      a.groups = static_cast<int>(shared);
+      a.scale = op.scale;
+      a.out = row(op.out, first) + head * shared * op.width;
+      a.out_stride = stride(op.out);
+      a.scratch = reinterpret_cast<float*>(scratch(thread));
+      kernels_.attend_all(a);
+    }
+  });
+}
+
 // All forms add the taps of a row in the same order.
 void Pass::run_conv(const Op& op) {
   if (runs_.size() == 1 && row_count_ > 1) return conv_long(op, runs_[0]);

@@ -61,6 +61,23 @@ struct AttendPrefill {
   float* scratch;  // attend_scratch_floats(queries * groups, head_dim), 64-byte aligned
 };
 
+// The same over f32 keys and values of `tokens` tokens, all of which every query sees.
+struct AttendAll {
+  const float* q;  // as AttendPrefill's
+  int64_t q_stride;
+  const float* keys;  // [tokens, head_dim], rows keys_stride apart
+  int64_t keys_stride;
+  const float* values;
+  int64_t values_stride;
+  int64_t head_dim;
+  int64_t tokens, queries;
+  int groups;
+  float scale;
+  float* out;  // not q
+  int64_t out_stride;
+  float* scratch;  // as AttendPrefill's
+};
+
 // The gated delta rule of one value head over consecutive tokens. q and k are not yet normalised.
 struct DeltaHead {
   const float* q;  // [tokens][key_dim], stride x_stride; likewise k, v

@@ -43,7 +43,8 @@ Status Pass::make_scratch() {
   int64_t columns_max = kBlock, floats_max = 0, partial_floats = 0, heads_shared_max = 1;
   for (const Op& op : program.ops) {
     if (is_matrix_op(op)) columns_max = std::max(columns_max, weights_.matrix(op.weights[Op::kMatrix]).columns);
-    if (op.kind == OpKind::kAttend) heads_shared_max = std::max<int64_t>(heads_shared_max, op.heads / op.kv_heads);
+    const bool attends = op.kind == OpKind::kAttend || op.kind == OpKind::kAttendAll;
+    if (attends) heads_shared_max = std::max<int64_t>(heads_shared_max, op.heads / op.kv_heads);
   }
   attend_query_tokens_ = std::max<int64_t>(1, kAttendRows / heads_shared_max);
   for (const Op& op : program.ops) {
@@ -51,6 +52,9 @@ Status Pass::make_scratch() {
       const int64_t shared = op.heads / op.kv_heads;
       floats_max = std::max(floats_max, attend_scratch_floats(attend_query_tokens_ * shared, op.width));
       partial_floats = std::max(partial_floats, kRunsMax * op.heads * kAttendSplitsMax * (op.width + 2));
+    } else if (op.kind == OpKind::kAttendAll) {
+      const int64_t shared = op.heads / op.kv_heads;
+      floats_max = std::max(floats_max, attend_scratch_floats(attend_query_tokens_ * shared, op.width));
     } else if (op.kind == OpKind::kDeltaRule) {
       floats_max = std::max(floats_max, delta_scratch_floats(op.key_dim, op.value_dim) + 2 * rows_max_);
     }
@@ -145,12 +149,16 @@ void Pass::run(const Step& step) {
       return run_linears(step, begin, end);
     case Work::kAttend:
       return run_attend(step.op, begin);
+    case Work::kAttendAll:
+      return attend_all(step.op);
     case Work::kConv:
       return run_conv(step.op);
     case Work::kDelta:
       return run_delta(step.op);
     case Work::kHead:
       return run_head(step.op, begin, end);
+    case Work::kOutput:
+      return run_output(step.op, begin, end);
   }
 }
 
@@ -172,6 +180,12 @@ void Pass::run_row(const RowPart& part, int64_t r, int64_t begin) {
       for (int64_t i = 0; i < width(op.x); i += op.width) {
         kernels_.rms_norm(row(op.x, r) + i, weights_.vector(op.weights[Op::kScale]), op.eps, op.width,
                           row(op.out, r) + i);
+      }
+      return;
+    case Row::kLayerNorm:
+      for (int64_t i = 0; i < width(op.x); i += op.width) {
+        kernels_.layer_norm(row(op.x, r) + i, weights_.vector(op.weights[Op::kScale]),
+                            weights_.vector(op.weights[Op::kShift]), op.eps, op.width, row(op.out, r) + i);
       }
       return;
     case Row::kGatedNorm:
@@ -210,6 +224,12 @@ void Pass::run_row(const RowPart& part, int64_t r, int64_t begin) {
       return kernels_.add(row(op.x, r), row(op.y, r), width(op.out), row(op.out, r));
     case Row::kBias:
       return kernels_.add(row(op.x, r), weights_.vector(op.weights[Op::kOffset]), width(op.out), row(op.out, r));
+    case Row::kPosition:
+      return kernels_.add(row(op.x, r),
+                          weights_.vector(op.weights[Op::kMatrix]) + positions_[static_cast<size_t>(r)] * width(op.out),
+                          width(op.out), row(op.out, r));
+    case Row::kGelu:
+      return kernels_.gelu(row(op.x, r), op.gelu == Gelu::kTanh, width(op.out), row(op.out, r));
     case Row::kOperands: {
       const bool tiled = r - begin < rows_in_tiles(begin, width(op.x));
       return operands_->make(tiled ? part.forms.tiled : part.forms.others, r, r - begin, row(op.x, r), width(op.x),
@@ -314,6 +334,13 @@ void Pass::run_head(const Op& op, int64_t begin, int64_t end) {
     m.scratch = scratch(thread);
     weights_.multiply(op.weights[Op::kMatrix], m);
   });
+}
+
+void Pass::run_output(const Op& op, int64_t begin, int64_t end) {
+  for (int64_t r = begin; r < end; ++r) {
+    if (float* to = logit_rows_[static_cast<size_t>(r)])
+      std::memcpy(to, row(op.x, r), static_cast<size_t>(width(op.x)) * sizeof(float));
+  }
 }
 
 void Pass::prepare_angles() {

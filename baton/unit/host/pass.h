@@ -90,11 +90,13 @@ class Pass {
   }
   void run_linears(const Step& step, int64_t begin, int64_t end);
   void run_head(const Op& op, int64_t begin, int64_t end);
+  void run_output(const Op& op, int64_t begin, int64_t end);
   void prepare_angles();
 
   // mixers.cc
   void run_attend(const Op& op, int64_t begin);
   void attend_one(const Op& op, std::span<const Run> runs);
+  void attend_all(const Op& op);
   void attend_many(const Op& op, int64_t begin, std::span<const Run> runs);
   void run_conv(const Op& op);
   void conv_long(const Op& op, const Run& run);

@@ -2,6 +2,10 @@
 #include "baton/unit/host/plan.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "baton/base/status.h"
 
 namespace baton::host {
 namespace {
@@ -14,6 +18,7 @@ struct Node {
   LinearPart linear{};
   std::vector<RegisterId> reads, writes;
   bool keeps_state = false;
+  bool sees_all = false;  // tokens of all rows: what it reads is needed for every row
   bool only_for_logits = false;
 };
 
@@ -51,35 +56,34 @@ int32_t rope_index(std::vector<RopeTable>& ropes, const Op& op) {
   return static_cast<int32_t>(ropes.size()) - 1;
 }
 
+// Of ops that a row does by itself.
+std::optional<Row> row_of(OpKind kind) {
+  constexpr std::pair<OpKind, Row> kRows[] = {{OpKind::kRmsNorm, Row::kNorm},
+                                              {OpKind::kLayerNorm, Row::kLayerNorm},
+                                              {OpKind::kGatedNorm, Row::kGatedNorm},
+                                              {OpKind::kSplitPairs, Row::kSplitPairs},
+                                              {OpKind::kRope, Row::kRope},
+                                              {OpKind::kSigmoidGate, Row::kSigmoidGate},
+                                              {OpKind::kSwiGlu, Row::kSwiGlu},
+                                              {OpKind::kAdd, Row::kAdd},
+                                              {OpKind::kBias, Row::kBias},
+                                              {OpKind::kPosition, Row::kPosition},
+                                              {OpKind::kGelu, Row::kGelu}};
+  for (const auto& [op, row] : kRows) {
+    if (op == kind) return row;
+  }
+  return std::nullopt;
+}
+
 void append_nodes(const Op& op, std::vector<RopeTable>& ropes, std::vector<Node>& nodes) {
+  if (const auto row = row_of(op.kind)) {
+    nodes.push_back(row_node(*row, op));
+    if (op.kind == OpKind::kRope) nodes.back().row.rope = rope_index(ropes, op);
+    return;
+  }
   switch (op.kind) {
     case OpKind::kEmbed:
       nodes.push_back(whole_node(Work::kEmbed, op));
-      return;
-    case OpKind::kRmsNorm:
-      nodes.push_back(row_node(Row::kNorm, op));
-      return;
-    case OpKind::kGatedNorm:
-      nodes.push_back(row_node(Row::kGatedNorm, op));
-      return;
-    case OpKind::kSplitPairs:
-      nodes.push_back(row_node(Row::kSplitPairs, op));
-      return;
-    case OpKind::kSigmoidGate:
-      nodes.push_back(row_node(Row::kSigmoidGate, op));
-      return;
-    case OpKind::kSwiGlu:
-      nodes.push_back(row_node(Row::kSwiGlu, op));
-      return;
-    case OpKind::kAdd:
-      nodes.push_back(row_node(Row::kAdd, op));
-      return;
-    case OpKind::kBias:
-      nodes.push_back(row_node(Row::kBias, op));
-      return;
-    case OpKind::kRope:
-      nodes.push_back(row_node(Row::kRope, op));
-      nodes.back().row.rope = rope_index(ropes, op);
       return;
     case OpKind::kLinear:
       nodes.push_back(whole_node(Work::kLinears, op));
@@ -96,6 +100,10 @@ void append_nodes(const Op& op, std::vector<RopeTable>& ropes, std::vector<Node>
       nodes.push_back(attend);
       return;
     }
+    case OpKind::kAttendAll:
+      nodes.push_back(whole_node(Work::kAttendAll, op));
+      nodes.back().sees_all = true;
+      return;
     case OpKind::kCausalConv:
       nodes.push_back(whole_node(Work::kConv, op));
       nodes.back().keeps_state = true;
@@ -107,6 +115,11 @@ void append_nodes(const Op& op, std::vector<RopeTable>& ropes, std::vector<Node>
     case OpKind::kHead:
       nodes.push_back(whole_node(Work::kHead, op));
       return;
+    case OpKind::kOutput:
+      nodes.push_back(whole_node(Work::kOutput, op));
+      return;
+    default:
+      BATON_CHECK(false);  // an op of no kind
   }
 }
 
@@ -143,8 +156,9 @@ void mark_logit_nodes(std::vector<Node>& nodes) {
   std::vector<RegisterId> live;
   for (size_t i = nodes.size(); i-- > 0;) {
     Node& node = nodes[i];
-    const bool needed = node.keeps_state || std::any_of(node.writes.begin(), node.writes.end(),
-                                                        [&](RegisterId id) { return has(live, id); });
+    const bool needed =
+        node.keeps_state || node.sees_all ||
+        std::any_of(node.writes.begin(), node.writes.end(), [&](RegisterId id) { return has(live, id); });
     node.only_for_logits = !needed;
     if (!needed) continue;
     for (const RegisterId id : node.writes) std::erase(live, id);

@@ -21,13 +21,16 @@ enum class Work : uint8_t {
   kRows,  // row-local parts, in order, for each token
   kLinears,
   kAttend,  // keys and values of these tokens are already appended
+  kAttendAll,
   kConv,
   kDelta,
   kHead,
+  kOutput,
 };
 
 enum class Row : uint8_t {
   kNorm,
+  kLayerNorm,
   kGatedNorm,
   kSplitPairs,
   kRope,
@@ -36,6 +39,8 @@ enum class Row : uint8_t {
   kSwiGlu,
   kAdd,
   kBias,
+  kPosition,
+  kGelu,
   kOperands,
 };
 
@@ -59,7 +64,7 @@ struct LinearPart {
 
 struct Step {
   Work work = Work::kRows;
-  Op op{};            // kEmbed, kAttend, kConv, kDelta, kHead
+  Op op{};            // all but kRows and kLinears
   RegisterId x = -1;  // kLinears
   std::vector<LinearPart> linears;
   std::vector<RowPart> rows;

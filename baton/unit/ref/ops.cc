@@ -23,6 +23,10 @@ float dot(const float* a, const float* b, int64_t n) {
 
 float sigmoid(float x) { return 1.0f / (1.0f + std::exp(-x)); }
 float silu(float x) { return x * sigmoid(x); }
+float gelu(float x, Gelu kind) {
+  if (kind == Gelu::kErf) return 0.5f * x * (1.0f + std::erf(x * 0.70710678f));
+  return 0.5f * x * (1.0f + std::tanh(0.79788456f * (x + 0.044715f * x * x * x)));
+}
 float softplus(float x) { return x > 20.0f ? x : std::log1p(std::exp(x)); }
 
 void linear(const Weight& weight, const float* x, float* y, int64_t tokens) {
@@ -44,6 +48,14 @@ void embed(const Weight& weight, int64_t index, float* y) {
 void rms_norm(const float* x, const float* w, float* y, int64_t width, float eps) {
   const float scale = 1.0f / std::sqrt(dot(x, x, width) / static_cast<float>(width) + eps);
   for (int64_t i = 0; i < width; ++i) y[i] = x[i] * scale * w[i];
+}
+
+void layer_norm(const float* x, const float* w, const float* b, float* y, int64_t width, float eps) {
+  float mean = 0, squares = 0;
+  for (int64_t i = 0; i < width; ++i) mean += x[i] / static_cast<float>(width);
+  for (int64_t i = 0; i < width; ++i) squares += (x[i] - mean) * (x[i] - mean);
+  const float scale = 1.0f / std::sqrt(squares / static_cast<float>(width) + eps);
+  for (int64_t i = 0; i < width; ++i) y[i] = (x[i] - mean) * scale * w[i] + b[i];
 }
 
 void l2_norm(const float* x, float* y, int64_t width, float eps) {

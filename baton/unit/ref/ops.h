@@ -19,6 +19,10 @@ void embed(const Weight& weight, int64_t index, float* y);
 // 2019.
 void rms_norm(const float* x, const float* w, float* y, int64_t width, float eps);
 
+// y = (x - m) / sqrt(mean((x - m)^2) + eps) * w + b, m = mean(x), over `width` values. Ba, Kiros and Hinton, "Layer
+// Normalization", 2016.
+void layer_norm(const float* x, const float* w, const float* b, float* y, int64_t width, float eps);
+
 // Rotates the first `rotary` of `width` values of one head at `position`: pairs (a, b) turn by position *
 // theta^(-2i/rotary), divided by factors[i] when given, and become `magnitude` times as long. Su et al., "RoFormer",
 // 2021.
@@ -43,6 +47,7 @@ void l2_norm(const float* x, float* y, int64_t width, float eps);
 
 float sigmoid(float x);
 float silu(float x);
+float gelu(float x, Gelu kind);
 // log(1 + e^x), x itself above 20.
 float softplus(float x);
 

@@ -45,6 +45,8 @@ class Pass {
         if (logit_rows > 0)
           product_(op.weights[Op::kMatrix], model_.weights[op.weights[Op::kMatrix]], row(op.x, count_ - logit_rows),
                    logits, logit_rows);
+      } else if (op.kind == OpKind::kOutput) {
+        std::copy_n(row(op.x, count_ - logit_rows), logit_rows * width(op.x), logits);
       } else {
         run_op(op);
       }
@@ -67,6 +69,11 @@ class Pass {
       case OpKind::kRmsNorm:
         return each_group(op, [&](const float* x, const float*, float* out) {
           rms_norm(x, vector_of(model_, op.weights[Op::kScale]), out, op.width, op.eps);
+        });
+      case OpKind::kLayerNorm:
+        return each_group(op, [&](const float* x, const float*, float* out) {
+          layer_norm(x, vector_of(model_, op.weights[Op::kScale]), vector_of(model_, op.weights[Op::kShift]), out,
+                     op.width, op.eps);
         });
       case OpKind::kGatedNorm:
         return each_group(op, [&](const float* x, const float* gate, float* out) {
@@ -91,7 +98,15 @@ class Pass {
         return each_value(op, [](float x, float y) { return x + y; });
       case OpKind::kBias:
         return add_bias(op);
+      case OpKind::kPosition:
+        return add_positions(op);
+      case OpKind::kAttendAll:
+        return attend_all(op);
+      case OpKind::kGelu:
+        for (int64_t i = 0; i < count_ * width(op.out); ++i) row(op.out, 0)[i] = gelu(row(op.x, 0)[i], op.gelu);
+        return;
       case OpKind::kHead:
+      case OpKind::kOutput:
         return;
     }
   }
@@ -108,6 +123,14 @@ class Pass {
     const float* bias = vector_of(model_, op.weights[Op::kOffset]);
     for (int64_t t = 0; t < count_; ++t) {
       for (int64_t i = 0; i < width(op.out); ++i) row(op.out, t)[i] = row(op.x, t)[i] + bias[i];
+    }
+  }
+
+  void add_positions(const Op& op) {
+    std::vector<float> added(width(op.out));
+    for (int64_t t = 0; t < count_; ++t) {
+      embed(model_.weights[op.weights[Op::kMatrix]], start_ + t, added.data());
+      for (int64_t i = 0; i < width(op.out); ++i) row(op.out, t)[i] = row(op.x, t)[i] + added[i];
     }
   }
 
@@ -154,6 +177,17 @@ class Pass {
           attend(row(op.x, t) + head * op.width, std::span(keys).first(seen), std::span(values).first(seen),
                  row(op.out, t) + head * op.width, op.width, op.scale);
       }
+    }
+  }
+
+  // The tokens of the pass are all there are.
+  void attend_all(const Op& op) {
+    std::vector<const float*> keys(count_), values(count_);
+    for (int64_t head = 0; head < op.heads; ++head) {
+      const int64_t at = head / (op.heads / op.kv_heads) * op.width;
+      for (int64_t t = 0; t < count_; ++t) keys[t] = row(op.y, t) + at, values[t] = row(op.z, t) + at;
+      for (int64_t t = 0; t < count_; ++t)
+        attend(row(op.x, t) + head * op.width, keys, values, row(op.out, t) + head * op.width, op.width, op.scale);
     }
   }
 
@@ -254,9 +288,10 @@ class RefExecutor final : public Executor {
     auto& state = static_cast<host::HostState&>(*seat.state);
     if (seat.keeps) BATON_OK(state.keep());
     try {
-      for (int64_t done = 0; done < total; done += kTokensPerPass) {
+      const int64_t most = model_->program.whole_sequence ? total : kTokensPerPass;
+      for (int64_t done = 0; done < total; done += most) {
         BATON_OK(context.check());
-        const int64_t count = std::min(kTokensPerPass, total - done);
+        const int64_t count = std::min(most, total - done);
         const int64_t behind = total - done - count;
         const int64_t kept = seat.keeps ? std::clamp<int64_t>(host::kKeptMax - behind, 0, count) : 0;
         Pass pass(*model_, product_, state, seat.tokens.subspan(static_cast<size_t>(done), static_cast<size_t>(count)),
@@ -294,9 +329,11 @@ void plain_product(WeightId, const Weight& weight, const float* x, float* y, int
 class RefUnit final : public Unit {
  public:
   RefUnit() {
-    caps_.ops = {OpKind::kEmbed,  OpKind::kRmsNorm,     OpKind::kLinear,     OpKind::kSplitPairs, OpKind::kRope,
-                 OpKind::kAttend, OpKind::kSigmoidGate, OpKind::kCausalConv, OpKind::kDeltaRule,  OpKind::kGatedNorm,
-                 OpKind::kSwiGlu, OpKind::kAdd,         OpKind::kBias,       OpKind::kHead};
+    caps_.ops = {OpKind::kEmbed,    OpKind::kRmsNorm,     OpKind::kLinear,     OpKind::kSplitPairs, OpKind::kRope,
+                 OpKind::kAttend,   OpKind::kSigmoidGate, OpKind::kCausalConv, OpKind::kDeltaRule,  OpKind::kGatedNorm,
+                 OpKind::kSwiGlu,   OpKind::kAdd,         OpKind::kBias,       OpKind::kHead,       OpKind::kLayerNorm,
+                 OpKind::kPosition, OpKind::kAttendAll,   OpKind::kGelu,       OpKind::kOutput};
+    caps_.cuts_prompts = false;
     for (const Format& format : formats()) caps_.native_formats.push_back(format.dtype);
     caps_.kv_type = DType::kF32;
     caps_.prefill_tokens_preferred = kTokensPerPass;

@@ -311,6 +311,11 @@ Status PrefillLowering::op(const Op& op) {
       return bias(op);
     case OpKind::kEmbed:
     case OpKind::kHead:
+    case OpKind::kLayerNorm:
+    case OpKind::kPosition:
+    case OpKind::kAttendAll:
+    case OpKind::kGelu:
+    case OpKind::kOutput:
       return fail(Code::kUnsupported, fmt::format("layer {}: {} inside the layers", op.layer, to_string(op.kind)));
   }
   return fail(Code::kInternal, "an op of no kind");
