@@ -235,7 +235,7 @@ int run_inspect(InspectFlags& flags) {
     if (!bundled) return report(bundled.error());
     path = bundled->string();
   }
-  const auto model = load_model(path);
+  const auto model = load_model(path, 0, ModelUse::kAny);
   if (!model) return report(model.error());
   if (!flags.unit.empty()) return show_plan(flags, **model);
   auto pair = create_pair(flags);

@@ -14,11 +14,12 @@ class ModelBuilder;
 
 // What a tensor's values mean in each container; the builder turns all of them into the Program's convention.
 enum class TensorRule : uint8_t {
-  kMatrix,  // used as stored
-  kVector,  // 1-D, to f32
-  kNorm,    // 1-D, zero-centred in Hugging Face files (+1 here); MLX and GGUF files have the 1 folded in
-  kDecay,   // Hugging Face and MLX hold A_log (-exp here); GGUF holds -exp(A_log)
-  kConv,    // depthwise kernel: [C, 1, K] Hugging Face, [C, K, 1] MLX, [C, K] GGUF; to f32 [C, K]
+  kMatrix,    // used as stored
+  kVector,    // 1-D, to f32
+  kNorm,      // 1-D, zero-centred in Hugging Face files (+1 here); MLX and GGUF files have the 1 folded in
+  kFirstRow,  // 2-D, its first row to f32
+  kDecay,     // Hugging Face and MLX hold A_log (-exp here); GGUF holds -exp(A_log)
+  kConv,      // depthwise kernel: [C, 1, K] Hugging Face, [C, K, 1] MLX, [C, K] GGUF; to f32 [C, K]
 };
 
 // Which of a tensor's parts move when a Hugging Face file becomes a GGUF file.

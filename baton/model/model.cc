@@ -58,7 +58,8 @@ void Model::release_pages() const {
   for (const MappedFile& file : container->files) file.release(file.bytes());
 }
 
-Result<std::shared_ptr<const Model>> build_model(std::unique_ptr<const Container> container, uint64_t context) {
+Result<std::shared_ptr<const Model>> build_model(std::unique_ptr<const Container> container, uint64_t context,
+                                                 ModelUse use) {
   const std::string file = container->path.string();
   const Architecture* architecture = architecture_of(*container);
   if (architecture == nullptr) {
@@ -77,15 +78,25 @@ Result<std::shared_ptr<const Model>> build_model(std::unique_ptr<const Container
   ModelBuilder builder(*architecture, *model);
   BATON_OK(architecture->build(builder));
   BATON_OK(builder.finish());
-  model->program.vocab = model->program.output_width = model->spec.vocab;
+  Op& last = model->program.ops.back();
+  if (use == ModelUse::kText && last.kind == OpKind::kOutput) {
+    return fail(Code::kUnsupported,
+                fmt::format("{}: architecture {} is an encoder: it gives vectors (baton embed), and "
+                            "writes no text",
+                            file, architecture->name));
+  }
+  if (use == ModelUse::kVectors && last.kind == OpKind::kHead) last = {.kind = OpKind::kOutput, .x = last.x};
+  model->program.vocab = model->spec.vocab;
+  model->program.output_width =
+      last.kind == OpKind::kOutput ? model->program.registers[static_cast<size_t>(last.x)].width : model->spec.vocab;
   model->program.hidden = model->spec.hidden;
   model->shape_prints = shape_fingerprints(*model);
   return std::shared_ptr<const Model>(std::move(model));
 }
 
-Result<std::shared_ptr<const Model>> load_model(const std::filesystem::path& path, uint64_t context) {
+Result<std::shared_ptr<const Model>> load_model(const std::filesystem::path& path, uint64_t context, ModelUse use) {
   BATON_TRY(Container container, open_container(path));
-  return build_model(std::make_unique<const Container>(std::move(container)), context);
+  return build_model(std::make_unique<const Container>(std::move(container)), context, use);
 }
 
 }  // namespace baton

@@ -31,7 +31,7 @@ struct ModelSpec {
   int32_t heads = 0, kv_heads = 0, head_dim = 0;
   int32_t vocab = 0;
   int32_t context_max = 0;
-  float rms_eps = 0;
+  float rms_eps = 0;  // of the norms, whichever they are
   float rope_theta = 0;
   RopeScaling rope_scaling;
   int32_t rotary = 0;
@@ -42,6 +42,9 @@ struct ModelSpec {
   std::vector<LayerKind> layer_kinds;
   int32_t linear_key_heads = 0, linear_value_heads = 0, linear_key_dim = 0, linear_value_dim = 0;
   int32_t conv_taps = 0;
+  // Encoders of the BERT family.
+  int32_t token_types = 0;
+  Gelu gelu = Gelu::kErf;
   HeadMap head_map = HeadMap::kGrouped;
   std::vector<int32_t> stop_ids;  // end-of-turn and end-of-text, from the file's own metadata
 };
@@ -86,11 +89,20 @@ struct Model {
   void release_pages() const;
 };
 
+// What a model is loaded for.
+enum class ModelUse : uint8_t {
+  kText,     // logits, to go on from: encoders are refused
+  kVectors,  // hidden states behind the last norm: a decoder's head is left out
+  kAny,      // as the file has it
+};
+
 // One of the few shared_ptr (scripts/check_tree.py lists them): every unit that has loaded a model keeps it alive.
 // Errors name the file, the tensor or field and the remedy. NaN or infinite norm weights are refused, and so is what
 // the file has and nothing here reads (harmless.h). `context`: tokens a sequence will have at most, 0 for as many as
 // the model can: longrope files have two sets of frequencies. States of one set do not belong to a model of the other.
-Result<std::shared_ptr<const Model>> load_model(const std::filesystem::path& path, uint64_t context = 0);
-Result<std::shared_ptr<const Model>> build_model(std::unique_ptr<const Container> container, uint64_t context = 0);
+Result<std::shared_ptr<const Model>> load_model(const std::filesystem::path& path, uint64_t context = 0,
+                                                ModelUse use = ModelUse::kText);
+Result<std::shared_ptr<const Model>> build_model(std::unique_ptr<const Container> container, uint64_t context = 0,
+                                                 ModelUse use = ModelUse::kText);
 
 }  // namespace baton

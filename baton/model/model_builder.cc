@@ -24,7 +24,7 @@ std::string with_layer(std::string_view pattern, int32_t layer) {
 }
 
 // Published multimodal files, text-only files, MLX-converted files.
-constexpr std::string_view kPrefixes[] = {"model.language_model.", "model.", "language_model.model.", ""};
+constexpr std::string_view kPrefixes[] = {"model.language_model.", "model.", "language_model.model.", "bert.", ""};
 
 // The number in GGUF's "blk.7.": of the tensors of one block.
 std::optional<int32_t> block_of(std::string_view name) {
@@ -50,8 +50,9 @@ ModelBuilder::ModelBuilder(const Architecture& architecture, Model& model)
     : architecture_(architecture), model_(model), container_(*model.container) {
   if (container_.kind == ContainerKind::kGguf) return;
   naming_ = Naming::kHuggingFace;
+  const auto embed = role_of("embed");
   for (const std::string_view prefix : kPrefixes) {
-    if (has_tensor(std::string(prefix) + "embed_tokens.weight")) {
+    if (embed && has_tensor(std::string(prefix).append((*embed)->hugging_face))) {
       prefix_ = prefix;
       break;
     }
@@ -185,6 +186,10 @@ Result<WeightId> ModelBuilder::add_converted(const TensorRole& role, const Tenso
     if (role.rule == TensorRule::kNorm && naming_ == Naming::kHuggingFace) values[i] += 1.0f;
     if (role.rule == TensorRule::kDecay && naming_ != Naming::kGguf) values[i] = -std::exp(values[i]);
   }
+  if (role.rule == TensorRule::kFirstRow) {
+    values.resize(static_cast<size_t>(columns));
+    rows = 1;
+  }
   const WeightId id = add_vector(std::move(name), values);
   model_.weights[id].rows = rows;
   model_.weights[id].columns = columns;
@@ -210,9 +215,9 @@ WeightId ModelBuilder::add_vector(std::string name, const std::vector<float>& va
 }
 
 Status ModelBuilder::finish() {
-  if (model_.program.ops.empty() || model_.program.ops.back().kind != OpKind::kHead) {
-    return fail(Code::kInternal,
-                fmt::format("architecture {} built a program without an output head", architecture_.name));
+  const auto& ops = model_.program.ops;
+  if (ops.empty() || (ops.back().kind != OpKind::kHead && ops.back().kind != OpKind::kOutput)) {
+    return fail(Code::kInternal, fmt::format("architecture {} built a program without an output", architecture_.name));
   }
   // Blocks behind the layers that the file declares as prediction heads; read_spec has checked the number.
   BATON_TRY(const auto declared,

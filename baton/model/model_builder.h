@@ -31,6 +31,8 @@ class ModelBuilder {
   // there; in Hugging Face files the configuration says so (attention_bias, mlp_bias), and a tensor it does not know of
   // is an Error: transformers would leave it out, others would not.
   Result<bool> has_bias(std::string_view role, int32_t layer) const;
+  // Tokens see later ones.
+  void set_whole_sequence() { model_.program.whole_sequence = true; }
   // A tensor of the file that was read without becoming a weight.
   void mark_used(std::string_view source) { used_.emplace(source); }
   // The id of a weight added before, by our name.
