@@ -93,12 +93,20 @@ Result<Tokenizer> tokenizer_from_gguf(const GgufMetadata& metadata) {
   return Tokenizer::create(spec);
 }
 
+// Whose old files have a vocab.txt in the place of a tokenizer.json.
+bool has_vocab_txt(const Container& container) {
+  const auto type = container.config.is_object() ? container.config.find("model_type") : container.config.end();
+  return container.config.is_object() && type != container.config.end() && *type == "bert";
+}
+
 Result<bool> has_tokenizer(const Container& container) {
   if (container.kind == ContainerKind::kGguf) {
     return container.gguf.find("tokenizer.ggml.model") != nullptr ||
            container.gguf.find("tokenizer.ggml.tokens") != nullptr;
   }
-  return is_there(folder_of(container) / "tokenizer.json");
+  BATON_TRY(const bool there, is_there(folder_of(container) / "tokenizer.json"));
+  if (there || !has_vocab_txt(container)) return there;
+  return is_there(folder_of(container) / "vocab.txt");
 }
 
 // The template's source; empty when the files have none.
@@ -119,6 +127,9 @@ Result<TextFiles> read_text_files(const Container& container) {
   BATON_TRY(files.tokenizer_json, read_optional(folder / "tokenizer.json", kTokenizerBytesMax));
   BATON_TRY(files.tokenizer_config_json, read_optional(folder / "tokenizer_config.json", kConfigBytesMax));
   BATON_TRY(files.chat_template, read_optional(folder / "chat_template.jinja", kConfigBytesMax));
+  if (files.tokenizer_json.empty() && has_vocab_txt(container)) {
+    BATON_TRY(files.vocab_txt, read_optional(folder / "vocab.txt", kConfigBytesMax));
+  }
   if (files.chat_template.empty() && !files.tokenizer_config_json.empty()) {
     auto source = chat_template_from_config(files.tokenizer_config_json);
     if (!source) return fail(std::move(source).error().in((folder / "tokenizer_config.json").string()));
@@ -129,9 +140,11 @@ Result<TextFiles> read_text_files(const Container& container) {
 
 Result<Tokenizer> load_tokenizer(const Container& container) {
   if (container.kind == ContainerKind::kSafetensors) {
-    const std::string file = (folder_of(container) / "tokenizer.json").string();
     BATON_TRY(const TextFiles files, read_text_files(container));
-    auto spec = tokenizer_spec_from_json(files.tokenizer_json, files.tokenizer_config_json);
+    const bool lines = !files.vocab_txt.empty();
+    const std::string file = (folder_of(container) / (lines ? "vocab.txt" : "tokenizer.json")).string();
+    auto spec = lines ? tokenizer_spec_from_vocab_txt(files.vocab_txt, files.tokenizer_config_json)
+                      : tokenizer_spec_from_json(files.tokenizer_json, files.tokenizer_config_json);
     if (!spec) return fail(std::move(spec).error().in(file));
     auto tokenizer = Tokenizer::create(*spec);
     if (!tokenizer) return fail(std::move(tokenizer).error().in(file));
@@ -150,8 +163,8 @@ tl::unexpected<Error> no_tokenizer(const TextModel& model) {
                                                   : "there is no tokenizer.json beside the weights; add it"));
 }
 
-Result<TextModel> load_text_model(const std::filesystem::path& path, uint64_t context) {
-  BATON_TRY(auto model, load_model(path, context));
+Result<TextModel> load_text_model(const std::filesystem::path& path, uint64_t context, ModelUse use) {
+  BATON_TRY(auto model, load_model(path, context, use));
   TextModel text_model{std::move(model), std::nullopt, std::nullopt, {}, {}, {}, {}};
   std::set<int32_t> stops(text_model.model->spec.stop_ids.begin(), text_model.model->spec.stop_ids.end());
   const Container& container = *text_model.model->container;

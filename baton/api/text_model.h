@@ -25,9 +25,10 @@ struct TextModel {
 // What a user must do to use text with this model, when it has no tokenizer.
 tl::unexpected<Error> no_tokenizer(const TextModel& model);
 
-// Errors name the file and the field. The tokenizer must not have more ids than the model's vocabulary. `context`: as
-// load_model's.
-Result<TextModel> load_text_model(const std::filesystem::path& path, uint64_t context = 0);
+// Errors name the file and the field. The tokenizer must not have more ids than the model's vocabulary. `context`
+// and `use`: as load_model's.
+Result<TextModel> load_text_model(const std::filesystem::path& path, uint64_t context = 0,
+                                  ModelUse use = ModelUse::kText);
 
 // Where in a sequence a text lies: what continues one gets no BOS, whatever the tokenizer asks for. A prompt gets no
 // EOS in either place: it is not where its sequence ends.
@@ -42,6 +43,7 @@ Result<std::vector<int32_t>> encode_chat(const TextModel& model, const ChatInput
 struct TextFiles {
   std::string tokenizer_json, tokenizer_config_json;
   std::string chat_template;  // chat_template.jinja, else the configuration's
+  std::string vocab_txt;      // of an encoder without a tokenizer.json
 };
 Result<TextFiles> read_text_files(const Container& container);
 

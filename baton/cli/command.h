@@ -54,6 +54,7 @@ std::unique_ptr<Command> add_bench(CLI::App& program);
 std::unique_ptr<Command> add_state(CLI::App& program);
 std::unique_ptr<Command> add_perplexity(CLI::App& program);
 std::unique_ptr<Command> add_ladder(CLI::App& program);
+std::unique_ptr<Command> add_embed(CLI::App& program);
 
 // "baton: <message>" on stderr; kFailed.
 int report(const Error& error);

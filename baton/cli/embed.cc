@@ -1,0 +1,181 @@
+// `baton embed`: vectors of texts, or how well documents answer a query.
+#include "baton/api/embed.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "baton/base/clock.h"
+#include "baton/base/line_reader.h"
+#include "baton/cli/command.h"
+#include "baton/cli/interrupt.h"
+#include "baton/cli/paths.h"
+#include "baton/cli/shared_flags.h"
+
+namespace baton::cli {
+namespace {
+
+constexpr size_t kLineBytesMax = size_t{1} << 20;
+
+struct EmbedFlags {
+  std::vector<std::string> texts, ids;
+  std::string model, unit, prompt, query, file, pooling;
+  uint32_t dimensions = 0, threads = 0;
+  bool truncate = false, no_prompt = false, raw = false, json = false;
+};
+
+Status read_lines(const std::string& file, std::vector<std::string>* texts) {
+  BATON_TRY(LineReader reader, LineReader::open(file, kLineBytesMax));
+  const InterruptScope interrupt;
+  Line line;
+  for (;;) {
+    if (interrupt.interrupted()) return fail(Code::kCancelled, "interrupted");
+    BATON_TRY(const LineReader::Outcome outcome, reader.next(line, 100));
+    if (outcome == LineReader::Outcome::kEnd) return {};
+    if (outcome == LineReader::Outcome::kNone) continue;
+    if (line.too_long) {
+      return fail(Code::kInvalidInput,
+                  fmt::format("{}: line {} is longer than {} bytes", file, line.number, kLineBytesMax));
+    }
+    if (!line.text.empty() && line.text.back() == '\r') line.text.pop_back();
+    if (!line.text.empty()) texts->push_back(line.text);
+  }
+}
+
+Result<EmbedderOptions> options_of(const EmbedFlags& flags) {
+  EmbedderOptions options;
+  options.model = flags.model;
+  options.unit = flags.unit;
+  options.threads = flags.threads;
+  if (flags.raw) options.normalized = false;
+  for (const Pooling pooling : {Pooling::kMean, Pooling::kFirst, Pooling::kLast}) {
+    if (flags.pooling == to_string(pooling)) options.pooling = pooling;
+  }
+  return options;
+}
+
+OrderedJson facts_of(const Embedder& embedder, double load_ms) {
+  const Placement placement = embedder.placement();
+  OrderedJson json;
+  json["model"] = embedder.model().spec.name;
+  json["unit"] = placement.ran;
+  json["placed"] = embedder.placed();
+  json["evidence"] = placement.text();
+  json["emulated"] = placement.emulated;
+  json["pooling"] = to_string(embedder.spec().pooling);
+  json["normalized"] = embedder.spec().normalized;
+  json["tokens_max"] = embedder.spec().tokens_max;
+  json["load_ms"] = load_ms;
+  return json;
+}
+
+// Documents by how well they answer.
+Status rerank(const EmbedFlags& flags, Embedder& embedder, OrderedJson json, const std::atomic<bool>* cancelled) {
+  const SteadyClock clock;
+  const int64_t start = clock.now_ns();
+  uint64_t tokens = 0;
+  BATON_TRY(const std::vector<float> scores,
+            embedder.rerank(flags.query, flags.texts, flags.truncate, &tokens, cancelled));
+  json["ms"] = ms_between(start, clock.now_ns());
+  json["tokens"] = tokens;
+  std::vector<size_t> order(scores.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return scores[a] > scores[b]; });
+  json["results"] = OrderedJson::array();
+  std::string text;
+  for (const size_t i : order) {
+    json["results"].push_back({{"index", i}, {"relevance_score", scores[i]}, {"document", flags.texts[i]}});
+    text += fmt::format("{:.4f}  {}\n", scores[i], flags.texts[i]);
+  }
+  if (flags.json) {
+    print_json(json);
+  } else {
+    print(text);
+  }
+  return {};
+}
+
+Status embed_all(const EmbedFlags& flags, Embedder& embedder, OrderedJson json, const std::atomic<bool>* cancelled) {
+  EmbedRequest request;
+  for (const std::string& text : flags.texts) request.inputs.emplace_back(text);
+  for (const std::string& text : flags.ids) {
+    BATON_TRY(std::vector<int32_t> ids, parse_ids(text));
+    request.inputs.emplace_back(std::move(ids));
+  }
+  request.dimensions = flags.dimensions;
+  request.truncates = flags.truncate;
+  request.prompt = flags.prompt;
+  request.no_prompt = flags.no_prompt;
+  const SteadyClock clock;
+  const int64_t start = clock.now_ns();
+  BATON_TRY(const Embeddings made, embedder.embed(request, cancelled));
+  json["ms"] = ms_between(start, clock.now_ns());
+  json["tokens"] = made.tokens_all;
+  json["dimensions"] = made.vectors.empty() ? 0 : made.vectors.front().size();
+  json["embeddings"] = OrderedJson::array();
+  for (size_t i = 0; i < made.vectors.size(); ++i) {
+    if (!flags.json) {
+      print_json(made.vectors[i]);
+      continue;
+    }
+    json["embeddings"].push_back({{"index", i}, {"tokens", made.tokens[i]}, {"embedding", made.vectors[i]}});
+  }
+  if (flags.json) print_json(json);
+  return {};
+}
+
+int embed(EmbedFlags& flags) {
+  const bool given = !flags.texts.empty() || !flags.ids.empty() || !flags.file.empty();
+  if (!flags.query.empty() && !flags.ids.empty())
+    return report_usage({Code::kInvalidInput, "--query ranks texts: give documents, and no --ids"});
+  if (!given || !flags.file.empty()) {
+    const Status read = read_lines(given ? flags.file : "-", &flags.texts);
+    if (!read) return read.error().code == Code::kCancelled ? int{kInterrupted} : report(read.error());
+  }
+  if (flags.texts.empty() && flags.ids.empty())
+    return report_usage({Code::kInvalidInput, "no texts: give them as arguments, or one a line"});
+  const auto options = options_of(flags);
+  if (!options) return report_usage(options.error());
+  const SteadyClock clock;
+  const int64_t start = clock.now_ns();
+  const auto embedder = Embedder::open(*options);
+  if (!embedder) {
+    const Error& error = embedder.error();
+    return error.code == Code::kNotFound || error.code == Code::kUnsupported ? report_unit(error) : report(error);
+  }
+  const OrderedJson facts = facts_of(**embedder, ms_between(start, clock.now_ns()));
+  const std::atomic<bool> never{false};
+  const Status done =
+      flags.query.empty() ? embed_all(flags, **embedder, facts, &never) : rerank(flags, **embedder, facts, &never);
+  return done ? int{kOk} : report_usage(done.error());
+}
+
+}  // namespace
+
+std::unique_ptr<Command> add_embed(CLI::App& program) {
+  CLI::App* app = program.add_subcommand("embed", "vectors of texts, or documents by how well they answer a query");
+  auto command = std::make_unique<FlagsCommand<EmbedFlags, embed>>(app);
+  EmbedFlags& flags = command->flags;
+  app->add_option("TEXT", flags.texts, "texts, each of which becomes a vector; none: one a line of standard input");
+  takes_path(app->add_option("-m,--model", flags.model,
+                             "an encoder (BERT), or a decoder made for vectors: a folder or a file"),
+             PathKind::kModel)
+      ->required();
+  takes_path(app->add_option("-f,--file", flags.file, "a file of texts, one a line (- is standard input)"),
+             PathKind::kFile);
+  app->add_option("--ids", flags.ids, "tokens instead of a text, as they are: 101,7592,102; may be given again");
+  app->add_option("--query", flags.query, "rank the texts by how well they answer this: the cosine of the vectors");
+  app->add_option("--prompt", flags.prompt, "the name of a prompt of the model, put in front of each text");
+  app->add_flag("--no-prompt", flags.no_prompt, "no prompt, whatever the model's default is");
+  app->add_option("--dimensions", flags.dimensions, "so many values of each vector, the first");
+  app->add_flag("--truncate", flags.truncate, "cut texts that are too long; else they are an error");
+  app->add_option("--pooling", flags.pooling, "mean, first or last token, instead of what the model's files say")
+      ->check(CLI::IsMember({"mean", "first", "last"}));
+  app->add_flag("--raw", flags.raw, "vectors as they are, not of length 1");
+  app->add_option("--unit", flags.unit, "the unit that computes; none: by the model's size");
+  add_threads(*app, flags.threads);
+  app->add_flag("--json", flags.json, "one JSON object instead of a line for each vector");
+  return command;
+}
+
+}  // namespace baton::cli
