@@ -122,6 +122,12 @@ TEST_P(EmbedOnUnit, HiddenStatesEqualTheReference) {
   // The rest of a text cannot come later.
   const auto more = (*executor)->prefill(**state, std::vector<int32_t>{1}, {});
   ASSERT_FALSE(more);
+  // Nor can it be longer than the table of positions.
+  auto large = (*executor)->new_state(200);
+  ASSERT_TRUE(large);
+  const auto beyond = (*executor)->prefill(**large, std::vector<int32_t>(129, 5), {});
+  ASSERT_FALSE(beyond);
+  EXPECT_NE(beyond.error().message.find("128 positions"), std::string::npos) << beyond.error().message;
 }
 
 // A text's vector does not depend on what else is asked for.
@@ -185,12 +191,14 @@ TEST(Embed, PoolingIsWhatTheFilesSay) {
     for (const bool normalized : {false, true}) {
       Folder folder;
       folder.write("modules.json", normalized ? kNormalizedModules : kModules).write("1_Pooling/config.json", config);
-      const auto embedder = open_on("ref", folder.path());
-      EXPECT_EQ(embedder->spec().pooling, pooling);
-      EXPECT_EQ(embedder->spec().normalized, normalized);
       std::vector<float> scaled_to = wanted;
       if (normalized) normalize_length(scaled_to);
-      EXPECT_LE(max_abs_difference(vector_of(*embedder, ids), scaled_to), 1e-4f) << config;
+      for (const char* unit : {"ref", "cpu"}) {
+        const auto embedder = open_on(unit, folder.path());
+        EXPECT_EQ(embedder->spec().pooling, pooling);
+        EXPECT_EQ(embedder->spec().normalized, normalized);
+        EXPECT_LE(max_abs_difference(vector_of(*embedder, ids), scaled_to), 1e-4f) << config << " on " << unit;
+      }
     }
   }
 }
