@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "baton/text/added_tokens.h"
@@ -13,6 +14,7 @@
 #include "baton/text/nfc.h"
 #include "baton/text/pretokenizer.h"
 #include "baton/text/utf8.h"
+#include "baton/text/word_piece.h"
 
 namespace baton {
 namespace {
@@ -29,6 +31,15 @@ bool is_ascii(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<uint8_t>(c) < 0x80; });
 }
 
+// A piece inside a word goes on where the one before ends, any other begins a word.
+void append_word_piece(const WordPieceRules& rules, std::string_view name, std::string* out) {
+  if (!rules.prefix.empty() && name.size() > rules.prefix.size() && name.starts_with(rules.prefix)) {
+    out->append(name.substr(rules.prefix.size()));
+  } else if (!name.empty()) {
+    out->append(" ").append(name);
+  }
+}
+
 }  // namespace
 
 struct Tokenizer::Parts {
@@ -38,6 +49,8 @@ struct Tokenizer::Parts {
   std::vector<TokenKind> kinds;
   TokenIndex index;
   Bpe bpe;
+  std::optional<WordPieceRules> word_rules;  // then `word_piece` does what merges do
+  WordPiece word_piece;
   Pretokenizer pretokenizer;
   AddedTokenFinder raw_tokens, normalized_tokens;
   bool normalize_nfc = false, add_prefix_space = false, add_bos = false, add_eos = false;
@@ -63,7 +76,7 @@ struct Tokenizer::Parts {
   Result<std::vector<int32_t>> encode(std::string_view input, const AddedTokenFinder::Allowed& allowed) const;
   Status encode_gap(std::string_view gap, std::vector<int32_t>* out) const;
   Status encode_valid(std::string_view run, bool first, std::vector<int32_t>* out) const;
-  Status encode_words(std::string_view words, std::vector<int32_t>* out) const;
+  Status encode_words(std::string_view text, std::vector<int32_t>* out) const;
 };
 
 Status Tokenizer::Parts::fill_tokens(const TokenizerSpec& spec) {
@@ -109,7 +122,11 @@ Status Tokenizer::Parts::fill_tokens(const TokenizerSpec& spec) {
     if (names[id].empty()) kinds[id] = TokenKind::kUnused;
     texts.append(names[id]);
     const bool is_plain = kinds[id] == TokenKind::kNormal || kinds[id] == TokenKind::kByte;
-    if (!is_plain || !from_byte_alphabet(names[id], &bytes)) bytes.append(names[id]);
+    if (is_plain && spec.word_piece) {
+      append_word_piece(*spec.word_piece, names[id], &bytes);
+    } else if (!is_plain || !from_byte_alphabet(names[id], &bytes)) {
+      bytes.append(names[id]);
+    }
   }
   text_offsets.push_back(static_cast<uint32_t>(texts.size()));
   byte_offsets.push_back(static_cast<uint32_t>(bytes.size()));
@@ -154,7 +171,7 @@ Status Tokenizer::Parts::fill_ids(const TokenizerSpec& spec) {
 }
 
 void Tokenizer::Parts::fill_fingerprint(const TokenizerSpec& spec) {
-  uint64_t hash = hash_bytes("byte-level bpe 1");
+  uint64_t hash = hash_bytes(spec.word_piece ? "wordpiece 1" : "byte-level bpe 1");
   const auto add_number = [&](uint64_t value) { hash = mix_bits(hash ^ value) + 0x9e3779b97f4a7c15ull; };
   const auto add_text = [&](std::string_view value) { hash = hash_bytes(value, hash); };
   add_number(size());
@@ -175,6 +192,13 @@ void Tokenizer::Parts::fill_fingerprint(const TokenizerSpec& spec) {
   add_number(uint64_t{spec.normalize_nfc} | uint64_t{spec.add_prefix_space} << 1 | uint64_t{spec.ignore_merges} << 2 |
              uint64_t{spec.add_bos} << 3 | uint64_t{spec.add_eos} << 4);
   for (const int32_t id : {spec.bos_id, spec.eos_id, spec.unk_id}) add_number(static_cast<uint64_t>(id));
+  if (spec.word_piece) {
+    const WordPieceRules& rules = *spec.word_piece;
+    add_text(rules.prefix);
+    add_number(rules.word_chars_max);
+    add_number(uint64_t{rules.clean} | uint64_t{rules.split_ideographs} << 1 | uint64_t{rules.strip_accents} << 2 |
+               uint64_t{rules.lower_case} << 3);
+  }
   fingerprint = hash;
 }
 
@@ -198,6 +222,7 @@ Result<std::vector<int32_t>> Tokenizer::Parts::encode(std::string_view input,
 
 // What lies between raw added tokens: cut into UTF-8 and what is not.
 Status Tokenizer::Parts::encode_gap(std::string_view gap, std::vector<int32_t>* out) const {
+  if (word_rules) return encode_valid(gap, true, out);
   const std::string_view whole = gap;
   while (!gap.empty()) {
     const size_t valid = utf8_prefix(gap);
@@ -217,6 +242,10 @@ Status Tokenizer::Parts::encode_gap(std::string_view gap, std::vector<int32_t>* 
 
 Status Tokenizer::Parts::encode_valid(std::string_view run, bool first, std::vector<int32_t>* out) const {
   std::string changed;
+  if (word_rules) {
+    changed = WordPiece::normalize(*word_rules, run);
+    run = changed;
+  }
   if (normalize_nfc && !is_ascii(run)) {
     BATON_TRY(changed, to_nfc(run));
     run = changed;
@@ -238,9 +267,14 @@ Status Tokenizer::Parts::encode_valid(std::string_view run, bool first, std::vec
   return {};
 }
 
-Status Tokenizer::Parts::encode_words(std::string_view words, std::vector<int32_t>* out) const {
+Status Tokenizer::Parts::encode_words(std::string_view text, std::vector<int32_t>* out) const {
   std::vector<std::string_view> pieces;
-  BATON_OK(pretokenizer.split(words, &pieces));
+  if (word_rules) {
+    WordPiece::split(text, &pieces);
+    for (const std::string_view piece : pieces) word_piece.encode(piece, out);
+    return {};
+  }
+  BATON_OK(pretokenizer.split(text, &pieces));
   for (const std::string_view piece : pieces) BATON_OK(bpe.encode(piece, out));
   return {};
 }
@@ -262,6 +296,7 @@ Result<Tokenizer> Tokenizer::create(const TokenizerSpec& spec) {
     if (spec.normalize_nfc && is_utf8(copy.text)) {
       BATON_TRY(copy.text, to_nfc(copy.text));
     }
+    if (spec.word_piece) copy.text = WordPiece::normalize(*spec.word_piece, copy.text);
     normalized.push_back(std::move(copy));
   }
   BATON_TRY(AddedTokenFinder raw_finder, AddedTokenFinder::create(std::move(raw)));
@@ -270,7 +305,12 @@ Result<Tokenizer> Tokenizer::create(const TokenizerSpec& spec) {
   auto parts = std::make_unique<Parts>(std::move(pretokenizer), std::move(raw_finder), std::move(normalized_finder));
   BATON_OK(parts->fill_tokens(spec));
   parts->index = TokenIndex(parts->texts.data(), parts->text_offsets);
-  BATON_TRY(parts->bpe, Bpe::create(spec, parts->index, parts->kinds));
+  if (spec.word_piece) {
+    parts->word_rules = spec.word_piece;
+    BATON_TRY(parts->word_piece, WordPiece::create(*spec.word_piece, parts->index, parts->kinds, spec.unk_id));
+  } else {
+    BATON_TRY(parts->bpe, Bpe::create(spec, parts->index, parts->kinds));
+  }
   BATON_OK(parts->fill_ids(spec));
   parts->fill_fingerprint(spec);
   return Tokenizer(std::move(parts));
@@ -301,6 +341,12 @@ std::vector<int32_t> Tokenizer::with_bos(std::vector<int32_t> ids) const {
   return ids;
 }
 
+std::vector<int32_t> Tokenizer::with_ends(std::vector<int32_t> ids) const {
+  if (parts_->add_bos) ids.insert(ids.begin(), parts_->bos_id);
+  if (parts_->add_eos) ids.push_back(parts_->eos_id);
+  return ids;
+}
+
 Result<std::string> Tokenizer::decode(std::span<const int32_t> ids, bool skip_special) const {
   std::string text;
   for (const int32_t id : ids) {
@@ -310,6 +356,7 @@ Result<std::string> Tokenizer::decode(std::span<const int32_t> ids, bool skip_sp
     if (skip_special && is_special(id)) continue;
     text.append(parts_->bytes_of(static_cast<size_t>(id)));
   }
+  if (parts_->word_rules && text.starts_with(' ')) text.erase(0, 1);
   return text;
 }
 

@@ -1,10 +1,12 @@
-// Byte-level BPE: text to token ids and back, from a TokenizerSpec. Immutable after creation; any thread may use it.
+// Byte-level BPE or WordPiece: text to token ids and back, from a TokenizerSpec. Immutable after creation; any thread
+// may use it.
 //
 // Encoding: added tokens are cut out (leftmost, then longest), the rest is normalised (NFC where the model asks for
 // it), split by the pre-tokenizer, and each pre-token merged by lowest rank, leftmost on ties. Time O(n log n) in the
 // longest pre-token. Text need not be UTF-8: every maximal run of bytes that is not UTF-8 is a pre-token of its own, is
 // encoded byte by byte through the same merges, and comes back unchanged from decode(); the text around it is split as
-// if it ended there.
+// if it ended there. WordPiece (word_piece.h) loses case, accents and white space: decode() gives words with a space
+// between them.
 #pragma once
 
 #include <cstdint>
@@ -36,6 +38,8 @@ class Tokenizer {
   Result<std::vector<int32_t>> encode_pieces(std::span<const RenderedPiece> pieces) const;
   // Puts bos first where the model asks for it and it is not there already: once, where a sequence begins.
   std::vector<int32_t> with_bos(std::vector<int32_t> ids) const;
+  // Both ends where the model asks for them, whatever is there already: a whole text, as encoders see it.
+  std::vector<int32_t> with_ends(std::vector<int32_t> ids) const;
 
   // The bytes of the tokens; not necessarily UTF-8 (see detokenizer.h). `skip_special` leaves control tokens out.
   // kInvalidInput for an id outside the vocabulary.

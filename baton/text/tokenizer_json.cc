@@ -2,9 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <nlohmann/json.hpp>
 
+#include "baton/text/tokenizer_fields.h"
 #include "baton/text/tokenizer_file.h"
 #include "baton/text/tokenizer_spec.h"
 
@@ -12,74 +12,18 @@ namespace baton {
 namespace {
 
 using nlohmann::json;
-
-constexpr size_t kFileBytesMax = size_t{256} << 20;
-
-// ---- Typed access with the field in the error.
-
-tl::unexpected<Error> bad(std::string_view where, std::string_view what) {
-  return fail(Code::kInvalidInput, fmt::format("{}: {}", where, what));
-}
-
-// null and missing are the same here.
-const json* member(const json& object, std::string_view key) {
-  if (!object.is_object()) return nullptr;
-  const auto found = object.find(key);
-  return found == object.end() || found->is_null() ? nullptr : &*found;
-}
-
-Result<std::string> text_of(const json& object, std::string_view key, std::string_view where) {
-  const json* value = member(object, key);
-  if (value == nullptr || !value->is_string()) return bad(where, fmt::format("'{}' must be a string", key));
-  return value->get<std::string>();
-}
-
-Result<bool> flag_of(const json& object, std::string_view key, bool otherwise, std::string_view where) {
-  const json* value = member(object, key);
-  if (value == nullptr) return otherwise;
-  if (!value->is_boolean()) return bad(where, fmt::format("'{}' must be true or false", key));
-  return value->get<bool>();
-}
-
-Result<int32_t> id_of(const json& value, std::string_view where) {
-  if (!value.is_number_integer() || value.get<int64_t>() < 0 || value.get<int64_t>() >= kTokensMax ||
-      (value.is_number_unsigned() && value.get<uint64_t>() >= static_cast<uint64_t>(kTokensMax))) {
-    return bad(where, fmt::format("the id must be a whole number from 0 to {}", kTokensMax - 1));
-  }
-  return value.get<int32_t>();
-}
-
-Result<std::string> type_of(const json& part, std::string_view where) {
-  if (!part.is_object()) return bad(where, "must be an object");
-  return text_of(part, "type", where);
-}
-
-tl::unexpected<Error> unsupported(std::string_view where, std::string_view type) {
-  return fail(Code::kUnsupported, fmt::format("{} '{}' is not supported: only byte-level BPE tokenizers can be read "
-                                              "(as of GPT-2, SmolLM2, Qwen, Llama 3)",
-                                              where, type));
-}
-
-// A part that may be a Sequence: its members in order.
-Result<std::vector<const json*>> sequence_of(const json& part, std::string_view list_key, std::string_view where) {
-  std::vector<const json*> flat;
-  std::vector<const json*> left{&part};
-  while (!left.empty()) {
-    const json* one = left.back();
-    left.pop_back();
-    BATON_TRY(const std::string type, type_of(*one, where));
-    if (type != "Sequence") {
-      flat.push_back(one);
-      continue;
-    }
-    const json* list = member(*one, list_key);
-    if (list == nullptr || !list->is_array()) return bad(where, fmt::format("'{}' must be a list", list_key));
-    for (auto it = list->rbegin(); it != list->rend(); ++it) left.push_back(&*it);
-  }
-  return flat;
-}
-
-// ---- The parts.
+using tokenizer_fields::bad;
+using tokenizer_fields::check_size;
+using tokenizer_fields::flag_of;
+using tokenizer_fields::id_of;
+using tokenizer_fields::member;
+using tokenizer_fields::read_added;
+using tokenizer_fields::read_tokenizer_config;
+using tokenizer_fields::read_word_piece;
+using tokenizer_fields::sequence_of;
+using tokenizer_fields::text_of;
+using tokenizer_fields::type_of;
+using tokenizer_fields::unsupported;
 
 Result<PretokenizerStep> read_split(const json& part) {
   constexpr std::string_view kWhere = "pre_tokenizer Split";
@@ -201,28 +145,31 @@ Status read_template(const json& part, TokenizerSpec* spec, int32_t* first, int3
   return {};
 }
 
+// A token of BertProcessing: its text and its id.
+Result<int32_t> named_id(const json& part, std::string_view key) {
+  const json* token = member(part, key);
+  if (token == nullptr || !token->is_array() || token->size() != 2) {
+    return bad("post_processor BertProcessing", fmt::format("'{}' must be a text and an id", key));
+  }
+  return id_of((*token)[1], "post_processor BertProcessing");
+}
+
 Status read_post_processor(const json* part, TokenizerSpec* spec, int32_t* first, int32_t* last) {
   if (part == nullptr) return {};
   BATON_TRY(const std::vector<const json*> parts, sequence_of(*part, "processors", "post_processor"));
   for (const json* one : parts) {
     BATON_TRY(const std::string type, type_of(*one, "post_processor"));
     if (type == "ByteLevel") continue;
+    if (type == "BertProcessing") {
+      BATON_TRY(*first, named_id(*one, "cls"));
+      BATON_TRY(*last, named_id(*one, "sep"));
+      spec->add_bos = spec->add_eos = true;
+      continue;
+    }
     if (type != "TemplateProcessing") return unsupported("post_processor", type);
     BATON_OK(read_template(*one, spec, first, last));
   }
   return {};
-}
-
-Result<AddedToken> read_added(const json& part, std::string_view where) {
-  if (!part.is_object()) return bad(where, "must be an object");
-  AddedToken token;
-  BATON_TRY(token.text, text_of(part, "content", where));
-  BATON_TRY(token.special, flag_of(part, "special", false, where));
-  BATON_TRY(token.lstrip, flag_of(part, "lstrip", false, where));
-  BATON_TRY(token.rstrip, flag_of(part, "rstrip", false, where));
-  BATON_TRY(token.single_word, flag_of(part, "single_word", false, where));
-  BATON_TRY(token.normalized, flag_of(part, "normalized", !token.special, where));
-  return token;
 }
 
 Status read_added_tokens(const json* list, TokenizerSpec* spec) {
@@ -240,46 +187,22 @@ Status read_added_tokens(const json* list, TokenizerSpec* spec) {
   return {};
 }
 
-// Tokens that only tokenizer_config.json names; those of tokenizer.json stay as they are there.
-Status read_added_tokens_decoder(const json& config, TokenizerSpec* spec) {
-  const json* decoder = member(config, "added_tokens_decoder");
-  if (decoder == nullptr) return {};
-  constexpr std::string_view kFile = "tokenizer_config.json: added_tokens_decoder";
-  if (!decoder->is_object()) return bad(kFile, "must be an object");
-  std::vector<int32_t> known;
-  for (const AddedToken& token : spec->added) known.push_back(token.id);
-  std::sort(known.begin(), known.end());
-  for (const auto& [key, part] : decoder->items()) {
-    const std::string where = fmt::format("{}['{}']", kFile, key);
-    int64_t id = -1;
-    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
-    if (error != std::errc() || end != key.data() + key.size() || id < 0 || id >= kTokensMax)
-      return bad(where, fmt::format("not an id from 0 to {}", kTokensMax - 1));
-    if (std::binary_search(known.begin(), known.end(), static_cast<int32_t>(id))) continue;
-    BATON_TRY(AddedToken token, read_added(part, where));
-    token.id = static_cast<int32_t>(id);
-    spec->added.push_back(std::move(token));
-  }
-  return {};
-}
-
-Status read_model(const json* model, const TokenizerFile& file) {
-  if (model == nullptr || !model->is_object()) return bad("tokenizer.json", "'model' must be an object");
+Status read_model(const json& model, const TokenizerFile& file) {
   // Old files leave the type out; merges then say that it is BPE.
   std::string type = "BPE";
-  if (member(*model, "type") != nullptr) {
-    BATON_TRY(type, text_of(*model, "type", "model"));
+  if (member(model, "type") != nullptr) {
+    BATON_TRY(type, text_of(model, "type", "model"));
   }
   if (type != "BPE") return unsupported("model", type);
   if (!file.has_vocab) return bad("model", "'vocab' must be an object of token texts and ids");
   if (!file.has_merges) return bad("model", "'merges' must be a list");
   for (const std::string_view key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
-    const json* value = member(*model, key);
+    const json* value = member(model, key);
     if (value != nullptr && *value != "") return unsupported(fmt::format("model.{}", key), value->dump());
   }
-  BATON_TRY(const bool byte_fallback, flag_of(*model, "byte_fallback", false, "model"));
+  BATON_TRY(const bool byte_fallback, flag_of(model, "byte_fallback", false, "model"));
   if (byte_fallback) return unsupported("model.byte_fallback", "true");
-  if (const json* dropout = member(*model, "dropout"); dropout != nullptr && *dropout != 0.0) {
+  if (const json* dropout = member(model, "dropout"); dropout != nullptr && *dropout != 0.0) {
     return unsupported("model.dropout", dropout->dump());
   }
   return {};
@@ -299,83 +222,31 @@ Status place_vocab(const std::vector<VocabEntry>& vocab, TokenizerSpec* spec) {
   return {};
 }
 
-// A special token of tokenizer_config.json: a string, or an object with 'content'. -1: none.
-Result<int32_t> config_token(const json& config, std::string_view key, const TokenizerSpec& spec) {
-  const json* value = member(config, key);
-  if (value == nullptr) return -1;
-  const std::string where = fmt::format("tokenizer_config.json: {}", key);
-  if (value->is_object()) value = member(*value, "content");
-  if (value == nullptr || !value->is_string()) return bad(where, "must be a string or an object with 'content'");
-  const std::string& text = value->get_ref<const std::string&>();
-  for (const AddedToken& token : spec.added) {
-    if (token.text == text) return token.id;
-  }
-  const auto found = std::find(spec.tokens.begin(), spec.tokens.end(), std::string_view(text));
-  if (found != spec.tokens.end() && !text.empty()) return static_cast<int32_t>(found - spec.tokens.begin());
-  return bad(where, fmt::format("'{}' is not in the vocabulary", text));
-}
-
-Status read_config(std::string_view text, TokenizerSpec* spec) {
-  const json config = json::parse(text, nullptr, false);
-  if (config.is_discarded() || !config.is_object()) return bad("tokenizer_config.json", "not a JSON object");
-  BATON_OK(read_added_tokens_decoder(config, spec));
-  BATON_TRY(spec->bos_id, config_token(config, "bos_token", *spec));
-  BATON_TRY(spec->eos_id, config_token(config, "eos_token", *spec));
-  BATON_TRY(spec->pad_id, config_token(config, "pad_token", *spec));
-  BATON_TRY(const bool add_bos, flag_of(config, "add_bos_token", false, "tokenizer_config.json"));
-  BATON_TRY(const bool add_eos, flag_of(config, "add_eos_token", false, "tokenizer_config.json"));
-  spec->add_bos = spec->add_bos || (add_bos && spec->bos_id >= 0);
-  spec->add_eos = spec->add_eos || (add_eos && spec->eos_id >= 0);
-  return {};
-}
-
-// nlohmann's parser recurses when a document is destroyed and our SAX reader bounds only its own: refuse before.
-bool is_deeper_than(std::string_view text, size_t depth_max) {
-  size_t depth = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      if (c == '"') in_string = false;
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '{' || c == '[') {
-      if (++depth > depth_max) return true;
-    } else if ((c == '}' || c == ']') && depth > 0) {
-      --depth;
-    }
-  }
-  return false;
-}
-
 }  // namespace
 
 Result<TokenizerSpec> tokenizer_spec_from_json(std::string_view tokenizer_json,
                                                std::string_view tokenizer_config_json) {
-  for (const auto& [text, name] :
-       {std::pair{tokenizer_json, "tokenizer.json"}, std::pair{tokenizer_config_json, "tokenizer_config.json"}}) {
-    if (text.size() > kFileBytesMax) {
-      return bad(name, fmt::format("{} bytes: at most {}", text.size(), kFileBytesMax));
-    }
-  }
-  if (is_deeper_than(tokenizer_config_json, kTokenizerDepthMax)) {
-    return bad("tokenizer_config.json", fmt::format("nested deeper than {}", kTokenizerDepthMax));
-  }
+  BATON_OK(check_size(tokenizer_json, "tokenizer.json"));
   TokenizerSpec spec;
   const auto file = read_tokenizer_file(tokenizer_json, &spec);
   if (!file) return bad("tokenizer.json", file.error().message);
   const json& rest = file->rest;
   if (!rest.is_object()) return bad("tokenizer.json", "not a JSON object");
   const json* model = member(rest, "model");
-  BATON_OK(read_model(model, *file));
-  BATON_OK(place_vocab(file->vocab, &spec));
-  BATON_OK(read_normalizer(member(rest, "normalizer"), &spec));
-  BATON_OK(read_pretokenizer(member(rest, "pre_tokenizer"), &spec));
-  BATON_OK(read_decoder(member(rest, "decoder")));
+  if (model == nullptr || !model->is_object()) return bad("tokenizer.json", "'model' must be an object");
+  if (member(*model, "type") != nullptr && *member(*model, "type") == "WordPiece") {
+    BATON_OK(place_vocab(file->vocab, &spec));
+    BATON_OK(read_word_piece(rest, *file, &spec));
+  } else {
+    BATON_OK(read_model(*model, *file));
+    BATON_OK(place_vocab(file->vocab, &spec));
+    BATON_OK(read_normalizer(member(rest, "normalizer"), &spec));
+    BATON_OK(read_pretokenizer(member(rest, "pre_tokenizer"), &spec));
+    BATON_OK(read_decoder(member(rest, "decoder")));
+    BATON_TRY(spec.ignore_merges, flag_of(*model, "ignore_merges", false, "model"));
+  }
   int32_t first = -1, last = -1;
   BATON_OK(read_post_processor(member(rest, "post_processor"), &spec, &first, &last));
-  BATON_TRY(spec.ignore_merges, flag_of(*model, "ignore_merges", false, "model"));
   BATON_OK(read_added_tokens(member(rest, "added_tokens"), &spec));
   if (const json* unk = member(*model, "unk_token")) {
     if (!unk->is_string()) return bad("model", "'unk_token' must be a string");
@@ -384,7 +255,7 @@ Result<TokenizerSpec> tokenizer_spec_from_json(std::string_view tokenizer_json,
     if (found == spec.tokens.end()) return bad("model", "'unk_token' is not in the vocabulary");
     spec.unk_id = static_cast<int32_t>(found - spec.tokens.begin());
   }
-  if (!tokenizer_config_json.empty()) BATON_OK(read_config(tokenizer_config_json, &spec));
+  if (!tokenizer_config_json.empty()) BATON_OK(read_tokenizer_config(tokenizer_config_json, &spec));
   // What the post-processor puts around the text is what counts, whatever the config calls it.
   if (first >= 0) spec.bos_id = first;
   if (last >= 0) spec.eos_id = last;

@@ -1,5 +1,6 @@
-// What a tokenizer is made of, as plain data, and the two sources that fill it: tokenizer.json and GGUF keys.
-// Only byte-level BPE is described here (GPT-2, SmolLM2, Qwen, Llama 3); other kinds are refused by name.
+// What a tokenizer is made of, as plain data, and the sources that fill it: tokenizer.json, vocab.txt and GGUF keys.
+// Byte-level BPE (GPT-2, SmolLM2, Qwen, Llama 3) and WordPiece (BERT) are described here; other kinds are refused by
+// name.
 #pragma once
 
 #include <cstdint>
@@ -46,6 +47,18 @@ struct AddedToken {
   bool normalized = false;  // matched after normalisation (user-defined tokens only; control tokens match raw text)
 };
 
+// How BERT's tokenizer makes words of text and pieces of words (word_piece.h).
+struct WordPieceRules {
+  static constexpr size_t kWordCharsMax = 1'000, kPrefixBytesMax = 64;
+
+  bool clean = true;             // control characters go, white space becomes a space
+  bool split_ideographs = true;  // each CJK ideograph is a word
+  bool strip_accents = true;
+  bool lower_case = true;
+  std::string prefix = "##";    // of pieces inside a word
+  size_t word_chars_max = 100;  // longer words become the unknown token
+};
+
 // The views point into storage that must outlive the spec: `arena` when it is set, otherwise the caller's
 // (the mapped GGUF file). A Tokenizer copies what it needs.
 struct TokenizerSpec {
@@ -59,6 +72,7 @@ struct TokenizerSpec {
   std::vector<Merge> merges;      // by rank
   std::vector<AddedToken> added;  // may lie beyond tokens.size()
   std::vector<PretokenizerStep> pretokenizer;
+  std::optional<WordPieceRules> word_piece;  // then there are no merges and no pre-tokenizer, and there is an unk_id
   bool normalize_nfc = false;
   bool add_prefix_space = false;  // each piece that does not begin with a space gets one (ByteLevel)
   bool ignore_merges = false;     // a pre-token that is in the vocabulary is emitted without merging
@@ -74,8 +88,12 @@ struct TokenizerSpec {
 inline constexpr int32_t kTokensMax = 1 << 21;  // ids are below this
 
 // tokenizer.json, and tokenizer_config.json if there is one (bos/eos/pad, added_tokens_decoder; may be empty).
-// kInvalidInput with the field for malformed files; kUnsupported naming the part for kinds that are not byte-level BPE.
+// kInvalidInput with the field for malformed files; kUnsupported naming the part for other kinds of tokenizers.
 Result<TokenizerSpec> tokenizer_spec_from_json(std::string_view tokenizer_json, std::string_view tokenizer_config_json);
+
+// vocab.txt, one token a line in the order of their ids: the WordPiece tokenizer of old BERT files. Lower case, accents
+// and the names of special tokens are tokenizer_config.json's (may be empty: BERT's own). Views point into the arena.
+Result<TokenizerSpec> tokenizer_spec_from_vocab_txt(std::string_view vocab_txt, std::string_view tokenizer_config_json);
 
 // The keys under `tokenizer.ggml.`; the views are borrowed from the caller until the Tokenizer is made.
 struct GgufTokenizerKeys {

@@ -1,0 +1,137 @@
+// A TokenizerSpec of WordPiece, from tokenizer.json and from vocab.txt.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <tuple>
+
+#include "baton/text/tokenizer_fields.h"
+#include "baton/text/tokenizer_spec.h"
+
+namespace baton {
+namespace tokenizer_fields {
+namespace {
+
+// null: the text is taken as it is.
+Status read_normalizer(const json* part, WordPieceRules* rules) {
+  rules->clean = rules->split_ideographs = rules->strip_accents = rules->lower_case = false;
+  if (part == nullptr) return {};
+  constexpr std::string_view kWhere = "normalizer BertNormalizer";
+  BATON_TRY(const std::vector<const json*> parts, sequence_of(*part, "normalizers", "normalizer"));
+  for (const json* one : parts) {
+    BATON_TRY(const std::string type, type_of(*one, "normalizer"));
+    if (type != "BertNormalizer" || parts.size() > 1) return unsupported("normalizer", type);
+    BATON_TRY(rules->clean, flag_of(*one, "clean_text", true, kWhere));
+    BATON_TRY(rules->split_ideographs, flag_of(*one, "handle_chinese_chars", true, kWhere));
+    BATON_TRY(rules->lower_case, flag_of(*one, "lowercase", true, kWhere));
+    BATON_TRY(rules->strip_accents, flag_of(*one, "strip_accents", rules->lower_case, kWhere));
+  }
+  return {};
+}
+
+Result<size_t> read_word_chars_max(const json& model) {
+  const json* value = member(model, "max_input_chars_per_word");
+  if (value == nullptr) return WordPieceRules().word_chars_max;
+  if (!value->is_number_unsigned()) return bad("model", "'max_input_chars_per_word' must be a whole number");
+  return static_cast<size_t>(value->get<uint64_t>());
+}
+
+}  // namespace
+
+Status read_word_piece(const json& file, const TokenizerFile& parts, TokenizerSpec* spec) {
+  const json& model = *member(file, "model");
+  if (!parts.has_vocab) return bad("model", "'vocab' must be an object of token texts and ids");
+  if (parts.has_merges) return bad("model", "a WordPiece model has no 'merges'");
+  WordPieceRules rules;
+  BATON_OK(read_normalizer(member(file, "normalizer"), &rules));
+  const json* words = member(file, "pre_tokenizer");
+  if (words == nullptr) return unsupported("pre_tokenizer", "null");
+  BATON_TRY(const std::string words_type, type_of(*words, "pre_tokenizer"));
+  if (words_type != "BertPreTokenizer") return unsupported("pre_tokenizer", words_type);
+  if (const json* decoder = member(file, "decoder")) {
+    BATON_TRY(const std::string type, type_of(*decoder, "decoder"));
+    if (type != "WordPiece") return unsupported("decoder", type);
+  }
+  if (member(model, "continuing_subword_prefix") != nullptr) {
+    BATON_TRY(rules.prefix, text_of(model, "continuing_subword_prefix", "model"));
+  }
+  BATON_TRY(rules.word_chars_max, read_word_chars_max(model));
+  if (member(model, "unk_token") == nullptr) return bad("model", "'unk_token' is missing");
+  spec->word_piece = std::move(rules);
+  return {};
+}
+
+namespace {
+
+// The text of a special token, as tokenizer_config.json has it.
+Result<std::string> special_text(const json& config, std::string_view key, std::string_view otherwise) {
+  const json* value = member(config, key);
+  if (value != nullptr && value->is_object()) value = member(*value, "content");
+  if (value == nullptr) return std::string(otherwise);
+  if (!value->is_string()) return bad(fmt::format("tokenizer_config.json: {}", key), "must be a string");
+  return value->get<std::string>();
+}
+
+// Lines of the file to tokens; an empty line is an id without a token.
+Status read_lines(std::string_view text, TokenizerSpec* spec) {
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
+    if (spec->tokens.size() >= static_cast<size_t>(kTokensMax)) {
+      return bad("vocab.txt", fmt::format("more than {} lines", kTokensMax));
+    }
+    spec->tokens.push_back(line);
+  }
+  return {};
+}
+
+}  // namespace
+}  // namespace tokenizer_fields
+
+Result<TokenizerSpec> tokenizer_spec_from_vocab_txt(std::string_view vocab_txt,
+                                                    std::string_view tokenizer_config_json) {
+  BATON_OK(tokenizer_fields::check_size(vocab_txt, "vocab.txt"));
+  TokenizerSpec spec;
+  spec.arena = std::make_unique_for_overwrite<char[]>(vocab_txt.size() + 1);
+  std::memcpy(spec.arena.get(), vocab_txt.data(), vocab_txt.size());
+  BATON_OK(tokenizer_fields::read_lines({spec.arena.get(), vocab_txt.size()}, &spec));
+  nlohmann::json config = nlohmann::json::object();
+  if (!tokenizer_config_json.empty()) {
+    BATON_TRY(config, tokenizer_fields::parse_tokenizer_config(tokenizer_config_json));
+    BATON_OK(tokenizer_fields::read_tokenizer_config(tokenizer_config_json, &spec));
+  }
+  constexpr std::string_view kFile = "tokenizer_config.json";
+  WordPieceRules& rules = spec.word_piece.emplace();
+  BATON_TRY(rules.lower_case, tokenizer_fields::flag_of(config, "do_lower_case", true, kFile));
+  BATON_TRY(rules.strip_accents, tokenizer_fields::flag_of(config, "strip_accents", rules.lower_case, kFile));
+  BATON_TRY(rules.split_ideographs, tokenizer_fields::flag_of(config, "tokenize_chinese_chars", true, kFile));
+  const std::tuple<std::string_view, std::string_view, int32_t*> specials[] = {{"unk_token", "[UNK]", &spec.unk_id},
+                                                                               {"cls_token", "[CLS]", &spec.bos_id},
+                                                                               {"sep_token", "[SEP]", &spec.eos_id},
+                                                                               {"pad_token", "[PAD]", &spec.pad_id},
+                                                                               {"mask_token", "[MASK]", nullptr}};
+  for (const auto& [key, otherwise, id] : specials) {
+    BATON_TRY(std::string text, tokenizer_fields::special_text(config, key, otherwise));
+    const auto found = std::find(spec.tokens.begin(), spec.tokens.end(), std::string_view(text));
+    if (found == spec.tokens.end()) {
+      if (key == "pad_token" || key == "mask_token") continue;
+      return tokenizer_fields::bad("vocab.txt", fmt::format("the {} '{}' is no line of it", key, text));
+    }
+    const auto at = static_cast<int32_t>(found - spec.tokens.begin());
+    if (id != nullptr) *id = at;
+    const auto same = [at](const AddedToken& token) { return token.id == at; };
+    if (std::any_of(spec.added.begin(), spec.added.end(), same)) continue;
+    AddedToken token;
+    token.id = at;
+    token.text = std::move(text);
+    token.special = true;
+    spec.added.push_back(std::move(token));
+  }
+  spec.add_bos = spec.add_eos = true;
+  return spec;
+}
+
+}  // namespace baton
