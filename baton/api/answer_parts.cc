@@ -21,10 +21,13 @@ constexpr int kReadAgainMax = 4;    // of what is read again behind a call
 ToolStyle tool_style_of(std::string_view chat_template) {
   const auto has = [&](std::string_view text) { return chat_template.find(text) != std::string_view::npos; };
   if (!has("tools")) return ToolStyle::kNone;
-  if (has(kFunction) && has("<parameter=")) return ToolStyle::kQwenXml;
-  if (has(kToolCall)) return ToolStyle::kHermes;
-  const bool llama = has("<|python_tag|>") || has("<|start_header_id|>");
-  return llama && has("\"parameters\"") && has("tool_calls") ? ToolStyle::kLlama3 : ToolStyle::kNone;
+  if (has(kToolCall)) {
+    if (has(kFunction) && has("<parameter=")) return ToolStyle::kQwenXml;
+    const bool json = has("arguments\"") || has("arguments\\\"") || has("arguments'");
+    return json && !has("<arg_key>") && !has("<tool_calls>") ? ToolStyle::kHermes : ToolStyle::kNone;
+  }
+  const bool llama = has("<|start_header_id|>") && has("ipython") && has("tool_calls") && !has(kFunction);
+  return llama && has("\"parameters\"") ? ToolStyle::kLlama3 : ToolStyle::kNone;
 }
 
 ToolStyle tool_style_of(const TextModel& model) {

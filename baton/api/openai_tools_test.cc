@@ -1,6 +1,9 @@
 // Tools in requests: what is read, what is refused and by which name, and what templates make of it.
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <sstream>
+
 #include "baton/api/answer_parts.h"
 #include "baton/api/openai.h"
 
@@ -224,6 +227,67 @@ TEST(OpenAiTools, ATemplateWithoutToolsRefusesThem) {
     ASSERT_FALSE(checked);
     EXPECT_EQ(checked.error().param, "tools");
     EXPECT_EQ(checked.error().status, 400);
+  }
+}
+
+// ---- With templates like those of models.
+
+std::string template_text(const std::string& name) {
+  std::ifstream stream(std::string(BATON_SOURCE_DIR) + "/tests/data/templates/" + name + ".jinja", std::ios::binary);
+  std::ostringstream text;
+  text << stream.rdbuf();
+  EXPECT_FALSE(text.str().empty()) << name;
+  return text.str();
+}
+
+TEST(ToolTemplates, TheirStyles) {
+  EXPECT_EQ(tool_style_of(template_text("json_tools")), ToolStyle::kHermes);
+  EXPECT_EQ(tool_style_of(template_text("thinking_on")), ToolStyle::kQwenXml);
+  EXPECT_EQ(tool_style_of(template_text("thinking_off")), ToolStyle::kQwenXml);
+  EXPECT_EQ(tool_style_of(template_text("header_tools")), ToolStyle::kLlama3);
+  EXPECT_EQ(tool_style_of(template_text("chatml")), ToolStyle::kNone);
+  EXPECT_EQ(tool_style_of(template_text("alternating")), ToolStyle::kNone);
+  // Tags of the same name around other things.
+  for (const char* other :
+       {"{{ tools }}<tool_call>{{ name }}<arg_key>arguments'", "{{ tools }}<tool_calls><tool_call>arguments'",
+        "{{ tools }}<tool_call>{{ call.arguments }}", "{{ tools }}<function=a>{}</function>"}) {
+    EXPECT_EQ(tool_style_of(other), ToolStyle::kNone) << other;
+  }
+}
+
+// What a template writes of a past call is what the model writes: read back, it is the call.
+TEST(ToolTemplates, ACallThatATemplateWritesIsReadBack) {
+  const Json own = Json::parse(R"([{"type": "function", "function": {"name": "weather", "parameters": {"type": "object",
+      "properties": {"place": {"type": "string"}, "days": {"type": "integer"}, "exact": {"type": "boolean"},
+      "nothing": {"type": ["null", "string"]}, "list": {"type": "array"}, "map": {"type": "object"}, "ratio": {}}}}}])");
+  const std::string arguments = R"({"place": "Z\u00fcrich \"x\"\n</b>", "days": 3, "exact": true, "nothing": null,
+      "list": [1, {"a": [null, "\u6771"]}], "map": {"b": {"c": "d"}}, "ratio": 1.5})";
+  const Json call = {{"id", "c1"}, {"type", "function"}, {"function", {{"name", "weather"}, {"arguments", arguments}}}};
+  const auto message = read_tool_message(
+      {{"role", "assistant"}, {"content", nullptr}, {"tool_calls", Json::array({call})}}, "messages[1]");
+  ASSERT_TRUE(message) << message.error().message;
+  for (const char* name : {"json_tools", "thinking_on", "thinking_off", "header_tools"}) {
+    const ChatTemplate text = ChatTemplate::parse(template_text(name)).value();
+    ChatInput chat;
+    chat.tools = own;
+    chat.messages = Json::array({Json{{"role", "user"}, {"content", "Weather?"}}});
+    chat.add_generation_prompt = false;
+    const std::string before = text.render(chat).value();
+    chat.messages.push_back(*message);
+    std::string answer = text.render(chat).value().substr(before.size());
+    const size_t begin = std::min(answer.find("assistant\n"), answer.find("<|end_header_id|>\n\n"));
+    answer = answer.substr(answer.find('\n', begin) + 1);
+    answer = answer.substr(0, answer.find("<|"));
+    AnswerParser parser({.style = tool_style_of(text.source()), .tools = own});
+    std::vector<AnswerPart> parts = parser.push(answer);
+    for (AnswerPart& part : parser.finish()) parts.push_back(std::move(part));
+    ASSERT_EQ(parts.size(), 2u) << name << "\n" << answer;
+    EXPECT_EQ(parts[0].name, "weather");
+    EXPECT_EQ(Json::parse(parts[1].text), Json::parse(arguments)) << name;
+    EXPECT_TRUE(parser.calls_whole());
+    // And results have their place.
+    chat.messages.push_back(*read_tool_message({{"role", "tool"}, {"content", "sunny"}, {"tool_call_id", "c1"}}, ""));
+    EXPECT_NE(text.render(chat).value().find("sunny"), std::string::npos) << name;
   }
 }
 
