@@ -2,11 +2,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 
-#include "baton/api/openai.h"
+#include "baton/api/openai_fields.h"
 
 namespace baton::openai {
 namespace {
@@ -26,54 +25,58 @@ constexpr std::string_view kIgnored[] = {"model",
 // Fields that would change the answer, with the values, as a JSON list, that leave it as it is; null always does.
 struct Fixed {
   std::string_view name, values;
+  bool served = false;  // a server follows it
 };
-constexpr Fixed kFixed[] = {{"stream", "[false]"},
-                            {"stream_options", "[]"},
-                            {"n", "[1]"},
-                            {"tools", "[[]]"},
-                            {"tool_choice", R"(["none", "auto"])"},
+constexpr Fixed kFixed[] = {{"stream", "[false]", true},
+                            {"stream_options", "[]", true},
+                            {"n", "[1]", true},
+                            {"tools", "[[]]", true},
+                            {"tool_choice", R"(["none", "auto"])", true},
                             {"functions", "[[]]"},
                             {"function_call", R"(["none", "auto"])"},
-                            {"response_format", R"([{"type": "text"}])"},
-                            {"logprobs", "[false]"},
-                            {"top_logprobs", "[0]"},
-                            {"logit_bias", "[{}]"},
+                            {"response_format", R"([{"type": "text"}])", true},
+                            {"logprobs", "[false]", true},
+                            {"top_logprobs", "[0]", true},
+                            {"logit_bias", "[{}]", true},
                             {"modalities", R"([["text"]])"},
                             {"audio", "[]"},
-                            {"reasoning_effort", "[]"},
+                            {"reasoning_effort", "[]", true},
                             {"verbosity", "[]"},
                             {"web_search_options", "[]"},
                             {"best_of", "[1]"},
-                            {"echo", "[false]"},
+                            {"echo", "[false]", true},
                             {"suffix", R"([""])"}};
 constexpr std::string_view kRead[] = {"max_tokens", "max_completion_tokens", "temperature",       "top_p", "min_p",
                                       "top_k",      "presence_penalty",      "frequency_penalty", "seed",  "stop"};
+// Of a server, beside what OpenAI's interface has: of both endpoints, and of one.
+constexpr std::string_view kServed[] = {"repetition_penalty", "repeat_penalty", "stop_token_ids",
+                                        "ignore_eos",         "regex",          "grammar"};
+constexpr std::string_view kServedChat[] = {"chat_template_kwargs"};
+constexpr std::string_view kChatOnly[] = {
+    "tools", "tool_choice", "top_logprobs", "reasoning_effort", "modalities",
+    "audio", "verbosity",   "functions",    "function_call",    "max_completion_tokens"};
+constexpr std::string_view kCompletionsOnly[] = {"echo", "suffix", "best_of"};
 
-tl::unexpected<ApiError> refuse(std::string_view param, std::string message, std::string code = {}) {
-  return tl::unexpected(ApiError{.message = std::move(message), .param = std::string(param), .code = std::move(code)});
-}
-
-// A value for a message: short, and whole characters of ASCII.
-std::string shown(const Json& value) {
-  std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
-  if (text.size() > 80) text = text.substr(0, 80) + "...";
-  return text;
-}
-
-template <size_t kCount>
-bool among(const std::string_view (&names)[kCount], std::string_view name) {
-  return std::find(std::begin(names), std::end(names), name) != std::end(names);
-}
+constexpr int64_t kChoicesMax = 16, kLogprobsMax = 20;
+constexpr size_t kModelBytesMax = 512, kStopIdsMax = 64, kTemplateFieldsMax = 16;
 
 using Checked = tl::expected<void, ApiError>;
 
-Checked check_field(std::string_view name, const Json& value, std::string_view prompt) {
-  if (name == prompt || among(kRead, name) || among(kIgnored, name)) return {};
+Checked unknown_field(std::string_view name) {
+  return refuse(name.substr(0, 80),
+                fmt::format("{} is no field of this request: leave it out", shown(Json(name.substr(0, 80)))),
+                "unknown_parameter");
+}
+
+Checked check_field(std::string_view name, const Json& value, bool chat, Reader reader) {
+  const bool server = reader == Reader::kServer;
+  if (name == (chat ? "messages" : "prompt") || among(kRead, name) || among(kIgnored, name)) return {};
+  if (server && (among(kServed, name) || (chat && among(kServedChat, name)))) return {};
   const auto* fixed =
       std::find_if(std::begin(kFixed), std::end(kFixed), [&](const Fixed& f) { return f.name == name; });
-  if (fixed == std::end(kFixed))
-    return refuse(name, fmt::format("'{}' is no field of this request: leave it out", name), "unknown_parameter");
-  if (value.is_null()) return {};
+  if (fixed == std::end(kFixed)) return unknown_field(name);
+  const bool served = server && fixed->served && !(chat ? among(kCompletionsOnly, name) : among(kChatOnly, name));
+  if (value.is_null() || served) return {};
   const Json values = Json::parse(fixed->values);
   if (std::find(values.begin(), values.end(), value) != values.end()) return {};
   return refuse(name,
@@ -82,154 +85,151 @@ Checked check_field(std::string_view name, const Json& value, std::string_view p
                 "unsupported_parameter");
 }
 
-// Reads fields that may be missing or null; keeps the first error.
-class Fields {
- public:
-  explicit Fields(const Json& body) : body_(body) {}
-
-  const Json* find(const char* name) const {
-    const auto found = body_.find(name);
-    return found == body_.end() || found->is_null() ? nullptr : &*found;
-  }
-  void number(const char* name, double least, double most, std::optional<float>& to) {
-    const Json* value = find(name);
-    if (value == nullptr) return;
-    const double read = value->is_number() ? value->get<double>() : std::numeric_limits<double>::quiet_NaN();
-    if (read >= least && read <= most) {
-      to = static_cast<float>(read);
-    } else {
-      put(name, fmt::format("'{}' is {}: it takes a number from {} to {}", name, shown(*value), least, most));
-    }
-  }
-  template <class Int>
-  void whole(const char* name, int64_t least, int64_t most, std::optional<Int>& to) {
-    const Json* value = find(name);
-    if (value == nullptr) return;
-    const bool fits = value->is_number_integer() &&
-                      !(value->is_number_unsigned() && value->get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) &&
-                      value->get<int64_t>() >= least && value->get<int64_t>() <= most;
-    if (fits) {
-      to = static_cast<Int>(value->get<int64_t>());
-    } else {
-      put(name, fmt::format("'{}' is {}: it takes a whole number from {} to {}", name, shown(*value), least, most));
-    }
-  }
-  void stops(std::optional<std::vector<std::string>>& to) {
-    const Json* value = find("stop");
-    if (value == nullptr) return;
-    const Json list = value->is_string() ? Json::array({*value}) : *value;
-    const auto good = [](const Json& stop) {
-      return stop.is_string() && !stop.get_ref<const std::string&>().empty() &&
-             stop.get_ref<const std::string&>().size() <= StopStrings::kBytesMax;
-    };
-    if (list.is_array() && list.size() <= StopStrings::kStringsMax && std::all_of(list.begin(), list.end(), good)) {
-      to = list.get<std::vector<std::string>>();
-    } else {
-      put("stop", fmt::format("'stop' is {}: it takes a text of 1 to {} bytes, or a list of at most {}", shown(*value),
-                              StopStrings::kBytesMax, StopStrings::kStringsMax));
-    }
-  }
-  void put(std::string_view param, std::string message) {
-    if (!error_) error_ = ApiError{.message = std::move(message), .param = std::string(param)};
-  }
-  const std::optional<ApiError>& error() const { return error_; }
-
- private:
-  const Json& body_;
-  std::optional<ApiError> error_;
-};
-
-// A text, or parts that are all texts: these are joined by newlines.
-tl::expected<std::string, ApiError> content_text(const Json& content, const std::string& where) {
-  if (content.is_string()) return content.get<std::string>();
-  if (!content.is_array() || content.empty())
-    return refuse(where, fmt::format("'{}' is {}: it takes a text, or a list of parts", where, shown(content)));
-  std::string text;
-  for (size_t i = 0; i < content.size(); ++i) {
-    const Json& part = content[i];
-    const std::string part_name = fmt::format("{}[{}]", where, i);
-    if (!part.is_object() || !part.contains("text") || !part["text"].is_string() ||
-        part.value("type", Json()) != "text")
-      return refuse(part_name, fmt::format("'{}' is {}: only parts of type text are supported, as "
-                                           "{{\"type\": \"text\", \"text\": TEXT}}",
-                                           part_name, shown(part)));
-    text += (i == 0 ? "" : "\n") + part["text"].get<std::string>();
-  }
-  return text;
+void read_lengths(Fields& fields, int64_t least, ApiRequest& to) {
+  std::optional<uint32_t> older;
+  fields.whole("max_completion_tokens", least, INT32_MAX, to.tokens_max);
+  fields.whole("max_tokens", least, INT32_MAX, older);
+  if (older && to.tokens_max && *older != *to.tokens_max)
+    fields.put("max_tokens", "'max_tokens' and 'max_completion_tokens' differ: give one of them");
+  if (!to.tokens_max) to.tokens_max = older;
 }
 
-tl::expected<Json, ApiError> read_message(const Json& message, const std::string& where) {
-  constexpr std::string_view kRoles[] = {"system", "developer", "user", "assistant"};
-  if (!message.is_object()) return refuse(where, fmt::format("'{}' is {}: not an object", where, shown(message)));
-  const Json role = message.value("role", Json());
-  if (!role.is_string() || !among(kRoles, role.get<std::string>())) {
-    return refuse(where + ".role",
-                  fmt::format("'{}.role' is {}: it takes system, developer, user or assistant", where, shown(role)));
-  }
-  Json made = {{"role", role == "developer" ? Json("system") : role}};
-  auto content = content_text(message.value("content", Json()), where + ".content");
-  if (!content) return tl::unexpected(std::move(content).error());
-  made["content"] = *std::move(content);
-  for (const auto& [name, value] : message.items()) {
-    if (name == "role" || name == "content" || value.is_null()) continue;
-    if ((name == "tool_calls" || name == "annotations") && value == Json::array()) continue;
-    if ((name != "name" && name != "reasoning_content") || !value.is_string()) {
-      const std::string field = fmt::format("{}.{}", where, name);
-      return refuse(field, fmt::format("'{}' is {}, which is not supported: leave it out", field, shown(value)),
-                    "unsupported_parameter");
-    }
-    made[name] = value;
-  }
-  return made;
+void read_sampling(Fields& fields, ApiRequest& to) {
+  fields.number("temperature", 0, 2, to.temperature);
+  fields.number("top_p", 0, 1, to.top_p);
+  fields.number("min_p", 0, 1, to.min_p);
+  fields.whole("top_k", 0, 1 << 30, to.top_k);
+  fields.number("presence_penalty", -2, 2, to.presence_penalty);
+  fields.number("frequency_penalty", -2, 2, to.frequency_penalty);
+  fields.whole("seed", INT64_MIN, INT64_MAX, to.seed);
+  fields.stops(to.stops);
 }
 
-tl::expected<Json, ApiError> read_messages(const Json* messages) {
-  if (messages == nullptr || !messages->is_array() || messages->empty())
-    return refuse("messages", "'messages' is missing: it takes a list of at least one message");
-  Json made = Json::array();
-  for (size_t i = 0; i < messages->size(); ++i) {
-    auto message = read_message((*messages)[i], fmt::format("messages[{}]", i));
-    if (!message) return tl::unexpected(std::move(message).error());
-    made.push_back(*std::move(message));
+void read_stream(Fields& fields, ApiRequest& to) {
+  fields.flag("stream", to.stream);
+  const Json* options = fields.find("stream_options");
+  if (options == nullptr) return;
+  if (!to.stream) return fields.put("stream_options", "'stream_options' goes with \"stream\": true");
+  if (!options->is_object()) {
+    return fields.put("stream_options", fmt::format("'stream_options' is {}: not an object", shown(*options)));
   }
-  return made;
+  for (const auto& [name, value] : options->items()) {
+    if (name == "include_obfuscation" && (value.is_boolean() || value.is_null())) continue;  // of OpenAI's own wires
+    if (name != "include_usage" || !(value.is_boolean() || value.is_null())) {
+      return fields.put("stream_options", fmt::format("'stream_options' has {}: {}: it takes include_usage, true or "
+                                                      "false",
+                                                      shown(Json(name)), shown(value)));
+    }
+    to.include_usage = value == true;
+  }
+}
+
+// A chat has a flag and a number; a completion the number alone.
+void read_logprobs(Fields& fields, bool chat, ApiRequest& to) {
+  if (!chat) return fields.whole("logprobs", 0, kLogprobsMax, to.logprobs);
+  bool wanted = false;
+  fields.flag("logprobs", wanted);
+  std::optional<uint32_t> top;
+  fields.whole("top_logprobs", 0, kLogprobsMax, top);
+  if (top.value_or(0) > 0 && !wanted) fields.put("top_logprobs", "'top_logprobs' goes with \"logprobs\": true");
+  if (wanted) to.logprobs = top.value_or(0);
+}
+
+// Variables of the template: what messages and tools are it does not say.
+void read_template_fields(Fields& fields, ApiRequest& to) {
+  constexpr std::string_view kTaken[] = {"messages",  "tools",     "add_generation_prompt",
+                                         "bos_token", "eos_token", "pad_token"};
+  const Json* given = fields.find("chat_template_kwargs");
+  if (given == nullptr) return;
+  const auto plain = [](const Json& value) {
+    return value.is_primitive() && (!value.is_string() || value.get_ref<const std::string&>().size() <= 1024);
+  };
+  if (!given->is_object() || given->size() > kTemplateFieldsMax)
+    return fields.put("chat_template_kwargs",
+                      fmt::format("'chat_template_kwargs' is {}: it takes an object of at most {} fields",
+                                  shown(*given), kTemplateFieldsMax));
+  for (const auto& [name, value] : given->items()) {
+    const std::string field = "chat_template_kwargs." + name.substr(0, 80);
+    if (among(kTaken, name) || !plain(value)) {
+      return fields.put(field, fmt::format("{} is {}: it takes plain values, and none that the server sets itself",
+                                           shown(Json(field)), shown(value)));
+    }
+    if (name == "enable_thinking" && !value.is_null()) {
+      if (!value.is_boolean())
+        return fields.put(field, fmt::format("'{}' is {}: it takes true or false", field, shown(value)));
+      to.thinking = value.get<bool>();
+    }
+    to.chat.extra[name] = value;
+  }
+}
+
+// To templates that know it by this name, and to those that only know thinking or none.
+void read_effort(Fields& fields, ApiRequest& to) {
+  constexpr std::string_view kEfforts[] = {"none", "minimal", "low", "medium", "high", "xhigh"};
+  const Json* effort = fields.find("reasoning_effort");
+  if (effort == nullptr) return;
+  if (!effort->is_string() || !among(kEfforts, effort->get_ref<const std::string&>())) {
+    return fields.put("reasoning_effort", fmt::format("'reasoning_effort' is {}: it takes none, minimal, low, medium, "
+                                                      "high or xhigh",
+                                                      shown(*effort)));
+  }
+  if (!to.thinking) to.thinking = *effort != "none" && *effort != "minimal";
+  to.chat.extra["reasoning_effort"] = *effort;
+}
+
+Checked read_served(Fields& fields, const Json& body, bool chat, ApiRequest& to) {
+  fields.text("model", kModelBytesMax, to.model);
+  read_stream(fields, to);
+  std::optional<uint32_t> choices;
+  fields.whole("n", 1, kChoicesMax, choices);
+  to.choices = choices.value_or(1);
+  std::optional<float> repeat;
+  fields.number("repetition_penalty", 0.01, 100, to.repeat_penalty);
+  fields.number("repeat_penalty", 0.01, 100, repeat);
+  if (!to.repeat_penalty) to.repeat_penalty = repeat;
+  fields.ids("stop_token_ids", kStopIdsMax, to.stop_ids);
+  fields.biases("logit_bias", to.logit_bias);
+  fields.flag("ignore_eos", to.ignore_eos);
+  read_logprobs(fields, chat, to);
+  if (chat) {
+    read_template_fields(fields, to);
+    read_effort(fields, to);
+    if (to.thinking) to.chat.extra["enable_thinking"] = *to.thinking;
+  } else {
+    fields.flag("echo", to.echo);
+  }
+  if (fields.error()) return tl::unexpected(*fields.error());
+  auto format = read_format(body);
+  if (!format) return tl::unexpected(std::move(format).error());
+  to.format = *std::move(format);
+  return chat ? read_tools(body, to) : Checked();
 }
 
 }  // namespace
 
-tl::expected<ApiRequest, ApiError> read_request(Endpoint endpoint, const Json& body, Reader /*reader*/) {
+tl::expected<ApiRequest, ApiError> read_request(Endpoint endpoint, const Json& body, Reader reader) {
   if (!body.is_object()) return refuse("", fmt::format("the body is {}: not an object", shown(body)));
-  const bool chat = endpoint == Endpoint::kChat;
+  const bool chat = endpoint == Endpoint::kChat, server = reader == Reader::kServer;
   for (const auto& [name, value] : body.items()) {
-    if (auto checked = check_field(name, value, chat ? "messages" : "prompt"); !checked)
+    if (auto checked = check_field(name, value, chat, reader); !checked)
       return tl::unexpected(std::move(checked).error());
   }
   ApiRequest request;
   request.endpoint = endpoint;
   Fields fields(body);
   if (chat) {
-    auto messages = read_messages(fields.find("messages"));
+    auto messages = read_messages(fields.find("messages"), reader);
     if (!messages) return tl::unexpected(std::move(messages).error());
     request.chat.messages = *std::move(messages);
-  } else if (const Json* prompt = fields.find("prompt"); prompt != nullptr && prompt->is_string()) {
-    request.prompt = prompt->get<std::string>();
-  } else {
-    return refuse("prompt", "'prompt' is missing, or no text: it takes one text");
+  } else if (auto read = read_prompt(fields.find("prompt"), reader, request); !read) {
+    return tl::unexpected(std::move(read).error());
   }
-  std::optional<uint32_t> older;
-  fields.whole("max_completion_tokens", 1, INT32_MAX, request.tokens_max);
-  fields.whole("max_tokens", 1, INT32_MAX, older);
-  if (older && request.tokens_max && *older != *request.tokens_max)
-    fields.put("max_tokens", "'max_tokens' and 'max_completion_tokens' differ: give one of them");
-  if (!request.tokens_max) request.tokens_max = older;
-  fields.number("temperature", 0, 2, request.temperature);
-  fields.number("top_p", 0, 1, request.top_p);
-  fields.number("min_p", 0, 1, request.min_p);
-  fields.whole("top_k", 0, 1 << 30, request.top_k);
-  fields.number("presence_penalty", -2, 2, request.presence_penalty);
-  fields.number("frequency_penalty", -2, 2, request.frequency_penalty);
-  fields.whole("seed", INT64_MIN, INT64_MAX, request.seed);
-  fields.stops(request.stops);
+  // A score of a prompt alone has an answer of no tokens.
+  read_lengths(fields, server && !chat ? 0 : 1, request);
+  read_sampling(fields, request);
+  if (server) {
+    if (auto read = read_served(fields, body, chat, request); !read) return tl::unexpected(std::move(read).error());
+  }
   if (fields.error()) return tl::unexpected(*fields.error());
   return request;
 }
@@ -245,16 +245,28 @@ void ApiRequest::apply(CompletionRequest& to) const {
   put(top_k, sampler.top_k);
   put(presence_penalty, sampler.presence_penalty);
   put(frequency_penalty, sampler.frequency_penalty);
+  put(repeat_penalty, sampler.repeat_penalty);
   put(stops, to.stops);
   // 0 asks for the likeliest alone, which this share of the sum is too.
   if (top_p) sampler.top_p = std::max(*top_p, std::numeric_limits<float>::min());
   if (seed) sampler.seed = static_cast<uint64_t>(*seed);
+  to.request.stop_ids.insert(to.request.stop_ids.end(), stop_ids.begin(), stop_ids.end());
+  to.request.ignore_eos |= ignore_eos;
 }
 
 tl::expected<std::vector<int32_t>, ApiError> prompt_tokens(const Runtime& runtime, const ApiRequest& request) {
   const bool chat = request.endpoint == Endpoint::kChat;
   const char* field = chat ? "messages" : "prompt";
-  auto tokens = chat ? runtime.encode_chat(request.chat) : runtime.encode(request.prompt, true, TextPlace::kStart);
+  if (request.prompt_ids) {
+    const int64_t vocab = runtime.model().spec.vocab;
+    const auto past = std::find_if(request.prompt_ids->begin(), request.prompt_ids->end(),
+                                   [&](int32_t id) { return id < 0 || id >= vocab; });
+    if (past != request.prompt_ids->end())
+      return refuse(field, fmt::format("'{}' holds the token id {}: the model has {}", field, *past, vocab));
+  }
+  auto tokens = request.prompt_ids ? Result<std::vector<int32_t>>(*request.prompt_ids)
+                : chat             ? runtime.encode_chat(request.chat)
+                                   : runtime.encode(request.prompt, true, TextPlace::kStart);
   if (!tokens) return tl::unexpected(api_error(tokens.error(), field));
   if (tokens->empty()) return refuse(field, fmt::format("'{}' has no tokens", field));
   if (const uint64_t context = runtime.context_tokens(); tokens->size() > context) {

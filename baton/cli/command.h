@@ -51,6 +51,8 @@ std::unique_ptr<Command> add_quantize(CLI::App& program);
 std::unique_ptr<Command> add_imatrix(CLI::App& program);
 std::unique_ptr<Command> add_export(CLI::App& program);
 std::unique_ptr<Command> add_bench(CLI::App& program);
+std::unique_ptr<Command> add_serve(CLI::App& program);
+std::unique_ptr<Command> add_ps(CLI::App& program);
 std::unique_ptr<Command> add_state(CLI::App& program);
 std::unique_ptr<Command> add_perplexity(CLI::App& program);
 std::unique_ptr<Command> add_ladder(CLI::App& program);

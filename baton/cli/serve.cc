@@ -1,0 +1,227 @@
+// `baton serve`: a model behind HTTP, until it is told to end.
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <span>
+#include <thread>
+
+#include "baton/base/random.h"
+#include "baton/base/terminal.h"
+#include "baton/cli/command.h"
+#include "baton/cli/figures.h"
+#include "baton/cli/interrupt.h"
+#include "baton/cli/machine.h"
+#include "baton/cli/model_flags.h"
+#include "baton/cli/paths.h"
+#include "baton/cli/progress.h"
+#include "baton/cli/prompt.h"
+#include "baton/cli/sampling_flags.h"
+#include "baton/cli/state_key.h"
+#include "baton/cli/thinking.h"
+#include "baton/serve/app.h"
+#include "baton/state/checksum.h"
+
+namespace baton::cli {
+namespace {
+
+struct ServeFlags {
+  ModelFlags model;
+  SamplingFlags sampling;
+  ThinkingFlags thinking;
+  StateCacheFlags cache;
+  std::string state_key;
+  std::optional<StateKey> key;  // of state_key
+  std::vector<std::string> aliases;
+  std::string host = "127.0.0.1", unix_socket, tls_certificate, tls_key, api_key_file;
+  std::vector<std::string> api_keys;
+  uint16_t port = 8080;
+  uint32_t parallel = 8, queue = 512, drain_seconds = 30;
+  bool no_reuse = false, quiet = false;
+};
+
+Status check_serve_flags(const ServeFlags& flags) {
+  if (flags.tls_certificate.empty() != flags.tls_key.empty())
+    return fail(Code::kInvalidInput, "--tls-cert and --tls-key go together");
+  if (!flags.unix_socket.empty() && !flags.tls_certificate.empty())
+    return fail(Code::kInvalidInput, "--unix-socket goes without --tls-cert");
+  if (!flags.state_key.empty() && flags.cache.folder.empty())
+    return fail(Code::kInvalidInput, "--state-key goes with --state-cache");
+  if (flags.no_reuse && !flags.cache.folder.empty())
+    return fail(Code::kInvalidInput, "--no-reuse prefills all of each prompt: --state-cache has no use; leave one out");
+  return {};
+}
+
+// As a batch has it: a quarter of what is free for states, of that a quarter for those at rest.
+EngineLimits serve_limits(const ServeFlags& flags) {
+  EngineLimits limits;
+  limits.requests_active_max = flags.parallel;
+  limits.requests_queued_max = 4096;  // further choices of those that run
+  limits.state_bytes_max = this_machine().memory_available_bytes / 4;
+  if (!flags.no_reuse) limits.checkpoint_bytes_max = limits.state_bytes_max / 4;
+  return limits;
+}
+
+// What answers follow, beside their requests.
+std::string fingerprint_of_server(const ServeFlags& flags, const Runtime& runtime) {
+  const OrderedJson facts = {{"model", model_name(flags.model.model)},
+                             {"parameters", runtime.model().parameter_count()},
+                             {"bytes", runtime.model().weight_bytes()},
+                             {"units", {flags.model.prefill_unit, flags.model.via_unit, flags.model.decode_unit}},
+                             {"options", flags.model.units_that_show()},
+                             {"context", runtime.context_tokens()},
+                             {"strategy", flags.model.strategy}};
+  const std::string text = facts.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+  return fmt::format("fp_{:016x}", checksum(std::as_bytes(std::span(text))));
+}
+
+serve::ModelSetup setup_of(const ServeFlags& flags, const Runtime& runtime, uint64_t state_bytes_max,
+                           std::atomic<uint64_t>& draws) {
+  serve::ModelSetup setup;
+  setup.name = model_name(flags.model.model);
+  setup.aliases = flags.aliases;
+  setup.fingerprint = fingerprint_of_server(flags, runtime);
+  setup.stops = flags.sampling.stops;
+  setup.thinking = flags.thinking.asked();
+  setup.reuse = !flags.no_reuse && flags.model.verify == "off";
+  setup.state_bytes_max = state_bytes_max;
+  setup.prepare = [&flags, &draws](Request& request) {
+    flags.sampling.apply(request);
+    flags.model.apply(request);
+    // Without a seed of its own each request has another one.
+    if (flags.sampling.seed < 0) request.sampler.seed = Random(draws++).next() >> 1;
+  };
+  return setup;
+}
+
+Result<serve::AppOptions> app_options(const ServeFlags& flags) {
+  serve::AppOptions options;
+  if (!flags.api_key_file.empty()) {
+    BATON_TRY(options.keys, serve::ApiKeys::read(flags.api_key_file));
+  }
+  for (const std::string& key : flags.api_keys) {
+    BATON_OK(options.keys.add(key, fmt::format("flag{}", options.keys.all().size() + 1)));
+  }
+  options.http.host = flags.host;
+  options.http.port = flags.port;
+  options.http.unix_socket = flags.unix_socket;
+  options.http.tls_certificate = flags.tls_certificate;
+  options.http.tls_key = flags.tls_key;
+  options.http.limits.connections_max =
+      std::max(options.http.limits.connections_max, flags.queue + flags.parallel + 512);
+  options.service.parallel = flags.parallel;
+  options.service.queue_max = flags.queue;
+  const Machine machine = this_machine();
+  options.machine = {{"processor", machine.processor},
+                     {"cores", machine.cores},
+                     {"memory_bytes", machine.memory_bytes},
+                     {"memory_available_bytes", machine.memory_available_bytes}};
+  return options;
+}
+
+bool open_to_others(const ServeFlags& flags) {
+  return flags.unix_socket.empty() && flags.host != "127.0.0.1" && flags.host != "::1" && flags.host != "localhost";
+}
+
+// Until the first signal; from then on a second one ends the program.
+void serve_until_told(const ServeFlags& flags, serve::App& app, InterruptScope& interrupts) {
+  while (!interrupts.interrupted()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  interrupts.clear();
+  interrupts.end_at_once(true);
+  app.stop();
+  if (!flags.quiet)
+    fmt::print(stderr, "baton: ending: at most {} s for {} requests that run; a second signal ends at once\n",
+               flags.drain_seconds, app.service().counts().running);
+  if (!app.drain(std::chrono::seconds(flags.drain_seconds)))
+    spdlog::warn("--drain-seconds {}: what still ran was cut off", flags.drain_seconds);
+  app.close();
+}
+
+int run_serve(ServeFlags& flags) {
+  if (const auto status = check_serve_flags(flags); !status) return report_usage(status.error());
+  if (const auto status = flags.model.settle(); !status) return report_usage(status.error());
+  auto key = read_state_key(flags.state_key);
+  if (!key) return report(key.error());
+  flags.key = *std::move(key);
+  flags.cache.key = pointer_to(flags.key);
+  InterruptScope interrupts(InterruptScope::kTerminateToo);
+  interrupts.end_at_once(true);
+  auto options = app_options(flags);
+  if (!options) return report_usage(options.error());
+  if (open_to_others(flags) && options->keys.empty())
+    spdlog::warn("--host {}: whoever reaches this machine may ask; --api-key-file asks for keys", flags.host);
+  const EngineLimits limits = serve_limits(flags);
+  auto runtime = flags.model.open(limits, flags.cache);
+  if (!runtime) return report(with_flags(runtime.error()));
+  const TextModel& text = (*runtime)->text();
+  if (!text.tokenizer) return report(no_tokenizer(text).value());
+  flags.thinking.warn(text);
+  if (!flags.quiet) say_bundled_model(flags.model);
+  std::atomic<uint64_t> draws = static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
+  serve::ModelPool pool;
+  auto setup = setup_of(flags, **runtime, limits.state_bytes_max, draws);
+  pool.add(std::make_unique<serve::ServedModel>(std::move(setup), *std::move(runtime)));
+  auto app = serve::App::open(*std::move(options), pool);
+  if (!app) return report(app.error());
+  fmt::print(stderr, "baton: listening on {}\n", (*app)->address());
+  interrupts.end_at_once(false);
+  serve_until_told(flags, **app, interrupts);
+  app->reset();
+  if (!flags.cache.folder.empty()) {
+    for (const auto& model : pool.all()) {
+      if (const auto saved = model->save_checkpoints({}); !saved)
+        spdlog::warn("--state-cache: not all states were saved: {}", saved.error().message);
+    }
+  }
+  return kOk;
+}
+
+void add_listener(CLI::App& app, ServeFlags& flags) {
+  app.add_option("--host", flags.host, "address to listen on; 0.0.0.0: all of this machine's")->capture_default_str();
+  app.add_option("--port", flags.port, "port; 0: any that is free")->capture_default_str()->check(CLI::Range(0, 65535));
+  takes_path(app.add_option("--unix-socket", flags.unix_socket, "listen on this socket instead"), PathKind::kOutput);
+  takes_path(app.add_option("--tls-cert", flags.tls_certificate, "certificate chain for HTTPS (PEM)"), PathKind::kFile);
+  takes_path(app.add_option("--tls-key", flags.tls_key, "its private key (PEM)"), PathKind::kFile);
+  app.add_option("--api-key", flags.api_keys,
+                 "a key that requests must send (repeatable); all may read it in the list "
+                 "of processes: better a file")
+      ->allow_extra_args(false);
+  takes_path(app.add_option("--api-key-file", flags.api_key_file,
+                            "keys, one a line, as they are or as sha256:HEX; weight=N behind one gives it more of the "
+                            "queue (docs/server.md)"),
+             PathKind::kFile);
+}
+
+}  // namespace
+
+std::unique_ptr<Command> add_serve(CLI::App& program) {
+  CLI::App* app = program.add_subcommand("serve", "answer over HTTP, as OpenAI's interface has it");
+  auto command = std::make_unique<FlagsCommand<ServeFlags, run_serve>>(app);
+  ServeFlags* flags = &command->flags;
+  add_listener(*app, *flags);
+  app->add_option("-a,--alias", flags->aliases, "another name of the model in requests (repeatable)")
+      ->allow_extra_args(false);
+  app->add_option("--parallel", flags->parallel, "requests that run at once, as far as memory goes")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 256));
+  app->add_option("--queue", flags->queue, "requests that wait; one more is answered 429")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 16384));
+  app->add_option("--drain-seconds", flags->drain_seconds, "what running requests have when the server is told to end")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 86400));
+  app->add_flag("--no-reuse", flags->no_reuse, "prefill all of each prompt; no answer shows it");
+  flags->cache.add_to(*app);
+  takes_path(app->add_option("--state-key", flags->state_key,
+                             "file with a secret of at least 32 bytes: states of --state-cache carry a MAC under it"),
+             PathKind::kFile);
+  flags->model.add_to(*app);
+  flags->sampling.add_to(*app);
+  flags->thinking.add_to(*app);
+  app->add_flag("-q,--quiet", flags->quiet, "less on stderr");
+  return command;
+}
+
+}  // namespace baton::cli

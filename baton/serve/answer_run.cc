@@ -1,0 +1,269 @@
+// The loop of a worker.
+#include "baton/serve/answer_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <new>
+
+#include "baton/base/memory_reserve.h"
+#include "baton/serve/answer_figures.h"
+
+namespace baton::serve {
+namespace {
+
+constexpr double kProgressMs = 250;
+constexpr std::chrono::milliseconds kLookMs{50};  // for clients that left
+
+ApiError error_of(const Error& error) {
+  ApiError made = openai::api_error(error);
+  made.message = without_paths(made.message);
+  if (error.code == Code::kOutOfMemory || error.code == Code::kUnavailable || error.code == Code::kCancelled)
+    made.status = 503;
+  return made;
+}
+
+const char* word_of(Finish finish) {
+  switch (finish) {
+    case Finish::kStop:
+    case Finish::kStopString:
+      return "stop";
+    case Finish::kLength:
+      return "length";
+    case Finish::kToolCalls:
+      return "tool_calls";
+    case Finish::kCancelled:
+      return "cancelled";
+  }
+  return "error";
+}
+
+AnswerParserOptions parser_options(const Job& job) {
+  AnswerParserOptions options;
+  const bool chat = job.request.endpoint == openai::Endpoint::kChat;
+  const bool calls = !job.request.chat.tools.is_null() && job.request.tool_choice != openai::ToolChoice::kNone;
+  if (chat && calls) {
+    options.style = tool_style_of(job.model->runtime().text());
+    options.tools = job.request.chat.tools;
+  }
+  options.split_reasoning = chat;
+  options.begins_in_reasoning = chat && job.in_reasoning;
+  return options;
+}
+
+}  // namespace
+
+AnswerRun::AnswerRun(Service& service, Job& job) : service_(service), job_(job), unsent_(job.exchange) {
+  const AnswerParserOptions options = parser_options(job);
+  for (uint32_t i = 0; i < job.request.choices; ++i) choices_.emplace_back(options);
+}
+
+void AnswerRun::run() try {
+  if (const auto started = start(0); !started) return fail(error_of(started.error()));
+  if (job_.request.stream) service_.begin_stream(job_);
+  while (ended_ < choices_.size()) {
+    gone_ = gone_ || job_.exchange->gone();
+    if (gone_) return tell_done("cancelled");
+    if (service_.cancelling_) {
+      return fail({.status = 503,
+                   .message = "the server is shutting down: the answer was cut off",
+                   .type = "server_error",
+                   .code = "unavailable"});
+    }
+    bool first = true;
+    for (uint32_t i = 0; i < started_; ++i) {
+      if (choices_[i].completion) continue;
+      const auto timeout = !first                 ? std::chrono::milliseconds(0)
+                           : choices_.size() == 1 ? kLookMs
+                                                  : std::chrono::milliseconds(5);
+      first = false;
+      if (const auto stepped = step(i, timeout); !stepped) return fail(error_of(stepped.error()));
+    }
+    if (const auto begun = start_others(); !begun) return fail(error_of(begun.error()));
+    if (!unsent_.flush()) gone_ = true;
+    tell_progress();
+  }
+  finish();
+} catch (const std::bad_alloc&) {
+  choices_.clear();
+  refill_memory_reserve();
+  fail({.status = 503, .message = "out of memory", .type = "server_error", .code = "out_of_memory"});
+}
+
+Status AnswerRun::start(uint32_t index) {
+  // Its tokens are asked for again by each further choice.
+  const bool last = index + 1 == choices_.size();
+  CompletionRequest request =
+      job_.model->make_request(last ? std::move(job_.tokens) : std::vector<int32_t>(job_.tokens));
+  job_.request.apply(request);
+  request.request.sampler.seed += index;
+  request.request.keep_at = job_.keep_at;
+  request.request.tenant = job_.caller.tenant;
+  request.request.weight = job_.caller.weight;
+  if (index == 0) submitted_ms_ = service_.timeline_.now_ms();
+  BATON_TRY(choices_[index].answer, job_.model->start(std::move(request)));
+  ++started_;
+  if (index > 0) return {};
+  const Request& units = job_.model->defaults();
+  service_.tell(job_, "prefill",
+                {{"prefill_unit", units.prefill_unit},
+                 {"decode_unit", units.decode_unit},
+                 {"strategy", units.strategy},
+                 {"queue_ms", submitted_ms_ - job_.arrived_ms},
+                 {"prompt_tokens", job_.head.prompt_tokens}});
+  return {};
+}
+
+// Behind the first one's prompt, so that they begin from the checkpoint it left.
+Status AnswerRun::start_others() {
+  const Choice& first = choices_.front();
+  if (started_ == choices_.size() || !(first.completion || first.answer->begun())) return {};
+  while (started_ < choices_.size()) BATON_OK(start(static_cast<uint32_t>(started_)));
+  return {};
+}
+
+Status AnswerRun::step(uint32_t index, std::chrono::milliseconds timeout) {
+  Choice& choice = choices_[index];
+  BATON_TRY(choice.completion, choice.answer->next(timeout, [&](std::string_view text) { take(index, text); }));
+  if (first_ms_ == 0 && (choice.completion ? !choice.completion->ids.empty() : choice.answer->begun()))
+    tell_first_token();
+  if (choice.completion) end_choice(index);
+  return {};
+}
+
+void AnswerRun::take(uint32_t index, std::string_view text) { emit(index, choices_[index].parser.push(text)); }
+
+void AnswerRun::emit(uint32_t index, const std::vector<AnswerPart>& parts) {
+  Choice& choice = choices_[index];
+  if (!std::exchange(writing_, true)) gone_ = !send(job_.writer->begin(job_.head)) || gone_;
+  for (const AnswerPart& part : parts) {
+    choice.reasoning = part.kind == AnswerPart::Kind::kReasoning;
+    gone_ = !send(job_.writer->part(index, part, {})) || gone_;
+  }
+  const size_t seen = choice.completion ? choice.completion->ids.size() : choice.answer->so_far().ids.size();
+  if (choice.reasoning) choice.reasoning_tokens += seen - std::min(seen, choice.tokens_seen);
+  choice.tokens_seen = seen;
+}
+
+ChoiceEnd AnswerRun::end_of(const Choice& choice) const {
+  switch (choice.completion->ended) {
+    case Ended::kTokenLimit:
+    case Ended::kContextFull:
+      return {Finish::kLength};
+    case Ended::kStopString:
+      return {Finish::kStopString};
+    case Ended::kCancelled:
+      return {Finish::kCancelled};
+    case Ended::kEndToken:
+      break;
+  }
+  return {choice.parser.calls() > 0 ? Finish::kToolCalls : Finish::kStop};
+}
+
+void AnswerRun::end_choice(uint32_t index) {
+  Choice& choice = choices_[index];
+  emit(index, choice.parser.finish());
+  choice.answer.reset();
+  gone_ = !send(job_.writer->end_choice(index, end_of(choice))) || gone_;
+  ++ended_;
+}
+
+bool AnswerRun::send(std::string bytes) {
+  if (bytes.empty()) return true;
+  if (job_.request.stream) return unsent_.push(bytes);
+  whole_ += bytes;
+  return true;
+}
+
+uint64_t AnswerRun::tokens() const {
+  uint64_t count = 0;
+  for (const Choice& choice : choices_) {
+    count += choice.completion ? choice.completion->ids.size() : choice.answer ? choice.answer->so_far().ids.size() : 0;
+  }
+  return count;
+}
+
+void AnswerRun::tell_first_token() {
+  first_ms_ = told_ms_ = service_.timeline_.now_ms();
+  service_.tell(job_, "decode", {{"ttft_ms", first_ms_ - job_.arrived_ms}});
+}
+
+void AnswerRun::tell_progress() {
+  const double now_ms = service_.timeline_.now_ms();
+  if (first_ms_ == 0 || now_ms - told_ms_ < kProgressMs || !service_.timeline_.watched()) return;
+  const uint64_t count = tokens();
+  service_.tell(job_, "tokens",
+                {{"tokens", count},
+                 {"tokens_per_second", static_cast<double>(count - told_tokens_) * 1000 / (now_ms - told_ms_)}});
+  told_ms_ = now_ms;
+  told_tokens_ = count;
+}
+
+void AnswerRun::finish() {
+  AnswerTail tail;
+  const RequestStats& first = choices_.front().completion->stats;
+  tail.prompt_tokens = first.prompt_tokens;
+  tail.cached_tokens = first.cached_tokens;
+  for (const Choice& choice : choices_) {
+    tail.completion_tokens += choice.completion->stats.generated_tokens;
+    tail.reasoning_tokens += choice.reasoning_tokens;
+  }
+  const double server_queue_ms = submitted_ms_ - job_.arrived_ms;
+  tail.queue_ms = server_queue_ms + first.queue_ms;
+  tail.prefill_ms = first.prefill_ms;
+  for (const float ms : first.token_ms) tail.decode_ms += ms;
+  tail.decode_ms += first.first_token.first_decode_ms;
+  tail.total_ms = service_.timeline_.now_ms() - job_.arrived_ms;
+  tail.baton = extension_json(first, server_queue_ms);
+  tell_done(word_of(end_of(choices_.front()).finish));
+  gone_ = !send(job_.writer->end(tail)) || gone_;
+  if (gone_) return;
+  if (job_.request.stream) return service_.outbox_.finish(std::move(unsent_));
+  job_.exchange->respond({200, {{"content-type", job_.writer->content_type()}}, std::move(whole_)});
+}
+
+void AnswerRun::tell_done(const char* finish) {
+  Observed observed{.finished = finish,
+                    .queue_s = (submitted_ms_ - job_.arrived_ms) / 1000,
+                    .first_token_s = (first_ms_ - job_.arrived_ms) / 1000,
+                    .total_s = (service_.timeline_.now_ms() - job_.arrived_ms) / 1000,
+                    .prompt_tokens = job_.head.prompt_tokens,
+                    .generated_tokens = tokens()};
+  std::vector<const RequestStats*> stats;
+  for (const Choice& choice : choices_) {
+    if (choice.completion) stats.push_back(&choice.completion->stats);
+  }
+  Json told = {{"finish", finish}, {"prompt_tokens", job_.head.prompt_tokens}};
+  if (!stats.empty()) {
+    const RequestStats& first = *stats.front();
+    observed.cached_tokens = first.cached_tokens;
+    observed.queue_s += first.queue_ms / 1000;
+    const auto positive = [](double number) { return number > 0 ? Json(number) : Json(nullptr); };
+    told.update(
+        Json{{"cached_tokens", first.cached_tokens},
+             {"completion_tokens", observed.generated_tokens},
+             {"phases", phases_json(first, job_.arrived_ms, submitted_ms_)},
+             {"bridge", bridge_json(first.bridge)},
+             {"state_bytes", job_.model->state_bytes(first.prompt_tokens + first.generated_tokens)},
+             {"tokens_per_second", {{"prefill", positive(first.prefill_tps)}, {"decode", positive(first.decode_tps)}}},
+             {"joules", "unknown"},
+             {"emulated", first.prefill.emulated || first.decode.emulated},
+             {"fallback", first.fallback.empty() ? Json(nullptr) : Json(first.fallback)}});
+  } else {
+    told.update(Json{{"completion_tokens", observed.generated_tokens}, {"phases", Json::array()}});
+  }
+  service_.metrics_.count_answer(observed, stats);
+  service_.tell(job_, "done", std::move(told));
+}
+
+void AnswerRun::fail(const ApiError& error) {
+  for (Choice& choice : choices_) choice.answer.reset();
+  if (!job_.begun) {
+    tell_done("error");
+    return respond_error(*job_.exchange, job_.protocol, error);
+  }
+  tell_done("error");
+  if (unsent_.push(job_.writer->error(error))) service_.outbox_.finish(std::move(unsent_));
+}
+
+}  // namespace baton::serve

@@ -1,0 +1,60 @@
+// One request on a worker: its choices through the engine, and their parts to the client.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "baton/api/answer_parts.h"
+#include "baton/serve/job.h"
+#include "baton/serve/outbox.h"
+#include "baton/serve/service.h"
+
+namespace baton::serve {
+
+// Lives for one call of `run`. A client that left is noticed within 50 ms, and its choices are cancelled.
+class AnswerRun {
+ public:
+  AnswerRun(Service& service, Job& job);
+  void run();
+
+ private:
+  struct Choice {
+    explicit Choice(AnswerParserOptions options) : parser(std::move(options)) {}
+    std::optional<Answer> answer;
+    AnswerParser parser;
+    std::optional<Completion> completion;
+    size_t tokens_seen = 0;
+    uint64_t reasoning_tokens = 0;
+    bool reasoning = false;
+  };
+
+  Status start(uint32_t index);
+  Status start_others();
+  Status step(uint32_t index, std::chrono::milliseconds timeout);
+  void take(uint32_t index, std::string_view text);
+  void emit(uint32_t index, const std::vector<AnswerPart>& parts);
+  void end_choice(uint32_t index);
+  ChoiceEnd end_of(const Choice& choice) const;
+  void tell_first_token();
+  void tell_progress();
+  void finish();
+  void tell_done(const char* finish);
+  void fail(const ApiError& error);
+  bool send(std::string bytes);  // false: the client is gone
+  uint64_t tokens() const;
+
+  Service& service_;
+  Job& job_;
+  Unsent unsent_;
+  std::string whole_;  // where nothing is streamed
+  std::vector<Choice> choices_;
+  size_t started_ = 0, ended_ = 0;
+  bool writing_ = false, gone_ = false;
+  double submitted_ms_ = 0, first_ms_ = 0, told_ms_ = 0;
+  uint64_t told_tokens_ = 0;
+};
+
+}  // namespace baton::serve

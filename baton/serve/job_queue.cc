@@ -1,0 +1,74 @@
+// Stride scheduling over lines of waiting jobs.
+#include "baton/serve/job_queue.h"
+
+#include <algorithm>
+
+namespace baton::serve {
+
+JobQueue::Pushed JobQueue::push(std::unique_ptr<Job>& job) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_) return Pushed::kClosed;
+    if (waiting_ >= waiting_max_) return Pushed::kFull;
+    Line& line = lines_[job->caller.key];
+    if (line.jobs.size() >= job->caller.waiting_max) return Pushed::kKeyFull;
+    if (line.jobs.empty()) line.passed = std::max(line.passed, passed_);
+    line.weight = std::max(job->caller.weight, 1u);
+    const uint64_t number = job->number;
+    line.jobs.emplace(number, std::move(job));
+    ++waiting_;
+  }
+  came_.notify_one();
+  return Pushed::kYes;
+}
+
+std::unique_ptr<Job> JobQueue::pop() {
+  std::unique_lock lock(mutex_);
+  came_.wait(lock, [&] { return closed_ || waiting_ > 0; });
+  Line* next = nullptr;
+  for (auto& [key, line] : lines_) {
+    if (!line.jobs.empty() && (next == nullptr || line.passed < next->passed)) next = &line;
+  }
+  if (next == nullptr) return nullptr;
+  auto job = std::move(next->jobs.begin()->second);
+  next->jobs.erase(next->jobs.begin());
+  passed_ = next->passed;
+  next->passed += 1.0 / next->weight;
+  --waiting_;
+  return job;
+}
+
+std::unique_ptr<Job> JobQueue::remove(uint64_t number) {
+  const std::lock_guard lock(mutex_);
+  for (auto& [key, line] : lines_) {
+    const auto found = line.jobs.find(number);
+    if (found == line.jobs.end()) continue;
+    auto job = std::move(found->second);
+    line.jobs.erase(found);
+    --waiting_;
+    return job;
+  }
+  return nullptr;
+}
+
+std::vector<std::unique_ptr<Job>> JobQueue::close() {
+  std::vector<std::unique_ptr<Job>> left;
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+    for (auto& [key, line] : lines_) {
+      for (auto& [number, job] : line.jobs) left.push_back(std::move(job));
+      line.jobs.clear();
+    }
+    waiting_ = 0;
+  }
+  came_.notify_all();
+  return left;
+}
+
+uint64_t JobQueue::waiting() const {
+  const std::lock_guard lock(mutex_);
+  return waiting_;
+}
+
+}  // namespace baton::serve

@@ -1,0 +1,80 @@
+// What is counted, in Prometheus' text format (https://prometheus.io/docs/instrumenting/exposition_formats/): names
+// after vLLM's where it has them, ours begin with "baton_".
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "baton/engine/request.h"
+
+namespace baton::serve {
+
+// `name{labels}` and a value; a label's text is escaped.
+class MetricsText {
+ public:
+  using Labels = std::vector<std::pair<std::string_view, std::string_view>>;
+  void describe(std::string_view name, std::string_view kind, std::string_view help);
+  void value(std::string_view name, const Labels& labels, double number);
+  std::string take() { return std::move(text_); }
+
+ private:
+  std::string text_;
+};
+
+class Histogram {
+ public:
+  // `bounds`: rising; must live as long.
+  explicit Histogram(std::span<const double> bounds) : bounds_(bounds), counts_(bounds.size() + 1) {}
+  void observe(double value);
+  void write(MetricsText& to, const std::string& name, std::string_view help, const MetricsText::Labels& labels) const;
+
+ private:
+  std::span<const double> bounds_;
+  std::vector<uint64_t> counts_;
+  uint64_t count_ = 0;
+  double sum_ = 0;
+};
+
+// Of one answered request. Seconds.
+struct Observed {
+  std::string_view finished;  // "stop", "length", "tool_calls", "cancelled", "error"
+  double queue_s = 0, first_token_s = 0, total_s = 0;
+  uint64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
+};
+
+// What is so now, beside what was counted.
+struct Gauges {
+  uint64_t running = 0, waiting = 0;
+  uint64_t connections = 0;
+  uint64_t state_bytes = 0, state_bytes_max = 0, checkpoint_bytes = 0, checkpoints = 0;
+};
+
+// Any thread.
+class Metrics {
+ public:
+  Metrics();
+  void count_answer(const Observed& observed, std::span<const RequestStats* const> choices);
+  void count_response(int status);
+  void count_refused(std::string_view reason);  // one of a few words
+  std::string text(std::string_view model, const Gauges& gauges) const;
+
+ private:
+  void write_counters(MetricsText& to, const MetricsText::Labels& model) const;
+  void write_bridge(MetricsText& to, const MetricsText::Labels& model) const;
+
+  mutable std::mutex mutex_;
+  Histogram first_token_, between_tokens_, total_, queue_, prefill_, decode_, bridge_;
+  std::map<std::string, uint64_t, std::less<>> finished_, refused_, fallbacks_;
+  std::map<int, uint64_t> responses_;
+  uint64_t prompt_tokens_ = 0, cached_tokens_ = 0, generated_tokens_ = 0;
+  uint64_t bridge_bytes_ = 0, verified_ = 0, verify_failures_ = 0;
+  double started_s_ = 0;
+};
+
+}  // namespace baton::serve

@@ -1,0 +1,52 @@
+// A runtime, and what requests of it begin with.
+#include "baton/serve/models.h"
+
+#include <algorithm>
+#include <chrono>
+
+namespace baton::serve {
+
+ServedModel::ServedModel(ModelSetup setup, std::unique_ptr<Runtime> runtime)
+    : setup_(std::move(setup)),
+      runtime_(std::move(runtime)),
+      created_(std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
+                   .count()),
+      shape_(state_shape(runtime_->model().program, DType::kF32)),
+      defaults_(runtime_->make_request({})) {
+  setup_.prepare(defaults_);
+}
+
+CompletionRequest ServedModel::make_request(std::vector<int32_t> tokens) const {
+  CompletionRequest made{runtime_->make_request(std::move(tokens)), setup_.stops};
+  setup_.prepare(made.request);
+  if (setup_.reuse) made.request.reuse = ReuseMode::kExact;
+  return made;
+}
+
+Result<Answer> ServedModel::start(CompletionRequest request) {
+  const std::lock_guard lock(engine_mutex_);
+  return runtime_->start(std::move(request));
+}
+
+EngineUsage ServedModel::usage() const {
+  const std::lock_guard lock(engine_mutex_);
+  return runtime_->engine().usage();
+}
+
+uint64_t ServedModel::state_bytes(uint64_t tokens) const { return section_bytes(shape_, tokens); }
+
+Status ServedModel::save_checkpoints(const std::function<bool(uint64_t done, uint64_t total)>& on_progress) {
+  const std::lock_guard lock(engine_mutex_);
+  return runtime_->save_checkpoints(on_progress);
+}
+
+ServedModel* ModelPool::find(std::string_view name) const {
+  if (name.empty()) return models_.empty() ? nullptr : models_.front().get();
+  for (const auto& model : models_) {
+    const auto& aliases = model->setup().aliases;
+    if (model->name() == name || std::find(aliases.begin(), aliases.end(), name) != aliases.end()) return model.get();
+  }
+  return nullptr;
+}
+
+}  // namespace baton::serve

@@ -1,0 +1,71 @@
+// The models that a server answers with, by name.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "baton/api/runtime.h"
+#include "baton/state/shape.h"
+
+namespace baton::serve {
+
+// What is said of a model at its opening.
+struct ModelSetup {
+  std::string name;                       // what the interface calls it: never a path
+  std::vector<std::string> aliases = {};  // other names it answers to
+  std::string fingerprint = {};           // of what answers follow: file, units, context
+  std::function<void(Request&)> prepare;  // units, strategy, and the defaults of draws
+  std::vector<std::string> stops = {};    // default stop strings
+  std::optional<bool> thinking = {};      // enable_thinking where a request does not say
+  bool reuse = true;                      // prefixes
+  uint64_t state_bytes_max = 0;           // of the engine's limits, for gauges; 0: none
+};
+
+class ServedModel {
+ public:
+  ServedModel(ModelSetup setup, std::unique_ptr<Runtime> runtime);
+
+  const ModelSetup& setup() const { return setup_; }
+  const std::string& name() const { return setup_.name; }
+  const Runtime& runtime() const { return *runtime_; }
+  int64_t created() const { return created_; }  // seconds since 1970
+  // Units as requests ask for them, and the strategy.
+  const Request& defaults() const { return defaults_; }
+
+  // A request with the defaults of this model; draws that no seed was given for differ each time.
+  CompletionRequest make_request(std::vector<int32_t> tokens) const;
+  // Any thread; the answer is its caller's.
+  Result<Answer> start(CompletionRequest request);
+  EngineUsage usage() const;
+  // Of the state behind so many tokens, as the model keeps it.
+  uint64_t state_bytes(uint64_t tokens) const;
+  // Writes what it keeps into its cache; nothing can be asked then.
+  Status save_checkpoints(const std::function<bool(uint64_t done, uint64_t total)>& on_progress);
+
+ private:
+  ModelSetup setup_;
+  std::unique_ptr<Runtime> runtime_;
+  int64_t created_ = 0;
+  StateShape shape_;
+  Request defaults_;
+  mutable std::mutex engine_mutex_;  // Runtime::start may begin the engine anew
+};
+
+class ModelPool {
+ public:
+  void add(std::unique_ptr<ServedModel> model) { models_.push_back(std::move(model)); }
+  // Empty: the first. Null: there is none of that name.
+  ServedModel* find(std::string_view name) const;
+  const std::vector<std::unique_ptr<ServedModel>>& all() const { return models_; }
+
+ private:
+  std::vector<std::unique_ptr<ServedModel>> models_;
+};
+
+}  // namespace baton::serve

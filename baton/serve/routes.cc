@@ -1,0 +1,47 @@
+// The table of routes.
+#include "baton/serve/routes.h"
+
+#include <string>
+
+namespace baton::serve {
+namespace {
+
+constexpr Route kRoutes[] = {
+    {"POST", "/v1/chat/completions", "An answer to a chat", nullptr, openai_chat},
+    {"POST", "/v1/completions", "A text that goes on from a prompt", nullptr, openai_completions},
+    {"GET", "/v1/models", "The models there are", show_models},
+    {"GET", "/v1/models/*", "One of them", show_model},
+    {"POST", "/tokenize", "Text to token ids", tokenize},
+    {"POST", "/detokenize", "Token ids to text", detokenize},
+    {"POST", "/apply-template", "Messages as the model sees them", apply_template},
+    {"GET", "/health", "Whether the process answers", show_health, nullptr, true},
+    {"GET", "/ready", "Whether it takes requests", show_ready, nullptr, true},
+    {"GET", "/metrics", "Counters, in Prometheus' text format", show_metrics},
+    {"GET", "/slots", "How many requests run and wait", show_slots},
+    {"GET", "/props", "Models, units, limits and machine", show_props},
+    {"GET", "/version", "The version", show_version, nullptr, true},
+    {"GET", "/openapi.json", "This list, by the OpenAPI specification", show_openapi, nullptr, true},
+    {"GET", "/v1/timeline", "What happens to requests, live", show_timeline},
+};
+
+bool matches(const Route& route, std::string_view path) {
+  if (!route.path.ends_with("/*")) return route.path == path;
+  const std::string_view front = route.path.substr(0, route.path.size() - 1);
+  return path.size() > front.size() && path.starts_with(front);
+}
+
+}  // namespace
+
+std::span<const Route> routes() { return kRoutes; }
+
+const Route* find_route(std::string_view method, std::string_view path, bool* known) {
+  *known = false;
+  for (const Route& route : kRoutes) {
+    if (!matches(route, path)) continue;
+    if (route.method == method) return &route;
+    *known = true;
+  }
+  return nullptr;
+}
+
+}  // namespace baton::serve

@@ -1,0 +1,41 @@
+// What is answered where: one table, from which /openapi.json is made too.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "baton/serve/app.h"
+
+namespace baton::serve {
+
+// On a thread of the HTTP server: must not wait. What takes a while goes through Service::post.
+using Handle = void (*)(App& app, const ExchangePtr& exchange, const Caller& caller);
+
+struct Route {
+  std::string_view method, path;  // a path that ends with '/' and '*' stands for all that begin so
+  std::string_view summary;
+  Handle handle;                            // null: an answer of `protocol`
+  const Protocol& (*protocol)() = nullptr;  // also the form of errors; null: OpenAI's
+  bool open = false;                        // without a key
+};
+
+std::span<const Route> routes();
+// Null: none. `known`: the path is one of another method.
+const Route* find_route(std::string_view method, std::string_view path, bool* known);
+
+// By file; see routes.cc.
+void show_models(App& app, const ExchangePtr& exchange, const Caller& caller);
+void show_model(App& app, const ExchangePtr& exchange, const Caller& caller);
+void tokenize(App& app, const ExchangePtr& exchange, const Caller& caller);
+void detokenize(App& app, const ExchangePtr& exchange, const Caller& caller);
+void apply_template(App& app, const ExchangePtr& exchange, const Caller& caller);
+void show_health(App& app, const ExchangePtr& exchange, const Caller& caller);
+void show_ready(App& app, const ExchangePtr& exchange, const Caller& caller);
+void show_metrics(App& app, const ExchangePtr& exchange, const Caller& caller);
+void show_slots(App& app, const ExchangePtr& exchange, const Caller& caller);
+void show_props(App& app, const ExchangePtr& exchange, const Caller& caller);
+void show_version(App& app, const ExchangePtr& exchange, const Caller& caller);
+void show_openapi(App& app, const ExchangePtr& exchange, const Caller& caller);
+void show_timeline(App& app, const ExchangePtr& exchange, const Caller& caller);
+
+}  // namespace baton::serve

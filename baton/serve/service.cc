@@ -1,0 +1,305 @@
+// Readers, queue and workers.
+#include "baton/serve/service.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <new>
+#include <system_error>
+
+#include "baton/base/memory_reserve.h"
+#include "baton/serve/answer_run.h"
+#include "baton/serve/body.h"
+
+namespace baton::serve {
+namespace {
+
+constexpr const char* kStopping = "the server is shutting down: ask another one, or later";
+constexpr uint64_t kReadMax = 4096;  // bodies that wait to be read, beside what the queue allows
+
+ApiError overloaded(std::string message) {
+  return {.status = 429, .message = std::move(message), .type = "rate_limit_error", .code = "overloaded"};
+}
+
+ApiError unavailable(std::string message) {
+  return {.status = 503, .message = std::move(message), .type = "server_error", .code = "unavailable"};
+}
+
+// 24 letters and digits: a number that counts, and the time the server began, mixed.
+std::string id_of(uint64_t number, uint64_t salt) {
+  constexpr std::string_view kLetters = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+  std::string id;
+  Random random(salt ^ (number * 0x9e3779b97f4a7c15ull));
+  for (int i = 0; i < 24; ++i) id += kLetters[random.below(kLetters.size())];
+  return id;
+}
+
+bool prompt_ends_in_thinking(const Runtime& runtime, const std::vector<int32_t>& tokens) {
+  const auto& tokenizer = runtime.text().tokenizer;
+  if (!tokenizer) return false;
+  const size_t count = std::min<size_t>(tokens.size(), 8);
+  auto text = tokenizer->decode(std::span(tokens).last(count), false);
+  if (!text) return false;
+  const size_t last = text->find_last_not_of(" \n\r\t");
+  text->resize(last == std::string::npos ? 0 : last + 1);
+  return text->ends_with("<think>");
+}
+
+}  // namespace
+
+http::Response json_response(int status, const Json& body) {
+  return {status, {{"content-type", "application/json"}}, body.dump(-1, ' ', false, Json::error_handler_t::replace)};
+}
+
+void respond_error(http::Exchange& exchange, const Protocol* protocol, const ApiError& error) {
+  auto response = json_response(error.status, protocol != nullptr ? protocol->error_body(error) : error_body(error));
+  if (error.status == 429 || error.status == 503) response.headers.emplace_back("retry-after", "1");
+  exchange.respond(std::move(response));
+}
+
+Service::Service(const ServiceOptions& options, ModelPool& models)
+    : options_(options), models_(models), queue_(options.queue_max) {}
+
+Result<std::unique_ptr<Service>> Service::create(const ServiceOptions& options, ModelPool& models) {
+  std::unique_ptr<Service> service(new Service(options, models));
+  BATON_OK(service->start_threads());
+  return service;
+}
+
+Status Service::start_threads() try {
+  outbox_.start();
+  for (uint32_t i = 0; i < options_.readers; ++i) threads_.emplace_back([this] { read_loop(); });
+  for (uint32_t i = 0; i < options_.parallel; ++i) threads_.emplace_back([this] { work_loop(); });
+  return {};
+} catch (const std::system_error& error) {
+  return fail(Code::kOutOfMemory,
+              fmt::format("cannot start the threads of the server: {}: take fewer (--parallel), or allow more "
+                          "processes (ulimit -u)",
+                          error.code().message()));
+}
+
+Service::~Service() {
+  stop();
+  drain(std::chrono::milliseconds(0));
+  join();
+}
+
+void Service::join() {
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+  }
+  came_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+  outbox_.close();
+  timeline_.close();
+}
+
+void Service::take(const Protocol& protocol, ExchangePtr exchange, Caller caller) {
+  if (stopped_) return respond_error(*exchange, &protocol, unavailable(kStopping));
+  const ServiceCounts now = counts();
+  if (now.reading + now.waiting >= options_.queue_max + options_.parallel) {
+    metrics_.count_refused("queue_full");
+    return respond_error(*exchange, &protocol,
+                         overloaded(fmt::format("{} requests wait: ask again later", now.reading + now.waiting)));
+  }
+  ++reading_;
+  const bool posted = post([this, &protocol, exchange, caller] {
+    read(protocol, exchange, caller);
+    --reading_;
+  });
+  if (posted) return;
+  --reading_;
+  metrics_.count_refused("readers_busy");
+  respond_error(*exchange, &protocol, overloaded("too many requests wait to be read: ask again later"));
+}
+
+bool Service::post(std::function<void()> work) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (closing_ || work_.size() >= kReadMax + options_.queue_max) return false;
+    work_.push_back(std::move(work));
+  }
+  came_.notify_one();
+  return true;
+}
+
+void Service::read_loop() {
+  while (true) {
+    std::function<void()> work;
+    {
+      std::unique_lock lock(mutex_);
+      came_.wait(lock, [&] { return closing_ || !work_.empty(); });
+      if (work_.empty()) return;
+      work = std::move(work_.front());
+      work_.pop_front();
+    }
+    work();
+  }
+}
+
+void Service::read(const Protocol& protocol, const ExchangePtr& exchange, const Caller& caller) try {
+  if (exchange->gone()) return;
+  auto job = read_job(protocol, exchange, caller);
+  if (!job) return respond_error(*exchange, &protocol, job.error());
+  enqueue(*std::move(job));
+} catch (const std::bad_alloc&) {
+  refill_memory_reserve();
+  respond_error(*exchange, &protocol, unavailable("out of memory"));
+}
+
+tl::expected<std::unique_ptr<Job>, ApiError> Service::read_job(const Protocol& protocol, const ExchangePtr& exchange,
+                                                               const Caller& caller) {
+  auto body = parse_body(exchange->request().body);
+  if (!body) return tl::unexpected(std::move(body).error());
+  auto request = protocol.read(*body);
+  if (!request) return tl::unexpected(std::move(request).error());
+  auto job = std::make_unique<Job>();
+  job->request = *std::move(request);
+  job->model = models_.find(job->request.model);
+  if (job->model == nullptr) {
+    return tl::unexpected(ApiError{.status = 404,
+                                   .message = fmt::format("the model '{}' is not here: GET /v1/models lists those that "
+                                                          "are",
+                                                          job->request.model.substr(0, 100)),
+                                   .param = "model",
+                                   .code = "model_not_found"});
+  }
+  const Runtime& runtime = job->model->runtime();
+  ChatInput& chat = job->request.chat;
+  if (const auto thinking = job->model->setup().thinking; thinking && !job->request.thinking)
+    chat.extra["enable_thinking"] = *thinking;
+  auto tokens = openai::prompt_tokens(runtime, job->request);
+  if (!tokens) return tl::unexpected(std::move(tokens).error());
+  job->tokens = *std::move(tokens);
+  if (job->request.endpoint == openai::Endpoint::kChat) {
+    if (job->model->setup().reuse) job->keep_at = openai::branching_positions(runtime, chat, job->tokens);
+    chat.messages = Json::array();
+  }
+  job->in_reasoning = prompt_ends_in_thinking(runtime, job->tokens);
+  job->number = next_number_++;
+  job->protocol = &protocol;
+  job->exchange = exchange;
+  job->caller = caller;
+  const auto now = std::chrono::steady_clock::now();
+  job->read_ms = timeline_.now_ms();
+  job->arrived_ms = job->read_ms - std::chrono::duration<double, std::milli>(now - exchange->request().arrived).count();
+  job->head = {
+      id_of(job->number, static_cast<uint64_t>(timeline_.started())),
+      job->request.model.empty() ? job->model->name() : job->request.model, job->model->setup().fingerprint,
+      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count(),
+      job->tokens.size()};
+  job->writer = protocol.writer(job->request);
+  return job;
+}
+
+void Service::enqueue(std::unique_ptr<Job> job) {
+  tell(*job, "queued",
+       {{"path", job->exchange->request().path},
+        {"stream", job->request.stream},
+        {"prompt_tokens", job->tokens.size()}});
+  // One that must wait holds its client by comments; one that need not keeps its status for what may go wrong.
+  if (job->request.stream && running_ >= options_.parallel) begin_stream(*job);
+  const uint64_t number = job->number;
+  const ExchangePtr exchange = job->exchange;
+  const auto pushed = queue_.push(job);
+  if (pushed == JobQueue::Pushed::kYes) {
+    exchange->on_gone([this, number] {
+      if (auto left = queue_.remove(number)) {
+        metrics_.count_refused("client_gone");
+        tell(*left, "done", {{"finish", "cancelled"}, {"phases", Json::array()}});
+      }
+    });
+    return;
+  }
+  metrics_.count_refused(pushed == JobQueue::Pushed::kClosed ? "stopping" : "queue_full");
+  fail_job(*job, pushed == JobQueue::Pushed::kClosed ? unavailable(kStopping)
+                                                     : overloaded("too many requests wait: ask again later"));
+}
+
+void Service::begin_stream(Job& job) {
+  if (job.begun) return;
+  job.begun = true;
+  job.exchange->begin(
+      200, {{"content-type", job.writer->content_type()}, {"cache-control", "no-store"}, {"x-accel-buffering", "no"}});
+  if (const std::string text = job.writer->keep_alive(); !text.empty())
+    job.exchange->keep_alive(text, options_.keep_alive);
+}
+
+void Service::fail_job(Job& job, const ApiError& error) {
+  tell(job, "done", {{"finish", "error"}, {"phases", Json::array()}});
+  if (!job.begun) return respond_error(*job.exchange, job.protocol, error);
+  Unsent unsent(job.exchange);
+  if (unsent.push(job.writer->error(error))) outbox_.finish(std::move(unsent));
+}
+
+void Service::work_loop() {
+  while (auto job = queue_.pop()) {
+    ++running_;
+    if (!job->exchange->gone()) {
+      AnswerRun run(*this, *job);
+      run.run();
+    }
+    job.reset();
+    {
+      const std::lock_guard lock(mutex_);
+      --running_;
+    }
+    idle_.notify_all();
+  }
+}
+
+void Service::stop() {
+  stopped_ = true;
+  for (const auto& job : queue_.close()) {
+    metrics_.count_refused("stopping");
+    fail_job(*job, unavailable(kStopping));
+  }
+}
+
+bool Service::drain(std::chrono::milliseconds timeout) {
+  const auto idle = [&] { return running_ == 0 && reading_ == 0 && outbox_.waiting() == 0; };
+  const auto end = std::chrono::steady_clock::now() + timeout;
+  std::unique_lock lock(mutex_);
+  while (!idle() && !cancelling_ && std::chrono::steady_clock::now() < end)
+    idle_.wait_for(lock, std::chrono::milliseconds(20));
+  const bool all = idle();
+  if (!all) {
+    cancelling_ = true;
+    idle_.wait_for(lock, std::chrono::seconds(5), [&] { return running_ == 0; });
+  }
+  return all;
+}
+
+ServiceCounts Service::counts() const { return {reading_, queue_.waiting(), running_}; }
+
+Gauges Service::gauges() const {
+  const ServiceCounts now = counts();
+  Gauges gauges{.running = now.running, .waiting = now.waiting};
+  for (const auto& model : models_.all()) {
+    const EngineUsage used = model->usage();
+    gauges.state_bytes += used.state_bytes;
+    gauges.checkpoint_bytes += used.checkpoint_bytes;
+    gauges.checkpoints += used.checkpoints;
+    gauges.state_bytes_max += model->setup().state_bytes_max;
+  }
+  return gauges;
+}
+
+Json Service::usage() const {
+  const Gauges now = gauges();
+  return {{"running", now.running},
+          {"waiting", now.waiting},
+          {"state_bytes", now.state_bytes},
+          {"checkpoints", now.checkpoints},
+          {"checkpoint_bytes", now.checkpoint_bytes}};
+}
+
+void Service::tell(const Job& job, const char* event, Json more) {
+  Json made = {{"event", event}, {"request", job.head.id}, {"model", job.model->name()}, {"usage", usage()}};
+  made.update(more);
+  timeline_.add(made);
+}
+
+}  // namespace baton::serve

@@ -1,0 +1,102 @@
+// From requests to answers: reads bodies, lets them wait, runs them on the engines of models. ARCHITECTURE of it: an
+// exchange is read by a reader's thread (`take`, `post`), waits in the queue without a thread, and is answered by a
+// worker (AnswerRun), of which there are as many as requests run at once. No thread of the HTTP server does more than
+// hand over, no worker waits for a client: what one does not take at once goes to the outbox.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "baton/serve/job_queue.h"
+#include "baton/serve/metrics.h"
+#include "baton/serve/outbox.h"
+#include "baton/serve/timeline.h"
+
+namespace baton::serve {
+
+struct ServiceOptions {
+  uint32_t parallel = 8;                         // requests that run at once: workers
+  uint32_t queue_max = 512;                      // requests that wait
+  uint32_t readers = 2;                          // threads that read bodies
+  std::chrono::milliseconds keep_alive{10'000};  // a stream is quiet for so long
+};
+
+struct ServiceCounts {
+  uint64_t reading = 0, waiting = 0, running = 0;
+};
+
+// Must outlive the exchanges that it took; the pool outlives it.
+class Service {
+ public:
+  // kOutOfMemory when the system refuses a thread.
+  static Result<std::unique_ptr<Service>> create(const ServiceOptions& options, ModelPool& models);
+  ~Service();  // as drain without time
+  Service(const Service&) = delete;
+  Service& operator=(const Service&) = delete;
+
+  // A request for an answer. Any thread, never waits: what there is no room for is refused here, before its body is
+  // looked at.
+  void take(const Protocol& protocol, ExchangePtr exchange, Caller caller);
+  // Other work that takes a while (a template, a tokenizer), on a reader. False: no room; nothing was done.
+  bool post(std::function<void()> work);
+
+  // Refuses what comes from now on, and answers what waits with 503.
+  void stop();
+  // Waits for what runs, at most so long; then cancels it and waits for that. False: it was cancelled.
+  bool drain(std::chrono::milliseconds timeout);
+  // What runs ends at its next token, as an error of the server.
+  void cancel_all() { cancelling_ = true; }
+
+  bool ready() const { return !stopped_; }
+  ServiceCounts counts() const;
+  Gauges gauges() const;
+  ModelPool& models() { return models_; }
+  Metrics& metrics() { return metrics_; }
+  Timeline& timeline() { return timeline_; }
+  const ServiceOptions& options() const { return options_; }
+
+ private:
+  friend class AnswerRun;
+  Service(const ServiceOptions& options, ModelPool& models);
+  Status start_threads();
+  void read_loop();
+  void work_loop();
+  void read(const Protocol& protocol, const ExchangePtr& exchange, const Caller& caller);
+  tl::expected<std::unique_ptr<Job>, ApiError> read_job(const Protocol& protocol, const ExchangePtr& exchange,
+                                                        const Caller& caller);
+  void enqueue(std::unique_ptr<Job> job);
+  void begin_stream(Job& job);
+  void fail_job(Job& job, const ApiError& error);
+  void tell(const Job& job, const char* event, Json more);
+  Json usage() const;
+  void join();
+
+  const ServiceOptions options_;
+  ModelPool& models_;
+  Metrics metrics_;
+  Timeline timeline_;
+  Outbox outbox_;
+  JobQueue queue_;
+  std::atomic<uint64_t> next_number_{1}, reading_{0}, running_{0};
+  std::atomic<bool> stopped_{false}, cancelling_{false};
+  std::mutex mutex_;
+  std::condition_variable came_, idle_;
+  std::deque<std::function<void()>> work_;  // of readers
+  bool closing_ = false;
+  std::vector<std::thread> threads_;
+};
+
+// Whole answers.
+http::Response json_response(int status, const Json& body);
+// With Retry-After where it is 429 or 503.
+void respond_error(http::Exchange& exchange, const Protocol* protocol, const ApiError& error);
+
+}  // namespace baton::serve
