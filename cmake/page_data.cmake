@@ -1,0 +1,17 @@
+# Writes files as C++ data: cmake -DFOLDER=... -DNAMES=a.js,b.css -DOUT=page_data.inc -P page_data.cmake. Each file is an
+# array k_page_<i>, and k_page_table has {name, tag, array, size} of all; the tag is of the content.
+string(REPLACE "," ";" names "${NAMES}")
+set(text "// Made by cmake/page_data.cmake.\n")
+set(table "")
+set(number 0)
+foreach(name IN LISTS names)
+  file(READ ${FOLDER}/${name} hex HEX)
+  file(SHA256 ${FOLDER}/${name} sum)
+  string(SUBSTRING ${sum} 0 20 tag)
+  string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${hex}")
+  string(APPEND text "constexpr unsigned char k_page_${number}[] = {${bytes}};\n")
+  string(APPEND table "    {\"${name}\", \"\\\"${tag}\\\"\", k_page_${number}, sizeof k_page_${number}},\n")
+  math(EXPR number "${number} + 1")
+endforeach()
+string(APPEND text "constexpr PageData k_page_table[] = {\n${table}};\n")
+file(WRITE ${OUT} "${text}")
