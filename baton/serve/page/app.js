@@ -359,7 +359,7 @@ const THEMES = ["auto", "light", "dark"];
 function set_theme(theme) {
   if (theme === "auto") delete document.documentElement.dataset.theme;
   else document.documentElement.dataset.theme = theme;
-  $("theme-toggle").textContent = theme;
+  $("theme-toggle").replaceChildren(h("span", { class: "wide" }, "Colours "), theme);
   $("theme-toggle").setAttribute("aria-label", `Colours: ${theme}`);
   lanes.recolour();
 }

@@ -42,7 +42,8 @@ export function speed(value) {
 }
 export const count = (value) => (is_number(value) ? value.toLocaleString("en") : "unknown");
 // A number, "unknown", or {value, quality}: measured is not said, estimated and emulated are.
-export function joules(value) {
+export function joules(value, emulated = false) {
+  if (emulated && joules(value) !== "unknown" && !joules(value).includes("(")) return `${joules(value)} (emulated)`;
   if (is_number(value)) return `${value >= 100 ? Math.round(value) : value.toPrecision(3)} J`;
   if (value && typeof value === "object" && is_number(value.value ?? value.joules)) {
     const quality = value.quality && value.quality !== "measured" ? ` (${value.quality})` : "";
@@ -122,24 +123,26 @@ export function plate(stats) {
   const state = words.state_bytes;
   if (is_number(state)) line.push(figure("state", bytes(state)));
   const energy = words.joules ?? words.energy_joules;
-  if (energy !== undefined) line.push(figure("energy", joules(energy)));
+  if (energy !== undefined) line.push(figure("energy", joules(energy, words.emulated)));
   line.push(...marks_of(words));
   if (line.length === 0) return null;
 
   const more = [];
-  const say = (name, value) => value !== undefined && value !== null && value !== "" && more.push(h("dt", {}, name), h("dd", {}, value));
+  const say = (name, value, of = {}) => value !== undefined && value !== null && value !== "" &&
+    more.push(h("dt", of, name), h("dd", {}, value));
   for (const phase of phases) {
-    say(`time of ${phase.name}`, `${ms(phase.end_ms - phase.start_ms)}${phase.unit ? ` on ${phase.unit}` : ""}: ${PHASE_MEANING[phase.name]}`);
+    const where = phase.unit ? ` on ${phase.unit}` : "";
+    say(phase.name, `${ms(phase.end_ms - phase.start_ms)}${where}: ${PHASE_MEANING[phase.name]}`, { class: `c-${phase.name}` });
   }
   for (const name of ["prefill", "via", "decode"]) {
     const phase = words[name];
     if (!phase?.unit_ran) continue;
     const asked = phase.unit_asked && phase.unit_asked !== phase.unit_ran ? `, asked of ${phase.unit_asked}` : "";
-    say(name, `${count(phase.tokens)} tokens on ${phase.unit_ran}${phase.emulated ? " (emulated)" : ""}${asked}, ${speed(phase.tokens_per_second)}`);
+    say(`${name} unit`, `${count(phase.tokens)} tokens on ${phase.unit_ran}${phase.emulated ? " (emulated)" : ""}${asked}, ${speed(phase.tokens_per_second)}`);
   }
   say("fallback", words.fallback ? String(words.fallback) : null);
   if (words.bridge) say("bridge", facts(words.bridge));
-  if (energy !== undefined) say("energy", joules(energy));
+  if (energy !== undefined) say("energy", joules(energy, words.emulated));
   const rest = Object.fromEntries(Object.entries(words).filter(([name]) => !["phases", "prefill", "via", "decode", "bridge", "fallback", "joules",
     "usage", "seq", "t_ms", "event", "tokens_per_second"].includes(name)));
   say("all else", Object.keys(rest).length > 0 ? facts(rest) : null);

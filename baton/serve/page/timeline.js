@@ -155,7 +155,8 @@ export class TimelineView {
     requestAnimationFrame(this.frame);
   }
   legend(list) {
-    list.append(...PHASES.map((phase) => h("li", { class: `c-${phase}`, title: PHASE_MEANING[phase] }, phase)));
+    list.append(...PHASES.map((phase) => h("li", { class: `c-${phase}`, title: PHASE_MEANING[phase] }, phase)),
+      h("li", { class: "c-decode pale", title: "on another device than the unit stands for" }, "emulated"));
   }
   listen() {
     this.span_select.addEventListener("change", () => this.changed());
@@ -336,15 +337,13 @@ export class TimelineView {
   draw_span(c, colour, span, x_of, y, height) {
     const x = x_of(span.from), width = Math.max(2, x_of(span.to) - x);
     const faint = span.phase === "queue" || span.phase === "wait";
-    c.fillStyle = colour[span.phase];
+    const pale = !faint && Boolean(span.request.done?.emulated);
+    c.fillStyle = c.strokeStyle = colour[span.phase];
+    c.globalAlpha = pale ? .3 : 1;
     if (faint) c.fillRect(x, y + height / 2 - 2, width, 4);
     else c.fillRect(x, y, width, height);
-    if (span.request.done?.emulated) {
-      c.strokeStyle = colour.card;
-      c.setLineDash([3, 3]);
-      c.strokeRect(x + 1.5, y + 1.5, Math.max(0, width - 3), height - 3);
-      c.setLineDash([]);
-    }
+    c.globalAlpha = 1;
+    if (pale) c.strokeRect(x + .5, y + .5, Math.max(1, width - 1), height - 1);
     if (this.pointed_request === span.request.id) {
       c.strokeStyle = colour.ink;
       c.strokeRect(x + .5, y + .5, Math.max(1, width - 1), height - 1);
@@ -353,7 +352,7 @@ export class TimelineView {
       c.font = colour.font;
       const label = `#${span.request.number}`, room = width - 6;
       if (room >= c.measureText(label).width) {
-        c.fillStyle = colour.card;
+        c.fillStyle = pale ? colour.ink : colour.card;
         c.textBaseline = "middle";
         c.fillText(label, Math.max(x, LABELS) + 4, y + height / 2 + .5);
       }
@@ -397,14 +396,14 @@ export class TimelineView {
         ["its speed", speed(last.tokens_per_second?.decode)],
         ["its bridge", !bridge || bridge.kind === "none" ? "no hand-over"
           : `${bridge.kind}, ${bridge.level}${bridge.verified === false ? ", not verified" : ""}`],
-        ["its energy", joules(last.joules)]);
+        ["its energy", joules(last.joules, last.emulated)]);
       if (last.emulated) rows.push(["its units", "emulated"]);
     }
     if (timeline.lost > 0) rows.push(["events lost", count(timeline.lost)]);
     const key = JSON.stringify(rows);
     if (key === this.gauges_key) return;
     this.gauges_key = key;
-    this.gauges.replaceChildren(...rows.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
+    this.gauges.replaceChildren(...rows.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
   }
   show_table() {
     const now = this.timeline.now(), recent = [...this.timeline.requests.values()].slice(-40).reverse();
@@ -420,7 +419,7 @@ export class TimelineView {
         ...shown.map((phase) => total(request, phase)),
         count(done?.prompt_tokens ?? request.queued?.prompt_tokens), count(done?.completion_tokens ?? request.tokens?.tokens ?? 0),
         speed(done?.tokens_per_second?.decode ?? request.tokens?.tokens_per_second).replace(" tok/s", ""),
-        done ? bytes(done.state_bytes) : "", done ? done.bridge?.level ?? "" : "", done ? joules(done.joules) : ""];
+        done ? bytes(done.state_bytes) : "", done ? done.bridge?.level ?? "" : "", done ? joules(done.joules, done.emulated) : ""];
     });
     const key = JSON.stringify(rows);
     if (key === this.table_key) return;
