@@ -6,7 +6,8 @@ import re
 import sys
 
 SUFFIXES = {".h", ".cc", ".inc", ".cu", ".cuh", ".mm"}
-GENERATED = {"baton/unit_list.inc", "baton/unit/source_digest.inc", "baton/serve/page_data.inc"}  # written by CMake into the build folder
+# Written by CMake into the build folder.
+GENERATED = {"baton/unit_list.inc", "baton/unit/source_digest.inc", "baton/serve/page_data.inc"}
 
 
 @dataclasses.dataclass

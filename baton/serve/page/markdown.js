@@ -361,8 +361,9 @@ function inline(text, links = true, depth = 0) {
 
 function make(name, children = [], attributes = {}) {
   const element = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
   append(element, children);
+  // Behind the children: an element with dir="auto" looks through its text for each one that is added.
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
   return element;
 }
 
