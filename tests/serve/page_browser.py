@@ -4,6 +4,7 @@ import os
 import pathlib
 import shutil
 import sys
+import time
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -65,6 +66,13 @@ class BrowserTest(unittest.TestCase):
         if ready:
             page.wait_for_selector("#model option", state="attached")
         return page
+
+    def until(self, expression, page=None):
+        """Waits for it in the page. Not wait_for_function, which makes a script of a text: the page's policy forbids it."""
+        page, end = page or self.page, time.monotonic() + PATIENCE_MS / 1000
+        while not page.evaluate(expression):
+            self.assertLess(time.monotonic(), end, expression)
+            page.wait_for_timeout(20)
 
     def script(self, *scripts):
         """The answers, in order; the last one again and again."""

@@ -209,7 +209,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                                          "tokens_per_second": 38.25},
                               "bridge": {"kind": "move", "bytes": 3 << 20, "ms": 4.2, "hidden_ms": 2.0, "level": "proven",
                                          "verified": True, "unproven": None},
-                              "cached_tokens": 0, "emulated": True, "fallback": None, "joules": "unknown"}})
+                              "cached_tokens": 0, "emulated": True, "fallback": None, "joules": 12.4}})
         self.event("[DONE]")
         timeline.add("done", name, model, **done_event(timeline, arrived, prefill, moved, first, prompt, made, script.finish, True))
 

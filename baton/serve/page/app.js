@@ -8,7 +8,7 @@ import { Turn } from "./view.js";
 
 const $ = (id) => document.getElementById(id);
 const api = new Api();
-const store = new Store(show_notice);
+const store = new Store((text) => notice("storage", text));
 const timeline = new Timeline();
 const lanes = new TimelineView(timeline, $("lanes"));
 const runs = new Map();   // conversation id -> {controller, message, turn}
@@ -22,9 +22,15 @@ const STARTERS = ["What is a fern?", "Explain prefill and decode of a language m
 
 // ---- messages to the reader
 
-function show_notice(text) {
-  $("notice").textContent = text ?? "";
-  $("notice").hidden = !text;
+// One of a kind at a time; null: it is over.
+const notices = new Map();
+function notice(kind, text) {
+  if ((notices.get(kind) ?? null) === text) return;
+  if (text === null) notices.delete(kind);
+  else notices.set(kind, text);
+  $("notice").replaceChildren(...[...notices].map(([each, words]) => h("p", {}, words, " ",
+    each !== "storage" && each !== "models" && h("button", { type: "button", class: "quiet", "data-notice": each }, "dismiss"))));
+  $("notice").hidden = notices.size === 0;
 }
 function say(text) {
   $("status").textContent = text;
@@ -56,7 +62,7 @@ function show_list() {
 function open_chat(id) {
   const conversation = loaded.get(id) ?? store.load(id);
   if (!conversation) {
-    show_notice("This conversation cannot be read from the browser's storage.");
+    notice("file", "This conversation cannot be read from the browser's storage.");
     return;
   }
   show_chat(conversation);
@@ -142,12 +148,12 @@ function send_prompt() {
 function answer_after(parent, ...messages) {
   const conversation = shown, fields = request_fields(conversation.settings);
   if (fields.error !== undefined) {
-    show_notice(fields.error);
+    notice("settings", fields.error);
     toggle("settings", true);
     $("settings-form").querySelector("[aria-invalid=true]")?.focus();
     return false;
   }
-  if ($("notice").textContent.startsWith("Settings, ")) show_notice(null);
+  notice("settings", null);
   conversation.model = $("model").value || conversation.model;
   for (const fields_of_message of messages) parent = add_message(conversation, parent, fields_of_message).id;
   conversation.leaf = parent;
@@ -287,7 +293,7 @@ async function copy(text, from) {
     from.textContent = "copied";
     setTimeout(() => { from.textContent = label; }, 1200);
   } catch (error) {
-    show_notice(`Nothing was copied: ${error.message}.`);
+    notice("copy", `Nothing was copied: ${error.message}.`);
   }
 }
 
@@ -301,13 +307,14 @@ const file_name = (conversation) => title_of(conversation).replace(/[^\p{L}\p{N}
 
 async function import_file(file) {
   try {
+    notice("file", null);
     const found = from_json(await file.text(), (id) => store.index.some((entry) => entry.id === id));
     for (const conversation of found) store.save(conversation);
     if (found.length > 0) open_chat(found[0].id);
     say(`${found.length} conversations imported.`);
     show_list();
   } catch (error) {
-    show_notice(`${file.name} was not imported. ${error.message}`);
+    notice("file", `${file.name} was not imported. ${error.message}`);
   }
 }
 
@@ -325,17 +332,14 @@ async function load_models() {
     const list = await api.json("v1/models"), models = Array.isArray(list.data) ? list.data : [];
     $("model").replaceChildren(...models.map((model) => h("option", { value: model.id }, model.id)));
     choose_model(shown?.model);
-    if ($("notice").dataset.of === "models") show_notice(null);
     if (models.length === 0) throw new ServerError("The server names no model.");
+    notice("models", null);
     if (turns.length === 0 && shown) show_turns();
   } catch (error) {
-    $("notice").dataset.of = "models";
-    show_notice(error.status === 401 ? `${error.message} Give the key in Settings.` : error.message);
+    notice("models", error.status === 401 ? `${error.message} (the key goes into Settings)` : error.message);
     if (error.status === 401) toggle("settings", true);
     else setTimeout(load_models, 5000);
-    return;
   }
-  delete $("notice").dataset.of;
 }
 
 async function load_props() {
@@ -538,6 +542,10 @@ function hear() {
     if (innerWidth <= 860) toggle("list", false);
     open_chat(chosen.dataset.chat);
     $("prompt").focus();
+  });
+  $("notice").addEventListener("click", (event) => {
+    const pressed = event.target.closest("[data-notice]");
+    if (pressed) notice(pressed.dataset.notice, null);
   });
   $("find").addEventListener("input", show_list);
   $("new-chat").addEventListener("click", new_chat);
