@@ -177,6 +177,21 @@ void read_effort(Fields& fields, ApiRequest& to) {
   to.chat.extra["reasoning_effort"] = *effort;
 }
 
+// Token ids of a body, once the model is known.
+Checked check_ids(int64_t vocab, const ApiRequest& request) {
+  const auto check = [&](const char* field, int64_t id) -> Checked {
+    if (id >= 0 && id < vocab) return {};
+    return refuse(field, fmt::format("'{}' holds the token id {}: the model has {}", field, id, vocab));
+  };
+  Checked checked;
+  if (request.prompt_ids) {
+    for (const int32_t id : *request.prompt_ids) checked = checked ? check("prompt", id) : checked;
+  }
+  for (const int32_t id : request.stop_ids) checked = checked ? check("stop_token_ids", id) : checked;
+  for (const auto& [id, bias] : request.logit_bias) checked = checked ? check("logit_bias", id) : checked;
+  return checked;
+}
+
 Checked read_served(Fields& fields, const Json& body, bool chat, ApiRequest& to) {
   fields.text("model", kModelBytesMax, to.model);
   read_stream(fields, to);
@@ -252,18 +267,14 @@ void ApiRequest::apply(CompletionRequest& to) const {
   if (seed) sampler.seed = static_cast<uint64_t>(*seed);
   to.request.stop_ids.insert(to.request.stop_ids.end(), stop_ids.begin(), stop_ids.end());
   to.request.ignore_eos |= ignore_eos;
+  sampler.logit_bias = logit_bias;
+  sampler.logprobs = logprobs;
 }
 
 tl::expected<std::vector<int32_t>, ApiError> prompt_tokens(const Runtime& runtime, const ApiRequest& request) {
   const bool chat = request.endpoint == Endpoint::kChat;
   const char* field = chat ? "messages" : "prompt";
-  if (request.prompt_ids) {
-    const int64_t vocab = runtime.model().spec.vocab;
-    const auto past = std::find_if(request.prompt_ids->begin(), request.prompt_ids->end(),
-                                   [&](int32_t id) { return id < 0 || id >= vocab; });
-    if (past != request.prompt_ids->end())
-      return refuse(field, fmt::format("'{}' holds the token id {}: the model has {}", field, *past, vocab));
-  }
+  if (auto ids = check_ids(runtime.model().spec.vocab, request); !ids) return tl::unexpected(std::move(ids).error());
   auto tokens = request.prompt_ids ? Result<std::vector<int32_t>>(*request.prompt_ids)
                 : chat             ? runtime.encode_chat(request.chat)
                                    : runtime.encode(request.prompt, true, TextPlace::kStart);

@@ -22,6 +22,7 @@
 #include "baton/cli/state_key.h"
 #include "baton/cli/thinking.h"
 #include "baton/serve/app.h"
+#include "baton/serve/openapi.h"
 #include "baton/state/checksum.h"
 
 namespace baton::cli {
@@ -39,7 +40,7 @@ struct ServeFlags {
   std::vector<std::string> api_keys;
   uint16_t port = 8080;
   uint32_t parallel = 8, queue = 512, drain_seconds = 30;
-  bool no_reuse = false, quiet = false;
+  bool no_reuse = false, openapi = false, quiet = false;
 };
 
 Status check_serve_flags(const ServeFlags& flags) {
@@ -140,6 +141,10 @@ void serve_until_told(const ServeFlags& flags, serve::App& app, InterruptScope& 
 }
 
 int run_serve(ServeFlags& flags) {
+  if (flags.openapi) {
+    print(serve::openapi_document().dump(2) + "\n");
+    return kOk;
+  }
   if (const auto status = check_serve_flags(flags); !status) return report_usage(status.error());
   if (const auto status = flags.model.settle(); !status) return report_usage(status.error());
   auto key = read_state_key(flags.state_key);
@@ -220,6 +225,7 @@ std::unique_ptr<Command> add_serve(CLI::App& program) {
   flags->model.add_to(*app);
   flags->sampling.add_to(*app);
   flags->thinking.add_to(*app);
+  app->add_flag("--openapi", flags->openapi, "print what it answers as an OpenAPI document, and end");
   app->add_flag("-q,--quiet", flags->quiet, "less on stderr");
   return command;
 }

@@ -8,6 +8,7 @@
 
 #include "baton/base/memory_reserve.h"
 #include "baton/serve/answer_figures.h"
+#include "baton/serve/shown_logprobs.h"
 
 namespace baton::serve {
 namespace {
@@ -98,6 +99,7 @@ Status AnswerRun::start(uint32_t index) {
   job_.request.apply(request);
   request.request.sampler.seed += index;
   request.request.keep_at = job_.keep_at;
+  if (held_back()) request.request.prompt_logprobs = job_.request.logprobs;
   request.request.tenant = job_.caller.tenant;
   request.request.weight = job_.caller.weight;
   if (index == 0) submitted_ms_ = service_.timeline_.now_ms();
@@ -124,25 +126,48 @@ Status AnswerRun::start_others() {
 
 Status AnswerRun::step(uint32_t index, std::chrono::milliseconds timeout) {
   Choice& choice = choices_[index];
-  BATON_TRY(choice.completion, choice.answer->next(timeout, [&](std::string_view text) { take(index, text); }));
+  const std::function<void(std::string_view)> on_text = [&](std::string_view text) { take(index, text); };
+  BATON_TRY(choice.completion, choice.answer->next(timeout, held_back() ? nullptr : on_text));
   if (first_ms_ == 0 && (choice.completion ? !choice.completion->ids.empty() : choice.answer->begun()))
     tell_first_token();
   if (choice.completion) end_choice(index);
   return {};
 }
 
-void AnswerRun::take(uint32_t index, std::string_view text) { emit(index, choices_[index].parser.push(text)); }
-
-void AnswerRun::emit(uint32_t index, const std::vector<AnswerPart>& parts) {
+void AnswerRun::take(uint32_t index, std::string_view text) {
   Choice& choice = choices_[index];
-  if (!std::exchange(writing_, true)) gone_ = !send(job_.writer->begin(job_.head)) || gone_;
-  for (const AnswerPart& part : parts) {
-    choice.reasoning = part.kind == AnswerPart::Kind::kReasoning;
-    gone_ = !send(job_.writer->part(index, part, {})) || gone_;
-  }
-  const size_t seen = choice.completion ? choice.completion->ids.size() : choice.answer->so_far().ids.size();
+  emit(index, choice.parser.push(text), choice.answer->so_far());
+}
+
+std::vector<ShownLogprob> AnswerRun::new_logprobs(Choice& choice, const AnswerSoFar& so_far) const {
+  const auto& tokenizer = job_.model->runtime().text().tokenizer;
+  if (!job_.request.logprobs || !tokenizer || so_far.logprobs.size() <= choice.logprobs_seen) return {};
+  const size_t from = std::exchange(choice.logprobs_seen, so_far.logprobs.size());
+  return shown_logprobs(*tokenizer, std::span(so_far.ids).subspan(from), std::span(so_far.logprobs).subspan(from));
+}
+
+void AnswerRun::emit(uint32_t index, std::vector<AnswerPart> parts, const AnswerSoFar& so_far) {
+  Choice& choice = choices_[index];
+  if (!std::exchange(writing_, true)) send(job_.writer->begin(job_.head));
+  if (job_.request.echo && !choice.echoed) echo(index, {});
+  if (!parts.empty()) choice.reasoning = parts.back().kind == AnswerPart::Kind::kReasoning;
+  // Of parts that come at once the first has the tokens of all; what no part came of waits for the next.
+  for (size_t i = 0; i < parts.size(); ++i)
+    send(job_.writer->part(index, parts[i], i == 0 ? new_logprobs(choice, so_far) : std::vector<ShownLogprob>()));
+  const size_t seen = so_far.ids.size();
   if (choice.reasoning) choice.reasoning_tokens += seen - std::min(seen, choice.tokens_seen);
   choice.tokens_seen = seen;
+}
+
+void AnswerRun::echo(uint32_t index, const std::vector<ShownLogprob>& logprobs) {
+  choices_[index].echoed = true;
+  std::string text = job_.request.prompt;
+  if (job_.request.prompt_ids) {
+    Detokenizer detokenizer(*job_.model->runtime().text().tokenizer, false);
+    for (const int32_t id : *job_.request.prompt_ids) text += detokenizer.push(id).value_or("");
+    text += detokenizer.finish();
+  }
+  send(job_.writer->part(index, {AnswerPart::Kind::kText, std::move(text)}, logprobs));
 }
 
 ChoiceEnd AnswerRun::end_of(const Choice& choice) const {
@@ -162,17 +187,30 @@ ChoiceEnd AnswerRun::end_of(const Choice& choice) const {
 
 void AnswerRun::end_choice(uint32_t index) {
   Choice& choice = choices_[index];
-  emit(index, choice.parser.finish());
+  const Completion& completion = *choice.completion;
+  const AnswerSoFar all{completion.text, completion.ids, completion.logprobs};
   choice.answer.reset();
-  gone_ = !send(job_.writer->end_choice(index, end_of(choice))) || gone_;
+  if (held_back()) {
+    if (!std::exchange(writing_, true)) send(job_.writer->begin(job_.head));
+    const auto& tokenizer = *job_.model->runtime().text().tokenizer;
+    echo(index, shown_prompt_logprobs(tokenizer, job_.echo_ids, completion.prompt_logprobs));
+    emit(index, choice.parser.push(completion.text), all);
+  }
+  emit(index, choice.parser.finish(), all);
+  // Tokens whose text was held back to the end; those of a stop string are not shown, nor is it.
+  if (auto rest = new_logprobs(choice, all); !rest.empty() && completion.ended != Ended::kStopString)
+    send(job_.writer->part(index, {}, rest));
+  send(job_.writer->end_choice(index, end_of(choice)));
   ++ended_;
 }
 
-bool AnswerRun::send(std::string bytes) {
-  if (bytes.empty()) return true;
-  if (job_.request.stream) return unsent_.push(bytes);
-  whole_ += bytes;
-  return true;
+void AnswerRun::send(std::string bytes) {
+  if (bytes.empty()) return;
+  if (!job_.request.stream) {
+    whole_ += bytes;
+  } else if (!unsent_.push(bytes)) {
+    gone_ = true;
+  }
 }
 
 uint64_t AnswerRun::tokens() const {
@@ -216,7 +254,7 @@ void AnswerRun::finish() {
   tail.total_ms = service_.timeline_.now_ms() - job_.arrived_ms;
   tail.baton = extension_json(first, server_queue_ms);
   tell_done(word_of(end_of(choices_.front()).finish));
-  gone_ = !send(job_.writer->end(tail)) || gone_;
+  send(job_.writer->end(tail));
   if (gone_) return;
   if (job_.request.stream) return service_.outbox_.finish(std::move(unsent_));
   job_.exchange->respond({200, {{"content-type", job_.writer->content_type()}}, std::move(whole_)});

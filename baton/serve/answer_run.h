@@ -26,16 +26,20 @@ class AnswerRun {
     std::optional<Answer> answer;
     AnswerParser parser;
     std::optional<Completion> completion;
-    size_t tokens_seen = 0;
+    size_t tokens_seen = 0, logprobs_seen = 0;
     uint64_t reasoning_tokens = 0;
-    bool reasoning = false;
+    bool reasoning = false, echoed = false;
   };
 
   Status start(uint32_t index);
   Status start_others();
   Status step(uint32_t index, std::chrono::milliseconds timeout);
   void take(uint32_t index, std::string_view text);
-  void emit(uint32_t index, const std::vector<AnswerPart>& parts);
+  void emit(uint32_t index, std::vector<AnswerPart> parts, const AnswerSoFar& so_far);
+  // The prompt in front of the answer; with logprobs it is known at the end only, and the answer comes behind it.
+  void echo(uint32_t index, const std::vector<ShownLogprob>& logprobs);
+  bool held_back() const { return job_.request.echo && job_.request.logprobs; }
+  std::vector<ShownLogprob> new_logprobs(Choice& choice, const AnswerSoFar& so_far) const;
   void end_choice(uint32_t index);
   ChoiceEnd end_of(const Choice& choice) const;
   void tell_first_token();
@@ -43,7 +47,7 @@ class AnswerRun {
   void finish();
   void tell_done(const char* finish);
   void fail(const ApiError& error);
-  bool send(std::string bytes);  // false: the client is gone
+  void send(std::string bytes);
   uint64_t tokens() const;
 
   Service& service_;

@@ -107,11 +107,6 @@ void Metrics::count_answer(const Observed& observed, std::span<const RequestStat
   }
 }
 
-void Metrics::count_response(int status) {
-  const std::lock_guard lock(mutex_);
-  ++responses_[status];
-}
-
 void Metrics::count_refused(std::string_view reason) {
   const std::lock_guard lock(mutex_);
   ++refused_[std::string(reason)];
@@ -134,9 +129,6 @@ void Metrics::write_counters(MetricsText& to, const MetricsText::Labels& model) 
   to.describe("vllm:request_success_total", "counter", "Requests that ended, by how.");
   for (const auto& [reason, count] : finished_)
     to.value("vllm:request_success_total", with("finished_reason", reason), static_cast<double>(count));
-  to.describe("baton_http_responses_total", "counter", "Answers of HTTP, by status.");
-  for (const auto& [status, count] : responses_)
-    to.value("baton_http_responses_total", {{"code", std::to_string(status)}}, static_cast<double>(count));
   to.describe("baton_requests_refused_total", "counter", "Requests that were refused for want of room, by reason.");
   for (const auto& [reason, count] : refused_)
     to.value("baton_requests_refused_total", {{"reason", reason}}, static_cast<double>(count));
@@ -187,7 +179,13 @@ std::string Metrics::text(std::string_view model, const Gauges& gauges) const {
   decode_.write(to, "vllm:request_decode_time_seconds", "From the first token to the last.", labels);
   write_bridge(to, labels);
   to.describe("baton_http_connections", "gauge", "Open connections.");
-  to.value("baton_http_connections", {}, static_cast<double>(gauges.connections));
+  to.value("baton_http_connections", {}, static_cast<double>(gauges.http.connections));
+  to.describe("baton_http_connections_total", "counter", "Connections that were accepted.");
+  to.value("baton_http_connections_total", {}, static_cast<double>(gauges.http.accepted));
+  to.describe("baton_http_connections_refused_total", "counter", "Connections past the limit.");
+  to.value("baton_http_connections_refused_total", {}, static_cast<double>(gauges.http.refused));
+  to.describe("baton_http_bad_requests_total", "counter", "Requests that were no HTTP, or past its limits.");
+  to.value("baton_http_bad_requests_total", {}, static_cast<double>(gauges.http.bad_requests));
   to.describe("baton_build_info", "gauge", "Always 1.");
   to.value("baton_build_info", {{"version", BATON_VERSION}}, 1);
   to.describe("process_start_time_seconds", "gauge", "Seconds since 1970.");

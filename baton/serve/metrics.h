@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "baton/engine/request.h"
+#include "baton/http/server.h"
 
 namespace baton::serve {
 
@@ -51,7 +52,7 @@ struct Observed {
 // What is so now, beside what was counted.
 struct Gauges {
   uint64_t running = 0, waiting = 0;
-  uint64_t connections = 0;
+  http::Counts http = {};
   uint64_t state_bytes = 0, state_bytes_max = 0, checkpoint_bytes = 0, checkpoints = 0;
 };
 
@@ -60,7 +61,6 @@ class Metrics {
  public:
   Metrics();
   void count_answer(const Observed& observed, std::span<const RequestStats* const> choices);
-  void count_response(int status);
   void count_refused(std::string_view reason);  // one of a few words
   std::string text(std::string_view model, const Gauges& gauges) const;
 
@@ -71,7 +71,6 @@ class Metrics {
   mutable std::mutex mutex_;
   Histogram first_token_, between_tokens_, total_, queue_, prefill_, decode_, bridge_;
   std::map<std::string, uint64_t, std::less<>> finished_, refused_, fallbacks_;
-  std::map<int, uint64_t> responses_;
   uint64_t prompt_tokens_ = 0, cached_tokens_ = 0, generated_tokens_ = 0;
   uint64_t bridge_bytes_ = 0, verified_ = 0, verify_failures_ = 0;
   double started_s_ = 0;

@@ -177,6 +177,9 @@ tl::expected<std::unique_ptr<Job>, ApiError> Service::read_job(const Protocol& p
     if (job->model->setup().reuse) job->keep_at = openai::branching_positions(runtime, chat, job->tokens);
     chat.messages = Json::array();
   }
+  if (job->request.echo && job->request.logprobs) job->echo_ids = job->tokens;
+  if (auto tools = openai::check_tools(runtime.text(), job->request); !tools)
+    return tl::unexpected(std::move(tools).error());
   job->in_reasoning = prompt_ends_in_thinking(runtime, job->tokens);
   job->number = next_number_++;
   job->protocol = &protocol;

@@ -30,7 +30,7 @@ void show_ready(App& app, const ExchangePtr& exchange, const Caller& /*caller*/)
 void show_metrics(App& app, const ExchangePtr& exchange, const Caller& /*caller*/) {
   Service& service = app.service();
   Gauges gauges = service.gauges();
-  gauges.connections = app.connections().connections;
+  gauges.http = app.connections();
   const ServedModel* model = service.models().find("");
   exchange->respond({200,
                      {{"content-type", "text/plain; version=0.0.4; charset=utf-8"}},

@@ -64,6 +64,7 @@ class CompletionsWriter final : public OpenAiWriter {
     to["token_logprobs"].push_back(logprob_json(token.logprob));
     Json top = Json::object();
     for (const ShownLogprob& other : token.top) top[other.token] = logprob_json(other.logprob);
+    if (!top.contains(token.token)) top[token.token] = logprob_json(token.logprob);
     to["top_logprobs"].push_back(logprob_json(token.logprob).is_null() ? Json(nullptr) : std::move(top));
     to["text_offset"].push_back(characters);
     characters += characters_in(token.token);
