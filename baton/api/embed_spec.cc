@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kJsonBytesMax = size_t{1} << 20;
+constexpr size_t kSpecBytesMax = size_t{1} << 20;
 constexpr int kJsonDepthMax = 16;
 constexpr size_t kPromptsMax = 256;
 
@@ -26,7 +26,7 @@ fs::path model_folder(const Container& container) {
 Result<Json> read_if_there(const fs::path& path) {
   BATON_TRY(const bool there, is_there(path));
   if (!there) return Json();
-  return read_json_object(path, kJsonBytesMax);
+  return read_json_object(path, kSpecBytesMax);
 }
 
 struct Module {
@@ -40,7 +40,7 @@ Result<std::vector<Module>> read_modules(const fs::path& folder) {
   std::vector<Module> modules;
   BATON_TRY(const bool there, is_there(path));
   if (!there) return modules;
-  BATON_TRY(const std::string text, read_file(path, kJsonBytesMax));
+  BATON_TRY(const std::string text, read_file(path, kSpecBytesMax));
   BATON_TRY(const Json list, parse_json(text, path.string(), kJsonDepthMax));
   if (!list.is_array()) return fail(Code::kInvalidInput, fmt::format("{}: must be a list of modules", path.string()));
   for (const Json& item : list) {
