@@ -220,7 +220,7 @@ TEST(OpenAiTools, ATemplateWithoutToolsRefusesThem) {
   ApiRequest request;
   EXPECT_TRUE(check_tools(model_of("{{ messages[0].content }}"), request));
   request.chat.tools = tools();
-  EXPECT_TRUE(check_tools(model_of("{{ tools }} <tool_call>"), request));
+  EXPECT_TRUE(check_tools(model_of("{{ tools }} <tool_call>{\"arguments\": "), request));
   for (const char* none :
        {"{{ messages[0].content }}", "{{ tools }} [TOOL_CALLS]", static_cast<const char*>(nullptr)}) {
     const auto checked = check_tools(model_of(none), request);
