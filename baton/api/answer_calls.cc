@@ -13,6 +13,7 @@ using nlohmann::ordered_json;
 
 constexpr size_t kParameterBytesMax = 256;  // of its name
 constexpr size_t kParametersMax = 256;      // of one call
+constexpr size_t kHeldOfTagMax = 16;        // of what ends a value
 constexpr int kSchemaDepthMax = 8;          // of anyOf in anyOf
 
 bool is_name(std::string_view name) {
@@ -136,7 +137,12 @@ class XmlCallReader final : public CallReader {
     return close(c);
   }
 
-  std::string rest() const override { return at_ == At::kClose ? std::string(tag_.taken()) : std::string(); }
+  std::string rest() const override {
+    if (at_ == At::kParameter) return "<parameter=" + text_;
+    if (at_ == At::kBody) return std::string(std::max(tag_.taken(), end_.taken()));
+    if (at_ != At::kValue) return std::string(tag_.taken());
+    return value_ + (newline_ ? "\n" : "") + std::string(tag_.taken());
+  }
 
  private:
   enum class At : uint8_t { kFunction, kName, kBody, kParameter, kValue, kClose };
@@ -159,8 +165,9 @@ class XmlCallReader final : public CallReader {
 
   Step name(char c, CallSink& sink) {
     if (c != '>') {
+      if (text_.size() >= ToolBook::kNameBytesMax) return Step::kBad;
       text_.push_back(c);
-      return text_.size() > ToolBook::kNameBytesMax ? Step::kBad : Step::kMore;
+      return Step::kMore;
     }
     if (!tools_.knows(text_)) return Step::kBad;
     name_ = text_;
@@ -198,8 +205,9 @@ class XmlCallReader final : public CallReader {
 
   Step parameter(char c, CallSink& sink) {
     if (c != '>') {
+      if (text_.size() >= kParameterBytesMax || c == '<' || c == '\n') return Step::kBad;
       text_.push_back(c);
-      return text_.size() > kParameterBytesMax || c == '<' || c == '\n' ? Step::kBad : Step::kMore;
+      return Step::kMore;
     }
     if (text_.empty() || names_.size() >= kParametersMax) return Step::kBad;
     const std::string before = (names_.empty() ? "{" : ", ") + json_text(text_) + ": ";
@@ -217,6 +225,7 @@ class XmlCallReader final : public CallReader {
 
   // Up to </parameter>; a line break behind the tag in front of it, and one before it, belong to the tags.
   Step value(char c, CallSink& sink) {
+    if (value_.size() + kHeldOfTagMax >= value_bytes_max_) return Step::kBad;
     switch (tag_.take(c)) {
       case Literal::Step::kMore:
         return Step::kMore;
@@ -256,7 +265,6 @@ class XmlCallReader final : public CallReader {
       if (!escaped.empty()) sink.arguments(escaped);
       return Step::kMore;
     }
-    if (value_.size() + text.size() > value_bytes_max_) return Step::kBad;
     value_ += text;
     return Step::kMore;
   }

@@ -67,7 +67,7 @@ class CallReader {
   };
   virtual ~CallReader() = default;
   virtual Step take(char c, CallSink& sink) = 0;
-  // Behind a whole call what was taken and did not belong to it.
+  // What was taken and not given to the sink: behind a whole call, or of one that broke off.
   virtual std::string rest() const = 0;
 };
 

@@ -243,17 +243,17 @@ struct AnswerParser::State final : CallSink {
   }
 
   void fail_call() {
-    mode = Mode::kText;
-    reader.reset();
-    waiting.clear();
+    std::string text = std::move(raw);
     if (!may_be_text) {  // something of it was shown as a call
       broken = true;
       blanks.clear();
-      at_start = drop_blanks = semicolon = false;
-      return;
+      drop_blanks = false;
+      text = reader->rest();
     }
-    const std::string text = std::move(raw);
+    mode = Mode::kText;
+    reader.reset();
     raw.clear();
+    waiting.clear();
     show(text);
   }
 

@@ -256,6 +256,15 @@ TEST(AnswerParts, XmlThatIsNoCall) {
   }
 }
 
+TEST(AnswerParts, OfTagsThatBreakOffNothingIsLost) {
+  EXPECT_EQ(xml("<function=now><parameter=a>[1,\n"), "C0(now)A0{\"a\": T([1,\n)!");
+  EXPECT_EQ(xml("<function=now><parameter=a>[1</para"), "C0(now)A0{\"a\": T([1</para)!");
+  EXPECT_EQ(xml("<function=now>\n<para text"), "C0(now)T(<para text)!");
+  EXPECT_EQ(xml("<function=now>\n</fun text"), "C0(now)T(</fun text)!");
+  const std::string name = "a" + std::string(255, 'b') + "\xC3\xBC";  // the bound is within the character
+  EXPECT_EQ(xml("<function=now><parameter=" + name + ">"), "C0(now)T(<parameter=" + name + ">)!");
+}
+
 TEST(AnswerParts, Llama3Calls) {
   EXPECT_EQ(llama(R"({"name": "weather", "parameters": {"place": "Bern"}})"), R"(C0(weather)A0{"place": "Bern"})");
   EXPECT_EQ(llama(R"( <|python_tag|>{"type": "function", "name": "weather", "arguments": {"days": 1}} )"),
