@@ -5,6 +5,8 @@
 #include <map>
 #include <unordered_map>
 
+#include "baton/grammar/terminal.h"
+
 namespace baton::grammar {
 namespace {
 
@@ -242,6 +244,48 @@ void merge_classes(ByteDfa* dfa) {
   dfa->classes = static_cast<uint32_t>(kept.size());
 }
 
+// `step` and `accepting`: of `b`, whose classes its bytes have.
+template <class Step, class Accepting>
+Result<ByteDfa> product_of(const ByteDfa& a, const ByteDfa& b, Product kind, uint32_t states_max, Budget* budget,
+                           Step step, Accepting accepting) {
+  ByteDfa out;
+  if (a.states() == 0 || (b.states() == 0 && kind == Product::kBoth)) return out;
+  std::map<std::pair<uint8_t, uint8_t>, uint8_t> classes;
+  std::vector<uint8_t> example;
+  for (uint32_t byte = 0; byte < 256; ++byte) {
+    const auto [found, made] = classes.emplace(std::pair(a.class_of[byte], b.class_of[byte]), classes.size());
+    if (made) example.push_back(static_cast<uint8_t>(byte));
+    out.class_of[byte] = found->second;
+  }
+  out.classes = static_cast<uint32_t>(example.size());
+  std::vector<std::pair<uint32_t, uint32_t>> members;
+  std::unordered_map<uint64_t, uint32_t> known;
+  const auto id_of = [&](uint32_t p, uint32_t q) {
+    const auto [found, made] = known.emplace(uint64_t{p} << 32 | q, static_cast<uint32_t>(members.size()));
+    if (made) {
+      members.emplace_back(p, q);
+      const bool second = q != kDead && accepting(q);
+      out.accepting.push_back(a.accepting[p] != 0 && second == (kind == Product::kBoth));
+    }
+    return found->second;
+  };
+  id_of(0, b.states() > 0 ? 0 : kDead);
+  for (size_t at = 0; at < members.size(); ++at) {
+    if (members.size() > states_max) {
+      return fail(Code::kOutOfMemory, "together they need more than " + std::to_string(states_max) + " states");
+    }
+    if (!budget->spend(uint64_t{out.classes} * 4)) return too_much_work();
+    for (const uint8_t byte : example) {
+      const uint32_t p = a.step(members[at].first, byte);
+      const uint32_t q = members[at].second == kDead ? kDead : step(members[at].second, byte);
+      const bool dead = p == kDead || (q == kDead && kind == Product::kBoth);
+      out.next.push_back(dead ? kDead : id_of(p, q));
+    }
+  }
+  if (!budget->spend(out.next.size() * 8)) return too_much_work();
+  return minimized(std::move(out));
+}
+
 }  // namespace
 
 tl::unexpected<Error> too_much_work() {
@@ -272,42 +316,17 @@ Result<ByteDfa> determinise(const RegexPool& pool, RegexId root, uint32_t states
 }
 
 Result<ByteDfa> product(const ByteDfa& a, const ByteDfa& b, Product kind, uint32_t states_max, Budget* budget) {
-  ByteDfa out;
-  if (a.states() == 0 || (b.states() == 0 && kind == Product::kBoth)) return out;
-  std::map<std::pair<uint8_t, uint8_t>, uint8_t> classes;
-  std::vector<uint8_t> example;
-  for (uint32_t byte = 0; byte < 256; ++byte) {
-    const auto [found, made] = classes.emplace(std::pair(a.class_of[byte], b.class_of[byte]), classes.size());
-    if (made) example.push_back(static_cast<uint8_t>(byte));
-    out.class_of[byte] = found->second;
-  }
-  out.classes = static_cast<uint32_t>(example.size());
-  std::vector<std::pair<uint32_t, uint32_t>> members;
-  std::unordered_map<uint64_t, uint32_t> known;
-  const auto id_of = [&](uint32_t p, uint32_t q) {
-    const auto [found, made] = known.emplace(uint64_t{p} << 32 | q, static_cast<uint32_t>(members.size()));
-    if (made) {
-      members.emplace_back(p, q);
-      const bool second = q != kDead && b.accepting[q] != 0;
-      out.accepting.push_back(a.accepting[p] != 0 && second == (kind == Product::kBoth));
-    }
-    return found->second;
-  };
-  id_of(0, b.states() > 0 ? 0 : kDead);
-  for (size_t at = 0; at < members.size(); ++at) {
-    if (members.size() > states_max) {
-      return fail(Code::kOutOfMemory, "together they need more than " + std::to_string(states_max) + " states");
-    }
-    if (!budget->spend(uint64_t{out.classes} * 4)) return too_much_work();
-    for (const uint8_t byte : example) {
-      const uint32_t p = a.step(members[at].first, byte);
-      const uint32_t q = members[at].second == kDead ? kDead : b.step(members[at].second, byte);
-      const bool dead = p == kDead || (q == kDead && kind == Product::kBoth);
-      out.next.push_back(dead ? kDead : id_of(p, q));
-    }
-  }
-  if (!budget->spend(out.next.size() * 8)) return too_much_work();
-  return minimized(std::move(out));
+  return product_of(
+      a, b, kind, states_max, budget, [&b](uint32_t q, uint8_t byte) { return b.step(q, byte); },
+      [&b](uint32_t q) { return b.accepting[q] != 0; });
+}
+
+Result<ByteDfa> product(const ByteDfa& a, const ByteDfa& b, const Counted& counted, uint32_t states_max,
+                        Budget* budget) {
+  const Terminal counts(0, b, counted);
+  return product_of(
+      a, b, Product::kBoth, states_max, budget, [&](uint32_t q, uint8_t byte) { return counts.step(q, byte); },
+      [&](uint32_t q) { return counts.accepting(q); });
 }
 
 ByteDfa minimized(ByteDfa dfa) {

@@ -51,6 +51,11 @@ enum class Product : uint8_t { kBoth, kFirstOnly };
 // Texts of both, or of the first that are not of the second.
 Result<ByteDfa> product(const ByteDfa& a, const ByteDfa& b, Product kind, uint32_t states_max, Budget* budget);
 
+struct Counted;
+// Texts of `a` that `b`, counting so, accepts too.
+Result<ByteDfa> product(const ByteDfa& a, const ByteDfa& b, const Counted& counted, uint32_t states_max,
+                        Budget* budget);
+
 // Without states that no text needs, equal ones put together (where few rounds tell), numbered in order of first use:
 // equal languages mostly give equal automata.
 ByteDfa minimized(ByteDfa dfa);

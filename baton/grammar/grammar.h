@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -75,6 +76,19 @@ class Draft {
   ExprId repeat(ExprId part, uint32_t min, uint32_t max);
   ExprId optional(ExprId part) { return repeat(part, 0, 1); }
   ExprId rule(uint32_t id);
+  // A list of parts, each at most once and in order, the optional ones or not, then any number of `extra`, with
+  // `between` between two. Ends with `close`, or where there is no part with `close_empty`.
+  struct Members {
+    struct Part {
+      ExprId expr = 0;
+      bool required = false;
+    };
+    std::vector<Part> parts = {};
+    std::optional<ExprId> extra = {};
+    ExprId between = 0, close = 0, close_empty = 0;
+    uint32_t min = 0, max = kUnbounded;  // parts and extras together
+  };
+  ExprId members(Members members);
   // Named for errors; to be defined before finish().
   uint32_t add_rule(std::string name);
   void define(uint32_t rule, ExprId body) { rules_[rule].body = body; }
@@ -84,10 +98,10 @@ class Draft {
   Result<std::shared_ptr<const Grammar>> finish(uint32_t root);
 
  private:
-  enum class Kind : uint8_t { kTerminal, kRegex, kRule, kSeq, kAlt, kRepeat };
+  enum class Kind : uint8_t { kTerminal, kRegex, kRule, kSeq, kAlt, kRepeat, kMembers };
   struct Expr {
     Kind kind = Kind::kSeq;
-    uint32_t value = 0;  // of terminals_, a RegexId or a rule
+    uint32_t value = 0;  // of terminals_, a RegexId, a rule, or of members_
     std::vector<ExprId> parts = {};
     uint32_t min = 0, max = 0;
   };
@@ -104,6 +118,7 @@ class Draft {
   Status check_size(size_t more) const;
   Result<uint32_t> intern(ByteDfa dfa);
   Result<uint32_t> lower(ExprId id, uint32_t from);
+  Result<uint32_t> lower_members(const Members& members, uint32_t from);
   Result<uint32_t> lower_regex(RegexId id, uint32_t from);
   template <class Part>
   Result<uint32_t> lower_repeat(uint32_t min, uint32_t max, uint32_t from, Part part);
@@ -121,6 +136,7 @@ class Draft {
   TerminalStore* store_;
   RegexPool regex_;
   std::vector<Expr> exprs_;
+  std::vector<Members> members_;
   std::vector<RuleDraft> rules_;
   std::vector<std::shared_ptr<const Terminal>> terminals_;
   std::vector<RawNode> raw_;

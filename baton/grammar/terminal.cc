@@ -6,9 +6,7 @@
 namespace baton::grammar {
 
 Terminal::Terminal(uint32_t id, ByteDfa dfa, Counted counted)
-    : id_(id), dfa_(std::move(dfa)), counts_(true), counted_(counted) {
-  counted_.max = std::min(counted_.max, kCountMax);
-}
+    : id_(id), dfa_(std::move(dfa)), counts_(true), counted_(counted) {}
 
 uint32_t Terminal::step_counted(uint32_t state, uint8_t byte) const {
   const uint32_t from = state % dfa_.states();
@@ -19,7 +17,8 @@ uint32_t Terminal::step_counted(uint32_t state, uint8_t byte) const {
     const bool ends = dfa_.accepting[to] != 0;
     if (ends ? count < counted_.min : count >= counted_.max) return kDead;
   }
-  if (to == counted_.loop && from != 0) ++count;
+  // Without an upper bound nothing tells counts above the lower one apart.
+  if (to == counted_.loop && from != 0 && (counted_.max != kUnbounded || count < counted_.min)) ++count;
   return count * dfa_.states() + to;
 }
 
@@ -39,7 +38,7 @@ bool Terminal::is(const ByteDfa& dfa, const Counted* counted) const {
 std::shared_ptr<const Terminal> TerminalStore::intern(ByteDfa dfa) { return find_or_add(std::move(dfa), nullptr); }
 
 std::shared_ptr<const Terminal> TerminalStore::intern(ByteDfa dfa, Counted counted) {
-  counted.max = std::min(counted.max, kCountMax);
+  if (counted.max != kUnbounded) counted.max = std::min(counted.max, kCountMax);
   return find_or_add(std::move(dfa), &counted);
 }
 

@@ -1,0 +1,165 @@
+// Schemas against values that fit and that do not; random answers for a validator that is not ours.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "baton/grammar/json_schema.h"
+#include "baton/grammar/testing.h"
+#include "tests/support/smoke.h"
+
+namespace baton::grammar {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Result<std::shared_ptr<const Grammar>> compiled(const Json& schema, TerminalStore* store) {
+  Draft draft(store);
+  JsonPieces pieces(&draft);
+  const uint32_t root = draft.add_rule("root");
+  BATON_TRY(const ExprId body, schema_value(schema, &draft, &pieces));
+  draft.define(root, body);
+  return draft.finish(root);
+}
+
+bool fits(const std::shared_ptr<const Grammar>& grammar, std::string_view text) {
+  Matcher matcher(grammar, false);
+  return matcher.push(text) && matcher.can_end();
+}
+
+// Of tests/data/grammar/schema_cases.json: values that fit the schema, and that do not.
+struct Case {
+  Json schema;
+  std::vector<std::string> good, bad;
+};
+
+std::vector<Case> cases() {
+  std::ifstream in(std::string(BATON_SOURCE_DIR) + "/tests/data/grammar/schema_cases.json");
+  std::vector<Case> out;
+  for (const Json& one : Json::parse(in)) out.push_back({one["schema"], one["good"], one["bad"]});
+  return out;
+}
+
+TEST(Schema, FitsWhatItSays) {
+  TerminalStore store;
+  for (const Case& c : cases()) {
+    const auto grammar = compiled(c.schema, &store);
+    ASSERT_TRUE(grammar) << c.schema << ": " << grammar.error().message;
+    for (const std::string& text : c.good) {
+      ASSERT_TRUE(Json::accept(text)) << text;
+      EXPECT_TRUE(fits(*grammar, text)) << c.schema << "\n" << text;
+    }
+    for (const std::string& text : c.bad) EXPECT_FALSE(fits(*grammar, text)) << c.schema << "\n" << text;
+  }
+}
+
+TEST(Schema, RefusalsNameTheirPlace) {
+  struct Refused {
+    const char *schema, *told;
+    Code code = Code::kUnsupported;
+  };
+  const Refused refused[] = {
+      {R"({"not":{}})", "#/not"},
+      {R"({"properties":{"a":{"if":{}}}})", "#/properties/a/if"},
+      {R"({"type":"array","contains":{}})", "#/contains"},
+      {R"({"type":"array","uniqueItems":true})", "#/uniqueItems"},
+      {R"({"type":"array","items":[{}]})", "#/items"},
+      {R"({"propertyNames":{"pattern":"a"}})", "#/propertyNames"},
+      {R"({"dependentRequired":{}})", "#/dependentRequired"},
+      {R"({"unevaluatedProperties":{}})", "#/unevaluatedProperties"},
+      {R"({"$dynamicRef":"#a"})", "#/$dynamicRef"},
+      {R"({"$ref":"http://x/y"})", "#/$ref"},
+      {R"({"$ref":"#anchor"})", "#/$ref"},
+      {R"({"$ref":"#/$defs/none"})", "#/$ref", Code::kInvalidInput},
+      {R"({"type":"string","format":"regex"})", "#/format"},
+      {R"x({"type":"string","pattern":"(?=a)"})x", "#/pattern"},
+      {R"({"type":"string","pattern":"("})", "#/pattern", Code::kInvalidInput},
+      {R"({"type":"number","multipleOf":0.3})", "#/multipleOf"},
+      {R"({"type":"number","multipleOf":0})", "#/multipleOf", Code::kInvalidInput},
+      {R"({"type":"strin"})", "#/type", Code::kInvalidInput},
+      {R"({"type":[]})", "#/type", Code::kInvalidInput},
+      {R"({"properties":[]})", "#/properties", Code::kInvalidInput},
+      {R"({"properties":{"a":1}})", "#/properties", Code::kInvalidInput},
+      {R"({"anyOf":[]})", "#/anyOf", Code::kInvalidInput},
+      {R"({"anyOf":[{"minLength":-1}]})", "#/anyOf/0/minLength", Code::kInvalidInput},
+      {R"({"minItems":1.5})", "#/minItems", Code::kInvalidInput},
+      {R"({"required":[1]})", "#/required", Code::kInvalidInput},
+      {R"({"enum":[]})", "#/enum", Code::kInvalidInput},
+      {R"({"exclusiveMinimum":true})", "#/exclusiveMinimum"},
+      {R"({"type":"object","additionalProperties":true,"minProperties":3})", "#/minProperties"},
+      {R"({"type":"string","minLength":5,"maxLength":3})", "no finite text", Code::kInvalidInput},
+      {R"({"allOf":[{"type":"string"},{"type":"null"}]})", "no finite text", Code::kInvalidInput},
+      {R"({"type":"object","properties":{"a":{"$ref":"#"}},"required":["a"]})", "no finite text", Code::kInvalidInput},
+      {R"({"$ref":"#"})", "no finite text", Code::kInvalidInput},
+      {R"({"allOf":[{"$ref":"#"},{"type":"null"}]})", "itself"},
+      {"1", "#: a schema", Code::kInvalidInput},
+      {"null", "#: a schema", Code::kInvalidInput},
+      {R"({"type":"array","minItems":900000000})", "grammar nodes"},
+      {R"({"type":"string","pattern":"^(((a{0,1000}){0,1000}){0,1000}){0,1000}$"})", "#/pattern"},
+      {R"({"type":"string","pattern":"(a|b)*a(a|b){40}"})", "#/pattern"},
+  };
+  for (const Refused& c : refused) {
+    TerminalStore store;
+    const auto grammar = compiled(Json::parse(c.schema), &store);
+    ASSERT_FALSE(grammar) << c.schema;
+    EXPECT_EQ(grammar.error().code, c.code) << c.schema << ": " << grammar.error().message;
+    EXPECT_NE(grammar.error().message.find(c.told), std::string::npos) << c.schema << ": " << grammar.error().message;
+  }
+}
+
+TEST(Schema, HostileOnesEnd) {
+  TerminalStore store;
+  Json deep = true;
+  for (int i = 0; i < 500; ++i) deep = Json{{"items", deep}};
+  EXPECT_FALSE(compiled(deep, &store));
+  Json wide = {{"type", "object"}, {"properties", Json::object()}};
+  for (int i = 0; i < 30'000; ++i) wide["properties"][fmt::format("p{}", i)] = {{"type", "integer"}};
+  EXPECT_FALSE(compiled(wide, &store));  // 30,000 optional ones
+  Json many = {{"enum", Json::array()}};
+  for (int i = 0; i < 5000; ++i) many["enum"].push_back(fmt::format("value number {}", i * 7919));
+  EXPECT_TRUE(compiled(many, &store));
+  Json product = Json::object();
+  product["allOf"] = Json::array();
+  for (int i = 0; i < 20; ++i) product["allOf"].push_back({{"anyOf", {{{"minLength", i}}, {{"maxLength", 50 + i}}}}});
+  EXPECT_FALSE(compiled(product, &store));  // 2^20 combinations
+  Json chain = {{"$ref", "#/$defs/d0"}, {"$defs", Json::object()}};
+  for (int i = 0; i < 3000; ++i) chain["$defs"][fmt::format("d{}", i)] = {{"$ref", fmt::format("#/$defs/d{}", i + 1)}};
+  chain["$defs"]["d3000"] = {{"type", "null"}};
+  EXPECT_TRUE(compiled(chain, &store));
+  chain["$defs"]["d3000"] = {{"$ref", "#/$defs/d0"}};
+  EXPECT_FALSE(compiled(chain, &store));
+  Json grows = Json::parse(R"({"$ref":"#/$defs/a","$defs":{"a":{"allOf":[{"properties":{"x":{"$ref":"#/$defs/a"}}},
+      {"properties":{"x":{"$ref":"#/$defs/b"}}}]},"b":{"properties":{"x":{"$ref":"#/$defs/a"}}}}})");
+  static_cast<void>(compiled(grows, &store));  // an answer, whichever
+}
+
+// Answers drawn through the masks fit by our own matcher, and by a validator that reads them from a file where
+// BATON_GRAMMAR_SAMPLES names one (schema_samples_test.py).
+TEST(Schema, RandomAnswers) {
+  const auto vocabulary = test_vocabulary(test_words());
+  const char* file = std::getenv("BATON_GRAMMAR_SAMPLES");
+  std::ofstream out;
+  if (file != nullptr) out.open(file);
+  TerminalStore store;
+  Random random(11);
+  for (const Case& c : cases()) {
+    const auto grammar = *compiled(c.schema, &store);
+    int whole = 0;
+    for (int i = 0; i < scaled(30, 4); ++i) {
+      GrammarConstraint constraint(vocabulary, grammar);
+      bool ended = false;
+      const std::string text = random_walk(&constraint, *vocabulary, &random, 60, &ended);
+      if (!ended) continue;
+      ++whole;
+      EXPECT_TRUE(Json::accept(text)) << c.schema << "\n" << text;
+      EXPECT_TRUE(fits(grammar, text));
+      if (out.is_open()) out << Json{{"schema", c.schema}, {"answer", text}}.dump() << '\n';
+    }
+    EXPECT_GT(whole, 0) << c.schema;
+  }
+}
+
+}  // namespace
+}  // namespace baton::grammar
