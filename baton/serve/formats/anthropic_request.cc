@@ -78,8 +78,7 @@ class MessageBlocks {
     if (input == nullptr || !input->is_object()) body.put("input", "is missing, or no object");
     if (auto checked = body.end(); !checked) return checked;
     end();
-    chat_.tool_call(
-        {{"id", *id}, {"type", "function"}, {"function", {{"name", *name}, {"arguments", json_line(*input)}}}}, where_);
+    chat_.tool_call(*id, *name, json_line(*input), where_, at, {{".function.arguments", ".input"}, {".function", ""}});
     return {};
   }
 
@@ -96,7 +95,8 @@ class MessageBlocks {
     if (!words) return tl::unexpected(words.error());
     end();
     // Templates have no mark of a call that failed.
-    chat_.message({{"role", "tool"}, {"tool_call_id", *id}, {"content", failed ? "Error: " + *words : *words}}, where_);
+    chat_.message({{"role", "tool"}, {"tool_call_id", *id}, {"content", failed ? "Error: " + *words : *words}}, at,
+                  {{".tool_call_id", ".tool_use_id"}});
     return {};
   }
 
@@ -199,14 +199,12 @@ void read_tool_choice(Body& body, ChatForm& chat) {
 }
 
 void read_tools_fields(Body& body, ChatForm& chat) {
-  if (const Json* tools = body.take("tools"); tools != nullptr) {
-    Json made = *tools;
-    if (tools->is_array()) {
-      made = Json::array();
-      for (size_t i = 0; i < tools->size() && !body.failed(); ++i)
-        made.push_back(read_one_tool((*tools)[i], fmt::format("tools[{}]", i), body));
-    }
-    chat.field("tools", std::move(made), "tools");
+  const Json* tools = body.take("tools");
+  if (tools != nullptr && !tools->is_array()) body.put("tools", "takes a list");
+  for (size_t i = 0; tools != nullptr && i < tools->size() && !body.failed(); ++i) {
+    const std::string where = fmt::format("tools[{}]", i);
+    chat.tool(read_one_tool((*tools)[i], where, body), where,
+              {{".function.parameters", ".input_schema"}, {".function", ""}});
   }
   read_tool_choice(body, chat);
 }
@@ -289,6 +287,7 @@ FieldNames anthropic_names() {
   return {{"max_completion_tokens", "max_tokens"},
           {"response_format.json_schema", "output_config.format"},
           {"response_format", "output_config.format"},
+          {"tool_choice.function", "tool_choice"},
           {"parallel_tool_calls", "tool_choice.disable_parallel_tool_use"},
           {"stop", "stop_sequences"}};
 }

@@ -75,9 +75,12 @@ class ChatForm {
   void same(Body& body, std::initializer_list<const char*> names);
   // What /v1/chat/completions has, and neither OpenAI's Responses nor Anthropic's Messages: taken there by these names.
   void extensions(Body& body);
-  void message(Json message, std::string own);
+  // `parts`: of its fields, what they are called behind `own`.
+  void message(Json message, const std::string& own, const FieldNames& parts = {});
   // To the assistant's message that was added last, or to a new one.
-  void tool_call(Json call, const std::string& own);
+  void tool_call(const std::string& id, const std::string& name, const std::string& arguments, const std::string& own,
+                 const std::string& own_call, const FieldNames& parts);
+  void tool(Json tool, const std::string& own, const FieldNames& parts);
   void reasoning(const std::string& text, const std::string& own);
   void assistant_text(const std::string& text, const std::string& own);  // to the reasoning in front of it, if any
   void instructions(const std::string& text,
@@ -90,6 +93,8 @@ class ChatForm {
 
  private:
   Json& assistant(const std::string& own);
+  // What the client calls what is `here`, and parts of it.
+  void called(const std::string& here, const std::string& own, const FieldNames& parts);
   bool may_be_said_more() const;  // the last message is an assistant's that has only thought
 
   Json fields_ = Json::object(), messages_ = Json::array();

@@ -21,8 +21,13 @@ void ChatForm::extensions(Body& body) {
               "grammar", "ignore_eos", "stop_token_ids", "chat_template_kwargs"});
 }
 
-void ChatForm::message(Json message, std::string own) {
-  names_.emplace_back("messages[" + std::to_string(messages_.size()) + "]", std::move(own));
+void ChatForm::called(const std::string& here, const std::string& own, const FieldNames& parts) {
+  names_.emplace_back(here, own);
+  for (const auto& [part, its_name] : parts) names_.emplace_back(here + part, own + its_name);
+}
+
+void ChatForm::message(Json message, const std::string& own, const FieldNames& parts) {
+  called("messages[" + std::to_string(messages_.size()) + "]", own, parts);
   messages_.push_back(std::move(message));
 }
 
@@ -32,10 +37,21 @@ Json& ChatForm::assistant(const std::string& own) {
   return messages_.back();
 }
 
-void ChatForm::tool_call(Json call, const std::string& own) {
+void ChatForm::tool_call(const std::string& id, const std::string& name, const std::string& arguments,
+                         const std::string& own, const std::string& own_call, const FieldNames& parts) {
   Json& message = assistant(own);
   if (!message.contains("tool_calls")) message["tool_calls"] = Json::array();
-  message["tool_calls"].push_back(std::move(call));
+  Json& calls = message["tool_calls"];
+  called("messages[" + std::to_string(messages_.size() - 1) + "].tool_calls[" + std::to_string(calls.size()) + "]",
+         own_call, parts);
+  calls.push_back({{"id", id}, {"type", "function"}, {"function", {{"name", name}, {"arguments", arguments}}}});
+}
+
+void ChatForm::tool(Json tool, const std::string& own, const FieldNames& parts) {
+  Json& tools = fields_["tools"];
+  if (tools.is_null()) tools = Json::array();
+  called("tools[" + std::to_string(tools.size()) + "]", own, parts);
+  tools.push_back(std::move(tool));
 }
 
 void ChatForm::reasoning(const std::string& text, const std::string& own) {

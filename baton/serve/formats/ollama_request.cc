@@ -98,8 +98,7 @@ class OllamaMessages {
     open_.push_back({id ? *id : fmt::format("call_{}", calls_), *name});
     ++calls_;
     const std::string text = json_line(arguments == nullptr ? Json::object() : *arguments);
-    chat_.tool_call(
-        {{"id", open_.back().id}, {"type", "function"}, {"function", {{"name", *name}, {"arguments", text}}}}, where);
+    chat_.tool_call(open_.back().id, *name, text, where, at, {});
     return {};
   }
 

@@ -46,8 +46,7 @@ Checked read_call_item(const Json& item, const std::string& where, ChatForm& cha
   if (!arguments || !Json::accept(*arguments))
     body.put("arguments", "is missing, or no JSON: it takes a text with a JSON object");
   if (auto end = body.end(); !end) return end;
-  chat.tool_call({{"id", *call}, {"type", "function"}, {"function", {{"name", *name}, {"arguments", *arguments}}}},
-                 where);
+  chat.tool_call(*call, *name, *arguments, where, where, {{".function", ""}, {".id", ".call_id"}});
   return {};
 }
 
@@ -62,7 +61,8 @@ Checked read_result_item(const Json& item, const std::string& where, ChatForm& c
   if (auto end = body.end(); !end) return end;
   const auto text = joined_text(output == nullptr ? Json() : *output, where + ".output", kInputTexts);
   if (!text) return tl::unexpected(text.error());
-  chat.message({{"role", "tool"}, {"tool_call_id", *call}, {"content", *text}}, where);
+  chat.message({{"role", "tool"}, {"tool_call_id", *call}, {"content", *text}}, where,
+               {{".tool_call_id", ".call_id"}, {".content", ".output"}});
   return {};
 }
 
@@ -132,14 +132,11 @@ Json read_tool(const Json& tool, const std::string& where, Body& errors) {
 }
 
 void read_tool_fields(Body& body, ChatForm& chat) {
-  if (const Json* tools = body.take("tools"); tools != nullptr) {
-    Json made = *tools;
-    if (tools->is_array()) {
-      made = Json::array();
-      for (size_t i = 0; i < tools->size() && !body.failed(); ++i)
-        made.push_back(read_tool((*tools)[i], fmt::format("tools[{}]", i), body));
-    }
-    chat.field("tools", std::move(made), "tools");
+  const Json* tools = body.take("tools");
+  if (tools != nullptr && !tools->is_array()) body.put("tools", "takes a list");
+  for (size_t i = 0; tools != nullptr && i < tools->size() && !body.failed(); ++i) {
+    const std::string where = fmt::format("tools[{}]", i);
+    chat.tool(read_tool((*tools)[i], where, body), where, {{".function", ""}});
   }
   if (const Json* choice = body.take("tool_choice"); choice != nullptr) {
     Json made = *choice;
@@ -259,6 +256,7 @@ FieldNames responses_names() {
   return {{"max_completion_tokens", "max_output_tokens"},
           {"max_tokens", "max_output_tokens"},
           {"messages", "input"},
+          {"tool_choice.function", "tool_choice"},
           {"response_format.json_schema", "text.format"},
           {"response_format", "text.format"}};
 }
