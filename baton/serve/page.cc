@@ -6,8 +6,6 @@
 #include <iterator>
 #include <string>
 
-#include "baton/base/status.h"
-
 namespace baton::serve {
 namespace {
 

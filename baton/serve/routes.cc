@@ -21,6 +21,9 @@ constexpr Route kRoutes[] = {
     {"GET", "/props", "Models, units, limits and machine", show_props},
     {"GET", "/version", "The version", show_version, nullptr, true},
     {"GET", "/openapi.json", "This list, by the OpenAPI specification", show_openapi, nullptr, true},
+    {"GET", "/", "The page", show_page, nullptr, true},
+    {"GET", "/index.html", "The page", show_page, nullptr, true},
+    {"GET", "/page/*", "Its files", show_page, nullptr, true},
     {"GET", "/v1/timeline", "What happens to requests, live", show_timeline},
 };
 

@@ -36,6 +36,7 @@ void show_slots(App& app, const ExchangePtr& exchange, const Caller& caller);
 void show_props(App& app, const ExchangePtr& exchange, const Caller& caller);
 void show_version(App& app, const ExchangePtr& exchange, const Caller& caller);
 void show_openapi(App& app, const ExchangePtr& exchange, const Caller& caller);
+void show_page(App& app, const ExchangePtr& exchange, const Caller& caller);
 void show_timeline(App& app, const ExchangePtr& exchange, const Caller& caller);
 
 }  // namespace baton::serve

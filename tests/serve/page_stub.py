@@ -9,6 +9,7 @@ import pathlib
 import queue
 import random
 import re
+import socket
 import sys
 import threading
 import time
@@ -76,6 +77,10 @@ def done_event(timeline, arrived, prefill, moved, first, prompt, made, finish, e
 
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+
+    def setup(self):
+        super().setup()
+        self.server.sockets.append(self.connection)
 
     def log_message(self, *_):
         pass
@@ -218,6 +223,7 @@ class Stub(http.server.ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, port=0):
+        self.sockets = []
         super().__init__(("127.0.0.1", port), Handler)
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
         self.models, self.key, self.has_timeline = ["stub-28m", "stub-3m"], None, True
@@ -232,6 +238,11 @@ class Stub(http.server.ThreadingHTTPServer):
         self.stopped = True
         self.shutdown()
         self.server_close()
+        for each in self.sockets:
+            try:
+                each.shutdown(socket.SHUT_RDWR)
+            except OSError:  # it has gone
+                pass
 
 
 def user(stub, number, chance):

@@ -72,16 +72,22 @@ function show_chat(conversation) {
   if (shown && shown !== conversation && !runs.has(shown.id)) loaded.delete(shown.id);
   shown = conversation;
   loaded.set(shown.id, shown);
-  try {
-    history.replaceState(null, "", Object.keys(shown.messages).length > 0 ? `#${shown.id}` : location.pathname + location.search);
-  } catch {
-    // A browser may limit how often.
-  }
+  show_address();
   choose_model(shown.model);
   show_settings(shown.settings);
   follow = true;
   show_turns();
   show_list();
+}
+
+// The page loaded again shows the same conversation.
+function show_address() {
+  try {
+    const some = Object.keys(shown.messages).length > 0;
+    history.replaceState(null, "", some ? `#${shown.id}` : location.pathname + location.search);
+  } catch {
+    // A browser may limit how often.
+  }
 }
 
 function new_chat() {
@@ -159,7 +165,8 @@ function answer_after(parent, ...messages) {
   conversation.leaf = parent;
   const body = { model: conversation.model || undefined, messages: body_messages(conversation), stream: true,
     stream_options: { include_usage: true }, ...fields.body };
-  const message = add_message(conversation, parent, { role: "assistant", model: conversation.model });
+  // What is kept of it if the page closes meanwhile is a stopped answer.
+  const message = add_message(conversation, parent, { role: "assistant", model: conversation.model, stopped: true });
   const run = { controller: new AbortController(), message, turn: null };
   runs.set(conversation.id, run);
   loaded.set(conversation.id, conversation);
@@ -167,6 +174,7 @@ function answer_after(parent, ...messages) {
   follow = true;
   $("spoken").replaceChildren();
   say("Answering.");
+  show_address();
   show_turns();
   run_answer(conversation, run, body);
   return true;
@@ -219,9 +227,12 @@ async function run_answer(conversation, run, body) {
   };
   try {
     await chat(api, body, controller.signal, tell);
+    delete message.stopped;
   } catch (error) {
-    if (error.name === "AbortError") message.stopped = true;
-    else message.error = { message: error.message, facts: error instanceof ServerError ? error.facts : [] };
+    if (error.name !== "AbortError") {
+      delete message.stopped;
+      message.error = { message: error.message, facts: error instanceof ServerError ? error.facts : [] };
+    }
   }
   const ended = performance.now();
   message.stats = { ...message.stats, wall_ms: ended - begun };

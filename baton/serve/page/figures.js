@@ -61,6 +61,9 @@ export function clock(at) {
 export function facts(value, depth = 0) {
   if (value === null) return "none";
   if (typeof value === "boolean") return value ? "yes" : "no";
+  if (typeof value === "string" && value.length > 200) {
+    return h("details", {}, h("summary", {}, `${value.length} characters`), h("pre", {}, value.slice(0, 20_000)));
+  }
   if (typeof value !== "object" || depth > 5) {
     return is_number(value) && !Number.isInteger(value) ? String(Number(value.toPrecision(5))) : String(value).slice(0, 4000);
   }
