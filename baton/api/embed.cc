@@ -131,7 +131,7 @@ Result<std::vector<int32_t>> Embedder::tokens_of(const EmbedInput& input, std::s
   return ids;
 }
 
-Result<Embeddings> Embedder::embed(const EmbedRequest& request, const std::atomic<bool>* cancelled) try {
+Result<Embeddings> Embedder::embed(const EmbedRequest& request, const std::function<bool()>& cancelled) try {
   if (request.inputs.size() > kEmbedInputsMax) {
     return fail(Code::kInvalidInput,
                 fmt::format("{} inputs: at most {} at once", request.inputs.size(), kEmbedInputsMax));
@@ -158,8 +158,6 @@ Result<Embeddings> Embedder::embed(const EmbedRequest& request, const std::atomi
   std::vector<size_t> order(texts.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return texts[a].size() > texts[b].size(); });
-  StepContext context;
-  context.cancelled = cancelled;
   for (size_t next = 0; next < order.size();) {
     std::vector<const std::vector<int32_t>*> batch;
     std::vector<std::vector<float>*> out;
@@ -172,8 +170,8 @@ Result<Embeddings> Embedder::embed(const EmbedRequest& request, const std::atomi
       out.push_back(&made.vectors[order[next]]);
     }
     const std::scoped_lock lock(mutex_);
-    BATON_OK(context.check());
-    BATON_OK(run_batch(batch, out, context));
+    if (cancelled && cancelled()) return fail(Code::kCancelled, "cancelled");
+    BATON_OK(run_batch(batch, out));
   }
   for (size_t i = 0; i < made.vectors.size(); ++i) {
     std::vector<float>& vector = made.vectors[i];
@@ -187,11 +185,11 @@ Result<Embeddings> Embedder::embed(const EmbedRequest& request, const std::atomi
   return fail(Code::kOutOfMemory, "no memory for the vectors; send fewer inputs at once");
 }
 
-Status Embedder::run_batch(std::span<const std::vector<int32_t>* const> texts, std::span<std::vector<float>* const> out,
-                           const StepContext& context) {
+Status Embedder::run_batch(std::span<const std::vector<int32_t>* const> texts,
+                           std::span<std::vector<float>* const> out) {
   // Only a decoder can be cut, and must be where more than its last state is wanted of a long text.
   if (!encoder() && spec_.pooling != Pooling::kLast && texts[0]->size() > kBatchTokens) {
-    for (size_t i = 0; i < texts.size(); ++i) BATON_OK(run_in_pieces(*texts[i], *out[i], context));
+    for (size_t i = 0; i < texts.size(); ++i) BATON_OK(run_in_pieces(*texts[i], *out[i]));
     return {};
   }
   std::vector<std::unique_ptr<SequenceState>> states;
@@ -206,7 +204,7 @@ Status Embedder::run_batch(std::span<const std::vector<int32_t>* const> texts, s
     states.push_back(std::move(state));
   }
   rows_.resize(rows * width());
-  BATON_OK(executor_->step(seats, rows_, context));
+  BATON_OK(executor_->step(seats, rows_, {}));
   std::span<const float> left(rows_);
   for (size_t i = 0; i < seats.size(); ++i) {
     const size_t values = size_t{seats[i].rows_out} * width();
@@ -216,14 +214,14 @@ Status Embedder::run_batch(std::span<const std::vector<int32_t>* const> texts, s
   return {};
 }
 
-Status Embedder::run_in_pieces(const std::vector<int32_t>& text, std::vector<float>& out, const StepContext& context) {
+Status Embedder::run_in_pieces(const std::vector<int32_t>& text, std::vector<float>& out) {
   BATON_TRY(const auto state, executor_->new_state(text.size()));
   std::vector<double> sums(width(), 0.0);
   for (size_t done = 0; done < text.size();) {
     const size_t count = std::min<size_t>(kBatchTokens, text.size() - done);
     const Seat seat{state.get(), std::span(text).subspan(done, count), static_cast<uint32_t>(count)};
     rows_.resize(count * width());
-    BATON_OK(executor_->step({&seat, 1}, rows_, context));
+    BATON_OK(executor_->step({&seat, 1}, rows_, {}));
     if (spec_.pooling == Pooling::kFirst && done == 0) out.assign(rows_.begin(), rows_.begin() + width());
     for (size_t i = 0; i < rows_.size(); ++i) sums[i % width()] += rows_[i];
     done += count;
@@ -249,7 +247,7 @@ void Embedder::pool(std::span<const float> rows, std::vector<float>& out) const 
 }
 
 Result<std::vector<float>> Embedder::rerank(const std::string& query, std::span<const std::string> documents,
-                                            bool truncates, uint64_t* tokens, const std::atomic<bool>* cancelled) {
+                                            bool truncates, uint64_t* tokens, const std::function<bool()>& cancelled) {
   const auto with_prompt = [&](EmbedRequest request, std::initializer_list<const char*> names) {
     for (const char* name : names) {
       if (request.prompt.empty() && spec_.prompts.contains(name)) request.prompt = name;

@@ -3,9 +3,9 @@
 // take turns, batch by batch.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -67,13 +67,14 @@ class Embedder {
   const std::string& placed() const { return placed_; }  // where it runs, and why there
   Placement placement() const { return executor_->placement(); }
 
-  // Texts of about one length share a step. kInvalidInput names the input ("input 3: ..."); kCancelled.
-  Result<Embeddings> embed(const EmbedRequest& request, const std::atomic<bool>* cancelled = nullptr);
+  // Texts of about one length share a step. kInvalidInput names the input ("input 3: ..."). `cancelled` is asked before
+  // each step: true ends it with kCancelled.
+  Result<Embeddings> embed(const EmbedRequest& request, const std::function<bool()>& cancelled = {});
 
   // How well each document answers the query: the cosine of their vectors, with the prompts "query" and "document" (or
   // "passage") where the model has them. In the order of the documents. `tokens`, when not null: of all texts.
   Result<std::vector<float>> rerank(const std::string& query, std::span<const std::string> documents, bool truncates,
-                                    uint64_t* tokens = nullptr, const std::atomic<bool>* cancelled = nullptr);
+                                    uint64_t* tokens = nullptr, const std::function<bool()>& cancelled = {});
 
  private:
   Embedder(TextModel text, EmbedSpec spec) : text_(std::move(text)), spec_(std::move(spec)) {}
@@ -81,9 +82,8 @@ class Embedder {
   Result<std::vector<int32_t>> tokens_of(const EmbedInput& input, std::string_view prompt, bool truncates) const;
   Result<std::string_view> prompt_of(const EmbedRequest& request) const;
   // Vectors of some texts, in one step each piece of at most so many.
-  Status run_batch(std::span<const std::vector<int32_t>* const> texts, std::span<std::vector<float>* const> out,
-                   const StepContext& context);
-  Status run_in_pieces(const std::vector<int32_t>& text, std::vector<float>& out, const StepContext& context);
+  Status run_batch(std::span<const std::vector<int32_t>* const> texts, std::span<std::vector<float>* const> out);
+  Status run_in_pieces(const std::vector<int32_t>& text, std::vector<float>& out);
   void pool(std::span<const float> rows, std::vector<float>& out) const;
 
   TextModel text_;

@@ -70,7 +70,7 @@ OrderedJson facts_of(const Embedder& embedder, double load_ms) {
 }
 
 // Documents by how well they answer.
-Status rerank(const EmbedFlags& flags, Embedder& embedder, OrderedJson json, const std::atomic<bool>* cancelled) {
+Status rerank(const EmbedFlags& flags, Embedder& embedder, OrderedJson json, const std::function<bool()>& cancelled) {
   const SteadyClock clock;
   const int64_t start = clock.now_ns();
   uint64_t tokens = 0;
@@ -95,7 +95,8 @@ Status rerank(const EmbedFlags& flags, Embedder& embedder, OrderedJson json, con
   return {};
 }
 
-Status embed_all(const EmbedFlags& flags, Embedder& embedder, OrderedJson json, const std::atomic<bool>* cancelled) {
+Status embed_all(const EmbedFlags& flags, Embedder& embedder, OrderedJson json,
+                 const std::function<bool()>& cancelled) {
   EmbedRequest request;
   for (const std::string& text : flags.texts) request.inputs.emplace_back(text);
   for (const std::string& text : flags.ids) {
@@ -144,9 +145,11 @@ int embed(EmbedFlags& flags) {
     return error.code == Code::kNotFound || error.code == Code::kUnsupported ? report_unit(error) : report(error);
   }
   const OrderedJson facts = facts_of(**embedder, ms_between(start, clock.now_ns()));
-  const std::atomic<bool> never{false};
-  const Status done =
-      flags.query.empty() ? embed_all(flags, **embedder, facts, &never) : rerank(flags, **embedder, facts, &never);
+  const InterruptScope interrupts;
+  const auto interrupted = [&] { return interrupts.interrupted(); };
+  const Status done = flags.query.empty() ? embed_all(flags, **embedder, facts, interrupted)
+                                          : rerank(flags, **embedder, facts, interrupted);
+  if (!done && done.error().code == Code::kCancelled) return kInterrupted;
   return done ? int{kOk} : report_usage(done.error());
 }
 
