@@ -35,7 +35,7 @@ struct ServeFlags {
   StateCacheFlags cache;
   std::string state_key;
   std::optional<StateKey> key;  // of state_key
-  std::vector<std::string> aliases;
+  std::vector<std::string> aliases, embed;
   std::string host = "127.0.0.1", unix_socket, tls_certificate, tls_key, api_key_file;
   std::vector<std::string> api_keys;
   uint16_t port = 8080;
@@ -122,6 +122,20 @@ Result<serve::AppOptions> app_options(const ServeFlags& flags) {
   return options;
 }
 
+// --embed: each by the name of its file or folder.
+Status add_embedders(const ServeFlags& flags, serve::ModelPool& pool) {
+  for (const std::string& path : flags.embed) {
+    EmbedderOptions options;
+    options.model = path;
+    options.threads = flags.model.threads;
+    BATON_TRY(auto embedder, Embedder::open(options));
+    if (!flags.quiet) fmt::print(stderr, "baton: {} makes vectors on {}\n", model_name(path), embedder->placed());
+    BATON_TRY(auto served, serve::ServedEmbedder::create(model_name(path), {}, std::move(embedder)));
+    pool.add(std::move(served));
+  }
+  return {};
+}
+
 bool open_to_others(const ServeFlags& flags) {
   return flags.unix_socket.empty() && flags.host != "127.0.0.1" && flags.host != "::1" && flags.host != "localhost";
 }
@@ -168,6 +182,7 @@ int run_serve(ServeFlags& flags) {
   serve::ModelPool pool;
   auto setup = setup_of(flags, **runtime, limits.state_bytes_max, draws);
   pool.add(std::make_unique<serve::ServedModel>(std::move(setup), *std::move(runtime)));
+  if (const auto added = add_embedders(flags, pool); !added) return report(added.error());
   auto app = serve::App::open(*std::move(options), pool);
   if (!app) return report(app.error());
   fmt::print(stderr, "baton: listening on {}\n", (*app)->address());
@@ -207,6 +222,10 @@ std::unique_ptr<Command> add_serve(CLI::App& program) {
   ServeFlags* flags = &command->flags;
   add_listener(*app, *flags);
   app->add_option("-a,--alias", flags->aliases, "another name of the model in requests (repeatable)")
+      ->allow_extra_args(false);
+  takes_path(app->add_option("--embed", flags->embed,
+                             "a model that makes vectors, for /v1/embeddings and /v1/rerank (repeatable): baton embed"),
+             PathKind::kModel)
       ->allow_extra_args(false);
   app->add_option("--parallel", flags->parallel, "requests that run at once, as far as memory goes")
       ->capture_default_str()

@@ -80,10 +80,11 @@ Result<std::shared_ptr<const Model>> build_model(std::unique_ptr<const Container
   BATON_OK(builder.finish());
   Op& last = model->program.ops.back();
   if (use == ModelUse::kText && last.kind == OpKind::kOutput) {
-    return fail(Code::kUnsupported,
-                fmt::format("{}: architecture {} is an encoder: it gives vectors (baton embed), and "
-                            "writes no text",
-                            file, architecture->name));
+    return fail(
+        Code::kUnsupported,
+        fmt::format("{}: architecture {} is an encoder: it gives vectors (baton embed, baton serve --embed), and "
+                    "writes no text",
+                    file, architecture->name));
   }
   if (use == ModelUse::kVectors && last.kind == OpKind::kHead) last = {.kind = OpKind::kOutput, .x = last.x};
   model->program.vocab = model->spec.vocab;

@@ -36,6 +36,17 @@ Json model_json(const ServedModel& model) {
           {"max_model_len", model.runtime().context_tokens()}};
 }
 
+Json model_json(const ServedEmbedder& served) {
+  const Embedder& embedder = served.embedder();
+  return {{"id", served.name()},
+          {"object", "model"},
+          {"created", served.created()},
+          {"owned_by", "baton"},
+          {"max_model_len", embedder.spec().tokens_max},
+          {"embedding_length", embedder.width()},
+          {"placed", embedder.placed()}};
+}
+
 // On a reader: the body, the model it names, and what is to be done with both.
 void answer_with(App& app, const ExchangePtr& exchange, Answered (*make)(const Json& body, const ServedModel& model)) {
   Service& service = app.service();
@@ -147,13 +158,18 @@ Answered make_prompt(const Json& body, const ServedModel& model) {
 void show_models(App& app, const ExchangePtr& exchange, const Caller& /*caller*/) {
   Json data = Json::array();
   for (const auto& model : app.service().models().all()) data.push_back(model_json(*model));
+  for (const auto& model : app.service().models().embedders()) data.push_back(model_json(*model));
   exchange->respond(json_response(200, {{"object", "list"}, {"data", std::move(data)}}));
 }
 
 void show_model(App& app, const ExchangePtr& exchange, const Caller& /*caller*/) {
   const std::string name = exchange->request().path.substr(std::string_view("/v1/models/").size());
   const ServedModel* model = app.service().models().find(name);
-  if (model == nullptr) return respond_error(*exchange, nullptr, no_such_model(name).value());
+  if (model == nullptr) {
+    if (const ServedEmbedder* embedder = app.service().models().find_embedder(name))
+      return exchange->respond(json_response(200, model_json(*embedder)));
+    return respond_error(*exchange, nullptr, no_such_model(name).value());
+  }
   exchange->respond(json_response(200, model_json(*model)));
 }
 

@@ -49,4 +49,12 @@ ServedModel* ModelPool::find(std::string_view name) const {
   return nullptr;
 }
 
+ServedEmbedder* ModelPool::find_embedder(std::string_view name) const {
+  if (name.empty()) return embedders_.empty() ? nullptr : embedders_.front().get();
+  for (const auto& embedder : embedders_) {
+    if (embedder->is_called(name)) return embedder.get();
+  }
+  return nullptr;
+}
+
 }  // namespace baton::serve

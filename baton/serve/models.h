@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "baton/api/runtime.h"
+#include "baton/serve/embedders.h"
 #include "baton/state/shape.h"
 
 namespace baton::serve {
@@ -64,8 +65,14 @@ class ModelPool {
   ServedModel* find(std::string_view name) const;
   const std::vector<std::unique_ptr<ServedModel>>& all() const { return models_; }
 
+  // Those that make vectors, by the same rules.
+  void add(std::unique_ptr<ServedEmbedder> embedder) { embedders_.push_back(std::move(embedder)); }
+  ServedEmbedder* find_embedder(std::string_view name) const;
+  const std::vector<std::unique_ptr<ServedEmbedder>>& embedders() const { return embedders_; }
+
  private:
   std::vector<std::unique_ptr<ServedModel>> models_;
+  std::vector<std::unique_ptr<ServedEmbedder>> embedders_;
 };
 
 }  // namespace baton::serve

@@ -9,6 +9,10 @@ namespace {
 constexpr Route kRoutes[] = {
     {"POST", "/v1/chat/completions", "An answer to a chat", nullptr, openai_chat},
     {"POST", "/v1/completions", "A text that goes on from a prompt", nullptr, openai_completions},
+    {"POST", "/v1/embeddings", "Vectors of texts", embeddings},
+    {"POST", "/v1/rerank", "Documents by how well they answer a query", rerank},
+    {"POST", "/api/embed", "Vectors of texts, as Ollama has it", ollama_embed, ollama_chat},
+    {"POST", "/api/embeddings", "The vector of a text, as Ollama had it", ollama_embeddings, ollama_chat},
     {"GET", "/v1/models", "The models there are", show_models},
     {"GET", "/v1/models/*", "One of them", show_model},
     {"POST", "/tokenize", "Text to token ids", tokenize},

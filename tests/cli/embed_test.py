@@ -1,17 +1,22 @@
 #!/usr/bin/env python3
-"""`baton embed` from outside: vectors, texts from standard input, ranks, JSON fields, errors.
+"""`baton embed` from outside: vectors, texts from standard input, ranks, JSON fields, errors; and the same over HTTP.
 
 usage: embed_test.py PROGRAM   (then unittest's own options)
 """
+import base64
+import concurrent.futures
 import json
 import math
 import pathlib
 import shutil
 import string
+import struct
 import subprocess
 import sys
 import tempfile
 import unittest
+import urllib.error
+import urllib.request
 
 PROGRAM = sys.argv.pop(1)
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -97,6 +102,92 @@ class Embed(unittest.TestCase):
         self.assertIn("baton embed", done.stderr)
         shown = subprocess.run([PROGRAM, "inspect", self.model], capture_output=True, text=True, timeout=60)
         self.assertEqual(shown.returncode, 0, shown.stderr)
+
+
+class Server(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        Embed.setUpClass()
+        cls.addClassCleanup(Embed.tearDownClass)
+        small = str(ROOT / "models" / "dictionary-3m.Q8_0.gguf")
+        command = [PROGRAM, "serve", "-m", small, "--embed", Embed.model, "--port", "0", "-c", "256"]
+        cls.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        cls.addClassCleanup(cls.end)
+        for line in cls.process.stderr:
+            if "listening on" in line:
+                cls.address = line.split()[-1]
+                break
+
+    @classmethod
+    def end(cls):
+        cls.process.terminate()
+        cls.process.communicate(timeout=60)
+
+    def post(self, path, body):
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        request = urllib.request.Request(self.address + path, data, {"Content-Type": "application/json"})
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return answer.status, json.load(answer)
+        except urllib.error.HTTPError as error:
+            return error.code, json.load(error)
+
+    def cosine(self, a, b):
+        return sum(x * y for x, y in zip(a, b))
+
+    def test_openai(self):
+        status, answer = self.post("/v1/embeddings", {"model": "tiny", "input": ["hello world", "abc"]})
+        self.assertEqual((status, answer["object"], answer["model"]), (200, "list", "tiny"), answer)
+        self.assertEqual([item["index"] for item in answer["data"]], [0, 1])
+        self.assertEqual(answer["usage"], {"prompt_tokens": 9, "total_tokens": 9})
+        exact = json.loads(run("-m", Embed.model, "hello world", "--unit", "ref").stdout)
+        self.assertGreater(self.cosine(answer["data"][0]["embedding"], exact), 0.9999)
+        one = self.post("/v1/embeddings", {"model": "tiny", "input": [2, 5, 6, 3], "encoding_format": "base64", "dimensions": 8})[1]
+        values = struct.unpack("<8f", base64.b64decode(one["data"][0]["embedding"]))
+        self.assertAlmostEqual(math.fsum(x * x for x in values), 1, places=4)
+        self.assertEqual(self.post("/v1/embeddings", {"input": [[2, 5, 3], [2, 6, 3]]})[0], 200)
+
+    def test_many_at_once(self):
+        texts = ["hello " * (1 + i % 20) for i in range(200)]
+        whole = self.post("/v1/embeddings", {"model": "tiny", "input": texts})[1]["data"]
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            single = list(pool.map(lambda text: self.post("/v1/embeddings", {"model": "tiny", "input": text})[1], texts[:24]))
+        for i, answer in enumerate(single):
+            self.assertGreater(self.cosine(answer["data"][0]["embedding"], whole[i]["embedding"]), 0.99999, i)
+
+    def test_ollama(self):
+        status, answer = self.post("/api/embed", {"model": "tiny:latest", "input": ["hello", "a " * 400]})
+        self.assertEqual((status, len(answer["embeddings"]), answer["prompt_eval_count"]), (200, 2, 3 + 128), answer)
+        self.assertEqual(len(self.post("/api/embeddings", {"model": "tiny", "prompt": "hello"})[1]["embedding"]), 96)
+        status, answer = self.post("/api/embed", {"model": "tiny", "input": "a " * 400, "truncate": False})
+        self.assertEqual(status, 400)
+        self.assertIsInstance(answer["error"], str)
+        self.assertIn("the model takes 128", answer["error"])
+
+    def test_ranks(self):
+        body = {"model": "tiny", "query": "hello", "documents": ["world", "hello", "zz"], "top_n": 2}
+        status, answer = self.post("/v1/rerank", body)
+        self.assertEqual((status, [item["index"] for item in answer["results"]][0], len(answer["results"])), (200, 1, 2), answer)
+
+    def test_models(self):
+        with urllib.request.urlopen(self.address + "/v1/models", timeout=60) as answer:
+            models = {item["id"]: item for item in json.load(answer)["data"]}
+        self.assertEqual(models["tiny"]["embedding_length"], 96)
+        self.assertEqual(len(models), 2)
+
+    def test_bad_requests(self):
+        cases = (({"model": "tiny"}, 400, "input"), ({"model": "tiny", "input": ""}, 400, "input"), ({"model": "tiny", "input": []}, 400, "input"),
+                 ({"model": "tiny", "input": [[1], [-2]]}, 400, "input[1]"), ({"model": "tiny", "input": [256]}, 400, "token 256"),
+                 ({"model": "tiny", "input": "a " * 400}, 400, "the model takes 128"), ({"model": "tiny", "input": "a", "dimensions": 97}, 400, "dimensions"),
+                 ({"model": "zz", "input": "a"}, 404, "tiny"), ({"model": "dictionary-3m.Q8_0", "input": "a"}, 400, "writes text"),
+                 ({"model": "tiny", "input": "a", "encoding_format": "int8"}, 400, "encoding_format"), (b"{", 400, ""), (b"[]", 400, ""),
+                 ({"model": "tiny", "input": "a", "what": 1}, 400, "what"), ({"model": "tiny", "input": ["a"] * 2049}, 400, "2049"))
+        for body, status, word in cases:
+            got, answer = self.post("/v1/embeddings", body)
+            self.assertEqual(got, status, (str(body)[:80], answer))
+            self.assertIn(word, answer["error"]["message"], str(body)[:80])
+            self.assertNotIn(Embed.folder.name, answer["error"]["message"])
+        self.assertEqual(self.post("/v1/rerank", {"model": "tiny", "query": "a", "documents": []})[0], 400)
 
 
 if __name__ == "__main__":
