@@ -259,7 +259,8 @@ TEST(ToolTemplates, TheirStyles) {
 TEST(ToolTemplates, ACallThatATemplateWritesIsReadBack) {
   const Json own = Json::parse(R"([{"type": "function", "function": {"name": "weather", "parameters": {"type": "object",
       "properties": {"place": {"type": "string"}, "days": {"type": "integer"}, "exact": {"type": "boolean"},
-      "nothing": {"type": ["null", "string"]}, "list": {"type": "array"}, "map": {"type": "object"}, "ratio": {}}}}}])");
+      "nothing": {"type": ["null", "string"]}, "list": {"type": "array"}, "map": {"type": "object"},
+      "ratio": {}}}}}])");
   const std::string arguments = R"({"place": "Z\u00fcrich \"x\"\n</b>", "days": 3, "exact": true, "nothing": null,
       "list": [1, {"a": [null, "\u6771"]}], "map": {"b": {"c": "d"}}, "ratio": 1.5})";
   const Json call = {{"id", "c1"}, {"type", "function"}, {"function", {{"name", "weather"}, {"arguments", arguments}}}};

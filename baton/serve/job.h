@@ -33,7 +33,7 @@ struct Job {
   std::vector<int32_t> tokens;
   std::vector<uint64_t> keep_at;
   std::vector<int32_t> echo_ids;  // the tokens again, where an echo shows them with logprobs
-  bool in_reasoning = false;  // the prompt ended with <think>
+  bool in_reasoning = false;      // the prompt ended with <think>
   AnswerHead head;
   std::unique_ptr<AnswerWriter> writer;  // of `request`
   bool begun = false;                    // the stream is

@@ -37,9 +37,12 @@ std::string written(const Protocol& protocol, const ApiRequest& request, const s
   return bytes + writer->end(tail);
 }
 
-const std::vector<AnswerPart> kParts = {{Kind::kReasoning, "hm"},      {Kind::kText, "a"},
-                                        {Kind::kText, "b"},            {Kind::kToolCall, "", 0, "f"},
-                                        {Kind::kToolArguments, "{\"x\"", 0}, {Kind::kToolArguments, ": 1}", 0}};
+const std::vector<AnswerPart> kParts = {{Kind::kReasoning, "hm"},
+                                        {Kind::kText, "a"},
+                                        {Kind::kText, "b"},
+                                        {Kind::kToolCall, "", 0, "f"},
+                                        {Kind::kToolArguments, "{\"x\"", 0},
+                                        {Kind::kToolArguments, ": 1}", 0}};
 
 TEST(OpenAiChatWriter, Whole) {
   const Json body = Json::parse(written(openai_chat(), {}, kParts, Finish::kToolCalls));

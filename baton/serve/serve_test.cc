@@ -19,7 +19,9 @@ namespace {
 
 TEST(Body, Bounds) {
   EXPECT_TRUE(parse_body(R"({"a": [1, {"b": "x\"]}"}], "c": null})"));
-  const auto nested = [](size_t levels) { return R"({"a": )" + std::string(levels - 1, '[') + std::string(levels - 1, ']') + "}"; };
+  const auto nested = [](size_t levels) {
+    return R"({"a": )" + std::string(levels - 1, '[') + std::string(levels - 1, ']') + "}";
+  };
   EXPECT_TRUE(parse_body(nested(64)));
   EXPECT_FALSE(parse_body(nested(65)));
   EXPECT_FALSE(parse_body(nested(100'000)));
@@ -32,9 +34,10 @@ TEST(Body, Bounds) {
 
 TEST(Body, WhatIsRefused) {
   for (const std::string_view text :
-       {std::string_view(""), std::string_view("[]"), std::string_view("5"), std::string_view("{"), std::string_view("{}}"),
-        std::string_view("\xEF\xBB\xBF{}"), std::string_view(R"({"a": 1, "a": 2})"), std::string_view(R"({"a": "\u0000"})"),
-        std::string_view("{\"a\": \"\xff\"}"), std::string_view(R"({"a": "\ud800"})"), std::string_view(R"({"a": 1e999})"),
+       {std::string_view(""), std::string_view("[]"), std::string_view("5"), std::string_view("{"),
+        std::string_view("{}}"), std::string_view("\xEF\xBB\xBF{}"), std::string_view(R"({"a": 1, "a": 2})"),
+        std::string_view(R"({"a": "\u0000"})"), std::string_view("{\"a\": \"\xff\"}"),
+        std::string_view(R"({"a": "\ud800"})"), std::string_view(R"({"a": 1e999})"),
         std::string_view("{\"a\0\": 1}", 9), std::string_view(R"({"a": NaN})")}) {
     const auto body = parse_body(text);
     ASSERT_FALSE(body) << text;
@@ -52,8 +55,9 @@ TEST(ApiKeysTest, LinesAndHashes) {
   const auto file = folder->path() / "keys";
   const auto write = [&](const std::string& text) { std::ofstream(file) << text; };
   // SHA-256 of "abc".
-  write("# comment\n\nsecret name=one weight=3 waiting=7\n"
-        "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad\n");
+  write(
+      "# comment\n\nsecret name=one weight=3 waiting=7\n"
+      "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad\n");
   const auto keys = ApiKeys::read(file);
   ASSERT_TRUE(keys) << keys.error().message;
   EXPECT_EQ(keys->find("secret"), 0u);
@@ -61,7 +65,8 @@ TEST(ApiKeysTest, LinesAndHashes) {
   EXPECT_EQ(keys->all()[0].weight, 3u);
   EXPECT_EQ(keys->all()[0].waiting_max, 7u);
   EXPECT_EQ(keys->all()[0].name, "one");
-  for (const std::string& wrong : {std::string(), std::string("secre"), std::string("secret "), std::string(1 << 20, 'x')})
+  for (const std::string& wrong :
+       {std::string(), std::string("secre"), std::string("secret "), std::string(1 << 20, 'x')})
     EXPECT_FALSE(keys->find(wrong)) << wrong.size();
   for (const char* bad : {"", "# none\n", "key weight=0\n", "key weight=1001\n", "key colour=red\n", "key name=a\"b\n",
                           "sha256:00\n", "sha256:zz7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad\n"}) {
