@@ -61,7 +61,9 @@ Status Answer::take(TokenEvent&& token, const std::function<void(std::string_vie
   if (token.logprobs) completion_.logprobs.push_back(*std::move(token.logprobs));
   if (!detokenizer_) return {};
   BATON_TRY(const std::string text, detokenizer_->push(token.id));
-  show(stops_.push(text).text, on_text);
+  StopStrings::Output safe = stops_.push(text);
+  completion_.stop_string = safe.match;
+  show(safe.text, on_text);
   // A stop, not a cancel: the state that was asked for is still made.
   if (stops_.matched()) ticket_.stop();
   return {};
@@ -75,7 +77,9 @@ void Answer::show(const std::string& text, const std::function<void(std::string_
 
 Completion Answer::end(FinishedEvent finished, const std::function<void(std::string_view)>& on_text) {
   if (detokenizer_ && !stops_.matched()) {
-    show(stops_.push(detokenizer_->finish()).text, on_text);
+    StopStrings::Output safe = stops_.push(detokenizer_->finish());
+    completion_.stop_string = safe.match;
+    show(safe.text, on_text);
     if (!stops_.matched()) show(stops_.finish(), on_text);
   }
   Completion& made = completion_;

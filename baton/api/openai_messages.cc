@@ -103,12 +103,14 @@ tl::expected<void, ApiError> read_prompt(const Json* prompt, Reader reader, ApiR
                                 : "'prompt' is missing or empty: it takes a text, or a list of token ids");
   const Json& first = prompt->front();
   if (first.is_string() || first.is_array()) {
-    if (prompt->size() == 1) return read_prompt(&first, reader, to);
-    return refuse("prompt",
-                  fmt::format("'prompt' holds {} prompts: it takes one, ask for the others by requests of "
-                              "their own, at the same time",
-                              prompt->size()),
-                  "unsupported_parameter");
+    const bool nested = first.is_array() && !first.empty() && first.front().is_structured();
+    if (prompt->size() == 1 && !nested) return read_prompt(&first, reader, to);
+    return refuse(
+        "prompt",
+        fmt::format("'prompt' holds {} prompts, or lists of them: it takes one, ask for the others by requests of "
+                    "their own, at the same time",
+                    prompt->size()),
+        "unsupported_parameter");
   }
   std::vector<int32_t> ids;
   const Json body = {{"prompt", *prompt}};

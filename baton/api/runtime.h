@@ -70,6 +70,7 @@ struct Completion {
   std::vector<Logprobs> logprobs;  // one for each of `ids`; empty: SamplerParams::logprobs does not ask for them
   FinishReason reason = FinishReason::kStop;
   Ended ended = Ended::kEndToken;
+  std::optional<size_t> stop_string = {};  // of kStopString: which of CompletionRequest::stops
   RequestStats stats;
   double load_ms = 0;           // of the runtime
   uint64_t context_tokens = 0;  // what the context holds, prompt and answer together

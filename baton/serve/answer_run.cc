@@ -102,7 +102,10 @@ Status AnswerRun::start(uint32_t index) {
   if (held_back()) request.request.prompt_logprobs = job_.request.logprobs;
   request.request.tenant = job_.caller.tenant;
   request.request.weight = job_.caller.weight;
-  if (index == 0) submitted_ms_ = service_.timeline_.now_ms();
+  if (index == 0) {
+    submitted_ms_ = service_.timeline_.now_ms();
+    stops_ = request.stops;
+  }
   BATON_TRY(choices_[index].answer, job_.model->start(std::move(request)));
   ++started_;
   if (index > 0) return {};
@@ -176,7 +179,7 @@ ChoiceEnd AnswerRun::end_of(const Choice& choice) const {
     case Ended::kContextFull:
       return {Finish::kLength};
     case Ended::kStopString:
-      return {Finish::kStopString};
+      return {Finish::kStopString, stops_.at(choice.completion->stop_string.value_or(0))};
     case Ended::kCancelled:
       return {Finish::kCancelled};
     case Ended::kEndToken:

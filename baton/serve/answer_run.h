@@ -53,7 +53,8 @@ class AnswerRun {
   Service& service_;
   Job& job_;
   Unsent unsent_;
-  std::string whole_;  // where nothing is streamed
+  std::string whole_;               // where nothing is streamed
+  std::vector<std::string> stops_;  // that may end it
   std::vector<Choice> choices_;
   size_t started_ = 0, ended_ = 0;
   bool writing_ = false, gone_ = false;

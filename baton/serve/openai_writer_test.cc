@@ -12,7 +12,7 @@ using Kind = AnswerPart::Kind;
 
 const AnswerHead kHead{"abcdefghijklmnopqrstuvwx", "m", "fp_1", 5, 7};
 
-std::vector<Json> events_of(std::string_view text) {
+std::vector<Json> chunks_of(std::string_view text) {
   std::vector<Json> events;
   while (!text.empty()) {
     const size_t end = text.find("\n\n");
@@ -26,13 +26,17 @@ std::vector<Json> events_of(std::string_view text) {
 }
 
 // All that a writer says of some parts.
-std::string written(const Protocol& protocol, const ApiRequest& request, const std::vector<AnswerPart>& parts,
-                    Finish finish = Finish::kStop, const std::vector<ShownLogprob>& logprobs = {}) {
+std::string openai_written(const Protocol& protocol, const ApiRequest& request, const std::vector<AnswerPart>& parts,
+                           Finish finish = Finish::kStop, const std::vector<ShownLogprob>& logprobs = {}) {
   const auto writer = protocol.writer(request);
   std::string bytes = writer->begin(kHead);
   for (const AnswerPart& part : parts) bytes += writer->part(0, part, logprobs);
   bytes += writer->end_choice(0, {finish});
-  AnswerTail tail{.prompt_tokens = 7, .cached_tokens = 4, .completion_tokens = 3, .reasoning_tokens = 1};
+  AnswerTail tail;
+  tail.prompt_tokens = 7;
+  tail.cached_tokens = 4;
+  tail.completion_tokens = 3;
+  tail.reasoning_tokens = 1;
   tail.baton = {{"queue_ms", 1}};
   return bytes + writer->end(tail);
 }
@@ -45,7 +49,7 @@ const std::vector<AnswerPart> kParts = {{Kind::kReasoning, "hm"},
                                         {Kind::kToolArguments, ": 1}", 0}};
 
 TEST(OpenAiChatWriter, Whole) {
-  const Json body = Json::parse(written(openai_chat(), {}, kParts, Finish::kToolCalls));
+  const Json body = Json::parse(openai_written(openai_chat(), {}, kParts, Finish::kToolCalls));
   EXPECT_EQ(body["id"], "chatcmpl-abcdefghijklmnopqrstuvwx");
   EXPECT_EQ(body["object"], "chat.completion");
   EXPECT_EQ(body["choices"][0]["finish_reason"], "tool_calls");
@@ -56,14 +60,14 @@ TEST(OpenAiChatWriter, Whole) {
   EXPECT_EQ(body["usage"], Json::parse(R"({"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10,
       "prompt_tokens_details": {"cached_tokens": 4}, "completion_tokens_details": {"reasoning_tokens": 1}})"));
   EXPECT_EQ(body["baton"]["queue_ms"], 1);
-  const Json calls_alone = Json::parse(written(openai_chat(), {}, {kParts[3], kParts[4], kParts[5]}));
+  const Json calls_alone = Json::parse(openai_written(openai_chat(), {}, {kParts[3], kParts[4], kParts[5]}));
   EXPECT_TRUE(calls_alone["choices"][0]["message"]["content"].is_null());
 }
 
 TEST(OpenAiChatWriter, StreamIsTheWholeInPieces) {
   ApiRequest request;
   request.stream = request.include_usage = true;
-  const auto events = events_of(written(openai_chat(), request, kParts, Finish::kToolCalls));
+  const auto events = chunks_of(openai_written(openai_chat(), request, kParts, Finish::kToolCalls));
   EXPECT_EQ(events.back(), "DONE");
   EXPECT_EQ(events[0]["choices"][0]["delta"], Json::parse(R"({"role": "assistant", "content": ""})"));
   std::string text, reasoning, arguments, ids;
@@ -92,7 +96,7 @@ TEST(OpenAiChatWriter, StreamIsTheWholeInPieces) {
 TEST(OpenAiChatWriter, NothingSaidIsStillAStream) {
   ApiRequest request;
   request.stream = true;
-  const auto events = events_of(written(openai_chat(), request, {}));
+  const auto events = chunks_of(openai_written(openai_chat(), request, {}));
   ASSERT_EQ(events.size(), 3u);
   EXPECT_EQ(events[0]["choices"][0]["delta"]["role"], "assistant");
   EXPECT_EQ(events[1]["choices"][0]["finish_reason"], "stop");
@@ -103,7 +107,7 @@ TEST(OpenAiChatWriter, ErrorInAStream) {
   ApiRequest request;
   request.stream = true;
   const auto writer = openai_chat().writer(request);
-  const auto events = events_of(writer->error({.status = 503, .message = "no", .type = "server_error"}));
+  const auto events = chunks_of(writer->error({.status = 503, .message = "no", .type = "server_error"}));
   ASSERT_EQ(events.size(), 1u);
   EXPECT_EQ(events[0]["error"]["message"], "no");
 }
@@ -112,11 +116,11 @@ TEST(OpenAiChatWriter, Logprobs) {
   ApiRequest request;
   request.logprobs = 1;
   const ShownLogprob token{"a", {97}, 3, -0.5f, {{"b", {98}, 4, -0.25f}}};
-  const Json body = Json::parse(written(openai_chat(), request, {{Kind::kText, "a"}}, Finish::kStop, {token}));
+  const Json body = Json::parse(openai_written(openai_chat(), request, {{Kind::kText, "a"}}, Finish::kStop, {token}));
   EXPECT_EQ(body["choices"][0]["logprobs"]["content"], Json::parse(R"([{"token": "a", "logprob": -0.5, "bytes": [97],
       "top_logprobs": [{"token": "b", "logprob": -0.25, "bytes": [98]}]}])"));
   request.stream = true;
-  const auto events = events_of(written(openai_chat(), request, {{Kind::kText, "a"}}, Finish::kStop, {token}));
+  const auto events = chunks_of(openai_written(openai_chat(), request, {{Kind::kText, "a"}}, Finish::kStop, {token}));
   EXPECT_EQ(events[1]["choices"][0]["logprobs"]["content"].size(), 1u);
 }
 
@@ -127,7 +131,7 @@ TEST(OpenAiCompletionsWriter, LogprobsInColumns) {
   const std::vector<ShownLogprob> tokens = {{"\xC3\xA9", {0xC3, 0xA9}, 1, std::nanf("")},
                                             {"x", {120}, 2, -1.0f, {{"y", {121}, 3, -0.5f}}}};
   const Json body =
-      Json::parse(written(openai_completions(), request, {{Kind::kText, "\xC3\xA9x"}}, Finish::kLength, tokens));
+      Json::parse(openai_written(openai_completions(), request, {{Kind::kText, "\xC3\xA9x"}}, Finish::kLength, tokens));
   const Json& choice = body["choices"][0];
   EXPECT_EQ(choice["text"], "\xC3\xA9x");
   EXPECT_EQ(choice["finish_reason"], "length");
@@ -142,8 +146,8 @@ TEST(OpenAiCompletionsWriter, LogprobsInColumns) {
 TEST(OpenAiCompletionsWriter, Stream) {
   ApiRequest request;
   request.stream = true;
-  const auto events =
-      events_of(written(openai_completions(), request, {{Kind::kText, "a"}, {Kind::kText, ""}, {Kind::kText, "b"}}));
+  const auto events = chunks_of(
+      openai_written(openai_completions(), request, {{Kind::kText, "a"}, {Kind::kText, ""}, {Kind::kText, "b"}}));
   ASSERT_EQ(events.size(), 4u);
   EXPECT_EQ(events[0]["choices"][0]["text"], "a");
   EXPECT_EQ(events[1]["choices"][0]["text"], "b");

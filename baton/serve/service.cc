@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "baton/base/memory_reserve.h"
+#include "baton/serve/answer_figures.h"
 #include "baton/serve/answer_run.h"
 #include "baton/serve/body.h"
 
@@ -171,7 +172,10 @@ tl::expected<std::unique_ptr<Job>, ApiError> Service::read_job(const Protocol& p
   if (const auto thinking = job->model->setup().thinking; thinking && !job->request.thinking)
     chat.extra["enable_thinking"] = *thinking;
   auto tokens = openai::prompt_tokens(runtime, job->request);
-  if (!tokens) return tl::unexpected(std::move(tokens).error());
+  if (!tokens) {
+    tokens.error().message = without_paths(tokens.error().message);
+    return tl::unexpected(std::move(tokens).error());
+  }
   job->tokens = *std::move(tokens);
   if (job->request.endpoint == openai::Endpoint::kChat) {
     if (job->model->setup().reuse) job->keep_at = openai::branching_positions(runtime, chat, job->tokens);
