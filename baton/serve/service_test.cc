@@ -1,0 +1,242 @@
+// Requests through readers, queue and workers, to clients that read, do not read, or leave.
+#include "baton/serve/service.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <mutex>
+#include <thread>
+
+namespace baton::serve {
+namespace {
+
+// A client: what it was sent, and whether it takes any.
+class FakeExchange final : public http::Exchange {
+ public:
+  FakeExchange(std::string path, const Json& body) {
+    request_.method = "POST";
+    request_.path = std::move(path);
+    request_.body = body.dump();
+    request_.arrived = std::chrono::steady_clock::now();
+  }
+  const http::Request& request() const override { return request_; }
+  void respond(http::Response response) override {
+    const std::lock_guard lock(mutex_);
+    response_ = std::move(response);
+    ended_ = true;
+  }
+  bool begin(int status, http::Headers /*headers*/) override {
+    const std::lock_guard lock(mutex_);
+    response_.status = status;
+    begun_ = true;
+    return true;
+  }
+  bool write(std::string_view bytes) override { return try_write(bytes); }
+  bool try_write(std::string_view bytes) override {
+    const std::lock_guard lock(mutex_);
+    if (!reads_ || gone_) return false;
+    response_.body += bytes;
+    return true;
+  }
+  void end() override {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+  }
+  void keep_alive(std::string /*bytes*/, std::chrono::milliseconds /*quiet*/) override {}
+  bool gone() const override {
+    const std::lock_guard lock(mutex_);
+    return gone_;
+  }
+  void on_gone(std::function<void()> tell) override {
+    const std::lock_guard lock(mutex_);
+    tell_ = std::move(tell);
+  }
+
+  void leave() {
+    std::function<void()> tell;
+    {
+      const std::lock_guard lock(mutex_);
+      gone_ = true;
+      tell = tell_;
+    }
+    if (tell) tell();
+  }
+  void read(bool reads) {
+    const std::lock_guard lock(mutex_);
+    reads_ = reads;
+  }
+  bool begun() const {
+    const std::lock_guard lock(mutex_);
+    return begun_;
+  }
+  bool ended() const {
+    const std::lock_guard lock(mutex_);
+    return ended_;
+  }
+  http::Response response() const {
+    const std::lock_guard lock(mutex_);
+    return response_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  http::Request request_;
+  http::Response response_;
+  std::function<void()> tell_;
+  bool reads_ = true, gone_ = false, begun_ = false, ended_ = false;
+};
+
+bool comes(const std::function<bool()>& what) {
+  for (int i = 0; i < 3000; ++i) {
+    if (what()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return false;
+}
+
+class ServiceTest : public testing::Test {
+ protected:
+  void SetUp() override { open({.parallel = 1, .queue_max = 4, .readers = 1}); }
+  void TearDown() override {
+    service_.reset();
+    pool_.reset();
+  }
+  void open(const ServiceOptions& options) {
+    RuntimeOptions runtime;
+    runtime.model = BATON_SOURCE_DIR "/models/dictionary-3m.Q8_0.gguf";
+    runtime.units = {"cpu"};
+    runtime.threads = 1;
+    runtime.limits.requests_active_max = options.parallel;
+    runtime.limits.tokens_max = 4096;
+    auto opened = Runtime::open(runtime);
+    ASSERT_TRUE(opened) << opened.error().message;
+    pool_ = std::make_unique<ModelPool>();
+    ModelSetup setup;
+    setup.name = "m";
+    setup.prepare = [](Request& request) {
+      request.decode_unit = request.prefill_unit = "cpu";
+      request.max_new_tokens = 8;
+    };
+    pool_->add(std::make_unique<ServedModel>(std::move(setup), *std::move(opened)));
+    auto service = Service::create(options, *pool_);
+    ASSERT_TRUE(service) << service.error().message;
+    service_ = *std::move(service);
+  }
+  std::shared_ptr<FakeExchange> ask(Json more = Json::object()) {
+    Json body = {{"messages", {{{"role", "user"}, {"content", "What is a fern?"}}}}};
+    body.update(more);
+    auto exchange = std::make_shared<FakeExchange>("/v1/chat/completions", body);
+    service_->take(openai_chat(), exchange, {});
+    return exchange;
+  }
+  // One that runs until it is told to end.
+  std::shared_ptr<FakeExchange> ask_long() {
+    auto exchange = ask({{"stream", true}, {"max_tokens", 3900}, {"ignore_eos", true}});
+    EXPECT_TRUE(comes([&] { return exchange->response().body.size() > 100; }));
+    return exchange;
+  }
+  bool idle() {
+    const auto usage = pool_->find("")->usage();
+    return service_->counts().running == 0 && usage.requests == 0 && usage.state_bytes == 0;
+  }
+
+  std::unique_ptr<ModelPool> pool_;
+  std::unique_ptr<Service> service_;
+};
+
+TEST_F(ServiceTest, StreamedAndWholeAreTheSame) {
+  const auto whole = ask(), streamed = ask({{"stream", true}});
+  ASSERT_TRUE(comes([&] { return whole->ended() && streamed->ended(); }));
+  const Json body = Json::parse(whole->response().body);
+  EXPECT_EQ(whole->response().status, 200);
+  std::string text;
+  const std::string events = streamed->response().body;
+  EXPECT_TRUE(events.ends_with("data: [DONE]\n\n"));
+  for (size_t at = 0; (at = events.find("data: {", at)) != std::string::npos; ++at) {
+    const Json event = Json::parse(events.substr(at + 6, events.find("\n\n", at) - at - 6));
+    text += event["choices"][0]["delta"].value("content", "");
+  }
+  EXPECT_EQ(body["choices"][0]["message"]["content"], text);
+  EXPECT_FALSE(text.empty());
+}
+
+TEST_F(ServiceTest, AClientThatLeavesFreesItsSequence) {
+  const auto exchange = ask_long();
+  exchange->leave();
+  EXPECT_TRUE(comes([&] { return idle(); }));
+}
+
+TEST_F(ServiceTest, AClientThatDoesNotReadHoldsNoWorker) {
+  const auto slow = ask({{"stream", true}});
+  slow->read(false);
+  const auto other = ask();
+  EXPECT_TRUE(comes([&] { return other->ended(); }));
+  EXPECT_EQ(other->response().status, 200);
+  EXPECT_FALSE(slow->ended());
+  slow->read(true);
+  EXPECT_TRUE(comes([&] { return slow->ended(); }));
+  EXPECT_TRUE(slow->response().body.ends_with("data: [DONE]\n\n"));
+}
+
+TEST_F(ServiceTest, WhatWaitsIsBoundedAndMayLeave) {
+  const auto runs = ask_long();
+  std::vector<std::shared_ptr<FakeExchange>> waiting;
+  for (int i = 0; i < 4; ++i) waiting.push_back(ask({{"stream", true}}));
+  ASSERT_TRUE(comes([&] { return service_->counts().waiting == 4; }));
+  // Its client is held by comments.
+  EXPECT_TRUE(waiting[0]->begun());
+  std::vector<std::shared_ptr<FakeExchange>> more;
+  for (int i = 0; i < 3; ++i) more.push_back(ask());
+  EXPECT_TRUE(comes([&] { return more.back()->ended(); }));
+  EXPECT_EQ(more.back()->response().status, 429);
+  EXPECT_EQ(more.back()->response().headers.back().first, "retry-after");
+  waiting[0]->leave();
+  EXPECT_EQ(service_->counts().waiting, 3u);
+  runs->leave();
+  EXPECT_TRUE(comes([&] { return waiting[3]->ended(); }));
+  EXPECT_TRUE(waiting[3]->response().body.ends_with("data: [DONE]\n\n"));
+}
+
+TEST_F(ServiceTest, WhatIsWrongDoesNotWait) {
+  const auto runs = ask_long();
+  const auto waits = ask();
+  const auto wrong = ask({{"temperature", -1}});
+  EXPECT_TRUE(comes([&] { return wrong->ended(); }));
+  EXPECT_EQ(wrong->response().status, 400);
+  EXPECT_FALSE(waits->ended());
+  const auto unknown = ask({{"model", "other"}});
+  EXPECT_TRUE(comes([&] { return unknown->ended(); }));
+  EXPECT_EQ(unknown->response().status, 404);
+  runs->leave();
+}
+
+TEST_F(ServiceTest, Drain) {
+  const auto runs = ask_long();
+  const auto waits = ask(), streams = ask({{"stream", true}});
+  ASSERT_TRUE(comes([&] { return service_->counts().waiting == 2; }));
+  service_->stop();
+  EXPECT_FALSE(service_->ready());
+  EXPECT_TRUE(comes([&] { return waits->ended() && streams->ended(); }));
+  EXPECT_EQ(waits->response().status, 503);
+  EXPECT_EQ(streams->response().status, 200);
+  EXPECT_NE(streams->response().body.find("\"error\""), std::string::npos);
+  EXPECT_EQ(streams->response().body.find("[DONE]"), std::string::npos);
+  EXPECT_EQ(ask()->response().status, 503);
+  EXPECT_FALSE(runs->ended());
+  EXPECT_FALSE(service_->drain(std::chrono::milliseconds(50)));
+  EXPECT_TRUE(comes([&] { return runs->ended(); }));
+  EXPECT_NE(runs->response().body.find("\"error\""), std::string::npos);
+  EXPECT_TRUE(idle());
+}
+
+TEST_F(ServiceTest, ChoicesShareOnePrompt) {
+  const auto exchange = ask({{"n", 3}, {"temperature", 2}, {"seed", 5}, {"top_k", 0}});
+  ASSERT_TRUE(comes([&] { return exchange->ended(); }));
+  const Json body = Json::parse(exchange->response().body);
+  ASSERT_EQ(body["choices"].size(), 3u);
+  EXPECT_EQ(body["usage"]["completion_tokens"].get<uint64_t>() > 3, true);
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(body["choices"][i]["index"], i);
+}
+
+}  // namespace
+}  // namespace baton::serve
