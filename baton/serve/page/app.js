@@ -2,7 +2,8 @@
 import { Api, ServerError, chat } from "./api.js";
 import { clock, facts, h } from "./figures.js";
 import { request_fields, settings_form } from "./settings.js";
-import { Store, add_message, from_json, leaf_below, new_conversation, path_of, siblings_of, title_of, to_json, to_markdown } from "./store.js";
+import { Store, add_message, from_json, leaf_below, new_conversation, path_of, siblings_of, title_of, to_json,
+    to_markdown } from "./store.js";
 import { Timeline, TimelineView, listen } from "./timeline.js";
 import { Turn } from "./view.js";
 
@@ -29,7 +30,8 @@ function notice(kind, text) {
   if (text === null) notices.delete(kind);
   else notices.set(kind, text);
   $("notice").replaceChildren(...[...notices].map(([each, words]) => h("p", {}, words, " ",
-    each !== "storage" && each !== "models" && h("button", { type: "button", class: "quiet", "data-notice": each }, "dismiss"))));
+    each !== "storage" && each !== "models" && h("button", { type: "button", class: "quiet", "data-notice": each },
+        "dismiss"))));
   $("notice").hidden = notices.size === 0;
 }
 function say(text) {
@@ -45,7 +47,8 @@ function ask(text, yes) {
   $("ask-yes").textContent = yes;
   dialog.returnValue = "no";
   dialog.showModal();
-  return new Promise((resolve) => dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"), { once: true }));
+  return new Promise((resolve) => dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"),
+      { once: true }));
 }
 
 // ---- the list
@@ -54,7 +57,8 @@ function show_list() {
   const wanted = $("find").value.trim().toLowerCase();
   const entries = store.index.filter((entry) => entry.title.toLowerCase().includes(wanted));
   $("chats").replaceChildren(...entries.map((entry) => h("li", {},
-    h("button", { type: "button", "data-chat": entry.id, "aria-current": entry.id === shown.id ? "true" : null }, entry.title,
+    h("button", { type: "button", "data-chat": entry.id, "aria-current": entry.id === shown.id ? "true" : null },
+        entry.title,
       h("small", {}, runs.has(entry.id) ? "answering" : clock(entry.updated))))));
   if (entries.length === 0) $("chats").append(h("li", { class: "note" }, wanted ? "None is called so." : "None yet."));
 }
@@ -91,7 +95,8 @@ function show_address() {
 }
 
 function new_chat() {
-  show_chat(new_conversation(shown?.settings ?? store.preferences().settings ?? {}, $("model").value || (shown?.model ?? "")));
+  const settings = shown?.settings ?? store.preferences().settings ?? {};
+  show_chat(new_conversation(settings, $("model").value || (shown?.model ?? "")));
   if (innerWidth <= 860) toggle("list", false);
   $("prompt").focus();
 }
@@ -104,7 +109,8 @@ function show_turns() {
   const path = path_of(shown), run = runs.get(shown.id);
   turns = path.map((message, i) => {
     const siblings = siblings_of(shown, message);
-    const place = { index: siblings.indexOf(message), of: siblings.length, last: i + 1 === path.length, running: run?.message === message };
+    const place = { index: siblings.indexOf(message), of: siblings.length, last: i + 1 === path.length,
+        running: run?.message === message };
     return new Turn(message, place, name_of(message), speak);
   });
   if (run) run.turn = turns.find((turn) => turn.message === run.message) ?? null;
@@ -119,7 +125,8 @@ function show_turns() {
 function empty_node() {
   const models = $("model").options.length;
   return h("div", { class: "empty" }, h("h2", {}, "Nothing is said yet."),
-    h("p", {}, models > 0 ? "What you write goes to the server that gave you this page, and nowhere else. Conversations stay in this browser."
+    h("p", {}, models > 0
+        ? "What you write goes to the server that this page is from, and nowhere else. Chats stay in this browser."
       : "The server has not named a model yet."),
     h("ul", {}, STARTERS.map((text) => h("li", {}, h("button", { type: "button", "data-starter": text }, text)))));
 }
@@ -206,7 +213,8 @@ async function run_answer(conversation, run, body) {
     cost = performance.now() - at;
   };
   const tell = (answer) => {
-    const at = performance.now(), came = answer.content !== "" || answer.reasoning !== "" || answer.tool_calls.length > 0;
+    const at = performance.now(), came = answer.content !== "" || answer.reasoning !== "" ||
+        answer.tool_calls.length > 0;
     if (first === null && came) first = at;
     if (thought_from === null && answer.reasoning) thought_from = at;
     if (thought_from !== null && !message.thought_ms && answer.content) message.thought_ms = at - thought_from;
@@ -254,8 +262,10 @@ async function run_answer(conversation, run, body) {
     const { usage: _, ...rest } = done;
     message.stats.done = { ...rest, ttft_ms: timeline.requests.get(id)?.decode?.ttft_ms };
     if (store.index.some((entry) => entry.id === conversation.id)) store.save(conversation);
-    if (conversation === shown && !runs.has(conversation.id)) turns.find((turn) => turn.message === message)?.show_foot(false);
-    if (conversation === shown) to_end();
+    if (conversation === shown) {
+      if (!runs.has(conversation.id)) turns.find((turn) => turn.message === message)?.show_foot(false);
+      to_end();
+    }
   }
 }
 
@@ -267,7 +277,8 @@ function stop_answer() {
 function again(message) {
   if (runs.has(shown.id)) return;
   const parent = message.role === "assistant" ? message.parent : message.id;
-  if (message.role === "assistant" && message.error && !message.content && !message.reasoning) delete shown.messages[message.id];
+  const failed = message.role === "assistant" && message.error && !message.content && !message.reasoning;
+  if (failed) delete shown.messages[message.id];
   if (!answer_after(parent)) show_turns();
 }
 
@@ -314,7 +325,10 @@ function download(name, type, text) {
   setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 }
 
-const file_name = (conversation) => title_of(conversation).replace(/[^\p{L}\p{N}]+/gu, "-").replace(/^-|-$/g, "").slice(0, 50) || "conversation";
+function file_name(conversation) {
+  const name = title_of(conversation).replace(/[^\p{L}\p{N}]+/gu, "-").replace(/^-|-$/g, "");
+  return name.slice(0, 50) || "conversation";
+}
 
 async function import_file(file) {
   try {
@@ -417,7 +431,8 @@ const show_settings = settings_form($("settings-form"), (name, text) => {
 
 const KEYS = [
   ["Enter", "send"], ["Shift Enter", "new line"], ["Esc", "stop the answer; close a panel"],
-  ["\u2191", "in an empty message field: edit your last message"], ["Alt N", "new conversation"], ["Alt R", "regenerate the last answer"],
+  ["\u2191", "in an empty message field: edit your last message"],
+  ["Alt N", "new conversation"], ["Alt R", "regenerate the last answer"],
   ["Alt C", "copy the last answer"], ["Alt L", "show or hide the lanes"], ["Alt S", "show or hide the settings"],
   ["Alt K", "show or hide the conversations"], ["/", "to the message field"], ["?", "this list"],
 ];
@@ -446,7 +461,8 @@ function hear_keys(event) {
   const alt = event.altKey && !event.ctrlKey && !event.metaKey && {
     KeyN: new_chat,
     KeyR: () => last_turn("assistant") && again(last_turn("assistant").message),
-    KeyC: () => last_turn("assistant") && copy(last_turn("assistant").message.content, last_turn("assistant").acts.firstChild ?? $("status")),
+    KeyC: () => last_turn("assistant") && copy(last_turn("assistant").message.content,
+        last_turn("assistant").acts.firstChild ?? $("status")),
     KeyL: () => toggle("lanes"),
     KeyS: () => toggle("settings"),
     KeyK: () => toggle("list"),
@@ -494,7 +510,8 @@ function hear_log(event) {
     store.save(shown);
     show_turns();
     const moved = turns.find((each) => each.message === to)?.root;
-    moved?.querySelector(by < 0 ? "[data-act=before]:enabled, [data-act=after]" : "[data-act=after]:enabled, [data-act=before]")?.focus();
+    moved?.querySelector(by < 0 ? "[data-act=before]:enabled, [data-act=after]"
+        : "[data-act=after]:enabled, [data-act=before]")?.focus();
   };
   const acts = {
     "copy-code": () => copy(pressed.closest(".code").querySelector("code").textContent, pressed),
@@ -513,7 +530,8 @@ function hear_results(event) {
   if (!form) return;
   event.preventDefault();
   const message = shown.messages[form.dataset.results], fields = [...form.querySelectorAll("textarea")];
-  answer_after(message.id, ...message.tool_calls.map((call, i) => ({ role: "tool", tool_call_id: call.id, content: fields[i].value })));
+  answer_after(message.id, ...message.tool_calls.map((call, i) =>
+      ({ role: "tool", tool_call_id: call.id, content: fields[i].value })));
 }
 
 async function delete_chat() {
@@ -569,9 +587,12 @@ function hear() {
     shown.model = $("model").value;
     store.set_preferences({ model: shown.model });
   });
-  $("export-json").addEventListener("click", () => download(`${file_name(shown)}.json`, "application/json", to_json([shown])));
-  $("export-md").addEventListener("click", () => download(`${file_name(shown)}.md`, "text/markdown", to_markdown(shown)));
-  $("export-all").addEventListener("click", () => download("baton-conversations.json", "application/json", to_json(store.all())));
+  $("export-json").addEventListener("click", () => download(`${file_name(shown)}.json`, "application/json",
+      to_json([shown])));
+  $("export-md").addEventListener("click", () => download(`${file_name(shown)}.md`, "text/markdown",
+      to_markdown(shown)));
+  $("export-all").addEventListener("click", () => download("baton-conversations.json", "application/json",
+      to_json(store.all())));
   $("import").addEventListener("click", () => $("import-file").click());
   $("import-file").addEventListener("change", () => {
     const [file] = $("import-file").files;
@@ -589,7 +610,8 @@ function hear() {
   $("help-toggle").addEventListener("click", () => $("help").showModal());
   $("server").addEventListener("toggle", () => $("server").open && load_props());
   $("theme-toggle").addEventListener("click", () => {
-    const now = document.documentElement.dataset.theme ?? "auto", next = THEMES[(THEMES.indexOf(now) + 1) % THEMES.length];
+    const now = document.documentElement.dataset.theme ?? "auto",
+        next = THEMES[(THEMES.indexOf(now) + 1) % THEMES.length];
     store.set_preferences({ theme: next });
     set_theme(next);
   });
@@ -604,12 +626,14 @@ function hear() {
 function pulse() {
   const { running, waiting } = timeline.usage, dot = $("pulse-dot");
   dot.className = lanes_live ? (running > 0 ? "busy" : "live") : lanes_state;
-  $("pulse-text").textContent = lanes_live && running !== undefined ? `${running} running${waiting > 0 ? `, ${waiting} waiting` : ""}` : "";
+  $("pulse-text").textContent = lanes_live && running !== undefined
+      ? `${running} running${waiting > 0 ? `, ${waiting} waiting` : ""}` : "";
 }
 let lanes_state = "";
 
 function start() {
-  $("keys").append(...KEYS.flatMap(([keys, meaning]) => [h("dt", {}, keys.split(" ").map((each) => h("kbd", {}, each))), h("dd", {}, meaning)]));
+  $("keys").append(...KEYS.flatMap(([keys, meaning]) => [h("dt", {},
+      keys.split(" ").map((each) => h("kbd", {}, each))), h("dd", {}, meaning)]));
   const preferences = store.preferences();
   set_theme(THEMES.includes(preferences.theme) ? preferences.theme : "auto");
   const narrow = innerWidth <= 860;

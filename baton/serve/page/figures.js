@@ -65,15 +65,16 @@ export function facts(value, depth = 0) {
     return h("details", {}, h("summary", {}, `${value.length} characters`), h("pre", {}, value.slice(0, 20_000)));
   }
   if (typeof value !== "object" || depth > 5) {
-    return is_number(value) && !Number.isInteger(value) ? String(Number(value.toPrecision(5))) : String(value).slice(0, 4000);
+    return is_number(value) && !Number.isInteger(value) ? String(Number(value.toPrecision(5)))
+        : String(value).slice(0, 4000);
   }
   const entries = Array.isArray(value) ? value.map((each, i) => [String(i + 1), each]) : Object.entries(value);
   if (entries.length === 0) return "none";
   if (Array.isArray(value) && value.every((each) => typeof each !== "object")) return value.join(", ");
   return h("dl", { class: "facts" }, entries.slice(0, 200).map(([name, each]) => [
     h("dt", {}, name.replaceAll("_", " ")),
-    h("dd", {}, name.endsWith("bytes") && is_number(each) ? bytes(each) : name.endsWith("_ms") && is_number(each) ? ms(each)
-      : facts(each, depth + 1)),
+    h("dd", {}, !is_number(each) ? facts(each, depth + 1)
+      : name.endsWith("bytes") ? bytes(each) : name.endsWith("ms") ? ms(each) : facts(each)),
   ]));
 }
 
@@ -91,7 +92,8 @@ function phases_of(words) {
 function marks_of(words) {
   const marks = [];
   const emulated = words.emulated === true || words.prefill?.emulated === true || words.decode?.emulated === true;
-  if (emulated) marks.push(h("span", { class: "mark", title: "on another device than the unit stands for" }, "emulated"));
+  if (emulated) marks.push(h("span", { class: "mark", title: "on another device than the unit stands for" },
+      "emulated"));
   if (words.fallback) marks.push(h("span", { class: "mark bad", title: String(words.fallback) }, "fallback"));
   const bridge = words.bridge;
   if (bridge && bridge.kind !== undefined && bridge.kind !== "none") {
@@ -135,23 +137,28 @@ export function plate(stats) {
     more.push(h("dt", of, name), h("dd", {}, value));
   for (const phase of phases) {
     const where = phase.unit ? ` on ${phase.unit}` : "";
-    say(phase.name, `${ms(phase.end_ms - phase.start_ms)}${where}: ${PHASE_MEANING[phase.name]}`, { class: `c-${phase.name}` });
+    say(phase.name, `${ms(phase.end_ms - phase.start_ms)}${where}: ${PHASE_MEANING[phase.name]}`,
+        { class: `c-${phase.name}` });
   }
   for (const name of ["prefill", "via", "decode"]) {
     const phase = words[name];
     if (!phase?.unit_ran) continue;
     const asked = phase.unit_asked && phase.unit_asked !== phase.unit_ran ? `, asked of ${phase.unit_asked}` : "";
-    say(`${name} unit`, `${count(phase.tokens)} tokens on ${phase.unit_ran}${phase.emulated ? " (emulated)" : ""}${asked}, ${speed(phase.tokens_per_second)}`);
+    const where = `${phase.unit_ran}${phase.emulated ? " (emulated)" : ""}${asked}`;
+    say(`${name} unit`, `${count(phase.tokens)} tokens on ${where}, ${speed(phase.tokens_per_second)}`);
   }
   say("fallback", words.fallback ? String(words.fallback) : null);
   if (words.bridge) say("bridge", facts(words.bridge));
   if (energy !== undefined) say("energy", joules(energy, words.emulated));
-  const rest = Object.fromEntries(Object.entries(words).filter(([name]) => !["phases", "prefill", "via", "decode", "bridge", "fallback", "joules",
-    "usage", "seq", "t_ms", "event", "tokens_per_second"].includes(name)));
+  const told = new Set(["phases", "prefill", "via", "decode", "bridge", "fallback", "joules", "usage", "seq", "t_ms",
+    "event", "tokens_per_second"]);
+  const rest = Object.fromEntries(Object.entries(words).filter(([name]) => !told.has(name)));
   say("all else", Object.keys(rest).length > 0 ? facts(rest) : null);
-  say("by this page's clock", is_number(stats.wall_ms) ? `first token ${ms(stats.ttft_ms)}, whole ${ms(stats.wall_ms)}` : null);
+  say("by this page's clock", is_number(stats.wall_ms)
+      ? `first token ${ms(stats.ttft_ms)}, whole ${ms(stats.wall_ms)}` : null);
 
-  const summary = h("summary", { "aria-label": `What this answer took: ${line.map((each) => each.textContent).join(", ")}` }, line);
+  const summary = h("summary",
+      { "aria-label": `What this answer took: ${line.map((each) => each.textContent).join(", ")}` }, line);
   const total = phases.reduce((sum, phase) => sum + phase.end_ms - phase.start_ms, 0);
   const strip = total > 0 && h("div", { class: "strip", "aria-hidden": "true" }, phases.map((phase) => {
     const part = h("i", { class: `c-${phase.name}`, title: `${phase.name} ${ms(phase.end_ms - phase.start_ms)}` });

@@ -22,8 +22,9 @@ const DATA = words("true false null yes no on off");
 const SLASHES = { line: "//", block: ["/*", "*/"] };
 const HASH = { line: "#" };
 const GRAMMARS = [
-  [["c", "cc", "cpp", "c++", "cxx", "h", "hpp", "cuda", "cu", "objc", "java", "js", "javascript", "jsx", "ts", "typescript",
-    "tsx", "rust", "rs", "go", "golang", "swift", "kotlin", "kt", "cs", "csharp", "scala", "php", "dart", "zig", "proto"],
+  [["c", "cc", "cpp", "c++", "cxx", "h", "hpp", "cuda", "cu", "objc", "java", "js", "javascript", "jsx", "ts",
+    "typescript", "tsx", "rust", "rs", "go", "golang", "swift", "kotlin", "kt", "cs", "csharp", "scala", "php", "dart",
+    "zig", "proto"],
    { words: C_LIKE, ...SLASHES, quotes: "\"'`" }],
   [["py", "python", "python3", "pycon", "starlark", "mojo"], { words: PYTHON, ...HASH, quotes: "\"'", triple: true }],
   [["sh", "bash", "zsh", "shell", "console", "fish", "dockerfile", "docker", "make", "makefile", "cmake"],
@@ -35,7 +36,8 @@ const GRAMMARS = [
   [["yaml", "yml", "toml", "ini", "conf", "properties", "gbnf"], { words: DATA, ...HASH, quotes: "\"'" }],
   [["css", "scss", "less"], { words: new Set(), block: ["/*", "*/"], quotes: "\"'" }],
   [["html", "xml", "svg", "vue"], { words: new Set(), block: ["<!--", "-->"], quotes: "\"" }],
-  [["haskell", "hs", "elm"], { words: words("module import where let in case of data type newtype class instance deriving " +
+  [["haskell", "hs", "elm"],
+      { words: words("module import where let in case of data type newtype class instance deriving " +
     "if then else do"), line: "--", block: ["{-", "-}"], quotes: "\"" }],
 ];
 const BY_NAME = new Map(GRAMMARS.flatMap(([names, grammar]) => names.map((name) => [name, grammar])));
@@ -71,7 +73,8 @@ export function highlight(text, language) {
   const word = /[A-Za-z_$][\w$]*/y, number = /(?:0[xXbBoO][\da-fA-F_]+|\d[\d_]*(?:\.\d+)?(?:[eE][+-]?\d+)?)\w*/y;
   while (at < text.length) {
     const c = text[at];
-    if (grammar.line && text.startsWith(grammar.line, at) && (grammar.line !== "#" || at === 0 || /\s/.test(text[at - 1]))) {
+    if (grammar.line && text.startsWith(grammar.line, at) &&
+        (grammar.line !== "#" || at === 0 || /\s/.test(text[at - 1]))) {
       const end = text.indexOf("\n", at);
       take(end < 0 ? text.length : end, "hl-c");
     } else if (grammar.block && text.startsWith(grammar.block[0], at)) {

@@ -33,7 +33,8 @@ function read_fence(lines, at, open) {
   while (end < lines.length && !closes(lines[end])) ++end;
   const body = lines.slice(at + 1, end).map((line) => line.slice(Math.min(indent_of(line), indent)));
   const language = open[2].trim().split(/[\s{,]/)[0].slice(0, 24);
-  return [{ type: "code", language, text: body.join("\n"), open: end >= lines.length }, Math.min(end + 1, lines.length)];
+  return [{ type: "code", language, text: body.join("\n"), open: end >= lines.length },
+      Math.min(end + 1, lines.length)];
 }
 
 // A line without content ends an item only where what follows is not indented as the item's text is.
@@ -373,13 +374,15 @@ function code_node(block) {
     "aria-label": `Copy code${block.language ? ` (${block.language})` : ""}` });
   const head = make("div", [make("span", [block.language || "text"]), copy], { class: "code-head" });
   const name = `Code${block.language ? `, ${block.language}` : ""}`;
-  return make("div", [head, make("pre", [code], { tabindex: "0", role: "region", "aria-label": name })], { class: "code" });
+  return make("div", [head, make("pre", [code], { tabindex: "0", role: "region", "aria-label": name })],
+      { class: "code" });
 }
 
 function table_node(block) {
   const row = (cells, name) => make("tr", cells.map((cell, i) =>
     make(name, inline(cell), block.sides[i] ? { class: block.sides[i] } : {})));
-  const table = make("table", [make("thead", [row(block.head, "th")]), make("tbody", block.rows.map((each) => row(each, "td")))]);
+  const table = make("table", [make("thead", [row(block.head, "th")]),
+      make("tbody", block.rows.map((each) => row(each, "td")))]);
   return make("div", [table], { class: "table", tabindex: "0", role: "region", "aria-label": "Table" });
 }
 
@@ -402,13 +405,15 @@ function block_node(block) {
         }
         return make("li", nodes, item.is_task ? { class: "task", dir: "auto" } : { dir: "auto" });
       });
-      return make(block.ordered ? "ol" : "ul", items, block.ordered && block.start !== 1 ? { start: String(block.start) } : {});
+      return make(block.ordered ? "ol" : "ul", items, block.ordered && block.start !== 1
+          ? { start: String(block.start) } : {});
     }
     default: return make("p", inline(block.text), { dir: "auto" });
   }
 }
 
-const lines_of = (text) => text.replaceAll("\u0000", "\uFFFD").replace(/\r\n?/g, "\n").replaceAll("\t", "    ").split("\n");
+const lines_of = (text) =>
+  text.replaceAll("\u0000", "\uFFFD").replace(/\r\n?/g, "\n").replaceAll("\t", "    ").split("\n");
 
 export function render(text) {
   const fragment = document.createDocumentFragment();

@@ -38,7 +38,8 @@ function read_field(field, text) {
     } catch (error) {
       return { error: error.message };
     }
-    if (value === null || typeof value !== "object" || Array.isArray(value)) return { error: "it must be a JSON object" };
+    const object = value !== null && typeof value === "object" && !Array.isArray(value);
+    if (!object) return { error: "it must be a JSON object" };
     const ours = Object.keys(value).find((key) => OURS.has(key));
     return ours ? { error: `${ours} is set by this page` } : { value };
   }
@@ -78,9 +79,11 @@ export function settings_form(form, changed, page) {
     }
     const id = `set-${field.key}`, note = h("small", { id: `${id}-note` }, field.hint ?? "");
     const about = { id, name: field.key, "aria-describedby": `${id}-note`, class: field.mono ? "mono" : null };
-    const input = field.kind === "text" ? h("textarea", { ...about, rows: field.key === "system" ? 4 : 2, spellcheck: field.mono ? "false" : null })
+    const input = field.kind === "text" ? h("textarea", { ...about, rows: field.key === "system" ? 4 : 2,
+        spellcheck: field.mono ? "false" : null })
       : field.choices ? h("select", about, field.choices.map(([value, text]) => h("option", { value }, text)))
-      : h("input", { ...about, type: "text", inputmode: field.min < 0 ? "text" : "decimal", placeholder: "default", class: "mono" });
+      : h("input", { ...about, type: "text", inputmode: field.min < 0 ? "text" : "decimal", placeholder: "default",
+          class: "mono" });
     const check = () => {
       const wrong = read_field(field, input.value)?.error ?? "";
       input.setAttribute("aria-invalid", String(wrong !== ""));
@@ -92,10 +95,12 @@ export function settings_form(form, changed, page) {
       changed(field.key, input.value);
     });
     inputs.set(field.key, [input, check]);
-    set.append(h("div", { class: field.wide ? "field wide" : "field" }, h("label", { for: id }, field.label), input, note));
+    set.append(h("div", { class: field.wide ? "field wide" : "field" }, h("label", { for: id }, field.label), input,
+        note));
   }
 
-  const key = h("input", { id: "set-key", type: "password", autocomplete: "off", class: "mono", "aria-describedby": "set-key-note" });
+  const key = h("input", { id: "set-key", type: "password", autocomplete: "off", class: "mono",
+      "aria-describedby": "set-key-note" });
   const keep = h("input", { id: "set-keep", type: "checkbox" });
   key.value = page.key;
   keep.checked = page.keep_key;

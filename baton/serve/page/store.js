@@ -1,5 +1,5 @@
-// Conversations in the browser. Each is a tree: editing and regenerating add branches, nothing is written over. What does
-// not fit into the browser's storage stays in memory, and the page says so.
+// Conversations in the browser. Each is a tree: editing and regenerating add branches, nothing is written over. What
+// does not fit into the browser's storage stays in memory, and the page says so.
 
 const PREFIX = "baton.";
 const INDEX = "index", CONVERSATION = "chat.", PREFERENCES = "preferences";
@@ -17,7 +17,8 @@ export const new_id = () => {
 
 export function new_conversation(settings, model) {
   const now = Date.now();
-  return { id: new_id(), title: "", created: now, updated: now, model, settings: { ...settings }, messages: {}, leaf: null };
+  return { id: new_id(), title: "", created: now, updated: now, model, settings: { ...settings }, messages: {},
+      leaf: null };
 }
 
 export function path_of(conversation) {
@@ -32,7 +33,8 @@ export function path_of(conversation) {
 }
 
 export function siblings_of(conversation, message) {
-  return Object.values(conversation.messages).filter((each) => each.parent === message.parent).sort((a, b) => a.at - b.at);
+  const all = Object.values(conversation.messages).filter((each) => each.parent === message.parent);
+  return all.sort((a, b) => a.at - b.at);
 }
 
 // The newest leaf below a message.
@@ -88,7 +90,7 @@ export class Store {
     } catch (error) {
       this.memory.set(key, text);
       this.tell(error.name === "QuotaExceededError" || error.code === 22
-        ? "The browser's storage is full: what is new is kept until this page closes. Export it, or delete conversations."
+        ? "The browser's storage is full: what is new is kept until this page closes. Export it, or delete some."
         : `The browser keeps nothing for this page (${error.name}): conversations last until it closes. Export them.`);
       return false;
     }
@@ -177,13 +179,15 @@ function check_message(message, id, messages) {
   if (message.model !== undefined && !is_text(message.model)) return "has a model that is no text";
   if (message.tool_call_id !== undefined && !is_text(message.tool_call_id)) return "has a tool_call_id that is no text";
   if (message.error !== undefined && !(is_object(message.error) && is_text(message.error.message) &&
-      Array.isArray(message.error.facts) && message.error.facts.every((fact) => Array.isArray(fact) && fact.every(is_text)))) {
+      Array.isArray(message.error.facts) && message.error.facts.every((fact) => Array.isArray(fact) &&
+          fact.every(is_text)))) {
     return "has an error of another form";
   }
   if (message.tool_calls !== undefined) {
     if (!Array.isArray(message.tool_calls)) return "has tool_calls that are no list";
     for (const call of message.tool_calls) {
-      if (!is_object(call) || !is_object(call.function) || ![call.id, call.function.name, call.function.arguments].every(is_text)) {
+      const whole = is_object(call) && is_object(call.function);
+      if (!whole || ![call.id, call.function.name, call.function.arguments].every(is_text)) {
         return "has a tool call of another form";
       }
     }
@@ -231,8 +235,9 @@ export function from_json(text, taken) {
   } catch (error) {
     throw new Error(`The file is no JSON: ${error.message}`);
   }
-  if (!is_object(file) || file.format !== FORMAT) throw new Error(`The file is no export of this page ("format": "${FORMAT}").`);
-  if (file.version !== VERSION) throw new Error(`The file has version ${file.version}; this page reads version ${VERSION}.`);
+  const ours = is_object(file) && file.format === FORMAT;
+  if (!ours) throw new Error(`The file is no export of this page ("format": "${FORMAT}").`);
+  if (file.version !== VERSION) throw new Error(`The file has version ${file.version}; this page reads ${VERSION}.`);
   if (!Array.isArray(file.conversations)) throw new Error("The file has no list of conversations.");
   return file.conversations.map((conversation, i) => {
     const wrong = check_conversation(conversation);

@@ -1,5 +1,5 @@
-// The lanes of the server, live: what /v1/timeline tells (docs/server.md), kept for the span that is shown, drawn as a row
-// a lane, and the same as a table. Times are the server's milliseconds; nothing is drawn that it did not say, but for
+// The lanes of the server, live: what /v1/timeline tells (docs/server.md), kept for the span that is shown, drawn as a
+// row a lane, and the same as a table. Times are the server's milliseconds; nothing is drawn that it did not say, but for
 // the end of what is still going on, which is now.
 import { PHASES, PHASE_MEANING, bytes, count, h, joules, ms, speed } from "./figures.js";
 
@@ -83,7 +83,8 @@ export class Timeline {
   // In the order they came to be known: the queue, units, the bridge behind the first unit.
   lanes(spans) {
     const units = new Set();
-    for (const model of this.models) for (const unit of [model.prefill_unit, model.decode_unit]) if (unit) units.add(unit);
+    const named = this.models.flatMap((model) => [model.prefill_unit, model.decode_unit]);
+    for (const unit of named) if (unit) units.add(unit);
     for (const span of spans) if (lane_of(span) === span.unit && span.unit) units.add(span.unit);
     const all = [...units];
     if (all.length > 1 || spans.some((span) => span.phase === "move")) all.splice(1, 0, "bridge");
@@ -92,7 +93,7 @@ export class Timeline {
   running_speed() {
     let sum = 0;
     for (const request of this.requests.values()) {
-      if (!request.done && typeof request.tokens?.tokens_per_second === "number") sum += request.tokens.tokens_per_second;
+      if (!request.done) sum += request.tokens?.tokens_per_second ?? 0;
     }
     return sum;
   }
@@ -130,7 +131,9 @@ export async function listen(api, timeline, changed, tell) {
       else if (error.status === 404) tell("absent", error), wait = 60_000;
       else tell("lost", error);
     }
-    if (document.hidden) await new Promise((resolve) => document.addEventListener("visibilitychange", resolve, { once: true }));
+    if (document.hidden) {
+      await new Promise((resolve) => document.addEventListener("visibilitychange", resolve, { once: true }));
+    }
     if (wait > 0) await new Promise((resolve) => setTimeout(resolve, wait));
   }
 }
@@ -141,7 +144,8 @@ export class TimelineView {
   constructor(timeline, root) {
     this.timeline = timeline;
     const find = (id) => root.querySelector(`#${id}`);
-    Object.assign(this, { canvas: find("plot"), tip: find("plot-tip"), state: find("plot-state"), gauges: find("gauges"),
+    Object.assign(this, { canvas: find("plot"), tip: find("plot-tip"), state: find("plot-state"),
+        gauges: find("gauges"),
       table: find("requests"), hold_button: find("hold"), table_button: find("as-table"), span_select: find("span") });
     this.root = root;
     this.held = null;      // the time at the right edge, when it stands still
@@ -191,7 +195,8 @@ export class TimelineView {
     };
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const act = { ArrowLeft: () => move(-step), ArrowRight: () => move(step), " ": () => this.hold(this.held === null),
-      "+": () => choose(index - 1), "=": () => choose(index - 1), "-": () => choose(index + 1), End: () => this.hold(false) }[event.key];
+      "+": () => choose(index - 1), "=": () => choose(index - 1), "-": () => choose(index + 1),
+          End: () => this.hold(false) }[event.key];
     if (!act) return;
     event.preventDefault();
     act();
@@ -212,7 +217,8 @@ export class TimelineView {
     this.stale = true;
   }
   set_state(state, error) {
-    const text = state === "live" ? "" : state === "absent" ? "this server has no timeline" : `no timeline: ${error?.message ?? ""}`;
+    const text = state === "live" ? "" : state === "absent" ? "this server has no timeline"
+        : `no timeline: ${error?.message ?? ""}`;
     if (this.state_text !== text) this.state.textContent = this.state_text = text;
   }
   // What moves: something runs, or ran within the span. Without motion: once a second.
@@ -242,7 +248,8 @@ export class TimelineView {
   layout(from, to) {
     const now = this.timeline.now(), all = [];
     for (const request of this.timeline.requests.values()) {
-      for (const span of this.timeline.spans(request, now)) if (span.to >= from && span.from <= to) all.push({ ...span, request });
+      const within = this.timeline.spans(request, now).filter((span) => span.to >= from && span.from <= to);
+      all.push(...within.map((span) => ({ ...span, request })));
     }
     const rows = this.timeline.lanes(all).map((lane) => ({ lane, slots: 1, spans: [] }));
     const by_lane = new Map(rows.map((row) => [row.lane, row]));
@@ -296,7 +303,8 @@ export class TimelineView {
       c.beginPath();
       c.rect(LABELS, top, plot_width, row.height);
       c.clip();
-      for (const each of row.spans) this.draw_span(c, colour, each, x_of, top + pad + each.slot * slot_height, slot_height - 2);
+      for (const each of row.spans) this.draw_span(c, colour, each, x_of, top + pad + each.slot * slot_height,
+          slot_height - 2);
       c.restore();
       top += row.height;
     }
@@ -304,12 +312,14 @@ export class TimelineView {
     this.show_tip(width, height);
   }
   read_colours() {
-    const style = getComputedStyle(document.documentElement), value = (name) => style.getPropertyValue(`--${name}`).trim();
+    const style = getComputedStyle(document.documentElement),
+        value = (name) => style.getPropertyValue(`--${name}`).trim();
     return { line: value("line"), soft: value("soft"), ink: value("ink"), card: value("card"), edge: value("edge"),
       font: `11px ${value("mono")}`, ...Object.fromEntries(PHASES.map((phase) => [phase, value(phase)])) };
   }
   draw_axis(c, colour, from, to, x_of, bottom, width) {
-    const step = [500, 1000, 2000, 5000, 10_000, 30_000, 60_000].find((each) => (each / (to - from)) * (width - LABELS) >= 64) ?? 60_000;
+    const step = [500, 1000, 2000, 5000, 10_000, 30_000, 60_000].find((each) =>
+        (each / (to - from)) * (width - LABELS) >= 64) ?? 60_000;
     c.font = colour.font;
     c.textBaseline = "alphabetic";
     c.textAlign = "center";
@@ -361,19 +371,20 @@ export class TimelineView {
   }
   show_tip(width, height) {
     const [px, py] = this.pointed ?? [-1, -1];
-    const near = this.pointed && this.boxes.findLast((box) => px >= box.x - 3 && px <= box.x + box.width + 3 && py >= box.y - 1 &&
-      py <= box.y + box.height + 1);
+    const near = this.pointed && this.boxes.findLast((box) => px >= box.x - 3 && px <= box.x + box.width + 3 &&
+      py >= box.y - 1 && py <= box.y + box.height + 1);
     const before = this.pointed_request;
     this.pointed_request = near ? near.span.request.id : null;
     if (before !== this.pointed_request) this.changed();
     this.tip.hidden = !near;
     if (!near) return;
     const { span } = near, { request } = span, lines = [];
-    lines.push(`#${request.number} ${span.phase} ${ms(span.to - span.from)}${span.open ? " so far" : ""}${span.unit ? ` on ${span.unit}` : ""}`);
+    const where = `${span.open ? " so far" : ""}${span.unit ? ` on ${span.unit}` : ""}`;
+    lines.push(`#${request.number} ${span.phase} ${ms(span.to - span.from)}${where}`);
     lines.push(request.model);
     const prompt = request.done?.prompt_tokens ?? request.queued?.prompt_tokens;
     const made = request.done?.completion_tokens ?? request.tokens?.tokens;
-    if (prompt !== undefined) lines.push(`${count(prompt)} prompt${made !== undefined ? ` + ${count(made)} tokens` : " tokens"}`);
+    if (prompt !== undefined) lines.push(`${count(prompt)} prompt + ${count(made ?? 0)} tokens`);
     if (request.done?.emulated) lines.push("emulated");
     this.tip.textContent = lines.filter(Boolean).join("\n");
     const box = this.tip.getBoundingClientRect();
@@ -388,7 +399,8 @@ export class TimelineView {
       ["running", count(usage.running)], ["waiting", count(usage.waiting)],
       ["decode now", usage.running > 0 && rate > 0 ? speed(rate) : "idle"],
       ["state", bytes(usage.state_bytes)],
-      ["checkpoints", usage.checkpoints === undefined ? "unknown" : `${count(usage.checkpoints)}, ${bytes(usage.checkpoint_bytes)}`],
+      ["checkpoints", usage.checkpoints === undefined ? "unknown"
+          : `${count(usage.checkpoints)}, ${bytes(usage.checkpoint_bytes)}`],
     ];
     if (last) {
       const first = [...timeline.requests.values()].find((request) => request.done === last);
@@ -414,12 +426,15 @@ export class TimelineView {
     const shown = PHASES.filter((phase) => recent.some((request) => total(request, phase) !== ""));
     const head = ["#", "model", "state", ...shown, "prompt", "tokens", "tok/s", "state bytes", "bridge", "energy"];
     const rows = recent.map((request) => {
-      const { done } = request, state = done ? done.finish : request.decode ? "decode" : request.prefill ? "prefill" : "queue";
-      return [`${request.number}`, request.model, state + (done?.emulated ? ", emulated" : "") + (done?.fallback ? ", fallback" : ""),
+      const { done } = request;
+      const state = done ? done.finish : request.decode ? "decode" : request.prefill ? "prefill" : "queue";
+      const marks = (done?.emulated ? ", emulated" : "") + (done?.fallback ? ", fallback" : "");
+      return [`${request.number}`, request.model, state + marks,
         ...shown.map((phase) => total(request, phase)),
-        count(done?.prompt_tokens ?? request.queued?.prompt_tokens), count(done?.completion_tokens ?? request.tokens?.tokens ?? 0),
+        count(done?.prompt_tokens ?? request.queued?.prompt_tokens),
+            count(done?.completion_tokens ?? request.tokens?.tokens ?? 0),
         speed(done?.tokens_per_second?.decode ?? request.tokens?.tokens_per_second).replace(" tok/s", ""),
-        done ? bytes(done.state_bytes) : "", done ? done.bridge?.level ?? "" : "", done ? joules(done.joules, done.emulated) : ""];
+        done ? bytes(done.state_bytes) : "", done?.bridge?.level ?? "", done ? joules(done.joules, done.emulated) : ""];
     });
     const key = JSON.stringify(rows);
     if (key === this.table_key) return;

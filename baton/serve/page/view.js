@@ -2,7 +2,8 @@
 import { clock, h, ms, plate } from "./figures.js";
 import { GrowingText, render } from "./markdown.js";
 
-const FINISH = { length: "ended at the limit of tokens", content_filter: "ended by a filter", cancelled: "cancelled by the server" };
+const FINISH = { length: "ended at the limit of tokens", content_filter: "ended by a filter",
+    cancelled: "cancelled by the server" };
 
 const button = (act, text, label, more = {}) =>
   h("button", { type: "button", class: "quiet", "data-act": act, "aria-label": label, ...more }, text);
@@ -30,7 +31,8 @@ export class Turn {
     this.spoken = spoken;
     const at = h("time", { datetime: new Date(message.at).toISOString() }, clock(message.at));
     this.what = h("div", { class: "what" });
-    this.root = h("article", { class: `turn ${message.role}`, "data-id": message.id, "aria-label": `${name}, ${clock(message.at)}` },
+    this.root = h("article", { class: `turn ${message.role}`, "data-id": message.id,
+        "aria-label": `${name}, ${clock(message.at)}` },
       h("div", { class: "who" }, h("b", {}, name), at), this.what);
     if (message.role === "assistant") this.build_answer();
     else this.what.append(h("div", { class: "text", dir: "auto" }, message.content));
@@ -75,8 +77,10 @@ export class Turn {
     const open = [...this.calls.querySelectorAll("details")].map((each) => each.open);
     this.calls.replaceChildren(...calls.map((call, i) => h("details", { class: "call", open: open[i] ?? true },
       h("summary", {}, "calls ", h("b", {}, call.function.name || "a tool")),
-      h("pre", { tabindex: "0", role: "region", "aria-label": `Arguments of ${call.function.name}` }, pretty(call.function.arguments)))));
-    if (calls.length > 0 && !running && this.place.last && !this.message.error) this.calls.append(results_form(calls, this.message.id));
+      h("pre", { tabindex: "0", role: "region", "aria-label": `Arguments of ${call.function.name}` },
+          pretty(call.function.arguments)))));
+    const asks = calls.length > 0 && !running && this.place.last && !this.message.error;
+    if (asks) this.calls.append(results_form(calls, this.message.id));
   }
   show_foot(running) {
     const { message } = this, nodes = [];
@@ -105,14 +109,16 @@ export class Turn {
     }
     if (place.of > 1) {
       nodes.push(button("before", "\u2039", "The version before", { disabled: place.index === 0 }),
-        h("span", { class: "figures", "aria-label": `Version ${place.index + 1} of ${place.of}` }, `${place.index + 1}/${place.of}`),
+        h("span", { class: "figures", "aria-label": `Version ${place.index + 1} of ${place.of}` },
+            `${place.index + 1}/${place.of}`),
         button("after", "\u203a", "The next version", { disabled: place.index + 1 === place.of }));
     }
     this.acts.replaceChildren(...nodes);
   }
   edit(save) {
     const { message } = this, user = message.role === "user";
-    const field = h("textarea", { rows: Math.min(14, message.content.split("\n").length + 1), "aria-label": "Edited message" });
+    const field = h("textarea", { rows: Math.min(14, message.content.split("\n").length + 1),
+        "aria-label": "Edited message" });
     field.value = message.content;
     const form = h("form", { class: "edit" }, field, h("button", {}, user ? "Send" : "Save"), " ",
       h("button", { type: "button", "data-act": "edit-end" }, "Cancel"));
