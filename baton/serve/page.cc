@@ -66,7 +66,8 @@ const PageFile* page_file(std::string_view path) {
 
 http::Response page_response(const http::Request& request) {
   const PageFile* file = page_file(request.path);
-  if (file == nullptr) return {.status = 404};
+  const http::Headers text = {{"Content-Type", "text/plain; charset=utf-8"}};
+  if (file == nullptr) return {.status = 404, .headers = text, .body = "the page has no such file\n"};
   if (request.method != "GET" && request.method != "HEAD") return {.status = 405, .headers = {{"Allow", "GET, HEAD"}}};
   http::Response response;
   response.headers = {{"Content-Type", std::string(file->content_type)},

@@ -21,7 +21,7 @@ CONTRAST = """() => {
   const wrong = [];
   for (const element of document.body.querySelectorAll("*")) {
     const own = [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
-    if (!own || element.closest(".sr, .skip, [hidden], :disabled, .acts, noscript") || !element.checkVisibility()) continue;
+    if (!own || element.closest(".sr, .skip, [hidden], :disabled, noscript") || !element.checkVisibility()) continue;
     const front = light(rgba(getComputedStyle(element).color)), back = light(behind(element));
     const ratio = (Math.max(front, back) + .05) / (Math.min(front, back) + .05);
     if (ratio < 4.5) wrong.push(`${element.localName}.${element.className} "${element.textContent.slice(0, 30)}" ${ratio.toFixed(2)}`);

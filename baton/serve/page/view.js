@@ -102,8 +102,8 @@ export class Turn {
   show_acts() {
     const { message, place } = this, nodes = [];
     if (!place.running) {
-      nodes.push(button("copy", "copy", "Copy this message"));
-      if (message.role !== "tool") nodes.push(button("edit", "edit", "Edit this message"));
+      if (message.content) nodes.push(button("copy", "copy", "Copy this message"));
+      if (message.role !== "tool" && message.content) nodes.push(button("edit", "edit", "Edit this message"));
       if (message.role === "assistant") nodes.push(button("again", "regenerate", "Regenerate this answer"));
       if (message.role === "user" && place.last) nodes.push(button("again", "answer", "Ask for an answer"));
     }
