@@ -306,6 +306,9 @@ Json Service::usage() const {
 void Service::tell(const Job& job, const char* event, Json more) {
   Json made = {{"event", event}, {"request", job.head.id}, {"model", job.model->name()}, {"usage", usage()}};
   made.update(more);
+  // The request that ends is counted until its thread is free.
+  Json& running = made["usage"]["running"];
+  if (made["event"] == "done" && running > 0) running = running.get<uint64_t>() - 1;
   timeline_.add(made);
 }
 
