@@ -292,6 +292,21 @@ class Errors(BrowserTest):
         self.ask("More")
         self.until("document.querySelector('#notice').hidden")
 
+    def test_a_damaged_storage(self):
+        self.ask("Go")
+        for damage in ("{", "null", "5", "[]", '[null, {"id": 1}, {"id": "x", "title": "gone", "updated": 1}]', '{"settings": [1]}'):
+            with self.subTest(damage=damage):
+                self.page.evaluate("""(damage) => { for (const key of Object.keys(localStorage)) localStorage.setItem(key, damage); }""",
+                                   damage)
+                self.page.reload()
+                self.page.wait_for_selector("#model option", state="attached")
+                self.ask("Go on")
+                self.assertEqual(self.last_text(), "An answer.")
+        self.page.evaluate("() => localStorage.setItem('baton.index', '[{\"id\": \"x\", \"title\": \"gone\", \"updated\": 1}]')")
+        self.page.reload()
+        self.page.locator("#chats button", has_text="gone").click()
+        self.assertIn("cannot be read", self.page.locator("#notice").inner_text())
+
     def test_a_browser_that_keeps_nothing(self):
         context = self.browser.new_context()
         self.addCleanup(context.close)

@@ -62,6 +62,10 @@ export function title_of(conversation) {
   return first ? first.content.replace(/\s+/g, " ").trim().slice(0, 60) || "Untitled" : "New conversation";
 }
 
+const is_text = (value) => typeof value === "string";
+const is_number = (value) => typeof value === "number" && Number.isFinite(value);
+const is_object = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
+
 // ---- the browser's storage
 
 export class Store {
@@ -69,7 +73,12 @@ export class Store {
   constructor(tell) {
     this.tell = tell;
     this.memory = new Map();
-    this.index = this.read(INDEX, []).filter((entry) => entry && typeof entry.id === "string");
+    this.index = this.read_index();
+  }
+  read_index() {
+    const kept = this.read(INDEX, []);
+    const good = (entry) => is_object(entry) && is_text(entry.id) && is_text(entry.title) && is_number(entry.updated);
+    return Array.isArray(kept) ? kept.filter(good) : [];
   }
   read(key, otherwise) {
     if (this.memory.has(key)) return JSON.parse(this.memory.get(key));
@@ -105,7 +114,8 @@ export class Store {
   }
   preferences() {
     const kept = this.read(PREFERENCES, {});
-    return kept && typeof kept === "object" ? kept : {};
+    if (!is_object(kept)) return {};
+    return is_object(kept.settings) && Object.values(kept.settings).every(is_text) ? kept : { ...kept, settings: {} };
   }
   set_preferences(values) {
     this.write(PREFERENCES, { ...this.preferences(), ...values });
@@ -117,19 +127,19 @@ export class Store {
   save(conversation) {
     const entry = { id: conversation.id, title: title_of(conversation), updated: conversation.updated };
     // Another page of this browser may have written since.
-    const others = this.read(INDEX, []).filter((each) => each.id !== entry.id);
+    const others = this.read_index().filter((each) => each.id !== entry.id);
     this.index = [entry, ...others].sort((a, b) => b.updated - a.updated);
     this.write(CONVERSATION + conversation.id, conversation);
     this.write(INDEX, this.index);
   }
   remove(id) {
     this.drop(CONVERSATION + id);
-    this.index = this.read(INDEX, []).filter((each) => each.id !== id);
+    this.index = this.read_index().filter((each) => each.id !== id);
     this.write(INDEX, this.index);
     for (const [key, text] of [...this.memory]) this.write(key, JSON.parse(text));  // there may be room now
   }
   reload() {
-    if (!this.memory.has(INDEX)) this.index = this.read(INDEX, []);
+    if (!this.memory.has(INDEX)) this.index = this.read_index();
   }
   all() {
     return this.index.map((entry) => this.load(entry.id)).filter((each) => each !== null);
@@ -163,10 +173,6 @@ export function to_markdown(conversation) {
   }
   return lines.join("\n");
 }
-
-const is_text = (value) => typeof value === "string";
-const is_number = (value) => typeof value === "number" && Number.isFinite(value);
-const is_object = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
 
 function check_message(message, id, messages) {
   if (!is_object(message)) return "is no object";
