@@ -7,11 +7,11 @@
 #include <span>
 #include <vector>
 
+#include "baton/base/machine.h"
 #include "baton/base/terminal.h"
 #include "baton/cli/batch_run.h"
 #include "baton/cli/command.h"
 #include "baton/cli/figures.h"
-#include "baton/cli/machine.h"
 #include "baton/cli/paths.h"
 #include "baton/cli/prompt.h"
 #include "baton/cli/state_key.h"

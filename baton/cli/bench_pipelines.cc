@@ -9,10 +9,10 @@
 
 #include "baton/base/bytes.h"
 #include "baton/base/file.h"
+#include "baton/base/machine.h"
 #include "baton/base/output_file.h"
 #include "baton/bench/pipeline_report.h"
 #include "baton/bench/probes.h"
-#include "baton/cli/machine.h"
 #include "baton/cli/model_flags.h"
 #include "baton/cli/page_info.h"
 #include "baton/cli/paths.h"

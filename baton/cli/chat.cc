@@ -8,11 +8,11 @@
 #include <memory>
 #include <optional>
 
+#include "baton/base/machine.h"
 #include "baton/cli/chat_session.h"
 #include "baton/cli/command.h"
 #include "baton/cli/interrupt.h"
 #include "baton/cli/line_history.h"
-#include "baton/cli/machine.h"
 #include "baton/cli/paths.h"
 #include "baton/cli/prompt.h"
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "baton/base/machine.h"
 #include "baton/cli/command.h"
-#include "baton/cli/machine.h"
 #include "baton/unit/unit.h"
 
 namespace baton::cli {

@@ -7,12 +7,12 @@
 #include <memory>
 
 #include "baton/api/units.h"
+#include "baton/base/machine.h"
 #include "baton/base/output_file.h"
 #include "baton/bench/ladder_report.h"
 #include "baton/cli/child_memory.h"
 #include "baton/cli/command.h"
 #include "baton/cli/interrupt.h"
-#include "baton/cli/machine.h"
 #include "baton/cli/page_info.h"
 #include "baton/cli/paths.h"
 #include "baton/cli/shared_flags.h"

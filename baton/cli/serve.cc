@@ -8,12 +8,13 @@
 #include <span>
 #include <thread>
 
+#include "baton/api/machine_facts.h"
+#include "baton/base/machine.h"
 #include "baton/base/random.h"
 #include "baton/base/terminal.h"
 #include "baton/cli/command.h"
 #include "baton/cli/figures.h"
 #include "baton/cli/interrupt.h"
-#include "baton/cli/machine.h"
 #include "baton/cli/model_flags.h"
 #include "baton/cli/paths.h"
 #include "baton/cli/progress.h"
@@ -114,11 +115,9 @@ Result<serve::AppOptions> app_options(const ServeFlags& flags) {
       std::max(options.http.limits.connections_max, flags.queue + flags.parallel + 512);
   options.service.parallel = flags.parallel;
   options.service.queue_max = flags.queue;
-  const Machine machine = this_machine();
-  options.machine = {{"processor", machine.processor},
-                     {"cores", machine.cores},
-                     {"memory_bytes", machine.memory_bytes},
-                     {"memory_available_bytes", machine.memory_available_bytes}};
+  const MachineFacts machine = machine_facts();
+  if (!flags.quiet) fmt::print(stderr, "baton: {}\n", machine_line(machine));
+  options.machine = machine_json(machine);
   return options;
 }
 

@@ -3,8 +3,8 @@
 
 #include <spdlog/spdlog.h>
 
+#include "baton/base/machine.h"
 #include "baton/cli/fingerprint.h"
-#include "baton/cli/machine.h"
 #include "baton/cli/paths.h"
 #include "baton/cli/progress.h"
 

@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "baton/api/units.h"
+#include "baton/base/machine.h"
 #include "baton/cli/command.h"
-#include "baton/cli/machine.h"
 
 namespace baton::cli {
 namespace {

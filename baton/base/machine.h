@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-namespace baton::cli {
+namespace baton {
 
 struct Machine {
   std::string processor = "unknown";
@@ -14,4 +14,4 @@ struct Machine {
 };
 Machine this_machine();
 
-}  // namespace baton::cli
+}  // namespace baton

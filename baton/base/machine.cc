@@ -1,5 +1,5 @@
 // From /proc on Linux, sysctl on macOS.
-#include "baton/cli/machine.h"
+#include "baton/base/machine.h"
 
 #include <sys/resource.h>
 #include <unistd.h>
@@ -15,7 +15,7 @@
 #include <sys/sysctl.h>
 #endif
 
-namespace baton::cli {
+namespace baton {
 namespace {
 
 #if !defined(__APPLE__)
@@ -103,4 +103,4 @@ Machine this_machine() {
   return machine;
 }
 
-}  // namespace baton::cli
+}  // namespace baton
