@@ -1,0 +1,63 @@
+// baton.toml: what `baton serve --config FILE` is told once instead of by flags each time, and the models it answers
+// with. Flags win over the file. A key that nothing reads is refused, by its name and line.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "baton/base/status.h"
+
+namespace baton::serve {
+
+// [server]. What is not given is empty: the flag's default holds.
+struct ServerConfig {
+  std::optional<std::string> host;
+  std::optional<uint16_t> port;
+  std::optional<uint32_t> parallel, queue, drain_seconds;
+  std::optional<bool> reuse, quiet;
+  std::optional<uint64_t> state_cache_bytes;
+  // Relative ones are below the file's folder.
+  std::filesystem::path unix_socket, tls_cert, tls_key, api_key_file, state_cache, state_key;
+};
+
+// [[models]]
+struct ModelConfig {
+  std::string name;                  // what requests call it; none is given twice, among aliases too
+  std::filesystem::path path;        // empty: the model that comes with the program
+  std::vector<std::string> aliases;  // other names
+  // As the flags of these names.
+  std::string prefill, via, decode, strategy, verify;
+  std::optional<uint32_t> threads, context;
+  // How long it stays in memory while nobody asks: "5m", "90s", "1h30m", or seconds; below 0: for ever.
+  std::optional<std::chrono::seconds> keep_alive;
+  // [models.defaults]: of requests that do not say.
+  std::optional<float> temperature, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty;
+  std::optional<int32_t> top_k;
+  std::optional<int64_t> seed;
+  std::optional<uint32_t> max_tokens;
+  std::optional<bool> thinking;
+  std::vector<std::string> stop;
+  int line = 0;  // of the file
+};
+
+struct Config {
+  ServerConfig server;
+  std::vector<ModelConfig> models;
+};
+
+inline constexpr size_t kConfigBytesMax = size_t{1} << 20;
+inline constexpr size_t kConfigModelsMax = 256;
+
+// kInvalidInput: "baton.toml:7: server.port is 70000: must be from 0 to 65535". `name`: of the file, for messages.
+Result<Config> parse_config(std::string_view text, std::string_view name, const std::filesystem::path& folder);
+// Errors of read_file too.
+Result<Config> read_config(const std::filesystem::path& file);
+// What --check-config prints: a line for the server, one for each model.
+std::string to_text(const Config& config);
+
+}  // namespace baton::serve
