@@ -280,6 +280,8 @@ tl::expected<std::vector<int32_t>, ApiError> prompt_tokens(const Runtime& runtim
                                    : runtime.encode(request.prompt, true, TextPlace::kStart);
   if (!tokens) return tl::unexpected(api_error(tokens.error(), field));
   if (tokens->empty()) return refuse(field, fmt::format("'{}' has no tokens", field));
+  if (const uint64_t context = runtime.context_tokens(); request.context_tokens.value_or(0) > context)
+    return refuse("num_ctx", fmt::format("'num_ctx' is {}: the context holds {}", *request.context_tokens, context));
   if (const uint64_t context = runtime.context_tokens(); tokens->size() > context) {
     return refuse(field,
                   fmt::format("'{}' has {} tokens, the context holds {}: shorten it", field, tokens->size(), context),

@@ -26,6 +26,12 @@ const Route* find_route(std::string_view method, std::string_view path, bool* kn
 // By file; see routes.cc.
 void show_models(App& app, const ExchangePtr& exchange, const Caller& caller);
 void show_model(App& app, const ExchangePtr& exchange, const Caller& caller);
+void ollama_tags(App& app, const ExchangePtr& exchange, const Caller& caller);
+void ollama_ps(App& app, const ExchangePtr& exchange, const Caller& caller);
+void ollama_show(App& app, const ExchangePtr& exchange, const Caller& caller);
+void ollama_pull(App& app, const ExchangePtr& exchange, const Caller& caller);
+void ollama_version(App& app, const ExchangePtr& exchange, const Caller& caller);
+void count_tokens(App& app, const ExchangePtr& exchange, const Caller& caller);
 void tokenize(App& app, const ExchangePtr& exchange, const Caller& caller);
 void detokenize(App& app, const ExchangePtr& exchange, const Caller& caller);
 void apply_template(App& app, const ExchangePtr& exchange, const Caller& caller);

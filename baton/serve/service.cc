@@ -144,6 +144,7 @@ void Service::read(const Protocol& protocol, const ExchangePtr& exchange, const 
   if (exchange->gone()) return;
   auto job = read_job(protocol, exchange, caller);
   if (!job) return respond_error(*exchange, &protocol, job.error());
+  if ((*job)->request.load_only) return respond_loaded(**job);
   enqueue(*std::move(job));
 } catch (const std::bad_alloc&) {
   refill_memory_reserve();
@@ -168,6 +169,10 @@ tl::expected<std::unique_ptr<Job>, ApiError> Service::read_job(const Protocol& p
                                    .code = "model_not_found"});
   }
   const Runtime& runtime = job->model->runtime();
+  if (job->request.load_only) {
+    begin_job(*job, protocol, exchange, caller);
+    return job;
+  }
   ChatInput& chat = job->request.chat;
   if (const auto thinking = job->model->setup().thinking; thinking && !job->request.thinking)
     chat.extra["enable_thinking"] = *thinking;
@@ -185,20 +190,32 @@ tl::expected<std::unique_ptr<Job>, ApiError> Service::read_job(const Protocol& p
   if (auto tools = openai::check_tools(runtime.text(), job->request); !tools)
     return tl::unexpected(std::move(tools).error());
   job->in_reasoning = prompt_ends_in_thinking(runtime, job->tokens);
-  job->number = next_number_++;
-  job->protocol = &protocol;
-  job->exchange = exchange;
-  job->caller = caller;
-  const auto now = std::chrono::steady_clock::now();
-  job->read_ms = timeline_.now_ms();
-  job->arrived_ms = job->read_ms - std::chrono::duration<double, std::milli>(now - exchange->request().arrived).count();
-  job->head = {
-      id_of(job->number, static_cast<uint64_t>(timeline_.started())),
-      job->request.model.empty() ? job->model->name() : job->request.model, job->model->setup().fingerprint,
-      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count(),
-      job->tokens.size()};
-  job->writer = protocol.writer(job->request);
+  begin_job(*job, protocol, exchange, caller);
   return job;
+}
+
+void Service::begin_job(Job& job, const Protocol& protocol, const ExchangePtr& exchange, const Caller& caller) {
+  job.number = next_number_++;
+  job.protocol = &protocol;
+  job.exchange = exchange;
+  job.caller = caller;
+  const auto now = std::chrono::steady_clock::now();
+  job.read_ms = timeline_.now_ms();
+  job.arrived_ms = job.read_ms - std::chrono::duration<double, std::milli>(now - exchange->request().arrived).count();
+  job.head = {
+      id_of(job.number, static_cast<uint64_t>(timeline_.started())),
+      job.request.model.empty() ? job.model->name() : job.request.model, job.model->setup().fingerprint,
+      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count(),
+      job.tokens.size()};
+  job.writer = protocol.writer(job.request);
+}
+
+// The model is there: nothing runs.
+void Service::respond_loaded(Job& job) {
+  AnswerTail tail;
+  tail.total_ms = timeline_.now_ms() - job.arrived_ms;
+  std::string body = job.writer->begin(job.head) + job.writer->end(tail);
+  job.exchange->respond({200, {{"content-type", job.writer->content_type()}}, std::move(body)});
 }
 
 void Service::enqueue(std::unique_ptr<Job> job) {

@@ -72,6 +72,8 @@ class Service {
   void read(const Protocol& protocol, const ExchangePtr& exchange, const Caller& caller);
   tl::expected<std::unique_ptr<Job>, ApiError> read_job(const Protocol& protocol, const ExchangePtr& exchange,
                                                         const Caller& caller);
+  void begin_job(Job& job, const Protocol& protocol, const ExchangePtr& exchange, const Caller& caller);
+  void respond_loaded(Job& job);
   void enqueue(std::unique_ptr<Job> job);
   void begin_stream(Job& job);
   void fail_job(Job& job, const ApiError& error);

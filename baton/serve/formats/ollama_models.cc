@@ -27,12 +27,6 @@ bool may_be_a_name(std::string_view name) {
   return !has("..") && !has("\\") && !has("://") && !has("//");
 }
 
-std::string_view without_latest(std::string_view name) {
-  constexpr std::string_view kLatest = ":latest";
-  if (name.ends_with(kLatest)) name.remove_suffix(kLatest.size());
-  return name;
-}
-
 }  // namespace
 
 Json tags_body(const std::vector<OllamaModel>& models) {
@@ -81,6 +75,12 @@ Json show_body(const OllamaModel& model) {
 }
 
 Json version_body(std::string_view version) { return {{"version", version}}; }
+
+std::string without_latest(std::string_view name) {
+  constexpr std::string_view kLatest = ":latest";
+  if (name.ends_with(kLatest)) name.remove_suffix(kLatest.size());
+  return std::string(name);
+}
 
 bool same_model(std::string_view asked, std::string_view here) { return without_latest(asked) == without_latest(here); }
 

@@ -36,6 +36,7 @@ Json show_body(const OllamaModel& model);
 Json version_body(std::string_view version);
 
 // "name:latest" is "name".
+std::string without_latest(std::string_view name);
 bool same_model(std::string_view asked, std::string_view here);
 // The field `model`, or `name`, its older name: 1 to 512 printable bytes, and no path out of where models are (no "..",
 // no '\\', not absolute, no scheme).

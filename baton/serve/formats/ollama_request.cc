@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "baton/serve/formats/ollama.h"
+#include "baton/serve/formats/ollama_models.h"
 
 namespace baton::serve::formats {
 namespace {
@@ -189,7 +190,7 @@ struct Common {
 
 Common read_common(Body& body, ChatForm& chat) {
   Common made;
-  made.model = body.text("model").value_or("");
+  made.model = without_latest(body.text("model").value_or(""));
   if (made.model.empty()) body.put("model", "is missing: it takes the name of a model");
   made.stream = body.flag("stream").value_or(true);
   made.thinking = read_think(body);
@@ -246,10 +247,13 @@ std::optional<double> take_keep_alive(Body& body) {
 }
 
 FieldNames ollama_names(bool chat) {
-  FieldNames names = {
-      {"max_completion_tokens", "options.num_predict"}, {"max_tokens", "options.num_predict"},
-      {"repetition_penalty", "options.repeat_penalty"}, {"response_format.json_schema.schema", "format"},
-      {"response_format.json_schema", "format"},        {"response_format", "format"}};
+  FieldNames names = {{"num_ctx", "options.num_ctx"},
+                      {"max_completion_tokens", "options.num_predict"},
+                      {"max_tokens", "options.num_predict"},
+                      {"repetition_penalty", "options.repeat_penalty"},
+                      {"response_format.json_schema.schema", "format"},
+                      {"response_format.json_schema", "format"},
+                      {"response_format", "format"}};
   for (const char* name :
        {"temperature", "top_k", "top_p", "min_p", "seed", "stop", "presence_penalty", "frequency_penalty"})
     names.emplace_back(name, fmt::format("options.{}", name));
