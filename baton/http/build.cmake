@@ -2,7 +2,8 @@
 target_compile_definitions(${target} PRIVATE BOOST_ASIO_SEPARATE_COMPILATION BOOST_BEAST_SEPARATE_COMPILATION
   BOOST_ASIO_NO_DEPRECATED BOOST_ASIO_DISABLE_VISIBILITY)
 set_source_files_properties(${PROJECT_SOURCE_DIR}/${folder}/asio.cc PROPERTIES COMPILE_DEFINITIONS BOOST_BEAST_SOURCE)
-# The one file that names OpenSSL.
+# The files that name OpenSSL.
 if(baton_openssl)
-  set_source_files_properties(${PROJECT_SOURCE_DIR}/${folder}/tls.cc PROPERTIES COMPILE_DEFINITIONS BATON_OPENSSL)
+  set_source_files_properties(${PROJECT_SOURCE_DIR}/${folder}/tls.cc ${PROJECT_SOURCE_DIR}/${folder}/tls_test.cc
+    PROPERTIES COMPILE_DEFINITIONS BATON_OPENSSL)
 endif()

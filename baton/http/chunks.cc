@@ -23,8 +23,9 @@ std::optional<Refusal> ChunkReader::put_line(std::string_view& bytes, bool& whol
   bytes.remove_prefix(ends ? end + 1 : end);
   // A CR is the line's last but for one byte that is not here yet.
   const size_t carriage = line_.find('\r');
-  if (carriage != line_.npos && carriage + 1 < line_.size())
+  if (carriage != line_.npos && carriage + 1 < line_.size()) {
     return bad_request("a line of the chunked body has a CR inside");
+  }
   if (!ends) return std::nullopt;
   if (line_.empty() || line_.back() != '\r') return bad_request("a line of the chunked body ends without CR");
   line_.pop_back();
@@ -51,13 +52,11 @@ std::optional<Refusal> ChunkReader::end_line(const Limits& limits, size_t body_b
     return Refusal{413, fmt::format("the body is larger than {} bytes", limits.body_bytes_max)};
   }
   if (error != std::errc() || digits > 16) return bad_request("the size of a chunk is no hexadecimal number");
-  const std::string_view extension = trimmed(std::string_view(line_).substr(digits));
-  if (!extension.empty() && extension[0] != ';')
+  const std::string_view extension = std::string_view(line_).substr(digits);
+  if (!extension.empty() && !trimmed(extension).starts_with(';')) {
     return bad_request("the size of a chunk is followed by something else");
-  for (const char c : extension) {
-    if ((static_cast<uint8_t>(c) < 0x20 && c != '\t') || c == 0x7f)
-      return bad_request("a chunk's extension has a control character");
   }
+  if (has_control(extension)) return bad_request("an extension of a chunk has a control character");
   overhead_ += line_.size() - digits;
   if (overhead_ > kOverheadMax) return bad_request("the extensions of the chunked body are too long");
   part_ = left_ == 0 ? Part::kTrailer : Part::kData;

@@ -41,7 +41,7 @@ void Connection::start(bool refused) {
   transport_->open(shared_from_this());
 }
 
-void Connection::on_open(error_code error) {
+void Connection::opened(error_code error) {
   if (state_ == State::kClosed) return;
   if (error) return close();
   state_ = State::kIdle;
@@ -59,7 +59,7 @@ void Connection::read() {
   transport_->read(shared_from_this());
 }
 
-void Connection::on_read(error_code error, std::string_view bytes) {
+void Connection::received(error_code error, std::string_view bytes) {
   reading_ = false;
   if (state_ == State::kClosed) return;
   if (error) return ended_by_client(error);
@@ -88,12 +88,18 @@ void Connection::ended_by_client(error_code error) {
 }
 
 void Connection::read_request(std::string_view bytes) {
-  if (!reader_) reader_ = std::make_unique<RequestReader>(shared_->limits);
+  if (!reader_) {
+    reader_ = std::make_unique<RequestReader>(shared_->limits);
+    body_share_.emplace(shared_);
+  }
   const bool had_head = reader_->in_body();
   const auto progress = reader_->put(bytes);
   if (progress == RequestReader::Progress::kRefused) {
     const Refusal refusal = reader_->refusal();
     return refuse(refusal.status, refusal.message);
+  }
+  if (!body_share_->grow_to(reader_->request().body.size())) {
+    return refuse(503, "too many large requests at once; try again later");
   }
   if (progress == RequestReader::Progress::kDone) return dispatch(bytes);
   if (state_ == State::kIdle && reader_->started()) {
@@ -108,24 +114,26 @@ void Connection::read_request(std::string_view bytes) {
 }
 
 void Connection::dispatch(std::string_view more) {
-  if (shared_->stopping) return refuse(503, "the server is shutting down");
   const HeadFacts facts = reader_->facts();
   Request request = reader_->take();
+  BodyShare share = *std::move(body_share_);
   reader_.reset();
+  body_share_.reset();
   request.remote = remote_;
   request.arrived = steady_clock::now();
   const std::string* id = request.header("x-request-id");
   request.id = id && !id->empty() && id->size() <= 128 && is_printable(*id) ? *id : shared_->new_id();
   AnswerTerms terms{request.id, request.method == "HEAD", facts.http11, shared_->limits.unsent_bytes_max};
-  outbox_ = std::make_shared<Outbox>(std::move(terms), facts.close, weak_from_this(), worker_.shared_from_this());
+  auto outbox = std::make_shared<Outbox>(std::move(terms), facts.close, weak_from_this(), worker_.shared_from_this());
+  if (!shared_->begin_exchange()) return refuse(503, "the server is shutting down");
+  outbox_ = std::move(outbox);
   state_ = State::kAnswering;
   deadline_ = Time::max();
   discarded_ = 0;
   pipelined_ = last_bytes_ = false;
-  shared_->begin_exchange();
   if (!more.empty()) read_while_answering(more);
   if (state_ != State::kAnswering) return;
-  shared_->handler(std::make_shared<ServedExchange>(std::move(request), outbox_));
+  shared_->handler(std::make_shared<ServedExchange>(std::move(request), outbox_, std::move(share)));
 }
 
 void Connection::read_while_answering(std::string_view bytes) {
@@ -142,7 +150,7 @@ void Connection::read_while_answering(std::string_view bytes) {
 }
 
 void Connection::wake() {
-  net::post(worker_.io, [self = shared_from_this()] { self->pump(); });
+  net::post(worker_.io, [self = shared_from_this()] { self->guarded([&] { self->pump(); }); });
 }
 
 // Sends what the exchange has put since.
@@ -166,7 +174,7 @@ void Connection::send(std::string bytes) {
   transport_->write(shared_from_this(), out_);
 }
 
-void Connection::on_written(error_code error, size_t bytes) {
+void Connection::written(error_code error, size_t bytes) {
   if (state_ == State::kClosed) return;
   if (error) return close();
   out_sent_ += bytes;
@@ -185,6 +193,8 @@ void Connection::on_written(error_code error, size_t bytes) {
 
 void Connection::answer_done() {
   const bool last = outbox_->closes();
+  outbox_->forget();
+  outbox_->forget();
   outbox_.reset();
   shared_->end_exchange();
   state_ = State::kIdle;
@@ -202,6 +212,7 @@ void Connection::refuse(int status, const std::string& message) {
   if (turned_away_) ++shared_->refused;
   if (status != 503) ++shared_->bad_requests;
   reader_.reset();
+  body_share_.reset();
   state_ = State::kRefusing;
   deadline_ = Time::max();
   discarded_ = 0;
@@ -216,7 +227,7 @@ void Connection::refuse(int status, const std::string& message) {
 void Connection::linger() {
   if (client_ended_) return close();
   state_ = State::kLingering;
-  transport_->end_writing();
+  transport_->end_writing(shared_from_this());
   deadline_ = steady_clock::now() + kLinger;
   arm();
 }
@@ -250,7 +261,7 @@ void Connection::arm() {
   armed_ = next;
   timer_.expires_at(next);
   timer_.async_wait([self = shared_from_this()](error_code error) {
-    if (!error) self->on_timer();
+    if (!error) self->guarded([&] { self->on_timer(); });
   });
 }
 

@@ -6,7 +6,9 @@
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -34,10 +36,28 @@ class Connection final : public StreamUser, public Wakeable, public std::enable_
   using Time = std::chrono::steady_clock::time_point;
   enum class State : uint8_t { kOpening, kIdle, kReading, kAnswering, kRefusing, kLingering, kClosed };
 
-  void on_open(error_code error) override;
-  void on_read(error_code error, std::string_view bytes) override;
-  void on_written(error_code error, size_t bytes) override;
+  void on_open(error_code error) override {
+    guarded([&] { opened(error); });
+  }
+  void on_read(error_code error, std::string_view bytes) override {
+    guarded([&] { received(error, bytes); });
+  }
+  void on_written(error_code error, size_t bytes) override {
+    guarded([&] { written(error, bytes); });
+  }
+  // What throws (there is no memory) costs this connection and nothing else.
+  template <class Step>
+  void guarded(const Step& step) {
+    try {
+      step();
+    } catch (const std::exception&) {
+      close();
+    }
+  }
 
+  void opened(error_code error);
+  void received(error_code error, std::string_view bytes);
+  void written(error_code error, size_t bytes);
   void read();
   void read_request(std::string_view bytes);
   void dispatch(std::string_view more);
@@ -62,10 +82,11 @@ class Connection final : public StreamUser, public Wakeable, public std::enable_
   Time deadline_ = Time::max();        // of what the state waits for
   Time write_deadline_ = Time::max();  // while something is being sent
   std::unique_ptr<RequestReader> reader_;
-  std::shared_ptr<Outbox> outbox_;  // while an exchange is open
-  std::string out_;                 // being sent
-  std::string refusal_;             // to be sent behind that
-  std::string early_;               // came while the last bytes of an answer were on their way
+  std::optional<BodyShare> body_share_;  // beside the reader
+  std::shared_ptr<Outbox> outbox_;       // while an exchange is open
+  std::string out_;                      // being sent
+  std::string refusal_;                  // to be sent behind that
+  std::string early_;                    // came while the last bytes of an answer were on their way
   size_t out_sent_ = 0;
   uint64_t discarded_ = 0;  // bytes that nobody wants
   State state_ = State::kOpening;

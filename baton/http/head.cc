@@ -139,11 +139,12 @@ bool has_dot_segment(std::string_view path) {
   return false;
 }
 
-bool has_control(std::string_view text) {
-  return std::any_of(text.begin(), text.end(), [](char c) { return static_cast<uint8_t>(c) < 0x20 || c == 0x7f; });
-}
-
 }  // namespace
+
+bool has_control(std::string_view line) {
+  return std::any_of(line.begin(), line.end(),
+                     [](char c) { return (static_cast<uint8_t>(c) < 0x20 && c != '\t') || c == 0x7f; });
+}
 
 bool same_word(std::string_view a, std::string_view b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](char x, char y) { return lower(x) == lower(y); });
@@ -167,24 +168,24 @@ std::optional<Refusal> check_request_line(std::string_view line, HeadFacts& fact
   if (second == line.npos) return bad_request("the request line has no version: this server speaks HTTP/1.1");
   const std::string_view target = line.substr(first + 1, second - first - 1), version = line.substr(second + 1);
   if (version == "HTTP/2.0" || version == "HTTP/2") return bad_request("HTTP/2 is not spoken here; use HTTP/1.1");
-  if (version != "HTTP/1.1" && version != "HTTP/1.0")
+  if (version != "HTTP/1.1" && version != "HTTP/1.0") {
     return bad_request("the version in the request line must be HTTP/1.1");
+  }
   facts.http11 = version == "HTTP/1.1";
-  if (target.empty() || target[0] != '/')
+  if (target.empty() || target[0] != '/') {
     return bad_request("the target in the request line must be a path that begins with '/'");
+  }
   return std::nullopt;
 }
 
 std::optional<Refusal> check_field_line(std::string_view line) {
-  if (line.empty() || line[0] == ' ' || line[0] == '\t')
+  if (line.empty() || line[0] == ' ' || line[0] == '\t') {
     return bad_request("a header goes on in the next line (obsolete folding)");
+  }
   const size_t colon = line.find(':');
   if (colon == line.npos) return bad_request("a header has no colon");
   if (!is_token(line.substr(0, colon))) return bad_request("the name of a header has a character that cannot be there");
-  for (const char c : line.substr(colon + 1)) {
-    if ((static_cast<uint8_t>(c) < 0x20 && c != '\t') || c == 0x7f)
-      return bad_request("a header's value has a control character");
-  }
+  if (has_control(line.substr(colon + 1))) return bad_request("the value of a header has a control character");
   return std::nullopt;
 }
 
@@ -210,8 +211,9 @@ std::optional<Refusal> check_head(std::string_view head, const Limits& limits, H
 }
 
 std::optional<Refusal> read_target(std::string_view target, Request& request) {
-  if (target.empty() || target[0] != '/')
+  if (target.empty() || target[0] != '/') {
     return bad_request("the target in the request line must be a path that begins with '/'");
+  }
   for (const char c : target) {
     if (static_cast<uint8_t>(c) <= 0x20 || c == 0x7f || c == '#' || c == '\\') {
       return bad_request("the target in the request line has a character that must be escaped");
@@ -220,7 +222,7 @@ std::optional<Refusal> read_target(std::string_view target, Request& request) {
   const size_t mark = std::min(target.find('?'), target.size());
   auto path = decoded(target.substr(0, mark), false);
   if (!path) return bad_request("the path has a wrong escape, a NUL or is not UTF-8");
-  if (has_control(*path)) return bad_request("the path has a control character");
+  if (has_control(*path) || path->find('\t') != path->npos) return bad_request("the path has a control character");
   if (has_dot_segment(*path)) return bad_request("the path has a segment '.' or '..'");
   request.path = *std::move(path);
   request.query.clear();

@@ -41,6 +41,8 @@ std::optional<Refusal> check_head(std::string_view head, const Limits& limits, H
 // Path and query of a request's target, decoded.
 std::optional<Refusal> read_target(std::string_view target, Request& request);
 
+// Of a line: whether it has what cannot be in one; tabs can.
+bool has_control(std::string_view line);
 // Comparison without regard to case, and what may stand in a token (a method, a header's name).
 bool same_word(std::string_view a, std::string_view b);
 bool is_token(std::string_view text);

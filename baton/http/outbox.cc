@@ -2,6 +2,7 @@
 #include "baton/http/outbox.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "baton/base/status.h"
@@ -16,7 +17,26 @@ void Outbox::wake(std::unique_lock<std::mutex>& lock) {
   const bool needed = !std::exchange(woken_, true);
   lock.unlock();
   if (!needed) return;
-  if (const auto connection = connection_.lock()) connection->wake();
+  try {
+    if (const auto connection = connection_.lock()) connection->wake();
+  } catch (const std::bad_alloc&) {
+    lock.lock();
+    woken_ = false;  // the next one tries again
+  }
+}
+
+// Where there is no memory for what is put, the answer cannot be whole any more: its connection closes.
+template <class Put>
+bool Outbox::putting(std::unique_lock<std::mutex>& lock, const Put& put_now) {
+  if (lost_ || abandoned_) return false;
+  try {
+    put_now();
+  } catch (const std::bad_alloc&) {
+    abandoned_ = true;
+  }
+  const bool good = !abandoned_;
+  wake(lock);
+  return good;
 }
 
 void Outbox::put(std::string_view bytes) {
@@ -31,55 +51,49 @@ void Outbox::respond(Response response) {
   std::unique_lock lock(mutex_);
   BATON_CHECK(!begun_ && !ended_);
   begun_ = ended_ = true;
-  if (lost_) return;
-  const bool none = has_no_body(response.status);
-  pending_ = answer_head(response.status, response.headers, terms_.request_id, none ? Framing::kNone : Framing::kLength,
-                         response.body.size(), close_);
-  if (!none && !terms_.head_only) pending_ += response.body;
-  wake(lock);
+  putting(lock, [&] {
+    const bool none = has_no_body(response.status);
+    pending_ = answer_head(response.status, response.headers, terms_.request_id,
+                           none ? Framing::kNone : Framing::kLength, response.body.size(), close_);
+    if (!none && !terms_.head_only) pending_ += response.body;
+  });
 }
 
 bool Outbox::begin(int status, const Headers& headers) {
   std::unique_lock lock(mutex_);
   BATON_CHECK(!begun_ && !ended_);
   begun_ = true;
-  if (lost_) return false;
-  if (!terms_.http11) close_ = true;
-  framing_ = has_no_body(status) ? Framing::kNone : terms_.http11 ? Framing::kChunked : Framing::kToClose;
-  pending_ = answer_head(status, headers, terms_.request_id, framing_, 0, close_);
-  if (terms_.head_only) framing_ = Framing::kNone;
-  last_put_ = std::chrono::steady_clock::now();
-  wake(lock);
-  return true;
+  return putting(lock, [&] {
+    if (!terms_.http11) close_ = true;
+    framing_ = has_no_body(status) ? Framing::kNone : terms_.http11 ? Framing::kChunked : Framing::kToClose;
+    pending_ = answer_head(status, headers, terms_.request_id, framing_, 0, close_);
+    if (terms_.head_only) framing_ = Framing::kNone;
+    last_put_ = std::chrono::steady_clock::now();
+  });
 }
 
 bool Outbox::write(std::string_view bytes) {
   std::unique_lock lock(mutex_);
   BATON_CHECK(begun_ && !ended_);
-  room_.wait(lock, [&] { return lost_ || pending_.size() + in_flight_ <= terms_.unsent_bytes_max; });
-  if (lost_) return false;
-  put(bytes);
-  wake(lock);
-  return true;
+  room_.wait(lock, [&] { return lost_ || abandoned_ || pending_.size() + in_flight_ <= terms_.unsent_bytes_max; });
+  return putting(lock, [&] { put(bytes); });
 }
 
 bool Outbox::try_write(std::string_view bytes) {
   std::unique_lock lock(mutex_);
   BATON_CHECK(begun_ && !ended_);
   const uint64_t unsent = pending_.size() + in_flight_;
-  if (lost_ || (unsent > 0 && unsent + bytes.size() > terms_.unsent_bytes_max)) return false;
-  put(bytes);
-  wake(lock);
-  return true;
+  if (unsent > 0 && unsent + bytes.size() > terms_.unsent_bytes_max) return false;
+  return putting(lock, [&] { put(bytes); });
 }
 
 void Outbox::end() {
   std::unique_lock lock(mutex_);
   BATON_CHECK(begun_ && !ended_);
   ended_ = true;
-  if (lost_) return;
-  if (framing_ == Framing::kChunked) pending_ += "0\r\n\r\n";
-  wake(lock);
+  putting(lock, [&] {
+    if (framing_ == Framing::kChunked) pending_ += "0\r\n\r\n";
+  });
 }
 
 void Outbox::keep_alive(std::string bytes, std::chrono::milliseconds quiet) {
@@ -106,9 +120,16 @@ void Outbox::on_gone(std::function<void()> tell) {
   tell();
 }
 
+void Outbox::forget() {
+  std::function<void()> tell;  // ends without the lock, with what it holds
+  const std::lock_guard lock(mutex_);
+  tell = std::exchange(on_gone_, nullptr);
+}
+
 void Outbox::abandon() {
+  std::function<void()> tell;
   std::unique_lock lock(mutex_);
-  on_gone_ = nullptr;
+  tell = std::exchange(on_gone_, nullptr);
   if (ended_ || lost_) return;
   abandoned_ = true;
   wake(lock);
@@ -118,7 +139,7 @@ Outbox::Next Outbox::take() {
   const std::lock_guard lock(mutex_);
   woken_ = false;
   in_flight_ += pending_.size();
-  return {ended_, abandoned_, std::exchange(pending_, {})};
+  return {ended_ && !abandoned_, abandoned_, std::exchange(pending_, {})};
 }
 
 void Outbox::sent(size_t bytes) {

@@ -12,6 +12,7 @@
 
 #include "baton/http/answer_head.h"
 #include "baton/http/server.h"
+#include "baton/http/worker.h"
 
 namespace baton::http {
 
@@ -59,13 +60,16 @@ class Outbox {
   void sent(size_t bytes);  // of what was taken
   void close_behind();      // no further request: said in the head if that is still to be written
   bool closes() const;
-  void lose();  // the client is gone
+  void lose();    // the client is gone
+  void forget();  // all was sent: nobody is to be told any more
   // When a quiet answer is due for a sign of life (Time::max(): never), and to give it.
   Time quiet_until() const;
   void send_keep_alive(Time now);
 
  private:
   void put(std::string_view bytes);  // as one piece, with the lock
+  template <class Put>
+  bool putting(std::unique_lock<std::mutex>& lock, const Put& put);
   void wake(std::unique_lock<std::mutex>& lock);
 
   const AnswerTerms terms_;
@@ -86,8 +90,8 @@ class Outbox {
 // One request and its outbox, as the handler sees them. With its last owner goes the right to answer.
 class ServedExchange final : public Exchange {
  public:
-  ServedExchange(Request request, std::shared_ptr<Outbox> outbox)
-      : request_(std::move(request)), outbox_(std::move(outbox)) {}
+  ServedExchange(Request request, std::shared_ptr<Outbox> outbox, BodyShare share)
+      : request_(std::move(request)), outbox_(std::move(outbox)), share_(std::move(share)) {}
   ~ServedExchange() override { outbox_->abandon(); }
   const Request& request() const override { return request_; }
   void respond(Response response) override { outbox_->respond(std::move(response)); }
@@ -104,6 +108,7 @@ class ServedExchange final : public Exchange {
  private:
   const Request request_;
   const std::shared_ptr<Outbox> outbox_;
+  const BodyShare share_;
 };
 
 }  // namespace baton::http

@@ -104,8 +104,9 @@ RequestReader::Progress RequestReader::end_head() {
   parser.eager(true);
   error_code error;
   const size_t read = parser.put(boost::asio::buffer(head_), error);
-  if (error || !parser.is_header_done() || read != head_.size())
+  if (error || !parser.is_header_done() || read != head_.size()) {
     return refuse({400, "the head of the request is malformed"});
+  }
   if (auto refusal = read_target(parser.target, request_)) return refuse(*std::move(refusal));
   head_ = {};
   in_body_ = true;

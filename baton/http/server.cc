@@ -8,10 +8,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <boost/asio/basic_socket_acceptor.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <cerrno>
+#include <climits>
+#include <exception>
 #include <utility>
 
 #include "baton/http/connection.h"
@@ -29,14 +32,28 @@ constexpr uint32_t kToldOff = 64;          // connections above the limit that a
 constexpr int kAcceptsAtOnce = 64;         // then others have their turn
 constexpr int kKernelUnsent = 128 * 1024;  // of one connection, so that a slow reader is noticed
 
-// Answers may be on their way for a client that reads slowly; small pieces go out at once.
-void tune(int fd, int family) {
+void set(int fd, int level, int name, int value) { ::setsockopt(fd, level, name, &value, sizeof value); }
+
+// Small pieces go out at once; a machine that is gone without a word is noticed, sooner when it owes us an
+// acknowledgement.
+void tune(int fd, int family, const Limits& limits) {
   ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+#if defined(SO_NOSIGPIPE)
+  set(fd, SOL_SOCKET, SO_NOSIGPIPE, 1);
+#endif
   if (family == AF_UNIX) return;
-  const int on = 1;
-  ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  set(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  set(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+#if defined(TCP_KEEPIDLE)
+  set(fd, IPPROTO_TCP, TCP_KEEPIDLE, 60);
+  set(fd, IPPROTO_TCP, TCP_KEEPINTVL, 10);
+  set(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
+#endif
+#if defined(TCP_USER_TIMEOUT)
+  set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(std::min<int64_t>(limits.write_timeout.count(), INT_MAX)));
+#endif
 #if defined(TCP_NOTSENT_LOWAT)
-  ::setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kKernelUnsent, sizeof kKernelUnsent);
+  set(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, kKernelUnsent);
 #endif
 }
 
@@ -53,7 +70,7 @@ class AsioServer final : public Server {
     pause_ = std::make_unique<net::steady_timer>(workers_[0]->io);
     acceptor_->assign(net::generic::stream_protocol(listening_.family, 0), listening_.fd);
     accept();
-    for (const auto& worker : workers_) worker->thread = std::thread([each = worker.get()] { each->io.run(); });
+    for (const auto& worker : workers_) worker->thread = std::thread([each = worker.get()] { each->run(); });
   }
   ~AsioServer() override { close(); }
 
@@ -92,7 +109,11 @@ void AsioServer::accept_ready() {
   for (int i = 0; i < kAcceptsAtOnce; ++i) {
     const int fd = ::accept(listening_.fd, nullptr, nullptr);
     if (fd >= 0) {
-      admit(fd);
+      try {
+        admit(fd);
+      } catch (const std::exception&) {  // no memory for one more: it is closed
+        ++shared_->refused;
+      }
     } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
       pause_->expires_after(std::chrono::milliseconds(100));
       pause_->async_wait([this](error_code error) {
@@ -114,7 +135,7 @@ void AsioServer::admit(int fd) {
     ::close(fd);
     return;
   }
-  tune(fd, listening_.family);
+  tune(fd, listening_.family, shared_->limits);
   Worker& worker = *workers_[next_worker_++ % workers_.size()];
   StreamSocket socket(worker.io);
   error_code error;
@@ -124,7 +145,7 @@ void AsioServer::admit(int fd) {
     return;
   }
   ++shared_->connections;
-  auto transport = tls_ ? tls_->transport(std::move(socket)) : plain_transport(std::move(socket));
+  auto transport = tls_ ? tls_->transport(std::move(socket)) : plain_transport(std::move(socket), worker.read_buffer);
   auto connection = std::make_shared<Connection>(worker, std::move(transport), peer_of(fd));
   net::post(worker.io, [&worker, connection = std::move(connection), refused = open >= connections_max_] {
     if (!worker.closed) connection->start(refused);
@@ -151,7 +172,10 @@ void AsioServer::stop_listening() {
 }
 
 void AsioServer::stop_accepting() {
-  if (shared_->stopping.exchange(true)) return;
+  {
+    const std::lock_guard lock(shared_->mutex);
+    if (shared_->stopping.exchange(true)) return;
+  }
   net::post(workers_[0]->io, [this] { stop_listening(); });
   for (const auto& worker : workers_) {
     net::post(worker->io, [each = worker.get()] {
@@ -169,7 +193,10 @@ bool AsioServer::drain(std::chrono::milliseconds timeout) {
 void AsioServer::close() {
   const std::lock_guard lock(closing_);
   if (std::exchange(closed_, true)) return;
-  shared_->stopping = true;
+  {
+    const std::lock_guard stop(shared_->mutex);
+    shared_->stopping = true;
+  }
   net::post(workers_[0]->io, [this] { stop_listening(); });
   for (const auto& worker : workers_) {
     net::post(worker->io, [each = worker.get()] {
@@ -180,6 +207,7 @@ void AsioServer::close() {
     });
   }
   for (const auto& worker : workers_) worker->thread.join();
+  shared_->handler = nullptr;  // and what it holds: exchanges may live on
   acceptor_.reset();
   pause_.reset();
 }

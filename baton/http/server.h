@@ -68,6 +68,7 @@ class Exchange {
 struct Limits {
   uint32_t connections_max = 12'000;  // one more is answered 503 and closed
   uint64_t body_bytes_max = uint64_t{32} << 20;
+  uint64_t bodies_bytes_max = uint64_t{1} << 30;     // of all requests that are held at once; one more is answered 503
   uint32_t header_bytes_max = 16 * 1024;             // request line and headers
   std::chrono::milliseconds header_timeout{10'000};  // from the first byte, or from accept
   std::chrono::milliseconds body_timeout{60'000};

@@ -1,8 +1,6 @@
-// A transport that is a socket. It holds no buffer: it waits until there is something to read, and reads into one that
-// all connections of a thread have in common. Thousands of idle connections cost no more than their sockets.
+// A transport that is a socket: it waits until there is something to read, and only then reads.
 #include "baton/http/transport.h"
 
-#include <array>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/error.hpp>
 #include <boost/asio/post.hpp>
@@ -13,11 +11,9 @@ namespace {
 
 namespace net = boost::asio;
 
-constexpr size_t kReadBytes = 64 * 1024;
-
 class PlainTransport final : public Transport {
  public:
-  explicit PlainTransport(StreamSocket socket) : socket_(std::move(socket)) {
+  PlainTransport(StreamSocket socket, std::span<char> buffer) : socket_(std::move(socket)), buffer_(buffer) {
     error_code ignored;
     socket_.non_blocking(true, ignored);
   }
@@ -28,13 +24,12 @@ class PlainTransport final : public Transport {
 
   void read(std::shared_ptr<StreamUser> user) override {
     socket_.async_wait(StreamSocket::wait_read, [this, user = std::move(user)](error_code error) {
-      thread_local std::array<char, kReadBytes> buffer;
       size_t size = 0;
-      if (!error) size = socket_.read_some(net::buffer(buffer), error);
+      if (!error) size = socket_.read_some(net::buffer(buffer_.data(), buffer_.size()), error);
       if (error == net::error::would_block || error == net::error::try_again) {
         read(user);
       } else {
-        user->on_read(error, {buffer.data(), size});
+        user->on_read(error, {buffer_.data(), size});
       }
     });
   }
@@ -45,7 +40,7 @@ class PlainTransport final : public Transport {
         [user = std::move(user)](error_code error, size_t size) { user->on_written(error, size); });
   }
 
-  void end_writing() override {
+  void end_writing(std::shared_ptr<StreamUser>) override {
     error_code ignored;
     socket_.shutdown(StreamSocket::shutdown_send, ignored);
   }
@@ -57,12 +52,13 @@ class PlainTransport final : public Transport {
 
  private:
   StreamSocket socket_;
+  const std::span<char> buffer_;
 };
 
 }  // namespace
 
-std::unique_ptr<Transport> plain_transport(StreamSocket socket) {
-  return std::make_unique<PlainTransport>(std::move(socket));
+std::unique_ptr<Transport> plain_transport(StreamSocket socket, std::span<char> buffer) {
+  return std::make_unique<PlainTransport>(std::move(socket), buffer);
 }
 
 }  // namespace baton::http

@@ -6,6 +6,7 @@
 #include <boost/system/error_code.hpp>
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <string_view>
 
 namespace baton::http {
@@ -32,10 +33,12 @@ class Transport {
   // Some of `bytes`, which must live until the user is told.
   virtual void write(std::shared_ptr<StreamUser> user, std::string_view bytes) = 0;
   // Nothing more will be written; what was is sent.
-  virtual void end_writing() = 0;
+  virtual void end_writing(std::shared_ptr<StreamUser> user) = 0;
   virtual void close() = 0;
 };
 
-std::unique_ptr<Transport> plain_transport(StreamSocket socket);
+// It holds no buffer of its own: what comes is read into `buffer`, which all connections of a thread have in common and
+// which lives longer. Thousands of idle connections cost no more than their sockets.
+std::unique_ptr<Transport> plain_transport(StreamSocket socket, std::span<char> buffer);
 
 }  // namespace baton::http
