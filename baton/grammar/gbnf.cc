@@ -12,8 +12,8 @@
 namespace baton::grammar {
 namespace {
 
-constexpr int kNestingMax = 100;         // of groups
-constexpr int kInlineMax = 200;          // rules that lead to each other, put together as one expression
+constexpr int kNestingMax = 100;          // of groups
+constexpr int kInlineMax = 200;           // rules that lead to each other, put together as one expression
 constexpr uint64_t kInlineSize = 20'000;  // of such an expression
 constexpr uint32_t kRepeatMax = 10'000;
 
@@ -61,7 +61,8 @@ class GbnfReader {
 
   // Reading.
   tl::unexpected<Error> error(std::string_view what) const {
-    const auto line = 1 + std::count(text_.begin(), text_.begin() + static_cast<ptrdiff_t>(std::min(at_, text_.size())), '\n');
+    const auto line =
+        1 + std::count(text_.begin(), text_.begin() + static_cast<ptrdiff_t>(std::min(at_, text_.size())), '\n');
     return fail(Code::kInvalidInput, fmt::format("line {}: {}", line, what));
   }
   char peek(size_t ahead = 0) const { return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\0'; }
@@ -90,13 +91,17 @@ class GbnfReader {
   }
   uint32_t rule_of(std::string_view called) {
     const auto [found, made] = names_.emplace(called, rules_.size());
-    if (made) rules_.push_back({std::string(called), 1 + static_cast<int>(std::count(text_.begin(), text_.begin() + static_cast<ptrdiff_t>(at_), '\n'))});
+    if (made)
+      rules_.push_back(
+          {std::string(called),
+           1 + static_cast<int>(std::count(text_.begin(), text_.begin() + static_cast<ptrdiff_t>(at_), '\n'))});
     return static_cast<uint32_t>(found->second);
   }
 
   Status read_rules() {
     if (text_.size() > kGbnfBytesMax) {
-      return fail(Code::kInvalidInput, fmt::format("the grammar has {} bytes: at most {}", text_.size(), kGbnfBytesMax));
+      return fail(Code::kInvalidInput,
+                  fmt::format("the grammar has {} bytes: at most {}", text_.size(), kGbnfBytesMax));
     }
     for (skip(true); more(); skip(true)) {
       const std::string_view called = name();
@@ -166,7 +171,8 @@ class GbnfReader {
   Result<uint32_t> number() {
     uint64_t value = 0;
     const size_t from = at_;
-    for (; peek() >= '0' && peek() <= '9'; ++at_) value = std::min<uint64_t>(value * 10 + static_cast<uint64_t>(peek() - '0'), kUnbounded);
+    for (; peek() >= '0' && peek() <= '9'; ++at_)
+      value = std::min<uint64_t>(value * 10 + static_cast<uint64_t>(peek() - '0'), kUnbounded);
     if (at_ == from) return error("a number is missing");
     if (value > kRepeatMax) return error(fmt::format("more than {} times", kRepeatMax));
     return static_cast<uint32_t>(value);
@@ -221,12 +227,18 @@ class GbnfReader {
         return value;
       };
       switch (c) {
-        case 'n': return '\n';
-        case 't': return '\t';
-        case 'r': return '\r';
-        case 'x': return hex(2);
-        case 'u': return hex(4);
-        case 'U': return hex(8);
+        case 'n':
+          return '\n';
+        case 't':
+          return '\t';
+        case 'r':
+          return '\r';
+        case 'x':
+          return hex(2);
+        case 'u':
+          return hex(4);
+        case 'U':
+          return hex(8);
         case '\\':
         case '"':
         case '[':
@@ -234,8 +246,10 @@ class GbnfReader {
         case '-':
         case '^':
         case '/':
-        case '\'': return static_cast<uint32_t>(c);
-        default: return error(fmt::format("'\\{}' means nothing", c));
+        case '\'':
+          return static_cast<uint32_t>(c);
+        default:
+          return error(fmt::format("'\\{}' means nothing", c));
       }
     }
     const Utf8Char c = decode_utf8(text_, at_);

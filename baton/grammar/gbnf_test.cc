@@ -42,8 +42,12 @@ TEST(Gbnf, Texts) {
       {"root ::= (\n  \"x\"\n  | \"y\"\n)* \"z\"", {"z", "xyz"}, {"x"}},
       {"root ::= \"x\"\n  | \"y\"\n", {"x", "y"}, {"xy"}},
       {"root ::= \"ab\"{2} [0-9]{1,3} \"c\"? .{2,}", {"abab1xy", "abab123cxyz"}, {"ab1xy", "abab1x", "ababxy"}},
-      {"root ::= expr\nexpr ::= term (\"+\" term)*\nterm ::= [0-9]+ | \"(\" expr \")\"", {"1", "(1+22)+(3)"}, {"(1", "1+", "()"}},
-      {"root ::= \"\\x41\\u00e9\\U0001F600\\\"\\\\\" [\\]\\-x]", {"A\xc3\xa9\xf0\x9f\x98\x80\"\\]", "A\xc3\xa9\xf0\x9f\x98\x80\"\\-"}, {"A"}},
+      {"root ::= expr\nexpr ::= term (\"+\" term)*\nterm ::= [0-9]+ | \"(\" expr \")\"",
+       {"1", "(1+22)+(3)"},
+       {"(1", "1+", "()"}},
+      {"root ::= \"\\x41\\u00e9\\U0001F600\\\"\\\\\" [\\]\\-x]",
+       {"A\xc3\xa9\xf0\x9f\x98\x80\"\\]", "A\xc3\xa9\xf0\x9f\x98\x80\"\\-"},
+       {"A"}},
       {"root ::= a-b\na-b ::= \"\" | \"q\" a-b", {"", "qqq"}, {"p"}},
       {"root ::= s s\ns ::= \"a\"? | \"(\" s \")\"", {"", "a", "aa", "(a)", "()(())"}, {"aaa", "("}},
   };
@@ -120,12 +124,14 @@ TEST(Regex, Texts) {
 }
 
 TEST(Regex, Refusals) {
-  for (const char* pattern : {"(?=a)", "(?!a)", "(?<=a)", "(?i)a", "\\1", "\\ba", "\\p{L}", "a$b", "a^", "(^a)", "a*+"}) {
+  for (const char* pattern :
+       {"(?=a)", "(?!a)", "(?<=a)", "(?i)a", "\\1", "\\ba", "\\p{L}", "a$b", "a^", "(^a)", "a*+"}) {
     const auto grammar = from_regex(pattern);
     ASSERT_FALSE(grammar) << pattern;
     EXPECT_EQ(grammar.error().code, Code::kUnsupported) << pattern << ": " << grammar.error().message;
   }
-  for (const char* pattern : {"(", ")", "[", "[z-a]", "*", "a**", "a{2,1}", "a{", "\\", "\\x4", "\\q", "\xff", "a{999999}", "(?<a"}) {
+  for (const char* pattern :
+       {"(", ")", "[", "[z-a]", "*", "a**", "a{2,1}", "a{", "\\", "\\x4", "\\q", "\xff", "a{999999}", "(?<a"}) {
     const auto grammar = from_regex(pattern);
     ASSERT_FALSE(grammar) << pattern;
     EXPECT_EQ(grammar.error().code, Code::kInvalidInput) << pattern << ": " << grammar.error().message;

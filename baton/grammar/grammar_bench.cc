@@ -1,5 +1,5 @@
-// Masks for a vocabulary of 151,000 tokens, with the shape of one of byte-level BPE: what allow() takes at each token of
-// answers that follow a grammar.
+// Masks for a vocabulary of 151,000 tokens, with the shape of one of byte-level BPE: what allow() takes at each token
+// of answers that follow a grammar.
 //   median_us, p99_us   of all tokens, those of a fresh grammar's first masks among them
 //   warm_p99_us         of the second half of the answers
 //   compile_ms          of the grammar
@@ -30,8 +30,9 @@ constexpr int32_t kStop = 151'643;
 
 // A word of made-up syllables, so that prefixes are shared as in a language.
 std::string word(Random* random) {
-  constexpr const char* kSyllables[] = {"an", "be", "con", "de", "er", "for", "in", "ing", "ion", "ist", "ka", "lo", "ment", "mi",
-                                        "ne", "or", "per", "qu", "re", "ro", "s", "st", "ta", "ter", "tion", "un", "ve", "y"};
+  constexpr const char* kSyllables[] = {"an", "be", "con",  "de",  "er",   "for", "in",  "ing", "ion", "ist",
+                                        "ka", "lo", "ment", "mi",  "ne",   "or",  "per", "qu",  "re",  "ro",
+                                        "s",  "st", "ta",   "ter", "tion", "un",  "ve",  "y"};
   std::string out;
   for (uint64_t n = 1 + random->below(4); n > 0; --n) out += kSyllables[random->below(std::size(kSyllables))];
   return out;
@@ -44,7 +45,8 @@ std::vector<std::string> tokens() {
   for (int n = 2; n <= 128; ++n) {
     all.insert(std::string(static_cast<size_t>(n), ' '));
     if (n < 32) all.insert("\n" + std::string(static_cast<size_t>(n), ' '));
-    if (n < 16) all.insert(std::string(static_cast<size_t>(n), '\t')), all.insert(std::string(static_cast<size_t>(n), '-'));
+    if (n < 16)
+      all.insert(std::string(static_cast<size_t>(n), '\t')), all.insert(std::string(static_cast<size_t>(n), '-'));
   }
   const std::string marks = " {}[]\":,.;()<>/\\=-_'*#!?+&|\n";
   while (all.size() < 8'000) {
@@ -54,7 +56,8 @@ std::vector<std::string> tokens() {
   }
   while (all.size() < 40'000) {  // other scripts, whole characters and halves
     std::string text;
-    for (uint64_t n = 1 + random.below(3); n > 0; --n) append_utf8(0x400 + static_cast<uint32_t>(random.below(0x9000)), &text);
+    for (uint64_t n = 1 + random.below(3); n > 0; --n)
+      append_utf8(0x400 + static_cast<uint32_t>(random.below(0x9000)), &text);
     if (random.below(8) == 0) text.pop_back();
     all.insert(text);
   }
@@ -89,7 +92,8 @@ std::vector<int32_t> split(std::string_view text) {
     uint32_t node = 0, best = 0;
     for (size_t depth = 0; depth < text.size(); ++depth) {
       uint32_t child = node + 1;
-      while (child < trie.nodes[node].end && trie.nodes[child].byte != static_cast<uint8_t>(text[depth])) child = trie.nodes[child].end;
+      while (child < trie.nodes[node].end && trie.nodes[child].byte != static_cast<uint8_t>(text[depth]))
+        child = trie.nodes[child].end;
       if (child >= trie.nodes[node].end) break;
       node = child;
       if (!trie.tokens(node).empty()) best = node;
@@ -117,7 +121,8 @@ Json person(Random* random, int depth) {
   return out;
 }
 
-const char* const kPerson = R"({"type":"object","properties":{"name":{"type":"string","maxLength":80},"age":{"type":"integer",
+const char* const kPerson =
+    R"({"type":"object","properties":{"name":{"type":"string","maxLength":80},"age":{"type":"integer",
 "minimum":0,"maximum":120},"score":{"type":"number"},"kind":{"enum":["reader","writer"]},"note":{"type":"string"},
 "tags":{"type":"array","items":{"type":"string"},"maxItems":8},"friends":{"type":"array","items":{"$ref":"#"}}},
 "required":["name","age","score","kind","note","tags"],"additionalProperties":false})";
@@ -174,10 +179,13 @@ std::vector<std::string> people(bool spaced) {
 }
 
 void json_object(benchmark::State& state) {
-  run(state, [](Draft*, JsonPieces* pieces) -> Result<ExprId> { return pieces->any_object(); }, people(true));
+  run(
+      state, [](Draft*, JsonPieces* pieces) -> Result<ExprId> { return pieces->any_object(); }, people(true));
 }
 void json_schema(benchmark::State& state) {
-  run(state, [](Draft* draft, JsonPieces* pieces) { return schema_value(Json::parse(kPerson), draft, pieces); }, people(true));
+  run(
+      state, [](Draft* draft, JsonPieces* pieces) { return schema_value(Json::parse(kPerson), draft, pieces); },
+      people(true));
 }
 void regex_list(benchmark::State& state) {
   Random random(3);
@@ -187,10 +195,14 @@ void regex_list(benchmark::State& state) {
     for (int n = 1; n <= 9; ++n) text += std::to_string(n) + ". " + sentence(&random, 12) + "\n";
     answers.push_back(text);
   }
-  run(state, [](Draft* draft, JsonPieces*) -> Result<ExprId> {
-    BATON_TRY(const RegexId id, parse_regex("([1-9]\\. [a-z ]+\n){1,9}", Spelling::kText, RegexReach::kWhole, &draft->regex()));
-    return draft->terminal(id);
-  }, answers);
+  run(
+      state,
+      [](Draft* draft, JsonPieces*) -> Result<ExprId> {
+        BATON_TRY(const RegexId id,
+                  parse_regex("([1-9]\\. [a-z ]+\n){1,9}", Spelling::kText, RegexReach::kWhole, &draft->regex()));
+        return draft->terminal(id);
+      },
+      answers);
 }
 void gbnf_sums(benchmark::State& state) {
   Random random(3);
@@ -200,9 +212,14 @@ void gbnf_sums(benchmark::State& state) {
     for (int n = 0; n < 40; ++n) text = n % 5 == 0 ? "(" + text + ")" : text + " + " + word(&random);
     answers.push_back(text + "\n");
   }
-  run(state, [](Draft* draft, JsonPieces*) {
-    return gbnf_root("root ::= sum \"\\n\"\nsum ::= item (\" \" [-+*/] \" \" item)*\nitem ::= [a-z]+ | \"(\" sum \")\"\n", draft);
-  }, answers);
+  run(
+      state,
+      [](Draft* draft, JsonPieces*) {
+        return gbnf_root(
+            "root ::= sum \"\\n\"\nsum ::= item (\" \" [-+*/] \" \" item)*\nitem ::= [a-z]+ | \"(\" sum \")\"\n",
+            draft);
+      },
+      answers);
 }
 
 BENCHMARK(json_object)->Unit(benchmark::kMillisecond);
