@@ -21,7 +21,7 @@ BYTES_MAX = 1 << 20
 PROGRAM = re.compile(r"^(baton/cli/|tests/|examples/)|_test\.(cc|cu|mm)$|_bench\.cc$")  # code that may print and exit
 TESTS = re.compile(r"^tests/|_test\.(cc|cu|mm)$|_bench\.cc$")
 SEALED = r"const\s+(FileReader|std::vector<std::byte>)"  # what a SealSource and its copies read from
-GRAMMAR = r"(const\s+)?(grammar::)?(Grammar|Terminal|Vocabulary|StateMask|TokenConstraint|FormatCompiler)"  # in use when forgotten
+GRAMMAR = r"(const\s+)?(grammar::)?(Grammar|Terminal|Vocabulary|StateMask|TokenConstraint|GrammarConstraint|BehindMarker|FormatCompiler|Compiler)"  # in use when forgotten
 PAGES = r"const\s+Checkpoint(Bytes)?"  # pages of states at rest, which those that begin alike share
 # In baton/http what runs asynchronously keeps what it works on, and an Exchange goes from thread to thread until answered.
 SHARED = (rf"\bshared_ptr\s*<(?!\s*(const\s+Model|GgufArray|Checkpoint|StateArena|(http::)?Exchange|{SEALED}|{PAGES}|{GRAMMAR})\s*>)|"

@@ -8,7 +8,8 @@
 namespace baton::grammar {
 namespace {
 
-constexpr uint64_t kAttemptWork = 8'000'000;  // for one terminal, before it becomes a graph
+constexpr uint64_t kAttemptWork = 8'000'000;      // for one terminal, before it becomes a graph
+constexpr int32_t kTooLarge = -1, kNothing = -2;  // in place of a terminal
 
 }  // namespace
 
@@ -36,22 +37,24 @@ Result<uint32_t> Draft::intern(ByteDfa dfa) {
 
 Result<uint32_t> Draft::lower_regex(RegexId id, uint32_t from) {
   const auto known = std::find_if(lowered_.begin(), lowered_.end(), [id](const auto& l) { return l.first == id; });
-  int32_t terminal = known == lowered_.end() ? -1 : known->second;
+  int32_t terminal = known == lowered_.end() ? kTooLarge : known->second;
   const uint32_t to = static_cast<uint32_t>(raw_.size());
   if (known == lowered_.end()) {
     Budget attempt(kAttemptWork);
     auto dfa = determinise(regex_, id, limits_.terminal_states_max, &attempt);
     if (!budget_.spend(attempt.used())) return too_much_work();
-    if (dfa) {
+    if (dfa && dfa->states() == 0) {
+      terminal = kNothing;
+    } else if (dfa) {
       BATON_TRY(const uint32_t made, intern(*std::move(dfa)));
       terminal = static_cast<int32_t>(made);
     }
     lowered_.emplace_back(id, terminal);
   }
-  if (terminal >= 0) {
+  if (terminal != kTooLarge) {
     BATON_OK(check_size(1));
     raw_.emplace_back();
-    raw_[from].edges.push_back({terminal, to});
+    if (terminal != kNothing) raw_[from].edges.push_back({terminal, to});
     return to;
   }
   const RegexPool::Node node = regex_.at(id);

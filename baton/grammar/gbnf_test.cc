@@ -74,7 +74,7 @@ TEST(Gbnf, ErrorsNameTheLine) {
       {"root ::= \"a\"{3,1}", "begins no {m}"},
       {"root ::= \"a\"{99999999999}", "more than 10000 times"},
       {"root ::= root \"a\" | \"b\"", "can begin with itself"},
-      {"root ::= a\na ::= b? c\nb ::= \"x\"\nc ::= a \"y\"", "can begin with itself"},
+      {"root ::= a\na ::= b? c\nb ::= \"x\"\nc ::= a \"y\" | \"z\"", "can begin with itself"},
       {"root ::= \"a\" root", "no finite text"},
       {"root ::= \"a\" $", "'$' is not understood"},
   };

@@ -140,7 +140,7 @@ class Draft {
   std::vector<RuleDraft> rules_;
   std::vector<std::shared_ptr<const Terminal>> terminals_;
   std::vector<RawNode> raw_;
-  std::vector<std::pair<RegexId, int32_t>> lowered_;  // terminals of expressions; -1: too large
+  std::vector<std::pair<RegexId, int32_t>> lowered_;  // terminals of expressions, or why there is none
   uint64_t states_ = 0;
 };
 

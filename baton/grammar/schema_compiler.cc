@@ -118,8 +118,8 @@ Result<ExprId> schema_value(const Json& schema, Draft* draft, JsonPieces* pieces
   return SchemaCompiler(schema, draft, pieces).run();
 }
 
-Result<ExprId> SchemaCompiler::run() {
-  BATON_TRY(const ExprId root, compile(root_, "#", 0));
+Result<ExprId> SchemaCompiler::run(const Json& schema, const std::string& path) {
+  BATON_TRY(const ExprId root, compile(schema, path, 0));
   while (!targets_.empty()) {
     const Target target = std::move(targets_.front());
     targets_.pop_front();

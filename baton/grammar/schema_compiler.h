@@ -28,6 +28,7 @@ Status check_keywords(const Json& schema, const std::string& path);
 std::vector<std::string> types_of(const Json& schema);
 
 // Strings between quotes. Null: any string.
+Result<RegexId> format_regex(const std::string& format, const std::string& path, Draft* draft);  // without the quotes
 Result<ByteDfa> format_dfa(const std::string& format, const std::string& path, Draft* draft);
 Result<ByteDfa> pattern_dfa(const std::string& pattern, const std::string& path, Draft* draft);
 // Numbers within what minimum, maximum, their exclusive forms and multipleOf say.
@@ -37,7 +38,9 @@ Result<ExprId> number_value(const Json& schema, bool integer, const std::string&
 class SchemaCompiler {
  public:
   SchemaCompiler(const Json& root, Draft* draft, JsonPieces* pieces) : root_(root), draft_(*draft), pieces_(*pieces) {}
-  Result<ExprId> run();
+  Result<ExprId> run() { return run(root_, "#"); }
+  // A schema of which the references are those of the root; it need not last.
+  Result<ExprId> run(const Json& schema, const std::string& path);
 
  private:
   struct Target {

@@ -47,9 +47,8 @@ constexpr Format kFormats[] = {
 #undef BATON_OCTET
 #undef BATON_H
 
-Result<ByteDfa> quoted_dfa(std::string_view pattern, Spelling spelling, RegexReach reach, Draft* draft) {
+Result<ByteDfa> quoted_dfa(RegexId inner, Draft* draft) {
   RegexPool& regex = draft->regex();
-  BATON_TRY(const RegexId inner, parse_regex(pattern, spelling, reach, &regex));
   const RegexId quote = regex.text("\"");
   return determinise(regex, regex.cat({quote, inner, quote}), kStringStatesMax, &draft->budget());
 }
@@ -60,17 +59,24 @@ uint32_t count_of(const Json& schema, const char* name, uint32_t otherwise) {
 
 }  // namespace
 
-Result<ByteDfa> format_dfa(const std::string& format, const std::string& path, Draft* draft) {
+Result<RegexId> format_regex(const std::string& format, const std::string& path, Draft* draft) {
   std::string known;
   for (const Format& one : kFormats) {
-    if (one.name == format) return quoted_dfa(one.pattern, Spelling::kText, RegexReach::kWhole, draft);
+    if (one.name == format) return parse_regex(one.pattern, Spelling::kText, RegexReach::kWhole, &draft->regex());
     known += (known.empty() ? "" : ", ") + std::string(one.name);
   }
   return schema_error(Code::kUnsupported, path + "/format", fmt::format("'{}': only {}", format, known));
 }
 
+Result<ByteDfa> format_dfa(const std::string& format, const std::string& path, Draft* draft) {
+  BATON_TRY(const RegexId inner, format_regex(format, path, draft));
+  return quoted_dfa(inner, draft);
+}
+
 Result<ByteDfa> pattern_dfa(const std::string& pattern, const std::string& path, Draft* draft) {
-  auto dfa = quoted_dfa(pattern, Spelling::kJsonString, RegexReach::kSearch, draft);
+  const auto inner = parse_regex(pattern, Spelling::kJsonString, RegexReach::kSearch, &draft->regex());
+  if (!inner) return schema_error(inner.error().code, path, inner.error().message);
+  auto dfa = quoted_dfa(*inner, draft);
   if (dfa) return *std::move(dfa);
   const bool large = dfa.error().code == Code::kOutOfMemory;
   return schema_error(large ? Code::kUnsupported : dfa.error().code, path, dfa.error().message);

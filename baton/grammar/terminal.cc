@@ -2,6 +2,7 @@
 #include "baton/grammar/terminal.h"
 
 #include <algorithm>
+#include <atomic>
 
 namespace baton::grammar {
 
@@ -56,7 +57,8 @@ std::shared_ptr<const Terminal> TerminalStore::find_or_add(ByteDfa dfa, const Co
     std::erase_if(known_, [](const auto& entry) { return entry.second.expired(); });
     sweep_at_ = std::max<size_t>(1024, 2 * known_.size());
   }
-  const uint32_t id = next_id_++;
+  static std::atomic<uint32_t> ids = 0;
+  const uint32_t id = ids.fetch_add(1, std::memory_order_relaxed);
   auto made = counted == nullptr ? std::make_shared<const Terminal>(id, std::move(dfa))
                                  : std::make_shared<const Terminal>(id, std::move(dfa), *counted);
   known_.emplace(hash, made);

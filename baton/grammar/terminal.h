@@ -23,7 +23,7 @@ inline constexpr uint32_t kCountMax = 10'000'000;
 // Immutable.
 class Terminal {
  public:
-  // `id`: unique among those whose masks one vocabulary keeps.
+  // `id`: no other terminal of the process has it, as vocabularies keep masks by it.
   Terminal(uint32_t id, ByteDfa dfa) : id_(id), dfa_(std::move(dfa)) {}
   Terminal(uint32_t id, ByteDfa dfa, Counted counted);
 
@@ -59,7 +59,6 @@ class TerminalStore {
   std::mutex mutex_;
   std::unordered_multimap<uint64_t, std::weak_ptr<const Terminal>> known_;  // by hash
   size_t sweep_at_ = 1024;
-  uint32_t next_id_ = 0;
 };
 
 }  // namespace baton::grammar
