@@ -14,12 +14,15 @@ namespace {
 
 using Answered = tl::expected<Json, ApiError>;
 
-const ApiError kBusy = {.status = 429,
-                        .message = "too many requests wait for this: ask again later",
-                        .type = "rate_limit_error",
-                        .code = "overloaded"};
-const ApiError kEnding = {
-    .status = 503, .message = "the server is ending", .type = "server_error", .code = "unavailable"};
+ApiError busy() {
+  return {.status = 429,
+          .message = "too many requests wait for this: ask again later",
+          .type = "rate_limit_error",
+          .code = "overloaded"};
+}
+ApiError ending() {
+  return {.status = 503, .message = "the server is ending", .type = "server_error", .code = "unavailable"};
+}
 
 double ms_since(std::chrono::steady_clock::time_point from) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - from).count();
@@ -77,7 +80,7 @@ void answer_vectors(App& app, const ExchangePtr& exchange, const Protocol* proto
                     tl::expected<Request, ApiError> (*read)(const Json& body),
                     Answered (*make)(Embedder& embedder, const http::Exchange& exchange, Request& request)) {
   Service& service = app.service();
-  if (!service.ready()) return respond_error(*exchange, protocol, kEnding);
+  if (!service.ready()) return respond_error(*exchange, protocol, ending());
   const bool posted = service.post([&service, exchange, protocol, read, make] {
     if (exchange->gone()) return;
     auto body = parse_body(exchange->request().body);
@@ -95,9 +98,9 @@ void answer_vectors(App& app, const ExchangePtr& exchange, const Protocol* proto
           if (!answered) return respond_error(*exchange, protocol, answered.error());
           exchange->respond(json_response(200, *answered));
         });
-    if (!waits) respond_error(*exchange, protocol, kBusy);
+    if (!waits) respond_error(*exchange, protocol, busy());
   });
-  if (!posted) respond_error(*exchange, protocol, kBusy);
+  if (!posted) respond_error(*exchange, protocol, busy());
 }
 
 }  // namespace
