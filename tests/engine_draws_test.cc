@@ -198,6 +198,35 @@ TEST(PromptLogprobs, AreWholeWhenSomethingFails) {
   EXPECT_NE(answer.finished.stats.fallback.find("the logit of token 0 is nan"), std::string::npos);
 }
 
+// So that their rows take no more memory than is meant for them.
+TEST(PromptLogprobs, OfALargeVocabularyComeInShortSteps) {
+  constexpr int32_t kWords = 300'000;
+  std::atomic<size_t> longest{0};
+  Behaviour behaviour{.prefill_tokens_preferred = 128};
+  behaviour.before = [&](Act act, size_t tokens) -> Status {
+    if (act == Act::kPrefill) longest = std::max(longest.load(), tokens);
+    return {};
+  };
+  const auto model = make_model(kContext, 1, kWords);
+  FakeExecutor unit("a", model, behaviour);
+  EngineLimits limits;
+  limits.step_ms = 1e6;
+  auto engine = Engine::create({.units = {{"a", &unit.caps(), &unit}}, .limits = limits});
+  ASSERT_TRUE(engine);
+  Request request = single(make_request(300, 0));
+  EXPECT_EQ(run(**engine, request).finished.reason, FinishReason::kLength);
+  EXPECT_GT(longest, 64u);
+  longest = 0;
+  request.prompt_logprobs = 1;
+  const Answer answer = run(**engine, request);
+  EXPECT_LE(longest, 64u);
+  ASSERT_EQ(answer.finished.prompt_logprobs.size(), 299u);
+  for (const size_t i : {size_t{1}, size_t{65}, size_t{299}}) {
+    const auto row = expected_logits(std::span(request.tokens).first(i), kStart, kWords);
+    EXPECT_EQ(answer.finished.prompt_logprobs[i - 1], *logprobs_of(row, request.tokens[i], 1)) << i;
+  }
+}
+
 // Beside others, who get the bits that they get alone.
 TEST(PromptLogprobs, AreMadeBesideOthers) {
   Behaviour behaviour{.prefill_seats_shared = 4, .decode_seats_max = 4, .mixes = true};

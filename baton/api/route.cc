@@ -157,13 +157,4 @@ RouteModel route_model(const Model& model, const StateShape& shape) {
   return made;
 }
 
-std::string encoder_unit(uint64_t weight_bytes, const std::vector<RouteUnit>& units) {
-  if (units.empty()) return {};
-  const auto engine = std::find_if(units.begin(), units.end(), [](const RouteUnit& unit) {
-    return unit.name == "ane" || unit.name.starts_with("ane:");
-  });
-  const bool small = weight_bytes < kSmallEncoderBytes;
-  return small && engine != units.end() && engine->lost.empty() ? engine->name : units.front().name;
-}
-
 }  // namespace baton

@@ -96,10 +96,6 @@ inline constexpr double kRouteTie = 0.01;
 // without units. Pure.
 std::vector<Route> find_routes(const RouteFacts& facts);
 
-// Which unit of these runs an encoder: small ones the neural engine, where it is there; else the first.
-inline constexpr uint64_t kSmallEncoderBytes = 500'000'000;
-std::string encoder_unit(uint64_t weight_bytes, const std::vector<RouteUnit>& units);
-
 // The answer to GET /v1/routes: {model, prompt_tokens, ..., units, routes}.
 nlohmann::ordered_json routes_json(std::string_view model, const RouteFacts& facts, const std::vector<Route>& routes);
 

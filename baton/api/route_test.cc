@@ -175,17 +175,6 @@ TEST(Route, OfAModel) {
   EXPECT_FALSE(made.quantization.empty());
 }
 
-TEST(Route, SmallEncodersRunOnTheNeuralEngine) {
-  std::vector<RouteUnit> units = {{.name = "cpu"}, {.name = "ane"}};
-  EXPECT_EQ(encoder_unit(499'999'999, units), "ane");
-  EXPECT_EQ(encoder_unit(500'000'000, units), "cpu");
-  units[1].lost = "gone";
-  EXPECT_EQ(encoder_unit(1000, units), "cpu");
-  units.resize(1);
-  EXPECT_EQ(encoder_unit(1000, units), "cpu");
-  EXPECT_EQ(encoder_unit(1000, {}), "");
-}
-
 TEST(Route, AsJson) {
   RouteFacts facts = two_units();
   facts.units.push_back(unit_of("gone", 1, 1, kEmulated));

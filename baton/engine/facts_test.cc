@@ -36,5 +36,13 @@ TEST(MadeExactly, NotOtherwise) {
   EXPECT_FALSE(made_exactly(Provenance::unknown(64), kCpu, true));
 }
 
+TEST(ScoredTokens, AreWholePiecesOfBoundedRows) {
+  const auto most = [](int32_t vocab) { return scored_tokens_max({.name = "", .vocab = vocab}); };
+  EXPECT_EQ(most(248'320), 64u);
+  EXPECT_EQ(most(32'000), 512u);
+  EXPECT_EQ(most(2'000'000'000), 64u);
+  EXPECT_EQ(most(32) % 64, 0u);
+}
+
 }  // namespace
 }  // namespace baton
