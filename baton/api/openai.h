@@ -84,9 +84,8 @@ tl::expected<void, ApiError> read_tools(const Json& body, ApiRequest& to);
 tl::expected<Json, ApiError> read_tool_message(const Json& message, const std::string& where);
 // 400 for tools that the model's template would not show, or whose calls nothing here could read.
 tl::expected<void, ApiError> check_tools(const TextModel& model, const ApiRequest& request);
-// What an answer must be where a call is asked for (required, or named): one call as a JSON object with nothing around
-// it, which an AnswerParser of ToolStyle::kLlama3 reads whatever the model's style. kAny where none is.
-AnswerFormat tool_format(const ApiRequest& request);
+// Whether the answer has to be a call (required, or one named): FormatCompiler::tool_calls.
+bool must_call(const ApiRequest& request);
 // The prompt as tokens: messages through the chat template, a prompt as `run --raw` takes it. More tokens than the
 // context holds: code "context_length_exceeded".
 tl::expected<std::vector<int32_t>, ApiError> prompt_tokens(const Runtime& runtime, const ApiRequest& request);

@@ -281,19 +281,6 @@ Passed check_results(const Json& messages) {
   return {};
 }
 
-// References within a schema that stands at `place` of another.
-void move_references(Json& schema, const std::string& place) {
-  if (!schema.is_structured()) return;
-  for (auto it = schema.begin(); it != schema.end(); ++it) {
-    const bool reference = schema.is_object() && it.key() == "$ref" && it->is_string();
-    if (reference && it->get_ref<const std::string&>().starts_with('#')) {
-      *it = "#" + place + it->get_ref<const std::string&>().substr(1);
-    } else {
-      move_references(*it, place);
-    }
-  }
-}
-
 }  // namespace
 
 tl::expected<void, ApiError> read_tools(const Json& body, ApiRequest& to) {
@@ -366,28 +353,9 @@ tl::expected<void, ApiError> check_tools(const TextModel& model, const ApiReques
             "unsupported_parameter");
 }
 
-AnswerFormat tool_format(const ApiRequest& request) {
-  if (request.tool_choice != ToolChoice::kRequired && request.tool_choice != ToolChoice::kNamed) return {};
-  std::vector<Json> functions;
-  for (const Json& tool : request.chat.tools) {
-    const Json& function = tool["function"];
-    if (request.tool_choice == ToolChoice::kRequired || function["name"] == request.tool_name)
-      functions.push_back(function);
-  }
-  if (functions.empty()) return {};
-  Json calls = Json::array();
-  for (Json& function : functions) {
-    Json arguments = std::move(function["parameters"]);
-    if (!arguments.contains("type")) arguments["type"] = "object";
-    const std::string above = functions.size() == 1 ? "" : fmt::format("/anyOf/{}", calls.size());
-    move_references(arguments, above + "/properties/arguments");
-    calls.push_back({{"type", "object"},
-                     {"properties", {{"name", {{"const", function["name"]}}}, {"arguments", std::move(arguments)}}},
-                     {"required", {"name", "arguments"}},
-                     {"additionalProperties", false}});
-  }
-  Json schema = calls.size() == 1 ? calls[0] : Json{{"anyOf", calls}};
-  return {.kind = AnswerFormat::Kind::kJsonSchema, .schema = std::move(schema)};
+bool must_call(const ApiRequest& request) {
+  const bool asked = request.tool_choice == ToolChoice::kRequired || request.tool_choice == ToolChoice::kNamed;
+  return asked && !request.chat.tools.is_null() && !request.chat.tools.empty();
 }
 
 }  // namespace baton::openai

@@ -292,28 +292,12 @@ TEST(ToolTemplates, ACallThatATemplateWritesIsReadBack) {
   }
 }
 
-TEST(OpenAiTools, WhatARequiredCallMustBe) {
-  EXPECT_EQ(tool_format(*read({{"tools", tools()}})).kind, AnswerFormat::Kind::kAny);
-  const AnswerFormat any = tool_format(*read({{"tools", tools()}, {"tool_choice", "required"}}));
-  ASSERT_EQ(any.kind, AnswerFormat::Kind::kJsonSchema);
-  ASSERT_EQ(any.schema["anyOf"].size(), 2u);
-  const Json& first = any.schema["anyOf"][0]["properties"];
-  EXPECT_EQ(first["name"], Json({{"const", "weather"}}));
-  const std::string reference = first["arguments"]["properties"]["place"]["$ref"];
-  EXPECT_EQ(any.schema[Json::json_pointer(reference.substr(1))], Json({{"type", "string"}})) << reference;
-
+TEST(OpenAiTools, WhetherItMustCall) {
+  EXPECT_FALSE(must_call(*read({{"tools", tools()}})));
+  EXPECT_FALSE(must_call(*read({{"tools", tools()}, {"tool_choice", "none"}})));
+  EXPECT_TRUE(must_call(*read({{"tools", tools()}, {"tool_choice", "required"}})));
   const Json choice = Json::parse(R"({"type": "function", "function": {"name": "weather"}})");
-  const AnswerFormat named = tool_format(*read({{"tools", tools()}, {"tool_choice", choice}}));
-  EXPECT_EQ(named.schema["required"], Json({"name", "arguments"}));
-  const std::string own = named.schema["properties"]["arguments"]["properties"]["place"]["$ref"];
-  EXPECT_EQ(named.schema[Json::json_pointer(own.substr(1))], Json({{"type", "string"}})) << own;
-  // What such an answer is read as.
-  AnswerParser parser({.style = ToolStyle::kLlama3, .tools = tools()});
-  const auto parts = parser.push(R"({"name": "weather", "arguments": {"place": "Bern"}})");
-  ASSERT_EQ(parts.size(), 2u);
-  EXPECT_EQ(parts[0].name, "weather");
-  EXPECT_EQ(parts[1].text, R"({"place": "Bern"})");
-  EXPECT_TRUE(parser.calls_whole());
+  EXPECT_TRUE(must_call(*read({{"tools", tools()}, {"tool_choice", choice}})));
 }
 
 }  // namespace

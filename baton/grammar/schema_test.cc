@@ -122,17 +122,35 @@ bool timed(const Json& schema, TerminalStore* store) {
 
 // Each row of the table in docs/constrained.md says what a schema with that keyword alone comes to.
 TEST(Schema, TheTableIsTrue) {
-  const std::map<std::string, const char*> examples = {
-      {"type", R"("null")"},          {"enum", "[1]"},           {"const", "1"},
-      {"$ref", R"("#/$defs/a")"},     {"allOf", "[{}]"},         {"anyOf", "[{}]"},
-      {"oneOf", "[{}]"},              {"nullable", "true"},      {"properties", "{}"},
-      {"required", "[]"},             {"items", "{}"},           {"prefixItems", "[{}]"},
-      {"additionalProperties", "{}"}, {"minItems", "1"},         {"maxItems", "2"},
-      {"patternProperties", "{}"},    {"minProperties", "1"},    {"maxProperties", "1"},
-      {"uniqueItems", "true"},        {"minLength", "1"},        {"maxLength", "1"},
-      {"pattern", R"("a")"},          {"format", R"("date")"},   {"minimum", "1"},
-      {"maximum", "1"},               {"multipleOf", "2"},       {"exclusiveMinimum", "1"},
-      {"exclusiveMaximum", "1"},      {"unevaluatedProperties", "{}"}};
+  const std::map<std::string, const char*> examples = {{"type", R"("null")"},
+                                                       {"enum", "[1]"},
+                                                       {"const", "1"},
+                                                       {"$ref", R"("#/$defs/a")"},
+                                                       {"allOf", "[{}]"},
+                                                       {"anyOf", "[{}]"},
+                                                       {"oneOf", "[{}]"},
+                                                       {"nullable", "true"},
+                                                       {"properties", "{}"},
+                                                       {"required", "[]"},
+                                                       {"items", "{}"},
+                                                       {"prefixItems", "[{}]"},
+                                                       {"additionalProperties", "{}"},
+                                                       {"minItems", "1"},
+                                                       {"maxItems", "2"},
+                                                       {"patternProperties", "{}"},
+                                                       {"minProperties", "1"},
+                                                       {"maxProperties", "1"},
+                                                       {"uniqueItems", "true"},
+                                                       {"minLength", "1"},
+                                                       {"maxLength", "1"},
+                                                       {"pattern", R"("a")"},
+                                                       {"format", R"("date")"},
+                                                       {"minimum", "1"},
+                                                       {"maximum", "1"},
+                                                       {"multipleOf", "2"},
+                                                       {"exclusiveMinimum", "1"},
+                                                       {"exclusiveMaximum", "1"},
+                                                       {"unevaluatedProperties", "{}"}};
   std::ifstream in(std::string(BATON_SOURCE_DIR) + "/docs/constrained.md");
   std::string line;
   TerminalStore store;

@@ -46,6 +46,7 @@ AnswerParserOptions parser_options(const Job& job) {
   if (chat && calls) {
     options.style = tool_style_of(job.model->runtime().text());
     options.tools = job.request.chat.tools;
+    options.stream_arguments = job.request.stream;
   }
   options.split_reasoning = chat;
   options.begins_in_reasoning = chat && job.in_reasoning;
@@ -54,7 +55,8 @@ AnswerParserOptions parser_options(const Job& job) {
 
 }  // namespace
 
-AnswerRun::AnswerRun(Service& service, Job& job) : service_(service), job_(job), unsent_(job.exchange) {
+AnswerRun::AnswerRun(Service& service, Job& job)
+    : service_(service), job_(job), unsent_(job.exchange), constrained_(job.constraint != nullptr) {
   const AnswerParserOptions options = parser_options(job);
   for (uint32_t i = 0; i < job.request.choices; ++i) choices_.emplace_back(options);
 }
@@ -98,6 +100,10 @@ Status AnswerRun::start(uint32_t index) {
       job_.model->make_request(last ? std::move(job_.tokens) : std::vector<int32_t>(job_.tokens));
   job_.request.apply(request);
   request.request.sampler.seed += index;
+  request.request.sampler.constraint = std::move(job_.constraint);
+  if (index > 0 && constrained_) {
+    BATON_TRY(request.request.sampler.constraint, job_.model->constraint(job_.request, job_.in_reasoning));
+  }
   request.request.keep_at = job_.keep_at;
   if (held_back()) request.request.prompt_logprobs = job_.request.logprobs;
   request.request.tenant = job_.caller.tenant;
@@ -139,7 +145,11 @@ Status AnswerRun::step(uint32_t index, std::chrono::milliseconds timeout) {
 
 void AnswerRun::take(uint32_t index, std::string_view text) {
   Choice& choice = choices_[index];
+  if (choice.called) return;
   emit(index, choice.parser.push(text), choice.answer->so_far());
+  if (job_.request.parallel_tools || choice.parser.calls() == 0 || !choice.parser.calls_whole()) return;
+  choice.called = true;
+  choice.answer->stop();
 }
 
 std::vector<ShownLogprob> AnswerRun::new_logprobs(Choice& choice, const AnswerSoFar& so_far) const {
@@ -174,6 +184,7 @@ void AnswerRun::echo(uint32_t index, const std::vector<ShownLogprob>& logprobs) 
 }
 
 ChoiceEnd AnswerRun::end_of(const Choice& choice) const {
+  if (choice.called) return {Finish::kToolCalls};
   switch (choice.completion->ended) {
     case Ended::kTokenLimit:
     case Ended::kContextFull:
@@ -199,7 +210,7 @@ void AnswerRun::end_choice(uint32_t index) {
     echo(index, shown_prompt_logprobs(tokenizer, job_.echo_ids, completion.prompt_logprobs));
     emit(index, choice.parser.push(completion.text), all);
   }
-  emit(index, choice.parser.finish(), all);
+  if (!choice.called) emit(index, choice.parser.finish(), all);
   // Tokens whose text was held back to the end; those of a stop string are not shown, nor is it.
   if (auto rest = new_logprobs(choice, all); !rest.empty() && completion.ended != Ended::kStopString)
     send(job_.writer->part(index, {}, rest));

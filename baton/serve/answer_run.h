@@ -29,6 +29,7 @@ class AnswerRun {
     size_t tokens_seen = 0, logprobs_seen = 0;
     uint64_t reasoning_tokens = 0;
     bool reasoning = false, echoed = false;
+    bool called = false;  // the one call that it may make is there: nothing behind it is shown
   };
 
   Status start(uint32_t index);
@@ -53,6 +54,7 @@ class AnswerRun {
   Service& service_;
   Job& job_;
   Unsent unsent_;
+  const bool constrained_;
   std::string whole_;               // where nothing is streamed
   std::vector<std::string> stops_;  // that may end it
   std::vector<Choice> choices_;

@@ -32,8 +32,9 @@ struct Job {
   ServedModel* model = nullptr;
   std::vector<int32_t> tokens;
   std::vector<uint64_t> keep_at;
-  std::vector<int32_t> echo_ids;  // the tokens again, where an echo shows them with logprobs
-  bool in_reasoning = false;      // the prompt ended with <think>
+  std::vector<int32_t> echo_ids;                     // the tokens again, where an echo shows them with logprobs
+  bool in_reasoning = false;                         // the prompt ended with <think>
+  std::shared_ptr<TokenConstraint> constraint = {};  // of the first choice; null: it may be anything
   AnswerHead head;
   std::unique_ptr<AnswerWriter> writer;  // of `request`
   bool begun = false;                    // the stream is

@@ -28,6 +28,25 @@ Result<Answer> ServedModel::start(CompletionRequest request) {
   return runtime_->start(std::move(request));
 }
 
+Result<std::shared_ptr<TokenConstraint>> ServedModel::constraint(const openai::ApiRequest& request,
+                                                                 bool in_reasoning) const {
+  const bool calls = openai::must_call(request);
+  if (!calls && request.format.kind == AnswerFormat::Kind::kAny) return std::shared_ptr<TokenConstraint>();
+  const TextModel& text = runtime_->text();
+  std::shared_ptr<FormatCompiler> formats;
+  {
+    const std::lock_guard lock(formats_mutex_);
+    if (!formats_) {
+      BATON_TRY(formats_, FormatCompiler::create(text));
+    }
+    formats = formats_;
+  }
+  BATON_TRY(auto made, calls ? formats->tool_calls(tool_style_of(text), request.chat.tools, request.tool_name,
+                                                   request.parallel_tools)
+                             : formats->constraint(request.format));
+  return in_reasoning ? formats->behind("</think>", made) : made;
+}
+
 EngineUsage ServedModel::usage() const {
   const std::lock_guard lock(engine_mutex_);
   return runtime_->engine().usage();

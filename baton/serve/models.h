@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "baton/api/openai.h"
 #include "baton/api/runtime.h"
 #include "baton/serve/embedders.h"
 #include "baton/state/shape.h"
@@ -44,6 +45,10 @@ class ServedModel {
   // Any thread; the answer is its caller's.
   Result<Answer> start(CompletionRequest request);
   EngineUsage usage() const;
+  // What the request's answer may be: a format, or calls of the tools that it must make; null: anything.
+  // `in_reasoning`: the prompt ends in it, and what was asked for comes behind. Fresh for each answer. Any thread; slow
+  // the first time.
+  Result<std::shared_ptr<TokenConstraint>> constraint(const openai::ApiRequest& request, bool in_reasoning) const;
   // Of the state behind so many tokens, as the model keeps it.
   uint64_t state_bytes(uint64_t tokens) const;
   // Writes what it keeps into its cache; nothing can be asked then.
@@ -55,7 +60,9 @@ class ServedModel {
   int64_t created_ = 0;
   StateShape shape_;
   Request defaults_;
-  mutable std::mutex engine_mutex_;  // Runtime::start may begin the engine anew
+  mutable std::mutex formats_mutex_;
+  mutable std::shared_ptr<FormatCompiler> formats_;  // made when it is asked for
+  mutable std::mutex engine_mutex_;                  // Runtime::start may begin the engine anew
 };
 
 class ModelPool {

@@ -46,6 +46,14 @@ bool prompt_ends_in_thinking(const Runtime& runtime, const std::vector<int32_t>&
   return text->ends_with("<think>");
 }
 
+// What of it cannot be held to; the grammar's own words say where.
+ApiError refused_format(const ApiRequest& request, const Error& error) {
+  const bool calls = openai::must_call(request);
+  ApiError made = openai::api_error(error, calls ? "tools" : "response_format");
+  made.message = without_paths(made.message);
+  return made;
+}
+
 }  // namespace
 
 http::Response json_response(int status, const Json& body) {
@@ -190,6 +198,9 @@ tl::expected<std::unique_ptr<Job>, ApiError> Service::read_job(const Protocol& p
   if (auto tools = openai::check_tools(runtime.text(), job->request); !tools)
     return tl::unexpected(std::move(tools).error());
   job->in_reasoning = prompt_ends_in_thinking(runtime, job->tokens);
+  auto constraint = job->model->constraint(job->request, job->in_reasoning);
+  if (!constraint) return tl::unexpected(refused_format(job->request, constraint.error()));
+  job->constraint = *std::move(constraint);
   begin_job(*job, protocol, exchange, caller);
   return job;
 }
