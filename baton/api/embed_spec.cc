@@ -15,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kSpecBytesMax = size_t{1} << 20;
-constexpr int kJsonDepthMax = 16;
+constexpr int kSpecDepthMax = 16;
 constexpr size_t kPromptsMax = 256;
 
 fs::path model_folder(const Container& container) {
@@ -41,7 +41,7 @@ Result<std::vector<Module>> read_modules(const fs::path& folder) {
   BATON_TRY(const bool there, is_there(path));
   if (!there) return modules;
   BATON_TRY(const std::string text, read_file(path, kSpecBytesMax));
-  BATON_TRY(const Json list, parse_json(text, path.string(), kJsonDepthMax));
+  BATON_TRY(const Json list, parse_json(text, path.string(), kSpecDepthMax));
   if (!list.is_array()) return fail(Code::kInvalidInput, fmt::format("{}: must be a list of modules", path.string()));
   for (const Json& item : list) {
     const ConfigReader reader(item, path.string());
