@@ -212,7 +212,6 @@ Status check_keywords(const Json& schema, const std::string& path) {
     if (found == std::end(kKeywords)) continue;
     if (name == "type") BATON_OK(check_type(value, path));
     const std::string where = path + "/" + name;
-    if (name == "unevaluatedProperties" && value == false) continue;  // none are made that the schema does not list
     if (found->holds == Holds::kRefused) return schema_error(Code::kUnsupported, where, "not supported");
     if (name == "items" && value.is_array()) {
       return schema_error(Code::kUnsupported, where, "a list is not supported: use prefixItems");
