@@ -36,7 +36,7 @@ class Compiler final : public FormatCompiler {
       case AnswerFormat::Kind::kAny:
         return std::shared_ptr<TokenConstraint>();
       case AnswerFormat::Kind::kJsonObject:
-        return made("object", "", [](Draft*, JsonPieces* pieces) -> Result<ExprId> { return pieces->any_object(); });
+        return fresh(json_);
       case AnswerFormat::Kind::kJsonSchema:
         return made(
             "schema", "schema: ", format.schema.dump(-1, ' ', false, ordered_json::error_handler_t::replace),
@@ -78,11 +78,19 @@ class Compiler final : public FormatCompiler {
     return std::make_shared<grammar::BehindMarker>(std::string(marker), id, vocabulary_, plain->grammar());
   }
 
- private:
-  template <class Write>
-  Result<std::shared_ptr<TokenConstraint>> made(const char* kind, const char* where, Write write) {
-    return made(kind, where, "", write);
+  // Masks that most formats need, those of strings before all: a request does not wait for them.
+  Status warm() {
+    BATON_TRY(json_, compile([](Draft*, JsonPieces* pieces) -> Result<ExprId> { return pieces->any_object(); }));
+    GrammarConstraint walk(vocabulary_, json_);
+    std::vector<uint32_t> mask(vocabulary_->words());
+    for (const char c : std::string_view("{\n \"a\": [\"b\\n\\u00e9\", 1, -2.5e1, true], \"c\": {}}")) {
+      walk.allow(mask);
+      if (!walk.push(std::string_view(&c, 1))) return fail(Code::kInternal, "JSON is no JSON");
+    }
+    return {};
   }
+
+ private:
   // What `write` gives, or what it gave before for the same `key`.
   template <class Write>
   Result<std::shared_ptr<TokenConstraint>> made(const char* kind, const char* where, const std::string& key,
@@ -130,6 +138,7 @@ class Compiler final : public FormatCompiler {
   std::shared_ptr<const Vocabulary> vocabulary_;
   std::vector<std::pair<std::string, int32_t>> control_;  // texts of control tokens
   grammar::TerminalStore terminals_;
+  std::shared_ptr<const Grammar> json_;  // any object
   std::mutex mutex_;
   std::list<std::pair<std::string, std::shared_ptr<const Grammar>>> kept_;  // last used first
 };
@@ -155,7 +164,9 @@ Result<std::shared_ptr<FormatCompiler>> FormatCompiler::create(const TextModel& 
     return fail(Code::kUnsupported, "the tokenizer has no token that ends an answer: no format can be asked for");
   }
   auto vocabulary = std::make_shared<const Vocabulary>(tokens, std::move(stops));
-  return std::shared_ptr<FormatCompiler>(std::make_shared<Compiler>(std::move(vocabulary), std::move(control)));
+  auto made = std::make_shared<Compiler>(std::move(vocabulary), std::move(control));
+  BATON_OK(made->warm());
+  return std::shared_ptr<FormatCompiler>(std::move(made));
 }
 
 }  // namespace baton

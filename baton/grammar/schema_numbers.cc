@@ -12,7 +12,6 @@ namespace {
 constexpr uint32_t kNumberStatesMax = 20'000;
 constexpr size_t kDigitsMax = 36;  // before the point, of a bound
 constexpr int64_t kMultipleMax = 4096;
-constexpr const char* kNoExponent = "-?(0|[1-9][0-9]{0,17})(\\.[0-9]{1,16})?";
 
 // A number as it is written: digits before and behind the point, without zeros that mean nothing (0: no digits).
 struct Decimal {
