@@ -30,14 +30,16 @@ constexpr Field kSampling[] = {
     {"stop", R"({"anyOf": [{"type": ["string", "null"], "minLength": 1, "maxLength": 4096},
         {"type": "array", "maxItems": 64, "items": {"type": "string", "minLength": 1, "maxLength": 4096}}]})"},
     {"stop_token_ids",
-     R"({"type": ["array", "null"], "maxItems": 64, "items": {"type": "integer", "minimum": 0, "maximum": 2147483647}})"},
+     R"({"type": ["array", "null"], "maxItems": 64,
+        "items": {"type": "integer", "minimum": 0, "maximum": 2147483647}})"},
     {"logit_bias", R"({"type": ["object", "null"], "maxProperties": 1024, "propertyNames": {"pattern": "^[0-9]+$"},
         "additionalProperties": {"type": "number", "minimum": -100, "maximum": 100}})"},
     {"ignore_eos", R"({"type": ["boolean", "null"]})"},
     {"n", R"({"type": ["integer", "null"], "minimum": 1, "maximum": 16})"},
     {"stream", R"({"type": ["boolean", "null"]})"},
     {"stream_options",
-     R"({"type": ["object", "null"], "properties": {"include_usage": {"type": "boolean"}}, "additionalProperties": false})"},
+     R"({"type": ["object", "null"], "properties": {"include_usage": {"type": "boolean"}},
+        "additionalProperties": false})"},
     {"response_format", R"({"type": ["object", "null"]})"},
     {"regex", R"({"type": ["string", "null"]})"},
     {"grammar", R"({"type": ["string", "null"]})"},
@@ -92,10 +94,8 @@ Json body_of(std::string_view path) {
 Json operation_of(const Route& route) {
   Json made = {{"summary", route.summary}};
   if (route.method == "POST") made["requestBody"] = body_of(route.path);
-  Json& responses = made["responses"];
-  responses["200"] = {{"description", "the answer"}};
-  for (const char* status : {"400", "401", "403", "404", "413", "415", "429", "503"})
-    responses[status] = {{"$ref", "#/components/responses/error"}};
+  made["responses"] = {{"200", {{"description", "the answer"}}},
+                       {"default", {{"$ref", "#/components/responses/error"}}}};
   if (!route.open) made["security"] = Json::array({{{"key", Json::array()}}, Json::object()});
   return made;
 }
