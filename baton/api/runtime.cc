@@ -125,6 +125,12 @@ Result<StateIdentity> Runtime::identity(const FingerprintOptions& options) const
   return StateIdentity{prints.model, prints.quantization, text_.tokenizer ? text_.tokenizer->fingerprint() : 0};
 }
 
+std::vector<NamedUnit> Runtime::units() const {
+  std::vector<NamedUnit> named;
+  for (const auto& [name, loaded] : units_) named.push_back({name, *loaded.unit});
+  return named;
+}
+
 Request Runtime::make_request(std::vector<int32_t> tokens) const {
   Request request;
   request.tokens = std::move(tokens);

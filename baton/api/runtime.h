@@ -13,6 +13,7 @@
 
 #include "baton/api/calibration.h"
 #include "baton/api/text_model.h"
+#include "baton/api/units.h"
 #include "baton/engine/engine.h"
 #include "baton/state/seal.h"
 #include "baton/state/state_cache.h"
@@ -136,6 +137,8 @@ class Runtime {
   // Ends the engine. What a unit that hangs still uses stays in memory until the process ends (Engine::close).
   ~Runtime();
 
+  // Those it was opened with, by the names that requests give them.
+  std::vector<NamedUnit> units() const;
   // Of its units together: notes_of().
   const std::vector<std::string>& unit_notes() const { return unit_notes_; }
   const TextModel& text() const { return text_; }

@@ -41,7 +41,7 @@ struct ServeFlags {
   std::vector<std::string> api_keys;
   uint16_t port = 8080;
   uint32_t parallel = 8, queue = 512, drain_seconds = 30;
-  bool no_reuse = false, openapi = false, quiet = false;
+  bool no_reuse = false, openapi = false, quiet = false, dispatch = false;
 };
 
 Status check_serve_flags(const ServeFlags& flags) {
@@ -51,6 +51,9 @@ Status check_serve_flags(const ServeFlags& flags) {
     return fail(Code::kInvalidInput, "--unix-socket goes without --tls-cert");
   if (!flags.state_key.empty() && flags.cache.folder.empty())
     return fail(Code::kInvalidInput, "--state-key goes with --state-cache");
+  if (flags.dispatch && (!flags.model.via_unit.empty() || !flags.model.strategy.empty() || flags.model.verify != "off"))
+    return fail(Code::kInvalidInput, "--dispatch chooses units and strategy: leave out --via, --strategy and "
+                                     "--verify-bridge, or --dispatch");
   if (flags.no_reuse && !flags.cache.folder.empty())
     return fail(Code::kInvalidInput, "--no-reuse prefills all of each prompt: --state-cache has no use; leave one out");
   return {};
@@ -88,6 +91,7 @@ serve::ModelSetup setup_of(const ServeFlags& flags, const Runtime& runtime, uint
   setup.stops = flags.sampling.stops;
   setup.thinking = flags.thinking.asked();
   setup.reuse = !flags.no_reuse && flags.model.verify == "off";
+  setup.dispatch = flags.dispatch;
   setup.state_bytes_max = state_bytes_max;
   setup.prepare = [&flags, &draws](Request& request) {
     flags.sampling.apply(request);
@@ -181,6 +185,12 @@ int run_serve(ServeFlags& flags) {
   serve::ModelPool pool;
   auto setup = setup_of(flags, **runtime, limits.state_bytes_max, draws);
   pool.add(std::make_unique<serve::ServedModel>(std::move(setup), *std::move(runtime)));
+  if (flags.dispatch) {
+    progress("measuring the units");
+    const auto measured = pool.all().front()->measure();
+    progress("");
+    if (!measured) return report(measured.error());
+  }
   if (const auto added = add_embedders(flags, pool); !added) return report(added.error());
   auto app = serve::App::open(*std::move(options), pool);
   if (!app) return report(app.error());
@@ -235,6 +245,9 @@ std::unique_ptr<Command> add_serve(CLI::App& program) {
   app->add_option("--drain-seconds", flags->drain_seconds, "what running requests have when the server is told to end")
       ->capture_default_str()
       ->check(CLI::Range(0, 86400));
+  app->add_flag("--dispatch", flags->dispatch,
+                "of --prefill and --decode each request gets the units that it is predicted to end on first, as "
+                "GET /v1/routes explains; what they draw need not be the same bits");
   app->add_flag("--no-reuse", flags->no_reuse, "prefill all of each prompt; no answer shows it");
   flags->cache.add_to(*app);
   takes_path(app->add_option("--state-key", flags->state_key,

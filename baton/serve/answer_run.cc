@@ -112,14 +112,16 @@ Status AnswerRun::start(uint32_t index) {
     submitted_ms_ = service_.timeline_.now_ms();
     stops_ = request.stops;
   }
+  const std::string prefill = request.request.prefill_unit, decode = request.request.decode_unit,
+                    strategy = request.request.strategy;
+  if (index == 0) load_ = job_.model->prefill_begins(request.request);
   BATON_TRY(choices_[index].answer, job_.model->start(std::move(request)));
   ++started_;
   if (index > 0) return {};
-  const Request& units = job_.model->defaults();
   service_.tell(job_, "prefill",
-                {{"prefill_unit", units.prefill_unit},
-                 {"decode_unit", units.decode_unit},
-                 {"strategy", units.strategy},
+                {{"prefill_unit", prefill},
+                 {"decode_unit", decode},
+                 {"strategy", strategy},
                  {"queue_ms", submitted_ms_ - job_.arrived_ms},
                  {"prompt_tokens", job_.head.prompt_tokens}});
   return {};
@@ -236,6 +238,7 @@ uint64_t AnswerRun::tokens() const {
 }
 
 void AnswerRun::tell_first_token() {
+  job_.model->prefilled(load_);
   first_ms_ = told_ms_ = service_.timeline_.now_ms();
   service_.tell(job_, "decode", {{"ttft_ms", first_ms_ - job_.arrived_ms}});
 }
@@ -304,6 +307,8 @@ void AnswerRun::tell_done(const char* finish) {
   } else {
     told.update(Json{{"completion_tokens", observed.generated_tokens}, {"phases", Json::array()}});
   }
+  job_.model->prefilled(load_);
+  for (const RequestStats* each : stats) job_.model->learn(*each);
   service_.metrics_.count_answer(observed, stats);
   service_.tell(job_, "done", std::move(told));
 }

@@ -62,6 +62,7 @@ class AnswerRun {
   bool writing_ = false, gone_ = false;
   double submitted_ms_ = 0, first_ms_ = 0, told_ms_ = 0;
   uint64_t told_tokens_ = 0;
+  uint64_t load_ = 0;  // of the prompt, ServedModel::prefill_begins
 };
 
 }  // namespace baton::serve

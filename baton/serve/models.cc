@@ -5,6 +5,11 @@
 #include <chrono>
 
 namespace baton::serve {
+namespace {
+
+constexpr uint64_t kAnswerTokensExpected = 256;  // nobody knows before
+
+}  // namespace
 
 ServedModel::ServedModel(ModelSetup setup, std::unique_ptr<Runtime> runtime)
     : setup_(std::move(setup)),
@@ -12,13 +17,57 @@ ServedModel::ServedModel(ModelSetup setup, std::unique_ptr<Runtime> runtime)
       created_(std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
                    .count()),
       shape_(state_shape(runtime_->model().program, DType::kF32)),
-      defaults_(runtime_->make_request({})) {
+      defaults_(runtime_->make_request({})),
+      route_model_(baton::route_model(runtime_->model(), shape_)) {
   setup_.prepare(defaults_);
+}
+
+RouteFacts ServedModel::route_facts(uint64_t prompt_tokens, uint64_t cached_tokens, uint64_t answer_tokens) const {
+  RouteFacts facts{.model = route_model_, .units = {}, .bridges = {}};
+  facts.prompt_tokens = prompt_tokens;
+  facts.cached_tokens = cached_tokens;
+  facts.answer_tokens = answer_tokens;
+  for (const auto& [name, unit] : runtime_->units()) {
+    const Caps& caps = unit.caps();
+    RouteUnit& added = facts.units.emplace_back(RouteUnit{.name = std::string(name)});
+    added.decodes = caps.decode_seats_max > 0;
+    added.prefill_tokens_min = caps.prefill_tokens_min;
+    added.native = std::any_of(caps.native_formats.begin(), caps.native_formats.end(),
+                               [&](DType type) { return to_string(type) == route_model_.quantization; });
+  }
+  speeds_.fill(facts);
+  loads_.fill(facts);
+  return facts;
+}
+
+Status ServedModel::measure() {
+  std::vector<std::string> names;
+  for (const auto& [name, unit] : runtime_->units()) names.emplace_back(name);
+  return measure_speeds(*runtime_, names, speeds_);
+}
+
+uint64_t ServedModel::prefill_begins(const Request& request) {
+  const uint64_t load = load_ids_++;
+  for (const baton::Route& route : find_routes(route_facts(request.tokens.size(), 0, 1))) {
+    if (route.prefill != request.prefill_unit || route.decode != request.decode_unit) continue;
+    loads_.begin(load, route);
+    break;
+  }
+  return load;
 }
 
 CompletionRequest ServedModel::make_request(std::vector<int32_t> tokens) const {
   CompletionRequest made{runtime_->make_request(std::move(tokens)), setup_.stops};
   setup_.prepare(made.request);
+  if (setup_.dispatch) {
+    const auto routes = find_routes(route_facts(made.request.tokens.size(), 0, kAnswerTokensExpected));
+    if (!routes.empty() && routes.front().impossible.empty()) {
+      made.request.prefill_unit = routes.front().prefill;
+      made.request.decode_unit = routes.front().decode;
+      made.request.strategy = routes.front().strategy;
+      made.request.via_unit.clear();
+    }
+  }
   if (setup_.reuse) made.request.reuse = ReuseMode::kExact;
   return made;
 }

@@ -1,6 +1,7 @@
 // The models that a server answers with, by name.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -12,6 +13,7 @@
 
 #include "baton/api/openai.h"
 #include "baton/api/runtime.h"
+#include "baton/api/unit_speeds.h"
 #include "baton/serve/embedders.h"
 #include "baton/state/shape.h"
 
@@ -26,6 +28,7 @@ struct ModelSetup {
   std::vector<std::string> stops = {};    // default stop strings
   std::optional<bool> thinking = {};      // enable_thinking where a request does not say
   bool reuse = true;                      // prefixes
+  bool dispatch = false;                  // each request runs where it is predicted to end first
   uint64_t state_bytes_max = 0;           // of the engine's limits, for gauges; 0: none
 };
 
@@ -40,6 +43,15 @@ class ServedModel {
   // Units as requests ask for them, and the strategy.
   const Request& defaults() const { return defaults_; }
 
+  // What routes of a request rest on: the units, what finished requests showed of them, and what runs now.
+  RouteFacts route_facts(uint64_t prompt_tokens, uint64_t cached_tokens, uint64_t answer_tokens) const;
+  // A request ended well.
+  void learn(const RequestStats& stats) { speeds_.learn(stats); }
+  // Two small requests on each unit, see measure_speeds: before the first real one.
+  Status measure();
+  // Its prompt is on the way to a unit, until `prefilled` with what this returns.
+  uint64_t prefill_begins(const Request& request);
+  void prefilled(uint64_t load) { loads_.prefilled(load); }
   // A request with the defaults of this model; draws that no seed was given for differ each time.
   CompletionRequest make_request(std::vector<int32_t> tokens) const;
   // Any thread; the answer is its caller's.
@@ -60,6 +72,10 @@ class ServedModel {
   int64_t created_ = 0;
   StateShape shape_;
   Request defaults_;
+  const RouteModel route_model_;
+  UnitSpeeds speeds_;
+  LaneLoads loads_;
+  std::atomic<uint64_t> load_ids_{1};
   mutable std::mutex formats_mutex_;
   mutable std::shared_ptr<FormatCompiler> formats_;  // made when it is asked for
   mutable std::mutex engine_mutex_;                  // Runtime::start may begin the engine anew

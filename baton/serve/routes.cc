@@ -25,6 +25,7 @@ constexpr Route kRoutes[] = {
     {"GET", "/api/version", "The version, as Ollama says it", ollama_version, ollama_chat, true},
     {"GET", "/v1/models", "The models there are", show_models},
     {"GET", "/v1/models/*", "One of them", show_model},
+    {"GET", "/v1/routes", "Which unit would prefill a request and which decode it, and why", show_routes},
     {"POST", "/tokenize", "Text to token ids", tokenize},
     {"POST", "/detokenize", "Token ids to text", detokenize},
     {"POST", "/apply-template", "Messages as the model sees them", apply_template},

@@ -26,6 +26,7 @@ const Route* find_route(std::string_view method, std::string_view path, bool* kn
 // By file; see routes.cc.
 void show_models(App& app, const ExchangePtr& exchange, const Caller& caller);
 void show_model(App& app, const ExchangePtr& exchange, const Caller& caller);
+void show_routes(App& app, const ExchangePtr& exchange, const Caller& caller);
 void ollama_tags(App& app, const ExchangePtr& exchange, const Caller& caller);
 void ollama_ps(App& app, const ExchangePtr& exchange, const Caller& caller);
 void ollama_show(App& app, const ExchangePtr& exchange, const Caller& caller);

@@ -1,0 +1,55 @@
+// GET /v1/routes: where a request would run, and what it rests on.
+#include <fmt/format.h>
+
+#include <charconv>
+
+#include "baton/serve/routes.h"
+
+namespace baton::serve {
+namespace {
+
+constexpr uint64_t kTokensMax = 1'000'000'000;
+
+tl::expected<uint64_t, ApiError> number_of(const http::Request& request, const char* name, uint64_t otherwise) {
+  const std::string* text = request.parameter(name);
+  if (text == nullptr) return otherwise;
+  uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), number);
+  if (error == std::errc() && end == text->data() + text->size() && !text->empty() && number <= kTokensMax)
+    return number;
+  return tl::unexpected(ApiError{.message = fmt::format("'{}' takes a number from 0 to {}", name, kTokensMax),
+                                 .param = name});
+}
+
+tl::expected<Json, ApiError> routes_of(App& app, const http::Request& request) {
+  const std::string* name = request.parameter("model");
+  const ServedModel* model = app.service().models().find(name != nullptr ? *name : "");
+  if (model == nullptr) {
+    return tl::unexpected(ApiError{.status = 404,
+                                   .message = "no such model is here: GET /v1/models lists those that are",
+                                   .param = "model",
+                                   .code = "model_not_found"});
+  }
+  const auto prompt = number_of(request, "prompt_tokens", 1024), cached = number_of(request, "cached_tokens", 0),
+             answer = number_of(request, "answer_tokens", 256);
+  for (const auto* number : {&prompt, &cached, &answer}) {
+    if (!*number) return tl::unexpected(number->error());
+  }
+  const RouteFacts facts = model->route_facts(*prompt, *cached, *answer);
+  Json made = routes_json(model->name(), facts, find_routes(facts));
+  const Request& asked = model->defaults();
+  made["dispatch"] = model->setup().dispatch;
+  if (!model->setup().dispatch)
+    made["asked"] = {{"prefill", asked.prefill_unit}, {"decode", asked.decode_unit}, {"strategy", asked.strategy}};
+  return made;
+}
+
+}  // namespace
+
+void show_routes(App& app, const ExchangePtr& exchange, const Caller& /*caller*/) {
+  const auto made = routes_of(app, exchange->request());
+  if (!made) return respond_error(*exchange, nullptr, made.error());
+  exchange->respond(json_response(200, *made));
+}
+
+}  // namespace baton::serve
