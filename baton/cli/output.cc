@@ -51,6 +51,7 @@ int report_unit(const Error& error) {
 }
 
 void start_logs(bool verbose) {
+  if (spdlog::get("baton") != nullptr) return;
   auto logger = spdlog::stderr_color_mt("baton");  // colours only on a terminal
   auto formatter = std::make_unique<spdlog::pattern_formatter>();
   formatter->add_flag<SafePayload>('*').set_pattern("baton: %^%l%$: %*");

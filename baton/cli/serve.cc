@@ -15,34 +15,17 @@
 #include "baton/cli/command.h"
 #include "baton/cli/figures.h"
 #include "baton/cli/interrupt.h"
-#include "baton/cli/model_flags.h"
 #include "baton/cli/paths.h"
 #include "baton/cli/progress.h"
 #include "baton/cli/prompt.h"
-#include "baton/cli/sampling_flags.h"
+#include "baton/cli/serve_flags.h"
 #include "baton/cli/state_key.h"
-#include "baton/cli/thinking.h"
 #include "baton/serve/app.h"
 #include "baton/serve/openapi.h"
 #include "baton/state/checksum.h"
 
 namespace baton::cli {
 namespace {
-
-struct ServeFlags {
-  ModelFlags model;
-  SamplingFlags sampling;
-  ThinkingFlags thinking;
-  StateCacheFlags cache;
-  std::string state_key;
-  std::optional<StateKey> key;  // of state_key
-  std::vector<std::string> aliases, embed;
-  std::string host = "127.0.0.1", unix_socket, tls_certificate, tls_key, api_key_file;
-  std::vector<std::string> api_keys;
-  uint16_t port = 8080;
-  uint32_t parallel = 8, queue = 512, drain_seconds = 30;
-  bool no_reuse = false, openapi = false, quiet = false, dispatch = false;
-};
 
 Status check_serve_flags(const ServeFlags& flags) {
   if (flags.tls_certificate.empty() != flags.tls_key.empty())
@@ -52,8 +35,9 @@ Status check_serve_flags(const ServeFlags& flags) {
   if (!flags.state_key.empty() && flags.cache.folder.empty())
     return fail(Code::kInvalidInput, "--state-key goes with --state-cache");
   if (flags.dispatch && (!flags.model.via_unit.empty() || !flags.model.strategy.empty() || flags.model.verify != "off"))
-    return fail(Code::kInvalidInput, "--dispatch chooses units and strategy: leave out --via, --strategy and "
-                                     "--verify-bridge, or --dispatch");
+    return fail(Code::kInvalidInput,
+                "--dispatch chooses units and strategy: leave out --via, --strategy and "
+                "--verify-bridge, or --dispatch");
   if (flags.no_reuse && !flags.cache.folder.empty())
     return fail(Code::kInvalidInput, "--no-reuse prefills all of each prompt: --state-cache has no use; leave one out");
   return {};
@@ -70,7 +54,7 @@ EngineLimits serve_limits(const ServeFlags& flags) {
 }
 
 // What answers follow, beside their requests.
-std::string fingerprint_of_server(const ServeFlags& flags, const Runtime& runtime) {
+std::string fingerprint_of_server(const ServedFlags& flags, const Runtime& runtime) {
   const OrderedJson facts = {{"model", model_name(flags.model.model)},
                              {"parameters", runtime.model().parameter_count()},
                              {"bytes", runtime.model().weight_bytes()},
@@ -82,16 +66,16 @@ std::string fingerprint_of_server(const ServeFlags& flags, const Runtime& runtim
   return fmt::format("fp_{:016x}", checksum(std::as_bytes(std::span(text))));
 }
 
-serve::ModelSetup setup_of(const ServeFlags& flags, const Runtime& runtime, uint64_t state_bytes_max,
-                           std::atomic<uint64_t>& draws) {
+serve::ModelSetup setup_of(const ServeFlags& server, const ServedFlags& flags, const Runtime& runtime,
+                           uint64_t state_bytes_max, std::atomic<uint64_t>& draws) {
   serve::ModelSetup setup;
-  setup.name = model_name(flags.model.model);
+  setup.name = flags.name.empty() ? model_name(flags.model.model) : flags.name;
   setup.aliases = flags.aliases;
   setup.fingerprint = fingerprint_of_server(flags, runtime);
   setup.stops = flags.sampling.stops;
   setup.thinking = flags.thinking.asked();
-  setup.reuse = !flags.no_reuse && flags.model.verify == "off";
-  setup.dispatch = flags.dispatch;
+  setup.reuse = !server.no_reuse && flags.model.verify == "off";
+  setup.dispatch = server.dispatch;
   setup.state_bytes_max = state_bytes_max;
   setup.prepare = [&flags, &draws](Request& request) {
     flags.sampling.apply(request);
@@ -157,13 +141,61 @@ void serve_until_told(const ServeFlags& flags, serve::App& app, InterruptScope& 
   app.close();
 }
 
+// The models, each ready to answer; or the exit code.
+std::optional<int> open_models(ServeFlags& flags, std::atomic<uint64_t>& draws, serve::ModelPool& pool) {
+  EngineLimits limits = serve_limits(flags);
+  limits.state_bytes_max /= flags.others.size() + 1;
+  limits.checkpoint_bytes_max /= flags.others.size() + 1;
+  std::vector<ServedFlags*> models = {&flags};
+  for (const auto& other : flags.others) models.push_back(other.get());
+  for (ServedFlags* served : models) {
+    auto runtime = served->model.open(limits, flags.cache);
+    if (!runtime) return report(with_flags(runtime.error()));
+    const TextModel& text = (*runtime)->text();
+    if (!text.tokenizer) return report(no_tokenizer(text).value());
+    served->thinking.warn(text);
+    if (!flags.quiet) say_bundled_model(served->model);
+    auto setup = setup_of(flags, *served, **runtime, limits.state_bytes_max, draws);
+    pool.add(std::make_unique<serve::ServedModel>(std::move(setup), *std::move(runtime)));
+    if (!flags.dispatch) continue;
+    progress("measuring the units");
+    const auto measured = pool.all().back()->measure();
+    progress("");
+    if (!measured) return report(measured.error());
+  }
+  return std::nullopt;
+}
+
+// --config, and --check-config; the exit code where it is all there is to do.
+std::optional<int> read_config_of(ServeFlags& flags) {
+  if (flags.config.empty()) {
+    if (flags.check_config) return report_usage({Code::kInvalidInput, "--check-config needs --config FILE"});
+    return std::nullopt;
+  }
+  const auto config = serve::read_config(flags.config);
+  if (!config) return report_usage(config.error());
+  if (const auto applied = apply_config(*config, flags); !applied) return report_usage(applied.error());
+  if (!flags.check_config) return std::nullopt;
+  if (const auto status = check_serve_flags(flags); !status) return report_usage(status.error());
+  print(serve::to_text(*config));
+  return kOk;
+}
+
+Status settle_models(ServeFlags& flags) {
+  BATON_OK(flags.model.settle());
+  for (const auto& other : flags.others) BATON_OK(other->model.settle());
+  return {};
+}
+
 int run_serve(ServeFlags& flags) {
   if (flags.openapi) {
     print(serve::openapi_document().dump(2) + "\n");
     return kOk;
   }
+  start_logs(flags.model.verbose);
+  if (const auto code = read_config_of(flags)) return *code;
   if (const auto status = check_serve_flags(flags); !status) return report_usage(status.error());
-  if (const auto status = flags.model.settle(); !status) return report_usage(status.error());
+  if (const auto status = settle_models(flags); !status) return report_usage(status.error());
   auto key = read_state_key(flags.state_key);
   if (!key) return report(key.error());
   flags.key = *std::move(key);
@@ -174,23 +206,9 @@ int run_serve(ServeFlags& flags) {
   if (!options) return report_usage(options.error());
   if (open_to_others(flags) && options->keys.empty())
     spdlog::warn("--host {}: whoever reaches this machine may ask; --api-key-file asks for keys", flags.host);
-  const EngineLimits limits = serve_limits(flags);
-  auto runtime = flags.model.open(limits, flags.cache);
-  if (!runtime) return report(with_flags(runtime.error()));
-  const TextModel& text = (*runtime)->text();
-  if (!text.tokenizer) return report(no_tokenizer(text).value());
-  flags.thinking.warn(text);
-  if (!flags.quiet) say_bundled_model(flags.model);
   std::atomic<uint64_t> draws = static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
   serve::ModelPool pool;
-  auto setup = setup_of(flags, **runtime, limits.state_bytes_max, draws);
-  pool.add(std::make_unique<serve::ServedModel>(std::move(setup), *std::move(runtime)));
-  if (flags.dispatch) {
-    progress("measuring the units");
-    const auto measured = pool.all().front()->measure();
-    progress("");
-    if (!measured) return report(measured.error());
-  }
+  if (const auto code = open_models(flags, draws, pool)) return *code;
   if (const auto added = add_embedders(flags, pool); !added) return report(added.error());
   auto app = serve::App::open(*std::move(options), pool);
   if (!app) return report(app.error());
@@ -229,6 +247,11 @@ std::unique_ptr<Command> add_serve(CLI::App& program) {
   CLI::App* app = program.add_subcommand("serve", "answer over HTTP, as OpenAI's interface has it");
   auto command = std::make_unique<FlagsCommand<ServeFlags, run_serve>>(app);
   ServeFlags* flags = &command->flags;
+  flags->app = app;
+  takes_path(app->add_option("--config", flags->config,
+                             "a baton.toml: what the flags do not say, and the models (docs/server.md)"),
+             PathKind::kFile);
+  app->add_flag("--check-config", flags->check_config, "read --config, print what it says, and end");
   add_listener(*app, *flags);
   app->add_option("-a,--alias", flags->aliases, "another name of the model in requests (repeatable)")
       ->allow_extra_args(false);

@@ -17,8 +17,8 @@ tl::expected<uint64_t, ApiError> number_of(const http::Request& request, const c
   const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), number);
   if (error == std::errc() && end == text->data() + text->size() && !text->empty() && number <= kTokensMax)
     return number;
-  return tl::unexpected(ApiError{.message = fmt::format("'{}' takes a number from 0 to {}", name, kTokensMax),
-                                 .param = name});
+  return tl::unexpected(
+      ApiError{.message = fmt::format("'{}' takes a number from 0 to {}", name, kTokensMax), .param = name});
 }
 
 tl::expected<Json, ApiError> routes_of(App& app, const http::Request& request) {

@@ -1,0 +1,46 @@
+// The flags of `baton serve`, and what a configuration file puts in their place.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "baton/cli/model_flags.h"
+#include "baton/cli/sampling_flags.h"
+#include "baton/cli/thinking.h"
+#include "baton/serve/config.h"
+#include "baton/state/state_key.h"
+
+namespace baton::cli {
+
+// Of one model.
+struct ServedFlags {
+  ModelFlags model;
+  SamplingFlags sampling;
+  ThinkingFlags thinking;
+  std::string name;  // empty: that of its file
+  std::vector<std::string> aliases;
+};
+
+// Of the server, and its first model.
+struct ServeFlags : ServedFlags {
+  std::vector<std::unique_ptr<ServedFlags>> others;  // models of the file
+  StateCacheFlags cache;
+  std::string state_key;
+  std::optional<StateKey> key;  // of state_key
+  std::vector<std::string> embed;
+  std::string host = "127.0.0.1", unix_socket, tls_certificate, tls_key, api_key_file, config;
+  std::vector<std::string> api_keys;
+  uint16_t port = 8080;
+  uint32_t parallel = 8, queue = 512, drain_seconds = 30;
+  bool no_reuse = false, openapi = false, quiet = false, dispatch = false, check_config = false;
+  const CLI::App* app = nullptr;  // which of them were given
+};
+
+// What no flag says; the file's models where -m names none. kInvalidInput: what only the model's flags could tell.
+Status apply_config(const serve::Config& config, ServeFlags& flags);
+
+}  // namespace baton::cli
