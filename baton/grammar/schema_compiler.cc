@@ -11,8 +11,8 @@
 namespace baton::grammar {
 namespace {
 
-constexpr size_t kFlatsMax = 200;        // alternatives that combinations of a schema may come to
-constexpr int kDepthMax = 128;           // of schemas within each other, allOf written out
+constexpr size_t kFlatsMax = 200;         // alternatives that combinations of a schema may come to
+constexpr int kDepthMax = 128;            // of schemas within each other, allOf written out
 constexpr uint64_t kWorkOfSchema = 2000;  // steps of the budget
 constexpr std::string_view kCombinations[] = {"$ref", "allOf", "anyOf", "oneOf"};
 
