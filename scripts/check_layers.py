@@ -71,7 +71,7 @@ def check(root):
             if not quoted or quoted[1] in GENERATED:
                 continue
             target, where = quoted[1], f"{name}:{number}"
-            if target.startswith("tests/") and re.search(r"_test\.(cc|cu|mm)$", name):
+            if target.startswith("tests/") and re.search(r"_(test|bench)\.(cc|cu|mm)$", name):
                 continue
             other = folder_of(target, layers) if target.startswith("baton/") else None
             used.add((own, other))

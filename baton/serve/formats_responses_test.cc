@@ -136,7 +136,8 @@ TEST(ResponsesBody, FieldsThatAreRefusedAreNamed) {
       {R"({"metadata": "x"})", "metadata"},
       {R"({"instructions": 5})", "instructions"},
   };
-  for (const auto& [more, field] : cases) EXPECT_EQ(refused(openai_responses(), with(kPlainResponse, more)), field) << more;
+  for (const auto& [more, field] : cases)
+    EXPECT_EQ(refused(openai_responses(), with(kPlainResponse, more)), field) << more;
   EXPECT_EQ(refused(openai_responses(), Json::array()), "");
 }
 
