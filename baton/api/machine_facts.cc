@@ -11,7 +11,7 @@
 namespace baton {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using MachineJson = nlohmann::ordered_json;
 
 constexpr double kGiB = 1 << 30;
 
@@ -38,23 +38,24 @@ MachineFacts machine_facts() {
   return facts;
 }
 
-Json machine_json(const MachineFacts& facts) {
-  Json json = {{"processor", facts.machine.processor},
-               {"cores", facts.machine.cores},
-               {"physical_cores", facts.physical_cores},
-               {"memory_bytes", facts.machine.memory_bytes},
-               {"memory_available_bytes", facts.machine.memory_available_bytes},
-               {"instruction_sets", facts.instruction_sets}};
-  json["core_kinds"] = Json::array();
+MachineJson machine_json(const MachineFacts& facts) {
+  MachineJson json = {{"processor", facts.machine.processor},
+                      {"cores", facts.machine.cores},
+                      {"physical_cores", facts.physical_cores},
+                      {"memory_bytes", facts.machine.memory_bytes},
+                      {"memory_available_bytes", facts.machine.memory_available_bytes},
+                      {"instruction_sets", facts.instruction_sets}};
+  json["core_kinds"] = MachineJson::array();
   for (const CoreKind& kind : facts.hardware.core_kinds)
     json["core_kinds"].push_back({{"name", kind.name}, {"processors", kind.count}, {"ids", kind.ids}});
-  json["caches"] = Json::array();
+  json["caches"] = MachineJson::array();
   for (const CacheFacts& cache : facts.hardware.caches)
     json["caches"].push_back(
         {{"level", cache.level}, {"kind", cache.kind}, {"bytes", cache.bytes}, {"count", cache.count}});
-  json["units"] = Json::array();
+  json["units"] = MachineJson::array();
   for (const MachineUnit& unit : facts.units) {
-    Json& item = json["units"].emplace_back(Json{{"name", unit.name}, {"available", unit.missing.empty()}});
+    MachineJson& item =
+        json["units"].emplace_back(MachineJson{{"name", unit.name}, {"available", unit.missing.empty()}});
     if (!unit.missing.empty()) {
       item["reason"] = unit.missing;
       continue;

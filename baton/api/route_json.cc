@@ -6,18 +6,19 @@
 namespace baton {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using RoutesJson = nlohmann::ordered_json;
 
 // To a microsecond; more is noise.
 double rounded(double value) { return std::round(value * 1000) / 1000; }
 
-Json speed_json(const Speed& speed) {
+RoutesJson speed_json(const Speed& speed) {
   if (!speed.known()) return nullptr;
   return {{"per_second", rounded(speed.per_second)}, {"from", to_string(speed.from)}};
 }
 
-Json route_json(const Route& route, bool chosen) {
-  Json json = {{"prefill", route.prefill}, {"decode", route.decode}, {"strategy", route.strategy}, {"chosen", chosen}};
+RoutesJson route_json(const Route& route, bool chosen) {
+  RoutesJson json = {
+      {"prefill", route.prefill}, {"decode", route.decode}, {"strategy", route.strategy}, {"chosen", chosen}};
   if (!route.impossible.empty()) {
     json["impossible"] = route.impossible;
     return json;
@@ -67,34 +68,34 @@ std::string_view to_string(RouteTerm term) {
   return "none";
 }
 
-Json routes_json(std::string_view model, const RouteFacts& facts, const std::vector<Route>& routes) {
-  Json json = {{"object", "routes"},
-               {"model", model},
-               {"prompt_tokens", facts.prompt_tokens},
-               {"cached_tokens", facts.cached_tokens},
-               {"answer_tokens", facts.answer_tokens},
-               {"facts",
-                {{"quantization", facts.model.quantization},
-                 {"weight_bytes", facts.model.weight_bytes},
-                 {"token_bytes", facts.model.token_bytes},
-                 {"token_flops", facts.model.token_flops},
-                 {"state_bytes", facts.model.state_bytes},
-                 {"state_token_bytes", facts.model.state_token_bytes}}}};
-  json["units"] = Json::array();
+RoutesJson routes_json(std::string_view model, const RouteFacts& facts, const std::vector<Route>& routes) {
+  RoutesJson json = {{"object", "routes"},
+                     {"model", model},
+                     {"prompt_tokens", facts.prompt_tokens},
+                     {"cached_tokens", facts.cached_tokens},
+                     {"answer_tokens", facts.answer_tokens},
+                     {"facts",
+                      {{"quantization", facts.model.quantization},
+                       {"weight_bytes", facts.model.weight_bytes},
+                       {"token_bytes", facts.model.token_bytes},
+                       {"token_flops", facts.model.token_flops},
+                       {"state_bytes", facts.model.state_bytes},
+                       {"state_token_bytes", facts.model.state_token_bytes}}}};
+  json["units"] = RoutesJson::array();
   for (const RouteUnit& unit : facts.units) {
-    Json& item = json["units"].emplace_back(Json{{"name", unit.name},
-                                                 {"decodes", unit.decodes},
-                                                 {"waiting_ms", rounded(unit.waiting_ms)},
-                                                 {"prefill_tokens", speed_json(unit.prefill)},
-                                                 {"decode_tokens", speed_json(unit.decode)}});
+    RoutesJson& item = json["units"].emplace_back(RoutesJson{{"name", unit.name},
+                                                             {"decodes", unit.decodes},
+                                                             {"waiting_ms", rounded(unit.waiting_ms)},
+                                                             {"prefill_tokens", speed_json(unit.prefill)},
+                                                             {"decode_tokens", speed_json(unit.decode)}});
     if (!unit.lost.empty()) item["lost"] = unit.lost;
   }
-  json["bridges"] = Json::array();
+  json["bridges"] = RoutesJson::array();
   for (const RouteBridge& bridge : facts.bridges) {
     json["bridges"].push_back(
         {{"from", bridge.from}, {"to", bridge.to}, {"adopts", bridge.adopts}, {"bytes", speed_json(bridge.bytes)}});
   }
-  json["routes"] = Json::array();
+  json["routes"] = RoutesJson::array();
   for (const Route& route : routes)
     json["routes"].push_back(route_json(route, &route == &routes.front() && route.impossible.empty()));
   return json;
