@@ -48,8 +48,12 @@ bool prompt_ends_in_thinking(const Runtime& runtime, const std::vector<int32_t>&
 
 // What of it cannot be held to; the grammar's own words say where.
 ApiError refused_format(const ApiRequest& request, const Error& error) {
-  const bool calls = openai::must_call(request);
-  ApiError made = openai::api_error(error, calls ? "tools" : "response_format");
+  using Kind = AnswerFormat::Kind;
+  const char* field = openai::must_call(request)              ? "tools"
+                      : request.format.kind == Kind::kRegex   ? "regex"
+                      : request.format.kind == Kind::kGrammar ? "grammar"
+                                                              : "response_format";
+  ApiError made = openai::api_error(error, field);
   made.message = without_paths(made.message);
   return made;
 }

@@ -197,6 +197,52 @@ class Answers(unittest.TestCase):
         self.assertEqual("".join(token["token"] for token in content), whole["choices"][0]["message"]["content"])
         self.assertTrue(all(token["logprob"] == token["top_logprobs"][0]["logprob"] for token in content))
 
+    def test_forms_of_answers(self):
+        schema = {"type": "object", "properties": {"kind": {"enum": ["plant", "animal"]}, "tall": {"type": "boolean"}},
+                  "required": ["kind", "tall"], "additionalProperties": False}
+        form = {"type": "json_schema", "json_schema": {"name": "thing", "strict": True, "schema": schema}}
+        for extra in ({}, {"n": 3, "temperature": 1.8, "seed": 3}, {"stream": True}):
+            status, _, body = self.server.chat("What is a fern?", response_format=form, max_tokens=60, **extra)
+            self.assertEqual(status, 200, body)
+            texts = ([streamed_text(body)] if "stream" in extra else
+                     [choice["message"]["content"] for choice in body["choices"]])
+            for text in texts:
+                found = json.loads(text)
+                self.assertIn(found["kind"], ("plant", "animal"))
+                self.assertIsInstance(found["tall"], bool)
+        body = self.server.chat("Is it?", regex="(yes|no), (Anna|Otto)")[2]
+        self.assertRegex(body["choices"][0]["message"]["content"], r"^(yes|no), (Anna|Otto)$")
+        body = self.server.chat("Is it?", grammar='root ::= "a" [bc]{3}')[2]
+        self.assertRegex(body["choices"][0]["message"]["content"], r"^a[bc]{3}$")
+        for field, value in (("regex", "(a"), ("grammar", "root ::= x"), ("response_format", {"type": "json_schema"}),
+                             ("response_format", {"type": "xml"})):
+            status, _, body = self.server.chat("hi", **{field: value})
+            self.assertEqual((status, body["error"]["param"].split(".")[0]), (400, field), body)
+
+    def test_stop_strings_and_ids(self):
+        text = self.server.chat("What is a fern?")[2]["choices"][0]["message"]["content"]
+        word = text.split()[2]
+        body = self.server.chat("What is a fern?", stop=["no such text", word])[2]["choices"][0]
+        self.assertEqual((body["message"]["content"], body["finish_reason"]), (text[:text.index(word)], "stop"))
+        ids = self.server.ask("POST", "/tokenize", {"content": text})[2]["tokens"]
+        body = self.server.chat("What is a fern?", stop_token_ids=[ids[3]])[2]["choices"][0]
+        self.assertTrue(text.startswith(body["message"]["content"]))
+        self.assertLess(len(body["message"]["content"]), len(text))
+        banned = self.server.chat("What is a fern?", logit_bias={str(ids[1]): -100})[2]["choices"][0]
+        self.assertNotEqual(banned["message"]["content"], text)
+
+    def test_other_interfaces_say_the_same(self):
+        text = self.server.chat("What is a fern?")[2]["choices"][0]["message"]["content"]
+        messages = chat("What is a fern?")["messages"]
+        body = self.server.ask("POST", "/v1/messages", {"model": "dictionary-3m.Q8_0.gguf", "messages": messages,
+                                                        "max_tokens": 24, "temperature": 0})[2]
+        self.assertEqual(body["content"][0]["text"], text, body)
+        body = self.server.ask("POST", "/v1/responses", {"input": "What is a fern?", "max_output_tokens": 24, "temperature": 0})[2]
+        self.assertEqual(body["output"][-1]["content"][0]["text"], text, body)
+        body = self.server.ask("POST", "/api/chat", {"model": "dictionary-3m.Q8_0.gguf", "messages": messages, "stream": False,
+                                                     "options": {"num_predict": 24, "temperature": 0}})[2]
+        self.assertEqual(body["message"]["content"], text, body)
+
     def test_tokens_there_and_back(self):
         status, _, body = self.server.ask("POST", "/tokenize", {"content": "hello w\u00f6rld"})
         self.assertEqual((status, body["count"]), (200, len(body["tokens"])))
