@@ -370,6 +370,36 @@ class Bounds(unittest.TestCase):
             # What cannot be read does not wait behind what runs.
             self.assertEqual(server.chat("hi")[0], 200)
 
+    def test_streams_that_wait_hold_no_thread(self):
+        count = 400
+        with Server("--parallel", "1", "--queue", "16384") as server:
+            def ask(**body):
+                data = json.dumps(chat("Count.", stream=True, **body)).encode()
+                connection = socket.create_connection(("127.0.0.1", server.port))
+                connection.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(data) + data)
+                return connection
+
+            def waiting():
+                return server.ask("GET", "/props")[2]["usage"]["waiting"]
+
+            def until(number):
+                end = time.monotonic() + 30
+                while waiting() != number and time.monotonic() < end:
+                    time.sleep(0.05)
+                self.assertEqual(waiting(), number)
+            runs = ask(max_tokens=3900, ignore_eos=True)
+            runs.recv(10)
+            tasks = pathlib.Path(f"/proc/{server.process.pid}/task")
+            before = len(list(tasks.iterdir())) if tasks.exists() else 0
+            connections = [ask(max_tokens=1) for _ in range(count)]
+            until(count)
+            self.assertEqual(len(list(tasks.iterdir())) if tasks.exists() else 0, before)
+            self.assertIn(b"200", connections[-1].recv(100))
+            for connection in connections:
+                connection.close()
+            until(0)
+            runs.close()
+
     def test_keys(self):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder, "keys")
