@@ -2,6 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
 
 #include "baton/base/temporary_folder.h"
 #include "baton/http/server.h"
@@ -162,7 +166,7 @@ TEST_F(Tls, ErrorsNameTheFile) {
   };
   options_.port = 0;
   Options one = options_, missing = options_, wrong = options_, both = options_, other = options_;
-  one.tls_key = {};
+  one.tls_key.clear();
   EXPECT_NE(message(one).find("both a certificate and its key"), std::string::npos) << message(one);
   missing.tls_certificate = folder_->path() / "none.pem";
   EXPECT_NE(message(missing).find("none.pem"), std::string::npos) << message(missing);
