@@ -52,6 +52,8 @@ TEST(OllamaBody, MessagesWithCalls) {
   EXPECT_EQ(messages[2]["tool_calls"].size(), 2u);
   EXPECT_EQ(messages[3]["role"], "tool");
   EXPECT_EQ(messages[3]["content"], "rain");
+  EXPECT_EQ(messages[3]["tool_call_id"], messages[2]["tool_calls"][1]["id"]);
+  EXPECT_EQ(messages[4]["tool_call_id"], messages[2]["tool_calls"][0]["id"]);
 }
 
 TEST(OllamaBody, PromptsRawAndNot) {
@@ -152,6 +154,8 @@ TEST(OllamaBody, FieldsThatAreRefusedAreNamed) {
       {R"({"messages": [{"role": "assistant", "content": "",
           "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}]})",
        "messages[0].tool_calls[0].function.arguments"},
+      {R"({"messages": [{"role": "tool", "content": "x", "tool_call_id": "c"}]})", "messages[0].tool_call_id"},
+      {R"({"tools": [{"type": "function", "function": {"name": "a b"}}]})", "tools[0].function.name"},
       {R"({"prompt": "hi"})", "prompt"},
   };
   for (const auto& [more, field] : chat) EXPECT_EQ(refused(ollama_chat(), with(kChat, more)), field) << more;
