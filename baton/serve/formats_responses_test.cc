@@ -8,7 +8,7 @@ namespace {
 
 using openai::Json;
 
-constexpr std::string_view kPlainResponse = R"({"model": "m", "input": "hi"})";
+constexpr std::string_view kPlainBody = R"({"model": "m", "input": "hi"})";
 
 Json read_messages_of(std::string_view body) { return read_or_fail(openai_responses(), body).chat.messages; }
 
@@ -142,8 +142,7 @@ TEST(ResponsesBody, FieldsThatAreRefusedAreNamed) {
       {R"({"metadata": "x"})", "metadata"},
       {R"({"instructions": 5})", "instructions"},
   };
-  for (const auto& [more, field] : cases)
-    EXPECT_EQ(refused(openai_responses(), with(kPlainResponse, more)), field) << more;
+  for (const auto& [more, field] : cases) EXPECT_EQ(refused(openai_responses(), with(kPlainBody, more)), field) << more;
   EXPECT_EQ(refused(openai_responses(), Json::array()), "");
 }
 
