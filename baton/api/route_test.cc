@@ -6,7 +6,6 @@
 #include <functional>
 
 #include "baton/api/unit_speeds.h"
-#include "tests/support/golden.h"
 
 namespace baton {
 namespace {
@@ -163,7 +162,7 @@ TEST(Route, EveryCandidateIsThereAndSaysWhereItLoses) {
 }
 
 TEST(Route, OfAModel) {
-  const auto model = load_model(test::data_folder() / "golden" / "tiny-qwen3.5");
+  const auto model = load_model(std::filesystem::path(BATON_SOURCE_DIR) / "tests" / "data" / "golden" / "tiny-qwen3.5");
   ASSERT_TRUE(model) << model.error().message;
   const StateShape shape = state_shape((*model)->program, DType::kF32);
   const RouteModel made = route_model(**model, shape);
@@ -291,7 +290,7 @@ TEST(LaneLoads, AreThePrefillsUnderWay) {
 
 TEST(MeasureSpeeds, OfEachUnit) {
   RuntimeOptions options;
-  options.model = test::data_folder() / "golden" / "tiny-qwen3.5";
+  options.model = std::filesystem::path(BATON_SOURCE_DIR) / "tests" / "data" / "golden" / "tiny-qwen3.5";
   options.units = {"ref", "cpu"};
   auto runtime = Runtime::open(options);
   ASSERT_TRUE(runtime) << runtime.error().message;
