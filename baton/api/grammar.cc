@@ -146,7 +146,7 @@ class Compiler final : public FormatCompiler {
 }  // namespace
 
 Result<std::shared_ptr<FormatCompiler>> FormatCompiler::create(const TextModel& model) {
-  if (!model.tokenizer) return no_tokenizer(model);
+  if (!model.tokenizer) return fail(Code::kUnsupported, "a model without a tokenizer has no formats of answers");
   const Tokenizer& tokenizer = *model.tokenizer;
   std::vector<Vocabulary::Token> tokens;
   std::vector<std::pair<std::string, int32_t>> control;

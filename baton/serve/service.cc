@@ -229,7 +229,8 @@ void Service::begin_job(Job& job, const Protocol& protocol, const ExchangePtr& e
 void Service::respond_loaded(Job& job) {
   AnswerTail tail;
   tail.total_ms = timeline_.now_ms() - job.arrived_ms;
-  std::string body = job.writer->begin(job.head) + job.writer->end(tail);
+  std::string body = job.writer->begin(job.head);
+  body += job.writer->end(tail);
   job.exchange->respond({200, {{"content-type", job.writer->content_type()}}, std::move(body)});
 }
 

@@ -48,7 +48,10 @@ class MessagesWriter : public AnswerWriter {
     const bool begins = part.kind == AnswerPart::Kind::kToolCall;
     if (!begins && part.text.empty()) return {};
     std::string out;
-    if (begins || !open_ || blocks_.back().kind != kind_of(part.kind)) out = close() + open(part);
+    if (begins || !open_ || blocks_.back().kind != kind_of(part.kind)) {
+      out = close();  // in this order
+      out += open(part);
+    }
     blocks_.back().text += part.text;
     if (begins && part.text.empty()) return out;
     switch (blocks_.back().kind) {

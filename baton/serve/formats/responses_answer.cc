@@ -14,14 +14,19 @@ class ResponsesWriter : public AnswerWriter {
 
   std::string begin(const AnswerHead& head) override {
     head_ = head;
-    return state("response.created", response("in_progress")) + state("response.in_progress", response("in_progress"));
+    std::string out = state("response.created", response("in_progress"));  // events are numbered
+    out += state("response.in_progress", response("in_progress"));
+    return out;
   }
 
   std::string part(uint32_t /*choice*/, const AnswerPart& part, const std::vector<ShownLogprob>& logprobs) override {
     const bool begins = part.kind == AnswerPart::Kind::kToolCall;
     if (!begins && part.text.empty() && logprobs.empty()) return {};
     std::string out;
-    if (begins || !open_ || items_.back().kind != shape_of(part.kind)) out = close("completed") + open(part);
+    if (begins || !open_ || items_.back().kind != shape_of(part.kind)) {
+      out = close("completed");  // in this order
+      out += open(part);
+    }
     Item& item = items_.back();
     item.text += part.text;
     Json shown = Json::array();
