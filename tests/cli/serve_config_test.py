@@ -132,14 +132,16 @@ class ServeConfig(unittest.TestCase):
         self.assertEqual(server.ask("GET", "/v1/routes?model=none")[0], 404)
 
     def test_dispatch(self):
-        with Server("-m", MODEL, "--prefill", "cpu", "--decode", "ref", "--dispatch") as server:
-            status, routes = server.ask("GET", "/v1/routes?prompt_tokens=200&answer_tokens=256")
+        # Nobody knows which of them decodes so small a model faster on a busy machine; prefill is another matter.
+        with Server("-m", MODEL, "--prefill", "ref", "--decode", "cpu", "--dispatch") as server:
+            status, routes = server.ask("GET", "/v1/routes?prompt_tokens=400&answer_tokens=256")
             self.assertEqual(status, 200)
             self.assertTrue(routes["dispatch"])
-            first = routes["routes"][0]
-            self.assertEqual((first["prefill"], first["decode"], first["strategy"]), ("cpu", "cpu", "single"), routes)
-            answer = server.ask("POST", "/v1/completions", {"prompt": "tree:", "max_tokens": 5})[1]
-            self.assertEqual(answer["baton"]["decode"]["unit_ran"], "cpu")
+            self.assertEqual(routes["routes"][0]["prefill"], "cpu", routes)
+            body = {"prompt": list(range(100, 500)), "max_tokens": 5, "ignore_eos": True}
+            status, answer = server.ask("POST", "/v1/completions", body)
+            self.assertEqual(status, 200, answer)
+            self.assertEqual(answer["baton"]["prefill"]["unit_ran"], "cpu")
         wrong = subprocess.run([PROGRAM, "serve", "-m", MODEL, "--dispatch", "--strategy", "single"], capture_output=True,
                                text=True, timeout=60)
         self.assertEqual(wrong.returncode, 2)
