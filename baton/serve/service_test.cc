@@ -226,7 +226,7 @@ TEST_F(ServiceTest, Drain) {
   EXPECT_FALSE(service_->drain(std::chrono::milliseconds(50)));
   EXPECT_TRUE(comes([&] { return runs->ended(); }));
   EXPECT_NE(runs->response().body.find("\"error\""), std::string::npos);
-  EXPECT_TRUE(idle());
+  EXPECT_TRUE(comes([&] { return idle(); }));
 }
 
 TEST_F(ServiceTest, ChoicesShareOnePrompt) {
