@@ -9,6 +9,7 @@
 namespace baton::grammar {
 namespace {
 
+constexpr uint32_t kSmallSubtree = 96;    // nodes: it is walked; of larger ones masks are kept
 constexpr uint32_t kBottom = UINT32_MAX;  // a node: behind it the answer ends
 
 void set_bits(std::span<const int32_t> ids, std::span<uint32_t> bits) {
@@ -192,28 +193,42 @@ bool Matcher::push(std::string_view bytes) {
 }
 
 void Matcher::allow(const Vocabulary& vocabulary, std::span<uint32_t> bits) {
-  depths_.resize(std::max<size_t>(depths_.size(), size_t{vocabulary.trie().longest} + 2));
-  for (const Way way : now_.ways) {
-    const auto mask = vocabulary.mask(*grammar_->terminals[way.terminal], way.state);
-    set_bits(mask->ids, bits);
-    for (size_t i = 0; i < mask->bits.size(); ++i) bits[i] |= mask->bits[i];
-    if (mask->crossings.empty()) continue;
-    ended_ = behind(way.stack);
-    for (uint32_t b = 0; b < 256; ++b) {
-      if (mask->first[b] == mask->first[b + 1] || !step(ended_, static_cast<uint8_t>(b), &depths_[0])) continue;
-      for (uint32_t i = mask->first[b]; i < mask->first[b + 1]; ++i) walk(vocabulary, mask->crossings[i], bits);
+  for (const Way way : now_.ways) allow(vocabulary, way, 0, 0, bits);
+}
+
+void Matcher::allow(const Vocabulary& vocabulary, const Way& way, uint32_t node, size_t level,
+                    std::span<uint32_t> bits) {
+  const auto mask = vocabulary.mask(*grammar_->terminals[way.terminal], way.state, node);
+  set_bits(mask->ids, bits);
+  for (size_t i = 0; i < mask->bits.size(); ++i) bits[i] |= mask->bits[i];
+  if (mask->crossings.empty()) return;
+  const TokenTrie& trie = vocabulary.trie();
+  const State& ended = behind(way.stack);
+  if (levels_.size() <= level) levels_.emplace_back();
+  State& state = levels_[level];
+  for (uint32_t b = 0; b < 256; ++b) {
+    if (mask->first[b] == mask->first[b + 1] || !step(ended, static_cast<uint8_t>(b), &state)) continue;
+    for (uint32_t i = mask->first[b]; i < mask->first[b + 1]; ++i) {
+      const uint32_t next = mask->crossings[i];
+      if (trie.nodes[next].end - next < kSmallSubtree) {
+        walk(vocabulary, next, state, bits);
+        continue;
+      }
+      set_bits(trie.tokens(next), bits);
+      for (const Way& further : state.ways) allow(vocabulary, further, next, level + 1, bits);
     }
   }
 }
 
-// The subtree of `node`, of which the byte was taken: depths_[0] is the state behind it.
-void Matcher::walk(const Vocabulary& vocabulary, uint32_t node, std::span<uint32_t> bits) {
+// The subtree of `node`, of which the byte was taken: `from` is the state behind it.
+void Matcher::walk(const Vocabulary& vocabulary, uint32_t node, const State& from, std::span<uint32_t> bits) {
   const TokenTrie& trie = vocabulary.trie();
   set_bits(trie.tokens(node), bits);
   const uint32_t base = trie.nodes[node].depth;
   for (uint32_t i = node + 1; i < trie.nodes[node].end;) {
     const uint32_t depth = trie.nodes[i].depth - base;
-    if (!step(depths_[depth - 1], trie.nodes[i].byte, &depths_[depth])) {
+    if (depths_.size() <= depth) depths_.resize(depth + 1);
+    if (!step(depth == 1 ? from : depths_[depth - 1], trie.nodes[i].byte, &depths_[depth])) {
       i = trie.nodes[i].end;
       continue;
     }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -62,7 +63,9 @@ class Matcher {
   // What may come when `stack` is gone on from.
   const State& behind(uint32_t stack);
   bool step(const State& from, uint8_t byte, State* to);
-  void walk(const Vocabulary& vocabulary, uint32_t node, std::span<uint32_t> bits);
+  // Tokens in the subtree of `node`, to which the way has come; `level`: of terminals that ended on the way.
+  void allow(const Vocabulary& vocabulary, const Way& way, uint32_t node, size_t level, std::span<uint32_t> bits);
+  void walk(const Vocabulary& vocabulary, uint32_t node, const State& from, std::span<uint32_t> bits);
   void collect();
 
   std::shared_ptr<const Grammar> grammar_;
@@ -74,8 +77,9 @@ class Matcher {
   std::vector<Frame> frames_;
   std::unordered_multimap<uint64_t, uint32_t> known_;  // stacks by hash
   std::unordered_map<uint32_t, State> behind_;         // by stack; what it holds does not move
-  std::vector<State> depths_ = std::vector<State>(1);  // scratch of walks
-  State scratch_, ended_;
+  std::vector<State> depths_;                          // scratch of walks
+  std::deque<State> levels_;                           // and of masks within masks: they do not move
+  State scratch_;
   std::vector<uint32_t> completed_;
   size_t collect_at_ = 1 << 16;
 };

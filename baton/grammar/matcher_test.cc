@@ -139,6 +139,40 @@ TEST(Matcher, AmbiguityCostsNothing) {
   EXPECT_FALSE(matches(grammar, text + tail.substr(1)));
 }
 
+// Two ways through one terminal come to the same state, with different things behind them.
+TEST(Matcher, WaysThatMeetKeepBothEnds) {
+  Compiled c;
+  Draft& d = c.draft;
+  const uint32_t root = d.add_rule("r");
+  const ExprId digits = d.terminal(c.regex("[0-9]+"));
+  d.define(root, d.alt({d.seq({digits, d.rule(root), d.terminal("x")}), d.terminal("y")}));
+  const auto grammar = *d.finish(root);
+  for (const char* text : {"y", "1yx", "12yx", "12yxx", "123yx", "123yxx", "123yxxx"}) {
+    EXPECT_TRUE(matches(grammar, text)) << text;
+  }
+  for (const char* text : {"1y", "1yxx", "12yxxx", "12y"}) EXPECT_FALSE(matches(grammar, text)) << text;
+}
+
+// A terminal that ends within a token, and large subtrees behind it: masks within masks.
+TEST(Matcher, MasksWithinMasks) {
+  std::vector<std::string> words;
+  for (char a = 'a'; a <= 'z'; ++a) {
+    for (char b = 'a'; b <= 'z'; ++b) {
+      for (const char* front : {" ", "+ ", " + ", "(", ") "}) words.push_back(front + std::string{a, b});
+      words.push_back(std::string{' ', a, b, ' ', a, b, ')'});
+    }
+  }
+  const auto vocabulary = test_vocabulary(words);
+  Compiled c;
+  Draft& d = c.draft;
+  const uint32_t sum = d.add_rule("sum"), item = d.add_rule("item");
+  d.define(sum, d.seq({d.rule(item), d.repeat(d.seq({d.terminal(c.regex(" [-+ ] ?")), d.rule(item)}), 0, kUnbounded)}));
+  d.define(item, d.alt({d.terminal(c.regex("[a-y]+")), d.seq({d.terminal("("), d.rule(sum), d.terminal(")")})}));
+  const auto grammar = *d.finish(sum);
+  for (const char* text : {"", "a", "a ", "a +", "a + ", "a + (b", "(a ", "(ab)"})
+    expect_exact(*vocabulary, grammar, text);
+}
+
 TEST(Matcher, WhatCannotBeIsLeftOut) {
   Compiled c;
   Draft& d = c.draft;

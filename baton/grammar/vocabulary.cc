@@ -18,22 +18,24 @@ void sort_crossings(const TokenTrie& trie, std::vector<uint32_t> nodes, StateMas
   for (const uint32_t node : nodes) mask->crossings[at[trie.nodes[node].byte]++] = node;
 }
 
-StateMask compute_mask(const TokenTrie& trie, size_t words, const Terminal& terminal, uint32_t start) {
+StateMask compute_mask(const TokenTrie& trie, size_t words, const Terminal& terminal, uint32_t start, uint32_t root) {
   StateMask mask;
-  std::vector<uint32_t> states(size_t{trie.longest} + 1), crossings;
+  const uint32_t base = trie.nodes[root].depth;
+  std::vector<uint32_t> states(trie.longest + 1 - base), crossings;
   std::vector<uint8_t> accepts(states.size());
   std::vector<int32_t> ids;
   states[0] = start;  // what comes behind a terminal that may end at once is on its way already
-  for (uint32_t i = 1; i < trie.count();) {
+  for (uint32_t i = root + 1; i < trie.nodes[root].end;) {
     const TokenTrie::Node& node = trie.nodes[i];
-    if (accepts[node.depth - 1u] != 0) crossings.push_back(i);
-    const uint32_t state = terminal.step(states[node.depth - 1u], node.byte);
+    const uint32_t depth = node.depth - base;
+    if (accepts[depth - 1] != 0) crossings.push_back(i);
+    const uint32_t state = terminal.step(states[depth - 1], node.byte);
     if (state == kDead) {
       i = node.end;
       continue;
     }
-    states[node.depth] = state;
-    accepts[node.depth] = terminal.accepting(state);
+    states[depth] = state;
+    accepts[depth] = terminal.accepting(state);
     for (const int32_t id : trie.tokens(i)) ids.push_back(id);
     ++i;
   }
@@ -105,14 +107,14 @@ std::string_view Vocabulary::bytes(int32_t id) const {
   return std::string_view(arena_).substr(from, count);
 }
 
-std::shared_ptr<const StateMask> Vocabulary::mask(const Terminal& terminal, uint32_t state) const {
+std::shared_ptr<const StateMask> Vocabulary::mask(const Terminal& terminal, uint32_t state, uint32_t node) const {
   state = terminal.representative(state, trie_.longest);
-  const uint64_t key = uint64_t{terminal.id()} << 32 | state;
+  const Key key{terminal.id(), state, node};
   {
     const std::lock_guard lock(mutex_);
     if (const auto found = masks_.find(key); found != masks_.end()) return found->second;
   }
-  auto made = std::make_shared<const StateMask>(compute_mask(trie_, words_, terminal, state));
+  auto made = std::make_shared<const StateMask>(compute_mask(trie_, words_, terminal, state, node));
   const std::lock_guard lock(mutex_);
   bytes_ += made->bytes();
   if (bytes_ > cache_bytes_) {

@@ -64,9 +64,20 @@ class Vocabulary {
   std::string_view bytes(int32_t id) const;
   size_t words() const { return words_; }  // of 32 ids each
 
-  std::shared_ptr<const StateMask> mask(const Terminal& terminal, uint32_t state) const;
+  // Of the tokens in the subtree of `node`, from behind it: `state` is where its bytes have led.
+  std::shared_ptr<const StateMask> mask(const Terminal& terminal, uint32_t state, uint32_t node = 0) const;
 
  private:
+  struct Key {
+    uint32_t terminal = 0, state = 0, node = 0;
+    bool operator==(const Key&) const = default;
+  };
+  struct KeyHash {
+    size_t operator()(const Key& key) const {
+      const uint64_t hash = (uint64_t{key.terminal} << 32 | key.state) * 0x9e3779b97f4a7c15ull;
+      return (hash ^ key.node ^ hash >> 31) * 0xff51afd7ed558ccdull;
+    }
+  };
   void build(std::span<const Token> sorted);
 
   TokenTrie trie_;
@@ -77,7 +88,7 @@ class Vocabulary {
 
   uint64_t cache_bytes_;
   mutable std::mutex mutex_;
-  mutable std::unordered_map<uint64_t, std::shared_ptr<const StateMask>> masks_;  // by terminal and state
+  mutable std::unordered_map<Key, std::shared_ptr<const StateMask>, KeyHash> masks_;
   mutable uint64_t bytes_ = 0;
 };
 
