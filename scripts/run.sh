@@ -8,6 +8,7 @@ usage() {
 usage: scripts/run.sh [COMMAND [ARGUMENTS]]
   (nothing)            the main job: one question, prefill on one unit, decode on another, and the figures of it; with
                        SmolLM2-135M-Instruct when it is there or can be fetched (98 MB), else with the bundled model
+  serve                answer over HTTP on 127.0.0.1:8080, as OpenAI's interface has it, with a page at /; --help tells more
   chat                 talk to the bundled model; /bye ends it
   run -m MODEL "text"  another model: a Hugging Face folder or a GGUF file
   units                the compute units of this machine
