@@ -90,6 +90,7 @@ TEST(Limits, AllBodiesTogetherAreBounded) {
     const std::lock_guard lock(mutex);
     held.clear();
   }
+  ASSERT_TRUE(eventually([&] { return server->counts().exchanges == 0; }));
   ASSERT_TRUE(third.send(request));
   EXPECT_TRUE(eventually([&] { return server->counts().exchanges == 1; }));
   const std::lock_guard lock(mutex);
@@ -159,6 +160,29 @@ TEST(Limits, ASlowReaderIsEndedAndBlocksNobody) {
   EXPECT_GT(answers, 5);
   EXPECT_LT(wrote * 16'000, 4'000'000) << "back-pressure holds the writer";
   EXPECT_TRUE(eventually([&] { return server->counts().exchanges == 0; }));
+}
+
+// Where no timer of the system's helps.
+TEST(Limits, ASlowReaderOfAUnixSocketIsEnded) {
+  const auto folder = TemporaryFolder::create("baton-http-test");
+  ASSERT_TRUE(folder);
+  Options options = limited([](Limits& limits) { limits.write_timeout = milliseconds(200); });
+  options.unix_socket = folder->path() / "http.sock";
+  std::thread writer;
+  std::atomic<bool> gone{false};
+  const auto handler = [&](std::shared_ptr<Exchange> exchange) {
+    writer = std::thread([&, exchange = std::move(exchange)] {
+      if (!exchange->begin(200, {})) return;
+      for (int i = 0; i < 10'000 && exchange->write(std::string(16'000, 'x'));) ++i;
+      gone = exchange->gone();
+    });
+  };
+  const auto server = test_server(handler, options);
+  TestClient slow(options.unix_socket.string());
+  ASSERT_TRUE(slow.send(kGet));
+  EXPECT_TRUE(eventually([&] { return gone.load(); }));
+  slow.close();
+  writer.join();
 }
 
 TEST(Limits, AReaderThatReadsIsPausedAndGetsEverything) {
