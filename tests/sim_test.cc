@@ -91,7 +91,7 @@ TEST(Faults, HitOneRequestAndNoOther) {
   for (const FaultPoint point : kSimulatedFaults) {
     for (const bool once : {true, false}) {
       uint64_t reached = 0, fired = 0;
-      for (uint64_t seed = 0; seed < static_cast<uint64_t>(scaled(120, 60)); ++seed) {
+      for (uint64_t seed = 0; seed < static_cast<uint64_t>(scaled(120, 90)); ++seed) {
         Simulation simulation(
             seed, {point, once ? FaultPlan{.at = reached + 1 + seed % 9} : FaultPlan{.every = 16}, reached});
         const Status status = simulation.run();

@@ -172,7 +172,7 @@ TEST(MessagesAnswer, StreamOfText) {
       {"type": "message_stop"}])");
   ASSERT_EQ(events.size(), expected.size());
   for (size_t i = 0; i < events.size(); ++i) {
-    EXPECT_EQ(events[i].first, expected[i]["type"]);
+    EXPECT_EQ(events[i].first, expected[i]["type"].get<std::string>());
     EXPECT_EQ(events[i].second, expected[i]);
   }
 }

@@ -417,7 +417,6 @@ class Run(unittest.TestCase):
                 (("run",), "no prompt"),
                 (("runn", "hi"), "no command 'runn'; did you mean run?"),
                 (("What is a tree?",), 'baton run "What is a tree?"'),
-                (("serve",), "run or chat"),
                 (("run", "-hf", "Qwen/Qwen3.5-0.8B", "hi"), "no flag '-hf' here: models are not fetched"),
                 (("run", "-ngl", "99", "hi"), "no flag '-ngl' here: --prefill and --decode"),
                 (("run", "--tempp", "1", "hi"), "no flag '--tempp'; did you mean --temp?"),
