@@ -255,14 +255,17 @@ TEST(ResponsesAnswer, Logprobs) {
       writer->part(0, text_part("a"), {{.token = "a", .bytes = {97}, .id = 1, .logprob = -0.5, .top = {top}}}));
   EXPECT_EQ(events.back().second["logprobs"], Json::parse(R"([{"token": "a", "logprob": -0.5, "bytes": [97],
       "top_logprobs": [{"token": "b", "logprob": -2.0, "bytes": [98]}]}])"));
-  const auto last = events_of(writer->end_choice(0, {}) + writer->end(test_tail()));
+  std::string rest = writer->end_choice(0, {});
+  rest += writer->end(test_tail());
+  const auto last = events_of(rest);
   EXPECT_EQ(last.back().second["response"]["output"][0]["content"][0]["logprobs"].size(), 1u);
 }
 
 TEST(ResponsesAnswer, Errors) {
   const ApiRequest request = read_or_fail(openai_responses(), R"({"input": "hi", "stream": true})");
   const auto writer = openai_responses().writer(request);
-  std::string stream = writer->begin(test_head()) + writer->part(0, text_part("a"), {});
+  std::string stream = writer->begin(test_head());
+  stream += writer->part(0, text_part("a"), {});
   stream += writer->error({.status = 500, .message = "it broke", .type = "server_error", .code = "internal"});
   const auto events = events_of(stream);
   EXPECT_EQ(events.back().first, "response.failed");
