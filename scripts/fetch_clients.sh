@@ -5,7 +5,7 @@
 # scripts/clients.txt. The test is skipped without them. Does nothing when they are there; prints the folder.
 set -euo pipefail
 case "${1:-}" in
-  -h | --help) echo "usage: scripts/fetch_clients.sh   fetches Python clients into build/clients, prints its path"; exit 0 ;;
+  -h | --help) echo "usage: scripts/fetch_clients.sh   fetches clients into build/clients, prints its path"; exit 0 ;;
 esac
 cd "$(dirname "$0")/.."
 
@@ -26,7 +26,8 @@ rm -rf "$folder"
 python3 -m venv "$folder" >&2 || { say "python3 has no venv: on Debian, apt-get install python3-venv"; exit 1; }
 trap 'rm -rf "$folder"' EXIT
 say "downloading openai, anthropic, ollama, langchain-openai, litellm and what they need"
-pip=("$folder/bin/pip" install --quiet --disable-pip-version-check --no-deps --only-binary :all: --timeout 15 --retries 2)
+pip=("$folder/bin/pip" install --quiet --disable-pip-version-check --no-deps --only-binary :all: --timeout 15
+  --retries 2)
 if [[ $version == 3.11 && $(uname -sm) == "Linux x86_64" ]]; then
   "${pip[@]}" --require-hashes -r "$list" >&2 || { say "the clients cannot be fetched as $list has them"; exit 1; }
 else  # other wheels: the same versions

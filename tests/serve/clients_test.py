@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Clients that nobody here wrote, unchanged, against `baton serve`: openai, langchain-openai, litellm, anthropic, ollama.
+"""Clients that nobody here wrote against `baton serve`: openai, langchain-openai, litellm, anthropic, ollama.
 
-What each of them says at temperature 0 is what `baton run` says. Skipped (77) without them: scripts/fetch_clients.sh.
-
+Their types hold each event of a stream to what it must have, which they do not do themselves. What each of them says at
+temperature 0 is what `baton run` says. Skipped (77) without them: scripts/fetch_clients.sh.
 usage: clients_test.py PROGRAM   (then unittest's own options)
 """
 import json
@@ -23,7 +23,7 @@ if not PYTHON.is_file():
     print("skipped: build/clients is not there; run scripts/fetch_clients.sh")
     sys.exit(77)
 if pathlib.Path(sys.prefix).resolve() != CLIENTS.resolve():
-    os.execv(PYTHON, [str(PYTHON), "-B", *sys.argv])
+    os.execv(PYTHON, [str(PYTHON), "-B", "-W", "ignore", *sys.argv])  # the clients warn of one another
 
 PROGRAM = sys.argv.pop(1)
 SMALL = ROOT / "tests" / "data" / "golden" / "dictionary-3m"
@@ -39,6 +39,9 @@ try:
     import litellm
     import ollama
     import openai
+    import openai.types.chat
+    import openai.types.responses
+    import pydantic
 except Exception as error:  # an import can fail in many ways: nothing here needs more than the reason
     print(f"skipped: the clients cannot be imported ({error}); run scripts/fetch_clients.sh")
     sys.exit(77)
@@ -53,10 +56,11 @@ SCHEMA = {"type": "object", "properties": {"word": {"type": "string", "maxLength
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string", "maxLength": 8}}, "required": ["city"],
               "additionalProperties": False}
 TOOL = {"name": "weather", "description": "The weather of a city", "parameters": PARAMETERS}
-# Tools need a template that knows them; this one writes them as Qwen's do.
+# Tools need a template that knows them; this one writes them as Qwen's do, and thinks when it is asked to.
 TOOL_TEMPLATE = """\
 {%- if tools %}{{- '<|im_start|>system\\n<tools>' }}{%- for tool in tools %}{{- '\\n' + (tool | tojson) }}{%- endfor %}
-{{- '\\n</tools>\\nCall one as <tool_call>\\n{"name": NAME, "arguments": OBJECT}\\n</tool_call><|im_end|>\\n' }}{%- endif %}
+{{- '\\n</tools>\\nCall one as <tool_call>\\n{"name": NAME, "arguments": OBJECT}\\n</tool_call><|im_end|>\\n' }}
+{%- endif %}
 {%- for message in messages %}
 {%- if message.role == 'tool' %}
 {{- '<|im_start|>user\\n<tool_response>\\n' + message.content + '\\n</tool_response><|im_end|>\\n' }}
@@ -65,7 +69,8 @@ TOOL_TEMPLATE = """\
 {{- '<tool_call>\\n{"name": "' + call.function.name + '", "arguments": ' }}
 {{- call.function.arguments if call.function.arguments is string else call.function.arguments | tojson }}
 {{- '}\\n</tool_call>' }}{%- endfor %}{{- '<|im_end|>\\n' }}{%- endif %}
-{%- endfor %}{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}"""
+{%- endfor %}{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}
+{%- if enable_thinking %}{{- '<think>\\n' }}{%- endif %}{%- endif %}"""
 
 
 class Server:
@@ -88,20 +93,27 @@ class Server:
 
 
 def setUpModule():
-    global SERVER, TOOLS, FOLDER, EXPECTED
+    global SERVER, TOOLS, FOLDER, EXPECTED, VECTOR
     FOLDER = tempfile.TemporaryDirectory()
-    model = pathlib.Path(FOLDER.name) / "tools-3m"
-    model.mkdir()
-    for file in SMALL.iterdir():
-        if file.name != "tokenizer_config.json":
-            (model / file.name).symlink_to(file)
+    model, encoder = (pathlib.Path(FOLDER.name) / name for name in ("tools-3m", "tiny-bert"))
+    for folder, files in ((model, SMALL), (encoder, ENCODER)):
+        folder.mkdir()
+        for file in files.iterdir():
+            if file.name != "tokenizer_config.json":
+                (folder / file.name).symlink_to(file)
+    letters = [chr(letter) for letter in range(ord("a"), ord("z") + 1)]
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *("##" + letter for letter in letters)]
+    (encoder / "vocab.txt").write_text("\n".join(words) + "\n")
     config = json.loads((SMALL / "tokenizer_config.json").read_text())
     config["chat_template"] = TOOL_TEMPLATE
     (model / "tokenizer_config.json").write_text(json.dumps(config))
     done = subprocess.run([PROGRAM, "run", "-m", str(SMALL), "--temp", "0", "-n", "32", "-q", QUESTION],
                           capture_output=True, text=True, timeout=120, check=True)
     EXPECTED = done.stdout.strip()
-    SERVER = Server(SMALL, "--embed", str(ENCODER))
+    done = subprocess.run([PROGRAM, "embed", "-m", str(encoder), "a fern"], capture_output=True, text=True, timeout=120,
+                          check=True)
+    VECTOR = json.loads(done.stdout)
+    SERVER = Server(SMALL, "--embed", str(encoder))
     TOOLS = Server(model)
 
 
@@ -118,10 +130,20 @@ class Base(unittest.TestCase):
     def client(self, server=None):
         return openai.OpenAI(base_url=(server or SERVER).url + "/v1", api_key="none", max_retries=0, timeout=120)
 
+    def check_types(self, kind, values):
+        adapter = pydantic.TypeAdapter(kind)
+        for value in values:
+            adapter.validate_python(value.to_dict())
+
     def check_arguments(self, text):
         arguments = json.loads(text) if isinstance(text, str) else text
         self.assertEqual(list(arguments), ["city"])
         self.assertIsInstance(arguments["city"], str)
+
+    def check_vector(self, vector):
+        self.assertEqual(len(vector), len(VECTOR))
+        for one, other in zip(vector, VECTOR):
+            self.assertAlmostEqual(one, other, places=5)
 
     def check_schema(self, text):
         answer = json.loads(text)
@@ -141,6 +163,7 @@ class OpenAI(Base):
         stream = self.client().chat.completions.create(model="", messages=MESSAGES, max_tokens=32, stream=True,
                                                        stream_options={"include_usage": True})
         chunks = list(stream)
+        self.check_types(openai.types.chat.ChatCompletionChunk, chunks)
         text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
         self.assertEqual(text.strip(), EXPECTED)
         self.assertGreater(chunks[-1].usage.completion_tokens, 0)
@@ -153,7 +176,7 @@ class OpenAI(Base):
             self.client().chat.completions.create(model="no-such-model", messages=MESSAGES)
 
     def test_models(self):
-        self.assertEqual([model.id for model in self.client().models.list().data], ["dictionary-3m"])
+        self.assertEqual([model.id for model in self.client().models.list().data], ["dictionary-3m", "tiny-bert"])
 
     def test_logprobs(self):
         answer = self.client().chat.completions.create(model="", messages=MESSAGES, max_tokens=4, logprobs=True,
@@ -170,14 +193,14 @@ class OpenAI(Base):
     def test_tools(self):
         client = self.client(TOOLS)
         tools = [{"type": "function", "function": TOOL}]
-        answer = client.chat.completions.create(model="", messages=MESSAGES, tools=tools, tool_choice="required",
-                                                max_tokens=64)
+        asked = dict(model="", messages=MESSAGES, tools=tools, tool_choice="required", max_tokens=64,
+                     parallel_tool_calls=False)
+        answer = client.chat.completions.create(**asked)
         self.assertEqual(answer.choices[0].finish_reason, "tool_calls")
         call = answer.choices[0].message.tool_calls[0]
         self.assertEqual(call.function.name, "weather")
         self.check_arguments(call.function.arguments)
-        with client.chat.completions.stream(model="", messages=MESSAGES, tools=tools, tool_choice="required",
-                                            max_tokens=64) as stream:
+        with client.chat.completions.stream(**asked) as stream:
             for _ in stream:
                 pass
             last = stream.get_final_completion().choices[0].message
@@ -199,9 +222,10 @@ class OpenAI(Base):
         coded = client.embeddings.create(model="tiny-bert", input=["a fern", "b"])  # the client asks for base64
         self.assertEqual([one.index for one in floats.data], [0, 1])
         self.assertGreater(floats.usage.prompt_tokens, 0)
-        for one, other in zip(floats.data, coded.data):
-            for a, b in zip(one.embedding, other.embedding, strict=True):
-                self.assertAlmostEqual(a, b, places=6)
+        for answer in (floats, coded):
+            self.check_vector(answer.data[0].embedding)
+        short = client.embeddings.create(model="tiny-bert", input=[[2, 5, 3]], dimensions=8)
+        self.assertEqual(len(short.data[0].embedding), 8)
 
 
 class Responses(Base):
@@ -212,6 +236,7 @@ class Responses(Base):
         self.assertEqual(answer.output_text.strip(), EXPECTED)
         self.assertEqual(answer.status, "completed")
         self.assertEqual(answer.metadata, {"a": "b"})
+        self.check_types(openai.types.responses.Response, [answer])
         self.assertGreater(answer.usage.output_tokens, 0)
         with client.responses.stream(model="dictionary-3m", input=MESSAGES, max_output_tokens=32) as stream:
             events = list(stream)
@@ -220,6 +245,7 @@ class Responses(Base):
         self.assertEqual([event.sequence_number for event in events], list(range(len(events))))
         raw = list(client.responses.create(model="dictionary-3m", input=MESSAGES, max_output_tokens=32, stream=True))
         self.assertEqual([event.type for event in raw], [event.type for event in events])
+        self.check_types(openai.types.responses.ResponseStreamEvent, raw)
         self.assertEqual("".join(e.delta for e in raw if e.type == "response.output_text.delta"), answer.output_text)
 
     def test_a_conversation_goes_on_by_items(self):
@@ -239,7 +265,8 @@ class Responses(Base):
     def test_tools(self):
         client = self.client(TOOLS)
         tools = [{"type": "function", "strict": True, **TOOL}]
-        asked = dict(model="", input=MESSAGES, tools=tools, tool_choice="required", max_output_tokens=64)
+        asked = dict(model="", input=MESSAGES, tools=tools, tool_choice="required", max_output_tokens=64,
+                     parallel_tool_calls=False)
         answer = client.responses.create(**asked)
         call = [item for item in answer.output if item.type == "function_call"][0]
         self.assertEqual(call.name, "weather")
@@ -249,6 +276,7 @@ class Responses(Base):
                 pass
             last = [item for item in stream.get_final_response().output if item.type == "function_call"][0]
         self.assertEqual(last.arguments, call.arguments)
+        self.check_types(openai.types.responses.ResponseStreamEvent, client.responses.create(**asked, stream=True))
         items = [*MESSAGES, *answer.output, {"type": "function_call_output", "call_id": call.call_id, "output": "sun"}]
         again = client.responses.create(model="", input=items, tools=tools, max_output_tokens=4)
         self.assertGreater(again.usage.output_tokens, 0)
@@ -275,6 +303,9 @@ class Anthropic(Base):
         self.assertEqual(text, answer.content[0].text)
         self.assertEqual(last.content[0].text, text)
         self.assertEqual(last.usage.output_tokens, answer.usage.output_tokens)
+        self.check_types(anthropic.types.Message, [answer])
+        self.check_types(anthropic.types.RawMessageStreamEvent, client.messages.create(
+            model="dictionary-3m", max_tokens=32, messages=MESSAGES, stream=True))
         stopped = client.messages.create(model="dictionary-3m", max_tokens=32, messages=MESSAGES,
                                          stop_sequences=[EXPECTED[3:6]])
         self.assertEqual(stopped.stop_reason, "stop_sequence")
@@ -297,7 +328,8 @@ class Anthropic(Base):
     def test_tools(self):
         client = self.anthropic(TOOLS)
         tools = [{"name": "weather", "description": "d", "input_schema": PARAMETERS}]
-        asked = dict(model="tools-3m", max_tokens=64, messages=MESSAGES, tools=tools, tool_choice={"type": "any"})
+        asked = dict(model="tools-3m", max_tokens=64, messages=MESSAGES, tools=tools,
+                     tool_choice={"type": "any", "disable_parallel_tool_use": True})
         answer = client.messages.create(**asked)
         self.assertEqual(answer.stop_reason, "tool_use")
         call = [block for block in answer.content if block.type == "tool_use"][0]
@@ -305,6 +337,7 @@ class Anthropic(Base):
         with client.messages.stream(**asked) as stream:
             last = [block for block in stream.get_final_message().content if block.type == "tool_use"][0]
         self.assertEqual(last.input, call.input)
+        self.check_types(anthropic.types.RawMessageStreamEvent, client.messages.create(**asked, stream=True))
         history = [*MESSAGES, {"role": "assistant", "content": [block.to_dict() for block in answer.content]},
                    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": call.id, "content": "sun"}]}]
         again = client.messages.create(model="tools-3m", max_tokens=4, messages=history, tools=tools)
@@ -369,10 +402,41 @@ class Ollama(Base):
 
     def test_embed(self):
         made = self.ollama().embed(model="tiny-bert", input=["a fern", "b"]).embeddings
-        other = self.client().embeddings.create(model="tiny-bert", input="a fern", encoding_format="float")
         self.assertEqual(len(made), 2)
-        for a, b in zip(made[0], other.data[0].embedding, strict=True):
-            self.assertAlmostEqual(a, b, places=6)
+        self.check_vector(made[0])
+
+
+class Thinking(Base):
+    """The model never ends its thoughts: all it says is reasoning."""
+    def test_responses(self):
+        asked = dict(model="", input=QUESTION, max_output_tokens=8, reasoning={"effort": "high"})
+        answer = self.client(TOOLS).responses.create(**asked)
+        self.assertEqual([item.type for item in answer.output], ["reasoning"])
+        text = answer.output[0].content[0].text
+        events = list(self.client(TOOLS).responses.create(**asked, stream=True))
+        self.check_types(openai.types.responses.ResponseStreamEvent, events)
+        self.assertEqual("".join(e.delta for e in events if e.type == "response.reasoning_text.delta"), text)
+        none = self.client(TOOLS).responses.create(**{**asked, "reasoning": {"effort": "none"}})
+        self.assertEqual([item.type for item in none.output], ["message"])
+
+    def test_messages(self):
+        client = anthropic.Anthropic(base_url=TOOLS.url, api_key="none", max_retries=0, timeout=120)
+        asked = dict(model="tools-3m", max_tokens=8, messages=MESSAGES,
+                     thinking={"type": "enabled", "budget_tokens": 1024})
+        answer = client.messages.create(**asked)
+        self.assertEqual([block.type for block in answer.content], ["thinking"])
+        with client.messages.stream(**asked) as stream:
+            last = stream.get_final_message()
+        self.assertEqual(last.content[0].thinking, answer.content[0].thinking)
+        self.check_types(anthropic.types.RawMessageStreamEvent, client.messages.create(**asked, stream=True))
+
+    def test_ollama(self):
+        client = ollama.Client(host=TOOLS.url, timeout=120)
+        answer = client.chat(model="tools-3m", messages=MESSAGES, think=True, options={"num_predict": 8})
+        self.assertFalse(answer.message.content)
+        pieces = list(client.generate(model="tools-3m", prompt=QUESTION, think=True, options={"num_predict": 8},
+                                      stream=True))
+        self.assertEqual("".join(piece.thinking or "" for piece in pieces), answer.message.thinking)
 
 
 class LangChain(Base):
@@ -400,7 +464,7 @@ class LangChain(Base):
     def test_embeddings(self):
         made = langchain_openai.OpenAIEmbeddings(base_url=SERVER.url + "/v1", api_key="none", model="tiny-bert",
                                                  check_embedding_ctx_length=False).embed_documents(["a fern", "b"])
-        self.assertEqual(len(made), 2)
+        self.check_vector(made[0])
 
     def test_structured_output(self):
         schema = {"title": "answer", "description": "d", **SCHEMA}
@@ -426,9 +490,9 @@ class LiteLlm(Base):
         self.assertEqual("".join(p.choices[0].delta.content or "" for p in pieces).strip(), EXPECTED)
 
     def test_embeddings(self):
-        made = litellm.embedding(model="openai/tiny-bert", input=["a fern"], api_base=SERVER.url + "/v1", api_key="none",
-                                 encoding_format="float")
-        self.assertGreater(len(made.data[0]["embedding"]), 1)
+        made = litellm.embedding(model="openai/tiny-bert", input=["a fern"], api_base=SERVER.url + "/v1",
+                                 api_key="none", encoding_format="float")
+        self.check_vector(made.data[0]["embedding"])
 
     def test_ollama(self):
         answer = self.ask("ollama_chat/dictionary-3m", SERVER.url)
