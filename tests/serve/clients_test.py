@@ -3,6 +3,7 @@
 
 Their types hold each event of a stream to what it must have, which they do not do themselves. What each of them says at
 temperature 0 is what `baton run` says. Skipped (77) without them: scripts/fetch_clients.sh.
+
 usage: clients_test.py PROGRAM   (then unittest's own options)
 """
 import json
