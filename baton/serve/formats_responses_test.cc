@@ -255,10 +255,17 @@ TEST(ResponsesAnswer, Logprobs) {
       writer->part(0, text_part("a"), {{.token = "a", .bytes = {97}, .id = 1, .logprob = -0.5, .top = {top}}}));
   EXPECT_EQ(events.back().second["logprobs"], Json::parse(R"([{"token": "a", "logprob": -0.5, "bytes": [97],
       "top_logprobs": [{"token": "b", "logprob": -2.0, "bytes": [98]}]}])"));
+  // Of half a character, and of a call: no message of its own.
+  EXPECT_EQ(writer->part(0, call_part(0, "f"), {}).find("msg_abcdefghijklmnopqrstuvwx01"), std::string::npos);
+  EXPECT_EQ(writer->part(0, text_part(""), {{.token = "c", .bytes = {99}, .id = 3, .logprob = -1}}), "");
+  const auto next =
+      events_of(writer->part(0, text_part("cd"), {{.token = "d", .bytes = {100}, .id = 4, .logprob = -1}}));
+  EXPECT_EQ(next.back().second["logprobs"].size(), 2u);
   std::string rest = writer->end_choice(0, {});
   rest += writer->end(test_tail());
   const auto last = events_of(rest);
   EXPECT_EQ(last.back().second["response"]["output"][0]["content"][0]["logprobs"].size(), 1u);
+  EXPECT_EQ(last.back().second["response"]["output"][2]["content"][0]["logprobs"].size(), 2u);
 }
 
 TEST(ResponsesAnswer, Errors) {

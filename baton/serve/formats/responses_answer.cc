@@ -21,7 +21,13 @@ class ResponsesWriter : public AnswerWriter {
 
   std::string part(uint32_t /*choice*/, const AnswerPart& part, const std::vector<ShownLogprob>& logprobs) override {
     const bool begins = part.kind == AnswerPart::Kind::kToolCall;
-    if (!begins && part.text.empty() && logprobs.empty()) return {};
+    const bool text = part.kind == AnswerPart::Kind::kText;
+    // Those of text alone are shown; what came without any goes with the next one.
+    for (const ShownLogprob& one : logprobs) {
+      if (text) waiting_.push_back(logprob(one));
+    }
+    const bool goes_on = text && open_ && items_.back().kind == Shape::kText && !waiting_.empty();
+    if (!begins && part.text.empty() && !goes_on) return {};
     std::string out;
     if (begins || !open_ || items_.back().kind != shape_of(part.kind)) {
       out = close("completed");  // in this order
@@ -30,7 +36,7 @@ class ResponsesWriter : public AnswerWriter {
     Item& item = items_.back();
     item.text += part.text;
     Json shown = Json::array();
-    for (const ShownLogprob& one : logprobs) shown.push_back(logprob(one));
+    if (text) shown.swap(waiting_);
     item.logprobs.insert(item.logprobs.end(), shown.begin(), shown.end());
     if (begins && part.text.empty()) return out;
     Json event = {{"delta", part.text}};
@@ -200,7 +206,8 @@ class ResponsesWriter : public AnswerWriter {
   const ApiRequest& request_;
   AnswerHead head_;
   std::vector<Item> items_;
-  bool open_ = false;  // the last of them
+  bool open_ = false;             // the last of them
+  Json waiting_ = Json::array();  // logprobs
   Finish finish_ = Finish::kStop;
   uint64_t sequence_ = 0;
 };
