@@ -24,7 +24,7 @@ arm64_libraries=(libfmt-dev libspdlog-dev nlohmann-json3-dev libcli11-dev libexp
   libssl-dev libssl3 libtomlplusplus-dev)
 macos=(python3-venv)
 macos_headers=(libfmt-dev libspdlog-dev nlohmann-json3-dev libcli11-dev libexpected-dev libsodium-dev libedit-dev
-  libboost1.74-dev libssl-dev libtomlplusplus-dev)
+  libboost1.74-dev libtomlplusplus-dev)
 macos_sources=(fmtlib libsodium pcre2 utf8proc xxhash)
 brew=(cmake ninja ccache pkg-config fmt spdlog nlohmann-json cli11 tl-expected pcre2 utf8proc xxhash libsodium boost openssl@3
   tomlplusplus googletest google-benchmark python)

@@ -36,7 +36,7 @@ void set(int fd, int level, int name, int value) { ::setsockopt(fd, level, name,
 
 // Small pieces go out at once; a machine that is gone without a word is noticed, sooner when it owes us an
 // acknowledgement.
-void tune(int fd, int family, const Limits& limits) {
+void tune(int fd, int family, [[maybe_unused]] const Limits& limits) {
   ::fcntl(fd, F_SETFD, FD_CLOEXEC);
 #if defined(SO_NOSIGPIPE)
   set(fd, SOL_SOCKET, SO_NOSIGPIPE, 1);

@@ -420,23 +420,23 @@ class Bounds(unittest.TestCase):
 
 class Drain(unittest.TestCase):
     def test_what_runs_is_finished(self):
-        with Server("--parallel", "1") as server:
+        with Server("--parallel", "1", "--drain-seconds", "600") as server:
             found = {}
 
             def ask(name, **body):
                 found[name] = server.chat("Count.", **body)
-            first = threading.Thread(target=ask, args=("runs",), kwargs={"max_tokens": 300, "ignore_eos": True})
+            first = threading.Thread(target=ask, args=("runs",), kwargs={"max_tokens": 1500, "ignore_eos": True})
             first.start()
             time.sleep(0.3)
             second = threading.Thread(target=ask, args=("waits",))
             second.start()
             time.sleep(0.2)
-            code = server.stop()
+            code = server.stop(timeout=600)
             first.join()
             second.join()
             self.assertEqual(code, 0)
             self.assertEqual(found["runs"][0], 200)
-            self.assertEqual(found["runs"][2]["usage"]["completion_tokens"], 300)
+            self.assertEqual(found["runs"][2]["usage"]["completion_tokens"], 1500)
             self.assertEqual(found["waits"][0], 503)
 
     def test_what_runs_too_long_is_cut_off(self):
