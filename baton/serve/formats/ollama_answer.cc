@@ -80,10 +80,7 @@ class OllamaWriter : public AnswerWriter {
     return made;
   }
   const char* reason() const {
-    if (request_.load_only) {
-      const bool unload = request_.user_data.is_object() && request_.user_data.value("keep_alive", -1.0) == 0;
-      return unload ? "unload" : "load";
-    }
+    if (request_.load_only) return "load";
     switch (finish_) {
       case Finish::kLength:
         return "length";
