@@ -425,18 +425,22 @@ class Drain(unittest.TestCase):
 
             def ask(name, **body):
                 found[name] = server.chat("Count.", **body)
-            first = threading.Thread(target=ask, args=("runs",), kwargs={"max_tokens": 1500, "ignore_eos": True})
+            first = threading.Thread(target=ask, args=("runs",), kwargs={"max_tokens": 3900, "ignore_eos": True})
+
+            def until(what, count):
+                while first.is_alive() and server.ask("GET", "/props")[2]["usage"][what] != count:
+                    time.sleep(0.01)
             first.start()
-            time.sleep(0.3)
+            until("running", 1)
             second = threading.Thread(target=ask, args=("waits",))
             second.start()
-            time.sleep(0.2)
+            until("waiting", 1)
             code = server.stop(timeout=600)
             first.join()
             second.join()
             self.assertEqual(code, 0)
             self.assertEqual(found["runs"][0], 200)
-            self.assertEqual(found["runs"][2]["usage"]["completion_tokens"], 1500)
+            self.assertEqual(found["runs"][2]["usage"]["completion_tokens"], 3900)
             self.assertEqual(found["waits"][0], 503)
 
     def test_what_runs_too_long_is_cut_off(self):
