@@ -121,11 +121,11 @@ void Connection::dispatch(std::string_view more) {
   body_share_.reset();
   request.remote = remote_;
   request.arrived = steady_clock::now();
-  const std::string* id = request.header("x-request-id");
-  request.id = id && !id->empty() && id->size() <= 128 && is_printable(*id) ? *id : shared_->new_id();
-  AnswerTerms terms{request.id, request.method == "HEAD", facts.http11, shared_->limits.unsent_bytes_max};
+  request.id = id_of(request);
+  AnswerTerms terms{request.id, request.method == "HEAD", facts.http11, shared_->limits.unsent_bytes_max,
+                    request.arrived};
   auto outbox = std::make_shared<Outbox>(std::move(terms), facts.close, weak_from_this(), worker_.shared_from_this());
-  if (!shared_->begin_exchange()) return refuse(503, "the server is shutting down");
+  if (!shared_->begin_exchange()) return refuse(503, "the server is shutting down", std::move(request));
   outbox_ = std::move(outbox);
   state_ = State::kAnswering;
   deadline_ = Time::max();
@@ -134,6 +134,11 @@ void Connection::dispatch(std::string_view more) {
   if (!more.empty()) read_while_answering(more);
   if (state_ != State::kAnswering) return;
   shared_->handler(std::make_shared<ServedExchange>(std::move(request), outbox_, std::move(share)));
+}
+
+std::string Connection::id_of(const Request& request) const {
+  const std::string* id = request.header("x-request-id");
+  return id && !id->empty() && id->size() <= 128 && is_printable(*id) ? *id : shared_->new_id();
 }
 
 void Connection::read_while_answering(std::string_view bytes) {
@@ -193,8 +198,7 @@ void Connection::written(error_code error, size_t bytes) {
 
 void Connection::answer_done() {
   const bool last = outbox_->closes();
-  outbox_->forget();
-  outbox_->forget();
+  outbox_->all_sent();
   outbox_.reset();
   shared_->end_exchange();
   state_ = State::kIdle;
@@ -208,9 +212,12 @@ void Connection::answer_done() {
 }
 
 // Not while an answer is open.
-void Connection::refuse(int status, const std::string& message) {
+void Connection::refuse(int status, const std::string& message, Request request) {
   if (turned_away_) ++shared_->refused;
   if (status != 503) ++shared_->bad_requests;
+  if (reader_) request = reader_->take();
+  request.id = id_of(request);
+  request.remote = remote_;
   reader_.reset();
   body_share_.reset();
   state_ = State::kRefusing;
@@ -218,8 +225,10 @@ void Connection::refuse(int status, const std::string& message) {
   discarded_ = 0;
   Response response = shared_->error_body(status, message);
   if (status == 503) response.headers.emplace_back("Retry-After", "1");
-  std::string bytes = answer_head(response.status, response.headers, {}, Framing::kLength, response.body.size(), true);
+  std::string bytes =
+      answer_head(response.status, response.headers, request.id, Framing::kLength, response.body.size(), true);
   bytes += response.body;
+  if (shared_->on_refused) shared_->on_refused(request, {response.status, bytes.size(), true, 0});
   if (!sending_) return send(std::move(bytes));
   refusal_ = std::move(bytes);  // behind 100 Continue, which is not out yet
 }

@@ -63,10 +63,11 @@ class Connection final : public StreamUser, public Wakeable, public std::enable_
   void dispatch(std::string_view more);
   void read_while_answering(std::string_view bytes);
   void ended_by_client(error_code error);
+  std::string id_of(const Request& request) const;
   void pump();
   void answer_done();
   void send(std::string bytes);
-  void refuse(int status, const std::string& message);
+  void refuse(int status, const std::string& message, Request request = {});  // `request`: where the reader is gone
   void linger();
   void arm();
   void on_timer();

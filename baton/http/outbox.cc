@@ -12,6 +12,26 @@ namespace baton::http {
 Outbox::Outbox(AnswerTerms terms, bool close, std::weak_ptr<Wakeable> connection, std::shared_ptr<void> keeps)
     : terms_(std::move(terms)), connection_(std::move(connection)), keeps_(std::move(keeps)), close_(close) {}
 
+Outbox::~Outbox() {
+  if (note_) note_->ended(record_);
+}
+
+void Outbox::over(bool whole) {
+  record_.whole = whole;
+  record_.total_ms =
+      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - terms_.arrived).count();
+}
+
+void Outbox::add_header(std::string name, std::string value) {
+  const std::lock_guard lock(mutex_);
+  extra_.emplace_back(std::move(name), std::move(value));
+}
+
+void Outbox::keep(std::unique_ptr<Note> note) {
+  BATON_CHECK(!note_);
+  note_ = std::move(note);
+}
+
 // One wake-up for all that is put until the connection takes it.
 void Outbox::wake(std::unique_lock<std::mutex>& lock) {
   const bool needed = !std::exchange(woken_, true);
@@ -53,6 +73,8 @@ void Outbox::respond(Response response) {
   begun_ = ended_ = true;
   putting(lock, [&] {
     const bool none = has_no_body(response.status);
+    record_.status = response.status;
+    response.headers.insert(response.headers.end(), extra_.begin(), extra_.end());
     pending_ = answer_head(response.status, response.headers, terms_.request_id,
                            none ? Framing::kNone : Framing::kLength, response.body.size(), close_);
     if (!none && !terms_.head_only) pending_ += response.body;
@@ -66,7 +88,10 @@ bool Outbox::begin(int status, const Headers& headers) {
   return putting(lock, [&] {
     if (!terms_.http11) close_ = true;
     framing_ = has_no_body(status) ? Framing::kNone : terms_.http11 ? Framing::kChunked : Framing::kToClose;
-    pending_ = answer_head(status, headers, terms_.request_id, framing_, 0, close_);
+    record_.status = status;
+    Headers all = headers;
+    all.insert(all.end(), extra_.begin(), extra_.end());
+    pending_ = answer_head(status, all, terms_.request_id, framing_, 0, close_);
     if (terms_.head_only) framing_ = Framing::kNone;
     last_put_ = std::chrono::steady_clock::now();
   });
@@ -120,10 +145,11 @@ void Outbox::on_gone(std::function<void()> tell) {
   tell();
 }
 
-void Outbox::forget() {
+void Outbox::all_sent() {
   std::function<void()> tell;  // ends without the lock, with what it holds
   const std::lock_guard lock(mutex_);
   tell = std::exchange(on_gone_, nullptr);
+  over(true);
 }
 
 void Outbox::abandon() {
@@ -145,6 +171,7 @@ Outbox::Next Outbox::take() {
 void Outbox::sent(size_t bytes) {
   const std::lock_guard lock(mutex_);
   in_flight_ -= std::min<uint64_t>(bytes, in_flight_);
+  record_.bytes += bytes;
   if (pending_.size() + in_flight_ <= terms_.unsent_bytes_max) room_.notify_all();
 }
 
@@ -163,6 +190,7 @@ void Outbox::lose() {
   {
     const std::lock_guard lock(mutex_);
     if (std::exchange(lost_, true)) return;
+    over(false);
     tell = std::exchange(on_gone_, nullptr);
     room_.notify_all();
   }

@@ -29,6 +29,7 @@ struct AnswerTerms {
   bool head_only = false;  // HEAD: everything but the body
   bool http11 = true;
   uint64_t unsent_bytes_max = 0;
+  std::chrono::steady_clock::time_point arrived = {};
 };
 
 class Outbox {
@@ -37,6 +38,7 @@ class Outbox {
 
   // `keeps`: what the connection needs to be woken, for as long as somebody may.
   Outbox(AnswerTerms terms, bool close, std::weak_ptr<Wakeable> connection, std::shared_ptr<void> keeps);
+  ~Outbox();  // tells the note
 
   // For who answers; see Exchange.
   void respond(Response response);
@@ -47,6 +49,9 @@ class Outbox {
   void keep_alive(std::string bytes, std::chrono::milliseconds quiet);
   bool gone() const;
   void on_gone(std::function<void()> tell);
+  void add_header(std::string name, std::string value);
+  void keep(std::unique_ptr<Note> note);
+  Note* note() const { return note_.get(); }  // the handler's call is behind keep's
   // Nobody is left who could answer. Ends a connection whose answer is not complete.
   void abandon();
 
@@ -60,8 +65,8 @@ class Outbox {
   void sent(size_t bytes);  // of what was taken
   void close_behind();      // no further request: said in the head if that is still to be written
   bool closes() const;
-  void lose();    // the client is gone
-  void forget();  // all was sent: nobody is to be told any more
+  void lose();      // the client is gone
+  void all_sent();  // nobody is to be told any more
   // When a quiet answer is due for a sign of life (Time::max(): never), and to give it.
   Time quiet_until() const;
   void send_keep_alive(Time now);
@@ -71,6 +76,7 @@ class Outbox {
   template <class Put>
   bool putting(std::unique_lock<std::mutex>& lock, const Put& put);
   void wake(std::unique_lock<std::mutex>& lock);
+  void over(bool whole);  // with the lock
 
   const AnswerTerms terms_;
   const std::weak_ptr<Wakeable> connection_;
@@ -79,6 +85,9 @@ class Outbox {
   std::condition_variable room_;
   std::string pending_;     // framed, not taken yet
   uint64_t in_flight_ = 0;  // taken, not sent yet
+  Headers extra_;
+  std::unique_ptr<Note> note_;
+  Ended record_;
   Framing framing_ = Framing::kNone;
   bool begun_ = false, ended_ = false, lost_ = false, abandoned_ = false, woken_ = false, close_;
   std::function<void()> on_gone_;
@@ -104,6 +113,11 @@ class ServedExchange final : public Exchange {
   }
   bool gone() const override { return outbox_->gone(); }
   void on_gone(std::function<void()> tell) override { outbox_->on_gone(std::move(tell)); }
+  void add_header(std::string name, std::string value) override {
+    outbox_->add_header(std::move(name), std::move(value));
+  }
+  void keep(std::unique_ptr<Note> note) override { outbox_->keep(std::move(note)); }
+  Note* note() const override { return outbox_->note(); }
 
  private:
   const Request request_;

@@ -207,6 +207,7 @@ void AsioServer::close() {
     });
   }
   for (const auto& worker : workers_) worker->thread.join();
+  shared_->on_refused = nullptr;
   shared_->handler = nullptr;  // and what it holds: exchanges may live on
   acceptor_.reset();
   pause_.reset();
@@ -230,6 +231,7 @@ Result<std::unique_ptr<Server>> Server::open(const Options& options, Handler han
   shared->limits = options.limits;
   shared->handler = std::move(handler);
   shared->error_body = std::move(error_body);
+  shared->on_refused = options.on_refused;
   if (::getentropy(&shared->id_seed, sizeof shared->id_seed) != 0) shared->id_seed = 0;
   return std::make_unique<AsioServer>(std::move(listening), connections_possible(options.limits.connections_max),
                                       std::move(shared), std::move(tls), options.threads);

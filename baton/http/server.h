@@ -40,6 +40,23 @@ struct Response {
   std::string body = {};
 };
 
+// What became of one answer.
+struct Ended {
+  int status = 0;       // 0: there was none
+  uint64_t bytes = 0;   // that were sent of it, its head too
+  bool whole = false;   // all of it was; false: the client left, was too slow, or the answer was cut off
+  double total_ms = 0;  // since the request had come
+};
+
+// What somebody keeps with a request, for as long as it lasts.
+class Note {
+ public:
+  virtual ~Note() = default;
+  // The answer ended, and whoever answered has let go of the exchange. Once, on the thread of the last of them; must
+  // not wait, and not throw.
+  virtual void ended(const Ended& ended) = 0;
+};
+
 // One request and its answer. Any thread, one at a time; `gone` and `on_gone` any thread. The last to let go of an
 // exchange that was not answered closes its connection.
 class Exchange {
@@ -62,6 +79,11 @@ class Exchange {
   virtual bool gone() const = 0;
   // Called once, on a thread of the server, when it is; at once when it is already. Must not wait.
   virtual void on_gone(std::function<void()> tell) = 0;
+  // One more header of the answer, whoever gives it: before `respond` or `begin`.
+  virtual void add_header(std::string name, std::string value) = 0;
+  // Once, by the handler. The note stays where it is until `ended` was called.
+  virtual void keep(std::unique_ptr<Note> note) = 0;
+  virtual Note* note() const = 0;  // null: none
 };
 
 // Answers with a clear 4xx, and the connection closes, when one is exceeded; the message names it.
@@ -84,6 +106,8 @@ struct Options {
   std::filesystem::path tls_certificate = {}, tls_key = {};  // PEM; both or none
   uint32_t threads = 2;
   Limits limits = {};
+  // Of requests that the server itself refused (no handler sees them), with what of them was understood. As a handler.
+  std::function<void(const Request& request, const Ended& ended)> on_refused = {};
 };
 
 struct Counts {

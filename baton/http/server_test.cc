@@ -108,6 +108,117 @@ TEST(Server, HeadHasTheHeadersAndNoBody) {
   EXPECT_TRUE(client.read_answer().ends_with("OPTIONS /x|"));
 }
 
+// What became of the requests whose notes these are.
+class Ends {
+ public:
+  class EndNote final : public Note {
+   public:
+    explicit EndNote(Ends& ends) : ends_(ends) {}
+    void ended(const Ended& ended) override { ends_.put(ended); }
+
+   private:
+    Ends& ends_;
+  };
+  void put(const Ended& ended) {
+    const std::lock_guard lock(mutex_);
+    all_.push_back(ended);
+  }
+  size_t count() const {
+    const std::lock_guard lock(mutex_);
+    return all_.size();
+  }
+  Ended last() const {
+    const std::lock_guard lock(mutex_);
+    return all_.back();
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<Ended> all_;
+};
+
+TEST(Server, TellsTheNoteOfARequestHowItEnded) {
+  Ends ends;
+  Inbox inbox;
+  const auto server = test_server(inbox.handler());
+  {  // whole: told when it is sent and nobody holds it any more
+    TestClient client(server->port());
+    ASSERT_TRUE(client.send(kGet));
+    auto exchange = inbox.next();
+    ASSERT_TRUE(exchange);
+    EXPECT_EQ(exchange->note(), nullptr);
+    exchange->keep(std::make_unique<Ends::EndNote>(ends));
+    EXPECT_NE(exchange->note(), nullptr);
+    exchange->add_header("X-More", "1");
+    exchange->respond({201, {}, "12345"});
+    const std::string answer = client.read_answer();
+    EXPECT_NE(answer.find("X-More: 1\r\n"), answer.npos) << answer;
+    EXPECT_EQ(ends.count(), 0u);
+    exchange.reset();
+    ASSERT_TRUE(eventually([&] { return ends.count() == 1; }));
+    EXPECT_EQ(ends.last().status, 201);
+    EXPECT_TRUE(ends.last().whole);
+    EXPECT_EQ(ends.last().bytes, answer.size());
+  }
+  {  // the client left in the middle of a stream
+    auto client = std::make_unique<TestClient>(server->port());
+    ASSERT_TRUE(client->send(kGet));
+    auto exchange = inbox.next();
+    ASSERT_TRUE(exchange);
+    exchange->keep(std::make_unique<Ends::EndNote>(ends));
+    exchange->add_header("X-More", "2");
+    exchange->begin(200, {});
+    EXPECT_NE(client->read_until("\r\n\r\n").find("X-More: 2\r\n"), std::string::npos);
+    client.reset();
+    ASSERT_TRUE(eventually([&] { return exchange->gone(); }));
+    EXPECT_EQ(ends.count(), 1u);
+    exchange.reset();
+    ASSERT_TRUE(eventually([&] { return ends.count() == 2; }));
+    EXPECT_EQ(ends.last().status, 200);
+    EXPECT_FALSE(ends.last().whole);
+  }
+  {  // nobody answered
+    TestClient client(server->port());
+    ASSERT_TRUE(client.send(kGet));
+    auto exchange = inbox.next();
+    ASSERT_TRUE(exchange);
+    exchange->keep(std::make_unique<Ends::EndNote>(ends));
+    exchange.reset();
+    ASSERT_TRUE(eventually([&] { return ends.count() == 3; }));
+    EXPECT_EQ(ends.last().status, 0);
+    EXPECT_FALSE(ends.last().whole);
+  }
+}
+
+TEST(Server, TellsOfWhatItRefusedItself) {
+  std::mutex mutex;
+  std::vector<std::pair<Request, Ended>> refused;
+  Options options;
+  options.limits.body_bytes_max = 10;
+  options.on_refused = [&](const Request& request, const Ended& ended) {
+    const std::lock_guard lock(mutex);
+    refused.emplace_back(request, ended);
+  };
+  const auto server = test_server(echo, options);
+  for (const char* bad :
+       {"GET  / HTTP/1.1\r\n\r\n",
+        "POST /p HTTP/1.1\r\nHost: a\r\nX-Request-Id: mine\r\nTransfer-Encoding: chunked\r\n\r\nff\r\n"}) {
+    TestClient client(server->port());
+    ASSERT_TRUE(client.send(bad));
+    EXPECT_NE(client.read_to_end().find("\r\nX-Request-Id: "), std::string::npos);
+  }
+  ASSERT_TRUE(eventually([&] {
+    const std::lock_guard lock(mutex);
+    return refused.size() == 2;
+  }));
+  EXPECT_EQ(refused[0].second.status, 400);
+  EXPECT_FALSE(refused[0].first.id.empty());
+  EXPECT_EQ(refused[1].second.status, 413);
+  EXPECT_EQ(refused[1].first.id, "mine");
+  EXPECT_EQ(refused[1].first.path, "/p");
+  EXPECT_EQ(refused[1].first.method, "POST");
+}
+
 TEST(Server, SendsAnswersInPieces) {
   Inbox inbox;
   const auto server = test_server(inbox.handler());

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -25,7 +26,8 @@ struct Shared {
   Limits limits;
   Server::Handler handler;
   Server::ErrorBody error_body;
-  std::atomic<bool> stopping{false};  // no further request is taken; set with the mutex
+  std::function<void(const Request&, const Ended&)> on_refused;  // may be empty
+  std::atomic<bool> stopping{false};                             // no further request is taken; set with the mutex
   std::atomic<uint64_t> connections{0}, accepted{0}, refused{0}, bad_requests{0};
   std::atomic<uint64_t> ids{0};
   uint64_t id_seed = 0;
