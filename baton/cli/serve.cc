@@ -19,6 +19,8 @@
 #include "baton/cli/progress.h"
 #include "baton/cli/prompt.h"
 #include "baton/cli/serve_flags.h"
+#include "baton/cli/serve_operations.h"
+#include "baton/cli/service_notify.h"
 #include "baton/cli/state_key.h"
 #include "baton/serve/app.h"
 #include "baton/serve/openapi.h"
@@ -127,9 +129,16 @@ bool open_to_others(const ServeFlags& flags) {
   return flags.unix_socket.empty() && flags.host != "127.0.0.1" && flags.host != "::1" && flags.host != "localhost";
 }
 
+void tell(const ServiceNotify& manager, const std::string& state) {
+  if (const auto told = manager.tell(state); !told) spdlog::warn("{}", told.error().message);
+}
+
 // Until the first signal; from then on a second one ends the program.
-void serve_until_told(const ServeFlags& flags, serve::App& app, InterruptScope& interrupts) {
+void serve_until_told(const ServeFlags& flags, serve::App& app, InterruptScope& interrupts,
+                      const ServiceNotify& manager) {
+  tell(manager, fmt::format("READY=1\nSTATUS=listening on {}", app.address()));
   while (!interrupts.interrupted()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  tell(manager, "STOPPING=1\nSTATUS=ending");
   interrupts.clear();
   interrupts.end_at_once(true);
   app.stop();
@@ -193,6 +202,7 @@ int run_serve(ServeFlags& flags) {
     return kOk;
   }
   start_logs(flags.model.verbose);
+  ServiceNotify manager;
   if (const auto code = read_config_of(flags)) return *code;
   if (const auto status = check_serve_flags(flags); !status) return report_usage(status.error());
   if (const auto status = settle_models(flags); !status) return report_usage(status.error());
@@ -204,6 +214,8 @@ int run_serve(ServeFlags& flags) {
   interrupts.end_at_once(true);
   auto options = app_options(flags);
   if (!options) return report_usage(options.error());
+  Operations operations;
+  if (const auto opened = open_operations(flags, operations, *options); !opened) return report_usage(opened.error());
   if (open_to_others(flags) && options->keys.empty())
     spdlog::warn("--host {}: whoever reaches this machine may ask; --api-key-file asks for keys", flags.host);
   std::atomic<uint64_t> draws = static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
@@ -213,8 +225,11 @@ int run_serve(ServeFlags& flags) {
   auto app = serve::App::open(*std::move(options), pool);
   if (!app) return report(app.error());
   fmt::print(stderr, "baton: listening on {}\n", (*app)->address());
+  manager.watch();
   interrupts.end_at_once(false);
-  serve_until_told(flags, **app, interrupts);
+  manager.check([service = &(*app)->service()] { static_cast<void>(service->gauges()); });
+  serve_until_told(flags, **app, interrupts, manager);
+  manager.check(nullptr);
   app->reset();
   if (!flags.cache.folder.empty()) {
     for (const auto& model : pool.all()) {
@@ -236,8 +251,8 @@ void add_listener(CLI::App& app, ServeFlags& flags) {
                  "of processes: better a file")
       ->allow_extra_args(false);
   takes_path(app.add_option("--api-key-file", flags.api_key_file,
-                            "keys, one a line, as they are or as sha256:HEX; weight=N behind one gives it more of the "
-                            "queue (docs/server.md)"),
+                            "keys, one a line, as they are or as sha256:HEX; behind one its share and limits "
+                            "(docs/server.md)"),
              PathKind::kFile);
 }
 
@@ -253,6 +268,7 @@ std::unique_ptr<Command> add_serve(CLI::App& program) {
              PathKind::kFile);
   app->add_flag("--check-config", flags->check_config, "read --config, print what it says, and end");
   add_listener(*app, *flags);
+  add_operations(*app, *flags);
   app->add_option("-a,--alias", flags->aliases, "another name of the model in requests (repeatable)")
       ->allow_extra_args(false);
   takes_path(app->add_option("--embed", flags->embed,

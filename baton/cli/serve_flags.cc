@@ -80,6 +80,10 @@ Status apply_config(const serve::Config& config, ServeFlags& flags) {
   values.put("--state-cache", server.state_cache, flags.cache.folder);
   values.put("--state-cache-bytes", server.state_cache_bytes, flags.cache.bytes);
   values.put("--state-key", server.state_key, flags.state_key);
+  values.put("--access-log", server.access_log, flags.access_log);
+  values.put("--access-log-format", server.access_log_format, flags.access_log_format);
+  values.put("--access-log-prompts", server.access_log_prompts, flags.access_log_prompts);
+  if (!values.given("--cors")) flags.cors = server.cors;
   if (server.reuse && !values.given("--no-reuse")) flags.no_reuse = !*server.reuse;
   if (config.models.empty() || values.given("--model")) return {};
   // What flags say of a model they say of all.

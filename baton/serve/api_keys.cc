@@ -47,6 +47,26 @@ bool plain_name(std::string_view name) {
   });
 }
 
+struct Limit {
+  std::string_view name;
+  uint32_t ApiKey::*to;
+  uint32_t least, most;
+};
+constexpr Limit kLimits[] = {
+    {"weight", &ApiKey::weight, 1, kWeightMax},
+    {"waiting", &ApiKey::waiting_max, 0, 1'000'000},
+    {"running", &ApiKey::running_max, 1, 1'000'000},
+    {"requests_per_minute", &ApiKey::requests_per_minute, 1, 1'000'000'000},
+    {"tokens_per_minute", &ApiKey::tokens_per_minute, 1, 1'000'000'000},
+};
+
+// What stands behind a key may be a secret too: it is not repeated.
+std::string what_there_is() {
+  std::string names;
+  for (const Limit& limit : kLimits) names += fmt::format(", {}=N", limit.name);
+  return "behind a key there may be name=TEXT (letters, digits, '-', '_', '.')" + names;
+}
+
 }  // namespace
 
 Status ApiKeys::add(std::string_view key, std::string name) {
@@ -73,18 +93,17 @@ Status ApiKeys::add_line(std::string_view line) {
     const size_t equals = words[i].find('=');
     const std::string_view name = words[i].substr(0, equals);
     const std::string_view value = equals == std::string_view::npos ? "" : words[i].substr(equals + 1);
-    const auto number = number_of(value, name == "weight" ? 1 : 0, name == "weight" ? kWeightMax : 1'000'000);
     if (name == "name" && plain_name(value)) {
       key.name = value;
-    } else if (name == "weight" && number) {
-      key.weight = *number;
-    } else if (name == "waiting" && number) {
-      key.waiting_max = *number;
-    } else {
-      return fail(Code::kInvalidInput,
-                  fmt::format("behind a key: name=TEXT (letters, digits, '-', '_', '.'), weight=1 to {}, or waiting=N",
-                              kWeightMax));
+      continue;
     }
+    const auto limit =
+        std::find_if(std::begin(kLimits), std::end(kLimits), [&](const Limit& each) { return each.name == name; });
+    if (limit == std::end(kLimits)) return fail(Code::kInvalidInput, what_there_is());
+    const auto number = number_of(value, limit->least, limit->most);
+    if (!number)
+      return fail(Code::kInvalidInput, fmt::format("{} must be from {} to {}", name, limit->least, limit->most));
+    key.*limit->to = *number;
   }
   return {};
 }

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cctype>
 
+#include "baton/base/random.h"
+#include "baton/serve/request_note.h"
 #include "baton/serve/routes.h"
 
 namespace baton::serve {
@@ -48,6 +50,14 @@ http::Response error_of_server(int status, const std::string& message) {
 Result<std::unique_ptr<App>> App::open(AppOptions options, ModelPool& models) {
   if (sodium_init() < 0) return fail(Code::kInternal, "the cryptographic library does not start");
   std::unique_ptr<App> app(new App(std::move(options)));
+  randombytes_buf(&app->first_span_, sizeof app->first_span_);
+  if (AccessLog* log = app->options_.access_log) {
+    app->options_.http.on_refused = [log](const http::Request& request, const http::Ended& ended) {
+      AccessLine line = line_of(request);
+      line.ended = ended;
+      log->put(line);
+    };
+  }
   BATON_TRY(app->service_, Service::create(app->options_.service, models));
   BATON_TRY(app->server_, http::Server::open(
                               app->options_.http,
@@ -93,23 +103,51 @@ tl::expected<Caller, ApiError> App::caller_of(const http::Request& request) cons
   const ApiKey& key = options_.keys.all()[*number];
   // One key alone shares with nobody: its checkpoints may go into the state cache.
   const uint64_t tenant = options_.keys.all().size() > 1 ? *number + 1 : 0;
-  return Caller{*number, tenant, key.weight, key.waiting_max, key.name};
+  return Caller{*number, tenant, key.weight, key.waiting_max, key.name, key.running_max};
 }
 
 void App::handle(const ExchangePtr& exchange) {
   const http::Request& request = exchange->request();
+  const uint64_t span = Random(first_span_ + spans_++).next();
+  auto note = std::make_unique<RequestNote>(request, span, options_.access_log, options_.limits);
+  if (note->line().trace) exchange->add_header("traceresponse", note->line().trace->response());
+  exchange->keep(std::move(note));
+  for (auto& [name, value] : options_.cors.headers(request.header("origin"))) exchange->add_header(name, value);
+  route(exchange);
+}
+
+bool App::within_limits(const ExchangePtr& exchange, const Protocol* protocol, const Caller& caller) {
+  RateLimits::Verdict verdict = options_.limits->take_request(caller.key);
+  for (auto& [name, value] : verdict.headers) exchange->add_header(name, value);
+  if (verdict.allowed) return true;
+  service_->metrics().count_refused("key_limit");
+  exchange->add_header("retry-after-ms", fmt::to_string(verdict.retry_ms));
+  respond_error(
+      *exchange, protocol,
+      {.status = 429, .message = std::move(verdict.message), .type = "rate_limit_error", .code = "rate_limit_exceeded"},
+      verdict.retry_ms);
+  return false;
+}
+
+void App::route(const ExchangePtr& exchange) {
+  const http::Request& request = exchange->request();
+  const std::string* origin = request.header("origin");
+  const bool invited = origin != nullptr && options_.cors.allows(*origin);
+  if (const std::string methods = methods_of(request.path); !methods.empty() && invited && Cors::is_preflight(request))
+    return exchange->respond(options_.cors.preflight(request, methods));
   bool known = false;
   const Route* route = find_route(request.method, request.path, &known);
   const Protocol* protocol = route != nullptr && route->protocol != nullptr ? &route->protocol() : nullptr;
   if (route == nullptr) {
     const int status = known ? 405 : 404;
+    if (known) exchange->add_header("Allow", methods_of(request.path));
     return respond_error(
         *exchange, nullptr,
         {.status = status,
          .message = known ? "this path takes another method" : "there is nothing here: /openapi.json lists what is",
          .code = known ? "method_not_allowed" : "not_found"});
   }
-  if (of_another_site(request)) {
+  if (!invited && of_another_site(request)) {
     return respond_error(*exchange, protocol,
                          {.status = 403,
                           .message = "requests from pages of other sites are refused",
@@ -118,6 +156,12 @@ void App::handle(const ExchangePtr& exchange) {
   }
   auto caller = route->open ? Caller() : caller_of(request);
   if (!caller) return respond_error(*exchange, protocol, caller.error());
+  if (!caller->name.empty()) {
+    note_of(*exchange)->set_key(caller->key, caller->name);
+    // What only looks is not counted.
+    const bool counts = options_.limits != nullptr && route->method == "POST";
+    if (counts && !within_limits(exchange, protocol, *caller)) return;
+  }
   if (const std::string* coding = request.header("content-encoding"); coding != nullptr && *coding != "identity") {
     return respond_error(*exchange, protocol,
                          {.status = 415,

@@ -1,11 +1,15 @@
 // The server as a whole: listener, routes, keys and the service behind them.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 
 #include "baton/http/server.h"
+#include "baton/serve/access_log.h"
 #include "baton/serve/api_keys.h"
+#include "baton/serve/cors.h"
+#include "baton/serve/rate_limits.h"
 #include "baton/serve/service.h"
 
 namespace baton::serve {
@@ -14,6 +18,9 @@ struct AppOptions {
   http::Options http;
   ServiceOptions service;
   ApiKeys keys;                              // empty: everybody may ask
+  Cors cors;                                 // pages of other sites that may ask
+  AccessLog* access_log = nullptr;           // null: none. Outlives the models, as the next
+  RateLimits* limits = nullptr;              // of `keys`
   nlohmann::ordered_json machine = nullptr;  // of /props: what was detected at the start
 };
 
@@ -38,10 +45,15 @@ class App {
  private:
   explicit App(AppOptions options) : options_(std::move(options)) {}
   void handle(const ExchangePtr& exchange);
+  void route(const ExchangePtr& exchange);
+  // False: it was answered, what the key may ask for in a minute is used up.
+  bool within_limits(const ExchangePtr& exchange, const Protocol* protocol, const Caller& caller);
   tl::expected<Caller, ApiError> caller_of(const http::Request& request) const;
 
   AppOptions options_;
   std::unique_ptr<Service> service_;
+  std::atomic<uint64_t> spans_{0};
+  uint64_t first_span_ = 0;
   std::unique_ptr<http::Server> server_;  // last: closed first
 };
 

@@ -16,6 +16,7 @@
 #include "baton/engine/request.h"
 #include "baton/engine/strategy.h"
 #include "baton/sample/sampler.h"
+#include "baton/serve/cors.h"
 
 namespace baton::serve {
 namespace {
@@ -102,6 +103,27 @@ Status strings_of(const toml::node& value, const std::string& key, const Place& 
 #define BATON_CONFIG_NUMBER(to_type, name, type, low, high) \
   BATON_CONFIG_KEY(to_type, name, return number_of<type>(value, key, place, low, high, to.name))
 
+Status log_of(const toml::node& value, const std::string& key, const Place& place, std::filesystem::path& to) {
+  BATON_OK(path_of(value, key, place, to));
+  if (value.value_or(std::string_view()) == "-") to = "-";
+  return {};
+}
+
+Status log_format_of(const toml::node& value, const std::string& key, const Place& place, std::string& to) {
+  BATON_TRY(to, string_of(value, key, place));
+  if (to == "text" || to == "json") return {};
+  return place.refuse(value, key + " must be \"text\" or \"json\"");
+}
+
+Status origins_of(const toml::node& value, const std::string& key, const Place& place, std::vector<std::string>& to) {
+  BATON_OK(strings_of(value, key, place, to));
+  Cors cors;
+  for (const std::string& origin : to) {
+    if (const auto added = cors.add(origin); !added) return place.refuse(value, key + ": " + added.error().message);
+  }
+  return {};
+}
+
 const Key<ServerConfig> kServerKeys[] = {
     BATON_CONFIG_KEY(ServerConfig, host, BATON_TRY(to.host, string_of(value, key, place)); return {}),
     BATON_CONFIG_NUMBER(ServerConfig, port, uint16_t, 0, 65535),
@@ -117,6 +139,10 @@ const Key<ServerConfig> kServerKeys[] = {
     BATON_CONFIG_KEY(ServerConfig, api_key_file, return path_of(value, key, place, to.api_key_file)),
     BATON_CONFIG_KEY(ServerConfig, state_cache, return path_of(value, key, place, to.state_cache)),
     BATON_CONFIG_KEY(ServerConfig, state_key, return path_of(value, key, place, to.state_key)),
+    BATON_CONFIG_KEY(ServerConfig, access_log, return log_of(value, key, place, to.access_log)),
+    BATON_CONFIG_KEY(ServerConfig, access_log_format, return log_format_of(value, key, place, to.access_log_format)),
+    BATON_CONFIG_KEY(ServerConfig, access_log_prompts, return flag_of(value, key, place, to.access_log_prompts)),
+    BATON_CONFIG_KEY(ServerConfig, cors, return origins_of(value, key, place, to.cors)),
 };
 
 Status unit_of(const toml::node& value, const std::string& key, const Place& place, std::string& to) {

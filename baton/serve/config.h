@@ -23,6 +23,10 @@ struct ServerConfig {
   std::optional<uint64_t> state_cache_bytes;
   // Relative ones are below the file's folder.
   std::filesystem::path unix_socket, tls_cert, tls_key, api_key_file, state_cache, state_key;
+  std::filesystem::path access_log;  // "-" stays what it is
+  std::string access_log_format;
+  std::optional<bool> access_log_prompts;
+  std::vector<std::string> cors;
 };
 
 // [[models]]

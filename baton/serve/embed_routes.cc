@@ -7,6 +7,7 @@
 #include "baton/serve/answer_figures.h"
 #include "baton/serve/body.h"
 #include "baton/serve/formats/embeddings.h"
+#include "baton/serve/request_note.h"
 #include "baton/serve/routes.h"
 
 namespace baton::serve {
@@ -61,6 +62,7 @@ Answered make_vectors(Embedder& embedder, const http::Exchange& exchange, format
   auto made = embedder.embed(asked, [&exchange] { return exchange.gone(); });
   const char* field = request.style == formats::EmbeddingStyle::kOllamaOld ? "prompt" : "input";
   if (!made) return of_embedder(made.error(), field);
+  if (RequestNote* note = note_of(exchange)) note->count_vectors(request.model, made->tokens_all);
   return formats::embeddings_body(request, std::move(made->vectors),
                                   {request.model, made->tokens_all, 0, ms_since(exchange.request().arrived)});
 }
@@ -70,6 +72,7 @@ Answered make_ranks(Embedder& embedder, const http::Exchange& exchange, formats:
   auto scores =
       embedder.rerank(request.query, request.documents, false, &tokens, [&exchange] { return exchange.gone(); });
   if (!scores) return of_embedder(scores.error(), "documents");
+  if (RequestNote* note = note_of(exchange)) note->count_vectors(request.model, tokens);
   return formats::rerank_body(request, *scores, {request.model, tokens, 0, ms_since(exchange.request().arrived)},
                               exchange.request().id);
 }

@@ -21,6 +21,7 @@ struct Caller {
   uint32_t weight = 1;
   uint32_t waiting_max = UINT32_MAX;
   std::string name = {};  // of the key; empty: everybody
+  uint32_t running_max = UINT32_MAX;
 };
 
 struct Job {

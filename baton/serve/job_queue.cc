@@ -14,6 +14,7 @@ JobQueue::Pushed JobQueue::push(std::unique_ptr<Job>& job) {
     if (line.jobs.size() >= job->caller.waiting_max) return Pushed::kKeyFull;
     if (line.jobs.empty()) line.passed = std::max(line.passed, passed_);
     line.weight = std::max(job->caller.weight, 1u);
+    line.running_max = std::max(job->caller.running_max, 1u);
     const uint64_t number = job->number;
     line.jobs.emplace(number, std::move(job));
     ++waiting_;
@@ -22,20 +23,35 @@ JobQueue::Pushed JobQueue::push(std::unique_ptr<Job>& job) {
   return Pushed::kYes;
 }
 
+JobQueue::Line* JobQueue::next_line() {
+  Line* next = nullptr;
+  if (waiting_ == 0) return next;
+  for (auto& [key, line] : lines_) {
+    if (line.ready() && (next == nullptr || line.passed < next->passed)) next = &line;
+  }
+  return next;
+}
+
 std::unique_ptr<Job> JobQueue::pop() {
   std::unique_lock lock(mutex_);
-  came_.wait(lock, [&] { return closed_ || waiting_ > 0; });
   Line* next = nullptr;
-  for (auto& [key, line] : lines_) {
-    if (!line.jobs.empty() && (next == nullptr || line.passed < next->passed)) next = &line;
-  }
+  came_.wait(lock, [&] { return (next = next_line()) != nullptr || closed_; });
   if (next == nullptr) return nullptr;
   auto job = std::move(next->jobs.begin()->second);
   next->jobs.erase(next->jobs.begin());
   passed_ = next->passed;
   next->passed += 1.0 / next->weight;
+  ++next->running;
   --waiting_;
   return job;
+}
+
+void JobQueue::ended(uint32_t key) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (uint32_t& running = lines_[key].running; running > 0) --running;
+  }
+  came_.notify_one();
 }
 
 std::unique_ptr<Job> JobQueue::remove(uint64_t number) {

@@ -21,8 +21,9 @@ class JobQueue {
   enum class Pushed : uint8_t { kYes, kFull, kKeyFull, kClosed };
   // Takes the job only with kYes.
   Pushed push(std::unique_ptr<Job>& job);
-  // Waits for one; null: closed, and nothing waits.
+  // Waits for one, of a key of which less run than may; null: closed, and nothing waits. It runs until `ended`.
   std::unique_ptr<Job> pop();
+  void ended(uint32_t key);
   // The client left: null when it waits no longer.
   std::unique_ptr<Job> remove(uint64_t number);
   // Nothing more comes in; all that waited.
@@ -34,7 +35,10 @@ class JobQueue {
     std::map<uint64_t, std::unique_ptr<Job>> jobs;  // by number: the order they came in
     double passed = 0;                              // jobs taken, over the weight
     uint32_t weight = 1;
+    uint32_t running = 0, running_max = UINT32_MAX;
+    bool ready() const { return !jobs.empty() && running < running_max; }
   };
+  Line* next_line();
   const uint32_t waiting_max_;
   mutable std::mutex mutex_;
   std::condition_variable came_;

@@ -186,6 +186,12 @@ std::string Metrics::text(std::string_view model, const Gauges& gauges) const {
   to.value("baton_http_connections_refused_total", {}, static_cast<double>(gauges.http.refused));
   to.describe("baton_http_bad_requests_total", "counter", "Requests that were no HTTP, or past its limits.");
   to.value("baton_http_bad_requests_total", {}, static_cast<double>(gauges.http.bad_requests));
+  if (gauges.access_log) {
+    to.describe("baton_access_log_lines_total", "counter", "Lines of the access log.");
+    to.value("baton_access_log_lines_total", {}, static_cast<double>(gauges.access_log->lines));
+    to.describe("baton_access_log_dropped_lines_total", "counter", "Lines that it had no room for.");
+    to.value("baton_access_log_dropped_lines_total", {}, static_cast<double>(gauges.access_log->dropped));
+  }
   to.describe("baton_build_info", "gauge", "Always 1.");
   to.value("baton_build_info", {{"version", BATON_VERSION}}, 1);
   to.describe("process_start_time_seconds", "gauge", "Seconds since 1970.");

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,6 +14,7 @@
 
 #include "baton/engine/request.h"
 #include "baton/http/server.h"
+#include "baton/serve/access_log.h"
 
 namespace baton::serve {
 
@@ -53,6 +55,7 @@ struct Observed {
 struct Gauges {
   uint64_t running = 0, waiting = 0;
   http::Counts http = {};
+  std::optional<AccessLog::Counts> access_log = {};
   uint64_t state_bytes = 0, state_bytes_max = 0, checkpoint_bytes = 0, checkpoints = 0;
 };
 

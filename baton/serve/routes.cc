@@ -54,12 +54,23 @@ std::span<const Route> routes() { return kRoutes; }
 
 const Route* find_route(std::string_view method, std::string_view path, bool* known) {
   *known = false;
+  if (method == "HEAD") method = "GET";
   for (const Route& route : kRoutes) {
     if (!matches(route, path)) continue;
     if (route.method == method) return &route;
     *known = true;
   }
   return nullptr;
+}
+
+std::string methods_of(std::string_view path) {
+  std::string methods;
+  for (const Route& route : kRoutes) {
+    if (!matches(route, path)) continue;
+    if (!methods.empty()) methods += ", ";
+    methods += route.method == "GET" ? "GET, HEAD" : std::string(route.method);
+  }
+  return methods;
 }
 
 }  // namespace baton::serve

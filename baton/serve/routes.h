@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "baton/serve/app.h"
@@ -20,8 +21,10 @@ struct Route {
 };
 
 std::span<const Route> routes();
-// Null: none. `known`: the path is one of another method.
+// Null: none. `known`: the path is one of another method. HEAD finds what GET does.
 const Route* find_route(std::string_view method, std::string_view path, bool* known);
+// Of a path: "GET, HEAD"; empty: there is no such path.
+std::string methods_of(std::string_view path);
 
 // By file; see routes.cc.
 void show_models(App& app, const ExchangePtr& exchange, const Caller& caller);

@@ -11,6 +11,7 @@
 #include "baton/serve/answer_figures.h"
 #include "baton/serve/answer_run.h"
 #include "baton/serve/body.h"
+#include "baton/serve/request_note.h"
 
 namespace baton::serve {
 namespace {
@@ -64,9 +65,11 @@ http::Response json_response(int status, const Json& body) {
   return {status, {{"content-type", "application/json"}}, body.dump(-1, ' ', false, Json::error_handler_t::replace)};
 }
 
-void respond_error(http::Exchange& exchange, const Protocol* protocol, const ApiError& error) {
+void respond_error(http::Exchange& exchange, const Protocol* protocol, const ApiError& error, int64_t retry_ms) {
   auto response = json_response(error.status, protocol != nullptr ? protocol->error_body(error) : error_body(error));
-  if (error.status == 429 || error.status == 503) response.headers.emplace_back("retry-after", "1");
+  if (error.status == 429 || error.status == 503) {
+    response.headers.emplace_back("retry-after", fmt::to_string((retry_ms + 999) / 1000));
+  }
   exchange.respond(std::move(response));
 }
 
@@ -223,6 +226,7 @@ void Service::begin_job(Job& job, const Protocol& protocol, const ExchangePtr& e
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count(),
       job.tokens.size()};
   job.writer = protocol.writer(job.request);
+  if (RequestNote* note = note_of(*exchange)) note->begin(job);
 }
 
 // The model is there: nothing runs.
@@ -253,9 +257,13 @@ void Service::enqueue(std::unique_ptr<Job> job) {
     });
     return;
   }
-  metrics_.count_refused(pushed == JobQueue::Pushed::kClosed ? "stopping" : "queue_full");
-  fail_job(*job, pushed == JobQueue::Pushed::kClosed ? unavailable(kStopping)
-                                                     : overloaded("too many requests wait: ask again later"));
+  const bool closed = pushed == JobQueue::Pushed::kClosed, of_key = pushed == JobQueue::Pushed::kKeyFull;
+  metrics_.count_refused(closed ? "stopping" : of_key ? "key_limit" : "queue_full");
+  ApiError error = closed ? unavailable(kStopping)
+                          : overloaded(of_key ? "as many requests of this key wait as may: ask again later"
+                                              : "too many requests wait: ask again later");
+  if (of_key) error.code = "rate_limit_exceeded";
+  fail_job(*job, error);
 }
 
 void Service::begin_stream(Job& job) {
@@ -281,6 +289,7 @@ void Service::work_loop() {
       AnswerRun run(*this, *job);
       run.run();
     }
+    queue_.ended(job->caller.key);
     job.reset();
     {
       const std::lock_guard lock(mutex_);
@@ -337,6 +346,7 @@ Json Service::usage() const {
 }
 
 void Service::tell(const Job& job, const char* event, Json more) {
+  if (RequestNote* note = note_of(*job.exchange)) note->learn(event, more);
   Json made = {{"event", event}, {"request", job.head.id}, {"model", job.model->name()}, {"usage", usage()}};
   made.update(more);
   // The request that ends is counted until its thread is free.

@@ -98,7 +98,7 @@ class Service {
 
 // Whole answers.
 http::Response json_response(int status, const Json& body);
-// With Retry-After where it is 429 or 503.
-void respond_error(http::Exchange& exchange, const Protocol* protocol, const ApiError& error);
+// With Retry-After, in whole seconds, where it is 429 or 503.
+void respond_error(http::Exchange& exchange, const Protocol* protocol, const ApiError& error, int64_t retry_ms = 1000);
 
 }  // namespace baton::serve

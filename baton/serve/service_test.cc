@@ -52,6 +52,13 @@ class FakeExchange final : public http::Exchange {
     tell_ = std::move(tell);
   }
 
+  void add_header(std::string name, std::string value) override {
+    const std::lock_guard lock(mutex_);
+    added_.emplace_back(std::move(name), std::move(value));
+  }
+  void keep(std::unique_ptr<http::Note> note) override { note_ = std::move(note); }
+  http::Note* note() const override { return note_.get(); }
+
   void leave() {
     std::function<void()> tell;
     {
@@ -83,6 +90,8 @@ class FakeExchange final : public http::Exchange {
   http::Request request_;
   http::Response response_;
   std::function<void()> tell_;
+  http::Headers added_;
+  std::unique_ptr<http::Note> note_;
   bool reads_ = true, gone_ = false, begun_ = false, ended_ = false;
 };
 

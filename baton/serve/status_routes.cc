@@ -31,6 +31,7 @@ void show_metrics(App& app, const ExchangePtr& exchange, const Caller& /*caller*
   Service& service = app.service();
   Gauges gauges = service.gauges();
   gauges.http = app.connections();
+  if (const AccessLog* log = app.options().access_log) gauges.access_log = log->counts();
   const ServedModel* model = service.models().find("");
   exchange->respond({200,
                      {{"content-type", "text/plain; version=0.0.4; charset=utf-8"}},
@@ -101,7 +102,11 @@ void show_timeline(App& app, const ExchangePtr& exchange, const Caller& /*caller
                    {"models", std::move(models)},
                    {"events", nullptr}};
   const std::string* once = exchange->request().parameter("once");
-  if (once == nullptr || *once == "0") return timeline.listen(exchange, std::move(snapshot));
+  if (once == nullptr || *once == "0") {
+    if (exchange->request().method != "HEAD") return timeline.listen(exchange, std::move(snapshot));
+    exchange->begin(200, {{"content-type", "text/event-stream"}, {"cache-control", "no-store"}});
+    return exchange->end();
+  }
   snapshot["events"] = timeline.events();
   exchange->respond(json_response(200, snapshot));
 }

@@ -47,8 +47,18 @@ Timeline::Json Timeline::events() const {
   return list;
 }
 
-void Timeline::listen(std::shared_ptr<http::Exchange> exchange, Json snapshot) {
+void Timeline::leave_those_gone() {
+  std::list<std::shared_ptr<http::Exchange>> gone;  // let go of without the lock
   const std::lock_guard lock(mutex_);
+  for (auto each = listeners_.begin(); each != listeners_.end();) {
+    const auto next = std::next(each);
+    if ((*each)->gone()) gone.splice(gone.end(), listeners_, each);
+    each = next;
+  }
+}
+
+void Timeline::listen(std::shared_ptr<http::Exchange> exchange, Json snapshot) {
+  std::unique_lock lock(mutex_);
   listeners_.remove_if([](const auto& listener) { return listener->gone(); });
   if (closed_ || listeners_.size() == kListenersMax) {
     return exchange->respond({503,
@@ -63,7 +73,9 @@ void Timeline::listen(std::shared_ptr<http::Exchange> exchange, Json snapshot) {
   exchange->begin(200, {{"content-type", "text/event-stream"}, {"cache-control", "no-store"}});
   exchange->try_write(fmt::format("event: snapshot\ndata: {}\n\n", dumped(snapshot)));
   exchange->keep_alive(": \n\n", std::chrono::seconds(10));
-  listeners_.push_back(std::move(exchange));
+  listeners_.push_back(exchange);
+  lock.unlock();
+  exchange->on_gone([this] { leave_those_gone(); });
 }
 
 void Timeline::close() {

@@ -32,6 +32,8 @@ class Timeline {
   void close();  // ends the streams
 
  private:
+  void leave_those_gone();
+
   static constexpr size_t kEventsMax = 256, kListenersMax = 64;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   const int64_t started_;
