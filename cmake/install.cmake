@@ -69,6 +69,17 @@ if(BATON_INSTALL)
     configure_file(\"${PROJECT_SOURCE_DIR}/cmake/baton.pc.in\" \"${PROJECT_BINARY_DIR}/baton.pc\" @ONLY)")
   install(FILES ${PROJECT_BINARY_DIR}/baton.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
+  # What starts the server at boot: systemd looks in PREFIX/lib/systemd/system, launchd's file is copied by hand.
+  install(CODE "set(CMAKE_INSTALL_DATADIR \"${CMAKE_INSTALL_DATADIR}\")
+    get_filename_component(CMAKE_INSTALL_PREFIX \"\${CMAKE_INSTALL_PREFIX}\" ABSOLUTE)
+    configure_file(\"${PROJECT_SOURCE_DIR}/packaging/baton.service.in\" \"${PROJECT_BINARY_DIR}/baton.service\" @ONLY)
+    configure_file(\"${PROJECT_SOURCE_DIR}/packaging/com.baton.serve.plist.in\"
+      \"${PROJECT_BINARY_DIR}/com.baton.serve.plist\" @ONLY)")
+  if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
+    install(FILES ${PROJECT_BINARY_DIR}/baton.service DESTINATION lib/systemd/system)
+  endif()
+  install(FILES ${PROJECT_BINARY_DIR}/com.baton.serve.plist DESTINATION ${CMAKE_INSTALL_DATADIR}/baton/launchd)
+
   install(TARGETS baton_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   install(FILES models/dictionary-28m.Q8_0.gguf models/README.md DESTINATION ${CMAKE_INSTALL_DATADIR}/baton/models)
   install(FILES README.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -30,7 +30,8 @@ constexpr std::pair<PathKind, const char*> kPathTypes[] = {{PathKind::kFile, "FI
                                                            {PathKind::kFolder, "OUT-FOLDER"},
                                                            {PathKind::kSavedState, "OUT-STATE"},
                                                            {PathKind::kConversation, "OUT-CONVERSATION"},
-                                                           {PathKind::kHistory, "HISTORY"}};
+                                                           {PathKind::kHistory, "HISTORY"},
+                                                           {PathKind::kLog, "LOG"}};
 
 std::optional<PathKind> kind_of(const CLI::Option& option) {
   for (const auto& [kind, type] : kPathTypes) {
@@ -143,7 +144,7 @@ Status check_paths(std::span<const UsedPath> used) {
         return fail(Code::kInvalidInput,
                     fmt::format("{} {}: a conversation is saved in two files, and this is none", item.name, item.path));
     }
-    if (is_written(item.kind) && item.path == "-") {
+    if (is_written(item.kind) && item.kind != PathKind::kLog && item.path == "-") {
       return fail(Code::kInvalidInput, fmt::format("{} -: standard output is not written to with -; give a file, or "
                                                    "./- for one of that name",
                                                    item.name));

@@ -21,6 +21,7 @@ enum class PathKind {
   kSavedState,    // writes it
   kConversation,  // writes it and FILE.json
   kHistory,       // writes it; "" is a value: none
+  kLog,           // writes at its end; "-" is standard error
 };
 
 // Says so of the option; its help shows the kind. Returns the option.

@@ -37,7 +37,7 @@ void add_operations(CLI::App& app, ServeFlags& flags) {
                  "pages of other sites are refused")
       ->allow_extra_args(false);
   takes_path(app.add_option("--access-log", flags.access_log, "a line of each request goes to this file; -: stderr"),
-             PathKind::kOutput);
+             PathKind::kLog);
   app.add_option("--access-log-format", flags.access_log_format, "text (name=value) or json")
       ->capture_default_str()
       ->check(CLI::IsMember({"text", "json"}));
