@@ -36,6 +36,8 @@ Status check_serve_flags(const ServeFlags& flags) {
     return fail(Code::kInvalidInput, "--unix-socket goes without --tls-cert");
   if (!flags.state_key.empty() && flags.cache.folder.empty())
     return fail(Code::kInvalidInput, "--state-key goes with --state-cache");
+  if (flags.access_log_prompts && flags.access_log.empty())
+    return fail(Code::kInvalidInput, "--access-log-prompts goes with --access-log");
   if (flags.dispatch && (!flags.model.via_unit.empty() || !flags.model.strategy.empty() || flags.model.verify != "off"))
     return fail(Code::kInvalidInput,
                 "--dispatch chooses units and strategy: leave out --via, --strategy and "

@@ -47,10 +47,7 @@ void add_operations(CLI::App& app, ServeFlags& flags) {
 Status open_operations(const ServeFlags& flags, Operations& operations, serve::AppOptions& options) {
   BATON_OK(open_cors(flags, options));
   if (has_limits(options.keys)) options.limits = &operations.limits.emplace(options.keys, operations.clock);
-  if (flags.access_log.empty()) {
-    if (flags.access_log_prompts) return fail(Code::kInvalidInput, "--access-log-prompts goes with --access-log");
-    return {};
-  }
+  if (flags.access_log.empty()) return {};
   BATON_TRY(operations.access_log,
             serve::AccessLog::open(
                 {.file = flags.access_log,

@@ -8,10 +8,12 @@
 #include <initializer_list>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "baton/base/temporary_folder.h"
 #include "baton/serve/api_keys.h"
+#include "baton/serve/config.h"
 #include "baton/serve/cors.h"
 #include "baton/serve/job_queue.h"
 #include "baton/serve/rate_limits.h"
@@ -336,6 +338,29 @@ TEST(ApiKeysTest, LimitsThatAreWrongAreNamedByTheirLine) {
     EXPECT_NE(read.error().message.find(each.word), std::string::npos) << read.error().message;
     EXPECT_EQ(read.error().message.find("secret"), std::string::npos);
     EXPECT_EQ(read.error().message.find("hunter2"), std::string::npos);
+  }
+}
+
+TEST(Config, OfOperations) {
+  const auto read = [](const std::string& text) { return parse_config("[server]\n" + text, "baton.toml", "/etc/b"); };
+  const auto config = read(
+      "access_log = \"a.log\"\naccess_log_format = \"json\"\naccess_log_prompts = true\ncors = [\"https://a.com\"]");
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_EQ(config->server.access_log, "/etc/b/a.log");
+  EXPECT_EQ(config->server.access_log_format, "json");
+  EXPECT_EQ(config->server.access_log_prompts, true);
+  EXPECT_EQ(config->server.cors, std::vector<std::string>{"https://a.com"});
+  EXPECT_EQ(read("access_log = \"-\"")->server.access_log, "-");
+  for (const auto& [text, words] : std::initializer_list<std::pair<const char*, const char*>>{
+           {"access_log = 1", "baton.toml:2: server.access_log must be a string"},
+           {"access_log = \"\"", "baton.toml:2: server.access_log is empty"},
+           {"access_log_format = \"xml\"", "baton.toml:2: server.access_log_format must be \"text\" or \"json\""},
+           {"access_log_prompts = 1", "baton.toml:2: server.access_log_prompts must be"},
+           {"cors = \"*\"", "baton.toml:2: server.cors must be a list"},
+           {"cors = [\"https://a.com/\"]", "baton.toml:2: server.cors: 'https://a.com/' is no origin"}}) {
+    const auto refused = read(text);
+    ASSERT_FALSE(refused) << text;
+    EXPECT_NE(refused.error().message.find(words), std::string::npos) << refused.error().message;
   }
 }
 
