@@ -22,14 +22,14 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::vector<std::string> lines_of(const std::filesystem::path& file) {
+std::vector<std::string> read_lines(const std::filesystem::path& file) {
   std::ifstream in(file);
   std::vector<std::string> lines;
   for (std::string line; std::getline(in, line);) lines.push_back(line);
   return lines;
 }
 
-bool comes(const std::function<bool()>& what) {
+bool happens(const std::function<bool()>& what) {
   for (int i = 0; i < 1000; ++i) {
     if (what()) return true;
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -141,7 +141,7 @@ TEST_F(AccessLogTest, IsWrittenAndContinued) {
     log->put(line_with("/late"));
     EXPECT_EQ(log->counts().dropped, 1u);
   }
-  const auto lines = lines_of(file_);
+  const auto lines = read_lines(file_);
   ASSERT_EQ(lines.size(), 100u);
   EXPECT_NE(lines[49].find("path=/49 "), std::string::npos);
   struct stat facts {};
@@ -162,17 +162,17 @@ TEST_F(AccessLogTest, ErrorsNameTheFile) {
 TEST_F(AccessLogTest, FollowsAFileThatIsTurnedOver) {
   const auto log = open();
   log->put(line_with("/1"));
-  ASSERT_TRUE(comes([&] { return lines_of(file_).size() == 1; }));
+  ASSERT_TRUE(happens([&] { return read_lines(file_).size() == 1; }));
   std::filesystem::rename(file_, folder_->path() / "old");
   log->put(line_with("/2"));
-  ASSERT_TRUE(comes([&] { return lines_of(file_).size() == 1; }));
-  EXPECT_NE(lines_of(file_)[0].find("path=/2 "), std::string::npos);
-  EXPECT_EQ(lines_of(folder_->path() / "old").size(), 1u);
+  ASSERT_TRUE(happens([&] { return read_lines(file_).size() == 1; }));
+  EXPECT_NE(read_lines(file_)[0].find("path=/2 "), std::string::npos);
+  EXPECT_EQ(read_lines(folder_->path() / "old").size(), 1u);
   // Copied and cut short: what comes is appended, not behind a hole.
   std::filesystem::resize_file(file_, 0);
   log->put(line_with("/3"));
-  ASSERT_TRUE(comes([&] { return lines_of(file_).size() == 1; }));
-  EXPECT_EQ(lines_of(file_)[0].find("time="), 0u);
+  ASSERT_TRUE(happens([&] { return read_lines(file_).size() == 1; }));
+  EXPECT_EQ(read_lines(file_)[0].find("time="), 0u);
 }
 
 // Dropped lines that the log owns up to.
@@ -202,7 +202,7 @@ TEST_F(AccessLogTest, ASlowReaderStopsNobody) {
     for (ssize_t count; (count = ::read(reader, bytes, sizeof bytes)) > 0;) all.append(bytes, count);
     return told_in(all) == counts.dropped;
   };
-  EXPECT_TRUE(comes(read_some)) << told_in(all) << " of " << counts.dropped;
+  EXPECT_TRUE(happens(read_some)) << told_in(all) << " of " << counts.dropped;
   EXPECT_GE(std::count(all.begin(), all.end(), '\n'), static_cast<long>(counts.lines) + 1);
   // Nor does it hold the end up.
   for (int i = 0; i < 1000; ++i) log->put(line_with("/" + std::to_string(i)));
@@ -218,7 +218,7 @@ TEST_F(AccessLogTest, AReaderThatLeavesEndsNothing) {
   const auto log = open();
   ::close(reader);
   log->put(line_with("/1"));
-  EXPECT_TRUE(comes([&] { return log->counts().dropped == 1; }));
+  EXPECT_TRUE(happens([&] { return log->counts().dropped == 1; }));
 }
 
 }  // namespace

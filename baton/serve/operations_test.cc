@@ -102,7 +102,7 @@ TEST(Trace, States) {
     EXPECT_FALSE(plain_tracestate(bad)) << bad;
 }
 
-std::string value_of(const http::Headers& headers, std::string_view name) {
+std::string header_in(const http::Headers& headers, std::string_view name) {
   for (const auto& [each, value] : headers) {
     if (each == name) return value;
   }
@@ -148,15 +148,15 @@ TEST(CorsTest, WhoIsAllowed) {
     EXPECT_EQ(cors.allows(each.origin), each.allowed) << each.origin;
     const std::string origin = each.origin;
     const auto headers = cors.headers(&origin);
-    EXPECT_EQ(value_of(headers, "Access-Control-Allow-Origin"), !each.allowed ? "none" : cors.all() ? "*" : origin);
+    EXPECT_EQ(header_in(headers, "Access-Control-Allow-Origin"), !each.allowed ? "none" : cors.all() ? "*" : origin);
     // What is for one page is not for another, nor what is for none.
-    EXPECT_EQ(value_of(headers, "Vary"), each.taken.empty() || cors.all() ? "none" : "Origin");
-    EXPECT_EQ(value_of(headers, "Access-Control-Allow-Credentials"), "none");
+    EXPECT_EQ(header_in(headers, "Vary"), each.taken.empty() || cors.all() ? "none" : "Origin");
+    EXPECT_EQ(header_in(headers, "Access-Control-Allow-Credentials"), "none");
   }
   Cors cors;
   ASSERT_TRUE(cors.add("https://a.com"));
-  EXPECT_EQ(value_of(cors.headers(nullptr), "Access-Control-Allow-Origin"), "none");
-  EXPECT_EQ(value_of(cors.headers(nullptr), "Vary"), "Origin");
+  EXPECT_EQ(header_in(cors.headers(nullptr), "Access-Control-Allow-Origin"), "none");
+  EXPECT_EQ(header_in(cors.headers(nullptr), "Vary"), "Origin");
 }
 
 TEST(CorsTest, Preflights) {
@@ -174,12 +174,12 @@ TEST(CorsTest, Preflights) {
   };
   const auto plain = answer("authorization,content-type, X-Stainless-Lang");
   EXPECT_EQ(plain.status, 204);
-  EXPECT_EQ(value_of(plain.headers, "Access-Control-Allow-Methods"), "POST");
-  EXPECT_EQ(value_of(plain.headers, "Access-Control-Allow-Headers"), "authorization,content-type, X-Stainless-Lang");
-  EXPECT_EQ(value_of(plain.headers, "Vary"), "Access-Control-Request-Headers");
+  EXPECT_EQ(header_in(plain.headers, "Access-Control-Allow-Methods"), "POST");
+  EXPECT_EQ(header_in(plain.headers, "Access-Control-Allow-Headers"), "authorization,content-type, X-Stainless-Lang");
+  EXPECT_EQ(header_in(plain.headers, "Vary"), "Access-Control-Request-Headers");
   for (const std::string& odd :
        {std::string("a: b"), std::string("a\r\nb"), std::string("\xff"), std::string(), std::string(5000, 'a')})
-    EXPECT_EQ(value_of(answer(odd).headers, "Access-Control-Allow-Headers"), "none") << odd;
+    EXPECT_EQ(header_in(answer(odd).headers, "Access-Control-Allow-Headers"), "none") << odd;
 }
 
 TEST(Routes, OfHeadAndMethods) {
@@ -253,7 +253,7 @@ TEST(RateBucketTest, DebtsArePaidAndBounded) {
   EXPECT_TRUE(bucket.has(1));
 }
 
-ApiKeys keys_of(const std::string& text) {
+ApiKeys keys_from(const std::string& text) {
   EXPECT_GE(sodium_init(), 0);
   const auto folder = TemporaryFolder::create("baton_operations_test");
   const auto file = folder->path() / "keys";
@@ -264,16 +264,17 @@ ApiKeys keys_of(const std::string& text) {
 }
 
 TEST(RateLimitsTest, OfKeys) {
-  const ApiKeys keys = keys_of("a requests_per_minute=2 tokens_per_minute=600 running=3\nb tokens_per_minute=60\nc\n");
+  const ApiKeys keys =
+      keys_from("a requests_per_minute=2 tokens_per_minute=600 running=3\nb tokens_per_minute=60\nc\n");
   EXPECT_EQ(keys.all()[0].running_max, 3u);
   FakeClock clock;
   RateLimits limits(keys, clock);
   auto verdict = limits.take_request(0);
   EXPECT_TRUE(verdict.allowed);
-  EXPECT_EQ(value_of(verdict.headers, "x-ratelimit-limit-requests"), "2");
-  EXPECT_EQ(value_of(verdict.headers, "x-ratelimit-remaining-requests"), "1");
-  EXPECT_EQ(value_of(verdict.headers, "x-ratelimit-reset-requests"), "30s");
-  EXPECT_EQ(value_of(verdict.headers, "x-ratelimit-remaining-tokens"), "600");
+  EXPECT_EQ(header_in(verdict.headers, "x-ratelimit-limit-requests"), "2");
+  EXPECT_EQ(header_in(verdict.headers, "x-ratelimit-remaining-requests"), "1");
+  EXPECT_EQ(header_in(verdict.headers, "x-ratelimit-reset-requests"), "30s");
+  EXPECT_EQ(header_in(verdict.headers, "x-ratelimit-remaining-tokens"), "600");
   EXPECT_TRUE(limits.take_request(0).allowed);
   verdict = limits.take_request(0);
   EXPECT_FALSE(verdict.allowed);
@@ -287,8 +288,8 @@ TEST(RateLimitsTest, OfKeys) {
   limits.take_tokens(1, 59);
   verdict = limits.take_request(1);
   EXPECT_TRUE(verdict.allowed);
-  EXPECT_EQ(value_of(verdict.headers, "x-ratelimit-remaining-tokens"), "1");
-  EXPECT_EQ(value_of(verdict.headers, "x-ratelimit-limit-requests"), "none");
+  EXPECT_EQ(header_in(verdict.headers, "x-ratelimit-remaining-tokens"), "1");
+  EXPECT_EQ(header_in(verdict.headers, "x-ratelimit-limit-requests"), "none");
   limits.take_tokens(1, 121);
   verdict = limits.take_request(1);
   EXPECT_FALSE(verdict.allowed);
@@ -364,7 +365,7 @@ TEST(Config, OfOperations) {
   }
 }
 
-std::unique_ptr<Job> job_of(uint64_t number, uint32_t key, uint32_t running_max) {
+std::unique_ptr<Job> job_of_key(uint64_t number, uint32_t key, uint32_t running_max) {
   auto job = std::make_unique<Job>();
   job->number = number;
   job->caller.key = key;
@@ -375,10 +376,10 @@ std::unique_ptr<Job> job_of(uint64_t number, uint32_t key, uint32_t running_max)
 TEST(JobQueueTest, OfAKeyNoMoreRunThanMay) {
   JobQueue queue(100);
   for (uint64_t i = 0; i < 4; ++i) {
-    auto job = job_of(i, 7, 2);
+    auto job = job_of_key(i, 7, 2);
     ASSERT_EQ(queue.push(job), JobQueue::Pushed::kYes);
   }
-  auto other = job_of(10, 8, UINT32_MAX);
+  auto other = job_of_key(10, 8, UINT32_MAX);
   ASSERT_EQ(queue.push(other), JobQueue::Pushed::kYes);
   std::vector<uint64_t> taken;
   for (int i = 0; i < 3; ++i) taken.push_back(queue.pop()->number);
