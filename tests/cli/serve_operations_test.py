@@ -124,6 +124,15 @@ class AccessLog(WithFolder):
             self.assertEqual(sorted("decode_unit" in line for line in lines), [False, True])
             self.assertGreater(max(line.get("answer_tokens", 0) for line in lines), 0)
 
+    def test_a_listener_that_leaves(self):
+        with self.serve() as server:
+            listener = socket.create_connection(("127.0.0.1", server.port))
+            listener.sendall(b"GET /v1/timeline HTTP/1.1\r\nHost: x\r\n\r\n")
+            self.assertIn(b"200", listener.recv(100))
+            listener.close()
+            line = lines_of(self.log, 1)[0]  # at once, not with the next event
+            self.assertEqual((line["path"], line["status"], line["whole"]), ("/v1/timeline", 200, False))
+
     def test_prompts_only_where_asked(self):
         with self.serve("--access-log-prompts") as server:
             server.chat("What is a fern? " * 300, max_tokens=1)
@@ -144,7 +153,7 @@ class AccessLog(WithFolder):
             self.assertTrue(any(re.match(r"time=\S+ request_id=\S+ client=\S+ method=GET path=/health status=200 bytes=\d+ ", line)
                                 for line in server.log), server.log)
         done = subprocess.run([PROGRAM, "serve", "--access-log", "/no/such/folder/log"], capture_output=True, text=True)
-        self.assertEqual(done.returncode, 2)
+        self.assertEqual(done.returncode, 1)
         self.assertIn("/no/such/folder", done.stderr)
 
 
