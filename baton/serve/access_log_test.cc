@@ -111,7 +111,7 @@ TEST(AccessLineTest, NothingForgesALine) {
       EXPECT_EQ(json["path"], evil);
     }
     const auto fields = fields_in(line.text(AccessFormat::kText));
-    ASSERT_EQ(fields.size(), 11u);
+    ASSERT_EQ(fields.size(), 12u);
     EXPECT_EQ(fields[1], "request_id=" + quoted_as_json(evil));
     EXPECT_EQ(fields[4], "path=" + quoted_as_json(evil));
     EXPECT_EQ(fields[5], "status=200");
