@@ -221,7 +221,9 @@ BATON_INLINE __m256i four(const int8_t* a) {
   return _mm256_set1_epi32(bytes);
 }
 BATON_INLINE __m256i widen_add(__m256i sum, __m256i pairs) {
-  return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+  __m256i made = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+  __asm__("" : "+x"(made));
+  return made;
 }
 // Below 64: a pair of products fits 16 bits.
 BATON_INLINE I dot(I sum, B w, const int8_t* a) {
