@@ -15,12 +15,11 @@
 #include "baton/cli/paths.h"
 #include "baton/cli/prompt.h"
 #include "baton/cli/state_key.h"
+#include "baton/cli/step_tokens.h"
 #include "baton/state/checksum.h"
 
 namespace baton::cli {
 namespace {
-
-constexpr uint32_t kStepTokensMin = 128;  // a piece of a prompt, and 64 that decode
 
 Status check_batch_flags(const BatchFlags& flags) {
   std::vector<UsedPath> used = {{"IN", flags.in, PathKind::kFile}};
@@ -41,11 +40,7 @@ Status check_batch_flags(const BatchFlags& flags) {
   if (flags.no_reuse && flags.cache.bf16())
     return fail(Code::kInvalidInput,
                 "--no-reuse keeps no checkpoints: --checkpoint-dtype bf16 has no use; leave one out");
-  if (flags.step_tokens != 0 && flags.step_tokens < kStepTokensMin) {
-    return fail(Code::kInvalidInput, fmt::format("--step-tokens {}: {} at least, or 0: prompts are prefilled in pieces "
-                                                 "of 64, so that no answer shows them",
-                                                 flags.step_tokens, kStepTokensMin));
-  }
+  BATON_OK(check_step_tokens(flags.step_tokens));
   if (!flags.state_key.empty() && flags.cache.folder.empty())
     return fail(Code::kInvalidInput, "--state-key goes with --state-cache");
   return {};
@@ -202,12 +197,7 @@ std::unique_ptr<Command> add_batch(CLI::App& program) {
                   "requests at once, as far as memory goes; no answer depends on it (docs/batch.md)")
       ->capture_default_str()
       ->check(CLI::Range(1, 64));
-  app->add_option(
-         "--step-tokens", flags->step_tokens,
-         "tokens of a step, prefilled and decoded together, at most: fewer make answers come more evenly while "
-         "prompts are prefilled, and these slower; 128 at least, or 0: by time (docs/batch.md)")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 65536));
+  add_step_tokens(*app, flags->step_tokens);
   app->add_flag(
       "--no-reuse", flags->no_reuse,
       "prefill all of each prompt; else what prompts begin with alike is prefilled once, and no answer shows it");

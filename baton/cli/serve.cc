@@ -22,6 +22,7 @@
 #include "baton/cli/serve_operations.h"
 #include "baton/cli/service_notify.h"
 #include "baton/cli/state_key.h"
+#include "baton/cli/step_tokens.h"
 #include "baton/serve/app.h"
 #include "baton/serve/openapi.h"
 #include "baton/state/checksum.h"
@@ -42,6 +43,7 @@ Status check_serve_flags(const ServeFlags& flags) {
     return fail(Code::kInvalidInput,
                 "--dispatch chooses units and strategy: leave out --via, --strategy and "
                 "--verify-bridge, or --dispatch");
+  BATON_OK(check_step_tokens(flags.step_tokens));
   if (flags.no_reuse && !flags.cache.folder.empty())
     return fail(Code::kInvalidInput, "--no-reuse prefills all of each prompt: --state-cache has no use; leave one out");
   return {};
@@ -52,6 +54,7 @@ EngineLimits serve_limits(const ServeFlags& flags) {
   EngineLimits limits;
   limits.requests_active_max = flags.parallel;
   limits.requests_queued_max = 4096;  // further choices of those that run
+  limits.step_tokens_max = flags.step_tokens;
   limits.state_bytes_max = this_machine().memory_available_bytes / 4;
   if (!flags.no_reuse) limits.checkpoint_bytes_max = limits.state_bytes_max / 4;
   return limits;
@@ -280,6 +283,7 @@ std::unique_ptr<Command> add_serve(CLI::App& program) {
   app->add_option("--parallel", flags->parallel, "requests that run at once, as far as memory goes")
       ->capture_default_str()
       ->check(CLI::Range(1, 256));
+  add_step_tokens(*app, flags->step_tokens);
   app->add_option("--queue", flags->queue, "requests that wait; one more is answered 429")
       ->capture_default_str()
       ->check(CLI::Range(0, 16384));

@@ -37,7 +37,7 @@ struct ServeFlags : ServedFlags {
   std::string access_log, access_log_format = "text";
   bool access_log_prompts = false;
   uint16_t port = 8080;
-  uint32_t parallel = 8, queue = 512, drain_seconds = 30;
+  uint32_t parallel = 8, queue = 512, drain_seconds = 30, step_tokens = 0;
   bool no_reuse = false, openapi = false, quiet = false, dispatch = false, check_config = false;
   const CLI::App* app = nullptr;  // which of them were given
 };

@@ -22,8 +22,11 @@ class PrefillBudget {
 
   // Of the next step. Above the preferred size a multiple of it, else of the least that pays: units sum in pieces of
   // that size, so that how long earlier steps took does not show in the bits of a state.
-  uint32_t tokens() const {
-    const auto whole = static_cast<uint32_t>(tokens_);
+  uint32_t tokens() const { return tokens(step_ms_); }
+  // Of one that is to last so long; not below the preferred size where a step of step_ms is not.
+  uint32_t tokens(double ms) const {
+    const double least = std::clamp(tokens_, static_cast<double>(tokens_min_), static_cast<double>(preferred_));
+    const auto whole = static_cast<uint32_t>(std::clamp(tokens_ * ms / step_ms_, least, std::max(least, tokens_)));
     return whole > preferred_ ? whole / preferred_ * preferred_ : whole / tokens_min_ * tokens_min_;
   }
 

@@ -49,6 +49,19 @@ TEST(PrefillBudget, AboveThePreferredStepIsAMultipleOfIt) {
   EXPECT_EQ(settled(PrefillBudget(50, 64, 512), 0.2, &longest_ms), 192u);
 }
 
+// Half of the time is half of the tokens, in whole pieces, and one of them at least.
+TEST(PrefillBudget, OfAShorterStep) {
+  PrefillBudget budget(50, 64, 512);
+  for (int i = 0; i < 12; ++i) budget.learn(budget.tokens(), budget.tokens() * 0.15);
+  EXPECT_EQ(budget.tokens(), 320u);
+  EXPECT_EQ(budget.tokens(25), 128u);
+  EXPECT_EQ(budget.tokens(5), 64u);
+  EXPECT_EQ(budget.tokens(500), 320u);
+  budget.learn(64, 100);
+  EXPECT_EQ(budget.tokens(), 32u);
+  EXPECT_EQ(budget.tokens(25), 32u);
+}
+
 TEST(PrefillBudget, ShortRemaindersDoNotGrowItAndSlowOnesShrinkIt) {
   PrefillBudget budget(50, 64, 512);
   for (int i = 0; i < 6; ++i) budget.learn(budget.tokens(), 1);

@@ -29,7 +29,9 @@ struct EngineLimits {
   // Tokens of a step, prefilled and decoded together: a prefill leaves room for the decodes it takes along. 0: as many
   // as the two limits above allow, and the decodes beside them.
   uint32_t step_tokens_max = 0;
-  uint32_t decode_steps_per_prefill = 4;  // decode steps a lane runs between two prefill steps, when both wait
+  // Decode steps that a lane runs between two prefill steps at most, when both wait: as many as requests decode for
+  // each that waits for its prompt.
+  uint32_t decode_steps_per_prefill = 4;
   // Nothing starves: a request that waits while so many later ones are let in is next, and so is a work that a lane
   // passed over so many times, whatever their priority. What was let in so is not set aside again.
   uint32_t overtaken_max = 64;

@@ -79,7 +79,9 @@ bool Scheduler::shares_decode(const Candidate& candidate) {
 }
 
 uint64_t Scheduler::prefill_room(LaneIndex index, uint64_t decodes) const {
-  const uint64_t most = facts_.limits.step_tokens_max, budget = lanes_[index].budget.tokens();
+  // Whoever decodes beside it waits for half as long as others for a cancel.
+  const double ms = decodes > 0 ? facts_.limits.step_ms / 2 : facts_.limits.step_ms;
+  const uint64_t most = facts_.limits.step_tokens_max, budget = lanes_[index].budget.tokens(ms);
   if (most == 0 || budget + decodes <= most) return budget;
   // In pieces that the unit sums in, so that who came along does not show in bits, where there is room for one.
   const uint64_t piece = std::min<uint64_t>(budget, std::max(facts_.lanes[index].prefill_tokens_preferred, 1u));
@@ -96,6 +98,15 @@ void Scheduler::add_prefills(LaneIndex index, std::span<const Candidate> waiting
     chosen.push_back(next);
     room -= next.planned.tokens;
   }
+}
+
+uint64_t Scheduler::decode_turns(LaneIndex index, std::span<const Candidate> rivals, const Candidate& other) const {
+  const auto decoding = static_cast<uint64_t>(
+      std::count_if(rivals.begin(), rivals.end(), [](const Candidate& rival) { return rival.planned.decodes; }));
+  // None where the other takes those that decode along.
+  const uint64_t least = facts_.lanes[index].mixes && shares_prefill(other) ? 0 : 1;
+  return std::clamp<uint64_t>(decoding / (rivals.size() - decoding), least,
+                              std::max<uint64_t>(facts_.limits.decode_steps_per_prefill, least));
 }
 
 void Scheduler::order(LaneIndex index, std::vector<Candidate>& waiting) const {
@@ -126,7 +137,8 @@ void Scheduler::order(LaneIndex index, std::vector<Candidate>& waiting) const {
   const auto decode = std::find_if(waiting.begin(), end, decodes),
              other = std::find_if_not(waiting.begin(), end, decodes);
   const bool decode_now =
-      decode != end && (other == end || lanes_[index].decodes_since_prefill < facts_.limits.decode_steps_per_prefill);
+      decode != end && (other == end || lanes_[index].decodes_since_prefill <
+                                            decode_turns(index, std::span(waiting.begin(), end), *other));
   const auto next = decode_now ? decode : other;
   std::rotate(waiting.begin(), next, next + 1);
 }

@@ -179,6 +179,9 @@ class Scheduler {
   LaneIndex lane_of(const Sequence& sequence, const PlannedWork& planned) const;
   // By the rules of Request::priority, what is next in front: of a tenant's works decodes first, another one after so
   // many of them.
+  // Decode steps between two of the others, of those that are next by the same rule: the fewer decode beside those that
+  // do not, the fewer.
+  uint64_t decode_turns(LaneIndex index, std::span<const Candidate> rivals, const Candidate& other) const;
   void order(LaneIndex index, std::vector<Candidate>& waiting) const;
   // The works of the lane's next step, from all that wait for it, and the most tokens of a prefill in it.
   std::vector<Candidate> choose(LaneIndex index, std::vector<Candidate>& waiting, uint64_t* tokens_max);

@@ -115,36 +115,48 @@ struct Rig {
   std::unique_ptr<Lane> lane;
 };
 
-// 'D' and 'P' for each step of the lane while a request decodes and another's long prompt waits.
-std::string steps_of(uint32_t decode_steps_per_prefill) {
-  EngineLimits limits;
-  limits.decode_steps_per_prefill = decode_steps_per_prefill;
-  limits.prefill_factor_max = 1;
-  Rig rig(limits);
-  rig.submit(2, 4000);
-  rig.prefill_all();
-  rig.submit(400, 1);
+// 'D' and 'P' for each step of the lane while some decode and others' long prompts wait, 'M' for one of both.
+std::string steps_of(int decoding, int prefilling, bool mixes) {
+  EngineLimits limits{.requests_active_max = 16, .prefill_factor_max = 1, .decode_steps_per_prefill = 3};
+  fake::Behaviour behaviour;
+  behaviour.mixes = mixes;
+  behaviour.decode_seats_max = 16;
+  Rig rig(limits, behaviour);
+  for (int i = 0; i < decoding; ++i) rig.submit(2, 4000);
+  for (int i = 0; i < 4 * decoding; ++i) rig.step(*rig.next());
+  for (int i = 0; i < prefilling; ++i) rig.submit(1000, 1);
   std::string steps;
   while (steps.size() < 40) {
     std::optional<Work> work = rig.next();
     if (!work) break;
-    steps += decodes(*work) ? 'D' : 'P';
+    if (const auto* step = std::get_if<StepWork>(&work->body)) {
+      const bool prefills = step->prefill_tokens() > 0;
+      steps += !prefills ? 'D' : step->seats.back().decodes() ? 'M' : 'P';
+    }
     rig.step(std::move(*work));
   }
   return steps;
 }
 
-TEST(Scheduler, BetweenTwoPrefillStepsRunAsManyDecodeStepsAsItsLimitsSay) {
-  for (const uint32_t decodes : {1u, 3u, 4u}) {
-    const std::string steps = steps_of(decodes);
+// For each that waits for its prompt as many as decode for it, within the limit; none where they come along anyway.
+TEST(Scheduler, BetweenTwoPrefillStepsRunAsManyDecodeStepsAsAreDue) {
+  const auto expect = [](int decoding, int prefilling, bool mixes, size_t due) {
+    const std::string steps = steps_of(decoding, prefilling, mixes);
+    const char step = mixes ? 'M' : 'P';
     ASSERT_EQ(steps.size(), 40u);
-    const size_t first = steps.find('P'), last = steps.rfind('P');
+    const size_t first = steps.find(step), last = steps.rfind(step);
     ASSERT_LT(first, last) << steps;
-    // From the first prefill on: P, then exactly so many D, again and again.
-    for (size_t at = first; at + decodes + 1 <= last; at += decodes + 1) {
-      EXPECT_EQ(steps.substr(at, decodes + 2), "P" + std::string(decodes, 'D') + "P") << steps;
-    }
-  }
+    for (size_t at = first; at + due + 1 <= last; at += due + 1)
+      EXPECT_EQ(steps.substr(at, due + 2), step + std::string(due, 'D') + step) << steps;
+  };
+  expect(1, 1, false, 1);
+  expect(3, 1, false, 3);
+  expect(5, 1, false, 3);
+  expect(4, 2, false, 2);
+  expect(1, 4, false, 1);
+  expect(1, 4, true, 0);
+  expect(2, 1, true, 2);
+  expect(2, 2, true, 1);
 }
 
 TEST(Scheduler, ADecodeStepThatOthersWaitForReturnsAtOnce) {
@@ -215,7 +227,7 @@ TEST(Scheduler, APrefillTakesDecodesWithItWhereTheUnitMixes) {
     size_t mixed = 0, prefills = 0;
     for (int i = 0; i < 20; ++i) {
       std::optional<Work> work = rig.next();
-      ASSERT_TRUE(work);
+      if (!work) break;
       if (const auto* step = std::get_if<StepWork>(&work->body)) {
         prefills += step->prefill_tokens() > 0;
         mixed += step->prefill_tokens() > 0 && step->seats.back().decodes();

@@ -84,7 +84,7 @@ void answer_vectors(App& app, const ExchangePtr& exchange, const Protocol* proto
                     Answered (*make)(Embedder& embedder, const http::Exchange& exchange, Request& request)) {
   Service& service = app.service();
   if (!service.ready()) return respond_error(*exchange, protocol, ending());
-  const bool posted = service.post([&service, exchange, protocol, read, make] {
+  const bool posted = service.post(exchange->request().body.size(), [&service, exchange, protocol, read, make] {
     if (exchange->gone()) return;
     auto body = parse_body(exchange->request().body);
     if (!body) return respond_error(*exchange, protocol, body.error());

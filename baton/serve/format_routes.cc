@@ -73,7 +73,7 @@ std::vector<formats::OllamaModel> all_models(App& app) {
 // On a reader: what is made of the body, errors in the interface's form.
 void answer_format(App& app, const ExchangePtr& exchange, Json (*error_form)(const ApiError& error),
                    FormatAnswer (*make)(App& app, const Json& body)) {
-  const bool posted = app.service().post([&app, exchange, error_form, make] {
+  const bool posted = app.service().post(exchange->request().body.size(), [&app, exchange, error_form, make] {
     if (exchange->gone()) return;
     auto body = parse_body(exchange->request().body);
     auto answered = body ? make(app, *body) : FormatAnswer(tl::unexpected(body.error()));

@@ -50,7 +50,7 @@ Json model_json(const ServedEmbedder& served) {
 // On a reader: the body, the model it names, and what is to be done with both.
 void answer_with(App& app, const ExchangePtr& exchange, Answered (*make)(const Json& body, const ServedModel& model)) {
   Service& service = app.service();
-  const bool posted = service.post([&service, exchange, make] {
+  const bool posted = service.post(exchange->request().body.size(), [&service, exchange, make] {
     if (exchange->gone()) return;
     auto answered = [&]() -> Answered {
       auto body = parse_body(exchange->request().body);

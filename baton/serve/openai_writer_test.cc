@@ -143,6 +143,24 @@ TEST(OpenAiCompletionsWriter, LogprobsInColumns) {
   EXPECT_TRUE(body["id"].get<std::string>().starts_with("cmpl-"));
 }
 
+// Two tokens for one character, then one of white space and a letter.
+TEST(OpenAiCompletionsWriter, TokensWithinACharacter) {
+  ApiRequest request;
+  request.endpoint = openai::Endpoint::kCompletions;
+  request.logprobs = 1;
+  const std::vector<ShownLogprob> tokens = {
+      {"a", {97}, 1, -1.0f},
+      {"\xEF\xBF\xBD", {0xE6, 0x97}, 2, -1.0f, {{"\xEF\xBF\xBD", {0xE7}, 4, -2.0f}}},
+      {"\xEF\xBF\xBD", {0xA5}, 3, -1.0f},
+      {" b", {32, 98}, 5, -1.0f}};
+  const Json body = Json::parse(
+      openai_written(openai_completions(), request, {{Kind::kText, "a\xE6\x97\xA5 b"}}, Finish::kLength, tokens));
+  const Json& shown = body["choices"][0]["logprobs"];
+  EXPECT_EQ(shown["tokens"], Json::parse(R"(["a", "bytes:\\xe6\\x97", "bytes:\\xa5", " b"])"));
+  EXPECT_EQ(shown["text_offset"], Json::parse("[0, 1, 1, 2]"));
+  EXPECT_EQ(shown["top_logprobs"][1], Json::parse(R"({"bytes:\\xe7": -2.0, "bytes:\\xe6\\x97": -1.0})"));
+}
+
 TEST(OpenAiCompletionsWriter, Stream) {
   ApiRequest request;
   request.stream = true;

@@ -18,6 +18,8 @@ namespace {
 
 constexpr const char* kStopping = "the server is shutting down: ask another one, or later";
 constexpr uint64_t kReadMax = 4096;  // bodies that wait to be read, beside what the queue allows
+// A long body takes seconds to read: one thread has them all, at most so many wait for it, and it delays no others.
+constexpr uint64_t kLongBytes = uint64_t{1} << 18, kLongMax = 64;
 
 ApiError overloaded(std::string message) {
   return {.status = 429, .message = std::move(message), .type = "rate_limit_error", .code = "overloaded"};
@@ -84,7 +86,8 @@ Result<std::unique_ptr<Service>> Service::create(const ServiceOptions& options, 
 
 Status Service::start_threads() try {
   outbox_.start();
-  for (uint32_t i = 0; i < options_.readers; ++i) threads_.emplace_back([this] { read_loop(); });
+  for (uint32_t i = 0; i < options_.readers; ++i) threads_.emplace_back([this] { read_loop(work_); });
+  threads_.emplace_back([this] { read_loop(long_work_); });
   for (uint32_t i = 0; i < options_.parallel; ++i) threads_.emplace_back([this] { work_loop(); });
   return {};
 } catch (const std::system_error& error) {
@@ -121,7 +124,7 @@ void Service::take(const Protocol& protocol, ExchangePtr exchange, Caller caller
                          overloaded(fmt::format("{} requests wait: ask again later", now.reading + now.waiting)));
   }
   ++reading_;
-  const bool posted = post([this, &protocol, exchange, caller] {
+  const bool posted = post(exchange->request().body.size(), [this, &protocol, exchange, caller] {
     read(protocol, exchange, caller);
     --reading_;
   });
@@ -131,27 +134,29 @@ void Service::take(const Protocol& protocol, ExchangePtr exchange, Caller caller
   respond_error(*exchange, &protocol, overloaded("too many requests wait to be read: ask again later"));
 }
 
-bool Service::post(std::function<void()> work) {
+bool Service::post(uint64_t bytes, std::function<void()> work) {
   {
     const std::lock_guard lock(mutex_);
-    if (closing_ || work_.size() >= kReadMax + options_.queue_max) return false;
-    work_.push_back(std::move(work));
+    const bool is_long = bytes > kLongBytes;
+    auto& to = is_long ? long_work_ : work_;
+    if (closing_ || to.size() >= (is_long ? kLongMax : kReadMax + options_.queue_max)) return false;
+    to.push_back(std::move(work));
   }
-  came_.notify_one();
+  came_.notify_all();
   return true;
 }
 
-void Service::read_loop() {
+void Service::read_loop(std::deque<std::function<void()>>& work) {
   while (true) {
-    std::function<void()> work;
+    std::function<void()> next;
     {
       std::unique_lock lock(mutex_);
-      came_.wait(lock, [&] { return closing_ || !work_.empty(); });
-      if (work_.empty()) return;
-      work = std::move(work_.front());
-      work_.pop_front();
+      came_.wait(lock, [&] { return closing_ || !work.empty(); });
+      if (work.empty()) return;
+      next = std::move(work.front());
+      work.pop_front();
     }
-    work();
+    next();
   }
 }
 

@@ -45,8 +45,9 @@ class Service {
   // A request for an answer. Any thread, never waits: what there is no room for is refused here, before its body is
   // looked at.
   void take(const Protocol& protocol, ExchangePtr exchange, Caller caller);
-  // Other work that takes a while (a template, a tokenizer), on a reader. False: no room; nothing was done.
-  bool post(std::function<void()> work);
+  // Other work that takes a while (a template, a tokenizer) over a body of so many bytes, on a reader: long ones wait
+  // for each other alone. False: no room; nothing was done.
+  bool post(uint64_t bytes, std::function<void()> work);
 
   // Refuses what comes from now on, and answers what waits with 503.
   void stop();
@@ -67,7 +68,7 @@ class Service {
   friend class AnswerRun;
   Service(const ServiceOptions& options, ModelPool& models);
   Status start_threads();
-  void read_loop();
+  void read_loop(std::deque<std::function<void()>>& work);
   void work_loop();
   void read(const Protocol& protocol, const ExchangePtr& exchange, const Caller& caller);
   tl::expected<std::unique_ptr<Job>, ApiError> read_job(const Protocol& protocol, const ExchangePtr& exchange,
@@ -91,7 +92,7 @@ class Service {
   std::atomic<bool> stopped_{false}, cancelling_{false};
   std::mutex mutex_;
   std::condition_variable came_, idle_;
-  std::deque<std::function<void()>> work_;  // of readers
+  std::deque<std::function<void()>> work_, long_work_;  // of readers; of the one that takes long bodies
   bool closing_ = false;
   std::vector<std::thread> threads_;
 };

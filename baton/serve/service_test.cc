@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <functional>
 #include <mutex>
 #include <thread>
@@ -218,6 +219,26 @@ TEST_F(ServiceTest, WhatIsWrongDoesNotWait) {
   EXPECT_TRUE(comes([&] { return unknown->ended(); }));
   EXPECT_EQ(unknown->response().status, 404);
   runs->leave();
+}
+
+// However many, and however long they take.
+TEST_F(ServiceTest, LongBodiesDelayOnlyEachOther) {
+  std::atomic<bool> let{false};
+  std::atomic<int> done{0};
+  const auto hold = [&] {
+    while (!let) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    ++done;
+  };
+  int taken = 0;
+  while (taken < 1000 && service_->post(1 << 20, hold)) ++taken;
+  EXPECT_GT(taken, 8);
+  EXPECT_LT(taken, 100) << "they are bounded";
+  const auto small = ask();
+  EXPECT_TRUE(comes([&] { return small->ended(); }));
+  EXPECT_EQ(small->response().status, 200);
+  EXPECT_EQ(done, 0);
+  let = true;
+  EXPECT_TRUE(comes([&] { return done == taken; }));
 }
 
 TEST_F(ServiceTest, Drain) {

@@ -1,7 +1,11 @@
 // OpenAI's /v1/completions: text, no messages.
+#include <fmt/format.h>
+
+#include <iterator>
 #include <utility>
 
 #include "baton/serve/formats/openai.h"
+#include "baton/text/detokenizer.h"
 #include "baton/text/utf8.h"
 
 namespace baton::serve {
@@ -11,6 +15,15 @@ uint64_t characters_in(std::string_view text) {
   uint64_t count = 0;
   for (const char c : text) count += (static_cast<unsigned char>(c) & 0xC0) != 0x80 ? 1 : 0;
   return count;
+}
+
+// A token that is part of a character is told by its bytes, as OpenAI does: no two tokens look the same.
+std::string name_of(const ShownLogprob& token) {
+  const std::string_view bytes(reinterpret_cast<const char*>(token.bytes.data()), token.bytes.size());
+  if (is_utf8(bytes)) return token.token;
+  std::string name = "bytes:";
+  for (const uint8_t byte : token.bytes) fmt::format_to(std::back_inserter(name), "\\x{:02x}", byte);
+  return name;
 }
 
 class CompletionsWriter final : public OpenAiWriter {
@@ -23,7 +36,7 @@ class CompletionsWriter final : public OpenAiWriter {
     Json shown;
     if (request().logprobs) {
       shown = columns();
-      for (const ShownLogprob& token : logprobs) add(shown, token, of.characters);
+      for (const ShownLogprob& token : logprobs) add(shown, token, of);
     }
     if (of.logprobs.is_null()) {
       of.logprobs = shown;
@@ -43,7 +56,8 @@ class CompletionsWriter final : public OpenAiWriter {
  private:
   struct Choice {
     std::string text;
-    uint64_t characters = 0;  // of the tokens whose logprobs came
+    Utf8Stream stream;        // of the tokens whose logprobs came
+    uint64_t characters = 0;  // that ended in them
     Json logprobs;
     const char* finish = "stop";
   };
@@ -59,15 +73,19 @@ class CompletionsWriter final : public OpenAiWriter {
       for (const Json& value : values) to[name].push_back(value);
     }
   }
-  static void add(Json& to, const ShownLogprob& token, uint64_t& characters) {
-    to["tokens"].push_back(token.token);
+  // Tokens of one character have its offset.
+  static void add(Json& to, const ShownLogprob& token, Choice& of) {
+    const std::string name = name_of(token);
+    to["tokens"].push_back(name);
     to["token_logprobs"].push_back(logprob_json(token.logprob));
     Json top = Json::object();
-    for (const ShownLogprob& other : token.top) top[other.token] = logprob_json(other.logprob);
-    if (!top.contains(token.token)) top[token.token] = logprob_json(token.logprob);
+    for (const ShownLogprob& other : token.top) top[name_of(other)] = logprob_json(other.logprob);
+    if (!top.contains(name)) top[name] = logprob_json(token.logprob);
     to["top_logprobs"].push_back(logprob_json(token.logprob).is_null() ? Json(nullptr) : std::move(top));
-    to["text_offset"].push_back(characters);
-    characters += characters_in(token.token);
+    to["text_offset"].push_back(of.characters);
+    std::string ended;
+    of.stream.push({reinterpret_cast<const char*>(token.bytes.data()), token.bytes.size()}, &ended);
+    of.characters += characters_in(ended);
   }
   std::string chunk(uint32_t choice, const std::string& text, Json logprobs, const char* finish) {
     return event({{"index", choice},
