@@ -55,6 +55,7 @@ EngineLimits serve_limits(const ServeFlags& flags) {
   limits.requests_active_max = flags.parallel;
   limits.requests_queued_max = 4096;  // further choices of those that run
   limits.step_tokens_max = flags.step_tokens;
+  limits.checkpoints_stored_early = true;
   limits.state_bytes_max = this_machine().memory_available_bytes / 4;
   if (!flags.no_reuse) limits.checkpoint_bytes_max = limits.state_bytes_max / 4;
   return limits;

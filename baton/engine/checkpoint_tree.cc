@@ -235,22 +235,22 @@ std::vector<int32_t> CheckpointTree::tokens_of(const Node& node) {
   return tokens;
 }
 
-std::optional<FoundCheckpoint> CheckpointTree::next_to_store(uint32_t model, double ms) {
-  Node* least = nullptr;
+std::optional<FoundCheckpoint> CheckpointTree::next_to_store(uint32_t model, double ms, bool last) {
+  Node* next = nullptr;
   CheckpointKey of;
   for (const auto& entry : roots_) {
     const CheckpointKey& key = entry.first;
     if (!lasts(key, model)) continue;
     for_each(*entry.second, [&](Node& node) {
       if (node.passing != 0 || node.stored || (!node.used && node.ms() < ms)) return;
-      if (least != nullptr && priority(node) >= priority(*least)) return;
-      least = &node;
+      if (next != nullptr && (last ? priority(node) <= priority(*next) : priority(node) >= priority(*next))) return;
+      next = &node;
       of = key;
     });
   }
-  if (least == nullptr) return std::nullopt;
-  least->stored = true;
-  return FoundCheckpoint{of, tokens_of(*least), least->kept, least->ms()};
+  if (next == nullptr) return std::nullopt;
+  next->stored = true;
+  return FoundCheckpoint{of, tokens_of(*next), next->kept, next->ms()};
 }
 
 uint64_t CheckpointTree::replayed_tokens(const Node& node) {

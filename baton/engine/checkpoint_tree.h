@@ -66,9 +66,9 @@ class CheckpointTree {
   // All of a model that no tenant has, the most valuable first: that which drop_one would take last.
   std::vector<FoundCheckpoint> all_of(uint32_t model) const;
 
-  // Of all_of those the one that drop_one would take first, among those that nobody was given here yet and that are
-  // worth a file: one was used, or took `ms` to make. None: there is none.
-  std::optional<FoundCheckpoint> next_to_store(uint32_t model, double ms);
+  // Of all_of those the one that drop_one would take first, or `last`, among those that nobody was given here yet and
+  // that are worth a file: one was used, or took `ms` to make. None: there is none.
+  std::optional<FoundCheckpoint> next_to_store(uint32_t model, double ms, bool last = false);
 
   // Drops the least valuable one that nobody else holds. False: there is none.
   bool drop_one();

@@ -238,6 +238,22 @@ TEST(CheckpointTree, WhatIsStoredIsWorthIt) {
   EXPECT_EQ(tree.next_to_store(0, 0), std::nullopt) << "of another model";
 }
 
+TEST(CheckpointTree, TheMostValuableIsStoredFirstWhereThatIsAskedFor) {
+  CheckpointMemory memory;
+  CheckpointTree tree;
+  const CheckpointKey key{.model = 1};
+  const std::vector<int32_t> cheap = {1, 2, 3}, dear = {4, 5, 6, 7}, between = {8, 9, 8, 9};
+  const auto keep = [&](const std::vector<int32_t>& tokens, double ms_per_token) {
+    ASSERT_TRUE(tree.insert(key, tokens, {checkpoint_of(memory, tokens), {}}, ms_per_token));
+  };
+  keep(cheap, 10);
+  keep(dear, 250);
+  keep(between, 100);
+  std::vector<std::vector<int32_t>> stored;
+  while (const auto found = tree.next_to_store(1, 50, true)) stored.push_back(found->tokens);
+  EXPECT_EQ(stored, (std::vector<std::vector<int32_t>>{dear, between}));
+}
+
 // Of a question that is typed the last few stay, and none is for others, until somebody asks for it.
 TEST(CheckpointTree, WhatPassesIsForNobodyUntilItIsAskedFor) {
   CheckpointMemory memory;

@@ -15,6 +15,9 @@ struct EngineLimits {
   // Recurrent and convolution state in those of requests that reuse any (ReuseMode::kAny) as bf16: half of its bytes.
   // None of these is exact.
   bool checkpoint_bf16 = false;
+  // Each that is worth a file goes into the cache's folder as soon as there is time to write it, the most valuable
+  // first, so that a process that is killed leaves them. Else when they take half of their room.
+  bool checkpoints_stored_early = false;
   uint32_t checkpoint_tokens = 1024;  // a long prompt leaves one at each multiple of so many tokens; a multiple of 64
   // Decode steps of a lane that nothing else waits for are done in one go for about so long: each return to the
   // scheduler costs two wake-ups of threads, 0.1 to 0.2 ms on a small machine.

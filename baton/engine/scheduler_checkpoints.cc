@@ -7,7 +7,7 @@ namespace baton {
 namespace {
 
 // What took so long to make is worth a file, even if nobody has used it yet.
-constexpr double kStoredMs = 1000;
+constexpr double kStoredMs = 1000, kStoredEarlyMs = 10;
 
 }  // namespace
 
@@ -113,7 +113,9 @@ std::vector<FoundCheckpoint> Scheduler::lasting_checkpoints() const {
 
 std::optional<FoundCheckpoint> Scheduler::next_to_store() {
   const auto model = main_model();
-  if (!model || checkpoint_memory_.bytes() <= checkpoint_room() / 2) return std::nullopt;
+  if (!model) return std::nullopt;
+  if (facts_.limits.checkpoints_stored_early) return checkpoints_.next_to_store(*model, kStoredEarlyMs, true);
+  if (checkpoint_memory_.bytes() <= checkpoint_room() / 2) return std::nullopt;
   return checkpoints_.next_to_store(*model, kStoredMs);
 }
 

@@ -142,7 +142,7 @@ Result<ExprId> SchemaCompiler::object_value(const Json& schema, const std::strin
   for (const Json& name : schema.value("required", Json::array())) {
     if (std::ranges::find(required, name.get<std::string>()) == required.end()) required.push_back(name);
   }
-  const bool any = properties.empty() && required.empty() && keys.patterns.empty() &&
+  const bool any = !schema.contains("properties") && required.empty() && keys.patterns.empty() &&
                    (!schema.contains("additionalProperties") || schema["additionalProperties"] == true);
   Draft::Members members{.between = pieces_.comma(),
                          .close = pieces_.close_object(),

@@ -166,7 +166,8 @@ class Calls {
   Calls(CallForm form, Draft* draft, JsonPieces* pieces) : form_(form), draft_(*draft), pieces_(*pieces) {}
 
   Result<ExprId> call(const std::string& name, const Json& parameters) {
-    const Json schema = parameters.is_null() ? Json{{"type", "object"}} : parameters;
+    // Without parameters it takes none, as OpenAI has it.
+    const Json schema = parameters.is_null() ? Json{{"type", "object"}, {"properties", Json::object()}} : parameters;
     if (form_ == CallForm::kTaggedXml) return tags(name, schema);
     const bool object = schema.is_object() && schema.value("type", Json()) == "object";
     const Json typed = object ? schema : Json{{"allOf", Json::array({schema, Json{{"type", "object"}}})}};

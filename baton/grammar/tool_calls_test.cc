@@ -49,6 +49,7 @@ TEST(ToolCalls, TaggedJson) {
   EXPECT_FALSE(takes(
       form, "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"place\": \"\", \"days\": 10}}\n</tool_call>"));
   EXPECT_FALSE(takes(form, "<tool_call>\n{\"name\": \"other\", \"arguments\": {}}\n</tool_call>"));
+  EXPECT_FALSE(takes(form, "<tool_call>\n{\"name\": \"now\", \"arguments\": {\"a\": 1}}\n</tool_call>"));
   EXPECT_FALSE(takes(form, ""));
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <new>
+#include <random>
 #include <system_error>
 
 #include "baton/base/memory_reserve.h"
@@ -29,13 +30,19 @@ ApiError unavailable(std::string message) {
   return {.status = 503, .message = std::move(message), .type = "server_error", .code = "unavailable"};
 }
 
-// 24 letters and digits: a number that counts, and the time the server began, mixed.
+// 24 letters and digits: a number that counts, and what was drawn when the server began, mixed.
 std::string id_of(uint64_t number, uint64_t salt) {
   constexpr std::string_view kLetters = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
   std::string id;
   Random random(salt ^ (number * 0x9e3779b97f4a7c15ull));
   for (int i = 0; i < 24; ++i) id += kLetters[random.below(kLetters.size())];
   return id;
+}
+
+// Ids of two servers, or of two lives of one, differ.
+uint64_t random_salt() {
+  std::random_device device;
+  return uint64_t{device()} << 32 | device();
 }
 
 bool prompt_ends_in_thinking(const Runtime& runtime, const std::vector<int32_t>& tokens) {
@@ -76,7 +83,7 @@ void respond_error(http::Exchange& exchange, const Protocol* protocol, const Api
 }
 
 Service::Service(const ServiceOptions& options, ModelPool& models)
-    : options_(options), models_(models), queue_(options.queue_max) {}
+    : options_(options), models_(models), queue_(options.queue_max), salt_(random_salt()) {}
 
 Result<std::unique_ptr<Service>> Service::create(const ServiceOptions& options, ModelPool& models) {
   std::unique_ptr<Service> service(new Service(options, models));
@@ -226,7 +233,7 @@ void Service::begin_job(Job& job, const Protocol& protocol, const ExchangePtr& e
   job.read_ms = timeline_.now_ms();
   job.arrived_ms = job.read_ms - std::chrono::duration<double, std::milli>(now - exchange->request().arrived).count();
   job.head = {
-      id_of(job.number, static_cast<uint64_t>(timeline_.started())),
+      id_of(job.number, salt_),
       job.request.model.empty() ? job.model->name() : job.request.model, job.model->setup().fingerprint,
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count(),
       job.tokens.size()};

@@ -88,6 +88,7 @@ class Service {
   Timeline timeline_;
   Outbox outbox_;
   JobQueue queue_;
+  const uint64_t salt_;  // of ids
   std::atomic<uint64_t> next_number_{1}, reading_{0}, running_{0};
   std::atomic<bool> stopped_{false}, cancelling_{false};
   std::mutex mutex_;

@@ -470,6 +470,25 @@ class Drain(unittest.TestCase):
             self.assertEqual(cached[0], 0)
             self.assertGreaterEqual(cached[1], 64)
 
+    def test_states_outlive_a_kill(self):
+        with tempfile.TemporaryDirectory() as folder:
+            system = {"role": "system", "content": "Answer as a dictionary would, in few words. " * 150}
+            turns = [system, {"role": "user", "content": "What is a fern?"}]
+            with Server("--state-cache", folder) as server:
+                answer = server.ask("POST", "/v1/chat/completions", {"messages": turns, "max_tokens": 4})[2]
+                first = answer["id"]
+                turns += [answer["choices"][0]["message"], {"role": "user", "content": "And a moss?"}]
+                end = time.monotonic() + 30
+                while not any(found.stat().st_size > 4096 for found in pathlib.Path(folder).rglob("*")):
+                    self.assertLess(time.monotonic(), end, "no state was stored")
+                    time.sleep(0.05)
+                server.process.kill()
+                server.process.wait()
+            with Server("--state-cache", folder) as server:
+                answer = server.ask("POST", "/v1/chat/completions", {"messages": turns, "max_tokens": 4})[2]
+            self.assertGreaterEqual(answer["usage"]["prompt_tokens_details"]["cached_tokens"], 1024)
+            self.assertNotEqual(answer["id"], first)
+
 
 if __name__ == "__main__":
     unittest.main()
