@@ -104,6 +104,7 @@ Result<serve::AppOptions> app_options(const ServeFlags& flags) {
   }
   options.http.host = flags.host;
   options.http.port = flags.port;
+  options.hosts = flags.allow_hosts;
   options.http.unix_socket = flags.unix_socket;
   options.http.tls_certificate = flags.tls_certificate;
   options.http.tls_key = flags.tls_key;
@@ -249,6 +250,11 @@ int run_serve(ServeFlags& flags) {
 void add_listener(CLI::App& app, ServeFlags& flags) {
   app.add_option("--host", flags.host, "address to listen on; 0.0.0.0: all of this machine's")->capture_default_str();
   app.add_option("--port", flags.port, "port; 0: any that is free")->capture_default_str()->check(CLI::Range(0, 65535));
+  app.add_option(
+         "--allow-host", flags.allow_hosts,
+         "a name that it is asked for by, as a proxy in front of it sends it (repeatable); on a loopback address "
+         "without keys only localhost and addresses are answered")
+      ->allow_extra_args(false);
   takes_path(app.add_option("--unix-socket", flags.unix_socket, "listen on this socket instead"), PathKind::kOutput);
   takes_path(app.add_option("--tls-cert", flags.tls_certificate, "certificate chain for HTTPS (PEM)"), PathKind::kFile);
   takes_path(app.add_option("--tls-key", flags.tls_key, "its private key (PEM)"), PathKind::kFile);

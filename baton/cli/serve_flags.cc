@@ -84,6 +84,7 @@ Status apply_config(const serve::Config& config, ServeFlags& flags) {
   values.put("--access-log-format", server.access_log_format, flags.access_log_format);
   values.put("--access-log-prompts", server.access_log_prompts, flags.access_log_prompts);
   if (!values.given("--cors")) flags.cors = server.cors;
+  if (!values.given("--allow-host")) flags.allow_hosts = server.allow_hosts;
   if (server.reuse && !values.given("--no-reuse")) flags.no_reuse = !*server.reuse;
   if (config.models.empty() || values.given("--model")) return {};
   // What flags say of a model they say of all.

@@ -33,7 +33,7 @@ struct ServeFlags : ServedFlags {
   std::optional<StateKey> key;  // of state_key
   std::vector<std::string> embed;
   std::string host = "127.0.0.1", unix_socket, tls_certificate, tls_key, api_key_file, config;
-  std::vector<std::string> api_keys, cors;
+  std::vector<std::string> allow_hosts, api_keys, cors;
   std::string access_log, access_log_format = "text";
   bool access_log_prompts = false;
   uint16_t port = 8080;

@@ -8,6 +8,7 @@
 #include <cctype>
 
 #include "baton/base/random.h"
+#include "baton/serve/host_name.h"
 #include "baton/serve/request_note.h"
 #include "baton/serve/routes.h"
 
@@ -36,6 +37,13 @@ bool of_another_site(const http::Request& request) {
   if (origin == nullptr || host == nullptr) return false;
   const size_t scheme = origin->find("://");
   return scheme == std::string::npos || !same_word(std::string_view(*origin).substr(scheme + 3), *host);
+}
+
+// Where nobody else reaches it and keys guard nothing, a name of its own is all that tells a page of another site.
+bool guards_by_name(const AppOptions& options) {
+  const http::Options& http = options.http;
+  const bool loopback = http.host.starts_with("127.") || http.host == "::1" || same_word(http.host, "localhost");
+  return loopback && options.keys.empty() && http.unix_socket.empty() && http.tls_certificate.empty();
 }
 
 http::Response error_of_server(int status, const std::string& message) {
@@ -153,6 +161,16 @@ void App::route(const ExchangePtr& exchange) {
                           .message = "requests from pages of other sites are refused",
                           .type = "permission_error",
                           .code = "foreign_origin"});
+  }
+  const std::string* host = request.header("host");
+  if (!route->open && host != nullptr && guards_by_name(options_) && !is_own_host(*host, options_.hosts)) {
+    return respond_error(
+        *exchange, protocol,
+        {.status = 403,
+         .message = "the Host is no name of this server: ask for localhost or its address, or start it "
+                    "with --allow-host NAME",
+         .type = "permission_error",
+         .code = "foreign_host"});
   }
   auto caller = route->open ? Caller() : caller_of(request);
   if (!caller) return respond_error(*exchange, protocol, caller.error());

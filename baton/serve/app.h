@@ -17,6 +17,7 @@ namespace baton::serve {
 struct AppOptions {
   http::Options http;
   ServiceOptions service;
+  std::vector<std::string> hosts;            // names that it is asked for by, beside localhost and addresses
   ApiKeys keys;                              // empty: everybody may ask
   Cors cors;                                 // pages of other sites that may ask
   AccessLog* access_log = nullptr;           // null: none. Outlives the models, as the next

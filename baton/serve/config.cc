@@ -142,6 +142,7 @@ const Key<ServerConfig> kServerKeys[] = {
     BATON_CONFIG_KEY(ServerConfig, access_log, return log_of(value, key, place, to.access_log)),
     BATON_CONFIG_KEY(ServerConfig, access_log_format, return log_format_of(value, key, place, to.access_log_format)),
     BATON_CONFIG_KEY(ServerConfig, access_log_prompts, return flag_of(value, key, place, to.access_log_prompts)),
+    BATON_CONFIG_KEY(ServerConfig, allow_hosts, return strings_of(value, key, place, to.allow_hosts)),
     BATON_CONFIG_KEY(ServerConfig, cors, return origins_of(value, key, place, to.cors)),
 };
 

@@ -26,7 +26,7 @@ struct ServerConfig {
   std::filesystem::path access_log;  // "-" stays what it is
   std::string access_log_format;
   std::optional<bool> access_log_prompts;
-  std::vector<std::string> cors;
+  std::vector<std::string> cors, allow_hosts;
 };
 
 // [[models]]

@@ -94,10 +94,18 @@ Json body_of(std::string_view path) {
 Json operation_of(const Route& route) {
   Json made = {{"summary", route.summary}};
   if (route.method == "POST") made["requestBody"] = body_of(route.path);
+  const char* const form = route.path.starts_with("/api/")          ? "ollama_error"
+                           : route.path.starts_with("/v1/messages") ? "anthropic_error"
+                                                                    : "error";
   made["responses"] = {{"200", {{"description", "the answer"}}},
-                       {"default", {{"$ref", "#/components/responses/error"}}}};
+                       {"default", {{"$ref", std::string("#/components/responses/") + form}}}};
   if (!route.open) made["security"] = Json::array({{{"key", Json::array()}}, Json::object()});
   return made;
+}
+
+Json error_response(Json error, const char* description) {
+  Json body = {{"type", "object"}, {"required", Json::array({"error"})}, {"properties", {{"error", std::move(error)}}}};
+  return {{"description", description}, {"content", {{"application/json", {{"schema", std::move(body)}}}}}};
 }
 
 Json components() {
@@ -109,11 +117,18 @@ Json components() {
                   {"type", {{"type", "string"}}},
                   {"param", text_or_null},
                   {"code", text_or_null}}}};
-  Json body = {{"type", "object"}, {"required", Json::array({"error"})}, {"properties", {{"error", std::move(error)}}}};
-  Json response = {{"description", "an error; other interfaces' paths have it in their own form"},
-                   {"content", {{"application/json", {{"schema", std::move(body)}}}}}};
+  const Json anthropic = {{"type", "object"},
+                          {"required", {"message", "type"}},
+                          {"properties", {{"message", {{"type", "string"}}}, {"type", {{"type", "string"}}}}}};
+  const Json ollama = {{"anyOf", Json::array({{{"type", "string"}}, error})}};
   return {{"securitySchemes", {{"key", {{"type", "http"}, {"scheme", "bearer"}}}}},
-          {"responses", {{"error", std::move(response)}}}};
+          {"responses",
+           {{"error", error_response(std::move(error), "an error")},
+            {"anthropic_error", error_response(anthropic, "an error, as Anthropic's interface has it")},
+            {"ollama_error",
+             error_response(ollama,
+                            "an error, as Ollama's interface has it; as OpenAI's before it is known whose path "
+                            "it is")}}}};
 }
 
 }  // namespace

@@ -2,10 +2,10 @@
 #include "baton/serve/service.h"
 
 #include <fmt/format.h>
+#include <sodium.h>
 
 #include <algorithm>
 #include <new>
-#include <random>
 #include <system_error>
 
 #include "baton/base/memory_reserve.h"
@@ -41,8 +41,9 @@ std::string id_of(uint64_t number, uint64_t salt) {
 
 // Ids of two servers, or of two lives of one, differ.
 uint64_t random_salt() {
-  std::random_device device;
-  return uint64_t{device()} << 32 | device();
+  uint64_t salt = 0;
+  randombytes_buf(&salt, sizeof salt);
+  return salt;
 }
 
 bool prompt_ends_in_thinking(const Runtime& runtime, const std::vector<int32_t>& tokens) {
@@ -233,8 +234,8 @@ void Service::begin_job(Job& job, const Protocol& protocol, const ExchangePtr& e
   job.read_ms = timeline_.now_ms();
   job.arrived_ms = job.read_ms - std::chrono::duration<double, std::milli>(now - exchange->request().arrived).count();
   job.head = {
-      id_of(job.number, salt_),
-      job.request.model.empty() ? job.model->name() : job.request.model, job.model->setup().fingerprint,
+      id_of(job.number, salt_), job.request.model.empty() ? job.model->name() : job.request.model,
+      job.model->setup().fingerprint,
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count(),
       job.tokens.size()};
   job.writer = protocol.writer(job.request);

@@ -328,6 +328,18 @@ class Answers(unittest.TestCase):
             status, _, answer = self.server.ask("POST", "/v1/completions", {"prompt": ids})
             self.assertEqual((status, answer["error"]["param"]), (400, "prompt"))
 
+    def test_names_of_other_sites(self):
+        for host, status in (("evil.example", 403), (f"evil.example:{self.server.port}", 403), ("localhost", 200),
+                             (f"127.0.0.1:{self.server.port}", 200), ("[::1]", 200)):
+            answer = self.server.ask("GET", "/v1/models", headers={"Host": host, "Origin": "http://" + host})
+            self.assertEqual(answer[0], status, host)
+        self.assertEqual(self.server.ask("GET", "/v1/models", headers={"Host": "evil.example"})[2]["error"]["code"],
+                         "foreign_host")
+        self.assertEqual(self.server.ask("GET", "/health", headers={"Host": "evil.example"})[0], 200)
+        with Server("--allow-host", "box.example") as server:
+            self.assertEqual(server.ask("GET", "/v1/models", headers={"Host": "Box.example:80"})[0], 200)
+            self.assertEqual(server.ask("GET", "/v1/models", headers={"Host": "evil.example"})[0], 403)
+
     def test_paths_and_methods(self):
         self.assertEqual(self.server.ask("GET", "/nothing")[0], 404)
         self.assertEqual(self.server.ask("GET", "/v1/chat/completions")[0], 405)
@@ -479,7 +491,7 @@ class Drain(unittest.TestCase):
                 first = answer["id"]
                 turns += [answer["choices"][0]["message"], {"role": "user", "content": "And a moss?"}]
                 end = time.monotonic() + 30
-                while not any(found.stat().st_size > 4096 for found in pathlib.Path(folder).rglob("*")):
+                while not any(found.stat().st_size > 4096 for found in pathlib.Path(folder).rglob("*.state")):
                     self.assertLess(time.monotonic(), end, "no state was stored")
                     time.sleep(0.05)
                 server.process.kill()
