@@ -62,10 +62,11 @@ struct ApiRequest {
   bool echo = false;                 // of kCompletions: the prompt in front of the answer
   AnswerFormat format;
   ToolChoice tool_choice = ToolChoice::kAuto;
-  std::string tool_name;         // of kNamed
-  bool parallel_tools = true;    // more than one call in an answer
-  std::optional<bool> thinking;  // enable_thinking
-  bool load_only = false;        // no prompt: the model is loaded (user_data's "keep_alive" 0: let go), nothing runs
+  std::string tool_name;                   // of kNamed
+  bool parallel_tools = true;              // more than one call in an answer
+  std::optional<bool> thinking;            // enable_thinking
+  bool load_only = false;                  // no prompt: the model is loaded (keep_alive 0: let go), nothing runs
+  std::optional<double> keep_alive;        // seconds that the model stays behind it; below 0: for ever
   std::optional<uint32_t> context_tokens;  // that the client counts on: more than there are is refused
   Json user_data;  // what the protocol wants back in its answer (metadata, previous ids); null: nothing
 

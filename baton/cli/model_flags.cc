@@ -98,13 +98,16 @@ Status ModelFlags::settle() {
   return {};
 }
 
+Status ModelFlags::check_file() const {
+  if (std::error_code error; std::filesystem::exists(model, error) || error) return {};
+  return fail(Code::kNotFound,
+              fmt::format("{}: No such file or directory: -m takes a GGUF file or a Hugging Face folder on this "
+                          "machine; models are not fetched by name (scripts/fetch_smollm2.sh gets a small one)",
+                          model));
+}
+
 Result<std::unique_ptr<Runtime>> ModelFlags::open(const EngineLimits& limits, const StateCacheFlags& cache) const {
-  if (std::error_code error; !std::filesystem::exists(model, error) && !error) {
-    return fail(Code::kNotFound,
-                fmt::format("{}: No such file or directory: -m takes a GGUF file or a Hugging Face folder on this "
-                            "machine; models are not fetched by name (scripts/fetch_smollm2.sh gets a small one)",
-                            model));
-  }
+  BATON_OK(check_file());
   RuntimeOptions options;
   options.model = model;
   options.units = units_;

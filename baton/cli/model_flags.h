@@ -29,6 +29,8 @@ struct ModelFlags {
   // Fills the defaults; kInvalidInput for a strategy, unit or option that does not exist. Warns of more threads than
   // processors. Once.
   Status settle();
+  // kNotFound when there is none.
+  Status check_file() const;
   // `limits`: of the engine; tokens_max is by the context. `cache`: its key is borrowed for the runtime's life.
   Result<std::unique_ptr<Runtime>> open(const EngineLimits& limits = {}, const StateCacheFlags& cache = {}) const;
   void apply(Request& request) const;

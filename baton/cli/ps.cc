@@ -4,6 +4,7 @@
 #include "baton/base/terminal.h"
 #include "baton/cli/command.h"
 #include "baton/cli/http_get.h"
+#include "baton/cli/progress.h"
 
 namespace baton::cli {
 namespace {
@@ -12,6 +13,29 @@ struct PsFlags {
   std::string url = "http://127.0.0.1:8080", api_key;
   bool json = false;
 };
+
+std::string text(const OrderedJson& of, const char* name) {
+  const OrderedJson value = of.value(name, OrderedJson());
+  return terminal_safe(value.is_string() ? value.get<std::string>() : value.dump(-1, ' ', true), kNameShownMax);
+}
+
+uint64_t number(const OrderedJson& of, const char* name) {
+  const OrderedJson value = of.value(name, OrderedJson());
+  return value.is_number_unsigned() ? value.get<uint64_t>() : 0;
+}
+
+// "loaded, 31000000 bytes, 2 in use, unloads in 4 min 30 s"
+std::string state_of(const OrderedJson& model) {
+  std::string made = text(model, "state");
+  const bool loaded = made == "loaded";
+  made += fmt::format(", {} bytes", number(model, "bytes") + number(model, "state_bytes_max"));
+  const uint64_t in_use = number(model, "in_use"), waiting = number(model, "waiting");
+  if (loaded && in_use > 0) made += fmt::format(", {} in use", in_use);
+  if (waiting > 0) made += fmt::format(", {} wait for it", waiting);
+  const OrderedJson left = model.value("unloads_in_s", OrderedJson());
+  if (loaded && in_use == 0 && left.is_number()) made += ", unloads in " + duration_text(left.get<double>());
+  return made;
+}
 
 int show_server(PsFlags& flags) {
   const auto body = http_get(flags.url, "/props", flags.api_key);
@@ -23,16 +47,18 @@ int show_server(PsFlags& flags) {
     print_json(props);
     return kOk;
   }
-  const auto text = [](const OrderedJson& of, const char* name) {
-    const OrderedJson value = of.value(name, OrderedJson());
-    return terminal_safe(value.is_string() ? value.get<std::string>() : value.dump(-1, ' ', true), kNameShownMax);
-  };
   std::string shown;
   for (const OrderedJson& model : props["models"]) {
-    shown += fmt::format("model    {}: {} parameters, context {}, prefill {}, decode {}, {}\n", text(model, "id"),
-                         text(model, "parameters"), text(model, "context"), text(model, "prefill_unit"),
-                         text(model, "decode_unit"), text(model, "strategy"));
+    shown += fmt::format("model    {}: {}; {} parameters, context {}, prefill {}, decode {}, {}\n", text(model, "id"),
+                         state_of(model), text(model, "parameters"), text(model, "context"),
+                         text(model, "prefill_unit"), text(model, "decode_unit"), text(model, "strategy"));
   }
+  for (const OrderedJson& model : props.value("embedding_models", OrderedJson::array())) {
+    shown += fmt::format("vectors  {}: {}; {} parameters, {} tokens\n", text(model, "id"), state_of(model),
+                         text(model, "parameters"), text(model, "context"));
+  }
+  const OrderedJson memory = props.value("memory", OrderedJson::object());
+  shown += fmt::format("memory   {} of {} bytes\n", text(memory, "loaded_bytes"), text(memory, "budget_bytes"));
   const OrderedJson& usage = props["usage"];
   shown +=
       fmt::format("running  {} of {}\nwaiting  {} of {}\nstates   {} bytes, and {} checkpoints of {} bytes\n",

@@ -1,16 +1,13 @@
-// `baton serve`: a model behind HTTP, until it is told to end.
+// `baton serve`: models behind HTTP, until it is told to end.
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <atomic>
 #include <chrono>
 #include <memory>
-#include <span>
 #include <thread>
 
 #include "baton/api/machine_facts.h"
-#include "baton/base/machine.h"
-#include "baton/base/random.h"
 #include "baton/base/terminal.h"
 #include "baton/cli/command.h"
 #include "baton/cli/figures.h"
@@ -19,13 +16,13 @@
 #include "baton/cli/progress.h"
 #include "baton/cli/prompt.h"
 #include "baton/cli/serve_flags.h"
+#include "baton/cli/serve_models.h"
 #include "baton/cli/serve_operations.h"
 #include "baton/cli/service_notify.h"
 #include "baton/cli/state_key.h"
 #include "baton/cli/step_tokens.h"
 #include "baton/serve/app.h"
 #include "baton/serve/openapi.h"
-#include "baton/state/checksum.h"
 
 namespace baton::cli {
 namespace {
@@ -47,51 +44,6 @@ Status check_serve_flags(const ServeFlags& flags) {
   if (flags.no_reuse && !flags.cache.folder.empty())
     return fail(Code::kInvalidInput, "--no-reuse prefills all of each prompt: --state-cache has no use; leave one out");
   return {};
-}
-
-// As a batch has it: a quarter of what is free for states, of that a quarter for those at rest.
-EngineLimits serve_limits(const ServeFlags& flags) {
-  EngineLimits limits;
-  limits.requests_active_max = flags.parallel;
-  limits.requests_queued_max = 4096;  // further choices of those that run
-  limits.step_tokens_max = flags.step_tokens;
-  limits.checkpoints_stored_early = true;
-  limits.state_bytes_max = this_machine().memory_available_bytes / 4;
-  if (!flags.no_reuse) limits.checkpoint_bytes_max = limits.state_bytes_max / 4;
-  return limits;
-}
-
-// What answers follow, beside their requests.
-std::string fingerprint_of_server(const ServedFlags& flags, const Runtime& runtime) {
-  const OrderedJson facts = {{"model", model_name(flags.model.model)},
-                             {"parameters", runtime.model().parameter_count()},
-                             {"bytes", runtime.model().weight_bytes()},
-                             {"units", {flags.model.prefill_unit, flags.model.via_unit, flags.model.decode_unit}},
-                             {"options", flags.model.units_that_show()},
-                             {"context", runtime.context_tokens()},
-                             {"strategy", flags.model.strategy}};
-  const std::string text = facts.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
-  return fmt::format("fp_{:016x}", checksum(std::as_bytes(std::span(text))));
-}
-
-serve::ModelSetup setup_of(const ServeFlags& server, const ServedFlags& flags, const Runtime& runtime,
-                           uint64_t state_bytes_max, std::atomic<uint64_t>& draws) {
-  serve::ModelSetup setup;
-  setup.name = flags.name.empty() ? model_name(flags.model.model) : flags.name;
-  setup.aliases = flags.aliases;
-  setup.fingerprint = fingerprint_of_server(flags, runtime);
-  setup.stops = flags.sampling.stops;
-  setup.thinking = flags.thinking.asked();
-  setup.reuse = !server.no_reuse && flags.model.verify == "off";
-  setup.dispatch = server.dispatch;
-  setup.state_bytes_max = state_bytes_max;
-  setup.prepare = [&flags, &draws](Request& request) {
-    flags.sampling.apply(request);
-    flags.model.apply(request);
-    // Without a seed of its own each request has another one.
-    if (flags.sampling.seed < 0) request.sampler.seed = Random(draws++).next() >> 1;
-  };
-  return setup;
 }
 
 Result<serve::AppOptions> app_options(const ServeFlags& flags) {
@@ -118,20 +70,6 @@ Result<serve::AppOptions> app_options(const ServeFlags& flags) {
   return options;
 }
 
-// --embed: each by the name of its file or folder.
-Status add_embedders(const ServeFlags& flags, serve::ModelPool& pool) {
-  for (const std::string& path : flags.embed) {
-    EmbedderOptions options;
-    options.model = path;
-    options.threads = flags.model.threads;
-    BATON_TRY(auto embedder, Embedder::open(options));
-    if (!flags.quiet) fmt::print(stderr, "baton: {} makes vectors on {}\n", model_name(path), embedder->placed());
-    BATON_TRY(auto served, serve::ServedEmbedder::create(model_name(path), {}, std::move(embedder)));
-    pool.add(std::move(served));
-  }
-  return {};
-}
-
 bool open_to_others(const ServeFlags& flags) {
   return flags.unix_socket.empty() && flags.host != "127.0.0.1" && flags.host != "::1" && flags.host != "localhost";
 }
@@ -155,31 +93,6 @@ void serve_until_told(const ServeFlags& flags, serve::App& app, InterruptScope& 
   if (!app.drain(std::chrono::seconds(flags.drain_seconds)))
     spdlog::warn("--drain-seconds {}: what still ran was cut off", flags.drain_seconds);
   app.close();
-}
-
-// The models, each ready to answer; or the exit code.
-std::optional<int> open_models(ServeFlags& flags, std::atomic<uint64_t>& draws, serve::ModelPool& pool) {
-  EngineLimits limits = serve_limits(flags);
-  limits.state_bytes_max /= flags.others.size() + 1;
-  limits.checkpoint_bytes_max /= flags.others.size() + 1;
-  std::vector<ServedFlags*> models = {&flags};
-  for (const auto& other : flags.others) models.push_back(other.get());
-  for (ServedFlags* served : models) {
-    auto runtime = served->model.open(limits, flags.cache);
-    if (!runtime) return report(with_flags(runtime.error()));
-    const TextModel& text = (*runtime)->text();
-    if (!text.tokenizer) return report(no_tokenizer(text).value());
-    served->thinking.warn(text);
-    if (!flags.quiet) say_bundled_model(served->model);
-    auto setup = setup_of(flags, *served, **runtime, limits.state_bytes_max, draws);
-    pool.add(std::make_unique<serve::ServedModel>(std::move(setup), *std::move(runtime)));
-    if (!flags.dispatch) continue;
-    progress("measuring the units");
-    const auto measured = pool.all().back()->measure();
-    progress("");
-    if (!measured) return report(measured.error());
-  }
-  return std::nullopt;
 }
 
 // --config, and --check-config; the exit code where it is all there is to do.
@@ -212,6 +125,7 @@ int run_serve(ServeFlags& flags) {
   ServiceNotify manager;
   if (const auto code = read_config_of(flags)) return *code;
   if (const auto status = check_serve_flags(flags); !status) return report_usage(status.error());
+  settle_served(flags);
   if (const auto status = settle_models(flags); !status) return report_usage(status.error());
   auto key = read_state_key(flags.state_key);
   if (!key) return report(key.error());
@@ -226,10 +140,9 @@ int run_serve(ServeFlags& flags) {
   if (open_to_others(flags) && options->keys.empty())
     spdlog::warn("--host {}: whoever reaches this machine may ask; --api-key-file asks for keys", flags.host);
   std::atomic<uint64_t> draws = static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
-  serve::ModelPool pool;
-  if (const auto code = open_models(flags, draws, pool)) return *code;
-  if (const auto added = add_embedders(flags, pool); !added) return report(added.error());
-  auto app = serve::App::open(*std::move(options), pool);
+  const auto pool = open_pool(flags, draws);
+  if (!pool) return report(with_flags(pool.error()));
+  auto app = serve::App::open(*std::move(options), **pool);
   if (!app) return report(app.error());
   fmt::print(stderr, "baton: listening on {}\n", (*app)->address());
   manager.watch();
@@ -238,12 +151,7 @@ int run_serve(ServeFlags& flags) {
   serve_until_told(flags, **app, interrupts, manager);
   manager.check(nullptr);
   app->reset();
-  if (!flags.cache.folder.empty()) {
-    for (const auto& model : pool.all()) {
-      if (const auto saved = model->save_checkpoints({}); !saved)
-        spdlog::warn("--state-cache: not all states were saved: {}", saved.error().message);
-    }
-  }
+  (*pool)->close(true);
   return kOk;
 }
 
@@ -291,6 +199,19 @@ std::unique_ptr<Command> add_serve(CLI::App& program) {
       ->capture_default_str()
       ->check(CLI::Range(1, 256));
   add_step_tokens(*app, flags->step_tokens);
+  app->add_option(
+         "--memory-budget", flags->memory_budget,
+         "bytes for the weights and states of all loaded models together, 8GiB; those that nobody uses make room "
+         "for others (default: what is free at the start)")
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 50));
+  app->add_option_function<std::string>(
+         "--keep-alive", [flags](const std::string& text) { flags->keep_alive_default = serve::parse_seconds(text); },
+         "how long a model that was loaded on demand stays while nobody asks: 90s, 1h30m; -1s: for ever")
+      ->default_str("5m")
+      ->check([](const std::string& text) {
+        return serve::parse_seconds(text) ? std::string() : "takes a time like 5m, 90s or 1h30m; -1s: for ever";
+      });
   app->add_option("--queue", flags->queue, "requests that wait; one more is answered 429")
       ->capture_default_str()
       ->check(CLI::Range(0, 16384));
@@ -306,6 +227,11 @@ std::unique_ptr<Command> add_serve(CLI::App& program) {
                              "file with a secret of at least 32 bytes: states of --state-cache carry a MAC under it"),
              PathKind::kFile);
   flags->model.add_to(*app);
+  app->get_option("--model")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeFirst)
+      ->description(
+          "model: a Hugging Face folder or a GGUF file (default: the bundled model); repeatable: the first is "
+          "loaded at the start, the others when they are asked for");
   flags->sampling.add_to(*app);
   flags->thinking.add_to(*app);
   app->add_flag("--openapi", flags->openapi, "print what it answers as an OpenAPI document, and end");

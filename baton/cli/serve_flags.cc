@@ -2,7 +2,6 @@
 #include "baton/cli/serve_flags.h"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <filesystem>
 
@@ -57,8 +56,8 @@ Status apply_model(const serve::ModelConfig& config, const Values& values, Serve
     (*config.thinking ? flags.thinking.on : flags.thinking.off) = true;
   if (!config.stop.empty() && !values.given("--stop")) sampling.stops = config.stop;
   if (const auto stops = StopStrings::create(sampling.stops); !stops) return fail(stops.error());
-  if (config.keep_alive && config.keep_alive->count() >= 0)
-    spdlog::warn("model '{}': keep_alive: models stay loaded as long as the server runs", config.name);
+  flags.keep_alive = config.keep_alive;
+  flags.at_start = config.preload.value_or(false);
   return {};
 }
 
@@ -85,19 +84,43 @@ Status apply_config(const serve::Config& config, ServeFlags& flags) {
   values.put("--access-log-prompts", server.access_log_prompts, flags.access_log_prompts);
   if (!values.given("--cors")) flags.cors = server.cors;
   if (!values.given("--allow-host")) flags.allow_hosts = server.allow_hosts;
+  if (!values.given("--memory-budget")) flags.memory_budget = server.memory_budget;
+  if (!values.given("--keep-alive")) flags.keep_alive_default = server.keep_alive;
   if (server.reuse && !values.given("--no-reuse")) flags.no_reuse = !*server.reuse;
   if (config.models.empty() || values.given("--model")) return {};
   // What flags say of a model they say of all.
   const ServedFlags given = flags;
-  for (size_t i = 0; i < config.models.size(); ++i) {
-    ServedFlags& model = i == 0 ? flags : *flags.others.emplace_back(std::make_unique<ServedFlags>(given));
-    if (i > 0) model.aliases.clear();
-    if (auto applied = apply_model(config.models[i], values, model); !applied)
-      return fail(Error(applied.error()).in(fmt::format("{}:{}", flags.config, config.models[i].line)));
+  bool first = true;
+  for (const serve::ModelConfig& config_of : config.models) {
+    if (config_of.embed) {
+      flags.embedders.push_back({config_of.path.string(), config_of.name, config_of.aliases,
+                                 config_of.threads.value_or(given.model.threads), config_of.preload.value_or(false),
+                                 config_of.keep_alive});
+      continue;
+    }
+    ServedFlags& model = first ? flags : *flags.others.emplace_back(std::make_unique<ServedFlags>(given));
+    if (!first) model.aliases.clear();
+    if (auto applied = apply_model(config_of, values, model); !applied)
+      return fail(Error(applied.error()).in(fmt::format("{}:{}", flags.config, config_of.line)));
+    if (first) model.at_start = config_of.preload.value_or(true);
+    first = false;
   }
-  if (config.models.size() > 1 && !flags.cache.folder.empty())
-    return fail(Code::kInvalidInput, "a state cache is of one model: leave it out, or serve one");
   return {};
+}
+
+void settle_served(ServeFlags& flags) {
+  const auto models = flags.app->get_option("--model")->results();
+  for (size_t i = 1; i < models.size(); ++i) {
+    ServedFlags& other = *flags.others.emplace_back(std::make_unique<ServedFlags>(flags));
+    other.model.model = models[i];
+    other.aliases.clear();
+    other.at_start = false;
+  }
+  for (const std::string& path : flags.embed) {
+    ServedEmbedFlags& embedder = flags.embedders.emplace_back();
+    embedder.path = path;
+    embedder.threads = flags.model.threads;
+  }
 }
 
 }  // namespace baton::cli

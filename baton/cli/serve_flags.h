@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -23,11 +24,26 @@ struct ServedFlags {
   ThinkingFlags thinking;
   std::string name;  // empty: that of its file
   std::vector<std::string> aliases;
+  bool at_start = false;                           // else it is loaded when it is asked for
+  std::optional<std::chrono::seconds> keep_alive;  // of the file
+};
+
+// Of one that makes vectors.
+struct ServedEmbedFlags {
+  std::string path, name;  // name: empty: that of its file
+  std::vector<std::string> aliases;
+  uint32_t threads = 0;
+  bool at_start = false;
+  std::optional<std::chrono::seconds> keep_alive;
 };
 
 // Of the server, and its first model.
 struct ServeFlags : ServedFlags {
-  std::vector<std::unique_ptr<ServedFlags>> others;  // models of the file
+  ServeFlags() { at_start = true; }
+  std::vector<std::unique_ptr<ServedFlags>> others;  // further models, of -m or of the file
+  std::vector<ServedEmbedFlags> embedders;           // of --embed and the file
+  std::optional<uint64_t> memory_budget;
+  std::optional<std::chrono::seconds> keep_alive_default;  // of --keep-alive
   StateCacheFlags cache;
   std::string state_key;
   std::optional<StateKey> key;  // of state_key
@@ -44,5 +60,7 @@ struct ServeFlags : ServedFlags {
 
 // What no flag says; the file's models where -m names none. kInvalidInput: what only the model's flags could tell.
 Status apply_config(const serve::Config& config, ServeFlags& flags);
+// Behind it: the models of -m and --embed, and which is loaded at the start.
+void settle_served(ServeFlags& flags);
 
 }  // namespace baton::cli

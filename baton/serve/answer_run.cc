@@ -264,6 +264,7 @@ void AnswerRun::finish() {
     tail.reasoning_tokens += choice.reasoning_tokens;
   }
   const double server_queue_ms = submitted_ms_ - job_.arrived_ms;
+  tail.load_ms = job_.load_ms;
   tail.queue_ms = server_queue_ms + first.queue_ms;
   tail.prefill_ms = first.prefill_ms;
   for (const float ms : first.token_ms) tail.decode_ms += ms;

@@ -7,6 +7,7 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <charconv>
 #include <set>
 #include <span>
 #include <utility>
@@ -94,6 +95,24 @@ Status strings_of(const toml::node& value, const std::string& key, const Place& 
   return {};
 }
 
+Status keep_alive_of(const toml::node& value, const std::string& key, const Place& place,
+                     std::optional<std::chrono::seconds>& to) {
+  if (const auto number = value.value_exact<int64_t>())
+    to = std::chrono::seconds(std::min(*number, kYearSeconds + 1));
+  else if (const auto text = value.value_exact<std::string>())
+    to = parse_seconds(*text);
+  if (!to) return place.refuse(value, key + " must be seconds, or a time like \"5m\" or \"1h30m\"");
+  if (to->count() > kYearSeconds) return place.refuse(value, key + " is more than a year: below 0 it stays for ever");
+  to = std::max(*to, std::chrono::seconds(-1));
+  return {};
+}
+
+Status bytes_of(const toml::node& value, const std::string& key, const Place& place, std::optional<uint64_t>& to) {
+  if (const auto number = value.value_exact<int64_t>(); number && *number > 0) to = static_cast<uint64_t>(*number);
+  if (const auto text = value.value_exact<std::string>()) to = parse_bytes(*text);
+  return to ? Status() : Status(place.refuse(value, key + " must be bytes, or a size like \"500M\" or \"8GiB\""));
+}
+
 // A member of the section, read as it is declared.
 #define BATON_CONFIG_KEY(to_type, name, ...)                                       \
   {                                                                                \
@@ -133,6 +152,8 @@ const Key<ServerConfig> kServerKeys[] = {
     BATON_CONFIG_KEY(ServerConfig, reuse, return flag_of(value, key, place, to.reuse)),
     BATON_CONFIG_KEY(ServerConfig, quiet, return flag_of(value, key, place, to.quiet)),
     BATON_CONFIG_NUMBER(ServerConfig, state_cache_bytes, uint64_t, 1, INT64_MAX),
+    BATON_CONFIG_KEY(ServerConfig, memory_budget, return bytes_of(value, key, place, to.memory_budget)),
+    BATON_CONFIG_KEY(ServerConfig, keep_alive, return keep_alive_of(value, key, place, to.keep_alive)),
     BATON_CONFIG_KEY(ServerConfig, unix_socket, return path_of(value, key, place, to.unix_socket)),
     BATON_CONFIG_KEY(ServerConfig, tls_cert, return path_of(value, key, place, to.tls_cert)),
     BATON_CONFIG_KEY(ServerConfig, tls_key, return path_of(value, key, place, to.tls_key)),
@@ -163,36 +184,6 @@ Status strategy_of(const toml::node& value, const std::string& key, const Place&
 Status verify_of(const toml::node& value, const std::string& key, const Place& place, std::string& to) {
   BATON_TRY(to, string_of(value, key, place));
   if (const auto mode = parse_verify_mode(to); !mode) return place.refuse(value, key + ": " + mode.error().message);
-  return {};
-}
-
-// "1h30m", "90s", seconds; std::nullopt: none of these.
-std::optional<int64_t> seconds_of(std::string_view text) {
-  const bool negative = text.starts_with('-');
-  if (negative) text.remove_prefix(1);
-  int64_t sum = 0;
-  if (text.empty()) return std::nullopt;
-  while (!text.empty()) {
-    int64_t number = 0;
-    size_t digits = 0;
-    for (; digits < text.size() && digits < 9 && text[digits] >= '0' && text[digits] <= '9'; ++digits)
-      number = number * 10 + (text[digits] - '0');
-    if (digits == 0 || digits == text.size()) return std::nullopt;
-    const char unit = text[digits];
-    if (unit != 's' && unit != 'm' && unit != 'h') return std::nullopt;
-    sum += number * (unit == 's' ? 1 : unit == 'm' ? 60 : 3600);
-    text.remove_prefix(digits + 1);
-  }
-  return negative ? -sum : sum;
-}
-
-Status keep_alive_of(const toml::node& value, const std::string& key, const Place& place,
-                     std::optional<std::chrono::seconds>& to) {
-  auto seconds = value.value_exact<int64_t>();
-  if (const auto text = value.value_exact<std::string>()) seconds = seconds_of(*text);
-  if (!seconds) return place.refuse(value, key + " must be seconds, or a time like \"5m\" or \"1h30m\"");
-  if (*seconds > kYearSeconds) return place.refuse(value, key + " is more than a year: below 0 it stays for ever");
-  to = std::chrono::seconds(std::max<int64_t>(*seconds, -1));
   return {};
 }
 
@@ -234,6 +225,9 @@ const Key<ModelConfig> kModelKeys[] = {
     BATON_CONFIG_KEY(ModelConfig, name, BATON_TRY(to.name, string_of(value, key, place)); return {}),
     BATON_CONFIG_KEY(ModelConfig, path, return path_of(value, key, place, to.path)),
     BATON_CONFIG_KEY(ModelConfig, aliases, return strings_of(value, key, place, to.aliases)),
+    BATON_CONFIG_KEY(ModelConfig, embed, std::optional<bool> flag; BATON_OK(flag_of(value, key, place, flag));
+                     to.embed = *flag; return {}),
+    BATON_CONFIG_KEY(ModelConfig, preload, return flag_of(value, key, place, to.preload)),
     BATON_CONFIG_KEY(ModelConfig, prefill, return unit_of(value, key, place, to.prefill)),
     BATON_CONFIG_KEY(ModelConfig, via, return unit_of(value, key, place, to.via)),
     BATON_CONFIG_KEY(ModelConfig, decode, return unit_of(value, key, place, to.decode)),
@@ -256,6 +250,7 @@ Status read_models(const toml::node& node, const Place& place, std::vector<Model
     model.line = static_cast<int>(each.source().begin.line);
     BATON_OK(read_table<ModelConfig>(each, "models", kModelKeys, place, model));
     if (model.name.empty()) return place.refuse(each, "a model has no name");
+    if (model.embed && model.path.empty()) return place.refuse(each, "a model that makes vectors has no path");
     std::vector<std::string> own = model.aliases;
     own.push_back(model.name);
     for (const std::string& name : own) {
@@ -266,6 +261,43 @@ Status read_models(const toml::node& node, const Place& place, std::vector<Model
 }
 
 }  // namespace
+
+std::optional<std::chrono::seconds> parse_seconds(std::string_view text) {
+  const bool negative = text.starts_with('-');
+  if (negative) text.remove_prefix(1);
+  int64_t sum = 0;
+  if (text.empty()) return std::nullopt;
+  while (!text.empty()) {
+    int64_t number = 0;
+    size_t digits = 0;
+    for (; digits < text.size() && digits < 9 && text[digits] >= '0' && text[digits] <= '9'; ++digits)
+      number = number * 10 + (text[digits] - '0');
+    if (digits == 0 || digits == text.size()) return std::nullopt;
+    const char unit = text[digits];
+    if (unit != 's' && unit != 'm' && unit != 'h') return std::nullopt;
+    sum = std::min(sum + number * (unit == 's' ? 1 : unit == 'm' ? 60 : 3600), kYearSeconds + 1);
+    text.remove_prefix(digits + 1);
+  }
+  return std::chrono::seconds(negative ? -sum : sum);
+}
+
+std::optional<uint64_t> parse_bytes(std::string_view text) {
+  constexpr std::string_view kUnits = "KMGT";
+  uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || number == 0) return std::nullopt;
+  text.remove_prefix(static_cast<size_t>(end - text.data()));
+  uint64_t factor = 1;
+  if (const size_t unit = text.empty() ? std::string_view::npos : kUnits.find(text.front());
+      unit != std::string_view::npos) {
+    factor = uint64_t{1} << (10 * (unit + 1));
+    text.remove_prefix(1);
+    if (text.starts_with('i') && text.size() > 1) text.remove_prefix(1);
+  }
+  if (text == "B") text = {};
+  if (!text.empty() || number > INT64_MAX / factor) return std::nullopt;
+  return number * factor;
+}
 
 Result<Config> parse_config(std::string_view text, std::string_view name, const std::filesystem::path& folder) {
   const Place place{name, folder};
@@ -304,9 +336,12 @@ std::string to_text(const Config& config) {
                          ? fmt::format("server  {}:{}", server.host.value_or("127.0.0.1"), server.port.value_or(8080))
                          : fmt::format("server  {}", server.unix_socket.string());
   text += fmt::format("{}{}\n", server.tls_cert.empty() ? "" : ", TLS", server.api_key_file.empty() ? "" : ", keys");
+  if (server.memory_budget) text += fmt::format("memory  {} bytes for all models together\n", *server.memory_budget);
   for (const ModelConfig& model : config.models) {
     text += fmt::format("model   {}: {}", model.name, model.path.empty() ? "the bundled one" : model.path.string());
     for (const std::string& alias : model.aliases) text += ", also " + alias;
+    if (model.embed) text += ", makes vectors";
+    if (model.preload.value_or(false)) text += ", loaded at the start";
     if (!model.prefill.empty() || !model.decode.empty())
       text += fmt::format(", {} -> {}", model.prefill.empty() ? model.decode : model.prefill,
                           model.decode.empty() ? model.prefill : model.decode);

@@ -21,6 +21,8 @@ struct ServerConfig {
   std::optional<uint32_t> parallel, queue, drain_seconds;
   std::optional<bool> reuse, quiet;
   std::optional<uint64_t> state_cache_bytes;
+  std::optional<uint64_t> memory_budget;           // of all models that are loaded: bytes, or "8GiB"
+  std::optional<std::chrono::seconds> keep_alive;  // of models that say none, and are loaded on demand
   // Relative ones are below the file's folder.
   std::filesystem::path unix_socket, tls_cert, tls_key, api_key_file, state_cache, state_key;
   std::filesystem::path access_log;  // "-" stays what it is
@@ -34,6 +36,8 @@ struct ModelConfig {
   std::string name;                  // what requests call it; none is given twice, among aliases too
   std::filesystem::path path;        // empty: the model that comes with the program
   std::vector<std::string> aliases;  // other names
+  bool embed = false;                // it makes vectors: of what follows only threads, preload and keep_alive are read
+  std::optional<bool> preload;       // loaded at the start, not on demand; not given: the first is
   // As the flags of these names.
   std::string prefill, via, decode, strategy, verify;
   std::optional<uint32_t> threads, context;
@@ -53,6 +57,11 @@ struct Config {
   ServerConfig server;
   std::vector<ModelConfig> models;
 };
+
+// "1h30m", "90s", "-1s"; std::nullopt: none of these. More than a year counts as a year and a day.
+std::optional<std::chrono::seconds> parse_seconds(std::string_view text);
+// "8GiB", "500M", "1000": of 1024 each; std::nullopt: none of these.
+std::optional<uint64_t> parse_bytes(std::string_view text);
 
 inline constexpr size_t kConfigBytesMax = size_t{1} << 20;
 inline constexpr size_t kConfigModelsMax = 256;

@@ -22,6 +22,8 @@ quiet = true
 api_key_file = "keys"
 state_cache = "/var/cache/baton"
 state_cache_bytes = 1_000_000_000
+memory_budget = "8GiB"
+keep_alive = "90s"
 
 [[models]]
 name = "small"
@@ -34,6 +36,7 @@ verify = "sample"
 threads = 2
 context = 8192
 keep_alive = "1h30m"
+preload = false
 [models.defaults]
 temperature = 0.5
 top_p = 1
@@ -46,6 +49,12 @@ stop = ["\n\n"]
 [[models]]
 name = "bundled"
 keep_alive = -5
+
+[[models]]
+name = "vectors"
+path = "bert"
+embed = true
+preload = true
 )";
 
 TEST(Config, IsReadWhole) {
@@ -62,7 +71,9 @@ TEST(Config, IsReadWhole) {
   EXPECT_EQ(server.api_key_file, "/etc/baton/keys");
   EXPECT_EQ(server.state_cache, "/var/cache/baton");
   EXPECT_EQ(server.state_cache_bytes, 1'000'000'000u);
-  ASSERT_EQ(config->models.size(), 2u);
+  EXPECT_EQ(server.memory_budget, uint64_t{8} << 30);
+  EXPECT_EQ(server.keep_alive, std::chrono::seconds(90));
+  ASSERT_EQ(config->models.size(), 3u);
   const ModelConfig& model = config->models[0];
   EXPECT_EQ(model.name, "small");
   EXPECT_EQ(model.path, "/etc/baton/models/small.gguf");
@@ -82,12 +93,20 @@ TEST(Config, IsReadWhole) {
   EXPECT_EQ(model.thinking, false);
   EXPECT_EQ(model.stop, std::vector<std::string>{"\n\n"});
   EXPECT_FALSE(model.min_p);
-  EXPECT_EQ(model.line, 14);
+  EXPECT_EQ(model.line, 16);
+  EXPECT_FALSE(model.embed);
+  EXPECT_EQ(model.preload, false);
+  EXPECT_FALSE(config->models[1].preload);
+  EXPECT_TRUE(config->models[2].embed);
+  EXPECT_EQ(config->models[2].preload, true);
   EXPECT_TRUE(config->models[1].path.empty());
   EXPECT_EQ(config->models[1].keep_alive, std::chrono::seconds(-1)) << "for ever";
-  EXPECT_EQ(to_text(*config),
-            "server  0.0.0.0:8081, keys\nmodel   small: /etc/baton/models/small.gguf, also gpt-4o-mini, also default, "
-            "cpu:threads=2 -> ref\nmodel   bundled: the bundled one\n");
+  EXPECT_EQ(
+      to_text(*config),
+      "server  0.0.0.0:8081, keys\nmemory  8589934592 bytes for all models together\nmodel   small: "
+      "/etc/baton/models/small.gguf, also gpt-4o-mini, also default, "
+      "cpu:threads=2 -> ref\nmodel   bundled: the bundled one\nmodel   vectors: /etc/baton/bert, makes vectors, loaded "
+      "at the start\n");
 }
 
 TEST(Config, NothingIsAConfigToo) {
@@ -118,6 +137,10 @@ TEST(Config, WhatIsWrongIsNamedByItsLine) {
       {"[server]\ntls_cert = \"a\"", "server.tls_cert and server.tls_key go together"},
       {"[server]\ntls_cert = \"a\"\ntls_key = \"b\"\nunix_socket = \"s\"", "server.unix_socket goes without"},
       {"[server]\nstate_cache_bytes = -1", "server.state_cache_bytes is -1"},
+      {"[server]\nmemory_budget = 0", "server.memory_budget must be bytes, or a size like \"500M\""},
+      {"[server]\nmemory_budget = \"8GX\"", "server.memory_budget must be bytes"},
+      {"[server]\nmemory_budget = \"99999999999T\"", "server.memory_budget must be bytes"},
+      {"[server]\nkeep_alive = \"5\"", "server.keep_alive must be seconds"},
       {"models = 1", "baton.toml:1: models must be a list of tables"},
       {"models = [1]", "baton.toml:1: models must be a table"},
       {"[models]\nname = \"a\"", "models must be a list of tables"},
@@ -127,6 +150,8 @@ TEST(Config, WhatIsWrongIsNamedByItsLine) {
       {"[[models]]\nname = \"a\"\naliases = [\"a\"]", "the name 'a' is given twice"},
       {"[[models]]\nname = \"a\"\naliases = \"b\"", "baton.toml:3: models.aliases must be a list of strings"},
       {"[[models]]\nname = \"a\"\naliases = [1]", "baton.toml:3: models.aliases must be a string"},
+      {"[[models]]\nname = \"a\"\nembed = true", "baton.toml:1: a model that makes vectors has no path"},
+      {"[[models]]\nname = \"a\"\npreload = 1", "baton.toml:3: models.preload must be true or false"},
       {"[[models]]\nname = \"a\"\nkv = 1", "baton.toml:3: models has no key 'kv'"},
       {"[[models]]\nname = \"a\"\nprefill = \"npu\"", "baton.toml:3: models.prefill: "},
       {"[[models]]\nname = \"a\"\ndecode = \"cpu:speed=1\"", "baton.toml:3: models.decode: "},
@@ -155,6 +180,19 @@ TEST(Config, WhatIsWrongIsNamedByItsLine) {
     EXPECT_EQ(config.error().code, Code::kInvalidInput);
     EXPECT_NE(config.error().message.find(c.words), std::string::npos) << config.error().message << "\n" << c.words;
   }
+}
+
+TEST(Config, SizesAndTimes) {
+  EXPECT_EQ(parse_bytes("1000"), 1000u);
+  for (const char* kilo : {"2K", "2KB", "2KiB", "2048", "2048B"}) EXPECT_EQ(parse_bytes(kilo), 2048u) << kilo;
+  EXPECT_EQ(parse_bytes("3G"), uint64_t{3} << 30);
+  for (const char* bad : {"", "0", "K", "-1", "2Ki", "2 K", "2KK", "1.5G", "2iB", "9999999T", "99999999999999999999"})
+    EXPECT_FALSE(parse_bytes(bad)) << bad;
+  EXPECT_EQ(parse_seconds("1h30m"), std::chrono::minutes(90));
+  EXPECT_EQ(parse_seconds("-1s"), std::chrono::seconds(-1));
+  EXPECT_EQ(parse_seconds("0s"), std::chrono::seconds(0));
+  EXPECT_GT(parse_seconds("999999999h999999999h"), std::chrono::hours(8784)) << "not wrapped around";
+  for (const char* bad : {"", "-", "5", "m", "5d", "5m3", "1h-3m"}) EXPECT_FALSE(parse_seconds(bad)) << bad;
 }
 
 TEST(Config, IsBounded) {

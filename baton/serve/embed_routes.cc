@@ -35,16 +35,18 @@ tl::unexpected<ApiError> of_embedder(const Error& error, std::string_view param)
   return tl::unexpected(std::move(made));
 }
 
-tl::expected<ServedEmbedder*, ApiError> embedder_of(const ModelPool& models, const std::string& name) {
+tl::expected<PooledModel*, ApiError> embedder_of(const ModelPool& models, const std::string& name) {
   constexpr std::string_view kLatest = ":latest";  // as Ollama's clients write what has no other version
   const std::string_view bare =
       std::string_view(name).substr(0, name.size() - (name.ends_with(kLatest) ? kLatest.size() : 0));
   for (const std::string_view each : {std::string_view(name), bare}) {
-    if (ServedEmbedder* found = models.find_embedder(each)) return found;
+    if (PooledModel* found = models.find_embedder(each)) return found;
   }
   const bool writes = models.find(name) != nullptr;
   std::string names;
-  for (const auto& each : models.embedders()) names += (names.empty() ? "" : ", ") + each->name();
+  for (const auto& each : models.all()) {
+    if (each->facts().vectors) names += (names.empty() ? "" : ", ") + each->name();
+  }
   return tl::unexpected(
       ApiError{.status = writes ? 400 : 404,
                .message = fmt::format(
@@ -54,6 +56,9 @@ tl::expected<ServedEmbedder*, ApiError> embedder_of(const ModelPool& models, con
                .param = "model",
                .code = "model_not_found"});
 }
+
+std::optional<double> keep_alive_of(const formats::EmbeddingRequest& request) { return request.keep_alive; }
+std::optional<double> keep_alive_of(const formats::RerankRequest& /*request*/) { return std::nullopt; }
 
 Answered make_vectors(Embedder& embedder, const http::Exchange& exchange, formats::EmbeddingRequest& request) {
   EmbedRequest asked;
@@ -77,6 +82,23 @@ Answered make_ranks(Embedder& embedder, const http::Exchange& exchange, formats:
                               exchange.request().id);
 }
 
+// False: too much waits there.
+template <class Request>
+bool post_vectors(ModelLease lease, const ExchangePtr& exchange, const Protocol* protocol,
+                  Answered (*make)(Embedder& embedder, const http::Exchange& exchange, Request& request),
+                  Request&& request) {
+  auto& served = lease.as<ServedEmbedder>();
+  return served.post(
+      [exchange, protocol, make, request = std::move(request)](Embedder& embedder) mutable {
+        if (exchange->gone()) return;
+        const Answered answered = make(embedder, *exchange, request);
+        if (exchange->gone()) return;
+        if (!answered) return respond_error(*exchange, protocol, answered.error());
+        exchange->respond(json_response(200, *answered));
+      },
+      std::move(lease));
+}
+
 // The body on a reader, its vectors on the model's thread.
 template <class Request>
 void answer_vectors(App& app, const ExchangePtr& exchange, const Protocol* protocol,
@@ -93,15 +115,14 @@ void answer_vectors(App& app, const ExchangePtr& exchange, const Protocol* proto
     const auto served = embedder_of(service.models(), request->model);
     if (!served) return respond_error(*exchange, protocol, served.error());
     if (request->model.empty()) request->model = (*served)->name();
-    const bool waits =
-        (*served)->post([exchange, protocol, make, request = *std::move(request)](Embedder& embedder) mutable {
-          if (exchange->gone()) return;
-          const Answered answered = make(embedder, *exchange, request);
-          if (exchange->gone()) return;
-          if (!answered) return respond_error(*exchange, protocol, answered.error());
-          exchange->respond(json_response(200, *answered));
-        });
-    if (!waits) respond_error(*exchange, protocol, busy());
+    service.with_model(**served, exchange,
+                       [&service, exchange, protocol, make, request = *std::move(request)](auto lease) mutable {
+                         if (!lease) return respond_error(*exchange, protocol, lease.error(), kRetrySeconds);
+                         if (const auto keep = keep_alive_of(request))
+                           service.models().keep(lease->model(), keep_alive_ms(*keep));
+                         if (!post_vectors(*std::move(lease), exchange, protocol, make, std::move(request)))
+                           respond_error(*exchange, protocol, busy(), service.retry_after_ms());
+                       });
   });
   if (!posted) respond_error(*exchange, protocol, busy());
 }

@@ -8,43 +8,39 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <string>
-#include <string_view>
 #include <thread>
-#include <vector>
+#include <utility>
 
 #include "baton/api/embed.h"
+#include "baton/serve/model_lease.h"
 
 namespace baton::serve {
 
 inline constexpr size_t kEmbedWaitingMax = 256;  // requests of one model
 
-class ServedEmbedder {
+class ServedEmbedder final : public Served {
  public:
   // kOutOfMemory when the system refuses a thread.
-  static Result<std::unique_ptr<ServedEmbedder>> create(std::string name, std::vector<std::string> aliases,
-                                                        std::unique_ptr<Embedder> embedder);
-  ~ServedEmbedder();  // waits for what runs; what waits is dropped
+  static Result<std::unique_ptr<ServedEmbedder>> create(std::unique_ptr<Embedder> embedder);
+  ~ServedEmbedder() override;  // waits for what runs; what waits is dropped
   ServedEmbedder(const ServedEmbedder&) = delete;
   ServedEmbedder& operator=(const ServedEmbedder&) = delete;
 
-  const std::string& name() const { return name_; }
-  bool is_called(std::string_view name) const;
-  int64_t created() const { return created_; }  // seconds since 1970
   const Embedder& embedder() const { return *embedder_; }
 
-  // Any thread, never waits: the work is done on this model's thread. False: as many wait as may; nothing was done.
-  using Work = std::function<void(Embedder&)>;
-  bool post(Work work);
+  // Any thread, never waits: the work is done on this model's thread, which `lease` keeps loaded until then. False: as
+  // many wait as may; nothing was done.
+  bool post(std::function<void(Embedder&)> work, ModelLease lease);
 
  private:
-  ServedEmbedder(std::string name, std::vector<std::string> aliases, std::unique_ptr<Embedder> embedder);
+  struct Work {
+    ModelLease lease;
+    std::function<void(Embedder&)> run;
+  };
+  explicit ServedEmbedder(std::unique_ptr<Embedder> embedder) : embedder_(std::move(embedder)) {}
   void loop();
 
-  const std::string name_;
-  const std::vector<std::string> aliases_;
   const std::unique_ptr<Embedder> embedder_;
-  const int64_t created_;
   std::mutex mutex_;
   std::condition_variable came_;
   std::deque<Work> waiting_;

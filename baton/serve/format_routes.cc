@@ -2,11 +2,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
+#include <chrono>
+#include <optional>
 #include <utility>
 
-#include "baton/model/container.h"
-#include "baton/quant/format.h"
 #include "baton/serve/body.h"
 #include "baton/serve/formats/anthropic.h"
 #include "baton/serve/formats/ollama.h"
@@ -25,101 +24,110 @@ std::string rounded_count(uint64_t count) {
   return fmt::format("{:.0f}K", static_cast<double>(count) / 1e3);
 }
 
-// The type that most of the matrices' bytes have.
-std::string main_type(const Model& model) {
-  std::map<DType, uint64_t> bytes;
-  for (const Weight& weight : model.weights) {
-    if (weight.rows > 1) bytes[weight.dtype] += weight.bytes;
-  }
-  const auto most =
-      std::max_element(bytes.begin(), bytes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-  return most == bytes.end() ? "" : std::string(to_string(most->first));
-}
-
-formats::OllamaModel told_of(const ServedModel& served) {
-  const Runtime& runtime = served.runtime();
-  const Model& model = runtime.model();
-  const TextModel& text = runtime.text();
+formats::OllamaModel told_of(const ModelStatus& status) {
+  const ModelFacts& facts = status.model.facts();
   formats::OllamaModel made;
-  made.name = served.name();
-  // Not of every byte, which takes reading them all.
-  made.digest = fmt::format("{:016x}{:016x}", model.shape_prints.model, model.shape_prints.quantization);
-  made.bytes = made.loaded_bytes = model.weight_bytes();
-  made.changed = served.created();
-  made.format = model.container && model.container->kind == ContainerKind::kGguf ? "gguf" : "safetensors";
-  made.family = model.spec.architecture;
-  made.parameter_size = rounded_count(model.parameter_count());
-  made.quantization = main_type(model);
-  made.context_tokens = runtime.context_tokens();
-  made.embedding_length = static_cast<uint64_t>(model.spec.hidden);
-  made.model_info["general.parameter_count"] = model.parameter_count();
-  made.capabilities = {"completion"};
-  if (text.chat_template) {
-    made.chat_template = text.chat_template->source();
-    if (tool_style_of(text) != ToolStyle::kNone) made.capabilities.emplace_back("tools");
-    if (made.chat_template.find("enable_thinking") != std::string::npos) made.capabilities.emplace_back("thinking");
+  made.name = facts.name;
+  made.digest = facts.digest;
+  made.bytes = facts.weight_bytes;
+  made.changed = facts.created;
+  made.format = facts.format;
+  made.family = facts.family;
+  made.parameter_size = rounded_count(facts.parameters);
+  made.quantization = facts.quantization;
+  made.context_tokens = facts.context_tokens;
+  made.embedding_length = facts.width;
+  made.model_info["general.parameter_count"] = facts.parameters;
+  made.capabilities = {facts.vectors ? "embedding" : "completion"};
+  made.chat_template = facts.chat_template;
+  if (facts.tools) made.capabilities.emplace_back("tools");
+  if (facts.thinking) made.capabilities.emplace_back("thinking");
+  for (const std::string& stop : facts.stops) made.parameters += fmt::format("stop {}\n", Json(stop).dump());
+  made.loaded = status.loaded;
+  made.loaded_bytes = facts.bytes();
+  if (status.unloads_in) {
+    made.expires = std::chrono::duration_cast<std::chrono::seconds>(
+                       (std::chrono::system_clock::now() + *status.unloads_in).time_since_epoch())
+                       .count();
   }
-  for (const std::string& stop : served.setup().stops) made.parameters += fmt::format("stop {}\n", Json(stop).dump());
-  made.loaded = true;
   return made;
 }
 
 std::vector<formats::OllamaModel> all_models(App& app) {
   std::vector<formats::OllamaModel> made;
-  for (const auto& model : app.service().models().all()) made.push_back(told_of(*model));
+  for (const ModelStatus& status : app.service().models().status()) made.push_back(told_of(status));
   return made;
 }
 
-// On a reader: what is made of the body, errors in the interface's form.
-void answer_format(App& app, const ExchangePtr& exchange, Json (*error_form)(const ApiError& error),
-                   FormatAnswer (*make)(App& app, const Json& body)) {
-  const bool posted = app.service().post(exchange->request().body.size(), [&app, exchange, error_form, make] {
-    if (exchange->gone()) return;
-    auto body = parse_body(exchange->request().body);
-    auto answered = body ? make(app, *body) : FormatAnswer(tl::unexpected(body.error()));
-    exchange->respond(answered ? *std::move(answered)
-                               : json_response(answered.error().status, error_form(answered.error())));
+// On a reader.
+void post_on_reader(App& app, const ExchangePtr& exchange, Json (*error_form)(const ApiError& error),
+                    void (*work)(App& app, const ExchangePtr& exchange)) {
+  const bool posted = app.service().post(exchange->request().body.size(), [&app, exchange, work] {
+    if (!exchange->gone()) work(app, exchange);
   });
   if (posted) return;
   const ApiError busy{.status = 429,
                       .message = "too many requests wait to be read: ask again later",
                       .type = "rate_limit_error",
                       .code = "overloaded"};
-  exchange->respond(json_response(busy.status, error_form(busy)));
+  auto response = json_response(busy.status, error_form(busy));
+  response.headers.emplace_back("retry-after", "1");
+  exchange->respond(std::move(response));
 }
 
-ServedModel* model_of(App& app, std::string_view name) {
-  for (const auto& model : app.service().models().all()) {
-    const auto& aliases = model->setup().aliases;
+// What is made of the body, errors in Ollama's form.
+template <FormatAnswer (*kMake)(App& app, const Json& body)>
+void answer_ollama(App& app, const ExchangePtr& exchange) {
+  post_on_reader(app, exchange, formats::ollama_error, [](App& of, const ExchangePtr& asked) {
+    auto body = parse_body(asked->request().body);
+    auto answered = body ? kMake(of, *body) : FormatAnswer(tl::unexpected(body.error()));
+    asked->respond(answered ? *std::move(answered)
+                            : json_response(answered.error().status, formats::ollama_error(answered.error())));
+  });
+}
+
+std::optional<formats::OllamaModel> model_of(App& app, std::string_view name) {
+  for (const ModelStatus& status : app.service().models().status()) {
+    const ModelFacts& facts = status.model.facts();
     const auto same = [&](const std::string& other) { return formats::same_model(name, other); };
-    if (same(model->name()) || std::any_of(aliases.begin(), aliases.end(), same)) return model.get();
+    if (same(facts.name) || std::any_of(facts.aliases.begin(), facts.aliases.end(), same)) return told_of(status);
   }
-  return nullptr;
+  return std::nullopt;
 }
 
 FormatAnswer made_show(App& app, const Json& body) {
   const auto name = formats::read_show(body);
   if (!name) return tl::unexpected(name.error());
-  const ServedModel* model = model_of(app, *name);
-  if (model == nullptr) return tl::unexpected(formats::no_model(*name));
-  return json_response(200, formats::show_body(told_of(*model)));
+  const auto model = model_of(app, *name);
+  if (!model) return tl::unexpected(formats::no_model(*name));
+  return json_response(200, formats::show_body(*model));
 }
 
 FormatAnswer made_pull(App& app, const Json& body) {
   const auto request = formats::read_pull(body);
   if (!request) return tl::unexpected(request.error());
-  if (model_of(app, request->model) == nullptr) return tl::unexpected(formats::pull_refusal(*request));
+  if (!model_of(app, request->model)) return tl::unexpected(formats::pull_refusal(*request));
   return http::Response{200, {{"content-type", formats::pull_type(*request)}}, formats::pull_answer(*request)};
 }
 
-FormatAnswer made_count(App& app, const Json& body) {
-  auto request = formats::read_count_tokens(body);
-  if (!request) return tl::unexpected(std::move(request).error());
-  const ServedModel* model = app.service().models().find(request->model);
-  if (model == nullptr) return tl::unexpected(formats::no_model(request->model));
-  const auto tokens = openai::prompt_tokens(model->runtime(), *request);
-  if (!tokens) return tl::unexpected(tokens.error());
-  return json_response(200, formats::count_tokens_body(tokens->size()));
+// On a reader.
+void answer_count(App& app, const ExchangePtr& exchange) {
+  const auto respond = [exchange](const FormatAnswer& answered) {
+    exchange->respond(answered ? *answered
+                               : json_response(answered.error().status, formats::anthropic_error(answered.error())));
+  };
+  auto body = parse_body(exchange->request().body);
+  if (!body) return respond(tl::unexpected(body.error()));
+  auto request = formats::read_count_tokens(*body);
+  if (!request) return respond(tl::unexpected(std::move(request).error()));
+  PooledModel* const model = app.service().models().find(request->model);
+  if (model == nullptr) return respond(tl::unexpected(formats::no_model(request->model)));
+  app.service().with_model(*model, exchange, [respond, request = *std::move(request)](auto lease) {
+    if (!lease) return respond(tl::unexpected(std::move(lease).error()));
+    const auto tokens = openai::prompt_tokens(lease->template as<ServedModel>().runtime(), request);
+    if (!tokens) return respond(tl::unexpected(tokens.error()));
+    respond(json_response(200, formats::count_tokens_body(tokens->size())));
+  });
 }
 
 }  // namespace
@@ -134,13 +142,13 @@ void ollama_version(App& /*app*/, const ExchangePtr& exchange, const Caller& /*c
   exchange->respond(json_response(200, formats::version_body(BATON_VERSION)));
 }
 void ollama_show(App& app, const ExchangePtr& exchange, const Caller& /*caller*/) {
-  answer_format(app, exchange, formats::ollama_error, made_show);
+  answer_ollama<made_show>(app, exchange);
 }
 void ollama_pull(App& app, const ExchangePtr& exchange, const Caller& /*caller*/) {
-  answer_format(app, exchange, formats::ollama_error, made_pull);
+  answer_ollama<made_pull>(app, exchange);
 }
 void count_tokens(App& app, const ExchangePtr& exchange, const Caller& /*caller*/) {
-  answer_format(app, exchange, formats::anthropic_error, made_count);
+  post_on_reader(app, exchange, formats::anthropic_error, answer_count);
 }
 
 }  // namespace baton::serve

@@ -91,9 +91,10 @@ TEST(OllamaBody, NoPromptLoadsTheModel) {
     EXPECT_EQ(lines[0]["message"], Json::parse(R"({"role": "assistant", "content": ""})"));
     EXPECT_FALSE(lines[0].contains("eval_count"));
   }
-  const auto unload = ollama_generate().read(Json::parse(R"({"model": "m", "prompt": "", "keep_alive": 0})"));
-  ASSERT_FALSE(unload);
-  EXPECT_EQ(unload.error().param, "keep_alive");
+  const ApiRequest unload = read_or_fail(ollama_generate(), R"({"model": "m", "prompt": "", "keep_alive": 0})");
+  EXPECT_TRUE(unload.load_only);
+  EXPECT_EQ(unload.keep_alive, 0);
+  EXPECT_EQ(lines_of(written(ollama_generate(), unload, {})).at(0)["done_reason"], "unload");
 }
 
 TEST(OllamaBody, KeepAlive) {

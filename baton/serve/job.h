@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "baton/http/server.h"
-#include "baton/serve/models.h"
+#include "baton/serve/model_pool.h"
 #include "baton/serve/protocol.h"
 
 namespace baton::serve {
@@ -30,7 +30,9 @@ struct Job {
   const Protocol* protocol = nullptr;
   Caller caller;
   ApiRequest request;  // messages are let go of once they are tokens
-  ServedModel* model = nullptr;
+  PooledModel* pooled = nullptr;
+  ModelLease lease;              // of it; none: it is not loaded yet
+  ServedModel* model = nullptr;  // of the lease
   std::vector<int32_t> tokens;
   std::vector<uint64_t> keep_at;
   std::vector<int32_t> echo_ids;                     // the tokens again, where an echo shows them with logprobs
@@ -40,6 +42,7 @@ struct Job {
   std::unique_ptr<AnswerWriter> writer;  // of `request`
   bool begun = false;                    // the stream is
   double arrived_ms = 0, read_ms = 0;    // by the server's clock
+  double load_ms = 0;                    // of waiting for the model
 };
 
 }  // namespace baton::serve

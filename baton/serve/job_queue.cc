@@ -10,59 +10,94 @@ JobQueue::Pushed JobQueue::push(std::unique_ptr<Job>& job) {
     const std::lock_guard lock(mutex_);
     if (closed_) return Pushed::kClosed;
     if (waiting_ >= waiting_max_) return Pushed::kFull;
-    Line& line = lines_[job->caller.key];
-    if (line.jobs.size() >= job->caller.waiting_max) return Pushed::kKeyFull;
-    if (line.jobs.empty()) line.passed = std::max(line.passed, passed_);
+    Key& key = keys_[job->caller.key];
+    if (key.waiting >= job->caller.waiting_max) return Pushed::kKeyFull;
+    key.running_max = std::max(job->caller.running_max, 1u);
+    Model& model = models_[job->pooled != nullptr ? job->pooled->index() : 0];
+    Line& line = model.lines[job->caller.key];
+    if (line.jobs.empty()) line.passed = std::max(line.passed, model.passed);
     line.weight = std::max(job->caller.weight, 1u);
-    line.running_max = std::max(job->caller.running_max, 1u);
     const uint64_t number = job->number;
     line.jobs.emplace(number, std::move(job));
+    ++key.waiting;
+    ++model.waiting;
     ++waiting_;
   }
   came_.notify_one();
   return Pushed::kYes;
 }
 
-JobQueue::Line* JobQueue::next_line() {
+JobQueue::Line* JobQueue::next_line(Model& model) {
   Line* next = nullptr;
-  if (waiting_ == 0) return next;
-  for (auto& [key, line] : lines_) {
-    if (line.ready() && (next == nullptr || line.passed < next->passed)) next = &line;
+  if (model.waiting == 0) return next;
+  for (auto& [key, line] : model.lines) {
+    if (line.jobs.empty() || keys_[key].running >= keys_[key].running_max) continue;
+    if (next == nullptr || line.passed < next->passed) next = &line;
   }
   return next;
 }
 
-std::unique_ptr<Job> JobQueue::pop() {
-  std::unique_lock lock(mutex_);
-  Line* next = nullptr;
-  came_.wait(lock, [&] { return (next = next_line()) != nullptr || closed_; });
-  if (next == nullptr) return nullptr;
+JobQueue::Model* JobQueue::next_model() {
+  Model* next = nullptr;
+  for (auto& [index, model] : models_) {
+    if (model.waiting == 0 || (running_ >= running_max_ && model.running > 0)) continue;
+    const bool before =
+        next == nullptr || model.running < next->running || (model.running == next->running && model.turn < next->turn);
+    if (before && next_line(model) != nullptr) next = &model;
+  }
+  return next;
+}
+
+std::unique_ptr<Job> JobQueue::take(Model& model) {
+  Line* const next = next_line(model);
   auto job = std::move(next->jobs.begin()->second);
   next->jobs.erase(next->jobs.begin());
-  passed_ = next->passed;
+  model.passed = next->passed;
   next->passed += 1.0 / next->weight;
-  ++next->running;
-  --waiting_;
+  left(model, job->caller.key);
+  ++keys_[job->caller.key].running;
   return job;
 }
 
-void JobQueue::ended(uint32_t key) {
+void JobQueue::left(Model& model, uint32_t key) {
+  --model.waiting;
+  --keys_[key].waiting;
+  --waiting_;
+}
+
+std::unique_ptr<Job> JobQueue::pop() {
+  std::unique_lock lock(mutex_);
+  Model* model = nullptr;
+  came_.wait(lock, [&] { return (model = next_model()) != nullptr || (closed_ && waiting_ == 0); });
+  if (model == nullptr) return nullptr;
+  model->turn = ++turns_;
+  ++model->running;
+  ++running_;
+  return take(*model);
+}
+
+void JobQueue::done(uint32_t model, uint32_t key) {
   {
     const std::lock_guard lock(mutex_);
-    if (uint32_t& running = lines_[key].running; running > 0) --running;
+    --models_[model].running;
+    --keys_[key].running;
+    --running_;
   }
-  came_.notify_one();
+  // One may wait for the key, another for the model.
+  came_.notify_all();
 }
 
 std::unique_ptr<Job> JobQueue::remove(uint64_t number) {
   const std::lock_guard lock(mutex_);
-  for (auto& [key, line] : lines_) {
-    const auto found = line.jobs.find(number);
-    if (found == line.jobs.end()) continue;
-    auto job = std::move(found->second);
-    line.jobs.erase(found);
-    --waiting_;
-    return job;
+  for (auto& [index, model] : models_) {
+    for (auto& [key, line] : model.lines) {
+      const auto found = line.jobs.find(number);
+      if (found == line.jobs.end()) continue;
+      auto job = std::move(found->second);
+      line.jobs.erase(found);
+      left(model, key);
+      return job;
+    }
   }
   return nullptr;
 }
@@ -72,10 +107,14 @@ std::vector<std::unique_ptr<Job>> JobQueue::close() {
   {
     const std::lock_guard lock(mutex_);
     closed_ = true;
-    for (auto& [key, line] : lines_) {
-      for (auto& [number, job] : line.jobs) left.push_back(std::move(job));
-      line.jobs.clear();
+    for (auto& [index, model] : models_) {
+      for (auto& [key, line] : model.lines) {
+        for (auto& [number, job] : line.jobs) left.push_back(std::move(job));
+        line.jobs.clear();
+      }
+      model.waiting = 0;
     }
+    for (auto& [key, of] : keys_) of.waiting = 0;
     waiting_ = 0;
   }
   came_.notify_all();

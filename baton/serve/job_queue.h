@@ -12,18 +12,22 @@
 
 namespace baton::serve {
 
-// Any thread. Of each key the first that came is next; between keys their weights decide: who has waited with nothing
-// taken begins where the others are, and does not catch up on what it did not ask for.
+// Any thread. A queue for each model: next is the one with the fewest requests that run, and one without any may run
+// one beyond `running_max`, so that the requests of a model never wait for those of others alone. Of each key the first
+// that came is next; between keys their weights decide: who has waited with nothing taken begins where the others are,
+// and does not catch up on what it did not ask for.
 class JobQueue {
  public:
-  explicit JobQueue(uint32_t waiting_max) : waiting_max_(waiting_max) {}
+  explicit JobQueue(uint32_t waiting_max, uint32_t running_max = UINT32_MAX)
+      : waiting_max_(waiting_max), running_max_(running_max) {}
 
   enum class Pushed : uint8_t { kYes, kFull, kKeyFull, kClosed };
   // Takes the job only with kYes.
   Pushed push(std::unique_ptr<Job>& job);
-  // Waits for one, of a key of which less run than may; null: closed, and nothing waits. It runs until `ended`.
+  // Waits for one that may run, of a key of which less run than may, and counts it as such until it is `done`; null:
+  // closed, and nothing waits.
   std::unique_ptr<Job> pop();
-  void ended(uint32_t key);
+  void done(uint32_t model, uint32_t key);
   // The client left: null when it waits no longer.
   std::unique_ptr<Job> remove(uint64_t number);
   // Nothing more comes in; all that waited.
@@ -35,16 +39,30 @@ class JobQueue {
     std::map<uint64_t, std::unique_ptr<Job>> jobs;  // by number: the order they came in
     double passed = 0;                              // jobs taken, over the weight
     uint32_t weight = 1;
-    uint32_t running = 0, running_max = UINT32_MAX;
-    bool ready() const { return !jobs.empty() && running < running_max; }
   };
-  Line* next_line();
-  const uint32_t waiting_max_;
+  struct Model {
+    std::map<uint32_t, Line> lines;  // by key
+    uint64_t waiting = 0, running = 0;
+    double passed = 0;  // of the line that was served last
+    uint64_t turn = 0;  // of when one was taken last
+  };
+  // Of all models.
+  struct Key {
+    uint64_t waiting = 0, running = 0;
+    uint32_t running_max = UINT32_MAX;
+  };
+  Model* next_model();
+  Line* next_line(Model& model);
+  std::unique_ptr<Job> take(Model& model);
+  // One less waits.
+  void left(Model& model, uint32_t key);
+
+  const uint32_t waiting_max_, running_max_;
   mutable std::mutex mutex_;
   std::condition_variable came_;
-  std::map<uint32_t, Line> lines_;  // by key
-  uint64_t waiting_ = 0;
-  double passed_ = 0;  // of the line that was served last
+  std::map<uint32_t, Model> models_;  // by PooledModel::index
+  std::map<uint32_t, Key> keys_;
+  uint64_t waiting_ = 0, running_ = 0, turns_ = 0;
   bool closed_ = false;
 };
 

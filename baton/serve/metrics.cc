@@ -154,6 +154,32 @@ void Metrics::write_bridge(MetricsText& to, const MetricsText::Labels& model) co
   }
 }
 
+namespace {
+
+void write_models(MetricsText& to, const std::vector<ModelGauges>& models) {
+  const auto each = [&](const char* name, const char* kind, const char* help, auto value) {
+    to.describe(name, kind, help);
+    for (const ModelGauges& model : models)
+      to.value(name, {{"model_name", model.name}}, static_cast<double>(value(model)));
+  };
+  double loaded = 0;
+  for (const ModelGauges& model : models) loaded += model.loaded ? 1 : 0;
+  to.describe("baton_models_loaded", "gauge", "Models that are loaded.");
+  to.value("baton_models_loaded", {}, loaded);
+  each("baton_model_bytes", "gauge", "What a model takes of the budget, 0 while it is not loaded.",
+       [](const ModelGauges& model) { return model.bytes; });
+  each("baton_model_in_use", "gauge", "Requests that keep it loaded.",
+       [](const ModelGauges& model) { return model.in_use; });
+  each("baton_model_waiting", "gauge", "Requests that wait for it to be loaded.",
+       [](const ModelGauges& model) { return model.waiting; });
+  each("baton_model_loads_total", "counter", "How often it was loaded.",
+       [](const ModelGauges& model) { return model.loads; });
+  each("baton_model_evictions_total", "counter", "How often it was given up for another.",
+       [](const ModelGauges& model) { return model.evictions; });
+}
+
+}  // namespace
+
 std::string Metrics::text(std::string_view model, const Gauges& gauges) const {
   const std::lock_guard lock(mutex_);
   MetricsText to;
@@ -178,6 +204,7 @@ std::string Metrics::text(std::string_view model, const Gauges& gauges) const {
   prefill_.write(to, "vllm:request_prefill_time_seconds", "Of prefill steps.", labels);
   decode_.write(to, "vllm:request_decode_time_seconds", "From the first token to the last.", labels);
   write_bridge(to, labels);
+  if (!gauges.models.empty()) write_models(to, gauges.models);
   to.describe("baton_http_connections", "gauge", "Open connections.");
   to.value("baton_http_connections", {}, static_cast<double>(gauges.http.connections));
   to.describe("baton_http_connections_total", "counter", "Connections that were accepted.");

@@ -51,12 +51,21 @@ struct Observed {
   uint64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
 };
 
+// Of one model.
+struct ModelGauges {
+  std::string name;
+  uint64_t bytes = 0, in_use = 0, waiting = 0;
+  uint64_t loads = 0, evictions = 0;
+  bool loaded = false;
+};
+
 // What is so now, beside what was counted.
 struct Gauges {
   uint64_t running = 0, waiting = 0;
   http::Counts http = {};
   std::optional<AccessLog::Counts> access_log = {};
   uint64_t state_bytes = 0, state_bytes_max = 0, checkpoint_bytes = 0, checkpoints = 0;
+  std::vector<ModelGauges> models = {};
 };
 
 // Any thread.

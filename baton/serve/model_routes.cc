@@ -28,43 +28,46 @@ tl::unexpected<ApiError> of_runtime(const Error& error, std::string_view param) 
   return tl::unexpected(std::move(made));
 }
 
-Json model_json(const ServedModel& model) {
-  return {{"id", model.name()},
-          {"object", "model"},
-          {"created", model.created()},
-          {"owned_by", "baton"},
-          {"max_model_len", model.runtime().context_tokens()}};
+Json model_json(const ModelStatus& status) {
+  const ModelFacts& facts = status.model.facts();
+  Json made = {{"id", facts.name},
+               {"object", "model"},
+               {"created", facts.created},
+               {"owned_by", "baton"},
+               {"max_model_len", facts.context_tokens},
+               {"loaded", status.loaded}};
+  if (facts.vectors) made["embedding_length"] = facts.width;
+  return made;
 }
 
-Json model_json(const ServedEmbedder& served) {
-  const Embedder& embedder = served.embedder();
-  return {{"id", served.name()},
-          {"object", "model"},
-          {"created", served.created()},
-          {"owned_by", "baton"},
-          {"max_model_len", embedder.spec().tokens_max},
-          {"embedding_length", embedder.width()},
-          {"placed", embedder.placed()}};
+using Make = Answered (*)(const Json& body, const ServedModel& model);
+
+void respond_made(const ExchangePtr& exchange, const Answered& answered) {
+  if (!answered) return respond_error(*exchange, nullptr, answered.error(), kRetrySeconds);
+  exchange->respond(json_response(200, *answered));
 }
 
 // On a reader: the body, the model it names, and what is to be done with both.
-void answer_with(App& app, const ExchangePtr& exchange, Answered (*make)(const Json& body, const ServedModel& model)) {
+void answer_with_model(Service& service, const ExchangePtr& exchange, Make make) {
+  auto body = parse_body(exchange->request().body);
+  if (!body) return respond_made(exchange, tl::unexpected(std::move(body).error()));
+  const Json name = body->value("model", Json(""));
+  if (!name.is_string() && !name.is_null()) return respond_made(exchange, bad("model", "'model' is no text"));
+  const std::string asked = name.is_string() ? name.get<std::string>() : "";
+  PooledModel* const model = service.models().find(asked);
+  if (model == nullptr) return respond_made(exchange, no_such_model(asked));
+  service.with_model(*model, exchange, [exchange, make, body = *std::move(body)](auto lease) {
+    if (!lease) return respond_made(exchange, tl::unexpected(std::move(lease).error()));
+    const auto& served = lease->template as<ServedModel>();
+    if (!served.runtime().text().tokenizer) return respond_made(exchange, bad("model", "this model has no tokenizer"));
+    respond_made(exchange, make(body, served));
+  });
+}
+
+void answer_with(App& app, const ExchangePtr& exchange, Make make) {
   Service& service = app.service();
   const bool posted = service.post(exchange->request().body.size(), [&service, exchange, make] {
-    if (exchange->gone()) return;
-    auto answered = [&]() -> Answered {
-      auto body = parse_body(exchange->request().body);
-      if (!body) return tl::unexpected(std::move(body).error());
-      const Json name = body->value("model", Json(""));
-      if (!name.is_string() && !name.is_null()) return bad("model", "'model' is no text");
-      const std::string asked = name.is_string() ? name.get<std::string>() : "";
-      const ServedModel* model = service.models().find(asked);
-      if (model == nullptr) return no_such_model(asked);
-      if (!model->runtime().text().tokenizer) return bad("model", "this model has no tokenizer");
-      return make(*body, *model);
-    }();
-    if (!answered) return respond_error(*exchange, nullptr, answered.error());
-    exchange->respond(json_response(200, *answered));
+    if (!exchange->gone()) answer_with_model(service, exchange, make);
   });
   if (!posted) {
     respond_error(*exchange, nullptr,
@@ -157,20 +160,16 @@ Answered make_prompt(const Json& body, const ServedModel& model) {
 
 void show_models(App& app, const ExchangePtr& exchange, const Caller& /*caller*/) {
   Json data = Json::array();
-  for (const auto& model : app.service().models().all()) data.push_back(model_json(*model));
-  for (const auto& model : app.service().models().embedders()) data.push_back(model_json(*model));
+  for (const ModelStatus& status : app.service().models().status()) data.push_back(model_json(status));
   exchange->respond(json_response(200, {{"object", "list"}, {"data", std::move(data)}}));
 }
 
 void show_model(App& app, const ExchangePtr& exchange, const Caller& /*caller*/) {
   const std::string name = exchange->request().path.substr(std::string_view("/v1/models/").size());
-  const ServedModel* model = app.service().models().find(name);
-  if (model == nullptr) {
-    if (const ServedEmbedder* embedder = app.service().models().find_embedder(name))
-      return exchange->respond(json_response(200, model_json(*embedder)));
-    return respond_error(*exchange, nullptr, no_such_model(name).value());
+  for (const ModelStatus& status : app.service().models().status()) {
+    if (status.model.facts().is_called(name)) return exchange->respond(json_response(200, model_json(status)));
   }
-  exchange->respond(json_response(200, model_json(*model)));
+  respond_error(*exchange, nullptr, no_such_model(name).value());
 }
 
 void tokenize(App& app, const ExchangePtr& exchange, const Caller& /*caller*/) {

@@ -2,7 +2,6 @@
 #include "baton/serve/models.h"
 
 #include <algorithm>
-#include <chrono>
 
 namespace baton::serve {
 namespace {
@@ -14,8 +13,6 @@ constexpr uint64_t kAnswerTokensExpected = 256;  // nobody knows before
 ServedModel::ServedModel(ModelSetup setup, std::unique_ptr<Runtime> runtime)
     : setup_(std::move(setup)),
       runtime_(std::move(runtime)),
-      created_(std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
-                   .count()),
       shape_(state_shape(runtime_->model().program, DType::kF32)),
       defaults_(runtime_->make_request({})),
       route_model_(baton::route_model(runtime_->model(), shape_)) {
@@ -103,26 +100,9 @@ EngineUsage ServedModel::usage() const {
 
 uint64_t ServedModel::state_bytes(uint64_t tokens) const { return section_bytes(shape_, tokens); }
 
-Status ServedModel::save_checkpoints(const std::function<bool(uint64_t done, uint64_t total)>& on_progress) {
+Status ServedModel::save() {
   const std::lock_guard lock(engine_mutex_);
-  return runtime_->save_checkpoints(on_progress);
-}
-
-ServedModel* ModelPool::find(std::string_view name) const {
-  if (name.empty()) return models_.empty() ? nullptr : models_.front().get();
-  for (const auto& model : models_) {
-    const auto& aliases = model->setup().aliases;
-    if (model->name() == name || std::find(aliases.begin(), aliases.end(), name) != aliases.end()) return model.get();
-  }
-  return nullptr;
-}
-
-ServedEmbedder* ModelPool::find_embedder(std::string_view name) const {
-  if (name.empty()) return embedders_.empty() ? nullptr : embedders_.front().get();
-  for (const auto& embedder : embedders_) {
-    if (embedder->is_called(name)) return embedder.get();
-  }
-  return nullptr;
+  return runtime_->state_cache() != nullptr ? runtime_->save_checkpoints() : Status();
 }
 
 }  // namespace baton::serve

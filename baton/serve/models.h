@@ -1,4 +1,4 @@
-// The models that a server answers with, by name.
+// A model that writes, loaded: a runtime, and what requests of it begin with.
 #pragma once
 
 #include <atomic>
@@ -8,13 +8,12 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "baton/api/openai.h"
 #include "baton/api/runtime.h"
 #include "baton/api/unit_speeds.h"
-#include "baton/serve/embedders.h"
+#include "baton/serve/model_lease.h"
 #include "baton/state/shape.h"
 
 namespace baton::serve {
@@ -32,14 +31,13 @@ struct ModelSetup {
   uint64_t state_bytes_max = 0;           // of the engine's limits, for gauges; 0: none
 };
 
-class ServedModel {
+class ServedModel final : public Served {
  public:
   ServedModel(ModelSetup setup, std::unique_ptr<Runtime> runtime);
 
   const ModelSetup& setup() const { return setup_; }
   const std::string& name() const { return setup_.name; }
   const Runtime& runtime() const { return *runtime_; }
-  int64_t created() const { return created_; }  // seconds since 1970
   // Units as requests ask for them, and the strategy.
   const Request& defaults() const { return defaults_; }
 
@@ -63,13 +61,12 @@ class ServedModel {
   Result<std::shared_ptr<TokenConstraint>> constraint(const openai::ApiRequest& request, bool in_reasoning) const;
   // Of the state behind so many tokens, as the model keeps it.
   uint64_t state_bytes(uint64_t tokens) const;
-  // Writes what it keeps into its cache; nothing can be asked then.
-  Status save_checkpoints(const std::function<bool(uint64_t done, uint64_t total)>& on_progress);
+  // Writes what it keeps into its cache, where it has one.
+  Status save() override;
 
  private:
   ModelSetup setup_;
   std::unique_ptr<Runtime> runtime_;
-  int64_t created_ = 0;
   StateShape shape_;
   Request defaults_;
   const RouteModel route_model_;
@@ -79,23 +76,6 @@ class ServedModel {
   mutable std::mutex formats_mutex_;
   mutable std::shared_ptr<FormatCompiler> formats_;  // made when it is asked for
   mutable std::mutex engine_mutex_;                  // Runtime::start may begin the engine anew
-};
-
-class ModelPool {
- public:
-  void add(std::unique_ptr<ServedModel> model) { models_.push_back(std::move(model)); }
-  // Empty: the first. Null: there is none of that name.
-  ServedModel* find(std::string_view name) const;
-  const std::vector<std::unique_ptr<ServedModel>>& all() const { return models_; }
-
-  // Those that make vectors, by the same rules.
-  void add(std::unique_ptr<ServedEmbedder> embedder) { embedders_.push_back(std::move(embedder)); }
-  ServedEmbedder* find_embedder(std::string_view name) const;
-  const std::vector<std::unique_ptr<ServedEmbedder>>& embedders() const { return embedders_; }
-
- private:
-  std::vector<std::unique_ptr<ServedModel>> models_;
-  std::vector<std::unique_ptr<ServedEmbedder>> embedders_;
 };
 
 }  // namespace baton::serve

@@ -56,6 +56,7 @@ void RequestNote::charge(uint64_t tokens) const {
 void RequestNote::begin(const Job& job) {
   line_.model = cut(job.head.model);
   line_.answer_id = job.head.id;
+  if (job.model == nullptr) return;
   const auto& tokenizer = job.model->runtime().text().tokenizer;
   if (log_ == nullptr || !log_->prompts() || !tokenizer) return;
   const size_t count = std::min(job.tokens.size(), kPromptTokensMax);

@@ -22,7 +22,7 @@ class RequestNote final : public http::Note {
 
   // It is a request of this key.
   void set_key(uint32_t number, const std::string& name);
-  // An answer is to be made; its prompt, where the log is to have it.
+  // An answer is to be made; its prompt, where the log is to have it and the model is there. May be called again then.
   void begin(const Job& job);
   // The events of the timeline, with what they say; puts in front of the first what belongs to the trace.
   void learn(std::string_view event, Json& more);

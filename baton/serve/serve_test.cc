@@ -112,6 +112,39 @@ TEST(JobQueueTest, InTurnOfOneAndByWeightBetween) {
   EXPECT_EQ(queue.waiting(), 20u);
 }
 
+TEST(JobQueueTest, AModelWithNothingRunningIsNext) {
+  ModelPool pool;
+  for (const char* name : {"a", "b", "c"}) pool.add(ModelSource{.facts = {.name = name}, .open = {}});
+  const auto job_for = [&](uint64_t number, size_t model) {
+    auto job = job_of(number, 0);
+    job->pooled = pool.all()[model].get();
+    return job;
+  };
+  JobQueue queue(100, 2);
+  for (uint64_t i = 0; i < 10; ++i) {
+    auto job = job_for(i, 0);
+    ASSERT_EQ(queue.push(job), JobQueue::Pushed::kYes);
+  }
+  for (uint64_t i = 0; i < 2; ++i) EXPECT_EQ(queue.pop()->number, i);
+  for (uint64_t i = 100; i < 103; ++i) {
+    auto job = job_for(i, 1);
+    ASSERT_EQ(queue.push(job), JobQueue::Pushed::kYes);
+  }
+  // Two run, as many as may: one beyond of a model that has none.
+  EXPECT_EQ(queue.pop()->number, 100u);
+  auto job = job_for(200, 2);
+  ASSERT_EQ(queue.push(job), JobQueue::Pushed::kYes);
+  EXPECT_EQ(queue.pop()->number, 200u);
+  queue.done(2);
+  queue.done(0);
+  // Two again, one of each: nothing beyond; then the one that has had its turn longer ago.
+  queue.done(1);
+  EXPECT_EQ(queue.pop()->number, 101u);
+  queue.done(0);
+  EXPECT_EQ(queue.pop()->number, 2u);
+  EXPECT_EQ(queue.waiting(), 8u);
+}
+
 TEST(JobQueueTest, Bounds) {
   JobQueue queue(3);
   auto job = job_of(1, 0, 1, 1);
@@ -143,13 +176,18 @@ TEST(MetricsTest, HistogramsAddUp) {
   stats.bridge.bytes = 77;
   const RequestStats* const choices[] = {&stats};
   metrics.count_answer({.finished = "stop", .first_token_s = 0.03, .total_s = 0.1, .generated_tokens = 3}, choices);
-  const std::string text = metrics.text("a \"model\"", {.running = 2, .waiting = 3});
-  for (const char* line : {"vllm:num_requests_running{model_name=\"a \\\"model\\\"\"} 2\n",
-                           "vllm:inter_token_latency_seconds_bucket{model_name=\"a \\\"model\\\"\",le=\"0.001\"} 1\n",
-                           "vllm:inter_token_latency_seconds_bucket{model_name=\"a \\\"model\\\"\",le=\"0.05\"} 2\n",
-                           "vllm:inter_token_latency_seconds_bucket{model_name=\"a \\\"model\\\"\",le=\"+Inf\"} 2\n",
-                           "baton_bridge_bytes_total{model_name=\"a \\\"model\\\"\"} 77\n",
-                           "vllm:request_success_total{model_name=\"a \\\"model\\\"\",finished_reason=\"stop\"} 1\n"})
+  Gauges gauges{.running = 2, .waiting = 3};
+  gauges.models = {{.name = "one", .bytes = 7, .loads = 2, .loaded = true}, {.name = "two", .evictions = 5}};
+  const std::string text = metrics.text("a \"model\"", gauges);
+  for (const char* line :
+       {"vllm:num_requests_running{model_name=\"a \\\"model\\\"\"} 2\n",
+        "vllm:inter_token_latency_seconds_bucket{model_name=\"a \\\"model\\\"\",le=\"0.001\"} 1\n",
+        "vllm:inter_token_latency_seconds_bucket{model_name=\"a \\\"model\\\"\",le=\"0.05\"} 2\n",
+        "vllm:inter_token_latency_seconds_bucket{model_name=\"a \\\"model\\\"\",le=\"+Inf\"} 2\n",
+        "baton_bridge_bytes_total{model_name=\"a \\\"model\\\"\"} 77\n", "baton_models_loaded 1\n",
+        "baton_model_bytes{model_name=\"one\"} 7\n", "baton_model_loads_total{model_name=\"one\"} 2\n",
+        "baton_model_evictions_total{model_name=\"two\"} 5\n",
+        "vllm:request_success_total{model_name=\"a \\\"model\\\"\",finished_reason=\"stop\"} 1\n"})
     EXPECT_NE(text.find(line), std::string::npos) << line << text;
 }
 

@@ -16,6 +16,31 @@ Json usage_json(App& app) {
           {"checkpoint_bytes", now.checkpoint_bytes}};
 }
 
+Json model_props(const ModelStatus& status) {
+  const ModelFacts& facts = status.model.facts();
+  Json made = {{"id", facts.name},
+               {"aliases", facts.aliases},
+               {"architecture_name", facts.title},
+               {"parameters", facts.parameters},
+               {"bytes", facts.weight_bytes},
+               {"state_bytes_max", facts.state_bytes_max},
+               {"context", facts.context_tokens},
+               {"state", status.loaded    ? "loaded"
+                         : status.loading ? "loading"
+                                          : "absent"},
+               {"in_use", status.leases},
+               {"waiting", status.waiting},
+               {"load_ms", status.load_ms},
+               {"unloads_in_s", nullptr}};
+  if (status.unloads_in) made["unloads_in_s"] = static_cast<double>(status.unloads_in->count()) / 1000;
+  if (facts.vectors) return made;
+  made.update(Json{{"prefill_unit", facts.prefill_unit},
+                   {"decode_unit", facts.decode_unit},
+                   {"strategy", facts.strategy},
+                   {"chat_template", facts.chat_template.empty() ? Json(nullptr) : Json(facts.chat_template)}});
+  return made;
+}
+
 }  // namespace
 
 void show_health(App& /*app*/, const ExchangePtr& exchange, const Caller& /*caller*/) {
@@ -32,7 +57,11 @@ void show_metrics(App& app, const ExchangePtr& exchange, const Caller& /*caller*
   Gauges gauges = service.gauges();
   gauges.http = app.connections();
   if (const AccessLog* log = app.options().access_log) gauges.access_log = log->counts();
-  const ServedModel* model = service.models().find("");
+  for (const ModelStatus& status : service.models().status()) {
+    gauges.models.push_back({status.model.name(), status.loaded ? status.model.facts().bytes() : 0, status.leases,
+                             status.waiting, status.loads, status.evictions, status.loaded});
+  }
+  const PooledModel* model = service.models().find("");
   exchange->respond({200,
                      {{"content-type", "text/plain; version=0.0.4; charset=utf-8"}},
                      service.metrics().text(model != nullptr ? model->name() : "", gauges)});
@@ -41,41 +70,32 @@ void show_metrics(App& app, const ExchangePtr& exchange, const Caller& /*caller*
 // llama.cpp's list, as far as there are such things: a slot is a request that may run.
 void show_slots(App& app, const ExchangePtr& exchange, const Caller& /*caller*/) {
   const uint64_t running = app.service().counts().running;
-  const ServedModel* model = app.service().models().find("");
+  const PooledModel* model = app.service().models().find("");
   Json slots = Json::array();
   for (uint32_t i = 0; i < app.service().options().parallel; ++i) {
-    slots.push_back({{"id", i},
-                     {"n_ctx", model != nullptr ? model->runtime().context_tokens() : 0},
-                     {"is_processing", i < running}});
+    slots.push_back(
+        {{"id", i}, {"n_ctx", model != nullptr ? model->facts().context_tokens : 0}, {"is_processing", i < running}});
   }
   exchange->respond(json_response(200, slots));
 }
 
 void show_props(App& app, const ExchangePtr& exchange, const Caller& /*caller*/) {
   Service& service = app.service();
-  Json models = Json::array();
-  for (const auto& model : service.models().all()) {
-    const Runtime& runtime = model->runtime();
-    const Request& units = model->defaults();
-    const auto& chat = runtime.text().chat_template;
-    models.push_back({{"id", model->name()},
-                      {"aliases", model->setup().aliases},
-                      {"architecture_name", runtime.model().spec.name},
-                      {"parameters", runtime.model().parameter_count()},
-                      {"bytes", runtime.model().weight_bytes()},
-                      {"context", runtime.context_tokens()},
-                      {"prefill_unit", units.prefill_unit},
-                      {"decode_unit", units.decode_unit},
-                      {"strategy", units.strategy},
-                      {"load_ms", runtime.load_ms()},
-                      {"chat_template", chat ? Json(chat->source()) : Json(nullptr)}});
-  }
-  exchange->respond(json_response(200, {{"build_info", "baton " BATON_VERSION},
-                                        {"total_slots", service.options().parallel},
-                                        {"queue_max", service.options().queue_max},
-                                        {"models", std::move(models)},
-                                        {"usage", usage_json(app)},
-                                        {"machine", app.options().machine}}));
+  const ModelPool& pool = service.models();
+  Json models = Json::array(), vectors = Json::array();
+  for (const ModelStatus& status : pool.status())
+    (status.model.facts().vectors ? vectors : models).push_back(model_props(status));
+  const bool bounded = pool.budget() != UINT64_MAX;
+  exchange->respond(json_response(
+      200,
+      {{"build_info", "baton " BATON_VERSION},
+       {"total_slots", service.options().parallel},
+       {"queue_max", service.options().queue_max},
+       {"models", std::move(models)},
+       {"embedding_models", std::move(vectors)},
+       {"memory", {{"budget_bytes", bounded ? Json(pool.budget()) : Json(nullptr)}, {"loaded_bytes", pool.bytes()}}},
+       {"usage", usage_json(app)},
+       {"machine", app.options().machine}}));
 }
 
 void show_version(App& /*app*/, const ExchangePtr& exchange, const Caller& /*caller*/) {
@@ -90,11 +110,12 @@ void show_timeline(App& app, const ExchangePtr& exchange, const Caller& /*caller
   Timeline& timeline = app.service().timeline();
   Json models = Json::array();
   for (const auto& model : app.service().models().all()) {
-    const Request& units = model->defaults();
-    models.push_back({{"id", model->name()},
-                      {"prefill_unit", units.prefill_unit},
-                      {"decode_unit", units.decode_unit},
-                      {"strategy", units.strategy}});
+    const ModelFacts& facts = model->facts();
+    if (facts.vectors) continue;
+    models.push_back({{"id", facts.name},
+                      {"prefill_unit", facts.prefill_unit},
+                      {"decode_unit", facts.decode_unit},
+                      {"strategy", facts.strategy}});
   }
   Json snapshot = {{"now_ms", timeline.now_ms()},
                    {"started", timeline.started()},

@@ -21,25 +21,25 @@ tl::expected<uint64_t, ApiError> number_of(const http::Request& request, const c
       ApiError{.message = fmt::format("'{}' takes a number from 0 to {}", name, kTokensMax), .param = name});
 }
 
-tl::expected<Json, ApiError> routes_of(App& app, const http::Request& request) {
-  const std::string* name = request.parameter("model");
-  const ServedModel* model = app.service().models().find(name != nullptr ? *name : "");
-  if (model == nullptr) {
-    return tl::unexpected(ApiError{.status = 404,
-                                   .message = "no such model is here: GET /v1/models lists those that are",
-                                   .param = "model",
-                                   .code = "model_not_found"});
-  }
+struct Asked {
+  uint64_t prompt = 0, cached = 0, answer = 0;
+};
+
+tl::expected<Asked, ApiError> asked_of(const http::Request& request) {
   const auto prompt = number_of(request, "prompt_tokens", 1024), cached = number_of(request, "cached_tokens", 0),
              answer = number_of(request, "answer_tokens", 256);
   for (const auto* number : {&prompt, &cached, &answer}) {
     if (!*number) return tl::unexpected(number->error());
   }
-  const RouteFacts facts = model->route_facts(*prompt, *cached, *answer);
-  Json made = routes_json(model->name(), facts, find_routes(facts));
-  const Request& asked = model->defaults();
-  made["dispatch"] = model->setup().dispatch;
-  if (!model->setup().dispatch)
+  return Asked{*prompt, *cached, *answer};
+}
+
+Json routes_of(const ServedModel& model, const Asked& tokens) {
+  const RouteFacts facts = model.route_facts(tokens.prompt, tokens.cached, tokens.answer);
+  Json made = routes_json(model.name(), facts, find_routes(facts));
+  const Request& asked = model.defaults();
+  made["dispatch"] = model.setup().dispatch;
+  if (!model.setup().dispatch)
     made["asked"] = {{"prefill", asked.prefill_unit}, {"decode", asked.decode_unit}, {"strategy", asked.strategy}};
   return made;
 }
@@ -47,9 +47,22 @@ tl::expected<Json, ApiError> routes_of(App& app, const http::Request& request) {
 }  // namespace
 
 void show_routes(App& app, const ExchangePtr& exchange, const Caller& /*caller*/) {
-  const auto made = routes_of(app, exchange->request());
-  if (!made) return respond_error(*exchange, nullptr, made.error());
-  exchange->respond(json_response(200, *made));
+  const std::string* name = exchange->request().parameter("model");
+  PooledModel* const model = app.service().models().find(name != nullptr ? *name : "");
+  if (model == nullptr) {
+    return respond_error(*exchange, nullptr,
+                         {.status = 404,
+                          .message = "no such model is here: GET /v1/models lists those that are",
+                          .param = "model",
+                          .code = "model_not_found"});
+  }
+  const auto asked = asked_of(exchange->request());
+  if (!asked) return respond_error(*exchange, nullptr, asked.error());
+  // What its units can do is known when it is loaded.
+  app.service().with_model(*model, exchange, [exchange, asked = *asked](auto lease) {
+    if (!lease) return respond_error(*exchange, nullptr, lease.error(), kRetrySeconds);
+    exchange->respond(json_response(200, routes_of(lease->template as<ServedModel>(), asked)));
+  });
 }
 
 }  // namespace baton::serve

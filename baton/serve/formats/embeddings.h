@@ -26,11 +26,12 @@ struct EmbeddingRequest {
   std::vector<EmbeddingInput> inputs;
   std::optional<uint32_t> dimensions;  // as many of the first, to length 1 again
   bool base64 = false;
-  bool truncate = false;  // an input longer than the context is cut; else it is refused
+  bool truncate = false;             // an input longer than the context is cut; else it is refused
+  std::optional<double> keep_alive;  // seconds that the model stays behind it; below 0: for ever
 };
 // `user` and `encoding_format` null are ignored.
 tl::expected<EmbeddingRequest, ApiError> read_embeddings(const Json& body);
-// `options` and `keep_alive` are ignored, what they hold is for answers in text.
+// `options` is ignored, what it holds is for answers in text.
 tl::expected<EmbeddingRequest, ApiError> read_ollama_embed(const Json& body);       // `input`
 tl::expected<EmbeddingRequest, ApiError> read_ollama_embeddings(const Json& body);  // `prompt`
 

@@ -4,10 +4,9 @@
 // format ("json" or a schema), think (a degree, "low", is yes), stream (default true), logprobs, top_logprobs,
 // options: num_predict (below 0: as many as there is room for), temperature, top_k, top_p, min_p, seed, stop,
 // repeat_penalty, presence_penalty, frequency_penalty, num_ctx (at most the model's context; it is the server's).
-// A request without a prompt, or messages, loads the model (ApiRequest::load_only).
-// Ignored: keep_alive (checked; with load_only in user_data), and what fits a model to a device: num_keep, num_batch,
-// num_gpu, main_gpu, num_thread, numa, low_vram, f16_kv, use_mmap, use_mlock.
-// Not in answers: `context`.
+// keep_alive. A request without a prompt, or messages, loads the model (ApiRequest::load_only), or with keep_alive 0
+// lets go of it. Ignored, what fits a model to a device: num_keep, num_batch, num_gpu, main_gpu, num_thread, numa,
+// low_vram, f16_kv, use_mmap, use_mlock. Not in answers: `context`.
 #pragma once
 
 #include "baton/serve/formats/body.h"

@@ -80,7 +80,7 @@ class OllamaWriter : public AnswerWriter {
     return made;
   }
   const char* reason() const {
-    if (request_.load_only) return "load";
+    if (request_.load_only) return request_.keep_alive == 0.0 ? "unload" : "load";
     switch (finish_) {
       case Finish::kLength:
         return "length";

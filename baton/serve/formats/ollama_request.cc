@@ -209,17 +209,12 @@ void put_common(const Common& common, ApiRequest& request) {
   request.stream = common.stream;
   request.logprobs = common.logprobs;
   request.context_tokens = common.options.context;
+  request.keep_alive = common.keep_alive;
   if (common.thinking) set_thinking(request, *common.thinking);
 }
 
-// The model alone: it is loaded already. With keep_alive 0 it would be let go of, which nothing here does.
+// The model alone: it is loaded, or, with keep_alive 0, let go of.
 tl::expected<ApiRequest, ApiError> load_request(openai::Endpoint endpoint, const Common& common) {
-  if (common.keep_alive && *common.keep_alive == 0) {
-    return tl::unexpected(
-        ApiError{.message = "'keep_alive' is 0: models stay loaded as long as the server runs; leave it out",
-                 .param = "keep_alive",
-                 .code = "unsupported_parameter"});
-  }
   ApiRequest request;
   request.endpoint = endpoint;
   put_common(common, request);

@@ -1,0 +1,39 @@
+// What is known of a model without loading it: from its file, and from how it is asked for.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "baton/api/text_model.h"
+
+namespace baton::serve {
+
+struct ModelFacts {
+  std::string name;                       // what the interface calls it: never a path
+  std::vector<std::string> aliases = {};  // other names it answers to
+  std::vector<std::string> stops = {};    // default stop strings
+  bool vectors = false;                   // it makes vectors, and writes no text
+  std::string prefill_unit = {}, decode_unit = {}, strategy = {};
+  // Of its file; facts_of fills these.
+  std::string title = {};         // general.name, or the folder's
+  std::string family = {};        // "qwen3"
+  std::string format = {};        // "gguf", "safetensors"
+  std::string quantization = {};  // the type that most of the matrices' bytes have
+  std::string digest = {};        // of shapes and types, in hex: one of every byte takes reading them all
+  std::string chat_template = {};
+  bool tools = false, thinking = false;  // its template shows them, knows it
+  uint64_t parameters = 0, context_tokens = 0, width = 0;
+  int64_t created = 0;  // seconds since 1970: when the server learned of it
+  // What it takes of a budget while it is loaded: the file counts whole, mapped as it is, and of states the limit.
+  uint64_t weight_bytes = 0, state_bytes_max = 0;
+
+  uint64_t bytes() const { return weight_bytes + state_bytes_max; }
+  bool is_called(std::string_view other) const;
+};
+
+// `context`: of the server, 0: the model's.
+ModelFacts facts_of(const TextModel& text, uint64_t context);
+
+}  // namespace baton::serve
