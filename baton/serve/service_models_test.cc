@@ -213,7 +213,7 @@ TEST_F(ServiceModelsTest, ClientsSayHowLongItStays) {
   EXPECT_FALSE(status(0).unloads_in);
   EXPECT_FALSE(told({{"keep_alive", 0}})["response"].get<std::string>().empty());
   EXPECT_TRUE(comes([&] { return !status(0).loaded; })) << "behind the answer";
-  told({});
+  told(Json::object());
   EXPECT_TRUE(status(0).loaded);
   EXPECT_EQ(told({{"prompt", ""}, {"keep_alive", 0}})["done_reason"], "unload");
   EXPECT_TRUE(comes([&] { return !status(0).loaded; }));

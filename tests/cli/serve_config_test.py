@@ -89,7 +89,7 @@ class ServeConfig(unittest.TestCase):
         for text, words in [("[server]\nprot = 1", "baton.toml:2: server has no key 'prot'"),
                             ("[[models]]\nname = 'a'\n[models.defaults]\nstop = ['" + "x" * 5000 + "']", "baton.toml:1"),
                             (CONFIG + "[server2]", "there is no 'server2' here"),
-                            ("[server]\nstate_cache = 'c'\n[[models]]\nname='a'\n[[models]]\nname='b'", "state cache is of"),
+                            ("[server]\nmemory_budget = 'much'", "server.memory_budget must be bytes, or a size"),
                             ("[server]\nstate_key = 'k'", "--state-key goes with --state-cache")]:
             bad = self.check(text)
             self.assertEqual(bad.returncode, 2, text)
@@ -130,6 +130,84 @@ class ServeConfig(unittest.TestCase):
             status, error = server.ask("GET", "/v1/routes?" + query)
             self.assertEqual((status, error["error"]["param"]), (400, param))
         self.assertEqual(server.ask("GET", "/v1/routes?model=none")[0], 404)
+
+    def test_many_models(self):
+        """One budget that only one of them fits: each answers as alone, and says where it is."""
+        small, large = MODEL.name, "dictionary-28m.Q8_0.gguf"
+        flags = ["-m", MODEL, "-m", MODEL.with_name(large), "--memory-budget", "40M", "--keep-alive", "1h"]
+        with Server(*flags) as server:
+            def ask(name, **more):
+                status, answer = server.ask("POST", "/v1/completions",
+                                            {"model": name, "prompt": "fern:", "temperature": 0, "max_tokens": 6} | more)
+                self.assertEqual(status, 200, answer)
+                return answer["choices"][0]["text"]
+
+            def loaded():
+                return {model["id"]: model["loaded"] for model in server.ask("GET", "/v1/models")[1]["data"]}
+
+            self.assertEqual(loaded(), {small: True, large: False})
+            self.assertEqual({m["name"] for m in server.ask("GET", "/api/tags")[1]["models"]}, {small, large})
+            alone = {name: ask(name) for name in (small, large)}
+            self.assertEqual(loaded(), {small: False, large: True})
+            texts = []
+            threads = [threading.Thread(target=lambda name=name: texts.append((name, ask(name)))) for name in (small, large) * 4]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            self.assertEqual(sorted(texts), sorted([(name, text) for name, text in alone.items()] * 4))
+            props = server.ask("GET", "/props")[1]
+            self.assertEqual(props["memory"]["budget_bytes"], 40 << 20)
+            self.assertLessEqual(props["memory"]["loaded_bytes"], 40 << 20)
+            ask(large)
+            self.assertLess(0, self.props(server, large)["unloads_in_s"])
+            self.assertIsNone(self.props(server, small)["unloads_in_s"])
+            shown = subprocess.run([PROGRAM, "ps", "--url", f"http://127.0.0.1:{server.port}"], capture_output=True, text=True,
+                                   timeout=60).stdout
+            self.assertRegex(shown, rf"model    {large}: loaded, \d+ bytes, unloads in \d+ min")
+            self.assertRegex(shown, rf"model    {small}: absent, \d+ bytes; \d+ parameters")
+            self.assertRegex(shown, r"memory   \d+ of 41943040 bytes")
+            listed = server.ask("GET", "/api/ps")[1]["models"]
+            self.assertEqual([model["name"] for model in listed], [large])
+            self.assertNotIn("3000-01-01", listed[0]["expires_at"])
+            # As `ollama stop` says it.
+            status, answer = server.ask("POST", "/api/generate", {"model": large, "prompt": "", "keep_alive": 0})
+            self.assertEqual((status, answer["done_reason"]), (200, "unload"))
+            for _ in range(100):
+                if not loaded()[large]:
+                    break
+            self.assertEqual(server.ask("GET", "/api/ps")[1]["models"], [])
+            routes = server.ask("GET", f"/v1/routes?model={small}")[1]
+            self.assertEqual(routes["model"], small, "loaded for it")
+        too_small = subprocess.run([PROGRAM, "serve", "-m", MODEL, "--memory-budget", "1M", "--port", "0"], capture_output=True,
+                                   text=True, timeout=60)
+        self.assertEqual(too_small.returncode, 1)
+        self.assertIn("the budget of 1048576: give more with --memory-budget", too_small.stderr)
+        same = subprocess.run([PROGRAM, "serve", "-m", MODEL, "-m", MODEL, "--port", "0"], capture_output=True, text=True,
+                              timeout=60)
+        self.assertNotEqual(same.returncode, 0)
+        self.assertIn("two models are called 'dictionary-3m.Q8_0.gguf'", same.stderr)
+
+    def props(self, server, name):
+        return next(model for model in server.ask("GET", "/props")[1]["models"] if model["id"] == name)
+
+    def test_states_outlive_their_model(self):
+        """With --state-cache a model that made room finds its states again; so does a server that is started anew."""
+        folder = self.file.parent / "states"
+        self.file.write_text(CONFIG.replace('decode = "ref"', ""))
+        flags = ["--config", self.file, "--state-cache", folder, "--keep-alive", "0s"]
+        body = {"model": "exact", "prompt": list(range(100, 260)), "temperature": 0, "max_tokens": 2}
+        cached = []
+        for _ in range(2):
+            with Server(*flags) as server:
+                for _ in range(2):
+                    status, answer = server.ask("POST", "/v1/completions", body)
+                    self.assertEqual(status, 200, answer)
+                    cached.append(answer["usage"]["prompt_tokens_details"]["cached_tokens"])
+                    while self.props(server, "exact")["state"] != "absent":
+                        pass
+        self.assertEqual(cached[0], 0)
+        self.assertTrue(all(count > 0 for count in cached[1:]), cached)
 
     def test_dispatch(self):
         # Nobody knows which of them decodes so small a model faster on a busy machine; prefill is another matter.
