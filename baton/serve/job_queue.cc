@@ -9,7 +9,9 @@ JobQueue::Pushed JobQueue::push(std::unique_ptr<Job>& job) {
   {
     const std::lock_guard lock(mutex_);
     if (closed_) return Pushed::kClosed;
-    if (waiting_ >= waiting_max_) return Pushed::kFull;
+    // Who is taken at once does not wait, though no worker may have come for it yet.
+    const uint64_t free = running_max_ - std::min<uint64_t>(running_, running_max_);
+    if (waiting_ >= waiting_max_ + free) return Pushed::kFull;
     Key& key = keys_[job->caller.key];
     if (key.waiting >= job->caller.waiting_max) return Pushed::kKeyFull;
     key.running_max = std::max(job->caller.running_max, 1u);

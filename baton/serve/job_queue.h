@@ -18,8 +18,7 @@ namespace baton::serve {
 // and does not catch up on what it did not ask for.
 class JobQueue {
  public:
-  explicit JobQueue(uint32_t waiting_max, uint32_t running_max = UINT32_MAX)
-      : waiting_max_(waiting_max), running_max_(running_max) {}
+  JobQueue(uint32_t waiting_max, uint32_t running_max) : waiting_max_(waiting_max), running_max_(running_max) {}
 
   enum class Pushed : uint8_t { kYes, kFull, kKeyFull, kClosed };
   // Takes the job only with kYes.

@@ -85,7 +85,7 @@ std::unique_ptr<Job> job_of(uint64_t number, uint32_t key, uint32_t weight = 1, 
 }
 
 TEST(JobQueueTest, InTurnOfOneAndByWeightBetween) {
-  JobQueue queue(100);
+  JobQueue queue(100, 100);
   for (uint64_t i = 0; i < 20; ++i) {
     auto job = job_of(i, 0);
     ASSERT_EQ(queue.push(job), JobQueue::Pushed::kYes);
@@ -146,7 +146,7 @@ TEST(JobQueueTest, AModelWithNothingRunningIsNext) {
 }
 
 TEST(JobQueueTest, Bounds) {
-  JobQueue queue(3);
+  JobQueue queue(1, 2);  // two may be on their way to workers
   auto job = job_of(1, 0, 1, 1);
   ASSERT_EQ(queue.push(job), JobQueue::Pushed::kYes);
   job = job_of(2, 0, 1, 1);
