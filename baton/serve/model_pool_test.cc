@@ -79,8 +79,8 @@ class Fake final : public Served {
 struct Told {
   std::mutex mutex;
   std::optional<Result<ModelLease>> got;
-  int slow = 0;
-  bool stays = true;
+  std::atomic<int> slow{0};
+  std::atomic<bool> stays{true};
 
   bool done() {
     const std::lock_guard lock(mutex);
@@ -114,7 +114,6 @@ class Waiter final : public ModelWaiter {
     told_->got = std::move(lease);
   }
   bool slow() override {
-    const std::lock_guard lock(told_->mutex);
     ++told_->slow;
     return told_->stays;
   }

@@ -88,9 +88,11 @@ void Service::join() {
   came_.notify_all();
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();
-  models_.stop();  // what readers asked for meanwhile
-  work_.loaded.clear();
-  long_work_.loaded.clear();
+  models_.stop();
+  for (Work* const work : {&work_, &long_work_}) {
+    for (const auto& next : work->next) next();  // what readers asked for meanwhile is refused by now
+    work->next.clear();
+  }
   models_.listen({});
   outbox_.close();
   timeline_.close();

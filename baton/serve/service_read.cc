@@ -34,6 +34,10 @@ bool prompt_ends_in_thinking(const Runtime& runtime, const std::vector<int32_t>&
   return text->ends_with("<think>");
 }
 
+const char* refusal_of(Code code) {
+  return code == Code::kCancelled ? "stopping" : code == Code::kOutOfMemory ? "no_room" : "not_loaded";
+}
+
 // What of it cannot be held to; the grammar's own words say where.
 ApiError refused_format(const ApiRequest& request, const Error& error) {
   using Kind = AnswerFormat::Kind;
@@ -69,6 +73,7 @@ class Service::Loading final : public ModelWaiter {
   }
   // On a reader.
   void run() {
+    if (!lease_) service_.metrics_.count_refused(refusal_of(lease_.error().code));
     if (exchange().gone()) return;
     if (!job_) return lease_ ? then_(*std::move(lease_)) : then_(tl::unexpected(error_of_pool(lease_.error())));
     if (!lease_) return service_.refuse(*job_, error_of_pool(lease_.error()));
