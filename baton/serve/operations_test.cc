@@ -216,6 +216,20 @@ TEST(RateBucketTest, IsExact) {
   EXPECT_EQ(bucket.remaining(), 60u);
 }
 
+TEST(RateBucketTest, WhatIsSaidOfTheNextIsEnough) {
+  for (const uint32_t rate : {1u, 7u, 59u, 61u, 59'999u, 999'983u}) {
+    RateBucket bucket(rate);
+    bucket.refill(0);
+    bucket.take(rate);
+    const int64_t wait = bucket.ms_until(1);
+    EXPECT_EQ(wait, (60'000 + rate - 1) / rate) << rate;
+    bucket.refill(wait - 1);
+    EXPECT_FALSE(bucket.has(1)) << rate;
+    bucket.refill(wait);
+    EXPECT_TRUE(bucket.has(1)) << rate;
+  }
+}
+
 TEST(RateBucketTest, ManySmallStepsAreOneLargeOne) {
   for (const uint32_t rate : {1u, 7u, 59u, 61u, 999'983u, 1'000'000'000u}) {
     RateBucket steps(rate), leap(rate);
