@@ -89,6 +89,12 @@ void JobQueue::done(uint32_t model, uint32_t key) {
   came_.notify_all();
 }
 
+bool JobQueue::waits_for_its_key(const Job& job) const {
+  const std::lock_guard lock(mutex_);
+  const auto key = keys_.find(job.caller.key);
+  return key != keys_.end() && key->second.running + key->second.waiting >= job.caller.running_max;
+}
+
 std::unique_ptr<Job> JobQueue::remove(uint64_t number) {
   const std::lock_guard lock(mutex_);
   for (auto& [index, model] : models_) {

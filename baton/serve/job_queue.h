@@ -27,6 +27,8 @@ class JobQueue {
   // closed, and nothing waits.
   std::unique_ptr<Job> pop();
   void done(uint32_t model, uint32_t key);
+  // Whether it would wait for others of its key.
+  bool waits_for_its_key(const Job& job) const;
   // The client left: null when it waits no longer.
   std::unique_ptr<Job> remove(uint64_t number);
   // Nothing more comes in; all that waited.

@@ -400,6 +400,9 @@ TEST(JobQueueTest, OfAKeyNoMoreRunThanMay) {
   std::sort(taken.begin(), taken.end());
   EXPECT_EQ(taken, (std::vector<uint64_t>{0, 1, 10}));  // two of the key, and who has none running
   EXPECT_EQ(queue.waiting(), 2u);
+  EXPECT_TRUE(queue.waits_for_its_key(*job_of_key(11, 7, 2)));
+  EXPECT_FALSE(queue.waits_for_its_key(*job_of_key(11, 7, UINT32_MAX)));
+  EXPECT_FALSE(queue.waits_for_its_key(*job_of_key(11, 9, 1)));
   // The third waits until one ended.
   std::atomic<uint64_t> next{0};
   std::thread waiter([&] { next = queue.pop()->number; });

@@ -150,7 +150,7 @@ void Service::enqueue(std::unique_ptr<Job> job) {
         {"stream", job->request.stream},
         {"prompt_tokens", job->tokens.size()}});
   // One that must wait holds its client by comments; one that need not keeps its status for what may go wrong.
-  if (job->request.stream && running_ >= options_.parallel) begin_stream(*job);
+  if (job->request.stream && (running_ >= options_.parallel || queue_.waits_for_its_key(*job))) begin_stream(*job);
   const uint64_t number = job->number;
   const ExchangePtr exchange = job->exchange;
   const auto pushed = queue_.push(job);

@@ -305,6 +305,7 @@ class LimitsOfKeys(WithFolder):
             until(1, 0)
             second = begin(b"one")
             until(1, 1)
+            self.assertIn(b"HTTP/1.1 200", second.recv(100))  # it waits, and its client is held
             status, _, body = server.ask("POST", "/v1/chat/completions", chat("hi"), {"x-api-key": "one"})
             self.assertEqual((status, body["error"]["code"]), (429, "rate_limit_exceeded"), body)
             third = begin(b"other")
