@@ -96,7 +96,7 @@ void AccessLog::close() {
     std::unique_lock lock(mutex_);
     if (std::exchange(closing_, true)) return;
     came_.notify_all();
-    ended_.wait_for(lock, kCloseTime, [&] { return done_; });
+    if (thread_.joinable()) ended_.wait_for(lock, kCloseTime, [&] { return done_; });
   }
   give_up_ = true;
   if (thread_.joinable()) thread_.join();
