@@ -11,6 +11,9 @@ get_filename_component(baton_sysroot "${CMAKE_CURRENT_LIST_DIR}/../build/arm64-s
 list(APPEND CMAKE_PREFIX_PATH ${baton_sysroot}/usr)
 set(CMAKE_FIND_ROOT_PATH ${baton_sysroot} /usr/aarch64-linux-gnu)
 set(CMAKE_LIBRARY_ARCHITECTURE aarch64-linux-gnu)
+# Headers that differ by architecture (OpenSSL's): the compiler looks into its own such folder only.
+set(CMAKE_C_STANDARD_INCLUDE_DIRECTORIES ${baton_sysroot}/usr/include/aarch64-linux-gnu)
+set(CMAKE_CXX_STANDARD_INCLUDE_DIRECTORIES ${baton_sysroot}/usr/include/aarch64-linux-gnu)
 set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
 set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
 set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
