@@ -282,6 +282,19 @@ class LimitsOfKeys(WithFolder):
                              [("few", 200), ("few", 429), ("key3", 200), ("many", 200), ("many", 200), ("many", 200), ("many", 429)])
             self.assertIn('baton_requests_refused_total{reason="key_limit"} 2', server.ask("GET", "/metrics", None, {"x-api-key": "free"})[2])
 
+    def test_vectors_are_counted_too(self):
+        keys = self.folder / "keys"
+        keys.write_text("few tokens_per_minute=4\nother\n")
+        log = self.folder / "log"
+        with Server("--embed", MODEL, "--api-key-file", str(keys), "--access-log", str(log), "--access-log-format", "json") as server:
+            asked = {"input": "A fern is a plant without flowers."}
+            status, _, body = server.ask("POST", "/v1/embeddings", asked, {"x-api-key": "few"})
+            self.assertEqual(status, 200, body)
+            status, _, refused = server.ask("POST", "/v1/embeddings", asked, {"x-api-key": "few"})
+            self.assertEqual((status, refused["error"]["code"]), (429, "rate_limit_exceeded"), refused)
+            line = [line for line in lines_of(log, 2) if line["status"] == 200][0]
+            self.assertEqual((line["model"], line["prompt_tokens"]), (body["model"], body["usage"]["prompt_tokens"]))
+
     def test_running_at_once(self):
         keys = self.folder / "keys"
         keys.write_text("one running=1 waiting=1\nother\n")
