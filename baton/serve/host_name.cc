@@ -7,7 +7,7 @@
 namespace baton::serve {
 namespace {
 
-std::string lower(std::string_view text) {
+std::string small_letters(std::string_view text) {
   std::string made(text);
   for (char& c : made) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return made;
@@ -27,10 +27,10 @@ bool is_ipv4(std::string_view name) {
 }  // namespace
 
 bool is_own_host(std::string_view host, std::span<const std::string> allowed) {
-  std::string name = lower(without_port(host));
+  std::string name = small_letters(without_port(host));
   if (name.ends_with('.')) name.pop_back();
   if (name.starts_with('[') || is_ipv4(name) || name == "localhost" || name.ends_with(".localhost")) return true;
-  return std::ranges::any_of(allowed, [&](const std::string& other) { return lower(other) == name; });
+  return std::ranges::any_of(allowed, [&](const std::string& other) { return small_letters(other) == name; });
 }
 
 }  // namespace baton::serve
