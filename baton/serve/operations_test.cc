@@ -388,7 +388,7 @@ std::unique_ptr<Job> job_of_key(uint64_t number, uint32_t key, uint32_t running_
 }
 
 TEST(JobQueueTest, OfAKeyNoMoreRunThanMay) {
-  JobQueue queue(100);
+  JobQueue queue(100, UINT32_MAX);
   for (uint64_t i = 0; i < 4; ++i) {
     auto job = job_of_key(i, 7, 2);
     ASSERT_EQ(queue.push(job), JobQueue::Pushed::kYes);
@@ -408,10 +408,10 @@ TEST(JobQueueTest, OfAKeyNoMoreRunThanMay) {
   std::thread waiter([&] { next = queue.pop()->number; });
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   EXPECT_EQ(next, 0u);
-  queue.ended(8);
+  queue.done(0, 8);
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   EXPECT_EQ(next, 0u);
-  queue.ended(7);
+  queue.done(0, 7);
   waiter.join();
   EXPECT_EQ(next, 2u);
   EXPECT_EQ(queue.close().size(), 1u);

@@ -135,12 +135,12 @@ TEST(JobQueueTest, AModelWithNothingRunningIsNext) {
   auto job = job_for(200, 2);
   ASSERT_EQ(queue.push(job), JobQueue::Pushed::kYes);
   EXPECT_EQ(queue.pop()->number, 200u);
-  queue.done(2);
-  queue.done(0);
+  queue.done(2, 0);
+  queue.done(0, 0);
   // Two again, one of each: nothing beyond; then the one that has had its turn longer ago.
-  queue.done(1);
+  queue.done(1, 0);
   EXPECT_EQ(queue.pop()->number, 101u);
-  queue.done(0);
+  queue.done(0, 0);
   EXPECT_EQ(queue.pop()->number, 2u);
   EXPECT_EQ(queue.waiting(), 8u);
 }
