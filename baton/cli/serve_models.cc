@@ -185,7 +185,8 @@ Status check_names(const std::vector<serve::ModelSource>& sources) {
     std::vector<std::string> own = source.facts.aliases;
     own.push_back(source.facts.name);
     for (const std::string& name : own) {
-      if (!names.insert(name).second) {
+      // One that writes and one that makes vectors may be the same file.
+      if (!names.insert((source.facts.vectors ? "v:" : "t:") + name).second) {
         return fail(Code::kInvalidInput,
                     fmt::format("two models are called '{}': give them names in a baton.toml (--config)", name));
       }

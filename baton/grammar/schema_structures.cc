@@ -79,7 +79,7 @@ struct SchemaCompiler::Keys {
 // speaks of. Names stand there without escapes.
 Result<std::optional<ExprId>> SchemaCompiler::extra_members(const Json& schema, const Keys& keys,
                                                             const std::string& path, int depth) {
-  const bool listed = schema.contains("properties") && !schema["properties"].empty();
+  const bool listed = schema.contains("properties");
   const Json none;
   const Json& others = schema.contains("additionalProperties") ? schema["additionalProperties"] : none;
   const bool open = others.is_null() ? !listed && keys.patterns.empty() : others != false;

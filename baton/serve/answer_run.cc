@@ -19,6 +19,7 @@ constexpr std::chrono::milliseconds kLookMs{50};  // for clients that left
 ApiError error_of(const Error& error) {
   ApiError made = openai::api_error(error);
   made.message = without_paths(made.message);
+  std::replace(made.code.begin(), made.code.end(), ' ', '_');
   if (error.code == Code::kOutOfMemory || error.code == Code::kUnavailable || error.code == Code::kCancelled)
     made.status = 503;
   return made;

@@ -50,6 +50,19 @@ ApiError refused_format(const ApiRequest& request, const Error& error) {
   return made;
 }
 
+// What no other request's end makes room for.
+tl::expected<void, ApiError> check_room(const Job& job) {
+  const uint64_t needs = job.model->state_bytes(job.tokens.size()), most = job.pooled->facts().state_bytes_max;
+  if (most == 0 || needs <= most) return {};
+  return tl::unexpected(ApiError{
+      .status = 400,
+      .message = fmt::format("the prompt has {} tokens, whose state takes {} bytes; states may take {}: shorten it, or "
+                             "start the server with a larger --memory-budget",
+                             job.tokens.size(), needs, most),
+      .param = job.request.endpoint == openai::Endpoint::kChat ? "messages" : "prompt",
+      .code = "context_length_exceeded"});
+}
+
 }  // namespace
 
 // Waits for its model: a job, or what `with_model` was asked to do.
@@ -126,10 +139,15 @@ tl::expected<std::unique_ptr<Job>, ApiError> Service::read_job(const Protocol& p
   job->request = *std::move(request);
   job->pooled = models_.find(job->request.model);
   if (job->pooled == nullptr) {
+    const std::string name = job->request.model.substr(0, 100);
+    const bool vectors = models_.find_embedder(job->request.model) != nullptr;
     return tl::unexpected(ApiError{.status = 404,
-                                   .message = fmt::format("the model '{}' is not here: GET /v1/models lists those that "
-                                                          "are",
-                                                          job->request.model.substr(0, 100)),
+                                   .message = vectors ? fmt::format("the model '{}' makes vectors and writes no text: "
+                                                                    "ask /v1/embeddings or /v1/rerank",
+                                                                    name)
+                                                      : fmt::format("the model '{}' is not here: GET /v1/models lists "
+                                                                    "those that are",
+                                                                    name),
                                    .param = "model",
                                    .code = "model_not_found"});
   }
@@ -235,6 +253,7 @@ tl::expected<void, ApiError> Service::make_ready(Job& job) {
     return tl::unexpected(std::move(tokens).error());
   }
   job.tokens = *std::move(tokens);
+  if (auto fits = check_room(job); !fits) return fits;
   if (job.request.endpoint == openai::Endpoint::kChat) {
     if (job.model->setup().reuse) job.keep_at = openai::branching_positions(runtime, chat, job.tokens);
     chat.messages = Json::array();

@@ -97,7 +97,7 @@ class AccessLog(WithFolder):
             server.ask("PUT", "/v1/models")
             answer = raw(server.port, b"GET /bad HTTP/1.1\r\n\r\n")
             self.assertIn("X-Request-Id: ", answer)
-            raw(server.port, b"GET /a%20status=200%22 HTTP/1.1\r\nHost: x\r\nConnection: close\r\ntraceparent: x\r\n\r\n")
+            raw(server.port, b"GET /a%20status=200%22 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\ntraceparent: x\r\n\r\n")
             lines = lines_of(self.log, 5)
             # Each when it has ended: not in the order they came.
             self.assertEqual(sorted((line["status"], line.get("path", "")) for line in lines),
@@ -110,7 +110,7 @@ class AccessLog(WithFolder):
     def test_a_stream_that_was_cut(self):
         with self.serve("--parallel", "1") as server:
             data = json.dumps(chat("Count.", stream=True, max_tokens=3900, ignore_eos=True)).encode()
-            head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(data)
+            head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(data)
             runs = socket.create_connection(("127.0.0.1", server.port))
             runs.sendall(head + data)
             runs.recv(10)
@@ -128,7 +128,7 @@ class AccessLog(WithFolder):
     def test_a_listener_that_leaves(self):
         with self.serve() as server:
             listener = socket.create_connection(("127.0.0.1", server.port))
-            listener.sendall(b"GET /v1/timeline HTTP/1.1\r\nHost: x\r\n\r\n")
+            listener.sendall(b"GET /v1/timeline HTTP/1.1\r\nHost: localhost\r\n\r\n")
             self.assertIn(b"200", listener.recv(100))
             listener.close()
             line = lines_of(self.log, 1)[0]  # at once, not with the next event
@@ -182,16 +182,16 @@ class Ids(unittest.TestCase):
 
     def test_head(self):
         for path in ("/", "/health", "/v1/models", "/metrics", "/openapi.json", "/v1/timeline?once=1"):
-            request = f"{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+            request = f"{path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
             head, body = raw(self.server.port, f"HEAD {request}".encode()).split("\r\n\r\n", 1)
             self.assertTrue(head.startswith("HTTP/1.1 200"), head)
             self.assertEqual(body, "")
             if path not in ("/metrics", "/v1/timeline?once=1"):  # these change
                 whole = raw(self.server.port, f"GET {request}".encode()).split("\r\n\r\n", 1)[1]
                 self.assertIn(f"\r\nContent-Length: {len(whole.encode())}\r\n", head + "\r\n")
-        answer = raw(self.server.port, b"HEAD /v1/timeline HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        answer = raw(self.server.port, b"HEAD /v1/timeline HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         self.assertTrue(answer.startswith("HTTP/1.1 200") and answer.endswith("\r\n\r\n"), answer)
-        answer = raw(self.server.port, b"HEAD /v1/chat/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        answer = raw(self.server.port, b"HEAD /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         self.assertTrue(answer.startswith("HTTP/1.1 405"), answer)
         self.assertIn("\r\nAllow: POST\r\n", answer)
 
@@ -302,7 +302,7 @@ class LimitsOfKeys(WithFolder):
             def begin(key):
                 data = json.dumps(chat("Count.", stream=True, max_tokens=3900, ignore_eos=True)).encode()
                 connection = socket.create_connection(("127.0.0.1", server.port), 20)
-                connection.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nx-api-key: %s\r\nContent-Length: %d\r\n\r\n"
+                connection.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nx-api-key: %s\r\nContent-Length: %d\r\n\r\n"
                                    % (key, len(data)) + data)
                 return connection
 

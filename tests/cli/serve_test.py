@@ -391,7 +391,7 @@ class Bounds(unittest.TestCase):
             def ask(**body):
                 data = json.dumps(chat("Count.", stream=True, **body)).encode()
                 connection = socket.create_connection(("127.0.0.1", server.port))
-                connection.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(data) + data)
+                connection.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(data) + data)
                 return connection
 
             def waiting():
