@@ -13,7 +13,9 @@
 #include <boost/asio/ssl/context.hpp>
 #include <boost/asio/ssl/impl/src.hpp>
 #include <boost/asio/ssl/stream.hpp>
+#include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #endif
 
@@ -76,6 +78,11 @@ class OpenSslContext final : public TlsContext {
 };
 
 std::string last_reason() {
+  // What the system said comes first, and is hidden by what was made of it.
+  if (const auto first = ::ERR_peek_error(); ERR_SYSTEM_ERROR(first)) {
+    ::ERR_clear_error();
+    return std::system_category().message(ERR_GET_REASON(first));
+  }
   const auto code = ::ERR_peek_last_error();
   const char* text = ::ERR_reason_error_string(code);
   ::ERR_clear_error();

@@ -5,8 +5,10 @@
 #include <sodium.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <fstream>
+#include <system_error>
 
 #include "baton/engine/request.h"
 
@@ -110,7 +112,10 @@ Status ApiKeys::add_line(std::string_view line) {
 
 Result<ApiKeys> ApiKeys::read(const std::filesystem::path& file) {
   std::ifstream in(file);
-  if (!in) return fail(Code::kNotFound, fmt::format("{}: cannot be read", file.string()));
+  if (!in) {
+    return fail(Code::kNotFound,
+                fmt::format("keys cannot be read from {}: {}", file.string(), std::system_category().message(errno)));
+  }
   ApiKeys keys;
   std::string line;
   for (uint64_t number = 1; std::getline(in, line); ++number) {

@@ -158,7 +158,7 @@ void App::route(const ExchangePtr& exchange) {
   if (!invited && of_another_site(request)) {
     return respond_error(*exchange, protocol,
                          {.status = 403,
-                          .message = "requests from pages of other sites are refused",
+                          .message = "requests from pages of other sites are refused: --cors ORIGIN lets them ask",
                           .type = "permission_error",
                           .code = "foreign_origin"});
   }

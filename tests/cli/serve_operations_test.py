@@ -405,8 +405,10 @@ class Service(WithFolder):
         unit = self.installed("baton.service")
         text = unit.read_text()
         found = dict(re.findall(r"^(\w+)=(.*)$", text, re.M))
-        environment = re.fullmatch(r'"BATON_SERVE_FLAGS=(.*)"', found["Environment"])[1]
-        drain = self.flags_of(found["ExecStart"].replace("$BATON_SERVE_FLAGS", environment).split())
+        environment = re.fullmatch(r'"BATON_STATE_FLAGS=(.*)"', found["Environment"])[1]
+        line = found["ExecStart"].replace("$BATON_STATE_FLAGS", environment)
+        self.assertTrue(line.endswith(" $BATON_SERVE_FLAGS"), "flags of the admin leave those of the unit")
+        drain = self.flags_of(line.removesuffix(" $BATON_SERVE_FLAGS").split())
         self.assertGreater(int(found["TimeoutStopSec"].removesuffix("s")), drain)
         self.assertEqual((found["Type"], found["DynamicUser"], found["NoNewPrivileges"]), ("notify", "yes", "yes"))
         self.assertGreaterEqual(int(found["LimitNOFILE"]), 12_000 + 1000)
