@@ -24,11 +24,12 @@ uint64_t number(const OrderedJson& of, const char* name) {
   return value.is_number_unsigned() ? value.get<uint64_t>() : 0;
 }
 
-// "loaded, 31000000 bytes, 2 in use, unloads in 4 min 30 s"
+// "loaded, 31000000 bytes of weights, states up to 90000000, 2 in use, unloads in 4 min 30 s"
 std::string state_of(const OrderedJson& model) {
   std::string made = text(model, "state");
   const bool loaded = made == "loaded";
-  made += fmt::format(", {} bytes", number(model, "bytes") + number(model, "state_bytes_max"));
+  made +=
+      fmt::format(", {} bytes of weights, states up to {}", number(model, "bytes"), number(model, "state_bytes_max"));
   const uint64_t in_use = number(model, "in_use"), waiting = number(model, "waiting");
   if (loaded && in_use > 0) made += fmt::format(", {} in use", in_use);
   if (waiting > 0) made += fmt::format(", {} wait for it", waiting);

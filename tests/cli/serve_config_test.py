@@ -164,7 +164,7 @@ class ServeConfig(unittest.TestCase):
             self.assertIsNone(self.props(server, small)["unloads_in_s"])
             shown = subprocess.run([PROGRAM, "ps", "--url", f"http://127.0.0.1:{server.port}"], capture_output=True, text=True,
                                    timeout=60).stdout
-            self.assertRegex(shown, rf"model    {large}: loaded, \d+ bytes, unloads in \d+ min")
+            self.assertRegex(shown, rf"model    {large}: loaded, \d+ bytes of weights, states up to \d+, unloads in \d+ min")
             self.assertRegex(shown, rf"model    {small}: absent, \d+ bytes; \d+ parameters")
             self.assertRegex(shown, r"memory   \d+ of 41943040 bytes")
             listed = server.ask("GET", "/api/ps")[1]["models"]
