@@ -165,7 +165,7 @@ class ServeConfig(unittest.TestCase):
             shown = subprocess.run([PROGRAM, "ps", "--url", f"http://127.0.0.1:{server.port}"], capture_output=True, text=True,
                                    timeout=60).stdout
             self.assertRegex(shown, rf"model    {large}: loaded, \d+ bytes of weights, states up to \d+, unloads in \d+ min")
-            self.assertRegex(shown, rf"model    {small}: absent, \d+ bytes; \d+ parameters")
+            self.assertRegex(shown, rf"model    {small}: absent, \d+ bytes of weights, states up to \d+; \d+ parameters")
             self.assertRegex(shown, r"memory   \d+ of 41943040 bytes")
             listed = server.ask("GET", "/api/ps")[1]["models"]
             self.assertEqual([model["name"] for model in listed], [large])
