@@ -78,7 +78,7 @@ bool is_of_tools(const Json& message) {
 tl::expected<Json, ApiError> read_messages(const Json* messages, Reader reader) {
   const bool server = reader == Reader::kServer;
   if (messages == nullptr || !messages->is_array() || messages->empty())
-    return refuse("messages", "'messages' is missing: it takes a list of at least one message");
+    return refuse("messages", "'messages' is missing or empty: it takes a list of at least one message");
   if (server && messages->size() > kMessagesMax)
     return refuse("messages", fmt::format("'messages' has {}: at most {}", messages->size(), kMessagesMax));
   Json made = Json::array();

@@ -345,6 +345,10 @@ tl::expected<Json, ApiError> read_tool_message(const Json& message, const std::s
 }
 
 tl::expected<void, ApiError> check_tools(const TextModel& model, const ApiRequest& request) {
+  if (must_call(request) && request.format.kind != AnswerFormat::Kind::kAny) {
+    return no("response_format",
+              "goes with a tool_choice of auto or none: with another one the answer is calls of tools, and no text");
+  }
   if (request.chat.tools.is_null() || request.chat.tools.empty()) return {};
   if (tool_style_of(model) != ToolStyle::kNone) return {};
   return no("tools",

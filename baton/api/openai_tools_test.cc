@@ -230,6 +230,18 @@ TEST(OpenAiTools, ATemplateWithoutToolsRefusesThem) {
   }
 }
 
+TEST(OpenAiTools, ACallThatMustBeMadeIsNoFormat) {
+  const TextModel model = model_of("{{ tools }} <tool_call>{\"arguments\": ");
+  ApiRequest request;
+  request.chat.tools = tools();
+  request.format.kind = AnswerFormat::Kind::kJsonObject;
+  EXPECT_TRUE(check_tools(model, request));
+  request.tool_choice = ToolChoice::kRequired;
+  const auto checked = check_tools(model, request);
+  ASSERT_FALSE(checked);
+  EXPECT_EQ(checked.error().param, "response_format");
+}
+
 // ---- With templates like those of models.
 
 std::string template_text(const std::string& name) {

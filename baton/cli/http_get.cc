@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "baton/base/descriptor.h"
+#include "baton/cli/command.h"
 
 namespace baton::cli {
 namespace {
@@ -95,9 +96,13 @@ Result<std::string> http_get(const std::string& url, const std::string& path, co
   const size_t head = answer.find("\r\n\r\n");
   if (head == std::string::npos || !answer.starts_with("HTTP/1.")) return nobody(url, "no answer of HTTP");
   std::string body = answer.substr(head + 4);
-  if (answer.substr(9, 3) != "200")
-    return fail(Code::kInvalidInput, fmt::format("{}{}: {}", url, path, body.empty() ? answer.substr(0, 40) : body));
-  return body;
+  if (answer.substr(9, 3) == "200") return body;
+  // What our errors say, without their form.
+  const OrderedJson told = OrderedJson::parse(body, nullptr, false);
+  const bool ours = told.is_object() && told.contains("error") && told["error"].is_object();
+  const std::string said = ours ? told["error"].value("message", body) : body.empty() ? answer.substr(0, 40) : body;
+  return fail(Code::kInvalidInput, fmt::format("{}{}: {}{}", url, path, said,
+                                               answer.substr(9, 3) == "401" ? " (here: --api-key-file FILE)" : ""));
 }
 
 }  // namespace baton::cli

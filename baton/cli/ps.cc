@@ -1,16 +1,20 @@
 // `baton ps`: what a server has loaded, and who runs and waits there.
 #include <fmt/format.h>
 
+#include "baton/base/file.h"
 #include "baton/base/terminal.h"
 #include "baton/cli/command.h"
 #include "baton/cli/http_get.h"
+#include "baton/cli/paths.h"
 #include "baton/cli/progress.h"
 
 namespace baton::cli {
 namespace {
 
+constexpr size_t kKeyFileMax = size_t{1} << 20;
+
 struct PsFlags {
-  std::string url = "http://127.0.0.1:8080", api_key;
+  std::string url = "http://127.0.0.1:8080", api_key, api_key_file;
   bool json = false;
 };
 
@@ -38,7 +42,19 @@ std::string state_of(const OrderedJson& model) {
   return made;
 }
 
+// The first line, without what may stand behind a key there (docs/server.md).
+Result<std::string> read_key(const std::string& file) {
+  BATON_TRY(const std::string text, read_file(file, kKeyFileMax));
+  const std::string line = text.substr(0, text.find_first_of("\r\n"));
+  return line.substr(0, line.find_first_of(" \t"));
+}
+
 int show_server(PsFlags& flags) {
+  if (!flags.api_key_file.empty()) {
+    auto key = read_key(flags.api_key_file);
+    if (!key) return report(key.error());
+    flags.api_key = *std::move(key);
+  }
   const auto body = http_get(flags.url, "/props", flags.api_key);
   if (!body) return report(body.error());
   const OrderedJson props = OrderedJson::parse(*body, nullptr, false);
@@ -75,8 +91,17 @@ std::unique_ptr<Command> add_ps(CLI::App& program) {
   CLI::App* app = program.add_subcommand("ps", "what a server has loaded, and who runs and waits there");
   auto command = std::make_unique<FlagsCommand<PsFlags, show_server>>(app);
   PsFlags* flags = &command->flags;
-  app->add_option("--url", flags->url, "where it listens: http://HOST:PORT, or unix:SOCKET")->capture_default_str();
-  app->add_option("--api-key", flags->api_key, "its key, where it asks for one");
+  app->add_option("--url", flags->url, "where it listens: http://HOST:PORT, or unix:SOCKET")
+      ->capture_default_str()
+      ->check([](const std::string& url) {
+        const bool known = url.starts_with("http://") || url.starts_with("unix:");
+        return known ? std::string() : "it takes http://HOST:PORT, or unix:SOCKET; of one with TLS ask GET /props";
+      });
+  auto* const key = app->add_option("--api-key", flags->api_key,
+                                    "its key, where it asks for one; all may read it in the list of processes");
+  takes_path(app->add_option("--api-key-file", flags->api_key_file, "a file whose first line is the key"),
+             PathKind::kFile)
+      ->excludes(key);
   app->add_flag("--json", flags->json, "all that it says, as JSON on stdout");
   return command;
 }

@@ -272,6 +272,9 @@ class Answers(unittest.TestCase):
         self.assertEqual(document, json.loads((ROOT / "docs" / "openapi.json").read_text()))
         shown = subprocess.run([PROGRAM, "ps", "--url", f"http://127.0.0.1:{self.server.port}"], capture_output=True, text=True)
         self.assertIn("running  0 of 16", shown.stdout, shown.stderr)
+        shown = subprocess.run([PROGRAM, "ps", "--url", f"https://127.0.0.1:{self.server.port}"], capture_output=True, text=True)
+        self.assertEqual(shown.returncode, 2)
+        self.assertIn("http://HOST:PORT", shown.stderr)
 
     def test_timeline(self):
         self.server.chat("What is a timeline?")
@@ -428,6 +431,14 @@ class Bounds(unittest.TestCase):
                     answer = server.ask("POST", "/v1/chat/completions", body, {"Authorization": f"Bearer {key}"})
                     self.assertEqual(answer[0], status, key[:20])
                 self.assertEqual(server.ask("GET", "/v1/models", None, {"x-api-key": "hashed-key"})[0], 200)
+                ps = [PROGRAM, "ps", "--url", f"http://127.0.0.1:{server.port}"]
+                path.write_text("hashed-key weight=2\n")
+                shown = subprocess.run([*ps, "--api-key-file", path], capture_output=True, text=True)
+                self.assertEqual((shown.returncode, "running" in shown.stdout), (0, True), shown.stderr)
+                shown = subprocess.run(ps, capture_output=True, text=True)
+                self.assertEqual(shown.returncode, 1)
+                self.assertIn("--api-key-file FILE", shown.stderr)
+                self.assertNotIn("{", shown.stderr)
 
 
 class Drain(unittest.TestCase):
