@@ -117,7 +117,7 @@ void answer_vectors(App& app, const ExchangePtr& exchange, const Protocol* proto
     if (request->model.empty()) request->model = (*served)->name();
     service.with_model(**served, exchange,
                        [&service, exchange, protocol, make, request = *std::move(request)](auto lease) mutable {
-                         if (!lease) return respond_error(*exchange, protocol, lease.error(), kRetrySeconds);
+                         if (!lease) return respond_error(*exchange, protocol, lease.error(), kRetryMs);
                          if (const auto keep = keep_alive_of(request))
                            service.models().keep(lease->model(), keep_alive_ms(*keep));
                          if (!post_vectors(*std::move(lease), exchange, protocol, make, std::move(request)))

@@ -23,15 +23,15 @@
 namespace baton::serve {
 
 // A failed model is tried again only behind so much time: what Retry-After says.
-inline constexpr uint32_t kRetrySeconds = 3;
+inline constexpr int64_t kRetryMs = 3000;
 // Of seconds; below 0, or more than a year: for ever, -1.
 std::chrono::milliseconds keep_alive_ms(double seconds);
 
 struct PoolOptions {
-  uint64_t budget = UINT64_MAX;                           // bytes of all that is loaded
-  std::chrono::milliseconds turn{2000};                   // who waits for room lets the others go on for so long
-  std::chrono::milliseconds retry{1000 * kRetrySeconds};  // what could not be loaded is not tried again before
-  std::chrono::milliseconds slow{2000};                   // ModelWaiter::slow
+  uint64_t budget = UINT64_MAX;               // bytes of all that is loaded
+  std::chrono::milliseconds turn{2000};       // who waits for room lets the others go on for so long
+  std::chrono::milliseconds retry{kRetryMs};  // what could not be loaded is not tried again before
+  std::chrono::milliseconds slow{2000};       // ModelWaiter::slow
 };
 
 struct ModelSource {

@@ -37,13 +37,14 @@ Json model_json(const ModelStatus& status) {
                {"max_model_len", facts.context_tokens},
                {"loaded", status.loaded}};
   if (facts.vectors) made["embedding_length"] = facts.width;
+  if (!facts.aliases.empty()) made["aliases"] = facts.aliases;
   return made;
 }
 
 using Make = Answered (*)(const Json& body, const ServedModel& model);
 
 void respond_made(const ExchangePtr& exchange, const Answered& answered) {
-  if (!answered) return respond_error(*exchange, nullptr, answered.error(), kRetrySeconds);
+  if (!answered) return respond_error(*exchange, nullptr, answered.error(), kRetryMs);
   exchange->respond(json_response(200, *answered));
 }
 

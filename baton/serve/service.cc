@@ -187,7 +187,7 @@ void Service::fail_job(Job& job, const ApiError& error) {
 }
 
 void Service::refuse(Job& job, const ApiError& error) {
-  const int64_t retry_ms = error.code == "model_not_loaded" ? 1000 * int64_t{kRetrySeconds} : retry_after_ms();
+  const int64_t retry_ms = error.code == "model_not_loaded" ? kRetryMs : retry_after_ms();
   if (!job.begun) return respond_error(*job.exchange, job.protocol, error, retry_ms);
   Unsent unsent(job.exchange);
   if (unsent.push(job.writer->error(error))) outbox_.finish(std::move(unsent));

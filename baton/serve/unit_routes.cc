@@ -60,7 +60,7 @@ void show_routes(App& app, const ExchangePtr& exchange, const Caller& /*caller*/
   if (!asked) return respond_error(*exchange, nullptr, asked.error());
   // What its units can do is known when it is loaded.
   app.service().with_model(*model, exchange, [exchange, asked = *asked](auto lease) {
-    if (!lease) return respond_error(*exchange, nullptr, lease.error(), kRetrySeconds);
+    if (!lease) return respond_error(*exchange, nullptr, lease.error(), kRetryMs);
     exchange->respond(json_response(200, routes_of(lease->template as<ServedModel>(), asked)));
   });
 }

@@ -5,12 +5,15 @@ usage: serve_config_test.py PROGRAM   (then unittest's own options)
 """
 import http.client
 import json
+import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 
 PROGRAM = sys.argv.pop(1)
@@ -130,6 +133,28 @@ class ServeConfig(unittest.TestCase):
             status, error = server.ask("GET", "/v1/routes?" + query)
             self.assertEqual((status, error["error"]["param"]), (400, param))
         self.assertEqual(server.ask("GET", "/v1/routes?model=none")[0], 404)
+
+    def test_a_file_that_broke(self):
+        """What was whole at the start and is not when it is asked for: every path says so, and when to come again."""
+        with tempfile.TemporaryDirectory() as folder:
+            broken = pathlib.Path(folder, "broken.gguf")
+            shutil.copyfile(MODEL, broken)
+            with Server("-m", MODEL, "-m", broken) as server:
+                os.truncate(broken, 1000)
+                for path, body in (("/tokenize", {"content": "a"}), ("/v1/completions", {"prompt": "a"}),
+                                   ("/v1/routes?model=broken.gguf&prompt_tokens=3", None)):
+                    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+                    body = body and json.dumps(body | {"model": "broken.gguf"})
+                    connection.request("GET" if body is None else "POST", path, body)
+                    answer = connection.getresponse()
+                    text = answer.read().decode()
+                    self.assertEqual((answer.status, answer.getheader("retry-after")), (503, "3"), (path, text))
+                    self.assertIn("could not be loaded", text)
+                    self.assertNotIn(folder, text)
+                    connection.close()
+                shutil.copyfile(MODEL, broken)
+                time.sleep(3.1)
+                self.assertEqual(server.ask("POST", "/tokenize", {"content": "a", "model": "broken.gguf"})[0], 200)
 
     def test_many_models(self):
         """One budget that only one of them fits: each answers as alone, and says where it is."""
