@@ -5,7 +5,7 @@
 
 namespace baton::serve {
 
-JobQueue::Pushed JobQueue::push(std::unique_ptr<Job>& job) {
+JobQueue::Pushed JobQueue::push(std::unique_ptr<Job>& job, const std::function<void(Job&)>& taken) {
   {
     const std::lock_guard lock(mutex_);
     if (closed_) return Pushed::kClosed;
@@ -19,6 +19,7 @@ JobQueue::Pushed JobQueue::push(std::unique_ptr<Job>& job) {
     Line& line = model.lines[job->caller.key];
     if (line.jobs.empty()) line.passed = std::max(line.passed, model.passed);
     line.weight = std::max(job->caller.weight, 1u);
+    if (taken) taken(*job);
     const uint64_t number = job->number;
     line.jobs.emplace(number, std::move(job));
     ++key.waiting;

@@ -3,6 +3,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -21,8 +22,8 @@ class JobQueue {
   JobQueue(uint32_t waiting_max, uint32_t running_max) : waiting_max_(waiting_max), running_max_(running_max) {}
 
   enum class Pushed : uint8_t { kYes, kFull, kKeyFull, kClosed };
-  // Takes the job only with kYes.
-  Pushed push(std::unique_ptr<Job>& job);
+  // Takes the job only with kYes; `taken` is called before a worker can have it.
+  Pushed push(std::unique_ptr<Job>& job, const std::function<void(Job&)>& taken = {});
   // Waits for one that may run, of a key of which less run than may, and counts it as such until it is `done`; null:
   // closed, and nothing waits.
   std::unique_ptr<Job> pop();

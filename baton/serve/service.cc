@@ -149,11 +149,14 @@ void Service::enqueue(std::unique_ptr<Job> job) {
        {{"path", job->exchange->request().path},
         {"stream", job->request.stream},
         {"prompt_tokens", job->tokens.size()}});
-  // One that must wait holds its client by comments; one that need not keeps its status for what may go wrong.
-  if (job->request.stream && (running_ >= options_.parallel || queue_.waits_for_its_key(*job))) begin_stream(*job);
+  // One that must wait holds its client by comments; one that need not, and one that is refused, keeps its status for
+  // what there is to say.
+  const bool waits = job->request.stream && (running_ >= options_.parallel || queue_.waits_for_its_key(*job));
   const uint64_t number = job->number;
   const ExchangePtr exchange = job->exchange;
-  const auto pushed = queue_.push(job);
+  const auto pushed = queue_.push(job, [&](Job& taken) {
+    if (waits) begin_stream(taken);
+  });
   if (pushed == JobQueue::Pushed::kYes) {
     exchange->on_gone([this, number] {
       if (auto left = queue_.remove(number)) {

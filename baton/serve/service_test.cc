@@ -109,6 +109,13 @@ TEST_F(ServiceTest, WhatWaitsIsBoundedAndMayLeave) {
   EXPECT_TRUE(comes([&] { return more.back()->ended(); }));
   EXPECT_EQ(more.back()->response().status, 429);
   EXPECT_EQ(more.back()->response().headers.back().first, "retry-after");
+  // A stream is refused as anything else is, and not told 200 first.
+  for (int i = 0; i < 3; ++i) {
+    const auto stream = ask({{"stream", true}});
+    EXPECT_TRUE(comes([&] { return stream->ended(); }));
+    EXPECT_EQ(stream->response().status, 429);
+    EXPECT_FALSE(stream->begun());
+  }
   EXPECT_TRUE(comes([&] { return service_->counts().waiting == 4; }));
   waiting[0]->leave();
   EXPECT_TRUE(comes([&] { return service_->counts().waiting == 3; }));
