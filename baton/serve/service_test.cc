@@ -111,6 +111,8 @@ TEST_F(ServiceTest, WhatWaitsIsBoundedAndMayLeave) {
   EXPECT_EQ(more.back()->response().headers.back().first, "retry-after");
   // A stream is refused as anything else is, and not told 200 first.
   for (int i = 0; i < 3; ++i) {
+    // Not at the door, where those that are being read count.
+    EXPECT_TRUE(comes([&] { return service_->counts().reading == 0; }));
     const auto stream = ask({{"stream", true}});
     EXPECT_TRUE(comes([&] { return stream->ended(); }));
     EXPECT_EQ(stream->response().status, 429);
