@@ -3,6 +3,7 @@
 // change it are not looked at.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -37,14 +38,19 @@ ApiError api_error(const Error& error, std::string_view param = {});
 // How calls of tools are asked for.
 enum class ToolChoice : uint8_t { kAuto, kNone, kRequired, kNamed };
 
+// Of kCompletions: a text, or tokens.
+struct Prompt {
+  std::string text;
+  std::optional<std::vector<int32_t>> ids;
+};
+
 // A body that was read. Empty: not given, the caller's default holds.
 struct ApiRequest {
   Endpoint endpoint = Endpoint::kChat;
   std::string model;  // empty: the default one
   // Of kChat; `tools` as the template sees them (OpenAI's form), and in `extra` what chat_template_kwargs gave.
   ChatInput chat;
-  std::string prompt;                              // of kCompletions: a text,
-  std::optional<std::vector<int32_t>> prompt_ids;  // or tokens
+  std::vector<Prompt> prompts;  // of kCompletions: at least one, of a batch's line one
   std::optional<uint32_t> tokens_max;
   std::optional<float> temperature, top_p, min_p, presence_penalty, frequency_penalty, repeat_penalty;
   std::optional<int32_t> top_k;
@@ -57,7 +63,7 @@ struct ApiRequest {
   // Of a server.
   bool stream = false;
   bool include_usage = false;        // a stream's last chunk
-  uint32_t choices = 1;              // `n`
+  uint32_t choices = 1;              // `n`, of each prompt
   std::optional<uint32_t> logprobs;  // so many alternatives of each token; 0: its own alone
   bool echo = false;                 // of kCompletions: the prompt in front of the answer
   AnswerFormat format;
@@ -70,6 +76,8 @@ struct ApiRequest {
   std::optional<uint32_t> context_tokens;  // that the client counts on: more than there are is refused
   Json user_data;  // what the protocol wants back in its answer (metadata, previous ids); null: nothing
 
+  // Of all prompts; `choices` of them of the first, and so on.
+  uint32_t answers() const { return choices * static_cast<uint32_t>(std::max<size_t>(prompts.size(), 1)); }
   // Puts in what was given.
   void apply(CompletionRequest& to) const;
 };
@@ -87,9 +95,10 @@ tl::expected<Json, ApiError> read_tool_message(const Json& message, const std::s
 tl::expected<void, ApiError> check_tools(const TextModel& model, const ApiRequest& request);
 // Whether the answer has to be a call (required, or one named): FormatCompiler::tool_calls.
 bool must_call(const ApiRequest& request);
-// The prompt as tokens: messages through the chat template, a prompt as `run --raw` takes it. More tokens than the
-// context holds: code "context_length_exceeded".
-tl::expected<std::vector<int32_t>, ApiError> prompt_tokens(const Runtime& runtime, const ApiRequest& request);
+// The prompt as tokens: messages through the chat template, prompt `index` as `run --raw` takes it. More tokens than
+// the context holds: code "context_length_exceeded".
+tl::expected<std::vector<int32_t>, ApiError> prompt_tokens(const Runtime& runtime, const ApiRequest& request,
+                                                           size_t index = 0);
 
 // Where other prompts may part from this one, for Request::keep_at: before the content of the last message, and, of
 // longer chats, behind the system's. Positions in `tokens`, which are the prompt's; none where the template cannot say.

@@ -5,7 +5,7 @@ namespace baton::openai {
 namespace {
 
 constexpr size_t kMessagesMax = 16'384;  // of a server
-constexpr size_t kPromptIdsMax = size_t{1} << 20;
+constexpr size_t kPromptIdsMax = size_t{1} << 20, kPromptsMax = 64;
 
 // By what was asked for, not by what it is not.
 std::string media_remedy(const Json& type) {
@@ -92,32 +92,44 @@ tl::expected<Json, ApiError> read_messages(const Json* messages, Reader reader) 
   return made;
 }
 
-tl::expected<void, ApiError> read_prompt(const Json* prompt, Reader reader, ApiRequest& to) {
-  if (prompt != nullptr && prompt->is_string()) {
-    to.prompt = prompt->get<std::string>();
+namespace {
+
+tl::expected<void, ApiError> read_one(const Json& prompt, ApiRequest& to) {
+  if (prompt.is_string()) {
+    to.prompts.push_back({prompt.get<std::string>(), std::nullopt});
     return {};
   }
-  if (reader == Reader::kBatch || prompt == nullptr || !prompt->is_array() || prompt->empty())
-    return refuse("prompt", reader == Reader::kBatch
-                                ? "'prompt' is missing, or no text: it takes one text"
-                                : "'prompt' is missing or empty: it takes a text, or a list of token ids");
-  const Json& first = prompt->front();
-  if (first.is_string() || first.is_array()) {
-    const bool nested = first.is_array() && !first.empty() && first.front().is_structured();
-    if (prompt->size() == 1 && !nested) return read_prompt(&first, reader, to);
-    return refuse(
-        "prompt",
-        fmt::format("'prompt' holds {} prompts, or lists of them: it takes one, ask for the others by requests of "
-                    "their own, at the same time",
-                    prompt->size()),
-        "unsupported_parameter");
-  }
   std::vector<int32_t> ids;
-  const Json body = {{"prompt", *prompt}};
+  const Json body = {{"prompt", prompt}};
   Fields fields(body);
   fields.ids("prompt", kPromptIdsMax, ids);
   if (fields.error()) return tl::unexpected(*fields.error());
-  to.prompt_ids = std::move(ids);
+  to.prompts.push_back({{}, std::move(ids)});
+  return {};
+}
+
+}  // namespace
+
+tl::expected<void, ApiError> read_prompt(const Json* prompt, Reader reader, ApiRequest& to) {
+  if (prompt != nullptr && prompt->is_string()) return read_one(*prompt, to);
+  if (reader == Reader::kBatch || prompt == nullptr || !prompt->is_array() || prompt->empty()) {
+    return refuse("prompt", reader == Reader::kBatch
+                                ? "'prompt' is missing, or no text: it takes one text"
+                                : "'prompt' is missing or empty: it takes a text, a list of token ids, or a list of "
+                                  "either");
+  }
+  if (!prompt->front().is_string() && !prompt->front().is_array()) return read_one(*prompt, to);
+  if (prompt->size() > kPromptsMax) {
+    return refuse("prompt", fmt::format("'prompt' holds {} prompts: it takes at most {}", prompt->size(), kPromptsMax));
+  }
+  for (size_t i = 0; i < prompt->size(); ++i) {
+    const Json& one = (*prompt)[i];
+    if ((!one.is_string() && !one.is_array()) || (one.is_array() && one.empty())) {
+      return refuse("prompt", fmt::format("'prompt[{}]' is {}: a list of prompts holds texts, or lists of token ids", i,
+                                          shown(one)));
+    }
+    if (auto read = read_one(one, to); !read) return read;
+  }
   return {};
 }
 

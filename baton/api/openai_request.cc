@@ -57,7 +57,7 @@ constexpr std::string_view kChatOnly[] = {
     "audio", "verbosity",   "functions",    "function_call",    "max_completion_tokens"};
 constexpr std::string_view kCompletionsOnly[] = {"echo", "suffix", "best_of"};
 
-constexpr int64_t kChoicesMax = 16, kLogprobsMax = 20;
+constexpr int64_t kChoicesMax = 16, kAnswersMax = 128, kLogprobsMax = 20;
 constexpr size_t kModelBytesMax = 512, kStopIdsMax = 64, kTemplateFieldsMax = 16;
 
 using Checked = tl::expected<void, ApiError>;
@@ -184,8 +184,9 @@ Checked check_ids(int64_t vocab, const ApiRequest& request) {
     return refuse(field, fmt::format("'{}' holds the token id {}: the model has {}", field, id, vocab));
   };
   Checked checked;
-  if (request.prompt_ids) {
-    for (const int32_t id : *request.prompt_ids) checked = checked ? check("prompt", id) : checked;
+  for (const Prompt& prompt : request.prompts) {
+    if (!prompt.ids) continue;
+    for (const int32_t id : *prompt.ids) checked = checked ? check("prompt", id) : checked;
   }
   for (const int32_t id : request.stop_ids) checked = checked ? check("stop_token_ids", id) : checked;
   for (const auto& [id, bias] : request.logit_bias) checked = checked ? check("logit_bias", id) : checked;
@@ -198,6 +199,10 @@ Checked read_served(Fields& fields, const Json& body, bool chat, ApiRequest& to)
   std::optional<uint32_t> choices;
   fields.whole("n", 1, kChoicesMax, choices);
   to.choices = choices.value_or(1);
+  if (to.answers() > kAnswersMax) {
+    fields.put("n", fmt::format("'n' is {} of each of {} prompts: at most {} answers are made for one request",
+                                to.choices, to.prompts.size(), kAnswersMax));
+  }
   std::optional<float> repeat;
   fields.number("repetition_penalty", 0.01, 100, to.repeat_penalty);
   fields.number("repeat_penalty", 0.01, 100, repeat);
@@ -271,13 +276,19 @@ void ApiRequest::apply(CompletionRequest& to) const {
   sampler.logprobs = logprobs;
 }
 
-tl::expected<std::vector<int32_t>, ApiError> prompt_tokens(const Runtime& runtime, const ApiRequest& request) {
+tl::expected<std::vector<int32_t>, ApiError> prompt_tokens(const Runtime& runtime, const ApiRequest& request,
+                                                           size_t index) {
   const bool chat = request.endpoint == Endpoint::kChat;
-  const char* field = chat ? "messages" : "prompt";
+  const std::string field = chat                         ? "messages"
+                            : request.prompts.size() > 1 ? fmt::format("prompt[{}]", index)
+                                                         : "prompt";
   if (auto ids = check_ids(runtime.model().spec.vocab, request); !ids) return tl::unexpected(std::move(ids).error());
-  auto tokens = request.prompt_ids ? Result<std::vector<int32_t>>(*request.prompt_ids)
-                : chat             ? runtime.encode_chat(request.chat)
-                                   : runtime.encode(request.prompt, true, TextPlace::kStart);
+  const auto encode = [&]() -> Result<std::vector<int32_t>> {
+    if (chat) return runtime.encode_chat(request.chat);
+    const Prompt& prompt = request.prompts.at(index);
+    return prompt.ids ? *prompt.ids : runtime.encode(prompt.text, true, TextPlace::kStart);
+  };
+  auto tokens = encode();
   if (!tokens) return tl::unexpected(api_error(tokens.error(), field));
   if (tokens->empty()) return refuse(field, fmt::format("'{}' has no tokens", field));
   if (const uint64_t context = runtime.context_tokens(); request.context_tokens.value_or(0) > context)

@@ -117,11 +117,19 @@ TEST(OpenAiServerRequest, Completions) {
   EXPECT_EQ(
       served(Json::parse(R"({"prompt": "A", "echo": true, "logprobs": 0, "max_tokens": 0})"), completions).logprobs,
       0u);
-  EXPECT_EQ(served(Json::parse(R"({"prompt": [5, 6]})"), completions).prompt_ids, (std::vector<int32_t>{5, 6}));
-  EXPECT_EQ(served(Json::parse(R"({"prompt": [[5, 6]]})"), completions).prompt_ids, (std::vector<int32_t>{5, 6}));
-  EXPECT_EQ(served(Json::parse(R"({"prompt": ["A"]})"), completions).prompt, "A");
-  for (const char* prompt : {R"([])", R"(["a", "b"])", R"([[1], [2]])", R"([1, "a"])", R"([-1])", R"([1.5])", "5",
-                             "null", R"([[]])", R"([[[1]]])"})
+  EXPECT_EQ(served(Json::parse(R"({"prompt": [5, 6]})"), completions).prompts.at(0).ids, (std::vector<int32_t>{5, 6}));
+  EXPECT_EQ(served(Json::parse(R"({"prompt": [[5, 6]]})"), completions).prompts.at(0).ids,
+            (std::vector<int32_t>{5, 6}));
+  EXPECT_EQ(served(Json::parse(R"({"prompt": ["A"]})"), completions).prompts.at(0).text, "A");
+  const auto several = served(Json::parse(R"({"prompt": ["A", [7], "B"], "n": 2})"), completions);
+  ASSERT_EQ(several.prompts.size(), 3u);
+  EXPECT_EQ(several.prompts[1].ids, (std::vector<int32_t>{7}));
+  EXPECT_EQ(several.prompts[2].text, "B");
+  EXPECT_EQ(several.answers(), 6u);
+  EXPECT_EQ(refused({{"prompt", std::vector<std::string>(64, "A")}, {"n", 3}}, completions), "n");
+  EXPECT_EQ(refused({{"prompt", std::vector<std::string>(65, "A")}}, completions), "prompt");
+  for (const char* prompt : {R"([])", R"(["a", 5])", R"([[1], []])", R"([1, "a"])", R"([-1])", R"([1.5])", "5", "null",
+                             R"([[]])", R"([[[1]]])"})
     EXPECT_EQ(refused(Json{{"prompt", Json::parse(prompt)}}, completions), "prompt") << prompt;
   EXPECT_EQ(refused(Json::parse(R"({"prompt": "A", "tools": [{}]})"), completions), "tools");
   EXPECT_EQ(refused(Json::parse(R"({"prompt": "A", "top_logprobs": 2})"), completions), "top_logprobs");

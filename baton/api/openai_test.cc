@@ -119,7 +119,8 @@ TEST(OpenAiRequest, Completions) {
   const auto read =
       read_request(Endpoint::kCompletions, Json::parse(R"({"prompt": "A", "max_tokens": 2, "echo": false})"));
   ASSERT_TRUE(read) << read.error().message;
-  EXPECT_EQ(read->prompt, "A");
+  ASSERT_EQ(read->prompts.size(), 1u);
+  EXPECT_EQ(read->prompts[0].text, "A");
   EXPECT_EQ(refused_field(Json::parse(R"({"prompt": ["a", "b"]})"), Endpoint::kCompletions), "prompt");
   EXPECT_EQ(refused_field(Json::parse(R"({"prompt": "a", "echo": true})"), Endpoint::kCompletions), "echo");
   EXPECT_EQ(refused_field(Json::parse(R"({"prompt": "a", "messages": []})"), Endpoint::kCompletions), "messages");

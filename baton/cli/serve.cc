@@ -15,6 +15,7 @@
 #include "baton/cli/paths.h"
 #include "baton/cli/progress.h"
 #include "baton/cli/prompt.h"
+#include "baton/cli/serve_check.h"
 #include "baton/cli/serve_flags.h"
 #include "baton/cli/serve_models.h"
 #include "baton/cli/serve_operations.h"
@@ -95,25 +96,31 @@ void serve_until_told(const ServeFlags& flags, serve::App& app, InterruptScope& 
   app.close();
 }
 
-// --config, and --check-config; the exit code where it is all there is to do.
-std::optional<int> read_config_of(ServeFlags& flags) {
+Status read_config_of(ServeFlags& flags) {
   if (flags.config.empty()) {
-    if (flags.check_config) return report_usage({Code::kInvalidInput, "--check-config needs --config FILE"});
-    return std::nullopt;
+    if (flags.check_config) return fail(Code::kInvalidInput, "--check-config needs --config FILE");
+    return {};
   }
-  const auto config = serve::read_config(flags.config);
-  if (!config) return report_usage(config.error());
-  if (const auto applied = apply_config(*config, flags); !applied) return report_usage(applied.error());
-  if (!flags.check_config) return std::nullopt;
-  if (const auto status = check_serve_flags(flags); !status) return report_usage(status.error());
-  print(serve::to_text(*config));
-  return kOk;
+  BATON_TRY(const auto config, serve::read_config(flags.config));
+  return apply_config(config, flags);
 }
 
 Status settle_models(ServeFlags& flags) {
   BATON_OK(flags.model.settle());
   for (const auto& other : flags.others) BATON_OK(other->model.settle());
   return {};
+}
+
+// What a start looks at before it loads a model.
+int check_config(ServeFlags& flags) {
+  flags.quiet = true;
+  const auto options = app_options(flags);
+  if (!options) return report_usage(options.error());
+  std::atomic<uint64_t> draws{0};
+  const auto text = checked_text(flags, *options, draws);
+  if (!text) return report_usage(with_flags(text.error()));
+  print(*text);
+  return kOk;
 }
 
 int run_serve(ServeFlags& flags) {
@@ -123,12 +130,13 @@ int run_serve(ServeFlags& flags) {
   }
   start_logs(flags.model.verbose);
   ServiceNotify manager;
-  if (const auto code = read_config_of(flags)) return *code;
+  if (const auto status = read_config_of(flags); !status) return report_usage(status.error());
   if (const auto status = check_serve_flags(flags); !status) return report_usage(status.error());
   settle_served(flags);
   if (const auto status = settle_models(flags); !status) return report_usage(status.error());
   auto key = read_state_key(flags.state_key);
   if (!key) return report(key.error());
+  if (flags.check_config) return check_config(flags);
   flags.key = *std::move(key);
   flags.cache.key = pointer_to(flags.key);
   InterruptScope interrupts(InterruptScope::kTerminateToo);
@@ -140,7 +148,9 @@ int run_serve(ServeFlags& flags) {
   if (open_to_others(flags) && options->keys.empty())
     spdlog::warn("--host {}: whoever reaches this machine may ask; --api-key-file asks for keys", flags.host);
   std::atomic<uint64_t> draws = static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
-  const auto pool = open_pool(flags, draws);
+  auto described = describe_models(flags, draws);
+  if (!described) return report(with_flags(described.error()));
+  const auto pool = open_pool(flags, *std::move(described));
   if (!pool) return report(with_flags(pool.error()));
   auto app = serve::App::open(*std::move(options), **pool);
   if (!app) return report(app.error());
@@ -186,7 +196,8 @@ std::unique_ptr<Command> add_serve(CLI::App& program) {
   takes_path(app->add_option("--config", flags->config,
                              "a baton.toml: what the flags do not say, and the models (docs/server.md)"),
              PathKind::kFile);
-  app->add_flag("--check-config", flags->check_config, "read --config, print what it says, and end");
+  app->add_flag("--check-config", flags->check_config,
+                "read --config, look at its files, print what it comes to, and end");
   add_listener(*app, *flags);
   add_operations(*app, *flags);
   app->add_option("-a,--alias", flags->aliases, "another name of the model in requests (repeatable)")

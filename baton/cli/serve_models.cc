@@ -179,9 +179,9 @@ void say(const serve::PoolEvent& event, bool quiet) {
   }
 }
 
-Status check_names(const std::vector<serve::ModelSource>& sources) {
+Status check_names(const std::vector<DescribedModels::Model>& models) {
   std::set<std::string> names;
-  for (const serve::ModelSource& source : sources) {
+  for (const auto& [source, path, at_start] : models) {
     std::vector<std::string> own = source.facts.aliases;
     own.push_back(source.facts.name);
     for (const std::string& name : own) {
@@ -197,34 +197,37 @@ Status check_names(const std::vector<serve::ModelSource>& sources) {
 
 }  // namespace
 
-Result<std::unique_ptr<serve::ModelPool>> open_pool(const ServeFlags& flags, std::atomic<uint64_t>& draws) {
+Result<DescribedModels> describe_models(const ServeFlags& flags, std::atomic<uint64_t>& draws) {
   const Shares shares = shares_of(flags);
-  std::vector<serve::ModelSource> sources;
-  std::vector<bool> at_start;
+  DescribedModels described;
   const auto add = [&](const ServedFlags& served) -> Status {
-    BATON_TRY(sources.emplace_back(), describe(flags, served, shares.limits, draws));
-    at_start.push_back(served.at_start);
+    BATON_TRY(auto source, describe(flags, served, shares.limits, draws));
+    described.models.push_back({std::move(source), served.model.model, served.at_start});
     return {};
   };
   BATON_OK(add(flags));
   for (const auto& other : flags.others) BATON_OK(add(*other));
   for (const ServedEmbedFlags& embedder : flags.embedders) {
-    BATON_TRY(sources.emplace_back(), describe(flags, embedder));
-    at_start.push_back(embedder.at_start);
+    BATON_TRY(auto source, describe(flags, embedder));
+    described.models.push_back({std::move(source), embedder.path, embedder.at_start});
   }
-  BATON_OK(check_names(sources));
-  serve::PoolOptions options;
-  options.budget = shares.budget;
+  BATON_OK(check_names(described.models));
+  described.budget_bytes = shares.budget == 0 ? UINT64_MAX : shares.budget;
   // A bound that nobody gave keeps no model out.
-  for (const serve::ModelSource& source : sources) {
-    if (!flags.memory_budget) options.budget = std::max(options.budget, source.facts.bytes());
+  for (const auto& model : described.models) {
+    if (!flags.memory_budget) described.budget_bytes = std::max(described.budget_bytes, model.source.facts.bytes());
   }
-  if (shares.budget == 0) options.budget = UINT64_MAX;
+  return described;
+}
+
+Result<std::unique_ptr<serve::ModelPool>> open_pool(const ServeFlags& flags, DescribedModels described) {
+  serve::PoolOptions options;
+  options.budget = described.budget_bytes;
   auto pool = std::make_unique<serve::ModelPool>(options);
   pool->watch([quiet = flags.quiet](const serve::PoolEvent& event) { say(event, quiet); });
-  for (serve::ModelSource& source : sources) pool->add(std::move(source));
-  for (size_t i = 0; i < at_start.size(); ++i) {
-    if (at_start[i]) BATON_OK(pool->load(*pool->all()[i]));
+  for (auto& model : described.models) pool->add(std::move(model.source));
+  for (size_t i = 0; i < described.models.size(); ++i) {
+    if (described.models[i].at_start) BATON_OK(pool->load(*pool->all()[i]));
   }
   if (!flags.quiet) say_bundled_model(flags.model);
   return pool;

@@ -92,7 +92,12 @@ std::vector<BadRequest> bad_chunks() {
 
 std::vector<BadRequest> bad_targets() {
   return {
-      {400, get("http://a/x"), "begins with '/'"},
+      {400, get("http://b/x"), "another host"},
+      {400, get("http://u@a/x"), "another host"},
+      {400, get("http://a"), "begins with '/'"},
+      {400, get("http:///x"), "begins with '/'"},
+      {400, get("ftp://a/x"), "begins with '/'"},
+      {400, get("http://a/../x"), "'..'"},
       {400, get("*"), "begins with '/'"},
       {400, "CONNECT a:443 HTTP/1.1\r\nHost: a\r\n\r\n", "begins with '/'"},
       {400, get(""), "begins with '/'"},
@@ -196,6 +201,7 @@ TEST(Requests, OddOnesThatAreFine) {
       {"GET /?a=%26%3D&b&&=c&d=e=f HTTP/1.1\r\nHost: a\r\n\r\n", "GET / a=&= b= =c d=e=f|"},
       {"GET /\xc3\xa4 HTTP/1.1\r\nHost: a\r\nX: \xff\tb \r\n\r\n", "GET /\xc3\xa4|"},
       {"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n\r\n", "GET /|"},
+      {"GET http://A/x?a=b HTTP/1.1\r\nHost: a\r\n\r\n", "GET /x a=b|"},
       {"DELETE /x HTTP/1.1\r\nHost: [::1]:80\r\nContent-Length: 0\r\n\r\n", "DELETE /x|"},
       {"brew / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding:\tCHUNKED\r\n\r\nA\r\n0123456789\r\n0000\r\n\r\n",
        "brew /|0123456789"},

@@ -160,6 +160,17 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(" \t") - first + 1);
 }
 
+constexpr const char* kNoPath = "the target in the request line must be a path that begins with '/'";
+
+// Of a target that has one, "/..." or "http://HOST/..." as proxies send it; empty: it has none.
+std::string_view path_of(std::string_view target) {
+  const size_t begin = target.starts_with("http://") ? 7 : target.starts_with("https://") ? 8 : 0;
+  const size_t slash = begin == 0 ? 0 : target.find('/', begin);
+  if (slash == target.npos || slash >= target.size() || (begin > 0 && slash == begin) || target[slash] != '/')
+    return {};
+  return target.substr(slash);
+}
+
 std::optional<Refusal> check_request_line(std::string_view line, HeadFacts& facts) {
   const size_t first = line.find(' '), second = first == line.npos ? line.npos : line.find(' ', first + 1);
   if (!is_token(line.substr(0, std::min(first, line.size())))) {
@@ -172,9 +183,7 @@ std::optional<Refusal> check_request_line(std::string_view line, HeadFacts& fact
     return bad_request("the version in the request line must be HTTP/1.1");
   }
   facts.http11 = version == "HTTP/1.1";
-  if (target.empty() || target[0] != '/') {
-    return bad_request("the target in the request line must be a path that begins with '/'");
-  }
+  if (path_of(target).empty()) return bad_request(kNoPath);
   return std::nullopt;
 }
 
@@ -211,8 +220,16 @@ std::optional<Refusal> check_head(std::string_view head, const Limits& limits, H
 }
 
 std::optional<Refusal> read_target(std::string_view target, Request& request) {
-  if (target.empty() || target[0] != '/') {
-    return bad_request("the target in the request line must be a path that begins with '/'");
+  const std::string_view whole = target;
+  target = path_of(whole);
+  if (target.empty()) return bad_request(kNoPath);
+  if (whole.size() > target.size()) {
+    // Of two names for the server one would have to be believed.
+    const std::string_view host =
+        whole.substr(whole.find("//") + 2, whole.size() - whole.find("//") - 2 - target.size());
+    const std::string* field = request.header("host");
+    if (field == nullptr || !same_word(*field, host))
+      return bad_request("the target in the request line names another host than the Host header");
   }
   for (const char c : target) {
     if (static_cast<uint8_t>(c) <= 0x20 || c == 0x7f || c == '#' || c == '\\') {

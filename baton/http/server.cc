@@ -213,19 +213,25 @@ void AsioServer::close() {
   pause_.reset();
 }
 
+// Null: without.
+Result<std::unique_ptr<TlsContext>> open_tls(const Options& options) {
+  if (options.tls_certificate.empty() && options.tls_key.empty()) return nullptr;
+  if (options.tls_certificate.empty() || options.tls_key.empty())
+    return fail(Code::kInvalidInput, "TLS needs both a certificate and its key");
+  if (!options.unix_socket.empty()) return fail(Code::kInvalidInput, "a Unix socket has no TLS; give one of the two");
+  return TlsContext::open(options.tls_certificate, options.tls_key);
+}
+
 }  // namespace
+
+Status Server::check(const Options& options) {
+  BATON_OK(open_tls(options));
+  return options.unix_socket.empty() ? check_host(options.host) : Status();
+}
 
 Result<std::unique_ptr<Server>> Server::open(const Options& options, Handler handler, ErrorBody error_body) {
   BATON_CHECK(handler && error_body && options.threads > 0);
-  std::unique_ptr<TlsContext> tls;
-  const bool has_tls = !options.tls_certificate.empty() || !options.tls_key.empty();
-  if (has_tls) {
-    if (options.tls_certificate.empty() || options.tls_key.empty()) {
-      return fail(Code::kInvalidInput, "TLS needs both a certificate and its key");
-    }
-    if (!options.unix_socket.empty()) return fail(Code::kInvalidInput, "a Unix socket has no TLS; give one of the two");
-    BATON_TRY(tls, TlsContext::open(options.tls_certificate, options.tls_key));
-  }
+  BATON_TRY(std::unique_ptr<TlsContext> tls, open_tls(options));
   BATON_TRY(Listening listening, listen_on(options));
   auto shared = std::make_shared<Shared>();
   shared->limits = options.limits;

@@ -122,6 +122,8 @@ class Server {
   using Handler = std::function<void(std::shared_ptr<Exchange>)>;
   // What the server itself answers (a body too large): the caller's format. `status`, `message` -> body and its type.
   using ErrorBody = std::function<Response(int status, const std::string& message)>;
+  // What would keep it from opening, but for an address that is taken.
+  static Status check(const Options& options);
   // Listens when it returns. kUnavailable names the address that is taken; errors of files name them.
   static Result<std::unique_ptr<Server>> open(const Options& options, Handler handler, ErrorBody error_body);
   virtual ~Server() = default;  // as close

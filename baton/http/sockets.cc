@@ -57,17 +57,21 @@ int bind_and_listen(int fd, const sockaddr* address, socklen_t size) {
   return 0;
 }
 
-Result<Listening> listen_on_port(const Options& options) {
+using Addresses = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
+
+Result<Addresses> addresses_of(const std::string& host, uint16_t port) {
   addrinfo hints{}, *found = nullptr;
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
-  const std::string port = fmt::to_string(options.port);
-  if (const int error = ::getaddrinfo(options.host.c_str(), port.c_str(), &hints, &found); error != 0 || !found) {
-    return fail(Code::kInvalidInput, fmt::format("host '{}': {}", options.host, ::gai_strerror(error)));
-  }
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, [](addrinfo* list) { ::freeaddrinfo(list); });
-  const addrinfo* chosen = found;  // IPv4 where a name has both
-  for (const addrinfo* each = found; each && chosen->ai_family != AF_INET; each = each->ai_next) chosen = each;
+  if (const int error = ::getaddrinfo(host.c_str(), fmt::to_string(port).c_str(), &hints, &found); error != 0 || !found)
+    return fail(Code::kInvalidInput, fmt::format("host '{}': {}", host, ::gai_strerror(error)));
+  return Addresses(found, [](addrinfo* list) { ::freeaddrinfo(list); });
+}
+
+Result<Listening> listen_on_port(const Options& options) {
+  BATON_TRY(const Addresses found, addresses_of(options.host, options.port));
+  const addrinfo* chosen = found.get();  // IPv4 where a name has both
+  for (const addrinfo* each = found.get(); each && chosen->ai_family != AF_INET; each = each->ai_next) chosen = each;
   BATON_TRY(const int fd, new_socket(chosen->ai_family));
   const int on = 1, off = 0;
   ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
@@ -125,6 +129,11 @@ Result<Listening> listen_on_path(const std::filesystem::path& path) {
 }
 
 }  // namespace
+
+Status check_host(const std::string& host) {
+  BATON_OK(addresses_of(host, 0));
+  return {};
+}
 
 Result<Listening> listen_on(const Options& options) {
   return options.unix_socket.empty() ? listen_on_port(options) : listen_on_path(options.unix_socket);

@@ -19,6 +19,8 @@ struct Listening {
 };
 
 Result<Listening> listen_on(const Options& options);
+// Whether it is an address or a name that has one.
+Status check_host(const std::string& host);
 // "127.0.0.1:54321", "[::1]:54321", "unix"; of the other side.
 std::string peer_of(int fd);
 // How many connections the process can hold: raises its soft limit of open files as far as it may.

@@ -50,7 +50,7 @@ AnswerParserOptions parser_options(const Job& job) {
     options.stream_arguments = job.request.stream;
   }
   options.split_reasoning = chat;
-  options.begins_in_reasoning = chat && job.in_reasoning;
+  options.begins_in_reasoning = chat && job.prompts.front().in_reasoning;
   return options;
 }
 
@@ -59,7 +59,7 @@ AnswerParserOptions parser_options(const Job& job) {
 AnswerRun::AnswerRun(Service& service, Job& job)
     : service_(service), job_(job), unsent_(job.exchange), constrained_(job.constraint != nullptr) {
   const AnswerParserOptions options = parser_options(job);
-  for (uint32_t i = 0; i < job.request.choices; ++i) choices_.emplace_back(options);
+  for (uint32_t i = 0; i < job.request.answers(); ++i) choices_.emplace_back(options);
 }
 
 void AnswerRun::run() try {
@@ -96,14 +96,16 @@ void AnswerRun::run() try {
 
 Status AnswerRun::start(uint32_t index) {
   // Its tokens are asked for again by each further choice.
-  const bool last = index + 1 == choices_.size();
+  const uint32_t nth = index % job_.request.choices;
+  const bool last = nth + 1 == job_.request.choices;
+  JobPrompt& prompt = prompt_of(index);
   CompletionRequest request =
-      job_.model->make_request(last ? std::move(job_.tokens) : std::vector<int32_t>(job_.tokens));
+      job_.model->make_request(last ? std::move(prompt.tokens) : std::vector<int32_t>(prompt.tokens));
   job_.request.apply(request);
-  request.request.sampler.seed += index;
+  request.request.sampler.seed += nth;
   request.request.sampler.constraint = std::move(job_.constraint);
   if (index > 0 && constrained_) {
-    BATON_TRY(request.request.sampler.constraint, job_.model->constraint(job_.request, job_.in_reasoning));
+    BATON_TRY(request.request.sampler.constraint, job_.model->constraint(job_.request, prompt.in_reasoning));
   }
   request.request.keep_at = job_.keep_at;
   if (held_back()) request.request.prompt_logprobs = job_.request.logprobs;
@@ -128,10 +130,11 @@ Status AnswerRun::start(uint32_t index) {
   return {};
 }
 
-// Behind the first one's prompt, so that they begin from the checkpoint it left.
+// More than one of a prompt: behind the first one's prompt, so that they begin from the checkpoint it left.
 Status AnswerRun::start_others() {
   const Choice& first = choices_.front();
-  if (started_ == choices_.size() || !(first.completion || first.answer->begun())) return {};
+  const bool waits = job_.request.choices > 1 && !first.completion && !first.answer->begun();
+  if (started_ == choices_.size() || waits) return {};
   while (started_ < choices_.size()) BATON_OK(start(static_cast<uint32_t>(started_)));
   return {};
 }
@@ -177,10 +180,11 @@ void AnswerRun::emit(uint32_t index, std::vector<AnswerPart> parts, const Answer
 
 void AnswerRun::echo(uint32_t index, const std::vector<ShownLogprob>& logprobs) {
   choices_[index].echoed = true;
-  std::string text = job_.request.prompt;
-  if (job_.request.prompt_ids) {
+  const openai::Prompt& prompt = job_.request.prompts.at(index / job_.request.choices);
+  std::string text = prompt.text;
+  if (prompt.ids) {
     Detokenizer detokenizer(*job_.model->runtime().text().tokenizer, false);
-    for (const int32_t id : *job_.request.prompt_ids) text += detokenizer.push(id).value_or("");
+    for (const int32_t id : *prompt.ids) text += detokenizer.push(id).value_or("");
     text += detokenizer.finish();
   }
   send(job_.writer->part(index, {AnswerPart::Kind::kText, std::move(text)}, logprobs));
@@ -210,7 +214,7 @@ void AnswerRun::end_choice(uint32_t index) {
   if (held_back()) {
     if (!std::exchange(writing_, true)) send(job_.writer->begin(job_.head));
     const auto& tokenizer = *job_.model->runtime().text().tokenizer;
-    echo(index, shown_prompt_logprobs(tokenizer, job_.echo_ids, completion.prompt_logprobs));
+    echo(index, shown_prompt_logprobs(tokenizer, prompt_of(index).echo_ids, completion.prompt_logprobs));
     emit(index, choice.parser.push(completion.text), all);
   }
   if (!choice.called) emit(index, choice.parser.finish(), all);
@@ -238,6 +242,14 @@ uint64_t AnswerRun::tokens() const {
   return count;
 }
 
+// Of each prompt's first choice: what the others find is what that one left.
+uint64_t AnswerRun::cached_tokens() const {
+  uint64_t count = 0;
+  for (size_t i = 0; i < choices_.size(); i += job_.request.choices)
+    count += choices_[i].completion ? choices_[i].completion->stats.cached_tokens : 0;
+  return count;
+}
+
 void AnswerRun::tell_first_token() {
   job_.model->prefilled(load_);
   first_ms_ = told_ms_ = service_.timeline_.now_ms();
@@ -258,8 +270,8 @@ void AnswerRun::tell_progress() {
 void AnswerRun::finish() {
   AnswerTail tail;
   const RequestStats& first = choices_.front().completion->stats;
-  tail.prompt_tokens = first.prompt_tokens;
-  tail.cached_tokens = first.cached_tokens;
+  tail.prompt_tokens = job_.head.prompt_tokens;
+  tail.cached_tokens = cached_tokens();
   for (const Choice& choice : choices_) {
     tail.completion_tokens += choice.completion->stats.generated_tokens;
     tail.reasoning_tokens += choice.reasoning_tokens;
@@ -293,11 +305,11 @@ void AnswerRun::tell_done(const char* finish) {
   Json told = {{"finish", finish}, {"prompt_tokens", job_.head.prompt_tokens}};
   if (!stats.empty()) {
     const RequestStats& first = *stats.front();
-    observed.cached_tokens = first.cached_tokens;
+    observed.cached_tokens = cached_tokens();
     observed.queue_s += first.queue_ms / 1000;
     const auto positive = [](double number) { return number > 0 ? Json(number) : Json(nullptr); };
     told.update(
-        Json{{"cached_tokens", first.cached_tokens},
+        Json{{"cached_tokens", observed.cached_tokens},
              {"completion_tokens", observed.generated_tokens},
              {"phases", phases_json(first, job_.arrived_ms, submitted_ms_)},
              {"bridge", bridge_json(first.bridge)},

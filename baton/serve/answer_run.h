@@ -50,6 +50,8 @@ class AnswerRun {
   void fail(const ApiError& error);
   void send(std::string bytes);
   uint64_t tokens() const;
+  uint64_t cached_tokens() const;
+  JobPrompt& prompt_of(uint32_t index) { return job_.prompts.at(index / job_.request.choices); }
 
   Service& service_;
   Job& job_;

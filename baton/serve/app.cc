@@ -46,6 +46,13 @@ bool guards_by_name(const AppOptions& options) {
   return loopback && options.keys.empty() && http.unix_socket.empty() && http.tls_certificate.empty();
 }
 
+// Whose errors are understood where no route says it.
+const Protocol* protocol_of(std::string_view path) {
+  return path.starts_with("/api/")          ? &ollama_chat()
+         : path.starts_with("/v1/messages") ? &anthropic_messages()
+                                            : nullptr;
+}
+
 http::Response error_of_server(int status, const std::string& message) {
   const bool ours = status >= 500;
   return json_response(
@@ -54,6 +61,8 @@ http::Response error_of_server(int status, const std::string& message) {
 }
 
 }  // namespace
+
+Status App::check(const AppOptions& options) { return http::Server::check(options.http); }
 
 Result<std::unique_ptr<App>> App::open(AppOptions options, ModelPool& models) {
   if (sodium_init() < 0) return fail(Code::kInternal, "the cryptographic library does not start");
@@ -150,7 +159,7 @@ void App::route(const ExchangePtr& exchange) {
     const int status = known ? 405 : 404;
     if (known) exchange->add_header("Allow", methods_of(request.path));
     return respond_error(
-        *exchange, nullptr,
+        *exchange, protocol_of(request.path),
         {.status = status,
          .message = known ? "this path takes another method" : "there is nothing here: /openapi.json lists what is",
          .code = known ? "method_not_allowed" : "not_found"});

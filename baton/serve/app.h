@@ -27,6 +27,8 @@ struct AppOptions {
 
 class App {
  public:
+  // What would keep it from opening, but for what only listening tells.
+  static Status check(const AppOptions& options);
   // Listens when it returns. The pool has its models, and outlives it.
   static Result<std::unique_ptr<App>> open(AppOptions options, ModelPool& models);
   ~App();  // as close

@@ -330,24 +330,4 @@ Result<Config> read_config(const std::filesystem::path& file) {
   return parse_config(text, file.filename().string(), file.parent_path());
 }
 
-std::string to_text(const Config& config) {
-  const ServerConfig& server = config.server;
-  std::string text = server.unix_socket.empty()
-                         ? fmt::format("server  {}:{}", server.host.value_or("127.0.0.1"), server.port.value_or(8080))
-                         : fmt::format("server  {}", server.unix_socket.string());
-  text += fmt::format("{}{}\n", server.tls_cert.empty() ? "" : ", TLS", server.api_key_file.empty() ? "" : ", keys");
-  if (server.memory_budget) text += fmt::format("memory  {} bytes for all models together\n", *server.memory_budget);
-  for (const ModelConfig& model : config.models) {
-    text += fmt::format("model   {}: {}", model.name, model.path.empty() ? "the bundled one" : model.path.string());
-    for (const std::string& alias : model.aliases) text += ", also " + alias;
-    if (model.embed) text += ", makes vectors";
-    if (model.preload.value_or(false)) text += ", loaded at the start";
-    if (!model.prefill.empty() || !model.decode.empty())
-      text += fmt::format(", {} -> {}", model.prefill.empty() ? model.decode : model.prefill,
-                          model.decode.empty() ? model.prefill : model.decode);
-    text += "\n";
-  }
-  return text;
-}
-
 }  // namespace baton::serve

@@ -70,7 +70,5 @@ inline constexpr size_t kConfigModelsMax = 256;
 Result<Config> parse_config(std::string_view text, std::string_view name, const std::filesystem::path& folder);
 // Errors of read_file too.
 Result<Config> read_config(const std::filesystem::path& file);
-// What --check-config prints: a line for the server, one for each model.
-std::string to_text(const Config& config);
 
 }  // namespace baton::serve

@@ -64,7 +64,7 @@ TEST(OllamaBody, PromptsRawAndNot) {
   const ApiRequest raw =
       read_or_fail(ollama_generate(), with(kPrompt, R"({"raw": true, "options": {"num_predict": 3}})").dump());
   EXPECT_EQ(raw.endpoint, openai::Endpoint::kCompletions);
-  EXPECT_EQ(raw.prompt, "hi");
+  EXPECT_EQ(raw.prompts.at(0).text, "hi");
   EXPECT_EQ(raw.tokens_max, 3u);
 }
 

@@ -24,6 +24,12 @@ struct Caller {
   uint32_t running_max = UINT32_MAX;
 };
 
+struct JobPrompt {
+  std::vector<int32_t> tokens;
+  std::vector<int32_t> echo_ids;  // the tokens again, where an echo shows them with logprobs
+  bool in_reasoning = false;      // it ended with <think>
+};
+
 struct Job {
   uint64_t number = 0;
   ExchangePtr exchange;
@@ -31,12 +37,10 @@ struct Job {
   Caller caller;
   ApiRequest request;  // messages are let go of once they are tokens
   PooledModel* pooled = nullptr;
-  ModelLease lease;              // of it; none: it is not loaded yet
-  ServedModel* model = nullptr;  // of the lease
-  std::vector<int32_t> tokens;
-  std::vector<uint64_t> keep_at;
-  std::vector<int32_t> echo_ids;                     // the tokens again, where an echo shows them with logprobs
-  bool in_reasoning = false;                         // the prompt ended with <think>
+  ModelLease lease;                                  // of it; none: it is not loaded yet
+  ServedModel* model = nullptr;                      // of the lease
+  std::vector<JobPrompt> prompts;                    // of a chat one
+  std::vector<uint64_t> keep_at;                     // of it
   std::shared_ptr<TokenConstraint> constraint = {};  // of the first choice; null: it may be anything
   AnswerHead head;
   std::unique_ptr<AnswerWriter> writer;  // of `request`

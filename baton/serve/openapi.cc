@@ -66,7 +66,9 @@ constexpr Field kChat[] = {
 };
 constexpr Field kCompletions[] = {
     {"prompt", R"({"anyOf": [{"type": "string", "minLength": 1}, {"type": "array", "minItems": 1,
-        "items": {"type": "integer", "minimum": 0, "maximum": 2147483647}}]})",
+        "items": {"type": "integer", "minimum": 0, "maximum": 2147483647}}, {"type": "array", "minItems": 1,
+        "maxItems": 64, "items": {"anyOf": [{"type": "string", "minLength": 1}, {"type": "array", "minItems": 1,
+        "items": {"type": "integer", "minimum": 0, "maximum": 2147483647}}]}}]})",
      true},
     {"max_tokens", R"({"type": ["integer", "null"], "minimum": 0, "maximum": 2147483647})"},
     {"logprobs", R"({"type": ["integer", "null"], "minimum": 0, "maximum": 20})"},

@@ -59,11 +59,13 @@ void RequestNote::begin(const Job& job) {
   if (job.model == nullptr) return;
   const auto& tokenizer = job.model->runtime().text().tokenizer;
   if (log_ == nullptr || !log_->prompts() || !tokenizer) return;
-  const size_t count = std::min(job.tokens.size(), kPromptTokensMax);
-  const auto text = tokenizer->decode(std::span(job.tokens).first(count), true);
+  // Of several prompts the first.
+  const std::vector<int32_t>& tokens = job.prompts.front().tokens;
+  const size_t count = std::min(tokens.size(), kPromptTokensMax);
+  const auto text = tokenizer->decode(std::span(tokens).first(count), true);
   if (!text) return;
   line_.prompt = cut(*text, kAccessPromptBytesMax);
-  if (count < job.tokens.size() && text->size() <= kAccessPromptBytesMax) *line_.prompt += "...";
+  if (count < tokens.size() && text->size() <= kAccessPromptBytesMax) *line_.prompt += "...";
 }
 
 void RequestNote::learn(std::string_view event, Json& more) {

@@ -148,7 +148,7 @@ void Service::enqueue(std::unique_ptr<Job> job) {
   tell(*job, "queued",
        {{"path", job->exchange->request().path},
         {"stream", job->request.stream},
-        {"prompt_tokens", job->tokens.size()}});
+        {"prompt_tokens", job->head.prompt_tokens}});
   // One that must wait holds its client by comments; one that need not, and one that is refused, keeps its status for
   // what there is to say.
   const bool waits = job->request.stream && (running_ >= options_.parallel || queue_.waits_for_its_key(*job));

@@ -51,14 +51,14 @@ ApiError refused_format(const ApiRequest& request, const Error& error) {
 }
 
 // What no other request's end makes room for.
-tl::expected<void, ApiError> check_room(const Job& job) {
-  const uint64_t needs = job.model->state_bytes(job.tokens.size()), most = job.pooled->facts().state_bytes_max;
+tl::expected<void, ApiError> check_room(const Job& job, size_t tokens) {
+  const uint64_t needs = job.model->state_bytes(tokens), most = job.pooled->facts().state_bytes_max;
   if (most == 0 || needs <= most) return {};
   return tl::unexpected(ApiError{
       .status = 400,
       .message = fmt::format("the prompt has {} tokens, whose state takes {} bytes; states may take {}: shorten it, or "
                              "start the server with a larger --memory-budget",
-                             job.tokens.size(), needs, most),
+                             tokens, needs, most),
       .param = job.request.endpoint == openai::Endpoint::kChat ? "messages" : "prompt",
       .code = "context_length_exceeded"});
 }
@@ -247,26 +247,30 @@ tl::expected<void, ApiError> Service::make_ready(Job& job) {
   ChatInput& chat = job.request.chat;
   if (const auto thinking = job.model->setup().thinking; thinking && !job.request.thinking)
     chat.extra["enable_thinking"] = *thinking;
-  auto tokens = openai::prompt_tokens(runtime, job.request);
-  if (!tokens) {
-    tokens.error().message = without_paths(tokens.error().message);
-    return tl::unexpected(std::move(tokens).error());
+  for (size_t i = 0; i < std::max<size_t>(job.request.prompts.size(), 1); ++i) {
+    auto tokens = openai::prompt_tokens(runtime, job.request, i);
+    if (!tokens) {
+      tokens.error().message = without_paths(tokens.error().message);
+      return tl::unexpected(std::move(tokens).error());
+    }
+    if (auto fits = check_room(job, tokens->size()); !fits) return fits;
+    job.head.prompt_tokens += tokens->size();
+    JobPrompt& prompt = job.prompts.emplace_back();
+    prompt.in_reasoning = prompt_ends_in_thinking(runtime, *tokens);
+    prompt.tokens = *std::move(tokens);
+    if (job.request.echo && job.request.logprobs) prompt.echo_ids = prompt.tokens;
   }
-  job.tokens = *std::move(tokens);
-  if (auto fits = check_room(job); !fits) return fits;
+  JobPrompt& first = job.prompts.front();
   if (job.request.endpoint == openai::Endpoint::kChat) {
-    if (job.model->setup().reuse) job.keep_at = openai::branching_positions(runtime, chat, job.tokens);
+    if (job.model->setup().reuse) job.keep_at = openai::branching_positions(runtime, chat, first.tokens);
     chat.messages = Json::array();
   }
-  if (job.request.echo && job.request.logprobs) job.echo_ids = job.tokens;
   if (auto tools = openai::check_tools(runtime.text(), job.request); !tools)
     return tl::unexpected(std::move(tools).error());
-  job.in_reasoning = prompt_ends_in_thinking(runtime, job.tokens);
-  auto constraint = job.model->constraint(job.request, job.in_reasoning);
+  auto constraint = job.model->constraint(job.request, first.in_reasoning);
   if (!constraint) return tl::unexpected(refused_format(job.request, constraint.error()));
   job.constraint = *std::move(constraint);
   job.head.fingerprint = job.model->setup().fingerprint;
-  job.head.prompt_tokens = job.tokens.size();
   if (RequestNote* note = note_of(*job.exchange)) note->begin(job);
   return {};
 }

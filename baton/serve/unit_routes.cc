@@ -1,7 +1,9 @@
 // GET /v1/routes: where a request would run, and what it rests on.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
+#include <iterator>
 
 #include "baton/serve/routes.h"
 
@@ -26,6 +28,15 @@ struct Asked {
 };
 
 tl::expected<Asked, ApiError> asked_of(const http::Request& request) {
+  constexpr std::string_view kNames[] = {"model", "prompt_tokens", "cached_tokens", "answer_tokens"};
+  for (const auto& [name, value] : request.query) {
+    if (std::find(std::begin(kNames), std::end(kNames), name) == std::end(kNames)) {
+      return tl::unexpected(ApiError{.message = fmt::format("'{}' is no parameter: it takes model, prompt_tokens, "
+                                                            "cached_tokens and answer_tokens",
+                                                            name.substr(0, 80)),
+                                     .param = name.substr(0, 80)});
+    }
+  }
   const auto prompt = number_of(request, "prompt_tokens", 1024), cached = number_of(request, "cached_tokens", 0),
              answer = number_of(request, "answer_tokens", 256);
   for (const auto* number : {&prompt, &cached, &answer}) {

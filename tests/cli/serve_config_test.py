@@ -89,11 +89,18 @@ class ServeConfig(unittest.TestCase):
         good = self.check(CONFIG)
         self.assertEqual((good.returncode, good.stderr), (0, ""))
         self.assertIn("server  127.0.0.1:1\nmodel   quick: ", good.stdout)
+        self.assertIn("server  127.0.0.1:2\n", self.check(CONFIG, "--port", "2").stdout)
+        self.assertIn("the bundled one, loaded at the start", self.check("").stdout)
         for text, words in [("[server]\nprot = 1", "baton.toml:2: server has no key 'prot'"),
                             ("[[models]]\nname = 'a'\n[models.defaults]\nstop = ['" + "x" * 5000 + "']", "baton.toml:1"),
                             (CONFIG + "[server2]", "there is no 'server2' here"),
                             ("[server]\nmemory_budget = 'much'", "server.memory_budget must be bytes, or a size"),
-                            ("[server]\nstate_key = 'k'", "--state-key goes with --state-cache")]:
+                            ("[server]\nstate_key = 'k'", "--state-key goes with --state-cache"),
+                            ("[[models]]\nname = 'a'\npath = 'none.gguf'", "none.gguf"),
+                            ("[server]\nmemory_budget = '1M'", "the server's budget is 1048576"),
+                            ("[server]\naccess_log = 'none/log'", "its folder is not there"),
+                            ("[server]\napi_key_file = 'none'", "none"),
+                            ("[server]\ntls_cert = 'none'\ntls_key = 'none'", "none")]:
             bad = self.check(text)
             self.assertEqual(bad.returncode, 2, text)
             self.assertIn(words, bad.stderr)

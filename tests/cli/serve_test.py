@@ -183,6 +183,30 @@ class Answers(unittest.TestCase):
         by_ids = self.server.ask("POST", "/v1/completions", {**asked, "prompt": ids})[2]
         self.assertEqual(by_ids["choices"][0]["text"], text)
 
+    def test_several_prompts_are_answered_as_each_alone(self):
+        asked = {"max_tokens": 6, "temperature": 1.2, "seed": 5, "n": 2, "logprobs": 0, "echo": True}
+        prompts = ["A fern is", self.server.ask("POST", "/tokenize", {"prompt": "The tree"})[2]["tokens"], "A fern is"]
+        status, _, body = self.server.ask("POST", "/v1/completions", {**asked, "prompt": prompts})
+        self.assertEqual(status, 200, body)
+        alone = [self.server.ask("POST", "/v1/completions", {**asked, "prompt": prompt})[2] for prompt in prompts]
+        expected = [choice for one in alone for choice in one["choices"]]
+        self.assertEqual([choice["index"] for choice in body["choices"]], list(range(6)))
+        for choice, other in zip(body["choices"], expected):
+            self.assertEqual({**choice, "index": 0}, {**other, "index": 0})
+        for count in ("prompt_tokens", "completion_tokens"):
+            self.assertEqual(body["usage"][count], sum(one["usage"][count] for one in alone))
+        texts = [""] * 3
+        stream = self.server.ask("POST", "/v1/completions",
+                                 {"prompt": prompts, "max_tokens": 6, "temperature": 0, "stream": True})[2]
+        for choice in (choice for event in events_of(stream) for choice in event["choices"]):
+            texts[choice["index"]] += choice["text"]
+        self.assertEqual(texts, [self.server.ask("POST", "/v1/completions", {
+            "prompt": prompt, "max_tokens": 6, "temperature": 0})[2]["choices"][0]["text"] for prompt in prompts])
+        for prompt, word in (([["a"]], "prompt"), (["a", []], "prompt"), (["a"] * 65, "prompt"), (["a", [10**6]], "prompt"),
+                             (["a", "b" * 100_000], "prompt[1]")):
+            refused = self.server.ask("POST", "/v1/completions", {"prompt": prompt, "max_tokens": 1})
+            self.assertEqual((refused[0], refused[2]["error"]["param"]), (400, word))
+
     def test_logprobs_of_prompt_and_answer(self):
         asked = {"prompt": "A fern is a plant", "max_tokens": 3, "temperature": 0, "logprobs": 2, "echo": True}
         body = self.server.ask("POST", "/v1/completions", asked)[2]
@@ -346,6 +370,9 @@ class Answers(unittest.TestCase):
     def test_paths_and_methods(self):
         self.assertEqual(self.server.ask("GET", "/nothing")[0], 404)
         self.assertEqual(self.server.ask("GET", "/v1/chat/completions")[0], 405)
+        self.assertIsInstance(self.server.ask("POST", "/api/nothing", {})[2]["error"], str)
+        self.assertEqual(self.server.ask("GET", "/v1/messages/nothing")[2]["type"], "error")
+        self.assertEqual(self.server.ask("GET", "/v1/routes?prompt=1")[2]["error"]["param"], "prompt")
         self.assertEqual(self.server.ask("POST", "/v1/chat/completions", chat("hi"), {"Content-Encoding": "gzip"})[0], 415)
         self.assertEqual(self.server.ask("POST", "/v1/chat/completions", chat("hi"), {"Origin": "http://evil.example"})[0], 403)
 

@@ -30,7 +30,7 @@ Json logprobs_json(const std::vector<ShownLogprob>& logprobs) {
 
 class ChatWriter final : public OpenAiWriter {
  public:
-  explicit ChatWriter(const ApiRequest& request) : OpenAiWriter(request), choices_(request.choices) {}
+  explicit ChatWriter(const ApiRequest& request) : OpenAiWriter(request), choices_(request.answers()) {}
 
   std::string part(uint32_t choice, const AnswerPart& part, const std::vector<ShownLogprob>& logprobs) override {
     Choice& of = choices_[choice];

@@ -28,7 +28,7 @@ std::string name_of(const ShownLogprob& token) {
 
 class CompletionsWriter final : public OpenAiWriter {
  public:
-  explicit CompletionsWriter(const ApiRequest& request) : OpenAiWriter(request), choices_(request.choices) {}
+  explicit CompletionsWriter(const ApiRequest& request) : OpenAiWriter(request), choices_(request.answers()) {}
 
   // Reasoning is not split off here: all kinds are text.
   std::string part(uint32_t choice, const AnswerPart& part, const std::vector<ShownLogprob>& logprobs) override {
