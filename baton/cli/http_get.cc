@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <string_view>
 #include <utility>
@@ -52,6 +53,10 @@ Result<int> connect_host(const std::string& url, std::string host) {
     port = host.substr(colon + 1);
     host.resize(colon);
   }
+  uint16_t number = 0;  // getaddrinfo takes larger ones, less 65536
+  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), number);
+  if (error != std::errc() || end != port.data() + port.size())
+    return fail(Code::kInvalidInput, fmt::format("--url {}: the port must be from 0 to 65535", url));
   if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
   addrinfo wanted{}, *found = nullptr;
   wanted.ai_socktype = SOCK_STREAM;

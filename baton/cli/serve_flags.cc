@@ -61,6 +61,12 @@ Status apply_model(const serve::ModelConfig& config, const Values& values, Serve
   return {};
 }
 
+// What clients are told of a model has no folder in it, which only whole paths show to be one.
+void make_whole(std::string& path) {
+  std::error_code error;
+  if (!path.empty() && std::filesystem::exists(path, error)) path = std::filesystem::absolute(path, error).string();
+}
+
 }  // namespace
 
 Status apply_config(const serve::Config& config, ServeFlags& flags) {
@@ -71,6 +77,8 @@ Status apply_config(const serve::Config& config, ServeFlags& flags) {
   values.put("--parallel", server.parallel, flags.parallel);
   values.put("--queue", server.queue, flags.queue);
   values.put("--drain-seconds", server.drain_seconds, flags.drain_seconds);
+  values.put("--step-tokens", server.step_tokens, flags.step_tokens);
+  values.put("--dispatch", server.dispatch, flags.dispatch);
   values.put("--quiet", server.quiet, flags.quiet);
   values.put("--unix-socket", server.unix_socket, flags.unix_socket);
   values.put("--tls-cert", server.tls_cert, flags.tls_certificate);
@@ -121,6 +129,9 @@ void settle_served(ServeFlags& flags) {
     embedder.path = path;
     embedder.threads = flags.model.threads;
   }
+  make_whole(flags.model.model);
+  for (const auto& other : flags.others) make_whole(other->model.model);
+  for (ServedEmbedFlags& embedder : flags.embedders) make_whole(embedder.path);
 }
 
 }  // namespace baton::cli

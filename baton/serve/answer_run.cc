@@ -323,7 +323,7 @@ void AnswerRun::tell_done(const char* finish) {
   }
   job_.model->prefilled(load_);
   for (const RequestStats* each : stats) job_.model->learn(*each);
-  service_.metrics_.count_answer(observed, stats);
+  service_.metrics_.count_answer(job_.pooled->name(), observed, stats);
   service_.tell(job_, "done", std::move(told));
 }
 

@@ -149,6 +149,8 @@ const Key<ServerConfig> kServerKeys[] = {
     BATON_CONFIG_NUMBER(ServerConfig, parallel, uint32_t, 1, 256),
     BATON_CONFIG_NUMBER(ServerConfig, queue, uint32_t, 0, 16384),
     BATON_CONFIG_NUMBER(ServerConfig, drain_seconds, uint32_t, 0, 86400),
+    BATON_CONFIG_NUMBER(ServerConfig, step_tokens, uint32_t, 0, 65536),
+    BATON_CONFIG_KEY(ServerConfig, dispatch, return flag_of(value, key, place, to.dispatch)),
     BATON_CONFIG_KEY(ServerConfig, reuse, return flag_of(value, key, place, to.reuse)),
     BATON_CONFIG_KEY(ServerConfig, quiet, return flag_of(value, key, place, to.quiet)),
     BATON_CONFIG_NUMBER(ServerConfig, state_cache_bytes, uint64_t, 1, INT64_MAX),
@@ -234,7 +236,7 @@ const Key<ModelConfig> kModelKeys[] = {
     BATON_CONFIG_KEY(ModelConfig, strategy, return strategy_of(value, key, place, to.strategy)),
     BATON_CONFIG_KEY(ModelConfig, verify, return verify_of(value, key, place, to.verify)),
     BATON_CONFIG_NUMBER(ModelConfig, threads, uint32_t, 1, 1024),
-    BATON_CONFIG_NUMBER(ModelConfig, context, uint32_t, 1, INT32_MAX),
+    BATON_CONFIG_NUMBER(ModelConfig, context, uint32_t, 0, INT32_MAX),
     BATON_CONFIG_KEY(ModelConfig, keep_alive, return keep_alive_of(value, key, place, to.keep_alive)),
     BATON_CONFIG_KEY(ModelConfig, defaults, return read_table<ModelConfig>(value, key, kDefaultKeys, place, to)),
 };

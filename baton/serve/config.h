@@ -18,8 +18,8 @@ namespace baton::serve {
 struct ServerConfig {
   std::optional<std::string> host;
   std::optional<uint16_t> port;
-  std::optional<uint32_t> parallel, queue, drain_seconds;
-  std::optional<bool> reuse, quiet;
+  std::optional<uint32_t> parallel, queue, drain_seconds, step_tokens;
+  std::optional<bool> reuse, quiet, dispatch;
   std::optional<uint64_t> state_cache_bytes;
   std::optional<uint64_t> memory_budget;           // of all models that are loaded: bytes, or "8GiB"
   std::optional<std::chrono::seconds> keep_alive;  // of models that say none, and are loaded on demand

@@ -13,8 +13,9 @@ JobQueue::Pushed JobQueue::push(std::unique_ptr<Job>& job, const std::function<v
     const uint64_t free = running_max_ - std::min<uint64_t>(running_, running_max_);
     if (waiting_ >= waiting_max_ + free) return Pushed::kFull;
     Key& key = keys_[job->caller.key];
-    if (key.waiting >= job->caller.waiting_max) return Pushed::kKeyFull;
     key.running_max = std::max(job->caller.running_max, 1u);
+    const uint64_t free_of_key = std::min(free, key.running_max - std::min<uint64_t>(key.running, key.running_max));
+    if (key.waiting >= job->caller.waiting_max + free_of_key) return Pushed::kKeyFull;
     Model& model = models_[job->pooled != nullptr ? job->pooled->index() : 0];
     Line& line = model.lines[job->caller.key];
     if (line.jobs.empty()) line.passed = std::max(line.passed, model.passed);
@@ -133,6 +134,12 @@ std::vector<std::unique_ptr<Job>> JobQueue::close() {
 uint64_t JobQueue::waiting() const {
   const std::lock_guard lock(mutex_);
   return waiting_;
+}
+
+JobQueue::Counts JobQueue::counts_of(uint32_t model) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = models_.find(model);
+  return found == models_.end() ? Counts() : Counts{found->second.running, found->second.waiting};
 }
 
 }  // namespace baton::serve

@@ -35,6 +35,11 @@ class JobQueue {
   // Nothing more comes in; all that waited.
   std::vector<std::unique_ptr<Job>> close();
   uint64_t waiting() const;
+  // Of one model.
+  struct Counts {
+    uint64_t running = 0, waiting = 0;
+  };
+  Counts counts_of(uint32_t model) const;
 
  private:
   struct Line {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <functional>
 #include <iterator>
 
 namespace baton::serve {
@@ -54,9 +55,7 @@ void Histogram::observe(double value) {
   sum_ += value;
 }
 
-void Histogram::write(MetricsText& to, const std::string& name, std::string_view help,
-                      const MetricsText::Labels& labels) const {
-  to.describe(name, "histogram", help);
+void Histogram::write(MetricsText& to, const std::string& name, const MetricsText::Labels& labels) const {
   uint64_t below = 0;
   for (size_t i = 0; i < counts_.size(); ++i) {
     below += counts_[i];
@@ -69,41 +68,45 @@ void Histogram::write(MetricsText& to, const std::string& name, std::string_view
   to.value(name + "_count", labels, static_cast<double>(count_));
 }
 
-Metrics::Metrics()
-    : first_token_(kFirstToken),
-      between_tokens_(kBetween),
-      total_(kWhole),
-      queue_(kWhole),
-      prefill_(kWhole),
-      decode_(kWhole),
-      bridge_(kBridge),
-      started_s_(std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count()) {
-  for (const char* reason : {"stop", "length", "tool_calls", "cancelled", "error"}) finished_[reason] = 0;
+Metrics::Answers::Answers()
+    : first_token(kFirstToken),
+      between_tokens(kBetween),
+      total(kWhole),
+      queue(kWhole),
+      prefill(kWhole),
+      decode(kWhole),
+      bridge(kBridge) {
+  for (const char* reason : {"stop", "length", "tool_calls", "cancelled", "error"}) finished[reason] = 0;
 }
 
-void Metrics::count_answer(const Observed& observed, std::span<const RequestStats* const> choices) {
+Metrics::Metrics()
+    : started_s_(std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count()) {}
+
+void Metrics::count_answer(const std::string& model, const Observed& observed,
+                           std::span<const RequestStats* const> choices) {
   const std::lock_guard lock(mutex_);
-  ++finished_[std::string(observed.finished)];
-  queue_.observe(observed.queue_s);
-  total_.observe(observed.total_s);
-  if (observed.generated_tokens > 0) first_token_.observe(observed.first_token_s);
-  prompt_tokens_ += observed.prompt_tokens;
-  cached_tokens_ += observed.cached_tokens;
-  generated_tokens_ += observed.generated_tokens;
+  Answers& of = answers_[model];
+  ++of.finished[std::string(observed.finished)];
+  of.queue.observe(observed.queue_s);
+  of.total.observe(observed.total_s);
+  if (observed.generated_tokens > 0) of.first_token.observe(observed.first_token_s);
+  of.prompt_tokens += observed.prompt_tokens;
+  of.cached_tokens += observed.cached_tokens;
+  of.generated_tokens += observed.generated_tokens;
   for (const RequestStats* stats : choices) {
-    prefill_.observe(stats->prefill_ms / 1000);
+    of.prefill.observe(stats->prefill_ms / 1000);
     double decode_ms = 0;
     for (const float ms : stats->token_ms) {
-      between_tokens_.observe(ms / 1000.0);
+      of.between_tokens.observe(ms / 1000.0);
       decode_ms += ms;
     }
-    if (stats->generated_tokens > 0) decode_.observe(decode_ms / 1000);
+    if (stats->generated_tokens > 0) of.decode.observe(decode_ms / 1000);
     const BridgeStats& bridge = stats->bridge;
-    if (bridge.kind != BridgeKind::kNone) bridge_.observe(bridge.ms / 1000);
-    bridge_bytes_ += bridge.bytes;
-    verified_ += bridge.verified ? 1 : 0;
-    verify_failures_ += bridge.proof_failed ? 1 : 0;
-    if (!stats->fallback.empty()) ++fallbacks_[stats->prefill.asked + "\n" + stats->decode.asked];
+    if (bridge.kind != BridgeKind::kNone) of.bridge.observe(bridge.ms / 1000);
+    of.bridge_bytes += bridge.bytes;
+    of.verified += bridge.verified ? 1 : 0;
+    of.verify_failures += bridge.proof_failed ? 1 : 0;
+    if (!stats->fallback.empty()) ++of.fallbacks[stats->prefill.asked + "\n" + stats->decode.asked];
   }
 }
 
@@ -112,99 +115,120 @@ void Metrics::count_refused(std::string_view reason) {
   ++refused_[std::string(reason)];
 }
 
-void Metrics::write_counters(MetricsText& to, const MetricsText::Labels& model) const {
-  const auto with = [&](std::string_view label, std::string_view text) {
-    auto labels = model;
-    labels.emplace_back(label, text);
-    return labels;
-  };
-  const auto counter = [&](const char* name, const char* help, uint64_t number) {
+void Metrics::write_counters(MetricsText& to, const Rows& rows) {
+  const auto counter = [&](const char* name, const char* help, uint64_t Answers::*number) {
     to.describe(name, "counter", help);
-    to.value(name, model, static_cast<double>(number));
+    for (const auto& [model, of] : rows) to.value(name, {{"model_name", model}}, static_cast<double>(of->*number));
   };
-  counter("vllm:prompt_tokens_total", "Tokens of prompts.", prompt_tokens_);
-  counter("vllm:generation_tokens_total", "Tokens of answers.", generated_tokens_);
-  counter("vllm:prefix_cache_queries_total", "Tokens of prompts that were looked for in the cache.", prompt_tokens_);
-  counter("vllm:prefix_cache_hits_total", "Tokens of prompts that were found there.", cached_tokens_);
+  counter("vllm:prompt_tokens_total", "Tokens of prompts.", &Answers::prompt_tokens);
+  counter("vllm:generation_tokens_total", "Tokens of answers.", &Answers::generated_tokens);
+  counter("vllm:prefix_cache_queries_total", "Tokens of prompts that were looked for in the cache.",
+          &Answers::prompt_tokens);
+  counter("vllm:prefix_cache_hits_total", "Tokens of prompts that were found there.", &Answers::cached_tokens);
   to.describe("vllm:request_success_total", "counter", "Requests that ended, by how.");
-  for (const auto& [reason, count] : finished_)
-    to.value("vllm:request_success_total", with("finished_reason", reason), static_cast<double>(count));
-  to.describe("baton_requests_refused_total", "counter", "Requests that were refused for want of room, by reason.");
-  for (const auto& [reason, count] : refused_)
-    to.value("baton_requests_refused_total", {{"reason", reason}}, static_cast<double>(count));
+  for (const auto& [model, of] : rows) {
+    for (const auto& [reason, count] : of->finished)
+      to.value("vllm:request_success_total", {{"model_name", model}, {"finished_reason", reason}},
+               static_cast<double>(count));
+  }
+  counter("baton_bridge_bytes_total", "Bytes of states that were carried.", &Answers::bridge_bytes);
+  counter("baton_bridge_verified_total", "Answers whose state reached the level of proof that was asked for.",
+          &Answers::verified);
+  counter("baton_bridge_verify_failures_total", "Hand-overs that were outside of what the proof allows.",
+          &Answers::verify_failures);
+  to.describe("baton_fallback_total", "counter", "Answers that the decode unit had to do more for than asked.");
+  for (const auto& [model, of] : rows) {
+    for (const auto& [units, count] : of->fallbacks) {
+      const std::string_view both = units;
+      to.value(
+          "baton_fallback_total",
+          {{"model_name", model}, {"from", both.substr(0, both.find('\n'))}, {"to", both.substr(both.find('\n') + 1)}},
+          static_cast<double>(count));
+    }
+  }
 }
 
-void Metrics::write_bridge(MetricsText& to, const MetricsText::Labels& model) const {
-  bridge_.write(to, "baton_bridge_seconds", "Time of hand-overs.", model);
-  const auto counter = [&](const char* name, const char* help, uint64_t number) {
-    to.describe(name, "counter", help);
-    to.value(name, model, static_cast<double>(number));
+void Metrics::write_histograms(MetricsText& to, const Rows& rows) {
+  const auto histogram = [&](const char* name, const char* help, Histogram Answers::*values) {
+    to.describe(name, "histogram", help);
+    for (const auto& [model, of] : rows) (of->*values).write(to, name, {{"model_name", model}});
   };
-  counter("baton_bridge_bytes_total", "Bytes of states that were carried.", bridge_bytes_);
-  counter("baton_bridge_verified_total", "Answers whose state reached the level of proof that was asked for.",
-          verified_);
-  counter("baton_bridge_verify_failures_total", "Hand-overs that were outside of what the proof allows.",
-          verify_failures_);
-  to.describe("baton_fallback_total", "counter", "Answers that the decode unit had to do more for than asked.");
-  for (const auto& [units, count] : fallbacks_) {
-    auto labels = model;
-    labels.emplace_back("from", std::string_view(units).substr(0, units.find('\n')));
-    labels.emplace_back("to", std::string_view(units).substr(units.find('\n') + 1));
-    to.value("baton_fallback_total", labels, static_cast<double>(count));
-  }
+  histogram("vllm:time_to_first_token_seconds", "From arrival to the first token.", &Answers::first_token);
+  histogram("vllm:inter_token_latency_seconds", "From token to token.", &Answers::between_tokens);
+  histogram("vllm:e2e_request_latency_seconds", "From arrival to the end.", &Answers::total);
+  histogram("vllm:request_queue_time_seconds", "Of waiting, in the server and the engine.", &Answers::queue);
+  histogram("vllm:request_prefill_time_seconds", "Of prefill steps.", &Answers::prefill);
+  histogram("vllm:request_decode_time_seconds", "From the first token to the last.", &Answers::decode);
+  histogram("baton_bridge_seconds", "Time of hand-overs.", &Answers::bridge);
 }
 
 namespace {
 
+using EachModel = std::function<double(const ModelGauges&)>;
+
+void write_each(MetricsText& to, const std::vector<ModelGauges>& models, bool vectors_too, const char* name,
+                const char* kind, const char* help, const EachModel& value) {
+  to.describe(name, kind, help);
+  for (const ModelGauges& model : models) {
+    if (vectors_too || !model.vectors) to.value(name, {{"model_name", model.name}}, value(model));
+  }
+}
+
+void write_requests(MetricsText& to, const std::vector<ModelGauges>& models) {
+  const auto gauge = [&](const char* name, const char* help, const EachModel& value) {
+    write_each(to, models, false, name, "gauge", help, value);
+  };
+  const auto number = [](uint64_t ModelGauges::*field) {
+    return [field](const ModelGauges& model) { return static_cast<double>(model.*field); };
+  };
+  gauge("vllm:num_requests_running", "Requests that the engine works at.", number(&ModelGauges::requests_running));
+  gauge("vllm:num_requests_waiting", "Requests that wait.", number(&ModelGauges::requests_waiting));
+  gauge("vllm:kv_cache_usage_perc", "Share of the bound of its states that is taken, 0 to 1.",
+        [](const ModelGauges& model) {
+          const auto states = static_cast<double>(model.state_bytes + model.checkpoint_bytes);
+          return model.state_bytes_max > 0 ? states / static_cast<double>(model.state_bytes_max) : 0;
+        });
+  gauge("baton_state_bytes", "Bytes of states of running requests.", number(&ModelGauges::state_bytes));
+  gauge("baton_checkpoint_bytes", "Bytes of states at rest.", number(&ModelGauges::checkpoint_bytes));
+  gauge("baton_checkpoints", "States at rest that requests may begin from.", number(&ModelGauges::checkpoints));
+}
+
 void write_models(MetricsText& to, const std::vector<ModelGauges>& models) {
-  const auto each = [&](const char* name, const char* kind, const char* help, auto value) {
-    to.describe(name, kind, help);
-    for (const ModelGauges& model : models)
-      to.value(name, {{"model_name", model.name}}, static_cast<double>(value(model)));
+  const auto each = [&](const char* name, const char* kind, const char* help, uint64_t ModelGauges::*field) {
+    write_each(to, models, true, name, kind, help,
+               [field](const ModelGauges& model) { return static_cast<double>(model.*field); });
   };
   double loaded = 0;
   for (const ModelGauges& model : models) loaded += model.loaded ? 1 : 0;
   to.describe("baton_models_loaded", "gauge", "Models that are loaded.");
   to.value("baton_models_loaded", {}, loaded);
   each("baton_model_bytes", "gauge", "What a model takes of the budget, 0 while it is not loaded.",
-       [](const ModelGauges& model) { return model.bytes; });
-  each("baton_model_in_use", "gauge", "Requests that keep it loaded.",
-       [](const ModelGauges& model) { return model.in_use; });
-  each("baton_model_waiting", "gauge", "Requests that wait for it to be loaded.",
-       [](const ModelGauges& model) { return model.waiting; });
-  each("baton_model_loads_total", "counter", "How often it was loaded.",
-       [](const ModelGauges& model) { return model.loads; });
-  each("baton_model_evictions_total", "counter", "How often it was given up for another.",
-       [](const ModelGauges& model) { return model.evictions; });
+       &ModelGauges::bytes);
+  each("baton_model_in_use", "gauge", "Requests that keep it loaded.", &ModelGauges::in_use);
+  each("baton_model_waiting", "gauge", "Requests that wait for it to be loaded.", &ModelGauges::waiting);
+  each("baton_model_loads_total", "counter", "How often it was loaded.", &ModelGauges::loads);
+  each("baton_model_evictions_total", "counter", "How often it was given up for another.", &ModelGauges::evictions);
 }
 
 }  // namespace
 
-std::string Metrics::text(std::string_view model, const Gauges& gauges) const {
+std::string Metrics::text(const Gauges& gauges) const {
+  static const Answers kNone;
   const std::lock_guard lock(mutex_);
   MetricsText to;
-  const MetricsText::Labels labels = {{"model_name", model}};
-  const auto gauge = [&](const char* name, const char* help, double number) {
-    to.describe(name, "gauge", help);
-    to.value(name, labels, number);
-  };
-  const double states = static_cast<double>(gauges.state_bytes + gauges.checkpoint_bytes);
-  gauge("vllm:num_requests_running", "Requests that the engine works at.", static_cast<double>(gauges.running));
-  gauge("vllm:num_requests_waiting", "Requests that wait.", static_cast<double>(gauges.waiting));
-  gauge("vllm:kv_cache_usage_perc", "Share of the bound of all states that is taken, 0 to 1.",
-        gauges.state_bytes_max > 0 ? states / static_cast<double>(gauges.state_bytes_max) : 0);
-  gauge("baton_state_bytes", "Bytes of states of running requests.", static_cast<double>(gauges.state_bytes));
-  gauge("baton_checkpoint_bytes", "Bytes of states at rest.", static_cast<double>(gauges.checkpoint_bytes));
-  gauge("baton_checkpoints", "States at rest that requests may begin from.", static_cast<double>(gauges.checkpoints));
-  write_counters(to, labels);
-  first_token_.write(to, "vllm:time_to_first_token_seconds", "From arrival to the first token.", labels);
-  between_tokens_.write(to, "vllm:inter_token_latency_seconds", "From token to token.", labels);
-  total_.write(to, "vllm:e2e_request_latency_seconds", "From arrival to the end.", labels);
-  queue_.write(to, "vllm:request_queue_time_seconds", "Of waiting, in the server and the engine.", labels);
-  prefill_.write(to, "vllm:request_prefill_time_seconds", "Of prefill steps.", labels);
-  decode_.write(to, "vllm:request_decode_time_seconds", "From the first token to the last.", labels);
-  write_bridge(to, labels);
-  if (!gauges.models.empty()) write_models(to, gauges.models);
+  Rows rows;
+  for (const ModelGauges& model : gauges.models) {
+    if (model.vectors) continue;
+    const auto found = answers_.find(model.name);
+    rows.emplace_back(model.name, found != answers_.end() ? &found->second : &kNone);
+  }
+  write_requests(to, gauges.models);
+  write_counters(to, rows);
+  write_histograms(to, rows);
+  to.describe("baton_requests_refused_total", "counter", "Requests that were refused for want of room, by reason.");
+  for (const auto& [reason, count] : refused_)
+    to.value("baton_requests_refused_total", {{"reason", reason}}, static_cast<double>(count));
+  write_models(to, gauges.models);
   to.describe("baton_http_connections", "gauge", "Open connections.");
   to.value("baton_http_connections", {}, static_cast<double>(gauges.http.connections));
   to.describe("baton_http_connections_total", "counter", "Connections that were accepted.");

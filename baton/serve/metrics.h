@@ -35,7 +35,8 @@ class Histogram {
   // `bounds`: rising; must live as long.
   explicit Histogram(std::span<const double> bounds) : bounds_(bounds), counts_(bounds.size() + 1) {}
   void observe(double value);
-  void write(MetricsText& to, const std::string& name, std::string_view help, const MetricsText::Labels& labels) const;
+  // Its lines, but for what describes them.
+  void write(MetricsText& to, const std::string& name, const MetricsText::Labels& labels) const;
 
  private:
   std::span<const double> bounds_;
@@ -56,7 +57,10 @@ struct ModelGauges {
   std::string name;
   uint64_t bytes = 0, in_use = 0, waiting = 0;
   uint64_t loads = 0, evictions = 0;
-  bool loaded = false;
+  bool loaded = false, vectors = false;
+  // Of one that writes text: requests, and states while it is loaded.
+  uint64_t requests_running = 0, requests_waiting = 0;
+  uint64_t state_bytes = 0, state_bytes_max = 0, checkpoint_bytes = 0, checkpoints = 0;
 };
 
 // What is so now, beside what was counted.
@@ -64,7 +68,7 @@ struct Gauges {
   uint64_t running = 0, waiting = 0;
   http::Counts http = {};
   std::optional<AccessLog::Counts> access_log = {};
-  uint64_t state_bytes = 0, state_bytes_max = 0, checkpoint_bytes = 0, checkpoints = 0;
+  uint64_t state_bytes = 0, checkpoint_bytes = 0, checkpoints = 0;  // of all models
   std::vector<ModelGauges> models = {};
 };
 
@@ -72,19 +76,26 @@ struct Gauges {
 class Metrics {
  public:
   Metrics();
-  void count_answer(const Observed& observed, std::span<const RequestStats* const> choices);
+  void count_answer(const std::string& model, const Observed& observed, std::span<const RequestStats* const> choices);
   void count_refused(std::string_view reason);  // one of a few words
-  std::string text(std::string_view model, const Gauges& gauges) const;
+  std::string text(const Gauges& gauges) const;
 
  private:
-  void write_counters(MetricsText& to, const MetricsText::Labels& model) const;
-  void write_bridge(MetricsText& to, const MetricsText::Labels& model) const;
+  // Of one model.
+  struct Answers {
+    Answers();
+    Histogram first_token, between_tokens, total, queue, prefill, decode, bridge;
+    std::map<std::string, uint64_t, std::less<>> finished, fallbacks;
+    uint64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
+    uint64_t bridge_bytes = 0, verified = 0, verify_failures = 0;
+  };
+  using Rows = std::vector<std::pair<std::string_view, const Answers*>>;  // by name of the model
+  static void write_counters(MetricsText& to, const Rows& rows);
+  static void write_histograms(MetricsText& to, const Rows& rows);
 
   mutable std::mutex mutex_;
-  Histogram first_token_, between_tokens_, total_, queue_, prefill_, decode_, bridge_;
-  std::map<std::string, uint64_t, std::less<>> finished_, refused_, fallbacks_;
-  uint64_t prompt_tokens_ = 0, cached_tokens_ = 0, generated_tokens_ = 0;
-  uint64_t bridge_bytes_ = 0, verified_ = 0, verify_failures_ = 0;
+  std::map<std::string, Answers> answers_;
+  std::map<std::string, uint64_t, std::less<>> refused_;
   double started_s_ = 0;
 };
 

@@ -175,12 +175,18 @@ TEST(MetricsTest, HistogramsAddUp) {
   stats.bridge.kind = BridgeKind::kMove;
   stats.bridge.bytes = 77;
   const RequestStats* const choices[] = {&stats};
-  metrics.count_answer({.finished = "stop", .first_token_s = 0.03, .total_s = 0.1, .generated_tokens = 3}, choices);
+  metrics.count_answer("a \"model\"",
+                       {.finished = "stop", .first_token_s = 0.03, .total_s = 0.1, .generated_tokens = 3}, choices);
   Gauges gauges{.running = 2, .waiting = 3};
-  gauges.models = {{.name = "one", .bytes = 7, .loads = 2, .loaded = true}, {.name = "two", .evictions = 5}};
-  const std::string text = metrics.text("a \"model\"", gauges);
+  gauges.models = {{.name = "a \"model\"", .requests_running = 2},
+                   {.name = "one", .bytes = 7, .loads = 2, .loaded = true},
+                   {.name = "two", .evictions = 5, .vectors = true}};
+  const std::string text = metrics.text(gauges);
+  EXPECT_EQ(text.find("vllm:prompt_tokens_total{model_name=\"two\"}"), std::string::npos);
   for (const char* line :
        {"vllm:num_requests_running{model_name=\"a \\\"model\\\"\"} 2\n",
+        "vllm:num_requests_running{model_name=\"one\"} 0\n", "vllm:generation_tokens_total{model_name=\"one\"} 0\n",
+        "vllm:generation_tokens_total{model_name=\"a \\\"model\\\"\"} 3\n",
         "vllm:inter_token_latency_seconds_bucket{model_name=\"a \\\"model\\\"\",le=\"0.001\"} 1\n",
         "vllm:inter_token_latency_seconds_bucket{model_name=\"a \\\"model\\\"\",le=\"0.05\"} 2\n",
         "vllm:inter_token_latency_seconds_bucket{model_name=\"a \\\"model\\\"\",le=\"+Inf\"} 2\n",

@@ -249,14 +249,40 @@ int64_t Service::retry_after_ms() const {
 Gauges Service::gauges() const {
   const ServiceCounts now = counts();
   Gauges gauges{.running = now.running, .waiting = now.waiting};
-  models_.visit([&gauges](const PooledModel& model, const ServedModel& served) {
+  models_.visit([&gauges](const PooledModel& /*model*/, const ServedModel& served) {
     const EngineUsage used = served.usage();
     gauges.state_bytes += used.state_bytes;
     gauges.checkpoint_bytes += used.checkpoint_bytes;
     gauges.checkpoints += used.checkpoints;
-    gauges.state_bytes_max += model.facts().state_bytes_max;
   });
   return gauges;
+}
+
+std::vector<ModelGauges> Service::model_gauges() const {
+  std::vector<ModelGauges> made;
+  std::map<uint32_t, EngineUsage> usage;  // by index
+  models_.visit(
+      [&usage](const PooledModel& model, const ServedModel& served) { usage[model.index()] = served.usage(); });
+  for (const ModelStatus& status : models_.status()) {
+    const ModelFacts& facts = status.model.facts();
+    const JobQueue::Counts requests = queue_.counts_of(status.model.index());
+    const EngineUsage& used = usage[status.model.index()];
+    made.push_back({.name = facts.name,
+                    .bytes = status.loaded ? facts.bytes() : 0,
+                    .in_use = status.leases,
+                    .waiting = status.waiting,
+                    .loads = status.loads,
+                    .evictions = status.evictions,
+                    .loaded = status.loaded,
+                    .vectors = facts.vectors,
+                    .requests_running = requests.running,
+                    .requests_waiting = requests.waiting + (facts.vectors ? 0 : status.waiting),
+                    .state_bytes = used.state_bytes,
+                    .state_bytes_max = facts.state_bytes_max,
+                    .checkpoint_bytes = used.checkpoint_bytes,
+                    .checkpoints = used.checkpoints});
+  }
+  return made;
 }
 
 Json Service::usage() const {

@@ -65,6 +65,7 @@ class Service {
   bool ready() const { return !stopped_; }
   ServiceCounts counts() const;
   Gauges gauges() const;
+  std::vector<ModelGauges> model_gauges() const;
   ModelPool& models() { return models_; }
   Metrics& metrics() { return metrics_; }
   Timeline& timeline() { return timeline_; }

@@ -57,14 +57,9 @@ void show_metrics(App& app, const ExchangePtr& exchange, const Caller& /*caller*
   Gauges gauges = service.gauges();
   gauges.http = app.connections();
   if (const AccessLog* log = app.options().access_log) gauges.access_log = log->counts();
-  for (const ModelStatus& status : service.models().status()) {
-    gauges.models.push_back({status.model.name(), status.loaded ? status.model.facts().bytes() : 0, status.leases,
-                             status.waiting, status.loads, status.evictions, status.loaded});
-  }
-  const PooledModel* model = service.models().find("");
-  exchange->respond({200,
-                     {{"content-type", "text/plain; version=0.0.4; charset=utf-8"}},
-                     service.metrics().text(model != nullptr ? model->name() : "", gauges)});
+  gauges.models = service.model_gauges();
+  exchange->respond(
+      {200, {{"content-type", "text/plain; version=0.0.4; charset=utf-8"}}, service.metrics().text(gauges)});
 }
 
 // llama.cpp's list, as far as there are such things: a slot is a request that may run.
