@@ -37,8 +37,7 @@ std::string server_line(const ServeFlags& flags, const serve::AppOptions& option
 
 std::string model_line(const DescribedModels::Model& model) {
   const serve::ModelFacts& facts = model.source.facts;
-  std::string text =
-      fmt::format("model   {}: {}", facts.name, model.path.empty() ? std::string("the bundled one") : model.path);
+  std::string text = fmt::format("model   {}: {}", facts.name, model.path);
   for (const std::string& alias : facts.aliases) text += ", also " + alias;
   if (facts.vectors) text += ", makes vectors";
   if (model.at_start) text += ", loaded at the start";

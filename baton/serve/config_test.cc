@@ -151,7 +151,7 @@ TEST(Config, WhatIsWrongIsNamedByItsLine) {
       {"[[models]]\nname = \"a\"\ndecode = \"cpu:speed=1\"", "baton.toml:3: models.decode: "},
       {"[[models]]\nname = \"a\"\nstrategy = \"fast\"", "models.strategy 'fast' does not exist; there are: handoff"},
       {"[[models]]\nname = \"a\"\nverify = \"yes\"", "models.verify: "},
-      {"[[models]]\nname = \"a\"\ncontext = 0", "models.context is 0: must be from 1 to"},
+      {"[[models]]\nname = \"a\"\ncontext = -1", "models.context is -1: must be from 0 to"},
       {"[[models]]\nname = \"a\"\nkeep_alive = \"5\"", "models.keep_alive must be seconds, or a time like"},
       {"[[models]]\nname = \"a\"\nkeep_alive = \"m\"", "models.keep_alive must be"},
       {"[[models]]\nname = \"a\"\nkeep_alive = \"5d\"", "models.keep_alive must be"},

@@ -147,9 +147,14 @@ TEST(JobQueueTest, AModelWithNothingRunningIsNext) {
 
 TEST(JobQueueTest, Bounds) {
   JobQueue queue(1, 2);  // two may be on their way to workers
-  auto job = job_of(1, 0, 1, 1);
+  const auto of_small_key = [](uint64_t number) {
+    auto job = job_of(number, 0, 1, 0);
+    job->caller.running_max = 1;
+    return job;
+  };
+  auto job = of_small_key(1);  // none may wait; this one need not
   ASSERT_EQ(queue.push(job), JobQueue::Pushed::kYes);
-  job = job_of(2, 0, 1, 1);
+  job = of_small_key(2);
   EXPECT_EQ(queue.push(job), JobQueue::Pushed::kKeyFull);
   ASSERT_NE(job, nullptr);
   for (uint64_t i = 3; i < 5; ++i) {
