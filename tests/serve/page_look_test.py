@@ -197,6 +197,24 @@ class Look(BrowserTest):
                 box = page.locator("#prompt").bounding_box()
                 self.assertLess(box["y"] + box["height"], 640)
 
+    def test_a_phone_has_all_settings(self):
+        for width in (390, 600, 1280):
+            with self.subTest(width=width):
+                page = self.open_page(viewport={"width": width, "height": 760}, has_touch=True)
+                page.click("#settings-toggle")
+                labels = page.locator("#settings-form label")
+                self.assertGreater(labels.count(), 14)
+                unseen = [each.inner_text() for each in labels.all() if not each.is_visible()]
+                self.assertEqual(unseen + [each.get_attribute("id") for each in page.locator(
+                    "#settings-form input, #settings-form textarea, #settings-form select").all() if not each.is_visible()], [])
+                for label in ("System prompt", "Stop at", "Further fields", "API key"):
+                    field = page.get_by_label(label, exact=True)
+                    field.tap()
+                    field.press_sequentially("a", timeout=5000)
+                    self.assertEqual(field.input_value(), "a", label)
+                    box = field.bounding_box()
+                    self.assertTrue(0 <= box["x"] and box["x"] + box["width"] <= width and box["y"] + box["height"] <= 760, (label, box))
+
     def test_dark_and_light(self):
         back = "() => getComputedStyle(document.body).backgroundColor"
         dark = self.open_page(color_scheme="dark")
