@@ -125,7 +125,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         elif not self.allowed():
             pass
         elif path == "/v1/models":
-            self.reply(200, {"object": "list", "data": [{"id": each, "object": "model"} for each in self.server.models]})
+            self.reply(200, {"object": "list", "data": [{"id": each, "object": "model"} for each in self.server.models] + [
+                {"id": each, "object": "model", "embedding_length": 64} for each in self.server.embedders]})
         elif path == "/props":
             self.reply(200, {"version": "0.1.0", "models": [{"id": "stub-28m", "context_tokens": 4096, "memory_bytes": 31 << 20}],
                              "units": [{"name": "cpu", "emulated": False}, {"name": "ref", "emulated": True}]})
@@ -227,6 +228,7 @@ class Stub(http.server.ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), Handler)
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
         self.models, self.key, self.has_timeline = ["stub-28m", "stub-3m"], None, True
+        self.embedders = ["stub-vectors"]
         self.timeline, self.bodies, self.gone, self.stopped = Timeline(), [], 0, False
         self.script_of = lambda request: Script()
         threading.Thread(target=self.serve_forever, daemon=True).start()

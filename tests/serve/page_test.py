@@ -168,6 +168,14 @@ class Chat(BrowserTest):
             "min_p": .05, "max_tokens": 99, "seed": 7, "repetition_penalty": 1.1, "presence_penalty": -1, "frequency_penalty": .5,
             "stop": ["END", "###"], "chat_template_kwargs": {"enable_thinking": False}, "response_format": {"type": "json_object"}})
 
+    def test_models_that_make_vectors_are_not_offered(self):
+        options = "() => [...document.getElementById('model').options].map((each) => each.value)"
+        self.assertEqual(self.page.evaluate(options), ["stub-28m", "stub-3m"])
+        self.stub.models = []
+        page = self.open_page(ready=False)
+        page.wait_for_selector("#notice:visible")
+        self.assertIn("no model that writes", page.locator("#notice").inner_text())
+
     def test_a_setting_that_cannot_be_sent(self):
         self.page.click("#settings-toggle")
         for label, value, word in (("Temperature", "hot", "number"), ("Temperature", "9", "from 0 to 2"), ("Top k", "1.5", "whole"),

@@ -354,10 +354,14 @@ function choose_model(id) {
 
 async function load_models() {
   try {
-    const list = await api.json("v1/models"), models = Array.isArray(list.data) ? list.data : [];
+    const list = await api.json("v1/models"), all = Array.isArray(list.data) ? list.data : [];
+    const models = all.filter((model) => model.embedding_length === undefined);  // others make vectors, and no text
     $("model").replaceChildren(...models.map((model) => h("option", { value: model.id }, model.id)));
     choose_model(shown?.model);
-    if (models.length === 0) throw new ServerError("The server names no model.");
+    if (models.length === 0) {
+      throw new ServerError(all.length > 0 ? "The server has no model that writes, only such that make vectors."
+          : "The server names no model.");
+    }
     notice("models", null);
     if (turns.length === 0 && shown) show_turns();
   } catch (error) {
