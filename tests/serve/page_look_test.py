@@ -295,6 +295,19 @@ class Lanes(BrowserTest):
         self.ask("After", page)
         self.until("document.getElementById('gauges').textContent.includes('events lost5')", page)
 
+    def test_models_that_come_and_go_are_no_loss(self):
+        self.ask("Before")
+        self.stub.timeline.add("load", None, "stub-3m", ms=5, bytes=1000, failed=False)
+        self.stub.timeline.add("unload", None, "stub-28m", ms=5, bytes=1000)
+        self.ask("After")
+        self.until("document.getElementById('gauges').textContent.includes('TTFT of #2')")
+        self.assertNotIn("events lost", self.page.locator("#gauges").inner_text())
+        self.stub.timeline.seq += 1
+        self.stub.timeline.add("load", None, "stub-28m", ms=5, bytes=1000, failed=False)
+        self.until("document.getElementById('gauges').textContent.includes('events lost1')")
+        self.page.click("#as-table")
+        self.until("document.querySelectorAll('#requests tbody tr').length === 2")
+
     def test_hold_and_keys(self):
         self.ask("One")
         self.page.focus("#plot")

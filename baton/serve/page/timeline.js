@@ -35,12 +35,13 @@ export class Timeline {
     this.lost = 0;
   }
   take(event, old = false) {
-    if (!event || typeof event.request !== "string" || typeof event.t_ms !== "number") return;
+    if (!event || typeof event.seq !== "number" || typeof event.t_ms !== "number") return;
     if (this.seq > 0 && event.seq > this.seq + 1) this.lost += event.seq - this.seq - 1;
     this.seq = event.seq;
     // An event cannot come before it happened.
     if (!old) this.offset = Math.max(this.offset, event.t_ms - performance.now());
     if (event.usage) this.usage = event.usage;
+    if (typeof event.request !== "string") return;  // a model that came or went
     let request = this.requests.get(event.request);
     if (!request) {
       request = { number: ++this.numbers, id: event.request, model: event.model ?? "" };
