@@ -75,6 +75,7 @@ class RoutePredictor {
  private:
   static Route unknown(Route route, const char* what, const RouteUnit& unit) {
     route.impossible = "nothing is known of how fast '" + unit.name + "' " + what + "s this model";
+    route.unknown = true;
     return route;
   }
 
@@ -134,6 +135,24 @@ std::vector<Route> find_routes(const RouteFacts& facts) {
   std::stable_sort(routes.begin() + 1, possible_end, faster);
   for (auto route = routes.begin() + 1; route != possible_end; ++route) find_loss(routes.front(), *route);
   return routes;
+}
+
+void choose_unpredicted(std::vector<Route>& routes, std::string_view prefill, std::string_view decode,
+                        std::string_view strategy) {
+  if (routes.empty() || routes.front().impossible.empty()) return;
+  auto taken = routes.end(), only = routes.end();
+  int ways = 0;
+  for (auto route = routes.begin(); route != routes.end(); ++route) {
+    if (!route->unknown) continue;
+    only = route;
+    ++ways;
+    if (route->prefill != prefill || route->decode != decode) continue;
+    if (taken == routes.end() || route->strategy == strategy) taken = route;
+  }
+  if (taken == routes.end() && ways == 1) taken = only;
+  if (taken == routes.end()) return;
+  taken->unpredicted = std::exchange(taken->impossible, {});
+  std::rotate(routes.begin(), taken, taken + 1);
 }
 
 RouteModel route_model(const Model& model, const StateShape& shape) {

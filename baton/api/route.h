@@ -85,7 +85,9 @@ struct Route {
   // Behind the chosen one: the term that it is most slower in, and by how much.
   RouteTerm loses_by = RouteTerm::kNone;
   double loses_ms = 0;
-  std::string impossible = {};  // why it cannot be taken, or predicted; its times are 0
+  std::string impossible = {};   // why it cannot be taken, or predicted; its times are 0
+  bool unknown = false;          // it can be taken: only figures are missing
+  std::string unpredicted = {};  // of a route that is chosen all the same: why its times are not known, and 0
 };
 
 // Routes that predict less than this share of a difference are equal: the figures are no better.
@@ -95,6 +97,11 @@ inline constexpr double kRouteTie = 0.01;
 // chosen; of those as good the first in the order of units, one unit before two, an overlap before a hand-over. Empty
 // without units. Pure.
 std::vector<Route> find_routes(const RouteFacts& facts);
+
+// Where none can be predicted: the one of these units (and, where it is among them, of this strategy) is chosen, or the
+// only one there is, and moves to the front; why it has no times goes from `impossible` to `unpredicted`.
+void choose_unpredicted(std::vector<Route>& routes, std::string_view prefill, std::string_view decode,
+                        std::string_view strategy);
 
 // The answer to GET /v1/routes: {model, prompt_tokens, ..., units, routes}.
 nlohmann::ordered_json routes_json(std::string_view model, const RouteFacts& facts, const std::vector<Route>& routes);

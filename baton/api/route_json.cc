@@ -23,6 +23,12 @@ RoutesJson route_json(const Route& route, bool chosen) {
     json["impossible"] = route.impossible;
     return json;
   }
+  if (!route.unpredicted.empty()) {
+    for (const char* name : {"ttft_ms", "total_ms", "terms", "loses_by"}) json[name] = nullptr;
+    json["figures"] = to_string(FigureFrom::kUnknown);
+    json["unpredicted"] = route.unpredicted;
+    return json;
+  }
   json["ttft_ms"] = rounded(route.ttft_ms);
   json["total_ms"] = rounded(route.total_ms);
   json["terms"] = {{"waiting_ms", rounded(route.waiting_ms)},

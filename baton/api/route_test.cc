@@ -161,6 +161,40 @@ TEST(Route, EveryCandidateIsThereAndSaysWhereItLoses) {
   EXPECT_TRUE(find_routes(facts).empty());
 }
 
+TEST(Route, WhatNobodyKnowsIsChosenWhereItIsAskedForOrTheOnlyWay) {
+  RouteFacts facts = two_units();
+  facts.units = {{.name = "cpu"}};
+  auto routes = find_routes(facts);
+  EXPECT_FALSE(routes.front().impossible.empty());
+  choose_unpredicted(routes, "", "", "single");
+  EXPECT_EQ(routes.front().impossible, "");
+  EXPECT_EQ(routes.front().unpredicted, "nothing is known of how fast 'cpu' decodes this model");
+  const auto json = routes_json("m", facts, routes)["routes"][0];
+  EXPECT_EQ(json["chosen"], true);
+  EXPECT_TRUE(json["total_ms"].is_null() && json["ttft_ms"].is_null());
+  EXPECT_EQ(json["figures"], "unknown");
+  EXPECT_EQ(json["unpredicted"], routes.front().unpredicted);
+  EXPECT_FALSE(json.contains("impossible"));
+  // Of several the one that was asked for, or none.
+  facts.units = {{.name = "cpu"}, {.name = "fast"}};
+  const auto chosen = [&](std::string_view prefill, std::string_view decode, std::string_view strategy) {
+    auto found = find_routes(facts);
+    choose_unpredicted(found, prefill, decode, strategy);
+    const Route& first = found.front();
+    return first.impossible.empty() ? first.prefill + " " + first.decode + " " + first.strategy : "";
+  };
+  EXPECT_EQ(chosen("", "", "single"), "");
+  EXPECT_EQ(chosen("fast", "cpu", "handoff"), "fast cpu handoff");
+  EXPECT_EQ(chosen("fast", "cpu", "overlap"), "fast cpu overlap");
+  EXPECT_EQ(chosen("fast", "fast", "overlap"), "fast fast single");
+  facts.units[1].lost = "a step did not return";
+  EXPECT_EQ(chosen("fast", "cpu", "handoff"), "cpu cpu single") << "the only one that is left";
+  facts.units[0].lost = "gone";
+  EXPECT_EQ(chosen("cpu", "cpu", "single"), "") << "what is lost cannot be taken";
+  facts = two_units();
+  EXPECT_EQ(chosen("cpu", "cpu", "single"), "fast cpu overlap") << "what is predicted stays";
+}
+
 TEST(Route, OfAModel) {
   const auto model = load_model(std::filesystem::path(BATON_SOURCE_DIR) / "tests" / "data" / "golden" / "tiny-qwen3.5");
   ASSERT_TRUE(model) << model.error().message;

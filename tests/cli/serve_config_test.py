@@ -141,6 +141,15 @@ class ServeConfig(unittest.TestCase):
             status, error = server.ask("GET", "/v1/routes?" + query)
             self.assertEqual((status, error["error"]["param"]), (400, param))
         self.assertEqual(server.ask("GET", "/v1/routes?model=none")[0], 404)
+        context = server.ask("GET", "/v1/models/exact")[1]["max_model_len"]
+        for prompt, cached, answer, param in [(context + 1, 0, 1, "prompt_tokens"), (context, 0, 1, "answer_tokens"),
+                                              (1, 0, context + 1, "answer_tokens"), (10, 11, 1, "cached_tokens")]:
+            query = f"model=exact&prompt_tokens={prompt}&cached_tokens={cached}&answer_tokens={answer}"
+            status, error = server.ask("GET", "/v1/routes?" + query)
+            self.assertEqual((status, error["error"]["param"]), (400, param), query)
+            self.assertIn(f"holds {context}", error["error"]["message"])
+        status, routes = server.ask("GET", f"/v1/routes?model=exact&prompt_tokens={context}")
+        self.assertEqual((status, routes["answer_tokens"]), (200, 0), "a default takes what is left")
 
     def test_a_file_that_broke(self):
         """What was whole at the start and is not when it is asked for: every path says so, and when to come again."""
