@@ -7,7 +7,7 @@
 namespace baton::serve::openapi {
 namespace {
 
-constexpr Field kMessages[] = {
+constexpr Field kAnthropicFields[] = {
     {"model", R"({"type": "string"})"},
     {"stream", R"({"type": "boolean"})"},
     {"system", R"({"anyOf": [{"type": "string"},
@@ -165,7 +165,7 @@ Schema options() {
 }  // namespace
 
 Schema anthropic_body(std::string_view path) {
-  Schema made = closed_object(kMessages);
+  Schema made = closed_object(kAnthropicFields);
   add_fields(made,
              path == "/v1/messages" ? std::span<const Field>(kMaxTokens) : std::span<const Field>(kMaxTokensMaybe));
   add_of_chat(made, "temperature top_p top_k");
