@@ -29,7 +29,8 @@ class JsonCallReader final : public CallReader {
   }
 
   std::string rest() const override {
-    return at_ == At::kClose ? std::string(has_close_ ? close_.taken() : "") : tail_;
+    if (at_ == At::kClose) return std::string(has_close_ ? close_.taken() : "");
+    return passing_ ? scan_.held() : tail_;
   }
 
  private:

@@ -351,6 +351,7 @@ std::vector<AnswerPart> AnswerParser::finish() {
 }
 
 uint32_t AnswerParser::calls() const { return state_->calls; }
+uint32_t AnswerParser::whole_calls() const { return state_->whole_calls; }
 bool AnswerParser::calls_whole() const { return !state_->broken && state_->whole_calls == state_->calls; }
 
 }  // namespace baton

@@ -43,7 +43,7 @@ struct AnswerParserOptions {
   bool split_reasoning = true;             // <think>...</think>
   bool begins_in_reasoning = false;        // the prompt ended with <think>
   // A call's arguments come as they are written; without it a call comes when it is whole, and what turns out to be
-  // none is text. (Of what was streamed already, `calls_whole` tells.)
+  // none is text. (Of what was streamed already, `whole_calls` tells.)
   bool stream_arguments = true;
 };
 
@@ -62,8 +62,9 @@ class AnswerParser {
   std::vector<AnswerPart> push(std::string_view text);
   // The rest: an unfinished marker is text. Arguments that were begun are not completed; `calls_whole` says so.
   std::vector<AnswerPart> finish();
-  uint32_t calls() const;    // begun so far
-  bool calls_whole() const;  // each ended, its arguments one JSON object
+  uint32_t calls() const;        // begun so far
+  uint32_t whole_calls() const;  // of these, that ended, their arguments one JSON object
+  bool calls_whole() const;      // each of them
 
  private:
   struct State;

@@ -38,7 +38,7 @@ void put_together(std::vector<AnswerPart> from, std::vector<AnswerPart>* to) {
 
 struct Read {
   std::vector<AnswerPart> parts;
-  uint32_t calls = 0;
+  uint32_t calls = 0, whole_calls = 0;
   bool whole = false;
 };
 
@@ -69,6 +69,7 @@ Read read_pieces(const AnswerParserOptions& options, const std::vector<std::stri
   for (const std::string_view piece : pieces) put_together(parser.push(piece), &read.parts);
   put_together(parser.finish(), &read.parts);
   read.calls = parser.calls();
+  read.whole_calls = parser.whole_calls();
   read.whole = parser.calls_whole();
   return read;
 }
@@ -188,6 +189,25 @@ TEST(AnswerParts, ArgumentsThatBreakOff) {
   const std::string two = std::string(kBad) + R"(<tool_call>{"name": "now", "arguments": {}}</tool_call>)";
   EXPECT_EQ(hermes(two, false), "T(" + std::string(kBad) + ")C0(now)A0{}");
   EXPECT_EQ(hermes(two), R"(C0(weather)A0{"place": T(bad}}</tool_call> x)C1(now)A1{}!)");
+}
+
+// Of what is no JSON nothing goes out as arguments, and nothing of it is lost.
+TEST(AnswerParts, ArgumentsThatAreNoJson) {
+  constexpr std::string_view kBegin = R"(<tool_call>{"name": "now", "arguments": {"n":)";
+  for (const char* bad : {"01", "1e999", "NaN", "1.}", "-", "tru3", R"("\ud800)", R"("\x)", R"("\u12g)"}) {
+    const std::string text = std::string(kBegin) + bad + "}}</tool_call>";
+    const bool quoted = bad[0] == '"';
+    const std::string shown = std::string(bad + (quoted ? 1 : 0)) + "}}</tool_call>";
+    EXPECT_EQ(hermes(text), std::string("C0(now)A0{\"n\":") + (quoted ? "\"" : "") + "T(" + shown + ")!") << bad;
+    EXPECT_EQ(hermes(text, false), "T(" + text + ")");
+    EXPECT_EQ(read_pieces(of(ToolStyle::kHermes), {text}).whole_calls, 0u);
+  }
+  EXPECT_EQ(hermes(std::string(kBegin) + R"([-1.5e3, true, null, "\ud83d\ude00\n"]}}</tool_call>)"),
+            R"(C0(now)A0{"n":[-1.5e3, true, null, "\ud83d\ude00\n"]})");
+  // One that is whole counts, whatever another is.
+  const std::string two = std::string(kBegin) + R"(01}}<tool_call>{"name": "now", "arguments": {}}</tool_call>)";
+  EXPECT_EQ(read_pieces(of(ToolStyle::kHermes), {two}).calls, 2u);
+  EXPECT_EQ(read_pieces(of(ToolStyle::kHermes), {two}).whole_calls, 1u);
 }
 
 TEST(AnswerParts, XmlCalls) {

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <utility>
 
 namespace baton {
 namespace {
@@ -65,6 +66,11 @@ JsonScan::Step JsonScan::ended() {
   return open_.empty() ? Step::kEnd : Step::kMore;
 }
 
+void JsonScan::give(std::string* out) {
+  *out += held_;
+  held_.clear();
+}
+
 // Four digits of \u were read: false when they belong to no character.
 bool JsonScan::end_of_escape() {
   in_ = In::kString;
@@ -80,7 +86,11 @@ JsonScan::Step JsonScan::in_string(char c, std::string* out) {
     if (digit < 0) return Step::kBad;
     hex_ = hex_ * 16 + static_cast<uint32_t>(digit);
     if (++hex_digits_ == 4 && !end_of_escape()) return Step::kBad;
-  } else if (in_ == In::kEscape) {
+    held_.push_back(c);
+    if (hex_digits_ == 4 && !pair_open_) give(out);
+    return Step::kMore;
+  }
+  if (in_ == In::kEscape) {
     if (c == 'u') {
       in_ = In::kHex;
       hex_ = 0;
@@ -90,18 +100,25 @@ JsonScan::Step JsonScan::in_string(char c, std::string* out) {
     } else {
       in_ = In::kString;
     }
-  } else if (c == '\\') {
+    held_.push_back(c);
+    if (in_ == In::kString) give(out);
+    return Step::kMore;
+  }
+  if (c == '\\') {
     in_ = In::kEscape;
     escape_next_ = false;
-  } else if (escape_next_) {
-    return Step::kBad;
-  } else if (c == '"') {
+    held_.push_back(c);
+    return Step::kMore;
+  }
+  if (escape_next_) return Step::kBad;
+  if (c == '"') {
     out->push_back(c);
     if (!key_) return ended();
     in_ = In::kNothing;
     want_ = Want::kColon;
     return Step::kMore;
-  } else if (static_cast<unsigned char>(c) < 0x20) {
+  }
+  if (static_cast<unsigned char>(c) < 0x20) {
     *out += c == '\n' ? "\\n" : c == '\t' ? "\\t" : c == '\r' ? "\\r" : fmt::format("\\u{:04x}", static_cast<int>(c));
     return Step::kMore;
   }
@@ -110,16 +127,23 @@ JsonScan::Step JsonScan::in_string(char c, std::string* out) {
 }
 
 JsonScan::Step JsonScan::in_number(char c, std::string* out) {
-  number_.push_back(c);
-  if (number_state(number_) >= 0) {
-    if (number_.size() > kNumberBytesMax) return Step::kBad;
-    out->push_back(c);
-    return Step::kMore;
+  held_.push_back(c);
+  if (number_state(held_) >= 0 && held_.size() <= kNumberBytesMax) return Step::kMore;
+  const bool more = number_state(held_) >= 0;
+  held_.pop_back();
+  if (more || !is_number(held_)) return Step::kBad;
+  if (ended() == Step::kEnd) {
+    give(out);
+    return Step::kBehind;
   }
-  number_.pop_back();
-  if (!is_number(number_)) return Step::kBad;
-  if (ended() == Step::kEnd) return Step::kBehind;
-  return take(c, out);
+  std::string number = std::exchange(held_, {}), behind;
+  const Step step = take(c, &behind);
+  if (step == Step::kBad) {
+    held_ = std::move(number);
+  } else {
+    *out += number + behind;
+  }
+  return step;
 }
 
 JsonScan::Step JsonScan::begin_value(char c) {
@@ -132,9 +156,10 @@ JsonScan::Step JsonScan::begin_value(char c) {
     in_ = In::kString;
   } else if (c == '-' || is_digit(c)) {
     in_ = In::kNumber;
-    number_.assign(1, c);
+    held_.assign(1, c);
   } else if (c == 't' || c == 'f' || c == 'n') {
     in_ = In::kWord;
+    held_.assign(1, c);
     word_ = c == 't' ? "rue" : c == 'f' ? "alse" : "ull";
   } else {
     return Step::kBad;
@@ -155,8 +180,12 @@ JsonScan::Step JsonScan::take(char c, std::string* out) {
   if (in_ == In::kWord) {
     if (c != word_.front()) return Step::kBad;
     word_.remove_prefix(1);
-    if (word_.empty()) step = ended();
-  } else if (is_json_blank(c)) {
+    held_.push_back(c);
+    if (!word_.empty()) return step;
+    give(out);
+    return ended();
+  }
+  if (is_json_blank(c)) {
     step = Step::kMore;
   } else if ((c == '}' && (want_ == Want::kKeyOrEnd || want_ == Want::kCommaOrEnd)) ||
              (c == ']' && (want_ == Want::kValueOrEnd || want_ == Want::kCommaOrEnd))) {
@@ -173,11 +202,11 @@ JsonScan::Step JsonScan::take(char c, std::string* out) {
   } else {
     return Step::kBad;
   }
-  if (step != Step::kBad) out->push_back(c);
+  if (step != Step::kBad && held_.empty()) out->push_back(c);
   return step;
 }
 
-bool JsonScan::whole_at_end() const { return in_ == In::kNumber && open_.empty() && is_number(number_); }
+bool JsonScan::whole_at_end() const { return in_ == In::kNumber && open_.empty() && is_number(held_); }
 
 bool is_json(std::string_view text) {
   JsonScan scan;
@@ -190,7 +219,8 @@ bool is_json(std::string_view text) {
     }
     const JsonScan::Step step = scan.take(c, &taken);
     // What had to be escaped is a text that JSON does not allow.
-    if (step == JsonScan::Step::kBad || (step != JsonScan::Step::kBehind && taken.back() != c)) return false;
+    const bool changed = step != JsonScan::Step::kBehind && !taken.empty() && taken.back() != c;
+    if (step == JsonScan::Step::kBad || changed) return false;
     taken.clear();
     if (step == JsonScan::Step::kBehind && !is_json_blank(c)) return false;
     ended = step != JsonScan::Step::kMore;

@@ -24,8 +24,10 @@ class JsonScan {
     kBad,     // not taken: no JSON
   };
   // UTF-8 is the caller's business. What was taken is put behind `out` as it is, but that characters which JSON wants
-  // escaped in a text are. Not called again behind an end.
+  // escaped in a text are; numbers, words and escapes when they are whole. Not called again behind an end.
   Step take(char c, std::string* out);
+  // What was taken and not yet put there.
+  const std::string& held() const { return held_; }
   // The value would be whole if nothing more came: a number that nothing ended.
   bool whole_at_end() const;
 
@@ -36,6 +38,7 @@ class JsonScan {
   Step ended();
   Step in_string(char c, std::string* out);
   Step in_number(char c, std::string* out);
+  void give(std::string* out);  // what is held
   Step begin_value(char c);
   Step close(char c);
   bool end_of_escape();
@@ -45,7 +48,7 @@ class JsonScan {
   In in_ = In::kNothing;
   bool key_ = false;          // the string is a key
   std::string_view word_;     // rest of true, false, null
-  std::string number_;        // so far
+  std::string held_;          // of a number, a word, an escape: so far
   uint32_t hex_ = 0;          // digits of an escape so far
   int hex_digits_ = 0;        // and how many
   bool pair_open_ = false;    // a high surrogate waits for its low one

@@ -153,7 +153,7 @@ void AnswerRun::take(uint32_t index, std::string_view text) {
   Choice& choice = choices_[index];
   if (choice.called) return;
   emit(index, choice.parser.push(text), choice.answer->so_far());
-  if (job_.request.parallel_tools || choice.parser.calls() == 0 || !choice.parser.calls_whole()) return;
+  if (job_.request.parallel_tools || choice.parser.whole_calls() == 0) return;
   choice.called = true;
   choice.answer->stop();
 }
@@ -203,7 +203,7 @@ ChoiceEnd AnswerRun::end_of(const Choice& choice) const {
     case Ended::kEndToken:
       break;
   }
-  return {choice.parser.calls() > 0 ? Finish::kToolCalls : Finish::kStop};
+  return {choice.parser.whole_calls() > 0 ? Finish::kToolCalls : Finish::kStop};
 }
 
 void AnswerRun::end_choice(uint32_t index) {

@@ -223,6 +223,10 @@ TEST(MessagesAnswer, Whole) {
                                        {.finish = Finish::kLength}));
   EXPECT_EQ(cut["content"].size(), 1u);
   EXPECT_EQ(cut["stop_reason"], "max_tokens");
+  const Json named = Json::parse(
+      written(anthropic_messages(), request, {text_part("a"), call_part(0, "f")}, {.finish = Finish::kStop}));
+  EXPECT_EQ(named["content"].size(), 1u);
+  EXPECT_EQ(named["stop_reason"], "end_turn");
 }
 
 TEST(MessagesAnswer, Errors) {

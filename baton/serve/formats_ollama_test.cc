@@ -196,6 +196,9 @@ TEST(OllamaAnswer, CallsAreWholeOrNone) {
   const Json answer = Json::parse(written(ollama_chat(), whole, parts, {.finish = Finish::kToolCalls}));
   EXPECT_EQ(answer["message"]["tool_calls"].size(), 1u);
   EXPECT_EQ(answer["done_reason"], "stop");
+  // One of which there is the name alone.
+  const auto named = lines_of(written(ollama_chat(), request, {call_part(0, "f"), text_part("x")}));
+  for (const Json& line : named) EXPECT_FALSE(line["message"].contains("tool_calls")) << line;
 }
 
 TEST(OllamaAnswer, GenerateWholeAndErrors) {

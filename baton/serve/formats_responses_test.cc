@@ -227,6 +227,24 @@ TEST(ResponsesAnswer, StreamOfReasoningTextAndTwoCalls) {
   EXPECT_EQ(events[18].second["arguments"], "{\"x\":1}");
 }
 
+TEST(ResponsesAnswer, ACallThatBreaksOffIsIncomplete) {
+  const ApiRequest request = read_or_fail(openai_responses(), R"({"input": "hi", "stream": true})");
+  const auto events = events_of(written(
+      openai_responses(), request,
+      {call_part(0, "f"), arguments_part(0, "{\"x\":"), text_part("01}}"), call_part(1, "g"), arguments_part(1, "{}")},
+      {.finish = Finish::kToolCalls}));
+  const Json& output = events.back().second["response"]["output"];
+  ASSERT_EQ(output.size(), 3u);
+  EXPECT_EQ(output[0]["status"], "incomplete");
+  EXPECT_EQ(output[1]["status"], "completed");
+  EXPECT_EQ(output[2]["status"], "completed");
+  for (const auto& [name, event] : events) {
+    if (name == "response.output_item.done" && event["output_index"] == 0) {
+      EXPECT_EQ(event["item"]["status"], "incomplete");
+    }
+  }
+}
+
 TEST(ResponsesAnswer, WholeAndCutOff) {
   const ApiRequest request = read_or_fail(openai_responses(), R"({"input": "hi", "metadata": {"a": "b"},
       "instructions": "i", "max_output_tokens": 7})");

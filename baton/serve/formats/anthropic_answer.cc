@@ -143,7 +143,7 @@ class MessagesWriter : public AnswerWriter {
       case Kind::kToolUse:
         break;
     }
-    Json input = begun || block.text.empty() ? Json::object() : Json::parse(block.text, nullptr, false);
+    Json input = begun ? Json::object() : Json::parse(block.text, nullptr, false);
     if (!input.is_object()) return nullptr;
     return {{"type", "tool_use"},
             {"id", fmt::format("toolu_{}{:02}", head_.id, index)},

@@ -124,7 +124,7 @@ class OllamaWriter : public AnswerWriter {
   std::string end_call() {
     if (!in_call_) return {};
     in_call_ = false;
-    Json arguments = call_arguments_.empty() ? Json::object() : Json::parse(call_arguments_, nullptr, false);
+    Json arguments = Json::parse(call_arguments_, nullptr, false);
     if (!arguments.is_object() || !chat_) return {};
     Json call = {{"function", {{"index", calls_.size()}, {"name", call_name_}, {"arguments", std::move(arguments)}}}};
     calls_.push_back(call);

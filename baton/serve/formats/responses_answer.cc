@@ -108,6 +108,8 @@ class ResponsesWriter : public AnswerWriter {
       made["top_logprobs"].push_back({{"token", top.token}, {"logprob", top.logprob}, {"bytes", top.bytes}});
     return made;
   }
+  // One that broke off, or was cut off, is none that can be made.
+  static bool is_whole_call(const std::string& arguments) { return Json::parse(arguments, nullptr, false).is_object(); }
   bool whole() const { return finish_ != Finish::kLength && finish_ != Finish::kCancelled; }
   // An id of the OpenAI kind: what it is of, the answer's, which item.
   std::string id(std::string_view prefix, size_t index) const {
@@ -186,7 +188,7 @@ class ResponsesWriter : public AnswerWriter {
     open_ = false;
     const size_t last = items_.size() - 1;
     Item& item = items_[last];
-    item.status = status;
+    item.status = item.kind == Shape::kCall && !is_whole_call(item.text) ? "incomplete" : status;
     std::string out;
     switch (item.kind) {
       case Shape::kText:
