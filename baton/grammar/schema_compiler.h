@@ -24,6 +24,8 @@ Result<std::optional<Json>> merge_schemas(const Json& a, const Json& b, const st
 
 // kInvalidInput for keywords of a wrong type; kUnsupported for those that are not understood.
 Status check_keywords(const Json& schema, const std::string& path);
+// A number that JSON's reader could only keep as a double, of 2^63 and more: its digits are lost.
+bool digits_are_lost(const Json& number);
 // What `nullable` and a missing `type` mean, as a list of types; empty: any.
 std::vector<std::string> types_of(const Json& schema);
 

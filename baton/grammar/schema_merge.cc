@@ -202,6 +202,25 @@ Result<bool> merge_keyword(const std::string& name, const Json& a, const Json& b
 
 }  // namespace
 
+bool digits_are_lost(const Json& number) {
+  constexpr double kLimit = 0x1p63;
+  return number.is_number_float() && std::abs(number.get<double>()) >= kLimit;
+}
+
+namespace {
+
+// Of const and enum, at any depth.
+Status check_digits(const Json& value, const std::string& where) {
+  if (digits_are_lost(value)) {
+    return schema_error(Code::kUnsupported, where, "a number beyond 64 bits: its digits are not kept, give a text");
+  }
+  if (!value.is_structured()) return {};
+  for (const auto& [name, item] : value.items()) BATON_OK(check_digits(item, where + "/" + name));
+  return {};
+}
+
+}  // namespace
+
 tl::unexpected<Error> schema_error(Code code, const std::string& path, std::string_view what) {
   return fail(code, fmt::format("{}: {}", path, what));
 }
@@ -224,6 +243,7 @@ Status check_keywords(const Json& schema, const std::string& path) {
     }
     const std::string_view fault = fault_of(found->holds, value);
     if (!fault.empty()) return schema_error(Code::kInvalidInput, where, fault);
+    if (name == "const" || name == "enum") BATON_OK(check_digits(value, where));
   }
   return {};
 }

@@ -221,6 +221,10 @@ Result<ExprId> number_value(const Json& schema, bool integer, const std::string&
   if (std::ranges::none_of(kBounds, [&](const char* name) { return schema.contains(name); })) {
     return integer ? pieces->integer() : pieces->number();
   }
+  for (const char* name : kBounds) {
+    if (!integer || !schema.contains(name) || !digits_are_lost(schema[name])) continue;
+    return schema_error(Code::kUnsupported, path + "/" + name, "beyond 64 bits: its digits are not kept");
+  }
   // Bounds of more digits than numbers have otherwise: as many.
   size_t digits = 18;
   for (const char* name : kBounds) {

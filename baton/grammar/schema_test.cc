@@ -80,6 +80,13 @@ TEST(Schema, RefusalsNameTheirPlace) {
       {R"({"type":"string","pattern":"("})", "#/pattern", Code::kInvalidInput},
       {R"({"type":"number","multipleOf":0.3})", "#/multipleOf"},
       {R"({"type":"number","multipleOf":0})", "#/multipleOf", Code::kInvalidInput},
+      {R"({"const":12345678901234567890123456789})", "#/const"},
+      {R"({"const":{"a":[1,-9223372036854775809]}})", "#/const/a/1"},
+      {R"({"properties":{"a":{"enum":[1,18446744073709551616]}}})", "#/properties/a/enum/1"},
+      {R"({"enum":["a",1e300]})", "#/enum/1"},
+      {R"({"type":"integer","minimum":12345678901234567890123})", "#/minimum"},
+      {R"({"type":"integer","maximum":-12345678901234567890123})", "#/maximum"},
+      {R"({"type":["integer","null"],"exclusiveMaximum":18446744073709551616})", "#/exclusiveMaximum"},
       {R"({"type":"strin"})", "#/type", Code::kInvalidInput},
       {R"({"type":[]})", "#/type", Code::kInvalidInput},
       {R"({"properties":[]})", "#/properties", Code::kInvalidInput},
@@ -109,6 +116,20 @@ TEST(Schema, RefusalsNameTheirPlace) {
     EXPECT_EQ(grammar.error().code, c.code) << c.schema << ": " << grammar.error().message;
     EXPECT_NE(grammar.error().message.find(c.told), std::string::npos) << c.schema << ": " << grammar.error().message;
   }
+}
+
+TEST(Schema, NumbersOf64BitsAreExact) {
+  for (const char* number : {"18446744073709551615", "9223372036854775808", "-9223372036854775808", "-1", "1.5"}) {
+    TerminalStore store;
+    const auto grammar = compiled(Json{{"const", Json::parse(number)}}, &store);
+    ASSERT_TRUE(grammar) << number;
+    EXPECT_TRUE(fits(*grammar, number)) << number;
+  }
+  TerminalStore store;
+  const auto above = compiled(Json::parse(R"({"type":"integer","minimum":18446744073709551615})"), &store);
+  ASSERT_TRUE(above) << above.error().message;
+  EXPECT_TRUE(fits(*above, "18446744073709551615"));
+  EXPECT_FALSE(fits(*above, "18446744073709551614"));
 }
 
 // Compiles within a time that has some room for a busy machine.

@@ -116,6 +116,7 @@ class TagValues {
   }
 
   Result<ExprId> listed(const Json& schema) {
+    BATON_OK(check_keywords(schema, path_));
     std::vector<ExprId> ways;
     const Json& values = schema.contains("const") ? Json::array({schema["const"]}) : schema["enum"];
     for (const Json& one : values) {
