@@ -18,6 +18,16 @@ std::string shown(const Json& value) {
   return text;
 }
 
+tl::expected<void, ApiError> only_fields(const Json& object, const std::string& where,
+                                         std::initializer_list<std::string_view> names) {
+  for (const auto& [name, value] : object.items()) {
+    if (value.is_null() || std::find(names.begin(), names.end(), name) != names.end()) continue;
+    const std::string field = fmt::format("{}.{}", where, name.substr(0, 80));
+    return refuse(field, fmt::format("'{}' is no field that is known here: leave it out", field), "unknown_parameter");
+  }
+  return {};
+}
+
 std::optional<int64_t> Fields::whole_number(const Json& value) {
   const bool fits = value.is_number_integer() &&
                     !(value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX));

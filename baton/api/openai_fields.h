@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <initializer_list>
 #include <iterator>
 #include <limits>
 #include <optional>
@@ -20,6 +21,10 @@ namespace baton::openai {
 inline tl::unexpected<ApiError> refuse(std::string_view param, std::string message, std::string code = {}) {
   return tl::unexpected(ApiError{.message = std::move(message), .param = std::string(param), .code = std::move(code)});
 }
+
+// Refuses fields of `object` that are not among these, null aside.
+tl::expected<void, ApiError> only_fields(const Json& object, const std::string& where,
+                                         std::initializer_list<std::string_view> names);
 
 // A value for a message: short, and whole characters of ASCII.
 std::string shown(const Json& value);

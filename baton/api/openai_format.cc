@@ -36,6 +36,8 @@ Format schema_format(const Json* given) {
     return refuse(where, fmt::format("'{}' is {}: it takes an object with 'name' and 'schema'", where,
                                      given == nullptr ? "missing" : shown(*given)));
   }
+  if (auto known = only_fields(*given, where, {"name", "description", "schema", "strict"}); !known)
+    return tl::unexpected(std::move(known).error());
   const Fields fields(*given);
   if (const Json* name = fields.find("name"); name != nullptr && !is_schema_name(*name)) {
     return refuse(where + ".name", fmt::format("'{}.name' takes 1 to 64 letters, digits, '_' and '-'", where));
@@ -51,12 +53,25 @@ Format schema_format(const Json* given) {
   return AnswerFormat{.kind = AnswerFormat::Kind::kJsonSchema, .schema = *schema};
 }
 
+// Of a format the fields that its type has.
+tl::expected<void, ApiError> check_format_fields(const Json& given, const Json& type, const std::string& where) {
+  if (type == "text") return only_fields(given, where, {"type"});
+  if (type == "json_object") return only_fields(given, where, {"type", "schema"});
+  if (type == "json_schema") return only_fields(given, where, {"type", "json_schema"});
+  if (type == "regex") return only_fields(given, where, {"type", "regex", "pattern"});
+  return only_fields(given, where, {"type", "grammar"});
+}
+
 Format response_format(const Json& given) {
   const std::string where = "response_format";
   if (!given.is_object()) return refuse(where, fmt::format("'{}' is {}: it takes an object", where, shown(given)));
   const Fields fields(given);
   const Json* type = fields.find("type");
   if (type == nullptr) return refuse(where + ".type", "'response_format.type' is missing");
+  constexpr std::string_view kTypes[] = {"text", "json_object", "json_schema", "regex", "grammar"};
+  if (type->is_string() && among(kTypes, type->get_ref<const std::string&>())) {
+    if (auto known = check_format_fields(given, *type, where); !known) return tl::unexpected(std::move(known).error());
+  }
   if (*type == "text") return AnswerFormat();
   if (*type == "json_object") {
     // Ollama's and llama.cpp's form: a schema beside it.

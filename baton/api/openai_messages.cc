@@ -35,6 +35,8 @@ tl::expected<std::string, ApiError> content_text(const Json& content, const std:
     if (!part.is_object() || !part.contains("text") || !part["text"].is_string() || type != "text")
       return refuse(part_name, fmt::format("'{}' is {}: {}", part_name, shown(part), media_remedy(type)),
                     type.is_string() && type != "text" ? "unsupported_content" : "");
+    if (auto known = only_fields(part, part_name, {"type", "text"}); !known)
+      return tl::unexpected(std::move(known).error());
     text += (i == 0 ? "" : "\n") + part["text"].get<std::string>();
   }
   return text;

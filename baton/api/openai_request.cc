@@ -32,8 +32,8 @@ constexpr Fixed kFixed[] = {{"stream", "[false]", true},
                             {"n", "[1]", true},
                             {"tools", "[[]]", true},
                             {"tool_choice", R"(["none", "auto"])", true},
-                            {"functions", "[[]]"},
-                            {"function_call", R"(["none", "auto"])"},
+                            {"functions", "[]"},
+                            {"function_call", "[]"},
                             {"response_format", R"([{"type": "text"}])", true},
                             {"logprobs", "[false]", true},
                             {"top_logprobs", "[0]", true},
@@ -206,6 +206,8 @@ Checked read_served(Fields& fields, const Json& body, bool chat, ApiRequest& to)
   std::optional<float> repeat;
   fields.number("repetition_penalty", 0.01, 100, to.repeat_penalty);
   fields.number("repeat_penalty", 0.01, 100, repeat);
+  if (repeat && to.repeat_penalty && *repeat != *to.repeat_penalty)
+    fields.put("repeat_penalty", "'repeat_penalty' and 'repetition_penalty' differ: give one of them");
   if (!to.repeat_penalty) to.repeat_penalty = repeat;
   fields.ids("stop_token_ids", kStopIdsMax, to.stop_ids);
   fields.biases("logit_bias", to.logit_bias);

@@ -182,6 +182,8 @@ tl::expected<std::string, ApiError> read_content(const Json* content, const std:
       return no(fmt::format("{}[{}]", where, i),
                 "is no part of type text: only these are supported, as {\"type\": \"text\", \"text\": TEXT}");
     }
+    if (auto known = only_members(part, fmt::format("{}[{}]", where, i), {"type", "text"}); !known)
+      return tl::unexpected(std::move(known).error());
     text += (i == 0 ? "" : "\n") + part["text"].get<std::string>();
   }
   return text;

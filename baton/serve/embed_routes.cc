@@ -61,6 +61,12 @@ std::optional<double> keep_alive_of(const formats::EmbeddingRequest& request) { 
 std::optional<double> keep_alive_of(const formats::RerankRequest& /*request*/) { return std::nullopt; }
 
 Answered make_vectors(Embedder& embedder, const http::Exchange& exchange, formats::EmbeddingRequest& request) {
+  const auto context = static_cast<uint64_t>(embedder.model().spec.context_max);
+  if (request.context_tokens.value_or(0) > context) {
+    return tl::unexpected(ApiError{
+        .message = fmt::format("'options.num_ctx' is {}: the context holds {}", *request.context_tokens, context),
+        .param = "options.num_ctx"});
+  }
   EmbedRequest asked;
   asked.inputs = std::move(request.inputs);
   asked.truncates = request.truncate;

@@ -65,6 +65,18 @@ TEST(Embeddings, FieldsThatAreRefusedAreNamed) {
   EXPECT_EQ(refused_by(read_embeddings, many.dump()), "input");
   EXPECT_EQ(refused_by(read_ollama_embed, R"({"model": "m", "input": [1, 2]})"), "input[0]");
   EXPECT_EQ(refused_by(read_ollama_embed, R"({"input": "a"})"), "model");
+  constexpr std::pair<const char*, const char*> kOptions[] = {{R"({"nonsense": 1})", "options.nonsense"},
+                                                              {R"({"temperature": 9})", "options.temperature"},
+                                                              {R"({"mirostat": 1})", "options.mirostat"},
+                                                              {"5", "options"}};
+  for (const auto& [options, field] : kOptions) {
+    const std::string body = R"({"model": "m", "input": "a", "options": )" + std::string(options) + "}";
+    EXPECT_EQ(refused_by(read_ollama_embed, body), field);
+  }
+  const auto read = read_ollama_embed(
+      Json::parse(R"({"model": "m", "input": "a", "options": {"num_ctx": 512, "temperature": 0, "num_gpu": 1}})"));
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_EQ(read->context_tokens, 512u);
   EXPECT_EQ(refused_by(read_ollama_embeddings, R"({"model": "m", "input": "a"})"), "prompt");
 }
 

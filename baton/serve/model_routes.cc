@@ -3,12 +3,15 @@
 
 #include "baton/serve/answer_figures.h"
 #include "baton/serve/body.h"
+#include "baton/serve/formats/body.h"
 #include "baton/serve/routes.h"
+#include "baton/text/utf8.h"
 
 namespace baton::serve {
 namespace {
 
 using Answered = tl::expected<Json, ApiError>;
+using formats::Body;
 
 tl::unexpected<ApiError> bad(std::string param, std::string message) {
   return tl::unexpected(ApiError{.message = std::move(message), .param = std::move(param)});
@@ -79,57 +82,101 @@ void answer_with(App& app, const ExchangePtr& exchange, Make make) {
   }
 }
 
-tl::expected<bool, ApiError> flag_of(const Json& body, const char* name, bool otherwise) {
-  const Json value = body.value(name, Json());
-  if (value.is_null()) return otherwise;
-  if (!value.is_boolean()) return bad(name, fmt::format("'{}' takes true or false", name));
-  return value.get<bool>();
-}
-
-// The messages of a body, with what goes with them: as a chat's are read.
-tl::expected<ChatInput, ApiError> chat_of(const Json& body, const ServedModel& model) {
+// The messages of a body, with what goes with them: as a chat's are read. The rest of it was taken.
+tl::expected<ChatInput, ApiError> chat_of(Body& body, const ServedModel& model) {
   Json chat = Json::object();
   for (const char* name : {"messages", "tools", "tool_choice", "chat_template_kwargs", "reasoning_effort"}) {
-    if (const auto found = body.find(name); found != body.end()) chat[name] = *found;
+    if (const Json* value = body.take(name); value != nullptr) chat[name] = *value;
   }
+  const bool adds = body.flag("add_generation_prompt").value_or(true);
+  if (auto end = body.end(); !end) return tl::unexpected(std::move(end).error());
   auto request = openai::read_request(openai::Endpoint::kChat, chat, openai::Reader::kServer);
   if (!request) return tl::unexpected(std::move(request).error());
-  auto adds = flag_of(body, "add_generation_prompt", true);
-  if (!adds) return tl::unexpected(std::move(adds).error());
-  request->chat.add_generation_prompt = *adds;
+  if (auto shown = openai::check_tools(model.runtime().text(), *request); !shown)
+    return tl::unexpected(std::move(shown).error());
+  request->chat.add_generation_prompt = adds;
   if (const auto thinking = model.setup().thinking; thinking && !request->thinking)
     request->chat.extra["enable_thinking"] = *thinking;
   return std::move(request->chat);
 }
 
-// llama.cpp's `content` and vLLM's `prompt` or `messages`.
-Answered make_tokens(const Json& body, const ServedModel& model) {
+// What a body is made tokens of: one of these fields.
+tl::expected<const char*, ApiError> input_of(const Json& body) {
+  const char* field = nullptr;
+  for (const char* name : {"messages", "content", "prompt"}) {
+    if (const auto found = body.find(name); found == body.end() || found->is_null()) continue;
+    if (field != nullptr) return bad(name, fmt::format("'{}' stands beside '{}': give one of them", name, field));
+    field = name;
+  }
+  if (field == nullptr) return bad("prompt", "'prompt' is missing: it takes a text, as 'content' does");
+  return field;
+}
+
+tl::expected<std::vector<int32_t>, ApiError> tokens_of(Body& body, const char* field, const ServedModel& model) {
   const Runtime& runtime = model.runtime();
-  const bool chat = body.contains("messages");
-  const char* field = chat ? "messages" : body.contains("content") ? "content" : "prompt";
   Result<std::vector<int32_t>> tokens;
-  if (chat) {
+  if (std::string_view(field) == "messages") {
+    body.only("add_special_tokens", "[false]");
+    body.only("continue_final_message", "[false]");
     auto input = chat_of(body, model);
     if (!input) return tl::unexpected(std::move(input).error());
     tokens = runtime.encode_chat(*input);
   } else {
-    const Json text = body.value(field, Json());
-    if (!text.is_string()) return bad(field, fmt::format("'{}' is missing, or no text", field));
-    const bool theirs = body.contains("content");
-    auto special = flag_of(body, theirs ? "add_special" : "add_special_tokens", !theirs);
-    auto parses = flag_of(body, "parse_special", true);
-    if (!special || !parses) return tl::unexpected(!special ? special.error() : parses.error());
-    tokens = runtime.encode(text.get<std::string>(), *parses, *special ? TextPlace::kStart : TextPlace::kContinuation);
+    const bool theirs = std::string_view(field) == "content";
+    const auto text = body.text(field);
+    const bool special = body.flag(theirs ? "add_special" : "add_special_tokens").value_or(!theirs);
+    const bool parses = body.flag("parse_special").value_or(true);
+    if (auto end = body.end(); !end) return tl::unexpected(std::move(end).error());
+    tokens = runtime.encode(*text, parses, special ? TextPlace::kStart : TextPlace::kContinuation);
   }
   if (!tokens) return of_runtime(tokens.error(), field);
-  return Json{{"tokens", *tokens}, {"count", tokens->size()}, {"max_model_len", runtime.context_tokens()}};
+  return *std::move(tokens);
 }
 
-Answered make_text(const Json& body, const ServedModel& model) {
-  const Json list = body.value("tokens", Json());
-  if (!list.is_array()) return bad("tokens", "'tokens' is missing: it takes a list of token ids");
+// llama.cpp's `with_pieces`: a text, or the bytes of what is none.
+Json pieces_json(const Tokenizer& tokenizer, const std::vector<int32_t>& ids) {
+  Json list = Json::array();
+  for (const int32_t id : ids) {
+    const std::string piece =
+        tokenizer.is_special(id) ? tokenizer.token_text(id) : std::string(tokenizer.token_bytes(id));
+    Json shown = piece;
+    if (!is_utf8(piece)) {
+      shown = Json::array();
+      for (const char c : piece) shown.push_back(static_cast<uint8_t>(c));
+    }
+    list.push_back({{"id", id}, {"piece", std::move(shown)}});
+  }
+  return list;
+}
+
+// llama.cpp's `content` and vLLM's `prompt` or `messages`.
+Answered make_tokens(const Json& json, const ServedModel& model) {
+  Body body(json);
+  body.ignore({"model"});
+  const bool pieces = body.flag("with_pieces").value_or(false);
+  const bool strings = body.flag("return_token_strs").value_or(false);
+  const auto field = input_of(json);
+  if (!field) return tl::unexpected(field.error());
+  auto tokens = tokens_of(body, *field, model);
+  if (!tokens) return tl::unexpected(std::move(tokens).error());
+  const Tokenizer& tokenizer = *model.runtime().text().tokenizer;
+  Json made = {{"tokens", pieces ? pieces_json(tokenizer, *tokens) : Json(*tokens)},
+               {"count", tokens->size()},
+               {"max_model_len", model.runtime().context_tokens()}};
+  if (strings) made["token_strs"] = Json::array();
+  for (size_t i = 0; strings && i < tokens->size(); ++i)
+    made["token_strs"].push_back(tokenizer.token_text((*tokens)[i]));
+  return made;
+}
+
+Answered make_text(const Json& json, const ServedModel& model) {
+  Body body(json);
+  body.ignore({"model"});
+  const Json* list = body.take("tokens");
+  if (auto end = body.end(); !end) return tl::unexpected(std::move(end).error());
+  if (list == nullptr || !list->is_array()) return bad("tokens", "'tokens' is missing: it takes a list of token ids");
   std::vector<int32_t> ids;
-  for (const Json& id : list) {
+  for (const Json& id : *list) {
     const int64_t number = id.is_number_integer() ? id.get<int64_t>() : -1;
     if (number < 0 || number > INT32_MAX) return bad("tokens", "'tokens' holds what is no token id");
     ids.push_back(static_cast<int32_t>(number));
@@ -145,9 +192,11 @@ Answered make_text(const Json& body, const ServedModel& model) {
   return Json{{"content", text}, {"prompt", text}};
 }
 
-Answered make_prompt(const Json& body, const ServedModel& model) {
+Answered make_prompt(const Json& json, const ServedModel& model) {
   const TextModel& text = model.runtime().text();
   if (!text.chat_template) return bad("model", "this model has no chat template");
+  Body body(json);
+  body.ignore({"model"});
   auto input = chat_of(body, model);
   if (!input) return tl::unexpected(std::move(input).error());
   input->bos_token = text.bos_text;

@@ -278,6 +278,39 @@ class Answers(unittest.TestCase):
         prompt = self.server.ask("POST", "/apply-template", {"messages": chat("hi")["messages"]})[2]["prompt"]
         self.assertIn("hi", prompt)
 
+    def test_tokens_as_pieces_and_as_the_vocabulary_has_them(self):
+        def tokens(**body):
+            status, _, answer = self.server.ask("POST", "/tokenize", body)
+            self.assertEqual(status, 200, answer)
+            return answer
+        plain = tokens(content="hello w\u00f6rld")["tokens"]
+        pieces = tokens(content="hello w\u00f6rld", with_pieces=True)["tokens"]
+        self.assertEqual([piece["id"] for piece in pieces], plain)
+        whole = b"".join(bytes(p["piece"]) if isinstance(p["piece"], list) else p["piece"].encode() for p in pieces)
+        self.assertEqual(whole.decode().strip(), "hello w\u00f6rld")
+        strings = tokens(prompt="A fern", return_token_strs=True)
+        self.assertEqual(len(strings["token_strs"]), strings["count"])
+        self.assertNotIn("token_strs", tokens(prompt="A fern"))
+
+    def test_fields_of_the_text_side_are_followed_or_refused(self):
+        messages = chat("hi")["messages"]
+        tool = {"type": "function", "function": {"name": "f"}}
+        for path, body, field in (("/tokenize", {"content": "a", "nonsense": 1}, "nonsense"),
+                                  ("/tokenize", {"content": "a", "prompt": "b"}, "prompt"),
+                                  ("/tokenize", {"content": "a", "messages": messages}, "content"),
+                                  ("/tokenize", {"content": "a", "with_pieces": 1}, "with_pieces"),
+                                  ("/tokenize", {"content": "a", "add_special_tokens": True}, "add_special_tokens"),
+                                  ("/tokenize", {"messages": messages, "nonsense": 1}, "nonsense"),
+                                  ("/tokenize", {}, "prompt"),
+                                  ("/tokenize", {"content": 5}, "content"),
+                                  ("/detokenize", {"tokens": [1], "nonsense": 1}, "nonsense"),
+                                  ("/apply-template", {"messages": messages, "nonsense": 1}, "nonsense"),
+                                  ("/apply-template", {"messages": messages, "tools": [tool]}, "tools"),
+                                  ("/apply-template", {"messages": messages, "add_generation_prompt": 1},
+                                   "add_generation_prompt")):
+            status, _, answer = self.server.ask("POST", path, body)
+            self.assertEqual((status, answer["error"]["param"]), (400, field), (path, body, answer))
+
     def test_what_is_said_of_the_server(self):
         self.assertEqual(self.server.ask("GET", "/health")[2], {"status": "ok"})
         self.assertEqual(self.server.ask("GET", "/ready")[0], 200)

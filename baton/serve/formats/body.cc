@@ -185,6 +185,10 @@ tl::expected<std::string, ApiError> joined_text(const Json& content, const std::
     const auto words = part.find("text");
     if (words == part.end() || !words->is_string())
       return refusal(at + ".text", fmt::format("'{}.text' is missing, or no text", at));
+    Body fields(part, at);
+    // What answers have beside their texts, and Anthropic's blocks.
+    fields.ignore({"type", "text", "annotations", "logprobs", "cache_control", "citations"});
+    if (auto end = fields.end(); !end) return tl::unexpected(std::move(end).error());
     text += (i == 0 ? "" : "\n") + words->get<std::string>();
   }
   return text;

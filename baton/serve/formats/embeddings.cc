@@ -68,7 +68,7 @@ tl::expected<EmbeddingRequest, ApiError> read_ollama_any(const Json& json, bool 
   made.style = old ? EmbeddingStyle::kOllamaOld : EmbeddingStyle::kOllama;
   made.model = body.text("model").value_or("");
   if (made.model.empty()) body.put("model", "is missing: it takes the name of a model");
-  body.ignore({"options"});
+  made.context_tokens = take_options(body);
   made.keep_alive = take_keep_alive(body);
   if (old) {
     if (const auto prompt = body.text("prompt"); prompt && !prompt->empty()) {

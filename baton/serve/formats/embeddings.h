@@ -26,12 +26,13 @@ struct EmbeddingRequest {
   std::vector<EmbeddingInput> inputs;
   std::optional<uint32_t> dimensions;  // as many of the first, to length 1 again
   bool base64 = false;
-  bool truncate = false;             // an input longer than the context is cut; else it is refused
-  std::optional<double> keep_alive;  // seconds that the model stays behind it; below 0: for ever
+  bool truncate = false;                   // an input longer than the context is cut; else it is refused
+  std::optional<double> keep_alive;        // seconds that the model stays behind it; below 0: for ever
+  std::optional<uint32_t> context_tokens;  // num_ctx
 };
 // `user` and `encoding_format` null are ignored.
 tl::expected<EmbeddingRequest, ApiError> read_embeddings(const Json& body);
-// `options` is ignored, what it holds is for answers in text.
+// `options` as /api/chat reads them, though nothing is drawn.
 tl::expected<EmbeddingRequest, ApiError> read_ollama_embed(const Json& body);       // `input`
 tl::expected<EmbeddingRequest, ApiError> read_ollama_embeddings(const Json& body);  // `prompt`
 

@@ -19,6 +19,8 @@ tl::expected<ApiRequest, ApiError> read_ollama_generate(const Json& body);
 FieldNames ollama_names(bool chat);
 // Seconds of "keep_alive": a number, or a text as "5m", "1h30m", "-1s"; below 0: for ever. Empty: not given.
 std::optional<double> take_keep_alive(Body& body);
+// `options` of a request that draws no tokens: as /api/chat reads them. Gives num_ctx.
+std::optional<uint32_t> take_options(Body& body);
 Json ollama_error(const ApiError& error);  // {"error": message}
 
 }  // namespace baton::serve::formats

@@ -246,6 +246,14 @@ std::optional<double> take_keep_alive(Body& body) {
   return std::nullopt;
 }
 
+std::optional<uint32_t> take_options(Body& body) {
+  ChatForm chat;
+  const Options options = read_options(body, chat);
+  chat.message({{"role", "user"}, {"content", ""}}, "input");
+  if (auto read = chat.read(ollama_names(true)); !read) body.put(std::move(read).error());
+  return options.context;
+}
+
 FieldNames ollama_names(bool chat) {
   FieldNames names = {{"num_ctx", "options.num_ctx"},
                       {"max_completion_tokens", "options.num_predict"},
