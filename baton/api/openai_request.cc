@@ -113,15 +113,17 @@ void read_stream(Fields& fields, ApiRequest& to) {
   if (!options->is_object()) {
     return fields.put("stream_options", fmt::format("'stream_options' is {}: not an object", shown(*options)));
   }
+  // The last is of OpenAI's own wires.
+  constexpr std::string_view kOptions[] = {"include_usage", "continuous_usage_stats", "include_obfuscation"};
   for (const auto& [name, value] : options->items()) {
-    if (name == "include_obfuscation" && (value.is_boolean() || value.is_null())) continue;  // of OpenAI's own wires
-    if (name != "include_usage" || !(value.is_boolean() || value.is_null())) {
-      return fields.put("stream_options", fmt::format("'stream_options' has {}: {}: it takes include_usage, true or "
-                                                      "false",
-                                                      shown(Json(name)), shown(value)));
-    }
-    to.include_usage = value == true;
+    if (among(kOptions, name) && (value.is_boolean() || value.is_null())) continue;
+    return fields.put("stream_options", fmt::format("'stream_options' has {}: {}: it takes include_usage and "
+                                                    "continuous_usage_stats, true or false",
+                                                    shown(Json(name)), shown(value)));
   }
+  // Who asks for usage all the time gets it once, at the end.
+  const Json usage = options->value("include_usage", Json());
+  to.include_usage = (usage.is_null() ? options->value("continuous_usage_stats", Json()) : usage) == true;
 }
 
 // A chat has a flag and a number; a completion the number alone.

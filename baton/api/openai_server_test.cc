@@ -51,6 +51,18 @@ TEST(OpenAiServerRequest, OfABatchTheyAreRefusedStill) {
     EXPECT_FALSE(read_request(Endpoint::kChat, asked(more))) << more;
 }
 
+TEST(OpenAiServerRequest, UsageOfAStream) {
+  const auto usage = [](const std::string& options) {
+    return served(asked(R"({"stream": true, "stream_options": )" + options + "}")).include_usage;
+  };
+  EXPECT_TRUE(usage(R"({"include_usage": true, "continuous_usage_stats": true})"));
+  EXPECT_TRUE(usage(R"({"include_usage": true, "continuous_usage_stats": false, "include_obfuscation": false})"));
+  EXPECT_TRUE(usage(R"({"continuous_usage_stats": true})"));
+  EXPECT_FALSE(usage(R"({"continuous_usage_stats": false})"));
+  EXPECT_FALSE(usage(R"({"include_usage": false, "continuous_usage_stats": true})"));
+  EXPECT_FALSE(usage("{}"));
+}
+
 TEST(OpenAiServerRequest, ThinkingByDegrees) {
   EXPECT_EQ(served(asked(R"({"reasoning_effort": "none"})")).thinking, false);
   EXPECT_EQ(served(asked(R"({"reasoning_effort": "high"})")).thinking, true);
@@ -70,6 +82,7 @@ TEST(OpenAiServerRequest, RefusedByName) {
       {R"({"stream": 1})", "stream"},
       {R"({"stream_options": {"include_usage": true}})", "stream_options"},
       {R"({"stream": true, "stream_options": {"other": true}})", "stream_options"},
+      {R"({"stream": true, "stream_options": {"continuous_usage_stats": 1}})", "stream_options"},
       {R"({"top_logprobs": 3})", "top_logprobs"},
       {R"({"logprobs": true, "top_logprobs": 21})", "top_logprobs"},
       {R"({"logprobs": 3})", "logprobs"},
