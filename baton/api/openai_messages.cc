@@ -10,14 +10,14 @@ constexpr size_t kPromptIdsMax = size_t{1} << 20, kPromptsMax = 64;
 // By what was asked for, not by what it is not.
 std::string media_remedy(const Json& type) {
   const std::string name = type.is_string() ? type.get<std::string>() : "";
-  const char* kind = name == "image_url" || name == "image" || name == "input_image" ? "images"
-                     : name == "input_audio" || name == "audio"                      ? "audio"
-                     : name == "video_url" || name == "video"                        ? "video"
-                     : name == "file" || name == "input_file" || name == "document"  ? "files"
+  const char* kind = name == "image_url" || name == "image" || name == "input_image" ? "images are"
+                     : name == "input_audio" || name == "audio"                      ? "audio is"
+                     : name == "video_url" || name == "video"                        ? "video is"
+                     : name == "file" || name == "input_file" || name == "document"  ? "files are"
                                                                                      : nullptr;
   if (kind == nullptr) return R"(only parts of type text are supported, as {"type": "text", "text": TEXT})";
   return fmt::format(
-      "{} are not supported, by no model here: only parts of type text are, as "
+      "{} not supported, by no model here: only parts of type text are, as "
       R"({{"type": "text", "text": TEXT}})",
       kind);
 }

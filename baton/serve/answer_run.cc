@@ -19,6 +19,12 @@ constexpr std::chrono::milliseconds kLookMs{50};  // for clients that left
 ApiError error_of(const Error& error) {
   ApiError made = openai::api_error(error);
   made.message = without_paths(made.message);
+  // As the client calls it.
+  constexpr std::string_view kScores = "prompt_logprobs";
+  if (made.message.starts_with(kScores)) {
+    made.message.replace(0, kScores.size(), "'logprobs' beside 'echo'");
+    made.param = "logprobs";
+  }
   std::replace(made.code.begin(), made.code.end(), ' ', '_');
   if (error.code == Code::kOutOfMemory || error.code == Code::kUnavailable || error.code == Code::kCancelled)
     made.status = 503;

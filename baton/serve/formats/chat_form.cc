@@ -82,10 +82,10 @@ void ChatForm::instructions(const std::string& text, const std::string& own) {
 
 tl::expected<ApiRequest, ApiError> ChatForm::read(const FieldNames& late) const {
   FieldNames names = names_;
+  names.insert(names.end(), late.begin(), late.end());
   // "messages[1]" begins no other name, but "tools[1].function" does "tools".
   std::stable_sort(names.begin(), names.end(),
                    [](const auto& a, const auto& b) { return a.first.size() > b.first.size(); });
-  names.insert(names.end(), late.begin(), late.end());
   Json body = fields_;
   body["messages"] = messages_;
   for (Json& message : body["messages"]) {
