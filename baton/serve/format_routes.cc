@@ -60,7 +60,7 @@ std::vector<formats::OllamaModel> all_models(App& app) {
 }
 
 // On a reader.
-void post_on_reader(App& app, const ExchangePtr& exchange, Json (*error_form)(const ApiError& error),
+void post_on_reader(App& app, const ExchangePtr& exchange, const Protocol& protocol,
                     void (*work)(App& app, const ExchangePtr& exchange)) {
   const bool posted = app.service().post(exchange->request().body.size(), [&app, exchange, work] {
     if (!exchange->gone()) work(app, exchange);
@@ -70,15 +70,13 @@ void post_on_reader(App& app, const ExchangePtr& exchange, Json (*error_form)(co
                       .message = "too many requests wait to be read: ask again later",
                       .type = "rate_limit_error",
                       .code = "overloaded"};
-  auto response = json_response(busy.status, error_form(busy));
-  response.headers.emplace_back("retry-after", "1");
-  exchange->respond(std::move(response));
+  respond_error(*exchange, &protocol, busy, 1000);
 }
 
 // What is made of the body, errors in Ollama's form.
 template <FormatAnswer (*kMake)(App& app, const Json& body)>
 void answer_ollama(App& app, const ExchangePtr& exchange) {
-  post_on_reader(app, exchange, formats::ollama_error, [](App& of, const ExchangePtr& asked) {
+  post_on_reader(app, exchange, ollama_chat(), [](App& of, const ExchangePtr& asked) {
     auto body = parse_body(asked->request().body);
     auto answered = body ? kMake(of, *body) : FormatAnswer(tl::unexpected(body.error()));
     asked->respond(answered ? *std::move(answered)
@@ -113,8 +111,8 @@ FormatAnswer made_pull(App& app, const Json& body) {
 // On a reader.
 void answer_count(App& app, const ExchangePtr& exchange) {
   const auto respond = [exchange](const FormatAnswer& answered) {
-    exchange->respond(answered ? *answered
-                               : json_response(answered.error().status, formats::anthropic_error(answered.error())));
+    if (!answered) return respond_error(*exchange, &anthropic_messages(), answered.error());
+    exchange->respond(*answered);
   };
   auto body = parse_body(exchange->request().body);
   if (!body) return respond(tl::unexpected(body.error()));
@@ -148,7 +146,7 @@ void ollama_pull(App& app, const ExchangePtr& exchange, const Caller& /*caller*/
   answer_ollama<made_pull>(app, exchange);
 }
 void count_tokens(App& app, const ExchangePtr& exchange, const Caller& /*caller*/) {
-  post_on_reader(app, exchange, formats::anthropic_error, answer_count);
+  post_on_reader(app, exchange, anthropic_messages(), answer_count);
 }
 
 }  // namespace baton::serve

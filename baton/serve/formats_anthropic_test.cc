@@ -120,6 +120,7 @@ TEST(MessagesBody, FieldsThatAreRefusedAreNamed) {
       {R"({"system": 5})", "system"},
       {R"({"system": [{"type": "image"}]})", "system[0].type"},
       {R"({"temperature": 7})", "temperature"},
+      {R"({"temperature": 1.5})", "temperature"},
       {R"({"top_k": -1})", "top_k"},
       {R"({"stop_sequences": "x"})", "stop_sequences"},
       {R"({"stop_sequences": [""]})", "stop_sequences"},
@@ -247,6 +248,11 @@ TEST(MessagesAnswer, Errors) {
   ASSERT_EQ(events.size(), 1u);
   EXPECT_EQ(events[0].first, "error");
   EXPECT_EQ(events[0].second["error"]["message"], "it broke");
+  AnswerHead head = test_head();
+  head.request_id = "req-1";
+  const auto writer = anthropic_messages().writer(request);
+  writer->begin(head);
+  EXPECT_EQ(events_of(writer->error({.status = 500, .message = "m"})).back().second["request_id"], "req-1");
   EXPECT_EQ(events_of(anthropic_messages().writer(request)->keep_alive())[0].first, "ping");
 }
 

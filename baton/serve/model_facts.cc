@@ -2,8 +2,10 @@
 #include "baton/serve/model_facts.h"
 
 #include <fmt/format.h>
+#include <sodium.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <map>
 
@@ -24,6 +26,31 @@ std::string main_type(const Model& model) {
   return most == bytes.end() ? "" : std::string(to_string(most->first));
 }
 
+// All bytes would be read for a sum of them all: of each weight its beginning and its end are.
+std::string digest_of(const TextModel& text) {
+  constexpr size_t kEndBytes = 4096;
+  crypto_hash_sha256_state state;
+  crypto_hash_sha256_init(&state);
+  const auto add = [&state](const void* data, size_t bytes) {
+    crypto_hash_sha256_update(&state, static_cast<const unsigned char*>(data), bytes);
+  };
+  const Model& model = *text.model;
+  const std::string shapes = fmt::format("{:016x}{:016x}", model.shape_prints.model, model.shape_prints.quantization);
+  add(shapes.data(), shapes.size());
+  for (const Weight& weight : model.weights) {
+    if (weight.data == nullptr) continue;
+    const size_t bytes = std::min(weight.bytes, kEndBytes);
+    add(weight.data, bytes);
+    add(weight.data + weight.bytes - bytes, bytes);
+  }
+  if (text.chat_template) add(text.chat_template->source().data(), text.chat_template->source().size());
+  std::array<unsigned char, crypto_hash_sha256_BYTES> sum{};
+  crypto_hash_sha256_final(&state, sum.data());
+  std::string hex;
+  for (const unsigned char byte : sum) hex += fmt::format("{:02x}", byte);
+  return hex;
+}
+
 }  // namespace
 
 bool ModelFacts::is_called(std::string_view other) const {
@@ -37,7 +64,7 @@ ModelFacts facts_of(const TextModel& text, uint64_t context) {
   facts.family = model.spec.architecture;
   facts.format = model.container && model.container->kind == ContainerKind::kGguf ? "gguf" : "safetensors";
   facts.quantization = main_type(model);
-  facts.digest = fmt::format("{:016x}{:016x}", model.shape_prints.model, model.shape_prints.quantization);
+  facts.digest = digest_of(text);
   if (text.chat_template) {
     facts.chat_template = text.chat_template->source();
     facts.tools = tool_style_of(text) != ToolStyle::kNone;

@@ -21,7 +21,7 @@ struct ModelFacts {
   std::string family = {};        // "qwen3"
   std::string format = {};        // "gguf", "safetensors"
   std::string quantization = {};  // the type that most of the matrices' bytes have
-  std::string digest = {};        // of shapes and types, in hex: one of every byte takes reading them all
+  std::string digest = {};        // 64 hex digits: of shapes, ends of weights, template; not of every byte
   std::string chat_template = {};
   bool tools = false, thinking = false;  // its template shows them, knows it
   uint64_t parameters = 0, context_tokens = 0, width = 0;

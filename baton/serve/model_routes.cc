@@ -35,6 +35,9 @@ Json model_json(const ModelStatus& status) {
   const ModelFacts& facts = status.model.facts();
   Json made = {{"id", facts.name},
                {"object", "model"},
+               {"type", "model"},  // this and the next two are Anthropic's
+               {"display_name", facts.title.empty() ? facts.name : facts.title},
+               {"created_at", formats::utc_time(facts.created)},
                {"created", facts.created},
                {"owned_by", "baton"},
                {"max_model_len", facts.context_tokens},

@@ -35,6 +35,7 @@ struct AnswerHead {
   std::string fingerprint;
   int64_t created = 0;  // seconds since 1970
   uint64_t prompt_tokens = 0;
+  std::string request_id = {};  // as X-Request-Id
 };
 
 enum class Finish : uint8_t { kStop, kStopString, kLength, kToolCalls, kCancelled };

@@ -40,7 +40,10 @@ http::Response json_response(int status, const Json& body) {
 }
 
 void respond_error(http::Exchange& exchange, const Protocol* protocol, const ApiError& error, int64_t retry_ms) {
-  auto response = json_response(error.status, protocol != nullptr ? protocol->error_body(error) : error_body(error));
+  Json body = protocol != nullptr ? protocol->error_body(error) : error_body(error);
+  if (const std::string& id = exchange.request().id; protocol == &anthropic_messages() && !id.empty())
+    body["request_id"] = id;
+  auto response = json_response(error.status, body);
   if (error.status == 429 || error.status == 503) {
     response.headers.emplace_back("retry-after", fmt::to_string((retry_ms + 999) / 1000));
   }

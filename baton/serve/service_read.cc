@@ -164,6 +164,7 @@ void Service::begin_job(Job& job, const Protocol& protocol, const ExchangePtr& e
   job.read_ms = timeline_.now_ms();
   job.arrived_ms = job.read_ms - std::chrono::duration<double, std::milli>(now - exchange->request().arrived).count();
   job.head.id = id_of(job.number, salt_);
+  job.head.request_id = job.exchange->request().id;
   job.head.model = job.request.model.empty() ? job.pooled->name() : job.request.model;
   job.head.created =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();

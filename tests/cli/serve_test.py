@@ -270,6 +270,12 @@ class Answers(unittest.TestCase):
                                                      "options": {"num_predict": 24, "temperature": 0}})[2]
         self.assertEqual(body["message"]["content"], text, body)
 
+    def test_errors_of_anthropics_interface_have_the_requests_id(self):
+        for path in ("/v1/messages", "/v1/messages/count_tokens"):
+            status, headers, body = self.server.ask("POST", path, {"messages": []}, {"x-request-id": "mine-1"})
+            self.assertEqual((status, body["type"], body["request_id"]), (400, "error", "mine-1"), body)
+            self.assertEqual({name.lower(): value for name, value in headers.items()}["x-request-id"], "mine-1")
+
     def test_tokens_there_and_back(self):
         status, _, body = self.server.ask("POST", "/tokenize", {"content": "hello w\u00f6rld"})
         self.assertEqual((status, body["count"]), (200, len(body["tokens"])))
@@ -316,6 +322,10 @@ class Answers(unittest.TestCase):
         self.assertEqual(self.server.ask("GET", "/ready")[0], 200)
         models = self.server.ask("GET", "/v1/models")[2]["data"]
         self.assertEqual([model["id"] for model in models], ["dictionary-3m.Q8_0.gguf"])
+        self.assertEqual(models[0]["type"], "model")
+        self.assertTrue(models[0]["display_name"])
+        self.assertRegex(models[0]["created_at"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
+        self.assertRegex(self.server.ask("GET", "/api/tags")[2]["models"][0]["digest"], r"^[0-9a-f]{64}$")
         self.assertEqual(self.server.ask("GET", "/v1/models/dictionary-3m.Q8_0.gguf")[2]["object"], "model")
         self.server.chat("hi")
         metrics = self.server.ask("GET", "/metrics")[2]

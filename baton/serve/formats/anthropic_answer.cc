@@ -94,7 +94,11 @@ class MessagesWriter : public AnswerWriter {
     return json_line(message);
   }
 
-  std::string error(const ApiError& error) override { return send(anthropic_error(error)); }
+  std::string error(const ApiError& error) override {
+    Json made = anthropic_error(error);
+    if (!head_.request_id.empty()) made["request_id"] = head_.request_id;
+    return send(std::move(made));
+  }
 
   std::string keep_alive() const override { return sse_event({{"type", "ping"}}); }
 

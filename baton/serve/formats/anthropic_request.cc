@@ -270,6 +270,8 @@ tl::expected<ApiRequest, ApiError> read_any(const Json& json, bool counted) {
     if (!stops->empty()) chat.field("stop", *stops, "stop_sequences");
   }
   chat.same(body, {"temperature", "top_p", "top_k"});
+  if (const Json* heat = body.take("temperature"); heat != nullptr && heat->is_number() && *heat > 1)
+    body.put("temperature", fmt::format("is {}: it takes a number from 0 to 1", shown_value(*heat)));
   chat.extensions(body);
   if (auto end = body.end(); !end) return tl::unexpected(std::move(end).error());
 
