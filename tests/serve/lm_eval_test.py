@@ -55,7 +55,7 @@ def evaluated(folder, url, tokenizer):
     subprocess.run(
         [sys.executable, "-m", "lm_eval", "--model", "local-completions", "--model_args",
          f"base_url={url}/v1/completions,model=m,tokenizer={tokenizer},num_concurrent=1,max_retries=1,max_length=512",
-         "--tasks", "baton_words", "--include_path", str(folder), "--output_path", str(out), "--log_samples"],
+         "--batch_size", "4", "--tasks", "baton_words", "--include_path", str(folder), "--output_path", str(out), "--log_samples"],
         check=True, env=dict(os.environ, HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1"), stdout=subprocess.DEVNULL)
     samples, = out.rglob("samples_*.jsonl")
     results, = out.rglob("results_*.json")
