@@ -16,7 +16,7 @@ TEXT
 
 build=(cmake ninja-build g++ ccache pkg-config libfmt-dev libspdlog-dev nlohmann-json3-dev libcli11-dev libexpected-dev
   libpcre2-dev libutf8proc-dev libxxhash-dev libsodium-dev libedit-dev libboost-dev libssl-dev
-  libtomlplusplus-dev libgtest-dev libbenchmark-dev python3)
+  libcurl4-openssl-dev libtomlplusplus-dev libgtest-dev libbenchmark-dev python3)
 tests=(clang clang-format clang-tidy libclang-rt-14-dev)
 arm64=(g++-aarch64-linux-gnu qemu-user)
 arm64_libraries=(libfmt-dev libspdlog-dev nlohmann-json3-dev libcli11-dev libexpected-dev libpcre2-dev libutf8proc-dev

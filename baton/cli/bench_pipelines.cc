@@ -16,6 +16,7 @@
 #include "baton/cli/model_flags.h"
 #include "baton/cli/page_info.h"
 #include "baton/cli/paths.h"
+#include "baton/hub/resolve.h"
 
 namespace baton::cli {
 namespace {
@@ -160,6 +161,7 @@ int emulate(const PipelineFlags& flags, const PipelineRun& run) {
   std::shared_ptr<const Model> model;
   ModelShape shape = *model_shape(kShapeDefault);
   if (!run.model.empty()) {
+    if (const Status there = hub::check_model(run.model); !there) return report(there.error());
     auto loaded = load_model(run.model);
     if (!loaded) return report(loaded.error());
     model = *std::move(loaded);

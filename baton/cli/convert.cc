@@ -10,6 +10,7 @@
 #include "baton/cli/paths.h"
 #include "baton/cli/progress.h"
 #include "baton/cli/shared_flags.h"
+#include "baton/hub/resolve.h"
 
 namespace baton::cli {
 namespace {
@@ -36,6 +37,7 @@ int run_conversion(ConvertFlags& flags) {
   }
   const UsedPath paths[] = {{"SOURCE", flags.source, PathKind::kModel}, {"OUT", flags.out, PathKind::kOutput}};
   if (const Status status = check_paths(paths); !status) return report_usage(status.error());
+  if (const Status there = hub::check_model(flags.source); !there) return report(there.error());
   ConvertOptions options;
   options.matrix_type = format->dtype;
   Progress meter("tensor");

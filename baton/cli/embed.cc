@@ -11,6 +11,7 @@
 #include "baton/cli/interrupt.h"
 #include "baton/cli/paths.h"
 #include "baton/cli/shared_flags.h"
+#include "baton/hub/resolve.h"
 
 namespace baton::cli {
 namespace {
@@ -137,6 +138,7 @@ int embed(EmbedFlags& flags) {
     return report_usage({Code::kInvalidInput, "no texts: give them as arguments, or one a line"});
   const auto options = options_of(flags);
   if (!options) return report_usage(options.error());
+  if (const Status there = hub::check_model(options->model.string()); !there) return report(there.error());
   const SteadyClock clock;
   const int64_t start = clock.now_ns();
   const auto embedder = Embedder::open(*options);

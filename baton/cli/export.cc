@@ -9,6 +9,7 @@
 #include "baton/cli/command.h"
 #include "baton/cli/paths.h"
 #include "baton/cli/shared_flags.h"
+#include "baton/hub/resolve.h"
 #include "baton/unit/apple/mlpackage/export.h"
 
 namespace baton::cli {
@@ -32,6 +33,7 @@ int run_export(ExportFlags& flags) {
   if (!settle_arguments(flags.model, {&flags.source, &flags.out}, {"MODEL", "OUT"})) return kUsage;
   std::sort(flags.seqs.begin(), flags.seqs.end());
   flags.seqs.erase(std::unique(flags.seqs.begin(), flags.seqs.end()), flags.seqs.end());
+  if (const Status there = hub::check_model(flags.source); !there) return report(there.error());
   const auto model = load_model(flags.source);
   if (!model) return report(model.error());
   if (const auto chunks = apple::plan_chunks(**model, flags.chunks); !chunks)

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "baton/hub/cache.h"
+
 namespace baton::cli {
 namespace {
 
@@ -225,6 +227,7 @@ OrderedJson figures_json(const Completion& completion) {
 }
 
 std::string model_name(const std::filesystem::path& model) {
+  if (std::string repo = hub::repo_of_snapshot(model); !repo.empty()) return repo;
   return (model.has_filename() ? model : model.parent_path()).filename().string();
 }
 

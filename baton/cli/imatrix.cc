@@ -12,6 +12,7 @@
 #include "baton/cli/paths.h"
 #include "baton/cli/progress.h"
 #include "baton/cli/shared_flags.h"
+#include "baton/hub/resolve.h"
 #include "baton/tools/perplexity.h"
 
 namespace baton::cli {
@@ -25,6 +26,7 @@ struct ImatrixFlags {
 };
 
 Result<ImportanceMatrix> measure(const ImatrixFlags& flags, const InterruptScope& interrupt) {
+  BATON_OK(hub::check_model(flags.model));
   BATON_TRY(const TextModel model, load_text_model(flags.model));
   BATON_TRY(const auto text, read_perplexity_text(model, flags.text));
   ImportanceOptions options;

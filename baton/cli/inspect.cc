@@ -14,6 +14,7 @@
 #include "baton/cli/inspect_summary.h"
 #include "baton/cli/model_flags.h"
 #include "baton/cli/shared_flags.h"
+#include "baton/hub/resolve.h"
 
 namespace baton::cli {
 namespace {
@@ -235,6 +236,7 @@ int run_inspect(InspectFlags& flags) {
     if (!bundled) return report(bundled.error());
     path = bundled->string();
   }
+  if (const Status there = hub::check_model(path); !there) return report(there.error());
   const auto model = load_model(path, 0, ModelUse::kAny);
   if (!model) return report(model.error());
   if (!flags.unit.empty()) return show_plan(flags, **model);

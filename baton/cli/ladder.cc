@@ -16,6 +16,7 @@
 #include "baton/cli/page_info.h"
 #include "baton/cli/paths.h"
 #include "baton/cli/shared_flags.h"
+#include "baton/hub/resolve.h"
 
 namespace baton::cli {
 namespace {
@@ -69,6 +70,7 @@ int run_ladder(LadderFlags& flags) {
     report(types.error());
     return kUsage;
   }
+  if (const Status there = hub::check_model(flags.model); !there) return report(there.error());
   options.model = flags.model;
   options.text = flags.text;
   options.keep = flags.keep;

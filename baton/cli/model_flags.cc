@@ -17,6 +17,7 @@
 #include "baton/cli/command.h"
 #include "baton/cli/paths.h"
 #include "baton/engine/strategy.h"
+#include "baton/hub/resolve.h"
 
 namespace baton::cli {
 namespace {
@@ -30,7 +31,9 @@ CLI::Option* takes_name(CLI::Option* option) {
 
 void ModelFlags::add_to(CLI::App& app) {
   takes_path(
-      app.add_option("-m,--model", model, "model: a Hugging Face folder or a GGUF file (default: the bundled model)"),
+      app.add_option(
+          "-m,--model", model,
+          "model: a GGUF file, a Hugging Face folder, or OWNER/NAME:TYPE of `baton pull` (default: the bundled model)"),
       PathKind::kBundledModel);
   takes_name(app.add_option("--prefill", prefill_unit, "unit that prefills the prompt (default: the decode unit)"));
   takes_name(app.add_option("--decode", decode_unit,
@@ -98,13 +101,7 @@ Status ModelFlags::settle() {
   return {};
 }
 
-Status ModelFlags::check_file() const {
-  if (std::error_code error; std::filesystem::exists(model, error) || error) return {};
-  return fail(Code::kNotFound,
-              fmt::format("{}: No such file or directory: -m takes a GGUF file or a Hugging Face folder on this "
-                          "machine; models are not fetched by name (scripts/fetch_smollm2.sh gets a small one)",
-                          model));
-}
+Status ModelFlags::check_file() const { return hub::check_model(model); }
 
 Result<std::unique_ptr<Runtime>> ModelFlags::open(const EngineLimits& limits, const StateCacheFlags& cache) const {
   BATON_OK(check_file());

@@ -16,6 +16,7 @@
 #include "baton/base/output_file.h"
 #include "baton/cli/command.h"
 #include "baton/cli/model_flags.h"
+#include "baton/hub/resolve.h"
 
 namespace baton::cli {
 namespace {
@@ -40,6 +41,7 @@ std::optional<PathKind> kind_of(const CLI::Option& option) {
   return std::nullopt;
 }
 
+bool is_model(PathKind kind) { return kind == PathKind::kModel || kind == PathKind::kBundledModel; }
 bool is_written(PathKind kind) { return kind >= PathKind::kOutput; }
 bool keeps_state(PathKind kind) { return kind == PathKind::kSavedState || kind == PathKind::kConversation; }
 
@@ -122,6 +124,7 @@ CLI::Option* takes_path(CLI::Option* option, PathKind kind) {
   for (const auto& [each, type] : kPathTypes) {
     if (each == kind) option->type_name(type);
   }
+  if (is_model(kind)) option->transform([](const std::string& given) { return hub::model_path(given); });
   return option;
 }
 

@@ -16,6 +16,7 @@
 #include "baton/cli/paths.h"
 #include "baton/cli/progress.h"
 #include "baton/cli/shared_flags.h"
+#include "baton/hub/resolve.h"
 
 namespace baton::cli {
 namespace {
@@ -36,6 +37,7 @@ struct Loaded {
 };
 
 Result<Loaded> load(Unit& unit, const std::string& path, uint32_t threads) {
+  BATON_OK(hub::check_model(path));
   progress(fmt::format("loading {}", path));
   Loaded loaded{path, {}, nullptr};
   BATON_TRY(loaded.text, load_text_model(path));

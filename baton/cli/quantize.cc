@@ -12,6 +12,7 @@
 #include "baton/cli/paths.h"
 #include "baton/cli/progress.h"
 #include "baton/cli/shared_flags.h"
+#include "baton/hub/resolve.h"
 
 namespace baton::cli {
 namespace {
@@ -53,6 +54,7 @@ int run_quantize(QuantizeFlags& flags) {
   std::vector<UsedPath> paths = {{"IN", flags.source, PathKind::kModel}, {"OUT", flags.out, PathKind::kOutput}};
   if (!flags.importance.empty()) paths.push_back({"--imatrix", flags.importance, PathKind::kFile});
   if (const Status status = check_paths(paths); !status) return report_usage(status.error());
+  if (const Status there = hub::check_model(flags.source); !there) return report(there.error());
   QuantizeOptions options;
   options.type = flags.type;
   options.pure = flags.pure;

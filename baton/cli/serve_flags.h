@@ -51,7 +51,7 @@ struct ServeFlags : ServedFlags {
   std::string host = "127.0.0.1", unix_socket, tls_certificate, tls_key, api_key_file, config;
   std::vector<std::string> allow_hosts, api_keys, cors;
   std::string access_log, access_log_format = "text";
-  bool access_log_prompts = false;
+  bool access_log_prompts = false, allow_pull = false;
   uint16_t port = 8080;
   uint32_t parallel = 8, queue = 512, drain_seconds = 30, step_tokens = 0;
   bool no_reuse = false, openapi = false, quiet = false, dispatch = false, check_config = false;

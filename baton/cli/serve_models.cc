@@ -17,6 +17,7 @@
 #include "baton/cli/command.h"
 #include "baton/cli/figures.h"
 #include "baton/cli/prompt.h"
+#include "baton/hub/resolve.h"
 #include "baton/state/checksum.h"
 
 namespace baton::cli {
@@ -140,6 +141,7 @@ Result<serve::ModelSource> describe(const ServeFlags& server, const ServedFlags&
 }
 
 Result<serve::ModelSource> describe(const ServeFlags& server, const ServedEmbedFlags& flags) {
+  BATON_OK(hub::check_model(flags.path));
   BATON_TRY(const TextModel text, load_text_model(flags.path, 0, ModelUse::kVectors));
   BATON_TRY(const EmbedSpec spec, read_embed_spec(*text.model));
   serve::ModelSource source{.facts = serve::facts_of(text, spec.tokens_max), .open = {}};

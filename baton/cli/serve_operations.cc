@@ -42,11 +42,17 @@ void add_operations(CLI::App& app, ServeFlags& flags) {
       ->capture_default_str()
       ->check(CLI::IsMember({"text", "json"}));
   app.add_flag("--access-log-prompts", flags.access_log_prompts, "also what was asked: the first 2 KiB");
+  app.add_flag("--allow-pull", flags.allow_pull,
+               "POST /api/pull fetches models that are not here into the cache: whoever may ask may fill the disk");
 }
 
 Status open_operations(const ServeFlags& flags, Operations& operations, serve::AppOptions& options) {
   BATON_OK(open_cors(flags, options));
   if (has_limits(options.keys)) options.limits = &operations.limits.emplace(options.keys, operations.clock);
+  if (flags.allow_pull) {
+    BATON_TRY(auto settings, hub::read_settings());
+    options.puller = &operations.puller.emplace(std::move(settings));
+  }
   if (flags.access_log.empty()) return {};
   BATON_TRY(operations.access_log,
             serve::AccessLog::open(

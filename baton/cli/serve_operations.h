@@ -17,6 +17,7 @@ struct Operations {
   SteadyClock clock;
   std::unique_ptr<serve::AccessLog> access_log;
   std::optional<serve::RateLimits> limits;
+  std::optional<serve::Puller> puller;
 };
 
 void add_operations(CLI::App& app, ServeFlags& flags);

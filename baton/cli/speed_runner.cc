@@ -9,6 +9,7 @@
 #include "baton/api/text_model.h"
 #include "baton/bench/probes.h"
 #include "baton/cli/child_memory.h"
+#include "baton/hub/resolve.h"
 #include "baton/unit/host/kernel_sets.h"
 
 namespace baton::cli {
@@ -37,6 +38,7 @@ std::optional<int> SpeedRunner::open() {
   if (split()) {
     if (const auto code = create(choices[1], decode_unit_)) return code;
   }
+  if (const Status there = hub::check_model(flags_.model); !there) return report(there.error());
   auto text = load_text_model(flags_.model);
   if (!text) return report(text.error());
   model_ = text->model;

@@ -17,6 +17,7 @@
 #include "baton/cli/state_key.h"
 #include "baton/cli/state_list.h"
 #include "baton/cli/state_show.h"
+#include "baton/hub/resolve.h"
 #include "baton/state/seal_file.h"
 #include "baton/state/seal_list.h"
 #include "baton/tools/foreign.h"
@@ -159,6 +160,7 @@ Result<OrderedJson> convert(const StateConvertFlags& flags) {
     BATON_TRY(const auto bundled, bundled_model());
     path = bundled.string();
   }
+  BATON_OK(hub::check_model(path));
   BATON_TRY(const TextModel text, load_text_model(path));
   BATON_TRY(Source source, read_source(flags, text));
   PlainState& state = source.state;

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "baton/base/near_name.h"
 #include "baton/cli/prompt.h"
 
 namespace baton::cli {
@@ -17,10 +18,11 @@ namespace {
 
 // Words of llama.cpp, Ollama and their like, and what to do here.
 constexpr std::pair<std::string_view, std::string_view> kOtherFlags[] = {
-    {"-hf", "models are not fetched by name: give a GGUF file or a folder with -m"},
-    {"-hfr", "models are not fetched by name: give a GGUF file or a folder with -m"},
-    {"--hf-repo", "models are not fetched by name: give a GGUF file or a folder with -m"},
-    {"-mu", "models are not fetched: give a GGUF file or a folder with -m"},
+    {"-hf", "`baton pull OWNER/NAME:TYPE` fetches a model, -m takes the same name"},
+    {"-hfr", "`baton pull OWNER/NAME:TYPE` fetches a model, -m takes the same name"},
+    {"--hf-repo", "`baton pull OWNER/NAME:TYPE` fetches a model, -m takes the same name"},
+    {"--hf-token", "HF_TOKEN, which others cannot read in the list of processes"},
+    {"-mu", "`baton pull OWNER/NAME:TYPE` fetches a model, -m takes the same name"},
     {"-ngl", "--prefill and --decode choose the units; `baton units` lists them"},
     {"--n-gpu-layers", "--prefill and --decode choose the units; `baton units` lists them"},
     {"--gpu-layers", "--prefill and --decode choose the units; `baton units` lists them"},
@@ -52,15 +54,15 @@ constexpr std::pair<std::string_view, std::string_view> kOtherFlags[] = {
     {"-ctv", "each unit chooses the type of its cache"},
 };
 constexpr std::pair<std::string_view, std::string_view> kOtherCommands[] = {
-    {"serve", "run or chat: there is no server"},
-    {"server", "run or chat: there is no server"},
+    {"server", "serve"},
     {"generate", "run"},
     {"ask", "run"},
     {"cli", "run or chat"},
-    {"pull", "-m: models are not fetched by name, a GGUF file or a folder is given"},
+    {"download", "pull"},
     {"show", "inspect"},
-    {"list", "units, or inspect for a model"},
-    {"ps", "units"},
+    {"list", "ls for models, units for compute units"},
+    {"remove", "rm"},
+    {"delete", "rm"},
     {"ppl", "perplexity"},
     {"help", "--help, of the program or behind a command"},
     {"version", "--version"},
@@ -72,39 +74,6 @@ std::string_view look_up(const Table& table, std::string_view word) {
     if (name == word) return meaning;
   }
   return {};
-}
-
-// Insertions, deletions, replacements and exchanged neighbours between two short words.
-size_t distance(std::string_view a, std::string_view b) {
-  std::vector<std::vector<size_t>> cost(a.size() + 1, std::vector<size_t>(b.size() + 1));
-  for (size_t i = 0; i <= a.size(); ++i) {
-    for (size_t j = 0; j <= b.size(); ++j) {
-      if (i == 0 || j == 0) {
-        cost[i][j] = i + j;
-        continue;
-      }
-      cost[i][j] = std::min({cost[i - 1][j] + 1, cost[i][j - 1] + 1, cost[i - 1][j - 1] + (a[i - 1] != b[j - 1])});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-        cost[i][j] = std::min(cost[i][j], cost[i - 2][j - 2] + 1);
-    }
-  }
-  return cost.back().back();
-}
-
-// The nearest name, when it is near: a third of the letters may differ, or the word begins it.
-std::string nearest(std::string_view word, const std::vector<std::string>& names) {
-  constexpr size_t kWordMax = 40;
-  std::string best;
-  size_t least = word.size() / 3 + 1;
-  if (word.size() > kWordMax) return best;
-  for (const std::string& name : names) {
-    const bool begins = word.size() >= 4 && name.starts_with(word);
-    const size_t apart = begins ? 1 : distance(word, name);
-    if (apart >= least && !(best.empty() && apart == least && apart <= 2 && word.size() > 3)) continue;
-    least = apart;
-    best = name;
-  }
-  return best;
 }
 
 std::vector<const CLI::App*> commands_of(const CLI::App& app) {
@@ -161,7 +130,7 @@ std::string no_flag(const CLI::App& app, const std::string& flag) {
   for (const CLI::Option* option : app.get_options()) {
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
   }
-  if (const std::string near = nearest(flag, names); !near.empty()) text += fmt::format("; did you mean {}?", near);
+  if (const std::string near = near_name(flag, names); !near.empty()) text += fmt::format("; did you mean {}?", near);
   return text;
 }
 
@@ -237,7 +206,7 @@ std::optional<std::string> command_problem(const CLI::App& app, const std::strin
   std::string text = fmt::format("no command '{}'", word);
   if (const std::string_view meaning = look_up(kOtherCommands, word); !meaning.empty())
     return text + fmt::format("; see {}", meaning);
-  if (const std::string near = nearest(word, names); !near.empty())
+  if (const std::string near = near_name(word, names); !near.empty())
     return text + fmt::format("; did you mean {}?", near);
   return text + fmt::format("; there are: {}", fmt::join(names, ", "));
 }

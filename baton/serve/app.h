@@ -9,6 +9,7 @@
 #include "baton/serve/access_log.h"
 #include "baton/serve/api_keys.h"
 #include "baton/serve/cors.h"
+#include "baton/serve/puller.h"
 #include "baton/serve/rate_limits.h"
 #include "baton/serve/service.h"
 
@@ -22,6 +23,7 @@ struct AppOptions {
   Cors cors;                                 // pages of other sites that may ask
   AccessLog* access_log = nullptr;           // null: none. Outlives the models, as the next
   RateLimits* limits = nullptr;              // of `keys`
+  Puller* puller = nullptr;                  // null: no model is fetched
   nlohmann::ordered_json machine = nullptr;  // of /props: what was detected at the start
 };
 

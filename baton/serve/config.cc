@@ -16,6 +16,8 @@
 #include "baton/base/file.h"
 #include "baton/engine/request.h"
 #include "baton/engine/strategy.h"
+#include "baton/hub/name.h"
+#include "baton/hub/resolve.h"
 #include "baton/sample/sampler.h"
 #include "baton/serve/cors.h"
 
@@ -81,6 +83,15 @@ Status path_of(const toml::node& value, const std::string& key, const Place& pla
   BATON_TRY(const std::string text, string_of(value, key, place));
   if (text.empty()) return place.refuse(value, key + " is empty: leave it out");
   to = place.folder / text;
+  return {};
+}
+
+// A file or folder, or a model of the hub's cache by its name.
+Status model_of(const toml::node& value, const std::string& key, const Place& place, std::filesystem::path& to) {
+  BATON_OK(path_of(value, key, place, to));
+  std::error_code error;
+  const std::string text = value.value_or(std::string());
+  if (!std::filesystem::exists(to, error) && hub::like_repo(text)) to = hub::model_path(text);
   return {};
 }
 
@@ -225,7 +236,7 @@ Status read_table(const toml::node& node, const std::string& section, std::span<
 
 const Key<ModelConfig> kModelKeys[] = {
     BATON_CONFIG_KEY(ModelConfig, name, BATON_TRY(to.name, string_of(value, key, place)); return {}),
-    BATON_CONFIG_KEY(ModelConfig, path, return path_of(value, key, place, to.path)),
+    BATON_CONFIG_KEY(ModelConfig, path, return model_of(value, key, place, to.path)),
     BATON_CONFIG_KEY(ModelConfig, aliases, return strings_of(value, key, place, to.aliases)),
     BATON_CONFIG_KEY(ModelConfig, embed, std::optional<bool> flag; BATON_OK(flag_of(value, key, place, flag));
                      to.embed = *flag; return {}),

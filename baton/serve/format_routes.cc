@@ -101,11 +101,21 @@ FormatAnswer made_show(App& app, const Json& body) {
   return json_response(200, formats::show_body(*model));
 }
 
-FormatAnswer made_pull(App& app, const Json& body) {
-  const auto request = formats::read_pull(body);
-  if (!request) return tl::unexpected(request.error());
-  if (!model_of(app, request->model)) return tl::unexpected(formats::pull_refusal(*request));
-  return http::Response{200, {{"content-type", formats::pull_type(*request)}}, formats::pull_answer(*request)};
+// On a reader. What is not here is fetched where that is allowed.
+void answer_pull(App& app, const ExchangePtr& exchange) {
+  const auto refuse = [&](const ApiError& error) {
+    auto response = json_response(error.status, formats::ollama_error(error));
+    if (error.status == 429) response.headers.emplace_back("retry-after", "10");
+    exchange->respond(std::move(response));
+  };
+  auto body = parse_body(exchange->request().body);
+  if (!body) return refuse(body.error());
+  const auto request = formats::read_pull(*body);
+  if (!request) return refuse(request.error());
+  if (model_of(app, request->model))
+    return exchange->respond({200, {{"content-type", formats::pull_type(*request)}}, formats::pull_answer(*request)});
+  if (app.options().puller == nullptr) return refuse(formats::pull_refusal(*request));
+  if (const auto begun = app.options().puller->start(exchange, *request); !begun) refuse(begun.error());
 }
 
 // On a reader.
@@ -143,7 +153,7 @@ void ollama_show(App& app, const ExchangePtr& exchange, const Caller& /*caller*/
   answer_ollama<made_show>(app, exchange);
 }
 void ollama_pull(App& app, const ExchangePtr& exchange, const Caller& /*caller*/) {
-  answer_ollama<made_pull>(app, exchange);
+  post_on_reader(app, exchange, formats::ollama_error, answer_pull);
 }
 void count_tokens(App& app, const ExchangePtr& exchange, const Caller& /*caller*/) {
   post_on_reader(app, exchange, anthropic_messages(), answer_count);

@@ -113,7 +113,7 @@ tl::expected<std::string, ApiError> read_show(const Json& json) {
 tl::expected<PullRequest, ApiError> read_pull(const Json& json) {
   Body body(json);
   body.ignore({"insecure"});
-  body.never({"username", "password"}, "nothing is fetched here, leave it out");
+  body.never({"username", "password"}, "a token is the server's own (HF_TOKEN), leave it out");
   PullRequest made;
   made.stream = body.flag("stream").value_or(true);
   auto name = model_name(body);
@@ -134,8 +134,9 @@ std::string pull_answer(const PullRequest& request) {
 
 ApiError pull_refusal(const PullRequest& request) {
   return {.status = 404,
-          .message = fmt::format("model {} is not here, and this server fetches none: start it with -m FILE",
-                                 shown_value(Json(request.model))),
+          .message =
+              fmt::format("model {} is not here, and this server fetches none: start it with -m, or with --allow-pull",
+                          shown_value(Json(request.model))),
           .param = "model",
           .code = "model_not_found"};
 }

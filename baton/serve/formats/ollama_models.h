@@ -1,5 +1,5 @@
 // What Ollama's interface says of models: /api/tags, /api/ps, /api/show, /api/version, /api/pull. Names go through
-// `model_name`, and are compared with those of models that are here; nothing is ever fetched or opened by them.
+// `model_name`, and are compared with those of models that are here; nothing is opened by them.
 #pragma once
 
 #include <cstdint>
@@ -51,7 +51,7 @@ struct PullRequest {
   std::string model;
   bool stream = true;
 };
-// `insecure` is ignored: nothing is fetched.
+// `insecure` is ignored: the server alone says where it fetches from.
 tl::expected<PullRequest, ApiError> read_pull(const Json& body);
 std::string pull_type(const PullRequest& request);    // of the content
 std::string pull_answer(const PullRequest& request);  // of a model that is here

@@ -1,0 +1,101 @@
+// Paths go first: a name never hides a file.
+#include "baton/hub/resolve.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "baton/base/near_name.h"
+#include "baton/hub/cache.h"
+#include "baton/hub/settings.h"
+
+namespace baton::hub {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kShownMax = 5, kEntriesMax = 2'000;
+
+bool exists(const std::string& path) {
+  std::error_code error;
+  return fs::exists(path, error) || error;  // what cannot be looked at has a message of its own
+}
+
+std::vector<std::string> names_of(const std::vector<CachedModel>& models) {
+  std::vector<std::string> names;
+  for (const CachedModel& model : models) {
+    if (names.size() < kEntriesMax) names.push_back(model.name.text());
+  }
+  return names;
+}
+
+// Those of the folder that a path is in.
+std::string near_file(const std::string& given) {
+  const fs::path path(given);
+  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error); !error && entry != fs::directory_iterator();
+       entry.increment(error)) {
+    if (names.size() < kEntriesMax) names.push_back(entry->path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  const std::string near = near_name(path.filename().string(), names);
+  return near.empty() ? near : (path.has_parent_path() ? folder / near : fs::path(near)).string();
+}
+
+std::string near_model(const std::string& given, const std::vector<std::string>& names) {
+  std::string near = near_name(given, names);
+  if (near.empty()) {  // without its type
+    std::vector<std::string> ids;
+    for (const std::string& name : names) ids.push_back(name.substr(0, name.find(':')));
+    const std::string id = near_name(given.substr(0, given.find(':')), ids);
+    const auto same = std::find(ids.begin(), ids.end(), id);
+    if (!id.empty() && same != ids.end()) near = names[static_cast<size_t>(same - ids.begin())];
+  }
+  return near;
+}
+
+}  // namespace
+
+std::string model_path(const std::string& given) {
+  if (given.empty() || exists(given)) return given;
+  const auto name = parse_repo(given);
+  const fs::path place = cache_place();
+  if (!name || place.empty()) return given;
+  const auto found = Cache(place).find(*name);
+  return found ? found->path.string() : given;
+}
+
+Status check_model(const std::string& given) {
+  if (exists(given)) return {};
+  const auto name = parse_repo(given);
+  const Cache cache(cache_place());
+  const std::vector<std::string> cached = cache.root().empty() ? std::vector<std::string>() : names_of(cache.list());
+  const bool like = name && !name->owner.empty() && !lower_case(given).ends_with(".gguf");
+  std::string text = fmt::format("{}: No such file or directory", given);
+  if (like) {
+    const auto found = cache.find(*name);
+    text += fmt::format(", and {}: `baton pull {}` would fetch it", found ? "it cannot be read" : found.error().message,
+                        name->text());
+  }
+  std::string near = near_file(given);
+  if (near.empty()) near = near_model(given, cached);
+  if (!near.empty()) {
+    text += fmt::format("; did you mean {}?", near);
+  } else if (!like) {
+    text +=
+        ": it takes a GGUF file, a Hugging Face folder, or the name of a model that `baton pull OWNER/NAME` fetched";
+    if (!cached.empty()) {
+      const size_t shown = std::min(cached.size(), kShownMax);
+      text += fmt::format("; in the cache: {}{}",
+                          fmt::join(cached.begin(), cached.begin() + static_cast<long>(shown), ", "),
+                          cached.size() > shown ? ", ... (baton ls)" : "");
+    }
+  }
+  return fail(Code::kNotFound, std::move(text));
+}
+
+}  // namespace baton::hub
