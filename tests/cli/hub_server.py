@@ -16,6 +16,7 @@ def git_sum(data):
 class Repo:
     def __init__(self, files, commit="c0ffee" + "0" * 34, token=None, gated=False):
         self.files, self.commit, self.token, self.gated = files, commit, token, gated
+        self.told_bytes = {}  # of files, where it tells something else
 
     def large(self, name):
         return name.endswith((".gguf", ".safetensors", ".bin"))
@@ -116,7 +117,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.answer(307, common + [("Location", f"/small/{name}/{file}")])
         to = "http://" + hub.address("store") + f"/{name}/{file}?signature={time.monotonic_ns()}"
         self.answer(302, common + [("Location", to), ("X-Linked-Etag", f'"{repo.etag(file)}"'), ("ETag", '"redirect"'),
-                                   ("X-Linked-Size", str(len(repo.files[file])))])
+                                   ("X-Linked-Size", str(repo.told_bytes.get(file, len(repo.files[file]))))])
 
     def get_small(self, hub, parts):
         repo, file = hub.repos["/".join(parts[1:3])], "/".join(parts[3:])

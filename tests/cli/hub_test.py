@@ -16,6 +16,8 @@ import sys
 import tempfile
 import time
 import unittest
+import urllib.error
+import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import hub_server  # noqa: E402
@@ -289,6 +291,25 @@ class Faults(HubCase):
         self.check_large()
         self.assertEqual(self.hub.sent, len(LARGE))
 
+    def tell_bytes(self, name, file, count):
+        repo = self.hub.repos[name]
+        repo.told_bytes[file] = count
+        self.addCleanup(repo.told_bytes.clear)
+
+    def test_a_disk_that_is_too_small(self):
+        self.tell_bytes("org/large-GGUF", "large-Q4_K_M.gguf", 1 << 60)
+        self.assertIn("are free there: make room", self.pull("org/large-GGUF", code=1).stderr)
+        self.assertEqual(self.hub.of_store(), [])
+
+    def test_more_bytes_than_were_told(self):
+        self.tell_bytes("org/large-GGUF", "large-Q4_K_M.gguf", 1000)
+        self.assertIn("more bytes came than the 1000", self.pull("org/large-GGUF", code=1).stderr)
+        self.assertEqual(list(self.cache.rglob("*.gguf")), [])
+
+    def test_a_cache_that_cannot_be_written(self):
+        (self.home / "hub").write_text("a file")
+        self.assertIn("HF_HUB_CACHE", self.pull("org/tiny-GGUF", code=1).stderr)
+
     def test_nobody_answers(self):
         done = self.pull("org/tiny-GGUF", code=1, HF_ENDPOINT="http://127.0.0.1:1")
         self.assertIn("HF_ENDPOINT", done.stderr)
@@ -363,6 +384,64 @@ class Names(HubCase):
         self.assertIn("snapshots", done.stdout)
 
 
+class OverHttp(HubCase):
+    def serve(self, *flags):
+        server = subprocess.Popen([PROGRAM, "serve", "-m", str(SMALL), "--port", "0", *flags], env=self.environment(),
+                                  stderr=subprocess.PIPE, text=True)
+        self.addCleanup(server.stderr.close)
+        self.addCleanup(server.wait, 60)
+        self.addCleanup(server.terminate)
+        for line in server.stderr:
+            if "listening on" in line:
+                return line.split()[-1]
+        raise AssertionError("it does not listen")
+
+    def ask(self, address, **body):
+        request = urllib.request.Request(address + "/api/pull", json.dumps(body).encode())
+        try:
+            with urllib.request.urlopen(request, timeout=120) as answer:
+                return answer.status, [json.loads(line) for line in answer.read().splitlines()]
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, [json.loads(error.read())]
+
+    def test_nothing_is_fetched_unasked(self):
+        address = self.serve()
+        status, lines = self.ask(address, model="org/tiny-GGUF:Q8_0")
+        self.assertEqual(status, 404)
+        self.assertIn("--allow-pull", lines[0]["error"])
+        self.assertEqual(self.hub.asked, [])
+
+    def test_lines_of_progress(self):
+        address = self.serve("--allow-pull")
+        status, lines = self.ask(address, model="org/large-GGUF:Q4_K_M")
+        self.assertEqual((status, lines[0], lines[-1]), (200, {"status": "pulling manifest"}, {"status": "success"}))
+        bars = [line for line in lines if "digest" in line]
+        self.assertEqual(bars[-1]["digest"], "sha256:" + hashlib.sha256(LARGE).hexdigest())
+        self.assertEqual((bars[-1]["total"], bars[-1]["completed"]), (len(LARGE), len(LARGE)))
+        self.assertEqual([bar["completed"] for bar in bars], sorted(bar["completed"] for bar in bars))
+        self.check_large()
+        self.assertEqual(self.ask(address, model="org/tiny-GGUF", stream=False), (200, [{"status": "success"}]))
+        self.assertEqual(self.ask(address, model="org/none", stream=False)[0], 404)
+        self.assertIn("error", self.ask(address, model="org/none")[1][-1])
+        self.assertEqual(self.ask(address, model="no-owner")[0], 400)
+        self.assertEqual(self.ask(address, model="org/../x")[0], 400)
+
+    def test_a_client_that_leaves_and_one_at_a_time(self):
+        address = self.serve("--allow-pull")
+        self.hub.faults.seconds = 0.1
+        body = json.dumps({"model": "org/large-GGUF"}).encode()
+        first = urllib.request.urlopen(urllib.request.Request(address + "/api/pull", body), timeout=60)
+        first.readline()
+        self.assertEqual(self.ask(address, model="org/tiny-GGUF")[0], 429)
+        first.close()
+        until = time.monotonic() + 30
+        while self.ask(address, model="org/tiny-GGUF")[0] == 429:
+            self.assertLess(time.monotonic(), until)
+            time.sleep(0.1)
+        self.assertFalse(self.blob("org/large-GGUF", LARGE).exists())
+
+
 @unittest.skipUnless(HAS_HUB, "needs huggingface_hub: run this with a Python that has it")
 class Shared(HubCase):
     def python(self, code, **environment):
@@ -398,7 +477,7 @@ class Shared(HubCase):
         self.assertEqual(scanned[1], [])
         self.assertEqual([each[0] for each in scanned[0]], ["org/folder", "org/tiny-GGUF"])
         self.assertEqual(scanned[0][1][1:], [1, [["main"]]])
-        self.assertEqual(self.hub.asked, [])
+        self.assertEqual([each for each in self.hub.asked if "org/" in each[2]], [])
         # What it sees as fetched it does not fetch again.
         sent = self.hub.sent
         self.python("import huggingface_hub as h; print(h.hf_hub_download('org/tiny-GGUF', 'tiny-Q8_0.gguf'))")
