@@ -15,22 +15,22 @@
 namespace baton::serve {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-constexpr std::chrono::milliseconds kBetween{200};
+using PullClock = std::chrono::steady_clock;
+constexpr std::chrono::milliseconds kBetweenLines{200};
 
 // What goes to the client, as it asked for it.
-class Lines {
+class LinesOfPull {
  public:
-  Lines(ExchangePtr exchange, bool stream) : exchange_(std::move(exchange)), stream_(stream) {
+  LinesOfPull(ExchangePtr exchange, bool stream) : exchange_(std::move(exchange)), stream_(stream) {
     if (stream_) exchange_->begin(200, {{"content-type", "application/x-ndjson"}});
   }
   void tell(const Json& line) {
     if (stream_) exchange_->write(formats::json_line(line) + "\n");
   }
   void tell(const hub::PullProgress& progress) {
-    const auto now = Clock::now();
+    const auto now = PullClock::now();
     const bool ends = progress.file_done == progress.file_bytes;
-    if (now - told_ < kBetween && !ends) return;
+    if (now - told_ < kBetweenLines && !ends) return;
     told_ = now;
     const bool sha = progress.etag.size() == 64;
     tell({{"status", fmt::format("pulling {}", progress.etag.substr(0, 12))},
@@ -47,7 +47,7 @@ class Lines {
  private:
   const ExchangePtr exchange_;
   const bool stream_;
-  Clock::time_point told_{};
+  PullClock::time_point told_{};
 };
 
 }  // namespace
@@ -83,7 +83,7 @@ tl::expected<void, ApiError> Puller::start(const ExchangePtr& exchange, const fo
 }
 
 void Puller::run(const ExchangePtr& exchange, const formats::PullRequest& request) {
-  Lines lines(exchange, request.stream);
+  LinesOfPull lines(exchange, request.stream);
   lines.tell(Json{{"status", "pulling manifest"}});
   hub::PullOptions options;
   options.settings = settings_;
