@@ -78,11 +78,18 @@ inline void pack_fives(const uint8_t* codes, std::byte* to) {
   pack_nibbles<16>(codes, to + 4);
 }
 
-template <ScaleType kType>
+// Half of an E4M3 number without sign.
+inline float half_e4m3(uint32_t bits) {
+  const uint32_t e = bits >> 3 & 15, fraction = (bits & 7) | (e > 0 ? 8 : 0);
+  return static_cast<float>(fraction) * std::bit_cast<float>(((e > 0 ? e : 1) + 116) << 23);
+}
+
+template <Coding kCoding>
 float scale_value(uint32_t bits) {
-  if constexpr (kType == ScaleType::kF32) return std::bit_cast<float>(bits);
-  if constexpr (kType == ScaleType::kPower) return power_of(bits);
-  return f16_to_f32(static_cast<uint16_t>(bits));
+  if constexpr (kCoding.scale == ScaleType::kF32) return std::bit_cast<float>(bits);
+  if constexpr (kCoding.scale == ScaleType::kPower) return power_of(bits);
+  constexpr float kFactor = 1.0f / (1 << kCoding.halvings);
+  return f16_to_f32(static_cast<uint16_t>(bits)) * kFactor;
 }
 
 template <DType kType, Unpack kUnpack>
@@ -93,17 +100,17 @@ void decode_blocks(const std::byte* __restrict from, float* __restrict to, size_
   Codes block;
   for (size_t done = 0; done < count; done += kElements, from += line_of(kType).block_bytes) {
     kUnpack(from, block);
-    const float d = scale_value<kCoding.scale>(block.d);
-    const float m = kCoding.minimums ? scale_value<kCoding.scale>(block.m) : 0.0f;
+    constexpr bool kOwnScales = kCoding.scale == ScaleType::kE4M3;
+    const float d = kOwnScales ? 1.0f : scale_value<kCoding>(block.d);
+    const float m = kCoding.minimums ? scale_value<kCoding>(block.m) : 0.0f;
     for (size_t part = 0; part < kParts; ++part, to += kPart) {
       const uint8_t* const codes = block.codes + part * kPart;
       const int s = kCoding.minimums ? block.s[part] : static_cast<int8_t>(block.s[part]);
-      const float scale = kCoding.parts == 0 ? d : d * static_cast<float>(s);
+      const float scale = kOwnScales ? half_e4m3(block.s[part]) : kCoding.parts == 0 ? d : d * static_cast<float>(s);
       const float minimum = kCoding.parts == 0 ? m : m * static_cast<float>(block.n[part]);
       for (size_t i = 0; i < kPart; ++i) {
         int v = codes[i] - kCoding.zero;
-        if constexpr (kCoding.table == CodeTable::kIq4) v = kIq4Values[codes[i]];
-        if constexpr (kCoding.table == CodeTable::kE2M1) v = kTwiceE2M1[codes[i]];
+        if constexpr (kCoding.table != CodeTable::kNone) v = values_of(kCoding.table)[codes[i]];
         const float scaled = scale * static_cast<float>(v);
         to[i] = !kCoding.minimums ? scaled : kCoding.parts == 0 ? scaled + minimum : scaled - minimum;
       }

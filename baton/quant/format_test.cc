@@ -16,6 +16,7 @@
 
 #include "baton/base/bytes.h"
 #include "baton/base/float.h"
+#include "baton/quant/iq_grids.h"
 #include "baton/quant/samples_test.h"
 
 namespace baton {
@@ -45,6 +46,10 @@ double affine(std::string_view name, Block b, int e) {
   for (int i = 0; i < bits; ++i) code |= bit_at(b + 8, e * bits + i) << i;
   return static_cast<double>(load_as<float>(b) * static_cast<float>(code) + load_as<float>(b + 4));
 }
+
+double e2m1(int code) { return std::vector<double>{0, 0.5, 1, 1.5, 2, 3, 4, 6}.at(static_cast<size_t>(code)); }
+
+double read_only(DType dtype, Block b, int e);
 
 // One element, straight from the table of block layouts.
 double element(DType dtype, Block b, int e) {
@@ -110,13 +115,86 @@ double element(DType dtype, Block b, int e) {
       return half_at(b, 52) * (static_cast<int>((shifted - std::floor(shifted)) * 3) - 1);
     }
     default:
+      return read_only(dtype, b, e);
+  }
+}
+
+// Bits [from, from + count) of a block.
+int bits_at(Block bytes, int from, int count) {
+  int value = 0;
+  for (int i = 0; i < count; ++i) value |= bit_at(bytes, from + i) << i;
+  return value;
+}
+
+// Bit e % 8 of 7 bits and their parity.
+bool negative(int seven, int e) {
+  return e % 8 < 7 ? seven >> (e % 8) & 1 : std::popcount(static_cast<unsigned>(seven)) % 2;
+}
+
+double iq2(uint16_t grid, int e) { return std::vector<double>{8, 25, 43}.at(grid >> (2 * (e % 8)) & 3); }
+double iq3(uint16_t grid, int e) {
+  return std::vector<double>{4, 12, 20, 28, 36, 44, 52, 62}.at(grid >> (4 * (e % 4)) & 7);
+}
+double iq1(uint16_t grid, int e) { return (grid >> (2 * (e % 8)) & 3) - 1; }
+
+double read_only(DType dtype, Block b, int e) {
+  const int i = e / 8;  // of groups of eight
+  switch (dtype) {
+    case DType::kQ1_0:
+      return half_at(b, 0) * (2 * bit_at(b + 2, e) - 1);
+    case DType::kQ2_0:
+      return half_at(b, 0) * (bit_at(b + 2, 2 * e) + 2 * bit_at(b + 2, 2 * e + 1) - 1);
+    case DType::kNVFP4: {
+      const int scale = b[e / 16], exponent = scale >> 3 & 15, code = nibble(b[4 + e / 16 * 8 + e % 8], e % 16 >= 8);
+      if (scale == 0x7f) return code >= 8 ? -0.0 : 0.0;
+      const double d = exponent == 0 ? std::ldexp(scale & 7, -9) : std::ldexp(1 + (scale & 7) / 8.0, exponent - 7);
+      return d * (code >= 8 ? -e2m1(code & 7) : e2m1(code));
+    }
+    case DType::kIQ2_XXS: {
+      const Block part = b + 2 + e / 32 * 8;
+      const double d = half_at(b, 0) * (0.5 + bits_at(part, 60, 4)) / 4;
+      return d * iq2(kIq2XxsGrid[part[i % 4]], e) * (negative(bits_at(part, 32 + i % 4 * 7, 7), e) ? -1 : 1);
+    }
+    case DType::kIQ2_XS: {
+      const double d = half_at(b, 0) * (0.5 + bits_at(b + 66, e / 16 * 4, 4)) / 4;
+      return d * iq2(kIq2XsGrid[bits_at(b + 2, 16 * i, 9)], e) * (negative(bits_at(b + 2, 16 * i + 9, 7), e) ? -1 : 1);
+    }
+    case DType::kIQ2_S: {
+      const double d = half_at(b, 0) * (0.5 + bits_at(b + 74, e / 16 * 4, 4)) / 4;
+      return d * iq2(kIq2SGrid[b[2 + i] + 256 * bits_at(b + 66, 2 * i, 2)], e) * (bit_at(b + 34, e) != 0 ? -1 : 1);
+    }
+    case DType::kIQ3_XXS: {
+      const Block rest = b + 66 + e / 32 * 4;
+      const double d = half_at(b, 0) * (0.5 + bits_at(rest, 28, 4)) / 2;
+      return d * iq3(kIq3XxsGrid[b[2 + e / 4]], e) * (negative(bits_at(rest, i % 4 * 7, 7), e) ? -1 : 1);
+    }
+    case DType::kIQ3_S: {
+      const int place = kIq3SGrid[b[2 + e / 4] + 256 * bit_at(b + 66, e / 4)] >> (4 * (e % 4)) & 15;
+      const double d = half_at(b, 0) * (1 + 2 * bits_at(b + 106, e / 32 * 4, 4));
+      return d * (2 * place + 1) * (bit_at(b + 74, e) != 0 ? -1 : 1);
+    }
+    case DType::kIQ1_S: {
+      const int high = b[34 + e / 32 * 2] | b[35 + e / 32 * 2] << 8;
+      const double grid = iq1(kIq1Grid[b[2 + i] + 256 * (high >> (i % 4 * 3) & 7)], e);
+      return half_at(b, 0) * (2 * (high >> 12 & 7) + 1) * (grid + (high >> 15 != 0 ? -0.125 : 0.125));
+    }
+    case DType::kIQ1_M: {
+      const uint16_t bits = static_cast<uint16_t>(bits_at(b + 48, 12, 4) | bits_at(b + 48, 28, 4) << 4 |
+                                                  bits_at(b + 48, 44, 4) << 8 | bits_at(b + 48, 60, 4) << 12);
+      const int s = bits_at(b + 48, e / 64 * 16 + e / 16 % 4 * 3, 3), high = bits_at(b + 32, 4 * i, 4);
+      const double grid = iq1(kIq1Grid[b[i] + 256 * (high & 7)], e);
+      return f16_to_f32(bits) * (2.0 * s + 1) * (grid + (high >= 8 ? -0.125 : 0.125));
+    }
+    default:
       break;
   }
   ADD_FAILURE() << "a format without a case here";
   return 0;
 }
 
-bool same_value(float a, float b) { return a == b || (std::isnan(a) && std::isnan(b)); }
+// What a scale that is no finite number makes of a value is no number either, or infinite: with minimums often the one
+// where the other is meant.
+bool same_value(float a, float b) { return a == b || (!std::isfinite(a) && !std::isfinite(b)); }
 
 std::vector<float> decode(const Format& format, std::span<const std::byte> bytes) {
   std::vector<float> values(bytes.size() / format.block_bytes * format.block_elements, -1.0f);
@@ -258,6 +336,33 @@ TEST_P(QuantBlocks, EqualsTheReference) {
   }
 }
 
+// Hashes of what gguf 0.19 decodes 1024 blocks to, in which every index of every grid occurs:
+// scripts/make_type_fixtures.py.
+TEST(Quant, DecodesWholeGridsLikeTheReference) {
+  constexpr std::pair<DType, uint64_t> kDecoded[] = {
+      {DType::kIQ2_XXS, 0x7d59e3f9ef58af3bu}, {DType::kIQ2_XS, 0x2ef9d6caf12a4b5du},
+      {DType::kIQ2_S, 0xcf96cd7d499e11c3u},   {DType::kIQ3_XXS, 0x30bbb318822334aeu},
+      {DType::kIQ3_S, 0x0733cc8dfc43d903u},   {DType::kIQ1_S, 0xbc5d05520e4a4656u},
+      {DType::kIQ1_M, 0xd7cafe7bdf8288f2u},   {DType::kNVFP4, 0xa357fee600e0ccfdu},
+      {DType::kQ1_0, 0x2a83516018522ea5u},    {DType::kQ2_0, 0xccab31ee473b3c10u}};
+  for (const auto& [dtype, wanted] : kDecoded) {
+    const Format& format = format_of(dtype);
+    std::vector<std::byte> blocks(1024 * format.block_bytes);
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      uint64_t z = (i / 8 + 1 + (uint64_t{2} << 32)) * 0x9e3779b97f4a7c15u;
+      z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+      z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+      blocks[i] = static_cast<std::byte>((z ^ (z >> 31)) >> (8 * (i % 8)));
+    }
+    const size_t scale = dtype == DType::kIQ1_M ? 55 : 1;
+    for (size_t block = 0; dtype != DType::kNVFP4 && block < 1024; ++block) {
+      blocks[block * format.block_bytes + scale] &= std::byte{0xbf};  // finite
+    }
+    const auto values = decode(format, blocks);
+    EXPECT_EQ(fnv1a(std::as_bytes(std::span(values))), wanted) << format.name;
+  }
+}
+
 // Hashes of the bytes that ggml 0.25.3 (ggml_quantize_chunk, x86-64) makes of sample_values(1, 65536), in rows of 1024,
 // without and with weights. The ternary formats: gguf 0.19 (quants.py), which gives the hashes of Q8_0, Q4_0 and Q5_1.
 struct Known {
@@ -380,6 +485,8 @@ TEST(Quant, TableIsConsistent) {
   EXPECT_EQ(static_cast<int>(DType::kMXFP4), 15);
   EXPECT_EQ(static_cast<int>(DType::kMLX2_G32), 16);
   EXPECT_EQ(static_cast<int>(DType::kMLX8_G128), 33);
+  EXPECT_EQ(static_cast<int>(DType::kIQ2_XXS), 36);
+  EXPECT_EQ(static_cast<int>(DType::kQ2_0), 45);
 }
 
 TEST(Quant, RowBytes) {

@@ -1,6 +1,7 @@
 // Inputs of the quantisers' tests: plain arithmetic on seeded numbers, the same bits on every platform.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
@@ -91,6 +92,20 @@ inline std::vector<std::byte> random_blocks(const Format& format, size_t blocks,
         break;
       case DType::kTQ1_0:
         put_f16(52);
+        break;
+      case DType::kIQ1_M: {  // a quarter of the scale in each of four words
+        const uint16_t bits = f32_to_f16(size * random.uniform(-1, 1) / 256);
+        for (int i = 0; i < 4; ++i) {
+          std::byte& high = block[49 + 2 * i];
+          high = (high & std::byte{15}) | static_cast<std::byte>((bits >> (4 * i) & 15) << 4);
+        }
+        break;
+      }
+      case DType::kNVFP4:
+        for (int i = 0; i < 4; ++i) {
+          const int e = 5 + static_cast<int>(std::log2(size)) + static_cast<int>(random.below(5));
+          block[i] = static_cast<std::byte>(std::clamp(e, 0, 14) << 3 | static_cast<int>(random.below(8)));
+        }
         break;
       case DType::kMXFP4:
         block[0] = static_cast<std::byte>(118 + static_cast<int>(std::log2(size)) + static_cast<int>(random.below(16)));

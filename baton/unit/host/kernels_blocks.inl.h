@@ -14,16 +14,18 @@ namespace {
 // cache, as the first has too few buffers for what is under way to memory at a time.
 constexpr int64_t kAheadBytes = 6144;
 
-// What codes of 4 bits stand for, plus 128.
+// What codes stand for, plus 128.
 struct ByteTable {
   unsigned char at[16];
 };
-constexpr ByteTable bytes_of(const int8_t (&values)[16]) {
+constexpr ByteTable bytes_of(CodeTable of) {
   ByteTable table{};
-  for (int i = 0; i < 16; ++i) table.at[i] = static_cast<unsigned char>(values[i] + 128);
+  const int8_t* const values = values_of(of);
+  for (int i = 0; values != nullptr && i < 16; ++i) table.at[i] = static_cast<unsigned char>(values[i] + 128);
   return table;
 }
-constexpr ByteTable kIq4Bytes = bytes_of(kIq4Values), kE2M1Bytes = bytes_of(kTwiceE2M1);
+template <CodeTable kTable>
+constexpr ByteTable kBytesOf = bytes_of(kTable);
 
 // The walk over the blocks of a panel, by the packing's Coding and layout (packing.h).
 template <Packing P>
@@ -76,6 +78,7 @@ struct BlockOf {
   template <int K>
   BATON_INLINE B code() const {
     if constexpr (kBits == 8) return load_bytes(values + 64 * K);
+    if constexpr (kBits == 1) return field<K>(load_bytes(values), 1);
     if constexpr (kBits < 4) {
       const B low = field<2 * (K % 4)>(load_bytes(values + 64 * (K / 4)), 3);
       if constexpr (kBits == 3) return field_into<K - 2>(low, load_bytes(values + 128), 4);
@@ -89,8 +92,7 @@ struct BlockOf {
   template <int K>
   BATON_INLINE B value() const {
     const B q = code<K>();
-    if constexpr (kCoding.table == CodeTable::kIq4) return look_up(q, kIq4Bytes.at);
-    if constexpr (kCoding.table == CodeTable::kE2M1) return look_up(q, kE2M1Bytes.at);
+    if constexpr (kCoding.table != CodeTable::kNone) return look_up(q, kBytesOf<kCoding.table>.at);
     if constexpr (kCoding.minimums || kCoding.zero == 128) return q;
     return add_bytes(q, 128 - kCoding.zero);
   }
@@ -98,6 +100,7 @@ struct BlockOf {
   BATON_INLINE F stored(int offset) const {
     const unsigned char* const from = scales + kLayout.d_stride * at + offset;
     if constexpr (kCoding.scale == ScaleType::kF32) return load(reinterpret_cast<const float*>(from));
+    if constexpr (kCoding.halvings > 0) return load_f16(from) * all(1.0f / (1 << kCoding.halvings));
     if constexpr (kCoding.scale == ScaleType::kF16) return load_f16(from);
     // 2^(e - 128); the first two are denormal: 1 << 21 and 2 << 21.
     const auto e = load_u8(from), one = all(1);
@@ -107,8 +110,16 @@ struct BlockOf {
   BATON_INLINE const unsigned char* part(int offset) const {
     return scales + offset + kLanes * (kScales * at + K);
   }
+  // Half of an E4M3 number: three bits of fraction, and before them a 1 unless the exponent is 0.
+  template <int K>
+  BATON_INLINE F half_e4m3() const {
+    const auto bits = load_u8(part<K>(kLayout.s)), e = bits >> 3;
+    const auto fraction = (bits & all(7)) + (min(e, all(1)) << 3);
+    return to_float(fraction) * float_of((max(e, all(1)) + all(116)) << 23);
+  }
   template <int K>
   BATON_INLINE F scale() const {
+    if constexpr (kCoding.scale == ScaleType::kE4M3) return half_e4m3<K>();
     const F d = stored(0);
     if constexpr (kCoding.parts == 0) return d;
     if constexpr (!kCoding.minimums) return d * to_float(load_i8(part<K>(kLayout.s)));

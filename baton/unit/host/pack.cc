@@ -31,7 +31,7 @@ constexpr bool is_sound(Packing packing) {
   if (first_that_holds(type_of(packing)) != packing) return false;
   if (!is_integer(packing)) return true;
   const GroupLayout layout = group_layout(packing);
-  const bool known_bits = (coding.bits >= 2 && coding.bits <= 6) || coding.bits == 8;
+  const bool known_bits = (coding.bits >= 1 && coding.bits <= 6) || coding.bits == 8;
   const bool whole_blocks = line_of(type_of(packing)).block_elements % kBlock == 0;
   const bool whole_parts = coding.parts == 0 || layout.block_parts * layout.blocks == coding.parts;
   const bool adds_to_m = coding.bits == 8 && coding.minimums;
@@ -86,6 +86,8 @@ void put_codes(const uint8_t* codes, Bytes* to) {
   const Words q(codes);
   if constexpr (Bits == 8) {
     for (int i = 0; i < 8; ++i) store_as(to + 64 * i, q.at[i]);
+  } else if constexpr (Bits == 1) {
+    put_bits(q, 0, to);
   } else if constexpr (Bits < 4) {
     put_pairs(q, 0, to);
     if (Bits == 3) put_bits(q, 2, to + 128);

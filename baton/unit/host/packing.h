@@ -7,10 +7,15 @@
 //
 // Scales of a group, `own` being the case that each block has a d of its own, b a block in the group:
 //   own       as many blocks as fill 64 bytes: d[b][16], with minimums d[16], m[16] and one block
-//   not own   d[16], with minimums m[16]; with parts s[16 each], with minimums n[16 each], or both in a byte
-// Bytes are those of the stored type, but for small integers of 6 bits, which take 8, the sum that codes of 8 bits with
-// minimums have in m (they are multiplied as q - 128: m + 128 d), BF16 of odd columns, and the padding of rows to 16,
-// of scales to 64 bytes and of columns to whole groups.
+//   not own   d[16], with minimums m[16]; with parts s[16 each], with minimums n[16 each], or both in a byte; where
+//             scales are E4M3, those alone, in the place of s
+// Bytes are those of the stored type, but for small integers of 3 to 6 bits, which take 8, the sum that codes of 8 bits
+// with minimums have in m (they are multiplied as q - 128: m + 128 d), BF16 of odd columns, the padding of rows to 16,
+// of scales to 64 bytes and of columns to whole groups, and the codebooks of the IQ types: a value has a code of its
+// own (its place among the magnitudes, and its sign) instead of a share in an index, as a look-up in a table of 16
+// takes one instruction for 16 to 64 values and one in a grid a load for each 4 or 8. Bits per value, with scales:
+//   IQ2_XXS 3.4 (stored 2.1), IQ2_XS 3.6 (2.3), IQ2_S 3.6 (2.6), IQ3_XXS 4.4 (3.1), IQ3_S 4.4 (3.4), IQ1_S 2.6 (1.6),
+//   IQ1_M 3.6 (1.8)
 //
 // Codes of a block, v[i] being the group of four k values 4i .. 4i + 3 as [16 rows][4]:
 //   8 bits   u8 v[8][16][4]
@@ -19,6 +24,7 @@
 //   6 bits   as 4, then u8 h[2][16][4]: bits 2i, 2i + 1 of h[j] are bits 4, 5 of v[4j + i]
 //   2 bits   u8 l[2][16][4]: bits 2i, 2i + 1 of l[j] are v[4j + i]
 //   3 bits   as 2, then u8 h[16][4]: bit i is bit 2 of v[i]
+//   1 bit    u8 h[16][4]: bit i is v[i]
 #pragma once
 
 #include <cstddef>
@@ -62,7 +68,8 @@ struct GroupLayout {
 static constexpr GroupLayout group_layout(Packing packing) {
   const FormatLine& line = line_of(type_of(packing));
   const Coding& coding = line.coding;
-  const int d_bytes = kLanes * (coding.scale == ScaleType::kF32 ? 4 : coding.scale == ScaleType::kF16 ? 2 : 1);
+  constexpr int kScaleBytes[] = {2, 4, 1, 0};  // by ScaleType
+  const int d_bytes = kLanes * kScaleBytes[static_cast<int>(coding.scale)];
   const int both = coding.minimums ? 2 * d_bytes : d_bytes, parts = kLanes * coding.parts;
   const bool any_block = coding.scale == ScaleType::kF32;
   const bool own = line.block_elements == kBlock && !any_block;
