@@ -41,6 +41,13 @@ struct WordsView {
   std::span<const std::byte> data;  // may be unaligned
 };
 
+// A tensor of a type without a decoder, which has a meaning beside others (packed_weights.h).
+struct RawView {
+  std::string_view type;  // as safetensors writes it: "I32", "F8_E4M3"
+  std::vector<uint64_t> shape;
+  std::span<const std::byte> data;  // may be unaligned
+};
+
 // One GGUF metadata value. Strings and string arrays are views into the mapping.
 struct GgufArray;
 using GgufValue = std::variant<uint64_t, int64_t, double, bool, std::string_view, std::shared_ptr<GgufArray>>;
@@ -80,6 +87,7 @@ struct Container {
   std::vector<std::string> unreadable;                    // "name: type I8": tensors whose type has no decoder here
   GgufMetadata gguf;                                      // kGguf
   std::unordered_map<std::string_view, WordsView> words;  // kSafetensors: U32 tensors, by name; not in `tensors`
+  std::unordered_map<std::string_view, RawView> raw;      // kSafetensors: those of `unreadable` that are not empty
   std::deque<std::string> owned_names;                    // kSafetensors: what names, index and words point to
   Json config;                                            // kSafetensors: config.json
   Json generation_config;                                 // kSafetensors: generation_config.json or null

@@ -13,6 +13,7 @@
 #include "baton/model/container_text.h"
 #include "baton/model/harmless.h"
 #include "baton/model/mlx_weights.h"
+#include "baton/model/packed_weights.h"
 
 namespace baton {
 namespace {
@@ -122,7 +123,7 @@ Result<bool> ModelBuilder::has_bias(std::string_view ours, int32_t layer) const 
 }
 
 bool ModelBuilder::has_tensor(const std::string& source) const {
-  return container_.find(source) != nullptr || is_mlx_quantized(container_, source);
+  return container_.find(source) != nullptr || is_packed(container_, source) || is_mlx_quantized(container_, source);
 }
 
 Result<WeightId> ModelBuilder::weight(std::string_view ours, int32_t layer, int64_t rows, int64_t columns) {
@@ -130,6 +131,13 @@ Result<WeightId> ModelBuilder::weight(std::string_view ours, int32_t layer, int6
   const std::string source = source_name(*role, layer);
   const TensorView* tensor = container_.find(source);
   const std::string file = container_.path.string();
+  if (role->rule == TensorRule::kMatrix && is_packed(container_, source)) {
+    BATON_TRY(PackedWeight packed,
+              join_packed_weight(container_, source, with_layer(role->ours, layer), rows, columns, model_.owned));
+    used_.insert(packed.parts.begin(), packed.parts.end());
+    model_.weights.push_back(std::move(packed.weight));
+    return static_cast<WeightId>(model_.weights.size()) - 1;
+  }
   if (role->rule == TensorRule::kMatrix && is_mlx_quantized(container_, source)) {
     BATON_TRY(Weight weight,
               join_mlx_weight(container_, source, with_layer(role->ours, layer), rows, columns, model_.owned));

@@ -225,6 +225,7 @@ Status parse(std::span<const std::byte> bytes, Container& into) {
       continue;
     }
     if (type->ours == nullptr || size == 0) {
+      if (size != 0) into.raw.emplace(name, RawView{type->name, std::move(tensor.shape), data.subspan(begin, size)});
       into.unreadable.push_back(fmt::format("{}: {}{}", name, size == 0 ? "empty, type " : "type ", type->name));
       continue;
     }

@@ -88,6 +88,7 @@ template <Coding kCoding>
 float scale_value(uint32_t bits) {
   if constexpr (kCoding.scale == ScaleType::kF32) return std::bit_cast<float>(bits);
   if constexpr (kCoding.scale == ScaleType::kPower) return power_of(bits);
+  if constexpr (kCoding.scale == ScaleType::kNone) return 1.0f;
   constexpr float kFactor = 1.0f / (1 << kCoding.halvings);
   return f16_to_f32(static_cast<uint16_t>(bits)) * kFactor;
 }
@@ -100,13 +101,13 @@ void decode_blocks(const std::byte* __restrict from, float* __restrict to, size_
   Codes block;
   for (size_t done = 0; done < count; done += kElements, from += line_of(kType).block_bytes) {
     kUnpack(from, block);
-    constexpr bool kOwnScales = kCoding.scale == ScaleType::kE4M3;
-    const float d = kOwnScales ? 1.0f : scale_value<kCoding>(block.d);
+    const float d = scale_value<kCoding>(block.d);
     const float m = kCoding.minimums ? scale_value<kCoding>(block.m) : 0.0f;
     for (size_t part = 0; part < kParts; ++part, to += kPart) {
       const uint8_t* const codes = block.codes + part * kPart;
       const int s = kCoding.minimums ? block.s[part] : static_cast<int8_t>(block.s[part]);
-      const float scale = kOwnScales ? half_e4m3(block.s[part]) : kCoding.parts == 0 ? d : d * static_cast<float>(s);
+      const float factor = kCoding.e4m3 ? half_e4m3(block.s[part]) : static_cast<float>(s);
+      const float scale = kCoding.parts == 0 ? d : d * factor;
       const float minimum = kCoding.parts == 0 ? m : m * static_cast<float>(block.n[part]);
       for (size_t i = 0; i < kPart; ++i) {
         int v = codes[i] - kCoding.zero;

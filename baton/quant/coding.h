@@ -15,9 +15,8 @@ enum class DType : uint8_t {
 // The `ggml_id` of a format that GGUF files cannot hold.
 inline constexpr uint32_t kNoGgmlId = 0xffffffff;
 
-// What a block's d and m are stored as. kPower: one byte e, 2^(e - 128). kE4M3: a byte in each part, in the place of s,
-// and no d: half of a float of 4 bits of exponent and 3 of fraction.
-enum class ScaleType : uint8_t { kF16, kF32, kPower, kE4M3 };
+// What a block's d and m are stored as. kPower: one byte e, 2^(e - 128). kNone: there are none, d is 1.
+enum class ScaleType : uint8_t { kF16, kF32, kPower, kNone };
 
 // What codes stand for, where that is not the code itself. Of 1 bit kSign; of 3 bits kIq2 and kIq1M, the top bit being
 // the value's or the shift's sign; of 4 bits the others, the top bit of kIq3Xxs, kIq3S and kE2M1 being the sign.
@@ -44,6 +43,7 @@ struct Coding {
   int parts = 0;      // 0: none
   int part_bits = 8;  // of s and n; 4: they share a byte, s the low half
   int halvings = 0;   // d and m are the stored numbers / 2^halvings
+  bool e4m3 = false;  // the byte s is half of an E4M3 number, without sign
   bool operator==(const Coding&) const = default;
 };
 

@@ -52,6 +52,38 @@ inline std::vector<float> sample_values(uint64_t seed, size_t count) {
   return values;
 }
 
+// The scales of a block that holds them in another way than as one number.
+inline bool put_odd_scales(const Format& format, Random& random, float size, std::byte* block) {
+  const auto put_f32 = [&](size_t at, float value) { std::memcpy(block + at, &value, sizeof(value)); };
+  switch (format.dtype) {
+    case DType::kIQ1_M: {  // a quarter of the scale in each of four words
+      const uint16_t bits = f32_to_f16(size * random.uniform(-1, 1) / 256);
+      for (int i = 0; i < 4; ++i) {
+        std::byte& high = block[49 + 2 * i];
+        high = (high & std::byte{15}) | static_cast<std::byte>((bits >> (4 * i) & 15) << 4);
+      }
+      return true;
+    }
+    case DType::kNVFP4:
+      for (int i = 0; i < 4; ++i) {
+        const int e = 5 + static_cast<int>(std::log2(size)) + static_cast<int>(random.below(5));
+        block[i] = static_cast<std::byte>(std::clamp(e, 0, 14) << 3 | static_cast<int>(random.below(8)));
+      }
+      return true;
+    case DType::kNVFP4_F32:
+      put_f32(0, size * random.uniform(-1, 1) / 64);
+      return true;
+    case DType::kF8_G32:
+      put_f32(0, size * random.uniform(-1, 1) / 64);
+      for (uint32_t i = 4; i < format.block_bytes; ++i) {
+        if ((block[i] & std::byte{0x7f}) == std::byte{0x7f}) block[i] = std::byte{1};  // no number
+      }
+      return true;
+    default:
+      return false;
+  }
+}
+
 // `blocks` blocks of any codes, with scales of either sign that keep values within about +-1000 times `size`: for
 // formats that hold scales, whether this project writes them or not.
 inline std::vector<std::byte> random_blocks(const Format& format, size_t blocks, Random& random, float size = 1) {
@@ -64,6 +96,7 @@ inline std::vector<std::byte> random_blocks(const Format& format, size_t blocks,
       std::memcpy(block + at, &bits, sizeof(bits));
     };
     const auto put_f32 = [&](size_t at, float value) { std::memcpy(block + at, &value, sizeof(value)); };
+    if (put_odd_scales(format, random, size, block)) continue;
     switch (format.dtype) {
       case DType::kF32:
         put_f32(0, size * random.uniform(-1, 1));
@@ -92,20 +125,6 @@ inline std::vector<std::byte> random_blocks(const Format& format, size_t blocks,
         break;
       case DType::kTQ1_0:
         put_f16(52);
-        break;
-      case DType::kIQ1_M: {  // a quarter of the scale in each of four words
-        const uint16_t bits = f32_to_f16(size * random.uniform(-1, 1) / 256);
-        for (int i = 0; i < 4; ++i) {
-          std::byte& high = block[49 + 2 * i];
-          high = (high & std::byte{15}) | static_cast<std::byte>((bits >> (4 * i) & 15) << 4);
-        }
-        break;
-      }
-      case DType::kNVFP4:
-        for (int i = 0; i < 4; ++i) {
-          const int e = 5 + static_cast<int>(std::log2(size)) + static_cast<int>(random.below(5));
-          block[i] = static_cast<std::byte>(std::clamp(e, 0, 14) << 3 | static_cast<int>(random.below(8)));
-        }
         break;
       case DType::kMXFP4:
         block[0] = static_cast<std::byte>(118 + static_cast<int>(std::log2(size)) + static_cast<int>(random.below(16)));

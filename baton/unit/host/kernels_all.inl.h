@@ -23,6 +23,7 @@ constexpr Kernels make_kernels(const char* name, const char* description, Produc
   set(Packing::kF32, float_matmul<ColumnsF32>);
   set(Packing::kF16, float_matmul<ColumnsF16>);
   set(Packing::kBF16, float_matmul<ColumnsBF16>);
+  set(Packing::kF8, float_matmul<ColumnsF8>);
   each_integer_packing([&](auto packing) {
     constexpr auto kPacking = static_cast<Packing>(decltype(packing)::value);
     set(kPacking, integer_matmul<BlockOf<kPacking>>);

@@ -119,8 +119,9 @@ struct BlockOf {
   }
   template <int K>
   BATON_INLINE F scale() const {
-    if constexpr (kCoding.scale == ScaleType::kE4M3) return half_e4m3<K>();
+    if constexpr (kCoding.scale == ScaleType::kNone) return half_e4m3<K>();
     const F d = stored(0);
+    if constexpr (kCoding.e4m3) return d * half_e4m3<K>();
     if constexpr (kCoding.parts == 0) return d;
     if constexpr (!kCoding.minimums) return d * to_float(load_i8(part<K>(kLayout.s)));
     if constexpr (kCoding.part_bits == 4) return d * to_float(load_u8(part<K>(kLayout.s)) & all(15));

@@ -190,6 +190,18 @@ struct ColumnsBF16 {
   const unsigned char* b;
   BATON_INLINE void at(int64_t k, F (&out)[kStep]) const { load_bf16_pairs(b + 32 * k, out[0], out[1]); }
 };
+// E4M3 numbers become f32 by their bits, all but the bias of the exponent; 0x7f and 0xff are no numbers.
+struct ColumnsF8 {
+  static constexpr int kStep = 1;
+  const unsigned char* b;
+  BATON_INLINE void at(int64_t k, F (&out)[kStep]) const {
+    const unsigned char* const block = b + k / kBlock * kF8BlockBytes;
+    const I bits = load_u8(block + 64 + kLanes * (k % kBlock)), magnitude = bits & all(0x7f);
+    const F value = float_of((magnitude << 20) + ((bits >> 7) << 31)) * all(0x1p120f);
+    const M is_number = to_float(magnitude) < all(127.0f);
+    out[0] = select(is_number, value, all(__builtin_nanf(""))) * load(reinterpret_cast<const float*>(block));
+  }
+};
 
 // sum[p][t] = sum_k B_p[k] * a[t * a_m + k * a_k]; k in order, one accumulator per element.
 template <class Columns, int P, int T>

@@ -14,7 +14,7 @@ namespace {
 constexpr bool holds(Packing packing, DType dtype) {
   const FormatLine &own = line_of(type_of(packing)), &line = line_of(dtype);
   if (!is_integer(packing)) return dtype == type_of(packing);
-  const bool any_block = line.coding.scale == ScaleType::kF32;
+  const bool any_block = is_any_block(line.coding);
   return own.coding == line.coding && (any_block || own.block_elements == line.block_elements);
 }
 
@@ -52,6 +52,7 @@ int64_t panel_bytes(const Matrix& m) {
   if (m.packing == Packing::kF32) return m.columns * 64;
   if (m.packing == Packing::kF16) return round_up(m.columns * 32, 64);
   if (m.packing == Packing::kBF16) return round_up(m.columns, 2) * 32;
+  if (m.packing == Packing::kF8) return m.columns / kBlock * kF8BlockBytes;
   const GroupLayout layout = layout_of(m);
   return (m.columns / kBlock + layout.blocks - 1) / layout.blocks * group_bytes(layout);
 }
@@ -176,6 +177,12 @@ void put_row(const Matrix& m, const Format& format, const std::byte* from, int r
     case Packing::kBF16:
       for (int64_t k = 0; k < m.columns; ++k) {
         std::memcpy(panel + 64 * (k / 2) + 4 * row + 2 * (k % 2), from + 2 * k, 2);
+      }
+      return;
+    case Packing::kF8:
+      for (int64_t b = 0; b < m.columns / kBlock; ++b, from += format.block_bytes, panel += kF8BlockBytes) {
+        std::memcpy(panel + 4 * row, from, 4);
+        for (int i = 0; i < kBlock; ++i) panel[64 + kLanes * i + row] = static_cast<Bytes>(from[4 + i]);
       }
       return;
     default:

@@ -1,14 +1,15 @@
 // The packings: how a packed matrix holds its values. All follows from the Coding of a stored type (packing_list.inc).
 // Files of instruction sets include this: its functions are static.
 //
-// A panel is 16 rows. F32: f32 [k][16]. F16: f16 [k][16]. BF16: bf16 [k / 2][16][2], columns rounded up to even. Of
-// integers it is groups, one after the other, of scales, padded to 64 bytes, and blocks of 32 codes, 64 bytes for each
-// bit. One stream: with scales apart from values, two threads of Zen 4 read Q4_K at 83 % of the speed of memory.
+// A panel is 16 rows. F32: f32 [k][16]. F16: f16 [k][16]. BF16: bf16 [k / 2][16][2], columns rounded up to even. F8:
+// for each 32 of k f32 d[16] and u8 [32][16]. Of integers it is groups, one after the other, of scales, padded to 64
+// bytes, and blocks of 32 codes, 64 bytes for each bit. One stream: with scales apart from values, two threads of Zen 4
+// read Q4_K at 83 % of the speed of memory.
 //
 // Scales of a group, `own` being the case that each block has a d of its own, b a block in the group:
 //   own       as many blocks as fill 64 bytes: d[b][16], with minimums d[16], m[16] and one block
 //   not own   d[16], with minimums m[16]; with parts s[16 each], with minimums n[16 each], or both in a byte; where
-//             scales are E4M3, those alone, in the place of s
+//             there is no d (NVFP4), s alone
 // Bytes are those of the stored type, but for small integers of 3 to 6 bits, which take 8, the sum that codes of 8 bits
 // with minimums have in m (they are multiplied as q - 128: m + 128 d), BF16 of odd columns, the padding of rows to 16,
 // of scales to 64 bytes and of columns to whole groups, and the codebooks of the IQ types: a value has a code of its
@@ -55,6 +56,11 @@ static constexpr bool is_integer(Packing packing) { return coding_of(packing).bi
 
 static constexpr int64_t round_up(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
 
+// Whether blocks may be of any size: the matrix says.
+static constexpr bool is_any_block(const Coding& coding) {
+  return coding.scale == ScaleType::kF32 && coding.parts == 0;
+}
+
 // Offsets in bytes from a group's first.
 struct GroupLayout {
   int bits;
@@ -71,7 +77,7 @@ static constexpr GroupLayout group_layout(Packing packing) {
   constexpr int kScaleBytes[] = {2, 4, 1, 0};  // by ScaleType
   const int d_bytes = kLanes * kScaleBytes[static_cast<int>(coding.scale)];
   const int both = coding.minimums ? 2 * d_bytes : d_bytes, parts = kLanes * coding.parts;
-  const bool any_block = coding.scale == ScaleType::kF32;
+  const bool any_block = is_any_block(coding);
   const bool own = line.block_elements == kBlock && !any_block;
   GroupLayout layout{};
   layout.bits = coding.bits;
@@ -88,6 +94,8 @@ static constexpr GroupLayout group_layout(Packing packing) {
 static constexpr int64_t group_bytes(const GroupLayout& layout) {
   return layout.scale_bytes + int64_t{64} * layout.bits * layout.blocks;
 }
+
+inline constexpr int64_t kF8BlockBytes = 64 + kLanes * kBlock;
 
 // A packed matrix. Panel p holds rows 16 p .. 16 p + 15 (rows past the end are zero).
 struct Matrix {
