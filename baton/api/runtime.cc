@@ -41,7 +41,8 @@ Result<std::unique_ptr<Runtime>> Runtime::open(const RuntimeOptions& options) tr
     BATON_TRY(auto unit, choices[i].create());
     units.emplace_back(names[i], Loaded{std::move(unit), nullptr});
   }
-  BATON_TRY(TextModel text, load_text_model(options.model, options.limits.tokens_max));
+  BATON_TRY(TextModel text,
+            load_text_model(options.model, options.limits.tokens_max, ModelUse::kText, options.adapters));
   std::unique_ptr<Runtime> runtime(new Runtime(std::move(text)));
   runtime->path_ = options.model;
   runtime->threads_ = options.threads;

@@ -24,6 +24,7 @@ namespace baton {
 
 struct RuntimeOptions {
   std::filesystem::path model;
+  std::vector<AdapterChoice> adapters = {};  // applied to it
   // To load, each as parse_unit() reads it, distinct: see make_request. Each is called what names_of() calls it.
   std::vector<std::string> units;
   uint32_t threads = 0;  // of a unit whose options say nothing; 0: the unit's choice

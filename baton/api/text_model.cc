@@ -163,8 +163,9 @@ tl::unexpected<Error> no_tokenizer(const TextModel& model) {
                                                   : "there is no tokenizer.json beside the weights; add it"));
 }
 
-Result<TextModel> load_text_model(const std::filesystem::path& path, uint64_t context, ModelUse use) {
-  BATON_TRY(auto model, load_model(path, context, use));
+Result<TextModel> load_text_model(const std::filesystem::path& path, uint64_t context, ModelUse use,
+                                  std::span<const AdapterChoice> adapters) {
+  BATON_TRY(auto model, load_model(path, context, use, adapters));
   TextModel text_model{std::move(model), std::nullopt, std::nullopt, {}, {}, {}, {}};
   std::set<int32_t> stops(text_model.model->spec.stop_ids.begin(), text_model.model->spec.stop_ids.end());
   const Container& container = *text_model.model->container;

@@ -4,8 +4,10 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
+#include "baton/model/adapter.h"
 #include "baton/model/model.h"
 #include "baton/text/chat_template.h"
 #include "baton/text/tokenizer.h"
@@ -25,10 +27,10 @@ struct TextModel {
 // What a user must do to use text with this model, when it has no tokenizer.
 tl::unexpected<Error> no_tokenizer(const TextModel& model);
 
-// Errors name the file and the field. The tokenizer must not have more ids than the model's vocabulary. `context`
-// and `use`: as load_model's.
+// Errors name the file and the field. The tokenizer must not have more ids than the model's vocabulary. `context`,
+// `use` and `adapters`: as load_model's.
 Result<TextModel> load_text_model(const std::filesystem::path& path, uint64_t context = 0,
-                                  ModelUse use = ModelUse::kText);
+                                  ModelUse use = ModelUse::kText, std::span<const AdapterChoice> adapters = {});
 
 // Where in a sequence a text lies: what continues one gets no BOS, whatever the tokenizer asks for. A prompt gets no
 // EOS in either place: it is not where its sequence ends.

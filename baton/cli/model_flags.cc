@@ -35,6 +35,9 @@ void ModelFlags::add_to(CLI::App& app) {
           "-m,--model", model,
           "model: a GGUF file, a Hugging Face folder, or OWNER/NAME:TYPE of `baton pull` (default: the bundled model)"),
       PathKind::kBundledModel);
+  app.add_option("--lora", lora,
+                 "LoRA adapter, a PEFT folder or a GGUF file, with its strength: PATH[=SCALE]; repeatable")
+      ->allow_extra_args(false);
   takes_name(app.add_option("--prefill", prefill_unit, "unit that prefills the prompt (default: the decode unit)"));
   takes_name(app.add_option("--decode", decode_unit,
                             "unit that decodes the answer (default: cpu); options behind a colon: cpu:threads=4 (baton "
@@ -107,6 +110,11 @@ Result<std::unique_ptr<Runtime>> ModelFlags::open(const EngineLimits& limits, co
   BATON_OK(check_file());
   RuntimeOptions options;
   options.model = model;
+  for (const std::string& text : lora) {
+    auto choice = parse_adapter(text);
+    if (!choice) return fail(std::move(choice).error().in("--lora"));
+    options.adapters.push_back(*std::move(choice));
+  }
   options.units = units_;
   options.threads = threads;
   options.limits = limits;

@@ -16,6 +16,7 @@ namespace baton::cli {
 // `model` empty: the bundled model.
 struct ModelFlags {
   std::string model;
+  std::vector<std::string> lora;  // "PATH[=SCALE]" each
   // As parse_unit() reads them; empty: the other one, or "cpu"; no via unit. Settled: what the runtime calls them.
   std::string prefill_unit, via_unit, decode_unit;
   std::string strategy;  // empty: by the units

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "baton/base/terminal.h"
+#include "baton/model/adapter.h"
 #include "baton/model/arch.h"
 #include "baton/model/container.h"
 #include "baton/model/model_builder.h"
@@ -59,7 +60,7 @@ void Model::release_pages() const {
 }
 
 Result<std::shared_ptr<const Model>> build_model(std::unique_ptr<const Container> container, uint64_t context,
-                                                 ModelUse use) {
+                                                 ModelUse use, std::span<const AdapterChoice> adapters) {
   const std::string file = container->path.string();
   const Architecture* architecture = architecture_of(*container);
   if (architecture == nullptr) {
@@ -75,7 +76,12 @@ Result<std::shared_ptr<const Model>> build_model(std::unique_ptr<const Container
   const auto context_max = static_cast<uint64_t>(model->spec.context_max);
   model->spec.rope_scaling.context = static_cast<int64_t>(context == 0 ? context_max : std::min(context, context_max));
   model->container = std::move(container);
-  ModelBuilder builder(*architecture, *model);
+  std::vector<Adapter> opened;
+  for (const AdapterChoice& choice : adapters) {
+    BATON_TRY(Adapter adapter, Adapter::open(choice));
+    opened.push_back(std::move(adapter));
+  }
+  ModelBuilder builder(*architecture, *model, opened);
   BATON_OK(architecture->build(builder));
   BATON_OK(builder.finish());
   Op& last = model->program.ops.back();
@@ -95,9 +101,10 @@ Result<std::shared_ptr<const Model>> build_model(std::unique_ptr<const Container
   return std::shared_ptr<const Model>(std::move(model));
 }
 
-Result<std::shared_ptr<const Model>> load_model(const std::filesystem::path& path, uint64_t context, ModelUse use) {
+Result<std::shared_ptr<const Model>> load_model(const std::filesystem::path& path, uint64_t context, ModelUse use,
+                                                std::span<const AdapterChoice> adapters) {
   BATON_TRY(Container container, open_container(path));
-  return build_model(std::make_unique<const Container>(std::move(container)), context, use);
+  return build_model(std::make_unique<const Container>(std::move(container)), context, use, adapters);
 }
 
 }  // namespace baton

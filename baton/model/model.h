@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +18,7 @@
 
 namespace baton {
 
+struct AdapterChoice;
 struct Container;
 
 enum class LayerKind : uint8_t { kFullAttention, kLinearAttention };
@@ -100,9 +102,12 @@ enum class ModelUse : uint8_t {
 // Errors name the file, the tensor or field and the remedy. NaN or infinite norm weights are refused, and so is what
 // the file has and nothing here reads (harmless.h). `context`: tokens a sequence will have at most, 0 for as many as
 // the model can: longrope files have two sets of frequencies. States of one set do not belong to a model of the other.
+// `adapters`: applied in this order, their ops beside the model's own (adapter.h).
 Result<std::shared_ptr<const Model>> load_model(const std::filesystem::path& path, uint64_t context = 0,
-                                                ModelUse use = ModelUse::kText);
+                                                ModelUse use = ModelUse::kText,
+                                                std::span<const AdapterChoice> adapters = {});
 Result<std::shared_ptr<const Model>> build_model(std::unique_ptr<const Container> container, uint64_t context = 0,
-                                                 ModelUse use = ModelUse::kText);
+                                                 ModelUse use = ModelUse::kText,
+                                                 std::span<const AdapterChoice> adapters = {});
 
 }  // namespace baton

@@ -47,8 +47,8 @@ std::vector<uint64_t> squeezed(const std::vector<uint64_t>& shape) {
 
 }  // namespace
 
-ModelBuilder::ModelBuilder(const Architecture& architecture, Model& model)
-    : architecture_(architecture), model_(model), container_(*model.container) {
+ModelBuilder::ModelBuilder(const Architecture& architecture, Model& model, std::span<const Adapter> adapters)
+    : architecture_(architecture), model_(model), container_(*model.container), adapters_(adapters) {
   if (container_.kind == ContainerKind::kGguf) return;
   naming_ = Naming::kHuggingFace;
   const auto embed = role_of("embed");
@@ -77,8 +77,6 @@ SlotId ModelBuilder::add_slot(const Slot& slot) {
   model_.program.slots.push_back(slot);
   return static_cast<SlotId>(model_.program.slots.size()) - 1;
 }
-
-void ModelBuilder::add_op(const Op& op) { model_.program.ops.push_back(op); }
 
 Result<const TensorRole*> ModelBuilder::role_of(std::string_view ours) const {
   for (const TensorRole& role : architecture_.roles) {
@@ -128,19 +126,25 @@ bool ModelBuilder::has_tensor(const std::string& source) const {
 
 Result<WeightId> ModelBuilder::weight(std::string_view ours, int32_t layer, int64_t rows, int64_t columns) {
   BATON_TRY(const TensorRole* role, role_of(ours));
-  const std::string source = source_name(*role, layer);
+  BATON_TRY(const WeightId id, add_weight(*role, layer, rows, columns));
+  if (role->rule == TensorRule::kMatrix) BATON_OK(find_adapters(*role, layer, id));
+  return id;
+}
+
+Result<WeightId> ModelBuilder::add_weight(const TensorRole& role, int32_t layer, int64_t rows, int64_t columns) {
+  const std::string source = source_name(role, layer);
   const TensorView* tensor = container_.find(source);
   const std::string file = container_.path.string();
-  if (role->rule == TensorRule::kMatrix && is_packed(container_, source)) {
+  if (role.rule == TensorRule::kMatrix && is_packed(container_, source)) {
     BATON_TRY(PackedWeight packed,
-              join_packed_weight(container_, source, with_layer(role->ours, layer), rows, columns, model_.owned));
+              join_packed_weight(container_, source, with_layer(role.ours, layer), rows, columns, model_.owned));
     used_.insert(packed.parts.begin(), packed.parts.end());
     model_.weights.push_back(std::move(packed.weight));
     return static_cast<WeightId>(model_.weights.size()) - 1;
   }
-  if (role->rule == TensorRule::kMatrix && is_mlx_quantized(container_, source)) {
+  if (role.rule == TensorRule::kMatrix && is_mlx_quantized(container_, source)) {
     BATON_TRY(Weight weight,
-              join_mlx_weight(container_, source, with_layer(role->ours, layer), rows, columns, model_.owned));
+              join_mlx_weight(container_, source, with_layer(role.ours, layer), rows, columns, model_.owned));
     const std::string module = source.substr(0, source.size() - std::string_view(".weight").size());
     for (const char* part : {".weight", ".scales", ".biases"}) used_.insert(module + part);
     model_.weights.push_back(std::move(weight));
@@ -159,15 +163,15 @@ Result<WeightId> ModelBuilder::weight(std::string_view ours, int32_t layer, int6
   }
   used_.insert(source);
   const std::vector<uint64_t> wanted =
-      rows == 1 && role->rule != TensorRule::kConv
+      rows == 1 && role.rule != TensorRule::kConv
           ? std::vector<uint64_t>{static_cast<uint64_t>(columns)}
           : std::vector<uint64_t>{static_cast<uint64_t>(rows), static_cast<uint64_t>(columns)};
   if (squeezed(tensor->shape) != squeezed(wanted)) {
     return fail(Code::kInvalidInput, fmt::format("{}: tensor '{}' has shape [{}], the configuration needs [{}]", file,
                                                  source, fmt::join(tensor->shape, ", "), fmt::join(wanted, ", ")));
   }
-  std::string name = with_layer(role->ours, layer);
-  if (role->rule != TensorRule::kMatrix) return add_converted(*role, *tensor, std::move(name), rows, columns);
+  std::string name = with_layer(role.ours, layer);
+  if (role.rule != TensorRule::kMatrix) return add_converted(role, *tensor, std::move(name), rows, columns);
   if (columns % format_of(tensor->dtype).block_elements != 0) {
     return fail(Code::kInvalidInput, fmt::format("{}: tensor '{}' has rows of {}, not a multiple of {}'s block", file,
                                                  source, columns, to_string(tensor->dtype)));
@@ -223,6 +227,14 @@ WeightId ModelBuilder::add_vector(std::string name, const std::vector<float>& va
 }
 
 Status ModelBuilder::finish() {
+  BATON_OK(check_adapters());
+  for (size_t i = 0; i < adapters_.size(); ++i) {  // for fingerprints: vectors count by their values
+    std::vector<float> digest;
+    for (int shift = 0; shift < 64; shift += 16)
+      digest.push_back(static_cast<float>(adapters_[i].digest() >> shift & 0xffff));
+    add_vector(fmt::format("lora{}", i), digest);
+    model_.notes.push_back(fmt::format("adapter {}: {} matrices", adapters_[i].file(), adapters_[i].pairs().size()));
+  }
   const auto& ops = model_.program.ops;
   if (ops.empty() || (ops.back().kind != OpKind::kHead && ops.back().kind != OpKind::kOutput)) {
     return fail(Code::kInternal, fmt::format("architecture {} built a program without an output", architecture_.name));

@@ -2,10 +2,14 @@
 // container's conventions, and collects registers, slots and ops. Errors name the file, the tensor and both shapes.
 #pragma once
 
+#include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_set>
+#include <utility>
 
+#include "baton/model/adapter.h"
 #include "baton/model/arch.h"
 #include "baton/model/container.h"
 
@@ -13,14 +17,15 @@ namespace baton {
 
 class ModelBuilder {
  public:
-  // `model.spec` is validated; `model.container` is set.
-  ModelBuilder(const Architecture& architecture, Model& model);
+  // `model.spec` is validated; `model.container` is set. `adapters` outlive the builder.
+  ModelBuilder(const Architecture& architecture, Model& model, std::span<const Adapter> adapters = {});
 
   const ModelSpec& spec() const { return model_.spec; }
   const Container& container() const { return container_; }
 
   RegisterId add_register(std::string name, int32_t width);
   SlotId add_slot(const Slot& slot);
+  // A linear op whose matrix has adapters is followed by theirs.
   void add_op(const Op& op);
 
   // The weight of a role ("layers.{}.attn.q"), with its shape checked: [rows, columns]; vectors have one row.
@@ -50,6 +55,11 @@ class ModelBuilder {
   Result<const TensorRole*> role_of(std::string_view ours) const;
   bool has_tensor(const std::string& source) const;  // quantized or not
   std::string source_name(const TensorRole& role, int32_t layer) const;
+  Result<WeightId> add_weight(const TensorRole& role, int32_t layer, int64_t rows, int64_t columns);
+  Status find_adapters(const TensorRole& role, int32_t layer, WeightId id);
+  WeightId add_adapter_matrix(std::string name, const std::vector<float>& values, int64_t rows, int64_t columns);
+  RegisterId adapter_register(int32_t width, bool narrow);
+  Status check_adapters() const;
   Result<WeightId> add_converted(const TensorRole& role, const TensorView& tensor, std::string name, int64_t rows,
                                  int64_t columns);
 
@@ -59,6 +69,14 @@ class ModelBuilder {
   Naming naming_ = Naming::kGguf;
   std::string prefix_;
   std::unordered_set<std::string> used_;
+  std::span<const Adapter> adapters_;
+  struct AdapterUse {
+    const Adapter::Pair* pair;
+    WeightId a, b;
+    bool applied;  // by an op
+  };
+  std::multimap<WeightId, AdapterUse> adapters_of_;  // by the matrix
+  std::map<std::pair<int32_t, bool>, RegisterId> adapter_registers_;
 };
 
 }  // namespace baton
