@@ -15,10 +15,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kConfigBytesMax = 4 << 20;
+constexpr size_t kAdapterConfigBytesMax = 4 << 20;
 constexpr int32_t kRankMax = 1 << 16;
 
-std::string with_layer(std::string_view pattern, int32_t layer) {
+std::string layer_name(std::string_view pattern, int32_t layer) {
   std::string name(pattern);
   if (const size_t at = name.find("{}"); at != std::string::npos) name.replace(at, 2, std::to_string(layer));
   return name;
@@ -100,7 +100,7 @@ Status Adapter::read_peft(const AdapterChoice& choice) {
         Code::kNotFound,
         fmt::format("{}: no adapter_config.json in it: a PEFT folder or a GGUF adapter is needed", folder.string()));
   }
-  BATON_TRY(const Json json, read_json_object(config_file, kConfigBytesMax));
+  BATON_TRY(const Json json, read_json_object(config_file, kAdapterConfigBytesMax));
   const ConfigReader config(json, config_file.string());
   BATON_OK(check_peft(config, config_file.string()));
   BATON_TRY(const int32_t rank, config.integer("r", 1, kRankMax, 8));
@@ -176,10 +176,10 @@ Status Adapter::add_pairs(const Container& container, float scale, std::string_v
 }
 
 Result<const Adapter::Pair*> Adapter::find(const TensorRole& role, int32_t layer, bool model_is_gguf) const {
-  std::string name = with_layer(is_gguf_ ? role.gguf : role.hugging_face, layer);
-  constexpr std::string_view kWeight = ".weight";
-  if (!is_gguf_ && name.ends_with(kWeight))
-    name = tail_of(std::string_view(name).substr(0, name.size() - kWeight.size()));
+  std::string name = layer_name(is_gguf_ ? role.gguf : role.hugging_face, layer);
+  constexpr std::string_view kWeightEnd = ".weight";
+  if (!is_gguf_ && name.ends_with(kWeightEnd))
+    name = tail_of(std::string_view(name).substr(0, name.size() - kWeightEnd.size()));
   const auto found = index_.find(name);
   if (found == index_.end()) return nullptr;
   if (is_gguf_ != model_is_gguf && role.order != GgufOrder::kSame) {

@@ -25,7 +25,7 @@ int bits_of(int64_t codes, uint64_t words) {
   return 0;
 }
 
-std::vector<float> transposed(const std::vector<float>& from, int64_t rows, int64_t columns) {
+std::vector<float> turned_scales(const std::vector<float>& from, int64_t rows, int64_t columns) {
   std::vector<float> to(from.size());
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t c = 0; c < columns; ++c)
@@ -60,7 +60,7 @@ Result<std::vector<int32_t>> read_order(const PackedParts& parts, std::string_vi
   return group_of;
 }
 
-uint64_t dim(const RawView& view, size_t i) { return i < view.shape.size() ? view.shape[i] : 0; }
+uint64_t length_of(const RawView& view, size_t i) { return i < view.shape.size() ? view.shape[i] : 0; }
 
 // The tensors that GPTQ and AWQ share: scales [groups][rows].
 Status read_scales(const PackedParts& parts, PackedIntegers& to) {
@@ -68,7 +68,7 @@ Status read_scales(const PackedParts& parts, PackedIntegers& to) {
   to.groups = scales == nullptr || scales->shape.size() != 2 ? 1 : static_cast<int64_t>(scales->shape[0]);
   BATON_OK(check_groups(parts, "scales", to.groups));
   BATON_TRY(const std::vector<float> values, parts.floats("scales", {to.groups, parts.rows}));
-  to.scales = transposed(values, parts.rows, to.groups);
+  to.scales = turned_scales(values, parts.rows, to.groups);
   to.zeros.resize(to.scales.size());
   return {};
 }
@@ -81,10 +81,10 @@ Result<PackedIntegers> read_gptq(const PackedParts& parts) {
   PackedIntegers made;
   const int64_t rows = parts.rows, columns = parts.columns;
   const RawView* any = parts.raw("qweight");
-  made.bits = bits_of(columns, dim(*any, 0));
+  made.bits = bits_of(columns, length_of(*any, 0));
   if (made.bits == 0 || made.bits == 5 || made.bits == 6) {
     return parts.unsupported("qweight", fmt::format("has {} words for {} columns; GPTQ of 2, 3, 4 or 8 bits is read",
-                                                    dim(*any, 0), columns));
+                                                    length_of(*any, 0), columns));
   }
   BATON_TRY(const RawView* codes, parts.raw("qweight", "I32", {words_of(columns, made.bits), rows}));
   BATON_OK(read_scales(parts, made));
@@ -152,11 +152,11 @@ Result<PackedIntegers> read_compressed_tensors(const PackedParts& parts) {
   BATON_OK(check_groups(parts, "weight_scale", made.groups));
   BATON_TRY(made.scales, parts.floats("weight_scale", {one ? 1 : rows, made.groups}));
   if (one) made.scales.assign(static_cast<size_t>(rows), made.scales[0]);
-  made.bits = packed == nullptr ? 8 : bits_of(columns, dim(*packed, 1));
+  made.bits = packed == nullptr ? 8 : bits_of(columns, length_of(*packed, 1));
   if (made.bits == 0) {
     return parts.unsupported(
         "weight_packed",
-        fmt::format("has {} words for {} columns; 2, 3, 4, 5, 6 or 8 bits are read", dim(*packed, 1), columns));
+        fmt::format("has {} words for {} columns; 2, 3, 4, 5, 6 or 8 bits are read", length_of(*packed, 1), columns));
   }
   const int32_t middle = 1 << (made.bits - 1);
   made.zeros.assign(made.scales.size(), middle);

@@ -9,27 +9,27 @@
 namespace baton {
 namespace {
 
-constexpr std::string_view kWeight = ".weight";
+constexpr std::string_view kWeightEnd = ".weight";
 
-enum class Kind : uint8_t { kNone, kGptqOrAwq, kIntegers, kF8, kNvfp4, kGgufNvfp4 };
+enum class PackedKind : uint8_t { kNone, kGptqOrAwq, kIntegers, kF8, kNvfp4, kGgufNvfp4 };
 
-Kind kind_of(const Container& container, std::string_view source) {
-  if (!source.ends_with(kWeight)) return Kind::kNone;
+PackedKind packed_kind(const Container& container, std::string_view source) {
+  if (!source.ends_with(kWeightEnd)) return PackedKind::kNone;
   const PackedParts parts(container, source, 0, 0);
   if (container.kind == ContainerKind::kGguf) {
     const TensorView* weight = container.find(source);
     const bool scaled = weight != nullptr && weight->dtype == DType::kNVFP4 && parts.numbers("scale") != nullptr;
-    return scaled ? Kind::kGgufNvfp4 : Kind::kNone;
+    return scaled ? PackedKind::kGgufNvfp4 : PackedKind::kNone;
   }
-  if (parts.raw("qweight") != nullptr) return Kind::kGptqOrAwq;
+  if (parts.raw("qweight") != nullptr) return PackedKind::kGptqOrAwq;
   if (const RawView* packed = parts.raw("weight_packed")) {
-    return packed->type == "U8" ? Kind::kNvfp4 : Kind::kIntegers;
+    return packed->type == "U8" ? PackedKind::kNvfp4 : PackedKind::kIntegers;
   }
   const RawView* weight = parts.raw("weight");
-  if (weight == nullptr) return Kind::kNone;
-  if (weight->type == "F8_E4M3") return Kind::kF8;
-  if (weight->type == "I8") return Kind::kIntegers;
-  return weight->type == "U8" && parts.raw("weight_scale") != nullptr ? Kind::kNvfp4 : Kind::kNone;
+  if (weight == nullptr) return PackedKind::kNone;
+  if (weight->type == "F8_E4M3") return PackedKind::kF8;
+  if (weight->type == "I8") return PackedKind::kIntegers;
+  return weight->type == "U8" && parts.raw("weight_scale") != nullptr ? PackedKind::kNvfp4 : PackedKind::kNone;
 }
 
 // A matrix of a format, to be written.
@@ -207,11 +207,11 @@ Result<Blocks> make_scaled_nvfp4(const PackedParts& parts) {
   return made;
 }
 
-Result<Blocks> make(Kind kind, const PackedParts& parts) {
-  if (kind == Kind::kF8) return make_f8(parts);
-  if (kind == Kind::kNvfp4) return make_nvfp4(parts);
-  if (kind == Kind::kGgufNvfp4) return make_scaled_nvfp4(parts);
-  if (kind == Kind::kIntegers) {
+Result<Blocks> make_packed(PackedKind kind, const PackedParts& parts) {
+  if (kind == PackedKind::kF8) return make_f8(parts);
+  if (kind == PackedKind::kNvfp4) return make_nvfp4(parts);
+  if (kind == PackedKind::kGgufNvfp4) return make_scaled_nvfp4(parts);
+  if (kind == PackedKind::kIntegers) {
     BATON_TRY(const PackedIntegers integers, read_compressed_tensors(parts));
     return make_blocks(integers, parts.rows, parts.columns);
   }
@@ -228,14 +228,14 @@ Result<Blocks> make(Kind kind, const PackedParts& parts) {
 }  // namespace
 
 bool is_packed(const Container& container, std::string_view source) {
-  return kind_of(container, source) != Kind::kNone;
+  return packed_kind(container, source) != PackedKind::kNone;
 }
 
 Result<PackedWeight> join_packed_weight(const Container& container, std::string_view source, std::string name,
                                         int64_t rows, int64_t columns,
                                         std::vector<std::unique_ptr<std::byte[]>>& owned) {
   const PackedParts parts(container, source, rows, columns);
-  BATON_TRY(Blocks made, make(kind_of(container, source), parts));
+  BATON_TRY(Blocks made, make_packed(packed_kind(container, source), parts));
   PackedWeight packed;
   packed.weight = {std::move(name), made.dtype, rows, columns, made.memory.get(), made.bytes, std::string(source)};
   packed.parts = parts.present();
