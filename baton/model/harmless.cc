@@ -96,6 +96,7 @@ std::string_view harmless_tensor(std::string_view name) {
   if (name.ends_with("rotary_emb.inv_freq") || name.ends_with("attn_rot_embd.weight") || name.ends_with("position_ids"))
     return "tables that the configuration implies";
   if (name.starts_with("v_head.")) return "value head of training";
+  if (name.ends_with(".input_scale") || name.ends_with(".input_global_scale")) return "scales of activations";
   return {};
 }
 
