@@ -1,6 +1,8 @@
 // GPTQ, AWQ and compressed-tensors: where codes, scales and zero points lie.
 #include "baton/model/packed_integers.h"
 
+#include "baton/model/container_text.h"
+
 namespace baton {
 namespace {
 
@@ -86,6 +88,11 @@ Result<PackedIntegers> read_gptq(const PackedParts& parts) {
     return parts.unsupported("qweight", fmt::format("has {} words for {} columns; GPTQ of 2, 3, 4 or 8 bits is read",
                                                     length_of(*any, 0), columns));
   }
+  const Json* const config = parts.config();
+  if (config != nullptr && config->contains("bits") && config->at("bits") != made.bits) {
+    return parts.refuse("qweight", fmt::format("has words for {} bits, but quantization_config.bits is {}", made.bits,
+                                               shown(config->at("bits").dump())));
+  }
   BATON_TRY(const RawView* codes, parts.raw("qweight", "I32", {words_of(columns, made.bits), rows}));
   BATON_OK(read_scales(parts, made));
   BATON_TRY(const RawView* zeros, parts.raw("qzeros", "I32", {made.groups, words_of(rows, made.bits)}));
@@ -139,16 +146,28 @@ Result<PackedIntegers> read_awq(const PackedParts& parts) {
   return made;
 }
 
+// The words alone could be of twice as many columns of half the bits.
+Status check_weight_shape(const PackedParts& parts) {
+  if (parts.raw("weight_shape") == nullptr) return {};
+  BATON_TRY(const RawView* shape, parts.raw("weight_shape", "I64", {2}));
+  const auto rows = load_as<int64_t>(shape->data.data()), columns = load_as<int64_t>(shape->data.data() + 8);
+  if (rows == parts.rows && columns == parts.columns) return {};
+  return parts.refuse("weight_shape", fmt::format("says {} rows of {}, the model needs {} of {}", rows, columns,
+                                                  parts.rows, parts.columns));
+}
+
 // weight_packed: a row is a stream, [rows][words], of codes that count from -2^(bits - 1); weight_zero_point: those of
 // a group down its column, [words][groups]. Of I8, `weight` has the codes as they are, weight_zero_point too.
 Result<PackedIntegers> read_compressed_tensors(const PackedParts& parts) {
   PackedIntegers made;
   const int64_t rows = parts.rows, columns = parts.columns;
+  BATON_OK(check_weight_shape(parts));
   const RawView* packed = parts.raw("weight_packed");
   const TensorView* scales = parts.numbers("weight_scale");
   const size_t count = scales == nullptr ? 0 : scales->elements();
   const bool one = count == 1;
-  made.groups = one || count % static_cast<size_t>(rows) != 0 ? 1 : static_cast<int64_t>(count) / rows;
+  const bool by_row = count >= static_cast<size_t>(rows) && count % static_cast<size_t>(rows) == 0;
+  made.groups = one || !by_row ? 1 : static_cast<int64_t>(count) / rows;
   BATON_OK(check_groups(parts, "weight_scale", made.groups));
   BATON_TRY(made.scales, parts.floats("weight_scale", {one ? 1 : rows, made.groups}));
   if (one) made.scales.assign(static_cast<size_t>(rows), made.scales[0]);

@@ -116,8 +116,10 @@ TEST(PackedWeights, WrongShapesAndMethodsAreRefusedByName) {
   expect_refused(R"({"quant_method": "awq", "version": "gemv"})", "awq", kRows, kColumns, "layout 'gemv'");
   expect_refused(kGptq, "gptq4", 2 * kRows, kColumns, "gptq4.qweight");
   expect_refused(kGptq, "gptq4", kRows, 100, "words for 100 columns");
-  expect_refused(kNothing, "ct4", kRows, 2 * kColumns, "ct4.");
-  expect_refused(kNothing, "ct4", kRows + 1, kColumns, "ct4.weight_scale");
+  expect_refused(kNothing, "ct4", kRows, 2 * kColumns, "ct4.weight_shape");
+  expect_refused(R"({"quant_method": "gptq", "bits": 4})", "gptq4", kRows, 2 * kColumns,
+                 "quantization_config.bits is 4");
+  expect_refused(kNothing, "int8", kRows + 1, kColumns, "int8.weight_scale");
   expect_refused(kBlocks, "f8_blocks", kRows, 2 * kColumns, "f8_blocks.weight'");
   expect_refused(R"({"weight_block_size": [3, 32]})", "f8_blocks", kRows, kColumns, "f8_blocks.weight_scale_inv");
   expect_refused(kNothing, "nvfp4_packed", kRows, 96, "multiple of 64");
