@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <optional>
 
 #include "baton/api/units.h"
 #include "tests/support/golden.h"
@@ -98,22 +99,40 @@ std::vector<std::string> other_units() {
 INSTANTIATE_TEST_SUITE_P(Units, Conformance, testing::ValuesIn(other_units()),
                          [](const auto& item) { return test_name(item.param); });
 
+// A kind, or one with a trait.
+struct TestedOp {
+  OpKind kind;
+  std::optional<OpTrait> trait = {};
+
+  OpModel model(DType dtype, Random& random) const {
+    return trait ? make_trait_model(*trait, random) : make_op_model(kind, dtype, random);
+  }
+  uint64_t seed() const { return static_cast<uint64_t>(kind) * 31 + (trait ? 7 + static_cast<uint64_t>(*trait) : 0); }
+};
+
+std::vector<TestedOp> ops_of(const Caps& caps) {
+  std::vector<TestedOp> all;
+  for (const OpKind kind : caps.ops) all.push_back({kind});
+  for (const OpTrait trait : caps.traits) all.push_back({kind_of(trait), trait});
+  return all;
+}
+
 TEST_P(Conformance, EveryOpAgainstRef) {
   auto ref = create_unit("ref");
   auto unit = create_unit(GetParam());
   ASSERT_TRUE(ref && unit);
-  for (const OpKind kind : (*unit)->caps().ops) {
+  for (const TestedOp& tested : ops_of((*unit)->caps())) {
+    const OpKind kind = tested.kind;
     std::vector<DType> types = {DType::kF32};
-    if (kind == OpKind::kEmbed || kind == OpKind::kLinear || kind == OpKind::kHead) {
+    if (!tested.trait && (kind == OpKind::kEmbed || kind == OpKind::kLinear || kind == OpKind::kHead)) {
       types.clear();
       for (const Format& format : formats()) types.push_back(format.dtype);
     }
     const int rounds = types.size() > 1 ? scaled(12, 3) : scaled(30, 4);
     for (const DType dtype : types) {
       for (int round = 0; round < rounds; ++round) {
-        Random random(static_cast<uint64_t>(round) * 1000 + static_cast<uint64_t>(kind) * 31 +
-                      static_cast<uint64_t>(dtype));
-        const OpModel op = make_op_model(kind, dtype, random);
+        Random random(static_cast<uint64_t>(round) * 1000 + tested.seed() + static_cast<uint64_t>(dtype));
+        const OpModel op = tested.model(dtype, random);
         const size_t first = 1 + random.below(round % 3 == 0 ? 140 : 20), second = 1 + random.below(9);
         std::vector<int32_t> ids(first + second + 3);
         for (int32_t& id : ids) id = static_cast<int32_t>(random.below(37));
@@ -139,9 +158,12 @@ TEST_P(Conformance, EveryOpAgainstRef) {
 TEST_P(Conformance, BatchedDecodeEqualsSingle) {
   auto unit = create_unit(GetParam());
   ASSERT_TRUE(unit);
-  for (const OpKind kind : {OpKind::kLinear, OpKind::kAttend, OpKind::kDeltaRule, OpKind::kCausalConv}) {
-    Random random(77 + static_cast<uint64_t>(kind));
-    const OpModel op = make_op_model(kind, DType::kF32, random);
+  for (const TestedOp& tested : ops_of((*unit)->caps())) {
+    const OpKind kind = tested.kind;
+    const bool looks_back = kind == OpKind::kAttend || kind == OpKind::kDeltaRule || kind == OpKind::kCausalConv;
+    if (!looks_back && kind != OpKind::kLinear) continue;
+    Random random(77 + tested.seed());
+    const OpModel op = tested.model(DType::kF32, random);
     auto executor = (*unit)->load(op.model, 2);
     ASSERT_TRUE(executor);
     const size_t vocab = op.model->program.vocab;
@@ -173,9 +195,12 @@ TEST_P(Conformance, BatchedPrefillEqualsSingle) {
   auto unit = create_unit(GetParam());
   ASSERT_TRUE(unit);
   const size_t counts[] = {1, 2, 7, 33, 12};
-  for (const OpKind kind : {OpKind::kLinear, OpKind::kAttend, OpKind::kDeltaRule, OpKind::kCausalConv}) {
-    Random random(78 + static_cast<uint64_t>(kind));
-    const OpModel op = make_op_model(kind, DType::kF32, random);
+  for (const TestedOp& tested : ops_of((*unit)->caps())) {
+    const OpKind kind = tested.kind;
+    const bool looks_back = kind == OpKind::kAttend || kind == OpKind::kDeltaRule || kind == OpKind::kCausalConv;
+    if (!looks_back && kind != OpKind::kLinear) continue;
+    Random random(78 + tested.seed());
+    const OpModel op = tested.model(DType::kF32, random);
     auto executor = (*unit)->load(op.model, 2);
     ASSERT_TRUE(executor);
     const size_t vocab = op.model->program.vocab;

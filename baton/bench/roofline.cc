@@ -23,8 +23,9 @@ StepBytes decode_step_bytes(const Model& model, uint32_t sequences, uint64_t dep
     if (host::is_matrix_op(op)) {
       bytes.weights += matrix_bytes_of(model.weights[static_cast<size_t>(op.weights[Op::kMatrix])]);
     } else if (op.kind == OpKind::kAttend) {
+      const uint64_t seen = op.window == 0 ? depth : std::min<uint64_t>(depth, static_cast<uint64_t>(op.window));
       bytes.state +=
-          sequences * depth * 2 * static_cast<uint64_t>(op.kv_heads) * static_cast<uint64_t>(op.width) * kKeyBytes;
+          sequences * seen * 2 * static_cast<uint64_t>(op.kv_heads) * static_cast<uint64_t>(op.width) * kKeyBytes;
     } else if (op.kind == OpKind::kDeltaRule) {
       bytes.state += sequences * static_cast<uint64_t>(op.heads) * static_cast<uint64_t>(op.key_dim) *
                      static_cast<uint64_t>(op.value_dim) * sizeof(float);

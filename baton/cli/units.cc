@@ -68,7 +68,8 @@ int list_units(const UnitsFlags& flags) {
       continue;
     }
     const Caps& caps = (*unit)->caps();
-    const auto ops = names(caps.ops, [](OpKind kind) { return to_string(kind); });
+    auto ops = names(caps.ops, [](OpKind kind) { return to_string(kind); });
+    for (const OpTrait trait : caps.traits) ops.emplace_back(to_string(trait));
     const auto types = names(caps.native_formats, [](DType dtype) { return to_string(dtype); });
     item["reason"] = nullptr;
     item["kv_type"] = to_string(caps.kv_type);

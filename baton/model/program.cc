@@ -47,8 +47,37 @@ std::string_view to_string(OpKind kind) {
       return "gelu";
     case OpKind::kOutput:
       return "output";
+    case OpKind::kGeGlu:
+      return "geglu";
+    case OpKind::kScale:
+      return "scale";
   }
   return "unknown";
+}
+
+std::string_view to_string(OpTrait trait) {
+  static constexpr std::string_view kWords[] = {"attend.window", "attend.cap", "head.cap"};
+  return kWords[static_cast<size_t>(trait)];
+}
+
+bool Op::has(OpTrait trait) const {
+  switch (trait) {
+    case OpTrait::kWindow:
+      return kind == OpKind::kAttend && window != 0;
+    case OpTrait::kScoreCap:
+      return kind == OpKind::kAttend && cap != 0;
+    case OpTrait::kLogitCap:
+      return kind == OpKind::kHead && cap != 0;
+  }
+  return false;
+}
+
+std::vector<OpTrait> traits_of(const Op& op) {
+  std::vector<OpTrait> traits;
+  for (const OpTrait trait : {OpTrait::kWindow, OpTrait::kScoreCap, OpTrait::kLogitCap}) {
+    if (op.has(trait)) traits.push_back(trait);
+  }
+  return traits;
 }
 
 std::string_view to_string(SlotKind kind) {
@@ -82,9 +111,16 @@ std::string details(const Op& op) {
                          op.rope_magnitude != 1 ? fmt::format(" magnitude={:g}", op.rope_magnitude) : "");
     case OpKind::kAttend:
     case OpKind::kAttendAll:
-      return fmt::format("heads={} kv_heads={} head_dim={} scale={:g}", op.heads, op.kv_heads, op.width, op.scale);
+      return fmt::format("heads={} kv_heads={} head_dim={} scale={:g}{}{}", op.heads, op.kv_heads, op.width, op.scale,
+                         op.window != 0 ? fmt::format(" window={}", op.window) : "",
+                         op.cap != 0 ? fmt::format(" cap={:g}", op.cap) : "");
     case OpKind::kGelu:
+    case OpKind::kGeGlu:
       return op.gelu == Gelu::kErf ? "erf" : "tanh";
+    case OpKind::kScale:
+      return fmt::format("scale={:g}", op.scale);
+    case OpKind::kHead:
+      return op.cap != 0 ? fmt::format("cap={:g}", op.cap) : "";
     case OpKind::kCausalConv:
       return fmt::format("taps={}", op.taps);
     case OpKind::kDeltaRule:

@@ -27,7 +27,7 @@ enum class OpKind : uint8_t {
   // rotary) / factors[i] (1 without factors), m = rope_magnitude (Su et al. 2021, arXiv:2104.09864).
   kRope,
   kAttend,       // append k, v to the slots; out = softmax(scale q k^T, causal) v; head h reads kv head h / (heads /
-                 // kv_heads)
+                 // kv_heads). What is beyond a window stays in the slots
   kSigmoidGate,  // out = x * sigmoid(y)
   kCausalConv,   // out = silu(sum_j W[c, j] * x[t - taps + 1 + j, c]); the slot keeps the last taps - 1 columns of x
   kDeltaRule,    // gated delta rule; see DeltaRule below
@@ -43,8 +43,19 @@ enum class OpKind : uint8_t {
                // nothing; heads as in kAttend
   kGelu,       // out = x Phi(x), Phi exact or by tanh, in place allowed (Hendrycks and Gimpel, arXiv:1606.08415)
   kOutput,     // the row of outputs is x itself, output_width values: of models that give vectors, not logits
+  kGeGlu,      // out = gelu(x) * y, gelu as in kGelu
+  kScale,      // out = scale x, in place allowed
 };
 std::string_view to_string(OpKind kind);
+
+// What an op does beside what its kind says. A unit has each or not (Caps::traits): without it the answer would be
+// another one.
+enum class OpTrait : uint8_t {
+  kWindow,    // kAttend with a window: a token at position p sees positions above p - window and up to p
+  kScoreCap,  // kAttend with a cap: scores s are cap tanh(s / cap) before the softmax
+  kLogitCap,  // kHead with a cap: logits l are cap tanh(l / cap)
+};
+std::string_view to_string(OpTrait trait);  // "attend.window"
 
 enum class RopePairing : uint8_t {
   kHalf,      // (i, i + rotary / 2): Hugging Face and MLX files, GGUF qwen35 ("NEOX")
@@ -99,13 +110,19 @@ struct Op {
   int32_t key_dim = 0, value_dim = 0;  // kDeltaRule
   int32_t taps = 0;                    // kCausalConv: kernel length, the current token included
   float eps = 0;                       // norms; kDeltaRule: 1e-6 of the l2 norm
-  float scale = 0;                     // kAttend, kAttendAll
+  float scale = 0;                     // kAttend, kAttendAll, kScale
   float rope_theta = 0;
   RopePairing pairing = RopePairing::kHalf;
   HeadMap head_map = HeadMap::kGrouped;
   float rope_magnitude = 1;  // kRope: the turned values are that much longer (yarn, longrope)
   Gelu gelu = Gelu::kErf;
+  int32_t window = 0;  // kAttend: tokens seen, the token's own included; 0: all
+  float cap = 0;       // kAttend, kHead; 0: none
+
+  bool has(OpTrait trait) const;
 };
+// Of an op, in the order of OpTrait.
+std::vector<OpTrait> traits_of(const Op& op);
 
 struct Register {
   std::string name;  // for printing

@@ -38,10 +38,16 @@ Status check_program(std::string_view unit, const Caps& caps, const Program& pro
   }
   for (size_t i = 0; i < program.ops.size(); ++i) {
     const Op& op = program.ops[i];
-    if (std::find(caps.ops.begin(), caps.ops.end(), op.kind) != caps.ops.end()) continue;
-    return fail(Code::kUnsupported,
-                fmt::format("{}: this unit has no op {} (op {} of the model{}); run it on another", unit,
-                            to_string(op.kind), i, op.layer < 0 ? "" : fmt::format(", layer {}", op.layer)));
+    const auto refuse = [&](std::string_view what) {
+      return fail(Code::kUnsupported,
+                  fmt::format("{}: this unit has no op {} (op {} of the model{}); run it on another", unit, what, i,
+                              op.layer < 0 ? "" : fmt::format(", layer {}", op.layer)));
+    };
+    if (std::find(caps.ops.begin(), caps.ops.end(), op.kind) == caps.ops.end()) return refuse(to_string(op.kind));
+    for (const OpTrait trait : traits_of(op)) {
+      if (std::find(caps.traits.begin(), caps.traits.end(), trait) == caps.traits.end())
+        return refuse(to_string(trait));
+    }
   }
   return {};
 }

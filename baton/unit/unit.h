@@ -44,6 +44,7 @@ struct LogitTolerance {
 // What a unit can do: facts for planning, listing and conformance tests.
 struct Caps {
   std::vector<OpKind> ops;            // one by one: a Program with any other is refused at load
+  std::vector<OpTrait> traits;        // of these ops, likewise
   std::vector<DType> native_formats;  // weights used as stored; others are decoded at load
   DType kv_type = DType::kF32;        // of keys and values in its states
   // Narrowest type of inputs, weights and results of its matrix products: how far it may be from `ref`, op by op.
@@ -71,8 +72,8 @@ struct Caps {
 };
 // The same for every format.
 std::vector<LogitTolerance> equal_tolerances(float largest);
-// kUnsupported: a Program that must not be cut, on a unit that does; or an op that is not among `caps.ops`, the first
-// of them named by kind, index and layer.
+// kUnsupported: a Program that must not be cut, on a unit that does; or an op that is not among `caps.ops` or has a
+// trait that is not among `caps.traits`, the first of them named by kind or trait, index and layer.
 Status check_program(std::string_view unit, const Caps& caps, const Program& program);
 
 // An id that was drawn from a row of outputs, and when.

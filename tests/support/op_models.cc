@@ -74,10 +74,11 @@ class Maker {
     return linear.out;
   }
   // logits = W x; the identity unless a type is under test.
-  void head(RegisterId x, DType dtype = DType::kF32, bool identity = true) {
+  void head(RegisterId x, DType dtype = DType::kF32, bool identity = true, float cap = 0) {
     const int32_t width = model_->program.registers[x].width;
     Op head{.kind = OpKind::kHead};
     head.x = x;
+    head.cap = cap;
     const int32_t vocab = std::max(width, kVocab);
     if (identity) {
       std::vector<float> eye(static_cast<size_t>(vocab) * width, 0.0f);
@@ -113,7 +114,7 @@ class Maker {
   std::shared_ptr<Model> model_ = std::make_shared<Model>();
 };
 
-OpModel make_attend(Maker& make) {
+OpModel make_attend(Maker& make, bool window = false, bool cap = false) {
   const int32_t kv_heads = make.between(1, 3), group = make.between(1, 4), width = 2 * make.between(2, 40);
   const RegisterId x = make.input(24);
   Op op{.kind = OpKind::kAttend, .layer = 0};
@@ -127,9 +128,13 @@ OpModel make_attend(Maker& make) {
   op.kv_heads = kv_heads;
   op.width = width;
   op.scale = 1.0f / std::sqrt(static_cast<float>(width));
+  // Short ones, around a tile of 64 keys, and some that see all.
+  if (window) op.window = make.between(0, 2) == 0 ? make.between(60, 70) : make.between(1, 40);
+  if (cap) op.cap = make.between(0, 1) == 0 ? 50.0f : 0.7f;
   make.op(op);
   make.head(op.out);
-  return make.finish(fmt::format("attend kv_heads={} group={} head_dim={}", kv_heads, group, width));
+  return make.finish(fmt::format("attend kv_heads={} group={} head_dim={} window={} cap={}", kv_heads, group, width,
+                                 op.window, op.cap));
 }
 
 OpModel make_attend_all(Maker& make) {
@@ -159,6 +164,17 @@ OpModel make_position(Maker& make) {
   make.op(op);
   make.head(op.out);
   return make.finish(fmt::format("position width={}", width));
+}
+
+OpModel make_scale(Maker& make) {
+  const int32_t width = make.between(1, 200);
+  Op op{.kind = OpKind::kScale, .layer = 0};
+  op.x = make.linear(make.input(24), width);
+  op.scale = make.between(0, 1) == 0 ? 0.22f : -12.0f;
+  op.out = make.between(0, 1) == 0 ? op.x : make.reg(width);
+  make.op(op);
+  make.head(op.out);
+  return make.finish(fmt::format("scale {} width={}", op.scale, width));
 }
 
 OpModel make_gelu(Maker& make) {
@@ -272,10 +288,11 @@ OpModel make_binary(Maker& make, OpKind kind) {
   Op op{.kind = kind, .layer = 0};
   op.x = make.linear(x, width);
   op.y = make.linear(x, width);
+  if (kind == OpKind::kGeGlu && make.between(0, 1) == 0) op.gelu = Gelu::kTanh;
   op.out = make.between(0, 1) == 0 ? op.x : make.reg(width);
   make.op(op);
   make.head(op.out);
-  return make.finish(fmt::format("{} width={}", to_string(kind), width));
+  return make.finish(fmt::format("{} width={} gelu={}", to_string(kind), width, static_cast<int>(op.gelu)));
 }
 
 OpModel make_bias(Maker& make) {
@@ -327,6 +344,7 @@ OpModel make_op_model(OpKind kind, DType dtype, Random& random) {
       return make_delta(make);
     case OpKind::kSigmoidGate:
     case OpKind::kSwiGlu:
+    case OpKind::kGeGlu:
     case OpKind::kAdd:
       return make_binary(make, kind);
     case OpKind::kBias:
@@ -339,8 +357,21 @@ OpModel make_op_model(OpKind kind, DType dtype, Random& random) {
       return make_gelu(make);
     case OpKind::kOutput:
       return make_output(make);
+    case OpKind::kScale:
+      return make_scale(make);
   }
   BATON_CHECK(false);
 }
+
+OpModel make_trait_model(OpTrait trait, Random& random) {
+  Maker make(random);
+  if (trait != OpTrait::kLogitCap) return make_attend(make, trait == OpTrait::kWindow, trait == OpTrait::kScoreCap);
+  const int32_t width = make.between(1, 150);
+  const float cap = make.between(0, 1) == 0 ? 30.0f : 0.9f;
+  make.head(make.input(width), DType::kF32, false, cap);
+  return make.finish(fmt::format("head width={} cap={}", width, cap));
+}
+
+OpKind kind_of(OpTrait trait) { return trait == OpTrait::kLogitCap ? OpKind::kHead : OpKind::kAttend; }
 
 }  // namespace baton::test

@@ -18,7 +18,9 @@ class AneUnit final : public Unit {
     caps_.ops = {OpKind::kEmbed,    OpKind::kRmsNorm,     OpKind::kLinear,     OpKind::kSplitPairs, OpKind::kRope,
                  OpKind::kAttend,   OpKind::kSigmoidGate, OpKind::kCausalConv, OpKind::kDeltaRule,  OpKind::kGatedNorm,
                  OpKind::kSwiGlu,   OpKind::kAdd,         OpKind::kBias,       OpKind::kHead,       OpKind::kLayerNorm,
-                 OpKind::kPosition, OpKind::kAttendAll,   OpKind::kGelu,       OpKind::kOutput};
+                 OpKind::kPosition, OpKind::kAttendAll,   OpKind::kGelu,       OpKind::kOutput,     OpKind::kGeGlu,
+                 OpKind::kScale};
+    caps_.traits = {OpTrait::kWindow, OpTrait::kScoreCap, OpTrait::kLogitCap};
     caps_.cuts_prompts = false;
     caps_.native_formats = {DType::kF16};
     caps_.kv_type = DType::kF16;

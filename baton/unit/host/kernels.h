@@ -45,6 +45,9 @@ struct Kernels {
   void (*swiglu)(const float* x, const float* y, int64_t n, float* out);
   void (*sigmoid_gate)(const float* x, const float* y, int64_t n, float* out);
   void (*gelu)(const float* x, bool by_tanh, int64_t n, float* out);
+  void (*geglu)(const float* x, const float* y, bool by_tanh, int64_t n, float* out);
+  void (*scale)(const float* x, float factor, int64_t n, float* out);
+  void (*soft_cap)(float cap, int64_t n, float* x);  // x = cap tanh(x / cap)
   void (*add)(const float* x, const float* y, int64_t n, float* out);
   // out += factor * x, the product rounded before the sum.
   void (*add_scaled)(const float* x, float factor, int64_t n, float* out);

@@ -37,6 +37,9 @@ constexpr Kernels make_kernels(const char* name, const char* description, Produc
   k.swiglu = swiglu;
   k.sigmoid_gate = sigmoid_gate;
   k.gelu = gelu;
+  k.geglu = geglu;
+  k.scale = scale;
+  k.soft_cap = soft_cap;
   k.add = add;
   k.add_scaled = add_scaled;
   k.conv = conv;

@@ -16,7 +16,7 @@ struct DecodeTile {
   const AttendDecode& a;
   const uint16_t *keys, *values;  // of the tile
   bool is_first;
-  int tokens, head;
+  int hidden, tokens, head;  // hidden: of the tile's first keys
   float rescale[G];
   alignas(64) float scores[G][kAttendKeys];
 
@@ -47,10 +47,21 @@ struct DecodeTile {
     }
   }
 
+  // Caps the scores, and takes the scale from them for what follows; those hidden weigh nothing.
+  BATON_INLINE void limit(int g) {
+    if (a.cap != 0) {
+      const F cap = all(a.cap / a.scale);
+      for (int i = 0; i < tokens; i += kLanes) store(scores[g] + i, soft_cap_of(load(scores[g] + i), cap));
+    }
+    for (int i = 0; i < hidden; ++i) scores[g][i] = kLowest;
+    for (int i = tokens; i < round_up(tokens, kLanes); ++i) scores[g][i] = kLowest;
+  }
+
   // Scores become weights; what was summed before is to be rescaled.
   BATON_INLINE void weigh(int g) {
     for (int i = tokens; i < round_up(tokens, kLanes); ++i) scores[g][i] = kLowest;  // weighs nothing, scaled or not
     F top = all(kLowest);
+    if (a.cap != 0 || hidden > 0) limit(g);
     for (int i = 0; i < tokens; i += kLanes) {
       const F scaled = load(scores[g] + i) * all(a.scale);
       store(scores[g] + i, scaled);
@@ -107,6 +118,7 @@ void attend_tile(const AttendDecode& a, int64_t first, int tokens, int head) {
                      page_row(a.keys, a.keys.keys_at, first),
                      page_row(a.keys, a.keys.values_at, first),
                      first == a.first,
+                     first < a.seen_from ? static_cast<int>(a.seen_from - first) : 0,
                      tokens,
                      head,
                      {},
@@ -207,14 +219,24 @@ struct PrefillTile {
     for (int64_t j = 0; j < count; ++j) {
       const int64_t hidden = (first + j - from.start) * from.groups;  // rows before this one may not see key first + j
       for (int64_t r = 0; r < hidden && r < rows; ++r) scores[j * padded + r] = kLowest;
+      if (from.window == 0) continue;
+      // Rows from this one on see no further back than behind it.
+      const int64_t gone = (first + j - from.start + from.window) * from.groups;
+      for (int64_t r = gone > 0 ? gone : 0; r < rows; ++r) scores[j * padded + r] = kLowest;
     }
   }
   void hide(const AttendAll&, int64_t, int64_t) {}
+
+  void cap_scores(const AttendPrefill& from, int64_t count) {
+    if (from.cap != 0) soft_cap(from.cap, count * padded, scores);
+  }
+  void cap_scores(const AttendAll&, int64_t) {}
 
   // Keys [first, first + count).
   void add_keys(int64_t first, int64_t count) {
     fetch(a, first, count);
     product({count, padded, head_dim, keys, width, 1, query, padded, scores, padded}, Store::kSet);
+    cap_scores(a, count);
     hide(a, first, count);
     for (int64_t r = 0; r < padded; r += kLanes) {
       F top = load(highest + r);
@@ -254,7 +276,10 @@ void attend_prefill(const AttendPrefill& a) {
   PrefillTile<AttendPrefill> tile(a);
   tile.start();
   const int64_t end = a.start + a.queries;
-  for (int64_t first = 0; first < end; first += kAttendKeys) {
+  // Where the first query's window begins. What was added of a key that a row does not see is scaled to nothing by the
+  // first that it does.
+  const int64_t seen = a.window == 0 || a.start < a.window ? 0 : a.start - a.window + 1;
+  for (int64_t first = seen / kAttendKeys * kAttendKeys; first < end; first += kAttendKeys) {
     tile.add_keys(first, end - first < kAttendKeys ? end - first : kAttendKeys);
   }
   tile.finish();

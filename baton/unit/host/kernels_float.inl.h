@@ -52,6 +52,17 @@ BATON_INLINE F gelu_tanh_of(const F& x) {
   return x * sigmoid_of(u);
 }
 
+// cap tanh(x / cap). tanh(u) = 1 - 2 / (1 + e^2u), and near zero, where that is a difference of near numbers, the odd
+// series: within 2e-7 of its value.
+BATON_INLINE F soft_cap_of(const F& x, const F& cap) {
+  const F u = x / cap, square = u * u;
+  const F far = all(1.0f) - all(2.0f) / (all(1.0f) + exp_of(u + u));
+  F near = fma(square, all(-17.0f / 315.0f), all(2.0f / 15.0f));
+  near = fma(square, near, all(-1.0f / 3.0f));
+  near = fma(u * square, near, u);
+  return cap * select(abs(u) < all(0.15f), near, far);
+}
+
 // ---- Loops over vectors ----
 
 float sum_of_squares(const float* x, int64_t n) {
@@ -123,6 +134,22 @@ void gelu(const float* x, bool by_tanh, int64_t n, float* out) {
     const F value = load(x + i, lanes);
     store(out + i, by_tanh ? gelu_tanh_of(value) : gelu_of(value), lanes);
   });
+}
+
+void geglu(const float* x, const float* y, bool by_tanh, int64_t n, float* out) {
+  each_vector(n, [&](int64_t i, int lanes) BATON_LAMBDA {
+    const F value = load(x + i, lanes);
+    store(out + i, (by_tanh ? gelu_tanh_of(value) : gelu_of(value)) * load(y + i, lanes), lanes);
+  });
+}
+
+void scale(const float* x, float factor, int64_t n, float* out) {
+  each_vector(n, [&](int64_t i, int lanes) BATON_LAMBDA { store(out + i, load(x + i, lanes) * all(factor), lanes); });
+}
+
+void soft_cap(float cap, int64_t n, float* x) {
+  each_vector(
+      n, [&](int64_t i, int lanes) BATON_LAMBDA { store(x + i, soft_cap_of(load(x + i, lanes), all(cap)), lanes); });
 }
 
 void add(const float* x, const float* y, int64_t n, float* out) {

@@ -25,6 +25,11 @@ int64_t split_size(int64_t keys) {
   return round_up((keys + splits - 1) / splits, kAttendKeys);
 }
 
+// Where a token at `position` begins to read keys: a multiple of kAttendKeys, so that tiles are the same for all.
+int64_t first_key(const Op& op, int64_t position) {
+  return op.window == 0 || position < op.window ? 0 : (position + 1 - op.window) / kAttendKeys * kAttendKeys;
+}
+
 KeyPages key_pages(const Op& op, const Run& run, int64_t head) {
   const auto of = static_cast<uint64_t>(head);
   return {run.state->pages(), run.state->in_page(op.slot, of), run.state->in_page(op.slot2, of), op.width};
@@ -67,7 +72,7 @@ void Pass::attend_one(const Op& op, std::span<const Run> runs) {
   const auto piece_memory = [&](int64_t piece) { return partial_memory_.floats() + piece * piece_floats; };
   const auto attend = [&](int64_t piece) {
     const Run& run = runs[static_cast<size_t>(piece / kAttendSplitsMax / op.kv_heads)];
-    const int64_t keys = run.start + 1, split = piece % kAttendSplitsMax;
+    const int64_t begin = first_key(op, run.start), keys = run.start + 1 - begin, split = piece % kAttendSplitsMax;
     const int64_t first = split * split_size(keys);
     if (first >= keys) return;
     const int64_t head = piece / kAttendSplitsMax % op.kv_heads;
@@ -75,10 +80,12 @@ void Pass::attend_one(const Op& op, std::span<const Run> runs) {
     a.q = row(op.x, run.first_row) + head * shared * op.width;
     a.q_stride = op.width;
     a.keys = key_pages(op, run, head);
-    a.first = first;
+    a.first = begin + first;
     a.tokens = std::min(split_size(keys), keys - first);
+    a.seen_from = op.window == 0 ? 0 : run.start + 1 - op.window;
     a.groups = static_cast<int>(shared);
     a.scale = op.scale;
+    a.cap = op.cap;
     a.out = piece_memory(piece);
     a.highest = a.out + shared * op.width;
     a.sum = a.highest + shared;
@@ -86,7 +93,7 @@ void Pass::attend_one(const Op& op, std::span<const Run> runs) {
   };
   const auto merge = [&](int64_t head_of_all) {
     const Run& run = runs[static_cast<size_t>(head_of_all / op.kv_heads)];
-    const int64_t keys = run.start + 1, head = head_of_all % op.kv_heads;
+    const int64_t keys = run.start + 1 - first_key(op, run.start), head = head_of_all % op.kv_heads;
     const int64_t splits = (keys + split_size(keys) - 1) / split_size(keys);
     for (int64_t g = 0; g < shared; ++g) {
       const auto part = [&](int64_t split) { return piece_memory(head_of_all * kAttendSplitsMax + split); };
@@ -104,7 +111,7 @@ void Pass::attend_one(const Op& op, std::span<const Run> runs) {
     }
   };
   int64_t keys_max = 0;
-  for (const Run& run : runs) keys_max = std::max(keys_max, run.start + 1);
+  for (const Run& run : runs) keys_max = std::max(keys_max, run.start + 1 - first_key(op, run.start));
   const bool small = keys_max * count * op.kv_heads < 64;  // less work than waking the others
   const int64_t grain = small ? pieces : 1;
   pool_.parallel_for(pieces, grain, [&](int64_t first, int64_t last, uint32_t) {
@@ -141,8 +148,10 @@ void Pass::attend_many(const Op& op, int64_t begin, std::span<const Run> runs) {
     a.keys = key_pages(op, run, head);
     a.start = run.start + first - run.first_row;
     a.queries = std::min(attend_query_tokens_, run.first_row + run.rows - first);
+    a.window = op.window;
     a.groups = static_cast<int>(shared);
     a.scale = op.scale;
+    a.cap = op.cap;
     a.out = row(op.out, first) + head * shared * op.width;
     a.out_stride = stride(op.out);
     a.scratch = reinterpret_cast<float*>(scratch(thread));

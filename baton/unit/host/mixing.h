@@ -41,11 +41,12 @@ struct AttendDecode {
   int64_t q_stride;
   KeyPages keys;
   int64_t first, tokens;  // `first` a multiple of kAttendKeys
+  int64_t seen_from;      // keys before this one are hidden; in the first tile
   int groups;
-  float scale;
-  float* out;      // [groups, keys.head_dim], rows head_dim apart: sum of exp(s - highest) v, not yet divided
-  float* highest;  // [groups]
-  float* sum;      // [groups]
+  float scale, cap;  // cap: of scores, 0 for none
+  float* out;        // [groups, keys.head_dim], rows head_dim apart: sum of exp(s - highest) v, not yet divided
+  float* highest;    // [groups]
+  float* sum;        // [groups]
 };
 
 // Causal attention of `queries` consecutive tokens, the first at position `start`, all heads of one kv head.
@@ -54,8 +55,9 @@ struct AttendPrefill {
   int64_t q_stride;
   KeyPages keys;
   int64_t start, queries;
+  int64_t window;  // tokens that a query sees, its own included; 0: all
   int groups;
-  float scale;
+  float scale, cap;
   float* out;  // as q, token stride out_stride; may be q
   int64_t out_stride;
   float* scratch;  // attend_scratch_floats(queries * groups, head_dim), 64-byte aligned

@@ -12,6 +12,7 @@ namespace baton::host {
 namespace {
 
 constexpr uint16_t kF16NotANumber = 0x7e00;
+constexpr int64_t kCapValues = 4096;  // logits per piece of work
 constexpr int64_t kAttendRows = 128;  // (query, head) pairs per tile of prefill attention
 
 // A register's rows are not a multiple of 4 KiB apart, or all tokens would share a few cache sets.
@@ -157,6 +158,8 @@ void Pass::run(const Step& step) {
       return run_delta(step.op);
     case Work::kHead:
       return run_head(step.op, begin, end);
+    case Work::kCapLogits:
+      return cap_logits(step.op, begin, end);
     case Work::kOutput:
       return run_output(step.op, begin, end);
   }
@@ -230,6 +233,10 @@ void Pass::run_row(const RowPart& part, int64_t r, int64_t begin) {
                           width(op.out), row(op.out, r));
     case Row::kGelu:
       return kernels_.gelu(row(op.x, r), op.gelu == Gelu::kTanh, width(op.out), row(op.out, r));
+    case Row::kGeGlu:
+      return kernels_.geglu(row(op.x, r), row(op.y, r), op.gelu == Gelu::kTanh, width(op.out), row(op.out, r));
+    case Row::kScale:
+      return kernels_.scale(row(op.x, r), op.scale, width(op.out), row(op.out, r));
     case Row::kOperands: {
       const bool tiled = r - begin < rows_in_tiles(begin, width(op.x));
       return operands_->make(tiled ? part.forms.tiled : part.forms.others, r, r - begin, row(op.x, r), width(op.x),
@@ -333,6 +340,17 @@ void Pass::run_head(const Op& op, int64_t begin, int64_t end) {
     m.panel_end = last;
     m.scratch = scratch(thread);
     weights_.multiply(op.weights[Op::kMatrix], m);
+  });
+}
+
+void Pass::cap_logits(const Op& op, int64_t begin, int64_t end) {
+  const int64_t width = weights_.program().output_width, pieces = (width + kCapValues - 1) / kCapValues;
+  pool_.parallel_for((end - begin) * pieces, 4, [&](int64_t piece, int64_t last, uint32_t) {
+    for (; piece < last; ++piece) {
+      float* row = logit_rows_[static_cast<size_t>(begin + piece / pieces)];
+      const int64_t first = piece % pieces * kCapValues;
+      if (row != nullptr) kernels_.soft_cap(op.cap, std::min(kCapValues, width - first), row + first);
+    }
   });
 }
 

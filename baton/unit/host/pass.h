@@ -90,6 +90,7 @@ class Pass {
   }
   void run_linears(const Step& step, int64_t begin, int64_t end);
   void run_head(const Op& op, int64_t begin, int64_t end);
+  void cap_logits(const Op& op, int64_t begin, int64_t end);
   void run_output(const Op& op, int64_t begin, int64_t end);
   void prepare_angles();
 

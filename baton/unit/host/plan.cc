@@ -58,17 +58,14 @@ int32_t rope_index(std::vector<RopeTable>& ropes, const Op& op) {
 
 // Of ops that a row does by itself.
 std::optional<Row> row_of(OpKind kind) {
-  constexpr std::pair<OpKind, Row> kRows[] = {{OpKind::kRmsNorm, Row::kNorm},
-                                              {OpKind::kLayerNorm, Row::kLayerNorm},
-                                              {OpKind::kGatedNorm, Row::kGatedNorm},
-                                              {OpKind::kSplitPairs, Row::kSplitPairs},
-                                              {OpKind::kRope, Row::kRope},
-                                              {OpKind::kSigmoidGate, Row::kSigmoidGate},
-                                              {OpKind::kSwiGlu, Row::kSwiGlu},
-                                              {OpKind::kAdd, Row::kAdd},
-                                              {OpKind::kBias, Row::kBias},
-                                              {OpKind::kPosition, Row::kPosition},
-                                              {OpKind::kGelu, Row::kGelu}};
+  constexpr std::pair<OpKind, Row> kRows[] = {
+      {OpKind::kRmsNorm, Row::kNorm},        {OpKind::kLayerNorm, Row::kLayerNorm},
+      {OpKind::kGatedNorm, Row::kGatedNorm}, {OpKind::kSplitPairs, Row::kSplitPairs},
+      {OpKind::kRope, Row::kRope},           {OpKind::kSigmoidGate, Row::kSigmoidGate},
+      {OpKind::kSwiGlu, Row::kSwiGlu},       {OpKind::kAdd, Row::kAdd},
+      {OpKind::kBias, Row::kBias},           {OpKind::kPosition, Row::kPosition},
+      {OpKind::kGelu, Row::kGelu},           {OpKind::kGeGlu, Row::kGeGlu},
+      {OpKind::kScale, Row::kScale}};
   for (const auto& [op, row] : kRows) {
     if (op == kind) return row;
   }
@@ -114,6 +111,11 @@ void append_nodes(const Op& op, std::vector<RopeTable>& ropes, std::vector<Node>
       return;
     case OpKind::kHead:
       nodes.push_back(whole_node(Work::kHead, op));
+      if (op.cap != 0) {
+        nodes.push_back(whole_node(Work::kCapLogits, op));
+        nodes.back().op.x = -1;
+        nodes.back().reads.clear();
+      }
       return;
     case OpKind::kOutput:
       nodes.push_back(whole_node(Work::kOutput, op));

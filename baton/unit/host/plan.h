@@ -25,6 +25,7 @@ enum class Work : uint8_t {
   kConv,
   kDelta,
   kHead,
+  kCapLogits,  // of the head before it
   kOutput,
 };
 
@@ -41,6 +42,8 @@ enum class Row : uint8_t {
   kBias,
   kPosition,
   kGelu,
+  kGeGlu,
+  kScale,
   kOperands,
 };
 

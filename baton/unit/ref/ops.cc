@@ -27,6 +27,7 @@ float gelu(float x, Gelu kind) {
   if (kind == Gelu::kErf) return 0.5f * x * (1.0f + std::erf(x * 0.70710678f));
   return 0.5f * x * (1.0f + std::tanh(0.79788456f * (x + 0.044715f * x * x * x)));
 }
+float soft_cap(float x, float cap) { return cap * std::tanh(x / cap); }
 float softplus(float x) { return x > 20.0f ? x : std::log1p(std::exp(x)); }
 
 void linear(const Weight& weight, const float* x, float* y, int64_t tokens) {
@@ -81,9 +82,12 @@ void rope(float* x, int64_t rotary, int64_t position, float theta, RopePairing p
 }
 
 void attend(const float* q, std::span<const float* const> keys, std::span<const float* const> values, float* out,
-            int64_t width, float scale) {
+            int64_t width, float scale, float cap) {
   std::vector<float> weights(keys.size());
   for (size_t p = 0; p < keys.size(); ++p) weights[p] = scale * dot(q, keys[p], width);
+  if (cap != 0) {
+    for (float& weight : weights) weight = soft_cap(weight, cap);
+  }
   const float highest = *std::max_element(weights.begin(), weights.end());
   float sum = 0;
   for (float& weight : weights) sum += weight = std::exp(weight - highest);

@@ -29,10 +29,10 @@ void layer_norm(const float* x, const float* w, const float* b, float* y, int64_
 void rope(float* x, int64_t rotary, int64_t position, float theta, RopePairing pairing, const float* factors,
           float magnitude);
 
-// out = sum_p softmax_p(scale q.k_p) v_p over rows of `width`, one for each position, wherever they lie. Vaswani et
-// al., 2017.
+// out = sum_p softmax_p(scale q.k_p) v_p over rows of `width`, one for each position, wherever they lie; with a `cap`
+// that is not 0, of soft_cap(scale q.k_p). Vaswani et al., 2017.
 void attend(const float* q, std::span<const float* const> keys, std::span<const float* const> values, float* out,
-            int64_t width, float scale);
+            int64_t width, float scale, float cap);
 
 // y[c] = silu(sum_j w[c, j] window[j, c]); `window` holds `taps` columns [taps, channels], the newest last.
 void causal_conv(const float* window, const float* w, float* y, int64_t channels, int64_t taps);
@@ -48,6 +48,7 @@ void l2_norm(const float* x, float* y, int64_t width, float eps);
 float sigmoid(float x);
 float silu(float x);
 float gelu(float x, Gelu kind);
+float soft_cap(float x, float cap);  // cap tanh(x / cap)
 // log(1 + e^x), x itself above 20.
 float softplus(float x);
 

@@ -45,6 +45,10 @@ class Pass {
         if (logit_rows > 0)
           product_(op.weights[Op::kMatrix], model_.weights[op.weights[Op::kMatrix]], row(op.x, count_ - logit_rows),
                    logits, logit_rows);
+        if (op.cap != 0) {
+          for (float& logit : std::span(logits, static_cast<size_t>(logit_rows * model_.program.output_width)))
+            logit = soft_cap(logit, op.cap);
+        }
       } else if (op.kind == OpKind::kOutput) {
         std::copy_n(row(op.x, count_ - logit_rows), logit_rows * width(op.x), logits);
       } else {
@@ -94,8 +98,13 @@ class Pass {
         return each_value(op, [](float x, float y) { return x * sigmoid(y); });
       case OpKind::kSwiGlu:
         return each_value(op, [](float x, float y) { return silu(x) * y; });
+      case OpKind::kGeGlu:
+        return each_value(op, [&](float x, float y) { return gelu(x, op.gelu) * y; });
       case OpKind::kAdd:
         return each_value(op, [](float x, float y) { return x + y; });
+      case OpKind::kScale:
+        for (int64_t i = 0; i < count_ * width(op.out); ++i) row(op.out, 0)[i] = op.scale * row(op.x, 0)[i];
+        return;
       case OpKind::kBias:
         return add_bias(op);
       case OpKind::kPosition:
@@ -173,9 +182,11 @@ class Pass {
         const size_t seen = start_ + t + 1;
         std::copy_n(row(op.y, t) + kv_head * op.width, op.width, keys[seen - 1]);
         std::copy_n(row(op.z, t) + kv_head * op.width, op.width, values[seen - 1]);
+        const size_t hidden = op.window != 0 && seen > static_cast<size_t>(op.window) ? seen - op.window : 0;
         for (int64_t head = kv_head * shared; head < (kv_head + 1) * shared; ++head)
-          attend(row(op.x, t) + head * op.width, std::span(keys).first(seen), std::span(values).first(seen),
-                 row(op.out, t) + head * op.width, op.width, op.scale);
+          attend(row(op.x, t) + head * op.width, std::span(keys).subspan(hidden, seen - hidden),
+                 std::span(values).subspan(hidden, seen - hidden), row(op.out, t) + head * op.width, op.width, op.scale,
+                 op.cap);
       }
     }
   }
@@ -187,7 +198,7 @@ class Pass {
       const int64_t at = head / (op.heads / op.kv_heads) * op.width;
       for (int64_t t = 0; t < count_; ++t) keys[t] = row(op.y, t) + at, values[t] = row(op.z, t) + at;
       for (int64_t t = 0; t < count_; ++t)
-        attend(row(op.x, t) + head * op.width, keys, values, row(op.out, t) + head * op.width, op.width, op.scale);
+        attend(row(op.x, t) + head * op.width, keys, values, row(op.out, t) + head * op.width, op.width, op.scale, 0);
     }
   }
 
@@ -332,7 +343,9 @@ class RefUnit final : public Unit {
     caps_.ops = {OpKind::kEmbed,    OpKind::kRmsNorm,     OpKind::kLinear,     OpKind::kSplitPairs, OpKind::kRope,
                  OpKind::kAttend,   OpKind::kSigmoidGate, OpKind::kCausalConv, OpKind::kDeltaRule,  OpKind::kGatedNorm,
                  OpKind::kSwiGlu,   OpKind::kAdd,         OpKind::kBias,       OpKind::kHead,       OpKind::kLayerNorm,
-                 OpKind::kPosition, OpKind::kAttendAll,   OpKind::kGelu,       OpKind::kOutput};
+                 OpKind::kPosition, OpKind::kAttendAll,   OpKind::kGelu,       OpKind::kOutput,     OpKind::kGeGlu,
+                 OpKind::kScale};
+    caps_.traits = {OpTrait::kWindow, OpTrait::kScoreCap, OpTrait::kLogitCap};
     caps_.cuts_prompts = false;
     for (const Format& format : formats()) caps_.native_formats.push_back(format.dtype);
     caps_.kv_type = DType::kF32;

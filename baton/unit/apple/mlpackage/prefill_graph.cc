@@ -57,6 +57,8 @@ Status check_lowerable(const Model& model) {
   const bool framed = ops.size() > 2 && ops.front().kind == OpKind::kEmbed && ops.back().kind == OpKind::kHead;
   if (!framed || model.spec.layers < 1) return fail(Code::kUnsupported, "no layers between an embedding and a head");
   for (const Op& op : ops) {
+    if (const auto traits = traits_of(op); !traits.empty())
+      return fail(Code::kUnsupported, fmt::format("layer {}: {}", op.layer, to_string(traits[0])));
     if (op.kind == OpKind::kDeltaRule && (op.heads % op.kv_heads != 0 || op.key_dim < 2)) {
       return fail(Code::kUnsupported,
                   fmt::format("layer {}: {} value heads of {} key heads", op.layer, op.heads, op.kv_heads));
@@ -316,6 +318,8 @@ Status PrefillLowering::op(const Op& op) {
     case OpKind::kAttendAll:
     case OpKind::kGelu:
     case OpKind::kOutput:
+    case OpKind::kGeGlu:
+    case OpKind::kScale:
       return fail(Code::kUnsupported, fmt::format("layer {}: {} inside the layers", op.layer, to_string(op.kind)));
   }
   return fail(Code::kInternal, "an op of no kind");
