@@ -207,6 +207,11 @@ Result<std::vector<int64_t>> GgufReader::integers(std::string_view key) const {
   return out;
 }
 
+bool GgufReader::is_list(std::string_view key) const {
+  const auto array = container_.gguf.array(name(key));
+  return array && *array != nullptr;
+}
+
 Result<bool> GgufReader::boolean(std::string_view key, bool fallback) const {
   auto value = container_.gguf.boolean(asked(key));
   if (!value) return fail(std::move(value).error().in(container_.path.string()));

@@ -52,6 +52,7 @@ class GgufReader {
   Result<std::vector<int64_t>> integers(std::string_view key) const;  // empty when absent
   Result<bool> boolean(std::string_view key, bool fallback) const;
   Result<std::string> text(std::string_view key, std::string_view fallback) const;
+  bool is_list(std::string_view key) const;  // whether there is an array
   std::string name(std::string_view key) const { return prefix_ + std::string(key); }
 
   // As ConfigReader's, for the keys of this architecture.

@@ -23,6 +23,42 @@ struct Container;
 
 enum class LayerKind : uint8_t { kFullAttention, kLinearAttention };
 
+enum class QkNorm : uint8_t {
+  kNone,
+  kHeads,  // RMS over each head
+  kWhole,  // RMS over all heads together
+};
+enum class Activation : uint8_t { kSilu, kGelu };
+enum class Positions : uint8_t {
+  kRope,
+  kNearRope,  // rotation by near_theta and near_scaling
+  kNone,
+};
+
+// How the layers of a dense decoder are made (arch/dense_decoder.h); other architectures do not look at it.
+struct BlockSpec {
+  bool layer_norms = false;   // mean and shift too; else RMS
+  bool norms_before = true;   // of what goes into attention and into the network
+  bool norms_behind = false;  // of what comes out of them, before it is added
+  QkNorm qk_norm = QkNorm::kNone;
+  bool gated = true;  // down(act(gate x) * up x), else down(act(up x))
+  Activation activation = Activation::kSilu;
+  bool fused_qkv = false, fused_gate_up = false;  // one matrix in the file, its rows one after the other
+  bool learned_positions = false;                 // added to the embedding
+  float embedding_scale = 1, residual_scale = 1, logit_scale = 1;
+  float attention_scale = 0;  // 0: head_dim^-1/2
+  float score_cap = 0, logit_cap = 0;
+  std::vector<int32_t> windows;      // by layer, 0 for all tokens; empty: none has one
+  std::vector<Positions> positions;  // by layer; empty: kRope
+  float near_theta = 0;
+  RopeScaling near_scaling;
+
+  int32_t window(int32_t layer) const { return windows.empty() ? 0 : windows[static_cast<size_t>(layer)]; }
+  Positions position(int32_t layer) const {
+    return positions.empty() ? Positions::kRope : positions[static_cast<size_t>(layer)];
+  }
+};
+
 // Hyper-parameters, validated: all positive, heads divide, sizes bounded (see spec.cc for the bounds).
 struct ModelSpec {
   std::string architecture;  // "qwen3_5", "llama": the name in arch_list.inc
@@ -40,13 +76,13 @@ struct ModelSpec {
   RopePairing rope_pairing = RopePairing::kHalf;
   bool tied_head = false;
   bool attention_bias = false, mlp_bias = false;  // what a Hugging Face configuration says; GGUF files have no flag
+  BlockSpec blocks;
   // Gated DeltaNet layers; zero when there are none.
   std::vector<LayerKind> layer_kinds;
   int32_t linear_key_heads = 0, linear_value_heads = 0, linear_key_dim = 0, linear_value_dim = 0;
   int32_t conv_taps = 0;
-  // Encoders of the BERT family.
-  int32_t token_types = 0;
-  Gelu gelu = Gelu::kErf;
+  int32_t token_types = 0;  // encoders of the BERT family
+  Gelu gelu = Gelu::kErf;   // where there is one
   HeadMap head_map = HeadMap::kGrouped;
   std::vector<int32_t> stop_ids;  // end-of-turn and end-of-text, from the file's own metadata
 };

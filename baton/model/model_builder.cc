@@ -25,7 +25,8 @@ std::string with_layer(std::string_view pattern, int32_t layer) {
 }
 
 // Published multimodal files, text-only files, MLX-converted files.
-constexpr std::string_view kPrefixes[] = {"model.language_model.", "model.", "language_model.model.", "bert.", ""};
+constexpr std::string_view kPrefixes[] = {"model.language_model.", "model.", "language_model.model.", "bert.",
+                                          "transformer.",          ""};
 
 // The number in GGUF's "blk.7.": of the tensors of one block.
 std::optional<int32_t> block_of(std::string_view name) {
@@ -124,31 +125,44 @@ bool ModelBuilder::has_tensor(const std::string& source) const {
   return container_.find(source) != nullptr || is_packed(container_, source) || is_mlx_quantized(container_, source);
 }
 
-Result<WeightId> ModelBuilder::weight(std::string_view ours, int32_t layer, int64_t rows, int64_t columns) {
+Result<WeightId> ModelBuilder::weight(std::string_view ours, int32_t layer, int64_t rows, int64_t columns,
+                                      RowPart part) {
   BATON_TRY(const TensorRole* role, role_of(ours));
-  BATON_TRY(const WeightId id, add_weight(*role, layer, rows, columns));
-  if (role->rule == TensorRule::kMatrix) BATON_OK(find_adapters(*role, layer, id));
+  BATON_TRY(const WeightId id, add_weight(*role, layer, rows, columns, part));
+  const bool is_matrix = role->rule == TensorRule::kMatrix || role->rule == TensorRule::kTurned;
+  if (is_matrix) BATON_OK(find_adapters(*role, layer, id, part));
   return id;
 }
 
-Result<WeightId> ModelBuilder::add_weight(const TensorRole& role, int32_t layer, int64_t rows, int64_t columns) {
+Result<WeightId> ModelBuilder::add_weight(const TensorRole& role, int32_t layer, int64_t rows, int64_t columns,
+                                          RowPart part) {
   const std::string source = source_name(role, layer);
   const TensorView* tensor = container_.find(source);
   const std::string file = container_.path.string();
+  const bool is_matrix = role.rule == TensorRule::kMatrix || role.rule == TensorRule::kTurned;
+  const bool turned = role.rule == TensorRule::kTurned && naming_ != Naming::kGguf;
+  const int64_t all_rows = is_matrix && part.total != 0 ? part.total : rows;
+  const int64_t all_columns = !is_matrix && part.total != 0 ? part.total : columns;
+  const auto only_part = [&](Weight weight) {
+    const size_t row_size = weight.bytes / static_cast<size_t>(weight.rows);
+    weight.data += static_cast<size_t>(part.first) * row_size;
+    weight.rows = rows;
+    weight.bytes = static_cast<size_t>(rows) * row_size;
+    model_.weights.push_back(std::move(weight));
+    return static_cast<WeightId>(model_.weights.size()) - 1;
+  };
   if (role.rule == TensorRule::kMatrix && is_packed(container_, source)) {
     BATON_TRY(PackedWeight packed,
-              join_packed_weight(container_, source, with_layer(role.ours, layer), rows, columns, model_.owned));
+              join_packed_weight(container_, source, with_layer(role.ours, layer), all_rows, columns, model_.owned));
     used_.insert(packed.parts.begin(), packed.parts.end());
-    model_.weights.push_back(std::move(packed.weight));
-    return static_cast<WeightId>(model_.weights.size()) - 1;
+    return only_part(std::move(packed.weight));
   }
   if (role.rule == TensorRule::kMatrix && is_mlx_quantized(container_, source)) {
     BATON_TRY(Weight weight,
-              join_mlx_weight(container_, source, with_layer(role.ours, layer), rows, columns, model_.owned));
+              join_mlx_weight(container_, source, with_layer(role.ours, layer), all_rows, columns, model_.owned));
     const std::string module = source.substr(0, source.size() - std::string_view(".weight").size());
-    for (const char* part : {".weight", ".scales", ".biases"}) used_.insert(module + part);
-    model_.weights.push_back(std::move(weight));
-    return static_cast<WeightId>(model_.weights.size()) - 1;
+    for (const char* end : {".weight", ".scales", ".biases"}) used_.insert(module + end);
+    return only_part(std::move(weight));
   }
   if (tensor == nullptr) {
     for (const std::string& line : container_.unreadable) {
@@ -162,27 +176,49 @@ Result<WeightId> ModelBuilder::add_weight(const TensorRole& role, int32_t layer,
                             file, source, architecture_.name));
   }
   used_.insert(source);
-  const std::vector<uint64_t> wanted =
-      rows == 1 && role.rule != TensorRule::kConv
-          ? std::vector<uint64_t>{static_cast<uint64_t>(columns)}
-          : std::vector<uint64_t>{static_cast<uint64_t>(rows), static_cast<uint64_t>(columns)};
+  std::vector<uint64_t> wanted = {static_cast<uint64_t>(all_columns)};
+  if (rows != 1 || is_matrix || role.rule == TensorRule::kConv) {
+    wanted.insert(turned ? wanted.end() : wanted.begin(), static_cast<uint64_t>(all_rows));
+  }
   if (squeezed(tensor->shape) != squeezed(wanted)) {
     return fail(Code::kInvalidInput, fmt::format("{}: tensor '{}' has shape [{}], the configuration needs [{}]", file,
                                                  source, fmt::join(tensor->shape, ", "), fmt::join(wanted, ", ")));
   }
   std::string name = with_layer(role.ours, layer);
-  if (role.rule != TensorRule::kMatrix) return add_converted(role, *tensor, std::move(name), rows, columns);
+  if (!is_matrix) return add_converted(role, *tensor, std::move(name), rows, columns, part);
+  if (turned && format_of(tensor->dtype).block_elements != 1) {
+    return fail(Code::kUnsupported, fmt::format("{}: tensor '{}' of type {} cannot be turned; store it as F16", file,
+                                                source, to_string(tensor->dtype)));
+  }
+  if (turned) return add_turned(*tensor, std::move(name), rows, columns, part);
   if (columns % format_of(tensor->dtype).block_elements != 0) {
     return fail(Code::kInvalidInput, fmt::format("{}: tensor '{}' has rows of {}, not a multiple of {}'s block", file,
                                                  source, columns, to_string(tensor->dtype)));
   }
+  return only_part(
+      {std::move(name), tensor->dtype, all_rows, columns, tensor->data.data(), tensor->data.size(), source});
+}
+
+// Row r of the matrix is column part.first + r of the tensor; in its own type.
+WeightId ModelBuilder::add_turned(const TensorView& tensor, std::string name, int64_t rows, int64_t columns,
+                                  RowPart part) {
+  const size_t size = static_cast<size_t>(row_bytes(tensor.dtype, 1).value_or(0));
+  const auto outs = static_cast<size_t>(part.total != 0 ? part.total : rows);
+  const size_t bytes = static_cast<size_t>(rows * columns) * size;
+  auto memory = std::make_unique<std::byte[]>(bytes);
+  std::byte* to = memory.get();
+  for (size_t r = 0; r < static_cast<size_t>(rows); ++r) {
+    for (size_t c = 0; c < static_cast<size_t>(columns); ++c, to += size)
+      std::memcpy(to, tensor.data.data() + (c * outs + static_cast<size_t>(part.first) + r) * size, size);
+  }
   model_.weights.push_back(
-      {std::move(name), tensor->dtype, rows, columns, tensor->data.data(), tensor->data.size(), source});
+      {std::move(name), tensor.dtype, rows, columns, memory.get(), bytes, std::string(tensor.name)});
+  model_.owned.push_back(std::move(memory));
   return static_cast<WeightId>(model_.weights.size()) - 1;
 }
 
 Result<WeightId> ModelBuilder::add_converted(const TensorRole& role, const TensorView& tensor, std::string name,
-                                             int64_t rows, int64_t columns) {
+                                             int64_t rows, int64_t columns, RowPart part) {
   const Format& format = format_of(tensor.dtype);
   std::vector<float> values(tensor.elements());
   if (values.size() % format.block_elements != 0) {
@@ -196,11 +232,16 @@ Result<WeightId> ModelBuilder::add_converted(const TensorRole& role, const Tenso
                                                    container_.path.string(), tensor.name, values[i], i));
     }
     if (role.rule == TensorRule::kNorm && naming_ == Naming::kHuggingFace) values[i] += 1.0f;
+    if (role.rule == TensorRule::kRawNorm && naming_ != Naming::kGguf) values[i] += 1.0f;
     if (role.rule == TensorRule::kDecay && naming_ != Naming::kGguf) values[i] = -std::exp(values[i]);
   }
   if (role.rule == TensorRule::kFirstRow) {
     values.resize(static_cast<size_t>(columns));
     rows = 1;
+  }
+  if (part.total != 0) {
+    values.erase(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(part.first));
+    values.resize(static_cast<size_t>(columns));
   }
   const WeightId id = add_vector(std::move(name), values);
   model_.weights[id].rows = rows;

@@ -15,6 +15,11 @@
 
 namespace baton {
 
+// Rows of a tensor that holds several matrices one below the other; none: all of it.
+struct RowPart {
+  int64_t first = 0, total = 0;
+};
+
 class ModelBuilder {
  public:
   // `model.spec` is validated; `model.container` is set. `adapters` outlive the builder.
@@ -29,7 +34,8 @@ class ModelBuilder {
   void add_op(const Op& op);
 
   // The weight of a role ("layers.{}.attn.q"), with its shape checked: [rows, columns]; vectors have one row.
-  Result<WeightId> weight(std::string_view role, int32_t layer, int64_t rows, int64_t columns);
+  // Of a vector that is part of another, `part` counts its values.
+  Result<WeightId> weight(std::string_view role, int32_t layer, int64_t rows, int64_t columns, RowPart part = {});
   // Whether the file has the role's tensor (tied output heads, optional factors).
   bool has(std::string_view role, int32_t layer = -1) const;
   // Whether the linear layer of a role has a bias, of role "<role>.bias". In GGUF files it has when the tensor is
@@ -55,13 +61,14 @@ class ModelBuilder {
   Result<const TensorRole*> role_of(std::string_view ours) const;
   bool has_tensor(const std::string& source) const;  // quantized or not
   std::string source_name(const TensorRole& role, int32_t layer) const;
-  Result<WeightId> add_weight(const TensorRole& role, int32_t layer, int64_t rows, int64_t columns);
-  Status find_adapters(const TensorRole& role, int32_t layer, WeightId id);
+  Result<WeightId> add_weight(const TensorRole& role, int32_t layer, int64_t rows, int64_t columns, RowPart part);
+  Status find_adapters(const TensorRole& role, int32_t layer, WeightId id, RowPart part);
   WeightId add_adapter_matrix(std::string name, const std::vector<float>& values, int64_t rows, int64_t columns);
   RegisterId adapter_register(int32_t width, bool narrow);
   Status check_adapters() const;
   Result<WeightId> add_converted(const TensorRole& role, const TensorView& tensor, std::string name, int64_t rows,
-                                 int64_t columns);
+                                 int64_t columns, RowPart part);
+  WeightId add_turned(const TensorView& tensor, std::string name, int64_t rows, int64_t columns, RowPart part);
 
   const Architecture& architecture_;
   Model& model_;

@@ -23,21 +23,25 @@ RegisterId ModelBuilder::adapter_register(int32_t width, bool narrow) {
   return at->second;
 }
 
-Status ModelBuilder::find_adapters(const TensorRole& role, int32_t layer, WeightId id) {
+Status ModelBuilder::find_adapters(const TensorRole& role, int32_t layer, WeightId id, RowPart part) {
   for (size_t i = 0; i < adapters_.size(); ++i) {
     BATON_TRY(const Adapter::Pair* pair, adapters_[i].find(role, layer, naming_ == Naming::kGguf));
     if (pair == nullptr) continue;
     const Weight& weight = model_.weights[static_cast<size_t>(id)];
-    if (pair->rows != weight.rows || pair->columns != weight.columns) {
+    const int64_t rows = part.total != 0 ? part.total : weight.rows;
+    if (pair->rows != rows || pair->columns != weight.columns) {
       return fail(Code::kInvalidInput,
                   fmt::format("{}: tensor '{}' is for a matrix of {} rows of {}, but the model's '{}' has {} of {}: an "
                               "adapter of another model",
                               adapters_[i].file(), shown(pair->name), pair->rows, pair->columns, weight.source,
-                              weight.rows, weight.columns));
+                              rows, weight.columns));
     }
     const std::string name = weight.name;
+    const int64_t weight_rows = weight.rows;
     const WeightId a = add_adapter_matrix(fmt::format("{}.lora{}.a", name, i), pair->a, pair->rank, pair->columns);
-    const WeightId b = add_adapter_matrix(fmt::format("{}.lora{}.b", name, i), pair->b, pair->rows, pair->rank);
+    const auto first = pair->b.begin() + part.first * pair->rank;
+    const std::vector<float> own(first, first + weight_rows * pair->rank);
+    const WeightId b = add_adapter_matrix(fmt::format("{}.lora{}.b", name, i), own, weight_rows, pair->rank);
     adapters_of_.emplace(id, AdapterUse{pair, a, b, false});
   }
   return {};

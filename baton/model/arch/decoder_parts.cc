@@ -77,15 +77,21 @@ Result<float> read_rotated_share(const ConfigReader& config, const std::string& 
 
 void add_rope(ModelBuilder& builder, RegisterId x, int32_t heads, WeightId factors, int32_t layer) {
   const ModelSpec& spec = builder.spec();
+  add_rope(builder, x, heads, factors, layer, spec.rope_theta, spec.rope_scaling.magnitude);
+}
+
+void add_rope(ModelBuilder& builder, RegisterId x, int32_t heads, WeightId factors, int32_t layer, float theta,
+              float magnitude) {
+  const ModelSpec& spec = builder.spec();
   Op rope{.kind = OpKind::kRope, .layer = layer};
   rope.out = rope.x = x;
   rope.heads = heads;
   rope.width = spec.head_dim;
   rope.rotary = spec.rotary;
-  rope.rope_theta = spec.rope_theta;
+  rope.rope_theta = theta;
   rope.pairing = spec.rope_pairing;
   rope.weights[Op::kRopeFactors] = factors;
-  rope.rope_magnitude = spec.rope_scaling.magnitude;
+  rope.rope_magnitude = magnitude;
   builder.add_op(rope);
 }
 
@@ -163,9 +169,14 @@ Status add_swiglu_network(ModelBuilder& builder, const BlockRegisters& registers
 }
 
 Status add_head(ModelBuilder& builder, const BlockRegisters& registers) {
-  const ModelSpec& spec = builder.spec();
   BATON_OK(add_norm(builder, registers, "norm", -1));
+  return add_head_alone(builder, registers);
+}
+
+Status add_head_alone(ModelBuilder& builder, const BlockRegisters& registers, float cap) {
+  const ModelSpec& spec = builder.spec();
   Op op{.kind = OpKind::kHead};
+  op.cap = cap;
   op.x = registers.normed;
   if (builder.has("head")) {
     BATON_TRY(op.weights[Op::kMatrix], builder.weight("head", -1, spec.vocab, spec.hidden));

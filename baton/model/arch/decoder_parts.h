@@ -27,6 +27,8 @@ WeightId add_rope_factors(ModelBuilder& builder);
 Result<float> read_rotated_share(const ConfigReader& config, const std::string& file, float fallback);
 // x's heads turned by their position, as the spec says.
 void add_rope(ModelBuilder& builder, RegisterId x, int32_t heads, WeightId factors, int32_t layer);
+void add_rope(ModelBuilder& builder, RegisterId x, int32_t heads, WeightId factors, int32_t layer, float theta,
+              float magnitude);
 // Refuse what these blocks do not compute: activations but silu, attention without a mask or positions, norms of
 // queries and keys other than `normed_heads`, windows shorter than the context, values of another width than keys.
 Status check_activation(const ConfigReader& config, const std::string& file);
@@ -42,6 +44,8 @@ Status add_swiglu_network(ModelBuilder& builder, const BlockRegisters& registers
 // Final norm and output head; the head is the embedding matrix when the file has no head of its own and the spec ties
 // them.
 Status add_head(ModelBuilder& builder, const BlockRegisters& registers);
+// The head behind a norm that is there already; `cap` of its logits, 0 for none.
+Status add_head_alone(ModelBuilder& builder, const BlockRegisters& registers, float cap = 0);
 // Keys and values of one attention layer.
 std::pair<SlotId, SlotId> add_kv_slots(ModelBuilder& builder, int32_t layer);
 
