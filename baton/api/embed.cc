@@ -83,7 +83,10 @@ Status Embedder::load(const EmbedderOptions& options) {
   }
   BATON_TRY(unit_, create_unit(name));
   auto executor = unit_->load(text_.model, options.threads);
-  if (!executor) return fail(std::move(executor).error().in(fmt::format("unit {}", name)));
+  if (!executor) {
+    return fail(
+        with_units_that_can(std::move(executor).error(), text_.model->program).in(fmt::format("unit {}", name)));
+  }
   executor_ = std::move(*executor);
   return {};
 }

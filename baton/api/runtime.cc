@@ -51,7 +51,10 @@ Result<std::unique_ptr<Runtime>> Runtime::open(const RuntimeOptions& options) tr
   runtime->tokens_max_ = options.limits.tokens_max;
   for (auto& [name, loaded] : units) {
     auto executor = loaded.unit->load(runtime->text_.model, options.threads);
-    if (!executor) return fail(std::move(executor).error().in(fmt::format("unit {}", name)));
+    if (!executor) {
+      return fail(with_units_that_can(std::move(executor).error(), runtime->text_.model->program)
+                      .in(fmt::format("unit {}", name)));
+    }
     loaded.executor = std::move(*executor);
     engine.units.push_back({name, &loaded.unit->caps(), loaded.executor.get()});
   }

@@ -77,6 +77,23 @@ std::vector<std::string> notes_of(std::span<const NamedUnit> units) {
   return notes;
 }
 
+Error with_units_that_can(Error refused, const Program& program) {
+  if (refused.code != Code::kUnsupported) return refused;
+  std::string can;
+  bool lacks = false;
+  for (const UnitEntry* entry : unit_entries()) {
+    const auto unit = entry->create({});
+    if (!unit) continue;
+    if (!check_program(entry->name, (*unit)->caps(), program)) {
+      lacks = lacks || refused.message.starts_with(entry->name);
+      continue;
+    }
+    can += fmt::format("{}{}", can.empty() ? "" : ", ", entry->name);
+  }
+  if (lacks) refused.message += can.empty() ? "; no unit here has all of its ops" : fmt::format(" ({})", can);
+  return refused;
+}
+
 Result<std::unique_ptr<Unit>> create_unit(std::string_view text) {
   BATON_TRY(const UnitChoice choice, parse_unit(text));
   return choice.create();

@@ -36,6 +36,10 @@ struct NamedUnit {
 // What is to be said of units that are used together: those kept on the same cores of the host.
 std::vector<std::string> notes_of(std::span<const NamedUnit> units);
 
+// The message of a unit that refused to load a program, with the units of this machine that have all of its ops where
+// that was the reason.
+Error with_units_that_can(Error refused, const Program& program);
+
 // As parse_unit, and what the unit says when it cannot be had.
 Result<std::unique_ptr<Unit>> create_unit(std::string_view text);
 
