@@ -4,9 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
-#include <map>
 #include <optional>
 
 #include "baton/api/text_model.h"
@@ -14,6 +11,7 @@
 #include "baton/model/arch.h"
 #include "baton/model/config_reader.h"
 #include "baton/model/gguf_writer.h"
+#include "baton/tools/convert_weights.h"
 
 namespace baton {
 namespace {
@@ -46,88 +44,6 @@ uint32_t file_type(DType dtype) {
     default:
       return 0;
   }
-}
-
-std::string replace_layer(std::string_view pattern, int32_t layer) {
-  std::string name(pattern);
-  if (const size_t at = name.find("{}"); at != std::string::npos) name.replace(at, 2, std::to_string(layer));
-  return name;
-}
-
-// Row (or column) `index` of the GGUF file is which one of the Hugging Face file.
-int64_t source_index(int64_t index, GgufOrder order, const ModelSpec& spec) {
-  const int64_t key_heads = spec.linear_key_heads, repeat = key_heads > 0 ? spec.linear_value_heads / key_heads : 1;
-  // Tiled head h' = r * key_heads + k holds grouped head h = k * repeat + r.
-  const auto grouped = [&](int64_t tiled) { return (tiled % key_heads) * repeat + tiled / key_heads; };
-  const auto in_heads = [&](int64_t i, int64_t head_size) {
-    return grouped(i / head_size) * head_size + i % head_size;
-  };
-  switch (order) {
-    case GgufOrder::kSame:
-      return index;
-    case GgufOrder::kValueRowsAfterKeys: {
-      const int64_t keys = 2 * key_heads * spec.linear_key_dim;
-      return index < keys ? index : keys + in_heads(index - keys, spec.linear_value_dim);
-    }
-    case GgufOrder::kValueRows:
-    case GgufOrder::kValueColumns:
-      return in_heads(index, spec.linear_value_dim);
-    case GgufOrder::kValueHeads:
-      return grouped(index);
-    case GgufOrder::kRotaryRowsQ:
-    case GgufOrder::kRotaryRowsK: {
-      // Row 2i + s of a head comes from row i + s * head_dim / 2.
-      const int64_t within = index % spec.head_dim;
-      return index - within + within / 2 + (within % 2) * (spec.head_dim / 2);
-    }
-  }
-  return index;
-}
-
-std::vector<float> decoded(const Weight& weight) {
-  std::vector<float> values(static_cast<size_t>(weight.rows * weight.columns));
-  format_of(weight.dtype).decode(weight.data, values.data(), values.size());
-  return values;
-}
-
-std::vector<float> reordered(const Weight& weight, GgufOrder order, const ModelSpec& spec) {
-  std::vector<float> from = decoded(weight);
-  if (order == GgufOrder::kSame) return from;
-  std::vector<float> to(from.size());
-  const int64_t columns = weight.columns;
-  // A vector has its heads along the columns.
-  const bool along_columns = order == GgufOrder::kValueColumns || weight.rows == 1;
-  for (int64_t row = 0; row < weight.rows; ++row) {
-    for (int64_t column = 0; column < columns; ++column) {
-      const int64_t from_row = along_columns ? row : source_index(row, order, spec);
-      const int64_t from_column = along_columns ? source_index(column, order, spec) : column;
-      to[static_cast<size_t>(row * columns + column)] = from[static_cast<size_t>(from_row * columns + from_column)];
-    }
-  }
-  return to;
-}
-
-// Quantisers have no code for NaN or infinity, and scales are f16: what cannot be kept is refused, not changed.
-Status check_range(const Weight& weight, const std::vector<float>& values, DType dtype) {
-  const bool wide = dtype == DType::kF32 || dtype == DType::kBF16;
-  const float limit = wide ? std::numeric_limits<float>::max() : 65504.0f;
-  for (size_t i = 0; i < values.size(); ++i) {
-    if (std::fabs(values[i]) <= limit) continue;
-    return fail(Code::kInvalidInput,
-                fmt::format("{}: holds {}, which {} cannot; the file is damaged or needs another type", weight.source,
-                            values[i], to_string(dtype)));
-  }
-  return {};
-}
-
-const TensorRole* role_of(const Architecture& architecture, const Weight& weight, int32_t layers, int32_t* layer) {
-  for (const TensorRole& role : architecture.roles) {
-    const bool layered = role.ours.find("{}") != std::string_view::npos;
-    for (*layer = 0; *layer < (layered ? layers : 1); ++*layer) {
-      if (replace_layer(role.ours, *layer) == weight.name) return &role;
-    }
-  }
-  return nullptr;
 }
 
 // How a model's scaled positions are written. Both readers take GGUF's keys where they say all there is; else the
@@ -180,6 +96,33 @@ void add_rope_tensors(GgufWriter& writer, const ModelSpec& spec, std::vector<std
   }
 }
 
+// What is a dense decoder's own; readers that do not know a key compute another model, which llama.cpp's do only where
+// it has no such architecture.
+void put_blocks(GgufWriter& writer, const ModelSpec& spec, const std::string& prefix) {
+  const BlockSpec& blocks = spec.blocks;
+  const auto put = [&](const char* key, float value, float nothing) {
+    if (value != nothing) writer.put_f32(prefix + key, value);
+  };
+  int32_t window = 0;
+  std::vector<bool> slides;
+  for (const int32_t of_layer : blocks.windows) {
+    window = std::max(window, of_layer);
+    slides.push_back(of_layer != 0);
+  }
+  if (window != 0) {
+    writer.put_u32(prefix + "attention.sliding_window", static_cast<uint32_t>(window));
+    writer.put_bools(prefix + "attention.sliding_window_pattern", slides);
+  }
+  put("rope.freq_base_swa", blocks.near_theta, 0);
+  put("attn_logit_softcapping", blocks.score_cap, 0);
+  put("final_logit_softcapping", blocks.logit_cap, 0);
+  put("attention.scale", blocks.attention_scale, 0);
+  put("residual_scale", blocks.residual_scale, 1);
+  if (blocks.logit_scale != 1) writer.put_f32(prefix + "logit_scale", 1 / blocks.logit_scale);
+  // Gemma's readers know it without a key.
+  if (!spec.architecture.starts_with("gemma")) put("embedding_scale", blocks.embedding_scale, 1);
+}
+
 void put_spec(GgufWriter& writer, const Model& model, const std::string& prefix) {
   const ModelSpec& spec = model.spec;
   const auto put = [&](const char* key, int64_t value) { writer.put_u32(prefix + key, static_cast<uint32_t>(value)); };
@@ -191,10 +134,15 @@ void put_spec(GgufWriter& writer, const Model& model, const std::string& prefix)
   put("attention.head_count_kv", spec.kv_heads);
   put("attention.key_length", spec.head_dim);
   put("attention.value_length", spec.head_dim);
-  writer.put_f32(prefix + "attention.layer_norm_rms_epsilon", spec.rms_eps);
-  writer.put_f32(prefix + "rope.freq_base", spec.rope_theta);
-  put("rope.dimension_count", spec.rotary);
-  put_rope(writer, spec, prefix);
+  writer.put_f32(
+      prefix + (spec.blocks.layer_norms ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon"),
+      spec.rms_eps);
+  if (!spec.blocks.learned_positions) {
+    writer.put_f32(prefix + "rope.freq_base", spec.rope_theta);
+    put("rope.dimension_count", spec.rotary);
+    put_rope(writer, spec, prefix);
+  }
+  put_blocks(writer, spec, prefix);
   put("vocab_size", spec.vocab);
   if (spec.linear_value_heads == 0) return;
 
@@ -354,34 +302,7 @@ Result<ConvertReport> convert_to_gguf(const std::filesystem::path& source, const
   }
 
   add_rope_tensors(writer, model->spec, report.lost);
-  for (const Weight& weight : model->weights) {
-    if (weight.name == "rope_factors") continue;  // written above, or said by keys
-    int32_t layer = 0;
-    const TensorRole* role = role_of(architecture, weight, model->spec.layers, &layer);
-    BATON_CHECK(role != nullptr);
-    const bool vector = weight.rows == 1 || role->rule == TensorRule::kConv;
-    DType dtype = vector ? DType::kF32 : options.matrix_type;
-    if (weight.columns % format_of(dtype).block_elements != 0) {
-      dtype = DType::kF16;
-      report.notes.push_back(fmt::format("{}: rows of {} do not fit {}'s blocks; written as F16", weight.source,
-                                         weight.columns, to_string(options.matrix_type)));
-    }
-    std::vector<uint64_t> shape = {static_cast<uint64_t>(weight.columns)};
-    if (weight.rows > 1 || role->rule == TensorRule::kConv || role->rule == TensorRule::kMatrix) {
-      shape.insert(shape.begin(), static_cast<uint64_t>(weight.rows));
-    }
-    const ModelSpec& spec = model->spec;
-    writer.add_tensor(replace_layer(role->gguf, layer), dtype, shape,
-                      [&weight, &spec, role, dtype]() -> Result<std::vector<std::byte>> {
-                        const std::vector<float> values = reordered(weight, role->order, spec);
-                        BATON_OK(check_range(weight, values, dtype));
-                        BATON_TRY(const uint64_t row_size, row_bytes(dtype, static_cast<uint64_t>(weight.columns)));
-                        std::vector<std::byte> bytes(row_size * static_cast<uint64_t>(weight.rows));
-                        format_of(dtype).encode(values.data(), bytes.data(), values.size());
-                        return bytes;
-                      });
-    ++report.tensors;
-  }
+  BATON_OK(add_weights(writer, *model, options.matrix_type, report));
   BATON_TRY(report.bytes, writer.write(out, options.on_tensor));
   return report;
 }
