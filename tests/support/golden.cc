@@ -53,6 +53,16 @@ std::filesystem::path extra_folder() {
   return folder == nullptr ? std::filesystem::path() : std::filesystem::path(folder);
 }
 
+std::filesystem::path family_folder(const std::string& name) { return data_folder() / "golden" / "families" / name; }
+
+std::vector<std::string> family_names() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(data_folder() / "golden" / "families"))
+    names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
 std::vector<GoldenCase> golden_cases() {
   const auto golden = data_folder() / "golden";
   const auto bundled = std::filesystem::path(BATON_SOURCE_DIR) / "models";
@@ -61,12 +71,22 @@ std::vector<GoldenCase> golden_cases() {
     cases.push_back({name, golden / name, golden / name / "golden.safetensors", true});
   };
   for (const char* name : {"tiny-qwen3.5", "tiny-qwen3.5-multimodal", "tiny-llama"}) add(name);
+  for (const std::string& name : family_names()) {
+    const auto folder = family_folder(name);
+    cases.push_back({name, folder, folder / "golden.safetensors", true});
+    cases.push_back({name + "-gguf", folder / "model.gguf", folder / "golden.safetensors", true, true});
+  }
   if (smoke_run()) return cases;
   add("dictionary-3m");
   cases.push_back({"dictionary-3m-Q8_0", bundled / "dictionary-3m.Q8_0.gguf",
                    golden / "dictionary-3m" / "golden.safetensors", false});
   cases.push_back({"dictionary-28m-Q8_0", bundled / "dictionary-28m.Q8_0.gguf",
                    golden / "dictionary-28m" / "golden.safetensors", false});
+  for (const char* name : {"tiny-qwen3", "tiny-gemma3", "tiny-gpt2"}) {
+    const auto folder = extra_folder() / "golden" / name;
+    if (!extra_folder().empty() && std::filesystem::exists(folder))
+      cases.push_back({name, folder, folder / "golden.safetensors", true, true});
+  }
   if (!extra_folder().empty()) {
     cases.push_back({"dictionary-28m", extra_folder() / "models" / "dictionary-28m",
                      golden / "dictionary-28m" / "golden.safetensors", true});

@@ -30,11 +30,16 @@ struct GoldenCase {
   std::filesystem::path model;
   std::filesystem::path vectors;
   bool exact = true;
+  bool copy = false;  // another container of a model that is a case too: tests of states and units leave it out
 };
 inline void PrintTo(const GoldenCase& item, std::ostream* out) { *out << item.name; }
 // The cases of this repository, and with BATON_MODELS_EXTRA the large bf16 model it was converted from. In a smoke run
 // the tiny models only.
 std::vector<GoldenCase> golden_cases();
+// A folder for each decoder family: config.json, model.safetensors, golden.safetensors, and model.gguf with the same
+// values (scripts/make_family_vectors.py). Each is a golden case, as folder and as GGUF.
+std::vector<std::string> family_names();
+std::filesystem::path family_folder(const std::string& name);
 // Empty when BATON_MODELS_EXTRA is not set.
 std::filesystem::path extra_folder();
 std::filesystem::path data_folder();

@@ -1,0 +1,245 @@
+#!/usr/bin/env python3
+"""Writes tests/data/golden/families/NAME/: a tiny model of random weights and odd shapes for each decoder family, what
+transformers computes of it in f32 on the CPU, and the same model as GGUF, with the names of the gguf package and the
+conventions of llama.cpp's converter.
+
+Usage: make_family_vectors.py OUT [NAME...]. Needs torch, transformers (5) and gguf; run it outside the repository's
+environment. Weights are rounded to bf16, so that the GGUF file's BF16 matrices hold the same values.
+"""
+import json
+import pathlib
+import sys
+
+import gguf
+import numpy as np
+import torch
+import transformers as tf
+from safetensors.torch import save_file
+
+VOCAB, TOKENS, GREEDY = 96, 70, 24
+
+
+def common(**more):
+    base = dict(vocab_size=VOCAB, hidden_size=32, intermediate_size=44, num_hidden_layers=3, num_attention_heads=4,
+                num_key_value_heads=2, head_dim=12, max_position_embeddings=256, rms_norm_eps=1e-5, bos_token_id=1,
+                eos_token_id=2, pad_token_id=0, tie_word_embeddings=False)
+    base.update(more)
+    return base
+
+
+def rope(theta=10000.0, **more):
+    return {"rope_type": "default", "rope_theta": theta, **more}
+
+
+# name: (configuration, class, GGUF architecture, whether its q and k rows become adjacent pairs in GGUF)
+FAMILIES = {
+    "qwen2": lambda: (tf.Qwen2Config(**{k: v for k, v in common().items() if k != "head_dim"}),
+                      tf.Qwen2ForCausalLM, "qwen2", False),
+    "qwen3": lambda: (tf.Qwen3Config(**common(rope_parameters=rope(1e6), tie_word_embeddings=True)),
+                      tf.Qwen3ForCausalLM, "qwen3", False),
+    "gpt2": lambda: (tf.GPT2Config(vocab_size=VOCAB, n_embd=32, n_head=4, n_layer=3, n_positions=130, n_inner=52,
+                                   bos_token_id=1, eos_token_id=2), tf.GPT2LMHeadModel, "gpt2", False),
+    "gemma2": lambda: (tf.Gemma2Config(**common(query_pre_attn_scalar=20, sliding_window=11, tie_word_embeddings=True,
+                                                attn_logit_softcapping=3.0, final_logit_softcapping=4.0,
+                                                hidden_activation="gelu_pytorch_tanh")),
+                       tf.Gemma2ForCausalLM, "gemma2", False),
+    "gemma3": lambda: (tf.Gemma3TextConfig(**common(query_pre_attn_scalar=12, sliding_window=9, num_hidden_layers=4,
+                                                    tie_word_embeddings=True, layer_types=[
+                                                        "sliding_attention", "sliding_attention", "full_attention",
+                                                        "sliding_attention"],
+                                                    rope_parameters={
+                                                        "full_attention": {"rope_type": "linear", "factor": 8.0,
+                                                                           "rope_theta": 1e6},
+                                                        "sliding_attention": rope(10000.0)})),
+                       tf.Gemma3ForCausalLM, "gemma3", False),
+    "llama3": lambda: (tf.LlamaConfig(**common(rope_parameters={
+        "rope_type": "llama3", "rope_theta": 500.0, "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 64})), tf.LlamaForCausalLM, "llama", True),
+    "mistral": lambda: (tf.MistralConfig(**common(sliding_window=13)), tf.MistralForCausalLM, "llama", True),
+    "ministral": lambda: (tf.MinistralConfig(**common(sliding_window=66, layer_types=[
+        "full_attention", "sliding_attention", "sliding_attention"])), tf.MinistralForCausalLM, "llama", True),
+    "smollm3": lambda: (tf.SmolLM3Config(**{k: v for k, v in common(
+        num_hidden_layers=5, no_rope_layer_interval=4, use_sliding_window=False,
+        tie_word_embeddings=True).items() if k != "head_dim"}), tf.SmolLM3ForCausalLM, "smollm3", True),
+    "olmo2": lambda: (tf.Olmo2Config(**{k: v for k, v in common(rope_parameters=rope(500000.0)).items()
+                                        if k != "head_dim"}), tf.Olmo2ForCausalLM, "olmo2", False),
+    "phi3": lambda: (tf.Phi3Config(**{k: v for k, v in common(
+        partial_rotary_factor=0.75, original_max_position_embeddings=32,
+        rope_parameters={"rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_factor": 0.75,
+                         "original_max_position_embeddings": 32,
+                         "short_factor": [1.0, 1.1, 1.3],
+                         "long_factor": [1.0, 2.0, 9.0]}).items() if k != "head_dim"}),
+                     tf.Phi3ForCausalLM, "phi3", False),
+    "granite": lambda: (tf.GraniteConfig(**{k: v for k, v in common(
+        embedding_multiplier=3.0, attention_multiplier=0.2, residual_multiplier=0.4,
+        logits_scaling=1.7, tie_word_embeddings=True).items() if k != "head_dim"}),
+                        tf.GraniteForCausalLM, "granite", True),
+    "lfm2": lambda: (tf.Lfm2Config(**{k: v for k, v in common(
+        num_hidden_layers=4, block_auto_adjust_ff_dim=False, conv_L_cache=3, norm_eps=1e-5,
+        layer_types=["conv", "full_attention", "conv", "full_attention"],
+        tie_word_embeddings=True).items() if k not in ("head_dim", "rms_norm_eps")}), tf.Lfm2ForCausalLM, "lfm2", False),
+}
+ZERO_CENTRED = {"gemma2", "gemma3"}
+
+
+def fill(model, name, generator):
+    with torch.no_grad():
+        for key, p in model.named_parameters():
+            noise = torch.randn(p.shape, generator=generator)
+            if "norm" in key.lower() or ".ln_" in key:
+                if key.endswith("bias"):
+                    value = 0.2 * noise
+                else:
+                    value = 0.2 * noise + (0.0 if name in ZERO_CENTRED else 1.0)
+            elif key.endswith("bias"):
+                value = 0.3 * noise
+            elif "embed" in key or ".wte" in key or ".wpe" in key:
+                value = noise * 0.3
+            elif "conv.conv" in key:
+                value = 0.5 * noise
+            elif "lm_head" in key:
+                value = noise * (1.6 / p.shape[-1] ** 0.5)
+            else:
+                inputs = p.shape[0] if "c_" in key else p.shape[-1]
+                value = noise * (1.1 / inputs ** 0.5)
+            p.copy_(value.to(torch.bfloat16).float())
+
+
+def permute(w, heads):
+    return w.reshape(heads, 2, w.shape[0] // heads // 2, *w.shape[1:]).swapaxes(1, 2).reshape(w.shape)
+
+
+def write_gguf(path, name, config, arch, adjacent, tensors):
+    kind = next(k for k, v in gguf.MODEL_ARCH_NAMES.items() if v == arch)
+    writer = gguf.GGUFWriter(path, arch)
+    get = lambda *names: next((getattr(config, n) for n in names if getattr(config, n, None) is not None), None)
+    layers, heads = get("num_hidden_layers", "n_layer"), get("num_attention_heads", "n_head")
+    hidden = get("hidden_size", "n_embd")
+    writer.add_name(f"tiny {name}")
+    writer.add_context_length(get("max_position_embeddings", "n_positions"))
+    writer.add_embedding_length(hidden)
+    writer.add_block_count(layers)
+    writer.add_feed_forward_length(get("intermediate_size", "n_inner"))
+    writer.add_head_count(heads)
+    kv_heads = get("num_key_value_heads") or heads
+    if name == "lfm2":
+        writer.add_head_count_kv([kv_heads if t == "full_attention" else 0 for t in config.layer_types])
+        writer.add_shortconv_l_cache(config.conv_L_cache)
+        writer.add_vocab_size(VOCAB)
+    elif name != "gpt2":
+        writer.add_head_count_kv(kv_heads)
+    head_dim = getattr(config, "head_dim", None) or hidden // heads
+    if name == "gpt2":
+        writer.add_layer_norm_eps(config.layer_norm_epsilon)
+    else:
+        writer.add_layer_norm_rms_eps(get("rms_norm_eps", "norm_eps"))
+        parameters = config.rope_parameters
+        full = parameters.get("full_attention", parameters)
+        writer.add_rope_freq_base(full["rope_theta"])
+        if "head_dim" in config.to_dict() and name != "lfm2":
+            writer.add_key_length(head_dim)
+            writer.add_value_length(head_dim)
+        share = full.get("partial_rotary_factor", 1.0)
+        if name not in ("gemma2", "gemma3", "lfm2"):
+            writer.add_rope_dimension_count(int(head_dim * share))
+        if full["rope_type"] == "linear":
+            writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+            writer.add_rope_scaling_factor(full["factor"])
+        if full["rope_type"] == "llama3":
+            base, low, high = full["original_max_position_embeddings"], full["low_freq_factor"], full["high_freq_factor"]
+            factors = []
+            for i in range(0, head_dim, 2):
+                wavelength = 2 * np.pi * full["rope_theta"] ** (i / head_dim)
+                if wavelength < base / high:
+                    factors.append(1.0)
+                elif wavelength > base / low:
+                    factors.append(full["factor"])
+                else:
+                    smooth = (base / wavelength - low) / (high - low)
+                    factors.append(1 / ((1 - smooth) / full["factor"] + smooth))
+            writer.add_tensor("rope_freqs.weight", np.array(factors, dtype=np.float32))
+        if full["rope_type"] == "longrope":
+            original = full["original_max_position_embeddings"]
+            writer.add_rope_scaling_orig_ctx_len(original)
+            writer.add_rope_scaling_attn_factors(
+                float(np.sqrt(1 + np.log(config.max_position_embeddings / original) / np.log(original))))
+            writer.add_tensor("rope_factors_long.weight", np.array(full["long_factor"], dtype=np.float32))
+            writer.add_tensor("rope_factors_short.weight", np.array(full["short_factor"], dtype=np.float32))
+            writer.add_rope_scaling_type(gguf.RopeScalingType.LONGROPE)
+    if name in ("gemma2", "gemma3", "mistral", "ministral"):
+        writer.add_sliding_window(config.sliding_window)
+    if name in ("gemma3", "ministral"):
+        writer.add_sliding_window_pattern([t == "sliding_attention" for t in config.layer_types])
+    if name == "gemma2":
+        writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
+        writer.add_final_logit_softcapping(config.final_logit_softcapping)
+    if name == "gemma2":
+        writer.add_float32("gemma2.attention.scale", config.query_pre_attn_scalar ** -0.5)
+    if name == "granite":
+        writer.add_embedding_scale(config.embedding_multiplier)
+        writer.add_residual_scale(config.residual_multiplier)
+        writer.add_attention_scale(config.attention_multiplier)
+        writer.add_logit_scale(config.logits_scaling)
+    names = gguf.get_tensor_name_map(kind, layers)
+    for key, tensor in tensors.items():
+        data = tensor.float().numpy()
+        if name == "gpt2" and key.endswith(("c_attn.weight", "c_proj.weight", "c_fc.weight")):
+            data = data.T
+        if adjacent and ".q_proj." in key:
+            data = permute(data, heads)
+        if adjacent and ".k_proj." in key:
+            data = permute(data, kv_heads)
+        if name in ZERO_CENTRED and key.endswith("norm.weight"):
+            data = data + 1
+        if "conv.conv" in key:
+            data = data.squeeze(1)
+        target = names.get_name(key, try_suffixes=(".weight", ".bias"))
+        assert target is not None, key
+        data = np.ascontiguousarray(data, dtype=np.float32)
+        if data.ndim == 1 or "conv" in key or ".wpe." in key:
+            writer.add_tensor(target, data)
+        else:
+            raw = gguf.quants.quantize(data, gguf.GGMLQuantizationType.BF16)
+            writer.add_tensor(target, raw, raw_dtype=gguf.GGMLQuantizationType.BF16)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def make(out, name):
+    config, kind, arch, adjacent = FAMILIES[name]()
+    config._attn_implementation = "eager"
+    torch.manual_seed(0)
+    model = kind(config).float().eval()
+    generator = torch.Generator().manual_seed(sum(map(ord, name)))
+    fill(model, name, generator)
+    ids = torch.randint(3, VOCAB, (1, TOKENS), generator=generator)
+    with torch.no_grad():
+        logits = model(ids).logits[0]
+        greedy, text = [], ids
+        for _ in range(GREEDY):
+            nxt = model(text).logits[0, -1].argmax()
+            greedy.append(int(nxt))
+            text = torch.cat([text, nxt.reshape(1, 1)], dim=1)
+    folder = out / name
+    folder.mkdir(parents=True, exist_ok=True)
+    model.save_pretrained(folder)
+    for extra in ("generation_config.json",):
+        (folder / extra).unlink(missing_ok=True)
+    save_file({"ids": ids[0].to(torch.int32), "logits": logits.float().contiguous(),
+               "greedy": torch.tensor(greedy, dtype=torch.int32)}, folder / "golden.safetensors")
+    tensors = {k: v for k, v in model.state_dict().items()
+               if not (config.tie_word_embeddings and k == "lm_head.weight") and not k.endswith("attn.masked_bias")}
+    write_gguf(folder / "model.gguf", name, config, arch, adjacent, tensors)
+    print(name, f"logits std {logits.std():.2f} max {logits.abs().max():.2f}",
+          sum(f.stat().st_size for f in folder.iterdir()))
+
+
+def main():
+    out = pathlib.Path(sys.argv[1])
+    for name in sys.argv[2:] or FAMILIES:
+        make(out, name)
+
+
+main()

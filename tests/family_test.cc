@@ -1,0 +1,196 @@
+// Decoder families, each by its folder under tests/data/golden/families: a state sealed by one unit in the middle of a
+// text and opened by another goes on to the reference's logits; the folder converted to GGUF computes the same; the
+// edge of a window; and what a unit lacks is said by name. golden_test and handoff_test have the families too.
+#include <gtest/gtest.h>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "baton/api/units.h"
+#include "baton/bridge/bridge.h"
+#include "baton/model/arch.h"
+#include "baton/tools/convert.h"
+#include "tests/support/golden.h"
+#include "tests/support/test_names.h"
+
+namespace baton::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Loaded {
+  std::string name;
+  std::unique_ptr<Unit> unit;
+  std::unique_ptr<Executor> executor;
+  float tolerance = 0;
+};
+
+class Family : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    tensors_ = read_golden(family_folder(GetParam()) / "golden.safetensors");
+    model_ = load(family_folder(GetParam()));
+  }
+  static std::shared_ptr<const Model> load(const fs::path& path) {
+    auto model = load_model(path);
+    EXPECT_TRUE(model) << model.error().message;
+    return model ? *model : nullptr;
+  }
+  // Of units that decode, with executors of `model`.
+  static std::vector<Loaded> units_of(const std::shared_ptr<const Model>& model) {
+    std::vector<Loaded> all;
+    for (const UnitEntry* entry : unit_entries()) {
+      auto unit = entry->create({});
+      if (!unit || (*unit)->caps().decode_seats_max == 0) continue;
+      auto executor = (*unit)->load(model, 1);
+      EXPECT_TRUE(executor) << executor.error().message;
+      if (!executor) continue;
+      const float tolerance =
+          entry->name == std::string_view("ref") ? 2e-3f : (*unit)->caps().logit_tolerance(main_type(*model));
+      all.push_back({std::string(entry->name), std::move(*unit), std::move(*executor), tolerance});
+    }
+    return all;
+  }
+  const std::vector<int32_t>& ids() const { return tensors_.at("ids").integers; }
+  // The reference's, behind token `at`.
+  std::vector<float> wanted(size_t at) const {
+    const auto& all = tensors_.at("logits").reals;
+    const auto width = static_cast<size_t>(model_->program.vocab);
+    return {all.begin() + static_cast<std::ptrdiff_t>(at * width),
+            all.begin() + static_cast<std::ptrdiff_t>((at + 1) * width)};
+  }
+  std::vector<float> logits_of(const std::shared_ptr<const Model>& model, std::span<const int32_t> tokens) const {
+    auto unit = create_unit("ref");
+    auto executor = (*unit)->load(model, 1);
+    auto state = (*executor)->new_state(tokens.size());
+    std::vector<float> logits(tokens.size() * static_cast<size_t>(model->program.vocab));
+    const auto status = (*executor)->prefill(**state, tokens, logits);
+    EXPECT_TRUE(status) << status.error().message;
+    return logits;
+  }
+
+  GoldenTensors tensors_;
+  std::shared_ptr<const Model> model_;
+};
+
+INSTANTIATE_TEST_SUITE_P(All, Family, testing::ValuesIn(family_names()),
+                         [](const auto& item) { return test_name(item.param); });
+
+TEST_P(Family, SealedInTheMiddleAndOpenedByEachUnit) {
+  ASSERT_NE(model_, nullptr);
+  constexpr size_t kMiddle = 37;
+  const std::vector<Loaded> units = units_of(model_);
+  const auto begin = std::span(ids()).first(kMiddle);
+  const auto prints = model_->fingerprints();
+  ASSERT_TRUE(prints);
+  const StateIdentity identity{prints->model, prints->quantization, 1};
+  for (const Loaded& from : units) {
+    auto state = from.executor->new_state(kMiddle + 5);
+    ASSERT_TRUE(from.executor->prefill(**state, begin, {}));
+    const auto block = seal_state(**state, identity, begin);
+    ASSERT_TRUE(block) << block.error().message;
+    for (const Loaded& to : units) {
+      SCOPED_TRACE(from.name + " to " + to.name);
+      auto into = to.executor->new_state(ids().size());
+      SealExpectation expected;
+      expected.identity = identity;
+      const auto opened = unseal_state(SealSource::borrowed(*block), expected, **into);
+      ASSERT_TRUE(opened) << opened.error().message;
+      std::vector<float> row(static_cast<size_t>(model_->program.vocab));
+      for (size_t at = kMiddle; at < ids().size(); ++at) {
+        ASSERT_TRUE(to.executor->decode(**into, ids()[at], row));
+        ASSERT_LE(max_abs_difference(row, wanted(at)), from.tolerance + to.tolerance) << "token " << at;
+      }
+    }
+  }
+}
+
+TEST_P(Family, ConvertedToGgufItComputesTheSame) {
+  ASSERT_NE(model_, nullptr);
+  const fs::path file = fs::temp_directory_path() / fmt::format("baton-family-{}-{}.gguf", GetParam(), getpid());
+  ConvertOptions options;
+  options.matrix_type = DType::kF32;
+  const auto report = convert_to_gguf(family_folder(GetParam()), file, options);
+  ASSERT_TRUE(report) << report.error().message;
+  const auto converted = load(file);
+  ASSERT_NE(converted, nullptr);
+  EXPECT_EQ(converted->program.ops.size(), model_->program.ops.size());
+  EXPECT_LE(max_abs_difference(logits_of(converted, ids()), tensors_.at("logits").reals), 2e-3f);
+  fs::remove(file);
+}
+
+// With windows in all layers the first token is out of sight behind layers * (window - 1) others, and seen before.
+TEST_P(Family, BeyondItsWindowsATokenIsNotSeen) {
+  ASSERT_NE(model_, nullptr);
+  const auto& windows = model_->spec.blocks.windows;
+  if (windows.empty() || std::find(windows.begin(), windows.end(), 0) != windows.end()) return;
+  const size_t reach = model_->spec.layers * static_cast<size_t>(windows[0] - 1);
+  ASSERT_LT(reach + 1, ids().size());
+  std::vector<int32_t> other = ids();
+  other[0] = other[0] == 5 ? 6 : 5;
+  const auto width = static_cast<size_t>(model_->program.vocab);
+  for (const Loaded& loaded : units_of(model_)) {
+    SCOPED_TRACE(loaded.name);
+    std::vector<float> logits[2];
+    for (const bool changed : {false, true}) {
+      auto state = loaded.executor->new_state(ids().size());
+      logits[changed].resize(ids().size() * width);
+      ASSERT_TRUE(loaded.executor->prefill(**state, changed ? other : ids(), logits[changed]));
+    }
+    const auto differs = [&](size_t at) {
+      return !std::equal(logits[0].begin() + static_cast<std::ptrdiff_t>(at * width),
+                         logits[0].begin() + static_cast<std::ptrdiff_t>((at + 1) * width),
+                         logits[1].begin() + static_cast<std::ptrdiff_t>(at * width));
+    };
+    EXPECT_TRUE(differs(static_cast<size_t>(windows[0]) - 1));
+    for (size_t at = reach + 1; at < ids().size(); ++at) EXPECT_FALSE(differs(at)) << "token " << at;
+  }
+}
+
+// Every unit that lacks an op or a trait says which.
+TEST_P(Family, AUnitWithoutAnOpNamesIt) {
+  ASSERT_NE(model_, nullptr);
+  for (const Op& op : model_->program.ops) {
+    Caps caps;
+    for (const Op& other : model_->program.ops) {
+      if (other.kind != op.kind) caps.ops.push_back(other.kind);
+    }
+    caps.cuts_prompts = false;
+    caps.traits = {OpTrait::kWindow, OpTrait::kScoreCap, OpTrait::kLogitCap};
+    Status refused = check_program("some", caps, model_->program);
+    ASSERT_FALSE(refused);
+    EXPECT_NE(refused.error().message.find(fmt::format("no op {} ", to_string(op.kind))), std::string::npos)
+        << refused.error().message;
+    for (const OpTrait trait : traits_of(op)) {
+      caps.ops.push_back(op.kind);
+      caps.traits.clear();
+      for (const OpTrait kept : {OpTrait::kWindow, OpTrait::kScoreCap, OpTrait::kLogitCap}) {
+        if (kept != trait) caps.traits.push_back(kept);
+      }
+      refused = check_program("some", caps, model_->program);
+      ASSERT_FALSE(refused);
+      EXPECT_NE(refused.error().message.find(std::string(to_string(trait))), std::string::npos)
+          << refused.error().message;
+    }
+  }
+}
+
+TEST(Families, EachArchitectureOfTheListHasVectors) {
+  std::vector<std::string> seen;
+  for (const GoldenCase& item : golden_cases()) {
+    const auto model = load_model(item.model);
+    ASSERT_TRUE(model) << item.name << ": " << model.error().message;
+    seen.push_back((*model)->spec.architecture);
+  }
+  for (const Architecture* architecture : architectures()) {
+    if (architecture->name == "bert") continue;  // embed_test
+    EXPECT_NE(std::find(seen.begin(), seen.end(), architecture->name), seen.end()) << architecture->name;
+  }
+}
+
+}  // namespace
+}  // namespace baton::test
