@@ -165,7 +165,6 @@ def write_gguf(path, name, config, arch, adjacent, tensors):
                 float(np.sqrt(1 + np.log(config.max_position_embeddings / original) / np.log(original))))
             writer.add_tensor("rope_factors_long.weight", np.array(full["long_factor"], dtype=np.float32))
             writer.add_tensor("rope_factors_short.weight", np.array(full["short_factor"], dtype=np.float32))
-            writer.add_rope_scaling_type(gguf.RopeScalingType.LONGROPE)
     if name in ("gemma2", "gemma3", "mistral", "ministral"):
         writer.add_sliding_window(config.sliding_window)
     if name in ("gemma3", "ministral"):
@@ -242,4 +241,5 @@ def main():
         make(out, name)
 
 
-main()
+if __name__ == "__main__":
+    main()

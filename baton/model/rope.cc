@@ -189,7 +189,10 @@ Status read_rope(const ConfigReader& config, const std::string& file, float thet
 Status read_rope(const GgufReader& keys, const Container& container, ModelSpec& spec) {
   RopeScaling& scaling = spec.rope_scaling;
   const std::string file = container.path.string();
-  BATON_TRY(const std::string word, keys.text("rope.scaling.type", "linear"));  // ggml's default
+  // ggml's default is linear. Converted Phi-3 files say nothing of longrope, and have its tensors.
+  const bool has_sets = container.find(kRopeTensors[1]) != nullptr && container.find(kRopeTensors[2]) != nullptr;
+  BATON_TRY(const std::string word,
+            keys.text("rope.scaling.type", to_string(has_sets ? RopeKind::kLongRope : RopeKind::kLinear)));
   BATON_TRY(scaling.kind, kind_of(word, file));
   BATON_TRY(const float old_factor, keys.real("rope.scale_linear", 0, kFactorMax, 0.0f));
   BATON_TRY(const float factor, keys.real("rope.scaling.factor", 0, kFactorMax, old_factor));
