@@ -1,4 +1,4 @@
-// Granite 3 and 4 dense: Llama's blocks, with factors of the embedding, of attention's scores, of what is added to the
+// Granite 3 dense: Llama's blocks, with factors of the embedding, of attention's scores, of what is added to the
 // residual stream and of the logits.
 #include "baton/model/arch/dense_decoder.h"
 
