@@ -318,7 +318,7 @@ TEST_F(Positions, GgufKeysAndTensorsThatNothingReadsAreNamed) {
        [](GgufWriter& w) { add_floats(w, "rope_freqs.weight", std::vector<float>(3, 1.0f)); }},
       {"key 'llama.logit_scale' is set", [](GgufWriter& w) { w.put_f32("llama.logit_scale", 0.5f); }},
       {"key 'llama.attention.clamp_kqv'", [](GgufWriter& w) { w.put_f32("llama.attention.clamp_kqv", 8); }},
-      {"a sliding window of 64", [](GgufWriter& w) { w.put_u32("llama.attention.sliding_window", 64); }},
+      {"", [](GgufWriter& w) { w.put_u32("llama.attention.sliding_window", 64); }},
       {"key 'llama.attention.causal' is false", [](GgufWriter& w) { w.put_bool("llama.attention.causal", false); }},
       {"key 'llama.use_norm' is false", [](GgufWriter& w) { w.put_bool("llama.use_norm", false); }},
       {"", [](GgufWriter& w) { w.put_bool("llama.attention.causal", true), w.put_bool("llama.swin_norm", false); }},

@@ -22,6 +22,13 @@ void set_window(ModelSpec& spec, int32_t layer, int32_t window) {
   spec.blocks.windows[static_cast<size_t>(layer)] = window;
 }
 
+// A window that holds all that can come is none. Positions are chosen before.
+void drop_wide_windows(ModelSpec& spec) {
+  std::vector<int32_t>& windows = spec.blocks.windows;
+  for (int32_t& window : windows) window = window < spec.context_max ? window : 0;
+  if (std::all_of(windows.begin(), windows.end(), [](int32_t window) { return window == 0; })) windows.clear();
+}
+
 Status read_layer_types(const Json& types, const std::string& file, int32_t window, ModelSpec& spec) {
   if (!types.is_array() || types.size() != static_cast<size_t>(spec.layers)) {
     return fail(Code::kInvalidInput,
@@ -98,6 +105,7 @@ Result<ModelSpec> start_config(const ConfigReader& config, const std::string& fi
 Result<ModelSpec> finish_config(const Container& container, const ConfigReader& config, const Json& text,
                                 ModelSpec spec) {
   const std::string file = (container.path / "config.json").string();
+  drop_wide_windows(spec);
   BATON_OK(check_switches(config, file, spec.blocks.qk_norm != QkNorm::kNone));
   BATON_TRY(spec.stop_ids, read_stop_ids(container, text));
   BATON_OK(config.refuse_unread(harmless_fields()));
@@ -149,6 +157,7 @@ Result<ModelSpec> start_keys(const Container& container, const GgufReader& keys,
 }
 
 Result<ModelSpec> finish_keys(const Container& container, const GgufReader& keys, ModelSpec spec) {
+  drop_wide_windows(spec);
   BATON_TRY(spec.stop_ids, read_stop_ids(container, Json()));
   BATON_OK(keys.refuse_unread(harmless_keys()));
   return spec;
