@@ -89,7 +89,7 @@ Result<std::optional<std::vector<int32_t>>> Conversation::splice(const std::vect
   BATON_TRY(std::vector<RenderedPiece> pieces, runtime_.text().chat_template->render_pieces(filled));
   const auto rest = tail_of(std::move(pieces), whole.size() - held.size());
   if (!rest) return None();
-  BATON_TRY(const std::vector<int32_t> more, tokenizer.encode_pieces(*rest));
+  BATON_TRY(const std::vector<int32_t> more, tokenizer.encode_pieces(*rest, held.empty()));
   std::vector<int32_t> tokens = said;
   tokens.insert(tokens.end(), more.begin(), more.end());
   BATON_TRY(const std::string spliced, tokenizer.decode(tokens, false));

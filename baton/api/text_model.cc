@@ -4,9 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 #include <set>
 
+#include "baton/api/gguf_tokenizer.h"
 #include "baton/base/file.h"
 #include "baton/model/container.h"
 #include "baton/model/container_text.h"
@@ -28,76 +28,20 @@ Result<std::string> read_optional(const std::filesystem::path& path, size_t byte
   return read_file(path, bytes_max);
 }
 
-Result<std::vector<std::string_view>> strings_of(const GgufMetadata& metadata, const char* key) {
-  BATON_TRY(const GgufArray* array, metadata.array(key));
-  if (array == nullptr) return std::vector<std::string_view>();
-  if (const auto* strings = std::get_if<std::vector<std::string_view>>(&array->items)) return *strings;
-  return fail(Code::kInvalidInput, fmt::format("key '{}' is not an array of strings", key));
-}
-
-Result<std::vector<int32_t>> integers_of(const GgufMetadata& metadata, const char* key) {
-  BATON_TRY(const GgufArray* array, metadata.array(key));
-  std::vector<int32_t> out;
-  if (array == nullptr) return out;
-  const auto convert = [&](const auto& items) -> Status {
-    out.reserve(items.size());
-    for (const auto item : items) {
-      if (item < 0 || static_cast<uint64_t>(item) > std::numeric_limits<int32_t>::max()) {
-        return fail(Code::kInvalidInput, fmt::format("key '{}' holds {} at index {}", key, item, out.size()));
-      }
-      out.push_back(static_cast<int32_t>(item));
-    }
-    return {};
-  };
-  if (const auto* items = std::get_if<std::vector<int64_t>>(&array->items)) {
-    BATON_OK(convert(*items));
-  } else if (const auto* unsigned_items = std::get_if<std::vector<uint64_t>>(&array->items)) {
-    BATON_OK(convert(*unsigned_items));
-  } else {
-    return fail(Code::kInvalidInput, fmt::format("key '{}' is not an array of integers", key));
-  }
-  return out;
-}
-
-Result<Tokenizer> tokenizer_from_gguf(const GgufMetadata& metadata) {
-  GgufTokenizerKeys keys;
-  const auto text = [&](const char* key, std::string_view* into) -> Status {
-    BATON_TRY(const auto value, metadata.text(key));
-    if (value) *into = *value;
-    return {};
-  };
-  const auto id = [&](const char* key, std::optional<int64_t>* into) -> Status {
-    BATON_TRY(const auto value, metadata.unsigned_integer(key));
-    if (value) *into = static_cast<int64_t>(std::min<uint64_t>(*value, uint64_t{1} << 40));
-    return {};
-  };
-  BATON_OK(text("tokenizer.ggml.model", &keys.model));
-  if (keys.model.empty())
-    return fail(Code::kInvalidInput, "key 'tokenizer.ggml.model' is missing: the file has no tokenizer");
-  BATON_OK(text("tokenizer.ggml.pre", &keys.pre));
-  BATON_TRY(keys.tokens, strings_of(metadata, "tokenizer.ggml.tokens"));
-  BATON_TRY(keys.merges, strings_of(metadata, "tokenizer.ggml.merges"));
-  BATON_TRY(const std::vector<int32_t> types, integers_of(metadata, "tokenizer.ggml.token_type"));
-  keys.token_types = types;
-  BATON_OK(id("tokenizer.ggml.bos_token_id", &keys.bos_id));
-  BATON_OK(id("tokenizer.ggml.eos_token_id", &keys.eos_id));
-  BATON_OK(id("tokenizer.ggml.eot_token_id", &keys.eot_id));
-  BATON_OK(id("tokenizer.ggml.eom_token_id", &keys.eom_id));
-  BATON_OK(id("tokenizer.ggml.unknown_token_id", &keys.unk_id));
-  BATON_OK(id("tokenizer.ggml.padding_token_id", &keys.pad_id));
-  BATON_TRY(keys.add_bos, metadata.boolean("tokenizer.ggml.add_bos_token"));
-  BATON_TRY(keys.add_eos, metadata.boolean("tokenizer.ggml.add_eos_token"));
-  BATON_TRY(keys.add_prefix_space, metadata.boolean("tokenizer.baton.add_prefix_space"));
-  BATON_TRY(keys.normalize_nfc, metadata.boolean("tokenizer.baton.normalize_nfc"));
-  BATON_TRY(const TokenizerSpec spec, tokenizer_spec_from_gguf(keys));
-  return Tokenizer::create(spec);
-}
-
 // Whose old files have a vocab.txt in the place of a tokenizer.json.
 bool has_vocab_txt(const Container& container) {
   const auto type = container.config.is_object() ? container.config.find("model_type") : container.config.end();
   return container.config.is_object() && type != container.config.end() && *type == "bert";
 }
+
+// SentencePiece's model files, by the names that families gave them.
+struct SentencePieceName {
+  const char* file;
+  SentencePieceLayout layout;
+};
+constexpr SentencePieceName kSentencePieceNames[] = {{"tokenizer.model", SentencePieceLayout::kPlain},
+                                                     {"spiece.model", SentencePieceLayout::kT5},
+                                                     {"sentencepiece.bpe.model", SentencePieceLayout::kXlmRoberta}};
 
 Result<bool> has_tokenizer(const Container& container) {
   if (container.kind == ContainerKind::kGguf) {
@@ -105,7 +49,12 @@ Result<bool> has_tokenizer(const Container& container) {
            container.gguf.find("tokenizer.ggml.tokens") != nullptr;
   }
   BATON_TRY(const bool there, is_there(folder_of(container) / "tokenizer.json"));
-  if (there || !has_vocab_txt(container)) return there;
+  if (there) return true;
+  for (const SentencePieceName& name : kSentencePieceNames) {
+    BATON_TRY(const bool has_model, is_there(folder_of(container) / name.file));
+    if (has_model) return true;
+  }
+  if (!has_vocab_txt(container)) return false;
   return is_there(folder_of(container) / "vocab.txt");
 }
 
@@ -127,7 +76,13 @@ Result<TextFiles> read_text_files(const Container& container) {
   BATON_TRY(files.tokenizer_json, read_optional(folder / "tokenizer.json", kTokenizerBytesMax));
   BATON_TRY(files.tokenizer_config_json, read_optional(folder / "tokenizer_config.json", kConfigBytesMax));
   BATON_TRY(files.chat_template, read_optional(folder / "chat_template.jinja", kConfigBytesMax));
-  if (files.tokenizer_json.empty() && has_vocab_txt(container)) {
+  for (const SentencePieceName& name : kSentencePieceNames) {
+    if (!files.tokenizer_json.empty() || !files.sentencepiece.empty()) break;
+    BATON_TRY(files.sentencepiece, read_optional(folder / name.file, kTokenizerBytesMax));
+    files.sentencepiece_name = name.file;
+    files.sentencepiece_layout = name.layout;
+  }
+  if (files.tokenizer_json.empty() && files.sentencepiece.empty() && has_vocab_txt(container)) {
     BATON_TRY(files.vocab_txt, read_optional(folder / "vocab.txt", kConfigBytesMax));
   }
   if (files.chat_template.empty() && !files.tokenizer_config_json.empty()) {
@@ -138,13 +93,23 @@ Result<TextFiles> read_text_files(const Container& container) {
   return files;
 }
 
+Result<TokenizerSpec> tokenizer_spec_of(const TextFiles& files) {
+  if (!files.sentencepiece.empty()) {
+    return tokenizer_spec_from_sentencepiece(files.sentencepiece, files.tokenizer_config_json,
+                                             files.sentencepiece_layout);
+  }
+  if (!files.vocab_txt.empty()) return tokenizer_spec_from_vocab_txt(files.vocab_txt, files.tokenizer_config_json);
+  return tokenizer_spec_from_json(files.tokenizer_json, files.tokenizer_config_json);
+}
+
 Result<Tokenizer> load_tokenizer(const Container& container) {
   if (container.kind == ContainerKind::kSafetensors) {
     BATON_TRY(const TextFiles files, read_text_files(container));
-    const bool lines = !files.vocab_txt.empty();
-    const std::string file = (folder_of(container) / (lines ? "vocab.txt" : "tokenizer.json")).string();
-    auto spec = lines ? tokenizer_spec_from_vocab_txt(files.vocab_txt, files.tokenizer_config_json)
-                      : tokenizer_spec_from_json(files.tokenizer_json, files.tokenizer_config_json);
+    const char* name = !files.sentencepiece.empty() ? files.sentencepiece_name
+                       : !files.vocab_txt.empty()   ? "vocab.txt"
+                                                    : "tokenizer.json";
+    const std::string file = (folder_of(container) / name).string();
+    auto spec = tokenizer_spec_of(files);
     if (!spec) return fail(std::move(spec).error().in(file));
     auto tokenizer = Tokenizer::create(*spec);
     if (!tokenizer) return fail(std::move(tokenizer).error().in(file));
@@ -160,7 +125,7 @@ tl::unexpected<Error> no_tokenizer(const TextModel& model) {
   return fail(Code::kUnsupported, fmt::format("{}: {}, or give token ids", container.path.string(),
                                               container.kind == ContainerKind::kGguf
                                                   ? "the file has no tokenizer; convert it again with one"
-                                                  : "there is no tokenizer.json beside the weights; add it"));
+                                                  : "there is no tokenizer.json or tokenizer.model beside the weights; add it"));
 }
 
 Result<TextModel> load_text_model(const std::filesystem::path& path, uint64_t context, ModelUse use,
@@ -199,7 +164,7 @@ Result<TextModel> load_text_model(const std::filesystem::path& path, uint64_t co
 Result<std::vector<int32_t>> encode_text(const TextModel& model, std::string_view text, bool parse_special,
                                          TextPlace place) {
   if (!model.tokenizer) return no_tokenizer(model);
-  BATON_TRY(auto ids, model.tokenizer->encode(text, parse_special));
+  BATON_TRY(auto ids, model.tokenizer->encode(text, parse_special, place == TextPlace::kStart));
   return place == TextPlace::kStart ? model.tokenizer->with_bos(std::move(ids)) : std::move(ids);
 }
 

@@ -45,9 +45,14 @@ Result<std::vector<int32_t>> encode_chat(const TextModel& model, const ChatInput
 struct TextFiles {
   std::string tokenizer_json, tokenizer_config_json;
   std::string chat_template;  // chat_template.jinja, else the configuration's
-  std::string vocab_txt;      // of an encoder without a tokenizer.json
+  std::string sentencepiece;  // tokenizer.model and its kind, where there is no tokenizer.json
+  const char* sentencepiece_name = "";
+  SentencePieceLayout sentencepiece_layout = SentencePieceLayout::kPlain;
+  std::string vocab_txt;  // of an encoder without either
 };
 Result<TextFiles> read_text_files(const Container& container);
+// Of those that are there. Errors name the field, not the file.
+Result<TokenizerSpec> tokenizer_spec_of(const TextFiles& files);
 
 // The tokenizer alone, for converters and tests.
 Result<Tokenizer> load_tokenizer(const Container& container);

@@ -189,7 +189,7 @@ void AnswerRun::echo(uint32_t index, const std::vector<ShownLogprob>& logprobs) 
   const openai::Prompt& prompt = job_.request.prompts.at(index / job_.request.choices);
   std::string text = prompt.text;
   if (prompt.ids) {
-    Detokenizer detokenizer(*job_.model->runtime().text().tokenizer, false);
+    Detokenizer detokenizer(*job_.model->runtime().text().tokenizer, false, true);
     for (const int32_t id : *prompt.ids) text += detokenizer.push(id).value_or("");
     text += detokenizer.finish();
   }

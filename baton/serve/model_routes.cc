@@ -184,7 +184,7 @@ Answered make_text(const Json& json, const ServedModel& model) {
     if (number < 0 || number > INT32_MAX) return bad("tokens", "'tokens' holds what is no token id");
     ids.push_back(static_cast<int32_t>(number));
   }
-  Detokenizer detokenizer(*model.runtime().text().tokenizer, false);
+  Detokenizer detokenizer(*model.runtime().text().tokenizer, false, true);
   std::string text;
   for (const int32_t id : ids) {
     auto piece = detokenizer.push(id);

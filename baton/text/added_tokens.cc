@@ -2,38 +2,14 @@
 #include "baton/text/added_tokens.h"
 
 #include <fmt/format.h>
-#include <utf8proc.h>
 
 #include <algorithm>
 
+#include "baton/text/char_classes.h"
 #include "baton/text/utf8.h"
 
 namespace baton {
 namespace {
-
-bool is_white_space(uint32_t c) {
-  return (c >= 9 && c <= 13) || c == 0x20 || c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) ||
-         c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
-}
-
-bool is_word(uint32_t c) {
-  switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
-    case UTF8PROC_CATEGORY_LU:
-    case UTF8PROC_CATEGORY_LL:
-    case UTF8PROC_CATEGORY_LT:
-    case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_LO:
-    case UTF8PROC_CATEGORY_MN:
-    case UTF8PROC_CATEGORY_MC:
-    case UTF8PROC_CATEGORY_ME:
-    case UTF8PROC_CATEGORY_ND:
-    case UTF8PROC_CATEGORY_NL:
-    case UTF8PROC_CATEGORY_PC:
-      return true;
-    default:
-      return false;
-  }
-}
 
 // The character that ends at `end`, not looking before `begin`; 0 bytes long when there is none.
 Utf8Char char_before(std::string_view text, size_t begin, size_t end) {
@@ -71,10 +47,10 @@ const AddedToken* AddedTokenFinder::longest_at(std::string_view text, size_t at,
     const size_t end = at + token.text.size();
     if (token.single_word) {
       const Utf8Char before = char_before(text, 0, at);
-      if (before.valid && is_word(before.code)) return false;
+      if (before.valid && is_word_char(before.code)) return false;
       if (end < text.size()) {
         const Utf8Char after = decode_utf8(text, end);
-        if (after.valid && is_word(after.code)) return false;
+        if (after.valid && is_word_char(after.code)) return false;
       }
     }
     return allowed(token, at, end);

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <string>
 #include <unordered_map>
 
@@ -15,48 +14,11 @@
 namespace baton {
 namespace {
 
-constexpr uint64_t kNoKey = ~uint64_t{0};
-
 struct SeededHash {
   size_t operator()(std::string_view text) const { return hash_bytes(text, table_seed()); }
 };
 
-uint64_t pair_key(int32_t left, int32_t right) {
-  return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
-}
-
 }  // namespace
-
-TokenIndex::TokenIndex(const char* texts, std::span<const uint32_t> offsets)
-    : texts_(texts),
-      offsets_(offsets),
-      seed_(table_seed()),
-      slots_(std::bit_ceil(std::max<size_t>(16, offsets.size() * 2))) {
-  const size_t mask = slots_.size() - 1;
-  for (int32_t id = 0; id < size(); ++id) {
-    const std::string_view added = text(id);
-    if (added.empty()) continue;
-    const uint64_t hash = hash_bytes(added, seed_);
-    for (size_t i = (hash >> 32) & mask;; i = (i + 1) & mask) {
-      Slot& slot = slots_[i];
-      if (slot.id < 0) {
-        slot = {static_cast<uint32_t>(hash), id};
-        break;
-      }
-      if (slot.hash == static_cast<uint32_t>(hash) && text(slot.id) == added) break;
-    }
-  }
-}
-
-int32_t TokenIndex::find(std::string_view wanted) const {
-  const uint64_t hash = hash_bytes(wanted, seed_);
-  const size_t mask = slots_.size() - 1;
-  for (size_t i = (hash >> 32) & mask;; i = (i + 1) & mask) {
-    const Slot& slot = slots_[i];
-    if (slot.id < 0) return -1;
-    if (slot.hash == static_cast<uint32_t>(hash) && text(slot.id) == wanted) return slot.id;
-  }
-}
 
 int32_t Bpe::find_token(std::string_view text) const {
   const int32_t id = index_->find(text);
@@ -65,32 +27,10 @@ int32_t Bpe::find_token(std::string_view text) const {
   return kind == TokenKind::kControl || kind == TokenKind::kUnused ? -1 : id;
 }
 
-const Bpe::Pair* Bpe::find_pair(int32_t left, int32_t right) const {
-  const uint64_t key = pair_key(left, right);
-  const size_t mask = pairs_.size() - 1;
-  for (size_t i = mix_bits(key ^ seed_) & mask;; i = (i + 1) & mask) {
-    if (pairs_[i].key == key) return &pairs_[i];
-    if (pairs_[i].key == kNoKey) return nullptr;
-  }
-}
-
-void Bpe::add_pair(int32_t left, int32_t right, uint32_t rank, int32_t result) {
-  const uint64_t key = pair_key(left, right);
-  const size_t mask = pairs_.size() - 1;
-  for (size_t i = mix_bits(key ^ seed_) & mask;; i = (i + 1) & mask) {
-    if (pairs_[i].key == key) return;  // the lower rank stays
-    if (pairs_[i].key == kNoKey) {
-      pairs_[i] = {key, rank, result};
-      return;
-    }
-  }
-}
-
 Result<Bpe> Bpe::create(const TokenizerSpec& spec, const TokenIndex& index, std::span<const TokenKind> kinds) {
   const int32_t vocab_size = index.size();
   Bpe bpe;
   bpe.index_ = &index;
-  bpe.seed_ = table_seed();
   bpe.kinds_ = kinds;
   bpe.vocab_size_ = vocab_size;
   bpe.unk_id_ = spec.unk_id;
@@ -100,7 +40,7 @@ Result<Bpe> Bpe::create(const TokenizerSpec& spec, const TokenIndex& index, std:
     append_utf8(byte_to_char(static_cast<uint8_t>(byte)), &text);
     bpe.byte_ids_[static_cast<size_t>(byte)] = bpe.find_token(text);
   }
-  bpe.pairs_.assign(std::bit_ceil(std::max<size_t>(16, spec.merges.size() * 2)), Pair{kNoKey, 0, -1});
+  bpe.pairs_ = PairTable(spec.merges.size());
 
   // Merge results (and parts) that are no tokens get symbols of their own; they end as single-byte tokens.
   std::unordered_map<std::string, int32_t, SeededHash> loose_symbols;
@@ -141,7 +81,7 @@ Result<Bpe> Bpe::create(const TokenizerSpec& spec, const TokenIndex& index, std:
     if (!in_order) {
       BATON_TRY(result, symbol_of(joined, rank));
     }
-    bpe.add_pair(left, right, rank, result);
+    bpe.pairs_.add(left, right, rank, result);
     last_result = result < vocab_size ? result : last_result;
   }
   return bpe;
@@ -150,9 +90,9 @@ Result<Bpe> Bpe::create(const TokenizerSpec& spec, const TokenIndex& index, std:
 // Quadratic in the comparison of ranks, linear in look-ups: for the short pre-tokens that nearly all are.
 void Bpe::merge_by_scan(std::vector<int32_t>* symbols) const {
   std::vector<int32_t>& s = *symbols;
-  const Pair* pairs[kScanBytesMax];
+  const PairTable::Pair* pairs[kScanBytesMax];
   size_t count = s.size();
-  for (size_t i = 0; i + 1 < count; ++i) pairs[i] = find_pair(s[i], s[i + 1]);
+  for (size_t i = 0; i + 1 < count; ++i) pairs[i] = pairs_.find(s[i], s[i + 1]);
   while (count > 1) {
     size_t best = count;
     for (size_t i = 0; i + 1 < count; ++i) {
@@ -164,8 +104,8 @@ void Bpe::merge_by_scan(std::vector<int32_t>* symbols) const {
               s.begin() + static_cast<ptrdiff_t>(best) + 1);
     std::copy(pairs + best + 1, pairs + count - 1, pairs + best);
     --count;
-    if (best > 0) pairs[best - 1] = find_pair(s[best - 1], s[best]);
-    if (best + 1 < count) pairs[best] = find_pair(s[best], s[best + 1]);
+    if (best > 0) pairs[best - 1] = pairs_.find(s[best - 1], s[best]);
+    if (best + 1 < count) pairs[best] = pairs_.find(s[best], s[best + 1]);
   }
   s.resize(count);
 }
@@ -186,7 +126,7 @@ void Bpe::merge_by_heap(std::vector<int32_t>* symbols) const {
     if (at < 0 || nodes[static_cast<size_t>(at)].next < 0) return;
     const Node& node = nodes[static_cast<size_t>(at)];
     const int32_t right = nodes[static_cast<size_t>(node.next)].symbol;
-    if (const Pair* pair = find_pair(node.symbol, right)) heap.push_back({pair->rank, at, node.symbol, right});
+    if (const PairTable::Pair* pair = pairs_.find(node.symbol, right)) heap.push_back({pair->rank, at, node.symbol, right});
   };
   const auto count = static_cast<int32_t>(nodes.size());
   for (int32_t i = 0; i < count; ++i) {
@@ -207,7 +147,7 @@ void Bpe::merge_by_heap(std::vector<int32_t>* symbols) const {
     if (left.symbol != candidate.left || left.next < 0) continue;
     Node& right = nodes[static_cast<size_t>(left.next)];
     if (right.symbol != candidate.right) continue;
-    left.symbol = find_pair(candidate.left, candidate.right)->result;
+    left.symbol = pairs_.find(candidate.left, candidate.right)->result;
     right.symbol = -1;
     left.next = right.next;
     if (left.next >= 0) nodes[static_cast<size_t>(left.next)].previous = candidate.at;

@@ -57,7 +57,10 @@ Result<std::string> Detokenizer::push(int32_t id) {
   }
   std::string text;
   if (skip_special_ && tokenizer_->is_special(id)) return text;
-  stream_.push(tokenizer_->token_bytes(id), &text);
+  std::string_view bytes = tokenizer_->token_bytes(id);
+  for (; spaces_ > 0 && bytes.starts_with(' '); --spaces_) bytes.remove_prefix(1);
+  if (!bytes.empty()) spaces_ = 0;
+  stream_.push(bytes, &text);
   return text;
 }
 

@@ -29,9 +29,10 @@ class Utf8Stream {
 
 class Detokenizer {
  public:
-  // `tokenizer` must outlive this. `skip_special` leaves control tokens out.
-  explicit Detokenizer(const Tokenizer& tokenizer, bool skip_special = true)
-      : tokenizer_(&tokenizer), skip_special_(skip_special) {}
+  // `tokenizer` must outlive this. `skip_special` leaves control tokens out. `begins`: the ids are a text of their own,
+  // and the space that encoding put in front of it is dropped, as by Tokenizer::decode; an answer continues its prompt.
+  explicit Detokenizer(const Tokenizer& tokenizer, bool skip_special = true, bool begins = false)
+      : tokenizer_(&tokenizer), skip_special_(skip_special), spaces_(begins ? tokenizer.leading_spaces() : 0) {}
 
   // The text that this token completes; may be empty. kInvalidInput for an id outside the vocabulary.
   Result<std::string> push(int32_t id);
@@ -41,6 +42,7 @@ class Detokenizer {
  private:
   const Tokenizer* tokenizer_;
   bool skip_special_;
+  size_t spaces_;  // in front that may still be dropped
   Utf8Stream stream_;
 };
 

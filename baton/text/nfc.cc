@@ -12,7 +12,7 @@ namespace {
 
 tl::unexpected<Error> nfc_failure(utf8proc_ssize_t code) {
   return fail(code == UTF8PROC_ERROR_NOMEM ? Code::kOutOfMemory : Code::kInternal,
-              fmt::format("NFC: {}", utf8proc_errmsg(code)));
+              fmt::format("normal form: {}", utf8proc_errmsg(code)));
 }
 
 int combining_class(utf8proc_int32_t code) { return utf8proc_get_property(code)->combining_class; }
@@ -30,8 +30,11 @@ void order_marks(std::vector<utf8proc_int32_t>& codes) {
 
 }  // namespace
 
-Result<std::string> to_nfc(std::string_view text) {
-  const auto options = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+Result<std::string> to_normal_form(std::string_view text, NormalForm form) {
+  const bool composed = form == NormalForm::kNfc || form == NormalForm::kNfkc;
+  const bool compatible = form == NormalForm::kNfkc || form == NormalForm::kNfkd;
+  const auto options = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | (compatible ? UTF8PROC_COMPAT : 0) |
+                                                      (composed ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE));
   constexpr utf8proc_ssize_t kDecomposedMax = 32;  // code points of one; Unicode has 4
   std::vector<utf8proc_int32_t> codes;
   codes.reserve(text.size() + 1);

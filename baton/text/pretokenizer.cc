@@ -4,12 +4,15 @@
 
 #include <fmt/format.h>
 #include <pcre2.h>
+#include <utf8proc.h>
 
 #include <algorithm>
 #include <chrono>
 #include <utility>
 
+#include "baton/text/char_classes.h"
 #include "baton/text/utf8.h"
+#include "baton/text/word_piece.h"
 
 namespace baton {
 namespace {
@@ -85,8 +88,16 @@ Result<Pretokenizer::Scratch> Pretokenizer::Step::new_scratch() const {
 Result<Pretokenizer::Step> Pretokenizer::Step::create(const PretokenizerStep& step) {
   Step made;
   made.step = step;
-  made.trusted = step.kind == PretokenizerStep::Kind::kLiteral || is_own_pattern(step.pattern);
-  if (step.kind == PretokenizerStep::Kind::kLiteral) {
+  using Kind = PretokenizerStep::Kind;
+  made.trusted = step.kind != Kind::kRegex || is_own_pattern(step.pattern);
+  if (step.kind == Kind::kBertWords || step.kind == Kind::kDigitGroups) return made;
+  if (step.kind == Kind::kMetaspace) {
+    if (step.pattern.empty()) return fail(Code::kInvalidInput, "pre-tokenizer Metaspace: the replacement is empty");
+    // Pieces begin with the mark.
+    made.step.behavior = PretokenizerStep::Behavior::kMergedWithNext;
+    return made;
+  }
+  if (step.kind == Kind::kLiteral) {
     if (step.pattern.empty()) return fail(Code::kInvalidInput, "pre-tokenizer: the string to split at is empty");
     return made;
   }
@@ -116,7 +127,7 @@ Result<Pretokenizer::Step> Pretokenizer::Step::create(const PretokenizerStep& st
 
 Result<bool> Pretokenizer::Step::find(std::string_view text, size_t from, const Scratch& scratch, const Budget& budget,
                                       size_t* start, size_t* end) const {
-  if (step.kind == PretokenizerStep::Kind::kLiteral) {
+  if (step.kind != PretokenizerStep::Kind::kRegex) {
     *start = text.find(step.pattern, from);
     if (*start == std::string_view::npos) return false;
     *end = *start + step.pattern.size();
@@ -234,7 +245,64 @@ Result<Pretokenizer> Pretokenizer::create(std::span<const PretokenizerStep> step
   return Pretokenizer(std::move(made));
 }
 
-Status Pretokenizer::split(std::string_view text, std::vector<std::string_view>* out) const {
+namespace {
+
+// Runs of digits in threes from the right; what lies between them stays.
+void split_digits(std::string_view text, std::string_view which, std::vector<std::string_view>* out) {
+  const auto is_digit = [&](const Utf8Char& c) {
+    const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(c.code));
+    return category == UTF8PROC_CATEGORY_ND ||
+           (which == "N" && (category == UTF8PROC_CATEGORY_NL || category == UTF8PROC_CATEGORY_NO));
+  };
+  size_t begin = 0;  // of what lies between
+  for (size_t at = 0; at < text.size();) {
+    std::vector<size_t> starts;
+    Utf8Char c = decode_utf8(text, at);
+    size_t end = at;
+    while (is_digit(c)) {
+      starts.push_back(end);
+      end += c.length;
+      c = end < text.size() ? decode_utf8(text, end) : Utf8Char();
+      if (end >= text.size()) break;
+    }
+    if (starts.empty()) {
+      at += c.length;
+      continue;
+    }
+    const bool goes_on = end < text.size() && is_word_char(c.code);
+    if (which != "Nd\\b" || !goes_on) {
+      if (at > begin) out->push_back(text.substr(begin, at - begin));
+      size_t from = 0, to = starts.size() % 3 == 0 ? 3 : starts.size() % 3;
+      for (; from < starts.size(); from = to, to += 3) {
+        const size_t stop = to < starts.size() ? starts[to] : end;
+        out->push_back(text.substr(starts[from], stop - starts[from]));
+      }
+      begin = end;
+    }
+    at = end;
+  }
+  if (begin < text.size()) out->push_back(text.substr(begin));
+}
+
+// The text with a mark for each space, one in front where it is asked for.
+std::string with_marks(const PretokenizerStep& step, std::string_view text, bool in_front) {
+  std::string out;
+  out.reserve(text.size() * 2);
+  if (in_front && !text.starts_with(step.pattern) && !text.starts_with(' ')) out.append(step.pattern);
+  for (const char c : text) {
+    if (c == ' ') {
+      out.append(step.pattern);
+    } else {
+      out.push_back(c);
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+Status Pretokenizer::split(std::string_view text, std::vector<std::string_view>* out, std::deque<std::string>* made,
+                           bool begins, bool begins_words) const {
   if (text.empty()) return {};
   if (steps_.empty()) {
     out->push_back(text);
@@ -243,13 +311,59 @@ Status Pretokenizer::split(std::string_view text, std::vector<std::string_view>*
   const Budget budget{std::chrono::steady_clock::now() + std::chrono::seconds(1) +
                       std::chrono::microseconds(text.size())};
   std::vector<std::string_view> pieces{text}, next;
+  const char* first = text.data();  // where the text's own beginning is now
   for (const Step& step : steps_) {
-    BATON_TRY(const Scratch scratch, step.new_scratch());
     next.clear();
-    for (const std::string_view piece : pieces) BATON_OK(step.split(piece, scratch, budget, &next));
+    if (step.step.kind == PretokenizerStep::Kind::kBertWords) {
+      for (const std::string_view piece : pieces) WordPiece::split(piece, &next);
+      pieces.swap(next);
+      continue;
+    }
+    if (step.step.kind == PretokenizerStep::Kind::kDigitGroups) {
+      for (const std::string_view piece : pieces) split_digits(piece, step.step.pattern, &next);
+      pieces.swap(next);
+      continue;
+    }
+    BATON_TRY(const Scratch scratch, step.new_scratch());
+    if (step.step.kind == PretokenizerStep::Kind::kMetaspace) {
+      BATON_CHECK(made != nullptr);
+      const char* new_first = nullptr;
+      for (const std::string_view piece : pieces) {
+        const bool is_first = piece.data() == first;
+        const PrefixRule rule = step.step.prefix;
+        const bool in_front = rule == PrefixRule::kAlways ? begins_words || !is_first
+                                                          : rule == PrefixRule::kFirst && begins && is_first;
+        made->push_back(with_marks(step.step, piece, in_front));
+        if (is_first) new_first = made->back().data();
+        if (step.step.splits) {
+          BATON_OK(step.split(made->back(), scratch, budget, &next));
+        } else {
+          next.push_back(made->back());
+        }
+      }
+      first = new_first;
+    } else {
+      for (const std::string_view piece : pieces) BATON_OK(step.split(piece, scratch, budget, &next));
+    }
     pieces.swap(next);
   }
   out->insert(out->end(), pieces.begin(), pieces.end());
+  return {};
+}
+
+Status Pretokenizer::match(std::string_view text, std::vector<PieceOfText>* out) const {
+  const Budget budget{std::chrono::steady_clock::now() + std::chrono::seconds(1) +
+                      std::chrono::microseconds(text.size())};
+  BATON_TRY(const Scratch scratch, steps_[0].new_scratch());
+  for (size_t at = 0; at < text.size();) {
+    size_t start = 0, end = 0;
+    BATON_TRY(const bool found, steps_[0].find(text, at, scratch, budget, &start, &end));
+    if (!found) start = end = text.size();
+    if (start > at) out->push_back({text.substr(at, start - at), false});
+    if (end > start) out->push_back({text.substr(start, end - start), true});
+    at = end;
+    if (budget.spent()) return steps_[0].too_slow(at, text.size());
+  }
   return {};
 }
 

@@ -3,6 +3,7 @@
 // (class intersection, nested classes, \h, \b) is refused. Immutable after creation; any thread may use it.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <span>
 #include <string>
@@ -13,6 +14,11 @@
 #include "baton/text/tokenizer_spec.h"
 
 namespace baton {
+
+struct PieceOfText {
+  std::string_view text;
+  bool matches = false;
+};
 
 class Pretokenizer {
  public:
@@ -26,7 +32,12 @@ class Pretokenizer {
 
   // Appends the pre-tokens of `text` (UTF-8) in order as views into it. Bounded time: a match may take a limited number
   // of steps, and patterns that are not our own a limited time (1 s and 1 us a byte); past it kInvalidInput.
-  Status split(std::string_view text, std::vector<std::string_view>* out) const;
+  // kMetaspace steps put what they make into `made`, and the views of `out` point there; `begins` says that `text` is
+  // where a text begins, `begins_words` that nothing or an added token is before it.
+  Status split(std::string_view text, std::vector<std::string_view>* out, std::deque<std::string>* made = nullptr,
+               bool begins = true, bool begins_words = true) const;
+  // What the first step's pattern matches, and what lies between.
+  Status match(std::string_view text, std::vector<PieceOfText>* out) const;
 
  private:
   struct Step;

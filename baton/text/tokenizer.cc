@@ -1,18 +1,20 @@
-// The tokenizer: added tokens, NFC, pre-tokens, merges; and the way back.
+// The tokenizer: added tokens, normalisation, pre-tokens, their ids; and the way back.
 #include "baton/text/tokenizer.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
+#include <deque>
 #include <utility>
 
 #include "baton/text/added_tokens.h"
 #include "baton/text/bpe.h"
 #include "baton/text/byte_alphabet.h"
-#include "baton/text/hash.h"
-#include "baton/text/nfc.h"
+#include "baton/text/normalizer.h"
+#include "baton/text/piece_bpe.h"
 #include "baton/text/pretokenizer.h"
+#include "baton/text/tokenizer_fingerprint.h"
+#include "baton/text/unigram.h"
 #include "baton/text/utf8.h"
 #include "baton/text/word_piece.h"
 
@@ -25,10 +27,37 @@ constexpr size_t kTextBytesMax = size_t{64} << 20;
 constexpr std::string_view kEndOfTurn[] = {
     "<|im_end|>",      "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<end_of_turn>", "<|end|>",
     "<|end_of_turn|>", "<|return|>",    "<|call|>",   "</s>",       "<EOT>",           "_<EOT>",
+    "<|flush|>",       "<|calls|>",     "[EOT]",      "[EOS]",     "<end_of_utterance>",
+    "<turn|>",         "[e~[",          "<\xef\xbd\x9c" "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>",
 };
 
 bool is_ascii(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<uint8_t>(c) < 0x80; });
+}
+
+constexpr std::string_view kReplacement = "\xef\xbf\xbd";  // U+FFFD
+
+// Each part that is no UTF-8 as one U+FFFD.
+std::string as_utf8(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (size_t at = 0; at < text.size();) {
+    const Utf8Char c = decode_utf8(text, at);
+    out.append(c.valid ? text.substr(at, c.length) : kReplacement);
+    at += c.length;
+  }
+  return out;
+}
+
+// A piece with its marks as spaces.
+void append_piece(std::string_view name, std::string* out) {
+  for (size_t at = 0; at < name.size();) {
+    const size_t found = std::min(name.find(kSpaceMark, at), name.size());
+    out->append(name.substr(at, found - at));
+    if (found == name.size()) break;
+    out->push_back(' ');
+    at = found + kSpaceMark.size();
+  }
 }
 
 // A piece inside a word goes on where the one before ends, any other begins a word.
@@ -48,18 +77,22 @@ struct Tokenizer::Parts {
   std::vector<uint32_t> text_offsets, byte_offsets;
   std::vector<TokenKind> kinds;
   TokenIndex index;
-  Bpe bpe;
-  std::optional<WordPieceRules> word_rules;  // then `word_piece` does what merges do
-  WordPiece word_piece;
+  std::unique_ptr<const TokenModel> model;
+  Normalizer normalizer;
   Pretokenizer pretokenizer;
   AddedTokenFinder raw_tokens, normalized_tokens;
-  bool normalize_nfc = false, add_prefix_space = false, add_bos = false, add_eos = false;
+  bool only_nfc = false;      // the normalizer has nothing to do to ASCII
+  size_t leading_spaces = 0;  // that decoding drops where a text begins
+  bool add_prefix_space = false, add_bos = false, add_eos = false;
   int32_t bos_id = -1, eos_id = -1, pad_id = -1;
   std::vector<int32_t> stop_ids, unused_ids;
   uint64_t fingerprint = 0;
 
-  Parts(Pretokenizer pre, AddedTokenFinder raw, AddedTokenFinder normalized)
-      : pretokenizer(std::move(pre)), raw_tokens(std::move(raw)), normalized_tokens(std::move(normalized)) {}
+  Parts(Normalizer changes, Pretokenizer pre, AddedTokenFinder raw, AddedTokenFinder normalized)
+      : normalizer(std::move(changes)),
+        pretokenizer(std::move(pre)),
+        raw_tokens(std::move(raw)),
+        normalized_tokens(std::move(normalized)) {}
 
   size_t size() const { return kinds.size(); }
   bool has(int32_t id) const { return id >= 0 && static_cast<size_t>(id) < kinds.size(); }
@@ -72,11 +105,13 @@ struct Tokenizer::Parts {
 
   Status fill_tokens(const TokenizerSpec& spec);
   Status fill_ids(const TokenizerSpec& spec);
-  void fill_fingerprint(const TokenizerSpec& spec);
-  Result<std::vector<int32_t>> encode(std::string_view input, const AddedTokenFinder::Allowed& allowed) const;
-  Status encode_gap(std::string_view gap, std::vector<int32_t>* out) const;
-  Status encode_valid(std::string_view run, bool first, std::vector<int32_t>* out) const;
-  Status encode_words(std::string_view text, std::vector<int32_t>* out) const;
+  void append_bytes(const TokenizerSpec& spec, std::string_view name, TokenKind kind);
+  Status make_model(const TokenizerSpec& spec);
+  Result<std::vector<int32_t>> encode(std::string_view input, bool begins,
+                                      const AddedTokenFinder::Allowed& allowed) const;
+  Status encode_gap(std::string_view gap, StretchStart start, std::vector<int32_t>* out) const;
+  Status encode_valid(std::string_view run, StretchStart start, std::vector<int32_t>* out) const;
+  Status encode_words(std::string_view text, StretchStart start, std::vector<int32_t>* out) const;
 };
 
 Status Tokenizer::Parts::fill_tokens(const TokenizerSpec& spec) {
@@ -121,15 +156,45 @@ Status Tokenizer::Parts::fill_tokens(const TokenizerSpec& spec) {
     byte_offsets.push_back(static_cast<uint32_t>(bytes.size()));
     if (names[id].empty()) kinds[id] = TokenKind::kUnused;
     texts.append(names[id]);
-    const bool is_plain = kinds[id] == TokenKind::kNormal || kinds[id] == TokenKind::kByte;
-    if (is_plain && spec.word_piece) {
-      append_word_piece(*spec.word_piece, names[id], &bytes);
-    } else if (!is_plain || !from_byte_alphabet(names[id], &bytes)) {
-      bytes.append(names[id]);
-    }
+    append_bytes(spec, names[id], kinds[id]);
   }
   text_offsets.push_back(static_cast<uint32_t>(texts.size()));
   byte_offsets.push_back(static_cast<uint32_t>(bytes.size()));
+  return {};
+}
+
+void Tokenizer::Parts::append_bytes(const TokenizerSpec& spec, std::string_view name, TokenKind kind) {
+  const bool is_plain = kind == TokenKind::kNormal || kind == TokenKind::kByte;
+  if (spec.pieces) {
+    const int byte = is_plain && spec.pieces->byte_fallback ? byte_of_token(name) : -1;
+    if (byte >= 0) {
+      bytes.push_back(static_cast<char>(byte));
+    } else if (is_plain || kind == TokenKind::kUserDefined) {
+      append_piece(name, &bytes);
+    } else {
+      bytes.append(name);
+    }
+  } else if (is_plain && spec.word_piece) {
+    append_word_piece(*spec.word_piece, name, &bytes);
+  } else if (!is_plain || !from_byte_alphabet(name, &bytes)) {
+    bytes.append(name);
+  }
+}
+
+Status Tokenizer::Parts::make_model(const TokenizerSpec& spec) {
+  if (spec.word_piece) {
+    BATON_TRY(WordPiece made, WordPiece::create(*spec.word_piece, index, kinds, spec.unk_id));
+    model = std::make_unique<const WordPiece>(std::move(made));
+    leading_spaces = 1;
+  } else if (!spec.pieces) {
+    BATON_TRY(Bpe made, Bpe::create(spec, index, kinds));
+    model = std::make_unique<const Bpe>(std::move(made));
+  } else if (spec.pieces->model == PieceRules::Model::kUnigram) {
+    BATON_TRY(model, Unigram::create(spec, index, kinds));
+  } else {
+    BATON_TRY(model, PieceBpe::create(spec, index, kinds));
+  }
+  if (spec.pieces) leading_spaces = spec.pieces->leading_spaces;
   return {};
 }
 
@@ -144,7 +209,7 @@ Status Tokenizer::Parts::fill_ids(const TokenizerSpec& spec) {
   }
   if (spec.add_bos && spec.bos_id < 0) return fail(Code::kInvalidInput, "add_bos is set, but there is no bos token");
   if (spec.add_eos && spec.eos_id < 0) return fail(Code::kInvalidInput, "add_eos is set, but there is no eos token");
-  normalize_nfc = spec.normalize_nfc;
+  only_nfc = spec.normalizer.empty();
   add_prefix_space = spec.add_prefix_space;
   add_bos = spec.add_bos;
   add_eos = spec.add_eos;
@@ -165,44 +230,19 @@ Status Tokenizer::Parts::fill_ids(const TokenizerSpec& spec) {
       stop_ids.push_back(static_cast<int32_t>(id));
     }
   }
+  // Where <|return|> and <|call|> end answers, <|end|> is between their parts.
+  const auto stops_at = [&](std::string_view name) {
+    return std::any_of(stop_ids.begin(), stop_ids.end(), [&](int32_t id) { return text(static_cast<size_t>(id)) == name; });
+  };
+  if (stops_at("<|return|>") && stops_at("<|call|>")) {
+    std::erase_if(stop_ids, [&](int32_t id) { return text(static_cast<size_t>(id)) == "<|end|>"; });
+  }
   std::sort(stop_ids.begin(), stop_ids.end());
   stop_ids.erase(std::unique(stop_ids.begin(), stop_ids.end()), stop_ids.end());
   return {};
 }
 
-void Tokenizer::Parts::fill_fingerprint(const TokenizerSpec& spec) {
-  uint64_t hash = hash_bytes(spec.word_piece ? "wordpiece 1" : "byte-level bpe 1");
-  const auto add_number = [&](uint64_t value) { hash = mix_bits(hash ^ value) + 0x9e3779b97f4a7c15ull; };
-  const auto add_text = [&](std::string_view value) { hash = hash_bytes(value, hash); };
-  add_number(size());
-  for (size_t id = 0; id < size(); ++id) add_text(text(id));
-  for (const TokenKind kind : kinds) add_number(static_cast<uint64_t>(kind));
-  add_number(spec.merges.size());
-  for (const auto& merge : spec.merges) add_text(merge.left), add_text(merge.right);
-  for (const AddedToken& token : spec.added) {
-    add_number(static_cast<uint64_t>(token.id));
-    add_number(uint64_t{token.special} | uint64_t{token.lstrip} << 1 | uint64_t{token.rstrip} << 2 |
-               uint64_t{token.single_word} << 3 | uint64_t{token.normalized} << 4);
-  }
-  for (const PretokenizerStep& step : spec.pretokenizer) {
-    add_text(step.pattern);
-    add_number(static_cast<uint64_t>(step.kind) | static_cast<uint64_t>(step.behavior) << 8 |
-               uint64_t{step.invert} << 16);
-  }
-  add_number(uint64_t{spec.normalize_nfc} | uint64_t{spec.add_prefix_space} << 1 | uint64_t{spec.ignore_merges} << 2 |
-             uint64_t{spec.add_bos} << 3 | uint64_t{spec.add_eos} << 4);
-  for (const int32_t id : {spec.bos_id, spec.eos_id, spec.unk_id}) add_number(static_cast<uint64_t>(id));
-  if (spec.word_piece) {
-    const WordPieceRules& rules = *spec.word_piece;
-    add_text(rules.prefix);
-    add_number(rules.word_chars_max);
-    add_number(uint64_t{rules.clean} | uint64_t{rules.split_ideographs} << 1 | uint64_t{rules.strip_accents} << 2 |
-               uint64_t{rules.lower_case} << 3);
-  }
-  fingerprint = hash;
-}
-
-Result<std::vector<int32_t>> Tokenizer::Parts::encode(std::string_view input,
+Result<std::vector<int32_t>> Tokenizer::Parts::encode(std::string_view input, bool begins,
                                                       const AddedTokenFinder::Allowed& allowed) const {
   if (input.size() > kTextBytesMax) {
     return fail(Code::kInvalidInput,
@@ -212,7 +252,7 @@ Result<std::vector<int32_t>> Tokenizer::Parts::encode(std::string_view input,
   for (size_t at = 0; at < input.size();) {
     const AddedTokenFinder::Match match = raw_tokens.find(input, at, allowed);
     const size_t gap_end = match.token == nullptr ? input.size() : match.start;
-    BATON_OK(encode_gap(input.substr(at, gap_end - at), &ids));
+    BATON_OK(encode_gap(input.substr(at, gap_end - at), {begins && at == 0, begins || at > 0}, &ids));
     if (match.token == nullptr) break;
     ids.push_back(match.token->id);
     at = match.end;
@@ -221,12 +261,11 @@ Result<std::vector<int32_t>> Tokenizer::Parts::encode(std::string_view input,
 }
 
 // What lies between raw added tokens: cut into UTF-8 and what is not.
-Status Tokenizer::Parts::encode_gap(std::string_view gap, std::vector<int32_t>* out) const {
-  if (word_rules) return encode_valid(gap, true, out);
-  const std::string_view whole = gap;
+Status Tokenizer::Parts::encode_gap(std::string_view gap, StretchStart start, std::vector<int32_t>* out) const {
+  if (!model->takes_bytes()) return is_utf8(gap) ? encode_valid(gap, start, out) : encode_valid(as_utf8(gap), start, out);
   while (!gap.empty()) {
     const size_t valid = utf8_prefix(gap);
-    if (valid > 0) BATON_OK(encode_valid(gap.substr(0, valid), gap.data() == whole.data(), out));
+    if (valid > 0) BATON_OK(encode_valid(gap.substr(0, valid), start, out));
     gap.remove_prefix(valid);
     size_t invalid = 0;
     while (invalid < gap.size()) {
@@ -234,20 +273,17 @@ Status Tokenizer::Parts::encode_gap(std::string_view gap, std::vector<int32_t>* 
       if (c.valid) break;
       invalid += c.length;
     }
-    BATON_OK(bpe.encode(gap.substr(0, invalid), out));
+    if (invalid > 0) BATON_OK(model->encode_bytes(gap.substr(0, invalid), out));
     gap.remove_prefix(invalid);
+    start = {false, false};
   }
   return {};
 }
 
-Status Tokenizer::Parts::encode_valid(std::string_view run, bool first, std::vector<int32_t>* out) const {
+Status Tokenizer::Parts::encode_valid(std::string_view run, StretchStart start, std::vector<int32_t>* out) const {
   std::string changed;
-  if (word_rules) {
-    changed = WordPiece::normalize(*word_rules, run);
-    run = changed;
-  }
-  if (normalize_nfc && !is_ascii(run)) {
-    BATON_TRY(changed, to_nfc(run));
+  if (!normalizer.empty() && !(only_nfc && is_ascii(run))) {
+    BATON_TRY(changed, normalizer.apply(run, start));
     run = changed;
   }
   const AddedTokenFinder::Allowed any = [](const AddedToken&, size_t, size_t) { return true; };
@@ -255,10 +291,11 @@ Status Tokenizer::Parts::encode_valid(std::string_view run, bool first, std::vec
     const AddedTokenFinder::Match match = normalized_tokens.find(run, at, any);
     const size_t gap_end = match.token == nullptr ? run.size() : match.start;
     const std::string_view words = run.substr(at, gap_end - at);
-    if (add_prefix_space && (first || at > 0) && !words.empty() && words[0] != ' ') {
-      BATON_OK(encode_words(std::string(" ").append(words), out));
+    const StretchStart here{start.of_text && at == 0, start.of_words || at > 0};
+    if (add_prefix_space && here.of_words && !words.empty() && words[0] != ' ') {
+      BATON_OK(encode_words(std::string(" ").append(words), here, out));
     } else {
-      BATON_OK(encode_words(words, out));
+      BATON_OK(encode_words(words, here, out));
     }
     if (match.token == nullptr) break;
     out->push_back(match.token->id);
@@ -267,15 +304,11 @@ Status Tokenizer::Parts::encode_valid(std::string_view run, bool first, std::vec
   return {};
 }
 
-Status Tokenizer::Parts::encode_words(std::string_view text, std::vector<int32_t>* out) const {
+Status Tokenizer::Parts::encode_words(std::string_view text, StretchStart start, std::vector<int32_t>* out) const {
   std::vector<std::string_view> pieces;
-  if (word_rules) {
-    WordPiece::split(text, &pieces);
-    for (const std::string_view piece : pieces) word_piece.encode(piece, out);
-    return {};
-  }
-  BATON_OK(pretokenizer.split(text, &pieces));
-  for (const std::string_view piece : pieces) BATON_OK(bpe.encode(piece, out));
+  std::deque<std::string> made;
+  BATON_OK(pretokenizer.split(text, &pieces, &made, start.of_text, start.of_words));
+  for (const std::string_view piece : pieces) BATON_OK(model->encode(piece, out));
   return {};
 }
 
@@ -285,6 +318,9 @@ Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 Tokenizer::~Tokenizer() = default;
 
 Result<Tokenizer> Tokenizer::create(const TokenizerSpec& spec) {
+  std::vector<NormalizerStep> changes = spec.normalizer;
+  if (spec.normalize_nfc) changes.emplace_back();
+  BATON_TRY(Normalizer normalizer, Normalizer::create(changes));
   // Control tokens are always matched in raw text, so that origin by byte stays known.
   std::vector<AddedToken> raw, normalized;
   for (const AddedToken& token : spec.added) {
@@ -293,41 +329,37 @@ Result<Tokenizer> Tokenizer::create(const TokenizerSpec& spec) {
       raw.push_back(std::move(copy));
       continue;
     }
-    if (spec.normalize_nfc && is_utf8(copy.text)) {
-      BATON_TRY(copy.text, to_nfc(copy.text));
+    if (!copy.is_normal && is_utf8(copy.text)) {
+      BATON_TRY(copy.text, normalizer.apply(copy.text, {}));
     }
-    if (spec.word_piece) copy.text = WordPiece::normalize(*spec.word_piece, copy.text);
     normalized.push_back(std::move(copy));
   }
   BATON_TRY(AddedTokenFinder raw_finder, AddedTokenFinder::create(std::move(raw)));
   BATON_TRY(AddedTokenFinder normalized_finder, AddedTokenFinder::create(std::move(normalized)));
   BATON_TRY(Pretokenizer pretokenizer, Pretokenizer::create(spec.pretokenizer));
-  auto parts = std::make_unique<Parts>(std::move(pretokenizer), std::move(raw_finder), std::move(normalized_finder));
+  auto parts = std::make_unique<Parts>(std::move(normalizer), std::move(pretokenizer), std::move(raw_finder),
+                                       std::move(normalized_finder));
   BATON_OK(parts->fill_tokens(spec));
   parts->index = TokenIndex(parts->texts.data(), parts->text_offsets);
-  if (spec.word_piece) {
-    parts->word_rules = spec.word_piece;
-    BATON_TRY(parts->word_piece, WordPiece::create(*spec.word_piece, parts->index, parts->kinds, spec.unk_id));
-  } else {
-    BATON_TRY(parts->bpe, Bpe::create(spec, parts->index, parts->kinds));
-  }
+  BATON_OK(parts->make_model(spec));
   BATON_OK(parts->fill_ids(spec));
-  parts->fill_fingerprint(spec);
+  parts->fingerprint = tokenizer_fingerprint(spec, parts->index, parts->kinds);
   return Tokenizer(std::move(parts));
 }
 
-Result<std::vector<int32_t>> Tokenizer::encode(std::string_view text, bool parse_special) const {
-  return parts_->encode(text, [&](const AddedToken& token, size_t, size_t) { return parse_special || !token.special; });
+Result<std::vector<int32_t>> Tokenizer::encode(std::string_view text, bool parse_special, bool begins) const {
+  return parts_->encode(text, begins,
+                        [&](const AddedToken& token, size_t, size_t) { return parse_special || !token.special; });
 }
 
-Result<std::vector<int32_t>> Tokenizer::encode_pieces(std::span<const RenderedPiece> pieces) const {
+Result<std::vector<int32_t>> Tokenizer::encode_pieces(std::span<const RenderedPiece> pieces, bool begins) const {
   std::string text;
   std::vector<std::pair<size_t, size_t>> content;  // byte ranges, in order
   for (const RenderedPiece& piece : pieces) {
     if (piece.from_content && !piece.text.empty()) content.emplace_back(text.size(), text.size() + piece.text.size());
     text.append(piece.text);
   }
-  return parts_->encode(text, [&](const AddedToken& token, size_t start, size_t end) {
+  return parts_->encode(text, begins, [&](const AddedToken& token, size_t start, size_t end) {
     if (!token.special) return true;
     // The first content range that ends after `start` must not begin before `end`.
     const auto after =
@@ -356,7 +388,7 @@ Result<std::string> Tokenizer::decode(std::span<const int32_t> ids, bool skip_sp
     if (skip_special && is_special(id)) continue;
     text.append(parts_->bytes_of(static_cast<size_t>(id)));
   }
-  if (parts_->word_rules && text.starts_with(' ')) text.erase(0, 1);
+  text.erase(0, std::min(text.find_first_not_of(' '), std::min(text.size(), parts_->leading_spaces)));
   return text;
 }
 
@@ -378,6 +410,7 @@ bool Tokenizer::add_bos() const { return parts_->add_bos; }
 bool Tokenizer::add_eos() const { return parts_->add_eos; }
 std::span<const int32_t> Tokenizer::stop_ids() const { return parts_->stop_ids; }
 std::span<const int32_t> Tokenizer::unused_ids() const { return parts_->unused_ids; }
+size_t Tokenizer::leading_spaces() const { return parts_->leading_spaces; }
 uint64_t Tokenizer::fingerprint() const { return parts_->fingerprint; }
 
 }  // namespace baton

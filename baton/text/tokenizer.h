@@ -1,12 +1,12 @@
-// Byte-level BPE or WordPiece: text to token ids and back, from a TokenizerSpec. Immutable after creation; any thread
-// may use it.
+// Text to token ids and back, from a TokenizerSpec: byte-level BPE, BPE over characters, unigram, WordPiece
+// (docs/tokenizers.md). Immutable after creation; any thread may use it.
 //
-// Encoding: added tokens are cut out (leftmost, then longest), the rest is normalised (NFC where the model asks for
-// it), split by the pre-tokenizer, and each pre-token merged by lowest rank, leftmost on ties. Time O(n log n) in the
-// longest pre-token. Text need not be UTF-8: every maximal run of bytes that is not UTF-8 is a pre-token of its own, is
-// encoded byte by byte through the same merges, and comes back unchanged from decode(); the text around it is split as
-// if it ended there. WordPiece (word_piece.h) loses case, accents and white space: decode() gives words with a space
-// between them.
+// Encoding: added tokens are cut out (leftmost, then longest), the rest is normalised as the model asks for it, split by
+// the pre-tokenizer, and each pre-token becomes ids by merges (lowest rank first, leftmost on ties), scores or longest
+// pieces. Time O(n log n) in the longest pre-token. Text need not be UTF-8: where the vocabulary has all bytes, every
+// maximal run of bytes that is not UTF-8 is a pre-token of its own, is encoded byte by byte, and comes back unchanged
+// from decode(); the text around it is split as if it ended there. Elsewhere it counts as U+FFFD. WordPiece loses case,
+// accents and white space: decode() gives words with a space between them.
 #pragma once
 
 #include <cstdint>
@@ -32,16 +32,18 @@ class Tokenizer {
 
   // Neither BOS nor EOS is added: see with_bos. With parse_special false no control token comes out, whatever the
   // text says; user-defined tokens are found either way (as llama.cpp does). Errors: a byte that has no token (and no
-  // unk_id), a regex from the file that needs too many steps, text above 64 MiB.
-  Result<std::vector<int32_t>> encode(std::string_view text, bool parse_special) const;
+  // unk_id), a regex from the file that needs too many steps, text above 64 MiB. `begins`: the text is the beginning of
+  // one, where some models put a space in front; not so where it continues another.
+  Result<std::vector<int32_t>> encode(std::string_view text, bool parse_special, bool begins = true) const;
   // The concatenated pieces, tokenised as one text; control tokens are found only where every byte is template-made.
-  Result<std::vector<int32_t>> encode_pieces(std::span<const RenderedPiece> pieces) const;
+  Result<std::vector<int32_t>> encode_pieces(std::span<const RenderedPiece> pieces, bool begins = true) const;
   // Puts bos first where the model asks for it and it is not there already: once, where a sequence begins.
   std::vector<int32_t> with_bos(std::vector<int32_t> ids) const;
   // Both ends where the model asks for them, whatever is there already: a whole text, as encoders see it.
   std::vector<int32_t> with_ends(std::vector<int32_t> ids) const;
 
-  // The bytes of the tokens; not necessarily UTF-8 (see detokenizer.h). `skip_special` leaves control tokens out.
+  // The bytes of the tokens, as a text of its own: without the space that encoding put in front. Not necessarily UTF-8
+  // (see detokenizer.h). `skip_special` leaves control tokens out.
   // kInvalidInput for an id outside the vocabulary.
   Result<std::string> decode(std::span<const int32_t> ids, bool skip_special) const;
   // As written in the vocabulary (byte-level alphabet for normal tokens); empty for unknown ids.
@@ -63,6 +65,8 @@ class Tokenizer {
   std::span<const int32_t> stop_ids() const;
   // Ids that must never be sampled: unused rows. Sorted.
   std::span<const int32_t> unused_ids() const;
+  // Spaces in front of a text that decode() drops, at most; SIZE_MAX: all.
+  size_t leading_spaces() const;
   // Over everything that changes what encode() gives; the same file gives the same value on every platform.
   uint64_t fingerprint() const;
 

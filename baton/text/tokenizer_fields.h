@@ -33,7 +33,15 @@ Result<AddedToken> read_added(const json& part, std::string_view where);
 // tokenizer_config.json as an object; and what it says of special tokens, to the spec.
 Result<json> parse_tokenizer_config(std::string_view text);
 Status read_tokenizer_config(std::string_view text, TokenizerSpec* spec);
-// Model, normalizer, pre_tokenizer and decoder of a WordPiece file.
-Status read_word_piece(const json& file, const TokenizerFile& parts, TokenizerSpec* spec);
+// The parts of a tokenizer.json, to the spec; null: none. A model of bytes has a ByteLevel step among its pre-tokenizers.
+Status read_normalizer(const json* part, TokenizerSpec* spec);
+Status read_pretokenizer(const json* part, TokenizerSpec* spec, bool* byte_level);
+// What a decoder does is known from the model; spaces that it drops in front go to `leading_spaces`.
+Status read_decoder(const json* part, std::string_view model, size_t* leading_spaces);
+// add_prefix_space and prepend_scheme of a Metaspace.
+Result<PrefixRule> prefix_rule_of(const json& part, std::string_view where);
+Status read_post_processor(const json* part, TokenizerSpec* spec, int32_t* first, int32_t* last);
+// The model of a WordPiece file.
+Status read_word_piece(const json& model, const TokenizerFile& parts, TokenizerSpec* spec);
 
 }  // namespace baton::tokenizer_fields

@@ -25,16 +25,20 @@ class TokenizerFileEvents {
     next_ = spec->arena.get();
   }
 
-  TokenizerFile take() { return {std::move(rest_), std::move(vocab_), saw_vocab_, saw_merges_}; }
+  TokenizerFile take() {
+    return {std::move(rest_), std::move(vocab_), saw_vocab_, saw_merges_, vocab_is_list_, std::move(scores_)};
+  }
   const std::string& error() const { return error_; }
 
   bool null() { return scalar(json(nullptr), "null"); }
   bool boolean(bool value) { return scalar(json(value), "a boolean"); }
   bool number_integer(json::number_integer_t value) {
+    if (in_ == In::kScoredPair) return score(static_cast<double>(value));
     if (in_ != In::kVocab) return scalar(json(value), "a number");
     return stop(fmt::format("model.vocab['{}'] is {}: ids are not negative", vocab_key_, value));
   }
   bool number_unsigned(json::number_unsigned_t value) {
+    if (in_ == In::kScoredPair) return score(static_cast<double>(value));
     if (in_ != In::kVocab) return scalar(json(value), "a number");
     if (value >= static_cast<uint64_t>(kTokensMax)) {
       return stop(fmt::format("model.vocab['{}'] is {}: ids must be below {}", vocab_key_, value, kTokensMax));
@@ -42,8 +46,18 @@ class TokenizerFileEvents {
     vocab_.push_back({vocab_key_, static_cast<int32_t>(value)});
     return true;
   }
-  bool number_float(json::number_float_t value, const json::string_t&) { return scalar(json(value), "a number"); }
+  bool number_float(json::number_float_t value, const json::string_t&) {
+    return in_ == In::kScoredPair ? score(value) : scalar(json(value), "a number");
+  }
   bool string(json::string_t& value) {
+    if (in_ == In::kScoredPair) {
+      if (pair_count_++ != 0) return stop(fmt::format("model.vocab[{}] is not a text and a score", vocab_.size()));
+      if (vocab_.size() >= static_cast<size_t>(kTokensMax)) {
+        return stop(fmt::format("model.vocab has more than {} tokens", kTokensMax));
+      }
+      vocab_.push_back({keep(value), static_cast<int32_t>(vocab_.size())});
+      return true;
+    }
     if (in_ == In::kMergePair) {
       if (pair_count_ >= 2) return stop(fmt::format("model.merges[{}] has more than two parts", spec_->merges.size()));
       pair_[pair_count_++] = keep(value);
@@ -91,7 +105,18 @@ class TokenizerFileEvents {
       pair_count_ = 0;
       return true;
     }
+    if (in_ == In::kScoredList) {
+      in_ = In::kScoredPair;
+      pair_count_ = 0;
+      return true;
+    }
     if (in_ != In::kRest) return stop(fmt::format("an array inside {}", place()));
+    if (is_at("model", "vocab")) {
+      if (saw_vocab_) return stop("model.vocab appears twice");
+      saw_vocab_ = vocab_is_list_ = true;
+      in_ = In::kScoredList;
+      return true;
+    }
     if (is_at("model", "merges")) {
       if (saw_merges_) return stop("model.merges appears twice");
       saw_merges_ = true;
@@ -106,7 +131,12 @@ class TokenizerFileEvents {
       in_ = In::kMerges;
       return add_merge({pair_[0], pair_[1]});
     }
-    if (in_ == In::kMerges) {
+    if (in_ == In::kScoredPair) {
+      if (pair_count_ != 2) return stop(fmt::format("model.vocab[{}] is not a text and a score", vocab_.size()));
+      in_ = In::kScoredList;
+      return true;
+    }
+    if (in_ == In::kMerges || in_ == In::kScoredList) {
       in_ = In::kRest;
       return true;
     }
@@ -120,13 +150,19 @@ class TokenizerFileEvents {
   }
 
  private:
-  enum class In { kRest, kVocab, kMerges, kMergePair };
+  enum class In { kRest, kVocab, kMerges, kMergePair, kScoredList, kScoredPair };
+
+  bool score(double value) {
+    if (pair_count_++ != 1) return stop(fmt::format("model.vocab[{}] is not a text and a score", vocab_.size()));
+    scores_.push_back(value);
+    return true;
+  }
 
   bool stop(std::string message) {
     if (error_.empty()) error_ = std::move(message);
     return false;
   }
-  std::string_view place() const { return in_ == In::kVocab ? "model.vocab" : "model.merges"; }
+  std::string_view place() const { return in_ == In::kMerges || in_ == In::kMergePair ? "model.merges" : "model.vocab"; }
   std::string_view keep(const std::string& value) {
     const std::string_view kept(next_, value.size());
     std::memcpy(next_, value.data(), value.size());
@@ -178,7 +214,8 @@ class TokenizerFileEvents {
   std::vector<VocabEntry> vocab_;
   std::string_view pair_[2];
   int pair_count_ = 0;
-  bool saw_vocab_ = false, saw_merges_ = false;
+  bool saw_vocab_ = false, saw_merges_ = false, vocab_is_list_ = false;
+  std::vector<double> scores_;
   json rest_;
   std::vector<json> open_;
   std::vector<std::string> keys_;

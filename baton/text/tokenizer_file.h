@@ -23,6 +23,8 @@ struct TokenizerFile {
   nlohmann::json rest;
   std::vector<VocabEntry> vocab;
   bool has_vocab = false, has_merges = false;
+  bool vocab_is_list = false;  // of texts and scores, in the order of their ids
+  std::vector<double> scores;  // then
 };
 
 // Texts of the vocabulary and of the merges go to the spec's arena, the merges to the spec. kInvalidInput names the

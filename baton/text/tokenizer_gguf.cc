@@ -1,7 +1,10 @@
 // A TokenizerSpec from GGUF's tokenizer.ggml keys.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstring>
 #include <limits>
+#include <memory>
 
 #include "baton/text/tokenizer_spec.h"
 
@@ -33,11 +36,12 @@ Status fill_kinds(const GgufTokenizerKeys& keys, TokenizerSpec* spec) {
     }
     const TokenKind kind = type == 0 ? TokenKind::kNormal : static_cast<TokenKind>(type);
     spec->kinds.push_back(kind);
-    if ((kind != TokenKind::kControl && kind != TokenKind::kUserDefined) || keys.tokens[id].empty()) continue;
+    const bool special = kind == TokenKind::kControl || (kind == TokenKind::kUnknown && keys.model != "gpt2");
+    if ((!special && kind != TokenKind::kUserDefined) || keys.tokens[id].empty()) continue;
     AddedToken added;
     added.id = static_cast<int32_t>(id);
     added.text = keys.tokens[id];
-    added.special = kind == TokenKind::kControl;
+    added.special = special;
     spec->added.push_back(std::move(added));
   }
   return {};
@@ -53,57 +57,185 @@ bool has_long_tokens(const TokenizerSpec& spec) {
   return false;
 }
 
-}  // namespace
-
-Result<TokenizerSpec> tokenizer_spec_from_gguf(const GgufTokenizerKeys& keys) {
-  if (keys.model != "gpt2") {
-    return fail(Code::kUnsupported,
-                fmt::format("tokenizer.ggml.model '{}': only byte-level BPE ('gpt2') can be read", keys.model));
-  }
-  if (keys.tokens.empty()) return fail(Code::kInvalidInput, "tokenizer.ggml.tokens is missing or empty");
-  if (keys.tokens.size() > static_cast<size_t>(kTokensMax)) {
-    return fail(Code::kInvalidInput,
-                fmt::format("tokenizer.ggml.tokens has {} entries: at most {}", keys.tokens.size(), kTokensMax));
-  }
-  TokenizerSpec spec;
-  BATON_TRY(PretokenizerPreset preset, pretokenizer_preset(keys.pre));
-  spec.pretokenizer = std::move(preset.steps);
-  spec.normalize_nfc = keys.normalize_nfc.value_or(preset.normalize_nfc);
-  spec.add_prefix_space = keys.add_prefix_space.value_or(false);
-  spec.ignore_merges = preset.ignore_merges;
-  spec.merges_complete = false;
-  spec.tokens = keys.tokens;
-  BATON_OK(fill_kinds(keys, &spec));
-
-  if (keys.merges.empty() && has_long_tokens(spec)) {
-    return fail(Code::kInvalidInput,
-                "tokenizer.ggml.merges is missing: without merges every text would become single bytes");
-  }
-  spec.merges.reserve(keys.merges.size());
+Status fill_merges(const GgufTokenizerKeys& keys, TokenizerSpec* spec) {
+  spec->merges.reserve(keys.merges.size());
   for (size_t rank = 0; rank < keys.merges.size(); ++rank) {
     const std::string_view merge = keys.merges[rank];
     const size_t space = merge.find(' ', 1);
     if (space == std::string_view::npos || space + 1 == merge.size()) {
       return fail(Code::kInvalidInput, fmt::format("tokenizer.ggml.merges[{}] is '{}': not two parts", rank, merge));
     }
-    spec.merges.push_back({merge.substr(0, space), merge.substr(space + 1)});
+    spec->merges.push_back({merge.substr(0, space), merge.substr(space + 1)});
   }
+  return {};
+}
+
+// What a file says where it is silent.
+struct Defaults {
+  int32_t bos = -1, eos = -1, unk = -1, pad = -1;
+  bool add_bos = false, add_eos = false;
+};
+
+bool has_bytes(const TokenizerSpec& spec) {
+  return std::find(spec.kinds.begin(), spec.kinds.end(), TokenKind::kByte) != spec.kinds.end();
+}
+
+Status fill_scores(const GgufTokenizerKeys& keys, TokenizerSpec* spec) {
+  if (keys.scores.size() != keys.tokens.size()) {
+    return fail(Code::kInvalidInput, fmt::format("tokenizer.ggml.scores has {} entries, tokenizer.ggml.tokens {}",
+                                                 keys.scores.size(), keys.tokens.size()));
+  }
+  spec->scores.assign(keys.scores.begin(), keys.scores.end());
+  return {};
+}
+
+NormalizerStep sentence_step(const GgufTokenizerKeys& keys, bool prefixes) {
+  NormalizerStep step;
+  step.kind = NormalizerStep::Kind::kSentence;
+  step.escape_spaces = true;
+  step.prefix = keys.add_space_prefix.value_or(prefixes) ? PrefixRule::kAlways : PrefixRule::kNever;
+  return step;
+}
+
+// "gpt2": byte-level BPE, or over characters where the name of the split rule says so.
+Result<Defaults> read_merged(const GgufTokenizerKeys& keys, std::string_view pre, TokenizerSpec* spec) {
+  BATON_TRY(PretokenizerPreset preset, pretokenizer_preset(pre));
+  spec->pretokenizer = std::move(preset.steps);
+  spec->ignore_merges = preset.ignore_merges;
+  spec->merges_complete = false;
+  if (preset.characters) {
+    PieceRules& rules = spec->pieces.emplace();
+    rules.byte_fallback = true;
+    NormalizerStep escape;
+    escape.kind = NormalizerStep::Kind::kReplace;
+    escape.pattern = " ";
+    escape.content = kSpaceMark;
+    spec->normalizer.push_back(std::move(escape));
+  } else {
+    spec->normalize_nfc = keys.normalize_nfc.value_or(preset.normalize_nfc);
+    spec->add_prefix_space = keys.add_prefix_space.value_or(false);
+  }
+  if (keys.merges.empty() && pre != "kimi-k2" && (preset.characters || has_long_tokens(*spec))) {
+    return fail(Code::kInvalidInput,
+                "tokenizer.ggml.merges is missing: without merges every text would become single bytes");
+  }
+  BATON_OK(fill_merges(keys, spec));
+  Defaults defaults;
+  defaults.add_bos = preset.add_bos || preset.add_ends;
+  defaults.add_eos = preset.add_ends;
+  return defaults;
+}
+
+// "llama": SentencePiece's BPE by scores.
+Result<Defaults> read_scored(const GgufTokenizerKeys& keys, TokenizerSpec* spec) {
+  BATON_OK(fill_scores(keys, spec));
+  PieceRules& rules = spec->pieces.emplace();
+  rules.model = PieceRules::Model::kScoredBpe;
+  rules.byte_fallback = rules.fuse_unk = true;
+  spec->normalizer.push_back(sentence_step(keys, true));
+  rules.leading_spaces = keys.add_space_prefix.value_or(true) ? 1 : 0;
+  return Defaults{1, 2, 0, -1, true, false};
+}
+
+// "t5": unigram.
+Result<Defaults> read_unigram(const GgufTokenizerKeys& keys, TokenizerSpec* spec) {
+  BATON_OK(fill_scores(keys, spec));
+  PieceRules& rules = spec->pieces.emplace();
+  rules.model = PieceRules::Model::kUnigram;
+  rules.byte_fallback = has_bytes(*spec);
+  rules.fuse_unk = true;
+  NormalizerStep step = sentence_step(keys, false);
+  step.content = keys.charsmap;
+  step.merge_spaces = keys.remove_extra_whitespaces.value_or(false);
+  rules.leading_spaces = step.prefix == PrefixRule::kAlways ? 1 : 0;
+  spec->normalizer.push_back(std::move(step));
+  return Defaults{-1, 1, 2, 0, false, true};
+}
+
+// "bert": WordPiece. Its words begin with kSpaceMark and pieces inside words have no prefix; names in brackets are as
+// they are.
+Result<Defaults> read_bert(const GgufTokenizerKeys& keys, TokenizerSpec* spec) {
+  size_t bytes = 0;
+  for (const std::string_view token : keys.tokens) bytes += token.size() + 2;
+  spec->arena = std::make_unique_for_overwrite<char[]>(bytes + 1);
+  char* next = spec->arena.get();
+  for (std::string_view& token : spec->tokens) {
+    if (token.starts_with('[') && token.ends_with(']') && token.size() > 1) continue;
+    std::string made(token.starts_with(kSpaceMark) ? "" : "##");
+    made.append(made.empty() ? token.substr(kSpaceMark.size()) : token);
+    std::memcpy(next, made.data(), made.size());
+    token = {next, made.size()};
+    next += made.size();
+  }
+  spec->word_piece.emplace();
+  NormalizerStep step;
+  step.kind = NormalizerStep::Kind::kBert;
+  step.bert.lower_case = keys.lowercase.value_or(true);
+  step.bert.strip_accents = keys.strip_accents.value_or(step.bert.lower_case);
+  spec->normalizer.push_back(std::move(step));
+  PretokenizerStep words;
+  words.kind = PretokenizerStep::Kind::kBertWords;
+  spec->pretokenizer.push_back(std::move(words));
+  return Defaults{101, 102, 100, 0, true, true};
+}
+
+Result<Defaults> read_model(const GgufTokenizerKeys& keys, TokenizerSpec* spec) {
+  if (keys.model == "gpt2") return read_merged(keys, keys.pre, spec);
+  if (keys.model == "gemma4") return read_merged(keys, "gemma4", spec);
+  if (keys.model == "llama") return read_scored(keys, spec);
+  if (keys.model == "t5") return read_unigram(keys, spec);
+  if (keys.model == "bert") return read_bert(keys, spec);
+  return fail(Code::kUnsupported,
+              fmt::format("tokenizer.ggml.model '{}': there are bert, gemma4, gpt2, llama and t5", keys.model));
+}
+
+// Phi-3's control tokens take the white space behind them, which no key says: llama.cpp goes by the model's name.
+void strip_as_phi3(const GgufTokenizerKeys& keys, TokenizerSpec* spec) {
+  std::string name(keys.name);
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+  if (keys.model != "llama" || (name.find("phi-3") == std::string::npos && name.find("phi3") == std::string::npos)) return;
+  for (AddedToken& token : spec->added) {
+    token.rstrip = token.text != "<unk>" && token.text != "<s>" && token.text != "<|endoftext|>";
+  }
+}
+
+}  // namespace
+
+Result<TokenizerSpec> tokenizer_spec_from_gguf(const GgufTokenizerKeys& keys) {
+  if (keys.tokens.empty()) return fail(Code::kInvalidInput, "tokenizer.ggml.tokens is missing or empty");
+  if (keys.tokens.size() > static_cast<size_t>(kTokensMax)) {
+    return fail(Code::kInvalidInput,
+                fmt::format("tokenizer.ggml.tokens has {} entries: at most {}", keys.tokens.size(), kTokensMax));
+  }
+  TokenizerSpec spec;
+  spec.tokens = keys.tokens;
+  BATON_OK(fill_kinds(keys, &spec));
+  BATON_TRY(const Defaults defaults, read_model(keys, &spec));
+  strip_as_phi3(keys, &spec);
 
   const size_t count = keys.tokens.size();
-  BATON_TRY(spec.bos_id, to_id(keys.bos_id, "bos_token_id", count));
-  BATON_TRY(spec.eos_id, to_id(keys.eos_id, "eos_token_id", count));
-  BATON_TRY(spec.pad_id, to_id(keys.pad_id, "padding_token_id", count));
-  // unknown_token_id is checked but not used: a byte-level vocabulary that is whole has no unknown bytes, and where it
-  // is not whole an error is better than a wrong token.
-  BATON_OK(to_id(keys.unk_id, "unknown_token_id", count));
+  // An id that the file does not give and the vocabulary does not reach is none.
+  const auto id_of = [&](std::optional<int64_t> id, std::string_view key, int32_t otherwise) {
+    return id || static_cast<size_t>(otherwise + 1) > count ? to_id(id, key, count) : Result<int32_t>(otherwise);
+  };
+  const bool bert = keys.model == "bert";
+  BATON_TRY(spec.bos_id, id_of(bert && keys.cls_id ? keys.cls_id : keys.bos_id, "bos_token_id", defaults.bos));
+  BATON_TRY(spec.eos_id, id_of(bert ? keys.sep_id : keys.eos_id, bert ? "seperator_token_id" : "eos_token_id", defaults.eos));
+  BATON_TRY(spec.pad_id, id_of(keys.pad_id, "padding_token_id", defaults.pad));
+  BATON_TRY(const int32_t unk_id, id_of(keys.unk_id, "unknown_token_id", defaults.unk));
+  // Not used of bytes: a byte-level vocabulary that is whole has no unknown ones, and where it is not whole an error is
+  // better than a wrong token.
+  if (spec.pieces || spec.word_piece) spec.unk_id = unk_id;
   BATON_TRY(const int32_t eot_id, to_id(keys.eot_id, "eot_token_id", count));
   BATON_TRY(const int32_t eom_id, to_id(keys.eom_id, "eom_token_id", count));
   for (const int32_t id : {eot_id, eom_id}) {
     if (id >= 0) spec.stop_ids.push_back(id);
   }
   // The flag of the file wins over what the name of the split rule implies.
-  spec.add_bos = keys.add_bos.value_or(preset.add_bos && spec.bos_id >= 0);
-  spec.add_eos = keys.add_eos.value_or(false);
+  spec.add_bos = keys.add_bos.value_or(defaults.add_bos && spec.bos_id >= 0);
+  spec.add_eos = keys.add_eos.value_or(defaults.add_eos && spec.eos_id >= 0);
+  if (bert) spec.add_eos = keys.add_sep.value_or(true) && spec.eos_id >= 0;
   return spec;
 }
 

@@ -13,23 +13,6 @@ namespace baton {
 namespace tokenizer_fields {
 namespace {
 
-// null: the text is taken as it is.
-Status read_normalizer(const json* part, WordPieceRules* rules) {
-  rules->clean = rules->split_ideographs = rules->strip_accents = rules->lower_case = false;
-  if (part == nullptr) return {};
-  constexpr std::string_view kWhere = "normalizer BertNormalizer";
-  BATON_TRY(const std::vector<const json*> parts, sequence_of(*part, "normalizers", "normalizer"));
-  for (const json* one : parts) {
-    BATON_TRY(const std::string type, type_of(*one, "normalizer"));
-    if (type != "BertNormalizer" || parts.size() > 1) return unsupported("normalizer", type);
-    BATON_TRY(rules->clean, flag_of(*one, "clean_text", true, kWhere));
-    BATON_TRY(rules->split_ideographs, flag_of(*one, "handle_chinese_chars", true, kWhere));
-    BATON_TRY(rules->lower_case, flag_of(*one, "lowercase", true, kWhere));
-    BATON_TRY(rules->strip_accents, flag_of(*one, "strip_accents", rules->lower_case, kWhere));
-  }
-  return {};
-}
-
 Result<size_t> read_word_chars_max(const json& model) {
   const json* value = member(model, "max_input_chars_per_word");
   if (value == nullptr) return WordPieceRules().word_chars_max;
@@ -39,20 +22,10 @@ Result<size_t> read_word_chars_max(const json& model) {
 
 }  // namespace
 
-Status read_word_piece(const json& file, const TokenizerFile& parts, TokenizerSpec* spec) {
-  const json& model = *member(file, "model");
-  if (!parts.has_vocab) return bad("model", "'vocab' must be an object of token texts and ids");
+Status read_word_piece(const json& model, const TokenizerFile& parts, TokenizerSpec* spec) {
+  if (!parts.has_vocab || parts.vocab_is_list) return bad("model", "'vocab' must be an object of token texts and ids");
   if (parts.has_merges) return bad("model", "a WordPiece model has no 'merges'");
   WordPieceRules rules;
-  BATON_OK(read_normalizer(member(file, "normalizer"), &rules));
-  const json* words = member(file, "pre_tokenizer");
-  if (words == nullptr) return unsupported("pre_tokenizer", "null");
-  BATON_TRY(const std::string words_type, type_of(*words, "pre_tokenizer"));
-  if (words_type != "BertPreTokenizer") return unsupported("pre_tokenizer", words_type);
-  if (const json* decoder = member(file, "decoder")) {
-    BATON_TRY(const std::string type, type_of(*decoder, "decoder"));
-    if (type != "WordPiece") return unsupported("decoder", type);
-  }
   if (member(model, "continuing_subword_prefix") != nullptr) {
     BATON_TRY(rules.prefix, text_of(model, "continuing_subword_prefix", "model"));
   }
@@ -104,10 +77,17 @@ Result<TokenizerSpec> tokenizer_spec_from_vocab_txt(std::string_view vocab_txt,
     BATON_OK(tokenizer_fields::read_tokenizer_config(tokenizer_config_json, &spec));
   }
   constexpr std::string_view kFile = "tokenizer_config.json";
-  WordPieceRules& rules = spec.word_piece.emplace();
-  BATON_TRY(rules.lower_case, tokenizer_fields::flag_of(config, "do_lower_case", true, kFile));
-  BATON_TRY(rules.strip_accents, tokenizer_fields::flag_of(config, "strip_accents", rules.lower_case, kFile));
-  BATON_TRY(rules.split_ideographs, tokenizer_fields::flag_of(config, "tokenize_chinese_chars", true, kFile));
+  spec.word_piece.emplace();
+  NormalizerStep bert;
+  bert.kind = NormalizerStep::Kind::kBert;
+  BATON_TRY(bert.bert.lower_case, tokenizer_fields::flag_of(config, "do_lower_case", true, kFile));
+  BATON_TRY(bert.bert.strip_accents,
+            tokenizer_fields::flag_of(config, "strip_accents", bert.bert.lower_case, kFile));
+  BATON_TRY(bert.bert.split_ideographs, tokenizer_fields::flag_of(config, "tokenize_chinese_chars", true, kFile));
+  spec.normalizer.push_back(std::move(bert));
+  PretokenizerStep words;
+  words.kind = PretokenizerStep::Kind::kBertWords;
+  spec.pretokenizer.push_back(std::move(words));
   const std::tuple<std::string_view, std::string_view, int32_t*> specials[] = {{"unk_token", "[UNK]", &spec.unk_id},
                                                                                {"cls_token", "[CLS]", &spec.bos_id},
                                                                                {"sep_token", "[SEP]", &spec.eos_id},

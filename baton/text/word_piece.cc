@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 
+#include "baton/text/char_classes.h"
 #include "baton/text/utf8.h"
 
 namespace baton {
@@ -15,12 +16,6 @@ namespace {
 constexpr uint32_t kReplacement = 0xfffd;
 
 utf8proc_category_t category_of(uint32_t code) { return utf8proc_category(static_cast<utf8proc_int32_t>(code)); }
-
-// Unicode's White_Space.
-bool is_space(uint32_t c) {
-  return (c >= 9 && c <= 13) || c == 0x20 || c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) ||
-         c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
-}
 
 bool is_dropped(uint32_t c) {
   if (c == '\t' || c == '\n' || c == '\r') return false;
@@ -36,23 +31,6 @@ bool is_ideograph(uint32_t c) {
                                                        {0xf900, 0xfaff},   {0x2f800, 0x2fa1f}};
   return std::any_of(std::begin(kRanges), std::end(kRanges),
                      [c](const auto& range) { return c >= range.first && c <= range.second; });
-}
-
-// ASCII's symbols too, and Unicode's P*.
-bool is_punctuation(uint32_t c) {
-  if (c < 128) return (c >= 33 && c <= 47) || (c >= 58 && c <= 64) || (c >= 91 && c <= 96) || (c >= 123 && c <= 126);
-  switch (category_of(c)) {
-    case UTF8PROC_CATEGORY_PC:
-    case UTF8PROC_CATEGORY_PD:
-    case UTF8PROC_CATEGORY_PS:
-    case UTF8PROC_CATEGORY_PE:
-    case UTF8PROC_CATEGORY_PI:
-    case UTF8PROC_CATEGORY_PF:
-    case UTF8PROC_CATEGORY_PO:
-      return true;
-    default:
-      return false;
-  }
 }
 
 int combining_class(uint32_t code) {
@@ -84,6 +62,8 @@ void strip_accents(std::vector<uint32_t>* codes) {
   *codes = std::move(out);
 }
 
+}  // namespace
+
 void append_lower(uint32_t code, std::string* out) {
   if (code == 0x130) {  // the one letter whose small form has two code points
     out->append("i\xcc\x87");
@@ -91,8 +71,6 @@ void append_lower(uint32_t code, std::string* out) {
   }
   append_utf8(static_cast<uint32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(code))), out);
 }
-
-}  // namespace
 
 Result<WordPiece> WordPiece::create(const WordPieceRules& rules, const TokenIndex& index,
                                     std::span<const TokenKind> kinds, int32_t unk_id) {
@@ -114,7 +92,7 @@ Result<WordPiece> WordPiece::create(const WordPieceRules& rules, const TokenInde
   return pieces;
 }
 
-std::string WordPiece::normalize(const WordPieceRules& rules, std::string_view text) {
+std::string WordPiece::normalize(const BertRules& rules, std::string_view text) {
   std::vector<uint32_t> codes;
   codes.reserve(text.size());
   for (size_t at = 0; at < text.size();) {
@@ -124,7 +102,7 @@ std::string WordPiece::normalize(const WordPieceRules& rules, std::string_view t
     if (rules.clean && is_dropped(code)) continue;
     const bool alone = rules.split_ideographs && is_ideograph(code);
     if (alone) codes.push_back(' ');
-    codes.push_back(rules.clean && is_space(code) ? ' ' : code);
+    codes.push_back(rules.clean && is_white_space(code) ? ' ' : code);
     if (alone) codes.push_back(' ');
   }
   if (rules.strip_accents) strip_accents(&codes);
@@ -148,7 +126,7 @@ void WordPiece::split(std::string_view text, std::vector<std::string_view>* out)
   for (size_t at = 0; at < text.size();) {
     const Utf8Char c = decode_utf8(text, at);
     const size_t next = at + c.length;
-    const bool space = c.valid && is_space(c.code), mark = c.valid && is_punctuation(c.code);
+    const bool space = c.valid && is_white_space(c.code), mark = c.valid && is_punctuation(c.code);
     if (space || mark) {
       end_word(at);
       if (mark) out->push_back(text.substr(at, c.length));
@@ -166,14 +144,14 @@ int32_t WordPiece::find(std::string_view piece) const {
   return kind == TokenKind::kControl || kind == TokenKind::kUnused ? -1 : id;
 }
 
-void WordPiece::encode(std::string_view word, std::vector<int32_t>* out) const {
+Status WordPiece::encode(std::string_view word, std::vector<int32_t>* out) const {
   std::vector<size_t> ends;  // of the word's characters, in bytes
   for (size_t at = 0; at < word.size();) {
     at += decode_utf8(word, at).length;
     ends.push_back(at);
     if (ends.size() > rules_.word_chars_max) {
       out->push_back(unk_id_);
-      return;
+      return {};
     }
   }
   const size_t before = out->size();
@@ -196,11 +174,12 @@ void WordPiece::encode(std::string_view word, std::vector<int32_t>* out) const {
     if (id < 0) {
       out->resize(before);
       out->push_back(unk_id_);
-      return;
+      return {};
     }
     out->push_back(id);
     first = last;
   }
+  return {};
 }
 
 }  // namespace baton

@@ -9,12 +9,13 @@
 #include <vector>
 
 #include "baton/base/status.h"
-#include "baton/text/bpe.h"
+#include "baton/text/token_index.h"
+#include "baton/text/token_model.h"
 #include "baton/text/tokenizer_spec.h"
 
 namespace baton {
 
-class WordPiece {
+class WordPiece : public TokenModel {
  public:
   WordPiece() = default;
   // `index` holds all tokens and outlives this; `kinds` says which of them no text becomes. kInvalidInput for rules
@@ -24,11 +25,11 @@ class WordPiece {
 
   // Text as its words are looked up: cleaned, lower case, without accents, as the rules say. Bytes that are no UTF-8
   // count as U+FFFD.
-  static std::string normalize(const WordPieceRules& rules, std::string_view text);
+  static std::string normalize(const BertRules& rules, std::string_view text);
   // Appends the words of normalised text, as views into it: what white space parts, and each mark of punctuation.
   static void split(std::string_view text, std::vector<std::string_view>* out);
   // Appends the ids of a word; the unknown token for one that has no pieces or too many characters.
-  void encode(std::string_view word, std::vector<int32_t>* out) const;
+  Status encode(std::string_view word, std::vector<int32_t>* out) const override;
 
  private:
   int32_t find(std::string_view piece) const;  // -1: no piece of a word
@@ -39,5 +40,8 @@ class WordPiece {
   size_t longest_ = 0;  // bytes of a token
   int32_t unk_id_ = -1;
 };
+
+// Appends the small form of a character.
+void append_lower(uint32_t code, std::string* out);
 
 }  // namespace baton
