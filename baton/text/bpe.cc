@@ -126,7 +126,8 @@ void Bpe::merge_by_heap(std::vector<int32_t>* symbols) const {
     if (at < 0 || nodes[static_cast<size_t>(at)].next < 0) return;
     const Node& node = nodes[static_cast<size_t>(at)];
     const int32_t right = nodes[static_cast<size_t>(node.next)].symbol;
-    if (const PairTable::Pair* pair = pairs_.find(node.symbol, right)) heap.push_back({pair->rank, at, node.symbol, right});
+    if (const PairTable::Pair* pair = pairs_.find(node.symbol, right))
+      heap.push_back({pair->rank, at, node.symbol, right});
   };
   const auto count = static_cast<int32_t>(nodes.size());
   for (int32_t i = 0; i < count; ++i) {

@@ -141,6 +141,7 @@ class Sentence {
     text->remove_prefix(length);
   }
   void add(std::string_view piece) {
+    saw_more_ = saw_more_ || piece != " ";
     while (after_space_ && piece.starts_with(' ')) piece.remove_prefix(1);
     if (piece.empty()) return;
     if (leads_) out_.append(space_);
@@ -163,7 +164,7 @@ class Sentence {
     if (step_.merge_spaces) {
       while (std::string_view(out_).ends_with(space_)) out_.resize(out_.size() - space_.size());
     }
-    if (closes_with_space && !out_.empty()) out_.append(space_);
+    if (closes_with_space && (saw_more_ || !step_.merge_spaces)) out_.append(space_);
     return std::move(out_);
   }
 
@@ -172,7 +173,7 @@ class Sentence {
   const Charsmap& map_;
   std::string_view space_;
   std::string out_;
-  bool after_space_ = false, leads_ = false;
+  bool after_space_ = false, leads_ = false, saw_more_ = false;
 };
 
 }  // namespace
@@ -201,7 +202,7 @@ std::string Normalizer::Step::by_sentence(std::string_view text, StretchStart st
     sentence.add(text.substr(match.start, match.end - match.start));
     at = match.end;
   }
-  return sentence.take(prefixes && step.space_as_suffix);
+  return sentence.take(prefixes && step.space_as_suffix && !text.empty());
 }
 
 Result<std::string> Normalizer::Step::by_pattern(std::string_view text) const {
@@ -292,8 +293,8 @@ Result<std::string> Normalizer::apply(std::string_view text, StretchStart start)
   for (const Step& step : steps_) {
     BATON_TRY(now, step.apply(now, start));
     if (now.size() > kTextBytesMax) {
-      return fail(Code::kInvalidInput,
-                  fmt::format("the normalizer makes {} bytes of {}: at most {}", now.size(), text.size(), kTextBytesMax));
+      return fail(Code::kInvalidInput, fmt::format("the normalizer makes {} bytes of {}: at most {}", now.size(),
+                                                   text.size(), kTextBytesMax));
     }
   }
   return now;

@@ -261,7 +261,8 @@ Status PieceBpe::fill(std::string_view word, Word* made) const {
       const auto has_id = [&](char c) { return byte_ids_[static_cast<uint8_t>(c)] >= 0; };
       if (std::all_of(bytes.begin(), bytes.end(), has_id)) {
         for (size_t i = 0; i < length; ++i) {
-          made->symbols.push_back({static_cast<uint32_t>(at + i), 1, byte_ids_[static_cast<uint8_t>(bytes[i])], -1, -1});
+          made->symbols.push_back(
+              {static_cast<uint32_t>(at + i), 1, byte_ids_[static_cast<uint8_t>(bytes[i])], -1, -1});
         }
         after_unknown = false;
         at += length;

@@ -331,8 +331,8 @@ Status Pretokenizer::split(std::string_view text, std::vector<std::string_view>*
       for (const std::string_view piece : pieces) {
         const bool is_first = piece.data() == first;
         const PrefixRule rule = step.step.prefix;
-        const bool in_front = rule == PrefixRule::kAlways ? begins_words || !is_first
-                                                          : rule == PrefixRule::kFirst && begins && is_first;
+        const bool in_front =
+            rule == PrefixRule::kAlways ? begins_words || !is_first : rule == PrefixRule::kFirst && begins && is_first;
         made->push_back(with_marks(step.step, piece, in_front));
         if (is_first) new_first = made->back().data();
         if (step.step.splits) {

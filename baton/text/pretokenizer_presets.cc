@@ -108,8 +108,8 @@ constexpr std::string_view kBlanks = R"(([\t\n]|    |  ))";
 constexpr std::string_view kOneMark = R"([\p{P}!-/:-@\[-`{-~])";
 
 // Beside patterns, steps that no pattern can do in linear time.
-constexpr std::string_view kGroupsOfNumbers = "N";      // runs of \p{N}, in threes from the right
-constexpr std::string_view kGroupsOfDigits = "Nd";      // of \p{Nd}
+constexpr std::string_view kGroupsOfNumbers = "N";     // runs of \p{N}, in threes from the right
+constexpr std::string_view kGroupsOfDigits = "Nd";     // of \p{Nd}
 constexpr std::string_view kGroupsAtBounds = "Nd\\b";  // of \p{Nd}, where no word goes on behind them
 
 enum Flags : unsigned {

@@ -45,8 +45,8 @@ Result<ProtobufField> ProtobufReader::next() {
     case 2:
       value = varint();
       if (value && *value > message_.size() - at_) {
-        return bad(start, fmt::format("field {} of {} bytes, but {} are left", field.number, *value,
-                                      message_.size() - at_));
+        return bad(start,
+                   fmt::format("field {} of {} bytes, but {} are left", field.number, *value, message_.size() - at_));
       }
       if (value) {
         bytes_at_ = at_;

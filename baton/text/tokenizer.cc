@@ -9,10 +9,10 @@
 
 #include "baton/text/added_tokens.h"
 #include "baton/text/bpe.h"
-#include "baton/text/byte_alphabet.h"
 #include "baton/text/normalizer.h"
 #include "baton/text/piece_bpe.h"
 #include "baton/text/pretokenizer.h"
+#include "baton/text/token_bytes.h"
 #include "baton/text/tokenizer_fingerprint.h"
 #include "baton/text/unigram.h"
 #include "baton/text/utf8.h"
@@ -25,48 +25,32 @@ constexpr size_t kTextBytesMax = size_t{64} << 20;
 
 // Control tokens that end a turn in some model family, besides eos.
 constexpr std::string_view kEndOfTurn[] = {
-    "<|im_end|>",      "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<end_of_turn>", "<|end|>",
-    "<|end_of_turn|>", "<|return|>",    "<|call|>",   "</s>",       "<EOT>",           "_<EOT>",
-    "<|flush|>",       "<|calls|>",     "[EOT]",      "[EOS]",     "<end_of_utterance>",
-    "<turn|>",         "[e~[",          "<\xef\xbd\x9c" "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>",
+    "<|im_end|>",
+    "<|endoftext|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|end_of_text|>",
+    "<end_of_turn>",
+    "<|end|>",
+    "<|end_of_turn|>",
+    "<|return|>",
+    "<|call|>",
+    "</s>",
+    "<EOT>",
+    "_<EOT>",
+    "<|flush|>",
+    "<|calls|>",
+    "[EOT]",
+    "[EOS]",
+    "<end_of_utterance>",
+    "<turn|>",
+    "[e~[",
+    "<\xef\xbd\x9c"
+    "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>",
 };
 
 bool is_ascii(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<uint8_t>(c) < 0x80; });
-}
-
-constexpr std::string_view kReplacement = "\xef\xbf\xbd";  // U+FFFD
-
-// Each part that is no UTF-8 as one U+FFFD.
-std::string as_utf8(std::string_view text) {
-  std::string out;
-  out.reserve(text.size());
-  for (size_t at = 0; at < text.size();) {
-    const Utf8Char c = decode_utf8(text, at);
-    out.append(c.valid ? text.substr(at, c.length) : kReplacement);
-    at += c.length;
-  }
-  return out;
-}
-
-// A piece with its marks as spaces.
-void append_piece(std::string_view name, std::string* out) {
-  for (size_t at = 0; at < name.size();) {
-    const size_t found = std::min(name.find(kSpaceMark, at), name.size());
-    out->append(name.substr(at, found - at));
-    if (found == name.size()) break;
-    out->push_back(' ');
-    at = found + kSpaceMark.size();
-  }
-}
-
-// A piece inside a word goes on where the one before ends, any other begins a word.
-void append_word_piece(const WordPieceRules& rules, std::string_view name, std::string* out) {
-  if (!rules.prefix.empty() && name.size() > rules.prefix.size() && name.starts_with(rules.prefix)) {
-    out->append(name.substr(rules.prefix.size()));
-  } else if (!name.empty()) {
-    out->append(" ").append(name);
-  }
 }
 
 }  // namespace
@@ -105,7 +89,6 @@ struct Tokenizer::Parts {
 
   Status fill_tokens(const TokenizerSpec& spec);
   Status fill_ids(const TokenizerSpec& spec);
-  void append_bytes(const TokenizerSpec& spec, std::string_view name, TokenKind kind);
   Status make_model(const TokenizerSpec& spec);
   Result<std::vector<int32_t>> encode(std::string_view input, bool begins,
                                       const AddedTokenFinder::Allowed& allowed) const;
@@ -156,29 +139,11 @@ Status Tokenizer::Parts::fill_tokens(const TokenizerSpec& spec) {
     byte_offsets.push_back(static_cast<uint32_t>(bytes.size()));
     if (names[id].empty()) kinds[id] = TokenKind::kUnused;
     texts.append(names[id]);
-    append_bytes(spec, names[id], kinds[id]);
+    append_token_bytes(spec, names[id], kinds[id], &bytes);
   }
   text_offsets.push_back(static_cast<uint32_t>(texts.size()));
   byte_offsets.push_back(static_cast<uint32_t>(bytes.size()));
   return {};
-}
-
-void Tokenizer::Parts::append_bytes(const TokenizerSpec& spec, std::string_view name, TokenKind kind) {
-  const bool is_plain = kind == TokenKind::kNormal || kind == TokenKind::kByte;
-  if (spec.pieces) {
-    const int byte = is_plain && spec.pieces->byte_fallback ? byte_of_token(name) : -1;
-    if (byte >= 0) {
-      bytes.push_back(static_cast<char>(byte));
-    } else if (is_plain || kind == TokenKind::kUserDefined) {
-      append_piece(name, &bytes);
-    } else {
-      bytes.append(name);
-    }
-  } else if (is_plain && spec.word_piece) {
-    append_word_piece(*spec.word_piece, name, &bytes);
-  } else if (!is_plain || !from_byte_alphabet(name, &bytes)) {
-    bytes.append(name);
-  }
 }
 
 Status Tokenizer::Parts::make_model(const TokenizerSpec& spec) {
@@ -232,7 +197,8 @@ Status Tokenizer::Parts::fill_ids(const TokenizerSpec& spec) {
   }
   // Where <|return|> and <|call|> end answers, <|end|> is between their parts.
   const auto stops_at = [&](std::string_view name) {
-    return std::any_of(stop_ids.begin(), stop_ids.end(), [&](int32_t id) { return text(static_cast<size_t>(id)) == name; });
+    return std::any_of(stop_ids.begin(), stop_ids.end(),
+                       [&](int32_t id) { return text(static_cast<size_t>(id)) == name; });
   };
   if (stops_at("<|return|>") && stops_at("<|call|>")) {
     std::erase_if(stop_ids, [&](int32_t id) { return text(static_cast<size_t>(id)) == "<|end|>"; });
@@ -262,7 +228,8 @@ Result<std::vector<int32_t>> Tokenizer::Parts::encode(std::string_view input, bo
 
 // What lies between raw added tokens: cut into UTF-8 and what is not.
 Status Tokenizer::Parts::encode_gap(std::string_view gap, StretchStart start, std::vector<int32_t>* out) const {
-  if (!model->takes_bytes()) return is_utf8(gap) ? encode_valid(gap, start, out) : encode_valid(as_utf8(gap), start, out);
+  if (!model->takes_bytes())
+    return is_utf8(gap) ? encode_valid(gap, start, out) : encode_valid(replace_invalid_utf8(gap), start, out);
   while (!gap.empty()) {
     const size_t valid = utf8_prefix(gap);
     if (valid > 0) BATON_OK(encode_valid(gap.substr(0, valid), start, out));

@@ -1,12 +1,12 @@
 // Text to token ids and back, from a TokenizerSpec: byte-level BPE, BPE over characters, unigram, WordPiece
 // (docs/tokenizers.md). Immutable after creation; any thread may use it.
 //
-// Encoding: added tokens are cut out (leftmost, then longest), the rest is normalised as the model asks for it, split by
-// the pre-tokenizer, and each pre-token becomes ids by merges (lowest rank first, leftmost on ties), scores or longest
-// pieces. Time O(n log n) in the longest pre-token. Text need not be UTF-8: where the vocabulary has all bytes, every
-// maximal run of bytes that is not UTF-8 is a pre-token of its own, is encoded byte by byte, and comes back unchanged
-// from decode(); the text around it is split as if it ended there. Elsewhere it counts as U+FFFD. WordPiece loses case,
-// accents and white space: decode() gives words with a space between them.
+// Encoding: added tokens are cut out (leftmost, then longest), the rest is normalised as the model asks for it, split
+// by the pre-tokenizer, and each pre-token becomes ids by merges (lowest rank first, leftmost on ties), scores or
+// longest pieces. Time O(n log n) in the longest pre-token. Text need not be UTF-8: where the vocabulary has all bytes,
+// every maximal run of bytes that is not UTF-8 is a pre-token of its own, is encoded byte by byte, and comes back
+// unchanged from decode(); the text around it is split as if it ended there. Elsewhere it counts as U+FFFD. WordPiece
+// loses case, accents and white space: decode() gives words with a space between them.
 #pragma once
 
 #include <cstdint>

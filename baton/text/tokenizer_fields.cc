@@ -47,10 +47,11 @@ Result<std::string> type_of(const json& part, std::string_view where) {
 }
 
 tl::unexpected<Error> unsupported(std::string_view where, std::string_view type) {
-  return fail(Code::kUnsupported,
-              fmt::format("{} '{}' is not supported: byte-level BPE (GPT-2, SmolLM2, Qwen, Llama 3), BPE over characters "
-                          "(Llama 2, Mistral, Gemma), unigram (T5, XLM-R) and WordPiece (BERT) tokenizers can be read",
-                          where, type));
+  return fail(
+      Code::kUnsupported,
+      fmt::format("{} '{}' is not supported: byte-level BPE (GPT-2, SmolLM2, Qwen, Llama 3), BPE over characters "
+                  "(Llama 2, Mistral, Gemma), unigram (T5, XLM-R) and WordPiece (BERT) tokenizers can be read",
+                  where, type));
 }
 
 // A part that may be a Sequence: its members in order.

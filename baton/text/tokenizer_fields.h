@@ -33,7 +33,8 @@ Result<AddedToken> read_added(const json& part, std::string_view where);
 // tokenizer_config.json as an object; and what it says of special tokens, to the spec.
 Result<json> parse_tokenizer_config(std::string_view text);
 Status read_tokenizer_config(std::string_view text, TokenizerSpec* spec);
-// The parts of a tokenizer.json, to the spec; null: none. A model of bytes has a ByteLevel step among its pre-tokenizers.
+// The parts of a tokenizer.json, to the spec; null: none. A model of bytes has a ByteLevel step among its
+// pre-tokenizers.
 Status read_normalizer(const json* part, TokenizerSpec* spec);
 Status read_pretokenizer(const json* part, TokenizerSpec* spec, bool* byte_level);
 // What a decoder does is known from the model; spaces that it drops in front go to `leading_spaces`.

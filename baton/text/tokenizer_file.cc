@@ -162,7 +162,9 @@ class TokenizerFileEvents {
     if (error_.empty()) error_ = std::move(message);
     return false;
   }
-  std::string_view place() const { return in_ == In::kMerges || in_ == In::kMergePair ? "model.merges" : "model.vocab"; }
+  std::string_view place() const {
+    return in_ == In::kMerges || in_ == In::kMergePair ? "model.merges" : "model.vocab";
+  }
   std::string_view keep(const std::string& value) {
     const std::string_view kept(next_, value.size());
     std::memcpy(next_, value.data(), value.size());

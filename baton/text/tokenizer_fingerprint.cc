@@ -27,7 +27,7 @@ void add_bert(const BertRules& rules, Fingerprint* made) {
 
 void add_pieces(const PieceRules& rules, const TokenizerSpec& spec, Fingerprint* made) {
   made->add(static_cast<uint64_t>(rules.model) | uint64_t{rules.byte_fallback} << 8 | uint64_t{rules.fuse_unk} << 9 |
-            uint64_t{rules.float_sums} << 10 | uint64_t{rules.user_defined_pieces} << 11);
+            uint64_t{rules.float_sums} << 10);
   for (const double score : spec.scores) {
     uint64_t bits = 0;
     std::memcpy(&bits, &score, sizeof bits);

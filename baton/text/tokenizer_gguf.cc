@@ -194,7 +194,8 @@ void strip_as_phi3(const GgufTokenizerKeys& keys, TokenizerSpec* spec) {
   std::string name(keys.name);
   std::transform(name.begin(), name.end(), name.begin(),
                  [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
-  if (keys.model != "llama" || (name.find("phi-3") == std::string::npos && name.find("phi3") == std::string::npos)) return;
+  if (keys.model != "llama" || (name.find("phi-3") == std::string::npos && name.find("phi3") == std::string::npos))
+    return;
   for (AddedToken& token : spec->added) {
     token.rstrip = token.text != "<unk>" && token.text != "<s>" && token.text != "<|endoftext|>";
   }
@@ -221,7 +222,8 @@ Result<TokenizerSpec> tokenizer_spec_from_gguf(const GgufTokenizerKeys& keys) {
   };
   const bool bert = keys.model == "bert";
   BATON_TRY(spec.bos_id, id_of(bert && keys.cls_id ? keys.cls_id : keys.bos_id, "bos_token_id", defaults.bos));
-  BATON_TRY(spec.eos_id, id_of(bert ? keys.sep_id : keys.eos_id, bert ? "seperator_token_id" : "eos_token_id", defaults.eos));
+  BATON_TRY(spec.eos_id,
+            id_of(bert ? keys.sep_id : keys.eos_id, bert ? "seperator_token_id" : "eos_token_id", defaults.eos));
   BATON_TRY(spec.pad_id, id_of(keys.pad_id, "padding_token_id", defaults.pad));
   BATON_TRY(const int32_t unk_id, id_of(keys.unk_id, "unknown_token_id", defaults.unk));
   // Not used of bytes: a byte-level vocabulary that is whole has no unknown ones, and where it is not whole an error is

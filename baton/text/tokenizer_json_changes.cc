@@ -36,10 +36,13 @@ Result<NormalizerStep> read_bert(const json& part) {
 
 Result<NormalizerStep> read_step(const json& part, const std::string& type) {
   NormalizerStep step;
-  constexpr std::pair<std::string_view, Kind> kPlain[] = {
-      {"NFC", Kind::kNfc},   {"NFD", Kind::kNfd},   {"NFKC", Kind::kNfkc},
-      {"NFKD", Kind::kNfkd}, {"Nmt", Kind::kNmt},   {"Lowercase", Kind::kLowercase},
-      {"StripAccents", Kind::kStripAccents}};
+  constexpr std::pair<std::string_view, Kind> kPlain[] = {{"NFC", Kind::kNfc},
+                                                          {"NFD", Kind::kNfd},
+                                                          {"NFKC", Kind::kNfkc},
+                                                          {"NFKD", Kind::kNfkd},
+                                                          {"Nmt", Kind::kNmt},
+                                                          {"Lowercase", Kind::kLowercase},
+                                                          {"StripAccents", Kind::kStripAccents}};
   for (const auto& [name, kind] : kPlain) {
     if (type != name) continue;
     step.kind = kind;

@@ -82,7 +82,8 @@ TEST(TokenizerJson, BadFilesAreRefusedByName) {
       {"[[[[", "byte"},
       {R"({"model": null})", "'model'"},
       {R"({"model": {"type": "WordPiece"}})", "a WordPiece model has no 'merges'"},
-      {R"({"model": {"type": "Unigram"}})", "Unigram", Code::kUnsupported},
+      {R"({"model": {"type": "Unigram"}})", "decoder", Code::kUnsupported},
+      {R"({"model": {"type": "WordLevel"}})", "WordLevel", Code::kUnsupported},
       {R"({"model": {"type": 1}})", "'type'"},
       {R"({"model": {"vocab": null}})", "'vocab'"},
       {R"({"model": {"vocab": []}})", "'vocab'"},
@@ -102,22 +103,25 @@ TEST(TokenizerJson, BadFilesAreRefusedByName) {
       {R"({"model": {"merges": ["a z"]}})", "merge 0: 'z' is not a token"},
       {R"({"model": {"merges": ["b c"]}})", "merge 0: 'bc' is not a token"},
       {R"({"model": {"merges": [" b"]}})", "merges[0]"},
-      {R"({"model": {"byte_fallback": true}})", "byte_fallback", Code::kUnsupported},
       {R"({"model": {"continuing_subword_prefix": "##"}})", "continuing_subword_prefix", Code::kUnsupported},
       {R"({"model": {"dropout": 0.1}})", "dropout", Code::kUnsupported},
       {R"({"model": {"unk_token": "zz"}})", "unk_token"},
       {R"({"model": {"ignore_merges": 1}})", "ignore_merges"},
-      {R"({"normalizer": {"type": "Lowercase"}})", "Lowercase", Code::kUnsupported},
+      {R"({"normalizer": {"type": "ByteLevel"}})", "ByteLevel", Code::kUnsupported},
+      {R"({"normalizer": {"type": "Replace", "pattern": {"String": ""}, "content": "x"}})", "Replace: the string"},
+      {R"({"normalizer": {"type": "Replace", "pattern": {"Regex": "("}, "content": "x"}})", "pattern '('"},
+      {R"({"normalizer": {"type": "Precompiled", "precompiled_charsmap": "x"}})", "no base64"},
+      {R"({"normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAAAAAA"}})",
+       "precompiled_charsmap: an array"},
       {R"({"normalizer": {"type": "Sequence", "normalizers": 3}})", "normalizers"},
       {R"({"normalizer": 3})", "normalizer"},
-      {R"({"pre_tokenizer": null})", "pre_tokenizer", Code::kUnsupported},
-      {R"({"pre_tokenizer": {"type": "Metaspace"}})", "Metaspace", Code::kUnsupported},
-      {R"({"pre_tokenizer": {"type": "BertPreTokenizer"}})", "BertPreTokenizer", Code::kUnsupported},
-      {R"({"pre_tokenizer": {"type": "Digits"}})", "without ByteLevel", Code::kUnsupported},
+      {R"({"pre_tokenizer": null})", "decoder", Code::kUnsupported},
+      {R"({"pre_tokenizer": {"type": "Metaspace"}})", "Metaspace"},
+      {R"({"pre_tokenizer": {"type": "Metaspace", "replacement": "_"}})", "replacement '_'", Code::kUnsupported},
+      {R"({"pre_tokenizer": {"type": "UnicodeScripts"}})", "UnicodeScripts", Code::kUnsupported},
+      {R"({"pre_tokenizer": {"type": "Digits"}})", "decoder", Code::kUnsupported},
       {R"({"pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "ByteLevel"}, {"type": "Digits"}]}})",
        "after ByteLevel", Code::kUnsupported},
-      {R"({"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "("}, "behavior": "Isolated"}})",
-       "without ByteLevel", Code::kUnsupported},
       {R"({"pre_tokenizer": {"type": "Sequence", "pretokenizers": [
           {"type": "Split", "pattern": {"Regex": "(a"}, "behavior": "Isolated"},
           {"type": "ByteLevel", "add_prefix_space": false, "use_regex": false}]}})",
@@ -129,7 +133,7 @@ TEST(TokenizerJson, BadFilesAreRefusedByName) {
           {"type": "Split", "pattern": "a", "behavior": "Isolated"}, {"type": "ByteLevel"}]}})",
        "'pattern'"},
       {R"({"decoder": {"type": "Metaspace"}})", "Metaspace", Code::kUnsupported},
-      {R"({"post_processor": {"type": "RobertaProcessing"}})", "RobertaProcessing", Code::kUnsupported},
+      {R"({"post_processor": {"type": "RobertaProcessing"}})", "'cls' must be a text and an id"},
       {R"({"post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<x>"}}]}})", "<x>"},
       {R"({"added_tokens": {}})", "added_tokens"},
       {R"({"added_tokens": [{"content": "x"}]})", "'id'"},
@@ -238,8 +242,8 @@ TEST(Pretokenizer, RunawayPatternsEndInAnError) {
 }
 
 TEST(Pretokenizer, PatternsThatMeanSomethingElseAreRefused) {
-  for (const std::string_view pattern : {"[a&&b]", "[a[b]]", "\\h", "\\bx", "[^\\S]", "[\\W]", "(*COMMIT)", "(?C1)",
-                                         "(?R)", "[]a]", "[^]a]", "\\K", "\\C", "\\X", "\\Qx\\E"}) {
+  for (const std::string_view pattern : {"[a&&b]", "[a[b]]", "\\h", "[\\b]", "\\Bx", "[^\\S]", "[\\W]", "(*COMMIT)",
+                                         "(?C1)", "(?R)", "[]a]", "[^]a]", "\\K", "\\C", "\\X", "\\Qx\\E"}) {
     const auto translated = to_pcre2_pattern(pattern);
     ASSERT_FALSE(translated.has_value()) << pattern;
     EXPECT_EQ(translated.error().code, Code::kUnsupported) << pattern;

@@ -1,7 +1,7 @@
 // A TokenizerSpec from SentencePiece's model file: a protobuf of pieces, how it was trained, how text is changed.
 //   ModelProto      1: pieces (repeated)  2: trainer_spec  3: normalizer_spec
-//   SentencePiece   1: piece  2: score (f32)  3: type (1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte)
-//   TrainerSpec     3: model_type (1 unigram, 2 bpe)  24: treat_whitespace_as_suffix  35: byte_fallback
+//   SentencePiece   1: piece  2: score (f32)  3: type (1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6
+//   byte) TrainerSpec     3: model_type (1 unigram, 2 bpe)  24: treat_whitespace_as_suffix  35: byte_fallback
 //                   46: bos_piece  47: eos_piece  48: pad_piece
 //   NormalizerSpec  2: precompiled_charsmap  3: add_dummy_prefix  4: remove_extra_whitespaces  5: escape_whitespaces
 #include <fmt/format.h>
@@ -121,8 +121,8 @@ Result<SentencePieceFile> read_file_of_pieces(std::string_view bytes) {
   }
   if (file.pieces.empty()) return bad("pieces", "there are none: not a SentencePiece model");
   if (file.model_type != 1 && file.model_type != 2) {
-    return fail(Code::kUnsupported, fmt::format("trainer_spec.model_type is {}: unigram (1) and BPE (2) can be read",
-                                                file.model_type));
+    return fail(Code::kUnsupported,
+                fmt::format("trainer_spec.model_type is {}: unigram (1) and BPE (2) can be read", file.model_type));
   }
   return file;
 }
@@ -155,7 +155,8 @@ void add_token(std::string_view text, TokenKind kind, double score, TokenizerSpe
 void place_pieces(const SentencePieceFile& file, SentencePieceLayout layout, Arena* arena, TokenizerSpec* spec) {
   size_t first = 0;
   if (layout == SentencePieceLayout::kXlmRoberta) {
-    for (const std::string_view name : {"<s>", "<pad>", "</s>"}) add_token(arena->keep(name), TokenKind::kControl, 0, spec);
+    for (const std::string_view name : {"<s>", "<pad>", "</s>"})
+      add_token(arena->keep(name), TokenKind::kControl, 0, spec);
     add_token(arena->keep("<unk>"), TokenKind::kUnknown, 0, spec);
     first = 3;  // <unk>, <s> and </s> of the file
   }
@@ -170,9 +171,9 @@ void place_pieces(const SentencePieceFile& file, SentencePieceLayout layout, Are
   }
 }
 
-// Control tokens are found in text where the caller allows it; those that users defined always, as pieces (unigram) or
-// before anything is merged.
-void add_added_tokens(bool unigram, NormalizerStep* step, TokenizerSpec* spec) {
+// Control tokens are found in text where the caller allows it; those that users defined always, in what normalisation
+// makes.
+void add_added_tokens(NormalizerStep* step, TokenizerSpec* spec) {
   for (size_t id = 0; id < spec->tokens.size(); ++id) {
     const TokenKind kind = spec->kinds[id];
     AddedToken token;
@@ -180,7 +181,6 @@ void add_added_tokens(bool unigram, NormalizerStep* step, TokenizerSpec* spec) {
     token.text = spec->tokens[id];
     if (kind == TokenKind::kUserDefined) {
       step->kept.push_back(token.text);
-      if (unigram) continue;
       token.normalized = token.is_normal = true;
     } else if (kind == TokenKind::kControl || kind == TokenKind::kUnknown) {
       token.special = true;
@@ -236,19 +236,17 @@ Result<TokenizerSpec> tokenizer_spec_from_sentencepiece(std::string_view model, 
   PieceRules& rules = spec.pieces.emplace();
   rules.model = unigram ? PieceRules::Model::kUnigram : PieceRules::Model::kScoredBpe;
   rules.byte_fallback = file.byte_fallback;
-  rules.fuse_unk = rules.float_sums = rules.user_defined_pieces = true;
+  rules.fuse_unk = rules.float_sums = true;
   NormalizerStep step;
   step.kind = NormalizerStep::Kind::kSentence;
   step.content = file.charsmap;
   step.merge_spaces = file.merge_spaces;
   step.escape_spaces = file.escape_spaces;
   step.space_as_suffix = file.suffix;
-  add_added_tokens(unigram, &step, &spec);
+  add_added_tokens(&step, &spec);
   BATON_OK(read_ends(file, layout, tokenizer_config_json, &step.prefix, &spec));
   if (!file.suffix) {
-    rules.leading_spaces = file.merge_spaces    ? std::numeric_limits<size_t>::max()
-                           : file.dummy_prefix ? 1
-                                               : 0;
+    rules.leading_spaces = file.merge_spaces ? std::numeric_limits<size_t>::max() : file.dummy_prefix ? 1 : 0;
   }
   spec.normalizer.push_back(std::move(step));
   return spec;

@@ -121,8 +121,6 @@ struct PieceRules {
   bool byte_fallback = false;  // to tokens <0x00> ... <0xFF>
   bool fuse_unk = false;       // unknown characters in a row are one token
   bool float_sums = false;     // kUnigram: sums as SentencePiece rounds them, to f32
-  // kUnigram: user-defined tokens lie among the pieces, with the score that SentencePiece gives them.
-  bool user_defined_pieces = false;
   // Spaces that decoding drops where a text begins, which encoding put there; SIZE_MAX: all of them.
   size_t leading_spaces = 0;
 };
@@ -180,7 +178,7 @@ struct GgufTokenizerKeys {
   // tokenizer.ggml.model: "gpt2" is byte-level BPE, "llama" BPE by scores, "gemma4" BPE over characters by merges,
   // "t5" unigram, "bert" WordPiece
   std::string_view model;
-  std::string_view pre;    // tokenizer.ggml.pre; empty: "default"
+  std::string_view pre;  // tokenizer.ggml.pre; empty: "default"
   std::vector<std::string_view> tokens;
   std::span<const int32_t> token_types;  // empty: all normal
   std::vector<std::string_view> merges;  // "left right"

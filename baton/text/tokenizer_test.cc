@@ -495,8 +495,10 @@ TEST(Tokenizer, GgufErrorsNameTheKey) {
   Small small(Merges{{"a", "b"}});
   const std::vector<int32_t> short_types(3, 1), bad_types(257, 9);
   const std::vector<std::pair<std::string_view, std::function<void(GgufTokenizerKeys*)>>> cases = {
-      {"'llama'", [](auto* k) { k->model = "llama"; }},
-      {"'bert'", [](auto* k) { k->model = "bert"; }},
+      {"tokenizer.ggml.scores has 0", [](auto* k) { k->model = "llama"; }},
+      {"tokenizer.ggml.scores has 0", [](auto* k) { k->model = "t5"; }},
+      {"'rwkv'", [](auto* k) { k->model = "rwkv"; }},
+      {"there are a.x-4.0, afmoe", [](auto* k) { k->pre = "mystery"; }},
       {"tokenizer.ggml.model ''", [](auto* k) { k->model = ""; }},
       {"'mystery'", [](auto* k) { k->pre = "mystery"; }},
       {"tokenizer.ggml.tokens", [](auto* k) { k->tokens.clear(); }},

@@ -81,8 +81,7 @@ Result<TokenizerSpec> tokenizer_spec_from_vocab_txt(std::string_view vocab_txt,
   NormalizerStep bert;
   bert.kind = NormalizerStep::Kind::kBert;
   BATON_TRY(bert.bert.lower_case, tokenizer_fields::flag_of(config, "do_lower_case", true, kFile));
-  BATON_TRY(bert.bert.strip_accents,
-            tokenizer_fields::flag_of(config, "strip_accents", bert.bert.lower_case, kFile));
+  BATON_TRY(bert.bert.strip_accents, tokenizer_fields::flag_of(config, "strip_accents", bert.bert.lower_case, kFile));
   BATON_TRY(bert.bert.split_ideographs, tokenizer_fields::flag_of(config, "tokenize_chinese_chars", true, kFile));
   spec.normalizer.push_back(std::move(bert));
   PretokenizerStep words;

@@ -24,15 +24,13 @@ Result<std::unique_ptr<Unigram>> Unigram::create(const TokenizerSpec& spec, cons
   if (spec.scores.empty()) return fail(Code::kInvalidInput, "the vocabulary has no scores");
   made->scores_ = spec.scores;
   made->scores_.resize(count, 0);
-  made->user_defined_.resize(count);
   made->unk_id_ = spec.unk_id;
-  double worst = std::numeric_limits<double>::max(), best = std::numeric_limits<double>::lowest();
+  double worst = std::numeric_limits<double>::max();
   std::vector<std::pair<std::string_view, int32_t>> texts;
   for (size_t id = 0; id < count; ++id) {
     const std::string_view text = index.text(static_cast<int32_t>(id));
     if (text.empty()) continue;
-    const bool by_user = kinds[id] == TokenKind::kUserDefined && spec.pieces->user_defined_pieces;
-    if (kinds[id] != TokenKind::kNormal && !by_user) continue;
+    if (kinds[id] != TokenKind::kNormal) continue;
     if (static_cast<int32_t>(id) == spec.unk_id) continue;
     if (text.size() > PieceRules::kPieceBytesMax) {
       return fail(Code::kInvalidInput,
@@ -41,14 +39,10 @@ Result<std::unique_ptr<Unigram>> Unigram::create(const TokenizerSpec& spec, cons
     if (!std::isfinite(made->scores_[id])) {
       return fail(Code::kInvalidInput, fmt::format("the score of token {} is no number", id));
     }
-    made->user_defined_[id] = by_user;
     texts.emplace_back(text, static_cast<int32_t>(id));
-    if (by_user) continue;
     worst = std::min(worst, made->scores_[id]);
-    best = std::max(best, made->scores_[id]);
   }
   if (texts.empty()) return fail(Code::kInvalidInput, "the vocabulary has no pieces");
-  made->max_score_ = best;
   made->unknown_score_ = worst - kUnknownPenalty;
   made->trie_ = PieceTrie(std::move(texts));
   made->byte_ids_ = byte_token_ids(index, kinds);
@@ -63,18 +57,16 @@ Status Unigram::encode(std::string_view piece, std::vector<int32_t>* out) const 
   best[0].start = 0;
   const auto offer = [&](size_t start, size_t end, double score, int32_t id) {
     Best& held = best[end];
-    const double sum = score + best[start].score;
+    double sum = score + best[start].score;
+    if (rules_.float_sums) sum = static_cast<double>(static_cast<float>(sum));  // as SentencePiece holds its sums
     if (held.start != UINT32_MAX && sum <= held.score) return;
-    // SentencePiece holds its sums as f32, and compares before it rounds.
-    held = {rules_.float_sums ? static_cast<double>(static_cast<float>(sum)) : sum, static_cast<uint32_t>(start), id};
+    held = {sum, static_cast<uint32_t>(start), id};
   };
   for (size_t at = 0; at < piece.size();) {
     const size_t length = decode_utf8(piece, at).length;
     bool has_single = false;
     trie_.each_prefix(piece.substr(at), [&](size_t size, int32_t id) {
-      const auto place = static_cast<size_t>(id);
-      const double score = user_defined_[place] ? static_cast<double>(size) * max_score_ - 0.1 : scores_[place];
-      offer(at, at + size, score, id);
+      offer(at, at + size, scores_[static_cast<size_t>(id)], id);
       has_single = has_single || size == length;
     });
     if (!has_single) offer(at, at + length, unknown_score_, -1);

@@ -37,9 +37,8 @@ class Unigram : public TokenModel {
 
   PieceRules rules_;
   PieceTrie trie_;
-  std::vector<double> scores_;     // by id; of a user-defined piece: not used
-  std::vector<bool> user_defined_;  // by id
-  double unknown_score_ = 0, max_score_ = 0;
+  std::vector<double> scores_;  // by id
+  double unknown_score_ = 0;
   int32_t unk_id_ = -1;
   bool has_bytes_ = false;
   std::array<int32_t, 256> byte_ids_{};

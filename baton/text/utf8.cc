@@ -69,4 +69,15 @@ size_t utf8_prefix(std::string_view text) {
 
 bool is_utf8(std::string_view text) { return utf8_prefix(text) == text.size(); }
 
+std::string replace_invalid_utf8(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (size_t at = 0; at < text.size();) {
+    const Utf8Char c = decode_utf8(text, at);
+    out.append(c.valid ? text.substr(at, c.length) : std::string_view("\xef\xbf\xbd"));
+    at += c.length;
+  }
+  return out;
+}
+
 }  // namespace baton

@@ -22,5 +22,7 @@ void append_utf8(uint32_t code, std::string* out);
 bool is_utf8(std::string_view text);
 // Bytes of the longest valid prefix.
 size_t utf8_prefix(std::string_view text);
+// Each maximal subpart that is no UTF-8 as one U+FFFD.
+std::string replace_invalid_utf8(std::string_view text);
 
 }  // namespace baton

@@ -183,6 +183,9 @@ bool same_steps(const std::vector<PretokenizerStep>& a, const std::vector<Pretok
 }
 
 Result<std::string> pretokenizer_name(const TokenizerSpec& spec) {
+  if (spec.pieces || spec.word_piece) {
+    return fail(Code::kUnsupported, "the tokenizer is no byte-level BPE: only such are written to GGUF");
+  }
   for (const char* name : {"qwen35", "qwen2", "llama-bpe", "smollm", "gpt-2"}) {
     const auto preset = pretokenizer_preset(name);
     if (preset && same_steps(preset->steps, spec.pretokenizer) && preset->ignore_merges == spec.ignore_merges) {
@@ -289,11 +292,11 @@ Result<ConvertReport> convert_to_gguf(const std::filesystem::path& source, const
   ConvertReport report;
   report.notes = model->notes;
   BATON_TRY(const TextFiles text, read_text_files(*model->container));
-  if (text.tokenizer_json.empty()) {
+  if (text.tokenizer_json.empty() && text.sentencepiece.empty()) {
     report.lost.push_back("no tokenizer.json: the file has no tokenizer and takes token ids only");
     put_ids(writer, *model, TokenizerSpec(), report.lost);
   } else {
-    auto spec = tokenizer_spec_from_json(text.tokenizer_json, text.tokenizer_config_json);
+    auto spec = tokenizer_spec_of(text);
     if (!spec) return fail(std::move(spec).error().in(source.string()));
     // What no run would take is not written either.
     if (auto made = Tokenizer::create(*spec); !made) return fail(std::move(made).error().in(source.string()));
