@@ -181,8 +181,8 @@ class Sentence {
 struct Normalizer::Step {
   NormalizerStep step;
   Charsmap map;
-  std::shared_ptr<const Pretokenizer> pattern;  // finds what is replaced
-  std::shared_ptr<const AddedTokenFinder> kept;
+  std::unique_ptr<const Pretokenizer> pattern;  // finds what is replaced
+  std::unique_ptr<const AddedTokenFinder> kept;
 
   std::string by_sentence(std::string_view text, StretchStart start) const;
   Result<std::string> by_pattern(std::string_view text) const;
@@ -270,7 +270,7 @@ Result<Normalizer> Normalizer::create(std::span<const NormalizerStep> steps) {
       PretokenizerStep split;
       split.pattern = step.pattern;
       BATON_TRY(Pretokenizer pattern, Pretokenizer::create(std::span(&split, 1)));
-      one.pattern = std::make_shared<const Pretokenizer>(std::move(pattern));
+      one.pattern = std::make_unique<const Pretokenizer>(std::move(pattern));
     }
     if (!step.kept.empty()) {
       std::vector<AddedToken> kept;
@@ -281,7 +281,7 @@ Result<Normalizer> Normalizer::create(std::span<const NormalizerStep> steps) {
         kept.push_back(std::move(token));
       }
       BATON_TRY(AddedTokenFinder finder, AddedTokenFinder::create(std::move(kept)));
-      one.kept = std::make_shared<const AddedTokenFinder>(std::move(finder));
+      one.kept = std::make_unique<const AddedTokenFinder>(std::move(finder));
     }
     made.push_back(std::move(one));
   }
