@@ -81,7 +81,7 @@ TEST(TokenizerJson, BadFilesAreRefusedByName) {
       {"nonsense", "byte"},
       {"[[[[", "byte"},
       {R"({"model": null})", "'model'"},
-      {R"({"model": {"type": "WordPiece"}})", "a WordPiece model has no 'merges'"},
+      {R"({"model": {"type": "WordPiece"}})", "decoder", Code::kUnsupported},
       {R"({"model": {"type": "Unigram"}})", "decoder", Code::kUnsupported},
       {R"({"model": {"type": "WordLevel"}})", "WordLevel", Code::kUnsupported},
       {R"({"model": {"type": 1}})", "'type'"},
