@@ -33,8 +33,8 @@ Status ModelBuilder::find_adapters(const TensorRole& role, int32_t layer, Weight
       return fail(Code::kInvalidInput,
                   fmt::format("{}: tensor '{}' is for a matrix of {} rows of {}, but the model's '{}' has {} of {}: an "
                               "adapter of another model",
-                              adapters_[i].file(), shown(pair->name), pair->rows, pair->columns, weight.source,
-                              rows, weight.columns));
+                              adapters_[i].file(), shown(pair->name), pair->rows, pair->columns, weight.source, rows,
+                              weight.columns));
     }
     const std::string name = weight.name;
     const int64_t weight_rows = weight.rows;

@@ -126,8 +126,7 @@ TEST(Pieces, ASpaceIsPutWhereATextBegins) {
     return tokenizer.encode(text, true, begins).value();
   };
   const int32_t marked = always.find(std::string(kSpaceMark) + "1");
-  EXPECT_EQ(ids(always, "<s>1</s>1", true),
-            (std::vector<int32_t>{1, marked, 2, marked}));
+  EXPECT_EQ(ids(always, "<s>1</s>1", true), (std::vector<int32_t>{1, marked, 2, marked}));
   EXPECT_EQ(ids(first, "<s>1</s>1", true), (std::vector<int32_t>{1, always.find("1"), 2, always.find("1")}));
   EXPECT_EQ(ids(first, "1</s>1", true), (std::vector<int32_t>{marked, 2, always.find("1")}));
   EXPECT_EQ(ids(always, "1", false), (std::vector<int32_t>{always.find("1")}));
