@@ -153,7 +153,7 @@ void ollama_show(App& app, const ExchangePtr& exchange, const Caller& /*caller*/
   answer_ollama<made_show>(app, exchange);
 }
 void ollama_pull(App& app, const ExchangePtr& exchange, const Caller& /*caller*/) {
-  post_on_reader(app, exchange, formats::ollama_error, answer_pull);
+  post_on_reader(app, exchange, ollama_chat(), answer_pull);
 }
 void count_tokens(App& app, const ExchangePtr& exchange, const Caller& /*caller*/) {
   post_on_reader(app, exchange, anthropic_messages(), answer_count);

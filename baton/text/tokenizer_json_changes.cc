@@ -34,7 +34,7 @@ Result<NormalizerStep> read_bert(const json& part) {
   return step;
 }
 
-Result<NormalizerStep> read_step(const json& part, const std::string& type) {
+Result<NormalizerStep> read_changes_step(const json& part, const std::string& type) {
   NormalizerStep step;
   constexpr std::pair<std::string_view, Kind> kPlain[] = {{"NFC", Kind::kNfc},
                                                           {"NFD", Kind::kNfd},
@@ -98,7 +98,7 @@ Status read_normalizer(const json* part, TokenizerSpec* spec) {
   BATON_TRY(const std::vector<const json*> parts, sequence_of(*part, "normalizers", "normalizer"));
   for (const json* one : parts) {
     BATON_TRY(const std::string type, type_of(*one, "normalizer"));
-    BATON_TRY(NormalizerStep step, read_step(*one, type));
+    BATON_TRY(NormalizerStep step, read_changes_step(*one, type));
     spec->normalizer.push_back(std::move(step));
   }
   if (spec->normalizer.size() == 1 && spec->normalizer[0].kind == Kind::kNfc) {

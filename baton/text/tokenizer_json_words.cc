@@ -73,7 +73,7 @@ Status read_byte_level(const json& part, TokenizerSpec* spec) {
 }
 
 // Every kind but ByteLevel.
-Result<PretokenizerStep> read_step(const json& part, const std::string& type) {
+Result<PretokenizerStep> read_words_step(const json& part, const std::string& type) {
   if (type == "Split") return read_split(part);
   if (type == "Metaspace") return read_metaspace(part);
   if (type == "Digits") {
@@ -132,7 +132,7 @@ Status read_pretokenizer(const json* part, TokenizerSpec* spec, bool* byte_level
       BATON_OK(read_byte_level(*one, spec));
       continue;
     }
-    BATON_TRY(PretokenizerStep step, read_step(*one, type));
+    BATON_TRY(PretokenizerStep step, read_words_step(*one, type));
     spec->pretokenizer.push_back(std::move(step));
   }
   return {};

@@ -58,19 +58,30 @@ class Pages {
 
 class Attention : public testing::TestWithParam<const Kernels*> {
  protected:
+  // What a query sees of the tokens before it, and the cap of its scores; 0: all, none.
+  struct Sight {
+    int64_t window;
+    float cap;
+    int64_t first(int64_t tokens) const { return window == 0 ? 0 : std::max<int64_t>(0, tokens - window); }
+  };
+  static constexpr Sight kSights[] = {{0, 0}, {1, 0}, {20, 0}, {64, 0}, {0, 1.5F}, {33, 0.7F}};
+
   // q: [groups, dim]; keys, values: f16 [tokens, dim]
   static std::vector<double> attend(const float* q, const std::vector<uint16_t>& keys,
-                                    const std::vector<uint16_t>& values, int64_t tokens, int64_t dim, double scale) {
+                                    const std::vector<uint16_t>& values, int64_t tokens, int64_t dim, double scale,
+                                    const Sight& sight) {
     std::vector<double> weights(static_cast<size_t>(tokens));
+    const int64_t first = sight.first(tokens);
     double highest = -1e30, sum = 0;
-    for (int64_t t = 0; t < tokens; ++t) {
+    for (int64_t t = first; t < tokens; ++t) {
       for (int64_t d = 0; d < dim; ++d) weights[t] += static_cast<double>(q[d]) * f16_to_f32(keys[t * dim + d]);
       weights[t] *= scale;
+      if (sight.cap > 0) weights[t] = sight.cap * std::tanh(weights[t] / sight.cap);
       highest = std::max(highest, weights[t]);
     }
-    for (double& weight : weights) sum += weight = std::exp(weight - highest);
+    for (int64_t t = first; t < tokens; ++t) sum += weights[t] = std::exp(weights[t] - highest);
     std::vector<double> out(static_cast<size_t>(dim));
-    for (int64_t t = 0; t < tokens; ++t) {
+    for (int64_t t = first; t < tokens; ++t) {
       for (int64_t d = 0; d < dim; ++d) out[d] += weights[t] / sum * f16_to_f32(values[t * dim + d]);
     }
     return out;
@@ -93,13 +104,18 @@ TEST_P(Attention, OneQueryEqualsItsDefinition) {
         std::vector<float> out(static_cast<size_t>(groups * dim), kPoison), highest(groups, kPoison),
             sum(groups, kPoison);
         const Pages pages(keys, values, tokens, dim);
-        GetParam()->attend_decode({q.data(), q_stride, pages.get(), 0, tokens, groups, scale_of(dim), out.data(),
-                                   highest.data(), sum.data()});
-        for (int g = 0; g < groups; ++g) {
-          const auto want = attend(q.data() + g * q_stride, keys, values, tokens, dim, scale_of(dim));
-          for (int64_t d = 0; d < dim; ++d) {
-            ASSERT_NEAR(out[g * dim + d] / sum[g], want[d], 2e-5)
-                << "dim " << dim << " groups " << groups << " tokens " << tokens << " head " << g << " at " << d;
+        for (const Sight& sight : kSights) {
+          std::fill(out.begin(), out.end(), kPoison);
+          const int64_t from = sight.first(tokens), tile = from / kAttendKeys * kAttendKeys;
+          GetParam()->attend_decode({q.data(), q_stride, pages.get(), tile, tokens - tile, from, groups, scale_of(dim),
+                                     sight.cap, out.data(), highest.data(), sum.data()});
+          for (int g = 0; g < groups; ++g) {
+            const auto want = attend(q.data() + g * q_stride, keys, values, tokens, dim, scale_of(dim), sight);
+            for (int64_t d = 0; d < dim; ++d) {
+              ASSERT_NEAR(out[g * dim + d] / sum[g], want[d], 2e-5)
+                  << "dim " << dim << " groups " << groups << " tokens " << tokens << " window " << sight.window
+                  << " cap " << sight.cap << " head " << g << " at " << d;
+            }
           }
         }
       }
@@ -109,6 +125,7 @@ TEST_P(Attention, OneQueryEqualsItsDefinition) {
 
 TEST_P(Attention, ManyQueriesAreCausal) {
   Random random(12);
+  size_t case_of = 0;
   for (const int64_t dim : {5, 8, 40, 64, 256}) {
     for (const int groups : {1, 3, 4}) {
       for (const auto& [start, queries] :
@@ -120,15 +137,17 @@ TEST_P(Attention, ManyQueriesAreCausal) {
         std::vector<float> out(q.size(), kPoison);
         const Scratch scratch(attend_scratch_floats(queries * groups, dim));
         const Pages pages(keys, values, start + queries, dim);
-        GetParam()->attend_prefill(
-            {q.data(), stride, pages.get(), start, queries, groups, scale_of(dim), out.data(), stride, scratch.data});
+        const Sight& sight = kSights[case_of++ % std::size(kSights)];
+        GetParam()->attend_prefill({q.data(), stride, pages.get(), start, queries, sight.window, groups, scale_of(dim),
+                                    sight.cap, out.data(), stride, scratch.data});
         for (int64_t t = 0; t < queries; ++t) {
           for (int g = 0; g < groups; ++g) {
             const int64_t at = t * stride + g * dim;
-            const auto want = attend(q.data() + at, keys, values, start + t + 1, dim, scale_of(dim));
+            const auto want = attend(q.data() + at, keys, values, start + t + 1, dim, scale_of(dim), sight);
             for (int64_t d = 0; d < dim; ++d) {
-              ASSERT_NEAR(out[at + d], want[d], 2e-5) << "dim " << dim << " groups " << groups << " start " << start
-                                                      << " query " << t << " head " << g << " at " << d;
+              ASSERT_NEAR(out[at + d], want[d], 2e-5)
+                  << "dim " << dim << " groups " << groups << " start " << start << " query " << t << " window "
+                  << sight.window << " cap " << sight.cap << " head " << g << " at " << d;
             }
           }
           for (int64_t i = groups * dim; i < stride; ++i) ASSERT_TRUE(std::isnan(out[t * stride + i]));
