@@ -51,10 +51,10 @@ int run_program(int argc, char** argv) {
   program.set_version_flag("--version", std::string("baton " BATON_VERSION));
   program.require_subcommand(1);
   const std::unique_ptr<Command> commands[] = {
-      add_run(program),     add_chat(program),    add_batch(program),    add_units(program),
-      add_inspect(program), add_convert(program), add_quantize(program), add_imatrix(program),
-      add_export(program),  add_bench(program),   add_state(program),    add_perplexity(program),
-      add_ladder(program),  add_embed(program),   add_serve(program),    add_ps(program)};
+      add_run(program),     add_chat(program),       add_batch(program),   add_units(program),  add_inspect(program),
+      add_convert(program), add_quantize(program),   add_imatrix(program), add_export(program), add_bench(program),
+      add_state(program),   add_perplexity(program), add_ladder(program),  add_embed(program),  add_serve(program),
+      add_ps(program),      add_pull(program),       add_ls(program),      add_rm(program)};
   remember_command(argc, argv);
   decorate_help(program);
   std::vector<std::string> words = bench_words({argv + 1, argv + argc});
