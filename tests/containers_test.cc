@@ -453,9 +453,11 @@ TEST_F(Positions, ConvertKeepsWhatTheTokenizerSays) {
     ASSERT_TRUE(a && b);
     EXPECT_EQ(*a, *b) << text;
     EXPECT_EQ(a->front(), before->tokenizer->bos_id());
-    // The same text further on: no BOS, and no EOS in either place.
-    const auto further = encode_text(*after, text, true, TextPlace::kContinuation);
-    EXPECT_EQ(*further, std::vector<int32_t>(b->begin() + 1, b->end()));
+    // The same text without BOS, and further on: no space before it there. No EOS in either place.
+    const auto bare = encode_text(*after, text, true, TextPlace::kStartWithoutBos),
+               further = encode_text(*after, text, true, TextPlace::kContinuation);
+    EXPECT_EQ(*bare, std::vector<int32_t>(b->begin() + 1, b->end()));
+    EXPECT_EQ(*further == *bare, text[0] == ' ') << text;
     EXPECT_NE(b->back(), after->tokenizer->eos_id());
   }
 }

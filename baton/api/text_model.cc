@@ -165,7 +165,7 @@ Result<TextModel> load_text_model(const std::filesystem::path& path, uint64_t co
 Result<std::vector<int32_t>> encode_text(const TextModel& model, std::string_view text, bool parse_special,
                                          TextPlace place) {
   if (!model.tokenizer) return no_tokenizer(model);
-  BATON_TRY(auto ids, model.tokenizer->encode(text, parse_special, place == TextPlace::kStart));
+  BATON_TRY(auto ids, model.tokenizer->encode(text, parse_special, place != TextPlace::kContinuation));
   return place == TextPlace::kStart ? model.tokenizer->with_bos(std::move(ids)) : std::move(ids);
 }
 

@@ -32,9 +32,9 @@ tl::unexpected<Error> no_tokenizer(const TextModel& model);
 Result<TextModel> load_text_model(const std::filesystem::path& path, uint64_t context = 0,
                                   ModelUse use = ModelUse::kText, std::span<const AdapterChoice> adapters = {});
 
-// Where in a sequence a text lies: what continues one gets no BOS, whatever the tokenizer asks for. A prompt gets no
-// EOS in either place: it is not where its sequence ends.
-enum class TextPlace : uint8_t { kStart, kContinuation };
+// Where in a sequence a text lies: what continues one gets no BOS, whatever the tokenizer asks for, nor the space that
+// some put before a text; a start without BOS gets that space. A prompt gets no EOS: it is not where its sequence ends.
+enum class TextPlace : uint8_t { kStart, kStartWithoutBos, kContinuation };
 // Text as it is; control tokens in it are recognised only with `parse_special`.
 Result<std::vector<int32_t>> encode_text(const TextModel& model, std::string_view text, bool parse_special,
                                          TextPlace place);

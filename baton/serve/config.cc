@@ -91,7 +91,8 @@ Status model_of(const toml::node& value, const std::string& key, const Place& pl
   BATON_OK(path_of(value, key, place, to));
   std::error_code error;
   const std::string text = value.value_or(std::string());
-  if (!std::filesystem::exists(to, error) && hub::like_repo(text)) to = hub::model_path(text);
+  if (std::filesystem::exists(to, error) || !hub::like_repo(text)) return {};
+  if (std::string cached = hub::model_path(text); cached != text) to = std::move(cached);
   return {};
 }
 

@@ -130,7 +130,7 @@ tl::expected<std::vector<int32_t>, ApiError> tokens_of(Body& body, const char* f
     const bool special = body.flag(theirs ? "add_special" : "add_special_tokens").value_or(!theirs);
     const bool parses = body.flag("parse_special").value_or(true);
     if (auto end = body.end(); !end) return tl::unexpected(std::move(end).error());
-    tokens = runtime.encode(*text, parses, special ? TextPlace::kStart : TextPlace::kContinuation);
+    tokens = runtime.encode(*text, parses, special ? TextPlace::kStart : TextPlace::kStartWithoutBos);
   }
   if (!tokens) return of_runtime(tokens.error(), field);
   return *std::move(tokens);

@@ -173,7 +173,7 @@ class Pull(HubCase):
             self.assertEqual(done.returncode, 2, name + done.stderr)
         self.assertEqual(self.hub.asked, [])
         self.assertEqual(self.pull("org/evil").returncode, 0)
-        self.assertEqual([each for each in self.home.parent.rglob("evil*") if self.home in each.parents], [])
+        self.assertEqual(list(self.home.rglob("evil*")), [])
         self.assertEqual(self.run_baton("pull", "org/tiny-GGUF", "--revision", "../../x").returncode, 2)
         self.assertIn("no revision 'other'", self.pull("org/tiny-GGUF", "--revision", "other", code=1).stderr)
         self.assertIn("no model org/none", self.pull("org/none", code=1).stderr)
