@@ -24,7 +24,7 @@ namespace {
 // results of each linear layer of these models, 1e-7 in all, and the op between two of them may enlarge it: the delta
 // rule by the exponential of its decay.
 double nmse_allowed(OpKind kind, DType dtype, const Caps& caps) {
-  const bool matrix = kind == OpKind::kLinear || kind == OpKind::kHead;
+  const bool matrix = kind == OpKind::kLinear || kind == OpKind::kHead || kind == OpKind::kExperts;
   if (caps.product_type == DType::kF16) return kind == OpKind::kDeltaRule ? 4e-6 : 1e-6;
   // Products in bf16: two roundings to 8 bits, each at most 2^-9 of its value.
   if (matrix && caps.product_type == DType::kBF16 && dtype != DType::kF32 && format_of(dtype).block_elements == 1)
@@ -93,7 +93,7 @@ std::vector<std::string> other_units() {
   for (const UnitEntry* entry : unit_entries()) {
     if (entry->name != "ref") names.emplace_back(entry->name);
   }
-  names.emplace_back("cpu:kernels=exact");
+  for (const char* options : {"cpu:kernels=exact", "cpu:experts=file"}) names.emplace_back(options);
   return names;
 }
 INSTANTIATE_TEST_SUITE_P(Units, Conformance, testing::ValuesIn(other_units()),
@@ -124,7 +124,8 @@ TEST_P(Conformance, EveryOpAgainstRef) {
   for (const TestedOp& tested : ops_of((*unit)->caps())) {
     const OpKind kind = tested.kind;
     std::vector<DType> types = {DType::kF32};
-    if (!tested.trait && (kind == OpKind::kEmbed || kind == OpKind::kLinear || kind == OpKind::kHead)) {
+    if (!tested.trait &&
+        (kind == OpKind::kEmbed || kind == OpKind::kLinear || kind == OpKind::kHead || kind == OpKind::kExperts)) {
       types.clear();
       for (const Format& format : formats()) types.push_back(format.dtype);
     }
@@ -161,7 +162,7 @@ TEST_P(Conformance, BatchedDecodeEqualsSingle) {
   for (const TestedOp& tested : ops_of((*unit)->caps())) {
     const OpKind kind = tested.kind;
     const bool looks_back = kind == OpKind::kAttend || kind == OpKind::kDeltaRule || kind == OpKind::kCausalConv;
-    if (!looks_back && kind != OpKind::kLinear) continue;
+    if (!looks_back && kind != OpKind::kLinear && kind != OpKind::kExperts) continue;
     Random random(77 + tested.seed());
     const OpModel op = tested.model(DType::kF32, random);
     auto executor = (*unit)->load(op.model, 2);
@@ -198,7 +199,7 @@ TEST_P(Conformance, BatchedPrefillEqualsSingle) {
   for (const TestedOp& tested : ops_of((*unit)->caps())) {
     const OpKind kind = tested.kind;
     const bool looks_back = kind == OpKind::kAttend || kind == OpKind::kDeltaRule || kind == OpKind::kCausalConv;
-    if (!looks_back && kind != OpKind::kLinear) continue;
+    if (!looks_back && kind != OpKind::kLinear && kind != OpKind::kExperts) continue;
     Random random(78 + tested.seed());
     const OpModel op = tested.model(DType::kF32, random);
     auto executor = (*unit)->load(op.model, 2);

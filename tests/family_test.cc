@@ -160,7 +160,7 @@ TEST_P(Family, AUnitWithoutAnOpNamesIt) {
       if (other.kind != op.kind) caps.ops.push_back(other.kind);
     }
     caps.cuts_prompts = false;
-    caps.traits = {OpTrait::kWindow, OpTrait::kScoreCap, OpTrait::kLogitCap};
+    caps.traits.assign(std::begin(kOpTraits), std::end(kOpTraits));
     Status refused = check_program("some", caps, model_->program);
     ASSERT_FALSE(refused);
     EXPECT_NE(refused.error().message.find(fmt::format("no op {} ", to_string(op.kind))), std::string::npos)
@@ -168,7 +168,7 @@ TEST_P(Family, AUnitWithoutAnOpNamesIt) {
     for (const OpTrait trait : traits_of(op)) {
       caps.ops.push_back(op.kind);
       caps.traits.clear();
-      for (const OpTrait kept : {OpTrait::kWindow, OpTrait::kScoreCap, OpTrait::kLogitCap}) {
+      for (const OpTrait kept : kOpTraits) {
         if (kept != trait) caps.traits.push_back(kept);
       }
       refused = check_program("some", caps, model_->program);

@@ -51,12 +51,14 @@ std::string_view to_string(OpKind kind) {
       return "geglu";
     case OpKind::kScale:
       return "scale";
+    case OpKind::kExperts:
+      return "experts";
   }
   return "unknown";
 }
 
 std::string_view to_string(OpTrait trait) {
-  static constexpr std::string_view kWords[] = {"attend.window", "attend.cap", "head.cap"};
+  static constexpr std::string_view kWords[] = {"attend.window", "attend.cap", "head.cap", "sigmoid_gate.one"};
   return kWords[static_cast<size_t>(trait)];
 }
 
@@ -68,16 +70,22 @@ bool Op::has(OpTrait trait) const {
       return kind == OpKind::kAttend && cap != 0;
     case OpTrait::kLogitCap:
       return kind == OpKind::kHead && cap != 0;
+    case OpTrait::kOneGate:
+      return kind == OpKind::kSigmoidGate && width > 1;
   }
   return false;
 }
 
 std::vector<OpTrait> traits_of(const Op& op) {
   std::vector<OpTrait> traits;
-  for (const OpTrait trait : {OpTrait::kWindow, OpTrait::kScoreCap, OpTrait::kLogitCap}) {
+  for (const OpTrait trait : kOpTraits) {
     if (op.has(trait)) traits.push_back(trait);
   }
   return traits;
+}
+
+std::string_view to_string(Routing routing) {
+  return routing == Routing::kSoftmaxOfAll ? "softmax-of-all" : "softmax-of-chosen";
 }
 
 std::string_view to_string(SlotKind kind) {
@@ -121,6 +129,10 @@ std::string details(const Op& op) {
       return fmt::format("scale={:g}", op.scale);
     case OpKind::kHead:
       return op.cap != 0 ? fmt::format("cap={:g}", op.cap) : "";
+    case OpKind::kExperts:
+      return fmt::format("experts={} used={} {}", op.experts, op.experts_used, to_string(op.routing));
+    case OpKind::kSigmoidGate:
+      return op.width > 1 ? fmt::format("width={}", op.width) : "";
     case OpKind::kCausalConv:
       return fmt::format("taps={}", op.taps);
     case OpKind::kDeltaRule:

@@ -28,7 +28,7 @@ enum class OpKind : uint8_t {
   kRope,
   kAttend,       // append k, v to the slots; out = softmax(scale q k^T, causal) v; head h reads kv head h / (heads /
                  // kv_heads). What is beyond a window stays in the slots
-  kSigmoidGate,  // out = x * sigmoid(y)
+  kSigmoidGate,  // out = x * sigmoid(y); with a `width`, each y gates so many of x
   kCausalConv,   // out = silu(sum_j W[c, j] * x[t - taps + 1 + j, c]); the slot keeps the last taps - 1 columns of x
   kDeltaRule,    // gated delta rule; see DeltaRule below
   kGatedNorm,    // out = rmsnorm(x over each `width`) * W * silu(y): normalise first, gate afterwards
@@ -45,6 +45,8 @@ enum class OpKind : uint8_t {
   kOutput,     // the row of outputs is x itself, output_width values: of models that give vectors, not logits
   kGeGlu,      // out = gelu(x) * y, gelu as in kGelu
   kScale,      // out = scale x, in place allowed
+  kExperts,  // out = sum over the experts e that are chosen for x of p_e D_e (silu(G_e x) * U_e x), by ascending e; the
+             // `experts_used` with the largest of l = R x, the first of equals; p by `routing`. out is not x
 };
 std::string_view to_string(OpKind kind);
 
@@ -54,8 +56,10 @@ enum class OpTrait : uint8_t {
   kWindow,    // kAttend with a window: a token at position p sees positions above p - window and up to p
   kScoreCap,  // kAttend with a cap: scores s are cap tanh(s / cap) before the softmax
   kLogitCap,  // kHead with a cap: logits l are cap tanh(l / cap)
+  kOneGate,   // kSigmoidGate with a width above 1
 };
 std::string_view to_string(OpTrait trait);  // "attend.window"
+inline constexpr OpTrait kOpTraits[] = {OpTrait::kWindow, OpTrait::kScoreCap, OpTrait::kLogitCap, OpTrait::kOneGate};
 
 enum class RopePairing : uint8_t {
   kHalf,      // (i, i + rotary / 2): Hugging Face and MLX files, GGUF qwen35 ("NEOX")
@@ -72,6 +76,13 @@ enum class Gelu : uint8_t {
   kErf,   // x / 2 (1 + erf(x / sqrt 2))
   kTanh,  // x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
 };
+
+// What the results of chosen experts count for.
+enum class Routing : uint8_t {
+  kSoftmaxOfAll,     // p = softmax(l) over all experts
+  kSoftmaxOfChosen,  // divided by the sum of the chosen: the softmax over these alone
+};
+std::string_view to_string(Routing routing);
 
 // The weights of an op, each at the index that says what it is: op.weights[Op::kScale]. -1: none.
 struct OpWeights : std::array<WeightId, 4> {
@@ -95,6 +106,12 @@ struct Op {
     kDecayRate = 0,    // kDeltaRule: [value_heads], A, negative: -exp(A_log)
     kTimeBias = 1,     // kDeltaRule: [value_heads], dt
     kRopeFactors = 2,  // kRope: [rotary / 2], divisors of the frequencies (scaled positions, rope.h), or none
+    kRouter = 0,       // kExperts: R, [experts, width of x]
+    // kExperts: of expert 0; those of the others have the ids behind it. G and U [inner, width of x], D [width of out,
+    // inner]
+    kGates = 1,
+    kUps = 2,
+    kDowns = 3,
   };
   OpKind kind;
   int32_t layer = -1;  // -1 outside the layers
@@ -103,7 +120,7 @@ struct Op {
   OpWeights weights = {};
   SlotId slot = -1, slot2 = -1;  // kAttend: keys, values
 
-  int32_t width = 0;                   // norms: group; kSplitPairs, kRope, kAttend, kAttendAll: head_dim
+  int32_t width = 0;                   // norms: group; kSplitPairs, kRope, kAttend, kAttendAll: head_dim; kSigmoidGate
   int32_t heads = 0;                   // kSplitPairs, kRope, kAttend, kAttendAll: heads of x; kDeltaRule: value_heads
   int32_t kv_heads = 0;                // kAttend, kAttendAll; kDeltaRule: key_heads
   int32_t rotary = 0;                  // kRope: rotated values per head, even
@@ -116,8 +133,10 @@ struct Op {
   HeadMap head_map = HeadMap::kGrouped;
   float rope_magnitude = 1;  // kRope: the turned values are that much longer (yarn, longrope)
   Gelu gelu = Gelu::kErf;
-  int32_t window = 0;  // kAttend: tokens seen, the token's own included; 0: all
-  float cap = 0;       // kAttend, kHead; 0: none
+  int32_t window = 0;                     // kAttend: tokens seen, the token's own included; 0: all
+  float cap = 0;                          // kAttend, kHead; 0: none
+  int32_t experts = 0, experts_used = 0;  // kExperts: of a layer, and for a token
+  Routing routing = Routing::kSoftmaxOfAll;
 
   bool has(OpTrait trait) const;
 };

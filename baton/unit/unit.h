@@ -158,6 +158,14 @@ struct Placement {
   std::string text() const;
 };
 
+// Of a layer with experts, what went where.
+struct ExpertLoad {
+  int32_t layer = -1;
+  uint64_t tokens = 0;
+  std::vector<uint64_t> rows;   // by expert: tokens that it was chosen for
+  std::vector<uint64_t> steps;  // by expert: passes that read its weights
+};
+
 class Executor {
  public:
   virtual ~Executor() = default;
@@ -208,6 +216,9 @@ class Executor {
   virtual Status settle() { return {}; }
 
   virtual Placement placement() const = 0;
+
+  // Of all steps so far, by layer; empty for models without experts, and for units that do not count. Any thread.
+  virtual std::vector<ExpertLoad> expert_loads() const { return {}; }
 
   // Names what decides the bits of its results: unit, kernels, options, build. Two executors with equal names on models
   // with equal fingerprints give the same bits for the same steps from the same state: prefill calls of the same

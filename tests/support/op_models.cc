@@ -54,6 +54,7 @@ class Maker {
     model_->program.slots.push_back({kind, 0, heads, rows, columns});
     return static_cast<SlotId>(model_->program.slots.size()) - 1;
   }
+  int32_t width(RegisterId id) const { return model_->program.registers[static_cast<size_t>(id)].width; }
   void op(const Op& op) { model_->program.ops.push_back(op); }
 
   // The embedding of the token, `width` values.
@@ -192,6 +193,48 @@ OpModel make_output(Maker& make) {
   const int32_t width = make.between(1, 200);
   make.output(make.linear(make.input(24), width));
   return make.finish(fmt::format("output width={}", width));
+}
+
+// More experts than tokens choose in a short text, one for all, and one that all choose; widths of no multiple.
+OpModel make_experts(Maker& make, DType dtype) {
+  const auto block = static_cast<int32_t>(format_of(dtype).block_elements);
+  const int32_t experts = make.between(1, 40), used = make.between(1, std::min(experts, 9));
+  const auto size = [&](int32_t most) {
+    return block == 1 ? make.between(1, most) : block * make.between(1, block == 256 ? 2 : 5);
+  };
+  const int32_t width = size(150), inner = size(90);
+  Op op{.kind = OpKind::kExperts, .layer = 0};
+  op.x = make.input(width);
+  op.out = make.reg(make.between(0, 1) == 0 ? width : make.between(1, 120));
+  op.experts = experts;
+  op.experts_used = used;
+  op.routing = make.between(0, 1) == 0 ? Routing::kSoftmaxOfAll : Routing::kSoftmaxOfChosen;
+  op.weights[Op::kRouter] = make.matrix(DType::kF32, experts, width);
+  const auto all = [&](int64_t rows, int64_t columns) {
+    const WeightId first = make.matrix(dtype, rows, columns);
+    for (int32_t e = 1; e < experts; ++e) make.matrix(dtype, rows, columns);
+    return first;
+  };
+  op.weights[Op::kGates] = all(inner, width);
+  op.weights[Op::kUps] = all(inner, width);
+  op.weights[Op::kDowns] = all(make.width(op.out), inner);
+  make.op(op);
+  make.head(op.out);
+  return make.finish(fmt::format("experts {} {} of {} width={} inner={} out={} {}", to_string(dtype), used, experts,
+                                 width, inner, make.width(op.out), to_string(op.routing)));
+}
+
+OpModel make_one_gate(Maker& make) {
+  const int32_t width = make.between(2, 60), groups = make.between(1, 4);
+  const RegisterId x = make.input(24);
+  Op op{.kind = OpKind::kSigmoidGate, .layer = 0};
+  op.x = make.linear(x, width * groups);
+  op.y = make.linear(x, groups);
+  op.width = width;
+  op.out = make.between(0, 1) == 0 ? op.x : make.reg(width * groups);
+  make.op(op);
+  make.head(op.out);
+  return make.finish(fmt::format("sigmoid_gate of {} values, {} gates", width, groups));
 }
 
 OpModel make_delta(Maker& make) {
@@ -359,12 +402,15 @@ OpModel make_op_model(OpKind kind, DType dtype, Random& random) {
       return make_output(make);
     case OpKind::kScale:
       return make_scale(make);
+    case OpKind::kExperts:
+      return make_experts(make, dtype);
   }
   BATON_CHECK(false);
 }
 
 OpModel make_trait_model(OpTrait trait, Random& random) {
   Maker make(random);
+  if (trait == OpTrait::kOneGate) return make_one_gate(make);
   if (trait != OpTrait::kLogitCap) return make_attend(make, trait == OpTrait::kWindow, trait == OpTrait::kScoreCap);
   const int32_t width = make.between(1, 150);
   const float cap = make.between(0, 1) == 0 ? 30.0f : 0.9f;
@@ -372,6 +418,9 @@ OpModel make_trait_model(OpTrait trait, Random& random) {
   return make.finish(fmt::format("head width={} cap={}", width, cap));
 }
 
-OpKind kind_of(OpTrait trait) { return trait == OpTrait::kLogitCap ? OpKind::kHead : OpKind::kAttend; }
+OpKind kind_of(OpTrait trait) {
+  if (trait == OpTrait::kOneGate) return OpKind::kSigmoidGate;
+  return trait == OpTrait::kLogitCap ? OpKind::kHead : OpKind::kAttend;
+}
 
 }  // namespace baton::test

@@ -26,15 +26,15 @@ float logit_tolerance(DType weights, bool rounds) {
 
 class CpuUnit final : public Unit {
  public:
-  CpuUnit(const host::Kernels& kernels, uint32_t threads, std::vector<uint32_t> cores)
-      : kernels_(kernels), threads_(threads), cores_(std::move(cores)) {
+  CpuUnit(const host::Kernels& kernels, uint32_t threads, std::vector<uint32_t> cores, host::ExpertPlace experts)
+      : kernels_(kernels), threads_(threads), cores_(std::move(cores)), experts_(experts) {
     const bool rounds = host::form_of(kernels, host::Packing::kF16, true) == host::Form::kTiles;
     caps_.ops = {OpKind::kEmbed,    OpKind::kRmsNorm,     OpKind::kLinear,     OpKind::kSplitPairs, OpKind::kRope,
                  OpKind::kAttend,   OpKind::kSigmoidGate, OpKind::kCausalConv, OpKind::kDeltaRule,  OpKind::kGatedNorm,
                  OpKind::kSwiGlu,   OpKind::kAdd,         OpKind::kBias,       OpKind::kHead,       OpKind::kLayerNorm,
                  OpKind::kPosition, OpKind::kAttendAll,   OpKind::kGelu,       OpKind::kOutput,     OpKind::kGeGlu,
-                 OpKind::kScale};
-    caps_.traits = {OpTrait::kWindow, OpTrait::kScoreCap, OpTrait::kLogitCap};
+                 OpKind::kScale,    OpKind::kExperts};
+    caps_.traits = {OpTrait::kWindow, OpTrait::kScoreCap, OpTrait::kLogitCap, OpTrait::kOneGate};
     caps_.cuts_prompts = false;
     for (const Format& format : formats()) {
       if (host::is_native(format.dtype)) caps_.native_formats.push_back(format.dtype);
@@ -59,18 +59,23 @@ class CpuUnit final : public Unit {
  private:
   Result<std::unique_ptr<Executor>> make_executor(std::shared_ptr<const Model> model, uint32_t threads) override {
     const bool said = threads_ > 0 || !cores_.empty();
-    return CpuExecutor::load(std::move(model), kernels_, said ? threads_ : threads, cores_);
+    return CpuExecutor::load(std::move(model), kernels_, said ? threads_ : threads, cores_, experts_);
   }
 
   const host::Kernels& kernels_;
   const uint32_t threads_;  // 0: as many as cores_, or what load() says
   const std::vector<uint32_t> cores_;
+  const host::ExpertPlace experts_;
   Caps caps_;
 };
 
 std::vector<UnitOption> options() {
   return {threads_option(),
           UnitOption::one_of("kernels", host::kernel_set_choices(), host::kKernelSetMeaning, "the first"),
+          UnitOption::one_of("experts", "auto|memory|file",
+                             "where a mixture's experts are: packed in memory, or in the file's pages and packed for "
+                             "each product; auto: the file where they take more than half of the machine's memory",
+                             "auto"),
           cores_option()};
 }
 
@@ -80,7 +85,12 @@ Result<std::unique_ptr<Unit>> create(const UnitOptions& given) {
     std::vector<uint32_t> cores = parse_cores(given.text("cores"));
     if (Status can = check_cores(cores); !can)
       return fail(std::move(can).error().in("cpu: cores=" + std::string(given.text("cores"))));
-    return std::make_unique<CpuUnit>(*kernels, static_cast<uint32_t>(given.number("threads")), std::move(cores));
+    const std::string_view place = given.text("experts");
+    const host::ExpertPlace experts = place == "memory" ? host::ExpertPlace::kMemory
+                                      : place == "file" ? host::ExpertPlace::kFile
+                                                        : host::ExpertPlace::kAuto;
+    return std::make_unique<CpuUnit>(*kernels, static_cast<uint32_t>(given.number("threads")), std::move(cores),
+                                     experts);
   } catch (const std::bad_alloc&) {
     return fail(Code::kOutOfMemory, "cpu: no memory to start");
   }

@@ -110,12 +110,13 @@ CpuExecutor::Pinned::Pinned(CpuExecutor& executor) : PinnedThread(executor.pool_
 }
 
 Result<std::unique_ptr<Executor>> CpuExecutor::load(std::shared_ptr<const Model> model, const host::Kernels& kernels,
-                                                    uint32_t threads, std::vector<uint32_t> cores) {
+                                                    uint32_t threads, std::vector<uint32_t> cores,
+                                                    host::ExpertPlace experts) {
   try {
     std::unique_ptr<CpuExecutor> executor(new CpuExecutor(std::move(model), kernels, threads, std::move(cores)));
     const Pinned pinned(*executor);
     const std::vector<bool> all(executor->model_->weights.size(), true);
-    BATON_TRY(executor->weights_, host::Weights::load(executor->model_, kernels, all, "cpu"));
+    BATON_TRY(executor->weights_, host::Weights::load(executor->model_, kernels, all, "cpu", experts));
     BATON_TRY(executor->pass_, host::Pass::create(*executor->weights_, executor->pool_,
                                                   executor->rows_max_ + host::kRunsMax, host::RowBits::kFast));
     return executor;
@@ -214,6 +215,7 @@ Placement CpuExecutor::placement() const {
           fmt::format("cpu: the system does not keep its threads on {}: they run anywhere", cores_text(pool_.cores()));
     }
   }
+  if (weights_->experts_in_file()) placement.notes += ", experts in the file's pages";
   if (weights_->decoded_count() > 0)
     placement.notes += fmt::format(", {} matrices decoded to F32 at load", weights_->decoded_count());
   return placement;

@@ -26,7 +26,8 @@ class CpuExecutor final : public Executor {
   // do, with the weight's name).
   // `cores`: where its threads are kept, and the caller's for as long as a call takes; empty: anywhere.
   static Result<std::unique_ptr<Executor>> load(std::shared_ptr<const Model> model, const host::Kernels& kernels,
-                                                uint32_t threads, std::vector<uint32_t> cores = {});
+                                                uint32_t threads, std::vector<uint32_t> cores = {},
+                                                host::ExpertPlace experts = host::ExpertPlace::kAuto);
 
   const Model& model() const override { return *model_; }
   const StateShape& shape() const override { return states_.shape(); }
@@ -47,6 +48,7 @@ class CpuExecutor final : public Executor {
   }
   Status settle() override;
   Placement placement() const override;
+  std::vector<ExpertLoad> expert_loads() const override { return pass_->expert_loads(); }
   std::string arithmetic() const override;
 
  private:

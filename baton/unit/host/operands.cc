@@ -25,9 +25,10 @@ void Forms::add(const Forms& other) {
   tile_pairs |= other.tile_pairs;
 }
 
-Result<Operands> Operands::create(const Kernels& kernels, int64_t rows, int64_t columns, std::string_view unit) {
+Result<Operands> Operands::create(const Kernels& kernels, int64_t rows, int64_t columns, std::string_view unit,
+                                  int64_t products) {
   Operands made(kernels);
-  const int64_t blocks = columns / kBlock + 1, all = rows * blocks, batches = rows / kSortedTokens + 1;
+  const int64_t blocks = columns / kBlock + 1, all = rows * blocks, batches = rows / kSortedTokens + products;
   constexpr size_t kBytes = sizeof(ActivationBlock) + 2 * sizeof(LowPlane);
   BATON_TRY(made.memory_, Memory::allocate(static_cast<size_t>(all) * kBytes, "quantised activations", unit));
   made.blocks_ = reinterpret_cast<ActivationBlock*>(made.memory_.data());
@@ -62,43 +63,57 @@ Activations Operands::floats(const float* x, int64_t stride) {
   return a;
 }
 
-Activations Operands::tiles(Form form) const {
+Activations Operands::tiles(Form form, int64_t first, int64_t columns) const {
   Activations a;
   a.form = form;
-  a.high_tiles = high_tiles_;
-  if (form == Form::kTilePairs) a.low_tiles = low_tiles_;
+  a.high_tiles = high_tiles_ + first * columns;
+  if (form == Form::kTilePairs) a.low_tiles = low_tiles_ + first * columns;
   return a;
 }
 
 Activations Operands::integers(int64_t first, int64_t count, int64_t columns, ThreadPool& pool) {
   const int64_t blocks = columns / kBlock;
+  if (count > kernels_->direct_tokens) {
+    pool.parallel_for(sort_batches(count), 1, [&](int64_t begin, int64_t end, uint32_t) {
+      for (int64_t batch = begin; batch < end; ++batch) {
+        const int64_t done = batch * kSortedTokens;
+        sort_rows(first + done, std::min(kSortedTokens, count - done), blocks, starts_.data() + batch * (blocks + 1));
+      }
+    });
+  }
+  return integers_at(first, columns, 0);
+}
+
+void Operands::sort(int64_t first, int64_t count, int64_t columns, int64_t batch) {
+  if (count <= kernels_->direct_tokens) return;
+  const int64_t blocks = columns / kBlock;
+  for (int64_t done = 0; done < count; done += kSortedTokens, ++batch)
+    sort_rows(first + done, std::min(kSortedTokens, count - done), blocks, starts_.data() + batch * (blocks + 1));
+}
+
+Activations Operands::integers_at(int64_t first, int64_t columns, int64_t batch) const {
+  const int64_t blocks = columns / kBlock;
   Activations a;
   a.form = Form::kIntegers;
   a.blocks = blocks_ + first * blocks;
   a.lows = lows_ + first * blocks;
-  a.sorted_starts = starts_.data();
+  a.sorted_starts = starts_.data() + batch * (blocks + 1);
   a.sorted_lows = sorted_;
-  if (count <= kernels_->direct_tokens) return a;
-  pool.parallel_for((count + kSortedTokens - 1) / kSortedTokens, 1, [&](int64_t begin, int64_t end, uint32_t) {
-    for (int64_t batch = begin; batch < end; ++batch) sort_batch(first, count, blocks, batch);
-  });
   return a;
 }
 
-// By counting.
-void Operands::sort_batch(int64_t first, int64_t count, int64_t blocks, int64_t batch) {
-  const int64_t row_begin = first + batch * kSortedTokens, row_end = std::min(row_begin + kSortedTokens, first + count);
-  int32_t* const starts = starts_.data() + batch * (blocks + 1);
+// By counting. Where rows lie among the sorted planes is where they lie among the others.
+void Operands::sort_rows(int64_t first, int64_t count, int64_t blocks, int32_t* starts) {
   const auto each_plane = [&](auto&& f) {
-    for (int64_t row = row_begin; row < row_end; ++row) {
-      const LowPlane* const planes = lows_ + row * blocks;
-      for (int32_t i = 0; i < low_counts_[static_cast<size_t>(row)]; ++i) f(planes[i], row - row_begin);
+    for (int64_t row = 0; row < count; ++row) {
+      const LowPlane* const planes = lows_ + (first + row) * blocks;
+      for (int32_t i = 0; i < low_counts_[static_cast<size_t>(first + row)]; ++i) f(planes[i], row);
     }
   };
   // starts[b + 1] counts those of block b, then is where the next of them goes, then where they end.
   std::fill_n(starts, blocks + 1, 0);
   each_plane([&](const LowPlane& plane, int64_t) { ++starts[plane.at + 1]; });
-  int32_t next = static_cast<int32_t>(batch * kSortedTokens * blocks);
+  int32_t next = static_cast<int32_t>(first * blocks);
   starts[0] = next;
   for (int64_t b = 1; b <= blocks; ++b) {
     const int32_t those = starts[b];

@@ -36,7 +36,9 @@ struct Forms {
 class Operands {
  public:
   // For up to `rows` rows of `columns` values. kOutOfMemory names `unit`.
-  static Result<Operands> create(const Kernels& kernels, int64_t rows, int64_t columns, std::string_view unit);
+  // `products`: of so many at once, by sort() and integers_at().
+  static Result<Operands> create(const Kernels& kernels, int64_t rows, int64_t columns, std::string_view unit,
+                                 int64_t products = 1);
 
   // Row `row` becomes `columns` values at `x`; `precise`: integers keep 15 bits. `in_tiles`: its place among the rows
   // of tiles. Distinct rows may be done by several threads.
@@ -45,13 +47,18 @@ class Operands {
   // `count` rows from `first` on, all made with so many columns; valid until one of them changes. Sorts low planes
   // where a product of so many tokens wants it.
   Activations integers(int64_t first, int64_t count, int64_t columns, ThreadPool& pool);
-  // From the first row in tiles on.
-  Activations tiles(Form form) const;
+  // The same for several products at once, each over rows of its own: sort() before integers_at(), on any thread.
+  // `batch`: the product's first of sort_batches(count), which no other one has.
+  void sort(int64_t first, int64_t count, int64_t columns, int64_t batch);
+  Activations integers_at(int64_t first, int64_t columns, int64_t batch) const;
+  static int64_t sort_batches(int64_t count) { return (count + kSortedTokens - 1) / kSortedTokens; }
+  // From the first row in tiles on, or from `first`, a multiple of kTileTokens, of rows of `columns`.
+  Activations tiles(Form form, int64_t first = 0, int64_t columns = 0) const;
   static Activations floats(const float* x, int64_t stride);
 
  private:
   explicit Operands(const Kernels& kernels) : kernels_(&kernels) {}
-  void sort_batch(int64_t first, int64_t count, int64_t blocks, int64_t batch);
+  void sort_rows(int64_t first, int64_t count, int64_t blocks, int32_t* starts);
 
   const Kernels* kernels_;
   Memory memory_, tile_memory_;

@@ -42,7 +42,9 @@ Result<std::unique_ptr<Pass>> Pass::create(const Weights& weights, ThreadPool& p
 Status Pass::make_scratch() {
   const Program& program = weights_.program();
   int64_t columns_max = kBlock, floats_max = 0, partial_floats = 0, heads_shared_max = 1;
+  bool has_experts = false;
   for (const Op& op : program.ops) {
+    has_experts |= op.kind == OpKind::kExperts;
     if (is_matrix_op(op)) columns_max = std::max(columns_max, weights_.matrix(op.weights[Op::kMatrix]).columns);
     const bool attends = op.kind == OpKind::kAttend || op.kind == OpKind::kAttendAll;
     if (attends) heads_shared_max = std::max<int64_t>(heads_shared_max, op.heads / op.kv_heads);
@@ -66,6 +68,10 @@ Status Pass::make_scratch() {
   BATON_TRY(partial_memory_,
             Memory::allocate(static_cast<size_t>(partial_floats) * 4, "attention scratch", weights_.unit()));
   BATON_TRY(operands_, Operands::create(kernels_, rows_max_, columns_max, weights_.unit()));
+
+  if (has_experts) {
+    BATON_TRY(experts_, ExpertPass::create(weights_, pool_, rows_max_));
+  }
 
   int64_t total = 0;
   for (const Register& r : program.registers) {
@@ -152,6 +158,8 @@ void Pass::run(const Step& step) {
       return run_attend(step.op, begin);
     case Work::kAttendAll:
       return attend_all(step.op);
+    case Work::kExperts:
+      return run_experts(step.op, begin, end);
     case Work::kConv:
       return run_conv(step.op);
     case Work::kDelta:
@@ -220,6 +228,7 @@ void Pass::run_row(const RowPart& part, int64_t r, int64_t begin) {
     case Row::kAppend:
       return append_row(op, r);
     case Row::kSigmoidGate:
+      if (op.width > 1) return gate_groups(op, r);
       return kernels_.sigmoid_gate(row(op.x, r), row(op.y, r), width(op.out), row(op.out, r));
     case Row::kSwiGlu:
       return kernels_.swiglu(row(op.x, r), row(op.y, r), width(op.out), row(op.out, r));
@@ -242,6 +251,14 @@ void Pass::run_row(const RowPart& part, int64_t r, int64_t begin) {
       return operands_->make(tiled ? part.forms.tiled : part.forms.others, r, r - begin, row(op.x, r), width(op.x),
                              bits_ == RowBits::kIndependent);
     }
+  }
+}
+
+// One gate for `width` values each.
+void Pass::gate_groups(const Op& op, int64_t r) {
+  for (int64_t i = 0, group = 0; i < width(op.out); i += op.width, ++group) {
+    const float gate = 1 / (1 + std::exp(-row(op.y, r)[group]));
+    kernels_.scale(row(op.x, r) + i, gate, std::min<int64_t>(op.width, width(op.out) - i), row(op.out, r) + i);
   }
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "baton/base/thread_pool.h"
+#include "baton/unit/host/experts.h"
 #include "baton/unit/host/host_state.h"
 #include "baton/unit/host/operands.h"
 #include "baton/unit/host/weights.h"
@@ -72,6 +73,10 @@ class Pass {
   }
   int64_t stride(RegisterId id) const { return strides_[static_cast<size_t>(id)]; }
   int64_t width(RegisterId id) const { return weights_.program().registers[static_cast<size_t>(id)].width; }
+  // ExpertPass::loads.
+  std::vector<ExpertLoad> expert_loads() const {
+    return experts_ == nullptr ? std::vector<ExpertLoad>() : experts_->loads();
+  }
   // Where the logits of a row go; null when not wanted.
   float* logits(int64_t r) const { return logit_rows_[static_cast<size_t>(r)]; }
 
@@ -83,6 +88,7 @@ class Pass {
   void run_rows(const Step& step, int64_t begin, int64_t end);
   void run_row(const RowPart& part, int64_t row, int64_t begin);
   void append_row(const Op& op, int64_t row);
+  void gate_groups(const Op& op, int64_t row);
   // How many of the rows from `begin` on, of `width` values, go through tiles. None of the runs that decode: their bits
   // must not depend on what else is in the pass.
   int64_t rows_in_tiles(int64_t begin, int64_t width) const {
@@ -92,6 +98,7 @@ class Pass {
   void run_head(const Op& op, int64_t begin, int64_t end);
   void cap_logits(const Op& op, int64_t begin, int64_t end);
   void run_output(const Op& op, int64_t begin, int64_t end);
+  void run_experts(const Op& op, int64_t begin, int64_t end);
   void prepare_angles();
 
   // mixers.cc
@@ -118,7 +125,8 @@ class Pass {
   std::vector<float*> registers_;
   std::vector<int64_t> strides_;
   std::optional<Operands> operands_;
-  std::vector<float*> angles_;  // by rope table: [row][cosines | sines]
+  std::unique_ptr<ExpertPass> experts_;  // of models that have some
+  std::vector<float*> angles_;           // by rope table: [row][cosines | sines]
   int64_t scratch_bytes_ = 0;
   int64_t attend_query_tokens_ = 0;
 

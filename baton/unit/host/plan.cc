@@ -101,6 +101,10 @@ void append_nodes(const Op& op, std::vector<RopeTable>& ropes, std::vector<Node>
       nodes.push_back(whole_node(Work::kAttendAll, op));
       nodes.back().sees_all = true;
       return;
+    case OpKind::kExperts:
+      BATON_CHECK(op.out != op.x);
+      nodes.push_back(whole_node(Work::kExperts, op));
+      return;
     case OpKind::kCausalConv:
       nodes.push_back(whole_node(Work::kConv, op));
       nodes.back().keeps_state = true;

@@ -22,6 +22,7 @@ enum class Work : uint8_t {
   kLinears,
   kAttend,  // keys and values of these tokens are already appended
   kAttendAll,
+  kExperts,
   kConv,
   kDelta,
   kHead,
@@ -75,6 +76,19 @@ struct Step {
 };
 
 inline bool is_matrix_op(const Op& op) { return op.kind == OpKind::kLinear || op.kind == OpKind::kHead; }
+
+// f(id, op) for each matrix that a product reads, in the order of use.
+template <class Function>
+void for_each_matrix(const Program& program, Function&& f) {
+  for (const Op& op : program.ops) {
+    if (is_matrix_op(op)) f(op.weights[Op::kMatrix], op);
+    if (op.kind != OpKind::kExperts) continue;
+    f(op.weights[Op::kRouter], op);
+    for (int32_t e = 0; e < op.experts; ++e) {
+      for (const size_t part : {Op::kGates, Op::kUps, Op::kDowns}) f(op.weights[part] + e, op);
+    }
+  }
+}
 
 // Distinct rotations, so that each step's angles are computed once.
 struct RopeTable {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "baton/base/machine.h"
 #include "baton/unit/host/pack.h"
 
 namespace baton::host {
@@ -15,7 +16,7 @@ constexpr int64_t kPieceBytes = int64_t{32} << 20;  // of the packed form: their
 
 void for_each_vector(const Program& program, auto&& f) {
   for (const Op& op : program.ops) {
-    if (is_matrix_op(op) || op.kind == OpKind::kEmbed) continue;
+    if (is_matrix_op(op) || op.kind == OpKind::kEmbed || op.kind == OpKind::kExperts) continue;
     for (const WeightId id : op.weights) {
       if (id >= 0) f(op, id);
     }
@@ -25,10 +26,11 @@ void for_each_vector(const Program& program, auto&& f) {
 }  // namespace
 
 Result<std::unique_ptr<Weights>> Weights::load(std::shared_ptr<const Model> model, const Kernels& kernels,
-                                               const std::vector<bool>& here, std::string_view unit) {
+                                               const std::vector<bool>& here, std::string_view unit,
+                                               ExpertPlace experts) {
   std::unique_ptr<Weights> weights(new Weights(std::move(model), kernels, unit));
   BATON_OK(weights->make_vectors());
-  BATON_OK(weights->reserve(here));
+  BATON_OK(weights->reserve(here, experts));
   weights->make_frequencies();
   return weights;
 }
@@ -70,26 +72,44 @@ Status Weights::make_vectors() {
   return status;
 }
 
-Status Weights::reserve(const std::vector<bool>& here) {
+Status Weights::reserve(const std::vector<bool>& here, ExpertPlace experts) {
   const auto& weights = model_->weights;
   matrices_.resize(weights.size());
   std::vector<OperandForms> operands(weights.size());
   std::vector<int64_t> offsets(weights.size(), -1);
-  int64_t total = 0;
-  for (const Op& op : model_->program.ops) {
-    const auto id = static_cast<size_t>(op.weights[Op::kMatrix]);
-    if (!is_matrix_op(op) || !here[id] || offsets[id] >= 0) continue;
+  std::vector<size_t> all;
+  std::vector<bool> of_expert(weights.size(), false);
+  int64_t others = 0, of_experts = 0;
+  for_each_matrix(model_->program, [&](WeightId weight_id, const Op& op) {
+    const auto id = static_cast<size_t>(weight_id);
+    if (!here[id] || matrices_[id].matrix.rows != 0) return;
     const Weight& weight = weights[id];
+    const bool expert = op.kind == OpKind::kExperts, router = expert && weight_id == op.weights[Op::kRouter];
     Matrix& matrix = matrices_[id].matrix;
-    matrix = matrix_shape(weight.dtype, weight.rows, weight.columns);
-    operands[id].tiled.add(form_of(kernels_, matrix.packing, true));
-    operands[id].others.add(form_of(kernels_, matrix.packing, false));
-    if (!is_native(weight.dtype)) ++decoded_;
-    offsets[id] = total;
-    order_.push_back(id);
-    total += matrix_bytes(matrix);
+    // A router multiplies floats: which experts are chosen depends on small differences.
+    matrix = matrix_shape(router ? DType::kF32 : weight.dtype, weight.rows, weight.columns);
+    of_expert[id] = expert && !router;
+    (of_expert[id] ? of_experts : others) += matrix_bytes(matrix);
+    if (!expert) {
+      operands[id].tiled.add(form_of(kernels_, matrix.packing, true));
+      operands[id].others.add(form_of(kernels_, matrix.packing, false));
+    }
+    if (!router && !is_native(weight.dtype)) ++decoded_;
     columns_max_ = std::max(columns_max_, weight.columns);
     panel_bytes_max_ = std::max(panel_bytes_max_, matrix.panel_bytes);
+    all.push_back(id);
+  });
+  if (of_experts > 0) {
+    const uint64_t memory = this_machine().memory_bytes;
+    const bool fit = memory == 0 || static_cast<uint64_t>(others + of_experts) <= memory / 2;
+    experts_in_file_ = experts == ExpertPlace::kFile || (experts == ExpertPlace::kAuto && !fit);
+  }
+  int64_t total = 0;
+  for (const size_t id : all) {
+    if (of_expert[id] && experts_in_file_) continue;
+    offsets[id] = total;
+    order_.push_back(id);
+    total += matrix_bytes(matrices_[id].matrix);
   }
   // Pages that are not written yet take no memory.
   BATON_TRY(packed_memory_,
@@ -115,6 +135,7 @@ void Weights::pack_panels_of(const Packed& packed, const Weight& weight, int64_t
 void Weights::pack_more(int64_t bytes, ThreadPool& pool) {
   if (packed()) return;
   std::vector<std::vector<float>> rows(pool.size(), std::vector<float>(static_cast<size_t>(columns_max_)));
+  int64_t held = 0;  // packed since the file's pages were let go
   while (next_ < order_.size() && bytes > 0) {
     Packed& packed = matrices_[order_[next_]];
     const Weight& weight = model_->weights[order_[next_]];
@@ -126,8 +147,11 @@ void Weights::pack_more(int64_t bytes, ThreadPool& pool) {
     });
     packed.ready += count;
     bytes -= count * packed.matrix.panel_bytes;
-    model_->release_pages();
+    held += count * packed.matrix.panel_bytes;
     if (packed.ready == packed.matrix.panels) ++next_;
+    if (held < kPieceBytes && bytes > 0 && !this->packed()) continue;
+    model_->release_pages();
+    held = 0;
   }
 }
 

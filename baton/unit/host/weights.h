@@ -3,6 +3,9 @@
 // Packing a model takes as long as copying it, on a machine that must clear the pages first several times that. So a
 // model answers before it is packed: what is not packed yet is packed piece by piece into a thread's scratch for each
 // product, and the owner has some more packed for good between passes. Bits do not depend on it.
+//
+// Experts of a model that takes much of the machine's memory are never packed for good: the file's pages hold what was
+// used, and the system takes back what was not.
 #pragma once
 
 #include <memory>
@@ -19,13 +22,20 @@ namespace baton::host {
 
 inline constexpr int32_t kTapsMax = 64;  // of a convolution
 
+enum class ExpertPlace : uint8_t {
+  kAuto,    // in memory where all packed matrices take at most half of the machine's
+  kMemory,  // packed for good as the others are
+  kFile,    // packed for each product
+};
+
 class Weights {
  public:
   // Quick: nothing is packed yet. `here[id]`: whether that matrix is multiplied here; the others are some device's.
   // Errors: kOutOfMemory, kUnsupported (a shape the kernels cannot do, with the weight's name). `unit` begins the
   // messages.
   static Result<std::unique_ptr<Weights>> load(std::shared_ptr<const Model> model, const Kernels& kernels,
-                                               const std::vector<bool>& here, std::string_view unit);
+                                               const std::vector<bool>& here, std::string_view unit,
+                                               ExpertPlace experts = ExpertPlace::kAuto);
 
   const Model& model() const { return *model_; }
   const Program& program() const { return model_->program; }
@@ -46,13 +56,14 @@ class Weights {
   // Angles per position, rotary / 2 of them, by index of plan().ropes.
   const std::vector<float>& frequencies(size_t rope) const { return frequencies_[rope]; }
   size_t decoded_count() const { return decoded_; }  // packed matrices of a type without kernels
+  bool experts_in_file() const { return experts_in_file_; }
   const std::string& unit() const { return unit_; }
 
  private:
   Weights(std::shared_ptr<const Model> model, const Kernels& kernels, std::string_view unit)
       : model_(std::move(model)), kernels_(kernels), unit_(unit) {}
   Status make_vectors();
-  Status reserve(const std::vector<bool>& here);
+  Status reserve(const std::vector<bool>& here, ExpertPlace experts);
   void make_frequencies();
 
   const std::shared_ptr<const Model> model_;
@@ -63,7 +74,8 @@ class Weights {
     Matrix matrix;  // its panels from `ready` on are not written yet
     unsigned char* to = nullptr;
     int64_t ready = 0;
-  };
+  };  // `to` is null where there is no place
+
   void pack_panels_of(const Packed& packed, const Weight& weight, int64_t begin, int64_t count, unsigned char* to,
                       float* row) const;
 
@@ -75,6 +87,7 @@ class Weights {
   std::vector<std::vector<float>> frequencies_;
   Memory packed_memory_, vector_memory_;
   size_t decoded_ = 0;
+  bool experts_in_file_ = false;
 };
 
 }  // namespace baton::host

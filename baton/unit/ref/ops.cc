@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <numeric>
 #include <vector>
 
 namespace baton::ref {
@@ -29,6 +31,28 @@ float gelu(float x, Gelu kind) {
 }
 float soft_cap(float x, float cap) { return cap * std::tanh(x / cap); }
 float softplus(float x) { return x > 20.0f ? x : std::log1p(std::exp(x)); }
+
+std::vector<Chosen> choose_experts(std::span<const float> logits, int64_t count, Routing routing) {
+  std::vector<int32_t> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto at = [&](int32_t expert) { return logits[static_cast<size_t>(expert)]; };
+  const auto rank = [&](int32_t expert) {  // what is no number comes last, and shows in the weights
+    return std::isnan(at(expert)) ? -std::numeric_limits<float>::infinity() : at(expert);
+  };
+  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return rank(a) > rank(b); });
+  order.resize(static_cast<size_t>(count));
+  const float highest = at(order[0]);
+  std::sort(order.begin(), order.end());
+  float sum = 0;
+  if (routing == Routing::kSoftmaxOfAll) {
+    for (const float logit : logits) sum += std::exp(logit - highest);
+  } else {
+    for (const int32_t expert : order) sum += std::exp(at(expert) - highest);
+  }
+  std::vector<Chosen> chosen;
+  for (const int32_t expert : order) chosen.push_back({expert, std::exp(at(expert) - highest) / sum});
+  return chosen;
+}
 
 void linear(const Weight& weight, const float* x, float* y, int64_t tokens) {
   const Format& format = format_of(weight.dtype);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "baton/model/model.h"
 
@@ -44,6 +45,14 @@ void delta_step(float* state, const float* q, const float* k, const float* v, fl
 
 // y = x * rsqrt(sum(x^2) + eps)
 void l2_norm(const float* x, float* y, int64_t width, float eps);
+
+// The `count` experts with the largest logits, the first of equals, by ascending number, and what each result counts
+// for.
+struct Chosen {
+  int32_t expert;
+  float weight;
+};
+std::vector<Chosen> choose_experts(std::span<const float> logits, int64_t count, Routing routing);
 
 float sigmoid(float x);
 float silu(float x);

@@ -10,6 +10,7 @@
 
 #include "baton/unit/entry.h"
 #include "baton/unit/host/host_state.h"
+#include "baton/unit/ref/experts.h"
 #include "baton/unit/ref/ops.h"
 
 namespace baton::ref {
@@ -25,9 +26,10 @@ const float* vector_of(const Model& model, WeightId id) {
 class Pass {
  public:
   Pass(const Model& model, const Product& product, host::HostState& state, std::span<const int32_t> tokens,
-       int64_t kept)
+       int64_t kept, LoadCounter& loads)
       : model_(model),
         product_(product),
+        loads_(loads),
         state_(state),
         tokens_(tokens),
         count_(static_cast<int64_t>(tokens.size())),
@@ -95,7 +97,7 @@ class Pass {
       case OpKind::kDeltaRule:
         return run_delta(op);
       case OpKind::kSigmoidGate:
-        return each_value(op, [](float x, float y) { return x * sigmoid(y); });
+        return run_gate(op);
       case OpKind::kSwiGlu:
         return each_value(op, [](float x, float y) { return silu(x) * y; });
       case OpKind::kGeGlu:
@@ -111,6 +113,8 @@ class Pass {
         return add_positions(op);
       case OpKind::kAttendAll:
         return attend_all(op);
+      case OpKind::kExperts:
+        return run_experts(model_, product_, op, row(op.x, 0), row(op.out, 0), count_, loads_);
       case OpKind::kGelu:
         for (int64_t i = 0; i < count_ * width(op.out); ++i) row(op.out, 0)[i] = gelu(row(op.x, 0)[i], op.gelu);
         return;
@@ -126,6 +130,14 @@ class Pass {
     const float* y = row(op.y, 0);
     float* out = row(op.out, 0);
     for (int64_t i = 0; i < count_ * width(op.out); ++i) out[i] = function(x[i], y[i]);
+  }
+
+  void run_gate(const Op& op) {
+    const int64_t group = std::max(op.width, 1);
+    for (int64_t t = 0; t < count_; ++t) {
+      for (int64_t i = 0; i < width(op.out); ++i)
+        row(op.out, t)[i] = row(op.x, t)[i] * sigmoid(row(op.y, t)[i / group]);
+    }
   }
 
   void add_bias(const Op& op) {
@@ -247,6 +259,7 @@ class Pass {
 
   const Model& model_;
   const Product& product_;
+  LoadCounter& loads_;
   host::HostState& state_;
   std::span<const int32_t> tokens_;
   const int64_t count_;
@@ -289,6 +302,7 @@ class RefExecutor final : public Executor {
   Status rewind(SequenceState& state, uint64_t position) override {
     return static_cast<host::HostState&>(state).rewind(position);
   }
+  std::vector<ExpertLoad> expert_loads() const override { return loads_.all(); }
   Placement placement() const override { return {.ran = "ref", .arithmetic = "plain f32 loops", .threads = 1}; }
   std::string arithmetic() const override { return arithmetic_name(arithmetic_); }
 
@@ -306,7 +320,7 @@ class RefExecutor final : public Executor {
         const int64_t behind = total - done - count;
         const int64_t kept = seat.keeps ? std::clamp<int64_t>(host::kKeptMax - behind, 0, count) : 0;
         Pass pass(*model_, product_, state, seat.tokens.subspan(static_cast<size_t>(done), static_cast<size_t>(count)),
-                  kept);
+                  kept, loads_);
         const int64_t wanted = std::clamp<int64_t>(done + count - first_row, 0, count);
         const int64_t skip = std::max<int64_t>(0, done - first_row);
         const auto tell = [&](size_t op) {
@@ -331,6 +345,7 @@ class RefExecutor final : public Executor {
   std::string_view arithmetic_;
   std::vector<int32_t> layers_done_;  // by op
   host::StatePool states_;
+  LoadCounter loads_;
 };
 
 void plain_product(WeightId, const Weight& weight, const float* x, float* y, int64_t tokens) {
@@ -344,8 +359,8 @@ class RefUnit final : public Unit {
                  OpKind::kAttend,   OpKind::kSigmoidGate, OpKind::kCausalConv, OpKind::kDeltaRule,  OpKind::kGatedNorm,
                  OpKind::kSwiGlu,   OpKind::kAdd,         OpKind::kBias,       OpKind::kHead,       OpKind::kLayerNorm,
                  OpKind::kPosition, OpKind::kAttendAll,   OpKind::kGelu,       OpKind::kOutput,     OpKind::kGeGlu,
-                 OpKind::kScale};
-    caps_.traits = {OpTrait::kWindow, OpTrait::kScoreCap, OpTrait::kLogitCap};
+                 OpKind::kScale,    OpKind::kExperts};
+    caps_.traits = {OpTrait::kWindow, OpTrait::kScoreCap, OpTrait::kLogitCap, OpTrait::kOneGate};
     caps_.cuts_prompts = false;
     for (const Format& format : formats()) caps_.native_formats.push_back(format.dtype);
     caps_.kv_type = DType::kF32;

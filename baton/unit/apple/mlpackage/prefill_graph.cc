@@ -320,6 +320,7 @@ Status PrefillLowering::op(const Op& op) {
     case OpKind::kOutput:
     case OpKind::kGeGlu:
     case OpKind::kScale:
+    case OpKind::kExperts:
       return fail(Code::kUnsupported, fmt::format("layer {}: {} inside the layers", op.layer, to_string(op.kind)));
   }
   return fail(Code::kInternal, "an op of no kind");
