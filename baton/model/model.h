@@ -83,6 +83,10 @@ struct ModelSpec {
   int32_t conv_taps = 0;
   int32_t token_types = 0;  // encoders of the BERT family
   Gelu gelu = Gelu::kErf;   // where there is one
+  // In place of the network of each layer; zero where there are none. `intermediate` is that of the shared expert,
+  // which all tokens go through, or of one expert where there is none.
+  int32_t experts = 0, experts_used = 0, expert_width = 0, shared_width = 0;
+  Routing routing = Routing::kSoftmaxOfAll;
   HeadMap head_map = HeadMap::kGrouped;
   std::vector<int32_t> stop_ids;  // end-of-turn and end-of-text, from the file's own metadata
 };

@@ -18,9 +18,10 @@
 namespace baton {
 namespace {
 
-std::string with_layer(std::string_view pattern, int32_t layer) {
+// At the first place of a pattern, where it has one.
+std::string with_number(std::string_view pattern, int32_t number) {
   std::string name(pattern);
-  if (const size_t at = name.find("{}"); at != std::string::npos) name.replace(at, 2, std::to_string(layer));
+  if (const size_t at = name.find("{}"); at != std::string::npos) name.replace(at, 2, std::to_string(number));
   return name;
 }
 
@@ -87,7 +88,7 @@ Result<const TensorRole*> ModelBuilder::role_of(std::string_view ours) const {
 }
 
 std::string ModelBuilder::source_name(const TensorRole& role, int32_t layer) const {
-  if (naming_ == Naming::kGguf) return with_layer(role.gguf, layer);
+  if (naming_ == Naming::kGguf) return with_number(role.gguf, layer);
   // The output head lies beside the trunk, not under its prefix.
   if (role.hugging_face.starts_with("lm_head")) {
     std::string name(role.hugging_face);
@@ -96,7 +97,7 @@ std::string ModelBuilder::source_name(const TensorRole& role, int32_t layer) con
     }
     return name;
   }
-  return prefix_ + with_layer(role.hugging_face, layer);
+  return prefix_ + with_number(role.hugging_face, layer);
 }
 
 bool ModelBuilder::has(std::string_view ours, int32_t layer) const {
@@ -128,15 +129,32 @@ bool ModelBuilder::has_tensor(const std::string& source) const {
 Result<WeightId> ModelBuilder::weight(std::string_view ours, int32_t layer, int64_t rows, int64_t columns,
                                       RowPart part) {
   BATON_TRY(const TensorRole* role, role_of(ours));
-  BATON_TRY(const WeightId id, add_weight(*role, layer, rows, columns, part));
+  BATON_TRY(const WeightId id,
+            add_weight(*role, source_name(*role, layer), with_number(role->ours, layer), rows, columns, part));
   const bool is_matrix = role->rule == TensorRule::kMatrix || role->rule == TensorRule::kTurned;
   if (is_matrix) BATON_OK(find_adapters(*role, layer, id, part));
   return id;
 }
 
-Result<WeightId> ModelBuilder::add_weight(const TensorRole& role, int32_t layer, int64_t rows, int64_t columns,
-                                          RowPart part) {
-  const std::string source = source_name(role, layer);
+Result<WeightId> ModelBuilder::experts(const ExpertMatrices& matrices, int32_t layer) {
+  BATON_TRY(const TensorRole* role, role_of(matrices.role));
+  const std::string source = source_name(*role, layer), name = with_number(matrices.ours, layer);
+  const int64_t count = model_.spec.experts;
+  const bool apart = source.find("{}") != std::string::npos;
+  WeightId first = -1;
+  for (int64_t e = 0; e < count; ++e) {
+    const auto number = static_cast<int32_t>(e);
+    RowPart part;
+    if (!apart) part = {matrices.first + e * matrices.stride, count * matrices.stride, count};
+    BATON_TRY(const WeightId id, add_weight(*role, with_number(source, number), fmt::format("{}.{}", name, number),
+                                            matrices.rows, matrices.columns, part));
+    if (first < 0) first = id;
+  }
+  return first;
+}
+
+Result<WeightId> ModelBuilder::add_weight(const TensorRole& role, const std::string& source, std::string name,
+                                          int64_t rows, int64_t columns, RowPart part) {
   const TensorView* tensor = container_.find(source);
   const std::string file = container_.path.string();
   const bool is_matrix = role.rule == TensorRule::kMatrix || role.rule == TensorRule::kTurned;
@@ -152,14 +170,12 @@ Result<WeightId> ModelBuilder::add_weight(const TensorRole& role, int32_t layer,
     return static_cast<WeightId>(model_.weights.size()) - 1;
   };
   if (role.rule == TensorRule::kMatrix && is_packed(container_, source)) {
-    BATON_TRY(PackedWeight packed,
-              join_packed_weight(container_, source, with_layer(role.ours, layer), all_rows, columns, model_.owned));
+    BATON_TRY(PackedWeight packed, join_packed_weight(container_, source, name, all_rows, columns, model_.owned));
     used_.insert(packed.parts.begin(), packed.parts.end());
     return only_part(std::move(packed.weight));
   }
   if (role.rule == TensorRule::kMatrix && is_mlx_quantized(container_, source)) {
-    BATON_TRY(Weight weight,
-              join_mlx_weight(container_, source, with_layer(role.ours, layer), all_rows, columns, model_.owned));
+    BATON_TRY(Weight weight, join_mlx_weight(container_, source, name, all_rows, columns, model_.owned));
     const std::string module = source.substr(0, source.size() - std::string_view(".weight").size());
     for (const char* end : {".weight", ".scales", ".biases"}) used_.insert(module + end);
     return only_part(std::move(weight));
@@ -180,11 +196,14 @@ Result<WeightId> ModelBuilder::add_weight(const TensorRole& role, int32_t layer,
   if (rows != 1 || is_matrix || role.rule == TensorRule::kConv) {
     wanted.insert(turned ? wanted.end() : wanted.begin(), static_cast<uint64_t>(all_rows));
   }
+  if (part.stacked != 0) {
+    wanted[0] /= static_cast<uint64_t>(part.stacked);
+    wanted.insert(wanted.begin(), static_cast<uint64_t>(part.stacked));
+  }
   if (squeezed(tensor->shape) != squeezed(wanted)) {
     return fail(Code::kInvalidInput, fmt::format("{}: tensor '{}' has shape [{}], the configuration needs [{}]", file,
                                                  source, fmt::join(tensor->shape, ", "), fmt::join(wanted, ", ")));
   }
-  std::string name = with_layer(role.ours, layer);
   if (!is_matrix) return add_converted(role, *tensor, std::move(name), rows, columns, part);
   if (turned && format_of(tensor->dtype).block_elements != 1) {
     return fail(Code::kUnsupported, fmt::format("{}: tensor '{}' of type {} cannot be turned; store it as F16", file,

@@ -15,9 +15,19 @@
 
 namespace baton {
 
-// Rows of a tensor that holds several matrices one below the other; none: all of it.
+// Rows of a tensor that holds several matrices one below the other; none: all of it. `stacked`: the tensor has three
+// dims, so many matrices.
 struct RowPart {
-  int64_t first = 0, total = 0;
+  int64_t first = 0, total = 0, stacked = 0;
+};
+
+// Matrices of experts, [rows, columns] each. In a tensor that has those of all experts, an expert's part has `stride`
+// rows, of which `first` come before these; a role whose name has two places has a tensor for each expert.
+struct ExpertMatrices {
+  std::string_view ours;  // of the weights, "layers.{}.experts.gate": the expert's number comes behind
+  std::string_view role;
+  int64_t rows = 0, columns = 0;
+  int64_t first = 0, stride = 0;
 };
 
 class ModelBuilder {
@@ -36,6 +46,9 @@ class ModelBuilder {
   // The weight of a role ("layers.{}.attn.q"), with its shape checked: [rows, columns]; vectors have one row.
   // Of a vector that is part of another, `part` counts its values.
   Result<WeightId> weight(std::string_view role, int32_t layer, int64_t rows, int64_t columns, RowPart part = {});
+  // Weights with consecutive ids, one for each expert of the spec; the id of the first. Nothing is copied. Adapters do
+  // not find them.
+  Result<WeightId> experts(const ExpertMatrices& matrices, int32_t layer);
   // Whether the file has the role's tensor (tied output heads, optional factors).
   bool has(std::string_view role, int32_t layer = -1) const;
   // Whether the linear layer of a role has a bias, of role "<role>.bias". In GGUF files it has when the tensor is
@@ -61,7 +74,9 @@ class ModelBuilder {
   Result<const TensorRole*> role_of(std::string_view ours) const;
   bool has_tensor(const std::string& source) const;  // quantized or not
   std::string source_name(const TensorRole& role, int32_t layer) const;
-  Result<WeightId> add_weight(const TensorRole& role, int32_t layer, int64_t rows, int64_t columns, RowPart part);
+  // `source`: the tensor's name; `name`: the weight's.
+  Result<WeightId> add_weight(const TensorRole& role, const std::string& source, std::string name, int64_t rows,
+                              int64_t columns, RowPart part);
   Status find_adapters(const TensorRole& role, int32_t layer, WeightId id, RowPart part);
   WeightId add_adapter_matrix(std::string name, const std::vector<float>& values, int64_t rows, int64_t columns);
   RegisterId adapter_register(int32_t width, bool narrow);

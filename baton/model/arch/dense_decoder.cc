@@ -2,7 +2,10 @@
 #include "baton/model/arch/dense_decoder.h"
 
 #include <cmath>
+#include <optional>
 #include <tuple>
+
+#include "baton/model/arch/expert_parts.h"
 
 namespace baton {
 namespace {
@@ -13,8 +16,12 @@ class Decoder {
     block_.x = builder.add_register("x", spec_.hidden);
     block_.normed = builder.add_register("n", spec_.hidden);
     block_.out = builder.add_register("o", spec_.hidden);
-    if (blocks_.gated) block_.gate = builder.add_register("gate", spec_.intermediate);
-    block_.up = builder.add_register("up", spec_.intermediate);
+    if (spec_.experts != 0) {
+      experts_.emplace(builder);
+    } else {
+      if (blocks_.gated) block_.gate = builder.add_register("gate", spec_.intermediate);
+      block_.up = builder.add_register("up", spec_.intermediate);
+    }
     const int32_t query_width = spec_.heads * spec_.head_dim, kv_width = spec_.kv_heads * spec_.head_dim;
     query_ = builder.add_register("q", query_width);
     keys_ = builder.add_register("k", kv_width);
@@ -140,6 +147,7 @@ class Decoder {
   }
 
   Status network(RegisterId in, int32_t layer) {
+    if (experts_) return experts_->add(in, block_.out, layer);
     const int64_t width = spec_.intermediate, total = blocks_.fused_gate_up ? 2 * width : 0;
     if (blocks_.gated) BATON_OK(linear("layers.{}.mlp.gate", layer, in, block_.gate, {0, total}));
     BATON_OK(linear("layers.{}.mlp.up", layer, in, block_.up, {blocks_.fused_gate_up ? width : 0, total}));
@@ -168,6 +176,7 @@ class Decoder {
   BlockRegisters block_{};
   RegisterId query_, keys_, values_, mixed_;
   WeightId factors_, near_factors_;
+  std::optional<ExpertNetwork> experts_;
 };
 
 }  // namespace

@@ -71,10 +71,11 @@ struct DecoderDefaults {
   int32_t heads = 0, kv_heads = 0, vocab = 0, context = 0;
   float theta = 10000;
   bool tied = false;
+  bool experts = false;  // in place of the network, whose size is not read: expert_parts.h
 };
 
 bool is_gguf_of(const Container& container, std::string_view architecture);
-// "model_type" of config.json, or of the text_config inside.
+// "model_type" of the text_config in config.json, or where it says nothing of config.json itself.
 bool is_folder_of(const Container& container, std::initializer_list<std::string_view> types);
 // text_config, or the root where there is none.
 const Json& text_config_of(const Container& container);

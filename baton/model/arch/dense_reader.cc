@@ -71,7 +71,8 @@ bool is_gguf_of(const Container& container, std::string_view architecture) {
 
 bool is_folder_of(const Container& container, std::initializer_list<std::string_view> types) {
   if (container.kind == ContainerKind::kGguf) return false;
-  const auto type = ConfigReader(text_config_of(container), "").text("model_type", "");
+  const auto root = ConfigReader(container.config, "").text("model_type", "");
+  const auto type = ConfigReader(text_config_of(container), "").text("model_type", root ? *root : "");
   return type && std::find(types.begin(), types.end(), *type) != types.end();
 }
 
@@ -80,7 +81,9 @@ Result<ModelSpec> start_config(const ConfigReader& config, const std::string& fi
   ModelSpec spec;
   BATON_TRY(spec.hidden, config.integer("hidden_size", 1, kHiddenMax));
   BATON_TRY(spec.layers, config.integer("num_hidden_layers", 1, kLayersMax));
-  BATON_TRY(spec.intermediate, config.integer("intermediate_size", 1, 8 * kHiddenMax));
+  if (!defaults.experts) {
+    BATON_TRY(spec.intermediate, config.integer("intermediate_size", 1, 8 * kHiddenMax));
+  }
   BATON_TRY(spec.heads, config.integer("num_attention_heads", 1, kHeadsMax, if_set(defaults.heads)));
   const int32_t kv_heads = defaults.kv_heads != 0 ? defaults.kv_heads : spec.heads;
   BATON_TRY(spec.kv_heads, config.integer("num_key_value_heads", 1, kHeadsMax, kv_heads));
@@ -127,7 +130,9 @@ Result<ModelSpec> start_keys(const Container& container, const GgufReader& keys,
   spec.name = name.value_or("");
   BATON_TRY(spec.hidden, keys.integer("embedding_length", 1, kHiddenMax));
   BATON_TRY(spec.layers, keys.integer("block_count", 1, kLayersMax));
-  BATON_TRY(spec.intermediate, keys.integer("feed_forward_length", 1, 8 * kHiddenMax));
+  if (!defaults.experts) {
+    BATON_TRY(spec.intermediate, keys.integer("feed_forward_length", 1, 8 * kHiddenMax));
+  }
   BATON_TRY(spec.heads, keys.integer("attention.head_count", 1, kHeadsMax));
   BATON_TRY(spec.kv_heads, keys.integer("attention.head_count_kv", 1, kHeadsMax, spec.heads));
   BATON_TRY(spec.head_dim, keys.integer("attention.key_length", 1, kHeadDimMax, std::max(1, spec.hidden / spec.heads)));
@@ -146,7 +151,7 @@ Result<ModelSpec> start_keys(const Container& container, const GgufReader& keys,
                 fmt::format("{}: values of {} in heads of {}; both must be the same", file, values, spec.head_dim));
   }
   BATON_TRY(const int32_t experts, keys.integer("expert_count", 0, kHeadsMax, 0));
-  if (experts != 0)
+  if (experts != 0 && !defaults.experts)
     return fail(Code::kUnsupported, fmt::format("{}: {} experts; mixtures are not supported here", file, experts));
   if (!rope) return spec;
   BATON_TRY(spec.rms_eps, keys.real("attention.layer_norm_rms_epsilon", 1e-12, 1e-2));
