@@ -3,13 +3,16 @@
 transformers computes of it in f32 on the CPU, and the same model as GGUF, with the names of the gguf package and the
 conventions of llama.cpp's converter.
 
-Usage: make_family_vectors.py OUT [NAME...]. Needs torch, transformers (5) and gguf; run it outside the repository's
-environment. Weights are rounded to bf16, so that the GGUF file's BF16 matrices hold the same values.
+Usage: make_family_vectors.py OUT [NAME...]. Needs torch, transformers (5) and gguf, and for mixtures the folder of
+llama.cpp's converter in LLAMA_CPP: their GGUF files are its own. Run it outside the repository's environment. Weights are rounded to bf16, so that the GGUF file's BF16 matrices hold the same values.
 """
 import json
+import os
 import pathlib
 import sys
 
+if "LLAMA_CPP" in os.environ:  # the converter goes with its own gguf package
+    sys.path[:0] = [os.environ["LLAMA_CPP"], os.path.join(os.environ["LLAMA_CPP"], "gguf-py")]
 import gguf
 import numpy as np
 import torch
@@ -79,7 +82,22 @@ FAMILIES = {
         layer_types=["conv", "full_attention", "conv", "full_attention"],
         tie_word_embeddings=True).items() if k not in ("head_dim", "rms_norm_eps")}), tf.Lfm2ForCausalLM, "lfm2", False),
 }
+# Mixtures: (configuration, class, whether the folder has the experts of a layer in one tensor, gate and up fused in GGUF).
+MIXTURES = {
+    "qwen3_moe": lambda: (tf.Qwen3MoeConfig(**common(
+        rope_parameters=rope(1e6), num_experts=7, num_experts_per_tok=3, moe_intermediate_size=20, norm_topk_prob=True,
+        decoder_sparse_step=1, mlp_only_layers=[])), tf.Qwen3MoeForCausalLM, False, False),
+    "qwen3_5_moe": lambda: (tf.Qwen3_5MoeTextConfig(**{k: v for k, v in common(
+        num_hidden_layers=4, head_dim=16, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=12,
+        shared_expert_intermediate_size=28, linear_key_head_dim=8, linear_value_head_dim=12, linear_num_key_heads=2,
+        linear_num_value_heads=4, linear_conv_kernel_dim=4, layer_types=[
+            "linear_attention", "full_attention", "linear_attention", "full_attention"],
+        rope_parameters={"rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.5,
+                         "mrope_interleaved": True, "mrope_section": [2, 1, 1]}).items() if k != "intermediate_size"}),
+        tf.Qwen3_5MoeForCausalLM, True, True),
+}
 ZERO_CENTRED = {"gemma2", "gemma3"}
+ZERO_CENTRED_BUT_GATED = {"qwen3_5_moe"}  # the norm of DeltaNet layers is not
 
 
 def fill(model, name, generator):
@@ -87,16 +105,21 @@ def fill(model, name, generator):
         for key, p in model.named_parameters():
             noise = torch.randn(p.shape, generator=generator)
             if "norm" in key.lower() or ".ln_" in key:
+                centred = name in ZERO_CENTRED or name in ZERO_CENTRED_BUT_GATED and "linear_attn.norm" not in key
                 if key.endswith("bias"):
                     value = 0.2 * noise
                 else:
-                    value = 0.2 * noise + (0.0 if name in ZERO_CENTRED else 1.0)
+                    value = 0.2 * noise + (0.0 if centred else 1.0)
+            elif key.endswith("A_log"):
+                value = 0.5 * noise
             elif key.endswith("bias"):
                 value = 0.3 * noise
             elif "embed" in key or ".wte" in key or ".wpe" in key:
                 value = noise * 0.3
-            elif "conv.conv" in key:
+            elif "conv.conv" in key or "conv1d" in key:
                 value = 0.5 * noise
+            elif key.endswith(("mlp.gate.weight", "shared_expert_gate.weight")):
+                value = noise * (4.0 / p.shape[-1] ** 0.5)  # experts that differ in weight
             elif "lm_head" in key:
                 value = noise * (1.6 / p.shape[-1] ** 0.5)
             else:
@@ -206,8 +229,30 @@ def write_gguf(path, name, config, arch, adjacent, tensors):
     writer.close()
 
 
+def convert(folder, fused):
+    from conversion import ModelBase, ModelType, get_model_architecture, get_model_class
+    kind = get_model_class(get_model_architecture(ModelBase.load_hparams(folder, False), ModelType.TEXT), mmproj=False)
+
+    class WithoutTokenizer(kind):
+        model_arch = kind.model_arch
+        no_mtp = True
+
+        def set_vocab(self):
+            self.gguf_writer.add_vocab_size(VOCAB)
+            self.gguf_writer.add_bos_token_id(1)
+            self.gguf_writer.add_eos_token_id(2)
+
+    with torch.inference_mode():
+        WithoutTokenizer(folder, gguf.LlamaFileType.MOSTLY_BF16, folder / "model.gguf",
+                         fuse_gate_up_exps=fused).write()
+
+
 def make(out, name):
-    config, kind, arch, adjacent = FAMILIES[name]()
+    mixture = name in MIXTURES
+    if mixture:
+        config, kind, stacked, fused = MIXTURES[name]()
+    else:
+        config, kind, arch, adjacent = FAMILIES[name]()
     config._attn_implementation = "eager"
     torch.manual_seed(0)
     model = kind(config).float().eval()
@@ -230,14 +275,20 @@ def make(out, name):
                "greedy": torch.tensor(greedy, dtype=torch.int32)}, folder / "golden.safetensors")
     tensors = {k: v for k, v in model.state_dict().items()
                if not (config.tie_word_embeddings and k == "lm_head.weight") and not k.endswith("attn.masked_bias")}
-    write_gguf(folder / "model.gguf", name, config, arch, adjacent, tensors)
+    if mixture:
+        if stacked:
+            save_file({k: v.contiguous() for k, v in tensors.items()}, folder / "model.safetensors",
+                      metadata={"format": "pt"})
+        convert(folder, fused)
+    else:
+        write_gguf(folder / "model.gguf", name, config, arch, adjacent, tensors)
     print(name, f"logits std {logits.std():.2f} max {logits.abs().max():.2f}",
           sum(f.stat().st_size for f in folder.iterdir()))
 
 
 def main():
     out = pathlib.Path(sys.argv[1])
-    for name in sys.argv[2:] or FAMILIES:
+    for name in sys.argv[2:] or [*FAMILIES, *MIXTURES]:
         make(out, name)
 
 
