@@ -158,14 +158,20 @@ void choose_unpredicted(std::vector<Route>& routes, std::string_view prefill, st
 RouteModel route_model(const Model& model, const StateShape& shape) {
   RouteModel made;
   std::map<DType, uint64_t> by_type;
-  for (const Op& op : model.program.ops) {
-    if (op.kind != OpKind::kLinear && op.kind != OpKind::kHead) continue;
-    const Weight& weight = model.weights[static_cast<size_t>(op.weights[Op::kMatrix])];
-    const auto values = static_cast<uint64_t>(weight.rows * weight.columns);
-    made.token_bytes += weight.bytes;
+  const auto add = [&](WeightId id, uint64_t times) {
+    const Weight& weight = model.weights[static_cast<size_t>(id)];
+    const auto values = static_cast<uint64_t>(weight.rows * weight.columns) * times;
+    made.token_bytes += weight.bytes * times;
     made.token_bytes_wide += 4 * values;
     made.token_flops += 2 * static_cast<double>(values);
-    by_type[weight.dtype] += weight.bytes;
+    by_type[weight.dtype] += weight.bytes * times;
+  };
+  for (const Op& op : model.program.ops) {
+    if (op.kind == OpKind::kLinear || op.kind == OpKind::kHead) add(op.weights[Op::kMatrix], 1);
+    if (op.kind != OpKind::kExperts) continue;
+    add(op.weights[Op::kRouter], 1);
+    for (const size_t part : {Op::kGates, Op::kUps, Op::kDowns})
+      add(op.weights[part], static_cast<uint64_t>(op.experts_used));
   }
   const auto most = std::max_element(by_type.begin(), by_type.end(),
                                      [](const auto& a, const auto& b) { return a.second < b.second; });

@@ -1,6 +1,8 @@
 // Counting over the ops of a Program.
 #include "baton/bench/roofline.h"
 
+#include <cmath>
+
 #include <algorithm>
 
 #include "baton/unit/host/pack.h"
@@ -15,6 +17,19 @@ uint64_t matrix_bytes_of(const Weight& weight) {
   return host::is_native(weight.dtype) ? weight.bytes : static_cast<uint64_t>(weight.rows * weight.columns) * 4;
 }
 
+const Weight& weight_of(const Model& model, const Op& op, size_t part) {
+  return model.weights[static_cast<size_t>(op.weights[part])];
+}
+
+// Of an op of experts, of which a pass of so many rows reads those that any row chose: here as if all were as likely.
+double expert_bytes(const Model& model, const Op& op, double rows) {
+  const double missed = std::pow(1 - static_cast<double>(op.experts_used) / op.experts, rows);
+  double each = 0;
+  for (const size_t part : {Op::kGates, Op::kUps, Op::kDowns})
+    each += static_cast<double>(matrix_bytes_of(weight_of(model, op, part)));
+  return op.experts * (1 - missed) * each + static_cast<double>(matrix_bytes_of(weight_of(model, op, Op::kRouter)));
+}
+
 }  // namespace
 
 StepBytes decode_step_bytes(const Model& model, uint32_t sequences, uint64_t depth) {
@@ -22,6 +37,8 @@ StepBytes decode_step_bytes(const Model& model, uint32_t sequences, uint64_t dep
   for (const Op& op : model.program.ops) {
     if (host::is_matrix_op(op)) {
       bytes.weights += matrix_bytes_of(model.weights[static_cast<size_t>(op.weights[Op::kMatrix])]);
+    } else if (op.kind == OpKind::kExperts) {
+      bytes.weights += static_cast<uint64_t>(expert_bytes(model, op, sequences));
     } else if (op.kind == OpKind::kAttend) {
       const uint64_t seen = op.window == 0 ? depth : std::min<uint64_t>(depth, static_cast<uint64_t>(op.window));
       bytes.state +=
@@ -45,6 +62,13 @@ std::map<host::Packing, double> test_operations(const Model& model, const SpeedT
       const Weight& weight = model.weights[static_cast<size_t>(op.weights[Op::kMatrix])];
       operations[host::packing_of(weight.dtype)] +=
           2.0 * static_cast<double>(weight.rows * weight.columns) * (op.kind == OpKind::kHead ? heads_wanted : tokens);
+    } else if (op.kind == OpKind::kExperts) {
+      for (const size_t part : {Op::kRouter, Op::kGates, Op::kUps, Op::kDowns}) {
+        const Weight& weight = weight_of(model, op, part);
+        const bool router = part == Op::kRouter;
+        operations[router ? host::Packing::kF32 : host::packing_of(weight.dtype)] +=
+            2.0 * static_cast<double>(weight.rows * weight.columns) * tokens * (router ? 1 : op.experts_used);
+      }
     } else if (op.kind == OpKind::kAttend) {
       operations[host::Packing::kF32] += 4.0 * op.heads * op.width * seen;
     } else if (op.kind == OpKind::kDeltaRule) {

@@ -143,6 +143,13 @@ void put_spec(GgufWriter& writer, const Model& model, const std::string& prefix)
     put_rope(writer, spec, prefix);
   }
   put_blocks(writer, spec, prefix);
+  if (spec.experts != 0) {
+    put("expert_count", spec.experts);
+    put("expert_used_count", spec.experts_used);
+    put("expert_feed_forward_length", spec.expert_width);
+    if (spec.shared_width != 0) put("expert_shared_feed_forward_length", spec.shared_width);
+    writer.put_bool(prefix + "expert_weights_norm", spec.routing == Routing::kSoftmaxOfChosen);
+  }
   put("vocab_size", spec.vocab);
   if (spec.linear_value_heads == 0) return;
 

@@ -6,7 +6,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <set>
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -87,17 +88,40 @@ Status check_range(const Weight& weight, const std::vector<float>& values, DType
   return {};
 }
 
-const TensorRole* role_of(const Architecture& architecture, const Weight& weight, int32_t layers, int32_t* layer) {
-  for (const TensorRole& role : architecture.roles) {
-    const bool layered = role.ours.find("{}") != std::string_view::npos;
-    for (*layer = 0; *layer < (layered ? layers : 1); ++*layer) {
-      if (replace_layer(role.ours, *layer) == weight.name) return &role;
+// Where a weight's name belongs: its role, and what the tensor is called in GGUF. Of an expert's, that of all of them.
+struct Place {
+  const TensorRole* role = nullptr;
+  std::string name;
+  bool expert = false;
+};
+
+class Places {
+ public:
+  Places(const Architecture& architecture, int32_t layers) {
+    for (const TensorRole& role : architecture.roles) {
+      const bool layered = role.ours.find("{}") != std::string_view::npos;
+      for (int32_t layer = 0; layer < (layered ? layers : 1); ++layer)
+        places_.emplace(replace_layer(role.ours, layer), Place{&role, replace_layer(role.gguf, layer)});
     }
   }
-  return nullptr;
-}
+  // Null when there is none.
+  std::optional<Place> of(const std::string& weight) const {
+    if (const auto found = places_.find(weight); found != places_.end()) return found->second;
+    const size_t dot = weight.rfind('.');
+    if (dot == std::string::npos || weight.find_first_not_of("0123456789", dot + 1) != std::string::npos)
+      return std::nullopt;
+    const auto found = places_.find(weight.substr(0, dot));
+    if (found == places_.end()) return std::nullopt;
+    Place place = found->second;
+    place.expert = true;
+    return place;
+  }
 
-constexpr size_t kPartsApart = 8;  // weights from the first part of a tensor to the last, at most
+ private:
+  std::map<std::string, Place> places_;
+};
+
+constexpr size_t kPartsApart = 8;  // weights from one part of a tensor to the next, at most
 
 // The matrix or vector at `first` of the model's, and those that follow it and are parts of the same tensor.
 struct JoinedWeights {
@@ -105,30 +129,30 @@ struct JoinedWeights {
   const TensorRole* role = nullptr;
   std::string name;  // in GGUF
   int64_t rows = 0, columns = 0;
+  int64_t matrices = 0;  // of experts, one upon the other; else 0
 };
 
-Result<JoinedWeights> join_weights(const Architecture& architecture, const Model& model, size_t first) {
+Result<JoinedWeights> join_weights(const Places& places, const Model& model, size_t first, std::vector<bool>& taken) {
+  const auto place = places.of(model.weights[first].name);
+  if (!place) return fail(Code::kInternal, fmt::format("weight '{}' has no tensor role", model.weights[first].name));
   JoinedWeights joined;
-  for (size_t i = first; i < std::min(model.weights.size(), first + kPartsApart); ++i) {
-    const Weight& weight = model.weights[i];
-    int32_t layer = 0;
-    const TensorRole* role = role_of(architecture, weight, model.spec.layers, &layer);
-    if (role == nullptr) break;
-    std::string name = replace_layer(role->gguf, layer);
+  joined.role = place->role;
+  joined.name = place->name;
+  for (size_t i = first, last = first; i < std::min(model.weights.size(), last + kPartsApart); ++i) {
+    const auto other = places.of(model.weights[i].name);
+    if (!other) break;
     // A bias comes between the parts of a matrix.
-    if (joined.role != nullptr && name != joined.name) continue;
-    if (joined.role == nullptr && i != first) break;
-    if (joined.role == nullptr) joined.role = role;
-    joined.name = std::move(name);
-    joined.parts.push_back(&weight);
+    if (other->name != joined.name) continue;
+    joined.parts.push_back(&model.weights[i]);
+    taken[i] = true;
+    last = i;
   }
-  if (joined.role == nullptr)
-    return fail(Code::kInternal, fmt::format("weight '{}' has no tensor role", model.weights[first].name));
-  const bool vector = joined.parts[0]->rows == 1;
+  const bool vector = joined.parts[0]->rows == 1 && !place->expert;
   joined.rows = vector ? 1 : 0;
   joined.columns = vector ? 0 : joined.parts[0]->columns;
   for (const Weight* part : joined.parts)
     (vector ? joined.columns : joined.rows) += vector ? part->columns : part->rows;
+  if (place->expert) joined.matrices = static_cast<int64_t>(joined.parts.size());
   return joined;
 }
 
@@ -136,13 +160,13 @@ Result<JoinedWeights> join_weights(const Architecture& architecture, const Model
 
 Status add_weights(GgufWriter& writer, const Model& model, DType matrix_type, ConvertReport& report) {
   const Architecture& architecture = *architecture_of(*model.container);
-  std::set<std::string> written;
+  const Places places(architecture, model.spec.layers);
+  std::vector<bool> taken(model.weights.size(), false);
   for (size_t i = 0; i < model.weights.size(); ++i) {
-    if (model.weights[i].name.ends_with("rope_factors")) continue;  // written apart, or said by keys
-    BATON_TRY(JoinedWeights joined, join_weights(architecture, model, i));
-    if (!written.insert(joined.name).second) continue;
+    if (taken[i] || model.weights[i].name.ends_with("rope_factors")) continue;  // written apart, or said by keys
+    BATON_TRY(JoinedWeights joined, join_weights(places, model, i, taken));
     const TensorRule rule = joined.role->rule;
-    const bool vector = joined.rows == 1 || rule == TensorRule::kConv;
+    const bool vector = joined.rows == 1 || rule == TensorRule::kConv || joined.role->ours.ends_with(".router");
     DType dtype = vector ? DType::kF32 : matrix_type;
     if (joined.columns % format_of(dtype).block_elements != 0) {
       dtype = DType::kF16;
@@ -152,6 +176,10 @@ Status add_weights(GgufWriter& writer, const Model& model, DType matrix_type, Co
     std::vector<uint64_t> shape = {static_cast<uint64_t>(joined.columns)};
     if (joined.rows > 1 || rule == TensorRule::kConv || rule == TensorRule::kMatrix || rule == TensorRule::kTurned)
       shape.insert(shape.begin(), static_cast<uint64_t>(joined.rows));
+    if (joined.matrices != 0) {
+      shape[0] /= static_cast<uint64_t>(joined.matrices);
+      shape.insert(shape.begin(), static_cast<uint64_t>(joined.matrices));
+    }
     const std::string name = joined.name;
     writer.add_tensor(name, dtype, shape,
                       [joined = std::move(joined), &model, dtype]() -> Result<std::vector<std::byte>> {

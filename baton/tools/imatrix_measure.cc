@@ -41,6 +41,8 @@ class Run {
   virtual Status chunk(std::span<const int32_t> ids, const std::function<bool()>& stopped) = 0;
   // By weight; empty for one that no product read.
   virtual std::vector<std::vector<double>> sums() const = 0;
+  // By weight: rows that the products read. Empty where every token is one.
+  virtual std::vector<double> rows() const { return {}; }
 };
 
 Status cancelled() { return fail(Code::kCancelled, "stopped"); }
@@ -110,7 +112,8 @@ class HostRun final : public Run {
 
 class RefRun final : public Run {
  public:
-  RefRun(std::shared_ptr<const Model> model, uint32_t threads) : pool_(threads), sums_(model->weights.size()) {
+  RefRun(std::shared_ptr<const Model> model, uint32_t threads)
+      : pool_(threads), sums_(model->weights.size()), rows_(model->weights.size()) {
     executor_ = ref::make_executor(std::move(model), [this](WeightId id, const Weight& weight, const float* x, float* y,
                                                             int64_t tokens) { product(id, weight, x, y, tokens); });
   }
@@ -121,6 +124,7 @@ class RefRun final : public Run {
     return stopped && stopped() ? cancelled() : Status();
   }
   std::vector<std::vector<double>> sums() const override { return sums_; }
+  std::vector<double> rows() const override { return rows_; }
 
  private:
   static constexpr int64_t kRows = 64;
@@ -128,6 +132,7 @@ class RefRun final : public Run {
   void product(WeightId id, const Weight& weight, const float* x, float* y, int64_t tokens) {
     std::vector<double>& sums = sums_[static_cast<size_t>(id)];
     sums.resize(static_cast<size_t>(weight.columns));
+    rows_[static_cast<size_t>(id)] += static_cast<double>(tokens);
     add_squares(x, tokens, weight.columns, pool_, sums);
     const size_t row_size = weight.bytes / static_cast<size_t>(weight.rows);
     pool_.parallel_for(weight.rows, kRows, [&](int64_t begin, int64_t end, uint32_t) {
@@ -148,6 +153,7 @@ class RefRun final : public Run {
 
   ThreadPool pool_;
   std::vector<std::vector<double>> sums_;
+  std::vector<double> rows_;
   std::unique_ptr<Executor> executor_;
 };
 
@@ -155,6 +161,10 @@ Result<std::unique_ptr<Run>> make_run(const std::shared_ptr<const Model>& model,
   try {
     BATON_TRY(const UnitChoice unit, parse_unit(options.unit));
     const auto own = static_cast<uint32_t>(unit.options.number("threads"));
+    if (unit.entry->name == "cpu" && model->spec.experts != 0) {
+      return fail(Code::kUnsupported,
+                  "unit 'cpu' does not show what the matrices of experts read: take ref (--unit ref)");
+    }
     if (unit.entry->name == "cpu")
       return HostRun::create(model, unit.options.text("kernels"), own > 0 ? own : options.threads);
     if (unit.entry->name == "ref") return std::make_unique<RefRun>(model, options.threads);
@@ -165,6 +175,31 @@ Result<std::unique_ptr<Run>> make_run(const std::shared_ptr<const Model>& model,
   }
   return fail(Code::kUnsupported,
               fmt::format("unit '{}' does not show what its matrices read: take cpu or ref", options.unit));
+}
+
+// A tensor of experts has the sums of each, one behind the other, and how many rows each has read.
+Status add_experts(const Model& model, const std::vector<std::vector<double>>& sums, const std::vector<double>& rows,
+                   ImportanceMatrix& matrix) {
+  for (const Op& op : model.program.ops) {
+    if (op.kind != OpKind::kExperts) continue;
+    for (const size_t part : {Op::kGates, Op::kUps, Op::kDowns}) {
+      ImportanceEntry entry;
+      const auto first = static_cast<size_t>(op.weights[part]);
+      for (size_t id = first; id < first + static_cast<size_t>(op.experts); ++id) {
+        std::vector<double> own = sums[id];
+        own.resize(static_cast<size_t>(model.weights[id].columns));
+        if (!std::all_of(own.begin(), own.end(), [](double sum) { return std::isfinite(sum); })) {
+          return fail(Code::kInvalidInput, fmt::format("what {} reads became NaN or infinite: the model's file is "
+                                                       "damaged",
+                                                       model.weights[id].name));
+        }
+        entry.sums.insert(entry.sums.end(), own.begin(), own.end());
+        entry.counts.push_back(rows[id]);
+      }
+      matrix.entries.emplace(model.weights[first].source, std::move(entry));
+    }
+  }
+  return {};
 }
 
 }  // namespace
@@ -194,14 +229,15 @@ Result<ImportanceMatrix> measure_importance(std::shared_ptr<const Model> model, 
   matrix.chunks = static_cast<uint32_t>(chunks);
   matrix.chunk_tokens = options.window;
   const auto sums = run->sums();
+  const double tokens_all = static_cast<double>(chunks * options.window);
+  BATON_OK(add_experts(*model, sums, run->rows(), matrix));
   for (size_t i = 0; i < sums.size(); ++i) {
-    if (sums[i].empty()) continue;
+    if (sums[i].empty() || matrix.entries.contains(model->weights[i].source)) continue;
     if (!std::all_of(sums[i].begin(), sums[i].end(), [](double sum) { return std::isfinite(sum); })) {
       return fail(Code::kInvalidInput, fmt::format("what {} reads became NaN or infinite: the model's file is damaged",
                                                    model->weights[i].source));
     }
-    matrix.entries.emplace(model->weights[i].source,
-                           ImportanceEntry{sums[i], {static_cast<double>(chunks * options.window)}});
+    matrix.entries.emplace(model->weights[i].source, ImportanceEntry{sums[i], {tokens_all}});
   }
   return matrix;
 }
