@@ -135,6 +135,16 @@ std::vector<NamedUnit> Runtime::units() const {
   return named;
 }
 
+std::vector<UnitExpertLoads> Runtime::expert_loads() const {
+  std::vector<UnitExpertLoads> all;
+  for (const auto& [name, loaded] : units_) {
+    // One that hangs is let go of.
+    auto layers = loaded.executor == nullptr ? std::vector<ExpertLoad>() : loaded.executor->expert_loads();
+    if (!layers.empty()) all.push_back({name, std::move(layers)});
+  }
+  return all;
+}
+
 Request Runtime::make_request(std::vector<int32_t> tokens) const {
   Request request;
   request.tokens = std::move(tokens);

@@ -122,6 +122,12 @@ class Answer {
   Completion completion_;
 };
 
+// Executor::expert_loads of a unit.
+struct UnitExpertLoads {
+  std::string name;
+  std::vector<ExpertLoad> layers;
+};
+
 // While a proof is prepared. Both may be empty.
 struct ProofEvents {
   // Measuring `what` ("ref -> cpu"), this share is done; false: stop, with kCancelled.
@@ -142,6 +148,8 @@ class Runtime {
   std::vector<NamedUnit> units() const;
   // Of its units together: notes_of().
   const std::vector<std::string>& unit_notes() const { return unit_notes_; }
+  // Of all that ran so far, by units that count; empty for models without experts.
+  std::vector<UnitExpertLoads> expert_loads() const;
   const TextModel& text() const { return text_; }
   const Model& model() const { return *text_.model; }
   Engine& engine() { return *engine_; }

@@ -11,6 +11,7 @@
 #include "baton/base/output_file.h"
 #include "baton/base/terminal.h"
 #include "baton/cli/command.h"
+#include "baton/cli/expert_stats.h"
 #include "baton/cli/figures.h"
 #include "baton/cli/fingerprint.h"
 #include "baton/cli/interrupt.h"
@@ -33,7 +34,7 @@ struct RunFlags {
   StateCacheFlags cache;
   std::string prompt, positional, prompt_file, system, ids, dump_logits, save_state, load_state, state_key;
   std::optional<StateKey> key;  // of state_key
-  bool raw = false, json = false, quiet = false;
+  bool raw = false, json = false, quiet = false, expert_stats = false;
 
   const CLI::App* app = nullptr;
   std::vector<int32_t> parsed_ids;  // of --ids
@@ -102,7 +103,9 @@ Result<std::string> prompt_text(const RunFlags& flags) {
 }
 
 // Before the engine says it in its own words: what to do.
-Status check_fits(const Runtime& runtime, uint64_t tokens) {
+Status check_fits(const RunFlags& flags, const Runtime& runtime, uint64_t tokens) {
+  if (flags.expert_stats && runtime.model().spec.experts == 0)
+    return fail(Code::kInvalidInput, "--expert-stats: this model has no experts; leave the flag out");
   const uint64_t context = runtime.context_tokens();
   if (tokens <= context) return {};
   const std::string larger = larger_context_flag(runtime.model(), context, tokens);
@@ -182,6 +185,25 @@ CompletionRequest request_of(const RunFlags& flags, const Runtime& runtime, std:
   return asked;
 }
 
+void print_figures(const RunFlags& flags, const Runtime& runtime, const Completion& completion, uint64_t seed) {
+  if (flags.json) {
+    OrderedJson json;
+    json["text"] = completion.text;
+    json["ids"] = completion.ids;
+    json.update(figures_json(completion));
+    json["strategy"] = flags.model.strategy;
+    json["seed"] = seed;
+    json["sampling"] = flags.sampling.json();
+    json["model"] = runtime.model().spec.name;
+    if (flags.expert_stats) json["experts"] = expert_stats_json(runtime.expert_loads());
+    print_json(json);
+  } else if (!flags.quiet) {
+    const std::string figures = figures_text(completion, model_name(flags.model.model));
+    fmt::print(stderr, "{}{}", completion.ids.empty() ? "" : "\n", terminal_safe(figures, kMessageShownMax));
+  }
+  if (flags.expert_stats && !flags.json) fmt::print(stderr, "{}", expert_stats_text(runtime.expert_loads()));
+}
+
 int run_prompt(RunFlags& flags) {
   if (const auto status = check_flags(flags); !status) return report_usage(status.error());
   auto key = read_state_key(flags.state_key);
@@ -212,7 +234,8 @@ int run_prompt(RunFlags& flags) {
     if (const auto status = continue_from_file(flags, **runtime, request.request, request.start_tokens); !status)
       return report(status.error());
   }
-  if (const auto status = check_fits(**runtime, request.request.tokens.size()); !status) return report(status.error());
+  if (const auto status = check_fits(flags, **runtime, request.request.tokens.size()); !status)
+    return report(status.error());
 
   interrupts.end_at_once(false);  // measuring can be asked to stop
   std::optional<Progress> measuring;
@@ -233,20 +256,7 @@ int run_prompt(RunFlags& flags) {
   log_warnings(*completion);
   warn_of_cut(flags, **runtime, *completion);
   // The answer is there, whatever becomes of the files.
-  if (flags.json) {
-    OrderedJson json;
-    json["text"] = completion->text;
-    json["ids"] = completion->ids;
-    json.update(figures_json(*completion));
-    json["strategy"] = flags.model.strategy;
-    json["seed"] = seed;
-    json["sampling"] = flags.sampling.json();
-    json["model"] = (*runtime)->model().spec.name;
-    print_json(json);
-  } else if (!flags.quiet) {
-    const std::string figures = figures_text(*completion, model_name(flags.model.model));
-    fmt::print(stderr, "{}{}", answered ? "\n" : "", terminal_safe(figures, kMessageShownMax));
-  }
+  print_figures(flags, **runtime, *completion, seed);
   save_to_cache(**runtime, [&] { return interrupts.interrupted(); });
   if (const auto status = write_outputs(flags, *completion, saved); !status) return report(status.error());
   if (completion->stats.bridge.proof_failed) return kFailed;
@@ -305,6 +315,8 @@ std::unique_ptr<Command> add_run(CLI::App& program) {
                  "file with a secret of at least 32 bytes: states are saved with a MAC under it, and loaded only with "
                  "that MAC"),
              PathKind::kFile);
+  app->add_flag("--expert-stats", flags->expert_stats,
+                "which experts of a mixture the tokens went to, by layer: on stderr, or as \"experts\" with --json");
   app->add_flag("--json", flags->json, "one JSON object instead of text");
   app->add_flag("-q,--quiet", flags->quiet, "no figures on stderr");
   return command;
