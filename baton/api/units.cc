@@ -94,6 +94,34 @@ Error with_units_that_can(Error refused, const Program& program) {
   return refused;
 }
 
+namespace {
+
+bool has_kv(const UnitEntry& entry) {
+  if (entry.options == nullptr) return false;
+  const auto known = entry.options();
+  return std::any_of(known.begin(), known.end(), [](const UnitOption& option) { return option.key == kKvOption; });
+}
+
+}  // namespace
+
+Result<std::string> with_kv(const std::string& text, std::string_view kv) {
+  if (kv.empty()) return text;
+  BATON_TRY(const UnitChoice choice, parse_unit(text));
+  if (!choice.options.text(kKvOption).empty()) return text;
+  if (has_kv(*choice.entry)) {
+    const std::string words = choice.options.words();
+    return fmt::format("{}:{}{}{}={}", choice.entry->name, words, words.empty() ? "" : ",", kKvOption, kv);
+  }
+  std::string can;
+  for (const UnitEntry* entry : unit_entries()) {
+    if (has_kv(*entry)) can += fmt::format("{}{}", can.empty() ? "" : ", ", entry->name);
+  }
+  return fail(Code::kUnsupported,
+              fmt::format("unit '{}' has no choice of the type of keys and values, so not {}; those that have: {}; "
+                          "give it to one of two as an option: {}:{}={}",
+                          choice.entry->name, kv, can, can.substr(0, can.find(',')), kKvOption, kv));
+}
+
 Result<std::unique_ptr<Unit>> create_unit(std::string_view text) {
   BATON_TRY(const UnitChoice choice, parse_unit(text));
   return choice.create();

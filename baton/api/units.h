@@ -40,6 +40,10 @@ std::vector<std::string> notes_of(std::span<const NamedUnit> units);
 // that was the reason.
 Error with_units_that_can(Error refused, const Program& program);
 
+// `text` with a type of keys and values for a unit whose options do not say one; `kv` empty: as it is. kUnsupported
+// names the units that have a choice, where this one has none.
+Result<std::string> with_kv(const std::string& text, std::string_view kv);
+
 // As parse_unit, and what the unit says when it cannot be had.
 Result<std::unique_ptr<Unit>> create_unit(std::string_view text);
 

@@ -49,7 +49,8 @@ Status check_sound(const Segment& segment, uint64_t tokens, RowRange rows, std::
   if (!bad) return {};
   return fail(Code::kCorrupt,
               fmt::format("state: {}: value {} is {}: {}, make it again", name_of(segment),
-                          rows.first * segment.dims[2] + *bad, value_at(values, segment.dtype, *bad), why));
+                          rows.first * segment.dims[2] + index_in_rows(segment.dtype, segment.dims[2], *bad),
+                          value_at(values, segment.dtype, *bad), why));
 }
 
 // Calls visit(rows, values) -> Status for the rows of a segment in order, all or those of `part`, in pieces that stay
@@ -62,7 +63,7 @@ Status for_values(const SequenceState& state, uint64_t tokens, size_t index, std
   if (part) dims = {1, part->count, dims[2]};
   return for_pieces(dims, segment.dtype, [&](RowRange rows) -> Status {
     if (part) rows.first += part->first;
-    const uint64_t bytes = rows.count * segment.dims[2] * value_bytes(segment.dtype);
+    const uint64_t bytes = rows.count * row_bytes_of(segment.dtype, segment.dims[2]);
     if (BATON_FAULT(kMoveRead)) return fail(Code::kDevice, "a fault was asked for: the state cannot be read");
     BATON_TRY(const std::byte* first, rows_of(state, index, rows, bytes, piece));
     if (BATON_FAULT(kStateNan)) first = with_nan(first, bytes, piece);
@@ -258,7 +259,7 @@ Status StateOpener::rows(size_t section, uint64_t first, std::span<const std::by
     const SegmentPlan plan{{from.kind, from.layer, from.dtype, from.dims}, into_.shape().segments[section].dtype};
     fill_.reset(new Fill{section, SegmentFill(plan, section, into_)});
   }
-  const uint64_t count = values.size() / (from.dims[2] * value_bytes(from.dtype));
+  const uint64_t count = values.size() / row_bytes_of(from.dtype, from.dims[2]);
   return fill_->segment.put({first, count}, values);
 }
 

@@ -19,7 +19,7 @@
 namespace baton {
 namespace {
 
-uint64_t row_bytes(const Segment& segment) { return segment.dims[2] * value_bytes(segment.dtype); }
+uint64_t row_bytes(const Segment& segment) { return row_bytes_of(segment.dtype, segment.dims[2]); }
 
 tl::unexpected<Error> no_memory() {
   return fail(Code::kOutOfMemory, "bridge: no memory for a checkpoint: use a smaller state cache");

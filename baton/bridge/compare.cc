@@ -7,6 +7,8 @@
 #include <cmath>
 #include <limits>
 
+#include "baton/base/bytes.h"
+#include "baton/base/float.h"
 #include "baton/base/highest.h"
 #include "baton/bridge/convert.h"
 #include "baton/bridge/plan.h"
@@ -24,13 +26,19 @@ class Reader {
   bool read(const SequenceState& state, size_t slot, RowRange rows) {
     const Segment& segment = state.shape().segments[slot];
     const uint64_t count = rows.count * segment.dims[2];
-    raw_.resize(count * value_bytes(segment.dtype));
+    raw_.resize(rows.count * row_bytes_of(segment.dtype, segment.dims[2]));
     values_.resize(count);
     if (!state.read(slot, rows, raw_.data()) || first_not_finite(raw_, segment.dtype)) return false;
-    convert_run(raw_.data(), segment.dtype, reinterpret_cast<std::byte*>(values_.data()), DType::kF32, count);
+    if (in_blocks(segment.dtype)) {
+      decode_rows(segment.dtype, raw_.data(), segment.dims[2], rows.count, values_.data());
+    } else {
+      convert_run(raw_.data(), segment.dtype, reinterpret_cast<std::byte*>(values_.data()), DType::kF32, count);
+    }
     return true;
   }
   std::span<const float> values() const { return values_; }
+  // As they were read.
+  std::span<const std::byte> raw() const { return raw_; }
 
  private:
   std::vector<std::byte> raw_;
@@ -77,6 +85,9 @@ StateDifference for_parts(const SequenceState& state, Visit visit) {
   return all;
 }
 
+// Of a block: between two codes, of rotated values where they are; all its values are a step away together.
+double step_of_block(const std::byte* block) { return std::abs(f16_to_f32(load_as<uint16_t>(block))); }
+
 // Between a value and the next one of its type.
 double step_of(float value, DType dtype) {
   const int bits = dtype == DType::kF32 ? 23 : dtype == DType::kF16 ? 10 : 7;
@@ -115,7 +126,17 @@ StateDifference one_step(const SequenceState& own) {
     bool any = false;
     for (const float value : mine.values()) any = any || value != 0;
     if (!any) return;  // zeros are kept as they are by all
-    for (const float value : mine.values()) sums.add(step_of(value, own.shape().segments[slot].dtype), value);
+    const Segment& segment = own.shape().segments[slot];
+    const uint64_t columns = segment.dims[2];
+    for (size_t i = 0; i < mine.values().size(); ++i) {
+      const float value = mine.values()[i];
+      if (!in_blocks(segment.dtype)) {
+        sums.add(step_of(value, segment.dtype), value);
+        continue;
+      }
+      const uint64_t block = i % columns / kRowBlock * format_of(segment.dtype).block_bytes;
+      sums.add(step_of_block(mine.raw().data() + i / columns * row_bytes_of(segment.dtype, columns) + block), value);
+    }
   });
 }
 

@@ -18,7 +18,7 @@ bool same_part(const Segment& a, const Segment& b) {
 
 uint64_t bytes_at_one_token(const Segment& segment) {
   const Dims dims = dims_at(segment, 1);
-  return dims[0] * dims[1] * dims[2] * value_bytes(segment.dtype);
+  return dims[0] * dims[1] * row_bytes_of(segment.dtype, dims[2]);
 }
 
 }  // namespace

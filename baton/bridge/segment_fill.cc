@@ -11,6 +11,12 @@
 
 namespace baton {
 
+namespace {
+
+const float* floats_of(std::span<const std::byte> values) { return reinterpret_cast<const float*>(values.data()); }
+
+}  // namespace
+
 Result<BridgePlan> plan_move(const StateShape& from, uint64_t tokens, const SequenceState& to) {
   BATON_TRY(BridgePlan plan, plan_bridge(from, to.shape()));
   if (tokens <= to.tokens_max()) return plan;
@@ -26,13 +32,38 @@ Result<const std::byte*> rows_of(const SequenceState& state, size_t index, RowRa
   return piece.data();
 }
 
+// Through f32 where either type has blocks, row by row; else value by value.
+Result<std::span<const std::byte>> SegmentFill::convert(RowRange rows, std::span<const std::byte> values) {
+  const uint64_t columns = plan_.from.dims[2], count = rows.count * columns;
+  DType from = plan_.from.dtype;
+  const auto widen = [&](auto fill) {
+    floats_.resize(count);
+    fill(floats_.data());
+    from = DType::kF32;
+    values = std::as_bytes(std::span(floats_));
+  };
+  if (in_blocks(from)) widen([&](float* to) { decode_rows(plan_.from.dtype, values.data(), columns, rows.count, to); });
+  BATON_OK(check_range(rows, values, from));
+  if (from == plan_.to) return values;
+  converted_.resize(rows.count * row_bytes_of(plan_.to, columns));
+  if (!in_blocks(plan_.to)) {
+    convert_run(values.data(), from, converted_.data(), plan_.to, count);
+    return converted_;
+  }
+  if (from != DType::kF32) {
+    widen([&, given = from](float* to) {
+      convert_run(values.data(), given, reinterpret_cast<std::byte*>(to), DType::kF32, count);
+    });
+  }
+  encode_rows(plan_.to, floats_of(values), columns, rows.count, converted_.data());
+  if (const auto over = first_not_finite(converted_, plan_.to))
+    return too_large(rows.first + *over / padded_columns(plan_.to, columns));
+  return converted_;
+}
+
 Status SegmentFill::put(RowRange rows, std::span<const std::byte> values) {
-  BATON_OK(check_range(rows, values));
-  const uint64_t count = rows.count * plan_.from.dims[2];
   if (plan_.kind() == MoveKind::kConvert) {
-    converted_.resize(count * value_bytes(plan_.to));
-    convert_run(values.data(), plan_.from.dtype, converted_.data(), plan_.to, count);
-    values = converted_;
+    BATON_TRY(values, convert(rows, values));
   }
   if (BATON_FAULT(kMoveWrite)) return fail(Code::kDevice, "a fault was asked for: the state cannot be written");
   std::span<const std::byte> written = values;
@@ -57,8 +88,13 @@ Status SegmentFill::finish() const {
                           name_of(plan_.from), to_string(plan_.to)));
 }
 
-Status SegmentFill::check_range(RowRange rows, std::span<const std::byte> values) {
-  const DType from = plan_.from.dtype;
+tl::unexpected<Error> SegmentFill::too_large(uint64_t row) const {
+  return fail(Code::kUnsupported,
+              fmt::format("bridge: {}: row {} has values of more than {} can hold: decode on the unit that prefilled",
+                          name_of(plan_.from), row, to_string(plan_.to)));
+}
+
+Status SegmentFill::check_range(RowRange rows, std::span<const std::byte> values, DType from) {
   if (const auto over = first_overflow(values, from, plan_.to)) {
     return fail(Code::kUnsupported,
                 fmt::format("bridge: {}: value {} is {}, more than {} can hold: decode on the unit that prefilled",

@@ -33,12 +33,16 @@ class SegmentFill {
   Status finish() const;
 
  private:
-  Status check_range(RowRange rows, std::span<const std::byte> values);
+  // `values` in the receiver's type: they stay here, or where they were.
+  Result<std::span<const std::byte>> convert(RowRange rows, std::span<const std::byte> values);
+  Status check_range(RowRange rows, std::span<const std::byte> values, DType from);
+  tl::unexpected<Error> too_large(uint64_t row) const;
 
   const SegmentPlan plan_;
   const size_t index_;
   SequenceState& into_;
   bool too_small_ = false, of_size_ = false;  // values below the receiver's normal numbers were seen, and others
+  std::vector<float> floats_;
   std::vector<std::byte> converted_, back_;
 };
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 
+#include "baton/api/units.h"
 #include "baton/cli/bench_flags.h"
 #include "baton/cli/command.h"
 #include "baton/cli/shared_flags.h"
@@ -42,12 +43,21 @@ PipelineRun pipeline_run(const BenchFlags& flags) {
   return run;
 }
 
+Status put_kv(BenchFlags& flags) {
+  for (std::string* unit : {&flags.unit, &flags.prefill_unit, &flags.decode_unit}) {
+    if (unit->empty()) continue;
+    BATON_TRY(*unit, with_kv(*unit, flags.kv));
+  }
+  return {};
+}
+
 // Flags that pipelines would ignore; nothing runs with --emulate.
 std::optional<std::string> ignored_by_pipelines(const BenchFlags& flags) {
   for (const char* name :
-       {"--unit",      "--prefill",   "--decode",       "--pg",    "--n-depth",      "--sequences",     "--load",
-        "--no-warmup", "--no-limits", "--no-check",     "--ab",    "--ab-first",     "--rounds",        "--confidence",
-        "--rest",      "--seed",      "--conversation", "--turns", "--input-tokens", "--answer-tokens", "--pause"}) {
+       {"--unit",      "--prefill",      "--decode",        "--kv",        "--pg",       "--n-depth",
+        "--sequences", "--load",         "--no-warmup",     "--no-limits", "--no-check", "--ab",
+        "--ab-first",  "--rounds",       "--confidence",    "--rest",      "--seed",     "--conversation",
+        "--turns",     "--input-tokens", "--answer-tokens", "--pause"}) {
     if (flags.given(name))
       return fmt::format("{} does not go with --pipelines", name == std::string_view("--ab-first") ? "--ab" : name);
   }
@@ -93,6 +103,9 @@ std::optional<std::string> ignored_by_interference(const BenchFlags& flags) {
 
 int run_bench(BenchFlags& flags) {
   end_with_a_word_on_interrupt();
+  if (!flags.given("--ab-first")) {
+    if (const Status put = put_kv(flags); !put) return report_unit(put.error());
+  }
   if (flags.pipelines.chosen && !flags.interference) {
     const auto& prompts = flags.prefill;
     if (const auto problem = ignored_by_pipelines(flags)) return usage(*problem);
@@ -182,6 +195,7 @@ std::unique_ptr<Command> add_bench(CLI::App& program) {
   app->add_option("--unit", flags->unit, "the unit to measure")->capture_default_str();
   app->add_option("--prefill,--prefill-unit", flags->prefill_unit, "the unit that prefills (default: --unit)");
   app->add_option("--decode,--decode-unit", flags->decode_unit, "the unit that decodes (default: --unit)");
+  add_kv(*app, flags->kv);
   counts("-p,--n-prompt", flags->prefill,
          "prompt lengths to prefill; 0: none (default: 512; --pipelines: 6 to 410; --ab: 128)");
   counts("-n,--n-gen", flags->decode, "token counts to decode; 0: none (default: 128; --pipelines and --ab: 32)");

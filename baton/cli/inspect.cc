@@ -20,7 +20,7 @@ namespace baton::cli {
 namespace {
 
 struct InspectFlags {
-  std::string model, prefill_unit = "ref", decode_unit = "cpu", unit;
+  std::string model, prefill_unit = "ref", decode_unit = "cpu", unit, kv;
   uint64_t context = ModelFlags().context;  // of what is said about memory
   bool json = false, all = false, tensors = false, fingerprint = false;
 };
@@ -123,6 +123,8 @@ struct Pair {
 // The units alone, and what they are called: a wrong name is another error than a model that a unit cannot load.
 Result<Pair> create_pair(InspectFlags& flags) {
   Pair pair;
+  BATON_TRY(flags.prefill_unit, with_kv(flags.prefill_unit, flags.kv));
+  BATON_TRY(flags.decode_unit, with_kv(flags.decode_unit, flags.kv));
   BATON_TRY(const UnitChoice from, parse_unit(flags.prefill_unit));
   BATON_TRY(const UnitChoice to, parse_unit(flags.decode_unit));
   BATON_TRY(pair.from_unit, from.create());
@@ -305,6 +307,7 @@ std::unique_ptr<Command> add_inspect(CLI::App& program) {
   add_model(*app, flags->model, "a Hugging Face folder or a GGUF file (default: the bundled model)");
   app->add_option("--prefill", flags->prefill_unit, "unit the state comes from")->capture_default_str();
   app->add_option("--decode", flags->decode_unit, "unit the state goes to")->capture_default_str();
+  add_kv(*app, flags->kv);
   app->add_option("-c,--ctx-size", flags->context, "context that the memory is told for, in tokens; 0: the model's")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 31));

@@ -8,6 +8,7 @@
 
 #include "baton/bench/human.h"
 #include "baton/model/container.h"
+#include "baton/state/shape.h"
 
 namespace baton::cli {
 namespace {
@@ -68,6 +69,15 @@ std::string fit_text(const MemoryNeed& need, const Machine& machine) {
   return fmt::format("no: {}; take a smaller type (baton quantize) or a smaller context (-c)", of);
 }
 
+std::string kv_bytes_text(const Model& model) {
+  std::string text;
+  for (const KvType& type : kKvTypes) {
+    const uint64_t bytes = bytes_per_token(state_shape(model.program, type.dtype));
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", type.word, bytes);
+  }
+  return text;
+}
+
 std::string summary_text(const Model& model, std::string_view unit, const StateShape& shape, const MemoryNeed& need,
                          const Machine& machine) {
   const ModelSpec& spec = model.spec;
@@ -87,6 +97,7 @@ std::string summary_text(const Model& model, std::string_view unit, const StateS
   line("context", spec.context_max > 0 ? fmt::format("up to {} tokens", spec.context_max) : std::string("unknown"));
   line("state", fmt::format("{} fixed and {} per token on {}", bytes_text(section_bytes(shape, 0)),
                             bytes_text(per_token), unit));
+  if (per_token > 0) line("by --kv", fmt::format("{} bytes per token", kv_bytes_text(model)));
   line("memory",
        fmt::format("about {} with -c {} (estimated: weights {}, state {}, other {})", bytes_text(need.total()),
                    need.context, bytes_text(need.weights), bytes_text(need.state), bytes_text(need.other)));
@@ -96,7 +107,10 @@ std::string summary_text(const Model& model, std::string_view unit, const StateS
 
 OrderedJson summary_json(const Model& model, std::string_view unit, const MemoryNeed& need, const Machine& machine) {
   const uint64_t room = machine.memory_available_bytes > 0 ? machine.memory_available_bytes : machine.memory_bytes;
+  OrderedJson kv = OrderedJson::object();
+  for (const KvType& type : kKvTypes) kv[type.word] = bytes_per_token(state_shape(model.program, type.dtype));
   return {{"unit", unit},
+          {"kv_bytes_per_token", kv},
           {"file_bytes", file_bytes(model)},
           {"context", need.context},
           {"memory_bytes_estimated", need.total()},

@@ -22,6 +22,9 @@ MemoryNeed memory_need(const Model& model, const Caps& caps, const StateShape& s
 // "yes: ...", "no: ...", or "unknown".
 std::string fit_text(const MemoryNeed& need, const Machine& machine);
 
+// Bytes that a token's keys and values take, by type: "f16 12.3 kB, ...".
+std::string kv_bytes_text(const Model& model);
+
 // About ten lines. `unit` names the executor's.
 std::string summary_text(const Model& model, std::string_view unit, const StateShape& shape, const MemoryNeed& need,
                          const Machine& machine);

@@ -16,6 +16,7 @@
 #include "baton/cli/child_memory.h"
 #include "baton/cli/command.h"
 #include "baton/cli/paths.h"
+#include "baton/cli/shared_flags.h"
 #include "baton/engine/strategy.h"
 #include "baton/hub/resolve.h"
 
@@ -46,6 +47,7 @@ void ModelFlags::add_to(CLI::App& app) {
   takes_name(app.add_option(
       "--strategy", strategy,
       fmt::format("how the phases are placed: {} (default: by the units)", fmt::join(strategy_names(), ", "))));
+  add_kv(app, kv);
   app.add_option("--verify-bridge", verify,
                  "prove the hand-over on the decode unit: off, sample (the hand-over) or all (each token too)")
       ->capture_default_str();
@@ -64,7 +66,10 @@ Status ModelFlags::settle_units() {
   std::vector<UnitChoice> choices;
   std::vector<std::string*> asked = {&decode_unit, &prefill_unit};
   if (!via_unit.empty()) asked.push_back(&via_unit);
-  for (const std::string* text : asked) {
+  for (std::string* text : asked) {
+    auto with = with_kv(*text, kv);
+    if (!with) return fail(Code::kInvalidInput, with.error().message);
+    *text = *std::move(with);
     auto choice = parse_unit(*text);
     if (!choice) return fail(Code::kInvalidInput, choice.error().message);
     if (choice->entry->only_prefills && text != &prefill_unit) {

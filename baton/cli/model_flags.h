@@ -21,6 +21,7 @@ struct ModelFlags {
   std::string prefill_unit, via_unit, decode_unit;
   std::string strategy;  // empty: by the units
   std::string verify = "off";
+  std::string kv;  // "q8_0", of units that do not say; empty: as each has it
   uint32_t threads = 0;
   uint32_t context = 4096;
   bool verbose = false;

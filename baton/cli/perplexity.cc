@@ -17,13 +17,14 @@
 #include "baton/cli/progress.h"
 #include "baton/cli/shared_flags.h"
 #include "baton/hub/resolve.h"
+#include "baton/state/rows.h"
 
 namespace baton::cli {
 namespace {
 
 struct PerplexityFlags {
   std::vector<std::string> models;
-  std::string reference, text, unit = "cpu", per_token;
+  std::string reference, text, unit = "cpu", per_token, kv, reference_kv;
   uint32_t window = 512, counted_from = 0, threads = 0;
   uint64_t chunks = 0;
   bool json = false;
@@ -44,6 +45,14 @@ Result<Loaded> load(Unit& unit, const std::string& path, uint32_t threads) {
   BATON_TRY(loaded.executor, unit.load(loaded.text.model, threads));
   progress("");
   return loaded;
+}
+
+// What its states keep keys and values in.
+DType kv_of(const Loaded& loaded) {
+  for (const Segment& segment : loaded.executor->shape().segments) {
+    if (has_tokens_dim(segment.kind)) return segment.dtype;
+  }
+  return DType::kF32;
 }
 
 OrderedJson finite(double value) { return std::isfinite(value) ? OrderedJson(value) : OrderedJson(nullptr); }
@@ -145,6 +154,7 @@ void print_results(const PerplexityFlags& flags, const std::vector<Loaded>& mode
   json["unit"] = flags.unit;
   json["ran"] = placement.ran;
   json["evidence"] = placement.text();
+  json["kv"] = kv_word(kv_of(models.front()));
   json["text"] = flags.text;
   json["tokens"] = text.ids.size();
   json["window"] = options.window;
@@ -160,8 +170,10 @@ void print_results(const PerplexityFlags& flags, const std::vector<Loaded>& mode
   if (reference != nullptr) {
     const Measured ppl = perplexity_of(scores.reference->nll, scores.per_window);
     json["reference"]["model"] = reference->path;
+    json["reference"]["kv"] = kv_word(kv_of(*reference));
     put(json["reference"], "ppl", ppl);
-    head += fmt::format("\nreference {}\nPPL = {}\n", reference->path, measured_text(ppl, 4, 1, ""));
+    head += fmt::format("\nreference {}, keys and values in {}\nPPL = {}\n", reference->path,
+                        kv_word(kv_of(*reference)), measured_text(ppl, 4, 1, ""));
   }
   json["models"] = OrderedJson::array();
   std::string body;
@@ -197,11 +209,11 @@ void show_progress(Progress& meter, uint64_t done, uint64_t total, double ppl) {
     fmt::print(stderr, "baton: window {}/{} PPL {:.4f}\n", done, total, ppl);
 }
 
-Status measure(const PerplexityFlags& flags, Unit& unit, const InterruptScope& interrupt) {
+Status measure(const PerplexityFlags& flags, Unit& unit, Unit& reference_unit, const InterruptScope& interrupt) {
   std::vector<Loaded> models;
   std::optional<Loaded> reference;
   if (!flags.reference.empty()) {
-    BATON_TRY(reference, load(unit, flags.reference, flags.threads));
+    BATON_TRY(reference, load(reference_unit, flags.reference, flags.threads));
   }
   for (const std::string& path : flags.models) {
     BATON_TRY(auto model, load(unit, path, flags.threads));
@@ -233,21 +245,35 @@ Status measure(const PerplexityFlags& flags, Unit& unit, const InterruptScope& i
   return {};
 }
 
+Result<std::unique_ptr<Unit>> unit_of(const std::string& unit, const std::string& kv) {
+  BATON_TRY(const std::string text, with_kv(unit, kv));
+  return create_unit(text);
+}
+
 int run_perplexity(PerplexityFlags& flags) {
-  auto unit = create_unit(flags.unit);
+  auto unit = unit_of(flags.unit, flags.kv);
   if (!unit) return report_unit(unit.error());
+  auto reference_unit = unit_of(flags.unit, flags.reference_kv.empty() ? flags.kv : flags.reference_kv);
+  if (!reference_unit) return report_unit(reference_unit.error());
   flags.unit = (*unit)->name();
   if (flags.models.empty()) {
     const auto bundled = bundled_model();
     if (!bundled) return report(bundled.error());
     flags.models.push_back(bundled->string());
   }
+  if (!flags.reference_kv.empty() && flags.reference.empty()) {
+    if (flags.models.size() > 1) {
+      fmt::print(stderr, "baton: --reference-kv without --reference compares a model with itself: give one model\n");
+      return kUsage;
+    }
+    flags.reference = flags.models.front();
+  }
   if (flags.counted_from >= flags.window) {
     fmt::print(stderr, "baton: --count-from {} is not inside a window of {}\n", flags.counted_from, flags.window);
     return kUsage;
   }
   const InterruptScope interrupt;
-  const Status status = measure(flags, **unit, interrupt);
+  const Status status = measure(flags, **unit, **reference_unit, interrupt);
   return status ? kOk : report(status.error());
 }
 
@@ -279,6 +305,9 @@ std::unique_ptr<Command> add_perplexity(CLI::App& program) {
       ->check(CLI::Range(1, 1 << 20));
   app->add_option("--chunks", flags->chunks, "windows at most (default: all)")->check(CLI::Range(1, 1 << 30));
   app->add_option("--unit", flags->unit, "the unit to run on")->capture_default_str();
+  add_kv(*app, flags->kv);
+  add_kv(*app, flags->reference_kv, "--reference-kv",
+         "the same of the reference; without --reference it is the model itself: what a type costs");
   add_threads(*app, flags->threads);
   takes_path(
       app->add_option("--per-token", flags->per_token, "write the values of each token to this file: .jsonl, else CSV"),

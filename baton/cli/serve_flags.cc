@@ -38,6 +38,7 @@ Status apply_model(const serve::ModelConfig& config, const Values& values, Serve
   values.put("--prefill", config.prefill, flags.model.prefill_unit);
   values.put("--via", config.via, flags.model.via_unit);
   values.put("--decode", config.decode, flags.model.decode_unit);
+  values.put("--kv", config.kv, flags.model.kv);
   values.put("--strategy", config.strategy, flags.model.strategy);
   values.put("--verify-bridge", config.verify, flags.model.verify);
   values.put("--threads", config.threads, flags.model.threads);

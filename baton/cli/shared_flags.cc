@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include "baton/cli/paths.h"
+#include "baton/state/rows.h"
 
 namespace baton::cli {
 
@@ -17,6 +18,15 @@ void add_threads(CLI::App& app, uint32_t& threads) {
   app.add_option("-t,--threads", threads, "threads; 0: physical cores")
       ->capture_default_str()
       ->check(CLI::Range(0, 1024));
+}
+
+CLI::Option* add_kv(CLI::App& app, std::string& kv, const std::string& name, const std::string& text) {
+  std::vector<std::string> words;
+  for (const KvType& type : kKvTypes) words.emplace_back(type.word);
+  const std::string own =
+      fmt::format("type of keys and values, of units whose options do not say: {} (default: the unit's; f16 on cpu)",
+                  fmt::join(words, ", "));
+  return app.add_option(name, kv, text.empty() ? own : text)->check(CLI::IsMember(words));
 }
 
 CLI::Validator real_range(double least, double most) {

@@ -12,6 +12,9 @@ void add_model(CLI::App& app, std::string& model, const std::string& text);
 // -t: 0, or none given: physical cores.
 void add_threads(CLI::App& app, uint32_t& threads);
 
+// --kv: with_kv() takes it; empty: as the units have it.
+CLI::Option* add_kv(CLI::App& app, std::string& kv, const std::string& name = "--kv", const std::string& text = {});
+
 // A number, and not NaN.
 CLI::Validator real_range(double least, double most);
 

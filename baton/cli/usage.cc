@@ -50,8 +50,10 @@ constexpr std::pair<std::string_view, std::string_view> kOtherFlags[] = {
     {"--mlock", "weights are always mapped"},
     {"-fa", "attention has one form here"},
     {"--flash-attn", "attention has one form here"},
-    {"-ctk", "each unit chooses the type of its cache"},
-    {"-ctv", "each unit chooses the type of its cache"},
+    {"-ctk", "--kv, of keys and values both"},
+    {"--cache-type-k", "--kv, of keys and values both"},
+    {"--cache-type-v", "--kv, of keys and values both"},
+    {"-ctv", "--kv, of keys and values both"},
 };
 constexpr std::pair<std::string_view, std::string_view> kOtherCommands[] = {
     {"server", "serve"},

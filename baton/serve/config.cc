@@ -20,6 +20,7 @@
 #include "baton/hub/resolve.h"
 #include "baton/sample/sampler.h"
 #include "baton/serve/cors.h"
+#include "baton/state/rows.h"
 
 namespace baton::serve {
 namespace {
@@ -187,6 +188,12 @@ Status unit_of(const toml::node& value, const std::string& key, const Place& pla
   return {};
 }
 
+Status kv_of(const toml::node& value, const std::string& key, const Place& place, std::string& to) {
+  BATON_TRY(to, string_of(value, key, place));
+  if (const auto type = kv_type(to); !type) return place.refuse(value, key + ": " + type.error().message);
+  return {};
+}
+
 Status strategy_of(const toml::node& value, const std::string& key, const Place& place, std::string& to) {
   BATON_TRY(to, string_of(value, key, place));
   if (find_strategy(to) != nullptr) return {};
@@ -245,6 +252,7 @@ const Key<ModelConfig> kModelKeys[] = {
     BATON_CONFIG_KEY(ModelConfig, prefill, return unit_of(value, key, place, to.prefill)),
     BATON_CONFIG_KEY(ModelConfig, via, return unit_of(value, key, place, to.via)),
     BATON_CONFIG_KEY(ModelConfig, decode, return unit_of(value, key, place, to.decode)),
+    BATON_CONFIG_KEY(ModelConfig, kv, return kv_of(value, key, place, to.kv)),
     BATON_CONFIG_KEY(ModelConfig, strategy, return strategy_of(value, key, place, to.strategy)),
     BATON_CONFIG_KEY(ModelConfig, verify, return verify_of(value, key, place, to.verify)),
     BATON_CONFIG_NUMBER(ModelConfig, threads, uint32_t, 1, 1024),

@@ -39,7 +39,7 @@ struct ModelConfig {
   bool embed = false;                // it makes vectors: of what follows only threads, preload and keep_alive are read
   std::optional<bool> preload;       // loaded at the start, not on demand; not given: the first is
   // As the flags of these names.
-  std::string prefill, via, decode, strategy, verify;
+  std::string prefill, via, decode, kv, strategy, verify;
   std::optional<uint32_t> threads, context;
   // How long it stays in memory while nobody asks: "5m", "90s", "1h30m", or seconds; below 0: for ever.
   std::optional<std::chrono::seconds> keep_alive;

@@ -84,6 +84,12 @@ inline constexpr uint64_t kPieceBytes = 32 * 1024;
 static_assert(static_cast<uint32_t>(SlotKind::kKeys) == 0 && static_cast<uint32_t>(SlotKind::kValues) == 1 &&
               static_cast<uint32_t>(SlotKind::kConv) == 2 && static_cast<uint32_t>(SlotKind::kRecurrent) == 3);
 static_assert(static_cast<uint32_t>(DType::kF32) == 0 && static_cast<uint32_t>(DType::kF16) == 1 &&
-              static_cast<uint32_t>(DType::kBF16) == 2);
+              static_cast<uint32_t>(DType::kBF16) == 2 && static_cast<uint32_t>(DType::kQ8_0) == 3 &&
+              static_cast<uint32_t>(DType::kQ4_0) == 4);
+// Whether a type's number is that of one that a segment of this kind can have.
+inline bool fits_kind(uint32_t type, SlotKind kind) {
+  if (type > UINT8_MAX || !is_state_type(static_cast<DType>(type))) return false;
+  return has_tokens_dim(kind) || !in_blocks(static_cast<DType>(type));
+}
 
 }  // namespace baton::sealed

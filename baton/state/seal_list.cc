@@ -23,8 +23,8 @@ Result<SealedSection> list_entry(std::span<const std::byte> block, uint64_t inde
   section.layer = load_as<int32_t>(entry + sealed::kEntryLayerAt);
   section.dims = load_as<Dims>(entry + sealed::kEntryDimsAt);
   uint64_t expected = 0;
-  const bool known = kind <= static_cast<uint32_t>(SlotKind::kRecurrent) && type <= static_cast<uint32_t>(DType::kBF16);
   section.kind = static_cast<SlotKind>(kind);
+  const bool known = kind <= static_cast<uint32_t>(SlotKind::kRecurrent) && sealed::fits_kind(type, section.kind);
   section.dtype = static_cast<DType>(type);
   if (!known || !dense_bytes(section.dims, section.dtype, &expected) || expected != bytes ||
       !inside(block, offset, bytes)) {

@@ -70,7 +70,7 @@ Result<SealedSection> SealReader::read_entry(size_t index, uint64_t* end) {
                                 describe(static_cast<uint32_t>(segment.kind), segment.layer, wanted)));
   }
   const auto dtype = at<uint32_t>(entry, sealed::kEntryDtypeAt);
-  if (dtype > static_cast<uint32_t>(DType::kBF16)) {
+  if (!sealed::fits_kind(dtype, segment.kind)) {
     return corrupt(fmt::format("section {} ({}): type number {}", index, segment_name(segment.kind, layer), dtype));
   }
   const SealedSection section{segment.kind, layer, static_cast<DType>(dtype), dims, {}};
@@ -228,7 +228,7 @@ Status SealReader::take_part(std::span<const std::byte> bytes, uint64_t* taken) 
 // A piece that stays in cache: whole rows as they lie, or what is missing of one that was cut.
 void SealReader::take_values(std::span<const std::byte> bytes, uint64_t* taken) {
   const SealedSection& section = view_.sections[*part_ - 2];
-  const uint64_t row_bytes = section.dims[2] * value_bytes(section.dtype);
+  const uint64_t row_bytes = row_bytes_of(section.dtype, section.dims[2]);
   const uint64_t most = std::max<uint64_t>(1, sealed::kPieceBytes / row_bytes) * row_bytes;
   const bool cuts = !cut_.empty() || bytes.size() < row_bytes;
   *taken = cuts ? std::min<uint64_t>(row_bytes - cut_.size(), bytes.size())
@@ -251,7 +251,8 @@ Status SealReader::pass_on(std::span<const std::byte> values) {
   const size_t index = *part_ - 2;
   const SealedSection& section = view_.sections[index];
   const auto bad = [&](uint64_t found, std::string_view why) {
-    return corrupt(fmt::format("{}: value {} is {}: {}", section_name(index, section), row_ * section.dims[2] + found,
+    const uint64_t at = row_ * section.dims[2] + index_in_rows(section.dtype, section.dims[2], found);
+    return corrupt(fmt::format("{}: value {} is {}: {}", section_name(index, section), at,
                                value_at(values, section.dtype, found), why));
   };
   if (const auto found = first_not_finite(values, section.dtype))

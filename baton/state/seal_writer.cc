@@ -32,7 +32,7 @@ uint64_t total_bytes_of(const StateShape& shape, uint64_t tokens, uint64_t heade
   uint64_t end = aligned(header_bytes) + tokens * sealed::kTokenBytes;
   for (const Segment& segment : shape.segments) {
     const Dims dims = dims_at(segment, tokens);
-    end = aligned(end) + dims[0] * dims[1] * dims[2] * value_bytes(segment.dtype);
+    end = aligned(end) + dims[0] * dims[1] * row_bytes_of(segment.dtype, dims[2]);
   }
   return end;
 }

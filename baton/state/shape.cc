@@ -30,7 +30,8 @@ Status check_segment(const Segment& segment) {
   const auto refuse = [&](std::string why) {
     return fail(Code::kInternal, fmt::format("state shape: {}: {}", segment_name(segment.kind, segment.layer), why));
   };
-  if (value_bytes(segment.dtype) == 0) return refuse("type is not F32, F16 or BF16");
+  if (!is_state_type(segment.dtype)) return refuse("type is not F32, F16, BF16, Q8_0 or Q4_0");
+  if (in_blocks(segment.dtype) && !has_tokens_dim(segment.kind)) return refuse("only keys and values are in blocks");
   const Dims dims = dims_at(segment, 1);
   for (size_t i = 0; i < dims.size(); ++i) {
     if (dims[i] == 0) return refuse(fmt::format("dim {} is zero", i));
@@ -68,12 +69,10 @@ uint64_t value_bytes(DType dtype) {
 }
 
 bool dense_bytes(const Dims& dims, DType dtype, uint64_t* out) {
-  *out = value_bytes(dtype);
-  if (*out == 0) return false;
-  for (const uint64_t dim : dims) {
-    if (!checked_mul(*out, dim, out)) return false;
-  }
-  return true;
+  *out = 0;
+  if (!is_state_type(dtype)) return false;
+  const uint64_t row = row_bytes_of(dtype, dims[2]);
+  return (row > 0 || dims[2] == 0) && checked_mul(row, dims[0], out) && checked_mul(*out, dims[1], out);
 }
 
 uint64_t section_bytes(const StateShape& shape, uint64_t tokens) {
@@ -100,7 +99,7 @@ std::string to_text(const StateShape& shape) {
     const bool grows = has_tokens_dim(segment.kind);
     const std::string rows = grows ? "n" : fmt::format("{}", segment.dims[kTokensDim]);
     const Dims dims = dims_at(segment, 1);
-    const uint64_t bytes = dims[0] * dims[1] * dims[2] * value_bytes(segment.dtype);
+    const uint64_t bytes = dims[0] * dims[1] * row_bytes_of(segment.dtype, dims[2]);
     text += fmt::format("{:<20} {:<4} {:<18} {:>10} bytes{}\n", segment_name(segment.kind, segment.layer),
                         to_string(segment.dtype), fmt::format("[{}, {}, {}]", dims[0], rows, dims[2]), bytes,
                         grows ? " per token" : "");

@@ -12,6 +12,7 @@
 #include "baton/base/status.h"
 #include "baton/model/program.h"
 #include "baton/quant/format.h"
+#include "baton/state/rows.h"
 
 namespace baton {
 
@@ -24,7 +25,7 @@ using Dims = std::array<uint64_t, 3>;
 struct Segment {
   SlotKind kind = SlotKind::kKeys;
   int32_t layer = 0;
-  DType dtype = DType::kF32;  // kF32, kF16 or kBF16
+  DType dtype = DType::kF32;  // kF32, kF16, kBF16; of keys and values also kQ8_0, kQ4_0 (rows.h)
   Dims dims{};                // tokens dim: 0
 
   friend bool operator==(const Segment&, const Segment&) = default;
@@ -45,7 +46,7 @@ inline bool has_tokens_dim(SlotKind kind) { return kind == SlotKind::kKeys || ki
 // Dims of `segment` when the state holds `tokens` tokens.
 Dims dims_at(const Segment& segment, uint64_t tokens);
 
-// Bytes of one value in a state: 4 for kF32, 2 for kF16 and kBF16, 0 for a type that states cannot hold.
+// Bytes of one value of a type without blocks: 4 for kF32, 2 for kF16 and kBF16, 0 for others.
 uint64_t value_bytes(DType dtype);
 
 // Bytes of a dense array. False when the product does not fit or the type is not one of a state.

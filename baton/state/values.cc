@@ -6,6 +6,7 @@
 
 #include "baton/base/bytes.h"
 #include "baton/base/float.h"
+#include "baton/state/rows.h"
 #include "baton/state/shape.h"
 
 namespace baton {
@@ -46,9 +47,25 @@ std::optional<uint64_t> first_at_least_of(std::span<const std::byte> values, DTy
                               : first_at_least<uint16_t>(values, static_cast<uint16_t>(limit));
 }
 
+// Both types in blocks begin them with the scale, a half.
+template <class Is>
+std::optional<uint64_t> first_in_blocks(std::span<const std::byte> values, DType dtype, Is is) {
+  const uint64_t bytes = format_of(dtype).block_bytes;
+  for (uint64_t block = 0; block < values.size() / bytes; ++block) {
+    if (const auto found = is(values.data() + block * bytes)) return block * kRowBlock + *found;
+  }
+  return std::nullopt;
+}
+
+std::optional<uint64_t> scale_not_finite(const std::byte* block) {
+  if ((load_as<uint16_t>(block) & 0x7c00u) != 0x7c00u) return std::nullopt;
+  return 0;
+}
+
 }  // namespace
 
 std::optional<uint64_t> first_not_finite(std::span<const std::byte> values, DType dtype) {
+  if (in_blocks(dtype)) return first_in_blocks(values, dtype, scale_not_finite);
   switch (dtype) {
     case DType::kF32:
       return first_at_least_of(values, dtype, 0x7f800000u);
@@ -60,6 +77,15 @@ std::optional<uint64_t> first_not_finite(std::span<const std::byte> values, DTyp
 }
 
 std::optional<uint64_t> first_not_zero(std::span<const std::byte> values, DType dtype) {
+  if (in_blocks(dtype)) {
+    return first_in_blocks(values, dtype, [&](const std::byte* block) -> std::optional<uint64_t> {
+      float decoded[kRowBlock];
+      format_of(dtype).decode(block, decoded, kRowBlock);
+      const float* found = std::find_if(decoded, decoded + kRowBlock, [](float value) { return value != 0; });
+      if (found == decoded + kRowBlock) return std::nullopt;
+      return found - decoded;
+    });
+  }
   return first_at_least_of(values, dtype, 1);
 }
 
@@ -73,19 +99,30 @@ std::optional<uint64_t> first_overflow(std::span<const std::byte> values, DType 
 }
 
 bool all_underflow(std::span<const std::byte> values, DType from, DType to) {
-  if (to != DType::kF16 || from == DType::kF16) return false;
-  constexpr float kSmallestNormal = 0x1p-14f;
+  if ((to != DType::kF16 && !in_blocks(to)) || (to == DType::kF16 && from == DType::kF16)) return false;
+  // Of a scale that is a half, 2^-18 has 7 bits and 2^-20 has 5.
+  const float least = to == DType::kF16 ? 0x1p-14f : to == DType::kQ8_0 ? 127 * 0x1p-18f : 8 * 0x1p-20f;
   const uint64_t count = values.size() / value_bytes(from);
   bool any = false;
   for (uint64_t i = 0; i < count; ++i) {
     const float magnitude = std::abs(value_at(values, from, i));
-    if (magnitude >= kSmallestNormal) return false;
+    if (magnitude >= least) return false;
     any = any || magnitude > 0;
   }
   return any;
 }
 
+uint64_t index_in_rows(DType dtype, uint64_t columns, uint64_t index) {
+  const uint64_t padded = padded_columns(dtype, columns);
+  return index / padded * columns + std::min(index % padded, columns - 1);
+}
+
 float value_at(std::span<const std::byte> values, DType dtype, uint64_t index) {
+  if (in_blocks(dtype)) {
+    float decoded[kRowBlock];
+    format_of(dtype).decode(values.data() + index / kRowBlock * format_of(dtype).block_bytes, decoded, kRowBlock);
+    return decoded[index % kRowBlock];
+  }
   const std::byte* at = values.data() + index * value_bytes(dtype);
   switch (dtype) {
     case DType::kF32:

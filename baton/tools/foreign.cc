@@ -113,7 +113,7 @@ std::vector<std::byte> file_order(const std::vector<std::byte>& values, const Di
   return out;
 }
 
-// A stream's values in a PlainState, where what has no tokens is f32.
+// A stream's values in a PlainState, where what has no tokens is f32, and so is what lies in blocks.
 class PlainValues final : public SealedValues {
  public:
   explicit PlainValues(PlainState& plain) : plain_(plain) {}
@@ -123,7 +123,8 @@ class PlainValues final : public SealedValues {
     plain_.tokens = head.tokens;
     plain_.provenance = head.provenance;
     for (const SealedSection& section : head.sections) {
-      const DType type = has_tokens_dim(section.kind) ? section.dtype : DType::kF32;
+      const bool kept = has_tokens_dim(section.kind) && !in_blocks(section.dtype);
+      const DType type = kept ? section.dtype : DType::kF32;
       from_.push_back(section.dtype);
       plain_.shape.segments.push_back({section.kind, section.layer, type, section.dims});
       plain_.sections.emplace_back().reserve(section.dims[0] * section.dims[1] * section.dims[2] * value_bytes(type));
@@ -134,6 +135,15 @@ class PlainValues final : public SealedValues {
   Status rows(size_t section, uint64_t, std::span<const std::byte> values) override {
     const DType from = from_[section], type = plain_.shape.segments[section].dtype;
     std::vector<std::byte>& out = plain_.sections[section];
+    if (in_blocks(from)) {
+      const uint64_t columns = plain_.shape.segments[section].dims[2];
+      const uint64_t count = values.size() / row_bytes_of(from, columns);
+      std::vector<float> decoded(count * columns);
+      decode_rows(from, values.data(), columns, count, decoded.data());
+      const auto bytes = std::as_bytes(std::span(decoded));
+      out.insert(out.end(), bytes.begin(), bytes.end());
+      return {};
+    }
     for (size_t at = 0; at < values.size(); at += value_bytes(from)) {
       const size_t to = out.size();
       out.resize(to + value_bytes(type));

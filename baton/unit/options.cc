@@ -7,6 +7,7 @@
 #include <charconv>
 
 #include "baton/base/affinity.h"
+#include "baton/state/rows.h"
 
 namespace baton {
 namespace {
@@ -109,6 +110,29 @@ Result<UnitOptions> UnitOptions::parse(std::string_view unit, std::string_view w
     }
   }
   return options;
+}
+
+UnitOption kv_option(std::string otherwise) {
+  return UnitOption::one_of(kKvOption, kv_type_words(), "type of keys and values", std::move(otherwise));
+}
+
+Result<DType> kv_of(const UnitOptions& given, DType otherwise) {
+  const std::string_view word = given.text(kKvOption);
+  if (word.empty()) return otherwise;
+  return kv_type(word);
+}
+
+float kv_logit_tolerance(DType kv) {
+  switch (kv) {
+    case DType::kBF16:
+      return 0.1f;
+    case DType::kQ8_0:
+      return 0.2f;
+    case DType::kQ4_0:
+      return 4.0f;
+    default:
+      return 0.0f;
+  }
 }
 
 std::string_view UnitOptions::text(std::string_view key) const {

@@ -125,7 +125,7 @@ inline constexpr uint64_t kStatePieceBytes = 8 * 1024;
 template <class Visit>
 Status for_pieces(const Dims& dims, DType dtype, Visit visit) {
   const uint64_t rows = dims[0] * dims[1];
-  const uint64_t most = std::max<uint64_t>(1, kStatePieceBytes / std::max<uint64_t>(1, dims[2] * value_bytes(dtype)));
+  const uint64_t most = std::max<uint64_t>(1, kStatePieceBytes / std::max<uint64_t>(1, row_bytes_of(dtype, dims[2])));
   for (uint64_t row = 0; row < rows; row += most) BATON_OK(visit(RowRange{row, std::min(most, rows - row)}));
   return {};
 }

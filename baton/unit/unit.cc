@@ -241,7 +241,7 @@ Result<std::unique_ptr<SequenceState>> Executor::fork(const SequenceState& from,
   for (size_t i = 0; i < segments.size(); ++i) {
     const uint64_t held = dims_at(segments[i], from.position())[1];
     Dims slab = dims_at(segments[i], position);
-    const uint64_t slabs = std::exchange(slab[0], 1), row_bytes = slab[2] * value_bytes(segments[i].dtype);
+    const uint64_t slabs = std::exchange(slab[0], 1), row_bytes = row_bytes_of(segments[i].dtype, slab[2]);
     for (uint64_t s = 0; s < slabs; ++s) {
       const Status done = for_pieces(slab, segments[i].dtype, [&](RowRange rows) -> Status {
         piece.resize(rows.count * row_bytes);

@@ -123,6 +123,25 @@ BATON_INLINE void store_f16(uint16_t* to, F a, int n) {
   for (int i = 0; i < n; ++i) to[i] = bits[i];
 }
 BATON_INLINE __m256i load_256(const void* from) { return _mm256_loadu_si256(static_cast<const __m256i*>(from)); }
+BATON_INLINE __m256 widen_bf16(__m128i bits) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+}
+BATON_INLINE F load_bf16(const void* from) {
+  const auto* bytes = static_cast<const unsigned char*>(from);
+  return {widen_bf16(load_128(bytes)), widen_bf16(load_128(bytes + 16))};
+}
+BATON_INLINE F load_bf16(const void* from, int n) {
+  if (n == kLanes) return load_bf16(from);
+  uint16_t bits[16] = {};
+  __builtin_memcpy(bits, from, static_cast<size_t>(n) * 2);
+  return load_bf16(bits);
+}
+BATON_INLINE F all_f16(const void* from) {
+  int16_t bits;
+  __builtin_memcpy(&bits, from, 2);
+  const __m256 value = _mm256_cvtph_ps(_mm_set1_epi16(bits));
+  return {value, value};
+}
 BATON_INLINE void load_bf16_pairs(const unsigned char* from, F& even, F& odd) {
   const __m256i low = load_256(from), high = load_256(from + 32);
   const __m256i upper = _mm256_set1_epi32(static_cast<int>(0xffff0000u));

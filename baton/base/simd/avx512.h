@@ -79,6 +79,20 @@ BATON_INLINE void store_f16(uint16_t* to, F a, int n) {
   if (n == kLanes) return store_f16(to, a);
   _mm256_mask_storeu_epi16(to, first(n), narrow(a));
 }
+BATON_INLINE F load_bf16(const void* from) {
+  const __m256i bits = _mm256_loadu_si256(static_cast<const __m256i*>(from));
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16))};
+}
+BATON_INLINE F load_bf16(const void* from, int n) {
+  if (n == kLanes) return load_bf16(from);
+  const __m256i bits = _mm256_maskz_loadu_epi16(first(n), from);
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16))};
+}
+BATON_INLINE F all_f16(const void* from) {
+  int16_t bits;
+  __builtin_memcpy(&bits, from, 2);
+  return {_mm512_cvtph_ps(_mm256_set1_epi16(bits))};
+}
 BATON_INLINE void load_bf16_pairs(const unsigned char* from, F& even, F& odd) {
   const __m512i pairs = _mm512_loadu_si512(from);
   even.v = _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));

@@ -137,6 +137,26 @@ BATON_INLINE void store_f16(uint16_t* to, const F& a, int n) {
   store_f16(bits, a);
   for (int i = 0; i < n; ++i) to[i] = bits[i];
 }
+BATON_INLINE F load_bf16(const void* from) {
+  const auto* bytes = static_cast<const uint8_t*>(from);
+  const uint16x8_t low = vreinterpretq_u16_u8(vld1q_u8(bytes)), high = vreinterpretq_u16_u8(vld1q_u8(bytes + 16));
+  return {{vreinterpretq_f32_u32(vshll_n_u16(vget_low_u16(low), 16)),
+           vreinterpretq_f32_u32(vshll_n_u16(vget_high_u16(low), 16)),
+           vreinterpretq_f32_u32(vshll_n_u16(vget_low_u16(high), 16)),
+           vreinterpretq_f32_u32(vshll_n_u16(vget_high_u16(high), 16))}};
+}
+BATON_INLINE F load_bf16(const void* from, int n) {
+  if (n == kLanes) return load_bf16(from);
+  uint16_t bits[16] = {};
+  __builtin_memcpy(bits, from, static_cast<size_t>(n) * 2);
+  return load_bf16(bits);
+}
+BATON_INLINE F all_f16(const void* from) {
+  uint16_t bits;
+  __builtin_memcpy(&bits, from, 2);
+  const float32x4_t value = vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(bits)));
+  return {{value, value, value, value}};
+}
 BATON_INLINE void load_bf16_pairs(const unsigned char* from, F& even, F& odd) {
   for (int i = 0; i < 4; ++i) {
     const uint32x4_t pairs = vreinterpretq_u32_u8(vld1q_u8(from + 16 * i));

@@ -175,6 +175,20 @@ inline BATON_NOINLINE void store_f16(uint16_t* to, const F& a, int n) {
   for (int i = 0; i < n; ++i) to[i] = f32_to_f16(a.v[i / 4][i % 4]);
 }
 BATON_INLINE void store_f16(uint16_t* to, const F& a) { store_f16(to, a, kLanes); }
+inline BATON_NOINLINE F load_bf16(const void* from, int n) {
+  uint16_t bits[16] = {};
+  __builtin_memcpy(bits, from, static_cast<size_t>(n) * 2);
+  return each<F>([&](int i) BATON_LAMBDA {
+    return as<F4>(U4{bits[4 * i], bits[4 * i + 1], bits[4 * i + 2], bits[4 * i + 3]} << 16);
+  });
+}
+BATON_INLINE F load_bf16(const void* from) { return load_bf16(from, kLanes); }
+BATON_INLINE F all_f16(const void* from) {
+  uint16_t bits;
+  __builtin_memcpy(&bits, from, sizeof(bits));
+  const F4 value = half_to_float(U4{bits, bits, bits, bits});
+  return {{value, value, value, value}};
+}
 BATON_INLINE void load_bf16_pairs(const unsigned char* from, F& even, F& odd) {
   even = each<F>([&](int i) BATON_LAMBDA { return as<F4>(load_vector<U4>(from, i) << 16); });
   odd = each<F>([&](int i) BATON_LAMBDA { return as<F4>(load_vector<U4>(from, i) & 0xffff0000u); });

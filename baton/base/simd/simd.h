@@ -9,6 +9,7 @@
 //   all(x)                  x in every lane
 //   load, store             (p), or (p, n) for the first n lanes: the others are 0, or stay as they are in memory
 //   load_f16, store_f16     likewise, 16-bit values at p
+//   load_bf16               16 bf16 values at p;  all_f16: one half at p, in every lane
 //   load_bf16_pairs         32 bf16 values at p: the even ones and the odd ones
 //   load_u8, load_i8        16 bytes at p as I
 //   fma(a, b, c)            a * b + c, rounded once (scalar: twice)

@@ -19,14 +19,16 @@ namespace {
 // outliers. Measured against `ref`: 0.004 with 16-bit weights (f16 keys and values); with integer weights the largest
 // of all logits over 600 tokens differed by 0.2 (28M model) and 0.9 (135M model), their root mean square by 0.02 and
 // 0.08. `rounds`: activations of 16-bit weights are rounded to bf16 in prefill: 0.03 against `ref` (3M model).
-float logit_tolerance(DType weights, bool rounds) {
-  if (host::is_integer(host::packing_of(weights))) return 1.0f;
-  return rounds && weights != DType::kF32 ? 0.1f : 0.02f;
+float logit_tolerance(DType weights, bool rounds, DType kv) {
+  const float most = kv_logit_tolerance(kv);
+  if (host::is_integer(host::packing_of(weights))) return 1.0f + most;
+  return rounds && weights != DType::kF32 ? 0.1f + most : 0.02f + most;
 }
 
 class CpuUnit final : public Unit {
  public:
-  CpuUnit(const host::Kernels& kernels, uint32_t threads, std::vector<uint32_t> cores, host::ExpertPlace experts)
+  CpuUnit(const host::Kernels& kernels, uint32_t threads, std::vector<uint32_t> cores, DType kv,
+          host::ExpertPlace experts)
       : kernels_(kernels), threads_(threads), cores_(std::move(cores)), experts_(experts) {
     const bool rounds = host::form_of(kernels, host::Packing::kF16, true) == host::Form::kTiles;
     caps_.ops = {OpKind::kEmbed,    OpKind::kRmsNorm,     OpKind::kLinear,     OpKind::kSplitPairs, OpKind::kRope,
@@ -38,9 +40,9 @@ class CpuUnit final : public Unit {
     caps_.cuts_prompts = false;
     for (const Format& format : formats()) {
       if (host::is_native(format.dtype)) caps_.native_formats.push_back(format.dtype);
-      caps_.logit_tolerances.push_back({format.dtype, logit_tolerance(format.dtype, rounds)});
+      caps_.logit_tolerances.push_back({format.dtype, logit_tolerance(format.dtype, rounds, kv)});
     }
-    caps_.kv_type = DType::kF16;
+    caps_.kv_type = kv;
     caps_.prefill_tokens_preferred = static_cast<uint32_t>(chunk_tokens(kernels));
     caps_.prefill_tokens_min = kStepTokensMin;
     caps_.prefill_seats_shared = kPrefillSeatsMax;
@@ -59,7 +61,7 @@ class CpuUnit final : public Unit {
  private:
   Result<std::unique_ptr<Executor>> make_executor(std::shared_ptr<const Model> model, uint32_t threads) override {
     const bool said = threads_ > 0 || !cores_.empty();
-    return CpuExecutor::load(std::move(model), kernels_, said ? threads_ : threads, cores_, experts_);
+    return CpuExecutor::load(std::move(model), kernels_, said ? threads_ : threads, cores_, caps_.kv_type, experts_);
   }
 
   const host::Kernels& kernels_;
@@ -76,7 +78,7 @@ std::vector<UnitOption> options() {
                              "where a mixture's experts are: packed in memory, or in the file's pages and packed for "
                              "each product; auto: the file where they take more than half of the machine's memory",
                              "auto"),
-          cores_option()};
+          cores_option(), kv_option("f16")};
 }
 
 Result<std::unique_ptr<Unit>> create(const UnitOptions& given) {
@@ -85,11 +87,12 @@ Result<std::unique_ptr<Unit>> create(const UnitOptions& given) {
     std::vector<uint32_t> cores = parse_cores(given.text("cores"));
     if (Status can = check_cores(cores); !can)
       return fail(std::move(can).error().in("cpu: cores=" + std::string(given.text("cores"))));
+    BATON_TRY(const DType kv, kv_of(given, DType::kF16));
     const std::string_view place = given.text("experts");
     const host::ExpertPlace experts = place == "memory" ? host::ExpertPlace::kMemory
                                       : place == "file" ? host::ExpertPlace::kFile
                                                         : host::ExpertPlace::kAuto;
-    return std::make_unique<CpuUnit>(*kernels, static_cast<uint32_t>(given.number("threads")), std::move(cores),
+    return std::make_unique<CpuUnit>(*kernels, static_cast<uint32_t>(given.number("threads")), std::move(cores), kv,
                                      experts);
   } catch (const std::bad_alloc&) {
     return fail(Code::kOutOfMemory, "cpu: no memory to start");

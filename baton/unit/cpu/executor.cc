@@ -9,6 +9,8 @@
 #include <system_error>
 #include <utility>
 
+#include "baton/state/rows.h"
+
 namespace baton::cpu {
 namespace {
 
@@ -98,11 +100,12 @@ int64_t pass_rows(const Model& model, int64_t chunk) {
 }  // namespace
 
 CpuExecutor::CpuExecutor(std::shared_ptr<const Model> model, const host::Kernels& kernels, uint32_t threads,
-                         std::vector<uint32_t> cores)
+                         std::vector<uint32_t> cores, DType kv)
     : model_(std::move(model)),
       kernels_(kernels),
       rows_max_(pass_rows(*model_, chunk_tokens(kernels))),
-      states_(model_->program, DType::kF16, "cpu", live_),
+      kv_(kv),
+      states_(model_->program, kv, "cpu", live_),
       pool_(threads, std::move(cores)) {}
 
 CpuExecutor::Pinned::Pinned(CpuExecutor& executor) : PinnedThread(executor.pool_.cores()) {
@@ -110,15 +113,15 @@ CpuExecutor::Pinned::Pinned(CpuExecutor& executor) : PinnedThread(executor.pool_
 }
 
 Result<std::unique_ptr<Executor>> CpuExecutor::load(std::shared_ptr<const Model> model, const host::Kernels& kernels,
-                                                    uint32_t threads, std::vector<uint32_t> cores,
+                                                    uint32_t threads, std::vector<uint32_t> cores, DType kv,
                                                     host::ExpertPlace experts) {
   try {
-    std::unique_ptr<CpuExecutor> executor(new CpuExecutor(std::move(model), kernels, threads, std::move(cores)));
+    std::unique_ptr<CpuExecutor> executor(new CpuExecutor(std::move(model), kernels, threads, std::move(cores), kv));
     const Pinned pinned(*executor);
     const std::vector<bool> all(executor->model_->weights.size(), true);
     BATON_TRY(executor->weights_, host::Weights::load(executor->model_, kernels, all, "cpu", experts));
     BATON_TRY(executor->pass_, host::Pass::create(*executor->weights_, executor->pool_,
-                                                  executor->rows_max_ + host::kRunsMax, host::RowBits::kFast));
+                                                  executor->rows_max_ + host::kRunsMax, host::RowBits::kFast, kv));
     return executor;
   } catch (const std::bad_alloc&) {
     return fail(Code::kOutOfMemory, "cpu: no memory for the model");
@@ -216,11 +219,15 @@ Placement CpuExecutor::placement() const {
     }
   }
   if (weights_->experts_in_file()) placement.notes += ", experts in the file's pages";
+  if (kv_ != DType::kF16) placement.notes += fmt::format(", keys and values in {}", to_string(kv_));
   if (weights_->decoded_count() > 0)
     placement.notes += fmt::format(", {} matrices decoded to F32 at load", weights_->decoded_count());
   return placement;
 }
 
-std::string CpuExecutor::arithmetic() const { return arithmetic_name(fmt::format("cpu/{}", kernels_.name)); }
+std::string CpuExecutor::arithmetic() const {
+  const std::string kv = kv_ == DType::kF16 ? "" : fmt::format("-kv-{}", kv_word(kv_));
+  return arithmetic_name(fmt::format("cpu/{}{}", kernels_.name, kv));
+}
 
 }  // namespace baton::cpu

@@ -24,9 +24,11 @@ class CpuExecutor final : public Executor {
  public:
   // Quick; weights are packed beside the first passes. Errors: kOutOfMemory, kUnsupported (a shape the kernels cannot
   // do, with the weight's name).
-  // `cores`: where its threads are kept, and the caller's for as long as a call takes; empty: anywhere.
+  // `cores`: where its threads are kept, and the caller's for as long as a call takes; empty: anywhere. `kv`: type of
+  // keys and values.
   static Result<std::unique_ptr<Executor>> load(std::shared_ptr<const Model> model, const host::Kernels& kernels,
                                                 uint32_t threads, std::vector<uint32_t> cores = {},
+                                                DType kv = DType::kF16,
                                                 host::ExpertPlace experts = host::ExpertPlace::kAuto);
 
   const Model& model() const override { return *model_; }
@@ -53,7 +55,7 @@ class CpuExecutor final : public Executor {
 
  private:
   CpuExecutor(std::shared_ptr<const Model> model, const host::Kernels& kernels, uint32_t threads,
-              std::vector<uint32_t> cores);
+              std::vector<uint32_t> cores, DType kv);
   void pack_some();
   // The caller works too: it is kept where the pool's threads are.
   struct Pinned : PinnedThread {
@@ -66,6 +68,7 @@ class CpuExecutor final : public Executor {
   const std::shared_ptr<const Model> model_;
   const host::Kernels& kernels_;
   const int64_t rows_max_;  // of a pass, but for those that decode
+  const DType kv_;
   host::StatePool states_;
   ThreadPool pool_;
   std::unique_ptr<host::Weights> weights_;

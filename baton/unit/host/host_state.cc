@@ -35,7 +35,7 @@ std::optional<Places> Places::of(const StateShape& shape) {
     const Dims dims = dims_at(segment, kPageTokens);
     uint64_t bytes = 0;
     if (!dense_bytes(dims, segment.dtype, &bytes)) return std::nullopt;
-    const uint64_t row = dims[2] * value_bytes(segment.dtype);
+    const uint64_t row = row_bytes_of(segment.dtype, dims[2]);
     places.slots.push_back({grows, total, dims[1] * row, row, places.kept_bytes});
     if (!grows) places.kept_bytes += bytes;
     if (!checked_add(total, bytes, &total) || !checked_align(total, kAlignment, &total)) return std::nullopt;

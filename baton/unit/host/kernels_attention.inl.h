@@ -1,5 +1,5 @@
-// Attention over f16 keys and values with an online softmax (Milakov and Gimelshein, 2018), in tiles of 64 keys. All
-// query heads of a kv head go together, so that its keys and values are read once.
+// Attention over keys and values of any form with an online softmax (Milakov and Gimelshein, 2018), in tiles of 64
+// keys. All query heads of a kv head go together, so that its keys and values are read once.
 #pragma once
 
 #include "baton/unit/host/kernels_float.inl.h"
@@ -9,12 +9,44 @@ namespace {
 
 constexpr float kLowest = -3.0e38f;
 
+// Values of a row from column `i`, a multiple of 16, on. What fills the last block up is there to be read.
+template <KeyForm kForm>
+BATON_INLINE F load_key(const unsigned char* row, int64_t i, int lanes) {
+  if constexpr (kForm == KeyForm::kF16) return load_f16(row + 2 * i, lanes);
+  if constexpr (kForm == KeyForm::kBF16) return load_bf16(row + 2 * i, lanes);
+  if constexpr (kForm == KeyForm::kQ8_0) {
+    const unsigned char* block = row + i / 32 * 34;
+    return to_float(load_i8(block + 2 + i % 32)) * all_f16(block);
+  }
+  if constexpr (kForm == KeyForm::kQ4_0) {
+    const unsigned char* block = row + i / 32 * 18;
+    const I codes = load_u8(block + 2);
+    return to_float((i % 32 == 0 ? codes & all(15) : codes >> 4) - all(8)) * all_f16(block);
+  }
+}
+
+// Calls f(Constant<form>).
+template <class Function>
+BATON_INLINE void with_form(KeyForm form, Function f) {
+  switch (form) {
+    case KeyForm::kF16:
+      return f(Constant<static_cast<int>(KeyForm::kF16)>{});
+    case KeyForm::kBF16:
+      return f(Constant<static_cast<int>(KeyForm::kBF16)>{});
+    case KeyForm::kQ8_0:
+      return f(Constant<static_cast<int>(KeyForm::kQ8_0)>{});
+    case KeyForm::kQ4_0:
+      return f(Constant<static_cast<int>(KeyForm::kQ4_0)>{});
+  }
+}
+
 // G query heads, from `head` on, against one tile of at most 64 keys: scores, running maximum and sum, then the
 // weighted values.
-template <int G>
+template <KeyForm kForm, int G>
 struct DecodeTile {
   const AttendDecode& a;
-  const uint16_t *keys, *values;  // of the tile
+  const unsigned char *keys, *values;  // of the tile
+  int64_t row_bytes;
   bool is_first;
   int hidden, tokens, head;  // hidden: of the tile's first keys
   float rescale[G];
@@ -24,12 +56,12 @@ struct DecodeTile {
   template <int T>
   BATON_INLINE void score(int t) {
     const float* q = a.q + head * a.q_stride;
-    const uint16_t* key = keys + t * a.keys.head_dim;
+    const unsigned char* key = keys + t * row_bytes;
     F sum[G][T] = {};
     each_vector(a.keys.head_dim, [&](int64_t i, int lanes) BATON_LAMBDA {
       F k[T];
 #pragma GCC unroll 4
-      for (int j = 0; j < T; ++j) k[j] = load_f16(key + j * a.keys.head_dim + i, lanes);
+      for (int j = 0; j < T; ++j) k[j] = load_key<kForm>(key + j * row_bytes, i, lanes);
 #pragma GCC unroll 4
       for (int g = 0; g < G; ++g) {
         const F x = load(q + g * a.q_stride + i, lanes);
@@ -93,10 +125,10 @@ struct DecodeTile {
       }
     }
     for (int j = 0; j < tokens; ++j) {
-      const uint16_t* from = values + j * a.keys.head_dim + d;
+      const unsigned char* from = values + j * row_bytes;
       F value[V];
 #pragma GCC unroll 4
-      for (int v = 0; v < V; ++v) value[v] = load_f16(from + kLanes * v, lanes);
+      for (int v = 0; v < V; ++v) value[v] = load_key<kForm>(from, d + kLanes * v, lanes);
 #pragma GCC unroll 4
       for (int g = 0; g < G; ++g) {
         const F weight = all(scores[g][j]);
@@ -112,17 +144,18 @@ struct DecodeTile {
   }
 };
 
-template <int G>
+template <KeyForm kForm, int G>
 void attend_tile(const AttendDecode& a, int64_t first, int tokens, int head) {
-  DecodeTile<G> tile{a,
-                     page_row(a.keys, a.keys.keys_at, first),
-                     page_row(a.keys, a.keys.values_at, first),
-                     first == a.first,
-                     first < a.seen_from ? static_cast<int>(a.seen_from - first) : 0,
-                     tokens,
-                     head,
-                     {},
-                     {}};
+  DecodeTile<kForm, G> tile{a,
+                            page_row(a.keys, a.keys.keys_at, first),
+                            page_row(a.keys, a.keys.values_at, first),
+                            key_row_bytes(kForm, a.keys.head_dim),
+                            first == a.first,
+                            first < a.seen_from ? static_cast<int>(a.seen_from - first) : 0,
+                            tokens,
+                            head,
+                            {},
+                            {}};
   int t = 0;
   for (; t + 4 <= tokens; t += 4) tile.template score<4>(t);
   for (; t < tokens; ++t) tile.template score<1>(t);
@@ -134,17 +167,22 @@ void attend_tile(const AttendDecode& a, int64_t first, int tokens, int head) {
   }
 }
 
-void attend_decode(const AttendDecode& a) {
+template <KeyForm kForm>
+void attend_decode_of(const AttendDecode& a) {
   const int64_t end = a.first + a.tokens;
   for (int64_t first = a.first; first < end; first += kAttendKeys) {
     const int tokens = static_cast<int>(end - first < kAttendKeys ? end - first : kAttendKeys);
     int head = 0;
-    for (; head + 4 <= a.groups; head += 4) attend_tile<4>(a, first, tokens, head);
+    for (; head + 4 <= a.groups; head += 4) attend_tile<kForm, 4>(a, first, tokens, head);
     const int left = a.groups - head;
-    if (left == 3) attend_tile<3>(a, first, tokens, head);
-    if (left == 2) attend_tile<2>(a, first, tokens, head);
-    if (left == 1) attend_tile<1>(a, first, tokens, head);
+    if (left == 3) attend_tile<kForm, 3>(a, first, tokens, head);
+    if (left == 2) attend_tile<kForm, 2>(a, first, tokens, head);
+    if (left == 1) attend_tile<kForm, 1>(a, first, tokens, head);
   }
+}
+
+void attend_decode(const AttendDecode& a) {
+  with_form(a.keys.form, [&](auto form) { attend_decode_of<static_cast<KeyForm>(decltype(form)::value)>(a); });
 }
 
 // Rows are (query token, head) pairs, row r = token * groups + head, and lie along the lanes: scores are transposed,
@@ -192,17 +230,22 @@ struct PrefillTile {
   static int64_t head_dim_of(const AttendPrefill& from) { return from.keys.head_dim; }
   static int64_t head_dim_of(const AttendAll& from) { return from.head_dim; }
 
-  static void widen(const uint16_t* from, int64_t n, float* to) {
-    each_vector(n, [&](int64_t i, int lanes) BATON_LAMBDA { store(to + i, load_f16(from + i, lanes), lanes); });
+  template <KeyForm kForm>
+  static void widen(const unsigned char* from, int64_t n, float* to) {
+    each_vector(n, [&](int64_t i, int lanes) BATON_LAMBDA { store(to + i, load_key<kForm>(from, i, lanes), lanes); });
   }
 
   void fetch(const AttendPrefill& from, int64_t first, int64_t count) {
-    const uint16_t* const keys_from = page_row(from.keys, from.keys.keys_at, first);
-    const uint16_t* const values_from = page_row(from.keys, from.keys.values_at, first);
-    for (int64_t j = 0; j < count; ++j) {
-      widen(keys_from + j * head_dim, head_dim, keys + j * width);
-      widen(values_from + j * head_dim, head_dim, values + j * width);
-    }
+    const unsigned char* const keys_from = page_row(from.keys, from.keys.keys_at, first);
+    const unsigned char* const values_from = page_row(from.keys, from.keys.values_at, first);
+    const int64_t row_bytes = key_row_bytes(from.keys.form, head_dim);
+    with_form(from.keys.form, [&](auto form) BATON_LAMBDA {
+      constexpr auto kForm = static_cast<KeyForm>(decltype(form)::value);
+      for (int64_t j = 0; j < count; ++j) {
+        widen<kForm>(keys_from + j * row_bytes, head_dim, keys + j * width);
+        widen<kForm>(values_from + j * row_bytes, head_dim, values + j * width);
+      }
+    });
   }
   void fetch(const AttendAll& from, int64_t first, int64_t count) {
     const auto copy = [&](const float* x, float* to) BATON_LAMBDA {

@@ -12,12 +12,13 @@
 namespace baton::host {
 namespace {
 
-using simd::abs, simd::all, simd::fma, simd::max, simd::min, simd::round, simd::scale_by_power, simd::select;
+using simd::abs, simd::all, simd::all_f16, simd::fma, simd::max, simd::min, simd::round, simd::scale_by_power,
+    simd::select;
 using simd::add_bytes, simd::dot, simd::dot_biased, simd::field, simd::field_into, simd::kDotKeepsBias, simd::look_up;
 using simd::B, simd::F, simd::I, simd::M, simd::SubnormalsAreZero;
 using simd::float_of, simd::highest_of, simd::sum4, simd::sum_of, simd::to_float, simd::to_int, simd::transpose;
-using simd::load, simd::load_bf16_pairs, simd::load_bytes, simd::load_f16, simd::load_i8, simd::load_u8;
-using simd::store, simd::store_bytes, simd::store_f16, simd::store_narrow;
+using simd::load, simd::load_bf16, simd::load_bf16_pairs, simd::load_bytes, simd::load_f16, simd::load_i8;
+using simd::load_u8, simd::store, simd::store_bytes, simd::store_f16, simd::store_narrow;
 
 template <int N>
 struct Constant {

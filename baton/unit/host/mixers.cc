@@ -30,9 +30,22 @@ int64_t first_key(const Op& op, int64_t position) {
   return op.window == 0 || position < op.window ? 0 : (position + 1 - op.window) / kAttendKeys * kAttendKeys;
 }
 
-KeyPages key_pages(const Op& op, const Run& run, int64_t head) {
+KeyForm form_of(DType kv) {
+  switch (kv) {
+    case DType::kBF16:
+      return KeyForm::kBF16;
+    case DType::kQ8_0:
+      return KeyForm::kQ8_0;
+    case DType::kQ4_0:
+      return KeyForm::kQ4_0;
+    default:
+      return KeyForm::kF16;
+  }
+}
+
+KeyPages key_pages(const Op& op, const Run& run, int64_t head, int64_t width, DType kv) {
   const auto of = static_cast<uint64_t>(head);
-  return {run.state->pages(), run.state->in_page(op.slot, of), run.state->in_page(op.slot2, of), op.width};
+  return {run.state->pages(), run.state->in_page(op.slot, of), run.state->in_page(op.slot2, of), width, form_of(kv)};
 }
 
 // `count` channels from `channel` on of what a convolution's slot holds before each row that is kept. input(t): those
@@ -56,18 +69,40 @@ void search(const Run& run, const float* values, int64_t count) {
 
 // Of the rows from `begin` on.
 void Pass::run_attend(const Op& op, int64_t begin) {
+  if (rotates()) rotate_rows(op, begin, false);
   const std::span<const Run> all(runs_);
-  if (bits_ == RowBits::kIndependent) return attend_many(op, begin, all);
-  if (begin < long_rows_) attend_many(op, begin, all.first(long_runs_));
-  const auto skipped = static_cast<size_t>(std::max<int64_t>(0, begin - long_rows_));
-  if (const auto singles = all.subspan(long_runs_ + skipped); !singles.empty()) attend_one(op, singles);
+  if (bits_ == RowBits::kIndependent) {
+    attend_many(op, begin, all);
+  } else {
+    if (begin < long_rows_) attend_many(op, begin, all.first(long_runs_));
+    const auto skipped = static_cast<size_t>(std::max<int64_t>(0, begin - long_rows_));
+    if (const auto singles = all.subspan(long_runs_ + skipped); !singles.empty()) attend_one(op, singles);
+  }
+  if (rotates()) rotate_rows(op, begin, true);
+}
+
+void Pass::rotate_rows(const Op& op, int64_t begin, bool back) {
+  const int64_t wide = attend_width(op), rows = row_count_ - begin;
+  pool_.parallel_for(rows, rows < 4 ? rows : 4, [&](int64_t first, int64_t last, uint32_t) {
+    for (int64_t r = begin + first; r < begin + last; ++r) {
+      for (int64_t head = 0; head < op.heads; ++head) {
+        float* const at = query(op, r) + head * wide;
+        if (!back) {
+          std::copy_n(row(op.x, r) + head * op.width, op.width, at);
+          std::fill(at + op.width, at + wide, 0.0f);
+        }
+        rotate(at, static_cast<uint64_t>(wide));
+        if (back) std::copy_n(at, op.width, row(op.out, r) + head * op.width);
+      }
+    }
+  });
 }
 
 // One query token per run: pieces of (run, kv head, range of keys), then their merge.
 void Pass::attend_one(const Op& op, std::span<const Run> runs) {
   const auto count = static_cast<int64_t>(runs.size());
-  const int64_t shared = op.heads / op.kv_heads;
-  const int64_t piece_floats = shared * (op.width + 2);
+  const int64_t shared = op.heads / op.kv_heads, width = attend_width(op);
+  const int64_t piece_floats = shared * (width + 2);
   const int64_t pieces = count * op.kv_heads * kAttendSplitsMax;
   const auto piece_memory = [&](int64_t piece) { return partial_memory_.floats() + piece * piece_floats; };
   const auto attend = [&](int64_t piece) {
@@ -77,9 +112,9 @@ void Pass::attend_one(const Op& op, std::span<const Run> runs) {
     if (first >= keys) return;
     const int64_t head = piece / kAttendSplitsMax % op.kv_heads;
     AttendDecode a{};
-    a.q = row(op.x, run.first_row) + head * shared * op.width;
-    a.q_stride = op.width;
-    a.keys = key_pages(op, run, head);
+    a.q = query(op, run.first_row) + head * shared * width;
+    a.q_stride = width;
+    a.keys = key_pages(op, run, head, width, kv_);
     a.first = begin + first;
     a.tokens = std::min(split_size(keys), keys - first);
     a.seen_from = op.window == 0 ? 0 : run.start + 1 - op.window;
@@ -87,7 +122,7 @@ void Pass::attend_one(const Op& op, std::span<const Run> runs) {
     a.scale = op.scale;
     a.cap = op.cap;
     a.out = piece_memory(piece);
-    a.highest = a.out + shared * op.width;
+    a.highest = a.out + shared * width;
     a.sum = a.highest + shared;
     kernels_.attend_decode(a);
   };
@@ -97,16 +132,16 @@ void Pass::attend_one(const Op& op, std::span<const Run> runs) {
     const int64_t splits = (keys + split_size(keys) - 1) / split_size(keys);
     for (int64_t g = 0; g < shared; ++g) {
       const auto part = [&](int64_t split) { return piece_memory(head_of_all * kAttendSplitsMax + split); };
-      const auto highest_of = [&](int64_t split) { return part(split)[shared * op.width + g]; };
-      const auto sum_of = [&](int64_t split) { return part(split)[shared * (op.width + 1) + g]; };
+      const auto highest_of = [&](int64_t split) { return part(split)[shared * width + g]; };
+      const auto sum_of = [&](int64_t split) { return part(split)[shared * (width + 1) + g]; };
       float highest = highest_of(0);
       for (int64_t split = 1; split < splits; ++split) highest = std::max(highest, highest_of(split));
       float total = 0;
       for (int64_t split = 0; split < splits; ++split) total += std::exp(highest_of(split) - highest) * sum_of(split);
-      float* to = row(op.out, run.first_row) + (head * shared + g) * op.width;
-      std::fill_n(to, op.width, 0.0f);
+      float* to = attended(op, run.first_row) + (head * shared + g) * width;
+      std::fill_n(to, width, 0.0f);
       for (int64_t split = 0; split < splits; ++split) {
-        kernels_.add_scaled(part(split) + g * op.width, std::exp(highest_of(split) - highest) / total, op.width, to);
+        kernels_.add_scaled(part(split) + g * width, std::exp(highest_of(split) - highest) / total, width, to);
       }
     }
   };
@@ -125,7 +160,7 @@ void Pass::attend_one(const Op& op, std::span<const Run> runs) {
 
 // Pieces of (run, block of queries, kv head), all runs' in one loop.
 void Pass::attend_many(const Op& op, int64_t begin, std::span<const Run> runs) {
-  const int64_t shared = op.heads / op.kv_heads;
+  const int64_t shared = op.heads / op.kv_heads, width = attend_width(op);
   const auto first_row_of = [&](const Run& run) { return std::max(begin, run.first_row); };
   const auto blocks_of = [&](const Run& run) {
     const int64_t rows = std::max<int64_t>(0, run.first_row + run.rows - first_row_of(run));
@@ -143,17 +178,17 @@ void Pass::attend_many(const Op& op, int64_t begin, std::span<const Run> runs) {
     const int64_t head = op.kv_heads - 1 - left % op.kv_heads, block = left / op.kv_heads;
     const int64_t first = first_row_of(run) + block * attend_query_tokens_;
     AttendPrefill a{};
-    a.q = row(op.x, first) + head * shared * op.width;
-    a.q_stride = stride(op.x);
-    a.keys = key_pages(op, run, head);
+    a.q = query(op, first) + head * shared * width;
+    a.q_stride = attend_stride(op, op.x);
+    a.keys = key_pages(op, run, head, width, kv_);
     a.start = run.start + first - run.first_row;
     a.queries = std::min(attend_query_tokens_, run.first_row + run.rows - first);
     a.window = op.window;
     a.groups = static_cast<int>(shared);
     a.scale = op.scale;
     a.cap = op.cap;
-    a.out = row(op.out, first) + head * shared * op.width;
-    a.out_stride = stride(op.out);
+    a.out = attended(op, first) + head * shared * width;
+    a.out_stride = attend_stride(op, op.out);
     a.scratch = reinterpret_cast<float*>(scratch(thread));
     kernels_.attend_prefill(a);
   };

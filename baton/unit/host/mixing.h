@@ -25,14 +25,23 @@ struct Product {
 inline constexpr int64_t kAttendKeys = 64;           // keys per tile
 inline constexpr int64_t kPageTokens = kAttendKeys;  // of a page of keys and values: a multiple, so that a tile has one
 
-// Keys and values of one kv head in pages: f16 [kPageTokens, head_dim] each, so many bytes from the page's beginning.
+// How a row of keys or values lies in memory: state/rows.h. What is rotated there is rotated here, and so are the
+// queries; a head_dim is then a multiple of 32.
+enum class KeyForm : uint8_t { kF16, kBF16, kQ8_0, kQ4_0 };
+
+// Keys and values of one kv head in pages: kPageTokens rows each, so many bytes from the page's beginning.
 struct KeyPages {
   const unsigned char* const* pages;
   uint64_t keys_at, values_at;
   int64_t head_dim;
+  KeyForm form = KeyForm::kF16;
 };
-static inline const uint16_t* page_row(const KeyPages& from, uint64_t at, int64_t token) {
-  return reinterpret_cast<const uint16_t*>(from.pages[token / kPageTokens] + at) + token % kPageTokens * from.head_dim;
+static constexpr int64_t key_row_bytes(KeyForm form, int64_t head_dim) {
+  if (form == KeyForm::kF16 || form == KeyForm::kBF16) return 2 * head_dim;
+  return (head_dim + 31) / 32 * (form == KeyForm::kQ8_0 ? 34 : 18);
+}
+static inline const unsigned char* page_row(const KeyPages& from, uint64_t at, int64_t token) {
+  return from.pages[token / kPageTokens] + at + token % kPageTokens * key_row_bytes(from.form, from.head_dim);
 }
 
 // Attention of `groups` query heads that share one kv head over tokens [first, first + tokens) of that head.

@@ -2,7 +2,6 @@
 #include "baton/unit/host/pass.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -11,7 +10,6 @@
 namespace baton::host {
 namespace {
 
-constexpr uint16_t kF16NotANumber = 0x7e00;
 constexpr int64_t kCapValues = 4096;  // logits per piece of work
 constexpr int64_t kAttendRows = 128;  // (query, head) pairs per tile of prefill attention
 
@@ -21,27 +19,19 @@ int64_t register_stride(int64_t width) {
   return padded % 1024 == 0 ? padded + kLanes : padded;
 }
 
-// What f16 makes of values: nothing is left of those below its smallest step, though not all are zero; what is too
-// large, or no number, is none there.
-enum class InF16 : uint8_t { kFine, kLost, kNoNumbers };
-InF16 in_f16(const float* x, int64_t n) {
-  uint32_t largest = 0;
-  for (int64_t i = 0; i < n; ++i) largest = std::max(largest, std::bit_cast<uint32_t>(x[i]) & 0x7fffffffu);
-  if (largest >= std::bit_cast<uint32_t>(65520.0f)) return InF16::kNoNumbers;
-  return largest != 0 && largest < std::bit_cast<uint32_t>(0x1p-24f) ? InF16::kLost : InF16::kFine;
-}
-
 }  // namespace
 
-Result<std::unique_ptr<Pass>> Pass::create(const Weights& weights, ThreadPool& pool, int64_t rows_max, RowBits bits) {
-  std::unique_ptr<Pass> pass(new Pass(weights, pool, rows_max, bits));
+Result<std::unique_ptr<Pass>> Pass::create(const Weights& weights, ThreadPool& pool, int64_t rows_max, RowBits bits,
+                                           DType kv) {
+  BATON_CHECK(kv != DType::kF32);
+  std::unique_ptr<Pass> pass(new Pass(weights, pool, rows_max, bits, kv));
   BATON_OK(pass->make_scratch());
   return pass;
 }
 
 Status Pass::make_scratch() {
   const Program& program = weights_.program();
-  int64_t columns_max = kBlock, floats_max = 0, partial_floats = 0, heads_shared_max = 1;
+  int64_t columns_max = kBlock, floats_max = 0, partial_floats = 0, heads_shared_max = 1, rotated_floats = 0;
   bool has_experts = false;
   for (const Op& op : program.ops) {
     has_experts |= op.kind == OpKind::kExperts;
@@ -53,8 +43,10 @@ Status Pass::make_scratch() {
   for (const Op& op : program.ops) {
     if (op.kind == OpKind::kAttend) {
       const int64_t shared = op.heads / op.kv_heads;
-      floats_max = std::max(floats_max, attend_scratch_floats(attend_query_tokens_ * shared, op.width));
-      partial_floats = std::max(partial_floats, kRunsMax * op.heads * kAttendSplitsMax * (op.width + 2));
+      const int64_t wide = attend_width(op);
+      floats_max = std::max(floats_max, attend_scratch_floats(attend_query_tokens_ * shared, wide));
+      partial_floats = std::max(partial_floats, kRunsMax * op.heads * kAttendSplitsMax * (wide + 2));
+      if (rotates()) rotated_floats = std::max(rotated_floats, rows_max_ * op.heads * wide);
     } else if (op.kind == OpKind::kAttendAll) {
       const int64_t shared = op.heads / op.kv_heads;
       floats_max = std::max(floats_max, attend_scratch_floats(attend_query_tokens_ * shared, op.width));
@@ -67,6 +59,8 @@ Status Pass::make_scratch() {
             Memory::allocate(static_cast<size_t>(scratch_bytes_) * pool_.size(), "kernel scratch", weights_.unit()));
   BATON_TRY(partial_memory_,
             Memory::allocate(static_cast<size_t>(partial_floats) * 4, "attention scratch", weights_.unit()));
+  BATON_TRY(rotated_memory_,
+            Memory::allocate(static_cast<size_t>(rotated_floats) * 4, "rotated queries", weights_.unit()));
   BATON_TRY(operands_, Operands::create(kernels_, rows_max_, columns_max, weights_.unit()));
 
   if (has_experts) {
@@ -264,21 +258,21 @@ void Pass::gate_groups(const Op& op, int64_t r) {
 
 void Pass::append_row(const Op& op, int64_t r) {
   const Run& run = runs_[run_of_row_[static_cast<size_t>(r)]];
-  const auto token = static_cast<uint64_t>(run.start + r - run.first_row);
+  const auto token = static_cast<uint64_t>(run.start + r - run.first_row), columns = static_cast<uint64_t>(op.width);
+  const auto put = [&](const float* x, std::byte* to) {
+    if (kv_ != DType::kF16) return encode_row(kv_, x, columns, to);
+    kernels_.to_f16(x, op.width, reinterpret_cast<uint16_t*>(to));
+    return row_fit(kv_, x, columns);
+  };
   for (int64_t head = 0; head < op.kv_heads; ++head) {
-    const float* key = row(op.y, r) + head * op.width;
-    const float* value = row(op.z, r) + head * op.width;
-    const auto place = [&](SlotId slot) {
-      return reinterpret_cast<uint16_t*>(run.state->row(slot, static_cast<uint64_t>(head), token));
-    };
-    uint16_t* const values = place(op.slot2);
-    kernels_.to_f16(key, op.width, place(op.slot));
-    kernels_.to_f16(value, op.width, values);
+    const auto place = [&](SlotId slot) { return run.state->row(slot, static_cast<uint64_t>(head), token); };
+    std::byte* const values = place(op.slot2);
+    const RowFit keys_are = put(row(op.y, r) + head * op.width, place(op.slot));
+    const RowFit values_are = put(row(op.z, r) + head * op.width, values);
     // No answer instead of a wrong one: like values that are too large, those that are too small show in the logits.
-    const InF16 keys_are = in_f16(key, op.width), values_are = in_f16(value, op.width);
-    if (keys_are == InF16::kFine && values_are == InF16::kFine) continue;
+    if (keys_are == RowFit::kFine && values_are == RowFit::kFine) continue;
     run.state->found_bad();
-    if (keys_are == InF16::kLost || values_are == InF16::kLost) std::fill_n(values, op.width, kF16NotANumber);
+    if (keys_are == RowFit::kLost || values_are == RowFit::kLost) spoil_row(kv_, columns, values);
   }
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "baton/base/thread_pool.h"
+#include "baton/state/rows.h"
 #include "baton/unit/host/experts.h"
 #include "baton/unit/host/host_state.h"
 #include "baton/unit/host/operands.h"
@@ -48,8 +49,9 @@ enum class RowBits : uint8_t {
 
 class Pass {
  public:
-  // Borrows weights and pool. kOutOfMemory.
-  static Result<std::unique_ptr<Pass>> create(const Weights& weights, ThreadPool& pool, int64_t rows_max, RowBits bits);
+  // Borrows weights and pool. `kv`: of keys and values in the states; not kF32. kOutOfMemory.
+  static Result<std::unique_ptr<Pass>> create(const Weights& weights, ThreadPool& pool, int64_t rows_max, RowBits bits,
+                                              DType kv = DType::kF16);
 
   // 1 to kRunsMax runs of at least one token and rows_max rows together, of distinct states, those that
   // decode last; checked by the caller. `out` receives the rows of logits, [sum of rows_out, output_width] in the order
@@ -81,8 +83,8 @@ class Pass {
   float* logits(int64_t r) const { return logit_rows_[static_cast<size_t>(r)]; }
 
  private:
-  Pass(const Weights& weights, ThreadPool& pool, int64_t rows_max, RowBits bits)
-      : weights_(weights), kernels_(weights.kernels()), pool_(pool), rows_max_(rows_max), bits_(bits) {}
+  Pass(const Weights& weights, ThreadPool& pool, int64_t rows_max, RowBits bits, DType kv)
+      : weights_(weights), kernels_(weights.kernels()), pool_(pool), rows_max_(rows_max), bits_(bits), kv_(kv) {}
   Status make_scratch();
 
   void run_rows(const Step& step, int64_t begin, int64_t end);
@@ -103,6 +105,20 @@ class Pass {
 
   // mixers.cc
   void run_attend(const Op& op, int64_t begin);
+  // Where keys and values are rotated, queries are too, and sums of values are turned back: a row of all heads, each
+  // filled up to whole blocks, which holds first the one, then the other.
+  bool rotates() const { return is_rotated(kv_); }
+  int64_t attend_width(const Op& op) const {
+    return rotates() ? static_cast<int64_t>(padded_columns(kv_, static_cast<uint64_t>(op.width))) : op.width;
+  }
+  float* query(const Op& op, int64_t r) const {
+    return rotates() ? rotated_memory_.floats() + r * op.heads * attend_width(op) : row(op.x, r);
+  }
+  float* attended(const Op& op, int64_t r) const { return rotates() ? query(op, r) : row(op.out, r); }
+  int64_t attend_stride(const Op& op, RegisterId id) const {
+    return rotates() ? op.heads * attend_width(op) : stride(id);
+  }
+  void rotate_rows(const Op& op, int64_t begin, bool back);
   void attend_one(const Op& op, std::span<const Run> runs);
   void attend_all(const Op& op);
   void attend_many(const Op& op, int64_t begin, std::span<const Run> runs);
@@ -119,9 +135,10 @@ class Pass {
   ThreadPool& pool_;
   const int64_t rows_max_;
   const RowBits bits_;
+  const DType kv_;
 
   // Registers [rows_max, width], angles, per-thread kernel scratch.
-  Memory register_memory_, angle_memory_, scratch_, partial_memory_;
+  Memory register_memory_, angle_memory_, scratch_, partial_memory_, rotated_memory_;
   std::vector<float*> registers_;
   std::vector<int64_t> strides_;
   std::optional<Operands> operands_;

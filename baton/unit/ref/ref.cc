@@ -8,6 +8,7 @@
 #include <cstring>
 #include <new>
 
+#include "baton/state/rows.h"
 #include "baton/unit/entry.h"
 #include "baton/unit/host/host_state.h"
 #include "baton/unit/ref/experts.h"
@@ -183,17 +184,28 @@ class Pass {
   }
 
   void run_attend(const Op& op) {
+    const DType kv = state_.shape().segments[op.slot].dtype;
     std::vector<float*> keys(start_ + count_), values(start_ + count_);
+    std::vector<float> decoded;
+    if (kv != DType::kF32) decoded.resize(2 * (start_ + count_) * op.width);
     for (int64_t kv_head = 0; kv_head < op.kv_heads; ++kv_head) {
       for (int64_t p = 0; p < start_ + count_; ++p) {
-        keys[p] = reinterpret_cast<float*>(state_.row(op.slot, kv_head, p));
-        values[p] = reinterpret_cast<float*>(state_.row(op.slot2, kv_head, p));
+        std::byte* const key = state_.row(op.slot, kv_head, p);
+        std::byte* const value = state_.row(op.slot2, kv_head, p);
+        if (p >= start_) append(op, p - start_, kv_head, kv, key, value);
+        if (kv == DType::kF32) {
+          keys[p] = reinterpret_cast<float*>(key);
+          values[p] = reinterpret_cast<float*>(value);
+          continue;
+        }
+        keys[p] = decoded.data() + 2 * p * op.width;
+        values[p] = keys[p] + op.width;
+        decode_row(kv, key, op.width, keys[p]);
+        decode_row(kv, value, op.width, values[p]);
       }
       const int64_t shared = op.heads / op.kv_heads;
       for (int64_t t = 0; t < count_; ++t) {
         const size_t seen = start_ + t + 1;
-        std::copy_n(row(op.y, t) + kv_head * op.width, op.width, keys[seen - 1]);
-        std::copy_n(row(op.z, t) + kv_head * op.width, op.width, values[seen - 1]);
         const size_t hidden = op.window != 0 && seen > static_cast<size_t>(op.window) ? seen - op.window : 0;
         for (int64_t head = kv_head * shared; head < (kv_head + 1) * shared; ++head)
           attend(row(op.x, t) + head * op.width, std::span(keys).subspan(hidden, seen - hidden),
@@ -201,6 +213,14 @@ class Pass {
                  op.cap);
       }
     }
+  }
+
+  // No answer instead of a wrong one, where a type keeps nothing of a row.
+  void append(const Op& op, int64_t t, int64_t kv_head, DType kv, std::byte* key, std::byte* value) {
+    const RowFit keys_are = encode_row(kv, row(op.y, t) + kv_head * op.width, op.width, key);
+    const RowFit values_are = encode_row(kv, row(op.z, t) + kv_head * op.width, op.width, value);
+    const bool lost = keys_are == RowFit::kLost || values_are == RowFit::kLost;
+    if (lost && kv != DType::kF32) spoil_row(kv, op.width, value);
   }
 
   // The tokens of the pass are all there are.
@@ -269,11 +289,12 @@ class Pass {
 
 class RefExecutor final : public Executor {
  public:
-  RefExecutor(std::shared_ptr<const Model> model, Product product, std::string_view arithmetic)
+  RefExecutor(std::shared_ptr<const Model> model, Product product, std::string arithmetic, DType kv)
       : model_(std::move(model)),
         product_(std::move(product)),
-        arithmetic_(arithmetic),
-        states_(model_->program, DType::kF32, "ref", live_) {
+        arithmetic_(std::move(arithmetic)),
+        kv_(kv),
+        states_(model_->program, kv, "ref", live_) {
     std::vector<const Op*> ops;
     for (const Op& op : model_->program.ops) ops.push_back(&op);
     layers_done_ = layers_done_behind(model_->program, ops);
@@ -303,7 +324,11 @@ class RefExecutor final : public Executor {
     return static_cast<host::HostState&>(state).rewind(position);
   }
   std::vector<ExpertLoad> expert_loads() const override { return loads_.all(); }
-  Placement placement() const override { return {.ran = "ref", .arithmetic = "plain f32 loops", .threads = 1}; }
+  Placement placement() const override {
+    Placement placement{.ran = "ref", .arithmetic = "plain f32 loops", .threads = 1};
+    if (kv_ != DType::kF32) placement.notes = fmt::format(", keys and values in {}", to_string(kv_));
+    return placement;
+  }
   std::string arithmetic() const override { return arithmetic_name(arithmetic_); }
 
  private:
@@ -342,7 +367,8 @@ class RefExecutor final : public Executor {
 
   std::shared_ptr<const Model> model_;
   Product product_;
-  std::string_view arithmetic_;
+  const std::string arithmetic_;
+  const DType kv_;
   std::vector<int32_t> layers_done_;  // by op
   host::StatePool states_;
   LoadCounter loads_;
@@ -354,7 +380,7 @@ void plain_product(WeightId, const Weight& weight, const float* x, float* y, int
 
 class RefUnit final : public Unit {
  public:
-  RefUnit() {
+  explicit RefUnit(DType kv) {
     caps_.ops = {OpKind::kEmbed,    OpKind::kRmsNorm,     OpKind::kLinear,     OpKind::kSplitPairs, OpKind::kRope,
                  OpKind::kAttend,   OpKind::kSigmoidGate, OpKind::kCausalConv, OpKind::kDeltaRule,  OpKind::kGatedNorm,
                  OpKind::kSwiGlu,   OpKind::kAdd,         OpKind::kBias,       OpKind::kHead,       OpKind::kLayerNorm,
@@ -363,37 +389,44 @@ class RefUnit final : public Unit {
     caps_.traits = {OpTrait::kWindow, OpTrait::kScoreCap, OpTrait::kLogitCap, OpTrait::kOneGate};
     caps_.cuts_prompts = false;
     for (const Format& format : formats()) caps_.native_formats.push_back(format.dtype);
-    caps_.kv_type = DType::kF32;
+    caps_.kv_type = kv;
     caps_.prefill_tokens_preferred = kTokensPerPass;
     caps_.decode_seats_max = 8;
     caps_.rewind_tokens_max = host::kKeptMax;
     caps_.tells_layers = true;
     caps_.states_grow = true;
     caps_.features = {"f32"};
-    caps_.logit_tolerances = equal_tolerances(2e-3f);
+    caps_.logit_tolerances = equal_tolerances(2e-3f + (kv == DType::kF16 ? 0.02f : kv_logit_tolerance(kv)));
   }
   std::string_view name() const override { return "ref"; }
   const Caps& caps() const override { return caps_; }
 
  private:
   Result<std::unique_ptr<Executor>> make_executor(std::shared_ptr<const Model> model, uint32_t) override {
-    return std::make_unique<RefExecutor>(std::move(model), plain_product, "ref/f32");
+    const DType kv = caps_.kv_type;
+    std::string arithmetic = kv == DType::kF32 ? "ref/f32" : fmt::format("ref/f32-kv-{}", kv_word(kv));
+    return std::make_unique<RefExecutor>(std::move(model), plain_product, std::move(arithmetic), kv);
   }
 
   Caps caps_;
 };
 
-Result<std::unique_ptr<Unit>> create(const UnitOptions&) { return std::make_unique<RefUnit>(); }
+std::vector<UnitOption> options() { return {kv_option("f32")}; }
+
+Result<std::unique_ptr<Unit>> create(const UnitOptions& given) {
+  BATON_TRY(const DType kv, kv_of(given, DType::kF32));
+  return std::make_unique<RefUnit>(kv);
+}
 
 }  // namespace
 
 std::unique_ptr<Executor> make_executor(std::shared_ptr<const Model> model, Product product) {
-  return std::make_unique<RefExecutor>(std::move(model), std::move(product), "ref/f32-observed");
+  return std::make_unique<RefExecutor>(std::move(model), std::move(product), "ref/f32-observed", DType::kF32);
 }
 
 }  // namespace baton::ref
 
 namespace baton {
 extern const UnitEntry k_unit_ref;
-const UnitEntry k_unit_ref = {"ref", ref::create};
+const UnitEntry k_unit_ref = {"ref", ref::create, ref::options};
 }  // namespace baton
