@@ -41,6 +41,7 @@ std::vector<Case> cases() {
   for (const UnitEntry* entry : unit_entries()) {
     for (const char* model : {"tiny-qwen3.5", "tiny-llama"}) all.push_back({std::string(entry->name), model});
   }
+  for (const std::string& unit : kv_units()) all.push_back({unit, "tiny-llama"});
   return all;
 }
 

@@ -80,6 +80,7 @@ std::vector<RewindCase> rewind_cases() {
   for (const UnitEntry* entry : unit_entries()) {
     for (const char* model : {"tiny-qwen3.5", "tiny-llama"}) all.push_back({std::string(entry->name), model});
   }
+  for (const std::string& unit : kv_units()) all.push_back({unit, "tiny-qwen3.5"});
   return all;
 }
 INSTANTIATE_TEST_SUITE_P(All, Rewind, testing::ValuesIn(rewind_cases()),
@@ -225,7 +226,7 @@ TEST_P(Rewind, WhatWasKeptIsGoneWithItsState) {
     for (size_t i = 0; i < executor_->shape().segments.size(); ++i) {
       const Segment& segment = executor_->shape().segments[i];
       const Dims dims = dims_at(segment, tokens);
-      std::vector<std::byte> bytes(dims[0] * dims[1] * dims[2] * value_bytes(segment.dtype), std::byte{1});
+      std::vector<std::byte> bytes(dims[0] * dims[1] * row_bytes_of(segment.dtype, dims[2]), std::byte{1});
       ASSERT_TRUE((*state)->read(i, {0, dims[0] * dims[1]}, bytes.data()));
       for (const std::byte each : bytes) ASSERT_EQ(each, std::byte{0}) << segment_name(segment.kind, segment.layer);
     }

@@ -104,6 +104,7 @@ class StepOn : public testing::TestWithParam<std::string> {
 std::vector<std::string> all_units() {
   std::vector<std::string> names;
   for (const UnitEntry* entry : unit_entries()) names.emplace_back(entry->name);
+  for (const std::string& unit : kv_units()) names.push_back(unit);
   return names;
 }
 INSTANTIATE_TEST_SUITE_P(Units, StepOn, testing::ValuesIn(all_units()),

@@ -1,7 +1,10 @@
 // What a state holds, for comparisons in tests.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "baton/quant/format.h"
@@ -33,7 +36,7 @@ class EmptyState : public SequenceState {
 inline std::vector<std::byte> segment_bytes(const SequenceState& state, size_t segment) {
   const Segment& part = state.shape().segments.at(segment);
   const Dims dims = dims_at(part, state.position());
-  std::vector<std::byte> bytes(dims[0] * dims[1] * dims[2] * value_bytes(part.dtype));
+  std::vector<std::byte> bytes(dims[0] * dims[1] * row_bytes_of(part.dtype, dims[2]));
   BATON_CHECK(state.read(segment, {0, dims[0] * dims[1]}, bytes.data()));
   return bytes;
 }
@@ -46,12 +49,25 @@ inline std::vector<std::byte> state_bytes(const SequenceState& state) {
   return all;
 }
 
+// Makes the last of rows of a segment end in what is no number: a value, or a block's scale.
+inline void spoil_end(const Segment& segment, std::span<std::byte> rows) {
+  const uint64_t block = format_of(segment.dtype).block_bytes;
+  const auto end = rows.last(block);
+  std::fill_n(end.begin(), in_blocks(segment.dtype) ? 2 : block, std::byte{0xff});
+}
+
+// Units with each type of keys and values that is not their own, to be put behind the list of units.
+inline std::vector<std::string> kv_units() {
+  return {"cpu:kv=bf16", "cpu:kv=q8_0", "cpu:kv=q4_0", "ref:kv=f16", "ref:kv=q8_0", "ref:kv=q4_0"};
+}
+
 // The same as f32.
 inline std::vector<float> segment_values(const SequenceState& state, size_t segment) {
   const std::vector<std::byte> bytes = segment_bytes(state, segment);
-  const DType dtype = state.shape().segments[segment].dtype;
-  std::vector<float> values(bytes.size() / value_bytes(dtype));
-  format_of(dtype).decode(bytes.data(), values.data(), values.size());
+  const Segment& part = state.shape().segments[segment];
+  const uint64_t columns = part.dims[2], rows = bytes.size() / row_bytes_of(part.dtype, columns);
+  std::vector<float> values(rows * columns);
+  decode_rows(part.dtype, bytes.data(), columns, rows, values.data());
   return values;
 }
 inline std::vector<float> state_values(const SequenceState& state) {

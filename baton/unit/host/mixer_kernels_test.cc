@@ -1,11 +1,10 @@
-// Attention and the delta rule of every kernel set against their definitions in double.
+// The delta rule of every kernel set against their definitions in double.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 #include <vector>
 
-#include "baton/base/float.h"
 #include "baton/base/random.h"
 #include "baton/unit/host/kernel_sets.h"
 #include "tests/support/test_names.h"
@@ -32,133 +31,6 @@ struct Scratch {
   std::vector<float> memory;
   float* data;
 };
-
-// Keys and values in pages that lie apart, poisoned where they hold nothing.
-class Pages {
- public:
-  Pages(const std::vector<uint16_t>& keys, const std::vector<uint16_t>& values, int64_t tokens, int64_t dim)
-      : dim_(dim) {
-    const int64_t half = kPageTokens * dim + 8;
-    for (int64_t first = 0; first < tokens; first += kPageTokens) {
-      std::vector<uint16_t>& page = memory_.emplace_back(static_cast<size_t>(2 * half), kNotANumber);
-      const auto count = std::min(kPageTokens, tokens - first) * dim;
-      std::copy_n(keys.begin() + first * dim, count, page.begin() + 8);
-      std::copy_n(values.begin() + first * dim, count, page.begin() + half + 8);
-    }
-    for (const auto& page : memory_) table_.push_back(reinterpret_cast<const unsigned char*>(page.data()));
-  }
-  KeyPages get() const { return {table_.data(), 16, 2 * static_cast<uint64_t>(kPageTokens * dim_ + 8) + 16, dim_}; }
-
- private:
-  static constexpr uint16_t kNotANumber = 0x7e00;
-  const int64_t dim_;
-  std::vector<std::vector<uint16_t>> memory_;
-  std::vector<const unsigned char*> table_;
-};
-
-class Attention : public testing::TestWithParam<const Kernels*> {
- protected:
-  // What a query sees of the tokens before it, and the cap of its scores; 0: all, none.
-  struct Sight {
-    int64_t window;
-    float cap;
-    int64_t first(int64_t tokens) const { return window == 0 ? 0 : std::max<int64_t>(0, tokens - window); }
-  };
-  static constexpr Sight kSights[] = {{0, 0}, {1, 0}, {20, 0}, {64, 0}, {0, 1.5F}, {33, 0.7F}};
-
-  // q: [groups, dim]; keys, values: f16 [tokens, dim]
-  static std::vector<double> attend(const float* q, const std::vector<uint16_t>& keys,
-                                    const std::vector<uint16_t>& values, int64_t tokens, int64_t dim, double scale,
-                                    const Sight& sight) {
-    std::vector<double> weights(static_cast<size_t>(tokens));
-    const int64_t first = sight.first(tokens);
-    double highest = -1e30, sum = 0;
-    for (int64_t t = first; t < tokens; ++t) {
-      for (int64_t d = 0; d < dim; ++d) weights[t] += static_cast<double>(q[d]) * f16_to_f32(keys[t * dim + d]);
-      weights[t] *= scale;
-      if (sight.cap > 0) weights[t] = sight.cap * std::tanh(weights[t] / sight.cap);
-      highest = std::max(highest, weights[t]);
-    }
-    for (int64_t t = first; t < tokens; ++t) sum += weights[t] = std::exp(weights[t] - highest);
-    std::vector<double> out(static_cast<size_t>(dim));
-    for (int64_t t = first; t < tokens; ++t) {
-      for (int64_t d = 0; d < dim; ++d) out[d] += weights[t] / sum * f16_to_f32(values[t * dim + d]);
-    }
-    return out;
-  }
-  static std::vector<uint16_t> random_halves(Random& random, int64_t count) {
-    std::vector<uint16_t> halves(static_cast<size_t>(count));
-    for (uint16_t& half : halves) half = f32_to_f16(2 * random.normal());
-    return halves;
-  }
-};
-
-TEST_P(Attention, OneQueryEqualsItsDefinition) {
-  Random random(11);
-  for (const int64_t dim : {5, 8, 16, 24, 40, 64, 72, 128, 256}) {
-    for (const int groups : {1, 2, 3, 4, 5, 8}) {
-      for (const int64_t tokens : {1, 2, 15, 16, 63, 64, 65, 131}) {
-        const auto keys = random_halves(random, tokens * dim), values = random_halves(random, tokens * dim);
-        const int64_t q_stride = dim + 2;
-        const auto q = random_values(random, groups * q_stride);
-        std::vector<float> out(static_cast<size_t>(groups * dim), kPoison), highest(groups, kPoison),
-            sum(groups, kPoison);
-        const Pages pages(keys, values, tokens, dim);
-        for (const Sight& sight : kSights) {
-          std::fill(out.begin(), out.end(), kPoison);
-          const int64_t from = sight.first(tokens), tile = from / kAttendKeys * kAttendKeys;
-          GetParam()->attend_decode({q.data(), q_stride, pages.get(), tile, tokens - tile, from, groups, scale_of(dim),
-                                     sight.cap, out.data(), highest.data(), sum.data()});
-          for (int g = 0; g < groups; ++g) {
-            const auto want = attend(q.data() + g * q_stride, keys, values, tokens, dim, scale_of(dim), sight);
-            for (int64_t d = 0; d < dim; ++d) {
-              ASSERT_NEAR(out[g * dim + d] / sum[g], want[d], 2e-5)
-                  << "dim " << dim << " groups " << groups << " tokens " << tokens << " window " << sight.window
-                  << " cap " << sight.cap << " head " << g << " at " << d;
-            }
-          }
-        }
-      }
-    }
-  }
-}
-
-TEST_P(Attention, ManyQueriesAreCausal) {
-  Random random(12);
-  size_t case_of = 0;
-  for (const int64_t dim : {5, 8, 40, 64, 256}) {
-    for (const int groups : {1, 3, 4}) {
-      for (const auto& [start, queries] :
-           {std::pair<int64_t, int64_t>{0, 1}, {0, 5}, {0, 70}, {3, 16}, {62, 7}, {130, 33}}) {
-        const auto keys = random_halves(random, (start + queries) * dim);
-        const auto values = random_halves(random, (start + queries) * dim);
-        const int64_t stride = groups * dim + 3;
-        const auto q = random_values(random, queries * stride);
-        std::vector<float> out(q.size(), kPoison);
-        const Scratch scratch(attend_scratch_floats(queries * groups, dim));
-        const Pages pages(keys, values, start + queries, dim);
-        const Sight& sight = kSights[case_of++ % std::size(kSights)];
-        GetParam()->attend_prefill({q.data(), stride, pages.get(), start, queries, sight.window, groups, scale_of(dim),
-                                    sight.cap, out.data(), stride, scratch.data});
-        for (int64_t t = 0; t < queries; ++t) {
-          for (int g = 0; g < groups; ++g) {
-            const int64_t at = t * stride + g * dim;
-            const auto want = attend(q.data() + at, keys, values, start + t + 1, dim, scale_of(dim), sight);
-            for (int64_t d = 0; d < dim; ++d) {
-              ASSERT_NEAR(out[at + d], want[d], 2e-5)
-                  << "dim " << dim << " groups " << groups << " start " << start << " query " << t << " window "
-                  << sight.window << " cap " << sight.cap << " head " << g << " at " << d;
-            }
-          }
-          for (int64_t i = groups * dim; i < stride; ++i) ASSERT_TRUE(std::isnan(out[t * stride + i]));
-        }
-      }
-    }
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(Sets, Attention, testing::ValuesIn(kernel_sets()),
-                         [](const auto& parameter) { return test_name(parameter.param->name); });
 
 // Inputs of one value head and the recurrence in double.
 struct DeltaCase {

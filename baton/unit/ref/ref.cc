@@ -9,15 +9,12 @@
 #include <new>
 
 #include "baton/state/rows.h"
-#include "baton/unit/entry.h"
 #include "baton/unit/host/host_state.h"
 #include "baton/unit/ref/experts.h"
 #include "baton/unit/ref/ops.h"
 
 namespace baton::ref {
 namespace {
-
-constexpr int64_t kTokensPerPass = 128;  // bounds the register memory
 
 const float* vector_of(const Model& model, WeightId id) {
   return reinterpret_cast<const float*>(model.weights[id].data);
@@ -374,59 +371,11 @@ class RefExecutor final : public Executor {
   LoadCounter loads_;
 };
 
-void plain_product(WeightId, const Weight& weight, const float* x, float* y, int64_t tokens) {
-  linear(weight, x, y, tokens);
-}
-
-class RefUnit final : public Unit {
- public:
-  explicit RefUnit(DType kv) {
-    caps_.ops = {OpKind::kEmbed,    OpKind::kRmsNorm,     OpKind::kLinear,     OpKind::kSplitPairs, OpKind::kRope,
-                 OpKind::kAttend,   OpKind::kSigmoidGate, OpKind::kCausalConv, OpKind::kDeltaRule,  OpKind::kGatedNorm,
-                 OpKind::kSwiGlu,   OpKind::kAdd,         OpKind::kBias,       OpKind::kHead,       OpKind::kLayerNorm,
-                 OpKind::kPosition, OpKind::kAttendAll,   OpKind::kGelu,       OpKind::kOutput,     OpKind::kGeGlu,
-                 OpKind::kScale,    OpKind::kExperts};
-    caps_.traits = {OpTrait::kWindow, OpTrait::kScoreCap, OpTrait::kLogitCap, OpTrait::kOneGate};
-    caps_.cuts_prompts = false;
-    for (const Format& format : formats()) caps_.native_formats.push_back(format.dtype);
-    caps_.kv_type = kv;
-    caps_.prefill_tokens_preferred = kTokensPerPass;
-    caps_.decode_seats_max = 8;
-    caps_.rewind_tokens_max = host::kKeptMax;
-    caps_.tells_layers = true;
-    caps_.states_grow = true;
-    caps_.features = {"f32"};
-    caps_.logit_tolerances = equal_tolerances(2e-3f + (kv == DType::kF16 ? 0.02f : kv_logit_tolerance(kv)));
-  }
-  std::string_view name() const override { return "ref"; }
-  const Caps& caps() const override { return caps_; }
-
- private:
-  Result<std::unique_ptr<Executor>> make_executor(std::shared_ptr<const Model> model, uint32_t) override {
-    const DType kv = caps_.kv_type;
-    std::string arithmetic = kv == DType::kF32 ? "ref/f32" : fmt::format("ref/f32-kv-{}", kv_word(kv));
-    return std::make_unique<RefExecutor>(std::move(model), plain_product, std::move(arithmetic), kv);
-  }
-
-  Caps caps_;
-};
-
-std::vector<UnitOption> options() { return {kv_option("f32")}; }
-
-Result<std::unique_ptr<Unit>> create(const UnitOptions& given) {
-  BATON_TRY(const DType kv, kv_of(given, DType::kF32));
-  return std::make_unique<RefUnit>(kv);
-}
-
 }  // namespace
 
-std::unique_ptr<Executor> make_executor(std::shared_ptr<const Model> model, Product product) {
-  return std::make_unique<RefExecutor>(std::move(model), std::move(product), "ref/f32-observed", DType::kF32);
+std::unique_ptr<Executor> make_executor(std::shared_ptr<const Model> model, Product product, std::string arithmetic,
+                                        DType kv) {
+  return std::make_unique<RefExecutor>(std::move(model), std::move(product), std::move(arithmetic), kv);
 }
 
 }  // namespace baton::ref
-
-namespace baton {
-extern const UnitEntry k_unit_ref;
-const UnitEntry k_unit_ref = {"ref", ref::create, ref::options};
-}  // namespace baton

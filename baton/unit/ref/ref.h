@@ -5,15 +5,20 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "baton/unit/unit.h"
 
 namespace baton::ref {
 
+inline constexpr int64_t kTokensPerPass = 128;  // bounds the register memory
+
 // y [tokens, weight.rows] = weight x [tokens, weight.columns]; `id` indexes Model::weights.
 using Product = std::function<void(WeightId id, const Weight& weight, const float* x, float* y, int64_t tokens)>;
 
-// `product` outlives the executor and is called on the thread of `prefill`.
-std::unique_ptr<Executor> make_executor(std::shared_ptr<const Model> model, Product product);
+// `product` outlives the executor and is called on the thread of `prefill`. `arithmetic`: what arithmetic_name takes;
+// `kv`: type of keys and values.
+std::unique_ptr<Executor> make_executor(std::shared_ptr<const Model> model, Product product,
+                                        std::string arithmetic = "ref/f32-observed", DType kv = DType::kF32);
 
 }  // namespace baton::ref
