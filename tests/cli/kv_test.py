@@ -91,7 +91,7 @@ class Kv(unittest.TestCase):
             lines.write_text(json.dumps({"custom_id": "a", "method": "POST", "url": "/v1/completions",
                                          "body": {"model": "m", "prompt": "a lamp", "max_tokens": 4}}) + "\n")
             out = os.path.join(folder, "out.jsonl")
-            done = baton("batch", "-m", MODEL, "--kv", "q8_0", str(lines), "-o", out)
+            done = baton("batch", "-m", MODEL, "--kv", "q8_0", str(lines), out)
             self.assertEqual(done.returncode, 0, done.stderr)
         done = baton("bench", "-m", MODEL, "--kv", "q8_0", "-p", "16", "-n", "4", "-r", "1", "--no-limits", "-o", "json")
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -101,7 +101,7 @@ class Kv(unittest.TestCase):
             config = pathlib.Path(folder, "baton.toml")
             for kv, code in (("q8_0", 0), ("q5_0", 2)):
                 config.write_text(f'[[models]]\nname = "m"\npath = "{MODEL}"\nkv = "{kv}"\n')
-                done = baton("serve", "--config", str(config), "--check")
+                done = baton("serve", "--config", str(config), "--check-config")
                 self.assertEqual(done.returncode, code, done.stdout + done.stderr)
             self.assertIn("f16|bf16|q8_0|q4_0", done.stdout + done.stderr)
 
