@@ -9,6 +9,7 @@
 
 #include "baton/api/units.h"
 #include "baton/bridge/bridge.h"
+#include "baton/bridge/compare.h"
 #include "baton/state/seal_list.h"
 #include "tests/support/golden.h"
 #include "tests/support/reseal.h"
@@ -216,6 +217,49 @@ TEST_P(KvTypes, AScaleThatIsNoNumberIsFound) {
     const Segment& named = good->shape().segments[spoilt];
     EXPECT_NE(moved.error().message.find(segment_name(named.kind, named.layer)), std::string::npos)
         << moved.error().message;
+  }
+}
+
+// Values that a type in blocks cannot hold, or of which it would keep nothing, are refused on the way into it.
+TEST_P(KvTypes, WhatATypeCannotHoldIsRefused) {
+  const Loaded& from = units_[0];  // f32
+  for (const Loaded& to : units_) {
+    if (!in_blocks(to.unit->caps().kv_type)) continue;
+    for (const float value : {3e7f, 1e-9f}) {
+      SCOPED_TRACE(fmt::format("{} to {}", value, to.name));
+      const auto source = std::move(*from.executor->new_state(4)), target = std::move(*to.executor->new_state(4));
+      source->begin_write(2);
+      for (size_t i = 0; i < source->shape().segments.size(); ++i) {
+        const Segment& segment = source->shape().segments[i];
+        const Dims dims = dims_at(segment, 2);
+        std::vector<float> values(dims[0] * dims[1] * dims[2], has_tokens_dim(segment.kind) ? value : 1.0f);
+        ASSERT_TRUE(source->write(i, {0, dims[0] * dims[1]}, std::as_bytes(std::span(values)).data()));
+      }
+      ASSERT_TRUE(source->finish_write());
+      const auto moved = move_state(*source, *target);
+      ASSERT_FALSE(moved);
+      EXPECT_EQ(moved.error().code, Code::kUnsupported);
+      EXPECT_NE(moved.error().message.find(std::string(to_string(to.unit->caps().kv_type))), std::string::npos)
+          << moved.error().message;
+    }
+  }
+}
+
+// One step of each type, as a share of the values: 2^-7 of bf16's, half a code of a block's largest over 127 and over 8.
+TEST_P(KvTypes, AStepIsThatOfTheType) {
+  for (const Loaded& each : units_) {
+    const auto state = prefilled(each, 70);
+    const StateDifference step = one_step(*state);
+    for (size_t i = 0; i < step.size(); ++i) {
+      const DType type = state->shape().segments[i].dtype;
+      const auto within = [&](double least, double most) {
+        EXPECT_TRUE(step[i].rms > least && step[i].rms < most) << each.name << " slot " << i << ": " << step[i].rms;
+      };
+      if (type == DType::kF16) within(3e-4, 1e-3);
+      if (type == DType::kBF16) within(3e-3, 8e-3);
+      if (type == DType::kQ8_0) within(8e-3, 4e-2);
+      if (type == DType::kQ4_0) within(0.15, 0.6);
+    }
   }
 }
 

@@ -41,7 +41,8 @@ Executor* Runtime::maker_here(const StateMaker& maker, Loaded& decode, Loaded& f
   for (const auto& [name, loaded] : units_) {
     if (is_it(loaded)) return loaded.executor.get();
   }
-  auto unit = create_unit(maker.unit);
+  const auto text = with_kv(maker.unit, kv_word_of(maker.arithmetic));
+  auto unit = create_unit(text ? *text : maker.unit);
   if (!unit) {
     note(fmt::format("unit {} cannot run here: {}", maker.unit, unit.error().message));
     return nullptr;

@@ -12,6 +12,8 @@
 namespace baton {
 namespace {
 
+constexpr std::string_view kKvInName = "-kv-";
+
 std::string list_of(std::span<const UnitOption> known) {
   if (known.empty()) return "it has no options";
   std::string text = "it has";
@@ -120,6 +122,18 @@ Result<DType> kv_of(const UnitOptions& given, DType otherwise) {
   const std::string_view word = given.text(kKvOption);
   if (word.empty()) return otherwise;
   return kv_type(word);
+}
+
+std::string with_kv_word(std::string what, DType kv, DType own) {
+  if (kv != own) what.append(kKvInName).append(kv_word(kv));
+  return what;
+}
+
+std::string_view kv_word_of(std::string_view arithmetic) {
+  const size_t at = arithmetic.find(kKvInName);
+  if (at == std::string_view::npos) return {};
+  arithmetic.remove_prefix(at + kKvInName.size());
+  return arithmetic.substr(0, arithmetic.find('/'));
 }
 
 float kv_logit_tolerance(DType kv) {

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "baton/state/rows.h"
+#include "baton/unit/options.h"
 
 namespace baton::cpu {
 namespace {
@@ -226,8 +227,7 @@ Placement CpuExecutor::placement() const {
 }
 
 std::string CpuExecutor::arithmetic() const {
-  const std::string kv = kv_ == DType::kF16 ? "" : fmt::format("-kv-{}", kv_word(kv_));
-  return arithmetic_name(fmt::format("cpu/{}{}", kernels_.name, kv));
+  return arithmetic_name(with_kv_word(fmt::format("cpu/{}", kernels_.name), kv_, DType::kF16));
 }
 
 }  // namespace baton::cpu

@@ -1,11 +1,8 @@
 // The unit, and its list of what it can do.
 #include "baton/unit/ref/ref.h"
 
-#include <fmt/format.h>
-
 #include <utility>
 
-#include "baton/state/rows.h"
 #include "baton/unit/entry.h"
 #include "baton/unit/host/host_state.h"
 #include "baton/unit/ref/ops.h"
@@ -43,8 +40,7 @@ class RefUnit final : public Unit {
  private:
   Result<std::unique_ptr<Executor>> make_executor(std::shared_ptr<const Model> model, uint32_t) override {
     const DType kv = caps_.kv_type;
-    std::string arithmetic = kv == DType::kF32 ? "ref/f32" : fmt::format("ref/f32-kv-{}", kv_word(kv));
-    return ref::make_executor(std::move(model), plain_product, std::move(arithmetic), kv);
+    return ref::make_executor(std::move(model), plain_product, with_kv_word("ref/f32", kv, DType::kF32), kv);
   }
 
   Caps caps_;
