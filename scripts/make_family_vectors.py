@@ -78,9 +78,23 @@ FAMILIES = {
         logits_scaling=1.7, tie_word_embeddings=True).items() if k != "head_dim"}),
                         tf.GraniteForCausalLM, "granite", True),
     "lfm2": lambda: (tf.Lfm2Config(**{k: v for k, v in common(
-        num_hidden_layers=4, block_auto_adjust_ff_dim=False, conv_L_cache=3, norm_eps=1e-5,
-        layer_types=["conv", "full_attention", "conv", "full_attention"],
+        hidden_size=24, intermediate_size=34, block_auto_adjust_ff_dim=True, block_multiple_of=6,
+        block_ffn_dim_multiplier=1.1, conv_L_cache=4, norm_eps=1e-5, layer_types=["conv", "full_attention", "conv"],
         tie_word_embeddings=True).items() if k not in ("head_dim", "rms_norm_eps")}), tf.Lfm2ForCausalLM, "lfm2", False),
+    # In layers with a window positions are not scaled.
+    "olmo3": lambda: (tf.Olmo3Config(**{k: v for k, v in common(
+        hidden_size=24, intermediate_size=22, sliding_window=10, layer_types=[
+            "sliding_attention", "full_attention", "sliding_attention"], rope_parameters={
+            "full_attention": {"rope_type": "yarn", "rope_theta": 500000.0, "factor": 4.0, "beta_fast": 32.0,
+                               "beta_slow": 1.0, "original_max_position_embeddings": 64, "attention_factor": 1.2},
+            "sliding_attention": rope(500000.0)}).items() if k != "head_dim"}),
+                      tf.Olmo3ForCausalLM, "olmo2", False),
+    "ministral3": lambda: (tf.Ministral3Config(**common(
+        hidden_size=20, intermediate_size=22, num_hidden_layers=2, num_attention_heads=3, num_key_value_heads=1,
+        head_dim=10, tie_word_embeddings=True, rope_parameters={
+        "rope_type": "yarn", "rope_theta": 10000.0, "factor": 8.0, "original_max_position_embeddings": 32,
+        "max_position_embeddings": 256, "beta_fast": 32.0, "beta_slow": 1.0, "mscale_all_dim": 1.0, "mscale": 1.0,
+        "llama_4_scaling_beta": 0.3})), tf.Ministral3ForCausalLM, "mistral3", True),
 }
 # Mixtures: (configuration, class, whether the folder has the experts of a layer in one tensor, gate and up fused in GGUF).
 MIXTURES = {
@@ -142,7 +156,8 @@ def write_gguf(path, name, config, arch, adjacent, tensors):
     writer.add_context_length(get("max_position_embeddings", "n_positions"))
     writer.add_embedding_length(hidden)
     writer.add_block_count(layers)
-    writer.add_feed_forward_length(get("intermediate_size", "n_inner"))
+    width = next((t.shape[0] for key, t in tensors.items() if key.endswith("feed_forward.w1.weight")), None)
+    writer.add_feed_forward_length(width or get("intermediate_size", "n_inner"))
     writer.add_head_count(heads)
     kv_heads = get("num_key_value_heads") or heads
     if name == "lfm2":
@@ -181,6 +196,17 @@ def write_gguf(path, name, config, arch, adjacent, tensors):
                     smooth = (base / wavelength - low) / (high - low)
                     factors.append(1 / ((1 - smooth) / full["factor"] + smooth))
             writer.add_tensor("rope_freqs.weight", np.array(factors, dtype=np.float32))
+        if full["rope_type"] == "yarn":
+            writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+            writer.add_rope_scaling_factor(full["factor"])
+            writer.add_rope_scaling_orig_ctx_len(full["original_max_position_embeddings"])
+            writer.add_rope_scaling_yarn_beta_fast(full["beta_fast"])
+            writer.add_rope_scaling_yarn_beta_slow(full["beta_slow"])
+            if "attention_factor" in full:
+                writer.add_rope_scaling_yarn_attn_factor(full["attention_factor"])
+            if name == "ministral3":
+                writer.add_rope_scaling_yarn_log_mul(full["mscale_all_dim"])
+                writer.add_attn_temperature_scale(full["llama_4_scaling_beta"])
         if full["rope_type"] == "longrope":
             original = full["original_max_position_embeddings"]
             writer.add_rope_scaling_orig_ctx_len(original)
@@ -188,9 +214,9 @@ def write_gguf(path, name, config, arch, adjacent, tensors):
                 float(np.sqrt(1 + np.log(config.max_position_embeddings / original) / np.log(original))))
             writer.add_tensor("rope_factors_long.weight", np.array(full["long_factor"], dtype=np.float32))
             writer.add_tensor("rope_factors_short.weight", np.array(full["short_factor"], dtype=np.float32))
-    if name in ("gemma2", "gemma3", "mistral", "ministral"):
+    if name in ("gemma2", "gemma3", "mistral", "ministral", "olmo3"):
         writer.add_sliding_window(config.sliding_window)
-    if name in ("gemma3", "ministral"):
+    if name in ("gemma3", "ministral", "olmo3"):
         writer.add_sliding_window_pattern([t == "sliding_attention" for t in config.layer_types])
     if name == "gemma2":
         writer.add_attn_logit_softcapping(config.attn_logit_softcapping)

@@ -86,7 +86,7 @@ ModelShape shape_of(const Model& model) {
   const bool gated = std::any_of(ops.begin(), ops.end(), [](const Op& op) { return op.kind == OpKind::kSplitPairs; });
   return {spec.name,
           figure(linear),
-          figure(spec.layers - linear),
+          figure(std::count(spec.layer_kinds.begin(), spec.layer_kinds.end(), LayerKind::kFullAttention)),
           figure(spec.hidden),
           figure(spec.intermediate),
           figure(spec.heads),

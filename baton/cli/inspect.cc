@@ -75,8 +75,7 @@ OrderedJson spec_json(const Model& model) {
   json["rotary"] = spec.rotary;
   json["tied_head"] = spec.tied_head;
   std::vector<std::string> kinds;
-  for (const LayerKind kind : spec.layer_kinds)
-    kinds.emplace_back(kind == LayerKind::kFullAttention ? "full_attention" : "linear_attention");
+  for (const LayerKind kind : spec.layer_kinds) kinds.emplace_back(to_string(kind));
   json["layer_types"] = kinds;
   if (spec.linear_value_heads > 0) {
     json["linear"] = {
@@ -84,6 +83,7 @@ OrderedJson spec_json(const Model& model) {
         {"key_dim", spec.linear_key_dim},     {"value_dim", spec.linear_value_dim},
         {"conv_taps", spec.conv_taps},        {"head_map", spec.head_map == HeadMap::kGrouped ? "grouped" : "tiled"}};
   }
+  if (spec.linear_value_heads == 0 && spec.conv_taps > 0) json["conv_taps"] = spec.conv_taps;
   json["stop_ids"] = spec.stop_ids;
   json["fingerprint_model"] = fmt::format("{:016x}", model.shape_prints.model);
   return json;

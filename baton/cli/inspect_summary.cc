@@ -37,9 +37,12 @@ std::string types_text(const Model& model) {
 }
 
 std::string layers_text(const ModelSpec& spec) {
-  const auto linear = std::count(spec.layer_kinds.begin(), spec.layer_kinds.end(), LayerKind::kLinearAttention);
-  if (linear == 0) return fmt::format("{} layers of attention", spec.layers);
-  return fmt::format("{} layers: {} gated DeltaNet, {} attention", spec.layers, linear, spec.layers - linear);
+  const auto count = [&](LayerKind kind) { return std::count(spec.layer_kinds.begin(), spec.layer_kinds.end(), kind); };
+  const auto linear = count(LayerKind::kLinearAttention), short_ones = count(LayerKind::kShortConvolution);
+  if (linear + short_ones == 0) return fmt::format("{} layers of attention", spec.layers);
+  return fmt::format(
+      "{} layers: {}{}{} attention", spec.layers, linear != 0 ? fmt::format("{} gated DeltaNet, ", linear) : "",
+      short_ones != 0 ? fmt::format("{} short convolution, ", short_ones) : "", spec.layers - linear - short_ones);
 }
 
 }  // namespace

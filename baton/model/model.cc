@@ -34,7 +34,31 @@ std::string architecture_in_file(const Container& container) {
              : "none";
 }
 
+// Names of published families whose layers need an op that no unit here has.
+std::string missing_op(std::string_view architecture) {
+  constexpr std::pair<std::string_view, std::string_view> kMissing[] = {{"granitemoehybrid", "mamba2"},
+                                                                        {"granitehybrid", "mamba2"},
+                                                                        {"falcon_h1", "mamba2"},
+                                                                        {"falcon-h1", "mamba2"},
+                                                                        {"bamba", "mamba2"},
+                                                                        {"mamba2", "mamba2"},
+                                                                        {"nemotron_h", "mamba2"},
+                                                                        {"zamba2", "mamba2"},
+                                                                        {"mamba", "mamba"},
+                                                                        {"jamba", "mamba"},
+                                                                        {"falcon_mamba", "mamba"}};
+  for (const auto& [name, op] : kMissing) {
+    if (name == architecture) return fmt::format("it needs op {}, which no unit has; ", op);
+  }
+  return {};
+}
+
 }  // namespace
+
+std::string_view to_string(LayerKind kind) {
+  static constexpr std::string_view kWords[] = {"full_attention", "linear_attention", "conv"};
+  return kWords[static_cast<size_t>(kind)];
+}
 
 Model::Model() = default;
 Model::Model(Model&&) noexcept = default;
@@ -64,8 +88,9 @@ Result<std::shared_ptr<const Model>> build_model(std::unique_ptr<const Container
   const std::string file = container->path.string();
   const Architecture* architecture = architecture_of(*container);
   if (architecture == nullptr) {
-    return fail(Code::kUnsupported, fmt::format("{}: architecture '{}' is not supported; there are: {}", file,
-                                                architecture_in_file(*container), known_architectures()));
+    const std::string name = architecture_in_file(*container);
+    return fail(Code::kUnsupported, fmt::format("{}: architecture '{}' is not supported; {}there are: {}", file, name,
+                                                missing_op(name), known_architectures()));
   }
   auto model = std::make_shared<Model>();
   BATON_TRY(model->spec, architecture->read_spec(*container));

@@ -21,7 +21,8 @@ namespace baton {
 struct AdapterChoice;
 struct Container;
 
-enum class LayerKind : uint8_t { kFullAttention, kLinearAttention };
+enum class LayerKind : uint8_t { kFullAttention, kLinearAttention, kShortConvolution };
+std::string_view to_string(LayerKind kind);  // as layer_types of published configurations
 
 enum class QkNorm : uint8_t {
   kNone,
@@ -48,6 +49,9 @@ struct BlockSpec {
   float embedding_scale = 1, residual_scale = 1, logit_scale = 1;
   float attention_scale = 0;  // 0: head_dim^-1/2
   float score_cap = 0, logit_cap = 0;
+  // Queries become 1 + position_scale log(1 + floor(p / position_scale_tokens)) times as long.
+  float position_scale = 0;
+  int32_t position_scale_tokens = 0;
   std::vector<int32_t> windows;      // by layer, 0 for all tokens; empty: none has one
   std::vector<Positions> positions;  // by layer; empty: kRope
   float near_theta = 0;
@@ -80,7 +84,7 @@ struct ModelSpec {
   // Gated DeltaNet layers; zero when there are none.
   std::vector<LayerKind> layer_kinds;
   int32_t linear_key_heads = 0, linear_value_heads = 0, linear_key_dim = 0, linear_value_dim = 0;
-  int32_t conv_taps = 0;
+  int32_t conv_taps = 0;    // of short convolutions too
   int32_t token_types = 0;  // encoders of the BERT family
   Gelu gelu = Gelu::kErf;   // where there is one
   // In place of the network of each layer; zero where there are none. `intermediate` is that of the shared expert,

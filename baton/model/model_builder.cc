@@ -63,7 +63,8 @@ ModelBuilder::ModelBuilder(const Architecture& architecture, Model& model, std::
   if (prefix_ == "language_model.model.") naming_ = Naming::kMlx;
   // MLX squeezes the kernel's last dim; a file under its prefix that still has [C, 1, K] was only renamed.
   for (const TensorView& tensor : container_.tensors) {
-    if (tensor.name.ends_with("conv1d.weight") && tensor.shape.size() == 3) {
+    const bool kernel = tensor.name.ends_with("conv1d.weight") || tensor.name.ends_with(".conv.conv.weight");
+    if (kernel && tensor.shape.size() == 3) {
       naming_ = tensor.shape[2] == 1 && tensor.shape[1] != 1 ? Naming::kMlx : Naming::kHuggingFace;
       break;
     }

@@ -53,6 +53,10 @@ std::string_view to_string(OpKind kind) {
       return "scale";
     case OpKind::kExperts:
       return "experts";
+    case OpKind::kShortConv:
+      return "short_conv";
+    case OpKind::kPositionScale:
+      return "position_scale";
   }
   return "unknown";
 }
@@ -133,7 +137,10 @@ std::string details(const Op& op) {
       return fmt::format("experts={} used={} {}", op.experts, op.experts_used, to_string(op.routing));
     case OpKind::kSigmoidGate:
       return op.width > 1 ? fmt::format("width={}", op.width) : "";
+    case OpKind::kPositionScale:
+      return fmt::format("scale={:g} tokens={}", op.scale, op.window);
     case OpKind::kCausalConv:
+    case OpKind::kShortConv:
       return fmt::format("taps={}", op.taps);
     case OpKind::kDeltaRule:
       return fmt::format("value_heads={} key_heads={} key_dim={} value_dim={} head_map={}", op.heads, op.kv_heads,

@@ -47,6 +47,10 @@ enum class OpKind : uint8_t {
   kScale,      // out = scale x, in place allowed
   kExperts,  // out = sum over the experts e that are chosen for x of p_e D_e (silu(G_e x) * U_e x), by ascending e; the
              // `experts_used` with the largest of l = R x, the first of equals; p by `routing`. out is not x
+  // out2 = x y, out2 may be x; out = z sum_j W[c, j] out2[t - taps + 1 + j, c], out is none of the others; the slot
+  // keeps the last taps - 1 columns of out2.
+  kShortConv,
+  kPositionScale,  // out = x (1 + scale log(1 + floor(p / window))), p the token's position, in place allowed
 };
 std::string_view to_string(OpKind kind);
 
@@ -102,7 +106,7 @@ struct Op {
     kScale = 0,        // kRmsNorm, kLayerNorm, kGatedNorm: [width]
     kShift = 1,        // kLayerNorm: [width]
     kOffset = 0,       // kBias: [width of out]
-    kTaps = 0,         // kCausalConv: [channels, taps]
+    kTaps = 0,         // kCausalConv, kShortConv: [channels, taps]
     kDecayRate = 0,    // kDeltaRule: [value_heads], A, negative: -exp(A_log)
     kTimeBias = 1,     // kDeltaRule: [value_heads], dt
     kRopeFactors = 2,  // kRope: [rotary / 2], divisors of the frequencies (scaled positions, rope.h), or none
@@ -125,15 +129,16 @@ struct Op {
   int32_t kv_heads = 0;                // kAttend, kAttendAll; kDeltaRule: key_heads
   int32_t rotary = 0;                  // kRope: rotated values per head, even
   int32_t key_dim = 0, value_dim = 0;  // kDeltaRule
-  int32_t taps = 0;                    // kCausalConv: kernel length, the current token included
+  int32_t taps = 0;                    // kCausalConv, kShortConv: kernel length, the current token included
   float eps = 0;                       // norms; kDeltaRule: 1e-6 of the l2 norm
-  float scale = 0;                     // kAttend, kAttendAll, kScale
+  float scale = 0;                     // kAttend, kAttendAll, kScale, kPositionScale
   float rope_theta = 0;
   RopePairing pairing = RopePairing::kHalf;
   HeadMap head_map = HeadMap::kGrouped;
   float rope_magnitude = 1;  // kRope: the turned values are that much longer (yarn, longrope)
   Gelu gelu = Gelu::kErf;
-  int32_t window = 0;                     // kAttend: tokens seen, the token's own included; 0: all
+  // kAttend: tokens seen, the token's own included, 0 for all; kPositionScale: tokens of one factor.
+  int32_t window = 0;
   float cap = 0;                          // kAttend, kHead; 0: none
   int32_t experts = 0, experts_used = 0;  // kExperts: of a layer, and for a token
   Routing routing = Routing::kSoftmaxOfAll;

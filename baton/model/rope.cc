@@ -200,6 +200,8 @@ Status read_rope(const GgufReader& keys, const Container& container, ModelSpec& 
   BATON_TRY(scaling.original, keys.integer("rope.scaling.original_context_length", 0, 1 << 30, spec.context_max));
   if (scaling.original < 2) scaling.original = spec.context_max;
   BATON_TRY(const float attention, keys.real("rope.scaling.attn_factor", 0, 1e3, 1.0f));
+  // transformers' attention_factor, all of the magnitude. llama.cpp computes what is usual instead, always; 1 is what
+  // converters write that know nothing.
   BATON_TRY(const float yarn_attention, keys.real("rope.scaling.yarn_attn_factor", -1, 1e3, 1.0f));
   BATON_TRY(scaling.extrapolation, keys.real("rope.scaling.yarn_ext_factor", -1, 1, -1.0f));
   BATON_TRY(const float multiplier, keys.real("rope.scaling.yarn_log_multiplier", 0, 1e3, 0.0f));
@@ -208,9 +210,9 @@ Status read_rope(const GgufReader& keys, const Container& container, ModelSpec& 
   if (scaling.extrapolation < 0) scaling.extrapolation = 1;  // not set
   scaling.magnitude = attention == 0 ? 1.0f : attention;
   if (scaling.kind == RopeKind::kYarn && scaling.extrapolation > 0) {
-    scaling.magnitude *= yarn_magnitude(scaling.factor);
-    if (multiplier != 0) scaling.magnitude /= yarn_magnitude(scaling.factor, multiplier);
-    if (yarn_attention > 0) scaling.magnitude *= yarn_attention;
+    const bool said = yarn_attention > 0 && yarn_attention != 1;
+    scaling.magnitude *= said ? yarn_attention : yarn_magnitude(scaling.factor);
+    if (multiplier != 0 && !said) scaling.magnitude /= yarn_magnitude(scaling.factor, multiplier);
   }
   if (scaling.kind == RopeKind::kLlama3) {
     return bad(file, fmt::format("key '{}' is llama3; in GGUF its divisors are the tensor rope_freqs.weight",

@@ -28,16 +28,18 @@ Status validate(const ModelSpec& spec, std::string_view file) {
   if (static_cast<int64_t>(spec.layer_kinds.size()) != spec.layers) {
     return bad(fmt::format("{} layer types for {} layers", spec.layer_kinds.size(), spec.layers));
   }
-  bool linear = false;
-  for (const LayerKind kind : spec.layer_kinds) linear |= kind == LayerKind::kLinearAttention;
+  bool linear = false, convolves = false;
+  for (const LayerKind kind : spec.layer_kinds) {
+    linear |= kind == LayerKind::kLinearAttention;
+    convolves |= kind != LayerKind::kFullAttention;
+  }
+  if (convolves && (spec.conv_taps < 2 || spec.conv_taps > 16))
+    return bad(fmt::format("convolution kernel of {}; it must be 2 to 16", spec.conv_taps));
   if (linear) {
     BATON_OK(bounded("linear key head count", spec.linear_key_heads, kHeadsMax));
     BATON_OK(bounded("linear value head count", spec.linear_value_heads, kHeadsMax));
     BATON_OK(bounded("linear key head dim", spec.linear_key_dim, kHeadDimMax));
     BATON_OK(bounded("linear value head dim", spec.linear_value_dim, kHeadDimMax));
-    if (spec.conv_taps < 2 || spec.conv_taps > 16) {
-      return bad(fmt::format("convolution kernel of {}; it must be 2 to 16", spec.conv_taps));
-    }
     if (spec.linear_value_heads % spec.linear_key_heads != 0) {
       return bad(fmt::format("{} linear value heads are not a multiple of {} key heads", spec.linear_value_heads,
                              spec.linear_key_heads));

@@ -117,10 +117,23 @@ void put_blocks(GgufWriter& writer, const ModelSpec& spec, const std::string& pr
   put("attn_logit_softcapping", blocks.score_cap, 0);
   put("final_logit_softcapping", blocks.logit_cap, 0);
   put("attention.scale", blocks.attention_scale, 0);
+  put("attention.temperature_scale", blocks.position_scale, 0);
   put("residual_scale", blocks.residual_scale, 1);
   if (blocks.logit_scale != 1) writer.put_f32(prefix + "logit_scale", 1 / blocks.logit_scale);
   // Gemma's readers know it without a key.
   if (!spec.architecture.starts_with("gemma")) put("embedding_scale", blocks.embedding_scale, 1);
+}
+
+// One number, or one for each layer: 0 for those without attention, as files of short convolutions say it.
+void put_kv_heads(GgufWriter& writer, const ModelSpec& spec, const std::string& prefix) {
+  const std::string key = prefix + "attention.head_count_kv";
+  const auto& kinds = spec.layer_kinds;
+  if (std::find(kinds.begin(), kinds.end(), LayerKind::kShortConvolution) == kinds.end())
+    return writer.put_u32(key, static_cast<uint32_t>(spec.kv_heads));
+  std::vector<int32_t> of_layers;
+  for (const LayerKind kind : kinds) of_layers.push_back(kind == LayerKind::kFullAttention ? spec.kv_heads : 0);
+  writer.put_i32s(key, of_layers);
+  writer.put_u32(prefix + "shortconv.l_cache", static_cast<uint32_t>(spec.conv_taps));
 }
 
 void put_spec(GgufWriter& writer, const Model& model, const std::string& prefix) {
@@ -131,7 +144,7 @@ void put_spec(GgufWriter& writer, const Model& model, const std::string& prefix)
   put("embedding_length", spec.hidden);
   put("feed_forward_length", spec.intermediate);
   put("attention.head_count", spec.heads);
-  put("attention.head_count_kv", spec.kv_heads);
+  put_kv_heads(writer, spec, prefix);
   put("attention.key_length", spec.head_dim);
   put("attention.value_length", spec.head_dim);
   writer.put_f32(

@@ -294,6 +294,44 @@ OpModel make_conv(Maker& make) {
   return make.finish(fmt::format("causal_conv channels={} taps={}", channels, taps));
 }
 
+OpModel make_short_conv(Maker& make) {
+  const int32_t channels = make.between(1, 90), taps = make.between(2, 6);
+  Op op{.kind = OpKind::kShortConv, .layer = 0};
+  const RegisterId x = make.input(20);
+  op.x = make.linear(x, channels);
+  op.y = make.linear(x, channels);
+  op.z = make.linear(x, channels);
+  op.taps = taps;
+  op.weights[Op::kTaps] =
+      make.add(DType::kF32, channels, taps, make.values(static_cast<size_t>(channels) * taps, -1.0f, 1.0f),
+               Maker::Alignment::kF32);
+  op.slot = make.slot(SlotKind::kConv, 1, taps - 1, channels);
+  op.out2 = make.between(0, 1) == 0 ? op.x : make.reg(channels);
+  op.out = make.reg(channels);
+  make.op(op);
+  // Both outputs reach the logits.
+  Op gate{.kind = OpKind::kSigmoidGate, .layer = 0};
+  gate.x = op.out;
+  gate.y = op.out2;
+  gate.out = make.reg(channels);
+  make.op(gate);
+  make.head(gate.out);
+  return make.finish(
+      fmt::format("short_conv channels={} taps={} in place={}", channels, taps, op.out2 == op.x ? "yes" : "no"));
+}
+
+OpModel make_position_scale(Maker& make) {
+  const int32_t width = make.between(1, 200);
+  Op op{.kind = OpKind::kPositionScale, .layer = 0};
+  op.x = make.linear(make.input(24), width);
+  op.scale = make.between(0, 1) == 0 ? 0.1f : 1.5f;
+  op.window = make.between(1, 30);
+  op.out = make.between(0, 1) == 0 ? op.x : make.reg(width);
+  make.op(op);
+  make.head(op.out);
+  return make.finish(fmt::format("position_scale {} tokens={} width={}", op.scale, op.window, width));
+}
+
 OpModel make_grouped(Maker& make, OpKind kind) {
   const int32_t groups = make.between(1, 6), width = make.between(1, 80);
   Op op{.kind = kind, .layer = 0};
@@ -404,6 +442,10 @@ OpModel make_op_model(OpKind kind, DType dtype, Random& random) {
       return make_scale(make);
     case OpKind::kExperts:
       return make_experts(make, dtype);
+    case OpKind::kShortConv:
+      return make_short_conv(make);
+    case OpKind::kPositionScale:
+      return make_position_scale(make);
   }
   BATON_CHECK(false);
 }

@@ -1,6 +1,7 @@
 // Programs of dense decoders.
 #include "baton/model/arch/dense_decoder.h"
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <tuple>
@@ -27,6 +28,10 @@ class Decoder {
     keys_ = builder.add_register("k", kv_width);
     values_ = builder.add_register("v", kv_width);
     mixed_ = builder.add_register("att", query_width);
+    const auto& kinds = spec_.layer_kinds;
+    if (std::find(kinds.begin(), kinds.end(), LayerKind::kShortConvolution) != kinds.end()) {
+      for (const char* name : {"cb", "cc", "cx"}) convolution_.push_back(builder.add_register(name, spec_.hidden));
+    }
     factors_ = add_rope_factors(builder);
     near_factors_ = -1;
     if (blocks_.near_theta == 0) return;
@@ -48,7 +53,8 @@ class Decoder {
 
   Status layer(int32_t layer) {
     BATON_TRY(const RegisterId mixer_in, norm_before("layers.{}.norm1", layer));
-    BATON_OK(attention(mixer_in, layer));
+    const bool convolves = spec_.layer_kinds[static_cast<size_t>(layer)] == LayerKind::kShortConvolution;
+    BATON_OK(convolves ? short_convolution(mixer_in, layer) : attention(mixer_in, layer));
     BATON_OK(add_to_x("layers.{}.norm1.behind", layer));
     BATON_TRY(const RegisterId network_in, norm_before("layers.{}.norm2", layer));
     BATON_OK(network(network_in, layer));
@@ -121,6 +127,13 @@ class Decoder {
     }
     turn(query_, spec_.heads, layer);
     turn(keys_, spec_.kv_heads, layer);
+    if (blocks_.position_scale != 0) {
+      Op op{.kind = OpKind::kPositionScale, .layer = layer};
+      op.out = op.x = query_;
+      op.scale = blocks_.position_scale;
+      op.window = blocks_.position_scale_tokens;
+      builder_.add_op(op);
+    }
     Op attend{.kind = OpKind::kAttend, .layer = layer};
     attend.out = mixed_;
     attend.x = query_;
@@ -136,6 +149,28 @@ class Decoder {
     attend.cap = blocks_.score_cap;
     builder_.add_op(attend);
     return linear("layers.{}.attn.o", layer, mixed_, block_.out);
+  }
+
+  // out = W (c * conv(b * x)): b, c and x are rows of one matrix in the file.
+  Status short_convolution(RegisterId in, int32_t layer) {
+    constexpr std::string_view kRoles[] = {"layers.{}.conv.b", "layers.{}.conv.c", "layers.{}.conv.x"};
+    const int64_t width = spec_.hidden;
+    for (size_t i = 0; i < 3; ++i)
+      BATON_OK(linear(kRoles[i], layer, in, convolution_[i], {static_cast<int64_t>(i) * width, 3 * width}));
+    Op op{.kind = OpKind::kShortConv, .layer = layer};
+    op.x = op.out2 = convolution_[2];
+    op.y = convolution_[0];
+    op.z = convolution_[1];
+    op.out = block_.normed;
+    op.taps = spec_.conv_taps;
+    BATON_TRY(op.weights[Op::kTaps], builder_.weight("layers.{}.conv.taps", layer, width, spec_.conv_taps));
+    Slot slot{.kind = SlotKind::kConv, .layer = layer};
+    slot.heads = 1;
+    slot.rows = spec_.conv_taps - 1;
+    slot.columns = spec_.hidden;
+    op.slot = builder_.add_slot(slot);
+    builder_.add_op(op);
+    return linear("layers.{}.conv.out", layer, op.out, block_.out);
   }
 
   void turn(RegisterId x, int32_t heads, int32_t layer) {
@@ -175,6 +210,7 @@ class Decoder {
   const BlockSpec& blocks_;
   BlockRegisters block_{};
   RegisterId query_, keys_, values_, mixed_;
+  std::vector<RegisterId> convolution_;  // b, c, x of short convolutions, if there are any
   WeightId factors_, near_factors_;
   std::optional<ExpertNetwork> experts_;
 };

@@ -72,6 +72,7 @@ struct DecoderDefaults {
   float theta = 10000;
   bool tied = false;
   bool experts = false;  // in place of the network, whose size is not read: expert_parts.h
+  bool convolves = false;  // GGUF: layers of no kv heads are short convolutions
 };
 
 bool is_gguf_of(const Container& container, std::string_view architecture);
@@ -105,8 +106,9 @@ Status check_gelu_tanh(const ConfigReader& config, const std::string& file);
 // Positions near and far: those of layers with a window are near.
 void set_near_positions(ModelSpec& spec, float theta);
 // rope_parameters by layer_types, or rope_local_base_freq beside the others: near positions are those of layers with a
-// window.
-Status read_near_rope(const ConfigReader& config, const std::string& file, float near_default, ModelSpec& spec);
+// window. `near_default` 0: as the others' base.
+Status read_near_rope(const ConfigReader& config, const std::string& file, float near_default, ModelSpec& spec,
+                      float far_default = 1e6f);
 
 // The Program of spec.blocks.
 Status build_decoder(ModelBuilder& builder);

@@ -53,6 +53,31 @@ Status read_layer_types(const Json& types, const std::string& file, int32_t wind
   return {};
 }
 
+// One number, or one for each layer, 0 for those without attention.
+Status read_kv_heads(const GgufReader& keys, const std::string& file, bool convolves, ModelSpec& spec) {
+  constexpr const char* kKey = "attention.head_count_kv";
+  spec.layer_kinds.assign(static_cast<size_t>(spec.layers), LayerKind::kFullAttention);
+  if (!keys.is_list(kKey)) {
+    BATON_TRY(spec.kv_heads, keys.integer(kKey, 1, kHeadsMax, spec.heads));
+    return {};
+  }
+  BATON_TRY(const std::vector<int64_t> heads, keys.integers(kKey));
+  if (heads.size() != spec.layer_kinds.size()) {
+    return fail(Code::kInvalidInput, fmt::format("{}: key '{}' has {} entries for {} layers; give one for each", file,
+                                                 keys.name(kKey), heads.size(), spec.layers));
+  }
+  spec.kv_heads = static_cast<int32_t>(std::clamp<int64_t>(*std::max_element(heads.begin(), heads.end()), 0, 1 << 30));
+  if (spec.kv_heads == 0) spec.kv_heads = 1;  // nobody looks at them
+  for (size_t i = 0; i < heads.size(); ++i) {
+    if (heads[i] == 0 && convolves) spec.layer_kinds[i] = LayerKind::kShortConvolution;
+    if (heads[i] == spec.kv_heads || (heads[i] == 0 && convolves)) continue;
+    return fail(Code::kUnsupported, fmt::format("{}: key '{}': {} heads in layer {}, {} in others; all layers must "
+                                                "have as many",
+                                                file, keys.name(kKey), heads[i], i, spec.kv_heads));
+  }
+  return {};
+}
+
 }  // namespace
 
 const Json& text_config_of(const Container& container) {
@@ -134,7 +159,7 @@ Result<ModelSpec> start_keys(const Container& container, const GgufReader& keys,
     BATON_TRY(spec.intermediate, keys.integer("feed_forward_length", 1, 8 * kHiddenMax));
   }
   BATON_TRY(spec.heads, keys.integer("attention.head_count", 1, kHeadsMax));
-  BATON_TRY(spec.kv_heads, keys.integer("attention.head_count_kv", 1, kHeadsMax, spec.heads));
+  BATON_OK(read_kv_heads(keys, file, defaults.convolves, spec));
   BATON_TRY(spec.head_dim, keys.integer("attention.key_length", 1, kHeadDimMax, std::max(1, spec.hidden / spec.heads)));
   BATON_TRY(spec.context_max, keys.integer("context_length", 1, 1 << 30));
   const TensorView* embedding = container.find("token_embd.weight");
@@ -143,7 +168,6 @@ Result<ModelSpec> start_keys(const Container& container, const GgufReader& keys,
   }
   spec.vocab = static_cast<int32_t>(std::min<uint64_t>(embedding->shape[0], uint64_t{1} << 30));
   spec.tied_head = container.find("output.weight") == nullptr;
-  spec.layer_kinds.assign(static_cast<size_t>(spec.layers), LayerKind::kFullAttention);
   BATON_OK(check_causal(keys, file));
   BATON_TRY(const int32_t values, keys.integer("attention.value_length", 1, kHeadDimMax, spec.head_dim));
   if (values != spec.head_dim) {
@@ -229,7 +253,8 @@ void set_near_positions(ModelSpec& spec, float theta) {
     spec.blocks.positions.push_back(spec.blocks.window(layer) != 0 ? Positions::kNearRope : Positions::kRope);
 }
 
-Status read_near_rope(const ConfigReader& config, const std::string& file, float near_default, ModelSpec& spec) {
+Status read_near_rope(const ConfigReader& config, const std::string& file, float near_default, ModelSpec& spec,
+                      float far_default) {
   BATON_TRY(float near, config.real("rope_local_base_freq", 1, 1e12, near_default));
   const Json* parameters = config.value("rope_parameters");
   const auto of_type = [&](const char* type) -> const Json* {
@@ -239,7 +264,8 @@ Status read_near_rope(const ConfigReader& config, const std::string& file, float
   };
   const Json *far_object = of_type("full_attention"), *near_object = of_type("sliding_attention");
   if (far_object == nullptr && near_object == nullptr) {
-    BATON_OK(read_rope(config, file, 1e6f, spec));
+    BATON_OK(read_rope(config, file, far_default, spec));
+    if (near == 0) near = spec.rope_theta;
   } else {
     for (const auto& [name, value] : parameters->items()) {
       if (name == "full_attention" || name == "sliding_attention") continue;
@@ -249,10 +275,11 @@ Status read_near_rope(const ConfigReader& config, const std::string& file, float
     }
     if (far_object != nullptr) {
       const Json far_only = {{"rope_parameters", *far_object}};
-      BATON_OK(read_rope(ConfigReader(far_only, file), file, 1e6f, spec));
+      BATON_OK(read_rope(ConfigReader(far_only, file), file, far_default, spec));
     } else {
-      spec.rope_theta = 1e6f;
+      spec.rope_theta = far_default;
     }
+    if (near == 0) near = spec.rope_theta;
     ModelSpec other = spec;
     other.rope_scaling = {};
     if (near_object != nullptr) {

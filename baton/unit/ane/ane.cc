@@ -15,11 +15,12 @@ constexpr float kLogitTolerance = 0.05f;
 class AneUnit final : public Unit {
  public:
   AneUnit(const AneOptions& options, bool hardware) : options_(options), hardware_(hardware) {
-    caps_.ops = {OpKind::kEmbed,    OpKind::kRmsNorm,     OpKind::kLinear,     OpKind::kSplitPairs, OpKind::kRope,
-                 OpKind::kAttend,   OpKind::kSigmoidGate, OpKind::kCausalConv, OpKind::kDeltaRule,  OpKind::kGatedNorm,
-                 OpKind::kSwiGlu,   OpKind::kAdd,         OpKind::kBias,       OpKind::kHead,       OpKind::kLayerNorm,
-                 OpKind::kPosition, OpKind::kAttendAll,   OpKind::kGelu,       OpKind::kOutput,     OpKind::kGeGlu,
-                 OpKind::kScale};
+    caps_.ops = {OpKind::kEmbed,     OpKind::kRmsNorm,   OpKind::kLinear,       OpKind::kSplitPairs,
+                 OpKind::kRope,      OpKind::kAttend,    OpKind::kSigmoidGate,  OpKind::kCausalConv,
+                 OpKind::kDeltaRule, OpKind::kGatedNorm, OpKind::kSwiGlu,       OpKind::kAdd,
+                 OpKind::kBias,      OpKind::kHead,      OpKind::kLayerNorm,    OpKind::kPosition,
+                 OpKind::kAttendAll, OpKind::kGelu,      OpKind::kOutput,       OpKind::kGeGlu,
+                 OpKind::kScale,     OpKind::kShortConv, OpKind::kPositionScale};
     caps_.traits = {OpTrait::kWindow, OpTrait::kScoreCap, OpTrait::kLogitCap};
     caps_.cuts_prompts = false;
     caps_.native_formats = {DType::kF16};

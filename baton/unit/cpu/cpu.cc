@@ -31,11 +31,12 @@ class CpuUnit final : public Unit {
           host::ExpertPlace experts)
       : kernels_(kernels), threads_(threads), cores_(std::move(cores)), experts_(experts) {
     const bool rounds = host::form_of(kernels, host::Packing::kF16, true) == host::Form::kTiles;
-    caps_.ops = {OpKind::kEmbed,    OpKind::kRmsNorm,     OpKind::kLinear,     OpKind::kSplitPairs, OpKind::kRope,
-                 OpKind::kAttend,   OpKind::kSigmoidGate, OpKind::kCausalConv, OpKind::kDeltaRule,  OpKind::kGatedNorm,
-                 OpKind::kSwiGlu,   OpKind::kAdd,         OpKind::kBias,       OpKind::kHead,       OpKind::kLayerNorm,
-                 OpKind::kPosition, OpKind::kAttendAll,   OpKind::kGelu,       OpKind::kOutput,     OpKind::kGeGlu,
-                 OpKind::kScale,    OpKind::kExperts};
+    caps_.ops = {OpKind::kEmbed,     OpKind::kRmsNorm,   OpKind::kLinear,        OpKind::kSplitPairs,
+                 OpKind::kRope,      OpKind::kAttend,    OpKind::kSigmoidGate,   OpKind::kCausalConv,
+                 OpKind::kDeltaRule, OpKind::kGatedNorm, OpKind::kSwiGlu,        OpKind::kAdd,
+                 OpKind::kBias,      OpKind::kHead,      OpKind::kLayerNorm,     OpKind::kPosition,
+                 OpKind::kAttendAll, OpKind::kGelu,      OpKind::kOutput,        OpKind::kGeGlu,
+                 OpKind::kScale,     OpKind::kShortConv, OpKind::kPositionScale, OpKind::kExperts};
     caps_.traits = {OpTrait::kWindow, OpTrait::kScoreCap, OpTrait::kLogitCap, OpTrait::kOneGate};
     caps_.cuts_prompts = false;
     for (const Format& format : formats()) {

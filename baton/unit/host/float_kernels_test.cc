@@ -64,6 +64,9 @@ TEST_P(FloatKernels, NormsAndGates) {
     check(
         n, 0, [&](float* out) { kernels().add(x.data(), y.data(), n, out); },
         [&](int64_t i) { return static_cast<double>(x[i] + y[i]); });
+    check(
+        n, 0, [&](float* out) { kernels().multiply(x.data(), y.data(), n, out); },
+        [&](int64_t i) { return static_cast<double>(x[i] * y[i]); });
     const auto add_to_y = [&](float* out) {
       std::copy(y.begin(), y.end(), out);
       kernels().add_scaled(x.data(), 0.7f, n, out);
@@ -109,6 +112,14 @@ TEST_P(FloatKernels, Convolution) {
             double sum = 0;
             for (int j = 0; j < taps; ++j) sum += static_cast<double>(w[j * stride + i]) * x[j * stride + i];
             return silu(sum);
+          });
+      const auto z = random_values(random, n);
+      check(
+          n, 1e-6, [&](float* out) { kernels().short_conv(rows.data(), taps, w.data(), stride, z.data(), n, out); },
+          [&](int64_t i) {
+            double sum = 0;
+            for (int j = 0; j < taps; ++j) sum += static_cast<double>(w[j * stride + i]) * x[j * stride + i];
+            return z[i] * sum;
           });
     }
   }

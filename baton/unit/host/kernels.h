@@ -49,10 +49,14 @@ struct Kernels {
   void (*scale)(const float* x, float factor, int64_t n, float* out);
   void (*soft_cap)(float cap, int64_t n, float* x);  // x = cap tanh(x / cap)
   void (*add)(const float* x, const float* y, int64_t n, float* out);
+  void (*multiply)(const float* x, const float* y, int64_t n, float* out);
   // out += factor * x, the product rounded before the sum.
   void (*add_scaled)(const float* x, float factor, int64_t n, float* out);
   // out[c] = silu(sum_j w[j * w_stride + c] * rows[j][c])
   void (*conv)(const float* const* rows, int taps, const float* w, int64_t w_stride, int64_t n, float* out);
+  // out[c] = z[c] sum_j w[j * w_stride + c] * rows[j][c]
+  void (*short_conv)(const float* const* rows, int taps, const float* w, int64_t w_stride, const float* z, int64_t n,
+                     float* out);
   // Turns pairs of one head: (i, i + half), or (2i, 2i + 1) when adjacent. `out` may be `x`.
   void (*rope)(const float* x, const float* cosine, const float* sine, int64_t half, bool adjacent, float* out);
   void (*to_f16)(const float* x, int64_t n, uint16_t* out);

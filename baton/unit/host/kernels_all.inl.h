@@ -41,8 +41,10 @@ constexpr Kernels make_kernels(const char* name, const char* description, Produc
   k.scale = scale;
   k.soft_cap = soft_cap;
   k.add = add;
+  k.multiply = multiply;
   k.add_scaled = add_scaled;
   k.conv = conv;
+  k.short_conv = short_conv;
   k.rope = rope;
   k.to_f16 = to_f16;
   k.product = product;

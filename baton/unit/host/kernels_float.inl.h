@@ -157,16 +157,31 @@ void add(const float* x, const float* y, int64_t n, float* out) {
       n, [&](int64_t i, int lanes) BATON_LAMBDA { store(out + i, load(x + i, lanes) + load(y + i, lanes), lanes); });
 }
 
+void multiply(const float* x, const float* y, int64_t n, float* out) {
+  each_vector(
+      n, [&](int64_t i, int lanes) BATON_LAMBDA { store(out + i, load(x + i, lanes) * load(y + i, lanes), lanes); });
+}
+
 void add_scaled(const float* x, float factor, int64_t n, float* out) {
   each_vector(n, [&](int64_t i, int lanes)
                      BATON_LAMBDA { store(out + i, load(out + i, lanes) + all(factor) * load(x + i, lanes), lanes); });
 }
 
+BATON_INLINE F convolved(const float* const* rows, int taps, const float* w, int64_t w_stride, int64_t i, int lanes) {
+  F sum{};
+  for (int j = 0; j < taps; ++j) sum = fma(load(w + j * w_stride + i, lanes), load(rows[j] + i, lanes), sum);
+  return sum;
+}
+
 void conv(const float* const* rows, int taps, const float* w, int64_t w_stride, int64_t n, float* out) {
+  each_vector(n, [&](int64_t i, int lanes)
+                     BATON_LAMBDA { store(out + i, silu_of(convolved(rows, taps, w, w_stride, i, lanes)), lanes); });
+}
+
+void short_conv(const float* const* rows, int taps, const float* w, int64_t w_stride, const float* z, int64_t n,
+                float* out) {
   each_vector(n, [&](int64_t i, int lanes) BATON_LAMBDA {
-    F sum{};
-    for (int j = 0; j < taps; ++j) sum = fma(load(w + j * w_stride + i, lanes), load(rows[j] + i, lanes), sum);
-    store(out + i, silu_of(sum), lanes);
+    store(out + i, load(z + i, lanes) * convolved(rows, taps, w, w_stride, i, lanes), lanes);
   });
 }
 

@@ -244,6 +244,14 @@ void Pass::run_conv(const Op& op) {
   });
 }
 
+void Pass::convolve(const Op& op, const float* const* inputs, int64_t r, int64_t channel, int64_t count) {
+  const float* const taps = weights_.vector(op.weights[Op::kTaps]) + channel;
+  float* const out = row(op.out, r) + channel;
+  if (op.kind == OpKind::kShortConv)
+    return kernels_.short_conv(inputs, op.taps, taps, width(op.x), row(op.z, r) + channel, count, out);
+  kernels_.conv(inputs, op.taps, taps, width(op.x), count, out);
+}
+
 // One run by rows.
 void Pass::conv_long(const Op& op, const Run& run) {
   const int64_t channels = width(op.x), past = op.taps - 1;
@@ -255,8 +263,7 @@ void Pass::conv_long(const Op& op, const Run& run) {
     const float* rows[kTapsMax];
     for (int64_t t = first; t < last; ++t) {
       for (int64_t j = 0; j <= past; ++j) rows[j] = input(t - past + j);
-      kernels_.conv(rows, op.taps, weights_.vector(op.weights[Op::kTaps]), channels, channels,
-                    row(op.out, run.first_row + t));
+      convolve(op, rows, run.first_row + t, 0, channels);
     }
   });
   keep_columns(op, run, channels, 0, channels, input);
@@ -276,8 +283,7 @@ void Pass::conv_short(const Op& op, const Run& run, int64_t channel, int64_t cou
   const float* rows[kTapsMax];
   for (int64_t t = 0; t < run.rows; ++t) {
     for (int64_t j = 0; j <= past; ++j) rows[j] = input(t - past + j);
-    kernels_.conv(rows, op.taps, weights_.vector(op.weights[Op::kTaps]) + channel, channels, count,
-                  row(op.out, run.first_row + t) + channel);
+    convolve(op, rows, run.first_row + t, channel, count);
   }
   keep_columns(op, run, channels, channel, count, input);
   for (int64_t j = 0; j < past; ++j) {  // oldest first

@@ -240,6 +240,13 @@ void Pass::run_row(const RowPart& part, int64_t r, int64_t begin) {
       return kernels_.geglu(row(op.x, r), row(op.y, r), op.gelu == Gelu::kTanh, width(op.out), row(op.out, r));
     case Row::kScale:
       return kernels_.scale(row(op.x, r), op.scale, width(op.out), row(op.out, r));
+    case Row::kPositionScale: {
+      const int64_t step = positions_[static_cast<size_t>(r)] / op.window;
+      return kernels_.scale(row(op.x, r), 1.0f + op.scale * std::log(1.0f + static_cast<float>(step)), width(op.out),
+                            row(op.out, r));
+    }
+    case Row::kMultiply:
+      return kernels_.multiply(row(op.x, r), row(op.y, r), width(op.out), row(op.out, r));
     case Row::kOperands: {
       const bool tiled = r - begin < rows_in_tiles(begin, width(op.x));
       return operands_->make(tiled ? part.forms.tiled : part.forms.others, r, r - begin, row(op.x, r), width(op.x),

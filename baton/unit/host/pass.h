@@ -124,6 +124,8 @@ class Pass {
   void attend_many(const Op& op, int64_t begin, std::span<const Run> runs);
   void run_conv(const Op& op);
   void conv_long(const Op& op, const Run& run);
+  // `count` channels of a row from `channel` on; inputs[j]: theirs at tap j.
+  void convolve(const Op& op, const float* const* inputs, int64_t row, int64_t channel, int64_t count);
   void conv_short(const Op& op, const Run& run, int64_t channel, int64_t count);
   void run_delta(const Op& op);
   void delta_head(const Op& op, const Run& run, int64_t head, uint32_t thread);

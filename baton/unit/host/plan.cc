@@ -65,7 +65,7 @@ std::optional<Row> row_of(OpKind kind) {
       {OpKind::kSwiGlu, Row::kSwiGlu},       {OpKind::kAdd, Row::kAdd},
       {OpKind::kBias, Row::kBias},           {OpKind::kPosition, Row::kPosition},
       {OpKind::kGelu, Row::kGelu},           {OpKind::kGeGlu, Row::kGeGlu},
-      {OpKind::kScale, Row::kScale}};
+      {OpKind::kScale, Row::kScale},         {OpKind::kPositionScale, Row::kPositionScale}};
   for (const auto& [op, row] : kRows) {
     if (op == kind) return row;
   }
@@ -109,6 +109,18 @@ void append_nodes(const Op& op, std::vector<RopeTable>& ropes, std::vector<Node>
       nodes.push_back(whole_node(Work::kConv, op));
       nodes.back().keeps_state = true;
       return;
+    case OpKind::kShortConv: {
+      Op multiply = op;
+      multiply.out = op.out2;
+      multiply.out2 = multiply.z = -1;
+      nodes.push_back(row_node(Row::kMultiply, multiply));
+      Op conv = op;
+      conv.x = op.out2;
+      conv.y = conv.out2 = -1;
+      nodes.push_back(whole_node(Work::kConv, conv));
+      nodes.back().keeps_state = true;
+      return;
+    }
     case OpKind::kDeltaRule:
       nodes.push_back(whole_node(Work::kDelta, op));
       nodes.back().keeps_state = true;

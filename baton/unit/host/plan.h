@@ -23,7 +23,7 @@ enum class Work : uint8_t {
   kAttend,  // keys and values of these tokens are already appended
   kAttendAll,
   kExperts,
-  kConv,
+  kConv,  // of kShortConv: x is what was out2
   kDelta,
   kHead,
   kCapLogits,  // of the head before it
@@ -45,6 +45,8 @@ enum class Row : uint8_t {
   kGelu,
   kGeGlu,
   kScale,
+  kPositionScale,
+  kMultiply,
   kOperands,
 };
 

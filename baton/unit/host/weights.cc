@@ -53,7 +53,7 @@ Status Weights::make_vectors() {
     const int64_t count = weight.rows * weight.columns;
     float* to = vector_memory_.floats() + offsets[static_cast<size_t>(id)];
     vectors_[static_cast<size_t>(id)] = to;
-    if (op.kind != OpKind::kCausalConv) {
+    if (op.kind != OpKind::kCausalConv && op.kind != OpKind::kShortConv) {
       format_of(weight.dtype).decode(weight.data, to, static_cast<size_t>(count));
       return;
     }

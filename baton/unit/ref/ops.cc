@@ -30,6 +30,9 @@ float gelu(float x, Gelu kind) {
   return 0.5f * x * (1.0f + std::tanh(0.79788456f * (x + 0.044715f * x * x * x)));
 }
 float soft_cap(float x, float cap) { return cap * std::tanh(x / cap); }
+float position_scale(int64_t position, float scale, int64_t tokens) {
+  return 1.0f + scale * std::log(1.0f + static_cast<float>(position / tokens));
+}
 float softplus(float x) { return x > 20.0f ? x : std::log1p(std::exp(x)); }
 
 std::vector<Chosen> choose_experts(std::span<const float> logits, int64_t count, Routing routing) {
@@ -126,6 +129,14 @@ void causal_conv(const float* window, const float* w, float* y, int64_t channels
     float sum = 0;
     for (int64_t j = 0; j < taps; ++j) sum += w[c * taps + j] * window[j * channels + c];
     y[c] = silu(sum);
+  }
+}
+
+void short_conv(const float* window, const float* w, const float* z, float* y, int64_t channels, int64_t taps) {
+  for (int64_t c = 0; c < channels; ++c) {
+    float sum = 0;
+    for (int64_t j = 0; j < taps; ++j) sum += w[c * taps + j] * window[j * channels + c];
+    y[c] = z[c] * sum;
   }
 }
 

@@ -38,6 +38,9 @@ void attend(const float* q, std::span<const float* const> keys, std::span<const 
 // y[c] = silu(sum_j w[c, j] window[j, c]); `window` holds `taps` columns [taps, channels], the newest last.
 void causal_conv(const float* window, const float* w, float* y, int64_t channels, int64_t taps);
 
+// y[c] = z[c] sum_j w[c, j] window[j, c]; `window` as of causal_conv. Liquid AI, LFM2, 2025.
+void short_conv(const float* window, const float* w, const float* z, float* y, int64_t channels, int64_t taps);
+
 // One step of the gated delta rule for one value head; S [key_dim, value_dim] is updated. q is normalised and scaled, k
 // normalised, `decay` = exp(g). Yang, Kautz, Hatamizadeh, "Gated Delta Networks", 2024.
 void delta_step(float* state, const float* q, const float* k, const float* v, float decay, float beta, float* out,
@@ -58,6 +61,8 @@ float sigmoid(float x);
 float silu(float x);
 float gelu(float x, Gelu kind);
 float soft_cap(float x, float cap);  // cap tanh(x / cap)
+// 1 + scale log(1 + floor(position / tokens)): 1 for the first `tokens` positions.
+float position_scale(int64_t position, float scale, int64_t tokens);
 // log(1 + e^x), x itself above 20.
 float softplus(float x);
 

@@ -116,6 +116,12 @@ class Pass {
       case OpKind::kGelu:
         for (int64_t i = 0; i < count_ * width(op.out); ++i) row(op.out, 0)[i] = gelu(row(op.x, 0)[i], op.gelu);
         return;
+      case OpKind::kShortConv:
+        return run_short_conv(op);
+      case OpKind::kPositionScale:
+        for (int64_t i = 0; i < count_ * width(op.out); ++i)
+          row(op.out, 0)[i] = row(op.x, 0)[i] * position_scale(start_ + i / width(op.out), op.scale, op.window);
+        return;
       case OpKind::kHead:
       case OpKind::kOutput:
         return;
@@ -241,6 +247,21 @@ class Pass {
       std::copy_n(past, (op.taps - 1) * channels, window.begin());
       std::copy_n(row(op.x, t), channels, window.begin() + (op.taps - 1) * channels);
       causal_conv(window.data(), vector_of(model_, op.weights[Op::kTaps]), row(op.out, t), channels, op.taps);
+      std::copy(window.begin() + channels, window.end(), past);
+    }
+  }
+
+  void run_short_conv(const Op& op) {
+    const int64_t channels = width(op.out), columns = (op.taps - 1) * channels;
+    float* past = state_.floats(op.slot);
+    std::vector<float> window(op.taps * channels);
+    for (int64_t t = 0; t < count_; ++t) {
+      keep(op, t, columns);
+      std::copy_n(past, columns, window.begin());
+      for (int64_t c = 0; c < channels; ++c) window[columns + c] = row(op.x, t)[c] * row(op.y, t)[c];
+      short_conv(window.data(), vector_of(model_, op.weights[Op::kTaps]), row(op.z, t), row(op.out, t), channels,
+                 op.taps);
+      std::copy_n(window.begin() + columns, channels, row(op.out2, t));
       std::copy(window.begin() + channels, window.end(), past);
     }
   }

@@ -321,6 +321,8 @@ Status PrefillLowering::op(const Op& op) {
     case OpKind::kGeGlu:
     case OpKind::kScale:
     case OpKind::kExperts:
+    case OpKind::kShortConv:
+    case OpKind::kPositionScale:
       return fail(Code::kUnsupported, fmt::format("layer {}: {} inside the layers", op.layer, to_string(op.kind)));
   }
   return fail(Code::kInternal, "an op of no kind");
