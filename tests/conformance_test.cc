@@ -214,7 +214,8 @@ TEST_P(Conformance, BatchedPrefillEqualsSingle) {
   const size_t counts[] = {1, 2, 7, 33, 12};
   for (const TestedOp& tested : ops_of((*unit)->caps())) {
     const OpKind kind = tested.kind;
-    if (!looks_back(kind) && kind != OpKind::kLinear && kind != OpKind::kExperts) continue;
+    const bool looks_around = looks_back(kind) || kind == OpKind::kAttendAll;
+    if (!looks_around && kind != OpKind::kLinear && kind != OpKind::kExperts) continue;
     Random random(78 + tested.seed());
     const OpModel op = tested.model(DType::kF32, random);
     auto executor = (*unit)->load(op.model, 2);

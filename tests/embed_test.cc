@@ -186,7 +186,10 @@ TEST(Embed, PoolingIsWhatTheFilesSay) {
       {R"({"word_embedding_dimension": 96, "pooling_mode_cls_token": true, "pooling_mode_mean_tokens": false})",
        Pooling::kFirst, row(0)},
       {R"({"pooling_mode_mean_tokens": true, "pooling_mode_max_tokens": false})", Pooling::kMean, mean},
-      {R"({"pooling_mode_lasttoken": true})", Pooling::kLast, row(ids.size() - 1)}};
+      {R"({"pooling_mode_lasttoken": true})", Pooling::kLast, row(ids.size() - 1)},
+      {R"({"embedding_dimension": 96, "pooling_mode": "cls", "include_prompt": true})", Pooling::kFirst, row(0)},
+      {R"({"pooling_mode": "lasttoken"})", Pooling::kLast, row(ids.size() - 1)},
+      {R"({"pooling_mode": "mean"})", Pooling::kMean, mean}};
   for (const auto& [config, pooling, wanted] : cases) {
     for (const bool normalized : {false, true}) {
       Folder folder;

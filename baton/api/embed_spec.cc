@@ -56,6 +56,13 @@ Result<std::vector<Module>> read_modules(const fs::path& folder) {
   return modules;
 }
 
+tl::unexpected<Error> no_such_pooling(const fs::path& path) {
+  return fail(Code::kUnsupported, fmt::format("{}: one of pooling_mode_mean_tokens, pooling_mode_cls_token and "
+                                              "pooling_mode_lasttoken must be true, and no other; or pooling_mode one "
+                                              "of mean, cls and lasttoken",
+                                              path.string()));
+}
+
 Status read_pooling(const fs::path& path, EmbedSpec* spec) {
   BATON_TRY(const Json json, read_if_there(path));
   if (json.is_null())
@@ -65,6 +72,17 @@ Status read_pooling(const fs::path& path, EmbedSpec* spec) {
   if (!with_prompt) {
     return fail(Code::kUnsupported,
                 fmt::format("{}: include_prompt is false; vectors here are made of all tokens", path.string()));
+  }
+  // Since version 6 of the library one word; a list where there are several.
+  if (const Json* mode = reader.value("pooling_mode")) {
+    constexpr std::pair<std::string_view, Pooling> kWords[] = {
+        {"mean", Pooling::kMean}, {"cls", Pooling::kFirst}, {"lasttoken", Pooling::kLast}};
+    for (const auto& [word, pooling] : kWords) {
+      if (*mode != word) continue;
+      spec->pooling = pooling;
+      return {};
+    }
+    return no_such_pooling(path);
   }
   constexpr std::pair<const char*, Pooling> kModes[] = {{"pooling_mode_mean_tokens", Pooling::kMean},
                                                         {"pooling_mode_cls_token", Pooling::kFirst},
@@ -85,9 +103,23 @@ Status read_pooling(const fs::path& path, EmbedSpec* spec) {
     if (other) break;
   }
   if (found == 1) return {};
-  return fail(Code::kUnsupported, fmt::format("{}: one of pooling_mode_mean_tokens, pooling_mode_cls_token and "
-                                              "pooling_mode_lasttoken must be true, and no other",
-                                              path.string()));
+  return no_such_pooling(path);
+}
+
+// GGUF's pooling_type.
+Status read_gguf_pooling(const Container& container, EmbedSpec* spec) {
+  BATON_TRY(const auto architecture, container.gguf.text("general.architecture"));
+  const std::string key = fmt::format("{}.pooling_type", architecture.value_or(""));
+  BATON_TRY(const auto type, container.gguf.unsigned_integer(key));
+  if (!type || *type == 0) return {};  // 0: none is said
+  constexpr Pooling kTypes[] = {Pooling::kMean, Pooling::kFirst, Pooling::kLast};
+  if (*type > std::size(kTypes)) {
+    return fail(Code::kUnsupported, fmt::format("{}: key '{}' is {}; there are: 1 (mean), 2 (first), 3 (last); 4 is of "
+                                                "models that rank and give no vectors",
+                                                container.path.string(), key, *type));
+  }
+  spec->pooling = kTypes[*type - 1];
+  return {};
 }
 
 Status read_prompts(const fs::path& path, EmbedSpec* spec) {
@@ -130,7 +162,11 @@ Result<EmbedSpec> read_embed_spec(const Model& model) {
   EmbedSpec spec;
   spec.pooling = model.program.whole_sequence ? Pooling::kMean : Pooling::kLast;
   spec.tokens_max = static_cast<uint64_t>(std::max(model.spec.context_max, 1));
-  if (model.container == nullptr || model.container->kind == ContainerKind::kGguf) return spec;
+  if (model.container == nullptr) return spec;
+  if (model.container->kind == ContainerKind::kGguf) {
+    BATON_OK(read_gguf_pooling(*model.container, &spec));
+    return spec;
+  }
   const fs::path folder = model_folder(*model.container);
   BATON_TRY(const std::vector<Module> modules, read_modules(folder));
   if (!modules.empty()) spec.normalized = false;

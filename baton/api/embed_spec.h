@@ -25,8 +25,8 @@ struct EmbedSpec {
   std::string default_prompt;                               // a name; empty: none
 };
 
-// Without files: the mean of an encoder's states, the last of a decoder's, normalised. kUnsupported names a step that
-// is not computed here, kInvalidInput the file and the field.
+// GGUF files say pooling_type. Without: the mean of an encoder's states, the last of a decoder's, normalised.
+// kUnsupported names a step that is not computed here, kInvalidInput the file and the field.
 Result<EmbedSpec> read_embed_spec(const Model& model);
 
 // ---- Where it runs.

@@ -31,7 +31,8 @@ Result<std::string> read_optional(const std::filesystem::path& path, size_t byte
 // Whose old files have a vocab.txt in the place of a tokenizer.json.
 bool has_vocab_txt(const Container& container) {
   const auto type = container.config.is_object() ? container.config.find("model_type") : container.config.end();
-  return container.config.is_object() && type != container.config.end() && *type == "bert";
+  if (!container.config.is_object() || type == container.config.end()) return false;
+  return *type == "bert" || *type == "distilbert" || *type == "nomic_bert";
 }
 
 // SentencePiece's model files, by the names that families gave them.

@@ -7,6 +7,7 @@
 
 #include "baton/base/clock.h"
 #include "baton/base/line_reader.h"
+#include "baton/base/terminal.h"
 #include "baton/cli/command.h"
 #include "baton/cli/interrupt.h"
 #include "baton/cli/paths.h"
@@ -17,12 +18,14 @@ namespace baton::cli {
 namespace {
 
 constexpr size_t kLineBytesMax = size_t{1} << 20;
+constexpr size_t kTableMax = 20;  // texts whose cosines fit into lines
+constexpr size_t kLabelMax = 30;  // of a text, characters
 
 struct EmbedFlags {
   std::vector<std::string> texts, ids;
   std::string model, unit, prompt, query, file, pooling;
   uint32_t dimensions = 0, threads = 0;
-  bool truncate = false, no_prompt = false, raw = false, json = false;
+  bool truncate = false, no_prompt = false, raw = false, json = false, cosines = false;
 };
 
 Status read_lines(const std::string& file, std::vector<std::string>* texts) {
@@ -96,6 +99,31 @@ Status rerank(const EmbedFlags& flags, Embedder& embedder, OrderedJson json, con
   return {};
 }
 
+std::vector<std::vector<float>> cosines_of(const std::vector<std::vector<float>>& vectors) {
+  std::vector<std::vector<float>> rows;
+  for (const std::vector<float>& a : vectors) {
+    rows.emplace_back();
+    for (const std::vector<float>& b : vectors) rows.back().push_back(cosine(a, b));
+  }
+  return rows;
+}
+
+// A line for each text: its number, its cosine with each, and how it begins.
+void print_table(const EmbedFlags& flags, const std::vector<std::vector<float>>& cosines) {
+  std::string text = "    ";
+  for (size_t i = 0; i < cosines.size(); ++i) text += fmt::format("{:>8}", i + 1);
+  for (size_t i = 0; i < cosines.size(); ++i) {
+    text += fmt::format("\n{:>4}", i + 1);
+    for (const float value : cosines[i]) text += fmt::format("{:>8.4f}", value);
+    const std::string& label = i < flags.texts.size() ? flags.texts[i] : flags.ids[i - flags.texts.size()];
+    std::string shown = terminal_safe(label, kLabelMax);
+    std::replace_if(
+        shown.begin(), shown.end(), [](char c) { return c == '\n' || c == '\t'; }, ' ');
+    text += "  " + shown;
+  }
+  print(text + "\n");
+}
+
 Status embed_all(const EmbedFlags& flags, Embedder& embedder, OrderedJson json,
                  const std::function<bool()>& cancelled) {
   EmbedRequest request;
@@ -114,6 +142,11 @@ Status embed_all(const EmbedFlags& flags, Embedder& embedder, OrderedJson json,
   json["ms"] = ms_between(start, clock.now_ns());
   json["tokens"] = made.tokens_all;
   json["dimensions"] = made.vectors.empty() ? 0 : made.vectors.front().size();
+  if (flags.cosines) json["cosines"] = cosines_of(made.vectors);
+  if (flags.cosines && !flags.json) {
+    print_table(flags, cosines_of(made.vectors));
+    return {};
+  }
   json["embeddings"] = OrderedJson::array();
   for (size_t i = 0; i < made.vectors.size(); ++i) {
     if (!flags.json) {
@@ -136,6 +169,12 @@ int embed(EmbedFlags& flags) {
   }
   if (flags.texts.empty() && flags.ids.empty())
     return report_usage({Code::kInvalidInput, "no texts: give them as arguments, or one a line"});
+  const size_t texts = flags.texts.size() + flags.ids.size();
+  if (flags.cosines && (texts < 2 || texts > kTableMax || !flags.query.empty())) {
+    return report_usage({Code::kInvalidInput, fmt::format("--cosines compares 2 to {} texts with each other, and takes "
+                                                          "no --query: there are {}",
+                                                          kTableMax, texts)});
+  }
   const auto options = options_of(flags);
   if (!options) return report_usage(options.error());
   if (const Status there = hub::check_model(options->model.string()); !there) return report(there.error());
@@ -163,7 +202,7 @@ std::unique_ptr<Command> add_embed(CLI::App& program) {
   EmbedFlags& flags = command->flags;
   app->add_option("TEXT", flags.texts, "texts, each of which becomes a vector; none: one a line of standard input");
   takes_path(app->add_option("-m,--model", flags.model,
-                             "an encoder (BERT), or a decoder made for vectors: a folder or a file"),
+                             "an encoder (BERT and its kin), or a decoder made for vectors: a folder or a file"),
              PathKind::kModel)
       ->required();
   takes_path(app->add_option("-f,--file", flags.file, "a file of texts, one a line (- is standard input)"),
@@ -179,6 +218,7 @@ std::unique_ptr<Command> add_embed(CLI::App& program) {
   app->add_flag("--raw", flags.raw, "vectors as they are, not of length 1");
   app->add_option("--unit", flags.unit, "the unit that computes; none: by the model's size");
   add_threads(*app, flags.threads);
+  app->add_flag("--cosines", flags.cosines, "a table of the texts' cosines with each other instead of their vectors");
   app->add_flag("--json", flags.json, "one JSON object instead of a line for each vector");
   return command;
 }

@@ -63,6 +63,23 @@ struct BlockSpec {
   }
 };
 
+// How the layers of an encoder are made (arch/encoder.h); other architectures do not look at it.
+struct EncoderSpec {
+  bool norms_first = false;  // x + f(norm(x)), and a norm behind the last layer; else norm(x + f(x))
+  bool norm_bias = true;     // norms shift too
+  bool gated = false;        // down(act(gate x) * up x), else down(act(up x))
+  Activation activation = Activation::kGelu;
+  bool fused_qkv = false;                         // one matrix in the file, its rows one after the other
+  bool fused_gate_up = false, gate_first = true;  // likewise, and which of the two is first
+  int32_t position_rows = 0;                      // of the table that is added to the embedding; 0: none
+  int32_t first_position = 0;                     // the row of a text's first token
+  std::vector<int32_t> windows;                   // by layer, tokens seen to each side, 0 for all; empty: none has one
+  float near_theta = 0;                           // of the rotation in layers with a window; 0: as in the others
+  float alibi = 0;                                // Op::alibi
+
+  int32_t window(int32_t layer) const { return windows.empty() ? 0 : windows[static_cast<size_t>(layer)]; }
+};
+
 // Hyper-parameters, validated: all positive, heads divide, sizes bounded (see spec.cc for the bounds).
 struct ModelSpec {
   std::string architecture;  // "qwen3_5", "llama": the name in arch_list.inc
@@ -81,11 +98,12 @@ struct ModelSpec {
   bool tied_head = false;
   bool attention_bias = false, mlp_bias = false;  // what a Hugging Face configuration says; GGUF files have no flag
   BlockSpec blocks;
+  EncoderSpec encoder;
   // Gated DeltaNet layers; zero when there are none.
   std::vector<LayerKind> layer_kinds;
   int32_t linear_key_heads = 0, linear_value_heads = 0, linear_key_dim = 0, linear_value_dim = 0;
   int32_t conv_taps = 0;    // of short convolutions too
-  int32_t token_types = 0;  // encoders of the BERT family
+  int32_t token_types = 0;  // of encoders: rows of their table, of which the first is used; 0: there is none
   Gelu gelu = Gelu::kErf;   // where there is one
   // In place of the network of each layer; zero where there are none. `intermediate` is that of the shared expert,
   // which all tokens go through, or of one expert where there is none.

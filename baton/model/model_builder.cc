@@ -25,9 +25,18 @@ std::string with_number(std::string_view pattern, int32_t number) {
   return name;
 }
 
-// Published multimodal files, text-only files, MLX-converted files.
-constexpr std::string_view kPrefixes[] = {"model.language_model.", "model.", "language_model.model.", "bert.",
-                                          "transformer.",          ""};
+// Published multimodal files, text-only files, MLX-converted files; encoders by their family.
+constexpr std::string_view kPrefixes[] = {"model.language_model.",
+                                          "model.",
+                                          "language_model.model.",
+                                          "bert.",
+                                          "transformer.",
+                                          "roberta.",
+                                          "distilbert.",
+                                          "nomic_bert.",
+                                          "gte.",
+                                          "new.",
+                                          ""};
 
 // The number in GGUF's "blk.7.": of the tensors of one block.
 std::optional<int32_t> block_of(std::string_view name) {

@@ -57,6 +57,10 @@ class ModelBuilder {
   Result<bool> has_bias(std::string_view role, int32_t layer) const;
   // Tokens see later ones.
   void set_whole_sequence() { model_.program.whole_sequence = true; }
+  // A tensor's name behind the prefix of all of them, if it has that.
+  std::string_view without_prefix(std::string_view source) const {
+    return source.starts_with(prefix_) ? source.substr(prefix_.size()) : source;
+  }
   // A tensor of the file that was read without becoming a weight.
   void mark_used(std::string_view source) { used_.emplace(source); }
   // The id of a weight added before, by our name.

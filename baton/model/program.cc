@@ -3,7 +3,8 @@
 
 #include <fmt/format.h>
 
-#include <iterator>
+#include <bit>
+#include <cmath>
 
 namespace baton {
 
@@ -62,7 +63,8 @@ std::string_view to_string(OpKind kind) {
 }
 
 std::string_view to_string(OpTrait trait) {
-  static constexpr std::string_view kWords[] = {"attend.window", "attend.cap", "head.cap", "sigmoid_gate.one"};
+  static constexpr std::string_view kWords[] = {"attend.window",    "attend.cap",        "head.cap",
+                                                "sigmoid_gate.one", "attend_all.window", "attend_all.alibi"};
   return kWords[static_cast<size_t>(trait)];
 }
 
@@ -76,6 +78,10 @@ bool Op::has(OpTrait trait) const {
       return kind == OpKind::kHead && cap != 0;
     case OpTrait::kOneGate:
       return kind == OpKind::kSigmoidGate && width > 1;
+    case OpTrait::kReach:
+      return kind == OpKind::kAttendAll && window != 0;
+    case OpTrait::kAlibi:
+      return kind == OpKind::kAttendAll && alibi != 0;
   }
   return false;
 }
@@ -90,6 +96,12 @@ std::vector<OpTrait> traits_of(const Op& op) {
 
 std::string_view to_string(Routing routing) {
   return routing == Routing::kSoftmaxOfAll ? "softmax-of-all" : "softmax-of-chosen";
+}
+
+float alibi_slope(const Op& op, int32_t head) {
+  const auto n = static_cast<float>(std::bit_floor(static_cast<uint32_t>(op.heads)));
+  const auto at = static_cast<float>(head);
+  return std::exp2(-op.alibi * (at < n ? at + 1 : at - n + 0.5f) / n);
 }
 
 std::string_view to_string(SlotKind kind) {
@@ -123,9 +135,10 @@ std::string details(const Op& op) {
                          op.rope_magnitude != 1 ? fmt::format(" magnitude={:g}", op.rope_magnitude) : "");
     case OpKind::kAttend:
     case OpKind::kAttendAll:
-      return fmt::format("heads={} kv_heads={} head_dim={} scale={:g}{}{}", op.heads, op.kv_heads, op.width, op.scale,
+      return fmt::format("heads={} kv_heads={} head_dim={} scale={:g}{}{}{}", op.heads, op.kv_heads, op.width, op.scale,
                          op.window != 0 ? fmt::format(" window={}", op.window) : "",
-                         op.cap != 0 ? fmt::format(" cap={:g}", op.cap) : "");
+                         op.cap != 0 ? fmt::format(" cap={:g}", op.cap) : "",
+                         op.alibi != 0 ? fmt::format(" alibi={:g}", op.alibi) : "");
     case OpKind::kGelu:
     case OpKind::kGeGlu:
       return op.gelu == Gelu::kErf ? "erf" : "tanh";

@@ -40,7 +40,8 @@ enum class OpKind : uint8_t {
   kLayerNorm,  // out = (x - m) * rsqrt(mean((x - m)^2) + eps) * W + b, m = mean(x), over each group of `width` values
   kPosition,   // out = x + W[position of the token], in place allowed
   kAttendAll,  // out = softmax(scale q k^T) v over all tokens of a sequence, later ones too (whole_sequence); keeps
-               // nothing; heads as in kAttend
+               // nothing; heads as in kAttend. With a window a token at position p sees p - window to p + window. With
+               // `alibi` alibi_slope(head) |p - q| is taken from the score of the token at q
   kGelu,       // out = x Phi(x), Phi exact or by tanh, in place allowed (Hendrycks and Gimpel, arXiv:1606.08415)
   kOutput,     // the row of outputs is x itself, output_width values: of models that give vectors, not logits
   kGeGlu,      // out = gelu(x) * y, gelu as in kGelu
@@ -61,9 +62,12 @@ enum class OpTrait : uint8_t {
   kScoreCap,  // kAttend with a cap: scores s are cap tanh(s / cap) before the softmax
   kLogitCap,  // kHead with a cap: logits l are cap tanh(l / cap)
   kOneGate,   // kSigmoidGate with a width above 1
+  kReach,     // kAttendAll with a window
+  kAlibi,     // kAttendAll with `alibi`
 };
 std::string_view to_string(OpTrait trait);  // "attend.window"
-inline constexpr OpTrait kOpTraits[] = {OpTrait::kWindow, OpTrait::kScoreCap, OpTrait::kLogitCap, OpTrait::kOneGate};
+inline constexpr OpTrait kOpTraits[] = {OpTrait::kWindow,  OpTrait::kScoreCap, OpTrait::kLogitCap,
+                                        OpTrait::kOneGate, OpTrait::kReach,    OpTrait::kAlibi};
 
 enum class RopePairing : uint8_t {
   kHalf,      // (i, i + rotary / 2): Hugging Face and MLX files, GGUF qwen35 ("NEOX")
@@ -137,16 +141,22 @@ struct Op {
   HeadMap head_map = HeadMap::kGrouped;
   float rope_magnitude = 1;  // kRope: the turned values are that much longer (yarn, longrope)
   Gelu gelu = Gelu::kErf;
-  // kAttend: tokens seen, the token's own included, 0 for all; kPositionScale: tokens of one factor.
+  // kAttend: tokens seen, the token's own included; kAttendAll: to each side; 0: all. kPositionScale: tokens of one
+  // factor.
   int32_t window = 0;
   float cap = 0;                          // kAttend, kHead; 0: none
   int32_t experts = 0, experts_used = 0;  // kExperts: of a layer, and for a token
   Routing routing = Routing::kSoftmaxOfAll;
+  float alibi = 0;  // kAttendAll: the exponent that slopes end at, see alibi_slope; 0: none
 
   bool has(OpTrait trait) const;
 };
 // Of an op, in the order of OpTrait.
 std::vector<OpTrait> traits_of(const Op& op);
+// What a step of distance takes from the scores of a head: 2^(-alibi (head + 1) / n) for the first n heads, n the
+// largest power of two among `heads`, and 2^(-alibi (head - n + 1/2) / n) for the rest (Press et al.,
+// arXiv:2108.12409).
+float alibi_slope(const Op& op, int32_t head);
 
 struct Register {
   std::string name;  // for printing

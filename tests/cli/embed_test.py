@@ -85,10 +85,41 @@ class Embed(unittest.TestCase):
         self.assertAlmostEqual(results[0]["relevance_score"], 1, places=5)
         self.assertRegex(run("-m", self.model, "--query", "hello", "world", "--unit", "cpu").stdout, r"^-?\d\.\d{4}  world\n$")
 
+    def test_cosines(self):
+        done = run("-m", self.model, "hello", "hello world", "abc", "--cosines", "--unit", "cpu")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        lines = done.stdout.splitlines()
+        self.assertEqual(lines[0].split(), ["1", "2", "3"])
+        table = [[float(value) for value in line.split()[1:4]] for line in lines[1:]]
+        self.assertEqual([line.split(maxsplit=4)[4] for line in lines[1:]], ["hello", "hello world", "abc"])
+        answer = json.loads(run("-m", self.model, "hello", "hello world", "abc", "--cosines", "--unit", "cpu", "--json").stdout)
+        vectors = [item["embedding"] for item in answer["embeddings"]]
+        for i, row in enumerate(table):
+            self.assertAlmostEqual(row[i], 1, places=4)
+            for j, value in enumerate(row):
+                exact = math.fsum(a * b for a, b in zip(vectors[i], vectors[j]))
+                self.assertAlmostEqual(value, exact, places=3)
+                self.assertAlmostEqual(answer["cosines"][i][j], exact, places=5)
+        self.assertLess(table[0][2], 0.999)
+
+    def test_families_from_folders_and_gguf(self):
+        encoders = ROOT / "tests" / "data" / "golden" / "encoders"
+        for name in ("distilbert", "modernbert", "jina"):
+            ids = ",".join(str(3 + i % 50) for i in range(70))
+            made = []
+            for model in (encoders / name, encoders / name / "model.gguf"):
+                done = run("-m", str(model), "--ids", ids, "--pooling", "mean", "--unit", "ref")
+                self.assertEqual(done.returncode, 0, done.stderr)
+                made.append(json.loads(done.stdout))
+            self.assertLess(max(abs(a - b) for a, b in zip(*made)), 1e-5, name)
+            answer = json.loads(run("-m", str(encoders / name / "model.gguf"), "--ids", ids, "--json").stdout)
+            self.assertEqual((answer["pooling"], answer["unit"]), ("first" if name == "modernbert" else "mean", "ane"))
+
     def test_errors(self):
         cases = (((), "--model"), (("-m", self.model, "--ids", "2,x"), "x"), (("-m", self.model, "--ids", "999"), "token 999"),
                  (("-m", self.model, "a", "--dimensions", "97"), "dimensions 97"), (("-m", self.model, "a", "--prompt", "q"), "prompt 'q'"),
                  (("-m", self.model, "a", "--unit", "gpu9"), "gpu9"), (("-m", self.model, "a", "--pooling", "max"), "max"),
+                 (("-m", self.model, "a", "--cosines"), "there are 1"), (("-m", self.model, *["a"] * 21, "--cosines"), "there are 21"),
                  (("-m", self.model), "no texts"), (("-m", self.model, "a " * 200), "202 tokens: the model takes 128"))
         for arguments, word in cases:
             done = run(*arguments)

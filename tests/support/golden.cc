@@ -54,14 +54,22 @@ std::filesystem::path extra_folder() {
 }
 
 std::filesystem::path family_folder(const std::string& name) { return data_folder() / "golden" / "families" / name; }
+std::filesystem::path encoder_folder(const std::string& name) { return data_folder() / "golden" / "encoders" / name; }
 
-std::vector<std::string> family_names() {
+namespace {
+
+std::vector<std::string> names_in(const std::filesystem::path& folder) {
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(data_folder() / "golden" / "families"))
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
     names.push_back(entry.path().filename().string());
   std::sort(names.begin(), names.end());
   return names;
 }
+
+}  // namespace
+
+std::vector<std::string> family_names() { return names_in(data_folder() / "golden" / "families"); }
+std::vector<std::string> encoder_names() { return names_in(data_folder() / "golden" / "encoders"); }
 
 std::vector<GoldenCase> golden_cases() {
   const auto golden = data_folder() / "golden";

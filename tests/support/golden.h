@@ -40,6 +40,10 @@ std::vector<GoldenCase> golden_cases();
 // values (scripts/make_family_vectors.py). Each is a golden case, as folder and as GGUF.
 std::vector<std::string> family_names();
 std::filesystem::path family_folder(const std::string& name);
+// Likewise for each family of encoders (scripts/make_encoder_vectors.py): ids, hidden, embedding. GGUF where it has
+// one.
+std::vector<std::string> encoder_names();
+std::filesystem::path encoder_folder(const std::string& name);
 // Empty when BATON_MODELS_EXTRA is not set.
 std::filesystem::path extra_folder();
 std::filesystem::path data_folder();

@@ -138,7 +138,7 @@ OpModel make_attend(Maker& make, bool window = false, bool cap = false) {
                                  op.window, op.cap));
 }
 
-OpModel make_attend_all(Maker& make) {
+OpModel make_attend_all(Maker& make, bool window = false, bool alibi = false) {
   const int32_t kv_heads = make.between(1, 3), group = make.between(1, 4), width = make.between(2, 80);
   const RegisterId x = make.input(24);
   Op op{.kind = OpKind::kAttendAll, .layer = 0};
@@ -150,10 +150,13 @@ OpModel make_attend_all(Maker& make) {
   op.kv_heads = kv_heads;
   op.width = width;
   op.scale = 1.0f / std::sqrt(static_cast<float>(width));
+  if (window) op.window = make.between(0, 2) == 0 ? 64 : make.between(1, 90);
+  if (alibi) op.alibi = 8;
   make.op(op);
   make.head(op.out);
   make.whole_sequence(600);
-  return make.finish(fmt::format("attend_all kv_heads={} group={} head_dim={}", kv_heads, group, width));
+  return make.finish(fmt::format("attend_all kv_heads={} group={} head_dim={} window={} alibi={}", kv_heads, group,
+                                 width, op.window, op.alibi));
 }
 
 OpModel make_position(Maker& make) {
@@ -453,7 +456,10 @@ OpModel make_op_model(OpKind kind, DType dtype, Random& random) {
 OpModel make_trait_model(OpTrait trait, Random& random) {
   Maker make(random);
   if (trait == OpTrait::kOneGate) return make_one_gate(make);
-  if (trait != OpTrait::kLogitCap) return make_attend(make, trait == OpTrait::kWindow, trait == OpTrait::kScoreCap);
+  if (kind_of(trait) == OpKind::kAttend)
+    return make_attend(make, trait == OpTrait::kWindow, trait == OpTrait::kScoreCap);
+  if (kind_of(trait) == OpKind::kAttendAll)
+    return make_attend_all(make, trait == OpTrait::kReach, trait == OpTrait::kAlibi);
   const int32_t width = make.between(1, 150);
   const float cap = make.between(0, 1) == 0 ? 30.0f : 0.9f;
   make.head(make.input(width), DType::kF32, false, cap);
@@ -462,6 +468,7 @@ OpModel make_trait_model(OpTrait trait, Random& random) {
 
 OpKind kind_of(OpTrait trait) {
   if (trait == OpTrait::kOneGate) return OpKind::kSigmoidGate;
+  if (trait == OpTrait::kReach || trait == OpTrait::kAlibi) return OpKind::kAttendAll;
   return trait == OpTrait::kLogitCap ? OpKind::kHead : OpKind::kAttend;
 }
 

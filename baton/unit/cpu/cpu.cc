@@ -37,7 +37,7 @@ class CpuUnit final : public Unit {
                  OpKind::kBias,      OpKind::kHead,      OpKind::kLayerNorm,     OpKind::kPosition,
                  OpKind::kAttendAll, OpKind::kGelu,      OpKind::kOutput,        OpKind::kGeGlu,
                  OpKind::kScale,     OpKind::kShortConv, OpKind::kPositionScale, OpKind::kExperts};
-    caps_.traits = {OpTrait::kWindow, OpTrait::kScoreCap, OpTrait::kLogitCap, OpTrait::kOneGate};
+    caps_.traits.assign(std::begin(kOpTraits), std::end(kOpTraits));
     caps_.cuts_prompts = false;
     for (const Format& format : formats()) {
       if (host::is_native(format.dtype)) caps_.native_formats.push_back(format.dtype);

@@ -268,7 +268,27 @@ struct PrefillTile {
       for (int64_t r = gone > 0 ? gone : 0; r < rows; ++r) scores[j * padded + r] = kLowest;
     }
   }
-  void hide(const AttendAll&, int64_t, int64_t) {}
+  void hide(const AttendAll& from, int64_t first, int64_t count) {
+    if (from.slopes != nullptr) fade(from, first, count);
+    if (from.window == 0) return;
+    for (int64_t j = 0; j < count; ++j) {
+      float* const of_key = scores + j * padded;
+      const int64_t token = first + j - from.start;  // among the queries
+      const int64_t begin = (token - from.window) * from.groups, end = (token + from.window + 1) * from.groups;
+      for (int64_t r = 0; r < begin && r < rows; ++r) of_key[r] = kLowest;
+      for (int64_t r = end > 0 ? end : 0; r < rows; ++r) of_key[r] = kLowest;
+    }
+  }
+  void fade(const AttendAll& from, int64_t first, int64_t count) {
+    for (int64_t j = 0; j < count; ++j) {
+      float* of_key = scores + j * padded;
+      for (int64_t t = 0; t < from.queries; ++t) {
+        const int64_t steps = first + j - from.start - t;
+        const auto distance = static_cast<float>(steps < 0 ? -steps : steps);
+        for (int64_t g = 0; g < from.groups; ++g) *of_key++ -= from.slopes[g] * distance;
+      }
+    }
+  }
 
   void cap_scores(const AttendPrefill& from, int64_t count) {
     if (from.cap != 0) soft_cap(from.cap, count * padded, scores);
@@ -331,8 +351,12 @@ void attend_prefill(const AttendPrefill& a) {
 void attend_all(const AttendAll& a) {
   PrefillTile<AttendAll> tile(a);
   tile.start();
-  for (int64_t first = 0; first < a.tokens; first += kAttendKeys) {
-    tile.add_keys(first, a.tokens - first < kAttendKeys ? a.tokens - first : kAttendKeys);
+  // What was added of a key that a row does not see is scaled to nothing by the first that it does.
+  const int64_t seen = a.window == 0 || a.start < a.window ? 0 : a.start - a.window;
+  const int64_t last = a.start + a.queries + a.window;
+  const int64_t end = a.window == 0 || last > a.tokens ? a.tokens : last;
+  for (int64_t first = seen / kAttendKeys * kAttendKeys; first < end; first += kAttendKeys) {
+    tile.add_keys(first, end - first < kAttendKeys ? end - first : kAttendKeys);
   }
   tile.finish();
 }

@@ -32,6 +32,72 @@ struct Scratch {
   float* data;
 };
 
+class AttentionAll : public testing::TestWithParam<const Kernels*> {};
+
+// Rows of keys, values, queries and results lie apart, and what is between them is poisoned.
+TEST_P(AttentionAll, AllSeeEarlierAndLaterKeys) {
+  Random random(13);
+  struct Around {
+    int64_t window;
+    bool fades;
+  };
+  constexpr Around kArounds[] = {{0, false}, {1, false}, {0, true}, {20, false}, {64, false}, {7, true}, {129, false}};
+  size_t case_of = 0;
+  for (const int64_t dim : {5, 8, 32, 40, 64}) {
+    for (const int groups : {1, 3}) {
+      for (const auto& [tokens, start, queries] : {std::tuple<int64_t, int64_t, int64_t>{1, 0, 1},
+                                                   {7, 0, 7},
+                                                   {70, 3, 20},
+                                                   {131, 60, 71},
+                                                   {200, 190, 10},
+                                                   {257, 0, 42},
+                                                   {257, 128, 40}}) {
+        const int64_t stride = groups * dim + 3, keys_stride = dim + 1, values_stride = dim + 5;
+        auto keys = random_values(random, tokens * keys_stride), values = random_values(random, tokens * values_stride);
+        auto q = random_values(random, queries * stride);
+        for (int64_t t = 0; t < tokens; ++t) {
+          keys[t * keys_stride + dim] = kPoison;
+          for (int64_t i = dim; i < values_stride; ++i) values[t * values_stride + i] = kPoison;
+        }
+        for (int64_t t = 0; t < queries; ++t) std::fill_n(q.begin() + t * stride + groups * dim, 3, kPoison);
+        const std::vector<float> slopes = {0.5F, 0.03125F, 0.3F};
+        std::vector<float> out(q.size(), kPoison);
+        const Scratch scratch(attend_scratch_floats(queries * groups, dim));
+        const Around& around = kArounds[case_of++ % std::size(kArounds)];
+        GetParam()->attend_all({q.data(), stride, keys.data(), keys_stride, values.data(), values_stride, dim, tokens,
+                                start, queries, around.window, groups, scale_of(dim),
+                                around.fades ? slopes.data() : nullptr, out.data(), stride, scratch.data});
+        for (int64_t t = 0; t < queries; ++t) {
+          for (int g = 0; g < groups; ++g) {
+            const int64_t at = t * stride + g * dim, own = start + t;
+            std::vector<double> want(static_cast<size_t>(dim));
+            double sum = 0;
+            for (int64_t p = 0; p < tokens; ++p) {
+              const int64_t steps = std::abs(p - own);
+              if (around.window != 0 && steps > around.window) continue;
+              double score = 0;
+              for (int64_t d = 0; d < dim; ++d) score += double{q[at + d]} * keys[p * keys_stride + d];
+              const double weight =
+                  std::exp(score * scale_of(dim) - (around.fades ? slopes[g] * static_cast<double>(steps) : 0));
+              sum += weight;
+              for (int64_t d = 0; d < dim; ++d) want[d] += weight * values[p * values_stride + d];
+            }
+            for (int64_t d = 0; d < dim; ++d) {
+              ASSERT_NEAR(out[at + d], want[d] / sum, 2e-5)
+                  << "dim " << dim << " groups " << groups << " tokens " << tokens << " query " << own << " window "
+                  << around.window << " fades " << around.fades << " head " << g << " at " << d;
+            }
+          }
+          for (int64_t i = groups * dim; i < stride; ++i) ASSERT_TRUE(std::isnan(out[t * stride + i]));
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Sets, AttentionAll, testing::ValuesIn(kernel_sets()),
+                         [](const auto& parameter) { return test_name(parameter.param->name); });
+
 // Inputs of one value head and the recurrence in double.
 struct DeltaCase {
   DeltaCase(int64_t n, int64_t dk, int64_t dv, float strongest_decay, Random& random)

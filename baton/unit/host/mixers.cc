@@ -204,6 +204,8 @@ void Pass::attend_all(const Op& op) {
   std::array<int64_t, kRunsMax> ends;  // of each run's pieces
   int64_t pieces = 0;
   for (size_t i = 0; i < runs_.size(); ++i) ends[i] = pieces += blocks_of(runs_[i]) * op.kv_heads;
+  for (int32_t head = 0; head < op.heads && op.alibi != 0; ++head)
+    slopes_[static_cast<size_t>(head)] = alibi_slope(op, head);
   pool_.parallel_for(pieces, 1, [&](int64_t piece, int64_t last, uint32_t thread) {
     for (; piece < last; ++piece) {
       size_t i = 0;
@@ -221,9 +223,12 @@ void Pass::attend_all(const Op& op) {
       a.values_stride = stride(op.z);
       a.head_dim = op.width;
       a.tokens = run.rows;
+      a.start = first - run.first_row;
       a.queries = std::min(attend_query_tokens_, run.first_row + run.rows - first);
+      a.window = op.window;
       a.groups = static_cast<int>(shared);
       a.scale = op.scale;
+      a.slopes = op.alibi == 0 ? nullptr : slopes_.data() + head * shared;
       a.out = row(op.out, first) + head * shared * op.width;
       a.out_stride = stride(op.out);
       a.scratch = reinterpret_cast<float*>(scratch(thread));

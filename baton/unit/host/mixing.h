@@ -72,7 +72,7 @@ struct AttendPrefill {
   float* scratch;  // attend_scratch_floats(queries * groups, head_dim), 64-byte aligned
 };
 
-// The same over f32 keys and values of `tokens` tokens, all of which every query sees.
+// The same over f32 keys and values of `tokens` tokens, earlier and later ones.
 struct AttendAll {
   const float* q;  // as AttendPrefill's
   int64_t q_stride;
@@ -81,10 +81,12 @@ struct AttendAll {
   const float* values;
   int64_t values_stride;
   int64_t head_dim;
-  int64_t tokens, queries;
+  int64_t tokens, start, queries;
+  int64_t window;  // a query sees so many tokens to each side; 0: all
   int groups;
   float scale;
-  float* out;  // not q
+  const float* slopes;  // [groups]: what each step of distance takes from a score; null: nothing
+  float* out;           // not q
   int64_t out_stride;
   float* scratch;  // as AttendPrefill's
 };

@@ -50,6 +50,7 @@ Status Pass::make_scratch() {
     } else if (op.kind == OpKind::kAttendAll) {
       const int64_t shared = op.heads / op.kv_heads;
       floats_max = std::max(floats_max, attend_scratch_floats(attend_query_tokens_ * shared, op.width));
+      slopes_.resize(std::max(slopes_.size(), static_cast<size_t>(op.heads)));
     } else if (op.kind == OpKind::kDeltaRule) {
       floats_max = std::max(floats_max, delta_scratch_floats(op.key_dim, op.value_dim) + 2 * rows_max_);
     }

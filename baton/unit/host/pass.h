@@ -148,6 +148,7 @@ class Pass {
   std::vector<float*> angles_;           // by rope table: [row][cosines | sines]
   int64_t scratch_bytes_ = 0;
   int64_t attend_query_tokens_ = 0;
+  std::vector<float> slopes_;  // of kAttendAll, by head
 
   // The rows under way.
   std::vector<Run> runs_;

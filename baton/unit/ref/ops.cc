@@ -109,12 +109,13 @@ void rope(float* x, int64_t rotary, int64_t position, float theta, RopePairing p
 }
 
 void attend(const float* q, std::span<const float* const> keys, std::span<const float* const> values, float* out,
-            int64_t width, float scale, float cap) {
+            int64_t width, float scale, float cap, std::span<const float> added) {
   std::vector<float> weights(keys.size());
   for (size_t p = 0; p < keys.size(); ++p) weights[p] = scale * dot(q, keys[p], width);
   if (cap != 0) {
     for (float& weight : weights) weight = soft_cap(weight, cap);
   }
+  for (size_t p = 0; p < added.size(); ++p) weights[p] += added[p];
   const float highest = *std::max_element(weights.begin(), weights.end());
   float sum = 0;
   for (float& weight : weights) sum += weight = std::exp(weight - highest);

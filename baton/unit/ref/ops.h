@@ -31,9 +31,9 @@ void rope(float* x, int64_t rotary, int64_t position, float theta, RopePairing p
           float magnitude);
 
 // out = sum_p softmax_p(scale q.k_p) v_p over rows of `width`, one for each position, wherever they lie; with a `cap`
-// that is not 0, of soft_cap(scale q.k_p). Vaswani et al., 2017.
+// that is not 0, of soft_cap(scale q.k_p); `added` to each, or empty. Vaswani et al., 2017.
 void attend(const float* q, std::span<const float* const> keys, std::span<const float* const> values, float* out,
-            int64_t width, float scale, float cap);
+            int64_t width, float scale, float cap, std::span<const float> added = {});
 
 // y[c] = silu(sum_j w[c, j] window[j, c]); `window` holds `taps` columns [taps, channels], the newest last.
 void causal_conv(const float* window, const float* w, float* y, int64_t channels, int64_t taps);

@@ -229,11 +229,20 @@ class Pass {
   // The tokens of the pass are all there are.
   void attend_all(const Op& op) {
     std::vector<const float*> keys(count_), values(count_);
+    std::vector<float> taken;  // of the scores
     for (int64_t head = 0; head < op.heads; ++head) {
       const int64_t at = head / (op.heads / op.kv_heads) * op.width;
       for (int64_t t = 0; t < count_; ++t) keys[t] = row(op.y, t) + at, values[t] = row(op.z, t) + at;
-      for (int64_t t = 0; t < count_; ++t)
-        attend(row(op.x, t) + head * op.width, keys, values, row(op.out, t) + head * op.width, op.width, op.scale, 0);
+      for (int64_t t = 0; t < count_; ++t) {
+        const int64_t first = op.window == 0 ? 0 : std::max<int64_t>(0, t - op.window);
+        const int64_t end = op.window == 0 ? count_ : std::min(count_, t + op.window + 1);
+        taken.clear();
+        for (int64_t p = first; p < end && op.alibi != 0; ++p)
+          taken.push_back(-alibi_slope(op, static_cast<int32_t>(head)) * static_cast<float>(std::abs(p - t)));
+        attend(row(op.x, t) + head * op.width, std::span(keys).subspan(first, end - first),
+               std::span(values).subspan(first, end - first), row(op.out, t) + head * op.width, op.width, op.scale, 0,
+               taken);
+      }
     }
   }
 

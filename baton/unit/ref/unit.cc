@@ -23,7 +23,7 @@ class RefUnit final : public Unit {
                  OpKind::kBias,      OpKind::kHead,      OpKind::kLayerNorm,     OpKind::kPosition,
                  OpKind::kAttendAll, OpKind::kGelu,      OpKind::kOutput,        OpKind::kGeGlu,
                  OpKind::kScale,     OpKind::kShortConv, OpKind::kPositionScale, OpKind::kExperts};
-    caps_.traits = {OpTrait::kWindow, OpTrait::kScoreCap, OpTrait::kLogitCap, OpTrait::kOneGate};
+    caps_.traits.assign(std::begin(kOpTraits), std::end(kOpTraits));
     caps_.cuts_prompts = false;
     for (const Format& format : formats()) caps_.native_formats.push_back(format.dtype);
     caps_.kv_type = kv;
