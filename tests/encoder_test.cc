@@ -199,6 +199,11 @@ TEST(EncoderWindows, EndWhereTheySay) {
                                      "sliding_attention"};
   const auto model = load(changed.save());
   ASSERT_NE(model, nullptr);
+  for (const Op& op : model->program.ops) {
+    if (op.kind != OpKind::kAttendAll) continue;
+    EXPECT_EQ(op.window, 9);
+    EXPECT_EQ(traits_of(op), (std::vector<OpTrait>{OpTrait::kReach}));
+  }
   const size_t reach = 4 * 9;
   const auto width = static_cast<size_t>(model->program.output_width);
   for (const Loaded& loaded : units_of(model)) {

@@ -184,6 +184,26 @@ constexpr std::string_view kBehind[] = {"pooler.",          "cls.predictions.", 
                                         "vocab_transform.", "vocab_layer_norm.", "vocab_projector.",      "head.",
                                         "decoder."};
 
+// A model of classes of whole texts ranks or sorts; its vectors are nobody's.
+bool sorts_texts(const Json& config) {
+  if (!config.is_object() || !config.contains("architectures")) return false;
+  const Json& names = config["architectures"];
+  return names.is_array() && !names.empty() && names[0].is_string() &&
+         std::string_view(names[0].get_ref<const std::string&>()).ends_with("ForSequenceClassification");
+}
+
+void mark_heads(ModelBuilder& builder) {
+  const Container& container = builder.container();
+  const bool gguf = container.kind == ContainerKind::kGguf, sorts = sorts_texts(container.config);
+  for (const TensorView& tensor : container.tensors) {
+    const std::string_view name = builder.without_prefix(tensor.name);
+    bool behind = gguf ? name.starts_with("cls.") : name.starts_with("classifier.") && !sorts;
+    for (const std::string_view begin : kBehind)
+      behind |= !gguf && (name.starts_with(begin) || tensor.name.starts_with(begin));
+    if (behind) builder.mark_used(tensor.name);
+  }
+}
+
 }  // namespace
 
 Status build_encoder(ModelBuilder& builder) {
@@ -192,12 +212,7 @@ Status build_encoder(ModelBuilder& builder) {
   for (int32_t layer = 0; layer < builder.spec().layers; ++layer) BATON_OK(encoder.layer(layer));
   BATON_OK(encoder.output());
   builder.set_whole_sequence();
-  for (const TensorView& tensor : builder.container().tensors) {
-    const std::string_view name = builder.without_prefix(tensor.name);
-    for (const std::string_view behind : kBehind) {
-      if (name.starts_with(behind) || tensor.name.starts_with(behind)) builder.mark_used(tensor.name);
-    }
-  }
+  mark_heads(builder);
   return {};
 }
 

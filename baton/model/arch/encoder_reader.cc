@@ -43,16 +43,10 @@ Status check_switches_of_encoder(const ConfigReader& config, const std::string& 
   return {};
 }
 
-constexpr std::string_view kUnused[] = {"hidden_dropout_prob",
-                                        "attention_probs_dropout_prob",
-                                        "classifier_dropout",
-                                        "directionality",
-                                        "pooler_fc_size",
-                                        "pooler_num_fc_layers",
-                                        "pooler_size_per_head",
-                                        "pooler_type",
-                                        "pooler_num_attention_heads",
-                                        "tie_word_embeddings"};
+constexpr std::string_view kUnused[] = {
+    "hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout",   "directionality",
+    "pooler_fc_size",      "pooler_num_fc_layers",         "pooler_size_per_head", "pooler_type",
+    "output_past",         "pooler_num_attention_heads",   "tie_word_embeddings"};
 
 // Rows of a table that may be missing.
 Result<int32_t> rows_of(const Container& container, const char* name, int32_t columns) {
@@ -130,6 +124,13 @@ Result<ModelSpec> start_encoder_keys(const Container& container, const GgufReade
   }
   spec.kv_heads = spec.heads;
   spec.head_dim = spec.hidden / spec.heads;
+  for (const char* key : {"attention.key_length", "attention.value_length"}) {
+    BATON_TRY(const int32_t length, keys.integer(key, 1, kHeadDimMax, spec.head_dim));
+    if (length == spec.head_dim) continue;
+    return fail(Code::kUnsupported,
+                fmt::format("{}: key '{}' is {}; it must be {} / {}, {}", file, keys.name(key), length,
+                            keys.name("embedding_length"), keys.name("attention.head_count"), spec.head_dim));
+  }
   BATON_TRY(spec.vocab, rows_of(container, "token_embd.weight", spec.hidden));
   if (spec.vocab == 0) return fail(Code::kInvalidInput, fmt::format("{}: tensor 'token_embd.weight' is missing", file));
   BATON_TRY(spec.token_types, rows_of(container, "token_types.weight", spec.hidden));
