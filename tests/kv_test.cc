@@ -245,7 +245,8 @@ TEST_P(KvTypes, WhatATypeCannotHoldIsRefused) {
   }
 }
 
-// One step of each type, as a share of the values: 2^-7 of bf16's, half a code of a block's largest over 127 and over 8.
+// One step of each type, as a share of the values: 2^-7 of bf16's, half a code of a block's largest over 127 and
+// over 8.
 TEST_P(KvTypes, AStepIsThatOfTheType) {
   for (const Loaded& each : units_) {
     const auto state = prefilled(each, 70);

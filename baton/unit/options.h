@@ -43,8 +43,8 @@ UnitOption kv_option(std::string otherwise);
 class UnitOptions;
 // What they say of kv_option.
 Result<DType> kv_of(const UnitOptions& given, DType otherwise);
-// In the name of an arithmetic (unit.h): `what`, with the type where it is not the unit's own. And back: the word, empty
-// where the name has none.
+// In the name of an arithmetic (unit.h): `what`, with the type where it is not the unit's own. And back: the word,
+// empty where the name has none.
 std::string with_kv_word(std::string what, DType kv, DType own);
 std::string_view kv_word_of(std::string_view arithmetic);
 // How much further than its arithmetic alone types of keys and values may bring a unit's logits from those of `ref`

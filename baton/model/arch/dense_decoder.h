@@ -71,7 +71,7 @@ struct DecoderDefaults {
   int32_t heads = 0, kv_heads = 0, vocab = 0, context = 0;
   float theta = 10000;
   bool tied = false;
-  bool experts = false;  // in place of the network, whose size is not read: expert_parts.h
+  bool experts = false;    // in place of the network, whose size is not read: expert_parts.h
   bool convolves = false;  // GGUF: layers of no kv heads are short convolutions
 };
 
