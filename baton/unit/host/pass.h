@@ -89,6 +89,7 @@ class Pass {
 
   void run_rows(const Step& step, int64_t begin, int64_t end);
   void run_row(const RowPart& part, int64_t row, int64_t begin);
+  void norm_row(Row kind, const Op& op, int64_t row);
   void append_row(const Op& op, int64_t row);
   void gate_groups(const Op& op, int64_t row);
   // How many of the rows from `begin` on, of `width` values, go through tiles. None of the runs that decode: their bits
