@@ -84,6 +84,13 @@ OrderedJson spec_json(const Model& model) {
         {"conv_taps", spec.conv_taps},        {"head_map", spec.head_map == HeadMap::kGrouped ? "grouped" : "tiled"}};
   }
   if (spec.linear_value_heads == 0 && spec.conv_taps > 0) json["conv_taps"] = spec.conv_taps;
+  if (spec.experts > 0) {
+    json["experts"] = {{"count", spec.experts},
+                       {"used", spec.experts_used},
+                       {"width", spec.expert_width},
+                       {"shared_width", spec.shared_width},
+                       {"routing", to_string(spec.routing)}};
+  }
   json["stop_ids"] = spec.stop_ids;
   json["fingerprint_model"] = fmt::format("{:016x}", model.shape_prints.model);
   return json;

@@ -39,10 +39,13 @@ std::string types_text(const Model& model) {
 std::string layers_text(const ModelSpec& spec) {
   const auto count = [&](LayerKind kind) { return std::count(spec.layer_kinds.begin(), spec.layer_kinds.end(), kind); };
   const auto linear = count(LayerKind::kLinearAttention), short_ones = count(LayerKind::kShortConvolution);
-  if (linear + short_ones == 0) return fmt::format("{} layers of attention", spec.layers);
-  return fmt::format(
-      "{} layers: {}{}{} attention", spec.layers, linear != 0 ? fmt::format("{} gated DeltaNet, ", linear) : "",
-      short_ones != 0 ? fmt::format("{} short convolution, ", short_ones) : "", spec.layers - linear - short_ones);
+  const std::string experts =
+      spec.experts == 0 ? "" : fmt::format(", {} of {} experts a token", spec.experts_used, spec.experts);
+  if (linear + short_ones == 0) return fmt::format("{} layers of attention{}", spec.layers, experts);
+  return fmt::format("{} layers: {}{}{} attention{}", spec.layers,
+                     linear != 0 ? fmt::format("{} gated DeltaNet, ", linear) : "",
+                     short_ones != 0 ? fmt::format("{} short convolution, ", short_ones) : "",
+                     spec.layers - linear - short_ones, experts);
 }
 
 }  // namespace
@@ -53,6 +56,11 @@ MemoryNeed memory_need(const Model& model, const Caps& caps, const StateShape& s
     const bool native =
         std::find(caps.native_formats.begin(), caps.native_formats.end(), weight.dtype) != caps.native_formats.end();
     need.weights += native ? weight.bytes : static_cast<uint64_t>(weight.rows * weight.columns) * sizeof(float);
+  }
+  for (const Op& op : model.program.ops) {
+    if (op.kind != OpKind::kExperts) continue;
+    for (const size_t part : {Op::kGates, Op::kUps, Op::kDowns})
+      need.experts += static_cast<uint64_t>(op.experts) * model.weights[static_cast<size_t>(op.weights[part])].bytes;
   }
   if (model.spec.context_max > 0) context = std::min<uint64_t>(context, static_cast<uint64_t>(model.spec.context_max));
   need.context = context;
@@ -69,6 +77,8 @@ std::string fit_text(const MemoryNeed& need, const Machine& machine) {
                              ? fmt::format("{} of {} are free now", bytes_text(room), bytes_text(machine.memory_bytes))
                              : fmt::format("this machine has {}", bytes_text(room));
   if (need.total() <= room) return "yes: " + of;
+  if (need.total() - std::min(need.experts, need.total()) <= room)
+    return fmt::format("yes, with experts ({}) in the file's pages as there is room: {}", bytes_text(need.experts), of);
   return fmt::format("no: {}; take a smaller type (baton quantize) or a smaller context (-c)", of);
 }
 
@@ -118,7 +128,7 @@ OrderedJson summary_json(const Model& model, std::string_view unit, const Memory
           {"context", need.context},
           {"memory_bytes_estimated", need.total()},
           {"memory_available_bytes", room > 0 ? OrderedJson(room) : OrderedJson(nullptr)},
-          {"fits", room > 0 ? OrderedJson(need.total() <= room) : OrderedJson(nullptr)}};
+          {"fits", room > 0 ? OrderedJson(need.total() <= room + need.experts) : OrderedJson(nullptr)}};
 }
 
 }  // namespace baton::cli

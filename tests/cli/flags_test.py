@@ -287,6 +287,49 @@ class Flags(unittest.TestCase):
         self.assertEqual(run("imatrix", self.source, "--text", TEXT, "--unit", "ane", "-o", "x").returncode, 2)
 
 
+class Experts(unittest.TestCase):
+    model = str(ROOT / "tests" / "data" / "golden" / "families" / "qwen3_moe")
+
+    def run_ids(self, *more):
+        return run("run", "-m", self.model, "--ids", ",".join(str(i) for i in range(5, 35)), "-n", "5", "--temp", "0", "--ignore-eos",
+                   "--expert-stats", *more)
+
+    def test_loads_are_counted_by_unit_layer_and_expert(self):
+        answers = []
+        for unit in ("ref", "cpu", "cpu:experts=file"):
+            done = self.run_ids("--prefill", unit, "--decode", unit, "--json")
+            answer = json.loads(done.stdout)
+            self.assertEqual(len(answer["experts"]), 1, done.stderr)
+            layers = answer["experts"][0]["layers"]
+            self.assertEqual([layer["layer"] for layer in layers], [0, 1, 2])
+            for layer in layers:
+                self.assertEqual(layer["tokens"], 34)  # the last one drawn is not fed back
+                self.assertEqual(len(layer["rows"]), 7)
+                self.assertEqual(sum(layer["rows"]), 3 * layer["tokens"])
+                self.assertTrue(all(steps <= rows for steps, rows in zip(layer["steps"], layer["rows"])))
+                self.assertTrue(1 <= layer["busy"] <= 7)
+            answers.append((answer["ids"], layers))
+        self.assertEqual(answers[1], answers[2])
+        self.assertEqual(answers[0][0], answers[1][0])
+
+    def test_people_get_a_line_for_each_layer(self):
+        done = self.run_ids("--prefill", "ref", "--decode", "cpu", "-q")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stderr, r"(?s)experts on ref, 29 tokens:\n.*experts on cpu, 5 tokens:\n")
+        self.assertEqual(len(re.findall(r"layer +\d+: as even as [\d.]+ of 7, busiest \d \([\d.]+ %\), \d idle", done.stderr)), 6)
+
+    def test_a_model_without_experts_is_told_so(self):
+        done = run("run", "-m", SMALL, "--ids", "5", "--expert-stats")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("--expert-stats: this model has no experts", done.stderr)
+
+    def test_units_without_the_op_name_those_that_have_it(self):
+        done = run("run", "-m", self.model, "--ids", "5", "--prefill", "ane", "--decode", "ane")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("no op experts", done.stderr)
+        self.assertIn("(ref, cpu)" if "(ref, cpu)" in done.stderr else "(cpu, ref)", done.stderr)
+
+
 class Summary(unittest.TestCase):
     def test_inspect_lists_the_tensors_in_json_too(self):
         report = json.loads(run("inspect", SMALL, "--tensors", "--json").stdout)
