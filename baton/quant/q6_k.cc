@@ -20,9 +20,10 @@ void unpack(const std::byte* block, Codes& to) {
     const std::byte* high = block + kHighAt + 32 * half;
     for (size_t k = 0; k < 4; ++k) {
       uint8_t* const codes = to.codes + 128 * half + 32 * k;
-      for (size_t l = 0; l < 32; ++l) {
-        codes[l] = static_cast<uint8_t>((u8_at(low, 32 * (k % 2) + l) >> (k / 2 * 4) & 15) |
-                                        (u8_at(high, l) >> (2 * k) & 3) << 4);
+      for (size_t l = 0; l < 32; l += 8) {  // eight codes at a time
+        const auto nibbles = load_as<uint64_t>(low + 32 * (k % 2) + l) >> (k / 2 * 4);
+        const auto pairs = load_as<uint64_t>(high + l) >> (2 * k);
+        store_as(codes + l, (nibbles & 0x0f0f0f0f0f0f0f0f) | (pairs & 0x0303030303030303) << 4);
       }
     }
   }
