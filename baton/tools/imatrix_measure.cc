@@ -160,6 +160,12 @@ class RefRun final : public Run {
 Result<std::unique_ptr<Run>> make_run(const std::shared_ptr<const Model>& model, const ImportanceOptions& options) {
   try {
     BATON_TRY(const UnitChoice unit, parse_unit(options.unit));
+    if (!unit.options.text(kKvOption).empty()) {
+      return fail(Code::kUnsupported,
+                  fmt::format("{}: an importance matrix is measured with the unit's own type of keys "
+                              "and values; leave {} out",
+                              options.unit, kKvOption));
+    }
     const auto own = static_cast<uint32_t>(unit.options.number("threads"));
     if (unit.entry->name == "cpu" && model->spec.experts != 0) {
       return fail(Code::kUnsupported,

@@ -154,8 +154,8 @@ class Flags(unittest.TestCase):
 
     def test_options_stand_behind_a_units_name(self):
         listed = json.loads(run("units", "--help-options", "--json").stdout)
-        self.assertEqual(listed["ref"], [])
-        self.assertEqual([option["option"] for option in listed["cpu"]], ["threads", "kernels", "cores"])
+        self.assertEqual([option["option"] for option in listed["ref"]], ["kv"])
+        self.assertEqual([option["option"] for option in listed["cpu"]], ["threads", "kernels", "cores", "kv"])
         self.assertTrue(listed["cpu"][1]["values"].endswith("scalar|exact"), listed["cpu"][1]["values"])
         self.assertIn("exact: the first without bf16 products", listed["cpu"][1]["meaning"])
         self.assertEqual(listed["ane"][2], {"option": "columns", "values": "32|64|128", "default": "32",
@@ -237,7 +237,7 @@ class Flags(unittest.TestCase):
                             ("cpu:cores=0,0", "cores=0,0: write cores="), ("cpu:kernels=scalar,1", "no option '1'"),
                             ("cpu:threads=01", "threads=01: write threads=1..1024"),
                             ("coreml:device=emulator,lengths=064", "lengths=064"),
-                            ("coreml:device=emulator,lengths=64+", "lengths=64+"), ("ref:threads=2", "unit ref has no option 'threads'; it has no options"),
+                            ("coreml:device=emulator,lengths=64+", "lengths=64+"), ("ref:threads=2", "unit ref has no option 'threads'; it has kv=f16|bf16|q8_0|q4_0"),
                             ("ane:columns=33", "write columns=32|64|128"), ("coreml:device=emulator,lengths=60", "lengths=60"),
                             ("tpu:x=1", "no unit named 'tpu'")):
             for command in (("run", "-m", SMALL, "--decode", unit, "hi"), ("bench", SMALL, "--unit", unit),
