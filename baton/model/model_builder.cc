@@ -72,12 +72,22 @@ ModelBuilder::ModelBuilder(const Architecture& architecture, Model& model, std::
   if (prefix_ == "language_model.model.") naming_ = Naming::kMlx;
   // MLX squeezes the kernel's last dim; a file under its prefix that still has [C, 1, K] was only renamed.
   for (const TensorView& tensor : container_.tensors) {
-    const bool kernel = tensor.name.ends_with("conv1d.weight") || tensor.name.ends_with(".conv.conv.weight");
-    if (kernel && tensor.shape.size() == 3) {
+    if (tensor.name.ends_with("conv1d.weight") && tensor.shape.size() == 3) {
       naming_ = tensor.shape[2] == 1 && tensor.shape[1] != 1 ? Naming::kMlx : Naming::kHuggingFace;
       break;
     }
   }
+  turns_ = stored_turned();
+}
+
+// By the first matrix of queries, keys and values, three times as many outs as ins: MLX's converter has turned it.
+bool ModelBuilder::stored_turned() const {
+  const auto role = role_of("layers.{}.attn.q");
+  if (naming_ == Naming::kGguf || !role || (*role)->rule != TensorRule::kTurned) return false;
+  const std::string source = source_name(**role, 0);
+  const TensorView* tensor = container_.find(source);
+  if (tensor == nullptr) return !is_mlx_quantized(container_, source);
+  return tensor->shape.size() != 2 || tensor->shape[0] <= tensor->shape[1];
 }
 
 RegisterId ModelBuilder::add_register(std::string name, int32_t width) {
@@ -168,7 +178,7 @@ Result<WeightId> ModelBuilder::add_weight(const TensorRole& role, const std::str
   const TensorView* tensor = container_.find(source);
   const std::string file = container_.path.string();
   const bool is_matrix = role.rule == TensorRule::kMatrix || role.rule == TensorRule::kTurned;
-  const bool turned = role.rule == TensorRule::kTurned && naming_ != Naming::kGguf;
+  const bool turned = role.rule == TensorRule::kTurned && turns_;
   const int64_t all_rows = is_matrix && part.total != 0 ? part.total : rows;
   const int64_t all_columns = !is_matrix && part.total != 0 ? part.total : columns;
   const auto only_part = [&](Weight weight) {
@@ -179,12 +189,12 @@ Result<WeightId> ModelBuilder::add_weight(const TensorRole& role, const std::str
     model_.weights.push_back(std::move(weight));
     return static_cast<WeightId>(model_.weights.size()) - 1;
   };
-  if (role.rule == TensorRule::kMatrix && is_packed(container_, source)) {
+  if (is_matrix && !turned && is_packed(container_, source)) {
     BATON_TRY(PackedWeight packed, join_packed_weight(container_, source, name, all_rows, columns, model_.owned));
     used_.insert(packed.parts.begin(), packed.parts.end());
     return only_part(std::move(packed.weight));
   }
-  if (role.rule == TensorRule::kMatrix && is_mlx_quantized(container_, source)) {
+  if (is_matrix && !turned && is_mlx_quantized(container_, source)) {
     BATON_TRY(Weight weight, join_mlx_weight(container_, source, name, all_rows, columns, model_.owned));
     const std::string module = source.substr(0, source.size() - std::string_view(".weight").size());
     for (const char* end : {".weight", ".scales", ".biases"}) used_.insert(module + end);

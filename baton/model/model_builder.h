@@ -75,6 +75,7 @@ class ModelBuilder {
 
  private:
   enum class Naming { kHuggingFace, kMlx, kGguf };
+  bool stored_turned() const;
   Result<const TensorRole*> role_of(std::string_view ours) const;
   bool has_tensor(const std::string& source) const;  // quantized or not
   std::string source_name(const TensorRole& role, int32_t layer) const;
@@ -93,6 +94,7 @@ class ModelBuilder {
   Model& model_;
   const Container& container_;
   Naming naming_ = Naming::kGguf;
+  bool turns_ = false;  // matrices of rule kTurned are [in, out] in this file
   std::string prefix_;
   std::unordered_set<std::string> used_;
   std::span<const Adapter> adapters_;
