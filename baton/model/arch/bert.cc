@@ -1,4 +1,6 @@
 // BERT (sentence-transformers' MiniLM, BGE, E5 and GTE of that shape): learned positions, LayerNorm of each sum, GELU.
+#include <algorithm>
+
 #include "baton/model/arch/encoder.h"
 
 namespace baton {
@@ -18,6 +20,11 @@ Result<ModelSpec> read_keys(const Container& container) {
   const GgufReader keys(container, "bert");
   BATON_TRY(ModelSpec spec, start_encoder_keys(container, keys, false));
   spec.encoder.position_rows = spec.context_max;
+  const TensorView* table = container.find("position_embd.weight");
+  if (table != nullptr && table->shape.size() == 2) {
+    spec.encoder.position_rows = static_cast<int32_t>(std::min<uint64_t>(table->shape[0], 1 << 20));
+    spec.context_max = std::min(spec.context_max, spec.encoder.position_rows);
+  }
   return finish_encoder_keys(keys, std::move(spec));
 }
 

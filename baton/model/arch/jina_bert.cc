@@ -20,8 +20,9 @@ constexpr auto kRoles = join_roles(kBertEndsRoles, kBertAttentionRoles, kNetwork
 
 bool matches(const Container& container) {
   if (is_gguf_of(container, "jina-bert-v2")) return true;
+  if (!is_folder_of(container, {"bert"})) return false;
   const auto positions = ConfigReader(container.config, "").text("position_embedding_type", "");
-  return is_folder_of(container, {"bert"}) && positions && *positions == "alibi";
+  return positions && *positions == "alibi";
 }
 
 constexpr float kAlibi = 8;
