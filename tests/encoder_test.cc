@@ -192,6 +192,22 @@ TEST_P(Encoders, AUnitWithoutAnOpNamesIt) {
   }
 }
 
+// `coreml` cuts prompts and has no attention over whole texts.
+TEST(EncoderUnits, WhoCannotSaysWhy) {
+  for (const std::string& name : encoder_names()) {
+    const auto model = load(encoder_folder(name));
+    ASSERT_NE(model, nullptr);
+    for (const UnitEntry* entry : unit_entries()) {
+      const auto unit = entry->create({});
+      if (!unit) continue;
+      const Status can = check_program(entry->name, (*unit)->caps(), model->program);
+      EXPECT_EQ(bool{can}, entry->name != std::string_view("coreml")) << entry->name << " " << name;
+      if (can) continue;
+      EXPECT_NE(can.error().message.find("coreml"), std::string::npos) << can.error().message;
+    }
+  }
+}
+
 // Four layers with windows of 9 to each side: a token is seen 36 tokens on, and no further.
 TEST(EncoderWindows, EndWhereTheySay) {
   Changed changed("modernbert");
@@ -225,29 +241,53 @@ TEST(EncoderWindows, EndWhereTheySay) {
   }
 }
 
-TEST(EncoderConfigs, PoolingOfGguf) {
-  const auto folder = TemporaryFolder::create("baton-encoder-test");
-  std::ifstream file(encoder_folder("bert") / "model.gguf", std::ios::binary);
-  const std::string bytes(std::istreambuf_iterator<char>(file), {});
-  const std::string key = "bert.pooling_type";
-  const size_t at = bytes.find(key) + key.size() + 4;  // behind the value's type
-  ASSERT_LT(at, bytes.size());
+// A GGUF file with the value of a key exchanged.
+class Patched {
+ public:
+  Patched(const std::string& name, const std::string& key, uint32_t value, size_t bytes = 4)
+      : folder_(*TemporaryFolder::create("baton-encoder-test")) {
+    std::ifstream file(encoder_folder(name) / "model.gguf", std::ios::binary);
+    std::string text(std::istreambuf_iterator<char>(file), {});
+    const size_t at = text.find(key) + key.size() + 4;  // behind the value's type
+    EXPECT_LT(at, text.size()) << key;
+    for (size_t i = 0; i < bytes; ++i) text.at(at + i) = static_cast<char>(value >> (8 * i));
+    std::ofstream(path(), std::ios::binary) << text;
+  }
+  fs::path path() const { return folder_.path() / "model.gguf"; }
+
+ private:
+  TemporaryFolder folder_;
+};
+
+TEST(EncoderGguf, PoolingIsWhatItSays) {
   constexpr Pooling kTypes[] = {Pooling::kMean, Pooling::kMean, Pooling::kFirst, Pooling::kLast};
-  for (char type = 0; type < 6; ++type) {
-    std::string changed = bytes;
-    changed[at] = type;
-    const fs::path path = folder->path() / fmt::format("{}.gguf", int{type});
-    std::ofstream(path, std::ios::binary) << changed;
-    const auto model = load(path);
+  for (uint32_t type = 0; type < 6; ++type) {
+    const Patched file("bert", "bert.pooling_type", type);
+    const auto model = load(file.path());
     ASSERT_NE(model, nullptr);
     const auto spec = read_embed_spec(*model);
     ASSERT_EQ(bool{spec}, type < 4);
     if (spec) {
-      EXPECT_EQ(spec->pooling, kTypes[static_cast<size_t>(type)]);
+      EXPECT_EQ(spec->pooling, kTypes[type]);
     } else {
       EXPECT_NE(spec.error().message.find("bert.pooling_type"), std::string::npos);
     }
   }
+}
+
+TEST(EncoderGguf, NoLongerThanItsTable) {
+  EXPECT_EQ(load(Patched("bert", "bert.context_length", 100).path())->spec.context_max, 80);
+  EXPECT_EQ(load(Patched("bert", "bert.context_length", 40).path())->spec.context_max, 40);
+  EXPECT_EQ(load(encoder_folder("xlm-roberta") / "model.gguf")->spec.context_max, 80);
+}
+
+TEST(EncoderGguf, WhatIsRefusedIsNamed) {
+  EXPECT_NE(refusal_of(Patched("bert", "bert.attention.causal", 1, 1).path()).find("causal attention"),
+            std::string::npos);
+  EXPECT_NE(refusal_of(Patched("bert", "bert.attention.head_count", 4).path()).find("divide"), std::string::npos);
+  EXPECT_NE(refusal_of(Patched("bert", "bert.block_count", 2).path()).find("blk.2."), std::string::npos);
+  EXPECT_NE(refusal_of(Patched("modernbert", "modern-bert.attention.sliding_window", 1).path()).find("a window of 1"),
+            std::string::npos);
 }
 
 // nomic-ai's own config.json says the same in other words.
