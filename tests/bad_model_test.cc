@@ -106,6 +106,11 @@ TEST(BadModel, EachWrongConfigurationIsNamed) {
       {"private", "tiny-llama", set("_sliding_window_pattern", 6), "field '_sliding_window_pattern' is 6"},
       {"version of a part", "tiny-llama", set("attention_version", 2), "field 'attention_version' is 2"},
       {"window of no length", "families/gemma3", drop("sliding_window"), "field 'sliding_window' must say"},
+      {"cap that nobody takes", "families/gemma3", set("attn_logit_softcapping", 2.0),
+       "'attn_logit_softcapping' is 2.0"},
+      {"heads by default", "families/mistral", drop("num_key_value_heads"), "are not a multiple of 8"},
+      {"scaling a list", "tiny-llama", set("rope_scaling", Json::array({1})), "field 'rope_scaling' is of type array"},
+      {"scaling a text", "tiny-llama", set("rope_scaling", "yarn"), "field 'rope_scaling' is of type string"},
       {"too few layer types", "families/ministral", set("layer_types", Json::array_t(1, "full_attention")),
        "one entry for each of 3 layers"},
       {"a third kind of layer", "families/ministral", set("layer_types", Json::array_t(3, "chunked_attention")),
@@ -238,6 +243,36 @@ TEST(BadModel, BrokenTemplateLeavesTheModelUsableWithANote) {
   ASSERT_TRUE(text) << text.error().message;
   EXPECT_FALSE(text->chat_template);
   EXPECT_NE(text->chat_template_note.find("template"), std::string::npos);
+}
+
+// Where a field is absent the model has what transformers gives it; null is another thing.
+TEST(BadModel, AbsentFieldsAreTransformersDefaults) {
+  const auto spec_of = [](const char* golden, const std::function<void(Json&)>& change) {
+    Folder folder(golden);
+    folder.change_config(change);
+    const auto model = load_model(folder.path());
+    EXPECT_TRUE(model) << (model ? "" : model.error().message);
+    return model ? (*model)->spec : ModelSpec();
+  };
+  const auto capless = [](Json& config) {
+    config.erase("attn_logit_softcapping");
+    config.erase("final_logit_softcapping");
+  };
+  const auto null_caps = [](Json& config) {
+    config["attn_logit_softcapping"] = config["final_logit_softcapping"] = nullptr;
+  };
+  EXPECT_EQ(spec_of("families/gemma2", capless).blocks.score_cap, 50);
+  EXPECT_EQ(spec_of("families/gemma2", capless).blocks.logit_cap, 30);
+  EXPECT_EQ(spec_of("families/gemma2", null_caps).blocks.score_cap, 0);
+  EXPECT_EQ(spec_of("families/gemma2", null_caps).blocks.logit_cap, 0);
+  for (const char* family : {"families/olmo2", "families/phi3"})
+    EXPECT_EQ(spec_of(family, [](Json& config) { config.erase("rms_norm_eps"); }).rms_eps, 1e-5f) << family;
+  const auto longer = [](Json& config) {
+    config["max_position_embeddings"] = 8192;
+    config.erase("sliding_window");
+  };
+  EXPECT_EQ(spec_of("families/mistral", longer).blocks.window(0), 4096);
+  EXPECT_EQ(spec_of("families/mistral", [](Json& config) { config["sliding_window"] = nullptr; }).blocks.window(0), 0);
 }
 
 // Fields that published files have and that mean nothing for the answers.

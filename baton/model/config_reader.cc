@@ -84,6 +84,8 @@ const Json* ConfigReader::value(std::string_view field) const {
   return found == object_.end() || found->is_null() ? nullptr : &*found;
 }
 
+bool ConfigReader::absent(std::string_view field) const { return !object_.is_object() || !object_.contains(field); }
+
 Result<int32_t> ConfigReader::integer(std::string_view field, int64_t low, int64_t high,
                                       std::optional<int32_t> fallback) const {
   const std::string allowed = fmt::format("an integer from {} to {}", low, high);

@@ -22,6 +22,8 @@ class ConfigReader {
 
   // Null when absent or null.
   const Json* value(std::string_view field) const;
+  // Whether the object has no such field: one that is null is there, and may say another thing than none.
+  bool absent(std::string_view field) const;
   // In [low, high]; the default when absent or null, an Error when absent without one.
   Result<int32_t> integer(std::string_view field, int64_t low, int64_t high,
                           std::optional<int32_t> fallback = {}) const;

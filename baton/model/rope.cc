@@ -158,6 +158,12 @@ float yarn_magnitude(float factor, float mscale) {
 
 Status read_rope(const ConfigReader& config, const std::string& file, float theta_default, ModelSpec& spec) {
   RopeScaling& scaling = spec.rope_scaling;
+  for (const char* field : {"rope_scaling", "rope_parameters"}) {
+    const Json* found = config.value(field);
+    if (found != nullptr && !found->is_object())
+      return bad(file,
+                 fmt::format("field '{}' is of type {}; it must be an object or null", field, found->type_name()));
+  }
   const Json* parameters = config.value("rope_parameters");  // theta may be there beside a rope_scaling
   const Json empty = Json::object();
   const Json* object = scaling_object(config);

@@ -47,7 +47,8 @@ uint32_t file_type(DType dtype) {
 }
 
 // How a model's scaled positions are written. Both readers take GGUF's keys where they say all there is; else the
-// divisors themselves, a tensor that llama.cpp reads for llama and this project for every architecture.
+// divisors themselves, tensors that this project reads for every architecture and llama.cpp for llama, and for phi3
+// those of longrope.
 enum class RopeForm : uint8_t { kKeys, kDivisors, kTwoSets };
 RopeForm rope_form(const RopeScaling& rope) {
   if (rope.kind == RopeKind::kLongRope) return RopeForm::kTwoSets;
@@ -88,11 +89,13 @@ void add_rope_tensors(GgufWriter& writer, const ModelSpec& spec, std::vector<std
   } else if (std::vector<float> divisors = rope_divisors(rope, spec.rope_theta, spec.rotary); !divisors.empty()) {
     add(kRopeTensors[0], std::move(divisors));
   }
-  if (spec.architecture != "llama") {
+  const bool read_there = spec.architecture == "llama" || spec.architecture == "mistral" ||
+                          (spec.architecture == "phi3" && form == RopeForm::kTwoSets);
+  if (!read_there) {
     lost.push_back(
-        fmt::format("rope scaling '{}' is written as tensors that llama.cpp reads for llama only: there, "
+        fmt::format("rope scaling '{}' is written as tensors that llama.cpp does not read for {}: there, "
                     "positions of this file are not scaled",
-                    to_string(rope.kind)));
+                    to_string(rope.kind), spec.architecture));
   }
 }
 

@@ -65,7 +65,8 @@ constexpr std::array<TensorRole, 2> qk_norm_roles(TensorRule norm = TensorRule::
            {"layers.{}.attn.k_norm", "layers.{}.self_attn.k_norm.weight", "blk.{}.attn_k_norm.weight", norm}}};
 }
 
-// What stands for fields that are absent; 0: the field must be there.
+// What stands for fields that are absent; 0: the field must be there. Where num_key_value_heads is null there are as
+// many as heads.
 struct DecoderDefaults {
   int32_t head_dim = 0;  // hidden / heads
   int32_t heads = 0, kv_heads = 0, vocab = 0, context = 0;
@@ -73,6 +74,7 @@ struct DecoderDefaults {
   bool tied = false;
   bool experts = false;    // in place of the network, whose size is not read: expert_parts.h
   bool convolves = false;  // GGUF: layers of no kv heads are short convolutions
+  float eps = 1e-6f;
 };
 
 bool is_gguf_of(const Container& container, std::string_view architecture);
@@ -93,8 +95,9 @@ Result<ModelSpec> start_keys(const Container& container, const GgufReader& keys,
 Result<ModelSpec> finish_keys(const Container& container, const GgufReader& keys, ModelSpec spec);
 
 // layer_types and sliding_window, into spec.blocks.windows. Without layer_types all layers have the window, or those
-// that `slides` says. Off where use_sliding_window is false.
-Status read_windows(const ConfigReader& config, const std::string& file, ModelSpec& spec,
+// that `slides` says. Off where use_sliding_window is false. `usual`: where there is no sliding_window, 0 for none;
+// null is none.
+Status read_windows(const ConfigReader& config, const std::string& file, ModelSpec& spec, int32_t usual = 0,
                     bool (*slides)(int32_t layer) = nullptr);
 // The same where there are windows only if use_sliding_window says so.
 Status read_switched_windows(const ConfigReader& config, const std::string& file, ModelSpec& spec);

@@ -110,13 +110,14 @@ Result<ModelSpec> start_config(const ConfigReader& config, const std::string& fi
     BATON_TRY(spec.intermediate, config.integer("intermediate_size", 1, 8 * kHiddenMax));
   }
   BATON_TRY(spec.heads, config.integer("num_attention_heads", 1, kHeadsMax, if_set(defaults.heads)));
-  const int32_t kv_heads = defaults.kv_heads != 0 ? defaults.kv_heads : spec.heads;
+  const bool usual_kv = defaults.kv_heads != 0 && config.absent("num_key_value_heads");
+  const int32_t kv_heads = usual_kv ? defaults.kv_heads : spec.heads;
   BATON_TRY(spec.kv_heads, config.integer("num_key_value_heads", 1, kHeadsMax, kv_heads));
   const int32_t usual = defaults.head_dim != 0 ? defaults.head_dim : std::max(1, spec.hidden / spec.heads);
   BATON_TRY(spec.head_dim, config.integer("head_dim", 1, kHeadDimMax, usual));
   BATON_TRY(spec.vocab, config.integer("vocab_size", 1, kVocabMax, if_set(defaults.vocab)));
   BATON_TRY(spec.context_max, config.integer("max_position_embeddings", 1, 1 << 30, if_set(defaults.context)));
-  BATON_TRY(spec.rms_eps, config.real("rms_norm_eps", 1e-12, 1e-2, 1e-6f));
+  BATON_TRY(spec.rms_eps, config.real("rms_norm_eps", 1e-12, 1e-2, defaults.eps));
   BATON_TRY(spec.tied_head, config.boolean("tie_word_embeddings", defaults.tied));
   BATON_TRY(spec.attention_bias, config.boolean("attention_bias", false));
   BATON_TRY(spec.mlp_bias, config.boolean("mlp_bias", false));
@@ -192,9 +193,10 @@ Result<ModelSpec> finish_keys(const Container& container, const GgufReader& keys
   return spec;
 }
 
-Status read_windows(const ConfigReader& config, const std::string& file, ModelSpec& spec,
+Status read_windows(const ConfigReader& config, const std::string& file, ModelSpec& spec, int32_t usual,
                     bool (*slides)(int32_t layer)) {
-  BATON_TRY(const int32_t window, config.integer("sliding_window", 0, kWindowMax, 0));
+  const int32_t fallback = config.absent("sliding_window") ? usual : 0;
+  BATON_TRY(const int32_t window, config.integer("sliding_window", 0, kWindowMax, fallback));
   BATON_TRY(const bool used, config.boolean("use_sliding_window", true));
   const Json* types = config.value("layer_types");
   if (types != nullptr) return read_layer_types(*types, file, used ? window : 0, spec);

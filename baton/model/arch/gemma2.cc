@@ -50,9 +50,13 @@ Result<ModelSpec> read_spec(const Container& container) {
                          {.head_dim = 256, .heads = 8, .kv_heads = 4, .vocab = 256000, .context = 8192, .tied = true}));
   set_blocks(spec);
   BATON_OK(check_gelu_tanh(config, file));
-  BATON_OK(read_windows(config, file, spec, [](int32_t layer) { return layer % 2 == 0; }));
-  BATON_TRY(spec.blocks.score_cap, config.real("attn_logit_softcapping", 0, 1e6, 0.0f));
-  BATON_TRY(spec.blocks.logit_cap, config.real("final_logit_softcapping", 0, 1e6, 0.0f));
+  BATON_OK(read_windows(config, file, spec, 4096, [](int32_t layer) { return layer % 2 == 0; }));
+  // Null is none.
+  const auto cap = [&](const char* field, float usual) {
+    return config.real(field, 0, 1e6, config.absent(field) ? usual : 0.0f);
+  };
+  BATON_TRY(spec.blocks.score_cap, cap("attn_logit_softcapping", 50));
+  BATON_TRY(spec.blocks.logit_cap, cap("final_logit_softcapping", 30));
   BATON_TRY(const float scaled_by, config.real("query_pre_attn_scalar", 1e-3, 1e6, 256.0f));
   spec.blocks.attention_scale = 1.0f / std::sqrt(scaled_by);
   return finish_config(container, config, text, std::move(spec));

@@ -37,7 +37,6 @@ Result<ModelSpec> read_gguf(const Container& container) {
   BATON_OK(read_windows(keys, container, 6, spec));
   BATON_TRY(const float near, keys.real("rope.freq_base_swa", 1, 1e12, 10000.0f));
   set_near_positions(spec, near);
-  BATON_TRY(spec.blocks.score_cap, keys.real("attn_logit_softcapping", 0, 1e6, 0.0f));
   BATON_TRY(spec.blocks.logit_cap, keys.real("final_logit_softcapping", 0, 1e6, 0.0f));
   // The 27B has 62 layers, and scores by the width of hidden states a head; the file does not say so.
   const float scaled_by = static_cast<float>(spec.layers == 62 ? spec.hidden / spec.heads : spec.head_dim);
@@ -69,7 +68,6 @@ Result<ModelSpec> read_spec(const Container& container) {
   BATON_OK(check_gelu_tanh(config, file));
   BATON_OK(read_layers(config, file, spec));
   BATON_OK(read_near_rope(config, file, 10000.0f, spec));
-  BATON_TRY(spec.blocks.score_cap, config.real("attn_logit_softcapping", 0, 1e6, 0.0f));
   BATON_TRY(spec.blocks.logit_cap, config.real("final_logit_softcapping", 0, 1e6, 0.0f));
   BATON_TRY(const float scaled_by, config.real("query_pre_attn_scalar", 1e-3, 1e6, 256.0f));
   spec.blocks.attention_scale = 1.0f / std::sqrt(scaled_by);

@@ -14,9 +14,9 @@ Result<ModelSpec> read_spec(const Container& container) {
   const std::string file = (container.path / "config.json").string();
   const Json& text = text_config_of(container);
   const ConfigReader config(text, file);
-  BATON_TRY(ModelSpec spec, start_config(config, file, {.context = 131072}));
+  BATON_TRY(ModelSpec spec, start_config(config, file, {.kv_heads = 8, .context = 131072}));
   BATON_OK(check_activation(config, file));
-  BATON_OK(read_windows(config, file, spec));
+  BATON_OK(read_windows(config, file, spec, 4096));
   return finish_config(container, config, text, std::move(spec));
 }
 

@@ -31,7 +31,7 @@ Result<ModelSpec> read_spec(const Container& container) {
   const std::string file = (container.path / "config.json").string();
   const Json& text = text_config_of(container);
   const ConfigReader config(text, file);
-  BATON_TRY(ModelSpec spec, start_config(config, file, {.context = 2048}));
+  BATON_TRY(ModelSpec spec, start_config(config, file, {.context = 2048, .eps = 1e-5f}));
   set_blocks(spec);
   BATON_OK(check_activation(config, file));
   return finish_config(container, config, text, std::move(spec));

@@ -40,7 +40,7 @@ Result<ModelSpec> read_spec(const Container& container) {
   const std::string file = (container.path / "config.json").string();
   const Json& text = text_config_of(container);
   const ConfigReader config(text, file);
-  BATON_TRY(ModelSpec spec, start_config(config, file, {.context = 2048}, false));
+  BATON_TRY(ModelSpec spec, start_config(config, file, {.context = 2048, .eps = 1e-5f}, false));
   set_blocks(spec);
   BATON_OK(check_activation(config, file));
   if (config.value("sliding_window") == nullptr) {
@@ -49,7 +49,7 @@ Result<ModelSpec> read_spec(const Container& container) {
                             "window see",
                             file));
   }
-  BATON_OK(read_windows(config, file, spec, [](int32_t layer) { return layer % 4 != 3; }));
+  BATON_OK(read_windows(config, file, spec, 0, [](int32_t layer) { return layer % 4 != 3; }));
   BATON_OK(read_near_rope(config, file, 0, spec, kTheta));
   return finish_config(container, config, text, std::move(spec));
 }

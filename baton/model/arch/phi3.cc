@@ -30,7 +30,7 @@ Result<ModelSpec> read_spec(const Container& container) {
   const std::string file = (container.path / "config.json").string();
   const Json& text = text_config_of(container);
   const ConfigReader config(text, file);
-  BATON_TRY(ModelSpec spec, start_config(config, file, {.context = 4096}));
+  BATON_TRY(ModelSpec spec, start_config(config, file, {.context = 4096, .eps = 1e-5f}));
   spec.blocks.fused_qkv = spec.blocks.fused_gate_up = true;
   BATON_OK(check_activation(config, file));
   BATON_OK(read_windows(config, file, spec));
