@@ -13,6 +13,7 @@
 #include "baton/api/units.h"
 #include "baton/bridge/bridge.h"
 #include "baton/model/arch.h"
+#include "baton/model/container.h"
 #include "baton/tools/convert.h"
 #include "tests/support/golden.h"
 #include "tests/support/test_names.h"
@@ -177,6 +178,56 @@ TEST_P(Family, AUnitWithoutAnOpNamesIt) {
           << refused.error().message;
     }
   }
+}
+
+// A family's folder with another configuration, converted: what GGUF cannot say is refused by its field.
+Result<ConvertReport> convert_changed(const std::string& family, const Json& changes, const fs::path& folder) {
+  fs::remove_all(folder);
+  fs::create_directories(folder);
+  fs::create_symlink(family_folder(family) / "model.safetensors", folder / "model.safetensors");
+  std::ifstream in(family_folder(family) / "config.json");
+  Json config = Json::parse(in);
+  config.update(changes);
+  std::ofstream(folder / "config.json") << config.dump();
+  ConvertOptions options;
+  options.matrix_type = DType::kF32;
+  return convert_to_gguf(folder, folder / "out.gguf", options);
+}
+
+TEST(Families, WhatGgufCannotSayIsRefusedByItsField) {
+  const fs::path folder = fs::temp_directory_path() / fmt::format("baton-unsayable-{}", getpid());
+  const Json windows = {{"use_sliding_window", true},
+                        {"sliding_window", 4},
+                        {"layer_types", {"full_attention", "sliding_attention", "sliding_attention"}}};
+  Json five = windows;
+  five["layer_types"] = Json::array_t(5, "sliding_attention");
+  const std::tuple<const char*, Json, const char*> cases[] = {
+      {"smollm3", {{"no_rope_layers", {0, 0, 1, 1, 0}}}, "'no_rope_layers'"},
+      {"smollm3", five, "'use_sliding_window'"},
+      {"qwen2", windows, "'use_sliding_window'"},
+      {"qwen3", windows, "'use_sliding_window'"},
+      {"gemma2", {{"attn_logit_softcapping", nullptr}}, "'attn_logit_softcapping'"},
+      {"gemma2", {{"final_logit_softcapping", nullptr}}, "'final_logit_softcapping'"},
+      {"gpt2", {{"activation_function", "gelu"}}, "'activation_function'"},
+  };
+  for (const auto& [family, changes, field] : cases) {
+    const auto report = convert_changed(family, changes, folder);
+    ASSERT_FALSE(report) << family << " " << field;
+    EXPECT_NE(report.error().message.find(field), std::string::npos) << report.error().message;
+    EXPECT_FALSE(fs::exists(folder / "out.gguf"));
+  }
+  fs::remove_all(folder);
+}
+
+TEST(Families, AWindowAsLongAsTheContextKeepsTheNearBase) {
+  const fs::path folder = fs::temp_directory_path() / fmt::format("baton-wide-{}", getpid());
+  ASSERT_TRUE(convert_changed("gemma3", {{"sliding_window", 300}}, folder));
+  const auto before = load_model(folder), after = load_model(folder / "out.gguf");
+  ASSERT_TRUE(before && after);
+  EXPECT_EQ((*after)->spec.blocks.positions, (*before)->spec.blocks.positions);
+  EXPECT_EQ((*after)->spec.blocks.near_theta, (*before)->spec.blocks.near_theta);
+  EXPECT_TRUE((*after)->spec.blocks.windows.empty());
+  fs::remove_all(folder);
 }
 
 TEST(Families, EachArchitectureOfTheListHasVectors) {

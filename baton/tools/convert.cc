@@ -112,6 +112,13 @@ void put_blocks(GgufWriter& writer, const ModelSpec& spec, const std::string& pr
     window = std::max(window, of_layer);
     slides.push_back(of_layer != 0);
   }
+  // A window as long as the context says which layers rotate with the near base.
+  if (window == 0 &&
+      std::find(blocks.positions.begin(), blocks.positions.end(), Positions::kNearRope) != blocks.positions.end()) {
+    window = spec.context_max;
+    slides.clear();
+    for (const Positions of_layer : blocks.positions) slides.push_back(of_layer == Positions::kNearRope);
+  }
   if (window != 0) {
     writer.put_u32(prefix + "attention.sliding_window", static_cast<uint32_t>(window));
     writer.put_bools(prefix + "attention.sliding_window_pattern", slides);
@@ -137,6 +144,32 @@ void put_kv_heads(GgufWriter& writer, const ModelSpec& spec, const std::string& 
   for (const LayerKind kind : kinds) of_layers.push_back(kind == LayerKind::kFullAttention ? spec.kv_heads : 0);
   writer.put_i32s(key, of_layers);
   writer.put_u32(prefix + "shortconv.l_cache", static_cast<uint32_t>(spec.conv_taps));
+}
+
+// What GGUF has no key for, or its readers fill in for themselves: such a file would be of another model.
+Status check_sayable(const ModelSpec& spec, const std::string& source) {
+  const BlockSpec& blocks = spec.blocks;
+  const auto refuse = [&](std::string_view field, std::string_view why) {
+    return fail(Code::kUnsupported,
+                fmt::format("{}: field '{}' cannot be kept: {}; the file would be another model", source, field, why));
+  };
+  const std::string& name = spec.architecture;
+  if (!blocks.windows.empty() && (name == "qwen2" || name == "qwen3" || name == "smollm3")) {
+    return refuse("use_sliding_window", fmt::format("GGUF files of {} have no windows", name));
+  }
+  for (int32_t layer = 0; layer < spec.layers && name == "smollm3"; ++layer) {
+    if ((blocks.position(layer) == Positions::kNone) != ((layer + 1) % 4 == 0))
+      return refuse("no_rope_layers", "in GGUF files of smollm3 each fourth layer, and no other, has no positions");
+  }
+  if (name == "gemma2" && blocks.score_cap == 0)
+    return refuse("attn_logit_softcapping", "GGUF files of gemma2 have a cap, and llama.cpp divides by it");
+  if (name == "gemma2" && blocks.logit_cap == 0)
+    return refuse("final_logit_softcapping", "GGUF files of gemma2 have a cap, and llama.cpp divides by it");
+  if (blocks.near_scaling.kind != RopeKind::kPlain)
+    return refuse("rope_parameters.sliding_attention", "GGUF has no key for scaled positions of layers with a window");
+  if (name == "gpt2" && spec.gelu == Gelu::kErf)
+    return refuse("activation_function", "in GGUF files of gpt2 gelu is computed by tanh");
+  return {};
 }
 
 void put_spec(GgufWriter& writer, const Model& model, const std::string& prefix) {
@@ -304,6 +337,7 @@ Result<ConvertReport> convert_to_gguf(const std::filesystem::path& source, const
     return fail(Code::kUnsupported,
                 fmt::format("{}: is already GGUF; convert takes a Hugging Face folder", source.string()));
   }
+  BATON_OK(check_sayable(model->spec, (source / "config.json").string()));
   const Architecture& architecture = *architecture_of(*model->container);
   GgufWriter writer;
   writer.put_string("general.architecture", architecture.gguf_name);
