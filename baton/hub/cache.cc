@@ -5,17 +5,19 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <memory>
 #include <set>
 #include <utility>
 
 #include "baton/base/file.h"
+#include "baton/hub/lock.h"
 
 namespace baton::hub {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kFilesMax = 10'000;
+constexpr size_t kFilesMax = 10'000, kLocksHeldMax = 256;
 
 // The files of a snapshot that can be opened, by their paths in it.
 std::vector<std::string> files_of(const fs::path& snapshot) {
@@ -111,6 +113,27 @@ Removed remove_tree(const fs::path& folder) {
   return removed;
 }
 
+// That of the repository, which keeps our pulls away, and those of files that another program may fetch.
+Result<std::vector<std::unique_ptr<CacheLock>>> take_locks(const fs::path& root, const RepoName& name) {
+  const fs::path own = CacheLock::of_repo(root, name);
+  std::vector<fs::path> paths{own};
+  std::error_code error;
+  for (fs::directory_iterator entry(own.parent_path(), error); !error && entry != fs::directory_iterator();
+       entry.increment(error)) {
+    if (entry->path().extension() == ".lock" && entry->path() != own) paths.push_back(entry->path());
+  }
+  std::vector<std::unique_ptr<CacheLock>> held;
+  for (const fs::path& path : paths) {
+    BATON_TRY(auto lock, CacheLock::try_take(path, CacheLock::Kind::kAlone));
+    if (!lock)
+      return fail(Code::kMismatch,
+                  fmt::format("{} is being pulled ({} is held): nothing of it is removed; wait for the pull, or end it",
+                              name.id(), path.string()));
+    if (held.size() < kLocksHeldMax) held.push_back(std::move(lock));
+  }
+  return held;
+}
+
 }  // namespace
 
 std::vector<fs::path> Cache::snapshots(const RepoName& name) const {
@@ -183,8 +206,8 @@ Result<Removed> Cache::remove(const RepoName& name) const {
   std::error_code error;
   if (!fs::is_directory(fs::symlink_status(place, error)))
     return fail(Code::kNotFound, fmt::format("{} is not in the cache ({})", name.id(), root_.string()));
+  BATON_TRY(const auto locks, take_locks(root_, name));
   if (name.type.empty()) {
-    fs::remove_all(root_ / ".locks" / name.folder(), error);
     Removed removed = remove_tree(place);
     if (fs::exists(place, error))
       return fail(Code::kInvalidInput, fmt::format("{}: not all of it could be removed", place.string()));

@@ -45,7 +45,7 @@ class Cache {
   // The model of the name and type; kNotFound: what `baton pull` would mend, in words.
   Result<CachedModel> find(const RepoName& name) const;
   // The models of the type in all snapshots, or the repository with what was left of downloads. Blobs that another
-  // snapshot's file links to stay. kNotFound: there is none.
+  // snapshot's file links to stay. kNotFound: there is none; kMismatch: it is being pulled, and nothing is removed.
   Result<Removed> remove(const RepoName& name) const;
 
  private:

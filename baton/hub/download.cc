@@ -59,7 +59,7 @@ Download::~Download() {
 Status Download::fetch_into(const std::filesystem::path& part) {
   BATON_OK(open(part));
   BATON_OK(fetch());
-  return finish(part);
+  return finish();
 }
 
 Status Download::begin_anew() {
@@ -72,9 +72,10 @@ Status Download::begin_anew() {
 // What an earlier pull left is summed as it is read.
 Status Download::open(const std::filesystem::path& part) {
   part_ = part;
-  fd_ = ::open(part.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+  fd_ = ::open(part.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
   struct stat info {};
   if (fd_ < 0 || ::fstat(fd_, &info) != 0) return system_error(part_);
+  if (!S_ISREG(info.st_mode)) return fail(Code::kInvalidInput, fmt::format("{}: is no file: remove it", part.string()));
   if (static_cast<uint64_t>(info.st_size) > file_.bytes) return begin_anew();
   std::string buffer(kReadBytes, '\0');
   while (written_ < static_cast<uint64_t>(info.st_size)) {
@@ -89,7 +90,9 @@ Status Download::open(const std::filesystem::path& part) {
   return {};
 }
 
+// It ends where this ended, or what is behind its end would not be what was summed.
 Status Download::write(std::string_view bytes) {
+  BATON_OK(check_own(part_));
   sum_.add(std::as_bytes(std::span(bytes.data(), bytes.size())));
   while (!bytes.empty()) {
     const ssize_t count = ::write(fd_, bytes.data(), bytes.size());
@@ -279,13 +282,33 @@ Status Download::fetch() {
   return {};
 }
 
-Status Download::finish(const std::filesystem::path& part) {
+// `path` is what is open here, with all that was written and no more.
+Status Download::check_own(const std::filesystem::path& path) const {
+  struct stat own {};
+  struct stat there {};
+  if (::fstat(fd_, &own) != 0) return system_error(path);
+  const bool same = ::lstat(path.c_str(), &there) == 0 && own.st_dev == there.st_dev && own.st_ino == there.st_ino;
+  if (same && static_cast<uint64_t>(own.st_size) == written_) return {};
+  return fail(Code::kMismatch, fmt::format("{}: another program {} {} while it was fetched: pull again", file_.path,
+                                           same ? "wrote into" : "removed or replaced", path.string()));
+}
+
+Status Download::finish() {
   if (::fsync(fd_) != 0 && errno != EINVAL) return system_error(part_);
+  BATON_OK(check_own(part_));
   const std::string sum = sum_.finish();
   if (sum.empty() || sum == file_.etag) return {};
-  ::unlink(part.c_str());
+  ::unlink(part_.c_str());
   return fail(Code::kCorrupt, fmt::format("{}: its {} is {}, and the hub tells {}: what came is deleted; pull again",
                                           file_.path, sum.size() == 64 ? "SHA-256" : "git sum", sum, file_.etag));
+}
+
+Status Download::move_to(const std::filesystem::path& blob) {
+  BATON_OK(check_own(part_));
+  if (::rename(part_.c_str(), blob.c_str()) != 0) return system_error(blob);
+  const Status own = check_own(blob);
+  if (!own) ::rename(blob.c_str(), part_.c_str());  // it is another's that came between
+  return own;
 }
 
 }  // namespace baton::hub

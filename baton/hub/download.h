@@ -32,6 +32,8 @@ class Download {
   // Into `part`, from where it ends. When it returns well, all of it is there, and its sum is the etag's, where that is
   // one. kCorrupt: the sum differs, and `part` is gone. Any other error leaves what came.
   Status fetch_into(const std::filesystem::path& part);
+  // Then: the file that was summed, and no other that took its place, gets the name. kMismatch: another did.
+  Status move_to(const std::filesystem::path& blob);
 
  private:
   struct Piece;
@@ -48,7 +50,8 @@ class Download {
   Status fail_or_wait(Piece& piece);
   Status write_front();
   Status write(std::string_view bytes);
-  Status finish(const std::filesystem::path& part);
+  Status finish();
+  Status check_own(const std::filesystem::path& path) const;
   void drop_pieces();
 
   Http& http_;

@@ -1,19 +1,17 @@
 // The order of things, and the files of the cache.
 #include "baton/hub/pull.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
+#include <limits>
 #include <optional>
 #include <span>
 
 #include "baton/base/file.h"
 #include "baton/hub/choose.h"
+#include "baton/hub/lock.h"
 
 namespace baton::hub {
 namespace {
@@ -21,43 +19,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint64_t kSpaceLeft = uint64_t{64} << 20;
-
-tl::unexpected<Error> cache_error(const fs::path& path, int why) {
-  return fail(Code::kInvalidInput,
-              fmt::format("{}: {} (HF_HUB_CACHE names the folder of the cache)", path.string(), std::strerror(why)));
-}
-
-Status make_folders(const fs::path& folder) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  return error ? Status(cache_error(folder, error.value())) : Status();
-}
-
-// Held by one process at a time, as huggingface_hub holds it; ends with the process.
-class BlobLock {
- public:
-  static Result<std::unique_ptr<BlobLock>> take(const fs::path& path, const Watch& watch, const std::string& what) {
-    BATON_OK(make_folders(path.parent_path()));
-    auto made = std::make_unique<BlobLock>();
-    made->fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    if (made->fd_ < 0) return cache_error(path, errno);
-    bool said = false;
-    while (::flock(made->fd_, LOCK_EX | LOCK_NB) != 0) {
-      if (errno == EINTR) continue;
-      if (errno != EWOULDBLOCK) break;  // a file system without locks: one fetcher is then up to the user
-      if (!said) watch.say(fmt::format("{} is fetched by another program: waiting for it", what));
-      said = true;
-      BATON_OK(pause(std::chrono::milliseconds(200), watch));
-    }
-    return made;
-  }
-  ~BlobLock() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-
- private:
-  int fd_ = -1;
-};
 
 bool is_there(const fs::path& blob, uint64_t bytes) {
   std::error_code error;
@@ -101,7 +62,8 @@ Status check_space(const fs::path& root, uint64_t needed) {
   fs::path there = root;
   while (!there.empty() && !fs::exists(there, error) && there != there.parent_path()) there = there.parent_path();
   const fs::space_info space = fs::space(there.empty() ? fs::path(".") : there, error);
-  if (error || space.available >= needed + kSpaceLeft || needed == 0) return {};
+  const bool fits = space.available >= kSpaceLeft && space.available - kSpaceLeft >= needed;
+  if (error || fits || needed == 0) return {};
   return fail(Code::kOutOfMemory,
               fmt::format("{}: {} bytes are needed and {} are free there: make room (`baton ls`, `baton rm`), or set "
                           "HF_HUB_CACHE to a folder of another disk",
@@ -129,13 +91,20 @@ class Puller {
     for (const std::string& file : variant.files) {
       BATON_TRY(files.emplace_back(), remote_.look(name_, commit_, file));
     }
+    BATON_OK(make_folders(cache_.root()));
+    // Until the end: what is there when it is looked for is there when it is linked.
+    BATON_TRY(const auto lock,
+              CacheLock::take(CacheLock::of_repo(cache_.root(), name_), CacheLock::Kind::kShared, options_.watch,
+                              fmt::format("{} is removed by another program", name_.id())));
     for (const RemoteFile& file : files) {
-      if (!is_there(blob(file), file.bytes)) progress_.bytes += file.bytes - begun(file);
+      const uint64_t missing = is_there(blob(file), file.bytes) ? 0 : file.bytes - begun(file);
+      progress_.bytes += std::min(missing, std::numeric_limits<uint64_t>::max() - progress_.bytes);
     }
     BATON_OK(check_space(cache_.root(), progress_.bytes));
     BATON_OK(make_folders(folder_ / "blobs"));
     tag_cache(cache_.root());
     for (const RemoteFile& file : files) BATON_OK(pull_file(file));
+    for (const RemoteFile& file : files) BATON_OK(check_there(file));
     if (options_.revision != commit_) BATON_OK(write_text(folder_ / "refs" / options_.revision, commit_));
     return pulled(std::move(variant));
   }
@@ -154,8 +123,9 @@ class Puller {
     PulledFile told{file.path, file.etag, file.bytes, false, sum_kind(file.etag) != SumKind::kNone};
     const fs::path link = folder_ / "snapshots" / commit_ / file.path;
     if (!is_there(blob(file), file.bytes) && !is_plain_file(link, file.bytes)) {
-      const fs::path lock_path = cache_.root() / ".locks" / name_.folder() / (file.etag + ".lock");
-      BATON_TRY(const auto lock, BlobLock::take(lock_path, options_.watch, file.path));
+      BATON_TRY(const auto lock,
+                CacheLock::take(CacheLock::of_blob(cache_.root(), name_, file.etag), CacheLock::Kind::kAlone,
+                                options_.watch, fmt::format("{} is fetched by another program", file.path)));
       if (!is_there(blob(file), file.bytes)) {
         BATON_OK(fetch(file));
         told.fetched = true;
@@ -164,6 +134,13 @@ class Puller {
     if (!is_plain_file(link, file.bytes)) BATON_OK(link_file(link, blob(file)));
     files_.push_back(std::move(told));
     return {};
+  }
+
+  // Programs that know no lock of a repository may have removed what was there.
+  Status check_there(const RemoteFile& file) const {
+    if (is_there(folder_ / "snapshots" / commit_ / file.path, file.bytes)) return {};
+    return fail(Code::kMismatch,
+                fmt::format("{}: another program removed it while {} was pulled: pull again", file.path, name_.id()));
   }
 
   // On a file system without links a snapshot holds the files themselves.
@@ -191,9 +168,7 @@ class Puller {
     BATON_OK(download.fetch_into(part(file)));
     show(file.bytes);
     fetched_ += file.bytes - std::min(at_start, file.bytes);
-    std::error_code error;
-    fs::rename(part(file), blob(file), error);
-    return error ? Status(cache_error(blob(file), error.value())) : Status();
+    return download.move_to(blob(file));
   }
 
   Result<Pulled> pulled(Variant variant) {

@@ -16,6 +16,7 @@ using Json = nlohmann::json;
 
 constexpr int kAskHopsMax = 8;
 constexpr size_t kListedMax = 20'000;
+constexpr uint64_t kFileBytesMax = uint64_t{1} << 50;
 constexpr std::chrono::milliseconds kStep{100}, kWaitMax{120'000};
 
 std::optional<uint64_t> number_of(std::string_view text) {
@@ -204,6 +205,9 @@ Result<RemoteFile> Remote::look(const RepoName& name, const std::string& commit,
   if (!good_etag(made.etag) || !bytes)
     return fail(Code::kInvalidInput,
                 fmt::format("{}: {} tells no {} of it: it is no hub", file, host_of(url), bytes ? "ETag" : "size"));
+  if (*bytes > kFileBytesMax)
+    return fail(Code::kInvalidInput,
+                fmt::format("{}: {} tells a size of {} bytes: no file is so large", file, host_of(url), *bytes));
   made.bytes = *bytes;
   if (const std::string& told = answer.header("x-repo-commit"); !told.empty() && told != commit)
     return fail(Code::kMismatch, fmt::format("{}: is of commit {}, not of {}: it changed just now, pull again", file,

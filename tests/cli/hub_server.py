@@ -35,6 +35,7 @@ class Faults:
         self.no_part = 0          # so many ranges are answered 416
         self.flip = False         # a wrong byte in each file
         self.seconds = 0          # for each 256 KiB
+        self.hold = None          # an event that each answer of the store waits for after 1.25 MiB
         self.expired = 0          # so many addresses of the store are good for nothing
         self.to_plain = False     # sends on to where it must not be followed
 
@@ -159,11 +160,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.command == "HEAD":
             return
         end = len(data) // 2 if cut else len(data)
+        hold = faults.hold
         for at in range(0, end, 1 << 18):
             piece = data[at:min(at + (1 << 18), end)]
             self.wfile.write(piece)
             with hub.lock:
                 hub.sent += len(piece)
+            if hold is not None and at == 1 << 20:
+                hold.wait(100)
             if faults.seconds:
                 time.sleep(faults.seconds)
         if cut:

@@ -4,6 +4,7 @@ shared with huggingface_hub, where Python has it.
 
 usage: hub_test.py PROGRAM   (then unittest's own options)
 """
+import fcntl
 import hashlib
 import json
 import os
@@ -14,6 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 import urllib.error
@@ -249,7 +251,8 @@ class Faults(HubCase):
         self.check_large()
 
     def begin(self):
-        self.hub.faults.seconds = 0.05
+        if self.hub.faults.hold is None:
+            self.hub.faults.seconds = 0.05
         pull = subprocess.Popen([PROGRAM, "pull", "org/large-GGUF"], env=self.environment(), stderr=subprocess.PIPE,
                                 stdout=subprocess.PIPE, text=True)
         self.addCleanup(pull.kill)
@@ -291,14 +294,118 @@ class Faults(HubCase):
         self.check_large()
         self.assertEqual(self.hub.sent, len(LARGE))
 
+    def begin_held(self):
+        """A pull that stands in the middle until the event is set."""
+        self.hub.faults.hold = threading.Event()
+        self.addCleanup(self.hub.faults.hold.set)
+        return (*self.begin(), self.hub.faults.hold)
+
+    def end_badly(self, pull, event):
+        event.set()
+        _, told = pull.communicate(timeout=60)
+        self.assertEqual(pull.returncode, 1, told)
+        self.assertIn("pull again", told)
+        self.assertFalse(self.blob("org/large-GGUF", LARGE).exists())
+        self.assertEqual(json.loads(self.run_baton("ls", "--json").stdout)["models"], [])
+
+    def test_rm_while_it_is_pulled(self):
+        pull, part, event = self.begin_held()
+        locks = {path: path.stat().st_ino for path in (self.cache / ".locks").rglob("*.lock")}
+        self.assertEqual(len(locks), 2)
+        for name in ("org/large-GGUF", "org/large-GGUF:Q4_K_M"):
+            done = self.run_baton("rm", name)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("is being pulled", done.stderr)
+        self.assertTrue(part.exists())
+        event.set()
+        _, told = pull.communicate(timeout=60)
+        self.assertEqual(pull.returncode, 0, told)
+        self.check_large()
+        self.assertEqual(self.run_baton("rm", "org/large-GGUF").returncode, 0)
+        self.assertFalse((self.cache / "models--org--large-GGUF").exists())
+        self.assertEqual({path: path.stat().st_ino for path in (self.cache / ".locks").rglob("*.lock")}, locks)
+
+    def test_rm_while_another_program_holds_a_lock(self):
+        self.pull("org/large-GGUF")
+        folder = self.cache / ".locks" / "models--org--large-GGUF"
+        for name in (self.blob("org/large-GGUF", LARGE).name + ".lock", ".repository.lock"):
+            with open(folder / name, "w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                for given in ("org/large-GGUF", "org/large-GGUF:Q4_K_M"):
+                    done = self.run_baton("rm", given)
+                    self.assertEqual(done.returncode, 1)
+                    self.assertIn("is being pulled", done.stderr)
+                self.check_large()
+        self.assertEqual(self.run_baton("rm", "org/large-GGUF:Q4_K_M").returncode, 0)
+
+    def test_a_part_that_another_program_replaces(self):
+        # All is removed, locks too, and another program has begun anew.
+        pull, part, event = self.begin_held()
+        shutil.rmtree(self.cache / ".locks")
+        shutil.rmtree(self.cache / "models--org--large-GGUF")
+        part.parent.mkdir(parents=True)
+        part.write_bytes(LARGE[:2_097_152])
+        self.end_badly(pull, event)
+        self.assertEqual(part.read_bytes(), LARGE[:2_097_152])
+        self.hub.reset()
+        self.pull("org/large-GGUF")
+        self.check_large()
+
+    def test_a_part_that_another_program_removes(self):
+        pull, part, event = self.begin_held()
+        part.unlink()
+        self.end_badly(pull, event)
+
+    def test_a_part_that_another_program_cuts(self):
+        pull, part, event = self.begin_held()
+        os.truncate(part, 1000)
+        self.end_badly(pull, event)
+
+    def test_a_part_that_is_no_file(self):
+        part = self.blob("org/large-GGUF", LARGE).with_suffix(".incomplete")
+        part.parent.mkdir(parents=True)
+        os.mkfifo(part)
+        self.assertIn("is no file", self.pull("org/large-GGUF", code=1).stderr)
+
+    def test_a_file_that_is_removed_while_others_are_pulled(self):
+        names = sorted(self.hub.repos["org/split-GGUF"].files)
+        self.pull("org/split-GGUF")
+        folder = self.cache / "models--org--split-GGUF"
+        last = self.blob("org/split-GGUF", self.hub.repos["org/split-GGUF"].files[names[-1]])
+        last.unlink()
+        lock_path = self.cache / ".locks" / "models--org--split-GGUF" / (last.name + ".lock")
+        with open(lock_path, "w") as lock:  # the pull stands before the last file
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            pull = subprocess.Popen([PROGRAM, "pull", "org/split-GGUF"], env=self.environment(), text=True,
+                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            self.addCleanup(pull.kill)
+            for line in pull.stderr:
+                if "waiting for it" in line:
+                    break
+            self.blob("org/split-GGUF", self.hub.repos["org/split-GGUF"].files[names[0]]).unlink()
+        _, told = pull.communicate(timeout=60)
+        self.assertEqual(pull.returncode, 1, told)
+        self.assertIn("another program removed it", told)
+        self.pull("org/split-GGUF")
+        self.assertEqual(len(list((folder / "blobs").iterdir())), 3)
+
     def tell_bytes(self, name, file, count):
         repo = self.hub.repos[name]
         repo.told_bytes[file] = count
         self.addCleanup(repo.told_bytes.clear)
 
     def test_a_disk_that_is_too_small(self):
-        self.tell_bytes("org/large-GGUF", "large-Q4_K_M.gguf", 1 << 60)
+        self.tell_bytes("org/large-GGUF", "large-Q4_K_M.gguf", 1 << 50)
         self.assertIn("are free there: make room", self.pull("org/large-GGUF", code=1).stderr)
+        self.assertEqual(self.hub.of_store(), [])
+
+    def test_a_size_that_is_none(self):
+        for count in (2**64 - 1, 2**64 - 101, 2**63, 2**50 + 1):
+            self.tell_bytes("org/large-GGUF", "large-Q4_K_M.gguf", count)
+            self.assertIn("no file is so large", self.pull("org/large-GGUF", code=1).stderr)
+        for count in (2**64, -1, "1e3", "0x64"):
+            self.tell_bytes("org/large-GGUF", "large-Q4_K_M.gguf", count)
+            self.assertIn("tells no size of it", self.pull("org/large-GGUF", code=1).stderr)
         self.assertEqual(self.hub.of_store(), [])
 
     def test_more_bytes_than_were_told(self):
@@ -309,6 +416,16 @@ class Faults(HubCase):
     def test_a_cache_that_cannot_be_written(self):
         (self.home / "hub").write_text("a file")
         self.assertIn("HF_HUB_CACHE", self.pull("org/tiny-GGUF", code=1).stderr)
+
+    def test_a_cache_that_cannot_be_created(self):
+        (self.home / "file").write_text("a file")
+        for place, why in (("/proc/nope", ""), (str(self.home / "file" / "nope"), "Not a directory"),
+                           (str(self.home / "file"), "Not a directory")):
+            done = self.pull("org/tiny-GGUF", code=1, HF_HUB_CACHE=place)
+            self.assertIn("the folder cannot be created: " + why, done.stderr)
+            self.assertIn("HF_HUB_CACHE", done.stderr)
+            self.assertNotIn("are free", done.stderr)
+        self.assertEqual(self.hub.of_store(), [])
 
     def test_nobody_answers(self):
         done = self.pull("org/tiny-GGUF", code=1, HF_ENDPOINT="http://127.0.0.1:1")
