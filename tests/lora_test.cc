@@ -62,7 +62,8 @@ class Lora : public testing::Test {
     return made;
   }
 
-  fs::path write_peft(const std::vector<Pair>& pairs, const nlohmann::json& more = {}) {
+  fs::path write_peft(const std::vector<Pair>& pairs, const nlohmann::json& more = {},
+                      const std::string& without = {}) {
     std::vector<FloatTensor> tensors;
     for (Pair pair : pairs) {
       pair.a.name = "base_model.model." + pair.module + ".lora_A.weight";
@@ -70,6 +71,7 @@ class Lora : public testing::Test {
       tensors.push_back(std::move(pair.a));
       tensors.push_back(std::move(pair.b));
     }
+    std::erase_if(tensors, [&](const FloatTensor& tensor) { return tensor.name == without; });
     write_safetensors(folder_ / "adapter" / "adapter_model.safetensors", tensors);
     nlohmann::json config = {{"peft_type", "LORA"}, {"r", kRank}, {"lora_alpha", kAlpha}, {"bias", "none"}};
     config.update(more.is_null() ? nlohmann::json::object() : more);
@@ -213,12 +215,81 @@ TEST_F(Lora, WhatIsNotComputedIsRefused) {
   expect_refused(write_peft(other), "no finite numbers");
 }
 
+// A matrix whose half is missing, and modules that only end like one of the text model.
+TEST_F(Lora, HalvesAndOtherTowersAreRefusedByName) {
+  std::vector<Pair> made = pairs({"v_proj"}, 8);
+  for (const char* half : {"lora_A", "lora_B"}) {
+    const std::string name = fmt::format("base_model.model.{}.{}.weight", made[0].module, half);
+    expect_refused(write_peft(made, {}, name), (name + "' is missing").c_str());
+  }
+  const std::string own = made[0].module;
+  const std::string tail = own.substr(own.find("layers."));
+  for (const char* tower : {"vision_tower.vision_model.encoder.", "model.vision_tower.encoder.", "visual.",
+                            "model.model.", "model.language_model.visual."}) {
+    made[0].module = tower + tail;
+    expect_refused(write_peft(made), (made[0].module + ".lora_A.weight' belongs to no linear layer").c_str());
+  }
+  const std::vector<Pair> plain = pairs({"v_proj"}, 8);
+  const std::vector<float> wanted = answer("ref", load(base_, {{write_peft(plain)}}));
+  for (const char* prefix : {"", "model.", "model.language_model.", "language_model.model.", "language_model."}) {
+    std::vector<Pair> other = plain;
+    for (Pair& pair : other) pair.module = prefix + pair.module.substr(pair.module.find("layers."));
+    EXPECT_EQ(answer("ref", load(base_, {{write_peft(other)}})), wanted) << prefix;
+  }
+}
+
+TEST_F(Lora, ConfigurationsThatSayMoreAreRefused) {
+  const std::vector<Pair> made = pairs({"v_proj"}, 9);
+  expect_refused(write_peft(made, {{"target_parameters", {"mlp.experts.gate_up_proj"}}}), "target_parameters");
+  expect_refused(write_peft(made, {{"use_something_new", true}}), "field 'use_something_new' is true");
+  expect_refused(write_peft(made, {{"init_lora_weights", "pissa"}}), "init_lora_weights");
+  expect_refused(write_peft(made, {{"lora_alpha", 1e30}}), "field 'lora_alpha' is 1e+30");
+  // As peft writes it.
+  const nlohmann::json usual = nlohmann::json::parse(R"({"alora_invocation_tokens": null, "alpha_pattern": {},
+    "arrow_config": null, "auto_mapping": {"base_model_class": "X", "parent_library": "y"}, "corda_config": null,
+    "base_model_name_or_path": "x", "ensure_weight_tying": false, "eva_config": null, "exclude_modules": null,
+    "fan_in_fan_out": false, "inference_mode": true, "init_lora_weights": true, "layer_replication": null,
+    "layers_pattern": null, "layers_to_transform": null, "loftq_config": {}, "lora_bias": false, "lora_dropout": 0.1,
+    "megatron_config": null, "megatron_core": "megatron.core", "modules_to_save": null, "peft_version": "0.18.0",
+    "qalora_group_size": 16, "rank_pattern": {}, "revision": null, "target_modules": ["v_proj"],
+    "target_parameters": null, "task_type": "CAUSAL_LM", "trainable_token_indices": null, "use_dora": false,
+    "use_qalora": false, "use_rslora": false})");
+  EXPECT_NE(load(base_, {{write_peft(made, usual)}}), nullptr);
+}
+
+TEST_F(Lora, GgufAdaptersOfOtherModelsAndKindsAreRefused) {
+  const auto write = [&](const char* architecture, float alpha, const char* key) {
+    const Pair made = pairs({"layers.0.mlp.down_proj"}, 10)[0];
+    const fs::path file = folder_ / "other.gguf";
+    GgufWriter writer;
+    writer.put_string("general.type", "adapter");
+    writer.put_string("general.architecture", architecture);
+    writer.put_string("adapter.type", "lora");
+    writer.put_f32("adapter.lora.alpha", alpha);
+    writer.put_string(key, "x");
+    for (const auto& [part, end] : {std::pair(&made.a, ".lora_a"), std::pair(&made.b, ".lora_b")}) {
+      const auto bytes = std::as_bytes(std::span(part->values));
+      writer.add_tensor(
+          std::string("blk.0.ffn_down.weight") + end, DType::kF32, part->shape,
+          [bytes]() -> Result<std::vector<std::byte>> { return std::vector<std::byte>(bytes.begin(), bytes.end()); });
+    }
+    const auto written = writer.write(file, {});
+    EXPECT_TRUE(written) << written.error().message;
+    return file;
+  };
+  EXPECT_NE(load(base_, {{write("llama", kAlpha, "adapter.lora.task_name")}}), nullptr);
+  expect_refused(write("qwen2", kAlpha, "general.name"), "'general.architecture' is 'qwen2', the model's is 'llama'");
+  expect_refused(write("llama", kAlpha, "adapter.alora.invocation_string"), "adapter.alora.invocation_string");
+  expect_refused(write("llama", std::nanf(""), "general.name"), "adapter.lora.alpha");
+  expect_refused(write("llama", 3e38f, "general.name"), "adapter.lora.alpha");
+}
+
 TEST(LoraFlag, PathAndScale) {
   EXPECT_EQ(parse_adapter("a/b")->path, "a/b");
   EXPECT_EQ(parse_adapter("a/b")->scale, 1);
   EXPECT_EQ(parse_adapter("a=b=-0.5")->path, "a=b");
   EXPECT_EQ(parse_adapter("a=b=-0.5")->scale, -0.5f);
-  for (const char* wrong : {"", "=1", "a=", "a=x", "a=1x", "a=nan", "a=inf"})
+  for (const char* wrong : {"", "=1", "a=", "a=x", "a=1x", "a=nan", "a=inf", "a=1e38"})
     EXPECT_FALSE(parse_adapter(wrong)) << wrong;
 }
 

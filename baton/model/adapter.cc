@@ -24,12 +24,47 @@ std::string layer_name(std::string_view pattern, int32_t layer) {
   return name;
 }
 
-// A module's name without what stands in front of its layer: prefixes differ between models and what wraps them.
+// A module's name as roles have it: without PEFT's prefix, and without that of the model's own trunk, which differs
+// between a model, the model that wraps it and the versions of the library. What stands in another part of the model
+// (a vision tower) keeps its name, and no role has it.
 std::string_view tail_of(std::string_view module) {
-  for (const std::string_view begin : {"layers.", "lm_head", "embed_tokens"}) {
-    if (const size_t at = module.rfind(begin); at != std::string_view::npos) return module.substr(at);
+  constexpr std::string_view kPeft = "base_model.model.";
+  if (module.starts_with(kPeft)) module.remove_prefix(kPeft.size());
+  for (const std::string_view prefix : {"model.language_model.", "language_model.model.", "model.", "language_model.",
+                                        "bert.", "roberta.", "distilbert.", "nomic_bert.", "gte.", "new."}) {
+    if (module.starts_with(prefix)) return module.substr(prefix.size());
   }
+  // Roles of DistilBERT have it themselves.
+  constexpr std::string_view kTrunk = "transformer.";
+  if (module.starts_with(kTrunk) && !module.starts_with("transformer.layer.")) module.remove_prefix(kTrunk.size());
   return module;
+}
+
+// Fields of adapter_config.json that say how it was trained, what for, or what the tensors' names say anyway.
+constexpr std::string_view kHarmlessFields[] = {
+    "task_type",           "auto_mapping",   "peft_version",        "base_model_name_or_path", "base_model_class",
+    "parent_library",      "revision",       "inference_mode",      "target_modules",          "exclude_modules",
+    "layers_to_transform", "layers_pattern", "lora_dropout",        "megatron_config",         "megatron_core",
+    "qalora_group_size",   "eva_config",     "ensure_weight_tying", "merge_weights",           "unsloth_fixed",
+    "unsloth_version"};
+// Keys below "adapter." likewise.
+constexpr std::string_view kHarmlessKeys[] = {"lora.task_name", "lora.prompt_prefix"};
+
+// Far above any that was trained with; products with weights stay finite.
+constexpr double kAlphaMax = 1e6;
+constexpr float kScaleMax = 1e6f;
+
+// Ways to begin that change the model's own weights too: then the adapter is right beside those only.
+Status check_begin(const ConfigReader& config, const std::string& file) {
+  const Json* value = config.value("init_lora_weights");
+  if (value == nullptr || value->is_boolean()) return {};
+  for (const char* plain : {"gaussian", "orthogonal", "eva"}) {
+    if (*value == plain) return {};
+  }
+  return fail(Code::kUnsupported,
+              fmt::format("{}: init_lora_weights is {}, which changes the weights that the adapter stands beside: save "
+                          "it again with path_initial_model_for_weight_conversion, or merge it with peft",
+                          file, shown(value->dump(-1, ' ', true, Json::error_handler_t::replace))));
 }
 
 // Fields of adapter_config.json that change what is computed, and the values with which they do not.
@@ -47,8 +82,8 @@ Status check_peft(const ConfigReader& config, const std::string& file) {
   if (bias != "none") {
     return fail(Code::kUnsupported, fmt::format("{}: bias is '{}'; adapters without biases are read", file, bias));
   }
-  for (const char* field :
-       {"rank_pattern", "alpha_pattern", "modules_to_save", "layer_replication", "alora_invocation_tokens"}) {
+  for (const char* field : {"rank_pattern", "alpha_pattern", "modules_to_save", "layer_replication",
+                            "alora_invocation_tokens", "target_parameters", "trainable_token_indices"}) {
     const Json* value = config.value(field);
     if (value == nullptr || value->empty()) continue;
     return fail(Code::kUnsupported,
@@ -56,7 +91,7 @@ Status check_peft(const ConfigReader& config, const std::string& file) {
                             "model with peft",
                             file, field));
   }
-  return {};
+  return check_begin(config, file);
 }
 
 }  // namespace
@@ -66,9 +101,10 @@ Result<AdapterChoice> parse_adapter(std::string_view text) {
   if (const size_t at = text.rfind('='); at != std::string_view::npos) {
     const std::string_view number = text.substr(at + 1);
     const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), choice.scale);
-    if (error != std::errc{} || end != number.data() + number.size() || !std::isfinite(choice.scale)) {
+    if (error != std::errc{} || end != number.data() + number.size() || !(std::abs(choice.scale) <= kScaleMax)) {
       return fail(Code::kInvalidInput,
-                  fmt::format("'{}': behind '=' stands the adapter's scale, a number", shown(text)));
+                  fmt::format("'{}': behind '=' stands the adapter's scale, a number from {} to {}", shown(text),
+                              -kScaleMax, kScaleMax));
     }
     choice.path = std::string(text.substr(0, at));
   }
@@ -104,8 +140,9 @@ Status Adapter::read_peft(const AdapterChoice& choice) {
   const ConfigReader config(json, config_file.string());
   BATON_OK(check_peft(config, config_file.string()));
   BATON_TRY(const int32_t rank, config.integer("r", 1, kRankMax, 8));
-  BATON_TRY(const float alpha, config.real("lora_alpha", -1e9, 1e9, 8.0f));
+  BATON_TRY(const float alpha, config.real("lora_alpha", -kAlphaMax, kAlphaMax, 8.0f));
   BATON_TRY(const bool by_root, config.boolean("use_rslora", false));
+  BATON_OK(config.refuse_unread(kHarmlessFields));
   const auto divisor = by_root ? std::sqrt(static_cast<float>(rank)) : static_cast<float>(rank);
   const fs::path weights = folder / "adapter_model.safetensors";
   BATON_TRY(const auto file, MappedFile::open(weights));
@@ -118,15 +155,18 @@ Status Adapter::read_peft(const AdapterChoice& choice) {
 Status Adapter::read_gguf(const AdapterChoice& choice) {
   BATON_TRY(const Container container, open_container(choice.path));
   BATON_TRY(const auto type, container.gguf.text("general.type"));
-  BATON_TRY(const auto kind, container.gguf.text("adapter.type"));
-  if (type.value_or("") != "adapter" || kind.value_or("") != "lora") {
+  const GgufReader keys(container, "adapter");
+  BATON_TRY(const std::string kind, keys.text("type", ""));
+  if (type.value_or("") != "adapter" || kind != "lora") {
     return fail(Code::kInvalidInput,
                 fmt::format("{}: key 'general.type' is '{}' and 'adapter.type' '{}': not a LoRA adapter", file_,
-                            shown(type.value_or("")), shown(kind.value_or(""))));
+                            shown(type.value_or("")), shown(kind)));
   }
-  BATON_TRY(const auto alpha, container.gguf.real("adapter.lora.alpha"));
+  BATON_TRY(const auto architecture, container.gguf.text("general.architecture"));
+  architecture_ = architecture.value_or("");
+  BATON_TRY(const float own, keys.real("lora.alpha", -kAlphaMax, kAlphaMax, 0.0f));
+  BATON_OK(keys.refuse_unread(kHarmlessKeys));
   // The rank divides where alpha is not 0: in add_pairs, by the tensors.
-  const auto own = static_cast<float>(alpha.value_or(0));
   return add_pairs(container, own != 0 ? choice.scale * own : choice.scale, ".lora_a", ".lora_b", own != 0 ? 0 : -1);
 }
 
@@ -138,7 +178,11 @@ Status Adapter::add_pairs(const Container& container, float scale, std::string_v
   };
   if (!container.unreadable.empty()) return refuse(container.unreadable.front(), "cannot be read");
   for (const TensorView& a : container.tensors) {
-    if (a.name.ends_with(b_end)) continue;
+    if (a.name.ends_with(b_end)) {
+      const std::string other = std::string(a.name.substr(0, a.name.size() - b_end.size())).append(a_end);
+      if (container.find(other) == nullptr) return refuse(other, fmt::format("is missing beside '{}'", shown(a.name)));
+      continue;
+    }
     if (!a.name.ends_with(a_end)) {
       return fail(
           Code::kUnsupported,
@@ -167,12 +211,23 @@ Status Adapter::add_pairs(const Container& container, float scale, std::string_v
         if (!std::isfinite(value)) return refuse(from->name, "holds values that are no finite numbers");
       }
     }
-    for (float& value : pair.b) value *= factor;
+    for (float& value : pair.b) {
+      value *= factor;
+      if (!std::isfinite(value))
+        return refuse(b->name, fmt::format("times the adapter's scale {} is not finite", factor));
+    }
     const std::string key(is_gguf_ ? std::string_view(module) : tail_of(module));
     if (!index_.emplace(key, pairs_.size()).second) return refuse(a.name, "occurs twice");
     pairs_.push_back(std::move(pair));
   }
   return {};
+}
+
+Status Adapter::check_architecture(std::string_view gguf_name) const {
+  if (!is_gguf_ || architecture_ == gguf_name) return {};
+  return fail(Code::kInvalidInput,
+              fmt::format("{}: key 'general.architecture' is '{}', the model's is '{}': an adapter of another model",
+                          file_, shown(architecture_), shown(gguf_name)));
 }
 
 Result<const Adapter::Pair*> Adapter::find(const TensorRole& role, int32_t layer, bool model_is_gguf) const {

@@ -39,6 +39,8 @@ class Adapter {
   // The pair of a role's matrix, null when there is none. An Error where it is for files of the other kind, which order
   // this matrix's rows in another way.
   Result<const Pair*> find(const TensorRole& role, int32_t layer, bool model_is_gguf) const;
+  // An Error where a GGUF adapter is for models of another architecture than this one's name in GGUF files.
+  Status check_architecture(std::string_view gguf_name) const;
   const std::vector<Pair>& pairs() const { return pairs_; }
   const std::string& file() const { return file_; }
   uint64_t digest() const { return digest_; }  // of all pairs
@@ -49,11 +51,11 @@ class Adapter {
   Status add_pairs(const Container& container, float scale, std::string_view a_end, std::string_view b_end,
                    int64_t rank);
 
-  std::string file_;
+  std::string file_, architecture_;
   bool is_gguf_ = false;
   uint64_t digest_ = 0;
   std::vector<Pair> pairs_;
-  std::map<std::string, size_t, std::less<>> index_;  // by the module's name, from "layers." on; GGUF: the tensor's
+  std::map<std::string, size_t, std::less<>> index_;  // by the module's name in roles; GGUF: the tensor's
 };
 
 }  // namespace baton

@@ -34,6 +34,13 @@ std::string architecture_in_file(const Container& container) {
              : "none";
 }
 
+// An architecture reads files of several names (encoders): the file's own counts.
+std::string gguf_architecture(const Architecture& architecture, const Container& container) {
+  if (container.kind != ContainerKind::kGguf) return std::string(architecture.gguf_name);
+  const auto name = container.gguf.text("general.architecture");
+  return std::string(name && *name ? **name : architecture.gguf_name);
+}
+
 // Names of published families whose layers need an op that no unit here has.
 std::string missing_op(std::string_view architecture) {
   constexpr std::pair<std::string_view, std::string_view> kMissing[] = {{"granitemoehybrid", "mamba2"},
@@ -104,6 +111,7 @@ Result<std::shared_ptr<const Model>> build_model(std::unique_ptr<const Container
   std::vector<Adapter> opened;
   for (const AdapterChoice& choice : adapters) {
     BATON_TRY(Adapter adapter, Adapter::open(choice));
+    BATON_OK(adapter.check_architecture(gguf_architecture(*architecture, *model->container)));
     opened.push_back(std::move(adapter));
   }
   ModelBuilder builder(*architecture, *model, opened);

@@ -85,7 +85,7 @@ Status ModelBuilder::check_adapters() const {
       return fail(
           Code::kUnsupported,
           fmt::format("{}: tensor '{}' belongs to no linear layer of this model: an adapter of another model, or "
-                      "of its embedding or output head, which is not supported",
+                      "of its embedding, output head or vision tower, which is not supported",
                       adapter.file(), shown(pair.name)));
     }
   }
