@@ -1,6 +1,8 @@
 // GPTQ, AWQ and compressed-tensors: where codes, scales and zero points lie.
 #include "baton/model/packed_integers.h"
 
+#include <algorithm>
+
 #include "baton/model/container_text.h"
 
 namespace baton {
@@ -64,11 +66,34 @@ Result<std::vector<int32_t>> read_order(const PackedParts& parts, std::string_vi
 
 uint64_t length_of(const RawView& view, size_t i) { return i < view.shape.size() ? view.shape[i] : 0; }
 
+// A whole number of the configuration, which the tensors must agree with.
+Status check_number(const PackedParts& parts, std::string_view part, const char* field, int64_t found) {
+  const Json* const config = parts.config();
+  if (config == nullptr || !config->contains(field) || config->at(field).is_null()) return {};
+  const Json& said = config->at(field);
+  if (said == found) return {};
+  return parts.refuse(part, fmt::format("is for {} {}, but quantization_config.{} is {}", field, found, field,
+                                        shown(said.dump(-1, ' ', true, Json::error_handler_t::replace))));
+}
+
+// One group is of the whole row, which configurations call -1; their number may also be that of a longer row.
+Status check_group_size(const PackedParts& parts, int64_t groups) {
+  const Json* const config = parts.config();
+  const Json said = config == nullptr ? Json() : config->value("group_size", Json());
+  const int64_t group = parts.columns / groups;
+  for (const char* field : {"dynamic", "extra_config"}) {  // other groups for some modules
+    if (config != nullptr && config->contains(field) && !config->at(field).empty()) return {};
+  }
+  if (groups == 1 && said.is_number_integer() && (said == -1 || said.get<int64_t>() >= parts.columns)) return {};
+  return check_number(parts, "scales", "group_size", group);
+}
+
 // The tensors that GPTQ and AWQ share: scales [groups][rows].
 Status read_scales(const PackedParts& parts, PackedIntegers& to) {
   const TensorView* scales = parts.numbers("scales");
   to.groups = scales == nullptr || scales->shape.size() != 2 ? 1 : static_cast<int64_t>(scales->shape[0]);
   BATON_OK(check_groups(parts, "scales", to.groups));
+  BATON_OK(check_group_size(parts, to.groups));
   BATON_TRY(const std::vector<float> values, parts.floats("scales", {to.groups, parts.rows}));
   to.scales = turned_scales(values, parts.rows, to.groups);
   to.zeros.resize(to.scales.size());
@@ -125,10 +150,16 @@ Result<PackedIntegers> read_awq(const PackedParts& parts) {
   if (!version.empty() && version != "gemm" && version != "GEMM") {
     return parts.unsupported("qweight", fmt::format("is of AWQ's layout '{}'; 'gemm' is read", version));
   }
+  BATON_OK(check_number(parts, "qweight", "bits", made.bits));
   if (rows % 8 != 0) return parts.unsupported("qweight", fmt::format("has {} rows; AWQ packs eight to a word", rows));
   BATON_TRY(const RawView* codes, parts.raw("qweight", "I32", {columns, rows / 8}));
   BATON_OK(read_scales(parts, made));
   BATON_TRY(const RawView* zeros, parts.raw("qzeros", "I32", {made.groups, rows / 8}));
+  if (const Json* const config = parts.config(); config != nullptr && config->value("zero_point", Json()) == false) {
+    const bool zero =
+        std::all_of(zeros->data.begin(), zeros->data.end(), [](std::byte b) { return b == std::byte(0); });
+    if (!zero) return parts.refuse("qzeros", "is not 0, but quantization_config.zero_point is false");
+  }
   const auto nibble = [rows](const std::byte* data, int64_t line, int64_t row) {
     const int64_t k = row % 8, place = k / 2 + (k % 2) * 4;
     return load_as<uint32_t>(data + 4 * (line * (rows / 8) + row / 8)) >> (4 * place) & 15;

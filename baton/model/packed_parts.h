@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <cmath>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -52,6 +54,9 @@ class PackedParts {
     if (!flat || found->elements() != wanted) BATON_OK(check(part, found->shape, shape));
     std::vector<float> values(wanted);
     format.decode(found->data.data(), values.data(), values.size());
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (!std::isfinite(values[i])) return refuse(part, fmt::format("has {} as scale {}", values[i], i));
+    }
     return values;
   }
 

@@ -2,6 +2,7 @@
 #include "baton/model/packed_weights.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "baton/model/packed_integers.h"
@@ -179,6 +180,7 @@ Result<Blocks> make_nvfp4(const PackedParts& parts) {
   BATON_TRY(const std::vector<float> of_all,
             parts.floats(model_opt ? "weight_scale_2" : "weight_global_scale", {1, 1}));
   const float d = model_opt ? of_all[0] : 1.0f / of_all[0];
+  if (!std::isfinite(d)) return parts.refuse("weight_global_scale", fmt::format("is {}, which divides", of_all[0]));
   Blocks made(DType::kNVFP4_F32, rows, columns);
   std::byte* to = made.memory.get();
   const std::byte *from = codes->data.data(), *scale = scales->data.data();
@@ -214,6 +216,9 @@ Result<Blocks> make_packed(PackedKind kind, const PackedParts& parts) {
   if (kind == PackedKind::kIntegers) {
     BATON_TRY(const PackedIntegers integers, read_compressed_tensors(parts));
     return make_blocks(integers, parts.rows, parts.columns);
+  }
+  if (parts.raw("weight") != nullptr || parts.numbers("weight") != nullptr) {
+    return parts.refuse("weight", "stands beside the qweight of the same matrix: one of the two is another model's");
   }
   const std::string method = parts.text("quant_method"), packing = parts.text("packing_format");
   const bool awq = method == "awq" || packing.find("awq") != std::string::npos;

@@ -126,6 +126,44 @@ TEST(PackedWeights, WrongShapesAndMethodsAreRefusedByName) {
   expect_refused(kNothing, "int8", kRows, 64, "int8.weight'");
 }
 
+// The fixture's 'gptq4' and 'awq' have groups of 64.
+TEST(PackedWeights, ConfigurationsThatDisagreeAreRefused) {
+  expect_refused(R"({"quant_method": "awq", "bits": 3})", "awq", kRows, kColumns, "quantization_config.bits is 3");
+  expect_refused(R"({"quant_method": "awq", "zero_point": false})", "awq", kRows, kColumns,
+                 "awq.qzeros' is not 0, but quantization_config.zero_point is false");
+  expect_refused(R"({"quant_method": "awq", "group_size": 32})", "awq", kRows, kColumns,
+                 "awq.scales' is for group_size 64, but quantization_config.group_size is 32");
+  expect_refused(R"({"quant_method": "gptq", "group_size": 16})", "gptq4", kRows, kColumns, "group_size is 16");
+  const Container whole = fixture(R"({"quant_method": "gptq", "group_size": -1})");
+  std::vector<std::unique_ptr<std::byte[]>> owned;
+  EXPECT_TRUE(join(whole, "gptq4_whole", kRows, kColumns, owned));
+}
+
+TEST(PackedWeights, AWeightBesideItsQweightIsRefused) {
+  Container container = fixture(kGptq);
+  container.raw["gptq4.weight"] = {"I8", {1}, {}};
+  std::vector<std::unique_ptr<std::byte[]>> owned;
+  const auto packed = join(container, "gptq4", kRows, kColumns, owned);
+  ASSERT_FALSE(packed);
+  EXPECT_NE(packed.error().message.find("gptq4.weight' stands beside"), std::string::npos) << packed.error().message;
+}
+
+TEST(PackedWeights, ScalesThatAreNoNumbersAreRefused) {
+  for (const auto& [name, part] :
+       {std::pair("gptq4", "scales"), std::pair("f8_blocks", "weight_scale_inv"), std::pair("ct4", "weight_scale")}) {
+    Container container = fixture(name == std::string_view("f8_blocks") ? kBlocks : kGptq);
+    TensorView& scales = container.tensors[container.index.at(fmt::format("{}.{}", name, part))];
+    std::vector<std::byte> bytes(scales.data.begin(), scales.data.end());
+    std::fill_n(bytes.begin(), format_of(scales.dtype).block_bytes, std::byte(0xff));  // a NaN of any width
+    scales.data = bytes;
+    std::vector<std::unique_ptr<std::byte[]>> owned;
+    const auto packed = join(container, name, kRows, kColumns, owned);
+    ASSERT_FALSE(packed) << name;
+    EXPECT_NE(packed.error().message.find(fmt::format("{}.{}' has ", name, part)), std::string::npos)
+        << packed.error().message;
+  }
+}
+
 // Tensors of a matrix may be missing.
 TEST(PackedWeights, MissingPartsAreNamed) {
   for (const auto& [name, part] :
