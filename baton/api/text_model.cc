@@ -103,9 +103,24 @@ Result<TokenizerSpec> tokenizer_spec_of(const TextFiles& files) {
   return tokenizer_spec_from_json(files.tokenizer_json, files.tokenizer_config_json);
 }
 
+// Of the files that are looked for, the first that is there: all are empty.
+tl::unexpected<Error> empty_tokenizer(const std::filesystem::path& folder) {
+  std::string name = "tokenizer.json";
+  const auto there = [&](const char* file) { return is_there(folder / file).value_or(false); };
+  for (const SentencePieceName& other : kSentencePieceNames) {
+    if (!there(name.c_str())) name = other.file;
+  }
+  if (!there(name.c_str())) name = "vocab.txt";
+  return fail(Code::kInvalidInput,
+              fmt::format("{}: is empty (0 bytes): take it again from where the model came", (folder / name).string()));
+}
+
 Result<Tokenizer> load_tokenizer(const Container& container) {
   if (container.kind == ContainerKind::kSafetensors) {
     BATON_TRY(const TextFiles files, read_text_files(container));
+    if (files.tokenizer_json.empty() && files.sentencepiece.empty() && files.vocab_txt.empty()) {
+      return empty_tokenizer(folder_of(container));
+    }
     const char* name = !files.sentencepiece.empty() ? files.sentencepiece_name
                        : !files.vocab_txt.empty()   ? "vocab.txt"
                                                     : "tokenizer.json";

@@ -6,6 +6,7 @@
 
 #include <utility>
 
+#include "baton/base/terminal.h"
 #include "baton/text/added_tokens.h"
 #include "baton/text/char_classes.h"
 #include "baton/text/charsmap.h"
@@ -18,6 +19,8 @@ namespace baton {
 namespace {
 
 using StepKind = NormalizerStep::Kind;
+
+constexpr size_t kPatternShownMax = 80;
 
 // Calls with each character; `text` is UTF-8.
 template <class Visit>
@@ -76,9 +79,20 @@ std::string stripped(std::string_view text, bool left, bool right) {
   return std::string(begin < end ? text.substr(begin, end - begin) : std::string_view());
 }
 
-std::string replaced(std::string_view text, std::string_view pattern, std::string_view content) {
+tl::unexpected<Error> grows(std::string_view pattern, size_t bytes) {
+  return fail(Code::kInvalidInput,
+              fmt::format("normalizer Replace of '{}': makes more than {} bytes of {}, the most there may be",
+                          terminal_safe(pattern, kPatternShownMax), Normalizer::kTextBytesMax, bytes));
+}
+
+Result<std::string> replaced(std::string_view text, std::string_view pattern, std::string_view content) {
+  size_t bytes = text.size();
+  for (size_t at = text.find(pattern); at != std::string_view::npos; at = text.find(pattern, at + pattern.size())) {
+    bytes += content.size() - pattern.size();  // modulo 2^64; never below 0
+    if (bytes > Normalizer::kTextBytesMax) return grows(pattern, text.size());
+  }
   std::string out;
-  out.reserve(text.size());
+  out.reserve(bytes);
   for (size_t at = 0; at < text.size();) {
     const size_t found = std::min(text.find(pattern, at), text.size());
     out.append(text.substr(at, found - at));
@@ -207,10 +221,16 @@ std::string Normalizer::Step::by_sentence(std::string_view text, StretchStart st
 
 Result<std::string> Normalizer::Step::by_pattern(std::string_view text) const {
   std::vector<PieceOfText> pieces;
-  BATON_OK(pattern->match(text, &pieces));
+  if (auto matched = pattern->match(text, &pieces); !matched) {
+    return fail(std::move(matched).error().in(
+        fmt::format("normalizer Replace, on the {} bytes that the steps before it made of the text", text.size())));
+  }
   std::string out;
   out.reserve(text.size());
-  for (const PieceOfText& piece : pieces) out.append(piece.matches ? std::string_view(step.content) : piece.text);
+  for (const PieceOfText& piece : pieces) {
+    out.append(piece.matches ? std::string_view(step.content) : piece.text);
+    if (out.size() > kTextBytesMax) return grows(step.pattern, text.size());
+  }
   return out;
 }
 

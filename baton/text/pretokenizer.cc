@@ -69,7 +69,7 @@ struct Pretokenizer::Step {
   Status split(std::string_view text, const Scratch& scratch, const Budget& budget,
                std::vector<std::string_view>* out) const;
   tl::unexpected<Error> too_slow(size_t at, size_t bytes) const {
-    return fail(Code::kInvalidInput, fmt::format("pre-tokenizer pattern '{}' is too slow: gave up at byte {} of {}",
+    return fail(Code::kInvalidInput, fmt::format("the tokenizer's pattern '{}' is too slow: gave up at byte {} of {}",
                                                  step.pattern, at, bytes));
   }
 };

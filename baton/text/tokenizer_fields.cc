@@ -6,8 +6,11 @@
 #include <algorithm>
 #include <charconv>
 
+#include "baton/base/terminal.h"
+
 namespace baton::tokenizer_fields {
 
+constexpr size_t kFieldShownMax = 80;
 constexpr size_t kFileBytesMax = size_t{256} << 20;
 
 tl::unexpected<Error> bad(std::string_view where, std::string_view what) {
@@ -54,6 +57,71 @@ tl::unexpected<Error> unsupported(std::string_view where, std::string_view type)
                   where, type));
 }
 
+Status check_fields(const json& object, std::span<const std::string_view> known, std::string_view where) {
+  if (!object.is_object()) return {};
+  for (const auto& [key, value] : object.items()) {
+    if (value.is_null() || std::find(known.begin(), known.end(), key) != known.end()) continue;
+    return fail(Code::kUnsupported,
+                fmt::format("{}: nothing here reads the field '{}': the ids could be others than the file's author's",
+                            where, terminal_safe(key, kFieldShownMax)));
+  }
+  return {};
+}
+
+namespace {
+
+struct PartFields {
+  std::string_view part;  // empty: any
+  std::string_view type;
+  std::vector<std::string_view> fields;  // beside the type
+};
+
+// Fields of published files; trim_offsets, pair, str_rep and those of decoders change no ids.
+const std::vector<PartFields>& part_fields() {
+  static const std::vector<PartFields> kAll = {
+      {"", "ByteLevel", {"add_prefix_space", "trim_offsets", "use_regex"}},
+      {"", "Metaspace", {"replacement", "add_prefix_space", "prepend_scheme", "split", "str_rep"}},
+      {"", "Replace", {"pattern", "content"}},
+      {"normalizer", "Sequence", {"normalizers"}},
+      {"normalizer", "BertNormalizer", {"clean_text", "handle_chinese_chars", "lowercase", "strip_accents"}},
+      {"normalizer", "Strip", {"strip_left", "strip_right"}},
+      {"normalizer", "Prepend", {"prepend"}},
+      {"normalizer", "Precompiled", {"precompiled_charsmap"}},
+      {"pre_tokenizer", "Sequence", {"pretokenizers"}},
+      {"pre_tokenizer", "Split", {"pattern", "behavior", "invert"}},
+      {"pre_tokenizer", "Digits", {"individual_digits"}},
+      {"pre_tokenizer", "Punctuation", {"behavior"}},
+      {"pre_tokenizer", "CharDelimiterSplit", {"delimiter"}},
+      {"decoder", "Sequence", {"decoders"}},
+      {"decoder", "Strip", {"content", "start", "stop"}},
+      {"decoder", "WordPiece", {"prefix", "cleanup"}},
+      {"post_processor", "Sequence", {"processors"}},
+      {"post_processor", "BertProcessing", {"sep", "cls"}},
+      {"post_processor", "RobertaProcessing", {"sep", "cls", "trim_offsets", "add_prefix_space"}},
+      {"post_processor", "TemplateProcessing", {"single", "pair", "special_tokens"}}};
+  return kAll;
+}
+constexpr std::string_view kTypesAlone[] = {"NFC",          "NFD",
+                                            "NFKC",         "NFKD",
+                                            "Nmt",          "Lowercase",
+                                            "StripAccents", "WhitespaceSplit",
+                                            "Whitespace",   "BertPreTokenizer",
+                                            "ByteFallback", "Fuse"};
+
+// Other types are refused by whoever reads the part.
+Status check_part(const json& part, const std::string& type, std::string_view where) {
+  std::vector<std::string_view> known{"type"};
+  bool found = std::find(std::begin(kTypesAlone), std::end(kTypesAlone), type) != std::end(kTypesAlone);
+  for (const PartFields& one : part_fields()) {
+    if (one.type != type || (!one.part.empty() && one.part != where)) continue;
+    found = true;
+    known.insert(known.end(), one.fields.begin(), one.fields.end());
+  }
+  return found ? check_fields(part, known, fmt::format("{} {}", where, type)) : Status();
+}
+
+}  // namespace
+
 // A part that may be a Sequence: its members in order.
 Result<std::vector<const json*>> sequence_of(const json& part, std::string_view list_key, std::string_view where) {
   std::vector<const json*> flat;
@@ -62,6 +130,7 @@ Result<std::vector<const json*>> sequence_of(const json& part, std::string_view 
     const json* one = left.back();
     left.pop_back();
     BATON_TRY(const std::string type, type_of(*one, where));
+    BATON_OK(check_part(*one, type, where));
     if (type != "Sequence") {
       flat.push_back(one);
       continue;

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,7 +26,9 @@ Result<std::string> text_of(const json& object, std::string_view key, std::strin
 Result<bool> flag_of(const json& object, std::string_view key, bool otherwise, std::string_view where);
 Result<int32_t> id_of(const json& value, std::string_view where);
 Result<std::string> type_of(const json& part, std::string_view where);
-// A part that may be a Sequence: its members in order.
+// An Error naming a field that is neither null nor one of these: what it stands for would be left out in silence.
+Status check_fields(const json& object, std::span<const std::string_view> known, std::string_view where);
+// A part that may be a Sequence: its members in order, with no fields but those that their types have.
 Result<std::vector<const json*>> sequence_of(const json& part, std::string_view list_key, std::string_view where);
 
 Status check_size(std::string_view text, std::string_view file);

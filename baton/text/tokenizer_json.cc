@@ -14,6 +14,7 @@ namespace {
 
 using nlohmann::json;
 using tokenizer_fields::bad;
+using tokenizer_fields::check_fields;
 using tokenizer_fields::check_size;
 using tokenizer_fields::flag_of;
 using tokenizer_fields::id_of;
@@ -28,6 +29,35 @@ using tokenizer_fields::read_word_piece;
 using tokenizer_fields::text_of;
 using tokenizer_fields::unsupported;
 
+// Truncation and padding are the caller's matter.
+constexpr std::string_view kTopFields[] = {"version",       "truncation",     "padding", "added_tokens", "normalizer",
+                                           "pre_tokenizer", "post_processor", "decoder", "model"};
+constexpr std::string_view kAddedFields[] = {"id",     "content", "single_word", "lstrip",
+                                             "rstrip", "special", "normalized",  "__type"};
+constexpr std::string_view kBpeFields[] = {"type",
+                                           "dropout",
+                                           "unk_token",
+                                           "continuing_subword_prefix",
+                                           "end_of_word_suffix",
+                                           "fuse_unk",
+                                           "byte_fallback",
+                                           "ignore_merges",
+                                           "vocab",
+                                           "merges"};
+constexpr std::string_view kUnigramFields[] = {"type", "unk_id", "unk_token", "byte_fallback", "fuse_unk", "vocab"};
+constexpr std::string_view kWordPieceFields[] = {
+    "type", "unk_token", "continuing_subword_prefix", "max_input_chars_per_word", "vocab", "merges"};
+
+Status check_whole(const json& rest, const json& model, std::string_view type) {
+  BATON_OK(check_fields(rest, kTopFields, "tokenizer.json"));
+  if (const json* version = member(rest, "version"); version != nullptr && *version != "1.0") {
+    return fail(Code::kUnsupported, "tokenizer.json: 'version' is not \"1.0\", the only one that there is here");
+  }
+  if (type == "BPE") return check_fields(model, kBpeFields, "model");
+  if (type == "Unigram") return check_fields(model, kUnigramFields, "model");
+  return check_fields(model, kWordPieceFields, "model");
+}
+
 Status read_added_tokens(const json* list, TokenizerSpec* spec) {
   if (list == nullptr) return {};
   if (!list->is_array()) return bad("added_tokens", "must be a list");
@@ -35,6 +65,7 @@ Status read_added_tokens(const json* list, TokenizerSpec* spec) {
     const std::string where = fmt::format("added_tokens[{}]", i);
     const json& part = (*list)[i];
     BATON_TRY(AddedToken token, read_added(part, where));
+    BATON_OK(check_fields(part, kAddedFields, where));
     const json* id = member(part, "id");
     if (id == nullptr) return bad(where, "'id' is missing");
     BATON_TRY(token.id, id_of(*id, where));
@@ -126,6 +157,7 @@ Result<TokenizerSpec> tokenizer_spec_from_json(std::string_view tokenizer_json,
     BATON_TRY(type, text_of(*model, "type", "model"));
   }
   if (type != "BPE" && type != "WordPiece" && type != "Unigram") return unsupported("model", type);
+  BATON_OK(check_whole(rest, *model, type));
   if (type == "BPE") BATON_OK(check_bpe(*model, *file));
   BATON_OK(place_vocab(file->vocab, &spec));
   BATON_OK(read_normalizer(member(rest, "normalizer"), &spec));

@@ -1,6 +1,7 @@
 // What the post_processor of a tokenizer.json puts around a text.
 #include <fmt/format.h>
 
+#include "baton/base/terminal.h"
 #include "baton/text/tokenizer_fields.h"
 
 namespace baton::tokenizer_fields {
@@ -40,6 +41,7 @@ Status read_template(const json& part, TokenizerSpec* spec, int32_t* first, int3
     }
     *where = id;
   }
+  if (!saw_text) return bad(kWhere, "'single' has no Sequence: the text itself would be left out");
   spec->add_bos = *first >= 0;
   spec->add_eos = *last >= 0;
   return {};
@@ -59,9 +61,16 @@ Result<int32_t> named_id(const json& part, std::string_view key) {
 Status read_post_processor(const json* part, TokenizerSpec* spec, int32_t* first, int32_t* last) {
   if (part == nullptr) return {};
   BATON_TRY(const std::vector<const json*> parts, sequence_of(*part, "processors", "post_processor"));
+  std::string around;
   for (const json* one : parts) {
     BATON_TRY(const std::string type, type_of(*one, "post_processor"));
     if (type == "ByteLevel") continue;
+    if (!around.empty() && (*first >= 0 || *last >= 0)) {
+      return fail(Code::kUnsupported,
+                  fmt::format("post_processor: {} behind {}: both put tokens around the text; one is supported",
+                              terminal_safe(type, 80), around));
+    }
+    around = type;
     if (type == "BertProcessing" || type == "RobertaProcessing") {
       BATON_TRY(*first, named_id(*one, "cls"));
       BATON_TRY(*last, named_id(*one, "sep"));

@@ -135,6 +135,25 @@ TEST(TokenizerJson, BadFilesAreRefusedByName) {
       {R"({"decoder": {"type": "Metaspace"}})", "Metaspace", Code::kUnsupported},
       {R"({"post_processor": {"type": "RobertaProcessing"}})", "'cls' must be a text and an id"},
       {R"({"post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<x>"}}]}})", "<x>"},
+      {R"({"post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}],
+          "special_tokens": {"<s>": {"id": "<s>", "ids": [4], "tokens": ["<s>"]}}}})",
+       "'single' has no Sequence"},
+      {R"({"post_processor": {"type": "Sequence", "processors": [
+          {"type": "BertProcessing", "cls": ["<s>", 4], "sep": ["<s>", 4]},
+          {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A"}}], "special_tokens": {}}]}})",
+       "TemplateProcessing behind BertProcessing", Code::kUnsupported},
+      {R"({"extra_step": {"type": "X"}})", "field 'extra_step'", Code::kUnsupported},
+      {R"({"version": "9.0"})", "'version'", Code::kUnsupported},
+      {R"({"model": {"surprise": true}})", "model: nothing here reads the field 'surprise'", Code::kUnsupported},
+      {R"({"pre_tokenizer": {"type": "ByteLevel", "new_option": true}})", "pre_tokenizer ByteLevel: nothing here reads",
+       Code::kUnsupported},
+      {R"({"normalizer": {"type": "Sequence", "normalizers": [], "x": 0}})", "normalizer Sequence: nothing here reads",
+       Code::kUnsupported},
+      {R"({"normalizer": {"type": "NFC", "form": 2}})", "field 'form'", Code::kUnsupported},
+      {R"({"decoder": {"type": "ByteLevel", "cleanup": true}})", "field 'cleanup'", Code::kUnsupported},
+      {R"({"post_processor": {"type": "ByteLevel", "cls": 1}})", "post_processor ByteLevel: nothing here reads",
+       Code::kUnsupported},
+      {R"({"added_tokens": [{"id": 5, "content": "x", "lower": true}]})", "field 'lower'", Code::kUnsupported},
       {R"({"added_tokens": {}})", "added_tokens"},
       {R"({"added_tokens": [{"content": "x"}]})", "'id'"},
       {R"({"added_tokens": [{"id": 4}]})", "'content'"},
@@ -192,6 +211,41 @@ TEST(TokenizerJson, BadConfigsAreRefusedByName) {
     ASSERT_FALSE(tokenizer.has_value()) << config;
     EXPECT_NE(tokenizer.error().message.find(word), std::string::npos) << tokenizer.error().message;
   }
+}
+
+// Of GPT-2, Llama 3 and Qwen, as they are written: what changes no ids here, and what is null.
+TEST(TokenizerJson, FieldsOfPublishedFilesAreKnown) {
+  json file = base_file();
+  file.update(json::parse(R"({"version": "1.0", "truncation": {"direction": "Right", "max_length": 8},
+    "padding": null, "added_tokens": [{"id": 4, "content": "<s>", "single_word": false, "lstrip": false,
+      "rstrip": false, "normalized": false, "special": true}],
+    "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+      {"type": "Split", "pattern": {"Regex": "\\p{N}{1,3}"}, "behavior": "Isolated", "invert": false},
+      {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false}]},
+    "post_processor": {"type": "Sequence", "processors": [
+      {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": false, "use_regex": true},
+      {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}},
+        {"Sequence": {"id": "A", "type_id": 0}}], "pair": [{"Sequence": {"id": "A", "type_id": 0}}],
+        "special_tokens": {"<s>": {"id": "<s>", "ids": [4], "tokens": ["<s>"]}}}]},
+    "decoder": {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true}})"));
+  file["model"].update(json::parse(R"({"dropout": null, "unk_token": null, "continuing_subword_prefix": "",
+    "end_of_word_suffix": "", "fuse_unk": false, "byte_fallback": false, "ignore_merges": true, "new": null})"));
+  const auto tokenizer = load(file.dump());
+  EXPECT_TRUE(tokenizer) << tokenizer.error().message;
+}
+
+TEST(TokenizerJson, NormalizersThatGrowTheTextAreNamed) {
+  json file = base_file();
+  const json step = json::parse(R"({"type": "Replace", "pattern": {"String": "a"}, "content": ""})");
+  json grows = step;
+  grows["content"] = std::string(30'000, 'a');
+  file["normalizer"] = {{"type", "Sequence"}, {"normalizers", {grows, grows}}};
+  const auto tokenizer = load(file.dump());
+  ASSERT_TRUE(tokenizer) << tokenizer.error().message;
+  const auto ids = tokenizer->encode("a", true);
+  ASSERT_FALSE(ids);
+  EXPECT_NE(ids.error().message.find("normalizer Replace of 'a': makes more than"), std::string::npos)
+      << ids.error().message;
 }
 
 TEST(TokenizerJson, DeepNestingIsRefused) {
