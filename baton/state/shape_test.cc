@@ -45,7 +45,12 @@ TEST(Shape, RefusesWhatHoldsNothingOrTooMuch) {
   EXPECT_TRUE(refused([](Segment& s) { s.dims[0] = 0; }));
   EXPECT_TRUE(refused([](Segment& s) { s.dims[2] = 0; }));
   EXPECT_TRUE(refused([](Segment& s) { s.dims[0] = s.dims[2] = uint64_t{1} << 32; }));
-  EXPECT_TRUE(refused([](Segment& s) { s.dtype = DType::kQ8_0; }));
+  EXPECT_TRUE(refused([](Segment& s) { s.dtype = DType::kQ4_1; }));
+  StateShape blocks = state_shape(fake_program(2, 2, 4, 40, 16, 32, 3, 40), DType::kQ8_0);
+  EXPECT_TRUE(check_shape(blocks).has_value());
+  EXPECT_EQ(bytes_per_token(blocks), 2u * 4 * 68);
+  blocks.segments[0].dtype = DType::kQ8_0;
+  EXPECT_FALSE(check_shape(blocks).has_value()) << "a convolution is no row of keys";
 }
 
 TEST(Shape, PrintsOneLinePerSegment) {
