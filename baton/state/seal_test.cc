@@ -307,7 +307,6 @@ TEST(Seal, LiesWithRightChecksumsAreRefused) {
       {"layout: section 2 is layer 1 of kind 7", put32(kEntry2, 7)},
       {"layout: section 2 is layer 1000000000 keys", put32(kEntry2 + 4, 1000000000)},
       {"type number 5", put32(kEntry2 + 8, 5)},
-      {"offset, length or zero field", put32(kEntry2 + 8, 3)},
       {"offset", put32(kEntry2 + 8, 0)},  // F32: twice the bytes
       {"offset", put32(kEntry2 + 12, 1)},
       {"layout", put64(kEntry2 + 16, kHuge)},
