@@ -289,6 +289,32 @@ TEST_F(MlxFolder, DecoderFamilies) {
   }
 }
 
+// Folders that mlx-lm wrote (scripts/make_mlx_folders.py), and what MLX computes of them.
+TEST(RealMlxFolder, GivesTheLogitsOfMlx) {
+  for (const char* name : {"gpt2", "lfm2"}) {
+    SCOPED_TRACE(name);
+    const fs::path folder = data_folder() / "mlx" / name;
+    const GoldenTensors golden = read_golden(folder / "golden.safetensors");
+    const auto& ids = golden.at("ids").integers;
+    const auto& wanted = golden.at("logits").reals;
+    const auto model = load_model(folder);
+    ASSERT_TRUE(model) << model.error().message;
+    for (const char* unit_name : {"ref", "cpu"}) {
+      SCOPED_TRACE(unit_name);
+      const auto unit = create_unit(unit_name);
+      ASSERT_TRUE(unit);
+      const auto executor = (*unit)->load(*model, 1);
+      ASSERT_TRUE(executor) << executor.error().message;
+      auto state = (*executor)->new_state(ids.size());
+      std::vector<float> logits(wanted.size());
+      ASSERT_TRUE((*executor)->prefill(**state, ids, logits));
+      const float allowed =
+          std::string_view(unit_name) == "ref" ? 2e-3f : (*unit)->caps().logit_tolerance(main_type(**model));
+      EXPECT_LE(max_abs_difference(logits, wanted), allowed);
+    }
+  }
+}
+
 // Bytes changed in the configuration and in the header: refused, or read as another model; never out of bounds.
 TEST_F(MlxFolder, DamagedBytesAreHarmless) {
   const Choice general{4, 32, Part::kF16};
