@@ -10,6 +10,7 @@
 #include "baton/api/units.h"
 #include "baton/cli/bench_flags.h"
 #include "baton/cli/command.h"
+#include "baton/cli/paths.h"
 #include "baton/cli/shared_flags.h"
 
 namespace baton::cli {
@@ -191,7 +192,8 @@ std::unique_ptr<Command> add_bench(CLI::App& program) {
         ->allow_extra_args(false)  // the next word may be the model
         ->check(CLI::Range(0u, kTokensMax));
   };
-  add_model(*app, flags->model, "a Hugging Face folder or a GGUF file (default: the bundled model)");
+  add_model(*app, flags->model,
+            fmt::format("a Hugging Face folder, a GGUF file, {} (default: the bundled model)", kOrName));
   app->add_option("--unit", flags->unit, "the unit to measure")->capture_default_str();
   app->add_option("--prefill,--prefill-unit", flags->prefill_unit, "the unit that prefills (default: --unit)");
   app->add_option("--decode,--decode-unit", flags->decode_unit, "the unit that decodes (default: --unit)");

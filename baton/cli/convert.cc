@@ -35,6 +35,7 @@ int run_conversion(ConvertFlags& flags) {
                flags.type, names);
     return kUsage;
   }
+  flags.source = hub::model_path(flags.source);
   const UsedPath paths[] = {{"SOURCE", flags.source, PathKind::kModel}, {"OUT", flags.out, PathKind::kOutput}};
   if (const Status status = check_paths(paths); !status) return report_usage(status.error());
   if (const Status there = hub::check_model(flags.source); !there) return report(there.error());
@@ -72,7 +73,8 @@ std::unique_ptr<Command> add_convert(CLI::App& program) {
   CLI::App* app = program.add_subcommand("convert", "write a Hugging Face folder as a GGUF file");
   auto command = std::make_unique<FlagsCommand<ConvertFlags, run_conversion>>(app);
   ConvertFlags* flags = &command->flags;
-  app->add_option("source", flags->source, "folder with config.json and safetensors");
+  app->add_option("source", flags->source, fmt::format("folder with config.json and safetensors, {}", kOrName))
+      ->type_name(kNamedType);
   app->add_option("out", flags->out, "file to write; one that exists is replaced");
   takes_path(app->add_option("-m,--model", flags->model, "SOURCE, when it is not the first argument"),
              PathKind::kModel);

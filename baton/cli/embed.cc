@@ -201,9 +201,11 @@ std::unique_ptr<Command> add_embed(CLI::App& program) {
   auto command = std::make_unique<FlagsCommand<EmbedFlags, embed>>(app);
   EmbedFlags& flags = command->flags;
   app->add_option("TEXT", flags.texts, "texts, each of which becomes a vector; none: one a line of standard input");
-  takes_path(app->add_option("-m,--model", flags.model,
-                             "an encoder (BERT and its kin), or a decoder made for vectors: a folder or a file"),
-             PathKind::kModel)
+  takes_path(
+      app->add_option(
+          "-m,--model", flags.model,
+          fmt::format("an encoder (BERT and its kin), or a decoder made for vectors: a folder, a file, {}", kOrName)),
+      PathKind::kModel)
       ->required();
   takes_path(app->add_option("-f,--file", flags.file, "a file of texts, one a line (- is standard input)"),
              PathKind::kFile);

@@ -33,6 +33,7 @@ int run_export(ExportFlags& flags) {
   if (!settle_arguments(flags.model, {&flags.source, &flags.out}, {"MODEL", "OUT"})) return kUsage;
   std::sort(flags.seqs.begin(), flags.seqs.end());
   flags.seqs.erase(std::unique(flags.seqs.begin(), flags.seqs.end()), flags.seqs.end());
+  flags.source = hub::model_path(flags.source);
   if (const Status there = hub::check_model(flags.source); !there) return report(there.error());
   const auto model = load_model(flags.source);
   if (!model) return report(model.error());
@@ -91,7 +92,8 @@ std::unique_ptr<Command> add_export(CLI::App& program) {
   CLI::App* coreml = app->add_subcommand("coreml", "prefill as Core ML packages (not yet run on Apple hardware)");
   auto command = std::make_unique<FlagsCommand<ExportFlags, run_export>>(app);
   ExportFlags* flags = &command->flags;
-  takes_path(coreml->add_option("model", flags->source, "GGUF file or Hugging Face folder"), PathKind::kModel);
+  takes_path(coreml->add_option("model", flags->source, fmt::format("GGUF file, Hugging Face folder, {}", kOrName)),
+             PathKind::kModel);
   takes_path(coreml->add_option("out", flags->out, "folder for the packages"), PathKind::kFolder);
   takes_path(coreml->add_option("-m,--model", flags->model, "MODEL, when it is not the first argument"),
              PathKind::kModel);

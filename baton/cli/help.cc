@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "baton/cli/paths.h"
 #include "baton/cli/usage.h"
 
 namespace baton::cli {
@@ -16,6 +17,7 @@ std::string readable_type(const std::string& type) {
   const auto kind = [](std::string_view name) -> std::string {
     return name.starts_with("INT") || name.starts_with("UINT") ? "N"
            : name.starts_with("FLOAT")                         ? "X"
+           : name == "MODEL-FILE" || name == kNamedType        ? "MODEL"
                                                                : std::string(name);
   };
   const size_t at = type.find(" in [");

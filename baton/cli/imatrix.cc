@@ -82,7 +82,7 @@ std::unique_ptr<Command> add_imatrix(CLI::App& program) {
   CLI::App* app = program.add_subcommand("imatrix", "measure which inputs of each matrix matter, for 'quantize'");
   auto command = std::make_unique<FlagsCommand<ImatrixFlags, run_imatrix>>(app);
   ImatrixFlags* flags = &command->flags;
-  add_model(*app, flags->model, "GGUF file, best in BF16, F16 or F32");
+  add_model(*app, flags->model, fmt::format("GGUF file, best in BF16, F16 or F32, {}", kOrName));
   takes_path(app->add_option("-f,--text,--file", flags->text, "text like the one the model will be used on"),
              PathKind::kFile)
       ->required();

@@ -13,6 +13,7 @@
 #include "baton/cli/fingerprint.h"
 #include "baton/cli/inspect_summary.h"
 #include "baton/cli/model_flags.h"
+#include "baton/cli/paths.h"
 #include "baton/cli/shared_flags.h"
 #include "baton/hub/resolve.h"
 
@@ -311,7 +312,8 @@ std::unique_ptr<Command> add_inspect(CLI::App& program) {
   CLI::App* app = program.add_subcommand("inspect", "show a model: sizes, types, program, state and bridge plan");
   auto command = std::make_unique<FlagsCommand<InspectFlags, run_inspect>>(app);
   InspectFlags* flags = &command->flags;
-  add_model(*app, flags->model, "a Hugging Face folder or a GGUF file (default: the bundled model)");
+  add_model(*app, flags->model,
+            fmt::format("a Hugging Face folder, a GGUF file, {} (default: the bundled model)", kOrName));
   app->add_option("--prefill", flags->prefill_unit, "unit the state comes from")->capture_default_str();
   app->add_option("--decode", flags->decode_unit, "unit the state goes to")->capture_default_str();
   add_kv(*app, flags->kv);

@@ -104,7 +104,7 @@ std::unique_ptr<Command> add_ladder(CLI::App& program) {
   auto command = std::make_unique<FlagsCommand<LadderFlags, run_ladder>>(app);
   LadderFlags* flags = &command->flags;
   LadderOptions* options = &flags->options;
-  add_model(*app, flags->model, "GGUF file or Hugging Face folder, best in BF16, F16 or F32");
+  add_model(*app, flags->model, fmt::format("GGUF file, Hugging Face folder, best in BF16, F16 or F32, {}", kOrName));
   takes_path(app->add_option("-f,--text,--file", flags->text, "text that the types are compared on"), PathKind::kFile)
       ->required();
   app->add_option("--types", options->types, fmt::format("default: {}", fmt::join(ladder_types(), ",")))

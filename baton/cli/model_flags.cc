@@ -31,11 +31,10 @@ CLI::Option* takes_name(CLI::Option* option) {
 }  // namespace
 
 void ModelFlags::add_to(CLI::App& app) {
-  takes_path(
-      app.add_option(
-          "-m,--model", model,
-          "model: a GGUF file, a Hugging Face folder, or OWNER/NAME:TYPE of `baton pull` (default: the bundled model)"),
-      PathKind::kBundledModel);
+  takes_path(app.add_option(
+                 "-m,--model", model,
+                 fmt::format("model: a GGUF file, a Hugging Face folder, {} (default: the bundled model)", kOrName)),
+             PathKind::kBundledModel);
   app.add_option("--lora", lora,
                  "LoRA adapter, a PEFT folder or a GGUF file, with its strength: PATH[=SCALE]; repeatable")
       ->allow_extra_args(false);

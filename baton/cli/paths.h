@@ -27,6 +27,12 @@ enum class PathKind {
 // Says so of the option; its help shows the kind. Returns the option.
 CLI::Option* takes_path(CLI::Option* option, PathKind kind);
 
+// The type of an argument whose place decides what it is: the command itself looks it up and checks it.
+inline constexpr char kNamedType[] = "MODEL-OR-NAME";
+
+// The end of a model's help: what else than a path is taken.
+inline constexpr char kOrName[] = "or OWNER/NAME[:TYPE] of `baton pull`";
+
 struct UsedPath {
   std::string name;  // of the flag or argument
   std::string path;

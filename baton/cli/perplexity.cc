@@ -286,7 +286,10 @@ std::unique_ptr<Command> add_perplexity(CLI::App& program) {
   CLI::Option* positional = takes_path(
       app->add_option(
           "model", flags->models,
-          "a Hugging Face folder or a GGUF file; several: all over the same windows (default: the bundled model)"),
+          fmt::format(
+              "a Hugging Face folder, a GGUF file, {}; several: all over the same windows (default: the bundled "
+              "model)",
+              kOrName)),
       PathKind::kBundledModel);
   takes_path(app->add_option("-m,--model", flags->models, "the same (repeatable)"), PathKind::kBundledModel)
       ->allow_extra_args(false)
@@ -294,9 +297,12 @@ std::unique_ptr<Command> add_perplexity(CLI::App& program) {
   takes_path(app->add_option("-f,--text,--file", flags->text, "text file; one newline at its end is left out"),
              PathKind::kFile)
       ->required();
-  takes_path(app->add_option("--reference", flags->reference,
-                             "compare with this model, token by token: PPL difference, KL divergence, same top token"),
-             PathKind::kModel);
+  takes_path(
+      app->add_option("--reference", flags->reference,
+                      fmt::format("compare with this model (a path {}), token by token: PPL difference, KL divergence, "
+                                  "same top token",
+                                  kOrName)),
+      PathKind::kModel);
   app->add_option("-w,--window,-c,--ctx-size", flags->window, "tokens of a window; each starts from an empty state")
       ->capture_default_str()
       ->check(CLI::Range(4, 1 << 20));

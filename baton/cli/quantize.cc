@@ -51,6 +51,7 @@ int run_quantize(QuantizeFlags& flags) {
     report(known.error());
     return kUsage;
   }
+  flags.source = hub::model_path(flags.source);
   std::vector<UsedPath> paths = {{"IN", flags.source, PathKind::kModel}, {"OUT", flags.out, PathKind::kOutput}};
   if (!flags.importance.empty()) paths.push_back({"--imatrix", flags.importance, PathKind::kFile});
   if (const Status status = check_paths(paths); !status) return report_usage(status.error());
@@ -113,7 +114,8 @@ std::unique_ptr<Command> add_quantize(CLI::App& program) {
   CLI::App* app = program.add_subcommand("quantize", "write a GGUF file's tensors in other number formats");
   auto command = std::make_unique<FlagsCommand<QuantizeFlags, run_quantize>>(app);
   QuantizeFlags* flags = &command->flags;
-  app->add_option("in", flags->source, "GGUF file, best in BF16, F16 or F32");
+  app->add_option("in", flags->source, fmt::format("GGUF file, best in BF16, F16 or F32, {}", kOrName))
+      ->type_name(kNamedType);
   app->add_option("out", flags->out, "file to write; one that exists is replaced");
   app->add_option("type", flags->type, fmt::format("one of {}", fmt::join(quantize_types(), ", ")));
   takes_path(app->add_option("-m,--model", flags->model, "IN, when it is not the first argument"), PathKind::kModel);

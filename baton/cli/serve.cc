@@ -202,9 +202,12 @@ std::unique_ptr<Command> add_serve(CLI::App& program) {
   add_operations(*app, *flags);
   app->add_option("-a,--alias", flags->aliases, "another name of the model in requests (repeatable)")
       ->allow_extra_args(false);
-  takes_path(app->add_option("--embed", flags->embed,
-                             "a model that makes vectors, for /v1/embeddings and /v1/rerank (repeatable): baton embed"),
-             PathKind::kModel)
+  takes_path(
+      app->add_option("--embed", flags->embed,
+                      fmt::format("a model that makes vectors, a folder, a file, {}, for /v1/embeddings and /v1/rerank "
+                                  "(repeatable): baton embed",
+                                  kOrName)),
+      PathKind::kModel)
       ->allow_extra_args(false);
   app->add_option("--parallel", flags->parallel, "requests that run at once, as far as memory goes")
       ->capture_default_str()
@@ -240,9 +243,10 @@ std::unique_ptr<Command> add_serve(CLI::App& program) {
   flags->model.add_to(*app);
   app->get_option("--model")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeFirst)
-      ->description(
-          "model: a Hugging Face folder or a GGUF file (default: the bundled model); repeatable: the first is "
-          "loaded at the start, the others when they are asked for");
+      ->description(fmt::format(
+          "model: a Hugging Face folder, a GGUF file, {} (default: the bundled model); repeatable: the first "
+          "is loaded at the start, the others when they are asked for",
+          kOrName));
   flags->sampling.add_to(*app);
   flags->thinking.add_to(*app);
   app->add_flag("--openapi", flags->openapi, "print what it answers as an OpenAPI document, and end");

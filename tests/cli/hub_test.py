@@ -476,6 +476,29 @@ class Names(HubCase):
         self.assertIn("did you mean model.gguf?", self.run_baton("inspect", "modle.gguf", cwd=self.home).stderr)
         self.assertIn("in the cache: org/tiny-GGUF:Q8_0", self.run_baton("inspect", "zzzzzzzz").stderr)
 
+    def test_every_place_of_a_model_takes_a_name(self):
+        self.pull("org/tiny-GGUF:Q8_0")
+        self.pull("org/folder")
+        text = self.home / "text.txt"
+        text.write_text("A compiler reads a program. " * 20)
+        for arguments in (["convert", "org/folder", "c.gguf"], ["convert", "-m", "org/folder", "c.gguf"],
+                          ["quantize", "c.gguf", "q.gguf", "Q8_0", "--allow-requantize"],
+                          ["quantize", "org/tiny-GGUF", "q.gguf", "Q8_0", "--allow-requantize"],
+                          ["perplexity", "org/tiny-GGUF", "--reference", "org/folder", "-w", "16", "--chunks", "1",
+                           "-f", str(text)]):
+            done = self.run_baton(*arguments, cwd=self.home)
+            self.assertEqual(done.returncode, 0, (arguments, done.stderr))
+        done = self.run_baton("convert", "org/fodler", "c.gguf", cwd=self.home)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("did you mean org/folder", done.stderr)
+
+    def test_help_says_where_names_are_taken(self):
+        for command in ("run", "chat", "serve", "inspect", "bench", "perplexity", "ladder", "imatrix", "convert",
+                        "quantize", "embed"):
+            text = " ".join(self.run_baton(command, "--help").stdout.split())
+            self.assertIn("or OWNER/NAME[:TYPE] of `baton pull`", text, command)
+            self.assertNotIn("MODEL-", text, command)
+
     def test_a_path_goes_first(self):
         self.pull("org/tiny-GGUF:Q8_0")
         (self.home / "org").mkdir()
