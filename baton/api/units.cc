@@ -94,6 +94,18 @@ Error with_units_that_can(Error refused, const Program& program) {
   return refused;
 }
 
+uint64_t kept_bytes(const Model& model, std::span<const std::string> units) {
+  std::vector<std::string> seen;
+  uint64_t bytes = 0;
+  for (const std::string& text : units) {
+    const auto choice = parse_unit(text);
+    if (!choice || std::find(seen.begin(), seen.end(), choice->text()) != seen.end()) continue;
+    seen.push_back(choice->text());
+    if (const auto unit = choice->create()) bytes += (*unit)->kept_bytes(model).all;
+  }
+  return bytes;
+}
+
 namespace {
 
 bool has_kv(const UnitEntry& entry) {

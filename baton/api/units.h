@@ -40,6 +40,9 @@ std::vector<std::string> notes_of(std::span<const NamedUnit> units);
 // that was the reason.
 Error with_units_that_can(Error refused, const Program& program);
 
+// What the units keep of a model's weights, together; each counts once. A unit that cannot be had counts nothing.
+uint64_t kept_bytes(const Model& model, std::span<const std::string> units);
+
 // `text` with a type of keys and values for a unit whose options do not say one; `kv` empty: as it is. kUnsupported
 // names the units that have a choice, where this one has none.
 Result<std::string> with_kv(const std::string& text, std::string_view kv);

@@ -258,7 +258,7 @@ int run_inspect(InspectFlags& flags) {
 
   const StateShape& shape = pair->to->shape();
   const Machine machine = this_machine();
-  const MemoryNeed need = memory_need(**model, pair->to_unit->caps(), shape, told_context(flags, **model));
+  const MemoryNeed need = memory_need(**model, *pair->to_unit, shape, told_context(flags, **model));
   OrderedJson json = spec_json(**model);
   if (flags.json || flags.all || flags.fingerprint) {
     auto quantization = quantization_json(**model, flags.fingerprint);

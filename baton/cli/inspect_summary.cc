@@ -50,17 +50,16 @@ std::string layers_text(const ModelSpec& spec) {
 
 }  // namespace
 
-MemoryNeed memory_need(const Model& model, const Caps& caps, const StateShape& shape, uint64_t context) {
+MemoryNeed memory_need(const Model& model, const Unit& unit, const StateShape& shape, uint64_t context) {
   MemoryNeed need;
-  for (const Weight& weight : model.weights) {
-    const bool native =
-        std::find(caps.native_formats.begin(), caps.native_formats.end(), weight.dtype) != caps.native_formats.end();
-    need.weights += native ? weight.bytes : static_cast<uint64_t>(weight.rows * weight.columns) * sizeof(float);
-  }
+  const KeptBytes kept = unit.kept_bytes(model);
+  need.weights = kept.all;
+  need.experts = kept.experts;
   for (const Op& op : model.program.ops) {
     if (op.kind != OpKind::kExperts) continue;
     for (const size_t part : {Op::kGates, Op::kUps, Op::kDowns})
-      need.experts += static_cast<uint64_t>(op.experts) * model.weights[static_cast<size_t>(op.weights[part])].bytes;
+      need.experts_stored +=
+          static_cast<uint64_t>(op.experts) * model.weights[static_cast<size_t>(op.weights[part])].bytes;
   }
   if (model.spec.context_max > 0) context = std::min<uint64_t>(context, static_cast<uint64_t>(model.spec.context_max));
   need.context = context;
@@ -78,7 +77,8 @@ std::string fit_text(const MemoryNeed& need, const Machine& machine) {
                              : fmt::format("this machine has {}", bytes_text(room));
   if (need.total() <= room) return "yes: " + of;
   if (need.total() - std::min(need.experts, need.total()) <= room)
-    return fmt::format("yes, with experts ({}) in the file's pages as there is room: {}", bytes_text(need.experts), of);
+    return fmt::format("yes, with experts ({}) in the file's pages as there is room: {}",
+                       bytes_text(need.experts_stored), of);
   return fmt::format("no: {}; take a smaller type (baton quantize) or a smaller context (-c)", of);
 }
 

@@ -15,10 +15,11 @@ struct MemoryNeed {
   uint64_t weights = 0, state = 0, other = 0;  // estimated bytes
   uint64_t context = 0;                        // tokens of the state
   uint64_t experts = 0;                        // of the weights: what may stay in the file
+  uint64_t experts_stored = 0;                 // and its bytes there
   uint64_t total() const { return weights + state + other; }
 };
 // Of a run on one unit with this context: matrices as that unit keeps them, the state, and what every run needs.
-MemoryNeed memory_need(const Model& model, const Caps& caps, const StateShape& shape, uint64_t context);
+MemoryNeed memory_need(const Model& model, const Unit& unit, const StateShape& shape, uint64_t context);
 
 // "yes: ...", "no: ...", or "unknown".
 std::string fit_text(const MemoryNeed& need, const Machine& machine);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "baton/api/embed_spec.h"
+#include "baton/api/units.h"
 #include "baton/base/machine.h"
 #include "baton/base/random.h"
 #include "baton/cli/command.h"
@@ -132,6 +133,7 @@ Result<serve::ModelSource> describe(const ServeFlags& server, const ServedFlags&
   facts.aliases = flags.aliases;
   facts.stops = flags.sampling.stops;
   facts.state_bytes_max = limits.state_bytes_max;
+  facts.kept_bytes = flags.model.kept_bytes(*text.model);
   facts.prefill_unit = flags.model.prefill_unit;
   facts.decode_unit = flags.model.decode_unit;
   facts.strategy = flags.model.strategy;
@@ -146,6 +148,7 @@ Result<serve::ModelSource> describe(const ServeFlags& server, const ServedEmbedF
   BATON_TRY(const EmbedSpec spec, read_embed_spec(*text.model));
   serve::ModelSource source{.facts = serve::facts_of(text, spec.tokens_max), .open = {}};
   source.facts.vectors = true;
+  source.facts.kept_bytes = kept_bytes(*text.model, std::vector<std::string>{"cpu"});  // the usual one
   source.facts.tools = source.facts.thinking = false;
   source.facts.name = flags.name.empty() ? model_name(flags.path) : flags.name;
   source.facts.aliases = flags.aliases;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,10 +27,13 @@ struct ModelFacts {
   bool tools = false, thinking = false;  // its template shows them, knows it
   uint64_t parameters = 0, context_tokens = 0, width = 0;
   int64_t created = 0;  // seconds since 1970: when the server learned of it
-  // What it takes of a budget while it is loaded: the file counts whole, mapped as it is, and of states the limit.
-  uint64_t weight_bytes = 0, state_bytes_max = 0;
+  // What it takes of a budget while it is loaded: weights as its units keep them (none told: as the file has them), and
+  // of states the limit.
+  uint64_t weight_bytes = 0, state_bytes_max = 0;  // the first: in the file
+  std::optional<uint64_t> kept_bytes = {};
 
-  uint64_t bytes() const { return weight_bytes + state_bytes_max; }
+  uint64_t loaded_bytes() const { return kept_bytes.value_or(weight_bytes); }
+  uint64_t bytes() const { return loaded_bytes() + state_bytes_max; }
   bool is_called(std::string_view other) const;
 };
 

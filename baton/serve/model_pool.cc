@@ -49,11 +49,11 @@ Status ModelPool::load(PooledModel& model) {
   std::unique_lock lock(mutex_);
   if (model.state_ == State::kLoaded) return {};
   if (bytes > options_.budget || bytes_ > options_.budget - bytes) {
-    return fail(
-        Code::kOutOfMemory,
-        fmt::format("{}: {} bytes of weights and {} of states, beside {} that are loaded, are more than the "
-                    "budget of {}: give more with --memory-budget, or load it on demand",
-                    model.name(), model.facts().weight_bytes, model.facts().state_bytes_max, bytes_, options_.budget));
+    return fail(Code::kOutOfMemory,
+                fmt::format("{}: {} bytes of weights and {} of states, beside {} that are loaded, are more than the "
+                            "budget of {}: give more with --memory-budget, or load it on demand",
+                            model.name(), model.facts().loaded_bytes(), model.facts().state_bytes_max, bytes_,
+                            options_.budget));
   }
   model.state_ = State::kLoading;
   bytes_ += bytes;

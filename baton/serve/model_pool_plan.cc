@@ -52,7 +52,7 @@ void ModelPool::plan(Clock::time_point now, std::vector<Due>& due) {
                  {Code::kOutOfMemory,
                   fmt::format("the model '{}' takes {} bytes of weights and {} of states; the server's budget is {}: "
                               "give it more (--memory-budget), or a smaller model",
-                              facts.name, facts.weight_bytes, facts.state_bytes_max, options_.budget)},
+                              facts.name, facts.loaded_bytes(), facts.state_bytes_max, options_.budget)},
                  due);
     } else if (place(*model, now)) {
       return;

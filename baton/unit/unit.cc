@@ -63,6 +63,22 @@ Result<std::unique_ptr<Executor>> Unit::load(std::shared_ptr<const Model> model,
   return make_executor(std::move(model), threads);
 }
 
+KeptBytes Unit::kept_bytes(const Model& model) const {
+  const auto& native = caps().native_formats;
+  const auto kept = [&](const Weight& weight) -> uint64_t {
+    if (std::find(native.begin(), native.end(), weight.dtype) != native.end()) return weight.bytes;
+    return static_cast<uint64_t>(weight.rows) * static_cast<uint64_t>(weight.columns) * sizeof(float);
+  };
+  KeptBytes made;
+  for (const Weight& weight : model.weights) made.all += kept(weight);
+  for (const Op& op : model.program.ops) {
+    if (op.kind != OpKind::kExperts) continue;
+    for (const size_t part : {Op::kGates, Op::kUps, Op::kDowns})
+      made.experts += static_cast<uint64_t>(op.experts) * kept(model.weights[static_cast<size_t>(op.weights[part])]);
+  }
+  return made;
+}
+
 namespace {
 
 Status check_seat(const Model& model, const Seat& seat) {

@@ -260,6 +260,12 @@ struct LoadPlan {
   std::vector<std::string> notes;  // limits, and what does not fit them
 };
 
+// Of a model's weights, as a unit that has loaded it keeps them.
+struct KeptBytes {
+  uint64_t all = 0;
+  uint64_t experts = 0;  // of these: what may stay in the file instead, where memory is short
+};
+
 class Unit {
  public:
   virtual ~Unit() = default;
@@ -269,6 +275,8 @@ class Unit {
   virtual std::span<const uint32_t> cores() const { return {}; }
   // kUnsupported: this unit makes no programs of its own.
   virtual Result<LoadPlan> plan(const Model& model) const;
+  // From shapes and types; quick. Here: native formats as they are stored, others as f32.
+  virtual KeptBytes kept_bytes(const Model& model) const;
   // Slow (may convert or repack weights); never inside a request. `threads` 0: the unit's own choice. kUnsupported: a
   // Program that the unit cannot run (check_program), or what it says itself.
   Result<std::unique_ptr<Executor>> load(std::shared_ptr<const Model> model, uint32_t threads);

@@ -11,6 +11,7 @@
 #include "baton/unit/host/kernel_sets.h"
 #include "baton/unit/host/operands.h"
 #include "baton/unit/host/pack.h"
+#include "baton/unit/host/weights.h"
 
 namespace baton::cpu {
 namespace {
@@ -58,6 +59,7 @@ class CpuUnit final : public Unit {
   std::string_view name() const override { return "cpu"; }
   const Caps& caps() const override { return caps_; }
   std::span<const uint32_t> cores() const override { return cores_; }
+  KeptBytes kept_bytes(const Model& model) const override { return host::kept_bytes(model); }
 
  private:
   Result<std::unique_ptr<Executor>> make_executor(std::shared_ptr<const Model> model, uint32_t threads) override {

@@ -23,7 +23,36 @@ void for_each_vector(const Program& program, auto&& f) {
   }
 }
 
+bool is_router(const Op& op, WeightId id) { return op.kind == OpKind::kExperts && id == op.weights[Op::kRouter]; }
+
+// A router multiplies floats: which experts are chosen depends on small differences.
+Matrix packed_shape(const Op& op, WeightId id, const Weight& weight) {
+  return matrix_shape(is_router(op, id) ? DType::kF32 : weight.dtype, weight.rows, weight.columns);
+}
+
 }  // namespace
+
+KeptBytes kept_bytes(const Model& model) {
+  KeptBytes made;
+  std::vector<bool> seen(model.weights.size(), false);
+  const auto add = [&](WeightId id, int64_t bytes, bool of_expert) {
+    if (seen[static_cast<size_t>(id)]) return;
+    seen[static_cast<size_t>(id)] = true;
+    made.all += static_cast<uint64_t>(bytes);
+    if (of_expert) made.experts += static_cast<uint64_t>(bytes);
+  };
+  for_each_matrix(model.program, [&](WeightId id, const Op& op) {
+    const Matrix shape = packed_shape(op, id, model.weights[static_cast<size_t>(id)]);
+    add(id, matrix_bytes(shape), op.kind == OpKind::kExperts && !is_router(op, id));
+  });
+  for_each_vector(model.program, [&](const Op&, WeightId id) {
+    const Weight& weight = model.weights[static_cast<size_t>(id)];
+    add(id, round_up(weight.rows * weight.columns, kLanes) * 4, false);
+  });
+  for (size_t id = 0; id < seen.size(); ++id)
+    add(static_cast<WeightId>(id), static_cast<int64_t>(model.weights[id].bytes), false);
+  return made;
+}
 
 Result<std::unique_ptr<Weights>> Weights::load(std::shared_ptr<const Model> model, const Kernels& kernels,
                                                const std::vector<bool>& here, std::string_view unit,
@@ -84,10 +113,9 @@ Status Weights::reserve(const std::vector<bool>& here, ExpertPlace experts) {
     const auto id = static_cast<size_t>(weight_id);
     if (!here[id] || matrices_[id].matrix.rows != 0) return;
     const Weight& weight = weights[id];
-    const bool expert = op.kind == OpKind::kExperts, router = expert && weight_id == op.weights[Op::kRouter];
+    const bool expert = op.kind == OpKind::kExperts, router = is_router(op, weight_id);
     Matrix& matrix = matrices_[id].matrix;
-    // A router multiplies floats: which experts are chosen depends on small differences.
-    matrix = matrix_shape(router ? DType::kF32 : weight.dtype, weight.rows, weight.columns);
+    matrix = packed_shape(op, weight_id, weight);
     of_expert[id] = expert && !router;
     (of_expert[id] ? of_experts : others) += matrix_bytes(matrix);
     if (!expert) {

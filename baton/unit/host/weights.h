@@ -17,6 +17,7 @@
 #include "baton/unit/host/kernels.h"
 #include "baton/unit/host/memory.h"
 #include "baton/unit/host/plan.h"
+#include "baton/unit/unit.h"
 
 namespace baton::host {
 
@@ -27,6 +28,10 @@ enum class ExpertPlace : uint8_t {
   kMemory,  // packed for good as the others are
   kFile,    // packed for each product
 };
+
+// What Weights::load would reserve for all matrices and vectors, and what is read where the file has it (an embedding
+// that is not the output head too), as stored.
+KeptBytes kept_bytes(const Model& model);
 
 class Weights {
  public:
@@ -57,6 +62,7 @@ class Weights {
   const std::vector<float>& frequencies(size_t rope) const { return frequencies_[rope]; }
   size_t decoded_count() const { return decoded_; }  // packed matrices of a type without kernels
   bool experts_in_file() const { return experts_in_file_; }
+  size_t reserved_bytes() const { return packed_memory_.bytes() + vector_memory_.bytes(); }  // in whole pages
   const std::string& unit() const { return unit_; }
 
  private:

@@ -1,0 +1,43 @@
+// What a load keeps, told before it: for every format.
+#include <gtest/gtest.h>
+
+#include "baton/unit/cpu/small_model_test.h"
+#include "baton/unit/host/weights.h"
+
+namespace baton::cpu {
+namespace {
+
+class KeptOf : public testing::TestWithParam<DType> {};
+
+std::vector<DType> all_formats() {
+  std::vector<DType> all;
+  for (const Format& format : formats()) all.push_back(format.dtype);
+  return all;
+}
+INSTANTIATE_TEST_SUITE_P(All, KeptOf, testing::ValuesIn(all_formats()),
+                         [](const auto& test) { return std::string(to_string(test.param)); });
+
+TEST_P(KeptOf, IsWhatALoadReserves) {
+  const SmallModel small(GetParam());
+  const auto model = small.model();
+  const std::vector<bool> all(model->weights.size(), true);
+  const host::Kernels& kernels = *host::kernel_sets().front();
+  const auto loaded = host::Weights::load(model, kernels, all, "cpu", host::ExpertPlace::kMemory);
+  ASSERT_TRUE(loaded) << loaded.error().message;
+  const uint64_t kept = host::kept_bytes(*model).all, reserved = (*loaded)->reserved_bytes();
+  EXPECT_LE(kept, reserved);
+  EXPECT_LT(reserved - kept, 2 * 4096u);  // matrices and vectors end in whole pages
+}
+
+TEST(KeptBytes, AreMoreThanTheFilesWhereTheKernelsReadOtherCodes) {
+  const auto per_stored = [](DType type) {
+    const SmallModel small(type);
+    const auto model = small.model();
+    return static_cast<double>(host::kept_bytes(*model).all) / static_cast<double>(model->weight_bytes());
+  };
+  EXPECT_GT(per_stored(DType::kIQ2_XXS), 1.2);
+  EXPECT_GT(per_stored(DType::kIQ1_M), 1.2);
+}
+
+}  // namespace
+}  // namespace baton::cpu
