@@ -418,7 +418,8 @@ void Proof::engine_finds_what_the_figures_show() {
 // three times what was seen of honest states.
 void Proof::raises_no_false_alarm() {
   const bool large = GetParam().name.find("28m") != std::string::npos;
-  const size_t count = smoke_run() ? 20 : large ? 50 : 390;
+  const bool of_family = GetParam().model.parent_path().filename() == "families";
+  const size_t count = smoke_run() ? 20 : large ? 50 : of_family ? 90 : 390;
   const size_t longest = std::min<size_t>(160, static_cast<size_t>(text_.model->spec.context_max) - 2 * kRowsOfAll);
   std::vector<Ids> prompts = prompts_;
   Random random(11);
