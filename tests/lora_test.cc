@@ -46,12 +46,12 @@ class Lora : public testing::Test {
     std::vector<Pair> made;
     for (const FloatTensor& tensor : read_float_tensors(base_)) {
       const bool wanted = std::any_of(ends.begin(), ends.end(), [&](const std::string& end) {
-        return tensor.name.ends_with(end + ".weight") && tensor.name.find("layers.") != std::string::npos;
+        return tensor.name.ends_with(end + ".weight") && (turned_ || tensor.name.find("layers.") != std::string::npos);
       });
       if (!wanted) continue;
       Pair pair{tensor.name.substr(0, tensor.name.size() - 7), {}, {}};
-      pair.a.shape = {kRank, tensor.shape[1]};
-      pair.b.shape = {tensor.shape[0], kRank};
+      pair.a.shape = {kRank, tensor.shape[turned_ ? 0 : 1]};
+      pair.b.shape = {tensor.shape[turned_ ? 1 : 0], kRank};
       for (FloatTensor* part : {&pair.a, &pair.b}) {
         part->values.resize(part->shape[0] * part->shape[1]);
         for (float& value : part->values) value = 0.2f * random.normal();
@@ -85,13 +85,14 @@ class Lora : public testing::Test {
     for (const Pair& pair : pairs) {
       for (FloatTensor& tensor : tensors) {
         if (tensor.name != pair.module + ".weight") continue;
-        for (uint64_t r = 0; r < tensor.shape[0]; ++r) {
-          for (uint64_t c = 0; c < tensor.shape[1]; ++c) {
+        const uint64_t rows = pair.b.shape[0], columns = pair.a.shape[1];
+        for (uint64_t r = 0; r < rows; ++r) {
+          for (uint64_t c = 0; c < columns; ++c) {
             double sum = 0;
             for (uint64_t k = 0; k < kRank; ++k) {
-              sum += static_cast<double>(pair.b.values[r * kRank + k]) * pair.a.values[k * tensor.shape[1] + c];
+              sum += static_cast<double>(pair.b.values[r * kRank + k]) * pair.a.values[k * columns + c];
             }
-            float& value = tensor.values[r * tensor.shape[1] + c];
+            float& value = tensor.values[turned_ ? c * rows + r : r * columns + c];
             value = static_cast<float>(value + factor * sum);
           }
         }
@@ -125,7 +126,8 @@ class Lora : public testing::Test {
     EXPECT_NE(model.error().message.find(words), std::string::npos) << model.error().message;
   }
 
-  const fs::path base_ = data_folder() / "golden" / "tiny-llama";
+  fs::path base_ = data_folder() / "golden" / "tiny-llama";
+  bool turned_ = false;  // matrices lie [in, out]
   fs::path folder_;
 };
 
@@ -142,6 +144,19 @@ TEST_F(Lora, APeftFolderIsItsMerge) {
   EXPECT_LE(max_abs_difference(answer("cpu", adapted), wanted),
             (*create_unit("cpu"))->caps().logit_tolerance(DType::kF32) + 1e-4f);
   EXPECT_NE(adapted->shape_prints.model, plain->shape_prints.model);
+}
+
+// PEFT writes fan_in_fan_out for them: so do the base's matrices lie, A and B as ever.
+TEST_F(Lora, AnAdapterOfGpt2IsItsMerge) {
+  base_ = data_folder() / "golden" / "families" / "gpt2";
+  turned_ = true;
+  const std::vector<Pair> made = pairs({"attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj"}, 11);
+  const auto merged = load(write_merged(made, kAlpha / kRank));
+  const auto adapted = load(base_, {{write_peft(made, {{"fan_in_fan_out", true}}), 1.0f}});
+  const std::vector<float> wanted = answer("ref", merged);
+  ASSERT_FALSE(wanted.empty());
+  EXPECT_LE(max_abs_difference(answer("ref", adapted), wanted), 1e-3f);
+  EXPECT_GT(max_abs_difference(answer("ref", load(base_)), wanted), 0.1f);
 }
 
 TEST_F(Lora, TwoAreAddedAndFingerprintsTellStrengthsApart) {

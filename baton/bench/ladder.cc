@@ -162,8 +162,8 @@ class Measurement {
     uint64_t bytes = 0;
     for (const std::string& type : types) bytes += bytes_estimated(type);
     BATON_OK(check_room(folder, bytes));
-    std::string stem = fs::path(options_.model).lexically_normal().filename().string();
-    if (stem.empty()) stem = fs::path(options_.model).lexically_normal().parent_path().filename().string();
+    std::string stem = name_of_path(options_.model);
+    stem.erase(0, stem.rfind('/') + 1);  // without the owner
     if (stem.ends_with(".gguf")) stem.resize(stem.size() - 5);
     for (size_t i = 0; i < types.size(); ++i) {
       BATON_OK(check_stop());

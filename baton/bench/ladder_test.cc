@@ -137,7 +137,7 @@ TEST(LadderRun, ErrorsSayWhatThereIs) {
   options.model = kRoot / "models/dictionary-3m.Q8_0.gguf";
   wrong = measure_ladder(options);
   ASSERT_FALSE(wrong);
-  EXPECT_NE(wrong.error().message.find("or allow requantizing"), std::string::npos) << wrong.error().message;
+  EXPECT_NE(wrong.error().message.find("or add --allow-requantize"), std::string::npos) << wrong.error().message;
   options.allow_requantize = true;
   options.rounds = 0;
   const auto again = measure_ladder(options);

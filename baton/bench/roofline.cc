@@ -79,13 +79,18 @@ std::map<host::Packing, double> test_operations(const Model& model, const SpeedT
   return operations;
 }
 
+// A limit below this, in bytes or operations a second, was not measured: nothing is a share of it.
+constexpr double kRateLeast = 1e6;
+
 Result<LimitShares> limit_shares(const Model& model, const SpeedTest& test, double seconds,
                                  const host::Kernels& kernels, Limits& limits) {
   LimitShares shares;
   if (test.decode_tokens > 0 && test.prefill_tokens == 0) {
     const StepBytes bytes = decode_step_bytes(model, test.sequences, test.depth + (test.decode_tokens + 1) / 2);
     BATON_TRY(shares.read, limits.read(bytes.total()));
-    shares.bandwidth = 100 * static_cast<double>(bytes.total() * test.decode_tokens) / shares.read.median / seconds;
+    if (shares.read.median >= kRateLeast) {
+      shares.bandwidth = 100 * static_cast<double>(bytes.total() * test.decode_tokens) / shares.read.median / seconds;
+    }
   }
   // Kinds of arithmetic share the cores: their least times add up.
   std::map<Arithmetic, double> by_kind;
@@ -93,7 +98,7 @@ Result<LimitShares> limit_shares(const Model& model, const SpeedTest& test, doub
   double least_seconds = 0;
   for (const auto& [which, count] : by_kind) {
     const auto rate = limits.arithmetic(which);
-    if (!rate) return shares;
+    if (!rate || !(rate->median >= kRateLeast)) return shares;
     least_seconds += count / rate->median;
     shares.arithmetic.push_back(*rate);
   }

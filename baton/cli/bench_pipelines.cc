@@ -115,8 +115,7 @@ int run_here(const PipelineFlags& flags, const PipelineRun& run) {
   if (::isatty(2) != 0) progress("");
   if (!done) return report(done.error());
   const ReportTitle title{
-      fmt::format("model: {}, {} tokens decoded", std::filesystem::path(*path).filename().string(),
-                  settings.decode_tokens),
+      fmt::format("model: {}, {} tokens decoded", name_of_path(*path), settings.decode_tokens),
       "machine: " + machine_text(),
       "Wall time on this machine, medians (lowest-highest). Where a unit is emulated the time is of the emulator, "
       "not of the device. W and J: the processor packages, other programs included; ?: not known."};

@@ -20,19 +20,26 @@ struct ConvertFlags {
   bool json = false;
 };
 
+std::string written_types() {
+  std::string names;
+  for (const Format& item : formats()) {
+    if (item.encode != nullptr && item.ggml_id != kNoGgmlId)
+      names += fmt::format("{}{}", names.empty() ? "" : ", ", item.name);
+  }
+  return names;
+}
+
 int run_conversion(ConvertFlags& flags) {
   if (!settle_arguments(flags.model, {&flags.source, &flags.out}, {"SOURCE", "OUT"})) return kUsage;
   const Format* format = format_by_name(flags.type);
   if (format == nullptr || format->encode == nullptr || format->ggml_id == kNoGgmlId) {
-    std::string names;
-    for (const Format& item : formats()) {
-      if (item.encode != nullptr && item.ggml_id != kNoGgmlId)
-        names += fmt::format("{}{}", names.empty() ? "" : ", ", item.name);
-    }
     fmt::print(stderr,
-               "baton: --type {}: no such type to write; there are: {}. Recipes as Q4_K_M are made in a second step, "
+               "baton: --type {}: {}; there are: {}. Recipes as Q4_K_M are made in a second step, "
                "by 'baton quantize' from a BF16 file\n",
-               flags.type, names);
+               flags.type,
+               format != nullptr && format->ggml_id != kNoGgmlId ? "files of this type are read, but it is not written"
+                                                                 : "no such type to write",
+               written_types());
     return kUsage;
   }
   flags.source = hub::model_path(flags.source);
@@ -78,7 +85,8 @@ std::unique_ptr<Command> add_convert(CLI::App& program) {
   app->add_option("out", flags->out, "file to write; one that exists is replaced");
   takes_path(app->add_option("-m,--model", flags->model, "SOURCE, when it is not the first argument"),
              PathKind::kModel);
-  app->add_option("--type", flags->type, "type of the matrices: F32, F16, BF16, Q8_0, ...")->capture_default_str();
+  app->add_option("--type", flags->type, fmt::format("type of the matrices: {}", written_types()))
+      ->capture_default_str();
   app->add_flag("--json", flags->json, "one JSON object instead of text");
   return command;
 }

@@ -23,7 +23,7 @@ namespace baton::cli {
 namespace {
 
 struct PerplexityFlags {
-  std::vector<std::string> models;
+  std::vector<std::string> models, lora;
   std::string reference, text, unit = "cpu", per_token, kv, reference_kv;
   uint32_t window = 512, counted_from = 0, threads = 0;
   uint64_t chunks = 0;
@@ -37,11 +37,17 @@ struct Loaded {
   std::unique_ptr<Executor> executor;
 };
 
-Result<Loaded> load(Unit& unit, const std::string& path, uint32_t threads) {
+Result<Loaded> load(Unit& unit, const std::string& path, uint32_t threads, const std::vector<std::string>& lora = {}) {
   BATON_OK(hub::check_model(path));
+  std::vector<AdapterChoice> adapters;
+  for (const std::string& text : lora) {
+    auto choice = parse_adapter(text);
+    if (!choice) return fail(std::move(choice).error().in("--lora"));
+    adapters.push_back(*std::move(choice));
+  }
   progress(fmt::format("loading {}", path));
   Loaded loaded{path, {}, nullptr};
-  BATON_TRY(loaded.text, load_text_model(path));
+  BATON_TRY(loaded.text, load_text_model(path, 0, ModelUse::kText, adapters));
   BATON_TRY(loaded.executor, unit.load(loaded.text.model, threads));
   progress("");
   return loaded;
@@ -216,7 +222,7 @@ Status measure(const PerplexityFlags& flags, Unit& unit, Unit& reference_unit, c
     BATON_TRY(reference, load(reference_unit, flags.reference, flags.threads));
   }
   for (const std::string& path : flags.models) {
-    BATON_TRY(auto model, load(unit, path, flags.threads));
+    BATON_TRY(auto model, load(unit, path, flags.threads, flags.lora));
     if (reference) BATON_OK(check_same_vocabulary(model.text, reference->text));
     if (!models.empty()) BATON_OK(check_same_vocabulary(model.text, models.front().text));
     models.push_back(std::move(model));
@@ -303,6 +309,9 @@ std::unique_ptr<Command> add_perplexity(CLI::App& program) {
                                   "same top token",
                                   kOrName)),
       PathKind::kModel);
+  app->add_option("--lora", flags->lora,
+                  "LoRA adapter of the models, not of the reference: PATH[=SCALE]; repeatable (docs/models.md)")
+      ->allow_extra_args(false);
   app->add_option("-w,--window,-c,--ctx-size", flags->window, "tokens of a window; each starts from an empty state")
       ->capture_default_str()
       ->check(CLI::Range(4, 1 << 20));

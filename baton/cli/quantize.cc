@@ -117,7 +117,7 @@ std::unique_ptr<Command> add_quantize(CLI::App& program) {
   app->add_option("in", flags->source, fmt::format("GGUF file, best in BF16, F16 or F32, {}", kOrName))
       ->type_name(kNamedType);
   app->add_option("out", flags->out, "file to write; one that exists is replaced");
-  app->add_option("type", flags->type, fmt::format("one of {}", fmt::join(quantize_types(), ", ")));
+  app->add_option("type", flags->type, fmt::format("no default; one of {}", fmt::join(quantize_types(), ", ")));
   takes_path(app->add_option("-m,--model", flags->model, "IN, when it is not the first argument"), PathKind::kModel);
   app->add_option("--tensor-type", flags->rules, "PATTERN=TYPE: a type for the tensors whose name matches")
       ->allow_extra_args(false);

@@ -46,6 +46,7 @@ constexpr std::string_view kHarmlessFields[] = {
     "parent_library",      "revision",       "inference_mode",      "target_modules",          "exclude_modules",
     "layers_to_transform", "layers_pattern", "lora_dropout",        "megatron_config",         "megatron_core",
     "qalora_group_size",   "eva_config",     "ensure_weight_tying", "merge_weights",           "unsloth_fixed",
+    "fan_in_fan_out",
     "unsloth_version"};
 // Keys below "adapter." likewise.
 constexpr std::string_view kHarmlessKeys[] = {"lora.task_name", "lora.prompt_prefix"};
@@ -67,11 +68,12 @@ Status check_begin(const ConfigReader& config, const std::string& file) {
                           file, shown(value->dump(-1, ' ', true, Json::error_handler_t::replace))));
 }
 
-// Fields of adapter_config.json that change what is computed, and the values with which they do not.
+// Fields of adapter_config.json that change what is computed, and the values with which they do not. `fan_in_fan_out`
+// tells how the base's matrix lies, as GPT-2's: A and B are the same with it.
 Status check_peft(const ConfigReader& config, const std::string& file) {
   BATON_TRY(const std::string type, config.text("peft_type", "LORA"));
   if (type != "LORA") return fail(Code::kUnsupported, fmt::format("{}: peft_type is '{}'; LORA is read", file, type));
-  for (const char* field : {"use_dora", "fan_in_fan_out", "lora_bias", "use_qalora"}) {
+  for (const char* field : {"use_dora", "lora_bias", "use_qalora"}) {
     BATON_TRY(const bool on, config.boolean(field, false));
     if (on)
       return fail(Code::kUnsupported, fmt::format("{}: {} is true, which is not supported: merge the adapter "

@@ -64,12 +64,25 @@ class Parser {
     return fail(Code::kCorrupt, fmt::format("offset {}: {}", offset, fmt::format(text, std::forward<Args>(args)...)));
   }
 
+  // What is often saved in a model's place.
+  const char* no_gguf() const {
+    std::string_view text = as_text(bytes_.first(std::min<size_t>(bytes_.size(), 512)));
+    if (text.starts_with("version https://git-lfs"))
+      return "a pointer of git-lfs, not the file itself: fetch it with 'git lfs pull' or 'baton pull'";
+    while (!text.empty() && (static_cast<unsigned char>(text[0]) <= ' ' || static_cast<unsigned char>(text[0]) >= 0x80))
+      text.remove_prefix(1);  // a byte order mark too
+    if (text.starts_with("<!") || text.starts_with("<html") || text.starts_with("<HTML"))
+      return "an HTML page, not a GGUF file: the address led to a page; fetch it with 'baton pull', or from /resolve/ "
+             "instead of /blob/";
+    return "not a GGUF file: it does not begin with 'GGUF'";
+  }
+
   Status header() {
     if (bytes_.size() < 4 || as_text(bytes_.first(4)) != "GGUF") {
       const bool reversed = bytes_.size() >= 4 && as_text(bytes_.first(4)) == "FUGG";
       return fail(Code::kInvalidInput, reversed ? "a big-endian GGUF file; convert it again for little-endian machines"
                                        : bytes_.empty() ? "an empty file"
-                                                        : "not a GGUF file: it does not begin with 'GGUF'");
+                                                        : no_gguf());
     }
     BATON_OK(reader_.take(4, "the magic"));
     BATON_TRY(const auto version, reader_.read<uint32_t>("the version"));

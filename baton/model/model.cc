@@ -41,6 +41,46 @@ std::string gguf_architecture(const Architecture& architecture, const Container&
   return std::string(name && *name ? **name : architecture.gguf_name);
 }
 
+// A folder of a quantizer whose tensors no reader here knows: values of another meaning, or those of before.
+Status check_quantizer(const Container& container) {
+  if (!container.config.is_object()) return {};
+  const auto quantization = container.config.find("quantization_config");
+  if (quantization == container.config.end() || !quantization->is_object()) return {};
+  const auto method = quantization->find("quant_method");
+  if (method == quantization->end() || !method->is_string()) return {};
+  const auto name = method->get<std::string>();
+  constexpr std::string_view kRead[] = {"gptq", "awq",   "auto-round", "intel/auto-round", "compressed-tensors",
+                                        "fp8",  "mxfp4", "modelopt",   "modelopt_fp4",     "fbgemm_fp8"};
+  constexpr std::string_view kUnread[] = {"bitsandbytes",
+                                          "bitsandbytes_4bit",
+                                          "bitsandbytes_8bit",
+                                          "hqq",
+                                          "aqlm",
+                                          "quanto",
+                                          "eetq",
+                                          "higgs",
+                                          "vptq",
+                                          "spqr",
+                                          "torchao",
+                                          "bitnet",
+                                          "quip",
+                                          "fp_quant"};
+  if (name.empty() || std::find(std::begin(kRead), std::end(kRead), name) != std::end(kRead)) return {};
+  // Another word over tensors of a known layout: they decide.
+  const auto is_known = [](const TensorView& tensor) {
+    constexpr std::string_view kEnds[] = {"qweight", "_packed", "_scale", "_scale_inv", "_blocks", ".scales"};
+    return std::any_of(std::begin(kEnds), std::end(kEnds),
+                       [&](std::string_view end) { return tensor.name.ends_with(end); });
+  };
+  if (std::find(std::begin(kUnread), std::end(kUnread), name) == std::end(kUnread) &&
+      std::any_of(container.tensors.begin(), container.tensors.end(), is_known))
+    return {};
+  return fail(Code::kUnsupported,
+              fmt::format("{}: quantization_config.quant_method is '{}', which is not read: take the model as it was "
+                          "before, a GGUF file of it, or one of gptq, awq, compressed-tensors, fp8",
+                          container.path.string(), terminal_safe(name, kNameShownMax)));
+}
+
 // Names of published families whose layers need an op that no unit here has.
 std::string missing_op(std::string_view architecture) {
   constexpr std::pair<std::string_view, std::string_view> kMissing[] = {{"granitemoehybrid", "mamba2"},
@@ -65,6 +105,18 @@ std::string missing_op(std::string_view architecture) {
 std::string_view to_string(LayerKind kind) {
   static constexpr std::string_view kWords[] = {"full_attention", "linear_attention", "conv"};
   return kWords[static_cast<size_t>(kind)];
+}
+
+std::string name_of_path(const std::filesystem::path& path) {
+  const std::filesystem::path normal = path.lexically_normal();
+  const std::filesystem::path plain = normal.has_filename() ? normal : normal.parent_path();
+  constexpr std::string_view kModels = "models--";
+  std::string repo = plain.parent_path().parent_path().filename().string();
+  if (plain.parent_path().filename() != "snapshots" || !repo.starts_with(kModels) || repo.size() == kModels.size())
+    return plain.filename().string();
+  repo.erase(0, kModels.size());
+  if (const size_t at = repo.find("--"); at != std::string::npos && at > 0) repo.replace(at, 2, "/");
+  return repo;
 }
 
 Model::Model() = default;
@@ -99,10 +151,11 @@ Result<std::shared_ptr<const Model>> build_model(std::unique_ptr<const Container
     return fail(Code::kUnsupported, fmt::format("{}: architecture '{}' is not supported; {}there are: {}", file, name,
                                                 missing_op(name), known_architectures()));
   }
+  BATON_OK(check_quantizer(*container));
   auto model = std::make_shared<Model>();
   BATON_TRY(model->spec, architecture->read_spec(*container));
   model->spec.architecture = architecture->name;
-  if (model->spec.name.empty()) model->spec.name = container->path.filename().string();
+  if (model->spec.name.empty()) model->spec.name = name_of_path(container->path);
   model->spec.name = terminal_safe(model->spec.name, kNameShownMax);
   BATON_OK(validate(model->spec, file));
   const auto context_max = static_cast<uint64_t>(model->spec.context_max);

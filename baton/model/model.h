@@ -160,6 +160,10 @@ enum class ModelUse : uint8_t {
   kAny,      // as the file has it
 };
 
+// What people call what lies there: "OWNER/NAME" of .../models--OWNER--NAME/snapshots/COMMIT, a folder whose own name
+// says nothing; else the last part of the path.
+std::string name_of_path(const std::filesystem::path& path);
+
 // One of the few shared_ptr (scripts/check_tree.py lists them): every unit that has loaded a model keeps it alive.
 // Errors name the file, the tensor or field and the remedy. NaN or infinite norm weights are refused, and so is what
 // the file has and nothing here reads (harmless.h). `context`: tokens a sequence will have at most, 0 for as many as

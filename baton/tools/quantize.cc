@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <cctype>
 #include <memory>
 #include <optional>
 #include <tuple>
@@ -71,8 +72,22 @@ class Pattern {
 
 Result<const Recipe*> find_recipe(const std::string& type) {
   if (const Recipe* recipe = recipe_by_name(type)) return recipe;
+  std::string upper = type;
+  for (char& c : upper) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  constexpr std::string_view kMixes[] = {"IQ1_S", "IQ1_M",   "IQ2_XXS", "IQ2_XS", "IQ2_S",
+                                         "IQ2_M", "IQ3_XXS", "IQ3_XS",  "IQ3_S",  "IQ3_M"};
+  const Format* format = format_by_name(type);
+  const bool stored = format != nullptr && format->ggml_id != kNoGgmlId;
+  std::string why = "no such type to quantize to";
+  if (std::find(std::begin(kMixes), std::end(kMixes), upper) != std::end(kMixes) ||
+      (stored && format->encode == nullptr)) {
+    why = "files of this type are read, but it is not written";
+  } else if (stored) {
+    why =
+        fmt::format("this type is written by --tensor-type '.*={}' only, and by 'baton convert --type'", format->name);
+  }
   return fail(Code::kInvalidInput,
-              fmt::format("no such type to quantize to: '{}'; there are: {}", type, fmt::join(quantize_types(), ", ")));
+              fmt::format("{}: '{}'; there are: {}", why, type, fmt::join(quantize_types(), ", ")));
 }
 
 bool is_quantized(DType dtype) { return format_of(dtype).block_elements > 1; }
@@ -303,7 +318,7 @@ Result<QuantizeReport> quantize_to_gguf(const fs::path& source, const fs::path& 
       return fail(
           Code::kInvalidInput,
           fmt::format("{}: tensor '{}' is {} already; quantizing again loses more than the type tells: take the "
-                      "model in F16, BF16 or F32, or allow requantizing",
+                      "model in F16, BF16 or F32, or add --allow-requantize",
                       source.string(), view.name, to_string(view.dtype)));
     }
     if (format_of(dtype).encode == nullptr) {

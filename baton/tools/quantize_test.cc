@@ -162,7 +162,7 @@ TEST_F(QuantizeTest, RefusesWithAReason) {
     return report ? std::string("written") : report.error().message;
   };
   const auto says = [](const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; };
-  EXPECT_TRUE(says(message({.type = "Q4_K_M"}), "or allow requantizing"));
+  EXPECT_TRUE(says(message({.type = "Q4_K_M"}), "or add --allow-requantize"));
   EXPECT_TRUE(says(message({.type = "Q9"}), "'Q9'; there are: "));
   EXPECT_TRUE(says(message({.type = "Q9"}), "Q4_K_M"));
   EXPECT_TRUE(says(message({.type = "Q8_0", .rules = {{"a(", DType::kQ4_0}}}), "missing closing parenthesis"));

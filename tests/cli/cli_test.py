@@ -435,6 +435,9 @@ class Run(unittest.TestCase):
                 (("run", "--strategy", "single", "--prefill", "ref", "--decode", "cpu", "-m", "/nosuch.gguf", "x"), "strategy 'single'"),
                 (("quantize", "a.gguf", "b.gguf", "Q4KM"), "Q4_K_M"),
                 (("convert", "a", "b", "--type", "Q4_K_M"), "no such type"),
+                (("convert", "a", "b", "--type", "IQ2_XXS"), "is not written"),
+                (("quantize", "a", "b", "IQ3_M"), "is not written"),
+                (("quantize", "a", "b", "TQ1_0"), "--tensor-type '.*=TQ1_0'"),
                 (("run", "--decode", "tpu", "x"), "no unit named 'tpu'; there are: ref, cpu"),
                 (("inspect", "--decode", "tpu", SMALL), "no unit named 'tpu'"),
                 (("inspect", "--unit", "tpu", SMALL), "no unit named 'tpu'"),
@@ -475,6 +478,26 @@ class Run(unittest.TestCase):
                     self.assertEqual(done.returncode, 1, done.stderr)
                     self.assertIn(words, done.stderr)
                     self.assertEqual(done.stdout, "")
+
+    def test_what_is_saved_in_a_models_place_is_called_so(self):
+        with tempfile.TemporaryDirectory() as place:
+            file = pathlib.Path(place) / "m.gguf"
+            for content, words in ((b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "git-lfs"),
+                                   (b"\n<!DOCTYPE html><html></html>", "HTML page"),
+                                   (b"something else", "not a GGUF file")):
+                file.write_bytes(content)
+                done = run("inspect", str(file))
+                self.assertEqual(done.returncode, 1)
+                self.assertIn(words, done.stderr)
+            for method in ("bitsandbytes", "hqq", "aqlm", "unheard-of"):
+                folder = pathlib.Path(place) / method
+                shutil.copytree(ROOT / "tests" / "data" / "golden" / "tiny-llama", folder)
+                config = json.loads((folder / "config.json").read_text())
+                (folder / "config.json").write_text(json.dumps({**config,
+                                                                "quantization_config": {"quant_method": method}}))
+                done = run("inspect", str(folder))
+                self.assertEqual(done.returncode, 1)
+                self.assertIn(f"quant_method is '{method}'", done.stderr)
 
     def test_help_and_version(self):
         for arguments in (("--help",), ("run", "--help"), ("--version",)):

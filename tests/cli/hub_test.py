@@ -492,6 +492,14 @@ class Names(HubCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("did you mean org/folder", done.stderr)
 
+    def test_a_folder_is_called_by_its_repository(self):
+        self.pull("org/folder")
+        done = self.run_baton("inspect", "org/folder", "--json")
+        self.assertEqual(json.loads(done.stdout)["name"], "org/folder")
+        self.run_baton("convert", "org/folder", "c.gguf", cwd=self.home)
+        self.assertEqual(json.loads(self.run_baton("inspect", "c.gguf", "--json", cwd=self.home).stdout)["name"],
+                         "org/folder")
+
     def test_help_says_where_names_are_taken(self):
         for command in ("run", "chat", "serve", "inspect", "bench", "perplexity", "ladder", "imatrix", "convert",
                         "quantize", "embed"):

@@ -69,6 +69,11 @@ class Perplexity(unittest.TestCase):
             self.assertEqual(head, "model,window,token,id,nll,nll_reference,kld,same_top")
             self.assertEqual(len(body), 2 * 124)
 
+    def test_an_adapter_that_is_missing_is_named(self):
+        done = run("-f", str(TEXT), "-w", "32", "--chunks", "1", "--lora", "/nowhere/adapter")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("adapter_config.json", done.stderr)
+
     def test_errors(self):
         with tempfile.TemporaryDirectory() as folder:
             short = os.path.join(folder, "short.txt")
