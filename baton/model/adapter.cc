@@ -46,8 +46,7 @@ constexpr std::string_view kHarmlessFields[] = {
     "parent_library",      "revision",       "inference_mode",      "target_modules",          "exclude_modules",
     "layers_to_transform", "layers_pattern", "lora_dropout",        "megatron_config",         "megatron_core",
     "qalora_group_size",   "eva_config",     "ensure_weight_tying", "merge_weights",           "unsloth_fixed",
-    "fan_in_fan_out",
-    "unsloth_version"};
+    "fan_in_fan_out",      "unsloth_version"};
 // Keys below "adapter." likewise.
 constexpr std::string_view kHarmlessKeys[] = {"lora.task_name", "lora.prompt_prefix"};
 
