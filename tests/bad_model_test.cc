@@ -59,7 +59,7 @@ TEST(BadModel, EachWrongConfigurationIsNamed) {
   const auto set = [](const char* field, const Json& value) { return [=](Json& config) { config[field] = value; }; };
   const auto drop = [](const char* field) { return [=](Json& config) { config.erase(field); }; };
   const std::vector<Case> cases = {
-      {"no model type", "tiny-llama", drop("model_type"), "architecture 'none' is not supported"},
+      {"no model type", "tiny-llama", drop("model_type"), "model_type of config.json is missing"},
       {"unknown model type", "tiny-llama", set("model_type", "mamba9"),
        "architecture 'mamba9' is not supported; there are:"},
       {"model type not text", "tiny-llama", set("model_type", 7), "is not supported"},

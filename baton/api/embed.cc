@@ -84,8 +84,8 @@ Status Embedder::load(const EmbedderOptions& options) {
   BATON_TRY(unit_, create_unit(name));
   auto executor = unit_->load(text_.model, options.threads);
   if (!executor) {
-    return fail(
-        with_units_that_can(std::move(executor).error(), text_.model->program).in(fmt::format("unit {}", name)));
+    return fail(with_units_that_can(std::move(executor).error(), text_.model->program, *unit_)
+                    .in(fmt::format("unit {}", name)));
   }
   executor_ = std::move(*executor);
   return {};

@@ -52,8 +52,10 @@ Result<std::unique_ptr<Runtime>> Runtime::open(const RuntimeOptions& options) tr
   for (auto& [name, loaded] : units) {
     auto executor = loaded.unit->load(runtime->text_.model, options.threads);
     if (!executor) {
-      return fail(with_units_that_can(std::move(executor).error(), runtime->text_.model->program)
-                      .in(fmt::format("unit {}", name)));
+      Error refused = with_units_that_can(std::move(executor).error(), runtime->text_.model->program, *loaded.unit);
+      const std::string own = fmt::format("{}: ", loaded.unit->name());
+      if (refused.message.starts_with(own)) refused.message.erase(0, own.size());  // the name is said below
+      return fail(std::move(refused).in(fmt::format("unit {}", name)));
     }
     loaded.executor = std::move(*executor);
     engine.units.push_back({name, &loaded.unit->caps(), loaded.executor.get()});

@@ -2,6 +2,7 @@
 #include "baton/api/units.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -77,20 +78,19 @@ std::vector<std::string> notes_of(std::span<const NamedUnit> units) {
   return notes;
 }
 
-Error with_units_that_can(Error refused, const Program& program) {
-  if (refused.code != Code::kUnsupported) return refused;
-  std::string can;
-  bool lacks = false;
+std::vector<std::string> units_that_can(const Program& program) {
+  std::vector<std::string> can;
   for (const UnitEntry* entry : unit_entries()) {
     const auto unit = entry->create({});
-    if (!unit) continue;
-    if (!check_program(entry->name, (*unit)->caps(), program)) {
-      lacks = lacks || refused.message.starts_with(entry->name);
-      continue;
-    }
-    can += fmt::format("{}{}", can.empty() ? "" : ", ", entry->name);
+    if (unit && check_program(entry->name, (*unit)->caps(), program)) can.emplace_back(entry->name);
   }
-  if (lacks) refused.message += can.empty() ? "; no unit here has all of its ops" : fmt::format(" ({})", can);
+  return can;
+}
+
+Error with_units_that_can(Error refused, const Program& program, const Unit& by) {
+  if (refused.code != Code::kUnsupported || check_program(by.name(), by.caps(), program)) return refused;
+  const std::vector<std::string> can = units_that_can(program);
+  refused.message += can.empty() ? "; no unit here has all of its ops" : fmt::format(" ({})", fmt::join(can, ", "));
   return refused;
 }
 

@@ -36,9 +36,12 @@ struct NamedUnit {
 // What is to be said of units that are used together: those kept on the same cores of the host.
 std::vector<std::string> notes_of(std::span<const NamedUnit> units);
 
-// The message of a unit that refused to load a program, with the units of this machine that have all of its ops where
-// that was the reason.
-Error with_units_that_can(Error refused, const Program& program);
+// Names of the units of this machine that can run it.
+std::vector<std::string> units_that_can(const Program& program);
+
+// The message of the unit `by` that refused to load a program, with the units of this machine that have all of its ops
+// where that was the reason.
+Error with_units_that_can(Error refused, const Program& program, const Unit& by);
 
 // What the units keep of a model's weights, together; each counts once. A unit that cannot be had counts nothing.
 uint64_t kept_bytes(const Model& model, std::span<const std::string> units);

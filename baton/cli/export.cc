@@ -1,10 +1,12 @@
 // `baton export coreml MODEL OUT`: the prefill of a model as Core ML packages.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
 #include <memory>
 
+#include "baton/api/units.h"
 #include "baton/base/clock.h"
 #include "baton/cli/command.h"
 #include "baton/cli/paths.h"
@@ -49,7 +51,13 @@ int run_export(ExportFlags& flags) {
   const int64_t start_ns = clock.now_ns();
   const auto report_of = apple::export_packages(**model, options, flags.out);
   progress("");
-  if (!report_of) return report(report_of.error());
+  if (!report_of) {
+    Error refused = report_of.error();
+    const auto can = units_that_can((*model)->program);
+    if (refused.code == Code::kUnsupported && !can.empty())
+      refused.message += fmt::format("; units that can run the model: {}", fmt::join(can, ", "));
+    return report(refused);
+  }
   const double seconds = ms_between(start_ns, clock.now_ns()) / 1e3;
   const apple::RangeReport& range = report_of->range;
   OrderedJson packages = OrderedJson::array();

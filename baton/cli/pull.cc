@@ -11,6 +11,7 @@
 #include "baton/cli/command.h"
 #include "baton/cli/interrupt.h"
 #include "baton/cli/progress.h"
+#include "baton/hub/resolve.h"
 
 namespace baton::cli {
 namespace {
@@ -22,7 +23,8 @@ struct PullFlags {
 };
 
 std::string shown_bytes(uint64_t bytes) {
-  if (bytes < 1'000'000) return fmt::format("{} bytes", bytes);
+  if (bytes < 10'000) return fmt::format("{} bytes", bytes);
+  if (bytes < 1'000'000) return fmt::format("{:.2f} MB", static_cast<double>(bytes) / 1e6);
   return bytes < 1'000'000'000 ? fmt::format("{:.1f} MB", static_cast<double>(bytes) / 1e6)
                                : fmt::format("{:.2f} GB", static_cast<double>(bytes) / 1e9);
 }
@@ -115,9 +117,9 @@ int run_pull(PullFlags& flags) {
     print_json(json_of(*pulled));
   } else {
     if (!flags.quiet) {
-      fmt::print(stderr, "baton: {}: {} files, {}, {} of it fetched now; use it with -m {}\n",
-                 pulled->model.name.text(), pulled->model.files.size(), shown_bytes(pulled->model.bytes),
-                 shown_bytes(pulled->bytes_fetched), pulled->model.name.text());
+      fmt::print(stderr, "baton: {}: {} file{}, {}, {} of it fetched now; use it with -m {}\n",
+                 pulled->model.name.text(), pulled->model.files.size(), pulled->model.files.size() == 1 ? "" : "s",
+                 shown_bytes(pulled->model.bytes), shown_bytes(pulled->bytes_fetched), pulled->model.name.text());
     }
     print(pulled->model.path.string() + "\n");
   }
@@ -184,7 +186,12 @@ int run_remove(RemoveFlags& flags) {
   OrderedJson list = OrderedJson::array();
   for (const hub::RepoName& name : names) {
     const auto removed = cache.remove(name);
-    if (!removed) return report(removed.error());
+    if (!removed) {
+      Error why = removed.error();
+      const std::string near = hub::near_cached(name.text());
+      if (why.code == Code::kNotFound && !near.empty()) why.message += fmt::format("; did you mean {}?", near);
+      return report(why);
+    }
     list.push_back({{"model", name.text()}, {"files", removed->files}, {"bytes", removed->bytes}});
     if (!flags.json) print(fmt::format("{}: {} freed\n", name.text(), shown_bytes(removed->bytes)));
   }

@@ -181,6 +181,15 @@ std::vector<Variant> variants_of(std::span<const std::string> files) {
 
 Result<Variant> choose(const RepoName& name, std::span<const std::string> files) {
   std::vector<Variant> variants = variants_of(files);
+  const auto holds = [&](std::string_view file) { return std::find(files.begin(), files.end(), file) != files.end(); };
+  const auto no_model = [](const Variant& each) { return each.type == kFolderType && !each.whole; };
+  if (holds("adapter_config.json") && !holds("config.json") &&
+      std::all_of(variants.begin(), variants.end(), no_model)) {
+    return fail(Code::kUnsupported,
+                fmt::format("{} is a LoRA adapter, not a model: fetch the model that it is of, and give the adapter's "
+                            "folder with --lora",
+                            name.id()));
+  }
   if (variants.empty()) {
     if (std::any_of(files.begin(), files.end(), is_pickle)) {
       return fail(

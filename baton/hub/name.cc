@@ -43,6 +43,24 @@ std::string_view without_host(std::string_view text) {
   return scheme ? std::string_view() : text;
 }
 
+// "O/N/resolve/main/x-Q8_0.gguf", also blob, as a browser shows a file: its repository and the file's name as a type.
+struct FileOf {
+  std::string_view repo, stem;
+};
+FileOf file_of(std::string_view text) {
+  for (const std::string_view middle : {"/resolve/main/", "/blob/main/"}) {
+    const size_t at = text.find(middle);
+    if (at == std::string_view::npos) continue;
+    std::string_view file = text.substr(at + middle.size());
+    file = file.substr(0, file.find('?'));
+    file = file.substr(file.rfind('/') + 1);  // npos + 1 is 0
+    constexpr std::string_view kEnd = ".gguf";
+    if (file.ends_with(kEnd)) return {text.substr(0, at), file.substr(0, file.size() - kEnd.size())};
+    if (file.ends_with(".safetensors")) return {text.substr(0, at), "safetensors"};
+  }
+  return {};
+}
+
 bool good_parts(std::string_view path, bool (*good)(std::string_view part)) {
   for (size_t at = 0; at <= path.size();) {
     const size_t end = std::min(path.find('/', at), path.size());
@@ -60,6 +78,12 @@ Result<RepoName> parse_repo(std::string_view text) {
   const std::string_view given = text;
   text = without_host(text);
   RepoName made;
+  if (const FileOf file = file_of(text); !file.repo.empty()) {
+    made.type = file.stem;
+    text = file.repo;
+    if (!good_type(made.type))
+      return fail(Code::kInvalidInput, fmt::format("'{}': names no file that is fetched alone; write {}", given, text));
+  }
   if (const size_t colon = text.find(':'); colon != std::string_view::npos) {
     made.type = text.substr(colon + 1);
     text = text.substr(0, colon);

@@ -18,6 +18,11 @@ TEST(Names, OfModels) {
   EXPECT_EQ(whole->text(), "Qwen/Qwen3-0.6B-GGUF:Q8_0");
   EXPECT_EQ(whole->folder(), "models--Qwen--Qwen3-0.6B-GGUF");
   EXPECT_EQ(parse_repo("gpt2")->folder(), "models--gpt2");
+  for (const char* middle : {"resolve", "blob"}) {
+    const std::string url = std::string("https://huggingface.co/O/N/") + middle + "/main/";
+    EXPECT_EQ(parse_repo(url + "x-Q8_0.gguf?download=true")->text(), "O/N:x-Q8_0");
+    EXPECT_EQ(parse_repo(url + "model.safetensors")->text(), "O/N:safetensors");
+  }
   EXPECT_EQ(repo_of_folder("models--a--b.c")->id(), "a/b.c");
   for (const char* bad : {"",
                           "/",

@@ -46,6 +46,24 @@ std::string near_file(const std::string& given) {
   return near.empty() ? near : (path.has_parent_path() ? folder / near : fs::path(near)).string();
 }
 
+// By a part alone: the repository without its owner, or one of its files.
+std::string by_part(const std::string& given, const std::vector<CachedModel>& models) {
+  const auto same = [](std::string_view a, std::string_view b) { return lower_case(a) == lower_case(b); };
+  for (const CachedModel& model : models) {
+    const std::string short_name = RepoName{"", model.name.name, model.name.type}.text();
+    if (same(given, model.name.name) || same(given, short_name)) return model.name.text();
+    for (const std::string& file : model.files) {
+      const std::string base = fs::path(file).filename().string();
+      if (base.ends_with(".gguf") && (same(given, base) || same(given + ".gguf", base))) return model.name.text();
+    }
+  }
+  std::vector<std::string> parts;
+  for (const CachedModel& model : models) parts.push_back(model.name.name);
+  const std::string near = given.find('/') == std::string::npos ? near_name(given, parts) : "";
+  const auto at = std::find(parts.begin(), parts.end(), near);
+  return near.empty() || at == parts.end() ? "" : models[static_cast<size_t>(at - parts.begin())].name.text();
+}
+
 std::string near_model(const std::string& given, const std::vector<std::string>& names) {
   std::string near = near_name(given, names);
   if (near.empty()) {  // without its type
@@ -73,15 +91,20 @@ Status check_model(const std::string& given) {
   if (exists(given)) return {};
   const auto name = parse_repo(given);
   const Cache cache(cache_place());
-  const std::vector<std::string> cached = cache.root().empty() ? std::vector<std::string>() : names_of(cache.list());
+  const std::vector<CachedModel> models = cache.root().empty() ? std::vector<CachedModel>() : cache.list();
+  const std::vector<std::string> cached = names_of(models);
   const bool like = name && !name->owner.empty() && !lower_case(given).ends_with(".gguf");
   std::string text = fmt::format("{}: No such file or directory", given);
   if (like) {
     const auto found = cache.find(*name);
-    text += fmt::format(", and {}: `baton pull {}` would fetch it", found ? "it cannot be read" : found.error().message,
-                        name->text());
+    // What a repository of the cache lacks may be a slip of the pen.
+    const std::string why = found ? "it cannot be read" : found.error().message;
+    const bool other_type = why.find("; there are: ") != std::string::npos;
+    text += fmt::format(", and {}{} `baton pull {}` {}", why, other_type ? ";" : ":", name->text(),
+                        other_type ? "asks the hub for it" : "would fetch it");
   }
   std::string near = near_file(given);
+  if (near.empty()) near = by_part(given, models);
   if (near.empty()) near = near_model(given, cached);
   if (!near.empty()) {
     text += fmt::format("; did you mean {}?", near);
@@ -96,6 +119,14 @@ Status check_model(const std::string& given) {
     }
   }
   return fail(Code::kNotFound, std::move(text));
+}
+
+std::string near_cached(const std::string& given) {
+  const Cache cache(cache_place());
+  if (cache.root().empty()) return {};
+  const std::vector<CachedModel> models = cache.list();
+  const std::string near = by_part(given, models);
+  return near.empty() ? near_model(given, names_of(models)) : near;
 }
 
 }  // namespace baton::hub

@@ -12,5 +12,7 @@ std::string model_path(const std::string& given);
 // kNotFound: neither; the message has names that are near, of the folder and of the cache, and says what would fetch
 // it.
 Status check_model(const std::string& given);
+// The name of a model of the cache that may be meant; empty: none is near.
+std::string near_cached(const std::string& given);
 
 }  // namespace baton::hub

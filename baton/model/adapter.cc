@@ -131,6 +131,9 @@ Result<Adapter> Adapter::open(const AdapterChoice& choice) {
 
 Status Adapter::read_peft(const AdapterChoice& choice) {
   const fs::path folder = choice.path, config_file = folder / "adapter_config.json";
+  std::error_code error;
+  if (!fs::exists(folder, error) && !error)
+    return fail(Code::kNotFound, fmt::format("{}: No such file or directory (of --lora)", folder.string()));
   BATON_TRY(const bool is_adapter, is_there(config_file));
   if (!is_adapter) {
     return fail(

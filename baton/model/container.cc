@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "baton/base/bytes.h"
+#include "baton/base/terminal.h"
 #include "baton/model/container_text.h"
 #include "baton/model/shard_index.h"
 
@@ -208,6 +209,23 @@ Result<fs::path> single_shard(const fs::path& folder) {
   return fail(Code::kNotFound, fmt::format("{}: no safetensors file in this folder", folder.string()));
 }
 
+// The first few of a folder by name.
+std::string gguf_files(const fs::path& folder) {
+  constexpr size_t kShown = 5, kEntries = 2000;
+  std::vector<std::string> names;
+  std::error_code error;
+  size_t seen = 0;
+  for (fs::directory_iterator entry(folder, error); !error && entry != fs::directory_iterator() && seen < kEntries;
+       entry.increment(error), ++seen) {
+    if (entry->path().extension() == ".gguf")
+      names.push_back(terminal_safe(entry->path().filename().string(), kNameShownMax));
+  }
+  std::sort(names.begin(), names.end());
+  std::string text;
+  for (size_t i = 0; i < std::min(names.size(), kShown); ++i) text += (i == 0 ? "" : ", ") + names[i];
+  return names.size() > kShown ? text + ", ..." : text;
+}
+
 Result<Container> open_folder(const fs::path& folder, const fs::path& file) {
   Container container;
   container.kind = ContainerKind::kSafetensors;
@@ -215,6 +233,18 @@ Result<Container> open_folder(const fs::path& folder, const fs::path& file) {
   const fs::path config = folder / "config.json";
   BATON_TRY(const bool has_config, is_there(config));
   if (!has_config) {
+    BATON_TRY(const bool adapter, is_there(folder / "adapter_config.json"));
+    if (adapter) {
+      return fail(
+          Code::kInvalidInput,
+          fmt::format("{}: a LoRA adapter, not a model: give it with --lora {} beside -m and the model it is of",
+                      folder.string(), folder.string()));
+    }
+    if (const std::string files = gguf_files(folder); !files.empty()) {
+      return fail(Code::kNotFound,
+                  fmt::format("{}: no config.json in this folder, but GGUF files: give one of them: {}",
+                              folder.string(), files));
+    }
     return fail(Code::kNotFound,
                 fmt::format("{}: no config.json beside the weights: a Hugging Face folder or a GGUF file is needed",
                             folder.string()));

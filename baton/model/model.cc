@@ -2,6 +2,7 @@
 #include "baton/model/model.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -15,12 +16,14 @@
 namespace baton {
 namespace {
 
-std::string known_architectures() {
-  std::string names;
+// As files of this kind write them: some share a name.
+std::string known_architectures(ContainerKind kind) {
+  std::vector<std::string_view> names;
   for (const Architecture* architecture : architectures()) {
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", architecture->name);
+    const std::string_view name = kind == ContainerKind::kGguf ? architecture->gguf_name : architecture->name;
+    if (!name.empty() && std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
   }
-  return names;
+  return fmt::format("{}", fmt::join(names, ", "));
 }
 
 std::string architecture_in_file(const Container& container) {
@@ -100,6 +103,41 @@ std::string missing_op(std::string_view architecture) {
   return {};
 }
 
+// What published files of other kinds are.
+std::string known_other(std::string_view architecture) {
+  constexpr std::pair<std::string_view, std::string_view> kOthers[] = {
+      {"clip", "a vision tower (mmproj file): give the language model's file"},
+      {"mmproj", "a vision tower: give the language model's file"},
+      {"t5", "an encoder with a decoder"},
+      {"t5encoder", "the encoder of a T5"},
+      {"bart", "an encoder with a decoder"},
+      {"whisper", "a model of speech"},
+      {"gpt-oss", "a mixture of experts with attention sinks"},
+      {"gpt_oss", "a mixture of experts with attention sinks"},
+      {"deepseek2", "a mixture of experts with latent attention"},
+      {"deepseek_v3", "a mixture of experts with latent attention"},
+      {"llama4", "a mixture of experts of another kind"},
+      {"mixtral", "a mixture of experts of another kind"},
+      {"recurrent_gemma", "a recurrent Gemma"},
+      {"rwkv6", "a recurrent model of another kind"},
+      {"rwkv7", "a recurrent model of another kind"}};
+  for (const auto& [name, what] : kOthers) {
+    if (name == architecture) return fmt::format("it is {}; ", what);
+  }
+  return missing_op(architecture);
+}
+
+Error unknown_architecture(const Container& container) {
+  const std::string file = container.path.string(), name = architecture_in_file(container);
+  const bool gguf = container.kind == ContainerKind::kGguf;
+  const std::string why =
+      name == "none" ? fmt::format("; {} is missing", gguf ? "general.architecture" : "model_type of config.json")
+                     : "; " + known_other(name);
+  const std::string between = name == "none" ? "; " : "";
+  return {Code::kUnsupported, fmt::format("{}: architecture '{}' is not supported{}{}there are: {} (docs/models.md)",
+                                          file, name, why, between, known_architectures(container.kind))};
+}
+
 }  // namespace
 
 std::string_view to_string(LayerKind kind) {
@@ -146,11 +184,7 @@ Result<std::shared_ptr<const Model>> build_model(std::unique_ptr<const Container
                                                  ModelUse use, std::span<const AdapterChoice> adapters) {
   const std::string file = container->path.string();
   const Architecture* architecture = architecture_of(*container);
-  if (architecture == nullptr) {
-    const std::string name = architecture_in_file(*container);
-    return fail(Code::kUnsupported, fmt::format("{}: architecture '{}' is not supported; {}there are: {}", file, name,
-                                                missing_op(name), known_architectures()));
-  }
+  if (architecture == nullptr) return fail(unknown_architecture(*container));
   BATON_OK(check_quantizer(*container));
   auto model = std::make_shared<Model>();
   BATON_TRY(model->spec, architecture->read_spec(*container));

@@ -127,6 +127,26 @@ class Flags(unittest.TestCase):
             self.assertTrue(json.loads(done.stdout)["packages"])
         self.assertEqual(run("export", "coreml", SMALL, "-m", SMALL, self.path("packages")).returncode, 2)
 
+    def test_what_is_no_model_says_what_it_is(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertIn("no config.json", run("inspect", folder).stderr)
+            (pathlib.Path(folder) / "x-Q8_0.gguf").write_bytes(b"x")
+            self.assertIn("give one of them: x-Q8_0.gguf", run("inspect", folder).stderr)
+            (pathlib.Path(folder) / "adapter_config.json").write_text("{}")
+            self.assertIn("a LoRA adapter, not a model: give it with --lora", run("inspect", folder).stderr)
+            done = run("run", "-m", SMALL, "--lora", folder + "/none", "hi")
+            self.assertIn("none: No such file or directory (of --lora)", done.stderr)
+
+    def test_an_op_that_a_unit_lacks_names_the_units_that_have_it(self):
+        gemma = str(ROOT / "tests" / "data" / "golden" / "families" / "gemma2")
+        done = run("run", "-m", gemma, "--prefill", "coreml:device=emulator", "--ids", "1,2,3", "-n", "3")
+        self.assertIn("no op scale", done.stderr)
+        self.assertIn("run it on another (ref, cpu)", done.stderr)
+        self.assertNotIn("coreml: coreml", done.stderr)
+        with tempfile.TemporaryDirectory() as folder:
+            done = run("export", "coreml", gemma, folder, "--seq", "64")
+        self.assertRegex(done.stderr, r"Core ML packages have no op \S+ \(layer \d+\); units that can run the model: ref, cpu")
+
     def test_inspect_tells_the_memory_of_a_context(self):
         for given, told in ((("-c", "128"), 128), (("-c", "0"), 4096), ((), 4096), (("-c", "9999"), 4096)):
             summary = json.loads(run("inspect", SMALL, "--json", *given).stdout)["summary"]

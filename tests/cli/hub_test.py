@@ -472,6 +472,12 @@ class Names(HubCase):
             self.assertIn(f"did you mean {meant}?", self.run_baton("inspect", given).stderr)
         self.assertIn("has no 'Q4_K_M'; there are: Q8_0 in the cache",
                       self.run_baton("inspect", "org/tiny-GGUF:Q4_K_M").stderr)
+        for given in ("tiny-gguf", "tiny-GGUF:Q8_0"):
+            self.assertIn("did you mean org/tiny-GGUF:Q8_0?", self.run_baton("inspect", given).stderr)
+        typo = self.run_baton("inspect", "org/tiny-GGUF:Q8_O").stderr
+        self.assertIn("has no 'Q8_O'; there are: Q8_0 in the cache", typo)
+        self.assertNotIn("would fetch it", typo)
+        self.assertIn("did you mean org/tiny-GGUF:Q8_0?", self.run_baton("rm", "org/tiny-GUFF:Q8_0").stderr)
         (self.home / "model.gguf").write_bytes(b"x")
         self.assertIn("did you mean model.gguf?", self.run_baton("inspect", "modle.gguf", cwd=self.home).stderr)
         self.assertIn("in the cache: org/tiny-GGUF:Q8_0", self.run_baton("inspect", "zzzzzzzz").stderr)

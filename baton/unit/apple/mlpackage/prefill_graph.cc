@@ -51,6 +51,10 @@ Result<const Op*> common_rope(const Program& program) {
   return first;
 }
 
+std::string lacks(const Op& op, std::string_view what) {
+  return fmt::format("Core ML packages have no op {} (layer {})", what, op.layer);
+}
+
 Status check_lowerable(const Model& model) {
   BATON_OK(common_rope(model.program));
   const auto& ops = model.program.ops;
@@ -58,7 +62,7 @@ Status check_lowerable(const Model& model) {
   if (!framed || model.spec.layers < 1) return fail(Code::kUnsupported, "no layers between an embedding and a head");
   for (const Op& op : ops) {
     if (const auto traits = traits_of(op); !traits.empty())
-      return fail(Code::kUnsupported, fmt::format("layer {}: {}", op.layer, to_string(traits[0])));
+      return fail(Code::kUnsupported, lacks(op, to_string(traits[0])));
     if (op.kind == OpKind::kDeltaRule && (op.heads % op.kv_heads != 0 || op.key_dim < 2)) {
       return fail(Code::kUnsupported,
                   fmt::format("layer {}: {} value heads of {} key heads", op.layer, op.heads, op.kv_heads));
@@ -323,7 +327,7 @@ Status PrefillLowering::op(const Op& op) {
     case OpKind::kExperts:
     case OpKind::kShortConv:
     case OpKind::kPositionScale:
-      return fail(Code::kUnsupported, fmt::format("layer {}: {} inside the layers", op.layer, to_string(op.kind)));
+      return fail(Code::kUnsupported, lacks(op, to_string(op.kind)));
   }
   return fail(Code::kInternal, "an op of no kind");
 }
