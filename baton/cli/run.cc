@@ -1,5 +1,6 @@
 // `baton run`: one prompt, one answer, and the figures of how it was made.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
@@ -186,6 +187,8 @@ CompletionRequest request_of(const RunFlags& flags, const Runtime& runtime, std:
 }
 
 void print_figures(const RunFlags& flags, const Runtime& runtime, const Completion& completion, uint64_t seed) {
+  // Without a tokenizer an answer has no text.
+  if (!flags.json && !runtime.text().tokenizer) print(fmt::format("{}", fmt::join(completion.ids, ",")));
   if (flags.json) {
     OrderedJson json;
     json["text"] = completion.text;
