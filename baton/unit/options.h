@@ -48,7 +48,7 @@ Result<DType> kv_of(const UnitOptions& given, DType otherwise);
 std::string with_kv_word(std::string what, DType kv, DType own);
 std::string_view kv_word_of(std::string_view arithmetic);
 // How much further than its arithmetic alone types of keys and values may bring a unit's logits from those of `ref`
-// with its own, f32. Measured on models of 3 to 135 million values.
+// with its own, f32. Estimates; docs/kv.md has what was measured.
 float kv_logit_tolerance(DType kv);
 
 // Values by key: what was given, nothing else. A value has no comma in it, but a list's.
