@@ -111,7 +111,7 @@ class Lora : public testing::Test {
     const auto executor = (*created)->load(model, 1);
     EXPECT_TRUE(executor) << executor.error().message;
     const auto state = (*executor)->new_state(64);
-    const std::vector<int32_t> ids = {5, 17, 200, 3, 91, 44, 128, 7, 9, 11, 60};
+    const std::vector<int32_t> ids = {5, 17, 20, 3, 91, 44, 28, 7, 9, 11, 60};
     return last_logits(**executor, ids, 4, **state);
   }
   std::shared_ptr<const Model> load(const fs::path& path, const std::vector<AdapterChoice>& adapters = {}) {
@@ -211,7 +211,7 @@ TEST_F(Lora, GgufAdaptersAndGgufModels) {
 
 TEST_F(Lora, WhatIsNotComputedIsRefused) {
   const std::vector<Pair> made = pairs({"v_proj"}, 7);
-  expect_refused(folder_ / "none", "adapter_config.json");
+  expect_refused(folder_ / "none", "No such file");
   expect_refused(base_, "adapter_config.json");
   expect_refused(write_peft(made, {{"use_dora", true}}), "use_dora");
   expect_refused(write_peft(made, {{"bias", "all"}}), "bias");
@@ -242,7 +242,7 @@ TEST_F(Lora, HalvesAndOtherTowersAreRefusedByName) {
   for (const char* tower : {"vision_tower.vision_model.encoder.", "model.vision_tower.encoder.", "visual.",
                             "model.model.", "model.language_model.visual."}) {
     made[0].module = tower + tail;
-    expect_refused(write_peft(made), (made[0].module + ".lora_A.weight' belongs to no linear layer").c_str());
+    expect_refused(write_peft(made), "belongs to no linear layer");
   }
   const std::vector<Pair> plain = pairs({"v_proj"}, 8);
   const std::vector<float> wanted = answer("ref", load(base_, {{write_peft(plain)}}));

@@ -135,7 +135,7 @@ class MlxFolder : public testing::Test {
     ASSERT_FALSE(tensors.empty());
     std::ifstream config_file(from / "config.json");
     nlohmann::json config = nlohmann::json::parse(config_file);
-    const bool qwen = config["model_type"].get<std::string>().starts_with("qwen");
+    const bool qwen = config["model_type"].get<std::string>().starts_with("qwen3_5");
     const bool gpt2 = config["model_type"] == "gpt2";
     constexpr std::string_view kGpt2Prefix = "transformer.";
     std::ofstream(folder_ / "plain" / "config.json") << config.dump();

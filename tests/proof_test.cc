@@ -140,7 +140,7 @@ class Proof : public testing::TestWithParam<GoldenCase> {
     for (const UnitEntry* entry : unit_entries()) {
       if (large && entry->name != "ref" && entry->name != "cpu") continue;  // an emulator takes minutes
       auto unit = entry->create({});
-      if (!unit) continue;
+      if (!unit || !check_program(entry->name, (*unit)->caps(), text_.model->program)) continue;
       auto executor = (*unit)->load(text_.model, 1);
       ASSERT_TRUE(executor) << executor.error().message;
       names_.emplace_back(entry->name);

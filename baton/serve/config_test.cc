@@ -146,7 +146,7 @@ TEST(Config, WhatIsWrongIsNamedByItsLine) {
       {"[[models]]\nname = \"a\"\naliases = [1]", "baton.toml:3: models.aliases must be a string"},
       {"[[models]]\nname = \"a\"\nembed = true", "baton.toml:1: a model that makes vectors has no path"},
       {"[[models]]\nname = \"a\"\npreload = 1", "baton.toml:3: models.preload must be true or false"},
-      {"[[models]]\nname = \"a\"\nkv = 1", "baton.toml:3: models has no key 'kv'"},
+      {"[[models]]\nname = \"a\"\nkw = 1", "baton.toml:3: models has no key 'kw'"},
       {"[[models]]\nname = \"a\"\nprefill = \"npu\"", "baton.toml:3: models.prefill: "},
       {"[[models]]\nname = \"a\"\ndecode = \"cpu:speed=1\"", "baton.toml:3: models.decode: "},
       {"[[models]]\nname = \"a\"\nstrategy = \"fast\"", "models.strategy 'fast' does not exist; there are: handoff"},

@@ -152,7 +152,10 @@ TEST(WordPiece, BadFilesAreRefusedByName) {
   };
   for (const auto& [patch, word] : cases) {
     json file = word_piece_data()["base"];
-    file.merge_patch(json::parse(patch));
+    const json changes = json::parse(patch);
+    // Another processor has other fields; the file's own must not be left beside them.
+    if (changes.contains("post_processor")) file.erase("post_processor");
+    file.merge_patch(changes);
     const auto tokenizer = load_word_piece(file.dump());
     ASSERT_FALSE(tokenizer.has_value()) << patch;
     EXPECT_NE(tokenizer.error().message.find(word), std::string::npos) << patch << ": " << tokenizer.error().message;

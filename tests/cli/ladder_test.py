@@ -79,7 +79,7 @@ class Ladder(unittest.TestCase):
                 ((SOURCE, "--text", TEXT, "--window", "100000"), 1, "do not fill a window"),
                 ((SOURCE, "--text", str(self.folder / "none")), 1, "none"),
                 ((str(self.folder / "none.gguf"), "--text", TEXT), 1, "none.gguf"),
-                ((QUANTIZED, "--text", TEXT, "--types", "Q4_0"), 1, "allow requantizing"),
+                ((QUANTIZED, "--text", TEXT, "--types", "Q4_0"), 1, "--allow-requantize"),
                 ((SOURCE, "--text", TEXT, "--unit", "tpu"), 2, "tpu"),
         ):
             done = self.run_ladder(*arguments)

@@ -72,7 +72,7 @@ class Perplexity(unittest.TestCase):
     def test_an_adapter_that_is_missing_is_named(self):
         done = run("-f", str(TEXT), "-w", "32", "--chunks", "1", "--lora", "/nowhere/adapter")
         self.assertEqual(done.returncode, 1)
-        self.assertIn("adapter_config.json", done.stderr)
+        self.assertIn("/nowhere/adapter: No such file", done.stderr)
 
     def test_errors(self):
         with tempfile.TemporaryDirectory() as folder:

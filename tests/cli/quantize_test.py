@@ -86,7 +86,7 @@ class Quantize(unittest.TestCase):
             ((self.source, out, "Q8_0", "--tensor-type", "nothing"), 2, "PATTERN=TYPE"),
             ((self.source, out, "Q8_0", "--tensor-type", "a(=Q8_0"), 2, "parenthesis"),
             ((self.path("none.gguf"), out, "Q8_0"), 1, "none.gguf"),
-            ((once, out, "Q4_K_M"), 1, "allow requantizing"),
+            ((once, out, "Q4_K_M"), 1, "--allow-requantize"),
             ((self.source, self.source, "Q8_0"), 2, "another name"),
             ((self.source, out, "Q8_0", "--imatrix", once), 1, "general.type"),
             ((self.source, out, "Q8_0", "--imatrix", cut), 1, "cut.gguf"),

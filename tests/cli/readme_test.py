@@ -2,7 +2,7 @@
 """Every command of README.md runs as it stands there.
 
 Fenced blocks marked `sh` are one shell session, from top to bottom, in the repository's root. Lines that begin with
-./scripts/ install and build: here they are only asked for their --help. What README shows as output is marked `text`
+./scripts/ install and build: here they are only asked for their --help. Blocks marked `bash` need a network and are not run. What README shows as output is marked `text`
 and must come from a command above it: its first words are looked for among what the session printed.
 
 usage: readme_test.py PROGRAM   (then unittest's own options)
@@ -63,7 +63,7 @@ class Readme(unittest.TestCase):
         names = re.findall(r"^  ([a-z]+) ", listed[listed.index("Subcommands:"):], re.M)
         self.assertGreater(len(names), 8)
         for name in names:
-            self.assertRegex(session(), rf"(?m)^baton {name}\b", f"README shows no example of {name}")
+            self.assertRegex(session() + "".join(blocks("bash")), rf"(?m)^baton {name}\b", f"README shows no example of {name}")
 
     def test_one_form_of_the_program(self):
         self.assertNotIn("build/release/baton", README)
