@@ -161,7 +161,7 @@ Status Lane::step_on(StepWork& work) {
   if (logits_.size() < values) logits_.resize(values);
   StepContext context = context_;
   if (streaming) context.watch = &streams;
-  const Status status = executor_.step_on(seats_, std::span(logits_).first(values), limits, context);
+  Status status = executor_.step_on(seats_, std::span(logits_).first(values), limits, context);
   const bool shared = seats_.size() > 1;
   std::span<const float> logits(logits_);
   for (StepSeat& seat : work.seats) {
