@@ -48,7 +48,7 @@ Status check_batch_flags(const BatchFlags& flags) {
 
 // What answers of this run follow, beside their requests.
 std::string fingerprint_of(const BatchFlags& flags, const Model& model, uint64_t context) {
-  OrderedJson facts = {{"model", model_name(flags.model.model)},
+  OrderedJson facts = {{"model", name_of_path(flags.model.model)},
                        {"parameters", model.parameter_count()},
                        {"bytes", model.weight_bytes()},
                        {"units", {flags.model.prefill_unit, flags.model.via_unit, flags.model.decode_unit}},
@@ -103,7 +103,7 @@ OrderedJson totals_json(const BatchFlags& flags, const BatchTotals& totals) {
                       {"inter_token_ms", waits_json(totals.token_ms)},
                       {"set_aside", totals.set_aside},
                       {"parallel", flags.parallel},
-                      {"model", model_name(flags.model.model)},
+                      {"model", name_of_path(flags.model.model)},
                       {"strategy", flags.model.strategy},
                       {"fallbacks", totals.fallbacks},
                       {"prefill", nullptr},
@@ -162,7 +162,7 @@ int run_batch(BatchFlags& flags) {
   flags.thinking.warn(text);
   const std::string fingerprint = fingerprint_of(flags, (*runtime)->model(), (*runtime)->context_tokens());
   flags.sampling.settled_seed();
-  auto output = BatchOutput::open(flags.out, model_name(flags.model.model), fingerprint);
+  auto output = BatchOutput::open(flags.out, name_of_path(flags.model.model), fingerprint);
   if (!output) return report_usage(output.error());
   if (*count && output->lines_kept() > 0) {
     if (const auto status = output->check_requests(flags.in); !status) return report_usage(status.error());

@@ -53,7 +53,7 @@ BatchRun::BatchRun(const BatchFlags& flags, Runtime& runtime, Source source, Bat
       runtime_(runtime),
       source_(std::move(source)),
       output_(output),
-      model_(model_name(flags.model.model)),
+      model_(name_of_path(flags.model.model)),
       fingerprint_(std::move(fingerprint)),
       interrupts_(interrupts),
       start_ns_(clock_.now_ns()),

@@ -109,7 +109,7 @@ bool ChatSession::refuse(std::string_view why) const {
 
 std::string ChatSession::header() const {
   return fmt::format("{} ({}), prefill on {}, decode on {}, context {} tokens; /help for help, /bye to leave\n",
-                     model_name(flags_.model.model), main_format(runtime_.model()), flags_.model.prefill_unit,
+                     name_of_path(flags_.model.model), main_format(runtime_.model()), flags_.model.prefill_unit,
                      flags_.model.decode_unit, context_);
 }
 
@@ -424,7 +424,7 @@ void ChatSession::show_turn(const Turn& turn) {
     note(fmt::format("[context: {} of {} tokens used]", used, context_));
   }
   if (!flags_.figures) return;
-  std::string figures = figures_text(completion, model_name(flags_.model.model));
+  std::string figures = figures_text(completion, name_of_path(flags_.model.model));
   if (idle_) {
     figures +=
         fmt::format("{:<12} {} tokens before the question was sent, {} of them while the answer before decoded\n",

@@ -7,8 +7,6 @@
 #include <algorithm>
 #include <iterator>
 
-#include "baton/hub/cache.h"
-
 namespace baton::cli {
 namespace {
 
@@ -224,11 +222,6 @@ OrderedJson figures_json(const Completion& completion) {
   json["bridge"] = bridge_json(stats.bridge);
   json["fallback"] = stats.fallback.empty() ? OrderedJson(nullptr) : OrderedJson(stats.fallback);
   return json;
-}
-
-std::string model_name(const std::filesystem::path& model) {
-  if (std::string repo = hub::repo_of_snapshot(model); !repo.empty()) return repo;
-  return (model.has_filename() ? model : model.parent_path()).filename().string();
 }
 
 std::string figures_text(const Completion& completion, std::string_view model) {

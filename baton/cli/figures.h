@@ -24,7 +24,5 @@ OrderedJson figures_json(const Completion& completion);
 OrderedJson rounding_json(const std::optional<RoundingError>& rounding);
 // `model`: who answered.
 std::string figures_text(const Completion& completion, std::string_view model);
-// The last part of a model's path.
-std::string model_name(const std::filesystem::path& model);
 
 }  // namespace baton::cli

@@ -79,9 +79,9 @@ void say_bundled_model(const ModelFlags& flags) {
   if (!flags.bundled) return;
   const std::filesystem::path model(flags.model);
   const std::string better = fetched_model(model.parent_path());
-  const std::string text =
-      fmt::format("baton: no -m: the bundled {} answers, which knows dictionary words and little else; better: {}",
-                  model_name(model), better.empty() ? "-m MODEL (scripts/fetch_smollm2.sh gets one)" : "-m " + better);
+  const std::string text = fmt::format(
+      "baton: no -m: the bundled {} answers, which knows dictionary words and little else; better: {}",
+      name_of_path(model), better.empty() ? "-m MODEL (scripts/fetch_smollm2.sh gets one)" : "-m " + better);
   fmt::print(stderr, "{}\n", terminal_safe(text, kMessageShownMax));
 }
 

@@ -201,7 +201,7 @@ void print_figures(const RunFlags& flags, const Runtime& runtime, const Completi
     if (flags.expert_stats) json["experts"] = expert_stats_json(runtime.expert_loads());
     print_json(json);
   } else if (!flags.quiet) {
-    const std::string figures = figures_text(completion, model_name(flags.model.model));
+    const std::string figures = figures_text(completion, name_of_path(flags.model.model));
     fmt::print(stderr, "{}{}", completion.ids.empty() ? "" : "\n", terminal_safe(figures, kMessageShownMax));
   }
   if (flags.expert_stats && !flags.json) fmt::print(stderr, "{}", expert_stats_text(runtime.expert_loads()));

@@ -49,7 +49,7 @@ Shares shares_of(const ServeFlags& flags) {
 
 // What answers follow, beside their requests.
 std::string fingerprint_of_server(const ServedFlags& flags, const Runtime& runtime) {
-  const OrderedJson facts = {{"model", model_name(flags.model.model)},
+  const OrderedJson facts = {{"model", name_of_path(flags.model.model)},
                              {"parameters", runtime.model().parameter_count()},
                              {"bytes", runtime.model().weight_bytes()},
                              {"units", {flags.model.prefill_unit, flags.model.via_unit, flags.model.decode_unit}},
@@ -129,7 +129,7 @@ Result<serve::ModelSource> describe(const ServeFlags& server, const ServedFlags&
   flags.thinking.warn(text);
   serve::ModelSource source{.facts = serve::facts_of(text, flags.model.context), .open = {}};
   serve::ModelFacts& facts = source.facts;
-  facts.name = flags.name.empty() ? model_name(flags.model.model) : flags.name;
+  facts.name = flags.name.empty() ? name_of_path(flags.model.model) : flags.name;
   facts.aliases = flags.aliases;
   facts.stops = flags.sampling.stops;
   facts.state_bytes_max = limits.state_bytes_max;
@@ -150,7 +150,7 @@ Result<serve::ModelSource> describe(const ServeFlags& server, const ServedEmbedF
   source.facts.vectors = true;
   source.facts.kept_bytes = kept_bytes(*text.model, std::vector<std::string>{"cpu"});  // the usual one
   source.facts.tools = source.facts.thinking = false;
-  source.facts.name = flags.name.empty() ? model_name(flags.path) : flags.name;
+  source.facts.name = flags.name.empty() ? name_of_path(flags.path) : flags.name;
   source.facts.aliases = flags.aliases;
   source.facts.width = static_cast<uint64_t>(text.model->program.output_width);
   source.keep_alive = keep_alive_of(server, flags.keep_alive, flags.at_start);

@@ -241,11 +241,4 @@ Result<Removed> Cache::remove(const RepoName& name) const {
   return removed;
 }
 
-std::string repo_of_snapshot(const fs::path& folder) {
-  const fs::path plain = folder.has_filename() ? folder : folder.parent_path();
-  if (plain.parent_path().filename() != "snapshots") return "";
-  const auto name = repo_of_folder(plain.parent_path().parent_path().filename().string());
-  return name ? name->id() : "";
-}
-
 }  // namespace baton::hub

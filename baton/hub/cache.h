@@ -54,7 +54,4 @@ class Cache {
   std::filesystem::path root_;
 };
 
-// "OWNER/NAME" of .../models--OWNER--NAME/snapshots/COMMIT, a folder whose own name says nothing; else empty.
-std::string repo_of_snapshot(const std::filesystem::path& folder);
-
 }  // namespace baton::hub

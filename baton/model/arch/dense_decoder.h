@@ -60,6 +60,21 @@ constexpr std::array<TensorRole, 3> ends_roles(TensorRule norm = TensorRule::kVe
 inline constexpr std::array<TensorRole, 2> kNormRoles = {
     {{"layers.{}.norm1", "layers.{}.input_layernorm.weight", "blk.{}.attn_norm.weight", TensorRule::kVector},
      {"layers.{}.norm2", "layers.{}.post_attention_layernorm.weight", "blk.{}.ffn_norm.weight", TensorRule::kVector}}};
+// Behind attention and behind the network, in files that have none before.
+inline constexpr std::array<TensorRole, 2> kNormBehindRoles = {
+    {{"layers.{}.norm1.behind", "layers.{}.post_attention_layernorm.weight", "blk.{}.post_attention_norm.weight",
+      TensorRule::kVector},
+     {"layers.{}.norm2.behind", "layers.{}.post_feedforward_layernorm.weight", "blk.{}.post_ffw_norm.weight",
+      TensorRule::kVector}}};
+// Before and behind both, as Gemma names them.
+constexpr std::array<TensorRole, 4> norm_around_roles(TensorRule norm) {
+  return {
+      {{"layers.{}.norm1", "layers.{}.input_layernorm.weight", "blk.{}.attn_norm.weight", norm},
+       {"layers.{}.norm1.behind", "layers.{}.post_attention_layernorm.weight", "blk.{}.post_attention_norm.weight",
+        norm},
+       {"layers.{}.norm2", "layers.{}.pre_feedforward_layernorm.weight", "blk.{}.ffn_norm.weight", norm},
+       {"layers.{}.norm2.behind", "layers.{}.post_feedforward_layernorm.weight", "blk.{}.post_ffw_norm.weight", norm}}};
+}
 constexpr std::array<TensorRole, 2> qk_norm_roles(TensorRule norm = TensorRule::kVector) {
   return {{{"layers.{}.attn.q_norm", "layers.{}.self_attn.q_norm.weight", "blk.{}.attn_q_norm.weight", norm},
            {"layers.{}.attn.k_norm", "layers.{}.self_attn.k_norm.weight", "blk.{}.attn_k_norm.weight", norm}}};

@@ -8,14 +8,8 @@ namespace baton {
 namespace {
 
 constexpr TensorRule kNorm = TensorRule::kRawNorm;
-constexpr std::array<TensorRole, 4> kNorms = {
-    {{"layers.{}.norm1", "layers.{}.input_layernorm.weight", "blk.{}.attn_norm.weight", kNorm},
-     {"layers.{}.norm1.behind", "layers.{}.post_attention_layernorm.weight", "blk.{}.post_attention_norm.weight",
-      kNorm},
-     {"layers.{}.norm2", "layers.{}.pre_feedforward_layernorm.weight", "blk.{}.ffn_norm.weight", kNorm},
-     {"layers.{}.norm2.behind", "layers.{}.post_feedforward_layernorm.weight", "blk.{}.post_ffw_norm.weight", kNorm}}};
-constexpr auto kRoles = join_roles(ends_roles(kNorm), kNorms, attention_roles(), qk_norm_roles(kNorm), qkv_bias_roles(),
-                                   kOutputBiasRole, kNetworkRoles);
+constexpr auto kRoles = join_roles(ends_roles(kNorm), norm_around_roles(kNorm), attention_roles(), qk_norm_roles(kNorm),
+                                   qkv_bias_roles(), kOutputBiasRole, kNetworkRoles);
 
 bool matches(const Container& container) {
   return is_gguf_of(container, "gemma3") || is_folder_of(container, {"gemma3_text", "gemma3"});

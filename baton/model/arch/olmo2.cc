@@ -4,11 +4,7 @@
 namespace baton {
 namespace {
 
-constexpr std::array<TensorRole, 2> kNorms = {{{"layers.{}.norm1.behind", "layers.{}.post_attention_layernorm.weight",
-                                                "blk.{}.post_attention_norm.weight", TensorRule::kVector},
-                                               {"layers.{}.norm2.behind", "layers.{}.post_feedforward_layernorm.weight",
-                                                "blk.{}.post_ffw_norm.weight", TensorRule::kVector}}};
-constexpr auto kRoles = join_roles(ends_roles(), kNorms, attention_roles(), qk_norm_roles(), qkv_bias_roles(),
+constexpr auto kRoles = join_roles(ends_roles(), kNormBehindRoles, attention_roles(), qk_norm_roles(), qkv_bias_roles(),
                                    kOutputBiasRole, kNetworkRoles);
 
 bool matches(const Container& container) {

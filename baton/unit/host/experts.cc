@@ -16,12 +16,6 @@ constexpr int64_t kBufferRows = 2048;  // at least: fewer batches, each of which
 constexpr int64_t kTileRows = 2 * kTileTokens;
 constexpr int64_t kRowsPerPiece = 4;
 
-// As of registers (pass.cc).
-int64_t buffer_stride(int64_t width) {
-  const int64_t padded = round_up(width, kLanes);
-  return padded % 1024 == 0 ? padded + kLanes : padded;
-}
-
 }  // namespace
 
 void choose_experts(const float* logits, int64_t n, int64_t count, Routing routing, int32_t* chosen, float* weights) {
@@ -80,9 +74,9 @@ Status ExpertPass::make_buffers() {
     used_max = std::max<int64_t>(used_max, op.experts_used);
   }
   capacity_ = std::max(round_up(rows_max_, kTileRows) + kTileRows, kBufferRows);
-  inputs_stride_ = buffer_stride(x_max);
-  inner_stride_ = buffer_stride(inner_max);
-  results_stride_ = buffer_stride(out_max);
+  inputs_stride_ = register_stride(x_max);
+  inner_stride_ = register_stride(inner_max);
+  results_stride_ = register_stride(out_max);
   logits_stride_ = round_up(experts_max, kLanes);
   const int64_t floats =
       capacity_ * (inputs_stride_ + 2 * inner_stride_ + results_stride_) + rows_max_ * logits_stride_;

@@ -13,12 +13,6 @@ namespace {
 constexpr int64_t kCapValues = 4096;  // logits per piece of work
 constexpr int64_t kAttendRows = 128;  // (query, head) pairs per tile of prefill attention
 
-// A register's rows are not a multiple of 4 KiB apart, or all tokens would share a few cache sets.
-int64_t register_stride(int64_t width) {
-  const int64_t padded = round_up(width, kLanes);
-  return padded % 1024 == 0 ? padded + kLanes : padded;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Pass>> Pass::create(const Weights& weights, ThreadPool& pool, int64_t rows_max, RowBits bits,

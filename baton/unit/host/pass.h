@@ -47,6 +47,12 @@ enum class RowBits : uint8_t {
   kIndependent,  // a row's bits do not depend on what else is in the pass; activations keep 15 bits
 };
 
+// Of rows of `width` values: not a multiple of 4 KiB, or all tokens would share a few cache sets.
+inline int64_t register_stride(int64_t width) {
+  const int64_t padded = round_up(width, kLanes);
+  return padded % 1024 == 0 ? padded + kLanes : padded;
+}
+
 class Pass {
  public:
   // Borrows weights and pool. `kv`: of keys and values in the states; not kF32. kOutOfMemory.
