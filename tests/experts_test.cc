@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -104,7 +105,38 @@ TEST_P(Experts, NeitherCutsNorPlacesShowInBits) {
     EXPECT_EQ(rows_of(*memory, ids, whole), first);
     const auto file = load(fmt::format("cpu:kernels={},experts=file", GetParam()), op, 3);
     EXPECT_EQ(rows_of(*file, ids, cut), first);
+    const auto used = load(fmt::format("cpu:kernels={},experts=used", GetParam()), op, 2);
+    EXPECT_EQ(rows_of(*used, ids, cut), first);
+    EXPECT_EQ(rows_of(*used, ids, whole), first);
   }
+}
+
+// What is packed for good ends at the bound; what is beyond it is multiplied all the same.
+TEST(ExpertRoom, KeepsWhatFitsAndNoMore) {
+  Random random(5);
+  const OpModel op = make_op_model(OpKind::kExperts, DType::kQ8_0, random);
+  const auto experts = std::find_if(op.model->program.ops.begin(), op.model->program.ops.end(),
+                                    [](const Op& one) { return one.kind == OpKind::kExperts; });
+  ASSERT_NE(experts, op.model->program.ops.end());
+  std::vector<WeightId> gates(static_cast<size_t>(experts->experts));
+  std::iota(gates.begin(), gates.end(), experts->weights[Op::kGates]);
+  const host::Kernels& kernels = *host::kernel_sets().front();
+  const std::vector<bool> all(op.model->weights.size(), true);
+  ThreadPool pool(2);
+  const auto kept = [&](uint64_t bytes_max) {
+    auto weights = host::Weights::load(op.model, kernels, all, "cpu", {host::ExpertPlace::kUsed, bytes_max});
+    EXPECT_TRUE(weights) << weights.error().message;
+    EXPECT_EQ((*weights)->kept_expert_bytes(), 0);
+    (*weights)->keep(gates, pool);
+    const int64_t once = (*weights)->kept_expert_bytes();
+    (*weights)->keep(gates, pool);
+    EXPECT_EQ((*weights)->kept_expert_bytes(), once);
+    return once;
+  };
+  const int64_t whole = kept(uint64_t{1} << 30), one = whole / experts->experts;
+  EXPECT_GT(one, 0);
+  EXPECT_EQ(kept(static_cast<uint64_t>(2 * one)), 2 * one);
+  EXPECT_EQ(kept(static_cast<uint64_t>(one - 1)), 0);
 }
 
 TEST_P(Experts, AnAnswerHasItsBitsWhateverSharesItsStep) {

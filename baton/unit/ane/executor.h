@@ -99,7 +99,7 @@ class AneExecutor final : public Executor {
   ThreadPool pair_pool_;  // the caller and the thread that drives the device
   ScratchFolder scratch_folder_;
   Split split_;
-  std::unique_ptr<const host::Weights> weights_;
+  std::unique_ptr<host::Weights> weights_;
   Lowering lowering_;
   const apple::EmulatorDriver* emulator_ = nullptr;  // the device's driver, when it is one
   std::unique_ptr<AneDevice> device_;

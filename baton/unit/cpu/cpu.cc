@@ -1,4 +1,6 @@
 // The `cpu` unit: vector kernels chosen for the processor at run time, its own thread pool, weights packed at load.
+#include <fmt/format.h>
+
 #include <new>
 #include <string>
 #include <utility>
@@ -29,7 +31,7 @@ float logit_tolerance(DType weights, bool rounds, DType kv) {
 class CpuUnit final : public Unit {
  public:
   CpuUnit(const host::Kernels& kernels, uint32_t threads, std::vector<uint32_t> cores, DType kv,
-          host::ExpertPlace experts)
+          host::ExpertRoom experts)
       : kernels_(kernels), threads_(threads), cores_(std::move(cores)), experts_(experts) {
     const bool rounds = host::form_of(kernels, host::Packing::kF16, true) == host::Form::kTiles;
     caps_.ops = {OpKind::kEmbed,     OpKind::kRmsNorm,   OpKind::kLinear,        OpKind::kSplitPairs,
@@ -70,18 +72,22 @@ class CpuUnit final : public Unit {
   const host::Kernels& kernels_;
   const uint32_t threads_;  // 0: as many as cores_, or what load() says
   const std::vector<uint32_t> cores_;
-  const host::ExpertPlace experts_;
+  const host::ExpertRoom experts_;
   Caps caps_;
 };
 
 std::vector<UnitOption> options() {
   return {threads_option(),
           UnitOption::one_of("kernels", host::kernel_set_choices(), host::kKernelSetMeaning, "the first"),
-          UnitOption::one_of("experts", "auto|memory|file",
-                             "where a mixture's experts are: packed in memory, or in the file's pages and packed for "
-                             "each product; auto: the file where they take more than half of the machine's memory",
+          UnitOption::one_of("experts", "auto|memory|used|file",
+                             "where a mixture's experts are: packed in memory, packed when they are first used and "
+                             "while memory is left, or in the file's pages and packed for each product; auto: used "
+                             "where they take more than half of the machine's memory",
                              "auto"),
-          cores_option(), kv_option("f16")};
+          UnitOption::number("experts-mib", 0, 1 << 30,
+                             "experts=used: MiB of packed experts at most; 0: what the machine can spare", "0"),
+          cores_option(),
+          kv_option("f16")};
 }
 
 Result<std::unique_ptr<Unit>> create(const UnitOptions& given) {
@@ -92,9 +98,16 @@ Result<std::unique_ptr<Unit>> create(const UnitOptions& given) {
       return fail(std::move(can).error().in("cpu: cores=" + std::string(given.text("cores"))));
     BATON_TRY(const DType kv, kv_of(given, DType::kF16));
     const std::string_view place = given.text("experts");
-    const host::ExpertPlace experts = place == "memory" ? host::ExpertPlace::kMemory
-                                      : place == "file" ? host::ExpertPlace::kFile
-                                                        : host::ExpertPlace::kAuto;
+    host::ExpertRoom experts;
+    if (place == "memory") experts.place = host::ExpertPlace::kMemory;
+    if (place == "used") experts.place = host::ExpertPlace::kUsed;
+    if (place == "file") experts.place = host::ExpertPlace::kFile;
+    experts.bytes_max = given.number("experts-mib") << 20;
+    if (experts.bytes_max != 0) {
+      if (place == "memory" || place == "file")
+        return fail(Code::kInvalidInput, fmt::format("cpu: experts-mib is of experts=used, not of experts={}", place));
+      experts.place = host::ExpertPlace::kUsed;
+    }
     return std::make_unique<CpuUnit>(*kernels, static_cast<uint32_t>(given.number("threads")), std::move(cores), kv,
                                      experts);
   } catch (const std::bad_alloc&) {

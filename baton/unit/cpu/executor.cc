@@ -115,7 +115,7 @@ CpuExecutor::Pinned::Pinned(CpuExecutor& executor) : PinnedThread(executor.pool_
 
 Result<std::unique_ptr<Executor>> CpuExecutor::load(std::shared_ptr<const Model> model, const host::Kernels& kernels,
                                                     uint32_t threads, std::vector<uint32_t> cores, DType kv,
-                                                    host::ExpertPlace experts) {
+                                                    host::ExpertRoom experts) {
   try {
     std::unique_ptr<CpuExecutor> executor(new CpuExecutor(std::move(model), kernels, threads, std::move(cores), kv));
     const Pinned pinned(*executor);
@@ -219,7 +219,9 @@ Placement CpuExecutor::placement() const {
           fmt::format("cpu: the system does not keep its threads on {}: they run anywhere", cores_text(pool_.cores()));
     }
   }
-  if (weights_->experts_in_file()) placement.notes += ", experts in the file's pages";
+  if (weights_->expert_place() == host::ExpertPlace::kFile) placement.notes += ", experts in the file's pages";
+  if (weights_->expert_place() == host::ExpertPlace::kUsed)
+    placement.notes += ", experts in the file's pages until they are used";
   if (kv_ != DType::kF16) placement.notes += fmt::format(", keys and values in {}", to_string(kv_));
   if (weights_->decoded_count() > 0)
     placement.notes += fmt::format(", {} matrices decoded to F32 at load", weights_->decoded_count());

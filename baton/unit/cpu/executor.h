@@ -28,8 +28,7 @@ class CpuExecutor final : public Executor {
   // keys and values.
   static Result<std::unique_ptr<Executor>> load(std::shared_ptr<const Model> model, const host::Kernels& kernels,
                                                 uint32_t threads, std::vector<uint32_t> cores = {},
-                                                DType kv = DType::kF16,
-                                                host::ExpertPlace experts = host::ExpertPlace::kAuto);
+                                                DType kv = DType::kF16, host::ExpertRoom experts = {});
 
   const Model& model() const override { return *model_; }
   const StateShape& shape() const override { return states_.shape(); }

@@ -22,7 +22,7 @@ TEST_P(KeptOf, IsWhatALoadReserves) {
   const auto model = small.model();
   const std::vector<bool> all(model->weights.size(), true);
   const host::Kernels& kernels = *host::kernel_sets().front();
-  const auto loaded = host::Weights::load(model, kernels, all, "cpu", host::ExpertPlace::kMemory);
+  const auto loaded = host::Weights::load(model, kernels, all, "cpu", {host::ExpertPlace::kMemory});
   ASSERT_TRUE(loaded) << loaded.error().message;
   const uint64_t kept = host::kept_bytes(*model).all, reserved = (*loaded)->reserved_bytes();
   EXPECT_LE(kept, reserved);

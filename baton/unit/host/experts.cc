@@ -44,7 +44,7 @@ void choose_experts(const float* logits, int64_t n, int64_t count, Routing routi
   for (int64_t i = 0; i < count; ++i) weights[i] = std::exp(logits[chosen[i]] - highest) / sum;
 }
 
-Result<std::unique_ptr<ExpertPass>> ExpertPass::create(const Weights& weights, ThreadPool& pool, int64_t rows_max) {
+Result<std::unique_ptr<ExpertPass>> ExpertPass::create(Weights& weights, ThreadPool& pool, int64_t rows_max) {
   std::unique_ptr<ExpertPass> pass(new ExpertPass(weights, pool, rows_max));
   BATON_OK(pass->make_buffers());
   return pass;
@@ -97,6 +97,7 @@ Status ExpertPass::make_buffers() {
   place_.resize(places);
   starts_.resize(static_cast<size_t>(experts_max) + 1);
   groups_.reserve(static_cast<size_t>(experts_max));
+  used_matrices_.reserve(3 * static_cast<size_t>(experts_max));
   row_from_.resize(static_cast<size_t>(capacity_));
   return {};
 }
@@ -112,6 +113,7 @@ void ExpertPass::run(const Op& op, const Rows& rows) {
   for (int32_t expert = 0; expert < op.experts;) {
     expert = next_batch(op, expert, rows);
     if (groups_.empty()) continue;
+    keep(op);
     make_inputs(op, rows);
     sort(*in_, gate.columns);
     const Product in[] = {{op.weights[Op::kGates], gates_, inner_stride_}, {op.weights[Op::kUps], ups_, inner_stride_}};
@@ -189,6 +191,15 @@ int32_t ExpertPass::next_batch(const Op& op, int32_t expert, const Rows& rows) {
     used_ = behind;
   }
   return expert;
+}
+
+void ExpertPass::keep(const Op& op) {
+  used_matrices_.clear();
+  for (const Group& group : groups_) {
+    for (const size_t part : {Op::kGates, Op::kUps, Op::kDowns})
+      used_matrices_.push_back(op.weights[part] + group.expert);
+  }
+  weights_.keep(used_matrices_, pool_);
 }
 
 void ExpertPass::make_inputs(const Op& op, const Rows& rows) {

@@ -24,7 +24,7 @@ void choose_experts(const float* logits, int64_t n, int64_t count, Routing routi
 class ExpertPass {
  public:
   // For passes of up to rows_max rows. kOutOfMemory.
-  static Result<std::unique_ptr<ExpertPass>> create(const Weights& weights, ThreadPool& pool, int64_t rows_max);
+  static Result<std::unique_ptr<ExpertPass>> create(Weights& weights, ThreadPool& pool, int64_t rows_max);
 
   // Rows [begin, end) of a register each, the first `tiled` of them through tiles where matrices have them.
   struct Rows {
@@ -66,13 +66,15 @@ class ExpertPass {
     int64_t out_stride;
   };
 
-  ExpertPass(const Weights& weights, ThreadPool& pool, int64_t rows_max)
+  ExpertPass(Weights& weights, ThreadPool& pool, int64_t rows_max)
       : weights_(weights), kernels_(weights.kernels()), pool_(pool), rows_max_(rows_max) {}
   Status make_buffers();
   void route(const Op& op, const Rows& rows);
   void count(const Op& op, int64_t rows);
   // The experts from `expert` on whose rows fit the buffers, into groups_; the first behind them.
   int32_t next_batch(const Op& op, int32_t expert, const Rows& rows);
+  // Has the matrices of groups_ kept.
+  void keep(const Op& op);
   void make_inputs(const Op& op, const Rows& rows);
   void make_inner(const Op& op, const Rows& rows);
   void sort(Operands& operands, int64_t columns);
@@ -80,7 +82,7 @@ class ExpertPass {
                 int64_t columns, const Rows& rows);
   void add_results(const Op& op, const Rows& rows);
 
-  const Weights& weights_;
+  Weights& weights_;
   const Kernels& kernels_;
   ThreadPool& pool_;
   const int64_t rows_max_;
@@ -100,6 +102,7 @@ class ExpertPass {
   std::vector<int32_t> order_;   // places in chosen_, by expert, then by row
   std::vector<int64_t> place_;   // of each place in chosen_: its row in the buffers
   std::vector<Group> groups_;
+  std::vector<WeightId> used_matrices_;
   std::vector<int32_t> row_from_;  // of each row in the buffers: its place in chosen_, -1: none
   int64_t used_ = 0;               // rows of the buffers in this batch
 };

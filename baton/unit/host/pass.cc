@@ -15,7 +15,7 @@ constexpr int64_t kAttendRows = 128;  // (query, head) pairs per tile of prefill
 
 }  // namespace
 
-Result<std::unique_ptr<Pass>> Pass::create(const Weights& weights, ThreadPool& pool, int64_t rows_max, RowBits bits,
+Result<std::unique_ptr<Pass>> Pass::create(Weights& weights, ThreadPool& pool, int64_t rows_max, RowBits bits,
                                            DType kv) {
   BATON_CHECK(kv != DType::kF32);
   std::unique_ptr<Pass> pass(new Pass(weights, pool, rows_max, bits, kv));

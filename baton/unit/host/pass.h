@@ -56,7 +56,7 @@ inline int64_t register_stride(int64_t width) {
 class Pass {
  public:
   // Borrows weights and pool. `kv`: of keys and values in the states; not kF32. kOutOfMemory.
-  static Result<std::unique_ptr<Pass>> create(const Weights& weights, ThreadPool& pool, int64_t rows_max, RowBits bits,
+  static Result<std::unique_ptr<Pass>> create(Weights& weights, ThreadPool& pool, int64_t rows_max, RowBits bits,
                                               DType kv = DType::kF16);
 
   // 1 to kRunsMax runs of at least one token and rows_max rows together, of distinct states, those that
@@ -89,7 +89,7 @@ class Pass {
   float* logits(int64_t r) const { return logit_rows_[static_cast<size_t>(r)]; }
 
  private:
-  Pass(const Weights& weights, ThreadPool& pool, int64_t rows_max, RowBits bits, DType kv)
+  Pass(Weights& weights, ThreadPool& pool, int64_t rows_max, RowBits bits, DType kv)
       : weights_(weights), kernels_(weights.kernels()), pool_(pool), rows_max_(rows_max), bits_(bits), kv_(kv) {}
   Status make_scratch();
 
@@ -139,7 +139,7 @@ class Pass {
 
   unsigned char* scratch(uint32_t thread) const { return scratch_.data() + thread * scratch_bytes_; }
 
-  const Weights& weights_;
+  Weights& weights_;
   const Kernels& kernels_;
   ThreadPool& pool_;
   const int64_t rows_max_;

@@ -12,6 +12,8 @@
 namespace baton::host {
 namespace {
 
+constexpr int64_t kHeldBytes = int64_t{256} << 20;  // of experts that are kept
+constexpr int32_t kAsksApart = 256;                 // what the system has left is read from a file of its own
 constexpr int64_t kPieceBytes = int64_t{32} << 20;  // of the packed form: their pages of the file are held as well
 
 void for_each_vector(const Program& program, auto&& f) {
@@ -56,10 +58,11 @@ KeptBytes kept_bytes(const Model& model) {
 
 Result<std::unique_ptr<Weights>> Weights::load(std::shared_ptr<const Model> model, const Kernels& kernels,
                                                const std::vector<bool>& here, std::string_view unit,
-                                               ExpertPlace experts) {
+                                               ExpertRoom experts) {
   std::unique_ptr<Weights> weights(new Weights(std::move(model), kernels, unit));
+  weights->experts_ = experts;
   BATON_OK(weights->make_vectors());
-  BATON_OK(weights->reserve(here, experts));
+  BATON_OK(weights->reserve(here));
   weights->make_frequencies();
   return weights;
 }
@@ -101,7 +104,7 @@ Status Weights::make_vectors() {
   return status;
 }
 
-Status Weights::reserve(const std::vector<bool>& here, ExpertPlace experts) {
+Status Weights::reserve(const std::vector<bool>& here) {
   const auto& weights = model_->weights;
   matrices_.resize(weights.size());
   std::vector<OperandForms> operands(weights.size());
@@ -127,14 +130,14 @@ Status Weights::reserve(const std::vector<bool>& here, ExpertPlace experts) {
     panel_bytes_max_ = std::max(panel_bytes_max_, matrix.panel_bytes);
     all.push_back(id);
   });
-  if (of_experts > 0) {
-    const uint64_t memory = this_machine().memory_bytes;
+  const uint64_t memory = of_experts > 0 ? this_machine().memory_bytes : 0;
+  if (experts_.place == ExpertPlace::kAuto) {
     const bool fit = memory == 0 || static_cast<uint64_t>(others + of_experts) <= memory / 2;
-    experts_in_file_ = experts == ExpertPlace::kFile || (experts == ExpertPlace::kAuto && !fit);
+    experts_.place = fit ? ExpertPlace::kMemory : ExpertPlace::kUsed;
   }
   int64_t total = 0;
   for (const size_t id : all) {
-    if (of_expert[id] && experts_in_file_) continue;
+    if (of_expert[id] && experts_.place != ExpertPlace::kMemory) continue;
     offsets[id] = total;
     order_.push_back(id);
     total += matrix_bytes(matrices_[id].matrix);
@@ -142,6 +145,12 @@ Status Weights::reserve(const std::vector<bool>& here, ExpertPlace experts) {
   // Pages that are not written yet take no memory.
   BATON_TRY(packed_memory_,
             Memory::allocate(static_cast<size_t>(total), "the weights; use a smaller or more quantised model", unit_));
+  if (experts_.place == ExpertPlace::kUsed && of_experts > 0) {
+    uint64_t most = static_cast<uint64_t>(of_experts);
+    if (memory != 0) most = std::min(most, memory);
+    if (experts_.bytes_max != 0) most = std::min(most, experts_.bytes_max);
+    BATON_TRY(expert_memory_, Memory::allocate(most, "experts; say experts=file", unit_));
+  }
   for (const size_t id : order_) {
     matrices_[id].to = packed_memory_.data() + offsets[id];
     matrices_[id].matrix.data = matrices_[id].to;
@@ -181,6 +190,59 @@ void Weights::pack_more(int64_t bytes, ThreadPool& pool) {
     model_->release_pages();
     held = 0;
   }
+}
+
+uint64_t spared_bytes(uint64_t memory_bytes) { return std::max<uint64_t>(uint64_t{1} << 30, memory_bytes / 12); }
+
+int64_t Weights::room() {
+  const uint64_t reserved = expert_memory_.bytes();
+  const uint64_t most = experts_.bytes_max != 0 ? std::min(experts_.bytes_max, reserved) : reserved;
+  const int64_t left = static_cast<int64_t>(most) - kept_expert_bytes();
+  if (experts_.bytes_max != 0) return left;
+  const Machine machine = this_machine();
+  if (machine.memory_available_bytes == 0) return left;
+  const uint64_t spared = spared_bytes(machine.memory_bytes);
+  const uint64_t free = machine.memory_available_bytes - std::min(machine.memory_available_bytes, spared);
+  return std::min(left, static_cast<int64_t>(free));
+}
+
+void Weights::keep(std::span<const WeightId> used, ThreadPool& pool) {
+  if (experts_.place != ExpertPlace::kUsed || full_for_ > 0) {
+    full_for_ = std::max(full_for_ - 1, 0);
+    return;
+  }
+  std::vector<size_t> chosen;
+  int64_t room = -1, at = kept_expert_bytes();
+  for (const WeightId id : used) {
+    Packed& packed = matrices_[static_cast<size_t>(id)];
+    if (packed.to != nullptr) continue;
+    if (room < 0) room = this->room();
+    const int64_t bytes = matrix_bytes(packed.matrix);
+    if (bytes > room) {
+      full_for_ = kAsksApart;
+      break;
+    }
+    room -= bytes;
+    packed.to = expert_memory_.data() + at;
+    packed.matrix.data = packed.to;
+    at += bytes;
+    chosen.push_back(static_cast<size_t>(id));
+  }
+  if (chosen.empty()) return;
+  pool.parallel_for(static_cast<int64_t>(chosen.size()), 1, [&](int64_t begin, int64_t end, uint32_t) {
+    std::vector<float> row(static_cast<size_t>(columns_max_));
+    for (int64_t i = begin; i < end; ++i) {
+      Packed& packed = matrices_[chosen[static_cast<size_t>(i)]];
+      const Weight& weight = model_->weights[chosen[static_cast<size_t>(i)]];
+      pack_panels_of(packed, weight, 0, packed.matrix.panels, packed.to, row.data());
+      packed.ready = packed.matrix.panels;
+    }
+  });
+  held_ += at - kept_expert_bytes();
+  experts_kept_.store(at, std::memory_order_relaxed);
+  if (held_ < kHeldBytes) return;
+  model_->release_pages();
+  held_ = 0;
 }
 
 int64_t Weights::scratch_bytes() const {

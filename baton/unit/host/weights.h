@@ -4,11 +4,13 @@
 // model answers before it is packed: what is not packed yet is packed piece by piece into a thread's scratch for each
 // product, and the owner has some more packed for good between passes. Bits do not depend on it.
 //
-// Experts of a model that takes much of the machine's memory are never packed for good: the file's pages hold what was
-// used, and the system takes back what was not.
+// Experts of a model that takes much of the machine's memory stay in the file's pages until a pass chooses them. Then
+// they are packed for good while the machine has memory left, and for each product where it has not.
 #pragma once
 
+#include <atomic>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -24,10 +26,20 @@ namespace baton::host {
 inline constexpr int32_t kTapsMax = 64;  // of a convolution
 
 enum class ExpertPlace : uint8_t {
-  kAuto,    // in memory where all packed matrices take at most half of the machine's
+  kAuto,    // kMemory where all packed matrices take at most half of the machine's, else kUsed
   kMemory,  // packed for good as the others are
+  kUsed,    // packed for good when a pass first chooses them, while there is memory
   kFile,    // packed for each product
 };
+
+struct ExpertRoom {
+  ExpertPlace place = ExpertPlace::kAuto;
+  // kUsed: bytes of packed experts at most, whatever the machine has left; 0: all that it can spare.
+  uint64_t bytes_max = 0;
+};
+
+// Of kUsed: what stays free of the machine's memory, for states, other programs and the file's own pages.
+uint64_t spared_bytes(uint64_t memory_bytes);
 
 // What Weights::load would reserve for all matrices and vectors, and what is read where the file has it (an embedding
 // that is not the output head too), as stored.
@@ -40,7 +52,7 @@ class Weights {
   // messages.
   static Result<std::unique_ptr<Weights>> load(std::shared_ptr<const Model> model, const Kernels& kernels,
                                                const std::vector<bool>& here, std::string_view unit,
-                                               ExpertPlace experts = ExpertPlace::kAuto);
+                                               ExpertRoom experts = {});
 
   const Model& model() const { return *model_; }
   const Program& program() const { return model_->program; }
@@ -58,18 +70,24 @@ class Weights {
   // Packs about `bytes` more, in the order of use; all when that is less. Not beside a pass.
   void pack_more(int64_t bytes, ThreadPool& pool);
   bool packed() const { return next_ == order_.size(); }
+  // kUsed: packs those of these matrices that are not, in full, while there is room. Not beside multiply().
+  void keep(std::span<const WeightId> used, ThreadPool& pool);
   // Angles per position, rotary / 2 of them, by index of plan().ropes.
   const std::vector<float>& frequencies(size_t rope) const { return frequencies_[rope]; }
-  size_t decoded_count() const { return decoded_; }  // packed matrices of a type without kernels
-  bool experts_in_file() const { return experts_in_file_; }
-  size_t reserved_bytes() const { return packed_memory_.bytes() + vector_memory_.bytes(); }  // in whole pages
+  size_t decoded_count() const { return decoded_; }            // packed matrices of a type without kernels
+  ExpertPlace expert_place() const { return experts_.place; }  // never kAuto
+  int64_t kept_expert_bytes() const { return experts_kept_.load(std::memory_order_relaxed); }  // kUsed; any thread
+  // In whole pages, but for the experts of kUsed.
+  size_t reserved_bytes() const { return packed_memory_.bytes() + vector_memory_.bytes(); }
   const std::string& unit() const { return unit_; }
 
  private:
   Weights(std::shared_ptr<const Model> model, const Kernels& kernels, std::string_view unit)
       : model_(std::move(model)), kernels_(kernels), unit_(unit) {}
   Status make_vectors();
-  Status reserve(const std::vector<bool>& here, ExpertPlace experts);
+  Status reserve(const std::vector<bool>& here);
+  // Bytes that keep() may still take, of those it has asked of the system.
+  int64_t room();
   void make_frequencies();
 
   const std::shared_ptr<const Model> model_;
@@ -91,9 +109,12 @@ class Weights {
   int64_t columns_max_ = 0, panel_bytes_max_ = 0;
   std::vector<const float*> vectors_;  // by WeightId
   std::vector<std::vector<float>> frequencies_;
-  Memory packed_memory_, vector_memory_;
+  Memory packed_memory_, vector_memory_, expert_memory_;
   size_t decoded_ = 0;
-  bool experts_in_file_ = false;
+  ExpertRoom experts_;
+  std::atomic<int64_t> experts_kept_ = 0;  // bytes of expert_memory_ that are written
+  int64_t held_ = 0;                       // bytes of them whose pages of the file are held as well
+  int32_t full_for_ = 0;                   // calls of keep() until it asks for room again
 };
 
 }  // namespace baton::host
