@@ -381,6 +381,16 @@ TEST(Embed, PlacesAreAFunctionOfFacts) {
   };
   const Case cases[] = {
       {true, 90'000'000, {{"ref", ""}, {"cpu", ""}, {"ane", ""}}, "ane", "ane: a small encoder, 90.0 MB of weights"},
+      {true,
+       90'000'000,
+       {{"cpu", ""}, {"ane", "", true}},
+       "cpu",
+       "cpu: ane is emulated here, slower and less exact; --unit ane takes it"},
+      {true,
+       90'000'000,
+       {{"ane", "", true}},
+       "ane",
+       "ane: the first that can: ane is emulated here, slower and less exact; --unit ane takes it"},
       {true, 90'000'000, {{"cpu", ""}}, "cpu", "cpu: no unit ane"},
       {true,
        90'000'000,

@@ -18,13 +18,14 @@ namespace {
 constexpr uint64_t kBatchTokens = 4096;
 constexpr size_t kBatchTexts = 64;
 
-// What a unit says to a model: empty when it can run it.
-std::string refusal_of(const std::string& name, const Model& model) {
+// What a unit says to a model.
+EmbedUnit asked(const std::string& name, const Model& model) {
   const auto unit = create_unit(name);
-  if (!unit) return unit.error().message;
-  if ((*unit)->caps().decode_seats_max == 0) return fmt::format("{}: only prefills for others", name);
-  const Status can = check_program(name, (*unit)->caps(), model.program);
-  return can ? std::string() : can.error().message;
+  if (!unit) return {name, unit.error().message};
+  const Caps& caps = (*unit)->caps();
+  if (caps.decode_seats_max == 0) return {name, fmt::format("{}: only prefills for others", name)};
+  const Status can = check_program(name, caps, model.program);
+  return {name, can ? std::string() : can.error().message, caps.emulated};
 }
 
 std::vector<std::string> names_of_units() {
@@ -74,7 +75,7 @@ Status Embedder::load(const EmbedderOptions& options) {
   if (name.empty()) {
     std::vector<EmbedUnit> units;
     for (const std::string& each : options.units.empty() ? names_of_units() : options.units)
-      units.push_back({each, refusal_of(each, model())});
+      units.push_back(asked(each, model()));
     BATON_TRY(const EmbedPlace place, choose_embed_unit(encoder(), model().weight_bytes(), units));
     name = units[place.unit].name;
     placed_ = place.why;
@@ -148,13 +149,13 @@ Result<Embeddings> Embedder::embed(const EmbedRequest& request, const std::funct
   std::vector<std::vector<int32_t>> texts;
   for (size_t i = 0; i < request.inputs.size(); ++i) {
     auto ids = tokens_of(request.inputs[i], prompt, request.truncates);
-    if (!ids) return fail(std::move(ids).error().in(fmt::format("input {}", i)));
+    if (!ids) return fail(std::move(ids).error().in(fmt::format("input {}", request.first + i)));
     made.tokens.push_back(ids->size());
     made.tokens_all += ids->size();
     texts.push_back(*std::move(ids));
     if (made.tokens_all <= kEmbedTokensMax) continue;
-    return fail(Code::kInvalidInput,
-                fmt::format("input {}: more than {} tokens in all; send fewer inputs at once", i, kEmbedTokensMax));
+    return fail(Code::kInvalidInput, fmt::format("input {}: more than {} tokens in all; send fewer inputs at once",
+                                                 request.first + i, kEmbedTokensMax));
   }
   made.vectors.resize(texts.size());
   // Long ones first: those of about one length go together.
@@ -181,7 +182,7 @@ Result<Embeddings> Embedder::embed(const EmbedRequest& request, const std::funct
     if (request.dimensions > 0) vector.resize(request.dimensions);
     if (spec_.normalized) normalize_length(vector);
     if (std::all_of(vector.begin(), vector.end(), [](float value) { return std::isfinite(value); })) continue;
-    return fail(Code::kDevice, fmt::format("input {}: its vector holds values that are no numbers", i));
+    return fail(Code::kDevice, fmt::format("input {}: its vector holds values that are no numbers", request.first + i));
   }
   return made;
 } catch (const std::bad_alloc&) {

@@ -42,6 +42,7 @@ struct EmbedRequest {
   // Of EmbedSpec::prompts, put in front of each text; empty: the model's default. `no_prompt`: none.
   std::string prompt = {};
   bool no_prompt = false;
+  size_t first = 0;  // what errors call the first input
 };
 
 struct Embeddings {

@@ -206,6 +206,8 @@ Result<EmbedPlace> choose_embed_unit(bool encoder, uint64_t weight_bytes, std::s
     why = fmt::format("{}: ane takes encoders below {} MB", size, kSmallEncoderBytes / 1'000'000);
   } else if (ane == units.size()) {
     why = "no unit ane";
+  } else if (units[ane].refusal.empty() && units[ane].emulated) {
+    why = "ane is emulated here, slower and less exact; --unit ane takes it";
   } else if (units[ane].refusal.empty()) {
     return EmbedPlace{ane, fmt::format("ane: a small encoder, {}", size)};
   } else {

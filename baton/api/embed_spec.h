@@ -35,6 +35,7 @@ Result<EmbedSpec> read_embed_spec(const Model& model);
 struct EmbedUnit {
   std::string name;     // as parse_unit reads it
   std::string refusal;  // why it cannot run the model, or is not on this machine; empty: it can
+  bool emulated = false;
 };
 struct EmbedPlace {
   size_t unit = 0;  // index
@@ -42,8 +43,8 @@ struct EmbedPlace {
 };
 // Below this many bytes of weights a neural engine is the quickest and takes the least energy.
 inline constexpr uint64_t kSmallEncoderBytes = 500'000'000;
-// Small encoders on `ane` where it is and can; else `cpu`; else the first that can. Pure. kUnsupported, with every
-// refusal, where none can.
+// Small encoders on `ane` where it is, is no emulated one, and can; else `cpu`; else the first that can. Pure.
+// kUnsupported, with every refusal, where none can.
 Result<EmbedPlace> choose_embed_unit(bool encoder, uint64_t weight_bytes, std::span<const EmbedUnit> units);
 
 }  // namespace baton

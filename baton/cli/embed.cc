@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 #include "baton/base/clock.h"
 #include "baton/base/line_reader.h"
@@ -11,6 +13,7 @@
 #include "baton/cli/command.h"
 #include "baton/cli/interrupt.h"
 #include "baton/cli/paths.h"
+#include "baton/cli/progress.h"
 #include "baton/cli/shared_flags.h"
 #include "baton/hub/resolve.h"
 
@@ -18,8 +21,9 @@ namespace baton::cli {
 namespace {
 
 constexpr size_t kLineBytesMax = size_t{1} << 20;
-constexpr size_t kTableMax = 20;  // texts whose cosines fit into lines
-constexpr size_t kLabelMax = 30;  // of a text, characters
+constexpr size_t kInputsAtOnce = 512;  // enough that those of about one length meet
+constexpr size_t kTableMax = 20;       // texts whose cosines fit into lines
+constexpr size_t kLabelMax = 30;       // of a text, characters
 
 struct EmbedFlags {
   std::vector<std::string> texts, ids;
@@ -42,7 +46,7 @@ Status read_lines(const std::string& file, std::vector<std::string>* texts) {
                   fmt::format("{}: line {} is longer than {} bytes", file, line.number, kLineBytesMax));
     }
     if (!line.text.empty() && line.text.back() == '\r') line.text.pop_back();
-    if (!line.text.empty()) texts->push_back(line.text);
+    texts->push_back(line.text);
   }
 }
 
@@ -126,19 +130,38 @@ void print_table(const EmbedFlags& flags, const std::vector<std::vector<float>>&
 
 Status embed_all(const EmbedFlags& flags, Embedder& embedder, OrderedJson json,
                  const std::function<bool()>& cancelled) {
-  EmbedRequest request;
-  for (const std::string& text : flags.texts) request.inputs.emplace_back(text);
+  std::vector<EmbedInput> inputs(flags.texts.begin(), flags.texts.end());
   for (const std::string& text : flags.ids) {
     BATON_TRY(std::vector<int32_t> ids, parse_ids(text));
-    request.inputs.emplace_back(std::move(ids));
+    inputs.emplace_back(std::move(ids));
   }
+  EmbedRequest request;
   request.dimensions = flags.dimensions;
   request.truncates = flags.truncate;
   request.prompt = flags.prompt;
   request.no_prompt = flags.no_prompt;
   const SteadyClock clock;
   const int64_t start = clock.now_ns();
-  BATON_TRY(const Embeddings made, embedder.embed(request, cancelled));
+  const bool as_they_come = !flags.json && !flags.cosines;
+  Progress progress("texts");
+  Embeddings made;
+  for (size_t done = 0; done < inputs.size();) {
+    const size_t end = std::min(done + kInputsAtOnce, inputs.size());
+    request.first = done;
+    request.inputs.assign(inputs.begin() + static_cast<ptrdiff_t>(done), inputs.begin() + static_cast<ptrdiff_t>(end));
+    BATON_TRY(Embeddings some, embedder.embed(request, cancelled));
+    if (as_they_come) {
+      for (const std::vector<float>& vector : some.vectors) print_json(vector);
+    } else {
+      std::move(some.vectors.begin(), some.vectors.end(), std::back_inserter(made.vectors));
+    }
+    made.tokens.insert(made.tokens.end(), some.tokens.begin(), some.tokens.end());
+    made.tokens_all += some.tokens_all;
+    done = end;
+    if (!as_they_come) progress.show(done, inputs.size());
+  }
+  progress.clear();
+  if (as_they_come) return {};
   json["ms"] = ms_between(start, clock.now_ns());
   json["tokens"] = made.tokens_all;
   json["dimensions"] = made.vectors.empty() ? 0 : made.vectors.front().size();
@@ -148,14 +171,9 @@ Status embed_all(const EmbedFlags& flags, Embedder& embedder, OrderedJson json,
     return {};
   }
   json["embeddings"] = OrderedJson::array();
-  for (size_t i = 0; i < made.vectors.size(); ++i) {
-    if (!flags.json) {
-      print_json(made.vectors[i]);
-      continue;
-    }
+  for (size_t i = 0; i < made.vectors.size(); ++i)
     json["embeddings"].push_back({{"index", i}, {"tokens", made.tokens[i]}, {"embedding", made.vectors[i]}});
-  }
-  if (flags.json) print_json(json);
+  print_json(json);
   return {};
 }
 

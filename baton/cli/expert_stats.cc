@@ -61,11 +61,12 @@ OrderedJson expert_stats_json(std::span<const UnitExpertLoads> loads) {
 std::string expert_stats_text(std::span<const UnitExpertLoads> loads) {
   std::string text;
   for (const UnitExpertLoads& unit : loads) {
-    const uint64_t tokens = unit.layers.empty() ? 0 : unit.layers[0].tokens;
+    // The last layer sees fewer: of a prompt it computes what is asked for.
+    uint64_t tokens = 0;
+    for (const ExpertLoad& load : unit.layers) tokens = std::max(tokens, load.tokens);
     text += fmt::format("experts on {}, {} tokens:\n", unit.name, tokens);
     for (const ExpertLoad& load : unit.layers) {
-      if (load.rows.empty()) continue;
-      text += layer_text(load);
+      if (sum_of(load.rows) != 0) text += layer_text(load);
     }
   }
   return text;

@@ -52,7 +52,19 @@ class Embed(unittest.TestCase):
         self.assertEqual([len(vector) for vector in vectors], [96, 96])
         for vector in vectors:
             self.assertAlmostEqual(math.fsum(x * x for x in vector), 1, places=5)
-        self.assertEqual(run("-m", self.model, stdin="hello world\n\nabc\n").stdout, done.stdout)
+        self.assertEqual(run("-m", self.model, stdin="hello world\nabc\n").stdout, done.stdout)
+        self.assertEqual(run("-m", self.model, stdin="a\n\nabc").stdout, run("-m", self.model, "a", "", "abc").stdout)
+
+    def test_more_lines_than_go_at_once(self):
+        done = run("-m", self.model, stdin="".join(f"text {i}\n" for i in range(2100)))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        lines = done.stdout.splitlines()
+        self.assertEqual(len(lines), 2100)
+        alone = json.loads(run("-m", self.model, "text 2077").stdout)
+        self.assertLess(max(abs(a - b) for a, b in zip(json.loads(lines[2077]), alone)), 1e-5)
+        late = run("-m", self.model, stdin="a\n" * 600 + "a " * 200 + "\n")
+        self.assertEqual(late.returncode, 2)
+        self.assertIn("input 600: 202 tokens", late.stderr)
 
     def test_json(self):
         done = run("-m", self.model, "hello", "--ids", "2,5,6,3", "--dimensions", "8", "--unit", "cpu", "--json")
@@ -64,11 +76,14 @@ class Embed(unittest.TestCase):
         self.assertEqual([item["index"] for item in answer["embeddings"]], [0, 1])
         self.assertEqual([len(item["embedding"]) for item in answer["embeddings"]], [8, 8])
 
-    def test_small_encoders_are_placed_by_size(self):
-        answer = json.loads(run("-m", self.model, "hello", "--json").stdout)
-        self.assertEqual(answer["unit"], "ane")
-        self.assertTrue(answer["placed"].startswith("ane: a small encoder"), answer["placed"])
-        self.assertTrue(answer["emulated"])
+    def test_small_encoders_are_for_the_neural_engine(self):
+        usual = json.loads(run("-m", self.model, "hello", "--json").stdout)
+        if usual["unit"] == "cpu":
+            self.assertTrue(usual["placed"].startswith("cpu: ane is emulated here"), usual["placed"])
+        else:
+            self.assertTrue(usual["placed"].startswith("ane: a small encoder"), usual["placed"])
+        answer = json.loads(run("-m", self.model, "hello", "--json", "--unit", "ane").stdout)
+        self.assertEqual((answer["unit"], answer["emulated"]), ("ane", usual["unit"] == "cpu"))
         exact = json.loads(run("-m", self.model, "hello", "--json", "--unit", "ref").stdout)
         pairs = zip(answer["embeddings"][0]["embedding"], exact["embeddings"][0]["embedding"])
         self.assertLess(max(abs(a - b) for a, b in pairs), 2e-3)
@@ -112,7 +127,7 @@ class Embed(unittest.TestCase):
                 self.assertEqual(done.returncode, 0, done.stderr)
                 made.append(json.loads(done.stdout))
             self.assertLess(max(abs(a - b) for a, b in zip(*made)), 1e-5, name)
-            answer = json.loads(run("-m", str(encoders / name / "model.gguf"), "--ids", ids, "--json").stdout)
+            answer = json.loads(run("-m", str(encoders / name / "model.gguf"), "--ids", ids, "--json", "--unit", "ane").stdout)
             self.assertEqual((answer["pooling"], answer["unit"]), ("first" if name == "modernbert" else "mean", "ane"))
 
     def test_errors(self):
