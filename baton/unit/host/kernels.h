@@ -27,6 +27,7 @@ struct Kernels {
   // Sizes of the register tiles: how many panels a piece of work should hold at least.
   int panels_per_tile;
   int64_t direct_tokens;  // up to here a product needs no sorted low planes
+  int64_t ahead_from;     // products of so many tokens fetch their weights ahead; of fewer the processor does it better
 
   // Products in bf16 of tokens that prefill, for the processors that have them; null where there are none. For columns
   // that are multiples of 32, and any number of tokens: what else is in a pass does not show in a row's bits. Integer

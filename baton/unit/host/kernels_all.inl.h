@@ -2,6 +2,7 @@
 // its constants
 //   kIntegerPanels, kIntegerTokens, kFloatPanels, kFloatTokens   the register tiles of products
 //   kDirectTokens     so many tokens at once multiply weights that are unpacked in registers
+//   kAheadFrom        Kernels::ahead_from
 //   kUnsortedTokens   up to here products of integers are tiles of those; beyond, panels are unpacked for all tokens
 #pragma once
 
@@ -30,6 +31,7 @@ constexpr Kernels make_kernels(const char* name, const char* description, Produc
   });
   k.panels_per_tile = kIntegerPanels > kFloatPanels ? kIntegerPanels : kFloatPanels;
   k.direct_tokens = kUnsortedTokens;
+  k.ahead_from = kAheadFrom;
   k.quantize = quantize_blocks;
   k.rms_norm = rms_norm;
   k.layer_norm = layer_norm;

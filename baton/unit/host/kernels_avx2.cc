@@ -10,7 +10,7 @@ namespace {
 // 16 registers: 8 accumulators for integers, |w|, the signs, the activations, a product; those for floats, once a
 // block, are in memory. 12 for floats.
 constexpr int kIntegerPanels = 1, kIntegerTokens = 4, kFloatPanels = 1, kFloatTokens = 6;
-constexpr int kDirectTokens = 4, kUnsortedTokens = 4;
+constexpr int kDirectTokens = 4, kUnsortedTokens = 4, kAheadFrom = 1;
 
 }  // namespace
 }  // namespace baton::host

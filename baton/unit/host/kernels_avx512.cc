@@ -9,7 +9,7 @@ namespace {
 
 // 12 + 12 accumulators for integers, 24 for floats, of 32 registers.
 constexpr int kIntegerPanels = 2, kIntegerTokens = 6, kFloatPanels = 2, kFloatTokens = 12;
-constexpr int kDirectTokens = 8, kUnsortedTokens = 32;
+constexpr int kDirectTokens = 8, kUnsortedTokens = 32, kAheadFrom = 1;
 
 }  // namespace
 }  // namespace baton::host

@@ -127,6 +127,7 @@ const Kernels& kernels_avx512bf16();
 const Kernels& kernels_avx512bf16() {
   static const Kernels kernels = [] {
     Kernels k = kernels_avx512();
+    k.ahead_from = 3;  // Zen 4 lost a third of its speed at two tokens
     k.name = "avx512bf16";
     k.description = "avx512bf16 and avx512-vnni";
     k.arithmetic.f16 = Arithmetic::kBF16Avx512;

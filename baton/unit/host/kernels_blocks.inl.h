@@ -10,10 +10,6 @@
 namespace baton::host {
 namespace {
 
-// How far a panel is read ahead when products take longer than the processor reads ahead by itself: into the second
-// cache, as the first has too few buffers for what is under way to memory at a time.
-constexpr int64_t kAheadBytes = 6144;
-
 // What codes stand for, plus 128.
 struct ByteTable {
   unsigned char at[16];

@@ -209,11 +209,15 @@ void to_f16(const float* x, int64_t n, uint16_t* out) {
 // ---- Products ----
 
 // Where a float product's B comes from: kStep values of k at a time, 16 columns each.
+// Into the second cache; what lies behind the weights is not read.
+BATON_INLINE void fetch_ahead(const unsigned char* from) { __builtin_prefetch(from + kAheadBytes, 0, 2); }
+
 struct ColumnsF32 {
   static constexpr int kStep = 1;
   const float* b;
   int64_t stride;
   BATON_INLINE void at(int64_t k, F (&out)[kStep]) const { out[0] = load(b + k * stride); }
+  BATON_INLINE void fetch(int64_t k) const { fetch_ahead(reinterpret_cast<const unsigned char*>(b + k * stride)); }
 };
 struct ColumnsF32Tail {
   static constexpr int kStep = 1;
@@ -226,11 +230,13 @@ struct ColumnsF16 {
   static constexpr int kStep = 1;
   const unsigned char* b;
   BATON_INLINE void at(int64_t k, F (&out)[kStep]) const { out[0] = load_f16(b + 32 * k); }
+  BATON_INLINE void fetch(int64_t k) const { fetch_ahead(b + 32 * k); }
 };
 struct ColumnsBF16 {
   static constexpr int kStep = 2;
   const unsigned char* b;
   BATON_INLINE void at(int64_t k, F (&out)[kStep]) const { load_bf16_pairs(b + 32 * k, out[0], out[1]); }
+  BATON_INLINE void fetch(int64_t k) const { fetch_ahead(b + 32 * k); }
 };
 // E4M3 numbers become f32 by their bits, all but the bias of the exponent; 0x7f and 0xff are no numbers.
 struct ColumnsF8 {
@@ -245,15 +251,24 @@ struct ColumnsF8 {
   }
 };
 
-// sum[p][t] = sum_k B_p[k] * a[t * a_m + k * a_k]; k in order, one accumulator per element.
-template <class Columns, int P, int T>
+template <class Columns>
+inline constexpr bool kFetches = requires(const Columns& columns) {
+  columns.fetch(0);
+};
+
+// sum[p][t] = sum_k B_p[k] * a[t * a_m + k * a_k]; k in order, one accumulator per element. `Ahead`: columns are
+// fetched.
+template <class Columns, int P, int T, bool Ahead = false>
 BATON_INLINE void float_sums(const Columns (&columns)[P], const float* a, int64_t a_m, int64_t a_k, int64_t k_count,
                              F (&sum)[P][T]) {
   constexpr int kStep = Columns::kStep;
   const auto add_columns = [&](int64_t k, auto steps) BATON_LAMBDA {
     F b[P][kStep];
 #pragma GCC unroll 4
-    for (int p = 0; p < P; ++p) columns[p].at(k, b[p]);
+    for (int p = 0; p < P; ++p) {
+      if constexpr (Ahead) columns[p].fetch(k);
+      columns[p].at(k, b[p]);
+    }
 #pragma GCC unroll 2
     for (int s = 0; s < steps.value; ++s) {
 #pragma GCC unroll 16
@@ -285,7 +300,13 @@ void float_panels(const Multiply& m, int64_t panel, const Columns (&columns)[P])
   each_token_tile<(P > 1 || Most <= 4), Most>(m.tokens, [&](auto count, int64_t token) BATON_LAMBDA {
     constexpr int T = decltype(count)::value;
     F sum[P][T];
-    float_sums<Columns, P, T>(columns, m.x.x + token * stride, stride, 1, m.w->columns, sum);
+    const float* const x = m.x.x + token * stride;
+    bool done = false;
+    if constexpr (kFetches<Columns> && T <= 2) {
+      done = token == 0 && m.ahead;
+      if (done) float_sums<Columns, P, T, true>(columns, x, stride, 1, m.w->columns, sum);
+    }
+    if (!done) float_sums<Columns, P, T>(columns, x, stride, 1, m.w->columns, sum);
 #pragma GCC unroll 16
     for (int t = 0; t < T; ++t) {
 #pragma GCC unroll 4

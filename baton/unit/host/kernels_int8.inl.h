@@ -105,7 +105,7 @@ BATON_INLINE void add_block(const Block (&block)[P], const ActivationBlock* a, i
 }
 
 // `Direct`: low planes are those of the tokens' rows and are added on the way; else `low_sums` [T][P][16] has their
-// sums, or is null. `from_memory`: nobody has read these panels just before.
+// sums, or is null. `from_memory`: nobody has read these panels just before, and they are fetched ahead.
 template <class Block, int P, int T, bool Direct>
 void integer_tile(const Matrix& w, const unsigned char* const* panels, const ActivationBlock* a, const LowPlane* lows,
                   const float* low_sums, float* out, int64_t out_stride, const int* rows, bool add, bool from_memory) {
@@ -115,8 +115,7 @@ void integer_tile(const Matrix& w, const unsigned char* const* panels, const Act
   F sum[P][T] = {};
   alignas(64) float direct_sums[Direct ? kLanes * P * T : 1] = {};
   for (int64_t b = 0; b < blocks; ++b, ++a) {
-    // One or two tokens leave the processor time to read ahead by itself.
-    if constexpr (Block::kStreamed && P == 1 && T >= 3) {
+    if constexpr (Block::kStreamed && P == 1) {
       if (from_memory) block[0].prefetch();
     }
     add_block<Block, P, T>(block, a, blocks, sum);
@@ -151,7 +150,8 @@ void integer_direct(const Multiply& m, int64_t panel) {
   each_token_tile<true, kDirectTokens>(m.tokens, [&](auto count, int64_t t) BATON_LAMBDA {
     const int64_t at = t * (w.columns / kBlock);
     integer_tile<Block, 1, decltype(count)::value, true>(w, &data, m.x.blocks + at, m.x.lows + at, nullptr,
-                                                         out + t * m.out_stride, m.out_stride, &rows, m.add, t == 0);
+                                                         out + t * m.out_stride, m.out_stride, &rows, m.add,
+                                                         t == 0 && m.ahead);
   });
 }
 

@@ -20,6 +20,10 @@ using simd::float_of, simd::highest_of, simd::sum4, simd::sum_of, simd::to_float
 using simd::load, simd::load_bf16, simd::load_bf16_pairs, simd::load_bytes, simd::load_f16, simd::load_i8;
 using simd::load_u8, simd::store, simd::store_bytes, simd::store_f16, simd::store_narrow;
 
+// How far a panel is read ahead where the processor does not do it as well by itself: into the second
+// cache, as the first has too few buffers for what is under way to memory at a time.
+constexpr int64_t kAheadBytes = 6144;
+
 template <int N>
 struct Constant {
   static constexpr int value = N;

@@ -9,7 +9,7 @@ namespace {
 
 // 12 + 12 accumulators for integers, 24 for floats, of 32 registers.
 constexpr int kIntegerPanels = 1, kIntegerTokens = 3, kFloatPanels = 1, kFloatTokens = 6;
-constexpr int kDirectTokens = 4, kUnsortedTokens = 4;
+constexpr int kDirectTokens = 4, kUnsortedTokens = 4, kAheadFrom = 3;
 
 }  // namespace
 }  // namespace baton::host

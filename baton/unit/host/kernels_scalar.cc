@@ -6,7 +6,7 @@ namespace baton::host {
 namespace {
 
 constexpr int kIntegerPanels = 1, kIntegerTokens = 1, kFloatPanels = 1, kFloatTokens = 2;
-constexpr int kDirectTokens = 4, kUnsortedTokens = 4;
+constexpr int kDirectTokens = 4, kUnsortedTokens = 4, kAheadFrom = 3;
 
 }  // namespace
 }  // namespace baton::host

@@ -255,6 +255,7 @@ void Weights::multiply(WeightId id, Multiply m) const {
   const MultiplyFunction function = function_of(kernels_, packed.matrix.packing, m.x.form);
   const int64_t end = m.panel_end, ready = std::clamp(packed.ready, m.panel_begin, end);
   m.w = &packed.matrix;
+  m.ahead = m.tokens >= kernels_.ahead_from;
   m.panel_end = ready;
   if (m.panel_begin < ready) function(m);
   if (ready == end) return;
