@@ -63,8 +63,8 @@ std::string_view to_string(OpKind kind) {
 }
 
 std::string_view to_string(OpTrait trait) {
-  static constexpr std::string_view kWords[] = {"attend.window",    "attend.cap",        "head.cap",
-                                                "sigmoid_gate.one", "attend_all.window", "attend_all.alibi"};
+  static constexpr std::string_view kWords[] = {"attend.window",     "attend.cap",       "head.cap",    "sigmoid_gate.one",
+                                                "attend_all.window", "attend_all.alibi", "attend.chunk"};
   return kWords[static_cast<size_t>(trait)];
 }
 
@@ -82,6 +82,8 @@ bool Op::has(OpTrait trait) const {
       return kind == OpKind::kAttendAll && window != 0;
     case OpTrait::kAlibi:
       return kind == OpKind::kAttendAll && alibi != 0;
+    case OpTrait::kChunk:
+      return kind == OpKind::kAttend && chunk != 0;
   }
   return false;
 }
@@ -135,8 +137,9 @@ std::string details(const Op& op) {
                          op.rope_magnitude != 1 ? fmt::format(" magnitude={:g}", op.rope_magnitude) : "");
     case OpKind::kAttend:
     case OpKind::kAttendAll:
-      return fmt::format("heads={} kv_heads={} head_dim={} scale={:g}{}{}{}", op.heads, op.kv_heads, op.width, op.scale,
-                         op.window != 0 ? fmt::format(" window={}", op.window) : "",
+      return fmt::format("heads={} kv_heads={} head_dim={} scale={:g}{}{}{}{}", op.heads, op.kv_heads, op.width,
+                         op.scale, op.window != 0 ? fmt::format(" window={}", op.window) : "",
+                         op.chunk != 0 ? fmt::format(" chunk={}", op.chunk) : "",
                          op.cap != 0 ? fmt::format(" cap={:g}", op.cap) : "",
                          op.alibi != 0 ? fmt::format(" alibi={:g}", op.alibi) : "");
     case OpKind::kGelu:

@@ -64,10 +64,11 @@ enum class OpTrait : uint8_t {
   kOneGate,   // kSigmoidGate with a width above 1
   kReach,     // kAttendAll with a window
   kAlibi,     // kAttendAll with `alibi`
+  kChunk,     // kAttend with a chunk: a token at position p sees positions from floor(p / chunk) chunk up to p
 };
 std::string_view to_string(OpTrait trait);  // "attend.window"
-inline constexpr OpTrait kOpTraits[] = {OpTrait::kWindow,  OpTrait::kScoreCap, OpTrait::kLogitCap,
-                                        OpTrait::kOneGate, OpTrait::kReach,    OpTrait::kAlibi};
+inline constexpr OpTrait kOpTraits[] = {OpTrait::kWindow, OpTrait::kScoreCap, OpTrait::kLogitCap, OpTrait::kOneGate,
+                                        OpTrait::kReach,  OpTrait::kAlibi,    OpTrait::kChunk};
 
 enum class RopePairing : uint8_t {
   kHalf,      // (i, i + rotary / 2): Hugging Face and MLX files, GGUF qwen35 ("NEOX")
@@ -147,7 +148,8 @@ struct Op {
   float cap = 0;                          // kAttend, kHead; 0: none
   int32_t experts = 0, experts_used = 0;  // kExperts: of a layer, and for a token
   Routing routing = Routing::kSoftmaxOfAll;
-  float alibi = 0;  // kAttendAll: the exponent that slopes end at, see alibi_slope; 0: none
+  float alibi = 0;    // kAttendAll: the exponent that slopes end at, see alibi_slope; 0: none
+  int32_t chunk = 0;  // kAttend: tokens that see each other, the earlier the later not; 0: all. Not with a window
 
   bool has(OpTrait trait) const;
 };

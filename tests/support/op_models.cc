@@ -115,7 +115,7 @@ class Maker {
   std::shared_ptr<Model> model_ = std::make_shared<Model>();
 };
 
-OpModel make_attend(Maker& make, bool window = false, bool cap = false) {
+OpModel make_attend(Maker& make, bool window = false, bool cap = false, bool chunk = false) {
   const int32_t kv_heads = make.between(1, 3), group = make.between(1, 4), width = 2 * make.between(2, 40);
   const RegisterId x = make.input(24);
   Op op{.kind = OpKind::kAttend, .layer = 0};
@@ -132,10 +132,11 @@ OpModel make_attend(Maker& make, bool window = false, bool cap = false) {
   // Short ones, around a tile of 64 keys, and some that see all.
   if (window) op.window = make.between(0, 2) == 0 ? make.between(60, 70) : make.between(1, 40);
   if (cap) op.cap = make.between(0, 1) == 0 ? 50.0f : 0.7f;
+  if (chunk) op.chunk = make.between(0, 2) == 0 ? make.between(60, 70) : make.between(1, 40);
   make.op(op);
   make.head(op.out);
-  return make.finish(fmt::format("attend kv_heads={} group={} head_dim={} window={} cap={}", kv_heads, group, width,
-                                 op.window, op.cap));
+  return make.finish(fmt::format("attend kv_heads={} group={} head_dim={} window={} cap={} chunk={}", kv_heads, group,
+                                 width, op.window, op.cap, op.chunk));
 }
 
 OpModel make_attend_all(Maker& make, bool window = false, bool alibi = false) {
@@ -457,7 +458,7 @@ OpModel make_trait_model(OpTrait trait, Random& random) {
   Maker make(random);
   if (trait == OpTrait::kOneGate) return make_one_gate(make);
   if (kind_of(trait) == OpKind::kAttend)
-    return make_attend(make, trait == OpTrait::kWindow, trait == OpTrait::kScoreCap);
+    return make_attend(make, trait == OpTrait::kWindow, trait == OpTrait::kScoreCap, trait == OpTrait::kChunk);
   if (kind_of(trait) == OpKind::kAttendAll)
     return make_attend_all(make, trait == OpTrait::kReach, trait == OpTrait::kAlibi);
   const int32_t width = make.between(1, 150);

@@ -209,7 +209,8 @@ class Pass {
       const int64_t shared = op.heads / op.kv_heads;
       for (int64_t t = 0; t < count_; ++t) {
         const size_t seen = start_ + t + 1;
-        const size_t hidden = op.window != 0 && seen > static_cast<size_t>(op.window) ? seen - op.window : 0;
+        size_t hidden = op.window != 0 && seen > static_cast<size_t>(op.window) ? seen - op.window : 0;
+        if (op.chunk != 0) hidden = (seen - 1) / op.chunk * op.chunk;
         for (int64_t head = kv_head * shared; head < (kv_head + 1) * shared; ++head)
           attend(row(op.x, t) + head * op.width, std::span(keys).subspan(hidden, seen - hidden),
                  std::span(values).subspan(hidden, seen - hidden), row(op.out, t) + head * op.width, op.width, op.scale,
