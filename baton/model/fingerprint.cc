@@ -74,8 +74,7 @@ auto fields_of(const Op& op) {
                     key_dim, value_dim, taps, eps, scale, rope_theta, pairing, head_map, third, rope_magnitude,
                     Later<WeightId>{fourth, -1}, Later<Gelu>{gelu, Gelu::kErf}, Later<int32_t>{window, 0},
                     Later<float>{cap, 0}, Later<int32_t>{experts, 0}, Later<int32_t>{experts_used, 0},
-                    Later<Routing>{routing, Routing::kSoftmaxOfAll}, Later<float>{alibi, 0},
-                    Later<int32_t>{chunk, 0});
+                    Later<Routing>{routing, Routing::kSoftmaxOfAll}, Later<float>{alibi, 0}, Later<int32_t>{chunk, 0});
 }
 auto fields_of(const Slot& slot) {
   const auto& [kind, layer, heads, rows, columns] = slot;

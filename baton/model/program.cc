@@ -63,8 +63,9 @@ std::string_view to_string(OpKind kind) {
 }
 
 std::string_view to_string(OpTrait trait) {
-  static constexpr std::string_view kWords[] = {"attend.window",     "attend.cap",       "head.cap",    "sigmoid_gate.one",
-                                                "attend_all.window", "attend_all.alibi", "attend.chunk"};
+  static constexpr std::string_view kWords[] = {"attend.window",    "attend.cap",        "head.cap",
+                                                "sigmoid_gate.one", "attend_all.window", "attend_all.alibi",
+                                                "attend.chunk",     "experts.input"};
   return kWords[static_cast<size_t>(trait)];
 }
 
@@ -84,6 +85,8 @@ bool Op::has(OpTrait trait) const {
       return kind == OpKind::kAttendAll && alibi != 0;
     case OpTrait::kChunk:
       return kind == OpKind::kAttend && chunk != 0;
+    case OpTrait::kGatedInput:
+      return kind == OpKind::kExperts && routing == Routing::kSigmoidOfInput;
   }
   return false;
 }
@@ -97,7 +100,8 @@ std::vector<OpTrait> traits_of(const Op& op) {
 }
 
 std::string_view to_string(Routing routing) {
-  return routing == Routing::kSoftmaxOfAll ? "softmax-of-all" : "softmax-of-chosen";
+  static constexpr std::string_view kWords[] = {"softmax-of-all", "softmax-of-chosen", "sigmoid-of-input"};
+  return kWords[static_cast<size_t>(routing)];
 }
 
 float alibi_slope(const Op& op, int32_t head) {

@@ -200,7 +200,7 @@ OpModel make_output(Maker& make) {
 }
 
 // More experts than tokens choose in a short text, one for all, and one that all choose; widths of no multiple.
-OpModel make_experts(Maker& make, DType dtype) {
+OpModel make_experts(Maker& make, DType dtype, bool gated_input = false) {
   const auto block = static_cast<int32_t>(format_of(dtype).block_elements);
   const int32_t experts = make.between(1, 40), used = make.between(1, std::min(experts, 9));
   const auto size = [&](int32_t most) {
@@ -213,6 +213,7 @@ OpModel make_experts(Maker& make, DType dtype) {
   op.experts = experts;
   op.experts_used = used;
   op.routing = make.between(0, 1) == 0 ? Routing::kSoftmaxOfAll : Routing::kSoftmaxOfChosen;
+  if (gated_input) op.routing = Routing::kSigmoidOfInput;
   op.weights[Op::kRouter] = make.matrix(DType::kF32, experts, width);
   const auto all = [&](int64_t rows, int64_t columns) {
     const WeightId first = make.matrix(dtype, rows, columns);
@@ -454,9 +455,10 @@ OpModel make_op_model(OpKind kind, DType dtype, Random& random) {
   BATON_CHECK(false);
 }
 
-OpModel make_trait_model(OpTrait trait, Random& random) {
+OpModel make_trait_model(OpTrait trait, Random& random, DType dtype) {
   Maker make(random);
   if (trait == OpTrait::kOneGate) return make_one_gate(make);
+  if (trait == OpTrait::kGatedInput) return make_experts(make, dtype, true);
   if (kind_of(trait) == OpKind::kAttend)
     return make_attend(make, trait == OpTrait::kWindow, trait == OpTrait::kScoreCap, trait == OpTrait::kChunk);
   if (kind_of(trait) == OpKind::kAttendAll)
@@ -469,6 +471,7 @@ OpModel make_trait_model(OpTrait trait, Random& random) {
 
 OpKind kind_of(OpTrait trait) {
   if (trait == OpTrait::kOneGate) return OpKind::kSigmoidGate;
+  if (trait == OpTrait::kGatedInput) return OpKind::kExperts;
   if (trait == OpTrait::kReach || trait == OpTrait::kAlibi) return OpKind::kAttendAll;
   return trait == OpTrait::kLogitCap ? OpKind::kHead : OpKind::kAttend;
 }
