@@ -65,7 +65,7 @@ std::string_view to_string(OpKind kind) {
 std::string_view to_string(OpTrait trait) {
   static constexpr std::string_view kWords[] = {"attend.window",    "attend.cap",        "head.cap",
                                                 "sigmoid_gate.one", "attend_all.window", "attend_all.alibi",
-                                                "attend.chunk",     "experts.input"};
+                                                "attend.chunk",     "experts.input",     "position_scale.ahead"};
   return kWords[static_cast<size_t>(trait)];
 }
 
@@ -87,6 +87,8 @@ bool Op::has(OpTrait trait) const {
       return kind == OpKind::kAttend && chunk != 0;
     case OpTrait::kGatedInput:
       return kind == OpKind::kExperts && routing == Routing::kSigmoidOfInput;
+    case OpTrait::kAhead:
+      return kind == OpKind::kPositionScale && ahead != 0;
   }
   return false;
 }
@@ -158,7 +160,8 @@ std::string details(const Op& op) {
     case OpKind::kSigmoidGate:
       return op.width > 1 ? fmt::format("width={}", op.width) : "";
     case OpKind::kPositionScale:
-      return fmt::format("scale={:g} tokens={}", op.scale, op.window);
+      return fmt::format("scale={:g} tokens={}{}", op.scale, op.window,
+                         op.ahead != 0 ? fmt::format(" ahead={}", op.ahead) : "");
     case OpKind::kCausalConv:
     case OpKind::kShortConv:
       return fmt::format("taps={}", op.taps);

@@ -52,7 +52,8 @@ enum class OpKind : uint8_t {
   // out2 = x y, out2 may be x; out = z sum_j W[c, j] out2[t - taps + 1 + j, c], out is none of the others; the slot
   // keeps the last taps - 1 columns of out2.
   kShortConv,
-  kPositionScale,  // out = x (1 + scale log(1 + floor(p / window))), p the token's position, in place allowed
+  // out = x (1 + scale log(1 + floor((p + ahead) / window))), p the token's position, in place allowed
+  kPositionScale,
 };
 std::string_view to_string(OpKind kind);
 
@@ -67,10 +68,12 @@ enum class OpTrait : uint8_t {
   kAlibi,       // kAttendAll with `alibi`
   kChunk,       // kAttend with a chunk: a token at position p sees positions from floor(p / chunk) chunk up to p
   kGatedInput,  // kExperts with kSigmoidOfInput
+  kAhead,       // kPositionScale with `ahead`
 };
 std::string_view to_string(OpTrait trait);  // "attend.window"
-inline constexpr OpTrait kOpTraits[] = {OpTrait::kWindow, OpTrait::kScoreCap, OpTrait::kLogitCap, OpTrait::kOneGate,
-                                        OpTrait::kReach,  OpTrait::kAlibi,    OpTrait::kChunk,    OpTrait::kGatedInput};
+inline constexpr OpTrait kOpTraits[] = {OpTrait::kWindow,  OpTrait::kScoreCap,   OpTrait::kLogitCap,
+                                        OpTrait::kOneGate, OpTrait::kReach,      OpTrait::kAlibi,
+                                        OpTrait::kChunk,   OpTrait::kGatedInput, OpTrait::kAhead};
 
 enum class RopePairing : uint8_t {
   kHalf,      // (i, i + rotary / 2): Hugging Face and MLX files, GGUF qwen35 ("NEOX")
@@ -152,6 +155,7 @@ struct Op {
   int32_t experts = 0, experts_used = 0;  // kExperts: of a layer, and for a token
   Routing routing = Routing::kSoftmaxOfAll;
   float alibi = 0;    // kAttendAll: the exponent that slopes end at, see alibi_slope; 0: none
+  int32_t ahead = 0;  // kPositionScale
   int32_t chunk = 0;  // kAttend: tokens that see each other, the earlier the later not; 0: all. Not with a window
 
   bool has(OpTrait trait) const;

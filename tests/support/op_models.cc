@@ -325,16 +325,18 @@ OpModel make_short_conv(Maker& make) {
       fmt::format("short_conv channels={} taps={} in place={}", channels, taps, op.out2 == op.x ? "yes" : "no"));
 }
 
-OpModel make_position_scale(Maker& make) {
+OpModel make_position_scale(Maker& make, bool ahead = false) {
   const int32_t width = make.between(1, 200);
   Op op{.kind = OpKind::kPositionScale, .layer = 0};
   op.x = make.linear(make.input(24), width);
   op.scale = make.between(0, 1) == 0 ? 0.1f : 1.5f;
   op.window = make.between(1, 30);
+  if (ahead) op.ahead = make.between(1, 40);
   op.out = make.between(0, 1) == 0 ? op.x : make.reg(width);
   make.op(op);
   make.head(op.out);
-  return make.finish(fmt::format("position_scale {} tokens={} width={}", op.scale, op.window, width));
+  return make.finish(
+      fmt::format("position_scale {} tokens={} ahead={} width={}", op.scale, op.window, op.ahead, width));
 }
 
 OpModel make_grouped(Maker& make, OpKind kind) {
@@ -458,6 +460,7 @@ OpModel make_op_model(OpKind kind, DType dtype, Random& random) {
 OpModel make_trait_model(OpTrait trait, Random& random, DType dtype) {
   Maker make(random);
   if (trait == OpTrait::kOneGate) return make_one_gate(make);
+  if (trait == OpTrait::kAhead) return make_position_scale(make, true);
   if (trait == OpTrait::kGatedInput) return make_experts(make, dtype, true);
   if (kind_of(trait) == OpKind::kAttend)
     return make_attend(make, trait == OpTrait::kWindow, trait == OpTrait::kScoreCap, trait == OpTrait::kChunk);
@@ -472,6 +475,7 @@ OpModel make_trait_model(OpTrait trait, Random& random, DType dtype) {
 OpKind kind_of(OpTrait trait) {
   if (trait == OpTrait::kOneGate) return OpKind::kSigmoidGate;
   if (trait == OpTrait::kGatedInput) return OpKind::kExperts;
+  if (trait == OpTrait::kAhead) return OpKind::kPositionScale;
   if (trait == OpTrait::kReach || trait == OpTrait::kAlibi) return OpKind::kAttendAll;
   return trait == OpTrait::kLogitCap ? OpKind::kHead : OpKind::kAttend;
 }

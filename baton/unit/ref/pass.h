@@ -120,7 +120,8 @@ class Pass {
         return run_short_conv(op);
       case OpKind::kPositionScale:
         for (int64_t i = 0; i < count_ * width(op.out); ++i)
-          row(op.out, 0)[i] = row(op.x, 0)[i] * position_scale(start_ + i / width(op.out), op.scale, op.window);
+          row(op.out, 0)[i] =
+              row(op.x, 0)[i] * position_scale(start_ + op.ahead + i / width(op.out), op.scale, op.window);
         return;
       case OpKind::kHead:
       case OpKind::kOutput:
