@@ -156,6 +156,23 @@ Result<WeightId> ModelBuilder::weight(std::string_view ours, int32_t layer, int6
   return id;
 }
 
+Result<WeightId> ModelBuilder::gathered(std::string_view ours, std::string_view role_name, int32_t layer,
+                                        std::span<const int64_t> rows, int64_t total, int64_t columns) {
+  BATON_TRY(const TensorRole* role, role_of(role_name));
+  BATON_TRY(const WeightId id,
+            add_weight(*role, source_name(*role, layer), with_number(ours, layer), total, columns, {}));
+  Weight& weight = model_.weights[static_cast<size_t>(id)];
+  const size_t row_size = weight.bytes / static_cast<size_t>(total);
+  auto memory = std::make_unique<std::byte[]>(rows.size() * row_size);
+  for (size_t r = 0; r < rows.size(); ++r)
+    std::memcpy(memory.get() + r * row_size, weight.data + static_cast<size_t>(rows[r]) * row_size, row_size);
+  weight.rows = static_cast<int64_t>(rows.size());
+  weight.bytes = rows.size() * row_size;
+  weight.data = memory.get();
+  model_.owned.push_back(std::move(memory));
+  return id;
+}
+
 Result<WeightId> ModelBuilder::experts(const ExpertMatrices& matrices, int32_t layer) {
   BATON_TRY(const TensorRole* role, role_of(matrices.role));
   const std::string source = source_name(*role, layer), name = with_number(matrices.ours, layer);

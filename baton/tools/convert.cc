@@ -217,7 +217,7 @@ void put_spec(GgufWriter& writer, const Model& model, const std::string& prefix)
       if (given[i].is_number_integer()) sections[i] = given[i].get<int32_t>();
     }
   }
-  writer.put_i32s(prefix + "rope.dimension_sections", sections);
+  if (spec.architecture != "qwen3_next") writer.put_i32s(prefix + "rope.dimension_sections", sections);
   for (int32_t interval = 1; interval <= spec.layers + 1; ++interval) {
     bool fits = true;
     for (int32_t i = 0; i < spec.layers; ++i) {
