@@ -58,6 +58,10 @@ struct Case {
 TEST(BadModel, EachWrongConfigurationIsNamed) {
   const auto set = [](const char* field, const Json& value) { return [=](Json& config) { config[field] = value; }; };
   const auto drop = [](const char* field) { return [=](Json& config) { config.erase(field); }; };
+  const auto usual_kv = [](Json& config) {
+    config["num_attention_heads"] = 6;
+    config.erase("num_key_value_heads");
+  };
   const std::vector<Case> cases = {
       {"no model type", "tiny-llama", drop("model_type"), "model_type of config.json is missing"},
       {"unknown model type", "tiny-llama", set("model_type", "mamba9"),
@@ -109,6 +113,12 @@ TEST(BadModel, EachWrongConfigurationIsNamed) {
       {"cap that nobody takes", "families/gemma3", set("attn_logit_softcapping", 2.0),
        "'attn_logit_softcapping' is 2.0"},
       {"heads by default", "families/mistral", drop("num_key_value_heads"), "are not a multiple of 8"},
+      {"heads by default", "families/smollm3", usual_kv, "6 attention heads are not a multiple of 4 kv heads"},
+      {"heads by default", "families/qwen3_moe", usual_kv, "6 attention heads are not a multiple of 4 kv heads"},
+      {"heads by default", "families/qwen2", usual_kv, "are not a multiple of 32"},
+      {"heads by default", "families/qwen3", usual_kv, "are not a multiple of 32"},
+      {"heads by default", "families/lfm2", usual_kv, "are not a multiple of 8"},
+      {"heads by default", "families/ministral3", usual_kv, "are not a multiple of 8"},
       {"scaling a list", "tiny-llama", set("rope_scaling", Json::array({1})), "field 'rope_scaling' is of type array"},
       {"scaling a text", "tiny-llama", set("rope_scaling", "yarn"), "field 'rope_scaling' is of type string"},
       {"too few layer types", "families/ministral", set("layer_types", Json::array_t(1, "full_attention")),
