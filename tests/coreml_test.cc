@@ -136,7 +136,7 @@ const std::pair<const char*, const char*> kRefused[] = {
     {"gpt2", "layer_norm"},         {"granite", "scale"},
     {"lfm2", "short_conv"},         {"ministral3", "position_scale"},
     {"olmo3", "another base"},      {"qwen3_5_moe", "sigmoid_gate.one"},
-    {"qwen3_moe", "experts"}};
+    {"qwen3_moe", "experts"},       {"qwen3_next", "sigmoid_gate.one"}};
 
 std::string refusal_of(const GoldenCase& item) {
   for (const auto& [name, op] : kRefused) {
