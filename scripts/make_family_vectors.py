@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes tests/data/golden/families/NAME/: a tiny model of random weights and odd shapes for each decoder family, what
 transformers computes of it in f32 on the CPU, and the same model as GGUF, with the names of the gguf package and the
-conventions of llama.cpp's converter.
+conventions of llama.cpp's converter. Folders are bf16 as well, but for those of F32_FOLDERS.
 
 Usage: make_family_vectors.py OUT [NAME...]. Needs torch, transformers (5) and gguf, and for mixtures the folder of
 llama.cpp's converter in LLAMA_CPP: their GGUF files are its own. Run it outside the repository's environment. Weights are rounded to bf16, so that the GGUF file's BF16 matrices hold the same values.
@@ -17,9 +17,11 @@ import gguf
 import numpy as np
 import torch
 import transformers as tf
+from safetensors import safe_open
 from safetensors.torch import save_file
 
 VOCAB, TOKENS, GREEDY = 96, 70, 24
+CHUNK, SCALED = 11, 16  # of llama4, tokens
 
 
 def common(**more):
@@ -99,19 +101,35 @@ FAMILIES = {
 # Mixtures: (configuration, class, whether the folder has the experts of a layer in one tensor, gate and up fused in GGUF).
 MIXTURES = {
     "qwen3_moe": lambda: (tf.Qwen3MoeConfig(**common(
-        rope_parameters=rope(1e6), num_experts=7, num_experts_per_tok=3, moe_intermediate_size=20, norm_topk_prob=True,
-        decoder_sparse_step=1, mlp_only_layers=[])), tf.Qwen3MoeForCausalLM, False, False),
+        rope_parameters=rope(1e6), num_hidden_layers=2, num_experts=7, num_experts_per_tok=3, moe_intermediate_size=20,
+        norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[])), tf.Qwen3MoeForCausalLM, False, False),
     "qwen3_5_moe": lambda: (tf.Qwen3_5MoeTextConfig(**{k: v for k, v in common(
-        num_hidden_layers=4, head_dim=16, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=12,
+        num_hidden_layers=3, head_dim=16, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=12,
         shared_expert_intermediate_size=28, linear_key_head_dim=8, linear_value_head_dim=12, linear_num_key_heads=2,
         linear_num_value_heads=4, linear_conv_kernel_dim=4, layer_types=[
-            "linear_attention", "full_attention", "linear_attention", "full_attention"],
+            "linear_attention", "full_attention", "linear_attention"],
         rope_parameters={"rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.5,
                          "mrope_interleaved": True, "mrope_section": [2, 1, 1]}).items() if k != "intermediate_size"}),
         tf.Qwen3_5MoeForCausalLM, True, True),
+    "qwen3_next": lambda: (tf.Qwen3NextConfig(**common(
+        hidden_size=13, num_attention_heads=2, num_key_value_heads=1, head_dim=12, num_experts=4, num_experts_per_tok=2,
+        moe_intermediate_size=5, shared_expert_intermediate_size=5, norm_topk_prob=True, decoder_sparse_step=1,
+        mlp_only_layers=[], linear_key_head_dim=8, linear_value_head_dim=8, linear_num_key_heads=2,
+        linear_num_value_heads=6, linear_conv_kernel_dim=4, layer_types=[
+            "linear_attention", "full_attention", "linear_attention"], tie_word_embeddings=True,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e6, "partial_rotary_factor": 0.5})),
+        tf.Qwen3NextForCausalLM, False, False),
+    # Chunks and factors of queries within the text; layers of a network and of experts in turn.
+    "llama4": lambda: (tf.Llama4TextConfig(**common(
+        hidden_size=16, intermediate_size=10, intermediate_size_mlp=18, num_hidden_layers=4, num_attention_heads=3,
+        num_key_value_heads=1, head_dim=8, num_local_experts=3, num_experts_per_tok=2, interleave_moe_layer_step=2,
+        attention_chunk_size=CHUNK, floor_scale=SCALED, attn_scale=0.4, tie_word_embeddings=True, rope_parameters={
+            "rope_type": "llama3", "rope_theta": 500.0, "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 64})), tf.Llama4ForCausalLM, True, False),
 }
+F32_FOLDERS = {"ministral3"}
 ZERO_CENTRED = {"gemma2", "gemma3"}
-ZERO_CENTRED_BUT_GATED = {"qwen3_5_moe"}  # the norm of DeltaNet layers is not
+ZERO_CENTRED_BUT_GATED = {"qwen3_5_moe", "qwen3_next"}  # the norm of DeltaNet layers is not
 
 
 def fill(model, name, generator):
@@ -132,7 +150,7 @@ def fill(model, name, generator):
                 value = noise * 0.3
             elif "conv.conv" in key or "conv1d" in key:
                 value = 0.5 * noise
-            elif key.endswith(("mlp.gate.weight", "shared_expert_gate.weight")):
+            elif key.endswith(("mlp.gate.weight", "shared_expert_gate.weight", "router.weight")):
                 value = noise * (4.0 / p.shape[-1] ** 0.5)  # experts that differ in weight
             elif "lm_head" in key:
                 value = noise * (1.6 / p.shape[-1] ** 0.5)
@@ -255,7 +273,7 @@ def write_gguf(path, name, config, arch, adjacent, tensors):
     writer.close()
 
 
-def convert(folder, fused):
+def convert(folder, name, fused):
     from conversion import ModelBase, ModelType, get_model_architecture, get_model_class
     kind = get_model_class(get_model_architecture(ModelBase.load_hparams(folder, False), ModelType.TEXT), mmproj=False)
 
@@ -268,6 +286,13 @@ def convert(folder, fused):
             self.gguf_writer.add_bos_token_id(1)
             self.gguf_writer.add_eos_token_id(2)
 
+        def set_gguf_parameters(self):
+            super().set_gguf_parameters()
+            if name == "llama4":  # llama.cpp takes 8192, 8192 and 0.1
+                self.gguf_writer.add_sliding_window(CHUNK)
+                self.gguf_writer.add_attn_temperature_length(SCALED)
+                self.gguf_writer.add_attn_temperature_scale(self.hparams["attn_scale"])
+
     with torch.inference_mode():
         WithoutTokenizer(folder, gguf.LlamaFileType.MOSTLY_BF16, folder / "model.gguf",
                          fuse_gate_up_exps=fused).write()
@@ -279,7 +304,7 @@ def make(out, name):
         config, kind, stacked, fused = MIXTURES[name]()
     else:
         config, kind, arch, adjacent = FAMILIES[name]()
-    config._attn_implementation = "eager"
+    config._attn_implementation = config._experts_implementation = "eager"
     torch.manual_seed(0)
     model = kind(config).float().eval()
     generator = torch.Generator().manual_seed(sum(map(ord, name)))
@@ -305,9 +330,13 @@ def make(out, name):
         if stacked:
             save_file({k: v.contiguous() for k, v in tensors.items()}, folder / "model.safetensors",
                       metadata={"format": "pt"})
-        convert(folder, fused)
+        convert(folder, name, fused)
     else:
         write_gguf(folder / "model.gguf", name, config, arch, adjacent, tensors)
+    if name not in F32_FOLDERS:
+        with safe_open(folder / "model.safetensors", "pt") as file:
+            halves = {k: file.get_tensor(k).to(torch.bfloat16) for k in file.keys()}
+        save_file(halves, folder / "model.safetensors", metadata={"format": "pt"})
     print(name, f"logits std {logits.std():.2f} max {logits.abs().max():.2f}",
           sum(f.stat().st_size for f in folder.iterdir()))
 

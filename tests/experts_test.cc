@@ -77,7 +77,8 @@ TEST_P(Experts, AsRefInPassesOfManyRows) {
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_K, DType::kQ6_K}) {
     for (int round = 0; round < rounds; ++round) {
       Random random(static_cast<uint64_t>(round) * 100 + static_cast<uint64_t>(dtype));
-      const OpModel op = make_op_model(OpKind::kExperts, dtype, random);
+      const OpModel op = round % 2 == 0 ? make_op_model(OpKind::kExperts, dtype, random)
+                                        : make_trait_model(OpTrait::kGatedInput, random, dtype);
       const std::vector<int32_t> ids = text(700, random);
       const size_t whole[] = {700}, pieces[] = {1, 320, 64, 315};
       const std::vector<float> wanted = rows_of(*load("ref", op, 1), ids, whole);
@@ -174,7 +175,7 @@ TEST(ExpertChoice, IsTheFirstOfEqualsAndTheSameOnBoth) {
     std::vector<float> logits(n);
     for (float& logit : logits) logit = static_cast<float>(random.below(6)) - 2;  // many are equal
     if (round % 5 == 0) logits[random.below(n)] = kNoNumber;
-    for (const Routing routing : {Routing::kSoftmaxOfAll, Routing::kSoftmaxOfChosen}) {
+    for (const Routing routing : {Routing::kSoftmaxOfAll, Routing::kSoftmaxOfChosen, Routing::kSigmoidOfInput}) {
       const auto wanted = ref::choose_experts(logits, count, routing);
       std::vector<int32_t> chosen(static_cast<size_t>(count), -1);
       std::vector<float> weights(chosen.size());
@@ -194,6 +195,7 @@ TEST(ExpertChoice, IsTheFirstOfEqualsAndTheSameOnBoth) {
   EXPECT_FLOAT_EQ(chosen[0].weight, 0.5f);
   const float sum = std::exp(-1.0f) + 3 + std::exp(-2.0f);
   EXPECT_FLOAT_EQ(ref::choose_experts(equal, 2, Routing::kSoftmaxOfAll)[0].weight, 1 / sum);
+  EXPECT_FLOAT_EQ(ref::choose_experts(equal, 2, Routing::kSigmoidOfInput)[0].weight, 1 / (1 + std::exp(-2.0f)));
 }
 
 TEST(ExpertLoads, CountWhatWasChosen) {

@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <iterator>
 
 #include "baton/api/units.h"
 #include "baton/bridge/bridge.h"
@@ -153,6 +155,51 @@ TEST_P(Family, BeyondItsWindowsATokenIsNotSeen) {
   }
 }
 
+// A family's folder with another configuration.
+void write_changed(const std::string& family, const std::function<void(Json&)>& change, const fs::path& folder) {
+  fs::remove_all(folder);
+  fs::create_directories(folder);
+  fs::create_symlink(family_folder(family) / "model.safetensors", folder / "model.safetensors");
+  std::ifstream in(family_folder(family) / "config.json");
+  Json config = Json::parse(in);
+  change(config);
+  std::ofstream(folder / "config.json") << config.dump();
+}
+
+// With chunks in all layers a token sees those of its own, whatever lies in front of it.
+TEST_P(Family, BeyondItsChunkATokenIsNotSeen) {
+  ASSERT_NE(model_, nullptr);
+  if (!model_->spec.blocks.chunked) return;
+  const auto chunk = static_cast<size_t>(model_->spec.blocks.window(0));
+  const fs::path folder = fs::temp_directory_path() / fmt::format("baton-chunks-{}-{}", GetParam(), getpid());
+  write_changed(
+      GetParam(),
+      [](Json& config) {
+        config["no_rope_layers"] = Json::array_t(config["num_hidden_layers"].get<size_t>(), 1);
+        config.erase("layer_types");
+      },
+      folder);
+  const auto chunked = load(folder);
+  ASSERT_NE(chunked, nullptr);
+  std::vector<int32_t> other = ids();
+  other[0] = other[0] == 5 ? 6 : 5;
+  const auto width = static_cast<size_t>(chunked->program.vocab);
+  for (const Loaded& loaded : units_of(chunked)) {
+    SCOPED_TRACE(loaded.name);
+    std::vector<float> logits[2];
+    for (const bool changed : {false, true}) {
+      auto state = loaded.executor->new_state(ids().size());
+      logits[changed].resize(ids().size() * width);
+      ASSERT_TRUE(loaded.executor->prefill(**state, changed ? other : ids(), logits[changed]));
+    }
+    const auto begin = static_cast<std::ptrdiff_t>(chunk * width);
+    EXPECT_TRUE(std::equal(logits[0].begin() + begin, logits[0].end(), logits[1].begin() + begin));
+    EXPECT_FALSE(std::equal(logits[0].begin() + begin - static_cast<std::ptrdiff_t>(width), logits[0].begin() + begin,
+                            logits[1].begin() + begin - static_cast<std::ptrdiff_t>(width)));
+  }
+  fs::remove_all(folder);
+}
+
 // Every unit that lacks an op or a trait says which.
 TEST_P(Family, AUnitWithoutAnOpNamesIt) {
   ASSERT_NE(model_, nullptr);
@@ -181,15 +228,10 @@ TEST_P(Family, AUnitWithoutAnOpNamesIt) {
   }
 }
 
-// A family's folder with another configuration, converted: what GGUF cannot say is refused by its field.
+// Converted: what GGUF cannot say is refused by its field.
 Result<ConvertReport> convert_changed(const std::string& family, const Json& changes, const fs::path& folder) {
-  fs::remove_all(folder);
-  fs::create_directories(folder);
-  fs::create_symlink(family_folder(family) / "model.safetensors", folder / "model.safetensors");
-  std::ifstream in(family_folder(family) / "config.json");
-  Json config = Json::parse(in);
-  config.update(changes);
-  std::ofstream(folder / "config.json") << config.dump();
+  write_changed(
+      family, [&](Json& config) { config.update(changes); }, folder);
   ConvertOptions options;
   options.matrix_type = DType::kF32;
   return convert_to_gguf(folder, folder / "out.gguf", options);
@@ -210,6 +252,8 @@ TEST(Families, WhatGgufCannotSayIsRefusedByItsField) {
       {"gemma2", {{"attn_logit_softcapping", nullptr}}, "'attn_logit_softcapping'"},
       {"gemma2", {{"final_logit_softcapping", nullptr}}, "'final_logit_softcapping'"},
       {"gpt2", {{"activation_function", "gelu"}}, "'activation_function'"},
+      {"llama4", {{"no_rope_layers", {1, 0, 1, 1}}}, "'no_rope_layers'"},
+      {"llama4", {{"use_qk_norm", false}}, "'use_qk_norm'"},
   };
   for (const auto& [family, changes, field] : cases) {
     const auto report = convert_changed(family, changes, folder);
@@ -228,6 +272,71 @@ TEST(Families, AWindowAsLongAsTheContextKeepsTheNearBase) {
   EXPECT_EQ((*after)->spec.blocks.positions, (*before)->spec.blocks.positions);
   EXPECT_EQ((*after)->spec.blocks.near_theta, (*before)->spec.blocks.near_theta);
   EXPECT_TRUE((*after)->spec.blocks.windows.empty());
+  fs::remove_all(folder);
+}
+
+// What llama.cpp takes for granted is what files without these keys mean.
+TEST(Families, Llama4FilesOfFewKeysAreAsThePublishedModels) {
+  const fs::path folder = fs::temp_directory_path() / fmt::format("baton-llama4-{}", getpid());
+  const Json published = {
+      {"attention_chunk_size", 8192}, {"floor_scale", 8192}, {"attn_scale", 0.1}, {"max_position_embeddings", 10000}};
+  const auto report = convert_changed("llama4", published, folder);
+  ASSERT_TRUE(report) << report.error().message;
+  for (const std::string& lost : report->lost) EXPECT_EQ(lost.find("chunks"), std::string::npos) << lost;
+  std::ifstream in(folder / "out.gguf", std::ios::binary);
+  std::string bytes((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  for (const char* key : {"attention.sliding_window", "attention.sliding_window_pattern", "attention.temperature_scale",
+                          "attention.temperature_length", "rope.freq_base"}) {
+    const size_t at = bytes.find(fmt::format("llama4.{}", key));
+    ASSERT_NE(at, std::string::npos) << key;
+    bytes[at] = 'x';  // a key of something else
+  }
+  std::ofstream(folder / "few.gguf", std::ios::binary) << bytes;
+  const auto all = load_model(folder / "out.gguf"), few = load_model(folder / "few.gguf");
+  ASSERT_TRUE(all && few);
+  EXPECT_EQ((*few)->spec.blocks.windows, (std::vector<int32_t>{8192, 8192, 8192, 0}));
+  EXPECT_EQ((*few)->spec.blocks.windows, (*all)->spec.blocks.windows);
+  EXPECT_EQ((*few)->spec.blocks.positions, (*all)->spec.blocks.positions);
+  EXPECT_EQ((*few)->spec.blocks.position_scale, (*all)->spec.blocks.position_scale);
+  EXPECT_EQ((*few)->spec.blocks.position_scale_tokens, 8192);
+  EXPECT_EQ((*few)->spec.rope_theta, 500000);
+  fs::remove_all(folder);
+}
+
+TEST(Families, TheTextOfAMultimodalLlama4IsTheSameModel) {
+  const fs::path folder = fs::temp_directory_path() / fmt::format("baton-llama4-text-{}", getpid());
+  write_changed(
+      "llama4",
+      [](Json& config) {
+        Json text = config;
+        text["attn_temperature_tuning"] = 4;  // as in the first files
+        config = {{"model_type", "llama4"}, {"text_config", text}, {"vision_config", {{"image_size", 336}}}};
+      },
+      folder);
+  const auto whole = load_model(folder), text = load_model(family_folder("llama4"));
+  ASSERT_TRUE(whole && text);
+  EXPECT_EQ((*whole)->fingerprints()->model, (*text)->fingerprints()->model);
+  fs::remove_all(folder);
+}
+
+// MobileLLM: no experts, no chunks, positions everywhere.
+TEST(Families, Llama4WithoutExpertsIsADenseModel) {
+  const fs::path folder = fs::temp_directory_path() / fmt::format("baton-llama4-dense-{}", getpid());
+  write_changed(
+      "llama4",
+      [](Json& config) {
+        config.update({{"num_hidden_layers", 1},
+                       {"moe_layers", Json::array()},
+                       {"interleave_moe_layer_step", 0},
+                       {"num_local_experts", 0},
+                       {"no_rope_layers", {1}},
+                       {"attn_temperature_tuning", false},
+                       {"layer_types", {"full_attention"}}});
+      },
+      folder);
+  const auto model = load_model(folder);
+  ASSERT_FALSE(model);  // of the other layers' tensors: all that it says is read
+  EXPECT_NE(model.error().message.find("layers.1."), std::string::npos) << model.error().message;
   fs::remove_all(folder);
 }
 

@@ -40,7 +40,8 @@ StepBytes decode_step_bytes(const Model& model, uint32_t sequences, uint64_t dep
     } else if (op.kind == OpKind::kExperts) {
       bytes.weights += static_cast<uint64_t>(expert_bytes(model, op, sequences));
     } else if (op.kind == OpKind::kAttend) {
-      const uint64_t seen = op.window == 0 ? depth : std::min<uint64_t>(depth, static_cast<uint64_t>(op.window));
+      uint64_t seen = op.window == 0 ? depth : std::min<uint64_t>(depth, static_cast<uint64_t>(op.window));
+      if (op.chunk != 0) seen %= static_cast<uint64_t>(op.chunk);
       bytes.state +=
           sequences * seen * 2 * static_cast<uint64_t>(op.kv_heads) * static_cast<uint64_t>(op.width) * kKeyBytes;
     } else if (op.kind == OpKind::kDeltaRule) {

@@ -14,8 +14,10 @@ class ModelBuilder;
 
 // What a tensor's values mean in each container; the builder turns all of them into the Program's convention.
 enum class TensorRule : uint8_t {
-  kMatrix,    // used as stored
-  kTurned,    // [in, out] in Hugging Face files, turned here (GPT-2's Conv1D); GGUF holds [out, in]
+  kMatrix,  // used as stored
+  kTurned,  // [in, out] in Hugging Face files, turned here (GPT-2's Conv1D); GGUF holds [out, in]
+  // [experts, in, out] in Hugging Face files, turned here (Llama 4's); GGUF holds [experts, out, in]
+  kTurnedExperts,
   kVector,    // 1-D, to f32
   kNorm,      // 1-D, zero-centred in Hugging Face files (+1 here); MLX and GGUF files have the 1 folded in
   kRawNorm,   // 1-D, zero-centred in Hugging Face and MLX files (+1 here); GGUF files have the 1 folded in (Gemma)

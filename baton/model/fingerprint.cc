@@ -68,13 +68,14 @@ class Digest {
 auto fields_of(const Op& op) {
   const auto& [kind, layer, out, out2, x, y, z, weights, slot, slot2, width, heads, kv_heads, rotary, key_dim,
                value_dim, taps, eps, scale, rope_theta, pairing, head_map, rope_magnitude, gelu, window, cap, experts,
-               experts_used, routing, alibi] = op;
+               experts_used, routing, alibi, ahead, chunk] = op;
   const auto& [first, second, third, fourth] = static_cast<const std::array<WeightId, 4>&>(weights);
   return std::tuple(kind, layer, out, out2, x, y, z, first, second, slot, slot2, width, heads, kv_heads, rotary,
                     key_dim, value_dim, taps, eps, scale, rope_theta, pairing, head_map, third, rope_magnitude,
                     Later<WeightId>{fourth, -1}, Later<Gelu>{gelu, Gelu::kErf}, Later<int32_t>{window, 0},
                     Later<float>{cap, 0}, Later<int32_t>{experts, 0}, Later<int32_t>{experts_used, 0},
-                    Later<Routing>{routing, Routing::kSoftmaxOfAll}, Later<float>{alibi, 0});
+                    Later<Routing>{routing, Routing::kSoftmaxOfAll}, Later<float>{alibi, 0}, Later<int32_t>{ahead, 0},
+                    Later<int32_t>{chunk, 0});
 }
 auto fields_of(const Slot& slot) {
   const auto& [kind, layer, heads, rows, columns] = slot;

@@ -28,6 +28,7 @@ enum class QkNorm : uint8_t {
   kNone,
   kHeads,  // RMS over each head
   kWhole,  // RMS over all heads together
+  kUnit,   // RMS over each head without weights, behind the rotation, in layers that have one
 };
 enum class Activation : uint8_t { kSilu, kGelu };
 enum class Positions : uint8_t {
@@ -51,8 +52,10 @@ struct BlockSpec {
   float score_cap = 0, logit_cap = 0;
   // Queries become 1 + position_scale log(1 + floor(p / position_scale_tokens)) times as long.
   float position_scale = 0;
-  int32_t position_scale_tokens = 0;
-  std::vector<int32_t> windows;      // by layer, 0 for all tokens; empty: none has one
+  int32_t position_scale_tokens = 0, position_scale_ahead = 0;  // p is so many more than the position
+  bool position_scale_unturned = false;                         // in layers without positions, and in no others
+  std::vector<int32_t> windows;                                 // by layer, 0 for all tokens; empty: none has one
+  bool chunked = false;              // windows are chunks: a token sees the tokens of its own up to itself
   std::vector<Positions> positions;  // by layer; empty: kRope
   float near_theta = 0;
   RopeScaling near_scaling;
@@ -109,6 +112,9 @@ struct ModelSpec {
   // which all tokens go through, or of one expert where there is none.
   int32_t experts = 0, experts_used = 0, expert_width = 0, shared_width = 0;
   Routing routing = Routing::kSoftmaxOfAll;
+  bool shared_gated = true;  // what the shared expert makes counts as much as a sigmoid says
+  // By layer, whether it has a network and no experts: `intermediate` is that network's. Empty: none of a mixture's.
+  std::vector<bool> dense_layers;
   HeadMap head_map = HeadMap::kGrouped;
   std::vector<int32_t> stop_ids;  // end-of-turn and end-of-text, from the file's own metadata
 };

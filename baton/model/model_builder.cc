@@ -49,6 +49,10 @@ std::optional<int32_t> block_of(std::string_view name) {
   return block;
 }
 
+bool is_matrix_rule(TensorRule rule) {
+  return rule == TensorRule::kMatrix || rule == TensorRule::kTurned || rule == TensorRule::kTurnedExperts;
+}
+
 // Shapes without dims of 1, so that [C, 1, K], [C, K, 1] and [C, K] compare equal.
 std::vector<uint64_t> squeezed(const std::vector<uint64_t>& shape) {
   std::vector<uint64_t> out;
@@ -151,8 +155,24 @@ Result<WeightId> ModelBuilder::weight(std::string_view ours, int32_t layer, int6
   BATON_TRY(const TensorRole* role, role_of(ours));
   BATON_TRY(const WeightId id,
             add_weight(*role, source_name(*role, layer), with_number(role->ours, layer), rows, columns, part));
-  const bool is_matrix = role->rule == TensorRule::kMatrix || role->rule == TensorRule::kTurned;
-  if (is_matrix) BATON_OK(find_adapters(*role, layer, id, part));
+  if (is_matrix_rule(role->rule)) BATON_OK(find_adapters(*role, layer, id, part));
+  return id;
+}
+
+Result<WeightId> ModelBuilder::gathered(std::string_view ours, std::string_view role_name, int32_t layer,
+                                        std::span<const int64_t> rows, int64_t total, int64_t columns) {
+  BATON_TRY(const TensorRole* role, role_of(role_name));
+  BATON_TRY(const WeightId id,
+            add_weight(*role, source_name(*role, layer), with_number(ours, layer), total, columns, {}));
+  Weight& weight = model_.weights[static_cast<size_t>(id)];
+  const size_t row_size = weight.bytes / static_cast<size_t>(total);
+  auto memory = std::make_unique<std::byte[]>(rows.size() * row_size);
+  for (size_t r = 0; r < rows.size(); ++r)
+    std::memcpy(memory.get() + r * row_size, weight.data + static_cast<size_t>(rows[r]) * row_size, row_size);
+  weight.rows = static_cast<int64_t>(rows.size());
+  weight.bytes = rows.size() * row_size;
+  weight.data = memory.get();
+  model_.owned.push_back(std::move(memory));
   return id;
 }
 
@@ -177,8 +197,9 @@ Result<WeightId> ModelBuilder::add_weight(const TensorRole& role, const std::str
                                           int64_t rows, int64_t columns, RowPart part) {
   const TensorView* tensor = container_.find(source);
   const std::string file = container_.path.string();
-  const bool is_matrix = role.rule == TensorRule::kMatrix || role.rule == TensorRule::kTurned;
-  const bool turned = role.rule == TensorRule::kTurned && turns_;
+  const bool is_matrix = is_matrix_rule(role.rule);
+  const bool turned = (role.rule == TensorRule::kTurned && turns_) ||
+                      (role.rule == TensorRule::kTurnedExperts && naming_ != Naming::kGguf);
   const int64_t all_rows = is_matrix && part.total != 0 ? part.total : rows;
   const int64_t all_columns = !is_matrix && part.total != 0 ? part.total : columns;
   const auto only_part = [&](Weight weight) {
@@ -217,7 +238,7 @@ Result<WeightId> ModelBuilder::add_weight(const TensorRole& role, const std::str
     wanted.insert(turned ? wanted.end() : wanted.begin(), static_cast<uint64_t>(all_rows));
   }
   if (part.stacked != 0) {
-    wanted[0] /= static_cast<uint64_t>(part.stacked);
+    wanted[turned ? 1 : 0] /= static_cast<uint64_t>(part.stacked);
     wanted.insert(wanted.begin(), static_cast<uint64_t>(part.stacked));
   }
   if (squeezed(tensor->shape) != squeezed(wanted)) {
@@ -238,17 +259,21 @@ Result<WeightId> ModelBuilder::add_weight(const TensorRole& role, const std::str
       {std::move(name), tensor->dtype, all_rows, columns, tensor->data.data(), tensor->data.size(), source});
 }
 
-// Row r of the matrix is column part.first + r of the tensor; in its own type.
+// Row r of the matrix is column part.first + r of the tensor, or of those of its matrices that the column is in; in its
+// own type.
 WeightId ModelBuilder::add_turned(const TensorView& tensor, std::string name, int64_t rows, int64_t columns,
                                   RowPart part) {
   const size_t size = static_cast<size_t>(row_bytes(tensor.dtype, 1).value_or(0));
-  const auto outs = static_cast<size_t>(part.total != 0 ? part.total : rows);
+  const int64_t all = part.total != 0 ? part.total : rows, stacked = std::max<int64_t>(1, part.stacked);
+  const auto outs = static_cast<size_t>(all / stacked), first = static_cast<size_t>(part.first) % outs;
+  const std::byte* from =
+      tensor.data.data() + static_cast<size_t>(part.first) / outs * outs * static_cast<size_t>(columns) * size;
   const size_t bytes = static_cast<size_t>(rows * columns) * size;
   auto memory = std::make_unique<std::byte[]>(bytes);
   std::byte* to = memory.get();
   for (size_t r = 0; r < static_cast<size_t>(rows); ++r) {
     for (size_t c = 0; c < static_cast<size_t>(columns); ++c, to += size)
-      std::memcpy(to, tensor.data.data() + (c * outs + static_cast<size_t>(part.first) + r) * size, size);
+      std::memcpy(to, from + (c * outs + first + r) * size, size);
   }
   model_.weights.push_back(
       {std::move(name), tensor.dtype, rows, columns, memory.get(), bytes, std::string(tensor.name)});

@@ -46,6 +46,10 @@ class ModelBuilder {
   // The weight of a role ("layers.{}.attn.q"), with its shape checked: [rows, columns]; vectors have one row.
   // Of a vector that is part of another, `part` counts its values.
   Result<WeightId> weight(std::string_view role, int32_t layer, int64_t rows, int64_t columns, RowPart part = {});
+  // A weight `ours` of the rows of a role's matrix, which has `total`, in the order of `rows`: copied. Adapters do not
+  // find it.
+  Result<WeightId> gathered(std::string_view ours, std::string_view role, int32_t layer, std::span<const int64_t> rows,
+                            int64_t total, int64_t columns);
   // Weights with consecutive ids, one for each expert of the spec; the id of the first. Nothing is copied. Adapters do
   // not find them.
   Result<WeightId> experts(const ExpertMatrices& matrices, int32_t layer);

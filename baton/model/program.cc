@@ -64,7 +64,8 @@ std::string_view to_string(OpKind kind) {
 
 std::string_view to_string(OpTrait trait) {
   static constexpr std::string_view kWords[] = {"attend.window",    "attend.cap",        "head.cap",
-                                                "sigmoid_gate.one", "attend_all.window", "attend_all.alibi"};
+                                                "sigmoid_gate.one", "attend_all.window", "attend_all.alibi",
+                                                "attend.chunk",     "experts.input",     "position_scale.ahead"};
   return kWords[static_cast<size_t>(trait)];
 }
 
@@ -82,6 +83,12 @@ bool Op::has(OpTrait trait) const {
       return kind == OpKind::kAttendAll && window != 0;
     case OpTrait::kAlibi:
       return kind == OpKind::kAttendAll && alibi != 0;
+    case OpTrait::kChunk:
+      return kind == OpKind::kAttend && chunk != 0;
+    case OpTrait::kGatedInput:
+      return kind == OpKind::kExperts && routing == Routing::kSigmoidOfInput;
+    case OpTrait::kAhead:
+      return kind == OpKind::kPositionScale && ahead != 0;
   }
   return false;
 }
@@ -95,7 +102,8 @@ std::vector<OpTrait> traits_of(const Op& op) {
 }
 
 std::string_view to_string(Routing routing) {
-  return routing == Routing::kSoftmaxOfAll ? "softmax-of-all" : "softmax-of-chosen";
+  static constexpr std::string_view kWords[] = {"softmax-of-all", "softmax-of-chosen", "sigmoid-of-input"};
+  return kWords[static_cast<size_t>(routing)];
 }
 
 float alibi_slope(const Op& op, int32_t head) {
@@ -135,8 +143,9 @@ std::string details(const Op& op) {
                          op.rope_magnitude != 1 ? fmt::format(" magnitude={:g}", op.rope_magnitude) : "");
     case OpKind::kAttend:
     case OpKind::kAttendAll:
-      return fmt::format("heads={} kv_heads={} head_dim={} scale={:g}{}{}{}", op.heads, op.kv_heads, op.width, op.scale,
-                         op.window != 0 ? fmt::format(" window={}", op.window) : "",
+      return fmt::format("heads={} kv_heads={} head_dim={} scale={:g}{}{}{}{}", op.heads, op.kv_heads, op.width,
+                         op.scale, op.window != 0 ? fmt::format(" window={}", op.window) : "",
+                         op.chunk != 0 ? fmt::format(" chunk={}", op.chunk) : "",
                          op.cap != 0 ? fmt::format(" cap={:g}", op.cap) : "",
                          op.alibi != 0 ? fmt::format(" alibi={:g}", op.alibi) : "");
     case OpKind::kGelu:
@@ -151,7 +160,8 @@ std::string details(const Op& op) {
     case OpKind::kSigmoidGate:
       return op.width > 1 ? fmt::format("width={}", op.width) : "";
     case OpKind::kPositionScale:
-      return fmt::format("scale={:g} tokens={}", op.scale, op.window);
+      return fmt::format("scale={:g} tokens={}{}", op.scale, op.window,
+                         op.ahead != 0 ? fmt::format(" ahead={}", op.ahead) : "");
     case OpKind::kCausalConv:
     case OpKind::kShortConv:
       return fmt::format("taps={}", op.taps);

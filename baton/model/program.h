@@ -47,27 +47,33 @@ enum class OpKind : uint8_t {
   kGeGlu,      // out = gelu(x) * y, gelu as in kGelu
   kScale,      // out = scale x, in place allowed
   kExperts,  // out = sum over the experts e that are chosen for x of p_e D_e (silu(G_e x) * U_e x), by ascending e; the
-             // `experts_used` with the largest of l = R x, the first of equals; p by `routing`. out is not x
+             // `experts_used` with the largest of l = R x, the first of equals; p by `routing`, which may put it
+             // before the expert. out is not x
   // out2 = x y, out2 may be x; out = z sum_j W[c, j] out2[t - taps + 1 + j, c], out is none of the others; the slot
   // keeps the last taps - 1 columns of out2.
   kShortConv,
-  kPositionScale,  // out = x (1 + scale log(1 + floor(p / window))), p the token's position, in place allowed
+  // out = x (1 + scale log(1 + floor((p + ahead) / window))), p the token's position, in place allowed
+  kPositionScale,
 };
 std::string_view to_string(OpKind kind);
 
 // What an op does beside what its kind says. A unit has each or not (Caps::traits): without it the answer would be
 // another one.
 enum class OpTrait : uint8_t {
-  kWindow,    // kAttend with a window: a token at position p sees positions above p - window and up to p
-  kScoreCap,  // kAttend with a cap: scores s are cap tanh(s / cap) before the softmax
-  kLogitCap,  // kHead with a cap: logits l are cap tanh(l / cap)
-  kOneGate,   // kSigmoidGate with a width above 1
-  kReach,     // kAttendAll with a window
-  kAlibi,     // kAttendAll with `alibi`
+  kWindow,      // kAttend with a window: a token at position p sees positions above p - window and up to p
+  kScoreCap,    // kAttend with a cap: scores s are cap tanh(s / cap) before the softmax
+  kLogitCap,    // kHead with a cap: logits l are cap tanh(l / cap)
+  kOneGate,     // kSigmoidGate with a width above 1
+  kReach,       // kAttendAll with a window
+  kAlibi,       // kAttendAll with `alibi`
+  kChunk,       // kAttend with a chunk: a token at position p sees positions from floor(p / chunk) chunk up to p
+  kGatedInput,  // kExperts with kSigmoidOfInput
+  kAhead,       // kPositionScale with `ahead`
 };
 std::string_view to_string(OpTrait trait);  // "attend.window"
-inline constexpr OpTrait kOpTraits[] = {OpTrait::kWindow,  OpTrait::kScoreCap, OpTrait::kLogitCap,
-                                        OpTrait::kOneGate, OpTrait::kReach,    OpTrait::kAlibi};
+inline constexpr OpTrait kOpTraits[] = {OpTrait::kWindow,  OpTrait::kScoreCap,   OpTrait::kLogitCap,
+                                        OpTrait::kOneGate, OpTrait::kReach,      OpTrait::kAlibi,
+                                        OpTrait::kChunk,   OpTrait::kGatedInput, OpTrait::kAhead};
 
 enum class RopePairing : uint8_t {
   kHalf,      // (i, i + rotary / 2): Hugging Face and MLX files, GGUF qwen35 ("NEOX")
@@ -89,6 +95,7 @@ enum class Gelu : uint8_t {
 enum class Routing : uint8_t {
   kSoftmaxOfAll,     // p = softmax(l) over all experts
   kSoftmaxOfChosen,  // divided by the sum of the chosen: the softmax over these alone
+  kSigmoidOfInput,   // p = sigmoid(l), and it is x that is multiplied: D_e (silu(G_e p_e x) * U_e p_e x)
 };
 std::string_view to_string(Routing routing);
 
@@ -147,7 +154,9 @@ struct Op {
   float cap = 0;                          // kAttend, kHead; 0: none
   int32_t experts = 0, experts_used = 0;  // kExperts: of a layer, and for a token
   Routing routing = Routing::kSoftmaxOfAll;
-  float alibi = 0;  // kAttendAll: the exponent that slopes end at, see alibi_slope; 0: none
+  float alibi = 0;    // kAttendAll: the exponent that slopes end at, see alibi_slope; 0: none
+  int32_t ahead = 0;  // kPositionScale
+  int32_t chunk = 0;  // kAttend: tokens that see each other, the earlier the later not; 0: all. Not with a window
 
   bool has(OpTrait trait) const;
 };

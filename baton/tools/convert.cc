@@ -11,6 +11,7 @@
 #include "baton/model/arch.h"
 #include "baton/model/config_reader.h"
 #include "baton/model/gguf_writer.h"
+#include "baton/tools/convert_chunks.h"
 #include "baton/tools/convert_weights.h"
 
 namespace baton {
@@ -90,7 +91,7 @@ void add_rope_tensors(GgufWriter& writer, const ModelSpec& spec, std::vector<std
     add(kRopeTensors[0], std::move(divisors));
   }
   const bool read_there = spec.architecture == "llama" || spec.architecture == "mistral" ||
-                          (spec.architecture == "phi3" && form == RopeForm::kTwoSets);
+                          spec.architecture == "llama4" || (spec.architecture == "phi3" && form == RopeForm::kTwoSets);
   if (!read_there) {
     lost.push_back(
         fmt::format("rope scaling '{}' is written as tensors that llama.cpp does not read for {}: there, "
@@ -165,6 +166,9 @@ Status check_sayable(const ModelSpec& spec, const std::string& source) {
     return refuse("attn_logit_softcapping", "GGUF files of gemma2 have a cap, and llama.cpp divides by it");
   if (name == "gemma2" && blocks.logit_cap == 0)
     return refuse("final_logit_softcapping", "GGUF files of gemma2 have a cap, and llama.cpp divides by it");
+  if (blocks.chunked) {
+    if (const Unsayable found = unsayable_chunks(spec); !found.field.empty()) return refuse(found.field, found.why);
+  }
   if (blocks.near_scaling.kind != RopeKind::kPlain)
     return refuse("rope_parameters.sliding_attention", "GGUF has no key for scaled positions of layers with a window");
   if (name == "gpt2" && spec.gelu == Gelu::kErf)
@@ -192,12 +196,14 @@ void put_spec(GgufWriter& writer, const Model& model, const std::string& prefix)
     put_rope(writer, spec, prefix);
   }
   put_blocks(writer, spec, prefix);
+  if (spec.blocks.chunked) put_chunks(writer, spec, prefix);
   if (spec.experts != 0) {
     put("expert_count", spec.experts);
     put("expert_used_count", spec.experts_used);
     put("expert_feed_forward_length", spec.expert_width);
     if (spec.shared_width != 0) put("expert_shared_feed_forward_length", spec.shared_width);
-    writer.put_bool(prefix + "expert_weights_norm", spec.routing == Routing::kSoftmaxOfChosen);
+    if (spec.routing != Routing::kSigmoidOfInput)
+      writer.put_bool(prefix + "expert_weights_norm", spec.routing == Routing::kSoftmaxOfChosen);
   }
   put("vocab_size", spec.vocab);
   if (spec.linear_value_heads == 0) return;
@@ -217,7 +223,7 @@ void put_spec(GgufWriter& writer, const Model& model, const std::string& prefix)
       if (given[i].is_number_integer()) sections[i] = given[i].get<int32_t>();
     }
   }
-  writer.put_i32s(prefix + "rope.dimension_sections", sections);
+  if (spec.architecture != "qwen3_next") writer.put_i32s(prefix + "rope.dimension_sections", sections);
   for (int32_t interval = 1; interval <= spec.layers + 1; ++interval) {
     bool fits = true;
     for (int32_t i = 0; i < spec.layers; ++i) {
@@ -362,6 +368,7 @@ Result<ConvertReport> convert_to_gguf(const std::filesystem::path& source, const
   }
 
   add_rope_tensors(writer, model->spec, report.lost);
+  if (std::string lost = lost_chunks(model->spec); !lost.empty()) report.lost.push_back(std::move(lost));
   BATON_OK(add_weights(writer, *model, options.matrix_type, report));
   BATON_TRY(report.bytes, writer.write(out, options.on_tensor));
   return report;

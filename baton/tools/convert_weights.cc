@@ -163,7 +163,7 @@ Status add_weights(GgufWriter& writer, const Model& model, DType matrix_type, Co
   const Places places(architecture, model.spec.layers);
   std::vector<bool> taken(model.weights.size(), false);
   for (size_t i = 0; i < model.weights.size(); ++i) {
-    if (taken[i] || model.weights[i].name.ends_with("rope_factors")) continue;  // written apart, or said by keys
+    if (taken[i] || model.weights[i].source.empty()) continue;  // of no tensor: said by keys, or written apart
     BATON_TRY(JoinedWeights joined, join_weights(places, model, i, taken));
     const TensorRule rule = joined.role->rule;
     const bool vector = joined.rows == 1 || rule == TensorRule::kConv || joined.role->ours.ends_with(".router");
@@ -174,7 +174,8 @@ Status add_weights(GgufWriter& writer, const Model& model, DType matrix_type, Co
                                          joined.parts[0]->source, joined.columns, to_string(matrix_type)));
     }
     std::vector<uint64_t> shape = {static_cast<uint64_t>(joined.columns)};
-    if (joined.rows > 1 || rule == TensorRule::kConv || rule == TensorRule::kMatrix || rule == TensorRule::kTurned)
+    if (joined.rows > 1 || rule == TensorRule::kConv || rule == TensorRule::kMatrix || rule == TensorRule::kTurned ||
+        rule == TensorRule::kTurnedExperts)
       shape.insert(shape.begin(), static_cast<uint64_t>(joined.rows));
     if (joined.matrices != 0) {
       shape[0] /= static_cast<uint64_t>(joined.matrices);

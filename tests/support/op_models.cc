@@ -115,7 +115,7 @@ class Maker {
   std::shared_ptr<Model> model_ = std::make_shared<Model>();
 };
 
-OpModel make_attend(Maker& make, bool window = false, bool cap = false) {
+OpModel make_attend(Maker& make, bool window = false, bool cap = false, bool chunk = false) {
   const int32_t kv_heads = make.between(1, 3), group = make.between(1, 4), width = 2 * make.between(2, 40);
   const RegisterId x = make.input(24);
   Op op{.kind = OpKind::kAttend, .layer = 0};
@@ -132,10 +132,11 @@ OpModel make_attend(Maker& make, bool window = false, bool cap = false) {
   // Short ones, around a tile of 64 keys, and some that see all.
   if (window) op.window = make.between(0, 2) == 0 ? make.between(60, 70) : make.between(1, 40);
   if (cap) op.cap = make.between(0, 1) == 0 ? 50.0f : 0.7f;
+  if (chunk) op.chunk = make.between(0, 2) == 0 ? make.between(60, 70) : make.between(1, 40);
   make.op(op);
   make.head(op.out);
-  return make.finish(fmt::format("attend kv_heads={} group={} head_dim={} window={} cap={}", kv_heads, group, width,
-                                 op.window, op.cap));
+  return make.finish(fmt::format("attend kv_heads={} group={} head_dim={} window={} cap={} chunk={}", kv_heads, group,
+                                 width, op.window, op.cap, op.chunk));
 }
 
 OpModel make_attend_all(Maker& make, bool window = false, bool alibi = false) {
@@ -199,7 +200,7 @@ OpModel make_output(Maker& make) {
 }
 
 // More experts than tokens choose in a short text, one for all, and one that all choose; widths of no multiple.
-OpModel make_experts(Maker& make, DType dtype) {
+OpModel make_experts(Maker& make, DType dtype, bool gated_input = false) {
   const auto block = static_cast<int32_t>(format_of(dtype).block_elements);
   const int32_t experts = make.between(1, 40), used = make.between(1, std::min(experts, 9));
   const auto size = [&](int32_t most) {
@@ -212,6 +213,7 @@ OpModel make_experts(Maker& make, DType dtype) {
   op.experts = experts;
   op.experts_used = used;
   op.routing = make.between(0, 1) == 0 ? Routing::kSoftmaxOfAll : Routing::kSoftmaxOfChosen;
+  if (gated_input) op.routing = Routing::kSigmoidOfInput;
   op.weights[Op::kRouter] = make.matrix(DType::kF32, experts, width);
   const auto all = [&](int64_t rows, int64_t columns) {
     const WeightId first = make.matrix(dtype, rows, columns);
@@ -323,16 +325,18 @@ OpModel make_short_conv(Maker& make) {
       fmt::format("short_conv channels={} taps={} in place={}", channels, taps, op.out2 == op.x ? "yes" : "no"));
 }
 
-OpModel make_position_scale(Maker& make) {
+OpModel make_position_scale(Maker& make, bool ahead = false) {
   const int32_t width = make.between(1, 200);
   Op op{.kind = OpKind::kPositionScale, .layer = 0};
   op.x = make.linear(make.input(24), width);
   op.scale = make.between(0, 1) == 0 ? 0.1f : 1.5f;
   op.window = make.between(1, 30);
+  if (ahead) op.ahead = make.between(1, 40);
   op.out = make.between(0, 1) == 0 ? op.x : make.reg(width);
   make.op(op);
   make.head(op.out);
-  return make.finish(fmt::format("position_scale {} tokens={} width={}", op.scale, op.window, width));
+  return make.finish(
+      fmt::format("position_scale {} tokens={} ahead={} width={}", op.scale, op.window, op.ahead, width));
 }
 
 OpModel make_grouped(Maker& make, OpKind kind) {
@@ -453,11 +457,13 @@ OpModel make_op_model(OpKind kind, DType dtype, Random& random) {
   BATON_CHECK(false);
 }
 
-OpModel make_trait_model(OpTrait trait, Random& random) {
+OpModel make_trait_model(OpTrait trait, Random& random, DType dtype) {
   Maker make(random);
   if (trait == OpTrait::kOneGate) return make_one_gate(make);
+  if (trait == OpTrait::kAhead) return make_position_scale(make, true);
+  if (trait == OpTrait::kGatedInput) return make_experts(make, dtype, true);
   if (kind_of(trait) == OpKind::kAttend)
-    return make_attend(make, trait == OpTrait::kWindow, trait == OpTrait::kScoreCap);
+    return make_attend(make, trait == OpTrait::kWindow, trait == OpTrait::kScoreCap, trait == OpTrait::kChunk);
   if (kind_of(trait) == OpKind::kAttendAll)
     return make_attend_all(make, trait == OpTrait::kReach, trait == OpTrait::kAlibi);
   const int32_t width = make.between(1, 150);
@@ -468,6 +474,8 @@ OpModel make_trait_model(OpTrait trait, Random& random) {
 
 OpKind kind_of(OpTrait trait) {
   if (trait == OpTrait::kOneGate) return OpKind::kSigmoidGate;
+  if (trait == OpTrait::kGatedInput) return OpKind::kExperts;
+  if (trait == OpTrait::kAhead) return OpKind::kPositionScale;
   if (trait == OpTrait::kReach || trait == OpTrait::kAlibi) return OpKind::kAttendAll;
   return trait == OpTrait::kLogitCap ? OpKind::kHead : OpKind::kAttend;
 }

@@ -17,8 +17,8 @@ struct OpModel {
 
 // `dtype` is the type of the matrix under test (kEmbed, kLinear, kHead); other ops use f32.
 OpModel make_op_model(OpKind kind, DType dtype, Random& random);
-// The op whose trait it is, with it.
-OpModel make_trait_model(OpTrait trait, Random& random);
+// The op whose trait it is, with it; `dtype` of experts.
+OpModel make_trait_model(OpTrait trait, Random& random, DType dtype = DType::kF32);
 OpKind kind_of(OpTrait trait);
 
 }  // namespace baton::test

@@ -17,9 +17,9 @@ class Decoder {
     block_.x = builder.add_register("x", spec_.hidden);
     block_.normed = builder.add_register("n", spec_.hidden);
     block_.out = builder.add_register("o", spec_.hidden);
-    if (spec_.experts != 0) {
-      experts_.emplace(builder);
-    } else {
+    const auto& dense = spec_.dense_layers;
+    if (spec_.experts != 0) experts_.emplace(builder);
+    if (spec_.experts == 0 || std::find(dense.begin(), dense.end(), true) != dense.end()) {
       if (blocks_.gated) block_.gate = builder.add_register("gate", spec_.intermediate);
       block_.up = builder.add_register("up", spec_.intermediate);
     }
@@ -33,7 +33,9 @@ class Decoder {
       for (const char* name : {"cb", "cc", "cx"}) convolution_.push_back(builder.add_register(name, spec_.hidden));
     }
     factors_ = add_rope_factors(builder);
-    near_factors_ = -1;
+    near_factors_ = ones_ = -1;
+    if (blocks_.qk_norm == QkNorm::kUnit)
+      ones_ = builder.add_vector("qk_norm.ones", std::vector<float>(static_cast<size_t>(spec_.head_dim), 1.0f));
     if (blocks_.near_theta == 0) return;
     const std::vector<float> divisors = rope_divisors(blocks_.near_scaling, blocks_.near_theta, spec_.rotary);
     if (!divisors.empty()) near_factors_ = builder.add_vector("near_rope_factors", divisors);
@@ -90,6 +92,15 @@ class Decoder {
     builder_.add_op(op);
     return {};
   }
+  // x = norm(x) of each head, without weights.
+  void unit_norm(RegisterId x, int32_t layer) {
+    Op op{.kind = OpKind::kRmsNorm, .layer = layer};
+    op.out = op.x = x;
+    op.weights[Op::kScale] = ones_;
+    op.width = spec_.head_dim;
+    op.eps = spec_.rms_eps;
+    builder_.add_op(op);
+  }
   Result<RegisterId> norm_before(std::string_view role, int32_t layer) {
     if (!blocks_.norms_before) return block_.x;
     BATON_OK(norm(role, layer, block_.x, block_.normed, spec_.hidden));
@@ -120,18 +131,24 @@ class Decoder {
     BATON_OK(linear("layers.{}.attn.q", layer, in, query_, {0, total}));
     BATON_OK(linear("layers.{}.attn.k", layer, in, keys_, {queries, total}));
     BATON_OK(linear("layers.{}.attn.v", layer, in, values_, {queries + pairs, total}));
-    if (blocks_.qk_norm != QkNorm::kNone) {
+    if (blocks_.qk_norm == QkNorm::kHeads || blocks_.qk_norm == QkNorm::kWhole) {
       const bool whole = blocks_.qk_norm == QkNorm::kWhole;
       BATON_OK(norm("layers.{}.attn.q_norm", layer, query_, query_, whole ? builder_.width(query_) : spec_.head_dim));
       BATON_OK(norm("layers.{}.attn.k_norm", layer, keys_, keys_, whole ? builder_.width(keys_) : spec_.head_dim));
     }
     turn(query_, spec_.heads, layer);
     turn(keys_, spec_.kv_heads, layer);
-    if (blocks_.position_scale != 0) {
+    const bool turned = blocks_.position(layer) != Positions::kNone;
+    if (ones_ >= 0 && turned) {
+      unit_norm(query_, layer);
+      unit_norm(keys_, layer);
+    }
+    if (blocks_.position_scale != 0 && !(turned && blocks_.position_scale_unturned)) {
       Op op{.kind = OpKind::kPositionScale, .layer = layer};
       op.out = op.x = query_;
       op.scale = blocks_.position_scale;
       op.window = blocks_.position_scale_tokens;
+      op.ahead = blocks_.position_scale_ahead;
       builder_.add_op(op);
     }
     Op attend{.kind = OpKind::kAttend, .layer = layer};
@@ -145,7 +162,7 @@ class Decoder {
     attend.width = spec_.head_dim;
     attend.scale =
         blocks_.attention_scale != 0 ? blocks_.attention_scale : 1.0f / std::sqrt(static_cast<float>(spec_.head_dim));
-    attend.window = blocks_.window(layer);
+    (blocks_.chunked ? attend.chunk : attend.window) = blocks_.window(layer);
     attend.cap = blocks_.score_cap;
     builder_.add_op(attend);
     return linear("layers.{}.attn.o", layer, mixed_, block_.out);
@@ -182,7 +199,8 @@ class Decoder {
   }
 
   Status network(RegisterId in, int32_t layer) {
-    if (experts_) return experts_->add(in, block_.out, layer);
+    const bool dense = !spec_.dense_layers.empty() && spec_.dense_layers[static_cast<size_t>(layer)];
+    if (experts_ && !dense) return experts_->add(in, block_.out, layer);
     const int64_t width = spec_.intermediate, total = blocks_.fused_gate_up ? 2 * width : 0;
     if (blocks_.gated) BATON_OK(linear("layers.{}.mlp.gate", layer, in, block_.gate, {0, total}));
     BATON_OK(linear("layers.{}.mlp.up", layer, in, block_.up, {blocks_.fused_gate_up ? width : 0, total}));
@@ -212,6 +230,7 @@ class Decoder {
   RegisterId query_, keys_, values_, mixed_;
   std::vector<RegisterId> convolution_;  // b, c, x of short convolutions, if there are any
   WeightId factors_, near_factors_;
+  WeightId ones_;  // of norms without weights
   std::optional<ExpertNetwork> experts_;
 };
 

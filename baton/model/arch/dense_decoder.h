@@ -117,8 +117,9 @@ Status read_windows(const ConfigReader& config, const std::string& file, ModelSp
 // The same where there are windows only if use_sliding_window says so.
 Status read_switched_windows(const ConfigReader& config, const std::string& file, ModelSpec& spec);
 // attention.sliding_window and attention.sliding_window_pattern: one flag for each layer, or a number: each so many-th
-// layer sees all, 0 for none of them. `pattern`: where there is no key.
-Status read_windows(const GgufReader& keys, const Container& container, int32_t pattern, ModelSpec& spec);
+// layer sees all, 0 for none of them. `pattern` and `usual`: where there is no key of them.
+Status read_windows(const GgufReader& keys, const Container& container, int32_t pattern, ModelSpec& spec,
+                    int32_t usual = 0);
 // hidden_activation or hidden_act, one of the names of gelu by tanh.
 Status check_gelu_tanh(const ConfigReader& config, const std::string& file);
 // Positions near and far: those of layers with a window are near.

@@ -218,8 +218,9 @@ Status read_switched_windows(const ConfigReader& config, const std::string& file
   return types == nullptr ? Status() : read_layer_types(*types, file, 0, spec);
 }
 
-Status read_windows(const GgufReader& keys, const Container& container, int32_t pattern, ModelSpec& spec) {
-  BATON_TRY(const int32_t window, keys.integer("attention.sliding_window", 0, kWindowMax, 0));
+Status read_windows(const GgufReader& keys, const Container& container, int32_t pattern, ModelSpec& spec,
+                    int32_t usual) {
+  BATON_TRY(const int32_t window, keys.integer("attention.sliding_window", 0, kWindowMax, usual));
   std::vector<int64_t> flags;
   if (keys.is_list("attention.sliding_window_pattern")) {
     BATON_TRY(flags, keys.integers("attention.sliding_window_pattern"));

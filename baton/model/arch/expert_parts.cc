@@ -12,15 +12,15 @@ namespace {
 
 constexpr int32_t kSoftmaxRouter = 1;  // expert_gating_func
 
-Status check_counts(const ModelSpec& spec, const std::string& file) {
+Routing routing_of(bool normalized) { return normalized ? Routing::kSoftmaxOfChosen : Routing::kSoftmaxOfAll; }
+
+}  // namespace
+
+Status check_expert_counts(const ModelSpec& spec, const std::string& file) {
   if (spec.experts_used <= spec.experts) return {};
   return fail(Code::kInvalidInput, fmt::format("{}: {} experts for a token, of {}; it must be at most as many", file,
                                                spec.experts_used, spec.experts));
 }
-
-Routing routing_of(bool normalized) { return normalized ? Routing::kSoftmaxOfChosen : Routing::kSoftmaxOfAll; }
-
-}  // namespace
 
 Status read_experts(const ConfigReader& config, const std::string& file, bool shared, bool normalized,
                     ModelSpec& spec) {
@@ -46,7 +46,7 @@ Status read_experts(const ConfigReader& config, const std::string& file, bool sh
                             "have them",
                             file, step != 1 ? "decoder_sparse_step" : "mlp_only_layers"));
   }
-  return check_counts(spec, file);
+  return check_expert_counts(spec, file);
 }
 
 Status read_experts(const GgufReader& keys, const std::string& file, bool shared, ModelSpec& spec) {
@@ -66,7 +66,7 @@ Status read_experts(const GgufReader& keys, const std::string& file, bool shared
   }
   BATON_TRY(const bool normalized, keys.boolean("expert_weights_norm", true));
   spec.routing = routing_of(normalized);
-  return check_counts(spec, file);
+  return check_expert_counts(spec, file);
 }
 
 ExpertNetwork::ExpertNetwork(ModelBuilder& builder) : builder_(builder) {
@@ -75,7 +75,7 @@ ExpertNetwork::ExpertNetwork(ModelBuilder& builder) : builder_(builder) {
   gate_ = builder.add_register("gate", spec.shared_width);
   up_ = builder.add_register("up", spec.shared_width);
   result_ = builder.add_register("shared", spec.hidden);
-  switch_ = builder.add_register("switch", 1);
+  if (spec.shared_gated) switch_ = builder.add_register("switch", 1);
 }
 
 Status ExpertNetwork::add(RegisterId in, RegisterId out, int32_t layer) const {
@@ -103,11 +103,12 @@ Status ExpertNetwork::add(RegisterId in, RegisterId out, int32_t layer) const {
   return spec.shared_width == 0 ? Status() : add_shared(in, out, layer);
 }
 
-// out = out + sigmoid(s in) shared(in)
+// out = out + sigmoid(s in) shared(in), or without the sigmoid
 Status ExpertNetwork::add_shared(RegisterId in, RegisterId out, int32_t layer) const {
   BATON_OK(add_linear(builder_, "layers.{}.shared.gate", layer, in, gate_));
   BATON_OK(add_linear(builder_, "layers.{}.shared.up", layer, in, up_));
-  BATON_OK(add_linear(builder_, "layers.{}.shared.switch", layer, in, switch_));
+  const bool gated = builder_.spec().shared_gated;
+  if (gated) BATON_OK(add_linear(builder_, "layers.{}.shared.switch", layer, in, switch_));
   Op network{.kind = OpKind::kSwiGlu, .layer = layer};
   network.out = network.x = gate_;
   network.y = up_;
@@ -117,7 +118,7 @@ Status ExpertNetwork::add_shared(RegisterId in, RegisterId out, int32_t layer) c
   gate.out = gate.x = result_;
   gate.y = switch_;
   gate.width = builder_.width(result_);
-  builder_.add_op(gate);
+  if (gated) builder_.add_op(gate);
   Op sum{.kind = OpKind::kAdd, .layer = layer};
   sum.out = sum.x = out;
   sum.y = result_;

@@ -31,6 +31,9 @@ inline constexpr std::array<TensorRole, 4> kSharedExpertRoles = {
 Status read_experts(const ConfigReader& config, const std::string& file, bool shared, bool normalized, ModelSpec& spec);
 Status read_experts(const GgufReader& keys, const std::string& file, bool shared, ModelSpec& spec);
 
+// Not more for a token than there are.
+Status check_expert_counts(const ModelSpec& spec, const std::string& file);
+
 // out = what the experts of `in` make of it, and the shared one where spec.shared_width is not 0. Made once for a
 // model.
 class ExpertNetwork {

@@ -48,7 +48,7 @@ Status check_recurrent(const std::vector<int64_t>& recurrent, int32_t layers, in
 
 }  // namespace
 
-Result<ModelSpec> read_gated_delta_config(const Container& container, bool experts) {
+Result<ModelSpec> read_gated_delta_config(const Container& container, bool experts, const GatedDeltaDefaults& usual) {
   const std::string file = (container.path / "config.json").string();
   const Json& text = text_config_of(container);
   const ConfigReader config(text, file);
@@ -64,7 +64,7 @@ Result<ModelSpec> read_gated_delta_config(const Container& container, bool exper
   BATON_TRY(spec.kv_heads, config.integer("num_key_value_heads", 1, kHeadsMax));
   BATON_TRY(spec.head_dim, config.integer("head_dim", 1, kHeadDimMax, 256));
   BATON_TRY(spec.vocab, config.integer("vocab_size", 1, kVocabMax));
-  BATON_TRY(spec.context_max, config.integer("max_position_embeddings", 1, 1 << 30, 262144));
+  BATON_TRY(spec.context_max, config.integer("max_position_embeddings", 1, 1 << 30, usual.context));
   BATON_TRY(spec.rms_eps, config.real("rms_norm_eps", 1e-12, 1e-2, 1e-6f));
   BATON_TRY(spec.linear_key_heads, config.integer("linear_num_key_heads", 1, kHeadsMax));
   BATON_TRY(spec.linear_value_heads, config.integer("linear_num_value_heads", 1, kHeadsMax));
@@ -82,7 +82,7 @@ Result<ModelSpec> read_gated_delta_config(const Container& container, bool exper
   BATON_OK(check_window(config, file, spec));
   BATON_TRY(const float rotated, read_rotated_share(config, file, 0.25f));
   spec.rotary = static_cast<int32_t>(static_cast<float>(spec.head_dim) * rotated);
-  BATON_OK(read_rope(config, file, 1e7f, spec));
+  BATON_OK(read_rope(config, file, usual.theta, spec));
   spec.head_map = HeadMap::kGrouped;
 
   BATON_TRY(const int32_t interval, config.integer("full_attention_interval", 1, 1024, 4));
@@ -222,16 +222,66 @@ Status add_attention(ModelBuilder& builder, const BlockRegisters& block, const A
 }
 
 struct DeltaRegisters {
-  RegisterId qkv, convolved, z, b, a, mixed;
+  RegisterId qkv, convolved, z, b, a, mixed, ba;
 };
+
+// out = rows of the file's matrix of queries, keys, values and z. Per key head there are so many of each, in this
+// order; here all heads' queries come first, then all keys, all values.
+Status add_gathered(ModelBuilder& builder, const BlockRegisters& block, RegisterId out, bool z, int32_t layer) {
+  const ModelSpec& spec = builder.spec();
+  const int64_t keys = spec.linear_key_dim;
+  const int64_t values = int64_t{spec.linear_value_heads} / spec.linear_key_heads * spec.linear_value_dim;
+  const int64_t of_head = 2 * (keys + values), total = spec.linear_key_heads * of_head;
+  std::vector<int64_t> rows;
+  const auto take = [&](int64_t first, int64_t count) {
+    for (int64_t head = 0; head < spec.linear_key_heads; ++head) {
+      for (int64_t i = 0; i < count; ++i) rows.push_back(head * of_head + first + i);
+    }
+  };
+  if (z) {
+    take(2 * keys + values, values);
+  } else {
+    take(0, keys);
+    take(keys, keys);
+    take(2 * keys, values);
+  }
+  Op op{.kind = OpKind::kLinear, .layer = layer};
+  op.out = out;
+  op.x = block.normed;
+  BATON_TRY(op.weights[Op::kMatrix], builder.gathered(z ? "layers.{}.delta.z" : "layers.{}.delta.qkv",
+                                                      "layers.{}.delta.qkvz", layer, rows, total, spec.hidden));
+  builder.add_op(op);
+  return {};
+}
+
+Status add_delta_inputs(ModelBuilder& builder, const BlockRegisters& block, const DeltaRegisters& r, int32_t layer) {
+  const ModelSpec& spec = builder.spec();
+  if (builder.has("layers.{}.delta.qkvz", layer)) {
+    BATON_OK(add_gathered(builder, block, r.qkv, false, layer));
+    BATON_OK(add_gathered(builder, block, r.z, true, layer));
+  } else {
+    BATON_OK(add_linear(builder, "layers.{}.delta.qkv", layer, block.normed, r.qkv));
+    BATON_OK(add_linear(builder, "layers.{}.delta.z", layer, block.normed, r.z));
+  }
+  if (!builder.has("layers.{}.delta.ba", layer)) {
+    BATON_OK(add_linear(builder, "layers.{}.delta.b", layer, block.normed, r.b));
+    return add_linear(builder, "layers.{}.delta.a", layer, block.normed, r.a);
+  }
+  BATON_OK(add_linear(builder, "layers.{}.delta.ba", layer, block.normed, r.ba));
+  Op split{.kind = OpKind::kSplitPairs, .layer = layer};
+  split.out = r.b;
+  split.out2 = r.a;
+  split.x = r.ba;
+  split.heads = spec.linear_key_heads;
+  split.width = spec.linear_value_heads / spec.linear_key_heads;
+  builder.add_op(split);
+  return {};
+}
 
 Status add_delta(ModelBuilder& builder, const BlockRegisters& block, const DeltaRegisters& r, int32_t layer) {
   const ModelSpec& spec = builder.spec();
   const int32_t channels = builder.width(r.qkv);
-  BATON_OK(add_linear(builder, "layers.{}.delta.qkv", layer, block.normed, r.qkv));
-  BATON_OK(add_linear(builder, "layers.{}.delta.z", layer, block.normed, r.z));
-  BATON_OK(add_linear(builder, "layers.{}.delta.b", layer, block.normed, r.b));
-  BATON_OK(add_linear(builder, "layers.{}.delta.a", layer, block.normed, r.a));
+  BATON_OK(add_delta_inputs(builder, block, r, layer));
 
   Op conv{.kind = OpKind::kCausalConv, .layer = layer};
   BATON_TRY(conv.weights[Op::kTaps], builder.weight("layers.{}.delta.conv", layer, channels, spec.conv_taps));
@@ -304,7 +354,12 @@ Status build_gated_delta(ModelBuilder& builder) {
              builder.add_register("z", value_width),
              builder.add_register("b", spec.linear_value_heads),
              builder.add_register("a", spec.linear_value_heads),
-             builder.add_register("dn", value_width)};
+             builder.add_register("dn", value_width),
+             -1};
+    const auto& kinds = spec.layer_kinds;
+    const auto first = std::find(kinds.begin(), kinds.end(), LayerKind::kLinearAttention) - kinds.begin();
+    if (first < spec.layers && builder.has("layers.{}.delta.ba", static_cast<int32_t>(first)))
+      delta.ba = builder.add_register("ba", 2 * spec.linear_value_heads);
   }
   const WeightId factors = add_rope_factors(builder);
   BATON_OK(add_embedding(builder, block));

@@ -48,8 +48,21 @@ inline constexpr std::array<TensorRole, 24> kGatedDeltaRoles = {
      {"layers.{}.attn.v.bias", "layers.{}.self_attn.v_proj.bias", "blk.{}.attn_v.bias", TensorRule::kVector},
      {"layers.{}.attn.o.bias", "layers.{}.self_attn.o_proj.bias", "blk.{}.attn_output.bias", TensorRule::kVector}}};
 
+// Matrices that files of one family have together, by key head: queries, keys, values and z of its value heads below
+// each other, and b above a. Where a file has them, those of kGatedDeltaRoles are not looked for.
+inline constexpr std::array<TensorRole, 2> kFusedDeltaRoles = {
+    {{"layers.{}.delta.qkvz", "layers.{}.linear_attn.in_proj_qkvz.weight", "blk.{}.ssm_in.weight"},
+     {"layers.{}.delta.ba", "layers.{}.linear_attn.in_proj_ba.weight", "blk.{}.ssm_ba.weight"}}};
+
+// What stands for fields that are absent.
+struct GatedDeltaDefaults {
+  int32_t context = 262144;
+  float theta = 1e7f;
+};
+
 // Of config.json and of GGUF keys; `experts`: in each layer, a shared one among them.
-Result<ModelSpec> read_gated_delta_config(const Container& container, bool experts);
+Result<ModelSpec> read_gated_delta_config(const Container& container, bool experts,
+                                          const GatedDeltaDefaults& usual = {});
 Result<ModelSpec> read_gated_delta_keys(const Container& container, const std::string& architecture, bool experts);
 
 Status build_gated_delta(ModelBuilder& builder);

@@ -132,7 +132,8 @@ Result<ModelSpec> read_spec(const Container& container) {
   const std::string file = (container.path / "config.json").string();
   const Json text = renamed(text_config_of(container));
   const ConfigReader config(text, file);
-  BATON_TRY(ModelSpec spec, start_config(config, file, {.context = 128000, .theta = 1e6f, .tied = true}));
+  BATON_TRY(ModelSpec spec,
+            start_config(config, file, {.kv_heads = 8, .context = 128000, .theta = 1e6f, .tied = true}));
   BATON_TRY(spec.rms_eps, config.real("rms_norm_eps", 1e-12, 1e-2, 1e-5f));
   BATON_TRY(spec.conv_taps, config.integer("conv_L_cache", 2, 16, 3));
   spec.blocks.qk_norm = QkNorm::kHeads;

@@ -45,7 +45,8 @@ Result<ModelSpec> read_spec(const Container& container) {
   const std::string file = (container.path / "config.json").string();
   const Json rest = without_factor(text_config_of(container));
   const ConfigReader config(rest, file);
-  BATON_TRY(ModelSpec spec, start_config(config, file, {.head_dim = 128, .context = 262144, .theta = 1e6f}));
+  BATON_TRY(ModelSpec spec,
+            start_config(config, file, {.head_dim = 128, .kv_heads = 8, .context = 262144, .theta = 1e6f}));
   BATON_TRY(spec.blocks.position_scale, read_factor(ConfigReader(text_config_of(container), file), file));
   spec.blocks.position_scale_tokens = spec.rope_scaling.original;
   BATON_OK(check_activation(config, file));

@@ -21,7 +21,7 @@ Result<ModelSpec> read_spec(const Container& container) {
   const std::string file = (container.path / "config.json").string();
   const Json& text = text_config_of(container);
   const ConfigReader config(text, file);
-  BATON_TRY(ModelSpec spec, start_config(config, file, {.head_dim = 128, .context = 32768}));
+  BATON_TRY(ModelSpec spec, start_config(config, file, {.head_dim = 128, .kv_heads = 32, .context = 32768}));
   spec.blocks.qk_norm = QkNorm::kHeads;
   BATON_OK(check_activation(config, file));
   BATON_OK(read_switched_windows(config, file, spec));

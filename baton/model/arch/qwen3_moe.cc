@@ -23,7 +23,8 @@ Result<ModelSpec> read_spec(const Container& container) {
   const std::string file = (container.path / "config.json").string();
   const Json& text = text_config_of(container);
   const ConfigReader config(text, file);
-  BATON_TRY(ModelSpec spec, start_config(config, file, {.head_dim = 128, .context = 32768, .experts = true}));
+  BATON_TRY(ModelSpec spec,
+            start_config(config, file, {.head_dim = 128, .kv_heads = 4, .context = 32768, .experts = true}));
   spec.blocks.qk_norm = QkNorm::kHeads;
   BATON_OK(read_experts(config, file, false, false, spec));
   BATON_OK(check_activation(config, file));

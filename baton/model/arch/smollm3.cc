@@ -54,7 +54,7 @@ Result<ModelSpec> read_spec(const Container& container) {
   const std::string file = (container.path / "config.json").string();
   const Json& text = text_config_of(container);
   const ConfigReader config(text, file);
-  BATON_TRY(ModelSpec spec, start_config(config, file, {.context = 32768, .theta = 2e6f, .tied = true}));
+  BATON_TRY(ModelSpec spec, start_config(config, file, {.kv_heads = 4, .context = 32768, .theta = 2e6f, .tied = true}));
   BATON_OK(check_activation(config, file));
   BATON_OK(read_positions(config, file, spec));
   BATON_OK(read_switched_windows(config, file, spec));

@@ -21,7 +21,8 @@ class AneUnit final : public Unit {
                  OpKind::kBias,      OpKind::kHead,      OpKind::kLayerNorm,    OpKind::kPosition,
                  OpKind::kAttendAll, OpKind::kGelu,      OpKind::kOutput,       OpKind::kGeGlu,
                  OpKind::kScale,     OpKind::kShortConv, OpKind::kPositionScale};
-    caps_.traits = {OpTrait::kWindow, OpTrait::kScoreCap, OpTrait::kLogitCap, OpTrait::kReach, OpTrait::kAlibi};
+    caps_.traits = {OpTrait::kWindow, OpTrait::kScoreCap, OpTrait::kLogitCap, OpTrait::kReach,
+                    OpTrait::kAlibi,  OpTrait::kChunk,    OpTrait::kAhead};
     caps_.cuts_prompts = false;
     caps_.native_formats = {DType::kF16};
     caps_.kv_type = DType::kF16;

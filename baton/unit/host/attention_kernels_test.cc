@@ -100,9 +100,14 @@ class Attention : public testing::TestWithParam<AttentionCase> {
   struct Sight {
     int64_t window;
     float cap;
-    int64_t first(int64_t tokens) const { return window == 0 ? 0 : std::max<int64_t>(0, tokens - window); }
+    int64_t chunk;
+    int64_t first(int64_t tokens) const {
+      if (chunk != 0) return (tokens - 1) / chunk * chunk;
+      return window == 0 ? 0 : std::max<int64_t>(0, tokens - window);
+    }
   };
-  static constexpr Sight kSights[] = {{0, 0}, {1, 0}, {20, 0}, {64, 0}, {0, 1.5F}, {33, 0.7F}};
+  static constexpr Sight kSights[] = {{0, 0, 0},     {1, 0, 0},     {20, 0, 0}, {64, 0, 0}, {0, 1.5F, 0},
+                                      {33, 0.7F, 0}, {0, 0.7F, 33}, {0, 0, 5},  {0, 0, 64}};
 
   // What is rotated comes in whole blocks.
   static int64_t fitting(int64_t dim) { return GetParam().form == KeyForm::kQ4_0 ? (dim + 31) / 32 * 32 : dim; }
@@ -150,7 +155,7 @@ TEST_P(Attention, OneQueryEqualsItsDefinition) {
             for (int64_t d = 0; d < dim; ++d) {
               ASSERT_NEAR(out[g * dim + d] / sum[g], want[d], 2e-5)
                   << "dim " << dim << " groups " << groups << " tokens " << tokens << " window " << sight.window
-                  << " cap " << sight.cap << " head " << g << " at " << d;
+                  << " chunk " << sight.chunk << " cap " << sight.cap << " head " << g << " at " << d;
             }
           }
         }
@@ -175,8 +180,8 @@ TEST_P(Attention, ManyQueriesAreCausal) {
         const Scratch scratch(attend_scratch_floats(queries * groups, dim));
         const Pages pages(GetParam().form, keys, values, start + queries, dim);
         const Sight& sight = kSights[case_of++ % std::size(kSights)];
-        GetParam().kernels->attend_prefill({q.data(), stride, pages.get(), start, queries, sight.window, groups,
-                                            scale_of(dim), sight.cap, out.data(), stride, scratch.data});
+        GetParam().kernels->attend_prefill({q.data(), stride, pages.get(), start, queries, sight.window, sight.chunk,
+                                            groups, scale_of(dim), sight.cap, out.data(), stride, scratch.data});
         for (int64_t t = 0; t < queries; ++t) {
           for (int g = 0; g < groups; ++g) {
             const int64_t at = t * stride + g * dim;
@@ -185,7 +190,7 @@ TEST_P(Attention, ManyQueriesAreCausal) {
             for (int64_t d = 0; d < dim; ++d) {
               ASSERT_NEAR(out[at + d], want[d], 2e-5)
                   << "dim " << dim << " groups " << groups << " start " << start << " query " << t << " window "
-                  << sight.window << " cap " << sight.cap << " head " << g << " at " << d;
+                  << sight.window << " chunk " << sight.chunk << " cap " << sight.cap << " head " << g << " at " << d;
             }
           }
           for (int64_t i = groups * dim; i < stride; ++i) ASSERT_TRUE(std::isnan(out[t * stride + i]));

@@ -35,6 +35,10 @@ void choose_experts(const float* logits, int64_t n, int64_t count, Routing routi
     if (i == 0) highest = logits[best];
   }
   std::sort(chosen, chosen + count);
+  if (routing == Routing::kSigmoidOfInput) {
+    for (int64_t i = 0; i < count; ++i) weights[i] = 1 / (1 + std::exp(-logits[chosen[i]]));
+    return;
+  }
   float sum = 0;
   if (routing == Routing::kSoftmaxOfAll) {
     for (int64_t e = 0; e < n; ++e) sum += std::exp(logits[e] - highest);
@@ -211,8 +215,13 @@ void ExpertPass::make_inputs(const Op& op, const Rows& rows) {
       if (place < 0) continue;
       const int64_t r = place / op.experts_used;
       const float* x = rows.x + r * rows.x_stride;
-      std::memcpy(inputs_ + i * inputs_stride_, x, static_cast<size_t>(columns) * sizeof(float));
-      in_->make(r < rows.tiled ? forms.tiled : forms.others, i, i, x, columns, rows.precise);
+      float* const input = inputs_ + i * inputs_stride_;
+      if (op.routing == Routing::kSigmoidOfInput) {
+        kernels_.scale(x, shares_[static_cast<size_t>(place)], columns, input);
+      } else {
+        std::memcpy(input, x, static_cast<size_t>(columns) * sizeof(float));
+      }
+      in_->make(r < rows.tiled ? forms.tiled : forms.others, i, i, input, columns, rows.precise);
     }
   });
 }
@@ -298,8 +307,8 @@ void ExpertPass::add_results(const Op& op, const Rows& rows) {
       for (int64_t i = r * used; i < (r + 1) * used; ++i) {
         const auto at = static_cast<size_t>(i);
         if (chosen_[at] < begin || chosen_[at] > end) continue;
-        kernels_.add_scaled(results_ + place_[at] * results_stride_, shares_[at], width,
-                            rows.out + r * rows.out_stride);
+        const float share = op.routing == Routing::kSigmoidOfInput ? 1 : shares_[at];
+        kernels_.add_scaled(results_ + place_[at] * results_stride_, share, width, rows.out + r * rows.out_stride);
       }
     }
   });

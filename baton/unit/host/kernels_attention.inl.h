@@ -262,9 +262,10 @@ struct PrefillTile {
     for (int64_t j = 0; j < count; ++j) {
       const int64_t hidden = (first + j - from.start) * from.groups;  // rows before this one may not see key first + j
       for (int64_t r = 0; r < hidden && r < rows; ++r) scores[j * padded + r] = kLowest;
-      if (from.window == 0) continue;
+      if (from.window == 0 && from.chunk == 0) continue;
       // Rows from this one on see no further back than behind it.
-      const int64_t gone = (first + j - from.start + from.window) * from.groups;
+      const int64_t behind = from.chunk != 0 ? ((first + j) / from.chunk + 1) * from.chunk : first + j + from.window;
+      const int64_t gone = (behind - from.start) * from.groups;
       for (int64_t r = gone > 0 ? gone : 0; r < rows; ++r) scores[j * padded + r] = kLowest;
     }
   }
@@ -339,9 +340,10 @@ void attend_prefill(const AttendPrefill& a) {
   PrefillTile<AttendPrefill> tile(a);
   tile.start();
   const int64_t end = a.start + a.queries;
-  // Where the first query's window begins. What was added of a key that a row does not see is scaled to nothing by the
-  // first that it does.
-  const int64_t seen = a.window == 0 || a.start < a.window ? 0 : a.start - a.window + 1;
+  // Where the first query's window or chunk begins. What was added of a key that a row does not see is scaled to
+  // nothing by the first that it does.
+  int64_t seen = a.window == 0 || a.start < a.window ? 0 : a.start - a.window + 1;
+  if (a.chunk != 0) seen = a.start / a.chunk * a.chunk;
   for (int64_t first = seen / kAttendKeys * kAttendKeys; first < end; first += kAttendKeys) {
     tile.add_keys(first, end - first < kAttendKeys ? end - first : kAttendKeys);
   }

@@ -25,10 +25,13 @@ int64_t split_size(int64_t keys) {
   return round_up((keys + splits - 1) / splits, kAttendKeys);
 }
 
-// Where a token at `position` begins to read keys: a multiple of kAttendKeys, so that tiles are the same for all.
-int64_t first_key(const Op& op, int64_t position) {
-  return op.window == 0 || position < op.window ? 0 : (position + 1 - op.window) / kAttendKeys * kAttendKeys;
+// The first key that a token at `position` sees.
+int64_t first_seen(const Op& op, int64_t position) {
+  if (op.chunk != 0) return position / op.chunk * op.chunk;
+  return op.window == 0 || position < op.window ? 0 : position + 1 - op.window;
 }
+// Where it begins to read keys: a multiple of kAttendKeys, so that tiles are the same for all.
+int64_t first_key(const Op& op, int64_t position) { return first_seen(op, position) / kAttendKeys * kAttendKeys; }
 
 KeyForm form_of(DType kv) {
   switch (kv) {
@@ -117,7 +120,7 @@ void Pass::attend_one(const Op& op, std::span<const Run> runs) {
     a.keys = key_pages(op, run, head, width, kv_);
     a.first = begin + first;
     a.tokens = std::min(split_size(keys), keys - first);
-    a.seen_from = op.window == 0 ? 0 : run.start + 1 - op.window;
+    a.seen_from = first_seen(op, run.start);
     a.groups = static_cast<int>(shared);
     a.scale = op.scale;
     a.cap = op.cap;
@@ -184,6 +187,7 @@ void Pass::attend_many(const Op& op, int64_t begin, std::span<const Run> runs) {
     a.start = run.start + first - run.first_row;
     a.queries = std::min(attend_query_tokens_, run.first_row + run.rows - first);
     a.window = op.window;
+    a.chunk = op.chunk;
     a.groups = static_cast<int>(shared);
     a.scale = op.scale;
     a.cap = op.cap;

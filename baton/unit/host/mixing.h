@@ -65,6 +65,7 @@ struct AttendPrefill {
   KeyPages keys;
   int64_t start, queries;
   int64_t window;  // tokens that a query sees, its own included; 0: all
+  int64_t chunk;   // a query sees no further back than the last multiple of it; 0: all
   int groups;
   float scale, cap;
   float* out;  // as q, token stride out_stride; may be q

@@ -68,7 +68,7 @@ void Pass::run_row(const RowPart& part, int64_t r, int64_t begin) {
     case Row::kScale:
       return kernels_.scale(row(op.x, r), op.scale, width(op.out), row(op.out, r));
     case Row::kPositionScale: {
-      const int64_t step = positions_[static_cast<size_t>(r)] / op.window;
+      const int64_t step = (positions_[static_cast<size_t>(r)] + op.ahead) / op.window;
       return kernels_.scale(row(op.x, r), 1.0f + op.scale * std::log(1.0f + static_cast<float>(step)), width(op.out),
                             row(op.out, r));
     }

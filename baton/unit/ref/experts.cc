@@ -68,14 +68,19 @@ void run_experts(const Model& model, const Product& product, const Op& op, const
     const auto count = static_cast<int64_t>(own.size());
     if (count == 0) continue;
     std::vector<float> from(count * width), gate(count * inner), up(count * inner), result(count * width_out);
-    for (int64_t i = 0; i < count; ++i) std::copy_n(x + own[i].token * width, width, from.data() + i * width);
+    const bool of_input = op.routing == Routing::kSigmoidOfInput;
+    for (int64_t i = 0; i < count; ++i) {
+      const float factor = of_input ? own[i].weight : 1;
+      for (int64_t j = 0; j < width; ++j) from[i * width + j] = factor * x[own[i].token * width + j];
+    }
     multiply(Op::kGates, e, from.data(), gate.data(), count);
     multiply(Op::kUps, e, from.data(), up.data(), count);
     for (size_t i = 0; i < gate.size(); ++i) gate[i] = silu(gate[i]) * up[i];
     multiply(Op::kDowns, e, gate.data(), result.data(), count);
     for (int64_t i = 0; i < count; ++i) {
       float* const to = out + own[i].token * width_out;
-      for (int64_t j = 0; j < width_out; ++j) to[j] += own[i].weight * result[i * width_out + j];
+      const float share = of_input ? 1 : own[i].weight;
+      for (int64_t j = 0; j < width_out; ++j) to[j] += share * result[i * width_out + j];
     }
   }
 }

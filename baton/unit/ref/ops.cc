@@ -53,6 +53,10 @@ std::vector<Chosen> choose_experts(std::span<const float> logits, int64_t count,
     for (const int32_t expert : order) sum += std::exp(at(expert) - highest);
   }
   std::vector<Chosen> chosen;
+  if (routing == Routing::kSigmoidOfInput) {
+    for (const int32_t expert : order) chosen.push_back({expert, sigmoid(at(expert))});
+    return chosen;
+  }
   for (const int32_t expert : order) chosen.push_back({expert, std::exp(at(expert) - highest) / sum});
   return chosen;
 }

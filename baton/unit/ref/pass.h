@@ -120,7 +120,8 @@ class Pass {
         return run_short_conv(op);
       case OpKind::kPositionScale:
         for (int64_t i = 0; i < count_ * width(op.out); ++i)
-          row(op.out, 0)[i] = row(op.x, 0)[i] * position_scale(start_ + i / width(op.out), op.scale, op.window);
+          row(op.out, 0)[i] =
+              row(op.x, 0)[i] * position_scale(start_ + op.ahead + i / width(op.out), op.scale, op.window);
         return;
       case OpKind::kHead:
       case OpKind::kOutput:
@@ -209,7 +210,8 @@ class Pass {
       const int64_t shared = op.heads / op.kv_heads;
       for (int64_t t = 0; t < count_; ++t) {
         const size_t seen = start_ + t + 1;
-        const size_t hidden = op.window != 0 && seen > static_cast<size_t>(op.window) ? seen - op.window : 0;
+        size_t hidden = op.window != 0 && seen > static_cast<size_t>(op.window) ? seen - op.window : 0;
+        if (op.chunk != 0) hidden = (seen - 1) / op.chunk * op.chunk;
         for (int64_t head = kv_head * shared; head < (kv_head + 1) * shared; ++head)
           attend(row(op.x, t) + head * op.width, std::span(keys).subspan(hidden, seen - hidden),
                  std::span(values).subspan(hidden, seen - hidden), row(op.out, t) + head * op.width, op.width, op.scale,
