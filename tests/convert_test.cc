@@ -1,0 +1,223 @@
+// What `baton convert` writes, read again: tokenizers of every kind give the folder's ids.
+#include "baton/tools/convert.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <functional>
+#include <sstream>
+
+#include "baton/api/text_model.h"
+#include "baton/base/random.h"
+#include "baton/model/container.h"
+#include "tests/support/golden.h"
+
+namespace baton::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string whole_file(const fs::path& path) {
+  std::ifstream stream(path, std::ios::binary);
+  std::ostringstream text;
+  text << stream.rdbuf();
+  EXPECT_FALSE(text.str().empty()) << path;
+  return text.str();
+}
+
+Json json_of(const fs::path& path) { return Json::parse(whole_file(path)); }
+
+class Convert : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::temp_directory_path() / fmt::format("baton-convert-{}", getpid());
+    fs::remove_all(folder_);
+    fs::create_directories(folder_ / "source");
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  fs::path source() const { return folder_ / "source"; }
+  fs::path file() const { return folder_ / "model.gguf"; }
+  void write(const std::string& name, const std::string& text) const { std::ofstream(source() / name) << text; }
+  // A model of 8192 tokens, without a tokenizer.
+  void take_weights() const {
+    for (const char* name : {"model.safetensors", "config.json"})
+      fs::create_symlink(data_folder() / "golden" / "dictionary-3m" / name, source() / name);
+  }
+
+  fs::path folder_;
+};
+
+// ---- Tokenizers.
+
+// 220 nasty texts, and as many again and more made of their parts, of control tokens and of bytes.
+std::vector<std::string> odd_texts() {
+  const Json pieces = json_of(data_folder() / "text" / "pieces.json");
+  std::vector<std::string> texts = pieces["texts"];
+  const size_t given = texts.size();
+  const std::string parts[] = {" ",     "  ",      "\n",  "<s>",   "</s>",         "<unk>",
+                               "<sep>", "<|end|>", "ing", "\xff",  "\xe2\x96\x81", "\xe2\x96\x81\xe2\x96\x81",
+                               "\t",    "x",       "",    "<0x41>"};
+  Random random(17);
+  while (texts.size() < given + 480) {
+    std::string text;
+    for (size_t i = 1 + random.below(4); i > 0; --i) {
+      const std::string& from = texts[random.below(given)];
+      const size_t begin = random.below(from.size() + 1);
+      text += from.substr(begin, random.below(20)) + parts[random.below(std::size(parts))];
+    }
+    texts.push_back(text);
+  }
+  return texts;
+}
+
+class ConvertTokenizers : public Convert {
+ protected:
+  void SetUp() override {
+    Convert::SetUp();
+    take_weights();
+    texts_ = odd_texts();
+    ASSERT_GE(texts_.size(), 700u);
+  }
+  // Converts, and compares every text in every way that a text is encoded and decoded; what was lost.
+  std::vector<std::string> same_ids(const std::string& what) {
+    const auto report = convert_to_gguf(source(), file(), {});
+    EXPECT_TRUE(report) << what << ": " << report.error().message;
+    if (!report) return {};
+    const auto before = load_text_model(source()), after = load_text_model(file());
+    EXPECT_TRUE(before && after) << what << (before ? after.error().message : before.error().message);
+    if (!before || !after) return {};
+    const Tokenizer &a = *before->tokenizer, &b = *after->tokenizer;
+    EXPECT_EQ(before->stop_ids, after->stop_ids) << what;
+    EXPECT_EQ(before->bos_text, after->bos_text) << what;
+    EXPECT_EQ(a.add_bos(), b.add_bos()) << what;
+    EXPECT_EQ(a.add_eos(), b.add_eos()) << what;
+    size_t differ = 0;
+    for (const std::string& text : texts_) {
+      for (const bool special : {false, true}) {
+        for (const bool begins : {false, true}) {
+          const auto mine = a.encode(text, special, begins), theirs = b.encode(text, special, begins);
+          differ += mine.has_value() != theirs.has_value() || (mine && *mine != *theirs) ? 1 : 0;
+          if (mine && theirs) differ += a.decode(*mine, false).value() != b.decode(*theirs, false).value() ? 1 : 0;
+        }
+      }
+      if (differ == 1) ADD_FAILURE() << what << ": " << testing::PrintToString(text);
+    }
+    EXPECT_EQ(differ, 0u) << what;
+    return report->lost;
+  }
+  Json file_of(const std::string& name) const {
+    return json_of(data_folder() / "text" / "pieces.json")["files"][name]["file"];
+  }
+  GgufMetadata keys() {
+    container_ = std::make_unique<Container>(std::move(*open_container(file())));
+    return container_->gguf;
+  }
+
+  std::vector<std::string> texts_;
+  std::unique_ptr<Container> container_;
+};
+
+TEST_F(ConvertTokenizers, SentencePieceFilesGiveTheSameIds) {
+  for (const char* name : {"bpe_bytes", "bpe_users", "unigram"}) {
+    fs::copy_file(data_folder() / "text" / (std::string(name) + ".model"), source() / "tokenizer.model",
+                  fs::copy_options::overwrite_existing);
+    for (const char* config : {"{}", R"({"legacy": false, "add_bos_token": false})", R"({"add_eos_token": true})"}) {
+      write("tokenizer_config.json", config);
+      same_ids(fmt::format("{} {}", name, config));
+    }
+    EXPECT_EQ(keys().text("tokenizer.ggml.model").value(), std::string_view(name) == "unigram" ? "t5" : "llama")
+        << name;
+    EXPECT_NE(container_->gguf.find("tokenizer.ggml.scores"), nullptr);
+    EXPECT_EQ(container_->gguf.find("tokenizer.ggml.merges"), nullptr);
+  }
+}
+
+TEST_F(ConvertTokenizers, FilesOfMergesGiveTheSameIds) {
+  for (const char* name : {"llama", "first", "gemma"}) {
+    write("tokenizer.json", file_of(name).dump());
+    const auto lost = same_ids(name);
+    EXPECT_EQ(keys().text("tokenizer.ggml.model").value(), "llama") << name;
+    EXPECT_EQ(container_->gguf.boolean("tokenizer.ggml.add_space_prefix").value(), std::string_view(name) != "gemma");
+    EXPECT_EQ(container_->gguf.find("tokenizer.ggml.merges"), nullptr) << name << ": scores say what merges do";
+    EXPECT_EQ(lost.empty(), std::string_view(name) != "first") << name;
+  }
+}
+
+// Merges that no scores order: they are written too, and what llama.cpp makes of it is said.
+TEST_F(ConvertTokenizers, MergesThatScoresCannotOrderAreKept) {
+  Json half = file_of("llama");
+  Json kept = Json::array();
+  for (size_t i = 0; i < half["model"]["merges"].size(); ++i) {
+    if (i % 5 != 0) kept.push_back(half["model"]["merges"][i]);
+  }
+  half["model"]["merges"] = kept;
+  // Two ways to make one token, far from each other.
+  Json apart = file_of("gemma");
+  Json& merges = apart["model"]["merges"];
+  const auto made_of = [&](size_t i) { return merges[i][0].get<std::string>() + merges[i][1].get<std::string>(); };
+  for (size_t i = 1; i < merges.size(); ++i) {
+    if (made_of(i) != made_of(i - 1)) continue;
+    merges.push_back(merges[i]);
+    merges.erase(i);
+    break;
+  }
+  const Json* both[] = {&half, &apart};  // a list of such objects in braces would be an array of pairs
+  for (const Json* tokenizer : both) {
+    write("tokenizer.json", tokenizer->dump());
+    const auto lost = same_ids(tokenizer == &half ? "some merges" : "apart");
+    EXPECT_EQ(keys().boolean("tokenizer.baton.ranked_merges").value(), true);
+    EXPECT_NE(container_->gguf.find("tokenizer.ggml.merges"), nullptr);
+    ASSERT_FALSE(lost.empty());
+    EXPECT_NE(fmt::format("{}", fmt::join(lost, "\n")).find("merges: llama.cpp"), std::string::npos);
+  }
+}
+
+// Phi-3's control tokens take the white space behind them; no other file's do, whatever its name.
+TEST_F(ConvertTokenizers, FlagsOfAddedTokensAreKept) {
+  fs::rename(source(), folder_ / "phi-3-tiny");
+  fs::create_directory_symlink(folder_ / "phi-3-tiny", source());
+  for (const bool strips : {true, false}) {
+    Json tokenizer = file_of("llama");
+    const int32_t first = static_cast<int32_t>(tokenizer["model"]["vocab"].size());
+    const auto add = [&](int32_t id, const char* text, bool special, bool normalized) {
+      tokenizer["added_tokens"].push_back({{"id", id},
+                                           {"content", text},
+                                           {"special", special},
+                                           {"normalized", normalized},
+                                           {"rstrip", strips},
+                                           {"lstrip", strips && !special},
+                                           {"single_word", false}});
+    };
+    add(first, "<|end|>", true, false);
+    add(first + 1, "<sep>", false, false);
+    add(first + 2, "<w>", false, true);
+    write("tokenizer.json", tokenizer.dump());
+    const auto lost = same_ids(strips ? "strips" : "does not strip");
+    EXPECT_EQ(lost.empty(), !strips);
+  }
+}
+
+TEST_F(ConvertTokenizers, WhatGgufCannotSayIsRefusedByItsPart) {
+  Json nfkc = file_of("gemma"), precompiled = file_of("xlmr"), split = file_of("llama"), unmarked = file_of("gemma");
+  nfkc["normalizer"] = {{"type", "Sequence"}, {"normalizers", {{{"type", "NFKC"}}, nfkc["normalizer"]}}};
+  precompiled["normalizer"]["precompiled_charsmap"] = "";
+  split["pre_tokenizer"] = {{"type", "Digits"}, {"individual_digits", true}};
+  unmarked["normalizer"] = nullptr;
+  const std::pair<Json, const char*> cases[] = {
+      {nfkc, "a step of the normalizer"}, {split, "pre_tokenizer"}, {unmarked, "pre_tokenizer"}};
+  for (const auto& [tokenizer, part] : cases) {
+    write("tokenizer.json", tokenizer.dump());
+    const auto report = convert_to_gguf(source(), file(), {});
+    ASSERT_FALSE(report) << part;
+    EXPECT_EQ(report.error().code, Code::kUnsupported);
+    EXPECT_NE(report.error().message.find(part), std::string::npos) << report.error().message;
+    EXPECT_FALSE(fs::exists(file()));
+  }
+}
+
+}  // namespace
+}  // namespace baton::test
