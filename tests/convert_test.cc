@@ -1,4 +1,5 @@
-// What `baton convert` writes, read again: tokenizers of every kind give the folder's ids.
+// What `baton convert` writes, read again: tokenizers of every kind give the folder's ids, and a file that would be
+// another model is noticed.
 #include "baton/tools/convert.h"
 
 #include <fmt/format.h>
@@ -13,6 +14,8 @@
 #include "baton/api/text_model.h"
 #include "baton/base/random.h"
 #include "baton/model/container.h"
+#include "baton/model/gguf_writer.h"
+#include "baton/tools/convert_check.h"
 #include "tests/support/golden.h"
 
 namespace baton::test {
@@ -217,6 +220,118 @@ TEST_F(ConvertTokenizers, WhatGgufCannotSayIsRefusedByItsPart) {
     EXPECT_NE(report.error().message.find(part), std::string::npos) << report.error().message;
     EXPECT_FALSE(fs::exists(file()));
   }
+}
+
+// ---- The file is the folder's model.
+
+// A GGUF file like another, without some keys, or with a tensor's values changed.
+void rewrite(const fs::path& from, const fs::path& to, const std::string& without, const std::string& changed = "") {
+  const auto opened = open_container(from);
+  ASSERT_TRUE(opened) << opened.error().message;
+  GgufWriter writer;
+  bool found = without.empty();
+  for (size_t i = 0; i < opened->gguf.entries.size(); ++i) {
+    const std::string key(opened->gguf.entries[i].first);
+    found = found || key.ends_with(without);
+    if (without.empty() || !key.ends_with(without)) writer.put_raw(key, opened->gguf.raw[i]);
+  }
+  ASSERT_TRUE(found) << without;
+  for (const TensorView& tensor : opened->tensors) {
+    writer.add_tensor(std::string(tensor.name), tensor.dtype, tensor.shape,
+                      [&tensor, &changed]() -> Result<std::vector<std::byte>> {
+                        std::vector<std::byte> bytes(tensor.data.begin(), tensor.data.end());
+                        if (tensor.name == changed) bytes[2] ^= std::byte{0x10};
+                        return bytes;
+                      });
+  }
+  const auto status = writer.write(to);
+  ASSERT_TRUE(status) << status.error().message;
+}
+
+TEST_F(Convert, EveryFamilyIsTheSameModel) {
+  for (const std::string& name : family_names()) {
+    const auto report = convert_to_gguf(family_folder(name), file(), {});
+    EXPECT_TRUE(report) << name << ": " << report.error().message;
+    EXPECT_TRUE(fs::exists(file())) << name;
+    fs::remove(file());
+  }
+}
+
+// A key that is forgotten, or a value of a vector: the first difference is named.
+TEST_F(Convert, AFileThatLacksSomethingIsNoticed) {
+  struct Case {
+    const char *family, *without, *named;
+  };
+  const Case cases[] = {{"gemma2", ".attn_logit_softcapping", "cap is 50"},
+                        {"gemma2", ".final_logit_softcapping", "cap is 30"},
+                        {"gemma2", ".attention.sliding_window", "window is"},
+                        {"gemma2", ".attention.scale", "scale is"},
+                        {"granite", ".residual_scale", "its kind is"},
+                        {"granite", ".embedding_scale", "its kind is"},
+                        {"granite", ".logit_scale", ""},
+                        {"granite", ".attention.scale", "scale is"},
+                        {"ministral3", ".attention.temperature_scale", ""},
+                        {"phi3", ".rope.dimension_count", "rotary is"},
+                        {"qwen3", ".rope.freq_base", "rope_theta is"},
+                        {"mistral", ".context_length", "context length"}};
+  for (const auto& [family, without, named] : cases) {
+    SCOPED_TRACE(fmt::format("{} without {}", family, without));
+    ConvertOptions options;
+    options.matrix_type = DType::kF32;
+    const auto report = convert_to_gguf(family_folder(family), file(), options);
+    ASSERT_TRUE(report) << report.error().message;
+    const fs::path less = folder_ / "less.gguf";
+    rewrite(file(), less, without);
+    const auto before = load_model(family_folder(family)), after = load_model(less);
+    ASSERT_TRUE(before);
+    if (!after) continue;  // the reader needs the key
+    const Status same = check_converted(**before, **after);
+    ASSERT_FALSE(same);
+    EXPECT_NE(same.error().message.find(named), std::string::npos) << same.error().message;
+  }
+}
+
+TEST_F(Convert, AVectorOfOtherValuesIsNoticed) {
+  for (const char* tensor : {"blk.1.attn_norm.weight", "output_norm.weight"}) {
+    ASSERT_TRUE(convert_to_gguf(family_folder("llama3"), file(), {}));
+    const fs::path other = folder_ / "other.gguf";
+    rewrite(file(), other, "", tensor);
+    const auto before = load_model(family_folder("llama3")), after = load_model(other);
+    ASSERT_TRUE(before && after);
+    const Status same = check_converted(**before, **after);
+    ASSERT_FALSE(same);
+    EXPECT_NE(same.error().message.find("norm.weight[0] is"), std::string::npos) << same.error().message;
+  }
+}
+
+// A folder that changes while it is read: the file is of neither model, and goes.
+TEST_F(Convert, AFileOfAnotherModelIsRemoved) {
+  const fs::path weights = source() / "model.safetensors";
+  fs::copy_file(family_folder("llama3") / "model.safetensors", weights);
+  fs::copy_file(family_folder("llama3") / "config.json", source() / "config.json");
+  const auto opened = open_container(source());
+  ASSERT_TRUE(opened);
+  const auto matrix = std::find_if(opened->tensors.begin(), opened->tensors.end(), [](const TensorView& tensor) {
+    return tensor.name == "model.layers.1.mlp.down_proj.weight";
+  });
+  ASSERT_NE(matrix, opened->tensors.end());
+  const auto offset = matrix->data.data() - opened->files[0].bytes().data();
+  ConvertOptions options;
+  options.matrix_type = DType::kF32;
+  options.on_tensor = [&](size_t done, size_t total, std::string_view) {
+    if (done != total) return;
+    std::fstream stream(weights, std::ios::in | std::ios::out | std::ios::binary);
+    stream.seekp(offset);
+    const float value = 123;
+    stream.write(reinterpret_cast<const char*>(&value), sizeof value);
+  };
+  const auto report = convert_to_gguf(source(), file(), options);
+  ASSERT_FALSE(report);
+  EXPECT_NE(report.error().message.find("the file would be another model"), std::string::npos)
+      << report.error().message;
+  EXPECT_NE(report.error().message.find("model.layers.1.mlp.down_proj.weight[0] is"), std::string::npos)
+      << report.error().message;
+  EXPECT_FALSE(fs::exists(file()));
 }
 
 }  // namespace

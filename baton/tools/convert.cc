@@ -9,9 +9,11 @@
 #include "baton/api/gguf_tokenizer.h"
 #include "baton/api/text_model.h"
 #include "baton/base/file.h"
+#include "baton/base/output_file.h"
 #include "baton/model/arch.h"
 #include "baton/model/config_reader.h"
 #include "baton/model/gguf_writer.h"
+#include "baton/tools/convert_check.h"
 #include "baton/tools/convert_weights.h"
 
 namespace baton {
@@ -282,6 +284,17 @@ Status put_text(GgufWriter& writer, const Model& model, const std::string& sourc
   return {};
 }
 
+// The file again, by its header and its vectors. Where it is another model, it goes.
+Status check_written(const Model& model, const std::filesystem::path& out) {
+  if (written_in_place(out)) return {};  // a pipe, which cannot be read again
+  const auto written = load_model(out);
+  Status same = written ? check_converted(model, **written) : Status(tl::unexpected(written.error()));
+  if (same) return {};
+  std::error_code ignored;
+  std::filesystem::remove(out, ignored);
+  return fail(std::move(same).error().in(out.string()));
+}
+
 }  // namespace
 
 Result<ConvertReport> convert_to_gguf(const std::filesystem::path& source, const std::filesystem::path& out,
@@ -310,6 +323,7 @@ Result<ConvertReport> convert_to_gguf(const std::filesystem::path& source, const
   add_rope_tensors(writer, model->spec, report.lost);
   BATON_OK(add_weights(writer, *model, options.matrix_type, report));
   BATON_TRY(report.bytes, writer.write(out, options.on_tensor));
+  BATON_OK(check_written(*model, out));
   return report;
 }
 
