@@ -122,8 +122,10 @@ Status read_spaces(const GgufTokenizerKeys& keys, bool prefixes, bool charsmap, 
       step.content = keys.charsmap;
       step.merge_spaces = keys.remove_extra_whitespaces.value_or(false);
     }
+    std::vector<int32_t> kept(keys.kept_ids.begin(), keys.kept_ids.end());
+    std::sort(kept.begin(), kept.end());
     for (AddedToken& token : spec->added) {
-      if (std::find(keys.kept_ids.begin(), keys.kept_ids.end(), token.id) == keys.kept_ids.end()) continue;
+      if (!std::binary_search(kept.begin(), kept.end(), token.id)) continue;
       token.normalized = token.is_normal = true;
       step.kept.push_back(token.text);
     }
@@ -169,6 +171,8 @@ Result<Defaults> read_scored(const GgufTokenizerKeys& keys, TokenizerSpec* spec)
   PieceRules& rules = spec->pieces.emplace();
   rules.byte_fallback = rules.fuse_unk = true;
   if (keys.ranked_merges.value_or(false)) {
+    if (keys.merges.empty())
+      return fail(Code::kInvalidInput, "tokenizer.ggml.merges is missing, and tokenizer.baton.ranked_merges is true");
     spec->merges_complete = false;
     BATON_OK(fill_merges(keys, spec));
   } else {
