@@ -179,6 +179,40 @@ TEST_F(ConvertTokenizers, MergesThatScoresCannotOrderAreKept) {
   }
 }
 
+// As Gemma has it: runs of spaces are tokens that users defined, whose merges come first and mixed.
+TEST_F(ConvertTokenizers, MergesOfDefinedTokensMayBeMixed) {
+  const std::string one(kSpaceMark);
+  const auto run = [&](size_t length) {
+    std::string text;
+    for (size_t i = 0; i < length; ++i) text += one;
+    return text;
+  };
+  for (const bool apart : {false, true}) {
+    Json tokenizer = file_of("gemma");
+    Json& vocab = tokenizer["model"]["vocab"];
+    Json merges = Json::array();
+    for (const auto& [left, right] : {std::pair(3, 1), {2, 2}, {2, 1}, {1, 3}, {1, 2}, {1, 1}})
+      merges.push_back({run(static_cast<size_t>(left)), run(static_cast<size_t>(right))});
+    for (const size_t length : {2u, 3u, 4u}) {
+      const size_t id = vocab.size();
+      ASSERT_FALSE(vocab.contains(run(length)));
+      vocab[run(length)] = id;
+      tokenizer["added_tokens"].push_back(
+          {{"id", id}, {"content", run(length)}, {"special", false}, {"normalized", false}});
+    }
+    for (const Json& merge : tokenizer["model"]["merges"]) merges.push_back(merge);
+    if (apart) {  // not so where others stand between them
+      merges.push_back(merges[3]);
+      merges.erase(3);
+    }
+    tokenizer["model"]["merges"] = merges;
+    write("tokenizer.json", tokenizer.dump());
+    for (size_t length = 1; length < 12; ++length) texts_.push_back("a" + std::string(length, ' ') + "b");
+    EXPECT_EQ(same_ids(apart ? "apart" : "mixed").empty(), !apart);
+    EXPECT_EQ(keys().find("tokenizer.ggml.merges") == nullptr, !apart);
+  }
+}
+
 // Phi-3's control tokens take the white space behind them; no other file's do, whatever its name.
 TEST_F(ConvertTokenizers, FlagsOfAddedTokensAreKept) {
   fs::rename(source(), folder_ / "phi-3-tiny");

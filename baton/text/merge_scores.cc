@@ -48,20 +48,34 @@ MergeScores merge_scores(const TokenizerSpec& spec) {
   constexpr size_t kNone = SIZE_MAX;
   std::vector<size_t> ways(spec.tokens.size(), 0);
   std::vector<size_t> ranks(spec.tokens.size(), kNone);
-  size_t groups = 0, last = kNone;
+  // Tokens that users defined are found in the text before it is merged, all but runs of spaces: files of Gemma have
+  // the ways to make them mixed, longest parts first.
+  std::vector<bool> defined(spec.tokens.size(), false);
+  for (const AddedToken& added : spec.added) {
+    if (!added.special && static_cast<size_t>(added.id) < defined.size()) defined[static_cast<size_t>(added.id)] = true;
+  }
+  size_t groups = 0, last = kNone, last_plain = 0;  // places of merges in their list, from 1
+  std::vector<size_t> firsts(spec.tokens.size(), 0);
   MergeScores made;
   made.same_order = true;
   std::string joined;
+  size_t at = 0;
   for (const auto& [left, right] : spec.merges) {
+    ++at;
     joined.assign(left).append(right);
     const auto found = ids.find(joined);
     if (found == ids.end() || !ids.contains(left) || !ids.contains(right)) continue;
     const size_t id = found->second;
     ++ways[id];
+    if (!defined[id]) last_plain = at;
     if (id == last) continue;
-    made.same_order = made.same_order && ranks[id] == kNone;
-    if (ranks[id] == kNone) ranks[id] = groups++;
     last = id;
+    if (ranks[id] != kNone) {
+      made.same_order = made.same_order && defined[id] && firsts[id] > last_plain;
+      continue;
+    }
+    ranks[id] = groups++;
+    firsts[id] = at;
   }
   made.values.assign(spec.tokens.size(), 0);
   for (const auto& [text, id] : ids) {

@@ -10,7 +10,8 @@ namespace baton {
 struct MergeScores {
   std::vector<double> values;  // by id: minus the rank of what is made, below all of those for single characters
   // Merges by these scores are the file's: each way to cut a token in two is a merge, and those that make one token
-  // follow each other. So files have it that were made of SentencePiece's scores.
+  // follow each other, or are among those of other tokens that users defined. So files have it that were made of
+  // SentencePiece's scores.
   bool same_order = false;
 };
 

@@ -267,11 +267,19 @@ Status compare_text(const Tokenizer& before, const Tokenizer& after, std::string
   return {};
 }
 
+constexpr size_t kRunMax = 70;  // runs of one character: vocabularies have up to 31 in one token
+
 // Every token's text, alone and behind others; and odd ones.
 Status check_same(const Tokenizer& before, const GgufTokenizer& made) {
   BATON_TRY(const TokenizerSpec spec, tokenizer_spec_from_gguf(made.keys));
   BATON_TRY(const Tokenizer after, Tokenizer::create(spec));
   for (const std::string_view text : kOddTexts) BATON_OK(compare_text(before, after, text));
+  for (size_t length = 1; length <= kRunMax; ++length) {
+    for (const char c : {' ', '\n', '-'}) {
+      BATON_OK(compare_text(before, after, std::string(length, c)));
+      BATON_OK(compare_text(before, after, "a" + std::string(length, c) + "b\n"));
+    }
+  }
   if (before.add_bos() != after.add_bos() || before.add_eos() != after.add_eos() || before.bos_id() != after.bos_id())
     return fail(Code::kInternal, "the tokenizer's ends cannot be kept by GGUF's keys");
   constexpr int32_t kTogether = 24;
