@@ -234,7 +234,8 @@ TEST(BadModel, FilesOfOtherKindsSayWhatTheyAre) {
                                                        {"mamba", "it needs op mamba,"},
                                                        {"unheard-of", "is not supported; there are: "}};
   Folder folder("tiny-llama");
-  for (const auto& [name, what] : kinds) {
+  for (const auto& kind : kinds) {
+    const char *const name = kind.first, *const what = kind.second;
     const auto file = folder.path() / "model.gguf";
     GgufWriter writer;
     writer.put_string("general.architecture", name);

@@ -124,6 +124,12 @@ Status take_sentence(const TokenizerSpec& spec, GgufTokenizer* made) {
   }
   keys.remove_extra_whitespaces = step.merge_spaces;
   keys.charsmap = step.content;
+  if (!made->kept.empty() && step.prefix != PrefixRule::kNever) {
+    made->lost.push_back(
+        fmt::format("{} user-defined tokens: llama.cpp finds them before a text is changed, and puts a "
+                    "space behind each",
+                    made->kept.size()));
+  }
   if (keys.model != "llama") return {};
   if (step.merge_spaces) made->lost.push_back("remove_extra_whitespaces: llama.cpp keeps runs of spaces in BPE");
   if (!step.content.empty()) made->lost.push_back("precompiled_charsmap: llama.cpp normalizes no text in BPE");
@@ -204,6 +210,8 @@ Status fill_pieces(const TokenizerSpec& spec, bool by_merges, GgufTokenizer* mad
   const size_t implied = keys.add_space_prefix.value_or(false) ? 1 : 0;
   if (!sentence && spec.pieces->leading_spaces != implied)
     keys.leading_spaces = static_cast<int64_t>(std::min<uint64_t>(spec.pieces->leading_spaces, uint64_t{1} << 40));
+  if (unigram && spec.pieces->byte_fallback)
+    made->lost.push_back("byte_fallback: llama.cpp has none in unigram: characters without a token are unknown there");
   if (spec.pieces->model != PieceRules::Model::kRankedBpe) {
     fill_scores(spec, spec.scores, made);
     return {};
