@@ -11,6 +11,7 @@
 
 #include "baton/api/text_model.h"
 #include "baton/model/container.h"
+#include "baton/model/gguf_writer.h"
 #include "baton/model/model.h"
 #include "tests/support/golden.h"
 #include "tests/support/safetensors_writer.h"
@@ -258,6 +259,49 @@ TEST(BadModel, EachWrongConfigurationIsNamed) {
         << item.name << ": " << model.error().message;
     EXPECT_TRUE(model.error().code == Code::kInvalidInput || model.error().code == Code::kUnsupported) << item.name;
   }
+}
+
+// A vision tower, an encoder with a decoder, ...: what it is, and the names that files of this kind may have.
+TEST(BadModel, FilesOfOtherKindsSayWhatTheyAre) {
+  const std::pair<const char*, const char*> kinds[] = {{"clip", "it is a vision tower (mmproj file)"},
+                                                       {"mmproj", "it is a vision tower"},
+                                                       {"t5", "it is an encoder with a decoder"},
+                                                       {"t5encoder", "it is the encoder of a T5"},
+                                                       {"bart", "it is an encoder with a decoder"},
+                                                       {"whisper", "it is a model of speech"},
+                                                       {"deepseek2", "latent attention"},
+                                                       {"gpt-oss", "attention sinks"},
+                                                       {"rwkv7", "a recurrent model of another kind"},
+                                                       {"granitehybrid", "it needs op mamba2"},
+                                                       {"mamba", "it needs op mamba,"},
+                                                       {"unheard-of", "is not supported; there are: "}};
+  Folder folder("tiny-llama");
+  for (const auto& kind : kinds) {
+    const char *const name = kind.first, *const what = kind.second;
+    const auto file = folder.path() / "model.gguf";
+    GgufWriter writer;
+    writer.put_string("general.architecture", name);
+    writer.add_tensor("token_embd.weight", DType::kF32, {1, 4},
+                      []() -> Result<std::vector<std::byte>> { return std::vector<std::byte>(16); });
+    ASSERT_TRUE(writer.write(file));
+    folder.change_config([&](Json& config) { config["model_type"] = name; });
+    for (const bool gguf : {true, false}) {
+      const auto model = load_model(gguf ? file : folder.path());
+      ASSERT_FALSE(model) << name;
+      const std::string& message = model.error().message;
+      EXPECT_EQ(model.error().code, Code::kUnsupported) << message;
+      EXPECT_NE(message.find(fmt::format("architecture '{}' is not supported", name)), std::string::npos) << message;
+      EXPECT_NE(message.find(what), std::string::npos) << message;
+      // Names as files of this kind have them.
+      EXPECT_EQ(message.find("qwen35,") != std::string::npos, gguf) << message;
+      EXPECT_EQ(message.find("qwen3_5,") != std::string::npos, !gguf) << message;
+    }
+  }
+  GgufWriter nameless;
+  ASSERT_TRUE(nameless.write(folder.path() / "none.gguf"));
+  const auto none = load_model(folder.path() / "none.gguf");
+  ASSERT_FALSE(none);
+  EXPECT_NE(none.error().message.find("general.architecture is missing"), std::string::npos) << none.error().message;
 }
 
 TEST(BadModel, TokenizerOfAnotherModelIsRefused) {

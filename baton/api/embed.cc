@@ -56,7 +56,7 @@ float cosine(std::span<const float> a, std::span<const float> b) {
 }
 
 Result<std::unique_ptr<Embedder>> Embedder::open(const EmbedderOptions& options) try {
-  BATON_TRY(TextModel text, load_text_model(options.model, 0, ModelUse::kVectors));
+  BATON_TRY(TextModel text, load_text_model(options.model, 0, ModelUse::kVectors, options.adapters));
   BATON_TRY(EmbedSpec spec, read_embed_spec(*text.model));
   if (options.pooling) spec.pooling = *options.pooling;
   if (options.normalized) spec.normalized = *options.normalized;

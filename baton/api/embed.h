@@ -23,10 +23,11 @@ namespace baton {
 
 struct EmbedderOptions {
   std::filesystem::path model;
-  std::string unit = {};                // as parse_unit reads it; empty: choose_embed_unit among `units`
-  std::vector<std::string> units = {};  // to choose from; empty: all that are built in
-  uint32_t threads = 0;                 // of a unit whose options say nothing; 0: the unit's choice
-  std::optional<Pooling> pooling = {};  // instead of what the model's files say
+  std::vector<AdapterChoice> adapters = {};  // applied to it
+  std::string unit = {};                     // as parse_unit reads it; empty: choose_embed_unit among `units`
+  std::vector<std::string> units = {};       // to choose from; empty: all that are built in
+  uint32_t threads = 0;                      // of a unit whose options say nothing; 0: the unit's choice
+  std::optional<Pooling> pooling = {};       // instead of what the model's files say
   std::optional<bool> normalized = {};
 };
 

@@ -12,7 +12,7 @@ namespace {
 // Of the better known of both figures, or from sizes. Unknown: nothing tells.
 Speed decode_speed(const RouteUnit& unit, const RouteModel& model) {
   if (unit.decode.known()) return unit.decode;
-  const uint64_t bytes = unit.native ? model.token_bytes : model.token_bytes_wide;
+  const uint64_t bytes = unit.token_bytes > 0 ? unit.token_bytes : model.token_bytes;
   if (unit.read_per_second <= 0 || bytes == 0) return {};
   return {unit.read_per_second / static_cast<double>(bytes), FigureFrom::kEstimated};
 }
@@ -162,7 +162,6 @@ RouteModel route_model(const Model& model, const StateShape& shape) {
     const Weight& weight = model.weights[static_cast<size_t>(id)];
     const auto values = static_cast<uint64_t>(weight.rows * weight.columns) * times;
     made.token_bytes += weight.bytes * times;
-    made.token_bytes_wide += 4 * values;
     made.token_flops += 2 * static_cast<double>(values);
     by_type[weight.dtype] += weight.bytes * times;
   };

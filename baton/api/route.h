@@ -34,7 +34,6 @@ struct RouteModel {
   std::string quantization;        // of most of its matrices: "Q4_K"
   uint64_t weight_bytes = 0;       // of all weights, as stored
   uint64_t token_bytes = 0;        // of the matrices that a decode step reads, as stored
-  uint64_t token_bytes_wide = 0;   // the same where a unit has decoded them to f32
   double token_flops = 0;          // of the matrices: a multiply and an add are two
   uint64_t state_bytes = 0;        // of a state, whatever its position
   uint64_t state_token_bytes = 0;  // and for each token
@@ -46,7 +45,7 @@ struct RouteUnit {
   std::string name;                 // as requests name it
   std::string lost = {};            // why it takes no work; empty: it does
   bool decodes = true;              // false: it only prefills
-  bool native = true;               // reads the weights as they are stored
+  uint64_t token_bytes = 0;         // RouteModel's, as the unit keeps them (KeptBytes::token); 0: as stored
   uint32_t prefill_tokens_min = 1;  // fewer take as long
   double waiting_ms = 0;            // until its lane is free for a prefill
   Speed prefill = {}, decode = {};  // tokens; where one is not known it is estimated from

@@ -89,11 +89,13 @@ RoutesJson routes_json(std::string_view model, const RouteFacts& facts, const st
                        {"state_token_bytes", facts.model.state_token_bytes}}}};
   json["units"] = RoutesJson::array();
   for (const RouteUnit& unit : facts.units) {
-    RoutesJson& item = json["units"].emplace_back(RoutesJson{{"name", unit.name},
-                                                             {"decodes", unit.decodes},
-                                                             {"waiting_ms", rounded(unit.waiting_ms)},
-                                                             {"prefill_tokens", speed_json(unit.prefill)},
-                                                             {"decode_tokens", speed_json(unit.decode)}});
+    RoutesJson& item = json["units"].emplace_back(
+        RoutesJson{{"name", unit.name},
+                   {"decodes", unit.decodes},
+                   {"waiting_ms", rounded(unit.waiting_ms)},
+                   {"token_bytes", unit.token_bytes > 0 ? unit.token_bytes : facts.model.token_bytes},
+                   {"prefill_tokens", speed_json(unit.prefill)},
+                   {"decode_tokens", speed_json(unit.decode)}});
     if (!unit.lost.empty()) item["lost"] = unit.lost;
   }
   json["bridges"] = RoutesJson::array();

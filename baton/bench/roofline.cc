@@ -80,8 +80,11 @@ std::map<host::Packing, double> test_operations(const Model& model, const SpeedT
   return operations;
 }
 
-// A limit below this, in bytes or operations a second, was not measured: nothing is a share of it.
-constexpr double kRateLeast = 1e6;
+std::optional<double> share_of(double work, double seconds, const Rate& limit) {
+  constexpr double kRateLeast = 1e6;  // bytes or operations a second
+  if (!(limit.median >= kRateLeast)) return std::nullopt;
+  return 100 * work / limit.median / seconds;
+}
 
 Result<LimitShares> limit_shares(const Model& model, const SpeedTest& test, double seconds,
                                  const host::Kernels& kernels, Limits& limits) {
@@ -89,21 +92,20 @@ Result<LimitShares> limit_shares(const Model& model, const SpeedTest& test, doub
   if (test.decode_tokens > 0 && test.prefill_tokens == 0) {
     const StepBytes bytes = decode_step_bytes(model, test.sequences, test.depth + (test.decode_tokens + 1) / 2);
     BATON_TRY(shares.read, limits.read(bytes.total()));
-    if (shares.read.median >= kRateLeast) {
-      shares.bandwidth = 100 * static_cast<double>(bytes.total() * test.decode_tokens) / shares.read.median / seconds;
-    }
+    shares.bandwidth = share_of(static_cast<double>(bytes.total() * test.decode_tokens), seconds, shares.read);
   }
   // Kinds of arithmetic share the cores: their least times add up.
   std::map<Arithmetic, double> by_kind;
   for (const auto& [packing, count] : test_operations(model, test)) by_kind[arithmetic_of(kernels, packing)] += count;
-  double least_seconds = 0;
+  double peak = 0;
   for (const auto& [which, count] : by_kind) {
     const auto rate = limits.arithmetic(which);
-    if (!rate || !(rate->median >= kRateLeast)) return shares;
-    least_seconds += count / rate->median;
+    const auto share = rate ? share_of(count, seconds, *rate) : std::nullopt;
+    if (!share) return shares;
+    peak += *share;
     shares.arithmetic.push_back(*rate);
   }
-  shares.peak = 100 * least_seconds / seconds;
+  shares.peak = peak;
   return shares;
 }
 

@@ -24,6 +24,10 @@ StepBytes decode_step_bytes(const Model& model, uint32_t sequences, uint64_t dep
 // for the tokens whose logits are made: the last of a prompt, each decoded one.
 std::map<host::Packing, double> test_operations(const Model& model, const SpeedTest& test);
 
+// Percent of a limit that `work` (bytes or operations) in `seconds` is. Empty for a limit that was not measured: one
+// below a million a second is none.
+std::optional<double> share_of(double work, double seconds, const Rate& limit);
+
 // Shares of the limits in percent; empty: not known, or not applicable (bandwidth of a prefill).
 struct LimitShares {
   std::optional<double> bandwidth, peak;

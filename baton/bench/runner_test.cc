@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "baton/base/random.h"
 #include "baton/bench/roofline.h"
@@ -291,6 +292,13 @@ Model small_model() {
       {.kind = OpKind::kHead, .weights = {1}},
   };
   return model;
+}
+
+TEST(Roofline, NothingIsAShareOfALimitThatWasNotMeasured) {
+  EXPECT_EQ(share_of(3e9, 2, {"read", 6e9, 6e9, 6e9}), 25.0);
+  EXPECT_EQ(share_of(1e6, 1, {"read", 1e6, 1e6, 1e6}), 100.0);
+  for (const double nothing : {0.0, 9e5, -1.0, std::numeric_limits<double>::quiet_NaN()})
+    EXPECT_FALSE(share_of(3e9, 2, {"read", nothing, 0, 0})) << nothing;
 }
 
 TEST(Roofline, BytesOfAStep) {

@@ -55,10 +55,10 @@ Status put_kv(BenchFlags& flags) {
 // Flags that pipelines would ignore; nothing runs with --emulate.
 std::optional<std::string> ignored_by_pipelines(const BenchFlags& flags) {
   for (const char* name :
-       {"--unit",      "--prefill",      "--decode",        "--kv",        "--pg",       "--n-depth",
-        "--sequences", "--load",         "--no-warmup",     "--no-limits", "--no-check", "--ab",
-        "--ab-first",  "--rounds",       "--confidence",    "--rest",      "--seed",     "--conversation",
-        "--turns",     "--input-tokens", "--answer-tokens", "--pause"}) {
+       {"--unit",          "--prefill",    "--decode",    "--kv",        "--lora",         "--pg",    "--n-depth",
+        "--sequences",     "--load",       "--no-warmup", "--no-limits", "--no-check",     "--ab",    "--ab-first",
+        "--rounds",        "--confidence", "--rest",      "--seed",      "--conversation", "--turns", "--input-tokens",
+        "--answer-tokens", "--pause"}) {
     if (flags.given(name))
       return fmt::format("{} does not go with --pipelines", name == std::string_view("--ab-first") ? "--ab" : name);
   }
@@ -137,7 +137,7 @@ int run_bench(BenchFlags& flags) {
     if (flags.given(name)) return usage(fmt::format("{} goes with --ab", name));
   }
   bool tests = flags.load || !flags.model.empty();
-  for (const char* name : {"--n-prompt", "--n-gen", "--pg", "--n-depth", "--sequences"})
+  for (const char* name : {"--n-prompt", "--n-gen", "--pg", "--n-depth", "--sequences", "--lora"})
     tests = tests || flags.given(name);
   return tests ? bench_speed(flags) : bench_canonical(flags);
 }
@@ -198,6 +198,7 @@ std::unique_ptr<Command> add_bench(CLI::App& program) {
   app->add_option("--prefill,--prefill-unit", flags->prefill_unit, "the unit that prefills (default: --unit)");
   app->add_option("--decode,--decode-unit", flags->decode_unit, "the unit that decodes (default: --unit)");
   add_kv(*app, flags->kv);
+  add_lora(*app, flags->lora, " of the model");
   counts("-p,--n-prompt", flags->prefill,
          "prompt lengths to prefill; 0: none (default: 512; --pipelines: 6 to 410; --ab: 128)");
   counts("-n,--n-gen", flags->decode, "token counts to decode; 0: none (default: 128; --pipelines and --ab: 32)");

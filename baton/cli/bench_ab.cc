@@ -58,8 +58,8 @@ Result<std::vector<std::string>> command_of(const std::string& side, const Bench
   }
   if (!flags.model.empty() && !names_option(own, *flags.app->get_option("--model")))
     words.insert(words.end(), {"--model", flags.model});
-  for (const char* name : {"--unit", "--prefill-unit", "--decode-unit", "--kv", "--n-prompt", "--n-gen", "--pg",
-                           "--n-depth", "--sequences", "--repetitions", "--threads"}) {
+  for (const char* name : {"--unit", "--prefill-unit", "--decode-unit", "--kv", "--lora", "--n-prompt", "--n-gen",
+                           "--pg", "--n-depth", "--sequences", "--repetitions", "--threads"}) {
     const CLI::Option& option = *flags.app->get_option(name);
     if (option.count() == 0 || names_option(own, option)) continue;
     for (const std::string& value : option.results()) words.insert(words.end(), {name, value});

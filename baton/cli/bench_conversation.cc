@@ -35,6 +35,7 @@ OrderedJson row_json(const ConversationRow& row, const BenchFlags& flags, const 
                     {"decode_tps", summary_json(row.decode_tps)},
                     {"total_ms", summary_json(row.total_ms)}};
   json["model_filename"] = flags.model;
+  if (!flags.lora.empty()) json["lora"] = flags.lora;
   return json;
 }
 
@@ -64,6 +65,7 @@ int bench_conversation(const BenchFlags& given) {
   model.prefill_unit = flags.prefill_on();
   model.decode_unit = flags.decode_on();
   model.threads = flags.threads;
+  model.lora = flags.lora;
   const auto prefill = parse_unit(model.prefill_unit);
   if (const auto settled = model.settle(); !settled) return report(settled.error()), kUsage;
   flags.model = model.model;

@@ -15,6 +15,7 @@ struct BenchFlags {
   const CLI::App* app = nullptr;
   std::string model, output = "md";
   std::string unit = "cpu", prefill_unit, decode_unit;  // empty: `unit`
+  std::vector<std::string> lora;                        // adapters of the model
   std::string kv;                                       // put into these
   std::vector<uint32_t> prefill = {512}, decode = {128}, depth = {0}, sequences = {1};
   std::vector<std::string> both;  // "512,128": a prompt, then tokens

@@ -89,6 +89,7 @@ int bench_interference(const BenchFlags& flags) {
   model.prefill_unit = flags.prefill_on();
   model.decode_unit = flags.decode_on();
   model.threads = flags.threads;
+  model.lora = flags.lora;
   if (flags.given("--unit")) model.via_unit = flags.unit;  // a third one, to be loaded too
   if (const auto settled = model.settle(); !settled) return report(settled.error()), kUsage;
   if (model.prefill_unit == model.decode_unit) {

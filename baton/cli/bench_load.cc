@@ -12,12 +12,14 @@
 #include "baton/bench/runner.h"
 #include "baton/cli/child.h"
 #include "baton/cli/child_memory.h"
+#include "baton/cli/shared_flags.h"
 
 namespace baton::cli {
 
 Result<LoadRow> measure_load(const BenchFlags& flags) {
   std::vector<std::string> words = {program_file().string(), "bench", "--load-child", "-m", flags.model, "--unit",
                                     flags.prefill_on()};
+  for (const std::string& adapter : flags.lora) words.insert(words.end(), {"--lora", adapter});
   if (flags.threads > 0) words.insert(words.end(), {"-t", std::to_string(flags.threads)});
   LoadRow row;
   for (uint32_t i = 0; i < flags.repetitions; ++i) {
@@ -40,7 +42,10 @@ Result<LoadRow> measure_load(const BenchFlags& flags) {
 int bench_load_child(const BenchFlags& flags) {
   auto unit = create_unit(flags.unit);
   if (!unit) return report(unit.error());
-  auto text = load_text_model(flags.model);  // with its tokenizer, as an answer needs it
+  const auto adapters = settle_lora(flags.lora);
+  if (!adapters) return report_usage(adapters.error());
+  // With its tokenizer, as an answer needs it.
+  auto text = load_text_model(flags.model, 0, ModelUse::kText, *adapters);
   if (!text) return report(text.error());
   const int32_t vocab = text->model->program.vocab;
   auto executor = (*unit)->load(text->model, flags.threads);

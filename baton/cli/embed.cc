@@ -26,7 +26,7 @@ constexpr size_t kTableMax = 20;       // texts whose cosines fit into lines
 constexpr size_t kLabelMax = 30;       // of a text, characters
 
 struct EmbedFlags {
-  std::vector<std::string> texts, ids;
+  std::vector<std::string> texts, ids, lora;
   std::string model, unit, prompt, query, file, pooling;
   uint32_t dimensions = 0, threads = 0;
   bool truncate = false, no_prompt = false, raw = false, json = false, cosines = false;
@@ -55,6 +55,7 @@ Result<EmbedderOptions> options_of(const EmbedFlags& flags) {
   options.model = flags.model;
   options.unit = flags.unit;
   options.threads = flags.threads;
+  BATON_TRY(options.adapters, settle_lora(flags.lora));
   if (flags.raw) options.normalized = false;
   for (const Pooling pooling : {Pooling::kMean, Pooling::kFirst, Pooling::kLast}) {
     if (flags.pooling == to_string(pooling)) options.pooling = pooling;
@@ -225,6 +226,7 @@ std::unique_ptr<Command> add_embed(CLI::App& program) {
           fmt::format("an encoder (BERT and its kin), or a decoder made for vectors: a folder, a file, {}", kOrName)),
       PathKind::kModel)
       ->required();
+  add_lora(*app, flags.lora, " of the model");
   takes_path(app->add_option("-f,--file", flags.file, "a file of texts, one a line (- is standard input)"),
              PathKind::kFile);
   app->add_option("--ids", flags.ids, "tokens instead of a text, as they are: 101,7592,102; may be given again");

@@ -11,6 +11,7 @@
 #include "baton/bridge/plan.h"
 #include "baton/cli/command.h"
 #include "baton/cli/fingerprint.h"
+#include "baton/cli/inspect_adapters.h"
 #include "baton/cli/inspect_summary.h"
 #include "baton/cli/model_flags.h"
 #include "baton/cli/paths.h"
@@ -22,6 +23,7 @@ namespace {
 
 struct InspectFlags {
   std::string model, prefill_unit = "ref", decode_unit = "cpu", unit, kv;
+  std::vector<std::string> lora;
   uint64_t context = ModelFlags().context;  // of what is said about memory
   bool json = false, all = false, tensors = false, fingerprint = false;
 };
@@ -211,6 +213,18 @@ OrderedJson tensors_json(const Model& model) {
   return list;
 }
 
+OrderedJson bridge_json(const BridgePlan& plan, bool moves) {
+  OrderedJson list = OrderedJson::array();
+  for (size_t i = 0; i < plan.segments.size(); ++i) {
+    const SegmentPlan& segment = plan.segments[i];
+    list.push_back({{"segment", i},
+                    {"kind", moves ? to_string(segment.kind()) : "alias"},
+                    {"from", to_string(segment.from.dtype)},
+                    {"to", to_string(segment.to)}});
+  }
+  return list;
+}
+
 // What follows the summary: hundreds of lines.
 std::string all_text(const InspectFlags& flags, const Model& model, const OrderedJson& spec, const Pair& pair,
                      const BridgePlan& plan) {
@@ -247,7 +261,9 @@ int run_inspect(InspectFlags& flags) {
     path = bundled->string();
   }
   if (const Status there = hub::check_model(path); !there) return report(there.error());
-  const auto model = load_model(path, 0, ModelUse::kAny);
+  const auto choices = settle_lora(flags.lora);
+  if (!choices) return report_usage(choices.error());
+  const auto model = load_model(path, 0, ModelUse::kAny, *choices);
   if (!model) return report(model.error());
   if (!flags.unit.empty()) return show_plan(flags, **model);
   auto pair = create_pair(flags);
@@ -259,6 +275,8 @@ int run_inspect(InspectFlags& flags) {
   const StateShape& shape = pair->to->shape();
   const Machine machine = this_machine();
   const MemoryNeed need = memory_need(**model, *pair->to_unit, shape, told_context(flags, **model));
+  const auto adapters = adapters_json(**model, *choices);
+  if (!adapters) return report(adapters.error());
   OrderedJson json = spec_json(**model);
   if (flags.json || flags.all || flags.fingerprint) {
     auto quantization = quantization_json(**model, flags.fingerprint);
@@ -273,20 +291,13 @@ int run_inspect(InspectFlags& flags) {
     json["tensor_types"] = types;
     json["decoded_at_load"] = decoded_at_load(**model, pair->to_unit->caps());
     json["notes"] = (*model)->notes;
+    if (!adapters->empty()) json["adapters"] = *adapters;
     json["program"] = OrderedJson::array();
     for (const Op& op : (*model)->program.ops)
       json["program"].push_back({{"layer", op.layer}, {"op", to_string(op.kind)}});
     json["state"] = {{flags.prefill_unit, state_json(pair->from->shape())},
                      {flags.decode_unit, state_json(pair->to->shape())}};
-    json["bridge"] = OrderedJson::array();
-    const bool moves = flags.prefill_unit != flags.decode_unit;
-    for (size_t i = 0; i < plan->segments.size(); ++i) {
-      const SegmentPlan& segment = plan->segments[i];
-      json["bridge"].push_back({{"segment", i},
-                                {"kind", moves ? to_string(segment.kind()) : "alias"},
-                                {"from", to_string(segment.from.dtype)},
-                                {"to", to_string(segment.to)}});
-    }
+    json["bridge"] = bridge_json(*plan, flags.prefill_unit != flags.decode_unit);
     if (flags.tensors) json["tensor_list"] = tensors_json(**model);
     print_json(json);
     return kOk;
@@ -299,6 +310,7 @@ int run_inspect(InspectFlags& flags) {
       text += fmt::format("\n{:<26} {}", print, json[print].get<std::string>());
     text += "\n";
   }
+  text += adapters_text(*adapters);
   if (flags.tensors) text += tensors_text(**model);
   text += flags.all ? all_text(flags, **model, json, *pair, *plan)
                     : "\n--all: every figure, the program, the state and the bridge plan\n";
@@ -317,6 +329,7 @@ std::unique_ptr<Command> add_inspect(CLI::App& program) {
   app->add_option("--prefill", flags->prefill_unit, "unit the state comes from")->capture_default_str();
   app->add_option("--decode", flags->decode_unit, "unit the state goes to")->capture_default_str();
   add_kv(*app, flags->kv);
+  add_lora(*app, flags->lora, " of the model: what is in it, and which matrices it changes");
   app->add_option("-c,--ctx-size", flags->context, "context that the memory is told for, in tokens; 0: the model's")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 31));

@@ -35,9 +35,7 @@ void ModelFlags::add_to(CLI::App& app) {
                  "-m,--model", model,
                  fmt::format("model: a GGUF file, a Hugging Face folder, {} (default: the bundled model)", kOrName)),
              PathKind::kBundledModel);
-  app.add_option("--lora", lora,
-                 "LoRA adapter, a PEFT folder or a GGUF file, with its strength: PATH[=SCALE]; repeatable")
-      ->allow_extra_args(false);
+  add_lora(app, lora);
   takes_name(app.add_option("--prefill", prefill_unit, "unit that prefills the prompt (default: the decode unit)"));
   takes_name(app.add_option("--decode", decode_unit,
                             "unit that decodes the answer (default: cpu); options behind a colon: cpu:threads=4 (baton "
@@ -114,11 +112,7 @@ Result<std::unique_ptr<Runtime>> ModelFlags::open(const EngineLimits& limits, co
   BATON_OK(check_file());
   RuntimeOptions options;
   options.model = model;
-  for (const std::string& text : lora) {
-    auto choice = parse_adapter(text);
-    if (!choice) return fail(std::move(choice).error().in("--lora"));
-    options.adapters.push_back(*std::move(choice));
-  }
+  BATON_TRY(options.adapters, settle_lora(lora));
   options.units = units_;
   options.threads = threads;
   options.limits = limits;

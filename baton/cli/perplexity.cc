@@ -39,12 +39,7 @@ struct Loaded {
 
 Result<Loaded> load(Unit& unit, const std::string& path, uint32_t threads, const std::vector<std::string>& lora = {}) {
   BATON_OK(hub::check_model(path));
-  std::vector<AdapterChoice> adapters;
-  for (const std::string& text : lora) {
-    auto choice = parse_adapter(text);
-    if (!choice) return fail(std::move(choice).error().in("--lora"));
-    adapters.push_back(*std::move(choice));
-  }
+  BATON_TRY(const std::vector<AdapterChoice> adapters, settle_lora(lora));
   progress(fmt::format("loading {}", path));
   Loaded loaded{path, {}, nullptr};
   BATON_TRY(loaded.text, load_text_model(path, 0, ModelUse::kText, adapters));
@@ -309,9 +304,7 @@ std::unique_ptr<Command> add_perplexity(CLI::App& program) {
                                   "same top token",
                                   kOrName)),
       PathKind::kModel);
-  app->add_option("--lora", flags->lora,
-                  "LoRA adapter of the models, not of the reference: PATH[=SCALE]; repeatable (docs/models.md)")
-      ->allow_extra_args(false);
+  add_lora(*app, flags->lora, " of the models, not of the reference");
   app->add_option("-w,--window,-c,--ctx-size", flags->window, "tokens of a window; each starts from an empty state")
       ->capture_default_str()
       ->check(CLI::Range(4, 1 << 20));

@@ -29,6 +29,25 @@ CLI::Option* add_kv(CLI::App& app, std::string& kv, const std::string& name, con
   return app.add_option(name, kv, text.empty() ? own : text)->check(CLI::IsMember(words));
 }
 
+CLI::Option* add_lora(CLI::App& app, std::vector<std::string>& lora, const std::string& more) {
+  return app
+      .add_option(
+          "--lora", lora,
+          fmt::format("LoRA adapter{}, a PEFT folder or a GGUF file, with its strength: PATH[=SCALE]; repeatable",
+                      more))
+      ->allow_extra_args(false);
+}
+
+Result<std::vector<AdapterChoice>> settle_lora(const std::vector<std::string>& lora) {
+  std::vector<AdapterChoice> adapters;
+  for (const std::string& text : lora) {
+    auto choice = parse_adapter(text);
+    if (!choice) return fail(std::move(choice).error().in("--lora"));
+    adapters.push_back(*std::move(choice));
+  }
+  return adapters;
+}
+
 CLI::Validator real_range(double least, double most) {
   const auto check = [least, most](std::string& text) {
     double value = 0;

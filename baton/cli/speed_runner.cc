@@ -9,6 +9,7 @@
 #include "baton/api/text_model.h"
 #include "baton/bench/probes.h"
 #include "baton/cli/child_memory.h"
+#include "baton/cli/shared_flags.h"
 #include "baton/hub/resolve.h"
 #include "baton/unit/host/kernel_sets.h"
 
@@ -39,7 +40,9 @@ std::optional<int> SpeedRunner::open() {
     if (const auto code = create(choices[1], decode_unit_)) return code;
   }
   if (const Status there = hub::check_model(flags_.model); !there) return report(there.error());
-  auto text = load_text_model(flags_.model);
+  const auto adapters = settle_lora(flags_.lora);
+  if (!adapters) return report_usage(adapters.error());
+  auto text = load_text_model(flags_.model, 0, ModelUse::kText, *adapters);
   if (!text) return report(text.error());
   model_ = text->model;
   sequences_ = calibration_sequences(*text);

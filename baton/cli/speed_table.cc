@@ -34,6 +34,7 @@ OrderedJson row_json(const SpeedRow& row, const SpeedRunner& bench, const BenchF
   const Summary time = summarize(row.result.seconds);
   OrderedJson json;
   json["model_filename"] = flags.model;
+  if (!flags.lora.empty()) json["lora"] = flags.lora;
   json["model_type"] = model.spec.name;
   json["model_size"] = model.weight_bytes();
   json["model_n_params"] = model.parameter_count();

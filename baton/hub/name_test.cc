@@ -123,6 +123,18 @@ TEST(Choices, OfGgufFiles) {
   EXPECT_EQ(chosen("", {"b-Q8_0.gguf", "a-F16.gguf"}), "Q8_0 b-Q8_0.gguf");
 }
 
+// An adapter beside a whole model, or a GGUF file that it was merged into, is no matter.
+TEST(Choices, OfAdapters) {
+  for (const char* type : {"", "safetensors", "Q8_0"}) {
+    const std::string refused = chosen(type, {"README.md", "adapter_config.json", "adapter_model.safetensors"});
+    EXPECT_NE(refused.find("! o/n is a LoRA adapter, not a model"), std::string::npos) << refused;
+    EXPECT_NE(refused.find("--lora"), std::string::npos) << refused;
+  }
+  EXPECT_EQ(choose({"o", "n", ""}, std::vector<std::string>{"adapter_config.json"}).error().code, Code::kUnsupported);
+  EXPECT_EQ(chosen("", {"adapter_config.json", "m-Q8_0.gguf"}), "Q8_0 m-Q8_0.gguf");
+  EXPECT_EQ(chosen("", {"adapter_config.json", "config.json", "model.safetensors"}).substr(0, 12), "safetensors ");
+}
+
 TEST(Choices, OfSplits) {
   const std::vector<std::string> files = {"a/m-Q4_K_M-00002-of-00002.gguf", "a/m-Q4_K_M-00001-of-00002.gguf",
                                           "a/m-Q8_0-00001-of-00003.gguf", "a/m-Q8_0-00003-of-00003.gguf"};

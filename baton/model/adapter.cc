@@ -205,7 +205,7 @@ Status Adapter::add_pairs(const Container& container, float scale, std::string_v
               {},
               {},
               std::string(a.name)};
-    const float factor = rank == 0 ? scale / static_cast<float>(pair.rank) : scale;
+    const float factor = pair.scale = rank == 0 ? scale / static_cast<float>(pair.rank) : scale;
     for (const auto& [from, to] : {std::pair(&a, &pair.a), std::pair(b, &pair.b)}) {
       const Format& format = format_of(from->dtype);
       if (from->elements() % format.block_elements != 0) return refuse(from->name, "is no whole number of blocks");

@@ -30,6 +30,7 @@ class Adapter {
     std::vector<float> a;  // [rank, columns]
     std::vector<float> b;  // [rows, rank], the scale multiplied in
     std::string name;      // the file's, for messages
+    float scale = 1;       // what was multiplied
   };
 
   // Errors name the file and the field or tensor. What this does not compute is refused: DoRA, biases, other ranks or

@@ -86,6 +86,9 @@ void GgufWriter::put_i32s(std::string_view key, const std::vector<int32_t>& valu
 void GgufWriter::put_bools(std::string_view key, const std::vector<bool>& values) {
   put(key, kArray, array(kBool, std::vector<uint8_t>(values.begin(), values.end())));
 }
+void GgufWriter::put_bytes(std::string_view key, std::string_view values) {
+  put(key, kArray, array(kU8, std::vector<uint8_t>(values.begin(), values.end())));
+}
 void GgufWriter::put_f32s(std::string_view key, const std::vector<float>& values) {
   put(key, kArray, array(kF32, values));
 }

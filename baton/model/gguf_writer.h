@@ -25,6 +25,7 @@ class GgufWriter {
   void put_strings(std::string_view key, const std::vector<std::string_view>& values);
   void put_i32s(std::string_view key, const std::vector<int32_t>& values);
   void put_bools(std::string_view key, const std::vector<bool>& values);
+  void put_bytes(std::string_view key, std::string_view values);  // an array of u8
   void put_f32s(std::string_view key, const std::vector<float>& values);
 
   // An entry of another file: `value` is GgufMetadata::raw, type and value.

@@ -87,7 +87,8 @@ class ModelBuilder {
   Result<WeightId> add_weight(const TensorRole& role, const std::string& source, std::string name, int64_t rows,
                               int64_t columns, RowPart part);
   Status find_adapters(const TensorRole& role, int32_t layer, WeightId id, RowPart part);
-  WeightId add_adapter_matrix(std::string name, const std::vector<float>& values, int64_t rows, int64_t columns);
+  WeightId add_adapter_matrix(const Adapter::Pair& pair, std::string name, const std::vector<float>& values,
+                              int64_t rows, int64_t columns);
   RegisterId adapter_register(int32_t width, bool narrow);
   Status check_adapters() const;
   Result<WeightId> add_converted(const TensorRole& role, const TensorView& tensor, std::string name, int64_t rows,

@@ -8,11 +8,12 @@
 
 namespace baton {
 
-WeightId ModelBuilder::add_adapter_matrix(std::string name, const std::vector<float>& values, int64_t rows,
-                                          int64_t columns) {
+WeightId ModelBuilder::add_adapter_matrix(const Adapter::Pair& pair, std::string name, const std::vector<float>& values,
+                                          int64_t rows, int64_t columns) {
   const WeightId id = add_vector(std::move(name), values);
   model_.weights[static_cast<size_t>(id)].rows = rows;
   model_.weights[static_cast<size_t>(id)].columns = columns;
+  model_.weights[static_cast<size_t>(id)].source = pair.name;
   return id;
 }
 
@@ -38,10 +39,11 @@ Status ModelBuilder::find_adapters(const TensorRole& role, int32_t layer, Weight
     }
     const std::string name = weight.name;
     const int64_t weight_rows = weight.rows;
-    const WeightId a = add_adapter_matrix(fmt::format("{}.lora{}.a", name, i), pair->a, pair->rank, pair->columns);
+    const WeightId a =
+        add_adapter_matrix(*pair, fmt::format("{}.lora{}.a", name, i), pair->a, pair->rank, pair->columns);
     const auto first = pair->b.begin() + part.first * pair->rank;
     const std::vector<float> own(first, first + weight_rows * pair->rank);
-    const WeightId b = add_adapter_matrix(fmt::format("{}.lora{}.b", name, i), own, weight_rows, pair->rank);
+    const WeightId b = add_adapter_matrix(*pair, fmt::format("{}.lora{}.b", name, i), own, weight_rows, pair->rank);
     adapters_of_.emplace(id, AdapterUse{pair, a, b, false});
   }
   return {};

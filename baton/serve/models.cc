@@ -17,6 +17,8 @@ ServedModel::ServedModel(ModelSetup setup, std::unique_ptr<Runtime> runtime)
       defaults_(runtime_->make_request({})),
       route_model_(baton::route_model(runtime_->model(), shape_)) {
   setup_.prepare(defaults_);
+  for (const auto& [name, unit] : runtime_->units())
+    token_bytes_.emplace(name, unit.kept_bytes(runtime_->model()).token);
 }
 
 RouteFacts ServedModel::route_facts(uint64_t prompt_tokens, uint64_t cached_tokens, uint64_t answer_tokens) const {
@@ -29,8 +31,7 @@ RouteFacts ServedModel::route_facts(uint64_t prompt_tokens, uint64_t cached_toke
     RouteUnit& added = facts.units.emplace_back(RouteUnit{.name = std::string(name)});
     added.decodes = caps.decode_seats_max > 0;
     added.prefill_tokens_min = caps.prefill_tokens_min;
-    added.native = std::any_of(caps.native_formats.begin(), caps.native_formats.end(),
-                               [&](DType type) { return to_string(type) == route_model_.quantization; });
+    added.token_bytes = token_bytes_.at(std::string(name));
   }
   speeds_.fill(facts);
   loads_.fill(facts);

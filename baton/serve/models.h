@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -70,6 +71,7 @@ class ServedModel final : public Served {
   StateShape shape_;
   Request defaults_;
   const RouteModel route_model_;
+  std::map<std::string, uint64_t, std::less<>> token_bytes_;  // of units: RouteUnit::token_bytes
   UnitSpeeds speeds_;
   LaneLoads loads_;
   std::atomic<uint64_t> load_ids_{1};

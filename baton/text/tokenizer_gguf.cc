@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <tuple>
 
 #include "baton/text/tokenizer_spec.h"
 
@@ -89,12 +90,51 @@ Status fill_scores(const GgufTokenizerKeys& keys, TokenizerSpec* spec) {
   return {};
 }
 
-NormalizerStep sentence_step(const GgufTokenizerKeys& keys, bool prefixes) {
-  NormalizerStep step;
-  step.kind = NormalizerStep::Kind::kSentence;
-  step.escape_spaces = true;
-  step.prefix = keys.add_space_prefix.value_or(prefixes) ? PrefixRule::kAlways : PrefixRule::kNever;
-  return step;
+// Where spaces become marks and where one is put in front: by add_space_prefix, or as our own key says more exactly.
+// `charsmap`: whether the file's counts.
+Status read_spaces(const GgufTokenizerKeys& keys, bool prefixes, bool charsmap, TokenizerSpec* spec) {
+  constexpr std::string_view kMetaspace = "metaspace-", kSplit = "-split";
+  const bool sentencepiece = keys.source == kSourceSentencePiece;
+  const PrefixRule plain = keys.add_space_prefix.value_or(prefixes) ? PrefixRule::kAlways : PrefixRule::kNever;
+  spec->pieces->leading_spaces = plain == PrefixRule::kNever ? 0 : 1;
+  spec->pieces->float_sums = sentencepiece;
+  if (keys.spaces.starts_with(kMetaspace)) {
+    PretokenizerStep step;
+    step.kind = PretokenizerStep::Kind::kMetaspace;
+    step.pattern = kSpaceMark;
+    std::string_view rule = keys.spaces.substr(kMetaspace.size());
+    step.splits = rule.ends_with(kSplit);
+    if (step.splits) rule.remove_suffix(kSplit.size());
+    if (rule != "first" && rule != "always" && rule != "never") {
+      return fail(Code::kInvalidInput, fmt::format("tokenizer.baton.spaces: '{}' is unknown", keys.spaces));
+    }
+    step.prefix = rule == "first" ? PrefixRule::kFirst : rule == "always" ? PrefixRule::kAlways : PrefixRule::kNever;
+    spec->pretokenizer.push_back(std::move(step));
+  } else {
+    if (!keys.spaces.empty() && keys.spaces != "first") {
+      return fail(Code::kInvalidInput, fmt::format("tokenizer.baton.spaces: '{}' is unknown", keys.spaces));
+    }
+    NormalizerStep step;
+    step.kind = NormalizerStep::Kind::kSentence;
+    step.escape_spaces = true;
+    step.prefix = keys.spaces == "first" ? PrefixRule::kFirst : plain;
+    if (charsmap || sentencepiece) {
+      step.content = keys.charsmap;
+      step.merge_spaces = keys.remove_extra_whitespaces.value_or(false);
+    }
+    std::vector<int32_t> kept(keys.kept_ids.begin(), keys.kept_ids.end());
+    std::sort(kept.begin(), kept.end());
+    for (AddedToken& token : spec->added) {
+      if (!std::binary_search(kept.begin(), kept.end(), token.id)) continue;
+      token.normalized = token.is_normal = true;
+      step.kept.push_back(token.text);
+    }
+    if (sentencepiece && step.merge_spaces) spec->pieces->leading_spaces = std::numeric_limits<size_t>::max();
+    spec->normalizer.push_back(std::move(step));
+  }
+  if (keys.leading_spaces)
+    spec->pieces->leading_spaces = static_cast<size_t>(std::max<int64_t>(*keys.leading_spaces, 0));
+  return {};
 }
 
 // "gpt2": byte-level BPE, or over characters where the name of the split rule says so.
@@ -126,14 +166,20 @@ Result<Defaults> read_merged(const GgufTokenizerKeys& keys, std::string_view pre
   return defaults;
 }
 
-// "llama": SentencePiece's BPE by scores.
+// "llama": SentencePiece's BPE by scores, or by merges where our own key says so.
 Result<Defaults> read_scored(const GgufTokenizerKeys& keys, TokenizerSpec* spec) {
-  BATON_OK(fill_scores(keys, spec));
   PieceRules& rules = spec->pieces.emplace();
-  rules.model = PieceRules::Model::kScoredBpe;
   rules.byte_fallback = rules.fuse_unk = true;
-  spec->normalizer.push_back(sentence_step(keys, true));
-  rules.leading_spaces = keys.add_space_prefix.value_or(true) ? 1 : 0;
+  if (keys.ranked_merges.value_or(false)) {
+    if (keys.merges.empty())
+      return fail(Code::kInvalidInput, "tokenizer.ggml.merges is missing, and tokenizer.baton.ranked_merges is true");
+    spec->merges_complete = false;
+    BATON_OK(fill_merges(keys, spec));
+  } else {
+    rules.model = PieceRules::Model::kScoredBpe;
+    BATON_OK(fill_scores(keys, spec));
+  }
+  BATON_OK(read_spaces(keys, true, false, spec));
   return Defaults{1, 2, 0, -1, true, false};
 }
 
@@ -144,11 +190,7 @@ Result<Defaults> read_unigram(const GgufTokenizerKeys& keys, TokenizerSpec* spec
   rules.model = PieceRules::Model::kUnigram;
   rules.byte_fallback = has_bytes(*spec);
   rules.fuse_unk = true;
-  NormalizerStep step = sentence_step(keys, false);
-  step.content = keys.charsmap;
-  step.merge_spaces = keys.remove_extra_whitespaces.value_or(false);
-  rules.leading_spaces = step.prefix == PrefixRule::kAlways ? 1 : 0;
-  spec->normalizer.push_back(std::move(step));
+  BATON_OK(read_spaces(keys, false, true, spec));
   return Defaults{-1, 1, 2, 0, false, true};
 }
 
@@ -194,11 +236,34 @@ void strip_as_phi3(const GgufTokenizerKeys& keys, TokenizerSpec* spec) {
   std::string name(keys.name);
   std::transform(name.begin(), name.end(), name.begin(),
                  [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
-  if (keys.model != "llama" || (name.find("phi-3") == std::string::npos && name.find("phi3") == std::string::npos))
+  if (keys.model != "llama" || !keys.source.empty() ||
+      (name.find("phi-3") == std::string::npos && name.find("phi3") == std::string::npos))
     return;
   for (AddedToken& token : spec->added) {
     token.rstrip = token.text != "<unk>" && token.text != "<s>" && token.text != "<|endoftext|>";
   }
+}
+
+// Our own lists of ids.
+Status read_flags(const GgufTokenizerKeys& keys, TokenizerSpec* spec) {
+  const std::tuple<std::string_view, std::span<const int32_t>, bool AddedToken::*> lists[] = {
+      {"lstrip_ids", keys.lstrip_ids, &AddedToken::lstrip},
+      {"rstrip_ids", keys.rstrip_ids, &AddedToken::rstrip},
+      {"single_word_ids", keys.single_word_ids, &AddedToken::single_word},
+      {"normalized_ids", keys.normalized_ids, &AddedToken::normalized}};
+  for (const auto& [key, ids, flag] : lists) {
+    for (const int32_t id : ids) {
+      // They come in the order of their ids.
+      const auto found = std::lower_bound(spec->added.begin(), spec->added.end(), id,
+                                          [](const AddedToken& token, int32_t value) { return token.id < value; });
+      if (found == spec->added.end() || found->id != id) {
+        return fail(Code::kInvalidInput,
+                    fmt::format("tokenizer.baton.{}: {} is no control or user-defined token", key, id));
+      }
+      (*found).*flag = true;
+    }
+  }
+  return {};
 }
 
 }  // namespace
@@ -214,6 +279,7 @@ Result<TokenizerSpec> tokenizer_spec_from_gguf(const GgufTokenizerKeys& keys) {
   BATON_OK(fill_kinds(keys, &spec));
   BATON_TRY(const Defaults defaults, read_model(keys, &spec));
   strip_as_phi3(keys, &spec);
+  BATON_OK(read_flags(keys, &spec));
 
   const size_t count = keys.tokens.size();
   // An id that the file does not give and the vocabulary does not reach is none.

@@ -192,8 +192,17 @@ struct GgufTokenizerKeys {
   // Our own keys, written by convert; absent: what the name in `pre` implies, and no space. (GGUF's add_space_prefix is
   // about SentencePiece: llama.cpp does not look at it for byte-level BPE, and files say both.)
   std::optional<bool> normalize_nfc, add_prefix_space;
+  // Likewise our own, under tokenizer.baton: what the keys above cannot say (docs/tokenizers.md).
+  std::string_view source;  // "sentencepiece", "tokenizer.json"; empty: another writer's file
+  std::string_view spaces;  // "first", "metaspace-first-split", ...
+  std::optional<bool> ranked_merges;
+  std::optional<int64_t> leading_spaces;
+  // Of added tokens. kept_ids: what SentencePiece keeps as it is while it changes the text around.
+  std::span<const int32_t> lstrip_ids, rstrip_ids, single_word_ids, normalized_ids, kept_ids;
 };
 Result<TokenizerSpec> tokenizer_spec_from_gguf(const GgufTokenizerKeys& keys);
+
+inline constexpr std::string_view kSourceSentencePiece = "sentencepiece", kSourceTokenizerJson = "tokenizer.json";
 
 // The split rule of a `tokenizer.ggml.pre` name with what else the name implies. kUnsupported names an unknown one.
 struct PretokenizerPreset {

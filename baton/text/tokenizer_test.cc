@@ -493,7 +493,8 @@ TEST(Tokenizer, CollidingTextsTakeNoLonger) {
 
 TEST(Tokenizer, GgufErrorsNameTheKey) {
   Small small(Merges{{"a", "b"}});
-  const std::vector<int32_t> short_types(3, 1), bad_types(257, 9);
+  const std::vector<int32_t> short_types(3, 1), bad_types(257, 9), third = {3};
+  const std::vector<double> scores(257, 0);
   const std::vector<std::pair<std::string_view, std::function<void(GgufTokenizerKeys*)>>> cases = {
       {"tokenizer.ggml.scores has 0", [](auto* k) { k->model = "llama"; }},
       {"tokenizer.ggml.scores has 0", [](auto* k) { k->model = "t5"; }},
@@ -512,6 +513,12 @@ TEST(Tokenizer, GgufErrorsNameTheKey) {
       {"eos_token_id is -2", [](auto* k) { k->eos_id = -2; }},
       {"eot_token_id", [](auto* k) { k->eot_id = int64_t{1} << 62; }},
       {"unknown_token_id", [](auto* k) { k->unk_id = 5000; }},
+      {"tokenizer.baton.spaces: 'last'", [&](auto* k) { k->model = "t5", k->scores = scores, k->spaces = "last"; }},
+      {"tokenizer.baton.spaces: 'metaspace-'",
+       [&](auto* k) { k->model = "llama", k->scores = scores, k->spaces = "metaspace-"; }},
+      {"tokenizer.baton.rstrip_ids: 3 is no control", [&](auto* k) { k->rstrip_ids = third; }},
+      {"tokenizer.baton.single_word_ids: 3 is no control", [&](auto* k) { k->single_word_ids = third; }},
+      {"merges is missing, and", [](auto* k) { k->model = "llama", k->merges.clear(), k->ranked_merges = true; }},
   };
   for (const auto& [word, change] : cases) {
     std::vector<std::string> merges;

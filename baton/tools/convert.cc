@@ -6,11 +6,14 @@
 #include <algorithm>
 #include <optional>
 
+#include "baton/api/gguf_tokenizer.h"
 #include "baton/api/text_model.h"
 #include "baton/base/file.h"
+#include "baton/base/output_file.h"
 #include "baton/model/arch.h"
 #include "baton/model/config_reader.h"
 #include "baton/model/gguf_writer.h"
+#include "baton/tools/convert_check.h"
 #include "baton/tools/convert_chunks.h"
 #include "baton/tools/convert_weights.h"
 
@@ -238,45 +241,22 @@ void put_spec(GgufWriter& writer, const Model& model, const std::string& prefix)
   writer.put_bools(prefix + "attention.recurrent_layers", recurrent);
 }
 
-bool same_steps(const std::vector<PretokenizerStep>& a, const std::vector<PretokenizerStep>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const PretokenizerStep& x, const PretokenizerStep& y) {
-    return x.kind == y.kind && x.behavior == y.behavior && x.invert == y.invert && x.pattern == y.pattern;
-  });
-}
-
-Result<std::string> pretokenizer_name(const TokenizerSpec& spec) {
-  if (spec.pieces || spec.word_piece) {
-    return fail(Code::kUnsupported, "the tokenizer is no byte-level BPE: only such are written to GGUF");
-  }
-  for (const char* name : {"qwen35", "qwen2", "llama-bpe", "smollm", "gpt-2"}) {
-    const auto preset = pretokenizer_preset(name);
-    if (preset && same_steps(preset->steps, spec.pretokenizer) && preset->ignore_merges == spec.ignore_merges) {
-      return std::string(name);
-    }
-  }
-  return fail(Code::kUnsupported,
-              "tokenizer.json: its pre-tokenizer is none of those that GGUF has a name for (qwen35, qwen2, "
-              "llama-bpe, smollm, gpt-2)");
-}
-
-// The ends of an answer: three have keys. All of them are a list that this project and some others read, llama.cpp
-// not; it ends at texts it knows as well.
-void put_ids(GgufWriter& writer, const Model& model, const TokenizerSpec& spec, std::vector<std::string>& lost) {
-  const auto put_id = [&](const char* key, int32_t id) {
-    if (id >= 0) writer.put_u32(fmt::format("tokenizer.ggml.{}_token_id", key), static_cast<uint32_t>(id));
-  };
-  // The tokenizer's own first: it ends answers too, and templates name it `eos_token`.
+// The ends of an answer, the tokenizer's own first: templates name it `eos_token`.
+std::vector<int32_t> stops_of(const Model& model, int32_t eos_id) {
   std::vector<int32_t> stops;
-  if (spec.eos_id >= 0) stops.push_back(spec.eos_id);
+  if (eos_id >= 0) stops.push_back(eos_id);
   for (const int32_t id : model.spec.stop_ids) {
     if (std::find(stops.begin(), stops.end(), id) == stops.end()) stops.push_back(id);
   }
-  put_id("bos", spec.bos_id);
-  put_id("eos", stops.empty() ? -1 : stops[0]);
-  put_id("eot", stops.size() > 1 ? stops[1] : -1);
-  put_id("eom", stops.size() > 2 ? stops[2] : -1);
-  put_id("padding", spec.pad_id);
-  if (stops.size() <= 3) return;
+  return stops;
+}
+
+constexpr size_t kStopKeys = 3;  // eos, eot, eom
+
+// Three ends have keys. All of them are a list that this project and some others read, llama.cpp not; it ends at texts
+// it knows as well.
+void put_stops(GgufWriter& writer, const std::vector<int32_t>& stops, std::vector<std::string>& lost) {
+  if (stops.size() <= kStopKeys) return;
   writer.put_i32s(kStopIdsKey, stops);
   lost.push_back(
       fmt::format("{} stop tokens: llama.cpp knows the first three ({}, {}, {}) and those whose texts it "
@@ -284,51 +264,41 @@ void put_ids(GgufWriter& writer, const Model& model, const TokenizerSpec& spec, 
                   stops.size(), stops[0], stops[1], stops[2]));
 }
 
-// Tokens, merges and ids; `storage` keeps the strings that the writer does not copy.
-Status put_tokenizer(GgufWriter& writer, const Model& model, const TokenizerSpec& spec,
-                     const std::string& chat_template, std::vector<std::string>& lost) {
-  BATON_TRY(const std::string pre, pretokenizer_name(spec));
-  const size_t count = static_cast<size_t>(model.spec.vocab);
-  std::vector<std::string> names(count);
-  std::vector<int32_t> kinds(count, static_cast<int32_t>(TokenKind::kUnused));
-  for (size_t id = 0; id < count; ++id) names[id] = fmt::format("[PAD{}]", id);
-  for (size_t id = 0; id < std::min(count, spec.tokens.size()); ++id) {
-    if (spec.tokens[id].empty()) continue;
-    names[id] = spec.tokens[id];
-    kinds[id] = static_cast<int32_t>(spec.kinds.empty() ? TokenKind::kNormal : spec.kinds[id]);
+// The folder's tokenizer and template, or the ends alone where it has none.
+Status put_text(GgufWriter& writer, const Model& model, const std::string& source, std::vector<std::string>& lost) {
+  BATON_TRY(const TextFiles text, read_text_files(*model.container));
+  if (text.tokenizer_json.empty() && text.sentencepiece.empty()) {
+    lost.push_back("no tokenizer.json: the file has no tokenizer and takes token ids only");
+    const std::vector<int32_t> stops = stops_of(model, -1);
+    constexpr const char* kKeys[kStopKeys] = {"eos", "eot", "eom"};
+    for (size_t i = 0; i < std::min(stops.size(), kStopKeys); ++i)
+      writer.put_u32(fmt::format("tokenizer.ggml.{}_token_id", kKeys[i]), static_cast<uint32_t>(stops[i]));
+    put_stops(writer, stops, lost);
+    return {};
   }
-  for (const AddedToken& added : spec.added) {
-    if (added.id < 0 || static_cast<size_t>(added.id) >= count) continue;
-    names[added.id] = added.text;
-    kinds[added.id] = static_cast<int32_t>(added.special ? TokenKind::kControl : TokenKind::kUserDefined);
-  }
-  std::vector<std::string> merges;
-  merges.reserve(spec.merges.size());
-  for (const auto& merge : spec.merges) merges.push_back(fmt::format("{} {}", merge.left, merge.right));
-
-  writer.put_string("tokenizer.ggml.model", "gpt2");
-  writer.put_string("tokenizer.ggml.pre", pre);
-  writer.put_strings("tokenizer.ggml.tokens", {names.begin(), names.end()});
-  writer.put_i32s("tokenizer.ggml.token_type", kinds);
-  writer.put_strings("tokenizer.ggml.merges", {merges.begin(), merges.end()});
-  put_ids(writer, model, spec, lost);
-  writer.put_bool("tokenizer.ggml.add_bos_token", spec.add_bos);
-  writer.put_bool("tokenizer.ggml.add_eos_token", spec.add_eos);
-  // GGUF has no keys for these; readers that do not know ours do what the name in `pre` implies to them.
-  writer.put_bool("tokenizer.baton.normalize_nfc", spec.normalize_nfc);
-  writer.put_bool("tokenizer.baton.add_prefix_space", spec.add_prefix_space);
-  if (spec.add_prefix_space)
-    lost.push_back("add_prefix_space: llama.cpp puts no space before the first word, so its first token differs");
-  size_t stripping = 0;
-  for (const AddedToken& added : spec.added) stripping += added.lstrip || added.rstrip || added.single_word ? 1 : 0;
-  if (stripping > 0) {
-    lost.push_back(
-        fmt::format("lstrip, rstrip or single_word of {} added tokens: white space beside them in a text is "
-                    "tokens of its own",
-                    stripping));
-  }
-  if (!chat_template.empty()) writer.put_string("tokenizer.chat_template", chat_template);
+  auto spec = tokenizer_spec_of(text);
+  if (!spec) return fail(std::move(spec).error().in(source));
+  const std::vector<int32_t> stops = stops_of(model, spec->eos_id);
+  const auto known = std::span(stops).first(std::min(stops.size(), kStopKeys));
+  // What no run would take is not written either.
+  auto made = gguf_tokenizer_of(*spec, static_cast<size_t>(model.spec.vocab), known);
+  if (!made) return fail(std::move(made).error().in(source));
+  put_tokenizer(*made, writer);
+  lost.insert(lost.end(), made->lost.begin(), made->lost.end());
+  put_stops(writer, stops, lost);
+  if (!text.chat_template.empty()) writer.put_string("tokenizer.chat_template", text.chat_template);
   return {};
+}
+
+// The file again, by its header and its vectors. Where it is another model, it goes.
+Status check_written(const Model& model, const std::filesystem::path& out) {
+  if (written_in_place(out)) return {};  // a pipe, which cannot be read again
+  const auto written = load_model(out);
+  Status same = written ? check_converted(model, **written) : Status(tl::unexpected(written.error()));
+  if (same) return {};
+  std::error_code ignored;
+  std::filesystem::remove(out, ignored);
+  return fail(std::move(same).error().in(out.string()));
 }
 
 }  // namespace
@@ -354,23 +324,13 @@ Result<ConvertReport> convert_to_gguf(const std::filesystem::path& source, const
 
   ConvertReport report;
   report.notes = model->notes;
-  BATON_TRY(const TextFiles text, read_text_files(*model->container));
-  if (text.tokenizer_json.empty() && text.sentencepiece.empty()) {
-    report.lost.push_back("no tokenizer.json: the file has no tokenizer and takes token ids only");
-    put_ids(writer, *model, TokenizerSpec(), report.lost);
-  } else {
-    auto spec = tokenizer_spec_of(text);
-    if (!spec) return fail(std::move(spec).error().in(source.string()));
-    // What no run would take is not written either.
-    if (auto made = Tokenizer::create(*spec); !made) return fail(std::move(made).error().in(source.string()));
-    auto status = put_tokenizer(writer, *model, *spec, text.chat_template, report.lost);
-    if (!status) return fail(std::move(status).error().in(source.string()));
-  }
+  BATON_OK(put_text(writer, *model, source.string(), report.lost));
 
   add_rope_tensors(writer, model->spec, report.lost);
   if (std::string lost = lost_chunks(model->spec); !lost.empty()) report.lost.push_back(std::move(lost));
   BATON_OK(add_weights(writer, *model, options.matrix_type, report));
   BATON_TRY(report.bytes, writer.write(out, options.on_tensor));
+  BATON_OK(check_written(*model, out));
   return report;
 }
 

@@ -200,4 +200,12 @@ Status add_weights(GgufWriter& writer, const Model& model, DType matrix_type, Co
   return {};
 }
 
+Result<std::vector<float>> gguf_values(const Model& model, const Weight& weight) {
+  if (weight.name.ends_with("rope_factors")) return decoded(weight);
+  const Places places(*architecture_of(*model.container), model.spec.layers);
+  const auto place = places.of(weight.name);
+  if (!place) return fail(Code::kInternal, fmt::format("weight '{}' has no tensor role", weight.name));
+  return reordered(weight, place->role->order, model.spec);
+}
+
 }  // namespace baton

@@ -11,4 +11,7 @@ namespace baton {
 // blocks do not fit (a note says which); vectors and convolution kernels as F32.
 Status add_weights(GgufWriter& writer, const Model& model, DType matrix_type, ConvertReport& report);
 
+// The values of a weight in the order that the file has them in, whatever they are in the file.
+Result<std::vector<float>> gguf_values(const Model& model, const Weight& weight);
+
 }  // namespace baton

@@ -71,10 +71,15 @@ KeptBytes Unit::kept_bytes(const Model& model) const {
   };
   KeptBytes made;
   for (const Weight& weight : model.weights) made.all += kept(weight);
+  const auto of = [&](const Op& op, size_t part) { return kept(model.weights[static_cast<size_t>(op.weights[part])]); };
   for (const Op& op : model.program.ops) {
+    if (op.kind == OpKind::kLinear || op.kind == OpKind::kHead) made.token += of(op, Op::kMatrix);
     if (op.kind != OpKind::kExperts) continue;
-    for (const size_t part : {Op::kGates, Op::kUps, Op::kDowns})
-      made.experts += static_cast<uint64_t>(op.experts) * kept(model.weights[static_cast<size_t>(op.weights[part])]);
+    made.token += of(op, Op::kRouter);
+    for (const size_t part : {Op::kGates, Op::kUps, Op::kDowns}) {
+      made.experts += static_cast<uint64_t>(op.experts) * of(op, part);
+      made.token += static_cast<uint64_t>(op.experts_used) * of(op, part);
+    }
   }
   return made;
 }

@@ -264,6 +264,7 @@ struct LoadPlan {
 struct KeptBytes {
   uint64_t all = 0;
   uint64_t experts = 0;  // of these: what may stay in the file instead, where memory is short
+  uint64_t token = 0;    // and what a decode step of one token reads: matrices, of experts those that it chose
 };
 
 class Unit {

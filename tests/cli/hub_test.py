@@ -51,6 +51,8 @@ def repos():
         "org/split-GGUF": hub_server.Repo({f"Q4_K_M/s-Q4_K_M-{i:05}-of-00003.gguf": bytes([i]) * 1000
                                            for i in (1, 2, 3)}),
         "org/folder": hub_server.Repo(folder_files()),
+        "org/adapter": hub_server.Repo({"adapter_config.json": b"{}", "adapter_model.safetensors": b"x",
+                                        "README.md": b"# hi\n"}),
         "org/pickle": hub_server.Repo({"config.json": b"{}", "pytorch_model.bin": b"x"}),
         "org/secret": hub_server.Repo({"s-Q8_0.gguf": b"s" * 5000}, token="hf_right"),
         "org/gated": hub_server.Repo({"s-Q8_0.gguf": b"s" * 5000}, token="hf_right", gated=True),
@@ -427,6 +429,13 @@ class Faults(HubCase):
             self.assertNotIn("are free", done.stderr)
         self.assertEqual(self.hub.of_store(), [])
 
+    def test_an_adapter_is_no_model(self):
+        done = self.pull("org/adapter", code=1)
+        self.assertIn("org/adapter is a LoRA adapter, not a model", done.stderr)
+        self.assertIn("--lora", done.stderr)
+        self.assertEqual(self.hub.of_store(), [])
+        self.assertEqual(list(self.cache.rglob("adapter_model.safetensors")), [])
+
     def test_nobody_answers(self):
         done = self.pull("org/tiny-GGUF", code=1, HF_ENDPOINT="http://127.0.0.1:1")
         self.assertIn("HF_ENDPOINT", done.stderr)
@@ -478,8 +487,20 @@ class Names(HubCase):
         self.assertIn("has no 'Q8_O'; there are: Q8_0 in the cache", typo)
         self.assertNotIn("would fetch it", typo)
         self.assertIn("did you mean org/tiny-GGUF:Q8_0?", self.run_baton("rm", "org/tiny-GUFF:Q8_0").stderr)
+        for given in ("tiny-Q8_0.gguf", "tiny-q8_0", "tiny-GUFF"):
+            self.assertIn("did you mean org/tiny-GGUF:Q8_0?", self.run_baton("inspect", given).stderr)
+        self.assertIn("did you mean org/tiny-GGUF:Q8_0?", self.run_baton("rm", "tiny-GGUF").stderr)
         (self.home / "model.gguf").write_bytes(b"x")
         self.assertIn("did you mean model.gguf?", self.run_baton("inspect", "modle.gguf", cwd=self.home).stderr)
+        (self.home / "models" / "qwen3").mkdir(parents=True)
+        (self.home / "models" / "gemma-2b-Q8_0.gguf").write_bytes(b"x")
+        for given, meant in (("models/gemma-2b-Q8_O.gguf", "gemma-2b-Q8_0.gguf"), ("models/qwen", "qwen3"),
+                             ("models/GEMMA-2B-q8_0.gguf", "gemma-2b-Q8_0.gguf")):
+            for place in ("", str(self.home) + "/"):
+                done = self.run_baton("run", "-m", place + given, "hi", cwd=self.home)
+                self.assertEqual(done.returncode, 1)
+                self.assertIn(f"did you mean {place}models/{meant}?", done.stderr)
+        self.assertNotIn("did you mean", self.run_baton("inspect", "models/zzzzzzzz.gguf", cwd=self.home).stderr)
         self.assertIn("in the cache: org/tiny-GGUF:Q8_0", self.run_baton("inspect", "zzzzzzzz").stderr)
 
     def test_every_place_of_a_model_takes_a_name(self):

@@ -39,5 +39,26 @@ TEST(KeptBytes, AreMoreThanTheFilesWhereTheKernelsReadOtherCodes) {
   EXPECT_GT(per_stored(DType::kIQ1_M), 1.2);
 }
 
+// What a decode step reads is the packed form too, of each matrix once.
+TEST(KeptBytes, OfATokenAreThePackedMatrices) {
+  for (const DType type : {DType::kIQ2_XXS, DType::kIQ1_M, DType::kQ4_K, DType::kF16}) {
+    const SmallModel small(type);
+    const auto model = small.model();
+    const KeptBytes kept = host::kept_bytes(*model);
+    uint64_t packed = 0, stored = 0;
+    for (const Op& op : model->program.ops) {
+      if (op.kind != OpKind::kLinear && op.kind != OpKind::kHead) continue;
+      const Weight& weight = model->weights[static_cast<size_t>(op.weights[Op::kMatrix])];
+      packed +=
+          static_cast<uint64_t>(host::matrix_bytes(host::matrix_shape(weight.dtype, weight.rows, weight.columns)));
+      stored += weight.bytes;
+    }
+    EXPECT_EQ(kept.token, packed) << to_string(type);
+    EXPECT_LE(kept.token, kept.all) << to_string(type);
+    const double least = type == DType::kIQ2_XXS || type == DType::kIQ1_M ? 1.2 : 1;
+    EXPECT_GE(static_cast<double>(kept.token), least * static_cast<double>(stored)) << to_string(type);
+  }
+}
+
 }  // namespace
 }  // namespace baton::cpu

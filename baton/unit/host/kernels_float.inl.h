@@ -209,9 +209,6 @@ void to_f16(const float* x, int64_t n, uint16_t* out) {
 // ---- Products ----
 
 // Where a float product's B comes from: kStep values of k at a time, 16 columns each.
-// Into the second cache; what lies behind the weights is not read.
-BATON_INLINE void fetch_ahead(const unsigned char* from) { __builtin_prefetch(from + kAheadBytes, 0, 2); }
-
 struct ColumnsF32 {
   static constexpr int kStep = 1;
   const float* b;

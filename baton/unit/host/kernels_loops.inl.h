@@ -23,6 +23,7 @@ using simd::load_u8, simd::store, simd::store_bytes, simd::store_f16, simd::stor
 // How far a panel is read ahead where the processor does not do it as well by itself: into the second
 // cache, as the first has too few buffers for what is under way to memory at a time.
 constexpr int64_t kAheadBytes = 6144;
+BATON_INLINE void fetch_ahead(const unsigned char* from) { __builtin_prefetch(from + kAheadBytes, 0, 2); }
 
 template <int N>
 struct Constant {

@@ -43,10 +43,19 @@ KeptBytes kept_bytes(const Model& model) {
     made.all += static_cast<uint64_t>(bytes);
     if (of_expert) made.experts += static_cast<uint64_t>(bytes);
   };
+  const auto packed = [&](WeightId id, const Op& op) {
+    return matrix_bytes(packed_shape(op, id, model.weights[static_cast<size_t>(id)]));
+  };
   for_each_matrix(model.program, [&](WeightId id, const Op& op) {
-    const Matrix shape = packed_shape(op, id, model.weights[static_cast<size_t>(id)]);
-    add(id, matrix_bytes(shape), op.kind == OpKind::kExperts && !is_router(op, id));
+    add(id, packed(id, op), op.kind == OpKind::kExperts && !is_router(op, id));
   });
+  for (const Op& op : model.program.ops) {
+    if (is_matrix_op(op)) made.token += static_cast<uint64_t>(packed(op.weights[Op::kMatrix], op));
+    if (op.kind != OpKind::kExperts) continue;
+    made.token += static_cast<uint64_t>(packed(op.weights[Op::kRouter], op));
+    for (const size_t part : {Op::kGates, Op::kUps, Op::kDowns})
+      made.token += static_cast<uint64_t>(op.experts_used * packed(op.weights[part], op));
+  }
   for_each_vector(model.program, [&](const Op&, WeightId id) {
     const Weight& weight = model.weights[static_cast<size_t>(id)];
     add(id, round_up(weight.rows * weight.columns, kLanes) * 4, false);
