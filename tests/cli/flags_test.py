@@ -176,7 +176,7 @@ class Flags(unittest.TestCase):
     def test_options_stand_behind_a_units_name(self):
         listed = json.loads(run("units", "--help-options", "--json").stdout)
         self.assertEqual([option["option"] for option in listed["ref"]], ["kv"])
-        self.assertEqual([option["option"] for option in listed["cpu"]], ["threads", "kernels", "experts", "cores", "kv"])
+        self.assertEqual([option["option"] for option in listed["cpu"]], ["threads", "kernels", "experts", "experts-mib", "cores", "kv"])
         self.assertTrue(listed["cpu"][1]["values"].endswith("scalar|exact"), listed["cpu"][1]["values"])
         self.assertIn("exact: the first without bf16 products", listed["cpu"][1]["meaning"])
         self.assertEqual(listed["ane"][2], {"option": "columns", "values": "32|64|128", "default": "32",
