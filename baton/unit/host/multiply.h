@@ -65,8 +65,8 @@ struct Multiply {
   float* out = nullptr;
   int64_t out_stride = 0;
   bool add = false;
-  bool ahead = true;                 // weights are fetched ahead of their use: see Kernels::ahead_from
   unsigned char* scratch = nullptr;  // per thread, matmul_scratch_bytes(columns) bytes, 64-byte aligned
+  bool ahead = true;                 // weights are fetched ahead of their use: see Kernels::ahead_from
 };
 using MultiplyFunction = void (*)(const Multiply& m);
 
