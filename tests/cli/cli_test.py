@@ -179,6 +179,11 @@ class Run(unittest.TestCase):
                 self.assertEqual(len(written), len(logits))
                 self.assertLess(max(abs(a - b) for a, b in zip(written, logits)), 2e-3)
 
+    def test_ids_of_a_model_without_a_tokenizer_are_a_line(self):
+        model = os.path.join(ROOT, "tests", "data", "golden", "tiny-llama")
+        done = run("run", "-m", model, "--ids", "1,2,3", "-n", "3", "-q", "--ignore-eos")
+        self.assertRegex(done.stdout, r"\A\d+,\d+,\d+\n\Z")
+
     def test_a_stop_text_keeps_the_state_and_the_logits(self):
         with tempfile.TemporaryDirectory() as folder:
             paths = [os.path.join(folder, name) for name in ("a.state", "a.f32", "b.state", "b.f32")]
