@@ -173,6 +173,9 @@ class Pull(HubCase):
         for name in ("../x", "a/../b", "a/b/c", "a/b:../c", "a//b", "a/b c", "-a/b", "https://example.com/a/b", "a/.b"):
             done = self.run_baton("pull", "--", name)
             self.assertEqual(done.returncode, 2, name + done.stderr)
+        bare = self.run_baton("pull", "tiny-GGUF:Q8_0")
+        self.assertEqual(bare.returncode, 2)
+        self.assertIn("OWNER/NAME or OWNER/NAME:TYPE", bare.stderr)
         self.assertEqual(self.hub.asked, [])
         self.assertEqual(self.pull("org/evil").returncode, 0)
         self.assertEqual(list(self.home.rglob("evil*")), [])
@@ -480,6 +483,16 @@ class Names(HubCase):
         self.assertIn("did you mean org/tiny-GGUF:Q8_0?", self.run_baton("rm", "org/tiny-GUFF:Q8_0").stderr)
         (self.home / "model.gguf").write_bytes(b"x")
         self.assertIn("did you mean model.gguf?", self.run_baton("inspect", "modle.gguf", cwd=self.home).stderr)
+        (self.home / "models").mkdir()
+        (self.home / "models" / "own.gguf").write_bytes(b"x")
+        for given in ("models/own.ggfu", "modles/own.gguf", "modles/own.ggfu"):
+            self.assertIn(f"{given}: No such file or directory; did you mean models/own.gguf?",
+                          self.run_baton("inspect", given, cwd=self.home).stderr)
+        (self.home / "many" / "one").mkdir(parents=True)
+        (self.home / "many" / "one" / "config.json").write_text("{}")
+        (self.home / "many" / "other").mkdir()
+        self.assertIn("a folder of models: give one of those in it: one\n",
+                      self.run_baton("inspect", "many", cwd=self.home).stderr)
         self.assertIn("in the cache: org/tiny-GGUF:Q8_0", self.run_baton("inspect", "zzzzzzzz").stderr)
 
     def test_every_place_of_a_model_takes_a_name(self):
