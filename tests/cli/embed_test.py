@@ -73,6 +73,25 @@ class Embed(unittest.TestCase):
             self.assertEqual(run("-m", empty, "hello").returncode, 1)
         self.assertEqual(run("-m", self.model, "--unit", "tpu", "hello").returncode, 2)
 
+    def test_convert_writes_no_encoders(self):
+        with tempfile.TemporaryDirectory() as folder:
+            out = pathlib.Path(folder) / "out.gguf"
+            done = subprocess.run([PROGRAM, "convert", self.model, out], capture_output=True, text=True, timeout=120)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("is an encoder, and convert writes none yet", done.stderr)
+            self.assertFalse(out.exists())
+
+    def test_architectures_that_are_not_there_have_a_reason(self):
+        for name, words in (("mpnet", "relative positions"), ("deberta-v2", "takes words and distances apart"),
+                            ("phimoe", "sparsemixer"), ("gemma3n", "AltUp"), ("gpt_oss", "attention sinks")):
+            with tempfile.TemporaryDirectory() as folder:
+                shutil.copy(BERT / "model.safetensors", folder)
+                (pathlib.Path(folder) / "config.json").write_text(json.dumps({"model_type": name}))
+                done = run("-m", folder, "hello")
+                self.assertEqual(done.returncode, 1)
+                self.assertIn(f"architecture '{name}' is not supported; it is ", done.stderr)
+                self.assertIn(words, done.stderr)
+
     def test_inspect_tells_of_vectors(self):
         done = subprocess.run([PROGRAM, "inspect", "--all", self.model], capture_output=True, text=True, timeout=120)
         self.assertEqual(done.returncode, 0, done.stderr)
