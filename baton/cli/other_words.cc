@@ -15,7 +15,7 @@ struct OtherFlags {
 };
 constexpr std::string_view kPlaced =
     "-ngl --n-gpu-layers --gpu-layers -dev --device -mg --main-gpu -sm --split-mode -ts --tensor-split -fit --fit "
-    "-ot --override-tensor -ncmoe --n-cpu-moe -cmoe --cpu-moe";
+    "-ot --override-tensor -ncmoe --n-cpu-moe -cmoe --cpu-moe -kvo --kv-offload -nkvo --no-kv-offload";
 constexpr std::string_view kPull = "`baton pull OWNER/NAME:TYPE` fetches a model, -m takes the same name";
 constexpr std::string_view kConstrained =
     "requests to `baton serve` and lines of `baton batch` say it each (docs/constrained.md)";
