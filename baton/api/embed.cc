@@ -61,6 +61,7 @@ Result<std::unique_ptr<Embedder>> Embedder::open(const EmbedderOptions& options)
   if (options.pooling) spec.pooling = *options.pooling;
   if (options.normalized) spec.normalized = *options.normalized;
   std::unique_ptr<Embedder> embedder(new Embedder(std::move(text), std::move(spec)));
+  embedder->cut_word_ = options.cut_word;
   BATON_OK(embedder->load(options));
   return embedder;
 } catch (const std::bad_alloc&) {
@@ -106,8 +107,9 @@ Result<std::string_view> Embedder::prompt_of(const EmbedRequest& request) const 
 Result<std::vector<int32_t>> Embedder::tokens_of(const EmbedInput& input, std::string_view prompt,
                                                  bool truncates) const {
   const auto too_long = [&](size_t tokens) {
-    return fail(Code::kInvalidInput, fmt::format("{} tokens: the model takes {}; shorten it, or ask for it to be cut",
-                                                 tokens, spec_.tokens_max));
+    return fail(Code::kInvalidInput,
+                fmt::format("{} tokens: the model takes {}; shorten it, or {}", tokens, spec_.tokens_max,
+                            cut_word_.empty() ? "ask for it to be cut" : "have it cut with " + cut_word_));
   };
   if (const auto* given = std::get_if<std::vector<int32_t>>(&input)) {
     if (given->empty()) return fail(Code::kInvalidInput, "no tokens");
@@ -121,7 +123,6 @@ Result<std::vector<int32_t>> Embedder::tokens_of(const EmbedInput& input, std::s
     }
     return ids;
   }
-  if (!text_.tokenizer) return no_tokenizer(text_);
   const Tokenizer& tokenizer = *text_.tokenizer;
   const std::string text = std::string(prompt).append(std::get<std::string>(input));
   BATON_TRY(std::vector<int32_t> ids, tokenizer.encode(text, false));
@@ -144,6 +145,9 @@ Result<Embeddings> Embedder::embed(const EmbedRequest& request, const std::funct
     return fail(Code::kInvalidInput,
                 fmt::format("dimensions {}: the model's vectors have {}", request.dimensions, width()));
   }
+  const auto is_text = [](const EmbedInput& input) { return std::holds_alternative<std::string>(input); };
+  if (!text_.tokenizer && std::any_of(request.inputs.begin(), request.inputs.end(), is_text))
+    return no_tokenizer(text_);
   BATON_TRY(const std::string_view prompt, prompt_of(request));
   Embeddings made;
   std::vector<std::vector<int32_t>> texts;
@@ -259,6 +263,7 @@ Result<std::vector<float>> Embedder::rerank(const std::string& query, std::span<
     request.truncates = truncates;
     return request;
   };
+  if (!text_.tokenizer) return no_tokenizer(text_);
   EmbedRequest one, many;
   one.inputs.emplace_back(query);
   for (const std::string& document : documents) many.inputs.emplace_back(document);

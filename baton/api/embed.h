@@ -29,6 +29,7 @@ struct EmbedderOptions {
   uint32_t threads = 0;                      // of a unit whose options say nothing; 0: the unit's choice
   std::optional<Pooling> pooling = {};       // instead of what the model's files say
   std::optional<bool> normalized = {};
+  std::string cut_word = {};  // what asks for `truncates`, for the error of a text that is too long
 };
 
 // A text; or its tokens, taken as they are: nothing is put around them.
@@ -90,7 +91,7 @@ class Embedder {
 
   TextModel text_;
   EmbedSpec spec_;
-  std::string placed_;
+  std::string placed_, cut_word_;
   std::mutex mutex_;  // of the executor
   std::unique_ptr<Unit> unit_;
   std::unique_ptr<Executor> executor_;

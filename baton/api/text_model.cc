@@ -138,11 +138,13 @@ Result<Tokenizer> load_tokenizer(const Container& container) {
 
 tl::unexpected<Error> no_tokenizer(const TextModel& model) {
   const Container& container = *model.model->container;
-  return fail(Code::kUnsupported,
-              fmt::format("{}: {}, or give token ids", container.path.string(),
-                          container.kind == ContainerKind::kGguf
-                              ? "the file has no tokenizer; convert it again with one"
-                              : "there is no tokenizer.json or tokenizer.model beside the weights; add it"));
+  const std::string missing =
+      container.kind == ContainerKind::kGguf
+          ? "the file has no tokenizer; convert it again with one"
+          : fmt::format("there is no {} beside the weights; add it",
+                        model.model->program.whole_sequence ? "tokenizer.json, vocab.txt or sentencepiece.bpe.model"
+                                                            : "tokenizer.json or tokenizer.model");
+  return fail(Code::kUnsupported, fmt::format("{}: {}, or give token ids", container.path.string(), missing));
 }
 
 Result<TextModel> load_text_model(const std::filesystem::path& path, uint64_t context, ModelUse use,

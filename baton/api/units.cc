@@ -130,7 +130,7 @@ Result<std::string> with_kv(const std::string& text, std::string_view kv) {
   }
   return fail(Code::kUnsupported,
               fmt::format("unit '{}' has no choice of the type of keys and values, so not {}; those that have: {}; "
-                          "give it to one of two as an option: {}:{}={}",
+                          "as an option of such a unit it is {}:{}={}",
                           choice.entry->name, kv, can, can.substr(0, can.find(',')), kKvOption, kv));
 }
 

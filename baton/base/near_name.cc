@@ -35,7 +35,7 @@ size_t distance(std::string_view a, std::string_view b) {
 
 }  // namespace
 
-std::string near_name(std::string_view word, const std::vector<std::string>& names) {
+std::string near_name(std::string_view word, const std::vector<std::string>& names, size_t most) {
   std::string best;
   size_t least = word.size() / 3 + 1;
   if (word.empty() || word.size() > kWordMax) return best;
@@ -45,6 +45,7 @@ std::string near_name(std::string_view word, const std::vector<std::string>& nam
     const std::string other = small(name);
     const bool begins = word.size() >= 4 && other.starts_with(plain);
     const size_t apart = begins ? 1 : distance(plain, other);
+    if (apart > most) continue;
     if (apart >= least && !(best.empty() && apart == least && apart <= 2 && word.size() > 3)) continue;
     least = apart;
     best = name;

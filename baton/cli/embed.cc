@@ -7,6 +7,7 @@
 #include <iterator>
 #include <utility>
 
+#include "baton/api/units.h"
 #include "baton/base/clock.h"
 #include "baton/base/line_reader.h"
 #include "baton/base/terminal.h"
@@ -56,6 +57,7 @@ Result<EmbedderOptions> options_of(const EmbedFlags& flags) {
   options.unit = flags.unit;
   options.threads = flags.threads;
   BATON_TRY(options.adapters, settle_lora(flags.lora));
+  options.cut_word = "--truncate";
   if (flags.raw) options.normalized = false;
   for (const Pooling pooling : {Pooling::kMean, Pooling::kFirst, Pooling::kLast}) {
     if (flags.pooling == to_string(pooling)) options.pooling = pooling;
@@ -179,6 +181,10 @@ Status embed_all(const EmbedFlags& flags, Embedder& embedder, OrderedJson json,
 }
 
 int embed(EmbedFlags& flags) {
+  if (flags.texts == std::vector<std::string>{"-"} && flags.file.empty()) {  // as `run` takes it
+    flags.texts.clear();
+    flags.file = "-";
+  }
   const bool given = !flags.texts.empty() || !flags.ids.empty() || !flags.file.empty();
   if (!flags.query.empty() && !flags.ids.empty())
     return report_usage({Code::kInvalidInput, "--query ranks texts: give documents, and no --ids"});
@@ -196,21 +202,24 @@ int embed(EmbedFlags& flags) {
   }
   const auto options = options_of(flags);
   if (!options) return report_usage(options.error());
+  if (!flags.unit.empty()) {
+    if (const auto unit = parse_unit(flags.unit); !unit) return report_unit(unit.error());
+  }
   if (const Status there = hub::check_model(options->model.string()); !there) return report(there.error());
   const SteadyClock clock;
   const int64_t start = clock.now_ns();
   const auto embedder = Embedder::open(*options);
-  if (!embedder) {
-    const Error& error = embedder.error();
-    return error.code == Code::kNotFound || error.code == Code::kUnsupported ? report_unit(error) : report(error);
-  }
+  if (!embedder) return report(embedder.error());
   const OrderedJson facts = facts_of(**embedder, ms_between(start, clock.now_ns()));
   const InterruptScope interrupts;
   const auto interrupted = [&] { return interrupts.interrupted(); };
   const Status done = flags.query.empty() ? embed_all(flags, **embedder, facts, interrupted)
                                           : rerank(flags, **embedder, facts, interrupted);
   if (!done && done.error().code == Code::kCancelled) return kInterrupted;
-  return done ? int{kOk} : report_usage(done.error());
+  if (done) return kOk;
+  Error why = done.error();
+  if (why.code == Code::kUnsupported && !(*embedder)->text().tokenizer) why.message += " (--ids)";
+  return report_usage(why);
 }
 
 }  // namespace
@@ -219,7 +228,8 @@ std::unique_ptr<Command> add_embed(CLI::App& program) {
   CLI::App* app = program.add_subcommand("embed", "vectors of texts, or documents by how well they answer a query");
   auto command = std::make_unique<FlagsCommand<EmbedFlags, embed>>(app);
   EmbedFlags& flags = command->flags;
-  app->add_option("TEXT", flags.texts, "texts, each of which becomes a vector; none: one a line of standard input");
+  app->add_option("TEXT", flags.texts,
+                  "texts, each of which becomes a vector; none or -: one a line of standard input");
   takes_path(
       app->add_option(
           "-m,--model", flags.model,
@@ -233,7 +243,7 @@ std::unique_ptr<Command> add_embed(CLI::App& program) {
   app->add_option("--query", flags.query, "rank the texts by how well they answer this: the cosine of the vectors");
   app->add_option("--prompt", flags.prompt, "the name of a prompt of the model, put in front of each text");
   app->add_flag("--no-prompt", flags.no_prompt, "no prompt, whatever the model's default is");
-  app->add_option("--dimensions", flags.dimensions, "so many values of each vector, the first");
+  app->add_option("--dimensions", flags.dimensions, "so many values of each vector, the first; 0: all");
   app->add_flag("--truncate", flags.truncate, "cut texts that are too long; else they are an error");
   app->add_option("--pooling", flags.pooling, "mean, first or last token, instead of what the model's files say")
       ->check(CLI::IsMember({"mean", "first", "last"}));

@@ -82,6 +82,11 @@ the same command again goes on where the last one ended; exit code 0: every line
   baton perplexity -m model.gguf --text text.txt --reference source.gguf)"},
     {"imatrix", R"(example:
   baton imatrix -m model.gguf --text text.txt --out model.imatrix)"},
+    {"embed", R"(examples:
+  baton embed -m all-MiniLM-L6-v2 "a first text" "a second one"
+  baton embed -m model.gguf --json < texts.txt
+  baton embed -m model.gguf --query "What is a tree?" "A tree is a plant." "Cats sleep."
+  baton embed -m model.gguf --cosines "good morning" "guten Morgen" "a stone")"},
     {"ladder", R"(example:
   baton ladder -m model.gguf --text text.txt --types Q8_0,Q4_K_M --html ladder.html)"},
     {"export", R"(example:

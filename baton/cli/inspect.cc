@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 
+#include "baton/api/embed_spec.h"
 #include "baton/api/units.h"
 #include "baton/bridge/plan.h"
 #include "baton/cli/command.h"
@@ -57,7 +59,13 @@ std::vector<std::string> decoded_at_load(const Model& model, const Caps& caps) {
   return names;
 }
 
-OrderedJson spec_json(const Model& model) {
+// Whether its norms take the mean away, which configurations name by another eps.
+bool norms_shift(const Program& program) {
+  return std::any_of(program.ops.begin(), program.ops.end(),
+                     [](const Op& op) { return op.kind == OpKind::kLayerNorm; });
+}
+
+OrderedJson spec_json(const Model& model, const EmbedSpec* vectors) {
   const ModelSpec& spec = model.spec;
   OrderedJson json;
   json["architecture"] = spec.architecture;
@@ -72,7 +80,7 @@ OrderedJson spec_json(const Model& model) {
   json["head_dim"] = spec.head_dim;
   json["vocab"] = spec.vocab;
   json["context"] = spec.context_max;
-  json["rms_eps"] = spec.rms_eps;
+  json[norms_shift(model.program) ? "layer_norm_eps" : "rms_eps"] = spec.rms_eps;
   json["rope_theta"] = spec.rope_theta;
   json["rope_scaling"] = to_string(spec.rope_scaling.kind);
   json["rotary"] = spec.rotary;
@@ -93,6 +101,11 @@ OrderedJson spec_json(const Model& model) {
                        {"width", spec.expert_width},
                        {"shared_width", spec.shared_width},
                        {"routing", to_string(spec.routing)}};
+  }
+  if (vectors != nullptr) {
+    json["vectors"] = {{"pooling", to_string(vectors->pooling)},
+                       {"normalized", vectors->normalized},
+                       {"tokens_max", vectors->tokens_max}};
   }
   json["stop_ids"] = spec.stop_ids;
   json["fingerprint_model"] = fmt::format("{:016x}", model.shape_prints.model);
@@ -238,6 +251,7 @@ std::string all_text(const InspectFlags& flags, const Model& model, const Ordere
   text += "\nprogram\n" + to_text(model.program);
   for (const auto& [name, executor] :
        {std::pair{flags.prefill_unit, pair.from.get()}, std::pair{flags.decode_unit, pair.to.get()}}) {
+    if (model.program.whole_sequence) break;  // keeps none
     const uint64_t per_token = bytes_per_token(executor->shape());
     text += fmt::format("\nstate on {}: {} bytes and {} bytes per token\n{}", name, section_bytes(executor->shape(), 0),
                         per_token, to_text(executor->shape()));
@@ -245,6 +259,13 @@ std::string all_text(const InspectFlags& flags, const Model& model, const Ordere
   const bool moves = flags.prefill_unit != flags.decode_unit;
   return text + fmt::format("\nbridge plan {} -> {}\n{}", flags.prefill_unit, flags.decode_unit,
                             moves ? to_text(plan) : "one unit: the state itself is handed over, nothing moves\n");
+}
+
+// Of an encoder; of a model that writes, none.
+Result<std::optional<EmbedSpec>> embed_spec_of(const Model& model) {
+  if (!model.program.whole_sequence) return std::nullopt;
+  BATON_TRY(EmbedSpec spec, read_embed_spec(model));
+  return std::optional(std::move(spec));
 }
 
 // What a model that states no limit is told for is the default of the other commands.
@@ -272,12 +293,15 @@ int run_inspect(InspectFlags& flags) {
   const auto plan = plan_bridge(pair->from->shape(), pair->to->shape());
   if (!plan) return report(plan.error());
 
+  const auto embed = embed_spec_of(**model);
+  if (!embed) return report(embed.error());
+  const EmbedSpec* vectors = embed->has_value() ? &**embed : nullptr;
   const StateShape& shape = pair->to->shape();
   const Machine machine = this_machine();
   const MemoryNeed need = memory_need(**model, *pair->to_unit, shape, told_context(flags, **model));
   const auto adapters = adapters_json(**model, *choices);
   if (!adapters) return report(adapters.error());
-  OrderedJson json = spec_json(**model);
+  OrderedJson json = spec_json(**model, vectors);
   if (flags.json || flags.all || flags.fingerprint) {
     auto quantization = quantization_json(**model, flags.fingerprint);
     if (!quantization) return report(quantization.error());
@@ -302,7 +326,7 @@ int run_inspect(InspectFlags& flags) {
     print_json(json);
     return kOk;
   }
-  std::string text = summary_text(**model, flags.decode_unit, shape, need, machine);
+  std::string text = summary_text(**model, flags.decode_unit, shape, need, machine, vectors);
   if (!(*model)->notes.empty()) text += "\n";
   for (const std::string& note : (*model)->notes) text += fmt::format("note: {}\n", note);
   if (flags.fingerprint && !flags.all) {

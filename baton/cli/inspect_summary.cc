@@ -41,11 +41,31 @@ std::string layers_text(const ModelSpec& spec) {
   const auto linear = count(LayerKind::kLinearAttention), short_ones = count(LayerKind::kShortConvolution);
   const std::string experts =
       spec.experts == 0 ? "" : fmt::format(", {} of {} experts a token", spec.experts_used, spec.experts);
-  if (linear + short_ones == 0) return fmt::format("{} layers of attention{}", spec.layers, experts);
-  return fmt::format("{} layers: {}{}{} attention{}", spec.layers,
-                     linear != 0 ? fmt::format("{} gated DeltaNet, ", linear) : "",
+  const std::string layers = fmt::format("{} layer{}", spec.layers, spec.layers == 1 ? "" : "s");
+  if (linear + short_ones == 0) return fmt::format("{} of attention{}", layers, experts);
+  return fmt::format("{}: {}{}{} attention{}", layers, linear != 0 ? fmt::format("{} gated DeltaNet, ", linear) : "",
                      short_ones != 0 ? fmt::format("{} short convolution, ", short_ones) : "",
                      spec.layers - linear - short_ones, experts);
+}
+
+std::string_view pooling_text(Pooling pooling) {
+  switch (pooling) {
+    case Pooling::kMean:
+      return "the mean of all tokens' states";
+    case Pooling::kFirst:
+      return "the first token's state";
+    case Pooling::kLast:
+      break;
+  }
+  return "the last token's state";
+}
+
+// Of an encoder what a text may have, which its files may say to be less than there are positions.
+std::string context_text(const ModelSpec& spec, const EmbedSpec* embed) {
+  if (spec.context_max <= 0) return "unknown";
+  if (embed == nullptr || embed->tokens_max == static_cast<uint64_t>(spec.context_max))
+    return fmt::format("up to {} tokens", spec.context_max);
+  return fmt::format("texts of up to {} tokens, as its files say (the model: {})", embed->tokens_max, spec.context_max);
 }
 
 }  // namespace
@@ -92,7 +112,7 @@ std::string kv_bytes_text(const Model& model) {
 }
 
 std::string summary_text(const Model& model, std::string_view unit, const StateShape& shape, const MemoryNeed& need,
-                         const Machine& machine) {
+                         const Machine& machine, const EmbedSpec* embed) {
   const ModelSpec& spec = model.spec;
   const double bits = 8 * static_cast<double>(model.weight_bytes()) /
                       static_cast<double>(std::max<uint64_t>(model.parameter_count(), 1));
@@ -107,13 +127,19 @@ std::string summary_text(const Model& model, std::string_view unit, const StateS
   line("parameters", count_text(model.parameter_count()));
   line("quantization", fmt::format("{}; {:.2f} bits per parameter", types_text(model), bits));
   line("file", bytes_text(file_bytes(model)));
-  line("context", spec.context_max > 0 ? fmt::format("up to {} tokens", spec.context_max) : std::string("unknown"));
-  line("state", fmt::format("{} fixed and {} per token on {}", bytes_text(section_bytes(shape, 0)),
-                            bytes_text(per_token), unit));
+  line("context", context_text(spec, embed));
+  if (embed != nullptr) {
+    line("vectors", fmt::format("an encoder, for `baton embed`: {}, {}", pooling_text(embed->pooling),
+                                embed->normalized ? "of length 1" : "as they come, not of length 1"));
+  } else {
+    line("state", fmt::format("{} fixed and {} per token on {}", bytes_text(section_bytes(shape, 0)),
+                              bytes_text(per_token), unit));
+  }
   if (per_token > 0) line("by --kv", fmt::format("{} bytes per token", kv_bytes_text(model)));
-  line("memory",
-       fmt::format("about {} with -c {} (estimated: weights {}, state {}, other {})", bytes_text(need.total()),
-                   need.context, bytes_text(need.weights), bytes_text(need.state), bytes_text(need.other)));
+  line("memory", fmt::format("about {} with -c {} (estimated: weights {}, {}other {})", bytes_text(need.total()),
+                             need.context, bytes_text(need.weights),
+                             embed != nullptr ? std::string() : fmt::format("state {}, ", bytes_text(need.state)),
+                             bytes_text(need.other)));
   line("fits", fit_text(need, machine));
   return text;
 }

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "baton/api/embed_spec.h"
 #include "baton/base/machine.h"
 #include "baton/cli/command.h"
 #include "baton/unit/unit.h"
@@ -27,9 +28,9 @@ std::string fit_text(const MemoryNeed& need, const Machine& machine);
 // Bytes that a token's keys and values take, by type: "f16 12.3 kB, ...".
 std::string kv_bytes_text(const Model& model);
 
-// About ten lines. `unit` names the executor's.
+// About ten lines. `unit` names the executor's; `embed`: of an encoder, else null.
 std::string summary_text(const Model& model, std::string_view unit, const StateShape& shape, const MemoryNeed& need,
-                         const Machine& machine);
+                         const Machine& machine, const EmbedSpec* embed);
 OrderedJson summary_json(const Model& model, std::string_view unit, const MemoryNeed& need, const Machine& machine);
 
 }  // namespace baton::cli

@@ -1,7 +1,6 @@
 // The program: commands, exit codes, and the last place where anything can be caught.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -63,11 +62,10 @@ int run_program(int argc, char** argv) {
     return kUsage;
   };
   if (const auto problem = usage_problem(program, words)) return refuse(*problem);
-  std::reverse(words.begin(), words.end());
   try {
-    program.parse(words);
+    program.parse(std::vector<std::string>(words.rbegin(), words.rend()));
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() != 0) return refuse(usage_text(program, error));
+    if (error.get_exit_code() != 0) return refuse(usage_text(program, error, words));
     std::ostringstream text;  // of --help and --version
     program.exit(error, text, text);
     print(text.str());

@@ -48,6 +48,9 @@ class PullLines {
     std::string text = fmt::format("{} {} of {}", terminal_safe(progress.file, kNameShownMax),
                                    shown_bytes(progress.file_done), shown_bytes(progress.file_bytes));
     if (speed > 0 && progress.done < progress.bytes) {
+      // The time is of all files.
+      if (progress.bytes != progress.file_bytes)
+        text += fmt::format("; {} of {} in all", shown_bytes(progress.done), shown_bytes(progress.bytes));
       text += fmt::format(", {}/s, {} left", shown_bytes(static_cast<uint64_t>(speed)),
                           duration_text(static_cast<double>(progress.bytes - progress.done) / speed));
     }
@@ -92,6 +95,11 @@ OrderedJson json_of(const hub::Pulled& pulled) {
 int run_pull(PullFlags& flags) {
   const auto name = hub::parse_repo(flags.name);
   if (!name) return report_usage(name.error());
+  if (name->owner.empty()) {
+    return report_usage({Code::kInvalidInput, fmt::format("'{}' is no name of a hub's model: OWNER/NAME or "
+                                                          "OWNER/NAME:TYPE, as in Qwen/Qwen3-0.6B-GGUF:Q8_0",
+                                                          flags.name)});
+  }
   hub::PullOptions options;
   auto settings = hub::read_settings();
   if (!settings) return report_usage(settings.error());

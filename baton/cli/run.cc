@@ -188,7 +188,8 @@ CompletionRequest request_of(const RunFlags& flags, const Runtime& runtime, std:
 
 void print_figures(const RunFlags& flags, const Runtime& runtime, const Completion& completion, uint64_t seed) {
   // Without a tokenizer an answer has no text.
-  if (!flags.json && !runtime.text().tokenizer) print(fmt::format("{}", fmt::join(completion.ids, ",")));
+  if (!flags.json && !runtime.text().tokenizer && !completion.ids.empty())
+    print(fmt::format("{}\n", fmt::join(completion.ids, ",")));
   if (flags.json) {
     OrderedJson json;
     json["text"] = completion.text;
@@ -253,7 +254,7 @@ int run_prompt(RunFlags& flags) {
   };
   auto completion = (*runtime)->complete(std::move(request), show, [&] { return interrupts.interrupted(); });
   meter.clear();
-  const bool answered = completion && !completion->ids.empty();
+  const bool answered = completion && !completion->ids.empty() && (*runtime)->text().tokenizer;
   if (!flags.json && answered) print("\n");
   if (!completion) return report(with_flags(completion.error()));
   log_warnings(*completion);

@@ -26,7 +26,7 @@ CLI::Option* add_kv(CLI::App& app, std::string& kv, const std::string& name, con
   const std::string own =
       fmt::format("type of keys and values, of units whose options do not say: {} (default: the unit's; f16 on cpu)",
                   fmt::join(words, ", "));
-  return app.add_option(name, kv, text.empty() ? own : text)->check(CLI::IsMember(words));
+  return app.add_option(name, kv, text.empty() ? own : text)->transform(CLI::IsMember(words, CLI::ignore_case));
 }
 
 CLI::Option* add_lora(CLI::App& app, std::vector<std::string>& lora, const std::string& more) {

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "baton/api/units.h"
+
 namespace baton::cli {
 namespace {
 
@@ -91,11 +93,25 @@ std::string count_text(uint64_t count) {
 // Fits 110 columns: what all rows share stands above the table, and JSON has the whole hash.
 constexpr std::string_view kMdFormat = "| {:<20} | {:>20} | {:>11} | {:>6} | {:>8} | {:<18} |\n";
 
-std::string md_head(const SpeedRow& row, const SpeedRunner& bench) {
+// What a unit keeps keys and values in, where its words say it.
+std::string kv_of(const std::string& unit) {
+  const auto choice = parse_unit(unit);
+  const std::string_view said = choice ? choice->options.text(kKvOption) : std::string_view();
+  return std::string(said.empty() ? "f16" : said);
+}
+
+// Empty where it is f16.
+std::string kv_text(const BenchFlags& flags) {
+  const std::string first = kv_of(flags.prefill_on()), then = kv_of(flags.decode_on());
+  if (first == "f16" && then == "f16") return "";
+  return first == then ? fmt::format(", KV {}", then) : fmt::format(", KV {}, then {}", first, then);
+}
+
+std::string md_head(const SpeedRow& row, const SpeedRunner& bench, const BenchFlags& flags) {
   const std::string left(3, '-'), right = "--:";
-  return fmt::format("{}: {}, {} parameters; {}, {} threads\n{}\n\n", bench.model().spec.name,
+  return fmt::format("{}: {}, {} parameters; {}, {} threads{}\n{}\n\n", bench.model().spec.name,
                      size_text(bench.model().weight_bytes()), count_text(bench.model().parameter_count()),
-                     bench.backend(), bench.threads(row), bench.placed()) +
+                     bench.backend(), bench.threads(row), kv_text(flags), bench.placed()) +
          fmt::format(kMdFormat, "test", "t/s", "% bandwidth", "% peak", "J/tok", "tokens") +
          fmt::format(kMdFormat, left, right, right, right, right, left);
 }
@@ -152,7 +168,7 @@ SpeedTable::SpeedTable(const BenchFlags& flags) : flags_(flags) {
 void SpeedTable::add(const SpeedRow& row, const SpeedRunner& bench) {
   const OrderedJson json = row_json(row, bench, flags_);
   if (flags_.output == "md") {
-    if (!headed_) print(md_head(row, bench));
+    if (!headed_) print(md_head(row, bench, flags_));
     headed_ = true;
     print(md_row(row));
   } else if (flags_.output == "csv") {

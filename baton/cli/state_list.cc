@@ -50,7 +50,8 @@ void show(const OrderedJson& json, bool removed) {
                         state["bytes"].get<double>() / 1e6, fmt::format("{:.0f} ms", state["made_in_ms"].get<double>()),
                         duration_text(state["used_seconds_ago"].get<double>()), state["state"].get<std::string>());
   }
-  text += fmt::format("{}{} states, {:.1f} MB\n", removed ? "removed: " : "", json["states"].size(),
+  const size_t states = json["states"].size();
+  text += fmt::format("{}{} state{}, {:.1f} MB\n", removed ? "removed: " : "", states, states == 1 ? "" : "s",
                       json["bytes"].get<double>() / 1e6);
   print(text);
 }

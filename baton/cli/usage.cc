@@ -1,4 +1,4 @@
-// Suggestions by edit distance and by a table of words that other programs use.
+// Suggestions by edit distance and by the tables of words that other programs use.
 #include "baton/cli/usage.h"
 
 #include <fmt/format.h>
@@ -11,72 +11,11 @@
 #include <utility>
 
 #include "baton/base/near_name.h"
+#include "baton/cli/other_words.h"
 #include "baton/cli/prompt.h"
 
 namespace baton::cli {
 namespace {
-
-// Words of llama.cpp, Ollama and their like, and what to do here.
-constexpr std::pair<std::string_view, std::string_view> kOtherFlags[] = {
-    {"-hf", "`baton pull OWNER/NAME:TYPE` fetches a model, -m takes the same name"},
-    {"-hfr", "`baton pull OWNER/NAME:TYPE` fetches a model, -m takes the same name"},
-    {"--hf-repo", "`baton pull OWNER/NAME:TYPE` fetches a model, -m takes the same name"},
-    {"--hf-token", "HF_TOKEN, which others cannot read in the list of processes"},
-    {"-mu", "`baton pull OWNER/NAME:TYPE` fetches a model, -m takes the same name"},
-    {"-ngl", "--prefill and --decode choose the units; `baton units` lists them"},
-    {"--n-gpu-layers", "--prefill and --decode choose the units; `baton units` lists them"},
-    {"--gpu-layers", "--prefill and --decode choose the units; `baton units` lists them"},
-    {"-dev", "--prefill and --decode choose the units; `baton units` lists them"},
-    {"--device", "--prefill and --decode choose the units; `baton units` lists them"},
-    {"--num-predict", "-n, --predict"},
-    {"--max-tokens", "-n, --predict"},
-    {"--temperature", "--temp"},
-    {"--num-ctx", "-c, --ctx-size"},
-    {"--ctx", "-c, --ctx-size"},
-    {"--context", "-c, --ctx-size"},
-    {"-tb", "-t, for both phases"},
-    {"--threads-batch", "-t, for both phases"},
-    {"-sys", "--system"},
-    {"--system-prompt", "--system"},
-    {"-cnv", "the command `baton chat`"},
-    {"--conversation", "the command `baton chat`"},
-    {"-i", "the command `baton chat`"},
-    {"--interactive", "the command `baton chat`"},
-    {"--prompt-cache", "--save-state and --load-state"},
-    {"-r", "--stop"},
-    {"--reverse-prompt", "--stop"},
-    {"--jinja", "the model's own chat template is always used"},
-    {"--no-mmap", "weights are always mapped"},
-    {"--mlock", "weights are always mapped"},
-    {"-fa", "attention has one form here"},
-    {"--flash-attn", "attention has one form here"},
-    {"-ctk", "--kv, of keys and values both"},
-    {"--cache-type-k", "--kv, of keys and values both"},
-    {"--cache-type-v", "--kv, of keys and values both"},
-    {"-ctv", "--kv, of keys and values both"},
-};
-constexpr std::pair<std::string_view, std::string_view> kOtherCommands[] = {
-    {"server", "serve"},
-    {"generate", "run"},
-    {"ask", "run"},
-    {"cli", "run or chat"},
-    {"download", "pull"},
-    {"show", "inspect"},
-    {"list", "ls for models, units for compute units"},
-    {"remove", "rm"},
-    {"delete", "rm"},
-    {"ppl", "perplexity"},
-    {"help", "--help, of the program or behind a command"},
-    {"version", "--version"},
-};
-
-template <class Table>
-std::string_view look_up(const Table& table, std::string_view word) {
-  for (const auto& [name, meaning] : table) {
-    if (name == word) return meaning;
-  }
-  return {};
-}
 
 std::vector<const CLI::App*> commands_of(const CLI::App& app) {
   return app.get_subcommands([](const CLI::App*) { return true; });
@@ -124,21 +63,44 @@ bool begins_number(std::string_view text) {
   return text.size() > at && (std::isdigit(static_cast<unsigned char>(text[at])) != 0 || text[at] == '.');
 }
 
+// The commands that have the flag, where this one does not.
+std::string commands_with(const CLI::App& app, std::string_view flag) {
+  constexpr size_t kNamedMax = 3;
+  const CLI::App* program = &app;
+  while (program->get_parent() != nullptr) program = program->get_parent();
+  std::vector<std::string> names;
+  for (const CLI::App* command : commands_of(*program)) {
+    if (command != &app && flag.starts_with("--") && find_long(*command, flag.substr(2)) != nullptr)
+      names.push_back(fmt::format("`baton {}`", command->get_name()));
+  }
+  if (names.empty()) return {};
+  const bool one = names.size() == 1;
+  if (names.size() > kNamedMax) names.resize(kNamedMax);
+  return fmt::format("{} {} it", fmt::join(names, ", "), one ? "has" : "have");
+}
+
 std::string no_flag(const CLI::App& app, const std::string& flag) {
   std::string text = fmt::format("no flag '{}'", flag);
-  if (const std::string_view meaning = look_up(kOtherFlags, flag); !meaning.empty())
+  if (const std::string_view meaning = meaning_of_flag(app, flag); !meaning.empty())
     return text + fmt::format(" here: {}", meaning);
+  if (const std::string others = commands_with(app, flag); !others.empty())
+    return text + fmt::format(" here: {}", others);
   std::vector<std::string> names;
   for (const CLI::Option* option : app.get_options()) {
-    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    for (const std::string& name : option->get_lnames()) names.push_back(name);
   }
-  if (const std::string near = near_name(flag, names); !near.empty()) text += fmt::format("; did you mean {}?", near);
+  // Two letters of five are another word: --keep is no --help.
+  constexpr size_t kShort = 5;
+  const std::string word = flag.substr(std::min(flag.find_first_not_of('-'), flag.size()));
+  const std::string near = near_name(word, names, word.size() <= kShort ? 1 : word.size());
+  if (!near.empty()) text += fmt::format("; did you mean --{}?", near);
   return text;
 }
 
 // What a word of the command line gives: an option with its value, which may be the next word.
 struct GivenFlag {
   const CLI::Option* option = nullptr;  // that takes a value
+  std::string name;                     // as it is spoken of: "-n (--predict)" where -n was typed
   std::string_view value;
   bool value_follows = false;
 };
@@ -154,9 +116,9 @@ std::optional<std::string> cluster_problem(const CLI::App& app, const std::strin
       continue;
     }
     const std::string_view rest = std::string_view(word).substr(i + 1);
-    if (!rest.empty() && !look_up(kOtherFlags, word).empty()) return no_flag(app, word);
+    if (!rest.empty() && !meaning_of_flag(app, word).empty()) return no_flag(app, word);
     if (!rest.empty() && takes_number(*option) && !begins_number(rest)) return no_flag(app, word);
-    *given = {option, rest, rest.empty()};
+    *given = {option, fmt::format("-{} ({})", word[i], option->get_name()), rest, rest.empty()};
     return std::nullopt;
   }
   return std::nullopt;
@@ -170,7 +132,7 @@ std::optional<std::string> long_flag_problem(const CLI::App& app, const std::str
   if (!takes_value(*option)) return std::nullopt;
   // The parser would take the next word for the value.
   if (equals == word.size() - 1) return fmt::format("{} has no value; an empty one is written {} \"\"", word, flag);
-  *given = {option, {}, equals == std::string::npos};
+  *given = {option, flag, {}, equals == std::string::npos};
   if (!given->value_follows) given->value = std::string_view(word).substr(equals + 1);
   return std::nullopt;
 }
@@ -183,7 +145,7 @@ std::optional<std::string> list_problem(const GivenFlag& given) {
   const bool empty_item = list.find(std::string(2, delimiter)) != std::string_view::npos ||
                           (!list.empty() && (list.front() == delimiter || list.back() == delimiter));
   if (!empty_item) return std::nullopt;
-  return fmt::format("{}: '{}' has an item with nothing in it", given.option->get_name(), list);
+  return fmt::format("{}: '{}' has an item with nothing in it", given.name, list);
 }
 
 // "010": the parser takes it for 8, and "08" for no number.
@@ -195,7 +157,7 @@ std::optional<std::string> octal_problem(const GivenFlag& given) {
     if (item.starts_with('-') || item.starts_with('+')) item.remove_prefix(1);
     const bool digits = item.find_first_not_of("0123456789") == std::string_view::npos;
     if (item.size() > 1 && item[0] == '0' && digits)
-      return fmt::format("{}: '{}' begins with 0; write it without", given.option->get_name(), given.value);
+      return fmt::format("{}: '{}' begins with 0; write it without", given.name, given.value);
     at = end + 1;
   }
   return std::nullopt;
@@ -206,7 +168,7 @@ std::optional<std::string> command_problem(const CLI::App& app, const std::strin
   if (word.find(' ') != std::string::npos || word.ends_with('?'))
     return fmt::format("'{}' is not a command; to ask it: baton run \"{}\"", word, word);
   std::string text = fmt::format("no command '{}'", word);
-  if (const std::string_view meaning = look_up(kOtherCommands, word); !meaning.empty())
+  if (const std::string_view meaning = meaning_of_command(word); !meaning.empty())
     return text + fmt::format("; see {}", meaning);
   if (const std::string near = near_name(word, names); !near.empty())
     return text + fmt::format("; did you mean {}?", near);
@@ -257,6 +219,24 @@ std::optional<std::string> range_text(const std::string& what) {
   return fmt::format("{}: {} is not from {} to {}", flag, value, low, high);
 }
 
+// "--predict: ..." as "-n (--predict): ..." where only the letter was typed.
+std::string as_typed(const CLI::App& program, const std::string& what, const std::vector<std::string>& words) {
+  const CLI::App* app = &program;
+  while (!app->get_subcommands().empty()) app = app->get_subcommands().front();
+  const size_t end = what.find(':');
+  const CLI::Option* option = what.starts_with("--") && end != std::string::npos
+                                  ? find_long(*app, std::string_view(what).substr(2, end - 2))
+                                  : nullptr;
+  if (option == nullptr) return what;
+  for (const std::string& word : words) {
+    for (const std::string& letter : option->get_snames()) {
+      if (word.starts_with("-" + letter))
+        return fmt::format("-{} ({}){}", letter, what.substr(0, end), what.substr(end));
+    }
+  }
+  return what;
+}
+
 }  // namespace
 
 std::optional<std::string> usage_problem(const CLI::App& program, const std::vector<std::string>& words) {
@@ -286,8 +266,8 @@ std::optional<std::string> usage_problem(const CLI::App& program, const std::vec
   return std::nullopt;
 }
 
-std::string usage_text(const CLI::App& program, const CLI::Error& error) {
-  const std::string what = error.what();
+std::string usage_text(const CLI::App& program, const CLI::Error& error, const std::vector<std::string>& words) {
+  const std::string what = as_typed(program, error.what(), words);
   if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError)) {
     const auto left = program.remaining(true);
     // What is left over stands in the parser's order: the last word first.

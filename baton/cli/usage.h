@@ -13,8 +13,8 @@ namespace baton::cli {
 // meant; a cluster of letters that would be read as other flags (-hf, -ngl). In the order of the command line.
 std::optional<std::string> usage_problem(const CLI::App& program, const std::vector<std::string>& words);
 
-// The parser's error in plain words.
-std::string usage_text(const CLI::App& program, const CLI::Error& error);
+// The parser's error in plain words. `words`: the command line, for the names that were typed.
+std::string usage_text(const CLI::App& program, const CLI::Error& error, const std::vector<std::string>& words);
 
 // Help of the program and its commands: readable ranges, and what follows the flags.
 void decorate_help(CLI::App& program);

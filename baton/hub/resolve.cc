@@ -31,19 +31,31 @@ std::vector<std::string> names_of(const std::vector<CachedModel>& models) {
   return names;
 }
 
-// Those of the folder that a path is in.
-std::string near_file(const std::string& given) {
-  const fs::path path(given);
-  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+// The nearest name of a folder's, which may be the same.
+std::string near_entry(const fs::path& folder, const std::string& name) {
   std::vector<std::string> names;
   std::error_code error;
-  for (fs::directory_iterator entry(folder, error); !error && entry != fs::directory_iterator();
-       entry.increment(error)) {
+  for (fs::directory_iterator entry(folder.empty() ? fs::path(".") : folder, error);
+       !error && entry != fs::directory_iterator(); entry.increment(error)) {
     if (names.size() < kEntriesMax) names.push_back(entry->path().filename().string());
   }
   std::sort(names.begin(), names.end());
-  const std::string near = near_name(path.filename().string(), names);
-  return near.empty() ? near : (path.has_parent_path() ? folder / near : fs::path(near)).string();
+  return near_name(name, names);
+}
+
+// A path that exists and differs by little in each of its parts; empty: none.
+std::string near_file(const std::string& given) {
+  fs::path made;
+  for (const fs::path& part : fs::path(given)) {
+    if (part.empty() || exists((made / part).string())) {
+      made /= part;
+      continue;
+    }
+    const std::string near = near_entry(made, part.string());
+    if (near.empty()) return near;
+    made /= near;
+  }
+  return made.string();
 }
 
 // By a part alone: the repository without its owner, or one of its files.
@@ -95,6 +107,12 @@ Status check_model(const std::string& given) {
   const std::vector<std::string> cached = names_of(models);
   const bool like = name && !name->owner.empty() && !lower_case(given).ends_with(".gguf");
   std::string text = fmt::format("{}: No such file or directory", given);
+  // A file that is here goes before what a hub may have.
+  if (const std::string file = near_file(given); !file.empty()) {
+    text += fmt::format("; did you mean {}?", file);
+    if (like) text += fmt::format(" As the name of a hub's model: `baton pull {}`", name->text());
+    return fail(Code::kNotFound, std::move(text));
+  }
   if (like) {
     const auto found = cache.find(*name);
     // What a repository of the cache lacks may be a slip of the pen.
@@ -103,8 +121,7 @@ Status check_model(const std::string& given) {
     text += fmt::format(", and {}{} `baton pull {}` {}", why, other_type ? ";" : ":", name->text(),
                         other_type ? "asks the hub for it" : "would fetch it");
   }
-  std::string near = near_file(given);
-  if (near.empty()) near = by_part(given, models);
+  std::string near = by_part(given, models);
   if (near.empty()) near = near_model(given, cached);
   if (!near.empty()) {
     text += fmt::format("; did you mean {}?", near);

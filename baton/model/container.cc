@@ -209,21 +209,39 @@ Result<fs::path> single_shard(const fs::path& folder) {
   return fail(Code::kNotFound, fmt::format("{}: no safetensors file in this folder", folder.string()));
 }
 
-// The first few of a folder by name.
-std::string gguf_files(const fs::path& folder) {
+// The first few of a folder by name, of those that `good` takes.
+std::string first_entries(const fs::path& folder, bool (*good)(const fs::path& entry)) {
   constexpr size_t kShown = 5, kEntries = 2000;
   std::vector<std::string> names;
   std::error_code error;
   size_t seen = 0;
   for (fs::directory_iterator entry(folder, error); !error && entry != fs::directory_iterator() && seen < kEntries;
        entry.increment(error), ++seen) {
-    if (entry->path().extension() == ".gguf")
-      names.push_back(terminal_safe(entry->path().filename().string(), kNameShownMax));
+    if (good(entry->path())) names.push_back(terminal_safe(entry->path().filename().string(), kNameShownMax));
   }
   std::sort(names.begin(), names.end());
   std::string text;
   for (size_t i = 0; i < std::min(names.size(), kShown); ++i) text += (i == 0 ? "" : ", ") + names[i];
   return names.size() > kShown ? text + ", ..." : text;
+}
+
+bool is_gguf(const fs::path& path) { return path.extension() == ".gguf"; }
+bool is_model_folder(const fs::path& path) {
+  std::error_code error;
+  return fs::is_regular_file(path / "config.json", error);
+}
+
+// What is said of a folder that is no model.
+Status check_no_models_in(const fs::path& folder) {
+  if (const std::string files = first_entries(folder, is_gguf); !files.empty()) {
+    return fail(Code::kNotFound, fmt::format("{}: no config.json in this folder, but GGUF files: give one of them: {}",
+                                             folder.string(), files));
+  }
+  if (const std::string folders = first_entries(folder, is_model_folder); !folders.empty()) {
+    return fail(Code::kNotFound, fmt::format("{}: no model, but a folder of models: give one of those in it: {}",
+                                             folder.string(), folders));
+  }
+  return {};
 }
 
 Result<Container> open_folder(const fs::path& folder, const fs::path& file) {
@@ -240,11 +258,7 @@ Result<Container> open_folder(const fs::path& folder, const fs::path& file) {
           fmt::format("{}: a LoRA adapter, not a model: give it with --lora {} beside -m and the model it is of",
                       folder.string(), folder.string()));
     }
-    if (const std::string files = gguf_files(folder); !files.empty()) {
-      return fail(Code::kNotFound,
-                  fmt::format("{}: no config.json in this folder, but GGUF files: give one of them: {}",
-                              folder.string(), files));
-    }
+    BATON_OK(check_no_models_in(folder));
     return fail(Code::kNotFound,
                 fmt::format("{}: no config.json beside the weights: a Hugging Face folder or a GGUF file is needed",
                             folder.string()));

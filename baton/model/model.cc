@@ -118,6 +118,13 @@ std::string known_other(std::string_view architecture) {
       {"deepseek_v3", "a mixture of experts with latent attention"},
       {"llama4", "a mixture of experts of another kind"},
       {"mixtral", "a mixture of experts of another kind"},
+      {"phimoe", "a mixture of experts whose router chooses one after the other (sparsemixer)"},
+      {"gemma3n", "a Gemma with embeddings in each layer and several residual streams (AltUp)"},
+      {"gemma3n_text", "a Gemma with embeddings in each layer and several residual streams (AltUp)"},
+      {"mpnet", "an encoder with relative positions"},
+      {"deberta", "an encoder whose attention takes words and distances apart"},
+      {"deberta-v2", "an encoder whose attention takes words and distances apart"},
+      {"deberta-v3", "an encoder whose attention takes words and distances apart"},
       {"recurrent_gemma", "a recurrent Gemma"},
       {"rwkv6", "a recurrent model of another kind"},
       {"rwkv7", "a recurrent model of another kind"}};

@@ -375,7 +375,7 @@ Status ModelBuilder::finish() {
   for (const auto& [name, view] : container_.words) BATON_OK(count(name));
   for (const std::string& line : container_.unreadable) BATON_OK(count(line.substr(0, line.find(':'))));
   for (const auto& [group, number] : counts)
-    model_.notes.push_back(fmt::format("{}: {} tensors skipped", group, number));
+    model_.notes.push_back(fmt::format("{}: {} tensor{} skipped", group, number, number == 1 ? "" : "s"));
   return {};
 }
 

@@ -177,7 +177,8 @@ std::string details(const Op& op) {
 
 std::string to_text(const Program& program) {
   std::string text;
-  const auto name = [&](RegisterId id) { return id < 0 ? std::string("logits") : program.registers[id].name; };
+  const std::string end = program.whole_sequence ? "states" : "logits";  // vectors are made of an encoder's
+  const auto name = [&](RegisterId id) { return id < 0 ? end : program.registers[id].name; };
   for (const Op& op : program.ops) {
     text += fmt::format("{:>5}  ", op.layer < 0 ? std::string("-") : std::to_string(op.layer));
     text += fmt::format("{:<8} = {:<12}", name(op.out) + (op.out2 >= 0 ? "," + name(op.out2) : ""), to_string(op.kind));

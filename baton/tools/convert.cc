@@ -308,7 +308,13 @@ Result<ConvertReport> convert_to_gguf(const std::filesystem::path& source, const
   if (format_of(options.matrix_type).encode == nullptr) {
     return fail(Code::kUnsupported, fmt::format("type {} cannot be written", to_string(options.matrix_type)));
   }
-  BATON_TRY(const auto model, load_model(source));
+  BATON_TRY(const auto model, load_model(source, 0, ModelUse::kAny));
+  if (model->program.whole_sequence) {
+    return fail(Code::kUnsupported,
+                fmt::format("{}: architecture {} is an encoder, and convert writes none yet; `baton "
+                            "embed` and `baton serve --embed` take the folder as it is",
+                            source.string(), model->spec.architecture));
+  }
   if (model->container->kind != ContainerKind::kSafetensors) {
     return fail(Code::kUnsupported,
                 fmt::format("{}: is already GGUF; convert takes a Hugging Face folder", source.string()));

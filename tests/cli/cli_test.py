@@ -179,6 +179,11 @@ class Run(unittest.TestCase):
                 self.assertEqual(len(written), len(logits))
                 self.assertLess(max(abs(a - b) for a, b in zip(written, logits)), 2e-3)
 
+    def test_ids_of_a_model_without_a_tokenizer_are_a_line(self):
+        model = os.path.join(ROOT, "tests", "data", "golden", "tiny-llama")
+        done = run("run", "-m", model, "--ids", "1,2,3", "-n", "3", "-q", "--ignore-eos")
+        self.assertRegex(done.stdout, r"\A\d+,\d+,\d+\n\Z")
+
     def test_a_stop_text_keeps_the_state_and_the_logits(self):
         with tempfile.TemporaryDirectory() as folder:
             paths = [os.path.join(folder, name) for name in ("a.state", "a.f32", "b.state", "b.f32")]
@@ -421,6 +426,23 @@ class Run(unittest.TestCase):
                 (("run", "-hf", "Qwen/Qwen3.5-0.8B", "hi"), "no flag '-hf' here: `baton pull OWNER/NAME:TYPE` fetches"),
                 (("run", "-ngl", "99", "hi"), "no flag '-ngl' here: --prefill and --decode"),
                 (("run", "--tempp", "1", "hi"), "no flag '--tempp'; did you mean --temp?"),
+                (("embed", "-m", "x", "-ngl", "9", "hi"), "no flag '-ngl' here: --unit chooses the unit"),
+                (("perplexity", "-ngl", "9"), "no flag '-ngl' here: --unit chooses the unit"),
+                (("imatrix", "-ngl", "9"), "no flag '-ngl' here: --unit chooses the unit"),
+                (("run", "-fit", "on", "hi"), "no flag '-fit' here: --prefill and --decode"),
+                (("run", "-mg", "0", "hi"), "no flag '-mg' here: --prefill and --decode"),
+                (("run", "-md", "x", "hi"), "no flag '-md' here: no second model"),
+                (("batch", "-b", "512", "x"), "no flag '-b' here: --step-tokens"),
+                (("serve", "-np", "4"), "no flag '-np' here: --parallel"),
+                (("chat", "-st"), "no flag '-st' here: the command `baton run`"),
+                (("run", "--json-schema", "{}", "hi"), "(docs/constrained.md)"),
+                (("run", "--lora-scaled", "x", "1", "hi"), "no flag '--lora-scaled' here: --lora PATH=SCALE"),
+                (("run", "--keep", "5", "hi"), "no flag '--keep' here: nothing is shifted out"),
+                (("embed", "-m", "x", "--embd-normalize", "2", "hi"), "with --raw they are as they come"),
+                (("run", "--keek", "hi"), "no flag '--keek'\n"),
+                (("chat", "--expert-stats"), "no flag '--expert-stats' here: `baton run` has it"),
+                (("run", "-n", "-5", "hi"), "-n (--predict): -5 is not from -1"),
+                (("run", "--predict", "-5", "hi"), "baton: --predict: -5 is not from -1"),
                 (("run", "--temp", "abc", "hi"), "'abc' is not a number"),
                 (("run", "--temp", "101", "hi"), "101 is not from 0 to 100"),
                 (("run", "two", "words"), "put a prompt of several words in quotes"),

@@ -66,6 +66,59 @@ class Embed(unittest.TestCase):
         self.assertEqual(late.returncode, 2)
         self.assertIn("input 600: 202 tokens", late.stderr)
 
+    def test_a_dash_reads_as_nothing_does(self):
+        piped = run("-m", self.model, "-", stdin="hello world\nabc\n")
+        self.assertEqual(piped.stdout, run("-m", self.model, "hello world", "abc").stdout)
+        self.assertEqual(len(piped.stdout.splitlines()), 2)
+
+    def test_errors_name_what_can_be_done(self):
+        long = run("-m", self.model, "a " * 400)
+        self.assertEqual((long.returncode, long.stdout), (2, ""))
+        self.assertIn("have it cut with --truncate", long.stderr)
+        bare = run("-m", str(BERT), "hello")
+        self.assertEqual(bare.returncode, 1)
+        self.assertIn("no tokenizer.json, vocab.txt or sentencepiece.bpe.model", bare.stderr)
+        self.assertTrue(bare.stderr.endswith("or give token ids (--ids)\n"), bare.stderr)
+        self.assertNotIn("input 0", bare.stderr)
+        self.assertNotIn("documents", run("-m", str(BERT), "--query", "a", "b").stderr)
+        with tempfile.TemporaryDirectory() as empty:
+            self.assertEqual(run("-m", empty, "hello").returncode, 1)
+        self.assertEqual(run("-m", self.model, "--unit", "tpu", "hello").returncode, 2)
+
+    def test_convert_writes_no_encoders(self):
+        with tempfile.TemporaryDirectory() as folder:
+            out = pathlib.Path(folder) / "out.gguf"
+            done = subprocess.run([PROGRAM, "convert", self.model, out], capture_output=True, text=True, timeout=120)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("is an encoder, and convert writes none yet", done.stderr)
+            self.assertFalse(out.exists())
+
+    def test_architectures_that_are_not_there_have_a_reason(self):
+        for name, words in (("mpnet", "relative positions"), ("deberta-v2", "takes words and distances apart"),
+                            ("phimoe", "sparsemixer"), ("gemma3n", "AltUp"), ("gpt_oss", "attention sinks")):
+            with tempfile.TemporaryDirectory() as folder:
+                shutil.copy(BERT / "model.safetensors", folder)
+                (pathlib.Path(folder) / "config.json").write_text(json.dumps({"model_type": name}))
+                done = run("-m", folder, "hello")
+                self.assertEqual(done.returncode, 1)
+                self.assertIn(f"architecture '{name}' is not supported; it is ", done.stderr)
+                self.assertIn(words, done.stderr)
+
+    def test_inspect_tells_of_vectors(self):
+        done = subprocess.run([PROGRAM, "inspect", "--all", self.model], capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("an encoder, for `baton embed`: the mean of all tokens' states, of length 1", done.stdout)
+        self.assertIn("layer_norm_eps", done.stdout)
+        for absent in ("rms_eps", "state 0 B", "0 B fixed", "logits"):
+            self.assertNotIn(absent, done.stdout)
+        (pathlib.Path(self.model) / "sentence_bert_config.json").write_text('{"max_seq_length": 33}')
+        try:
+            told = json.loads(subprocess.run([PROGRAM, "inspect", "--json", self.model], capture_output=True, text=True,
+                                             timeout=120).stdout)
+            self.assertEqual(told["vectors"], {"pooling": "mean", "normalized": True, "tokens_max": 33})
+        finally:
+            (pathlib.Path(self.model) / "sentence_bert_config.json").unlink()
+
     def test_json(self):
         done = run("-m", self.model, "hello", "--ids", "2,5,6,3", "--dimensions", "8", "--unit", "cpu", "--json")
         self.assertEqual(done.returncode, 0, done.stderr)

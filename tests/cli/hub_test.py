@@ -175,6 +175,9 @@ class Pull(HubCase):
         for name in ("../x", "a/../b", "a/b/c", "a/b:../c", "a//b", "a/b c", "-a/b", "https://example.com/a/b", "a/.b"):
             done = self.run_baton("pull", "--", name)
             self.assertEqual(done.returncode, 2, name + done.stderr)
+        bare = self.run_baton("pull", "tiny-GGUF:Q8_0")
+        self.assertEqual(bare.returncode, 2)
+        self.assertIn("OWNER/NAME or OWNER/NAME:TYPE", bare.stderr)
         self.assertEqual(self.hub.asked, [])
         self.assertEqual(self.pull("org/evil").returncode, 0)
         self.assertEqual(list(self.home.rglob("evil*")), [])
@@ -501,6 +504,15 @@ class Names(HubCase):
                 self.assertEqual(done.returncode, 1)
                 self.assertIn(f"did you mean {place}models/{meant}?", done.stderr)
         self.assertNotIn("did you mean", self.run_baton("inspect", "models/zzzzzzzz.gguf", cwd=self.home).stderr)
+        (self.home / "models" / "own.gguf").write_bytes(b"x")
+        for given in ("models/own.ggfu", "modles/own.gguf", "modles/own.ggfu"):
+            self.assertIn(f"{given}: No such file or directory; did you mean models/own.gguf?",
+                          self.run_baton("inspect", given, cwd=self.home).stderr)
+        (self.home / "many" / "one").mkdir(parents=True)
+        (self.home / "many" / "one" / "config.json").write_text("{}")
+        (self.home / "many" / "other").mkdir()
+        self.assertIn("a folder of models: give one of those in it: one\n",
+                      self.run_baton("inspect", "many", cwd=self.home).stderr)
         self.assertIn("in the cache: org/tiny-GGUF:Q8_0", self.run_baton("inspect", "zzzzzzzz").stderr)
 
     def test_every_place_of_a_model_takes_a_name(self):

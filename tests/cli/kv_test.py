@@ -96,6 +96,13 @@ class Kv(unittest.TestCase):
         done = baton("bench", "-m", MODEL, "--kv", "q8_0", "-p", "16", "-n", "4", "-r", "1", "--no-limits", "-o", "json")
         self.assertEqual(done.returncode, 0, done.stderr)
 
+    def test_any_case_and_the_head_of_bench(self):
+        for kv, head in (("Q8_0", ", 1 threads, KV q8_0\n"), ("F16", ", 1 threads\n")):
+            done = baton("bench", "-m", MODEL, "--kv", kv, "-p", "8", "-n", "2", "-r", "1", "-t", "1", "--no-limits",
+                         "--no-check")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn(head, done.stdout)
+
     def test_a_servers_file(self):
         with tempfile.TemporaryDirectory() as folder:
             config = pathlib.Path(folder, "baton.toml")
