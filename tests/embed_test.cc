@@ -287,6 +287,90 @@ TEST(Embed, LongTextsAreRefusedOrCut) {
   EXPECT_FALSE(whole->embed(most));
 }
 
+// Files of newer versions of the library have only the tokenizer's.
+TEST(Embed, TheLongestTextIsElseTheTokenizers) {
+  const std::tuple<const char*, const char*, uint64_t> cases[] = {
+      {R"({"max_seq_length": 6})", R"({"model_max_length": 9})", 6},
+      {R"({"max_seq_length": null})", R"({"model_max_length": 9})", 9},
+      {R"({"transformer_task": "feature-extraction"})", R"({"model_max_length": 9})", 9},
+      {R"({})", R"({"model_max_length": 1000000000000000019884624838656})", 128},
+      {R"({})", R"({"model_max_length": 512})", 128}};
+  for (const auto& [limits, tokenizer, wanted] : cases) {
+    Folder folder;
+    folder.with_vocab().write("sentence_bert_config.json", limits).write("tokenizer_config.json", tokenizer);
+    EXPECT_EQ(open_on("ref", folder.path())->spec().tokens_max, wanted) << limits << tokenizer;
+  }
+  Folder alone;
+  alone.with_vocab().write("tokenizer_config.json", R"({"model_max_length": 7})");
+  EXPECT_EQ(open_on("ref", alone.path())->spec().tokens_max, 7u);
+}
+
+TEST(Embed, LowerCaseIsWhatTheFilesSay) {
+  const auto vector = [](const char* limits) {
+    Folder folder;
+    folder.with_vocab().write("tokenizer_config.json", R"({"do_lower_case": false})");
+    folder.write("sentence_bert_config.json", limits);
+    const auto embedder = open_on("ref", folder.path());
+    return std::pair(vector_of(*embedder, "HELLO World"), vector_of(*embedder, "hello world"));
+  };
+  const auto [kept, small] = vector(R"({"do_lower_case": false})");
+  EXPECT_NE(kept, small);
+  const auto [lowered, same] = vector(R"({"do_lower_case": true})");
+  EXPECT_EQ(lowered, same);
+  EXPECT_EQ(same, small);
+}
+
+// Behind the norm, and not made of length 1 again.
+TEST(Embed, ValuesThatTheFilesKeep) {
+  GoldenTensors golden = read_golden(tiny_bert() / "golden.safetensors");
+  Folder folder;
+  folder.write("config_sentence_transformers.json", R"({"prompts": {}, "truncate_dim": 8})");
+  const auto embedder = open_on("ref", folder.path());
+  EXPECT_EQ(embedder->dimensions(), 8u);
+  EmbedRequest request;
+  request.inputs.emplace_back(golden["ids"].integers);
+  const std::vector<float> wanted(golden["embedding"].reals.begin(), golden["embedding"].reals.begin() + 8);
+  const auto made = embed(*embedder, request).vectors[0];
+  ASSERT_EQ(made.size(), 8u);
+  EXPECT_LE(max_abs_difference(made, wanted), 1e-4f);
+  request.dimensions = 20;  // what is asked for goes before
+  EXPECT_EQ(embed(*embedder, request).vectors[0].size(), 20u);
+}
+
+TEST(Embed, ModulesRunInOneOrder) {
+  const auto module = [](const std::string& type) {
+    return fmt::format(R"({{"type": "sentence_transformers.models.{}", "path": "{}"}})", type,
+                       type == "Pooling" ? "1_Pooling" : "");
+  };
+  const std::vector<std::vector<std::string>> refused = {{},
+                                                         {"Transformer"},
+                                                         {"Pooling", "Transformer"},
+                                                         {"Transformer", "Normalize", "Pooling"},
+                                                         {"Transformer", "Normalize"},
+                                                         {"Transformer", "Pooling", "Pooling"},
+                                                         {"Transformer", "Transformer", "Pooling"}};
+  for (const auto& types : refused) {
+    std::string list;
+    for (const std::string& type : types) list += (list.empty() ? "" : ", ") + module(type);
+    Folder folder;
+    folder.write("modules.json", "[" + list + "]").write("1_Pooling/config.json", R"({"pooling_mode": "mean"})");
+    EXPECT_NE(error_of_open(folder.path()).find("modules.json: the modules are"), std::string::npos)
+        << list << error_of_open(folder.path());
+  }
+}
+
+// Another implementation gives padding no position of its own; here it would take one.
+TEST(Embed, PaddingIsRefusedWhereItHasNoPosition) {
+  const auto embedder = open_on("ref", data_folder() / "golden" / "encoders" / "xlm-roberta");
+  EmbedRequest request;
+  request.inputs = {std::vector<int32_t>{0, 5, 1, 7, 2}};
+  const auto made = embedder->embed(request);
+  ASSERT_FALSE(made);
+  EXPECT_NE(made.error().message.find("input 0: token 1 is the model's padding"), std::string::npos);
+  request.inputs = {std::vector<int32_t>{0, 5, 3, 7, 2}};
+  EXPECT_TRUE(embedder->embed(request));
+}
+
 TEST(Embed, BadInputsAreNamed) {
   const auto embedder = open_on("ref", tiny_bert());
   const auto message = [&](std::vector<EmbedInput> inputs) {
@@ -314,8 +398,10 @@ TEST(Embed, BadFilesAreNamed) {
       {"modules.json", "[", "modules.json"},
       {"modules.json", R"([{"type": "sentence_transformers.models.Dense", "path": "2_Dense"}])", "module 'Dense'"},
       {"modules.json", R"([{"type": "x.Pooling", "path": "../x"}])", "leads out of the model's folder"},
-      {"modules.json", R"([{"type": "x.Pooling", "path": "1_Pooling"}])", "it is not there"},
+      {"modules.json", R"([{"type": "x.Transformer"}, {"type": "x.Pooling", "path": "1_Pooling"}])", "it is not there"},
       {"sentence_bert_config.json", R"({"max_seq_length": 0})", "max_seq_length"},
+      {"tokenizer_config.json", R"({"model_max_length": 0})", "model_max_length"},
+      {"config_sentence_transformers.json", R"({"truncate_dim": 0})", "truncate_dim"},
       {"config_sentence_transformers.json", R"({"prompts": []})", "prompts must be an object"},
       {"config_sentence_transformers.json", R"({"prompts": {"a": 1}})", "prompt 'a' must be a string"},
       {"config_sentence_transformers.json", R"({"default_prompt_name": "a"})", "is none of the prompts"},
@@ -430,6 +516,33 @@ TEST(Embed, RerankIsTheCosine) {
   EXPECT_LT((*scores)[0], 0.9999f);
   EXPECT_NEAR((*scores)[2], cosine(vector_of(*embedder, "query: hello"), vector_of(*embedder, "zebra crossing")), 1e-6);
   EXPECT_GT(tokens, 10u);
+}
+
+TEST(Embed, RerankObeysTheRequest) {
+  Folder folder;
+  folder.with_vocab().write("config_sentence_transformers.json",
+                            R"({"prompts": {"query": "query: ", "other": "world "}})");
+  const auto embedder = open_on("ref", folder.path());
+  const std::vector<std::string> documents = {"zebra crossing"};
+  const auto score = [&](const EmbedRequest& asked) { return embedder->rerank("hello", documents, asked).value()[0]; };
+  const auto near = [&](EmbedRequest asked, const char* query, const char* document) {
+    asked.inputs = {std::string(query), std::string(document)};
+    const auto vectors = embed(*embedder, asked).vectors;
+    return cosine(vectors[0], vectors[1]);
+  };
+  EmbedRequest plain;
+  plain.no_prompt = true;
+  EXPECT_NEAR(score(plain), near(plain, "hello", "zebra crossing"), 1e-6);
+  EXPECT_GT(std::fabs(score(plain) - score(EmbedRequest())), 1e-4f);
+  EmbedRequest other;
+  other.prompt = "other";
+  EXPECT_NEAR(score(other), near(plain, "world hello", "world zebra crossing"), 1e-6);
+  EmbedRequest few = plain;
+  few.dimensions = 5;
+  EXPECT_NEAR(score(few), near(few, "hello", "zebra crossing"), 1e-6);
+  EXPECT_GT(std::fabs(score(few) - score(plain)), 1e-4f);
+  other.prompt = "zz";
+  EXPECT_FALSE(embedder->rerank("hello", documents, other));
 }
 
 TEST(Embed, ThreadsTakeTurns) {

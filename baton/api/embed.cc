@@ -60,6 +60,9 @@ Result<std::unique_ptr<Embedder>> Embedder::open(const EmbedderOptions& options)
   BATON_TRY(EmbedSpec spec, read_embed_spec(*text.model));
   if (options.pooling) spec.pooling = *options.pooling;
   if (options.normalized) spec.normalized = *options.normalized;
+  if (spec.lower_case && text.tokenizer) {
+    BATON_TRY(text.tokenizer, load_tokenizer(*text.model->container, true));
+  }
   std::unique_ptr<Embedder> embedder(new Embedder(std::move(text), std::move(spec)));
   embedder->cut_word_ = options.cut_word;
   BATON_OK(embedder->load(options));
@@ -116,7 +119,14 @@ Result<std::vector<int32_t>> Embedder::tokens_of(const EmbedInput& input, std::s
     std::vector<int32_t> ids = *given;
     if (ids.size() > spec_.tokens_max && !truncates) return too_long(ids.size());
     ids.resize(std::min<uint64_t>(ids.size(), spec_.tokens_max));
+    const int32_t first_position = model().spec.encoder.first_position;
     for (const int32_t id : ids) {
+      if (first_position > 0 && id == first_position - 1) {
+        return fail(Code::kInvalidInput,
+                    fmt::format("token {} is the model's padding, which has no position: texts are "
+                                "not padded here; leave it out",
+                                id));
+      }
       if (id >= 0 && id < model().program.vocab) continue;
       return fail(Code::kInvalidInput,
                   fmt::format("token {} is outside the vocabulary of {}", id, model().program.vocab));
@@ -185,6 +195,8 @@ Result<Embeddings> Embedder::embed(const EmbedRequest& request, const std::funct
     std::vector<float>& vector = made.vectors[i];
     if (request.dimensions > 0) vector.resize(request.dimensions);
     if (spec_.normalized) normalize_length(vector);
+    // The model's own cut is behind the norm, as sentence-transformers has it.
+    if (request.dimensions == 0) vector.resize(dimensions());
     if (std::all_of(vector.begin(), vector.end(), [](float value) { return std::isfinite(value); })) continue;
     return fail(Code::kDevice, fmt::format("input {}: its vector holds values that are no numbers", request.first + i));
   }
@@ -256,24 +268,36 @@ void Embedder::pool(std::span<const float> rows, std::vector<float>& out) const 
 
 Result<std::vector<float>> Embedder::rerank(const std::string& query, std::span<const std::string> documents,
                                             bool truncates, uint64_t* tokens, const std::function<bool()>& cancelled) {
-  const auto with_prompt = [&](EmbedRequest request, std::initializer_list<const char*> names) {
+  EmbedRequest asked;
+  asked.truncates = truncates;
+  return rerank(query, documents, asked, tokens, cancelled);
+}
+
+Result<std::vector<float>> Embedder::rerank(const std::string& query, std::span<const std::string> documents,
+                                            const EmbedRequest& asked, uint64_t* tokens,
+                                            const std::function<bool()>& cancelled) {
+  const auto with_prompt = [&](std::initializer_list<const char*> names) {
+    EmbedRequest request;
+    request.dimensions = asked.dimensions;
+    request.truncates = asked.truncates;
+    request.prompt = asked.prompt;
+    request.no_prompt = asked.no_prompt;
     for (const char* name : names) {
       if (request.prompt.empty() && spec_.prompts.contains(name)) request.prompt = name;
     }
-    request.truncates = truncates;
     return request;
   };
   if (!text_.tokenizer) return no_tokenizer(text_);
-  EmbedRequest one, many;
+  EmbedRequest one = with_prompt({"query"}), many = with_prompt({"document", "passage"});
   one.inputs.emplace_back(query);
   for (const std::string& document : documents) many.inputs.emplace_back(document);
-  auto asked = embed(with_prompt(std::move(one), {"query"}), cancelled);
-  if (!asked) return fail(std::move(asked).error().in("query"));
-  auto read = embed(with_prompt(std::move(many), {"document", "passage"}), cancelled);
+  auto question = embed(one, cancelled);
+  if (!question) return fail(std::move(question).error().in("query"));
+  auto read = embed(many, cancelled);
   if (!read) return fail(std::move(read).error().in("documents"));
   std::vector<float> scores;
-  for (const std::vector<float>& vector : read->vectors) scores.push_back(cosine(asked->vectors[0], vector));
-  if (tokens != nullptr) *tokens = asked->tokens_all + read->tokens_all;
+  for (const std::vector<float>& vector : read->vectors) scores.push_back(cosine(question->vectors[0], vector));
+  if (tokens != nullptr) *tokens = question->tokens_all + read->tokens_all;
   return scores;
 }
 

@@ -3,6 +3,7 @@
 // take turns, batch by batch.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -38,7 +39,7 @@ using EmbedInput = std::variant<std::string, std::vector<int32_t>>;
 struct EmbedRequest {
   std::vector<EmbedInput> inputs;
   // Values of a vector, its first, made of length 1 again where vectors have it (Matryoshka models are made for it);
-  // 0: all.
+  // 0: as EmbedSpec has it.
   uint32_t dimensions = 0;
   bool truncates = false;  // what is longer than tokens_max is cut; else it is an error
   // Of EmbedSpec::prompts, put in front of each text; empty: the model's default. `no_prompt`: none.
@@ -66,6 +67,8 @@ class Embedder {
   const TextModel& text() const { return text_; }
   const EmbedSpec& spec() const { return spec_; }
   uint32_t width() const { return static_cast<uint32_t>(model().program.output_width); }
+  // Values of a vector, where a request does not say.
+  uint32_t dimensions() const { return spec_.dimensions > 0 ? std::min(spec_.dimensions, width()) : width(); }
   bool encoder() const { return model().program.whole_sequence; }
   const std::string& placed() const { return placed_; }  // where it runs, and why there
   Placement placement() const { return executor_->placement(); }
@@ -75,7 +78,11 @@ class Embedder {
   Result<Embeddings> embed(const EmbedRequest& request, const std::function<bool()>& cancelled = {});
 
   // How well each document answers the query: the cosine of their vectors, with the prompts "query" and "document" (or
-  // "passage") where the model has them. In the order of the documents. `tokens`, when not null: of all texts.
+  // "passage") where the model has them, and `asked` names none. In the order of the documents. `tokens`, when not
+  // null: of all texts. What `asked` has in its inputs is not read.
+  Result<std::vector<float>> rerank(const std::string& query, std::span<const std::string> documents,
+                                    const EmbedRequest& asked, uint64_t* tokens = nullptr,
+                                    const std::function<bool()>& cancelled = {});
   Result<std::vector<float>> rerank(const std::string& query, std::span<const std::string> documents, bool truncates,
                                     uint64_t* tokens = nullptr, const std::function<bool()>& cancelled = {});
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "baton/model/config_reader.h"
 #include "baton/model/container.h"
@@ -15,6 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kSpecBytesMax = size_t{1} << 20;
+constexpr size_t kTokenizerConfigBytesMax = size_t{16} << 20;
 constexpr int kSpecDepthMax = 16;
 constexpr size_t kPromptsMax = 256;
 
@@ -34,12 +36,12 @@ struct Module {
   fs::path path;
 };
 
-// modules.json is an array, so that read_json_object does not read it.
-Result<std::vector<Module>> read_modules(const fs::path& folder) {
+// modules.json is an array, so that read_json_object does not read it. Nothing when there is no such file.
+Result<std::optional<std::vector<Module>>> read_modules(const fs::path& folder) {
   const fs::path path = folder / "modules.json";
   std::vector<Module> modules;
   BATON_TRY(const bool there, is_there(path));
-  if (!there) return modules;
+  if (!there) return std::optional<std::vector<Module>>();
   BATON_TRY(const std::string text, read_file(path, kSpecBytesMax));
   BATON_TRY(const Json list, parse_json(text, path.string(), kSpecDepthMax));
   if (!list.is_array()) return fail(Code::kInvalidInput, fmt::format("{}: must be a list of modules", path.string()));
@@ -53,7 +55,54 @@ Result<std::vector<Module>> read_modules(const fs::path& folder) {
     }
     modules.push_back({type.substr(type.rfind('.') + 1), sub});
   }
-  return modules;
+  return std::optional(std::move(modules));
+}
+
+// Steps run in the order of the file, and only this one is computed here.
+Status check_order(const std::vector<Module>& modules, const fs::path& path) {
+  constexpr std::string_view kInOrder[] = {"Transformer", "Pooling", "Normalize"};
+  std::string types;
+  for (const Module& module : modules) {
+    if (std::find(std::begin(kInOrder), std::end(kInOrder), module.type) == std::end(kInOrder)) {
+      return fail(Code::kUnsupported, fmt::format("{}: module '{}' is not supported; there are: Transformer, Pooling, "
+                                                  "Normalize",
+                                                  path.string(), shown(module.type)));
+    }
+    types += (types.empty() ? "" : ", ") + module.type;
+  }
+  bool in_order = modules.size() >= 2;
+  for (size_t i = 0; i < modules.size(); ++i)
+    in_order = in_order && modules[i].type == kInOrder[std::min<size_t>(i, 2)];
+  if (in_order) return {};
+  return fail(
+      Code::kUnsupported,
+      fmt::format("{}: the modules are '{}'; they must be Transformer, Pooling and, where vectors have length 1, "
+                  "Normalize, in this order",
+                  path.string(), shown(types)));
+}
+
+// max_seq_length, else what the tokenizer says: newer files have only that.
+Status read_limits(const fs::path& folder, EmbedSpec* spec) {
+  const fs::path path = folder / "sentence_bert_config.json";
+  BATON_TRY(const Json json, read_if_there(path));
+  if (!json.is_null()) {
+    const ConfigReader reader(json, path.string());
+    BATON_TRY(spec->lower_case, reader.boolean("do_lower_case", false));
+    BATON_TRY(const int32_t most, reader.integer("max_seq_length", 1, 1 << 30, 0));
+    if (most > 0) {
+      spec->tokens_max = std::min<uint64_t>(spec->tokens_max, static_cast<uint64_t>(most));
+      return {};
+    }
+  }
+  const fs::path tokenizer_path = folder / "tokenizer_config.json";
+  BATON_TRY(const bool there, is_there(tokenizer_path));
+  if (!there) return {};
+  BATON_TRY(const Json tokenizer, read_json_object(tokenizer_path, kTokenizerConfigBytesMax));
+  // No limit is written as 1e30.
+  BATON_TRY(const float most,
+            ConfigReader(tokenizer, tokenizer_path.string()).real("model_max_length", 1, 1e31, 1e30F));
+  if (most < static_cast<float>(spec->tokens_max)) spec->tokens_max = static_cast<uint64_t>(most);
+  return {};
 }
 
 tl::unexpected<Error> no_such_pooling(const fs::path& path) {
@@ -122,10 +171,13 @@ Status read_gguf_pooling(const Container& container, EmbedSpec* spec) {
   return {};
 }
 
-Status read_prompts(const fs::path& path, EmbedSpec* spec) {
+// Of prompts and dimensions.
+Status read_defaults(const fs::path& path, EmbedSpec* spec) {
   BATON_TRY(const Json json, read_if_there(path));
   if (json.is_null()) return {};
   const ConfigReader reader(json, path.string());
+  BATON_TRY(const int32_t dimensions, reader.integer("truncate_dim", 1, 1 << 30, 0));
+  spec->dimensions = static_cast<uint32_t>(dimensions);
   if (const Json* prompts = reader.value("prompts")) {
     if (!prompts->is_object() || prompts->size() > kPromptsMax) {
       return fail(Code::kInvalidInput,
@@ -168,26 +220,14 @@ Result<EmbedSpec> read_embed_spec(const Model& model) {
     return spec;
   }
   const fs::path folder = model_folder(*model.container);
-  BATON_TRY(const std::vector<Module> modules, read_modules(folder));
-  if (!modules.empty()) spec.normalized = false;
-  for (const Module& module : modules) {
-    if (module.type == "Pooling") {
-      BATON_OK(read_pooling(folder / module.path / "config.json", &spec));
-    } else if (module.type == "Normalize") {
-      spec.normalized = true;
-    } else if (module.type != "Transformer") {
-      return fail(Code::kUnsupported, fmt::format("{}: module '{}' is not supported; there are: Transformer, Pooling, "
-                                                  "Normalize",
-                                                  (folder / "modules.json").string(), shown(module.type)));
-    }
+  BATON_TRY(const auto modules, read_modules(folder));
+  if (modules) {
+    BATON_OK(check_order(*modules, folder / "modules.json"));
+    BATON_OK(read_pooling(folder / (*modules)[1].path / "config.json", &spec));
+    spec.normalized = modules->size() > 2;
   }
-  const fs::path limits = folder / "sentence_bert_config.json";
-  BATON_TRY(const Json json, read_if_there(limits));
-  if (!json.is_null()) {
-    BATON_TRY(const int32_t most, ConfigReader(json, limits.string()).integer("max_seq_length", 1, 1 << 30, 1 << 30));
-    spec.tokens_max = std::min<uint64_t>(spec.tokens_max, static_cast<uint64_t>(most));
-  }
-  BATON_OK(read_prompts(folder / "config_sentence_transformers.json", &spec));
+  BATON_OK(read_limits(folder, &spec));
+  BATON_OK(read_defaults(folder / "config_sentence_transformers.json", &spec));
   return spec;
 }
 

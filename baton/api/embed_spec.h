@@ -1,6 +1,7 @@
 // What the files of an embedding model say of its vectors, as sentence-transformers writes them: modules.json (which
-// steps), 1_Pooling/config.json, sentence_bert_config.json (the longest text), config_sentence_transformers.json (what
-// is put in front of queries and documents). And where such a model runs.
+// steps), 1_Pooling/config.json, sentence_bert_config.json (the longest text, else tokenizer_config.json's; lower
+// case), config_sentence_transformers.json (what is put in front of queries and documents, how many values a vector
+// keeps). And where such a model runs.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +24,8 @@ struct EmbedSpec {
   uint64_t tokens_max = 0;                                  // of a text, what the tokenizer puts around it included
   std::map<std::string, std::string, std::less<>> prompts;  // by name
   std::string default_prompt;                               // a name; empty: none
+  bool lower_case = false;                                  // texts become that before the tokenizer sees them
+  uint32_t dimensions = 0;                                  // values kept of a vector of length 1, the first; 0: all
 };
 
 // GGUF files say pooling_type. Without: the mean of an encoder's states, the last of a decoder's, normalised.

@@ -28,7 +28,7 @@ Result<std::string> read_optional(const std::filesystem::path& path, size_t byte
   return read_file(path, bytes_max);
 }
 
-// Whose old files have a vocab.txt in the place of a tokenizer.json.
+// Of BERT's tokenizer: old files have a vocab.txt in the place of a tokenizer.json.
 bool has_vocab_txt(const Container& container) {
   const auto type = container.config.is_object() ? container.config.find("model_type") : container.config.end();
   if (!container.config.is_object() || type == container.config.end()) return false;
@@ -74,6 +74,7 @@ Result<std::string> template_source(const Container& container) {
 Result<TextFiles> read_text_files(const Container& container) {
   const auto folder = folder_of(container);
   TextFiles files;
+  files.bert = has_vocab_txt(container);
   BATON_TRY(files.tokenizer_json, read_optional(folder / "tokenizer.json", kTokenizerBytesMax));
   BATON_TRY(files.tokenizer_config_json, read_optional(folder / "tokenizer_config.json", kConfigBytesMax));
   BATON_TRY(files.chat_template, read_optional(folder / "chat_template.jinja", kConfigBytesMax));
@@ -83,7 +84,7 @@ Result<TextFiles> read_text_files(const Container& container) {
     files.sentencepiece_name = name.file;
     files.sentencepiece_layout = name.layout;
   }
-  if (files.tokenizer_json.empty() && files.sentencepiece.empty() && has_vocab_txt(container)) {
+  if (files.tokenizer_json.empty() && files.sentencepiece.empty() && files.bert) {
     BATON_TRY(files.vocab_txt, read_optional(folder / "vocab.txt", kConfigBytesMax));
   }
   if (files.chat_template.empty() && !files.tokenizer_config_json.empty()) {
@@ -100,7 +101,7 @@ Result<TokenizerSpec> tokenizer_spec_of(const TextFiles& files) {
                                              files.sentencepiece_layout);
   }
   if (!files.vocab_txt.empty()) return tokenizer_spec_from_vocab_txt(files.vocab_txt, files.tokenizer_config_json);
-  return tokenizer_spec_from_json(files.tokenizer_json, files.tokenizer_config_json);
+  return tokenizer_spec_from_json(files.tokenizer_json, files.tokenizer_config_json, files.bert);
 }
 
 // Of the files that are looked for, the first that is there: all are empty.
@@ -115,7 +116,7 @@ tl::unexpected<Error> empty_tokenizer(const std::filesystem::path& folder) {
               fmt::format("{}: is empty (0 bytes): take it again from where the model came", (folder / name).string()));
 }
 
-Result<Tokenizer> load_tokenizer(const Container& container) {
+Result<Tokenizer> load_tokenizer(const Container& container, bool lower_case) {
   if (container.kind == ContainerKind::kSafetensors) {
     BATON_TRY(const TextFiles files, read_text_files(container));
     if (files.tokenizer_json.empty() && files.sentencepiece.empty() && files.vocab_txt.empty()) {
@@ -127,6 +128,7 @@ Result<Tokenizer> load_tokenizer(const Container& container) {
     const std::string file = (folder_of(container) / name).string();
     auto spec = tokenizer_spec_of(files);
     if (!spec) return fail(std::move(spec).error().in(file));
+    if (lower_case) spec->normalizer.emplace(spec->normalizer.begin())->kind = NormalizerStep::Kind::kLowercase;
     auto tokenizer = Tokenizer::create(*spec);
     if (!tokenizer) return fail(std::move(tokenizer).error().in(file));
     return tokenizer;

@@ -49,12 +49,13 @@ struct TextFiles {
   const char* sentencepiece_name = "";
   SentencePieceLayout sentencepiece_layout = SentencePieceLayout::kPlain;
   std::string vocab_txt;  // of an encoder without either
+  bool bert = false;      // whose tokenizer transformers makes by BERT's rules, where no class is named
 };
 Result<TextFiles> read_text_files(const Container& container);
 // Of those that are there. Errors name the field, not the file.
 Result<TokenizerSpec> tokenizer_spec_of(const TextFiles& files);
 
-// The tokenizer alone, for converters and tests.
-Result<Tokenizer> load_tokenizer(const Container& container);
+// The tokenizer alone, for converters and tests. `lower_case`: text becomes that before all else.
+Result<Tokenizer> load_tokenizer(const Container& container, bool lower_case = false);
 
 }  // namespace baton

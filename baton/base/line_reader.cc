@@ -39,17 +39,23 @@ LineReader::LineReader(LineReader&& other) noexcept
       number_(other.number_),
       offset_(other.offset_),
       taken_(other.taken_),
-      too_long_(other.too_long_) {}
+      too_long_(other.too_long_),
+      long_lines_(other.long_lines_) {}
 
 LineReader::~LineReader() {
   if (owned_) ::close(fd_);
 }
 
-Result<LineReader> LineReader::open(const std::filesystem::path& path, size_t bytes_max) {
-  if (path == "-") return LineReader("standard input", STDIN_FILENO, false, bytes_max);
+Result<LineReader> LineReader::open(const std::filesystem::path& path, size_t bytes_max, LongLines long_lines) {
+  if (path == "-") {
+    LineReader reader("standard input", STDIN_FILENO, false, bytes_max);
+    reader.long_lines_ = long_lines;
+    return reader;
+  }
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY);
   if (fd < 0) return line_failure(path, "open");
   LineReader reader(path, fd, true, bytes_max);
+  reader.long_lines_ = long_lines;
   struct stat status {};
   if (::fstat(fd, &status) == 0 && S_ISDIR(status.st_mode)) {
     errno = EISDIR;
@@ -69,7 +75,13 @@ bool LineReader::take(Line& line) {
   }
   taken_ += end - at_ + (whole ? 1 : 0);
   at_ = end + (whole ? 1 : 0);
-  if (!whole && !(ended_ && taken_ > offset_)) return false;
+  const bool reported = too_long_ && long_lines_ == LongLines::kReported;
+  if (!whole && !reported && !(ended_ && taken_ > offset_)) return false;
+  if (reported) {
+    ended_ = true;
+    read_.clear();
+    at_ = 0;
+  }
   line = {std::move(begun_), ++number_, offset_, whole, too_long_};
   begun_.clear();
   too_long_ = false;

@@ -19,13 +19,18 @@ struct Line {
   bool too_long = false;
 };
 
+// What becomes of a line that is too long: it is skipped to its end, and given then; or it is given as soon as it is
+// too long, and nothing can be read behind that.
+enum class LongLines : uint8_t { kSkipped, kReported };
+
 // Holds one line and 64 KiB. Single-threaded; move-only.
 class LineReader {
  public:
   enum class Outcome { kLine, kNone, kEnd };
 
-  // "-": standard input. A line of more than `bytes_max` is skipped, and said to be too long.
-  static Result<LineReader> open(const std::filesystem::path& path, size_t bytes_max);
+  // "-": standard input. A line of more than `bytes_max` is said to be too long.
+  static Result<LineReader> open(const std::filesystem::path& path, size_t bytes_max,
+                                 LongLines long_lines = LongLines::kSkipped);
   LineReader(LineReader&& other) noexcept;
   LineReader& operator=(LineReader&&) = delete;
   ~LineReader();
@@ -46,6 +51,7 @@ class LineReader {
   size_t at_ = 0;             // in read_
   uint64_t number_ = 0, offset_ = 0, taken_ = 0;
   bool too_long_ = false;
+  LongLines long_lines_ = LongLines::kSkipped;
 };
 
 }  // namespace baton

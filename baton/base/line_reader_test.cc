@@ -55,6 +55,16 @@ TEST_F(LineReaderTest, ALineThatIsTooLongIsSkippedAndNotHeld) {
   EXPECT_EQ(lines[3].offset, 101u + 102u + 300'001u);
 }
 
+TEST(LineReader, ALineWithoutEndIsReportedAtOnce) {
+  auto reader = LineReader::open("/dev/zero", 1000, LongLines::kReported);
+  ASSERT_TRUE(reader);
+  Line line;
+  ASSERT_EQ(reader->next(line, -1).value(), LineReader::Outcome::kLine);
+  EXPECT_TRUE(line.too_long);
+  EXPECT_EQ(line.number, 1u);
+  EXPECT_EQ(reader->next(line, -1).value(), LineReader::Outcome::kEnd);
+}
+
 TEST_F(LineReaderTest, LinesAcrossPieces) {
   std::string text;
   for (int i = 0; i < 5000; ++i) text += std::to_string(i) + std::string(37, 'x') + "\n";

@@ -30,11 +30,11 @@ struct EmbedFlags {
   std::vector<std::string> texts, ids, lora;
   std::string model, unit, prompt, query, file, pooling;
   uint32_t dimensions = 0, threads = 0;
-  bool truncate = false, no_prompt = false, raw = false, json = false, cosines = false;
+  bool truncate = false, no_prompt = false, raw = false, json = false, cosines = false, ranks = false;
 };
 
 Status read_lines(const std::string& file, std::vector<std::string>* texts) {
-  BATON_TRY(LineReader reader, LineReader::open(file, kLineBytesMax));
+  BATON_TRY(LineReader reader, LineReader::open(file, kLineBytesMax, LongLines::kReported));
   const InterruptScope interrupt;
   Line line;
   for (;;) {
@@ -45,6 +45,10 @@ Status read_lines(const std::string& file, std::vector<std::string>* texts) {
     if (line.too_long) {
       return fail(Code::kInvalidInput,
                   fmt::format("{}: line {} is longer than {} bytes", file, line.number, kLineBytesMax));
+    }
+    if (line.text.find('\0') != std::string::npos) {
+      return fail(Code::kInvalidInput,
+                  fmt::format("{}: line {} has a zero byte in it: texts are UTF-8", file, line.number));
     }
     if (!line.text.empty() && line.text.back() == '\r') line.text.pop_back();
     texts->push_back(line.text);
@@ -74,10 +78,19 @@ OrderedJson facts_of(const Embedder& embedder, double load_ms) {
   json["evidence"] = placement.text();
   json["emulated"] = placement.emulated;
   json["pooling"] = to_string(embedder.spec().pooling);
-  json["normalized"] = embedder.spec().normalized;
+  json["normalized"] = embedder.spec().normalized && embedder.dimensions() == embedder.width();
   json["tokens_max"] = embedder.spec().tokens_max;
   json["load_ms"] = load_ms;
   return json;
+}
+
+EmbedRequest request_of(const EmbedFlags& flags) {
+  EmbedRequest request;
+  request.dimensions = flags.dimensions;
+  request.truncates = flags.truncate;
+  request.prompt = flags.prompt;
+  request.no_prompt = flags.no_prompt;
+  return request;
 }
 
 // Documents by how well they answer.
@@ -86,7 +99,7 @@ Status rerank(const EmbedFlags& flags, Embedder& embedder, OrderedJson json, con
   const int64_t start = clock.now_ns();
   uint64_t tokens = 0;
   BATON_TRY(const std::vector<float> scores,
-            embedder.rerank(flags.query, flags.texts, flags.truncate, &tokens, cancelled));
+            embedder.rerank(flags.query, flags.texts, request_of(flags), &tokens, cancelled));
   json["ms"] = ms_between(start, clock.now_ns());
   json["tokens"] = tokens;
   std::vector<size_t> order(scores.size());
@@ -138,11 +151,7 @@ Status embed_all(const EmbedFlags& flags, Embedder& embedder, OrderedJson json,
     BATON_TRY(std::vector<int32_t> ids, parse_ids(text));
     inputs.emplace_back(std::move(ids));
   }
-  EmbedRequest request;
-  request.dimensions = flags.dimensions;
-  request.truncates = flags.truncate;
-  request.prompt = flags.prompt;
-  request.no_prompt = flags.no_prompt;
+  EmbedRequest request = request_of(flags);
   const SteadyClock clock;
   const int64_t start = clock.now_ns();
   const bool as_they_come = !flags.json && !flags.cosines;
@@ -186,8 +195,12 @@ int embed(EmbedFlags& flags) {
     flags.file = "-";
   }
   const bool given = !flags.texts.empty() || !flags.ids.empty() || !flags.file.empty();
-  if (!flags.query.empty() && !flags.ids.empty())
+  if (flags.ranks && !flags.ids.empty())
     return report_usage({Code::kInvalidInput, "--query ranks texts: give documents, and no --ids"});
+  if (flags.ranks && flags.raw)
+    return report_usage({Code::kInvalidInput, "--query ranks by cosines, which no length changes: leave out --raw"});
+  if (!flags.prompt.empty() && flags.no_prompt)
+    return report_usage({Code::kInvalidInput, "--prompt and --no-prompt: give one of them"});
   if (!given || !flags.file.empty()) {
     const Status read = read_lines(given ? flags.file : "-", &flags.texts);
     if (!read) return read.error().code == Code::kCancelled ? int{kInterrupted} : report(read.error());
@@ -195,7 +208,7 @@ int embed(EmbedFlags& flags) {
   if (flags.texts.empty() && flags.ids.empty())
     return report_usage({Code::kInvalidInput, "no texts: give them as arguments, or one a line"});
   const size_t texts = flags.texts.size() + flags.ids.size();
-  if (flags.cosines && (texts < 2 || texts > kTableMax || !flags.query.empty())) {
+  if (flags.cosines && (texts < 2 || texts > kTableMax || flags.ranks)) {
     return report_usage({Code::kInvalidInput, fmt::format("--cosines compares 2 to {} texts with each other, and takes "
                                                           "no --query: there are {}",
                                                           kTableMax, texts)});
@@ -213,8 +226,8 @@ int embed(EmbedFlags& flags) {
   const OrderedJson facts = facts_of(**embedder, ms_between(start, clock.now_ns()));
   const InterruptScope interrupts;
   const auto interrupted = [&] { return interrupts.interrupted(); };
-  const Status done = flags.query.empty() ? embed_all(flags, **embedder, facts, interrupted)
-                                          : rerank(flags, **embedder, facts, interrupted);
+  const Status done =
+      flags.ranks ? rerank(flags, **embedder, facts, interrupted) : embed_all(flags, **embedder, facts, interrupted);
   if (!done && done.error().code == Code::kCancelled) return kInterrupted;
   if (done) return kOk;
   Error why = done.error();
@@ -240,7 +253,8 @@ std::unique_ptr<Command> add_embed(CLI::App& program) {
   takes_path(app->add_option("-f,--file", flags.file, "a file of texts, one a line (- is standard input)"),
              PathKind::kFile);
   app->add_option("--ids", flags.ids, "tokens instead of a text, as they are: 101,7592,102; may be given again");
-  app->add_option("--query", flags.query, "rank the texts by how well they answer this: the cosine of the vectors");
+  app->add_option("--query", flags.query, "rank the texts by how well they answer this: the cosine of the vectors")
+      ->each([&flags](const std::string&) { flags.ranks = true; });
   app->add_option("--prompt", flags.prompt, "the name of a prompt of the model, put in front of each text");
   app->add_flag("--no-prompt", flags.no_prompt, "no prompt, whatever the model's default is");
   app->add_option("--dimensions", flags.dimensions, "so many values of each vector, the first; 0: all");

@@ -251,10 +251,18 @@ Result<std::unique_ptr<Unit>> unit_of(const std::string& unit, const std::string
   return create_unit(text);
 }
 
+// The reference's unit: the models', but for the type of its keys and values where that is said.
+Result<std::unique_ptr<Unit>> reference_unit_of(const PerplexityFlags& flags) {
+  if (flags.reference_kv.empty()) return unit_of(flags.unit, flags.kv);
+  BATON_TRY(UnitChoice choice, parse_unit(flags.unit));
+  choice.options.leave_out(kKvOption);
+  return unit_of(choice.text(), flags.reference_kv);
+}
+
 int run_perplexity(PerplexityFlags& flags) {
   auto unit = unit_of(flags.unit, flags.kv);
   if (!unit) return report_unit(unit.error());
-  auto reference_unit = unit_of(flags.unit, flags.reference_kv.empty() ? flags.kv : flags.reference_kv);
+  auto reference_unit = reference_unit_of(flags);
   if (!reference_unit) return report_unit(reference_unit.error());
   flags.unit = (*unit)->name();
   if (flags.models.empty()) {

@@ -153,6 +153,7 @@ Result<serve::ModelSource> describe(const ServeFlags& server, const ServedEmbedF
   source.facts.name = flags.name.empty() ? name_of_path(flags.path) : flags.name;
   source.facts.aliases = flags.aliases;
   source.facts.width = static_cast<uint64_t>(text.model->program.output_width);
+  if (spec.dimensions > 0) source.facts.width = std::min<uint64_t>(source.facts.width, spec.dimensions);
   source.keep_alive = keep_alive_of(server, flags.keep_alive, flags.at_start);
   EmbedderOptions options;
   options.model = flags.path;

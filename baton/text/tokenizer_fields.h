@@ -47,5 +47,9 @@ Result<PrefixRule> prefix_rule_of(const json& part, std::string_view where);
 Status read_post_processor(const json* part, TokenizerSpec* spec, int32_t* first, int32_t* last);
 // The model of a WordPiece file.
 Status read_word_piece(const json& model, const TokenizerFile& parts, TokenizerSpec* spec);
+// transformers makes tokenizers of BERT's classes of their vocabulary and tokenizer_config.json alone, whatever else
+// tokenizer.json says. `bert_model`: where no class is named, the model's is one of them.
+bool is_bert_class(const json& config, bool bert_model);
+Status read_bert_class(const json& config, std::string_view vocab_file, TokenizerSpec* spec);
 
 }  // namespace baton::tokenizer_fields

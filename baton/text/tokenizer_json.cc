@@ -18,8 +18,11 @@ using tokenizer_fields::check_fields;
 using tokenizer_fields::check_size;
 using tokenizer_fields::flag_of;
 using tokenizer_fields::id_of;
+using tokenizer_fields::is_bert_class;
 using tokenizer_fields::member;
+using tokenizer_fields::parse_tokenizer_config;
 using tokenizer_fields::read_added;
+using tokenizer_fields::read_bert_class;
 using tokenizer_fields::read_decoder;
 using tokenizer_fields::read_normalizer;
 using tokenizer_fields::read_post_processor;
@@ -139,10 +142,18 @@ Status place_vocab(const std::vector<VocabEntry>& vocab, TokenizerSpec* spec) {
   return {};
 }
 
+Status read_bert_fields(std::string_view tokenizer_config_json, bool bert_model, TokenizerSpec* spec) {
+  json config = json::object();
+  if (!tokenizer_config_json.empty()) {
+    BATON_TRY(config, parse_tokenizer_config(tokenizer_config_json));
+  }
+  return is_bert_class(config, bert_model) ? read_bert_class(config, "tokenizer.json", spec) : Status();
+}
+
 }  // namespace
 
-Result<TokenizerSpec> tokenizer_spec_from_json(std::string_view tokenizer_json,
-                                               std::string_view tokenizer_config_json) {
+Result<TokenizerSpec> tokenizer_spec_from_json(std::string_view tokenizer_json, std::string_view tokenizer_config_json,
+                                               bool bert_model) {
   BATON_OK(check_size(tokenizer_json, "tokenizer.json"));
   TokenizerSpec spec;
   auto file = read_tokenizer_file(tokenizer_json, &spec);
@@ -184,6 +195,7 @@ Result<TokenizerSpec> tokenizer_spec_from_json(std::string_view tokenizer_json,
   // What the post-processor puts around the text is what counts, whatever the config calls it.
   if (first >= 0) spec.bos_id = first;
   if (last >= 0) spec.eos_id = last;
+  if (type == "WordPiece") BATON_OK(read_bert_fields(tokenizer_config_json, bert_model, &spec));
   return spec;
 }
 

@@ -156,9 +156,11 @@ struct TokenizerSpec {
 
 inline constexpr int32_t kTokensMax = 1 << 21;  // ids are below this
 
-// tokenizer.json, and tokenizer_config.json if there is one (bos/eos/pad, added_tokens_decoder; may be empty).
+// tokenizer.json, and tokenizer_config.json if there is one (bos/eos/pad, added_tokens_decoder; may be empty). Of
+// BERT's classes (named there, else `bert_model`) only the vocabulary and what is added to it is tokenizer.json's.
 // kInvalidInput with the field for malformed files; kUnsupported naming the part for other kinds of tokenizers.
-Result<TokenizerSpec> tokenizer_spec_from_json(std::string_view tokenizer_json, std::string_view tokenizer_config_json);
+Result<TokenizerSpec> tokenizer_spec_from_json(std::string_view tokenizer_json, std::string_view tokenizer_config_json,
+                                               bool bert_model = false);
 
 // vocab.txt, one token a line in the order of their ids: the WordPiece tokenizer of old BERT files. Lower case, accents
 // and the names of special tokens are tokenizer_config.json's (may be empty: BERT's own). Views point into the arena.

@@ -61,6 +61,73 @@ Status read_lines(std::string_view text, TokenizerSpec* spec) {
   return {};
 }
 
+// The id of a text among the added tokens and the others; -1: none.
+int32_t find_token(const TokenizerSpec& spec, std::string_view text) {
+  for (const AddedToken& token : spec.added) {
+    if (token.text == text) return token.id;
+  }
+  const auto found = std::find(spec.tokens.begin(), spec.tokens.end(), text);
+  return found == spec.tokens.end() || text.empty() ? -1 : static_cast<int32_t>(found - spec.tokens.begin());
+}
+
+}  // namespace
+
+bool is_bert_class(const json& config, bool bert_model) {
+  const json* name = member(config, "tokenizer_class");
+  if (name == nullptr) return bert_model;
+  return *name == "BertTokenizer" || *name == "BertTokenizerFast" || *name == "DistilBertTokenizer" ||
+         *name == "DistilBertTokenizerFast";
+}
+
+Status read_bert_class(const json& config, std::string_view vocab_file, TokenizerSpec* spec) {
+  constexpr std::string_view kFile = "tokenizer_config.json";
+  spec->word_piece = WordPieceRules();
+  NormalizerStep bert;
+  bert.kind = NormalizerStep::Kind::kBert;
+  BATON_TRY(bert.bert.lower_case, flag_of(config, "do_lower_case", true, kFile));
+  BATON_TRY(bert.bert.strip_accents, flag_of(config, "strip_accents", bert.bert.lower_case, kFile));
+  BATON_TRY(bert.bert.split_ideographs, flag_of(config, "tokenize_chinese_chars", true, kFile));
+  spec->normalizer.assign(1, std::move(bert));
+  PretokenizerStep words;
+  words.kind = PretokenizerStep::Kind::kBertWords;
+  spec->pretokenizer.assign(1, std::move(words));
+  const std::tuple<std::string_view, std::string_view, int32_t*> specials[] = {{"unk_token", "[UNK]", &spec->unk_id},
+                                                                               {"cls_token", "[CLS]", &spec->bos_id},
+                                                                               {"sep_token", "[SEP]", &spec->eos_id}};
+  for (const auto& [key, otherwise, id] : specials) {
+    BATON_TRY(const std::string text, special_text(config, key, otherwise));
+    *id = find_token(*spec, text);
+    if (*id < 0) return bad(vocab_file, fmt::format("the {} '{}' is no token of it", key, text));
+  }
+  spec->add_bos = spec->add_eos = true;
+  return {};
+}
+
+namespace {
+
+// In vocab.txt nothing else says which tokens are special.
+Status add_specials(const json& config, TokenizerSpec* spec) {
+  constexpr std::pair<std::string_view, std::string_view> kSpecials[] = {{"unk_token", "[UNK]"},
+                                                                         {"cls_token", "[CLS]"},
+                                                                         {"sep_token", "[SEP]"},
+                                                                         {"pad_token", "[PAD]"},
+                                                                         {"mask_token", "[MASK]"}};
+  for (const auto& [key, otherwise] : kSpecials) {
+    BATON_TRY(std::string text, special_text(config, key, otherwise));
+    const int32_t at = find_token(*spec, text);
+    if (at < 0) continue;
+    if (key == "pad_token") spec->pad_id = at;
+    const auto same = [at](const AddedToken& token) { return token.id == at; };
+    if (std::any_of(spec->added.begin(), spec->added.end(), same)) continue;
+    AddedToken token;
+    token.id = at;
+    token.text = std::move(text);
+    token.special = true;
+    spec->added.push_back(std::move(token));
+  }
+  return {};
+}
+
 }  // namespace
 }  // namespace tokenizer_fields
 
@@ -76,40 +143,8 @@ Result<TokenizerSpec> tokenizer_spec_from_vocab_txt(std::string_view vocab_txt,
     BATON_TRY(config, tokenizer_fields::parse_tokenizer_config(tokenizer_config_json));
     BATON_OK(tokenizer_fields::read_tokenizer_config(tokenizer_config_json, &spec));
   }
-  constexpr std::string_view kFile = "tokenizer_config.json";
-  spec.word_piece.emplace();
-  NormalizerStep bert;
-  bert.kind = NormalizerStep::Kind::kBert;
-  BATON_TRY(bert.bert.lower_case, tokenizer_fields::flag_of(config, "do_lower_case", true, kFile));
-  BATON_TRY(bert.bert.strip_accents, tokenizer_fields::flag_of(config, "strip_accents", bert.bert.lower_case, kFile));
-  BATON_TRY(bert.bert.split_ideographs, tokenizer_fields::flag_of(config, "tokenize_chinese_chars", true, kFile));
-  spec.normalizer.push_back(std::move(bert));
-  PretokenizerStep words;
-  words.kind = PretokenizerStep::Kind::kBertWords;
-  spec.pretokenizer.push_back(std::move(words));
-  const std::tuple<std::string_view, std::string_view, int32_t*> specials[] = {{"unk_token", "[UNK]", &spec.unk_id},
-                                                                               {"cls_token", "[CLS]", &spec.bos_id},
-                                                                               {"sep_token", "[SEP]", &spec.eos_id},
-                                                                               {"pad_token", "[PAD]", &spec.pad_id},
-                                                                               {"mask_token", "[MASK]", nullptr}};
-  for (const auto& [key, otherwise, id] : specials) {
-    BATON_TRY(std::string text, tokenizer_fields::special_text(config, key, otherwise));
-    const auto found = std::find(spec.tokens.begin(), spec.tokens.end(), std::string_view(text));
-    if (found == spec.tokens.end()) {
-      if (key == "pad_token" || key == "mask_token") continue;
-      return tokenizer_fields::bad("vocab.txt", fmt::format("the {} '{}' is no line of it", key, text));
-    }
-    const auto at = static_cast<int32_t>(found - spec.tokens.begin());
-    if (id != nullptr) *id = at;
-    const auto same = [at](const AddedToken& token) { return token.id == at; };
-    if (std::any_of(spec.added.begin(), spec.added.end(), same)) continue;
-    AddedToken token;
-    token.id = at;
-    token.text = std::move(text);
-    token.special = true;
-    spec.added.push_back(std::move(token));
-  }
-  spec.add_bos = spec.add_eos = true;
+  BATON_OK(tokenizer_fields::read_bert_class(config, "vocab.txt", &spec));
+  BATON_OK(tokenizer_fields::add_specials(config, &spec));
   return spec;
 }
 

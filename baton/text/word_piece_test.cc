@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -21,6 +22,18 @@ json word_piece_data() {
   std::ostringstream text;
   text << stream.rdbuf();
   return json::parse(text.str());
+}
+
+json changed_file(const json& data, const json& variant) {
+  json file = data["base"];
+  for (const auto& [key, value] : variant["change"].items()) {
+    if (key == "model") {
+      file["model"].update(value);
+    } else {
+      file[key] = value;
+    }
+  }
+  return file;
 }
 
 Result<Tokenizer> load_word_piece(const std::string& text, const std::string& config = "") {
@@ -41,15 +54,7 @@ TEST(WordPiece, VariantsEncodeAsTokenizers) {
   const json data = word_piece_data();
   size_t compared = 0;
   for (const json& variant : data["cases"]) {
-    json file = data["base"];
-    for (const auto& [key, value] : variant["change"].items()) {
-      if (key == "model") {
-        file["model"].update(value);
-      } else {
-        file[key] = value;
-      }
-    }
-    const auto tokenizer = load_word_piece(file.dump());
+    const auto tokenizer = load_word_piece(changed_file(data, variant).dump());
     ASSERT_TRUE(tokenizer.has_value()) << variant["name"] << ": " << tokenizer.error().message;
     for (size_t i = 0; i < data["texts"].size(); ++i, ++compared) {
       const auto ids = tokenizer->encode(data["texts"][i].get<std::string>(), true);
@@ -104,6 +109,59 @@ TEST(WordPiece, ConfigOfVocabTxt) {
                  R"({"unk_token": "<unk>", "cls_token": {"content": "<s>"}, "sep_token": "</s>", "eos_token": "a"})")
           .value();
   EXPECT_EQ(named.with_ends(named.encode("a b", false).value()), (std::vector<int32_t>{1, 3, 0, 2}));
+}
+
+// transformers makes tokenizers of BERT's classes of tokenizer_config.json and the vocabulary: the ids are those of the
+// variant that says the same, whatever tokenizer.json says.
+TEST(WordPiece, TokenizerConfigGoesBeforeTokenizerJson) {
+  const json data = word_piece_data();
+  const std::pair<const char*, const char*> said[] = {
+      {R"({"tokenizer_class": "BertTokenizer"})", "as it is"},
+      {R"({"tokenizer_class": "BertTokenizerFast", "do_lower_case": false})", "cased"},
+      {R"({"tokenizer_class": "BertTokenizer", "do_lower_case": false, "strip_accents": true})",
+       "cased without accents"},
+      {R"({"tokenizer_class": "DistilBertTokenizer", "strip_accents": false})", "lower with accents"},
+      {R"({"tokenizer_class": "BertTokenizer", "tokenize_chinese_chars": false})", "ideographs together"}};
+  for (const auto& [config, name] : said) {
+    const auto same = [&, wanted = name](const json& variant) { return variant["name"] == wanted; };
+    const json& wanted = *std::find_if(data["cases"].begin(), data["cases"].end(), same);
+    for (const json& variant : data["cases"]) {
+      // Tokens that are added are tokenizer.json's.
+      if (variant["change"].contains("added_tokens")) continue;
+      const auto tokenizer = load_word_piece(changed_file(data, variant).dump(), config);
+      ASSERT_TRUE(tokenizer.has_value()) << tokenizer.error().message;
+      for (size_t i = 0; i < data["texts"].size(); ++i) {
+        const auto ids = tokenizer->encode(data["texts"][i].get<std::string>(), true);
+        ASSERT_TRUE(ids.has_value());
+        EXPECT_EQ(json(tokenizer->with_ends(*ids)), wanted["ids"][i]) << config << variant["name"] << data["texts"][i];
+      }
+    }
+  }
+}
+
+TEST(WordPiece, ClassesThatTakeTokenizerJsonAsItIs) {
+  const std::string cased = changed_file(word_piece_data(), json::parse(R"({"change": {"normalizer": null}})")).dump();
+  const auto ids = [&](const char* config, bool bert_model) {
+    const auto spec = tokenizer_spec_from_json(cased, config, bert_model);
+    return Tokenizer::create(*spec)->encode("Hello", false).value();
+  };
+  const auto upper = ids("", false), lower = ids("", true);
+  EXPECT_NE(upper, lower);
+  EXPECT_EQ(ids(R"({"tokenizer_class": "PreTrainedTokenizerFast", "do_lower_case": true})", true), upper);
+  EXPECT_EQ(ids(R"({"do_lower_case": false})", true), upper);
+  EXPECT_EQ(ids(R"({"tokenizer_class": "BertTokenizer"})", false), lower);
+}
+
+TEST(WordPiece, TokenizerConfigNamesTheEndsAndTheUnknown) {
+  const std::string file = word_piece_data()["base"].dump();
+  const auto named = load_word_piece(file, R"({"tokenizer_class": "BertTokenizer", "unk_token": "[MASK]",
+      "cls_token": {"content": "the"}, "sep_token": "[PAD]"})");
+  ASSERT_TRUE(named.has_value()) << named.error().message;
+  const auto ids = named->with_ends(named->encode("\xf0\x9f\x98\x80", false).value());
+  EXPECT_EQ(ids, (std::vector<int32_t>{named->find("the"), 4, 0}));
+  const auto missing = load_word_piece(file, R"({"tokenizer_class": "BertTokenizer", "cls_token": "[NOPE]"})");
+  ASSERT_FALSE(missing.has_value());
+  EXPECT_NE(missing.error().message.find("cls_token '[NOPE]'"), std::string::npos) << missing.error().message;
 }
 
 TEST(WordPiece, FingerprintSeesEachRule) {

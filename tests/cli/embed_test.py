@@ -153,6 +153,36 @@ class Embed(unittest.TestCase):
         self.assertAlmostEqual(results[0]["relevance_score"], 1, places=5)
         self.assertRegex(run("-m", self.model, "--query", "hello", "world", "--unit", "cpu").stdout, r"^-?\d\.\d{4}  world\n$")
 
+    def test_ranks_as_the_flags_say(self):
+        path = pathlib.Path(self.folder.name) / "prompted"
+        shutil.copytree(self.model, path, dirs_exist_ok=True)
+        (path / "config_sentence_transformers.json").write_text(json.dumps({"prompts": {"query": "world "}}))
+        rank = ("-m", str(path), "--unit", "cpu", "--query", "hello")
+        usual = run(*rank, "abc").stdout
+        plain = run(*rank, "abc", "--no-prompt").stdout
+        self.assertNotEqual(plain, usual)
+        self.assertEqual(plain, run("-m", self.model, "--unit", "cpu", "--query", "hello", "abc").stdout)
+        self.assertNotIn(run(*rank, "abc", "--prompt", "query").stdout, (usual, plain))
+        self.assertNotEqual(run(*rank, "abc", "--no-prompt", "--dimensions", "5").stdout, plain)
+        empty = run("-m", self.model, "--unit", "cpu", "--query", "", "abc", "hello")
+        self.assertEqual((empty.returncode, len(empty.stdout.splitlines())), (0, 2), empty.stderr)
+        for line in empty.stdout.splitlines():
+            self.assertRegex(line, r"^-?\d\.\d{4}  (abc|hello)$")
+        for arguments, word in ((("--prompt", "zz"), "no prompt 'zz'"), (("--raw",), "--raw"), (("--dimensions", "97"), "dimensions 97"),
+                                (("--prompt", "query", "--no-prompt"), "give one of them")):
+            done = run(*rank, "abc", *arguments)
+            self.assertEqual((done.returncode, done.stdout), (2, ""), arguments)
+            self.assertIn(word, done.stderr)
+
+    def test_lines_that_are_no_texts(self):
+        done = run("-m", self.model, stdin="a\nb\0c\n")
+        self.assertEqual((done.returncode, done.stdout), (1, ""), done.stderr)
+        self.assertIn("line 2 has a zero byte", done.stderr)
+        for arguments in (("-f", "/dev/zero"), ("--query", "a", "-f", "/dev/zero")):
+            done = run("-m", self.model, *arguments)
+            self.assertEqual((done.returncode, done.stdout), (1, ""), done.stderr)
+            self.assertIn("line 1 is longer than 1048576 bytes", done.stderr)
+
     def test_cosines(self):
         done = run("-m", self.model, "hello", "hello world", "abc", "--cosines", "--unit", "cpu")
         self.assertEqual(done.returncode, 0, done.stderr)

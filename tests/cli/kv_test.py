@@ -82,6 +82,13 @@ class Kv(unittest.TestCase):
             costs[kv] = told["kld_mean"]
         self.assertEqual(costs["f16"], 0)
         self.assertTrue(0 < costs["bf16"] < costs["q4_0"] and 0 < costs["q8_0"] < costs["q4_0"], costs)
+        for unit, other in (("cpu:kv=q8_0", "f16"), ("cpu:kv=f16", "q4_0")):
+            done = baton("perplexity", "-m", MODEL, "-f", TEXT, "-w", "128", "--chunks", "4", "--unit", unit,
+                         "--reference-kv", other, "--json")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            told = json.loads(done.stdout)
+            self.assertEqual((told["kv"], told["reference"]["kv"]), (unit.split("=")[1], other))
+            self.assertGreater(told["kld_mean"], 0)
         two = baton("perplexity", "-m", MODEL, "-m", MODEL, "-f", TEXT, "--reference-kv", "f16")
         self.assertEqual(two.returncode, 2)
 
