@@ -257,7 +257,8 @@ std::unique_ptr<Command> add_embed(CLI::App& program) {
       ->each([&flags](const std::string&) { flags.ranks = true; });
   app->add_option("--prompt", flags.prompt, "the name of a prompt of the model, put in front of each text");
   app->add_flag("--no-prompt", flags.no_prompt, "no prompt, whatever the model's default is");
-  app->add_option("--dimensions", flags.dimensions, "so many values of each vector, the first; 0: what the model keeps");
+  app->add_option("--dimensions", flags.dimensions,
+                  "so many values of each vector, the first; 0: what the model keeps");
   app->add_flag("--truncate", flags.truncate, "cut texts that are too long; else they are an error");
   app->add_option("--pooling", flags.pooling, "mean, first or last token, instead of what the model's files say")
       ->check(CLI::IsMember({"mean", "first", "last"}));
