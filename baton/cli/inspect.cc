@@ -175,7 +175,9 @@ std::string spec_text(const OrderedJson& spec) {
 
 // What a unit would load, without loading it.
 int show_plan(const InspectFlags& flags, const Model& model) {
-  const auto unit = create_unit(flags.unit);
+  const auto text = with_kv(flags.unit, flags.kv);
+  if (!text) return report_usage(text.error());
+  const auto unit = create_unit(*text);
   if (!unit) return report_unit(unit.error());
   const auto plan = (*unit)->plan(model);
   if (!plan) return report(plan.error());
