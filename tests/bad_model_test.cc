@@ -111,7 +111,7 @@ TEST(BadModel, EachWrongConfigurationIsNamed) {
       {"private", "tiny-llama", set("_sliding_window_pattern", 6), "field '_sliding_window_pattern' is 6"},
       {"version of a part", "tiny-llama", set("attention_version", 2), "field 'attention_version' is 2"},
       {"window of no length", "families/gemma3", set("sliding_window", nullptr), "field 'sliding_window' must say"},
-      {"a switch that nobody reads", "families/gemma3", set("use_sliding_window", false), "use_sliding_window is false"},
+      {"a switch of nothing", "families/gemma3", set("use_sliding_window", false), "use_sliding_window is false"},
       {"a pattern that nobody reads", "families/gemma3",
        [](Json& config) {
          config.erase("layer_types");
@@ -137,7 +137,10 @@ TEST(BadModel, EachWrongConfigurationIsNamed) {
        "layer_types has layers with a window and others"},
       {"positions not said", "families/ministral3", drop("rope_parameters"), "field 'rope_parameters' is missing"},
       {"partly rotated", "families/ministral3",
-       [](Json& config) { config["rope_parameters"]["partial_rotary_factor"] = 0.6; }, "partial_rotary_factor is not 1"},
+       [](Json& config) { config["rope_parameters"]["partial_rotary_factor"] = 0.6; }, "partial_rotary_factor is not"},
+      {"weights of experts as they are", "families/qwen3_5_moe", set("norm_topk_prob", false),
+       "field 'norm_topk_prob' is false"},
+      {"positions not said", "families/qwen3_5_moe", drop("rope_parameters"), "field 'rope_parameters' is missing"},
       {"cap that nobody takes", "families/gemma3", set("attn_logit_softcapping", 2.0),
        "'attn_logit_softcapping' is 2.0"},
       {"heads by default", "families/mistral", drop("num_key_value_heads"), "are not a multiple of 8"},

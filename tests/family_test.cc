@@ -266,16 +266,17 @@ TEST(Families, WhatGgufCannotSayIsRefusedByItsField) {
   fs::remove_all(folder);
 }
 
-// The length of training is a key where positions are not scaled but queries are, and an OLMo 3 without windows is a file
-// of OLMo 2: convert compares what it wrote.
+// The length of training is a key where positions are not scaled but queries are, and an OLMo 3 without windows is a
+// file of OLMo 2: convert compares what it wrote.
 TEST(Families, WhatHasNoScaledPositionsIsConvertedWhole) {
   const fs::path folder = fs::temp_directory_path() / fmt::format("baton-unscaled-{}", getpid());
   const Json plain = {{"rope_type", "default"},
                       {"rope_theta", 1e4},
                       {"llama_4_scaling_beta", 0.3},
                       {"original_max_position_embeddings", 32}};
-  for (const auto& [family, changes] : {std::pair<const char*, Json>{"ministral3", {{"rope_parameters", plain}}},
-                                        {"olmo3", {{"layer_types", Json::array_t(3, "full_attention")}}}}) {
+  const std::pair<const char*, Json> cases[] = {{"ministral3", {{"rope_parameters", plain}}},
+                                                {"olmo3", {{"layer_types", Json::array_t(3, "full_attention")}}}};
+  for (const auto& [family, changes] : cases) {
     const auto report = convert_changed(family, changes, folder);
     ASSERT_TRUE(report) << family << ": " << report.error().message;
     const auto before = load_model(folder), after = load_model(folder / "out.gguf");

@@ -163,8 +163,8 @@ TEST_P(KvTypes, SealedInTheMiddleTheyGoOn) {
   }
 }
 
-// Every other number in the place of a type, all checksums made right: sizes tell, and for halves of the two kinds, which
-// are of one size, the other sections. Where all lie alike a proof finds it (docs/proof.md).
+// Every other number in the place of a type, all checksums made right: sizes tell, and for halves of the two kinds,
+// which are of one size, the other sections. Where all lie alike a proof finds it (docs/proof.md).
 TEST_P(KvTypes, AForgedTypeIsRefused) {
   constexpr uint64_t kEntries = 88, kEntry = 64, kTypeAt = 8;
   for (const Loaded& from : units_) {

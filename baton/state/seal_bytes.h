@@ -99,9 +99,10 @@ inline bool fits_kind(uint32_t type, SlotKind kind) {
 inline Status check_one_type(std::span<const SealedSection> others, size_t index, const SealedSection& section) {
   const auto first = std::find_if(others.begin(), others.end(), [](const auto& s) { return has_tokens_dim(s.kind); });
   if (first == others.end() || !has_tokens_dim(section.kind) || first->dtype == section.dtype) return {};
-  return corrupt(fmt::format("section {} ({}): type {}, and {} is of type {}: keys and values of a state are of one type",
-                             index, segment_name(section.kind, section.layer), to_string(section.dtype),
-                             segment_name(first->kind, first->layer), to_string(first->dtype)));
+  return corrupt(
+      fmt::format("section {} ({}): type {}, and {} is of type {}: keys and values of a state are of one type", index,
+                  segment_name(section.kind, section.layer), to_string(section.dtype),
+                  segment_name(first->kind, first->layer), to_string(first->dtype)));
 }
 
 }  // namespace baton::sealed

@@ -110,8 +110,8 @@ Result<ModelSpec> start_keys(const Container& container, const GgufReader& keys,
 Result<ModelSpec> finish_keys(const Container& container, const GgufReader& keys, ModelSpec spec);
 
 // layer_types and sliding_window, into spec.blocks.windows. Without layer_types all layers have the window, or those
-// that `slides` says. use_sliding_window must not be false where there is one. `usual`: where there is no sliding_window, 0 for none;
-// null is none.
+// that `slides` says. use_sliding_window must not be false where there is one. `usual`: where there is no
+// sliding_window, 0 for none; null is none.
 Status read_windows(const ConfigReader& config, const std::string& file, ModelSpec& spec, int32_t usual = 0,
                     bool (*slides)(int32_t layer) = nullptr);
 // The same where there are windows only if use_sliding_window says so.

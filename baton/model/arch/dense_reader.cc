@@ -53,6 +53,14 @@ Status read_layer_types(const Json& types, const std::string& file, int32_t wind
   return {};
 }
 
+Status check_not_switched(bool used, int32_t window, const std::string& file, const ModelSpec& spec) {
+  if (used || window == 0 || window >= spec.context_max) return {};
+  return fail(Code::kUnsupported,
+              fmt::format("{}: use_sliding_window is false, and transformers does not look at it in models of this "
+                          "kind: set sliding_window to null, or leave the field out",
+                          file));
+}
+
 // One number, or one for each layer, 0 for those without attention.
 Status read_kv_heads(const GgufReader& keys, const std::string& file, bool convolves, ModelSpec& spec) {
   constexpr const char* kKey = "attention.head_count_kv";
@@ -198,12 +206,7 @@ Status read_windows(const ConfigReader& config, const std::string& file, ModelSp
   const int32_t fallback = config.absent("sliding_window") ? usual : 0;
   BATON_TRY(const int32_t window, config.integer("sliding_window", 0, kWindowMax, fallback));
   BATON_TRY(const bool used, config.boolean("use_sliding_window", true));
-  if (!used && window != 0 && window < spec.context_max) {
-    return fail(Code::kUnsupported,
-                fmt::format("{}: use_sliding_window is false, and transformers does not look at it in models of this "
-                            "kind: set sliding_window to null, or leave the field out",
-                            file));
-  }
+  BATON_OK(check_not_switched(used, window, file, spec));
   const Json* types = config.value("layer_types");
   if (types != nullptr) return read_layer_types(*types, file, window, spec);
   for (int32_t layer = 0; layer < spec.layers; ++layer) {
@@ -228,10 +231,9 @@ Status read_one_window(const ConfigReader& config, const std::string& file, Mode
                        int32_t usual) {
   const int32_t fallback = config.absent("sliding_window") ? usual : 0;
   BATON_TRY(int32_t window, config.integer("sliding_window", 0, kWindowMax, fallback));
-  if (switched) {
-    BATON_TRY(const bool used, config.boolean("use_sliding_window", false));
-    if (!used) window = 0;
-  }
+  BATON_TRY(const bool used, config.boolean("use_sliding_window", !switched));
+  if (!switched) BATON_OK(check_not_switched(used, window, file, spec));
+  if (!used) window = 0;
   for (int32_t layer = 0; layer < spec.layers; ++layer) set_window(spec, layer, window);
   const Json* types = config.value("layer_types");
   if (types == nullptr) return {};
