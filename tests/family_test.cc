@@ -251,6 +251,7 @@ TEST(Families, WhatGgufCannotSayIsRefusedByItsField) {
       {"qwen3", windows, "'use_sliding_window'"},
       {"qwen3_moe", {{"use_sliding_window", true}, {"sliding_window", 4}}, "'use_sliding_window'"},
       {"ministral3", {{"sliding_window", 4}}, "'sliding_window'"},
+      {"granite", {{"partial_rotary_factor", 0.5}}, "'partial_rotary_factor'"},
       {"gemma2", {{"attn_logit_softcapping", nullptr}}, "'attn_logit_softcapping'"},
       {"gemma2", {{"final_logit_softcapping", nullptr}}, "'final_logit_softcapping'"},
       {"gpt2", {{"activation_function", "gelu"}}, "'activation_function'"},
