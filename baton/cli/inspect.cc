@@ -175,9 +175,9 @@ std::string spec_text(const OrderedJson& spec) {
 
 // What a unit would load, without loading it.
 int show_plan(const InspectFlags& flags, const Model& model) {
-  const auto text = with_kv(flags.unit, flags.kv);
-  if (!text) return report_usage(text.error());
-  const auto unit = create_unit(*text);
+  const auto named = with_kv(flags.unit, flags.kv);
+  if (!named) return report_usage(named.error());
+  const auto unit = create_unit(*named);
   if (!unit) return report_unit(unit.error());
   const auto plan = (*unit)->plan(model);
   if (!plan) return report(plan.error());
