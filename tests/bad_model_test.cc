@@ -110,7 +110,37 @@ TEST(BadModel, EachWrongConfigurationIsNamed) {
       {"scaled output", "tiny-qwen3.5", set("output_scale", 3.0), "field 'output_scale' is 3.0"},
       {"private", "tiny-llama", set("_sliding_window_pattern", 6), "field '_sliding_window_pattern' is 6"},
       {"version of a part", "tiny-llama", set("attention_version", 2), "field 'attention_version' is 2"},
-      {"window of no length", "families/gemma3", drop("sliding_window"), "field 'sliding_window' must say"},
+      {"window of no length", "families/gemma3", set("sliding_window", nullptr), "field 'sliding_window' must say"},
+      {"a switch of nothing", "families/gemma3", set("use_sliding_window", false), "use_sliding_window is false"},
+      {"a pattern that nobody reads", "families/gemma3",
+       [](Json& config) {
+         config.erase("layer_types");
+         config["_sliding_window_pattern"] = 2;
+       },
+       "field '_sliding_window_pattern' is 2"},
+      {"positions of no kind", "families/gemma3", set("rope_parameters", {{"rope_theta", 5e3}}),
+       "rope_parameters must have full_attention and sliding_attention"},
+      {"positions of no kind", "families/olmo3", set("rope_parameters", {{"rope_theta", 5e3}}),
+       "rope_parameters must have full_attention and sliding_attention"},
+      {"windows in some layers", "families/qwen3_moe",
+       [](Json& config) {
+         config.update({{"use_sliding_window", true}, {"sliding_window", 9}});
+         config["layer_types"] = Json::array_t(config["num_hidden_layers"].get<size_t>(), "full_attention");
+       },
+       "layer_types has layers with a window and others"},
+      {"windows in some layers", "families/ministral3",
+       [](Json& config) {
+         config["sliding_window"] = 9;
+         config["layer_types"] = Json::array_t(config["num_hidden_layers"].get<size_t>(), "sliding_attention");
+         config["layer_types"][0] = "full_attention";
+       },
+       "layer_types has layers with a window and others"},
+      {"positions not said", "families/ministral3", drop("rope_parameters"), "field 'rope_parameters' is missing"},
+      {"partly rotated", "families/ministral3",
+       [](Json& config) { config["rope_parameters"]["partial_rotary_factor"] = 0.6; }, "partial_rotary_factor is not"},
+      {"weights of experts as they are", "families/qwen3_5_moe", set("norm_topk_prob", false),
+       "field 'norm_topk_prob' is false"},
+      {"positions not said", "families/qwen3_5_moe", drop("rope_parameters"), "field 'rope_parameters' is missing"},
       {"cap that nobody takes", "families/gemma3", set("attn_logit_softcapping", 2.0),
        "'attn_logit_softcapping' is 2.0"},
       {"heads by default", "families/mistral", drop("num_key_value_heads"), "are not a multiple of 8"},
@@ -358,6 +388,24 @@ TEST(BadModel, AbsentFieldsAreTransformersDefaults) {
     config.erase("sliding_window");
   };
   EXPECT_EQ(spec_of("families/mistral", longer).blocks.window(0), 4096);
+  EXPECT_EQ(spec_of("families/gemma3", longer).blocks.window(0), 4096);
+  const auto short_ones = [](Json& config) {
+    config.erase("sliding_window");
+    config.erase("layer_types");
+  };
+  EXPECT_EQ(spec_of("families/gemma3", short_ones).blocks.position(0), Positions::kNearRope);
+  const auto windowed = [](Json& config) {
+    config.update({{"use_sliding_window", true}, {"sliding_window", 9}});
+    config.erase("layer_types");
+  };
+  for (const char* family : {"families/qwen3_moe", "families/ministral3"}) {
+    const ModelSpec all = spec_of(family, windowed);
+    for (int32_t layer = 0; layer < all.layers; ++layer) EXPECT_EQ(all.blocks.window(layer), 9) << family;
+  }
+  const auto far_only = [](Json& config) {
+    config["rope_parameters"] = {{"full_attention", {{"rope_type", "default"}, {"rope_theta", 7e3}}}};
+  };
+  EXPECT_EQ(spec_of("families/olmo3", far_only).blocks.near_theta, 5e5f);
   EXPECT_EQ(spec_of("families/mistral", [](Json& config) { config["sliding_window"] = nullptr; }).blocks.window(0), 0);
 }
 

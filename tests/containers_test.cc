@@ -342,15 +342,32 @@ TEST_F(Positions, GgufKeysAndTensorsThatNothingReadsAreNamed) {
   }
 }
 
-// GGUF bias tensors have no flag beside them: one that is there is added.
-TEST_F(Positions, OneGgufBiasAloneIsAdded) {
+// GGUF bias tensors have no flag beside them: those that are there are added, in all layers or in none.
+TEST_F(Positions, GgufBiasesAreOfAllLayersOrOfNone) {
   const auto plain = folder_ / "plain.gguf", file = folder_ / "changed.gguf";
   ASSERT_TRUE(convert_to_gguf(golden("tiny-qwen3.5"), plain, {}));
-  rewrite(plain, file, {}, [](GgufWriter& w) { add_floats(w, "blk.1.ffn_down.bias", std::vector<float>(96, 0.5f)); });
-  const auto before = load_model(plain), after = load_model(file);
-  ASSERT_TRUE(before && after) << after.error().message;
-  EXPECT_EQ((*after)->program.ops.size(), (*before)->program.ops.size() + 1);
+  const auto before = load_model(plain);
+  ASSERT_TRUE(before) << before.error().message;
+  const int32_t layers = (*before)->spec.layers;
+  const auto write = [&](int32_t without) {
+    rewrite(plain, file, {}, [&](GgufWriter& w) {
+      for (int32_t layer = 0; layer < layers; ++layer) {
+        if (layer != without) add_floats(w, fmt::format("blk.{}.ffn_down.bias", layer), std::vector<float>(96, 0.5f));
+      }
+    });
+  };
+  write(-1);
+  const auto after = load_model(file);
+  ASSERT_TRUE(after) << after.error().message;
+  EXPECT_EQ((*after)->program.ops.size(), (*before)->program.ops.size() + static_cast<size_t>(layers));
   EXPECT_GE(max_abs_difference(logits_of(plain, "tiny-qwen3.5"), logits_of(file, "tiny-qwen3.5")), 0.05f);
+  for (int32_t layer = 0; layer < layers; ++layer) {
+    write(layer);
+    const auto refused = load_model(file);
+    ASSERT_FALSE(refused) << layer;
+    EXPECT_NE(refused.error().message.find(fmt::format("'blk.{}.ffn_down.bias' is missing", layer)), std::string::npos)
+        << refused.error().message;
+  }
 }
 
 TEST_F(Positions, Qwen35DefaultsAndPredictionLayers) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <numeric>
 
@@ -168,13 +169,14 @@ TEST_P(Experts, AnAnswerHasItsBitsWhateverSharesItsStep) {
 
 TEST(ExpertChoice, IsTheFirstOfEqualsAndTheSameOnBoth) {
   Random random(3);
-  constexpr float kNoNumber = std::numeric_limits<float>::quiet_NaN();
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const float spoilt[] = {std::numeric_limits<float>::quiet_NaN(), kInfinity, -kInfinity};
   for (int round = 0; round < 300; ++round) {
     const size_t n = 1 + random.below(20);
     const auto count = static_cast<int64_t>(1 + random.below(n));
     std::vector<float> logits(n);
     for (float& logit : logits) logit = static_cast<float>(random.below(6)) - 2;  // many are equal
-    if (round % 5 == 0) logits[random.below(n)] = kNoNumber;
+    if (round % 5 == 0) logits[random.below(n)] = spoilt[random.below(3)];
     for (const Routing routing : {Routing::kSoftmaxOfAll, Routing::kSoftmaxOfChosen, Routing::kSigmoidOfInput}) {
       const auto wanted = ref::choose_experts(logits, count, routing);
       std::vector<int32_t> chosen(static_cast<size_t>(count), -1);
@@ -182,8 +184,9 @@ TEST(ExpertChoice, IsTheFirstOfEqualsAndTheSameOnBoth) {
       host::choose_experts(logits.data(), static_cast<int64_t>(n), count, routing, chosen.data(), weights.data());
       for (size_t i = 0; i < chosen.size(); ++i) {
         EXPECT_EQ(chosen[i], wanted[i].expert) << "round " << round;
-        ASSERT_EQ(std::isnan(weights[i]), std::isnan(wanted[i].weight));
-        if (std::isnan(weights[i])) continue;
+        ASSERT_EQ(std::isnan(weights[i]), round % 5 == 0) << "chosen or not, it spoils what is chosen";
+        ASSERT_EQ(std::isnan(wanted[i].weight), round % 5 == 0);
+        if (round % 5 == 0) continue;
         EXPECT_NEAR(weights[i], wanted[i].weight, 1e-6f);
       }
     }
@@ -196,6 +199,28 @@ TEST(ExpertChoice, IsTheFirstOfEqualsAndTheSameOnBoth) {
   const float sum = std::exp(-1.0f) + 3 + std::exp(-2.0f);
   EXPECT_FLOAT_EQ(ref::choose_experts(equal, 2, Routing::kSoftmaxOfAll)[0].weight, 1 / sum);
   EXPECT_FLOAT_EQ(ref::choose_experts(equal, 2, Routing::kSigmoidOfInput)[0].weight, 1 / (1 + std::exp(-2.0f)));
+}
+
+// A damaged row of a router shows in each token's values, as a damaged expert does.
+TEST_P(Experts, ARouterWithoutNumbersShows) {
+  for (const OpTrait trait : {OpTrait::kWindow, OpTrait::kGatedInput}) {
+    for (const float value : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+      Random random(21);
+      const OpModel op = trait == OpTrait::kGatedInput ? make_trait_model(trait, random, DType::kF32)
+                                                       : make_op_model(OpKind::kExperts, DType::kF32, random);
+      const Weight& router = op.model->weights[static_cast<size_t>(op.model->program.ops[1].weights[Op::kRouter])];
+      const size_t row = router.bytes / static_cast<size_t>(router.rows);
+      std::byte* const last = const_cast<std::byte*>(router.data) + router.bytes - row;  // the model's own memory
+      for (size_t at = 0; at < row; at += sizeof(float)) std::memcpy(last + at, &value, sizeof(float));
+      const std::vector<int32_t> ids = text(70, random);
+      const size_t whole[] = {70};
+      for (const std::string& unit : {std::string("ref"), fmt::format("cpu:kernels={}", GetParam())}) {
+        const std::vector<float> rows = rows_of(*load(unit, op, 2), ids, whole);
+        EXPECT_TRUE(std::all_of(rows.begin(), rows.end(), [](float each) { return std::isnan(each); }))
+            << unit << " " << value << " " << op.description;
+      }
+    }
+  }
 }
 
 TEST(ExpertLoads, CountWhatWasChosen) {

@@ -249,6 +249,9 @@ TEST(Families, WhatGgufCannotSayIsRefusedByItsField) {
       {"smollm3", five, "'use_sliding_window'"},
       {"qwen2", windows, "'use_sliding_window'"},
       {"qwen3", windows, "'use_sliding_window'"},
+      {"qwen3_moe", {{"use_sliding_window", true}, {"sliding_window", 4}}, "'use_sliding_window'"},
+      {"ministral3", {{"sliding_window", 4}}, "'sliding_window'"},
+      {"granite", {{"partial_rotary_factor", 0.5}}, "'partial_rotary_factor'"},
       {"gemma2", {{"attn_logit_softcapping", nullptr}}, "'attn_logit_softcapping'"},
       {"gemma2", {{"final_logit_softcapping", nullptr}}, "'final_logit_softcapping'"},
       {"gpt2", {{"activation_function", "gelu"}}, "'activation_function'"},
@@ -260,6 +263,27 @@ TEST(Families, WhatGgufCannotSayIsRefusedByItsField) {
     ASSERT_FALSE(report) << family << " " << field;
     EXPECT_NE(report.error().message.find(field), std::string::npos) << report.error().message;
     EXPECT_FALSE(fs::exists(folder / "out.gguf"));
+  }
+  fs::remove_all(folder);
+}
+
+// The length of training is a key where positions are not scaled but queries are, and an OLMo 3 without windows is a
+// file of OLMo 2: convert compares what it wrote.
+TEST(Families, WhatHasNoScaledPositionsIsConvertedWhole) {
+  const fs::path folder = fs::temp_directory_path() / fmt::format("baton-unscaled-{}", getpid());
+  const Json plain = {{"rope_type", "default"},
+                      {"rope_theta", 1e4},
+                      {"llama_4_scaling_beta", 0.3},
+                      {"original_max_position_embeddings", 32}};
+  const std::pair<const char*, Json> cases[] = {{"ministral3", {{"rope_parameters", plain}}},
+                                                {"olmo3", {{"layer_types", Json::array_t(3, "full_attention")}}}};
+  for (const auto& [family, changes] : cases) {
+    const auto report = convert_changed(family, changes, folder);
+    ASSERT_TRUE(report) << family << ": " << report.error().message;
+    const auto before = load_model(folder), after = load_model(folder / "out.gguf");
+    ASSERT_TRUE(before && after) << family;
+    EXPECT_EQ((*after)->spec.blocks.position_scale_tokens, (*before)->spec.blocks.position_scale_tokens);
+    EXPECT_TRUE((*after)->spec.blocks.windows.empty());
   }
   fs::remove_all(folder);
 }

@@ -175,7 +175,12 @@ std::string spec_text(const OrderedJson& spec) {
 
 // What a unit would load, without loading it.
 int show_plan(const InspectFlags& flags, const Model& model) {
-  const auto unit = create_unit(flags.unit);
+  const auto named = with_kv(flags.unit, flags.kv);
+  if (!named) {
+    report(named.error());
+    return kUsage;
+  }
+  const auto unit = create_unit(*named);
   if (!unit) return report_unit(unit.error());
   const auto plan = (*unit)->plan(model);
   if (!plan) return report(plan.error());

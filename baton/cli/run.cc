@@ -93,6 +93,11 @@ Status check_flags(RunFlags& flags) {
                 fmt::format("--state-cache: {} says what the answer rests on; leave one of them out",
                             flags.load_state.empty() ? "--verify-bridge" : "--load-state"));
   }
+  if (flags.expert_stats && flags.model.verify != "off") {
+    return fail(Code::kInvalidInput,
+                "--expert-stats counts the answer's own tokens, and --verify-bridge makes more of "
+                "them: leave one of them out");
+  }
   return flags.model.settle();
 }
 

@@ -129,12 +129,25 @@ bool ModelBuilder::has(std::string_view ours, int32_t layer) const {
   return role && has_tensor(source_name(**role, layer));
 }
 
-Result<bool> ModelBuilder::has_bias(std::string_view ours, int32_t layer) const {
+// A file that lost one tensor has no key that says so.
+Status ModelBuilder::check_bias_as_before(const std::string& role, const std::string& source, bool there) {
+  const auto& [first, first_there] = biases_.try_emplace(role, source, there).first->second;
+  if (there == first_there) return {};
+  return fail(Code::kInvalidInput,
+              fmt::format("{}: tensor '{}' is missing, and '{}' is there: all layers have this bias, or none; the file "
+                          "is damaged, make it again",
+                          container_.path.string(), there ? first : source, there ? source : first));
+}
+
+Result<bool> ModelBuilder::has_bias(std::string_view ours, int32_t layer) {
   const auto role = role_of(fmt::format("{}.bias", ours));
   if (!role) return false;
   const std::string source = source_name(**role, layer);
   const bool there = has_tensor(source);
-  if (naming_ == Naming::kGguf) return there;
+  if (naming_ == Naming::kGguf) {
+    BATON_OK(check_bias_as_before(std::string(ours), source, there));
+    return there;
+  }
   const bool of_attention = ours.find(".attn.") != std::string_view::npos;
   const bool wanted = of_attention ? model_.spec.attention_bias : model_.spec.mlp_bias;
   if (there && !wanted) {

@@ -56,9 +56,9 @@ class ModelBuilder {
   // Whether the file has the role's tensor (tied output heads, optional factors).
   bool has(std::string_view role, int32_t layer = -1) const;
   // Whether the linear layer of a role has a bias, of role "<role>.bias". In GGUF files it has when the tensor is
-  // there; in Hugging Face files the configuration says so (attention_bias, mlp_bias), and a tensor it does not know of
-  // is an Error: transformers would leave it out, others would not.
-  Result<bool> has_bias(std::string_view role, int32_t layer) const;
+  // there, and an Error when other layers differ; in Hugging Face files the configuration says so (attention_bias,
+  // mlp_bias), and a tensor it does not know of is an Error: transformers would leave it out, others would not.
+  Result<bool> has_bias(std::string_view role, int32_t layer);
   // Tokens see later ones.
   void set_whole_sequence() { model_.program.whole_sequence = true; }
   // A tensor's name behind the prefix of all of them, if it has that.
@@ -80,6 +80,7 @@ class ModelBuilder {
  private:
   enum class Naming { kHuggingFace, kMlx, kGguf };
   bool stored_turned() const;
+  Status check_bias_as_before(const std::string& role, const std::string& source, bool there);
   Result<const TensorRole*> role_of(std::string_view ours) const;
   bool has_tensor(const std::string& source) const;  // quantized or not
   std::string source_name(const TensorRole& role, int32_t layer) const;
@@ -102,6 +103,7 @@ class ModelBuilder {
   bool turns_ = false;  // matrices of rule kTurned are [in, out] in this file
   std::string prefix_;
   std::unordered_set<std::string> used_;
+  std::map<std::string, std::pair<std::string, bool>> biases_;  // by role: the first layer's tensor, if it is there
   std::span<const Adapter> adapters_;
   struct AdapterUse {
     const Adapter::Pair* pair;

@@ -48,7 +48,7 @@ enum class OpKind : uint8_t {
   kScale,      // out = scale x, in place allowed
   kExperts,  // out = sum over the experts e that are chosen for x of p_e D_e (silu(G_e x) * U_e x), by ascending e; the
              // `experts_used` with the largest of l = R x, the first of equals; p by `routing`, which may put it
-             // before the expert. out is not x
+             // before the expert, and no number when one of l is none or infinite. out is not x
   // out2 = x y, out2 may be x; out = z sum_j W[c, j] out2[t - taps + 1 + j, c], out is none of the others; the slot
   // keeps the last taps - 1 columns of out2.
   kShortConv,

@@ -2,6 +2,9 @@
 // write and read it.
 #pragma once
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -90,6 +93,16 @@ static_assert(static_cast<uint32_t>(DType::kF32) == 0 && static_cast<uint32_t>(D
 inline bool fits_kind(uint32_t type, SlotKind kind) {
   if (type > UINT8_MAX || !is_state_type(static_cast<DType>(type))) return false;
   return has_tokens_dim(kind) || !in_blocks(static_cast<DType>(type));
+}
+
+// Keys and values of a state are of one type: `section` is to come behind `others`.
+inline Status check_one_type(std::span<const SealedSection> others, size_t index, const SealedSection& section) {
+  const auto first = std::find_if(others.begin(), others.end(), [](const auto& s) { return has_tokens_dim(s.kind); });
+  if (first == others.end() || !has_tokens_dim(section.kind) || first->dtype == section.dtype) return {};
+  return corrupt(
+      fmt::format("section {} ({}): type {}, and {} is of type {}: keys and values of a state are of one type", index,
+                  segment_name(section.kind, section.layer), to_string(section.dtype),
+                  segment_name(first->kind, first->layer), to_string(first->dtype)));
 }
 
 }  // namespace baton::sealed

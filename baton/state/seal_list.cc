@@ -50,7 +50,9 @@ Result<SealListing> list_seal(std::span<const std::byte> block) {
   listing.tokens.resize(listing.position);
   std::memcpy(listing.tokens.data(), block.data() + header.tokens_offset, listing.position * sealed::kTokenBytes);
   for (uint64_t i = 0; i < header.sections; ++i) {
-    BATON_TRY(listing.sections.emplace_back(), list_entry(block, i));
+    BATON_TRY(const SealedSection section, list_entry(block, i));
+    BATON_OK(sealed::check_one_type(listing.sections, i, section));
+    listing.sections.push_back(section);
   }
   return listing;
 }

@@ -74,6 +74,7 @@ Result<SealedSection> SealReader::read_entry(size_t index, uint64_t* end) {
     return corrupt(fmt::format("section {} ({}): type number {}", index, segment_name(segment.kind, layer), dtype));
   }
   const SealedSection section{segment.kind, layer, static_cast<DType>(dtype), dims, {}};
+  BATON_OK(sealed::check_one_type(view_.sections, index, section));
   uint64_t bytes = 0, offset = 0;
   const bool fits = dense_bytes(dims, section.dtype, &bytes) && place(bytes, &offset, end);
   if (!fits || at<uint64_t>(entry, sealed::kEntryOffsetAt) != offset ||
@@ -257,6 +258,8 @@ Status SealReader::pass_on(std::span<const std::byte> values) {
   };
   if (const auto found = first_not_finite(values, section.dtype))
     return bad(*found, "the unit that made this state failed, make it again");
+  if (const auto found = first_filled(values, section.dtype, section.dims[2]))
+    return bad(*found, "what fills a row up is zero, make the state again");
   if (view_.position == 0) {
     if (const auto found = first_not_zero(values, section.dtype))
       return bad(*found, "a sequence of no tokens holds zeros, make the state again");

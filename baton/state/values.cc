@@ -89,6 +89,18 @@ std::optional<uint64_t> first_not_zero(std::span<const std::byte> values, DType 
   return first_at_least_of(values, dtype, 1);
 }
 
+std::optional<uint64_t> first_filled(std::span<const std::byte> rows, DType dtype, uint64_t columns) {
+  const uint64_t filling = padded_columns(dtype, columns) - columns;
+  if (dtype != DType::kQ8_0 || filling == 0) return std::nullopt;
+  const uint64_t row_bytes = row_bytes_of(dtype, columns);
+  for (uint64_t row = 1; row * row_bytes <= rows.size(); ++row) {
+    const auto codes = rows.subspan(row * row_bytes - filling, filling);  // a block ends with its codes, a byte each
+    const auto found = std::find_if(codes.begin(), codes.end(), [](std::byte code) { return code != std::byte{0}; });
+    if (found != codes.end()) return row * (columns + filling) - static_cast<uint64_t>(codes.end() - found);
+  }
+  return std::nullopt;
+}
+
 std::optional<uint64_t> first_overflow(std::span<const std::byte> values, DType from, DType to) {
   // 65520 is halfway between the largest half, 65504, and 65536; ties go to even, which is infinity. 0x7f7f8000 is
   // halfway between the largest bfloat16 and 2^128.

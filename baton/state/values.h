@@ -17,6 +17,10 @@ std::optional<uint64_t> first_not_finite(std::span<const std::byte> values, DTyp
 // Index of the first that is not zero, of either sign.
 std::optional<uint64_t> first_not_zero(std::span<const std::byte> values, DType dtype);
 
+// Index of the first of the values that fill `rows` of `columns` up that is not zero; of rotated rows, where filling is
+// turned with the rest, none.
+std::optional<uint64_t> first_filled(std::span<const std::byte> rows, DType dtype, uint64_t columns);
+
 // Index of the first finite value of type `from` that rounds to an infinity of type `to`. The values are finite.
 // Neither type has blocks: what is too large for one shows in its scales.
 std::optional<uint64_t> first_overflow(std::span<const std::byte> values, DType from, DType to);

@@ -10,6 +10,7 @@
 #include "baton/base/bytes.h"
 #include "baton/base/float.h"
 #include "baton/base/random.h"
+#include "baton/state/rows.h"
 
 namespace baton {
 namespace {
@@ -70,6 +71,23 @@ TEST(Values, NeedsNoAlignment) {
   EXPECT_EQ(first_not_finite(std::span(bytes).subspan(1), DType::kF32), 7u);
   EXPECT_EQ(value_at(std::span<const std::byte>(bytes).subspan(1), DType::kF32, 7),
             std::numeric_limits<float>::infinity());
+}
+
+TEST(Values, WhatFillsRowsUp) {
+  constexpr uint64_t kColumns = 44, kPadded = 64, kRows = 3;
+  const std::vector<float> x(kColumns * kRows, 0.7f);
+  std::vector<std::byte> rows(row_bytes_of(DType::kQ8_0, kColumns) * kRows);
+  encode_rows(DType::kQ8_0, x.data(), kColumns, kRows, rows.data());
+  EXPECT_EQ(first_filled(rows, DType::kQ8_0, kColumns), std::nullopt);
+  const uint64_t row_bytes = rows.size() / kRows;
+  for (uint64_t row = 0; row < kRows; ++row) {
+    for (uint64_t i = kColumns; i < kPadded; ++i) {
+      std::vector<std::byte> other = rows;
+      other[(row + 1) * row_bytes - (kPadded - i)] = std::byte{0x80};
+      EXPECT_EQ(first_filled(other, DType::kQ8_0, kColumns), row * kPadded + i);
+    }
+  }
+  EXPECT_EQ(first_filled(rows, DType::kQ8_0, kColumns - 12), std::nullopt) << "whole blocks";
 }
 
 }  // namespace

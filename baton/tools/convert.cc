@@ -66,13 +66,16 @@ void put_rope(GgufWriter& writer, const ModelSpec& spec, const std::string& pref
   const RopeScaling& rope = spec.rope_scaling;
   const auto put = [&](const char* key, float value) { writer.put_f32(prefix + "rope.scaling." + key, value); };
   float magnitude = rope.magnitude;
+  // Ministral 3 counts the tokens of a factor of its queries by it.
+  const bool scales_queries = spec.architecture == "ministral3" && spec.blocks.position_scale != 0;
+  if (rope.kind != RopeKind::kPlain || scales_queries)
+    writer.put_u32(prefix + "rope.scaling.original_context_length", static_cast<uint32_t>(rope.original));
   if (rope.kind == RopeKind::kPlain) return;
   const RopeForm form = rope_form(rope);
   writer.put_string(prefix + "rope.scaling.type",
                     to_string(form == RopeForm::kDivisors ? RopeKind::kPlain : rope.kind));
   if (form == RopeForm::kKeys) put("factor", rope.factor);
   if (form == RopeForm::kKeys && rope.kind == RopeKind::kYarn) magnitude /= yarn_magnitude(rope.factor);
-  writer.put_u32(prefix + "rope.scaling.original_context_length", static_cast<uint32_t>(rope.original));
   if (magnitude != 1) put("attn_factor", magnitude);
 }
 
@@ -126,8 +129,8 @@ void put_blocks(GgufWriter& writer, const ModelSpec& spec, const std::string& pr
   if (window != 0) {
     writer.put_u32(prefix + "attention.sliding_window", static_cast<uint32_t>(window));
     writer.put_bools(prefix + "attention.sliding_window_pattern", slides);
+    put("rope.freq_base_swa", blocks.near_theta, 0);  // OLMo 3's files without windows are OLMo 2's, which have none
   }
-  put("rope.freq_base_swa", blocks.near_theta, 0);
   put("attn_logit_softcapping", blocks.score_cap, 0);
   put("final_logit_softcapping", blocks.logit_cap, 0);
   put("attention.scale", blocks.attention_scale, 0);
@@ -151,16 +154,23 @@ void put_kv_heads(GgufWriter& writer, const ModelSpec& spec, const std::string& 
 }
 
 // What GGUF has no key for, or its readers fill in for themselves: such a file would be of another model.
-Status check_sayable(const ModelSpec& spec, const std::string& source) {
+Status check_sayable(const ModelSpec& spec, const Architecture& architecture, const std::string& source) {
   const BlockSpec& blocks = spec.blocks;
   const auto refuse = [&](std::string_view field, std::string_view why) {
     return fail(Code::kUnsupported,
                 fmt::format("{}: field '{}' cannot be kept: {}; the file would be another model", source, field, why));
   };
   const std::string& name = spec.architecture;
-  if (!blocks.windows.empty() && (name == "qwen2" || name == "qwen3" || name == "smollm3")) {
-    return refuse("use_sliding_window", fmt::format("GGUF files of {} have no windows", name));
+  constexpr std::string_view kWithoutWindows[] = {"qwen2", "qwen3", "qwen3_moe", "smollm3", "ministral3"};
+  if (!blocks.windows.empty() && std::ranges::find(kWithoutWindows, name) != std::end(kWithoutWindows)) {
+    return refuse(name == "ministral3" ? "sliding_window" : "use_sliding_window",
+                  fmt::format("GGUF files of {} have no windows", name));
   }
+  const bool reorders = std::ranges::any_of(architecture.roles, [](const TensorRole& role) {
+    return role.order == GgufOrder::kRotaryRowsQ || role.order == GgufOrder::kRotaryRowsK;
+  });
+  if (reorders && spec.rotary != spec.head_dim)
+    return refuse("partial_rotary_factor", fmt::format("in GGUF files of {} whole heads are turned", name));
   for (int32_t layer = 0; layer < spec.layers && name == "smollm3"; ++layer) {
     if ((blocks.position(layer) == Positions::kNone) != ((layer + 1) % 4 == 0))
       return refuse("no_rope_layers", "in GGUF files of smollm3 each fourth layer, and no other, has no positions");
@@ -319,8 +329,8 @@ Result<ConvertReport> convert_to_gguf(const std::filesystem::path& source, const
     return fail(Code::kUnsupported,
                 fmt::format("{}: is already GGUF; convert takes a Hugging Face folder", source.string()));
   }
-  BATON_OK(check_sayable(model->spec, (source / "config.json").string()));
   const Architecture& architecture = *architecture_of(*model->container);
+  BATON_OK(check_sayable(model->spec, architecture, (source / "config.json").string()));
   GgufWriter writer;
   writer.put_string("general.architecture", architecture.gguf_name);
   writer.put_string("general.name", model->spec.name);

@@ -201,7 +201,7 @@ Status add_weights(GgufWriter& writer, const Model& model, DType matrix_type, Co
 }
 
 Result<std::vector<float>> gguf_values(const Model& model, const Weight& weight) {
-  if (weight.name.ends_with("rope_factors")) return decoded(weight);
+  if (weight.source.empty()) return decoded(weight);  // made by the architecture itself, in both
   const Places places(*architecture_of(*model.container), model.spec.layers);
   const auto place = places.of(weight.name);
   if (!place) return fail(Code::kInternal, fmt::format("weight '{}' has no tensor role", weight.name));

@@ -200,6 +200,17 @@ Result<const ForeignSection*> section_for(const ForeignState& state, const Segme
   return &*found;
 }
 
+// Of keys and values; of several types f32, which holds each.
+DType type_of_rows(const ForeignState& state) {
+  std::optional<DType> type;
+  for (const ForeignSection& section : state.sections) {
+    if (!has_tokens_dim(section.kind)) continue;
+    if (type.value_or(section.dtype) != section.dtype) return DType::kF32;
+    type = section.dtype;
+  }
+  return type.value_or(DType::kF32);
+}
+
 }  // namespace
 
 std::string_view to_string(ForeignFormat format) {
@@ -264,11 +275,12 @@ Result<PlainState> from_foreign(const ForeignState& state, const Model& model) {
   plain.shape = state_shape(model.program, DType::kF32);
   plain.tokens = state.tokens;
   plain.provenance = Provenance::of(kMakerForeign, to_string(state.format), state.position);
+  const DType rows = type_of_rows(state);
   for (Segment& segment : plain.shape.segments) {
     segment.dims = dims_at(segment, state.position);
     BATON_TRY(const ForeignSection* from, section_for(state, segment));
     const std::string name = segment_name(segment.kind, segment.layer);
-    if (has_tokens_dim(segment.kind)) segment.dtype = from->dtype;
+    if (has_tokens_dim(segment.kind)) segment.dtype = rows;
     const OrderOfDims order = order_of(model, segment.kind, segment.dims);
     BATON_OK(check_order(order, segment.dims, name));
     plain.sections.push_back(read_section(*from, order, segment.dtype));

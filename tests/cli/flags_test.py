@@ -347,6 +347,11 @@ class Experts(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("--expert-stats: this model has no experts", done.stderr)
 
+    def test_what_a_proof_makes_is_not_counted(self):
+        done = self.run_ids("--prefill", "ref", "--decode", "cpu", "--verify-bridge", "all")
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("--verify-bridge makes more of them: leave one of them out", done.stderr)
+
     def test_units_without_the_op_name_those_that_have_it(self):
         done = run("run", "-m", self.model, "--ids", "5", "--prefill", "ane", "--decode", "ane")
         self.assertEqual(done.returncode, 1)

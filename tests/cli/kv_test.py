@@ -128,6 +128,9 @@ class Kv(unittest.TestCase):
         self.assertEqual(done.returncode, 2)
         self.assertIn("unit 'ane' has no choice of the type of keys and values", done.stderr)
         self.assertIn("ref, cpu", done.stderr)
+        done = baton("inspect", "-m", MODEL, "--kv", "q8_0", "--unit", "ane")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("unit 'ane' has no choice of the type of keys and values", done.stderr)
 
 
 if __name__ == "__main__":

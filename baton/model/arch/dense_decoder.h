@@ -110,12 +110,16 @@ Result<ModelSpec> start_keys(const Container& container, const GgufReader& keys,
 Result<ModelSpec> finish_keys(const Container& container, const GgufReader& keys, ModelSpec spec);
 
 // layer_types and sliding_window, into spec.blocks.windows. Without layer_types all layers have the window, or those
-// that `slides` says. Off where use_sliding_window is false. `usual`: where there is no sliding_window, 0 for none;
-// null is none.
+// that `slides` says. use_sliding_window must not be false where there is one. `usual`: where there is no
+// sliding_window, 0 for none; null is none.
 Status read_windows(const ConfigReader& config, const std::string& file, ModelSpec& spec, int32_t usual = 0,
                     bool (*slides)(int32_t layer) = nullptr);
 // The same where there are windows only if use_sliding_window says so.
 Status read_switched_windows(const ConfigReader& config, const std::string& file, ModelSpec& spec);
+// One window of all layers, whatever layer_types says: refused where that says otherwise. `switched`: none unless
+// use_sliding_window is true. `usual`: where there is no sliding_window.
+Status read_one_window(const ConfigReader& config, const std::string& file, ModelSpec& spec, bool switched,
+                       int32_t usual);
 // attention.sliding_window and attention.sliding_window_pattern: one flag for each layer, or a number: each so many-th
 // layer sees all, 0 for none of them. `pattern` and `usual`: where there is no key of them.
 Status read_windows(const GgufReader& keys, const Container& container, int32_t pattern, ModelSpec& spec,
@@ -125,7 +129,7 @@ Status check_gelu_tanh(const ConfigReader& config, const std::string& file);
 // Positions near and far: those of layers with a window are near.
 void set_near_positions(ModelSpec& spec, float theta);
 // rope_parameters by layer_types, or rope_local_base_freq beside the others: near positions are those of layers with a
-// window. `near_default` 0: as the others' base.
+// window. The defaults stand for bases that are absent.
 Status read_near_rope(const ConfigReader& config, const std::string& file, float near_default, ModelSpec& spec,
                       float far_default = 1e6f);
 

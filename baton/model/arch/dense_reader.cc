@@ -53,6 +53,14 @@ Status read_layer_types(const Json& types, const std::string& file, int32_t wind
   return {};
 }
 
+Status check_not_switched(bool used, int32_t window, const std::string& file, const ModelSpec& spec) {
+  if (used || window == 0 || window >= spec.context_max) return {};
+  return fail(Code::kUnsupported,
+              fmt::format("{}: use_sliding_window is false, and transformers does not look at it in models of this "
+                          "kind: set sliding_window to null, or leave the field out",
+                          file));
+}
+
 // One number, or one for each layer, 0 for those without attention.
 Status read_kv_heads(const GgufReader& keys, const std::string& file, bool convolves, ModelSpec& spec) {
   constexpr const char* kKey = "attention.head_count_kv";
@@ -198,9 +206,10 @@ Status read_windows(const ConfigReader& config, const std::string& file, ModelSp
   const int32_t fallback = config.absent("sliding_window") ? usual : 0;
   BATON_TRY(const int32_t window, config.integer("sliding_window", 0, kWindowMax, fallback));
   BATON_TRY(const bool used, config.boolean("use_sliding_window", true));
+  BATON_OK(check_not_switched(used, window, file, spec));
   const Json* types = config.value("layer_types");
-  if (types != nullptr) return read_layer_types(*types, file, used ? window : 0, spec);
-  for (int32_t layer = 0; layer < spec.layers && used; ++layer) {
+  if (types != nullptr) return read_layer_types(*types, file, window, spec);
+  for (int32_t layer = 0; layer < spec.layers; ++layer) {
     if (slides == nullptr || slides(layer)) set_window(spec, layer, window);
   }
   return {};
@@ -216,6 +225,27 @@ Status read_switched_windows(const ConfigReader& config, const std::string& file
   if (used) return read_windows(config, file, spec);
   static_cast<void>(config.value("sliding_window"));
   return types == nullptr ? Status() : read_layer_types(*types, file, 0, spec);
+}
+
+Status read_one_window(const ConfigReader& config, const std::string& file, ModelSpec& spec, bool switched,
+                       int32_t usual) {
+  const int32_t fallback = config.absent("sliding_window") ? usual : 0;
+  BATON_TRY(int32_t window, config.integer("sliding_window", 0, kWindowMax, fallback));
+  BATON_TRY(const bool used, config.boolean("use_sliding_window", !switched));
+  if (!switched) BATON_OK(check_not_switched(used, window, file, spec));
+  if (!used) window = 0;
+  for (int32_t layer = 0; layer < spec.layers; ++layer) set_window(spec, layer, window);
+  const Json* types = config.value("layer_types");
+  if (types == nullptr) return {};
+  const std::vector<int32_t> all = spec.blocks.windows;
+  spec.blocks.windows.clear();
+  BATON_OK(read_layer_types(*types, file, window, spec));
+  if (spec.blocks.windows == all || window >= spec.context_max) return {};
+  return fail(Code::kUnsupported,
+              fmt::format("{}: layer_types has layers with a window and others, or full_attention where there is a "
+                          "window; transformers gives all layers of this kind of model the same: make the list "
+                          "agree with sliding_window, or leave it out",
+                          file));
 }
 
 Status read_windows(const GgufReader& keys, const Container& container, int32_t pattern, ModelSpec& spec,
@@ -267,8 +297,13 @@ Status read_near_rope(const ConfigReader& config, const std::string& file, float
   };
   const Json *far_object = of_type("full_attention"), *near_object = of_type("sliding_attention");
   if (far_object == nullptr && near_object == nullptr) {
+    if (parameters != nullptr && parameters->is_object() && !parameters->empty()) {
+      return fail(Code::kUnsupported,
+                  fmt::format("{}: rope_parameters must have full_attention and sliding_attention, each with its own "
+                              "fields: transformers does not read others",
+                              file));
+    }
     BATON_OK(read_rope(config, file, far_default, spec));
-    if (near == 0) near = spec.rope_theta;
   } else {
     for (const auto& [name, value] : parameters->items()) {
       if (name == "full_attention" || name == "sliding_attention") continue;
@@ -282,7 +317,6 @@ Status read_near_rope(const ConfigReader& config, const std::string& file, float
     } else {
       spec.rope_theta = far_default;
     }
-    if (near == 0) near = spec.rope_theta;
     ModelSpec other = spec;
     other.rope_scaling = {};
     if (near_object != nullptr) {

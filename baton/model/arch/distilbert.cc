@@ -41,6 +41,7 @@ Result<ModelSpec> read_spec(const Container& container) {
                                            .intermediate = "hidden_dim",
                                            .heads = "n_heads",
                                            .activation = "activation"}));
+  spec.rms_eps = 1e-12F;  // whatever layer_norm_eps says: transformers does not look at it
   // A table either way: the published ones were saved with it.
   static_cast<void>(config.value("sinusoidal_pos_embds"));
   return finish_encoder(config, file,

@@ -1,5 +1,7 @@
 // Gemma 3 (text, and the text model of multimodal files): (1 + w) norms before and behind attention and network and of
 // query and key heads, GeGLU, windows in five of six layers, whose positions turn by a base of their own.
+#include <fmt/format.h>
+
 #include <cmath>
 
 #include "baton/model/arch/dense_decoder.h"
@@ -40,9 +42,14 @@ Result<ModelSpec> read_gguf(const Container& container) {
 
 // Every sixth layer sees all, or as many as `pattern` says.
 Status read_layers(const ConfigReader& config, const std::string& file, ModelSpec& spec) {
-  BATON_TRY(const int32_t old_pattern, config.integer("sliding_window_pattern", 1, 1024, 6));
-  BATON_TRY(const int32_t pattern, config.integer("_sliding_window_pattern", 1, 1024, old_pattern));
-  BATON_OK(read_windows(config, file, spec));
+  BATON_TRY(const int32_t pattern, config.integer("sliding_window_pattern", 1, 1024, 6));
+  BATON_TRY(const int32_t kept, config.integer("_sliding_window_pattern", 1, 1024, pattern));
+  if (kept != pattern && config.value("layer_types") == nullptr) {
+    return fail(Code::kUnsupported, fmt::format("{}: field '_sliding_window_pattern' is {}, and transformers reads "
+                                                "sliding_window_pattern ({}): name it so, or give layer_types",
+                                                file, kept, pattern));
+  }
+  BATON_OK(read_windows(config, file, spec, 4096));
   for (int32_t layer = pattern - 1; layer < spec.layers && config.value("layer_types") == nullptr; layer += pattern) {
     if (!spec.blocks.windows.empty()) spec.blocks.windows[static_cast<size_t>(layer)] = 0;
   }

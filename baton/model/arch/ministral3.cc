@@ -1,4 +1,6 @@
 // Ministral 3: Llama's blocks; queries are the longer the further the token is behind the length of training.
+#include <fmt/format.h>
+
 #include "baton/model/arch/dense_decoder.h"
 
 namespace baton {
@@ -45,12 +47,20 @@ Result<ModelSpec> read_spec(const Container& container) {
   const std::string file = (container.path / "config.json").string();
   const Json rest = without_factor(text_config_of(container));
   const ConfigReader config(rest, file);
+  // transformers would take yarn, 16 times as far, and a factor of queries.
+  if (config.value("rope_parameters") == nullptr) {
+    return fail(Code::kInvalidInput, fmt::format("{}: field 'rope_parameters' is missing; it must say how positions "
+                                                 "turn: {{\"rope_type\": \"default\", \"rope_theta\": ...}} or another",
+                                                 file));
+  }
   BATON_TRY(ModelSpec spec,
             start_config(config, file, {.head_dim = 128, .kv_heads = 8, .context = 262144, .theta = 1e6f}));
   BATON_TRY(spec.blocks.position_scale, read_factor(ConfigReader(text_config_of(container), file), file));
   spec.blocks.position_scale_tokens = spec.rope_scaling.original;
   BATON_OK(check_activation(config, file));
-  BATON_OK(read_windows(config, file, spec));
+  BATON_OK(read_one_window(config, file, spec, false, 0));
+  if (spec.rotary != spec.head_dim)
+    return fail(Code::kUnsupported, fmt::format("{}: partial_rotary_factor is not 1; whole heads are turned", file));
   return finish_config(container, config, text_config_of(container), std::move(spec));
 }
 

@@ -46,7 +46,7 @@ Result<ModelSpec> read_spec(const Container& container) {
                             file));
   }
   BATON_OK(read_windows(config, file, spec, 0, [](int32_t layer) { return layer % 4 != 3; }));
-  BATON_OK(read_near_rope(config, file, 0, spec, kTheta));
+  BATON_OK(read_near_rope(config, file, kTheta, spec, kTheta));
   return finish_config(container, config, text, std::move(spec));
 }
 

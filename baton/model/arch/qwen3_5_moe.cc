@@ -1,4 +1,6 @@
 // Qwen3.5 mixtures: Qwen3.5's layers, and in each of them experts and one that all tokens go through.
+#include <fmt/format.h>
+
 #include "baton/model/arch/expert_parts.h"
 #include "baton/model/arch/gated_delta_decoder.h"
 
@@ -13,7 +15,18 @@ bool matches(const Container& container) {
 
 Result<ModelSpec> read_spec(const Container& container) {
   if (container.kind == ContainerKind::kGguf) return read_gated_delta_keys(container, "qwen35moe", true);
-  return read_gated_delta_config(container, true);
+  const std::string file = (container.path / "config.json").string();
+  const ConfigReader config(text_config_of(container), file);
+  if (config.value("rope_parameters") == nullptr && config.value("rope_theta") == nullptr) {
+    return fail(Code::kInvalidInput,
+                fmt::format("{}: field 'rope_parameters' is missing; it must say rope_theta", file));
+  }
+  BATON_TRY(ModelSpec spec, read_gated_delta_config(container, true));
+  if (spec.routing == Routing::kSoftmaxOfChosen) return spec;
+  return fail(Code::kUnsupported,
+              fmt::format("{}: field 'norm_topk_prob' is false, and transformers does not look at it in models of this "
+                          "kind: set it to true, or leave it out",
+                          file));
 }
 
 }  // namespace

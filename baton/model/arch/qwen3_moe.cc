@@ -28,7 +28,7 @@ Result<ModelSpec> read_spec(const Container& container) {
   spec.blocks.qk_norm = QkNorm::kHeads;
   BATON_OK(read_experts(config, file, false, false, spec));
   BATON_OK(check_activation(config, file));
-  BATON_OK(read_switched_windows(config, file, spec));
+  BATON_OK(read_one_window(config, file, spec, true, 4096));
   return finish_config(container, config, text, std::move(spec));
 }
 

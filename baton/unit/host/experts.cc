@@ -35,6 +35,10 @@ void choose_experts(const float* logits, int64_t n, int64_t count, Routing routi
     if (i == 0) highest = logits[best];
   }
   std::sort(chosen, chosen + count);
+  if (!std::all_of(logits, logits + n, [](float logit) { return std::isfinite(logit); })) {
+    std::fill_n(weights, count, std::numeric_limits<float>::quiet_NaN());
+    return;
+  }
   if (routing == Routing::kSigmoidOfInput) {
     for (int64_t i = 0; i < count; ++i) weights[i] = 1 / (1 + std::exp(-logits[chosen[i]]));
     return;

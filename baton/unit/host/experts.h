@@ -17,8 +17,8 @@
 
 namespace baton::host {
 
-// The `count` largest of n logits, the first of equals, by ascending number, and what each result counts for. Logits
-// that are no numbers come last and make the weights none.
+// The `count` largest of n logits, the first of equals, by ascending number, and what each result counts for: no
+// number when one of the logits, chosen or not, is none or infinite.
 void choose_experts(const float* logits, int64_t n, int64_t count, Routing routing, int32_t* chosen, float* weights);
 
 class ExpertPass {

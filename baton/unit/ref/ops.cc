@@ -39,7 +39,7 @@ std::vector<Chosen> choose_experts(std::span<const float> logits, int64_t count,
   std::vector<int32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
   const auto at = [&](int32_t expert) { return logits[static_cast<size_t>(expert)]; };
-  const auto rank = [&](int32_t expert) {  // what is no number comes last, and shows in the weights
+  const auto rank = [&](int32_t expert) {  // an order for what is no number, too
     return std::isnan(at(expert)) ? -std::numeric_limits<float>::infinity() : at(expert);
   };
   std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return rank(a) > rank(b); });
@@ -53,6 +53,10 @@ std::vector<Chosen> choose_experts(std::span<const float> logits, int64_t count,
     for (const int32_t expert : order) sum += std::exp(at(expert) - highest);
   }
   std::vector<Chosen> chosen;
+  if (!std::all_of(logits.begin(), logits.end(), [](float logit) { return std::isfinite(logit); })) {
+    for (const int32_t expert : order) chosen.push_back({expert, std::numeric_limits<float>::quiet_NaN()});
+    return chosen;
+  }
   if (routing == Routing::kSigmoidOfInput) {
     for (const int32_t expert : order) chosen.push_back({expert, sigmoid(at(expert))});
     return chosen;

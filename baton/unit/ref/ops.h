@@ -50,7 +50,7 @@ void delta_step(float* state, const float* q, const float* k, const float* v, fl
 void l2_norm(const float* x, float* y, int64_t width, float eps);
 
 // The `count` experts with the largest logits, the first of equals, by ascending number, and what each result counts
-// for.
+// for: no number when one of the logits, chosen or not, is none or infinite.
 struct Chosen {
   int32_t expert;
   float weight;
