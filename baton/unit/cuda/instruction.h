@@ -1,0 +1,177 @@
+// What a card is told to do: ops of a Program with the addresses they work on, as plain bytes that host and kernels read
+// alike. Host code, kernels and the emulated card's reference bodies all include this page; no header of CUDA's does it.
+//
+// Registers of a Program are arrays [rows][pitch_of(width)] of f32, rows being the tokens of a pass; what lies behind
+// `width` in a row is zero and stays zero. Matrices are padded to the same multiples with zeros, so that products need
+// not look at the end of a row.
+#pragma once
+
+#include <cstdint>
+
+#include "baton/model/program.h"
+
+#ifdef __CUDACC__
+#define BATON_BOTH __host__ __device__
+#else
+#define BATON_BOTH
+#endif
+
+namespace baton::cuda {
+
+using Address = uint64_t;  // on the card; 0: none
+
+inline constexpr int32_t kPadding = 64;     // values: rows of registers and matrices are multiples of it
+inline constexpr int32_t kPageTokens = 64;  // of keys and values
+inline constexpr int32_t kGroup = 32;       // codes that are packed together
+inline constexpr int32_t kRunsMax = 64;     // sequences of a pass
+inline constexpr int32_t kMatricesMax = 4;  // of one instruction
+inline constexpr int32_t kThreads = 512;    // of a block, of all kernels but products of many rows
+
+BATON_BOTH constexpr int32_t pitch_of(int32_t width) { return (width + kPadding - 1) / kPadding * kPadding; }
+
+// What values are stored as. kCodes: integers of `bits` bits with scales.
+enum class Form : uint8_t { kF32, kF16, kBF16, kCodes };
+
+// A weight [rows, columns] on the card: values of a type one after the other, or codes apart from what scales them
+// (quant/coding.h: value = unit * (d * s * v - m * n), v = table[code] or code - zero; no parts: s = n = 1).
+//   values   dense: [rows][pitch]. Codes: rows of row_bytes. A row is cut into planes of 8, 4, 2 or 1 bit that add up
+//            to `bits`, the largest first and of the lowest bits; a plane has 4 * its bits bytes for each group of 32
+//            codes, group after group. In words of 4 bytes, byte b of word w of a plane of
+//              8 bits  code 4w + b
+//              4 bits  codes 4w + b (low half) and 16 + 4w + b (high half), w < 4
+//              2 bits  codes 8k + 4w + b at bits 2k, k < 4, w < 2
+//              1 bit   codes 4k + b at bit k, k < 8, w = 0
+//   scales   [rows][pitch >> block_log2] d, in scale_form; minimums likewise m
+//   parts    [rows][pitch >> part_log2] bytes s; with minimums pairs s, n. s is signed where there are no minimums
+struct Matrix {
+  Address values = 0, scales = 0, minimums = 0, parts = 0;
+  int32_t rows = 0, columns = 0;
+  int32_t pitch = 0;      // values of a row, padding included
+  int32_t row_bytes = 0;  // of `values`, a multiple of 16
+  Form form = Form::kF32;
+  Form scale_form = Form::kF32;
+  uint8_t bits = 0;
+  uint8_t block_log2 = 0;  // values that share d and m
+  uint8_t part_log2 = 0;   // values that share s and n: 4 or more
+  bool has_table = false;
+  int16_t zero = 0;
+  int8_t table[16] = {};
+  float unit = 1;
+};
+
+// Where an op's slot lies in a sequence's memory: keys and values in its pages, [kv_heads][kPageTokens][row_bytes] at
+// `offset` of each; the rest in its parts. Of a convolution there are `taps` columns, a ring: that of the token at
+// position p is column p mod taps, so that a step overwrites none that it reads.
+struct Place {
+  uint64_t offset = 0;
+  int32_t row_bytes = 0;
+  Form form = Form::kF32;
+};
+
+// A sequence's rows in a pass.
+struct Run {
+  Address parts = 0;
+  Address pages = 0;      // a table of the addresses of its pages
+  int32_t start = 0;      // position of its first row
+  int32_t first_row = 0;  // in the pass
+  int32_t rows = 0;
+  int32_t decodes = 0;
+};
+
+// What changes from pass to pass, in the card's memory.
+struct Pass {
+  int32_t rows = 0, runs = 0, rows_out = 0;
+  Address tokens = 0;      // int32 [rows]
+  Address run_of_row = 0;  // int32 [rows]
+  Address out_rows = 0;    // int32 [rows_out]: rows whose outputs are asked for
+  Address drawn = 0;       // int32: where kArgmax writes, [steps][rows_out], at `step`
+  int32_t step = 0;        // kAdvance counts it
+  Run run[kRunsMax];
+
+  BATON_BOTH int32_t position(int32_t row, const Run& of) const { return of.start + row - of.first_row; }
+};
+
+enum class Do : uint8_t {
+  kEmbed,       // op kEmbed
+  kPrepare,     // out = prologue(x), of a product or an op kRmsNorm, kLayerNorm, kGatedNorm, kSigmoidGate
+  kMultiply,    // outs[i] = matrix[i] prologue(x), then the epilogue: few rows, plain arithmetic
+  kTile,        // the same of many rows on tensor cores, from an operand that kPrepare made; no prologue
+  kSplitPairs,  // op kSplitPairs
+  kRope,        // op kRope
+  kHeads,       // `heads`: norms and rotation of queries and keys, keys and values appended
+  kAppend,      // of op kAttend: y and z become keys and values
+  kAttend,      // of op kAttend: the rest, of a few rows that follow kAppend
+  kAttendTile,  // the same, of many rows of a run
+  kAttendAll,   // op kAttendAll
+  kConv,        // op kCausalConv
+  kDelta,       // op kDeltaRule
+  kConvDelta,   // both, of one row each run; x is the convolution's input
+  kShortConv,   // op kShortConv
+  kEach,        // ops of single values: kSwiGlu, kGeGlu, kGelu, kAdd, kScale, kBias, kPosition, kPositionScale
+  kRoute,       // of op kExperts: which experts, and what they count for
+  kExpertsIn,   // of op kExperts: gates and ups of the chosen
+  kExpertsOut,  // of op kExperts: downs, summed
+  kPick,        // out = the rows of x that out_rows names: before the output head
+  kCap,         // out = cap tanh(x / cap), of the rows that are asked for
+  kArgmax,      // drawn = the id of the largest of x's row, the lowest of equals; -1 when one is not finite
+  kAdvance,     // each run decodes: its next token is what was drawn, its position one more
+};
+
+// What happens to a row of x before it is multiplied.
+enum class Prologue : uint8_t {
+  kNone,
+  kRms,    // op kRmsNorm with vectors[0]
+  kLayer,  // op kLayerNorm with vectors[0] and vectors[1]
+  kGated,  // op kGatedNorm with vectors[0] and y
+  kGate,   // op kSigmoidGate with y
+};
+// What happens to the products of a row.
+enum class Epilogue : uint8_t {
+  kNone,    // outs[i] = product i
+  kAdd,     // outs[0] = product 0 + z
+  kSwiGlu,  // outs[0] = silu(product 0) * product 1
+  kGeGlu,   // outs[0] = gelu(product 0) * product 1, by op.gelu
+};
+
+struct Instruction {
+  Op op;  // what it is of; of a product with a prologue or an epilogue: width, eps, gelu of these, too
+  Do what = Do::kEmbed;
+  Prologue prologue = Prologue::kNone;
+  Epilogue epilogue = Epilogue::kNone;
+  bool wanted_only = false;  // rows are those of kPick, rows_out of them
+  bool to_bf16 = false;      // kPrepare: out is [rows][pitch] of bf16
+  int32_t matrices = 0;
+  int32_t x_width = 0, y_width = 0, z_width = 0, out_width = 0, out2_width = 0;
+  Address x = 0, y = 0, z = 0, out = 0, out2 = 0;
+  Matrix matrix[kMatricesMax];
+  Address outs[kMatricesMax] = {};  // of kMultiply and kTile, [rows][pitch_of(matrix[i].rows)]
+  Address vectors[4] = {};          // f32: of op.weights, those that are vectors or taps
+  Place slot, slot2;
+  // kHeads: queries x, keys y, values z. vectors[0] scales queries, vectors[1] keys (0: no norm), vectors[2] are
+  // factors of the rotation; `rope` the kRope op, rotary 0: none. Queries lie `x_stride` values apart: behind those of
+  // a pair of query and gate. out: queries. op: the kAttend op; its eps is the norms'.
+  Op rope;
+  int32_t x_stride = 0;
+  // kAttend: f32 scratch for parts of long texts, [rows][heads][splits][head_dim + 2]; splits 1: none. kDelta,
+  // kConvDelta: nothing. kRoute, kExperts*: int32 ids and f32 shares, [rows][experts_used] each; f32 inner values
+  // [rows][experts_used][pitch_of(inner)].
+  Address scratch = 0, ids = 0, shares = 0, inner = 0;
+  int32_t splits = 1;
+  uint64_t expert_bytes[3][4] = {};  // gates, ups, downs: from one expert to the next, of values, scales, minimums, parts
+};
+
+// The argument of every kernel but the one that runs a list.
+struct Work {
+  Instruction instruction;
+  Address pass = 0;
+};
+
+// The argument of the kernel that runs a list of instructions in one launch, all blocks together.
+struct ListWork {
+  Address list = 0;  // Instruction [count]
+  int32_t count = 0;
+  Address pass = 0;
+  Address barrier = 0;  // uint32 [64], zero before the first launch
+};
+
+}  // namespace baton::cuda

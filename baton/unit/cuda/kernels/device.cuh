@@ -1,0 +1,45 @@
+// What all kernels share: addresses as pointers, sums over a warp and a block, the functions of one value.
+//
+// A device function do_<kind>(instruction, pass, block, blocks, shared) does its part of an instruction: units of work
+// block, block + blocks, ... It is called by all kThreads threads of a block, from a kernel of its own or from the one
+// that runs a list; `shared` is the block's dynamic shared memory, kSharedBytes of it, and holds nothing between calls.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+#include "baton/unit/cuda/instruction.h"
+
+namespace baton::cuda {
+
+inline constexpr uint32_t kSharedBytes = 96 * 1024;
+inline constexpr uint32_t kAll = 0xffffffffu;
+
+template <class T>
+__device__ __forceinline__ T* at(Address address) {
+  return reinterpret_cast<T*>(address);
+}
+__device__ __forceinline__ float* row_of(Address x, int32_t width, int64_t row) {
+  return at<float>(x) + row * pitch_of(width);
+}
+
+__device__ __forceinline__ uint32_t lane() { return threadIdx.x & 31; }
+__device__ __forceinline__ uint32_t warp() { return threadIdx.x >> 5; }
+
+__device__ __forceinline__ float warp_sum(float x) {
+#pragma unroll
+  for (int i = 16; i > 0; i >>= 1) x += __shfl_xor_sync(kAll, x, i);
+  return x;
+}
+__device__ __forceinline__ float warp_max(float x) {
+#pragma unroll
+  for (int i = 16; i > 0; i >>= 1) x = fmaxf(x, __shfl_xor_sync(kAll, x, i));
+  return x;
+}
+
+__device__ __forceinline__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+__device__ __forceinline__ float silu(float x) { return x / (1.0f + expf(-x)); }
+
+}  // namespace baton::cuda
