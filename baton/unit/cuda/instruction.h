@@ -24,6 +24,7 @@ inline constexpr int32_t kPadding = 64;     // values: rows of registers and mat
 inline constexpr int32_t kPageTokens = 64;  // of keys and values
 inline constexpr int32_t kGroup = 32;       // codes that are packed together
 inline constexpr int32_t kRunsMax = 64;     // sequences of a pass
+inline constexpr int32_t kStopsMax = 16;    // ids that end a sequence
 inline constexpr int32_t kMatricesMax = 4;  // of one instruction
 inline constexpr int32_t kThreads = 512;    // of a block, of all kernels but products of many rows
 
@@ -86,6 +87,9 @@ struct Pass {
   Address out_rows = 0;    // int32 [rows_out]: rows whose outputs are asked for
   Address drawn = 0;       // int32: where kArgmax writes, [steps][rows_out], at `step`
   int32_t step = 0;        // kAdvance counts it
+  int32_t stop_count = 0;  // of each run, at most kStopsMax
+  int32_t stopped = 0;     // kAdvance: one of the runs drew one of its stop ids, or none: the lists behind do nothing
+  Address stops = 0;       // int32 [runs][kStopsMax], the first stop_count of each; -1: none
   Run run[kRunsMax];
 
   BATON_BOTH int32_t position(int32_t row, const Run& of) const { return of.start + row - of.first_row; }
@@ -114,7 +118,9 @@ enum class Do : uint8_t {
   kPick,        // out = the rows of x that out_rows names: before the output head
   kCap,         // out = cap tanh(x / cap), of the rows that are asked for
   kArgmax,      // drawn = the id of the largest of x's row, the lowest of equals; -1 when one is not finite
-  kAdvance,     // each run decodes: its next token is what was drawn, its position one more
+  // Runs that decode, one row each, all wanted: their next tokens are what was drawn, their positions one more, unless
+  // one of them stops: then `stopped` is set and nothing moves.
+  kAdvance,
 };
 
 // What happens to a row of x before it is multiplied.
