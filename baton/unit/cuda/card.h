@@ -67,7 +67,8 @@ class Stream {
   Status copy_out(void* to, Address from, uint64_t bytes);
   Status copy(Address to, Address from, uint64_t bytes);
   // Rows of `row_bytes` that lie `pitch` bytes apart on both sides; for state rows.
-  Status copy_rows_out(void* to, uint64_t to_pitch, Address from, uint64_t from_pitch, uint64_t row_bytes, uint64_t rows);
+  Status copy_rows_out(void* to, uint64_t to_pitch, Address from, uint64_t from_pitch, uint64_t row_bytes,
+                       uint64_t rows);
   Status copy_rows_in(Address to, uint64_t to_pitch, const void* from, uint64_t from_pitch, uint64_t row_bytes,
                       uint64_t rows);
   Status zero(Address at, uint64_t bytes);
@@ -90,10 +91,10 @@ struct CardFacts {
   uint32_t index = 0;
   std::string name;  // "NVIDIA H100 80GB HBM3"
   uint64_t memory_bytes = 0;
-  uint32_t capability = 0;  // 90: 9.0
-  uint32_t processors = 0;  // streaming multiprocessors
+  uint32_t capability = 0;    // 90: 9.0
+  uint32_t processors = 0;    // streaming multiprocessors
   uint32_t shared_bytes = 0;  // that a block may have at most
-  std::string driver;       // "CUDA 13.0"
+  std::string driver;         // "CUDA 13.0"
   bool emulated = false;
 };
 

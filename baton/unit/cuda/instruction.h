@@ -1,5 +1,6 @@
-// What a card is told to do: ops of a Program with the addresses they work on, as plain bytes that host and kernels read
-// alike. Host code, kernels and the emulated card's reference bodies all include this page; no header of CUDA's does it.
+// What a card is told to do: ops of a Program with the addresses they work on, as plain bytes that host and kernels
+// read alike. Host code, kernels and the emulated card's reference bodies all include this page; no header of CUDA's
+// does it.
 //
 // Registers of a Program are arrays [rows][pitch_of(width)] of f32, rows being the tokens of a pass; what lies behind
 // `width` in a row is zero and stays zero. Matrices are padded to the same multiples with zeros, so that products need
@@ -163,7 +164,8 @@ struct Instruction {
   // [rows][experts_used][pitch_of(inner)].
   Address scratch = 0, ids = 0, shares = 0, inner = 0;
   int32_t splits = 1;
-  uint64_t expert_bytes[3][4] = {};  // gates, ups, downs: from one expert to the next, of values, scales, minimums, parts
+  uint64_t expert_bytes[3][4] =
+      {};  // gates, ups, downs: from one expert to the next, of values, scales, minimums, parts
 };
 
 // The argument of every kernel but the one that runs a list.
