@@ -39,7 +39,7 @@ enum class Form : uint8_t { kF32, kF16, kBF16, kCodes };
 //   values   dense: [rows][pitch]. Codes: rows of row_bytes. A row is cut into planes of 8, 4, 2 or 1 bit that add up
 //            to `bits`, the largest first and of the lowest bits; a plane has 4 * its bits bytes for each group of 32
 //            codes, group after group. In words of 4 bytes, byte b of word w of a plane of
-//              8 bits  code 4w + b
+//              8 bits  code 4w + b with a sign: 128 less, and so is `zero`
 //              4 bits  codes 4w + b (low half) and 16 + 4w + b (high half), w < 4
 //              2 bits  codes 8k + 4w + b at bits 2k, k < 4, w < 2
 //              1 bit   codes 4k + b at bit k, k < 8, w = 0
@@ -53,7 +53,7 @@ struct Matrix {
   Form form = Form::kF32;
   Form scale_form = Form::kF32;
   uint8_t bits = 0;
-  uint8_t block_log2 = 0;  // values that share d and m
+  uint8_t block_log2 = 0;  // values that share d and m: 5 or more; 4 without minimums and parts
   uint8_t part_log2 = 0;   // values that share s and n: 4 or more
   bool has_table = false;
   int16_t zero = 0;
