@@ -1,5 +1,6 @@
 // Nodes to instructions: numbers become addresses.
 #include "baton/base/status.h"
+#include "baton/unit/cuda/mixers_geometry.h"
 #include "baton/unit/cuda/node_facts.h"
 
 namespace baton::cuda {
@@ -44,8 +45,11 @@ class Binding {
     switch (made.what) {
       case Do::kAttend:
       case Do::kAttendJoin:
+        made.splits = attend_splits(made.op);
         made.scratch = bindings_.scratch;
-        made.splits = bindings_.splits_max;
+        return;
+      case Do::kDelta:
+        made.scratch = bindings_.scratch;
         return;
       case Do::kRoute:
       case Do::kExpertsIn:

@@ -106,7 +106,8 @@ enum class Do : uint8_t {
   kHeads,       // `heads`: norms and rotation of queries and keys, keys and values appended
   kAppend,      // of op kAttend: y and z become keys and values
   kAttend,      // of op kAttend: the rest, of a few rows that follow kAppend
-  kAttendTile,  // the same, of many rows of a run
+  kAttendJoin,  // of op kAttend: out from the parts that kAttend left in scratch
+  kAttendTile,  // op kAttend of many rows of a run that follow kAppend
   kAttendAll,   // op kAttendAll
   kConv,        // op kCausalConv
   kDelta,       // op kDeltaRule

@@ -149,8 +149,6 @@ class Lowering {
     half.y = half.z = -1;
     nodes_.push_back(node_of(few_ ? Do::kAttend : Do::kAttendTile, half));
     if (few_) nodes_.push_back(node_of(Do::kAttendJoin, half));
-    lowered_.attend_heads = std::max(lowered_.attend_heads, op.heads);
-    lowered_.attend_width = std::max(lowered_.attend_width, op.width);
   }
 
   // The router's logits are a register of their own.

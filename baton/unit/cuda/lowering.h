@@ -36,7 +36,6 @@ struct Lowered {
   std::vector<Node> body, tail;
   RegisterId outputs = -1;          // of the tail; output_width wide
   int32_t operand_width = 0;        // the widest operand; 0: none
-  int32_t attend_heads = 0, attend_width = 0;  // the most of kAttend
   int32_t experts_used = 0;                    // of kExperts, the most
   WeightId gates = -1;                         // of kExperts, one of them
 };
@@ -53,7 +52,6 @@ struct Bindings {
   std::function<void(const Op&, Instruction&)> experts;
   std::vector<Address> body, tail;  // of registers: all rows, and those whose outputs are asked for; 0: not used there
   Address operand = 0, scratch = 0, ids = 0, shares = 0, inner = 0;
-  int32_t splits_max = 1;
 };
 
 // The nodes' instructions with their addresses.

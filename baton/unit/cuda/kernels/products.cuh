@@ -12,8 +12,9 @@
 
 namespace baton::cuda {
 
-inline constexpr int kSet = 4;   // matrix rows of a warp at a time
 inline constexpr int kTile = 4;  // rows of x at a time
+// Matrix rows of a warp at a time: what its registers hold.
+__host__ __device__ constexpr int set_of(int rows) { return rows == 1 ? 4 : 2; }
 inline constexpr int kWarps = kThreads / 32;
 
 // Warps that share a matrix row: short matrices would leave most idle.
@@ -69,32 +70,55 @@ __device__ __forceinline__ uint4 load_weights(const void* from) {
 }
 
 // Of a warp's set: where its matrix rows are, and how many of them there are.
+template <int kSet>
 struct RowSet {
   const Matrix* matrix[kSet];
   int row[kSet];
   int count = 0;
+
+  // Of those in `left`, those that are stored as the first of them.
+  __device__ uint32_t alike(uint32_t left) const {
+    int kind = -1;
+    uint32_t found = 0;
+#pragma unroll
+    for (int s = 0; s < kSet; ++s) {
+      if ((left >> s & 1) == 0) continue;
+      const int own = static_cast<int>(matrix[s]->form) * 256 + matrix[s]->bits;
+      if (kind < 0) kind = own;
+      if (own == kind) found |= 1u << s;
+    }
+    return found;
+  }
+  // The first of them.
+  __device__ const Matrix& first(uint32_t among) const {
+    const Matrix* found = matrix[0];
+#pragma unroll
+    for (int s = kSet - 1; s >= 0; --s) {
+      if ((among >> s & 1) != 0) found = matrix[s];
+    }
+    return *found;
+  }
 };
 
 // Sums of kSet matrix rows with kRows rows of x, over the columns of a slice; of each lane a part.
-template <Form kForm, int kRows>
-__device__ __forceinline__ void multiply_dense(const RowSet& set, const float* xs, int x_stride, int first, int last,
-                                               float (&sums)[kSet][kRows]) {
+template <Form kForm, int kRows, int kSet>
+__device__ __forceinline__ void multiply_dense(const RowSet<kSet>& set, uint32_t active, const float* xs, int x_stride,
+                                               int first, int last, float (&sums)[kSet][kRows]) {
   constexpr int kValues = Dense<kForm>::kValues, kSpan = 32 * kValues, kHalves = kValues / 4;
   const int columns = set.matrix[0]->pitch;
   const uint8_t* rows[kSet];
 #pragma unroll
   for (int s = 0; s < kSet; ++s) {
-    const int from = s < set.count ? s : 0;
-    rows[s] = at<uint8_t>(set.matrix[from]->values) + int64_t{set.row[from]} * set.matrix[from]->row_bytes;
+    rows[s] = at<uint8_t>(set.matrix[s]->values) + int64_t{set.row[s]} * set.matrix[s]->row_bytes;
   }
-#pragma unroll 2
+#pragma unroll(kRows == 1 ? 2 : 1)
   for (int span = first; span < last; ++span) {
     const int column = span * kSpan + static_cast<int>(lane()) * kValues;
     if (column >= columns) break;
     uint4 loaded[kSet];
 #pragma unroll
     for (int s = 0; s < kSet; ++s) {
-      if (s < set.count) loaded[s] = load_weights(rows[s] + int64_t{column} * (16 / kValues));
+      if ((active >> s & 1) != 0) loaded[s] = load_weights(rows[s] + int64_t{column} * (16 / kValues));
     }
     float x[kRows][kValues];
 #pragma unroll
@@ -108,7 +132,7 @@ __device__ __forceinline__ void multiply_dense(const RowSet& set, const float* x
     }
 #pragma unroll
     for (int s = 0; s < kSet; ++s) {
-      if (s >= set.count) continue;
+      if ((active >> s & 1) == 0) continue;
       float w[kValues];
       Dense<kForm>::widen(loaded[s], w);
 #pragma unroll
@@ -150,37 +174,37 @@ __device__ __forceinline__ void round_group(const float* x, const IntegerRow& to
   if (lane() == 0) to.facts[group] = {bad ? __int_as_float(0x7fffffff) : step, sum, other, 0.0f};
 }
 
-__device__ __forceinline__ int dot4(uint32_t codes, uint32_t x, int sum, bool is_signed) {
-  if (is_signed) return __dp4a(static_cast<int>(codes), static_cast<int>(x), sum);
-  asm("dp4a.u32.s32 %0, %1, %2, %0;" : "+r"(sum) : "r"(codes), "r"(x));
-  return sum;
-}
-
 // As multiply_dense. A span is 32 groups, one for each lane.
-template <int kBits, int kRows>
-__device__ __forceinline__ void multiply_codes(const RowSet& set, unsigned char* xs, int groups, int first, int last,
-                                               float (&sums)[kSet][kRows]) {
+template <int kBits, int kRows, int kSet>
+__device__ __forceinline__ void multiply_codes(const RowSet<kSet>& set, uint32_t active, unsigned char* xs, int groups,
+                                               int first, int last, float (&sums)[kSet][kRows]) {
+#pragma unroll 1
   for (int span = first; span < last; ++span) {
     const int group = span * 32 + static_cast<int>(lane());
     if (group >= groups) break;
-    Group<kBits> codes[kSet];
+    Raw<kBits> raw[kSet];
+    Scales scales[kSet];
 #pragma unroll
     for (int s = 0; s < kSet; ++s) {
-      if (s < set.count) codes[s] = load_group<kBits>(*set.matrix[s], set.row[s], group);
+      if ((active >> s & 1) == 0) continue;
+      raw[s] = load_raw<kBits, Reading::kStreamed>(row_at(*set.matrix[s], set.row[s]), groups, group);
+      scales[s] = scales_of(*set.matrix[s], set.row[s], group);
     }
 #pragma unroll
     for (int s = 0; s < kSet; ++s) {
-      if (s >= set.count) continue;
+      if ((active >> s & 1) == 0) continue;
       const Matrix& matrix = *set.matrix[s];
-      const GroupScales scales = scales_of(matrix, set.row[s], group);
-      uint32_t words[8];
-      codes[s].words_of(matrix, words);
+      Group<kBits> q = take_apart(raw[s]);
+      if constexpr (kBits <= 4) {
+        if (matrix.has_table) q = look_up(raw[s], lookup_of(matrix));
+      }
       const float zero = matrix.has_table ? 0.0f : static_cast<float>(matrix.zero);
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
         const IntegerRow x = integer_row(xs + r * integer_row_bytes(groups), groups);
         const float4 facts = x.facts[group];
-        float products[2];
+        const float sum[2] = {facts.y, facts.z};
+        float value = 0;
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           const uint4 high = x.chunks[half * groups + group], low = x.chunks[(2 + half) * groups + group];
@@ -188,15 +212,13 @@ __device__ __forceinline__ void multiply_codes(const RowSet& set, unsigned char*
           int highs = 0, lows = 0;
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
-            highs = dot4(words[4 * half + i], h[i], highs, matrix.has_table);
-            lows = dot4(words[4 * half + i], l[i], lows, matrix.has_table);
+            highs = __dp4a(static_cast<int>(q.words[4 * half + i]), static_cast<int>(h[i]), highs);
+            lows = __dp4a(static_cast<int>(q.words[4 * half + i]), static_cast<int>(l[i]), lows);
           }
-          products[half] = static_cast<float>(256 * highs + lows);
+          const float product = static_cast<float>(256 * highs + lows) - zero * sum[half];
+          value = fmaf(scales[s].d[half], product, value);
+          value = fmaf(-scales[s].m[half], sum[half], value);
         }
-        const float sum0 = facts.y, sum1 = facts.z;
-        float value = scales.scale[0] * (products[0] - zero * sum0);
-        value = fmaf(scales.scale[1], products[1] - zero * sum1, value);
-        if (matrix.minimums != 0) value -= fmaf(scales.minimum[0], sum0, scales.minimum[1] * sum1);
         sums[s][r] = fmaf(facts.x, value, sums[s][r]);
       }
     }
@@ -207,12 +229,11 @@ __device__ __forceinline__ void multiply_codes(const RowSet& set, unsigned char*
 // an up's, so many to a set.
 struct Outputs {
   bool pairs;
-  int count, sets_of;
+  int count;
 
   __device__ explicit Outputs(const Instruction& instruction)
       : pairs(instruction.epilogue == Epilogue::kSwiGlu || instruction.epilogue == Epilogue::kGeGlu),
-        count(0),
-        sets_of(pairs ? kSet / 2 : kSet) {
+        count(0) {
     for (int i = 0; i < (pairs ? 1 : instruction.matrices); ++i) count += instruction.matrix[i].rows;
   }
   // The matrix and its row that output `index` is of; without pairs.
@@ -222,8 +243,9 @@ struct Outputs {
       index -= instruction.matrix[matrix++].rows;
     return {matrix, index};
   }
-  __device__ RowSet set(const Instruction& instruction, int first, int last) const {
-    RowSet set;
+  template <int kSet>
+  __device__ RowSet<kSet> set(const Instruction& instruction, int first, int last) const {
+    RowSet<kSet> set;
 #pragma unroll
     for (int s = 0; s < kSet; ++s) {
       const int index = first + (pairs ? s / 2 : s);
@@ -236,10 +258,10 @@ struct Outputs {
   }
 };
 
-template <int kRows>
-__device__ __forceinline__ void multiply_set(const RowSet& set, unsigned char* xs, int slice, int slices,
-                                             float (&sums)[kSet][kRows]) {
-  const Matrix& matrix = *set.matrix[0];
+template <int kRows, int kSet>
+__device__ __forceinline__ void multiply_set(const RowSet<kSet>& set, uint32_t active, unsigned char* xs, int slice,
+                                             int slices, float (&sums)[kSet][kRows]) {
+  const Matrix& matrix = set.first(active);
   const int span = matrix.form == Form::kF32 ? 128 : matrix.form == Form::kCodes ? 1024 : 256;
   const int spans = (matrix.pitch + span - 1) / span;
   const int first = slice * spans / slices, last = (slice + 1) * spans / slices;
@@ -247,29 +269,29 @@ __device__ __forceinline__ void multiply_set(const RowSet& set, unsigned char* x
   const float* const floats = reinterpret_cast<const float*>(xs);
   switch (matrix.form) {
     case Form::kF32:
-      return multiply_dense<Form::kF32, kRows>(set, floats, stride, first, last, sums);
+      return multiply_dense<Form::kF32, kRows, kSet>(set, active, floats, stride, first, last, sums);
     case Form::kF16:
-      return multiply_dense<Form::kF16, kRows>(set, floats, stride, first, last, sums);
+      return multiply_dense<Form::kF16, kRows, kSet>(set, active, floats, stride, first, last, sums);
     case Form::kBF16:
-      return multiply_dense<Form::kBF16, kRows>(set, floats, stride, first, last, sums);
+      return multiply_dense<Form::kBF16, kRows, kSet>(set, active, floats, stride, first, last, sums);
     case Form::kCodes:
       break;
   }
   switch (matrix.bits) {
     case 8:
-      return multiply_codes<8, kRows>(set, xs, groups, first, last, sums);
+      return multiply_codes<8, kRows, kSet>(set, active, xs, groups, first, last, sums);
     case 6:
-      return multiply_codes<6, kRows>(set, xs, groups, first, last, sums);
+      return multiply_codes<6, kRows, kSet>(set, active, xs, groups, first, last, sums);
     case 5:
-      return multiply_codes<5, kRows>(set, xs, groups, first, last, sums);
+      return multiply_codes<5, kRows, kSet>(set, active, xs, groups, first, last, sums);
     case 4:
-      return multiply_codes<4, kRows>(set, xs, groups, first, last, sums);
+      return multiply_codes<4, kRows, kSet>(set, active, xs, groups, first, last, sums);
     case 3:
-      return multiply_codes<3, kRows>(set, xs, groups, first, last, sums);
+      return multiply_codes<3, kRows, kSet>(set, active, xs, groups, first, last, sums);
     case 2:
-      return multiply_codes<2, kRows>(set, xs, groups, first, last, sums);
+      return multiply_codes<2, kRows, kSet>(set, active, xs, groups, first, last, sums);
     default:
-      return multiply_codes<1, kRows>(set, xs, groups, first, last, sums);
+      return multiply_codes<1, kRows, kSet>(set, active, xs, groups, first, last, sums);
   }
 }
 
@@ -328,29 +350,35 @@ __device__ __forceinline__ void store_output(const Instruction& instruction, con
 template <int kRows>
 __device__ void multiply_rows(const Instruction& instruction, int row, int rows, uint32_t block, uint32_t blocks,
                               unsigned char* shared) {
+  constexpr int kSet = set_of(kRows);
   float* const partial = reinterpret_cast<float*>(shared);
-  float* const scratch = partial + kWarps * kSet * kTile;
+  float* const scratch = partial + kWarps * kSet * kRows;
   unsigned char* const xs = shared + kBeforeRows;
   stage_rows<kRows>(instruction, row, rows, xs, scratch);
   const Outputs outputs(instruction);
+  const int sets_of = outputs.pairs ? kSet / 2 : kSet;
   const int begin = static_cast<int>(int64_t{outputs.count} * block / blocks);
   const int end = static_cast<int>(int64_t{outputs.count} * (block + 1) / blocks);
   const int slices = slices_of(instruction, instruction.matrix[0].pitch);
   const int slice = static_cast<int>(warp()) % slices, team = static_cast<int>(warp()) / slices, teams = kWarps / slices;
-  for (int base = begin; base < end; base += teams * outputs.sets_of) {
+  for (int base = begin; base < end; base += teams * sets_of) {
     const int rest = end - base;
     // Few outputs are spread over all teams.
-    const int each = rest >= teams * outputs.sets_of ? outputs.sets_of : (rest + teams - 1) / teams;
+    const int each = rest >= teams * sets_of ? sets_of : (rest + teams - 1) / teams;
     const int first = base + team * each, last = min(end, first + each);
     float sums[kSet][kRows] = {};
-    const RowSet set = outputs.set(instruction, first, last);
-    if (set.count > 0) multiply_set<kRows>(set, xs, slice, slices, sums);
+    const RowSet<kSet> set = outputs.set<kSet>(instruction, first, last);
+    for (uint32_t left = (1u << set.count) - 1; left != 0;) {
+      const uint32_t active = set.alike(left);
+      multiply_set<kRows, kSet>(set, active, xs, slice, slices, sums);
+      left &= ~active;
+    }
 #pragma unroll
     for (int s = 0; s < kSet; ++s) {
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
         sums[s][r] = warp_sum(sums[s][r]);
-        if (slices > 1 && lane() == 0) partial[(warp() * kSet + s) * kTile + r] = sums[s][r];
+        if (slices > 1 && lane() == 0) partial[(warp() * kSet + s) * kRows + r] = sums[s][r];
       }
     }
     if (slices > 1) {
@@ -360,7 +388,7 @@ __device__ void multiply_rows(const Instruction& instruction, int row, int rows,
 #pragma unroll
         for (int r = 0; r < kRows; ++r) {
           sums[s][r] = 0;
-          for (int i = 0; i < slices; ++i) sums[s][r] += partial[((team * slices + i) * kSet + s) * kTile + r];
+          for (int i = 0; i < slices; ++i) sums[s][r] += partial[((team * slices + i) * kSet + s) * kRows + r];
         }
       }
       __syncthreads();
