@@ -86,8 +86,8 @@ class Lowering {
         return nodes_.push_back(node_of(Do::kSplitPairs, op));
       case OpKind::kRope:
         nodes_.push_back(node_of(Do::kRope, op));
-        nodes_.back().vectors[0] = op.weights[Op::kRopeFactors];
-        return;
+        nodes_.back().vectors[2] = op.weights[Op::kRopeFactors];
+            return;
       case OpKind::kAttend:
         return append_attend(op);
       case OpKind::kAttendAll:
