@@ -17,6 +17,7 @@ constexpr uint64_t kRowAlignment = 16;
 constexpr uint64_t kSlabBytes = uint64_t{32} << 20;
 constexpr uint64_t kSlabPagesMax = 64;  // bits of a mask
 constexpr uint64_t kIdleBytesMax = uint64_t{256} << 20;
+constexpr std::string_view kSmaller = "use a smaller context";
 constexpr uint64_t kListBytes = uint64_t{64} << 10;
 
 constexpr uint64_t bit(uint32_t index) { return uint64_t{1} << index; }
@@ -52,6 +53,7 @@ std::optional<Places> Places::of(const StateShape& shape) {
     places.slots.push_back(slot);
     places.heads.push_back(segment.dims[0]);
   }
+  if (places.page_bytes > INT32_MAX) return std::nullopt;  // a pitch of the driver's copies
   return places;
 }
 
@@ -90,13 +92,13 @@ Status PageArena::zero(Address at, uint64_t bytes) {
 }
 
 // Where the card has not so much, what waits here for the next is given back first.
-Result<DeviceMemory> PageArena::allocate(uint64_t bytes, std::string_view what) {
+Result<DeviceMemory> PageArena::allocate(uint64_t bytes, std::string_view what, std::string_view remedy) {
   auto memory = card_->allocate(bytes, what);
   if (memory || memory.error().code != Code::kOutOfMemory) return memory;
   trim(0);
   memory = card_->allocate(bytes, what);
-  if (memory) return memory;
-  return fail(std::move(memory).error().in(unit_));
+  if (memory || memory.error().code != Code::kOutOfMemory) return memory;
+  return fail(Code::kOutOfMemory, fmt::format("{}: {}; {}", unit_, memory.error().message, remedy));
 }
 
 Status PageArena::add_slab() {
@@ -104,10 +106,10 @@ Status PageArena::add_slab() {
   slabs_.reserve(slabs_.size() + 1);
   auto slab = std::make_unique<Slab>();
   slab->pages = std::make_unique<Page[]>(most);
-  Result<DeviceMemory> memory = allocate(most * places_.page_bytes, "keys and values; use a smaller context");
+  Result<DeviceMemory> memory = allocate(most * places_.page_bytes, "keys and values", kSmaller);
   slab->count = static_cast<uint32_t>(most);
   for (uint64_t count = most / 4; !memory && memory.error().code == Code::kOutOfMemory && count > 0; count /= 4) {
-    auto smaller = allocate(count * places_.page_bytes, "keys and values");
+    auto smaller = allocate(count * places_.page_bytes, "keys and values", kSmaller);
     if (!smaller) continue;
     memory = std::move(smaller);
     slab->count = static_cast<uint32_t>(count);
@@ -255,7 +257,7 @@ void PageArena::trim(uint64_t kept) {
   }
 }
 
-Result<DeviceMemory> PageArena::take_block(uint64_t bytes, std::string_view what) {
+Result<DeviceMemory> PageArena::take_block(uint64_t bytes, std::string_view what, std::string_view remedy) {
   const std::lock_guard lock(mutex_);
   const auto fits = [&](const DeviceMemory& block) { return block.bytes() == bytes; };
   const auto found = std::find_if(blocks_.rbegin(), blocks_.rend(), fits);
@@ -266,7 +268,7 @@ Result<DeviceMemory> PageArena::take_block(uint64_t bytes, std::string_view what
     idle_blocks_ -= bytes;
   } else {
     blocks_.reserve(whole_blocks_ + 1);  // giving back takes no memory
-    BATON_TRY(block, allocate(bytes, what));
+    BATON_TRY(block, allocate(bytes, what, remedy));
     BATON_OK(zero(block.address(), bytes));
     ++whole_blocks_;
     block_bytes_ += bytes;

@@ -70,7 +70,7 @@ class PageArena {
   void give(std::span<Page* const> pages);
 
   // Zero.
-  Result<DeviceMemory> take_block(uint64_t bytes, std::string_view what);
+  Result<DeviceMemory> take_block(uint64_t bytes, std::string_view what, std::string_view remedy);
   void give_block(DeviceMemory block);
 
   // Copies addresses of pages, or a block, to a block.
@@ -98,7 +98,7 @@ class PageArena {
   Status copy_rows(const Page& from, const Page& to, uint32_t rows);
   Slab* slab_with_idle(uint64_t wanted);
   Status add_slab();
-  Result<DeviceMemory> allocate(uint64_t bytes, std::string_view what);
+  Result<DeviceMemory> allocate(uint64_t bytes, std::string_view what, std::string_view remedy);
   Status zero(Address at, uint64_t bytes);
   void give_one(Page& page);
   void clear(Slab& slab, uint64_t pages);
