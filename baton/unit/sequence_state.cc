@@ -7,7 +7,7 @@ namespace baton {
 
 Dims SequenceState::checked_dims(size_t segment, RowRange rows) const {
   BATON_CHECK(segment < shape().segments.size());
-  const Dims dims = dims_at(shape().segments[segment], filling_.value_or(coming_.value_or(position_)));
+  const Dims dims = dims_at(shape().segments[segment], shown_position());
   const uint64_t all = dims[0] * dims[1];
   BATON_CHECK(rows.first <= all && rows.count <= all - rows.first);
   return dims;
@@ -56,6 +56,7 @@ Status SequenceState::finish_write(bool searched) {
     return fail(Code::kInternal,
                 fmt::format("a state of {} tokens was filled with {} rows of {}", *filling_, rows_written_, rows));
   }
+  BATON_OK(finish_rows());
   set_position(*filling_, searched);
   filling_.reset();
   return {};

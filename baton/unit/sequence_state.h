@@ -41,6 +41,9 @@ struct RowRange {
   uint64_t first = 0, count = 0;
 };
 
+// Bytes in the pieces that states are read and written in: here and there they stay in the first level of cache.
+inline constexpr uint64_t kStatePieceBytes = 8 * 1024;
+
 class SequenceState {
  public:
   virtual ~SequenceState() { --live_.count_; }
@@ -58,9 +61,12 @@ class SequenceState {
   // Copies rows at position() tokens (while it is filled: at those it is filled with; see LayerWatch) to `out`, dense,
   // in the segment's type. Rows outside are a bug. kDevice.
   Status read(size_t segment, RowRange rows, std::byte* out) const;
-  // The same rows where they are, until the state changes or goes; null when they do not lie dense in memory that the
-  // host reads quickly: read them then.
+  // The same rows where they are, until the state is looked at again, changes or goes; null when they do not lie dense
+  // in memory that the host reads quickly: read them then.
   const std::byte* view(size_t segment, RowRange rows) const;
+
+  // Bytes to write at a time, where they are read back at once: fewer cost as much where each call goes to a device.
+  virtual uint64_t piece_bytes() const { return kStatePieceBytes; }
 
   // A state at position 0 is filled with one of `tokens` tokens: each row of each segment is written once, in any order
   // and in pieces of any size, and finish_write moves the position. In between, and when something failed, nothing may
@@ -98,12 +104,16 @@ class SequenceState {
     BATON_CHECK(position <= tokens_max_);
     coming_ = position;
   }
+  // For its unit: the position that rows are read and written at.
+  uint64_t shown_position() const { return filling_.value_or(coming_.value_or(position_)); }
 
  private:
   // Rows that are inside; `dims` those of the segment at the tokens meant.
   virtual Status read_rows(size_t segment, const Dims& dims, RowRange rows, std::byte* out) const = 0;
   virtual Status write_rows(size_t segment, const Dims& dims, RowRange rows, const std::byte* in) = 0;
   virtual const std::byte* view_rows(size_t, const Dims&, RowRange) const { return nullptr; }
+  // Within finish_write: what was written and is still on its way.
+  virtual Status finish_rows() { return {}; }
   // For adopt: whether `from` is a state of memory like its own; and all but the positions, of such a one.
   virtual bool fits_memory(const SequenceState&) const { return false; }
   virtual bool exchange_memory(SequenceState&) { return false; }
@@ -117,9 +127,6 @@ class SequenceState {
   const uint64_t tokens_max_;
   LiveStates& live_;
 };
-
-// Bytes in the pieces that states are read and written in: here and there they stay in the first level of cache.
-inline constexpr uint64_t kStatePieceBytes = 8 * 1024;
 
 // Calls visit(RowRange) -> Status for the rows of an array in order, as many at a time as make a piece, one at least.
 template <class Visit>

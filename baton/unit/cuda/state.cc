@@ -1,0 +1,255 @@
+// Growth, copies and rows of states.
+#include "baton/unit/cuda/state.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "baton/base/bytes.h"
+
+namespace baton::cuda {
+namespace {
+
+constexpr uint64_t kTableBytesMin = 4096;
+
+}  // namespace
+
+CudaState::CudaState(StatePool& pool, uint64_t tokens_max)
+    : SequenceState(tokens_max, pool.live_), pool_(pool), places_(*pool.places_) {}
+
+CudaState::~CudaState() {
+  leave_ferry();
+  drop_pages(0);
+  pool_.arena_->give_block(std::move(table_));
+  pool_.arena_->give_block(std::move(parts_));
+}
+
+const StateShape& CudaState::shape() const { return pool_.shape(); }
+
+uint64_t CudaState::bytes() const { return parts_.bytes() + table_.bytes() + pages_.size() * places_.page_bytes; }
+
+bool CudaState::has_room(uint64_t tokens) const {
+  return places_.pages(tokens) <= pages_.size() && position() / kPageTokens >= shared_ && listed_ == pages_.size();
+}
+
+Status CudaState::own_page(uint64_t index) {
+  const auto rows = static_cast<uint32_t>(position() % kPageTokens);
+  BATON_TRY(Page * own, pool_.arena_->own(pages_[index], rows));
+  if (own != pages_[index]) listed_ = std::min(listed_, index);
+  pages_[index] = own;
+  shared_ = index;
+  return {};
+}
+
+Status CudaState::fit_table(uint64_t count) {
+  const uint64_t bytes = StatePool::table_bytes(count);
+  if (table_.bytes() < bytes) {
+    BATON_TRY(DeviceMemory larger, pool_.arena_->take_block(bytes, "a list of pages", "use a smaller context"));
+    std::swap(table_, larger);
+    listed_ = 0;
+    pool_.arena_->give_block(std::move(larger));
+  }
+  if (listed_ == count) return {};
+  BATON_OK(pool_.arena_->send(table_.address() + listed_ * sizeof(Address), std::span(pages_).subspan(listed_)));
+  listed_ = count;
+  return {};
+}
+
+void CudaState::drop_pages(uint64_t left) {
+  if (pages_.size() <= left) return;
+  pool_.arena_->give(std::span(pages_).subspan(left));
+  pages_.resize(left);
+  shared_ = std::min(shared_, left);
+  listed_ = std::min(listed_, left);
+}
+
+Status CudaState::make_room(uint64_t tokens) try {
+  BATON_CHECK(position() <= tokens && tokens <= tokens_max());
+  if (has_room(tokens)) return {};
+  const uint64_t first = position() / kPageTokens, had = pages_.size();
+  const uint64_t count = std::max<uint64_t>(places_.pages(tokens), had);
+  if (first < shared_) BATON_OK(own_page(first));
+  pages_.reserve(count);
+  Status status = pool_.arena_->take(pages_, count - had);
+  if (status) status = fit_table(count);
+  if (!status) drop_pages(had);
+  return status;
+} catch (const std::bad_alloc&) {
+  return fail(Code::kOutOfMemory,
+              fmt::format("{}: no memory for a list of pages; use a smaller context", pool_.arena_->unit()));
+}
+
+Run CudaState::run(int32_t first_row, int32_t rows, bool decodes) const {
+  BATON_CHECK(has_room(position() + static_cast<uint64_t>(rows)));
+  Run made;
+  made.parts = parts_.address();
+  made.pages = table_.address();
+  made.start = static_cast<int32_t>(position());
+  made.first_row = first_row;
+  made.rows = rows;
+  made.decodes = decodes ? 1 : 0;
+  return made;
+}
+
+void CudaState::show(uint64_t coming) {
+  leave_ferry();
+  shows_ = true;
+  show_coming(coming);
+}
+
+void CudaState::advance(uint64_t tokens) {
+  leave_ferry();
+  shows_ = false;
+  set_position(position() + tokens);
+}
+
+Status CudaState::check_back(uint64_t to) const {
+  BATON_CHECK(to <= position());
+  if (to == position() || places_.parts_bytes == 0) return {};
+  return fail(Code::kUnsupported,
+              fmt::format("{}: a state at position {} cannot go back to {}: its recurrent parts have moved on",
+                          pool_.arena_->unit(), position(), to));
+}
+
+Status CudaState::rewind(uint64_t to) {
+  BATON_OK(check_back(to));
+  leave_ferry();
+  set_position(to, searched());
+  const uint64_t left = places_.pages(to);
+  drop_pages(left);
+  if (table_.bytes() <= StatePool::table_bytes(left)) return {};
+  pool_.arena_->give_block(std::exchange(table_, {}));
+  listed_ = 0;
+  return {};
+}
+
+Result<std::unique_ptr<SequenceState>> CudaState::fork(uint64_t at) const try {
+  BATON_OK(check_back(at));
+  BATON_TRY(std::unique_ptr<SequenceState> copy, pool_.state(tokens_max()));
+  auto& to = static_cast<CudaState&>(*copy);
+  const uint64_t count = places_.pages(at);
+  to.pages_.reserve(count);
+  if (places_.parts_bytes > 0)
+    BATON_OK(pool_.arena_->copy(to.parts_.address(), parts_.address(), places_.parts_bytes));
+  pool_.arena_->share(std::span(pages_).first(count));
+  to.pages_.assign(pages_.begin(), pages_.begin() + static_cast<ptrdiff_t>(count));
+  to.shared_ = count;
+  shared_ = std::max(shared_, count);
+  to.set_position(at, searched());
+  return copy;
+} catch (const std::bad_alloc&) {
+  return fail(Code::kOutOfMemory, fmt::format("{}: no memory for a state; use a smaller context", pool_.arena_->unit()));
+}
+
+FerryPlace CudaState::ferry_place() const { return {places_, parts_.address(), pages_, shown_position()}; }
+
+Result<Ferry*> CudaState::ferry() const {
+  if (ferry_ == nullptr) {
+    BATON_TRY(ferry_, pool_.dock_->take());
+  }
+  return ferry_.get();
+}
+
+void CudaState::leave_ferry() const {
+  if (ferry_ != nullptr) pool_.dock_->give(std::move(ferry_));
+}
+
+// Of a state that is to be filled, and was not yet: zeros.
+bool CudaState::is_missing(size_t segment, const Dims& dims) const {
+  return places_.slots[segment].grows() && places_.pages(dims[1]) > pages_.size();
+}
+
+Result<std::span<const std::byte>> CudaState::fetch(size_t segment, RowRange rows) const {
+  BATON_TRY(Ferry* const ferry, this->ferry());
+  const Ferry::Ahead ahead = fills_ ? Ferry::Ahead::kNo : shows_ ? Ferry::Ahead::kLayer : Ferry::Ahead::kAll;
+  return ferry->fetch(ferry_place(), shape().segments, segment, rows, ahead);
+}
+
+Status CudaState::read_rows(size_t segment, const Dims& dims, RowRange rows, std::byte* out) const {
+  const uint64_t each = places_.slots[segment].dense_row;
+  if (is_missing(segment, dims)) {
+    std::memset(out, 0, rows.count * each);
+    return {};
+  }
+  while (rows.count > 0) {
+    BATON_TRY(const std::span<const std::byte> values, fetch(segment, rows));
+    std::memcpy(out, values.data(), values.size());
+    out += values.size();
+    rows = {rows.first + values.size() / each, rows.count - values.size() / each};
+  }
+  return {};
+}
+
+const std::byte* CudaState::view_rows(size_t segment, const Dims& dims, RowRange rows) const {
+  if (is_missing(segment, dims)) return nullptr;
+  const auto values = fetch(segment, rows);
+  const bool all = values && values->size() == rows.count * places_.slots[segment].dense_row;
+  return all ? values->data() : nullptr;
+}
+
+Status CudaState::write_rows(size_t segment, const Dims& dims, RowRange rows, const std::byte* in) {
+  if (is_missing(segment, dims)) BATON_OK(make_room(dims[1]));
+  fills_ = true;
+  BATON_TRY(Ferry* const ferry, this->ferry());
+  return ferry->put(ferry_place(), segment, rows, in);
+}
+
+Status CudaState::finish_rows() {
+  fills_ = false;
+  if (ferry_ == nullptr) return {};
+  BATON_OK(ferry_->flush(ferry_place()));
+  leave_ferry();
+  return {};
+}
+
+StatePool::StatePool(const Program& program, DType kv_type, LiveStates& live)
+    : shape_(state_shape(program, kv_type)), live_(live), places_(Places::of(shape_)) {}
+
+Result<std::unique_ptr<StatePool>> StatePool::make(std::shared_ptr<Card> card, const Program& program, DType kv_type,
+                                                   std::string unit, LiveStates& live) {
+  std::unique_ptr<StatePool> pool(new StatePool(program, kv_type, live));
+  if (!pool->places_)
+    return fail(Code::kUnsupported, fmt::format("{}: its states hold no keys and values of this model", unit));
+  pool->dock_ = std::make_unique<FerryDock>(card);
+  BATON_TRY(pool->arena_, PageArena::make(std::move(card), *pool->places_, std::move(unit)));
+  return pool;
+}
+
+uint64_t StatePool::table_bytes(uint64_t pages) {
+  return pages == 0 ? 0 : std::max(kTableBytesMin, std::bit_ceil(pages * sizeof(Address)));
+}
+
+uint64_t StatePool::bytes_for(uint64_t tokens) const {
+  if (tokens > INT32_MAX) return UINT64_MAX;  // a position of the kernels
+  uint64_t bytes = 0;
+  const uint64_t pages = places_->pages(tokens);
+  const bool fits = checked_mul(pages, places_->page_bytes, &bytes) && checked_add(bytes, table_bytes(pages), &bytes) &&
+                    checked_add(bytes, places_->parts_bytes, &bytes);
+  return fits ? bytes : UINT64_MAX;
+}
+
+Result<std::unique_ptr<SequenceState>> StatePool::state(uint64_t tokens_max) try {
+  const uint64_t bytes = bytes_for(tokens_max);
+  BATON_TRY(const uint64_t free, arena_->card().free_bytes());
+  const uint64_t most = free + arena_->owned_bytes();
+  if (bytes > most) {
+    return fail(Code::kOutOfMemory,
+                fmt::format("{}: no memory for a state of {} tokens ({}): the card has {} MiB for states; use a smaller "
+                            "context",
+                            arena_->unit(), tokens_max,
+                            bytes == UINT64_MAX ? "its size overflows" : fmt::format("{} MiB", bytes >> 20), most >> 20));
+  }
+  std::unique_ptr<CudaState> made(new CudaState(*this, tokens_max));
+  if (places_->parts_bytes > 0) {
+    BATON_TRY(made->parts_, arena_->take_block(places_->parts_bytes, "a state", "run fewer sequences at once"));
+  }
+  return made;
+} catch (const std::bad_alloc&) {
+  return fail(Code::kOutOfMemory, fmt::format("{}: no memory for a state; use a smaller context", arena_->unit()));
+}
+
+}  // namespace baton::cuda

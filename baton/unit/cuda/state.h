@@ -1,0 +1,105 @@
+// Sequence states in a card's memory, and where an executor gets them from.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "baton/unit/cuda/state_ferry.h"
+#include "baton/unit/cuda/state_pages.h"
+#include "baton/unit/unit.h"
+
+namespace baton::cuda {
+
+class StatePool;
+
+// Keys and values lie in pages of kPageTokens tokens, which come as the state grows and may be other states' too; the
+// rest is one block, the parts (instruction.h, Place). A list of the pages' addresses lies on the card.
+//
+// What steps do to it the executor waits for before it says `advance`: reads go on a stream of their own.
+class CudaState final : public SequenceState {
+ public:
+  ~CudaState() override;
+  const StateShape& shape() const override;
+  // Of all its pages, shared or not.
+  uint64_t bytes() const override;
+  uint64_t piece_bytes() const override { return kFerryBytes; }
+
+  // Before a step writes keys and values of the tokens from position() to `tokens`: pages for them, its own alone, and
+  // the list of all on the card. kOutOfMemory, and all is as before.
+  Status make_room(uint64_t tokens);
+  // Where kernels find the slots of it; `room` was made for its rows.
+  Run run(int32_t first_row, int32_t rows, bool decodes) const;
+  // Within a step that tells of its layers.
+  void show(uint64_t coming);
+  // After a step.
+  void advance(uint64_t tokens);
+  // As Executor::rewind: any position of a state of keys and values alone.
+  Status rewind(uint64_t position);
+  // As Executor::fork: likewise. Pages are shared until one of both writes to them.
+  Result<std::unique_ptr<SequenceState>> fork(uint64_t position) const;
+
+ private:
+  friend class StatePool;
+  CudaState(StatePool& pool, uint64_t tokens_max);
+  bool has_room(uint64_t tokens) const;
+  Status own_page(uint64_t index);
+  // A list of so many pages on the card.
+  Status fit_table(uint64_t count);
+  void drop_pages(uint64_t left);
+  Status check_back(uint64_t to) const;
+  FerryPlace ferry_place() const;
+  // Its own from the first look until it changes.
+  Result<Ferry*> ferry() const;
+  void leave_ferry() const;
+  bool is_missing(size_t segment, const Dims& dims) const;
+  Result<std::span<const std::byte>> fetch(size_t segment, RowRange rows) const;
+  Status read_rows(size_t segment, const Dims& dims, RowRange rows, std::byte* out) const override;
+  Status write_rows(size_t segment, const Dims& dims, RowRange rows, const std::byte* in) override;
+  const std::byte* view_rows(size_t segment, const Dims& dims, RowRange rows) const override;
+  Status finish_rows() override;
+
+  StatePool& pool_;
+  const Places& places_;
+  DeviceMemory parts_, table_;
+  std::vector<Page*> pages_;
+  mutable uint64_t shared_ = 0;  // pages, the first, that others may hold too
+  uint64_t listed_ = 0;          // pages, the first, that the list on the card has right
+  mutable std::unique_ptr<Ferry> ferry_;
+  bool fills_ = false;  // rows were written
+  bool shows_ = false;  // a step tells of its layers
+};
+
+// Makes an executor's states, and counts what they hold. Each function may be called by any thread.
+class StatePool {
+ public:
+  // `unit` begins the messages. `kv_type`: kF16, kBF16 or kF32.
+  static Result<std::unique_ptr<StatePool>> make(std::shared_ptr<Card> card, const Program& program, DType kv_type,
+                                                 std::string unit, LiveStates& live);
+
+  const StateShape& shape() const { return shape_; }
+  // Where a slot lies in every state.
+  const Place& place(SlotId slot) const { return places_->slots[static_cast<size_t>(slot)].at; }
+  // Executor::state_bytes: what a state takes that holds so many tokens, whatever it was made for.
+  uint64_t bytes_for(uint64_t tokens) const;
+  // Executor::state_memory.
+  StateMemory memory() const { return arena_->memory(); }
+  // kOutOfMemory: also what the card could not hold if there were no other states of this executor.
+  Result<std::unique_ptr<SequenceState>> state(uint64_t tokens_max);
+
+ private:
+  friend class CudaState;
+  StatePool(const Program& program, DType kv_type, LiveStates& live);
+  // Of the list of so many pages.
+  static uint64_t table_bytes(uint64_t pages);
+
+  const StateShape shape_;
+  LiveStates& live_;
+  std::optional<Places> places_;
+  std::unique_ptr<PageArena> arena_;
+  std::unique_ptr<FerryDock> dock_;
+};
+
+}  // namespace baton::cuda

@@ -1,0 +1,660 @@
+// States on an emulated card: pages taken, shared, copied and given back; what one sequence wrote and another sees; rows
+// in any pieces; out of memory everywhere; threads; nothing left.
+#include "baton/unit/cuda/state.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+#include <thread>
+
+#include "baton/base/random.h"
+#include "baton/unit/cuda/driver_emulated.h"
+
+namespace baton::cuda {
+namespace {
+
+constexpr uint64_t kPage = kPageTokens;
+constexpr uint64_t kTaps = 4;
+
+class CudaStates : public testing::Test {
+ protected:
+  static Program program() {
+    Program program;
+    program.slots = {{SlotKind::kKeys, 0, 2, 0, 24}, {SlotKind::kValues, 0, 2, 0, 24},
+                     {SlotKind::kConv, 1, 0, kTaps - 1, 42}, {SlotKind::kRecurrent, 1, 2, 8, 8},
+                     {SlotKind::kKeys, 2, 1, 0, 9},  {SlotKind::kValues, 2, 1, 0, 9}};
+    return program;
+  }
+  static Program keys_only() {
+    Program keys = program();
+    keys.slots.erase(keys.slots.begin() + 2, keys.slots.begin() + 4);
+    return keys;
+  }
+  void SetUp() override {
+    emulated_reset();
+    before_ = emulated_use();
+    card_ = *Card::open(emulated_driver(), 0);
+    pool_ = pool(program());
+  }
+  void TearDown() override {
+    pool_.reset();
+    EXPECT_EQ(card_->held_bytes(), 0u);
+    card_.reset();
+    EXPECT_EQ(emulated_use(), before_);
+    EXPECT_EQ(emulated_misuse(), "");
+    emulated_reset();
+  }
+  std::unique_ptr<StatePool> pool(const Program& of, DType kv_type = DType::kF16) {
+    auto made = StatePool::make(card_, of, kv_type, "test", live_);
+    EXPECT_TRUE(made) << made.error().message;
+    return std::move(*made);
+  }
+  std::unique_ptr<SequenceState> make(uint64_t tokens_max) {
+    auto made = pool_->state(tokens_max);
+    EXPECT_TRUE(made) << made.error().message;
+    return std::move(*made);
+  }
+  static CudaState& own(SequenceState& state) { return static_cast<CudaState&>(state); }
+
+  // As kernels do: where the row of a token, or column or row of the parts, of a slot lies.
+  static std::byte* row(const StatePool& pool, const cuda::Run& run, SlotId slot, uint64_t head, uint64_t index) {
+    const Place& place = pool.place(slot);
+    const Segment& segment = pool.shape().segments[static_cast<size_t>(slot)];
+    const auto pitch = static_cast<uint64_t>(place.row_bytes);
+    if (!has_tokens_dim(segment.kind)) {
+      const uint64_t rows = segment.dims[1] + (segment.kind == SlotKind::kConv ? 1 : 0);
+      return reinterpret_cast<std::byte*>(run.parts) + place.offset + (head * rows + index) * pitch;
+    }
+    const Address page = reinterpret_cast<const Address*>(run.pages)[index / kPage];
+    return reinterpret_cast<std::byte*>(page) + place.offset + (head * kPage + index % kPage) * pitch;
+  }
+  // Of one row: no two of a sequence are alike.
+  static void fill_row(const Segment& segment, std::byte* at, uint64_t head, uint64_t index, uint64_t seed) {
+    for (uint64_t i = 0; i < segment.dims[2]; ++i) {
+      const uint64_t mixed = (seed * 131 + static_cast<uint64_t>(segment.layer) * 977 + head * 31 + index) * 64 + i;
+      const auto small = static_cast<uint16_t>(mixed * 2654435761u >> 7 & 0x3bff);
+      segment.dtype == DType::kF32 ? std::memcpy(at + 4 * i, std::array<uint16_t, 2>{small, 0x3f00}.data(), 4)
+                                   : std::memcpy(at + 2 * i, &small, 2);
+    }
+  }
+  // A step of so many tokens, of a sequence named `seed`, as kernels would leave it.
+  void go_on(SequenceState& any, uint64_t count, uint64_t seed) { go_on(*pool_, any, count, seed); }
+  static void go_on(const StatePool& pool, SequenceState& any, uint64_t count, uint64_t seed) {
+    CudaState& state = own(any);
+    const uint64_t begin = state.position(), end = begin + count;
+    const Status room = state.make_room(end);
+    ASSERT_TRUE(room) << room.error().message;
+    const cuda::Run run = state.run(0, static_cast<int32_t>(count), false);
+    for (SlotId slot = 0; slot < static_cast<SlotId>(pool.shape().segments.size()); ++slot) {
+      const Segment& segment = pool.shape().segments[static_cast<size_t>(slot)];
+      for (uint64_t head = 0; head < segment.dims[0]; ++head) {
+        if (segment.kind == SlotKind::kRecurrent) {
+          for (uint64_t i = 0; i < segment.dims[1]; ++i)
+            fill_row(segment, row(pool, run, slot, head, i), head, end * 100 + i, seed);
+          continue;
+        }
+        for (uint64_t token = begin; token < end; ++token) {
+          const uint64_t index = segment.kind == SlotKind::kConv ? token % kTaps : token;
+          fill_row(segment, row(pool, run, slot, head, index), head, token, seed);
+        }
+      }
+    }
+    state.advance(count);
+  }
+  // What reads must bring.
+  static std::vector<std::byte> wanted(const Segment& segment, uint64_t position, uint64_t seed) {
+    const Dims dims = dims_at(segment, position);
+    const uint64_t row_bytes = row_bytes_of(segment.dtype, dims[2]);
+    std::vector<std::byte> all(dims[0] * dims[1] * row_bytes);
+    for (uint64_t head = 0; head < dims[0]; ++head) {
+      for (uint64_t i = 0; i < dims[1]; ++i) {
+        std::byte* const at = all.data() + (head * dims[1] + i) * row_bytes;
+        if (segment.kind == SlotKind::kConv) {
+          if (position + i >= dims[1]) fill_row(segment, at, head, position + i - dims[1], seed);
+        } else if (segment.kind == SlotKind::kRecurrent) {
+          if (position > 0) fill_row(segment, at, head, position * 100 + i, seed);
+        } else {
+          fill_row(segment, at, head, i, seed);
+        }
+      }
+    }
+    return all;
+  }
+  static std::vector<std::byte> read(const SequenceState& state, size_t segment) {
+    const Segment& of = state.shape().segments[segment];
+    const Dims dims = dims_at(of, state.position());
+    std::vector<std::byte> all(dims[0] * dims[1] * row_bytes_of(of.dtype, dims[2]), std::byte{0x55});
+    const Status status = state.read(segment, {0, dims[0] * dims[1]}, all.data());
+    EXPECT_TRUE(status) << status.error().message;
+    return all;
+  }
+  static std::vector<std::vector<std::byte>> read(const SequenceState& state) {
+    std::vector<std::vector<std::byte>> all;
+    for (size_t i = 0; i < state.shape().segments.size(); ++i) all.push_back(read(state, i));
+    return all;
+  }
+  static bool holds(const SequenceState& state, uint64_t seed) {
+    bool all = true;
+    for (size_t i = 0; i < state.shape().segments.size(); ++i) {
+      const bool same = read(state, i) == wanted(state.shape().segments[i], state.position(), seed);
+      EXPECT_TRUE(same) << "segment " << i << " at " << state.position();
+      all = all && same;
+    }
+    return all;
+  }
+  // Whether all rows that a step could look at are zero, in pages and parts.
+  static bool is_zero(const StatePool& pool, SequenceState& any, uint64_t tokens) {
+    CudaState& state = own(any);
+    EXPECT_TRUE(state.make_room(tokens));
+    const cuda::Run run = state.run(0, static_cast<int32_t>(tokens), false);
+    uint64_t sum = 0;
+    for (SlotId slot = 0; slot < static_cast<SlotId>(pool.shape().segments.size()); ++slot) {
+      const Segment& segment = pool.shape().segments[static_cast<size_t>(slot)];
+      const Dims dims = dims_at(segment, (tokens + kPage - 1) / kPage * kPage);
+      const uint64_t rows = dims[1] + (segment.kind == SlotKind::kConv ? 1 : 0);
+      for (uint64_t head = 0; head < dims[0]; ++head) {
+        for (uint64_t i = 0; i < rows; ++i) {
+          const std::byte* const at = row(pool, run, slot, head, i);
+          for (int32_t b = 0; b < pool.place(slot).row_bytes; ++b) sum += at[b] != std::byte{0};
+        }
+      }
+    }
+    return sum == 0;
+  }
+  // Fills `to` as `from`, rows in pieces of up to `most`, in any order.
+  static void copy(const SequenceState& from, SequenceState& to, Random& random, uint64_t most) {
+    struct Piece {
+      size_t segment;
+      RowRange rows;
+    };
+    std::vector<Piece> pieces;
+    for (size_t i = 0; i < from.shape().segments.size(); ++i) {
+      const Dims dims = dims_at(from.shape().segments[i], from.position());
+      for (uint64_t row = 0; row < dims[0] * dims[1];) {
+        const uint64_t count = std::min(dims[0] * dims[1] - row, 1 + random.below(most));
+        pieces.push_back({i, {row, count}});
+        row += count;
+      }
+    }
+    for (size_t i = pieces.size(); i > 1; --i) std::swap(pieces[i - 1], pieces[random.below(i)]);
+    to.begin_write(from.position());
+    for (const Piece& piece : pieces) {
+      const Segment& segment = from.shape().segments[piece.segment];
+      std::vector<std::byte> bytes(piece.rows.count * row_bytes_of(segment.dtype, segment.dims[2])), back = bytes;
+      ASSERT_TRUE(from.read(piece.segment, piece.rows, bytes.data()));
+      ASSERT_TRUE(to.write(piece.segment, piece.rows, bytes.data()));
+      if (random.below(3) > 0) continue;
+      ASSERT_TRUE(to.read(piece.segment, piece.rows, back.data()));
+      ASSERT_EQ(back, bytes);
+    }
+    ASSERT_TRUE(to.finish_write(true));
+  }
+  uint64_t page_bytes() const {
+    return pool_->bytes_for(kPage + 1) - pool_->bytes_for(1);
+  }
+  uint64_t table_bytes() const { return pool_->bytes_for(1) - pool_->bytes_for(0) - page_bytes(); }
+
+  EmulatedUse before_;
+  LiveStates live_;
+  std::shared_ptr<Card> card_;
+  std::unique_ptr<StatePool> pool_;
+  uint64_t copies_ = 0;
+};
+
+TEST_F(CudaStates, TakeAPageWhenItsFirstTokenComes) {
+  const auto state = make(1000);
+  EXPECT_EQ(state->bytes(), pool_->bytes_for(0));
+  for (uint64_t tokens = 1; tokens <= 3 * kPage; ++tokens) {
+    go_on(*state, 1, 7);
+    ASSERT_EQ(state->bytes(), pool_->bytes_for(tokens));
+    ASSERT_EQ(pool_->memory().bytes, state->bytes());
+  }
+  EXPECT_TRUE(holds(*state, 7));
+  EXPECT_EQ(pool_->bytes_for(uint64_t{1} << 62), UINT64_MAX);
+  const auto none = pool_->state(uint64_t{1} << 62);
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code, Code::kOutOfMemory);
+  EXPECT_EQ(none.error().message.rfind("test: ", 0), 0u);
+}
+
+// More pages than the first list has room for.
+TEST_F(CudaStates, AListGrowsWithItsPages) {
+  const auto state = make(40'000);
+  for (const uint64_t more : {100, 32'000, 7'000}) go_on(*state, more, 3);
+  EXPECT_EQ(state->bytes(), pool_->bytes_for(39'100));
+  EXPECT_GT(pool_->bytes_for(39'100), pool_->bytes_for(0) + 611 * page_bytes() + table_bytes());
+  EXPECT_TRUE(holds(*state, 3));
+}
+
+TEST_F(CudaStates, EveryTypeOfKeysAndValues) {
+  for (const DType type : {DType::kF32, DType::kBF16}) {
+    const auto other = pool(program(), type);
+    EXPECT_EQ(other->place(0).form, type == DType::kF32 ? Form::kF32 : Form::kBF16);
+    auto state = std::move(*other->state(200));
+    go_on(*other, *state, 150, 5);
+    EXPECT_TRUE(holds(*state, 5));
+  }
+  EXPECT_EQ(StatePool::make(card_, program(), DType::kQ8_0, "test", live_).error().code, Code::kUnsupported);
+}
+
+// At each position of the ring, for a state that stepped there one by one, and one that was filled there.
+TEST_F(CudaStates, ColumnsOfAConvolutionAreARing) {
+  Random random(2);
+  const auto state = make(100);
+  for (uint64_t position = 0; position <= 2 * kTaps + 1; ++position) {
+    ASSERT_TRUE(holds(*state, 9)) << position;
+    const auto filled = make(100);
+    ASSERT_NO_FATAL_FAILURE(copy(*state, *filled, random, 3));
+    ASSERT_TRUE(holds(*filled, 9)) << position;
+    for (int i = 0; i < 6; ++i) go_on(*filled, 1, 9);
+    ASSERT_TRUE(holds(*filled, 9)) << position;
+    go_on(*state, 1, 9);
+  }
+}
+
+// The columns before the start are what was written there, be they zero or not.
+TEST_F(CudaStates, WhatIsWrittenBeforeTheStartComesBack) {
+  for (const uint64_t position : {0, 1, 2}) {
+    const auto state = make(100);
+    state->begin_write(position);
+    const Segment& conv = state->shape().segments[2];
+    std::vector<std::byte> columns(3 * 42 * 4), back(columns.size());
+    for (uint64_t i = 0; i < 3; ++i) fill_row(conv, columns.data() + i * 42 * 4, 0, i, 1);
+    ASSERT_TRUE(state->write(2, {0, 3}, columns.data()));
+    ASSERT_TRUE(state->read(2, {0, 3}, back.data()));
+    EXPECT_EQ(back, columns);
+  }
+}
+
+TEST_F(CudaStates, ForksHoldOnePageUntilOneOfThemWrites) {
+  const uint64_t parts = pool_->bytes_for(0), page = page_bytes(), table = table_bytes();
+  auto first = make(1000);
+  go_on(*first, 2 * kPage + 10, 7);
+  auto second = own(*first).fork(2 * kPage + 10);
+  ASSERT_TRUE(second) << second.error().message;
+  EXPECT_EQ((*second)->bytes(), first->bytes() - table);
+  EXPECT_EQ(pool_->memory().bytes, 3 * page + 2 * parts + table);
+  EXPECT_TRUE(holds(**second, 7));
+  const auto before = read(*first);
+  go_on(**second, 5, 9);
+  EXPECT_EQ(pool_->memory().bytes, 4 * page + 2 * parts + 2 * table);
+  EXPECT_EQ(read(*first), before);
+  const cuda::Run run = own(*first).run(0, 0, false);
+  const Address shared = reinterpret_cast<const Address*>(run.pages)[2];
+  go_on(*first, 5, 7);  // alone with it now: no copy
+  EXPECT_EQ(reinterpret_cast<const Address*>(own(*first).run(0, 0, false).pages)[2], shared);
+  EXPECT_EQ(pool_->memory().bytes, 4 * page + 2 * parts + 2 * table);
+  EXPECT_TRUE(holds(*first, 7));
+  for (const size_t keys : {0, 1, 4}) {
+    const auto rows = read(**second, keys);
+    const uint64_t row_bytes = row_bytes_of(DType::kF16, first->shape().segments[keys].dims[2]);
+    EXPECT_EQ(std::memcmp(rows.data(), before[keys].data(), (2 * kPage + 10) * row_bytes), 0);
+    EXPECT_NE(rows, read(*first, keys));
+  }
+  first.reset();
+  EXPECT_EQ(pool_->memory().bytes, 3 * page + parts + table);
+  second->reset();
+  EXPECT_EQ(pool_->memory().bytes, 0u);
+}
+
+// Of what others wrote behind it, a fork's own page shows nothing.
+TEST_F(CudaStates, AForkOfAnEarlierPosition) {
+  const auto keys = pool(keys_only());
+  auto first = std::move(*keys->state(300));
+  go_on(*keys, *first, 150, 7);
+  auto second = own(*first).fork(100);
+  ASSERT_TRUE(second);
+  EXPECT_EQ((*second)->position(), 100u);
+  EXPECT_TRUE(holds(**second, 7));
+  ASSERT_TRUE(own(**second).make_room(101));
+  const cuda::Run run = own(**second).run(0, 1, true);
+  for (SlotId slot = 0; slot < 4; ++slot) {
+    const std::byte* const at = row(*keys, run, slot, 0, 100);
+    EXPECT_EQ(std::count(at, at + 9 * 2, std::byte{0}), 9 * 2);
+  }
+  go_on(*keys, **second, 60, 7);
+  EXPECT_TRUE(holds(**second, 7));
+  EXPECT_TRUE(holds(*first, 7));
+  const auto state = make(100);
+  go_on(*state, 50, 7);
+  EXPECT_TRUE(own(*state).fork(50));
+  EXPECT_EQ(own(*state).fork(49).error().code, Code::kUnsupported);
+}
+
+TEST_F(CudaStates, KeysAndValuesGoBackAnywhere) {
+  const auto keys = pool(keys_only());
+  auto state = std::move(*keys->state(300));
+  go_on(*keys, *state, 200, 7);
+  for (const uint64_t to : {200, 129, 128, 127, 64, 3, 0}) {
+    ASSERT_TRUE(own(*state).rewind(to));
+    ASSERT_EQ(state->position(), to);
+    ASSERT_EQ(state->bytes(), keys->bytes_for(to));
+    ASSERT_TRUE(holds(*state, 7));
+    go_on(*keys, *state, 210 - to, 7);
+    ASSERT_TRUE(holds(*state, 7));
+  }
+  const auto other = make(100);
+  go_on(*other, 50, 7);
+  EXPECT_TRUE(own(*other).rewind(50));
+  const Status refused = own(*other).rewind(49);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kUnsupported);
+  EXPECT_EQ(refused.error().message, "test: a state at position 50 cannot go back to 49: its recurrent parts have moved on");
+  EXPECT_TRUE(holds(*other, 7));
+}
+
+// Of a fork's pages too, whoever goes first; and of a state that was filled.
+TEST_F(CudaStates, WhatASequenceWroteIsZeroForTheNext) {
+  Random random(4);
+  for (const int first_to_go : {0, 1}) {
+    auto one = make(1000);
+    go_on(*one, kPage + 40, 7);
+    auto other = own(*one).fork(kPage + 40);
+    ASSERT_TRUE(other);
+    go_on(**other, 70, 8);
+    go_on(*one, 3, 9);
+    if (first_to_go == 0) one.reset();
+    other->reset();
+    one.reset();
+    const auto next = make(1000);
+    ASSERT_TRUE(is_zero(*pool_, *next, 4 * kPage));
+    const auto from = make(100);
+    go_on(*from, 80, 3);
+    auto filled = make(100);
+    copy(*from, *filled, random, 50);
+    filled.reset();
+    const auto after = make(100);
+    ASSERT_TRUE(is_zero(*pool_, *after, 100));
+  }
+}
+
+TEST_F(CudaStates, RowsInPiecesAreTheWhole) {
+  Random random(1);
+  for (const uint64_t position : {1, 63, 64, 65, 300}) {
+    const auto state = make(400);
+    go_on(*state, position, 6);
+    const auto whole = read(*state);
+    for (int i = 0; i < 300; ++i) {
+      const size_t segment = random.below(whole.size());
+      const Segment& of = state->shape().segments[segment];
+      const Dims dims = dims_at(of, position);
+      const uint64_t row_bytes = row_bytes_of(of.dtype, dims[2]);
+      const uint64_t first = random.below(dims[0] * dims[1]), count = 1 + random.below(dims[0] * dims[1] - first);
+      std::vector<std::byte> piece(count * row_bytes);
+      ASSERT_TRUE(state->read(segment, {first, count}, piece.data()));
+      ASSERT_EQ(std::memcmp(piece.data(), whole[segment].data() + first * row_bytes, piece.size()), 0);
+      const std::byte* const shown = state->view(segment, {first, count});
+      if (shown == nullptr) continue;
+      ASSERT_EQ(std::memcmp(shown, piece.data(), piece.size()), 0);
+    }
+  }
+}
+
+TEST_F(CudaStates, RowsAreWrittenInAnyOrder) {
+  Random random(3);
+  for (const uint64_t position : {1, 64, 200}) {
+    const auto from = make(300);
+    go_on(*from, position, 6);
+    for (const uint64_t most : {1, 7, 1000}) {
+      auto to = make(250);
+      ASSERT_NO_FATAL_FAILURE(copy(*from, *to, random, most));
+      EXPECT_TRUE(holds(*to, 6));
+      EXPECT_TRUE(to->searched());
+      EXPECT_EQ(to->bytes(), pool_->bytes_for(position));
+      go_on(*to, 40, 6);
+      EXPECT_TRUE(holds(*to, 6));
+    }
+  }
+}
+
+// What the bridge compares is what the card holds.
+TEST_F(CudaStates, WhatWasWrittenIsReadFromTheCard) {
+  const auto state = make(100);
+  state->begin_write(70);
+  std::vector<std::byte> rows(70 * 48, std::byte{1}), back(rows.size());
+  ASSERT_TRUE(state->write(0, {0, 70}, rows.data()));
+  ASSERT_TRUE(state->read(0, {0, 70}, back.data()));
+  EXPECT_EQ(back, rows);
+  ASSERT_TRUE(state->write(0, {70, 70}, rows.data()));
+  const std::byte* shown = state->view(0, {70, 70});
+  ASSERT_NE(shown, nullptr);
+  const auto* const table = reinterpret_cast<const Address*>(own(*state).run(0, 0, false).pages);
+  std::memset(reinterpret_cast<std::byte*>(table[0]) + pool_->place(0).offset, 2, 48);
+  ASSERT_TRUE(state->write(1, {0, 1}, rows.data()));
+  ASSERT_TRUE(state->read(0, {0, 70}, back.data()));
+  EXPECT_EQ(back[0], std::byte{2});
+  EXPECT_EQ(back[48], std::byte{1});
+}
+
+// A state is read while later layers compute, at the position to come; what was fetched before is not shown behind.
+TEST_F(CudaStates, LayersAreReadAtThePositionToCome) {
+  const auto state = make(400);
+  go_on(*state, 70, 6);
+  EXPECT_TRUE(holds(*state, 6));
+  CudaState& at = own(*state);
+  ASSERT_TRUE(at.make_room(200));
+  at.show(200);
+  const cuda::Run run = at.run(0, 130, false);
+  const auto write = [&](SlotId slot, uint64_t begin) {
+    const Segment& segment = state->shape().segments[static_cast<size_t>(slot)];
+    for (uint64_t head = 0; head < segment.dims[0]; ++head) {
+      for (uint64_t token = begin; token < 200; ++token)
+        fill_row(segment, row(*pool_, run, slot, head, token), head, token, 6);
+    }
+  };
+  for (const SlotId slot : {0, 1}) write(slot, 70);
+  for (const size_t slot : {0, 1}) {
+    std::vector<std::byte> piece(130 * 48);
+    const auto all = wanted(state->shape().segments[slot], 200, 6);
+    for (uint64_t head = 0; head < 2; ++head) {
+      ASSERT_TRUE(state->read(slot, {head * 200 + 70, 130}, piece.data()));
+      EXPECT_EQ(std::memcmp(piece.data(), all.data() + (head * 200 + 70) * 48, piece.size()), 0);
+    }
+  }
+  for (const SlotId slot : {4, 5}) write(slot, 70);
+  for (const size_t slot : {4, 5}) {
+    std::vector<std::byte> piece(200 * 18);
+    ASSERT_TRUE(state->read(slot, {0, 200}, piece.data()));
+    EXPECT_EQ(piece, wanted(state->shape().segments[slot], 200, 6));
+  }
+  at.advance(130);
+  EXPECT_EQ(read(*state, 5), wanted(state->shape().segments[5], 200, 6));
+}
+
+// Each allocation of the card's and of pinned memory fails in turn: all is as it was, and the next try goes well.
+TEST_F(CudaStates, OutOfMemoryChangesNothing) {
+  Random random(5);
+  const auto from = make(400);
+  go_on(*from, 150, 7);
+  const uint64_t left = pool_->memory().bytes;
+  for (const char* function : {"memory_allocate", "host_allocate"}) {
+    for (uint64_t nth = 1; nth <= 4; ++nth) {
+      SCOPED_TRACE(std::string(function) + " " + std::to_string(nth));
+      const auto fresh = pool(program());
+      std::unique_ptr<SequenceState> state;
+      const auto check = [&](auto work) {
+        const uint64_t bytes = fresh->memory().bytes, position = state == nullptr ? 0 : state->position();
+        emulated_fail({.function = function, .nth = nth});
+        const Status status = work();
+        emulated_reset();
+        if (status) return;
+        EXPECT_EQ(status.error().code, Code::kOutOfMemory) << status.error().message;
+        EXPECT_EQ(fresh->memory().bytes, bytes);
+        EXPECT_EQ(state == nullptr ? 0 : state->position(), position);
+        EXPECT_TRUE(position == 0 || holds(*state, 7));
+        const Status again = work();
+        EXPECT_TRUE(again) << again.error().message;
+      };
+      check([&]() -> Status {
+        BATON_TRY(state, fresh->state(40'000));
+        return {};
+      });
+      ASSERT_NE(state, nullptr);
+      for (const uint64_t to : {10, 200, 39'000}) {
+        check([&] { return own(*state).make_room(to); });
+        go_on(*fresh, *state, to - state->position(), 7);
+      }
+      EXPECT_TRUE(holds(*state, 7));
+      std::unique_ptr<SequenceState> copied;
+      check([&]() -> Status {
+        BATON_TRY(copied, own(*state).fork(39'000));
+        return own(*copied).make_room(39'001);
+      });
+      EXPECT_TRUE(holds(*copied, 7));
+      // Reading and filling take pinned memory.
+      emulated_fail({.function = function, .nth = nth});
+      std::vector<std::byte> bytes(150 * 2 * 48);
+      const auto filled = fresh->state(400);
+      if (filled) {
+        (*filled)->begin_write(150);
+        if ((*filled)->write(0, {0, 300}, bytes.data())) static_cast<void>((*filled)->read(0, {0, 300}, bytes.data()));
+      }
+      emulated_reset();
+    }
+  }
+  EXPECT_EQ(pool_->memory().bytes, left);
+  EXPECT_TRUE(holds(*from, 7));
+}
+
+// The card is full: a state ends with the reason, what waited for the next is used first, and others go on.
+TEST_F(CudaStates, AFullCard) {
+  emulated_set_memory(uint64_t{6} << 20);
+  const auto first = make(100'000'0);
+  uint64_t tokens = 0;
+  Status status;
+  while ((status = own(*first).make_room(tokens + 1000))) own(*first).advance(1000), tokens += 1000;
+  EXPECT_EQ(status.error().code, Code::kOutOfMemory);
+  EXPECT_EQ(status.error().message.rfind("test: card 0", 0), 0u) << status.error().message;
+  EXPECT_NE(status.error().message.find("use a smaller context"), std::string::npos);
+  EXPECT_GT(tokens, 4000u);
+  const auto none = pool_->state(uint64_t{1} << 24);
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code, Code::kOutOfMemory);
+  emulated_set_memory(kEmulatedBytes);
+  EXPECT_TRUE(own(*first).make_room(tokens + 1000));
+}
+
+// A card whose work fails once: whatever is taken behind it is zero.
+TEST_F(CudaStates, WhatCouldNotBeZeroedIsNotGivenOut) {
+  for (const char* function : {"set_bytes", "stream_wait"}) {
+    for (const bool later : {false, true}) {
+      for (uint64_t nth = 1; nth <= 3; ++nth) {
+        auto state = make(300);
+        go_on(*state, 250, 7);
+        auto other = make(300);
+        emulated_fail({.function = function, .nth = nth, .code = kInvalidValue, .later = later});
+        state.reset();
+        const auto between = pool_->state(300);
+        if (between) static_cast<void>(own(**between).make_room(70));
+        emulated_reset();
+        const auto next = make(300);
+        ASSERT_TRUE(is_zero(*pool_, *next, 300)) << function << nth << later;
+        ASSERT_TRUE(!between || !own(**between).make_room(70) || is_zero(*pool_, **between, 300));
+      }
+    }
+  }
+}
+
+TEST_F(CudaStates, IdleMemoryIsBounded) {
+  const auto keys = pool([] {
+    Program large;
+    large.slots = {{SlotKind::kKeys, 0, 8, 0, 1024}, {SlotKind::kValues, 0, 8, 0, 1024},
+                   {SlotKind::kRecurrent, 1, 128, 256, 256}};
+    return large;
+  }());
+  std::vector<std::unique_ptr<SequenceState>> states;
+  for (int i = 0; i < 12; ++i) {
+    states.push_back(std::move(*keys->state(2000)));
+    ASSERT_TRUE(own(*states.back()).make_room(1500));
+  }
+  EXPECT_GT(card_->held_bytes(), uint64_t{900} << 20);
+  states.clear();
+  EXPECT_EQ(keys->memory().bytes, 0u);
+  EXPECT_LE(card_->held_bytes(), uint64_t{520} << 20);
+  EXPECT_GT(card_->held_bytes(), uint64_t{256} << 20);
+}
+
+// A state as that of Qwen3.5-0.8B with 2,048 tokens, 44 MB: what the card is asked for, all together.
+TEST_F(CudaStates, AStateGoesByFewCopies) {
+  Program qwen;
+  for (int32_t layer = 0; layer < 24; ++layer) {
+    if (layer % 4 == 3) {
+      qwen.slots.push_back({SlotKind::kKeys, layer, 2, 0, 256});
+      qwen.slots.push_back({SlotKind::kValues, layer, 2, 0, 256});
+    } else {
+      qwen.slots.push_back({SlotKind::kConv, layer, 0, 3, 6144});
+      qwen.slots.push_back({SlotKind::kRecurrent, layer, 16, 128, 128});
+    }
+  }
+  const auto states = pool(qwen);
+  const auto from = std::move(*states->state(2100)), to = std::move(*states->state(2100));
+  go_on(*states, *from, 2048, 7);
+  const auto walk = [&](const SequenceState& state, auto visit) {
+    const uint64_t calls = emulated_calls();
+    for (size_t i = 0; i < state.shape().segments.size(); ++i) {
+      const Segment& segment = state.shape().segments[i];
+      ASSERT_TRUE(for_pieces(dims_at(segment, 2048), segment.dtype, [&](RowRange rows) { return visit(i, rows); }));
+    }
+    copies_ = emulated_calls() - calls;
+  };
+  uint64_t bytes = 0;
+  walk(*from, [&](size_t i, RowRange rows) -> Status {
+    EXPECT_NE(from->view(i, rows), nullptr);
+    bytes += rows.count * row_bytes_of(from->shape().segments[i].dtype, from->shape().segments[i].dims[2]);
+    return {};
+  });
+  EXPECT_GT(bytes, uint64_t{44} << 20);
+  std::printf("%.1f MB: %llu calls to read, ", static_cast<double>(bytes) / 1e6, (unsigned long long)copies_);
+  EXPECT_LT(copies_, 300u);
+  to->begin_write(2048);
+  const uint64_t calls = emulated_calls();
+  std::vector<std::byte> all;
+  for (size_t i = 0; i < to->shape().segments.size(); ++i) {
+    all = read(*from, i);
+    const Dims dims = dims_at(to->shape().segments[i], 2048);
+    ASSERT_TRUE(to->write(i, {0, dims[0] * dims[1]}, all.data()));
+    const std::byte* const back = to->view(i, {0, dims[0] * dims[1]});
+    ASSERT_NE(back, nullptr);
+    ASSERT_EQ(std::memcmp(back, all.data(), all.size()), 0);
+  }
+  std::printf("%llu to read, write and read back\n", (unsigned long long)(emulated_calls() - calls));
+  ASSERT_TRUE(to->finish_write());
+  EXPECT_TRUE(holds(*to, 7));
+}
+
+// One state is read and another filled by threads of their own, others are dropped, while others make room: for the
+// thread sanitizer, and the counter.
+TEST_F(CudaStates, AreReadFilledAndDroppedBesideSteps) {
+  auto from = make(1000), kept = make(1000);
+  go_on(*from, kPage + 20, 7);
+  const uint64_t alone = pool_->memory().bytes;
+  std::thread reader([&] {
+    Random random(8);
+    for (int i = 0; i < 40; ++i) {
+      EXPECT_TRUE(holds(*kept, 5));
+      const auto to = make(500);
+      copy(*kept, *to, random, 200);
+      EXPECT_TRUE(holds(*to, 5));
+    }
+  });
+  for (int round = 0; round < 20; ++round) {
+    std::vector<std::unique_ptr<SequenceState>> forks;
+    for (int i = 0; i < 4; ++i) forks.push_back(std::move(*own(*from).fork(kPage + 20)));
+    std::vector<std::thread> threads;
+    for (size_t i = 0; i < forks.size(); ++i) {
+      threads.emplace_back([&, i] {
+        if (i % 2 == 0) go_on(*forks[i], 60, i + 1);
+        EXPECT_EQ(forks[i]->position(), kPage + (i % 2 == 0 ? 80 : 20));
+        forks[i].reset();
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    ASSERT_TRUE(holds(*from, 7));
+  }
+  reader.join();
+  EXPECT_EQ(pool_->memory().bytes, alone);
+}
+
+}  // namespace
+}  // namespace baton::cuda
