@@ -156,7 +156,7 @@ struct Instruction {
   Address vectors[4] = {};          // f32: of op.weights, those that are vectors or taps
   Place slot, slot2;
   // kHeads: queries x, keys y, values z. vectors[0] scales queries, vectors[1] keys (0: no norm), vectors[2] are
-  // factors of the rotation; `rope` the kRope op, rotary 0: none. Queries lie `x_stride` values apart: behind those of
+  // factors of the rotation and vectors[3] its frequencies (kernels.h, 0: none; of kRope likewise); `rope` the kRope op, rotary 0: none. Queries lie `x_stride` values apart: behind those of
   // a pair of query and gate. out: queries. op: the kAttend op; its eps is the norms'.
   Op rope;
   int32_t x_stride = 0;

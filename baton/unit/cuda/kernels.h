@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string_view>
+#include <vector>
 
 #include "baton/unit/cuda/instruction.h"
 
@@ -9,6 +10,11 @@ namespace baton::cuda {
 
 // "baton_embed": of the kernel that does it, alone.
 std::string_view kernel_name(Do what);
+
+// vectors[3] of kRope and kHeads: of each pair of the op what a position is multiplied with. Angles of late positions
+// show the last bit of these, so they are made by the host, as other units make them; without them a kernel makes its
+// own.
+std::vector<float> rope_frequencies(const Op& rope, const float* factors);
 
 inline constexpr Do kKinds[] = {
 #define BATON_KIND(name, word) Do::k##name,

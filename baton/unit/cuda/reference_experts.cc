@@ -35,9 +35,9 @@ std::vector<int32_t> choose(std::span<const float> logits, int32_t used) {
   return chosen;
 }
 
-// A matrix of expert e: 0 gates, 1 ups, 2 downs.
+// Of an expert: 0 gates, 1 ups, which are an instruction's matrices in this order; 2 downs, the only ones of theirs.
 Matrix expert_matrix(const Instruction& instruction, int part, int32_t expert) {
-  Matrix matrix = instruction.matrix[part];
+  Matrix matrix = instruction.matrix[part % 2];
   const uint64_t* const bytes = instruction.expert_bytes[part];
   const auto e = static_cast<uint64_t>(expert);
   if (matrix.values != 0) matrix.values += e * bytes[0];
@@ -59,8 +59,8 @@ std::vector<float> multiply(const Matrix& matrix, std::span<const float> x) {
   return y;
 }
 
-float* inner_row(const Instruction& instruction, int64_t row, int32_t j) {
-  return host_row(instruction.inner, instruction.matrix[0].rows, row * instruction.op.experts_used + j);
+float* inner_row(const Instruction& instruction, int32_t width, int64_t row, int32_t j) {
+  return host_row(instruction.inner, width, row * instruction.op.experts_used + j);
 }
 
 }  // namespace
@@ -101,7 +101,7 @@ void reference_experts_in(const Instruction& instruction, const Pass& pass) {
       }
       const auto gates = multiply(expert_matrix(instruction, 0, from.ids[j]), x);
       const auto ups = multiply(expert_matrix(instruction, 1, from.ids[j]), x);
-      float* const inner = inner_row(instruction, r, j);
+      float* const inner = inner_row(instruction, instruction.matrix[0].rows, r, j);
       std::fill_n(inner, pitch_of(instruction.matrix[0].rows), 0.0f);
       for (size_t i = 0; i < gates.size(); ++i) inner[i] = gates[i] / (1.0f + std::exp(-gates[i])) * ups[i];
     }
@@ -117,7 +117,7 @@ void reference_experts_out(const Instruction& instruction, const Pass& pass) {
     for (int32_t j = 0; j < op.experts_used; ++j) {
       const Matrix downs = expert_matrix(instruction, 2, from.ids[j]);
       const auto made =
-          multiply(downs, {inner_row(instruction, r, j), static_cast<size_t>(instruction.matrix[0].rows)});
+          multiply(downs, {inner_row(instruction, downs.columns, r, j), static_cast<size_t>(downs.columns)});
       const float share = op.routing == Routing::kSigmoidOfInput ? 1.0f : from.shares[j];
       for (int32_t i = 0; i < instruction.out_width; ++i) out[i] += share * made[static_cast<size_t>(i)];
     }

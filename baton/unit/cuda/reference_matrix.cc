@@ -20,26 +20,26 @@ float one_value(Form form, const std::byte* from, int64_t index) {
   return form == Form::kF16 ? f16_to_f32(bits) : bf16_to_f32(bits);
 }
 
-// The code at `column`, from planes of a row of `groups` groups.
-uint32_t code_at(const Matrix& matrix, const uint8_t* row, int64_t column) {
+// The code at `column`, from the planes of a row.
+int32_t code_of(const Matrix& matrix, const uint8_t* row, int64_t column) {
   const int64_t groups = matrix.pitch / kGroup, group = column / kGroup, i = column % kGroup;
+  if (matrix.bits == 8) return static_cast<int8_t>(row[column]);
   uint32_t code = 0;
   int have = 0;
-  for (const int bits : {8, 4, 2, 1}) {
-    if (((matrix.bits >> (bits == 8 ? 3 : bits == 4 ? 2 : bits == 2 ? 1 : 0)) & 1) == 0) continue;
+  for (const int bits : {4, 2, 1}) {
+    if ((matrix.bits & bits) == 0) continue;
     const int64_t bytes = 4 * bits;  // of a group; each holds codes that lie `bytes` apart
     const uint32_t byte = row[group * bytes + i % bytes];
     code |= (byte >> (i / bytes * bits) & ((1u << bits) - 1)) << have;
     have += bits;
     row += groups * bytes;
   }
-  return code;
+  return static_cast<int32_t>(code);
 }
 
 float coded_value(const Matrix& matrix, int64_t row, int64_t column) {
-  const uint32_t code = code_at(matrix, host_at<const uint8_t>(matrix.values) + row * matrix.row_bytes, column);
-  const float v = matrix.has_table ? static_cast<float>(matrix.table[code])
-                                   : static_cast<float>(static_cast<int>(code) - matrix.zero);
+  const int32_t code = code_of(matrix, host_at<const uint8_t>(matrix.values) + row * matrix.row_bytes, column);
+  const auto v = static_cast<float>(matrix.has_table ? matrix.table[code] : code - matrix.zero);
   const int64_t block = row * (matrix.pitch >> matrix.block_log2) + (column >> matrix.block_log2);
   const int64_t part = row * (matrix.pitch >> matrix.part_log2) + (column >> matrix.part_log2);
   const bool shifted = matrix.minimums != 0;

@@ -61,8 +61,9 @@ void run_prologue(const Instruction& instruction, std::span<float> x, const floa
   }
 }
 
-// One head in place; `table`: frequencies, or null for those of the op divided by `factors` where there are any.
-void rotate_head(const Op& op, const float* table, const float* factors, int32_t position, float* x) {
+// One head in place; `table`: rope_frequencies, where they were made before.
+void rotate_head(const Op& op, Address table_at, Address factors_at, int32_t position, float* x) {
+  const float *const table = host_at<const float>(table_at), *const factors = host_at<const float>(factors_at);
   const int32_t half = op.rotary / 2;
   for (int32_t i = 0; i < half; ++i) {
     float frequency = 0;
@@ -174,8 +175,8 @@ void reference_rope(const Instruction& instruction, const Pass& pass) {
     if (instruction.out != instruction.x)
       std::copy_n(host_row(instruction.x, instruction.x_width, r), instruction.x_width, out);
     for (int32_t head = 0; head < op.heads; ++head)
-      rotate_head(op, host_at<const float>(instruction.vectors[3]), host_at<const float>(instruction.vectors[2]),
-                  position_of(pass, pass_row(instruction, pass, r)), out + head * op.width);
+      rotate_head(op, instruction.vectors[3], instruction.vectors[0], position_of(pass, pass_row(instruction, pass, r)),
+                  out + head * op.width);
   }
 }
 
@@ -190,8 +191,8 @@ void reference_heads(const Instruction& instruction, const Pass& pass) {
       std::copy_n(from, width, head.begin());
       if (norm != 0) rms_norm(head, host_at<const float>(norm), op.eps);
       if (instruction.rope.rotary != 0)
-        rotate_head(instruction.rope, host_at<const float>(instruction.vectors[3]),
-                    host_at<const float>(instruction.vectors[2]), position_of(pass, row), head.data());
+        rotate_head(instruction.rope, instruction.vectors[3], instruction.vectors[2], position_of(pass, row),
+                    head.data());
     };
     for (int32_t h = 0; h < op.heads; ++h) {
       prepare(host_row(instruction.x, instruction.x_width, r) + h * stride, instruction.vectors[0]);
@@ -270,9 +271,16 @@ void reference_argmax(const Instruction& instruction, const Pass& pass) {
 
 void reference_advance(const Instruction&, const Pass& pass) {
   auto& next = const_cast<Pass&>(pass);  // it lies in the card's memory
-  for (int32_t i = 0; i < pass.rows_out; ++i)
-    host_at<int32_t>(pass.tokens)[host_at<const int32_t>(pass.out_rows)[i]] =
-        host_at<const int32_t>(pass.drawn)[int64_t{pass.step} * pass.rows_out + i];
+  const int32_t* const drawn = host_at<const int32_t>(pass.drawn) + int64_t{pass.step} * pass.rows_out;
+  const int32_t* const rows = host_at<const int32_t>(pass.out_rows);
+  for (int32_t i = 0; i < pass.rows_out; ++i) {
+    const int32_t run = host_at<const int32_t>(pass.run_of_row)[rows[i]];
+    const int32_t* const stops = host_at<const int32_t>(pass.stops) + int64_t{run} * kStopsMax;
+    if (drawn[i] < 0 || std::find(stops, stops + pass.stop_count, drawn[i]) != stops + pass.stop_count)
+      next.stopped = 1;
+  }
+  if (next.stopped != 0) return;
+  for (int32_t i = 0; i < pass.rows_out; ++i) host_at<int32_t>(pass.tokens)[rows[i]] = drawn[i];
   for (int32_t i = 0; i < pass.runs; ++i) ++next.run[i].start;
   ++next.step;
 }

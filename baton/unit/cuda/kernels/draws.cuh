@@ -81,11 +81,23 @@ __device__ inline void do_argmax(const Instruction& instruction, const Pass& pas
   __syncthreads();
 }
 
-// The first block alone.
+// The first block alone. Runs that go on do so together, or none does.
 __device__ inline void do_advance(Address pass_at, uint32_t block) {
   if (block != 0) return;
   Pass& pass = *at<Pass>(pass_at);
   const auto thread = static_cast<int32_t>(threadIdx.x);
+  bool stops = pass.stopped != 0;
+  for (int32_t i = thread; i < pass.rows_out; i += kThreads) {
+    const int32_t run = at<const int32_t>(pass.run_of_row)[at<const int32_t>(pass.out_rows)[i]];
+    const int32_t id = *draws::drawn_at(pass, i);
+    stops = stops || id < 0;
+    for (int32_t k = 0; k < pass.stop_count; ++k)
+      stops = stops || at<const int32_t>(pass.stops)[int64_t{run} * kStopsMax + k] == id;
+  }
+  if (__syncthreads_or(stops ? 1 : 0) != 0) {
+    if (thread == 0) pass.stopped = 1;
+    return;
+  }
   for (int32_t i = thread; i < pass.rows_out; i += kThreads)
     at<int32_t>(pass.tokens)[at<const int32_t>(pass.out_rows)[i]] = *draws::drawn_at(pass, i);
   for (int32_t i = thread; i < pass.runs; i += kThreads) ++pass.run[i].start;

@@ -7,9 +7,9 @@
 namespace baton::cuda {
 namespace experts {
 
-// Matrix 0 gates, 1 ups, 2 downs, of an expert.
+// Of an expert: 0 gates, 1 ups, which are an instruction's matrices in this order; 2 downs, the only ones of theirs.
 __device__ __forceinline__ Matrix matrix_of(const Instruction& instruction, int part, int32_t expert) {
-  Matrix matrix = instruction.matrix[part];
+  Matrix matrix = instruction.matrix[part % 2];
   const uint64_t* const bytes = instruction.expert_bytes[part];
   const auto e = static_cast<uint64_t>(expert);
   matrix.values += e * bytes[0];
@@ -128,7 +128,7 @@ __device__ inline void do_experts_in(const Instruction& instruction, const Pass&
 __device__ inline void do_experts_out(const Instruction& instruction, const Pass& pass, uint32_t block, uint32_t blocks,
                                       unsigned char*) {
   const Op& op = instruction.op;
-  const int32_t width = instruction.out_width, inner = instruction.matrix[0].rows;
+  const int32_t width = instruction.out_width, inner = instruction.matrix[0].columns;
   const int64_t units = int64_t{rows::count_of(instruction, pass)} * width;
   for (int64_t unit = int64_t{block} * rows::kWarps + warp(); unit < units; unit += int64_t{blocks} * rows::kWarps) {
     const int64_t r = unit / width;

@@ -15,9 +15,10 @@ struct Turn {
   int32_t rotary;
   bool adjacent;
 };
-__device__ __forceinline__ Turn turn_of(const Instruction& instruction, const Op& rope, int32_t position) {
+__device__ __forceinline__ Turn turn_of(const Instruction& instruction, const Op& rope, Address factors,
+                                        int32_t position) {
   return {at<const float>(instruction.vectors[3]),
-          at<const float>(instruction.vectors[2]),
+          at<const float>(factors),
           rope.rope_theta,
           rope.rope_magnitude,
           static_cast<float>(position),
@@ -109,7 +110,7 @@ __device__ inline void do_rope(const Instruction& instruction, const Pass& pass,
     const auto r = static_cast<int32_t>(unit / op.heads), head = static_cast<int32_t>(unit % op.heads);
     float* const out = row_of(instruction.out, instruction.x_width, r) + head * op.width;
     heads::turn_head(row_of(instruction.x, instruction.x_width, r) + head * op.width, op.width, nullptr, 0,
-                     heads::turn_of(instruction, op, rows::position_of(instruction, pass, r)),
+                     heads::turn_of(instruction, op, instruction.vectors[0], rows::position_of(instruction, pass, r)),
                      [&](int32_t i, float value) { out[i] = value; });
   }
 }
@@ -121,7 +122,8 @@ __device__ inline void do_heads(const Instruction& instruction, const Pass& pass
   const int64_t units = int64_t{rows::count_of(instruction, pass)} * each;
   for (int64_t unit = int64_t{block} * rows::kWarps + warp(); unit < units; unit += int64_t{blocks} * rows::kWarps) {
     const auto r = static_cast<int32_t>(unit / each), head = static_cast<int32_t>(unit % each);
-    const heads::Turn turn = heads::turn_of(instruction, instruction.rope, rows::position_of(instruction, pass, r));
+    const heads::Turn turn =
+        heads::turn_of(instruction, instruction.rope, instruction.vectors[2], rows::position_of(instruction, pass, r));
     if (head >= op.heads) {
       heads::append_head(instruction, pass, r, head - op.heads, at<const float>(instruction.vectors[1]), turn);
       continue;
