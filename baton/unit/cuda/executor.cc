@@ -20,12 +20,12 @@ Result<std::unique_ptr<Executor>> CudaExecutor::load(std::shared_ptr<Card> card,
   std::unique_ptr<CudaExecutor> made(new CudaExecutor(std::move(card), std::move(model), kv));
   const Model& of = *made->model_;
   BATON_TRY(made->states_, StatePool::make(made->card_, of.program, kv, "cuda", made->live_));
-  BATON_TRY(made->weights_, Weights::load(made->card_, made->model_, threads));
+  BATON_TRY(made->weights_, Weights::load(*made->card_, made->model_, {.threads = threads}));
   const uint32_t rows = of.program.whole_sequence
                             ? std::max(kRowsOfPass, static_cast<uint32_t>(of.spec.context_max))
                             : std::min(kRowsOfPass, std::max<uint32_t>(64, (of.spec.context_max + 63) / 64 * 64));
   BATON_TRY(made->work_,
-            Workspace::create(made->card_, of.program, *made->weights_, *made->states_, static_cast<int32_t>(rows)));
+            Workspace::create(made->card_, *made->weights_, *made->states_, static_cast<int32_t>(rows)));
   BATON_TRY(made->stream_, made->card_->stream());
   for (int i = 0; i < 4; ++i) {
     BATON_TRY(Event event, made->card_->event());
@@ -167,7 +167,7 @@ Placement CudaExecutor::placement() const {
   if (facts.emulated) placement.arithmetic = "plain f32 loops in place of kernels";
   placement.emulated = facts.emulated;
   if (kv_ != DType::kF16) placement.notes += fmt::format(", keys and values in {}", to_string(kv_));
-  for (const std::string& note : weights_->notes()) placement.notes += ", " + note;
+  for (const std::string& note : weights_->plan().notes) placement.notes += ", " + note;
   return placement;
 }
 

@@ -48,6 +48,7 @@ struct Bindings {
   std::function<Matrix(WeightId)> matrix;
   std::function<Address(WeightId)> vector;
   std::function<Place(SlotId)> place;
+  std::function<Address(const Op&)> rotation;  // of op kRope: frequencies
   // Of op kExperts: from one expert's weights to the next's, see Instruction::expert_bytes.
   std::function<void(const Op&, Instruction&)> experts;
   std::vector<Address> body, tail;  // of registers: all rows, and those whose outputs are asked for; 0: not used there

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "baton/unit/cuda/kernels.h"
 #include "baton/unit/cuda/launch.h"
 #include "baton/unit/cuda/mixers_geometry.h"
 
@@ -13,6 +14,11 @@ namespace {
 constexpr uint64_t kAlign = 256;
 uint64_t aligned(uint64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 uint64_t row_bytes(int32_t width) { return static_cast<uint64_t>(pitch_of(width)) * sizeof(float); }
+
+bool same_rotation(const Op& a, const Op& b) {
+  return a.rope_theta == b.rope_theta && a.rotary == b.rotary &&
+         a.weights[Op::kRopeFactors] == b.weights[Op::kRopeFactors];
+}
 
 Instruction draw_instruction(const Lists& lists) {
   Instruction argmax;
@@ -25,20 +31,33 @@ Instruction draw_instruction(const Lists& lists) {
 
 }  // namespace
 
-Result<std::unique_ptr<Workspace>> Workspace::create(std::shared_ptr<Card> card, const Program& program,
-                                                     const Weights& weights, const StatePool& states,
-                                                     int32_t rows_max) {
+Result<std::unique_ptr<Workspace>> Workspace::create(std::shared_ptr<Card> card, const Weights& weights,
+                                                     const StatePool& states, int32_t rows_max) {
+  const Program& program = weights.model().program;
   std::unique_ptr<Workspace> made(new Workspace());
   made->card_ = std::move(card);
   made->rows_max_ = std::max(rows_max, kRunsMax);
   const auto form = [&](WeightId id) { return weights.matrix(id).form; };
   const Lowered few = lower(program, RowCount::kFew, form), many = lower(program, RowCount::kMany, form);
-  BATON_OK(made->make_registers(program, few, many));
+  BATON_OK(made->make_registers(few, many));
   Bindings& bindings = made->bindings_;
   bindings.matrix = [&](WeightId id) { return weights.matrix(id); };
   bindings.vector = [&](WeightId id) { return weights.vector(id); };
   bindings.place = [&](SlotId slot) { return states.place(slot); };
-  bindings.experts = [&](const Op& op, Instruction& instruction) { weights.add_strides(op, instruction); };
+  bindings.experts = [&](const Op& op, Instruction& instruction) {
+    const auto set = [&](int part, size_t which) {
+      const auto strides = weights.expert_strides(op, which);
+      std::copy(strides.begin(), strides.end(), instruction.expert_bytes[part]);
+    };
+    set(0, Op::kGates), set(1, Op::kUps), set(2, Op::kDowns);
+  };
+  bindings.rotation = [&](const Op& op) {
+    for (const auto& [rotation, table] : made->rotations_) {
+      if (same_rotation(rotation, op)) return table;
+    }
+    BATON_CHECK(false);  // made of the same ops
+  };
+  BATON_OK(made->make_rotations(weights.model()));
   BATON_OK(made->make_scratch(few, many, weights));
   for (const auto& [lowered, lists] : {std::pair{&few, &made->few_}, std::pair{&many, &made->many_}}) {
     lists->body = bind(*lowered, lowered->body, false, bindings);
@@ -46,7 +65,7 @@ Result<std::unique_ptr<Workspace>> Workspace::create(std::shared_ptr<Card> card,
     lists->outputs = bindings.tail[static_cast<size_t>(lowered->outputs)];
     lists->outputs_width = program.output_width;
   }
-  bindings.matrix = nullptr, bindings.vector = nullptr, bindings.place = nullptr, bindings.experts = nullptr;
+  bindings.matrix = nullptr, bindings.vector = nullptr, bindings.place = nullptr, bindings.experts = nullptr, bindings.rotation = nullptr;
   BATON_OK(made->make_pass());
   BATON_OK(made->make_lists());
   return made;
@@ -66,7 +85,7 @@ Status Workspace::zero(Address at, uint64_t bytes) {
 }
 
 // What lies behind a register's width stays zero: kernels write no further.
-Status Workspace::make_registers(const Program&, const Lowered& few, const Lowered& many) {
+Status Workspace::make_registers(const Lowered& few, const Lowered& many) {
   BATON_CHECK(few.registers.size() == many.registers.size());
   const size_t count = few.registers.size();
   for (const bool tail : {false, true}) {
@@ -127,6 +146,31 @@ Status Workspace::make_scratch(const Lowered& few, const Lowered& many, const We
   return {};
 }
 
+Status Workspace::make_rotations(const Model& model) {
+  for (const Op& op : model.program.ops) {
+    if (op.kind != OpKind::kRope) continue;
+    if (std::any_of(rotations_.begin(), rotations_.end(), [&](const auto& one) { return same_rotation(one.first, op); }))
+      continue;
+    const WeightId id = op.weights[Op::kRopeFactors];
+    const auto* factors = id < 0 ? nullptr : reinterpret_cast<const float*>(model.weights[static_cast<size_t>(id)].data);
+    const std::vector<float> table = rope_frequencies(op, factors);
+    const uint64_t bytes = table.size() * sizeof(float);
+    BATON_TRY(const Address at, take(bytes, "frequencies of a rotation"));
+    BATON_OK(put(at, table.data(), bytes));
+    rotations_.push_back({op, at});
+  }
+  return {};
+}
+
+// Waits.
+Status Workspace::put(Address at, const void* from, uint64_t bytes) {
+  BATON_TRY(PinnedMemory pinned, card_->allocate_pinned(bytes));
+  std::memcpy(pinned.data(), from, bytes);
+  BATON_TRY(Stream stream, card_->stream());
+  BATON_OK(stream.copy_in(at, pinned.data(), bytes));
+  return stream.wait();
+}
+
 Status Workspace::make_pass() {
   const auto rows = static_cast<uint64_t>(rows_max_);
   tokens_at_ = aligned(sizeof(Pass));
@@ -162,11 +206,7 @@ Status Workspace::make_lists() {
   BATON_TRY(list_, card_->allocate(bytes, "the instructions of a step"));
   BATON_TRY(barrier_, card_->allocate(kAlign, "a counter"));
   BATON_OK(zero(barrier_.address(), kAlign));
-  BATON_TRY(PinnedMemory from, card_->allocate_pinned(bytes));
-  std::memcpy(from.data(), all.data(), bytes);
-  BATON_TRY(Stream stream, card_->stream());
-  BATON_OK(stream.copy_in(list_.address(), from.data(), bytes));
-  return stream.wait();
+  return put(list_.address(), all.data(), bytes);
 }
 
 ListWork Workspace::list(bool draws) const {

@@ -25,8 +25,8 @@ struct Lists {
 class Workspace {
  public:
   // For passes of up to rows_max rows of prompts, or kRunsMax that decode. kOutOfMemory.
-  static Result<std::unique_ptr<Workspace>> create(std::shared_ptr<Card> card, const Program& program,
-                                                   const Weights& weights, const StatePool& states, int32_t rows_max);
+  static Result<std::unique_ptr<Workspace>> create(std::shared_ptr<Card> card, const Weights& weights,
+                                                   const StatePool& states, int32_t rows_max);
 
   int32_t rows_max() const { return rows_max_; }
   const Lists& few() const { return few_; }
@@ -44,7 +44,7 @@ class Workspace {
   int32_t* stops() { return array(stops_at_); }
   Status send(Stream& stream);
   Address pass_on_card() const { return pass_.address(); }
-  // A part of it, for the next rows of a tail.
+  // Its counts and out_rows, for the next rows of a tail.
   Status send_counts(Stream& stream);
 
   // What kArgmax draws, [kStepsAhead][kRunsMax].
@@ -55,17 +55,20 @@ class Workspace {
 
  private:
   Workspace() = default;
-  Status make_registers(const Program& program, const Lowered& few, const Lowered& many);
+  Status make_registers(const Lowered& few, const Lowered& many);
   Status make_scratch(const Lowered& few, const Lowered& many, const Weights& weights);
+  Status make_rotations(const Model& model);
   Status make_pass();
   Status make_lists();
   Status zero(Address at, uint64_t bytes);
+  Status put(Address at, const void* from, uint64_t bytes);
   Result<Address> take(uint64_t bytes, const char* what);
   int32_t* array(uint64_t at) { return reinterpret_cast<int32_t*>(pinned_.data() + at); }
 
   std::shared_ptr<Card> card_;
   int32_t rows_max_ = 0;
   Bindings bindings_;
+  std::vector<std::pair<Op, Address>> rotations_;
   Lists few_, many_;
   std::vector<DeviceMemory> memory_;
   DeviceMemory pass_, list_, barrier_;
