@@ -7,6 +7,7 @@
 #include <array>
 #include <iterator>
 #include <new>
+#include <span>
 #include <utility>
 
 #include "baton/unit/cuda/card_parts.h"
@@ -124,13 +125,13 @@ Status Card::read_facts() {
   return {};
 }
 
-Status Card::open_parts(const Driver& driver) {
-  BATON_OK(read_facts());
+Status Card::load_kernels() {
   BATON_OK(parts_->run("opening it", 0,
                        [&](const Driver& d) { return d.context_retain(&parts_->context, parts_->device); }));
   // The emulated card knows kernels by name: any image will do.
   static constexpr KernelImage kNothing = {"emulated", "emulated"};
-  const auto images = driver.emulated ? std::span(&kNothing, 1) : kernel_images();
+  const auto images = facts_.emulated ? std::span(&kNothing, 1) : kernel_images();
+  parts_->modules.reserve(images.size());
   for (const KernelImage& image : images) {
     Handle module = nullptr;
     DriverCode code = kDone;
@@ -141,7 +142,7 @@ Status Card::open_parts(const Driver& driver) {
                   fmt::format("{}: the kernels do not run on compute capability {}.{} with driver {}: they were built "
                               "by {} ({}); a newer driver or a build for this card will do",
                               card_text(facts_), facts_.capability / 10, facts_.capability % 10, facts_.driver,
-                              kernel_build(), code_text(driver, code)));
+                              kernel_build(), code_text(*parts_->driver, code)));
     }
     BATON_OK(loaded);
     parts_->modules.push_back(module);
@@ -149,15 +150,16 @@ Status Card::open_parts(const Driver& driver) {
   return {};
 }
 
-Result<std::shared_ptr<Card>> Card::open(const Driver& driver, uint32_t index) try {
-  if (!driver.emulated && kernel_images().empty())
-    return fail(Code::kUnsupported, "built without CUDA: no toolkit was found when this program was built");
+Card::Card() = default;
+
+Result<std::shared_ptr<Card>> Card::find(const Driver& driver, uint32_t index) try {
   BATON_TRY(const uint32_t cards, count(driver));
   if (cards == 0) return fail(Code::kUnsupported, "there is no NVIDIA card that the driver lets this process see");
-  if (index >= cards)
+  if (index >= cards) {
     return fail(Code::kUnsupported,
                 fmt::format("there is no card {}: {}", index,
                             cards == 1 ? "the only one is 0" : fmt::format("the last is {}", cards - 1)));
+  }
   std::shared_ptr<Card> card(new Card);
   card->facts_.index = index;
   card->facts_.emulated = driver.emulated;
@@ -166,10 +168,21 @@ Result<std::shared_ptr<Card>> Card::open(const Driver& driver, uint32_t index) t
   card->parts_->facts = &card->facts_;
   if (const DriverCode code = driver.device_get(&card->parts_->device, static_cast<int>(index)); code != kDone)
     return card->parts_->failed("finding it", 0, code);
-  BATON_OK(card->open_parts(driver));
+  BATON_OK(card->read_facts());
   return card;
 } catch (const std::bad_alloc&) {
   return fail(Code::kOutOfMemory, fmt::format("no memory to open card {}", index));
+}
+
+Result<CardFacts> Card::facts_of(const Driver& driver, uint32_t index) {
+  BATON_TRY(const auto card, find(driver, index));
+  return card->facts_;
+}
+
+Result<std::shared_ptr<Card>> Card::open(const Driver& driver, uint32_t index) {
+  BATON_TRY(auto card, find(driver, index));
+  BATON_OK(card->load_kernels());
+  return card;
 }
 
 Card::~Card() {

@@ -152,9 +152,10 @@ struct CardFacts {
 
 class Card {
  public:
-  // kUnsupported with the reason: no driver, no such card, built without kernels, a card too old for them. `driver`
-  // outlives the card.
+  // kUnsupported with the reason: no such card, or one that the kernels were not built for. `driver` outlives the card.
   static Result<std::shared_ptr<Card>> open(const Driver& driver, uint32_t index);
+  // The same without opening it: takes none of its memory, and does not know whether the kernels run there.
+  static Result<CardFacts> facts_of(const Driver& driver, uint32_t index);
   // How many there are.
   static Result<uint32_t> count(const Driver& driver);
   ~Card();
@@ -185,9 +186,10 @@ class Card {
   friend class Event;
   friend class Graph;
   friend class Stream;
-  Card() = default;
-  Status open_parts(const Driver& driver);
+  Card();
+  static Result<std::shared_ptr<Card>> find(const Driver& driver, uint32_t index);
   Status read_facts();
+  Status load_kernels();
   struct Parts;  // card.cc: context, module, functions by name
   CardFacts facts_;
   std::atomic<uint64_t> held_{0}, held_pinned_{0};

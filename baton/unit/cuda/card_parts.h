@@ -27,11 +27,12 @@ struct Card::Parts {
   std::mutex mutex;  // of the rest
   std::map<std::string, Function, std::less<>> functions;
 
-  // Calls of the driver with the context current. `what` goes on with bytes where there are some: "copying 64 bytes".
+  // Calls of the driver, with the context current where there is one. `what` goes on with bytes where there are some:
+  // "copying 64 bytes".
   template <class Call>
   Status run(std::string_view what, uint64_t bytes, const Call& call) {
     if (lost != kDone) return failed(what, bytes, lost);
-    DriverCode code = driver->context_set_current(context);
+    DriverCode code = context == nullptr ? DriverCode{kDone} : driver->context_set_current(context);
     if (code == kDone) code = call(*driver);
     if (code == kDone) return {};
     return failed(what, bytes, code);

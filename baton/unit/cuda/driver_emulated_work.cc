@@ -148,7 +148,8 @@ DriverCode launch_any(Handle handle, uint64_t blocks, uint64_t threads, unsigned
   const auto* bytes = static_cast<const std::byte*>(arguments[0]);
   const Kernel kernel = function->kernel;
   // Of the instruction, the kernel must be its own.
-  if (kernel.body == run_work && kernel_name(reinterpret_cast<const Work*>(bytes)->instruction.what) != function->name) {
+  if (kernel.body == run_work &&
+      kernel_name(reinterpret_cast<const Work*>(bytes)->instruction.what) != function->name) {
     const std::lock_guard lock(state().mutex);
     return state().misused(kInvalidValue, fmt::format("{} is launched for another kind", function->name));
   }
