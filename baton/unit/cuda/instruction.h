@@ -63,7 +63,8 @@ struct Matrix {
 
 // Where an op's slot lies in a sequence's memory: keys and values in its pages, [kv_heads][kPageTokens][row_bytes] at
 // `offset` of each; the rest in its parts. Of a convolution there are `taps` columns, a ring: that of the token at
-// position p is column p mod taps, so that a step overwrites none that it reads.
+// position p is column p mod taps, so that a step overwrites none that it reads; those before the first are zero. The
+// columns lie one after the other, channels values each.
 struct Place {
   uint64_t offset = 0;
   int32_t row_bytes = 0;
@@ -105,13 +106,15 @@ enum class Do : uint8_t {
   kRope,        // op kRope
   kHeads,       // `heads`: norms and rotation of queries and keys, keys and values appended
   kAppend,      // of op kAttend: y and z become keys and values
-  kAttend,      // of op kAttend: the rest, of a few rows that follow kAppend
-  kAttendJoin,  // of op kAttend: out from the parts that kAttend left in scratch
-  kAttendTile,  // op kAttend of many rows of a run that follow kAppend
+  kAttend,      // of op kAttend: the rest, of runs that decode; parts of long texts go to scratch
+  kAttendJoin,  // of op kAttend: the parts become out; the instruction is kAttend's
+  kAttendTile,  // as kAttend, of runs that do not decode
   kAttendAll,   // op kAttendAll
   kConv,        // op kCausalConv
   kDelta,       // op kDeltaRule
-  kConvDelta,   // both, of one row each run; x is the convolution's input
+  // Both, of one row each run; x is the convolution's input. op: the kDeltaRule op with the convolution's taps; slot the
+  // states, slot2 the ring; vectors[2] the taps.
+  kConvDelta,
   kShortConv,   // op kShortConv
   kEach,        // ops of single values: kSwiGlu, kGeGlu, kGelu, kAdd, kScale, kBias, kPosition, kPositionScale
   kRoute,       // of op kExperts: which experts, and what they count for
@@ -160,9 +163,9 @@ struct Instruction {
   // a pair of query and gate. out: queries. op: the kAttend op; its eps is the norms'.
   Op rope;
   int32_t x_stride = 0;
-  // kAttend: f32 scratch for parts of long texts, [rows][heads][splits][head_dim + 2]; splits 1: none. kDelta,
-  // kConvDelta: nothing. kRoute, kExperts*: int32 ids and f32 shares, [rows][experts_used] each; f32 inner values
-  // [rows][experts_used][pitch_of(inner)].
+  // kAttend: f32 scratch for parts of long texts, [runs][heads][splits][head_dim + 2]; splits 1: none. kDelta: for
+  // chunks; 0: prompts, too, go token by token. Bytes: mixers_geometry.h. kRoute, kExperts*: int32 ids and f32 shares,
+  // [rows][experts_used] each; f32 inner values [rows][experts_used][pitch_of(inner)].
   Address scratch = 0, ids = 0, shares = 0, inner = 0;
   int32_t splits = 1;
   uint64_t expert_bytes[3][4] =
