@@ -18,9 +18,6 @@
 namespace baton::cuda {
 namespace {
 
-constexpr uint32_t kPrefillTokens = 2048;
-constexpr uint32_t kDecodeSeats = 8;
-
 // Prompts: inputs and decoded weights are rounded to bf16. Decoding: f32 with 16-bit weights, codes by codes else.
 float logit_tolerance(const Format& format, DType kv) {
   return (format.coding.bits > 0 ? 1.0f : 0.1f) + kv_logit_tolerance(kv);
@@ -50,7 +47,7 @@ class CudaUnit final : public Unit {
     }
     caps_.kv_type = kv;
     caps_.product_type = DType::kBF16;
-    caps_.prefill_tokens_preferred = kPrefillTokens;
+    caps_.prefill_tokens_preferred = kRowsOfPass;
     caps_.decode_seats_max = kDecodeSeats;
     caps_.states_grow = true;
     caps_.emulated = facts.emulated;
@@ -60,12 +57,13 @@ class CudaUnit final : public Unit {
   }
   std::string_view name() const override { return "cuda"; }
   const Caps& caps() const override { return caps_; }
+  KeptBytes kept_bytes(const Model& model) const override { return cuda::kept_bytes(model); }
 
  private:
   // The card is opened here: a unit that is only listed takes none of its memory.
-  Result<std::unique_ptr<Executor>> make_executor(std::shared_ptr<const Model> model, uint32_t) override {
+  Result<std::unique_ptr<Executor>> make_executor(std::shared_ptr<const Model> model, uint32_t threads) override {
     BATON_TRY(std::shared_ptr<Card> card, Card::open(driver_, index_));
-    return CudaExecutor::load(std::move(card), std::move(model), caps_.kv_type);
+    return CudaExecutor::load(std::move(card), std::move(model), caps_.kv_type, threads);
   }
 
   const Driver& driver_;

@@ -20,7 +20,9 @@ Result<std::unique_ptr<Executor>> CudaExecutor::load(std::shared_ptr<Card> card,
   std::unique_ptr<CudaExecutor> made(new CudaExecutor(std::move(card), std::move(model), kv));
   const Model& of = *made->model_;
   BATON_TRY(made->states_, StatePool::make(made->card_, of.program, kv, "cuda", made->live_));
-  BATON_TRY(made->weights_, Weights::load(*made->card_, made->model_, {.threads = threads}));
+  WeightOptions options;
+  options.threads = threads;
+  BATON_TRY(made->weights_, Weights::load(*made->card_, made->model_, options));
   const uint32_t rows = of.program.whole_sequence
                             ? std::max(kRowsOfPass, static_cast<uint32_t>(of.spec.context_max))
                             : std::min(kRowsOfPass, std::max<uint32_t>(64, (of.spec.context_max + 63) / 64 * 64));

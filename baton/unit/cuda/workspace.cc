@@ -60,8 +60,8 @@ Result<std::unique_ptr<Workspace>> Workspace::create(std::shared_ptr<Card> card,
   BATON_OK(made->make_rotations(weights.model()));
   BATON_OK(made->make_scratch(few, many, weights));
   for (const auto& [lowered, lists] : {std::pair{&few, &made->few_}, std::pair{&many, &made->many_}}) {
-    lists->body = bind(*lowered, lowered->body, false, bindings);
-    lists->tail = bind(*lowered, lowered->tail, true, bindings);
+    lists->body = cuda::bind(*lowered, lowered->body, false, bindings);
+    lists->tail = cuda::bind(*lowered, lowered->tail, true, bindings);
     lists->outputs = bindings.tail[static_cast<size_t>(lowered->outputs)];
     lists->outputs_width = program.output_width;
   }
