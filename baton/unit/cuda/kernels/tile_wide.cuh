@@ -24,6 +24,7 @@ struct WideShape {
   // Registers go from threads that fill to those that multiply.
   static constexpr bool kMoves = !kCoded && (kWidth >= 192 || kCut == Cut::kSegments);
   static constexpr int kShare = kRows == 128 ? kWidth : kWidth / 2;  // columns of a group
+  static constexpr int kRun = kShare % 128 == 0 ? 64 : kShare / 2 % 32 == 0 ? 32 : 16;  // columns of the same matrix
   static constexpr uint32_t kRowBytes = kRows * 2 * kTileDepth;
   static constexpr uint32_t kStageBytes = kRowBytes + kWidth * 2 * kTileDepth;
   static constexpr uint32_t kBarriersAt = kStages * kStageBytes;
@@ -51,29 +52,31 @@ struct Ring {
 // Copies of a thread of a group that fills: piece taker % 8 of every 16th row.
 template <class Shape>
 struct WideCopies {
+  static constexpr int kRows16 = Shape::kRun / 16;
   const unsigned char* x;
   uint32_t x_is = 0, w_is = 0;  // bit i: row 16 i is there, otherwise zeros
-  const unsigned char* w[Shape::kCoded ? 1 : Shape::kWidth / 16];
+  const unsigned char* w[Shape::kWidth / Shape::kRun];
   uint32_t taker, to;
-  int64_t x_stride;
+  int64_t stride;  // of 16 rows
 
   __device__ __forceinline__ void begin(const Instruction& in, int32_t rows, int32_t row_tile, int32_t column_tile) {
     const int32_t pitch = in.matrix[0].pitch, first = taker >> 3, piece = taker & 7;
     const int32_t row = row_tile * Shape::kRows + first;
     to = tile_offset(first, piece);
     x = at<const unsigned char>(in.x) + (int64_t{row} * pitch + 8 * piece) * 2;
-    x_stride = int64_t{pitch} * 32;
+    stride = int64_t{pitch} * 32;
     x_is = w_is = 0;
 #pragma unroll
     for (int i = 0; i < Shape::kRows / 16; ++i) x_is |= static_cast<uint32_t>(row + 16 * i < rows) << i;
     if constexpr (!Shape::kCoded) {
 #pragma unroll
-      for (int i = 0; i < Shape::kWidth / 16; ++i) {
-        const TileColumn c = tile_column(in, column_tile, Shape::kWidth, Shape::kShare, first + 16 * i);
-        const int32_t matrix = c.matrix < 0 ? 0 : c.matrix;
-        const bool is = c.matrix >= 0 && c.n < in.matrix[matrix].rows;
-        w_is |= static_cast<uint32_t>(is) << i;
-        w[i] = tile_weights(in, matrix) + (int64_t{is ? c.n : 0} * pitch + 8 * piece) * 2;
+      for (int r = 0; r < Shape::kWidth / Shape::kRun; ++r) {
+        const TileColumn c = tile_column(in, column_tile, Shape::kWidth, Shape::kShare, r * Shape::kRun);
+        const int32_t matrix = c.matrix < 0 ? 0 : c.matrix, n = c.n + first;
+        const int32_t left = c.matrix < 0 ? 0 : in.matrix[matrix].rows - n;
+        w[r] = tile_weights(in, matrix) + (int64_t{n} * pitch + 8 * piece) * 2;
+#pragma unroll
+        for (int i = 0; i < kRows16; ++i) w_is |= static_cast<uint32_t>(16 * i < left) << (r * kRows16 + i);
       }
     }
   }
@@ -82,16 +85,18 @@ struct WideCopies {
     const int64_t along = int64_t{step} * 2 * kTileDepth;
 #pragma unroll
     for (int i = 0; i < Shape::kRows / 16; ++i)
-      copy_async(stage + to + 2048 * i, x + along + x_stride * i, (x_is >> i & 1) << 4);
+      copy_async(stage + to + 2048 * i, x + along + stride * i, (x_is >> i & 1) << 4);
     if constexpr (!Shape::kCoded) {
 #pragma unroll
-      for (int i = 0; i < Shape::kWidth / 16; ++i)
-        copy_async(stage + Shape::kRowBytes + to + 2048 * i, w[i] + along, (w_is >> i & 1) << 4);
+      for (int i = 0; i < Shape::kWidth / 16; ++i) {
+        const unsigned char* const from = w[i / kRows16] + along + stride * (i % kRows16);
+        copy_async(stage + Shape::kRowBytes + to + 2048 * i, from, (w_is >> i & 1) << 4);
+      }
     }
   }
 };
 
-// A tile's steps, by a group that fills. `count` are steps of the tiles before.
+// A tile's steps, by a group that fills.
 template <class Shape>
 __device__ __forceinline__ void fill_tile(const Instruction& in, WideCopies<Shape>& copies, TileSteps steps,
                                           int32_t column_tile, uint32_t filler, Ring<Shape::kStages>& ring) {
@@ -173,8 +178,16 @@ __device__ __forceinline__ void finish_segments(const Instruction& in, int32_t r
       const float4 z = *reinterpret_cast<const float4*>(row_of(in.z, width, row) + column.n);
       sum.x += z.x, sum.y += z.y, sum.z += z.z, sum.w += z.w;
     }
-    put_two(in, column.matrix, row, column.n, sum.x, sum.y);
-    put_two(in, column.matrix, row, column.n + 2, sum.z, sum.w);
+    const int32_t pitch = pitch_of(width), left = width - column.n;
+    const int64_t to = int64_t{row} * pitch + column.n;
+    if (in.outs[column.matrix] != 0) {
+      float* const out = at<float>(in.outs[column.matrix]) + to;
+      store_two(out, left, sum.x, sum.y), store_two(out + 2, left - 2, sum.z, sum.w);
+    }
+    if (in.to_bf16 && column.matrix == 0) {
+      auto* const out = at<__nv_bfloat16>(in.out) + to;
+      store_two(out, left, sum.x, sum.y), store_two(out + 2, left - 2, sum.z, sum.w);
+    }
   }
 }
 
@@ -270,6 +283,7 @@ __device__ __forceinline__ void tile_wide(const Instruction& in, const Pass& pas
       copies.begin(in, rows, grid.row_tile(tile), grid.column_tile(tile));
       fill_tile<Shape>(in, copies, segment_steps(in.matrix[0].pitch, 0, 1), grid.column_tile(tile), group - 2, ring);
     }
+    asm volatile("cp.async.wait_all;" ::: "memory");
   } else {
     if constexpr (Shape::kMoves) asm volatile("setmaxnreg.inc.sync.aligned.u32 216;");
     for (uint32_t tile = blockIdx.x; tile < tiles; tile += gridDim.x)
