@@ -49,6 +49,9 @@ class Binding {
         made.splits = attend_splits(made.op);
         made.scratch = bindings_.scratch;
         return;
+      case Do::kTile:  // few rows are not unpacked
+        made.scratch = tail_ ? 0 : bindings_.scratch;
+        return;
       case Do::kDelta:
         made.scratch = bindings_.scratch;
         return;

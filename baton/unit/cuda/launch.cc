@@ -74,8 +74,10 @@ Status launch(Stream& stream, const CardFacts& facts, const Instruction& instruc
     return {};
   }
   if (instruction.what == Do::kTile) {
-    const TileGeometry tile = tile_geometry(instruction, rows, facts.capability, facts.processors);
-    return stream.launch(tile.kernel, tile.grid, tile.threads, tile.shared_bytes, &work);
+    const TileGeometry tiles = tile_geometry(instruction, rows, facts.capability, facts.processors);
+    for (const TileLaunch& one : tiles.launches())
+      BATON_OK(stream.launch(one.kernel, one.grid, one.threads, one.shared_bytes, &work));
+    return {};
   }
   return stream.launch(kernel_name(instruction.what), blocks_of(instruction, rows, facts.processors), kThreads, kShared,
                        &work);

@@ -7,6 +7,7 @@
 #include "baton/unit/cuda/kernels.h"
 #include "baton/unit/cuda/launch.h"
 #include "baton/unit/cuda/mixers_geometry.h"
+#include "baton/unit/cuda/tile_layout.h"
 
 namespace baton::cuda {
 namespace {
@@ -130,6 +131,8 @@ Status Workspace::make_scratch(const Lowered& few, const Lowered& many, const We
       Instruction instruction = node.instruction;
       if (instruction.what == Do::kAttend || instruction.what == Do::kAttendJoin)
         instruction.splits = attend_splits(instruction.op);
+      for (int32_t i = 0; i < instruction.matrices; ++i) instruction.matrix[i] = weights.matrix(node.matrices[i]);
+      if (instruction.what == Do::kTile) scratch = std::max(scratch, unpacked_bytes(instruction));
       scratch = std::max(scratch, mixer_scratch_bytes(instruction, lowered == &few ? kRunsMax : rows_max_,
                                                       lowered == &few ? kRunsMax : 1));
     }
