@@ -65,6 +65,8 @@ Status launch(Stream& stream, const CardFacts& facts, const Instruction& instruc
   const Work work{instruction, on_card};
   const int32_t rows = instruction.wanted_only ? pass.rows_out : pass.rows;
   if (rows == 0) return {};
+  // An emulated card has a body for each kind.
+  if (facts.emulated) return stream.launch(kernel_name(instruction.what), 1, kThreads, 0, &work);
   if (is_mixer(instruction.what)) {
     const MixerLaunches launches = mixer_launches(instruction, pass, facts.processors);
     for (int32_t i = 0; i < launches.count; ++i) {
