@@ -137,6 +137,8 @@ BATON_BOTH inline RowTile delta_chunk(const Pass& pass, int32_t index) {
 inline constexpr int32_t kDeltaSplits = 4;
 inline constexpr uint64_t kDeltaPairBytes = 64 * 128 * 4;  // of W, of queries, of keys
 inline constexpr uint64_t kDeltaMixBytes = 64 * 64 * 4;
+inline constexpr uint32_t kDeltaPrepareThreads = 256, kDeltaPrepareShared = 112 * 1024;
+inline constexpr uint32_t kDeltaChunksThreads = 256, kDeltaChunksShared = 137 * 1024;
 inline constexpr uint64_t kDeltaChunkBytes = 4 * kDeltaPairBytes + kDeltaMixBytes + 128;
 // Whether prompts go in chunks; the rest goes token by token.
 BATON_BOTH inline bool in_chunks(const Instruction& instruction) {
