@@ -6,9 +6,8 @@
 // their own highest score and sums, and are joined in order at the end; so are the parts of a row, in kAttendJoin.
 #pragma once
 
-#include <cuda_pipeline.h>
-
 #include "baton/unit/cuda/kernels/device.cuh"
+#include "baton/unit/cuda/kernels/ptx.cuh"
 #include "baton/unit/cuda/mixers_geometry.h"
 
 namespace baton::cuda {
@@ -16,20 +15,6 @@ namespace baton::cuda {
 inline constexpr int kKeysAhead = 4;  // of a strand
 
 __device__ __forceinline__ float no_score() { return __int_as_float(0xff800000); }
-
-__device__ __forceinline__ uint32_t shared_address(const void* in) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(in));
-}
-// 16 bytes, or zeros.
-__device__ __forceinline__ void copy_ahead(uint32_t to, const void* from, bool valid) {
-  const int bytes = valid ? 16 : 0;
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
-}
-__device__ __forceinline__ void copies_end_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int kLeft>
-__device__ __forceinline__ void copies_wait() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
-}
 
 // 8 values of 16 bits.
 template <Form kForm>

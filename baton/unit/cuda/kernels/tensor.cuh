@@ -1,9 +1,10 @@
-// Tensor cores: products of 16 by 8 values over 16, and tiles of 16-bit values in shared memory for them. A tile's rows
+// Tiles of 16-bit values in shared memory, as tensor cores take them. A tile's rows
 // are cut into pieces of 8 values, which are exchanged within 8 of them by the row's number, so that 8 rows of one piece
 // lie in different banks.
 #pragma once
 
 #include "baton/unit/cuda/kernels/device.cuh"
+#include "baton/unit/cuda/kernels/ptx.cuh"
 
 namespace baton::cuda {
 
@@ -11,20 +12,6 @@ namespace baton::cuda {
 template <int kPieces>
 __device__ __forceinline__ uint32_t piece_at(int row, int piece) {
   return static_cast<uint32_t>(row * kPieces + ((piece & ~7) | ((piece ^ row) & 7))) * 16;
-}
-
-// Four 8 by 8 matrices: the lanes of each eighth name the rows of one.
-__device__ __forceinline__ void load_matrices(uint32_t address, uint32_t (&to)[4]) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-               : "r"(address)
-               : "memory");
-}
-__device__ __forceinline__ void load_matrices_turned(uint32_t address, uint32_t (&to)[4]) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-               : "r"(address)
-               : "memory");
 }
 
 // Where load_matrices finds, in a tile of rows by columns with its first at `tile`:
@@ -42,23 +29,6 @@ template <int kPieces>
 __device__ __forceinline__ uint32_t across_address(uint32_t tile, int row, int piece) {
   const int of = static_cast<int>(lane());
   return tile + piece_at<kPieces>(row + (of & 7) + (of >> 4) * 8, piece + ((of >> 3) & 1));
-}
-
-template <bool kBf16>
-__device__ __forceinline__ void multiply_add(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  if constexpr (kBf16) {
-    asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-        "{%0, %1, %2, %3};"
-        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-  } else {
-    asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-        "{%0, %1, %2, %3};"
-        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-  }
 }
 
 // Two values, the first in the low half.
