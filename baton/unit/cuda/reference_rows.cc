@@ -13,9 +13,9 @@ namespace {
 
 constexpr float kNoNumber = std::numeric_limits<float>::quiet_NaN();
 
-float sigmoid_of(float x) { return 1.0f / (1.0f + std::exp(-x)); }
-float silu_of(float x) { return x * sigmoid_of(x); }
-float gelu_of(float x, Gelu kind) {
+float plain_sigmoid(float x) { return 1.0f / (1.0f + std::exp(-x)); }
+float plain_silu(float x) { return x * plain_sigmoid(x); }
+float plain_gelu(float x, Gelu kind) {
   if (kind == Gelu::kErf) return 0.5f * x * (1.0f + std::erf(x * 0.70710678f));
   return 0.5f * x * (1.0f + std::tanh(0.79788456f * (x + 0.044715f * x * x * x)));
 }
@@ -46,7 +46,7 @@ void run_prologue(const Instruction& instruction, std::span<float> x, const floa
   const float* const scale = host_at<const float>(instruction.vectors[0]);
   if (instruction.prologue == Prologue::kNone) return;
   if (instruction.prologue == Prologue::kGate) {
-    for (size_t i = 0; i < x.size(); ++i) x[i] *= sigmoid_of(y[i / group]);
+    for (size_t i = 0; i < x.size(); ++i) x[i] *= plain_sigmoid(y[i / group]);
     return;
   }
   for (size_t first = 0; first < x.size(); first += group) {
@@ -57,7 +57,7 @@ void run_prologue(const Instruction& instruction, std::span<float> x, const floa
     }
     rms_norm(part, scale, op.eps);
     if (instruction.prologue != Prologue::kGated) continue;
-    for (size_t i = 0; i < part.size(); ++i) part[i] *= silu_of(y[first + i]);
+    for (size_t i = 0; i < part.size(); ++i) part[i] *= plain_silu(y[first + i]);
   }
 }
 
@@ -221,11 +221,11 @@ void reference_each(const Instruction& instruction, const Pass& pass) {
   const float* const offset = host_at<const float>(instruction.vectors[0]);
   switch (op.kind) {
     case OpKind::kSwiGlu:
-      return each_value(instruction, pass, [](float x, float y, int32_t, int32_t) { return silu_of(x) * y; });
+      return each_value(instruction, pass, [](float x, float y, int32_t, int32_t) { return plain_silu(x) * y; });
     case OpKind::kGeGlu:
-      return each_value(instruction, pass, [&](float x, float y, int32_t, int32_t) { return gelu_of(x, op.gelu) * y; });
+      return each_value(instruction, pass, [&](float x, float y, int32_t, int32_t) { return plain_gelu(x, op.gelu) * y; });
     case OpKind::kGelu:
-      return each_value(instruction, pass, [&](float x, float, int32_t, int32_t) { return gelu_of(x, op.gelu); });
+      return each_value(instruction, pass, [&](float x, float, int32_t, int32_t) { return plain_gelu(x, op.gelu); });
     case OpKind::kAdd:
       return each_value(instruction, pass, [](float x, float y, int32_t, int32_t) { return x + y; });
     case OpKind::kScale:

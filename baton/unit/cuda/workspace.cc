@@ -12,8 +12,8 @@
 namespace baton::cuda {
 namespace {
 
-constexpr uint64_t kAlign = 256;
-uint64_t aligned(uint64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
+constexpr uint64_t kStepBytes = 256;
+uint64_t in_steps(uint64_t bytes) { return (bytes + kStepBytes - 1) / kStepBytes * kStepBytes; }
 uint64_t row_bytes(int32_t width) { return static_cast<uint64_t>(pitch_of(width)) * sizeof(float); }
 
 bool same_rotation(const Op& a, const Op& b) {
@@ -73,8 +73,8 @@ Result<std::unique_ptr<Workspace>> Workspace::create(std::shared_ptr<Card> card,
 }
 
 Result<Address> Workspace::take(uint64_t bytes, const char* what) {
-  BATON_TRY(DeviceMemory memory, card_->allocate(aligned(bytes), what));
-  BATON_OK(zero(memory.address(), aligned(bytes)));
+  BATON_TRY(DeviceMemory memory, card_->allocate(in_steps(bytes), what));
+  BATON_OK(zero(memory.address(), in_steps(bytes)));
   memory_.push_back(std::move(memory));
   return memory_.back().address();
 }
@@ -102,7 +102,7 @@ Status Workspace::make_registers(const Lowered& few, const Lowered& many) {
     // The tail's own do not lie in the body.
     const auto rows = static_cast<uint64_t>(tail ? kTailRows : rows_max_);
     uint64_t bytes = 0;
-    for (size_t i = 0; i < count; ++i) bytes += used[i] ? aligned(rows * row_bytes(few.registers[i].width)) : 0;
+    for (size_t i = 0; i < count; ++i) bytes += used[i] ? in_steps(rows * row_bytes(few.registers[i].width)) : 0;
     Address next = 0;
     if (bytes > 0) {
       BATON_TRY(next, take(bytes, tail ? "rows of outputs" : "rows of a pass"));
@@ -112,7 +112,7 @@ Status Workspace::make_registers(const Lowered& few, const Lowered& many) {
     for (size_t i = 0; i < count; ++i) {
       if (!used[i]) continue;
       addresses[i] = next;
-      next += aligned(rows * row_bytes(few.registers[i].width));
+      next += in_steps(rows * row_bytes(few.registers[i].width));
     }
   }
   return {};
@@ -176,13 +176,13 @@ Status Workspace::put(Address at, const void* from, uint64_t bytes) {
 
 Status Workspace::make_pass() {
   const auto rows = static_cast<uint64_t>(rows_max_);
-  tokens_at_ = aligned(sizeof(Pass));
-  run_of_row_at_ = tokens_at_ + aligned(rows * sizeof(int32_t));
-  out_rows_at_ = run_of_row_at_ + aligned(rows * sizeof(int32_t));
-  stops_at_ = out_rows_at_ + aligned(kTailRows * sizeof(int32_t));
-  sent_bytes_ = stops_at_ + aligned(uint64_t{kRunsMax} * kStopsMax * sizeof(int32_t));
+  tokens_at_ = in_steps(sizeof(Pass));
+  run_of_row_at_ = tokens_at_ + in_steps(rows * sizeof(int32_t));
+  out_rows_at_ = run_of_row_at_ + in_steps(rows * sizeof(int32_t));
+  stops_at_ = out_rows_at_ + in_steps(kTailRows * sizeof(int32_t));
+  sent_bytes_ = stops_at_ + in_steps(uint64_t{kRunsMax} * kStopsMax * sizeof(int32_t));
   drawn_at_ = sent_bytes_;
-  const uint64_t bytes = drawn_at_ + aligned(uint64_t{kStepsAhead} * kRunsMax * sizeof(int32_t));
+  const uint64_t bytes = drawn_at_ + in_steps(uint64_t{kStepsAhead} * kRunsMax * sizeof(int32_t));
   BATON_TRY(pass_, card_->allocate(bytes, "a pass"));
   BATON_TRY(pinned_, card_->allocate_pinned(bytes));
   std::memset(pinned_.data(), 0, bytes);
@@ -207,8 +207,8 @@ Status Workspace::make_lists() {
   all.back().what = Do::kAdvance;
   const uint64_t bytes = all.size() * sizeof(Instruction);
   BATON_TRY(list_, card_->allocate(bytes, "the instructions of a step"));
-  BATON_TRY(barrier_, card_->allocate(kAlign, "a counter"));
-  BATON_OK(zero(barrier_.address(), kAlign));
+  BATON_TRY(barrier_, card_->allocate(kStepBytes, "a counter"));
+  BATON_OK(zero(barrier_.address(), kStepBytes));
   return put(list_.address(), all.data(), bytes);
 }
 

@@ -3,7 +3,9 @@
 #include "baton/unit/cuda/kernels/attention.cuh"
 #include "baton/unit/cuda/kernels/conv.cuh"
 #include "baton/unit/cuda/kernels/delta.cuh"
+#include "baton/unit/cuda/kernels/draws.cuh"
 #include "baton/unit/cuda/kernels/experts.cuh"
+#include "baton/unit/cuda/kernels/heads.cuh"
 #include "baton/unit/cuda/kernels/products.cuh"
 #include "baton/unit/cuda/kernels/rows.cuh"
 
@@ -122,6 +124,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) baton_list(const __gri
     if (i + 1 < work.count) meeting.meet();
   }
   meeting.leave();
+}
+
+// One of them alone: it shares its code with the list's.
+extern "C" __global__ void __launch_bounds__(kThreads, 1) baton_multiply(const __grid_constant__ Work work) {
+  extern __shared__ __align__(128) unsigned char shared[];
+  do_multiply(work.instruction, *at<const Pass>(work.pass), blockIdx.x, gridDim.x, shared);
 }
 
 }  // namespace baton::cuda

@@ -9,6 +9,7 @@
 
 #include "baton/unit/cuda/codes.h"
 #include "baton/unit/cuda/kernels/prologue.cuh"
+#include "baton/unit/cuda/values.h"
 
 namespace baton::cuda {
 
@@ -336,7 +337,7 @@ __device__ void stage_rows(const Instruction& instruction, int row, int rows, un
 __device__ __forceinline__ void store_output(const Instruction& instruction, const Outputs& outputs, int index,
                                              int64_t row, float product, float other) {
   if (outputs.pairs) {
-    const float gate = instruction.epilogue == Epilogue::kSwiGlu ? silu(product) : gelu(product, instruction.op.gelu);
+    const float gate = instruction.epilogue == Epilogue::kSwiGlu ? silu(product) : gelu_of(product, instruction.op.gelu);
     row_of(instruction.outs[0], instruction.matrix[0].rows, row)[index] = gate * other;
     return;
   }
@@ -348,7 +349,7 @@ __device__ __forceinline__ void store_output(const Instruction& instruction, con
 
 // Up to kRows rows of x from `row` on.
 template <int kRows>
-__device__ void multiply_rows(const Instruction& instruction, int row, int rows, uint32_t block, uint32_t blocks,
+__device__ __noinline__ void multiply_rows(const Instruction& instruction, int row, int rows, uint32_t block, uint32_t blocks,
                               unsigned char* shared) {
   constexpr int kSet = set_of(kRows);
   float* const partial = reinterpret_cast<float*>(shared);
