@@ -174,7 +174,7 @@ Status StateStream::move_part(const SequenceState& from, uint64_t position, Part
     BATON_OK(move({0, dims[0] * dims[1]}, 0));
   }
   part.moved = position;
-  return last ? part.fill.finish() : Status();
+  return last ? part.fill.finish() : part.fill.flush();
 }
 
 Status StateStream::finish(SequenceState& from) {

@@ -45,6 +45,10 @@ tl::unexpected<Error> damaged_page(uint64_t page, uint64_t rows) {
   return damaged(fmt::format("the page of tokens {} to {}", page * kPageTokens, page * kPageTokens + rows - 1));
 }
 
+// One after the other where they stay in cache; all, so that rows of a segment follow each other, where a device gives
+// and takes them in large pieces.
+uint64_t pages_together(const SequenceState& state) { return state.piece_bytes() > kStatePieceBytes ? UINT64_MAX : 1; }
+
 StateShape shape_at_rest(StateShape shape, AtRest at_rest) {
   for (Segment& segment : shape.segments) {
     if (at_rest == AtRest::kBf16 && !has_tokens_dim(segment.kind) && segment.dtype == DType::kF32)
@@ -132,12 +136,17 @@ Result<std::shared_ptr<const Checkpoint>> CheckpointMemory::keep(const SequenceS
       const uint64_t whole = std::min(before->position(), tokens) / kPageTokens;
       made->pages_.assign(before->pages_.begin(), before->pages_.begin() + static_cast<ptrdiff_t>(whole));
     }
-    for (uint64_t i = made->pages_.size(); i < pages; ++i) {
-      const uint64_t rows = std::min(kPageTokens, tokens - i * kPageTokens);
-      const auto page = std::make_shared<CheckpointBytes>(bytes_, rows * made->token_bytes_, rows);
-      BATON_OK(made->copy_page(state, i, rows, page->values.data()));
-      page->sum = checksum(page->values);
-      made->pages_.push_back(page);
+    while (made->pages_.size() < pages) {
+      const uint64_t first = made->pages_.size();
+      std::vector<CheckpointBytes*> next(std::min(pages - first, pages_together(state)));
+      for (CheckpointBytes*& each : next) {
+        const uint64_t rows = std::min(kPageTokens, tokens - made->pages_.size() * kPageTokens);
+        const auto page = std::make_shared<CheckpointBytes>(bytes_, rows * made->token_bytes_, rows);
+        each = page.get();
+        made->pages_.push_back(page);
+      }
+      BATON_OK(made->copy_pages(state, first, next));
+      for (CheckpointBytes* const page : next) page->sum = checksum(page->values);
     }
   }
   made->set_position(tokens);
@@ -167,15 +176,18 @@ Status Checkpoint::copy_parts(const SequenceState& state, std::byte* to) {
   return {};
 }
 
-Status Checkpoint::copy_page(const SequenceState& state, uint64_t page, uint64_t rows, std::byte* to) const {
+Status Checkpoint::copy_pages(const SequenceState& state, uint64_t first,
+                              std::span<CheckpointBytes* const> pages) const {
   for (size_t i = 0; i < shape_.segments.size(); ++i) {
     const Segment& segment = shape_.segments[i];
     if (!has_tokens_dim(segment.kind)) continue;
-    const uint64_t bytes = rows * row_bytes(segment);
     for (uint64_t head = 0; head < segment.dims[0]; ++head) {
-      BATON_OK(state.read(i, {head * state.position() + page * kPageTokens, rows}, to));
-      BATON_OK(check_numbers(segment, to, bytes));
-      to += bytes;
+      for (uint64_t page = 0; page < pages.size(); ++page) {
+        const uint64_t rows = pages[page]->rows;
+        std::byte* const to = pages[page]->values.data() + rows * (offsets_[i] + head * row_bytes(segment));
+        BATON_OK(state.read(i, {head * state.position() + (first + page) * kPageTokens, rows}, to));
+        BATON_OK(check_numbers(segment, to, rows * row_bytes(segment)));
+      }
     }
   }
   return {};
@@ -220,18 +232,24 @@ Status Checkpoint::fill_parts(std::span<SegmentFill> fills) const {
   return sum.value() == parts_->sum ? Status() : damaged_parts();
 }
 
-// Summed first, which brings it into cache.
-Status Checkpoint::fill_page(std::span<SegmentFill> fills, uint64_t page) const {
-  const CheckpointBytes& from = *pages_[page];
-  if (checksum(from.values) != from.sum) return damaged_page(page, from.rows);
-  const uint64_t tokens = position(), first = page * kPageTokens, rows = std::min(from.rows, tokens - first);
+// Summed first, which brings a page into cache.
+Status Checkpoint::fill_pages(std::span<SegmentFill> fills, uint64_t first, uint64_t count) const {
+  const uint64_t tokens = position();
+  for (uint64_t page = first; page < first + count; ++page) {
+    if (checksum(pages_[page]->values) != pages_[page]->sum) return damaged_page(page, pages_[page]->rows);
+  }
   for (size_t i = 0; i < fills.size(); ++i) {
     const Segment& segment = shape_.segments[i];
     if (!has_tokens_dim(segment.kind)) continue;
     for (uint64_t head = 0; head < segment.dims[0]; ++head) {
-      const uint64_t at = from.rows * offsets_[i] + head * from.rows * row_bytes(segment);
-      BATON_OK(
-          fills[i].put({head * tokens + first, rows}, std::span(from.values).subspan(at, rows * row_bytes(segment))));
+      for (uint64_t page = first; page < first + count; ++page) {
+        const CheckpointBytes& from = *pages_[page];
+        const uint64_t at = page * kPageTokens, rows = std::min(from.rows, tokens - at);
+        const auto values =
+            std::span(from.values)
+                .subspan(from.rows * (offsets_[i] + head * row_bytes(segment)), rows * row_bytes(segment));
+        BATON_OK(fills[i].put({head * tokens + at, rows}, values));
+      }
     }
   }
   return {};
@@ -288,8 +306,10 @@ Result<MoveReport> restore_state(const Checkpoint& from, SequenceState& to) try 
   std::vector<SegmentFill> fills;
   for (size_t i = 0; i < plan.segments.size(); ++i) fills.emplace_back(plan.segments[i], i, to);
   BATON_OK(from.fill_parts(fills));
-  for (uint64_t page = 0; page < from.pages_.size(); ++page) BATON_OK(from.fill_page(fills, page));
-  for (const SegmentFill& fill : fills) BATON_OK(fill.finish());
+  const uint64_t pages = from.pages_.size(), together = std::min(std::max<uint64_t>(1, pages), pages_together(to));
+  for (uint64_t page = 0; page < pages; page += together)
+    BATON_OK(from.fill_pages(fills, page, std::min(pages - page, together)));
+  for (SegmentFill& fill : fills) BATON_OK(fill.finish());
   BATON_OK(to.finish_write(true));
   return MoveReport{section_bytes(from.shape(), tokens), ms_between(start_ns, clock.now_ns())};
 } catch (const std::bad_alloc&) {

@@ -91,9 +91,10 @@ class Checkpoint final : public SequenceState {
   friend Result<MoveReport> restore_state(const Checkpoint& from, SequenceState& to);
   Checkpoint(CheckpointMemory& memory, StateShape shape, uint64_t tokens);
   Status copy_parts(const SequenceState& state, std::byte* to);
-  Status copy_page(const SequenceState& state, uint64_t page, uint64_t rows, std::byte* to) const;
+  // Pages from `first` on, segment by segment.
+  Status copy_pages(const SequenceState& state, uint64_t first, std::span<CheckpointBytes* const> pages) const;
   Status fill_parts(std::span<SegmentFill> fills) const;
-  Status fill_page(std::span<SegmentFill> fills, uint64_t page) const;
+  Status fill_pages(std::span<SegmentFill> fills, uint64_t first, uint64_t count) const;
   // Where a row lies: its page (null: the parts), the place in it, and how many follow it there, `count` at most.
   struct Place {
     const CheckpointBytes* bytes;

@@ -65,6 +65,26 @@ Status SegmentFill::put(RowRange rows, std::span<const std::byte> values) {
   if (plan_.kind() == MoveKind::kConvert) {
     BATON_TRY(values, convert(rows, values));
   }
+  const uint64_t piece = into_.piece_bytes();
+  if (piece <= kStatePieceBytes) return write(rows, values);
+  const bool follows = rows.first == waiting_rows_.first + waiting_rows_.count;
+  if (!follows || waiting_.size() + values.size() > piece) BATON_OK(flush());
+  if (values.size() >= piece) return write(rows, values);
+  if (waiting_rows_.count == 0) waiting_rows_.first = rows.first;
+  waiting_rows_.count += rows.count;
+  waiting_.insert(waiting_.end(), values.begin(), values.end());
+  return {};
+}
+
+Status SegmentFill::flush() {
+  if (waiting_rows_.count == 0) return {};
+  const Status written = write(waiting_rows_, waiting_);
+  waiting_rows_ = {};
+  waiting_.clear();
+  return written;
+}
+
+Status SegmentFill::write(RowRange rows, std::span<const std::byte> values) {
   if (BATON_FAULT(kMoveWrite)) return fail(Code::kDevice, "a fault was asked for: the state cannot be written");
   std::span<const std::byte> written = values;
   std::vector<std::byte> damaged;
@@ -81,7 +101,9 @@ Status SegmentFill::put(RowRange rows, std::span<const std::byte> values) {
                                           name_of(plan_.from), rows.first, rows.first + rows.count - 1));
 }
 
-Status SegmentFill::finish() const {
+Status SegmentFill::finish() {
+  BATON_OK(flush());
+  waiting_ = back_ = {};
   if (!too_small_ || of_size_) return {};
   return fail(Code::kUnsupported,
               fmt::format("bridge: {}: all values are too small for {}: decode on the unit that prefilled",

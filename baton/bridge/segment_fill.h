@@ -27,14 +27,19 @@ class SegmentFill {
   // `into` is borrowed, and being filled.
   SegmentFill(const SegmentPlan& plan, size_t index, SequenceState& into) : plan_(plan), index_(index), into_(into) {}
 
-  // `values` of the plan's `from` type, numbers all. Errors of move_state. Throws std::bad_alloc.
+  // `values` of the plan's `from` type, numbers all. Where the receiver asks for larger pieces (piece_bytes), rows that
+  // follow each other wait here until they are one. Errors of move_state. Throws std::bad_alloc.
   Status put(RowRange rows, std::span<const std::byte> values);
+  // Writes what waits.
+  Status flush();
   // After all rows: kUnsupported when the receiver's type keeps nothing of them.
-  Status finish() const;
+  Status finish();
 
  private:
   // `values` in the receiver's type: they stay here, or where they were.
   Result<std::span<const std::byte>> convert(RowRange rows, std::span<const std::byte> values);
+  // And compares.
+  Status write(RowRange rows, std::span<const std::byte> values);
   Status check_range(RowRange rows, std::span<const std::byte> values, DType from);
   tl::unexpected<Error> too_large(uint64_t row) const;
 
@@ -43,7 +48,8 @@ class SegmentFill {
   SequenceState& into_;
   bool too_small_ = false, of_size_ = false;  // values below the receiver's normal numbers were seen, and others
   std::vector<float> floats_;
-  std::vector<std::byte> converted_, back_;
+  std::vector<std::byte> converted_, back_, waiting_;
+  RowRange waiting_rows_;
 };
 
 }  // namespace baton

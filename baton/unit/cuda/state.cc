@@ -133,8 +133,7 @@ Result<std::unique_ptr<SequenceState>> CudaState::fork(uint64_t at) const try {
   auto& to = static_cast<CudaState&>(*copy);
   const uint64_t count = places_.pages(at);
   to.pages_.reserve(count);
-  if (places_.parts_bytes > 0)
-    BATON_OK(pool_.arena_->copy(to.parts_.address(), parts_.address(), places_.parts_bytes));
+  if (places_.parts_bytes > 0) BATON_OK(pool_.arena_->copy(to.parts_.address(), parts_.address(), places_.parts_bytes));
   pool_.arena_->share(std::span(pages_).first(count));
   to.pages_.assign(pages_.begin(), pages_.begin() + static_cast<ptrdiff_t>(count));
   to.shared_ = count;
@@ -142,7 +141,8 @@ Result<std::unique_ptr<SequenceState>> CudaState::fork(uint64_t at) const try {
   to.set_position(at, searched());
   return copy;
 } catch (const std::bad_alloc&) {
-  return fail(Code::kOutOfMemory, fmt::format("{}: no memory for a state; use a smaller context", pool_.arena_->unit()));
+  return fail(Code::kOutOfMemory,
+              fmt::format("{}: no memory for a state; use a smaller context", pool_.arena_->unit()));
 }
 
 FerryPlace CudaState::ferry_place() const { return {places_, parts_.address(), pages_, shown_position()}; }
@@ -209,13 +209,13 @@ Status CudaState::finish_rows() {
 StatePool::StatePool(const Program& program, DType kv_type, LiveStates& live)
     : shape_(state_shape(program, kv_type)), live_(live), places_(Places::of(shape_)) {}
 
-Result<std::unique_ptr<StatePool>> StatePool::make(std::shared_ptr<Card> card, const Program& program, DType kv_type,
-                                                   std::string unit, LiveStates& live) {
+Result<std::unique_ptr<StatePool>> StatePool::make(Card& card, const Program& program, DType kv_type, std::string unit,
+                                                   LiveStates& live) {
   std::unique_ptr<StatePool> pool(new StatePool(program, kv_type, live));
   if (!pool->places_)
     return fail(Code::kUnsupported, fmt::format("{}: its states hold no keys and values of this model", unit));
   pool->dock_ = std::make_unique<FerryDock>(card);
-  BATON_TRY(pool->arena_, PageArena::make(std::move(card), *pool->places_, std::move(unit)));
+  BATON_TRY(pool->arena_, PageArena::make(card, *pool->places_, std::move(unit)));
   return pool;
 }
 
@@ -237,11 +237,12 @@ Result<std::unique_ptr<SequenceState>> StatePool::state(uint64_t tokens_max) try
   BATON_TRY(const uint64_t free, arena_->card().free_bytes());
   const uint64_t most = free + arena_->owned_bytes();
   if (bytes > most) {
-    return fail(Code::kOutOfMemory,
-                fmt::format("{}: no memory for a state of {} tokens ({}): the card has {} MiB for states; use a smaller "
-                            "context",
-                            arena_->unit(), tokens_max,
-                            bytes == UINT64_MAX ? "its size overflows" : fmt::format("{} MiB", bytes >> 20), most >> 20));
+    return fail(
+        Code::kOutOfMemory,
+        fmt::format("{}: no memory for a state of {} tokens ({}): the card has {} MiB for states; use a smaller "
+                    "context",
+                    arena_->unit(), tokens_max,
+                    bytes == UINT64_MAX ? "its size overflows" : fmt::format("{} MiB", bytes >> 20), most >> 20));
   }
   std::unique_ptr<CudaState> made(new CudaState(*this, tokens_max));
   if (places_->parts_bytes > 0) {

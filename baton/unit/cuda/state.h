@@ -75,9 +75,9 @@ class CudaState final : public SequenceState {
 // Makes an executor's states, and counts what they hold. Each function may be called by any thread.
 class StatePool {
  public:
-  // `unit` begins the messages. `kv_type`: kF16, kBF16 or kF32.
-  static Result<std::unique_ptr<StatePool>> make(std::shared_ptr<Card> card, const Program& program, DType kv_type,
-                                                 std::string unit, LiveStates& live);
+  // `card` outlives it; `unit` begins the messages. `kv_type`: kF16, kBF16 or kF32.
+  static Result<std::unique_ptr<StatePool>> make(Card& card, const Program& program, DType kv_type, std::string unit,
+                                                 LiveStates& live);
 
   const StateShape& shape() const { return shape_; }
   // Where a slot lies in every state.

@@ -56,9 +56,11 @@ class Strides {
     for (uint64_t done = 0; done < window.rows;) {
       const uint64_t row = window.row + done, inside = row % kPageTokens;
       const uint64_t count = std::min(window.rows - done, kPageTokens - inside);
-      const uint64_t whole = count == kPageTokens ? run(state, row / kPageTokens, (window.rows - done) / kPageTokens) : 0;
+      const uint64_t whole =
+          count == kPageTokens ? run(state, row / kPageTokens, (window.rows - done) / kPageTokens) : 0;
       const bool by_heads = whole > window.heads && static_cast<uint64_t>(slot.at.row_bytes) == slot.dense_row;
-      BATON_OK(by_heads ? heads(state, slot, window, done, whole, dense) : page(state, slot, window, done, count, dense));
+      BATON_OK(by_heads ? heads(state, slot, window, done, whole, dense)
+                        : page(state, slot, window, done, count, dense));
       done += by_heads ? whole * kPageTokens : count;
     }
     return {};
@@ -66,8 +68,8 @@ class Strides {
   // Pages that lie one behind the other, `first` the first of them.
   static uint64_t run(const FerryPlace& state, uint64_t first, uint64_t most) {
     uint64_t count = 1;
-    while (count < most && state.pages[first + count]->address ==
-                               state.pages[first]->address + count * state.places.page_bytes)
+    while (count < most &&
+           state.pages[first + count]->address == state.pages[first]->address + count * state.places.page_bytes)
       ++count;
     return count;
   }
@@ -141,9 +143,7 @@ Status Ferry::grow(PinnedMemory& block, uint64_t bytes) {
   return {};
 }
 
-Status Ferry::wait() {
-  return std::exchange(busy_, false) ? stream_.wait() : Status();
-}
+Status Ferry::wait() { return std::exchange(busy_, false) ? stream_.wait() : Status(); }
 
 Status Ferry::issue_out(const FerryPlace& from, const Window& window, PinnedMemory& block) {
   BATON_OK(grow(block, window.heads * window.rows * from.places.slots[window.segment].dense_row));
@@ -151,8 +151,8 @@ Status Ferry::issue_out(const FerryPlace& from, const Window& window, PinnedMemo
   return Strides(stream_, false).copy(from, window, block.data());
 }
 
-// The rest of the segment, else the next one: that from the row that this one began with, for a state that is read as it
-// grows.
+// The rest of the segment, else the next one: that from the row that this one began with, for a state that is read as
+// it grows.
 std::optional<Window> Ferry::following(const FerryPlace& from, std::span<const Segment> segments, const Window& window,
                                        Ahead ahead) const {
   if (ahead == Ahead::kNo) return std::nullopt;
@@ -270,7 +270,7 @@ Result<std::unique_ptr<Ferry>> FerryDock::take() {
       return ferry;
     }
   }
-  return Ferry::make(*card_);
+  return Ferry::make(card_);
 }
 
 // One that failed is not kept.

@@ -1,5 +1,5 @@
-// How rows of a state come from the card and go there: pinned blocks, and a stream of its own. Rows are fetched a window
-// at a time, the next one while the last is looked at; rows that follow each other are gathered and go together.
+// How rows of a state come from the card and go there: pinned blocks, and a stream of its own. Rows are fetched a
+// window at a time, the next one while the last is looked at; rows that follow each other are gathered and go together.
 #pragma once
 
 #include <cstddef>
@@ -86,13 +86,13 @@ class Ferry {
 // Ferries that wait for the next state. Any thread.
 class FerryDock {
  public:
-  explicit FerryDock(std::shared_ptr<Card> card) : card_(std::move(card)) { idle_.reserve(kIdleMax); }
+  explicit FerryDock(Card& card) : card_(card) { idle_.reserve(kIdleMax); }
   Result<std::unique_ptr<Ferry>> take();
   void give(std::unique_ptr<Ferry> ferry);
 
  private:
   static constexpr size_t kIdleMax = 4;
-  const std::shared_ptr<Card> card_;
+  Card& card_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<Ferry>> idle_;
 };

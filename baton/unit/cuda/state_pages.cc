@@ -57,13 +57,13 @@ std::optional<Places> Places::of(const StateShape& shape) {
   return places;
 }
 
-PageArena::PageArena(std::shared_ptr<Card> card, const Places& places, std::string unit)
-    : card_(std::move(card)), places_(places), unit_(std::move(unit)) {}
+PageArena::PageArena(Card& card, const Places& places, std::string unit)
+    : card_(card), places_(places), unit_(std::move(unit)) {}
 
-Result<std::unique_ptr<PageArena>> PageArena::make(std::shared_ptr<Card> card, const Places& places, std::string unit) {
-  std::unique_ptr<PageArena> arena(new PageArena(std::move(card), places, std::move(unit)));
-  BATON_TRY(arena->stream_, arena->card_->stream());
-  BATON_TRY(arena->lists_, arena->card_->allocate_pinned(kListBytes));
+Result<std::unique_ptr<PageArena>> PageArena::make(Card& card, const Places& places, std::string unit) {
+  std::unique_ptr<PageArena> arena(new PageArena(card, places, std::move(unit)));
+  BATON_TRY(arena->stream_, arena->card_.stream());
+  BATON_TRY(arena->lists_, arena->card_.allocate_pinned(kListBytes));
   return arena;
 }
 
@@ -93,10 +93,10 @@ Status PageArena::zero(Address at, uint64_t bytes) {
 
 // Where the card has not so much, what waits here for the next is given back first.
 Result<DeviceMemory> PageArena::allocate(uint64_t bytes, std::string_view what, std::string_view remedy) {
-  auto memory = card_->allocate(bytes, what);
+  auto memory = card_.allocate(bytes, what);
   if (memory || memory.error().code != Code::kOutOfMemory) return memory;
   trim(0);
-  memory = card_->allocate(bytes, what);
+  memory = card_.allocate(bytes, what);
   if (memory || memory.error().code != Code::kOutOfMemory) return memory;
   return fail(Code::kOutOfMemory, fmt::format("{}: {}; {}", unit_, memory.error().message, remedy));
 }

@@ -1,6 +1,7 @@
 // Where the memory of states on a card comes from and goes back to: pages of keys and values, which states take as they
-// grow, share and give back, and blocks for what does not grow and for lists of pages. What one sequence wrote is zeroed
-// before another gets it. Kept for the next states within a bound; all of it is the card's again when the arena goes.
+// grow, share and give back, and blocks for what does not grow and for lists of pages. What one sequence wrote is
+// zeroed before another gets it. Kept for the next states within a bound; all of it is the card's again when the arena
+// goes.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,7 @@ struct Places {
     SlotKind kind = SlotKind::kKeys;
     Place at;                // in a page or in the parts
     uint64_t dense_row = 0;  // bytes of a row in canonical form; at.row_bytes is that in multiples of 16
-    uint64_t rows = 0;       // of the parts: of the canonical dim 1; columns of a convolution are one less than its ring
+    uint64_t rows = 0;  // of the parts: of the canonical dim 1; columns of a convolution are one less than its ring
 
     bool grows() const { return has_tokens_dim(kind); }
     // Bytes of one index of the outermost dim.
@@ -53,7 +54,7 @@ struct Page {
 class PageArena {
  public:
   // `unit` begins the messages.
-  static Result<std::unique_ptr<PageArena>> make(std::shared_ptr<Card> card, const Places& places, std::string unit);
+  static Result<std::unique_ptr<PageArena>> make(Card& card, const Places& places, std::string unit);
   ~PageArena();
   PageArena(const PageArena&) = delete;
   PageArena& operator=(const PageArena&) = delete;
@@ -80,7 +81,7 @@ class PageArena {
   // What states hold, and what the card gave for them, held or not.
   StateMemory memory() const { return held_.now(); }
   uint64_t owned_bytes();
-  Card& card() { return *card_; }
+  Card& card() { return card_; }
   const std::string& unit() const { return unit_; }
 
  private:
@@ -92,7 +93,7 @@ class PageArena {
     uint64_t dirty = 0;  // of these: not zero
   };
 
-  PageArena(std::shared_ptr<Card> card, const Places& places, std::string unit);
+  PageArena(Card& card, const Places& places, std::string unit);
   // Of the lock's holder, all that follow.
   Result<Page*> take_one(const Page* before);
   Status copy_rows(const Page& from, const Page& to, uint32_t rows);
@@ -107,15 +108,15 @@ class PageArena {
   // Until the stream has done all.
   Status wait();
 
-  const std::shared_ptr<Card> card_;
+  Card& card_;
   const Places& places_;
   const std::string unit_;
   host::HeldBytes held_;
   std::mutex mutex_;
   Stream stream_;
-  PinnedMemory lists_;       // addresses on their way
-  uint64_t lists_used_ = 0;  // bytes
-  bool pending_ = false;     // the stream has something to do
+  PinnedMemory lists_;                        // addresses on their way
+  uint64_t lists_used_ = 0;                   // bytes
+  bool pending_ = false;                      // the stream has something to do
   std::vector<std::unique_ptr<Slab>> slabs_;  // by number; null: given back
   std::vector<DeviceMemory> blocks_;          // idle, zero
   uint64_t whole_blocks_ = 0;                 // idle or not
