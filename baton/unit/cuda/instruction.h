@@ -159,13 +159,16 @@ struct Instruction {
   Address vectors[4] = {};          // f32: of op.weights, those that are vectors or taps
   Place slot, slot2;
   // kHeads: queries x, keys y, values z. vectors[0] scales queries, vectors[1] keys (0: no norm), vectors[2] are
-  // factors of the rotation and vectors[3] its frequencies (kernels.h, 0: none; of kRope likewise); `rope` the kRope op, rotary 0: none. Queries lie `x_stride` values apart: behind those of
-  // a pair of query and gate. out: queries. op: the kAttend op; its eps is the norms'.
+  // factors of the rotation; `rope` the kRope op, rotary 0: none. Queries lie `x_stride` values apart: behind those of
+  // a pair of query and gate. out: queries. op: the kAttend op; its eps is the norms'. Of this and of kRope vectors[3]
+  // are the rotation's frequencies (kernels.h), where they were made before. kRope: vectors[0] are factors.
   Op rope;
   int32_t x_stride = 0;
-  // kAttend: f32 scratch for parts of long texts, [runs][heads][splits][head_dim + 2]; splits 1: none. kDelta: for
-  // chunks; 0: prompts, too, go token by token. Bytes: mixers_geometry.h. kRoute, kExperts*: int32 ids and f32 shares,
-  // [rows][experts_used] each; f32 inner values [rows][experts_used][pitch_of(inner)].
+  // kArgmax: none, and a block draws from a row; or uint64 [1 + kRunsMax], zero before the first launch, and all blocks
+  // share each row. kAttend: f32 scratch for parts of long texts, [runs][heads][splits][head_dim + 2]; splits 1: none.
+  // kDelta: for chunks; 0: prompts, too, go token by token. kTile: for unpacked weights, or none. Bytes:
+  // mixers_geometry.h, tile_layout.h. kRoute, kExperts*: int32 ids and f32 shares, [rows][experts_used] each; f32 inner
+  // values [rows][experts_used][pitch_of(inner)].
   Address scratch = 0, ids = 0, shares = 0, inner = 0;
   int32_t splits = 1;
   uint64_t expert_bytes[3][4] =

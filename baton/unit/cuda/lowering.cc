@@ -86,7 +86,7 @@ class Lowering {
         return nodes_.push_back(node_of(Do::kSplitPairs, op));
       case OpKind::kRope:
         nodes_.push_back(node_of(Do::kRope, op));
-        nodes_.back().vectors[2] = op.weights[Op::kRopeFactors];
+        nodes_.back().vectors[0] = op.weights[Op::kRopeFactors];
             return;
       case OpKind::kAttend:
         return append_attend(op);

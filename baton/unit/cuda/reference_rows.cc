@@ -275,9 +275,10 @@ void reference_advance(const Instruction&, const Pass& pass) {
   const int32_t* const rows = host_at<const int32_t>(pass.out_rows);
   for (int32_t i = 0; i < pass.rows_out; ++i) {
     const int32_t run = host_at<const int32_t>(pass.run_of_row)[rows[i]];
-    const int32_t* const stops = host_at<const int32_t>(pass.stops) + int64_t{run} * kStopsMax;
-    if (drawn[i] < 0 || std::find(stops, stops + pass.stop_count, drawn[i]) != stops + pass.stop_count)
-      next.stopped = 1;
+    if (drawn[i] < 0) next.stopped = 1;
+    for (int32_t k = 0; k < pass.stop_count; ++k) {
+      if (host_at<const int32_t>(pass.stops)[run * kStopsMax + k] == drawn[i]) next.stopped = 1;
+    }
   }
   if (next.stopped != 0) return;
   for (int32_t i = 0; i < pass.rows_out; ++i) host_at<int32_t>(pass.tokens)[rows[i]] = drawn[i];

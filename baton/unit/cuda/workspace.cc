@@ -21,12 +21,13 @@ bool same_rotation(const Op& a, const Op& b) {
          a.weights[Op::kRopeFactors] == b.weights[Op::kRopeFactors];
 }
 
-Instruction draw_instruction(const Lists& lists) {
+Instruction draw_instruction(const Lists& lists, Address scratch) {
   Instruction argmax;
   argmax.what = Do::kArgmax;
   argmax.wanted_only = true;
   argmax.x = lists.outputs;
   argmax.x_width = lists.outputs_width;
+  argmax.scratch = scratch;
   return argmax;
 }
 
@@ -202,7 +203,8 @@ Status Workspace::make_lists() {
   all.insert(all.end(), few_.tail.begin(), few_.tail.end());
   if (!fits_list(all)) return {};
   listed_ = static_cast<int32_t>(all.size());
-  all.push_back(draw_instruction(few_));
+  BATON_TRY(const Address draws, take((1 + kRunsMax) * sizeof(uint64_t), "draws of blocks"));
+  all.push_back(draw_instruction(few_, draws));
   all.emplace_back();
   all.back().what = Do::kAdvance;
   const uint64_t bytes = all.size() * sizeof(Instruction);

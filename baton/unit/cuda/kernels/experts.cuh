@@ -19,8 +19,8 @@ __device__ __forceinline__ Matrix matrix_of(const Instruction& instruction, int 
   return matrix;
 }
 
-// matrix[row] . (share x), in all lanes; a lane has every 32nd group.
-__device__ __forceinline__ float product(const Matrix& matrix, int32_t row, const float* x, float share) {
+// matrix[row] . (share x), in all lanes; a lane has every 32nd group. Not inlined: a branch for each number of bits.
+__device__ __noinline__ float product(const Matrix& matrix, int32_t row, const float* x, float share) {
   float sum = 0;
   for (int32_t group = static_cast<int32_t>(lane()); group < matrix.pitch / kGroup; group += 32) {
     float values[kGroup];
