@@ -132,14 +132,11 @@ BATON_BOTH inline RowTile delta_chunk(const Pass& pass, int32_t index) {
   return {};
 }
 // In two kernels: what a chunk of a head is on its own, all of them at once, and then chunk after chunk, of kDeltaSplits
-// parts of a state's columns each. Between them, in scratch, of each chunk and head: pairs of bf16 that add up to a
-// value, [64][128] of W, of queries and of keys, [64][64] of P; f32 [64][128] of U; f32 the decay of the chunk.
+// parts of a state's columns each. Between them, in scratch, of each chunk and head what delta_chunk.cuh says.
 inline constexpr int32_t kDeltaSplits = 4;
-inline constexpr uint64_t kDeltaPairBytes = 64 * 128 * 4;  // of W, of queries, of keys
-inline constexpr uint64_t kDeltaMixBytes = 64 * 64 * 4;
-inline constexpr uint32_t kDeltaPrepareThreads = 256, kDeltaPrepareShared = 112 * 1024;
-inline constexpr uint32_t kDeltaChunksThreads = 256, kDeltaChunksShared = 137 * 1024;
-inline constexpr uint64_t kDeltaChunkBytes = 4 * kDeltaPairBytes + kDeltaMixBytes + 128;
+inline constexpr uint32_t kDeltaPrepareThreads = 256, kDeltaPrepareShared = 102 * 1024;
+inline constexpr uint32_t kDeltaChunksThreads = 256, kDeltaChunksShared = 136 * 1024;
+inline constexpr uint64_t kDeltaChunkBytes = 4 * 64 * 128 * 4 + 64 * 64 * 4 + 128;
 // Whether prompts go in chunks; the rest goes token by token.
 BATON_BOTH inline bool in_chunks(const Instruction& instruction) {
   return instruction.scratch != 0 && instruction.op.key_dim == 128 && instruction.op.value_dim == 128;

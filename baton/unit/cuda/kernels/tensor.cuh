@@ -1,6 +1,6 @@
-// Tiles of 16-bit values in shared memory, as tensor cores take them. A tile's rows
-// are cut into pieces of 8 values, which are exchanged within 8 of them by the row's number, so that 8 rows of one piece
-// lie in different banks.
+// Tiles of 16-bit values in shared memory, as tensor cores take them. A tile's rows are cut into pieces of 8 values,
+// which are exchanged within 8 of them, or within 4, by the row's number, so that 8 rows of one piece lie in different
+// banks.
 #pragma once
 
 #include "baton/unit/cuda/kernels/device.cuh"
@@ -8,18 +8,16 @@
 
 namespace baton::cuda {
 
-// Byte of piece `piece` of a row; rows of `pieces` pieces, a multiple of 8.
+// Byte of piece `piece` of a row; rows of so many pieces, 4 or a multiple of 8.
 template <int kPieces>
 __device__ __forceinline__ uint32_t piece_at(int row, int piece) {
+  if constexpr (kPieces == 4) return static_cast<uint32_t>(row * 4 + (piece ^ (row >> 1 & 3))) * 16;
   return static_cast<uint32_t>(row * kPieces + ((piece & ~7) | ((piece ^ row) & 7))) * 16;
 }
 
-// Where load_matrices finds, in a tile of rows by columns with its first at `tile`:
-//   A, 16 rows from `row` by 16 columns from piece `piece`: the fragment of A = tile
-//   across: 16 rows from `row` by pieces `piece`, `piece` + 1, as B = tile turned, two times 8 rows: b[0], b[1] of the
-//           first, b[2], b[3] of the second
-//   and load_matrices_turned: `a_address` gives B = tile, columns of piece `piece`: b[0], b[1], of the next: b[2], b[3];
-//   `across_address` gives A = tile turned: 16 columns from piece `piece` by 16 rows from `row`
+// What a lane names to load_matrices, of a tile that begins at `tile`, for 16 rows from `row` and two pieces from `piece`:
+//   a_address       A = these rows. Turned: B = these rows, to[0], to[1] of the first piece, to[2], to[3] of the second
+//   across_address  B = these rows turned, to[0], to[1] of the first 8, to[2], to[3] of the others. Turned: A likewise
 template <int kPieces>
 __device__ __forceinline__ uint32_t a_address(uint32_t tile, int row, int piece) {
   const int of = static_cast<int>(lane());
@@ -41,6 +39,22 @@ __device__ __forceinline__ uint32_t narrow_pair(float low, float high) {
     const __half2 pair = __floats2half2_rn(low, high);
     return *reinterpret_cast<const uint32_t*>(&pair);
   }
+}
+
+// A value as the sum of two bf16, which is right to 16 bits.
+struct Split {
+  uint32_t high, low;  // of two values
+};
+__device__ __forceinline__ Split split_pair(float first, float second) {
+  Split split;
+  split.high = narrow_pair<true>(first, second);
+  const float high_first = __uint_as_float(split.high << 16), high_second = __uint_as_float(split.high & 0xffff0000u);
+  split.low = narrow_pair<true>(first - high_first, second - high_second);
+  return split;
+}
+__device__ __forceinline__ void join_pair(const Split& split, float& first, float& second) {
+  first = __uint_as_float(split.high << 16) + __uint_as_float(split.low << 16);
+  second = __uint_as_float(split.high & 0xffff0000u) + __uint_as_float(split.low & 0xffff0000u);
 }
 
 }  // namespace baton::cuda
