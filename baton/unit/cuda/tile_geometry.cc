@@ -25,7 +25,7 @@ constexpr Tile kCodes = {"baton_tile_codes_64x64", 64, 64, 8};
 constexpr Tile kCodesInSegments = {"baton_tile_codes_cluster_64x64", 64, 64, 8, kTileSegments};
 constexpr Tile kPlain[] = {{"baton_tile_plain_128", 128, 128, 3}, {"baton_tile_plain_64", 64, 64, 4}};
 constexpr Tile kPlainCodes = {"baton_tile_plain_codes", 64, 64, 4};
-constexpr uint32_t kPlainThreads = 256, kWideThreads = 384, kWideCodesThreads = 640;
+constexpr uint32_t kWideThreads = 384, kWideCodesThreads = 640;
 
 uint32_t stage_bytes(const Tile& tile) { return static_cast<uint32_t>((tile.rows + tile.width) * 2 * kTileDepth); }
 

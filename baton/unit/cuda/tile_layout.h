@@ -17,6 +17,7 @@
 namespace baton::cuda {
 
 inline constexpr int32_t kTileDepth = 64;
+inline constexpr int32_t kPlainThreads = 256;  // of the kernels of tile_plain.cuh
 // A sum over K of a product with few columns is one of this many sums over parts of K, added in their order: be they
 // made by one block or by as many. Which products is a matter of their shape alone (in_segments): the same row has the
 // same bits among however many.

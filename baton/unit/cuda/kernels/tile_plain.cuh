@@ -7,8 +7,6 @@
 
 namespace baton::cuda {
 
-inline constexpr int kPlainThreads = 256;
-
 template <int kRows, int kWidth, int kStages>
 struct PlainShape {
   static constexpr uint32_t kRowBytes = kRows * 2 * kTileDepth;  // of a stage, the rows of x

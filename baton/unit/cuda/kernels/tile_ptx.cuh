@@ -18,8 +18,14 @@ template <int kLeft>
 __device__ __forceinline__ void copies_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
 }
+// Of all copies, whoever waits for them.
+__device__ __forceinline__ void copies_end() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 __device__ __forceinline__ void store_shared(uint32_t to, uint4 v) {
   asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+}
+
+__device__ __forceinline__ void store_shared(uint32_t to, float a, float b) {
+  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(a), "f"(b) : "memory");
 }
 
 __device__ __forceinline__ void load_matrices(uint32_t (&r)[4], uint32_t from) {
@@ -42,6 +48,8 @@ __device__ __forceinline__ void multiply_add(float* c, const uint32_t (&a)[4], u
 __device__ __forceinline__ void barrier_init(uint32_t barrier, uint32_t arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
+// Before any other thread is told of them.
+__device__ __forceinline__ void barriers_ready() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 __device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
@@ -64,6 +72,12 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t phase) {
 }
 // What was written to shared memory is seen by the tensor cores' own reads.
 __device__ __forceinline__ void fence_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// Of so many threads of a block, a multiple of 32; barrier 0 is that of all.
+template <int kBarrier, int kOf>
+__device__ __forceinline__ void meet() {
+  asm volatile("bar.sync %0, %1;" ::"n"(kBarrier), "n"(kOf) : "memory");
+}
 
 // Blocks of a cluster.
 __device__ __forceinline__ void cluster_sync() {

@@ -194,7 +194,7 @@ __device__ __forceinline__ void finish_segments(const Instruction& in, int32_t r
 template <class Shape>
 __device__ __forceinline__ void keep_sums(uint32_t group, uint32_t base, const float (&sums)[Shape::kShare / 2]) {
   constexpr bool kBelow = Shape::kRows == 128;
-  asm volatile("bar.sync 1, 256;" ::: "memory");  // both groups are done with the stages
+  meet<1, 256>();  // both groups are done with the stages
   const uint32_t row = (kBelow ? group * 64 : 0) + (warp() & 3) * 16 + value_row(lane(), 0);
   const uint32_t column = (kBelow ? 0 : group * Shape::kShare) + value_column(lane(), 0);
 #pragma unroll
@@ -202,8 +202,7 @@ __device__ __forceinline__ void keep_sums(uint32_t group, uint32_t base, const f
 #pragma unroll
     for (int v = 0; v < 4; v += 2) {
       const uint32_t to = base + ((row + 4 * v) * Shape::kSumPitch + column + 8 * g) * 4;
-      asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(sums[4 * g + v]), "f"(sums[4 * g + v + 1])
-                   : "memory");
+      store_shared(to, sums[4 * g + v], sums[4 * g + v + 1]);
     }
   }
 }
@@ -243,7 +242,7 @@ __device__ __forceinline__ void begin_ring(Ring<kStages>& ring, uint32_t filled_
       barrier_init(ring.barriers + 16 * i, filled_by);
       barrier_init(ring.free(i), 8);  // a thread of each warp that multiplies
     }
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    barriers_ready();
   }
   __syncthreads();
 }
@@ -278,14 +277,14 @@ __device__ __forceinline__ void tile_wide(const Instruction& in, const Pass& pas
       cluster_sync();  // before the next tile takes the sums' place
     }
   } else if (group >= 2) {
-    if constexpr (Shape::kMoves) asm volatile("setmaxnreg.dec.sync.aligned.u32 72;");
+    if constexpr (Shape::kMoves) give_registers<72>();
     for (uint32_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
       copies.begin(in, rows, grid.row_tile(tile), grid.column_tile(tile));
       fill_tile<Shape>(in, copies, segment_steps(in.matrix[0].pitch, 0, 1), grid.column_tile(tile), group - 2, ring);
     }
-    asm volatile("cp.async.wait_all;" ::: "memory");
+    copies_end();
   } else {
-    if constexpr (Shape::kMoves) asm volatile("setmaxnreg.inc.sync.aligned.u32 216;");
+    if constexpr (Shape::kMoves) take_registers<216>();
     for (uint32_t tile = blockIdx.x; tile < tiles; tile += gridDim.x)
       multiply_tile<Shape>(in, rows, grid.row_tile(tile), grid.column_tile(tile), 0, group, ring);
   }

@@ -15,6 +15,16 @@ __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kLeft) : "memory");
 }
 
+// Registers of a thread from here on; all threads of a group ask for the same.
+template <int kCount>
+__device__ __forceinline__ void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
+}
+template <int kCount>
+__device__ __forceinline__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
+}
+
 #define BATON_SUMS_4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define BATON_SUMS_16(d, i) BATON_SUMS_4(d, i), BATON_SUMS_4(d, i + 4), BATON_SUMS_4(d, i + 8), BATON_SUMS_4(d, i + 12)
 #define BATON_SUMS_32(d, i) BATON_SUMS_16(d, i), BATON_SUMS_16(d, i + 16)
