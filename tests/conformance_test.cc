@@ -16,6 +16,7 @@
 #include "tests/support/smoke.h"
 #include "tests/support/state_values.h"
 #include "tests/support/test_names.h"
+#include "tests/support/test_units.h"
 
 namespace baton::test {
 namespace {
@@ -89,7 +90,7 @@ Outcome run(Unit& unit, const OpModel& op, std::span<const int32_t> ids, std::sp
 class Conformance : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    const auto unit = create_unit(GetParam());
+    const auto unit = create_test_unit(GetParam());
     if (!unit && unit.error().code == Code::kUnsupported) GTEST_SKIP() << unit.error().message;
     ASSERT_TRUE(unit) << unit.error().message;
     if ((*unit)->caps().decode_seats_max == 0) GTEST_SKIP() << GetParam() << " only prefills";
@@ -101,7 +102,7 @@ std::vector<std::string> other_units() {
   for (const UnitEntry* entry : unit_entries()) {
     if (entry->name != "ref") names.emplace_back(entry->name);
   }
-  for (const char* options : {"cpu:kernels=exact", "cpu:experts=file", "cuda:driver=emulated"}) names.emplace_back(options);
+  for (const char* options : {"cpu:kernels=exact", "cpu:experts=file"}) names.emplace_back(options);
   for (const std::string& unit : kv_units()) {
     if (unit.starts_with("cpu")) names.push_back(unit);
   }
@@ -136,7 +137,7 @@ std::string ref_of(const std::string& unit) {
 
 TEST_P(Conformance, EveryOpAgainstRef) {
   auto ref = create_unit(ref_of(GetParam()));
-  auto unit = create_unit(GetParam());
+  auto unit = create_test_unit(GetParam());
   ASSERT_TRUE(ref && unit);
   const auto says = [](const char* option) { return GetParam().find(option) != std::string::npos; };
   for (const TestedOp& tested : ops_of((*unit)->caps())) {
@@ -177,7 +178,7 @@ TEST_P(Conformance, EveryOpAgainstRef) {
 
 // Several sequences in one decode step give each its own answer.
 TEST_P(Conformance, BatchedDecodeEqualsSingle) {
-  auto unit = create_unit(GetParam());
+  auto unit = create_test_unit(GetParam());
   ASSERT_TRUE(unit);
   for (const TestedOp& tested : ops_of((*unit)->caps())) {
     const OpKind kind = tested.kind;
@@ -212,7 +213,7 @@ TEST_P(Conformance, BatchedDecodeEqualsSingle) {
 
 // Several sequences in one prefill give each its own answer and its own state.
 TEST_P(Conformance, BatchedPrefillEqualsSingle) {
-  auto unit = create_unit(GetParam());
+  auto unit = create_test_unit(GetParam());
   ASSERT_TRUE(unit);
   const size_t counts[] = {1, 2, 7, 33, 12};
   for (const TestedOp& tested : ops_of((*unit)->caps())) {
@@ -252,7 +253,7 @@ TEST_P(Conformance, BatchedPrefillEqualsSingle) {
 }
 
 TEST_P(Conformance, AForkGoesItsOwnWay) {
-  auto unit = create_unit(GetParam());
+  auto unit = create_test_unit(GetParam());
   ASSERT_TRUE(unit);
   Random random(5);
   const OpModel op = make_op_model(OpKind::kDeltaRule, DType::kF32, random);
@@ -275,7 +276,7 @@ TEST_P(Conformance, AForkGoesItsOwnWay) {
 
 // What a state shows of itself is what it gives to be read: any rows, of states with room left too.
 TEST_P(Conformance, WhatAStateShowsIsWhatIsRead) {
-  auto unit = create_unit(GetParam());
+  auto unit = create_test_unit(GetParam());
   ASSERT_TRUE(unit);
   Random random(6);
   for (const OpKind kind : kKeepState) {
@@ -304,7 +305,7 @@ TEST_P(Conformance, WhatAStateShowsIsWhatIsRead) {
 
 // Back to where a state was, and on from there as one that never went further; or a refusal that changes nothing.
 TEST_P(Conformance, RewindsAsFarAsItsCapsSay) {
-  auto unit = create_unit(GetParam());
+  auto unit = create_test_unit(GetParam());
   ASSERT_TRUE(unit);
   const uint32_t most = (*unit)->caps().rewind_tokens_max;
   for (const OpKind kind : kKeepState) {
@@ -343,7 +344,7 @@ TEST_P(Conformance, RewindsAsFarAsItsCapsSay) {
 }
 
 TEST_P(Conformance, BadTokensAndFullStatesAreErrors) {
-  auto unit = create_unit(GetParam());
+  auto unit = create_test_unit(GetParam());
   ASSERT_TRUE(unit);
   Random random(6);
   const OpModel op = make_op_model(OpKind::kAdd, DType::kF32, random);

@@ -14,6 +14,7 @@
 #include "baton/model/container.h"
 #include "tests/support/golden.h"
 #include "tests/support/test_names.h"
+#include "tests/support/test_units.h"
 
 namespace baton::test {
 namespace {
@@ -204,7 +205,7 @@ TEST(EncoderUnits, WhoCannotSaysWhy) {
     const auto model = load(encoder_folder(name));
     ASSERT_NE(model, nullptr);
     for (const UnitEntry* entry : unit_entries()) {
-      const auto unit = entry->create({});
+      const auto unit = create_test_unit(std::string(entry->name));
       if (!unit) continue;
       const Status can = check_program(entry->name, (*unit)->caps(), model->program);
       EXPECT_EQ(bool{can}, entry->name != std::string_view("coreml")) << entry->name << " " << name;

@@ -19,6 +19,7 @@
 #include "baton/tools/convert.h"
 #include "tests/support/golden.h"
 #include "tests/support/test_names.h"
+#include "tests/support/test_units.h"
 
 namespace baton::test {
 namespace {
@@ -47,7 +48,7 @@ class Family : public testing::TestWithParam<std::string> {
   static std::vector<Loaded> units_of(const std::shared_ptr<const Model>& model) {
     std::vector<Loaded> all;
     for (const UnitEntry* entry : unit_entries()) {
-      auto unit = entry->create({});
+      auto unit = create_test_unit(std::string(entry->name));
       if (!unit || (*unit)->caps().decode_seats_max == 0) continue;
       auto executor = (*unit)->load(model, 1);
       const bool lacks_op = !check_program(entry->name, (*unit)->caps(), model->program);

@@ -13,6 +13,7 @@
 #include "tests/support/golden.h"
 #include "tests/support/smoke.h"
 #include "tests/support/state_values.h"
+#include "tests/support/test_units.h"
 
 namespace baton::test {
 namespace {
@@ -46,7 +47,7 @@ std::string case_name(const testing::TestParamInfo<UnitCase>& info) {
 class Golden : public testing::TestWithParam<UnitCase> {
  protected:
   void SetUp() override {
-    auto unit = create_unit(GetParam().unit);
+    auto unit = create_test_unit(GetParam().unit);
     if (!unit && unit.error().code == Code::kUnsupported) GTEST_SKIP() << unit.error().message;
     ASSERT_TRUE(unit) << unit.error().message;
     if ((*unit)->caps().decode_seats_max == 0) GTEST_SKIP() << GetParam().unit << " only prefills";

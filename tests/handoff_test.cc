@@ -11,6 +11,7 @@
 #include "baton/engine/strategy.h"
 #include "tests/support/golden.h"
 #include "tests/support/smoke.h"
+#include "tests/support/test_units.h"
 
 namespace baton::test {
 namespace {
@@ -31,7 +32,7 @@ class Handoff : public testing::TestWithParam<GoldenCase> {
     model_ = *model;
     EngineOptions options;
     for (const UnitEntry* entry : unit_entries()) {
-      auto unit = entry->create({});
+      auto unit = create_test_unit(std::string(entry->name));
       if (!unit || !check_program(entry->name, (*unit)->caps(), model_->program))
         continue;  // not here, or without an op
       auto executor = (*unit)->load(model_, 0);

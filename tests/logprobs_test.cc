@@ -8,6 +8,7 @@
 #include "tests/support/fake_constraint.h"
 #include "tests/support/golden.h"
 #include "tests/support/test_names.h"
+#include "tests/support/test_units.h"
 
 namespace baton::test {
 namespace {
@@ -51,7 +52,7 @@ INSTANTIATE_TEST_SUITE_P(Units, UnitLogprobs, testing::ValuesIn(all_units()),
                          [](const auto& item) { return test_name(item.param); });
 
 TEST_P(UnitLogprobs, AreThoseOfRef) {
-  auto unit = create_unit(GetParam());
+  auto unit = create_test_unit(GetParam());
   if (!unit && unit.error().code == Code::kUnsupported) GTEST_SKIP() << unit.error().message;
   ASSERT_TRUE(unit) << unit.error().message;
   const auto folder = data_folder() / "golden" / "tiny-qwen3.5";

@@ -9,6 +9,7 @@
 #include "tests/support/golden.h"
 #include "tests/support/state_values.h"
 #include "tests/support/test_names.h"
+#include "tests/support/test_units.h"
 
 namespace baton::test {
 namespace {
@@ -21,7 +22,7 @@ void PrintTo(const RewindCase& item, std::ostream* out) { *out << item.model << 
 class Rewind : public testing::TestWithParam<RewindCase> {
  protected:
   void SetUp() override {
-    auto unit = create_unit(GetParam().unit);
+    auto unit = create_test_unit(GetParam().unit);
     if (!unit && unit.error().code == Code::kUnsupported) GTEST_SKIP() << unit.error().message;
     ASSERT_TRUE(unit) << unit.error().message;
     unit_ = std::move(*unit);

@@ -15,6 +15,7 @@
 #include "tests/support/smoke.h"
 #include "tests/support/state_values.h"
 #include "tests/support/test_names.h"
+#include "tests/support/test_units.h"
 
 namespace baton::test {
 namespace {
@@ -36,7 +37,7 @@ std::vector<ContractCase> cases() {
 class Contract : public testing::TestWithParam<ContractCase> {
  protected:
   void SetUp() override {
-    auto unit = create_unit(GetParam().unit);
+    auto unit = create_test_unit(GetParam().unit);
     if (!unit && unit.error().code == Code::kUnsupported) GTEST_SKIP() << unit.error().message;
     ASSERT_TRUE(unit) << unit.error().message;
     unit_ = std::move(*unit);
@@ -237,7 +238,7 @@ TEST_P(Contract, WhatItSearchedIsNumbers) {
     table.data = bytes.get();
     model.owned.push_back(std::move(bytes));
   }
-  const auto unit = std::move(*create_unit(GetParam().unit));
+  const auto unit = std::move(*create_test_unit(GetParam().unit));
   const auto first = unit->load(*forged, 2), second = unit->load(*forged, 2);
   const bool looks_itself = GetParam().unit == "ane";  // and ends the load or the step
   ASSERT_TRUE(looks_itself || (first && second));

@@ -8,6 +8,7 @@
 #include "tests/support/golden.h"
 #include "tests/support/state_values.h"
 #include "tests/support/test_names.h"
+#include "tests/support/test_units.h"
 
 namespace baton::test {
 namespace {
@@ -38,7 +39,7 @@ std::vector<SamplerParams> settings(int32_t vocab) {
 class StepOn : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    auto unit = create_unit(GetParam());
+    auto unit = create_test_unit(GetParam());
     if (!unit && unit.error().code == Code::kUnsupported) GTEST_SKIP() << unit.error().message;
     ASSERT_TRUE(unit) << unit.error().message;
     if ((*unit)->caps().decode_seats_max == 0) GTEST_SKIP() << GetParam() << " only prefills";

@@ -23,6 +23,8 @@ struct UnitEntry {
   // Options of further devices that this machine has beside the one that it takes without any, for lists: "1". Null:
   // none.
   std::vector<std::string> (*more)() = nullptr;
+  // Options that need no device, for tests of what a machine without it can run; empty: none.
+  std::string_view stand_in = {};
 };
 
 }  // namespace baton

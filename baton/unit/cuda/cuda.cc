@@ -112,5 +112,6 @@ std::vector<std::string> more_cards() {
 
 namespace baton {
 extern const UnitEntry k_unit_cuda;
-const UnitEntry k_unit_cuda = {"cuda", cuda::create, cuda::options, false, cuda::more_cards};
+const UnitEntry k_unit_cuda = {"cuda",           cuda::create, cuda::options, false, cuda::more_cards,
+                                "driver=emulated"};
 }  // namespace baton

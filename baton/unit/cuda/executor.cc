@@ -19,13 +19,14 @@ Result<std::unique_ptr<Executor>> CudaExecutor::load(std::shared_ptr<Card> card,
                                                      DType kv, uint32_t threads) try {
   std::unique_ptr<CudaExecutor> made(new CudaExecutor(std::move(card), std::move(model), kv));
   const Model& of = *made->model_;
-  BATON_TRY(made->states_, StatePool::make(made->card_, of.program, kv, "cuda", made->live_));
+  BATON_TRY(made->states_, StatePool::make(*made->card_, of.program, kv, "cuda", made->live_));
   WeightOptions options;
   options.threads = threads;
   BATON_TRY(made->weights_, Weights::load(*made->card_, made->model_, options));
-  const uint32_t rows = of.program.whole_sequence
-                            ? std::max(kRowsOfPass, static_cast<uint32_t>(of.spec.context_max))
-                            : std::min(kRowsOfPass, std::max<uint32_t>(64, (of.spec.context_max + 63) / 64 * 64));
+  const uint32_t most = made->card_->facts().emulated ? kEmulatedRows : kRowsOfPass;
+  const auto context = static_cast<uint32_t>(std::max(of.spec.context_max, 1));
+  const uint32_t rows = of.program.whole_sequence ? std::max(most, context)
+                                                  : std::min(most, (context + kPageTokens - 1) / kPageTokens * kPageTokens);
   BATON_TRY(made->work_,
             Workspace::create(made->card_, *made->weights_, *made->states_, static_cast<int32_t>(rows)));
   BATON_TRY(made->stream_, made->card_->stream());
