@@ -573,7 +573,15 @@ class Reports(unittest.TestCase):
         self.assertTrue(names["cpu"]["available"])
         self.assertIn("linear", names["cpu"]["ops"])
         self.assertGreater(report["machine"]["memory_bytes"], 1 << 28)
-        self.assertIn("cpu", run("units").stdout)
+        text = run("units").stdout
+        self.assertIn("cpu", text)
+        # With the card's facts, or with the reason that there is none.
+        cuda = names["cuda"]
+        if cuda["available"]:
+            self.assertRegex(" ".join(cuda["features"]), r"\d-GiB sm_\d+ CUDA-\d+\.\d")
+        else:
+            self.assertRegex(cuda["reason"], "NVIDIA|built without CUDA")
+            self.assertIn(f"cuda  not available: {cuda['reason']}\n", text)
 
     def test_inspect(self):
         report = json.loads(run("inspect", "--json").stdout)

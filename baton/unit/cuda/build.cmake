@@ -49,6 +49,14 @@ endif()
 message(STATUS "CUDA kernels: ${cuda_build}")
 
 file(GLOB cuda_kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/kernels/*.cu)
+# ccache looks at what the host would compile, and so not at what is for one card only: it is told of all that a kernel
+# may include from here.
+set(cuda_launcher "")
+if(BATON_CCACHE)
+  file(GLOB cuda_included CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.h ${PROJECT_SOURCE_DIR}/${folder}/kernels/*)
+  list(JOIN cuda_included ":" cuda_included)
+  set(cuda_launcher ${CMAKE_COMMAND} -E env CCACHE_EXTRAFILES=${cuda_included} ${BATON_CCACHE})
+endif()
 set(cuda_out ${PROJECT_BINARY_DIR}/generated/${folder})
 set(cuda_binaries "")
 set(cuda_list "")
@@ -57,8 +65,8 @@ foreach(kernel IN LISTS cuda_kernels)
   get_filename_component(name ${kernel} NAME_WE)
   set(binary ${cuda_out}/${name}.fatbin)
   add_custom_command(OUTPUT ${binary}
-    COMMAND ${BATON_NVCC} -std=c++20 -O3 --expt-relaxed-constexpr ${cuda_flags} -I${PROJECT_SOURCE_DIR}
-            -MD -MT ${binary} -MF ${binary}.d -fatbin -o ${binary} ${kernel}
+    COMMAND ${cuda_launcher} ${BATON_NVCC} -std=c++20 -O3 --expt-relaxed-constexpr ${cuda_flags} -I${PROJECT_SOURCE_DIR}
+            -MD -MT ${binary} -MF ${binary}.d -fatbin -c -o ${binary} ${kernel}
     DEPENDS ${kernel} DEPFILE ${binary}.d COMMENT "kernels of ${name}.cu" VERBATIM)
   list(APPEND cuda_binaries ${binary})
   string(APPEND cuda_list "BATON_KERNELS(${name})\n")

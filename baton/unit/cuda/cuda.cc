@@ -13,6 +13,7 @@
 #include "baton/unit/cuda/driver_emulated.h"
 #include "baton/unit/cuda/embedded.h"
 #include "baton/unit/cuda/executor.h"
+#include "baton/unit/cuda/pack.h"
 #include "baton/unit/entry.h"
 
 namespace baton::cuda {
@@ -41,8 +42,7 @@ class CudaUnit final : public Unit {
     caps_.traits.assign(std::begin(kOpTraits), std::end(kOpTraits));
     caps_.cuts_prompts = false;
     for (const Format& format : formats()) {
-      const bool values = format.dtype == DType::kF32 || format.dtype == DType::kF16 || format.dtype == DType::kBF16;
-      if (values || format.coding.bits > 0) caps_.native_formats.push_back(format.dtype);
+      if (is_native(format.dtype)) caps_.native_formats.push_back(format.dtype);
       caps_.logit_tolerances.push_back({format.dtype, logit_tolerance(format, kv)});
     }
     caps_.kv_type = kv;
