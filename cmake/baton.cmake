@@ -169,13 +169,13 @@ function(baton_target_name folder out)
 endfunction()
 
 # Several files of a folder are compiled as one, BATON_UNITY at a time: what they include and instantiate is the most of
-# a build. Not kernels and codecs, whose inlining is measured, nor bodies of one kernel, which are alike; and not the few
-# files that have a neighbour's names for things of their own. The presets without it, and the cross builds, show a file that needs its neighbour.
+# a build. Not kernels and codecs, whose inlining is measured; and not the few files that have a neighbour's names for
+# things of their own. The presets without it, and the cross builds, show a file that needs its neighbour.
 # Not CMake's UNITY_BUILD: that names the files by their whole paths, and ccache finds nothing of another checkout.
 set(BATON_UNITY 0 CACHE STRING "files that are compiled as one; 0: each alone")
 set(BATON_ALONE "^baton/(bench/pipeline_html|text/jinja/methods|model/arch/[^/]*)\\.cc$")
 function(baton_unity target folder)
-  if(NOT BATON_UNITY GREATER 1 OR folder MATCHES "^baton/(quant|unit/(cpu|cuda|host|ref))$")
+  if(NOT BATON_UNITY GREATER 1 OR folder MATCHES "^baton/(quant|unit/(cpu|host|ref))$")
     return()
   endif()
   get_target_property(sources ${target} SOURCES)

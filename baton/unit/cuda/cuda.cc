@@ -89,7 +89,8 @@ std::vector<UnitOption> options() {
 
 Result<std::unique_ptr<Unit>> create(const UnitOptions& given) {
   try {
-    BATON_TRY(const DType kv, kv_of(given, DType::kF16));
+    // f32 is no choice of other units (kv_type).
+    BATON_TRY(const DType kv, given.text(kKvOption) == "f32" ? DType::kF32 : kv_of(given, DType::kF16));
     BATON_TRY(const Driver* driver, driver_for(given.text("driver") == "emulated"));
     BATON_TRY(const CardFacts facts, Card::facts_of(*driver, static_cast<uint32_t>(given.number("device"))));
     return std::make_unique<CudaUnit>(*driver, facts, kv);
@@ -112,6 +113,5 @@ std::vector<std::string> more_cards() {
 
 namespace baton {
 extern const UnitEntry k_unit_cuda;
-const UnitEntry k_unit_cuda = {"cuda",           cuda::create, cuda::options, false, cuda::more_cards,
-                                "driver=emulated"};
+const UnitEntry k_unit_cuda = {"cuda", cuda::create, cuda::options, false, cuda::more_cards, "driver=emulated"};
 }  // namespace baton
