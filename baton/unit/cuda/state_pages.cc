@@ -141,13 +141,13 @@ PageArena::Slab* PageArena::slab_with_idle(uint64_t wanted) {
   return best;
 }
 
-Result<Page*> PageArena::take_one(const Page* before) {
+Result<Page*> PageArena::take_one(const Page* before, uint64_t wanted) {
   Slab* slab = before == nullptr ? nullptr : slabs_[before->slab].get();
   const uint32_t next = before == nullptr ? 0 : before->index + 1;
   Page* page = nullptr;
   if (slab != nullptr && next < slab->count && (slab->idle & bit(next)) != 0) page = &slab->pages[next];
   if (page == nullptr) {
-    slab = slab_with_idle(before == nullptr ? kSlabPagesMax : 1);
+    slab = slab_with_idle(wanted);
     if (slab == nullptr) {
       BATON_OK(add_slab());
       slab = slab_with_idle(1);
@@ -169,7 +169,7 @@ Status PageArena::take(std::vector<Page*>& pages, uint64_t count) {
   const size_t had = pages.size();
   Status status;
   for (uint64_t i = 0; i < count && status; ++i) {
-    if (auto page = take_one(pages.empty() ? nullptr : pages.back())) {
+    if (auto page = take_one(pages.empty() ? nullptr : pages.back(), count - i)) {
       pages.push_back(*page);
     } else {
       status = fail(std::move(page).error());
@@ -201,7 +201,7 @@ Status PageArena::copy_rows(const Page& from, const Page& to, uint32_t rows) {
 Result<Page*> PageArena::own(Page* page, uint32_t rows) {
   const std::lock_guard lock(mutex_);
   if (page->holders == 1) return page;
-  BATON_TRY(Page* const made, take_one(nullptr));
+  BATON_TRY(Page* const made, take_one(nullptr, 1));
   if (const Status copied = copy_rows(*page, *made, rows); !copied) {
     give_one(*made);
     return fail(copied.error());

@@ -95,7 +95,8 @@ class PageArena {
 
   PageArena(Card& card, const Places& places, std::string unit);
   // Of the lock's holder, all that follow.
-  Result<Page*> take_one(const Page* before);
+  // That behind `before`, else the first of so many that are wanted.
+  Result<Page*> take_one(const Page* before, uint64_t wanted);
   Status copy_rows(const Page& from, const Page& to, uint32_t rows);
   Slab* slab_with_idle(uint64_t wanted);
   Status add_slab();
