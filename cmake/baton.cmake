@@ -1,4 +1,4 @@
-# Folders become libraries: baton/unit/cpu -> target baton_unit_cpu, from every .cc, .cu and .mm in it that is not a
+# Folders become libraries: baton/unit/cpu -> target baton_unit_cpu, from every .cc and .mm in it that is not a
 # test, a benchmark or the program's main. It is linked to the folders that it uses (layers.txt); its *_test.cc files become
 # one test program, baton_unit_cpu_test, its *_bench.cc files one benchmark program, baton_unit_cpu_bench.
 # A folder may have a build.cmake: it is included after the target exists, for flags of single files.
@@ -56,7 +56,7 @@ endif()
 # -ffast-math: results must not depend on the compiler's mood.
 add_library(baton_options INTERFACE)
 target_include_directories(baton_options INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/generated)
-set(ours $<COMPILE_LANGUAGE:CXX,OBJCXX>)  # the compiler of CUDA has words of its own
+set(ours $<COMPILE_LANGUAGE:CXX,OBJCXX>)
 target_compile_options(baton_options INTERFACE "$<${ours}:-Wall;-Wextra;-Wshadow;-Wnon-virtual-dtor;-Wcast-align;-Wvla>"
   "$<$<AND:${ours},$<BOOL:${BATON_WERROR}>>:-Werror>" "$<${ours}:-ffp-contract=off;-fno-math-errno>")
 target_compile_definitions(baton_options INTERFACE BATON_VERSION="${PROJECT_VERSION}")
@@ -106,7 +106,7 @@ set(baton_needs_cli ${baton_spdlog} CLI11::CLI11 baton_edit)
 
 # Sets BATON_FOLDERS (in rank order) and BATON_USES_<folder>, folders too; baton/unit/* becomes the units of
 # cmake/units.cmake, and a unit with a line of its own that is not named there is left out: one of the rank of
-# baton/unit/*. Enables CUDA and Objective-C++ where a folder has such files.
+# baton/unit/*. Enables Objective-C++ where a folder has such files.
 macro(baton_read_layers file)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
   list(TRANSFORM BATON_UNITS PREPEND "baton/unit/" OUTPUT_VARIABLE units)
@@ -140,10 +140,6 @@ macro(baton_read_layers file)
   endforeach()
   foreach(folder IN LISTS BATON_FOLDERS)
     baton_sources(${folder} sources)
-    if(sources MATCHES "\\.cu(;|$)")
-      enable_language(CUDA)
-      set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)  # which CMake 3.25 does not know of nvcc
-    endif()
     if(sources MATCHES "\\.mm(;|$)")
       enable_language(OBJCXX)
       set(BATON_PRECOMPILE OFF)  # would need one for each language
@@ -154,12 +150,12 @@ endmacro()
 # What belongs to a folder: its own files, and those of sub-folders that are not folders of layers.txt of their own
 # (model/arch, engine/strategy). Sub-folders of baton/unit are units, built only when cmake/units.cmake names them.
 function(baton_sources folder out)
-  file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cc ${folder}/*.cu ${folder}/*.mm)
+  file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cc ${folder}/*.mm)
   file(GLOB children LIST_DIRECTORIES true CONFIGURE_DEPENDS ${folder}/*)
   foreach(child IN LISTS children)
     file(RELATIVE_PATH relative ${PROJECT_SOURCE_DIR} ${child})
     if(IS_DIRECTORY ${child} AND NOT relative IN_LIST BATON_FOLDERS AND NOT folder STREQUAL "baton/unit")
-      file(GLOB more CONFIGURE_DEPENDS ${child}/*.cc ${child}/*.cu ${child}/*.mm)
+      file(GLOB more CONFIGURE_DEPENDS ${child}/*.cc ${child}/*.mm)
       list(APPEND sources ${more})
     endif()
   endforeach()
@@ -216,10 +212,10 @@ function(baton_library folder)
   set(target baton_${name})
   baton_sources(${folder} sources)
   set(tests ${sources})
-  list(FILTER tests INCLUDE REGEX "_test\\.(cc|cu|mm)$")
+  list(FILTER tests INCLUDE REGEX "_test\\.(cc|mm)$")
   set(benches ${sources})
   list(FILTER benches INCLUDE REGEX "_bench\\.cc$")
-  list(FILTER sources EXCLUDE REGEX "(_test|_bench|/cli/main)\\.(cc|cu|mm)$")
+  list(FILTER sources EXCLUDE REGEX "(_test|_bench|/cli/main)\\.(cc|mm)$")
 
   baton_fault_points(${sources})
   if(sources)

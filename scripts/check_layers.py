@@ -7,7 +7,8 @@ import sys
 
 SUFFIXES = {".h", ".cc", ".inc", ".cu", ".cuh", ".mm"}
 # Written by CMake into the build folder.
-GENERATED = {"baton/unit_list.inc", "baton/unit/source_digest.inc", "baton/serve/page_data.inc"}
+GENERATED = {"baton/unit_list.inc", "baton/unit/source_digest.inc", "baton/serve/page_data.inc",
+             "baton/unit/cuda/kernel_list.inc"}
 
 
 @dataclasses.dataclass

@@ -24,7 +24,7 @@ SEALED = r"const\s+(FileReader|std::vector<std::byte>)"  # what a SealSource and
 GRAMMAR = r"(const\s+)?(grammar::)?(Grammar|Terminal|Vocabulary|StateMask|TokenConstraint|GrammarConstraint|BehindMarker|FormatCompiler|Compiler)"  # in use when forgotten
 PAGES = r"const\s+Checkpoint(Bytes)?"  # pages of states at rest, which those that begin alike share
 # In baton/http what runs asynchronously keeps what it works on, and an Exchange goes from thread to thread until answered.
-SHARED = (rf"\bshared_ptr\s*<(?!\s*(const\s+Model|GgufArray|Checkpoint|StateArena|(http::)?Exchange|{SEALED}|{PAGES}|{GRAMMAR})\s*>)|"
+SHARED = (rf"\bshared_ptr\s*<(?!\s*(const\s+Model|GgufArray|Checkpoint|StateArena|(cuda::)?Card|(http::)?Exchange|{SEALED}|{PAGES}|{GRAMMAR})\s*>)|"
           rf"\bmake_shared\s*<(?!\s*((const\s+)?(Model|GgufArray)|CheckpointBytes|StateArena|{SEALED}|{GRAMMAR})\s*>)")
 
 # (pattern in code without comments and strings, files excused, what to write in its place)
@@ -37,7 +37,7 @@ BANNED = [(re.compile(pattern), excused and re.compile(excused), remedy) for pat
     (r"\bs?rand\s*\(|\bstd::(mt19937(_64)?|random_device|default_random_engine)\b", None,
      "base/random.h: same numbers on every platform"),
     (r"\b(system|popen)\s*\(", None, "no shell from code"),
-    (SHARED, TESTS.pattern + "|^baton/http/", "unique_ptr owns, references borrow; only const Model, GgufArray, what a SealSource reads, checkpoints, memory of states, constraints and compiled grammars are shared"),
+    (SHARED, TESTS.pattern + "|^baton/http/", "unique_ptr owns, references borrow; only const Model, GgufArray, what a SealSource reads, checkpoints, memory of states, cards, constraints and compiled grammars are shared"),
     (r"\bv?sprintf\s*\(|\bstr(n?cpy|n?cat)\s*\(|\bgets\s*\(", None, "fmt::format, std::string or a span"),
     (r"\balloca\s*\(", None, "memory with a bound, allocated at load"),
     (r"\bato(i|l|ll|f)\s*\(|\bstrtou?(l|ll|imax|max)\s*\(|\bsto(i|l|ll|ul|ull|f|d)\s*\(", TESTS.pattern,
@@ -150,8 +150,11 @@ def check_built(root, names, commands, report):
     for together in [path for path in built if path.parent.name == "unity"]:
         built |= {(root / name).resolve() for name in re.findall(r'^#include "(.*)"$', together.read_text(), re.MULTILINE)}
     for name in names:
-        # The examples are built from an installed prefix: tests/library_test.py.
-        if name.endswith((".cc", ".cu", ".mm")) and not name.startswith("examples/") and (root / name).resolve() not in built:
+        # The examples are built from an installed prefix: tests/library_test.py. Kernels of CUDA are compiled by commands
+        # of their own, all of the folder: baton/unit/cuda/build.cmake.
+        if re.search(r"^examples/|^baton/unit/cuda/kernels/[^/]+\.cu$", name):
+            continue
+        if name.endswith((".cc", ".cu", ".mm")) and (root / name).resolve() not in built:
             report(name, 1, "is not compiled by the build: see baton_library in cmake/baton.cmake")
 
 

@@ -101,7 +101,7 @@ std::vector<std::string> other_units() {
   for (const UnitEntry* entry : unit_entries()) {
     if (entry->name != "ref") names.emplace_back(entry->name);
   }
-  for (const char* options : {"cpu:kernels=exact", "cpu:experts=file"}) names.emplace_back(options);
+  for (const char* options : {"cpu:kernels=exact", "cpu:experts=file", "cuda:driver=emulated"}) names.emplace_back(options);
   for (const std::string& unit : kv_units()) {
     if (unit.starts_with("cpu")) names.push_back(unit);
   }

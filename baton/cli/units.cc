@@ -44,6 +44,36 @@ std::vector<std::string> names(const List& list, Name name) {
   return out;
 }
 
+// What a unit is and can do, or why it cannot be had: for both kinds of output.
+std::string describe(const std::string& name, const Result<std::unique_ptr<Unit>>& unit, OrderedJson& item) {
+  item["name"] = name;
+  item["available"] = unit.has_value();
+  if (!unit) {
+    item["reason"] = unit.error().message;
+    return fmt::format("\n{}  not available: {}\n", name, unit.error().message);
+  }
+  const Caps& caps = (*unit)->caps();
+  auto ops = names(caps.ops, [](OpKind kind) { return to_string(kind); });
+  for (const OpTrait trait : caps.traits) ops.emplace_back(to_string(trait));
+  const auto types = names(caps.native_formats, [](DType dtype) { return to_string(dtype); });
+  item["reason"] = nullptr;
+  item["kv_type"] = to_string(caps.kv_type);
+  item["prefill_tokens_preferred"] = caps.prefill_tokens_preferred;
+  item["decode_seats_max"] = caps.decode_seats_max;
+  item["features"] = caps.features;
+  item["weight_types"] = types;
+  item["ops"] = ops;
+  std::string text = fmt::format("\n{}  available{}\n", name, caps.emulated ? " (emulated)" : "");
+  if (!caps.features.empty()) text += fmt::format("  features      {}\n", fmt::join(caps.features, " "));
+  if (!types.empty()) text += fmt::format("  weights       {}\n", fmt::join(types, " "));
+  text += fmt::format("  keys, values  {}\n", to_string(caps.kv_type));
+  text += fmt::format("  prefill       {} tokens a step preferred\n", caps.prefill_tokens_preferred);
+  text += caps.decode_seats_max == 0
+              ? std::string("  decode        none: this unit only prefills\n")
+              : fmt::format("  decode        up to {} sequences a step\n", caps.decode_seats_max);
+  return text + fmt::format("  ops           {}\n", fmt::join(ops, " "));
+}
+
 int list_units(const UnitsFlags& flags) {
   if (flags.help_options) return list_options(flags.json);
   const Machine machine = this_machine();
@@ -57,37 +87,14 @@ int list_units(const UnitsFlags& flags) {
                                  machine.cores, static_cast<double>(machine.memory_bytes) / (1 << 30),
                                  static_cast<double>(machine.memory_available_bytes) / (1 << 30));
   for (const UnitEntry* entry : unit_entries()) {
-    auto unit = entry->create({});
-    OrderedJson item;
-    item["name"] = entry->name;
-    item["available"] = unit.has_value();
-    if (!unit) {
-      item["reason"] = unit.error().message;
-      text += fmt::format("\n{}  not available: {}\n", entry->name, unit.error().message);
+    std::vector<std::string> each = {std::string(entry->name)};
+    for (const std::string& words : entry->more == nullptr ? std::vector<std::string>() : entry->more())
+      each.push_back(fmt::format("{}:{}", entry->name, words));
+    for (const std::string& name : each) {
+      OrderedJson item;
+      text += describe(name, create_unit(name), item);
       json["units"].push_back(item);
-      continue;
     }
-    const Caps& caps = (*unit)->caps();
-    auto ops = names(caps.ops, [](OpKind kind) { return to_string(kind); });
-    for (const OpTrait trait : caps.traits) ops.emplace_back(to_string(trait));
-    const auto types = names(caps.native_formats, [](DType dtype) { return to_string(dtype); });
-    item["reason"] = nullptr;
-    item["kv_type"] = to_string(caps.kv_type);
-    item["prefill_tokens_preferred"] = caps.prefill_tokens_preferred;
-    item["decode_seats_max"] = caps.decode_seats_max;
-    item["features"] = caps.features;
-    item["weight_types"] = types;
-    item["ops"] = ops;
-    json["units"].push_back(item);
-    text += fmt::format("\n{}  available{}\n", entry->name, caps.emulated ? " (emulated)" : "");
-    if (!caps.features.empty()) text += fmt::format("  features      {}\n", fmt::join(caps.features, " "));
-    if (!types.empty()) text += fmt::format("  weights       {}\n", fmt::join(types, " "));
-    text += fmt::format("  keys, values  {}\n", to_string(caps.kv_type));
-    text += fmt::format("  prefill       {} tokens a step preferred\n", caps.prefill_tokens_preferred);
-    text += caps.decode_seats_max == 0
-                ? std::string("  decode        none: this unit only prefills\n")
-                : fmt::format("  decode        up to {} sequences a step\n", caps.decode_seats_max);
-    text += fmt::format("  ops           {}\n", fmt::join(ops, " "));
   }
   if (flags.json) {
     print_json(json);

@@ -20,6 +20,9 @@ struct UnitEntry {
   // What it can be given, for this machine; null: nothing.
   std::vector<UnitOption> (*options)() = nullptr;
   bool only_prefills = false;  // Caps::decode_seats_max is 0, whatever the options
+  // Options of further devices that this machine has beside the one that it takes without any, for lists: "1". Null:
+  // none.
+  std::vector<std::string> (*more)() = nullptr;
 };
 
 }  // namespace baton

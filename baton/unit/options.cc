@@ -91,7 +91,10 @@ Result<UnitOptions> UnitOptions::parse(std::string_view unit, std::string_view w
                   fmt::format("unit {}: '{}' has a comma with no option on one side; {}", unit, words, list_of(known)));
     }
     const size_t equals = std::min(word.find('='), word.size());
-    const std::string_view key = word.substr(0, equals);
+    std::string_view key = word.substr(0, equals);
+    const auto alone = std::find_if(known.begin(), known.end(), [](const UnitOption& o) { return o.bare; });
+    const bool bare = alone != known.end() && equals == word.size() && takes(*alone, word);
+    if (bare) key = alone->key;
     const auto option = std::find_if(known.begin(), known.end(), [&](const UnitOption& o) { return o.key == key; });
     if (option == known.end()) {
       return fail(Code::kInvalidInput, fmt::format("unit {} has no option '{}'; {}", unit, key, list_of(known)));
@@ -103,13 +106,14 @@ Result<UnitOptions> UnitOptions::parse(std::string_view unit, std::string_view w
       word = words.substr(static_cast<size_t>(word.data() - words.data()), word.size() + 1 + next.size());
       begin += next.size() + 1;
     }
-    const std::string_view value = word.substr(std::min(equals + 1, word.size()));
-    if (equals == word.size() || !takes(*option, value)) {
+    const std::string_view value = bare ? word : word.substr(std::min(equals + 1, word.size()));
+    if (!bare && (equals == word.size() || !takes(*option, value))) {
       return fail(Code::kInvalidInput, fmt::format("unit {}: {}: write {}={}", unit, word, key, option->range()));
     }
     if (!options.values_.emplace(key, value).second) {
       return fail(Code::kInvalidInput, fmt::format("unit {}: {} is given twice", unit, key));
     }
+    if (option->bare) options.bare_ = option->key;
   }
   return options;
 }
@@ -162,7 +166,10 @@ uint64_t UnitOptions::number(std::string_view key) const {
 
 std::string UnitOptions::words() const {
   std::string all;
-  for (const auto& [key, value] : values_) all += fmt::format("{}{}={}", all.empty() ? "" : ",", key, value);
+  for (const auto& [key, value] : values_) {
+    const std::string name = key == bare_ ? "" : key + "=";
+    all += fmt::format("{}{}{}", all.empty() ? "" : ",", name, value);
+  }
   return all;
 }
 

@@ -23,6 +23,7 @@ struct UnitOption {
   std::string otherwise = {};                   // the default, in words
   bool (*accepts)(std::string_view) = nullptr;  // of a text
   bool lists = false;                           // a text that goes on behind a comma, up to the next word with a "="
+  bool bare = false;                            // its value may stand alone, as "cuda:1"; of one option of a unit
 
   static UnitOption one_of(std::string_view key, std::string values, std::string_view meaning, std::string otherwise);
   static UnitOption number(std::string_view key, uint64_t least, uint64_t most, std::string_view meaning,
@@ -64,11 +65,12 @@ class UnitOptions {
   void leave_out(std::string_view key) {
     std::erase_if(values_, [&](const auto& value) { return value.first == key; });
   }
-  // In order of keys: equal for equal options.
+  // In order of keys: equal for equal options. What may stand alone does.
   std::string words() const;
 
  private:
   std::map<std::string, std::string, std::less<>> values_;
+  std::string bare_;  // the key of the value that stands alone
 };
 
 }  // namespace baton

@@ -1,14 +1,17 @@
 // A card with what this unit asks of it: memory, copies, kernels, in order on one stream or another. Above the table of
 // the driver's functions (driver.h), whose codes become Status here. docs/cuda.md.
 //
-// Threads: functions may be called from any thread; a Stream from one at a time.
+// Threads: functions may be called from any thread; a Stream from one at a time. What a Card gave is dropped before it.
+//
+// Errors of a card: kOutOfMemory with the numbers; kUnavailable when it is lost (an illegal address, a failed launch, a
+// memory error: the driver gives nothing more to this process), then and ever after; else kDevice.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
-#include <span>
 #include <string>
 #include <string_view>
 
@@ -54,6 +57,42 @@ class PinnedMemory {
   uint64_t bytes_ = 0;
 };
 
+// A point of a stream's work.
+class Event {
+ public:
+  Event() = default;
+  Event(Event&& other) noexcept;
+  Event& operator=(Event&& other) noexcept;
+  ~Event();
+
+  // All that its stream had to do before it was recorded. One that never was is done.
+  Status wait() const;
+  Result<bool> done() const;
+  // Between two that are done, by the card's clock.
+  Result<float> milliseconds_since(const Event& earlier) const;
+
+ private:
+  friend class Card;
+  friend class Stream;
+  Card* card_ = nullptr;
+  void* handle_ = nullptr;
+};
+
+// Work that was recorded, to be asked for at once. Memory of host and card that it names stays where it was.
+class Graph {
+ public:
+  Graph() = default;
+  Graph(Graph&& other) noexcept;
+  Graph& operator=(Graph&& other) noexcept;
+  ~Graph();
+  explicit operator bool() const { return handle_ != nullptr; }
+
+ private:
+  friend class Stream;
+  Card* card_ = nullptr;
+  void* handle_ = nullptr;
+};
+
 // Work of a card in order. Every function but `wait` returns before the work is done.
 class Stream {
  public:
@@ -67,9 +106,12 @@ class Stream {
   Status copy_out(void* to, Address from, uint64_t bytes);
   Status copy(Address to, Address from, uint64_t bytes);
   // Rows of `row_bytes` that lie `pitch` bytes apart on both sides; for state rows.
-  Status copy_rows_out(void* to, uint64_t to_pitch, Address from, uint64_t from_pitch, uint64_t row_bytes, uint64_t rows);
+  Status copy_rows_out(void* to, uint64_t to_pitch, Address from, uint64_t from_pitch, uint64_t row_bytes,
+                       uint64_t rows);
   Status copy_rows_in(Address to, uint64_t to_pitch, const void* from, uint64_t from_pitch, uint64_t row_bytes,
                       uint64_t rows);
+  // To memory of another card: without the host where the two reach each other (Card::reach).
+  Status copy_to(const Card& other, Address to, Address from, uint64_t bytes);
   Status zero(Address at, uint64_t bytes);
   // `grid` blocks (in x; at least 1) of `threads`; `argument` is copied.
   Status launch(std::string_view kernel, uint32_t grid, uint32_t threads, uint32_t shared_bytes, const void* argument);
@@ -78,6 +120,16 @@ class Stream {
   // Until all that was asked before is done. Errors of that work come here, or at any function behind it: kDevice, and
   // kUnavailable when the card is lost.
   Status wait();
+
+  Status record(Event& event);
+  // What comes behind waits for an event, of any card's stream.
+  Status wait_for(const Event& event);
+  // Between the two, work is not done but recorded, and `wait` is an error. end_capture is called whatever failed
+  // between; record_graph sees to it.
+  Status begin_capture();
+  Result<Graph> end_capture();
+  Result<Graph> record_graph(const std::function<Status()>& work);
+  Status launch(const Graph& graph);
 
  private:
   friend class Card;
@@ -90,18 +142,22 @@ struct CardFacts {
   uint32_t index = 0;
   std::string name;  // "NVIDIA H100 80GB HBM3"
   uint64_t memory_bytes = 0;
-  uint32_t capability = 0;  // 90: 9.0
-  uint32_t processors = 0;  // streaming multiprocessors
+  uint32_t capability = 0;    // 90: 9.0
+  uint32_t processors = 0;    // streaming multiprocessors
   uint32_t shared_bytes = 0;  // that a block may have at most
-  std::string driver;       // "CUDA 13.0"
+  std::string driver;         // "CUDA 13.0"
+  std::string pci;            // "0000:04:00.0"
   bool emulated = false;
 };
 
 class Card {
  public:
-  // kUnsupported with the reason: no driver, no such card, built without kernels, a card too old for them. `driver`
-  // outlives the card.
+  // kUnsupported with the reason: no such card, or one that the kernels were not built for. `driver` outlives the card.
   static Result<std::shared_ptr<Card>> open(const Driver& driver, uint32_t index);
+  // The same without opening it: takes none of its memory, and does not know whether the kernels run there.
+  static Result<CardFacts> facts_of(const Driver& driver, uint32_t index);
+  // How many there are.
+  static Result<uint32_t> count(const Driver& driver);
   ~Card();
   Card(const Card&) = delete;
   Card& operator=(const Card&) = delete;
@@ -113,17 +169,30 @@ class Card {
   Result<DeviceMemory> allocate(uint64_t bytes, std::string_view what);
   Result<PinnedMemory> allocate_pinned(uint64_t bytes);
   Result<Stream> stream();
-  // All of DeviceMemory, now.
+  Result<Event> event();
+  // All of DeviceMemory and of PinnedMemory, now.
   uint64_t held_bytes() const { return held_; }
+  uint64_t held_pinned_bytes() const { return held_pinned_; }
+  // Blocks that a processor can hold of a kernel at once.
+  Result<uint32_t> blocks_of(std::string_view kernel, uint32_t threads, uint32_t shared_bytes);
+  // Its copies go to the other's memory directly from now on; false: they cannot.
+  Result<bool> reach(const Card& other);
+  // Nothing more is to be had of it.
+  bool lost() const;
 
  private:
   friend class DeviceMemory;
   friend class PinnedMemory;
+  friend class Event;
+  friend class Graph;
   friend class Stream;
-  Card() = default;
+  Card();
+  static Result<std::shared_ptr<Card>> find(const Driver& driver, uint32_t index);
+  Status read_facts();
+  Status load_kernels();
   struct Parts;  // card.cc: context, module, functions by name
   CardFacts facts_;
-  std::atomic<uint64_t> held_{0};
+  std::atomic<uint64_t> held_{0}, held_pinned_{0};
   std::unique_ptr<Parts> parts_;
 };
 

@@ -1,5 +1,6 @@
-// What a card is told to do: ops of a Program with the addresses they work on, as plain bytes that host and kernels read
-// alike. Host code, kernels and the emulated card's reference bodies all include this page; no header of CUDA's does it.
+// What a card is told to do: ops of a Program with the addresses they work on, as plain bytes that host and kernels
+// read alike. Host code, kernels and the emulated card's reference bodies all include this page; no header of CUDA's
+// does it.
 //
 // Registers of a Program are arrays [rows][pitch_of(width)] of f32, rows being the tokens of a pass; what lies behind
 // `width` in a row is zero and stays zero. Matrices are padded to the same multiples with zeros, so that products need
@@ -24,6 +25,7 @@ inline constexpr int32_t kPadding = 64;     // values: rows of registers and mat
 inline constexpr int32_t kPageTokens = 64;  // of keys and values
 inline constexpr int32_t kGroup = 32;       // codes that are packed together
 inline constexpr int32_t kRunsMax = 64;     // sequences of a pass
+inline constexpr int32_t kStopsMax = 16;    // ids that end a sequence
 inline constexpr int32_t kMatricesMax = 4;  // of one instruction
 inline constexpr int32_t kThreads = 512;    // of a block, of all kernels but products of many rows
 
@@ -37,7 +39,7 @@ enum class Form : uint8_t { kF32, kF16, kBF16, kCodes };
 //   values   dense: [rows][pitch]. Codes: rows of row_bytes. A row is cut into planes of 8, 4, 2 or 1 bit that add up
 //            to `bits`, the largest first and of the lowest bits; a plane has 4 * its bits bytes for each group of 32
 //            codes, group after group. In words of 4 bytes, byte b of word w of a plane of
-//              8 bits  code 4w + b
+//              8 bits  code 4w + b with a sign: 128 less, and so is `zero`
 //              4 bits  codes 4w + b (low half) and 16 + 4w + b (high half), w < 4
 //              2 bits  codes 8k + 4w + b at bits 2k, k < 4, w < 2
 //              1 bit   codes 4k + b at bit k, k < 8, w = 0
@@ -51,7 +53,7 @@ struct Matrix {
   Form form = Form::kF32;
   Form scale_form = Form::kF32;
   uint8_t bits = 0;
-  uint8_t block_log2 = 0;  // values that share d and m
+  uint8_t block_log2 = 0;  // values that share d and m: 5 or more; 4 without minimums and parts
   uint8_t part_log2 = 0;   // values that share s and n: 4 or more
   bool has_table = false;
   int16_t zero = 0;
@@ -61,7 +63,8 @@ struct Matrix {
 
 // Where an op's slot lies in a sequence's memory: keys and values in its pages, [kv_heads][kPageTokens][row_bytes] at
 // `offset` of each; the rest in its parts. Of a convolution there are `taps` columns, a ring: that of the token at
-// position p is column p mod taps, so that a step overwrites none that it reads.
+// position p is column p mod taps, so that a step overwrites none that it reads; those before the first are zero. The
+// columns lie one after the other, channels values each.
 struct Place {
   uint64_t offset = 0;
   int32_t row_bytes = 0;
@@ -86,6 +89,9 @@ struct Pass {
   Address out_rows = 0;    // int32 [rows_out]: rows whose outputs are asked for
   Address drawn = 0;       // int32: where kArgmax writes, [steps][rows_out], at `step`
   int32_t step = 0;        // kAdvance counts it
+  int32_t stop_count = 0;  // of each run, at most kStopsMax
+  int32_t stopped = 0;     // kAdvance: one of the runs drew one of its stop ids, or none: the lists behind do nothing
+  Address stops = 0;       // int32 [runs][kStopsMax], the first stop_count of each; -1: none
   Run run[kRunsMax];
 
   BATON_BOTH int32_t position(int32_t row, const Run& of) const { return of.start + row - of.first_row; }
@@ -100,12 +106,15 @@ enum class Do : uint8_t {
   kRope,        // op kRope
   kHeads,       // `heads`: norms and rotation of queries and keys, keys and values appended
   kAppend,      // of op kAttend: y and z become keys and values
-  kAttend,      // of op kAttend: the rest, of a few rows that follow kAppend
-  kAttendTile,  // the same, of many rows of a run
+  kAttend,      // of op kAttend: the rest, of runs that decode; parts of long texts go to scratch
+  kAttendJoin,  // of op kAttend: the parts become out; the instruction is kAttend's
+  kAttendTile,  // as kAttend, of runs that do not decode
   kAttendAll,   // op kAttendAll
   kConv,        // op kCausalConv
   kDelta,       // op kDeltaRule
-  kConvDelta,   // both, of one row each run; x is the convolution's input
+  // Both, of one row each run; x is the convolution's input. op: the kDeltaRule op with the convolution's taps; slot the
+  // states, slot2 the ring; vectors[2] the taps.
+  kConvDelta,
   kShortConv,   // op kShortConv
   kEach,        // ops of single values: kSwiGlu, kGeGlu, kGelu, kAdd, kScale, kBias, kPosition, kPositionScale
   kRoute,       // of op kExperts: which experts, and what they count for
@@ -114,7 +123,9 @@ enum class Do : uint8_t {
   kPick,        // out = the rows of x that out_rows names: before the output head
   kCap,         // out = cap tanh(x / cap), of the rows that are asked for
   kArgmax,      // drawn = the id of the largest of x's row, the lowest of equals; -1 when one is not finite
-  kAdvance,     // each run decodes: its next token is what was drawn, its position one more
+  // Runs that decode, one row each, all wanted: their next tokens are what was drawn, their positions one more, unless
+  // one of them stops: then `stopped` is set and nothing moves.
+  kAdvance,
 };
 
 // What happens to a row of x before it is multiplied.
@@ -149,15 +160,19 @@ struct Instruction {
   Place slot, slot2;
   // kHeads: queries x, keys y, values z. vectors[0] scales queries, vectors[1] keys (0: no norm), vectors[2] are
   // factors of the rotation; `rope` the kRope op, rotary 0: none. Queries lie `x_stride` values apart: behind those of
-  // a pair of query and gate. out: queries. op: the kAttend op; its eps is the norms'.
+  // a pair of query and gate. out: queries. op: the kAttend op; its eps is the norms'. Of this and of kRope vectors[3]
+  // are the rotation's frequencies (kernels.h), where they were made before. kRope: vectors[0] are factors.
   Op rope;
   int32_t x_stride = 0;
-  // kAttend: f32 scratch for parts of long texts, [rows][heads][splits][head_dim + 2]; splits 1: none. kDelta,
-  // kConvDelta: nothing. kRoute, kExperts*: int32 ids and f32 shares, [rows][experts_used] each; f32 inner values
-  // [rows][experts_used][pitch_of(inner)].
+  // kArgmax: none, and a block draws from a row; or uint64 [1 + kRunsMax], zero before the first launch, and all blocks
+  // share each row. kAttend: f32 scratch for parts of long texts, [runs][heads][splits][head_dim + 2]; splits 1: none.
+  // kDelta: for chunks; 0: prompts, too, go token by token. kTile: for unpacked weights, or none. Bytes:
+  // mixers_geometry.h, tile_layout.h. kRoute, kExperts*: int32 ids and f32 shares, [rows][experts_used] each; f32 inner
+  // values [rows][experts_used][pitch_of(inner)].
   Address scratch = 0, ids = 0, shares = 0, inner = 0;
   int32_t splits = 1;
-  uint64_t expert_bytes[3][4] = {};  // gates, ups, downs: from one expert to the next, of values, scales, minimums, parts
+  uint64_t expert_bytes[3][4] =
+      {};  // gates, ups, downs: from one expert to the next, of values, scales, minimums, parts
 };
 
 // The argument of every kernel but the one that runs a list.

@@ -42,7 +42,7 @@ std::optional<Places> Places::of(const StateShape& shape) {
     slot.dense_row = row_bytes_of(segment.dtype, segment.dims[2]);
     uint64_t row = 0, bytes = 0;
     if (!checked_align(slot.dense_row, kRowAlignment, &row)) return std::nullopt;
-    if (segment.kind == SlotKind::kRecurrent) row = slot.dense_row;
+    if (!slot.grows()) row = slot.dense_row;
     if (row == 0 || row > INT32_MAX) return std::nullopt;
     const uint64_t rows = slot.grows() ? kPageTokens : segment.dims[1] + (segment.kind == SlotKind::kConv ? 1 : 0);
     slot.rows = rows;

@@ -1,0 +1,75 @@
+# Kernels: each kernels/*.cu becomes a fat binary for the cards of BATON_CUDA_ARCHITECTURES, and all of them bytes of this
+# library (embedded.h). Without a toolkit the unit is built all the same and says what it lacks.
+set(BATON_CUDA AUTO CACHE STRING "kernels for NVIDIA cards: AUTO where nvcc is found, ON, OFF")
+set_property(CACHE BATON_CUDA PROPERTY STRINGS AUTO ON OFF)
+set(BATON_CUDA_ARCHITECTURES "80;86;89;90a;100;120" CACHE STRING
+  "compute capabilities that kernels are compiled for, as far as nvcc knows them; the last also as PTX, for later cards")
+
+set(cuda_why "")
+if(NOT BATON_CUDA)
+  set(cuda_why "BATON_CUDA is OFF")
+elseif(CMAKE_CROSSCOMPILING OR NOT CMAKE_SYSTEM_NAME STREQUAL "Linux")
+  set(cuda_why "only builds for the Linux machine that they run on have it")
+else()
+  find_program(BATON_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda PATH_SUFFIXES bin
+    DOC "compiler of kernels for NVIDIA cards")
+  if(NOT BATON_NVCC)
+    set(cuda_why "no nvcc: install the CUDA toolkit, or give its path as BATON_NVCC")
+  endif()
+endif()
+if(cuda_why AND BATON_CUDA STREQUAL "ON")
+  message(FATAL_ERROR "BATON_CUDA=ON, but ${cuda_why}")
+elseif(cuda_why)
+  message(STATUS "without CUDA: ${cuda_why}")
+  return()
+endif()
+
+execute_process(COMMAND ${BATON_NVCC} --list-gpu-arch OUTPUT_VARIABLE cuda_known COMMAND_ERROR_IS_FATAL ANY)
+string(REGEX MATCHALL "[0-9]+" cuda_known "${cuda_known}")
+execute_process(COMMAND ${BATON_NVCC} --version OUTPUT_VARIABLE cuda_version COMMAND_ERROR_IS_FATAL ANY)
+string(REGEX MATCH "V([0-9.]+)" cuda_version "${cuda_version}")
+set(cuda_build "nvcc ${CMAKE_MATCH_1} for")
+set(cuda_flags "")
+set(cuda_newest "")
+foreach(arch IN LISTS BATON_CUDA_ARCHITECTURES)
+  string(REGEX MATCH "^[0-9]+" plain "${arch}")
+  if(plain IN_LIST cuda_known)
+    list(APPEND cuda_flags "-gencode=arch=compute_${arch},code=sm_${arch}")
+    string(APPEND cuda_build " sm_${arch}")
+    set(cuda_newest ${arch})
+  endif()
+endforeach()
+if(NOT cuda_flags)
+  message(FATAL_ERROR "${BATON_NVCC} knows none of BATON_CUDA_ARCHITECTURES=${BATON_CUDA_ARCHITECTURES}")
+endif()
+if(cuda_newest MATCHES "^[0-9]+$")  # what needs a letter runs on no other card
+  list(APPEND cuda_flags "-gencode=arch=compute_${cuda_newest},code=compute_${cuda_newest}")
+  string(APPEND cuda_build " and later")
+endif()
+message(STATUS "CUDA kernels: ${cuda_build}")
+
+file(GLOB cuda_kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/kernels/*.cu)
+set(cuda_out ${PROJECT_BINARY_DIR}/generated/${folder})
+set(cuda_binaries "")
+set(cuda_list "")
+set(cuda_data "// Made by build.cmake: the fat binaries as data.\n")
+foreach(kernel IN LISTS cuda_kernels)
+  get_filename_component(name ${kernel} NAME_WE)
+  set(binary ${cuda_out}/${name}.fatbin)
+  add_custom_command(OUTPUT ${binary}
+    COMMAND ${BATON_NVCC} -std=c++20 -O3 --expt-relaxed-constexpr ${cuda_flags} -I${PROJECT_SOURCE_DIR}
+            -MD -MT ${binary} -MF ${binary}.d -fatbin -o ${binary} ${kernel}
+    DEPENDS ${kernel} DEPFILE ${binary}.d COMMENT "kernels of ${name}.cu" VERBATIM)
+  list(APPEND cuda_binaries ${binary})
+  string(APPEND cuda_list "BATON_KERNELS(${name})\n")
+  string(APPEND cuda_data "asm(\".section .rodata\\n.balign 64\\n.globl baton_kernels_${name}\\nbaton_kernels_${name}:\\n\"
+    \".incbin \\\"${binary}\\\"\\n.byte 0\\n.previous\");\n")
+endforeach()
+file(CONFIGURE OUTPUT ${cuda_out}/kernel_list.inc CONTENT "${cuda_list}" @ONLY)
+file(CONFIGURE OUTPUT ${cuda_out}/kernel_data.cc CONTENT "${cuda_data}" @ONLY)
+target_sources(${target} PRIVATE ${cuda_out}/kernel_data.cc)
+# Definitions of their own keep the two files alone (baton_unity).
+set_source_files_properties(${cuda_out}/kernel_data.cc PROPERTIES
+  COMPILE_DEFINITIONS BATON_KERNEL_DATA OBJECT_DEPENDS "${cuda_binaries}" SKIP_PRECOMPILE_HEADERS ON)
+set_source_files_properties(${PROJECT_SOURCE_DIR}/${folder}/embedded.cc PROPERTIES
+  COMPILE_DEFINITIONS "BATON_CUDA_KERNELS=\"${cuda_build}\"")

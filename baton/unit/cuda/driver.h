@@ -1,0 +1,168 @@
+// The part of CUDA's driver that this unit calls, as a table of plain functions with types of our own: the host's code
+// is built on machines that have no toolkit. Two tables: the installed driver's (libcuda.so.1, found at run time) and
+// an emulated one (driver_emulated.h). card.h makes Status of the codes.
+//
+// Threads: any; which card a call is for is a property of the thread (context_set_current).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "baton/base/status.h"
+#include "baton/unit/cuda/instruction.h"
+
+namespace baton::cuda {
+
+using DriverCode = int32_t;  // CUresult; 0: done
+using DeviceNumber = int32_t;
+using Handle = void*;  // of a context, stream, event, module, function or graph
+
+// Codes that mean something here; messages have the driver's own names for all.
+enum : DriverCode {
+  kDone = 0,
+  kInvalidValue = 1,
+  kNoMemory = 2,
+  kNotInitialized = 3,
+  kNoDevice = 100,
+  kInvalidDevice = 101,
+  kInvalidImage = 200,
+  kInvalidContext = 201,
+  kNoBinaryForCard = 209,
+  kEccError = 214,
+  kNvlinkError = 220,
+  kNoCompiler = 221,
+  kNewerPtx = 222,
+  kInvalidHandle = 400,
+  kNoSuchName = 500,
+  kNotReady = 600,
+  kIllegalAddress = 700,
+  kLaunchTimeout = 702,
+  kPeerAlready = 704,
+  kContextDestroyed = 709,
+  kAssert = 710,
+  kStackError = 714,
+  kIllegalInstruction = 715,
+  kMisalignedAddress = 716,
+  kInvalidAddressSpace = 717,
+  kInvalidProgramCounter = 718,
+  kLaunchFailed = 719,
+  kTogetherTooLarge = 720,
+  kNotSupported = 801,
+  kCaptureUnsupported = 900,
+  kCaptureInvalidated = 901,
+  kCaptureUnmatched = 903,
+  kUnknown = 999,
+};
+
+enum class DeviceAttribute : int32_t {
+  kProcessors = 16,
+  kCacheBytes = 38,
+  kCapabilityMajor = 75,
+  kCapabilityMinor = 76,
+  kTogetherLaunch = 95,
+  kSharedBytesMax = 97,  // of a block
+};
+enum class FunctionAttribute : int32_t { kRegisters = 4, kDynamicSharedBytes = 8 };
+
+inline constexpr unsigned kStreamApart = 1;     // does not wait for the default stream
+inline constexpr unsigned kHostAllCards = 1;    // pinned for all contexts
+inline constexpr unsigned kCaptureRelaxed = 2;  // calls on other things stay allowed
+
+inline constexpr int32_t kOfHost = 1, kOfCard = 2;
+
+// CUDA_MEMCPY2D_v2.
+struct RowsCopy {
+  size_t from_x = 0, from_y = 0;
+  int32_t from_kind = 0;
+  const void* from_host = nullptr;
+  Address from = 0;
+  Handle from_array = nullptr;
+  size_t from_pitch = 0;
+  size_t to_x = 0, to_y = 0;
+  int32_t to_kind = 0;
+  void* to_host = nullptr;
+  Address to = 0;
+  Handle to_array = nullptr;
+  size_t to_pitch = 0;
+  size_t row_bytes = 0, rows = 0;
+};
+
+struct Driver {
+  bool emulated = false;
+  DriverCode (*init)(unsigned flags);
+  DriverCode (*version)(int* version);  // 13000: 13.0
+  DriverCode (*error_name)(DriverCode code, const char** name);
+  DriverCode (*error_text)(DriverCode code, const char** text);
+
+  DriverCode (*device_count)(int* count);
+  DriverCode (*device_get)(DeviceNumber* device, int index);
+  DriverCode (*device_name)(char* name, int size, DeviceNumber device);
+  DriverCode (*device_attribute)(int* value, DeviceAttribute what, DeviceNumber device);
+  DriverCode (*device_memory)(size_t* bytes, DeviceNumber device);
+  DriverCode (*device_pci)(char* id, int size, DeviceNumber device);
+  DriverCode (*device_can_reach)(int* can, DeviceNumber device, DeviceNumber other);
+
+  DriverCode (*context_retain)(Handle* context, DeviceNumber device);  // the primary one
+  DriverCode (*context_release)(DeviceNumber device);
+  DriverCode (*context_set_current)(Handle context);
+  DriverCode (*context_reach)(Handle other, unsigned flags);  // the current one's kernels may use the other's memory
+
+  DriverCode (*memory_allocate)(Address* address, size_t bytes);
+  DriverCode (*memory_free)(Address address);
+  DriverCode (*memory_info)(size_t* free, size_t* all);
+  DriverCode (*host_allocate)(void** at, size_t bytes, unsigned flags);
+  DriverCode (*host_free)(void* at);
+
+  DriverCode (*copy_in)(Address to, const void* from, size_t bytes, Handle stream);
+  DriverCode (*copy_out)(void* to, Address from, size_t bytes, Handle stream);
+  DriverCode (*copy)(Address to, Address from, size_t bytes, Handle stream);
+  DriverCode (*copy_rows)(const RowsCopy* copy, Handle stream);
+  DriverCode (*copy_peer)(Address to, Handle to_context, Address from, Handle from_context, size_t bytes,
+                          Handle stream);
+  DriverCode (*set_bytes)(Address at, unsigned char value, size_t bytes, Handle stream);
+
+  DriverCode (*stream_create)(Handle* stream, unsigned flags);
+  DriverCode (*stream_destroy)(Handle stream);
+  DriverCode (*stream_wait)(Handle stream);   // the host waits
+  DriverCode (*stream_query)(Handle stream);  // kNotReady
+  DriverCode (*stream_wait_event)(Handle stream, Handle event, unsigned flags);
+  DriverCode (*event_create)(Handle* event, unsigned flags);
+  DriverCode (*event_destroy)(Handle event);
+  DriverCode (*event_record)(Handle event, Handle stream);
+  DriverCode (*event_wait)(Handle event);
+  DriverCode (*event_query)(Handle event);
+  DriverCode (*event_elapsed)(float* milliseconds, Handle from, Handle to);
+
+  DriverCode (*module_load)(Handle* module, const void* image);
+  DriverCode (*module_unload)(Handle module);
+  DriverCode (*module_function)(Handle* function, Handle module, const char* name);
+  DriverCode (*function_attribute)(int* value, FunctionAttribute what, Handle function);
+  DriverCode (*function_set_attribute)(Handle function, FunctionAttribute what, int value);
+  // Blocks that one processor holds at once.
+  DriverCode (*function_blocks)(int* blocks, Handle function, int threads, size_t shared_bytes);
+  DriverCode (*launch)(Handle function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                       unsigned block_y, unsigned block_z, unsigned shared_bytes, Handle stream, void** arguments,
+                       void** extra);
+  DriverCode (*launch_together)(Handle function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                                unsigned block_y, unsigned block_z, unsigned shared_bytes, Handle stream,
+                                void** arguments);
+
+  DriverCode (*capture_begin)(Handle stream, unsigned mode);
+  DriverCode (*capture_end)(Handle stream, Handle* graph);
+  DriverCode (*graph_instantiate)(Handle* runnable, Handle graph, unsigned long long flags);
+  DriverCode (*graph_launch)(Handle runnable, Handle stream);
+  DriverCode (*graph_destroy)(Handle graph);
+  DriverCode (*runnable_destroy)(Handle runnable);
+};
+
+// "CUDA_ERROR_OUT_OF_MEMORY (2): out of memory".
+std::string code_text(const Driver& driver, DriverCode code);
+
+// The installed driver, started; it stays for the life of the process. kUnsupported with the reason: not installed, too
+// old (the function that it lacks), or not starting (the driver's code).
+Result<const Driver*> installed_driver();
+// As the above, from another library: for tests.
+Result<const Driver*> driver_of(const char* library);
+
+}  // namespace baton::cuda

@@ -1,0 +1,182 @@
+// Load and steps: seats become runs of passes.
+#include "baton/unit/cuda/executor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "baton/unit/cuda/launch.h"
+#include "baton/unit/options.h"
+
+namespace baton::cuda {
+
+CudaExecutor::CudaExecutor(std::shared_ptr<Card> card, std::shared_ptr<const Model> model, DType kv)
+    : card_(std::move(card)), model_(std::move(model)), kv_(kv) {}
+
+Result<std::unique_ptr<Executor>> CudaExecutor::load(std::shared_ptr<Card> card, std::shared_ptr<const Model> model,
+                                                     DType kv, uint32_t threads) try {
+  std::unique_ptr<CudaExecutor> made(new CudaExecutor(std::move(card), std::move(model), kv));
+  const Model& of = *made->model_;
+  BATON_TRY(made->states_, StatePool::make(made->card_, of.program, kv, "cuda", made->live_));
+  WeightOptions options;
+  options.threads = threads;
+  BATON_TRY(made->weights_, Weights::load(*made->card_, made->model_, options));
+  const uint32_t rows = of.program.whole_sequence
+                            ? std::max(kRowsOfPass, static_cast<uint32_t>(of.spec.context_max))
+                            : std::min(kRowsOfPass, std::max<uint32_t>(64, (of.spec.context_max + 63) / 64 * 64));
+  BATON_TRY(made->work_,
+            Workspace::create(made->card_, *made->weights_, *made->states_, static_cast<int32_t>(rows)));
+  BATON_TRY(made->stream_, made->card_->stream());
+  for (int i = 0; i < 4; ++i) {
+    BATON_TRY(Event event, made->card_->event());
+    made->events_.push_back(std::move(event));
+  }
+  return made;
+} catch (const std::bad_alloc&) {
+  return fail(Code::kOutOfMemory, "cuda: no memory on the host for the model");
+}
+
+// What a pass is for but its counts.
+void CudaExecutor::set_run(size_t index, const Seat& seat, size_t first_token, size_t count, int32_t first_row) {
+  Pass& pass = work_->pass();
+  pass.run[index] =
+      static_cast<const CudaState*>(seat.state)->run(first_row, static_cast<int32_t>(count), seat.decodes);
+  std::copy_n(seat.tokens.data() + first_token, count, work_->tokens() + first_row);
+  std::fill_n(work_->run_of_row() + first_row, count, static_cast<int32_t>(index));
+}
+
+Status CudaExecutor::step(std::span<const Seat> seats, std::span<float> out, const StepContext& context) {
+  BATON_OK(check_seats(*model_, seats, out));
+  for (size_t i = 0; i < seats.size(); ++i) {
+    const Seat& seat = seats[i];
+    const bool whole = model_->program.whole_sequence;
+    if (whole && static_cast<int64_t>(seat.tokens.size()) > work_->rows_max())
+      return fail(Code::kInvalidInput, fmt::format("cuda: a text of {} tokens: the model takes {}; give less",
+                                                   seat.tokens.size(), work_->rows_max()));
+    Status room = static_cast<CudaState*>(seat.state)->make_room(seat.state->position() + seat.tokens.size());
+    if (!room) return seats.size() == 1 ? room : fail(std::move(room).error().in(fmt::format("sequence {}", i)));
+  }
+  float* next = out.data();
+  size_t done = 0;
+  for (; done < seats.size() && !seats[done].decodes; ++done) {
+    BATON_OK(prefill_seat(seats[done], next, context));
+    next += static_cast<size_t>(seats[done].rows_out) * static_cast<size_t>(model_->program.output_width);
+  }
+  while (done < seats.size()) {
+    BATON_OK(context.check());
+    const auto part = seats.subspan(done, std::min<size_t>(kRunsMax, seats.size() - done));
+    BATON_OK(decode_seats(part, next));
+    for (const Seat& seat : part)
+      next += static_cast<size_t>(seat.rows_out) * static_cast<size_t>(model_->program.output_width);
+    done += part.size();
+  }
+  return {};
+}
+
+// Passes begin at multiples of 64 positions, so that cuts there do not show.
+Status CudaExecutor::prefill_seat(const Seat& seat, float* out, const StepContext& context) {
+  const size_t total = seat.tokens.size(), first_wanted = total - seat.rows_out;
+  std::vector<int32_t> wanted;
+  for (size_t done = 0; done < total;) {
+    BATON_OK(context.check());
+    const size_t past = seat.state->position() % kPageTokens;
+    const size_t count = std::min(total - done, static_cast<size_t>(work_->rows_max()) - past);
+    Pass& pass = work_->pass();
+    pass.rows = static_cast<int32_t>(count);
+    pass.runs = 1;
+    pass.rows_out = 0;
+    set_run(0, seat, done, count, 0);
+    BATON_OK(work_->send(stream_));
+    BATON_OK(run_body(work_->many()));
+    wanted.clear();
+    for (size_t i = std::max(first_wanted, done); i < done + count; ++i) wanted.push_back(static_cast<int32_t>(i - done));
+    BATON_OK(run_tail(work_->many(), wanted, out));
+    out += wanted.size() * static_cast<size_t>(model_->program.output_width);
+    BATON_OK(stream_.wait());
+    static_cast<CudaState*>(seat.state)->advance(count);
+    done += count;
+  }
+  return {};
+}
+
+Status CudaExecutor::decode_seats(std::span<const Seat> seats, float* out) {
+  Pass& pass = work_->pass();
+  pass.rows = pass.runs = static_cast<int32_t>(seats.size());
+  pass.rows_out = 0;
+  pass.stopped = 0;
+  for (size_t i = 0; i < seats.size(); ++i) {
+    set_run(i, seats[i], 0, 1, static_cast<int32_t>(i));
+    if (seats[i].rows_out > 0) work_->out_rows()[pass.rows_out++] = static_cast<int32_t>(i);
+  }
+  BATON_OK(work_->send(stream_));
+  const Lists& lists = work_->few();
+  if (work_->has_list()) {
+    const ListWork list = work_->list(false);
+    BATON_OK(stream_.launch_together("baton_list", kThreads, kListShared, &list));
+  } else {
+    for (const auto* part : {&lists.body, &lists.tail}) {
+      for (const Instruction& instruction : *part)
+        BATON_OK(launch(stream_, card_->facts(), instruction, pass, work_->pass_on_card()));
+    }
+  }
+  BATON_OK(take_outputs(lists, pass.rows_out, out));
+  BATON_OK(stream_.wait());
+  for (const Seat& seat : seats) static_cast<CudaState*>(seat.state)->advance(1);
+  return {};
+}
+
+Status CudaExecutor::run_body(const Lists& lists) {
+  for (const Instruction& instruction : lists.body)
+    BATON_OK(launch(stream_, card_->facts(), instruction, work_->pass(), work_->pass_on_card()));
+  return {};
+}
+
+// Some rows at a time: rows of outputs are long.
+Status CudaExecutor::run_tail(const Lists& lists, std::span<const int32_t> rows, float* out) {
+  Pass& pass = work_->pass();
+  for (size_t done = 0; done < rows.size();) {
+    const size_t count = std::min<size_t>(kTailRows, rows.size() - done);
+    BATON_OK(stream_.wait());  // what was sent last has arrived
+    pass.rows_out = static_cast<int32_t>(count);
+    std::copy_n(rows.data() + done, count, work_->out_rows());
+    BATON_OK(work_->send_counts(stream_));
+    for (const Instruction& instruction : lists.tail)
+      BATON_OK(launch(stream_, card_->facts(), instruction, pass, work_->pass_on_card()));
+    BATON_OK(take_outputs(lists, pass.rows_out, out));
+    out += count * static_cast<size_t>(model_->program.output_width);
+    done += count;
+  }
+  return {};
+}
+
+// Waits.
+Status CudaExecutor::take_outputs(const Lists& lists, int32_t rows, float* out) {
+  if (rows == 0) return {};
+  const auto pitch = static_cast<size_t>(pitch_of(lists.outputs_width)), width = static_cast<size_t>(lists.outputs_width);
+  BATON_OK(stream_.copy_out(work_->outputs(), lists.outputs, static_cast<uint64_t>(rows) * pitch * sizeof(float)));
+  BATON_OK(stream_.wait());
+  for (size_t i = 0; i < static_cast<size_t>(rows); ++i)
+    std::memcpy(out + i * width, work_->outputs() + i * pitch, width * sizeof(float));
+  return {};
+}
+
+Placement CudaExecutor::placement() const {
+  const CardFacts& facts = card_->facts();
+  Placement placement{.ran = "cuda", .arithmetic = fmt::format("sm_{} kernels", facts.capability)};
+  placement.notes = fmt::format(" on {} {}", facts.name, facts.index);
+  if (facts.emulated) placement.arithmetic = "plain f32 loops in place of kernels";
+  placement.emulated = facts.emulated;
+  if (kv_ != DType::kF16) placement.notes += fmt::format(", keys and values in {}", to_string(kv_));
+  for (const std::string& note : weights_->plan().notes) placement.notes += ", " + note;
+  return placement;
+}
+
+std::string CudaExecutor::arithmetic() const {
+  const CardFacts& facts = card_->facts();
+  const std::string what = facts.emulated ? "cuda/emulated" : fmt::format("cuda/sm_{}", facts.capability);
+  return arithmetic_name(with_kv_word(what, kv_, DType::kF16));
+}
+
+}  // namespace baton::cuda

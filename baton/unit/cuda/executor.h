@@ -1,0 +1,71 @@
+// The executor of a card: passes of prompts as one launch for each instruction, steps of rows that decode as one launch
+// of a list, and calls of many such steps without the host in between.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "baton/unit/cuda/card.h"
+#include "baton/unit/cuda/state.h"
+#include "baton/unit/cuda/weights.h"
+#include "baton/unit/cuda/workspace.h"
+#include "baton/unit/unit.h"
+
+namespace baton::cuda {
+
+inline constexpr uint32_t kRowsOfPass = 2048;  // of a prompt
+inline constexpr uint32_t kListShared = 96 * 1024;  // kSharedBytes of kernels/device.cuh
+inline constexpr uint32_t kDecodeSeats = 8;    // that share what a step reads
+
+class CudaExecutor final : public Executor {
+ public:
+  // Packs and sends all weights. kOutOfMemory says what is missing, before anything was sent.
+  static Result<std::unique_ptr<Executor>> load(std::shared_ptr<Card> card, std::shared_ptr<const Model> model, DType kv,
+                                                uint32_t threads);
+
+  const Model& model() const override { return *model_; }
+  const StateShape& shape() const override { return states_->shape(); }
+  uint64_t state_bytes(uint64_t tokens) const override { return states_->bytes_for(tokens); }
+  std::optional<StateMemory> state_memory() const override { return states_->memory(); }
+  Result<std::unique_ptr<SequenceState>> new_state(uint64_t tokens_max) override { return states_->state(tokens_max); }
+  Result<std::unique_ptr<SequenceState>> fork(const SequenceState& from, uint64_t position) override {
+    return static_cast<const CudaState&>(from).fork(position);
+  }
+  Status step(std::span<const Seat> seats, std::span<float> out, const StepContext& context) override;
+  // Where all that draw take the largest logit, and nothing else is asked of it, the card draws, and the host reads what
+  // it drew one step behind it.
+  Status step_on(std::span<const Seat> seats, std::span<float> out, const StepLimits& limits,
+                 const StepContext& context) override;
+  Placement placement() const override;
+  std::string arithmetic() const override;
+
+ private:
+  CudaExecutor(std::shared_ptr<Card> card, std::shared_ptr<const Model> model, DType kv);
+  // Rows of one prompt, as many as a pass has; rows of several sequences that decode.
+  Status prefill_seat(const Seat& seat, float* out, const StepContext& context);
+  Status decode_seats(std::span<const Seat> seats, float* out);
+  void set_run(size_t index, const Seat& seat, size_t first_token, size_t count, int32_t first_row);
+  Status run_body(const Lists& lists);
+  Status run_tail(const Lists& lists, std::span<const int32_t> rows, float* out);
+  Status take_outputs(const Lists& lists, int32_t rows, float* out);
+
+  bool draws_here(std::span<const Seat> seats) const;
+  // Up to `steps` of them, and how many there were.
+  Result<uint32_t> draw_steps(std::span<Seat> seats, uint32_t steps, std::span<float> out, const StepLimits& limits,
+                              const StepContext& context);
+  Status read_row(size_t row);
+  // What step `step` of a call drew. False when it was the last.
+  Result<bool> take_drawn(std::span<Seat> seats, uint32_t step, const Clock& clock);
+
+  const std::shared_ptr<Card> card_;
+  const std::shared_ptr<const Model> model_;
+  const DType kv_;
+  std::unique_ptr<StatePool> states_;
+  std::unique_ptr<Weights> weights_;
+  std::unique_ptr<Workspace> work_;
+  Stream stream_;
+  std::vector<Event> events_;
+};
+
+}  // namespace baton::cuda

@@ -1,0 +1,137 @@
+// Steps that draw on the card: the host asks for them ahead, and reads ids as they come.
+#include <algorithm>
+
+#include "baton/base/clock.h"
+#include "baton/sample/sampler.h"
+#include "baton/unit/cuda/executor.h"
+#include "baton/unit/cuda/launch.h"
+
+namespace baton::cuda {
+namespace {
+
+constexpr uint32_t kAhead = 2;  // steps asked for before the host has read what the one before them drew
+
+bool takes_largest(const SamplerParams& params) {
+  return params.temperature == 0 && params.repeat_penalty == 1 && params.presence_penalty == 0 &&
+         params.frequency_penalty == 0 && params.banned_ids.empty() && params.logit_bias.empty() &&
+         params.constraint == nullptr && !params.logprobs;
+}
+
+}  // namespace
+
+bool CudaExecutor::draws_here(std::span<const Seat> seats) const {
+  if (!work_->has_list() || seats.size() > static_cast<size_t>(kRunsMax)) return false;
+  return std::all_of(seats.begin(), seats.end(), [](const Seat& seat) {
+    return seat.decodes && !seat.keeps && seat.draws != nullptr && takes_largest(seat.draws->sampler->params()) &&
+           seat.draws->stop_ids.size() <= static_cast<size_t>(kStopsMax);
+  });
+}
+
+Status CudaExecutor::step_on(std::span<const Seat> seats, std::span<float> out, const StepLimits& limits,
+                             const StepContext& context) {
+  if (seats.empty() || !draws_here(seats)) return Executor::step_on(seats, out, limits, context);
+  std::vector<Seat> next(seats.begin(), seats.end());
+  StepLimits rest = limits;
+  while (rest.steps_max > 0) {
+    uint64_t steps = std::min<uint32_t>(rest.steps_max, kStepsAhead);
+    for (const Seat& seat : next) steps = std::min(steps, seat.state->tokens_max() - seat.state->position());
+    // A seat that has no room says so there.
+    if (steps == 0) return Executor::step_on(next, out, rest, context);
+    BATON_TRY(const uint32_t done, draw_steps(next, static_cast<uint32_t>(steps), out, rest, context));
+    if (done < steps) return {};
+    for (const Seat& seat : next) {
+      if (seat.draws->ended()) return {};
+    }
+    rest.steps_max -= done;
+    // Rows are those of the first step.
+    out = {};
+    for (Seat& seat : next) {
+      seat.tokens = {&seat.draws->ids.back().id, 1};
+      seat.rows_out = 0;
+    }
+  }
+  return {};
+}
+
+Result<uint32_t> CudaExecutor::draw_steps(std::span<Seat> seats, uint32_t steps, std::span<float> out,
+                                          const StepLimits& limits, const StepContext& context) {
+  BATON_OK(check_seats(*model_, seats, out));
+  BATON_OK(context.check());
+  const SteadyClock steady;
+  const Clock& clock = limits.clock != nullptr ? *limits.clock : steady;
+  for (const Seat& seat : seats)
+    BATON_OK(static_cast<CudaState*>(seat.state)->make_room(seat.state->position() + steps));
+  Pass& pass = work_->pass();
+  pass.rows = pass.runs = pass.rows_out = static_cast<int32_t>(seats.size());
+  pass.step = pass.stopped = 0;
+  pass.stop_count = kStopsMax;
+  for (size_t i = 0; i < seats.size(); ++i) {
+    set_run(i, seats[i], 0, 1, static_cast<int32_t>(i));
+    work_->out_rows()[i] = static_cast<int32_t>(i);
+    int32_t* const stops = work_->stops() + i * static_cast<size_t>(kStopsMax);
+    std::fill_n(stops, kStopsMax, -1);
+    std::copy(seats[i].draws->stop_ids.begin(), seats[i].draws->stop_ids.end(), stops);
+  }
+  BATON_OK(work_->send(stream_));
+  const ListWork list = work_->list(true);
+  const size_t row_bytes = seats.size() * sizeof(int32_t);
+  const auto width = static_cast<size_t>(model_->program.output_width);
+  uint32_t asked = 0, taken = 0;
+  bool more = true;
+  while (taken < asked || (more && asked < steps)) {
+    if (more && asked < steps && asked < taken + kAhead) {
+      BATON_OK(stream_.launch_together("baton_list", kThreads, kListShared, &list));
+      const size_t at = static_cast<size_t>(asked) * seats.size();
+      BATON_OK(stream_.copy_out(work_->drawn() + at, work_->drawn_on_card() + at * sizeof(int32_t), row_bytes));
+      if (asked == 0 && !out.empty()) {
+        for (size_t i = 0, row = 0; i < seats.size(); ++i) {
+          if (seats[i].rows_out == 0) continue;
+          BATON_OK(read_row(i));
+          std::copy_n(work_->outputs(), width, out.data() + width * row++);
+        }
+      }
+      BATON_OK(stream_.record(events_[asked % events_.size()]));
+      ++asked;
+      continue;
+    }
+    BATON_OK(events_[taken % events_.size()].wait());
+    BATON_TRY(const bool goes_on, take_drawn(seats, taken, clock));
+    ++taken;
+    if (!goes_on) break;  // the steps behind it do nothing
+    if (more && !context.check()) more = false;
+    more = more && clock.now_ns() < limits.until_ns;
+  }
+  BATON_OK(stream_.wait());
+  for (const Seat& seat : seats) static_cast<CudaState*>(seat.state)->advance(taken);
+  BATON_OK(context.check());
+  return taken;
+}
+
+// Row `row` of the outputs of the last step, to the host. Waits.
+Status CudaExecutor::read_row(size_t row) {
+  const Lists& lists = work_->few();
+  const auto pitch = static_cast<size_t>(pitch_of(lists.outputs_width));
+  BATON_OK(stream_.copy_out(work_->outputs(), lists.outputs + row * pitch * sizeof(float), pitch * sizeof(float)));
+  return stream_.wait();
+}
+
+Result<bool> CudaExecutor::take_drawn(std::span<Seat> seats, uint32_t step, const Clock& clock) {
+  bool more = true;
+  for (size_t i = 0; i < seats.size(); ++i) {
+    Draws& draws = *seats[i].draws;
+    const int32_t id = work_->drawn()[static_cast<size_t>(step) * seats.size() + i];
+    if (id >= 0) {
+      draws.ids.push_back({id, clock.now_ns(), {}});
+    } else {
+      // A logit that is no number: the sampler has the words for it.
+      BATON_OK(read_row(i));
+      const std::span<const float> row(work_->outputs(), static_cast<size_t>(model_->program.output_width));
+      const Result<int32_t> none = draws.sampler->sample(row);
+      draws.status = none ? fail(Code::kDevice, "cuda: a draw of no logit") : fail(none.error());
+    }
+    more = more && !draws.ended();
+  }
+  return more;
+}
+
+}  // namespace baton::cuda

@@ -1,0 +1,385 @@
+// Attention of rows that decode: a unit has a part of the keys of one row and the query heads that share them, up to
+// four. Of whole rows in plain f32 see attention_rows.cuh, of prompts attention_tile.cuh.
+//
+// A lane owns 8 of a head's values; 32 or 16 lanes, a strand, have a key, four keys at a time. What comes from memory
+// goes through a ring of 16-byte places that belong to the lane alone, so that nobody waits for anybody. Strands keep
+// their own highest score and sums, and are joined in order at the end; so are the parts of a row, in kAttendJoin.
+#pragma once
+
+#include "baton/unit/cuda/kernels/device.cuh"
+#include "baton/unit/cuda/kernels/ptx.cuh"
+#include "baton/unit/cuda/mixers_geometry.h"
+
+namespace baton::cuda {
+
+inline constexpr int kKeysAhead = 4;  // of a strand
+
+__device__ __forceinline__ float no_score() { return __int_as_float(0xff800000); }
+
+// 8 values of 16 bits.
+template <Form kForm>
+__device__ __forceinline__ void widen8(const uint4& from, float (&to)[8]) {
+  const uint32_t words[4] = {from.x, from.y, from.z, from.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if constexpr (kForm == Form::kBF16) {
+      to[2 * i] = __uint_as_float(words[i] << 16);
+      to[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000u);
+    } else {
+      const float2 two = __half22float2(*reinterpret_cast<const __half2*>(&words[i]));
+      to[2 * i] = two.x;
+      to[2 * i + 1] = two.y;
+    }
+  }
+}
+
+__device__ __forceinline__ float capped(float score, float cap) { return cap != 0.0f ? cap * tanhf(score / cap) : score; }
+
+// What of a row a unit has.
+struct AttendUnit {
+  int run, kv_head, head, heads;  // query heads from `head` on
+  int part;
+};
+
+__device__ __forceinline__ AttendUnit attend_unit(const Op& op, int number, int splits) {
+  AttendUnit unit;
+  const int shared_by = op.heads / op.kv_heads, sets = head_parts(op);
+  unit.part = number % splits;
+  number /= splits;
+  const int set = number % sets * kHeadsTogether;
+  number /= sets;
+  unit.kv_head = number % op.kv_heads;
+  unit.run = number / op.kv_heads;
+  unit.head = unit.kv_head * shared_by + set;
+  unit.heads = min(kHeadsTogether, shared_by - set);
+  return unit;
+}
+
+template <int kLanes, int kHeads, Form kForm>
+class AttendPart {
+ public:
+  __device__ AttendPart(const Instruction& in, const Run& run, const AttendUnit& unit, const KeyParts& parts,
+                        unsigned char* shared)
+      : in_(in), unit_(unit), pages_(at<const Address>(run.pages)), shared_(shared) {
+    const int first_tile = parts.first + unit.part * parts.each;
+    last_tile_ = min(first_tile + parts.each, parts.first + parts.tiles) - 1;
+    base_ = first_tile * kPageTokens;
+    seen_from_ = max(parts.seen_from, base_);
+    end_ = min(run.start + 1, (last_tile_ + 1) * kPageTokens);
+    at_ = static_cast<int>(lane()) % kLanes * 8;
+    inside_ = at_ < in.op.width;
+    strand_ = static_cast<int>(warp()) * kStrands + static_cast<int>(lane()) / kLanes;
+    row_ = run.first_row;
+  }
+
+  __device__ void run(bool alone) {
+    load_queries();
+    page_ = page_of(0);
+    bring(0, 0, in_.slot);
+    bring(0, kKeysAhead, in_.slot2);
+    Address next = page_of(1);
+    for (int step = 0; base_ + step * kStepKeys < end_; ++step) {
+      copies_wait<1>();
+      float scores[kCount];
+      multiply_keys(step, scores);
+      const Address page = page_;
+      page_ = next;
+      bring(step + 1, 0, in_.slot);
+      next = page_of(step + 2);
+      weigh(step, scores);
+      copies_wait<1>();
+      add_values(step, page, scores[0]);
+      bring(step + 1, kKeysAhead, in_.slot2);
+    }
+    copies_wait<0>();
+    join(alone);
+  }
+
+ private:
+  static constexpr int kStrands = 32 / kLanes;                       // of a warp
+  static constexpr int kAllStrands = kThreads / kLanes;
+  static constexpr int kStepKeys = kAllStrands * kKeysAhead;
+  static constexpr int kCount = kKeysAhead * kHeads;                 // scores of a strand
+  static constexpr int kSpread = kLanes / kCount;                    // lanes that have the same one
+  static constexpr int kRing = 2 * kKeysAhead * kThreads * 16;       // bytes; later the strands' sums
+  static_assert(kCount <= kLanes);
+
+  // First key of the strand in a step.
+  __device__ __forceinline__ int key_at(int step) const { return base_ + (step * kAllStrands + strand_) * kKeysAhead; }
+  __device__ __forceinline__ Address page_of(int step) const {
+    return pages_[min(key_at(step) / kPageTokens, last_tile_)];
+  }
+  __device__ __forceinline__ bool valid(int key) const { return key >= seen_from_ && key < end_; }
+  __device__ __forceinline__ const unsigned char* place_of(Address page, const Place& place, int key) const {
+    const int64_t row = static_cast<int64_t>(unit_.kv_head) * kPageTokens + key % kPageTokens;
+    return at<const unsigned char>(page + place.offset) + row * place.row_bytes + at_ * (kForm == Form::kF32 ? 4 : 2);
+  }
+
+  // Keys or values of a step, to their half of the ring.
+  __device__ __forceinline__ void bring(int step, int slot, const Place& place) const {
+    if constexpr (kForm != Form::kF32) {
+#pragma unroll
+      for (int j = 0; j < kKeysAhead; ++j) {
+        const int key = key_at(step) + j;
+        const bool wanted = inside_ && valid(key);
+        const unsigned char* const from = wanted ? place_of(page_, place, key) : at<const unsigned char>(page_);
+        copy_ahead(shared_address(shared_ + ((slot + j) * kThreads + threadIdx.x) * 16), from, wanted);
+      }
+    }
+    copies_end_group();
+  }
+  __device__ __forceinline__ void take(int step, int slot, int j, Address page, const Place& place,
+                                       float (&to)[8]) const {
+    if constexpr (kForm == Form::kF32) {
+      const int key = key_at(step) + j;
+      const bool wanted = inside_ && valid(key);
+      const auto* const from = reinterpret_cast<const float4*>(place_of(page, place, key));
+      const float4 low = wanted ? from[0] : make_float4(0, 0, 0, 0);
+      const float4 high = wanted ? from[1] : make_float4(0, 0, 0, 0);
+      to[0] = low.x, to[1] = low.y, to[2] = low.z, to[3] = low.w;
+      to[4] = high.x, to[5] = high.y, to[6] = high.z, to[7] = high.w;
+    } else {
+      widen8<kForm>(*reinterpret_cast<const uint4*>(shared_ + ((slot + j) * kThreads + threadIdx.x) * 16), to);
+    }
+  }
+
+  __device__ __forceinline__ void load_queries() {
+    const float* const row = row_of(in_.x, in_.x_width, row_);
+#pragma unroll
+    for (int g = 0; g < kHeads; ++g) {
+      const bool wanted = inside_ && g < unit_.heads;
+      const auto* const from = reinterpret_cast<const float4*>(row + (unit_.head + g) * in_.op.width + at_);
+      const float4 low = wanted ? from[0] : make_float4(0, 0, 0, 0);
+      const float4 high = wanted ? from[1] : make_float4(0, 0, 0, 0);
+      q_[g][0] = low.x, q_[g][1] = low.y, q_[g][2] = low.z, q_[g][3] = low.w;
+      q_[g][4] = high.x, q_[g][5] = high.y, q_[g][6] = high.z, q_[g][7] = high.w;
+#pragma unroll
+      for (int i = 0; i < 8; ++i) out_[g][i] = 0;
+    }
+  }
+
+  // scores[0]: of key number() / kHeads and head number() % kHeads, summed over the strand's lanes.
+  __device__ __forceinline__ void multiply_keys(int step, float (&scores)[kCount]) const {
+#pragma unroll
+    for (int j = 0; j < kKeysAhead; ++j) {
+      float key[8];
+      take(step, 0, j, page_, in_.slot, key);
+#pragma unroll
+      for (int g = 0; g < kHeads; ++g) {
+        float sum = 0;
+#pragma unroll
+        for (int i = 0; i < 8; ++i) sum = fmaf(q_[g][i], key[i], sum);
+        scores[j * kHeads + g] = sum;
+      }
+    }
+#pragma unroll
+    for (int n = kCount / 2, o = kLanes / 2; n > 0; n /= 2, o /= 2) {
+      const bool upper = (lane() & o) != 0;
+#pragma unroll
+      for (int i = 0; i < n; ++i) {
+        const float mine = upper ? scores[i + n] : scores[i];
+        const float other = upper ? scores[i] : scores[i + n];
+        scores[i] = mine + __shfl_xor_sync(kAll, other, o);
+      }
+    }
+#pragma unroll
+    for (int o = kSpread / 2; o > 0; o /= 2) scores[0] += __shfl_xor_sync(kAll, scores[0], o);
+  }
+  __device__ __forceinline__ int number() const { return static_cast<int>(lane()) % kLanes / kSpread; }
+
+  // scores[0] becomes what its key's values count for.
+  __device__ __forceinline__ void weigh(int step, float (&scores)[kCount]) {
+    const bool seen = valid(key_at(step) + number() / kHeads);
+    const float score = seen ? capped(scores[0] * in_.op.scale, in_.op.cap) : no_score();
+    float highest = score;
+#pragma unroll
+    for (int o = kSpread * kHeads; o < kLanes; o *= 2) highest = fmaxf(highest, __shfl_xor_sync(kAll, highest, o));
+    highest = fmaxf(highest, highest_);
+    const float weight = seen ? expf(score - highest) : 0.0f;
+    const bool moved = highest != highest_;
+    const float kept = moved ? expf(highest_ - highest) : 1.0f;
+    sum_ = fmaf(sum_, kept, weight);
+    highest_ = highest;
+    if (__any_sync(kAll, moved)) {
+#pragma unroll
+      for (int g = 0; g < kHeads; ++g) {
+        const float factor = __shfl_sync(kAll, kept, g * kSpread, kLanes);
+#pragma unroll
+        for (int i = 0; i < 8; ++i) out_[g][i] *= factor;
+      }
+    }
+    scores[0] = weight;
+  }
+
+  __device__ __forceinline__ void add_values(int step, Address page, float weight) {
+#pragma unroll
+    for (int j = 0; j < kKeysAhead; ++j) {
+      float value[8];
+      take(step, kKeysAhead, j, page, in_.slot2, value);
+#pragma unroll
+      for (int g = 0; g < kHeads; ++g) {
+        const float factor = __shfl_sync(kAll, weight, (j * kHeads + g) * kSpread, kLanes);
+#pragma unroll
+        for (int i = 0; i < 8; ++i) out_[g][i] = fmaf(factor, value[i], out_[g][i]);
+      }
+    }
+  }
+
+  // All strands' sums become those of the part.
+  __device__ __forceinline__ void join(bool alone) {
+    const int width = in_.op.width;
+    auto* const sums = reinterpret_cast<float*>(shared_);  // [strands][heads][width]
+    auto* const stats = reinterpret_cast<float*>(shared_ + kRing);
+    float* const highest = stats;                         // [heads][strands], then factors
+    float* const sum = stats + kHeads * kAllStrands;      // [heads][strands]
+    float* const joined = sum + kHeads * kAllStrands;     // [heads][2]: highest and sum
+#pragma unroll
+    for (int o = kSpread * kHeads; o < kLanes; o *= 2) sum_ += __shfl_xor_sync(kAll, sum_, o);
+    if (static_cast<int>(lane()) % kLanes % kSpread == 0 && number() < kHeads) {
+      highest[number() * kAllStrands + strand_] = highest_;
+      sum[number() * kAllStrands + strand_] = sum_;
+    }
+    __syncthreads();
+    if (warp() < kHeads) {
+      const int of = static_cast<int>(warp()) * kAllStrands + static_cast<int>(lane());
+      const bool one = static_cast<int>(lane()) < kAllStrands;
+      const float own = one ? highest[of] : no_score();
+      const float all = warp_max(own);
+      const float factor = one ? (own == all ? 1.0f : expf(own - all)) : 0.0f;
+      const float total = warp_sum(one ? factor * sum[of] : 0.0f);
+      if (one) highest[of] = factor;
+      if (lane() == 0) joined[warp() * 2] = all, joined[warp() * 2 + 1] = total;
+    }
+    __syncthreads();
+#pragma unroll
+    for (int g = 0; g < kHeads; ++g) {
+      const float factor = highest[g * kAllStrands + strand_];
+      float* const to = sums + (strand_ * kHeads + g) * width + at_;
+      if (!inside_) continue;
+      *reinterpret_cast<float4*>(to) =
+          make_float4(out_[g][0] * factor, out_[g][1] * factor, out_[g][2] * factor, out_[g][3] * factor);
+      *reinterpret_cast<float4*>(to + 4) =
+          make_float4(out_[g][4] * factor, out_[g][5] * factor, out_[g][6] * factor, out_[g][7] * factor);
+    }
+    __syncthreads();
+    for (int i = static_cast<int>(threadIdx.x); i < unit_.heads * width; i += kThreads) {
+      float total = 0;
+      for (int s = 0; s < kAllStrands; ++s) total += sums[s * kHeads * width + i];
+      write(i / width, i % width, total, joined, alone);
+    }
+    __syncthreads();
+  }
+
+  __device__ __forceinline__ void write(int g, int i, float total, const float* joined, bool alone) const {
+    const Op& op = in_.op;
+    if (alone) {
+      row_of(in_.out, in_.out_width, row_)[(unit_.head + g) * op.width + i] = total / joined[2 * g + 1];
+      return;
+    }
+    const int64_t part = (static_cast<int64_t>(unit_.run) * op.heads + unit_.head + g) * in_.splits + unit_.part;
+    float* const to = at<float>(in_.scratch) + part * part_values(op);
+    to[i] = total;
+    if (i == 0) to[op.width] = joined[2 * g], to[op.width + 1] = joined[2 * g + 1];
+  }
+
+  const Instruction& in_;
+  const AttendUnit unit_;
+  const Address* const pages_;
+  unsigned char* const shared_;
+  int last_tile_, base_, seen_from_, end_, at_, strand_, row_;
+  bool inside_;
+  Address page_ = 0;
+  float q_[kHeads][8], out_[kHeads][8];
+  float highest_ = no_score(), sum_ = 0;  // of head number() % kHeads; the sum of this lane's keys
+};
+
+template <int kLanes, int kHeads, Form kForm>
+__device__ __noinline__ void attend_units(const Instruction& in, const Pass& pass, uint32_t block, uint32_t blocks,
+                                          unsigned char* shared) {
+  const Op& op = in.op;
+  const int splits = in.scratch != 0 ? in.splits : 1;
+  const int units = pass.runs * op.kv_heads * head_parts(op) * splits;
+  for (int number = static_cast<int>(block); number < units; number += static_cast<int>(blocks)) {
+    const AttendUnit unit = attend_unit(op, number, splits);
+    const Run& run = pass.run[unit.run];
+    if (run.decodes == 0 || run.rows == 0) continue;
+    const KeyParts parts = key_parts(op.window, op.chunk, run.start, splits);
+    if (unit.part >= parts.count) continue;
+    AttendPart<kLanes, kHeads, kForm> part(in, run, unit, parts, shared);
+    part.run(parts.count == 1);
+  }
+}
+
+template <int kLanes, int kHeads>
+__device__ __forceinline__ void attend_forms(const Instruction& in, const Pass& pass, uint32_t block, uint32_t blocks,
+                                             unsigned char* shared) {
+  if (in.slot.form == Form::kF16) {
+    attend_units<kLanes, kHeads, Form::kF16>(in, pass, block, blocks, shared);
+  } else if (in.slot.form == Form::kBF16) {
+    attend_units<kLanes, kHeads, Form::kBF16>(in, pass, block, blocks, shared);
+  } else {
+    attend_units<kLanes, kHeads, Form::kF32>(in, pass, block, blocks, shared);
+  }
+}
+
+__device__ __forceinline__ void do_attend(const Instruction& in, const Pass& pass, uint32_t block, uint32_t blocks,
+                                          unsigned char* shared) {
+  const bool one = in.op.heads == in.op.kv_heads;
+  if (in.op.width > 128) {
+    if (one) return attend_forms<32, 1>(in, pass, block, blocks, shared);
+    return attend_forms<32, kHeadsTogether>(in, pass, block, blocks, shared);
+  }
+  if (one) return attend_forms<16, 1>(in, pass, block, blocks, shared);
+  attend_forms<16, kHeadsTogether>(in, pass, block, blocks, shared);
+}
+
+// Units: 64 values of a head of a run. An eighth of the block has every eighth part.
+__device__ __forceinline__ void do_attend_join(const Instruction& in, const Pass& pass, uint32_t block,
+                                               uint32_t blocks, unsigned char* shared) {
+  constexpr int kWide = 64, kEighths = kThreads / kWide;
+  const Op& op = in.op;
+  auto* const factors = reinterpret_cast<float*>(shared);  // [parts], of the highest first
+  float* const sums = factors + kPartsMax;                 // [parts], weighted
+  float* const totals = sums + kPartsMax;                  // [eighths][64]
+  const int wide = (op.width + kWide - 1) / kWide, units = pass.runs * op.heads * wide;
+  const int thread = static_cast<int>(threadIdx.x), eighth = thread / kWide;
+  for (int number = static_cast<int>(block); number < units; number += static_cast<int>(blocks)) {
+    const int column = number % wide * kWide + thread % kWide, head = number / wide % op.heads;
+    const int of = number / wide / op.heads;
+    const Run& run = pass.run[of];
+    if (run.decodes == 0 || run.rows == 0 || in.scratch == 0) continue;
+    const int count = key_parts(op.window, op.chunk, run.start, in.splits).count;
+    if (count == 1) continue;
+    const int64_t values = part_values(op);
+    const float* const parts =
+        at<const float>(in.scratch) + (static_cast<int64_t>(of) * op.heads + head) * in.splits * values;
+    if (thread < count) {
+      factors[thread] = parts[thread * values + op.width];
+      sums[thread] = parts[thread * values + op.width + 1];
+    }
+    __syncthreads();
+    float highest = no_score(), total = 0, value = 0;
+    for (int i = 0; i < count; ++i) highest = fmaxf(highest, factors[i]);
+    __syncthreads();
+    if (thread < count) {
+      const float factor = factors[thread] == highest ? 1.0f : expf(factors[thread] - highest);
+      factors[thread] = factor;
+      sums[thread] *= factor;
+    }
+    __syncthreads();
+    if (column < op.width) {
+      for (int i = eighth; i < count; i += kEighths) value = fmaf(factors[i], parts[i * values + column], value);
+    }
+    totals[thread] = value;
+    __syncthreads();
+    if (eighth == 0 && column < op.width) {
+      for (int i = 0; i < count; ++i) total += sums[i];
+      value = 0;
+      for (int i = 0; i < kEighths; ++i) value += totals[i * kWide + thread];
+      row_of(in.out, in.out_width, run.first_row)[head * op.width + column] = value / total;
+    }
+    __syncthreads();
+  }
+}
+
+}  // namespace baton::cuda

@@ -1,0 +1,316 @@
+// The gated delta rule, token by token. A unit has some columns of the state of one value head, 16 in each group of
+// four warps; a thread has four of them in some of the rows. Rows of prompts go by delta_chunk.cuh where that can be.
+//
+// What is summed in which order is the same in both kernels and of any number of groups: the bits of a row are those of
+// its position alone.
+#pragma once
+
+#include "baton/unit/cuda/kernels/conv.cuh"
+#include "baton/unit/cuda/kernels/device.cuh"
+#include "baton/unit/cuda/mixers_geometry.h"
+
+namespace baton::cuda {
+
+inline constexpr int kDeltaDimMax = 256;  // of keys and of values
+
+// In shared memory: what a token brings, as it comes.
+struct DeltaToken {
+  float q[kDeltaDimMax], k[kDeltaDimMax], v[4 * kGroupColumns];
+  float beta, decay;
+};
+struct DeltaShared {
+  DeltaToken token[2];
+  alignas(16) float sums[2][kThreads / 32][kGroupColumns];  // of each warp: S^T k, S^T q
+};
+
+// Of a head and the columns of a unit.
+struct DeltaUnit {
+  int run, head, key_head, column, columns;
+
+  __device__ DeltaUnit(const Op& op, int unit, int groups) {
+    const int wide = groups * kGroupColumns, parts = (op.value_dim + wide - 1) / wide;
+    column = unit % parts * wide;
+    columns = min(wide, op.value_dim - column);
+    head = unit / parts % op.heads;
+    run = unit / parts / op.heads;
+    key_head = key_head_of(op, head);
+  }
+  __device__ static int count(const Op& op, int runs, int groups) {
+    const int wide = groups * kGroupColumns;
+    return (op.value_dim + wide - 1) / wide * op.heads * runs;
+  }
+  // The first of the value heads that share a key head.
+  __device__ bool leads(const Op& op) const {
+    return op.head_map == HeadMap::kGrouped ? head % (op.heads / op.kv_heads) == 0 : head < op.kv_heads;
+  }
+  __device__ int channels(const Op& op) const { return 2 * op.key_dim + columns; }
+  // Of the op's input: the channel that is the unit's channel c, queries first, then keys, then values.
+  __device__ int channel(const Op& op, int c) const {
+    const int keys = op.kv_heads * op.key_dim;
+    if (c < op.key_dim) return key_head * op.key_dim + c;
+    if (c < 2 * op.key_dim) return keys + key_head * op.key_dim + c - op.key_dim;
+    return 2 * keys + head * op.value_dim + column + c - 2 * op.key_dim;
+  }
+  __device__ float* place(const Op& op, DeltaToken& token, int c) const {
+    if (c < op.key_dim) return token.q + c;
+    if (c < 2 * op.key_dim) return token.k + c - op.key_dim;
+    return token.v + c - 2 * op.key_dim;
+  }
+};
+
+__device__ __forceinline__ float softplus(float x) { return x > 20.0f ? x : log1pf(expf(x)); }
+
+__device__ __forceinline__ float delta_beta(const Instruction& in, int64_t row, int head) {
+  return sigmoid(row_of(in.y, in.y_width, row)[head]);
+}
+// The logarithm of the decay.
+__device__ __forceinline__ float delta_gate(const Instruction& in, int64_t row, int head) {
+  const float rate = at<const float>(in.vectors[0])[head], bias = at<const float>(in.vectors[1])[head];
+  return rate * softplus(row_of(in.z, in.z_width, row)[head] + bias);
+}
+
+// A thread's part of the state: rows first_row + 32 i of four columns.
+template <int kRows>
+struct DeltaPart {
+  float4 value[kRows];
+
+  __device__ __forceinline__ static int first_row() { return static_cast<int>(warp() % 4 * 8 + lane() / 4); }
+  __device__ __forceinline__ static int column() { return static_cast<int>(warp() / 4 * kGroupColumns + lane() % 4 * 4); }
+
+  __device__ __forceinline__ void load(const float* state, const Op& op, const DeltaUnit& unit) {
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      value[i] = make_float4(0, 0, 0, 0);
+      const int row = first_row() + 32 * i, left = unit.columns - column();
+      const float* const from = state + row * op.value_dim + unit.column + column();
+      if (row >= op.key_dim || left <= 0) continue;
+      if (left >= 4 && op.value_dim % 4 == 0) {
+        value[i] = *reinterpret_cast<const float4*>(from);
+        continue;
+      }
+      value[i].x = from[0];
+      if (left > 1) value[i].y = from[1];
+      if (left > 2) value[i].z = from[2];
+      if (left > 3) value[i].w = from[3];
+    }
+  }
+  __device__ __forceinline__ void store(float* state, const Op& op, const DeltaUnit& unit) const {
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      const int row = first_row() + 32 * i, left = unit.columns - column();
+      float* const to = state + row * op.value_dim + unit.column + column();
+      if (row >= op.key_dim || left <= 0) continue;
+      if (left >= 4 && op.value_dim % 4 == 0) {
+        *reinterpret_cast<float4*>(to) = value[i];
+        continue;
+      }
+      to[0] = value[i].x;
+      if (left > 1) to[1] = value[i].y;
+      if (left > 2) to[2] = value[i].z;
+      if (left > 3) to[3] = value[i].w;
+    }
+  }
+  // Sums over the state's rows with x[row], of this warp's rows: to `sums`.
+  __device__ __forceinline__ void sum(const float (&x)[kRows], float (*sums)[kGroupColumns]) const {
+    float4 all = make_float4(0, 0, 0, 0);
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      all.x = fmaf(value[i].x, x[i], all.x);
+      all.y = fmaf(value[i].y, x[i], all.y);
+      all.z = fmaf(value[i].z, x[i], all.z);
+      all.w = fmaf(value[i].w, x[i], all.w);
+    }
+#pragma unroll
+    for (int o = 4; o < 32; o *= 2) {
+      all.x += __shfl_xor_sync(kAll, all.x, o);
+      all.y += __shfl_xor_sync(kAll, all.y, o);
+      all.z += __shfl_xor_sync(kAll, all.z, o);
+      all.w += __shfl_xor_sync(kAll, all.w, o);
+    }
+    if (lane() < 4) *reinterpret_cast<float4*>(&sums[warp()][lane() * 4]) = all;
+  }
+  __device__ __forceinline__ void change(const float (&keys)[kRows], float decay, const float (&by)[4]) {
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      value[i].x = fmaf(keys[i], by[0], value[i].x * decay);
+      value[i].y = fmaf(keys[i], by[1], value[i].y * decay);
+      value[i].z = fmaf(keys[i], by[2], value[i].z * decay);
+      value[i].w = fmaf(keys[i], by[3], value[i].w * decay);
+    }
+  }
+};
+
+// `column` of the unit: what the four warps of its group summed.
+__device__ __forceinline__ float group_sum(const float (*sums)[kGroupColumns], int column) {
+  const float(*const of)[kGroupColumns] = sums + column / kGroupColumns * 4;
+  const int c = column % kGroupColumns;
+  return (of[0][c] + of[1][c]) + (of[2][c] + of[3][c]);
+}
+
+// The same of this thread's four columns.
+__device__ __forceinline__ void group_sums(const float (*sums)[kGroupColumns], float (&to)[4]) {
+  float4 of[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i)
+    of[i] = *reinterpret_cast<const float4*>(&sums[warp() / 4 * 4 + i][lane() % 4 * 4]);
+  to[0] = (of[0].x + of[1].x) + (of[2].x + of[3].x);
+  to[1] = (of[0].y + of[1].y) + (of[2].y + of[3].y);
+  to[2] = (of[0].z + of[1].z) + (of[2].z + of[3].z);
+  to[3] = (of[0].w + of[1].w) + (of[2].w + of[3].w);
+}
+
+// The warp's l2 norm of x, its reciprocal.
+__device__ __forceinline__ float norm_factor(const float* x, int width, float eps) {
+  float sum = 0;
+  for (int i = static_cast<int>(lane()); i < width; i += 32) sum = fmaf(x[i], x[i], sum);
+  return 1.0f / sqrtf(warp_sum(sum) + eps);
+}
+
+// One token, which lies in shared memory and is seen by all. All threads call it; it waits for all twice. Behind it
+// the unit's first threads, one each column, have out in `out`, which is a row of the head's.
+template <int kRows>
+__device__ __forceinline__ void delta_token(const Op& op, const DeltaUnit& unit, bool active, DeltaPart<kRows>& part,
+                                            const DeltaToken& token, DeltaShared& shared, float* out) {
+  float keys[kRows], queries[kRows];
+  if (active) {
+    const float key_factor = norm_factor(token.k, op.key_dim, op.eps);
+    const float query_factor = norm_factor(token.q, op.key_dim, op.eps) / sqrtf(static_cast<float>(op.key_dim));
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      const int row = part.first_row() + 32 * i;
+      keys[i] = row < op.key_dim ? token.k[row] * key_factor : 0.0f;
+      queries[i] = row < op.key_dim ? token.q[row] * query_factor : 0.0f;
+    }
+    part.sum(keys, shared.sums[0]);
+  }
+  __syncthreads();
+  if (active) {
+    float by[4];
+    group_sums(shared.sums[0], by);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const int column = part.column() + j;
+      by[j] = column < unit.columns ? token.beta * (token.v[column] - token.decay * by[j]) : 0.0f;
+    }
+    part.change(keys, token.decay, by);
+    part.sum(queries, shared.sums[1]);
+  }
+  __syncthreads();
+  const int column = static_cast<int>(threadIdx.x);
+  if (column < unit.columns) out[unit.column + column] = group_sum(shared.sums[1], column);
+}
+
+__device__ __forceinline__ float* state_of(const Instruction& in, const Run& run, int head) {
+  return at<float>(run.parts + in.slot.offset) + static_cast<int64_t>(head) * in.op.key_dim * in.op.value_dim;
+}
+
+// Rows of the runs that `all` or that decode, one after the other.
+template <int kRows>
+__device__ __forceinline__ void delta_units(const Instruction& in, const Pass& pass, uint32_t block, uint32_t blocks,
+                                            DeltaShared& shared) {
+  const Op& op = in.op;
+  const bool decoding_only = in_chunks(in);
+  const int groups = column_groups(op, pass.runs, static_cast<int>(blocks));
+  const int units = DeltaUnit::count(op, pass.runs, groups);
+  const bool active = static_cast<int>(warp()) < 4 * groups;
+  const int mine = kThreads - 1 - static_cast<int>(threadIdx.x);  // what comes is read by the last threads
+  for (int number = static_cast<int>(block); number < units; number += static_cast<int>(blocks)) {
+    const DeltaUnit unit(op, number, groups);
+    const Run& run = pass.run[unit.run];
+    if (run.rows == 0 || (decoding_only && run.decodes == 0)) continue;
+    const int channels = unit.channels(op);
+    float* const state = state_of(in, run, unit.head);
+    DeltaPart<kRows> part;
+    if (active) part.load(state, op, unit);
+    const auto bring = [&](int t) {
+      DeltaToken& token = shared.token[t & 1];
+      const float* const x = row_of(in.x, in.x_width, run.first_row + t);
+      for (int c = mine; c < channels; c += kThreads) *unit.place(op, token, c) = x[unit.channel(op, c)];
+      if (mine == (channels & (kThreads - 1))) {
+        token.beta = delta_beta(in, run.first_row + t, unit.head);
+        token.decay = expf(delta_gate(in, run.first_row + t, unit.head));
+      }
+    };
+    bring(0);
+    __syncthreads();
+    for (int t = 0; t < run.rows; ++t) {
+      if (t + 1 < run.rows) bring(t + 1);
+      delta_token(op, unit, active, part, shared.token[t & 1], shared,
+                  row_of(in.out, in.out_width, run.first_row + t) + unit.head * op.value_dim);
+    }
+    if (active) part.store(state, op, unit);
+    __syncthreads();
+  }
+}
+
+__device__ __forceinline__ void do_delta(const Instruction& in, const Pass& pass, uint32_t block, uint32_t blocks,
+                                         unsigned char* shared) {
+  DeltaShared& room = *reinterpret_cast<DeltaShared*>(shared);
+  if (in.op.key_dim <= 128) {
+    delta_units<4>(in, pass, block, blocks, room);
+  } else {
+    delta_units<8>(in, pass, block, blocks, room);
+  }
+}
+
+// The convolution of one row, by the units that need its channels; one of them writes the ring's column.
+__device__ __forceinline__ void convolve_token(const Instruction& in, const Run& run, const DeltaUnit& unit,
+                                               DeltaToken& token) {
+  const Op& op = in.op;
+  const int mine = kThreads - 1 - static_cast<int>(threadIdx.x), channels = unit.channels(op);
+  for (int c = mine; c < channels; c += kThreads) {
+    const int from = unit.channel(op, c);
+    Channel channel = channel_of(run, in.slot2, in.x_width, op.taps, from);
+    channel.x = row_of(in.x, in.x_width, run.first_row) + from;
+    channel.x_pitch = 0;
+    convolve(channel, at<const float>(in.vectors[2]) + static_cast<int64_t>(from) * op.taps, 0, 1,
+             [&](int, float, float sum) { *unit.place(op, token, c) = silu(sum); });
+    const bool writes = c >= 2 * op.key_dim || (unit.column == 0 && unit.leads(op));
+    if (writes) *channel.column(0) = channel.row(0);
+  }
+  if (mine == (channels & (kThreads - 1))) {
+    token.beta = delta_beta(in, run.first_row, unit.head);
+    token.decay = expf(delta_gate(in, run.first_row, unit.head));
+  }
+}
+
+// The state of the unit after next is on its way while one is worked on.
+template <int kRows>
+__device__ __forceinline__ void conv_delta_units(const Instruction& in, const Pass& pass, uint32_t block,
+                                                 uint32_t blocks, DeltaShared& shared) {
+  const Op& op = in.op;
+  const int groups = column_groups(op, pass.runs, static_cast<int>(blocks));
+  const int units = DeltaUnit::count(op, pass.runs, groups);
+  const bool active = static_cast<int>(warp()) < 4 * groups;
+  DeltaPart<kRows> part, next;
+  const auto fetch = [&](int number) {
+    if (!active || number >= units) return;
+    const DeltaUnit unit(op, number, groups);
+    next.load(state_of(in, pass.run[unit.run], unit.head), op, unit);
+  };
+  fetch(static_cast<int>(block));
+  for (int number = static_cast<int>(block); number < units; number += static_cast<int>(blocks)) {
+    const DeltaUnit unit(op, number, groups);
+    const Run& run = pass.run[unit.run];
+    part = next;
+    fetch(number + static_cast<int>(blocks));
+    convolve_token(in, run, unit, shared.token[0]);
+    __syncthreads();
+    delta_token(op, unit, active, part, shared.token[0], shared,
+                row_of(in.out, in.out_width, run.first_row) + unit.head * op.value_dim);
+    if (active) part.store(state_of(in, run, unit.head), op, unit);
+    __syncthreads();
+  }
+}
+
+__device__ __forceinline__ void do_conv_delta(const Instruction& in, const Pass& pass, uint32_t block, uint32_t blocks,
+                                              unsigned char* shared) {
+  DeltaShared& room = *reinterpret_cast<DeltaShared*>(shared);
+  if (in.op.key_dim <= 128) {
+    conv_delta_units<4>(in, pass, block, blocks, room);
+  } else {
+    conv_delta_units<8>(in, pass, block, blocks, room);
+  }
+}
+
+}  // namespace baton::cuda

@@ -1,0 +1,148 @@
+// Queries, keys and values: norms by head, rotation, and the rows that pages keep. A warp has a head.
+#pragma once
+
+#include "baton/unit/cuda/kernels/rows.cuh"
+
+namespace baton::cuda {
+namespace heads {
+
+// A rotation at a position. `table`: frequencies, made on the host; else they are those of the op, divided by `factors`
+// where there are any.
+struct Turn {
+  const float* table;
+  const float* factors;
+  float theta, magnitude, position;
+  int32_t rotary;
+  bool adjacent;
+};
+__device__ __forceinline__ Turn turn_of(const Instruction& instruction, const Op& rope, Address factors,
+                                        int32_t position) {
+  return {at<const float>(instruction.vectors[3]),
+          at<const float>(factors),
+          rope.rope_theta,
+          rope.rope_magnitude,
+          static_cast<float>(position),
+          rope.rotary,
+          rope.pairing == RopePairing::kAdjacent};
+}
+
+// put(i, value) for each value of a head behind norm and rotation; without `scale` there is no norm. Lanes read all
+// that they put.
+template <class Put>
+__device__ __forceinline__ void turn_head(const float* x, int32_t width, const float* scale, float eps,
+                                          const Turn& turn, Put put) {
+  float factor = 1;
+  if (scale != nullptr)
+    factor = 1.0f / sqrtf(rows::Team<false>{nullptr}.sum<1, 2>(x, width, 0) / static_cast<float>(width) + eps);
+  const auto value = [&](int32_t i) { return scale != nullptr ? x[i] * factor * scale[i] : x[i]; };
+  const int32_t half = turn.rotary / 2;
+  for (int32_t i = static_cast<int32_t>(lane()); i < half; i += 32) {
+    float frequency = turn.table != nullptr ? turn.table[i] : rope_frequency(turn.theta, i, turn.rotary);
+    if (turn.table == nullptr && turn.factors != nullptr) frequency /= turn.factors[i];
+    float sine, cosine;
+    sincosf(__fmul_rn(turn.position, frequency), &sine, &cosine);
+    sine *= turn.magnitude;
+    cosine *= turn.magnitude;
+    const int32_t first = turn.adjacent ? 2 * i : i, second = turn.adjacent ? 2 * i + 1 : half + i;
+    const float a = value(first), b = value(second);
+    put(first, a * cosine - b * sine);
+    put(second, b * cosine + a * sine);
+  }
+  for (int32_t i = 2 * half + static_cast<int32_t>(lane()); i < width; i += 32) put(i, value(i));
+}
+
+__device__ __forceinline__ unsigned char* page_row(const Run& run, const Place& place, int32_t kv_head,
+                                                   int32_t position) {
+  const Address page = at<const Address>(run.pages)[position / kPageTokens];
+  const int64_t row = int64_t{kv_head} * kPageTokens + position % kPageTokens;
+  return at<unsigned char>(page + place.offset) + row * place.row_bytes;
+}
+
+__device__ __forceinline__ void put_value(Form form, unsigned char* row, int32_t i, float value) {
+  if (form == Form::kF32) {
+    reinterpret_cast<float*>(row)[i] = value;
+  } else if (form == Form::kF16) {
+    reinterpret_cast<__half*>(row)[i] = __float2half_rn(value);
+  } else {
+    reinterpret_cast<__nv_bfloat16*>(row)[i] = __float2bfloat16_rn(value);
+  }
+}
+
+// Whether a type keeps nothing of a row whose largest magnitude has these bits.
+__device__ __forceinline__ bool is_lost(Form form, uint32_t largest) {
+  return form == Form::kF16 && largest != 0 && largest < __float_as_uint(0x1p-24f);
+}
+
+// One head's key and value of a row. No answer instead of a wrong one, where a type keeps nothing of either: the values
+// become no numbers.
+__device__ __forceinline__ void append_head(const Instruction& instruction, const Pass& pass, int32_t r, int32_t head,
+                                            const float* scale, const Turn& turn) {
+  const int32_t width = instruction.op.width, row = rows::pass_row(instruction, pass, r);
+  const Run& run = rows::run_of(pass, row);
+  const int32_t position = pass.position(row, run);
+  unsigned char* const keys = page_row(run, instruction.slot, head, position);
+  unsigned char* const values = page_row(run, instruction.slot2, head, position);
+  const float* const y = row_of(instruction.y, instruction.y_width, r) + head * width;
+  const float* const z = row_of(instruction.z, instruction.z_width, r) + head * width;
+  uint32_t largest_key = 0, largest_value = 0;
+  turn_head(y, width, scale, instruction.op.eps, turn, [&](int32_t i, float value) {
+    largest_key = max(largest_key, __float_as_uint(value) & 0x7fffffffu);
+    put_value(instruction.slot.form, keys, i, value);
+  });
+  for (int32_t i = static_cast<int32_t>(lane()); i < width; i += 32) {
+    largest_value = max(largest_value, __float_as_uint(z[i]) & 0x7fffffffu);
+    put_value(instruction.slot2.form, values, i, z[i]);
+  }
+  largest_key = __reduce_max_sync(kAll, largest_key);
+  largest_value = __reduce_max_sync(kAll, largest_value);
+  if (!is_lost(instruction.slot.form, largest_key) && !is_lost(instruction.slot2.form, largest_value)) return;
+  for (int32_t i = static_cast<int32_t>(lane()); i < width; i += 32)
+    put_value(instruction.slot2.form, values, i, rows::no_number());
+}
+
+}  // namespace heads
+
+__device__ inline void do_rope(const Instruction& instruction, const Pass& pass, uint32_t block, uint32_t blocks,
+                               unsigned char*) {
+  const Op& op = instruction.op;
+  const int64_t units = int64_t{rows::count_of(instruction, pass)} * op.heads;
+  for (int64_t unit = int64_t{block} * rows::kWarps + warp(); unit < units; unit += int64_t{blocks} * rows::kWarps) {
+    const auto r = static_cast<int32_t>(unit / op.heads), head = static_cast<int32_t>(unit % op.heads);
+    float* const out = row_of(instruction.out, instruction.x_width, r) + head * op.width;
+    heads::turn_head(row_of(instruction.x, instruction.x_width, r) + head * op.width, op.width, nullptr, 0,
+                     heads::turn_of(instruction, op, instruction.vectors[0], rows::position_of(instruction, pass, r)),
+                     [&](int32_t i, float value) { out[i] = value; });
+  }
+}
+
+__device__ inline void do_heads(const Instruction& instruction, const Pass& pass, uint32_t block, uint32_t blocks,
+                                unsigned char*) {
+  const Op& op = instruction.op;
+  const int32_t each = op.heads + op.kv_heads, stride = instruction.x_stride != 0 ? instruction.x_stride : op.width;
+  const int64_t units = int64_t{rows::count_of(instruction, pass)} * each;
+  for (int64_t unit = int64_t{block} * rows::kWarps + warp(); unit < units; unit += int64_t{blocks} * rows::kWarps) {
+    const auto r = static_cast<int32_t>(unit / each), head = static_cast<int32_t>(unit % each);
+    const heads::Turn turn =
+        heads::turn_of(instruction, instruction.rope, instruction.vectors[2], rows::position_of(instruction, pass, r));
+    if (head >= op.heads) {
+      heads::append_head(instruction, pass, r, head - op.heads, at<const float>(instruction.vectors[1]), turn);
+      continue;
+    }
+    float* const out = row_of(instruction.out, instruction.out_width, r) + head * op.width;
+    heads::turn_head(row_of(instruction.x, instruction.x_width, r) + head * stride, op.width,
+                     at<const float>(instruction.vectors[0]), op.eps, turn,
+                     [&](int32_t i, float value) { out[i] = value; });
+  }
+}
+
+__device__ inline void do_append(const Instruction& instruction, const Pass& pass, uint32_t block, uint32_t blocks,
+                                 unsigned char*) {
+  const int32_t each = instruction.op.kv_heads;
+  const int64_t units = int64_t{rows::count_of(instruction, pass)} * each;
+  const heads::Turn none = {};
+  for (int64_t unit = int64_t{block} * rows::kWarps + warp(); unit < units; unit += int64_t{blocks} * rows::kWarps)
+    heads::append_head(instruction, pass, static_cast<int32_t>(unit / each), static_cast<int32_t>(unit % each), nullptr,
+                       none);
+}
+
+}  // namespace baton::cuda

@@ -1,0 +1,135 @@
+// The kernel that runs a list of instructions in one launch: all blocks do their part of one, meet, and go on to the
+// next. While they do one, the weights of the next are on their way to the second level of cache.
+#include "baton/unit/cuda/kernels/attention.cuh"
+#include "baton/unit/cuda/kernels/conv.cuh"
+#include "baton/unit/cuda/kernels/delta.cuh"
+#include "baton/unit/cuda/kernels/draws.cuh"
+#include "baton/unit/cuda/kernels/experts.cuh"
+#include "baton/unit/cuda/kernels/heads.cuh"
+#include "baton/unit/cuda/kernels/products.cuh"
+#include "baton/unit/cuda/kernels/rows.cuh"
+
+namespace baton::cuda {
+namespace {
+
+constexpr uint32_t kAheadBytes = 128 * 1024;  // of a block: all of them fill a third of the cache
+
+// Counts arrivals; the last of a launch sets it back, as nobody waits for that one.
+class Meeting {
+ public:
+  __device__ explicit Meeting(Address at) : count_(cuda::at<uint32_t>(at)) {}
+
+  // What every block wrote before is seen by every block behind it.
+  __device__ void meet() {
+    __syncthreads();
+    target_ += gridDim.x;
+    if (threadIdx.x == 0) {
+      asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(count_) : "memory");
+      uint32_t arrived;
+      do {
+        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(arrived) : "l"(count_) : "memory");
+      } while (arrived < target_);
+    }
+    __syncthreads();
+  }
+  __device__ void leave() {
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    __threadfence();
+    if (atomicAdd(count_, 1) == target_ + gridDim.x - 1) *count_ = 0;
+  }
+
+ private:
+  uint32_t* const count_;
+  uint32_t target_ = 0;
+};
+
+__device__ void fetch_instruction(Address list, int index, Instruction& to) {
+  static_assert(sizeof(Instruction) % 8 == 0);
+  const uint64_t* const from = at<uint64_t>(list) + static_cast<size_t>(index) * (sizeof(Instruction) / 8);
+  for (uint32_t i = threadIdx.x; i < sizeof(Instruction) / 8; i += kThreads) reinterpret_cast<uint64_t*>(&to)[i] = from[i];
+}
+
+__device__ void fetch_ahead(const uint8_t* from, uint64_t bytes) {
+  for (uint64_t i = threadIdx.x * 128; i < bytes; i += kThreads * 128)
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(from + i));
+}
+
+// The block's part of the weights of a product.
+__device__ void fetch_weights(const Instruction& instruction) {
+  if (instruction.what != Do::kMultiply) return;
+  const Outputs outputs(instruction);
+  const int begin = static_cast<int>(int64_t{outputs.count} * blockIdx.x / gridDim.x);
+  const int end = static_cast<int>(int64_t{outputs.count} * (blockIdx.x + 1) / gridDim.x);
+  int offset = 0;
+  for (int i = 0; i < instruction.matrices; ++i) {
+    const Matrix& matrix = instruction.matrix[i];
+    const int first = max(0, begin - offset), last = min(matrix.rows, end - offset);
+    if (first < last) {
+      const uint64_t bytes = static_cast<uint64_t>(last - first) * static_cast<uint64_t>(matrix.row_bytes);
+      fetch_ahead(at<uint8_t>(matrix.values) + int64_t{first} * matrix.row_bytes, min(bytes, uint64_t{kAheadBytes}));
+    }
+    if (!outputs.pairs) offset += matrix.rows;
+  }
+}
+
+__device__ void run(const Instruction& instruction, Address pass_address, unsigned char* shared) {
+  const Pass& pass = *at<Pass>(pass_address);
+  const uint32_t block = blockIdx.x, blocks = gridDim.x;
+  switch (instruction.what) {
+    case Do::kMultiply:
+      return do_multiply(instruction, pass, block, blocks, shared);
+#define BATON_CASE(kind, function) \
+  case Do::kind:                   \
+    return function(instruction, pass, block, blocks, shared);
+      BATON_CASE(kEmbed, do_embed)
+      BATON_CASE(kPrepare, do_prepare)
+      BATON_CASE(kSplitPairs, do_split_pairs)
+      BATON_CASE(kRope, do_rope)
+      BATON_CASE(kHeads, do_heads)
+      BATON_CASE(kAppend, do_append)
+      BATON_CASE(kAttend, do_attend)
+      BATON_CASE(kAttendJoin, do_attend_join)
+      BATON_CASE(kConvDelta, do_conv_delta)
+      BATON_CASE(kShortConv, do_short_conv)
+      BATON_CASE(kEach, do_each)
+      BATON_CASE(kRoute, do_route)
+      BATON_CASE(kExpertsIn, do_experts_in)
+      BATON_CASE(kExpertsOut, do_experts_out)
+      BATON_CASE(kPick, do_pick)
+      BATON_CASE(kCap, do_cap)
+      BATON_CASE(kArgmax, do_argmax)
+#undef BATON_CASE
+    case Do::kAdvance:
+      return do_advance(pass_address, block);
+    default:  // what lists do not hold: lowering.cc
+      return;
+  }
+}
+
+}  // namespace
+
+extern "C" __global__ void __launch_bounds__(kThreads, 1) baton_list(const __grid_constant__ ListWork work) {
+  extern __shared__ __align__(128) unsigned char shared[];
+  __shared__ __align__(16) unsigned char kept[2][sizeof(Instruction)];
+  const auto instruction = [&](int i) -> Instruction& { return *reinterpret_cast<Instruction*>(kept[i & 1]); };
+  if (at<Pass>(work.pass)->stopped != 0) return;
+  Meeting meeting(work.barrier);
+  fetch_instruction(work.list, 0, instruction(0));
+  for (int i = 0; i < work.count; ++i) {
+    if (i + 1 < work.count) fetch_instruction(work.list, i + 1, instruction(i + 1));
+    __syncthreads();
+    if (i + 1 < work.count) fetch_weights(instruction(i + 1));
+    run(instruction(i), work.pass, shared);
+    if (i + 1 < work.count) meeting.meet();
+  }
+  meeting.leave();
+}
+
+// One of them alone: it shares its code with the list's.
+extern "C" __global__ void __launch_bounds__(kThreads, 1) baton_multiply(const __grid_constant__ Work work) {
+  extern __shared__ __align__(128) unsigned char shared[];
+  do_multiply(work.instruction, *at<const Pass>(work.pass), blockIdx.x, gridDim.x, shared);
+}
+
+}  // namespace baton::cuda

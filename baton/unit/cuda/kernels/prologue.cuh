@@ -1,0 +1,77 @@
+// Rows of x on their way into a product: a block puts each through the prologue and hands the values on.
+#pragma once
+
+#include "baton/unit/cuda/kernels/device.cuh"
+
+namespace baton::cuda {
+
+// Over all threads of a block; `scratch` has room for a float of each warp.
+__device__ __forceinline__ float block_sum(float x, float* scratch) {
+  x = warp_sum(x);
+  __syncthreads();
+  if (lane() == 0) scratch[warp()] = x;
+  __syncthreads();
+  return warp_sum(lane() < kThreads / 32 ? scratch[lane()] : 0.0f);
+}
+
+// Mean (of kLayer; else 0) and what a group of `width` values is multiplied with, by `count` threads that have the sum
+// of what each of them brings from `sum`.
+template <class Sum>
+__device__ __forceinline__ float2 norm_of(const float* x, int width, float eps, bool centred, int first, int step,
+                                          Sum&& sum) {
+  float mean = 0, squares = 0;
+  if (centred) {
+    for (int i = first; i < width; i += step) mean += x[i];
+    mean = sum(mean) / static_cast<float>(width);
+  }
+  for (int i = first; i < width; i += step) squares = fmaf(x[i] - mean, x[i] - mean, squares);
+  return {mean, rsqrtf(sum(squares) / static_cast<float>(width) + eps)};
+}
+
+// Calls put(i, value) for each value of a row behind the prologue; i from 0 to x_width, each once.
+template <class Put>
+__device__ __forceinline__ void prologue_row(const Instruction& instruction, int64_t row, float* scratch, Put&& put) {
+  const int width = instruction.x_width;
+  const float* const x = row_of(instruction.x, width, row);
+  const float* const y = instruction.y == 0 ? nullptr : row_of(instruction.y, instruction.y_width, row);
+  const float* const scale = at<float>(instruction.vectors[0]);
+  const float* const shift = at<float>(instruction.vectors[1]);
+  const int thread = static_cast<int>(threadIdx.x);
+  const int group = instruction.op.width;
+  switch (instruction.prologue) {
+    case Prologue::kNone:
+      for (int i = thread; i < width; i += kThreads) put(i, x[i]);
+      return;
+    case Prologue::kGate: {
+      const int shared = group > 1 ? group : 1;
+      for (int i = thread; i < width; i += kThreads) put(i, x[i] * sigmoid(y[i / shared]));
+      return;
+    }
+    case Prologue::kRms:
+    case Prologue::kLayer:
+    case Prologue::kGated:
+      break;
+  }
+  const bool centred = instruction.prologue == Prologue::kLayer, gated = instruction.prologue == Prologue::kGated;
+  const auto finish = [&](int from, int i, float2 norm) {
+    float value = (x[from + i] - norm.x) * norm.y * scale[i];
+    if (centred) value += shift[i];
+    if (gated) value *= silu(y[from + i]);
+    put(from + i, value);
+  };
+  if (group >= 512) {
+    for (int from = 0; from < width; from += group) {
+      const float2 norm = norm_of(x + from, group, instruction.op.eps, centred, thread, kThreads,
+                                  [&](float part) { return block_sum(part, scratch); });
+      for (int i = thread; i < group; i += kThreads) finish(from, i, norm);
+    }
+    return;
+  }
+  for (int from = static_cast<int>(warp()) * group; from < width; from += kThreads / 32 * group) {
+    const float2 norm = norm_of(x + from, group, instruction.op.eps, centred, static_cast<int>(lane()), 32,
+                                [](float part) { return warp_sum(part); });
+    for (int i = static_cast<int>(lane()); i < group; i += 32) finish(from, i, norm);
+  }
+}
+
+}  // namespace baton::cuda

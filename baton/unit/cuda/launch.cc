@@ -1,0 +1,103 @@
+// The geometry of launches.
+#include "baton/unit/cuda/launch.h"
+
+#include <algorithm>
+
+#include "baton/unit/cuda/kernels.h"
+#include "baton/unit/cuda/mixers_geometry.h"
+#include "baton/unit/cuda/tile_geometry.h"
+
+namespace baton::cuda {
+namespace {
+
+// kSharedBytes of kernels/device.cuh.
+constexpr uint32_t kShared = 96 * 1024;
+
+bool is_mixer(Do what) {
+  switch (what) {
+    case Do::kAttend:
+    case Do::kAttendJoin:
+    case Do::kAttendTile:
+    case Do::kAttendAll:
+    case Do::kConv:
+    case Do::kDelta:
+    case Do::kConvDelta:
+    case Do::kShortConv:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Blocks for which there is work: kernels take any number.
+uint32_t blocks_of(const Instruction& instruction, int64_t rows, uint32_t processors) {
+  const int64_t most = 8 * static_cast<int64_t>(processors);
+  int64_t units = rows;
+  switch (instruction.what) {
+    case Do::kMultiply:
+      return processors;
+    case Do::kAdvance:
+      return 1;
+    case Do::kEach:
+    case Do::kSplitPairs:
+    case Do::kCap:
+    case Do::kPick:
+      units = rows * (std::max(instruction.x_width, instruction.out_width) / kThreads + 1);
+      break;
+    case Do::kRope:
+    case Do::kHeads:
+    case Do::kAppend:
+      units = rows * (instruction.op.heads + 2 * instruction.op.kv_heads);
+      break;
+    case Do::kExpertsIn:
+    case Do::kExpertsOut:
+      return static_cast<uint32_t>(most);
+    default:
+      break;
+  }
+  return static_cast<uint32_t>(std::clamp<int64_t>(units, 1, most));
+}
+
+}  // namespace
+
+Status launch(Stream& stream, const CardFacts& facts, const Instruction& instruction, const Pass& pass,
+              Address on_card) {
+  const Work work{instruction, on_card};
+  const int32_t rows = instruction.wanted_only ? pass.rows_out : pass.rows;
+  if (rows == 0) return {};
+  // An emulated card has a body for each kind.
+  if (facts.emulated) return stream.launch(kernel_name(instruction.what), 1, kThreads, 0, &work);
+  if (is_mixer(instruction.what)) {
+    const MixerLaunches launches = mixer_launches(instruction, pass, facts.processors);
+    for (int32_t i = 0; i < launches.count; ++i) {
+      const MixerLaunch& one = launches.each[i];
+      BATON_OK(stream.launch(one.kernel, one.grid, one.threads, one.shared_bytes, &work));
+    }
+    return {};
+  }
+  if (instruction.what == Do::kTile) {
+    const TileGeometry tiles = tile_geometry(instruction, rows, facts.capability, facts.processors);
+    for (const TileLaunch& one : tiles.launches())
+      BATON_OK(stream.launch(one.kernel, one.grid, one.threads, one.shared_bytes, &work));
+    return {};
+  }
+  return stream.launch(kernel_name(instruction.what), blocks_of(instruction, rows, facts.processors), kThreads, kShared,
+                       &work);
+}
+
+bool fits_list(std::span<const Instruction> instructions) {
+  return std::all_of(instructions.begin(), instructions.end(), [](const Instruction& instruction) {
+    switch (instruction.what) {
+      case Do::kTile:
+      case Do::kAttendTile:
+      case Do::kAttendAll:
+      case Do::kConv:
+      case Do::kDelta:
+        return false;
+      default:
+        return true;
+    }
+  });
+}
+
+}  // namespace baton::cuda

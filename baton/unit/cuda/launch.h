@@ -1,0 +1,18 @@
+// How an instruction is launched alone: kernels, blocks, threads, shared memory. Which instructions a list may hold.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "baton/unit/cuda/card.h"
+#include "baton/unit/cuda/lowering.h"
+
+namespace baton::cuda {
+
+// For a pass whose runs and counts are as they say. Rows of no kind that it works on: nothing is launched.
+Status launch(Stream& stream, const CardFacts& facts, const Instruction& instruction, const Pass& pass, Address on_card);
+
+// Whether the kernel that runs lists has all of these kinds.
+bool fits_list(std::span<const Instruction> instructions);
+
+}  // namespace baton::cuda

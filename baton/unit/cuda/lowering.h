@@ -1,0 +1,65 @@
+// A Program as a list of instructions, fused: a pure function of the Program, of what its weights are stored as, and of
+// how many rows it is for.
+//
+// - Norms and gates in front of products become their prologues, residual sums and gated activations their epilogues;
+//   consecutive products of one register become one instruction.
+// - Convolution and delta rule of a row that decodes are one pass over the state.
+// - What only leads to outputs is the tail: it runs for the rows whose outputs are asked for, and those are picked first.
+// - Of many rows, products run on tensor cores, from operands that are rounded before; F32 matrices do not.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "baton/unit/cuda/instruction.h"
+
+namespace baton::cuda {
+
+enum class RowCount : uint8_t {
+  kFew,   // one row of each run; runs decode
+  kMany,  // rows of prompts
+};
+
+// An instruction before its addresses are known: registers and weights by their numbers.
+struct Node {
+  Instruction instruction;  // op.x, op.y, op.z, op.out, op.out2 are the registers; 0 addresses
+  RegisterId outs[kMatricesMax] = {-1, -1, -1, -1};
+  WeightId matrices[kMatricesMax] = {-1, -1, -1, -1};
+  WeightId vectors[4] = {-1, -1, -1, -1};
+  bool from_operand = false;  // x is the operand that the node before it made
+  bool to_operand = false;    // out is
+  int32_t layer_done = -1;    // behind it all slots of this layer are what they will be
+};
+
+struct Lowered {
+  std::vector<Register> registers;  // the Program's, and further ones
+  std::vector<Node> body, tail;
+  RegisterId outputs = -1;          // of the tail; output_width wide
+  int32_t operand_width = 0;        // the widest operand; 0: none
+  int32_t experts_used = 0;                    // of kExperts, the most
+  WeightId gates = -1;                         // of kExperts, one of them
+};
+
+// `form` says what a matrix is stored as on the card.
+Lowered lower(const Program& program, RowCount rows, const std::function<Form(WeightId)>& form);
+
+// Where things are on the card.
+struct Bindings {
+  std::function<Matrix(WeightId)> matrix;
+  std::function<Address(WeightId)> vector;
+  std::function<Place(SlotId)> place;
+  std::function<Address(const Op&)> rotation;  // of op kRope: frequencies
+  // Of op kExperts: from one expert's weights to the next's, see Instruction::expert_bytes.
+  std::function<void(const Op&, Instruction&)> experts;
+  std::vector<Address> body, tail;  // of registers: all rows, and those whose outputs are asked for; 0: not used there
+  Address operand = 0, scratch = 0, ids = 0, shares = 0, inner = 0;
+};
+
+// The nodes' instructions with their addresses.
+std::vector<Instruction> bind(const Lowered& lowered, const std::vector<Node>& nodes, bool tail,
+                              const Bindings& bindings);
+
+// Registers that the nodes read or write.
+std::vector<bool> registers_of(const Lowered& lowered, const std::vector<Node>& nodes);
+
+}  // namespace baton::cuda

@@ -1,0 +1,69 @@
+// What a node reads, writes and needs: for who moves or joins nodes.
+#pragma once
+
+#include <algorithm>
+
+#include "baton/unit/cuda/lowering.h"
+
+namespace baton::cuda {
+
+// Products and what is fused to them have their results in `outs`.
+inline bool is_product(const Node& node) {
+  return node.instruction.what == Do::kMultiply || node.instruction.what == Do::kTile;
+}
+inline int32_t outs_of(const Node& node) {
+  if (!is_product(node)) return 0;
+  const bool pairs = node.instruction.epilogue == Epilogue::kSwiGlu || node.instruction.epilogue == Epilogue::kGeGlu;
+  return pairs ? 1 : node.instruction.matrices;
+}
+
+inline bool reads(const Node& node, RegisterId id) {
+  const Op& op = node.instruction.op;
+  return id >= 0 && (op.x == id || op.y == id || op.z == id);
+}
+inline bool writes(const Node& node, RegisterId id) {
+  const Op& op = node.instruction.op;
+  if (id < 0) return false;
+  return op.out == id || op.out2 == id || std::find(node.outs, node.outs + outs_of(node), id) != node.outs + outs_of(node);
+}
+
+inline bool keeps_state(const Node& node) {
+  switch (node.instruction.what) {
+    case Do::kHeads:
+    case Do::kAppend:
+    case Do::kConv:
+    case Do::kDelta:
+    case Do::kConvDelta:
+    case Do::kShortConv:
+      return true;
+    default:
+      return false;
+  }
+}
+// Works by runs: on all of their rows.
+inline bool looks_along(const Node& node) {
+  switch (node.instruction.what) {
+    case Do::kAttend:
+    case Do::kAttendJoin:
+    case Do::kAttendTile:
+    case Do::kAttendAll:
+      return true;
+    default:
+      return keeps_state(node);
+  }
+}
+// Reads tokens or positions, which rows that were picked have no more.
+inline bool needs_positions(const Node& node) {
+  const OpKind kind = node.instruction.op.kind;
+  const Do what = node.instruction.what;
+  return what == Do::kEmbed || what == Do::kRope ||
+         (what == Do::kEach && (kind == OpKind::kPosition || kind == OpKind::kPositionScale));
+}
+// Has to run for every row of a pass, and so has what is before it.
+inline bool needed_of_all_rows(const Node& node) {
+  return keeps_state(node) || needs_positions(node) || node.instruction.what == Do::kAttendAll;
+}
+// Its slots are read or written by it.
+inline bool touches_slots(const Node& node) { return looks_along(node) && node.instruction.what != Do::kAttendAll; }
+
+}  // namespace baton::cuda

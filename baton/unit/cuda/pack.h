@@ -1,0 +1,47 @@
+// A stored matrix as a Matrix of a card: its shape, and its rows taken apart into the Matrix's planes, scales, minimums
+// and parts. Of the host; weights.h brings it to the card.
+//
+// Values keep their bits: value_at (codes.h) of what is packed is Format::decode of what is stored, for all types that
+// have codes and for F32, F16 and BF16. Types of another kind (F8_G32) are held as F32, likewise exactly. What grows:
+// small integers of 4 or 6 bits beside codes take 8, the codebooks of IQ types hold a code for each value, scales of
+// MXFP4 take two bytes, and those of NVFP4 two or four for each 16 values, tensor's scale included.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "baton/quant/format.h"
+#include "baton/unit/cuda/instruction.h"
+
+namespace baton::cuda {
+
+// What a Matrix is made of, in this order everywhere.
+enum : size_t { kValues, kScales, kMinimums, kParts, kPieces };
+using PieceBytes = std::array<uint64_t, kPieces>;
+using PieceData = std::array<unsigned char*, kPieces>;
+
+struct Shape {
+  Matrix matrix;           // but for the addresses
+  PieceBytes row_bytes{};  // of each piece; 0: there is none
+
+  // Where each piece begins in a matrix that lies in one piece of memory, at multiples of kPieceAlignment.
+  PieceBytes offsets() const;
+  uint64_t bytes() const;  // of that memory, a multiple of kPieceAlignment
+  // `matrix` at that memory.
+  Matrix at(Address address) const;
+  // Whether matrices of both shapes are read by the same instructions, but for their rows.
+  bool like(const Shape& other) const;
+};
+inline constexpr uint64_t kPieceAlignment = 256;
+
+// As stored where a Matrix can hold the type, else as F32; so, too, where `floats` asks for it.
+Shape shape_of(DType dtype, int64_t rows, int64_t columns, bool floats = false);
+// Whether it is as stored.
+bool is_native(DType dtype);
+
+// Rows [begin, end) of `source` (row-major, `dtype`, any alignment) to `to`, each piece's place of row `begin`. Padding
+// is written, too. Threads may share a matrix.
+void pack_rows(const Shape& shape, DType dtype, const std::byte* source, int64_t begin, int64_t end, PieceData to);
+
+}  // namespace baton::cuda

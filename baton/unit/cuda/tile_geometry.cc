@@ -1,0 +1,100 @@
+#include "baton/unit/cuda/tile_geometry.h"
+
+#include <algorithm>
+
+#include "baton/unit/cuda/tile_layout.h"
+
+namespace baton::cuda {
+namespace {
+
+// A kernel of kernels/tile.cu: the rows, columns and stages of its tile, as there.
+struct Tile {
+  std::string_view kernel;
+  int32_t rows, width, stages;
+  uint32_t blocks = 1;  // of a tile
+};
+constexpr Tile kWhole[] = {{"baton_tile_128x256", 128, 256, 4},
+                           {"baton_tile_128x192", 128, 192, 5},
+                           {"baton_tile_128x128", 128, 128, 6},
+                           {"baton_tile_128x64", 128, 64, 8},
+                           {"baton_tile_64x64", 64, 64, 12}};
+constexpr Tile kInSegments[] = {{"baton_tile_segments_128x128", 128, 128, 6},
+                                {"baton_tile_cluster_128x128", 128, 128, 6, kTileSegments},
+                                {"baton_tile_cluster_64x64", 64, 64, 8, kTileSegments}};
+constexpr Tile kCodes = {"baton_tile_codes_64x64", 64, 64, 8};
+constexpr Tile kCodesInSegments = {"baton_tile_codes_cluster_64x64", 64, 64, 8, kTileSegments};
+constexpr Tile kPlain[] = {{"baton_tile_plain_128", 128, 128, 3}, {"baton_tile_plain_64", 64, 64, 4}};
+constexpr Tile kPlainCodes = {"baton_tile_plain_codes", 64, 64, 4};
+constexpr uint32_t kWideThreads = 384, kWideCodesThreads = 640;
+
+uint32_t stage_bytes(const Tile& tile) { return static_cast<uint32_t>((tile.rows + tile.width) * 2 * kTileDepth); }
+
+// Clocks that the product takes, roughly: of a 9.0, where a processor makes 2048 products in a clock, gets 56 bytes from
+// the second-level cache, and all of them together 5000.
+int64_t clocks_of(const Tile& tile, const Instruction& in, int32_t rows, uint32_t processors) {
+  const int64_t tiles = tile_grid(in, rows, tile.rows, tile.width).tiles() * int64_t{tile.blocks};
+  const int64_t at_once = std::min<int64_t>(tiles, processors), waves = (tiles + at_once - 1) / at_once;
+  const int64_t products = int64_t{tile.rows} * tile.width * kTileDepth * 21 / 20 / 2048;
+  const int64_t loads = stage_bytes(tile) / std::min<int64_t>(56, 5000 / at_once);
+  const int64_t ends = int64_t{tile.rows} * tile.width * 4 / 32;
+  const int64_t steps = in.matrix[0].pitch / kTileDepth / tile.blocks;
+  const int64_t meets = tile.blocks > 1 ? 1500 + ends : 0;
+  return waves * (steps * std::max(products, loads) + ends + meets + 1500);
+}
+
+const Tile& fastest(std::span<const Tile> tiles, const Instruction& in, int32_t rows, uint32_t processors) {
+  return *std::min_element(tiles.begin(), tiles.end(), [&](const Tile& a, const Tile& b) {
+    return clocks_of(a, in, rows, processors) < clocks_of(b, in, rows, processors);
+  });
+}
+
+TileLaunch launch_of(const Tile& tile, const Instruction& in, int32_t rows, uint32_t processors, uint32_t at_once,
+                     uint32_t threads) {
+  const auto tiles = static_cast<uint32_t>(tile_grid(in, rows, tile.rows, tile.width).tiles());
+  const uint32_t stages = static_cast<uint32_t>(tile.stages);
+  const uint32_t barriers = threads == kPlainThreads ? 0 : 16 * stages + 1024;
+  // A cluster makes one tile: how many run at once is the card's business.
+  const uint32_t grid = tile.blocks > 1 ? tiles * tile.blocks : std::min(tiles, processors * at_once);
+  return {tile.kernel, grid, threads, stages * stage_bytes(tile) + barriers};
+}
+
+TileLaunch launch_on_90(const Instruction& in, int32_t rows, bool coded, uint32_t processors) {
+  if (coded) {
+    const Tile& tile = in_segments(in) ? kCodesInSegments : kCodes;
+    return launch_of(tile, in, rows, processors, 1, kWideCodesThreads);
+  }
+  const std::span<const Tile> tiles = in_segments(in) ? std::span<const Tile>(kInSegments) : kWhole;
+  return launch_of(fastest(tiles, in, rows, processors), in, rows, processors, 1, kWideThreads);
+}
+
+TileLaunch launch_plain(const Instruction& in, int32_t rows, bool coded, uint32_t processors) {
+  if (coded) return launch_of(kPlainCodes, in, rows, processors, 2, kPlainThreads);
+  const bool many = tile_grid(in, rows, 128, 128).tiles() >= static_cast<int32_t>(processors);
+  return launch_of(kPlain[many ? 0 : 1], in, rows, processors, 2, kPlainThreads);
+}
+
+}  // namespace
+
+bool tile_takes(const Instruction& in) {
+  if (in.matrices < 1 || in.matrices > kMatricesMax) return false;
+  if (in.epilogue == Epilogue::kAdd && in.matrices != 1) return false;
+  if (is_paired(in) && (in.matrices != 2 || in.matrix[0].rows != in.matrix[1].rows)) return false;
+  return std::all_of(in.matrix, in.matrix + in.matrices, [&](const Matrix& matrix) {
+    return matrix.form != Form::kF32 && matrix.pitch == in.matrix[0].pitch && matrix.pitch > 0 && matrix.rows > 0;
+  });
+}
+
+TileGeometry tile_geometry(const Instruction& in, int32_t rows, uint32_t capability, uint32_t processors) {
+  TileGeometry made;
+  if (rows <= 0 || !tile_takes(in)) return made;
+  bool coded = std::any_of(in.matrix, in.matrix + in.matrices, [](const Matrix& m) { return m.form != Form::kBF16; });
+  if (coded && in.scratch != 0 && rows > kUnpackRows) {
+    made.all[made.count++] = {"baton_unpack", processors * 8, kPlainThreads, 0};
+    coded = false;
+  }
+  made.all[made.count++] =
+      capability == 90 ? launch_on_90(in, rows, coded, processors) : launch_plain(in, rows, coded, processors);
+  return made;
+}
+
+}  // namespace baton::cuda

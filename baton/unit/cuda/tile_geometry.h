@@ -1,0 +1,40 @@
+// Which kernels make a product of many rows (Do::kTile), and with how many blocks. The choice of a tile changes how fast
+// the product is made, not a bit of it.
+//
+//   x        [rows][matrix pitch] of bf16, as kPrepare makes it with to_bf16
+//   matrix   of bf16, f16 or codes; all of the same pitch
+//   outs     f32; 0: not wanted
+//   out      with to_bf16: what outs[0] gets, in bf16, zeros in the padding of a row: the operand of a next product
+//   z        of kAdd: f32, may be outs[0]
+//   scratch  0, or unpacked_bytes(in) (tile_layout.h) for matrices that are not in bf16: products of more than
+//            kUnpackRows rows are several times as fast then
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "baton/unit/cuda/instruction.h"
+
+namespace baton::cuda {
+
+inline constexpr int32_t kUnpackRows = 64;
+
+struct TileLaunch {
+  std::string_view kernel;
+  uint32_t grid = 0, threads = 0, shared_bytes = 0;
+};
+// Launches one after the other, with the same Work. None for no rows and for what kTile does not take.
+struct TileGeometry {
+  std::array<TileLaunch, 2> all;
+  uint32_t count = 0;
+  std::span<const TileLaunch> launches() const { return {all.data(), count}; }
+};
+
+// Whether kTile takes the product at all; otherwise it is for kMultiply.
+bool tile_takes(const Instruction& in);
+// For `rows` rows on a card of a compute capability (90: 9.0) with so many processors.
+TileGeometry tile_geometry(const Instruction& in, int32_t rows, uint32_t capability, uint32_t processors);
+
+}  // namespace baton::cuda

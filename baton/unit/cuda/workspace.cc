@@ -1,0 +1,228 @@
+// Memory for passes, and the lists bound to it.
+#include "baton/unit/cuda/workspace.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "baton/unit/cuda/kernels.h"
+#include "baton/unit/cuda/launch.h"
+#include "baton/unit/cuda/mixers_geometry.h"
+#include "baton/unit/cuda/tile_layout.h"
+
+namespace baton::cuda {
+namespace {
+
+constexpr uint64_t kStepBytes = 256;
+uint64_t in_steps(uint64_t bytes) { return (bytes + kStepBytes - 1) / kStepBytes * kStepBytes; }
+uint64_t row_bytes(int32_t width) { return static_cast<uint64_t>(pitch_of(width)) * sizeof(float); }
+
+bool same_rotation(const Op& a, const Op& b) {
+  return a.rope_theta == b.rope_theta && a.rotary == b.rotary &&
+         a.weights[Op::kRopeFactors] == b.weights[Op::kRopeFactors];
+}
+
+Instruction draw_instruction(const Lists& lists, Address scratch) {
+  Instruction argmax;
+  argmax.what = Do::kArgmax;
+  argmax.wanted_only = true;
+  argmax.x = lists.outputs;
+  argmax.x_width = lists.outputs_width;
+  argmax.scratch = scratch;
+  return argmax;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Workspace>> Workspace::create(std::shared_ptr<Card> card, const Weights& weights,
+                                                     const StatePool& states, int32_t rows_max) {
+  const Program& program = weights.model().program;
+  std::unique_ptr<Workspace> made(new Workspace());
+  made->card_ = std::move(card);
+  made->rows_max_ = std::max(rows_max, kRunsMax);
+  const auto form = [&](WeightId id) { return weights.matrix(id).form; };
+  const Lowered few = lower(program, RowCount::kFew, form), many = lower(program, RowCount::kMany, form);
+  BATON_OK(made->make_registers(few, many));
+  Bindings& bindings = made->bindings_;
+  bindings.matrix = [&](WeightId id) { return weights.matrix(id); };
+  bindings.vector = [&](WeightId id) { return weights.vector(id); };
+  bindings.place = [&](SlotId slot) { return states.place(slot); };
+  bindings.experts = [&](const Op& op, Instruction& instruction) {
+    const auto set = [&](int part, size_t which) {
+      const auto strides = weights.expert_strides(op, which);
+      std::copy(strides.begin(), strides.end(), instruction.expert_bytes[part]);
+    };
+    set(0, Op::kGates), set(1, Op::kUps), set(2, Op::kDowns);
+  };
+  bindings.rotation = [&](const Op& op) {
+    for (const auto& [rotation, table] : made->rotations_) {
+      if (same_rotation(rotation, op)) return table;
+    }
+    BATON_CHECK(false);  // made of the same ops
+  };
+  BATON_OK(made->make_rotations(weights.model()));
+  BATON_OK(made->make_scratch(few, many, weights));
+  for (const auto& [lowered, lists] : {std::pair{&few, &made->few_}, std::pair{&many, &made->many_}}) {
+    lists->body = cuda::bind(*lowered, lowered->body, false, bindings);
+    lists->tail = cuda::bind(*lowered, lowered->tail, true, bindings);
+    lists->outputs = bindings.tail[static_cast<size_t>(lowered->outputs)];
+    lists->outputs_width = program.output_width;
+  }
+  bindings.matrix = nullptr, bindings.vector = nullptr, bindings.place = nullptr, bindings.experts = nullptr, bindings.rotation = nullptr;
+  BATON_OK(made->make_pass());
+  BATON_OK(made->make_lists());
+  return made;
+}
+
+Result<Address> Workspace::take(uint64_t bytes, const char* what) {
+  BATON_TRY(DeviceMemory memory, card_->allocate(in_steps(bytes), what));
+  BATON_OK(zero(memory.address(), in_steps(bytes)));
+  memory_.push_back(std::move(memory));
+  return memory_.back().address();
+}
+
+Status Workspace::zero(Address at, uint64_t bytes) {
+  BATON_TRY(Stream stream, card_->stream());
+  BATON_OK(stream.zero(at, bytes));
+  return stream.wait();
+}
+
+// What lies behind a register's width stays zero: kernels write no further.
+Status Workspace::make_registers(const Lowered& few, const Lowered& many) {
+  BATON_CHECK(few.registers.size() == many.registers.size());
+  const size_t count = few.registers.size();
+  for (const bool tail : {false, true}) {
+    std::vector<bool> used(count);
+    for (const Lowered* lowered : {&few, &many}) {
+      const std::vector<bool> own = registers_of(*lowered, tail ? lowered->tail : lowered->body);
+      for (size_t i = 0; i < count; ++i) used[i] = used[i] || own[i];
+      // What is picked lies in both.
+      for (const Node& node : lowered->tail) {
+        if (!tail && node.instruction.what == Do::kPick) used[static_cast<size_t>(node.instruction.op.x)] = true;
+      }
+    }
+    // The tail's own do not lie in the body.
+    const auto rows = static_cast<uint64_t>(tail ? kTailRows : rows_max_);
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < count; ++i) bytes += used[i] ? in_steps(rows * row_bytes(few.registers[i].width)) : 0;
+    Address next = 0;
+    if (bytes > 0) {
+      BATON_TRY(next, take(bytes, tail ? "rows of outputs" : "rows of a pass"));
+    }
+    std::vector<Address>& addresses = tail ? bindings_.tail : bindings_.body;
+    addresses.assign(count, 0);
+    for (size_t i = 0; i < count; ++i) {
+      if (!used[i]) continue;
+      addresses[i] = next;
+      next += in_steps(rows * row_bytes(few.registers[i].width));
+    }
+  }
+  return {};
+}
+
+Status Workspace::make_scratch(const Lowered& few, const Lowered& many, const Weights& weights) {
+  const auto rows = static_cast<uint64_t>(rows_max_);
+  if (many.operand_width > 0) {
+    const uint64_t bytes = static_cast<uint64_t>(pitch_of(many.operand_width)) * 2;
+    // Tiles of rows are read whole.
+    BATON_TRY(bindings_.operand, take((rows + 256) * bytes, "rounded rows of a pass"));
+  }
+  uint64_t scratch = 0;
+  for (const Lowered* lowered : {&few, &many}) {
+    for (const Node& node : lowered->body) {
+      Instruction instruction = node.instruction;
+      if (instruction.what == Do::kAttend || instruction.what == Do::kAttendJoin)
+        instruction.splits = attend_splits(instruction.op);
+      for (int32_t i = 0; i < instruction.matrices; ++i) instruction.matrix[i] = weights.matrix(node.matrices[i]);
+      if (instruction.what == Do::kTile) scratch = std::max(scratch, unpacked_bytes(instruction));
+      scratch = std::max(scratch, mixer_scratch_bytes(instruction, lowered == &few ? kRunsMax : rows_max_,
+                                                      lowered == &few ? kRunsMax : 1));
+    }
+  }
+  if (scratch > 0) {
+    BATON_TRY(bindings_.scratch, take(scratch, "scratch of attention and state"));
+  }
+  if (few.experts_used > 0) {
+    const uint64_t chosen = rows * static_cast<uint64_t>(few.experts_used);
+    BATON_TRY(bindings_.ids, take(chosen * sizeof(int32_t), "experts that are chosen"));
+    BATON_TRY(bindings_.shares, take(chosen * sizeof(float), "experts' shares"));
+    BATON_TRY(bindings_.inner, take(chosen * row_bytes(weights.matrix(few.gates).rows), "rows of experts"));
+  }
+  return {};
+}
+
+Status Workspace::make_rotations(const Model& model) {
+  for (const Op& op : model.program.ops) {
+    if (op.kind != OpKind::kRope) continue;
+    if (std::any_of(rotations_.begin(), rotations_.end(), [&](const auto& one) { return same_rotation(one.first, op); }))
+      continue;
+    const WeightId id = op.weights[Op::kRopeFactors];
+    const auto* factors = id < 0 ? nullptr : reinterpret_cast<const float*>(model.weights[static_cast<size_t>(id)].data);
+    const std::vector<float> table = rope_frequencies(op, factors);
+    const uint64_t bytes = table.size() * sizeof(float);
+    BATON_TRY(const Address at, take(bytes, "frequencies of a rotation"));
+    BATON_OK(put(at, table.data(), bytes));
+    rotations_.push_back({op, at});
+  }
+  return {};
+}
+
+// Waits.
+Status Workspace::put(Address at, const void* from, uint64_t bytes) {
+  BATON_TRY(PinnedMemory pinned, card_->allocate_pinned(bytes));
+  std::memcpy(pinned.data(), from, bytes);
+  BATON_TRY(Stream stream, card_->stream());
+  BATON_OK(stream.copy_in(at, pinned.data(), bytes));
+  return stream.wait();
+}
+
+Status Workspace::make_pass() {
+  const auto rows = static_cast<uint64_t>(rows_max_);
+  tokens_at_ = in_steps(sizeof(Pass));
+  run_of_row_at_ = tokens_at_ + in_steps(rows * sizeof(int32_t));
+  out_rows_at_ = run_of_row_at_ + in_steps(rows * sizeof(int32_t));
+  stops_at_ = out_rows_at_ + in_steps(kTailRows * sizeof(int32_t));
+  sent_bytes_ = stops_at_ + in_steps(uint64_t{kRunsMax} * kStopsMax * sizeof(int32_t));
+  drawn_at_ = sent_bytes_;
+  const uint64_t bytes = drawn_at_ + in_steps(uint64_t{kStepsAhead} * kRunsMax * sizeof(int32_t));
+  BATON_TRY(pass_, card_->allocate(bytes, "a pass"));
+  BATON_TRY(pinned_, card_->allocate_pinned(bytes));
+  std::memset(pinned_.data(), 0, bytes);
+  BATON_TRY(outputs_, card_->allocate_pinned(kTailRows * row_bytes(few_.outputs_width)));
+  Pass& pass = this->pass();
+  pass = Pass{};
+  pass.tokens = pass_.address() + tokens_at_;
+  pass.run_of_row = pass_.address() + run_of_row_at_;
+  pass.out_rows = pass_.address() + out_rows_at_;
+  pass.stops = pass_.address() + stops_at_;
+  pass.drawn = drawn_on_card();
+  return {};
+}
+
+Status Workspace::make_lists() {
+  std::vector<Instruction> all = few_.body;
+  all.insert(all.end(), few_.tail.begin(), few_.tail.end());
+  if (!fits_list(all)) return {};
+  listed_ = static_cast<int32_t>(all.size());
+  BATON_TRY(const Address draws, take((1 + kRunsMax) * sizeof(uint64_t), "draws of blocks"));
+  all.push_back(draw_instruction(few_, draws));
+  all.emplace_back();
+  all.back().what = Do::kAdvance;
+  const uint64_t bytes = all.size() * sizeof(Instruction);
+  BATON_TRY(list_, card_->allocate(bytes, "the instructions of a step"));
+  BATON_TRY(barrier_, card_->allocate(kStepBytes, "a counter"));
+  BATON_OK(zero(barrier_.address(), kStepBytes));
+  return put(list_.address(), all.data(), bytes);
+}
+
+ListWork Workspace::list(bool draws) const {
+  return {list_.address(), listed_ + (draws ? 2 : 0), pass_.address(), barrier_.address()};
+}
+
+Status Workspace::send(Stream& stream) { return stream.copy_in(pass_.address(), pinned_.data(), sent_bytes_); }
+
+Status Workspace::send_counts(Stream& stream) {
+  BATON_OK(stream.copy_in(pass_.address(), pinned_.data(), sizeof(Pass)));
+  return stream.copy_in(pass_.address() + out_rows_at_, pinned_.data() + out_rows_at_, kTailRows * sizeof(int32_t));
+}
+
+}  // namespace baton::cuda

@@ -1,0 +1,80 @@
+// What an executor has on its card beside weights and states: registers, scratch, the lists of instructions, and the
+// block of memory that says what a pass is for, on both sides of the link.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "baton/unit/cuda/card.h"
+#include "baton/unit/cuda/lowering.h"
+#include "baton/unit/cuda/state.h"
+#include "baton/unit/cuda/weights.h"
+
+namespace baton::cuda {
+
+inline constexpr int32_t kTailRows = 64;    // whose outputs are made at a time
+inline constexpr int32_t kStepsAhead = 64;  // of a call that draws on the card
+
+// A Program for few or for many rows: what runs for all of them, and what for those whose outputs are asked for.
+struct Lists {
+  std::vector<Instruction> body, tail;
+  int32_t outputs_width = 0;
+  Address outputs = 0;  // f32 [kTailRows][pitch_of(outputs_width)]
+};
+
+class Workspace {
+ public:
+  // For passes of up to rows_max rows of prompts, or kRunsMax that decode. kOutOfMemory.
+  static Result<std::unique_ptr<Workspace>> create(std::shared_ptr<Card> card, const Weights& weights,
+                                                   const StatePool& states, int32_t rows_max);
+
+  int32_t rows_max() const { return rows_max_; }
+  const Lists& few() const { return few_; }
+  const Lists& many() const { return many_; }
+  // The lists of few rows on the card, one behind the other: body and tail; with the draw behind them. None where a list
+  // cannot hold them.
+  bool has_list() const { return listed_ > 0; }
+  ListWork list(bool draws) const;
+
+  // The host's side of a pass, to be filled and sent: arrays have room for rows_max or kRunsMax rows.
+  Pass& pass() { return *reinterpret_cast<Pass*>(pinned_.data()); }
+  int32_t* tokens() { return array(tokens_at_); }
+  int32_t* run_of_row() { return array(run_of_row_at_); }
+  int32_t* out_rows() { return array(out_rows_at_); }
+  int32_t* stops() { return array(stops_at_); }
+  Status send(Stream& stream);
+  Address pass_on_card() const { return pass_.address(); }
+  // Its counts and out_rows, for the next rows of a tail.
+  Status send_counts(Stream& stream);
+
+  // What kArgmax draws, [kStepsAhead][kRunsMax].
+  Address drawn_on_card() const { return pass_.address() + drawn_at_; }
+  int32_t* drawn() { return array(drawn_at_); }
+  // Rows of outputs for the host, [kTailRows][pitch].
+  float* outputs() { return reinterpret_cast<float*>(outputs_.data()); }
+
+ private:
+  Workspace() = default;
+  Status make_registers(const Lowered& few, const Lowered& many);
+  Status make_scratch(const Lowered& few, const Lowered& many, const Weights& weights);
+  Status make_rotations(const Model& model);
+  Status make_pass();
+  Status make_lists();
+  Status zero(Address at, uint64_t bytes);
+  Status put(Address at, const void* from, uint64_t bytes);
+  Result<Address> take(uint64_t bytes, const char* what);
+  int32_t* array(uint64_t at) { return reinterpret_cast<int32_t*>(pinned_.data() + at); }
+
+  std::shared_ptr<Card> card_;
+  int32_t rows_max_ = 0;
+  Bindings bindings_;
+  std::vector<std::pair<Op, Address>> rotations_;
+  Lists few_, many_;
+  std::vector<DeviceMemory> memory_;
+  DeviceMemory pass_, list_, barrier_;
+  int32_t listed_ = 0;  // instructions, without those that draw
+  uint64_t tokens_at_ = 0, run_of_row_at_ = 0, out_rows_at_ = 0, stops_at_ = 0, drawn_at_ = 0, sent_bytes_ = 0;
+  PinnedMemory pinned_, outputs_;
+};
+
+}  // namespace baton::cuda
