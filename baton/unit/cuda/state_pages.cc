@@ -16,7 +16,6 @@ constexpr uint64_t kAlignment = 512;
 constexpr uint64_t kRowAlignment = 16;
 constexpr uint64_t kSlabBytes = uint64_t{32} << 20;
 constexpr uint64_t kSlabPagesMax = 64;  // bits of a mask
-constexpr uint64_t kIdleBytesMax = uint64_t{256} << 20;
 constexpr std::string_view kSmaller = "use a smaller context";
 constexpr uint64_t kListBytes = uint64_t{64} << 10;
 
@@ -57,11 +56,12 @@ std::optional<Places> Places::of(const StateShape& shape) {
   return places;
 }
 
-PageArena::PageArena(Card& card, const Places& places, std::string unit)
-    : card_(card), places_(places), unit_(std::move(unit)) {}
+PageArena::PageArena(Card& card, const Places& places, std::string unit, uint64_t idle_bytes_max)
+    : card_(card), places_(places), unit_(std::move(unit)), idle_bytes_max_(idle_bytes_max) {}
 
-Result<std::unique_ptr<PageArena>> PageArena::make(Card& card, const Places& places, std::string unit) {
-  std::unique_ptr<PageArena> arena(new PageArena(card, places, std::move(unit)));
+Result<std::unique_ptr<PageArena>> PageArena::make(Card& card, const Places& places, std::string unit,
+                                                   uint64_t idle_bytes_max) {
+  std::unique_ptr<PageArena> arena(new PageArena(card, places, std::move(unit), idle_bytes_max));
   BATON_TRY(arena->stream_, arena->card_.stream());
   BATON_TRY(arena->lists_, arena->card_.allocate_pinned(kListBytes));
   return arena;
@@ -231,7 +231,7 @@ void PageArena::give_one(Page& page) {
 void PageArena::give(std::span<Page* const> pages) {
   const std::lock_guard lock(mutex_);
   for (Page* const page : pages) give_one(*page);
-  trim(kIdleBytesMax);
+  trim(idle_bytes_max_);
   for (const auto& slab : slabs_) {
     if (slab != nullptr && slab->dirty != 0) clear(*slab, slab->dirty);
   }
@@ -296,7 +296,7 @@ void PageArena::give_block(DeviceMemory block) {
   }
   idle_blocks_ += bytes;
   blocks_.push_back(std::move(block));
-  trim(kIdleBytesMax);
+  trim(idle_bytes_max_);
 }
 
 Status PageArena::send(Address to, std::span<Page* const> pages) {
