@@ -67,6 +67,14 @@ void CudaState::drop_pages(uint64_t left) {
   listed_ = std::min(listed_, left);
 }
 
+void CudaState::drop_behind() {
+  const uint64_t left = places_.pages(position());
+  drop_pages(left);
+  if (table_.bytes() <= StatePool::table_bytes(left)) return;
+  pool_.arena_->give_block(std::exchange(table_, {}));
+  listed_ = 0;
+}
+
 Status CudaState::make_room(uint64_t tokens) try {
   BATON_CHECK(position() <= tokens && tokens <= tokens_max());
   if (has_room(tokens)) return {};
@@ -105,6 +113,7 @@ void CudaState::advance(uint64_t tokens) {
   leave_ferry();
   shows_ = false;
   set_position(position() + tokens);
+  drop_behind();
 }
 
 Status CudaState::check_back(uint64_t to) const {
@@ -119,11 +128,7 @@ Status CudaState::rewind(uint64_t to) {
   BATON_OK(check_back(to));
   leave_ferry();
   set_position(to, searched());
-  const uint64_t left = places_.pages(to);
-  drop_pages(left);
-  if (table_.bytes() <= StatePool::table_bytes(left)) return {};
-  pool_.arena_->give_block(std::exchange(table_, {}));
-  listed_ = 0;
+  drop_behind();
   return {};
 }
 
@@ -210,12 +215,12 @@ StatePool::StatePool(const Program& program, DType kv_type, LiveStates& live)
     : shape_(state_shape(program, kv_type)), live_(live), places_(Places::of(shape_)) {}
 
 Result<std::unique_ptr<StatePool>> StatePool::make(Card& card, const Program& program, DType kv_type, std::string unit,
-                                                   LiveStates& live) {
+                                                   LiveStates& live, uint64_t idle_bytes_max) {
   std::unique_ptr<StatePool> pool(new StatePool(program, kv_type, live));
   if (!pool->places_)
     return fail(Code::kUnsupported, fmt::format("{}: its states hold no keys and values of this model", unit));
   pool->dock_ = std::make_unique<FerryDock>(card);
-  BATON_TRY(pool->arena_, PageArena::make(card, *pool->places_, std::move(unit)));
+  BATON_TRY(pool->arena_, PageArena::make(card, *pool->places_, std::move(unit), idle_bytes_max));
   return pool;
 }
 

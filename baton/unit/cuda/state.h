@@ -15,6 +15,8 @@ namespace baton::cuda {
 
 class StatePool;
 
+inline constexpr uint64_t kIdleBytesMax = uint64_t{256} << 20;
+
 // Keys and values lie in pages of kPageTokens tokens, which come as the state grows and may be other states' too; the
 // rest is one block, the parts (instruction.h, Place). A list of the pages' addresses lies on the card.
 //
@@ -34,7 +36,7 @@ class CudaState final : public SequenceState {
   Run run(int32_t first_row, int32_t rows, bool decodes) const;
   // Within a step that tells of its layers.
   void show(uint64_t coming);
-  // After a step.
+  // After a step, of so many tokens; room for more is given back.
   void advance(uint64_t tokens);
   // As Executor::rewind: any position of a state of keys and values alone.
   Status rewind(uint64_t position);
@@ -49,6 +51,8 @@ class CudaState final : public SequenceState {
   // A list of so many pages on the card.
   Status fit_table(uint64_t count);
   void drop_pages(uint64_t left);
+  // What is of no use at its position.
+  void drop_behind();
   Status check_back(uint64_t to) const;
   FerryPlace ferry_place() const;
   // Its own from the first look until it changes.
@@ -77,7 +81,7 @@ class StatePool {
  public:
   // `card` outlives it; `unit` begins the messages. `kv_type`: kF16, kBF16 or kF32.
   static Result<std::unique_ptr<StatePool>> make(Card& card, const Program& program, DType kv_type, std::string unit,
-                                                 LiveStates& live);
+                                                 LiveStates& live, uint64_t idle_bytes_max = kIdleBytesMax);
 
   const StateShape& shape() const { return shape_; }
   // Where a slot lies in every state.

@@ -16,7 +16,6 @@ constexpr uint64_t kAlignment = 512;
 constexpr uint64_t kRowAlignment = 16;
 constexpr uint64_t kSlabBytes = uint64_t{32} << 20;
 constexpr uint64_t kSlabPagesMax = 64;  // bits of a mask
-constexpr uint64_t kIdleBytesMax = uint64_t{256} << 20;
 constexpr std::string_view kSmaller = "use a smaller context";
 constexpr uint64_t kListBytes = uint64_t{64} << 10;
 
@@ -57,11 +56,12 @@ std::optional<Places> Places::of(const StateShape& shape) {
   return places;
 }
 
-PageArena::PageArena(Card& card, const Places& places, std::string unit)
-    : card_(card), places_(places), unit_(std::move(unit)) {}
+PageArena::PageArena(Card& card, const Places& places, std::string unit, uint64_t idle_bytes_max)
+    : card_(card), places_(places), unit_(std::move(unit)), idle_bytes_max_(idle_bytes_max) {}
 
-Result<std::unique_ptr<PageArena>> PageArena::make(Card& card, const Places& places, std::string unit) {
-  std::unique_ptr<PageArena> arena(new PageArena(card, places, std::move(unit)));
+Result<std::unique_ptr<PageArena>> PageArena::make(Card& card, const Places& places, std::string unit,
+                                                   uint64_t idle_bytes_max) {
+  std::unique_ptr<PageArena> arena(new PageArena(card, places, std::move(unit), idle_bytes_max));
   BATON_TRY(arena->stream_, arena->card_.stream());
   BATON_TRY(arena->lists_, arena->card_.allocate_pinned(kListBytes));
   return arena;
@@ -141,13 +141,13 @@ PageArena::Slab* PageArena::slab_with_idle(uint64_t wanted) {
   return best;
 }
 
-Result<Page*> PageArena::take_one(const Page* before) {
+Result<Page*> PageArena::take_one(const Page* before, uint64_t wanted) {
   Slab* slab = before == nullptr ? nullptr : slabs_[before->slab].get();
   const uint32_t next = before == nullptr ? 0 : before->index + 1;
   Page* page = nullptr;
   if (slab != nullptr && next < slab->count && (slab->idle & bit(next)) != 0) page = &slab->pages[next];
   if (page == nullptr) {
-    slab = slab_with_idle(before == nullptr ? kSlabPagesMax : 1);
+    slab = slab_with_idle(wanted);
     if (slab == nullptr) {
       BATON_OK(add_slab());
       slab = slab_with_idle(1);
@@ -169,7 +169,7 @@ Status PageArena::take(std::vector<Page*>& pages, uint64_t count) {
   const size_t had = pages.size();
   Status status;
   for (uint64_t i = 0; i < count && status; ++i) {
-    if (auto page = take_one(pages.empty() ? nullptr : pages.back())) {
+    if (auto page = take_one(pages.empty() ? nullptr : pages.back(), count - i)) {
       pages.push_back(*page);
     } else {
       status = fail(std::move(page).error());
@@ -201,7 +201,7 @@ Status PageArena::copy_rows(const Page& from, const Page& to, uint32_t rows) {
 Result<Page*> PageArena::own(Page* page, uint32_t rows) {
   const std::lock_guard lock(mutex_);
   if (page->holders == 1) return page;
-  BATON_TRY(Page* const made, take_one(nullptr));
+  BATON_TRY(Page* const made, take_one(nullptr, 1));
   if (const Status copied = copy_rows(*page, *made, rows); !copied) {
     give_one(*made);
     return fail(copied.error());
@@ -231,7 +231,7 @@ void PageArena::give_one(Page& page) {
 void PageArena::give(std::span<Page* const> pages) {
   const std::lock_guard lock(mutex_);
   for (Page* const page : pages) give_one(*page);
-  trim(kIdleBytesMax);
+  trim(idle_bytes_max_);
   for (const auto& slab : slabs_) {
     if (slab != nullptr && slab->dirty != 0) clear(*slab, slab->dirty);
   }
@@ -296,7 +296,7 @@ void PageArena::give_block(DeviceMemory block) {
   }
   idle_blocks_ += bytes;
   blocks_.push_back(std::move(block));
-  trim(kIdleBytesMax);
+  trim(idle_bytes_max_);
 }
 
 Status PageArena::send(Address to, std::span<Page* const> pages) {

@@ -22,8 +22,9 @@ namespace baton::cuda {
 struct Places {
   struct Slot {
     SlotKind kind = SlotKind::kKeys;
-    Place at;                // in a page or in the parts
-    uint64_t dense_row = 0;  // bytes of a row in canonical form; at.row_bytes is that in multiples of 16
+    Place at;  // in a page or in the parts
+    uint64_t dense_row =
+        0;              // bytes of a row in canonical form; of keys and values at.row_bytes is that in multiples of 16
     uint64_t rows = 0;  // of the parts: of the canonical dim 1; columns of a convolution are one less than its ring
 
     bool grows() const { return has_tokens_dim(kind); }
@@ -53,8 +54,10 @@ struct Page {
 // which takes no memory and waits for nothing unless more is idle than is kept.
 class PageArena {
  public:
-  // `unit` begins the messages.
-  static Result<std::unique_ptr<PageArena>> make(Card& card, const Places& places, std::string unit);
+  // `card` and `places` outlive it; `unit` begins the messages. So much of slabs, and of blocks, waits for the next
+  // states.
+  static Result<std::unique_ptr<PageArena>> make(Card& card, const Places& places, std::string unit,
+                                                 uint64_t idle_bytes_max);
   ~PageArena();
   PageArena(const PageArena&) = delete;
   PageArena& operator=(const PageArena&) = delete;
@@ -93,9 +96,10 @@ class PageArena {
     uint64_t dirty = 0;  // of these: not zero
   };
 
-  PageArena(Card& card, const Places& places, std::string unit);
-  // Of the lock's holder, all that follow.
-  Result<Page*> take_one(const Page* before);
+  PageArena(Card& card, const Places& places, std::string unit, uint64_t idle_bytes_max);
+  // All that follow are for who holds the lock.
+  // That behind `before`, else the first of so many that are wanted.
+  Result<Page*> take_one(const Page* before, uint64_t wanted);
   Status copy_rows(const Page& from, const Page& to, uint32_t rows);
   Slab* slab_with_idle(uint64_t wanted);
   Status add_slab();
@@ -111,6 +115,7 @@ class PageArena {
   Card& card_;
   const Places& places_;
   const std::string unit_;
+  const uint64_t idle_bytes_max_;
   host::HeldBytes held_;
   std::mutex mutex_;
   Stream stream_;

@@ -209,6 +209,10 @@ TEST_F(CudaStates, TakeAPageWhenItsFirstTokenComes) {
     ASSERT_EQ(pool_->memory().bytes, state->bytes());
   }
   EXPECT_TRUE(holds(*state, 7));
+  ASSERT_TRUE(own(*state).make_room(900));
+  EXPECT_EQ(state->bytes(), pool_->bytes_for(900));
+  own(*state).advance(2);
+  EXPECT_EQ(state->bytes(), pool_->bytes_for(3 * kPage + 2));
   EXPECT_EQ(pool_->bytes_for(uint64_t{1} << 62), UINT64_MAX);
   const auto none = pool_->state(uint64_t{1} << 62);
   ASSERT_FALSE(none);
@@ -566,22 +570,21 @@ TEST_F(CudaStates, WhatCouldNotBeZeroedIsNotGivenOut) {
 }
 
 TEST_F(CudaStates, IdleMemoryIsBounded) {
-  const auto keys = pool([] {
-    Program large;
-    large.slots = {
-        {SlotKind::kKeys, 0, 8, 0, 1024}, {SlotKind::kValues, 0, 8, 0, 1024}, {SlotKind::kRecurrent, 1, 128, 256, 256}};
-    return large;
-  }());
+  Program large;
+  large.slots = {
+      {SlotKind::kKeys, 0, 8, 0, 1024}, {SlotKind::kValues, 0, 8, 0, 1024}, {SlotKind::kRecurrent, 1, 16, 256, 256}};
+  constexpr uint64_t kIdle = uint64_t{40} << 20;
+  const auto bounded = *StatePool::make(*card_, large, DType::kF16, "test", live_, kIdle);
   std::vector<std::unique_ptr<SequenceState>> states;
-  for (int i = 0; i < 12; ++i) {
-    states.push_back(std::move(*keys->state(2000)));
-    ASSERT_TRUE(own(*states.back()).make_room(1500));
+  for (int i = 0; i < 14; ++i) {
+    states.push_back(std::move(*bounded->state(2000)));
+    ASSERT_TRUE(own(*states.back()).make_room(250));
   }
-  EXPECT_GT(card_->held_bytes(), uint64_t{900} << 20);
+  EXPECT_GT(card_->held_bytes(), 4 * kIdle);
   states.clear();
-  EXPECT_EQ(keys->memory().bytes, 0u);
-  EXPECT_LE(card_->held_bytes(), uint64_t{520} << 20);
-  EXPECT_GT(card_->held_bytes(), uint64_t{256} << 20);
+  EXPECT_EQ(bounded->memory().bytes, 0u);
+  EXPECT_LE(card_->held_bytes(), 2 * kIdle);
+  EXPECT_GT(card_->held_bytes(), kIdle);
 }
 
 // A state as that of Qwen3.5-0.8B with 2,048 tokens, 44 MB: what the card is asked for, all together.
