@@ -15,7 +15,11 @@ constexpr uint64_t kTaskBytes = uint64_t{128} << 10;  // packed by a thread at a
 constexpr uint64_t kHeldBytes = uint64_t{512} << 20;  // packed until pages of the file are let go
 constexpr uint32_t kThreadsMax = 16;
 
-std::string gib(uint64_t bytes) { return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / (1 << 30)); }
+std::string size_text(uint64_t bytes) {
+  const auto size = static_cast<double>(bytes);
+  return bytes < uint64_t{1} << 30 ? fmt::format("{:.1f} MiB", size / (1 << 20))
+                                   : fmt::format("{:.2f} GiB", size / (1 << 30));
+}
 
 uint64_t aligned(uint64_t bytes) { return (bytes + kPieceAlignment - 1) / kPieceAlignment * kPieceAlignment; }
 
@@ -53,7 +57,9 @@ class Upload {
       if (plan_.weights[id].is_matrix) BATON_OK(add_matrix(id));
     }
     BATON_OK(flush());
-    return stream_.wait();
+    BATON_OK(stream_.wait());
+    if (options_.on_progress) options_.on_progress(plan_.bytes, plan_.bytes);
+    return {};
   }
 
  private:
@@ -207,11 +213,11 @@ Status check_room(const Card& card, const Model& model, uint64_t bytes, uint64_t
   BATON_TRY(const uint64_t free, card.free_bytes());
   if (bytes <= free && spared <= free - bytes) return {};
   const CardFacts& facts = card.facts();
-  std::string text =
-      fmt::format("card {} ({}): the weights of '{}' take {}", facts.index, facts.name, model.spec.name, gib(bytes));
-  if (spared > 0) text += fmt::format(", and {} must be left for states", gib(spared));
-  text += fmt::format("; {} of its {} are free: use a more quantised or smaller model, or another unit", gib(free),
-                      gib(facts.memory_bytes));
+  std::string text = fmt::format("card {} ({}): the weights of '{}' take {}", facts.index, facts.name, model.spec.name,
+                                 size_text(bytes));
+  if (spared > 0) text += fmt::format(", and {} must be left for states", size_text(spared));
+  text += fmt::format("; {} of its {} are free: use a more quantised or smaller model, or another unit",
+                      size_text(free), size_text(facts.memory_bytes));
   return fail(Code::kOutOfMemory, std::move(text));
 }
 

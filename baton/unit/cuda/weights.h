@@ -16,10 +16,10 @@
 namespace baton::cuda {
 
 struct WeightOptions {
-  uint32_t threads = 0;                                          // that pack; 0: one for each core, 16 at most
-  uint64_t staging_bytes = uint64_t{32} << 20;                   // of each of the two buffers
-  uint64_t spared_bytes = 0;                                     // of the card's memory that must be free afterwards
-  std::function<void(uint64_t done, uint64_t all)> on_progress;  // bytes; on the calling thread
+  uint32_t threads = 0;                         // that pack; 0: one for each core, 16 at most
+  uint64_t staging_bytes = uint64_t{32} << 20;  // of each of the two buffers
+  uint64_t spared_bytes = 0;                    // of the card's memory that must be free afterwards
+  std::function<void(uint64_t done, uint64_t all)> on_progress = {};  // bytes; on the calling thread
 };
 
 class Weights {
