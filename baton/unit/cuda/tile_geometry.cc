@@ -1,3 +1,4 @@
+// Which kernel makes a product of many rows.
 #include "baton/unit/cuda/tile_geometry.h"
 
 #include <algorithm>

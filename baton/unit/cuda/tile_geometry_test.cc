@@ -1,3 +1,4 @@
+// Which kernel makes which product, and that its launch fits the card.
 #include "baton/unit/cuda/tile_geometry.h"
 
 #include <gtest/gtest.h>

@@ -1,12 +1,14 @@
+// Where the values of a tile lie, against what the instructions of the card ask for.
 #include "baton/unit/cuda/tile_layout.h"
 
 #include <gtest/gtest.h>
 
 #include <array>
 #include <map>
-#include <random>
 #include <set>
 #include <vector>
+
+#include "baton/base/random.h"
 
 namespace baton::cuda {
 namespace {
@@ -24,10 +26,10 @@ Instruction product(std::vector<int32_t> rows, int32_t columns, Epilogue epilogu
 // A tile of random values in shared memory at `start`, as the kernels put it there.
 struct SharedTile {
   SharedTile(uint32_t begin, uint32_t rows) : start(begin), bytes(begin + rows * 128), values(rows) {
-    std::mt19937 random(rows);
+    Random random(rows);
     for (uint32_t row = 0; row < rows; ++row) {
       for (uint32_t k = 0; k < kTileDepth; ++k) {
-        values[row][k] = static_cast<uint16_t>(random());
+        values[row][k] = static_cast<uint16_t>(random.next());
         put(start + tile_offset(row, k / 8) + 2 * (k % 8), values[row][k]);
       }
     }
