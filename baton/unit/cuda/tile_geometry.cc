@@ -1,3 +1,4 @@
+// Which kernel makes a product of many rows.
 #include "baton/unit/cuda/tile_geometry.h"
 
 #include <algorithm>
@@ -29,8 +30,8 @@ constexpr uint32_t kWideThreads = 384, kWideCodesThreads = 640;
 
 uint32_t stage_bytes(const Tile& tile) { return static_cast<uint32_t>((tile.rows + tile.width) * 2 * kTileDepth); }
 
-// Clocks that the product takes, roughly: of a 9.0, where a processor makes 2048 products in a clock, gets 56 bytes from
-// the second-level cache, and all of them together 5000.
+// Clocks that the product takes, roughly: of a 9.0, where a processor makes 2048 products in a clock, gets 56 bytes
+// from the second-level cache, and all of them together 5000.
 int64_t clocks_of(const Tile& tile, const Instruction& in, int32_t rows, uint32_t processors) {
   const int64_t tiles = tile_grid(in, rows, tile.rows, tile.width).tiles() * int64_t{tile.blocks};
   const int64_t at_once = std::min<int64_t>(tiles, processors), waves = (tiles + at_once - 1) / at_once;

@@ -1,5 +1,5 @@
-// Which kernels make a product of many rows (Do::kTile), and with how many blocks. The choice of a tile changes how fast
-// the product is made, not a bit of it.
+// Which kernels make a product of many rows (Do::kTile), and with how many blocks. The choice of a tile changes how
+// fast the product is made, not a bit of it.
 //
 //   x        [rows][matrix pitch] of bf16, as kPrepare makes it with to_bf16
 //   matrix   of bf16, f16 or codes; all of the same pitch

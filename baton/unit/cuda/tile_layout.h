@@ -49,7 +49,8 @@ BATON_BOTH constexpr bool in_segments(const Instruction& in) {
   return !is_paired(in) && tile_columns(in) <= 1024 && in.matrix[0].pitch >= 1024;
 }
 
-// Where a matrix that is not in bf16 lies in scratch memory once baton_unpack has run; of all: how many bytes there are.
+// Where a matrix that is not in bf16 lies in scratch memory once baton_unpack has run; of all: how many bytes there
+// are.
 BATON_BOTH constexpr uint64_t unpacked_offset(const Instruction& in, int32_t matrix) {
   uint64_t bytes = 0;
   for (int32_t i = 0; i < matrix; ++i) {

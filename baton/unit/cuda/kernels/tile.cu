@@ -4,10 +4,10 @@
 
 namespace baton::cuda {
 
-#define BATON_TILE_PLAIN(name, ...)                                                                      \
-  extern "C" __global__ void __launch_bounds__(kPlainThreads) name(const __grid_constant__ Work work) {  \
-    extern __shared__ __align__(1024) unsigned char shared[];                                            \
-    tile_plain<__VA_ARGS__>(work.instruction, *at<const Pass>(work.pass), shared);                       \
+#define BATON_TILE_PLAIN(name, ...)                                                                     \
+  extern "C" __global__ void __launch_bounds__(kPlainThreads) name(const __grid_constant__ Work work) { \
+    extern __shared__ __align__(1024) unsigned char shared[];                                           \
+    tile_plain<__VA_ARGS__>(work.instruction, *at<const Pass>(work.pass), shared);                      \
   }
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -16,11 +16,11 @@ namespace baton::cuda {
 #else
 #define BATON_TILE_WIDE_BODY(...) static_cast<void>(shared)
 #endif
-#define BATON_TILE_WIDE(name, attributes, ...)                                                               \
-  extern "C" __global__ void attributes __launch_bounds__(WideShape<__VA_ARGS__>::kThreadsAll, 1)            \
-      name(const __grid_constant__ Work work) {                                                              \
-    extern __shared__ __align__(1024) unsigned char shared[];                                                \
-    BATON_TILE_WIDE_BODY(__VA_ARGS__);                                                                       \
+#define BATON_TILE_WIDE(name, attributes, ...)                                                    \
+  extern "C" __global__ void attributes __launch_bounds__(WideShape<__VA_ARGS__>::kThreadsAll, 1) \
+      name(const __grid_constant__ Work work) {                                                   \
+    extern __shared__ __align__(1024) unsigned char shared[];                                     \
+    BATON_TILE_WIDE_BODY(__VA_ARGS__);                                                            \
   }
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900

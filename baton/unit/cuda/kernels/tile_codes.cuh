@@ -135,13 +135,15 @@ __device__ __forceinline__ void unpack(const Instruction& in) {
     const int32_t row_groups = matrix.pitch / kGroup;
     const int64_t groups = int64_t{matrix.rows} * row_groups;
     with_bits(matrix, [&](auto bits) {
-      for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < groups; i += int64_t{gridDim.x} * blockDim.x) {
+      for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < groups;
+           i += int64_t{gridDim.x} * blockDim.x) {
         Fetched fetched;
         uint32_t words[16];
         fetch_group<decltype(bits)::value>(matrix, i / row_groups, static_cast<int32_t>(i % row_groups), fetched);
         decode_group<decltype(bits)::value>(matrix, fetched, words);
 #pragma unroll
-        for (int j = 0; j < 4; ++j) to[4 * i + j] = {words[4 * j], words[4 * j + 1], words[4 * j + 2], words[4 * j + 3]};
+        for (int j = 0; j < 4; ++j)
+          to[4 * i + j] = {words[4 * j], words[4 * j + 1], words[4 * j + 2], words[4 * j + 3]};
       }
     });
   }

@@ -48,7 +48,8 @@ struct PlainCopies {
     for (int i = 0; i < kWidth / 32; ++i) put(in, to + kRows * 128 + i * 4096, w[i], step);
   }
 
-  __device__ __forceinline__ static void put(const Instruction& in, uint32_t to, const unsigned char* row, int32_t step) {
+  __device__ __forceinline__ static void put(const Instruction& in, uint32_t to, const unsigned char* row,
+                                             int32_t step) {
     const auto* const from = row != nullptr ? row + step * 2 * kTileDepth : at<const unsigned char>(in.x);
     copy_async(to, from, row != nullptr ? 16 : 0);
   }

@@ -23,7 +23,7 @@ struct WideShape {
   static constexpr int kThreadsAll = 256 + 128 * kFillers;
   // Registers go from threads that fill to those that multiply.
   static constexpr bool kMoves = !kCoded && (kWidth >= 192 || kCut == Cut::kSegments);
-  static constexpr int kShare = kRows == 128 ? kWidth : kWidth / 2;  // columns of a group
+  static constexpr int kShare = kRows == 128 ? kWidth : kWidth / 2;                     // columns of a group
   static constexpr int kRun = kShare % 128 == 0 ? 64 : kShare / 2 % 32 == 0 ? 32 : 16;  // columns of the same matrix
   static constexpr uint32_t kRowBytes = kRows * 2 * kTileDepth;
   static constexpr uint32_t kStageBytes = kRowBytes + kWidth * 2 * kTileDepth;
