@@ -223,7 +223,8 @@ void reference_each(const Instruction& instruction, const Pass& pass) {
     case OpKind::kSwiGlu:
       return each_value(instruction, pass, [](float x, float y, int32_t, int32_t) { return plain_silu(x) * y; });
     case OpKind::kGeGlu:
-      return each_value(instruction, pass, [&](float x, float y, int32_t, int32_t) { return plain_gelu(x, op.gelu) * y; });
+      return each_value(instruction, pass,
+                        [&](float x, float y, int32_t, int32_t) { return plain_gelu(x, op.gelu) * y; });
     case OpKind::kGelu:
       return each_value(instruction, pass, [&](float x, float, int32_t, int32_t) { return plain_gelu(x, op.gelu); });
     case OpKind::kAdd:
