@@ -112,13 +112,15 @@ MixerLaunches mixer_launches(const Instruction& instruction, const Pass& pass, u
   return launches;
 }
 
-uint64_t mixer_scratch_bytes(const Instruction& instruction, int32_t rows_max, int32_t runs_max) {
+uint64_t mixer_scratch_bytes(const Instruction& instruction, int32_t rows_max, int32_t runs_max,
+                             uint32_t shared_bytes) {
   const Op& op = instruction.op;
   if (instruction.what == Do::kAttend || instruction.what == Do::kAttendJoin) {
     if (instruction.splits <= 1) return 0;
     return static_cast<uint64_t>(int64_t{runs_max} * op.heads * instruction.splits * part_values(op)) * sizeof(float);
   }
   if (instruction.what != Do::kDelta || op.key_dim != 128 || op.value_dim != 128) return 0;
+  if (shared_bytes < std::max(kDeltaPrepareShared, kDeltaChunksShared)) return 0;
   const uint64_t chunks = static_cast<uint64_t>(rows_max) / kDeltaRows + 2 * static_cast<uint64_t>(runs_max);
   return chunks * static_cast<uint64_t>(op.heads) * kDeltaChunkBytes;
 }

@@ -19,25 +19,29 @@ BATON_BOTH inline int32_t key_head_of(const Op& op, int32_t head) {
   return op.head_map == HeadMap::kGrouped ? head / (op.heads / op.kv_heads) : head % op.kv_heads;
 }
 
-// kAttend: what a token sees, in tiles of kPageTokens keys that begin at multiples of it, shared out to `count` parts of
-// `each` tiles, the last may be shorter. By its position alone, so that its bits do not depend on its neighbours.
+// kAttend: what a token sees, in tiles of kPageTokens keys that begin at multiples of it, shared out evenly to `count`
+// parts. By its position alone, so that its bits do not depend on its neighbours.
 struct KeyParts {
   int32_t seen_from;  // position
   int32_t first;      // tile
   int32_t tiles;
-  int32_t each, count;
+  int32_t count;
+
+  // Of a part, or behind the last one.
+  BATON_BOTH int32_t first_tile(int32_t part) const {
+    return first + static_cast<int32_t>(int64_t{part} * tiles / count);
+  }
 };
-inline constexpr int32_t kTilesOfPart = 2;     // at least, where there are as many
-inline constexpr int32_t kPartsMax = 128;      // Instruction::splits
-inline constexpr int32_t kHeadsTogether = 4;   // query heads that share what is read of a kv head
+inline constexpr int32_t kTilesOfPart = 2;    // where there are as many
+inline constexpr int32_t kPartsMax = 132;     // Instruction::splits
+inline constexpr int32_t kHeadsTogether = 4;  // query heads that share what is read of a kv head
 BATON_BOTH inline KeyParts key_parts(int32_t window, int32_t chunk, int32_t position, int32_t splits) {
   KeyParts parts;
   parts.seen_from = first_seen(window, chunk, position);
   parts.first = parts.seen_from / kPageTokens;
   parts.tiles = position / kPageTokens - parts.first + 1;
-  parts.each = (parts.tiles + splits - 1) / splits;
-  if (parts.each < kTilesOfPart) parts.each = kTilesOfPart;
-  parts.count = (parts.tiles + parts.each - 1) / parts.each;
+  parts.count = (parts.tiles + kTilesOfPart - 1) / kTilesOfPart;
+  if (parts.count > splits) parts.count = splits;
   return parts;
 }
 // Query heads of a kv head are done by so many units.
@@ -171,8 +175,10 @@ struct MixerLaunches {
 // None: no row of the pass is of that kind.
 MixerLaunches mixer_launches(const Instruction& instruction, const Pass& pass, uint32_t processors);
 
-// Bytes of Instruction::scratch, for passes of at most so many rows and runs. kAttend and kAttendJoin (the same, with
-// `splits`), kDelta; 0 for the rest.
-uint64_t mixer_scratch_bytes(const Instruction& instruction, int32_t rows_max, int32_t runs_max);
+// Bytes of Instruction::scratch, for passes of at most so many rows and runs, on a card whose blocks may have so much
+// shared memory. kAttend and kAttendJoin (the same, with `splits`), kDelta (0: no scratch, tokens one by one); 0 for the
+// rest.
+uint64_t mixer_scratch_bytes(const Instruction& instruction, int32_t rows_max, int32_t runs_max,
+                             uint32_t shared_bytes);
 
 }  // namespace baton::cuda

@@ -61,8 +61,8 @@ class AttendPart {
   __device__ AttendPart(const Instruction& in, const Run& run, const AttendUnit& unit, const KeyParts& parts,
                         unsigned char* shared)
       : in_(in), unit_(unit), pages_(at<const Address>(run.pages)), shared_(shared) {
-    const int first_tile = parts.first + unit.part * parts.each;
-    last_tile_ = min(first_tile + parts.each, parts.first + parts.tiles) - 1;
+    const int first_tile = parts.first_tile(unit.part);
+    last_tile_ = parts.first_tile(unit.part + 1) - 1;
     base_ = first_tile * kPageTokens;
     seen_from_ = max(parts.seen_from, base_);
     end_ = min(run.start + 1, (last_tile_ + 1) * kPageTokens);
