@@ -21,6 +21,7 @@ namespace {
 constexpr float kRefTolerance = 2e-3f;
 // Where `cpu` multiplies 16-bit weights in bf16 by default: held to f32, with the tolerance of f32.
 constexpr const char* kExactCpu = "cpu:kernels=exact";
+constexpr const char* kExactCuda = "cuda:products=f32";  // likewise
 
 struct UnitCase {
   GoldenCase golden;
@@ -34,6 +35,7 @@ std::vector<UnitCase> unit_cases() {
   for (const GoldenCase& golden : golden_cases()) {
     for (const UnitEntry* entry : unit_entries()) cases.push_back({golden, std::string(entry->name)});
     cases.push_back({golden, kExactCpu});
+    cases.push_back({golden, kExactCuda});
   }
   return cases;
 }
@@ -52,7 +54,7 @@ class Golden : public testing::TestWithParam<UnitCase> {
     ASSERT_TRUE(unit) << unit.error().message;
     if ((*unit)->caps().decode_seats_max == 0) GTEST_SKIP() << GetParam().unit << " only prefills";
     unit_ = std::move(*unit);
-    if (GetParam().unit == kExactCpu) {
+    if (GetParam().unit == kExactCpu || GetParam().unit == kExactCuda) {
       ASSERT_EQ(unit_->caps().product_type, DType::kF32);
     }
     auto model = load_model(GetParam().golden.model);
@@ -242,7 +244,8 @@ TEST_P(Golden, HeldOutPerplexity) {
 TEST_P(Golden, WikiTextPerplexity) {
   if (GetParam().unit == "ref" || GetParam().golden.name != "dictionary-28m" || smoke_run()) return;
   if (executor_->placement().emulated) return;  // 20 times the held-out text
-  if (GetParam().unit == kExactCpu) return;     // minutes for what the default holds to as well
+  if (GetParam().unit == kExactCpu || GetParam().unit == kExactCuda)
+    return;  // minutes for what the default holds to as well
   const auto ids = heldout_ids(data_folder() / "golden" / "dictionary-3m", extra_folder() / "data" / "wiki.test.raw");
   ASSERT_EQ(ids.size(), 400789u);
   PerplexityOptions options;

@@ -60,7 +60,7 @@ TEST_P(UnitLogprobs, AreThoseOfRef) {
   width_ = static_cast<size_t>(model_->program.output_width);
   RuntimeOptions options;
   options.model = folder;
-  options.units = {GetParam()};
+  options.units = {on_this_machine(GetParam())};
   if ((*unit)->caps().decode_seats_max == 0) options.units.push_back("ref");
   auto runtime = Runtime::open(options);
   ASSERT_TRUE(runtime) << runtime.error().message;

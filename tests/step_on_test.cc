@@ -178,7 +178,9 @@ TEST_P(StepOn, EndsByTheClockAndWhenCancelled) {
   // Two draws and a look at the clock for each step.
   const StepLimits limits{.steps_max = 30, .until_ns = 9, .clock = &clock};
   ASSERT_TRUE(executor_->step_on(batch->seats, {}, limits, {}));
-  EXPECT_EQ(batch->ids(0).size(), 3u);
+  // A unit that draws by itself may have asked for one more before the clock was looked at.
+  EXPECT_GE(batch->ids(0).size(), 3u);
+  EXPECT_LE(batch->ids(0).size(), 4u);
   EXPECT_GT(batch->draws[0].ids[2].time_ns, 6);
   EXPECT_LT(batch->draws[0].ids[2].time_ns, 9);
   const std::atomic<bool> cancelled = true;

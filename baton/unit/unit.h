@@ -112,7 +112,7 @@ struct Seat {
 // How far step_on may go.
 struct StepLimits {
   uint32_t steps_max = 1;
-  int64_t until_ns = INT64_MAX;  // on `clock`: behind it no further step begins
+  int64_t until_ns = INT64_MAX;  // on `clock`: behind it no further step is asked for
   const Clock* clock = nullptr;  // null: the steady clock
 };
 

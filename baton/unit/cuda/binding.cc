@@ -16,7 +16,9 @@ class Binding {
     const Op& op = made.op;
     made.x_width = width(op.x), made.y_width = width(op.y), made.z_width = width(op.z);
     made.out_width = width(op.out), made.out2_width = width(op.out2);
-    made.x = node.from_operand ? bindings_.operand : made.what == Do::kPick ? address(op.x, false) : address(op.x, tail_);
+    made.x = node.from_operand        ? bindings_.operand
+             : made.what == Do::kPick ? address(op.x, false)
+                                      : address(op.x, tail_);
     made.y = address(op.y, tail_), made.z = address(op.z, tail_);
     made.out = node.to_operand ? bindings_.operand : address(op.out, tail_);
     if (node.to_operand) made.out_width = made.x_width;
@@ -53,7 +55,7 @@ class Binding {
         made.scratch = tail_ ? 0 : bindings_.scratch;
         return;
       case Do::kDelta:
-        made.scratch = bindings_.scratch;
+        made.scratch = bindings_.delta_in_chunks ? bindings_.scratch : 0;
         return;
       case Do::kRoute:
       case Do::kExpertsIn:

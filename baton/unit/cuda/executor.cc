@@ -12,23 +12,25 @@
 
 namespace baton::cuda {
 
-CudaExecutor::CudaExecutor(std::shared_ptr<Card> card, std::shared_ptr<const Model> model, DType kv)
-    : card_(std::move(card)), model_(std::move(model)), kv_(kv) {}
+CudaExecutor::CudaExecutor(std::shared_ptr<Card> card, std::shared_ptr<const Model> model,
+                           const ExecutorOptions& options)
+    : card_(std::move(card)), model_(std::move(model)), options_(options) {}
 
 Result<std::unique_ptr<Executor>> CudaExecutor::load(std::shared_ptr<Card> card, std::shared_ptr<const Model> model,
-                                                     DType kv, uint32_t threads) try {
-  std::unique_ptr<CudaExecutor> made(new CudaExecutor(std::move(card), std::move(model), kv));
+                                                     const ExecutorOptions& given) try {
+  std::unique_ptr<CudaExecutor> made(new CudaExecutor(std::move(card), std::move(model), given));
   const Model& of = *made->model_;
-  BATON_TRY(made->states_, StatePool::make(*made->card_, of.program, kv, "cuda", made->live_));
+  BATON_TRY(made->states_, StatePool::make(*made->card_, of.program, given.kv, "cuda", made->live_));
   WeightOptions options;
-  options.threads = threads;
+  options.threads = given.threads;
   BATON_TRY(made->weights_, Weights::load(*made->card_, made->model_, options));
   const uint32_t most = made->card_->facts().emulated ? kEmulatedRows : kRowsOfPass;
   const auto context = static_cast<uint32_t>(std::max(of.spec.context_max, 1));
-  const uint32_t rows = of.program.whole_sequence ? std::max(most, context)
-                                                  : std::min(most, (context + kPageTokens - 1) / kPageTokens * kPageTokens);
-  BATON_TRY(made->work_,
-            Workspace::create(made->card_, *made->weights_, *made->states_, static_cast<int32_t>(rows)));
+  const uint32_t rows = of.program.whole_sequence
+                            ? std::max(most, context)
+                            : std::min(most, (context + kPageTokens - 1) / kPageTokens * kPageTokens);
+  BATON_TRY(made->work_, Workspace::create(made->card_, *made->weights_, *made->states_, given.products,
+                                           static_cast<int32_t>(rows)));
   BATON_TRY(made->stream_, made->card_->stream());
   for (int i = 0; i < 4; ++i) {
     BATON_TRY(Event event, made->card_->event());
@@ -92,7 +94,8 @@ Status CudaExecutor::prefill_seat(const Seat& seat, float* out, const StepContex
     BATON_OK(work_->send(stream_));
     BATON_OK(run_body(work_->many()));
     wanted.clear();
-    for (size_t i = std::max(first_wanted, done); i < done + count; ++i) wanted.push_back(static_cast<int32_t>(i - done));
+    for (size_t i = std::max(first_wanted, done); i < done + count; ++i)
+      wanted.push_back(static_cast<int32_t>(i - done));
     BATON_OK(run_tail(work_->many(), wanted, out));
     out += wanted.size() * static_cast<size_t>(model_->program.output_width);
     BATON_OK(stream_.wait());
@@ -155,7 +158,8 @@ Status CudaExecutor::run_tail(const Lists& lists, std::span<const int32_t> rows,
 // Waits.
 Status CudaExecutor::take_outputs(const Lists& lists, int32_t rows, float* out) {
   if (rows == 0) return {};
-  const auto pitch = static_cast<size_t>(pitch_of(lists.outputs_width)), width = static_cast<size_t>(lists.outputs_width);
+  const auto pitch = static_cast<size_t>(pitch_of(lists.outputs_width)),
+             width = static_cast<size_t>(lists.outputs_width);
   BATON_OK(stream_.copy_out(work_->outputs(), lists.outputs, static_cast<uint64_t>(rows) * pitch * sizeof(float)));
   BATON_OK(stream_.wait());
   for (size_t i = 0; i < static_cast<size_t>(rows); ++i)
@@ -169,15 +173,17 @@ Placement CudaExecutor::placement() const {
   placement.notes = fmt::format(" on {} {}", facts.name, facts.index);
   if (facts.emulated) placement.arithmetic = "plain f32 loops in place of kernels";
   placement.emulated = facts.emulated;
-  if (kv_ != DType::kF16) placement.notes += fmt::format(", keys and values in {}", to_string(kv_));
+  if (options_.kv != DType::kF16) placement.notes += fmt::format(", keys and values in {}", to_string(options_.kv));
+  if (options_.products == Products::kF32) placement.notes += ", prompts in f32";
   for (const std::string& note : weights_->plan().notes) placement.notes += ", " + note;
   return placement;
 }
 
 std::string CudaExecutor::arithmetic() const {
   const CardFacts& facts = card_->facts();
-  const std::string what = facts.emulated ? "cuda/emulated" : fmt::format("cuda/sm_{}", facts.capability);
-  return arithmetic_name(with_kv_word(what, kv_, DType::kF16));
+  std::string what = facts.emulated ? "cuda/emulated" : fmt::format("cuda/sm_{}", facts.capability);
+  if (options_.products == Products::kF32) what += "-f32";
+  return arithmetic_name(with_kv_word(what, options_.kv, DType::kF16));
 }
 
 }  // namespace baton::cuda

@@ -17,13 +17,19 @@ namespace baton::cuda {
 inline constexpr uint32_t kRowsOfPass = 2048;  // of a prompt
 inline constexpr uint32_t kEmulatedRows = 192;
 inline constexpr uint32_t kListShared = 96 * 1024;  // kSharedBytes of kernels/device.cuh
-inline constexpr uint32_t kDecodeSeats = 8;    // that share what a step reads
+inline constexpr uint32_t kDecodeSeats = 8;         // that share what a step reads
+
+struct ExecutorOptions {
+  DType kv = DType::kF16;               // of keys and values
+  Products products = Products::kBF16;  // of prompts
+  uint32_t threads = 0;                 // that pack weights; 0: some
+};
 
 class CudaExecutor final : public Executor {
  public:
   // Packs and sends all weights. kOutOfMemory says what is missing, before anything was sent.
-  static Result<std::unique_ptr<Executor>> load(std::shared_ptr<Card> card, std::shared_ptr<const Model> model, DType kv,
-                                                uint32_t threads);
+  static Result<std::unique_ptr<Executor>> load(std::shared_ptr<Card> card, std::shared_ptr<const Model> model,
+                                                const ExecutorOptions& options);
 
   const Model& model() const override { return *model_; }
   const StateShape& shape() const override { return states_->shape(); }
@@ -34,15 +40,15 @@ class CudaExecutor final : public Executor {
     return static_cast<const CudaState&>(from).fork(position);
   }
   Status step(std::span<const Seat> seats, std::span<float> out, const StepContext& context) override;
-  // Where all that draw take the largest logit, and nothing else is asked of it, the card draws, and the host reads what
-  // it drew one step behind it.
+  // Where all that draw take the largest logit, and nothing else is asked of it, the card draws, and the host reads
+  // what it drew one step behind it.
   Status step_on(std::span<const Seat> seats, std::span<float> out, const StepLimits& limits,
                  const StepContext& context) override;
   Placement placement() const override;
   std::string arithmetic() const override;
 
  private:
-  CudaExecutor(std::shared_ptr<Card> card, std::shared_ptr<const Model> model, DType kv);
+  CudaExecutor(std::shared_ptr<Card> card, std::shared_ptr<const Model> model, const ExecutorOptions& options);
   // Rows of one prompt, as many as a pass has; rows of several sequences that decode.
   Status prefill_seat(const Seat& seat, float* out, const StepContext& context);
   Status decode_seats(std::span<const Seat> seats, float* out);
@@ -61,7 +67,7 @@ class CudaExecutor final : public Executor {
 
   const std::shared_ptr<Card> card_;
   const std::shared_ptr<const Model> model_;
-  const DType kv_;
+  const ExecutorOptions options_;
   std::unique_ptr<StatePool> states_;
   std::unique_ptr<Weights> weights_;
   std::unique_ptr<Workspace> work_;

@@ -112,8 +112,8 @@ enum class Do : uint8_t {
   kAttendAll,   // op kAttendAll
   kConv,        // op kCausalConv
   kDelta,       // op kDeltaRule
-  // Both, of one row each run; x is the convolution's input. op: the kDeltaRule op with the convolution's taps; slot the
-  // states, slot2 the ring; vectors[2] the taps.
+  // Both, of one row each run; x is the convolution's input. op: the kDeltaRule op with the convolution's taps; slot
+  // the states, slot2 the ring; vectors[2] the taps.
   kConvDelta,
   kShortConv,   // op kShortConv
   kEach,        // ops of single values: kSwiGlu, kGeGlu, kGelu, kAdd, kScale, kBias, kPosition, kPositionScale

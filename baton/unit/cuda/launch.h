@@ -10,7 +10,8 @@
 namespace baton::cuda {
 
 // For a pass whose runs and counts are as they say. Rows of no kind that it works on: nothing is launched.
-Status launch(Stream& stream, const CardFacts& facts, const Instruction& instruction, const Pass& pass, Address on_card);
+Status launch(Stream& stream, const CardFacts& facts, const Instruction& instruction, const Pass& pass,
+              Address on_card);
 
 // Whether the kernel that runs lists has all of these kinds.
 bool fits_list(std::span<const Instruction> instructions);

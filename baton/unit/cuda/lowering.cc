@@ -38,8 +38,8 @@ Node product(const Op& op, WeightId matrix, RegisterId x, RegisterId out) {
 
 class Lowering {
  public:
-  Lowering(const Program& program, RowCount rows, const std::function<Form(WeightId)>& form)
-      : program_(program), few_(rows == RowCount::kFew), form_(form) {
+  Lowering(const Program& program, RowCount rows, Products products, const std::function<Form(WeightId)>& form)
+      : program_(program), few_(rows == RowCount::kFew), tiles_(!few_ && products == Products::kBF16), form_(form) {
     lowered_.registers = program.registers;
   }
 
@@ -52,7 +52,7 @@ class Lowering {
     fuse_prologues();
     if (few_) fuse_delta();
     cut_tail();
-    if (!few_) {
+    if (tiles_) {
       divide(lowered_.body);
       divide(lowered_.tail);
     }
@@ -87,7 +87,7 @@ class Lowering {
       case OpKind::kRope:
         nodes_.push_back(node_of(Do::kRope, op));
         nodes_.back().vectors[0] = op.weights[Op::kRopeFactors];
-            return;
+        return;
       case OpKind::kAttend:
         return append_attend(op);
       case OpKind::kAttendAll:
@@ -203,9 +203,7 @@ class Lowering {
     return id == lowered_.outputs;
   }
   bool is(size_t at, Do what) const { return at < nodes_.size() && nodes_[at].instruction.what == what; }
-  bool is_each(size_t at, OpKind kind) const {
-    return is(at, Do::kEach) && nodes_[at].instruction.op.kind == kind;
-  }
+  bool is_each(size_t at, OpKind kind) const { return is(at, Do::kEach) && nodes_[at].instruction.op.kind == kind; }
   void erase(size_t at, size_t count = 1) {
     const auto from = nodes_.begin() + static_cast<std::ptrdiff_t>(at);
     nodes_.erase(from, from + static_cast<std::ptrdiff_t>(count));
@@ -237,7 +235,8 @@ class Lowering {
   void fuse_sums() {
     for (size_t i = 0; i + 1 < nodes_.size(); ++i) {
       Node& node = nodes_[i];
-      if (!is(i, Do::kMultiply) || node.instruction.epilogue != Epilogue::kNone || !is_each(i + 1, OpKind::kAdd)) continue;
+      if (!is(i, Do::kMultiply) || node.instruction.epilogue != Epilogue::kNone || !is_each(i + 1, OpKind::kAdd))
+        continue;
       const Op& add = nodes_[i + 1].instruction.op;
       const RegisterId made = node.outs[0];
       if ((add.x == made) == (add.y == made)) continue;
@@ -274,7 +273,8 @@ class Lowering {
       const int32_t count = node.instruction.matrices;
       bool fits = plain(i) && plain(i + 1) && next.instruction.op.x == node.instruction.op.x && count < kMatricesMax &&
                   staging(next.matrices[0]) == staging(node.matrices[0]) && next.outs[0] != node.instruction.op.x;
-      for (int32_t m = 0; fits && m < count; ++m) fits = node.outs[m] != next.outs[0] && node.outs[m] != next.instruction.op.x;
+      for (int32_t m = 0; fits && m < count; ++m)
+        fits = node.outs[m] != next.outs[0] && node.outs[m] != next.instruction.op.x;
       if (!fits) {
         ++i;
         continue;
@@ -392,7 +392,7 @@ class Lowering {
   }
 
   const Program& program_;
-  const bool few_;
+  const bool few_, tiles_;
   const std::function<Form(WeightId)>& form_;
   RegisterId router_ = -1;
   std::vector<Node> nodes_;
@@ -401,8 +401,8 @@ class Lowering {
 
 }  // namespace
 
-Lowered lower(const Program& program, RowCount rows, const std::function<Form(WeightId)>& form) {
-  return Lowering(program, rows, form).run();
+Lowered lower(const Program& program, RowCount rows, Products products, const std::function<Form(WeightId)>& form) {
+  return Lowering(program, rows, products, form).run();
 }
 
 }  // namespace baton::cuda

@@ -4,8 +4,10 @@
 // - Norms and gates in front of products become their prologues, residual sums and gated activations their epilogues;
 //   consecutive products of one register become one instruction.
 // - Convolution and delta rule of a row that decodes are one pass over the state.
-// - What only leads to outputs is the tail: it runs for the rows whose outputs are asked for, and those are picked first.
-// - Of many rows, products run on tensor cores, from operands that are rounded before; F32 matrices do not.
+// - What only leads to outputs is the tail: it runs for the rows whose outputs are asked for, and those are picked
+// first.
+// - Of many rows, products run on tensor cores, from operands that are rounded before; those of F32 matrices do not,
+//   and none does where `products` says so.
 #pragma once
 
 #include <functional>
@@ -19,6 +21,7 @@ enum class RowCount : uint8_t {
   kFew,   // one row of each run; runs decode
   kMany,  // rows of prompts
 };
+enum class Products : uint8_t { kBF16, kF32 };
 
 // An instruction before its addresses are known: registers and weights by their numbers.
 struct Node {
@@ -34,14 +37,14 @@ struct Node {
 struct Lowered {
   std::vector<Register> registers;  // the Program's, and further ones
   std::vector<Node> body, tail;
-  RegisterId outputs = -1;          // of the tail; output_width wide
-  int32_t operand_width = 0;        // the widest operand; 0: none
-  int32_t experts_used = 0;                    // of kExperts, the most
-  WeightId gates = -1;                         // of kExperts, one of them
+  RegisterId outputs = -1;    // of the tail; output_width wide
+  int32_t operand_width = 0;  // the widest operand; 0: none
+  int32_t experts_used = 0;   // of kExperts, the most
+  WeightId gates = -1;        // of kExperts, one of them
 };
 
 // `form` says what a matrix is stored as on the card.
-Lowered lower(const Program& program, RowCount rows, const std::function<Form(WeightId)>& form);
+Lowered lower(const Program& program, RowCount rows, Products products, const std::function<Form(WeightId)>& form);
 
 // Where things are on the card.
 struct Bindings {
@@ -52,6 +55,7 @@ struct Bindings {
   // Of op kExperts: from one expert's weights to the next's, see Instruction::expert_bytes.
   std::function<void(const Op&, Instruction&)> experts;
   std::vector<Address> body, tail;  // of registers: all rows, and those whose outputs are asked for; 0: not used there
+  bool delta_in_chunks = false;
   Address operand = 0, scratch = 0, ids = 0, shares = 0, inner = 0;
 };
 

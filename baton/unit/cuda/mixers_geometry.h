@@ -45,7 +45,9 @@ BATON_BOTH inline KeyParts key_parts(int32_t window, int32_t chunk, int32_t posi
   return parts;
 }
 // Query heads of a kv head are done by so many units.
-BATON_BOTH inline int32_t head_parts(const Op& op) { return (op.heads / op.kv_heads + kHeadsTogether - 1) / kHeadsTogether; }
+BATON_BOTH inline int32_t head_parts(const Op& op) {
+  return (op.heads / op.kv_heads + kHeadsTogether - 1) / kHeadsTogether;
+}
 // What Instruction::splits is, where there is scratch for it: work for about as many blocks as a card has.
 BATON_BOTH inline int32_t attend_splits(const Op& op) {
   const int32_t wanted = kPartsMax / (op.kv_heads * head_parts(op));
@@ -135,8 +137,9 @@ BATON_BOTH inline RowTile delta_chunk(const Pass& pass, int32_t index) {
   }
   return {};
 }
-// In two kernels: what a chunk of a head is on its own, all of them at once, and then chunk after chunk, of kDeltaSplits
-// parts of a state's columns each. Between them, in scratch, of each chunk and head what delta_chunk.cuh says.
+// In two kernels: what a chunk of a head is on its own, all of them at once, and then chunk after chunk, of
+// kDeltaSplits parts of a state's columns each. Between them, in scratch, of each chunk and head what delta_chunk.cuh
+// says.
 inline constexpr int32_t kDeltaSplits = 4;
 inline constexpr uint32_t kDeltaPrepareThreads = 256, kDeltaPrepareShared = 102 * 1024;
 inline constexpr uint32_t kDeltaChunksThreads = 256, kDeltaChunksShared = 136 * 1024;
@@ -171,14 +174,13 @@ struct MixerLaunches {
   MixerLaunch each[3];
   int32_t count = 0;
 };
-// Of kAttend, kAttendJoin, kAttendTile, kAttendAll, kConv, kDelta, kConvDelta, kShortConv for a pass whose runs are known.
-// None: no row of the pass is of that kind.
+// Of kAttend, kAttendJoin, kAttendTile, kAttendAll, kConv, kDelta, kConvDelta, kShortConv for a pass whose runs are
+// known. None: no row of the pass is of that kind.
 MixerLaunches mixer_launches(const Instruction& instruction, const Pass& pass, uint32_t processors);
 
 // Bytes of Instruction::scratch, for passes of at most so many rows and runs, on a card whose blocks may have so much
-// shared memory. kAttend and kAttendJoin (the same, with `splits`), kDelta (0: no scratch, tokens one by one); 0 for the
-// rest.
-uint64_t mixer_scratch_bytes(const Instruction& instruction, int32_t rows_max, int32_t runs_max,
-                             uint32_t shared_bytes);
+// shared memory. kAttend and kAttendJoin (the same, with `splits`), kDelta (0: no scratch, tokens one by one); 0 for
+// the rest.
+uint64_t mixer_scratch_bytes(const Instruction& instruction, int32_t rows_max, int32_t runs_max, uint32_t shared_bytes);
 
 }  // namespace baton::cuda

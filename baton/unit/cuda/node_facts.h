@@ -24,7 +24,8 @@ inline bool reads(const Node& node, RegisterId id) {
 inline bool writes(const Node& node, RegisterId id) {
   const Op& op = node.instruction.op;
   if (id < 0) return false;
-  return op.out == id || op.out2 == id || std::find(node.outs, node.outs + outs_of(node), id) != node.outs + outs_of(node);
+  return op.out == id || op.out2 == id ||
+         std::find(node.outs, node.outs + outs_of(node), id) != node.outs + outs_of(node);
 }
 
 inline bool keeps_state(const Node& node) {

@@ -82,9 +82,7 @@ void attend_all_row(const Instruction& instruction, const Run& run, int32_t t, i
   }
   weigh(
       scores,
-      [&](int64_t p) {
-        return host_row(instruction.z, instruction.z_width, run.first_row + first + p) + kv_at;
-      },
+      [&](int64_t p) { return host_row(instruction.z, instruction.z_width, run.first_row + first + p) + kv_at; },
       op.width, host_row(instruction.out, instruction.out_width, run.first_row + t) + head * op.width);
 }
 
@@ -227,9 +225,9 @@ void reference_short_conv(const Instruction& instruction, const Pass& pass) {
         host_row(instruction.out2, instruction.out2_width, row)[c] =
             host_row(instruction.x, instruction.x_width, row)[c] * host_row(instruction.y, instruction.y_width, row)[c];
     }
-    const std::vector<float> inputs =
-        ring_inputs(run, instruction.slot, taps, channels,
-                    host_row(instruction.out2, instruction.out2_width, run.first_row), pitch_of(instruction.out2_width));
+    const std::vector<float> inputs = ring_inputs(run, instruction.slot, taps, channels,
+                                                  host_row(instruction.out2, instruction.out2_width, run.first_row),
+                                                  pitch_of(instruction.out2_width));
     for (int32_t t = 0; t < run.rows; ++t) {
       for (int32_t c = 0; c < channels; ++c)
         host_row(instruction.out, instruction.out_width, run.first_row + t)[c] =

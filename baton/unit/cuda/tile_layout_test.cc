@@ -13,7 +13,7 @@
 namespace baton::cuda {
 namespace {
 
-Instruction product(std::vector<int32_t> rows, int32_t columns, Epilogue epilogue = Epilogue::kNone) {
+Instruction one_product(std::vector<int32_t> rows, int32_t columns, Epilogue epilogue = Epilogue::kNone) {
   Instruction in{};
   in.what = Do::kTile, in.epilogue = epilogue, in.matrices = static_cast<int32_t>(rows.size());
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -111,9 +111,9 @@ TEST(TileLayout, EveryValueOfAProductHasOneLane) {
 }
 
 TEST(TileLayout, TilesHaveEveryColumnOnce) {
-  const Instruction instructions[] = {product({6144, 2048, 16, 17}, 1024), product({100}, 64),
-                                      product({3584, 3584}, 1024, Epilogue::kSwiGlu),
-                                      product({100, 100}, 64, Epilogue::kGeGlu)};
+  const Instruction instructions[] = {one_product({6144, 2048, 16, 17}, 1024), one_product({100}, 64),
+                                      one_product({3584, 3584}, 1024, Epilogue::kSwiGlu),
+                                      one_product({100, 100}, 64, Epilogue::kGeGlu)};
   for (const Instruction& in : instructions) {
     for (const auto& [width, share] :
          {std::pair(256, 256), std::pair(192, 192), std::pair(64, 32), std::pair(64, 16)}) {
@@ -152,7 +152,7 @@ TEST(TileLayout, SegmentsAreAllSteps) {
 }
 
 TEST(TileLayout, UnpackedMatricesLieBehindEachOther) {
-  Instruction in = product({10, 20, 30}, 100);
+  Instruction in = one_product({10, 20, 30}, 100);
   in.matrix[0].form = in.matrix[2].form = Form::kCodes;
   EXPECT_EQ(unpacked_offset(in, 0), 0u);
   EXPECT_EQ(unpacked_offset(in, 2), 10u * 128 * 2);

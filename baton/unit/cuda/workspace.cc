@@ -34,13 +34,14 @@ Instruction draw_instruction(const Lists& lists, Address scratch) {
 }  // namespace
 
 Result<std::unique_ptr<Workspace>> Workspace::create(std::shared_ptr<Card> card, const Weights& weights,
-                                                     const StatePool& states, int32_t rows_max) {
+                                                     const StatePool& states, Products products, int32_t rows_max) {
   const Program& program = weights.model().program;
   std::unique_ptr<Workspace> made(new Workspace());
   made->card_ = std::move(card);
   made->rows_max_ = std::max(rows_max, kRunsMax);
   const auto form = [&](WeightId id) { return weights.matrix(id).form; };
-  const Lowered few = lower(program, RowCount::kFew, form), many = lower(program, RowCount::kMany, form);
+  const Lowered few = lower(program, RowCount::kFew, products, form),
+                many = lower(program, RowCount::kMany, products, form);
   BATON_OK(made->make_registers(few, many));
   Bindings& bindings = made->bindings_;
   bindings.matrix = [&](WeightId id) { return weights.matrix(id); };
@@ -67,7 +68,8 @@ Result<std::unique_ptr<Workspace>> Workspace::create(std::shared_ptr<Card> card,
     lists->outputs = bindings.tail[static_cast<size_t>(lowered->outputs)];
     lists->outputs_width = program.output_width;
   }
-  bindings.matrix = nullptr, bindings.vector = nullptr, bindings.place = nullptr, bindings.experts = nullptr, bindings.rotation = nullptr;
+  bindings.matrix = nullptr, bindings.vector = nullptr, bindings.place = nullptr, bindings.experts = nullptr,
+  bindings.rotation = nullptr;
   BATON_OK(made->make_pass());
   BATON_OK(made->make_lists());
   return made;
@@ -134,8 +136,10 @@ Status Workspace::make_scratch(const Lowered& few, const Lowered& many, const We
         instruction.splits = attend_splits(instruction.op);
       for (int32_t i = 0; i < instruction.matrices; ++i) instruction.matrix[i] = weights.matrix(node.matrices[i]);
       if (instruction.what == Do::kTile) scratch = std::max(scratch, unpacked_bytes(instruction));
-      scratch = std::max(scratch, mixer_scratch_bytes(instruction, lowered == &few ? kRunsMax : rows_max_,
-                                                      lowered == &few ? kRunsMax : 1));
+      const uint64_t bytes = mixer_scratch_bytes(instruction, lowered == &few ? kRunsMax : rows_max_,
+                                                 lowered == &few ? kRunsMax : 1, card_->facts().shared_bytes);
+      if (instruction.what == Do::kDelta && bytes > 0) bindings_.delta_in_chunks = true;
+      scratch = std::max(scratch, bytes);
     }
   }
   if (scratch > 0) {
@@ -153,10 +157,12 @@ Status Workspace::make_scratch(const Lowered& few, const Lowered& many, const We
 Status Workspace::make_rotations(const Model& model) {
   for (const Op& op : model.program.ops) {
     if (op.kind != OpKind::kRope) continue;
-    if (std::any_of(rotations_.begin(), rotations_.end(), [&](const auto& one) { return same_rotation(one.first, op); }))
+    if (std::any_of(rotations_.begin(), rotations_.end(),
+                    [&](const auto& one) { return same_rotation(one.first, op); }))
       continue;
     const WeightId id = op.weights[Op::kRopeFactors];
-    const auto* factors = id < 0 ? nullptr : reinterpret_cast<const float*>(model.weights[static_cast<size_t>(id)].data);
+    const auto* factors =
+        id < 0 ? nullptr : reinterpret_cast<const float*>(model.weights[static_cast<size_t>(id)].data);
     const std::vector<float> table = rope_frequencies(op, factors);
     const uint64_t bytes = table.size() * sizeof(float);
     BATON_TRY(const Address at, take(bytes, "frequencies of a rotation"));

@@ -26,13 +26,13 @@ class Workspace {
  public:
   // For passes of up to rows_max rows of prompts, or kRunsMax that decode. kOutOfMemory.
   static Result<std::unique_ptr<Workspace>> create(std::shared_ptr<Card> card, const Weights& weights,
-                                                   const StatePool& states, int32_t rows_max);
+                                                   const StatePool& states, Products products, int32_t rows_max);
 
   int32_t rows_max() const { return rows_max_; }
   const Lists& few() const { return few_; }
   const Lists& many() const { return many_; }
-  // The lists of few rows on the card, one behind the other: body and tail; with the draw behind them. None where a list
-  // cannot hold them.
+  // The lists of few rows on the card, one behind the other: body and tail; with the draw behind them. None where a
+  // list cannot hold them.
   bool has_list() const { return listed_ > 0; }
   ListWork list(bool draws) const;
 

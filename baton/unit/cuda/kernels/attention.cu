@@ -3,11 +3,11 @@
 
 namespace baton::cuda {
 
-#define BATON_ATTEND_TILE(name, width, bf16)                                              \
-  extern "C" __global__ void __launch_bounds__(kAttendTileThreads, 2)                     \
-      baton_attend_tile_##name##_##width(const __grid_constant__ Work work) {             \
-    extern __shared__ __align__(128) unsigned char shared[];                              \
-    attend_tile_block<width, bf16>(work, shared);                                         \
+#define BATON_ATTEND_TILE(name, width, bf16)                                  \
+  extern "C" __global__ void __launch_bounds__(kAttendTileThreads, 2)         \
+      baton_attend_tile_##name##_##width(const __grid_constant__ Work work) { \
+    extern __shared__ __align__(128) unsigned char shared[];                  \
+    attend_tile_block<width, bf16>(work, shared);                             \
   }
 
 BATON_ATTEND_TILE(f16, 64, false)

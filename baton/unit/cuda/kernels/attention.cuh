@@ -33,7 +33,9 @@ __device__ __forceinline__ void widen8(const uint4& from, float (&to)[8]) {
   }
 }
 
-__device__ __forceinline__ float capped(float score, float cap) { return cap != 0.0f ? cap * tanhf(score / cap) : score; }
+__device__ __forceinline__ float capped(float score, float cap) {
+  return cap != 0.0f ? cap * tanhf(score / cap) : score;
+}
 
 // What of a row a unit has.
 struct AttendUnit {
@@ -96,12 +98,12 @@ class AttendPart {
   }
 
  private:
-  static constexpr int kStrands = 32 / kLanes;                       // of a warp
+  static constexpr int kStrands = 32 / kLanes;  // of a warp
   static constexpr int kAllStrands = kThreads / kLanes;
   static constexpr int kStepKeys = kAllStrands * kKeysAhead;
-  static constexpr int kCount = kKeysAhead * kHeads;                 // scores of a strand
-  static constexpr int kSpread = kLanes / kCount;                    // lanes that have the same one
-  static constexpr int kRing = 2 * kKeysAhead * kThreads * 16;       // bytes; later the strands' sums
+  static constexpr int kCount = kKeysAhead * kHeads;            // scores of a strand
+  static constexpr int kSpread = kLanes / kCount;               // lanes that have the same one
+  static constexpr int kRing = 2 * kKeysAhead * kThreads * 16;  // bytes; later the strands' sums
   static_assert(kCount <= kLanes);
 
   // First key of the strand in a step.
@@ -230,9 +232,9 @@ class AttendPart {
     const int width = in_.op.width;
     auto* const sums = reinterpret_cast<float*>(shared_);  // [strands][heads][width]
     auto* const stats = reinterpret_cast<float*>(shared_ + kRing);
-    float* const highest = stats;                         // [heads][strands], then factors
-    float* const sum = stats + kHeads * kAllStrands;      // [heads][strands]
-    float* const joined = sum + kHeads * kAllStrands;     // [heads][2]: highest and sum
+    float* const highest = stats;                      // [heads][strands], then factors
+    float* const sum = stats + kHeads * kAllStrands;   // [heads][strands]
+    float* const joined = sum + kHeads * kAllStrands;  // [heads][2]: highest and sum
 #pragma unroll
     for (int o = kSpread * kHeads; o < kLanes; o *= 2) sum_ += __shfl_xor_sync(kAll, sum_, o);
     if (static_cast<int>(lane()) % kLanes % kSpread == 0 && number() < kHeads) {
@@ -334,8 +336,8 @@ __device__ __forceinline__ void do_attend(const Instruction& in, const Pass& pas
 }
 
 // Units: 64 values of a head of a run. An eighth of the block has every eighth part.
-__device__ __forceinline__ void do_attend_join(const Instruction& in, const Pass& pass, uint32_t block,
-                                               uint32_t blocks, unsigned char* shared) {
+__device__ __forceinline__ void do_attend_join(const Instruction& in, const Pass& pass, uint32_t block, uint32_t blocks,
+                                               unsigned char* shared) {
   constexpr int kWide = 64, kEighths = kThreads / kWide;
   const Op& op = in.op;
   auto* const factors = reinterpret_cast<float*>(shared);  // [parts], of the highest first

@@ -152,8 +152,8 @@ __device__ __forceinline__ void do_attend_all(const Instruction& in, const Pass&
 }
 
 // What attention_tile.cuh does not do.
-__device__ __forceinline__ void do_attend_tile(const Instruction& in, const Pass& pass, uint32_t block,
-                                               uint32_t blocks, unsigned char* shared) {
+__device__ __forceinline__ void do_attend_tile(const Instruction& in, const Pass& pass, uint32_t block, uint32_t blocks,
+                                               unsigned char* shared) {
   attend_row_units<PagedKeys>(in, pass, block, blocks, shared);
 }
 

@@ -1,7 +1,7 @@
-// Attention of prompts on tensor cores: a block has 64 rows of a run and one head, a warp 16 of them. Keys come in tiles
-// of a page, 64 of them, in order; a row's highest score and sums move from tile to tile, and a tile of which a row sees
-// nothing changes no bit of it, so that neighbours do not show. Queries and what scores become are rounded to the type
-// of keys and values. (Dao, "FlashAttention-2", 2023.)
+// Attention of prompts on tensor cores: a block has 64 rows of a run and one head, a warp 16 of them. Keys come in
+// tiles of a page, 64 of them, in order; a row's highest score and sums move from tile to tile, and a tile of which a
+// row sees nothing changes no bit of it, so that neighbours do not show. Queries and what scores become are rounded to
+// the type of keys and values. (Dao, "FlashAttention-2", 2023.)
 #pragma once
 
 #include "baton/unit/cuda/kernels/attention.cuh"
@@ -62,7 +62,8 @@ class AttendTile {
   // A page's keys or values; what is not there, zeros.
   __device__ __forceinline__ void bring(uint32_t to, const Place& place, int tile) const {
     const Address page = pages_[tile] + place.offset;
-    const auto* const from = at<const unsigned char>(page) + static_cast<int64_t>(kv_head_) * kPageTokens * place.row_bytes;
+    const auto* const from =
+        at<const unsigned char>(page) + static_cast<int64_t>(kv_head_) * kPageTokens * place.row_bytes;
     const int there = end_ - tile * kPageTokens, pieces = in_.op.width / 8;
 #pragma unroll 8
     for (int i = static_cast<int>(threadIdx.x); i < 64 * kPieces; i += static_cast<int>(kAttendTileThreads)) {
@@ -185,8 +186,7 @@ class AttendTile {
       for (int d = 0; d < kPieces; ++d) {
         const int column = d * 8 + static_cast<int>(lane()) % 4 * 2;
         if (column >= width) continue;
-        *reinterpret_cast<float2*>(out + column) =
-            make_float2(out_[d][2 * half] / sum, out_[d][2 * half + 1] / sum);
+        *reinterpret_cast<float2*>(out + column) = make_float2(out_[d][2 * half] / sum, out_[d][2 * half + 1] / sum);
       }
     }
   }

@@ -75,7 +75,9 @@ struct DeltaPart {
   float4 value[kRows];
 
   __device__ __forceinline__ static int first_row() { return static_cast<int>(warp() % 4 * 8 + lane() / 4); }
-  __device__ __forceinline__ static int column() { return static_cast<int>(warp() / 4 * kGroupColumns + lane() % 4 * 4); }
+  __device__ __forceinline__ static int column() {
+    return static_cast<int>(warp() / 4 * kGroupColumns + lane() % 4 * 4);
+  }
 
   __device__ __forceinline__ void load(const float* state, const Op& op, const DeltaUnit& unit) {
 #pragma unroll
@@ -151,8 +153,7 @@ __device__ __forceinline__ float group_sum(const float (*sums)[kGroupColumns], i
 __device__ __forceinline__ void group_sums(const float (*sums)[kGroupColumns], float (&to)[4]) {
   float4 of[4];
 #pragma unroll
-  for (int i = 0; i < 4; ++i)
-    of[i] = *reinterpret_cast<const float4*>(&sums[warp() / 4 * 4 + i][lane() % 4 * 4]);
+  for (int i = 0; i < 4; ++i) of[i] = *reinterpret_cast<const float4*>(&sums[warp() / 4 * 4 + i][lane() % 4 * 4]);
   to[0] = (of[0].x + of[1].x) + (of[2].x + of[3].x);
   to[1] = (of[0].y + of[1].y) + (of[2].y + of[3].y);
   to[2] = (of[0].z + of[1].z) + (of[2].z + of[3].z);

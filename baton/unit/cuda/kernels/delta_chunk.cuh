@@ -1,5 +1,5 @@
-// The gated delta rule of prompts, 64 tokens at a time in the WY form, on tensor cores (Yang, Kautz, Hatamizadeh, "Gated
-// Delta Networks", 2024). With G the running sum of the gates inside a chunk, D_ij = exp(G_i - G_j):
+// The gated delta rule of prompts, 64 tokens at a time in the WY form, on tensor cores (Yang, Kautz, Hatamizadeh,
+// "Gated Delta Networks", 2024). With G the running sum of the gates inside a chunk, D_ij = exp(G_i - G_j):
 //   L_ij = beta_i (k_i . k_j) D_ij for j < i;   T = (I + L)^-1 diag(beta);   U = T V;   W = T exp(G) K
 //   N = U - W S;   out = exp(G) Q S + P N with P_ij = (q_i . k_j) D_ij for j <= i
 //   S <- exp(G_64) S + sum_i exp(G_64 - G_i) k_i N_i^T
@@ -17,8 +17,8 @@
 
 namespace baton::cuda {
 
-inline constexpr int kChunkDim = 128;                             // of keys and of values
-inline constexpr uint32_t kWideHalf = 64 * kChunkDim * 2;         // bytes: the high values of a tile [64][128]
+inline constexpr int kChunkDim = 128;                      // of keys and of values
+inline constexpr uint32_t kWideHalf = 64 * kChunkDim * 2;  // bytes: the high values of a tile [64][128]
 inline constexpr uint32_t kSquareHalf = 64 * 64 * 2;
 inline constexpr uint32_t kChunkW = 0, kChunkQ = 2 * kWideHalf, kChunkK = 4 * kWideHalf, kChunkU = 6 * kWideHalf,
                           kChunkP = 8 * kWideHalf, kChunkDecay = 8 * kWideHalf + 2 * kSquareHalf;  // bytes
@@ -303,7 +303,8 @@ struct DeltaChunks {
 };
 static_assert(sizeof(DeltaChunks) <= kDeltaChunksShared);
 
-// Chunk after chunk of a run: 32 columns of a head's state. A warp has 16 of its rows; of W S it has 16 rows, or of Q S.
+// Chunk after chunk of a run: 32 columns of a head's state. A warp has 16 of its rows; of W S it has 16 rows, or of Q
+// S.
 class DeltaColumns {
  public:
   __device__ DeltaColumns(const Instruction& in, const Run& run, int head, int column, int first_chunk,
@@ -460,7 +461,8 @@ class DeltaColumns {
     for (int half = 0; half < 2; ++half) {
       const int row = warp_row_ + row_ + 8 * half;
       if (row >= tile.count) continue;
-      float* const out = row_of(in_.out, in_.out_width, run_.first_row + tile.offset + row) + head_ * kChunkDim + column_;
+      float* const out =
+          row_of(in_.out, in_.out_width, run_.first_row + tile.offset + row) + head_ * kChunkDim + column_;
 #pragma unroll
       for (int n = 0; n < 4; ++n)
         *reinterpret_cast<float2*>(out + 8 * n + pair_) = make_float2(sums[n][2 * half], sums[n][2 * half + 1]);

@@ -47,7 +47,8 @@ class Meeting {
 __device__ void fetch_instruction(Address list, int index, Instruction& to) {
   static_assert(sizeof(Instruction) % 8 == 0);
   const uint64_t* const from = at<uint64_t>(list) + static_cast<size_t>(index) * (sizeof(Instruction) / 8);
-  for (uint32_t i = threadIdx.x; i < sizeof(Instruction) / 8; i += kThreads) reinterpret_cast<uint64_t*>(&to)[i] = from[i];
+  for (uint32_t i = threadIdx.x; i < sizeof(Instruction) / 8; i += kThreads)
+    reinterpret_cast<uint64_t*>(&to)[i] = from[i];
 }
 
 __device__ void fetch_ahead(const uint8_t* from, uint64_t bytes) {

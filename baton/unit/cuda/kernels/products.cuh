@@ -1,10 +1,10 @@
 // Do::kMultiply: products of matrices with a few rows, in plain arithmetic: what a decode step is made of.
 //
-// A block takes a contiguous part of the output rows. Rows of x come through the prologue into its shared memory, as f32
-// or, for codes, as two planes of 8-bit integers with a scale for each group of 32 (15 bits in all: the products with
-// codes are exact integers, and x loses less than bf16 would). A warp multiplies a slice of the columns of up to kSet
-// matrix rows at a time, so that their loads are in flight together. What a row sums, in which order, depends on the
-// matrix alone: neither on the other rows of x nor on the number of blocks.
+// A block takes a contiguous part of the output rows. Rows of x come through the prologue into its shared memory, as
+// f32 or, for codes, as two planes of 8-bit integers with a scale for each group of 32 (15 bits in all: the products
+// with codes are exact integers, and x loses less than bf16 would). A warp multiplies a slice of the columns of up to
+// kSet matrix rows at a time, so that their loads are in flight together. What a row sums, in which order, depends on
+// the matrix alone: neither on the other rows of x nor on the number of blocks.
 #pragma once
 
 #include "baton/unit/cuda/codes.h"
@@ -226,15 +226,14 @@ __device__ __forceinline__ void multiply_codes(const RowSet<kSet>& set, uint32_t
   }
 }
 
-// What the blocks of an instruction share out: output rows of all matrices one after the other, or pairs of a gate's and
-// an up's, so many to a set.
+// What the blocks of an instruction share out: output rows of all matrices one after the other, or pairs of a gate's
+// and an up's, so many to a set.
 struct Outputs {
   bool pairs;
   int count;
 
   __device__ explicit Outputs(const Instruction& instruction)
-      : pairs(instruction.epilogue == Epilogue::kSwiGlu || instruction.epilogue == Epilogue::kGeGlu),
-        count(0) {
+      : pairs(instruction.epilogue == Epilogue::kSwiGlu || instruction.epilogue == Epilogue::kGeGlu), count(0) {
     for (int i = 0; i < (pairs ? 1 : instruction.matrices); ++i) count += instruction.matrix[i].rows;
   }
   // The matrix and its row that output `index` is of; without pairs.
@@ -337,7 +336,8 @@ __device__ void stage_rows(const Instruction& instruction, int row, int rows, un
 __device__ __forceinline__ void store_output(const Instruction& instruction, const Outputs& outputs, int index,
                                              int64_t row, float product, float other) {
   if (outputs.pairs) {
-    const float gate = instruction.epilogue == Epilogue::kSwiGlu ? silu(product) : gelu_of(product, instruction.op.gelu);
+    const float gate =
+        instruction.epilogue == Epilogue::kSwiGlu ? silu(product) : gelu_of(product, instruction.op.gelu);
     row_of(instruction.outs[0], instruction.matrix[0].rows, row)[index] = gate * other;
     return;
   }
@@ -349,8 +349,8 @@ __device__ __forceinline__ void store_output(const Instruction& instruction, con
 
 // Up to kRows rows of x from `row` on.
 template <int kRows>
-__device__ __noinline__ void multiply_rows(const Instruction& instruction, int row, int rows, uint32_t block, uint32_t blocks,
-                              unsigned char* shared) {
+__device__ __noinline__ void multiply_rows(const Instruction& instruction, int row, int rows, uint32_t block,
+                                           uint32_t blocks, unsigned char* shared) {
   constexpr int kSet = set_of(kRows);
   float* const partial = reinterpret_cast<float*>(shared);
   float* const scratch = partial + kWarps * kSet * kRows;
@@ -361,7 +361,8 @@ __device__ __noinline__ void multiply_rows(const Instruction& instruction, int r
   const int begin = static_cast<int>(int64_t{outputs.count} * block / blocks);
   const int end = static_cast<int>(int64_t{outputs.count} * (block + 1) / blocks);
   const int slices = slices_of(instruction, instruction.matrix[0].pitch);
-  const int slice = static_cast<int>(warp()) % slices, team = static_cast<int>(warp()) / slices, teams = kWarps / slices;
+  const int slice = static_cast<int>(warp()) % slices, team = static_cast<int>(warp()) / slices,
+            teams = kWarps / slices;
   for (int base = begin; base < end; base += teams * sets_of) {
     const int rest = end - base;
     // Few outputs are spread over all teams.

@@ -15,7 +15,8 @@ __device__ __forceinline__ uint32_t piece_at(int row, int piece) {
   return static_cast<uint32_t>(row * kPieces + ((piece & ~7) | ((piece ^ row) & 7))) * 16;
 }
 
-// What a lane names to load_matrices, of a tile that begins at `tile`, for 16 rows from `row` and two pieces from `piece`:
+// What a lane names to load_matrices, of a tile that begins at `tile`, for 16 rows from `row` and two pieces from
+// `piece`:
 //   a_address       A = these rows. Turned: B = these rows, to[0], to[1] of the first piece, to[2], to[3] of the second
 //   across_address  B = these rows turned, to[0], to[1] of the first 8, to[2], to[3] of the others. Turned: A likewise
 template <int kPieces>
