@@ -143,6 +143,14 @@ class CudaStates : public testing::Test {
     }
     return all;
   }
+  // A segment of a state that tells of its layers.
+  static bool shows(const SequenceState& state, size_t segment, uint64_t position, uint64_t seed) {
+    const std::vector<std::byte> all = wanted(state.shape().segments[segment], position, seed);
+    std::vector<std::byte> seen(all.size());
+    const Dims dims = dims_at(state.shape().segments[segment], position);
+    EXPECT_TRUE(state.read(segment, {0, dims[0] * dims[1]}, seen.data()));
+    return seen == all;
+  }
   // Whether all rows that a step could look at are zero, in pages and parts.
   static bool is_zero(const StatePool& pool, SequenceState& any, uint64_t tokens) {
     CudaState& state = own(any);
@@ -299,6 +307,13 @@ TEST_F(CudaStates, ForksHoldOnePageUntilOneOfThemWrites) {
     EXPECT_EQ(std::memcmp(rows.data(), before[keys].data(), (2 * kPage + 10) * row_bytes), 0);
     EXPECT_NE(rows, read(*first, keys));
   }
+  {
+    const auto third = own(*first).fork(first->position());
+    ASSERT_TRUE(third);
+    go_on(*first, 5, 7);  // a copy, of a page that is in its list
+    EXPECT_TRUE(holds(*first, 7));
+    EXPECT_TRUE(holds(**third, 7));
+  }
   first.reset();
   EXPECT_EQ(pool_->memory().bytes, 3 * page + parts + table);
   second->reset();
@@ -444,6 +459,14 @@ TEST_F(CudaStates, LayersAreReadAtThePositionToCome) {
   ASSERT_TRUE(at.make_room(200));
   at.show(200);
   const cuda::Run run = at.run(0, 130, false);
+  const auto write_parts = [&](const cuda::Run& to) {
+    const std::vector<Segment>& segments = state->shape().segments;
+    for (uint64_t token = 200 - kTaps; token < 200; ++token)
+      fill_row(segments[2], row(*pool_, to, 2, 0, token % kTaps), 0, token, 6);
+    for (uint64_t head = 0; head < 2; ++head) {
+      for (uint64_t i = 0; i < 8; ++i) fill_row(segments[3], row(*pool_, to, 3, head, i), head, 200 * 100 + i, 6);
+    }
+  };
   const auto write = [&](SlotId slot, uint64_t begin) {
     const Segment& segment = state->shape().segments[static_cast<size_t>(slot)];
     for (uint64_t head = 0; head < segment.dims[0]; ++head) {
@@ -460,6 +483,8 @@ TEST_F(CudaStates, LayersAreReadAtThePositionToCome) {
       EXPECT_EQ(std::memcmp(piece.data(), all.data() + (head * 200 + 70) * 48, piece.size()), 0);
     }
   }
+  write_parts(run);
+  for (const size_t slot : {2, 3}) EXPECT_TRUE(shows(*state, slot, 200, 6));
   for (const SlotId slot : {4, 5}) write(slot, 70);
   for (const size_t slot : {4, 5}) {
     std::vector<std::byte> piece(200 * 18);
@@ -470,59 +495,68 @@ TEST_F(CudaStates, LayersAreReadAtThePositionToCome) {
   EXPECT_EQ(read(*state, 5), wanted(state->shape().segments[5], 200, 6));
 }
 
-// Each allocation of the card's and of pinned memory fails in turn: all is as it was, and the next try goes well.
+// Where the card has room for ever one allocation more: all is as it was each time, and at last it goes well.
 TEST_F(CudaStates, OutOfMemoryChangesNothing) {
-  Random random(5);
+  std::unique_ptr<SequenceState> state, copied;
+  uint64_t failures = 0;
+  const auto check = [&](auto work) {
+    Status status;
+    for (uint64_t more = 0; more <= uint64_t{32} << 20; more = more == 0 ? 4096 : more * 2) {
+      const uint64_t bytes = pool_->memory().bytes, position = state == nullptr ? 0 : state->position();
+      emulated_set_memory(card_->held_bytes() + more);
+      status = work();
+      emulated_set_memory(kEmulatedBytes);
+      if (status) return;
+      ++failures;
+      EXPECT_EQ(status.error().code, Code::kOutOfMemory) << status.error().message;
+      EXPECT_EQ(pool_->memory().bytes, bytes);
+      if (state == nullptr) continue;
+      EXPECT_EQ(state->position(), position);
+      EXPECT_EQ(state->bytes(), pool_->bytes_for(position));
+      ASSERT_TRUE(holds(*state, 7));
+    }
+    EXPECT_TRUE(status) << status.error().message;
+  };
+  check([&]() -> Status {
+    auto made = pool_->state(40'000);
+    if (!made) return fail(made.error());
+    state = std::move(*made);
+    return {};
+  });
+  ASSERT_NE(state, nullptr);
+  for (const uint64_t to : {10, 20'000, 32'768, 32'769, 39'000}) {
+    check([&] { return own(*state).make_room(to); });
+    go_on(*state, to - state->position(), 7);
+  }
+  EXPECT_GE(failures, 12u);
+  check([&]() -> Status {
+    BATON_TRY(copied, own(*state).fork(39'000));
+    if (const Status room = own(*copied).make_room(39'001); !room) {
+      copied.reset();
+      return room;
+    }
+    return {};
+  });
+  ASSERT_NE(copied, nullptr);
+  EXPECT_TRUE(holds(*copied, 7));
+}
+
+// Reads and writes end with an error where there is no pinned memory, and others go on.
+TEST_F(CudaStates, NoPinnedMemory) {
   const auto from = make(400);
   go_on(*from, 150, 7);
-  const uint64_t left = pool_->memory().bytes;
-  for (const char* function : {"memory_allocate", "host_allocate"}) {
-    for (uint64_t nth = 1; nth <= 4; ++nth) {
-      SCOPED_TRACE(std::string(function) + " " + std::to_string(nth));
-      const auto fresh = pool(program());
-      std::unique_ptr<SequenceState> state;
-      const auto check = [&](auto work) {
-        const uint64_t bytes = fresh->memory().bytes, position = state == nullptr ? 0 : state->position();
-        emulated_fail({.function = function, .nth = nth});
-        const Status status = work();
-        emulated_reset();
-        if (status) return;
-        EXPECT_EQ(status.error().code, Code::kOutOfMemory) << status.error().message;
-        EXPECT_EQ(fresh->memory().bytes, bytes);
-        EXPECT_EQ(state == nullptr ? 0 : state->position(), position);
-        EXPECT_TRUE(position == 0 || holds(*state, 7));
-        const Status again = work();
-        EXPECT_TRUE(again) << again.error().message;
-      };
-      check([&]() -> Status {
-        BATON_TRY(state, fresh->state(40'000));
-        return {};
-      });
-      ASSERT_NE(state, nullptr);
-      for (const uint64_t to : {10, 200, 39'000}) {
-        check([&] { return own(*state).make_room(to); });
-        go_on(*fresh, *state, to - state->position(), 7);
-      }
-      EXPECT_TRUE(holds(*state, 7));
-      std::unique_ptr<SequenceState> copied;
-      check([&]() -> Status {
-        BATON_TRY(copied, own(*state).fork(39'000));
-        return own(*copied).make_room(39'001);
-      });
-      EXPECT_TRUE(holds(*copied, 7));
-      // Reading and filling take pinned memory.
-      emulated_fail({.function = function, .nth = nth});
-      std::vector<std::byte> bytes(150 * 2 * 48);
-      const auto filled = fresh->state(400);
-      if (filled) {
-        (*filled)->begin_write(150);
-        if ((*filled)->write(0, {0, 300}, bytes.data())) static_cast<void>((*filled)->read(0, {0, 300}, bytes.data()));
-      }
-      emulated_reset();
-    }
+  for (uint64_t nth = 1; nth <= 3; ++nth) {
+    const auto fresh = pool(program());
+    auto state = std::move(*fresh->state(400));
+    emulated_fail({.function = "host_allocate", .nth = nth});
+    state->begin_write(150);
+    std::vector<std::byte> bytes(300 * 48);
+    Status status = state->write(0, {0, 300}, bytes.data());
+    if (status) status = state->read(0, {0, 300}, bytes.data());
+    EXPECT_EQ(status.has_value(), nth == 3);
+    emulated_reset();
+    EXPECT_TRUE(holds(*from, 7));
   }
-  EXPECT_EQ(pool_->memory().bytes, left);
-  EXPECT_TRUE(holds(*from, 7));
 }
 
 // The card is full: a state ends with the reason, what waited for the next is used first, and others go on.
