@@ -20,14 +20,14 @@ using test::FakeState;
 constexpr uint64_t kTokens = 150;
 
 // Layers with keys and values of 60 bytes a row, and recurrent parts of 96 KiB.
-Program program() { return fake_program(4, 2, 3, 15, 64, 128, 3, 13); }
+Program piece_program() { return fake_program(4, 2, 3, 15, 64, 128, 3, 13); }
 
 class Device final : public SequenceState {
  public:
   explicit Device(uint64_t piece, FakeOrder how = {})
       : SequenceState(kTokens + 5, test::stray_states()),
         piece_(piece),
-        right_(fake_layout(program(), kTokens + 5, how), kTokens + 5) {}
+        right_(fake_layout(piece_program(), kTokens + 5, how), kTokens + 5) {}
   const StateShape& shape() const override { return right_.shape(); }
   uint64_t bytes() const override { return right_.bytes(); }
   uint64_t piece_bytes() const override { return piece_; }
@@ -61,7 +61,7 @@ class Device final : public SequenceState {
   FakeState right_;
 };
 
-std::vector<std::vector<std::byte>> values_of(const SequenceState& state) {
+std::vector<std::vector<std::byte>> piece_values(const SequenceState& state) {
   std::vector<std::vector<std::byte>> all;
   for (size_t i = 0; i < state.shape().segments.size(); ++i) {
     const Segment& segment = state.shape().segments[i];
@@ -91,19 +91,19 @@ class DevicePieces : public testing::TestWithParam<uint64_t> {
     return to;
   }
 
-  FakeState from_{fake_layout(program(), kTokens, {}), kTokens};
+  FakeState from_{fake_layout(piece_program(), kTokens, {}), kTokens};
 };
 INSTANTIATE_TEST_SUITE_P(Bytes, DevicePieces, testing::Values(12 * 1024, 40 * 1024, 4 << 20));
 
 TEST_P(DevicePieces, AMoveWritesFew) {
   const auto to = begun();
-  FakeState direct(fake_layout(program(), kTokens, {{0, 1, 2}, DType::kF16}), kTokens);
+  FakeState direct(fake_layout(piece_program(), kTokens, {{0, 1, 2}, DType::kF16}), kTokens);
   ASSERT_TRUE(move_state(from_, *to));
   ASSERT_TRUE(move_state(from_, direct));
   EXPECT_LE(to->writes, pieces(*to));
   EXPECT_EQ(to->reads, to->writes);
   EXPECT_LE(to->largest, GetParam());
-  EXPECT_EQ(values_of(*to), values_of(direct));
+  EXPECT_EQ(piece_values(*to), piece_values(direct));
 }
 
 TEST_P(DevicePieces, DamageInAnyIsFound) {
@@ -127,7 +127,7 @@ TEST_P(DevicePieces, AStreamLeavesNothingWaiting) {
   ASSERT_TRUE(stream);
   uint64_t rows = 0;
   for (const uint64_t position : {70, 71, 140}) {
-    FakeState part(fake_layout(program(), kTokens, {}), kTokens);
+    FakeState part(fake_layout(piece_program(), kTokens, {}), kTokens);
     part.fill(6, kTokens);
     part.set_position(position);
     ASSERT_TRUE((*stream)->move(part, position));
@@ -141,7 +141,7 @@ TEST_P(DevicePieces, AStreamLeavesNothingWaiting) {
   ASSERT_TRUE((*stream)->finish(from_));
   const auto whole = begun();
   ASSERT_TRUE(move_state(from_, *whole));
-  EXPECT_EQ(values_of(*to), values_of(*whole));
+  EXPECT_EQ(piece_values(*to), piece_values(*whole));
 }
 
 TEST_P(DevicePieces, ACheckpointGoesSegmentBySegment) {
@@ -151,20 +151,20 @@ TEST_P(DevicePieces, ACheckpointGoesSegmentBySegment) {
   const auto kept = memory.keep(from, nullptr);
   ASSERT_TRUE(kept) << kept.error().message;
   EXPECT_LE(from.turns, 2 * from.shape().segments.size());
-  EXPECT_EQ(values_of(**kept), values_of(from_));
+  EXPECT_EQ(piece_values(**kept), piece_values(from_));
   const auto to = begun();
   ASSERT_TRUE(restore_state(**kept, *to));
   EXPECT_LE(to->writes, pieces(*to));
   const auto whole = begun();
   ASSERT_TRUE(move_state(from_, *whole));
-  EXPECT_EQ(values_of(*to), values_of(*whole));
+  EXPECT_EQ(piece_values(*to), piece_values(*whole));
 
   // One that goes on reads the new pages alone.
   from.reads = 0;
   const auto next = memory.keep(from, *kept);
   ASSERT_TRUE(next);
   EXPECT_EQ(from.reads, 4u + 4 * 3);
-  EXPECT_EQ(values_of(**next), values_of(from_));
+  EXPECT_EQ(piece_values(**next), piece_values(from_));
   const auto again = begun();
   again->damaged_write = whole->writes - 1;
   EXPECT_EQ(restore_state(**next, *again).error().code, Code::kCorrupt);
@@ -183,7 +183,7 @@ TEST_P(DevicePieces, ASealIsOpenedIntoOne) {
   EXPECT_LE(to->writes, pieces(*to));
   const auto whole = begun();
   ASSERT_TRUE(move_state(from_, *whole));
-  EXPECT_EQ(values_of(*to), values_of(*whole));
+  EXPECT_EQ(piece_values(*to), piece_values(*whole));
 }
 
 }  // namespace

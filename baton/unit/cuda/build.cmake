@@ -2,7 +2,7 @@
 # library (embedded.h). Without a toolkit the unit is built all the same and says what it lacks.
 set(BATON_CUDA AUTO CACHE STRING "kernels for NVIDIA cards: AUTO where nvcc is found, ON, OFF")
 set_property(CACHE BATON_CUDA PROPERTY STRINGS AUTO ON OFF)
-set(BATON_CUDA_ARCHITECTURES "80;86;89;90a;100;120" CACHE STRING
+set(BATON_CUDA_ARCHITECTURES "90a;80" CACHE STRING
   "compute capabilities that kernels are compiled for, as far as nvcc knows them; the last also as PTX, for later cards")
 
 set(cuda_why "")
