@@ -30,6 +30,10 @@ class CudaExecutor final : public Executor {
   // Packs and sends all weights. kOutOfMemory says what is missing, before anything was sent.
   static Result<std::unique_ptr<Executor>> load(std::shared_ptr<Card> card, std::shared_ptr<const Model> model,
                                                 const ExecutorOptions& options);
+  // What was asked for and failed half-way is done before memory goes.
+  ~CudaExecutor() override {
+    if (!events_.empty()) static_cast<void>(stream_.wait());
+  }
 
   const Model& model() const override { return *model_; }
   const StateShape& shape() const override { return states_->shape(); }

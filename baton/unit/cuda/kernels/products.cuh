@@ -32,16 +32,15 @@ struct Dense;
 template <>
 struct Dense<Form::kF32> {
   static constexpr int kValues = 4;
-  static __device__ __forceinline__ void widen(const uint4& from, float (&to)[4]) {
-    to[0] = __uint_as_float(from.x), to[1] = __uint_as_float(from.y);
-    to[2] = __uint_as_float(from.z), to[3] = __uint_as_float(from.w);
+  static __device__ __forceinline__ void widen(const uint32_t (&from)[4], float (&to)[4]) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) to[i] = __uint_as_float(from[i]);
   }
 };
 template <>
 struct Dense<Form::kBF16> {
   static constexpr int kValues = 8;
-  static __device__ __forceinline__ void widen(const uint4& from, float (&to)[8]) {
-    const uint32_t words[4] = {from.x, from.y, from.z, from.w};
+  static __device__ __forceinline__ void widen(const uint32_t (&words)[4], float (&to)[8]) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       to[2 * i] = __uint_as_float(words[i] << 16);
@@ -52,8 +51,7 @@ struct Dense<Form::kBF16> {
 template <>
 struct Dense<Form::kF16> {
   static constexpr int kValues = 8;
-  static __device__ __forceinline__ void widen(const uint4& from, float (&to)[8]) {
-    const uint32_t words[4] = {from.x, from.y, from.z, from.w};
+  static __device__ __forceinline__ void widen(const uint32_t (&words)[4], float (&to)[8]) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const float2 two = __half22float2(*reinterpret_cast<const __half2*>(&words[i]));
@@ -61,14 +59,6 @@ struct Dense<Form::kF16> {
     }
   }
 };
-
-__device__ __forceinline__ uint4 load_weights(const void* from) {
-  uint4 value;
-  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
-               : "l"(from));
-  return value;
-}
 
 // Of a warp's set: where its matrix rows are, and how many of them there are.
 template <int kSet>
@@ -116,10 +106,10 @@ __device__ __forceinline__ void multiply_dense(const RowSet<kSet>& set, uint32_t
   for (int span = first; span < last; ++span) {
     const int column = span * kSpan + static_cast<int>(lane()) * kValues;
     if (column >= columns) break;
-    uint4 loaded[kSet];
+    uint32_t loaded[kSet][4];
 #pragma unroll
     for (int s = 0; s < kSet; ++s) {
-      if ((active >> s & 1) != 0) loaded[s] = load_weights(rows[s] + int64_t{column} * (16 / kValues));
+      if ((active >> s & 1) != 0) load_words<4, Reading::kStreamed>(rows[s] + int64_t{column} * (16 / kValues), loaded[s]);
     }
     float x[kRows][kValues];
 #pragma unroll
@@ -315,15 +305,13 @@ __device__ void stage_rows(const Instruction& instruction, int row, int rows, un
     float* const floats =
         reinterpret_cast<float*>(codes ? xs + kRows * integer_row_bytes(groups) : xs + r * stride * sizeof(float));
     __syncthreads();  // what was there is read
+    const auto put = [&](int i, float value) {
+      floats[halves ? i / 256 * 256 + i % 8 / 4 * 128 + i % 256 / 8 * 4 + i % 4 : i] = value;
+    };
     for (int i = static_cast<int>(threadIdx.x); i < stride; i += kThreads) {
-      if (i >= instruction.x_width || r >= rows) floats[i] = 0;
+      if (i >= instruction.x_width || r >= rows) put(i, 0);
     }
-    __syncthreads();
-    if (r < rows) {
-      prologue_row(instruction, row + r, scratch, [&](int i, float value) {
-        floats[halves ? i / 256 * 256 + i % 8 / 4 * 128 + i % 256 / 8 * 4 + i % 4 : i] = value;
-      });
-    }
+    if (r < rows) prologue_row(instruction, row + r, scratch, put);
     __syncthreads();
     if (!codes) continue;
     const IntegerRow to = integer_row(xs + r * integer_row_bytes(groups), groups);
