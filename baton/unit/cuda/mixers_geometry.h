@@ -141,7 +141,7 @@ BATON_BOTH inline RowTile delta_chunk(const Pass& pass, int32_t index) {
 // kDeltaSplits parts of a state's columns each. Between them, in scratch, of each chunk and head what delta_chunk.cuh
 // says.
 inline constexpr int32_t kDeltaSplits = 4;
-inline constexpr uint32_t kDeltaPrepareThreads = 256, kDeltaPrepareShared = 102 * 1024;
+inline constexpr uint32_t kDeltaPrepareThreads = 256, kDeltaPrepareShared = 98 * 1024;
 inline constexpr uint32_t kDeltaChunksThreads = 256, kDeltaChunksShared = 136 * 1024;
 inline constexpr uint64_t kDeltaChunkBytes = 4 * 64 * 128 * 4 + 64 * 64 * 4 + 128;
 // Whether prompts go in chunks; the rest goes token by token.

@@ -79,38 +79,44 @@ struct DeltaPart {
     return static_cast<int>(warp() / 4 * kGroupColumns + lane() % 4 * 4);
   }
 
-  __device__ __forceinline__ void load(const float* state, const Op& op, const DeltaUnit& unit) {
+  // Calls four(i, at) for rows that are there with all four columns, or one(i, j, at) for the columns that are.
+  template <class Value, class Four, class One>
+  __device__ __forceinline__ static void each(Value* state, const Op& op, const DeltaUnit& unit, Four four, One one) {
+    const int left = unit.columns - column(), stride = op.value_dim, rows = op.key_dim;
+    Value* const from = state + first_row() * stride + unit.column + column();
+    if (left >= 4 && stride % 4 == 0) {
 #pragma unroll
-    for (int i = 0; i < kRows; ++i) {
-      value[i] = make_float4(0, 0, 0, 0);
-      const int row = first_row() + 32 * i, left = unit.columns - column();
-      const float* const from = state + row * op.value_dim + unit.column + column();
-      if (row >= op.key_dim || left <= 0) continue;
-      if (left >= 4 && op.value_dim % 4 == 0) {
-        value[i] = *reinterpret_cast<const float4*>(from);
-        continue;
+      for (int i = 0; i < kRows; ++i) {
+        if (first_row() + 32 * i < rows) four(i, from + 32 * i * stride);
       }
-      value[i].x = from[0];
-      if (left > 1) value[i].y = from[1];
-      if (left > 2) value[i].z = from[2];
-      if (left > 3) value[i].w = from[3];
+      return;
+    }
+#pragma unroll 1
+    for (int j = 0; j < min(left, 4); ++j) {
+#pragma unroll
+      for (int i = 0; i < kRows; ++i) {
+        if (first_row() + 32 * i < rows) one(i, j, from + 32 * i * stride + j);
+      }
     }
   }
-  __device__ __forceinline__ void store(float* state, const Op& op, const DeltaUnit& unit) const {
+  __device__ __forceinline__ void load(const float* state, const Op& op, const DeltaUnit& unit) {
 #pragma unroll
-    for (int i = 0; i < kRows; ++i) {
-      const int row = first_row() + 32 * i, left = unit.columns - column();
-      float* const to = state + row * op.value_dim + unit.column + column();
-      if (row >= op.key_dim || left <= 0) continue;
-      if (left >= 4 && op.value_dim % 4 == 0) {
-        *reinterpret_cast<float4*>(to) = value[i];
-        continue;
-      }
-      to[0] = value[i].x;
-      if (left > 1) to[1] = value[i].y;
-      if (left > 2) to[2] = value[i].z;
-      if (left > 3) to[3] = value[i].w;
-    }
+    for (int i = 0; i < kRows; ++i) value[i] = make_float4(0, 0, 0, 0);
+    each(
+        state, op, unit, [&](int i, const float* at) { value[i] = *reinterpret_cast<const float4*>(at); },
+        [&](int i, int j, const float* at) {
+          if (j == 0) value[i].x = *at;
+          if (j == 1) value[i].y = *at;
+          if (j == 2) value[i].z = *at;
+          if (j == 3) value[i].w = *at;
+        });
+  }
+  __device__ __forceinline__ void store(float* state, const Op& op, const DeltaUnit& unit) const {
+    each(
+        state, op, unit, [&](int i, float* at) { *reinterpret_cast<float4*>(at) = value[i]; },
+        [&](int i, int j, float* at) {
+          *at = j == 0 ? value[i].x : j == 1 ? value[i].y : j == 2 ? value[i].z : value[i].w;
+        });
   }
   // Sums over the state's rows with x[row], of this warp's rows: to `sums`.
   __device__ __forceinline__ void sum(const float (&x)[kRows], float (*sums)[kGroupColumns]) const {
@@ -254,20 +260,29 @@ __device__ __forceinline__ void do_delta(const Instruction& in, const Pass& pass
   }
 }
 
-// The convolution of one row, by the units that need its channels; one of them writes the ring's column.
+// The convolution of one row, by the units that need its channels; one of them writes the ring's column. It sums as
+// convolve does.
 __device__ __forceinline__ void convolve_token(const Instruction& in, const Run& run, const DeltaUnit& unit,
                                                DeltaToken& token) {
   const Op& op = in.op;
-  const int mine = kThreads - 1 - static_cast<int>(threadIdx.x), channels = unit.channels(op);
+  const int mine = kThreads - 1 - static_cast<int>(threadIdx.x), channels = unit.channels(op), taps = op.taps;
+  const int column = ring_index(run.start, taps);
+  const bool leads = unit.column == 0 && unit.leads(op);
+#pragma unroll 1
   for (int c = mine; c < channels; c += kThreads) {
     const int from = unit.channel(op, c);
-    Channel channel = channel_of(run, in.slot2, in.x_width, op.taps, from);
-    channel.x = row_of(in.x, in.x_width, run.first_row) + from;
-    channel.x_pitch = 0;
-    convolve(channel, at<const float>(in.vectors[2]) + static_cast<int64_t>(from) * op.taps, 0, 1,
-             [&](int, float, float sum) { *unit.place(op, token, c) = silu(sum); });
-    const bool writes = c >= 2 * op.key_dim || (unit.column == 0 && unit.leads(op));
-    if (writes) *channel.column(0) = channel.row(0);
+    float* const ring = at<float>(run.parts + in.slot2.offset) + from;
+    const float* const weights = at<const float>(in.vectors[2]) + static_cast<int64_t>(from) * taps;
+    const float input = row_of(in.x, in.x_width, run.first_row)[from];
+    float sum = 0;
+    int old = column + 1 == taps ? 0 : column + 1;
+#pragma unroll 3
+    for (int j = 0; j + 1 < taps; ++j) {
+      sum = fmaf(weights[j], ring[static_cast<int64_t>(old) * in.x_width], sum);
+      old = old + 1 == taps ? 0 : old + 1;
+    }
+    *unit.place(op, token, c) = silu(fmaf(weights[taps - 1], input, sum));
+    if (c >= 2 * op.key_dim || leads) ring[static_cast<int64_t>(column) * in.x_width] = input;
   }
   if (mine == (channels & (kThreads - 1))) {
     token.beta = delta_beta(in, run.first_row, unit.head);
@@ -275,7 +290,7 @@ __device__ __forceinline__ void convolve_token(const Instruction& in, const Run&
   }
 }
 
-// The state of the unit after next is on its way while one is worked on.
+// The state of the next unit is on its way while one is worked on.
 template <int kRows>
 __device__ __forceinline__ void conv_delta_units(const Instruction& in, const Pass& pass, uint32_t block,
                                                  uint32_t blocks, DeltaShared& shared) {
@@ -304,14 +319,18 @@ __device__ __forceinline__ void conv_delta_units(const Instruction& in, const Pa
   }
 }
 
-__device__ __forceinline__ void do_conv_delta(const Instruction& in, const Pass& pass, uint32_t block, uint32_t blocks,
-                                              unsigned char* shared) {
+// Apart, so that it takes no registers from the other.
+__device__ __noinline__ void conv_delta_wide(const Instruction& in, const Pass& pass, uint32_t block, uint32_t blocks,
+                                             DeltaShared& shared) {
+  conv_delta_units<8>(in, pass, block, blocks, shared);
+}
+
+// A function of its own, as do_attend: in the kernel that runs lists the registers of one kind are not another's.
+__device__ __noinline__ void do_conv_delta(const Instruction& in, const Pass& pass, uint32_t block, uint32_t blocks,
+                                           unsigned char* shared) {
   DeltaShared& room = *reinterpret_cast<DeltaShared*>(shared);
-  if (in.op.key_dim <= 128) {
-    conv_delta_units<4>(in, pass, block, blocks, room);
-  } else {
-    conv_delta_units<8>(in, pass, block, blocks, room);
-  }
+  if (in.op.key_dim <= 128) return conv_delta_units<4>(in, pass, block, blocks, room);
+  conv_delta_wide(in, pass, block, blocks, room);
 }
 
 }  // namespace baton::cuda
