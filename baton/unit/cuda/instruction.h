@@ -187,6 +187,7 @@ struct ListWork {
   int32_t count = 0;
   Address pass = 0;
   Address barrier = 0;  // uint32 [64], zero before the first launch
+  Address times = 0;    // uint64 [count]: when the first block had done each, in ns; 0: not noted
 };
 
 }  // namespace baton::cuda

@@ -135,11 +135,7 @@ class AttendPart {
     if constexpr (kForm == Form::kF32) {
       const int key = key_at(step) + j;
       const bool wanted = inside_ && valid(key);
-      const auto* const from = reinterpret_cast<const float4*>(place_of(page, place, key));
-      const float4 low = wanted ? from[0] : make_float4(0, 0, 0, 0);
-      const float4 high = wanted ? from[1] : make_float4(0, 0, 0, 0);
-      to[0] = low.x, to[1] = low.y, to[2] = low.z, to[3] = low.w;
-      to[4] = high.x, to[5] = high.y, to[6] = high.z, to[7] = high.w;
+      load8(reinterpret_cast<const float*>(place_of(page, place, key)), wanted ? in_.op.width - at_ : 0, to);
     } else {
       widen8<kForm>(*reinterpret_cast<const uint4*>(shared_ + ((slot + j) * kThreads + threadIdx.x) * 16), to);
     }
@@ -150,11 +146,7 @@ class AttendPart {
 #pragma unroll
     for (int g = 0; g < kHeads; ++g) {
       const bool wanted = inside_ && g < unit_.heads;
-      const auto* const from = reinterpret_cast<const float4*>(row + (unit_.head + g) * in_.op.width + at_);
-      const float4 low = wanted ? from[0] : make_float4(0, 0, 0, 0);
-      const float4 high = wanted ? from[1] : make_float4(0, 0, 0, 0);
-      q_[g][0] = low.x, q_[g][1] = low.y, q_[g][2] = low.z, q_[g][3] = low.w;
-      q_[g][4] = high.x, q_[g][5] = high.y, q_[g][6] = high.z, q_[g][7] = high.w;
+      load8(row + (unit_.head + g) * in_.op.width + at_, wanted ? in_.op.width - at_ : 0, q_[g]);
 #pragma unroll
       for (int i = 0; i < 8; ++i) out_[g][i] = 0;
     }
@@ -229,8 +221,8 @@ class AttendPart {
 
   // All strands' sums become those of the part.
   __device__ __forceinline__ void join(bool alone) {
-    const int width = in_.op.width;
-    auto* const sums = reinterpret_cast<float*>(shared_);  // [strands][heads][width]
+    const int width = in_.op.width, wide = (width + 7) / 8 * 8;
+    auto* const sums = reinterpret_cast<float*>(shared_);  // [strands][heads][wide]
     auto* const stats = reinterpret_cast<float*>(shared_ + kRing);
     float* const highest = stats;                      // [heads][strands], then factors
     float* const sum = stats + kHeads * kAllStrands;   // [heads][strands]
@@ -256,7 +248,7 @@ class AttendPart {
 #pragma unroll
     for (int g = 0; g < kHeads; ++g) {
       const float factor = highest[g * kAllStrands + strand_];
-      float* const to = sums + (strand_ * kHeads + g) * width + at_;
+      float* const to = sums + (strand_ * kHeads + g) * wide + at_;
       if (!inside_) continue;
       *reinterpret_cast<float4*>(to) =
           make_float4(out_[g][0] * factor, out_[g][1] * factor, out_[g][2] * factor, out_[g][3] * factor);
@@ -266,7 +258,7 @@ class AttendPart {
     __syncthreads();
     for (int i = static_cast<int>(threadIdx.x); i < unit_.heads * width; i += kThreads) {
       float total = 0;
-      for (int s = 0; s < kAllStrands; ++s) total += sums[s * kHeads * width + i];
+      for (int s = 0; s < kAllStrands; ++s) total += sums[(s * kHeads + i / width) * wide + i % width];
       write(i / width, i % width, total, joined, alone);
     }
     __syncthreads();

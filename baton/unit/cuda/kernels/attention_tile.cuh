@@ -64,7 +64,7 @@ class AttendTile {
     const Address page = pages_[tile] + place.offset;
     const auto* const from =
         at<const unsigned char>(page) + static_cast<int64_t>(kv_head_) * kPageTokens * place.row_bytes;
-    const int there = end_ - tile * kPageTokens, pieces = in_.op.width / 8;
+    const int there = end_ - tile * kPageTokens, pieces = (in_.op.width + 7) / 8;
 #pragma unroll 8
     for (int i = static_cast<int>(threadIdx.x); i < 64 * kPieces; i += static_cast<int>(kAttendTileThreads)) {
       const int row = i / kPieces, piece = i % kPieces;
@@ -80,11 +80,10 @@ class AttendTile {
       const int row = i / kPieces, piece = i % kPieces;
       uint4 narrow = make_uint4(0, 0, 0, 0);
       if (row < rows_ && piece * 8 < width) {
-        const auto* const from =
-            reinterpret_cast<const float4*>(row_of(in_.x, in_.x_width, first_row_ + row) + head_ * width + piece * 8);
-        const float4 low = from[0], high = from[1];
-        narrow = make_uint4(narrow_pair<kBf16>(low.x, low.y), narrow_pair<kBf16>(low.z, low.w),
-                            narrow_pair<kBf16>(high.x, high.y), narrow_pair<kBf16>(high.z, high.w));
+        float q[8];
+        load8(row_of(in_.x, in_.x_width, first_row_ + row) + head_ * width + piece * 8, width - piece * 8, q);
+        narrow = make_uint4(narrow_pair<kBf16>(q[0], q[1]), narrow_pair<kBf16>(q[2], q[3]),
+                            narrow_pair<kBf16>(q[4], q[5]), narrow_pair<kBf16>(q[6], q[7]));
       }
       *reinterpret_cast<uint4*>(shared_ + piece_at<kPieces>(row, piece)) = narrow;
     }
@@ -186,7 +185,13 @@ class AttendTile {
       for (int d = 0; d < kPieces; ++d) {
         const int column = d * 8 + static_cast<int>(lane()) % 4 * 2;
         if (column >= width) continue;
-        *reinterpret_cast<float2*>(out + column) = make_float2(out_[d][2 * half] / sum, out_[d][2 * half + 1] / sum);
+        const float2 two = make_float2(out_[d][2 * half] / sum, out_[d][2 * half + 1] / sum);
+        if (width % 2 == 0) {
+          *reinterpret_cast<float2*>(out + column) = two;
+          continue;
+        }
+        out[column] = two.x;
+        if (column + 1 < width) out[column + 1] = two.y;
       }
     }
   }

@@ -39,6 +39,18 @@ __device__ __forceinline__ float warp_max(float x) {
   return x;
 }
 
+// Eight values of a row of which `count` are there; the rest are zero.
+__device__ __forceinline__ void load8(const float* from, int count, float (&to)[8]) {
+  if (count >= 8 && (reinterpret_cast<uintptr_t>(from) & 15) == 0) {
+    const float4 low = reinterpret_cast<const float4*>(from)[0], high = reinterpret_cast<const float4*>(from)[1];
+    to[0] = low.x, to[1] = low.y, to[2] = low.z, to[3] = low.w;
+    to[4] = high.x, to[5] = high.y, to[6] = high.z, to[7] = high.w;
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < 8; ++i) to[i] = i < count ? from[i] : 0.0f;
+}
+
 __device__ __forceinline__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 __device__ __forceinline__ float silu(float x) { return x / (1.0f + expf(-x)); }
 

@@ -44,11 +44,21 @@ class Meeting {
   uint32_t target_ = 0;
 };
 
-__device__ void fetch_instruction(Address list, int index, Instruction& to) {
-  static_assert(sizeof(Instruction) % 8 == 0);
-  const uint64_t* const from = at<uint64_t>(list) + static_cast<size_t>(index) * (sizeof(Instruction) / 8);
-  for (uint32_t i = threadIdx.x; i < sizeof(Instruction) / 8; i += kThreads)
-    reinterpret_cast<uint64_t*>(&to)[i] = from[i];
+// A word of an instruction for each thread: asked for early, put down late.
+constexpr uint32_t kWords = sizeof(Instruction) / 8;
+static_assert(sizeof(Instruction) % 8 == 0 && kWords <= kThreads);
+__device__ uint64_t word_of(Address list, int index) {
+  return threadIdx.x < kWords ? at<const uint64_t>(list)[static_cast<size_t>(index) * kWords + threadIdx.x] : 0;
+}
+__device__ void put_word(uint64_t word, Instruction& to) {
+  if (threadIdx.x < kWords) reinterpret_cast<uint64_t*>(&to)[threadIdx.x] = word;
+}
+
+// By the card's clock, in ns.
+__device__ uint64_t now() {
+  uint64_t time;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(time));
+  return time;
 }
 
 __device__ void fetch_ahead(const uint8_t* from, uint64_t bytes) {
@@ -116,13 +126,17 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) baton_list(const __gri
   const auto instruction = [&](int i) -> Instruction& { return *reinterpret_cast<Instruction*>(kept[i & 1]); };
   if (at<Pass>(work.pass)->stopped != 0) return;
   Meeting meeting(work.barrier);
-  fetch_instruction(work.list, 0, instruction(0));
+  put_word(word_of(work.list, 0), instruction(0));
+  if (work.count > 1) put_word(word_of(work.list, 1), instruction(1));
+  __syncthreads();
   for (int i = 0; i < work.count; ++i) {
-    if (i + 1 < work.count) fetch_instruction(work.list, i + 1, instruction(i + 1));
-    __syncthreads();
+    const uint64_t word = i + 2 < work.count ? word_of(work.list, i + 2) : 0;
     if (i + 1 < work.count) fetch_weights(instruction(i + 1));
     run(instruction(i), work.pass, shared);
+    if (work.times != 0 && blockIdx.x == 0 && threadIdx.x == 0) at<uint64_t>(work.times)[i] = now();
     if (i + 1 < work.count) meeting.meet();
+    if (i + 2 < work.count) put_word(word, instruction(i));
+    __syncthreads();
   }
   meeting.leave();
 }

@@ -109,7 +109,8 @@ __device__ __forceinline__ void multiply_dense(const RowSet<kSet>& set, uint32_t
     uint32_t loaded[kSet][4];
 #pragma unroll
     for (int s = 0; s < kSet; ++s) {
-      if ((active >> s & 1) != 0) load_words<4, Reading::kStreamed>(rows[s] + int64_t{column} * (16 / kValues), loaded[s]);
+      if ((active >> s & 1) != 0)
+        load_words<4, Reading::kStreamed>(rows[s] + int64_t{column} * (16 / kValues), loaded[s]);
     }
     float x[kRows][kValues];
 #pragma unroll
