@@ -20,10 +20,10 @@ namespace baton::cuda {
 namespace {
 
 // Prompts: inputs, and weights that are not 16-bit or F32, are rounded to bf16. Against the vectors of tiny random
-// models 0.15, and 0.69 of mixtures, whose routers then choose other experts. Decoding, and products=f32: f32, inputs
-// of codes in 15 bits.
+// models 0.15, and 0.96 of mixtures, whose routers then choose other experts. Decoding, and products=f32: f32, inputs
+// of codes in 15 bits; but queries of prompts meet keys in 16 bits: 0.002, and 0.08 of such mixtures.
 float logit_tolerance(DType kv, Products products) {
-  return (products == Products::kF32 ? 0.02f : 0.8f) + kv_logit_tolerance(kv);
+  return (products == Products::kF32 ? 0.1f : 1.2f) + kv_logit_tolerance(kv);
 }
 
 // A feature is one word.

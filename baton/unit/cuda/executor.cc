@@ -99,8 +99,8 @@ Status CudaExecutor::prefill_seat(const Seat& seat, float* out, const StepContex
     BATON_OK(run_tail(work_->many(), wanted, out));
     out += wanted.size() * static_cast<size_t>(model_->program.output_width);
     BATON_OK(stream_.wait());
-    static_cast<CudaState*>(seat.state)->advance(count);
     done += count;
+    static_cast<CudaState*>(seat.state)->advance(count, done < total);
   }
   return {};
 }

@@ -109,11 +109,11 @@ void CudaState::show(uint64_t coming) {
   show_coming(coming);
 }
 
-void CudaState::advance(uint64_t tokens) {
+void CudaState::advance(uint64_t tokens, bool more) {
   leave_ferry();
   shows_ = false;
   set_position(position() + tokens);
-  drop_behind();
+  if (!more) drop_behind();
 }
 
 Status CudaState::check_back(uint64_t to) const {

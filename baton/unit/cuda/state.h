@@ -37,7 +37,7 @@ class CudaState final : public SequenceState {
   // Within a step that tells of its layers.
   void show(uint64_t coming);
   // After a step, of so many tokens; room for more is given back.
-  void advance(uint64_t tokens);
+  void advance(uint64_t tokens, bool more = false);
   // As Executor::rewind: any position of a state of keys and values alone.
   Status rewind(uint64_t position);
   // As Executor::fork: likewise. Pages are shared until one of both writes to them.

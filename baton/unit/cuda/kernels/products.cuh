@@ -102,7 +102,7 @@ __device__ __forceinline__ void multiply_dense(const RowSet<kSet>& set, uint32_t
   for (int s = 0; s < kSet; ++s) {
     rows[s] = at<uint8_t>(set.matrix[s]->values) + int64_t{set.row[s]} * set.matrix[s]->row_bytes;
   }
-#pragma unroll(kRows == 1 ? 2 : 1)
+#pragma unroll(kRows == 1 ? 8 / kSet : 1)
   for (int span = first; span < last; ++span) {
     const int column = span * kSpan + static_cast<int>(lane()) * kValues;
     if (column >= columns) break;
@@ -359,10 +359,19 @@ __device__ __noinline__ void multiply_rows(const Instruction& instruction, int r
     const int first = base + team * each, last = min(end, first + each);
     float sums[kSet][kRows] = {};
     const RowSet<kSet> set = outputs.set<kSet>(instruction, first, last);
-    for (uint32_t left = (1u << set.count) - 1; left != 0;) {
-      const uint32_t active = set.alike(left);
-      multiply_set<kRows, kSet>(set, active, xs, slice, slices, sums);
-      left &= ~active;
+    if (set.count == 1) {
+      // More of the one row is on its way at a time.
+      const RowSet<1> one = {{set.matrix[0]}, {set.row[0]}, 1};
+      float sum[1][kRows] = {};
+      multiply_set<kRows, 1>(one, 1, xs, slice, slices, sum);
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) sums[0][r] = sum[0][r];
+    } else {
+      for (uint32_t left = (1u << set.count) - 1; left != 0;) {
+        const uint32_t active = set.alike(left);
+        multiply_set<kRows, kSet>(set, active, xs, slice, slices, sums);
+        left &= ~active;
+      }
     }
 #pragma unroll
     for (int s = 0; s < kSet; ++s) {
