@@ -56,13 +56,19 @@ TEST_F(LineReaderTest, ALineThatIsTooLongIsSkippedAndNotHeld) {
 }
 
 TEST(LineReader, ALineWithoutEndIsReportedAtOnce) {
-  auto reader = LineReader::open("/dev/zero", 1000, LongLines::kReported);
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  auto reader = LineReader::open("/dev/fd/" + std::to_string(ends[0]), 1000, LongLines::kReported);
   ASSERT_TRUE(reader);
+  const std::string text(2000, 'x');
+  ASSERT_EQ(::write(ends[1], text.data(), text.size()), 2000);
   Line line;
-  ASSERT_EQ(reader->next(line, -1).value(), LineReader::Outcome::kLine);
+  EXPECT_EQ(reader->next(line, 0).value(), LineReader::Outcome::kLine);
   EXPECT_TRUE(line.too_long);
   EXPECT_EQ(line.number, 1u);
-  EXPECT_EQ(reader->next(line, -1).value(), LineReader::Outcome::kEnd);
+  EXPECT_EQ(reader->next(line, 0).value(), LineReader::Outcome::kEnd);
+  ::close(ends[1]);
+  ::close(ends[0]);
 }
 
 TEST_F(LineReaderTest, LinesAcrossPieces) {

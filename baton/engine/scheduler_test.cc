@@ -358,7 +358,7 @@ TEST(Scheduler, AStepHasNoMoreTokensThanItsLimit) {
   behaviour.mixes = true;
   behaviour.prefill_tokens_preferred = 8;
   behaviour.decode_seats_max = 4;
-  Rig rig({.step_tokens_max = 20}, behaviour);
+  Rig rig({.step_tokens_max = 18}, behaviour);
   for (int i = 0; i < 4; ++i) rig.submit(2, 400);
   for (int i = 0; i < 12; ++i) rig.step(*rig.next());
   rig.submit(400, 1);
@@ -369,7 +369,7 @@ TEST(Scheduler, AStepHasNoMoreTokensThanItsLimit) {
     const StepWork& step = step_of(*work);
     const auto decoding =
         std::count_if(step.seats.begin(), step.seats.end(), [](const StepSeat& seat) { return seat.decodes(); });
-    EXPECT_LE(step.prefill_tokens() + static_cast<uint64_t>(decoding), 20u);
+    EXPECT_LE(step.prefill_tokens() + static_cast<uint64_t>(decoding), 18u);
     if (step.prefill_tokens() > 0 && decoding == 4) {
       ++mixed;
       EXPECT_EQ(step.prefill_tokens() % 8, 0u) << "in pieces that the unit sums in";

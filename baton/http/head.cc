@@ -245,14 +245,13 @@ std::optional<Refusal> read_target(std::string_view target, Request& request) {
   request.query.clear();
   std::string_view rest = target.substr(std::min(mark + 1, target.size()));
   while (!rest.empty()) {
-    const size_t end = std::min(rest.find('&'), rest.size());
-    const std::string_view pair = rest.substr(0, end);
+    const std::string_view pair = rest.substr(0, rest.find('&'));
     const size_t equals = std::min(pair.find('='), pair.size());
     auto name = decoded(pair.substr(0, equals), true);
     auto value = decoded(pair.substr(std::min(equals + 1, pair.size())), true);
     if (!name || !value) return bad_request("the query has a wrong escape, a NUL or is not UTF-8");
     if (!pair.empty()) request.query.emplace_back(*std::move(name), *std::move(value));
-    rest.remove_prefix(std::min(end + 1, rest.size()));
+    rest.remove_prefix(std::min(pair.size() + 1, rest.size()));
   }
   return std::nullopt;
 }

@@ -65,9 +65,25 @@ TEST(Limits, BodiesAreRefusedBeforeAllOfThemCame) {
   ASSERT_TRUE(fits.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n" + std::string(1000, 'x')));
   EXPECT_TRUE(fits.read_answer().ends_with(std::string(1000, 'x')));
   // The answer is there to be read although more was sent than anybody wanted.
-  sends.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3000000\r\n\r\n" + std::string(3'000'000, 'x'));
+  EXPECT_TRUE(
+      sends.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3000000\r\n\r\n" + std::string(3'000'000, 'x')));
   EXPECT_EQ(sends.read_to_end().find("HTTP/1.1 413 "), 0u);
   EXPECT_FALSE(sends.was_reset());
+}
+
+// A reset would end the sending of a client that sends before it reads, and it would not come to the answer. The end of
+// the answer is awaited first: a server that closed for it has done so, and answers the rest with a reset.
+TEST(Limits, WhoIsRefusedMaySendTheRest) {
+  const auto server = test_server(echo, limited([](Limits& limits) { limits.body_bytes_max = 1000; }));
+  TestClient sends(server->port());
+  ASSERT_TRUE(sends.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1001000\r\n\r\n" + std::string(1000, 'x')));
+  const std::string answer = sends.read_to_end();
+  EXPECT_EQ(answer.find("HTTP/1.1 413 "), 0u) << answer;
+  EXPECT_TRUE(sends.closed() && !sends.was_reset());
+  for (int piece = 0; piece < 10; ++piece) {
+    ASSERT_TRUE(sends.send(std::string(100'000, 'x'))) << piece;
+    std::this_thread::sleep_for(milliseconds(10));
+  }
 }
 
 TEST(Limits, AllBodiesTogetherAreBounded) {

@@ -47,6 +47,7 @@ def repos():
     return {
         "org/tiny-GGUF": hub_server.Repo({"tiny-Q8_0.gguf": small, "tiny-Q4_0.gguf": small[:-1] + b"x",
                                           "mmproj-F16.gguf": b"no", "README.md": b"# hi\n"}),
+        "any/tiny-GGUF-more": hub_server.Repo({"more-Q8_0.gguf": small}),
         "org/large-GGUF": hub_server.Repo({"large-Q4_K_M.gguf": LARGE, "large-Q8_0.gguf": LARGE[::-1]}),
         "org/split-GGUF": hub_server.Repo({f"Q4_K_M/s-Q4_K_M-{i:05}-of-00003.gguf": bytes([i]) * 1000
                                            for i in (1, 2, 3)}),
@@ -514,6 +515,8 @@ class Names(HubCase):
         self.assertIn("a folder of models: give one of those in it: one\n",
                       self.run_baton("inspect", "many", cwd=self.home).stderr)
         self.assertIn("in the cache: org/tiny-GGUF:Q8_0", self.run_baton("inspect", "zzzzzzzz").stderr)
+        self.pull("any/tiny-GGUF-more:Q8_0")  # of which the other is a beginning
+        self.assertIn("did you mean org/tiny-GGUF:Q8_0?", self.run_baton("inspect", "tiny-gguf").stderr)
 
     def test_every_place_of_a_model_takes_a_name(self):
         self.pull("org/tiny-GGUF:Q8_0")
