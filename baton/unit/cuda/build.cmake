@@ -2,7 +2,11 @@
 # library (embedded.h). Without a toolkit the unit is built all the same and says what it lacks.
 set(BATON_CUDA AUTO CACHE STRING "kernels for NVIDIA cards: AUTO where nvcc is found, ON, OFF")
 set_property(CACHE BATON_CUDA PROPERTY STRINGS AUTO ON OFF)
-set(BATON_CUDA_ARCHITECTURES "90a;80" CACHE STRING
+set(cuda_default "90a;80")
+if(DEFINED ENV{BATON_CUDA_ARCHITECTURES})
+  set(cuda_default "$ENV{BATON_CUDA_ARCHITECTURES}")
+endif()
+set(BATON_CUDA_ARCHITECTURES "${cuda_default}" CACHE STRING
   "compute capabilities that kernels are compiled for, as far as nvcc knows them; the last also as PTX, for later cards")
 
 set(cuda_why "")

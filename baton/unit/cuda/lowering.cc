@@ -11,31 +11,6 @@
 namespace baton::cuda {
 namespace {
 
-Node node_of(Do what, const Op& op) {
-  Node node;
-  node.instruction.what = what;
-  node.instruction.op = op;
-  return node;
-}
-
-Node prepare(Prologue prologue, const Op& op) {
-  Node node = node_of(Do::kPrepare, op);
-  node.instruction.prologue = prologue;
-  if (prologue != Prologue::kGate) node.vectors[0] = op.weights[Op::kScale];
-  if (prologue == Prologue::kLayer) node.vectors[1] = op.weights[Op::kShift];
-  return node;
-}
-
-Node product(const Op& op, WeightId matrix, RegisterId x, RegisterId out) {
-  Node node = node_of(Do::kMultiply, {.kind = OpKind::kLinear});
-  node.instruction.op.layer = op.layer;
-  node.instruction.op.x = x;
-  node.instruction.matrices = 1;
-  node.matrices[0] = matrix;
-  node.outs[0] = out;
-  return node;
-}
-
 class Lowering {
  public:
   Lowering(const Program& program, RowCount rows, Products products, const std::function<Form(WeightId)>& form)

@@ -1,4 +1,4 @@
-// What a node reads, writes and needs: for who moves or joins nodes.
+// Nodes as ops make them; what a node reads, writes and needs: for who moves or joins them.
 #pragma once
 
 #include <algorithm>
@@ -6,6 +6,32 @@
 #include "baton/unit/cuda/lowering.h"
 
 namespace baton::cuda {
+
+// Of an op, before anything is fused.
+inline Node node_of(Do what, const Op& op) {
+  Node node;
+  node.instruction.what = what;
+  node.instruction.op = op;
+  return node;
+}
+
+inline Node prepare(Prologue prologue, const Op& op) {
+  Node node = node_of(Do::kPrepare, op);
+  node.instruction.prologue = prologue;
+  if (prologue != Prologue::kGate) node.vectors[0] = op.weights[Op::kScale];
+  if (prologue == Prologue::kLayer) node.vectors[1] = op.weights[Op::kShift];
+  return node;
+}
+
+inline Node product(const Op& op, WeightId matrix, RegisterId x, RegisterId out) {
+  Node node = node_of(Do::kMultiply, {.kind = OpKind::kLinear});
+  node.instruction.op.layer = op.layer;
+  node.instruction.op.x = x;
+  node.instruction.matrices = 1;
+  node.matrices[0] = matrix;
+  node.outs[0] = out;
+  return node;
+}
 
 // Products and what is fused to them have their results in `outs`.
 inline bool is_product(const Node& node) {
