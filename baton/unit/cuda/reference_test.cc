@@ -20,7 +20,7 @@
 namespace baton::cuda {
 namespace {
 
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kNoNumber = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinite = std::numeric_limits<float>::infinity();
 
 // A card's memory and a pass over it.
@@ -117,7 +117,7 @@ TEST(Values, KeysOfDrawsAreInOrder) {
   EXPECT_GT(draw_key(-0.0f, 3), draw_key(0.0f, 4)) << "both zeros are equal";
   EXPECT_EQ(id_of_draw(draw_key(7, 262143)), 262143);
   EXPECT_EQ(id_of_draw(draw_key(-3e38f, 0)), 0);
-  for (const float none : {kNan, -kNan, kInfinite, -kInfinite}) {
+  for (const float none : {kNoNumber, -kNoNumber, kInfinite, -kInfinite}) {
     EXPECT_EQ(id_of_draw(draw_key(none, 4)), -1);
     EXPECT_GT(draw_key(none, 4), draw_key(3e38f, 0));
   }
@@ -131,8 +131,8 @@ TEST(Values, OfOneNumber) {
                 x / 2 * (1 + std::tanh(std::sqrt(2 / 3.14159265358979) * (x + 0.044715 * x * x * x))), 1e-6);
     EXPECT_NEAR(soft_cap_of(x, 30), 30 * std::tanh(x / 30), 1e-5);
   }
-  EXPECT_TRUE(std::isnan(gelu_of(kNan, Gelu::kErf)) && std::isnan(gelu_of(kNan, Gelu::kTanh)));
-  EXPECT_TRUE(std::isnan(soft_cap_of(kNan, 30)));
+  EXPECT_TRUE(std::isnan(gelu_of(kNoNumber, Gelu::kErf)) && std::isnan(gelu_of(kNoNumber, Gelu::kTanh)));
+  EXPECT_TRUE(std::isnan(soft_cap_of(kNoNumber, 30)));
   EXPECT_EQ(position_scale_of(8191, 0.1f, 8192), 1.0f);
   EXPECT_NEAR(position_scale_of(3 * 8192, 0.1f, 8192), 1 + 0.1 * std::log(4.0), 1e-6);
 }
@@ -277,7 +277,7 @@ TEST(ReferenceRows, NormsAreOfGroups) {
 TEST(ReferenceRows, GatesAndRoundedOperands) {
   Desk desk;
   auto x = desk.rows(2, 90);
-  x[1][3] = kNan;
+  x[1][3] = kNoNumber;
   const auto gates = desk.rows(2, 3);
   desk.run(0, 2);
   Instruction& in = desk.instruction;
@@ -408,7 +408,7 @@ TEST(ReferenceRows, WhatATypeCannotKeepIsNoNumber) {
     values[0][2] = 1e6f;                                     // too large for halves
     for (size_t i = 0; i < 8; ++i) keys[1][i] = 2e-8f;       // a key of which halves keep nothing
     for (size_t i = 0; i < 8; ++i) values[2][8 + i] = 0.0f;  // zeros are kept
-    keys[2][15] = kNan;
+    keys[2][15] = kNoNumber;
     desk.instruction.y = desk.reg(keys), desk.instruction.z = desk.reg(values);
     reference_append(desk.instruction, desk.pass);
     EXPECT_EQ(std::isfinite(desk.kept(0, true, 0, 63)[2]), form != Form::kF16);
@@ -449,7 +449,7 @@ TEST(ReferenceRows, HeadsAreNormedTurnedAndAppended) {
 TEST(ReferenceRows, SingleValues) {
   Desk desk;
   auto x = desk.rows(3, 70), y = desk.rows(3, 70);
-  x[2][1] = kNan;
+  x[2][1] = kNoNumber;
   const auto bias = desk.values(70);
   const auto table = desk.rows(8, 70);
   desk.run(6, 3);
@@ -479,11 +479,11 @@ TEST(ReferenceRows, SingleValues) {
   run(OpKind::kAdd, [](double a, double b, size_t, size_t) { return a + b; });
   run(OpKind::kScale, [](double a, double, size_t, size_t) { return 0.25 * a; });
   run(OpKind::kBias, [&](double a, double, size_t, size_t i) { return a + bias[i]; });
-  run(OpKind::kPosition, [&](double a, double, size_t r, size_t i) { return r == 2 ? kNan : a + table[6 + r][i]; });
+  run(OpKind::kPosition, [&](double a, double, size_t r, size_t i) { return r == 2 ? kNoNumber : a + table[6 + r][i]; });
   run(OpKind::kPositionScale, [](double a, double, size_t r, size_t) {
     return a * (1 + 0.25 * std::log(1.0 + std::floor((6.0 + static_cast<double>(r) + 1) / 3)));
   });
-  run(OpKind::kHead, [](double, double, size_t, size_t) { return static_cast<double>(kNan); });
+  run(OpKind::kHead, [](double, double, size_t, size_t) { return static_cast<double>(kNoNumber); });
 }
 
 TEST(ReferenceRows, RowsThatAreWanted) {
@@ -508,7 +508,7 @@ TEST(ReferenceRows, RowsThatAreWanted) {
 TEST(ReferenceRows, TheLargestLogitIsDrawn) {
   Desk desk;
   std::vector<std::vector<float>> x(6, std::vector<float>(70, -4));
-  x[0][69] = 3, x[1][7] = x[1][40] = -1, x[2][3] = kNan, x[3][3] = kInfinite, x[4][3] = -kInfinite;
+  x[0][69] = 3, x[1][7] = x[1][40] = -1, x[2][3] = kNoNumber, x[3][3] = kInfinite, x[4][3] = -kInfinite;
   desk.run(0, 6);
   desk.wanted({0, 1, 2, 3, 4, 5});
   desk.pass.step = 1;
@@ -564,7 +564,7 @@ Routed route(const std::vector<float>& logits, int32_t used, Routing routing) {
 TEST(ReferenceExperts, TheFirstOfEqualsAreChosen) {
   EXPECT_EQ(route({1, 5, 5, 2, 5}, 2, Routing::kSoftmaxOfAll).ids, (std::vector<int32_t>{1, 2}));
   EXPECT_EQ(route({3, 1, 9, 3}, 2, Routing::kSoftmaxOfAll).ids, (std::vector<int32_t>{0, 2})) << "ascending";
-  EXPECT_EQ(route({1, kNan, -9, 2}, 3, Routing::kSoftmaxOfAll).ids, (std::vector<int32_t>{0, 2, 3}));
+  EXPECT_EQ(route({1, kNoNumber, -9, 2}, 3, Routing::kSoftmaxOfAll).ids, (std::vector<int32_t>{0, 2, 3}));
   EXPECT_EQ(route({0, 0}, 2, Routing::kSoftmaxOfAll).ids, (std::vector<int32_t>{0, 1}));
 }
 
@@ -580,7 +580,7 @@ TEST(ReferenceExperts, SharesOfTheChosen) {
   near(route(logits, 2, Routing::kSoftmaxOfChosen), 1 / (1 + std::exp(-1.0)), 1 / (1 + std::exp(1.0)));
   near(route(logits, 2, Routing::kSigmoidOfInput), 1 / (1 + std::exp(-2.0)), 1 / (1 + std::exp(-1.0)));
   for (const Routing routing : {Routing::kSoftmaxOfAll, Routing::kSoftmaxOfChosen, Routing::kSigmoidOfInput}) {
-    for (const float none : {kNan, kInfinite, -kInfinite}) {
+    for (const float none : {kNoNumber, kInfinite, -kInfinite}) {
       for (const float share : route({1, 2, none, 3}, 2, routing).shares) EXPECT_TRUE(std::isnan(share));
     }
   }
@@ -599,7 +599,7 @@ TEST(ReferenceExperts, GatesUpsAndDownsOfTheChosen) {
     in.op.routing = of_input ? Routing::kSigmoidOfInput : Routing::kSoftmaxOfChosen;
     in.x_width = in.out_width = kHidden, in.x = desk.reg(x), in.out = desk.empty(2, kHidden);
     const std::vector<int32_t> ids = {0, 2, 1, 2};
-    const std::vector<float> shares = {0.25f, 0.5f, 0.75f, kNan};
+    const std::vector<float> shares = {0.25f, 0.5f, 0.75f, kNoNumber};
     in.ids = desk.put(ids), in.shares = desk.put(shares);
     in.inner = desk.put(std::vector<float>(4 * 64, 8.0f));
     in.matrix[0] = desk.f32_matrix(gates), in.matrix[1] = desk.f32_matrix(ups);
