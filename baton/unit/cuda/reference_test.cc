@@ -479,7 +479,8 @@ TEST(ReferenceRows, SingleValues) {
   run(OpKind::kAdd, [](double a, double b, size_t, size_t) { return a + b; });
   run(OpKind::kScale, [](double a, double, size_t, size_t) { return 0.25 * a; });
   run(OpKind::kBias, [&](double a, double, size_t, size_t i) { return a + bias[i]; });
-  run(OpKind::kPosition, [&](double a, double, size_t r, size_t i) { return r == 2 ? kNoNumber : a + table[6 + r][i]; });
+  run(OpKind::kPosition,
+      [&](double a, double, size_t r, size_t i) { return r == 2 ? kNoNumber : a + table[6 + r][i]; });
   run(OpKind::kPositionScale, [](double a, double, size_t r, size_t) {
     return a * (1 + 0.25 * std::log(1.0 + std::floor((6.0 + static_cast<double>(r) + 1) / 3)));
   });

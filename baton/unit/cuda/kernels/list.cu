@@ -65,21 +65,19 @@ __device__ void fetch_ahead(const uint8_t* from, uint64_t bytes) {
 #if __CUDA_ARCH__ >= 900
   // By the engine for copies: they do not stand in the way of loads.
   constexpr uint64_t kPiece = 16 * 1024;
-  for (uint64_t i = threadIdx.x * kPiece; i < bytes; i += kThreads * kPiece)
+  for (uint64_t i = lane() * kPiece; i < bytes; i += 32 * kPiece)
     asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from + i),
                  "r"(static_cast<uint32_t>(min(kPiece, bytes - i) & ~uint64_t{15})));
 #else
-  for (uint64_t i = threadIdx.x * 128; i < bytes; i += kThreads * 128)
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(from + i));
+  for (uint64_t i = lane() * 128; i < bytes; i += 32 * 128) asm volatile("prefetch.global.L2 [%0];" ::"l"(from + i));
 #endif
 }
 
-// The block's part of the weights of a product.
+// The block's part of the weights of a product; one warp asks for them.
 __device__ void fetch_weights(const Instruction& instruction) {
-  if (instruction.what != Do::kMultiply) return;
+  if (instruction.what != Do::kMultiply || warp() != kThreads / 32 - 1) return;
   const Outputs outputs(instruction);
-  const int begin = static_cast<int>(int64_t{outputs.count} * blockIdx.x / gridDim.x);
-  const int end = static_cast<int>(int64_t{outputs.count} * (blockIdx.x + 1) / gridDim.x);
+  const int begin = outputs.begin_of(blockIdx.x, gridDim.x), end = outputs.begin_of(blockIdx.x + 1, gridDim.x);
   int offset = 0;
   for (int i = 0; i < instruction.matrices; ++i) {
     const Matrix& matrix = instruction.matrix[i];
@@ -130,8 +128,9 @@ __device__ void run(const Instruction& instruction, Address pass_address, unsign
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1) baton_list(const __grid_constant__ ListWork work) {
   extern __shared__ __align__(128) unsigned char shared[];
-  __shared__ __align__(16) unsigned char kept[2][sizeof(Instruction)];
-  const auto instruction = [&](int i) -> Instruction& { return *reinterpret_cast<Instruction*>(kept[i & 1]); };
+  // The one at work, the next, and the one behind it, which comes while others may still read the one before.
+  __shared__ __align__(16) unsigned char kept[3][sizeof(Instruction)];
+  const auto instruction = [&](int i) -> Instruction& { return *reinterpret_cast<Instruction*>(kept[i % 3]); };
   if (at<Pass>(work.pass)->stopped != 0) return;
   Meeting meeting(work.barrier);
   put_word(word_of(work.list, 0), instruction(0));
@@ -142,9 +141,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) baton_list(const __gri
     if (i + 1 < work.count) fetch_weights(instruction(i + 1));
     run(instruction(i), work.pass, shared);
     if (work.times != 0 && blockIdx.x == 0 && threadIdx.x == 0) at<uint64_t>(work.times)[i] = now();
+    if (i + 2 < work.count) put_word(word, instruction(i + 2));
     if (i + 1 < work.count) meeting.meet();
-    if (i + 2 < work.count) put_word(word, instruction(i));
-    __syncthreads();
   }
   meeting.leave();
 }

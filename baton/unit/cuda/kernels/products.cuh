@@ -198,6 +198,10 @@ struct Outputs {
       : pairs(instruction.epilogue == Epilogue::kSwiGlu || instruction.epilogue == Epilogue::kGeGlu), count(0) {
     for (int i = 0; i < (pairs ? 1 : instruction.matrices); ++i) count += instruction.matrix[i].rows;
   }
+  // Where the part of a block begins: they are few enough that the product fits.
+  __device__ int begin_of(uint32_t block, uint32_t blocks) const {
+    return static_cast<int>(static_cast<uint32_t>(count) * block / blocks);
+  }
   // The matrix and its row that output `index` is of; without pairs.
   __device__ static int2 find(const Instruction& instruction, int index) {
     int matrix = 0;
@@ -277,13 +281,13 @@ __device__ void stage_rows(const Instruction& instruction, int row, int rows, un
     float* const floats =
         reinterpret_cast<float*>(codes ? xs + kRows * integer_row_bytes(groups) : xs + r * stride * sizeof(float));
     __syncthreads();  // what was there is read
-    const auto put = [&](int i, float value) {
-      floats[halves ? i / 256 * 256 + i % 8 / 4 * 128 + i % 256 / 8 * 4 + i % 4 : i] = value;
-    };
-    for (int i = static_cast<int>(threadIdx.x); i < stride; i += kThreads) {
-      if (i >= instruction.x_width || r >= rows) put(i, 0);
-    }
-    if (r < rows) prologue_row(instruction, row + r, scratch, put);
+    const auto place = [&](int i) { return halves ? i / 256 * 256 + i % 8 / 4 * 128 + i % 256 / 8 * 4 + i % 4 : i; };
+    const auto put = [&](int i, float value) { floats[place(i)] = value; };
+    const auto put4 = [&](int i, const float4& four) { *reinterpret_cast<float4*>(floats + place(i)) = four; };
+    for (int i = (r < rows ? instruction.x_width : 0) + static_cast<int>(threadIdx.x); i < stride; i += kThreads)
+      put(i, 0);
+    if (r < rows && !prologue_fours(instruction, row + r, scratch, put4))
+      prologue_row(instruction, row + r, scratch, put);
     __syncthreads();
     if (!codes) continue;
     const IntegerRow to = integer_row(xs + r * integer_row_bytes(groups), groups);
@@ -318,8 +322,7 @@ __device__ __noinline__ void multiply_rows(const Instruction& instruction, int r
   stage_rows<kRows>(instruction, row, rows, xs, scratch);
   const Outputs outputs(instruction);
   const int sets_of = outputs.pairs ? kSet / 2 : kSet;
-  const int begin = static_cast<int>(int64_t{outputs.count} * block / blocks);
-  const int end = static_cast<int>(int64_t{outputs.count} * (block + 1) / blocks);
+  const int begin = outputs.begin_of(block, blocks), end = outputs.begin_of(block + 1, blocks);
   const int slices = slices_of(instruction, instruction.matrix[0].pitch);
   const int slice = static_cast<int>(warp()) % slices, team = static_cast<int>(warp()) / slices,
             teams = kWarps / slices;

@@ -74,4 +74,53 @@ __device__ __forceinline__ void prologue_row(const Instruction& instruction, int
   }
 }
 
+// The same for what most rows are: values four at a time, each read once. False where the row is not of that kind.
+// Which way a row goes is a matter of the instruction.
+template <class Put>
+__device__ __forceinline__ bool prologue_fours(const Instruction& instruction, int64_t row, float* scratch, Put&& put) {
+  const int width = instruction.x_width, group = instruction.op.width;
+  const bool gated = instruction.prologue == Prologue::kGated;
+  if (width % 4 != 0 || width > 4 * 2 * kThreads) return false;
+  const auto four = [&](Address from, int of, int64_t at_row, int i) {
+    return *reinterpret_cast<const float4*>(at<float>(from) + at_row * pitch_of(of) + i);
+  };
+  const auto squares = [](const float4& x) { return fmaf(x.x, x.x, fmaf(x.y, x.y, fmaf(x.z, x.z, x.w * x.w))); };
+  const auto scaled = [&](const float4& x, float by, int i) {
+    const float4 scale = four(instruction.vectors[0], 0, 0, i);
+    return make_float4(x.x * by * scale.x, x.y * by * scale.y, x.z * by * scale.z, x.w * by * scale.w);
+  };
+  const int first = static_cast<int>(threadIdx.x) * 4;
+  if (instruction.prologue == Prologue::kNone) {
+    for (int i = first; i < width; i += 4 * kThreads) put(i, four(instruction.x, width, row, i));
+    return true;
+  }
+  if (instruction.prologue == Prologue::kRms && group == width) {
+    float4 x[2];
+    float sum = 0;
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const int i = first + j * 4 * kThreads;
+      x[j] = i < width ? four(instruction.x, width, row, i) : make_float4(0, 0, 0, 0);
+      sum += squares(x[j]);
+    }
+    const float by = rsqrtf(block_sum(sum, scratch) / static_cast<float>(width) + instruction.op.eps);
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const int i = first + j * 4 * kThreads;
+      if (i < width) put(i, scaled(x[j], by, i));
+    }
+    return true;
+  }
+  if (!gated || group != 128) return false;
+  // A warp has a group.
+  for (int i = first; i < width; i += 4 * kThreads) {
+    const float4 x = four(instruction.x, width, row, i), gate = four(instruction.y, instruction.y_width, row, i);
+    const float by = rsqrtf(warp_sum(squares(x)) / 128.0f + instruction.op.eps);
+    float4 value = scaled(x, by, i % 128);
+    value.x *= silu(gate.x), value.y *= silu(gate.y), value.z *= silu(gate.z), value.w *= silu(gate.w);
+    put(i, value);
+  }
+  return true;
+}
+
 }  // namespace baton::cuda
