@@ -62,6 +62,8 @@ class Golden : public testing::TestWithParam<UnitCase> {
     model_ = *model;
     if (const Status can = check_program(GetParam().unit, unit_->caps(), model_->program); !can)
       GTEST_SKIP() << can.error().message;
+    const bool stands_in = on_this_machine(GetParam().unit) != GetParam().unit;
+    if (stands_in && (GetParam().unit == kExactCuda || !suits_stand_in(*model_))) GTEST_SKIP() << "for a card";
     auto executor = unit_->load(model_, 0);
     ASSERT_TRUE(executor) << executor.error().message;
     executor_ = std::move(*executor);

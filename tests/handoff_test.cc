@@ -32,7 +32,7 @@ class Handoff : public testing::TestWithParam<GoldenCase> {
     model_ = *model;
     EngineOptions options;
     for (const UnitEntry* entry : unit_entries()) {
-      auto unit = create_test_unit(std::string(entry->name));
+      auto unit = create_test_unit(std::string(entry->name), suits_stand_in(*model_));
       if (!unit || !check_program(entry->name, (*unit)->caps(), model_->program))
         continue;  // not here, or without an op
       auto executor = (*unit)->load(model_, 0);

@@ -18,7 +18,6 @@
 #include "tests/support/golden.h"
 #include "tests/support/reseal.h"
 #include "tests/support/smoke.h"
-#include "tests/support/test_units.h"
 
 namespace baton::test {
 namespace {
@@ -140,7 +139,7 @@ class Proof : public testing::TestWithParam<GoldenCase> {
     const bool large = GetParam().name.find("28m") != std::string::npos;
     for (const UnitEntry* entry : unit_entries()) {
       if (large && entry->name != "ref" && entry->name != "cpu") continue;  // an emulator takes minutes
-      auto unit = create_test_unit(std::string(entry->name));
+      auto unit = create_unit(entry->name);
       if (!unit || !check_program(entry->name, (*unit)->caps(), text_.model->program)) continue;
       auto executor = (*unit)->load(text_.model, 1);
       ASSERT_TRUE(executor) << executor.error().message;

@@ -15,8 +15,10 @@ inline std::string on_this_machine(const std::string& text) {
   if (!choice || choice->entry->stand_in.empty() || choice->create()) return text;
   return text + (text.find(':') == std::string::npos ? ":" : ",") + std::string(choice->entry->stand_in);
 }
-inline Result<std::unique_ptr<Unit>> create_test_unit(const std::string& text) {
-  return create_unit(on_this_machine(text));
+// Stand-ins are slow: models of the size of the bundled ones are for the device.
+inline bool suits_stand_in(const Model& model) { return model.parameter_count() < 2'000'000; }
+inline Result<std::unique_ptr<Unit>> create_test_unit(const std::string& text, bool stand_in = true) {
+  return create_unit(stand_in ? on_this_machine(text) : text);
 }
 
 }  // namespace baton::test

@@ -142,6 +142,8 @@ Status Workspace::make_scratch(const Lowered& few, const Lowered& many, const We
       scratch = std::max(scratch, bytes);
     }
   }
+  // An emulated card's bodies need none, and fill what they get.
+  if (card_->facts().emulated) scratch = 0;
   if (scratch > 0) {
     BATON_TRY(bindings_.scratch, take(scratch, "scratch of attention and state"));
   }
