@@ -43,7 +43,9 @@ Result<std::string> field(const Json& item, const char* name, std::string_view w
 Result<UnitChoice> settled_unit(const std::string& asked) {
   if (name_in(asked) != kBest) return parse_unit(asked);
   std::vector<std::string_view> names;
-  for (const UnitEntry* entry : unit_entries()) names.push_back(entry->name);
+  for (const UnitEntry* entry : unit_entries()) {
+    if (entry->create({})) names.push_back(entry->name);  // is on this machine
+  }
   const std::string_view best = best_decode_unit(names);
   if (best.empty()) return fail(Code::kNotFound, "no unit that decodes");
   return parse_unit(std::string(best) + asked.substr(kBest.size()));
