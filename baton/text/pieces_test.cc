@@ -134,6 +134,9 @@ TEST(Pieces, ASpaceIsPutWhereATextBegins) {
   EXPECT_EQ(always.decode(hello, true).value(), "the end");
   EXPECT_EQ(streamed(always, hello, true), "the end");
   EXPECT_EQ(streamed(always, hello, false), " the end") << "what continues a prompt keeps its space";
+  const std::vector<int32_t> later = {always.find("1"), marked};
+  EXPECT_EQ(always.decode(later, true).value(), "1 1");
+  EXPECT_EQ(streamed(always, later, true), "1 1") << "only where the text begins";
   EXPECT_TRUE(ids(always, "", true).empty());
   for (const int32_t id : always.encode("<s></s><unk>", false).value()) EXPECT_FALSE(always.is_special(id));
 }
@@ -147,6 +150,20 @@ TEST(Pieces, BytesThatAreNoUtf8ComeBack) {
     EXPECT_EQ(bytes.decode(bytes.encode(text, false).value(), true).value(), text);
     EXPECT_TRUE(none.encode(text, false).has_value());
   }
+}
+
+// An unknown character costs ten more than the worst piece.
+TEST(Pieces, UnknownCharactersAreTheLastChoice) {
+  TokenizerSpec spec;
+  spec.tokens = {"<unk>", "xy", "z", "yz"};
+  spec.scores = {0, -1, -20, -0.5};
+  spec.unk_id = 0;
+  spec.pieces = PieceRules{.model = PieceRules::Model::kUnigram};
+  const Tokenizer tokenizer = Tokenizer::create(spec).value();
+  EXPECT_EQ(tokenizer.encode("xyz", false).value(), (std::vector<int32_t>{1, 2}));
+  EXPECT_EQ(tokenizer.encode("xz", false).value(), (std::vector<int32_t>{0, 2}));
+  spec.scores = {0, -12, -20, -0.5};  // now the other way is better by half of one
+  EXPECT_EQ(Tokenizer::create(spec).value().encode("xyz", false).value(), (std::vector<int32_t>{0, 3}));
 }
 
 // The heap and the scan, and words of their own, make what the definition makes.

@@ -200,9 +200,9 @@ OpModel make_output(Maker& make) {
 }
 
 // More experts than tokens choose in a short text, one for all, and one that all choose; widths of no multiple.
-OpModel make_experts(Maker& make, DType dtype, bool gated_input = false) {
+OpModel make_experts(Maker& make, DType dtype, bool gated_input = false, int32_t used_least = 1) {
   const auto block = static_cast<int32_t>(format_of(dtype).block_elements);
-  const int32_t experts = make.between(1, 40), used = make.between(1, std::min(experts, 9));
+  const int32_t experts = make.between(used_least, 40), used = make.between(used_least, std::min(experts, 9));
   const auto size = [&](int32_t most) {
     return block == 1 ? make.between(1, most) : block * make.between(1, block == 256 ? 2 : 5);
   };
@@ -455,6 +455,11 @@ OpModel make_op_model(OpKind kind, DType dtype, Random& random) {
       return make_position_scale(make);
   }
   BATON_CHECK(false);
+}
+
+OpModel make_experts_model(int32_t used_least, DType dtype, bool gated_input, Random& random) {
+  Maker make(random);
+  return make_experts(make, dtype, gated_input, used_least);
 }
 
 OpModel make_trait_model(OpTrait trait, Random& random, DType dtype) {

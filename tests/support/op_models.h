@@ -19,6 +19,8 @@ struct OpModel {
 OpModel make_op_model(OpKind kind, DType dtype, Random& random);
 // The op whose trait it is, with it; `dtype` of experts.
 OpModel make_trait_model(OpTrait trait, Random& random, DType dtype = DType::kF32);
+// Of experts of which each token chooses `used_least` (at most 9) or more.
+OpModel make_experts_model(int32_t used_least, DType dtype, bool gated_input, Random& random);
 OpKind kind_of(OpTrait trait);
 
 }  // namespace baton::test
