@@ -4,8 +4,9 @@
 #include <fmt/format.h>
 #include <xxhash.h>
 
-#include <charconv>
 #include <cmath>
+#include <locale>
+#include <sstream>
 
 #include "baton/model/config_reader.h"
 #include "baton/model/container_text.h"
@@ -95,14 +96,22 @@ Status check_peft(const ConfigReader& config, const std::string& file) {
   return check_begin(config, file);
 }
 
+// Whatever the locale. Not from_chars: macOS's library has none for floats.
+bool read_scale(std::string_view text, float* scale) {
+  if (text.empty() || text.front() == '+' || text.find_first_not_of("0123456789.eE+-") != std::string_view::npos)
+    return false;
+  std::istringstream stream{std::string(text)};
+  stream.imbue(std::locale::classic());
+  return stream >> *scale && stream.peek() == std::istringstream::traits_type::eof();
+}
+
 }  // namespace
 
 Result<AdapterChoice> parse_adapter(std::string_view text) {
   AdapterChoice choice{std::string(text)};
   if (const size_t at = text.rfind('='); at != std::string_view::npos) {
     const std::string_view number = text.substr(at + 1);
-    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), choice.scale);
-    if (error != std::errc{} || end != number.data() + number.size() || !(std::abs(choice.scale) <= kScaleMax)) {
+    if (!read_scale(number, &choice.scale) || !(std::abs(choice.scale) <= kScaleMax)) {
       return fail(Code::kInvalidInput,
                   fmt::format("'{}': behind '=' stands the adapter's scale, a number from {} to {}", shown(text),
                               -kScaleMax, kScaleMax));

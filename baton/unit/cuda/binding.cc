@@ -31,6 +31,7 @@ class Binding {
     if (op.slot >= 0 && looks_along(node)) made.slot = bindings_.place(op.slot);
     if (op.slot2 >= 0 && looks_along(node)) made.slot2 = bindings_.place(op.slot2);
     if (made.what == Do::kRope) made.vectors[3] = bindings_.rotation(op);
+    if (made.what == Do::kHeads && made.rope.rotary != 0) made.vectors[3] = bindings_.rotation(made.rope);
     add_scratch(made);
     return made;
   }

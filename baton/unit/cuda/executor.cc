@@ -118,7 +118,7 @@ Status CudaExecutor::decode_seats(std::span<const Seat> seats, float* out) {
   const Lists& lists = work_->few();
   if (work_->has_list()) {
     const ListWork list = work_->list(false);
-    BATON_OK(stream_.launch_together("baton_list", kThreads, kListShared, &list));
+    BATON_OK(launch_list(stream_, list));
   } else {
     for (const auto* part : {&lists.body, &lists.tail}) {
       for (const Instruction& instruction : *part)

@@ -160,8 +160,9 @@ struct Instruction {
   Place slot, slot2;
   // kHeads: queries x, keys y, values z. vectors[0] scales queries, vectors[1] keys (0: no norm), vectors[2] are
   // factors of the rotation; `rope` the kRope op, rotary 0: none. Queries lie `x_stride` values apart: behind those of
-  // a pair of query and gate. out: queries. op: the kAttend op; its eps is the norms'. Of this and of kRope vectors[3]
-  // are the rotation's frequencies (kernels.h), where they were made before. kRope: vectors[0] are factors.
+  // a pair of query and gate, which go to out2, if there is one. out: queries. op: the kAttend op; its eps is the
+  // norms'. Of this and of kRope vectors[3] are the rotation's frequencies (kernels.h), where they were made before.
+  // kRope: vectors[0] are factors.
   Op rope;
   int32_t x_stride = 0;
   // kArgmax: none, and a block draws from a row; or uint64 [1 + kRunsMax], zero before the first launch, and all blocks
@@ -175,10 +176,21 @@ struct Instruction {
       {};  // gates, ups, downs: from one expert to the next, of values, scales, minimums, parts
 };
 
-// The argument of every kernel but the one that runs a list.
+// How weights come to the blocks that multiply them: feed_layout.h.
+struct FeedPlan {
+  bool ahead = false;       // of the instructions that follow, too
+  int32_t span = 0;         // columns of a piece
+  uint32_t set = 0;         // pieces that a warp takes at a time; 0: no product
+  uint32_t work_bytes = 0;  // before the pieces
+  uint32_t slot_bytes = 0;  // of a piece, a multiple of 16
+  uint32_t slots = 0;       // of each warp
+};
+
+// The argument of every kernel but the one that runs a list. feed: of kMultiply.
 struct Work {
   Instruction instruction;
   Address pass = 0;
+  FeedPlan feed;
 };
 
 // The argument of the kernel that runs a list of instructions in one launch, all blocks together.
@@ -187,7 +199,8 @@ struct ListWork {
   int32_t count = 0;
   Address pass = 0;
   Address barrier = 0;  // uint32 [64], zero before the first launch
-  Address times = 0;    // uint64 [count]: when the first block had done each, in ns; 0: not noted
+  FeedPlan feed;
+  Address times = 0;  // uint64 [count]: when the first block had done each, in ns; 0: not noted
 };
 
 }  // namespace baton::cuda

@@ -3,6 +3,9 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
+#include "baton/unit/cuda/feed_layout.h"
 #include "baton/unit/cuda/kernels.h"
 #include "baton/unit/cuda/mixers_geometry.h"
 #include "baton/unit/cuda/tile_geometry.h"
@@ -34,8 +37,6 @@ uint32_t blocks_of(const Instruction& instruction, int64_t rows, uint32_t proces
   const int64_t most = 8 * static_cast<int64_t>(processors);
   int64_t units = rows;
   switch (instruction.what) {
-    case Do::kMultiply:
-      return processors;
     case Do::kAdvance:
       return 1;
     case Do::kEach:
@@ -62,7 +63,7 @@ uint32_t blocks_of(const Instruction& instruction, int64_t rows, uint32_t proces
 
 Status launch(Stream& stream, const CardFacts& facts, const Instruction& instruction, const Pass& pass,
               Address on_card) {
-  const Work work{instruction, on_card};
+  Work work{instruction, on_card, {}};
   const int32_t rows = instruction.wanted_only ? pass.rows_out : pass.rows;
   if (rows == 0) return {};
   // An emulated card has a body for each kind.
@@ -81,8 +82,22 @@ Status launch(Stream& stream, const CardFacts& facts, const Instruction& instruc
       BATON_OK(stream.launch(one.kernel, one.grid, one.threads, one.shared_bytes, &work));
     return {};
   }
+  if (instruction.what == Do::kMultiply) {
+    work.feed = plan_feed({&instruction, 1}, facts.shared_bytes);
+    if (work.feed.set == 0)
+      return fail(
+          Code::kUnsupported,
+          fmt::format("cuda: no kernel multiplies rows of {} values on this card: they have no room in the {} KiB "
+                      "of a block; use another unit",
+                      instruction.x_width, facts.shared_bytes / 1024));
+    return stream.launch("baton_multiply", facts.processors, kThreads, shared_bytes_of(work.feed), &work);
+  }
   return stream.launch(kernel_name(instruction.what), blocks_of(instruction, rows, facts.processors), kThreads, kShared,
                        &work);
+}
+
+Status launch_list(Stream& stream, const ListWork& list) {
+  return stream.launch_together("baton_list", kThreads, shared_bytes_of(list.feed), &list);
 }
 
 bool fits_list(std::span<const Instruction> instructions) {

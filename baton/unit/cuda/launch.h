@@ -13,6 +13,9 @@ namespace baton::cuda {
 Status launch(Stream& stream, const CardFacts& facts, const Instruction& instruction, const Pass& pass,
               Address on_card);
 
+// A list in one launch, on all of the card.
+Status launch_list(Stream& stream, const ListWork& list);
+
 // Whether the kernel that runs lists has all of these kinds.
 bool fits_list(std::span<const Instruction> instructions);
 

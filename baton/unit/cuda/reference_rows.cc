@@ -195,7 +195,10 @@ void reference_heads(const Instruction& instruction, const Pass& pass) {
                     head.data());
     };
     for (int32_t h = 0; h < op.heads; ++h) {
-      prepare(host_row(instruction.x, instruction.x_width, r) + h * stride, instruction.vectors[0]);
+      const float* const from = host_row(instruction.x, instruction.x_width, r) + h * stride;
+      prepare(from, instruction.vectors[0]);
+      if (instruction.out2 != 0)
+        std::copy_n(from + width, width, host_row(instruction.out2, instruction.out2_width, r) + h * op.width);
       std::copy_n(head.begin(), width, host_row(instruction.out, instruction.out_width, r) + h * op.width);
     }
     for (int32_t h = 0; h < op.kv_heads; ++h) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "baton/unit/cuda/feed_layout.h"
 #include "baton/unit/cuda/kernels.h"
 #include "baton/unit/cuda/launch.h"
 #include "baton/unit/cuda/mixers_geometry.h"
@@ -209,7 +210,8 @@ Status Workspace::make_pass() {
 Status Workspace::make_lists() {
   std::vector<Instruction> all = few_.body;
   all.insert(all.end(), few_.tail.begin(), few_.tail.end());
-  if (!fits_list(all)) return {};
+  feed_ = plan_feed(all, card_->facts().shared_bytes);
+  if (!fits_list(all) || feed_.set == 0) return {};
   listed_ = static_cast<int32_t>(all.size());
   BATON_TRY(const Address draws, take((1 + kRunsMax) * sizeof(uint64_t), "draws of blocks"));
   all.push_back(draw_instruction(few_, draws));
@@ -223,7 +225,7 @@ Status Workspace::make_lists() {
 }
 
 ListWork Workspace::list(bool draws) const {
-  return {list_.address(), listed_ + (draws ? 2 : 0), pass_.address(), barrier_.address()};
+  return {list_.address(), listed_ + (draws ? 2 : 0), pass_.address(), barrier_.address(), feed_};
 }
 
 Status Workspace::send(Stream& stream) { return stream.copy_in(pass_.address(), pinned_.data(), sent_bytes_); }

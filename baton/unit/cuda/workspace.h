@@ -73,6 +73,7 @@ class Workspace {
   std::vector<DeviceMemory> memory_;
   DeviceMemory pass_, list_, barrier_;
   int32_t listed_ = 0;  // instructions, without those that draw
+  FeedPlan feed_;       // of the list
   uint64_t tokens_at_ = 0, run_of_row_at_ = 0, out_rows_at_ = 0, stops_at_ = 0, drawn_at_ = 0, sent_bytes_ = 0;
   PinnedMemory pinned_, outputs_;
 };

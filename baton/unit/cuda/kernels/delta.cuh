@@ -7,6 +7,7 @@
 
 #include "baton/unit/cuda/kernels/conv.cuh"
 #include "baton/unit/cuda/kernels/device.cuh"
+#include "baton/unit/cuda/kernels/ptx.cuh"
 #include "baton/unit/cuda/mixers_geometry.h"
 
 namespace baton::cuda {
@@ -91,11 +92,12 @@ struct DeltaPart {
       }
       return;
     }
-#pragma unroll 1
-    for (int j = 0; j < min(left, 4); ++j) {
+    // All of it unrolled: what has no fixed place among registers would go to memory.
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
 #pragma unroll
       for (int i = 0; i < kRows; ++i) {
-        if (first_row() + 32 * i < rows) one(i, j, from + 32 * i * stride + j);
+        if (j < left && first_row() + 32 * i < rows) one(i, j, from + 32 * i * stride + j);
       }
     }
   }
@@ -276,6 +278,16 @@ __device__ __forceinline__ void convolve_token(const Instruction& in, const Run&
     const float input = row_of(in.x, in.x_width, run.first_row)[from];
     float sum = 0;
     int old = column + 1 == taps ? 0 : column + 1;
+    if (taps == 4) {  // as most have: all that is read is asked for at once
+      const float4 by = *reinterpret_cast<const float4*>(weights);
+      const float first = ring[static_cast<int64_t>(old) * in.x_width];
+      const float second = ring[static_cast<int64_t>((old + 1) & 3) * in.x_width];
+      const float third = ring[static_cast<int64_t>((old + 2) & 3) * in.x_width];
+      sum = fmaf(by.w, input, fmaf(by.z, third, fmaf(by.y, second, by.x * first)));
+      *unit.place(op, token, c) = silu(sum);
+      if (c >= 2 * op.key_dim || leads) ring[static_cast<int64_t>(column) * in.x_width] = input;
+      continue;
+    }
 #pragma unroll 3
     for (int j = 0; j + 1 < taps; ++j) {
       sum = fmaf(weights[j], ring[static_cast<int64_t>(old) * in.x_width], sum);
@@ -290,7 +302,17 @@ __device__ __forceinline__ void convolve_token(const Instruction& in, const Run&
   }
 }
 
-// The state of the next unit is on its way while one is worked on.
+// The state of a unit, to the second level of cache.
+__device__ __forceinline__ void fetch_state(const Instruction& in, const Pass& pass, int number, int groups) {
+  const Op& op = in.op;
+  const int row = static_cast<int>(threadIdx.x);
+  if (number >= DeltaUnit::count(op, pass.runs, groups) || row >= op.key_dim) return;
+  const DeltaUnit unit(op, number, groups);
+  const float* const from = state_of(in, pass.run[unit.run], unit.head) + row * op.value_dim + unit.column;
+  for (int i = 0; i < unit.columns; i += 32) fetch_line(from + i);
+}
+
+// While one is worked on, the state of the next unit comes nearer.
 template <int kRows>
 __device__ __forceinline__ void conv_delta_units(const Instruction& in, const Pass& pass, uint32_t block,
                                                  uint32_t blocks, DeltaShared& shared) {
@@ -298,23 +320,18 @@ __device__ __forceinline__ void conv_delta_units(const Instruction& in, const Pa
   const int groups = column_groups(op, pass.runs, static_cast<int>(blocks));
   const int units = DeltaUnit::count(op, pass.runs, groups);
   const bool active = static_cast<int>(warp()) < 4 * groups;
-  DeltaPart<kRows> part, next;
-  const auto fetch = [&](int number) {
-    if (!active || number >= units) return;
-    const DeltaUnit unit(op, number, groups);
-    next.load(state_of(in, pass.run[unit.run], unit.head), op, unit);
-  };
-  fetch(static_cast<int>(block));
   for (int number = static_cast<int>(block); number < units; number += static_cast<int>(blocks)) {
     const DeltaUnit unit(op, number, groups);
     const Run& run = pass.run[unit.run];
-    part = next;
-    fetch(number + static_cast<int>(blocks));
+    float* const state = state_of(in, run, unit.head);
+    DeltaPart<kRows> part;
+    if (active) part.load(state, op, unit);
+    fetch_state(in, pass, number + static_cast<int>(blocks), groups);
     convolve_token(in, run, unit, shared.token[0]);
     __syncthreads();
     delta_token(op, unit, active, part, shared.token[0], shared,
                 row_of(in.out, in.out_width, run.first_row) + unit.head * op.value_dim);
-    if (active) part.store(state_of(in, run, unit.head), op, unit);
+    if (active) part.store(state, op, unit);
     __syncthreads();
   }
 }
@@ -325,9 +342,8 @@ __device__ __noinline__ void conv_delta_wide(const Instruction& in, const Pass& 
   conv_delta_units<8>(in, pass, block, blocks, shared);
 }
 
-// A function of its own, as do_attend: in the kernel that runs lists the registers of one kind are not another's.
-__device__ __noinline__ void do_conv_delta(const Instruction& in, const Pass& pass, uint32_t block, uint32_t blocks,
-                                           unsigned char* shared) {
+__device__ __forceinline__ void do_conv_delta(const Instruction& in, const Pass& pass, uint32_t block, uint32_t blocks,
+                                              unsigned char* shared) {
   DeltaShared& room = *reinterpret_cast<DeltaShared*>(shared);
   if (in.op.key_dim <= 128) return conv_delta_units<4>(in, pass, block, blocks, room);
   conv_delta_wide(in, pass, block, blocks, room);

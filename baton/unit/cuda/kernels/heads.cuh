@@ -129,8 +129,12 @@ __device__ inline void do_heads(const Instruction& instruction, const Pass& pass
       continue;
     }
     float* const out = row_of(instruction.out, instruction.out_width, r) + head * op.width;
-    heads::turn_head(row_of(instruction.x, instruction.x_width, r) + head * stride, op.width,
-                     at<const float>(instruction.vectors[0]), op.eps, turn,
+    const float* const from = row_of(instruction.x, instruction.x_width, r) + head * stride;
+    if (instruction.out2 != 0) {
+      float* const gates = row_of(instruction.out2, instruction.out2_width, r) + head * op.width;
+      for (int32_t i = static_cast<int32_t>(lane()); i < op.width; i += 32) gates[i] = from[op.width + i];
+    }
+    heads::turn_head(from, op.width, at<const float>(instruction.vectors[0]), op.eps, turn,
                      [&](int32_t i, float value) { out[i] = value; });
   }
 }

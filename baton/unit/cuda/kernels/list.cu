@@ -1,5 +1,5 @@
 // The kernel that runs a list of instructions in one launch: all blocks do their part of one, meet, and go on to the
-// next. While they do one, the weights of the next are on their way to the second level of cache.
+// next. Weights of what follows are on their way all the time (feed.cuh).
 #include "baton/unit/cuda/kernels/attention.cuh"
 #include "baton/unit/cuda/kernels/conv.cuh"
 #include "baton/unit/cuda/kernels/delta.cuh"
@@ -12,23 +12,21 @@
 namespace baton::cuda {
 namespace {
 
-constexpr uint32_t kAheadBytes = 128 * 1024;  // of a block: all of them fill a third of the cache
-
 // Counts arrivals; the last of a launch sets it back, as nobody waits for that one.
 class Meeting {
  public:
   __device__ explicit Meeting(Address at) : count_(cuda::at<uint32_t>(at)) {}
 
-  // What every block wrote before is seen by every block behind it.
-  __device__ void meet() {
+  // What every block wrote before it arrived is seen by every block that has waited.
+  __device__ void arrive() {
     __syncthreads();
     target_ += gridDim.x;
+    if (threadIdx.x == 0) add_released(count_, 1);
+  }
+  __device__ void wait() {
     if (threadIdx.x == 0) {
-      asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(count_) : "memory");
-      uint32_t arrived;
-      do {
-        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(arrived) : "l"(count_) : "memory");
-      } while (arrived < target_);
+      while (load_acquired(count_) < target_) {
+      }
     }
     __syncthreads();
   }
@@ -47,6 +45,7 @@ class Meeting {
 // A word of an instruction for each thread: asked for early, put down late.
 constexpr uint32_t kWords = sizeof(Instruction) / 8;
 static_assert(sizeof(Instruction) % 8 == 0 && kWords <= kThreads);
+static_assert(kInstructionsKept * sizeof(Instruction) + sizeof(Feed) <= kKeptBytes);
 __device__ uint64_t word_of(Address list, int index) {
   return threadIdx.x < kWords ? at<const uint64_t>(list)[static_cast<size_t>(index) * kWords + threadIdx.x] : 0;
 }
@@ -54,68 +53,41 @@ __device__ void put_word(uint64_t word, Instruction& to) {
   if (threadIdx.x < kWords) reinterpret_cast<uint64_t*>(&to)[threadIdx.x] = word;
 }
 
-// By the card's clock, in ns.
-__device__ uint64_t now() {
-  uint64_t time;
-  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(time));
-  return time;
+// What the next instruction needs at once, to the second level of cache.
+__device__ void fetch_needed(const Instruction& in, const Pass& pass) {
+  if (in.what == Do::kConvDelta)
+    return fetch_state(in, pass, static_cast<int>(blockIdx.x),
+                       column_groups(in.op, pass.runs, static_cast<int>(gridDim.x)));
+  if (in.what != Do::kMultiply || in.vectors[0] == 0) return;
+  const int width = in.prologue == Prologue::kGated ? in.op.width : in.x_width;
+  const int i = static_cast<int>(threadIdx.x) * 32;
+  if (i < width) fetch_line(at<const float>(in.vectors[0]) + i);
 }
 
-__device__ void fetch_ahead(const uint8_t* from, uint64_t bytes) {
-#if __CUDA_ARCH__ >= 900
-  // By the engine for copies: they do not stand in the way of loads.
-  constexpr uint64_t kPiece = 16 * 1024;
-  for (uint64_t i = lane() * kPiece; i < bytes; i += 32 * kPiece)
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from + i),
-                 "r"(static_cast<uint32_t>(min(kPiece, bytes - i) & ~uint64_t{15})));
-#else
-  for (uint64_t i = lane() * 128; i < bytes; i += 32 * 128) asm volatile("prefetch.global.L2 [%0];" ::"l"(from + i));
-#endif
-}
-
-// The block's part of the weights of a product; one warp asks for them.
-__device__ void fetch_weights(const Instruction& instruction) {
-  if (instruction.what != Do::kMultiply || warp() != kThreads / 32 - 1) return;
-  const Outputs outputs(instruction);
-  const int begin = outputs.begin_of(blockIdx.x, gridDim.x), end = outputs.begin_of(blockIdx.x + 1, gridDim.x);
-  int offset = 0;
-  for (int i = 0; i < instruction.matrices; ++i) {
-    const Matrix& matrix = instruction.matrix[i];
-    const int first = max(0, begin - offset), last = min(matrix.rows, end - offset);
-    if (first < last) {
-      const uint64_t bytes = static_cast<uint64_t>(last - first) * static_cast<uint64_t>(matrix.row_bytes);
-      fetch_ahead(at<uint8_t>(matrix.values) + int64_t{first} * matrix.row_bytes, min(bytes, uint64_t{kAheadBytes}));
-    }
-    if (!outputs.pairs) offset += matrix.rows;
-  }
-}
-
-__device__ void run(const Instruction& instruction, Address pass_address, unsigned char* shared) {
+// All other kinds: apart, so that those which a step has most of share registers with none.
+__device__ __noinline__ void run_other(const Instruction& instruction, Address pass_address, unsigned char* shared) {
   const Pass& pass = *at<Pass>(pass_address);
   const uint32_t block = blockIdx.x, blocks = gridDim.x;
   switch (instruction.what) {
-    case Do::kMultiply:
-      return do_multiply(instruction, pass, block, blocks, shared);
 #define BATON_CASE(kind, function) \
   case Do::kind:                   \
     return function(instruction, pass, block, blocks, shared);
-      BATON_CASE(kEmbed, do_embed)
-      BATON_CASE(kPrepare, do_prepare)
-      BATON_CASE(kSplitPairs, do_split_pairs)
-      BATON_CASE(kRope, do_rope)
-      BATON_CASE(kHeads, do_heads)
-      BATON_CASE(kAppend, do_append)
-      BATON_CASE(kAttend, do_attend)
-      BATON_CASE(kAttendJoin, do_attend_join)
-      BATON_CASE(kConvDelta, do_conv_delta)
-      BATON_CASE(kShortConv, do_short_conv)
-      BATON_CASE(kEach, do_each)
-      BATON_CASE(kRoute, do_route)
-      BATON_CASE(kExpertsIn, do_experts_in)
-      BATON_CASE(kExpertsOut, do_experts_out)
-      BATON_CASE(kPick, do_pick)
-      BATON_CASE(kCap, do_cap)
-      BATON_CASE(kArgmax, do_argmax)
+    BATON_CASE(kEmbed, do_embed)
+    BATON_CASE(kPrepare, do_prepare)
+    BATON_CASE(kSplitPairs, do_split_pairs)
+    BATON_CASE(kRope, do_rope)
+    BATON_CASE(kHeads, do_heads)
+    BATON_CASE(kAppend, do_append)
+    BATON_CASE(kAttend, do_attend)
+    BATON_CASE(kAttendJoin, do_attend_join)
+    BATON_CASE(kShortConv, do_short_conv)
+    BATON_CASE(kEach, do_each)
+    BATON_CASE(kRoute, do_route)
+    BATON_CASE(kExpertsIn, do_experts_in)
+    BATON_CASE(kExpertsOut, do_experts_out)
+    BATON_CASE(kPick, do_pick)
+    BATON_CASE(kCap, do_cap)
+    BATON_CASE(kArgmax, do_argmax)
 #undef BATON_CASE
     case Do::kAdvance:
       return do_advance(pass_address, block);
@@ -128,21 +100,38 @@ __device__ void run(const Instruction& instruction, Address pass_address, unsign
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1) baton_list(const __grid_constant__ ListWork work) {
   extern __shared__ __align__(128) unsigned char shared[];
-  // The one at work, the next, and the one behind it, which comes while others may still read the one before.
-  __shared__ __align__(16) unsigned char kept[3][sizeof(Instruction)];
-  const auto instruction = [&](int i) -> Instruction& { return *reinterpret_cast<Instruction*>(kept[i % 3]); };
-  if (at<Pass>(work.pass)->stopped != 0) return;
+  __shared__ __align__(16) unsigned char kept[kInstructionsKept][sizeof(Instruction)];
+  __shared__ __align__(16) unsigned char feed_at[sizeof(Feed)];
+  Feed& feed = *reinterpret_cast<Feed*>(feed_at);
+  const auto instruction = [&](int i) -> Instruction& {
+    return *reinterpret_cast<Instruction*>(kept[i & (kInstructionsKept - 1)]);
+  };
+  const Pass& pass = *at<const Pass>(work.pass);
+  if (pass.stopped != 0) return;
   Meeting meeting(work.barrier);
-  put_word(word_of(work.list, 0), instruction(0));
-  if (work.count > 1) put_word(word_of(work.list, 1), instruction(1));
+  for (int i = 0; i < min(work.count, kInstructionsKept); ++i) put_word(word_of(work.list, i), instruction(i));
+  feed.begin(work.feed, pass, &instruction(0));
   __syncthreads();
+  if (work.feed.ahead) fill(feed, min(work.count, kInstructionsKept));
   for (int i = 0; i < work.count; ++i) {
-    const uint64_t word = i + 2 < work.count ? word_of(work.list, i + 2) : 0;
-    if (i + 1 < work.count) fetch_weights(instruction(i + 1));
-    run(instruction(i), work.pass, shared);
-    if (work.times != 0 && blockIdx.x == 0 && threadIdx.x == 0) at<uint64_t>(work.times)[i] = now();
-    if (i + 2 < work.count) put_word(word, instruction(i + 2));
-    if (i + 1 < work.count) meeting.meet();
+    // It takes the place of the one before, which nobody reads any more.
+    const int next = i + kInstructionsKept - 1;
+    const bool comes = i > 0 && next < work.count;
+    const uint64_t word = comes ? word_of(work.list, next) : 0;
+    if (instruction(i).what == Do::kMultiply) {
+      do_multiply(instruction(i), i, pass, blockIdx.x, gridDim.x, shared, feed);
+    } else if (instruction(i).what == Do::kConvDelta) {
+      do_conv_delta(instruction(i), pass, blockIdx.x, gridDim.x, shared);
+    } else {
+      run_other(instruction(i), work.pass, shared);
+    }
+    if (work.times != 0 && blockIdx.x == 0 && threadIdx.x == 0) at<uint64_t>(work.times)[i] = card_time();
+    if (comes) put_word(word, instruction(next));
+    if (i + 1 == work.count) break;
+    meeting.arrive();
+    if (work.feed.ahead) fill(feed, min(work.count, i + kInstructionsKept));
+    fetch_needed(instruction(i + 1), pass);
+    meeting.wait();
   }
   meeting.leave();
 }
@@ -150,7 +139,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) baton_list(const __gri
 // One of them alone: it shares its code with the list's.
 extern "C" __global__ void __launch_bounds__(kThreads, 1) baton_multiply(const __grid_constant__ Work work) {
   extern __shared__ __align__(128) unsigned char shared[];
-  do_multiply(work.instruction, *at<const Pass>(work.pass), blockIdx.x, gridDim.x, shared);
+  __shared__ __align__(16) unsigned char feed_at[sizeof(Feed)];
+  Feed& feed = *reinterpret_cast<Feed*>(feed_at);
+  const Pass& pass = *at<const Pass>(work.pass);
+  feed.begin(work.feed, pass, &work.instruction);
+  __syncthreads();
+  if (work.feed.ahead) fill(feed, 1);
+  do_multiply(work.instruction, 0, pass, blockIdx.x, gridDim.x, shared, feed);
 }
 
 }  // namespace baton::cuda

@@ -1,6 +1,7 @@
 // Rows of x on their way into a product: a block puts each through the prologue and hands the values on.
 #pragma once
 
+#include "baton/unit/cuda/feed_layout.h"
 #include "baton/unit/cuda/kernels/device.cuh"
 
 namespace baton::cuda {
@@ -74,51 +75,66 @@ __device__ __forceinline__ void prologue_row(const Instruction& instruction, int
   }
 }
 
-// The same for what most rows are: values four at a time, each read once. False where the row is not of that kind.
-// Which way a row goes is a matter of the instruction.
+// The same for what most rows are: values four at a time, each read once, up to `end` with zeros behind the row.
+// False where the row is not of that kind; which way a row goes is a matter of the instruction. What the row's products
+// have to be multiplied with is written to `factor`; a block's threads see both behind their next meeting. A warp calls
+// put together, for what lies behind `end`, too.
 template <class Put>
-__device__ __forceinline__ bool prologue_fours(const Instruction& instruction, int64_t row, float* scratch, Put&& put) {
-  const int width = instruction.x_width, group = instruction.op.width;
-  const bool gated = instruction.prologue == Prologue::kGated;
-  if (width % 4 != 0 || width > 4 * 2 * kThreads) return false;
-  const auto four = [&](Address from, int of, int64_t at_row, int i) {
-    return *reinterpret_cast<const float4*>(at<float>(from) + at_row * pitch_of(of) + i);
-  };
-  const auto squares = [](const float4& x) { return fmaf(x.x, x.x, fmaf(x.y, x.y, fmaf(x.z, x.z, x.w * x.w))); };
-  const auto scaled = [&](const float4& x, float by, int i) {
-    const float4 scale = four(instruction.vectors[0], 0, 0, i);
-    return make_float4(x.x * by * scale.x, x.y * by * scale.y, x.z * by * scale.z, x.w * by * scale.w);
-  };
+__device__ __forceinline__ bool prologue_fours(const Instruction& instruction, int64_t row, int end, float* scratch,
+                                               float* factor, Put&& put) {
+  const int width = instruction.x_width;
+  const bool gated = instruction.prologue == Prologue::kGated, rms = instruction.prologue == Prologue::kRms;
+  if (!by_fours(instruction)) return false;
   const int first = static_cast<int>(threadIdx.x) * 4;
+  // Zeros where there is nothing.
+  const auto four = [](const float* from, int i, bool there) {
+    float4 value = make_float4(0, 0, 0, 0);
+    if (there) value = *reinterpret_cast<const float4*>(from + i);
+    return value;
+  };
+  const float* const x_row = row_of(instruction.x, width, row);
   if (instruction.prologue == Prologue::kNone) {
-    for (int i = first; i < width; i += 4 * kThreads) put(i, four(instruction.x, width, row, i));
+#pragma unroll 2
+    for (int i = first; i - static_cast<int>(lane()) * 4 < end; i += 4 * kThreads) put(i, four(x_row, i, i < width));
+    if (threadIdx.x == 0) *factor = 1;
     return true;
   }
-  if (instruction.prologue == Prologue::kRms && group == width) {
-    float4 x[2];
-    float sum = 0;
+  const auto squares = [](const float4& x) { return fmaf(x.x, x.x, fmaf(x.y, x.y, fmaf(x.z, x.z, x.w * x.w))); };
+  const float* const scales = at<float>(instruction.vectors[0]);
+  const float* const gates = gated ? row_of(instruction.y, instruction.y_width, row) : nullptr;
+  float4 x[2], scale[2], gate[2];
 #pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      const int i = first + j * 4 * kThreads;
-      x[j] = i < width ? four(instruction.x, width, row, i) : make_float4(0, 0, 0, 0);
+  for (int j = 0; j < 2; ++j) {
+    const int i = first + j * 4 * kThreads;
+    x[j] = four(x_row, i, i < width);
+    scale[j] = four(scales, gated ? i % 128 : i, i < width);
+    gate[j] = four(gates, i, gated && i < width);
+  }
+  float sum = 0;
+#pragma unroll
+  for (int j = 0; j < 2; ++j) {
+    const int i = first + j * 4 * kThreads;
+    if (rms) {
       sum += squares(x[j]);
+      x[j] = make_float4(x[j].x * scale[j].x, x[j].y * scale[j].y, x[j].z * scale[j].z, x[j].w * scale[j].w);
+    } else if (gated) {  // a warp has a group
+      const float by = rsqrtf(warp_sum(squares(x[j])) / 128.0f + instruction.op.eps);
+      if (i < width)
+        x[j] = make_float4(x[j].x * by * scale[j].x * silu(gate[j].x), x[j].y * by * scale[j].y * silu(gate[j].y),
+                           x[j].z * by * scale[j].z * silu(gate[j].z), x[j].w * by * scale[j].w * silu(gate[j].w));
     }
-    const float by = rsqrtf(block_sum(sum, scratch) / static_cast<float>(width) + instruction.op.eps);
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      const int i = first + j * 4 * kThreads;
-      if (i < width) put(i, scaled(x[j], by, i));
-    }
+    if (i - static_cast<int>(lane()) * 4 < end) put(i, x[j]);
+  }
+  if (!rms) {
+    if (threadIdx.x == 0) *factor = 1;
     return true;
   }
-  if (!gated || group != 128) return false;
-  // A warp has a group.
-  for (int i = first; i < width; i += 4 * kThreads) {
-    const float4 x = four(instruction.x, width, row, i), gate = four(instruction.y, instruction.y_width, row, i);
-    const float by = rsqrtf(warp_sum(squares(x)) / 128.0f + instruction.op.eps);
-    float4 value = scaled(x, by, i % 128);
-    value.x *= silu(gate.x), value.y *= silu(gate.y), value.z *= silu(gate.z), value.w *= silu(gate.w);
-    put(i, value);
+  sum = warp_sum(sum);
+  if (lane() == 0) scratch[warp()] = sum;
+  __syncthreads();
+  if (warp() == 0) {
+    sum = warp_sum(lane() < kThreads / 32 ? scratch[lane()] : 0.0f);
+    if (lane() == 0) *factor = rsqrtf(sum / static_cast<float>(width) + instruction.op.eps);
   }
   return true;
 }

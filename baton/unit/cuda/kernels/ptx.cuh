@@ -1,4 +1,5 @@
-// What the language has no words for: copies to shared memory that go on while others work, and tensor cores.
+// What the language has no words for: copies to shared memory that go on while others work, tensor cores, counts that
+// blocks meet at, fetches into the second level of cache.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +14,65 @@ __device__ __forceinline__ void copy_ahead(uint32_t to, const void* from, bool v
   const int bytes = valid ? 16 : 0;
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
+__device__ __forceinline__ void copy_ahead(uint32_t to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+__device__ __forceinline__ void copy_two_words_ahead(uint32_t to, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(to), "l"(from) : "memory");
+}
+__device__ __forceinline__ void copy_word_ahead(uint32_t to, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
+}
 __device__ __forceinline__ void copies_end_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int kLeft>
 __device__ __forceinline__ void copies_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
+}
+// Groups behind the last `left`, or more.
+__device__ __forceinline__ void copies_wait_but(uint32_t left) {
+  switch (left) {
+    case 0:
+      return copies_wait<0>();
+    case 1:
+      return copies_wait<1>();
+    case 2:
+      return copies_wait<2>();
+    case 3:
+      return copies_wait<3>();
+    case 4:
+      return copies_wait<4>();
+    case 5:
+      return copies_wait<5>();
+    case 6:
+      return copies_wait<6>();
+    default:
+      return copies_wait<7>();
+  }
+}
+
+// To the second level of cache.
+__device__ __forceinline__ void fetch_line(const void* from) { asm volatile("prefetch.global.L2 [%0];" ::"l"(from)); }
+
+// What was written before the addition is seen behind a load that sees it.
+__device__ __forceinline__ void add_released(uint32_t* count, uint32_t what) {
+  asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(count), "r"(what) : "memory");
+}
+__device__ __forceinline__ uint32_t load_acquired(const uint32_t* from) {
+  uint32_t value;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
+  return value;
+}
+
+// By the card's clock, in ns.
+__device__ __forceinline__ uint64_t card_time() {
+  uint64_t time;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(time));
+  return time;
+}
+__device__ __forceinline__ uint32_t dynamic_shared_bytes() {
+  uint32_t bytes;
+  asm("mov.u32 %0, %dynamic_smem_size;" : "=r"(bytes));
+  return bytes;
 }
 
 // Four 8 by 8 matrices: the lanes of each eighth name the rows of one.
