@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "baton/unit/cuda/launch.h"
+#include "baton/unit/cuda/staging.h"
 #include "baton/unit/options.h"
 
 namespace baton::cuda {
@@ -118,7 +119,7 @@ Status CudaExecutor::decode_seats(std::span<const Seat> seats, float* out) {
   const Lists& lists = work_->few();
   if (work_->has_list()) {
     const ListWork list = work_->list(false);
-    BATON_OK(stream_.launch_together("baton_list", kThreads, kListShared, &list));
+    BATON_OK(stream_.launch_together("baton_list", kThreads, kSharedBytes, &list));
   } else {
     for (const auto* part : {&lists.body, &lists.tail}) {
       for (const Instruction& instruction : *part)

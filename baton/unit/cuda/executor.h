@@ -16,7 +16,6 @@ namespace baton::cuda {
 
 inline constexpr uint32_t kRowsOfPass = 2048;  // of a prompt
 inline constexpr uint32_t kEmulatedRows = 192;
-inline constexpr uint32_t kListShared = 96 * 1024;  // kSharedBytes of kernels/device.cuh
 inline constexpr uint32_t kDecodeSeats = 8;         // that share what a step reads
 
 struct ExecutorOptions {

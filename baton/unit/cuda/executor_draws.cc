@@ -5,6 +5,7 @@
 #include "baton/sample/sampler.h"
 #include "baton/unit/cuda/executor.h"
 #include "baton/unit/cuda/launch.h"
+#include "baton/unit/cuda/staging.h"
 
 namespace baton::cuda {
 namespace {
@@ -80,7 +81,7 @@ Result<uint32_t> CudaExecutor::draw_steps(std::span<Seat> seats, uint32_t steps,
   bool more = true;
   while (taken < asked || (more && asked < steps)) {
     if (more && asked < steps && asked < taken + kAhead) {
-      BATON_OK(stream_.launch_together("baton_list", kThreads, kListShared, &list));
+      BATON_OK(stream_.launch_together("baton_list", kThreads, kSharedBytes, &list));
       const size_t at = static_cast<size_t>(asked) * seats.size();
       BATON_OK(stream_.copy_out(work_->drawn() + at, work_->drawn_on_card() + at * sizeof(int32_t), row_bytes));
       if (asked == 0 && !out.empty()) {

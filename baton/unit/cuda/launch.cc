@@ -5,13 +5,11 @@
 
 #include "baton/unit/cuda/kernels.h"
 #include "baton/unit/cuda/mixers_geometry.h"
+#include "baton/unit/cuda/staging.h"
 #include "baton/unit/cuda/tile_geometry.h"
 
 namespace baton::cuda {
 namespace {
-
-// kSharedBytes of kernels/device.cuh.
-constexpr uint32_t kShared = 96 * 1024;
 
 bool is_mixer(Do what) {
   switch (what) {
@@ -81,8 +79,28 @@ Status launch(Stream& stream, const CardFacts& facts, const Instruction& instruc
       BATON_OK(stream.launch(one.kernel, one.grid, one.threads, one.shared_bytes, &work));
     return {};
   }
-  return stream.launch(kernel_name(instruction.what), blocks_of(instruction, rows, facts.processors), kThreads, kShared,
-                       &work);
+  return stream.launch(kernel_name(instruction.what), blocks_of(instruction, rows, facts.processors), kThreads,
+                       shared_bytes_of(instruction), &work);
+}
+
+uint32_t shared_bytes_of(const Instruction& instruction) {
+  switch (instruction.what) {
+    case Do::kMultiply: {
+      const uint64_t together = staged_bytes(instruction.matrix[0], kStagedRows);
+      return static_cast<uint32_t>(together <= kSharedBytes ? together : staged_bytes(instruction.matrix[0], 1));
+    }
+    case Do::kAttend:
+      return kAttendShared;
+    case Do::kAttendJoin:
+    case Do::kDelta:
+    case Do::kConvDelta:
+      return kSmallShared;
+    case Do::kAttendTile:
+    case Do::kAttendAll:
+      return kSharedBytes;
+    default:
+      return kBeforeRows;
+  }
 }
 
 bool fits_list(std::span<const Instruction> instructions) {

@@ -13,6 +13,10 @@ namespace baton::cuda {
 Status launch(Stream& stream, const CardFacts& facts, const Instruction& instruction, const Pass& pass,
               Address on_card);
 
+// Shared memory that a block of kThreads needs for its part of an instruction, alone or in a list: at most
+// kSharedBytes, as limits.h sees to.
+uint32_t shared_bytes_of(const Instruction& instruction);
+
 // Whether the kernel that runs lists has all of these kinds.
 bool fits_list(std::span<const Instruction> instructions);
 

@@ -14,7 +14,7 @@
 
 namespace baton::cuda {
 
-inline constexpr int kTile = 4;  // rows of x at a time
+inline constexpr int kTile = kStagedRows;  // rows of x at a time
 // Matrix rows of a warp at a time: what its registers hold.
 __host__ __device__ constexpr int set_of(int rows) { return rows == 1 ? 4 : 2; }
 inline constexpr int kWarps = kThreads / 32;
@@ -259,15 +259,6 @@ __device__ __forceinline__ void multiply_set(const RowSet<kSet>& set, uint32_t a
     default:
       return multiply_codes<1, kRows, kSet>(set, active, xs, groups, first, last, sums);
   }
-}
-
-// Shared memory for rows of x, and what lies before them: sums of slices, and of norms.
-inline constexpr uint32_t kBeforeRows = 2048;
-__host__ __device__ inline uint32_t staged_bytes(const Matrix& matrix, int rows) {
-  const int stride = (matrix.pitch + 255) / 256 * 256;
-  const uint32_t floats = static_cast<uint32_t>(stride) * sizeof(float);
-  const uint32_t row = matrix.form == Form::kCodes ? static_cast<uint32_t>(matrix.pitch / kGroup) * 80 : floats;
-  return kBeforeRows + static_cast<uint32_t>(rows) * row + (matrix.form == Form::kCodes ? floats : 0);
 }
 
 // Rows of x to shared memory, in the form that the matrices want. All of an instruction want the same: codes, f32
