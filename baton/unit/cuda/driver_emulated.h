@@ -45,6 +45,8 @@ struct EmulatedUse {
   bool operator==(const EmulatedUse&) const = default;
 };
 EmulatedUse emulated_use();
+// Streams that were asked for work and not waited for since: a card may still be at it.
+uint64_t emulated_busy();
 // The first wrong call since emulated_reset, in words; empty: none. Those are refused with a code, too.
 std::string emulated_misuse();
 

@@ -9,7 +9,8 @@
 #include "baton/unit/cuda/kernels.h"
 #include "baton/unit/cuda/reference.h"
 
-namespace baton::cuda::emulated {
+namespace baton::cuda {
+namespace emulated {
 
 // In the order of the stream: now, or when its graph is launched.
 DriverCode submit(Handle handle, Task task) {
@@ -24,6 +25,7 @@ DriverCode submit(Handle handle, Task task) {
       stream->capture->tasks.push_back(std::move(task));
       return kDone;
     }
+    stream->asked = true;
   }
   return task();
 }
@@ -32,7 +34,7 @@ namespace {
 
 DriverCode stream_create(Handle* stream, unsigned) {
   BATON_BEGIN_IN_CONTEXT("stream_create");
-  return make(state().streams, stream, StreamState{t_device, std::nullopt});
+  return make(state().streams, stream, StreamState{t_device, std::nullopt, false});
 }
 DriverCode stream_destroy(Handle stream) {
   return destroy<StreamState>(state().streams, stream, begin("stream_destroy"));
@@ -44,6 +46,7 @@ DriverCode waited(Handle handle) {
   if (all.streams.count(handle) == 0) return all.misused(kInvalidHandle, "a stream is waited for that is not there");
   if (static_cast<StreamState*>(handle)->capture)
     return all.misused(kCaptureUnsupported, "a stream is waited for while it is recorded");
+  static_cast<StreamState*>(handle)->asked = false;
   return kDone;
 }
 DriverCode stream_wait(Handle stream) {
@@ -254,4 +257,14 @@ void fill_work(Driver& driver) {
   driver.runnable_destroy = runnable_destroy;
 }
 
-}  // namespace baton::cuda::emulated
+}  // namespace emulated
+
+uint64_t emulated_busy() {
+  const std::lock_guard lock(emulated::state().mutex);
+  const auto& streams = emulated::state().streams;
+  return static_cast<uint64_t>(std::count_if(streams.begin(), streams.end(), [](Handle handle) {
+    return static_cast<const emulated::StreamState*>(handle)->asked;
+  }));
+}
+
+}  // namespace baton::cuda

@@ -54,6 +54,7 @@ struct Graph {
 struct StreamState {
   Device* device = nullptr;
   std::optional<Graph> capture;
+  bool asked = false;  // for work, since it was last waited for
 };
 struct EventState {
   std::chrono::steady_clock::time_point time;

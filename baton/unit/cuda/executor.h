@@ -52,6 +52,9 @@ class CudaExecutor final : public Executor {
 
  private:
   CudaExecutor(std::shared_ptr<Card> card, std::shared_ptr<const Model> model, const ExecutorOptions& options);
+  Status step_seats(std::span<const Seat> seats, std::span<float> out, const StepContext& context);
+  // How a step ended. When it failed, what was asked for before that is done: states and rows may go.
+  Status settled(Status status);
   // Rows of one prompt, as many as a pass has; rows of several sequences that decode.
   Status prefill_seat(const Seat& seat, float* out, const StepContext& context);
   Status decode_seats(std::span<const Seat> seats, float* out);

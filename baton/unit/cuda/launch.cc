@@ -3,18 +3,15 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
-
+#include "baton/base/status.h"
 #include "baton/unit/cuda/feed_layout.h"
 #include "baton/unit/cuda/kernels.h"
 #include "baton/unit/cuda/mixers_geometry.h"
+#include "baton/unit/cuda/staging.h"
 #include "baton/unit/cuda/tile_geometry.h"
 
 namespace baton::cuda {
 namespace {
-
-// kSharedBytes of kernels/device.cuh.
-constexpr uint32_t kShared = 96 * 1024;
 
 bool is_mixer(Do what) {
   switch (what) {
@@ -84,20 +81,31 @@ Status launch(Stream& stream, const CardFacts& facts, const Instruction& instruc
   }
   if (instruction.what == Do::kMultiply) {
     work.feed = plan_feed({&instruction, 1}, facts.shared_bytes);
-    if (work.feed.set == 0)
-      return fail(
-          Code::kUnsupported,
-          fmt::format("cuda: no kernel multiplies rows of {} values on this card: they have no room in the {} KiB "
-                      "of a block; use another unit",
-                      instruction.x_width, facts.shared_bytes / 1024));
-    return stream.launch("baton_multiply", facts.processors, kThreads, shared_bytes_of(work.feed), &work);
+    BATON_CHECK(work.feed.set > 0);  // limits.h
+    return stream.launch("baton_multiply", facts.processors, kThreads, feed_bytes(work.feed), &work);
   }
-  return stream.launch(kernel_name(instruction.what), blocks_of(instruction, rows, facts.processors), kThreads, kShared,
-                       &work);
+  return stream.launch(kernel_name(instruction.what), blocks_of(instruction, rows, facts.processors), kThreads,
+                       shared_bytes_of(instruction), &work);
+}
+
+uint32_t shared_bytes_of(const Instruction& instruction) {
+  switch (instruction.what) {
+    case Do::kAttend:
+      return kAttendShared;
+    case Do::kAttendJoin:
+    case Do::kDelta:
+    case Do::kConvDelta:
+      return kSmallShared;
+    case Do::kAttendTile:
+    case Do::kAttendAll:
+      return kSharedBytes;
+    default:
+      return kBeforeRows;
+  }
 }
 
 Status launch_list(Stream& stream, const ListWork& list) {
-  return stream.launch_together("baton_list", kThreads, shared_bytes_of(list.feed), &list);
+  return stream.launch_together("baton_list", kThreads, feed_bytes(list.feed), &list);
 }
 
 bool fits_list(std::span<const Instruction> instructions) {

@@ -13,6 +13,9 @@ namespace baton::cuda {
 Status launch(Stream& stream, const CardFacts& facts, const Instruction& instruction, const Pass& pass,
               Address on_card);
 
+// Shared memory that a block of kThreads needs for its part of an instruction of any kind but kMultiply.
+uint32_t shared_bytes_of(const Instruction& instruction);
+
 // A list in one launch, on all of the card.
 Status launch_list(Stream& stream, const ListWork& list);
 

@@ -25,7 +25,7 @@ class Lowering {
     fuse_sums();
     group_products();
     fuse_prologues();
-    fuse_heads();
+    fuse_heads(nodes_, lowered_.outputs);
     if (few_) fuse_delta();
     cut_tail();
     if (tiles_) {
@@ -129,10 +129,8 @@ class Lowering {
 
   // The router's logits are a register of their own.
   void append_experts(const Op& op) {
-    if (router_ < 0) router_ = add_register("router", 0);
-    int32_t& width = lowered_.registers[static_cast<size_t>(router_)].width;
-    width = std::max(width, op.experts);
-    BATON_CHECK(width == op.experts);  // of one model they are equal
+    if (router_ < 0 || lowered_.registers[static_cast<size_t>(router_)].width != op.experts)
+      router_ = add_register("router", op.experts);
     nodes_.push_back(product(op, op.weights[Op::kRouter], op.x, router_));
     Op part = op;
     part.x = part.out = -1;
@@ -170,14 +168,7 @@ class Lowering {
     }
   }
 
-  // Whether the value `id` holds behind node `at` is read before it is written again.
-  bool read_later(size_t at, RegisterId id) const {
-    for (size_t i = at + 1; i < nodes_.size(); ++i) {
-      if (reads(nodes_[i], id)) return true;
-      if (writes(nodes_[i], id)) return false;
-    }
-    return id == lowered_.outputs;
-  }
+  bool read_later(size_t at, RegisterId id) const { return cuda::read_later(nodes_, at, id, lowered_.outputs); }
   bool is(size_t at, Do what) const { return at < nodes_.size() && nodes_[at].instruction.what == what; }
   bool is_each(size_t at, OpKind kind) const { return is(at, Do::kEach) && nodes_[at].instruction.op.kind == kind; }
   void erase(size_t at, size_t count = 1) {
@@ -280,78 +271,6 @@ class Lowering {
       node.instruction.op.eps = front.op.eps;
       std::copy_n(nodes_[i].vectors, 4, node.vectors);
       erase(i);
-    }
-  }
-
-  // Norms and rotations of queries and keys in front of what appends, and the split of queries and gates before them.
-  struct Heads {
-    const Node* split = nullptr;
-    const Node *norms[2] = {}, *ropes[2] = {};  // of queries, of keys
-    size_t first = 0;
-
-    bool fits() const {
-      if (first == 0 || (ropes[0] == nullptr) != (ropes[1] == nullptr)) return false;
-      const auto &a = ropes[0], &b = ropes[1];
-      if (a != nullptr && !(same_turn(a->instruction.op, b->instruction.op))) return false;
-      return norms[0] == nullptr || norms[1] == nullptr || norms[0]->instruction.op.eps == norms[1]->instruction.op.eps;
-    }
-    static bool same_turn(const Op& a, const Op& b) {
-      return a.rope_theta == b.rope_theta && a.rope_magnitude == b.rope_magnitude && a.rotary == b.rotary &&
-             a.pairing == b.pairing && a.weights[Op::kRopeFactors] == b.weights[Op::kRopeFactors];
-    }
-  };
-  Heads heads_before(size_t append) const {
-    const Op& op = nodes_[append].instruction.op;
-    const RegisterId queries = nodes_[append + 1].instruction.op.x;
-    Heads found;
-    found.first = append;
-    while (found.first > 0 && found.split == nullptr) {
-      const Node& node = nodes_[found.first - 1];
-      const Op& own = node.instruction.op;
-      if (is(found.first - 1, Do::kSplitPairs) && own.out == queries && own.heads == op.heads &&
-          own.width == op.width) {
-        found.split = &node;
-      } else {
-        const int which = own.out == op.y ? 1 : 0;
-        if (own.x != own.out || own.out != (which == 1 ? op.y : queries) || own.width != op.width) break;
-        const bool norm = is(found.first - 1, Do::kPrepare) && node.instruction.prologue == Prologue::kRms;
-        if (!norm && !is(found.first - 1, Do::kRope)) break;
-        if (found.norms[which] != nullptr || (!norm && found.ropes[which] != nullptr)) break;
-        if (!norm && own.heads != (which == 1 ? op.kv_heads : op.heads)) break;
-        (norm ? found.norms : found.ropes)[which] = &node;
-      }
-      --found.first;
-    }
-    if (found.first == append) found.first = 0;
-    return found;
-  }
-  void fuse_heads() {
-    for (size_t i = 0; i + 1 < nodes_.size(); ++i) {
-      if (!is(i, Do::kAppend) || !looks_along(nodes_[i + 1]) || keeps_state(nodes_[i + 1])) continue;
-      const Heads found = heads_before(i);
-      if (!found.fits() || read_later(i, nodes_[i].instruction.op.y)) continue;
-      Node node = nodes_[i];
-      Op& op = node.instruction.op;
-      node.instruction.what = Do::kHeads;
-      op.x = op.out = nodes_[i + 1].instruction.op.x;
-      if (found.split != nullptr) {
-        op.x = found.split->instruction.op.x;
-        op.out2 = found.split->instruction.op.out2;
-        node.instruction.x_stride = 2 * op.width;
-      }
-      for (size_t which = 0; which < 2; ++which) {
-        if (found.norms[which] == nullptr) continue;
-        node.vectors[which] = found.norms[which]->vectors[0];
-        op.eps = found.norms[which]->instruction.op.eps;
-      }
-      if (found.ropes[0] != nullptr) {
-        node.instruction.rope = found.ropes[0]->instruction.op;
-        node.vectors[2] = found.ropes[0]->vectors[0];
-      }
-      const size_t first = found.first;
-      nodes_[first] = node;
-      erase(first + 1, i - first);
-      i = first;
     }
   }
 

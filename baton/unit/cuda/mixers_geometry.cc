@@ -4,10 +4,11 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "baton/unit/cuda/staging.h"
+
 namespace baton::cuda {
 namespace {
 
-constexpr uint32_t kPlainShared = 96 * 1024, kAttendShared = 68 * 1024, kSmallShared = 8 * 1024;  // bytes
 constexpr uint32_t kPlainRowsOfUnit = kThreads / 32;
 
 uint32_t capped_grid(int64_t units, uint32_t most) {
@@ -53,7 +54,7 @@ void add_attend_tile(MixerLaunches& launches, const Instruction& instruction, co
   }
   add(launches, "baton_attend_tile",
       int64_t{row_tiles(pass, static_cast<int32_t>(kPlainRowsOfUnit), Rows::kPrompts)} * op.heads, 8 * processors,
-      kThreads, kPlainShared);
+      kThreads, kSharedBytes);
 }
 
 void add_delta(MixerLaunches& launches, const Instruction& instruction, const Pass& pass, uint32_t processors) {
@@ -92,7 +93,7 @@ MixerLaunches mixer_launches(const Instruction& instruction, const Pass& pass, u
     case Do::kAttendAll:
       add(launches, "baton_attend_all",
           int64_t{row_tiles(pass, static_cast<int32_t>(kPlainRowsOfUnit), Rows::kAll)} * op.heads, most, kThreads,
-          kPlainShared);
+          kSharedBytes);
       break;
     case Do::kConv:
       add(launches, "baton_conv", conv_units(pass, instruction.x_width), most, kThreads, 0);

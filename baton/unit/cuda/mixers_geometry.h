@@ -35,6 +35,8 @@ struct KeyParts {
 inline constexpr int32_t kTilesOfPart = 2;    // where there are as many
 inline constexpr int32_t kPartsMax = 132;     // Instruction::splits
 inline constexpr int32_t kHeadsTogether = 4;  // query heads that share what is read of a kv head
+// Values of a head, of all kinds of attention: what the lanes of a warp hold, 8 each.
+inline constexpr int32_t kAttendWidthMax = 256;
 BATON_BOTH inline KeyParts key_parts(int32_t window, int32_t chunk, int32_t position, int32_t splits) {
   KeyParts parts;
   parts.seen_from = first_seen(window, chunk, position);
@@ -149,8 +151,11 @@ BATON_BOTH inline bool in_chunks(const Instruction& instruction) {
   return instruction.scratch != 0 && instruction.op.key_dim == 128 && instruction.op.value_dim == 128;
 }
 
-// Columns of a state that a unit of kConvDelta and kDelta has: groups of 16, one to four of them. By what there is to
-// do, which does not show in a column's bits.
+// Of kConvDelta and kDelta, as queries and keys of a token are in shared memory, and rows of a state in registers;
+// columns are any number.
+inline constexpr int32_t kDeltaKeyDimMax = 256;
+// Columns of a state that a unit of theirs has: groups of 16, one to four of them. By what there is to do, which does
+// not show in a column's bits.
 inline constexpr int32_t kGroupColumns = 16;
 BATON_BOTH inline int32_t column_groups(const Op& op, int32_t runs, int32_t blocks) {
   const int32_t groups = (op.value_dim + kGroupColumns - 1) / kGroupColumns;
@@ -162,7 +167,6 @@ BATON_BOTH inline int32_t column_groups(const Op& op, int32_t runs, int32_t bloc
 // kConv, kShortConv: a unit has so many channels, and so many rows.
 inline constexpr int32_t kConvChannels = 128;
 inline constexpr int32_t kConvRows = 64;
-inline constexpr int32_t kConvTapsMax = 8;  // of a convolution
 
 // A kernel with its geometry.
 struct MixerLaunch {

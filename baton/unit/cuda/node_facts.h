@@ -93,4 +93,17 @@ inline bool needed_of_all_rows(const Node& node) {
 // Its slots are read or written by it.
 inline bool touches_slots(const Node& node) { return looks_along(node) && node.instruction.what != Do::kAttendAll; }
 
+// Whether the value that `id` holds behind node `at` is read before it is written again, or is the outputs.
+inline bool read_later(const std::vector<Node>& nodes, size_t at, RegisterId id, RegisterId outputs) {
+  for (size_t i = at + 1; i < nodes.size(); ++i) {
+    if (reads(nodes[i], id)) return true;
+    if (writes(nodes[i], id)) return false;
+  }
+  return id == outputs;
+}
+
+// Norms and rotations of queries and keys in front of a kAppend, and the split of queries and gates before them, become
+// one node with it: kHeads (lowering_heads.cc).
+void fuse_heads(std::vector<Node>& nodes, RegisterId outputs);
+
 }  // namespace baton::cuda

@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "baton/base/thread_pool.h"
+#include "baton/unit/cuda/limits.h"
 
 namespace baton::cuda {
 namespace {
@@ -227,6 +228,7 @@ Result<std::unique_ptr<Weights>> Weights::load(Card& card, std::shared_ptr<const
                                                const WeightOptions& options) {
   std::unique_ptr<Weights> weights(new Weights);
   weights->plan_ = plan_weights(*model);
+  BATON_OK(check_limits(*model, weights->plan_, card.facts().shared_bytes));
   BATON_OK(check_room(card, *model, weights->plan_.bytes, options.spared_bytes));
   BATON_TRY(weights->memory_, card.allocate(weights->plan_.bytes, "weights"));
   BATON_OK(Upload(*model, weights->plan_, weights->memory_.address(), options).run(card));

@@ -24,8 +24,8 @@ struct WeightOptions {
 
 class Weights {
  public:
-  // `card` outlives it. kOutOfMemory with the numbers before anything is allocated, where not all of it fits; errors of
-  // the card.
+  // `card` outlives it. Before anything is allocated: kUnsupported for shapes that no kernel takes (limits.h),
+  // kOutOfMemory with the numbers where not all of it fits. Errors of the card.
   static Result<std::unique_ptr<Weights>> load(Card& card, std::shared_ptr<const Model> model,
                                                const WeightOptions& options = {});
 

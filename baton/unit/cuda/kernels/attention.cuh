@@ -319,6 +319,7 @@ __device__ __forceinline__ void attend_forms(const Instruction& in, const Pass& 
 // A function of its own: in the kernel that runs lists all registers are then its.
 __device__ __noinline__ void do_attend(const Instruction& in, const Pass& pass, uint32_t block, uint32_t blocks,
                                        unsigned char* shared) {
+  static_assert(kAttendWidthMax == 32 * 8);
   const bool one = in.op.heads == in.op.kv_heads;
   if (in.op.width > 128) {
     if (one) return attend_forms<32, 1>(in, pass, block, blocks, shared);

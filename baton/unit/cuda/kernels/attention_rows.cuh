@@ -10,7 +10,7 @@ namespace baton::cuda {
 
 inline constexpr int kPlainRows = kThreads / 32;  // of a unit
 inline constexpr int kPlainKeys = 32;
-inline constexpr int kPlainWidthMax = 256;
+static_assert((kPlainRows * kAttendWidthMax + 2 * kPlainKeys * (kAttendWidthMax + 1)) * 4 <= kSharedBytes);
 
 // Keys and values of a run that are registers; positions count from its first row.
 struct RegisterKeys {
@@ -64,7 +64,7 @@ __device__ __forceinline__ float slope_of_head(const Op& op, int head) {
 
 // A warp's row: what it has seen so far.
 struct PlainRow {
-  float out[kPlainWidthMax / 32] = {};
+  float out[kAttendWidthMax / 32] = {};
   float highest = no_score(), sum = 0;
 
   // One key each lane; their values are rows of `values`.
@@ -75,12 +75,12 @@ struct PlainRow {
     highest = now;
     sum = fmaf(sum, kept, weight);
 #pragma unroll
-    for (int i = 0; i < kPlainWidthMax / 32; ++i) out[i] *= kept;
+    for (int i = 0; i < kAttendWidthMax / 32; ++i) out[i] *= kept;
     for (int key = 0; key < kPlainKeys; ++key) {
       if (!__shfl_sync(kAll, seen, key)) continue;
       const float factor = __shfl_sync(kAll, weight, key);
 #pragma unroll
-      for (int i = 0; i < kPlainWidthMax / 32; ++i) {
+      for (int i = 0; i < kAttendWidthMax / 32; ++i) {
         const int at = static_cast<int>(lane()) + 32 * i;
         if (at < width) out[i] = fmaf(factor, values[key * pitch + at], out[i]);
       }
@@ -125,7 +125,7 @@ __device__ __forceinline__ void attend_rows(const Instruction& in, const RowTile
   if (active) {
     float* const out = row_of(in.out, in.out_width, first_row + mine) + head * width;
 #pragma unroll
-    for (int i = 0; i < kPlainWidthMax / 32; ++i) {
+    for (int i = 0; i < kAttendWidthMax / 32; ++i) {
       const int at = static_cast<int>(lane()) + 32 * i;
       if (at < width) out[at] = row.out[i] / sum;
     }

@@ -12,11 +12,9 @@
 
 namespace baton::cuda {
 
-inline constexpr int kDeltaDimMax = 256;  // of keys and of values
-
 // In shared memory: what a token brings, as it comes.
 struct DeltaToken {
-  float q[kDeltaDimMax], k[kDeltaDimMax], v[4 * kGroupColumns];
+  float q[kDeltaKeyDimMax], k[kDeltaKeyDimMax], v[4 * kGroupColumns];
   float beta, decay;
 };
 struct DeltaShared {
@@ -73,6 +71,7 @@ __device__ __forceinline__ float delta_gate(const Instruction& in, int64_t row, 
 // A thread's part of the state: rows first_row + 32 i of four columns.
 template <int kRows>
 struct DeltaPart {
+  static_assert(32 * kRows <= kDeltaKeyDimMax);
   float4 value[kRows];
 
   __device__ __forceinline__ static int first_row() { return static_cast<int>(warp() % 4 * 8 + lane() / 4); }

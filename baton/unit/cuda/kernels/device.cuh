@@ -2,7 +2,8 @@
 //
 // A device function do_<kind>(instruction, pass, block, blocks, shared) does its part of an instruction: units of work
 // block, block + blocks, ... It is called by all kThreads threads of a block, from a kernel of its own or from the one
-// that runs a list; `shared` is the block's dynamic shared memory, kSharedBytes of it, and holds nothing between calls.
+// that runs a list; `shared` is the block's dynamic shared memory, shared_bytes_of (launch.h) or more of it, and holds
+// nothing between calls.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -11,11 +12,12 @@
 #include <cstdint>
 
 #include "baton/unit/cuda/instruction.h"
+#include "baton/unit/cuda/staging.h"
 
 namespace baton::cuda {
 
-inline constexpr uint32_t kSharedBytes = 96 * 1024;
 inline constexpr uint32_t kAll = 0xffffffffu;
+inline constexpr int kWarps = kThreads / 32;
 
 template <class T>
 __device__ __forceinline__ T* at(Address address) {

@@ -16,7 +16,7 @@ __device__ __forceinline__ uint64_t block_max(uint64_t key, uint64_t* partial) {
   if (lane() == 0) partial[warp()] = key;
   __syncthreads();
   if (threadIdx.x == 0) {
-    for (int32_t i = 0; i < rows::kWarps; ++i) key = max_of(key, partial[i]);
+    for (int32_t i = 0; i < kWarps; ++i) key = max_of(key, partial[i]);
   }
   return key;
 }
@@ -70,7 +70,7 @@ __device__ inline void do_argmax(const Instruction& instruction, const Pass& pas
     const uint64_t key = draws::block_max(own, partial);
     if (thread == 0) atomicMax(best + 1 + r, static_cast<unsigned long long>(key));
   }
-  auto* const last = reinterpret_cast<uint32_t*>(partial + rows::kWarps);
+  auto* const last = reinterpret_cast<uint32_t*>(partial + kWarps);
   if (thread == 0) {
     __threadfence();
     *last = atomicInc(reinterpret_cast<uint32_t*>(best), blocks - 1) == blocks - 1 ? 1 : 0;

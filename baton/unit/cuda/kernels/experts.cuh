@@ -100,7 +100,7 @@ __device__ inline void do_route(const Instruction& instruction, const Pass& pass
                                 unsigned char*) {
   const Op& op = instruction.op;
   const int32_t count = rows::count_of(instruction, pass);
-  for (int64_t r = int64_t{block} * rows::kWarps + warp(); r < count; r += int64_t{blocks} * rows::kWarps)
+  for (int64_t r = int64_t{block} * kWarps + warp(); r < count; r += int64_t{blocks} * kWarps)
     experts::route_row(op, row_of(instruction.y, op.experts, r), at<int32_t>(instruction.ids) + r * op.experts_used,
                        at<float>(instruction.shares) + r * op.experts_used);
 }
@@ -110,7 +110,7 @@ __device__ inline void do_experts_in(const Instruction& instruction, const Pass&
   const Op& op = instruction.op;
   const int32_t inner = instruction.matrix[0].rows, pitch = pitch_of(inner);
   const int64_t units = int64_t{rows::count_of(instruction, pass)} * op.experts_used * pitch;
-  for (int64_t unit = int64_t{block} * rows::kWarps + warp(); unit < units; unit += int64_t{blocks} * rows::kWarps) {
+  for (int64_t unit = int64_t{block} * kWarps + warp(); unit < units; unit += int64_t{blocks} * kWarps) {
     const int64_t routed = unit / pitch;  // row and place among the chosen
     const auto i = static_cast<int32_t>(unit % pitch);
     float made = 0;
@@ -130,7 +130,7 @@ __device__ inline void do_experts_out(const Instruction& instruction, const Pass
   const Op& op = instruction.op;
   const int32_t width = instruction.out_width, inner = instruction.matrix[0].columns;
   const int64_t units = int64_t{rows::count_of(instruction, pass)} * width;
-  for (int64_t unit = int64_t{block} * rows::kWarps + warp(); unit < units; unit += int64_t{blocks} * rows::kWarps) {
+  for (int64_t unit = int64_t{block} * kWarps + warp(); unit < units; unit += int64_t{blocks} * kWarps) {
     const int64_t r = unit / width;
     const auto i = static_cast<int32_t>(unit % width);
     float sum = 0;

@@ -13,7 +13,6 @@
 
 namespace baton::cuda {
 
-inline constexpr int kWarps = kThreads / 32;
 inline constexpr int kSet = 4;               // matrix rows of a warp at a time, at most
 inline constexpr int kInstructionsKept = 8;  // instructions that a block has before it
 static_assert((kInstructionsKept & (kInstructionsKept - 1)) == 0);

@@ -106,7 +106,7 @@ __device__ inline void do_rope(const Instruction& instruction, const Pass& pass,
                                unsigned char*) {
   const Op& op = instruction.op;
   const int64_t units = int64_t{rows::count_of(instruction, pass)} * op.heads;
-  for (int64_t unit = int64_t{block} * rows::kWarps + warp(); unit < units; unit += int64_t{blocks} * rows::kWarps) {
+  for (int64_t unit = int64_t{block} * kWarps + warp(); unit < units; unit += int64_t{blocks} * kWarps) {
     const auto r = static_cast<int32_t>(unit / op.heads), head = static_cast<int32_t>(unit % op.heads);
     float* const out = row_of(instruction.out, instruction.x_width, r) + head * op.width;
     heads::turn_head(row_of(instruction.x, instruction.x_width, r) + head * op.width, op.width, nullptr, 0,
@@ -120,7 +120,7 @@ __device__ inline void do_heads(const Instruction& instruction, const Pass& pass
   const Op& op = instruction.op;
   const int32_t each = op.heads + op.kv_heads, stride = instruction.x_stride != 0 ? instruction.x_stride : op.width;
   const int64_t units = int64_t{rows::count_of(instruction, pass)} * each;
-  for (int64_t unit = int64_t{block} * rows::kWarps + warp(); unit < units; unit += int64_t{blocks} * rows::kWarps) {
+  for (int64_t unit = int64_t{block} * kWarps + warp(); unit < units; unit += int64_t{blocks} * kWarps) {
     const auto r = static_cast<int32_t>(unit / each), head = static_cast<int32_t>(unit % each);
     const heads::Turn turn =
         heads::turn_of(instruction, instruction.rope, instruction.vectors[2], rows::position_of(instruction, pass, r));
@@ -144,7 +144,7 @@ __device__ inline void do_append(const Instruction& instruction, const Pass& pas
   const int32_t each = instruction.op.kv_heads;
   const int64_t units = int64_t{rows::count_of(instruction, pass)} * each;
   const heads::Turn none = {};
-  for (int64_t unit = int64_t{block} * rows::kWarps + warp(); unit < units; unit += int64_t{blocks} * rows::kWarps)
+  for (int64_t unit = int64_t{block} * kWarps + warp(); unit < units; unit += int64_t{blocks} * kWarps)
     heads::append_head(instruction, pass, static_cast<int32_t>(unit / each), static_cast<int32_t>(unit % each), nullptr,
                        none);
 }

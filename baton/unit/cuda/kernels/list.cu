@@ -119,7 +119,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) baton_list(const __gri
     const bool comes = i > 0 && next < work.count;
     const uint64_t word = comes ? word_of(work.list, next) : 0;
     if (instruction(i).what == Do::kMultiply) {
-      do_multiply(instruction(i), i, pass, blockIdx.x, gridDim.x, shared, feed);
+      do_multiply(instruction(i), i, blockIdx.x, gridDim.x, shared, feed);
     } else if (instruction(i).what == Do::kConvDelta) {
       do_conv_delta(instruction(i), pass, blockIdx.x, gridDim.x, shared);
     } else {
@@ -145,7 +145,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) baton_multiply(const _
   feed.begin(work.feed, pass, &work.instruction);
   __syncthreads();
   if (work.feed.ahead) fill(feed, 1);
-  do_multiply(work.instruction, 0, pass, blockIdx.x, gridDim.x, shared, feed);
+  do_multiply(work.instruction, 0, blockIdx.x, gridDim.x, shared, feed);
 }
 
 }  // namespace baton::cuda

@@ -86,44 +86,32 @@ __device__ __forceinline__ bool prologue_fours(const Instruction& instruction, i
   const bool gated = instruction.prologue == Prologue::kGated, rms = instruction.prologue == Prologue::kRms;
   if (!by_fours(instruction)) return false;
   const int first = static_cast<int>(threadIdx.x) * 4;
+  const float* const x_row = row_of(instruction.x, width, row);
+  const float* const scales = at<float>(instruction.vectors[0]);
+  const float* const gates = gated ? row_of(instruction.y, instruction.y_width, row) : nullptr;
   // Zeros where there is nothing.
   const auto four = [](const float* from, int i, bool there) {
     float4 value = make_float4(0, 0, 0, 0);
     if (there) value = *reinterpret_cast<const float4*>(from + i);
     return value;
   };
-  const float* const x_row = row_of(instruction.x, width, row);
-  if (instruction.prologue == Prologue::kNone) {
-#pragma unroll 2
-    for (int i = first; i - static_cast<int>(lane()) * 4 < end; i += 4 * kThreads) put(i, four(x_row, i, i < width));
-    if (threadIdx.x == 0) *factor = 1;
-    return true;
-  }
   const auto squares = [](const float4& x) { return fmaf(x.x, x.x, fmaf(x.y, x.y, fmaf(x.z, x.z, x.w * x.w))); };
-  const float* const scales = at<float>(instruction.vectors[0]);
-  const float* const gates = gated ? row_of(instruction.y, instruction.y_width, row) : nullptr;
-  float4 x[2], scale[2], gate[2];
-#pragma unroll
-  for (int j = 0; j < 2; ++j) {
-    const int i = first + j * 4 * kThreads;
-    x[j] = four(x_row, i, i < width);
-    scale[j] = four(scales, gated ? i % 128 : i, i < width);
-    gate[j] = four(gates, i, gated && i < width);
-  }
   float sum = 0;
-#pragma unroll
-  for (int j = 0; j < 2; ++j) {
-    const int i = first + j * 4 * kThreads;
+#pragma unroll 2
+  for (int i = first; i - static_cast<int>(lane()) * 4 < end; i += 4 * kThreads) {
+    float4 x = four(x_row, i, i < width);
     if (rms) {
-      sum += squares(x[j]);
-      x[j] = make_float4(x[j].x * scale[j].x, x[j].y * scale[j].y, x[j].z * scale[j].z, x[j].w * scale[j].w);
+      const float4 scale = four(scales, i, i < width);
+      sum += squares(x);
+      x = make_float4(x.x * scale.x, x.y * scale.y, x.z * scale.z, x.w * scale.w);
     } else if (gated) {  // a warp has a group
-      const float by = rsqrtf(warp_sum(squares(x[j])) / 128.0f + instruction.op.eps);
+      const float4 scale = four(scales, i % 128, i < width), gate = four(gates, i, i < width);
+      const float by = rsqrtf(warp_sum(squares(x)) / 128.0f + instruction.op.eps);
       if (i < width)
-        x[j] = make_float4(x[j].x * by * scale[j].x * silu(gate[j].x), x[j].y * by * scale[j].y * silu(gate[j].y),
-                           x[j].z * by * scale[j].z * silu(gate[j].z), x[j].w * by * scale[j].w * silu(gate[j].w));
+        x = make_float4(x.x * by * scale.x * silu(gate.x), x.y * by * scale.y * silu(gate.y),
+                        x.z * by * scale.z * silu(gate.z), x.w * by * scale.w * silu(gate.w));
     }
-    if (i - static_cast<int>(lane()) * 4 < end) put(i, x[j]);
+    put(i, x);
   }
   if (!rms) {
     if (threadIdx.x == 0) *factor = 1;

@@ -8,7 +8,6 @@
 namespace baton::cuda {
 namespace rows {
 
-inline constexpr int32_t kWarps = kThreads / 32;
 inline constexpr int32_t kWarpGroup = 512;   // values of a group that one warp norms; those of more have a block
 inline constexpr int32_t kQuads = kThreads;  // of single values, in a unit of work
 
@@ -214,7 +213,7 @@ __device__ inline void prepare(const Instruction& instruction, int32_t count, ui
     }
     return;
   }
-  for (int64_t unit = int64_t{block} * rows::kWarps + warp(); unit < units; unit += int64_t{blocks} * rows::kWarps) {
+  for (int64_t unit = int64_t{block} * kWarps + warp(); unit < units; unit += int64_t{blocks} * kWarps) {
     const int32_t first = static_cast<int32_t>(unit % groups) * group;
     rows::prepare_group<V>(instruction, unit / groups, first, min(group, width - first), rows::Team<false>{partial});
   }

@@ -1,0 +1,152 @@
+// Steps that fail half-way on an emulated card: nothing that was asked for is left to be done.
+#include "baton/unit/cuda/executor.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "baton/base/random.h"
+#include "baton/sample/sampler.h"
+#include "baton/unit/cuda/driver_emulated.h"
+
+namespace baton::cuda {
+namespace {
+
+constexpr int32_t kTinyVocab = 8, kTinyHidden = 64;
+
+// An embedding, a head that attends, an output head.
+std::shared_ptr<const Model> attending_model() {
+  auto model = std::make_shared<Model>();
+  Random random(11);
+  model->spec.name = "attending";
+  model->spec.context_max = 256;
+  for (const char* name : {"embedding", "head"}) {
+    std::vector<float> values(static_cast<size_t>(kTinyVocab) * kTinyHidden);
+    for (float& value : values) value = random.normal();
+    const size_t bytes = values.size() * sizeof(float);
+    model->owned.push_back(std::make_unique<std::byte[]>(bytes));
+    std::memcpy(model->owned.back().get(), values.data(), bytes);
+    model->weights.push_back({.name = name,
+                              .dtype = DType::kF32,
+                              .rows = kTinyVocab,
+                              .columns = kTinyHidden,
+                              .data = model->owned.back().get(),
+                              .bytes = bytes,
+                              .source = {}});
+  }
+  Program& program = model->program;
+  program.vocab = program.output_width = kTinyVocab;
+  program.hidden = kTinyHidden;
+  program.registers = {{"x", kTinyHidden}, {"out", kTinyHidden}};
+  program.slots = {{SlotKind::kKeys, 0, 1, 0, kTinyHidden}, {SlotKind::kValues, 0, 1, 0, kTinyHidden}};
+  program.ops.push_back({.kind = OpKind::kEmbed, .out = 0, .weights = {0}});
+  program.ops.push_back({.kind = OpKind::kAttend,
+                         .layer = 0,
+                         .out = 1,
+                         .x = 0,
+                         .y = 0,
+                         .z = 0,
+                         .slot = 0,
+                         .slot2 = 1,
+                         .width = kTinyHidden,
+                         .heads = 1,
+                         .kv_heads = 1,
+                         .scale = 0.125f});
+  program.ops.push_back({.kind = OpKind::kHead, .x = 1, .weights = {1}});
+  return model;
+}
+
+class CudaSteps : public testing::Test {
+ protected:
+  void SetUp() override {
+    emulated_reset();
+    auto card = Card::open(emulated_driver(), 0);
+    ASSERT_TRUE(card);
+    auto executor = CudaExecutor::load(*card, attending_model(), {});
+    ASSERT_TRUE(executor) << executor.error().message;
+    executor_ = std::move(*executor);
+  }
+  void TearDown() override {
+    states_.clear();
+    executor_.reset();
+    EXPECT_EQ(emulated_use(), EmulatedUse());
+    EXPECT_EQ(emulated_misuse(), "");
+    emulated_reset();
+  }
+  // Given back at the end: what waits to be zeroed is work of the card's, too.
+  SequenceState& state() {
+    states_.push_back(std::move(*executor_->new_state(200)));
+    return *states_.back();
+  }
+  Status prefill(SequenceState& to, size_t count) {
+    std::vector<int32_t> ids(count);
+    for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i * i) % kTinyVocab;
+    rows_.assign(ids.size() * kTinyVocab, 0);
+    return executor_->prefill(to, ids, rows_);
+  }
+  Status decode(SequenceState& to) {
+    rows_.assign(kTinyVocab, 0);
+    return executor_->decode(to, 3, rows_);
+  }
+  Status draw(SequenceState& to) {
+    Sampler sampler = *Sampler::create({}, kTinyVocab);
+    Draws draws{.sampler = &sampler};
+    const int32_t fed = 5;
+    const Seat seat{&to, {&fed, 1}, 1, true, false, &draws};
+    rows_.assign(kTinyVocab, 0);
+    Status status = executor_->step_on({&seat, 1}, rows_, {.steps_max = 6}, {});
+    if (status) {
+      EXPECT_EQ(draws.ids.size(), 6u);
+    }
+    return status;
+  }
+  // Each call of each function fails once, with its own error or by the next call; how many did. Steps begin at
+  // position 70 and end before 128: what they need of pages is there.
+  uint64_t fail_each(const std::function<Status(SequenceState&)>& step) {
+    uint64_t failures = 0;
+    for (const char* function : {"launch", "launch_together", "copy_in", "copy_out", "event_record", "event_wait"}) {
+      for (const bool later : {false, true}) {
+        for (uint64_t nth = 1;; ++nth) {
+          SequenceState& to = state();
+          EXPECT_TRUE(prefill(to, 70));
+          EXPECT_EQ(emulated_busy(), 0u);
+          emulated_fail({.function = function, .nth = nth, .code = kInvalidValue, .later = later});
+          const Status status = step(to);
+          EXPECT_EQ(emulated_busy(), 0u) << function << " " << nth << (later ? " later" : "");
+          emulated_reset();
+          if (status) break;
+          ++failures;
+        }
+      }
+    }
+    return failures;
+  }
+
+  std::unique_ptr<Executor> executor_;
+  std::vector<std::unique_ptr<SequenceState>> states_;
+  std::vector<float> rows_;
+};
+
+// The caller may drop states and rows then, which are memory that the card would still write.
+TEST_F(CudaSteps, AFailedPromptLeavesNothingToBeDone) {
+  ASSERT_TRUE(prefill(state(), 100));
+  const std::vector<float> rows = rows_;
+  EXPECT_GE(fail_each([this](SequenceState& to) { return prefill(to, 50); }), 16u);
+  ASSERT_TRUE(prefill(state(), 100));
+  EXPECT_EQ(rows_, rows);
+}
+
+TEST_F(CudaSteps, AFailedAnswerLeavesNothingToBeDone) {
+  EXPECT_GE(fail_each([this](SequenceState& to) { return decode(to); }), 4u);
+}
+
+// Several steps are under way when one fails.
+TEST_F(CudaSteps, FailedDrawsLeaveNothingToBeDone) {
+  EXPECT_GT(fail_each([this](SequenceState& to) { return draw(to); }), 20u);
+}
+
+}  // namespace
+}  // namespace baton::cuda

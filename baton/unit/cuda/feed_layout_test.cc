@@ -1,0 +1,109 @@
+// What of a block's shared memory is for weights, on large cards and small ones.
+#include "baton/unit/cuda/feed_layout.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace baton::cuda {
+namespace {
+
+constexpr uint32_t kShared90 = 227 * 1024, kShared86 = 99 * 1024;
+
+Instruction product_of(Form form, int bits, int32_t columns, Prologue prologue = Prologue::kRms) {
+  Instruction in;
+  in.what = Do::kMultiply;
+  in.prologue = prologue;
+  in.x_width = in.op.width = columns;
+  in.matrices = 1;
+  in.matrix[0].form = form;
+  in.matrix[0].bits = static_cast<uint8_t>(bits);
+  in.matrix[0].pitch = pitch_of(columns);
+  return in;
+}
+
+TEST(FeedLayout, BytesOfAPiece) {
+  Matrix matrix;
+  matrix.form = Form::kBF16;
+  EXPECT_EQ(piece_bytes(matrix, 1024), 2048u);
+  EXPECT_EQ(piece_bytes(matrix, 256), 512u);
+  matrix.form = Form::kF32;
+  EXPECT_EQ(piece_bytes(matrix, 1024), 4096u);
+  matrix.form = Form::kCodes;
+  matrix.bits = 6;  // 16 and 8 bytes of a group's planes, three words of its scales
+  EXPECT_EQ(piece_bytes(matrix, 1024), 32u * (24 + 12));
+}
+
+// Beside what attention needs there is room for four pieces of each warp, or more smaller ones.
+TEST(FeedLayout, LargeCardsAreAhead) {
+  const std::vector<Instruction> bf16 = {product_of(Form::kBF16, 0, 1024), product_of(Form::kBF16, 0, 3584)};
+  const FeedPlan plan = plan_feed(bf16, kShared90);
+  EXPECT_TRUE(plan.ahead);
+  EXPECT_EQ(plan.span, 1024);
+  EXPECT_EQ(plan.set, 4u);
+  EXPECT_EQ(plan.slots, 4u);
+  EXPECT_EQ(plan.work_bytes, kAttendShared);
+  EXPECT_EQ(plan.slot_bytes, 2048u);
+  EXPECT_EQ(feed_bytes(plan), kAttendShared + 4 * 2048 * 16);
+  EXPECT_LE(feed_bytes(plan) + kKeptBytes, kShared90);
+  const std::vector<Instruction> codes = {product_of(Form::kCodes, 4, 1024), product_of(Form::kCodes, 6, 3584)};
+  const FeedPlan smaller = plan_feed(codes, kShared90);
+  EXPECT_TRUE(smaller.ahead);
+  EXPECT_EQ(smaller.slot_bytes, 1152u);
+  EXPECT_EQ(smaller.slots, (kShared90 - kKeptBytes - kAttendShared) / (1152 * 16));
+}
+
+// Where there is less, weights lie where other kinds work: they are asked for when their product begins.
+TEST(FeedLayout, SmallCardsAreNot) {
+  for (const Form form : {Form::kF32, Form::kBF16, Form::kCodes}) {
+    for (const int32_t columns : {64, 1024, 3584, 8192}) {
+      const Instruction in = product_of(form, 8, columns);
+      const FeedPlan plan = plan_feed({&in, 1}, kShared86);
+      EXPECT_FALSE(plan.ahead);
+      EXPECT_GE(plan.set, 2u) << columns;
+      EXPECT_GE(plan.slots, plan.set);
+      EXPECT_GE(plan.work_bytes, staged_bytes(in, 1));
+      EXPECT_LE(feed_bytes(plan) + kKeptBytes, kShared86);
+      EXPECT_GE(feed_bytes(plan), plan.work_bytes + 16 * plan.slots * plan.slot_bytes);
+    }
+  }
+}
+
+TEST(FeedLayout, RowsThatDoNotFit) {
+  const Instruction in = product_of(Form::kF32, 0, 60'000);
+  EXPECT_EQ(plan_feed({&in, 1}, kShared90).set, 0u);
+  const Instruction far = product_of(Form::kF32, 0, 1'073'741'888);  // 2^32 bytes and a few
+  EXPECT_EQ(plan_feed({&far, 1}, kShared90).set, 0u);
+  Instruction other;
+  other.what = Do::kAttend;
+  EXPECT_EQ(feed_bytes(plan_feed({&other, 1}, kShared90)) + kKeptBytes <= kShared90, true) << "no product";
+}
+
+// Four rows of x at a time where they fit.
+TEST(FeedLayout, RowsAtATime) {
+  const Instruction in = product_of(Form::kBF16, 0, 1024);
+  EXPECT_EQ(tile_rows(in, 1, kAttendShared), 1);
+  EXPECT_EQ(tile_rows(in, 2, kAttendShared), kTile);
+  EXPECT_EQ(tile_rows(in, 2, kBeforeRows + 4 * 4096 - 1), 1);
+  EXPECT_EQ(staged_bytes(in, 4), kBeforeRows + 4 * 4096u);
+  EXPECT_EQ(staged_bytes(product_of(Form::kCodes, 8, 1024), 2), kBeforeRows + 2 * 2560u);
+  EXPECT_EQ(staged_bytes(product_of(Form::kCodes, 8, 1024, Prologue::kLayer), 2), kBeforeRows + 2 * 2560u + 4096)
+      << "with a row of f32 that the integers are made of";
+}
+
+TEST(FeedLayout, WhichRowsGoByFours) {
+  EXPECT_TRUE(by_fours(product_of(Form::kBF16, 0, 8192)));
+  EXPECT_TRUE(by_fours(product_of(Form::kBF16, 0, 14336, Prologue::kNone)));
+  EXPECT_FALSE(by_fours(product_of(Form::kBF16, 0, 1022)));
+  EXPECT_FALSE(by_fours(product_of(Form::kBF16, 0, 1024, Prologue::kLayer)));
+  Instruction gated = product_of(Form::kBF16, 0, 2048, Prologue::kGated);
+  EXPECT_FALSE(by_fours(gated));
+  gated.op.width = 128;
+  EXPECT_TRUE(by_fours(gated));
+  Instruction grouped = product_of(Form::kBF16, 0, 2048);
+  grouped.op.width = 64;
+  EXPECT_FALSE(by_fours(grouped)) << "norms of groups";
+}
+
+}  // namespace
+}  // namespace baton::cuda
