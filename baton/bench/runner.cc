@@ -8,6 +8,7 @@
 #include "baton/base/highest.h"
 #include "baton/base/random.h"
 #include "baton/bridge/bridge.h"
+#include "baton/sample/sampler.h"
 #include "baton/state/values.h"
 
 namespace baton {
@@ -31,11 +32,13 @@ std::vector<int32_t> repeated(std::span<const int32_t> text, uint64_t from, uint
 
 int32_t likeliest(std::span<const float> logits) { return static_cast<int32_t>(index_of_highest(logits)); }
 
-Status check_numbers(std::span<const float> logits, const std::string& whose) {
-  if (!first_not_finite(std::as_bytes(logits), DType::kF32)) return {};
+Status not_numbers(const std::string& whose) {
   return fail(Code::kCorrupt, whose +
                                   " holds values that are not numbers: the model's weights or the unit are broken, "
                                   "and the speed of nonsense means nothing");
+}
+Status check_numbers(std::span<const float> logits, const std::string& whose) {
+  return first_not_finite(std::as_bytes(logits), DType::kF32) ? not_numbers(whose) : Status();
 }
 
 using State = std::unique_ptr<SequenceState>;
@@ -80,13 +83,11 @@ class Runs {
     }
     BATON_OK(decode(states, generated));
     const double seconds = ms_between(0, in_calls_ns_) / 1e3;
-    // What is no number stays none in all rows behind it: the last ones show it.
-    BATON_OK(check_numbers(logits_, test_.name() + ": a row of logits"));
+    if (test_.prefill_tokens > 0) BATON_OK(check_numbers(logits_, test_.name() + ": a row of logits"));
     return seconds;
   }
 
  private:
-  // Choices between the calls are this bench's: an engine makes them in the unit's threads.
   template <class Call>
   Status timed(Call&& call) {
     const int64_t start = clock_->now_ns();
@@ -116,19 +117,29 @@ class Runs {
     return {};
   }
 
+  // As an engine does: the unit goes on by itself, and its choices are in the time.
   Status decode(std::vector<State>& states, std::vector<std::vector<int32_t>>& generated) {
+    if (test_.decode_tokens == 0) return {};
     std::vector<int32_t> tokens(test_.sequences);
+    std::vector<Sampler> samplers;
+    std::vector<Draws> draws(test_.sequences);
     std::vector<Seat> seats;
+    SamplerParams greedy;
+    greedy.temperature = 0;
+    for (uint32_t i = 0; i < test_.sequences; ++i) {
+      BATON_TRY(Sampler sampler, Sampler::create(greedy, static_cast<int32_t>(width_)));
+      samplers.push_back(std::move(sampler));
+      draws[i].ids.reserve(test_.decode_tokens);
+    }
     for (uint32_t i = 0; i < test_.sequences; ++i) {
       tokens[i] = test_.prefill_tokens > 0 ? generated[i][0] : prompts_[i][0];
-      seats.push_back({states[i].get(), {&tokens[i], 1}, 1, true});
+      draws[i].sampler = &samplers[i];
+      seats.push_back({.state = states[i].get(), .tokens = {&tokens[i], 1}, .decodes = true, .draws = &draws[i]});
     }
-    for (uint32_t step = 0; step < test_.decode_tokens; ++step) {
-      BATON_OK(timed([&] { return units_.decode.step(seats, logits_, {}); }));
-      for (uint32_t i = 0; i < test_.sequences; ++i) {
-        tokens[i] = likeliest(logits(i));
-        generated[i].push_back(tokens[i]);
-      }
+    BATON_OK(timed([&] { return units_.decode.step_on(seats, {}, {.steps_max = test_.decode_tokens}, {}); }));
+    for (uint32_t i = 0; i < test_.sequences; ++i) {
+      if (!draws[i].status) return not_numbers(test_.name() + ": a row of logits");
+      for (const DrawnId& drawn : draws[i].ids) generated[i].push_back(drawn.id);
     }
     return {};
   }

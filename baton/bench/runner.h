@@ -1,5 +1,6 @@
 // Speed of executors: prefill of N tokens, decode of N tokens, or both, at a depth, for one or several sequences,
-// repeated. Times whole calls of the executors; model load and tokenizer are outside. The tokens are a given text over
+// repeated. Times whole calls of the executors, choices of tokens by the unit included; model load and tokenizer are
+// outside. The tokens are a given text over
 // and over, or pseudo-random.
 #pragma once
 
