@@ -34,8 +34,8 @@ std::string word_of(std::string text) {
 
 class CudaUnit final : public Unit {
  public:
-  CudaUnit(const Driver& driver, const CardFacts& facts, DType kv, Products products)
-      : driver_(driver), index_(facts.index), products_(products) {
+  CudaUnit(const Driver& driver, const CardFacts& facts, DType kv, Products products, bool times)
+      : driver_(driver), index_(facts.index), products_(products), times_(times) {
     caps_.ops = {OpKind::kEmbed,     OpKind::kRmsNorm,   OpKind::kLinear,        OpKind::kSplitPairs,
                  OpKind::kRope,      OpKind::kAttend,    OpKind::kSigmoidGate,   OpKind::kCausalConv,
                  OpKind::kDeltaRule, OpKind::kGatedNorm, OpKind::kSwiGlu,        OpKind::kAdd,
@@ -70,12 +70,13 @@ class CudaUnit final : public Unit {
     if (card_ == nullptr || card_->lost()) {
       BATON_TRY(card_, Card::open(driver_, index_));
     }
-    return CudaExecutor::load(card_, std::move(model), {caps_.kv_type, products_, threads});
+    return CudaExecutor::load(card_, std::move(model), {caps_.kv_type, products_, threads, times_});
   }
 
   const Driver& driver_;
   const uint32_t index_;
   const Products products_;
+  const bool times_;
   std::shared_ptr<Card> card_;
   Caps caps_;
 };
@@ -90,13 +91,15 @@ Result<const Driver*> driver_for(bool emulated) {
 std::vector<UnitOption> options() {
   UnitOption device = UnitOption::number("device", 0, 63, "number of the card; cuda:1 is cuda:device=1", "0");
   device.bare = true;
-  return {std::move(device),
-          UnitOption::one_of("driver", "card|emulated",
-                             "NVIDIA's, or one that does all work on the processor: for tests", "card"),
-          UnitOption::one_of("products", "bf16|f32",
-                             "inputs of a prompt's products: rounded for tensor cores, or as they are and far slower",
-                             "bf16"),
-          UnitOption::one_of(kKvOption, "f16|bf16|f32", "type of keys and values", "f16")};
+  return {
+      std::move(device),
+      UnitOption::one_of("driver", "card|emulated", "NVIDIA's, or one that does all work on the processor: for tests",
+                         "card"),
+      UnitOption::one_of("products", "bf16|f32",
+                         "inputs of a prompt's products: rounded for tensor cores, or as they are and far slower",
+                         "bf16"),
+      UnitOption::one_of(kKvOption, "f16|bf16|f32", "type of keys and values", "f16"),
+      UnitOption::one_of("times", "off|on", "notes how long each instruction of a step took, which slows it", "off")};
 }
 
 Result<std::unique_ptr<Unit>> create(const UnitOptions& given) {
@@ -106,7 +109,8 @@ Result<std::unique_ptr<Unit>> create(const UnitOptions& given) {
     BATON_TRY(const Driver* driver, driver_for(given.text("driver") == "emulated"));
     BATON_TRY(const CardFacts facts, Card::facts_of(*driver, static_cast<uint32_t>(given.number("device"))));
     return std::make_unique<CudaUnit>(*driver, facts, kv,
-                                      given.text("products") == "f32" ? Products::kF32 : Products::kBF16);
+                                      given.text("products") == "f32" ? Products::kF32 : Products::kBF16,
+                                      given.text("times") == "on");
   } catch (const std::bad_alloc&) {
     return fail(Code::kOutOfMemory, "cuda: no memory to start");
   }

@@ -178,7 +178,12 @@ void run_list(const void* argument) {
   const auto* list = static_cast<const Instruction*>(pointer(work->list));
   const auto* pass = static_cast<const Pass*>(pointer(work->pass));
   if (pass->stopped != 0) return;
-  for (int32_t i = 0; i < work->count; ++i) reference(list[i], *pass);
+  for (int32_t i = 0; i < work->count; ++i) {
+    reference(list[i], *pass);
+    if (work->times != 0)
+      static_cast<uint64_t*>(pointer(work->times))[i] =
+          static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+  }
 }
 DriverCode module_load(Handle* module, const void* image) {
   BATON_BEGIN_IN_CONTEXT("module_load");

@@ -30,7 +30,7 @@ Result<std::unique_ptr<Executor>> CudaExecutor::load(std::shared_ptr<Card> card,
                             ? std::max(most, context)
                             : std::min(most, (context + kPageTokens - 1) / kPageTokens * kPageTokens);
   BATON_TRY(made->work_, Workspace::create(made->card_, *made->weights_, *made->states_, given.products,
-                                           static_cast<int32_t>(rows)));
+                                           static_cast<int32_t>(rows), given.times));
   BATON_TRY(made->stream_, made->card_->stream());
   for (size_t i = 0; i < std::max<size_t>(4, made->work_->many().layers.size()); ++i) {
     BATON_TRY(Event event, made->card_->event());
@@ -130,6 +130,7 @@ Status CudaExecutor::decode_seats(std::span<const Seat> seats, size_t first, flo
   if (work_->has_list()) {
     const ListWork list = work_->list(false);
     BATON_OK(launch_list(stream_, list));
+    BATON_OK(add_times(list));
   } else {
     for (const auto* part : {&lists.body, &lists.tail}) {
       for (const Instruction& instruction : *part)
@@ -187,6 +188,7 @@ Placement CudaExecutor::placement() const {
   placement.emulated = facts.emulated;
   if (options_.kv != DType::kF16) placement.notes += fmt::format(", keys and values in {}", to_string(options_.kv));
   if (options_.products == Products::kF32) placement.notes += ", prompts in f32";
+  placement.notes += times_text();
   for (const std::string& note : weights_->plan().notes) placement.notes += ", " + note;
   return placement;
 }

@@ -22,6 +22,14 @@ struct ExecutorOptions {
   DType kv = DType::kF16;               // of keys and values
   Products products = Products::kBF16;  // of prompts
   uint32_t threads = 0;                 // that pack weights; 0: some
+  bool times = false;                   // placement() says how long the instructions of a step took
+};
+
+// By the card's clock, of the steps so far.
+struct InstructionTime {
+  std::string what;
+  uint64_t count = 0;  // of them
+  double us = 0;
 };
 
 class CudaExecutor final : public Executor {
@@ -71,6 +79,9 @@ class CudaExecutor final : public Executor {
   Result<uint32_t> draw_steps(std::span<Seat> seats, uint32_t steps, std::span<float> out, const StepLimits& limits,
                               const StepContext& context);
   Status read_row(size_t row);
+  // Of the list that has just run, when the first block had done each instruction. Waits.
+  Status add_times(const ListWork& list);
+  std::string times_text() const;
   // What step `step` of a call drew. False when it was the last.
   Result<bool> take_drawn(std::span<Seat> seats, uint32_t step, const Clock& clock);
 
@@ -81,6 +92,8 @@ class CudaExecutor final : public Executor {
   std::unique_ptr<Weights> weights_;
   std::unique_ptr<Workspace> work_;
   Stream stream_;
+  std::vector<InstructionTime> times_;
+  uint64_t timed_steps_ = 0;
   std::vector<Event> events_;  // of steps that draw, or of layers that are told of
 };
 

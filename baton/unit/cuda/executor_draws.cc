@@ -104,6 +104,7 @@ Result<uint32_t> CudaExecutor::draw_steps(std::span<Seat> seats, uint32_t steps,
     more = more && clock.now_ns() < limits.until_ns;
   }
   BATON_OK(stream_.wait());
+  BATON_OK(add_times(list));  // of the last that ran
   for (const Seat& seat : seats) static_cast<CudaState*>(seat.state)->advance(taken);
   BATON_OK(context.check());
   return taken;

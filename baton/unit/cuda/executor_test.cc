@@ -65,7 +65,9 @@ class CudaSteps : public testing::Test {
     emulated_reset();
     auto card = Card::open(emulated_driver(), 0);
     ASSERT_TRUE(card);
-    auto executor = CudaExecutor::load(*card, attending_model(), {});
+    ExecutorOptions options;
+    options.times = times_;
+    auto executor = CudaExecutor::load(*card, attending_model(), options);
     ASSERT_TRUE(executor) << executor.error().message;
     executor_ = std::move(*executor);
   }
@@ -125,9 +127,14 @@ class CudaSteps : public testing::Test {
     return failures;
   }
 
+  bool times_ = false;
   std::unique_ptr<Executor> executor_;
   std::vector<std::unique_ptr<SequenceState>> states_;
   std::vector<float> rows_;
+};
+class CudaTimes : public CudaSteps {
+ protected:
+  CudaTimes() { times_ = true; }
 };
 
 // The caller may drop states and rows then, which are memory that the card would still write.
@@ -146,6 +153,28 @@ TEST_F(CudaSteps, AFailedAnswerLeavesNothingToBeDone) {
 // Several steps are under way when one fails.
 TEST_F(CudaSteps, FailedDrawsLeaveNothingToBeDone) {
   EXPECT_GT(fail_each([this](SequenceState& to) { return draw(to); }), 20u);
+}
+
+TEST_F(CudaTimes, OfInstructionsAreInTheEvidence) {
+  SequenceState& to = state();
+  ASSERT_TRUE(prefill(to, 70));
+  EXPECT_EQ(executor_->placement().notes.find("a step"), std::string::npos) << "none was made";
+  ASSERT_TRUE(decode(to));
+  ASSERT_TRUE(draw(to));
+  const std::string notes = executor_->placement().notes;
+  EXPECT_NE(notes.find(" us behind its first instruction:"), std::string::npos) << notes;
+  EXPECT_NE(notes.find(" multiply 8x64 1 x "), std::string::npos) << notes;
+  EXPECT_NE(notes.find(" attend_join 1 x "), std::string::npos) << notes;
+  EXPECT_NE(notes.find(" pick 1 x "), std::string::npos) << "what attends is picked from: " << notes;
+  EXPECT_NE(notes.find(" argmax "), std::string::npos) << "of the draw: " << notes;
+  EXPECT_EQ(notes.find(" embed "), std::string::npos) << "nothing is before it: " << notes;
+}
+
+TEST_F(CudaSteps, NoTimesAreNotedWhereNobodyAsked) {
+  SequenceState& to = state();
+  ASSERT_TRUE(prefill(to, 70));
+  ASSERT_TRUE(decode(to));
+  EXPECT_EQ(executor_->placement().notes.find("a step"), std::string::npos);
 }
 
 }  // namespace

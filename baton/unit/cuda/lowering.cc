@@ -305,6 +305,10 @@ class Lowering {
     }
     // What attends follows what appends: of its rows only those asked for are needed, but it runs for all.
     while (begin < nodes_.size() && looks_along(nodes_[begin])) ++begin;
+    // Of rows that decode nearly all are asked for: to pick what the last layer reads is more than its rows are.
+    for (size_t i = begin; few_ && i < nodes_.size(); ++i) {
+      if (is(i, Do::kMultiply) && writes(nodes_[i], lowered_.outputs)) begin = i;
+    }
     std::vector<RegisterId> picked;
     std::vector<Node> tail(nodes_.begin() + static_cast<std::ptrdiff_t>(begin), nodes_.end());
     std::vector<RegisterId> written;

@@ -35,7 +35,8 @@ Instruction draw_instruction(const Lists& lists, Address scratch) {
 }  // namespace
 
 Result<std::unique_ptr<Workspace>> Workspace::create(std::shared_ptr<Card> card, const Weights& weights,
-                                                     const StatePool& states, Products products, int32_t rows_max) {
+                                                     const StatePool& states, Products products, int32_t rows_max,
+                                                     bool times) {
   const Program& program = weights.model().program;
   std::unique_ptr<Workspace> made(new Workspace());
   made->card_ = std::move(card);
@@ -75,7 +76,7 @@ Result<std::unique_ptr<Workspace>> Workspace::create(std::shared_ptr<Card> card,
   bindings.matrix = nullptr, bindings.vector = nullptr, bindings.place = nullptr, bindings.experts = nullptr,
   bindings.rotation = nullptr;
   BATON_OK(made->make_pass());
-  BATON_OK(made->make_lists());
+  BATON_OK(made->make_lists(times));
   return made;
 }
 
@@ -210,7 +211,7 @@ Status Workspace::make_pass() {
   return {};
 }
 
-Status Workspace::make_lists() {
+Status Workspace::make_lists(bool times) {
   std::vector<Instruction> all = few_.body;
   all.insert(all.end(), few_.tail.begin(), few_.tail.end());
   feed_ = plan_feed(all, card_->facts().shared_bytes);
@@ -224,11 +225,32 @@ Status Workspace::make_lists() {
   BATON_TRY(list_, card_->allocate(bytes, "the instructions of a step"));
   BATON_TRY(barrier_, card_->allocate(kStepBytes, "a counter"));
   BATON_OK(zero(barrier_.address(), kStepBytes));
+  if (times) {
+    BATON_TRY(times_, card_->allocate(all.size() * sizeof(uint64_t), "times of instructions"));
+  }
   return put(list_.address(), all.data(), bytes);
 }
 
 ListWork Workspace::list(bool draws) const {
-  return {list_.address(), listed_ + (draws ? 2 : 0), pass_.address(), barrier_.address(), feed_};
+  return {list_.address(), listed_ + (draws ? 2 : 0), pass_.address(), barrier_.address(), feed_, times_.address()};
+}
+
+Instruction Workspace::listed(size_t i) const {
+  const size_t body = few_.body.size();
+  if (i < static_cast<size_t>(listed_)) return i < body ? few_.body[i] : few_.tail[i - body];
+  Instruction drawing;
+  drawing.what = i == static_cast<size_t>(listed_) ? Do::kArgmax : Do::kAdvance;
+  return drawing;
+}
+
+Result<std::vector<uint64_t>> Workspace::times(Stream& stream, const ListWork& list) const {
+  std::vector<uint64_t> done(static_cast<size_t>(list.count));
+  const uint64_t bytes = done.size() * sizeof(uint64_t);
+  BATON_TRY(PinnedMemory pinned, card_->allocate_pinned(bytes));
+  BATON_OK(stream.copy_out(pinned.data(), list.times, bytes));
+  BATON_OK(stream.wait());
+  std::memcpy(done.data(), pinned.data(), bytes);
+  return done;
 }
 
 Status Workspace::send(Stream& stream) { return stream.copy_in(pass_.address(), pinned_.data(), sent_bytes_); }

@@ -31,9 +31,10 @@ struct Lists {
 
 class Workspace {
  public:
-  // For passes of up to rows_max rows of prompts, or kRunsMax that decode. kOutOfMemory.
+  // For passes of up to rows_max rows of prompts, or kRunsMax that decode. times: lists note them. kOutOfMemory.
   static Result<std::unique_ptr<Workspace>> create(std::shared_ptr<Card> card, const Weights& weights,
-                                                   const StatePool& states, Products products, int32_t rows_max);
+                                                   const StatePool& states, Products products, int32_t rows_max,
+                                                   bool times = false);
 
   int32_t rows_max() const { return rows_max_; }
   const Lists& few() const { return few_; }
@@ -42,6 +43,9 @@ class Workspace {
   // list cannot hold them.
   bool has_list() const { return listed_ > 0; }
   ListWork list(bool draws) const;
+  // Instruction i of a list, and when the first block had done each, in ns. Waits.
+  Instruction listed(size_t i) const;
+  Result<std::vector<uint64_t>> times(Stream& stream, const ListWork& list) const;
 
   // The host's side of a pass, to be filled and sent: arrays have room for rows_max or kRunsMax rows.
   Pass& pass() { return *reinterpret_cast<Pass*>(pinned_.data()); }
@@ -66,7 +70,7 @@ class Workspace {
   Status make_scratch(const Lowered& few, const Lowered& many, const Weights& weights);
   Status make_rotations(const Model& model);
   Status make_pass();
-  Status make_lists();
+  Status make_lists(bool times);
   Status zero(Address at, uint64_t bytes);
   Status put(Address at, const void* from, uint64_t bytes);
   Result<Address> take(uint64_t bytes, const char* what);
@@ -78,7 +82,7 @@ class Workspace {
   std::vector<std::pair<Op, Address>> rotations_;
   Lists few_, many_;
   std::vector<DeviceMemory> memory_;
-  DeviceMemory pass_, list_, barrier_;
+  DeviceMemory pass_, list_, barrier_, times_;
   int32_t listed_ = 0;  // instructions, without those that draw
   FeedPlan feed_;       // of the list
   uint64_t tokens_at_ = 0, run_of_row_at_ = 0, out_rows_at_ = 0, stops_at_ = 0, drawn_at_ = 0, sent_bytes_ = 0;
