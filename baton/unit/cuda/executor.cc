@@ -7,6 +7,8 @@
 #include <array>
 #include <cstring>
 
+#include "baton/state/checksum.h"
+#include "baton/unit/cuda/embedded.h"
 #include "baton/unit/cuda/launch.h"
 #include "baton/unit/options.h"
 
@@ -195,7 +197,12 @@ Placement CudaExecutor::placement() const {
 
 std::string CudaExecutor::arithmetic() const {
   const CardFacts& facts = card_->facts();
-  std::string what = facts.emulated ? "cuda/emulated" : fmt::format("cuda/sm_{}", facts.capability);
+  std::string what = "cuda/emulated";
+  if (!facts.emulated) {
+    // Another compiler fuses and orders otherwise.
+    what = fmt::format("cuda/sm_{}/{:08x}", facts.capability,
+                       static_cast<uint32_t>(checksum(std::as_bytes(std::span(kernel_build())))));
+  }
   if (options_.products == Products::kF32) what += "-f32";
   return arithmetic_name(with_kv_word(what, options_.kv, DType::kF16));
 }
