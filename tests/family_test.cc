@@ -54,8 +54,7 @@ class Family : public testing::TestWithParam<std::string> {
       const bool lacks_op = !check_program(entry->name, (*unit)->caps(), model->program);
       EXPECT_EQ(executor.has_value(), !lacks_op) << entry->name;
       if (!executor) continue;
-      const float tolerance =
-          entry->name == std::string_view("ref") ? 2e-3f : (*unit)->caps().logit_tolerance(main_type(*model));
+      const float tolerance = entry->name == std::string_view("ref") ? 2e-3f : logit_tolerance_of(**unit, *model);
       all.push_back({std::string(entry->name), std::move(*unit), std::move(*executor), tolerance});
     }
     return all;

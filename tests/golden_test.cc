@@ -68,7 +68,7 @@ class Golden : public testing::TestWithParam<UnitCase> {
     ASSERT_TRUE(executor) << executor.error().message;
     executor_ = std::move(*executor);
     tensors_ = read_golden(GetParam().golden.vectors);
-    tolerance_ = unit_->caps().logit_tolerance(main_type(*model_));
+    tolerance_ = logit_tolerance_of(*unit_, *model_);
     if (GetParam().unit == "ref") tolerance_ = kRefTolerance;
   }
 

@@ -97,7 +97,7 @@ class Handoff : public testing::TestWithParam<GoldenCase> {
 
   float tolerance(const std::string& unit) const {
     for (size_t i = 0; i < names_.size(); ++i) {
-      if (names_[i] == unit) return units_[i]->caps().logit_tolerance(main_type(*model_));
+      if (names_[i] == unit) return logit_tolerance_of(*units_[i], *model_);
     }
     return 0;
   }

@@ -289,7 +289,7 @@ TEST_P(Contract, RowsLieWhereTheSeatsSay) {
   std::fill(out.begin(), out.end(), std::nanf(""));
   const Status stepped = executor_->step(seats, out, {});
   ASSERT_TRUE(stepped) << stepped.error().message;
-  const float allowed = unit_->caps().shared_prefills_exact ? 0.0f : unit_->caps().logit_tolerance(main_type(*model_));
+  const float allowed = unit_->caps().shared_prefills_exact ? 0.0f : logit_tolerance_of(*unit_, *model_);
   size_t row = 0;
   for (size_t i = 0; i < sizes.size(); ++i) {
     SCOPED_TRACE(fmt::format("seat {}", i));

@@ -2,6 +2,7 @@
 // missing and its entry names an emulated one.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,15 @@ inline std::string on_this_machine(const std::string& text) {
 inline bool suits_stand_in(const Model& model) { return model.parameter_count() < 2'000'000; }
 inline Result<std::unique_ptr<Unit>> create_test_unit(const std::string& text, bool stand_in = true) {
   return create_unit(stand_in ? on_this_machine(text) : text);
+}
+
+// How far from `ref` a unit's logits may be. Where products are rounded to 16 bits, routers of mixtures now and then
+// choose another expert than `ref`'s: of tiny random ones that made 0.93 on cpu with AVX512-BF16 and 0.96 on cuda.
+inline float logit_tolerance_of(const Unit& unit, const Model& model) {
+  const float stated = unit.caps().logit_tolerance(main_type(model));
+  const auto chooses = [](const Op& op) { return op.kind == OpKind::kExperts; };
+  const bool mixture = std::any_of(model.program.ops.begin(), model.program.ops.end(), chooses);
+  return mixture && unit.caps().product_type != DType::kF32 ? std::max(stated, 1.2f) : stated;
 }
 
 }  // namespace baton::test
