@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "baton/api/units.h"
 #include "baton/engine/engine.h"
 #include "tests/support/golden.h"
 #include "tests/support/test_names.h"
+#include "tests/support/test_units.h"
 
 namespace baton::test {
 namespace {
@@ -21,8 +23,16 @@ class Overlap : public testing::TestWithParam<std::string> {
     model_ = *model;
     EngineOptions options;
     options.limits.checkpoint_bytes_max = uint64_t{64} << 20;
-    for (const char* name : {"cpu", "cpu:threads=1", "ref"}) {
-      auto unit = create_unit(name);
+    std::vector<std::string> names = {"cpu", "cpu:threads=1", "ref"};
+    for (const UnitEntry* entry : unit_entries()) {
+      const std::string name(entry->name);
+      const bool known = std::find(names.begin(), names.end(), name) != names.end();
+      if (const auto unit = create_test_unit(name); !known && unit && (*unit)->caps().tells_layers)
+        others_.push_back(name);
+    }
+    names.insert(names.end(), others_.begin(), others_.end());
+    for (const std::string& name : names) {
+      auto unit = create_test_unit(name);
       ASSERT_TRUE(unit) << unit.error().message;
       auto executor = (*unit)->load(model_, 2);
       ASSERT_TRUE(executor) << executor.error().message;
@@ -68,10 +78,17 @@ class Overlap : public testing::TestWithParam<std::string> {
   std::vector<std::unique_ptr<Unit>> units_;
   std::vector<std::unique_ptr<Executor>> executors_;
   std::unique_ptr<Engine> engine_;
+  std::vector<std::string> others_;  // further units that tell of layers
 };
 
 TEST_P(Overlap, HasTheBitsOfHandoff) {
-  for (const auto& [from, to] : {std::pair("cpu", "ref"), {"ref", "cpu"}, {"cpu", "cpu:threads=1"}, {"cpu", "cpu"}}) {
+  using Units = std::pair<std::string, std::string>;
+  std::vector<Units> units = {{"cpu", "ref"}, {"ref", "cpu"}, {"cpu", "cpu:threads=1"}, {"cpu", "cpu"}};
+  for (const std::string& other : others_) {
+    units.emplace_back(other, "cpu");
+    units.emplace_back("cpu", other);
+  }
+  for (const auto& [from, to] : units) {
     for (const size_t tokens : {2, 65, 300}) {
       const FinishedEvent wanted = ask(request(tokens, from, to, "handoff"));
       const FinishedEvent got = ask(request(tokens, from, to, "overlap"));

@@ -210,6 +210,59 @@ TEST_F(CardTest, EventsOrderAndTime) {
   EXPECT_FALSE(never->milliseconds_since(*first));
 }
 
+// The emulated card does what is asked of it as late as it may, and copies from it read as early as they may.
+TEST_F(CardTest, WorkIsDoneWhenItIsWaitedFor) {
+  const auto values = card().allocate(16, "values");
+  const auto pinned = card().allocate_pinned(64);
+  auto stream = card().stream(), other = card().stream();
+  auto first = card().event(), second = card().event();
+  auto* host = reinterpret_cast<float*>(pinned->data());
+  const AddWork work = {values->address(), 1, 2};
+  const auto add = [&] { return stream->launch("test_add", 1, 32, 0, &work); };
+  ASSERT_TRUE(stream->zero(values->address(), 16));
+  ASSERT_TRUE(stream->wait());
+  ASSERT_TRUE(add() && stream->record(*first) && add() && stream->record(*second));
+  EXPECT_EQ(emulated_waiting(), 4u);
+  ASSERT_TRUE(other->copy_out(host, values->address(), 4));
+  ASSERT_TRUE(first->wait());
+  EXPECT_EQ(emulated_waiting(), 3u) << "no further than to there";
+  EXPECT_TRUE(std::isnan(host[0])) << "nobody has waited for it";
+  ASSERT_TRUE(other->copy_out(host + 1, values->address(), 4));
+  ASSERT_TRUE(other->wait());
+  EXPECT_EQ(host[0], 0.0f) << "read before the first addition";
+  EXPECT_EQ(host[1], 2.0f) << "its turn came behind it";
+  ASSERT_TRUE(other->wait_for(*second) && other->copy_out(host + 2, values->address(), 4));
+  EXPECT_EQ(emulated_waiting(), 4u);
+  ASSERT_TRUE(other->wait());
+  EXPECT_EQ(host[2], 4.0f);
+  EXPECT_EQ(emulated_waiting(), 0u);
+  ASSERT_TRUE(add());
+  *card().allocate(16, "values") = DeviceMemory();
+  EXPECT_EQ(emulated_waiting(), 0u) << "memory goes when nothing is at work";
+}
+
+// Two streams that wait for each other's first halves, each waited for by a thread of its own.
+TEST_F(CardTest, ThreadsWaitForEachOthersStreams) {
+  const auto values = card().allocate(16, "values");
+  const auto pinned = card().allocate_pinned(16);
+  auto a = card().stream(), b = card().stream();
+  auto half_a = card().event(), half_b = card().event();
+  const AddWork work = {values->address(), 1, 1};
+  ASSERT_TRUE(a->zero(values->address(), 16));
+  ASSERT_TRUE(a->wait());
+  for (int round = 0; round < 50; ++round) {
+    ASSERT_TRUE(b->launch("test_add", 1, 32, 0, &work) && b->record(*half_b));
+    ASSERT_TRUE(a->wait_for(*half_b) && a->launch("test_add", 1, 32, 0, &work) && a->record(*half_a));
+    ASSERT_TRUE(b->wait_for(*half_a) && b->launch("test_add", 1, 32, 0, &work));
+    std::thread waits([&] { EXPECT_TRUE(b->wait()); });
+    EXPECT_TRUE(a->wait());
+    waits.join();
+  }
+  ASSERT_TRUE(a->copy_out(pinned->data(), values->address(), 4));
+  ASSERT_TRUE(a->wait());
+  EXPECT_EQ(*reinterpret_cast<float*>(pinned->data()), 150.0f);
+}
+
 TEST_F(CardTest, AnyThreadMayCall) {
   const auto memory = card().allocate(64, "values");
   auto stream = card().stream();
@@ -349,14 +402,14 @@ TEST_F(CardTest, AFailedLaunchIsNoLostCard) {
 TEST_F(CardTest, AStreamIsBusyUntilItIsWaitedFor) {
   const auto memory = card().allocate(64, "values");
   auto one = card().stream(), other = card().stream();
-  EXPECT_EQ(emulated_busy(), 0u);
+  EXPECT_EQ(emulated_waiting(), 0u);
   EXPECT_TRUE(one->zero(memory->address(), 64) && other->zero(memory->address(), 64));
-  EXPECT_EQ(emulated_busy(), 2u);
+  EXPECT_EQ(emulated_waiting(), 2u);
   emulated_fail({.function = "stream_wait", .code = kInvalidValue});
   EXPECT_FALSE(one->wait());
-  EXPECT_EQ(emulated_busy(), 2u) << "nobody knows whether it is done";
+  EXPECT_EQ(emulated_waiting(), 2u) << "nobody knows whether it is done";
   EXPECT_TRUE(one->wait());
-  EXPECT_EQ(emulated_busy(), 1u);
+  EXPECT_EQ(emulated_waiting(), 1u);
 }
 
 TEST(DriverTest, AMissingDriverIsSaid) {

@@ -53,6 +53,7 @@ class CudaUnit final : public Unit {
     caps_.prefill_tokens_preferred = kRowsOfPass;
     caps_.decode_seats_max = kDecodeSeats;
     caps_.states_grow = true;
+    caps_.tells_layers = true;
     caps_.emulated = facts.emulated;
     caps_.features = {word_of(facts.name),
                       fmt::format("{:.1f}-GiB", static_cast<double>(facts.memory_bytes) / (uint64_t{1} << 30)),

@@ -1,4 +1,4 @@
-// The emulated driver: devices, contexts, memory and copies, and the faults that tests ask for.
+// The emulated driver: devices, contexts and memory, and the faults that tests ask for.
 #include "baton/unit/cuda/driver_emulated.h"
 
 #include <fmt/format.h>
@@ -46,29 +46,6 @@ DriverCode begin_in_context(std::string_view function) {
 
 namespace {
 
-// Whether bytes lie in one allocation of a card. The lock is held.
-DriverCode in_memory(Address at, uint64_t bytes, std::string_view what) {
-  State& all = state();
-  auto block = all.memory.upper_bound(at);
-  if (block != all.memory.begin() && bytes <= (--block)->second.bytes &&
-      at - block->first <= block->second.bytes - bytes)
-    return kDone;
-  return all.misused(kInvalidValue,
-                     fmt::format("{} of {} bytes at {:#x} is not in the card's memory", what, bytes, at));
-}
-// Whether they lie in one allocation of pinned memory, or in none at all. The lock is held.
-DriverCode in_pinned(const void* at, uint64_t bytes, std::string_view what) {
-  State& all = state();
-  const auto* from = static_cast<const std::byte*>(at);
-  auto block = all.pinned.upper_bound(const_cast<std::byte*>(from));
-  if (at == nullptr) return all.misused(kInvalidValue, fmt::format("{}: no memory of the host", what));
-  if (block == all.pinned.begin()) return kDone;
-  --block;
-  const auto offset = static_cast<uint64_t>(from - block->first);
-  if (offset >= block->second || bytes <= block->second - offset) return kDone;
-  return all.misused(kInvalidValue,
-                     fmt::format("{} of {} bytes leaves its {} bytes of pinned memory", what, bytes, block->second));
-}
 DriverCode init(unsigned) { return begin("init"); }
 DriverCode version(int* value) {
   BATON_BEGIN("version");
@@ -191,6 +168,7 @@ DriverCode memory_allocate(Address* address, size_t bytes) {
 }
 DriverCode memory_free(Address address) {
   const DriverCode code = begin("memory_free");
+  catch_up_all();
   State& all = state();
   const std::lock_guard lock(all.mutex);
   const auto block = all.memory.find(address);
@@ -220,82 +198,13 @@ DriverCode host_allocate(void** at, size_t bytes, unsigned) {
 }
 DriverCode host_free(void* at) {
   const DriverCode code = begin("host_free");
+  catch_up_all();
   State& all = state();
   const std::lock_guard lock(all.mutex);
   if (all.pinned.erase(static_cast<std::byte*>(at)) == 0)
     return all.misused(kInvalidValue, "pinned memory is freed that is not allocated");
   ::operator delete(at, std::align_val_t(kAlignment));
   return code;
-}
-
-// Bytes of a card are checked when they are copied: a graph may outlive what it names.
-DriverCode copy_in(Address to, const void* from, size_t bytes, Handle stream) {
-  BATON_BEGIN_IN_CONTEXT("copy_in");
-  return submit(stream, [=] {
-    const std::lock_guard lock(state().mutex);
-    if (const DriverCode code = in_memory(to, bytes, "a copy to the card"); code != kDone) return code;
-    if (const DriverCode code = in_pinned(from, bytes, "a copy to the card"); code != kDone) return code;
-    std::memcpy(pointer(to), from, bytes);
-    return DriverCode{kDone};
-  });
-}
-DriverCode copy_out(void* to, Address from, size_t bytes, Handle stream) {
-  BATON_BEGIN_IN_CONTEXT("copy_out");
-  return submit(stream, [=] {
-    const std::lock_guard lock(state().mutex);
-    if (const DriverCode code = in_memory(from, bytes, "a copy from the card"); code != kDone) return code;
-    if (const DriverCode code = in_pinned(to, bytes, "a copy from the card"); code != kDone) return code;
-    std::memcpy(to, pointer(from), bytes);
-    return DriverCode{kDone};
-  });
-}
-DriverCode copy_between(Address to, Address from, size_t bytes, Handle stream) {
-  return submit(stream, [=] {
-    const std::lock_guard lock(state().mutex);
-    if (const DriverCode code = in_memory(from, bytes, "a copy's source"); code != kDone) return code;
-    if (const DriverCode code = in_memory(to, bytes, "a copy's target"); code != kDone) return code;
-    std::memmove(pointer(to), pointer(from), bytes);
-    return DriverCode{kDone};
-  });
-}
-DriverCode copy(Address to, Address from, size_t bytes, Handle stream) {
-  BATON_BEGIN_IN_CONTEXT("copy");
-  return copy_between(to, from, bytes, stream);
-}
-DriverCode copy_peer(Address to, Handle, Address from, Handle, size_t bytes, Handle stream) {
-  BATON_BEGIN_IN_CONTEXT("copy_peer");
-  return copy_between(to, from, bytes, stream);
-}
-DriverCode copy_rows(const RowsCopy* copy, Handle stream) {
-  BATON_BEGIN_IN_CONTEXT("copy_rows");
-  if (copy->rows == 0 || copy->row_bytes == 0) return kDone;
-  if (copy->from_pitch < copy->row_bytes || copy->to_pitch < copy->row_bytes) return kInvalidValue;
-  return submit(stream, [rows = *copy] {
-    const std::lock_guard lock(state().mutex);
-    const void* from = rows.from_kind == kOfHost ? rows.from_host : pointer(rows.from);
-    void* to = rows.to_kind == kOfHost ? rows.to_host : pointer(rows.to);
-    const uint64_t from_bytes = (rows.rows - 1) * rows.from_pitch + rows.row_bytes;
-    const uint64_t to_bytes = (rows.rows - 1) * rows.to_pitch + rows.row_bytes;
-    const DriverCode a = rows.from_kind == kOfHost ? in_pinned(from, from_bytes, "a copy of rows")
-                                                   : in_memory(rows.from, from_bytes, "a copy of rows");
-    const DriverCode b = rows.to_kind == kOfHost ? in_pinned(to, to_bytes, "a copy of rows")
-                                                 : in_memory(rows.to, to_bytes, "a copy of rows");
-    if (a != kDone || b != kDone) return a != kDone ? a : b;
-    for (size_t i = 0; i < rows.rows; ++i) {
-      std::memcpy(static_cast<std::byte*>(to) + i * rows.to_pitch,
-                  static_cast<const std::byte*>(from) + i * rows.from_pitch, rows.row_bytes);
-    }
-    return DriverCode{kDone};
-  });
-}
-DriverCode set_bytes(Address at, unsigned char value, size_t bytes, Handle stream) {
-  BATON_BEGIN_IN_CONTEXT("set_bytes");
-  return submit(stream, [=] {
-    const std::lock_guard lock(state().mutex);
-    if (const DriverCode code = in_memory(at, bytes, "a fill"); code != kDone) return code;
-    std::memset(pointer(at), value, bytes);
-    return DriverCode{kDone};
-  });
 }
 
 Driver table() {
@@ -321,12 +230,7 @@ Driver table() {
   driver.memory_info = memory_info;
   driver.host_allocate = host_allocate;
   driver.host_free = host_free;
-  driver.copy_in = copy_in;
-  driver.copy_out = copy_out;
-  driver.copy = copy;
-  driver.copy_rows = copy_rows;
-  driver.copy_peer = copy_peer;
-  driver.set_bytes = set_bytes;
+  fill_copies(driver);
   fill_work(driver);
   return driver;
 }
@@ -385,6 +289,14 @@ EmulatedUse emulated_use() {
   use.modules = all.modules.size();
   use.graphs = all.graphs.size();
   return use;
+}
+
+uint64_t emulated_waiting() {
+  emulated::State& all = emulated::state();
+  const std::lock_guard lock(all.mutex);
+  uint64_t waiting = 0;
+  for (const Handle stream : all.streams) waiting += static_cast<const emulated::StreamState*>(stream)->left();
+  return waiting;
 }
 
 std::string emulated_misuse() {

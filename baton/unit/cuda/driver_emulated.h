@@ -1,6 +1,7 @@
-// A driver without a card: memory of its cards is the host's, a stream's work is done when it is asked for, and kernels
-// are their bodies of reference.h. It is stricter than a card: fresh memory is all ones (no number), freed memory is
-// overwritten, copies must lie inside what was allocated. Its state is the process's, as the installed driver's is.
+// A driver without a card: memory of its cards is the host's, and kernels are their bodies of reference.h. It is
+// stricter than a card: fresh memory is all ones (no number), freed memory is overwritten, copies must lie inside what
+// was allocated, and a stream's work is done as late as what waits for it allows, by the thread that waits, so that a
+// wait that is missing shows. Its state is the process's, as the installed driver's is.
 #pragma once
 
 #include <cstdint>
@@ -45,8 +46,8 @@ struct EmulatedUse {
   bool operator==(const EmulatedUse&) const = default;
 };
 EmulatedUse emulated_use();
-// Streams that were asked for work and not waited for since: a card may still be at it.
-uint64_t emulated_busy();
+// What was asked of streams and is not done.
+uint64_t emulated_waiting();
 // The first wrong call since emulated_reset, in words; empty: none. Those are refused with a code, too.
 std::string emulated_misuse();
 

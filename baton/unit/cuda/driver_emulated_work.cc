@@ -9,60 +9,100 @@
 #include "baton/unit/cuda/kernels.h"
 #include "baton/unit/cuda/reference.h"
 
-namespace baton::cuda {
-namespace emulated {
+namespace baton::cuda::emulated {
 
-// In the order of the stream: now, or when its graph is launched.
-DriverCode submit(Handle handle, Task task) {
-  {
-    State& all = state();
-    const std::lock_guard lock(all.mutex);
-    if (all.streams.count(handle) == 0) return all.misused(kInvalidHandle, "work for a stream that is not there");
-    auto* stream = static_cast<StreamState*>(handle);
-    if (stream->device != t_device)
-      return all.misused(kInvalidContext, "work for a stream of a card that is not current");
-    if (stream->capture) {
-      stream->capture->tasks.push_back(std::move(task));
-      return kDone;
+namespace {
+
+// Until `stream` has done its first `count` tasks: by this thread, or by one that is at it.
+DriverCode catch_up(std::unique_lock<std::mutex>& lock, StreamState& stream, uint64_t count) {
+  State& all = state();
+  while (stream.done < count) {
+    if (stream.running) {
+      all.changed.wait(lock);
+      continue;
     }
-    stream->asked = true;
+    const Task task = std::move(stream.tasks.front());
+    stream.tasks.pop_front();
+    stream.running = true;
+    lock.unlock();
+    const DriverCode code = task();
+    lock.lock();
+    stream.running = false;
+    ++stream.done;
+    if (stream.failed == kDone) stream.failed = code;
+    all.changed.notify_all();
   }
-  return task();
+  return stream.failed;
+}
+
+}  // namespace
+
+Pace pace_of(Handle handle) {
+  const std::lock_guard lock(state().mutex);
+  if (state().streams.count(handle) == 0) return Pace::kBusy;
+  const auto* stream = static_cast<const StreamState*>(handle);
+  return stream->capture ? Pace::kRecorded : stream->left() > 0 ? Pace::kBusy : Pace::kIdle;
+}
+
+DriverCode submit(Handle handle, Task task) {
+  State& all = state();
+  const std::lock_guard lock(all.mutex);
+  if (all.streams.count(handle) == 0) return all.misused(kInvalidHandle, "work for a stream that is not there");
+  auto* stream = static_cast<StreamState*>(handle);
+  if (stream->device != t_device)
+    return all.misused(kInvalidContext, "work for a stream of a card that is not current");
+  if (stream->capture) {
+    stream->capture->tasks.push_back(std::move(task));
+  } else {
+    stream->tasks.push_back(std::move(task));
+    ++stream->asked;
+  }
+  return kDone;
+}
+
+void catch_up_all() {
+  std::unique_lock lock(state().mutex);
+  for (const Handle handle : std::set<Handle>(state().streams)) {
+    auto* stream = static_cast<StreamState*>(handle);
+    if (state().streams.count(handle) != 0) static_cast<void>(catch_up(lock, *stream, stream->asked));
+  }
 }
 
 namespace {
 
 DriverCode stream_create(Handle* stream, unsigned) {
   BATON_BEGIN_IN_CONTEXT("stream_create");
-  return make(state().streams, stream, StreamState{t_device, std::nullopt, false});
+  return make(state().streams, stream, StreamState{t_device});
 }
-DriverCode stream_destroy(Handle stream) {
-  return destroy<StreamState>(state().streams, stream, begin("stream_destroy"));
-}
-// Work is done when it is asked for: there is nothing to wait for, but a stream that is recorded cannot be.
 DriverCode waited(Handle handle) {
   State& all = state();
-  const std::lock_guard lock(all.mutex);
+  std::unique_lock lock(all.mutex);
   if (all.streams.count(handle) == 0) return all.misused(kInvalidHandle, "a stream is waited for that is not there");
-  if (static_cast<StreamState*>(handle)->capture)
-    return all.misused(kCaptureUnsupported, "a stream is waited for while it is recorded");
-  static_cast<StreamState*>(handle)->asked = false;
-  return kDone;
+  auto* stream = static_cast<StreamState*>(handle);
+  if (stream->capture) return all.misused(kCaptureUnsupported, "a stream is waited for while it is recorded");
+  return catch_up(lock, *stream, stream->asked);
+}
+DriverCode stream_destroy(Handle handle) {
+  const DriverCode code = begin("stream_destroy");
+  {
+    State& all = state();
+    std::unique_lock lock(all.mutex);
+    auto* stream = static_cast<StreamState*>(handle);
+    if (all.streams.count(handle) != 0) static_cast<void>(catch_up(lock, *stream, stream->asked));
+    for (const Handle event : all.events) {
+      if (auto* of = static_cast<EventState*>(event); of->stream == stream) of->stream = nullptr;
+    }
+  }
+  return destroy<StreamState>(state().streams, handle, code);
 }
 DriverCode stream_wait(Handle stream) {
   BATON_BEGIN_IN_CONTEXT("stream_wait");
   return waited(stream);
 }
+// It has always come so far: nobody asks for ever.
 DriverCode stream_query(Handle stream) {
   BATON_BEGIN_IN_CONTEXT("stream_query");
   return waited(stream);
-}
-DriverCode stream_wait_event(Handle stream, Handle event, unsigned) {
-  BATON_BEGIN_IN_CONTEXT("stream_wait_event");
-  const std::lock_guard lock(state().mutex);
-  if (state().events.count(event) == 0 || state().streams.count(stream) == 0)
-    return state().misused(kInvalidHandle, "a stream or an event that is not there");
-  return kDone;
 }
 
 DriverCode event_create(Handle* event, unsigned) {
@@ -70,17 +110,51 @@ DriverCode event_create(Handle* event, unsigned) {
   return make(state().events, event, EventState{});
 }
 DriverCode event_destroy(Handle event) { return destroy<EventState>(state().events, event, begin("event_destroy")); }
-DriverCode event_record(Handle event, Handle stream) {
-  BATON_BEGIN_IN_CONTEXT("event_record");
-  return submit(stream, [=] {
+// Until what was asked before it was recorded last is done.
+DriverCode event_waited(Handle handle) {
+  State& all = state();
+  std::unique_lock lock(all.mutex);
+  if (all.events.count(handle) == 0) return all.misused(kInvalidHandle, "an event that is not there");
+  const auto* event = static_cast<const EventState*>(handle);
+  return event->stream == nullptr ? DriverCode{kDone} : catch_up(lock, *event->stream, event->behind);
+}
+DriverCode stream_wait_event(Handle stream, Handle handle, unsigned) {
+  BATON_BEGIN_IN_CONTEXT("stream_wait_event");
+  EventState event;
+  {
     const std::lock_guard lock(state().mutex);
-    if (state().events.count(event) == 0) return state().misused(kInvalidHandle, "an event that is not there");
-    *static_cast<EventState*>(event) = {std::chrono::steady_clock::now(), true};
-    return DriverCode{kDone};
+    if (state().events.count(handle) == 0) return state().misused(kInvalidHandle, "an event that is not there");
+    event = *static_cast<const EventState*>(handle);
+  }
+  return submit(stream, [from = event.stream, behind = event.behind] {
+    std::unique_lock lock(state().mutex);
+    return state().streams.count(from) == 0 ? DriverCode{kDone} : catch_up(lock, *from, behind);
   });
 }
-DriverCode event_wait(Handle) { return begin_in_context("event_wait"); }
-DriverCode event_query(Handle) { return begin_in_context("event_query"); }
+DriverCode event_record(Handle handle, Handle stream) {
+  BATON_BEGIN_IN_CONTEXT("event_record");
+  const DriverCode code = submit(stream, [=] {
+    const std::lock_guard lock(state().mutex);
+    if (state().events.count(handle) == 0) return state().misused(kInvalidHandle, "an event that is not there");
+    static_cast<EventState*>(handle)->time = std::chrono::steady_clock::now();
+    return DriverCode{kDone};
+  });
+  const std::lock_guard lock(state().mutex);
+  if (code != kDone || state().events.count(handle) == 0) return code;
+  auto* event = static_cast<EventState*>(handle);
+  event->recorded = true;
+  event->stream = static_cast<StreamState*>(stream);
+  event->behind = event->stream->asked;
+  return kDone;
+}
+DriverCode event_wait(Handle event) {
+  BATON_BEGIN_IN_CONTEXT("event_wait");
+  return event_waited(event);
+}
+DriverCode event_query(Handle event) {
+  BATON_BEGIN_IN_CONTEXT("event_query");
+  return event_waited(event);
+}
 DriverCode event_elapsed(float* milliseconds, Handle from, Handle to) {
   BATON_BEGIN_IN_CONTEXT("event_elapsed");
   const std::lock_guard lock(state().mutex);
@@ -88,6 +162,9 @@ DriverCode event_elapsed(float* milliseconds, Handle from, Handle to) {
     return state().misused(kInvalidHandle, "an event that is not there");
   const auto *a = static_cast<const EventState*>(from), *b = static_cast<const EventState*>(to);
   if (!a->recorded || !b->recorded) return kInvalidHandle;
+  for (const EventState* event : {a, b}) {
+    if (event->stream != nullptr && event->stream->done < event->behind) return kNotReady;
+  }
   *milliseconds = std::chrono::duration<float, std::milli>(b->time - a->time).count();
   return kDone;
 }
@@ -257,14 +334,4 @@ void fill_work(Driver& driver) {
   driver.runnable_destroy = runnable_destroy;
 }
 
-}  // namespace emulated
-
-uint64_t emulated_busy() {
-  const std::lock_guard lock(emulated::state().mutex);
-  const auto& streams = emulated::state().streams;
-  return static_cast<uint64_t>(std::count_if(streams.begin(), streams.end(), [](Handle handle) {
-    return static_cast<const emulated::StreamState*>(handle)->asked;
-  }));
-}
-
-}  // namespace baton::cuda
+}  // namespace baton::cuda::emulated

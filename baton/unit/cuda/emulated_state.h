@@ -3,6 +3,9 @@
 
 #include <array>
 #include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -51,18 +54,28 @@ struct Module {
 struct Graph {
   std::vector<Task> tasks;
 };
+// What is asked of a stream is done when something waits for it, and no further than to there, by the thread that
+// waits: who does not wait sees what was there before.
 struct StreamState {
   Device* device = nullptr;
-  std::optional<Graph> capture;
-  bool asked = false;  // for work, since it was last waited for
+  std::optional<Graph> capture = {};
+  std::deque<Task> tasks = {};  // not begun
+  uint64_t asked = 0, done = 0;
+  bool running = false;       // a thread is at one
+  DriverCode failed = kDone;  // of the first that did
+
+  uint64_t left() const { return asked - done; }
 };
 struct EventState {
-  std::chrono::steady_clock::time_point time;
+  StreamState* stream = nullptr;  // null: never recorded, or all that it had to do is done
+  uint64_t behind = 0;            // so many tasks of it
+  std::chrono::steady_clock::time_point time = {};
   bool recorded = false;
 };
 
 struct State {
   std::mutex mutex;
+  std::condition_variable changed;  // a stream has done one more
   std::array<Device, kEmulatedCards> devices;
   std::map<Address, Block> memory;
   std::map<std::byte*, uint64_t> pinned;
@@ -108,9 +121,16 @@ DriverCode destroy(std::set<Handle>& live, Handle handle, DriverCode code) {
   return code;
 }
 
-// The entries for streams, events, modules, kernels and graphs.
+// The entries for copies and fills; for streams, events, modules, kernels and graphs.
+void fill_copies(Driver& driver);
 void fill_work(Driver& driver);
-// In the order of the stream: now, or when its graph is launched.
+
+// How soon a stream could begin with what is asked of it next: at once, behind other work, when its graph is launched.
+enum class Pace : uint8_t { kIdle, kBusy, kRecorded };
+Pace pace_of(Handle stream);
+// In the order of the stream, or of its graph.
 DriverCode submit(Handle stream, Task task);
+// All that was asked of any stream is done: memory may go.
+void catch_up_all();
 
 }  // namespace baton::cuda::emulated

@@ -33,7 +33,7 @@ Result<std::unique_ptr<Executor>> CudaExecutor::load(std::shared_ptr<Card> card,
   BATON_TRY(made->work_, Workspace::create(made->card_, *made->weights_, *made->states_, given.products,
                                            static_cast<int32_t>(rows)));
   BATON_TRY(made->stream_, made->card_->stream());
-  for (int i = 0; i < 4; ++i) {
+  for (size_t i = 0; i < std::max<size_t>(4, made->work_->many().layers.size()); ++i) {
     BATON_TRY(Event event, made->card_->event());
     made->events_.push_back(std::move(event));
   }
@@ -75,13 +75,13 @@ Status CudaExecutor::step_seats(std::span<const Seat> seats, std::span<float> ou
   float* next = out.data();
   size_t done = 0;
   for (; done < seats.size() && !seats[done].decodes; ++done) {
-    BATON_OK(prefill_seat(seats[done], next, context));
+    BATON_OK(prefill_seat(seats[done], done, next, context));
     next += static_cast<size_t>(seats[done].rows_out) * static_cast<size_t>(model_->program.output_width);
   }
   while (done < seats.size()) {
     BATON_OK(context.check());
     const auto part = seats.subspan(done, std::min<size_t>(kRunsMax, seats.size() - done));
-    BATON_OK(decode_seats(part, next));
+    BATON_OK(decode_seats(part, done, next, context));
     for (const Seat& seat : part)
       next += static_cast<size_t>(seat.rows_out) * static_cast<size_t>(model_->program.output_width);
     done += part.size();
@@ -90,7 +90,7 @@ Status CudaExecutor::step_seats(std::span<const Seat> seats, std::span<float> ou
 }
 
 // Passes begin at multiples of 64 positions, so that cuts there do not show.
-Status CudaExecutor::prefill_seat(const Seat& seat, float* out, const StepContext& context) {
+Status CudaExecutor::prefill_seat(const Seat& seat, size_t index, float* out, const StepContext& context) {
   const size_t total = seat.tokens.size(), first_wanted = total - seat.rows_out;
   std::vector<int32_t> wanted;
   for (size_t done = 0; done < total;) {
@@ -103,7 +103,8 @@ Status CudaExecutor::prefill_seat(const Seat& seat, float* out, const StepContex
     pass.rows_out = 0;
     set_run(0, seat, done, count, 0);
     BATON_OK(work_->send(stream_));
-    BATON_OK(run_body(work_->many()));
+    const bool tells = context.watch != nullptr && done + count == total;
+    BATON_OK(tells ? run_telling(work_->many(), seat, index, context) : run_body(work_->many()));
     wanted.clear();
     for (size_t i = std::max(first_wanted, done); i < done + count; ++i)
       wanted.push_back(static_cast<int32_t>(i - done));
@@ -116,7 +117,7 @@ Status CudaExecutor::prefill_seat(const Seat& seat, float* out, const StepContex
   return {};
 }
 
-Status CudaExecutor::decode_seats(std::span<const Seat> seats, float* out) {
+Status CudaExecutor::decode_seats(std::span<const Seat> seats, size_t first, float* out, const StepContext& context) {
   Pass& pass = work_->pass();
   pass.rows = pass.runs = static_cast<int32_t>(seats.size());
   pass.rows_out = 0;
@@ -138,6 +139,7 @@ Status CudaExecutor::decode_seats(std::span<const Seat> seats, float* out) {
   }
   BATON_OK(take_outputs(lists, pass.rows_out, out));
   BATON_OK(stream_.wait());
+  if (context.watch != nullptr) tell_decoded(seats, first, context);
   for (const Seat& seat : seats) static_cast<CudaState*>(seat.state)->advance(1);
   return {};
 }

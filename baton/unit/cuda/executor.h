@@ -55,11 +55,14 @@ class CudaExecutor final : public Executor {
   Status step_seats(std::span<const Seat> seats, std::span<float> out, const StepContext& context);
   // How a step ended. When it failed, what was asked for before that is done: states and rows may go.
   Status settled(Status status);
-  // Rows of one prompt, as many as a pass has; rows of several sequences that decode.
-  Status prefill_seat(const Seat& seat, float* out, const StepContext& context);
-  Status decode_seats(std::span<const Seat> seats, float* out);
+  // Rows of one prompt, as many as a pass has; rows of several sequences that decode. `index`, `first`: of the step.
+  Status prefill_seat(const Seat& seat, size_t index, float* out, const StepContext& context);
+  Status decode_seats(std::span<const Seat> seats, size_t first, float* out, const StepContext& context);
   void set_run(size_t index, const Seat& seat, size_t first_token, size_t count, int32_t first_row);
   Status run_body(const Lists& lists);
+  // As run_body, of the last rows of a seat that is watched.
+  Status run_telling(const Lists& lists, const Seat& seat, size_t index, const StepContext& context);
+  void tell_decoded(std::span<const Seat> seats, size_t first, const StepContext& context) const;
   Status run_tail(const Lists& lists, std::span<const int32_t> rows, float* out);
   Status take_outputs(const Lists& lists, int32_t rows, float* out);
 
@@ -78,7 +81,7 @@ class CudaExecutor final : public Executor {
   std::unique_ptr<Weights> weights_;
   std::unique_ptr<Workspace> work_;
   Stream stream_;
-  std::vector<Event> events_;
+  std::vector<Event> events_;  // of steps that draw, or of layers that are told of
 };
 
 }  // namespace baton::cuda

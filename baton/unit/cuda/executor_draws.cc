@@ -30,7 +30,8 @@ bool CudaExecutor::draws_here(std::span<const Seat> seats) const {
 
 Status CudaExecutor::step_on(std::span<const Seat> seats, std::span<float> out, const StepLimits& limits,
                              const StepContext& context) {
-  if (seats.empty() || !draws_here(seats)) return Executor::step_on(seats, out, limits, context);
+  if (seats.empty() || context.watch != nullptr || !draws_here(seats))
+    return Executor::step_on(seats, out, limits, context);
   std::vector<Seat> next(seats.begin(), seats.end());
   StepLimits rest = limits;
   while (rest.steps_max > 0) {

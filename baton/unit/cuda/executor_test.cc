@@ -112,10 +112,10 @@ class CudaSteps : public testing::Test {
         for (uint64_t nth = 1;; ++nth) {
           SequenceState& to = state();
           EXPECT_TRUE(prefill(to, 70));
-          EXPECT_EQ(emulated_busy(), 0u);
+          EXPECT_EQ(emulated_waiting(), 0u);
           emulated_fail({.function = function, .nth = nth, .code = kInvalidValue, .later = later});
           const Status status = step(to);
-          EXPECT_EQ(emulated_busy(), 0u) << function << " " << nth << (later ? " later" : "");
+          EXPECT_EQ(emulated_waiting(), 0u) << function << " " << nth << (later ? " later" : "");
           emulated_reset();
           if (status) break;
           ++failures;

@@ -156,8 +156,6 @@ class Lowering {
 
   // Of each layer the last node that touches its slots.
   void mark_layers() {
-    std::vector<const Op*> ops;
-    for (const Node& node : nodes_) ops.push_back(&node.instruction.op);
     std::vector<bool> seen;
     for (size_t i = nodes_.size(); i-- > 0;) {
       const Op& op = nodes_[i].instruction.op;

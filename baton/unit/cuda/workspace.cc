@@ -65,6 +65,9 @@ Result<std::unique_ptr<Workspace>> Workspace::create(std::shared_ptr<Card> card,
   for (const auto& [lowered, lists] : {std::pair{&few, &made->few_}, std::pair{&many, &made->many_}}) {
     lists->body = cuda::bind(*lowered, lowered->body, false, bindings);
     lists->tail = cuda::bind(*lowered, lowered->tail, true, bindings);
+    for (size_t i = 0; i < lowered->body.size(); ++i) {
+      if (const int32_t layer = lowered->body[i].layer_done; layer >= 0) lists->layers.push_back({i, layer});
+    }
     lists->outputs = bindings.tail[static_cast<size_t>(lowered->outputs)];
     lists->outputs_width = program.output_width;
   }

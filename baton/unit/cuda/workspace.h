@@ -15,9 +15,16 @@ namespace baton::cuda {
 inline constexpr int32_t kTailRows = 64;    // whose outputs are made at a time
 inline constexpr int32_t kStepsAhead = 64;  // of a call that draws on the card
 
+// The last instruction that touches a layer's slots.
+struct LayerEnd {
+  size_t behind = 0;
+  int32_t layer = -1;
+};
+
 // A Program for few or for many rows: what runs for all of them, and what for those whose outputs are asked for.
 struct Lists {
   std::vector<Instruction> body, tail;
+  std::vector<LayerEnd> layers;  // in the order of the body
   int32_t outputs_width = 0;
   Address outputs = 0;  // f32 [kTailRows][pitch_of(outputs_width)]
 };
