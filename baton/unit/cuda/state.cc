@@ -170,7 +170,9 @@ bool CudaState::is_missing(size_t segment, const Dims& dims) const {
 
 Result<std::span<const std::byte>> CudaState::fetch(size_t segment, RowRange rows) const {
   BATON_TRY(Ferry* const ferry, this->ferry());
-  const Ferry::Ahead ahead = fills_ ? Ferry::Ahead::kNo : shows_ ? Ferry::Ahead::kLayer : Ferry::Ahead::kAll;
+  // Of a state that is filled pages may be missing.
+  const bool fills = fills_ || places_.pages(shown_position()) > pages_.size();
+  const Ferry::Ahead ahead = fills ? Ferry::Ahead::kNo : shows_ ? Ferry::Ahead::kLayer : Ferry::Ahead::kAll;
   return ferry->fetch(ferry_place(), shape().segments, segment, rows, ahead);
 }
 

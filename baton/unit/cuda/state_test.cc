@@ -431,6 +431,19 @@ TEST_F(CudaStates, RowsAreWrittenInAnyOrder) {
   }
 }
 
+// In any order: pages that are not there yet are not fetched ahead.
+TEST_F(CudaStates, BeforeItIsFilledAllIsZero) {
+  const auto state = make(100);
+  state->begin_write(70);
+  for (const size_t segment : {2, 3, 4, 5, 0, 1}) {
+    const Dims dims = dims_at(state->shape().segments[segment], 70);
+    std::vector<std::byte> rows(dims[0] * dims[1] * row_bytes_of(state->shape().segments[segment].dtype, dims[2]),
+                                std::byte{1});
+    ASSERT_TRUE(state->read(segment, {0, dims[0] * dims[1]}, rows.data()));
+    EXPECT_EQ(rows, std::vector<std::byte>(rows.size())) << segment;
+  }
+}
+
 // What the bridge compares is what the card holds.
 TEST_F(CudaStates, WhatWasWrittenIsReadFromTheCard) {
   const auto state = make(100);
