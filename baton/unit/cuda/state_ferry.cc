@@ -2,14 +2,11 @@
 #include "baton/unit/cuda/state_ferry.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <utility>
 
 namespace baton::cuda {
 namespace {
-
-constexpr uint64_t kBlockBytesMin = uint64_t{64} << 10;
 
 // Copies between a state's memory and dense rows of the host, one way or the other.
 class Strides {
@@ -136,10 +133,11 @@ Result<std::unique_ptr<Ferry>> Ferry::make(Card& card) {
   return ferry;
 }
 
+// All at once: to free a smaller one waits for the whole card, and so for what a step still computes.
 Status Ferry::grow(PinnedMemory& block, uint64_t bytes) {
   if (block.bytes() >= bytes) return {};
   block = {};
-  BATON_TRY(block, card_->allocate_pinned(std::max(kBlockBytesMin, std::bit_ceil(bytes))));
+  BATON_TRY(block, card_->allocate_pinned(std::max(kFerryBytes, bytes)));
   return {};
 }
 

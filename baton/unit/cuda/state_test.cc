@@ -572,6 +572,27 @@ TEST_F(CudaStates, NoPinnedMemory) {
   }
 }
 
+// While a card computes, states of any size are read: nothing but their own copies is waited for.
+TEST_F(CudaStates, ReadingWaitsForNoOtherStream) {
+  const auto values = card_->allocate(64, "values");
+  auto stream = card_->stream();
+  ASSERT_TRUE(stream->zero(values->address(), 64));
+  const auto state = make(1000);
+  CudaState& at = own(*state);
+  ASSERT_TRUE(at.make_room(1000));
+  for (const uint64_t position : {10, 1000}) {
+    at.show(position);
+    for (size_t i = 0; i < state->shape().segments.size(); ++i) {
+      const Segment& of = state->shape().segments[i];
+      const Dims dims = dims_at(of, position);
+      std::vector<std::byte> all(dims[0] * dims[1] * row_bytes_of(of.dtype, dims[2]));
+      ASSERT_TRUE(state->read(i, {0, dims[0] * dims[1]}, all.data()));
+    }
+    EXPECT_GT(emulated_waiting(), 0u) << position;
+  }
+  ASSERT_TRUE(stream->wait());
+}
+
 // The card is full: a state ends with the reason, what waited for the next is used first, and others go on.
 TEST_F(CudaStates, AFullCard) {
   emulated_set_memory(uint64_t{6} << 20);
