@@ -25,12 +25,15 @@ CudaState::~CudaState() {
   leave_ferry();
   drop_pages(0);
   pool_.arena_->give_block(std::move(table_));
+  pool_.arena_->give_block(std::move(kept_));
   pool_.arena_->give_block(std::move(parts_));
 }
 
 const StateShape& CudaState::shape() const { return pool_.shape(); }
 
-uint64_t CudaState::bytes() const { return parts_.bytes() + table_.bytes() + pages_.size() * places_.page_bytes; }
+uint64_t CudaState::bytes() const {
+  return parts_.bytes() + kept_.bytes() + table_.bytes() + pages_.size() * places_.page_bytes;
+}
 
 bool CudaState::has_room(uint64_t tokens) const {
   return places_.pages(tokens) <= pages_.size() && position() / kPageTokens >= shared_ && listed_ == pages_.size();
@@ -109,23 +112,48 @@ void CudaState::show(uint64_t coming) {
   show_coming(coming);
 }
 
-void CudaState::advance(uint64_t tokens, bool more) {
+Status CudaState::keep() {
+  if (!has_parts() || kept_.bytes() > 0) return {};
+  BATON_TRY(kept_, pool_.arena_->take_block(kKeptMax * places_.parts_bytes, "states to go back to",
+                                            "run fewer sequences at once"));
+  return {};
+}
+
+Status CudaState::keep_parts(Stream& stream) {
+  if (!has_parts()) return {};
+  BATON_CHECK(kept_.bytes() > 0);
+  return stream.copy(kept_.address() + position() % kKeptMax * places_.parts_bytes, parts_.address(),
+                     places_.parts_bytes);
+}
+
+void CudaState::advance(uint64_t tokens, uint64_t kept, bool more) {
   leave_ferry();
   shows_ = false;
+  kept_count_ = std::min<uint64_t>(kept < tokens ? kept : kept_count_ + kept, kKeptMax);
   set_position(position() + tokens);
   if (!more) drop_behind();
 }
 
 Status CudaState::check_back(uint64_t to) const {
   BATON_CHECK(to <= position());
-  if (to == position() || places_.parts_bytes == 0) return {};
+  const uint64_t back = position() - to;
+  if (!has_parts() || back <= kept_count_) return {};
   return fail(Code::kUnsupported,
-              fmt::format("{}: a state at position {} cannot go back to {}: its recurrent parts have moved on",
-                          pool_.arena_->unit(), position(), to));
+              fmt::format("{}: a state at position {} cannot go back {} tokens to {}: its recurrent parts were kept "
+                          "for the last {}",
+                          pool_.arena_->unit(), position(), back, to, kept_count_));
+}
+
+Address CudaState::parts_at(uint64_t at) const {
+  return at == position() ? parts_.address() : kept_.address() + at % kKeptMax * places_.parts_bytes;
 }
 
 Status CudaState::rewind(uint64_t to) {
   BATON_OK(check_back(to));
+  if (has_parts()) {
+    if (to < position()) BATON_OK(pool_.arena_->copy(parts_.address(), parts_at(to), places_.parts_bytes));
+    kept_count_ -= position() - to;
+  }
   leave_ferry();
   set_position(to, searched());
   drop_behind();
@@ -138,7 +166,7 @@ Result<std::unique_ptr<SequenceState>> CudaState::fork(uint64_t at) const try {
   auto& to = static_cast<CudaState&>(*copy);
   const uint64_t count = places_.pages(at);
   to.pages_.reserve(count);
-  if (places_.parts_bytes > 0) BATON_OK(pool_.arena_->copy(to.parts_.address(), parts_.address(), places_.parts_bytes));
+  if (has_parts()) BATON_OK(pool_.arena_->copy(to.parts_.address(), parts_at(at), places_.parts_bytes));
   pool_.arena_->share(std::span(pages_).first(count));
   to.pages_.assign(pages_.begin(), pages_.begin() + static_cast<ptrdiff_t>(count));
   to.shared_ = count;

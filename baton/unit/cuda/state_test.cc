@@ -363,7 +363,7 @@ TEST_F(CudaStates, KeysAndValuesGoBackAnywhere) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::kUnsupported);
   EXPECT_EQ(refused.error().message,
-            "test: a state at position 50 cannot go back to 49: its recurrent parts have moved on");
+            "test: a state at position 50 cannot go back 1 tokens to 49: its recurrent parts were kept for the last 0");
   EXPECT_TRUE(holds(*other, 7));
 }
 
