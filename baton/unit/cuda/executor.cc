@@ -118,7 +118,7 @@ Status CudaExecutor::prefill_seat(const Seat& seat, size_t index, float* out, co
     done += count;
     static_cast<CudaState*>(seat.state)->advance(count, 0, done < all);
   }
-  return kept > 0 ? keep_rows(seat, index, total, out, context) : Status();
+  return kept > 0 ? keep_rows(seat, index, kept, out, context) : Status();
 }
 
 Status CudaExecutor::decode_seats(std::span<const Seat> seats, size_t first, float* out, const StepContext& context) {
@@ -133,26 +133,6 @@ Status CudaExecutor::decode_seats(std::span<const Seat> seats, size_t first, flo
   return {};
 }
 
-// Keys and values of all rows are there before the first of them is attended from: a state of these alone takes all in
-// one pass. Recurrent parts are what the token before left.
-Status CudaExecutor::keep_rows(const Seat& seat, size_t index, size_t done, float* out, const StepContext& context) {
-  auto& state = static_cast<CudaState&>(*seat.state);
-  const size_t all = seat.tokens.size(), first_wanted = all - seat.rows_out;
-  while (done < all) {
-    BATON_OK(context.check());
-    const size_t count = state.has_parts() ? 1 : all - done;
-    BATON_OK(state.keep_parts(stream_));
-    start_few();
-    for (size_t i = 0; i < count; ++i) add_few(seat, done + i, i, done + i >= first_wanted);
-    BATON_OK(run_few(out));
-    out += static_cast<size_t>(work_->pass().rows_out) * static_cast<size_t>(model_->program.output_width);
-    done += count;
-    if (context.watch != nullptr && done == all) tell_decoded(seat, index, count, context);
-    state.advance(count, count, done < all);
-  }
-  return {};
-}
-
 void CudaExecutor::start_few() {
   Pass& pass = work_->pass();
   pass.rows = pass.runs = pass.rows_out = 0;
@@ -162,9 +142,7 @@ void CudaExecutor::start_few() {
 void CudaExecutor::add_few(const Seat& seat, size_t token, uint64_t ahead, bool wanted) {
   Pass& pass = work_->pass();
   const int32_t row = pass.rows++;
-  Run& run = pass.run[pass.runs++];
-  run = static_cast<const CudaState*>(seat.state)->run(row, 1, true);
-  run.start += static_cast<int32_t>(ahead);
+  pass.run[pass.runs++] = static_cast<const CudaState*>(seat.state)->run(row, 1, true, ahead);
   work_->tokens()[row] = seat.tokens[token];
   work_->run_of_row()[row] = row;
   if (wanted) work_->out_rows()[pass.rows_out++] = row;
@@ -173,16 +151,17 @@ void CudaExecutor::add_few(const Seat& seat, size_t token, uint64_t ahead, bool 
 Status CudaExecutor::run_few(float* out) {
   BATON_OK(work_->send(stream_));
   const Lists& lists = work_->few();
+  const Pass& pass = work_->pass();
   if (work_->has_list()) {
     const ListWork list = work_->list(false);
     BATON_OK(stream_.launch_together("baton_list", kThreads, kSharedBytes, &list));
   } else {
     for (const auto* part : {&lists.body, &lists.tail}) {
       for (const Instruction& instruction : *part)
-        BATON_OK(launch(stream_, card_->facts(), instruction, work_->pass(), work_->pass_on_card()));
+        BATON_OK(launch(stream_, card_->facts(), instruction, pass, work_->pass_on_card()));
     }
   }
-  BATON_OK(take_outputs(lists, work_->pass().rows_out, out));
+  BATON_OK(take_outputs(lists, pass.rows_out, out));
   return stream_.wait();
 }
 

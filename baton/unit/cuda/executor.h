@@ -61,8 +61,10 @@ class CudaExecutor final : public Executor {
   // Rows of one prompt, as many as a pass has; rows of several sequences that decode. `index`, `first`: of the step.
   Status prefill_seat(const Seat& seat, size_t index, float* out, const StepContext& context);
   Status decode_seats(std::span<const Seat> seats, size_t first, float* out, const StepContext& context);
-  // The tokens of a seat that keeps, from `done` on: as rows that decode.
-  Status keep_rows(const Seat& seat, size_t index, size_t done, float* out, const StepContext& context);
+  // The last `count` tokens of a seat that keeps: as rows that decode.
+  Status keep_rows(const Seat& seat, size_t index, size_t count, float* out, const StepContext& context);
+  // As run_few, of such rows. Waits.
+  Status run_in_turn(CudaState& state, float* out);
   void start_few();
   // A row of what start_few began: a token of a seat, `ahead` of its state's position.
   void add_few(const Seat& seat, size_t token, uint64_t ahead, bool wanted);

@@ -94,12 +94,13 @@ Status CudaState::make_room(uint64_t tokens) try {
               fmt::format("{}: no memory for a list of pages; use a smaller context", pool_.arena_->unit()));
 }
 
-Run CudaState::run(int32_t first_row, int32_t rows, bool decodes) const {
-  BATON_CHECK(has_room(position() + static_cast<uint64_t>(rows)));
+Run CudaState::run(int32_t first_row, int32_t rows, bool decodes, uint64_t ahead) const {
+  const uint64_t start = position() + ahead;
+  BATON_CHECK(has_room(start + static_cast<uint64_t>(rows)));
   Run made;
   made.parts = parts_.address();
   made.pages = table_.address();
-  made.start = static_cast<int32_t>(position());
+  made.start = static_cast<int32_t>(start);
   made.first_row = first_row;
   made.rows = rows;
   made.decodes = decodes ? 1 : 0;
@@ -122,8 +123,13 @@ Status CudaState::keep() {
 Status CudaState::keep_parts(Stream& stream) {
   if (!has_parts()) return {};
   BATON_CHECK(kept_.bytes() > 0);
-  return stream.copy(kept_.address() + position() % kKeptMax * places_.parts_bytes, parts_.address(),
-                     places_.parts_bytes);
+  return stream.copy(kept_at(position()), parts_.address(), places_.parts_bytes);
+}
+
+Status CudaState::keep_part(Stream& stream, const Place& place, uint64_t ahead) {
+  BATON_CHECK(kept_.bytes() > 0);
+  return stream.copy(kept_at(position() + ahead) + place.offset, parts_.address() + place.offset,
+                     places_.part_bytes(place));
 }
 
 void CudaState::advance(uint64_t tokens, uint64_t kept, bool more) {
@@ -144,9 +150,8 @@ Status CudaState::check_back(uint64_t to) const {
                           pool_.arena_->unit(), position(), back, to, kept_count_));
 }
 
-Address CudaState::parts_at(uint64_t at) const {
-  return at == position() ? parts_.address() : kept_.address() + at % kKeptMax * places_.parts_bytes;
-}
+Address CudaState::kept_at(uint64_t at) const { return kept_.address() + at % kKeptMax * places_.parts_bytes; }
+Address CudaState::parts_at(uint64_t at) const { return at == position() ? parts_.address() : kept_at(at); }
 
 Status CudaState::rewind(uint64_t to) {
   BATON_OK(check_back(to));

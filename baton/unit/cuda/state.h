@@ -34,16 +34,18 @@ class CudaState final : public SequenceState {
   // Before a step writes keys and values of the tokens from position() to `tokens`: pages for them, its own alone, and
   // the list of all on the card. kOutOfMemory, and all is as before.
   Status make_room(uint64_t tokens);
-  // Where kernels find the slots of it; `room` was made for its rows.
-  Run run(int32_t first_row, int32_t rows, bool decodes) const;
+  // Where kernels find the slots of it, for rows from `ahead` of its position on; `room` was made for them.
+  Run run(int32_t first_row, int32_t rows, bool decodes, uint64_t ahead = 0) const;
   // Within a step that tells of its layers.
   void show(uint64_t coming);
   bool has_parts() const { return parts_.bytes() > 0; }
   // Before a step that keeps its parts: memory for what they are before each of the last kKeptMax tokens.
   // kOutOfMemory, and all is as before.
   Status keep();
-  // The parts as they are before the token at position(), kept behind all that `stream` has to do.
+  // The parts as they are before the token at position(), kept behind all that `stream` has to do; a slot of them as it
+  // is before the token that is `ahead` of there.
   Status keep_parts(Stream& stream);
+  Status keep_part(Stream& stream, const Place& place, uint64_t ahead);
   // After a step, of so many tokens, that kept the parts before its last `kept`; unless there are `more` to come, room
   // for more is given back.
   void advance(uint64_t tokens, uint64_t kept = 0, bool more = false);
@@ -65,8 +67,9 @@ class CudaState final : public SequenceState {
   void drop_behind();
   // kUnsupported when it cannot be told what the parts were at `to`.
   Status check_back(uint64_t to) const;
-  // Where the parts are as they were at a position that check_back allows.
+  // Where the parts are as they were at a position that check_back allows; where they are kept.
   Address parts_at(uint64_t position) const;
+  Address kept_at(uint64_t position) const;
   FerryPlace ferry_place() const;
   // Its own from the first look until it changes.
   Result<Ferry*> ferry() const;
