@@ -52,6 +52,7 @@ class CudaUnit final : public Unit {
     caps_.product_type = products == Products::kF32 ? DType::kF32 : DType::kBF16;
     caps_.prefill_tokens_preferred = kRowsOfPass;
     caps_.decode_seats_max = kDecodeSeats;
+    caps_.rewind_tokens_max = kKeptMax;
     caps_.states_grow = true;
     caps_.tells_layers = true;
     caps_.emulated = facts.emulated;
