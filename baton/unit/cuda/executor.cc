@@ -52,14 +52,8 @@ void CudaExecutor::set_run(size_t index, const Seat& seat, size_t first_token, s
   std::fill_n(work_->run_of_row() + first_row, count, static_cast<int32_t>(index));
 }
 
-// That the wait fails, too, says nothing new.
-Status CudaExecutor::settled(Status status) {
-  if (!status) static_cast<void>(stream_.wait());
-  return status;
-}
-
 Status CudaExecutor::step(std::span<const Seat> seats, std::span<float> out, const StepContext& context) {
-  return settled(step_seats(seats, out, context));
+  return settled([&] { return step_seats(seats, out, context); });
 }
 
 Status CudaExecutor::step_seats(std::span<const Seat> seats, std::span<float> out, const StepContext& context) {

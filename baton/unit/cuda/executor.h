@@ -64,8 +64,9 @@ class CudaExecutor final : public Executor {
  private:
   CudaExecutor(std::shared_ptr<Card> card, std::shared_ptr<const Model> model, const ExecutorOptions& options);
   Status step_seats(std::span<const Seat> seats, std::span<float> out, const StepContext& context);
-  // How a step ended. When it failed, what was asked for before that is done: states and rows may go.
-  Status settled(Status status);
+  // What `step` says. When it failed or threw, what was asked for before that is done: states and rows may go.
+  template <class Step>
+  auto settled(const Step& step);
   // Rows of one prompt, as many as a pass has; rows of several sequences that decode. `index`, `first`: of the step.
   Status prefill_seat(const Seat& seat, size_t index, float* out, const StepContext& context);
   Status decode_seats(std::span<const Seat> seats, size_t first, float* out, const StepContext& context);
@@ -109,5 +110,18 @@ class CudaExecutor final : public Executor {
   uint64_t timed_steps_ = 0;
   std::vector<Event> events_;  // of steps that draw, or of layers that are told of
 };
+
+// That the wait fails, too, says nothing new.
+template <class Step>
+auto CudaExecutor::settled(const Step& step) {
+  try {
+    auto done = step();
+    if (!done) static_cast<void>(stream_.wait());
+    return done;
+  } catch (...) {
+    static_cast<void>(stream_.wait());
+    throw;
+  }
+}
 
 }  // namespace baton::cuda

@@ -38,13 +38,13 @@ Status CudaExecutor::step_on(std::span<const Seat> seats, std::span<float> out, 
     for (const Seat& seat : next) steps = std::min(steps, seat.state->tokens_max() - seat.state->position());
     // A seat that has no room says so there.
     if (steps == 0) return Executor::step_on(next, out, rest, context);
-    const Result<uint32_t> done = draw_steps(next, static_cast<uint32_t>(steps), out, rest, context);
-    if (!done) return settled(fail(done.error()));
-    if (*done < steps) return {};
+    BATON_TRY(const uint32_t done,
+              settled([&] { return draw_steps(next, static_cast<uint32_t>(steps), out, rest, context); }));
+    if (done < steps) return {};
     for (const Seat& seat : next) {
       if (seat.draws->ended()) return {};
     }
-    rest.steps_max -= *done;
+    rest.steps_max -= done;
     // Rows are those of the first step.
     out = {};
     for (Seat& seat : next) {

@@ -4,29 +4,9 @@
 #include "baton/unit/cuda/launch.h"
 
 namespace baton::cuda {
-namespace {
-
-// What was asked for is done before a step that fails, or is left by an exception, is over.
-class DoneAtLast {
- public:
-  explicit DoneAtLast(Stream& stream) : stream_(stream) {}
-  ~DoneAtLast() {
-    if (!well_) static_cast<void>(stream_.wait());
-  }
-  DoneAtLast(const DoneAtLast&) = delete;
-  DoneAtLast& operator=(const DoneAtLast&) = delete;
-  void well() { well_ = true; }
-
- private:
-  Stream& stream_;
-  bool well_ = false;
-};
-
-}  // namespace
 
 // All is launched before the first wait: the card has something to do whatever the watch does.
 Status CudaExecutor::run_telling(const Lists& lists, const Seat& seat, size_t index, const StepContext& context) {
-  DoneAtLast done(stream_);
   size_t marked = 0;
   for (size_t i = 0; i < lists.body.size(); ++i) {
     BATON_OK(launch(stream_, card_->facts(), lists.body[i], work_->pass(), work_->pass_on_card()));
@@ -39,7 +19,6 @@ Status CudaExecutor::run_telling(const Lists& lists, const Seat& seat, size_t in
     BATON_OK(events_[i].wait());
     context.watch->layer_done(index, lists.layers[i].layer);
   }
-  done.well();
   return {};
 }
 

@@ -6,8 +6,10 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <new>
 #include <vector>
 
+#include "baton/base/clock.h"
 #include "baton/base/random.h"
 #include "baton/sample/sampler.h"
 #include "baton/unit/cuda/driver_emulated.h"
@@ -59,6 +61,20 @@ std::shared_ptr<const Model> attending_model() {
   return model;
 }
 
+// Throws when it is asked for the nth time.
+class ThrowingClock final : public Clock {
+ public:
+  explicit ThrowingClock(int nth) : left_(nth) {}
+  int64_t now_ns() const override {
+    if (--left_ == 0) throw std::bad_alloc();
+    return 1;
+  }
+  bool threw() const { return left_ <= 0; }
+
+ private:
+  mutable int left_;
+};
+
 class CudaSteps : public testing::Test {
  protected:
   void SetUp() override {
@@ -93,13 +109,13 @@ class CudaSteps : public testing::Test {
     rows_.assign(kTinyVocab, 0);
     return executor_->decode(to, 3, rows_);
   }
-  Status draw(SequenceState& to) {
+  Status draw(SequenceState& to, const Clock* clock = nullptr) {
     Sampler sampler = *Sampler::create({}, kTinyVocab);
     Draws draws{.sampler = &sampler};
     const int32_t fed = 5;
     const Seat seat{&to, {&fed, 1}, 1, true, false, &draws};
     rows_.assign(kTinyVocab, 0);
-    Status status = executor_->step_on({&seat, 1}, rows_, {.steps_max = 6}, {});
+    Status status = executor_->step_on({&seat, 1}, rows_, {.steps_max = 6, .clock = clock}, {});
     if (status) {
       EXPECT_EQ(draws.ids.size(), 6u);
     }
@@ -153,6 +169,23 @@ TEST_F(CudaSteps, AFailedAnswerLeavesNothingToBeDone) {
 // Several steps are under way when one fails.
 TEST_F(CudaSteps, FailedDrawsLeaveNothingToBeDone) {
   EXPECT_GT(fail_each([this](SequenceState& to) { return draw(to); }), 20u);
+}
+
+// No memory for an id that was drawn, say.
+TEST_F(CudaSteps, DrawsThatThrowLeaveNothingToBeDone) {
+  int thrown = 0;
+  for (bool threw = true; threw; thrown += threw ? 1 : 0) {
+    const ThrowingClock clock(thrown + 1);
+    SequenceState& to = state();
+    ASSERT_TRUE(prefill(to, 70));
+    try {
+      EXPECT_TRUE(draw(to, &clock));
+    } catch (const std::bad_alloc&) {
+    }
+    threw = clock.threw();
+    ASSERT_EQ(emulated_waiting(), 0u) << thrown;
+  }
+  EXPECT_GE(thrown, 6);
 }
 
 TEST_F(CudaTimes, OfInstructionsAreInTheEvidence) {

@@ -216,10 +216,14 @@ Status CudaState::read_rows(size_t segment, const Dims& dims, RowRange rows, std
     return {};
   }
   while (rows.count > 0) {
-    BATON_TRY(const std::span<const std::byte> values, fetch(segment, rows));
-    std::memcpy(out, values.data(), values.size());
-    out += values.size();
-    rows = {rows.first + values.size() / each, rows.count - values.size() / each};
+    const auto values = fetch(segment, rows);
+    if (!values) {
+      if (!fills_) ferry_.reset();  // who reads again may have more luck; what was written may not be there
+      return fail(values.error());
+    }
+    std::memcpy(out, values->data(), values->size());
+    out += values->size();
+    rows = {rows.first + values->size() / each, rows.count - values->size() / each};
   }
   return {};
 }

@@ -167,8 +167,31 @@ std::optional<Window> Ferry::following(const FerryPlace& from, std::span<const S
   return window_at(from, next, 0, begin, begin);
 }
 
+Status Ferry::noted(Status status) {
+  if (!status && failed_) failed_ = status;
+  return status;
+}
+
 Result<std::span<const std::byte>> Ferry::fetch(const FerryPlace& from, std::span<const Segment> segments,
                                                 size_t segment, RowRange range, Ahead ahead) {
+  BATON_OK(failed_);
+  auto rows = look(from, segments, segment, range, ahead);
+  if (!rows) BATON_OK(noted(fail(rows.error())));
+  return rows;
+}
+
+Status Ferry::put(const FerryPlace& to, size_t segment, RowRange range, const std::byte* in) {
+  BATON_OK(failed_);
+  return noted(gather(to, segment, range, in));
+}
+
+Status Ferry::flush(const FerryPlace& to) {
+  BATON_OK(failed_);
+  return noted(deliver(to));
+}
+
+Result<std::span<const std::byte>> Ferry::look(const FerryPlace& from, std::span<const Segment> segments,
+                                               size_t segment, RowRange range, Ahead ahead) {
   if (put_.count > 0) BATON_OK(send_put(from));
   const uint64_t each = from.rows(segment), row_bytes = from.places.slots[segment].dense_row;
   uint64_t place = 0;
@@ -221,18 +244,18 @@ Status Ferry::send_put(const FerryPlace& to) {
   return issued;
 }
 
-Status Ferry::flush(const FerryPlace& to) {
+Status Ferry::deliver(const FerryPlace& to) {
   if (put_.count > 0) BATON_OK(send_put(to));
   return wait();
 }
 
-Status Ferry::put(const FerryPlace& to, size_t segment, RowRange range, const std::byte* in) {
+Status Ferry::gather(const FerryPlace& to, size_t segment, RowRange range, const std::byte* in) {
   const uint64_t row_bytes = to.places.slots[segment].dense_row;
   const uint64_t held = std::max<uint64_t>(1, kFerryBytes / row_bytes);
   while (range.count > 0) {
     const bool follows = segment == put_segment_ && range.first == put_.first + put_.count && put_.count < held;
     if (!follows || put_.count == 0) {
-      BATON_OK(flush(to));
+      BATON_OK(deliver(to));
       BATON_OK(grow(put_block_, std::min(held, to.rows(segment) * to.places.heads[segment]) * row_bytes));
       put_segment_ = segment;
       put_ = {range.first, 0};
@@ -256,7 +279,8 @@ Status Ferry::rest() {
   put_.count = 0;
   last_segment_.reset();
   in_order_ = false;
-  return wait();
+  Status waited = wait();
+  return failed_ ? waited : failed_;
 }
 
 Result<std::unique_ptr<Ferry>> FerryDock::take() {

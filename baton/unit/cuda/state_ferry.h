@@ -39,7 +39,8 @@ struct FerryPlace {
   uint64_t rows(size_t segment) const;
 };
 
-// Used by one thread at a time.
+// Used by one thread at a time. What failed leaves rows that are not where they were to go: all that follows on a state
+// fails alike.
 class Ferry {
  public:
   static Result<std::unique_ptr<Ferry>> make(Card& card);
@@ -64,6 +65,12 @@ class Ferry {
 
  private:
   Ferry() = default;
+  Result<std::span<const std::byte>> look(const FerryPlace& from, std::span<const Segment> segments, size_t segment,
+                                          RowRange range, Ahead ahead);
+  Status gather(const FerryPlace& to, size_t segment, RowRange range, const std::byte* in);
+  Status deliver(const FerryPlace& to);
+  // Notes the first failure.
+  Status noted(Status status);
   Status grow(PinnedMemory& block, uint64_t bytes);
   Status issue_out(const FerryPlace& from, const Window& window, PinnedMemory& block);
   Status issue_put(const FerryPlace& to);
@@ -75,6 +82,7 @@ class Ferry {
   Card* card_ = nullptr;
   Stream stream_;
   bool busy_ = false;
+  Status failed_;
   std::optional<Window> here_, coming_;
   std::optional<size_t> last_segment_;
   bool in_order_ = false;  // the segments of the last two windows followed each other
