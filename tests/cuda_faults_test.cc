@@ -242,7 +242,7 @@ TEST_F(CudaFaults, ALostCardEndsWhatRestsOnIt) {
     std::vector<EmulatedFault> faults = {{.function = "memory_allocate", .nth = 2}, {.function = "launch_together"},
                                          {.function = "event_wait", .nth = 3},      {.function = "copy_rows"},
                                          {.function = "copy_in", .nth = 4},         {.function = "launch", .nth = 30}};
-    const auto stride = static_cast<uint64_t>(scaled(67, 131));
+    const auto stride = static_cast<uint64_t>(scaled(67, 500));
     for (uint64_t nth = 2; nth < 500; nth += stride) faults.push_back({.nth = nth, .later = nth % 4 < 2});
     for (EmulatedFault& fault : faults) {
       SCOPED_TRACE(fmt::format("{}, call {} of {}", way.text(), fault.nth, fault.function));
@@ -307,8 +307,9 @@ TEST_F(CudaFaults, OthersDoNotNoticeALostCard) {
 // One call that fails: at most one request ends, and the unit goes on.
 TEST_F(CudaFaults, ACallThatFailsIsOneRequests) {
   uint64_t ended = 0, fell_back = 0;
-  for (const char* function : {"launch", "launch_together", "copy_in", "copy_out", "copy_rows", "stream_wait",
-                               "event_wait", "host_allocate"}) {
+  constexpr const char* kFunctions[] = {"event_wait",  "copy_rows", "launch",          "copy_in",
+                                        "stream_wait", "copy_out",  "launch_together", "host_allocate"};
+  for (const char* function : std::span(kFunctions).first(static_cast<size_t>(scaled(8, 3)))) {
     for (uint64_t nth = 1; nth <= 6; nth += static_cast<uint64_t>(scaled(5, 9))) {
       SCOPED_TRACE(fmt::format("{} {}", function, nth));
       ASSERT_NO_FATAL_FAILURE(start());
@@ -346,7 +347,7 @@ TEST_F(CudaFaults, ACallThatFailsIsOneRequests) {
 // Who finds no memory once begins again, and is answered.
 TEST_F(CudaFaults, NoMemoryForACallIsOneBeginning) {
   uint64_t fell_back = 0;
-  for (uint64_t nth = 1; nth < 900; nth += static_cast<uint64_t>(scaled(113, 331))) {
+  for (uint64_t nth = 1; nth < 900; nth += static_cast<uint64_t>(scaled(113, 450))) {
     SCOPED_TRACE(nth);
     ASSERT_NO_FATAL_FAILURE(start());
     cuda::emulated_fail({.nth = nth, .code = cuda::kNoMemory});
@@ -362,7 +363,7 @@ TEST_F(CudaFaults, NoMemoryForACallIsOneBeginning) {
 // More than the card holds. Without a bound somebody ends with the reason, and his memory is the others'; with one
 // they wait for each other.
 TEST_F(CudaFaults, AFullCard) {
-  const std::vector<Way> ways(6, kWays[0]);
+  const std::vector<Way> ways(static_cast<size_t>(scaled(6, 4)), kWays[0]);
   for (const bool bounded : {false, true}) {
     SCOPED_TRACE(bounded);
     const uint64_t one = bytes_of_a_state();
