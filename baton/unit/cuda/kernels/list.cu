@@ -7,6 +7,7 @@
 #include "baton/unit/cuda/kernels/experts.cuh"
 #include "baton/unit/cuda/kernels/heads.cuh"
 #include "baton/unit/cuda/kernels/products.cuh"
+#include "baton/unit/cuda/kernels/ptx.cuh"
 #include "baton/unit/cuda/kernels/rows.cuh"
 
 namespace baton::cuda {
@@ -24,11 +25,9 @@ class Meeting {
     __syncthreads();
     target_ += gridDim.x;
     if (threadIdx.x == 0) {
-      asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(count_) : "memory");
-      uint32_t arrived;
-      do {
-        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(arrived) : "l"(count_) : "memory");
-      } while (arrived < target_);
+      add_released(count_, 1);
+      while (load_acquired(count_) < target_) {
+      }
     }
     __syncthreads();
   }
@@ -54,22 +53,13 @@ __device__ void put_word(uint64_t word, Instruction& to) {
   if (threadIdx.x < kWords) reinterpret_cast<uint64_t*>(&to)[threadIdx.x] = word;
 }
 
-// By the card's clock, in ns.
-__device__ uint64_t now() {
-  uint64_t time;
-  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(time));
-  return time;
-}
-
 __device__ void fetch_ahead(const uint8_t* from, uint64_t bytes) {
-#if __CUDA_ARCH__ >= 900
-  // By the engine for copies: they do not stand in the way of loads.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   constexpr uint64_t kPiece = 16 * 1024;
   for (uint64_t i = lane() * kPiece; i < bytes; i += 32 * kPiece)
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from + i),
-                 "r"(static_cast<uint32_t>(min(kPiece, bytes - i) & ~uint64_t{15})));
+    fetch_piece(from + i, static_cast<uint32_t>(min(kPiece, bytes - i) & ~uint64_t{15}));
 #else
-  for (uint64_t i = lane() * 128; i < bytes; i += 32 * 128) asm volatile("prefetch.global.L2 [%0];" ::"l"(from + i));
+  for (uint64_t i = lane() * 128; i < bytes; i += 32 * 128) fetch_line(from + i);
 #endif
 }
 
@@ -140,7 +130,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) baton_list(const __gri
     const uint64_t word = i + 2 < work.count ? word_of(work.list, i + 2) : 0;
     if (i + 1 < work.count) fetch_weights(instruction(i + 1));
     run(instruction(i), work.pass, shared);
-    if (work.times != 0 && blockIdx.x == 0 && threadIdx.x == 0) at<uint64_t>(work.times)[i] = now();
+    if (work.times != 0 && blockIdx.x == 0 && threadIdx.x == 0) at<uint64_t>(work.times)[i] = card_time();
     if (i + 2 < work.count) put_word(word, instruction(i + 2));
     if (i + 1 < work.count) meeting.meet();
   }

@@ -1,4 +1,5 @@
-// What the language has no words for: copies to shared memory that go on while others work, and tensor cores.
+// What the language has no words for: copies to shared memory that go on while others work, tensor cores, counts that
+// blocks meet at, fetches into the second level of cache.
 #pragma once
 
 #include <cstdint>
@@ -50,5 +51,33 @@ __device__ __forceinline__ void multiply_add(float (&sum)[4], const uint32_t (&a
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
   }
 }
+
+// What was written before the addition is seen behind a load that sees it.
+__device__ __forceinline__ void add_released(uint32_t* count, uint32_t what) {
+  asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(count), "r"(what) : "memory");
+}
+__device__ __forceinline__ uint32_t load_acquired(const uint32_t* from) {
+  uint32_t value;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
+  return value;
+}
+
+// By the card's clock, in ns.
+__device__ __forceinline__ uint64_t card_time() {
+  uint64_t time;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(time));
+  return time;
+}
+
+// To the second level of cache: a line, or, by the engine for copies, which does not stand in the way of loads, a
+// multiple of 16 bytes.
+__device__ __forceinline__ void fetch_line(const void* from) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
+}
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+__device__ __forceinline__ void fetch_piece(const void* from, uint32_t bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes));
+}
+#endif
 
 }  // namespace baton::cuda
