@@ -1,4 +1,5 @@
-// Do::kMultiply: products of matrices with a few rows, in plain arithmetic: what a decode step is made of.
+// Do::kMultiply: products of matrices with a few rows, in plain arithmetic: what a decode step is made of. More rows go
+// to products_mma.cuh.
 //
 // A block takes a contiguous part of the output rows. Rows of x come through the prologue into its shared memory, as
 // f32 or, for codes, as two planes of 8-bit integers with a scale for each group of 32 (15 bits in all: the products
@@ -9,6 +10,7 @@
 
 #include "baton/unit/cuda/codes.h"
 #include "baton/unit/cuda/kernels/integer_rows.cuh"
+#include "baton/unit/cuda/kernels/products_mma.cuh"
 #include "baton/unit/cuda/kernels/prologue.cuh"
 #include "baton/unit/cuda/values.h"
 
@@ -385,6 +387,7 @@ __device__ __noinline__ void multiply_rows(const Instruction& instruction, int r
 __device__ inline void do_multiply(const Instruction& instruction, const Pass& pass, uint32_t block, uint32_t blocks,
                                    unsigned char* shared) {
   const int rows = instruction.wanted_only ? pass.rows_out : pass.rows;
+  if (rows >= kMmaFrom && takes_mma(instruction)) return multiply_mma(instruction, rows, block, blocks, kSharedBytes);
   const bool fits = staged_bytes(instruction.matrix[0], kTile) <= kSharedBytes;
   if (rows > 1 && fits) {
     for (int row = 0; row < rows; row += kTile)

@@ -71,9 +71,7 @@ __device__ __forceinline__ uint64_t card_time() {
 
 // To the second level of cache: a line, or, by the engine for copies, which does not stand in the way of loads, a
 // multiple of 16 bytes.
-__device__ __forceinline__ void fetch_line(const void* from) {
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
-}
+__device__ __forceinline__ void fetch_line(const void* from) { asm volatile("prefetch.global.L2 [%0];" ::"l"(from)); }
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 __device__ __forceinline__ void fetch_piece(const void* from, uint32_t bytes) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes));

@@ -1,0 +1,181 @@
+// Rows of x as products on tensor cores take them: each value as the sum of two bf16, which is right to 16 bits.
+//
+// Columns come in spans of 128, a span in quarters, of which a lane of mma has 8 columns: of dense matrices quarter j,
+// lane 4n + t has columns 32j + 8t..., of codes 32t + 8j..., so that there a lane has a group of 32 to itself. In
+// shared memory are so many spans at a time, [span][quarter][tile of 8 rows][high, low][32 lanes] of 8 values; every
+// other quarter's lanes are exchanged in fours, for the banks' sake.
+#pragma once
+
+#include "baton/unit/cuda/kernels/prologue.cuh"
+#include "baton/unit/cuda/kernels/tensor.cuh"
+
+namespace baton::cuda {
+
+inline constexpr int kSpan = 128;
+inline constexpr int kMmaTiles = 8;          // tiles of rows at a time, at most
+inline constexpr int kSpanBytes = 4 * 1024;  // of a tile
+inline constexpr int kSquareParts = 16;
+inline constexpr int kGroupsMax = 16;
+
+// Before the planes.
+struct RowFacts {
+  float squares[8 * kMmaTiles][kSquareParts];  // of kRms: of every 16th span
+  float factors[8 * kMmaTiles];                // what a row's products are multiplied with
+  float2 norms[8 * kMmaTiles][kGroupsMax];     // mean and factor of each group, where they are needed before
+};
+static_assert(sizeof(RowFacts) % 128 == 0);
+
+__device__ __forceinline__ int lane_slot(int lane, int quarter) { return lane ^ ((quarter & 1) << 2); }
+
+// A norm of the whole row scales its products instead of the row.
+__device__ __forceinline__ bool scales_products(const Instruction& in) {
+  return in.prologue == Prologue::kRms && in.op.width == in.x_width;
+}
+// A norm that a warp can make while it has a span.
+__device__ __forceinline__ bool norms_spans(const Instruction& in) {
+  return in.prologue == Prologue::kGated && in.op.width == kSpan;
+}
+__device__ __forceinline__ bool norms_before(const Instruction& in) {
+  return in.prologue != Prologue::kNone && in.prologue != Prologue::kGate && !scales_products(in) && !norms_spans(in);
+}
+
+// Up to 64 rows of a product, from `row` on, with room for `tiles`, a power of two; `stage` spans at a time, likewise,
+// at most 16.
+struct MmaRows {
+  const Instruction& in;
+  int row, rows, tiles, spans, stage;
+  bool codes;
+  RowFacts& facts;
+  unsigned char* planes;
+
+  // A lane's 8 columns of a row of the first tile; the second tile's are 64 places behind, low parts 32.
+  template <int kTiles>
+  __device__ __forceinline__ const uint4* quarter(int span, int quarter) const {
+    return reinterpret_cast<const uint4*>(planes) + ((span & (stage - 1)) * 4 + quarter) * kTiles * 64 +
+           lane_slot(static_cast<int>(lane()), quarter);
+  }
+
+  // Followed by a meeting of the block.
+  __device__ void begin() const {
+    for (int i = static_cast<int>(threadIdx.x); i < rows * kSquareParts; i += kThreads)
+      facts.squares[i / kSquareParts][i % kSquareParts] = 0;
+    if (!norms_before(in)) return;
+    const int groups = in.x_width / in.op.width;
+    for (int i = static_cast<int>(warp()); i < rows * groups; i += kThreads / 32) {
+      const int r = i / groups, group = i % groups;
+      const float* const x = row_of(in.x, in.x_width, row + r) + group * in.op.width;
+      const float2 norm = norm_of(x, in.op.width, in.op.eps, in.prologue == Prologue::kLayer, static_cast<int>(lane()),
+                                  32, [](float part) { return warp_sum(part); });
+      if (lane() == 0) facts.norms[r][group] = norm;
+    }
+  }
+
+  // Behind the last span and a meeting; followed by a meeting.
+  __device__ void finish() const {
+    const int r = static_cast<int>(threadIdx.x);
+    if (r >= rows) return;
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < kSquareParts; ++i) sum += facts.squares[r][i];
+    facts.factors[r] = scales_products(in) ? rsqrtf(sum / static_cast<float>(in.x_width) + in.op.eps) : 1.0f;
+  }
+
+  // Spans from `first` on, a multiple of `stage`. A warp has one of them, and some rows. `squares`: are summed.
+  __device__ void put(int first, bool squares) const {
+    const int own = static_cast<int>(warp()) & (stage - 1), span = first + own, step = kThreads / 32 / stage;
+    if (span >= spans) return;
+    const int column = span * kSpan + static_cast<int>(lane()) * 4, begin = static_cast<int>(warp()) / stage;
+    const bool inside = column < pitch_of(in.x_width);
+    if (norms_before(in) || in.prologue == Prologue::kGate) {
+#pragma unroll 1
+      for (int r = begin; r < rows; r += step) put_four(own, r, seldom(r, column));
+      return;
+    }
+    const float4 scale = scale_of(column);
+    constexpr int kAtOnce = 4;
+#pragma unroll 1
+    for (int base = begin; base < rows; base += kAtOnce * step) {
+      float4 x[kAtOnce];
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) {
+        const bool wanted = inside && base + k * step < rows;
+        x[k] = wanted ? *reinterpret_cast<const float4*>(row_of(in.x, in.x_width, row + base + k * step) + column)
+                      : make_float4(0, 0, 0, 0);
+      }
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) {
+        const int r = base + k * step;
+        if (r >= rows) break;
+        put_four(own, r, change(x[k], scale, r, column, squares ? &facts.squares[r][span % kSquareParts] : nullptr));
+      }
+    }
+  }
+
+ private:
+  __device__ float4 scale_of(int column) const {
+    float to[4] = {0, 0, 0, 0};
+    const bool whole = scales_products(in);
+    if (whole || norms_spans(in)) {
+      const int count = whole ? in.x_width : kSpan;
+      const float* const from = at<const float>(in.vectors[0]);
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        const int i = whole ? column + k : (column + k) % kSpan;
+        if (i < count) to[k] = from[i];
+      }
+    }
+    return make_float4(to[0], to[1], to[2], to[3]);
+  }
+
+  // Four values behind the prologue, in all lanes of a warp at once.
+  __device__ __forceinline__ float4 change(const float4& x, const float4& scale, int r, int column,
+                                           float* squares) const {
+    if (in.prologue == Prologue::kNone) return x;
+    const float sum = warp_sum(fmaf(x.x, x.x, fmaf(x.y, x.y, fmaf(x.z, x.z, x.w * x.w))));
+    float4 made = make_float4(x.x * scale.x, x.y * scale.y, x.z * scale.z, x.w * scale.w);
+    if (scales_products(in)) {
+      if (lane() == 0 && squares != nullptr) *squares += sum;
+      return made;
+    }
+    const float by = rsqrtf(sum / static_cast<float>(kSpan) + in.op.eps);
+    const float4 gate = *reinterpret_cast<const float4*>(row_of(in.y, in.y_width, row + r) + column);
+    made.x *= by * silu(gate.x), made.y *= by * silu(gate.y);
+    made.z *= by * silu(gate.z), made.w *= by * silu(gate.w);
+    return made;
+  }
+
+  // Of the prologues that are seldom.
+  __device__ __forceinline__ float4 seldom(int r, int column) const {
+    float to[4] = {0, 0, 0, 0};
+#pragma unroll 1
+    for (int k = 0; k < 4; ++k) {
+      const int i = column + k, group = max(in.op.width, 1);
+      if (i >= in.x_width) break;
+      float value = row_of(in.x, in.x_width, row + r)[i];
+      const float* const y = row_of(in.y, in.y_width, row + r);
+      if (in.prologue == Prologue::kGate) {
+        value *= sigmoid(y[i / group]);
+      } else {
+        const float2 norm = facts.norms[r][i / group];
+        value = (value - norm.x) * norm.y * at<const float>(in.vectors[0])[i % group];
+        if (in.prologue == Prologue::kLayer) value += at<const float>(in.vectors[1])[i % group];
+        if (in.prologue == Prologue::kGated) value *= silu(y[i]);
+      }
+      to[3] = k == 3 ? value : to[3], to[2] = k == 2 ? value : to[2];
+      to[1] = k == 1 ? value : to[1], to[0] = k == 0 ? value : to[0];
+    }
+    return make_float4(to[0], to[1], to[2], to[3]);
+  }
+
+  // The lane's columns are 4 * lane and three behind it, of span `own` of those that are here.
+  __device__ __forceinline__ void put_four(int own, int r, const float4& four) const {
+    const Split first = split_pair(four.x, four.y), second = split_pair(four.z, four.w);
+    const int of = static_cast<int>(lane()), outer = of >> 3, inner = of >> 1 & 3;
+    const int quarter = codes ? inner : outer, slot = lane_slot((r & 7) * 4 + (codes ? outer : inner), quarter);
+    unsigned char* const to = planes + (((own * 4 + quarter) * tiles + (r >> 3)) * 2 * 32 + slot) * 16 + (of & 1) * 8;
+    *reinterpret_cast<uint2*>(to) = make_uint2(first.high, second.high);
+    *reinterpret_cast<uint2*>(to + 512) = make_uint2(first.low, second.low);
+  }
+};
+
+}  // namespace baton::cuda

@@ -1,0 +1,193 @@
+// Weights as products on tensor cores take them (mma_rows.cuh says which columns a lane has): bf16 as they are, others
+// as the sum of two bf16.
+#pragma once
+
+#include "baton/unit/cuda/codes.h"
+#include "baton/unit/cuda/kernels/mma_rows.cuh"
+
+namespace baton::cuda {
+
+// Of 16 rows of weights a lane's two: where they begin.
+struct MmaLines {
+  const Matrix* matrix[2];
+  const unsigned char* from[2];
+  int row[2];
+};
+// What a lane has of a span of them before it is taken apart: words of memory, at most 16 of each row.
+using MmaRaw = uint32_t[2][16];
+// Quarters that are on their way while one is multiplied: more rows take longer.
+__host__ __device__ constexpr int quarters_ahead(int tiles) { return tiles <= 2 ? 4 : 2; }
+
+// sums += weights x, over a quarter: a lane's 8 columns of both rows.
+template <int kTiles, bool kLow>
+__device__ __forceinline__ void multiply_quarter(float (&sums)[kTiles][4], const uint32_t (&high)[2][4],
+                                                 const uint32_t (&low)[2][4], const uint4* x) {
+  uint32_t a[2][4], b[2][4];
+#pragma unroll
+  for (int k = 0; k < 2; ++k) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) a[k][i] = high[i % 2][2 * k + i / 2], b[k][i] = low[i % 2][2 * k + i / 2];
+  }
+  constexpr int kAtOnce = kTiles == 1 ? 1 : 2;
+#pragma unroll
+  for (int tile = 0; tile < kTiles; tile += kAtOnce) {
+    uint4 x_high[kAtOnce], x_low[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) x_high[i] = x[(tile + i) * 64], x_low[i] = x[(tile + i) * 64 + 32];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) multiply_add<true>(sums[tile + i], a[0], x_high[i].x, x_high[i].y);
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) multiply_add<true>(sums[tile + i], a[0], x_low[i].x, x_low[i].y);
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) multiply_add<true>(sums[tile + i], a[1], x_high[i].z, x_high[i].w);
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) multiply_add<true>(sums[tile + i], a[1], x_low[i].z, x_low[i].w);
+    if constexpr (kLow) {
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) multiply_add<true>(sums[tile + i], b[0], x_high[i].x, x_high[i].y);
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) multiply_add<true>(sums[tile + i], b[1], x_high[i].z, x_high[i].w);
+    }
+  }
+}
+
+// bf16 or f16. Quarter j is in place j % quarters_ahead of `raw`.
+template <bool kBf16>
+struct MmaHalves {
+  static __device__ __forceinline__ void load_quarter(const MmaLines& lines, int span, int quarter, MmaRaw& raw,
+                                                      int place) {
+    const int column = span * kSpan + static_cast<int>(lane() & 3) * 8;
+    const bool inside = span * kSpan + 32 * quarter < lines.matrix[0]->pitch;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+#pragma unroll
+      for (int k = 0; k < 4; ++k) raw[i][4 * place + k] = 0;
+      if (inside) load_words<4, Reading::kStreamed>(lines.from[i] + 2 * column + 64 * quarter, raw[i] + 4 * place);
+    }
+  }
+  template <int kTiles>
+  static __device__ __forceinline__ void load(const MmaLines& lines, int span, MmaRaw& raw) {
+#pragma unroll
+    for (int quarter = 0; quarter < quarters_ahead(kTiles); ++quarter) load_quarter(lines, span, quarter, raw, quarter);
+  }
+  template <int kTiles>
+  static __device__ __forceinline__ void multiply(float (&sums)[kTiles][4], const MmaLines& lines, MmaRaw& raw,
+                                                  const MmaRows& x, int span, int next) {
+    constexpr int kAhead = quarters_ahead(kTiles);
+#pragma unroll
+    for (int quarter = 0; quarter < 4; ++quarter) {
+      uint32_t high[2][4], low[2][4] = {};
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+#pragma unroll
+        for (int k = 0; k < 4; ++k) {
+          const uint32_t word = raw[i][4 * (quarter % kAhead) + k];
+          if constexpr (kBf16) {
+            high[i][k] = word;
+          } else {
+            const float2 two = __half22float2(*reinterpret_cast<const __half2*>(&word));
+            const Split split = split_pair(two.x, two.y);
+            high[i][k] = split.high, low[i][k] = split.low;
+          }
+        }
+      }
+      const int then = quarter + kAhead;
+      if (then < 4 || next < x.spans) load_quarter(lines, then < 4 ? span : next, then % 4, raw, quarter % kAhead);
+      multiply_quarter<kTiles, !kBf16>(sums, high, low, x.quarter<kTiles>(span, quarter));
+    }
+  }
+};
+
+// Calls with the bits of a matrix of codes.
+template <class F>
+__device__ __forceinline__ void with_code_bits(const Matrix& matrix, F&& call) {
+  switch (matrix.bits) {
+    case 8:
+      return call(std::integral_constant<int, 8>());
+    case 6:
+      return call(std::integral_constant<int, 6>());
+    case 5:
+      return call(std::integral_constant<int, 5>());
+    case 4:
+      return call(std::integral_constant<int, 4>());
+    case 3:
+      return call(std::integral_constant<int, 3>());
+    case 2:
+      return call(std::integral_constant<int, 2>());
+    default:
+      return call(std::integral_constant<int, 1>());
+  }
+}
+
+struct MmaCodes {
+  template <int kTiles>
+  static __device__ __forceinline__ void load(const MmaLines& lines, int span, MmaRaw& raw) {
+    const Matrix& matrix = *lines.matrix[0];  // of the other's kind
+    const int groups = matrix.pitch / kGroup, group = min(span * 4 + static_cast<int>(lane() & 3), groups - 1);
+    with_code_bits(matrix, [&](auto of) {
+      constexpr int kBits = decltype(of)::value;
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const Raw<kBits> words = load_raw<kBits, Reading::kStreamed>(lines.from[i], groups, group);
+#pragma unroll
+        for (int k = 0; k < kBits; ++k) raw[i][k] = words.words[k];
+      }
+    });
+  }
+  // The codes of both rows.
+  static __device__ __forceinline__ void take(const MmaLines& lines, const MmaRaw& from, uint32_t (&q)[2][8]) {
+    with_code_bits(*lines.matrix[0], [&](auto of) {
+      constexpr int kBits = decltype(of)::value;
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        Raw<kBits> raw;
+#pragma unroll
+        for (int k = 0; k < kBits; ++k) raw.words[k] = from[i][k];
+        Group<kBits> group = take_apart(raw);
+        if constexpr (kBits <= 4) {
+          if (lines.matrix[i]->has_table) group = look_up(raw, lookup_of(*lines.matrix[i]));
+        }
+#pragma unroll
+        for (int k = 0; k < 8; ++k) q[i][k] = group.words[k];
+      }
+    });
+  }
+  template <int kTiles>
+  static __device__ __forceinline__ void multiply(float (&sums)[kTiles][4], const MmaLines& lines, MmaRaw& raw,
+                                                  const MmaRows& x, int span, int next) {
+    uint32_t q[2][8];
+    take(lines, raw, q);
+    Scales scales[2];
+    float zero[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const Matrix& matrix = *lines.matrix[i];
+      const int group = span * 4 + static_cast<int>(lane() & 3);
+      scales[i] = {{0, 0}, {0, 0}};  // behind the row
+      if (group < matrix.pitch / kGroup) scales[i] = scales_of(matrix, lines.row[i], group);
+      zero[i] = matrix.has_table ? 0.0f : static_cast<float>(matrix.zero);
+    }
+#pragma unroll
+    for (int quarter = 0; quarter < 4; ++quarter) {
+      if (kTiles <= 2 && quarter == 0 && next < x.spans) load<kTiles>(lines, next, raw);
+      uint32_t high[2][4], low[2][4];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const float d = scales[i].d[quarter / 2], m = scales[i].m[quarter / 2];
+#pragma unroll
+        for (int k = 0; k < 4; k += 2) {
+          const uint32_t word = q[i][2 * quarter + k / 2];
+          const Split one =
+              split_pair(d * float_of_byte<0>(word, zero[i]) - m, d * float_of_byte<1>(word, zero[i]) - m);
+          const Split two =
+              split_pair(d * float_of_byte<2>(word, zero[i]) - m, d * float_of_byte<3>(word, zero[i]) - m);
+          high[i][k] = one.high, low[i][k] = one.low, high[i][k + 1] = two.high, low[i][k + 1] = two.low;
+        }
+      }
+      multiply_quarter<kTiles, true>(sums, high, low, x.quarter<kTiles>(span, quarter));
+    }
+    if (kTiles > 2 && next < x.spans) load<kTiles>(lines, next, raw);  // sooner there are no registers for it
+  }
+};
+
+}  // namespace baton::cuda
