@@ -39,17 +39,15 @@ __device__ __forceinline__ bool norms_before(const Instruction& in) {
   return in.prologue != Prologue::kNone && in.prologue != Prologue::kGate && !scales_products(in) && !norms_spans(in);
 }
 
-// Up to 64 rows of a product, from `row` on, with room for `tiles`, a power of two; `stage` spans at a time, likewise,
-// at most 16.
+// Up to 8 * kTiles rows of a product, from `row` on; `stage` spans at a time, a power of two, at most 16.
+template <int kTiles, bool kCodes>
 struct MmaRows {
   const Instruction& in;
-  int row, rows, tiles, spans, stage;
-  bool codes;
+  int row, rows, spans, stage;
   RowFacts& facts;
   unsigned char* planes;
 
   // A lane's 8 columns of a row of the first tile; the second tile's are 64 places behind, low parts 32.
-  template <int kTiles>
   __device__ __forceinline__ const uint4* quarter(int span, int quarter) const {
     return reinterpret_cast<const uint4*>(planes) + ((span & (stage - 1)) * 4 + quarter) * kTiles * 64 +
            lane_slot(static_cast<int>(lane()), quarter);
@@ -84,38 +82,26 @@ struct MmaRows {
   __device__ void put(int first, bool squares) const {
     const int own = static_cast<int>(warp()) & (stage - 1), span = first + own, step = kThreads / 32 / stage;
     if (span >= spans) return;
-    const int column = span * kSpan + static_cast<int>(lane()) * 4, begin = static_cast<int>(warp()) / stage;
-    const bool inside = column < pitch_of(in.x_width);
-    if (norms_before(in) || in.prologue == Prologue::kGate) {
+    const int column = span * kSpan + static_cast<int>(lane()) * 4;
+    const bool common = in.prologue == Prologue::kNone || scales_products(in) || norms_spans(in);
+    const float4 scale = common ? scale_of(column) : make_float4(0, 0, 0, 0);
 #pragma unroll 1
-      for (int r = begin; r < rows; r += step) put_four(own, r, seldom(r, column));
-      return;
-    }
-    const float4 scale = scale_of(column);
-    constexpr int kAtOnce = 4;
-#pragma unroll 1
-    for (int base = begin; base < rows; base += kAtOnce * step) {
-      float4 x[kAtOnce];
-#pragma unroll
-      for (int k = 0; k < kAtOnce; ++k) {
-        const bool wanted = inside && base + k * step < rows;
-        x[k] = wanted ? *reinterpret_cast<const float4*>(row_of(in.x, in.x_width, row + base + k * step) + column)
-                      : make_float4(0, 0, 0, 0);
-      }
-#pragma unroll
-      for (int k = 0; k < kAtOnce; ++k) {
-        const int r = base + k * step;
-        if (r >= rows) break;
-        put_four(own, r, change(x[k], scale, r, column, squares ? &facts.squares[r][span % kSquareParts] : nullptr));
+    for (int r = static_cast<int>(warp()) / stage; r < rows; r += (common ? kAtOnce : 1) * step) {
+      if (common) {
+        put_rows(r, step, own, column, scale, squares ? &facts.squares[0][span % kSquareParts] : nullptr);
+      } else {
+        put_four(own, r, seldom(r, column));
       }
     }
   }
 
  private:
+  static constexpr int kAtOnce = 4;  // rows of a warp whose values are on their way
+
   __device__ float4 scale_of(int column) const {
     float to[4] = {0, 0, 0, 0};
     const bool whole = scales_products(in);
-    if (whole || norms_spans(in)) {
+    if (in.prologue != Prologue::kNone) {
       const int count = whole ? in.x_width : kSpan;
       const float* const from = at<const float>(in.vectors[0]);
 #pragma unroll
@@ -127,21 +113,44 @@ struct MmaRows {
     return make_float4(to[0], to[1], to[2], to[3]);
   }
 
-  // Four values behind the prologue, in all lanes of a warp at once.
-  __device__ __forceinline__ float4 change(const float4& x, const float4& scale, int r, int column,
+  // Rows r, r + step, ... of those that there are.
+  __device__ __forceinline__ void put_rows(int r, int step, int own, int column, const float4& scale,
                                            float* squares) const {
-    if (in.prologue == Prologue::kNone) return x;
-    const float sum = warp_sum(fmaf(x.x, x.x, fmaf(x.y, x.y, fmaf(x.z, x.z, x.w * x.w))));
-    float4 made = make_float4(x.x * scale.x, x.y * scale.y, x.z * scale.z, x.w * scale.w);
-    if (scales_products(in)) {
-      if (lane() == 0 && squares != nullptr) *squares += sum;
-      return made;
+    const bool gated = in.prologue == Prologue::kGated;
+    float4 x[kAtOnce], gate[kAtOnce];
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      x[k] = gate[k] = make_float4(0, 0, 0, 0);
+      if (column >= pitch_of(in.x_width) || r + k * step >= rows) continue;
+      const int64_t at_row = row + r + k * step;
+      x[k] = *reinterpret_cast<const float4*>(row_of(in.x, in.x_width, at_row) + column);
+      if (gated) gate[k] = *reinterpret_cast<const float4*>(row_of(in.y, in.y_width, at_row) + column);
     }
-    const float by = rsqrtf(sum / static_cast<float>(kSpan) + in.op.eps);
-    const float4 gate = *reinterpret_cast<const float4*>(row_of(in.y, in.y_width, row + r) + column);
-    made.x *= by * silu(gate.x), made.y *= by * silu(gate.y);
-    made.z *= by * silu(gate.z), made.w *= by * silu(gate.w);
-    return made;
+    float sums[kAtOnce];
+    if (in.prologue != Prologue::kNone) {
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k)
+        sums[k] = fmaf(x[k].x, x[k].x, fmaf(x[k].y, x[k].y, fmaf(x[k].z, x[k].z, x[k].w * x[k].w)));
+#pragma unroll
+      for (int i = 16; i > 0; i >>= 1) {
+#pragma unroll
+        for (int k = 0; k < kAtOnce; ++k) sums[k] += __shfl_xor_sync(kAll, sums[k], i);
+      }
+    }
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      if (r + k * step >= rows) break;
+      float4& v = x[k];
+      if (in.prologue != Prologue::kNone) v.x *= scale.x, v.y *= scale.y, v.z *= scale.z, v.w *= scale.w;
+      if (gated) {
+        const float by = rsqrtf(sums[k] / static_cast<float>(kSpan) + in.op.eps);
+        v.x *= by * silu(gate[k].x), v.y *= by * silu(gate[k].y);
+        v.z *= by * silu(gate[k].z), v.w *= by * silu(gate[k].w);
+      } else if (in.prologue == Prologue::kRms && lane() == 0 && squares != nullptr) {
+        squares[(r + k * step) * kSquareParts] += sums[k];
+      }
+      put_four(own, r + k * step, v);
+    }
   }
 
   // Of the prologues that are seldom.
@@ -171,8 +180,8 @@ struct MmaRows {
   __device__ __forceinline__ void put_four(int own, int r, const float4& four) const {
     const Split first = split_pair(four.x, four.y), second = split_pair(four.z, four.w);
     const int of = static_cast<int>(lane()), outer = of >> 3, inner = of >> 1 & 3;
-    const int quarter = codes ? inner : outer, slot = lane_slot((r & 7) * 4 + (codes ? outer : inner), quarter);
-    unsigned char* const to = planes + (((own * 4 + quarter) * tiles + (r >> 3)) * 2 * 32 + slot) * 16 + (of & 1) * 8;
+    const int quarter = kCodes ? inner : outer, slot = lane_slot((r & 7) * 4 + (kCodes ? outer : inner), quarter);
+    unsigned char* const to = planes + (((own * 4 + quarter) * kTiles + (r >> 3)) * 2 * 32 + slot) * 16 + (of & 1) * 8;
     *reinterpret_cast<uint2*>(to) = make_uint2(first.high, second.high);
     *reinterpret_cast<uint2*>(to + 512) = make_uint2(first.low, second.low);
   }

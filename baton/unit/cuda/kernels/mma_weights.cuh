@@ -54,6 +54,7 @@ __device__ __forceinline__ void multiply_quarter(float (&sums)[kTiles][4], const
 // bf16 or f16. Quarter j is in place j % quarters_ahead of `raw`.
 template <bool kBf16>
 struct MmaHalves {
+  static constexpr bool kCodes = false;
   static __device__ __forceinline__ void load_quarter(const MmaLines& lines, int span, int quarter, MmaRaw& raw,
                                                       int place) {
     const int column = span * kSpan + static_cast<int>(lane() & 3) * 8;
@@ -72,7 +73,7 @@ struct MmaHalves {
   }
   template <int kTiles>
   static __device__ __forceinline__ void multiply(float (&sums)[kTiles][4], const MmaLines& lines, MmaRaw& raw,
-                                                  const MmaRows& x, int span, int next) {
+                                                  const MmaRows<kTiles, kCodes>& x, int span, int next) {
     constexpr int kAhead = quarters_ahead(kTiles);
 #pragma unroll
     for (int quarter = 0; quarter < 4; ++quarter) {
@@ -93,7 +94,7 @@ struct MmaHalves {
       }
       const int then = quarter + kAhead;
       if (then < 4 || next < x.spans) load_quarter(lines, then < 4 ? span : next, then % 4, raw, quarter % kAhead);
-      multiply_quarter<kTiles, !kBf16>(sums, high, low, x.quarter<kTiles>(span, quarter));
+      multiply_quarter<kTiles, !kBf16>(sums, high, low, x.quarter(span, quarter));
     }
   }
 };
@@ -119,9 +120,14 @@ __device__ __forceinline__ void with_code_bits(const Matrix& matrix, F&& call) {
   }
 }
 
+// With many rows there are no registers for what comes next.
 struct MmaCodes {
+  static constexpr bool kCodes = true;
   template <int kTiles>
   static __device__ __forceinline__ void load(const MmaLines& lines, int span, MmaRaw& raw) {
+    if constexpr (kTiles <= 2) fetch(lines, span, raw);
+  }
+  static __device__ __forceinline__ void fetch(const MmaLines& lines, int span, MmaRaw& raw) {
     const Matrix& matrix = *lines.matrix[0];  // of the other's kind
     const int groups = matrix.pitch / kGroup, group = min(span * 4 + static_cast<int>(lane() & 3), groups - 1);
     with_code_bits(matrix, [&](auto of) {
@@ -154,9 +160,11 @@ struct MmaCodes {
   }
   template <int kTiles>
   static __device__ __forceinline__ void multiply(float (&sums)[kTiles][4], const MmaLines& lines, MmaRaw& raw,
-                                                  const MmaRows& x, int span, int next) {
+                                                  const MmaRows<kTiles, kCodes>& x, int span, int next) {
     uint32_t q[2][8];
+    if constexpr (kTiles > 2) fetch(lines, span, raw);
     take(lines, raw, q);
+    if (next < x.spans) load<kTiles>(lines, next, raw);
     Scales scales[2];
     float zero[2];
 #pragma unroll
@@ -169,7 +177,6 @@ struct MmaCodes {
     }
 #pragma unroll
     for (int quarter = 0; quarter < 4; ++quarter) {
-      if (kTiles <= 2 && quarter == 0 && next < x.spans) load<kTiles>(lines, next, raw);
       uint32_t high[2][4], low[2][4];
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
@@ -184,9 +191,8 @@ struct MmaCodes {
           high[i][k] = one.high, low[i][k] = one.low, high[i][k + 1] = two.high, low[i][k + 1] = two.low;
         }
       }
-      multiply_quarter<kTiles, true>(sums, high, low, x.quarter<kTiles>(span, quarter));
+      multiply_quarter<kTiles, true>(sums, high, low, x.quarter(span, quarter));
     }
-    if (kTiles > 2 && next < x.spans) load<kTiles>(lines, next, raw);  // sooner there are no registers for it
   }
 };
 

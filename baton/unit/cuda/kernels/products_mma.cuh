@@ -82,10 +82,9 @@ struct MmaPart {
 };
 
 // The sums of a round, of units from `base` on: a warp has those of unit base + team over its slice.
-template <int kTiles>
+template <int kTiles, class Rows>
 __device__ __forceinline__ void finish_units(const Instruction& in, const MmaUnits& units, const MmaPart& part,
-                                             const MmaRows& x, float* partial, int base,
-                                             const float (&sums)[kTiles][4]) {
+                                             const Rows& x, float* partial, int base, const float (&sums)[kTiles][4]) {
   constexpr int kAll = 8 * kTiles;
   const int teams = kMmaWarps / units.slices;
   const int column = static_cast<int>(lane() & 3) * 2;
@@ -120,15 +119,8 @@ __device__ __noinline__ void multiply_part(const Instruction& in, const MmaPart&
   int stage = kMmaWarps;
   while (stage > 1 && (static_cast<uint32_t>(stage * kTiles) * kSpanBytes > room || stage / 2 >= units.spans))
     stage /= 2;
-  const MmaRows x = {in,
-                     part.row,
-                     part.rows,
-                     kTiles,
-                     units.spans,
-                     stage,
-                     in.matrix[0].form == Form::kCodes,
-                     *reinterpret_cast<RowFacts*>(shared),
-                     shared + sizeof(RowFacts)};
+  const MmaRows<kTiles, Kind::kCodes> x = {
+      in, part.row, part.rows, units.spans, stage, *reinterpret_cast<RowFacts*>(shared), shared + sizeof(RowFacts)};
   const int teams = kMmaWarps / units.slices;
   const int team = static_cast<int>(warp()) % teams, slice = static_cast<int>(warp()) / teams;
   // Where there is room, rows of x stay for all rounds; else sums take their place.
