@@ -51,10 +51,9 @@ __device__ __forceinline__ void multiply_quarter(float (&sums)[kTiles][4], const
   }
 }
 
-// bf16 or f16. Quarter j is in place j % quarters_ahead of `raw`.
-template <bool kBf16>
-struct MmaHalves {
-  static constexpr bool kCodes = false;
+// bf16. Quarter j is in place j % quarters_ahead of `raw`.
+struct MmaPlain {
+  static constexpr bool kGroups = false;
   static __device__ __forceinline__ void load_quarter(const MmaLines& lines, int span, int quarter, MmaRaw& raw,
                                                       int place) {
     const int column = span * kSpan + static_cast<int>(lane() & 3) * 8;
@@ -73,28 +72,19 @@ struct MmaHalves {
   }
   template <int kTiles>
   static __device__ __forceinline__ void multiply(float (&sums)[kTiles][4], const MmaLines& lines, MmaRaw& raw,
-                                                  const MmaRows<kTiles, kCodes>& x, int span, int next) {
+                                                  const MmaRows<kTiles, kGroups>& x, int span, int next) {
     constexpr int kAhead = quarters_ahead(kTiles);
 #pragma unroll
     for (int quarter = 0; quarter < 4; ++quarter) {
-      uint32_t high[2][4], low[2][4] = {};
+      uint32_t words[2][4];
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
 #pragma unroll
-        for (int k = 0; k < 4; ++k) {
-          const uint32_t word = raw[i][4 * (quarter % kAhead) + k];
-          if constexpr (kBf16) {
-            high[i][k] = word;
-          } else {
-            const float2 two = __half22float2(*reinterpret_cast<const __half2*>(&word));
-            const Split split = split_pair(two.x, two.y);
-            high[i][k] = split.high, low[i][k] = split.low;
-          }
-        }
+        for (int k = 0; k < 4; ++k) words[i][k] = raw[i][4 * (quarter % kAhead) + k];
       }
       const int then = quarter + kAhead;
       if (then < 4 || next < x.spans) load_quarter(lines, then < 4 ? span : next, then % 4, raw, quarter % kAhead);
-      multiply_quarter<kTiles, !kBf16>(sums, high, low, x.quarter(span, quarter));
+      multiply_quarter<kTiles, false>(sums, words, words, x.quarter(span, quarter));
     }
   }
 };
@@ -120,12 +110,13 @@ __device__ __forceinline__ void with_code_bits(const Matrix& matrix, F&& call) {
   }
 }
 
-// With many rows there are no registers for what comes next.
-struct MmaCodes {
-  static constexpr bool kCodes = true;
+// Codes; with many rows there are no registers for what comes next. And f16, which is seldom: from memory when it is
+// needed.
+struct MmaSplit {
+  static constexpr bool kGroups = true;
   template <int kTiles>
   static __device__ __forceinline__ void load(const MmaLines& lines, int span, MmaRaw& raw) {
-    if constexpr (kTiles <= 2) fetch(lines, span, raw);
+    if (kTiles <= 2 && lines.matrix[0]->form == Form::kCodes) fetch(lines, span, raw);
   }
   static __device__ __forceinline__ void fetch(const MmaLines& lines, int span, MmaRaw& raw) {
     const Matrix& matrix = *lines.matrix[0];  // of the other's kind
@@ -158,9 +149,15 @@ struct MmaCodes {
       }
     });
   }
+  // Four values, as two words of each part.
+  static __device__ __forceinline__ void split_four(const float4& v, uint32_t* high, uint32_t* low) {
+    const Split one = split_pair(v.x, v.y), two = split_pair(v.z, v.w);
+    high[0] = one.high, low[0] = one.low, high[1] = two.high, low[1] = two.low;
+  }
   template <int kTiles>
   static __device__ __forceinline__ void multiply(float (&sums)[kTiles][4], const MmaLines& lines, MmaRaw& raw,
-                                                  const MmaRows<kTiles, kCodes>& x, int span, int next) {
+                                                  const MmaRows<kTiles, kGroups>& x, int span, int next) {
+    if (lines.matrix[0]->form == Form::kF16) return multiply_halves<kTiles>(sums, lines, x, span);
     uint32_t q[2][8];
     if constexpr (kTiles > 2) fetch(lines, span, raw);
     take(lines, raw, q);
@@ -180,15 +177,35 @@ struct MmaCodes {
       uint32_t high[2][4], low[2][4];
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        const float d = scales[i].d[quarter / 2], m = scales[i].m[quarter / 2];
+        const float d = scales[i].d[quarter / 2], m = scales[i].m[quarter / 2], z = zero[i];
 #pragma unroll
         for (int k = 0; k < 4; k += 2) {
           const uint32_t word = q[i][2 * quarter + k / 2];
-          const Split one =
-              split_pair(d * float_of_byte<0>(word, zero[i]) - m, d * float_of_byte<1>(word, zero[i]) - m);
-          const Split two =
-              split_pair(d * float_of_byte<2>(word, zero[i]) - m, d * float_of_byte<3>(word, zero[i]) - m);
-          high[i][k] = one.high, low[i][k] = one.low, high[i][k + 1] = two.high, low[i][k + 1] = two.low;
+          split_four(make_float4(fmaf(d, float_of_byte<0>(word, z), -m), fmaf(d, float_of_byte<1>(word, z), -m),
+                                 fmaf(d, float_of_byte<2>(word, z), -m), fmaf(d, float_of_byte<3>(word, z), -m)),
+                     high[i] + k, low[i] + k);
+        }
+      }
+      multiply_quarter<kTiles, true>(sums, high, low, x.quarter(span, quarter));
+    }
+  }
+  template <int kTiles>
+  static __device__ __forceinline__ void multiply_halves(float (&sums)[kTiles][4], const MmaLines& lines,
+                                                         const MmaRows<kTiles, kGroups>& x, int span) {
+    const int column = span * kSpan + static_cast<int>(lane() & 3) * kGroup;
+#pragma unroll 1
+    for (int quarter = 0; quarter < 4; ++quarter) {
+      uint32_t high[2][4], low[2][4];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        uint32_t words[4] = {};
+        if (column < lines.matrix[0]->pitch)
+          load_words<4, Reading::kCached>(lines.from[i] + 2 * column + 16 * quarter, words);
+#pragma unroll
+        for (int k = 0; k < 4; k += 2) {
+          const float2 one = __half22float2(*reinterpret_cast<const __half2*>(&words[k]));
+          const float2 two = __half22float2(*reinterpret_cast<const __half2*>(&words[k + 1]));
+          split_four(make_float4(one.x, one.y, two.x, two.y), high[i] + k, low[i] + k);
         }
       }
       multiply_quarter<kTiles, true>(sums, high, low, x.quarter(span, quarter));

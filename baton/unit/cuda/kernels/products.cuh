@@ -384,8 +384,8 @@ __device__ __noinline__ void multiply_rows(const Instruction& instruction, int r
   }
 }
 
-__device__ inline void do_multiply(const Instruction& instruction, const Pass& pass, uint32_t block, uint32_t blocks,
-                                   unsigned char* shared) {
+__device__ __forceinline__ void do_multiply(const Instruction& instruction, const Pass& pass, uint32_t block,
+                                            uint32_t blocks, unsigned char* shared) {
   const int rows = instruction.wanted_only ? pass.rows_out : pass.rows;
   if (rows >= kMmaFrom && takes_mma(instruction)) return multiply_mma(instruction, rows, block, blocks, kSharedBytes);
   const bool fits = staged_bytes(instruction.matrix[0], kTile) <= kSharedBytes;

@@ -1,8 +1,7 @@
 // Do::kMultiply on tensor cores: any number of rows, weights that are not of f32.
 //
-// A unit is 16 rows of weights, A of mma: of one matrix, or 8 of a gate and the 8 of its up. B are rows of x, in tiles
-// of
-// 8. A block has a contiguous part of the units and all rows of x, 64 at a time; where there are fewer units than
+// A unit is 16 rows of weights, A of mma: of one matrix, or 8 of a gate and the 8 of its up. Tiles of 8 rows of x are
+// B. A block has a contiguous part of the units and all rows of x, 64 at a time; where there are fewer units than
 // blocks, a part of the rows. `slices` warps, a span of columns each in turn, share a unit: their sums are added in
 // order. What a row sums, in which order, is a matter of the instruction alone: neither of the rows beside it nor of
 // the number of blocks.
@@ -30,8 +29,7 @@ struct MmaUnits {
     for (int i = 0; i < (pairs ? 1 : in.matrices); ++i) count += (in.matrix[i].rows + each() - 1) / each();
     spans = (in.matrix[0].pitch + kSpan - 1) / kSpan;
     // Of a card with 132 processors: so many that its warps have something to do.
-    const int most = count <= 132 ? 16 : count <= 264 ? 8 : count <= 528 ? 4 : count <= 1056 ? 2 : 1;
-    slices = most;
+    slices = count <= 132 ? 16 : count <= 264 ? 8 : count <= 528 ? 4 : count <= 1056 ? 2 : 1;
     while (slices > spans) slices /= 2;
   }
   __device__ int each() const { return pairs ? 8 : 16; }
@@ -108,18 +106,18 @@ __device__ __forceinline__ void finish_units(const Instruction& in, const MmaUni
       if (units.pairs) other += from[8];
     }
     const float by = x.facts.factors[r];
-    units.put(in, base + of_team, of, x.row + r, by * sum, by * other);
+    units.put(in, base + of_team, of, x.row + r, __fmul_rn(by, sum), __fmul_rn(by, other));
   }
 }
 
 template <class Kind, int kTiles>
-__device__ __noinline__ void multiply_part(const Instruction& in, const MmaPart& part, uint32_t room) {
+__device__ __forceinline__ void multiply_part(const Instruction& in, const MmaPart& part, uint32_t room) {
   extern __shared__ __align__(128) unsigned char shared[];  // by name: the compiler then knows what memory it is
   const MmaUnits units(in);
   int stage = kMmaWarps;
   while (stage > 1 && (static_cast<uint32_t>(stage * kTiles) * kSpanBytes > room || stage / 2 >= units.spans))
     stage /= 2;
-  const MmaRows<kTiles, Kind::kCodes> x = {
+  const MmaRows<kTiles, Kind::kGroups> x = {
       in, part.row, part.rows, units.spans, stage, *reinterpret_cast<RowFacts*>(shared), shared + sizeof(RowFacts)};
   const int teams = kMmaWarps / units.slices;
   const int team = static_cast<int>(warp()) % teams, slice = static_cast<int>(warp()) / teams;
@@ -160,7 +158,8 @@ __device__ __forceinline__ void multiply_kind(const Instruction& in, const MmaPa
 }
 
 // `bytes` of the block's dynamic shared memory, from its begin.
-__device__ inline void multiply_mma(const Instruction& in, int rows, uint32_t block, uint32_t blocks, uint32_t bytes) {
+__device__ __forceinline__ void multiply_mma(const Instruction& in, int rows, uint32_t block, uint32_t blocks,
+                                             uint32_t bytes) {
   const MmaUnits units(in);
   const uint32_t room = bytes - static_cast<uint32_t>(sizeof(RowFacts));
   int most = kMmaTiles;
@@ -181,11 +180,9 @@ __device__ inline void multiply_mma(const Instruction& in, int rows, uint32_t bl
     }
     if (part.begin >= part.end) continue;
     if (in.matrix[0].form == Form::kBF16) {
-      multiply_kind<MmaHalves<true>>(in, part, room);
-    } else if (in.matrix[0].form == Form::kF16) {
-      multiply_kind<MmaHalves<false>>(in, part, room);
+      multiply_kind<MmaPlain>(in, part, room);
     } else {
-      multiply_kind<MmaCodes>(in, part, room);
+      multiply_kind<MmaSplit>(in, part, room);
     }
   }
 }
