@@ -75,7 +75,7 @@ struct MmaRows {
     }
   }
 
-  // Behind the last span and a meeting; followed by a meeting.
+  // Once, behind the last span and a meeting; followed by a meeting.
   __device__ void finish() const {
     const int r = static_cast<int>(threadIdx.x);
     if (r >= rows) return;
@@ -85,8 +85,8 @@ struct MmaRows {
     facts.factors[r] = scales_products(in) ? rsqrtf(sum / static_cast<float>(in.x_width) + in.op.eps) : 1.0f;
   }
 
-  // Spans from `first` on, a multiple of `stage`. A warp has one of them, and some rows. `squares`: are summed.
-  __device__ void put(int first, bool squares) const {
+  // Spans from `first` on, a multiple of `stage`. A warp has one of them, and some rows.
+  __device__ void put(int first) const {
     const int own = static_cast<int>(warp()) & (stage - 1), span = first + own, step = kThreads / 32 / stage;
     if (span >= spans) return;
     const int column = span * kSpan + static_cast<int>(lane()) * 4;
@@ -95,7 +95,7 @@ struct MmaRows {
 #pragma unroll 1
     for (int r = static_cast<int>(warp()) / stage; r < rows; r += (common ? kAtOnce : 1) * step) {
       if (common) {
-        put_rows(r, step, own, column, scale, squares ? &facts.squares[0][span % kSquareParts] : nullptr);
+        put_rows(r, step, own, column, scale, &facts.squares[0][span % kSquareParts]);
       } else {
         put_four(own, r, seldom(r, column));
       }
@@ -155,7 +155,7 @@ struct MmaRows {
             in.prologue == Prologue::kGated ? rsqrtf(sums[k] / static_cast<float>(kSpan) + in.op.eps) : 1.0f;
         v = times(v, make_float4(gate_of(gate[k].x, by), gate_of(gate[k].y, by), gate_of(gate[k].z, by),
                                  gate_of(gate[k].w, by)));
-      } else if (summed && lane() == 0 && squares != nullptr) {
+      } else if (summed && lane() == 0) {
         squares[(r + k * step) * kSquareParts] += sums[k];
       }
       put_four(own, r + k * step, v);

@@ -112,13 +112,19 @@ __device__ __forceinline__ void finish_units(const Instruction& in, const MmaUni
 
 template <class Kind, int kTiles>
 __device__ __forceinline__ void multiply_part(const Instruction& in, const MmaPart& part, uint32_t room) {
-  extern __shared__ __align__(128) unsigned char shared[];  // by name: the compiler then knows what memory it is
+  // By a name, not by a pointer: the compiler then knows what memory it is.
+  extern __shared__ __align__(128) unsigned char mma_shared[];
   const MmaUnits units(in);
   int stage = kMmaWarps;
   while (stage > 1 && (static_cast<uint32_t>(stage * kTiles) * kSpanBytes > room || stage / 2 >= units.spans))
     stage /= 2;
-  const MmaRows<kTiles, Kind::kGroups> x = {
-      in, part.row, part.rows, units.spans, stage, *reinterpret_cast<RowFacts*>(shared), shared + sizeof(RowFacts)};
+  const MmaRows<kTiles, Kind::kGroups> x = {in,
+                                            part.row,
+                                            part.rows,
+                                            units.spans,
+                                            stage,
+                                            *reinterpret_cast<RowFacts*>(mma_shared),
+                                            mma_shared + sizeof(RowFacts)};
   const int teams = kMmaWarps / units.slices;
   const int team = static_cast<int>(warp()) % teams, slice = static_cast<int>(warp()) / teams;
   // Where there is room, rows of x stay for all rounds; else sums take their place.
@@ -137,7 +143,7 @@ __device__ __forceinline__ void multiply_part(const Instruction& in, const MmaPa
     for (int first = 0; first < units.spans; first += stage) {
       if (base == part.begin || !stays) {
         __syncthreads();
-        x.put(first, base == part.begin);
+        x.put(first);
         __syncthreads();
       }
       const int end = min(units.spans, first + stage);
