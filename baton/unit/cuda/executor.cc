@@ -10,6 +10,7 @@
 #include "baton/state/checksum.h"
 #include "baton/unit/cuda/embedded.h"
 #include "baton/unit/cuda/launch.h"
+#include "baton/unit/cuda/staging.h"
 #include "baton/unit/options.h"
 
 namespace baton::cuda {
@@ -129,14 +130,15 @@ Status CudaExecutor::decode_seats(std::span<const Seat> seats, size_t first, flo
   }
   BATON_OK(work_->send(stream_));
   const Lists& lists = work_->few();
-  if (work_->has_list()) {
+  const bool together = goes_together(seats.size());
+  if (work_->has_list() && !together) {
     const ListWork list = work_->list(false);
     BATON_OK(launch_list(stream_, list));
     BATON_OK(add_times(list));
   } else {
     for (const auto* part : {&lists.body, &lists.tail}) {
       for (const Instruction& instruction : *part)
-        BATON_OK(launch(stream_, card_->facts(), instruction, pass, work_->pass_on_card()));
+        BATON_OK(launch(stream_, card_->facts(), instruction, pass, work_->pass_on_card(), together));
     }
   }
   BATON_OK(take_outputs(lists, pass.rows_out, out));
@@ -145,6 +147,8 @@ Status CudaExecutor::decode_seats(std::span<const Seat> seats, size_t first, flo
   for (const Seat& seat : seats) static_cast<CudaState*>(seat.state)->advance(1);
   return {};
 }
+
+bool CudaExecutor::goes_together(size_t seats) const { return options_.together && seats > static_cast<size_t>(kTile); }
 
 Status CudaExecutor::run_body(const Lists& lists) {
   for (const Instruction& instruction : lists.body)
@@ -190,6 +194,7 @@ Placement CudaExecutor::placement() const {
   placement.emulated = facts.emulated;
   if (options_.kv != DType::kF16) placement.notes += fmt::format(", keys and values in {}", to_string(options_.kv));
   if (options_.products == Products::kF32) placement.notes += ", prompts in f32";
+  if (options_.together) placement.notes += ", batches on tensor cores";
   placement.notes += times_text();
   for (const std::string& note : weights_->plan().notes) placement.notes += ", " + note;
   return placement;
@@ -204,6 +209,7 @@ std::string CudaExecutor::arithmetic() const {
                        static_cast<uint32_t>(checksum(std::as_bytes(std::span(kernel_build())))));
   }
   if (options_.products == Products::kF32) what += "-f32";
+  if (options_.together) what += "-together";
   return arithmetic_name(with_kv_word(what, options_.kv, DType::kF16));
 }
 
