@@ -399,6 +399,19 @@ TEST_F(CardTest, AFailedLaunchIsNoLostCard) {
   EXPECT_TRUE(stream->launch("test_add", 1, 32, 0, &work));
 }
 
+TEST_F(CardTest, AStreamIsBusyUntilItIsWaitedFor) {
+  const auto memory = card().allocate(64, "values");
+  auto one = card().stream(), other = card().stream();
+  EXPECT_EQ(emulated_waiting(), 0u);
+  EXPECT_TRUE(one->zero(memory->address(), 64) && other->zero(memory->address(), 64));
+  EXPECT_EQ(emulated_waiting(), 2u);
+  emulated_fail({.function = "stream_wait", .code = kInvalidValue});
+  EXPECT_FALSE(one->wait());
+  EXPECT_EQ(emulated_waiting(), 2u) << "nobody knows whether it is done";
+  EXPECT_TRUE(one->wait());
+  EXPECT_EQ(emulated_waiting(), 1u);
+}
+
 TEST(DriverTest, AMissingDriverIsSaid) {
   const auto driver = driver_of("libcuda-that-is-not-there.so.1");
   ASSERT_FALSE(driver);

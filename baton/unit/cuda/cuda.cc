@@ -55,6 +55,7 @@ class CudaUnit final : public Unit {
     caps_.prefill_tokens_preferred = kRowsOfPass;
     caps_.decode_seats_max = options.together ? static_cast<uint32_t>(kRunsMax) : kDecodeSeats;
     caps_.decodes_exact = !options.together;
+    caps_.rewind_tokens_max = kKeptMax;
     caps_.states_grow = true;
     caps_.tells_layers = true;
     caps_.emulated = facts.emulated;

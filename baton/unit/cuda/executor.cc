@@ -71,7 +71,9 @@ Status CudaExecutor::step_seats(std::span<const Seat> seats, std::span<float> ou
     if (whole && static_cast<int64_t>(seat.tokens.size()) > work_->rows_max())
       return fail(Code::kInvalidInput, fmt::format("cuda: a text of {} tokens: the model takes {}; give less",
                                                    seat.tokens.size(), work_->rows_max()));
-    Status room = static_cast<CudaState*>(seat.state)->make_room(seat.state->position() + seat.tokens.size());
+    auto& state = static_cast<CudaState&>(*seat.state);
+    Status room = state.make_room(state.position() + seat.tokens.size());
+    if (room && seat.keeps) room = state.keep();
     if (!room) return seats.size() == 1 ? room : fail(std::move(room).error().in(fmt::format("sequence {}", i)));
   }
   float* next = out.data();
@@ -93,7 +95,9 @@ Status CudaExecutor::step_seats(std::span<const Seat> seats, std::span<float> ou
 
 // Passes begin at multiples of 64 positions, so that cuts there do not show.
 Status CudaExecutor::prefill_seat(const Seat& seat, size_t index, float* out, const StepContext& context) {
-  const size_t total = seat.tokens.size(), first_wanted = total - seat.rows_out;
+  const size_t all = seat.tokens.size(), first_wanted = all - seat.rows_out;
+  const size_t kept = seat.keeps && !model_->program.whole_sequence ? std::min<size_t>(all, kKeptMax) : 0;
+  const size_t total = all - kept;
   std::vector<int32_t> wanted;
   for (size_t done = 0; done < total;) {
     BATON_OK(context.check());
@@ -105,7 +109,7 @@ Status CudaExecutor::prefill_seat(const Seat& seat, size_t index, float* out, co
     pass.rows_out = 0;
     set_run(0, seat, done, count, 0);
     BATON_OK(work_->send(stream_));
-    const bool tells = context.watch != nullptr && done + count == total;
+    const bool tells = context.watch != nullptr && done + count == all;
     BATON_OK(tells ? run_telling(work_->many(), seat, index, context) : run_body(work_->many()));
     wanted.clear();
     for (size_t i = std::max(first_wanted, done); i < done + count; ++i)
@@ -114,23 +118,42 @@ Status CudaExecutor::prefill_seat(const Seat& seat, size_t index, float* out, co
     out += wanted.size() * static_cast<size_t>(model_->program.output_width);
     BATON_OK(stream_.wait());
     done += count;
-    static_cast<CudaState*>(seat.state)->advance(count, done < total);
+    static_cast<CudaState*>(seat.state)->advance(count, 0, done < all);
   }
-  return {};
+  return kept > 0 ? keep_rows(seat, index, kept, out, context) : Status();
 }
 
 Status CudaExecutor::decode_seats(std::span<const Seat> seats, size_t first, float* out, const StepContext& context) {
-  Pass& pass = work_->pass();
-  pass.rows = pass.runs = static_cast<int32_t>(seats.size());
-  pass.rows_out = 0;
-  pass.stopped = 0;
-  for (size_t i = 0; i < seats.size(); ++i) {
-    set_run(i, seats[i], 0, 1, static_cast<int32_t>(i));
-    if (seats[i].rows_out > 0) work_->out_rows()[pass.rows_out++] = static_cast<int32_t>(i);
+  start_few();
+  for (const Seat& seat : seats) {
+    if (seat.keeps) BATON_OK(static_cast<CudaState*>(seat.state)->keep_parts(stream_));
+    add_few(seat, 0, 0, seat.rows_out > 0);
   }
+  BATON_OK(run_few(out, goes_together(seats.size())));
+  for (size_t i = 0; context.watch != nullptr && i < seats.size(); ++i) tell_decoded(seats[i], first + i, 1, context);
+  for (const Seat& seat : seats) static_cast<CudaState*>(seat.state)->advance(1, seat.keeps ? 1 : 0);
+  return {};
+}
+
+void CudaExecutor::start_few() {
+  Pass& pass = work_->pass();
+  pass.rows = pass.runs = pass.rows_out = 0;
+  pass.stopped = 0;
+}
+
+void CudaExecutor::add_few(const Seat& seat, size_t token, uint64_t ahead, bool wanted) {
+  Pass& pass = work_->pass();
+  const int32_t row = pass.rows++;
+  pass.run[pass.runs++] = static_cast<const CudaState*>(seat.state)->run(row, 1, true, ahead);
+  work_->tokens()[row] = seat.tokens[token];
+  work_->run_of_row()[row] = row;
+  if (wanted) work_->out_rows()[pass.rows_out++] = row;
+}
+
+Status CudaExecutor::run_few(float* out, bool together) {
   BATON_OK(work_->send(stream_));
   const Lists& lists = work_->few();
-  const bool together = goes_together(seats.size());
+  const Pass& pass = work_->pass();
   if (work_->has_list() && !together) {
     const ListWork list = work_->list(false);
     BATON_OK(launch_list(stream_, list));
@@ -142,10 +165,7 @@ Status CudaExecutor::decode_seats(std::span<const Seat> seats, size_t first, flo
     }
   }
   BATON_OK(take_outputs(lists, pass.rows_out, out));
-  BATON_OK(stream_.wait());
-  if (context.watch != nullptr) tell_decoded(seats, first, context);
-  for (const Seat& seat : seats) static_cast<CudaState*>(seat.state)->advance(1);
-  return {};
+  return stream_.wait();
 }
 
 bool CudaExecutor::goes_together(size_t seats) const { return options_.together && seats > static_cast<size_t>(kTile); }

@@ -51,6 +51,9 @@ class CudaExecutor final : public Executor {
   Result<std::unique_ptr<SequenceState>> fork(const SequenceState& from, uint64_t position) override {
     return static_cast<const CudaState&>(from).fork(position);
   }
+  Status rewind(SequenceState& state, uint64_t position) override {
+    return static_cast<CudaState&>(state).rewind(position);
+  }
   Status step(std::span<const Seat> seats, std::span<float> out, const StepContext& context) override;
   // Where all that draw take the largest logit, and nothing else is asked of it, the card draws, and the host reads
   // what it drew one step behind it.
@@ -67,11 +70,21 @@ class CudaExecutor final : public Executor {
   // Rows of one prompt, as many as a pass has; rows of several sequences that decode. `index`, `first`: of the step.
   Status prefill_seat(const Seat& seat, size_t index, float* out, const StepContext& context);
   Status decode_seats(std::span<const Seat> seats, size_t first, float* out, const StepContext& context);
+  // The last `count` tokens of a seat that keeps: as rows that decode.
+  Status keep_rows(const Seat& seat, size_t index, size_t count, float* out, const StepContext& context);
+  // As run_few, of such rows. Waits.
+  Status run_in_turn(CudaState& state, float* out);
+  void start_few();
+  // A row of what start_few began: a token of a seat, `ahead` of its state's position.
+  void add_few(const Seat& seat, size_t token, uint64_t ahead, bool wanted);
+  // together: instruction by instruction, products on tensor cores. Waits.
+  Status run_few(float* out, bool together = false);
   void set_run(size_t index, const Seat& seat, size_t first_token, size_t count, int32_t first_row);
   Status run_body(const Lists& lists);
   // As run_body, of the last rows of a seat that is watched.
   Status run_telling(const Lists& lists, const Seat& seat, size_t index, const StepContext& context);
-  void tell_decoded(std::span<const Seat> seats, size_t first, const StepContext& context) const;
+  // All layers of a seat, whose state the step brings `tokens` further.
+  void tell_decoded(const Seat& seat, size_t index, uint64_t tokens, const StepContext& context) const;
   Status run_tail(const Lists& lists, std::span<const int32_t> rows, float* out);
   Status take_outputs(const Lists& lists, int32_t rows, float* out);
 

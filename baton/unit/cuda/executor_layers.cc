@@ -44,12 +44,10 @@ Status CudaExecutor::run_telling(const Lists& lists, const Seat& seat, size_t in
 }
 
 // One launch has made all of their layers.
-void CudaExecutor::tell_decoded(std::span<const Seat> seats, size_t first, const StepContext& context) const {
-  for (size_t i = 0; i < seats.size(); ++i) {
-    auto& state = static_cast<CudaState&>(*seats[i].state);
-    state.show(state.position() + seats[i].tokens.size());
-    for (const LayerEnd& end : work_->few().layers) context.watch->layer_done(first + i, end.layer);
-  }
+void CudaExecutor::tell_decoded(const Seat& seat, size_t index, uint64_t tokens, const StepContext& context) const {
+  auto& state = static_cast<CudaState&>(*seat.state);
+  state.show(state.position() + tokens);
+  for (const LayerEnd& end : work_->few().layers) context.watch->layer_done(index, end.layer);
 }
 
 }  // namespace baton::cuda

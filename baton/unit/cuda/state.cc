@@ -25,12 +25,15 @@ CudaState::~CudaState() {
   leave_ferry();
   drop_pages(0);
   pool_.arena_->give_block(std::move(table_));
+  pool_.arena_->give_block(std::move(kept_));
   pool_.arena_->give_block(std::move(parts_));
 }
 
 const StateShape& CudaState::shape() const { return pool_.shape(); }
 
-uint64_t CudaState::bytes() const { return parts_.bytes() + table_.bytes() + pages_.size() * places_.page_bytes; }
+uint64_t CudaState::bytes() const {
+  return parts_.bytes() + kept_.bytes() + table_.bytes() + pages_.size() * places_.page_bytes;
+}
 
 bool CudaState::has_room(uint64_t tokens) const {
   return places_.pages(tokens) <= pages_.size() && position() / kPageTokens >= shared_ && listed_ == pages_.size();
@@ -91,12 +94,13 @@ Status CudaState::make_room(uint64_t tokens) try {
               fmt::format("{}: no memory for a list of pages; use a smaller context", pool_.arena_->unit()));
 }
 
-Run CudaState::run(int32_t first_row, int32_t rows, bool decodes) const {
-  BATON_CHECK(has_room(position() + static_cast<uint64_t>(rows)));
+Run CudaState::run(int32_t first_row, int32_t rows, bool decodes, uint64_t ahead) const {
+  const uint64_t start = position() + ahead;
+  BATON_CHECK(has_room(start + static_cast<uint64_t>(rows)));
   Run made;
   made.parts = parts_.address();
   made.pages = table_.address();
-  made.start = static_cast<int32_t>(position());
+  made.start = static_cast<int32_t>(start);
   made.first_row = first_row;
   made.rows = rows;
   made.decodes = decodes ? 1 : 0;
@@ -109,23 +113,52 @@ void CudaState::show(uint64_t coming) {
   show_coming(coming);
 }
 
-void CudaState::advance(uint64_t tokens, bool more) {
+Status CudaState::keep() {
+  if (!has_parts() || kept_.bytes() > 0) return {};
+  BATON_TRY(kept_, pool_.arena_->take_block(kKeptMax * places_.parts_bytes, "states to go back to",
+                                            "run fewer sequences at once"));
+  return {};
+}
+
+Status CudaState::keep_parts(Stream& stream) {
+  if (!has_parts()) return {};
+  BATON_CHECK(kept_.bytes() > 0);
+  return stream.copy(kept_at(position()), parts_.address(), places_.parts_bytes);
+}
+
+Status CudaState::keep_part(Stream& stream, const Place& place, uint64_t ahead) {
+  BATON_CHECK(kept_.bytes() > 0);
+  return stream.copy(kept_at(position() + ahead) + place.offset, parts_.address() + place.offset,
+                     places_.part_bytes(place));
+}
+
+void CudaState::advance(uint64_t tokens, uint64_t kept, bool more) {
   leave_ferry();
   shows_ = false;
+  kept_count_ = std::min<uint64_t>(kept < tokens ? kept : kept_count_ + kept, kKeptMax);
   set_position(position() + tokens);
   if (!more) drop_behind();
 }
 
 Status CudaState::check_back(uint64_t to) const {
   BATON_CHECK(to <= position());
-  if (to == position() || places_.parts_bytes == 0) return {};
+  const uint64_t back = position() - to;
+  if (!has_parts() || back <= kept_count_) return {};
   return fail(Code::kUnsupported,
-              fmt::format("{}: a state at position {} cannot go back to {}: its recurrent parts have moved on",
-                          pool_.arena_->unit(), position(), to));
+              fmt::format("{}: a state at position {} cannot go back {} tokens to {}: its recurrent parts were kept "
+                          "for the last {}",
+                          pool_.arena_->unit(), position(), back, to, kept_count_));
 }
+
+Address CudaState::kept_at(uint64_t at) const { return kept_.address() + at % kKeptMax * places_.parts_bytes; }
+Address CudaState::parts_at(uint64_t at) const { return at == position() ? parts_.address() : kept_at(at); }
 
 Status CudaState::rewind(uint64_t to) {
   BATON_OK(check_back(to));
+  if (has_parts()) {
+    if (to < position()) BATON_OK(pool_.arena_->copy(parts_.address(), parts_at(to), places_.parts_bytes));
+    kept_count_ -= position() - to;
+  }
   leave_ferry();
   set_position(to, searched());
   drop_behind();
@@ -138,7 +171,7 @@ Result<std::unique_ptr<SequenceState>> CudaState::fork(uint64_t at) const try {
   auto& to = static_cast<CudaState&>(*copy);
   const uint64_t count = places_.pages(at);
   to.pages_.reserve(count);
-  if (places_.parts_bytes > 0) BATON_OK(pool_.arena_->copy(to.parts_.address(), parts_.address(), places_.parts_bytes));
+  if (has_parts()) BATON_OK(pool_.arena_->copy(to.parts_.address(), parts_at(at), places_.parts_bytes));
   pool_.arena_->share(std::span(pages_).first(count));
   to.pages_.assign(pages_.begin(), pages_.begin() + static_cast<ptrdiff_t>(count));
   to.shared_ = count;
@@ -170,7 +203,9 @@ bool CudaState::is_missing(size_t segment, const Dims& dims) const {
 
 Result<std::span<const std::byte>> CudaState::fetch(size_t segment, RowRange rows) const {
   BATON_TRY(Ferry* const ferry, this->ferry());
-  const Ferry::Ahead ahead = fills_ ? Ferry::Ahead::kNo : shows_ ? Ferry::Ahead::kLayer : Ferry::Ahead::kAll;
+  // Of a state that is filled pages may be missing.
+  const bool fills = fills_ || places_.pages(shown_position()) > pages_.size();
+  const Ferry::Ahead ahead = fills ? Ferry::Ahead::kNo : shows_ ? Ferry::Ahead::kLayer : Ferry::Ahead::kAll;
   return ferry->fetch(ferry_place(), shape().segments, segment, rows, ahead);
 }
 

@@ -16,9 +16,11 @@ namespace baton::cuda {
 class StatePool;
 
 inline constexpr uint64_t kIdleBytesMax = uint64_t{256} << 20;
+inline constexpr uint32_t kKeptMax = 16;  // tokens that a state with parts can be taken back over
 
 // Keys and values lie in pages of kPageTokens tokens, which come as the state grows and may be other states' too; the
-// rest is one block, the parts (instruction.h, Place). A list of the pages' addresses lies on the card.
+// rest is one block, the parts (instruction.h, Place), and once a step has kept them a ring of such blocks. A list of
+// the pages' addresses lies on the card.
 //
 // What steps do to it the executor waits for before it says `advance`: reads go on a stream of their own.
 class CudaState final : public SequenceState {
@@ -32,15 +34,25 @@ class CudaState final : public SequenceState {
   // Before a step writes keys and values of the tokens from position() to `tokens`: pages for them, its own alone, and
   // the list of all on the card. kOutOfMemory, and all is as before.
   Status make_room(uint64_t tokens);
-  // Where kernels find the slots of it; `room` was made for its rows.
-  Run run(int32_t first_row, int32_t rows, bool decodes) const;
+  // Where kernels find the slots of it, for rows from `ahead` of its position on; `room` was made for them.
+  Run run(int32_t first_row, int32_t rows, bool decodes, uint64_t ahead = 0) const;
   // Within a step that tells of its layers.
   void show(uint64_t coming);
-  // After a step, of so many tokens; room for more is given back.
-  void advance(uint64_t tokens, bool more = false);
-  // As Executor::rewind: any position of a state of keys and values alone.
+  bool has_parts() const { return parts_.bytes() > 0; }
+  // Before a step that keeps its parts: memory for what they are before each of the last kKeptMax tokens.
+  // kOutOfMemory, and all is as before.
+  Status keep();
+  // The parts as they are before the token at position(), kept behind all that `stream` has to do; a slot of them as it
+  // is before the token that is `ahead` of there.
+  Status keep_parts(Stream& stream);
+  Status keep_part(Stream& stream, const Place& place, uint64_t ahead);
+  // After a step, of so many tokens, that kept the parts before its last `kept`; unless there are `more` to come, room
+  // for more is given back.
+  void advance(uint64_t tokens, uint64_t kept = 0, bool more = false);
+  // As Executor::rewind. Pages behind are given back.
   Status rewind(uint64_t position);
-  // As Executor::fork: likewise. Pages are shared until one of both writes to them.
+  // As Executor::fork: at any position that rewind could go to. Pages are shared until one of both writes to them; what
+  // was kept stays here.
   Result<std::unique_ptr<SequenceState>> fork(uint64_t position) const;
 
  private:
@@ -53,7 +65,11 @@ class CudaState final : public SequenceState {
   void drop_pages(uint64_t left);
   // What is of no use at its position.
   void drop_behind();
+  // kUnsupported when it cannot be told what the parts were at `to`.
   Status check_back(uint64_t to) const;
+  // Where the parts are as they were at a position that check_back allows; where they are kept.
+  Address parts_at(uint64_t position) const;
+  Address kept_at(uint64_t position) const;
   FerryPlace ferry_place() const;
   // Its own from the first look until it changes.
   Result<Ferry*> ferry() const;
@@ -68,6 +84,8 @@ class CudaState final : public SequenceState {
   StatePool& pool_;
   const Places& places_;
   DeviceMemory parts_, table_;
+  DeviceMemory kept_;        // parts before the token at p, at p mod kKeptMax
+  uint64_t kept_count_ = 0;  // of the last tokens
   std::vector<Page*> pages_;
   mutable uint64_t shared_ = 0;  // pages, the first, that others may hold too
   uint64_t listed_ = 0;          // pages, the first, that the list on the card has right

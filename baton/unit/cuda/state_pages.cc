@@ -56,6 +56,13 @@ std::optional<Places> Places::of(const StateShape& shape) {
   return places;
 }
 
+uint64_t Places::part_bytes(const Place& at) const {
+  for (size_t i = 0; i < slots.size(); ++i) {
+    if (!slots[i].grows() && slots[i].at.offset == at.offset) return heads[i] * slots[i].slab();
+  }
+  BATON_CHECK(false);  // places are those of slots
+}
+
 PageArena::PageArena(Card& card, const Places& places, std::string unit, uint64_t idle_bytes_max)
     : card_(card), places_(places), unit_(std::move(unit)), idle_bytes_max_(idle_bytes_max) {}
 

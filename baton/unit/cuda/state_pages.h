@@ -38,6 +38,8 @@ struct Places {
   // None when the sizes overflow, or values are of a type that the card's kernels do not read.
   static std::optional<Places> of(const StateShape& shape);
 
+  // Of a slot that lies in the parts.
+  uint64_t part_bytes(const Place& at) const;
   uint64_t pages(uint64_t tokens) const {
     return page_bytes == 0 ? 0 : tokens / kPageTokens + (tokens % kPageTokens != 0);
   }

@@ -363,7 +363,7 @@ TEST_F(CudaStates, KeysAndValuesGoBackAnywhere) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::kUnsupported);
   EXPECT_EQ(refused.error().message,
-            "test: a state at position 50 cannot go back to 49: its recurrent parts have moved on");
+            "test: a state at position 50 cannot go back 1 tokens to 49: its recurrent parts were kept for the last 0");
   EXPECT_TRUE(holds(*other, 7));
 }
 
@@ -428,6 +428,19 @@ TEST_F(CudaStates, RowsAreWrittenInAnyOrder) {
       go_on(*to, 40, 6);
       EXPECT_TRUE(holds(*to, 6));
     }
+  }
+}
+
+// In any order: pages that are not there yet are not fetched ahead.
+TEST_F(CudaStates, BeforeItIsFilledAllIsZero) {
+  const auto state = make(100);
+  state->begin_write(70);
+  for (const size_t segment : {2, 3, 4, 5, 0, 1}) {
+    const Dims dims = dims_at(state->shape().segments[segment], 70);
+    std::vector<std::byte> rows(dims[0] * dims[1] * row_bytes_of(state->shape().segments[segment].dtype, dims[2]),
+                                std::byte{1});
+    ASSERT_TRUE(state->read(segment, {0, dims[0] * dims[1]}, rows.data()));
+    EXPECT_EQ(rows, std::vector<std::byte>(rows.size())) << segment;
   }
 }
 

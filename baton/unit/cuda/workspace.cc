@@ -196,7 +196,8 @@ Status Workspace::make_pass() {
   stops_at_ = out_rows_at_ + in_steps(kTailRows * sizeof(int32_t));
   sent_bytes_ = stops_at_ + in_steps(uint64_t{kRunsMax} * kStopsMax * sizeof(int32_t));
   drawn_at_ = sent_bytes_;
-  const uint64_t bytes = drawn_at_ + in_steps(uint64_t{kStepsAhead} * kRunsMax * sizeof(int32_t));
+  ones_at_ = drawn_at_ + in_steps(uint64_t{kStepsAhead} * kRunsMax * sizeof(int32_t));
+  const uint64_t bytes = one_at(kKeptMax);
   BATON_TRY(pass_, card_->allocate(bytes, "a pass"));
   BATON_TRY(pinned_, card_->allocate_pinned(bytes));
   std::memset(pinned_.data(), 0, bytes);
@@ -251,6 +252,12 @@ Result<std::vector<uint64_t>> Workspace::times(Stream& stream, const ListWork& l
   BATON_OK(stream.wait());
   std::memcpy(done.data(), pinned.data(), bytes);
   return done;
+}
+
+uint64_t Workspace::one_at(int32_t i) const { return ones_at_ + static_cast<uint64_t>(i) * in_steps(sizeof(Pass)); }
+
+Status Workspace::send_ones(Stream& stream, int32_t count) {
+  return stream.copy_in(one_on_card(0), pinned_.data() + ones_at_, one_at(count) - ones_at_);
 }
 
 Status Workspace::send(Stream& stream) { return stream.copy_in(pass_.address(), pinned_.data(), sent_bytes_); }

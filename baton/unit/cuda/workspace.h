@@ -58,6 +58,12 @@ class Workspace {
   // Its counts and out_rows, for the next rows of a tail.
   Status send_counts(Stream& stream);
 
+  // Passes of one row each, for what takes the rows of a pass one after the other: row i of one that decodes.
+  Pass& one(int32_t i) { return *reinterpret_cast<Pass*>(pinned_.data() + one_at(i)); }
+  Address one_on_card(int32_t i) const { return pass_.address() + one_at(i); }
+  // The first `count`.
+  Status send_ones(Stream& stream, int32_t count);
+
   // What kArgmax draws, [kStepsAhead][kRunsMax].
   Address drawn_on_card() const { return pass_.address() + drawn_at_; }
   int32_t* drawn() { return array(drawn_at_); }
@@ -74,6 +80,7 @@ class Workspace {
   Status zero(Address at, uint64_t bytes);
   Status put(Address at, const void* from, uint64_t bytes);
   Result<Address> take(uint64_t bytes, const char* what);
+  uint64_t one_at(int32_t i) const;
   int32_t* array(uint64_t at) { return reinterpret_cast<int32_t*>(pinned_.data() + at); }
 
   std::shared_ptr<Card> card_;
@@ -86,6 +93,7 @@ class Workspace {
   int32_t listed_ = 0;  // instructions, without those that draw
   FeedPlan feed_;       // of the list
   uint64_t tokens_at_ = 0, run_of_row_at_ = 0, out_rows_at_ = 0, stops_at_ = 0, drawn_at_ = 0, sent_bytes_ = 0;
+  uint64_t ones_at_ = 0;
   PinnedMemory pinned_, outputs_;
 };
 
