@@ -62,6 +62,7 @@ struct Caps {
   // Executor::rewind. 0: nowhere. Else a state of keys and values alone goes back to any position, and one that has
   // recurrent parts over so many tokens, where the seats that brought them kept those parts.
   uint32_t rewind_tokens_max = 0;
+  bool decodes_exact = true;          // Seat::decodes
   bool states_grow = false;           // take memory as tokens come: Executor::state_bytes
   bool tells_layers = false;          // StepContext::watch
   bool emulated = false;              // on another device than it stands for, as Placement::emulated
@@ -99,8 +100,9 @@ struct Seat {
   SequenceState* state = nullptr;
   std::span<const int32_t> tokens;  // from 1 up to what the state can still hold
   uint32_t rows_out = 0;            // at most tokens.size(); 0: the output head need not run
-  // One token of an answer: it gets the bits that it would get alone, whoever decodes beside it. A prompt's tokens are
-  // prefilled, be it one: caps().pieces_exact.
+  // One token of an answer: it gets the bits that it would get alone, whoever decodes beside it, where
+  // caps().decodes_exact; else it is within logit_tolerance of them. A prompt's tokens are prefilled, be it one:
+  // caps().pieces_exact.
   bool decodes = false;
   // Its recurrent parts are kept as they were before each of the last caps().rewind_tokens_max tokens, for rewind:
   // beside those kept before when these are fewer. Takes memory and time, and the bits of pieces of one token in those

@@ -181,7 +181,7 @@ class Flags(unittest.TestCase):
         self.assertIn("exact: the first without bf16 products", listed["cpu"][1]["meaning"])
         self.assertEqual(listed["ane"][2], {"option": "columns", "values": "32|64|128", "default": "32",
                                             "meaning": "tokens of a call, compiled into the kernels"})
-        self.assertEqual([option["option"] for option in listed["cuda"]], ["device", "driver", "products", "kv", "times"])
+        self.assertEqual([option["option"] for option in listed["cuda"]], ["device", "driver", "products", "kv", "batch", "times"])
         self.assertIn("  threads=1..1024 ", run("units", "--help-options").stdout)
         text = ("-m", SMALL, "--raw", "The fern", "-n", "3", "--json", "-q")
         plain = json.loads(run("run", *text).stdout)

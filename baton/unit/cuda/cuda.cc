@@ -34,8 +34,10 @@ std::string word_of(std::string text) {
 
 class CudaUnit final : public Unit {
  public:
-  CudaUnit(const Driver& driver, const CardFacts& facts, DType kv, Products products, bool times)
-      : driver_(driver), index_(facts.index), products_(products), times_(times) {
+  CudaUnit(const Driver& driver, const CardFacts& facts, const ExecutorOptions& options)
+      : driver_(driver), index_(facts.index), options_(options) {
+    const DType kv = options.kv;
+    const Products products = options.products;
     caps_.ops = {OpKind::kEmbed,     OpKind::kRmsNorm,   OpKind::kLinear,        OpKind::kSplitPairs,
                  OpKind::kRope,      OpKind::kAttend,    OpKind::kSigmoidGate,   OpKind::kCausalConv,
                  OpKind::kDeltaRule, OpKind::kGatedNorm, OpKind::kSwiGlu,        OpKind::kAdd,
@@ -51,7 +53,8 @@ class CudaUnit final : public Unit {
     caps_.kv_type = kv;
     caps_.product_type = products == Products::kF32 ? DType::kF32 : DType::kBF16;
     caps_.prefill_tokens_preferred = kRowsOfPass;
-    caps_.decode_seats_max = kDecodeSeats;
+    caps_.decode_seats_max = options.together ? static_cast<uint32_t>(kRunsMax) : kDecodeSeats;
+    caps_.decodes_exact = !options.together;
     caps_.rewind_tokens_max = kKeptMax;
     caps_.states_grow = true;
     caps_.tells_layers = true;
@@ -71,13 +74,14 @@ class CudaUnit final : public Unit {
     if (card_ == nullptr || card_->lost()) {
       BATON_TRY(card_, Card::open(driver_, index_));
     }
-    return CudaExecutor::load(card_, std::move(model), {caps_.kv_type, products_, threads, times_});
+    ExecutorOptions given = options_;
+    given.threads = threads;
+    return CudaExecutor::load(card_, std::move(model), given);
   }
 
   const Driver& driver_;
   const uint32_t index_;
-  const Products products_;
-  const bool times_;
+  const ExecutorOptions options_;
   std::shared_ptr<Card> card_;
   Caps caps_;
 };
@@ -109,9 +113,12 @@ Result<std::unique_ptr<Unit>> create(const UnitOptions& given) {
     BATON_TRY(const DType kv, given.text(kKvOption) == "f32" ? DType::kF32 : kv_of(given, DType::kF16));
     BATON_TRY(const Driver* driver, driver_for(given.text("driver") == "emulated"));
     BATON_TRY(const CardFacts facts, Card::facts_of(*driver, static_cast<uint32_t>(given.number("device"))));
-    return std::make_unique<CudaUnit>(*driver, facts, kv,
-                                      given.text("products") == "f32" ? Products::kF32 : Products::kBF16,
-                                      given.text("times") == "on");
+    ExecutorOptions options;
+    options.kv = kv;
+    options.products = given.text("products") == "f32" ? Products::kF32 : Products::kBF16;
+    options.together = given.text("batch") == "tensor";
+    options.times = given.text("times") == "on";
+    return std::make_unique<CudaUnit>(*driver, facts, options);
   } catch (const std::bad_alloc&) {
     return fail(Code::kOutOfMemory, "cuda: no memory to start");
   }

@@ -10,6 +10,7 @@
 #include "baton/state/checksum.h"
 #include "baton/unit/cuda/embedded.h"
 #include "baton/unit/cuda/launch.h"
+#include "baton/unit/cuda/staging.h"
 #include "baton/unit/options.h"
 
 namespace baton::cuda {
@@ -122,7 +123,7 @@ Status CudaExecutor::decode_seats(std::span<const Seat> seats, size_t first, flo
     if (seat.keeps) BATON_OK(static_cast<CudaState*>(seat.state)->keep_parts(stream_));
     add_few(seat, 0, 0, seat.rows_out > 0);
   }
-  BATON_OK(run_few(out));
+  BATON_OK(run_few(out, goes_together(seats.size())));
   for (size_t i = 0; context.watch != nullptr && i < seats.size(); ++i) tell_decoded(seats[i], first + i, 1, context);
   for (const Seat& seat : seats) static_cast<CudaState*>(seat.state)->advance(1, seat.keeps ? 1 : 0);
   return {};
@@ -143,23 +144,25 @@ void CudaExecutor::add_few(const Seat& seat, size_t token, uint64_t ahead, bool 
   if (wanted) work_->out_rows()[pass.rows_out++] = row;
 }
 
-Status CudaExecutor::run_few(float* out) {
+Status CudaExecutor::run_few(float* out, bool together) {
   BATON_OK(work_->send(stream_));
   const Lists& lists = work_->few();
   const Pass& pass = work_->pass();
-  if (work_->has_list()) {
+  if (work_->has_list() && !together) {
     const ListWork list = work_->list(false);
     BATON_OK(launch_list(stream_, list));
     BATON_OK(add_times(list));
   } else {
     for (const auto* part : {&lists.body, &lists.tail}) {
       for (const Instruction& instruction : *part)
-        BATON_OK(launch(stream_, card_->facts(), instruction, pass, work_->pass_on_card()));
+        BATON_OK(launch(stream_, card_->facts(), instruction, pass, work_->pass_on_card(), together));
     }
   }
   BATON_OK(take_outputs(lists, pass.rows_out, out));
   return stream_.wait();
 }
+
+bool CudaExecutor::goes_together(size_t seats) const { return options_.together && seats > static_cast<size_t>(kTile); }
 
 Status CudaExecutor::run_body(const Lists& lists) {
   for (const Instruction& instruction : lists.body)
@@ -205,6 +208,7 @@ Placement CudaExecutor::placement() const {
   placement.emulated = facts.emulated;
   if (options_.kv != DType::kF16) placement.notes += fmt::format(", keys and values in {}", to_string(options_.kv));
   if (options_.products == Products::kF32) placement.notes += ", prompts in f32";
+  if (options_.together) placement.notes += ", batches on tensor cores";
   placement.notes += times_text();
   for (const std::string& note : weights_->plan().notes) placement.notes += ", " + note;
   return placement;
@@ -219,6 +223,7 @@ std::string CudaExecutor::arithmetic() const {
                        static_cast<uint32_t>(checksum(std::as_bytes(std::span(kernel_build())))));
   }
   if (options_.products == Products::kF32) what += "-f32";
+  if (options_.together) what += "-together";
   return arithmetic_name(with_kv_word(what, options_.kv, DType::kF16));
 }
 

@@ -16,12 +16,13 @@ namespace baton::cuda {
 
 inline constexpr uint32_t kRowsOfPass = 2048;  // of a prompt
 inline constexpr uint32_t kEmulatedRows = 192;
-inline constexpr uint32_t kDecodeSeats = 8;  // that share what a step reads
+inline constexpr uint32_t kDecodeSeats = 8;  // that share what a step reads; with ExecutorOptions::together kRunsMax
 
 struct ExecutorOptions {
   DType kv = DType::kF16;               // of keys and values
   Products products = Products::kBF16;  // of prompts
   uint32_t threads = 0;                 // that pack weights; 0: some
+  bool together = false;                // more than kTile rows that decode share tensor cores
   bool times = false;                   // placement() says how long the instructions of a step took
 };
 
@@ -77,8 +78,8 @@ class CudaExecutor final : public Executor {
   void start_few();
   // A row of what start_few began: a token of a seat, `ahead` of its state's position.
   void add_few(const Seat& seat, size_t token, uint64_t ahead, bool wanted);
-  // Waits.
-  Status run_few(float* out);
+  // together: instruction by instruction, products on tensor cores. Waits.
+  Status run_few(float* out, bool together = false);
   void set_run(size_t index, const Seat& seat, size_t first_token, size_t count, int32_t first_row);
   Status run_body(const Lists& lists);
   // As run_body, of the last rows of a seat that is watched.
@@ -88,6 +89,8 @@ class CudaExecutor final : public Executor {
   Status run_tail(const Lists& lists, std::span<const int32_t> rows, float* out);
   Status take_outputs(const Lists& lists, int32_t rows, float* out);
 
+  // Whether so many seats go on tensor cores, instruction by instruction.
+  bool goes_together(size_t seats) const;
   bool draws_here(std::span<const Seat> seats) const;
   // Up to `steps` of them, and how many there were.
   Result<uint32_t> draw_steps(std::span<Seat> seats, uint32_t steps, std::span<float> out, const StepLimits& limits,

@@ -20,7 +20,7 @@ bool takes_largest(const SamplerParams& params) {
 }  // namespace
 
 bool CudaExecutor::draws_here(std::span<const Seat> seats) const {
-  if (!work_->has_list() || seats.size() > static_cast<size_t>(kRunsMax)) return false;
+  if (!work_->has_list() || seats.size() > static_cast<size_t>(kRunsMax) || goes_together(seats.size())) return false;
   return std::all_of(seats.begin(), seats.end(), [](const Seat& seat) {
     return seat.decodes && !seat.keeps && seat.draws != nullptr && takes_largest(seat.draws->sampler->params()) &&
            seat.draws->stop_ids.size() <= static_cast<size_t>(kStopsMax);

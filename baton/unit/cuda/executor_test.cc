@@ -83,6 +83,7 @@ class CudaSteps : public testing::Test {
     ASSERT_TRUE(card);
     ExecutorOptions options;
     options.times = times_;
+    options.together = together_;
     auto executor = CudaExecutor::load(*card, attending_model(), options);
     ASSERT_TRUE(executor) << executor.error().message;
     executor_ = std::move(*executor);
@@ -143,10 +144,14 @@ class CudaSteps : public testing::Test {
     return failures;
   }
 
-  bool times_ = false;
+  bool times_ = false, together_ = false;
   std::unique_ptr<Executor> executor_;
   std::vector<std::unique_ptr<SequenceState>> states_;
   std::vector<float> rows_;
+};
+class CudaTogether : public CudaSteps {
+ protected:
+  CudaTogether() { together_ = true; }
 };
 class CudaTimes : public CudaSteps {
  protected:
@@ -201,6 +206,32 @@ TEST_F(CudaTimes, OfInstructionsAreInTheEvidence) {
   EXPECT_NE(notes.find(" pick 1 x "), std::string::npos) << "what attends is picked from: " << notes;
   EXPECT_NE(notes.find(" argmax "), std::string::npos) << "of the draw: " << notes;
   EXPECT_EQ(notes.find(" embed "), std::string::npos) << "nothing is before it: " << notes;
+}
+
+// Five sequences and more go instruction by instruction where that was asked for, four do not.
+TEST_F(CudaTogether, ManySequencesShareTensorCores) {
+  for (const size_t count : {4, 5, 9}) {
+    std::vector<SequenceState*> states(count);
+    for (size_t i = 0; i < count; ++i) {
+      states[i] = &state();
+      ASSERT_TRUE(prefill(*states[i], 5 + i));
+    }
+    ASSERT_TRUE(decode(*states[0]));
+    const std::vector<float> alone = rows_;
+    SequenceState& again = state();
+    ASSERT_TRUE(prefill(again, 5));
+    states[0] = &again;
+    std::vector<Seat> seats;
+    const int32_t fed = 3;
+    for (SequenceState* of : states) seats.push_back({of, {&fed, 1}, 1, true});
+    std::vector<float> rows(count * kTinyVocab);
+    const uint64_t calls = emulated_calls();
+    ASSERT_TRUE(executor_->step(seats, rows, {}));
+    EXPECT_EQ(emulated_calls() - calls > 12, count > 4) << "launches: one of a list, or one of each instruction";
+    EXPECT_EQ(std::vector<float>(rows.begin(), rows.begin() + kTinyVocab), alone);
+  }
+  EXPECT_NE(executor_->placement().notes.find("batches on tensor cores"), std::string::npos);
+  EXPECT_NE(executor_->arithmetic().find("-together"), std::string::npos);
 }
 
 TEST_F(CudaSteps, NoTimesAreNotedWhereNobodyAsked) {

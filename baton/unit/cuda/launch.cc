@@ -7,6 +7,7 @@
 #include "baton/unit/cuda/feed_layout.h"
 #include "baton/unit/cuda/kernels.h"
 #include "baton/unit/cuda/mixers_geometry.h"
+#include "baton/unit/cuda/mma_layout.h"
 #include "baton/unit/cuda/staging.h"
 #include "baton/unit/cuda/tile_geometry.h"
 
@@ -58,8 +59,8 @@ uint32_t blocks_of(const Instruction& instruction, int64_t rows, uint32_t proces
 
 }  // namespace
 
-Status launch(Stream& stream, const CardFacts& facts, const Instruction& instruction, const Pass& pass,
-              Address on_card) {
+Status launch(Stream& stream, const CardFacts& facts, const Instruction& instruction, const Pass& pass, Address on_card,
+              bool together) {
   Work work{instruction, on_card, {}};
   const int32_t rows = instruction.wanted_only ? pass.rows_out : pass.rows;
   if (rows == 0) return {};
@@ -79,6 +80,8 @@ Status launch(Stream& stream, const CardFacts& facts, const Instruction& instruc
       BATON_OK(stream.launch(one.kernel, one.grid, one.threads, one.shared_bytes, &work));
     return {};
   }
+  if (instruction.what == Do::kMultiply && together && takes_mma(instruction))
+    return stream.launch("baton_multiply_together", facts.processors, kThreads, kSharedBytes, &work);
   if (instruction.what == Do::kMultiply) {
     work.feed = plan_feed({&instruction, 1}, facts.shared_bytes);
     BATON_CHECK(work.feed.set > 0);  // limits.h

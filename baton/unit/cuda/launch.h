@@ -10,8 +10,10 @@
 namespace baton::cuda {
 
 // For a pass whose runs and counts are as they say. Rows of no kind that it works on: nothing is launched.
-Status launch(Stream& stream, const CardFacts& facts, const Instruction& instruction, const Pass& pass,
-              Address on_card);
+// together: products of all its rows on tensor cores, those that go there; a row's bits are then not those that it has
+// in a list.
+Status launch(Stream& stream, const CardFacts& facts, const Instruction& instruction, const Pass& pass, Address on_card,
+              bool together = false);
 
 // Shared memory that a block of kThreads needs for its part of an instruction of any kind but kMultiply.
 uint32_t shared_bytes_of(const Instruction& instruction);

@@ -182,8 +182,8 @@ __device__ __forceinline__ void multiply_span(const PieceSet& set, int first_col
     left &= ~active;
     const Matrix* first = set.matrix[0];
 #pragma unroll
-    for (int s = kSet - 1; s > 0; --s) {
-      if ((active & ((1u << s) - 1)) == 0) first = set.matrix[s];
+    for (int s = kSet - 1; s >= 0; --s) {
+      if ((active >> s & 1) != 0) first = set.matrix[s];
     }
     switch (first->form == Form::kCodes ? 256 + first->bits : static_cast<int>(first->form)) {
       case static_cast<int>(Form::kF32):

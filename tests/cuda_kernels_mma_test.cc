@@ -1,0 +1,166 @@
+// The kernel that multiplies several rows on tensor cores, on the host, thread by thread: against the body, and a row
+// alone against the same row beside others.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "baton/base/float.h"
+#include "baton/base/random.h"
+#include "baton/unit/cuda/kernels/products_mma.cu"
+#include "baton/unit/cuda/kernels/products_mma.cuh"
+#include "tests/fiber/fiber.h"
+#include "tests/fiber/products.h"
+
+namespace baton::cuda::test {
+namespace {
+
+using fiber::Order;
+
+constexpr Kind kPlain = {Form::kBF16}, kCoded = {Form::kCodes, 4, 8, 5, true};
+
+struct Launch {
+  uint32_t blocks;
+  Order order = Order::kForward;
+  uint32_t shared_bytes = kSharedBytes;
+};
+
+void multiply(const Instruction& in, int rows, const Launch& how) {
+  Pass pass;
+  pass.rows = rows;
+  const Work work = {in, reinterpret_cast<Address>(&pass), {}};
+  fiber::launch({.blocks = how.blocks, .shared_bytes = how.shared_bytes, .order = how.order},
+                [&] { baton_multiply_together(work); });
+}
+
+// Rows from `first` on alone have the bits that they have in `whole`, and no other row is touched.
+void check_alone(Product& product, const std::vector<Row>& whole, int first, int rows, const Launch& how) {
+  multiply(product.from_row(first), rows, how);
+  const std::vector<Row> alone = product.take();
+  for (int r = 0; r < product.pass().rows; ++r) {
+    const auto i = static_cast<size_t>(r);
+    if (r >= first && r < first + rows) {
+      EXPECT_TRUE(same_bits(alone[i], whole[i])) << "row " << r << " of rows from " << first;
+    } else {
+      EXPECT_TRUE(std::isnan(alone[i][0])) << "row " << r << " of rows from " << first;
+    }
+  }
+}
+
+void check(const Case& of, bool every_way = false) {
+  SCOPED_TRACE(name_of(of));
+  Product product(of);
+  ASSERT_TRUE(takes_mma(product.instruction()));
+  multiply(product.instruction(), of.rows, {of.blocks});
+  EXPECT_LT(product.worst(), 1e-4);
+  const std::vector<Row> whole = product.take();
+  check_alone(product, whole, of.rows - 1, 1, {of.blocks + 1, Order::kBackward});
+  if (!every_way) return;
+  check_alone(product, whole, 0, of.rows, {of.blocks, Order::kRandom});
+  check_alone(product, whole, of.rows / 2, of.rows - of.rows / 2, {1, Order::kBackward, 227 * 1024});
+  check_alone(product, whole, 0, of.rows, {40, Order::kForward});
+}
+
+TEST(CudaMmaKernels, EveryFormOfWeights) {
+  const std::vector<Kind> kinds = {{Form::kF16},
+                                   kPlain,
+                                   kCoded,
+                                   {Form::kCodes, 8},
+                                   {Form::kCodes, 4},
+                                   {Form::kCodes, 4, 5, 0, false, true},
+                                   {Form::kCodes, 4, 4, 0, false, true},
+                                   {Form::kCodes, 3, 8, 4},
+                                   {Form::kCodes, 6, 8, 4},
+                                   {Form::kCodes, 5, 5, 0, true},
+                                   {Form::kCodes, 2, 8, 4, true},
+                                   {Form::kCodes, 1, 5, 0, false, false, Form::kF32}};
+  for (const Kind& kind : kinds) {
+    check({kind, 5, 256, {37}}, true);
+    check({kind, 17, 512, {20, 5, 1}, Prologue::kRms, 512});
+  }
+}
+
+TEST(CudaMmaKernels, NumbersOfRows) {
+  for (const int rows : {1, 8, 9, 33, 70}) {
+    check({kPlain, rows, 320, {50}, Prologue::kRms, 320}, true);
+    check({kCoded, rows, 768, {50}, Prologue::kRms, 768});
+  }
+}
+
+TEST(CudaMmaKernels, ProloguesAndEpilogues) {
+  for (const Kind& kind : {kPlain, kCoded}) {
+    check({kind, 11, 256, {33}, Prologue::kLayer, 256, Epilogue::kAdd});
+    check({kind, 5, 512, {33}, Prologue::kGated, 128});
+    check({kind, 20, 2048, {20}, Prologue::kGated, 128, Epilogue::kAdd, Gelu::kErf, 9});
+    check({kind, 6, 256, {33}, Prologue::kGated, 64, Epilogue::kAdd});
+    check({kind, 18, 256, {33}, Prologue::kGate, 1});
+    check({kind, 9, 512, {33}, Prologue::kGate, 64});
+    check({kind, 12, 512, {18, 18}, Prologue::kRms, 64, Epilogue::kSwiGlu});
+    check({kind, 35, 1280, {18, 18}, Prologue::kRms, 1280, Epilogue::kGeGlu, Gelu::kErf});
+    check({kind, 8, 1280, {45, 45}, Prologue::kLayer, 1280, Epilogue::kGeGlu, Gelu::kTanh, 2});
+  }
+}
+
+TEST(CudaMmaKernels, OddWidths) {
+  check({kPlain, 20, 190, {70}, Prologue::kRms, 190}, true);
+  check({kPlain, 20, 1030, {30, 40}, Prologue::kLayer, 1030});
+  check({kPlain, 20, 250, {33}, Prologue::kGate, 50});
+  check({kPlain, 20, 250, {33}, Prologue::kRms, 50});
+  check({kPlain, 20, 64, {33}});
+}
+
+TEST(CudaMmaKernels, MatricesOfSeveralForms) {
+  Case several = {kCoded, 20, 768, {40, 30, 20, 10}, Prologue::kRms, 768};
+  several.others = {{Form::kCodes, 6, 8, 4}, {Form::kCodes, 8}, {Form::kCodes, 4, 5, 0, false, true}};
+  check(several, true);
+  Case gate = {{Form::kCodes, 4, 5, 0, false, true}, 20, 512, {40, 40}, Prologue::kRms, 512, Epilogue::kSwiGlu};
+  gate.others = {kCoded};
+  check(gate);
+}
+
+// Of many outputs fewer warps share each, and their rounds follow one another.
+TEST(CudaMmaKernels, ManyOutputs) {
+  check({kCoded, 5, 1024, {2500}, Prologue::kRms, 1024});
+  check({kPlain, 5, 512, {4300}, Prologue::kNone, 0, Epilogue::kAdd});
+  check({kPlain, 9, 256, {17000}, Prologue::kRms, 256, Epilogue::kNone, Gelu::kErf, 5});
+}
+
+// What stands for ldmatrix and mma: whole numbers, so that sums are exact.
+TEST(CudaFibers, MatricesAreLoadedAndMultiplied) {
+  Random random(3);
+  uint16_t a[16][16], b[16][8], turned[8][16];
+  const auto draw = [&] { return f32_to_bf16(static_cast<float>(random.below(9)) - 4.0f); };
+  for (int k = 0; k < 16; ++k) {
+    for (uint16_t& value : a[k]) value = draw();
+    for (int n = 0; n < 8; ++n) b[k][n] = turned[n][k] = draw();
+  }
+  for (const bool turn : {false, true}) {
+    fiber::launch({.threads = 32, .shared_bytes = 4096}, [&] {
+      const int own = static_cast<int>(lane());
+      if (own == 0) {
+        std::memcpy(shared, a, sizeof(a));
+        std::memcpy(shared + 512, turn ? static_cast<const void*>(b) : turned, sizeof(b));
+      }
+      __syncwarp();
+      uint32_t of_a[4], of_b[4];
+      load_matrices(shared_address(shared + (own & 15) * 32 + (own >> 4) * 16), of_a);
+      if (turn) {
+        load_matrices_turned(shared_address(shared + 512 + (own & 15) * 16), of_b);
+      } else {
+        load_matrices(shared_address(shared + 512 + (own & 7) * 32 + (own >> 3 & 1) * 16), of_b);
+      }
+      float sum[4] = {};
+      multiply_add<true>(sum, of_a, of_b[0], of_b[1]);
+      for (int v = 0; v < 4; ++v) {
+        const int row = own / 4 + 8 * (v / 2), column = 2 * (own % 4) + v % 2;
+        float want = 0;
+        for (int k = 0; k < 16; ++k) want += bf16_to_f32(a[row][k]) * bf16_to_f32(b[k][column]);
+        EXPECT_EQ(sum[v], want) << row << ' ' << column;
+      }
+    });
+  }
+}
+
+}  // namespace
+}  // namespace baton::cuda::test

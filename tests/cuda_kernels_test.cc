@@ -1,0 +1,281 @@
+// Kernels of decode steps on the host, thread by thread: products of a few rows and lists, against their bodies, and
+// that the harness sees what is wrong in a kernel.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "baton/unit/cuda/feed_layout.h"
+#include "baton/unit/cuda/kernels/list.cu"
+#include "baton/unit/cuda/reference.h"
+#include "tests/fiber/fiber.h"
+#include "tests/fiber/products.h"
+
+namespace baton::cuda::test {
+namespace {
+
+using fiber::Order;
+
+constexpr uint32_t kLargeCard = 227 * 1024, kSmallCard = 99 * 1024;  // shared memory that a block may have
+
+constexpr Kind kPlain = {Form::kBF16}, kCoded = {Form::kCodes, 8};
+const std::vector<Kind>& kinds() {
+  static const std::vector<Kind> all = {{Form::kF32},
+                                        {Form::kF16},
+                                        kPlain,
+                                        kCoded,
+                                        {Form::kCodes, 4},
+                                        {Form::kCodes, 4, 5, 0, false, true},
+                                        {Form::kCodes, 4, 8, 5, true},
+                                        {Form::kCodes, 2, 8, 4, true},
+                                        {Form::kCodes, 6, 8, 4},
+                                        {Form::kCodes, 5, 5, 0, true},
+                                        {Form::kCodes, 4, 4, 0, false, true, Form::kF32},
+                                        {Form::kCodes, 3},
+                                        {Form::kCodes, 1, 5, 0, false, false, Form::kBF16}};
+  return all;
+}
+
+std::vector<Row> run(Product& product, uint32_t card, uint32_t blocks, Order order, double bound) {
+  const Work work = {product.instruction(), reinterpret_cast<Address>(&product.pass()),
+                     plan_feed({&product.instruction(), 1}, card)};
+  EXPECT_NE(work.feed.set, 0u);
+  if (work.feed.set == 0) return {};
+  fiber::launch({.blocks = blocks, .shared_bytes = feed_bytes(work.feed), .order = order},
+                [&] { baton_multiply(work); });
+  EXPECT_LT(product.worst(), bound);
+  return product.take();
+}
+
+// On a large and on a small card, in three orders of threads.
+void check(const Case& of) {
+  SCOPED_TRACE(name_of(of));
+  const double bound = of.kind.form == Form::kCodes ? 1e-4 : 1e-5;
+  Product product(of);
+  const std::vector<Row> first = run(product, kLargeCard, of.blocks, Order::kForward, bound);
+  EXPECT_TRUE(same_bits(first, run(product, kLargeCard, of.blocks, Order::kBackward, bound)));
+  EXPECT_TRUE(same_bits(first, run(product, kLargeCard, of.blocks + 2, Order::kRandom, bound)));
+  run(product, kSmallCard, of.blocks, Order::kRandom, bound);
+}
+
+TEST(CudaProductKernels, EveryFormOfWeights) {
+  for (const Kind& kind : kinds()) check({kind, 3, kind.block_log2 == 8 ? 512 : 330, {37}});
+}
+
+TEST(CudaProductKernels, OneToFiveRows) {
+  for (const Kind& kind : {kPlain, kCoded}) {
+    for (int rows = 1; rows <= 5; ++rows) check({kind, rows, 1088, {20, 5, 1}, Prologue::kRms, 1088});
+  }
+}
+
+TEST(CudaProductKernels, RowsOfSeveralSpans) {
+  for (const Kind& kind : kinds()) check({kind, 1, kind.block_log2 == 8 ? 5120 : 5000, {7, 3}});
+  check({kPlain, 2, 17472, {5}});  // one row of x at a time
+  check({kCoded, 1, 17472, {5}});
+}
+
+TEST(CudaProductKernels, MoreOutputsThanARingHolds) {
+  check({kPlain, 2, 2048, {140, 90}, Prologue::kGated, 128});
+  check({{Form::kCodes, 4, 8, 5, true}, 1, 1024, {350, 350}, Prologue::kRms, 1024, Epilogue::kSwiGlu});
+}
+
+// Rows of a warp's set that are stored as none before them.
+TEST(CudaProductKernels, MatricesOfSeveralForms) {
+  Case of = {{Form::kCodes, 4, 8, 5, true}, 2, 768, {40, 30, 20, 10}, Prologue::kRms, 768};
+  of.others = {{Form::kCodes, 6, 8, 4}, kCoded, {Form::kCodes, 4, 5, 0, false, true}};
+  check(of);
+  of.blocks = 1;
+  check(of);
+}
+
+TEST(CudaProductKernels, ProloguesAndEpilogues) {
+  for (const Kind& kind : {kPlain, kCoded}) {
+    check({kind, 3, 256, {33}, Prologue::kLayer, 256, Epilogue::kAdd});
+    check({kind, 5, 256, {33}, Prologue::kGated, 128});
+    check({kind, 2, 256, {33}, Prologue::kGated, 64, Epilogue::kAdd});
+    check({kind, 3, 250, {33}, Prologue::kGate, 1});
+    check({kind, 3, 250, {33}, Prologue::kGate, 50});
+    check({kind, 3, 250, {18, 18}, Prologue::kRms, 50, Epilogue::kSwiGlu});
+    check({kind, 3, 1030, {18, 18}, Prologue::kRms, 1030, Epilogue::kGeGlu, Gelu::kErf});
+    check({kind, 3, 1030, {18, 18}, Prologue::kLayer, 1030, Epilogue::kGeGlu, Gelu::kTanh});
+  }
+}
+
+// Three products, each of what the one before has written.
+struct Chain {
+  static constexpr int kRows = 3, kWidths[] = {200, 96, 72, 130, 200};
+
+  explicit Chain(const Kind& kind) : desk(9) {
+    pass.rows = kRows;
+    list = reinterpret_cast<Instruction*>(desk.raw(3 * sizeof(Instruction)));
+    std::array<Instruction, 3> all;
+    auto& [one, two, three] = all;
+    registers[0] = desk.values(kRows, kWidths[0]);
+    for (int i = 1; i < 5; ++i) registers[i] = desk.out(kRows, kWidths[i]);
+    one.what = two.what = three.what = Do::kMultiply;
+    one.x = registers[0], one.x_width = 200, one.matrices = 2;
+    one.matrix[0] = desk.matrix(kind, 96, 200), one.matrix[1] = desk.matrix(kind, 72, 200);
+    one.outs[0] = registers[1], one.outs[1] = registers[2];
+    desk.prologue(one, Prologue::kRms, kRows, 200);
+    two.x = registers[1], two.x_width = 96, two.matrices = 2, two.epilogue = Epilogue::kSwiGlu;
+    two.matrix[0] = desk.matrix(kind, 130, 96), two.matrix[1] = desk.matrix(kind, 130, 96);
+    two.outs[0] = registers[3];
+    three.x = registers[3], three.x_width = 130, three.matrices = 1, three.epilogue = Epilogue::kAdd;
+    three.matrix[0] = desk.matrix(kind, 200, 130), three.z = registers[0], three.z_width = 200;
+    three.outs[0] = registers[4];
+    std::uninitialized_copy(all.begin(), all.end(), list);
+  }
+
+  Desk desk;
+  Pass pass;
+  Instruction* list;
+  Address registers[5];
+};
+
+void check_list(const Kind& kind, uint32_t card, Order order, uint32_t seed) {
+  SCOPED_TRACE(testing::Message() << "order " << static_cast<int>(order) << ", seed " << seed << ", card " << card);
+  Chain chain(kind), want(kind);
+  for (int i = 0; i < 3; ++i) reference(want.list[i], want.pass);
+  uint32_t barrier[64] = {};
+  uint64_t times[3] = {};
+  ListWork work;
+  work.list = reinterpret_cast<Address>(chain.list), work.count = 3;
+  work.pass = reinterpret_cast<Address>(&chain.pass), work.barrier = reinterpret_cast<Address>(barrier);
+  work.times = reinterpret_cast<Address>(times);
+  work.feed = plan_feed({chain.list, 3}, card);
+  ASSERT_NE(work.feed.set, 0u);
+  EXPECT_EQ(work.feed.ahead, card == kLargeCard);
+  for (int launches = 0; launches < 2; ++launches) {
+    fiber::launch({.blocks = 4,
+                   .shared_bytes = feed_bytes(work.feed),
+                   .order = order,
+                   .seed = seed,
+                   .hop = order == Order::kRandom},
+                  [&] { baton_list(work); });
+    EXPECT_EQ(barrier[0], 0u);
+  }
+  for (int i = 1; i < 5; ++i)
+    EXPECT_LT(difference(chain.registers[i], want.registers[i], Chain::kRows, Chain::kWidths[i]), 1e-4) << i;
+}
+
+TEST(CudaListKernel, WeightsComeAcrossInstructions) {
+  for (const Kind& kind : {kPlain, kCoded}) {
+    for (uint32_t seed = 1; seed < 4; ++seed) check_list(kind, kLargeCard, Order::kRandom, seed);
+    check_list(kind, kLargeCard, Order::kForward, 1);
+    check_list(kind, kLargeCard, Order::kBackward, 1);
+    check_list(kind, kSmallCard, Order::kRandom, 7);
+  }
+}
+
+// That a kernel with a fault is not taken for one without.
+void launch_two_warps(const std::function<void()>& body, Order order = Order::kForward) {
+  fiber::launch({.threads = 64, .shared_bytes = 4096, .order = order}, body);
+}
+
+TEST(CudaFibersDeathTest, LanesThatDiverge) {
+  const auto body = [] {
+    if (lane() < 16) {
+      __shfl_xor_sync(kAll, 1, 1);
+    } else {
+      __any_sync(kAll, true);
+    }
+  };
+  EXPECT_DEATH(launch_two_warps(body), "lanes diverge");
+}
+
+TEST(CudaFibersDeathTest, ThreadsThatStayAway) {
+  EXPECT_DEATH(launch_two_warps([] {
+                 if (threadIdx.x != 5) __syncthreads();
+               }),
+               "at __syncthreads");
+  EXPECT_DEATH(launch_two_warps([] {
+                 if (threadIdx.x != 5) __syncwarp();
+               }),
+               "nobody can go on");
+  EXPECT_DEATH(launch_two_warps([] {
+                 if (warp() == 0) {
+                   __syncthreads();
+                 } else {
+                   __syncthreads_or(1);
+                 }
+               }),
+               "threads diverge");
+}
+
+TEST(CudaFibersDeathTest, CopiesThatNobodyWaitsFor) {
+  alignas(16) static int from[4] = {};
+  EXPECT_DEATH(launch_two_warps([] {
+                 copy_ahead(shared_address(shared), from);
+                 copies_end_group();
+               }),
+               "copies that nobody waited for");
+}
+
+TEST(CudaFibersDeathTest, WaitingForBlocksThatDoNotCome) {
+  static uint32_t count = 0;
+  EXPECT_DEATH(launch_two_warps([] {
+                 while (threadIdx.x == 0 && load_acquired(&count) < 1) {
+                 }
+               }),
+               "waits for other blocks");
+}
+
+TEST(CudaFibersDeathTest, WritingBehindItsSharedMemory) {
+  EXPECT_DEATH(launch_two_warps([] { shared[4096] = 1; }), "wrote behind its shared memory");
+}
+
+TEST(CudaFibersDeathTest, ReadingBehindAMatrix) {
+  Desk desk(1);
+  const Matrix matrix = desk.matrix(kPlain, 1, 64);
+  const auto* const end = reinterpret_cast<const volatile unsigned char*>(matrix.values) + matrix.row_bytes;
+  EXPECT_NO_FATAL_FAILURE(static_cast<void>(end[-1]));
+  EXPECT_DEATH(static_cast<void>(*end), "");
+}
+
+TEST(CudaFibers, AMissingBarrierShowsInTheOrderOfThreads) {
+  const auto sum_of = [](bool meets, Order order) {
+    float sum = 0;
+    launch_two_warps(
+        [&, meets] {
+          auto* const values = reinterpret_cast<float*>(shared);
+          values[threadIdx.x] = static_cast<float>(threadIdx.x);
+          if (meets) __syncthreads();
+          if (threadIdx.x == 7) sum = values[6] + values[8];
+        },
+        order);
+    return sum;
+  };
+  for (const Order order : {Order::kForward, Order::kBackward, Order::kRandom}) EXPECT_EQ(sum_of(true, order), 14.0f);
+  EXPECT_TRUE(std::isnan(sum_of(false, Order::kForward)));
+  EXPECT_TRUE(std::isnan(sum_of(false, Order::kBackward)));
+}
+
+TEST(CudaFibers, CopiesComeWhenTheyAreWaitedFor) {
+  alignas(16) static const float from[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+  float early = 0, late = 0, first = 0, last = 0, zero = 1;
+  launch_two_warps([&] {
+    if (threadIdx.x != 0) return;
+    auto* const place = reinterpret_cast<float*>(shared);
+    copy_ahead(shared_address(place), from, true);
+    copies_end_group();
+    copy_ahead(shared_address(place + 4), from + 4, true);
+    copy_ahead(shared_address(place + 8), from, false);
+    copies_end_group();
+    early = place[0];
+    copies_wait<1>();
+    first = place[0], late = place[4];
+    copies_wait<0>();
+    last = place[7], zero = place[8];
+  });
+  EXPECT_TRUE(std::isnan(early));
+  EXPECT_EQ(first, 1.0f);
+  EXPECT_TRUE(std::isnan(late));
+  EXPECT_EQ(last, 8.0f);
+  EXPECT_EQ(zero, 0.0f);
+}
+
+}  // namespace
+}  // namespace baton::cuda::test

@@ -1,0 +1,46 @@
+// Stands before the unit's page of this name: the same functions on the host. Those of tile_ptx.cuh and wgmma.cuh have
+// no twins.
+#pragma once
+
+#include "tests/fiber/language.h"
+
+// Every name of a block's dynamic shared memory is of the same memory.
+#define mma_shared shared
+
+namespace baton::cuda {
+
+inline uint32_t shared_address(const void* in) { return fiber::shared_address(in); }
+inline void copy_ahead(uint32_t to, const void* from, bool valid) { fiber::copy_ahead(to, valid ? from : nullptr, 16); }
+inline void copy_ahead(uint32_t to, const void* from) { fiber::copy_ahead(to, from, 16); }
+inline void copy_two_words_ahead(uint32_t to, const void* from) { fiber::copy_ahead(to, from, 8); }
+inline void copy_word_ahead(uint32_t to, const void* from) { fiber::copy_ahead(to, from, 4); }
+inline void copies_end_group() { fiber::copies_end_group(); }
+template <int kLeft>
+inline void copies_wait() {
+  fiber::copies_wait(kLeft);
+}
+inline void copies_wait_but(uint32_t left) { fiber::copies_wait(left); }
+
+inline void fetch_line(const void*) {}
+
+inline void add_released(uint32_t* count, uint32_t what) { *count += what; }
+inline uint32_t load_acquired(const uint32_t* from) {
+  const uint32_t now = *from;
+  fiber::look_again();
+  return now;
+}
+
+inline uint64_t card_time() {
+  static thread_local uint64_t time = 0;
+  return ++time;
+}
+inline uint32_t dynamic_shared_bytes() { return fiber::shared_bytes(); }
+
+inline void load_matrices(uint32_t address, uint32_t (&to)[4]) { fiber::load_matrices(address, to, false); }
+inline void load_matrices_turned(uint32_t address, uint32_t (&to)[4]) { fiber::load_matrices(address, to, true); }
+template <bool kBf16>
+inline void multiply_add(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  fiber::multiply_add(kBf16, sum, a, b0, b1);
+}
+
+}  // namespace baton::cuda

@@ -1,0 +1,4 @@
+// Stands before CUDA's page of this name: tests/fiber/language.h has what kernels use of it.
+#pragma once
+
+#include "tests/fiber/language.h"
