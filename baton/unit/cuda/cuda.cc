@@ -104,6 +104,10 @@ std::vector<UnitOption> options() {
                          "inputs of a prompt's products: rounded for tensor cores, or as they are and far slower",
                          "bf16"),
       UnitOption::one_of(kKvOption, "f16|bf16|f32", "type of keys and values", "f16"),
+      UnitOption::one_of("batch", "exact|tensor",
+                         "more than 4 sequences that decode: each with the bits that it has alone, or up to 64 on "
+                         "tensor cores, not yet run on a card",
+                         "exact"),
       UnitOption::one_of("times", "off|on", "notes how long each instruction of a step took, which slows it", "off")};
 }
 

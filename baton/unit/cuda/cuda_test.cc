@@ -56,6 +56,15 @@ TEST(CudaUnit, AnEmulatedCardIsListedAsOne) {
   EXPECT_EQ(make("2,driver=emulated").error().message, "there is no card 2: the last is 1");
 }
 
+TEST(CudaUnit, BatchesOnTensorCoresAreAChoice) {
+  const auto exact = make("driver=emulated"), tensor = make("driver=emulated,batch=tensor");
+  ASSERT_TRUE(exact && tensor);
+  EXPECT_TRUE((*exact)->caps().decodes_exact);
+  EXPECT_FALSE((*tensor)->caps().decodes_exact);
+  EXPECT_EQ((*tensor)->caps().decode_seats_max, 64u);
+  EXPECT_LT((*exact)->caps().decode_seats_max, 64u);
+}
+
 TEST(CudaUnit, WithoutACardItSaysWhy) {
   const auto unit = make("");
   if (unit) GTEST_SKIP() << "this machine has a card";
