@@ -21,11 +21,12 @@ namespace {
 // Float weights: order of summation and f16 keys and values. Integer weights: activations rounded to 8 bits, but for
 // outliers. Measured against `ref`: 0.004 with 16-bit weights (f16 keys and values); with integer weights the largest
 // of all logits over 600 tokens differed by 0.2 (28M model) and 0.9 (135M model), their root mean square by 0.02 and
-// 0.08. `rounds`: activations of 16-bit weights are rounded to bf16 in prefill: 0.03 against `ref` (3M model).
+// 0.08. `rounds`: activations of 16-bit weights are rounded to bf16 in prefill: 0.03 against `ref` (3M model), 0.11 of
+// tiny random models.
 float logit_tolerance(DType weights, bool rounds, DType kv) {
   const float most = kv_logit_tolerance(kv);
   if (host::is_integer(host::packing_of(weights))) return 1.0f + most;
-  return rounds && weights != DType::kF32 ? 0.1f + most : 0.02f + most;
+  return rounds && weights != DType::kF32 ? 0.2f + most : 0.02f + most;
 }
 
 class CpuUnit final : public Unit {
