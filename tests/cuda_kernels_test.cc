@@ -40,12 +40,14 @@ const std::vector<Kind>& kinds() {
 }
 
 std::vector<Row> run(Product& product, uint32_t card, uint32_t blocks, Order order, double bound) {
-  const Work work = {product.instruction(), reinterpret_cast<Address>(&product.pass()),
-                     plan_feed({&product.instruction(), 1}, card)};
+  Work work = {product.instruction(), reinterpret_cast<Address>(&product.pass()),
+               plan_feed({&product.instruction(), 1}, card)};
   EXPECT_NE(work.feed.set, 0u);
   if (work.feed.set == 0) return {};
-  fiber::launch({.blocks = blocks, .shared_bytes = feed_bytes(work.feed), .order = order},
-                [&] { baton_multiply(work); });
+  share_out(work.instruction, work.feed, blocks);
+  fiber::launch(
+      {.blocks = blocks, .threads = kThreads + kFeederThreads, .shared_bytes = feed_bytes(work.feed), .order = order},
+      [&] { baton_multiply(work); });
   EXPECT_LT(product.worst(), bound);
   return product.take();
 }
@@ -106,9 +108,9 @@ TEST(CudaProductKernels, ProloguesAndEpilogues) {
 
 // Three products, each of what the one before has written.
 struct Chain {
-  static constexpr int kRows = 3, kWidths[] = {200, 96, 72, 130, 200};
+  static constexpr int kWidths[] = {200, 96, 72, 130, 200};
 
-  explicit Chain(const Kind& kind) : desk(9) {
+  explicit Chain(const Kind& kind, int kRows = 3) : desk(9) {
     pass.rows = kRows;
     list = reinterpret_cast<Instruction*>(desk.raw(3 * sizeof(Instruction)));
     std::array<Instruction, 3> all;
@@ -135,30 +137,35 @@ struct Chain {
   Address registers[5];
 };
 
-void check_list(const Kind& kind, uint32_t card, Order order, uint32_t seed) {
+void check_list(const Kind& kind, uint32_t card, Order order, uint32_t seed, bool plain = false) {
   SCOPED_TRACE(testing::Message() << "order " << static_cast<int>(order) << ", seed " << seed << ", card " << card);
-  Chain chain(kind), want(kind);
+  const int rows = plain ? 1 : 3;
+  Chain chain(kind, rows), want(kind, rows);
   for (int i = 0; i < 3; ++i) reference(want.list[i], want.pass);
   uint32_t barrier[64] = {};
   uint64_t times[3] = {};
   ListWork work;
   work.list = reinterpret_cast<Address>(chain.list), work.count = 3;
+  work.first_product = chain_products({chain.list, 3});
   work.pass = reinterpret_cast<Address>(&chain.pass), work.barrier = reinterpret_cast<Address>(barrier);
   work.times = reinterpret_cast<Address>(times);
   work.feed = plan_feed({chain.list, 3}, card);
   ASSERT_NE(work.feed.set, 0u);
+  for (int i = 0; i < 3; ++i) share_out(chain.list[i], work.feed, 4);
+  for (int i = 0; plain && i < 3; ++i) ASSERT_TRUE(is_plain(chain.list[i], work.feed)) << i;
   EXPECT_EQ(work.feed.ahead, card == kLargeCard);
   for (int launches = 0; launches < 2; ++launches) {
     fiber::launch({.blocks = 4,
+                   .threads = kThreads + kFeederThreads,
                    .shared_bytes = feed_bytes(work.feed),
                    .order = order,
                    .seed = seed,
                    .hop = order == Order::kRandom},
-                  [&] { baton_list(work); });
+                  [&] { plain ? baton_list_plain(work) : baton_list(work); });
     EXPECT_EQ(barrier[0], 0u);
   }
   for (int i = 1; i < 5; ++i)
-    EXPECT_LT(difference(chain.registers[i], want.registers[i], Chain::kRows, Chain::kWidths[i]), 1e-4) << i;
+    EXPECT_LT(difference(chain.registers[i], want.registers[i], rows, Chain::kWidths[i]), 1e-4) << i;
 }
 
 TEST(CudaListKernel, WeightsComeAcrossInstructions) {
@@ -167,6 +174,41 @@ TEST(CudaListKernel, WeightsComeAcrossInstructions) {
     check_list(kind, kLargeCard, Order::kForward, 1);
     check_list(kind, kLargeCard, Order::kBackward, 1);
     check_list(kind, kSmallCard, Order::kRandom, 7);
+  }
+}
+
+TEST(CudaListKernel, PlainListsOfOneRow) {
+  for (const Kind& kind : {kPlain, Kind{Form::kF16}}) {
+    for (uint32_t seed = 1; seed < 4; ++seed) check_list(kind, kLargeCard, Order::kRandom, seed, true);
+    check_list(kind, kLargeCard, Order::kForward, 1, true);
+    check_list(kind, kLargeCard, Order::kBackward, 1, true);
+  }
+}
+
+// One row has the bits that it has among others, whichever kernel multiplies it.
+TEST(CudaListKernel, PlainProductsHaveTheBitsOfOthers) {
+  for (const int columns : {1024, 1030, 3584, 5000}) {
+    Case of = {kPlain, 1, columns, {130, 70}, Prologue::kRms, columns};
+    if (columns == 3584) of.outputs = {67, 67}, of.epilogue = Epilogue::kSwiGlu;
+    SCOPED_TRACE(name_of(of));
+    Product product(of);
+    const std::vector<Row> first = run(product, kLargeCard, 3, Order::kRandom, 1e-5);
+    const Pass& pass = product.pass();
+    Instruction in = product.instruction();
+    ListWork work;
+    work.feed = plan_feed({&in, 1}, kLargeCard);
+    share_out(in, work.feed, 5);
+    ASSERT_TRUE(is_plain(in, work.feed));
+    uint32_t barrier[64] = {};
+    work.list = reinterpret_cast<Address>(&in), work.count = 1, work.first_product = chain_products({&in, 1});
+    work.pass = reinterpret_cast<Address>(&pass), work.barrier = reinterpret_cast<Address>(barrier);
+    fiber::launch({.blocks = 5,
+                   .threads = kThreads + kFeederThreads,
+                   .shared_bytes = feed_bytes(work.feed),
+                   .order = Order::kRandom},
+                  [&] { baton_list_plain(work); });
+    EXPECT_LT(product.worst(), 1e-5);
+    EXPECT_TRUE(same_bits(first, product.take()));
   }
 }
 

@@ -37,7 +37,7 @@ baton_fiber_switch:
 namespace baton::fiber {
 namespace {
 
-constexpr uint32_t kThreadsMax = 512;
+constexpr uint32_t kThreadsMax = 1024;
 constexpr uint32_t kIdleMax = 100'000;
 constexpr size_t kPage = 4096, kStack = 128 * 1024;
 
@@ -92,7 +92,7 @@ void Block::begin() {
   block.body_();
   Thread& self = *current_thread;
   if (!self.copies.empty() || !self.ends.empty()) die("ends with copies that nobody waited for");
-  if (!block.barrier_.waiting.empty()) die("ends while others are at", block.barrier_.kind);
+  if (const Barrier& all = block.barriers_[0]; !all.waiting.empty()) die("ends while others are at", all.kind);
   self.over = true;
   --block.alive_;
   block.leave("");
@@ -146,6 +146,7 @@ uint32_t Block::next() {
 void Block::wake(uint32_t index) {
   ready_.push_back(index);
   turns_.idle = 0;
+  aside_ = 0;
 }
 
 void Block::stuck() const {
@@ -198,24 +199,62 @@ void Block::meet_lanes(const char* kind, uint32_t mask, void* own, const Combine
 
 int Block::meet_block(const char* kind, int value) {
   if (alive_ != options.threads) die("is at a barrier of all while some are over:", kind);
-  if (barrier_.waiting.empty()) barrier_.kind = kind, barrier_.value = 0;
-  if (std::strcmp(barrier_.kind, kind) != 0) die("threads diverge:", kind, barrier_.kind);
-  barrier_.value |= value;
-  barrier_.waiting.push_back(current_thread->index);
-  if (barrier_.waiting.size() == options.threads) {
-    barrier_.result = barrier_.value;
-    for (const uint32_t index : std::exchange(barrier_.waiting, {})) wake(index);
+  return meet_some(kind, 0, options.threads, value);
+}
+
+int Block::meet_some(const char* kind, uint32_t barrier, uint32_t count, int value) {
+  Barrier& at = barriers_[barrier];
+  if (at.waiting.empty()) at.kind = kind, at.value = 0;
+  if (std::strcmp(at.kind, kind) != 0) die("threads diverge:", kind, at.kind);
+  at.value |= value;
+  at.waiting.push_back(current_thread->index);
+  if (at.waiting.size() == count) {
+    at.result = at.value;
+    for (const uint32_t index : std::exchange(at.waiting, {})) wake(index);
     if (options.hop && random_.below(8) == 0) turns_.pass_on(blockIdx.x, false);
   }
   leave(kind);
-  return barrier_.result;
+  return at.result;
+}
+
+void Block::arrive(uint32_t at, uint32_t count, std::vector<Copy> copies) {
+  const auto found = phases.find(at);
+  if (found == phases.end()) die("arrives where no barrier was made");
+  Phase& phase = found->second;
+  if (count > phase.missing) die("arrives at a barrier that expects nobody more");
+  phase.missing -= count;
+  phase.copies.insert(phase.copies.end(), copies.begin(), copies.end());
+  aside_ = 0;
+  if (phase.missing > 0 || !phase.copies.empty()) return;
+  phase.missing = phase.arrivals;
+  ++phase.ended;
+}
+
+bool Block::has_ended(uint32_t at, uint32_t parity) {
+  const auto found = phases.find(at);
+  if (found == phases.end()) die("waits where no barrier was made");
+  Phase& phase = found->second;
+  if (phase.missing == 0 && phase.ended % 2 == parity) {
+    for (const Copy& copy : phase.copies) copy.come();
+    phase.copies.clear();
+    phase.missing = phase.arrivals;
+    ++phase.ended;
+  }
+  return phase.ended % 2 != parity;
+}
+
+void Block::look_aside() {
+  if (++aside_ > uint64_t{kIdleMax} * options.threads) die("waits at a barrier where nobody arrives");
+  const bool forward = options.order == Order::kForward;
+  forward ? ready_.push_back(current_thread->index) : ready_.push_front(current_thread->index);
+  leave("a barrier in shared memory");
 }
 
 void Block::look_again() {
   if (++turns_.idle > kIdleMax) die("waits for other blocks, of which none goes on");
   const bool forward = options.order == Order::kForward;
   forward ? ready_.push_back(current_thread->index) : ready_.push_front(current_thread->index);
-  if (!forward || ready_.size() == 1) turns_.pass_on(blockIdx.x, false);
+  if (!forward || ready_.size() == 1 || aside_ > 0) turns_.pass_on(blockIdx.x, false);
   leave("others' memory");
 }
 

@@ -4,8 +4,10 @@
 #include <array>
 #include <condition_variable>
 #include <cstdint>
+#include <cstring>
 #include <deque>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <vector>
 
@@ -38,6 +40,21 @@ struct Copy {
   unsigned char* to;
   const void* from;
   uint32_t bytes;
+
+  void come() const {
+    if (from != nullptr) {
+      std::memcpy(to, from, bytes);
+    } else {
+      std::memset(to, 0, bytes);
+    }
+  }
+};
+
+// A barrier in shared memory.
+struct Phase {
+  uint32_t arrivals = 0, missing = 0;
+  uint32_t ended = 0;  // phases
+  std::vector<Copy> copies;
 };
 
 struct Thread {
@@ -57,10 +74,15 @@ class Block {
   void run();
 
   int meet_block(const char* kind, int value);
+  int meet_some(const char* kind, uint32_t barrier, uint32_t count, int value);
+  void arrive(uint32_t at, uint32_t count, std::vector<Copy> copies);
+  bool has_ended(uint32_t at, uint32_t parity);
+  void look_aside();
   void meet_lanes(const char* kind, uint32_t mask, void* own, const Combine& combine);
   void look_again();
 
   const Options& options;
+  std::map<uint32_t, Phase> phases;  // by address
 
  private:
   // Lanes of a warp at a collective.
@@ -88,7 +110,8 @@ class Block {
   std::vector<Thread> threads_;
   std::deque<uint32_t> ready_;
   std::vector<std::array<Gather, 8>> warps_;
-  Barrier barrier_;
+  std::array<Barrier, 16> barriers_;  // the first is of all
+  uint64_t aside_ = 0;                // looks at barriers in vain since anybody came to go on
   uint32_t alive_ = 0;
   void* scheduler_ = nullptr;
 };

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "baton/base/float.h"
@@ -88,6 +89,9 @@ void launch(const Options& options, const std::function<void()>& body) {
 
 uint32_t shared_bytes() { return current_block->options.shared_bytes; }
 int meet_block(const char* kind, int value) { return current_block->meet_block(kind, value); }
+int meet_some(const char* kind, uint32_t barrier, uint32_t count, int value) {
+  return current_block->meet_some(kind, barrier, count, value);
+}
 void meet_lanes(const char* kind, uint32_t mask, void* own, const Combine& combine) {
   current_block->meet_lanes(kind, mask, own, combine);
 }
@@ -111,16 +115,30 @@ void copies_wait(size_t left) {
   const auto groups = static_cast<std::ptrdiff_t>(ends.size() - left);
   std::vector<Copy>& copies = current_thread->copies;
   const size_t count = ends[ends.size() - left - 1];
-  for (size_t i = 0; i < count; ++i) {
-    if (copies[i].from != nullptr) {
-      std::memcpy(copies[i].to, copies[i].from, copies[i].bytes);
-    } else {
-      std::memset(copies[i].to, 0, copies[i].bytes);
-    }
-  }
+  for (size_t i = 0; i < count; ++i) copies[i].come();
   copies.erase(copies.begin(), copies.begin() + static_cast<std::ptrdiff_t>(count));
   ends.erase(ends.begin(), ends.begin() + groups);
   for (size_t& end : ends) end -= count;
+}
+
+void make_barrier(uint32_t at, uint32_t arrivals) {
+  if (at % 8 != 0) die("a barrier that is not aligned");
+  current_block->phases[at] = {arrivals, arrivals, 0, {}};
+}
+void arrive(uint32_t at, uint32_t count) { current_block->arrive(at, count, {}); }
+void arrive_behind_copies(uint32_t at) {
+  current_block->arrive(at, 1, std::exchange(current_thread->copies, {}));
+  current_thread->ends.clear();
+}
+void copy_in_bulk(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
+  if (to % 16 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0 || bytes % 16 != 0) die("copies what is not aligned");
+  std::memset(shared_pointer(to), 0xff, bytes);
+  current_block->arrive(barrier, 32, {{shared_pointer(to), from, bytes}});
+}
+bool has_ended(uint32_t at, uint32_t parity) {
+  if (current_block->has_ended(at, parity)) return true;
+  current_block->look_aside();
+  return false;
 }
 
 void load_matrices(uint32_t address, uint32_t (&to)[4], bool turned) {

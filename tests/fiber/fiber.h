@@ -33,7 +33,7 @@ inline constexpr uint32_t kSharedMax = 232 * 1024;  // bytes of dynamic shared m
 enum class Order { kForward, kBackward, kRandom };
 
 struct Options {
-  uint32_t blocks = 1, threads = 512;  // threads: a multiple of 32, at most 512
+  uint32_t blocks = 1, threads = 512;  // threads: a multiple of 32, at most 1,024
   uint32_t shared_bytes = 0;
   Order order = Order::kForward;
   uint32_t seed = 1;
@@ -49,6 +49,8 @@ uint32_t shared_bytes();
 
 // All threads of the block meet; the values of all, by or.
 int meet_block(const char* kind, int value);
+// `count` of them do, whichever, at one of the block's barriers 1 to 15.
+int meet_some(const char* kind, uint32_t barrier, uint32_t count, int value);
 
 // The lanes of `mask` meet; the last to come calls combine(owns, mask), owns[lane] being what that lane brought.
 using Combine = std::function<void(void* const* owns, uint32_t mask)>;
@@ -64,6 +66,14 @@ uint32_t shared_address(const void* in);
 void copy_ahead(uint32_t to, const void* from, uint32_t bytes);
 void copies_end_group();
 void copies_wait(size_t left);  // for all groups but the last `left`
+
+// A barrier in shared memory (mbarrier), 8 bytes at `at`. Copies that it waits for come when somebody asks whether the
+// phase of a parity has ended; whoever hears no lets others go on.
+void make_barrier(uint32_t at, uint32_t arrivals);
+void arrive(uint32_t at, uint32_t count = 1);
+void arrive_behind_copies(uint32_t at);
+void copy_in_bulk(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier);
+bool has_ended(uint32_t at, uint32_t parity);
 
 // ldmatrix, x4, and mma.m16n8k16.
 void load_matrices(uint32_t address, uint32_t (&to)[4], bool turned);

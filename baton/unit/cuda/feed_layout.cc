@@ -2,20 +2,65 @@
 #include "baton/unit/cuda/feed_layout.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace baton::cuda {
 namespace {
 
-// Pieces of each warp that fit behind `work_bytes`.
-uint32_t slots_in(uint32_t shared_bytes, uint64_t work_bytes, uint32_t slot_bytes) {
+// Pieces that fit behind `work_bytes`: a power of two, or none.
+uint32_t slots_log2_in(uint32_t shared_bytes, uint64_t work_bytes, uint32_t slot_bytes) {
   if (shared_bytes < work_bytes + kKeptBytes) return 0;
-  return (shared_bytes - static_cast<uint32_t>(work_bytes) - kKeptBytes) / (slot_bytes * (kThreads / 32));
+  const uint32_t room = shared_bytes - kKeptBytes;
+  const uint32_t slots = std::min((room - static_cast<uint32_t>(work_bytes)) / (slot_bytes + kSlotBarriers),
+                                  // barriers lie behind what other kinds work in
+                                  room < kAttendShared ? 0 : (room - kAttendShared) / kSlotBarriers);
+  return slots == 0 ? 0 : static_cast<uint32_t>(std::bit_width(std::min(slots, kSlotsMax))) - 1;
 }
 
 }  // namespace
 
 uint32_t feed_bytes(const FeedPlan& plan) {
-  return std::max(kAttendShared, plan.work_bytes + plan.slots * plan.slot_bytes * (kThreads / 32));
+  return barriers_at(plan) + (plan.set == 0 ? 0 : kSlotBarriers << plan.slots_log2);
+}
+
+void share_out(Instruction& in, const FeedPlan& plan, uint32_t blocks) {
+  if (in.what != Do::kMultiply) return;
+  ProductShares& to = in.product;
+  to = {};
+  const bool pairs = in.epilogue == Epilogue::kSwiGlu || in.epilogue == Epilogue::kGeGlu;
+  int32_t count = 0;
+  for (int32_t i = 0; i < (pairs ? 1 : in.matrices); ++i) count += in.matrix[i].rows;
+  to.outputs = count / static_cast<int32_t>(blocks);
+  to.more = count % static_cast<int32_t>(blocks);
+  to.spans = (in.matrix[0].pitch + plan.span - 1) / plan.span;
+  constexpr int32_t kWarps = kThreads / 32;
+  while ((1 << to.slices_log2) < to.spans && (1 << to.slices_log2) < kWarps) ++to.slices_log2;
+  // Of a warp that has several spans of an output pieces come one output after the other.
+  while (to.spans <= kWarps && (2u << to.each_log2) <= plan.set) ++to.each_log2;
+  if (pairs && to.each_log2 > 0) --to.each_log2;
+  bool one = true;
+  for (int32_t i = 1; i < in.matrices; ++i)
+    one = one && in.matrix[i].form == in.matrix[0].form && in.matrix[i].bits == in.matrix[0].bits;
+  to.form = in.matrix[0].form;
+  to.flags = static_cast<uint8_t>((pairs ? ProductShares::kPairs : 0) | (by_fours(in) ? ProductShares::kFours : 0) |
+                                  (tile_rows(in, kTile, plan.work_bytes) == kTile ? ProductShares::kTiles : 0) |
+                                  (one ? ProductShares::kOneForm : 0));
+}
+
+bool is_plain(const Instruction& in, const FeedPlan& plan) {
+  if (in.what == Do::kConvDelta) return in.op.key_dim <= 128 && in.op.value_dim % 16 == 0 && in.op.taps == 4;
+  if (in.what != Do::kMultiply) return true;
+  return (in.product.form == Form::kBF16 || in.product.form == Form::kF16) && in.product.has(ProductShares::kOneForm) &&
+         in.product.spans <= kThreads / 32 && plan.set == 4 && plan.span == 1024;
+}
+
+int32_t chain_products(std::span<Instruction> list) {
+  int32_t next = -1;
+  for (size_t i = list.size(); i-- > 0;) {
+    list[i].next_product = next;
+    if (list[i].what == Do::kMultiply) next = static_cast<int32_t>(i);
+  }
+  return next;
 }
 
 FeedPlan plan_feed(std::span<const Instruction> instructions, uint32_t shared_bytes) {
@@ -25,8 +70,8 @@ FeedPlan plan_feed(std::span<const Instruction> instructions, uint32_t shared_by
     uint32_t set;
   };
   // A card with little shared memory keeps none of it for what comes: weights then lie where other kinds work.
-  static constexpr Choice kChoices[] = {
-      {true, 1024, 4}, {false, 1024, 4}, {false, 1024, 2}, {false, 512, 2}, {false, 256, 2}};
+  static constexpr Choice kChoices[] = {{true, 1024, 4},  {true, 1024, 2}, {false, 1024, 4},
+                                        {false, 1024, 2}, {false, 512, 2}, {false, 256, 2}};
   uint64_t one = kBeforeRows, tile = kBeforeRows;
   for (const Instruction& in : instructions) {
     if (in.what != Do::kMultiply) continue;
@@ -41,15 +86,15 @@ FeedPlan plan_feed(std::span<const Instruction> instructions, uint32_t shared_by
     }
     for (const uint64_t staged : {tile, one}) {
       const uint64_t work = choice.ahead ? std::max<uint64_t>(one, kAttendShared) : staged;
-      const uint32_t slots = slots_in(shared_bytes, work, slot);
-      if (slots < choice.set) continue;
+      const uint32_t slots_log2 = slots_log2_in(shared_bytes, work, slot);
+      if (1u << slots_log2 < choice.set * (kThreads / 32)) continue;
       FeedPlan plan;
       plan.ahead = choice.ahead;
       plan.span = choice.span;
       plan.set = choice.set;
       plan.work_bytes = static_cast<uint32_t>(work);
       plan.slot_bytes = slot;
-      plan.slots = slots;
+      plan.slots_log2 = slots_log2;
       return plan;
     }
   }

@@ -1,5 +1,5 @@
 // How weights of products come to a block (kernels/feed.cuh) and where they lie in its shared memory: behind what kinds
-// work in (staging.h) a ring of pieces for each warp. The same for kernels and for the host that launches them.
+// work in (staging.h) a ring of pieces. The same for kernels and for the host that launches them.
 #pragma once
 
 #include <span>
@@ -8,19 +8,43 @@
 
 namespace baton::cuda {
 
-inline constexpr uint32_t kScaleWords = 3;        // of a lane's group: d, m or a second d, parts
-inline constexpr uint32_t kKeptBytes = 8 * 1024;  // what kernels have beside: instructions, and where warps stand
+inline constexpr uint32_t kKeptBytes = 9728;    // what kernels have beside: instructions, the pass, shares
+inline constexpr uint32_t kFeederThreads = 32;  // of a block of kMultiply or of a list, beside kThreads
+inline constexpr uint32_t kSlotsMax = 128;      // pieces of a block that may be on their way
+inline constexpr uint32_t kSlotBarriers = 16;   // bytes: one is full, one is empty
+
+// Of a lane's group: d, m or a second d, parts.
+BATON_BOTH constexpr uint32_t scale_words(const Matrix& matrix) {
+  if (matrix.parts != 0) return 3;
+  return matrix.minimums != 0 || (matrix.scale_form == Form::kF32 && matrix.block_log2 == 4) ? 2 : 1;
+}
 
 // Bytes of a piece, `span` columns of a row: of each lane 16-byte places of dense values, or a group's planes and the
 // words of its scales.
 BATON_BOTH constexpr uint32_t piece_bytes(const Matrix& matrix, int32_t span) {
   if (matrix.form == Form::kF32) return static_cast<uint32_t>(span) * 4;
   if (matrix.form != Form::kCodes) return static_cast<uint32_t>(span) * 2;
-  return 32 * 4 * (matrix.bits + kScaleWords);
+  return 32 * 4 * (matrix.bits + scale_words(matrix));
+}
+
+// Where the barriers of the slots lie: behind all pieces, and behind what other kinds work in.
+BATON_BOTH constexpr uint32_t barriers_at(const FeedPlan& plan) {
+  const uint32_t end = plan.work_bytes + (plan.slot_bytes << plan.slots_log2);
+  return end > kAttendShared ? end : kAttendShared;
 }
 
 // Shared memory of a block, beside what its kernel keeps.
 uint32_t feed_bytes(const FeedPlan& plan);
+
+// Shares a product out to `blocks` blocks that have their weights by `plan`.
+void share_out(Instruction& in, const FeedPlan& plan, uint32_t blocks);
+
+// Whether the kernel for lists of one row does such an instruction (kernels/list.cu): of products and delta rules those
+// that most models have; `in` is shared out.
+bool is_plain(const Instruction& in, const FeedPlan& plan);
+
+// Sets next_product of the instructions of a list; returns the first product, or -1.
+int32_t chain_products(std::span<Instruction> list);
 
 // For the products among `instructions`, in a kernel whose blocks may have shared_bytes of shared memory. set 0: there
 // is no room for them.

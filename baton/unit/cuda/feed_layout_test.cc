@@ -30,8 +30,16 @@ TEST(FeedLayout, BytesOfAPiece) {
   matrix.form = Form::kF32;
   EXPECT_EQ(piece_bytes(matrix, 1024), 4096u);
   matrix.form = Form::kCodes;
-  matrix.bits = 6;  // 16 and 8 bytes of a group's planes, three words of its scales
+  matrix.bits = 6;  // 16 and 8 bytes of a group's planes, up to three words of its scales
+  EXPECT_EQ(piece_bytes(matrix, 1024), 32u * (24 + 4));
+  matrix.minimums = 1;
+  EXPECT_EQ(piece_bytes(matrix, 1024), 32u * (24 + 8));
+  matrix.parts = 1;
   EXPECT_EQ(piece_bytes(matrix, 1024), 32u * (24 + 12));
+  matrix.parts = matrix.minimums = 0;
+  matrix.block_log2 = 4;
+  matrix.scale_form = Form::kF32;
+  EXPECT_EQ(piece_bytes(matrix, 1024), 32u * (24 + 8)) << "two scales of a group";
 }
 
 // Beside what attention needs there is room for four pieces of each warp, or more smaller ones.
@@ -41,16 +49,17 @@ TEST(FeedLayout, LargeCardsAreAhead) {
   EXPECT_TRUE(plan.ahead);
   EXPECT_EQ(plan.span, 1024);
   EXPECT_EQ(plan.set, 4u);
-  EXPECT_EQ(plan.slots, 4u);
+  EXPECT_EQ(plan.slots_log2, 6u);
   EXPECT_EQ(plan.work_bytes, kAttendShared);
   EXPECT_EQ(plan.slot_bytes, 2048u);
-  EXPECT_EQ(feed_bytes(plan), kAttendShared + 4 * 2048 * 16);
+  EXPECT_EQ(barriers_at(plan), kAttendShared + 64 * 2048);
+  EXPECT_EQ(feed_bytes(plan), kAttendShared + 64 * (2048 + kSlotBarriers));
   EXPECT_LE(feed_bytes(plan) + kKeptBytes, kShared90);
   const std::vector<Instruction> codes = {product_of(Form::kCodes, 4, 1024), product_of(Form::kCodes, 6, 3584)};
   const FeedPlan smaller = plan_feed(codes, kShared90);
   EXPECT_TRUE(smaller.ahead);
-  EXPECT_EQ(smaller.slot_bytes, 1152u);
-  EXPECT_EQ(smaller.slots, (kShared90 - kKeptBytes - kAttendShared) / (1152 * 16));
+  EXPECT_EQ(smaller.slot_bytes, 896u);
+  EXPECT_EQ(smaller.slots_log2, 7u) << "no more than kSlotsMax";
 }
 
 // Where there is less, weights lie where other kinds work: they are asked for when their product begins.
@@ -61,10 +70,11 @@ TEST(FeedLayout, SmallCardsAreNot) {
       const FeedPlan plan = plan_feed({&in, 1}, kShared86);
       EXPECT_FALSE(plan.ahead);
       EXPECT_GE(plan.set, 2u) << columns;
-      EXPECT_GE(plan.slots, plan.set);
+      EXPECT_GE(1u << plan.slots_log2, plan.set * (kThreads / 32)) << "a set of every warp";
       EXPECT_GE(plan.work_bytes, staged_bytes(in, 1));
       EXPECT_LE(feed_bytes(plan) + kKeptBytes, kShared86);
-      EXPECT_GE(feed_bytes(plan), plan.work_bytes + 16 * plan.slots * plan.slot_bytes);
+      EXPECT_GE(barriers_at(plan), plan.work_bytes + (plan.slot_bytes << plan.slots_log2));
+      EXPECT_GE(barriers_at(plan), kAttendShared) << "what other kinds work in leaves barriers alone";
     }
   }
 }
@@ -76,7 +86,7 @@ TEST(FeedLayout, RowsThatDoNotFit) {
   EXPECT_EQ(plan_feed({&far, 1}, kShared90).set, 0u);
   Instruction other;
   other.what = Do::kAttend;
-  EXPECT_EQ(feed_bytes(plan_feed({&other, 1}, kShared90)) + kKeptBytes <= kShared90, true) << "no product";
+  EXPECT_LE(feed_bytes(plan_feed({&other, 1}, kShared90)) + kKeptBytes, kShared90) << "no product";
 }
 
 // Four rows of x at a time where they fit.
@@ -89,6 +99,48 @@ TEST(FeedLayout, RowsAtATime) {
   EXPECT_EQ(staged_bytes(product_of(Form::kCodes, 8, 1024), 2), kBeforeRows + 2 * 2560u);
   EXPECT_EQ(staged_bytes(product_of(Form::kCodes, 8, 1024, Prologue::kLayer), 2), kBeforeRows + 2 * 2560u + 4096)
       << "with a row of f32 that the integers are made of";
+}
+
+// Blocks have equal parts, the first ones one more; teams of warps have as many as a row has spans.
+TEST(FeedLayout, SharesOfBlocksAndWarps) {
+  Instruction in = product_of(Form::kBF16, 0, 3584);
+  in.matrix[0].rows = 1024;
+  const FeedPlan plan = plan_feed({&in, 1}, kShared90);
+  share_out(in, plan, 132);
+  EXPECT_EQ(in.product.outputs, 7);
+  EXPECT_EQ(in.product.more, 100);
+  EXPECT_EQ(in.product.spans, 4);
+  EXPECT_EQ(in.product.slices_log2, 2);
+  EXPECT_EQ(in.product.each_log2, 2);
+  EXPECT_TRUE(in.product.has(ProductShares::kOneForm));
+  EXPECT_TRUE(is_plain(in, plan));
+  in.matrices = 2;
+  in.matrix[1] = in.matrix[0];
+  in.matrix[1].form = Form::kF16;
+  share_out(in, plan, 132);
+  EXPECT_EQ(in.product.outputs, 15) << "rows of both";
+  EXPECT_FALSE(is_plain(in, plan)) << "of two forms";
+  in.matrix[1].form = Form::kBF16;
+  in.epilogue = Epilogue::kSwiGlu;
+  share_out(in, plan, 132);
+  EXPECT_EQ(in.product.outputs, 7) << "pairs";
+  EXPECT_EQ(in.product.each_log2, 1);
+  Instruction wide = product_of(Form::kBF16, 0, 17'408);
+  share_out(wide, plan, 132);
+  EXPECT_EQ(wide.product.slices_log2, 4);
+  EXPECT_EQ(wide.product.each_log2, 0) << "pieces of an output come one behind the other";
+  EXPECT_FALSE(is_plain(wide, plan));
+}
+
+TEST(FeedLayout, ProductsOfAList) {
+  std::vector<Instruction> list(5);
+  list[1] = list[2] = list[4] = product_of(Form::kBF16, 0, 64);
+  list[0].what = list[3].what = Do::kHeads;
+  EXPECT_EQ(chain_products(list), 1);
+  EXPECT_EQ(list[1].next_product, 2);
+  EXPECT_EQ(list[2].next_product, 4);
+  EXPECT_EQ(list[4].next_product, -1);
+  EXPECT_EQ(chain_products(std::span(list).first(1)), -1);
 }
 
 TEST(FeedLayout, WhichRowsGoByFours) {

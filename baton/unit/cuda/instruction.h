@@ -144,6 +144,25 @@ enum class Epilogue : uint8_t {
   kGeGlu,   // outs[0] = gelu(product 0) * product 1, by op.gelu
 };
 
+// kMultiply: how it is shared out (share_out in feed_layout.h). Outputs are the rows of all matrices one after the
+// other, or pairs of a gate's and an up's: each block has `outputs`, the first `more` blocks one more. 2^slices_log2
+// warps of a block, a team, share an output: each has every such span of it. A team has 2^each_log2 outputs at a time.
+struct alignas(16) ProductShares {
+  int32_t outputs = 0, more = 0;
+  int32_t spans = 0;  // of a row of a matrix
+  uint8_t slices_log2 = 0, each_log2 = 0;
+  uint8_t flags = 0;
+  Form form = Form::kCodes;  // of all matrices, where kOneForm says so
+
+  enum Flag : uint8_t {
+    kPairs = 1,
+    kFours = 2,    // by_fours
+    kTiles = 4,    // kTile rows of x at a time, where there is more than one
+    kOneForm = 8,  // all matrices are stored as the first
+  };
+  BATON_BOTH constexpr bool has(Flag flag) const { return (flags & flag) != 0; }
+};
+
 struct Instruction {
   Op op;  // what it is of; of a product with a prologue or an epilogue: width, eps, gelu of these, too
   Do what = Do::kEmbed;
@@ -172,6 +191,8 @@ struct Instruction {
   // values [rows][experts_used][pitch_of(inner)].
   Address scratch = 0, ids = 0, shares = 0, inner = 0;
   int32_t splits = 1;
+  ProductShares product;
+  int32_t next_product = -1;  // in a list: the kMultiply behind it, or none (chain_products)
   uint64_t expert_bytes[3][4] =
       {};  // gates, ups, downs: from one expert to the next, of values, scales, minimums, parts
 };
@@ -183,7 +204,7 @@ struct FeedPlan {
   uint32_t set = 0;         // pieces that a warp takes at a time; 0: no product
   uint32_t work_bytes = 0;  // before the pieces
   uint32_t slot_bytes = 0;  // of a piece, a multiple of 16
-  uint32_t slots = 0;       // of each warp
+  uint32_t slots_log2 = 0;  // of the block
 };
 
 // The argument of every kernel but the one that runs a list. feed: of kMultiply.
@@ -197,10 +218,12 @@ struct Work {
 struct ListWork {
   Address list = 0;  // Instruction [count]
   int32_t count = 0;
+  int32_t first_product = -1;
   Address pass = 0;
   Address barrier = 0;  // uint32 [64], zero before the first launch
   FeedPlan feed;
-  Address times = 0;  // uint64 [count]: when the first block had done each, in ns; 0: not noted
+  Address times = 0;   // uint64 [count]: when the first block had done each, in ns; 0: not noted
+  bool plain = false;  // a pass of one row, and is_plain says yes to all: baton_list_plain
 };
 
 }  // namespace baton::cuda

@@ -85,7 +85,8 @@ Status launch(Stream& stream, const CardFacts& facts, const Instruction& instruc
   if (instruction.what == Do::kMultiply) {
     work.feed = plan_feed({&instruction, 1}, facts.shared_bytes);
     BATON_CHECK(work.feed.set > 0);  // limits.h
-    return stream.launch("baton_multiply", facts.processors, kThreads, feed_bytes(work.feed), &work);
+    share_out(work.instruction, work.feed, facts.processors);
+    return stream.launch("baton_multiply", facts.processors, kThreads + kFeederThreads, feed_bytes(work.feed), &work);
   }
   return stream.launch(kernel_name(instruction.what), blocks_of(instruction, rows, facts.processors), kThreads,
                        shared_bytes_of(instruction), &work);
@@ -108,7 +109,8 @@ uint32_t shared_bytes_of(const Instruction& instruction) {
 }
 
 Status launch_list(Stream& stream, const ListWork& list) {
-  return stream.launch_together("baton_list", kThreads, feed_bytes(list.feed), &list);
+  return stream.launch_together(list.plain ? "baton_list_plain" : "baton_list", kThreads + kFeederThreads,
+                                feed_bytes(list.feed), &list);
 }
 
 bool fits_list(std::span<const Instruction> instructions) {

@@ -222,6 +222,9 @@ Status Workspace::make_lists(bool times) {
   all.push_back(draw_instruction(few_, draws));
   all.emplace_back();
   all.back().what = Do::kAdvance;
+  for (Instruction& in : all) share_out(in, feed_, card_->facts().processors);
+  first_product_ = chain_products(all);
+  plain_ = std::all_of(all.begin(), all.end(), [&](const Instruction& in) { return is_plain(in, feed_); });
   const uint64_t bytes = all.size() * sizeof(Instruction);
   BATON_TRY(list_, card_->allocate(bytes, "the instructions of a step"));
   BATON_TRY(barrier_, card_->allocate(kStepBytes, "a counter"));
@@ -233,7 +236,8 @@ Status Workspace::make_lists(bool times) {
 }
 
 ListWork Workspace::list(bool draws) const {
-  return {list_.address(), listed_ + (draws ? 2 : 0), pass_.address(), barrier_.address(), feed_, times_.address()};
+  return {list_.address(),  listed_ + (draws ? 2 : 0), first_product_, pass_.address(), barrier_.address(), feed_,
+          times_.address(), plain_ && pass().rows == 1};
 }
 
 Instruction Workspace::listed(size_t i) const {

@@ -49,6 +49,7 @@ class Workspace {
 
   // The host's side of a pass, to be filled and sent: arrays have room for rows_max or kRunsMax rows.
   Pass& pass() { return *reinterpret_cast<Pass*>(pinned_.data()); }
+  const Pass& pass() const { return *reinterpret_cast<const Pass*>(pinned_.data()); }
   int32_t* tokens() { return array(tokens_at_); }
   int32_t* run_of_row() { return array(run_of_row_at_); }
   int32_t* out_rows() { return array(out_rows_at_); }
@@ -91,6 +92,8 @@ class Workspace {
   std::vector<DeviceMemory> memory_;
   DeviceMemory pass_, list_, barrier_, times_;
   int32_t listed_ = 0;  // instructions, without those that draw
+  int32_t first_product_ = -1;
+  bool plain_ = false;  // is_plain of all of it
   FeedPlan feed_;       // of the list
   uint64_t tokens_at_ = 0, run_of_row_at_ = 0, out_rows_at_ = 0, stops_at_ = 0, drawn_at_ = 0, sent_bytes_ = 0;
   uint64_t ones_at_ = 0;

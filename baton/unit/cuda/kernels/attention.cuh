@@ -233,7 +233,7 @@ class AttendPart {
       highest[number() * kAllStrands + strand_] = highest_;
       sum[number() * kAllStrands + strand_] = sum_;
     }
-    __syncthreads();
+    meet();
     if (warp() < kHeads) {
       const int of = static_cast<int>(warp()) * kAllStrands + static_cast<int>(lane());
       const bool one = static_cast<int>(lane()) < kAllStrands;
@@ -244,7 +244,7 @@ class AttendPart {
       if (one) highest[of] = factor;
       if (lane() == 0) joined[warp() * 2] = all, joined[warp() * 2 + 1] = total;
     }
-    __syncthreads();
+    meet();
 #pragma unroll
     for (int g = 0; g < kHeads; ++g) {
       const float factor = highest[g * kAllStrands + strand_];
@@ -255,13 +255,13 @@ class AttendPart {
       *reinterpret_cast<float4*>(to + 4) =
           make_float4(out_[g][4] * factor, out_[g][5] * factor, out_[g][6] * factor, out_[g][7] * factor);
     }
-    __syncthreads();
+    meet();
     for (int i = static_cast<int>(threadIdx.x); i < unit_.heads * width; i += kThreads) {
       float total = 0;
       for (int s = 0; s < kAllStrands; ++s) total += sums[(s * kHeads + i / width) * wide + i % width];
       write(i / width, i % width, total, joined, alone);
     }
-    __syncthreads();
+    meet();
   }
 
   __device__ __forceinline__ void write(int g, int i, float total, const float* joined, bool alone) const {
@@ -353,28 +353,28 @@ __device__ __forceinline__ void do_attend_join(const Instruction& in, const Pass
       factors[thread] = parts[thread * values + op.width];
       sums[thread] = parts[thread * values + op.width + 1];
     }
-    __syncthreads();
+    meet();
     float highest = no_score(), total = 0, value = 0;
     for (int i = 0; i < count; ++i) highest = fmaxf(highest, factors[i]);
-    __syncthreads();
+    meet();
     if (thread < count) {
       const float factor = factors[thread] == highest ? 1.0f : expf(factors[thread] - highest);
       factors[thread] = factor;
       sums[thread] *= factor;
     }
-    __syncthreads();
+    meet();
     if (column < op.width) {
       for (int i = eighth; i < count; i += kEighths) value = fmaf(factors[i], parts[i * values + column], value);
     }
     totals[thread] = value;
-    __syncthreads();
+    meet();
     if (eighth == 0 && column < op.width) {
       for (int i = 0; i < count; ++i) total += sums[i];
       value = 0;
       for (int i = 0; i < kEighths; ++i) value += totals[i * kWide + thread];
       row_of(in.out, in.out_width, run.first_row)[head * op.width + column] = value / total;
     }
-    __syncthreads();
+    meet();
   }
 }
 

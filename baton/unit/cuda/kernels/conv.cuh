@@ -112,7 +112,7 @@ __device__ __forceinline__ void do_conv(const Instruction& in, const Pass& pass,
     if (c < channels)
       convolve(channel, at<const float>(in.vectors[0]) + static_cast<int64_t>(c) * taps, first, end,
                [&](int t, float, float sum) { out[t * out_pitch] = silu(sum); });
-    __syncthreads();  // with many taps the other quarters read the ring, too
+    meet();  // with many taps the other quarters read the ring, too
     if (c < channels && tile.offset == 0 && quarter == 0) keep_last(channel, run.rows);
   }
 }
@@ -155,7 +155,7 @@ __device__ __forceinline__ void do_short_conv(const Instruction& in, const Pass&
                  product[t * product_pitch] = input;
                  out[t * out_pitch] = z[t * z_pitch] * sum;
                });
-    __syncthreads();
+    meet();
     if (c >= channels || tile.offset != 0 || quarter != 0) continue;
     if (in_place) {
       channel.x = product;

@@ -68,8 +68,9 @@ __device__ __forceinline__ float delta_gate(const Instruction& in, int64_t row, 
   return rate * softplus(row_of(in.z, in.z_width, row)[head] + bias);
 }
 
-// A thread's part of the state: rows first_row + 32 i of four columns.
-template <int kRows>
+// A thread's part of the state: rows first_row + 32 i of four columns. kWhole: all units have kGroupColumns or more, a
+// multiple of them.
+template <int kRows, bool kWhole>
 struct DeltaPart {
   static_assert(32 * kRows <= kDeltaKeyDimMax);
   float4 value[kRows];
@@ -84,14 +85,15 @@ struct DeltaPart {
   __device__ __forceinline__ static void each(Value* state, const Op& op, const DeltaUnit& unit, Four four, One one) {
     const int left = unit.columns - column(), stride = op.value_dim, rows = op.key_dim;
     Value* const from = state + first_row() * stride + unit.column + column();
-    if (left >= 4 && stride % 4 == 0) {
+    if (kWhole || (left >= 4 && stride % 4 == 0)) {
 #pragma unroll
       for (int i = 0; i < kRows; ++i) {
         if (first_row() + 32 * i < rows) four(i, from + 32 * i * stride);
       }
       return;
     }
-    // All of it unrolled: what has no fixed place among registers would go to memory.
+    if constexpr (kWhole) return;
+      // All of it unrolled: what has no fixed place among registers would go to memory.
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
 #pragma unroll
@@ -176,9 +178,10 @@ __device__ __forceinline__ float norm_factor(const float* x, int width, float ep
 
 // One token, which lies in shared memory and is seen by all. All threads call it; it waits for all twice. Behind it
 // the unit's first threads, one each column, have out in `out`, which is a row of the head's.
-template <int kRows>
-__device__ __forceinline__ void delta_token(const Op& op, const DeltaUnit& unit, bool active, DeltaPart<kRows>& part,
-                                            const DeltaToken& token, DeltaShared& shared, float* out) {
+template <int kRows, bool kWhole>
+__device__ __forceinline__ void delta_token(const Op& op, const DeltaUnit& unit, bool active,
+                                            DeltaPart<kRows, kWhole>& part, const DeltaToken& token,
+                                            DeltaShared& shared, float* out) {
   float keys[kRows], queries[kRows];
   if (active) {
     const float key_factor = norm_factor(token.k, op.key_dim, op.eps);
@@ -191,7 +194,7 @@ __device__ __forceinline__ void delta_token(const Op& op, const DeltaUnit& unit,
     }
     part.sum(keys, shared.sums[0]);
   }
-  __syncthreads();
+  meet();
   if (active) {
     float by[4];
     group_sums(shared.sums[0], by);
@@ -203,7 +206,7 @@ __device__ __forceinline__ void delta_token(const Op& op, const DeltaUnit& unit,
     part.change(keys, token.decay, by);
     part.sum(queries, shared.sums[1]);
   }
-  __syncthreads();
+  meet();
   const int column = static_cast<int>(threadIdx.x);
   if (column < unit.columns) out[unit.column + column] = group_sum(shared.sums[1], column);
 }
@@ -228,7 +231,7 @@ __device__ __forceinline__ void delta_units(const Instruction& in, const Pass& p
     if (run.rows == 0 || (decoding_only && run.decodes == 0)) continue;
     const int channels = unit.channels(op);
     float* const state = state_of(in, run, unit.head);
-    DeltaPart<kRows> part;
+    DeltaPart<kRows, false> part;
     if (active) part.load(state, op, unit);
     const auto bring = [&](int t) {
       DeltaToken& token = shared.token[t & 1];
@@ -240,14 +243,14 @@ __device__ __forceinline__ void delta_units(const Instruction& in, const Pass& p
       }
     };
     bring(0);
-    __syncthreads();
+    meet();
     for (int t = 0; t < run.rows; ++t) {
       if (t + 1 < run.rows) bring(t + 1);
       delta_token(op, unit, active, part, shared.token[t & 1], shared,
                   row_of(in.out, in.out_width, run.first_row + t) + unit.head * op.value_dim);
     }
     if (active) part.store(state, op, unit);
-    __syncthreads();
+    meet();
   }
 }
 
@@ -263,6 +266,7 @@ __device__ __forceinline__ void do_delta(const Instruction& in, const Pass& pass
 
 // The convolution of one row, by the units that need its channels; one of them writes the ring's column. It sums as
 // convolve does.
+template <bool kFour>
 __device__ __forceinline__ void convolve_token(const Instruction& in, const Run& run, const DeltaUnit& unit,
                                                DeltaToken& token) {
   const Op& op = in.op;
@@ -277,7 +281,7 @@ __device__ __forceinline__ void convolve_token(const Instruction& in, const Run&
     const float input = row_of(in.x, in.x_width, run.first_row)[from];
     float sum = 0;
     int old = column + 1 == taps ? 0 : column + 1;
-    if (taps == 4) {  // as most have: all that is read is asked for at once
+    if (kFour || taps == 4) {  // as most have: all that is read is asked for at once
       const float4 by = *reinterpret_cast<const float4*>(weights);
       const float first = ring[static_cast<int64_t>(old) * in.x_width];
       const float second = ring[static_cast<int64_t>((old + 1) & 3) * in.x_width];
@@ -287,6 +291,7 @@ __device__ __forceinline__ void convolve_token(const Instruction& in, const Run&
       if (c >= 2 * op.key_dim || leads) ring[static_cast<int64_t>(column) * in.x_width] = input;
       continue;
     }
+    if constexpr (kFour) continue;
 #pragma unroll 3
     for (int j = 0; j + 1 < taps; ++j) {
       sum = fmaf(weights[j], ring[static_cast<int64_t>(old) * in.x_width], sum);
@@ -312,7 +317,7 @@ __device__ __forceinline__ void fetch_state(const Instruction& in, const Pass& p
 }
 
 // While one is worked on, the state of the next unit comes nearer.
-template <int kRows>
+template <int kRows, bool kWhole>
 __device__ __forceinline__ void conv_delta_units(const Instruction& in, const Pass& pass, uint32_t block,
                                                  uint32_t blocks, DeltaShared& shared) {
   const Op& op = in.op;
@@ -323,29 +328,35 @@ __device__ __forceinline__ void conv_delta_units(const Instruction& in, const Pa
     const DeltaUnit unit(op, number, groups);
     const Run& run = pass.run[unit.run];
     float* const state = state_of(in, run, unit.head);
-    DeltaPart<kRows> part;
+    DeltaPart<kRows, kWhole> part;
     if (active) part.load(state, op, unit);
     fetch_state(in, pass, number + static_cast<int>(blocks), groups);
-    convolve_token(in, run, unit, shared.token[0]);
-    __syncthreads();
+    convolve_token<kWhole>(in, run, unit, shared.token[0]);
+    meet();
     delta_token(op, unit, active, part, shared.token[0], shared,
                 row_of(in.out, in.out_width, run.first_row) + unit.head * op.value_dim);
     if (active) part.store(state, op, unit);
-    __syncthreads();
+    meet();
   }
 }
 
 // Apart, so that it takes no registers from the other.
 __device__ __noinline__ void conv_delta_wide(const Instruction& in, const Pass& pass, uint32_t block, uint32_t blocks,
                                              DeltaShared& shared) {
-  conv_delta_units<8>(in, pass, block, blocks, shared);
+  conv_delta_units<8, false>(in, pass, block, blocks, shared);
 }
 
 __device__ __forceinline__ void do_conv_delta(const Instruction& in, const Pass& pass, uint32_t block, uint32_t blocks,
                                               unsigned char* shared) {
   DeltaShared& room = *reinterpret_cast<DeltaShared*>(shared);
-  if (in.op.key_dim <= 128) return conv_delta_units<4>(in, pass, block, blocks, room);
+  if (in.op.key_dim <= 128) return conv_delta_units<4, false>(in, pass, block, blocks, room);
   conv_delta_wide(in, pass, block, blocks, room);
+}
+
+// Of keys of at most 128 values, values in multiples of kGroupColumns, four taps: is_plain.
+__device__ __forceinline__ void do_plain_conv_delta(const Instruction& in, const Pass& pass, uint32_t block,
+                                                    uint32_t blocks, unsigned char* shared) {
+  conv_delta_units<4, true>(in, pass, block, blocks, *reinterpret_cast<DeltaShared*>(shared));
 }
 
 }  // namespace baton::cuda

@@ -1,9 +1,9 @@
 // What all kernels share: addresses as pointers, sums over a warp and a block, the functions of one value.
 //
 // A device function do_<kind>(instruction, pass, block, blocks, shared) does its part of an instruction: units of work
-// block, block + blocks, ... It is called by all kThreads threads of a block, from a kernel of its own or from the one
-// that runs a list; `shared` is the block's dynamic shared memory, shared_bytes_of (launch.h) or more of it, and holds
-// nothing between calls.
+// block, block + blocks, ... It is called by the first kThreads threads of a block, all of them, from a kernel of its
+// own or from the one that runs a list, and they meet() there; `shared` is the block's dynamic shared memory,
+// shared_bytes_of (launch.h) or more of it, and holds nothing between calls.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -12,12 +12,14 @@
 #include <cstdint>
 
 #include "baton/unit/cuda/instruction.h"
+#include "baton/unit/cuda/kernels/ptx.cuh"
 #include "baton/unit/cuda/staging.h"
 
 namespace baton::cuda {
 
 inline constexpr uint32_t kAll = 0xffffffffu;
-inline constexpr int kWarps = kThreads / 32;
+inline constexpr int kWarps = kThreads / 32, kWarpsLog2 = 4;
+static_assert(kWarps == 1 << kWarpsLog2);
 
 template <class T>
 __device__ __forceinline__ T* at(Address address) {

@@ -12,9 +12,9 @@ __device__ __forceinline__ uint64_t max_of(uint64_t a, uint64_t b) { return a > 
 __device__ __forceinline__ uint64_t block_max(uint64_t key, uint64_t* partial) {
 #pragma unroll
   for (int i = 16; i > 0; i >>= 1) key = max_of(key, __shfl_xor_sync(kAll, key, i));
-  __syncthreads();  // behind the reader of the keys before
+  meet();  // behind the reader of the keys before
   if (lane() == 0) partial[warp()] = key;
-  __syncthreads();
+  meet();
   if (threadIdx.x == 0) {
     for (int32_t i = 0; i < kWarps; ++i) key = max_of(key, partial[i]);
   }
@@ -59,7 +59,7 @@ __device__ inline void do_argmax(const Instruction& instruction, const Pass& pas
       const uint64_t key = draws::block_max(own, partial);
       if (thread == 0) *draws::drawn_at(pass, r) = id_of_draw(key);
     }
-    __syncthreads();
+    meet();
     return;
   }
   auto* const best = at<unsigned long long>(instruction.scratch);
@@ -76,9 +76,9 @@ __device__ inline void do_argmax(const Instruction& instruction, const Pass& pas
     *last = atomicInc(reinterpret_cast<uint32_t*>(best), blocks - 1) == blocks - 1 ? 1 : 0;
     __threadfence();
   }
-  __syncthreads();
+  meet();
   if (*last != 0 && thread < count) *draws::drawn_at(pass, thread) = id_of_draw(atomicExch(best + 1 + thread, 0ull));
-  __syncthreads();
+  meet();
 }
 
 // The first block alone. Runs that go on do so together, or none does.
@@ -94,14 +94,14 @@ __device__ inline void do_advance(Address pass_at, uint32_t block) {
     for (int32_t k = 0; k < pass.stop_count; ++k)
       stops = stops || at<const int32_t>(pass.stops)[int64_t{run} * kStopsMax + k] == id;
   }
-  if (__syncthreads_or(stops ? 1 : 0) != 0) {
+  if (meet_or(stops ? 1 : 0) != 0) {
     if (thread == 0) pass.stopped = 1;
     return;
   }
   for (int32_t i = thread; i < pass.rows_out; i += kThreads)
     at<int32_t>(pass.tokens)[at<const int32_t>(pass.out_rows)[i]] = *draws::drawn_at(pass, i);
   for (int32_t i = thread; i < pass.runs; i += kThreads) ++pass.run[i].start;
-  __syncthreads();  // behind the readers of the step
+  meet();  // behind the readers of the step
   if (thread == 0) ++pass.step;
 }
 

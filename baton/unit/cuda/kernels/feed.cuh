@@ -1,9 +1,11 @@
 // Weights on their way from memory to the warps that will multiply them, across the instructions of a list: while a
 // block waits for others or does something else, what comes next arrives.
 //
-// A piece is a span of columns of a matrix row (feed_layout.h). A warp has a ring of them, and of each piece a lane
-// asks for what it will read itself: nobody waits for anybody. Asking and multiplying go through pieces in one order:
-// product by product, of it tiles of rows of x, rounds, spans, and the set's matrix rows.
+// A piece is a span of columns of a matrix row (feed_layout.h). Behind the warps that work is one more, the feeder: it
+// asks for the pieces of the block, in one order, into a ring of slots in shared memory. A slot has two barriers:
+// `full` ends its phase when a piece has come, `empty` when the warp that multiplied it has read it. Piece number n of
+// a block, counted from the launch on, lies in slot n % slots; whose it is, both sides know from the product: tiles of
+// rows of x, outputs, spans, and of a pair the two rows.
 #pragma once
 
 #include "baton/unit/cuda/codes.h"
@@ -16,39 +18,54 @@ namespace baton::cuda {
 inline constexpr int kSet = 4;               // matrix rows of a warp at a time, at most
 inline constexpr int kInstructionsKept = 8;  // instructions that a block has before it
 static_assert((kInstructionsKept & (kInstructionsKept - 1)) == 0);
+inline constexpr uint32_t kBulk = 8;  // pieces that the feeder asks for at a time
 
-// What the blocks of an instruction share out: output rows of all matrices one after the other, or pairs of a gate's
-// and an up's; and of a block's part what a warp does. `slices` warps, a team, share an output: each has every
-// slices-th span of it. Outputs of a team are every teams-th.
+// What a block has of a product, and a warp of it.
 struct Share {
-  bool pairs;
   int begin, end;  // outputs of the block
-  int spans, slices, slice;
-  int team, teams, each;  // outputs of a team in a round
+  int spans, rounds;
+  int rows, step;  // of x, and how many at a time
+  int slices_log2, each_log2;
+  bool pairs;
 
-  __device__ Share(const Instruction& in, const FeedPlan& plan, uint32_t block, uint32_t blocks)
-      : pairs(in.epilogue == Epilogue::kSwiGlu || in.epilogue == Epilogue::kGeGlu) {
-    int count = 0;
-    for (int i = 0; i < (pairs ? 1 : in.matrices); ++i) count += in.matrix[i].rows;
-    // They are few enough that the product fits.
-    begin = static_cast<int>(static_cast<uint32_t>(count) * block / blocks);
-    end = static_cast<int>(static_cast<uint32_t>(count) * (block + 1) / blocks);
-    spans = (in.matrix[0].pitch + plan.span - 1) / plan.span;
-    slices = 1;
-    while (slices < spans && slices < kWarps) slices *= 2;
-    teams = kWarps / slices;
-    slice = static_cast<int>(warp()) & (slices - 1);
-    team = static_cast<int>(warp()) / slices;
-    each = static_cast<int>(pairs ? plan.set / 2 : plan.set);
+  __device__ __forceinline__ Share(const ProductShares& of, int rows_of_x)
+      : spans(of.spans),
+        rows(rows_of_x),
+        step(of.has(ProductShares::kTiles) && rows_of_x > 1 ? kTile : 1),
+        slices_log2(of.slices_log2),
+        each_log2(of.each_log2),
+        pairs(of.has(ProductShares::kPairs)) {
+    const int block = static_cast<int>(blockIdx.x);
+    begin = block * of.outputs + min(block, of.more);
+    end = begin + of.outputs + (block < of.more ? 1 : 0);
+    const int together = each_log2 + teams_log2();
+    rounds = (end - begin + (1 << together) - 1) >> together;
   }
-  __device__ int rounds() const { return (end - begin + teams * each - 1) / (teams * each); }
-  __device__ int output(int of_team, int round, int i) const { return begin + (round * each + i) * teams + of_team; }
-  // Outputs of the warp's team in a round.
-  __device__ int outputs(int round) const {
-    const int first = output(team, round, 0);
-    return first >= end ? 0 : min(each, (end - first + teams - 1) / teams);
+  __device__ __forceinline__ int slices() const { return 1 << slices_log2; }
+  __device__ __forceinline__ int teams_log2() const { return kWarpsLog2 - slices_log2; }
+  __device__ __forceinline__ int slice() const { return static_cast<int>(warp()) & (slices() - 1); }
+  __device__ __forceinline__ int team() const { return static_cast<int>(warp()) >> slices_log2; }
+  __device__ __forceinline__ int output(int of_team, int round, int i) const {
+    return begin + (((round << each_log2) + i) << teams_log2()) + of_team;
   }
-  __device__ int lines(int round) const { return pairs ? 2 * outputs(round) : outputs(round); }
+  // Outputs of the warp's team in a round, and their matrix rows.
+  __device__ __forceinline__ int outputs(int round) const {
+    const int first = output(team(), round, 0);
+    return first >= end ? 0 : min(1 << each_log2, (end - first + (1 << teams_log2()) - 1) >> teams_log2());
+  }
+  __device__ __forceinline__ int lines(int round) const { return outputs(round) << (pairs ? 1 : 0); }
+  // Pieces: of an output, of a tile of rows of x, and of all tiles.
+  __device__ __forceinline__ uint32_t of_output() const { return static_cast<uint32_t>(spans) << (pairs ? 1 : 0); }
+  __device__ __forceinline__ uint32_t of_tile() const { return static_cast<uint32_t>(end - begin) * of_output(); }
+  __device__ __forceinline__ uint32_t of_all() const {
+    return of_tile() * static_cast<uint32_t>(step == 1 ? rows : (rows + kTile - 1) / kTile);
+  }
+  // Number within its tile of the piece of the i-th matrix row of the warp in a round.
+  __device__ __forceinline__ uint32_t piece(int round, int i, int span) const {
+    const int both = pairs ? 1 : 0;
+    return static_cast<uint32_t>(output(team(), round, i >> both) - begin) * of_output() +
+           (static_cast<uint32_t>(span) << both) + static_cast<uint32_t>(i & both);
+  }
 };
 
 // A matrix of an instruction and a row of it.
@@ -62,47 +79,50 @@ __device__ __forceinline__ Line line_of_output(const Instruction& in, int output
   return line;
 }
 __device__ __forceinline__ Line line_of(const Instruction& in, const Share& share, int round, int i) {
-  if (share.pairs) return {i & 1, share.output(share.team, round, i >> 1)};
-  return line_of_output(in, share.output(share.team, round, i));
+  if (share.pairs) return {i & 1, share.output(share.team(), round, i >> 1)};
+  return line_of_output(in, share.output(share.team(), round, i));
 }
 
-inline constexpr int kFirstSpan = -1;  // whichever is the warp's
+// What matrices are stored as, in one number.
+__device__ __forceinline__ int stored_as(const Matrix& matrix) {
+  return matrix.form == Form::kCodes ? 256 + matrix.bits : static_cast<int>(matrix.form);
+}
 
-// Where a warp's asking stands. In shared memory, as it lasts across instructions.
-struct Cursor {
-  int product;  // the instruction
-  int tile, rounds_done, span, line;
-  uint32_t slot;          // the next to be filled
-  uint32_t asked, taken;  // pieces
-};
+// Of a block's dynamic shared memory.
+struct Slots {
+  uint32_t ring, barriers, slot_bytes, log2;  // addresses in shared memory
 
-// Of a block; in its shared memory.
-struct Feed {
-  FeedPlan plan;
-  const Instruction* window;  // of instruction i the entry i % kInstructionsKept; one alone: only the first
-  int rows, rows_out;
-  Cursor cursor[kWarps];
-
-  // By all threads, and a meeting behind it.
-  __device__ void begin(const FeedPlan& of, const Pass& pass, const Instruction* instructions) {
-    if (threadIdx.x == 0) {
-      plan = of;
-      window = instructions;
-      rows = pass.rows;
-      rows_out = pass.rows_out;
+  __device__ __forceinline__ explicit Slots(const FeedPlan& plan) : slot_bytes(plan.slot_bytes), log2(plan.slots_log2) {
+    extern __shared__ __align__(128) unsigned char shared[];
+    const uint32_t at = shared_address(shared);
+    ring = at + plan.work_bytes;
+    barriers = at + barriers_at(plan);
+  }
+  __device__ __forceinline__ uint32_t slot(uint32_t piece) const { return piece & ((1u << log2) - 1); }
+  __device__ __forceinline__ uint32_t place(uint32_t piece) const { return ring + slot(piece) * slot_bytes; }
+  __device__ __forceinline__ uint32_t full(uint32_t piece) const { return barriers + slot(piece) * kSlotBarriers; }
+  __device__ __forceinline__ uint32_t empty(uint32_t piece) const { return full(piece) + 8; }
+  __device__ __forceinline__ uint32_t turn(uint32_t piece) const { return piece >> log2; }
+  // By a warp, before anybody uses them.
+  __device__ void make() const {
+    for (uint32_t i = lane(); i < 1u << log2; i += 32) {
+      make_barrier(full(i), 32);
+      make_barrier(empty(i), 1);
     }
-    if (threadIdx.x < kWarps) cursor[threadIdx.x] = {.product = 0, .span = kFirstSpan};
+    barriers_made();
+  }
+  // The feeder: until a piece may come there.
+  __device__ __forceinline__ void wait_empty(uint32_t piece) const {
+    if (turn(piece) > 0) wait_for(empty(piece), (turn(piece) - 1) & 1);
+  }
+  // Whoever multiplies: until it has come.
+  __device__ __forceinline__ void wait_full(uint32_t piece) const { wait_for(full(piece), turn(piece) & 1); }
+  // Behind what the warp read of it.
+  __device__ __forceinline__ void release(uint32_t piece) const {
+    __syncwarp();
+    if (lane() == 0) arrive(empty(piece));
   }
 };
-
-__device__ __forceinline__ int rows_of(const Instruction& in, const Feed& feed) {
-  return in.wanted_only ? feed.rows_out : feed.rows;
-}
-// Behind the work's bytes of the block's dynamic shared memory: [warps][slots][slot_bytes].
-__device__ __forceinline__ unsigned char* slot_at(const FeedPlan& plan, uint32_t slot) {
-  extern __shared__ __align__(128) unsigned char shared[];
-  return shared + plan.work_bytes + (warp() * plan.slots + slot) * plan.slot_bytes;
-}
 
 // Index of a group's scale and of its part, in a matrix's arrays.
 __device__ __forceinline__ int64_t scale_index(const Matrix& matrix, int64_t row, int group) {
@@ -114,32 +134,35 @@ __device__ __forceinline__ int64_t part_index(const Matrix& matrix, int64_t row,
 
 // The words in which a lane finds the scales of its group: d, m or the second d, parts. Words are aligned, so that
 // what is wanted may be their upper half.
-__device__ __forceinline__ void ask_scales(const Matrix& matrix, int64_t row, int group, uint32_t to) {
+__device__ __forceinline__ void ask_scales(const Matrix& matrix, int64_t row, int group, uint32_t to, Policy policy) {
   const int64_t index = scale_index(matrix, row, group);
   const bool wide = matrix.scale_form == Form::kF32;
   const auto word = [&](Address array, int64_t byte) { return at<const uint32_t>((array + byte) & ~Address{3}); };
   const int64_t byte = index * (wide ? 4 : 2);
-  copy_word_ahead(to, word(matrix.scales, byte));
-  if (matrix.minimums != 0) copy_word_ahead(to + 128, word(matrix.minimums, byte));
-  if (wide && matrix.block_log2 == 4) copy_word_ahead(to + 128, word(matrix.scales, byte + 4));
+  copy_word_ahead(to, word(matrix.scales, byte), policy);
+  if (matrix.minimums != 0) copy_word_ahead(to + 128, word(matrix.minimums, byte), policy);
+  if (wide && matrix.block_log2 == 4) copy_word_ahead(to + 128, word(matrix.scales, byte + 4), policy);
   if (matrix.parts != 0)
-    copy_word_ahead(to + 256, word(matrix.parts, part_index(matrix, row, group) * (matrix.minimums != 0 ? 2 : 1)));
+    copy_word_ahead(to + 256, word(matrix.parts, part_index(matrix, row, group) * (matrix.minimums != 0 ? 2 : 1)),
+                    policy);
 }
 
-// A lane's part of a piece of `columns` columns from the first on, as a group of copies. Where it lies: take_raw,
-// take_scales, and products.cuh of dense ones.
-__device__ __forceinline__ void ask(const Matrix& matrix, int64_t row, int first, int columns, uint32_t slot) {
+// A lane's part of a piece of `columns` columns from the first on. Where it lies: take_raw, take_scales, and
+// products.cuh of dense ones.
+__device__ __forceinline__ void ask(const Matrix& matrix, int64_t row, int first, int columns, uint32_t slot,
+                                    Policy policy) {
   const unsigned char* const from = at<const unsigned char>(matrix.values) + row * matrix.row_bytes;
   const uint32_t own = lane();
   if (matrix.form != Form::kCodes) {
-    const int values = matrix.form == Form::kF32 ? 4 : 8, chunks = columns / 32 / values;
+    // 16 bytes are 4 or 8 values.
+    const int values_log2 = matrix.form == Form::kF32 ? 2 : 3, chunks = columns >> (5 + values_log2);
+    const int own_first = first + (static_cast<int>(own) << values_log2), step = 32 << values_log2;
+    const unsigned char* const own_from = from + (int64_t{own_first} << (4 - values_log2));
 #pragma unroll 4
     for (int c = 0; c < chunks; ++c) {
-      const int column = first + (c * 32 + static_cast<int>(own)) * values;
-      if (column >= matrix.pitch) break;
-      copy_ahead(slot + (static_cast<uint32_t>(c) * 32 + own) * 16, from + int64_t{column} * (16 / values));
+      if (own_first + c * step < matrix.pitch)
+        copy_ahead(slot + (static_cast<uint32_t>(c) * 32 + own) * 16, own_from + c * 512, policy);
     }
-    copies_end_group();
     return;
   }
   const int group = first / kGroup + static_cast<int>(own), groups = matrix.pitch / kGroup, bits = matrix.bits;
@@ -147,22 +170,21 @@ __device__ __forceinline__ void ask(const Matrix& matrix, int64_t row, int first
     const unsigned char* plane = from;
     uint32_t to = slot;
     if (bits == 8) {
-      copy_ahead(to + own * 16, plane + 32 * group);
-      copy_ahead(to + 512 + own * 16, plane + 32 * group + 16);
+      copy_ahead(to + own * 16, plane + 32 * group, policy);
+      copy_ahead(to + 512 + own * 16, plane + 32 * group + 16, policy);
     } else {
       if ((bits & 4) != 0) {
-        copy_ahead(to + own * 16, plane + 16 * group);
+        copy_ahead(to + own * 16, plane + 16 * group, policy);
         plane += 16 * groups, to += 512;
       }
       if ((bits & 2) != 0) {
-        copy_two_words_ahead(to + own * 8, plane + 8 * group);
+        copy_two_words_ahead(to + own * 8, plane + 8 * group, policy);
         plane += 8 * groups, to += 256;
       }
-      if ((bits & 1) != 0) copy_word_ahead(to + own * 4, plane + 4 * group);
+      if ((bits & 1) != 0) copy_word_ahead(to + own * 4, plane + 4 * group, policy);
     }
-    ask_scales(matrix, row, group, slot + static_cast<uint32_t>(bits) * 128 + own * 4);
+    ask_scales(matrix, row, group, slot + static_cast<uint32_t>(bits) * 128 + own * 4, policy);
   }
-  copies_end_group();
 }
 
 template <int kBits>
@@ -211,41 +233,96 @@ __device__ __forceinline__ Scales take_scales(const Matrix& matrix, int64_t row,
   return made;
 }
 
-// Asks for pieces of a product from where `c` stands. False: the ring is full.
-__device__ __forceinline__ bool ask_product(const Feed& feed, const Instruction& in, Cursor& c) {
-  const FeedPlan& plan = feed.plan;
-  const Share share(in, plan, blockIdx.x, gridDim.x);
-  const uint32_t slots = plan.slots;
-  const int rows = rows_of(in, feed), step = tile_rows(in, rows, plan.work_bytes), rounds = share.rounds();
-  for (; c.tile < rows; c.tile += step, c.rounds_done = 0) {
-    for (; c.rounds_done < rounds; ++c.rounds_done, c.span = kFirstSpan) {
-      const int lines = share.lines(c.rounds_done);
-      if (c.span == kFirstSpan) c.span = share.slice;
-      for (; c.span < share.spans; c.span += share.slices, c.line = 0) {
-        for (; c.line < lines; ++c.line) {
-          if (c.asked - c.taken == slots) return false;
-          const Line line = line_of(in, share, c.rounds_done, c.line);
-          ask(in.matrix[line.matrix], line.row, c.span * plan.span, plan.span, shared_address(slot_at(plan, c.slot)));
-          ++c.asked;
-          c.slot = c.slot + 1 == slots ? 0 : c.slot + 1;
+// The feeder's pieces of a product; `first` is the number of its first piece. Dense ones come in bulk, kBulk at a time,
+// where the card can; of others each lane copies its part.
+__device__ __forceinline__ void feed_product(const Instruction& in, const Share& share, const FeedPlan& plan,
+                                             const Slots& slots, uint32_t first, Policy passing) {
+  const int wide = plan.span, both = share.pairs ? 1 : 0;
+  const uint32_t each = share.of_output(), count = share.of_tile(), all = share.of_all();
+  const float by = 1.0f / static_cast<float>(each);
+  const auto line_of_piece = [&](uint32_t i, int& column) {
+    // Exact: there are far fewer than 2^20 in a block.
+    const auto output = static_cast<uint32_t>((static_cast<float>(i) + 0.5f) * by);
+    const auto within = static_cast<int>(i - output * each), of_block = share.begin + static_cast<int>(output);
+    column = (within >> both) * wide;
+    return both != 0 ? Line{within & 1, of_block} : line_of_output(in, of_block);
+  };
+  for (uint32_t tile = 0; tile < all; tile += count) {
+    if (kCopiesInBulk && in.matrix[0].form != Form::kCodes) {
+      const int log2 = in.matrix[0].form == Form::kF32 ? 2 : 1;
+      for (uint32_t base = 0; base < count; base += 32) {
+        const uint32_t i = base + lane(), piece = first + tile + i;
+        int column;
+        const Line line = line_of_piece(min(i, count - 1), column);
+        const Matrix& matrix = in.matrix[line.matrix];
+        const auto bytes = static_cast<uint32_t>(min(wide, matrix.pitch - column)) << log2;
+        const unsigned char* const from =
+            at<const unsigned char>(matrix.values) + int64_t{line.row} * matrix.row_bytes + (column << log2);
+        const uint32_t to = slots.place(piece), full = slots.full(piece);
+        const uint32_t end = min(32u, count - base);
+        for (uint32_t of = 0; of < end; of += kBulk) {
+          if (lane() - of < kBulk && i < count) {
+            slots.wait_empty(piece);
+            copy_in_bulk(to, from, bytes, full, passing);
+          }
+          __syncwarp();
         }
       }
+      continue;
+    }
+    for (uint32_t i = 0; i < count; ++i) {
+      const uint32_t piece = first + tile + i;
+      slots.wait_empty(piece);
+      int column;
+      const Line line = line_of_piece(i, column);
+      ask(in.matrix[line.matrix], line.row, column, wide, slots.place(piece), passing);
+      arrive_behind_copies(slots.full(piece));
     }
   }
-  return true;
 }
 
-// Asks for pieces of the instructions before `last`, as many as the warp's ring holds. A function of its own: its
-// registers are nobody else's.
-__device__ __noinline__ void fill(Feed& feed, int last) {
-  Cursor c = feed.cursor[warp()];
-  for (; c.product < last; ++c.product, c.tile = c.rounds_done = 0) {
-    const Instruction& in = feed.window[c.product & (kInstructionsKept - 1)];
-    if (in.what == Do::kMultiply && !ask_product(feed, in, c)) break;
+// Whoever multiplies, and the feeder: where weights do not come ahead their slots are what other kinds work in.
+__device__ __forceinline__ void begin_product(const FeedPlan& plan) {
+  if (plan.ahead) return;
+  leave_to_copies();
+  meet_feeder();
+}
+
+// A word of an instruction for each thread: asked for early, put down late.
+inline constexpr uint32_t kWords = sizeof(Instruction) / 8;
+static_assert(sizeof(Instruction) % 8 == 0 && kWords <= kThreads);
+__device__ __forceinline__ uint64_t word_of(Address list, int index, uint32_t word) {
+  return word < kWords ? at<const uint64_t>(list)[static_cast<size_t>(index) * kWords + word] : 0;
+}
+__device__ __forceinline__ void put_word(uint64_t word, uint32_t index, Instruction& to) {
+  if (index < kWords) reinterpret_cast<uint64_t*>(&to)[index] = word;
+}
+
+// The feeder of a list. `in`: room for the product that it is at, its own.
+__device__ __noinline__ void feed_list(const ListWork& work, int rows, int rows_out, Instruction& in) {
+  constexpr uint32_t kEach = (kWords + 31) / 32;
+  const Slots slots(work.feed);
+  const Policy passing = passes_by();
+  uint32_t first = 0;
+  uint64_t words[kEach];
+  const auto read = [&](int product) {
+#pragma unroll
+    for (uint32_t i = 0; i < kEach; ++i) words[i] = word_of(work.list, product, lane() + 32 * i);
+  };
+  int product = work.first_product;
+  if (product >= 0) read(product);
+  while (product >= 0) {
+    __syncwarp();  // behind the readers of the one before
+#pragma unroll
+    for (uint32_t i = 0; i < kEach; ++i) put_word(words[i], lane() + 32 * i, in);
+    __syncwarp();
+    product = in.next_product;
+    if (product >= 0) read(product);
+    const Share share(in.product, in.wanted_only ? rows_out : rows);
+    begin_product(work.feed);
+    feed_product(in, share, work.feed, slots, first, passing);
+    first += share.of_all();
   }
-  __syncwarp();
-  if (lane() == 0) feed.cursor[warp()] = c;
-  __syncwarp();
 }
 
 }  // namespace baton::cuda

@@ -6,8 +6,10 @@
 #include "baton/unit/cuda/kernels/draws.cuh"
 #include "baton/unit/cuda/kernels/experts.cuh"
 #include "baton/unit/cuda/kernels/heads.cuh"
-#include "baton/unit/cuda/kernels/products.cuh"
+#include "baton/unit/cuda/kernels/plain_products.cuh"
 #include "baton/unit/cuda/kernels/rows.cuh"
+
+#include <cstddef>
 
 namespace baton::cuda {
 namespace {
@@ -19,19 +21,26 @@ class Meeting {
 
   // What every block wrote before it arrived is seen by every block that has waited.
   __device__ void arrive() {
-    __syncthreads();
+    meet();
     target_ += gridDim.x;
     if (threadIdx.x == 0) add_released(count_, 1);
+  }
+  // The same of what was written by exchanges, whose old values are in `done`: a release would wait for all weights
+  // that are on their way, too. That they are read here is what makes threads wait for them.
+  __device__ void arrive_when(uint32_t done) {
+    meet_or(done == 0xffedcba9u ? 1 : 0);
+    target_ += gridDim.x;
+    if (threadIdx.x == 0) add_relaxed(count_, 1);
   }
   __device__ void wait() {
     if (threadIdx.x == 0) {
       while (load_acquired(count_) < target_) {
       }
     }
-    __syncthreads();
+    meet();
   }
   __device__ void leave() {
-    __syncthreads();
+    meet();
     if (threadIdx.x != 0) return;
     __threadfence();
     if (atomicAdd(count_, 1) == target_ + gridDim.x - 1) *count_ = 0;
@@ -42,15 +51,22 @@ class Meeting {
   uint32_t target_ = 0;
 };
 
-// A word of an instruction for each thread: asked for early, put down late.
-constexpr uint32_t kWords = sizeof(Instruction) / 8;
-static_assert(sizeof(Instruction) % 8 == 0 && kWords <= kThreads);
-static_assert(kInstructionsKept * sizeof(Instruction) + sizeof(Feed) <= kKeptBytes);
-__device__ uint64_t word_of(Address list, int index) {
-  return threadIdx.x < kWords ? at<const uint64_t>(list)[static_cast<size_t>(index) * kWords + threadIdx.x] : 0;
+// A pass of few runs is read from there: kernels ask for it everywhere.
+constexpr int kRunsKept = 8;
+constexpr uint32_t kPassKept = offsetof(Pass, run) + kRunsKept * sizeof(Run);
+static_assert((kInstructionsKept + 1) * sizeof(Instruction) + kPassKept <= kKeptBytes);
+__device__ void copy_pass(Address pass, unsigned char* to) {
+  static_assert(kPassKept % 8 == 0 && kPassKept / 8 <= kThreads);
+  if (threadIdx.x < kPassKept / 8) reinterpret_cast<uint64_t*>(to)[threadIdx.x] = at<const uint64_t>(pass)[threadIdx.x];
 }
-__device__ void put_word(uint64_t word, Instruction& to) {
-  if (threadIdx.x < kWords) reinterpret_cast<uint64_t*>(&to)[threadIdx.x] = word;
+
+// An instruction of the list, as a group of copies.
+__device__ __forceinline__ void bring(Address list, int index, Instruction& to) {
+  static_assert(sizeof(Instruction) % 16 == 0 && sizeof(Instruction) / 16 <= kThreads);
+  if (threadIdx.x < sizeof(Instruction) / 16)
+    copy_ahead(shared_address(&to) + threadIdx.x * 16,
+               at<const uint4>(list + sizeof(Instruction) * index) + threadIdx.x);
+  copies_end_group();
 }
 
 // What the next instruction needs at once, to the second level of cache.
@@ -65,8 +81,8 @@ __device__ void fetch_needed(const Instruction& in, const Pass& pass) {
 }
 
 // All other kinds: apart, so that those which a step has most of share registers with none.
-__device__ __noinline__ void run_other(const Instruction& instruction, Address pass_address, unsigned char* shared) {
-  const Pass& pass = *at<Pass>(pass_address);
+__device__ __noinline__ void run_other(const Instruction& instruction, const Pass& pass, Address pass_address,
+                                       unsigned char* shared) {
   const uint32_t block = blockIdx.x, blocks = gridDim.x;
   switch (instruction.what) {
 #define BATON_CASE(kind, function) \
@@ -98,54 +114,96 @@ __device__ __noinline__ void run_other(const Instruction& instruction, Address p
 
 }  // namespace
 
-extern "C" __global__ void __launch_bounds__(kThreads, 1) baton_list(const __grid_constant__ ListWork work) {
+// kPlain: of one row, and is_plain says yes to all instructions.
+template <bool kPlain>
+__device__ __forceinline__ void run_list(const ListWork& work) {
   extern __shared__ __align__(128) unsigned char shared[];
-  __shared__ __align__(16) unsigned char kept[kInstructionsKept][sizeof(Instruction)];
-  __shared__ __align__(16) unsigned char feed_at[sizeof(Feed)];
-  Feed& feed = *reinterpret_cast<Feed*>(feed_at);
+  __shared__ __align__(16) unsigned char kept[kInstructionsKept + 1][sizeof(Instruction)];  // the last is the feeder's
+  __shared__ __align__(16) unsigned char pass_at[kPassKept];
   const auto instruction = [&](int i) -> Instruction& {
     return *reinterpret_cast<Instruction*>(kept[i & (kInstructionsKept - 1)]);
   };
-  const Pass& pass = *at<const Pass>(work.pass);
-  if (pass.stopped != 0) return;
+  const Pass& whole = *at<const Pass>(work.pass);
+  if (whole.stopped != 0) return;
+  if (warp() == kWarps) {
+    Slots(work.feed).make();
+    __syncthreads();
+    return feed_list(work, whole.rows, whole.rows_out, *reinterpret_cast<Instruction*>(kept[kInstructionsKept]));
+  }
+  const Pass& pass = whole.runs <= kRunsKept ? *reinterpret_cast<const Pass*>(pass_at) : whole;
   Meeting meeting(work.barrier);
-  for (int i = 0; i < min(work.count, kInstructionsKept); ++i) put_word(word_of(work.list, i), instruction(i));
-  feed.begin(work.feed, pass, &instruction(0));
+  copy_pass(work.pass, pass_at);
+  for (int i = 0; i < min(work.count, kInstructionsKept); ++i) bring(work.list, i, instruction(i));
+  copies_wait<0>();
   __syncthreads();
-  if (work.feed.ahead) fill(feed, min(work.count, kInstructionsKept));
+  uint32_t piece = 0;
   for (int i = 0; i < work.count; ++i) {
     // It takes the place of the one before, which nobody reads any more.
     const int next = i + kInstructionsKept - 1;
     const bool comes = i > 0 && next < work.count;
-    const uint64_t word = comes ? word_of(work.list, next) : 0;
-    if (instruction(i).what == Do::kMultiply) {
-      do_multiply(instruction(i), i, blockIdx.x, gridDim.x, shared, feed);
-    } else if (instruction(i).what == Do::kConvDelta) {
-      do_conv_delta(instruction(i), pass, blockIdx.x, gridDim.x, shared);
+    if (comes) bring(work.list, next, instruction(next));
+    const Instruction& in = instruction(i);
+    is_shared(&in);
+    const bool product = in.what == Do::kMultiply;
+    uint32_t done = 0;
+    if (product) {
+      if constexpr (kPlain) {
+        done = do_plain_multiply(in, shared, work.feed, piece);
+        piece += Share(in.product, 1).of_tile();
+      } else {
+        const Share share(in.product, rows::count_of(in, pass));
+        done = do_multiply(in, share, shared, work.feed, piece);
+        piece += share.of_all();
+      }
+    } else if (in.what == Do::kConvDelta) {
+      if constexpr (kPlain) {
+        do_plain_conv_delta(in, pass, blockIdx.x, gridDim.x, shared);
+      } else {
+        do_conv_delta(in, pass, blockIdx.x, gridDim.x, shared);
+      }
     } else {
-      run_other(instruction(i), work.pass, shared);
+      run_other(in, pass, work.pass, shared);
     }
     if (work.times != 0 && blockIdx.x == 0 && threadIdx.x == 0) at<uint64_t>(work.times)[i] = card_time();
-    if (comes) put_word(word, instruction(next));
+    copies_wait<0>();
     if (i + 1 == work.count) break;
-    meeting.arrive();
-    if (work.feed.ahead) fill(feed, min(work.count, i + kInstructionsKept));
+    if (product) {
+      meeting.arrive_when(done);
+    } else {
+      meeting.arrive();
+    }
     fetch_needed(instruction(i + 1), pass);
     meeting.wait();
   }
   meeting.leave();
 }
 
+extern "C" __global__ void __launch_bounds__(kThreads + kFeederThreads, 1)
+    baton_list(const __grid_constant__ ListWork work) {
+  run_list<false>(work);
+}
+extern "C" __global__ void __launch_bounds__(kThreads + kFeederThreads, 1)
+    baton_list_plain(const __grid_constant__ ListWork work) {
+  run_list<true>(work);
+}
+
 // One of them alone: it shares its code with the list's.
-extern "C" __global__ void __launch_bounds__(kThreads, 1) baton_multiply(const __grid_constant__ Work work) {
+extern "C" __global__ void __launch_bounds__(kThreads + kFeederThreads, 1)
+    baton_multiply(const __grid_constant__ Work work) {
   extern __shared__ __align__(128) unsigned char shared[];
-  __shared__ __align__(16) unsigned char feed_at[sizeof(Feed)];
-  Feed& feed = *reinterpret_cast<Feed*>(feed_at);
-  const Pass& pass = *at<const Pass>(work.pass);
-  feed.begin(work.feed, pass, &work.instruction);
+  __shared__ __align__(16) unsigned char kept[sizeof(Instruction)];
+  Instruction& in = *reinterpret_cast<Instruction*>(kept);
+  if (warp() == kWarps) Slots(work.feed).make();
+  if (threadIdx.x < kWords)
+    put_word(reinterpret_cast<const uint64_t*>(&work.instruction)[threadIdx.x], threadIdx.x, in);
   __syncthreads();
-  if (work.feed.ahead) fill(feed, 1);
-  do_multiply(work.instruction, 0, blockIdx.x, gridDim.x, shared, feed);
+  const Share share(in.product, rows::count_of(in, *at<const Pass>(work.pass)));
+  if (warp() < kWarps) {
+    do_multiply(in, share, shared, work.feed, 0);
+    return;
+  }
+  begin_product(work.feed);
+  feed_product(in, share, work.feed, Slots(work.feed), 0, passes_by());
 }
 
 }  // namespace baton::cuda

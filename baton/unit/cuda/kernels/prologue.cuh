@@ -9,9 +9,9 @@ namespace baton::cuda {
 // Over all threads of a block; `scratch` has room for a float of each warp.
 __device__ __forceinline__ float block_sum(float x, float* scratch) {
   x = warp_sum(x);
-  __syncthreads();
+  meet();
   if (lane() == 0) scratch[warp()] = x;
-  __syncthreads();
+  meet();
   return warp_sum(lane() < kThreads / 32 ? scratch[lane()] : 0.0f);
 }
 
@@ -75,16 +75,15 @@ __device__ __forceinline__ void prologue_row(const Instruction& instruction, int
   }
 }
 
-// The same for what most rows are: values four at a time, each read once, up to `end` with zeros behind the row.
-// False where the row is not of that kind; which way a row goes is a matter of the instruction. What the row's products
-// have to be multiplied with is written to `factor`; a block's threads see both behind their next meeting. A warp calls
-// put together, for what lies behind `end`, too.
+// The same for what most rows are, those that by_fours names: values four at a time, each read once, up to `end` with
+// zeros behind the row. Of kRms only the scale is in the values; squares[warp] is what each warp sums of the row's, of
+// which comes what the products have to be multiplied with (staged_rows.cuh). A warp calls put together, for what lies
+// behind `end`, too.
 template <class Put>
-__device__ __forceinline__ bool prologue_fours(const Instruction& instruction, int64_t row, int end, float* scratch,
-                                               float* factor, Put&& put) {
+__device__ __forceinline__ void prologue_fours(const Instruction& instruction, int64_t row, int end, float* squares_of,
+                                               Put&& put) {
   const int width = instruction.x_width;
   const bool gated = instruction.prologue == Prologue::kGated, rms = instruction.prologue == Prologue::kRms;
-  if (!by_fours(instruction)) return false;
   const int first = static_cast<int>(threadIdx.x) * 4;
   const float* const x_row = row_of(instruction.x, width, row);
   const float* const scales = at<float>(instruction.vectors[0]);
@@ -113,18 +112,9 @@ __device__ __forceinline__ bool prologue_fours(const Instruction& instruction, i
     }
     put(i, x);
   }
-  if (!rms) {
-    if (threadIdx.x == 0) *factor = 1;
-    return true;
-  }
+  if (!rms) return;
   sum = warp_sum(sum);
-  if (lane() == 0) scratch[warp()] = sum;
-  __syncthreads();
-  if (warp() == 0) {
-    sum = warp_sum(lane() < kThreads / 32 ? scratch[lane()] : 0.0f);
-    if (lane() == 0) *factor = rsqrtf(sum / static_cast<float>(width) + instruction.op.eps);
-  }
-  return true;
+  if (lane() == 0) squares_of[warp()] = sum;
 }
 
 }  // namespace baton::cuda

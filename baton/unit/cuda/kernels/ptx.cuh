@@ -4,8 +4,12 @@
 
 #include <cstdint>
 
+#include "baton/unit/cuda/instruction.h"
+
 namespace baton::cuda {
 
+// That it lies in shared memory: reads of it are then quicker.
+__device__ __forceinline__ void is_shared(const void* what) { __builtin_assume(__isShared(what)); }
 __device__ __forceinline__ uint32_t shared_address(const void* in) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(in));
 }
@@ -17,42 +21,132 @@ __device__ __forceinline__ void copy_ahead(uint32_t to, const void* from, bool v
 __device__ __forceinline__ void copy_ahead(uint32_t to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
-__device__ __forceinline__ void copy_two_words_ahead(uint32_t to, const void* from) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(to), "l"(from) : "memory");
+// How long what is read stays in the second level of cache.
+struct Policy {
+  uint64_t bits;
+};
+// What is read once a step: it goes first, so that states and registers stay.
+__device__ __forceinline__ Policy passes_by() {
+  Policy policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy.bits));
+  return policy;
 }
-__device__ __forceinline__ void copy_word_ahead(uint32_t to, const void* from) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
+__device__ __forceinline__ void copy_ahead(uint32_t to, const void* from, Policy policy) {
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "l"(policy.bits)
+               : "memory");
+}
+__device__ __forceinline__ void copy_two_words_ahead(uint32_t to, const void* from, Policy policy) {
+  asm volatile("cp.async.ca.shared.global.L2::cache_hint [%0], [%1], 8, %2;" ::"r"(to), "l"(from), "l"(policy.bits)
+               : "memory");
+}
+__device__ __forceinline__ void copy_word_ahead(uint32_t to, const void* from, Policy policy) {
+  asm volatile("cp.async.ca.shared.global.L2::cache_hint [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "l"(policy.bits)
+               : "memory");
 }
 __device__ __forceinline__ void copies_end_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int kLeft>
 __device__ __forceinline__ void copies_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
 }
-// Groups behind the last `left`, or more.
-__device__ __forceinline__ void copies_wait_but(uint32_t left) {
-  switch (left) {
-    case 0:
-      return copies_wait<0>();
-    case 1:
-      return copies_wait<1>();
-    case 2:
-      return copies_wait<2>();
-    case 3:
-      return copies_wait<3>();
-    case 4:
-      return copies_wait<4>();
-    case 5:
-      return copies_wait<5>();
-    case 6:
-      return copies_wait<6>();
-    default:
-      return copies_wait<7>();
+// The kThreads threads that work: beside them there may be a warp that brings them weights.
+__device__ __forceinline__ void meet() { asm volatile("bar.sync 1, %0;" ::"n"(kThreads) : "memory"); }
+// Whether any of them brings what is not 0.
+__device__ __forceinline__ int meet_or(int value) {
+  int any;
+  asm volatile(
+      "{\n.reg .pred own, all;\nsetp.ne.s32 own, %1, 0;\nbar.red.or.pred all, 1, %2, own;\n"
+      "selp.s32 %0, 1, 0, all;\n}"
+      : "=r"(any)
+      : "r"(value), "n"(kThreads)
+      : "memory");
+  return any;
+}
+// They and that warp.
+__device__ __forceinline__ void meet_feeder() { asm volatile("bar.sync 2, %0;" ::"n"(kThreads + 32) : "memory"); }
+
+// A barrier in shared memory, 8 bytes: a phase ends with the arrivals that it was made for and the bytes that it
+// expects; then the next begins.
+__device__ __forceinline__ void make_barrier(uint32_t at, uint32_t arrivals) {
+  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(at), "r"(arrivals) : "memory");
+}
+// By whoever made some: before the copies of others may use them.
+__device__ __forceinline__ void barriers_made() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("fence.mbarrier_init.release.cluster;\nfence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void arrive(uint32_t at) {
+  asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.shared.b64 state, [%0];\n}" ::"r"(at) : "memory");
+}
+// When the thread's copies have come.
+__device__ __forceinline__ void arrive_behind_copies(uint32_t at) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(at) : "memory");
+}
+// Whether the phase of this parity has ended; the first is 0. It may wait a little.
+__device__ __forceinline__ bool has_ended(uint32_t at, uint32_t parity) {
+  uint32_t ended;
+#if __CUDA_ARCH__ >= 900
+  asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+               : "=r"(ended)
+               : "r"(at), "r"(parity)
+               : "memory");
+#else
+  asm volatile("{\n.reg .pred p;\nmbarrier.test_wait.parity.shared.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+               : "=r"(ended)
+               : "r"(at), "r"(parity)
+               : "memory");
+#endif
+  return ended != 0;
+}
+__device__ __forceinline__ void wait_for(uint32_t at, uint32_t parity) {
+  while (!has_ended(at, parity)) {
   }
+}
+
+// One thread copies a multiple of 16 bytes, and arrives for a whole warp: at a barrier of 32 arrivals. None before
+// compute capability 9.0.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+inline constexpr bool kCopiesInBulk = false;
+#else
+inline constexpr bool kCopiesInBulk = true;
+#endif
+__device__ __forceinline__ void copy_in_bulk(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier,
+                                             Policy policy) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile(
+      "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;\n"
+      "{\n.reg .b64 state;\nmbarrier.arrive.shared::cta.b64 state, [%0], 32;\n}" ::"r"(barrier),
+      "r"(bytes)
+      : "memory");
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
+          "r"(to),
+      "l"(from), "r"(bytes), "r"(barrier), "l"(policy.bits)
+      : "memory");
+#endif
+}
+// What threads wrote before is over when copies in bulk take its place.
+__device__ __forceinline__ void leave_to_copies() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
 }
 
 // To the second level of cache.
 __device__ __forceinline__ void fetch_line(const void* from) { asm volatile("prefetch.global.L2 [%0];" ::"l"(from)); }
 
+// Writes, and returns what there was: from then on all blocks see it that read behind what they acquired.
+__device__ __forceinline__ uint32_t exchange(float* at, float value) {
+  uint32_t before;
+  asm volatile("atom.relaxed.gpu.global.exch.b32 %0, [%1], %2;"
+               : "=r"(before)
+               : "l"(at), "r"(__float_as_uint(value))
+               : "memory");
+  return before;
+}
+__device__ __forceinline__ void add_relaxed(uint32_t* count, uint32_t what) {
+  asm volatile("red.relaxed.gpu.global.add.u32 [%0], %1;" ::"l"(count), "r"(what) : "memory");
+}
 // What was written before the addition is seen behind a load that sees it.
 __device__ __forceinline__ void add_released(uint32_t* count, uint32_t what) {
   asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(count), "r"(what) : "memory");

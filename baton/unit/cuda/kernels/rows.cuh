@@ -64,9 +64,9 @@ template <bool kBlock>
 __device__ __forceinline__ float sum_of_team(float x, float* partial) {
   x = warp_sum(x);
   if constexpr (kBlock) {
-    __syncthreads();  // behind the readers of the sum before
+    meet();  // behind the readers of the sum before
     if (lane() == 0) partial[warp()] = x;
-    __syncthreads();
+    meet();
     x = 0;
     for (int32_t i = 0; i < kWarps; ++i) x += partial[i];
   }
@@ -229,7 +229,7 @@ __device__ inline void do_prepare(const Instruction& instruction, const Pass& pa
   } else {
     prepare<1>(instruction, count, block, blocks, partial);
   }
-  __syncthreads();  // behind the readers of the last sum
+  meet();  // behind the readers of the last sum
 }
 
 __device__ inline void do_split_pairs(const Instruction& instruction, const Pass& pass, uint32_t block, uint32_t blocks,

@@ -16,13 +16,13 @@ struct Staged {
   __device__ Staged(const Matrix& matrix, unsigned char* at)
       : xs(at),
         pitch(matrix.pitch),
-        stride((pitch + 255) / 256 * 256),
-        groups(pitch / kGroup),
+        stride((pitch + 255) & ~255),
+        groups(static_cast<int>(static_cast<uint32_t>(pitch) / kGroup)),
         halves(matrix.form == Form::kF16 || matrix.form == Form::kBF16),
         codes(matrix.form == Form::kCodes) {}
 
   __device__ __forceinline__ int place(int i) const {
-    return halves ? i / 256 * 256 + i % 8 / 4 * 128 + i % 256 / 8 * 4 + i % 4 : i;
+    return halves ? (i & ~255) + (i & 4) * 32 + (i & 255) / 8u * 4 + (i & 3) : i;
   }
   __device__ __forceinline__ float* floats(int r) const { return reinterpret_cast<float*>(xs) + r * stride; }
   __device__ __forceinline__ IntegerRow integers(int r) const {
@@ -30,6 +30,12 @@ struct Staged {
   }
   // Values of a row, with zeros behind it.
   __device__ __forceinline__ int end() const { return codes ? pitch : stride; }
+  // The same of 16-bit matrices.
+  __device__ __forceinline__ void put_halves(int i, const float4& four) const {
+    if (i >= stride) return;
+    const auto at = static_cast<uint32_t>(i);
+    *reinterpret_cast<float4*>(floats(0) + (at & ~255u) + (at & 4u) * 32 + (at & 248u) / 2) = four;
+  }
   // Four of them from i on, 128 by a warp; none from end() on.
   __device__ __forceinline__ void put(int r, int i, const float4& four) const {
     if (codes) return round_fours(four, integers(r), i, groups);
@@ -37,23 +43,55 @@ struct Staged {
   }
 };
 
-// Rows of x, and what their products are multiplied with: `factors`.
+// What the products of each row of x are multiplied with, of a norm whose scale alone is in the row: from the squares
+// that each warp summed. Lies behind the sums of warps, in front of the rows.
+class Factors {
+ public:
+  __device__ __forceinline__ Factors(const Instruction& in, bool fours, unsigned char* shared)
+      : squares_(reinterpret_cast<float*>(shared) + 2 * kWarps * kSet * kTile),
+        width_(in.x_width),
+        eps_(in.op.eps),
+        late_(fours && in.prologue == Prologue::kRms) {}
+
+  __device__ __forceinline__ float* squares(int r) const { return squares_ + r * kWarps; }
+  __device__ __forceinline__ float* scratch() const { return squares_ + kTile * kWarps; }
+  // Behind a meeting: the same in all threads.
+  __device__ __forceinline__ float of(int r) const {
+    if (!late_) return 1;
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < kWarps; i += 4) {
+      const float4 four = *reinterpret_cast<const float4*>(squares(r) + i);
+      sum += (four.x + four.y) + (four.z + four.w);
+    }
+    return rsqrtf(sum / static_cast<float>(width_) + eps_);
+  }
+
+ private:
+  float* squares_;  // [kTile][kWarps]
+  int width_;
+  float eps_;
+  bool late_;
+};
+static_assert((2 * kWarps * kSet * kTile + kTile * kWarps + kWarps) * sizeof(float) <= kBeforeRows);
+
+// Rows of x; a meeting at the end.
 template <int kRows>
-__device__ __forceinline__ void stage_rows(const Instruction& in, int row, int rows, const Staged& to, float* factors,
-                                           float* scratch) {
+__device__ __forceinline__ void stage_rows(const Instruction& in, bool fours, int row, int rows, const Staged& to,
+                                           const Factors& factors) {
   for (int r = 0; r < kRows; ++r) {
-    if (r > 0) __syncthreads();  // what there was is read
+    if (r < rows && fours) {
+      prologue_fours(in, row + r, to.end(), factors.squares(r), [&](int i, const float4& four) { to.put(r, i, four); });
+      continue;
+    }
     if (r < rows) {
-      if (prologue_fours(in, row + r, to.end(), scratch, factors + r,
-                         [&](int i, const float4& four) { to.put(r, i, four); }))
-        continue;
+      meet();  // what there was is read
       float* const floats =
           to.codes ? reinterpret_cast<float*>(to.xs + kRows * integer_row_bytes(to.groups)) : to.floats(r);
-      prologue_row(in, row + r, scratch, [&](int i, float value) { floats[to.place(i)] = value; });
+      prologue_row(in, row + r, factors.scratch(), [&](int i, float value) { floats[to.place(i)] = value; });
       for (int i = in.x_width + static_cast<int>(threadIdx.x); i < to.stride; i += kThreads) floats[to.place(i)] = 0;
-      if (threadIdx.x == 0) factors[r] = 1;
       if (!to.codes) continue;
-      __syncthreads();
+      meet();
       for (int group = static_cast<int>(warp()); group < to.groups; group += kWarps)
         round_group(floats + group * kGroup, to.integers(r), group, to.groups);
       continue;
@@ -61,7 +99,12 @@ __device__ __forceinline__ void stage_rows(const Instruction& in, int row, int r
     for (int i = 4 * static_cast<int>(threadIdx.x); i - 4 * static_cast<int>(lane()) < to.end(); i += 4 * kThreads)
       to.put(r, i, make_float4(0, 0, 0, 0));
   }
-  __syncthreads();
+  meet();
+}
+
+// One row of 16-bit matrices that does not go by fours. Apart: few are of that kind.
+__device__ __noinline__ void stage_other(const Instruction& in, const Staged& to, const Factors& factors) {
+  stage_rows<1>(in, false, 0, 1, to, factors);
 }
 
 }  // namespace baton::cuda

@@ -3,21 +3,15 @@
 
 #include <cstdint>
 
-namespace baton::cuda {
+#include "baton/unit/cuda/kernels/ptx.cuh"
 
-__device__ __forceinline__ uint32_t shared_address(const void* p) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
-}
+namespace baton::cuda {
 
 // 16 bytes to shared memory, or zeros where `bytes` is 0.
 __device__ __forceinline__ void copy_async(uint32_t to, const void* from, uint32_t bytes) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
 __device__ __forceinline__ void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int kLeft>
-__device__ __forceinline__ void copies_wait() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
-}
 // Of all copies, whoever waits for them.
 __device__ __forceinline__ void copies_end() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 __device__ __forceinline__ void store_shared(uint32_t to, uint4 v) {

@@ -2,6 +2,10 @@
 // no twins.
 #pragma once
 
+#include <bit>
+#include <utility>
+
+#include "baton/unit/cuda/instruction.h"
 #include "tests/fiber/language.h"
 
 // Every name of a block's dynamic shared memory is of the same memory.
@@ -9,11 +13,15 @@
 
 namespace baton::cuda {
 
+inline void is_shared(const void*) {}
 inline uint32_t shared_address(const void* in) { return fiber::shared_address(in); }
 inline void copy_ahead(uint32_t to, const void* from, bool valid) { fiber::copy_ahead(to, valid ? from : nullptr, 16); }
 inline void copy_ahead(uint32_t to, const void* from) { fiber::copy_ahead(to, from, 16); }
-inline void copy_two_words_ahead(uint32_t to, const void* from) { fiber::copy_ahead(to, from, 8); }
-inline void copy_word_ahead(uint32_t to, const void* from) { fiber::copy_ahead(to, from, 4); }
+enum class Policy : uint8_t { kPassesBy };
+inline Policy passes_by() { return Policy::kPassesBy; }
+inline void copy_ahead(uint32_t to, const void* from, Policy) { fiber::copy_ahead(to, from, 16); }
+inline void copy_two_words_ahead(uint32_t to, const void* from, Policy) { fiber::copy_ahead(to, from, 8); }
+inline void copy_word_ahead(uint32_t to, const void* from, Policy) { fiber::copy_ahead(to, from, 4); }
 inline void copies_end_group() { fiber::copies_end_group(); }
 template <int kLeft>
 inline void copies_wait() {
@@ -21,7 +29,29 @@ inline void copies_wait() {
 }
 inline void copies_wait_but(uint32_t left) { fiber::copies_wait(left); }
 
+inline void meet() { fiber::meet_some("meet", 1, kThreads, 0); }
+inline int meet_or(int value) { return fiber::meet_some("meet_or", 1, kThreads, value != 0 ? 1 : 0); }
+inline void meet_feeder() { fiber::meet_some("meet_feeder", 2, kThreads + 32, 0); }
+
+inline void make_barrier(uint32_t at, uint32_t arrivals) { fiber::make_barrier(at, arrivals); }
+inline void barriers_made() {}
+inline void arrive(uint32_t at) { fiber::arrive(at); }
+inline void arrive_behind_copies(uint32_t at) { fiber::arrive_behind_copies(at); }
+inline bool has_ended(uint32_t at, uint32_t parity) { return fiber::has_ended(at, parity); }
+inline void wait_for(uint32_t at, uint32_t parity) {
+  while (!has_ended(at, parity)) {
+  }
+}
+inline bool kCopiesInBulk = true;  // as a card of capability 9.0 does
+inline void copy_in_bulk(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier, Policy) {
+  fiber::copy_in_bulk(to, from, bytes, barrier);
+}
+inline void leave_to_copies() {}
+
 inline void fetch_line(const void*) {}
+
+inline uint32_t exchange(float* at, float value) { return std::bit_cast<uint32_t>(std::exchange(*at, value)); }
+inline void add_relaxed(uint32_t* count, uint32_t what) { *count += what; }
 
 inline void add_released(uint32_t* count, uint32_t what) { *count += what; }
 inline uint32_t load_acquired(const uint32_t* from) {
