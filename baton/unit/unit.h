@@ -28,6 +28,7 @@
 #include "baton/base/status.h"
 #include "baton/model/model.h"
 #include "baton/sample/logprobs.h"
+#include "baton/unit/device_limits.h"
 #include "baton/unit/sequence_state.h"
 
 namespace baton {
@@ -280,6 +281,10 @@ class Unit {
   virtual Result<LoadPlan> plan(const Model& model) const;
   // From shapes and types; quick. Here: native formats as they are stored, others as f32.
   virtual KeptBytes kept_bytes(const Model& model) const;
+  // What its device can do at most, measured at the first call (some 0.1 s, up to 1 GiB of its memory for that time),
+  // then known; no model is needed, and no executor may be in a step. kUnsupported: it has no device of its own but
+  // the host, whose limits others measure, or one that is emulated and has no speed. Here: that.
+  virtual Result<Rate> limit(DeviceLimit which);
   // Slow (may convert or repack weights); never inside a request. `threads` 0: the unit's own choice. kUnsupported: a
   // Program that the unit cannot run (check_program), or what it says itself.
   Result<std::unique_ptr<Executor>> load(std::shared_ptr<const Model> model, uint32_t threads);
