@@ -73,19 +73,24 @@ class Runs {
     if (carried && test_.prefill_tokens == 0) BATON_OK(carry(states));
     if (meter != nullptr) meter->start();
     clock_ = &clock;
-    in_calls_ns_ = 0;
+    in_calls_ns_ = prefill_ns_ = 0;
     if (test_.prefill_tokens > 0) {
       std::vector<Seat> seats;
       for (uint32_t i = 0; i < test_.sequences; ++i) seats.push_back({states[i].get(), prompts_[i], 1});
       BATON_OK(timed([&] { return units_.prefill.step(seats, logits_, {}); }));
+      prefill_ns_ = in_calls_ns_;
       for (uint32_t i = 0; i < test_.sequences; ++i) generated[i].push_back(likeliest(logits(i)));
       if (carried) BATON_OK(timed([&] { return carry(states); }));
     }
+    const int64_t before = in_calls_ns_;
     BATON_OK(decode(states, generated));
+    decode_ns_ = in_calls_ns_ - before;
     const double seconds = ms_between(0, in_calls_ns_) / 1e3;
     if (test_.prefill_tokens > 0) BATON_OK(check_numbers(logits_, test_.name() + ": a row of logits"));
     return seconds;
   }
+  double prefill_seconds() const { return ms_between(0, prefill_ns_) / 1e3; }
+  double decode_seconds() const { return ms_between(0, decode_ns_) / 1e3; }
 
  private:
   template <class Call>
@@ -152,7 +157,7 @@ class Runs {
   std::vector<float> logits_;  // [sequences, width]
   State base_;                 // after `depth` tokens; null: depth 0
   const Clock* clock_ = nullptr;
-  int64_t in_calls_ns_ = 0;
+  int64_t in_calls_ns_ = 0, prefill_ns_ = 0, decode_ns_ = 0;  // of the last run
 };
 
 uint64_t hash_of(const std::vector<std::vector<int32_t>>& generated) {
@@ -227,6 +232,8 @@ Result<SpeedResult> measure_speed(const SpeedUnits& units, const SpeedTest& test
     BATON_TRY(const double seconds, runs.run(clock, metered ? options.meter : nullptr, generated));
     if (i > 0) {
       result.seconds.push_back(seconds);
+      result.prefill_seconds.push_back(runs.prefill_seconds());
+      result.decode_seconds.push_back(runs.decode_seconds());
       result.tokens_per_second.push_back(static_cast<double>(test.tokens()) / seconds);
     }
     if (i > 0 && metered) {

@@ -50,7 +50,9 @@ struct SpeedOptions {
 
 struct SpeedResult {
   std::vector<double> tokens_per_second, seconds;  // one per repetition
-  uint64_t tokens_hash = 0;                        // of `generated`: equal each time
+  // Of these, calls of the unit that prefills and of the one that decodes; the rest is the move between them.
+  std::vector<double> prefill_seconds, decode_seconds;
+  uint64_t tokens_hash = 0;  // of `generated`: equal each time
   // By sequence: the choices behind the prompt and each decoded token (tg: decode_tokens ids, pp: 1, pp+tg: both).
   std::vector<std::vector<int32_t>> generated;
   // Over all repetitions together, by counter and their sum; empty without a meter.

@@ -32,7 +32,9 @@ struct SpeedRow {
   SpeedTest test;
   SpeedResult result;
   Summary speed;
-  LimitShares shares;
+  // A test of both phases on two units: % bandwidth is that of its decode, % peak that of its prefill, each of its own
+  // unit and time; these have both of both.
+  LimitShares shares, prefill_shares, decode_shares;
   SpeedCheck check;
   Placement prefill, decode;  // `ran` empty: the test has no such phase
   std::optional<uint64_t> peak_memory_bytes;
@@ -76,8 +78,11 @@ class SpeedRunner {
   // there is none.
   Status measure_lead(Executor& reference);
 
-  // Shares are of what the host's kernels can do: for phases that these did.
+  // Shares are of what the phase's unit can do: its device, or the host's kernels where these did all of it.
   Status add_shares(SpeedRow& row);
+  Result<LimitShares> shares_of(Unit& unit, const Placement& placement, const SpeedTest& test, double seconds,
+                                uint32_t threads);
+  void note_limits(const LimitShares& shares);
 
   const BenchFlags& flags_;
   std::vector<std::string> names_;  // of the two units

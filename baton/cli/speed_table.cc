@@ -28,6 +28,22 @@ OrderedJson rate_json(const Rate& rate) {
   return {{"what", rate.what}, {"median", rate.median}, {"low", rate.low}, {"high", rate.high}};
 }
 
+OrderedJson shares_json(const LimitShares& shares) {
+  OrderedJson json;
+  json["bandwidth_percent"] = value_or_null(shares.bandwidth);
+  json["peak_percent"] = value_or_null(shares.peak);
+  json["read_limit"] = shares.bandwidth ? rate_json(shares.read) : OrderedJson(nullptr);
+  json["arithmetic_limits"] = OrderedJson::array();
+  for (const Rate& rate : shares.arithmetic) json["arithmetic_limits"].push_back(rate_json(rate));
+  return json;
+}
+
+// Of a test of both phases on two units; else null.
+OrderedJson phase_shares_json(const SpeedRow& row, bool split) {
+  if (!split || row.prefill.ran.empty() || row.decode.ran.empty()) return nullptr;
+  return {{"prefill", shares_json(row.prefill_shares)}, {"decode", shares_json(row.decode_shares)}};
+}
+
 // The fields of llama-bench under its names, then ours.
 OrderedJson row_json(const SpeedRow& row, const SpeedRunner& bench, const BenchFlags& flags) {
   const Model& model = bench.model();
@@ -60,11 +76,8 @@ OrderedJson row_json(const SpeedRow& row, const SpeedRunner& bench, const BenchF
   json["quality"] = row.emulated ? "emulated" : "measured";
   json["prefill"] = phase_json(bench.prefill_name(), row.prefill);
   json["decode"] = phase_json(bench.decode_name(), row.decode);
-  json["bandwidth_percent"] = value_or_null(row.shares.bandwidth);
-  json["peak_percent"] = value_or_null(row.shares.peak);
-  json["read_limit"] = row.shares.bandwidth ? rate_json(row.shares.read) : OrderedJson(nullptr);
-  json["arithmetic_limits"] = OrderedJson::array();
-  for (const Rate& rate : row.shares.arithmetic) json["arithmetic_limits"].push_back(rate_json(rate));
+  json.update(shares_json(row.shares));
+  json["phase_shares"] = phase_shares_json(row, bench.prefill_name() != bench.decode_name());
   json["joules_per_token"] = value_or_null(row.result.joules_per_token);
   json["energy"] = OrderedJson::array();
   for (const EnergyReading& reading : row.result.energy)

@@ -42,6 +42,13 @@ struct LogitTolerance {
   float largest;
 };
 
+// A device of its own: facts for lists.
+struct DeviceFacts {
+  std::string name;           // "NVIDIA H100 80GB HBM3"
+  uint64_t memory_bytes = 0;  // its own
+  std::string kind;           // "compute capability 9.0"
+};
+
 // What a unit can do: facts for planning, listing and conformance tests.
 struct Caps {
   std::vector<OpKind> ops;            // one by one: a Program with any other is refused at load
@@ -68,6 +75,7 @@ struct Caps {
   bool tells_layers = false;          // StepContext::watch
   bool emulated = false;              // on another device than it stands for, as Placement::emulated
   std::vector<std::string> features;  // instruction sets or device facts, for `baton units`
+  std::optional<DeviceFacts> device = {};
   // Every format. What tests hold the unit to; the proof goes by bounds that are measured (bridge/compare.h).
   std::vector<LogitTolerance> logit_tolerances;
   float logit_tolerance(DType weights) const;

@@ -64,6 +64,8 @@ class CudaUnit final : public Unit {
     caps_.features = {word_of(facts.name),
                       fmt::format("{:.1f}-GiB", static_cast<double>(facts.memory_bytes) / (uint64_t{1} << 30)),
                       fmt::format("sm_{}", facts.capability), word_of(facts.driver)};
+    caps_.device = {facts.name, facts.memory_bytes,
+                    fmt::format("compute capability {}.{}", facts.capability / 10, facts.capability % 10)};
   }
   std::string_view name() const override { return "cuda"; }
   const Caps& caps() const override { return caps_; }
