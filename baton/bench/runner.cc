@@ -7,6 +7,7 @@
 
 #include "baton/base/highest.h"
 #include "baton/base/random.h"
+#include "baton/bench/stats.h"
 #include "baton/bridge/bridge.h"
 #include "baton/sample/sampler.h"
 #include "baton/state/values.h"
@@ -177,6 +178,21 @@ void add_energy(std::vector<EnergyReading>& sums, const std::vector<EnergyReadin
   for (size_t i = 0; i < sums.size(); ++i) sums[i].joules += readings[i].joules;
 }
 
+// Runs that are not timed, for so long: short ones lie between two steps of a counter.
+Status meter_longer(Runs& runs, const Clock& clock, double ms, EnergyMeter& meter, SpeedResult& result) {
+  const int64_t start = clock.now_ns();
+  result.energy_runs = 0;
+  meter.start();
+  while (ms_between(start, clock.now_ns()) < ms) {
+    std::vector<std::vector<int32_t>> generated;
+    BATON_TRY(const double seconds, runs.run(clock, nullptr, generated));
+    static_cast<void>(seconds);
+    ++result.energy_runs;
+  }
+  result.energy = meter.readings();
+  return {};
+}
+
 }  // namespace
 
 Status check_test(const SpeedUnits& units, const SpeedTest& test) {
@@ -252,9 +268,14 @@ Result<SpeedResult> measure_speed(const SpeedUnits& units, const SpeedTest& test
     if (options.on_run) options.on_run(i);
   }
   result.tokens_hash = hash_of(result.generated);
+  result.energy_runs = options.repetitions;
+  const double metered_ms = metered ? kEnergySteps * options.meter->step_ms() : 0;
+  if (metered && result.seconds.size() == options.repetitions && summarize(result.seconds).median * 1e3 < metered_ms)
+    BATON_OK(meter_longer(runs, clock, metered_ms, *options.meter, result));
+  metered = metered && !result.energy.empty();
   if (!metered) result.energy.clear();
   for (const EnergyReading& reading : result.energy) joules += reading.joules;
-  if (metered) result.joules_per_token = joules / static_cast<double>(test.tokens() * options.repetitions);
+  if (metered) result.joules_per_token = joules / static_cast<double>(test.tokens() * result.energy_runs);
   return result;
 }
 

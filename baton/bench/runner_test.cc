@@ -236,14 +236,37 @@ TEST(SyntheticUnit, NonsenseHasNoSpeedAndChecksNothing) {
 // A counter that rises with the clock: 10 W.
 class ClockCounter final : public EnergyCounter {
  public:
-  explicit ClockCounter(const Clock& clock) : clock_(clock) {}
+  explicit ClockCounter(const Clock& clock, double step_ms = 0) : clock_(clock), step_ms_(step_ms) {}
+  double step_ms() const override { return step_ms_; }
   const std::string& source() const override { return source_; }
   Result<double> joules() override { return static_cast<double>(clock_.now_ns()) * 1e-9 * 10; }
 
  private:
   const std::string source_ = "clock";
   const Clock& clock_;
+  const double step_ms_;
 };
+
+// 50 ms a run, beside steps of 100 ms: other runs, for 2 s.
+TEST(SyntheticUnit, EnergyOfShortRunsIsOfMoreOfThem) {
+  FakeClock clock;
+  SyntheticUnit unit({}, clock);
+  std::vector<std::unique_ptr<EnergyCounter>> counters;
+  counters.push_back(std::make_unique<ClockCounter>(clock, 100));
+  EnergyMeter meter(std::move(counters));
+  SpeedOptions options;
+  options.repetitions = 3;
+  options.clock = &clock;
+  options.meter = &meter;
+  const auto result = measure_speed({unit, unit, 1}, {.decode_tokens = 10}, options);
+  ASSERT_TRUE(result);
+  EXPECT_EQ(result->tokens_per_second.size(), 3u);
+  EXPECT_EQ(result->energy_runs, 40u);
+  EXPECT_NEAR(result->energy.at(0).joules, 20, 1e-9);
+  EXPECT_NEAR(result->joules_per_token.value(), 0.05, 1e-9);
+  const auto longer = measure_speed({unit, unit, 1}, {.decode_tokens = 400}, options);
+  EXPECT_EQ(longer->energy_runs, 3u);
+}
 
 TEST(SyntheticUnit, EnergyIsOfTheTimedPartsOnly) {
   FakeClock clock;

@@ -80,7 +80,10 @@ Result<SpeedRow> SpeedRunner::run(SpeedTest test) {
   options.repetitions = flags_.repetitions;
   options.meter = &meter_;
   options.on_run = [&](uint32_t done) { progress(fmt::format("{} {}/{}", test.name(), done, flags_.repetitions)); };
+  const bool watched = on_device(test);
+  if (watched) clocks_.start();
   BATON_TRY(row.result, measure_speed(units, test, options));
+  if (watched) row.clocks = clocks_.stop();
   progress("");
   row.peak_memory_bytes = peak_memory_bytes();
   if (flags_.no_warmup) {
@@ -99,6 +102,12 @@ Result<SpeedRow> SpeedRunner::run(SpeedTest test) {
   if (!row.result.joules_per_token) row.energy_reason = row.emulated ? "the unit is emulated" : meter_.reason();
   BATON_OK(add_shares(row));
   return row;
+}
+
+bool SpeedRunner::on_device(const SpeedTest& test) const {
+  const auto has = [](const Unit& unit) { return unit.caps().device && !unit.caps().emulated; };
+  return (test.prefill_tokens > 0 && has(*prefill_unit_)) ||
+         (test.decode_tokens > 0 && has(split() ? *decode_unit_ : *prefill_unit_));
 }
 
 uint32_t SpeedRunner::threads(const SpeedRow& row) const {

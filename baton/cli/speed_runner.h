@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "baton/api/units.h"
+#include "baton/bench/clock_watch.h"
 #include "baton/bench/energy_meter.h"
 #include "baton/bench/limits.h"
 #include "baton/bench/roofline.h"
@@ -39,7 +40,8 @@ struct SpeedRow {
   Placement prefill, decode;  // `ran` empty: the test has no such phase
   std::optional<uint64_t> peak_memory_bytes;
   bool emulated = false;
-  std::string energy_reason;  // why there are no joules
+  std::string energy_reason;      // why there are no joules
+  std::vector<ClockFall> clocks;  // that fell, of GPUs, where a phase's unit has a device
 };
 
 class SpeedRunner {
@@ -70,6 +72,8 @@ class SpeedRunner {
   Executor& decode() { return split() ? *decode_ : *prefill_; }
   const Caps& decode_caps() const { return split() ? decode_unit_->caps() : prefill_unit_->caps(); }
 
+  // Whether a phase of the test runs on a device of its unit's own.
+  bool on_device(const SpeedTest& test) const;
   static std::optional<int> create(const UnitChoice& choice, std::unique_ptr<Unit>& unit);
 
   Result<SpeedCheck> check(const SpeedTest& test, const SpeedResult& result);
@@ -90,6 +94,7 @@ class SpeedRunner {
   std::unique_ptr<Unit> prefill_unit_, decode_unit_;
   std::unique_ptr<Executor> prefill_, decode_;
   EnergyMeter meter_;
+  ClockWatch clocks_;
   std::unique_ptr<Limits> limits_;
   std::set<std::string> limit_texts_;
   std::vector<std::vector<int32_t>> sequences_;  // a text, then its pieces

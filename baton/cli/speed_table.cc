@@ -82,7 +82,16 @@ OrderedJson row_json(const SpeedRow& row, const SpeedRunner& bench, const BenchF
   json["energy"] = OrderedJson::array();
   for (const EnergyReading& reading : row.result.energy)
     json["energy"].push_back({{"source", reading.source}, {"joules", reading.joules}});
+  json["energy_runs"] = row.result.energy.empty() ? OrderedJson(nullptr) : OrderedJson(row.result.energy_runs);
   json["energy_reason"] = text_or_null(row.energy_reason);
+  json["clocks"] = OrderedJson::array();
+  for (const ClockFall& fall : row.clocks) {
+    json["clocks"].push_back({{"text", fall.text()},
+                              {"source", fall.source},
+                              {"sm_mhz_max", fall.mhz_max},
+                              {"sm_mhz_lowest", fall.mhz_lowest},
+                              {"nvml_reasons", fall.reasons}});
+  }
   json["peak_memory_bytes"] = value_or_null(row.peak_memory_bytes);
   json["tokens_hash"] = fmt::format("{:016x}", row.result.tokens_hash);
   json["check"] = {{"status", row.check.status},
