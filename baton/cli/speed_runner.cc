@@ -9,6 +9,7 @@
 #include "baton/api/text_model.h"
 #include "baton/bench/probes.h"
 #include "baton/cli/child_memory.h"
+#include "baton/cli/progress.h"
 #include "baton/cli/shared_flags.h"
 #include "baton/hub/resolve.h"
 #include "baton/unit/host/kernel_sets.h"
@@ -46,11 +47,11 @@ std::optional<int> SpeedRunner::open() {
   if (!text) return report(text.error());
   model_ = text->model;
   sequences_ = calibration_sequences(*text);
-  auto prefill = prefill_unit_->load(model_, flags_.threads);
+  auto prefill = load(*prefill_unit_);
   if (!prefill) return report(prefill.error());
   prefill_ = *std::move(prefill);
   if (split()) {
-    auto decode = decode_unit_->load(model_, flags_.threads);
+    auto decode = load(*decode_unit_);
     if (!decode) return report(decode.error());
     decode_ = *std::move(decode);
   }
@@ -126,6 +127,14 @@ std::string SpeedRunner::warnings() const {
   if (split() && !decode_->placement().warning.empty())
     text += (text.empty() ? "" : "; ") + decode_->placement().warning;
   return text;
+}
+
+Result<std::unique_ptr<Executor>> SpeedRunner::load(Unit& unit) {
+  Progress meter(fmt::format("loading weights on {}, MB", unit.name()));
+  unit.tell_progress([&](uint64_t done, uint64_t all) { meter.show(done / 1'000'000, all / 1'000'000); });
+  auto loaded = unit.load(model_, flags_.threads);
+  unit.tell_progress(nullptr);
+  return loaded;
 }
 
 std::optional<int> SpeedRunner::create(const UnitChoice& choice, std::unique_ptr<Unit>& unit) {

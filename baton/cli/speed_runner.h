@@ -74,6 +74,7 @@ class SpeedRunner {
 
   // Whether a phase of the test runs on a device of its unit's own.
   bool on_device(const SpeedTest& test) const;
+  Result<std::unique_ptr<Executor>> load(Unit& unit);
   static std::optional<int> create(const UnitChoice& choice, std::unique_ptr<Unit>& unit);
 
   Result<SpeedCheck> check(const SpeedTest& test, const SpeedResult& result);

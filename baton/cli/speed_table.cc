@@ -16,12 +16,25 @@ OrderedJson value_or_null(const std::optional<T>& value) {
   return value ? OrderedJson(*value) : OrderedJson(nullptr);
 }
 
+// Null: not told.
+OrderedJson load_json(const WeightLoad& load) {
+  if (load.bytes == 0) return nullptr;
+  return {{"weight_bytes", load.bytes},
+          {"seconds", load.seconds},
+          {"bytes_per_second", static_cast<double>(load.bytes) / load.seconds},
+          {"packing_seconds", load.packing_seconds},
+          {"waiting_seconds", load.waiting_seconds},
+          {"link_bytes_per_second",
+           load.link_bytes_per_second > 0 ? OrderedJson(load.link_bytes_per_second) : OrderedJson(nullptr)}};
+}
+
 OrderedJson phase_json(const std::string& asked, const Placement& placement) {
   if (placement.ran.empty()) return nullptr;
   return {{"asked", asked},
           {"ran", placement.ran},
           {"evidence", placement.text()},
-          {"warning", text_or_null(placement.warning)}};
+          {"warning", text_or_null(placement.warning)},
+          {"load", load_json(placement.load)}};
 }
 
 OrderedJson rate_json(const Rate& rate) {

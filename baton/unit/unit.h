@@ -23,6 +23,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "baton/base/status.h"
@@ -155,6 +156,14 @@ struct StateMemory {
   uint64_t most = 0;   // at any time so far
 };
 
+// How weights came to a device at load. Of an emulated one nothing is told.
+struct WeightLoad {
+  uint64_t bytes = 0;  // as the device keeps them; 0: not told
+  double seconds = 0;  // of these the host read and packed, and it waited for copies:
+  double packing_seconds = 0, waiting_seconds = 0;
+  double link_bytes_per_second = 0;  // copies of pinned memory, measured in passing; 0: not measured
+};
+
 // Who did an executor's arithmetic, and how that is known.
 struct Placement {
   std::string ran;           // unit name
@@ -164,6 +173,7 @@ struct Placement {
   bool emulated = false;     // on another device than it stands for: its times and energy are not the device's
   std::string notes = {};    // the rest of the sentence, as it goes on behind the threads
   std::string warning = {};  // what the user asked for and did not get; empty: nothing to say
+  WeightLoad load = {};
 
   // One sentence for people: "avx512-vnni kernels, 2 threads".
   std::string text() const;
@@ -296,10 +306,17 @@ class Unit {
   // Slow (may convert or repack weights); never inside a request. `threads` 0: the unit's own choice. kUnsupported: a
   // Program that the unit cannot run (check_program), or what it says itself.
   Result<std::unique_ptr<Executor>> load(std::shared_ptr<const Model> model, uint32_t threads);
+  // Is told while load() brings weights to a device, on its thread: bytes done, and all. Null: nobody.
+  using LoadProgress = std::function<void(uint64_t done, uint64_t all)>;
+  void tell_progress(LoadProgress progress) { load_progress_ = std::move(progress); }
 
  protected:
+  const LoadProgress& load_progress() const { return load_progress_; }
   // As load(), with ops that are among caps().ops.
   virtual Result<std::unique_ptr<Executor>> make_executor(std::shared_ptr<const Model> model, uint32_t threads) = 0;
+
+ private:
+  LoadProgress load_progress_;
 };
 
 // Shared by executors, for a LayerWatch: of each op, in the order they run, the layer whose slots no later one touches,

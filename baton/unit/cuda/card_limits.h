@@ -26,7 +26,8 @@ struct CardLimitSizes {
 // kOutOfMemory: too little is free. kInternal: a kernel did not do all of its work. Errors of the card.
 Result<Rate> measure_limit(Card& card, DeviceLimit which, const CardLimitSizes& sizes = {});
 
-// Bytes/s that come to memory of the card from pinned memory, the best of three copies. Overwrites `to`. Waits.
+// Bytes/s that come to memory of the card from pinned memory, the best of three times four copies. Overwrites `to`.
+// Waits.
 Result<double> measure_link(Card& card, Stream& stream, Address to, const PinnedMemory& from, uint64_t bytes);
 
 }  // namespace baton::cuda

@@ -91,6 +91,7 @@ class CudaUnit final : public Unit {
     }
     ExecutorOptions given = options_;
     given.threads = threads;
+    given.on_progress = load_progress();
     return CudaExecutor::load(card_, std::move(model), given);
   }
 
