@@ -259,7 +259,7 @@ class Measurement {
                 [&](uint32_t rounds) { return launch("baton_limit_f32", kLimitThreads, 0, rounds); },
                 [&](uint32_t rounds) -> Status {
                   BATON_OK(take_sums());
-                  const double expected = each * rounds;
+                  const double expected = each * (rounds + (kLimitSums - 1) / 2.0);  // sum i begins as i
                   if (!(std::abs(sum_of_floats() - expected) <= 1e-4 * expected)) return undone("baton_limit_f32");
                   return {};
                 });

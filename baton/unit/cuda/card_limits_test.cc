@@ -79,9 +79,9 @@ void products_body(const void* argument) {
 }
 void f32_body(const void* argument) {
   const auto& work = *static_cast<const LimitWork*>(argument);
-  put_float(
-      work, kBlocks * kLimitThreads / 32,
-      16.0 * kLimitThreads * kBlocks * static_cast<double>(work.rounds - std::min<uint64_t>(left_out, work.rounds)));
+  put_float(work, kBlocks * kLimitThreads / 32,
+            16.0 * kLimitThreads * kBlocks *
+                (7.5 + static_cast<double>(work.rounds - std::min<uint64_t>(left_out, work.rounds))));
 }
 
 class CardLimits : public testing::Test {

@@ -158,9 +158,9 @@ extern "C" __global__ void __launch_bounds__(kLimitProductThreads, 1)
 }
 
 extern "C" __global__ void __launch_bounds__(kLimitThreads) baton_limit_f32(const __grid_constant__ LimitWork work) {
-  float sums[kLimitSums];
+  float sums[kLimitSums];  // that no compiler takes for one
 #pragma unroll
-  for (float& sum : sums) sum = 0;
+  for (uint32_t i = 0; i < kLimitSums; ++i) sums[i] = work.one * static_cast<float>(i);
 #pragma unroll 1
   for (uint32_t round = 0; round < work.rounds; ++round) {
 #pragma unroll
