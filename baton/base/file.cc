@@ -64,6 +64,21 @@ extern "C" void on_bus_error(int) {
   ::_exit(1);
 }
 
+Status read_all(int descriptor, const std::filesystem::path& path, uint64_t offset, std::span<std::byte> into) {
+  size_t done = 0;
+  while (done < into.size()) {
+    const ssize_t count =
+        ::pread(descriptor, into.data() + done, into.size() - done, static_cast<off_t>(offset + done));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return system_failure(path, "read");
+    if (count == 0) {
+      return fail(Code::kCorrupt, fmt::format("{}: ends at byte {}, more was expected", path.string(), offset + done));
+    }
+    done += static_cast<size_t>(count);
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<FileIdentity> file_identity(const std::filesystem::path& path) {
@@ -87,31 +102,20 @@ Status FileReader::read_at(uint64_t offset, std::span<std::byte> into) const {
     errno = EIO;
     return system_failure(path_, "read");
   }
-  size_t done = 0;
-  while (done < into.size()) {
-    const ssize_t count =
-        ::pread(descriptor_, into.data() + done, into.size() - done, static_cast<off_t>(offset + done));
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return system_failure(path_, "read");
-    if (count == 0) {
-      return fail(Code::kCorrupt, fmt::format("{}: ends at byte {}, more was expected", path_.string(), offset + done));
-    }
-    done += static_cast<size_t>(count);
-  }
+  BATON_OK(read_all(descriptor_, path_, offset, into));
   if (BATON_FAULT(kFileDamage) && !into.empty()) into[into.size() / 2] ^= std::byte{1};
   return {};
 }
 
 Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
   struct stat info {};
-  BATON_TRY(const int fd, open_regular(path, &info));
-  const Descriptor owner(fd);
   MappedFile file;
+  BATON_TRY(file.descriptor_, open_regular(path, &info));
   file.path_ = path;
   file.identity_ = identity_of(info);
   file.size_ = static_cast<size_t>(info.st_size);
   if (file.size_ == 0) return file;
-  void* data = ::mmap(nullptr, file.size_, PROT_READ, MAP_PRIVATE, fd, 0);
+  void* data = ::mmap(nullptr, file.size_, PROT_READ, MAP_PRIVATE, file.descriptor_, 0);
   if (data == MAP_FAILED) return system_failure(path, "map");
   file.data_ = static_cast<const std::byte*>(data);
   return file;
@@ -121,19 +125,30 @@ MappedFile::MappedFile(MappedFile&& other) noexcept
     : path_(std::move(other.path_)),
       identity_(other.identity_),
       data_(std::exchange(other.data_, nullptr)),
-      size_(std::exchange(other.size_, 0)) {}
+      size_(std::exchange(other.size_, 0)),
+      descriptor_(std::exchange(other.descriptor_, -1)) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(identity_, other.identity_);
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
+  std::swap(descriptor_, other.descriptor_);
   return *this;
 }
 
-void MappedFile::release(std::span<const std::byte> part) const {
+bool MappedFile::holds(std::span<const std::byte> part) const {
   const std::less_equal<const std::byte*> before;
-  if (data_ == nullptr || !before(data_, part.data()) || !before(part.data() + part.size(), data_ + size_)) return;
+  return data_ != nullptr && before(data_, part.data()) && before(part.data() + part.size(), data_ + size_);
+}
+
+Status MappedFile::copy(std::span<const std::byte> part, std::byte* to) const {
+  BATON_CHECK(holds(part));
+  return read_all(descriptor_, path_, static_cast<uint64_t>(part.data() - data_), {to, part.size()});
+}
+
+void MappedFile::release(std::span<const std::byte> part) const {
+  if (!holds(part)) return;
   const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
   const auto first = static_cast<size_t>(part.data() - data_);
   const size_t begin = (first + page - 1) / page * page, end = (first + part.size()) / page * page;
@@ -143,6 +158,7 @@ void MappedFile::release(std::span<const std::byte> part) const {
 
 MappedFile::~MappedFile() {
   if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+  if (descriptor_ >= 0) ::close(descriptor_);
 }
 
 Result<std::string> read_file(const std::filesystem::path& path, size_t bytes_max) {

@@ -42,6 +42,11 @@ class MappedFile {
 
   // The pages wholly inside `part` take no memory until they are read again. A part outside this mapping is left alone.
   void release(std::span<const std::byte> part) const;
+  // As memcpy of a part of this mapping, but read from the file: for who goes over all of it once, as no pages of the
+  // process come and go, which takes longer than the copy where threads share it. An error where memcpy would raise
+  // SIGBUS. Any thread.
+  Status copy(std::span<const std::byte> part, std::byte* to) const;
+  bool holds(std::span<const std::byte> part) const;
 
  private:
   MappedFile() = default;
@@ -49,6 +54,7 @@ class MappedFile {
   FileIdentity identity_;
   const std::byte* data_ = nullptr;
   size_t size_ = 0;
+  int descriptor_ = -1;
 };
 
 // A file open for reading at any place, by any number of threads; move-only.

@@ -5,6 +5,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
+
 #include "baton/base/bytes.h"
 #include "baton/base/output_file.h"
 
@@ -55,6 +57,25 @@ TEST_F(FileTest, MapsAndMoves) {
   EXPECT_EQ(as_text(other->bytes()), "mapped bytes");
   ASSERT_TRUE(put(folder_ / "empty", {}));
   EXPECT_EQ(MappedFile::open(folder_ / "empty")->bytes().size(), 0u);
+}
+
+TEST_F(FileTest, APartOfAMappingIsReadFromTheFile) {
+  const auto path = folder_ / "a";
+  ASSERT_TRUE(put(path, as_bytes("mapped bytes")));
+  auto opened = MappedFile::open(path);
+  ASSERT_TRUE(opened);
+  const MappedFile file(std::move(*opened));
+  std::array<std::byte, 6> part{};
+  ASSERT_TRUE(file.copy(file.bytes().subspan(3, 6), part.data()));
+  EXPECT_EQ(as_text(part), "ped by");
+  EXPECT_TRUE(file.holds(file.bytes()));
+  EXPECT_TRUE(file.holds(file.bytes().subspan(12)));
+  EXPECT_FALSE(file.holds(part));
+  EXPECT_FALSE(file.holds({file.bytes().data() + 7, 6}));
+  std::filesystem::resize_file(path, 5);
+  const Status shorter = file.copy(file.bytes().subspan(3, 6), part.data());
+  ASSERT_FALSE(shorter);
+  EXPECT_EQ(shorter.error().message, path.string() + ": ends at byte 5, more was expected");
 }
 
 TEST_F(FileTest, RefusesWhatIsNotAFile) {

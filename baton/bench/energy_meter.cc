@@ -30,6 +30,7 @@ class RaplCounter final : public EnergyCounter {
   RaplCounter(std::string source, std::filesystem::path file, double range_uj, double now_uj)
       : source_(std::move(source)), file_(std::move(file)), range_uj_(range_uj), last_uj_(now_uj) {}
   const std::string& source() const override { return source_; }
+  double step_ms() const override { return 1; }
   Result<double> joules() override {
     BATON_TRY(const double now_uj, number_in(file_));
     if (now_uj < last_uj_ && range_uj_ <= 0) {
@@ -84,6 +85,7 @@ class NvmlCounter final : public EnergyCounter {
     return {};
   }
   const std::string& source() const override { return source_; }
+  double step_ms() const override { return 100; }
   Result<double> joules() override {
     BATON_TRY(const double now, read());
     return now - first_;
@@ -105,6 +107,8 @@ class NvmlCounter final : public EnergyCounter {
   double first_ = 0;
 };
 
+}  // namespace
+
 // The library stays loaded to the end of the process: its functions may have started threads.
 Result<NvmlCalls> load_nvml(const std::string& library) {
   void* const handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -124,10 +128,11 @@ Result<NvmlCalls> load_nvml(const std::string& library) {
   find(calls.name, "nvmlDeviceGetName");
   find(calls.energy_millijoules, "nvmlDeviceGetTotalEnergyConsumption");
   if (!lacks.empty()) return fail(Code::kUnsupported, fmt::format("no NVML: {} has no {}", library, lacks));
+  find(calls.clock_mhz, "nvmlDeviceGetClockInfo");
+  find(calls.clock_mhz_max, "nvmlDeviceGetMaxClockInfo");
+  find(calls.clock_reasons, "nvmlDeviceGetCurrentClocksThrottleReasons");
   return calls;
 }
-
-}  // namespace
 
 Result<Counters> open_rapl(const std::filesystem::path& powercap) {
   Counters counters;
@@ -204,6 +209,12 @@ EnergyMeter::EnergyMeter(const EnergyPlaces& places) {
   } else {
     missing_.push_back(std::move(calls).error().message);
   }
+}
+
+double EnergyMeter::step_ms() const {
+  double most = 0;
+  for (const auto& counter : counters_) most = std::max(most, counter->step_ms());
+  return most;
 }
 
 std::vector<std::string> EnergyMeter::sources() const {

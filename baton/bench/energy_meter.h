@@ -21,6 +21,8 @@ class EnergyCounter {
   // Joules since it was opened, never falling. A RAPL counter wraps (after some 20 minutes under full load): one wrap
   // between two calls is made up for, two are not seen.
   virtual Result<double> joules() = 0;
+  // How far apart its steps are at most: what is shorter by far has no figure. 0: not known.
+  virtual double step_ms() const { return 0; }
 };
 
 struct EnergyReading {
@@ -28,7 +30,7 @@ struct EnergyReading {
   double joules = 0;
 };
 
-// The NVML functions in use, by their names in nvml.h. Return 0 for success.
+// The NVML functions in use, by their names in nvml.h. Return 0 for success. Those of clocks may be null.
 struct NvmlCalls {
   int (*init)() = nullptr;                                          // nvmlInit_v2
   int (*shutdown)() = nullptr;                                      // nvmlShutdown
@@ -37,7 +39,12 @@ struct NvmlCalls {
   int (*handle)(unsigned, void**) = nullptr;                        // nvmlDeviceGetHandleByIndex_v2
   int (*name)(void*, char*, unsigned) = nullptr;                    // nvmlDeviceGetName
   int (*energy_millijoules)(void*, unsigned long long*) = nullptr;  // nvmlDeviceGetTotalEnergyConsumption
+  int (*clock_mhz)(void*, int, unsigned*) = nullptr;                // nvmlDeviceGetClockInfo
+  int (*clock_mhz_max)(void*, int, unsigned*) = nullptr;            // nvmlDeviceGetMaxClockInfo
+  int (*clock_reasons)(void*, unsigned long long*) = nullptr;       // nvmlDeviceGetCurrentClocksThrottleReasons
 };
+// From the library of that name, which stays loaded. kNotFound, kUnsupported: what it lacks.
+Result<NvmlCalls> load_nvml(const std::string& library);
 
 struct EnergyPlaces {
   std::filesystem::path powercap = "/sys/class/powercap";
@@ -51,6 +58,8 @@ class EnergyMeter {
   explicit EnergyMeter(std::vector<std::unique_ptr<EnergyCounter>> counters) : counters_(std::move(counters)) {}
 
   bool available() const { return !counters_.empty(); }
+  // The longest of its counters.
+  double step_ms() const;
   std::vector<std::string> sources() const;
   // Why a kind of counter is not there, one entry for each: "no RAPL: /sys/class/powercap is not there".
   const std::vector<std::string>& missing() const { return missing_; }

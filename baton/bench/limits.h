@@ -9,22 +9,17 @@
 
 #include <cstdint>
 #include <map>
-#include <string>
 #include <vector>
 
 #include "baton/base/simd/arithmetic.h"
 #include "baton/base/status.h"
 #include "baton/base/thread_pool.h"
+#include "baton/unit/device_limits.h"
 #include "baton/unit/host/kernels.h"
 
 namespace baton {
 
 inline constexpr int kLimitRuns = 7;
-
-struct Rate {
-  std::string what;                      // "read of 256 MiB, 2 threads", "int8 vpdpbusd zmm, 2 threads"
-  double median = 0, low = 0, high = 0;  // bytes or operations per second; the lowest and highest run
-};
 
 // The arithmetic that products of a packing use in a kernel set.
 Arithmetic arithmetic_of(const host::Kernels& kernels, host::Packing packing);

@@ -13,8 +13,11 @@ namespace {
 
 constexpr uint64_t kKeyBytes = 2;  // f16
 
-uint64_t matrix_bytes_of(const Weight& weight) {
-  return host::is_native(weight.dtype) ? weight.bytes : static_cast<uint64_t>(weight.rows * weight.columns) * 4;
+uint64_t matrix_bytes_of(const Weight& weight, const Caps* caps) {
+  const bool native = caps == nullptr ? host::is_native(weight.dtype)
+                                      : std::find(caps->native_formats.begin(), caps->native_formats.end(),
+                                                  weight.dtype) != caps->native_formats.end();
+  return native ? weight.bytes : static_cast<uint64_t>(weight.rows * weight.columns) * 4;
 }
 
 const Weight& weight_of(const Model& model, const Op& op, size_t part) {
@@ -22,28 +25,30 @@ const Weight& weight_of(const Model& model, const Op& op, size_t part) {
 }
 
 // Of an op of experts, of which a pass of so many rows reads those that any row chose: here as if all were as likely.
-double expert_bytes(const Model& model, const Op& op, double rows) {
+double expert_bytes(const Model& model, const Op& op, double rows, const Caps* caps) {
   const double missed = std::pow(1 - static_cast<double>(op.experts_used) / op.experts, rows);
   double each = 0;
   for (const size_t part : {Op::kGates, Op::kUps, Op::kDowns})
-    each += static_cast<double>(matrix_bytes_of(weight_of(model, op, part)));
-  return op.experts * (1 - missed) * each + static_cast<double>(matrix_bytes_of(weight_of(model, op, Op::kRouter)));
+    each += static_cast<double>(matrix_bytes_of(weight_of(model, op, part), caps));
+  return op.experts * (1 - missed) * each +
+         static_cast<double>(matrix_bytes_of(weight_of(model, op, Op::kRouter), caps));
 }
 
 }  // namespace
 
-StepBytes decode_step_bytes(const Model& model, uint32_t sequences, uint64_t depth) {
+StepBytes decode_step_bytes(const Model& model, uint32_t sequences, uint64_t depth, const Caps* caps) {
+  const uint64_t key_bytes = caps == nullptr ? kKeyBytes : caps->kv_type == DType::kF32 ? 4 : 2;
   StepBytes bytes;
   for (const Op& op : model.program.ops) {
     if (host::is_matrix_op(op)) {
-      bytes.weights += matrix_bytes_of(model.weights[static_cast<size_t>(op.weights[Op::kMatrix])]);
+      bytes.weights += matrix_bytes_of(weight_of(model, op, Op::kMatrix), caps);
     } else if (op.kind == OpKind::kExperts) {
-      bytes.weights += static_cast<uint64_t>(expert_bytes(model, op, sequences));
+      bytes.weights += static_cast<uint64_t>(expert_bytes(model, op, sequences, caps));
     } else if (op.kind == OpKind::kAttend) {
       uint64_t seen = op.window == 0 ? depth : std::min<uint64_t>(depth, static_cast<uint64_t>(op.window));
       if (op.chunk != 0) seen %= static_cast<uint64_t>(op.chunk);
       bytes.state +=
-          sequences * seen * 2 * static_cast<uint64_t>(op.kv_heads) * static_cast<uint64_t>(op.width) * kKeyBytes;
+          sequences * seen * 2 * static_cast<uint64_t>(op.kv_heads) * static_cast<uint64_t>(op.width) * key_bytes;
     } else if (op.kind == OpKind::kDeltaRule) {
       bytes.state += sequences * static_cast<uint64_t>(op.heads) * static_cast<uint64_t>(op.key_dim) *
                      static_cast<uint64_t>(op.value_dim) * sizeof(float);
@@ -106,6 +111,23 @@ Result<LimitShares> limit_shares(const Model& model, const SpeedTest& test, doub
     shares.arithmetic.push_back(*rate);
   }
   shares.peak = peak;
+  return shares;
+}
+
+Result<LimitShares> device_shares(const Model& model, const SpeedTest& test, double seconds, Unit& unit) {
+  LimitShares shares;
+  const bool f32 = unit.caps().product_type == DType::kF32;
+  BATON_TRY(const Rate peak, unit.limit(f32 ? DeviceLimit::kF32Products : DeviceLimit::kBF16Products));
+  if (test.decode_tokens > 0 && test.prefill_tokens == 0) {
+    const StepBytes bytes =
+        decode_step_bytes(model, test.sequences, test.depth + (test.decode_tokens + 1) / 2, &unit.caps());
+    BATON_TRY(shares.read, unit.limit(DeviceLimit::kRead));
+    shares.bandwidth = share_of(static_cast<double>(bytes.total() * test.decode_tokens), seconds, shares.read);
+  }
+  double operations = 0;
+  for (const auto& [packing, count] : test_operations(model, test)) operations += count;
+  shares.peak = share_of(operations, seconds, peak);
+  if (shares.peak) shares.arithmetic.push_back(peak);
   return shares;
 }
 

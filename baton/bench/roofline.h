@@ -1,5 +1,5 @@
-// The least a processor must do for a test: bytes it must read and operations by arithmetic, from the Program. Beside
-// the limits of limits.h they give "% of bandwidth" and "% of peak".
+// The least a processor, or a device, must do for a test: bytes it must read and operations by arithmetic, from the
+// Program. Beside the limits of limits.h (Unit::limit) they give "% of bandwidth" and "% of peak".
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,14 @@
 namespace baton {
 
 // Of one decode step of `sequences` at `depth` tokens each: every matrix once (stored bytes; f32 where the unit has no
-// kernels for the type), keys and values of the context in f16, recurrent states. What is written is not counted.
+// kernels for the type), keys and values of the context (f16 on the host, else the unit's type), recurrent states. What
+// is written is not counted.
 struct StepBytes {
   uint64_t weights = 0, state = 0;
   uint64_t total() const { return weights + state; }
 };
-StepBytes decode_step_bytes(const Model& model, uint32_t sequences, uint64_t depth);
+// `caps`: of a unit with a device of its own; null: the host's kernels.
+StepBytes decode_step_bytes(const Model& model, uint32_t sequences, uint64_t depth, const Caps* caps = nullptr);
 
 // Multiplies and adds of a whole test: products by packing, attention and delta rule as f32. The output head counts
 // for the tokens whose logits are made: the last of a prompt, each decoded one.
@@ -37,5 +39,8 @@ struct LimitShares {
 // `seconds` of one run of the test on `kernels`.
 Result<LimitShares> limit_shares(const Model& model, const SpeedTest& test, double seconds,
                                  const host::Kernels& kernels, Limits& limits);
+// The same on a unit that measures limits of its device: all operations at the peak of its Caps::product_type.
+// kUnsupported: it measures none (Unit::limit).
+Result<LimitShares> device_shares(const Model& model, const SpeedTest& test, double seconds, Unit& unit);
 
 }  // namespace baton

@@ -7,6 +7,7 @@
 
 #include "baton/base/highest.h"
 #include "baton/base/random.h"
+#include "baton/bench/stats.h"
 #include "baton/bridge/bridge.h"
 #include "baton/sample/sampler.h"
 #include "baton/state/values.h"
@@ -73,19 +74,24 @@ class Runs {
     if (carried && test_.prefill_tokens == 0) BATON_OK(carry(states));
     if (meter != nullptr) meter->start();
     clock_ = &clock;
-    in_calls_ns_ = 0;
+    in_calls_ns_ = prefill_ns_ = 0;
     if (test_.prefill_tokens > 0) {
       std::vector<Seat> seats;
       for (uint32_t i = 0; i < test_.sequences; ++i) seats.push_back({states[i].get(), prompts_[i], 1});
       BATON_OK(timed([&] { return units_.prefill.step(seats, logits_, {}); }));
+      prefill_ns_ = in_calls_ns_;
       for (uint32_t i = 0; i < test_.sequences; ++i) generated[i].push_back(likeliest(logits(i)));
       if (carried) BATON_OK(timed([&] { return carry(states); }));
     }
+    const int64_t before = in_calls_ns_;
     BATON_OK(decode(states, generated));
+    decode_ns_ = in_calls_ns_ - before;
     const double seconds = ms_between(0, in_calls_ns_) / 1e3;
     if (test_.prefill_tokens > 0) BATON_OK(check_numbers(logits_, test_.name() + ": a row of logits"));
     return seconds;
   }
+  double prefill_seconds() const { return ms_between(0, prefill_ns_) / 1e3; }
+  double decode_seconds() const { return ms_between(0, decode_ns_) / 1e3; }
 
  private:
   template <class Call>
@@ -152,7 +158,7 @@ class Runs {
   std::vector<float> logits_;  // [sequences, width]
   State base_;                 // after `depth` tokens; null: depth 0
   const Clock* clock_ = nullptr;
-  int64_t in_calls_ns_ = 0;
+  int64_t in_calls_ns_ = 0, prefill_ns_ = 0, decode_ns_ = 0;  // of the last run
 };
 
 uint64_t hash_of(const std::vector<std::vector<int32_t>>& generated) {
@@ -170,6 +176,21 @@ void add_energy(std::vector<EnergyReading>& sums, const std::vector<EnergyReadin
     return;
   }
   for (size_t i = 0; i < sums.size(); ++i) sums[i].joules += readings[i].joules;
+}
+
+// Runs that are not timed, for so long: short ones lie between two steps of a counter.
+Status meter_longer(Runs& runs, const Clock& clock, double ms, EnergyMeter& meter, SpeedResult& result) {
+  const int64_t start = clock.now_ns();
+  result.energy_runs = 0;
+  meter.start();
+  while (ms_between(start, clock.now_ns()) < ms) {
+    std::vector<std::vector<int32_t>> generated;
+    BATON_TRY(const double seconds, runs.run(clock, nullptr, generated));
+    static_cast<void>(seconds);
+    ++result.energy_runs;
+  }
+  result.energy = meter.readings();
+  return {};
 }
 
 }  // namespace
@@ -227,6 +248,8 @@ Result<SpeedResult> measure_speed(const SpeedUnits& units, const SpeedTest& test
     BATON_TRY(const double seconds, runs.run(clock, metered ? options.meter : nullptr, generated));
     if (i > 0) {
       result.seconds.push_back(seconds);
+      result.prefill_seconds.push_back(runs.prefill_seconds());
+      result.decode_seconds.push_back(runs.decode_seconds());
       result.tokens_per_second.push_back(static_cast<double>(test.tokens()) / seconds);
     }
     if (i > 0 && metered) {
@@ -245,9 +268,14 @@ Result<SpeedResult> measure_speed(const SpeedUnits& units, const SpeedTest& test
     if (options.on_run) options.on_run(i);
   }
   result.tokens_hash = hash_of(result.generated);
+  result.energy_runs = options.repetitions;
+  const double metered_ms = metered ? kEnergySteps * options.meter->step_ms() : 0;
+  if (metered && result.seconds.size() == options.repetitions && summarize(result.seconds).median * 1e3 < metered_ms)
+    BATON_OK(meter_longer(runs, clock, metered_ms, *options.meter, result));
+  metered = metered && !result.energy.empty();
   if (!metered) result.energy.clear();
   for (const EnergyReading& reading : result.energy) joules += reading.joules;
-  if (metered) result.joules_per_token = joules / static_cast<double>(test.tokens() * options.repetitions);
+  if (metered) result.joules_per_token = joules / static_cast<double>(test.tokens() * result.energy_runs);
   return result;
 }
 

@@ -48,13 +48,20 @@ struct SpeedOptions {
   std::function<void(uint32_t done)> on_run;
 };
 
+inline constexpr double kEnergySteps = 20;
+
 struct SpeedResult {
   std::vector<double> tokens_per_second, seconds;  // one per repetition
-  uint64_t tokens_hash = 0;                        // of `generated`: equal each time
+  // Of these, calls of the unit that prefills and of the one that decodes; the rest is the move between them.
+  std::vector<double> prefill_seconds, decode_seconds;
+  uint64_t tokens_hash = 0;  // of `generated`: equal each time
   // By sequence: the choices behind the prompt and each decoded token (tg: decode_tokens ids, pp: 1, pp+tg: both).
   std::vector<std::vector<int32_t>> generated;
-  // Over all repetitions together, by counter and their sum; empty without a meter.
+  // Over energy_runs runs together, by counter and their sum; empty without a meter. The repetitions, or where a run is
+  // short beside a step of a counter (EnergyMeter::step_ms) others behind them, one after the other for kEnergySteps
+  // steps, what lies between two of them included.
   std::vector<EnergyReading> energy;
+  uint32_t energy_runs = 0;
   std::optional<double> joules_per_token;
 };
 

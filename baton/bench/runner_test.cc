@@ -236,14 +236,37 @@ TEST(SyntheticUnit, NonsenseHasNoSpeedAndChecksNothing) {
 // A counter that rises with the clock: 10 W.
 class ClockCounter final : public EnergyCounter {
  public:
-  explicit ClockCounter(const Clock& clock) : clock_(clock) {}
+  explicit ClockCounter(const Clock& clock, double step_ms = 0) : clock_(clock), step_ms_(step_ms) {}
+  double step_ms() const override { return step_ms_; }
   const std::string& source() const override { return source_; }
   Result<double> joules() override { return static_cast<double>(clock_.now_ns()) * 1e-9 * 10; }
 
  private:
   const std::string source_ = "clock";
   const Clock& clock_;
+  const double step_ms_;
 };
+
+// 50 ms a run, beside steps of 100 ms: other runs, for 2 s.
+TEST(SyntheticUnit, EnergyOfShortRunsIsOfMoreOfThem) {
+  FakeClock clock;
+  SyntheticUnit unit({}, clock);
+  std::vector<std::unique_ptr<EnergyCounter>> counters;
+  counters.push_back(std::make_unique<ClockCounter>(clock, 100));
+  EnergyMeter meter(std::move(counters));
+  SpeedOptions options;
+  options.repetitions = 3;
+  options.clock = &clock;
+  options.meter = &meter;
+  const auto result = measure_speed({unit, unit, 1}, {.decode_tokens = 10}, options);
+  ASSERT_TRUE(result);
+  EXPECT_EQ(result->tokens_per_second.size(), 3u);
+  EXPECT_EQ(result->energy_runs, 40u);
+  EXPECT_NEAR(result->energy.at(0).joules, 20, 1e-9);
+  EXPECT_NEAR(result->joules_per_token.value(), 0.05, 1e-9);
+  const auto longer = measure_speed({unit, unit, 1}, {.decode_tokens = 400}, options);
+  EXPECT_EQ(longer->energy_runs, 3u);
+}
 
 TEST(SyntheticUnit, EnergyIsOfTheTimedPartsOnly) {
   FakeClock clock;
@@ -317,6 +340,78 @@ TEST(Roofline, OperationsOfATest) {
   EXPECT_EQ(prefill.at(host::Packing::kF32), 4.0 * 4 * 16 * seen + 7.0 * 3 * 8 * 8 * 4);
   const auto decode = test_operations(model, {.decode_tokens = 5, .sequences = 2});
   EXPECT_EQ(decode.at(host::Packing::kF16), 2 * 2.0 * 100 * 32 * 5);
+}
+
+// A device that reads 1 GB/s, and multiplies by its type.
+class DeviceUnit final : public Unit {
+ public:
+  DeviceUnit() {
+    caps_.native_formats = {DType::kF16};
+    caps_.kv_type = DType::kF32;
+    caps_.product_type = DType::kBF16;
+  }
+  std::string_view name() const override { return "device"; }
+  const Caps& caps() const override { return caps_; }
+  Result<Rate> limit(DeviceLimit which) override {
+    asked.push_back(which);
+    if (!measures) return Unit::limit(which);
+    if (which == DeviceLimit::kRead) return Rate{"read", 1e9, 1e9, 1e9};
+    if (which == DeviceLimit::kBF16Products) return Rate{"bf16", 1e12, 1e12, 1e12};
+    return Rate{"f32", 1e10, 1e10, 1e10};
+  }
+  Caps caps_;
+  bool measures = true;
+  std::vector<DeviceLimit> asked;
+
+ private:
+  Result<std::unique_ptr<Executor>> make_executor(std::shared_ptr<const Model>, uint32_t) override {
+    return fail(Code::kUnsupported, "none");
+  }
+};
+
+TEST(Roofline, SharesOfADeviceAreOfItsOwnLimits) {
+  const Model model = small_model();
+  DeviceUnit unit;
+  const SpeedTest decode = {.decode_tokens = 9, .depth = 5};
+  const auto shares = device_shares(model, decode, 1e-3, unit);
+  ASSERT_TRUE(shares);
+  // Q8_0 is f32 there, and so are keys and values; 10 tokens on average.
+  const double bytes = 64 * 32 * 4 + 100 * 64 + 10 * 2 * 2 * 16 * 4 + 3 * 8 * 8 * 4;
+  EXPECT_NEAR(shares->bandwidth.value(), 100 * bytes * 9 / 1e9 / 1e-3, 1e-9);
+  double operations = 0;
+  for (const auto& [packing, count] : test_operations(model, decode)) operations += count;
+  EXPECT_NEAR(shares->peak.value(), 100 * operations / 1e12 / 1e-3, 1e-9);
+  ASSERT_EQ(shares->arithmetic.size(), 1u);
+  EXPECT_EQ(shares->arithmetic[0].what, "bf16");
+  const auto prefill = device_shares(model, {.prefill_tokens = 4}, 1e-3, unit);
+  ASSERT_TRUE(prefill);
+  EXPECT_FALSE(prefill->bandwidth);
+  unit.caps_.product_type = DType::kF32;
+  EXPECT_EQ(device_shares(model, {.prefill_tokens = 4}, 1e-3, unit)->arithmetic.at(0).what, "f32");
+  unit.measures = false;
+  const auto none = device_shares(model, decode, 1e-3, unit);
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code, Code::kUnsupported);
+}
+
+// Each phase by itself: shares of two units are of their own times.
+TEST(SyntheticUnit, PhasesAreTimedApart) {
+  FakeClock clock;
+  SyntheticUnit unit({.prefill_token_ms = 0, .decode_step_ms = 3, .seat_ms = 0, .prefill_call_ms = 7}, clock);
+  SpeedOptions options;
+  options.repetitions = 2;
+  options.clock = &clock;
+  const auto result = measure_speed({unit, unit, 1}, {.prefill_tokens = 10, .decode_tokens = 4}, options);
+  ASSERT_TRUE(result);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_NEAR(result->prefill_seconds[i], 7e-3, 1e-9);
+    EXPECT_NEAR(result->decode_seconds[i], 12e-3, 1e-9);
+    EXPECT_NEAR(result->seconds[i], 19e-3, 1e-9);
+  }
+  const auto prefill = measure_speed({unit, unit, 1}, {.prefill_tokens = 10}, options);
+  EXPECT_EQ(prefill->decode_seconds[0], 0);
+  const auto decode = measure_speed({unit, unit, 1}, {.decode_tokens = 4}, options);
+  EXPECT_EQ(decode->prefill_seconds[0], 0);
 }
 
 }  // namespace

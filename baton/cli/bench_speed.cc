@@ -59,6 +59,7 @@ int run_tests(const BenchFlags& flags, const std::vector<SpeedTest>& tests, Spee
     }
     if (!row->check.why.empty() && !flags.no_check)
       fmt::print(stderr, "baton: {}: tokens unchecked: {}\n", test.name(), row->check.why);
+    for (const ClockFall& fall : row->clocks) fmt::print(stderr, "baton: warning: {}: {}\n", test.name(), fall.text());
     table.add(*row, bench);
   }
   for (const std::string& text : bench.limit_texts()) fmt::print(stderr, "baton: limit: {}\n", text);

@@ -9,6 +9,7 @@
 #include "baton/api/text_model.h"
 #include "baton/bench/probes.h"
 #include "baton/cli/child_memory.h"
+#include "baton/cli/progress.h"
 #include "baton/cli/shared_flags.h"
 #include "baton/hub/resolve.h"
 #include "baton/unit/host/kernel_sets.h"
@@ -46,11 +47,11 @@ std::optional<int> SpeedRunner::open() {
   if (!text) return report(text.error());
   model_ = text->model;
   sequences_ = calibration_sequences(*text);
-  auto prefill = prefill_unit_->load(model_, flags_.threads);
+  auto prefill = load(*prefill_unit_);
   if (!prefill) return report(prefill.error());
   prefill_ = *std::move(prefill);
   if (split()) {
-    auto decode = decode_unit_->load(model_, flags_.threads);
+    auto decode = load(*decode_unit_);
     if (!decode) return report(decode.error());
     decode_ = *std::move(decode);
   }
@@ -80,7 +81,10 @@ Result<SpeedRow> SpeedRunner::run(SpeedTest test) {
   options.repetitions = flags_.repetitions;
   options.meter = &meter_;
   options.on_run = [&](uint32_t done) { progress(fmt::format("{} {}/{}", test.name(), done, flags_.repetitions)); };
+  const bool watched = on_device(test);
+  if (watched) clocks_.start();
   BATON_TRY(row.result, measure_speed(units, test, options));
+  if (watched) row.clocks = clocks_.stop();
   progress("");
   row.peak_memory_bytes = peak_memory_bytes();
   if (flags_.no_warmup) {
@@ -101,6 +105,12 @@ Result<SpeedRow> SpeedRunner::run(SpeedTest test) {
   return row;
 }
 
+bool SpeedRunner::on_device(const SpeedTest& test) const {
+  const auto has = [](const Unit& unit) { return unit.caps().device && !unit.caps().emulated; };
+  return (test.prefill_tokens > 0 && has(*prefill_unit_)) ||
+         (test.decode_tokens > 0 && has(split() ? *decode_unit_ : *prefill_unit_));
+}
+
 uint32_t SpeedRunner::threads(const SpeedRow& row) const {
   const uint32_t said = std::max(row.prefill.threads, row.decode.threads);
   return said > 0 ? said : flags_.threads > 0 ? flags_.threads : physical_cores();
@@ -117,6 +127,14 @@ std::string SpeedRunner::warnings() const {
   if (split() && !decode_->placement().warning.empty())
     text += (text.empty() ? "" : "; ") + decode_->placement().warning;
   return text;
+}
+
+Result<std::unique_ptr<Executor>> SpeedRunner::load(Unit& unit) {
+  Progress meter(fmt::format("loading weights on {}, MB", unit.name()));
+  unit.tell_progress([&](uint64_t done, uint64_t all) { meter.show(done / 1'000'000, all / 1'000'000); });
+  auto loaded = unit.load(model_, flags_.threads);
+  unit.tell_progress(nullptr);
+  return loaded;
 }
 
 std::optional<int> SpeedRunner::create(const UnitChoice& choice, std::unique_ptr<Unit>& unit) {
@@ -177,23 +195,59 @@ Status SpeedRunner::measure_lead(Executor& reference) {
   return {};
 }
 
-Status SpeedRunner::add_shares(SpeedRow& row) {
-  if (flags_.no_limits || row.emulated) return {};
-  const Placement& any = row.prefill.ran.empty() ? row.decode : row.prefill;
-  if (!row.decode.ran.empty() && row.decode.kernels != any.kernels) return {};
-  const host::Kernels* kernels = host::kernels_by_name(any.kernels);
-  if (kernels == nullptr) return {};
-  progress("measuring this machine's limits");
-  if (!limits_ || limits_->threads() != threads(row)) limits_ = std::make_unique<Limits>(threads(row));
-  const double seconds = static_cast<double>(row.test.tokens()) / row.speed.median;
-  BATON_TRY(row.shares, limit_shares(*model_, row.test, seconds, *kernels, *limits_));
-  progress("");
+Result<LimitShares> SpeedRunner::shares_of(Unit& unit, const Placement& placement, const SpeedTest& test,
+                                           double seconds, uint32_t threads) {
+  if (placement.emulated) return LimitShares();
+  auto shares = device_shares(*model_, test, seconds, unit);
+  if (shares) return shares;
+  if (shares.error().code != Code::kUnsupported) {
+    // Speeds are right all the same.
+    limit_texts_.insert(fmt::format("unknown: {}", shares.error().message));
+    return LimitShares();
+  }
+  const host::Kernels* kernels = host::kernels_by_name(placement.kernels);
+  if (kernels == nullptr) return LimitShares();
+  if (!limits_ || limits_->threads() != threads) limits_ = std::make_unique<Limits>(threads);
+  return limit_shares(*model_, test, seconds, *kernels, *limits_);
+}
+
+void SpeedRunner::note_limits(const LimitShares& shares) {
   const auto note = [&](const Rate& rate, const char* what) {
     limit_texts_.insert(fmt::format("{} {:.1f} G{}/s ({:.1f} to {:.1f})", rate.what, rate.median * 1e-9, what,
                                     rate.low * 1e-9, rate.high * 1e-9));
   };
-  if (row.shares.bandwidth) note(row.shares.read, "B");
-  for (const Rate& rate : row.shares.arithmetic) note(rate, "OP");
+  if (shares.bandwidth) note(shares.read, "B");
+  for (const Rate& rate : shares.arithmetic) note(rate, "OP");
+}
+
+Status SpeedRunner::add_shares(SpeedRow& row) {
+  if (flags_.no_limits || row.emulated) return {};
+  progress("measuring limits");
+  const SpeedTest& test = row.test;
+  Unit& decode_unit = split() ? *decode_unit_ : *prefill_unit_;
+  if (split() && test.prefill_tokens > 0 && test.decode_tokens > 0) {
+    SpeedTest prefill = test, decode = test;
+    prefill.decode_tokens = decode.prefill_tokens = 0;
+    decode.depth += test.prefill_tokens;
+    const auto threads = [&](const Placement& of) { return of.threads > 0 ? of.threads : this->threads(row); };
+    BATON_TRY(row.prefill_shares, shares_of(*prefill_unit_, row.prefill, prefill,
+                                            summarize(row.result.prefill_seconds).median, threads(row.prefill)));
+    BATON_TRY(row.decode_shares, shares_of(decode_unit, row.decode, decode, summarize(row.result.decode_seconds).median,
+                                           threads(row.decode)));
+    row.shares.bandwidth = row.decode_shares.bandwidth;
+    row.shares.read = row.decode_shares.read;
+    row.shares.peak = row.prefill_shares.peak;
+    row.shares.arithmetic = row.prefill_shares.arithmetic;
+    note_limits(row.prefill_shares);
+    note_limits(row.decode_shares);
+  } else {
+    const bool decodes = row.prefill.ran.empty();
+    const double seconds = static_cast<double>(test.tokens()) / row.speed.median;
+    BATON_TRY(row.shares, shares_of(decodes ? decode_unit : *prefill_unit_, decodes ? row.decode : row.prefill, test,
+                                    seconds, threads(row)));
+    note_limits(row.shares);
+  }
+  progress("");
   return {};
 }
 

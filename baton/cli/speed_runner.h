@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "baton/api/units.h"
+#include "baton/bench/clock_watch.h"
 #include "baton/bench/energy_meter.h"
 #include "baton/bench/limits.h"
 #include "baton/bench/roofline.h"
@@ -32,12 +33,15 @@ struct SpeedRow {
   SpeedTest test;
   SpeedResult result;
   Summary speed;
-  LimitShares shares;
+  // A test of both phases on two units: % bandwidth is that of its decode, % peak that of its prefill, each of its own
+  // unit and time; these have both of both.
+  LimitShares shares, prefill_shares, decode_shares;
   SpeedCheck check;
   Placement prefill, decode;  // `ran` empty: the test has no such phase
   std::optional<uint64_t> peak_memory_bytes;
   bool emulated = false;
-  std::string energy_reason;  // why there are no joules
+  std::string energy_reason;      // why there are no joules
+  std::vector<ClockFall> clocks;  // that fell, of GPUs, where a phase's unit has a device
 };
 
 class SpeedRunner {
@@ -68,6 +72,9 @@ class SpeedRunner {
   Executor& decode() { return split() ? *decode_ : *prefill_; }
   const Caps& decode_caps() const { return split() ? decode_unit_->caps() : prefill_unit_->caps(); }
 
+  // Whether a phase of the test runs on a device of its unit's own.
+  bool on_device(const SpeedTest& test) const;
+  Result<std::unique_ptr<Executor>> load(Unit& unit);
   static std::optional<int> create(const UnitChoice& choice, std::unique_ptr<Unit>& unit);
 
   Result<SpeedCheck> check(const SpeedTest& test, const SpeedResult& result);
@@ -76,8 +83,11 @@ class SpeedRunner {
   // there is none.
   Status measure_lead(Executor& reference);
 
-  // Shares are of what the host's kernels can do: for phases that these did.
+  // Shares are of what the phase's unit can do: its device, or the host's kernels where these did all of it.
   Status add_shares(SpeedRow& row);
+  Result<LimitShares> shares_of(Unit& unit, const Placement& placement, const SpeedTest& test, double seconds,
+                                uint32_t threads);
+  void note_limits(const LimitShares& shares);
 
   const BenchFlags& flags_;
   std::vector<std::string> names_;  // of the two units
@@ -85,6 +95,7 @@ class SpeedRunner {
   std::unique_ptr<Unit> prefill_unit_, decode_unit_;
   std::unique_ptr<Executor> prefill_, decode_;
   EnergyMeter meter_;
+  ClockWatch clocks_;
   std::unique_ptr<Limits> limits_;
   std::set<std::string> limit_texts_;
   std::vector<std::vector<int32_t>> sequences_;  // a text, then its pieces

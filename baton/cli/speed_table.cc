@@ -16,16 +16,45 @@ OrderedJson value_or_null(const std::optional<T>& value) {
   return value ? OrderedJson(*value) : OrderedJson(nullptr);
 }
 
+// Null: not told.
+OrderedJson load_json(const WeightLoad& load) {
+  if (load.bytes == 0) return nullptr;
+  return {{"weight_bytes", load.bytes},
+          {"seconds", load.seconds},
+          {"bytes_per_second", static_cast<double>(load.bytes) / load.seconds},
+          {"packing_seconds", load.packing_seconds},
+          {"waiting_seconds", load.waiting_seconds},
+          {"link_bytes_per_second",
+           load.link_bytes_per_second > 0 ? OrderedJson(load.link_bytes_per_second) : OrderedJson(nullptr)}};
+}
+
 OrderedJson phase_json(const std::string& asked, const Placement& placement) {
   if (placement.ran.empty()) return nullptr;
   return {{"asked", asked},
           {"ran", placement.ran},
           {"evidence", placement.text()},
-          {"warning", text_or_null(placement.warning)}};
+          {"warning", text_or_null(placement.warning)},
+          {"load", load_json(placement.load)}};
 }
 
 OrderedJson rate_json(const Rate& rate) {
   return {{"what", rate.what}, {"median", rate.median}, {"low", rate.low}, {"high", rate.high}};
+}
+
+OrderedJson shares_json(const LimitShares& shares) {
+  OrderedJson json;
+  json["bandwidth_percent"] = value_or_null(shares.bandwidth);
+  json["peak_percent"] = value_or_null(shares.peak);
+  json["read_limit"] = shares.bandwidth ? rate_json(shares.read) : OrderedJson(nullptr);
+  json["arithmetic_limits"] = OrderedJson::array();
+  for (const Rate& rate : shares.arithmetic) json["arithmetic_limits"].push_back(rate_json(rate));
+  return json;
+}
+
+// Of a test of both phases on two units; else null.
+OrderedJson phase_shares_json(const SpeedRow& row, bool split) {
+  if (!split || row.prefill.ran.empty() || row.decode.ran.empty()) return nullptr;
+  return {{"prefill", shares_json(row.prefill_shares)}, {"decode", shares_json(row.decode_shares)}};
 }
 
 // The fields of llama-bench under its names, then ours.
@@ -60,16 +89,22 @@ OrderedJson row_json(const SpeedRow& row, const SpeedRunner& bench, const BenchF
   json["quality"] = row.emulated ? "emulated" : "measured";
   json["prefill"] = phase_json(bench.prefill_name(), row.prefill);
   json["decode"] = phase_json(bench.decode_name(), row.decode);
-  json["bandwidth_percent"] = value_or_null(row.shares.bandwidth);
-  json["peak_percent"] = value_or_null(row.shares.peak);
-  json["read_limit"] = row.shares.bandwidth ? rate_json(row.shares.read) : OrderedJson(nullptr);
-  json["arithmetic_limits"] = OrderedJson::array();
-  for (const Rate& rate : row.shares.arithmetic) json["arithmetic_limits"].push_back(rate_json(rate));
+  json.update(shares_json(row.shares));
+  json["phase_shares"] = phase_shares_json(row, bench.prefill_name() != bench.decode_name());
   json["joules_per_token"] = value_or_null(row.result.joules_per_token);
   json["energy"] = OrderedJson::array();
   for (const EnergyReading& reading : row.result.energy)
     json["energy"].push_back({{"source", reading.source}, {"joules", reading.joules}});
+  json["energy_runs"] = row.result.energy.empty() ? OrderedJson(nullptr) : OrderedJson(row.result.energy_runs);
   json["energy_reason"] = text_or_null(row.energy_reason);
+  json["clocks"] = OrderedJson::array();
+  for (const ClockFall& fall : row.clocks) {
+    json["clocks"].push_back({{"text", fall.text()},
+                              {"source", fall.source},
+                              {"sm_mhz_max", fall.mhz_max},
+                              {"sm_mhz_lowest", fall.mhz_lowest},
+                              {"nvml_reasons", fall.reasons}});
+  }
   json["peak_memory_bytes"] = value_or_null(row.peak_memory_bytes);
   json["tokens_hash"] = fmt::format("{:016x}", row.result.tokens_hash);
   json["check"] = {{"status", row.check.status},

@@ -44,6 +44,33 @@ std::vector<std::string> names(const List& list, Name name) {
   return out;
 }
 
+// A unit's device, and how fast it reads its memory: measured here and now.
+std::string describe_device(Unit& unit, OrderedJson& item) {
+  if (!unit.caps().device) {
+    item["device"] = nullptr;
+    return "";
+  }
+  const DeviceFacts& device = *unit.caps().device;
+  const Result<Rate> read = unit.limit(DeviceLimit::kRead);
+  OrderedJson& json = item["device"] = {{"name", device.name},
+                                        {"memory_bytes", device.memory_bytes},
+                                        {"kind", device.kind},
+                                        {"emulated", unit.caps().emulated},
+                                        {"read_bytes_per_second", nullptr},
+                                        {"read_measured_by", nullptr},
+                                        {"read_unknown", nullptr}};
+  std::string text = fmt::format("  device        {}, {:.1f} GiB, {}\n", device.name,
+                                 static_cast<double>(device.memory_bytes) / (1 << 30), device.kind);
+  if (!read) {
+    json["read_unknown"] = read.error().message;
+    return text + fmt::format("  bandwidth     unknown: {}\n", read.error().message);
+  }
+  json["read_bytes_per_second"] = read->median;
+  json["read_measured_by"] = read->what;
+  return text + fmt::format("  bandwidth     {:.0f} GB/s measured ({:.0f} to {:.0f}): {}\n", read->median * 1e-9,
+                            read->low * 1e-9, read->high * 1e-9, read->what);
+}
+
 // What a unit is and can do, or why it cannot be had: for both kinds of output.
 std::string describe(const std::string& name, const Result<std::unique_ptr<Unit>>& unit, OrderedJson& item) {
   item["name"] = name;
@@ -64,6 +91,7 @@ std::string describe(const std::string& name, const Result<std::unique_ptr<Unit>
   item["weight_types"] = types;
   item["ops"] = ops;
   std::string text = fmt::format("\n{}  available{}\n", name, caps.emulated ? " (emulated)" : "");
+  text += describe_device(**unit, item);
   if (!caps.features.empty()) text += fmt::format("  features      {}\n", fmt::join(caps.features, " "));
   if (!types.empty()) text += fmt::format("  weights       {}\n", fmt::join(types, " "));
   text += fmt::format("  keys, values  {}\n", to_string(caps.kv_type));

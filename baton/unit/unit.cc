@@ -282,4 +282,8 @@ Result<LoadPlan> Unit::plan(const Model&) const {
   return fail(Code::kUnsupported, fmt::format("unit '{}' makes no programs of a model", name()));
 }
 
+Result<Rate> Unit::limit(DeviceLimit) {
+  return fail(Code::kUnsupported, fmt::format("unit '{}' measures no limits of a device", name()));
+}
+
 }  // namespace baton

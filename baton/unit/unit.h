@@ -23,11 +23,13 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "baton/base/status.h"
 #include "baton/model/model.h"
 #include "baton/sample/logprobs.h"
+#include "baton/unit/device_limits.h"
 #include "baton/unit/sequence_state.h"
 
 namespace baton {
@@ -39,6 +41,13 @@ class Sampler;
 struct LogitTolerance {
   DType weights;
   float largest;
+};
+
+// A device of its own: facts for lists.
+struct DeviceFacts {
+  std::string name;           // "NVIDIA H100 80GB HBM3"
+  uint64_t memory_bytes = 0;  // its own
+  std::string kind;           // "compute capability 9.0"
 };
 
 // What a unit can do: facts for planning, listing and conformance tests.
@@ -67,6 +76,7 @@ struct Caps {
   bool tells_layers = false;          // StepContext::watch
   bool emulated = false;              // on another device than it stands for, as Placement::emulated
   std::vector<std::string> features;  // instruction sets or device facts, for `baton units`
+  std::optional<DeviceFacts> device = {};
   // Every format. What tests hold the unit to; the proof goes by bounds that are measured (bridge/compare.h).
   std::vector<LogitTolerance> logit_tolerances;
   float logit_tolerance(DType weights) const;
@@ -146,6 +156,14 @@ struct StateMemory {
   uint64_t most = 0;   // at any time so far
 };
 
+// How weights came to a device at load. Of an emulated one nothing is told.
+struct WeightLoad {
+  uint64_t bytes = 0;  // as the device keeps them; 0: not told
+  double seconds = 0;  // of these the host read and packed, and it waited for copies:
+  double packing_seconds = 0, waiting_seconds = 0;
+  double link_bytes_per_second = 0;  // copies of pinned memory, measured in passing; 0: not measured
+};
+
 // Who did an executor's arithmetic, and how that is known.
 struct Placement {
   std::string ran;           // unit name
@@ -155,6 +173,7 @@ struct Placement {
   bool emulated = false;     // on another device than it stands for: its times and energy are not the device's
   std::string notes = {};    // the rest of the sentence, as it goes on behind the threads
   std::string warning = {};  // what the user asked for and did not get; empty: nothing to say
+  WeightLoad load = {};
 
   // One sentence for people: "avx512-vnni kernels, 2 threads".
   std::string text() const;
@@ -280,13 +299,24 @@ class Unit {
   virtual Result<LoadPlan> plan(const Model& model) const;
   // From shapes and types; quick. Here: native formats as they are stored, others as f32.
   virtual KeptBytes kept_bytes(const Model& model) const;
+  // What its device can do at most, measured at the first call (some 0.1 s, up to 1 GiB of its memory for that time),
+  // then known; no model is needed, and no executor may be in a step. kUnsupported: it has no device of its own but
+  // the host, whose limits others measure, or one that is emulated and has no speed. Here: that.
+  virtual Result<Rate> limit(DeviceLimit which);
   // Slow (may convert or repack weights); never inside a request. `threads` 0: the unit's own choice. kUnsupported: a
   // Program that the unit cannot run (check_program), or what it says itself.
   Result<std::unique_ptr<Executor>> load(std::shared_ptr<const Model> model, uint32_t threads);
+  // Is told while load() brings weights to a device, on its thread: bytes done, and all. Null: nobody.
+  using LoadProgress = std::function<void(uint64_t done, uint64_t all)>;
+  void tell_progress(LoadProgress progress) { load_progress_ = std::move(progress); }
 
  protected:
+  const LoadProgress& load_progress() const { return load_progress_; }
   // As load(), with ops that are among caps().ops.
   virtual Result<std::unique_ptr<Executor>> make_executor(std::shared_ptr<const Model> model, uint32_t threads) = 0;
+
+ private:
+  LoadProgress load_progress_;
 };
 
 // Shared by executors, for a LayerWatch: of each op, in the order they run, the layer whose slots no later one touches,

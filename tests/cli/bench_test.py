@@ -103,7 +103,11 @@ class Bench(unittest.TestCase):
         row, = rows("-p", "0", "-n", "0", "-pg", "16,4", "-r", "1", "--prefill-unit", "ref")
         self.assertEqual((row["backends"], row["prefill"]["ran"], row["decode"]["ran"]), ("ref+cpu", "ref", "cpu"))
         self.assertEqual(row["check"]["status"], "checked")
-        self.assertIsNone(row["peak_percent"])  # limits are those of the vector kernels
+        # Each phase has the limits of its own unit: ref is no vector kernels and no device.
+        self.assertIsNone(row["peak_percent"])
+        self.assertEqual(row["bandwidth_percent"], row["phase_shares"]["decode"]["bandwidth_percent"])
+        self.assertGreater(row["phase_shares"]["decode"]["peak_percent"], 0)
+        self.assertIsNone(row["phase_shares"]["prefill"]["peak_percent"])
 
     @measures_bounds
     def test_measuring_bounds_is_said_and_done_once(self):

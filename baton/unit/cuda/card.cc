@@ -125,7 +125,7 @@ Status Card::read_facts() {
   return {};
 }
 
-Status Card::load_kernels() {
+Status Card::load_kernels(std::string_view only) {
   BATON_OK(parts_->run("opening it", 0,
                        [&](const Driver& d) { return d.context_retain(&parts_->context, parts_->device); }));
   // The emulated card knows kernels by name: any image will do.
@@ -133,6 +133,7 @@ Status Card::load_kernels() {
   const auto images = facts_.emulated ? std::span(&kNothing, 1) : kernel_images();
   parts_->modules.reserve(images.size());
   for (const KernelImage& image : images) {
+    if (!only.empty() && !facts_.emulated && image.name != only) continue;
     Handle module = nullptr;
     DriverCode code = kDone;
     const Status loaded = parts_->run(fmt::format("loading the kernels of {}.cu", image.name), 0,
@@ -179,9 +180,9 @@ Result<CardFacts> Card::facts_of(const Driver& driver, uint32_t index) {
   return card->facts_;
 }
 
-Result<std::shared_ptr<Card>> Card::open(const Driver& driver, uint32_t index) {
+Result<std::shared_ptr<Card>> Card::open(const Driver& driver, uint32_t index, std::string_view only) {
   BATON_TRY(auto card, find(driver, index));
-  BATON_OK(card->load_kernels());
+  BATON_OK(card->load_kernels(only));
   return card;
 }
 

@@ -153,7 +153,8 @@ struct CardFacts {
 class Card {
  public:
   // kUnsupported with the reason: no such card, or one that the kernels were not built for. `driver` outlives the card.
-  static Result<std::shared_ptr<Card>> open(const Driver& driver, uint32_t index);
+  // `only`: kernels of that file alone (KernelImage::name), which is quicker; empty: all.
+  static Result<std::shared_ptr<Card>> open(const Driver& driver, uint32_t index, std::string_view only = {});
   // The same without opening it: takes none of its memory, and does not know whether the kernels run there.
   static Result<CardFacts> facts_of(const Driver& driver, uint32_t index);
   // How many there are.
@@ -189,7 +190,7 @@ class Card {
   Card();
   static Result<std::shared_ptr<Card>> find(const Driver& driver, uint32_t index);
   Status read_facts();
-  Status load_kernels();
+  Status load_kernels(std::string_view only);
   struct Parts;  // card.cc: context, module, functions by name
   CardFacts facts_;
   std::atomic<uint64_t> held_{0}, held_pinned_{0};

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <memory>
 #include <new>
 #include <string>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "baton/unit/cuda/card.h"
+#include "baton/unit/cuda/card_limits.h"
 #include "baton/unit/cuda/driver_emulated.h"
 #include "baton/unit/cuda/embedded.h"
 #include "baton/unit/cuda/executor.h"
@@ -62,10 +64,23 @@ class CudaUnit final : public Unit {
     caps_.features = {word_of(facts.name),
                       fmt::format("{:.1f}-GiB", static_cast<double>(facts.memory_bytes) / (uint64_t{1} << 30)),
                       fmt::format("sm_{}", facts.capability), word_of(facts.driver)};
+    caps_.device = {facts.name, facts.memory_bytes,
+                    fmt::format("compute capability {}.{}", facts.capability / 10, facts.capability % 10)};
   }
   std::string_view name() const override { return "cuda"; }
   const Caps& caps() const override { return caps_; }
   KeptBytes kept_bytes(const Model& model) const override { return cuda::kept_bytes(model); }
+  // Of the card that is open, or of one that is open for this alone.
+  Result<Rate> limit(DeviceLimit which) override {
+    if (caps_.emulated) return fail(Code::kUnsupported, "cuda: an emulated card has no speed of its own");
+    if (const auto known = limits_.find(which); known != limits_.end()) return known->second;
+    std::shared_ptr<Card> card = card_;
+    if (card == nullptr || card->lost()) {
+      BATON_TRY(card, Card::open(driver_, index_, "limits"));
+    }
+    BATON_TRY(Rate rate, measure_limit(*card, which));
+    return limits_.emplace(which, std::move(rate)).first->second;
+  }
 
  private:
   // The card is opened here: a unit that is only listed takes none of its memory. It stays open for the next model, as
@@ -76,6 +91,7 @@ class CudaUnit final : public Unit {
     }
     ExecutorOptions given = options_;
     given.threads = threads;
+    given.on_progress = load_progress();
     return CudaExecutor::load(card_, std::move(model), given);
   }
 
@@ -84,6 +100,7 @@ class CudaUnit final : public Unit {
   const ExecutorOptions options_;
   std::shared_ptr<Card> card_;
   Caps caps_;
+  std::map<DeviceLimit, Rate> limits_;
 };
 
 Result<const Driver*> driver_for(bool emulated) {

@@ -26,6 +26,7 @@ Result<std::unique_ptr<Executor>> CudaExecutor::load(std::shared_ptr<Card> card,
   BATON_TRY(made->states_, StatePool::make(*made->card_, of.program, given.kv, "cuda", made->live_));
   WeightOptions options;
   options.threads = given.threads;
+  options.on_progress = given.on_progress;
   BATON_TRY(made->weights_, Weights::load(*made->card_, made->model_, options));
   const uint32_t most = made->card_->facts().emulated ? kEmulatedRows : kRowsOfPass;
   const auto context = static_cast<uint32_t>(std::max(of.spec.context_max, 1));
@@ -209,6 +210,10 @@ Placement CudaExecutor::placement() const {
   if (options_.kv != DType::kF16) placement.notes += fmt::format(", keys and values in {}", to_string(options_.kv));
   if (options_.products == Products::kF32) placement.notes += ", prompts in f32";
   if (options_.together) placement.notes += ", batches on tensor cores";
+  if (!facts.emulated) {
+    placement.load = weights_->loaded();
+    placement.notes += ", " + load_text(placement.load);
+  }
   placement.notes += times_text();
   for (const std::string& note : weights_->plan().notes) placement.notes += ", " + note;
   return placement;

@@ -24,6 +24,7 @@ struct ExecutorOptions {
   uint32_t threads = 0;                 // that pack weights; 0: some
   bool together = false;                // more than kTile rows that decode share tensor cores
   bool times = false;                   // placement() says how long the instructions of a step took
+  Unit::LoadProgress on_progress = {};  // of weights
 };
 
 // By the card's clock, of the steps so far.

@@ -331,6 +331,10 @@ bool Shape::like(const Shape& other) const {
          row_bytes == other.row_bytes;
 }
 
+bool is_stored_alike(const Shape& shape, DType dtype) {
+  return is_dense(dtype) && shape.matrix.form == dense_form(dtype) && shape.matrix.pitch == shape.matrix.columns;
+}
+
 void pack_rows(const Shape& shape, DType dtype, const std::byte* source, int64_t begin, int64_t end, PieceData to) {
   const Format& format = format_of(dtype);
   const Matrix& m = shape.matrix;

@@ -40,6 +40,8 @@ Shape shape_of(DType dtype, int64_t rows, int64_t columns, bool floats = false);
 // Whether it is as stored.
 bool is_native(DType dtype);
 
+// Whether rows are stored as they are packed, byte by byte, one behind the other.
+bool is_stored_alike(const Shape& shape, DType dtype);
 // Rows [begin, end) of `source` (row-major, `dtype`, any alignment) to `to`, each piece's place of row `begin`. Padding
 // is written, too. Threads may share a matrix.
 void pack_rows(const Shape& shape, DType dtype, const std::byte* source, int64_t begin, int64_t end, PieceData to);

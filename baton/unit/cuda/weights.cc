@@ -4,16 +4,25 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <mutex>
+#include <span>
 #include <system_error>
+#include <thread>
+#include <utility>
 
+#include "baton/base/clock.h"
+#include "baton/base/file.h"
 #include "baton/base/thread_pool.h"
+#include "baton/model/container.h"
+#include "baton/unit/cuda/card_limits.h"
 #include "baton/unit/cuda/limits.h"
 
 namespace baton::cuda {
 namespace {
 
 constexpr uint64_t kTaskBytes = uint64_t{128} << 10;  // packed by a thread at a time
-constexpr uint64_t kHeldBytes = uint64_t{512} << 20;  // packed until pages of the file are let go
+constexpr uint64_t kHeldBytes = uint64_t{128} << 20;  // read of a mapping until its pages are let go
+constexpr uint64_t kLinkLeast = uint64_t{256} << 20;  // of weights whose link is measured in passing
 constexpr uint32_t kThreadsMax = 16;
 
 std::string size_text(uint64_t bytes) {
@@ -48,9 +57,20 @@ class Upload {
  public:
   Upload(const Model& model, const WeightPlan& plan, Address to, const WeightOptions& options)
       : model_(model), plan_(plan), to_(to), options_(options) {}
+  Upload(const Upload&) = delete;
+  Upload& operator=(const Upload&) = delete;
+  ~Upload() {
+    if (releasing_.joinable()) releasing_.join();
+  }
 
-  Status run(Card& card) {
+  Result<WeightLoad> run(Card& card) {
+    const int64_t start = clock_.now_ns();
     BATON_OK(prepare(card));
+    int64_t aside = clock_.now_ns();
+    if (plan_.bytes >= kLinkLeast) {
+      BATON_TRY(loaded_.link_bytes_per_second, measure_link(card, stream_, to_, buffers_[0].memory, capacity_));
+    }
+    aside = clock_.now_ns() - aside;
     for (size_t id = 0; id < plan_.weights.size(); ++id) {
       if (plan_.weights[id].is_vector) BATON_OK(add_vector(id));
     }
@@ -58,9 +78,16 @@ class Upload {
       if (plan_.weights[id].is_matrix) BATON_OK(add_matrix(id));
     }
     BATON_OK(flush());
+    release_read(false);
+    const int64_t copied = clock_.now_ns();
     BATON_OK(stream_.wait());
+    waiting_ns_ += clock_.now_ns() - copied;
     if (options_.on_progress) options_.on_progress(plan_.bytes, plan_.bytes);
-    return {};
+    loaded_.bytes = plan_.bytes;
+    loaded_.seconds = ms_between(start + aside, clock_.now_ns()) / 1e3;
+    loaded_.packing_seconds = ms_between(0, packing_ns_) / 1e3;
+    loaded_.waiting_seconds = ms_between(0, waiting_ns_) / 1e3;
+    return loaded_;
   }
 
  private:
@@ -77,6 +104,7 @@ class Upload {
       for (const uint64_t bytes : placed.shape.row_bytes) row += aligned(bytes);
       least = std::max({least, row, placed.vector_bytes});
     }
+    find_files();
     capacity_ = aligned(std::max(least, std::min(options_.staging_bytes, plan_.bytes)));
     for (Buffer& buffer : buffers_) {
       BATON_TRY(buffer.memory, card.allocate_pinned(capacity_));
@@ -85,6 +113,18 @@ class Upload {
     BATON_TRY(stream_, card.stream());
     pool_ = make_pool(options_.threads);
     return {};
+  }
+
+  // What a weight is read from; null: memory.
+  void find_files() {
+    files_.assign(model_.weights.size(), nullptr);
+    if (model_.container == nullptr) return;
+    for (size_t id = 0; id < files_.size(); ++id) {
+      const Weight& weight = model_.weights[id];
+      for (const MappedFile& file : model_.container->files) {
+        if (file.holds({weight.data, weight.bytes})) files_[id] = &file;
+      }
+    }
   }
 
   unsigned char* buffer_at(uint64_t offset) {
@@ -157,41 +197,96 @@ class Upload {
     }
   }
 
-  void run_task(const Task& task) const {
+  // Of a matrix: straight from the file into a buffer.
+  bool is_copied(size_t id) const {
+    return files_[id] != nullptr && is_stored_alike(plan_.weights[id].shape, model_.weights[id].dtype);
+  }
+  // Stored rows of a matrix.
+  std::span<const std::byte> part_of(const Task& task) const {
+    const Weight& weight = model_.weights[task.id];
+    const Format& format = format_of(weight.dtype);
+    const size_t row = static_cast<size_t>(weight.columns) / format.block_elements * format.block_bytes;
+    return {weight.data + static_cast<size_t>(task.begin) * row, static_cast<size_t>(task.end - task.begin) * row};
+  }
+
+  Status run_task(const Task& task) const {
     const Weight& weight = model_.weights[task.id];
     const WeightPlan::Placed& placed = plan_.weights[task.id];
     if (!task.is_vector) {
+      if (is_copied(task.id))
+        return files_[task.id]->copy(part_of(task), reinterpret_cast<std::byte*>(task.to[kValues]));
       pack_rows(placed.shape, weight.dtype, weight.data, task.begin, task.end, task.to);
-      return;
+      return {};
     }
     const auto count = static_cast<size_t>(weight.rows * weight.columns);
     auto* const values = reinterpret_cast<float*>(task.to[kValues]);
     format_of(weight.dtype).decode(weight.data, values, count);
     std::fill(values + count, values + placed.vector_bytes / 4, 0.0f);
+    return {};
   }
 
-  // Packs what was added and asks for its copies; then the other buffer's turn.
+  // The first that fails is the load's.
+  void try_task(const Task& task) {
+    Status done = run_task(task);
+    if (done) return;
+    const std::lock_guard lock(mutex_);
+    if (failed_) failed_ = std::move(done);
+  }
+
+  // Pages of what was packed from a mapping go while threads pack and the card copies: by themselves they would take
+  // as long as a link takes for as many bytes.
+  void note_read() {
+    for (const Task& task : tasks_) {
+      if (task.is_vector || files_[task.id] == nullptr || is_copied(task.id)) continue;
+      const auto part = part_of(task);
+      held_ += part.size();
+      if (!read_.empty() && read_.back().second.data() + read_.back().second.size() == part.data()) {
+        read_.back().second = {read_.back().second.data(), read_.back().second.size() + part.size()};
+      } else {
+        read_.push_back({files_[task.id], part});
+      }
+    }
+  }
+  void release_read(bool beside) {
+    if (releasing_.joinable()) releasing_.join();
+    held_ = 0;
+    const auto release = [parts = std::exchange(read_, {})] {
+      for (const auto& [file, part] : parts) file->release(part);
+    };
+    if (beside) {
+      try {
+        releasing_ = std::thread(release);
+        return;
+      } catch (const std::system_error&) {  // the system has no threads left
+      }
+    }
+    release();
+  }
+
+  // Packs what was added and asks for its copies; then the next buffer's turn.
   Status flush() {
     if (copies_.empty()) return {};
     Buffer& buffer = buffers_[current_];
+    const int64_t begin = clock_.now_ns();
     BATON_OK(buffer.copied.wait());
-    pool_->parallel_for(static_cast<int64_t>(tasks_.size()), 1, [&](int64_t begin, int64_t end, uint32_t) {
-      for (int64_t i = begin; i < end; ++i) run_task(tasks_[static_cast<size_t>(i)]);
+    const int64_t free = clock_.now_ns();
+    pool_->parallel_for(static_cast<int64_t>(tasks_.size()), 1, [&](int64_t first, int64_t end, uint32_t) {
+      for (int64_t i = first; i < end; ++i) try_task(tasks_[static_cast<size_t>(i)]);
     });
+    waiting_ns_ += free - begin;
+    packing_ns_ += clock_.now_ns() - free;
+    BATON_OK(failed_);
     for (const Copy& copy : copies_) {
       BATON_OK(stream_.copy_in(to_ + copy.to, buffer_at(copy.from), copy.bytes));
       done_ += copy.bytes;
-      held_ += copy.bytes;
     }
     BATON_OK(stream_.record(buffer.copied));
-    current_ = 1 - current_;
+    note_read();
+    if (held_ >= kHeldBytes) release_read(true);
+    current_ = (current_ + 1) % buffers_.size();
     used_ = 0;
     tasks_.clear();
     copies_.clear();
-    if (held_ >= kHeldBytes) {
-      model_.release_pages();
-      held_ = 0;
-    }
     if (options_.on_progress) options_.on_progress(std::min(done_, plan_.bytes), plan_.bytes);
     return {};
   }
@@ -201,13 +296,21 @@ class Upload {
   const Address to_;
   const WeightOptions& options_;
   uint64_t capacity_ = 0;
-  std::array<Buffer, 2> buffers_;
+  std::array<Buffer, kUploadBuffers> buffers_;
   Stream stream_;  // goes before the buffers that it copies from
   std::unique_ptr<ThreadPool> pool_;
   size_t current_ = 0;
   uint64_t used_ = 0, done_ = 0, held_ = 0;
   std::vector<Task> tasks_;
   std::vector<Copy> copies_;
+  std::vector<const MappedFile*> files_;                                        // by weight
+  std::vector<std::pair<const MappedFile*, std::span<const std::byte>>> read_;  // of mappings, pages still there
+  std::thread releasing_;
+  std::mutex mutex_;
+  Status failed_;
+  const SteadyClock clock_;
+  int64_t packing_ns_ = 0, waiting_ns_ = 0;
+  WeightLoad loaded_;
 };
 
 Status check_room(const Card& card, const Model& model, uint64_t bytes, uint64_t spared) {
@@ -224,6 +327,16 @@ Status check_room(const Card& card, const Model& model, uint64_t bytes, uint64_t
 
 }  // namespace
 
+std::string load_text(const WeightLoad& load) {
+  const auto bytes = static_cast<double>(load.bytes);
+  std::string text = fmt::format(
+      "weights {:.2f} GB in {:.3f} s, {:.1f} GB/s (packing {:.3f} s, waiting for copies {:.3f} s", bytes * 1e-9,
+      load.seconds, bytes * 1e-9 / std::max(load.seconds, 1e-9), load.packing_seconds, load.waiting_seconds);
+  if (load.link_bytes_per_second > 0)
+    text += fmt::format("; the link: {:.1f} GB/s measured", load.link_bytes_per_second * 1e-9);
+  return text + ")";
+}
+
 Result<std::unique_ptr<Weights>> Weights::load(Card& card, std::shared_ptr<const Model> model,
                                                const WeightOptions& options) {
   std::unique_ptr<Weights> weights(new Weights);
@@ -231,7 +344,7 @@ Result<std::unique_ptr<Weights>> Weights::load(Card& card, std::shared_ptr<const
   BATON_OK(check_limits(*model, weights->plan_, card.facts().shared_bytes));
   BATON_OK(check_room(card, *model, weights->plan_.bytes, options.spared_bytes));
   BATON_TRY(weights->memory_, card.allocate(weights->plan_.bytes, "weights"));
-  BATON_OK(Upload(*model, weights->plan_, weights->memory_.address(), options).run(card));
+  BATON_TRY(weights->loaded_, Upload(*model, weights->plan_, weights->memory_.address(), options).run(card));
   model->release_pages();
   weights->model_ = std::move(model);
   return weights;

@@ -3,13 +3,19 @@
 
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <bit>
+#include <chrono>
 #include <cstring>
+#include <filesystem>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "baton/base/file.h"
 #include "baton/base/random.h"
+#include "baton/model/container.h"
 #include "baton/quant/samples_test.h"
 #include "baton/unit/cuda/codes.h"
 #include "baton/unit/cuda/driver_emulated.h"
@@ -283,6 +289,77 @@ TEST_F(CudaWeights, EachCallFailingLeavesNothing) {
   EXPECT_GT(failures, 10u);
   EXPECT_LT(failures, 400u);
   emulated_reset();
+}
+
+// The same weights in a file, but for one that stays in memory.
+class FileOfWeights {
+ public:
+  explicit FileOfWeights(std::shared_ptr<Model> model)
+      : path_(std::filesystem::path(testing::TempDir()) / ("baton_weights_" + std::to_string(::getpid()))),
+        model_(std::move(model)) {
+    std::vector<std::byte> all(7, std::byte{0xee});
+    std::vector<size_t> begins;
+    for (const Weight& weight : model_->weights) {
+      begins.push_back(all.size());
+      all.insert(all.end(), weight.data, weight.data + weight.bytes);
+    }
+    EXPECT_TRUE(write_file(path_, all));
+    auto container = std::make_unique<Container>();
+    container->files.push_back(*MappedFile::open(path_));
+    for (size_t id = 1; id < begins.size(); ++id)
+      model_->weights[id].data = container->files[0].bytes().data() + begins[id];
+    model_->container = std::move(container);
+  }
+  ~FileOfWeights() { std::filesystem::remove(path_); }
+  const std::filesystem::path& path() const { return path_; }
+  const std::shared_ptr<Model>& model() const { return model_; }
+
+ private:
+  const std::filesystem::path path_;
+  const std::shared_ptr<Model> model_;
+};
+
+TEST_F(CudaWeights, AFileIsReadAsItIsMapped) {
+  const FileOfWeights file(small_model());
+  for (const uint64_t staging : {1, 20000, 1 << 22}) {
+    const auto weights = Weights::load(card(), file.model(), {.threads = 2, .staging_bytes = staging});
+    ASSERT_TRUE(weights) << weights.error().message;
+    expect_all(**weights);
+  }
+}
+
+TEST_F(CudaWeights, AFileThatBecameShorterIsAnError) {
+  Maker maker;
+  maker.op(OpKind::kLinear, {maker.add(DType::kBF16, 3, 64)});
+  maker.op(OpKind::kLinear, {maker.add(DType::kBF16, 100, 64)});  // as stored: no mapping is touched
+  const FileOfWeights file(maker.model());
+  card();
+  std::filesystem::resize_file(file.path(), 400);
+  const auto weights = Weights::load(card(), file.model(), {.threads = 2});
+  ASSERT_FALSE(weights);
+  EXPECT_EQ(weights.error().code, Code::kCorrupt);
+  EXPECT_EQ(weights.error().message, file.path().string() + ": ends at byte 400, more was expected");
+  EXPECT_EQ(card().held_bytes(), 0u);
+  EXPECT_EQ(card().held_pinned_bytes(), 0u);
+}
+
+TEST_F(CudaWeights, ALoadSaysHowLongItTook) {
+  const auto begin = std::chrono::steady_clock::now();
+  const auto weights = Weights::load(card(), small_model(), {.threads = 2, .staging_bytes = 20000});
+  const std::chrono::duration<double> most = std::chrono::steady_clock::now() - begin;
+  ASSERT_TRUE(weights);
+  const WeightLoad& load = (*weights)->loaded();
+  EXPECT_EQ(load.bytes, (*weights)->bytes());
+  EXPECT_GT(load.packing_seconds, 0);
+  EXPECT_GT(load.waiting_seconds, 0);
+  EXPECT_GE(load.seconds, load.packing_seconds + load.waiting_seconds);
+  EXPECT_LE(load.seconds, most.count());
+  EXPECT_EQ(load.link_bytes_per_second, 0);  // too few bytes to measure it in passing
+  EXPECT_EQ(load_text({1'500'000'000, 0.12, 0.04, 0.07, 13.1e9}),
+            "weights 1.50 GB in 0.120 s, 12.5 GB/s (packing 0.040 s, waiting for copies 0.070 s; the link: 13.1 GB/s "
+            "measured)");
+  EXPECT_EQ(load_text({1'500'000'000, 0.12, 0.04, 0.07, 0}),
+            "weights 1.50 GB in 0.120 s, 12.5 GB/s (packing 0.040 s, waiting for copies 0.070 s)");
 }
 
 TEST_F(CudaWeights, AModelWithoutWeights) {
