@@ -161,6 +161,9 @@ inline uint32_t atomicInc(uint32_t* at, uint32_t last) {
   return before;
 }
 
+inline uint64_t __umul64hi(uint64_t a, uint64_t b) {
+  return static_cast<uint64_t>(static_cast<unsigned __int128>(a) * b >> 64);
+}
 inline float __uint_as_float(uint32_t bits) { return std::bit_cast<float>(bits); }
 inline float __int_as_float(int bits) { return std::bit_cast<float>(bits); }
 inline uint32_t __float_as_uint(float value) { return std::bit_cast<uint32_t>(value); }

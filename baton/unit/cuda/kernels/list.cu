@@ -88,6 +88,7 @@ __device__ __noinline__ void run_other(const Instruction& instruction, Address p
     BATON_CASE(kPick, do_pick)
     BATON_CASE(kCap, do_cap)
     BATON_CASE(kArgmax, do_argmax)
+    BATON_CASE(kDraw, do_draw)
 #undef BATON_CASE
     case Do::kAdvance:
       return do_advance(pass_address, block);
