@@ -166,10 +166,16 @@ __device__ inline int32_t kept_of(const DrawRule& rule, const uint64_t* weights,
   return by_count || whole || is_below(weights[count - 1], rule.min_weight) ? kept : kUndecided;
 }
 
-// One block. top: the largest value that may be drawn, finite as all are.
-__device__ inline int32_t draw_row(const float* x, int32_t width, float top, const DrawRule& rule, uint64_t number,
-                                   Shared& shared) {
-  const auto thread = static_cast<int32_t>(threadIdx.x);
+struct Candidates {
+  int32_t count;
+  bool whole;    // these are all
+  uint64_t sum;  // of all weights, in thread 0; where top_k does not say of what
+};
+
+// Into shared.keys, as many as there is room for, in no order. One block; top: the largest value that may be drawn,
+// finite as all are.
+__device__ inline Candidates find_candidates(const float* x, int32_t width, float top, const DrawRule& rule,
+                                             Shared& shared) {
   const auto* const banned = at<const uint32_t>(rule.banned);
   const double plain = draw_scale(1.0f);
   const bool sums = rule.top_k == 0 && rule.top_p < 1;
@@ -181,8 +187,8 @@ __device__ inline int32_t draw_row(const float* x, int32_t width, float top, con
     if (sums) sum += draw_weight(top - value, plain);
   });
   const uint64_t own = best_id < 0 ? 0 : draw_key(best, static_cast<uint32_t>(best_id));
-  shared.largest[thread] = own;
-  if (thread == 0) shared.count = 0;
+  shared.largest[threadIdx.x] = own;
+  if (threadIdx.x == 0) shared.count = 0;
   __syncthreads();
   sort_down(shared.largest, kThreads);
   const uint64_t least = shared.largest[(rule.top_k > 0 ? rule.top_k : kDrawTopMax) - 1];
@@ -200,24 +206,31 @@ __device__ inline int32_t draw_row(const float* x, int32_t width, float top, con
   for (int i = 16; i > 0; i >>= 1) sum += __shfl_xor_sync(kAll, sum, i);
   if (lane() == 0) shared.partial[warp()] = sum;
   __syncthreads();
-  const int32_t count = shared.count;
-  if (count > kDrawAmong) return kUndecided;
+  if (threadIdx.x == 0) {
+    for (int i = 1; i < kWarps; ++i) sum += shared.partial[i];  // its own is the first
+  }
+  return {shared.count, least == 0, sum};
+}
+
+// The id that is drawn, in thread 0; kUndecided in all.
+__device__ inline int32_t draw_row(const float* x, int32_t width, float top, const DrawRule& rule, uint64_t number,
+                                   Shared& shared) {
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+  const Candidates found = find_candidates(x, width, top, rule, shared);
+  if (found.count > kDrawAmong) return kUndecided;
   int32_t places = 2;
-  while (places < count) places *= 2;
-  for (int32_t i = count + thread; i < places; i += kThreads) shared.keys[i] = 0;
+  while (places < found.count) places *= 2;
+  for (int32_t i = found.count + thread; i < places; i += kThreads) shared.keys[i] = 0;
   __syncthreads();
   sort_down(shared.keys, places);
-  for (int32_t i = thread; i < count; i += kThreads)
-    shared.weights[i] = draw_weight(top - value_of_draw(shared.keys[i]), plain);
+  for (int32_t i = thread; i < found.count; i += kThreads)
+    shared.weights[i] = draw_weight(top - value_of_draw(shared.keys[i]), draw_scale(1.0f));
   __syncthreads();
-  if (thread == 0) {
-    for (int i = 1; i < kWarps; ++i) sum += shared.partial[i];  // its own is the first
-    shared.count = kept_of(rule, shared.weights, count, sum, least == 0);
-  }
+  if (thread == 0) shared.count = kept_of(rule, shared.weights, found.count, found.sum, found.whole);
   __syncthreads();
   const int32_t kept = shared.count;
   if (kept < 0) return kUndecided;
-  const bool by_id = rule.top_k == 0 && !sums;  // nothing sorts them
+  const bool by_id = rule.top_k == 0 && rule.top_p == 1;  // neither sorts them
   for (int32_t i = thread; i < places; i += kThreads) {
     const bool stays = i < kept && shared.weights[i] >= rule.min_weight;
     shared.keys[i] = !stays ? 0 : by_id ? halves_changed(shared.keys[i]) : shared.keys[i];
