@@ -58,7 +58,10 @@ std::vector<SamplerParams> settings() {
           {.temperature = 3, .top_p = 0.3f, .min_p = 0.01f},
           {.temperature = 9, .top_p = 1e-9f},
           {.temperature = 1.2f, .min_p = 0.1f},
-          {.temperature = 40, .min_p = 1}};
+          {.temperature = 40, .min_p = 1},
+          {.repeat_penalty = 1.3f},
+          {.temperature = 0.8f, .top_k = 20, .top_p = 0.8f, .presence_penalty = 1.5f, .repeat_last_n = kWindowMax},
+          {.temperature = 1, .min_p = 0.1f, .repeat_penalty = 0.7f, .frequency_penalty = 0.3f, .repeat_last_n = 9}};
 }
 
 // Rows of logits, each with a rule; what the kernels, their bodies and samplers draw.
@@ -71,7 +74,7 @@ struct Drawing {
     rules = put<DrawRule>(static_cast<size_t>(rows));
     numbers = put<uint64_t>(static_cast<size_t>(rows) * kSteps);
     drawn = put<int32_t>(static_cast<size_t>(rows) * (kSteps + 1));
-    draws[0].what = Do::kArgmax, draws[1].what = Do::kDraw;
+    draws[0].what = Do::kPenalise, draws[1].what = Do::kArgmax, draws[2].what = Do::kDraw;
     for (Instruction& draw : draws) {
       draw.wanted_only = true;
       draw.x = reinterpret_cast<Address>(x), draw.x_width = width;
@@ -79,6 +82,8 @@ struct Drawing {
     pass.rows = pass.rows_out = rows;
     pass.rules = reinterpret_cast<Address>(rules), pass.numbers = reinterpret_cast<Address>(numbers);
     pass.drawn = reinterpret_cast<Address>(drawn);
+    windows = put<DrawWindow>(static_cast<size_t>(rows));
+    pass.windows = reinterpret_cast<Address>(windows);
     std::fill_n(drawn, rows * (kSteps + 1), 77);
     const auto all = settings();
     for (int r = 0; r < rows; ++r) {
@@ -89,11 +94,16 @@ struct Drawing {
         rule = {.scale = draw_scale(params.temperature), .min_weight = least_weight(params.min_p)};
         rule.top_p = params.top_p, rule.top_k = params.top_k;
       }
+      rule.repeat = params.repeat_penalty;
+      rule.presence = params.presence_penalty, rule.frequency = params.frequency_penalty;
       if (random.below(2) == 0) rule.banned = ban(params, r);
-      std::uninitialized_copy_n(&rule, 1, rules + r);
       samplers.push_back(std::move(*Sampler::create(params, width)));
+      Sampler& sampler = samplers.back();
+      if (sampler.has_penalties()) rule.window = params.repeat_last_n;
+      for (uint64_t i = random.below(3) * 40; i > 0; --i) sampler.drew(likely(r));
+      std::uninitialized_copy_n(&rule, 1, rules + r);
       uint64_t next[kSteps];
-      samplers.back().show_numbers(next);
+      sampler.show_numbers(next);
       for (int step = 0; step < kSteps; ++step) numbers[step * rows + r] = next[step];
     }
   }
@@ -118,21 +128,52 @@ struct Drawing {
     return reinterpret_cast<Address>(bits);
   }
 
+  // The likeliest of a few.
+  int32_t likely(int r) {
+    const float* const row = x + static_cast<size_t>(r) * static_cast<size_t>(pitch_of(width_));
+    auto best = static_cast<int32_t>(random.below(static_cast<uint64_t>(width_)));
+    for (int i = 0; i < 40; ++i) {
+      const auto other = static_cast<int32_t>(random.below(static_cast<uint64_t>(width_)));
+      if (row[other] > row[best]) best = other;
+    }
+    return best;
+  }
+  void open_windows() {
+    for (int r = 0; r < rows_; ++r) {
+      DrawWindow window;
+      const std::vector<int32_t> ids = samplers[static_cast<size_t>(r)].window();
+      std::copy(ids.begin(), ids.end(), window.ids);
+      window.drawn = static_cast<int32_t>(ids.size());
+      std::uninitialized_copy_n(&window, 1, windows + r);
+    }
+  }
+  // Of a row, the oldest first.
+  std::vector<int32_t> window_of(int r) const {
+    std::vector<int32_t> ids;
+    const DrawWindow& window = windows[r];
+    for (int32_t i = std::max(0, window.drawn - rules[r].window); i < window.drawn && rules[r].window > 0; ++i)
+      ids.push_back(window.ids[i % rules[r].window]);
+    return ids;
+  }
+
   // What `step` draws.
   std::vector<int32_t> by_kernels(int step, uint32_t blocks, bool together, Order order) {
     pass.step = step;
+    open_windows();
     uint64_t scratch[1 + kRunsMax] = {};
-    draws[0].scratch = together ? reinterpret_cast<Address>(scratch) : 0;
+    draws[1].scratch = together ? reinterpret_cast<Address>(scratch) : 0;
     fiber::launch({.blocks = blocks, .shared_bytes = shared_bytes_of(draws[0]), .order = order},
-                  [&] { do_argmax(draws[0], pass, blockIdx.x, gridDim.x, shared); });
+                  [&] { do_penalise(draws[0], pass, blockIdx.x, gridDim.x, shared); });
     fiber::launch({.blocks = blocks, .shared_bytes = shared_bytes_of(draws[1]), .order = order},
-                  [&] { do_draw(draws[1], pass, blockIdx.x, gridDim.x, shared); });
+                  [&] { do_argmax(draws[1], pass, blockIdx.x, gridDim.x, shared); });
+    fiber::launch({.blocks = blocks, .shared_bytes = shared_bytes_of(draws[2]), .order = order},
+                  [&] { do_draw(draws[2], pass, blockIdx.x, gridDim.x, shared); });
     return take();
   }
   std::vector<int32_t> by_bodies(int step) {
     pass.step = step;
-    reference(draws[0], pass);
-    reference(draws[1], pass);
+    open_windows();
+    for (const Instruction& draw : draws) reference(draw, pass);
     return take();
   }
   std::vector<int32_t> by_samplers() {
@@ -144,6 +185,8 @@ struct Drawing {
     }
     return ids;
   }
+
+  std::vector<float> logits() const { return {x, x + rows_ * pitch_of(width_)}; }
 
   // Of the step, and nothing else was written.
   std::vector<int32_t> take() {
@@ -167,7 +210,8 @@ struct Drawing {
   uint64_t* numbers;
   int32_t* drawn;
   Pass pass;
-  Instruction draws[2];
+  DrawWindow* windows;
+  Instruction draws[3];
   std::vector<Sampler> samplers;
 };
 
@@ -179,10 +223,19 @@ int check(int rows, int width, Logits kind, uint64_t seed) {
   int undecided = 0;
   for (int step = 0; step < kSteps; ++step) {
     const Order order = seed % 3 == 0 ? Order::kRandom : seed % 3 == 1 ? Order::kForward : Order::kBackward;
+    const std::vector<float> before = all.logits();
     const auto kernels = all.by_kernels(step, 1 + static_cast<uint32_t>(seed % 4), seed % 2 == 0, order);
+    EXPECT_TRUE(same_bits(all.logits(), before));
+    std::vector<std::vector<int32_t>> windows;
+    for (int r = 0; r < rows; ++r) windows.push_back(all.window_of(r));
     EXPECT_EQ(kernels, all.by_bodies(step));
+    EXPECT_TRUE(same_bits(all.logits(), before));
     const auto samplers = all.by_samplers();
     for (size_t r = 0; r < samplers.size(); ++r) {
+      if (kernels[r] >= 0) {
+        EXPECT_EQ(windows[r], all.samplers[r].window());
+        EXPECT_EQ(all.window_of(static_cast<int>(r)), windows[r]);
+      }
       undecided += kernels[r] == kUndecided ? 1 : 0;
       if (kernels[r] != kUndecided) {
         EXPECT_EQ(kernels[r], samplers[r]) << "step " << step << ", row " << r;
@@ -232,25 +285,28 @@ TEST(CudaDrawKernels, NoNumbersAreTheHosts) {
 // As a step has them: behind a product, and the next step behind it.
 TEST(CudaDrawKernels, InAList) {
   constexpr int kRows = 3, kWidth = 300;
-  for (const uint64_t seed : {2, 7}) {
+  for (const uint64_t seed : {2, 7, 12}) {
     Drawing all(kRows, kWidth, Logits::kPlain, seed);
-    Instruction list[4], advance;
+    Instruction list[5];
     list[0].what = Do::kMultiply;
     list[0].x = all.desk.values(kRows, 64), list[0].x_width = 64, list[0].matrices = 1;
     list[0].matrix[0] = all.desk.matrix({Form::kBF16}, kWidth, 64);
-    list[0].outs[0] = all.draws[0].x = all.draws[1].x = all.desk.out(kRows, kWidth);
+    list[0].outs[0] = all.desk.out(kRows, kWidth);
+    for (Instruction& draw : all.draws) draw.x = list[0].outs[0];
+    all.open_windows();
     uint64_t scratch[1 + kRunsMax] = {};
-    all.draws[0].scratch = reinterpret_cast<Address>(scratch);
-    list[1] = all.draws[0], list[2] = all.draws[1], list[3].what = Do::kAdvance;
+    all.draws[1].scratch = reinterpret_cast<Address>(scratch);
+    std::copy_n(all.draws, 3, list + 1);
+    list[4].what = Do::kAdvance;
     int32_t rows[kRows] = {0, 1, 2}, tokens[kRows] = {};
     all.pass.runs = kRows;
     all.pass.out_rows = all.pass.run_of_row = reinterpret_cast<Address>(rows);
     all.pass.tokens = reinterpret_cast<Address>(tokens);
     uint32_t barrier[64] = {};
     ListWork work;
-    work.list = reinterpret_cast<Address>(list), work.count = 4;
+    work.list = reinterpret_cast<Address>(list), work.count = 5;
     work.pass = reinterpret_cast<Address>(&all.pass), work.barrier = reinterpret_cast<Address>(barrier);
-    work.feed = plan_feed({list, 4}, 227 * 1024);
+    work.feed = plan_feed({list, 5}, 227 * 1024);
     ASSERT_NE(work.feed.set, 0u);
     for (int step = 0; step < kSteps; ++step) {
       fiber::launch({.blocks = 4, .shared_bytes = feed_bytes(work.feed), .order = Order::kRandom, .hop = true},
@@ -262,8 +318,9 @@ TEST(CudaDrawKernels, InAList) {
     EXPECT_EQ(std::vector<int32_t>(tokens, tokens + kRows), std::vector<int32_t>(got.end() - kRows, got.end()));
     std::fill_n(all.drawn, kRows * kSteps, 77);
     for (int step = 0; step < kSteps; ++step) {
-      EXPECT_EQ(all.by_bodies(step),
-                std::vector<int32_t>(got.begin() + step * kRows, got.begin() + (step + 1) * kRows));
+      const std::vector<int32_t> ids(got.begin() + step * kRows, got.begin() + (step + 1) * kRows);
+      EXPECT_EQ(all.by_bodies(step), ids);
+      for (size_t r = 0; r < kRows; ++r) all.samplers[r].drew(ids[r]);
     }
   }
 }

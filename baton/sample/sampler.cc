@@ -173,6 +173,13 @@ void Sampler::show_numbers(std::span<uint64_t> next) const {
   for (uint64_t& number : next) number = random.next();
 }
 
+std::vector<int32_t> Sampler::window() const {
+  if (remembered_ < window_.size()) return {window_.begin(), window_.begin() + static_cast<ptrdiff_t>(remembered_)};
+  std::vector<int32_t> ids = window_;
+  if (!ids.empty()) std::rotate(ids.begin(), ids.begin() + static_cast<ptrdiff_t>(remembered_ % ids.size()), ids.end());
+  return ids;
+}
+
 void Sampler::drew(int32_t id) {
   BATON_CHECK(!params_.constraint);
   if (params_.temperature > 0.0f) random_.next();

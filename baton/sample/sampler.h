@@ -59,6 +59,9 @@ class Sampler {
   // For who draws by itself what `sample` would, where there is no constraint: the numbers of the next draws, each of
   // which takes one unless it is greedy, and that `id` came of the next.
   void show_numbers(std::span<uint64_t> next) const;
+  // Whether there are penalties; what they look at now, the oldest first: at most repeat_last_n ids, which is above 0.
+  bool has_penalties() const { return !drawn_.empty(); }
+  std::vector<int32_t> window() const;
   void drew(int32_t id);
   // Begins the sequence of draws again, with an empty window; the constraint too.
   void reset(uint64_t seed);

@@ -167,17 +167,22 @@ TEST(Sampler, IsWhereItWouldBeWhenAnotherDrew) {
   for (float& logit : logits) logit = random.uniform(-1.0f, 1.0f);
   for (const float temperature : {0.0f, 1.0f}) {
     for (const float penalty : {0.0f, 0.7f}) {
-      const SamplerParams params{.temperature = temperature, .top_k = 9, .seed = 5, .presence_penalty = penalty};
+      const SamplerParams params{
+          .temperature = temperature, .top_k = 9, .seed = 5, .presence_penalty = penalty, .repeat_last_n = 11};
       Sampler own = make(params, 50), other = make(params, 50);
+      std::vector<int32_t> drawn;
       for (int i = 0; i < 40; ++i) {
         uint64_t now = 0, later[2] = {}, next = 0;
         other.show_numbers({&now, 1});
         other.show_numbers(later);
         EXPECT_EQ(later[0], now);
         const int32_t id = own.sample(logits).value();
+        drawn.push_back(id);
         i % 3 == 0 ? static_cast<void>(other.sample(logits)) : other.drew(id);
         other.show_numbers({&next, 1});
         EXPECT_EQ(next, temperature > 0 ? later[1] : now);
+        const auto kept = static_cast<ptrdiff_t>(penalty == 0 ? 0 : std::min<size_t>(drawn.size(), 11));
+        EXPECT_EQ(other.window(), std::vector<int32_t>(drawn.end() - kept, drawn.end()));
       }
       EXPECT_EQ(other.sample(logits).value(), own.sample(logits).value());
     }

@@ -177,6 +177,8 @@ inline float rsqrtf(float x) { return static_cast<float>(1.0 / std::sqrt(static_
 inline float __fdividef(float a, float b) { return a / b; }
 inline float __expf(float x) { return std::exp(x); }
 inline float __fmul_rn(float a, float b) { return a * b; }
+inline float __fadd_rn(float a, float b) { return a + b; }
+inline float __fdiv_rn(float a, float b) { return a / b; }
 inline int __popc(uint32_t x) { return std::popcount(x); }
 inline int __clz(int x) { return std::countl_zero(static_cast<uint32_t>(x)); }
 inline int __dp4a(int a, int b, int sum) {

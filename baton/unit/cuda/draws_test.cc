@@ -95,14 +95,16 @@ SamplerParams usual(uint64_t seed) {
 
 TEST_F(CudaDraws, ComeFromTheCardWhateverTheirRules) {
   load(3000, 0.1f);
-  SamplerParams banned = usual(4), greedy;
+  SamplerParams banned = usual(4), greedy, presence = usual(6);
+  presence.presence_penalty = 1;
   for (int32_t id = 0; id < 3000; id += 3) banned.banned_ids.push_back(id), greedy.banned_ids.push_back(id + 1);
-  const std::vector<SamplerParams> params = {usual(3), {}, banned, {.temperature = 2, .top_k = 256, .seed = 5}, greedy};
+  const std::vector<SamplerParams> params = {usual(3), {},      banned, {.temperature = 2, .top_k = 256, .seed = 5},
+                                             greedy,   presence};
   expect_hosts(params, 130);
   std::vector<Answer> free;
   ASSERT_TRUE(draw(params, {.steps_max = 50}, true, free));
   for (const size_t seat : {0, 2, 3}) expect_hosts(params, 50, {-1, free[seat].ids[20]});
-  // Three copies of pass and rules are for 64 steps, not for each.
+  // Copies of the pass, its rules, windows and numbers are for 64 steps, not for each.
   before_ = [] { emulated_fail({.function = "copy_in", .nth = 9, .code = kInvalidValue}); };
   EXPECT_TRUE(draw(params, {.steps_max = 60}, true, free));
   EXPECT_EQ(free[0].ids.size(), 60u);
@@ -115,6 +117,23 @@ TEST_F(CudaDraws, AreLeftToTheHostWhereTheyAreUndecided) {
     expect_hosts(
         {{.temperature = 1, .top_p = 0.9f, .seed = 3}, usual(8), {.temperature = 1.5f, .min_p = 0.02f, .seed = 9}}, 70);
     expect_hosts({{.temperature = 0.6f, .top_p = 0.98f, .min_p = 1e-6f, .seed = 3}}, 100);
+    executor_.reset();
+  }
+}
+
+// The window lies on the card, and goes on behind a step that the host drew and in the next 64.
+TEST_F(CudaDraws, OfPenaltiesKeepTheirWindow) {
+  for (const float steepness : {0.01f, 0.1f, 0.35f}) {
+    load(3000, steepness);
+    SamplerParams repeat{.repeat_penalty = 1.3f}, presence = usual(3),
+                                                  frequency{.temperature = 1, .top_p = 0.9f, .seed = 3};
+    presence.presence_penalty = 1.5f, presence.repeat_last_n = 7;
+    frequency.frequency_penalty = -0.5f, frequency.repeat_penalty = 1.01f, frequency.repeat_last_n = kWindowMax;
+    expect_hosts({repeat, usual(5), presence}, 130);
+    expect_hosts({presence, frequency}, 70);
+    SamplerParams longer = presence, whole = presence, none = presence;
+    longer.repeat_last_n = kWindowMax + 1, whole.repeat_last_n = -1, none.repeat_last_n = 0;
+    for (const SamplerParams& params : {longer, whole, none}) expect_hosts({params}, 20);
     executor_.reset();
   }
 }

@@ -13,9 +13,10 @@ namespace {
 
 constexpr uint32_t kAhead = 2;  // steps asked for before the host has read what the one before them drew
 
-bool takes_draws(const SamplerParams& params) {
-  const bool plain = params.repeat_penalty == 1 && params.presence_penalty == 0 && params.frequency_penalty == 0 &&
-                     params.logit_bias.empty() && params.constraint == nullptr && !params.logprobs;
+bool takes_draws(const Sampler& sampler) {
+  const SamplerParams& params = sampler.params();
+  const bool in_window = !sampler.has_penalties() || (params.repeat_last_n > 0 && params.repeat_last_n <= kWindowMax);
+  const bool plain = in_window && params.logit_bias.empty() && params.constraint == nullptr && !params.logprobs;
   if (!plain || params.temperature == 0) return plain;
   return params.top_k > 0 ? params.top_k <= kDrawTopMax : params.top_p < 1 || params.min_p > 0;
 }
@@ -29,7 +30,7 @@ bool ended(std::span<const Seat> seats) {
 bool CudaExecutor::draws_here(std::span<const Seat> seats) const {
   if (!work_->has_list() || seats.size() > static_cast<size_t>(kRunsMax) || goes_together(seats.size())) return false;
   return std::all_of(seats.begin(), seats.end(), [](const Seat& seat) {
-    return seat.decodes && !seat.keeps && seat.draws != nullptr && takes_draws(seat.draws->sampler->params()) &&
+    return seat.decodes && !seat.keeps && seat.draws != nullptr && takes_draws(*seat.draws->sampler) &&
            seat.draws->stop_ids.size() <= static_cast<size_t>(kStopsMax);
   });
 }
@@ -62,11 +63,22 @@ Status CudaExecutor::step_on(std::span<const Seat> seats, std::span<float> out, 
 // What the steps of a call draw by.
 Status CudaExecutor::send_rules(std::span<const Seat> seats, uint32_t steps) {
   bool numbers = false;
+  size_t windows = 0;
   for (size_t i = 0; i < seats.size(); ++i) {
     const Sampler& sampler = *seats[i].draws->sampler;
     const SamplerParams& params = sampler.params();
     DrawRule& rule = work_->rules()[i] = {};
     BATON_TRY(rule.banned, work_->send_banned(stream_, i, params.banned_ids));
+    if (sampler.has_penalties()) {
+      rule.repeat = params.repeat_penalty;
+      rule.presence = params.presence_penalty;
+      rule.frequency = params.frequency_penalty;
+      rule.window = params.repeat_last_n;
+      const std::vector<int32_t> ids = sampler.window();
+      work_->windows()[i].drawn = static_cast<int32_t>(ids.size());
+      std::copy(ids.begin(), ids.end(), work_->windows()[i].ids);
+      windows = i + 1;
+    }
     if (params.temperature == 0) continue;
     numbers = true;
     rule.scale = draw_scale(params.temperature);
@@ -77,7 +89,7 @@ Status CudaExecutor::send_rules(std::span<const Seat> seats, uint32_t steps) {
     sampler.show_numbers({next, steps});
     for (uint32_t step = 0; step < steps; ++step) work_->numbers()[step * seats.size() + i] = next[step];
   }
-  return work_->send_rules(stream_, seats.size(), numbers ? steps * seats.size() : 0);
+  return work_->send_rules(stream_, seats.size(), windows, numbers ? steps * seats.size() : 0);
 }
 
 Result<CudaExecutor::Drawn> CudaExecutor::draw_steps(std::span<Seat> seats, uint32_t steps, std::span<float> out,

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <vector>
 
 #include "baton/sample/draw_weight.h"
@@ -79,7 +80,29 @@ int32_t draw(std::span<const float> x, float top, const DrawRule& rule, uint64_t
   return id_of_draw(keys[drawn]);
 }
 
+float penalised(float logit, int32_t times, const DrawRule& rule) {
+  constexpr float kMost = std::numeric_limits<float>::max();
+  logit = logit > 0 ? logit / rule.repeat : logit * rule.repeat;
+  logit -= static_cast<float>(times) * rule.frequency + rule.presence;
+  return std::clamp(logit, -kMost, kMost);
+}
+
 }  // namespace
+
+void reference_penalise(const Instruction& instruction, const Pass& pass) {
+  for (int32_t r = 0; r < pass.rows_out; ++r) {
+    const DrawRule* const rule = rule_of(pass, r);
+    if (rule == nullptr || rule->window == 0) continue;
+    DrawWindow& window = host_at<DrawWindow>(pass.windows)[r];
+    float* const x = host_row(instruction.x, instruction.x_width, r);
+    const std::span ids(window.ids, static_cast<size_t>(std::min(window.drawn, rule->window)));
+    std::transform(ids.begin(), ids.end(), window.logits, [&](int32_t id) { return x[id]; });
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const auto times = static_cast<int32_t>(std::count(ids.begin(), ids.end(), ids[i]));
+      if (std::isfinite(window.logits[i])) x[ids[i]] = penalised(window.logits[i], times, *rule);
+    }
+  }
+}
 
 void reference_argmax(const Instruction& instruction, const Pass& pass) {
   for (int32_t r = 0; r < pass.rows_out; ++r) {
@@ -98,10 +121,17 @@ void reference_draw(const Instruction& instruction, const Pass& pass) {
   for (int32_t r = 0; r < pass.rows_out; ++r) {
     const DrawRule* const rule = rule_of(pass, r);
     int32_t& drawn = drawn_of(pass, r);
-    if (rule == nullptr || rule->scale == 0 || drawn < 0) continue;
+    if (rule == nullptr) continue;
     const std::span x(host_row(instruction.x, instruction.x_width, r), static_cast<size_t>(instruction.x_width));
-    const uint64_t number = host_at<const uint64_t>(pass.numbers)[int64_t{pass.step} * pass.rows_out + r];
-    drawn = draw(x, x[static_cast<size_t>(drawn)], *rule, number);
+    if (rule->scale != 0 && drawn >= 0) {
+      const uint64_t number = host_at<const uint64_t>(pass.numbers)[int64_t{pass.step} * pass.rows_out + r];
+      drawn = draw(x, x[static_cast<size_t>(drawn)], *rule, number);
+    }
+    if (rule->window == 0) continue;
+    DrawWindow& window = host_at<DrawWindow>(pass.windows)[r];
+    for (int32_t i = 0; i < std::min(window.drawn, rule->window); ++i)
+      x[static_cast<size_t>(window.ids[i])] = window.logits[i];
+    if (drawn >= 0) window.ids[window.drawn++ % rule->window] = drawn;
   }
 }
 

@@ -22,7 +22,7 @@ bool same_rotation(const Op& a, const Op& b) {
          a.weights[Op::kRopeFactors] == b.weights[Op::kRopeFactors];
 }
 
-constexpr Do kDrawing[] = {Do::kArgmax, Do::kDraw, Do::kAdvance};
+constexpr Do kDrawing[] = {Do::kPenalise, Do::kArgmax, Do::kDraw, Do::kAdvance};
 
 Instruction draw_instruction(const Lists& lists, Do what, Address scratch) {
   Instruction draw;
@@ -200,7 +200,8 @@ Status Workspace::make_pass() {
   drawn_at_ = sent_bytes_;
   rules_at_ = drawn_at_ + in_steps(uint64_t{kStepsAhead} * kRunsMax * sizeof(int32_t));
   numbers_at_ = rules_at_ + in_steps(uint64_t{kRunsMax} * sizeof(DrawRule));
-  ones_at_ = numbers_at_ + in_steps(uint64_t{kStepsAhead} * kRunsMax * sizeof(uint64_t));
+  windows_at_ = numbers_at_ + in_steps(uint64_t{kStepsAhead} * kRunsMax * sizeof(uint64_t));
+  ones_at_ = windows_at_ + in_steps(uint64_t{kRunsMax} * sizeof(DrawWindow));
   const uint64_t bytes = one_at(kKeptMax);
   BATON_TRY(pass_, card_->allocate(bytes, "a pass"));
   BATON_TRY(pinned_, card_->allocate_pinned(bytes));
@@ -215,6 +216,7 @@ Status Workspace::make_pass() {
   pass.drawn = drawn_on_card();
   pass.rules = pass_.address() + rules_at_;
   pass.numbers = pass_.address() + numbers_at_;
+  pass.windows = pass_.address() + windows_at_;
   return {};
 }
 
@@ -269,8 +271,10 @@ Status Workspace::send_ones(Stream& stream, int32_t count) {
 
 Status Workspace::send(Stream& stream) { return stream.copy_in(pass_.address(), pinned_.data(), sent_bytes_); }
 
-Status Workspace::send_rules(Stream& stream, size_t rows, size_t numbers) {
-  BATON_OK(stream.copy_in(pass_.address() + rules_at_, rules(), rows * sizeof(DrawRule)));
+Status Workspace::send_rules(Stream& stream, size_t rules, size_t windows, size_t numbers) {
+  BATON_OK(stream.copy_in(pass_.address() + rules_at_, this->rules(), rules * sizeof(DrawRule)));
+  if (windows > 0)
+    BATON_OK(stream.copy_in(pass_.address() + windows_at_, this->windows(), windows * sizeof(DrawWindow)));
   if (numbers == 0) return {};
   return stream.copy_in(pass_.address() + numbers_at_, this->numbers(), numbers * sizeof(uint64_t));
 }

@@ -67,11 +67,12 @@ class Workspace {
   // What the card draws, [kStepsAhead][kRunsMax].
   Address drawn_on_card() const { return pass_.address() + drawn_at_; }
   int32_t* drawn() { return array(drawn_at_); }
-  // What it draws by, [kRunsMax] and [kStepsAhead][kRunsMax], to be filled and sent beside the pass: the first `rows`
-  // and `numbers` of them.
+  // What it draws by, [kRunsMax], [kRunsMax] and [kStepsAhead][kRunsMax], to be filled and sent beside the pass: the
+  // first of them.
   DrawRule* rules() { return reinterpret_cast<DrawRule*>(pinned_.data() + rules_at_); }
   uint64_t* numbers() { return reinterpret_cast<uint64_t*>(pinned_.data() + numbers_at_); }
-  Status send_rules(Stream& stream, size_t rows, size_t numbers);
+  DrawWindow* windows() { return reinterpret_cast<DrawWindow*>(pinned_.data() + windows_at_); }
+  Status send_rules(Stream& stream, size_t rules, size_t windows, size_t numbers);
   // The bits of ids that row `row` never draws, sent where they are not what arrived last; none: 0. Nothing that was
   // asked for before reads them any more.
   Result<Address> send_banned(Stream& stream, size_t row, std::span<const int32_t> ids);
@@ -103,7 +104,7 @@ class Workspace {
   int32_t listed_ = 0;  // instructions, without those that draw
   FeedPlan feed_;       // of the list
   uint64_t tokens_at_ = 0, run_of_row_at_ = 0, out_rows_at_ = 0, stops_at_ = 0, drawn_at_ = 0, sent_bytes_ = 0;
-  uint64_t rules_at_ = 0, numbers_at_ = 0, ones_at_ = 0;
+  uint64_t rules_at_ = 0, numbers_at_ = 0, windows_at_ = 0, ones_at_ = 0;
   PinnedMemory pinned_, outputs_;
   struct Banned {
     std::vector<int32_t> ids;

@@ -96,6 +96,48 @@ __device__ inline void do_argmax(const Instruction& instruction, const Pass& pas
 
 namespace draws {
 
+// As the host has it: nothing is contracted.
+__device__ __forceinline__ float penalised(float logit, int32_t times, const DrawRule& rule) {
+  constexpr float kMost = 3.402823466e38f;
+  const float scaled = logit > 0 ? __fdiv_rn(logit, rule.repeat) : __fmul_rn(logit, rule.repeat);
+  const float less = __fadd_rn(__fmul_rn(static_cast<float>(times), rule.frequency), rule.presence);
+  return fminf(fmaxf(__fadd_rn(scaled, -less), -kMost), kMost);
+}
+
+}  // namespace draws
+
+static_assert(kWindowMax <= kThreads);
+
+// A block has a row. What is not finite stays so.
+__device__ inline void do_penalise(const Instruction& instruction, const Pass& pass, uint32_t block, uint32_t blocks,
+                                   unsigned char*) {
+  if (pass.rules == 0) return;
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+  for (auto r = static_cast<int32_t>(block); r < pass.rows_out; r += static_cast<int32_t>(blocks)) {
+    const DrawRule& rule = at<const DrawRule>(pass.rules)[r];
+    if (rule.window == 0) continue;
+    DrawWindow& window = at<DrawWindow>(pass.windows)[r];
+    float* const x = row_of(instruction.x, instruction.x_width, r);
+    const int32_t count = min(window.drawn, rule.window);
+    bool first = thread < count;
+    int32_t id = 0, times = 0;
+    float logit = 0;
+    if (first) {
+      id = window.ids[thread];
+      for (int32_t i = 0; i < count; ++i) {
+        if (window.ids[i] != id) continue;
+        ++times;
+        if (i < thread) first = false;
+      }
+      logit = window.logits[thread] = x[id];
+    }
+    __syncthreads();  // behind the readers of the same id
+    if (first && isfinite(logit)) x[id] = draws::penalised(logit, times, rule);
+  }
+}
+
+namespace draws {
+
 // use(value, id) for the ids of the thread that may be drawn, in order; loads of several fours are under way at a time.
 template <class Use>
 __device__ __forceinline__ void for_own(const float* x, const uint32_t* banned, int32_t width, const Use& use) {
@@ -252,6 +294,16 @@ __device__ inline int32_t draw_row(const float* x, int32_t width, float top, con
   return id_of_draw(shared.keys[drawn]);
 }
 
+// Takes back what do_penalise did to a row. One block.
+__device__ inline void remember(float* x, int32_t id, const DrawRule& rule, DrawWindow& window) {
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+  if (thread < min(window.drawn, rule.window)) x[window.ids[thread]] = window.logits[thread];
+  __syncthreads();
+  if (thread != 0 || id < 0) return;
+  window.ids[window.drawn % rule.window] = id;
+  ++window.drawn;
+}
+
 }  // namespace draws
 
 // A block has a row.
@@ -261,13 +313,15 @@ __device__ inline void do_draw(const Instruction& instruction, const Pass& pass,
   const int32_t width = instruction.x_width;
   for (auto r = static_cast<int32_t>(block); r < pass.rows_out; r += static_cast<int32_t>(blocks)) {
     const DrawRule rule = at<const DrawRule>(pass.rules)[r];
-    const int32_t largest = *draws::drawn_at(pass, r);
-    if (rule.scale == 0 || largest < 0) continue;
-    const float* const x = row_of(instruction.x, width, r);
-    const uint64_t number = at<const uint64_t>(pass.numbers)[int64_t{pass.step} * pass.rows_out + r];
-    const int32_t id = draws::draw_row(x, width, x[largest], rule, number, *reinterpret_cast<draws::Shared*>(shared));
-    if (threadIdx.x == 0) *draws::drawn_at(pass, r) = id;
-    __syncthreads();
+    float* const x = row_of(instruction.x, width, r);
+    int32_t id = *draws::drawn_at(pass, r);
+    if (rule.scale != 0 && id >= 0) {
+      const uint64_t number = at<const uint64_t>(pass.numbers)[int64_t{pass.step} * pass.rows_out + r];
+      id = draws::draw_row(x, width, x[id], rule, number, *reinterpret_cast<draws::Shared*>(shared));
+      if (threadIdx.x == 0) *draws::drawn_at(pass, r) = id;
+      __syncthreads();
+    }
+    if (rule.window != 0) draws::remember(x, id, rule, at<DrawWindow>(pass.windows)[r]);
   }
 }
 

@@ -87,6 +87,7 @@ __device__ __noinline__ void run_other(const Instruction& instruction, Address p
     BATON_CASE(kExpertsOut, do_experts_out)
     BATON_CASE(kPick, do_pick)
     BATON_CASE(kCap, do_cap)
+    BATON_CASE(kPenalise, do_penalise)
     BATON_CASE(kArgmax, do_argmax)
     BATON_CASE(kDraw, do_draw)
 #undef BATON_CASE

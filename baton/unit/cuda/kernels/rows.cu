@@ -24,6 +24,7 @@ BATON_ENTRY(experts_in)
 BATON_ENTRY(experts_out)
 BATON_ENTRY(pick)
 BATON_ENTRY(cap)
+BATON_ENTRY(penalise)
 BATON_ENTRY(argmax)
 BATON_ENTRY(draw)
 
