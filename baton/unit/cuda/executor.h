@@ -98,7 +98,8 @@ class CudaExecutor final : public Executor {
   // Up to `steps` of them.
   Result<Drawn> draw_steps(std::span<Seat> seats, uint32_t steps, std::span<float> out, const StepLimits& limits,
                            const StepContext& context);
-  Status send_rules(std::span<const Seat> seats, uint32_t steps);
+  // What steps of these seats draw by, and what draws then.
+  Result<Drawing> send_rules(std::span<const Seat> seats, uint32_t steps);
   Status read_row(size_t row);
   // Of the list that has just run, when the first block had done each instruction. Waits.
   Status add_times(const ListWork& list);

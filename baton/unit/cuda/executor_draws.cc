@@ -60,8 +60,7 @@ Status CudaExecutor::step_on(std::span<const Seat> seats, std::span<float> out, 
   return {};
 }
 
-// What the steps of a call draw by.
-Status CudaExecutor::send_rules(std::span<const Seat> seats, uint32_t steps) {
+Result<Drawing> CudaExecutor::send_rules(std::span<const Seat> seats, uint32_t steps) {
   bool numbers = false;
   size_t windows = 0;
   for (size_t i = 0; i < seats.size(); ++i) {
@@ -89,7 +88,8 @@ Status CudaExecutor::send_rules(std::span<const Seat> seats, uint32_t steps) {
     sampler.show_numbers({next, steps});
     for (uint32_t step = 0; step < steps; ++step) work_->numbers()[step * seats.size() + i] = next[step];
   }
-  return work_->send_rules(stream_, seats.size(), windows, numbers ? steps * seats.size() : 0);
+  BATON_OK(work_->send_rules(stream_, seats.size(), windows, numbers ? steps * seats.size() : 0));
+  return numbers || windows > 0 ? Drawing::kRules : Drawing::kLargest;
 }
 
 Result<CudaExecutor::Drawn> CudaExecutor::draw_steps(std::span<Seat> seats, uint32_t steps, std::span<float> out,
@@ -112,8 +112,8 @@ Result<CudaExecutor::Drawn> CudaExecutor::draw_steps(std::span<Seat> seats, uint
     std::copy(seats[i].draws->stop_ids.begin(), seats[i].draws->stop_ids.end(), stops);
   }
   BATON_OK(work_->send(stream_));
-  BATON_OK(send_rules(seats, steps));
-  const ListWork list = work_->list(true);
+  BATON_TRY(const Drawing drawing, send_rules(seats, steps));
+  const ListWork list = work_->list(drawing);
   const size_t row_bytes = seats.size() * sizeof(int32_t);
   const auto width = static_cast<size_t>(model_->program.output_width);
   uint32_t asked = 0, taken = 0;

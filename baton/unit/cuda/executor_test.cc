@@ -67,8 +67,8 @@ class CudaSteps : public testing::Test {
     rows_.assign(kTinyVocab, 0);
     return executor_->decode(to, 3, rows_);
   }
-  Status draw(SequenceState& to, const Clock* clock = nullptr) {
-    Sampler sampler = *Sampler::create({}, kTinyVocab);
+  Status draw(SequenceState& to, const Clock* clock = nullptr, const SamplerParams& params = {}) {
+    Sampler sampler = *Sampler::create(params, kTinyVocab);
     Draws draws{.sampler = &sampler};
     const int32_t fed = 5;
     const Seat seat{&to, {&fed, 1}, 1, true, false, &draws};
@@ -131,6 +131,8 @@ TEST_F(CudaSteps, AFailedAnswerLeavesNothingToBeDone) {
 // Several steps are under way when one fails.
 TEST_F(CudaSteps, FailedDrawsLeaveNothingToBeDone) {
   EXPECT_GT(fail_each([this](SequenceState& to) { return draw(to); }), 20u);
+  const SamplerParams params{.temperature = 1, .top_k = 3, .presence_penalty = 1, .banned_ids = {2}};
+  EXPECT_GT(fail_each([&](SequenceState& to) { return draw(to, nullptr, params); }), 26u);
 }
 
 // No memory for an id that was drawn, say.
@@ -162,7 +164,12 @@ TEST_F(CudaTimes, OfInstructionsAreInTheEvidence) {
   EXPECT_NE(notes.find(" attend_join 1 x "), std::string::npos) << notes;
   EXPECT_NE(notes.find(" pick 1 x "), std::string::npos) << "what attends is picked from: " << notes;
   EXPECT_NE(notes.find(" argmax "), std::string::npos) << "of the draw: " << notes;
+  EXPECT_EQ(notes.find(" draw "), std::string::npos) << "the largest is all that is drawn: " << notes;
   EXPECT_EQ(notes.find(" embed "), std::string::npos) << "nothing is before it: " << notes;
+  SequenceState& other = state();
+  ASSERT_TRUE(prefill(other, 70));
+  ASSERT_TRUE(draw(other, nullptr, {.temperature = 1, .top_k = 4}));
+  EXPECT_NE(executor_->placement().notes.find(" draw "), std::string::npos) << executor_->placement().notes;
 }
 
 // Five sequences and more go instruction by instruction where that was asked for, four do not.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include "baton/unit/cuda/feed_layout.h"
 #include "baton/unit/cuda/kernels.h"
@@ -22,7 +23,7 @@ bool same_rotation(const Op& a, const Op& b) {
          a.weights[Op::kRopeFactors] == b.weights[Op::kRopeFactors];
 }
 
-constexpr Do kDrawing[] = {Do::kPenalise, Do::kArgmax, Do::kDraw, Do::kAdvance};
+constexpr Do kLargest[] = {Do::kArgmax, Do::kAdvance}, kRules[] = {Do::kPenalise, Do::kArgmax, Do::kDraw, Do::kAdvance};
 
 Instruction draw_instruction(const Lists& lists, Do what, Address scratch) {
   Instruction draw;
@@ -227,8 +228,11 @@ Status Workspace::make_lists(bool times) {
   if (!fits_list(all) || feed_.set == 0) return {};
   listed_ = static_cast<int32_t>(all.size());
   BATON_TRY(const Address draws, take((1 + kRunsMax) * sizeof(uint64_t), "draws of blocks"));
-  for (const Do what : kDrawing) all.push_back(draw_instruction(few_, what, draws));
   banned_.resize(kRunsMax);
+  // Both lists, one behind the other.
+  for (const Do what : kRules) all.push_back(draw_instruction(few_, what, draws));
+  all.insert(all.end(), all.begin(), all.begin() + listed_);
+  for (const Do what : kLargest) all.push_back(draw_instruction(few_, what, draws));
   const uint64_t bytes = all.size() * sizeof(Instruction);
   BATON_TRY(list_, card_->allocate(bytes, "the instructions of a step"));
   BATON_TRY(barrier_, card_->allocate(kStepBytes, "a counter"));
@@ -239,17 +243,23 @@ Status Workspace::make_lists(bool times) {
   return put(list_.address(), all.data(), bytes);
 }
 
-ListWork Workspace::list(bool draws) const {
-  return {list_.address(), listed_ + (draws ? static_cast<int32_t>(std::size(kDrawing)) : 0),
-          pass_.address(), barrier_.address(),
-          feed_,           times_.address()};
+ListWork Workspace::list(Drawing drawing) const {
+  const bool second = drawing == Drawing::kLargest;
+  const size_t drawn = drawing == Drawing::kNone ? 0 : second ? std::size(kLargest) : std::size(kRules);
+  const uint64_t skipped = second ? static_cast<uint64_t>(listed_) + std::size(kRules) : 0;
+  return {list_.address() + skipped * sizeof(Instruction),
+          listed_ + static_cast<int32_t>(drawn),
+          pass_.address(),
+          barrier_.address(),
+          feed_,
+          times_.address()};
 }
 
-Instruction Workspace::listed(size_t i) const {
-  const size_t body = few_.body.size();
-  if (i < static_cast<size_t>(listed_)) return i < body ? few_.body[i] : few_.tail[i - body];
+Instruction Workspace::listed(const ListWork& list, size_t i) const {
+  const size_t body = few_.body.size(), step = static_cast<size_t>(listed_);
+  if (i < step) return i < body ? few_.body[i] : few_.tail[i - body];
   Instruction drawing;
-  drawing.what = kDrawing[i - static_cast<size_t>(listed_)];
+  drawing.what = list.list != list_.address() ? kLargest[i - step] : kRules[i - step];
   return drawing;
 }
 

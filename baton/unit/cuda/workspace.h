@@ -15,6 +15,9 @@ namespace baton::cuda {
 inline constexpr int32_t kTailRows = 64;    // whose outputs are made at a time
 inline constexpr int32_t kStepsAhead = 64;  // of a call that draws on the card
 
+// What draws behind the outputs of a step: nothing, the largest logit, or rules.
+enum class Drawing { kNone, kLargest, kRules };
+
 // The last instruction that touches a layer's slots.
 struct LayerEnd {
   size_t behind = 0;
@@ -42,9 +45,9 @@ class Workspace {
   // The lists of few rows on the card, one behind the other: body and tail; with draws behind them. None where a
   // list cannot hold them.
   bool has_list() const { return listed_ > 0; }
-  ListWork list(bool draws) const;
+  ListWork list(Drawing drawing) const;
   // Instruction i of a list, and when the first block had done each, in ns. Waits.
-  Instruction listed(size_t i) const;
+  Instruction listed(const ListWork& list, size_t i) const;
   Result<std::vector<uint64_t>> times(Stream& stream, const ListWork& list) const;
 
   // The host's side of a pass, to be filled and sent: arrays have room for rows_max or kRunsMax rows.
