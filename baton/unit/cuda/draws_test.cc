@@ -97,15 +97,16 @@ TEST_F(CudaDraws, ComeFromTheCardWhateverTheirRules) {
   load(3000, 0.1f);
   SamplerParams banned = usual(4), greedy, presence = usual(6);
   presence.presence_penalty = 1;
+  const SamplerParams half{.temperature = 2, .top_k = 100, .top_p = 0.5f, .seed = 7};
   for (int32_t id = 0; id < 3000; id += 3) banned.banned_ids.push_back(id), greedy.banned_ids.push_back(id + 1);
-  const std::vector<SamplerParams> params = {usual(3), {},      banned, {.temperature = 2, .top_k = 256, .seed = 5},
-                                             greedy,   presence};
+  const std::vector<SamplerParams> params = {
+      usual(3), {}, banned, half, {.temperature = 2, .top_k = 256, .seed = 5}, greedy, presence};
   expect_hosts(params, 130);
   std::vector<Answer> free;
   ASSERT_TRUE(draw(params, {.steps_max = 50}, true, free));
-  for (const size_t seat : {0, 2, 3}) expect_hosts(params, 50, {-1, free[seat].ids[20]});
+  for (const size_t seat : {0, 2, 3, 4}) expect_hosts(params, 50, {-1, free[seat].ids[20]});
   // Copies of the pass, its rules, windows and numbers are for 64 steps, not for each.
-  before_ = [] { emulated_fail({.function = "copy_in", .nth = 9, .code = kInvalidValue}); };
+  before_ = [] { emulated_fail({.function = "copy_in", .nth = 20, .code = kInvalidValue}); };
   EXPECT_TRUE(draw(params, {.steps_max = 60}, true, free));
   EXPECT_EQ(free[0].ids.size(), 60u);
 }
@@ -129,6 +130,7 @@ TEST_F(CudaDraws, OfPenaltiesKeepTheirWindow) {
                                                   frequency{.temperature = 1, .top_p = 0.9f, .seed = 3};
     presence.presence_penalty = 1.5f, presence.repeat_last_n = 7;
     frequency.frequency_penalty = -0.5f, frequency.repeat_penalty = 1.01f, frequency.repeat_last_n = kWindowMax;
+    expect_hosts({repeat}, 130);
     expect_hosts({repeat, usual(5), presence}, 130);
     expect_hosts({presence, frequency}, 70);
     SamplerParams longer = presence, whole = presence, none = presence;
@@ -163,7 +165,7 @@ TEST_F(CudaDraws, EndByTheClockWhoeverDraws) {
 TEST_F(CudaDraws, BansAreThoseOfTheCall) {
   load(400, 0.3f);
   std::vector<SamplerParams> params = {usual(1), {}, usual(2)};
-  for (int round = 0; round < 5; ++round) {
+  for (const int round : {0, 1, 2, 3, 4, 0, 1, 0}) {
     for (size_t seat = 0; seat < params.size(); ++seat) {
       if ((static_cast<int>(seat) + round) % 3 == 2) continue;  // as before
       params[seat].banned_ids.clear();

@@ -119,20 +119,14 @@ __device__ inline void do_penalise(const Instruction& instruction, const Pass& p
     DrawWindow& window = at<DrawWindow>(pass.windows)[r];
     float* const x = row_of(instruction.x, instruction.x_width, r);
     const int32_t count = min(window.drawn, rule.window);
-    bool first = thread < count;
-    int32_t id = 0, times = 0;
-    float logit = 0;
-    if (first) {
-      id = window.ids[thread];
-      for (int32_t i = 0; i < count; ++i) {
-        if (window.ids[i] != id) continue;
-        ++times;
-        if (i < thread) first = false;
-      }
-      logit = window.logits[thread] = x[id];
-    }
-    __syncthreads();  // behind the readers of the same id
-    if (first && isfinite(logit)) x[id] = draws::penalised(logit, times, rule);
+    const bool has_one = thread < count;
+    const int32_t id = has_one ? window.ids[thread] : 0;
+    const float logit = x[id];
+    if (has_one) window.logits[thread] = logit;
+    int32_t times = 0;
+    for (int32_t i = 0; i < count; ++i) times += window.ids[i] == id ? 1 : 0;
+    __syncthreads();  // behind the readers of the same id, who write the same
+    if (has_one && isfinite(logit)) x[id] = draws::penalised(logit, times, rule);
   }
 }
 
