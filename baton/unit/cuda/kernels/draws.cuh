@@ -300,9 +300,9 @@ __device__ inline void remember(float* x, int32_t id, const DrawRule& rule, Draw
 
 }  // namespace draws
 
-// A block has a row.
-__device__ inline void do_draw(const Instruction& instruction, const Pass& pass, uint32_t block, uint32_t blocks,
-                               unsigned char* shared) {
+// A block has a row. Apart, so that it takes no registers from what a list does more often.
+__device__ __noinline__ inline void do_draw(const Instruction& instruction, const Pass& pass, uint32_t block,
+                                            uint32_t blocks, unsigned char* shared) {
   if (pass.rules == 0) return;
   const int32_t width = instruction.x_width;
   for (auto r = static_cast<int32_t>(block); r < pass.rows_out; r += static_cast<int32_t>(blocks)) {
