@@ -166,6 +166,7 @@ struct Drawing {
     draws[1].scratch = together ? reinterpret_cast<Address>(scratch) : 0;
     fiber::launch({.blocks = blocks, .shared_bytes = shared_bytes_of(draws[0]), .order = order},
                   [&] { do_penalise(draws[0], pass, blockIdx.x, gridDim.x, shared); });
+    penalised = logits();
     fiber::launch({.blocks = blocks, .shared_bytes = shared_bytes_of(draws[1]), .order = order},
                   [&] { do_argmax(draws[1], pass, blockIdx.x, gridDim.x, shared); });
     fiber::launch({.blocks = blocks, .shared_bytes = shared_bytes_of(draws[2]), .order = order},
@@ -175,7 +176,10 @@ struct Drawing {
   std::vector<int32_t> by_bodies(int step) {
     pass.step = step;
     open_windows();
-    for (const Instruction& draw : draws) reference(draw, pass);
+    reference(draws[0], pass);
+    penalised = logits();
+    reference(draws[1], pass);
+    reference(draws[2], pass);
     return take();
   }
   std::vector<int32_t> by_samplers() {
@@ -215,6 +219,7 @@ struct Drawing {
   DrawWindow* windows;
   Instruction draws[3];
   std::vector<Sampler> samplers;
+  std::vector<float> penalised;  // the rows of the last step, while they were drawn from
 };
 
 // How many draws were left to the host.
@@ -230,7 +235,9 @@ int check(int rows, int width, Logits kind, uint64_t seed) {
     EXPECT_TRUE(same_bits(all.logits(), before));
     std::vector<std::vector<int32_t>> windows;
     for (int r = 0; r < rows; ++r) windows.push_back(all.window_of(r));
+    const std::vector<float> penalised = all.penalised;
     EXPECT_EQ(kernels, all.by_bodies(step));
+    EXPECT_TRUE(same_bits(all.penalised, penalised));
     EXPECT_TRUE(same_bits(all.logits(), before));
     const auto samplers = all.by_samplers();
     for (size_t r = 0; r < samplers.size(); ++r) {
