@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "baton/base/clock.h"
@@ -124,8 +125,8 @@ TEST_F(CudaDraws, AreLeftToTheHostWhereTheyAreUndecided) {
 
 // The window lies on the card, and goes on behind a step that the host drew and in the next 64.
 TEST_F(CudaDraws, OfPenaltiesKeepTheirWindow) {
-  for (const float steepness : {0.01f, 0.1f, 0.35f}) {
-    load(3000, steepness);
+  for (const auto& [vocab, steepness] : {std::pair(8, 0.3f), {3000, 0.01f}, {3000, 0.1f}, {3000, 0.35f}}) {
+    load(vocab, steepness);  // of eight ids most come again
     SamplerParams repeat{.repeat_penalty = 1.3f}, presence = usual(3),
                                                   frequency{.temperature = 1, .top_p = 0.9f, .seed = 3};
     presence.presence_penalty = 1.5f, presence.repeat_last_n = 7;
