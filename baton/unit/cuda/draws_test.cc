@@ -127,8 +127,8 @@ TEST_F(CudaDraws, AreLeftToTheHostWhereTheyAreUndecided) {
 TEST_F(CudaDraws, OfPenaltiesKeepTheirWindow) {
   for (const auto& [vocab, steepness] : {std::pair(8, 0.3f), {3000, 0.01f}, {3000, 0.1f}, {3000, 0.35f}}) {
     load(vocab, steepness);  // of eight ids most come again
-    SamplerParams repeat{.repeat_penalty = 1.3f}, presence = usual(3),
-                                                  frequency{.temperature = 1, .top_p = 0.9f, .seed = 3};
+    SamplerParams repeat{.repeat_penalty = 1.3f, .frequency_penalty = 1.5f},
+        presence = usual(3), frequency{.temperature = 1, .top_p = 0.9f, .seed = 3};
     presence.presence_penalty = 1.5f, presence.repeat_last_n = 7;
     frequency.frequency_penalty = -0.5f, frequency.repeat_penalty = 1.01f, frequency.repeat_last_n = kWindowMax;
     expect_hosts({repeat}, 130);

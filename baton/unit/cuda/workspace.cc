@@ -230,8 +230,9 @@ Status Workspace::make_lists(bool times) {
   BATON_TRY(const Address draws, take((1 + kRunsMax) * sizeof(uint64_t), "draws of blocks"));
   banned_.resize(kRunsMax);
   // Both lists, one behind the other.
+  const std::vector<Instruction> step = all;
   for (const Do what : kRules) all.push_back(draw_instruction(few_, what, draws));
-  all.insert(all.end(), all.begin(), all.begin() + listed_);
+  all.insert(all.end(), step.begin(), step.end());
   for (const Do what : kLargest) all.push_back(draw_instruction(few_, what, draws));
   const uint64_t bytes = all.size() * sizeof(Instruction);
   BATON_TRY(list_, card_->allocate(bytes, "the instructions of a step"));
