@@ -27,13 +27,15 @@ std::vector<SamplerParams> settings(int32_t vocab) {
   SamplerParams min_p{.temperature = 1.0f, .min_p = 0.05f, .seed = 5}, all{.temperature = 2.0f, .seed = 6};
   SamplerParams repeat{.repeat_penalty = 1.3f, .repeat_last_n = 4}, presence{.presence_penalty = 1.5f};
   SamplerParams banned{.temperature = 0.9f, .seed = 7, .frequency_penalty = 0.5f, .banned_ids = {1, 2, 3}};
+  SamplerParams usual{.temperature = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .seed = 8}, likely;
+  for (int32_t id = 0; id < vocab; id += 2) usual.banned_ids.push_back(id), likely.banned_ids.push_back(id);
   SamplerParams bound = top_p, greedy, biased = all;
   bound.constraint = std::make_shared<fake::Constraint>(5, vocab, 7);
   greedy.constraint = std::make_shared<fake::Constraint>(6, vocab, 40);
   greedy.logprobs = 3;
   biased.logit_bias = {{9, 3.5f}, {11, -100.0f}};
   biased.logprobs = 0;
-  return {{}, top_k, top_p, min_p, all, repeat, presence, banned, bound, greedy, biased};
+  return {{}, top_k, top_p, min_p, usual, likely, all, repeat, presence, banned, bound, greedy, biased};
 }
 
 class StepOn : public testing::TestWithParam<std::string> {
@@ -143,7 +145,7 @@ TEST_P(StepOn, DrawsWhatTheHostWould) {
 
 TEST_P(StepOn, EndsWithTheFirstStopIdOfAny) {
   const auto all = settings(vocab());
-  const std::vector<SamplerParams> params = {all[1], all[4], all[2]};
+  const std::vector<SamplerParams> params = {all[1], all[4], all[2]};  // which a card draws
   const auto free = make(params);
   go(*free, 12, true);
   for (size_t i = 0; i < params.size(); ++i) {
@@ -174,7 +176,8 @@ TEST_P(StepOn, EndsWithTheFirstStopIdOfAny) {
 
 TEST_P(StepOn, EndsByTheClockAndWhenCancelled) {
   const TickingClock clock;
-  auto batch = make({{}, {}});
+  const auto all = settings(vocab());
+  auto batch = make({all[0], all[4]});
   // Two draws and a look at the clock for each step.
   const StepLimits limits{.steps_max = 30, .until_ns = 9, .clock = &clock};
   ASSERT_TRUE(executor_->step_on(batch->seats, {}, limits, {}));
@@ -184,7 +187,7 @@ TEST_P(StepOn, EndsByTheClockAndWhenCancelled) {
   EXPECT_GT(batch->draws[0].ids[2].time_ns, 6);
   EXPECT_LT(batch->draws[0].ids[2].time_ns, 9);
   const std::atomic<bool> cancelled = true;
-  batch = make({{}});
+  batch = make({all[4]});
   const Status status = executor_->step_on(batch->seats, {}, {.steps_max = 30}, {.cancelled = &cancelled});
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().code, Code::kCancelled);

@@ -6,10 +6,11 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <limits>
 #include <new>
 #include <utility>
+
+#include "baton/sample/draw_weight.h"
 
 namespace baton {
 namespace {
@@ -62,7 +63,8 @@ Status check_bias(const SamplerParams& params, int32_t vocab_size) {
 }
 
 Status check(const SamplerParams& params, int32_t vocab_size) {
-  if (vocab_size <= 0) return fail(Code::kInvalidInput, fmt::format("sampler: vocabulary of {} tokens", vocab_size));
+  if (vocab_size <= 0 || vocab_size > kDrawIdsMax)
+    return fail(Code::kInvalidInput, fmt::format("sampler: vocabulary of {} tokens", vocab_size));
   // Written so that NaN fails too.
   if (!(params.temperature >= 0.0f && params.temperature <= 100.0f)) {
     return fail(Code::kInvalidInput, fmt::format("temperature is {}: must be from 0 to 100", params.temperature));
@@ -93,7 +95,7 @@ Sampler::Sampler(SamplerParams params, int32_t vocab_size)
       random_(params_.seed),
       banned_(static_cast<size_t>(vocab_size), 0),
       candidates_(static_cast<size_t>(vocab_size)),
-      probabilities_(static_cast<size_t>(vocab_size)) {
+      weights_(static_cast<size_t>(vocab_size)) {
   for (const int32_t id : params_.banned_ids) banned_[static_cast<size_t>(id)] = 1;
   if (params_.constraint) {
     open_.resize((banned_.size() + 31) / 32);
@@ -166,6 +168,24 @@ void Sampler::for_allowed(Use&& use) const {
   }
 }
 
+void Sampler::show_numbers(std::span<uint64_t> next) const {
+  Random random = random_;
+  for (uint64_t& number : next) number = random.next();
+}
+
+std::vector<int32_t> Sampler::window() const {
+  if (remembered_ < window_.size()) return {window_.begin(), window_.begin() + static_cast<ptrdiff_t>(remembered_)};
+  std::vector<int32_t> ids = window_;
+  if (!ids.empty()) std::rotate(ids.begin(), ids.begin() + static_cast<ptrdiff_t>(remembered_ % ids.size()), ids.end());
+  return ids;
+}
+
+void Sampler::drew(int32_t id) {
+  BATON_CHECK(!params_.constraint);
+  if (params_.temperature > 0.0f) random_.next();
+  if (!drawn_.empty()) remember(id);
+}
+
 void Sampler::reset(uint64_t seed) {
   random_ = Random(seed);
   std::fill(drawn_.begin(), drawn_.end(), 0);
@@ -220,17 +240,17 @@ size_t Sampler::keep_top_k(size_t count) {
 // Sorts only as much of the front as the sum needs: a full sort of 248,320 candidates would take longer than a small
 // model's forward pass.
 size_t Sampler::keep_top_p(size_t count, float top) {
-  double total = 0.0;
-  for (size_t i = 0; i < count; ++i) total += std::exp(candidates_[i].logit - top);
-  const double wanted = static_cast<double>(params_.top_p) * total;
-  double sum = 0.0;
+  const double scale = draw_scale(1.0f);
+  uint64_t total = 0, sum = 0;
+  for (size_t i = 0; i < count; ++i) total += draw_weight(top - candidates_[i].logit, scale);
+  const uint64_t wanted = least_sum(params_.top_p, total);
   size_t kept = 0;
   for (size_t sorted = 0; kept < count;) {
     const size_t more = std::min(count - sorted, std::max(kSortedMin, sorted * 3));
     sort_front(more, count - sorted, sorted);
     sorted += more;
     for (; kept < sorted; ++kept) {
-      sum += std::exp(candidates_[kept].logit - top);
+      sum += draw_weight(top - candidates_[kept].logit, scale);
       if (sum >= wanted) return kept + 1;
     }
   }
@@ -258,27 +278,21 @@ int32_t Sampler::draw(std::span<const float> logits, Random& random) {
   if (params_.top_k > 0) count = keep_top_k(count);
   if (params_.top_p < 1.0f) count = keep_top_p(count, top);
   if (params_.min_p > 0.0f) {
+    const uint64_t least = least_weight(params_.min_p);
     size_t kept = 0;
     for (size_t i = 0; i < count; ++i) {
-      if (std::exp(candidates_[i].logit - top) >= params_.min_p) candidates_[kept++] = candidates_[i];
+      if (draw_weight(top - candidates_[i].logit, draw_scale(1.0f)) >= least) candidates_[kept++] = candidates_[i];
     }
     count = kept;
   }
 
-  double total = 0.0;
-  for (size_t i = 0; i < count; ++i) {
-    probabilities_[i] = std::exp((candidates_[i].logit - top) / params_.temperature);
-    total += probabilities_[i];
-  }
-  double left = static_cast<double>(random.next() >> 11) * 0x1p-53 * total;
-  size_t last = 0;
-  for (size_t i = 0; i < count; ++i) {
-    if (probabilities_[i] == 0.0f) continue;
-    last = i;
-    left -= probabilities_[i];
-    if (left < 0.0) break;
-  }
-  return candidates_[last].id;
+  const double scale = draw_scale(params_.temperature);
+  uint64_t total = 0;
+  for (size_t i = 0; i < count; ++i) total += weights_[i] = draw_weight(top - candidates_[i].logit, scale);
+  uint64_t left = random.below(total);
+  size_t drawn = 0;
+  for (; left >= weights_[drawn]; ++drawn) left -= weights_[drawn];
+  return candidates_[drawn].id;
 }
 
 Result<Top2> top2_gap(std::span<const float> logits) {

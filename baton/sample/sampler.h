@@ -1,8 +1,8 @@
 // From logits to a token: logit bias and penalties, then greedy, or the chain top-k, top-p, min-p, temperature
 // (llama.cpp's default order: each filter sees the probabilities of the survivors of the one before, before
 // temperature), then a draw. Ids that are banned, or that the constraint does not allow, are not among the candidates.
-// The same seed and logits give the same tokens on every platform, up to the last bit of exp(). One sampler belongs to
-// one sequence; single-threaded.
+// The same seed and logits give the same tokens on every platform: draws are of integers (draw_weight.h). One sampler
+// belongs to one sequence; single-threaded.
 //
 // The bias is added to the logits as they left the model (OpenAI's API). Behind it,
 // penalties, for a token that was drawn c > 0 times in the window:
@@ -56,6 +56,13 @@ class Sampler {
   // but a constraint that did not accept what it had allowed fails each call until `reset`. `logprobs` (may be null)
   // receives those of the token where the parameters ask for them. O(vocab), plus a sort of what top_k or top_p keep.
   Result<int32_t> sample(std::span<const float> logits, std::optional<Logprobs>* logprobs = nullptr);
+  // For who draws by itself what `sample` would, where there is no constraint: the numbers of the next draws, each of
+  // which takes one unless it is greedy, and that `id` came of the next.
+  void show_numbers(std::span<uint64_t> next) const;
+  // Whether there are penalties; what they look at now, the oldest first: at most repeat_last_n ids, which is above 0.
+  bool has_penalties() const { return !drawn_.empty(); }
+  std::vector<int32_t> window() const;
+  void drew(int32_t id);
   // Begins the sequence of draws again, with an empty window; the constraint too.
   void reset(uint64_t seed);
   const SamplerParams& params() const { return params_; }
@@ -86,7 +93,7 @@ class Sampler {
   Random random_;
   std::vector<uint8_t> banned_;        // by id
   std::vector<Candidate> candidates_;  // scratch
-  std::vector<float> probabilities_;   // scratch, beside candidates_
+  std::vector<uint64_t> weights_;      // scratch, beside candidates_
 
   std::vector<float> adjusted_;  // scratch; empty without bias and penalties
 

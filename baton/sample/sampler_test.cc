@@ -8,6 +8,8 @@
 #include <limits>
 #include <set>
 
+#include "baton/sample/draw_weight.h"
+
 namespace baton {
 namespace {
 
@@ -105,6 +107,7 @@ TEST(Sampler, TheSameSeedGivesTheSameTokensAndTheseOnes) {
     ids.push_back(a.sample(logits).value());
     EXPECT_EQ(b.sample(logits).value(), ids.back());
   }
+  EXPECT_EQ(std::vector(ids.begin(), ids.begin() + 10), (std::vector<int32_t>{14, 87, 98, 9, 90, 30, 46, 1, 9, 15}));
   a.reset(42);
   for (const int32_t id : ids) EXPECT_EQ(a.sample(logits).value(), id);
   Sampler other = make({.temperature = 1.0f, .seed = 43}, 100);
@@ -126,13 +129,64 @@ TEST(Sampler, ExtremeLogitsStayFinite) {
   EXPECT_EQ(drawn(make({.temperature = 1e-4f}, 3), logits, 200), (std::set<int32_t>{0, 2}));
 }
 
-TEST(Sampler, ADrawPastTheEndTakesTheLastThatIsPossible) {
-  // 20 candidates of 0.75 units in the last place beside one of 1: each rounds the sum up by a quarter unit, so that
-  // the largest draw (the seed's first number is all ones) is still above zero after the last one is taken off.
-  std::vector<float> logits(22, std::log(0.75f) - 52.0f * std::log(2.0f));
-  logits[0] = 0.0f;
-  logits[21] = -300.0f;  // its probability is 0
+TEST(Sampler, TheFirstAndTheLastThatArePossibleAreDrawn) {
+  std::vector<float> logits(22, -24.0f);  // 20 candidates of few units
+  logits[5] = 0.0f;
+  logits[0] = logits[21] = -300.0f;  // their weight is 0
+  // Seeds whose first number is 0, or all ones.
+  EXPECT_EQ(make({.temperature = 1.0f, .seed = 0x61c8864680b583ebull}, 22).sample(logits).value(), 1);
   EXPECT_EQ(make({.temperature = 1.0f, .seed = 0x31628af67b2131abull}, 22).sample(logits).value(), 20);
+}
+
+TEST(Sampler, WeightsAreExponentials) {
+  EXPECT_EQ(draw_weight(0, draw_scale(0.3f)), kDrawWeightOne);
+  EXPECT_EQ(draw_weight(std::numeric_limits<float>::infinity(), draw_scale(100.0f)), 0u);
+  EXPECT_EQ(draw_weight(0, draw_scale(std::numeric_limits<float>::denorm_min())), kDrawWeightOne);
+  EXPECT_EQ(draw_weight(1e-30f, draw_scale(std::numeric_limits<float>::denorm_min())), 0u);
+  // As every machine has them.
+  EXPECT_EQ(draw_weight(1.0f, draw_scale(1.0f)), 404487723264u);
+  EXPECT_EQ(draw_weight(7.25f, draw_scale(0.8f)), 127469459u);
+  Random random(2);
+  for (int i = 0; i < 100'000; ++i) {
+    const float temperature = random.uniform(0.01f, 3.0f), gap = random.uniform() * random.uniform(0.0f, 40.0f);
+    const double exact = 0x1p40 * std::exp(-static_cast<double>(gap) / static_cast<double>(temperature));
+    EXPECT_NEAR(static_cast<double>(draw_weight(gap, draw_scale(temperature))), exact, exact * 0x1p-28 + 1);
+  }
+  for (uint32_t half = 1; half < 40; ++half) {
+    // Both sides of a power of two.
+    const float gap = static_cast<float>(half) * 0.69314718f;
+    EXPECT_GE(draw_weight(std::nextafter(gap, 0.0f), draw_scale(1.0f)), draw_weight(gap, draw_scale(1.0f)));
+    EXPECT_LE(draw_weight(std::nextafter(gap, 99.0f), draw_scale(1.0f)), draw_weight(gap, draw_scale(1.0f)));
+  }
+}
+
+// Who draws by itself from the numbers that are shown leaves the sampler where its own draws would.
+TEST(Sampler, IsWhereItWouldBeWhenAnotherDrew) {
+  std::vector<float> logits(50);
+  Random random(3);
+  for (float& logit : logits) logit = random.uniform(-1.0f, 1.0f);
+  for (const float temperature : {0.0f, 1.0f}) {
+    for (const float penalty : {0.0f, 0.7f}) {
+      const SamplerParams params{
+          .temperature = temperature, .top_k = 9, .seed = 5, .presence_penalty = penalty, .repeat_last_n = 11};
+      Sampler own = make(params, 50), other = make(params, 50);
+      std::vector<int32_t> drawn;
+      for (int i = 0; i < 40; ++i) {
+        uint64_t now = 0, later[2] = {}, next = 0;
+        other.show_numbers({&now, 1});
+        other.show_numbers(later);
+        EXPECT_EQ(later[0], now);
+        const int32_t id = own.sample(logits).value();
+        drawn.push_back(id);
+        i % 3 == 0 ? static_cast<void>(other.sample(logits)) : other.drew(id);
+        other.show_numbers({&next, 1});
+        EXPECT_EQ(next, temperature > 0 ? later[1] : now);
+        const auto kept = static_cast<ptrdiff_t>(penalty == 0 ? 0 : std::min<size_t>(drawn.size(), 11));
+        EXPECT_EQ(other.window(), std::vector<int32_t>(drawn.end() - kept, drawn.end()));
+      }
+      EXPECT_EQ(other.sample(logits).value(), own.sample(logits).value());
+    }
+  }
 }
 
 TEST(Penalties, FollowTheFormula) {

@@ -161,6 +161,9 @@ inline uint32_t atomicInc(uint32_t* at, uint32_t last) {
   return before;
 }
 
+inline uint64_t __umul64hi(uint64_t a, uint64_t b) {
+  return static_cast<uint64_t>(static_cast<unsigned __int128>(a) * b >> 64);
+}
 inline float __uint_as_float(uint32_t bits) { return std::bit_cast<float>(bits); }
 inline float __int_as_float(int bits) { return std::bit_cast<float>(bits); }
 inline uint32_t __float_as_uint(float value) { return std::bit_cast<uint32_t>(value); }
@@ -174,6 +177,8 @@ inline float rsqrtf(float x) { return static_cast<float>(1.0 / std::sqrt(static_
 inline float __fdividef(float a, float b) { return a / b; }
 inline float __expf(float x) { return std::exp(x); }
 inline float __fmul_rn(float a, float b) { return a * b; }
+inline float __fadd_rn(float a, float b) { return a + b; }
+inline float __fdiv_rn(float a, float b) { return a / b; }
 inline int __popc(uint32_t x) { return std::popcount(x); }
 inline int __clz(int x) { return std::countl_zero(static_cast<uint32_t>(x)); }
 inline int __dp4a(int a, int b, int sum) {

@@ -150,7 +150,7 @@ Status CudaExecutor::run_few(float* out, bool together) {
   const Lists& lists = work_->few();
   const Pass& pass = work_->pass();
   if (work_->has_list() && !together) {
-    const ListWork list = work_->list(false);
+    const ListWork list = work_->list(Drawing::kNone);
     BATON_OK(launch_list(stream_, list));
     BATON_OK(add_times(list));
   } else {

@@ -56,8 +56,7 @@ class CudaExecutor final : public Executor {
     return static_cast<CudaState&>(state).rewind(position);
   }
   Status step(std::span<const Seat> seats, std::span<float> out, const StepContext& context) override;
-  // Where all that draw take the largest logit, and nothing else is asked of it, the card draws, and the host reads
-  // what it drew one step behind it.
+  // Where the card can draw for all (docs/cuda.md), it does, and the host reads what it drew one step behind it.
   Status step_on(std::span<const Seat> seats, std::span<float> out, const StepLimits& limits,
                  const StepContext& context) override;
   Placement placement() const override;
@@ -93,14 +92,21 @@ class CudaExecutor final : public Executor {
   // Whether so many seats go on tensor cores, instruction by instruction.
   bool goes_together(size_t seats) const;
   bool draws_here(std::span<const Seat> seats) const;
-  // Up to `steps` of them, and how many there were.
-  Result<uint32_t> draw_steps(std::span<Seat> seats, uint32_t steps, std::span<float> out, const StepLimits& limits,
-                              const StepContext& context);
+  struct Drawn {
+    uint32_t steps = 0;
+    bool more = false;  // none of them says that it was the last
+  };
+  // Up to `steps` of them.
+  Result<Drawn> draw_steps(std::span<Seat> seats, uint32_t steps, std::span<float> out, const StepLimits& limits,
+                           const StepContext& context);
+  // What steps of these seats draw by, and what draws then.
+  Result<Drawing> send_rules(std::span<const Seat> seats, uint32_t steps);
   Status read_row(size_t row);
   // Of the list that has just run, when the first block had done each instruction. Waits.
   Status add_times(const ListWork& list);
   std::string times_text() const;
-  // What step `step` of a call drew. False when it was the last.
+  // What step `step` of a call drew; where the card left it to the host, its sampler draws. False when the card does
+  // not go on behind it.
   Result<bool> take_drawn(std::span<Seat> seats, uint32_t step, const Clock& clock);
 
   const std::shared_ptr<Card> card_;

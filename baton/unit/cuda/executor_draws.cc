@@ -2,19 +2,27 @@
 #include <algorithm>
 
 #include "baton/base/clock.h"
+#include "baton/sample/draw_weight.h"
 #include "baton/sample/sampler.h"
 #include "baton/unit/cuda/executor.h"
 #include "baton/unit/cuda/launch.h"
+#include "baton/unit/cuda/values.h"
 
 namespace baton::cuda {
 namespace {
 
 constexpr uint32_t kAhead = 2;  // steps asked for before the host has read what the one before them drew
 
-bool takes_largest(const SamplerParams& params) {
-  return params.temperature == 0 && params.repeat_penalty == 1 && params.presence_penalty == 0 &&
-         params.frequency_penalty == 0 && params.banned_ids.empty() && params.logit_bias.empty() &&
-         params.constraint == nullptr && !params.logprobs;
+bool takes_draws(const Sampler& sampler) {
+  const SamplerParams& params = sampler.params();
+  const bool in_window = !sampler.has_penalties() || (params.repeat_last_n > 0 && params.repeat_last_n <= kWindowMax);
+  const bool plain = in_window && params.logit_bias.empty() && params.constraint == nullptr && !params.logprobs;
+  if (!plain || params.temperature == 0) return plain;
+  return params.top_k > 0 ? params.top_k <= kDrawTopMax : params.top_p < 1 || params.min_p > 0;
+}
+
+bool ended(std::span<const Seat> seats) {
+  return std::any_of(seats.begin(), seats.end(), [](const Seat& seat) { return seat.draws->ended(); });
 }
 
 }  // namespace
@@ -22,7 +30,7 @@ bool takes_largest(const SamplerParams& params) {
 bool CudaExecutor::draws_here(std::span<const Seat> seats) const {
   if (!work_->has_list() || seats.size() > static_cast<size_t>(kRunsMax) || goes_together(seats.size())) return false;
   return std::all_of(seats.begin(), seats.end(), [](const Seat& seat) {
-    return seat.decodes && !seat.keeps && seat.draws != nullptr && takes_largest(seat.draws->sampler->params()) &&
+    return seat.decodes && !seat.keeps && seat.draws != nullptr && takes_draws(*seat.draws->sampler) &&
            seat.draws->stop_ids.size() <= static_cast<size_t>(kStopsMax);
   });
 }
@@ -38,13 +46,10 @@ Status CudaExecutor::step_on(std::span<const Seat> seats, std::span<float> out, 
     for (const Seat& seat : next) steps = std::min(steps, seat.state->tokens_max() - seat.state->position());
     // A seat that has no room says so there.
     if (steps == 0) return Executor::step_on(next, out, rest, context);
-    BATON_TRY(const uint32_t done,
+    BATON_TRY(const Drawn done,
               settled([&] { return draw_steps(next, static_cast<uint32_t>(steps), out, rest, context); }));
-    if (done < steps) return {};
-    for (const Seat& seat : next) {
-      if (seat.draws->ended()) return {};
-    }
-    rest.steps_max -= done;
+    if (!done.more || ended(next)) return {};
+    rest.steps_max -= done.steps;
     // Rows are those of the first step.
     out = {};
     for (Seat& seat : next) {
@@ -55,8 +60,40 @@ Status CudaExecutor::step_on(std::span<const Seat> seats, std::span<float> out, 
   return {};
 }
 
-Result<uint32_t> CudaExecutor::draw_steps(std::span<Seat> seats, uint32_t steps, std::span<float> out,
-                                          const StepLimits& limits, const StepContext& context) {
+Result<Drawing> CudaExecutor::send_rules(std::span<const Seat> seats, uint32_t steps) {
+  bool numbers = false;
+  size_t windows = 0;
+  for (size_t i = 0; i < seats.size(); ++i) {
+    const Sampler& sampler = *seats[i].draws->sampler;
+    const SamplerParams& params = sampler.params();
+    DrawRule& rule = work_->rules()[i] = {};
+    BATON_TRY(rule.banned, work_->send_banned(stream_, i, params.banned_ids));
+    if (sampler.has_penalties()) {
+      rule.repeat = params.repeat_penalty;
+      rule.presence = params.presence_penalty;
+      rule.frequency = params.frequency_penalty;
+      rule.window = params.repeat_last_n;
+      const std::vector<int32_t> ids = sampler.window();
+      work_->windows()[i].drawn = static_cast<int32_t>(ids.size());
+      std::copy(ids.begin(), ids.end(), work_->windows()[i].ids);
+      windows = i + 1;
+    }
+    if (params.temperature == 0) continue;
+    numbers = true;
+    rule.scale = draw_scale(params.temperature);
+    rule.min_weight = least_weight(params.min_p);
+    rule.top_p = params.top_p;
+    rule.top_k = params.top_k;
+    uint64_t next[kStepsAhead];
+    sampler.show_numbers({next, steps});
+    for (uint32_t step = 0; step < steps; ++step) work_->numbers()[step * seats.size() + i] = next[step];
+  }
+  BATON_OK(work_->send_rules(stream_, seats.size(), windows, numbers ? steps * seats.size() : 0));
+  return numbers || windows > 0 ? Drawing::kRules : Drawing::kLargest;
+}
+
+Result<CudaExecutor::Drawn> CudaExecutor::draw_steps(std::span<Seat> seats, uint32_t steps, std::span<float> out,
+                                                     const StepLimits& limits, const StepContext& context) {
   BATON_OK(check_seats(*model_, seats, out));
   BATON_OK(context.check());
   const SteadyClock steady;
@@ -75,11 +112,12 @@ Result<uint32_t> CudaExecutor::draw_steps(std::span<Seat> seats, uint32_t steps,
     std::copy(seats[i].draws->stop_ids.begin(), seats[i].draws->stop_ids.end(), stops);
   }
   BATON_OK(work_->send(stream_));
-  const ListWork list = work_->list(true);
+  BATON_TRY(const Drawing drawing, send_rules(seats, steps));
+  const ListWork list = work_->list(drawing);
   const size_t row_bytes = seats.size() * sizeof(int32_t);
   const auto width = static_cast<size_t>(model_->program.output_width);
   uint32_t asked = 0, taken = 0;
-  bool more = true;
+  bool more = true, runs_on = true;  // as far as limits go; on the card
   while (taken < asked || (more && asked < steps)) {
     if (more && asked < steps && asked < taken + kAhead) {
       BATON_OK(launch_list(stream_, list));
@@ -97,17 +135,19 @@ Result<uint32_t> CudaExecutor::draw_steps(std::span<Seat> seats, uint32_t steps,
       continue;
     }
     BATON_OK(events_[taken % events_.size()].wait());
-    BATON_TRY(const bool goes_on, take_drawn(seats, taken, clock));
+    BATON_TRY(runs_on, take_drawn(seats, taken, clock));
     ++taken;
-    if (!goes_on) break;  // the steps behind it do nothing
+    if (!runs_on && ended(seats)) break;  // the steps behind it do nothing
     if (more && !context.check()) more = false;
     more = more && clock.now_ns() < limits.until_ns;
+    if (!runs_on) break;
   }
   BATON_OK(stream_.wait());
   BATON_OK(add_times(list));  // of the last that ran
   for (const Seat& seat : seats) static_cast<CudaState*>(seat.state)->advance(taken);
+  work_->banned_arrived();
   BATON_OK(context.check());
-  return taken;
+  return Drawn{taken, more};
 }
 
 // Row `row` of the outputs of the last step, to the host. Waits.
@@ -119,22 +159,29 @@ Status CudaExecutor::read_row(size_t row) {
 }
 
 Result<bool> CudaExecutor::take_drawn(std::span<Seat> seats, uint32_t step, const Clock& clock) {
-  bool more = true;
+  bool runs_on = true;
   for (size_t i = 0; i < seats.size(); ++i) {
     Draws& draws = *seats[i].draws;
     const int32_t id = work_->drawn()[static_cast<size_t>(step) * seats.size() + i];
     if (id >= 0) {
       draws.ids.push_back({id, clock.now_ns(), {}});
+      draws.sampler->drew(id);
     } else {
-      // A logit that is no number: the sampler has the words for it.
+      // Undecided; or a logit is no number, and the sampler has the words for it.
       BATON_OK(read_row(i));
       const std::span<const float> row(work_->outputs(), static_cast<size_t>(model_->program.output_width));
-      const Result<int32_t> none = draws.sampler->sample(row);
-      draws.status = none ? fail(Code::kDevice, "cuda: a draw of no logit") : fail(none.error());
+      const Result<int32_t> own = draws.sampler->sample(row);
+      if (!own) {
+        draws.status = fail(own.error());
+      } else if (id == kUndecided) {
+        draws.ids.push_back({*own, clock.now_ns(), {}});
+      } else {
+        draws.status = fail(Code::kDevice, "cuda: a draw of no logit");
+      }
     }
-    more = more && !draws.ended();
+    runs_on = runs_on && id >= 0 && !draws.ended();
   }
-  return more;
+  return runs_on;
 }
 
 }  // namespace baton::cuda

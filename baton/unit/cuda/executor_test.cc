@@ -3,63 +3,20 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <new>
 #include <vector>
 
 #include "baton/base/clock.h"
-#include "baton/base/random.h"
 #include "baton/sample/sampler.h"
 #include "baton/unit/cuda/driver_emulated.h"
+#include "tests/support/attending_model.h"
 
 namespace baton::cuda {
 namespace {
 
-constexpr int32_t kTinyVocab = 8, kTinyHidden = 64;
-
-// An embedding, a head that attends, an output head.
-std::shared_ptr<const Model> attending_model() {
-  auto model = std::make_shared<Model>();
-  Random random(11);
-  model->spec.name = "attending";
-  model->spec.context_max = 256;
-  for (const char* name : {"embedding", "head"}) {
-    std::vector<float> values(static_cast<size_t>(kTinyVocab) * kTinyHidden);
-    for (float& value : values) value = random.normal();
-    const size_t bytes = values.size() * sizeof(float);
-    model->owned.push_back(std::make_unique<std::byte[]>(bytes));
-    std::memcpy(model->owned.back().get(), values.data(), bytes);
-    model->weights.push_back({.name = name,
-                              .dtype = DType::kF32,
-                              .rows = kTinyVocab,
-                              .columns = kTinyHidden,
-                              .data = model->owned.back().get(),
-                              .bytes = bytes,
-                              .source = {}});
-  }
-  Program& program = model->program;
-  program.vocab = program.output_width = kTinyVocab;
-  program.hidden = kTinyHidden;
-  program.registers = {{"x", kTinyHidden}, {"out", kTinyHidden}};
-  program.slots = {{SlotKind::kKeys, 0, 1, 0, kTinyHidden}, {SlotKind::kValues, 0, 1, 0, kTinyHidden}};
-  program.ops.push_back({.kind = OpKind::kEmbed, .out = 0, .weights = {0}});
-  program.ops.push_back({.kind = OpKind::kAttend,
-                         .layer = 0,
-                         .out = 1,
-                         .x = 0,
-                         .y = 0,
-                         .z = 0,
-                         .slot = 0,
-                         .slot2 = 1,
-                         .width = kTinyHidden,
-                         .heads = 1,
-                         .kv_heads = 1,
-                         .scale = 0.125f});
-  program.ops.push_back({.kind = OpKind::kHead, .x = 1, .weights = {1}});
-  return model;
-}
+constexpr int32_t kTinyVocab = 8;
 
 // Throws when it is asked for the nth time.
 class ThrowingClock final : public Clock {
@@ -84,7 +41,7 @@ class CudaSteps : public testing::Test {
     ExecutorOptions options;
     options.times = times_;
     options.together = together_;
-    auto executor = CudaExecutor::load(*card, attending_model(), options);
+    auto executor = CudaExecutor::load(*card, fake::attending_model(kTinyVocab), options);
     ASSERT_TRUE(executor) << executor.error().message;
     executor_ = std::move(*executor);
   }
@@ -110,8 +67,8 @@ class CudaSteps : public testing::Test {
     rows_.assign(kTinyVocab, 0);
     return executor_->decode(to, 3, rows_);
   }
-  Status draw(SequenceState& to, const Clock* clock = nullptr) {
-    Sampler sampler = *Sampler::create({}, kTinyVocab);
+  Status draw(SequenceState& to, const Clock* clock = nullptr, const SamplerParams& params = {}) {
+    Sampler sampler = *Sampler::create(params, kTinyVocab);
     Draws draws{.sampler = &sampler};
     const int32_t fed = 5;
     const Seat seat{&to, {&fed, 1}, 1, true, false, &draws};
@@ -174,6 +131,8 @@ TEST_F(CudaSteps, AFailedAnswerLeavesNothingToBeDone) {
 // Several steps are under way when one fails.
 TEST_F(CudaSteps, FailedDrawsLeaveNothingToBeDone) {
   EXPECT_GT(fail_each([this](SequenceState& to) { return draw(to); }), 20u);
+  const SamplerParams params{.temperature = 1, .top_k = 3, .presence_penalty = 1, .banned_ids = {2}};
+  EXPECT_GT(fail_each([&](SequenceState& to) { return draw(to, nullptr, params); }), 26u);
 }
 
 // No memory for an id that was drawn, say.
@@ -205,7 +164,12 @@ TEST_F(CudaTimes, OfInstructionsAreInTheEvidence) {
   EXPECT_NE(notes.find(" attend_join 1 x "), std::string::npos) << notes;
   EXPECT_NE(notes.find(" pick 1 x "), std::string::npos) << "what attends is picked from: " << notes;
   EXPECT_NE(notes.find(" argmax "), std::string::npos) << "of the draw: " << notes;
+  EXPECT_EQ(notes.find(" draw "), std::string::npos) << "the largest is all that is drawn: " << notes;
   EXPECT_EQ(notes.find(" embed "), std::string::npos) << "nothing is before it: " << notes;
+  SequenceState& other = state();
+  ASSERT_TRUE(prefill(other, 70));
+  ASSERT_TRUE(draw(other, nullptr, {.temperature = 1, .top_k = 4}));
+  EXPECT_NE(executor_->placement().notes.find(" draw "), std::string::npos) << executor_->placement().notes;
 }
 
 // Five sequences and more go instruction by instruction where that was asked for, four do not.

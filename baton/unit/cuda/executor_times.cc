@@ -25,7 +25,7 @@ Status CudaExecutor::add_times(const ListWork& list) {
   BATON_TRY(const std::vector<uint64_t> done, work_->times(stream_, list));
   ++timed_steps_;
   for (size_t i = 1; i < done.size(); ++i) {
-    const std::string what = words_of(work_->listed(i));
+    const std::string what = words_of(work_->listed(list, i));
     auto found =
         std::find_if(times_.begin(), times_.end(), [&](const InstructionTime& one) { return one.what == what; });
     if (found == times_.end()) found = times_.insert(times_.end(), {what});

@@ -21,13 +21,15 @@ namespace baton::cuda {
 
 using Address = uint64_t;  // on the card; 0: none
 
-inline constexpr int32_t kPadding = 64;     // values: rows of registers and matrices are multiples of it
-inline constexpr int32_t kPageTokens = 64;  // of keys and values
-inline constexpr int32_t kGroup = 32;       // codes that are packed together
-inline constexpr int32_t kRunsMax = 64;     // sequences of a pass
-inline constexpr int32_t kStopsMax = 16;    // ids that end a sequence
-inline constexpr int32_t kMatricesMax = 4;  // of one instruction
-inline constexpr int32_t kThreads = 512;    // of a block, of all kernels but products of many rows
+inline constexpr int32_t kPadding = 64;      // values: rows of registers and matrices are multiples of it
+inline constexpr int32_t kPageTokens = 64;   // of keys and values
+inline constexpr int32_t kGroup = 32;        // codes that are packed together
+inline constexpr int32_t kRunsMax = 64;      // sequences of a pass
+inline constexpr int32_t kStopsMax = 16;     // ids that end a sequence
+inline constexpr int32_t kMatricesMax = 4;   // of one instruction
+inline constexpr int32_t kDrawTopMax = 256;  // a top_k that kDraw takes
+inline constexpr int32_t kWindowMax = 256;   // tokens that penalties look at
+inline constexpr int32_t kThreads = 512;     // of a block, of all kernels but products of many rows
 
 BATON_BOTH constexpr int32_t pitch_of(int32_t width) { return (width + kPadding - 1) / kPadding * kPadding; }
 
@@ -81,13 +83,34 @@ struct Run {
   int32_t decodes = 0;
 };
 
+// What penalties look at, and what they changed: a ring of the last ids, whose place for the next is drawn % window.
+struct DrawWindow {
+  int32_t drawn = 0;
+  int32_t ids[kWindowMax] = {};
+  float logits[kWindowMax] = {};  // of these ids, before kPenalise
+};
+
+// How the next token of a row is drawn: sample/sampler.h.
+struct DrawRule {
+  Address banned = 0;       // uint32, bit id % 32 of word id / 32: never drawn; 0: none are
+  double scale = 0;         // sample/draw_weight.h, of the temperature; 0: the largest is drawn
+  uint64_t min_weight = 0;  // of min_p
+  float top_p = 1;
+  int32_t top_k = 0;  // at most kDrawTopMax; 0: all
+  float repeat = 1, presence = 0, frequency = 0;
+  int32_t window = 0;  // tokens that penalties look at, at most kWindowMax; 0: none
+};
+
 // What changes from pass to pass, in the card's memory.
 struct Pass {
   int32_t rows = 0, runs = 0, rows_out = 0;
   Address tokens = 0;      // int32 [rows]
   Address run_of_row = 0;  // int32 [rows]
   Address out_rows = 0;    // int32 [rows_out]: rows whose outputs are asked for
-  Address drawn = 0;       // int32: where kArgmax writes, [steps][rows_out], at `step`
+  Address drawn = 0;       // int32: where kArgmax and kDraw write, [steps][rows_out], at `step`
+  Address rules = 0;       // DrawRule [rows_out]; 0: all draw the largest
+  Address numbers = 0;     // uint64 [steps][rows_out]: what rules draw by
+  Address windows = 0;     // DrawWindow [rows_out], of those with penalties
   int32_t step = 0;        // kAdvance counts it
   int32_t stop_count = 0;  // of each run, at most kStopsMax
   int32_t stopped = 0;     // kAdvance: one of the runs drew one of its stop ids, or none: the lists behind do nothing
@@ -122,7 +145,11 @@ enum class Do : uint8_t {
   kExpertsOut,  // of op kExperts: downs, summed
   kPick,        // out = the rows of x that out_rows names: before the output head
   kCap,         // out = cap tanh(x / cap), of the rows that are asked for
+  kPenalise,    // x, of the rows whose rule says so
   kArgmax,      // drawn = the id of the largest of x's row, the lowest of equals; -1 when one is not finite
+  // Behind both: drawn = the id that a row's rule gives; kUndecided (values.h): the host is to draw. x is again what it
+  // was, and what was drawn is in the window.
+  kDraw,
   // Runs that decode, one row each, all wanted: their next tokens are what was drawn, their positions one more, unless
   // one of them stops: then `stopped` is set and nothing moves.
   kAdvance,

@@ -103,6 +103,8 @@ uint32_t shared_bytes_of(const Instruction& instruction) {
     case Do::kAttendTile:
     case Do::kAttendAll:
       return kSharedBytes;
+    case Do::kDraw:
+      return kDrawShared;
     default:
       return kBeforeRows;
   }

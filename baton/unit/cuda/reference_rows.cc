@@ -263,31 +263,4 @@ void reference_cap(const Instruction& instruction, const Pass& pass) {
   }
 }
 
-void reference_argmax(const Instruction& instruction, const Pass& pass) {
-  for (int32_t r = 0; r < pass.rows_out; ++r) {
-    const std::span x(host_row(instruction.x, instruction.x_width, r), static_cast<size_t>(instruction.x_width));
-    const bool finite = std::all_of(x.begin(), x.end(), [](float value) { return std::isfinite(value); });
-    const auto largest = std::max_element(x.begin(), x.end()) - x.begin();  // the first of equals
-    host_at<int32_t>(pass.drawn)[int64_t{pass.step} * pass.rows_out + r] =
-        finite && !x.empty() ? static_cast<int32_t>(largest) : -1;
-  }
-}
-
-void reference_advance(const Instruction&, const Pass& pass) {
-  auto& next = const_cast<Pass&>(pass);  // it lies in the card's memory
-  const int32_t* const drawn = host_at<const int32_t>(pass.drawn) + int64_t{pass.step} * pass.rows_out;
-  const int32_t* const rows = host_at<const int32_t>(pass.out_rows);
-  for (int32_t i = 0; i < pass.rows_out; ++i) {
-    const int32_t run = host_at<const int32_t>(pass.run_of_row)[rows[i]];
-    if (drawn[i] < 0) next.stopped = 1;
-    for (int32_t k = 0; k < pass.stop_count; ++k) {
-      if (host_at<const int32_t>(pass.stops)[run * kStopsMax + k] == drawn[i]) next.stopped = 1;
-    }
-  }
-  if (next.stopped != 0) return;
-  for (int32_t i = 0; i < pass.rows_out; ++i) host_at<int32_t>(pass.tokens)[rows[i]] = drawn[i];
-  for (int32_t i = 0; i < pass.runs; ++i) ++next.run[i].start;
-  ++next.step;
-}
-
 }  // namespace baton::cuda

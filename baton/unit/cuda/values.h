@@ -37,5 +37,24 @@ BATON_BOTH inline uint64_t draw_key(float x, uint32_t id) {
 BATON_BOTH inline int32_t id_of_draw(uint64_t key) {
   return key == 0 || key == ~uint64_t{0} ? -1 : static_cast<int32_t>(~static_cast<uint32_t>(key));
 }
+BATON_BOTH inline float value_of_draw(uint64_t key) {
+  const auto order = static_cast<uint32_t>(key >> 32);
+  const uint32_t bits = (order & 0x80000000u) != 0 ? order ^ 0x80000000u : ~order;
+  float x;
+  memcpy(&x, &bits, sizeof(x));
+  return x;
+}
+
+// What kDraw draws among. Ids, by fours, are dealt to kThreads threads. Of the threads' largest keys the top_k-th, or
+// the kDrawTopMax-th, is the least that a candidate has: all that are likelier than a candidate are candidates, and
+// there are as many of them as that, if so many threads have any. More than kDrawAmong are too many to decide.
+inline constexpr int32_t kDrawAmong = 1024;
+inline constexpr int32_t kUndecided = -2;  // the next token is not known to be among the candidates
+
+// No id that is less likely than one of this weight has a weight of `least` or more: weights are exact to a 2^28th.
+BATON_BOTH inline bool is_below(uint64_t weight, uint64_t least) { return weight + (weight >> 20) + 2 < least; }
+BATON_BOTH inline bool is_banned(const uint32_t* banned, int32_t id) {
+  return banned != nullptr && (banned[id / 32] >> (id % 32) & 1) != 0;
+}
 
 }  // namespace baton::cuda

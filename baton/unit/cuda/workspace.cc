@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include "baton/unit/cuda/feed_layout.h"
 #include "baton/unit/cuda/kernels.h"
@@ -22,14 +23,16 @@ bool same_rotation(const Op& a, const Op& b) {
          a.weights[Op::kRopeFactors] == b.weights[Op::kRopeFactors];
 }
 
-Instruction draw_instruction(const Lists& lists, Address scratch) {
-  Instruction argmax;
-  argmax.what = Do::kArgmax;
-  argmax.wanted_only = true;
-  argmax.x = lists.outputs;
-  argmax.x_width = lists.outputs_width;
-  argmax.scratch = scratch;
-  return argmax;
+constexpr Do kLargest[] = {Do::kArgmax, Do::kAdvance}, kRules[] = {Do::kPenalise, Do::kArgmax, Do::kDraw, Do::kAdvance};
+
+Instruction draw_instruction(const Lists& lists, Do what, Address scratch) {
+  Instruction draw;
+  draw.what = what;
+  draw.wanted_only = true;
+  draw.x = lists.outputs;
+  draw.x_width = lists.outputs_width;
+  draw.scratch = scratch;
+  return draw;
 }
 
 }  // namespace
@@ -196,7 +199,10 @@ Status Workspace::make_pass() {
   stops_at_ = out_rows_at_ + in_steps(kTailRows * sizeof(int32_t));
   sent_bytes_ = stops_at_ + in_steps(uint64_t{kRunsMax} * kStopsMax * sizeof(int32_t));
   drawn_at_ = sent_bytes_;
-  ones_at_ = drawn_at_ + in_steps(uint64_t{kStepsAhead} * kRunsMax * sizeof(int32_t));
+  rules_at_ = drawn_at_ + in_steps(uint64_t{kStepsAhead} * kRunsMax * sizeof(int32_t));
+  numbers_at_ = rules_at_ + in_steps(uint64_t{kRunsMax} * sizeof(DrawRule));
+  windows_at_ = numbers_at_ + in_steps(uint64_t{kStepsAhead} * kRunsMax * sizeof(uint64_t));
+  ones_at_ = windows_at_ + in_steps(uint64_t{kRunsMax} * sizeof(DrawWindow));
   const uint64_t bytes = one_at(kKeptMax);
   BATON_TRY(pass_, card_->allocate(bytes, "a pass"));
   BATON_TRY(pinned_, card_->allocate_pinned(bytes));
@@ -209,6 +215,9 @@ Status Workspace::make_pass() {
   pass.out_rows = pass_.address() + out_rows_at_;
   pass.stops = pass_.address() + stops_at_;
   pass.drawn = drawn_on_card();
+  pass.rules = pass_.address() + rules_at_;
+  pass.numbers = pass_.address() + numbers_at_;
+  pass.windows = pass_.address() + windows_at_;
   return {};
 }
 
@@ -219,11 +228,16 @@ Status Workspace::make_lists(bool times) {
   if (!fits_list(all) || feed_.set == 0) return {};
   listed_ = static_cast<int32_t>(all.size());
   BATON_TRY(const Address draws, take((1 + kRunsMax) * sizeof(uint64_t), "draws of blocks"));
-  all.push_back(draw_instruction(few_, draws));
-  all.emplace_back();
-  all.back().what = Do::kAdvance;
+  banned_.resize(kRunsMax);
+  // Both lists, one behind the other.
+  const std::vector<Instruction> step = all;
+  for (const Do what : kRules) all.push_back(draw_instruction(few_, what, draws));
+  all.insert(all.end(), step.begin(), step.end());
+  for (const Do what : kLargest) all.push_back(draw_instruction(few_, what, draws));
   for (Instruction& in : all) share_out(in, feed_, card_->facts().processors);
-  first_product_ = chain_products(all);
+  const size_t first = step.size() + std::size(kRules);
+  first_product_ = chain_products(std::span(all).first(first));
+  chain_products(std::span(all).subspan(first));
   plain_ = std::all_of(all.begin(), all.end(), [&](const Instruction& in) { return is_plain(in, feed_); });
   const uint64_t bytes = all.size() * sizeof(Instruction);
   BATON_TRY(list_, card_->allocate(bytes, "the instructions of a step"));
@@ -235,16 +249,25 @@ Status Workspace::make_lists(bool times) {
   return put(list_.address(), all.data(), bytes);
 }
 
-ListWork Workspace::list(bool draws) const {
-  return {list_.address(),  listed_ + (draws ? 2 : 0), first_product_, pass_.address(), barrier_.address(), feed_,
-          times_.address(), plain_ && pass().rows == 1};
+ListWork Workspace::list(Drawing drawing) const {
+  const bool second = drawing == Drawing::kLargest;
+  const size_t drawn = drawing == Drawing::kNone ? 0 : second ? std::size(kLargest) : std::size(kRules);
+  const uint64_t skipped = second ? static_cast<uint64_t>(listed_) + std::size(kRules) : 0;
+  return {list_.address() + skipped * sizeof(Instruction),
+          listed_ + static_cast<int32_t>(drawn),
+          first_product_,
+          pass_.address(),
+          barrier_.address(),
+          feed_,
+          times_.address(),
+          plain_ && pass().rows == 1};
 }
 
-Instruction Workspace::listed(size_t i) const {
-  const size_t body = few_.body.size();
-  if (i < static_cast<size_t>(listed_)) return i < body ? few_.body[i] : few_.tail[i - body];
+Instruction Workspace::listed(const ListWork& list, size_t i) const {
+  const size_t body = few_.body.size(), step = static_cast<size_t>(listed_);
+  if (i < step) return i < body ? few_.body[i] : few_.tail[i - body];
   Instruction drawing;
-  drawing.what = i == static_cast<size_t>(listed_) ? Do::kArgmax : Do::kAdvance;
+  drawing.what = list.list != list_.address() ? kLargest[i - step] : kRules[i - step];
   return drawing;
 }
 
@@ -265,6 +288,37 @@ Status Workspace::send_ones(Stream& stream, int32_t count) {
 }
 
 Status Workspace::send(Stream& stream) { return stream.copy_in(pass_.address(), pinned_.data(), sent_bytes_); }
+
+Status Workspace::send_rules(Stream& stream, size_t rules, size_t windows, size_t numbers) {
+  BATON_OK(stream.copy_in(pass_.address() + rules_at_, this->rules(), rules * sizeof(DrawRule)));
+  if (windows > 0)
+    BATON_OK(stream.copy_in(pass_.address() + windows_at_, this->windows(), windows * sizeof(DrawWindow)));
+  if (numbers == 0) return {};
+  return stream.copy_in(pass_.address() + numbers_at_, this->numbers(), numbers * sizeof(uint64_t));
+}
+
+Result<Address> Workspace::send_banned(Stream& stream, size_t row, std::span<const int32_t> ids) {
+  if (ids.empty()) return Address{0};
+  Banned& banned = banned_[row];
+  if (banned.arrived && std::equal(ids.begin(), ids.end(), banned.ids.begin(), banned.ids.end()))
+    return banned.on_card.address();
+  banned.arrived = false;
+  const uint64_t bytes = in_steps((static_cast<uint64_t>(few_.outputs_width) + 31) / 32 * sizeof(uint32_t));
+  if (banned.on_card.address() == 0) {
+    BATON_TRY(banned.on_card, card_->allocate(bytes, "ids that are never drawn"));
+    BATON_TRY(banned.pinned, card_->allocate_pinned(bytes));
+  }
+  auto* const bits = reinterpret_cast<uint32_t*>(banned.pinned.data());
+  std::fill_n(bits, bytes / sizeof(uint32_t), 0);
+  for (const int32_t id : ids) bits[id / 32] |= 1u << (id % 32);
+  BATON_OK(stream.copy_in(banned.on_card.address(), bits, bytes));
+  banned.ids.assign(ids.begin(), ids.end());
+  return banned.on_card.address();
+}
+
+void Workspace::banned_arrived() {
+  for (Banned& banned : banned_) banned.arrived = banned.on_card.address() != 0;
+}
 
 Status Workspace::send_counts(Stream& stream) {
   BATON_OK(stream.copy_in(pass_.address(), pinned_.data(), sizeof(Pass)));

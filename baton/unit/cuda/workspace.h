@@ -15,6 +15,9 @@ namespace baton::cuda {
 inline constexpr int32_t kTailRows = 64;    // whose outputs are made at a time
 inline constexpr int32_t kStepsAhead = 64;  // of a call that draws on the card
 
+// What draws behind the outputs of a step: nothing, the largest logit, or rules.
+enum class Drawing { kNone, kLargest, kRules };
+
 // The last instruction that touches a layer's slots.
 struct LayerEnd {
   size_t behind = 0;
@@ -39,12 +42,12 @@ class Workspace {
   int32_t rows_max() const { return rows_max_; }
   const Lists& few() const { return few_; }
   const Lists& many() const { return many_; }
-  // The lists of few rows on the card, one behind the other: body and tail; with the draw behind them. None where a
+  // The lists of few rows on the card, one behind the other: body and tail; with draws behind them. None where a
   // list cannot hold them.
   bool has_list() const { return listed_ > 0; }
-  ListWork list(bool draws) const;
+  ListWork list(Drawing drawing) const;
   // Instruction i of a list, and when the first block had done each, in ns. Waits.
-  Instruction listed(size_t i) const;
+  Instruction listed(const ListWork& list, size_t i) const;
   Result<std::vector<uint64_t>> times(Stream& stream, const ListWork& list) const;
 
   // The host's side of a pass, to be filled and sent: arrays have room for rows_max or kRunsMax rows.
@@ -65,9 +68,20 @@ class Workspace {
   // The first `count`.
   Status send_ones(Stream& stream, int32_t count);
 
-  // What kArgmax draws, [kStepsAhead][kRunsMax].
+  // What the card draws, [kStepsAhead][kRunsMax].
   Address drawn_on_card() const { return pass_.address() + drawn_at_; }
   int32_t* drawn() { return array(drawn_at_); }
+  // What it draws by, [kRunsMax], [kRunsMax] and [kStepsAhead][kRunsMax], to be filled and sent beside the pass: the
+  // first of them.
+  DrawRule* rules() { return reinterpret_cast<DrawRule*>(pinned_.data() + rules_at_); }
+  uint64_t* numbers() { return reinterpret_cast<uint64_t*>(pinned_.data() + numbers_at_); }
+  DrawWindow* windows() { return reinterpret_cast<DrawWindow*>(pinned_.data() + windows_at_); }
+  Status send_rules(Stream& stream, size_t rules, size_t windows, size_t numbers);
+  // The bits of ids that row `row` never draws, sent where they are not what arrived last; none: 0. Nothing that was
+  // asked for before reads them any more.
+  Result<Address> send_banned(Stream& stream, size_t row, std::span<const int32_t> ids);
+  // All that was sent was waited for, and is there.
+  void banned_arrived();
   // Rows of outputs for the host, [kTailRows][pitch].
   float* outputs() { return reinterpret_cast<float*>(outputs_.data()); }
 
@@ -96,8 +110,15 @@ class Workspace {
   bool plain_ = false;  // is_plain of all of it
   FeedPlan feed_;       // of the list
   uint64_t tokens_at_ = 0, run_of_row_at_ = 0, out_rows_at_ = 0, stops_at_ = 0, drawn_at_ = 0, sent_bytes_ = 0;
-  uint64_t ones_at_ = 0;
+  uint64_t rules_at_ = 0, numbers_at_ = 0, windows_at_ = 0, ones_at_ = 0;
   PinnedMemory pinned_, outputs_;
+  struct Banned {
+    std::vector<int32_t> ids;
+    bool arrived = false;
+    DeviceMemory on_card;
+    PinnedMemory pinned;
+  };
+  std::vector<Banned> banned_;  // by row
 };
 
 }  // namespace baton::cuda

@@ -103,7 +103,9 @@ __device__ __noinline__ void run_other(const Instruction& instruction, const Pas
     BATON_CASE(kExpertsOut, do_experts_out)
     BATON_CASE(kPick, do_pick)
     BATON_CASE(kCap, do_cap)
+    BATON_CASE(kPenalise, do_penalise)
     BATON_CASE(kArgmax, do_argmax)
+    BATON_CASE(kDraw, do_draw)
 #undef BATON_CASE
     case Do::kAdvance:
       return do_advance(pass_address, block);

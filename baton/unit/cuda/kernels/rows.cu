@@ -24,7 +24,9 @@ BATON_ENTRY(experts_in)
 BATON_ENTRY(experts_out)
 BATON_ENTRY(pick)
 BATON_ENTRY(cap)
+BATON_ENTRY(penalise)
 BATON_ENTRY(argmax)
+BATON_ENTRY(draw)
 
 extern "C" __global__ void __launch_bounds__(kThreads) baton_advance(const __grid_constant__ Work work) {
   do_advance(work.pass, blockIdx.x);
