@@ -75,8 +75,17 @@ TEST(CudaProductKernels, OneToFiveRows) {
 
 TEST(CudaProductKernels, RowsOfSeveralSpans) {
   for (const Kind& kind : kinds()) check({kind, 1, kind.block_log2 == 8 ? 5120 : 5000, {7, 3}});
+  for (const Kind& kind : kinds()) check({kind, 1, 2560, {7, 3}});
   check({kPlain, 2, 17472, {5}});  // one row of x at a time
   check({kCoded, 1, 17472, {5}});
+}
+
+// As on cards before capability 9.0.
+TEST(CudaProductKernels, WithoutCopiesInBulk) {
+  kCopiesInBulk = false;
+  for (const Kind& kind : kinds()) check({kind, 1, 2560, {7, 3}});
+  check({kPlain, 2, 2048, {140, 90}, Prologue::kGated, 128});
+  kCopiesInBulk = true;
 }
 
 TEST(CudaProductKernels, MoreOutputsThanARingHolds) {

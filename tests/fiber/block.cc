@@ -217,15 +217,24 @@ int Block::meet_some(const char* kind, uint32_t barrier, uint32_t count, int val
   return at.result;
 }
 
-void Block::arrive(uint32_t at, uint32_t count, std::vector<Copy> copies) {
+void Block::copy_in_bulk(uint32_t at, const Copy& copy) {
+  const auto found = phases.find(at);
+  if (found == phases.end() || found->second.expected < copy.bytes) die("copies in bulk what no barrier expects");
+  found->second.expected -= copy.bytes;
+  found->second.copies.push_back(copy);
+  aside_ = 0;
+}
+
+void Block::arrive(uint32_t at, uint32_t count, std::vector<Copy> copies, uint32_t bytes) {
   const auto found = phases.find(at);
   if (found == phases.end()) die("arrives where no barrier was made");
   Phase& phase = found->second;
   if (count > phase.missing) die("arrives at a barrier that expects nobody more");
   phase.missing -= count;
+  phase.expected += bytes;
   phase.copies.insert(phase.copies.end(), copies.begin(), copies.end());
   aside_ = 0;
-  if (phase.missing > 0 || !phase.copies.empty()) return;
+  if (phase.missing > 0 || phase.expected > 0 || !phase.copies.empty()) return;
   phase.missing = phase.arrivals;
   ++phase.ended;
 }
@@ -234,7 +243,7 @@ bool Block::has_ended(uint32_t at, uint32_t parity) {
   const auto found = phases.find(at);
   if (found == phases.end()) die("waits where no barrier was made");
   Phase& phase = found->second;
-  if (phase.missing == 0 && phase.ended % 2 == parity) {
+  if (phase.missing == 0 && phase.expected == 0 && phase.ended % 2 == parity) {
     for (const Copy& copy : phase.copies) copy.come();
     phase.copies.clear();
     phase.missing = phase.arrivals;

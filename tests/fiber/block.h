@@ -53,7 +53,8 @@ struct Copy {
 // A barrier in shared memory.
 struct Phase {
   uint32_t arrivals = 0, missing = 0;
-  uint32_t ended = 0;  // phases
+  uint32_t ended = 0;     // phases
+  uint32_t expected = 0;  // bytes that copies in bulk have not been asked for yet
   std::vector<Copy> copies;
 };
 
@@ -75,7 +76,8 @@ class Block {
 
   int meet_block(const char* kind, int value);
   int meet_some(const char* kind, uint32_t barrier, uint32_t count, int value);
-  void arrive(uint32_t at, uint32_t count, std::vector<Copy> copies);
+  void arrive(uint32_t at, uint32_t count, std::vector<Copy> copies, uint32_t bytes = 0);
+  void copy_in_bulk(uint32_t at, const Copy& copy);
   bool has_ended(uint32_t at, uint32_t parity);
   void look_aside();
   void meet_lanes(const char* kind, uint32_t mask, void* own, const Combine& combine);

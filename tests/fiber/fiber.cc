@@ -123,7 +123,7 @@ void copies_wait(size_t left) {
 
 void make_barrier(uint32_t at, uint32_t arrivals) {
   if (at % 8 != 0) die("a barrier that is not aligned");
-  current_block->phases[at] = {arrivals, arrivals, 0, {}};
+  current_block->phases[at] = {arrivals, arrivals, 0, 0, {}};
 }
 void arrive(uint32_t at, uint32_t count) { current_block->arrive(at, count, {}); }
 void arrive_behind_copies(uint32_t at) {
@@ -133,8 +133,9 @@ void arrive_behind_copies(uint32_t at) {
 void copy_in_bulk(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
   if (to % 16 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0 || bytes % 16 != 0) die("copies what is not aligned");
   std::memset(shared_pointer(to), 0xff, bytes);
-  current_block->arrive(barrier, 32, {{shared_pointer(to), from, bytes}});
+  current_block->copy_in_bulk(barrier, {shared_pointer(to), from, bytes});
 }
+void arrive_with_bulk(uint32_t at, uint32_t bytes) { current_block->arrive(at, 32, {}, bytes); }
 bool has_ended(uint32_t at, uint32_t parity) {
   if (current_block->has_ended(at, parity)) return true;
   current_block->look_aside();

@@ -72,6 +72,7 @@ void copies_wait(size_t left);  // for all groups but the last `left`
 void make_barrier(uint32_t at, uint32_t arrivals);
 void arrive(uint32_t at, uint32_t count = 1);
 void arrive_behind_copies(uint32_t at);
+void arrive_with_bulk(uint32_t at, uint32_t bytes);  // 32 arrivals, and copies of so many bytes
 void copy_in_bulk(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier);
 bool has_ended(uint32_t at, uint32_t parity);
 

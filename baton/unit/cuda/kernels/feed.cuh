@@ -8,10 +8,8 @@
 // rows of x, outputs, spans, and of a pair the two rows.
 #pragma once
 
-#include "baton/unit/cuda/codes.h"
 #include "baton/unit/cuda/feed_layout.h"
-#include "baton/unit/cuda/kernels/device.cuh"
-#include "baton/unit/cuda/kernels/ptx.cuh"
+#include "baton/unit/cuda/kernels/feed_pieces.cuh"
 
 namespace baton::cuda {
 
@@ -124,117 +122,8 @@ struct Slots {
   }
 };
 
-// Index of a group's scale and of its part, in a matrix's arrays.
-__device__ __forceinline__ int64_t scale_index(const Matrix& matrix, int64_t row, int group) {
-  return row * (matrix.pitch >> matrix.block_log2) + (32 * group >> matrix.block_log2);
-}
-__device__ __forceinline__ int64_t part_index(const Matrix& matrix, int64_t row, int group) {
-  return row * (matrix.pitch >> matrix.part_log2) + (32 * group >> matrix.part_log2);
-}
-
-// The words in which a lane finds the scales of its group: d, m or the second d, parts. Words are aligned, so that
-// what is wanted may be their upper half.
-__device__ __forceinline__ void ask_scales(const Matrix& matrix, int64_t row, int group, uint32_t to, Policy policy) {
-  const int64_t index = scale_index(matrix, row, group);
-  const bool wide = matrix.scale_form == Form::kF32;
-  const auto word = [&](Address array, int64_t byte) { return at<const uint32_t>((array + byte) & ~Address{3}); };
-  const int64_t byte = index * (wide ? 4 : 2);
-  copy_word_ahead(to, word(matrix.scales, byte), policy);
-  if (matrix.minimums != 0) copy_word_ahead(to + 128, word(matrix.minimums, byte), policy);
-  if (wide && matrix.block_log2 == 4) copy_word_ahead(to + 128, word(matrix.scales, byte + 4), policy);
-  if (matrix.parts != 0)
-    copy_word_ahead(to + 256, word(matrix.parts, part_index(matrix, row, group) * (matrix.minimums != 0 ? 2 : 1)),
-                    policy);
-}
-
-// A lane's part of a piece of `columns` columns from the first on. Where it lies: take_raw, take_scales, and
-// products.cuh of dense ones.
-__device__ __forceinline__ void ask(const Matrix& matrix, int64_t row, int first, int columns, uint32_t slot,
-                                    Policy policy) {
-  const unsigned char* const from = at<const unsigned char>(matrix.values) + row * matrix.row_bytes;
-  const uint32_t own = lane();
-  if (matrix.form != Form::kCodes) {
-    // 16 bytes are 4 or 8 values.
-    const int values_log2 = matrix.form == Form::kF32 ? 2 : 3, chunks = columns >> (5 + values_log2);
-    const int own_first = first + (static_cast<int>(own) << values_log2), step = 32 << values_log2;
-    const unsigned char* const own_from = from + (int64_t{own_first} << (4 - values_log2));
-#pragma unroll 4
-    for (int c = 0; c < chunks; ++c) {
-      if (own_first + c * step < matrix.pitch)
-        copy_ahead(slot + (static_cast<uint32_t>(c) * 32 + own) * 16, own_from + c * 512, policy);
-    }
-    return;
-  }
-  const int group = first / kGroup + static_cast<int>(own), groups = matrix.pitch / kGroup, bits = matrix.bits;
-  if (group < groups && static_cast<int>(own) * kGroup < columns) {
-    const unsigned char* plane = from;
-    uint32_t to = slot;
-    if (bits == 8) {
-      copy_ahead(to + own * 16, plane + 32 * group, policy);
-      copy_ahead(to + 512 + own * 16, plane + 32 * group + 16, policy);
-    } else {
-      if ((bits & 4) != 0) {
-        copy_ahead(to + own * 16, plane + 16 * group, policy);
-        plane += 16 * groups, to += 512;
-      }
-      if ((bits & 2) != 0) {
-        copy_two_words_ahead(to + own * 8, plane + 8 * group, policy);
-        plane += 8 * groups, to += 256;
-      }
-      if ((bits & 1) != 0) copy_word_ahead(to + own * 4, plane + 4 * group, policy);
-    }
-    ask_scales(matrix, row, group, slot + static_cast<uint32_t>(bits) * 128 + own * 4, policy);
-  }
-}
-
-template <int kBits>
-__device__ __forceinline__ Raw<kBits> take_raw(const unsigned char* slot) {
-  Raw<kBits> raw;
-  const uint32_t own = lane();
-  if constexpr (kBits == 8) {
-    load_words<4, Reading::kCached>(slot + own * 16, raw.words);
-    load_words<4, Reading::kCached>(slot + 512 + own * 16, raw.words + 4);
-    return raw;
-  }
-  constexpr bool kFour = (kBits & 4) != 0, kTwo = (kBits & 2) != 0, kOne = (kBits & 1) != 0;
-  constexpr int kTwosAt = kFour ? 4 : 0, kOnesAt = kTwosAt + (kTwo ? 2 : 0);
-  if constexpr (kFour) load_words<4, Reading::kCached>(slot + own * 16, raw.words);
-  if constexpr (kTwo) load_words<2, Reading::kCached>(slot + 128 * kTwosAt + own * 8, raw.words + kTwosAt);
-  if constexpr (kOne) load_words<1, Reading::kCached>(slot + 128 * kOnesAt + own * 4, raw.words + kOnesAt);
-  return raw;
-}
-
-// As scales_of, of what ask_scales brought.
-__device__ __forceinline__ Scales take_scales(const Matrix& matrix, int64_t row, int group, const unsigned char* slot) {
-  const auto* const words = reinterpret_cast<const uint32_t*>(slot + matrix.bits * 128) + lane();
-  const int64_t index = scale_index(matrix, row, group);
-  const bool halves = matrix.block_log2 == 4, minimums = matrix.minimums != 0;
-  const auto one = [&](uint32_t word, int64_t of) {
-    if (matrix.scale_form == Form::kF32) return __uint_as_float(word);
-    const uint32_t bits = (of & 1) != 0 ? word >> 16 : word & 0xffffu;
-    return matrix.scale_form == Form::kF16 ? float_of_f16(static_cast<uint16_t>(bits)) : float_of_bf16(bits);
-  };
-  Scales made;
-  made.d[0] = made.d[1] = matrix.unit * one(words[0], index);
-  if (halves) made.d[1] = matrix.unit * one(matrix.scale_form == Form::kF32 ? words[32] : words[0], index + 1);
-  made.m[0] = made.m[1] = minimums ? matrix.unit * one(words[32], index) : 0.0f;
-  if (matrix.parts == 0) return made;
-  const int64_t byte = part_index(matrix, row, group) * (minimums ? 2 : 1);
-  const uint32_t parts = words[64] >> (8 * (byte & 3));
-  const bool two = matrix.part_log2 == 4;
-  if (minimums) {
-    made.d[0] *= float_of_unsigned_byte<0>(parts), made.m[0] *= float_of_unsigned_byte<1>(parts);
-    made.d[1] *= two ? float_of_unsigned_byte<2>(parts) : float_of_unsigned_byte<0>(parts);
-    made.m[1] *= two ? float_of_unsigned_byte<3>(parts) : float_of_unsigned_byte<1>(parts);
-  } else {
-    made.d[0] *= float_of_byte<0>(parts);
-    made.d[1] *= two ? float_of_byte<1>(parts) : float_of_byte<0>(parts);
-  }
-  return made;
-}
-
-// The feeder's pieces of a product; `first` is the number of its first piece. Dense ones come in bulk, kBulk at a time,
-// where the card can; of others each lane copies its part.
+// The feeder's pieces of a product; `first` is the number of its first piece. They come in bulk, kBulk at a time, where
+// the card can; else each lane copies its part. Matrices of a product have one pitch.
 __device__ __forceinline__ void feed_product(const Instruction& in, const Share& share, const FeedPlan& plan,
                                              const Slots& slots, uint32_t first, Policy passing) {
   const int wide = plan.span, both = share.pairs ? 1 : 0;
@@ -248,7 +137,8 @@ __device__ __forceinline__ void feed_product(const Instruction& in, const Share&
     return both != 0 ? Line{within & 1, of_block} : line_of_output(in, of_block);
   };
   for (uint32_t tile = 0; tile < all; tile += count) {
-    if (kCopiesInBulk && in.matrix[0].form != Form::kCodes) {
+    if (comes_in_bulk(in.matrix[0])) {
+      const bool codes = in.matrix[0].form == Form::kCodes;
       const int log2 = in.matrix[0].form == Form::kF32 ? 2 : 1;
       for (uint32_t base = 0; base < count; base += 32) {
         const uint32_t i = base + lane(), piece = first + tile + i;
@@ -263,7 +153,12 @@ __device__ __forceinline__ void feed_product(const Instruction& in, const Share&
         for (uint32_t of = 0; of < end; of += kBulk) {
           if (lane() - of < kBulk && i < count) {
             slots.wait_empty(piece);
-            copy_in_bulk(to, from, bytes, full, passing);
+            if (codes) {
+              bring_codes(matrix, line.row, column, wide, to, full, passing);
+            } else {
+              arrive_with_bulk(full, bytes);
+              copy_in_bulk(to, from, bytes, full, passing);
+            }
           }
           __syncwarp();
         }

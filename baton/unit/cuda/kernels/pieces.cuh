@@ -192,8 +192,9 @@ struct PieceOfCodes {
   float zero;
 
   __device__ __forceinline__ PieceOfCodes(const Matrix& matrix, int row, int group, const unsigned char* piece) {
-    const Raw<kBits> raw = take_raw<kBits>(piece);
-    scales = take_scales(matrix, row, group, piece);
+    const bool bulk = comes_in_bulk(matrix);
+    const Raw<kBits> raw = take_raw<kBits>(piece, bulk);
+    scales = take_scales(matrix, row, group, piece, bulk);
     q = take_apart(raw);
     if constexpr (kBits <= 4) {
       if (matrix.has_table) q = look_up(raw, lookup_of(matrix));

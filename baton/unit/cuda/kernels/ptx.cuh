@@ -103,21 +103,25 @@ __device__ __forceinline__ void wait_for(uint32_t at, uint32_t parity) {
   }
 }
 
-// One thread copies a multiple of 16 bytes, and arrives for a whole warp: at a barrier of 32 arrivals. None before
-// compute capability 9.0.
+// One thread copies multiples of 16 bytes, and arrives for a whole warp at a barrier of 32 arrivals, behind which
+// `bytes` in all have come. None before compute capability 9.0.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
 inline constexpr bool kCopiesInBulk = false;
 #else
 inline constexpr bool kCopiesInBulk = true;
 #endif
-__device__ __forceinline__ void copy_in_bulk(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier,
-                                             Policy policy) {
+__device__ __forceinline__ void arrive_with_bulk(uint32_t barrier, uint32_t bytes) {
 #if __CUDA_ARCH__ >= 900
   asm volatile(
       "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;\n"
       "{\n.reg .b64 state;\nmbarrier.arrive.shared::cta.b64 state, [%0], 32;\n}" ::"r"(barrier),
       "r"(bytes)
       : "memory");
+#endif
+}
+__device__ __forceinline__ void copy_in_bulk(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier,
+                                             Policy policy) {
+#if __CUDA_ARCH__ >= 900
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
           "r"(to),

@@ -43,6 +43,7 @@ inline void wait_for(uint32_t at, uint32_t parity) {
   }
 }
 inline bool kCopiesInBulk = true;  // as a card of capability 9.0 does
+inline void arrive_with_bulk(uint32_t barrier, uint32_t bytes) { fiber::arrive_with_bulk(barrier, bytes); }
 inline void copy_in_bulk(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier, Policy) {
   fiber::copy_in_bulk(to, from, bytes, barrier);
 }
