@@ -170,7 +170,7 @@ void check_list(const Kind& kind, uint32_t card, Order order, uint32_t seed, boo
                    .order = order,
                    .seed = seed,
                    .hop = order == Order::kRandom},
-                  [&] { plain ? baton_list_plain(work) : baton_list(work); });
+                  [&] { plain ? baton_list_plain_codes(work) : baton_list(work); });
     EXPECT_EQ(barrier[0], 0u);
   }
   for (int i = 1; i < 5; ++i)
@@ -187,7 +187,7 @@ TEST(CudaListKernel, WeightsComeAcrossInstructions) {
 }
 
 TEST(CudaListKernel, PlainListsOfOneRow) {
-  for (const Kind& kind : {kPlain, Kind{Form::kF16}}) {
+  for (const Kind& kind : {kPlain, Kind{Form::kF16}, kCoded, Kind{Form::kCodes, 4, 5, 0, false, true}}) {
     for (uint32_t seed = 1; seed < 4; ++seed) check_list(kind, kLargeCard, Order::kRandom, seed, true);
     check_list(kind, kLargeCard, Order::kForward, 1, true);
     check_list(kind, kLargeCard, Order::kBackward, 1, true);
@@ -196,12 +196,18 @@ TEST(CudaListKernel, PlainListsOfOneRow) {
 
 // One row has the bits that it has among others, whichever kernel multiplies it.
 TEST(CudaListKernel, PlainProductsHaveTheBitsOfOthers) {
-  for (const int columns : {1024, 1030, 3584, 5000}) {
-    Case of = {kPlain, 1, columns, {130, 70}, Prologue::kRms, columns};
-    if (columns == 3584) of.outputs = {67, 67}, of.epilogue = Epilogue::kSwiGlu;
+  std::vector<Case> cases;
+  for (const int columns : {1024, 1030, 5000})
+    cases.push_back({kPlain, 1, columns, {130, 70}, Prologue::kRms, columns});
+  cases.push_back({kPlain, 1, 3584, {67, 67}, Prologue::kRms, 3584, Epilogue::kSwiGlu});
+  cases.push_back({{Form::kCodes, 4, 8, 5, true}, 1, 1024, {40, 30, 20, 10}, Prologue::kRms, 1024});
+  cases.back().others = {{Form::kCodes, 6, 8, 4}, kCoded, {Form::kCodes, 4, 5, 0, false, true}};
+  cases.push_back({kCoded, 1, 3584, {67, 67}, Prologue::kRms, 3584, Epilogue::kSwiGlu});
+  cases.push_back({{Form::kCodes, 6, 8, 4}, 1, 2560, {130}, Prologue::kGate, 64, Epilogue::kAdd});
+  for (const Case& of : cases) {
     SCOPED_TRACE(name_of(of));
     Product product(of);
-    const std::vector<Row> first = run(product, kLargeCard, 3, Order::kRandom, 1e-5);
+    const std::vector<Row> first = run(product, kLargeCard, 3, Order::kRandom, 1e-4);
     const Pass& pass = product.pass();
     Instruction in = product.instruction();
     ListWork work;
@@ -211,13 +217,15 @@ TEST(CudaListKernel, PlainProductsHaveTheBitsOfOthers) {
     uint32_t barrier[64] = {};
     work.list = reinterpret_cast<Address>(&in), work.count = 1, work.first_product = chain_products({&in, 1});
     work.pass = reinterpret_cast<Address>(&pass), work.barrier = reinterpret_cast<Address>(barrier);
-    fiber::launch({.blocks = 5,
-                   .threads = kThreads + kFeederThreads,
-                   .shared_bytes = feed_bytes(work.feed),
-                   .order = Order::kRandom},
-                  [&] { baton_list_plain(work); });
-    EXPECT_LT(product.worst(), 1e-5);
-    EXPECT_TRUE(same_bits(first, product.take()));
+    for (const bool codes : {of.kind.form == Form::kCodes, true}) {
+      fiber::launch({.blocks = 5,
+                     .threads = kThreads + kFeederThreads,
+                     .shared_bytes = feed_bytes(work.feed),
+                     .order = Order::kRandom},
+                    [&] { codes ? baton_list_plain_codes(work) : baton_list_plain(work); });
+      EXPECT_LT(product.worst(), 1e-4);
+      EXPECT_TRUE(same_bits(first, product.take()));
+    }
   }
 }
 

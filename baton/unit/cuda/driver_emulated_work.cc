@@ -199,7 +199,7 @@ DriverCode module_function(Handle* function, Handle module, const char* name) {
   Kernel kernel = {sizeof(Work), run_work};
   if (const auto found = all.kernels.find(name); found != all.kernels.end()) {
     kernel = found->second;
-  } else if (name == std::string_view("baton_list") || name == std::string_view("baton_list_plain")) {
+  } else if (std::string_view(name).starts_with("baton_list")) {
     kernel = {sizeof(ListWork), run_list};
   } else if (std::none_of(std::begin(kKinds), std::end(kKinds), [&](Do kind) { return kernel_name(kind) == name; })) {
     return kNoSuchName;

@@ -50,8 +50,11 @@ void share_out(Instruction& in, const FeedPlan& plan, uint32_t blocks) {
 bool is_plain(const Instruction& in, const FeedPlan& plan) {
   if (in.what == Do::kConvDelta) return in.op.key_dim <= 128 && in.op.value_dim % 16 == 0 && in.op.taps == 4;
   if (in.what != Do::kMultiply) return true;
-  return (in.product.form == Form::kBF16 || in.product.form == Form::kF16) && in.product.has(ProductShares::kOneForm) &&
-         in.product.spans <= kThreads / 32 && plan.set == 4 && plan.span == 1024;
+  bool codes = true;
+  for (int32_t i = 0; i < in.matrices; ++i) codes = codes && in.matrix[i].form == Form::kCodes;
+  const bool values =
+      (in.product.form == Form::kBF16 || in.product.form == Form::kF16) && in.product.has(ProductShares::kOneForm);
+  return (codes || values) && in.product.spans <= kThreads / 32 && plan.set == 4 && plan.span == 1024;
 }
 
 int32_t chain_products(std::span<Instruction> list) {

@@ -39,7 +39,7 @@ uint32_t feed_bytes(const FeedPlan& plan);
 // Shares a product out to `blocks` blocks that have their weights by `plan`.
 void share_out(Instruction& in, const FeedPlan& plan, uint32_t blocks);
 
-// Whether the kernel for lists of one row does such an instruction (kernels/list.cu): of products and delta rules those
+// Whether the kernels for lists of one row do such an instruction (kernels/list.cu): of products and delta rules those
 // that most models have; `in` is shared out.
 bool is_plain(const Instruction& in, const FeedPlan& plan);
 

@@ -250,7 +250,8 @@ struct ListWork {
   Address barrier = 0;  // uint32 [64], zero before the first launch
   FeedPlan feed;
   Address times = 0;   // uint64 [count]: when the first block had done each, in ns; 0: not noted
-  bool plain = false;  // a pass of one row, and is_plain says yes to all: baton_list_plain
+  bool plain = false;  // a pass of one row, and is_plain says yes to all: baton_list_plain or ..._codes
+  bool codes = false;  // some products are of codes
 };
 
 }  // namespace baton::cuda

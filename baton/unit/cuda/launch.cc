@@ -111,8 +111,8 @@ uint32_t shared_bytes_of(const Instruction& instruction) {
 }
 
 Status launch_list(Stream& stream, const ListWork& list) {
-  return stream.launch_together(list.plain ? "baton_list_plain" : "baton_list", kThreads + kFeederThreads,
-                                feed_bytes(list.feed), &list);
+  const char* const kernel = !list.plain ? "baton_list" : list.codes ? "baton_list_plain_codes" : "baton_list_plain";
+  return stream.launch_together(kernel, kThreads + kFeederThreads, feed_bytes(list.feed), &list);
 }
 
 bool fits_list(std::span<const Instruction> instructions) {

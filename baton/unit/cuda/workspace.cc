@@ -239,6 +239,9 @@ Status Workspace::make_lists(bool times) {
   first_product_ = chain_products(std::span(all).first(first));
   chain_products(std::span(all).subspan(first));
   plain_ = std::all_of(all.begin(), all.end(), [&](const Instruction& in) { return is_plain(in, feed_); });
+  codes_ = std::any_of(all.begin(), all.end(), [](const Instruction& in) {
+    return in.what == Do::kMultiply && in.matrix[0].form == Form::kCodes;
+  });
   const uint64_t bytes = all.size() * sizeof(Instruction);
   BATON_TRY(list_, card_->allocate(bytes, "the instructions of a step"));
   BATON_TRY(barrier_, card_->allocate(kStepBytes, "a counter"));
@@ -260,7 +263,8 @@ ListWork Workspace::list(Drawing drawing) const {
           barrier_.address(),
           feed_,
           times_.address(),
-          plain_ && pass().rows == 1};
+          plain_ && pass().rows == 1,
+          codes_};
 }
 
 Instruction Workspace::listed(const ListWork& list, size_t i) const {

@@ -108,6 +108,7 @@ class Workspace {
   int32_t listed_ = 0;  // instructions, without those that draw
   int32_t first_product_ = -1;
   bool plain_ = false;  // is_plain of all of it
+  bool codes_ = false;  // some products are of codes
   FeedPlan feed_;       // of the list
   uint64_t tokens_at_ = 0, run_of_row_at_ = 0, out_rows_at_ = 0, stops_at_ = 0, drawn_at_ = 0, sent_bytes_ = 0;
   uint64_t rules_at_ = 0, numbers_at_ = 0, windows_at_ = 0, ones_at_ = 0;

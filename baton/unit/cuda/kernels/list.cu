@@ -116,8 +116,11 @@ __device__ __noinline__ void run_other(const Instruction& instruction, const Pas
 
 }  // namespace
 
-// kPlain: of one row, and is_plain says yes to all instructions.
-template <bool kPlain>
+// Of any list, or of one row of x where is_plain says yes to all instructions: with matrices of 16-bit values, or of
+// codes, too.
+enum class Lists : uint8_t { kAny, kPlainValues, kPlainCodes };
+
+template <Lists kLists>
 __device__ __forceinline__ void run_list(const ListWork& work) {
   extern __shared__ __align__(128) unsigned char shared[];
   __shared__ __align__(16) unsigned char kept[kInstructionsKept + 1][sizeof(Instruction)];  // the last is the feeder's
@@ -149,8 +152,12 @@ __device__ __forceinline__ void run_list(const ListWork& work) {
     const bool product = in.what == Do::kMultiply;
     uint32_t done = 0;
     if (product) {
-      if constexpr (kPlain) {
-        done = do_plain_multiply(in, shared, work.feed, piece);
+      if constexpr (kLists != Lists::kAny) {
+        if (kLists == Lists::kPlainCodes && in.product.form == Form::kCodes) {
+          done = do_plain_multiply<true>(in, shared, work.feed, piece);
+        } else {
+          done = do_plain_multiply<false>(in, shared, work.feed, piece);
+        }
         piece += Share(in.product, 1).of_tile();
       } else {
         const Share share(in.product, rows::count_of(in, pass));
@@ -158,7 +165,7 @@ __device__ __forceinline__ void run_list(const ListWork& work) {
         piece += share.of_all();
       }
     } else if (in.what == Do::kConvDelta) {
-      if constexpr (kPlain) {
+      if constexpr (kLists != Lists::kAny) {
         do_plain_conv_delta(in, pass, blockIdx.x, gridDim.x, shared);
       } else {
         do_conv_delta(in, pass, blockIdx.x, gridDim.x, shared);
@@ -182,11 +189,15 @@ __device__ __forceinline__ void run_list(const ListWork& work) {
 
 extern "C" __global__ void __launch_bounds__(kThreads + kFeederThreads, 1)
     baton_list(const __grid_constant__ ListWork work) {
-  run_list<false>(work);
+  run_list<Lists::kAny>(work);
 }
 extern "C" __global__ void __launch_bounds__(kThreads + kFeederThreads, 1)
     baton_list_plain(const __grid_constant__ ListWork work) {
-  run_list<true>(work);
+  run_list<Lists::kPlainValues>(work);
+}
+extern "C" __global__ void __launch_bounds__(kThreads + kFeederThreads, 1)
+    baton_list_plain_codes(const __grid_constant__ ListWork work) {
+  run_list<Lists::kPlainCodes>(work);
 }
 
 // One of them alone: it shares its code with the list's.

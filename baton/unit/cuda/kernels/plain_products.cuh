@@ -1,22 +1,43 @@
-// Do::kMultiply as most steps have it: one row of x, matrices of 16-bit values.
+// Do::kMultiply as most steps have it: one row of x, matrices of 16-bit values or of codes.
 #pragma once
+
+#include <type_traits>
 
 #include "baton/unit/cuda/kernels/products.cuh"
 
 namespace baton::cuda {
 
 // A row of x, and a meeting.
-__device__ __forceinline__ void stage_plain(const Instruction& in, bool fours, unsigned char* shared,
+template <bool kCodes>
+__device__ __forceinline__ void stage_plain(const Instruction& in, bool fours, const Staged& staged,
                                             const Factors& factors) {
-  const Staged staged(in.matrix[0], shared + kBeforeRows);
   if (!fours) return stage_other(in, staged, factors);
-  prologue_fours(in, 0, staged.stride, factors.squares(0),
-                 [&](int i, const float4& four) { staged.put_halves(i, four); });
+  prologue_fours(in, 0, kCodes ? staged.pitch : staged.stride, factors.squares(0), [&](int i, const float4& four) {
+    if constexpr (kCodes) {
+      round_fours(four, staged.integers(0), i, staged.groups);
+    } else {
+      staged.put_halves(i, four);
+    }
+  });
   meet();
 }
 
-// One row of x with matrices of 16-bit values of one form, no more spans than warps: what most steps are made of. It
-// does what do_multiply does, in fewer steps; is_plain_product says of which.
+// A piece at `at`: of output `row`, or of a pair's i-th row.
+template <class Held>
+__device__ __forceinline__ float sum_of_piece(const Instruction& in, Form form, const Held& held, int both, int i,
+                                              int row, const unsigned char* at) {
+  if constexpr (Held::kNeedsLine) {
+    const Line line = both != 0 ? Line{i & 1, row} : line_of_output(in, row);
+    return held.times(in.matrix[line.matrix], line.row, at, 0);
+  } else {
+    return form == Form::kBF16 ? held.template times_form<Form::kBF16>(at, 0)
+                               : held.template times_form<Form::kF16>(at, 0);
+  }
+}
+
+// One row of x with matrices of 16-bit values of one form, or of codes; no more spans than warps: what most steps are
+// made of. It does what do_multiply does, in fewer steps; is_plain says of which.
+template <bool kCodes>
 __device__ __forceinline__ uint32_t do_plain_multiply(const Instruction& in, unsigned char* shared,
                                                       const FeedPlan& plan, uint32_t first) {
   is_shared(&in);
@@ -24,7 +45,8 @@ __device__ __forceinline__ uint32_t do_plain_multiply(const Instruction& in, uns
   const ProductShares of = in.product;
   const bool fours = of.has(ProductShares::kFours);
   const Factors factors(in, fours, shared);
-  stage_plain(in, fours, shared, factors);
+  const Staged staged(in.matrix[0], shared + kBeforeRows);
+  stage_plain<kCodes>(in, fours, staged, factors);
   const int both = of.has(ProductShares::kPairs) ? 1 : 0, teams_log2 = kWarpsLog2 - of.slices_log2;
   const int slice = static_cast<int>(warp()) & ((1 << of.slices_log2) - 1),
             team = static_cast<int>(warp() >> of.slices_log2);
@@ -34,10 +56,11 @@ __device__ __forceinline__ uint32_t do_plain_multiply(const Instruction& in, uns
   int lines = slice < of.spans ? own_outputs << both : 0;  // left to the warp
   const uint32_t step = static_cast<uint32_t>(of.spans) << (both + teams_log2);
   uint32_t piece = first + (static_cast<uint32_t>(team * of.spans + slice) << both);
-  const HeldValues held(in.matrix[0].pitch, shared + kBeforeRows, slice * plan.span, plan.span);
+  const std::conditional_t<kCodes, HeldIntegers, HeldValues> held(staged, min(slice * plan.span, staged.pitch - kGroup),
+                                                                  plan.span);
   const Slots slots(plan);
   const unsigned char* const ring = shared + plan.work_bytes;
-  const bool whole = of.slices_log2 == 0, bf16 = of.form == Form::kBF16;
+  const bool whole = of.slices_log2 == 0;
   const int thread = static_cast<int>(threadIdx.x), number = whole ? Sums<1>::number() : thread & (kSet - 1);
   const int of_team = whole ? team : thread >> 2;
   const bool puts = (whole ? (lane() & 7) == 0 : of_team < 1 << teams_log2) && (number & both) == 0;
@@ -54,7 +77,8 @@ __device__ __forceinline__ uint32_t do_plain_multiply(const Instruction& in, uns
     for (int i = 0; i < min(lines, kSet); ++i) {
       slots.wait_full(piece);
       const unsigned char* const at = ring + slots.slot(piece) * slots.slot_bytes;
-      const float sum = bf16 ? held.times_form<Form::kBF16>(at, 0) : held.times_form<Form::kF16>(at, 0);
+      const int row = begin + team + (((round << (2 - both)) + (i >> both)) << teams_log2);
+      const float sum = sum_of_piece(in, of.form, held, both, i, row, at);
 #pragma unroll
       for (int k = 0; k < kSet; ++k) sums[k][0] = k == i ? sum : sums[k][0];
       slots.release(piece);
