@@ -205,6 +205,7 @@ Status Workspace::make_pass() {
   ones_at_ = windows_at_ + in_steps(uint64_t{kRunsMax} * sizeof(DrawWindow));
   const uint64_t bytes = one_at(kKeptMax);
   BATON_TRY(pass_, card_->allocate(bytes, "a pass"));
+  BATON_OK(zero(pass_.address(), bytes));  // ids of steps that did nothing are copied, too
   BATON_TRY(pinned_, card_->allocate_pinned(bytes));
   std::memset(pinned_.data(), 0, bytes);
   BATON_TRY(outputs_, card_->allocate_pinned(kTailRows * row_bytes(few_.outputs_width)));
