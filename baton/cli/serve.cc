@@ -152,11 +152,11 @@ int run_serve(ServeFlags& flags) {
   if (!described) return report(with_flags(described.error()));
   const auto pool = open_pool(flags, *std::move(described));
   if (!pool) return report(with_flags(pool.error()));
+  interrupts.end_at_once(false);  // before anybody can be answered
   auto app = serve::App::open(*std::move(options), **pool);
   if (!app) return report(app.error());
   fmt::print(stderr, "baton: listening on {}\n", (*app)->address());
   manager.watch();
-  interrupts.end_at_once(false);
   manager.check([service = &(*app)->service()] { static_cast<void>(service->gauges()); });
   serve_until_told(flags, **app, interrupts, manager);
   manager.check(nullptr);
