@@ -92,13 +92,14 @@ struct DeltaPart {
       }
       return;
     }
-    if constexpr (kWhole) return;
+    if constexpr (!kWhole) {
       // All of it unrolled: what has no fixed place among registers would go to memory.
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
+      for (int j = 0; j < 4; ++j) {
 #pragma unroll
-      for (int i = 0; i < kRows; ++i) {
-        if (j < left && first_row() + 32 * i < rows) one(i, j, from + 32 * i * stride + j);
+        for (int i = 0; i < kRows; ++i) {
+          if (j < left && first_row() + 32 * i < rows) one(i, j, from + 32 * i * stride + j);
+        }
       }
     }
   }
@@ -291,14 +292,15 @@ __device__ __forceinline__ void convolve_token(const Instruction& in, const Run&
       if (c >= 2 * op.key_dim || leads) ring[static_cast<int64_t>(column) * in.x_width] = input;
       continue;
     }
-    if constexpr (kFour) continue;
+    if constexpr (!kFour) {
 #pragma unroll 3
-    for (int j = 0; j + 1 < taps; ++j) {
-      sum = fmaf(weights[j], ring[static_cast<int64_t>(old) * in.x_width], sum);
-      old = old + 1 == taps ? 0 : old + 1;
+      for (int j = 0; j + 1 < taps; ++j) {
+        sum = fmaf(weights[j], ring[static_cast<int64_t>(old) * in.x_width], sum);
+        old = old + 1 == taps ? 0 : old + 1;
+      }
+      *unit.place(op, token, c) = silu(fmaf(weights[taps - 1], input, sum));
+      if (c >= 2 * op.key_dim || leads) ring[static_cast<int64_t>(column) * in.x_width] = input;
     }
-    *unit.place(op, token, c) = silu(fmaf(weights[taps - 1], input, sum));
-    if (c >= 2 * op.key_dim || leads) ring[static_cast<int64_t>(column) * in.x_width] = input;
   }
   if (mine == (channels & (kThreads - 1))) {
     token.beta = delta_beta(in, run.first_row, unit.head);
