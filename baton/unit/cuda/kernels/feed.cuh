@@ -86,13 +86,18 @@ __device__ __forceinline__ int stored_as(const Matrix& matrix) {
   return matrix.form == Form::kCodes ? 256 + matrix.bits : static_cast<int>(matrix.form);
 }
 
-// Of a block's dynamic shared memory.
+// A block's dynamic shared memory.
+__device__ __forceinline__ unsigned char* block_shared() {
+  extern __shared__ __align__(128) unsigned char shared[];
+  return shared;
+}
+
+// Of it.
 struct Slots {
   uint32_t ring, barriers, slot_bytes, log2;  // addresses in shared memory
 
   __device__ __forceinline__ explicit Slots(const FeedPlan& plan) : slot_bytes(plan.slot_bytes), log2(plan.slots_log2) {
-    extern __shared__ __align__(128) unsigned char shared[];
-    const uint32_t at = shared_address(shared);
+    const uint32_t at = shared_address(block_shared());
     ring = at + plan.work_bytes;
     barriers = at + barriers_at(plan);
   }

@@ -203,7 +203,7 @@ extern "C" __global__ void __launch_bounds__(kThreads + kFeederThreads, 1)
 // One of them alone: it shares its code with the list's.
 extern "C" __global__ void __launch_bounds__(kThreads + kFeederThreads, 1)
     baton_multiply(const __grid_constant__ Work work) {
-  extern __shared__ __align__(128) unsigned char shared[];
+  unsigned char* const shared = block_shared();
   __shared__ __align__(16) unsigned char kept[sizeof(Instruction)];
   Instruction& in = *reinterpret_cast<Instruction*>(kept);
   if (warp() == kWarps) Slots(work.feed).make();

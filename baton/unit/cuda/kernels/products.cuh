@@ -41,8 +41,7 @@ struct Pieces {
 
   __device__ __forceinline__ Pieces(const FeedPlan& of, uint32_t number) : plan(of), slots(of), first(number) {}
   __device__ __forceinline__ const unsigned char* place(uint32_t piece) const {
-    extern __shared__ __align__(128) unsigned char shared[];
-    return shared + plan.work_bytes + slots.slot(piece) * plan.slot_bytes;
+    return block_shared() + plan.work_bytes + slots.slot(piece) * plan.slot_bytes;
   }
 };
 
