@@ -43,6 +43,10 @@ void share_out(Instruction& in, const FeedPlan& plan, uint32_t blocks);
 // that most models have; `in` is shared out.
 bool is_plain(const Instruction& in, const FeedPlan& plan);
 
+// Whether a pass is one that they do: of one row, whose outputs are asked for. Without those the output head has no
+// rows, and its weights do not come.
+BATON_BOTH constexpr bool is_one_row(const Pass& pass) { return pass.rows == 1 && pass.rows_out == 1; }
+
 // Sets next_product of the instructions of a list; returns the first product, or -1.
 int32_t chain_products(std::span<Instruction> list);
 

@@ -132,6 +132,16 @@ TEST(FeedLayout, SharesOfBlocksAndWarps) {
   EXPECT_FALSE(is_plain(wide, plan));
 }
 
+TEST(FeedLayout, PassesOfOneRow) {
+  Pass pass;
+  pass.rows = pass.runs = 1;
+  EXPECT_FALSE(is_one_row(pass)) << "nobody asks for its outputs: kernels would wait for weights of the head";
+  pass.rows_out = 1;
+  EXPECT_TRUE(is_one_row(pass));
+  pass.rows = pass.rows_out = 2;
+  EXPECT_FALSE(is_one_row(pass));
+}
+
 TEST(FeedLayout, ProductsOfAList) {
   std::vector<Instruction> list(5);
   list[1] = list[2] = list[4] = product_of(Form::kBF16, 0, 64);

@@ -264,7 +264,7 @@ ListWork Workspace::list(Drawing drawing) const {
           barrier_.address(),
           feed_,
           times_.address(),
-          plain_ && pass().rows == 1,
+          plain_ && is_one_row(pass()),
           codes_};
 }
 
