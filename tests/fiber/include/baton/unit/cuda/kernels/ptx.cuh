@@ -27,7 +27,6 @@ template <int kLeft>
 inline void copies_wait() {
   fiber::copies_wait(kLeft);
 }
-inline void copies_wait_but(uint32_t left) { fiber::copies_wait(left); }
 
 inline void meet() { fiber::meet_some("meet", 1, kThreads, 0); }
 inline int meet_or(int value) { return fiber::meet_some("meet_or", 1, kThreads, value != 0 ? 1 : 0); }
