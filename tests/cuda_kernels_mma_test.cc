@@ -8,8 +8,7 @@
 
 #include "baton/base/float.h"
 #include "baton/base/random.h"
-#include "baton/unit/cuda/kernels/products_mma.cu"
-#include "baton/unit/cuda/kernels/products_mma.cuh"
+#include "baton/unit/cuda/kernels/list_together.cu"
 #include "tests/fiber/fiber.h"
 #include "tests/fiber/products.h"
 
@@ -29,9 +28,15 @@ struct Launch {
 void multiply(const Instruction& in, int rows, const Launch& how) {
   Pass pass;
   pass.rows = rows;
-  const Work work = {in, reinterpret_cast<Address>(&pass), {}};
+  ListWork work;
+  uint32_t barrier = 0;
+  work.list = reinterpret_cast<Address>(&in);
+  work.count = 1;
+  work.pass = reinterpret_cast<Address>(&pass);
+  work.barrier = reinterpret_cast<Address>(&barrier);
   fiber::launch({.blocks = how.blocks, .shared_bytes = how.shared_bytes, .order = how.order},
-                [&] { baton_multiply_together(work); });
+                [&] { baton_list_together(work); });
+  EXPECT_EQ(barrier, 0u);
 }
 
 // Rows from `first` on alone have the bits that they have in `whole`, and no other row is touched.
@@ -63,7 +68,8 @@ void check(const Case& of, bool every_way = false) {
 }
 
 TEST(CudaMmaKernels, EveryFormOfWeights) {
-  const std::vector<Kind> kinds = {{Form::kF16},
+  const std::vector<Kind> kinds = {{Form::kF32},
+                                   {Form::kF16},
                                    kPlain,
                                    kCoded,
                                    {Form::kCodes, 8},

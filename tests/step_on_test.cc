@@ -1,6 +1,8 @@
 // Executor::step_on: what a unit draws is what the host's samplers draw, and it ends where it must.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "baton/api/units.h"
 #include "baton/base/clock.h"
 #include "baton/sample/sampler.h"
@@ -76,12 +78,12 @@ class StepOn : public testing::TestWithParam<std::string> {
     stops_ = std::move(stop_ids);
     for (size_t i = 0; i < params.size(); ++i) {
       batch->states.push_back(std::move(*executor_->new_state(64)));
-      const std::vector<int32_t> prompt(i + 2, static_cast<int32_t>(3 * i + 5));
+      const std::vector<int32_t> prompt(i % 40 + 2, static_cast<int32_t>((3 * i + 5) % width_));
       EXPECT_TRUE(executor_->prefill(*batch->states.back(), prompt, {}));
       SamplerParams own = params[i];
       if (own.constraint) own.constraint = static_cast<const fake::Constraint&>(*own.constraint).again();
       batch->samplers.push_back(std::move(*Sampler::create(own, vocab())));
-      batch->fed.push_back(static_cast<int32_t>(11 + i));
+      batch->fed.push_back(static_cast<int32_t>((11 + i) % width_));
     }
     batch->draws.resize(params.size());
     for (size_t i = 0; i < params.size(); ++i) {
@@ -225,6 +227,77 @@ TEST_P(StepOn, HandsOutTheRowsOfTheFirstStep) {
   ASSERT_TRUE(executor_->step_on(seats, row, {.steps_max = 9}, {}));
   EXPECT_EQ(other->ids(0).size(), 1u);
   EXPECT_EQ(state->position(), 3u);
+}
+
+// Many sequences on tensor cores.
+class StepOnTogether : public StepOn {
+ protected:
+  // So many sequences, by settings that a card draws by, or by all.
+  std::unique_ptr<Batch> many(size_t count, size_t kinds) {
+    const auto all = settings(vocab());
+    std::vector<SamplerParams> params;
+    for (size_t i = 0; i < count; ++i) params.push_back(all[i % kinds]);
+    return make(params);
+  }
+  std::vector<float> step(Batch& batch) {
+    for (Seat& seat : batch.seats) seat.rows_out = 1, seat.draws = nullptr;
+    std::vector<float> rows(batch.seats.size() * width_);
+    EXPECT_TRUE(executor_->step(batch.seats, rows, {}));
+    return rows;
+  }
+  // |together - alone| of the rows, by their size.
+  double difference(std::span<const float> together, std::span<const float> alone) {
+    double off = 0, all = 0;
+    for (size_t i = 0; i < alone.size(); ++i) {
+      off += std::pow(static_cast<double>(together[i]) - alone[i], 2);
+      all += std::pow(static_cast<double>(alone[i]), 2);
+    }
+    return std::sqrt(off / all);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Units, StepOnTogether, testing::Values("cuda:batch=tensor"),
+                         [](const auto& item) { return test_name(item.param); });
+
+TEST_P(StepOnTogether, DrawsWhatTheHostWould) {
+  for (const size_t count : {5, 13, 40, 64}) {
+    for (const size_t kinds : {size_t{10}, settings(vocab()).size()}) {
+      const auto own = many(count, kinds), shared = many(count, kinds);
+      go(*own, 12, true);
+      go(*shared, 12, false);
+      ASSERT_TRUE(own->status && shared->status);
+      for (size_t i = 0; i < count; ++i) {
+        EXPECT_EQ(own->ids(i).size(), 12u);
+        EXPECT_EQ(own->ids(i), shared->ids(i)) << "sequence " << i << " of " << count;
+        EXPECT_EQ(state_bytes(*own->states[i]), state_bytes(*shared->states[i]));
+      }
+    }
+  }
+}
+
+TEST_P(StepOnTogether, IsNearWhatEachIsAlone) {
+  for (const size_t count : {5, 33, 64}) {
+    const auto together = many(count, 1), alone = many(count, 1);
+    const std::vector<float> rows = step(*together);
+    std::vector<float> row(width_);
+    for (size_t i = 0; i < count; ++i) {
+      ASSERT_TRUE(executor_->decode(*alone->states[i], alone->fed[i], row));
+      EXPECT_LT(difference(std::span(rows).subspan(i * width_, width_), row), 1e-3) << "sequence " << i;
+    }
+  }
+}
+
+TEST_P(StepOnTogether, RowsAreTheSameBesideAnyOthers) {
+  const auto all = many(64, 1), some = many(64, 1);
+  const std::vector<float> rows = step(*all);
+  for (const size_t count : {5, 9, 20, 30}) {
+    const auto first = static_cast<ptrdiff_t>(64 - some->seats.size());
+    Batch part;
+    part.seats.assign(some->seats.begin(), some->seats.begin() + static_cast<ptrdiff_t>(count));
+    some->seats.erase(some->seats.begin(), some->seats.begin() + static_cast<ptrdiff_t>(count));
+    const std::vector<float> own = step(part);
+    EXPECT_TRUE(std::equal(own.begin(), own.end(), rows.begin() + first * static_cast<ptrdiff_t>(width_)))
+        << count << " from " << first;
+  }
 }
 
 }  // namespace

@@ -149,21 +149,23 @@ Status CudaExecutor::run_few(float* out, bool together) {
   BATON_OK(work_->send(stream_));
   const Lists& lists = work_->few();
   const Pass& pass = work_->pass();
-  if (work_->has_list() && !together) {
-    const ListWork list = work_->list(Drawing::kNone);
-    BATON_OK(launch_list(stream_, list));
+  if (work_->has_list()) {
+    const ListWork list = work_->list(Drawing::kNone, together);
+    BATON_OK(launch_list(stream_, card_->facts(), list));
     BATON_OK(add_times(list));
   } else {
     for (const auto* part : {&lists.body, &lists.tail}) {
       for (const Instruction& instruction : *part)
-        BATON_OK(launch(stream_, card_->facts(), instruction, pass, work_->pass_on_card(), together));
+        BATON_OK(launch(stream_, card_->facts(), instruction, pass, work_->pass_on_card()));
     }
   }
   BATON_OK(take_outputs(lists, pass.rows_out, out));
   return stream_.wait();
 }
 
-bool CudaExecutor::goes_together(size_t seats) const { return options_.together && seats > static_cast<size_t>(kTile); }
+bool CudaExecutor::goes_together(size_t seats) const {
+  return options_.together && work_->has_list_together() && seats > static_cast<size_t>(kTile);
+}
 
 Status CudaExecutor::run_body(const Lists& lists) {
   for (const Instruction& instruction : lists.body)
@@ -209,7 +211,10 @@ Placement CudaExecutor::placement() const {
   placement.emulated = facts.emulated;
   if (options_.kv != DType::kF16) placement.notes += fmt::format(", keys and values in {}", to_string(options_.kv));
   if (options_.products == Products::kF32) placement.notes += ", prompts in f32";
-  if (options_.together) placement.notes += ", batches on tensor cores";
+  if (options_.together)
+    placement.notes += work_->has_list_together()
+                           ? ", batches on tensor cores"
+                           : ", batches as exact (weights of this model do not go on tensor cores together)";
   if (!facts.emulated) {
     placement.load = weights_->loaded();
     placement.notes += ", " + load_text(placement.load);

@@ -78,7 +78,7 @@ class CudaExecutor final : public Executor {
   void start_few();
   // A row of what start_few began: a token of a seat, `ahead` of its state's position.
   void add_few(const Seat& seat, size_t token, uint64_t ahead, bool wanted);
-  // together: instruction by instruction, products on tensor cores. Waits.
+  // together: products on tensor cores. Waits.
   Status run_few(float* out, bool together = false);
   void set_run(size_t index, const Seat& seat, size_t first_token, size_t count, int32_t first_row);
   Status run_body(const Lists& lists);
@@ -89,7 +89,7 @@ class CudaExecutor final : public Executor {
   Status run_tail(const Lists& lists, std::span<const int32_t> rows, float* out);
   Status take_outputs(const Lists& lists, int32_t rows, float* out);
 
-  // Whether so many seats go on tensor cores, instruction by instruction.
+  // Whether so many seats go on tensor cores.
   bool goes_together(size_t seats) const;
   bool draws_here(std::span<const Seat> seats) const;
   struct Drawn {

@@ -28,7 +28,7 @@ bool ended(std::span<const Seat> seats) {
 }  // namespace
 
 bool CudaExecutor::draws_here(std::span<const Seat> seats) const {
-  if (!work_->has_list() || seats.size() > static_cast<size_t>(kRunsMax) || goes_together(seats.size())) return false;
+  if (!work_->has_list() || seats.size() > static_cast<size_t>(kRunsMax)) return false;
   return std::all_of(seats.begin(), seats.end(), [](const Seat& seat) {
     return seat.decodes && !seat.keeps && seat.draws != nullptr && takes_draws(*seat.draws->sampler) &&
            seat.draws->stop_ids.size() <= static_cast<size_t>(kStopsMax);
@@ -113,14 +113,14 @@ Result<CudaExecutor::Drawn> CudaExecutor::draw_steps(std::span<Seat> seats, uint
   }
   BATON_OK(work_->send(stream_));
   BATON_TRY(const Drawing drawing, send_rules(seats, steps));
-  const ListWork list = work_->list(drawing);
+  const ListWork list = work_->list(drawing, goes_together(seats.size()));
   const size_t row_bytes = seats.size() * sizeof(int32_t);
   const auto width = static_cast<size_t>(model_->program.output_width);
   uint32_t asked = 0, taken = 0;
   bool more = true, runs_on = true;  // as far as limits go; on the card
   while (taken < asked || (more && asked < steps)) {
     if (more && asked < steps && asked < taken + kAhead) {
-      BATON_OK(launch_list(stream_, list));
+      BATON_OK(launch_list(stream_, card_->facts(), list));
       const size_t at = static_cast<size_t>(asked) * seats.size();
       BATON_OK(stream_.copy_out(work_->drawn() + at, work_->drawn_on_card() + at * sizeof(int32_t), row_bytes));
       if (asked == 0 && !out.empty()) {

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "baton/unit/cuda/mixers_geometry.h"
+
 namespace baton::cuda {
 namespace {
 
@@ -48,7 +50,7 @@ void share_out(Instruction& in, const FeedPlan& plan, uint32_t blocks) {
 }
 
 bool is_plain(const Instruction& in, const FeedPlan& plan) {
-  if (in.what == Do::kConvDelta) return in.op.key_dim <= 128 && in.op.value_dim % 16 == 0 && in.op.taps == 4;
+  if (in.what == Do::kConvDelta) return is_plain_delta(in.op);
   if (in.what != Do::kMultiply) return true;
   bool codes = true;
   for (int32_t i = 0; i < in.matrices; ++i) codes = codes && in.matrix[i].form == Form::kCodes;

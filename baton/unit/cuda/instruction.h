@@ -249,9 +249,10 @@ struct ListWork {
   Address pass = 0;
   Address barrier = 0;  // uint32 [64], zero before the first launch
   FeedPlan feed;
-  Address times = 0;   // uint64 [count]: when the first block had done each, in ns; 0: not noted
-  bool plain = false;  // a pass of one row, and is_plain says yes to all: baton_list_plain or ..._codes
-  bool codes = false;  // some products are of codes
+  Address times = 0;      // uint64 [count]: when the first block had done each, in ns; 0: not noted
+  bool plain = false;     // a pass of one row, and is_plain says yes to all: baton_list_plain or ..._codes
+  bool codes = false;     // some products are of codes
+  bool together = false;  // baton_list_together: of mma_list.h
 };
 
 }  // namespace baton::cuda

@@ -7,7 +7,6 @@
 #include "baton/unit/cuda/feed_layout.h"
 #include "baton/unit/cuda/kernels.h"
 #include "baton/unit/cuda/mixers_geometry.h"
-#include "baton/unit/cuda/mma_layout.h"
 #include "baton/unit/cuda/staging.h"
 #include "baton/unit/cuda/tile_geometry.h"
 
@@ -59,8 +58,8 @@ uint32_t blocks_of(const Instruction& instruction, int64_t rows, uint32_t proces
 
 }  // namespace
 
-Status launch(Stream& stream, const CardFacts& facts, const Instruction& instruction, const Pass& pass, Address on_card,
-              bool together) {
+Status launch(Stream& stream, const CardFacts& facts, const Instruction& instruction, const Pass& pass,
+              Address on_card) {
   Work work{instruction, on_card, {}};
   const int32_t rows = instruction.wanted_only ? pass.rows_out : pass.rows;
   if (rows == 0) return {};
@@ -80,8 +79,6 @@ Status launch(Stream& stream, const CardFacts& facts, const Instruction& instruc
       BATON_OK(stream.launch(one.kernel, one.grid, one.threads, one.shared_bytes, &work));
     return {};
   }
-  if (instruction.what == Do::kMultiply && together && takes_mma(instruction))
-    return stream.launch("baton_multiply_together", facts.processors, kThreads, kSharedBytes, &work);
   if (instruction.what == Do::kMultiply) {
     work.feed = plan_feed({&instruction, 1}, facts.shared_bytes);
     BATON_CHECK(work.feed.set > 0);  // limits.h
@@ -110,7 +107,10 @@ uint32_t shared_bytes_of(const Instruction& instruction) {
   }
 }
 
-Status launch_list(Stream& stream, const ListWork& list) {
+Status launch_list(Stream& stream, const CardFacts& facts, const ListWork& list) {
+  // All that there is: rows of x are then brought once for more of their products.
+  if (list.together)
+    return stream.launch_together("baton_list_together", kThreads, facts.shared_bytes - kKeptBytes, &list);
   const char* const kernel = !list.plain ? "baton_list" : list.codes ? "baton_list_plain_codes" : "baton_list_plain";
   return stream.launch_together(kernel, kThreads + kFeederThreads, feed_bytes(list.feed), &list);
 }

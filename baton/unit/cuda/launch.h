@@ -10,16 +10,14 @@
 namespace baton::cuda {
 
 // For a pass whose runs and counts are as they say. Rows of no kind that it works on: nothing is launched.
-// together: products of all its rows on tensor cores, those that go there; a row's bits are then not those that it has
-// in a list.
-Status launch(Stream& stream, const CardFacts& facts, const Instruction& instruction, const Pass& pass, Address on_card,
-              bool together = false);
+Status launch(Stream& stream, const CardFacts& facts, const Instruction& instruction, const Pass& pass,
+              Address on_card);
 
 // Shared memory that a block of kThreads needs for its part of an instruction of any kind but kMultiply.
 uint32_t shared_bytes_of(const Instruction& instruction);
 
 // A list in one launch, on all of the card.
-Status launch_list(Stream& stream, const ListWork& list);
+Status launch_list(Stream& stream, const CardFacts& facts, const ListWork& list);
 
 // Whether the kernel that runs lists has all of these kinds.
 bool fits_list(std::span<const Instruction> instructions);

@@ -164,6 +164,11 @@ BATON_BOTH inline int32_t column_groups(const Op& op, int32_t runs, int32_t bloc
   return groups >= 2 && all >= int64_t{2} * blocks ? 2 : 1;
 }
 
+// Of keys of at most 128 values, values in whole groups, four taps, as most have: units need not look at their ends.
+BATON_BOTH constexpr bool is_plain_delta(const Op& op) {
+  return op.key_dim <= 128 && op.value_dim % kGroupColumns == 0 && op.taps == 4;
+}
+
 // kConv, kShortConv: a unit has so many channels, and so many rows.
 inline constexpr int32_t kConvChannels = 128;
 inline constexpr int32_t kConvRows = 64;

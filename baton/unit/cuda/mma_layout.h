@@ -19,9 +19,8 @@ BATON_BOTH constexpr bool norms_spans(const Instruction& in) {
 BATON_BOTH constexpr bool norms_before(const Instruction& in) {
   return in.prologue != Prologue::kNone && in.prologue != Prologue::kGate && !scales_products(in) && !norms_spans(in);
 }
-// Whether they take a kMultiply; the rest goes row by row.
+// Whether they take a kMultiply. Matrices of a product are of one form there: mma_list.h.
 BATON_BOTH constexpr bool takes_mma(const Instruction& in) {
-  if (in.matrix[0].form == Form::kF32) return false;
   for (int i = 1; i < in.matrices; ++i) {
     if (in.matrix[i].form != in.matrix[0].form) return false;
   }

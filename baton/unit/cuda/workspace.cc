@@ -9,6 +9,7 @@
 #include "baton/unit/cuda/kernels.h"
 #include "baton/unit/cuda/launch.h"
 #include "baton/unit/cuda/mixers_geometry.h"
+#include "baton/unit/cuda/mma_list.h"
 #include "baton/unit/cuda/tile_layout.h"
 
 namespace baton::cuda {
@@ -222,58 +223,63 @@ Status Workspace::make_pass() {
   return {};
 }
 
+Workspace::Listings Workspace::add_lists(std::span<const Instruction> step, Address draws) {
+  const auto add = [&](std::span<const Do> drawing) {
+    Listing listing = {listed_.size(), static_cast<int32_t>(step.size()), -1};
+    listed_.insert(listed_.end(), step.begin(), step.end());
+    for (const Do what : drawing) listed_.push_back(draw_instruction(few_, what, draws));
+    const std::span<Instruction> own = std::span(listed_).subspan(listing.first);
+    for (Instruction& in : own) share_out(in, feed_, card_->facts().processors);
+    listing.first_product = chain_products(own);
+    return listing;
+  };
+  Listings listings;
+  listings.rules = add(kRules);
+  listings.largest = add(kLargest);
+  return listings;
+}
+
 Status Workspace::make_lists(bool times) {
-  std::vector<Instruction> all = few_.body;
-  all.insert(all.end(), few_.tail.begin(), few_.tail.end());
-  feed_ = plan_feed(all, card_->facts().shared_bytes);
-  if (!fits_list(all) || feed_.set == 0) return {};
-  listed_ = static_cast<int32_t>(all.size());
+  std::vector<Instruction> step = few_.body;
+  step.insert(step.end(), few_.tail.begin(), few_.tail.end());
+  feed_ = plan_feed(step, card_->facts().shared_bytes);
+  if (!fits_list(step) || feed_.set == 0) return {};
   BATON_TRY(const Address draws, take((1 + kRunsMax) * sizeof(uint64_t), "draws of blocks"));
   banned_.resize(kRunsMax);
-  // Both lists, one behind the other.
-  const std::vector<Instruction> step = all;
-  for (const Do what : kRules) all.push_back(draw_instruction(few_, what, draws));
-  all.insert(all.end(), step.begin(), step.end());
-  for (const Do what : kLargest) all.push_back(draw_instruction(few_, what, draws));
-  for (Instruction& in : all) share_out(in, feed_, card_->facts().processors);
-  const size_t first = step.size() + std::size(kRules);
-  first_product_ = chain_products(std::span(all).first(first));
-  chain_products(std::span(all).subspan(first));
-  plain_ = std::all_of(all.begin(), all.end(), [&](const Instruction& in) { return is_plain(in, feed_); });
-  codes_ = std::any_of(all.begin(), all.end(), [](const Instruction& in) {
+  exact_ = add_lists(step, draws);
+  plain_ = std::all_of(listed_.begin(), listed_.end(), [&](const Instruction& in) { return is_plain(in, feed_); });
+  codes_ = std::any_of(listed_.begin(), listed_.end(), [](const Instruction& in) {
     return in.what == Do::kMultiply && in.matrix[0].form == Form::kCodes;
   });
-  const uint64_t bytes = all.size() * sizeof(Instruction);
+  if (const auto together = mma_list(step)) together_ = add_lists(*together, draws);
+  const uint64_t bytes = listed_.size() * sizeof(Instruction);
   BATON_TRY(list_, card_->allocate(bytes, "the instructions of a step"));
   BATON_TRY(barrier_, card_->allocate(kStepBytes, "a counter"));
   BATON_OK(zero(barrier_.address(), kStepBytes));
   if (times) {
-    BATON_TRY(times_, card_->allocate(all.size() * sizeof(uint64_t), "times of instructions"));
+    BATON_TRY(times_, card_->allocate(listed_.size() * sizeof(uint64_t), "times of instructions"));
   }
-  return put(list_.address(), all.data(), bytes);
+  return put(list_.address(), listed_.data(), bytes);
 }
 
-ListWork Workspace::list(Drawing drawing) const {
-  const bool second = drawing == Drawing::kLargest;
-  const size_t drawn = drawing == Drawing::kNone ? 0 : second ? std::size(kLargest) : std::size(kRules);
-  const uint64_t skipped = second ? static_cast<uint64_t>(listed_) + std::size(kRules) : 0;
-  return {list_.address() + skipped * sizeof(Instruction),
-          listed_ + static_cast<int32_t>(drawn),
-          first_product_,
-          pass_.address(),
-          barrier_.address(),
-          feed_,
-          times_.address(),
-          plain_ && is_one_row(pass()),
-          codes_};
-}
-
-Instruction Workspace::listed(const ListWork& list, size_t i) const {
-  const size_t body = few_.body.size(), step = static_cast<size_t>(listed_);
-  if (i < step) return i < body ? few_.body[i] : few_.tail[i - body];
-  Instruction drawing;
-  drawing.what = list.list != list_.address() ? kLargest[i - step] : kRules[i - step];
-  return drawing;
+ListWork Workspace::list(Drawing drawing, bool together) const {
+  const Listings& listings = together ? together_ : exact_;
+  const Listing& listing = drawing == Drawing::kLargest ? listings.largest : listings.rules;
+  const size_t drawn = drawing == Drawing::kNone      ? 0
+                       : drawing == Drawing::kLargest ? std::size(kLargest)
+                                                      : std::size(kRules);
+  ListWork work;
+  work.list = list_.address() + listing.first * sizeof(Instruction);
+  work.count = listing.step + static_cast<int32_t>(drawn);
+  work.first_product = listing.first_product;
+  work.pass = pass_.address();
+  work.barrier = barrier_.address();
+  work.feed = feed_;
+  work.times = times_.address();
+  work.plain = !together && plain_ && is_one_row(pass());
+  work.codes = codes_;
+  work.together = together;
+  return work;
 }
 
 Result<std::vector<uint64_t>> Workspace::times(Stream& stream, const ListWork& list) const {

@@ -42,12 +42,15 @@ class Workspace {
   int32_t rows_max() const { return rows_max_; }
   const Lists& few() const { return few_; }
   const Lists& many() const { return many_; }
-  // The lists of few rows on the card, one behind the other: body and tail; with draws behind them. None where a
-  // list cannot hold them.
-  bool has_list() const { return listed_ > 0; }
-  ListWork list(Drawing drawing) const;
+  // The lists of few rows on the card: body and tail; with draws behind them. None where a list cannot hold them.
+  bool has_list() const { return !exact_.empty(); }
+  // The same with products of all rows on tensor cores (mma_list.h): a row's bits are then not those that it has alone.
+  bool has_list_together() const { return !together_.empty(); }
+  ListWork list(Drawing drawing, bool together) const;
   // Instruction i of a list, and when the first block had done each, in ns. Waits.
-  Instruction listed(const ListWork& list, size_t i) const;
+  const Instruction& listed(const ListWork& list, size_t i) const {
+    return listed_[(list.list - list_.address()) / sizeof(Instruction) + i];
+  }
   Result<std::vector<uint64_t>> times(Stream& stream, const ListWork& list) const;
 
   // The host's side of a pass, to be filled and sent: arrays have room for rows_max or kRunsMax rows.
@@ -91,6 +94,18 @@ class Workspace {
   Status make_scratch(const Lowered& few, const Lowered& many, const Weights& weights);
   Status make_rotations(const Model& model);
   Status make_pass();
+  // What draws lies behind the instructions of a step; `rules` and the others.
+  struct Listing {
+    size_t first = 0;  // in listed_
+    int32_t step = 0;  // instructions, without those that draw
+    int32_t first_product = -1;
+    bool empty() const { return step == 0; }
+  };
+  struct Listings {
+    Listing rules, largest;
+    bool empty() const { return rules.empty(); }
+  };
+  Listings add_lists(std::span<const Instruction> step, Address draws);
   Status make_lists(bool times);
   Status zero(Address at, uint64_t bytes);
   Status put(Address at, const void* from, uint64_t bytes);
@@ -105,9 +120,9 @@ class Workspace {
   Lists few_, many_;
   std::vector<DeviceMemory> memory_;
   DeviceMemory pass_, list_, barrier_, times_;
-  int32_t listed_ = 0;  // instructions, without those that draw
-  int32_t first_product_ = -1;
-  bool plain_ = false;  // is_plain of all of it
+  std::vector<Instruction> listed_;  // all lists, one behind the other
+  Listings exact_, together_;
+  bool plain_ = false;  // is_plain of all of exact_
   bool codes_ = false;  // some products are of codes
   FeedPlan feed_;       // of the list
   uint64_t tokens_at_ = 0, run_of_row_at_ = 0, out_rows_at_ = 0, stops_at_ = 0, drawn_at_ = 0, sent_bytes_ = 0;

@@ -43,11 +43,12 @@ struct AttendUnit {
   int part;
 };
 
-__device__ __forceinline__ AttendUnit attend_unit(const Op& op, int number, int splits) {
+// Of `each` units for each part: first parts first, as of short texts there are no others.
+__device__ __forceinline__ AttendUnit attend_unit(const Op& op, int number, int each) {
   AttendUnit unit;
   const int shared_by = op.heads / op.kv_heads, sets = head_parts(op);
-  unit.part = number % splits;
-  number /= splits;
+  unit.part = number / each;
+  number -= unit.part * each;
   const int set = number % sets * kHeadsTogether;
   number /= sets;
   unit.kv_head = number % op.kv_heads;
@@ -292,9 +293,9 @@ __device__ __noinline__ void attend_units(const Instruction& in, const Pass& pas
                                           unsigned char* shared) {
   const Op& op = in.op;
   const int splits = in.scratch != 0 ? in.splits : 1;
-  const int units = pass.runs * op.kv_heads * head_parts(op) * splits;
+  const int each = pass.runs * op.kv_heads * head_parts(op), units = each * splits;
   for (int number = static_cast<int>(block); number < units; number += static_cast<int>(blocks)) {
-    const AttendUnit unit = attend_unit(op, number, splits);
+    const AttendUnit unit = attend_unit(op, number, each);
     const Run& run = pass.run[unit.run];
     if (run.decodes == 0 || run.rows == 0) continue;
     const KeyParts parts = key_parts(op.window, op.chunk, run.start, splits);

@@ -68,8 +68,8 @@ __device__ __forceinline__ float delta_gate(const Instruction& in, int64_t row, 
   return rate * softplus(row_of(in.z, in.z_width, row)[head] + bias);
 }
 
-// A thread's part of the state: rows first_row + 32 i of four columns. kWhole: all units have kGroupColumns or more, a
-// multiple of them.
+// A thread's part of the state: rows first_row + 32 i of four columns. kWhole: all units have whole groups of
+// kGroupColumns.
 template <int kRows, bool kWhole>
 struct DeltaPart {
   static_assert(32 * kRows <= kDeltaKeyDimMax);
@@ -85,7 +85,7 @@ struct DeltaPart {
   __device__ __forceinline__ static void each(Value* state, const Op& op, const DeltaUnit& unit, Four four, One one) {
     const int left = unit.columns - column(), stride = op.value_dim, rows = op.key_dim;
     Value* const from = state + first_row() * stride + unit.column + column();
-    if (kWhole || (left >= 4 && stride % 4 == 0)) {
+    if (kWhole ? left >= 4 : left >= 4 && stride % 4 == 0) {
 #pragma unroll
       for (int i = 0; i < kRows; ++i) {
         if (first_row() + 32 * i < rows) four(i, from + 32 * i * stride);
@@ -355,7 +355,7 @@ __device__ __forceinline__ void do_conv_delta(const Instruction& in, const Pass&
   conv_delta_wide(in, pass, block, blocks, room);
 }
 
-// Of keys of at most 128 values, values in multiples of kGroupColumns, four taps: is_plain.
+// Where is_plain_delta says so.
 __device__ __forceinline__ void do_plain_conv_delta(const Instruction& in, const Pass& pass, uint32_t block,
                                                     uint32_t blocks, unsigned char* shared) {
   conv_delta_units<4, true>(in, pass, block, blocks, *reinterpret_cast<DeltaShared*>(shared));

@@ -59,29 +59,29 @@ __device__ __forceinline__ int32_t* drawn_at(const Pass& pass, int32_t row) {
 }  // namespace draws
 
 // Scratch, where there is any: uint64 [1 + kRunsMax], zero before and after, the first a count of blocks that are done.
-// All blocks then share each row. Without, or with more rows, a block has a row.
+// As many blocks as there are for each then share a row. Without, or with more rows, a block has a row.
 __device__ inline void do_argmax(const Instruction& instruction, const Pass& pass, uint32_t block, uint32_t blocks,
                                  unsigned char* shared) {
   auto* const partial = reinterpret_cast<uint64_t*>(shared);
   const int32_t width = instruction.x_width, thread = static_cast<int32_t>(threadIdx.x), count = pass.rows_out;
   const bool together = instruction.scratch != 0 && count <= kRunsMax;
-  if (!together) {
-    for (int32_t r = static_cast<int32_t>(block); r < count; r += static_cast<int32_t>(blocks)) {
-      const uint64_t own =
-          draws::thread_max(row_of(instruction.x, width, r), draws::banned_of(pass, r), width, thread, kThreads);
-      const uint64_t key = draws::block_max(own, partial);
-      if (thread == 0) *draws::drawn_at(pass, r) = id_of_draw(key);
+  const int32_t all = static_cast<int32_t>(blocks), parts = together ? max(1, all / max(count, 1)) : 1;
+  auto* const best = at<unsigned long long>(instruction.scratch);
+  for (int32_t unit = static_cast<int32_t>(block); unit < count * parts; unit += all) {
+    const int32_t r = unit / parts, part = unit % parts;
+    const uint64_t own = draws::thread_max(row_of(instruction.x, width, r), draws::banned_of(pass, r), width,
+                                           part * kThreads + thread, parts * kThreads);
+    const uint64_t key = draws::block_max(own, partial);
+    if (thread != 0) continue;
+    if (together) {
+      atomicMax(best + 1 + r, static_cast<unsigned long long>(key));
+    } else {
+      *draws::drawn_at(pass, r) = id_of_draw(key);
     }
+  }
+  if (!together) {
     meet();
     return;
-  }
-  auto* const best = at<unsigned long long>(instruction.scratch);
-  for (int32_t r = 0; r < count; ++r) {
-    const uint64_t own =
-        draws::thread_max(row_of(instruction.x, width, r), draws::banned_of(pass, r), width,
-                          static_cast<int32_t>(block) * kThreads + thread, static_cast<int32_t>(blocks) * kThreads);
-    const uint64_t key = draws::block_max(own, partial);
-    if (thread == 0) atomicMax(best + 1 + r, static_cast<unsigned long long>(key));
   }
   auto* const last = reinterpret_cast<uint32_t*>(partial + kWarps);
   if (thread == 0) {

@@ -110,8 +110,8 @@ __device__ __forceinline__ void with_code_bits(const Matrix& matrix, F&& call) {
   }
 }
 
-// Codes; with many rows there are no registers for what comes next. And f16, which is seldom: from memory when it is
-// needed.
+// Codes; with many rows there are no registers for what comes next. And f16 and f32, which are seldom: from memory when
+// they are needed.
 struct MmaSplit {
   static constexpr bool kGroups = true;
   template <int kTiles>
@@ -157,7 +157,7 @@ struct MmaSplit {
   template <int kTiles>
   static __device__ __forceinline__ void multiply(float (&sums)[kTiles][4], const MmaLines& lines, MmaRaw& raw,
                                                   const MmaRows<kTiles, kGroups>& x, int span, int next) {
-    if (lines.matrix[0]->form == Form::kF16) return multiply_halves<kTiles>(sums, lines, x, span);
+    if (lines.matrix[0]->form != Form::kCodes) return multiply_values<kTiles>(sums, lines, x, span);
     uint32_t q[2][8];
     if constexpr (kTiles > 2) fetch(lines, span, raw);
     take(lines, raw, q);
@@ -189,24 +189,33 @@ struct MmaSplit {
       multiply_quarter<kTiles, true>(sums, high, low, x.quarter(span, quarter));
     }
   }
+  // Eight values of f16 or f32.
+  static __device__ __forceinline__ void load_values(const unsigned char* from, bool halves, float (&to)[8]) {
+    uint32_t words[8] = {};
+    load_words<4, Reading::kCached>(from, words);
+    if (!halves) load_words<4, Reading::kCached>(from + 16, words + 4);
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      const float2 two = __half22float2(*reinterpret_cast<const __half2*>(&words[k]));
+      to[2 * k] = halves ? two.x : __uint_as_float(words[2 * k]);
+      to[2 * k + 1] = halves ? two.y : __uint_as_float(words[2 * k + 1]);
+    }
+  }
   template <int kTiles>
-  static __device__ __forceinline__ void multiply_halves(float (&sums)[kTiles][4], const MmaLines& lines,
+  static __device__ __forceinline__ void multiply_values(float (&sums)[kTiles][4], const MmaLines& lines,
                                                          const MmaRows<kTiles, kGroups>& x, int span) {
     const int column = span * kMmaSpan + static_cast<int>(lane() & 3) * kGroup;
+    const bool halves = lines.matrix[0]->form == Form::kF16;
 #pragma unroll 1
     for (int quarter = 0; quarter < 4; ++quarter) {
       uint32_t high[2][4], low[2][4];
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        uint32_t words[4] = {};
+        float v[8] = {};
         if (column < lines.matrix[0]->pitch)
-          load_words<4, Reading::kCached>(lines.from[i] + 2 * column + 16 * quarter, words);
-#pragma unroll
-        for (int k = 0; k < 4; k += 2) {
-          const float2 one = __half22float2(*reinterpret_cast<const __half2*>(&words[k]));
-          const float2 two = __half22float2(*reinterpret_cast<const __half2*>(&words[k + 1]));
-          split_four(make_float4(one.x, one.y, two.x, two.y), high[i] + k, low[i] + k);
-        }
+          load_values(lines.from[i] + (column + 8 * quarter) * (halves ? 2 : 4), halves, v);
+        split_four(make_float4(v[0], v[1], v[2], v[3]), high[i], low[i]);
+        split_four(make_float4(v[4], v[5], v[6], v[7]), high[i] + 2, low[i] + 2);
       }
       multiply_quarter<kTiles, true>(sums, high, low, x.quarter(span, quarter));
     }

@@ -1,4 +1,4 @@
-// Do::kMultiply on tensor cores: any number of rows, weights that are not of f32.
+// Do::kMultiply on tensor cores: any number of rows; matrices of one form (mma_layout.h).
 //
 // A unit is 16 rows of weights, A of mma: of one matrix, or 8 of a gate and the 8 of its up. Tiles of 8 rows of x are
 // B. A block has a contiguous part of the units and all rows of x, 64 at a time; where there are fewer units than
@@ -98,9 +98,10 @@ __device__ __forceinline__ void finish_units(const Instruction& in, const MmaUni
 }
 
 template <class Kind, int kTiles>
-__device__ __forceinline__ void multiply_part(const Instruction& in, const MmaPart& part, uint32_t room) {
+__device__ __noinline__ void multiply_part(const Instruction& in, const MmaPart& part, uint32_t room) {
   // By a name, not by a pointer: the compiler then knows what memory it is.
   extern __shared__ __align__(128) unsigned char mma_shared[];
+  is_shared(&in);
   const MmaUnits units(in);
   int stage = kMmaWarps;
   while (stage > 1 && (static_cast<uint32_t>(stage * kTiles) * kSpanBytes > room || stage / 2 >= units.spans))
@@ -150,6 +151,23 @@ __device__ __forceinline__ void multiply_kind(const Instruction& in, const MmaPa
   multiply_part<Kind, kMmaTiles>(in, part, room);
 }
 
+// The units and rows of a block, of `count` rows from `row` on.
+__device__ __forceinline__ MmaPart part_of(const MmaUnits& units, int row, int count, uint32_t block, uint32_t blocks) {
+  const int tiles = (count + 7) / 8, parts = max(1, min(tiles, static_cast<int>(blocks) / units.count));
+  MmaPart part = {0, 0, row, count};
+  if (parts == 1) {
+    part.begin = static_cast<int>(static_cast<uint32_t>(units.count) * block / blocks);
+    part.end = static_cast<int>(static_cast<uint32_t>(units.count) * (block + 1) / blocks);
+    return part;
+  }
+  const int own = static_cast<int>(block) % parts, first = tiles * own / parts;
+  part.begin = static_cast<int>(block) / parts;
+  part.end = min(part.begin + 1, units.count);
+  part.row += 8 * first;
+  part.rows = min(count, 8 * (tiles * (own + 1) / parts)) - 8 * first;
+  return part;
+}
+
 // `bytes` of the block's dynamic shared memory, from its begin.
 __device__ __forceinline__ void multiply_mma(const Instruction& in, int rows, uint32_t block, uint32_t blocks,
                                              uint32_t bytes) {
@@ -158,25 +176,33 @@ __device__ __forceinline__ void multiply_mma(const Instruction& in, int rows, ui
   int most = kMmaTiles;
   while (most > 1 && static_cast<uint32_t>(most) * kSumBytes > room) most /= 2;
   for (int row = 0; row < rows; row += 8 * most) {
-    const int count = min(rows - row, 8 * most), tiles = (count + 7) / 8;
-    const int parts = max(1, min(tiles, static_cast<int>(blocks) / units.count));
-    MmaPart part = {0, 0, row, count};
-    if (parts == 1) {
-      part.begin = static_cast<int>(static_cast<uint32_t>(units.count) * block / blocks);
-      part.end = static_cast<int>(static_cast<uint32_t>(units.count) * (block + 1) / blocks);
-    } else {
-      const int own = static_cast<int>(block) % parts, first = tiles * own / parts;
-      part.begin = static_cast<int>(block) / parts;
-      part.end = min(part.begin + 1, units.count);
-      part.row += 8 * first;
-      part.rows = min(count, 8 * (tiles * (own + 1) / parts)) - 8 * first;
-    }
+    const MmaPart part = part_of(units, row, min(rows - row, 8 * most), block, blocks);
     if (part.begin >= part.end) continue;
     if (in.matrix[0].form == Form::kBF16) {
       multiply_kind<MmaPlain>(in, part, room);
     } else {
       multiply_kind<MmaSplit>(in, part, room);
     }
+  }
+}
+
+// What a block is the first to need of a product's weights, to the second level of cache.
+__device__ __forceinline__ void fetch_units(const Instruction& in, int rows, uint32_t block, uint32_t blocks) {
+  constexpr int kLines = 2;  // of a thread
+  const MmaUnits units(in);
+  const MmaPart part = part_of(units, 0, min(rows, 8 * kMmaTiles), block, blocks);
+  int left = kLines, before = 0;
+  for (int i = 0; i < in.matrices && left > 0; ++i) {
+    const Matrix& matrix = in.matrix[i];
+    const int count = (matrix.rows + units.each() - 1) / units.each();
+    const int begin = max(part.begin - before, 0), end = min(part.end - before, count);
+    if (!units.pairs) before += count;
+    if (begin >= end) continue;
+    const int64_t row_bytes = matrix.row_bytes, first = begin * units.each() * row_bytes;
+    const int64_t last = min(end * units.each(), matrix.rows) * row_bytes;
+    int64_t byte = first + static_cast<int64_t>(threadIdx.x) * 128;
+    for (; byte < last && left > 0; --left, byte += kThreads * 128)
+      fetch_line(at<const unsigned char>(matrix.values) + byte);
   }
 }
 
