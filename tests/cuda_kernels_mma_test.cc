@@ -9,6 +9,7 @@
 #include "baton/base/float.h"
 #include "baton/base/random.h"
 #include "baton/unit/cuda/kernels/list_together.cu"
+#include "baton/unit/cuda/mma_list.h"
 #include "tests/fiber/fiber.h"
 #include "tests/fiber/products.h"
 
@@ -23,6 +24,7 @@ struct Launch {
   uint32_t blocks;
   Order order = Order::kForward;
   uint32_t shared_bytes = kSharedBytes;
+  bool prepared = false;  // rows of x are made once, where they are many
 };
 
 void multiply(const Instruction& in, int rows, const Launch& how) {
@@ -30,8 +32,15 @@ void multiply(const Instruction& in, int rows, const Launch& how) {
   pass.rows = rows;
   ListWork work;
   uint32_t barrier = 0;
-  work.list = reinterpret_cast<Address>(&in);
-  work.count = 1;
+  std::vector<Instruction> list = {in};
+  std::vector<unsigned char> planes;
+  if (how.prepared) {
+    list = *mma_list(list);
+    planes.assign(planes_bytes_of(list) + 128, 0xff);
+    set_planes(list, (reinterpret_cast<Address>(planes.data()) + 127) & ~Address{127});
+  }
+  work.list = reinterpret_cast<Address>(list.data());
+  work.count = static_cast<int32_t>(list.size());
   work.pass = reinterpret_cast<Address>(&pass);
   work.barrier = reinterpret_cast<Address>(&barrier);
   fiber::launch({.blocks = how.blocks, .shared_bytes = how.shared_bytes, .order = how.order},
@@ -61,6 +70,10 @@ void check(const Case& of, bool every_way = false) {
   EXPECT_LT(product.worst(), 1e-4);
   const std::vector<Row> whole = product.take();
   check_alone(product, whole, of.rows - 1, 1, {of.blocks + 1, Order::kBackward});
+  if (of.rows >= kPlaneRowsMin && of.rows <= 8 * kPlaneTiles) {
+    check_alone(product, whole, 0, of.rows, {of.blocks, Order::kRandom, kSharedBytes, true});
+    check_alone(product, whole, 0, of.rows, {of.blocks + 7, Order::kBackward, 227 * 1024, true});
+  }
   if (!every_way) return;
   check_alone(product, whole, 0, of.rows, {of.blocks, Order::kRandom});
   check_alone(product, whole, of.rows / 2, of.rows - of.rows / 2, {1, Order::kBackward, 227 * 1024});

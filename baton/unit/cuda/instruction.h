@@ -197,6 +197,7 @@ struct Instruction {
   Epilogue epilogue = Epilogue::kNone;
   bool wanted_only = false;  // rows are those of kPick, rows_out of them
   bool to_bf16 = false;      // kPrepare: out is [rows][pitch] of bf16
+  bool to_planes = false;    // kPrepare, of the product behind it in a list of mma_list.h: into its scratch
   int32_t matrices = 0;
   int32_t x_width = 0, y_width = 0, z_width = 0, out_width = 0, out2_width = 0;
   Address x = 0, y = 0, z = 0, out = 0, out2 = 0;
@@ -214,8 +215,9 @@ struct Instruction {
   // kArgmax: none, and a block draws from a row; or uint64 [1 + kRunsMax], zero before the first launch, and all blocks
   // share each row. kAttend: f32 scratch for parts of long texts, [runs][heads][splits][head_dim + 2]; splits 1: none.
   // kDelta: for chunks; 0: prompts, too, go token by token. kTile: for unpacked weights, or none. Bytes:
-  // mixers_geometry.h, tile_layout.h. kRoute, kExperts*: int32 ids and f32 shares, [rows][experts_used] each; f32 inner
-  // values [rows][experts_used][pitch_of(inner)].
+  // mixers_geometry.h, tile_layout.h. kMultiply of mma_list.h: for rows of x (planes_bytes), or none. kRoute,
+  // kExperts*: int32 ids and f32 shares, [rows][experts_used] each; f32 inner values
+  // [rows][experts_used][pitch_of(inner)].
   Address scratch = 0, ids = 0, shares = 0, inner = 0;
   int32_t splits = 1;
   ProductShares product;

@@ -8,6 +8,20 @@ namespace baton::cuda {
 inline constexpr int kMmaSpan = 128;   // columns that a warp multiplies at a time
 inline constexpr int kGroupsMax = 16;  // norms of a row
 
+// Shared memory of a warp's step of 512 threads: four places of 16 bytes each. With so much two steps are on their way.
+inline constexpr uint32_t kMmaStepBytes = 4 * kThreads * 16;
+inline constexpr uint32_t kMmaDeepShared = 160 * 1024;
+
+// Rows of x as products take them (kernels/mma_rows.cuh), made by a kPrepare before: so many tiles of 8, f32 factors
+// behind them. Of fewer rows each block makes what it needs.
+inline constexpr int kPlaneTiles = 8;
+inline constexpr int kPlaneRowsMin = 17;
+inline constexpr uint32_t kPlaneSpanBytes = 4 * kPlaneTiles * 1024;
+BATON_BOTH constexpr int mma_spans(const Instruction& in) { return (in.matrix[0].pitch + kMmaSpan - 1) / kMmaSpan; }
+BATON_BOTH constexpr uint64_t planes_bytes(const Instruction& in) {
+  return uint64_t{kPlaneSpanBytes} * static_cast<uint64_t>(mma_spans(in)) + 8 * kPlaneTiles * sizeof(float);
+}
+
 // A norm of the whole row scales its products instead of the row.
 BATON_BOTH constexpr bool scales_products(const Instruction& in) {
   return in.prologue == Prologue::kRms && in.op.width == in.x_width;

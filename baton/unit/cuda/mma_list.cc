@@ -1,6 +1,8 @@
 // Products of one form each.
 #include "baton/unit/cuda/mma_list.h"
 
+#include <algorithm>
+
 #include "baton/unit/cuda/mma_layout.h"
 
 namespace baton::cuda {
@@ -22,19 +24,41 @@ void add_split(const Instruction& in, std::vector<Instruction>& to) {
 }  // namespace
 
 std::optional<std::vector<Instruction>> mma_list(std::span<const Instruction> step) {
-  std::vector<Instruction> list;
+  std::vector<Instruction> list, products;
   for (const Instruction& in : step) {
-    const size_t first = list.size();
-    if (in.what == Do::kMultiply && in.epilogue == Epilogue::kNone) {
-      add_split(in, list);
-    } else {
+    if (in.what != Do::kMultiply) {
       list.push_back(in);
+      continue;
     }
-    for (size_t i = first; i < list.size(); ++i) {
-      if (list[i].what == Do::kMultiply && !takes_mma(list[i])) return std::nullopt;
+    products.clear();
+    if (in.epilogue == Epilogue::kNone) {
+      add_split(in, products);
+    } else {
+      products.push_back(in);
+    }
+    for (const Instruction& product : products) {
+      if (!takes_mma(product)) return std::nullopt;
+      list.push_back(product);
+      list.back().what = Do::kPrepare;
+      list.back().to_planes = true;
+      list.push_back(product);
     }
   }
   return list;
+}
+
+uint64_t planes_bytes_of(std::span<const Instruction> list) {
+  uint64_t bytes = 0;
+  for (const Instruction& in : list) {
+    if (in.what == Do::kMultiply) bytes = std::max(bytes, planes_bytes(in));
+  }
+  return bytes;
+}
+
+void set_planes(std::span<Instruction> list, Address planes) {
+  for (Instruction& in : list) {
+    if (in.what == Do::kMultiply || in.to_planes) in.scratch = planes;
+  }
 }
 
 }  // namespace baton::cuda

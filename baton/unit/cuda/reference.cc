@@ -4,6 +4,7 @@
 namespace baton::cuda {
 
 void reference(const Instruction& instruction, const Pass& pass) {
+  if (instruction.to_planes) return;  // bodies of products take x as it is
   switch (instruction.what) {
 #define BATON_KIND(name, word) \
   case Do::k##name:            \

@@ -251,7 +251,11 @@ Status Workspace::make_lists(bool times) {
   codes_ = std::any_of(listed_.begin(), listed_.end(), [](const Instruction& in) {
     return in.what == Do::kMultiply && in.matrix[0].form == Form::kCodes;
   });
-  if (const auto together = mma_list(step)) together_ = add_lists(*together, draws);
+  if (auto together = mma_list(step)) {
+    BATON_TRY(const Address planes, take(planes_bytes_of(*together), "rows of a batch for tensor cores"));
+    set_planes(*together, planes);
+    together_ = add_lists(*together, draws);
+  }
   const uint64_t bytes = listed_.size() * sizeof(Instruction);
   BATON_TRY(list_, card_->allocate(bytes, "the instructions of a step"));
   BATON_TRY(barrier_, card_->allocate(kStepBytes, "a counter"));

@@ -1,21 +1,24 @@
-// The kernel that runs a list of instructions in one launch for many rows: products on tensor cores. Nobody brings
-// weights ahead, but while blocks wait for others they ask the second level of cache for those that come next.
+// The kernel that runs a list of instructions in one launch for many rows: products on tensor cores. While blocks wait
+// for others they ask for the first weights of the product that comes next, and the second level of cache for all.
+#include "baton/unit/cuda/kernels/delta_many.cuh"
 #include "baton/unit/cuda/kernels/list.cuh"
 #include "baton/unit/cuda/kernels/products_mma.cuh"
 
 namespace baton::cuda {
 namespace {
 
-constexpr int kFetchAhead = 4;  // instructions, of which the first product's weights are asked for
-static_assert(kFetchAhead < kInstructionsKept);
+constexpr int kAskAhead = 5;  // instructions, of which the first product's weights are asked for
+static_assert(kAskAhead < kInstructionsKept);
 
 // Apart, so that the products have all registers.
 __device__ __noinline__ void conv_delta_of_many(const Instruction& in, const Pass& pass, unsigned char* shared) {
-  if (is_plain_delta(in.op)) {
-    do_plain_conv_delta(in, pass, blockIdx.x, gridDim.x, shared);
-  } else {
-    do_conv_delta(in, pass, blockIdx.x, gridDim.x, shared);
-  }
+  is_shared(&in);
+  DeltaOfMany(in, pass, static_cast<int>(gridDim.x), *reinterpret_cast<DeltaMany*>(shared))
+      .run(static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));
+}
+__device__ __noinline__ void conv_delta_of_any(const Instruction& in, const Pass& pass, unsigned char* shared) {
+  is_shared(&in);
+  do_conv_delta(in, pass, blockIdx.x, gridDim.x, shared);
 }
 
 }  // namespace
@@ -32,32 +35,49 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) baton_list_together(co
   for (int i = 0; i < min(work.count, kInstructionsKept); ++i) bring(work.list, i, instruction(i));
   copies_wait<0>();
   __syncthreads();
-  int fetched = 0;  // the last product whose weights were asked for
+  int asked = -1;  // the last product whose weights were asked for
   for (int i = 0; i < work.count; ++i) {
-    const int next = i + kInstructionsKept - 1;
-    if (i > 0 && next < work.count) bring(work.list, next, instruction(next));
     const Instruction& in = instruction(i);
     is_shared(&in);
+    const int rows = rows::count_of(in, pass);
+    bool works = true;
     if (in.what == Do::kMultiply) {
-      multiply_mma(in, rows::count_of(in, pass), blockIdx.x, gridDim.x, dynamic_shared_bytes());
+      multiply_mma(in, rows, blockIdx.x, gridDim.x, asked == i);
     } else if (in.what == Do::kConvDelta) {
-      conv_delta_of_many(in, pass, shared);
+      if (is_plain_delta(in.op) && MmaRoom().before >= kDeltaManyShared) {
+        conv_delta_of_many(in, pass, shared);
+      } else {
+        conv_delta_of_any(in, pass, shared);
+      }
+    } else if (in.what == Do::kPrepare && in.to_planes) {
+      works = are_prepared(in, rows);
+      if (works) prepare_planes(in, rows, blockIdx.x, gridDim.x, shared);
     } else {
       run_other(in, pass, work.pass, shared);
     }
     if (work.times != 0 && blockIdx.x == 0 && threadIdx.x == 0) at<uint64_t>(work.times)[i] = card_time();
-    copies_wait<0>();
     if (i + 1 == work.count) break;
-    meeting.arrive();
+    // Instructions have come that were asked for before the weights of a product, which may take longer.
+    if (asked > i) {
+      copies_wait<2>();
+    } else {
+      copies_wait<0>();
+    }
+    if (works) {
+      meeting.arrive();
+    } else {
+      meet();
+    }
+    if (i + kInstructionsKept < work.count) bring(work.list, i + kInstructionsKept, instruction(i + kInstructionsKept));
     fetch_needed(instruction(i + 1), pass);
-    for (int ahead = i + 1; ahead < min(i + kFetchAhead, work.count); ++ahead) {
+    for (int ahead = i + 1; asked <= i && ahead < min(i + kAskAhead, work.count); ++ahead) {
       const Instruction& then = instruction(ahead);
       if (then.what != Do::kMultiply) continue;
-      if (ahead > fetched) fetch_units(then, rows::count_of(then, pass), blockIdx.x, gridDim.x);
-      fetched = ahead;
-      break;
+      ask_mma(then, rows::count_of(then, pass), blockIdx.x, gridDim.x);
+      fetch_units(then, rows::count_of(then, pass), blockIdx.x, gridDim.x);
+      asked = ahead;
     }
-    meeting.wait();
+    if (works) meeting.wait();
   }
   meeting.leave();
 }

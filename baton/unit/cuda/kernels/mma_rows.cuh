@@ -15,8 +15,8 @@
 
 namespace baton::cuda {
 
-inline constexpr int kMmaTiles = 8;          // tiles of rows at a time, at most
-inline constexpr int kSpanBytes = 4 * 1024;  // of a tile
+inline constexpr int kMmaTiles = kPlaneTiles;  // tiles of rows at a time, at most
+inline constexpr int kSpanBytes = 4 * 1024;    // of a tile
 inline constexpr int kSquareParts = 16;
 
 // Before the planes.
@@ -41,6 +41,7 @@ struct MmaRows {
   int row, rows, spans, stage;
   RowFacts& facts;
   unsigned char* planes;
+  int from = 0;  // rows before are not put
 
   // A lane's 8 columns of a row of the first tile; the second tile's are 64 places behind, low parts 32.
   __device__ __forceinline__ const uint4* quarter(int span, int quarter) const {
@@ -50,11 +51,11 @@ struct MmaRows {
 
   // Followed by a meeting of the block.
   __device__ void begin() const {
-    for (int i = static_cast<int>(threadIdx.x); i < rows * kSquareParts; i += kThreads)
+    for (int i = from * kSquareParts + static_cast<int>(threadIdx.x); i < rows * kSquareParts; i += kThreads)
       facts.squares[i / kSquareParts][i % kSquareParts] = 0;
     if (!norms_before(in)) return;
     const int groups = in.x_width / in.op.width;
-    for (int i = static_cast<int>(warp()); i < rows * groups; i += kThreads / 32) {
+    for (int i = from * groups + static_cast<int>(warp()); i < rows * groups; i += kThreads / 32) {
       const int r = i / groups, group = i % groups;
       const float* const x = row_of(in.x, in.x_width, row + r) + group * in.op.width;
       const float2 norm = norm_of(x, in.op.width, in.op.eps, in.prologue == Prologue::kLayer, static_cast<int>(lane()),
@@ -65,7 +66,7 @@ struct MmaRows {
 
   // Once, behind the last span and a meeting; followed by a meeting.
   __device__ void finish() const {
-    const int r = static_cast<int>(threadIdx.x);
+    const int r = from + static_cast<int>(threadIdx.x);
     if (r >= rows) return;
     float sum = 0;
 #pragma unroll
@@ -81,7 +82,7 @@ struct MmaRows {
     const bool common = by_rows(in);
     const float4 scale = common ? scale_of(column) : make_float4(0, 0, 0, 0);
 #pragma unroll 1
-    for (int r = static_cast<int>(warp()) / stage; r < rows; r += (common ? kAtOnce : 1) * step) {
+    for (int r = from + static_cast<int>(warp()) / stage; r < rows; r += (common ? kAtOnce : 1) * step) {
       if (common) {
         put_rows(r, step, own, column, scale, &facts.squares[0][span % kSquareParts]);
       } else {

@@ -13,11 +13,6 @@ struct MmaLines {
   const unsigned char* from[2];
   int row[2];
 };
-// What a lane has of a span of them before it is taken apart: words of memory, at most 16 of each row.
-using MmaRaw = uint32_t[2][16];
-// Quarters that are on their way while one is multiplied: more rows take longer.
-__host__ __device__ constexpr int quarters_ahead(int tiles) { return tiles <= 2 ? 4 : 2; }
-
 // sums += weights x, over a quarter: a lane's 8 columns of both rows.
 template <int kTiles, bool kLow>
 __device__ __forceinline__ void multiply_quarter(float (&sums)[kTiles][4], const uint32_t (&high)[2][4],
@@ -51,40 +46,42 @@ __device__ __forceinline__ void multiply_quarter(float (&sums)[kTiles][4], const
   }
 }
 
-// bf16. Quarter j is in place j % quarters_ahead of `raw`.
+// 16 bytes that pass by, or zeros.
+__device__ __forceinline__ void ask_place(uint32_t to, const unsigned char* from, bool inside, Policy policy) {
+  if (inside) {
+    copy_ahead(to, from, policy);
+  } else {
+    copy_ahead(to, from, false);
+  }
+}
+inline constexpr uint32_t kPlaceStep = kThreads * 16;  // from a thread's place to its next
+
+// bf16. A step is two quarters of a span, of both rows.
 struct MmaPlain {
   static constexpr bool kGroups = false;
-  static __device__ __forceinline__ void load_quarter(const MmaLines& lines, int span, int quarter, MmaRaw& raw,
-                                                      int place) {
+  static constexpr int kSteps = 2;
+  static __device__ __forceinline__ void ask(const MmaLines& lines, int span, int step, uint32_t to) {
+    const Policy passing = passes_by();
     const int column = span * kMmaSpan + static_cast<int>(lane() & 3) * 8;
-    const bool inside = span * kMmaSpan + 32 * quarter < lines.matrix[0]->pitch;
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
+    for (int k = 0; k < 2; ++k) {
+      const int quarter = 2 * step + k;
+      const bool inside = span * kMmaSpan + 32 * quarter < lines.matrix[0]->pitch;
 #pragma unroll
-      for (int k = 0; k < 4; ++k) raw[i][4 * place + k] = 0;
-      if (inside) load_words<4, Reading::kStreamed>(lines.from[i] + 2 * column + 64 * quarter, raw[i] + 4 * place);
+      for (int i = 0; i < 2; ++i)
+        ask_place(to + (2 * k + i) * kPlaceStep, inside ? lines.from[i] + 2 * column + 64 * quarter : lines.from[i],
+                  inside, passing);
     }
   }
   template <int kTiles>
-  static __device__ __forceinline__ void load(const MmaLines& lines, int span, MmaRaw& raw) {
+  static __device__ __forceinline__ void multiply(float (&sums)[kTiles][4], const MmaLines&, const unsigned char* own,
+                                                  const MmaRows<kTiles, kGroups>& x, int span, int step) {
 #pragma unroll
-    for (int quarter = 0; quarter < quarters_ahead(kTiles); ++quarter) load_quarter(lines, span, quarter, raw, quarter);
-  }
-  template <int kTiles>
-  static __device__ __forceinline__ void multiply(float (&sums)[kTiles][4], const MmaLines& lines, MmaRaw& raw,
-                                                  const MmaRows<kTiles, kGroups>& x, int span, int next) {
-    constexpr int kAhead = quarters_ahead(kTiles);
-#pragma unroll
-    for (int quarter = 0; quarter < 4; ++quarter) {
+    for (int k = 0; k < 2; ++k) {
       uint32_t words[2][4];
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-#pragma unroll
-        for (int k = 0; k < 4; ++k) words[i][k] = raw[i][4 * (quarter % kAhead) + k];
-      }
-      const int then = quarter + kAhead;
-      if (then < 4 || next < x.spans) load_quarter(lines, then < 4 ? span : next, then % 4, raw, quarter % kAhead);
-      multiply_quarter<kTiles, false>(sums, words, words, x.quarter(span, quarter));
+      for (int i = 0; i < 2; ++i) load_words<4, Reading::kCached>(own + (2 * k + i) * kPlaceStep, words[i]);
+      multiply_quarter<kTiles, false>(sums, words, words, x.quarter(span, 2 * step + k));
     }
   }
 };
@@ -110,36 +107,57 @@ __device__ __forceinline__ void with_code_bits(const Matrix& matrix, F&& call) {
   }
 }
 
-// Codes; with many rows there are no registers for what comes next. And f16 and f32, which are seldom: from memory when
-// they are needed.
+// Codes, of which a step is a span of both rows. And f16 and f32, which are seldom: from memory when they are needed.
 struct MmaSplit {
   static constexpr bool kGroups = true;
-  template <int kTiles>
-  static __device__ __forceinline__ void load(const MmaLines& lines, int span, MmaRaw& raw) {
-    if (kTiles <= 2 && lines.matrix[0]->form == Form::kCodes) fetch(lines, span, raw);
-  }
-  static __device__ __forceinline__ void fetch(const MmaLines& lines, int span, MmaRaw& raw) {
+  static constexpr int kSteps = 1;
+  static __device__ __forceinline__ void ask(const MmaLines& lines, int span, int, uint32_t to) {
     const Matrix& matrix = *lines.matrix[0];  // of the other's kind
+    if (matrix.form != Form::kCodes) return;
+    const Policy passing = passes_by();
     const int groups = matrix.pitch / kGroup, group = min(span * 4 + static_cast<int>(lane() & 3), groups - 1);
-    with_code_bits(matrix, [&](auto of) {
-      constexpr int kBits = decltype(of)::value;
+    const int bits = matrix.bits;
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const Raw<kBits> words = load_raw<kBits, Reading::kStreamed>(lines.from[i], groups, group);
-#pragma unroll
-        for (int k = 0; k < kBits; ++k) raw[i][k] = words.words[k];
+    for (int i = 0; i < 2; ++i) {
+      const unsigned char* plane = lines.from[i];
+      uint32_t at = to + 2 * i * kPlaceStep;
+      if (bits == 8) {
+        copy_ahead(at, plane + 32 * group, passing);
+        copy_ahead(at + kPlaceStep, plane + 32 * group + 16, passing);
+        continue;
       }
-    });
+      if ((bits & 4) != 0) {
+        copy_ahead(at, plane + 16 * group, passing);
+        plane += 16 * groups, at += kPlaceStep;
+      }
+      if ((bits & 2) != 0) {
+        copy_two_words_ahead(at, plane + 8 * group, passing);
+        plane += 8 * groups, at += 8;
+      }
+      if ((bits & 1) != 0) copy_word_ahead(at, plane + 4 * group, passing);
+    }
+  }
+  // What ask brought of a row; word w of a group lies in place w / 4.
+  template <int kBits>
+  static __device__ __forceinline__ Raw<kBits> raw_of(const unsigned char* own) {
+    Raw<kBits> raw;
+    constexpr bool kFour = kBits >= 4;
+    if constexpr (kFour) load_words<4, Reading::kCached>(own, raw.words);
+    if constexpr (kBits == 8) load_words<4, Reading::kCached>(own + kPlaceStep, raw.words + 4);
+    if constexpr (kBits < 8) {
+#pragma unroll
+      for (int k = kFour ? 4 : 0; k < kBits; ++k)
+        raw.words[k] = *reinterpret_cast<const uint32_t*>(own + k / 4 * kPlaceStep + k % 4 * 4);
+    }
+    return raw;
   }
   // The codes of both rows.
-  static __device__ __forceinline__ void take(const MmaLines& lines, const MmaRaw& from, uint32_t (&q)[2][8]) {
+  static __device__ __forceinline__ void take(const MmaLines& lines, const unsigned char* own, uint32_t (&q)[2][8]) {
     with_code_bits(*lines.matrix[0], [&](auto of) {
       constexpr int kBits = decltype(of)::value;
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        Raw<kBits> raw;
-#pragma unroll
-        for (int k = 0; k < kBits; ++k) raw.words[k] = from[i][k];
+        const Raw<kBits> raw = raw_of<kBits>(own + 2 * i * kPlaceStep);
         Group<kBits> group = take_apart(raw);
         if constexpr (kBits <= 4) {
           if (lines.matrix[i]->has_table) group = look_up(raw, lookup_of(*lines.matrix[i]));
@@ -155,13 +173,12 @@ struct MmaSplit {
     high[0] = one.high, low[0] = one.low, high[1] = two.high, low[1] = two.low;
   }
   template <int kTiles>
-  static __device__ __forceinline__ void multiply(float (&sums)[kTiles][4], const MmaLines& lines, MmaRaw& raw,
-                                                  const MmaRows<kTiles, kGroups>& x, int span, int next) {
+  static __device__ __forceinline__ void multiply(float (&sums)[kTiles][4], const MmaLines& lines,
+                                                  const unsigned char* own, const MmaRows<kTiles, kGroups>& x, int span,
+                                                  int) {
     if (lines.matrix[0]->form != Form::kCodes) return multiply_values<kTiles>(sums, lines, x, span);
     uint32_t q[2][8];
-    if constexpr (kTiles > 2) fetch(lines, span, raw);
-    take(lines, raw, q);
-    if (next < x.spans) load<kTiles>(lines, next, raw);
+    take(lines, own, q);
     Scales scales[2];
     float zero[2];
 #pragma unroll

@@ -1,13 +1,12 @@
 // Do::kMultiply on tensor cores: any number of rows; matrices of one form (mma_layout.h).
 //
-// A unit is 16 rows of weights, A of mma: of one matrix, or 8 of a gate and the 8 of its up. Tiles of 8 rows of x are
-// B. A block has a contiguous part of the units and all rows of x, 64 at a time; where there are fewer units than
-// blocks, a part of the rows. `slices` warps, a span of columns each in turn, share a unit: their sums are added in
-// order. What a row sums, in which order, is a matter of the instruction alone: neither of the rows beside it nor of
-// the number of blocks.
+// A unit of 16 rows of weights is A of mma, tiles of 8 rows of x are B. A block has a contiguous part of the units and
+// all rows of x, 64 at a time; where there are fewer units than blocks, a part of the rows. `slices` warps, a span of
+// columns each in turn, share a unit: their sums are added in order. What a row sums, in which order, is a matter of
+// the instruction alone: neither of the rows beside it nor of the number of blocks.
 #pragma once
 
-#include "baton/unit/cuda/kernels/mma_weights.cuh"
+#include "baton/unit/cuda/kernels/mma_ring.cuh"
 #include "baton/unit/cuda/values.h"
 
 namespace baton::cuda {
@@ -16,60 +15,11 @@ inline constexpr int kMmaWarps = kThreads / 32;
 inline constexpr int kSumStride = 20;  // of 16 rows of weights, for the banks' sake
 inline constexpr uint32_t kSumBytes = kMmaWarps * 8 * kSumStride * sizeof(float);  // of a tile
 
-// What blocks share out.
-struct MmaUnits {
-  bool pairs;
-  int count, spans, slices;
-
-  __device__ explicit MmaUnits(const Instruction& in)
-      : pairs(in.epilogue == Epilogue::kSwiGlu || in.epilogue == Epilogue::kGeGlu), count(0) {
-    for (int i = 0; i < (pairs ? 1 : in.matrices); ++i) count += (in.matrix[i].rows + each() - 1) / each();
-    spans = (in.matrix[0].pitch + kMmaSpan - 1) / kMmaSpan;
-    // Of a card with 132 processors: so many that its warps have something to do.
-    slices = count <= 132 ? 16 : count <= 264 ? 8 : count <= 528 ? 4 : count <= 1056 ? 2 : 1;
-    while (slices > spans) slices /= 2;
-  }
-  __device__ int each() const { return pairs ? 8 : 16; }
-  // The matrix and the first of its rows.
-  __device__ int2 find(const Instruction& in, int unit) const {
-    int matrix = 0;
-    for (; !pairs && matrix + 1 < in.matrices; ++matrix) {
-      const int units = (in.matrix[matrix].rows + 15) / 16;
-      if (unit < units) break;
-      unit -= units;
-    }
-    return {matrix, unit * each()};
-  }
-  // Behind a matrix's end its last row.
-  __device__ MmaLines lines(const Instruction& in, int unit) const {
-    const int2 where = find(in, unit);
-    const int own = static_cast<int>(lane()) / 4;
-    const Matrix* const first = &in.matrix[where.x];
-    const Matrix* const second = pairs ? first + 1 : first;
-    const int one = min(where.y + own, first->rows - 1), other = min(where.y + own + (pairs ? 0 : 8), second->rows - 1);
-    return {{first, second}, {row_at(*first, one), row_at(*second, other)}, {one, other}};
-  }
-  // Sums of rows `at` of a unit's 16 and, of pairs, at + 8.
-  __device__ __forceinline__ void put(const Instruction& in, int unit, int at_row, int64_t row, float sum,
-                                      float other) const {
-    const int2 where = find(in, unit);
-    const int n = where.y + at_row, width = in.matrix[where.x].rows;
-    if (n >= width) return;
-    if (pairs) sum = (in.epilogue == Epilogue::kSwiGlu ? silu(sum) : gelu_of(sum, in.op.gelu)) * other;
-    if (in.epilogue == Epilogue::kAdd) sum += row_of(in.z, width, row)[n];
-    row_of(in.outs[where.x], width, row)[n] = sum;
-  }
-};
-
-struct MmaPart {
-  int begin, end;  // units
-  int row, rows;   // of x
-};
-
 // The sums of a round, of units from `base` on: a warp has those of unit base + team over its slice.
 template <int kTiles, class Rows>
 __device__ __forceinline__ void finish_units(const Instruction& in, const MmaUnits& units, const MmaPart& part,
-                                             const Rows& x, float* partial, int base, const float (&sums)[kTiles][4]) {
+                                             const Rows& x, float* partial, int base, const float (&sums)[kTiles][4],
+                                             bool prepared) {
   constexpr int kAll = 8 * kTiles;
   const int teams = kMmaWarps / units.slices;
   const int column = static_cast<int>(lane() & 3) * 2;
@@ -81,7 +31,7 @@ __device__ __forceinline__ void finish_units(const Instruction& in, const MmaUni
 #pragma unroll
     for (int i = 0; i < 4; ++i) own[(tile * 8 + i % 2) * kSumStride + i / 2 * 8] = sums[tile][i];
   }
-  if (base == part.begin) x.finish();
+  if (base == part.begin && !prepared) x.finish();
   __syncthreads();
   const int each = units.each(), count = min(teams, part.end - base) * x.rows * each;
   for (int i = static_cast<int>(threadIdx.x); i < count; i += kThreads) {
@@ -97,12 +47,37 @@ __device__ __forceinline__ void finish_units(const Instruction& in, const MmaUni
   }
 }
 
+// Of what a kPrepare made the spans from `first` on, as many as are in shared memory at a time. Waits for them.
+template <int kTiles, bool kGroups>
+__device__ __forceinline__ void bring_planes(const MmaRows<kTiles, kGroups>& x, int first) {
+  constexpr int kChunks = kTiles * 64;  // of 16 bytes, of a quarter
+  const int count = min(x.stage, x.spans - first) * 4 * kChunks, tile = x.row / 8;
+  const unsigned char* const from = at<const unsigned char>(x.in.scratch) + int64_t{first} * kPlaneSpanBytes;
+  const uint32_t to = shared_address(x.planes);
+#pragma unroll 4
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += kThreads) {
+    const int quarter = i / kChunks, chunk = i % kChunks;
+    copy_ahead(to + i * 16,
+               from + (quarter * kPlaneTiles + min(tile + chunk / 64, kPlaneTiles - 1)) * 1024 + chunk % 64 * 16);
+  }
+  copies_end_group();
+  copies_wait<0>();
+}
+
+// asked: the first weights of the first round are on their way already. prepared: rows of x are (bring_planes).
 template <class Kind, int kTiles>
-__device__ __noinline__ void multiply_part(const Instruction& in, const MmaPart& part, uint32_t room) {
+__device__ __noinline__ void multiply_part(const Instruction& in, const MmaPart& part, bool asked, bool prepared) {
   // By a name, not by a pointer: the compiler then knows what memory it is.
   extern __shared__ __align__(128) unsigned char mma_shared[];
   is_shared(&in);
   const MmaUnits units(in);
+  MmaFeed<Kind> feed(in, units, part);
+  const uint32_t room = feed.room.before - static_cast<uint32_t>(sizeof(RowFacts));
+  if (asked) {
+    feed.skip();
+  } else {
+    for (uint32_t i = 0; i < feed.room.depth; ++i) feed.ask();
+  }
   int stage = kMmaWarps;
   while (stage > 1 && (static_cast<uint32_t>(stage * kTiles) * kSpanBytes > room || stage / 2 >= units.spans))
     stage /= 2;
@@ -113,76 +88,132 @@ __device__ __noinline__ void multiply_part(const Instruction& in, const MmaPart&
                                             stage,
                                             *reinterpret_cast<RowFacts*>(mma_shared),
                                             mma_shared + sizeof(RowFacts)};
-  const int teams = kMmaWarps / units.slices;
-  const int team = static_cast<int>(warp()) % teams, slice = static_cast<int>(warp()) / teams;
+  const int teams = units.teams(), slice = units.slice();
   // Where there is room, rows of x stay for all rounds; else sums take their place.
   const uint32_t planes = static_cast<uint32_t>(stage * kTiles) * kSpanBytes;
   const bool stays = units.spans <= stage && planes + kTiles * kSumBytes <= room;
   float* const partial = reinterpret_cast<float*>(x.planes + (stays ? planes : 0));
+  const float* const factors =
+      at<const float>(in.scratch + static_cast<uint64_t>(units.spans) * kPlaneSpanBytes) + part.row;
   __syncthreads();
-  x.begin();
+  if (!prepared) x.begin();
+  if (prepared && static_cast<int>(threadIdx.x) < part.rows) x.facts.factors[threadIdx.x] = factors[threadIdx.x];
+  uint32_t taken = 0;
   for (int base = part.begin; base < part.end; base += teams) {
-    const bool works = base + team < part.end;
-    const MmaLines lines = units.lines(in, works ? base + team : base);
+    const bool works = base + units.team() < part.end;
+    const MmaLines lines = units.lines(in, works ? base + units.team() : base);
     float sums[kTiles][4] = {};
-    MmaRaw raw;
     int span = slice;
-    if (works) Kind::template load<kTiles>(lines, span, raw);
     for (int first = 0; first < units.spans; first += stage) {
       if (base == part.begin || !stays) {
         __syncthreads();
-        x.put(first);
+        if (prepared) {
+          bring_planes(x, first);
+        } else {
+          x.put(first);
+        }
         __syncthreads();
       }
       const int end = min(units.spans, first + stage);
 #pragma unroll 1
-      for (; works && span < end; span += units.slices)
-        Kind::template multiply<kTiles>(sums, lines, raw, x, span, span + units.slices);
+      for (; works && span < end; span += units.slices) {
+#pragma unroll
+        for (int step = 0; step < Kind::kSteps; ++step) {
+          if (feed.room.depth == 2) {
+            copies_wait<1>();
+          } else {
+            copies_wait<0>();
+          }
+          Kind::template multiply<kTiles>(sums, lines, mma_shared + feed.place(taken++), x, span, step);
+          feed.ask();
+        }
+      }
     }
-    finish_units<kTiles>(in, units, part, x, partial, base, sums);
+    finish_units<kTiles>(in, units, part, x, partial, base, sums, prepared);
+  }
+  copies_wait<0>();
+}
+
+template <class Kind>
+__device__ __forceinline__ void multiply_kind(const Instruction& in, const MmaPart& part, bool asked, bool prepared) {
+  if (part.rows <= 8) return multiply_part<Kind, 1>(in, part, asked, prepared);
+  if (part.rows <= 16) return multiply_part<Kind, 2>(in, part, asked, prepared);
+  if (part.rows <= 32) return multiply_part<Kind, 4>(in, part, asked, prepared);
+  multiply_part<Kind, kMmaTiles>(in, part, asked, prepared);
+}
+
+// Rows of x as multiply_part takes them, of a kPrepare before the product; what put and begin of a block would make.
+template <bool kGroups>
+__device__ __forceinline__ void prepare_planes_of(const Instruction& in, int rows, uint32_t block, uint32_t blocks,
+                                                  unsigned char* shared) {
+  RowFacts& facts = *reinterpret_cast<RowFacts*>(shared);
+  const int spans = mma_spans(in);
+  unsigned char* const planes = at<unsigned char>(in.scratch);
+  float* const factors = at<float>(in.scratch + static_cast<uint64_t>(spans) * kPlaneSpanBytes);
+  for (int r = static_cast<int>(block); r < rows; r += static_cast<int>(blocks)) {
+    MmaRows<kPlaneTiles, kGroups> x = {in, 0, r + 1, spans, kMmaWarps, facts, planes, r};
+    __syncthreads();
+    x.begin();
+    __syncthreads();
+    for (int first = 0; first < spans; first += kMmaWarps, x.planes += kMmaWarps * kPlaneSpanBytes) x.put(first);
+    __syncthreads();
+    x.finish();
+    if (threadIdx.x == 0) factors[r] = facts.factors[r];
+  }
+}
+__device__ __noinline__ void prepare_planes(const Instruction& in, int rows, uint32_t block, uint32_t blocks,
+                                            unsigned char* shared) {
+  is_shared(&in);
+  if (in.matrix[0].form == Form::kBF16) {
+    prepare_planes_of<false>(in, rows, block, blocks, shared);
+  } else {
+    prepare_planes_of<true>(in, rows, block, blocks, shared);
+  }
+}
+
+// Rows of x that are multiplied at a time.
+__device__ __forceinline__ int mma_rows_max(const MmaRoom& room) {
+  int most = kMmaTiles;
+  while (most > 1 && static_cast<uint32_t>(most) * kSumBytes > room.before - sizeof(RowFacts)) most /= 2;
+  return 8 * most;
+}
+__device__ __forceinline__ bool are_prepared(const Instruction& in, int rows) {
+  return in.scratch != 0 && rows >= kPlaneRowsMin;
+}
+
+// In all of the block's dynamic shared memory. asked: ask_mma was called before.
+__device__ __forceinline__ void multiply_mma(const Instruction& in, int rows, uint32_t block, uint32_t blocks,
+                                             bool asked) {
+  const MmaUnits units(in);
+  const int most = mma_rows_max(MmaRoom());
+  const bool prepared = are_prepared(in, rows);
+  for (int row = 0; row < rows; row += most) {
+    const MmaPart part = part_of(units, row, min(rows - row, most), block, blocks);
+    if (part.begin >= part.end) continue;
+    if (in.matrix[0].form == Form::kBF16) {
+      multiply_kind<MmaPlain>(in, part, asked && row == 0, prepared);
+    } else {
+      multiply_kind<MmaSplit>(in, part, asked && row == 0, prepared);
+    }
   }
 }
 
 template <class Kind>
-__device__ __forceinline__ void multiply_kind(const Instruction& in, const MmaPart& part, uint32_t room) {
-  if (part.rows <= 8) return multiply_part<Kind, 1>(in, part, room);
-  if (part.rows <= 16) return multiply_part<Kind, 2>(in, part, room);
-  if (part.rows <= 32) return multiply_part<Kind, 4>(in, part, room);
-  multiply_part<Kind, kMmaTiles>(in, part, room);
+__device__ __forceinline__ void ask_kind(const Instruction& in, const MmaUnits& units, const MmaPart& part) {
+  MmaFeed<Kind> feed(in, units, part);
+  for (uint32_t i = 0; i < feed.room.depth; ++i) feed.ask();
 }
-
-// The units and rows of a block, of `count` rows from `row` on.
-__device__ __forceinline__ MmaPart part_of(const MmaUnits& units, int row, int count, uint32_t block, uint32_t blocks) {
-  const int tiles = (count + 7) / 8, parts = max(1, min(tiles, static_cast<int>(blocks) / units.count));
-  MmaPart part = {0, 0, row, count};
-  if (parts == 1) {
-    part.begin = static_cast<int>(static_cast<uint32_t>(units.count) * block / blocks);
-    part.end = static_cast<int>(static_cast<uint32_t>(units.count) * (block + 1) / blocks);
-    return part;
-  }
-  const int own = static_cast<int>(block) % parts, first = tiles * own / parts;
-  part.begin = static_cast<int>(block) / parts;
-  part.end = min(part.begin + 1, units.count);
-  part.row += 8 * first;
-  part.rows = min(count, 8 * (tiles * (own + 1) / parts)) - 8 * first;
-  return part;
-}
-
-// `bytes` of the block's dynamic shared memory, from its begin.
-__device__ __forceinline__ void multiply_mma(const Instruction& in, int rows, uint32_t block, uint32_t blocks,
-                                             uint32_t bytes) {
+// The first weights that the warp will multiply, as groups of copies, at most two; what lies before the ring is not
+// touched.
+__device__ __noinline__ void ask_mma(const Instruction& in, int rows, uint32_t block, uint32_t blocks) {
+  is_shared(&in);
   const MmaUnits units(in);
-  const uint32_t room = bytes - static_cast<uint32_t>(sizeof(RowFacts));
-  int most = kMmaTiles;
-  while (most > 1 && static_cast<uint32_t>(most) * kSumBytes > room) most /= 2;
-  for (int row = 0; row < rows; row += 8 * most) {
-    const MmaPart part = part_of(units, row, min(rows - row, 8 * most), block, blocks);
-    if (part.begin >= part.end) continue;
-    if (in.matrix[0].form == Form::kBF16) {
-      multiply_kind<MmaPlain>(in, part, room);
-    } else {
-      multiply_kind<MmaSplit>(in, part, room);
-    }
+  const MmaPart part = part_of(units, 0, min(rows, mma_rows_max(MmaRoom())), block, blocks);
+  if (part.begin >= part.end) return;
+  if (in.matrix[0].form == Form::kBF16) {
+    ask_kind<MmaPlain>(in, units, part);
+  } else {
+    ask_kind<MmaSplit>(in, units, part);
   }
 }
 
