@@ -32,13 +32,13 @@ void multiply(const Instruction& in, int rows, const Launch& how) {
   pass.rows = rows;
   ListWork work;
   uint32_t barrier = 0;
-  std::vector<Instruction> list = {in};
+  std::vector<Instruction> list = *mma_list({{in}});
   std::vector<unsigned char> planes;
   if (how.prepared) {
-    list = *mma_list(list);
     planes.assign(planes_bytes_of(list) + 128, 0xff);
-    set_planes(list, (reinterpret_cast<Address>(planes.data()) + 127) & ~Address{127});
+    list = with_planes(list, (reinterpret_cast<Address>(planes.data()) + 127) & ~Address{127});
   }
+  for (Instruction& each : list) share_mma(each, how.blocks);
   work.list = reinterpret_cast<Address>(list.data());
   work.count = static_cast<int32_t>(list.size());
   work.pass = reinterpret_cast<Address>(&pass);

@@ -177,6 +177,7 @@ enum class Epilogue : uint8_t {
 struct alignas(16) ProductShares {
   int32_t outputs = 0, more = 0;
   int32_t spans = 0;  // of a row of a matrix
+  int32_t parts = 1;  // share_mma: blocks that share a unit's rows of x, at most
   uint8_t slices_log2 = 0, each_log2 = 0;
   uint8_t flags = 0;
   Form form = Form::kCodes;  // of all matrices, where kOneForm says so

@@ -7,6 +7,7 @@
 #include "baton/unit/cuda/feed_layout.h"
 #include "baton/unit/cuda/kernels.h"
 #include "baton/unit/cuda/mixers_geometry.h"
+#include "baton/unit/cuda/mma_layout.h"
 #include "baton/unit/cuda/staging.h"
 #include "baton/unit/cuda/tile_geometry.h"
 
@@ -110,7 +111,7 @@ uint32_t shared_bytes_of(const Instruction& instruction) {
 Status launch_list(Stream& stream, const CardFacts& facts, const ListWork& list) {
   // All that there is: rows of x are then brought once for more of their products.
   if (list.together)
-    return stream.launch_together("baton_list_together", kThreads, facts.shared_bytes - kKeptBytes, &list);
+    return stream.launch_together("baton_list_together", kThreads, facts.shared_bytes - kMmaKeptBytes, &list);
   const char* const kernel = !list.plain ? "baton_list" : list.codes ? "baton_list_plain_codes" : "baton_list_plain";
   return stream.launch_together(kernel, kThreads + kFeederThreads, feed_bytes(list.feed), &list);
 }

@@ -8,6 +8,7 @@ namespace baton::cuda {
 inline constexpr int kMmaSpan = 128;   // columns that a warp multiplies at a time
 inline constexpr int kGroupsMax = 16;  // norms of a row
 
+inline constexpr uint32_t kMmaKeptBytes = 10240;  // what the kernel has beside its dynamic shared memory
 // Shared memory of a warp's step of 512 threads: four places of 16 bytes each. With so much two steps are on their way.
 inline constexpr uint32_t kMmaStepBytes = 4 * kThreads * 16;
 inline constexpr uint32_t kMmaDeepShared = 160 * 1024;

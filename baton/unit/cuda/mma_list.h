@@ -10,12 +10,16 @@
 
 namespace baton::cuda {
 
-// Products of matrices of several forms become several, in their order; before each is a kPrepare of its rows of x,
-// for their scratch, which all share. None: some product does not go there.
+// Products of matrices of several forms become several, in their order. None: some product does not go there.
 std::optional<std::vector<Instruction>> mma_list(std::span<const Instruction> step);
 
-// Bytes that products want of scratch, and their scratch: that of all.
+// Bytes that rows of x take where they are made before products: of all of these, one after the other.
 uint64_t planes_bytes_of(std::span<const Instruction> list);
-void set_planes(std::span<Instruction> list, Address planes);
+// The same list with a kPrepare before each product, for that scratch.
+std::vector<Instruction> with_planes(std::span<const Instruction> list, Address planes);
+
+// Shares a product out to `blocks` blocks: units of 16 rows of a matrix, or of 8 of each of a pair, `outputs` and
+// `more` count them; 2^slices_log2 warps share a unit, a span of kMmaSpan columns each in turn.
+void share_mma(Instruction& in, uint32_t blocks);
 
 }  // namespace baton::cuda

@@ -9,6 +9,7 @@
 #include "baton/unit/cuda/kernels.h"
 #include "baton/unit/cuda/launch.h"
 #include "baton/unit/cuda/mixers_geometry.h"
+#include "baton/unit/cuda/mma_layout.h"
 #include "baton/unit/cuda/mma_list.h"
 #include "baton/unit/cuda/tile_layout.h"
 
@@ -223,13 +224,19 @@ Status Workspace::make_pass() {
   return {};
 }
 
-Workspace::Listings Workspace::add_lists(std::span<const Instruction> step, Address draws) {
+Workspace::Listings Workspace::add_lists(std::span<const Instruction> step, Address draws, bool together) {
   const auto add = [&](std::span<const Do> drawing) {
     Listing listing = {listed_.size(), static_cast<int32_t>(step.size()), -1};
     listed_.insert(listed_.end(), step.begin(), step.end());
     for (const Do what : drawing) listed_.push_back(draw_instruction(few_, what, draws));
     const std::span<Instruction> own = std::span(listed_).subspan(listing.first);
-    for (Instruction& in : own) share_out(in, feed_, card_->facts().processors);
+    for (Instruction& in : own) {
+      if (together) {
+        share_mma(in, card_->facts().processors);
+      } else {
+        share_out(in, feed_, card_->facts().processors);
+      }
+    }
     listing.first_product = chain_products(own);
     return listing;
   };
@@ -246,15 +253,15 @@ Status Workspace::make_lists(bool times) {
   if (!fits_list(step) || feed_.set == 0) return {};
   BATON_TRY(const Address draws, take((1 + kRunsMax) * sizeof(uint64_t), "draws of blocks"));
   banned_.resize(kRunsMax);
-  exact_ = add_lists(step, draws);
+  exact_ = add_lists(step, draws, false);
   plain_ = std::all_of(listed_.begin(), listed_.end(), [&](const Instruction& in) { return is_plain(in, feed_); });
   codes_ = std::any_of(listed_.begin(), listed_.end(), [](const Instruction& in) {
     return in.what == Do::kMultiply && in.matrix[0].form == Form::kCodes;
   });
-  if (auto together = mma_list(step)) {
+  if (const auto together = mma_list(step)) {
     BATON_TRY(const Address planes, take(planes_bytes_of(*together), "rows of a batch for tensor cores"));
-    set_planes(*together, planes);
-    together_ = add_lists(*together, draws);
+    together_ = add_lists(*together, draws, true);
+    prepared_ = add_lists(with_planes(*together, planes), draws, true);
   }
   const uint64_t bytes = listed_.size() * sizeof(Instruction);
   BATON_TRY(list_, card_->allocate(bytes, "the instructions of a step"));
@@ -267,7 +274,7 @@ Status Workspace::make_lists(bool times) {
 }
 
 ListWork Workspace::list(Drawing drawing, bool together) const {
-  const Listings& listings = together ? together_ : exact_;
+  const Listings& listings = !together ? exact_ : pass().rows < kPlaneRowsMin ? together_ : prepared_;
   const Listing& listing = drawing == Drawing::kLargest ? listings.largest : listings.rules;
   const size_t drawn = drawing == Drawing::kNone      ? 0
                        : drawing == Drawing::kLargest ? std::size(kLargest)

@@ -105,7 +105,7 @@ class Workspace {
     Listing rules, largest;
     bool empty() const { return rules.empty(); }
   };
-  Listings add_lists(std::span<const Instruction> step, Address draws);
+  Listings add_lists(std::span<const Instruction> step, Address draws, bool together);
   Status make_lists(bool times);
   Status zero(Address at, uint64_t bytes);
   Status put(Address at, const void* from, uint64_t bytes);
@@ -120,11 +120,11 @@ class Workspace {
   Lists few_, many_;
   std::vector<DeviceMemory> memory_;
   DeviceMemory pass_, list_, barrier_, times_;
-  std::vector<Instruction> listed_;  // all lists, one behind the other
-  Listings exact_, together_;
-  bool plain_ = false;  // is_plain of all of exact_
-  bool codes_ = false;  // some products are of codes
-  FeedPlan feed_;       // of the list
+  std::vector<Instruction> listed_;       // all lists, one behind the other
+  Listings exact_, together_, prepared_;  // the last: together, of many rows, which are made once for each product
+  bool plain_ = false;                    // is_plain of all of exact_
+  bool codes_ = false;                    // some products are of codes
+  FeedPlan feed_;                         // of the list
   uint64_t tokens_at_ = 0, run_of_row_at_ = 0, out_rows_at_ = 0, stops_at_ = 0, drawn_at_ = 0, sent_bytes_ = 0;
   uint64_t rules_at_ = 0, numbers_at_ = 0, windows_at_ = 0, ones_at_ = 0;
   PinnedMemory pinned_, outputs_;

@@ -43,12 +43,10 @@ struct AttendUnit {
   int part;
 };
 
-// Of `each` units for each part: first parts first, as of short texts there are no others.
-__device__ __forceinline__ AttendUnit attend_unit(const Op& op, int number, int each) {
+__device__ __forceinline__ AttendUnit attend_unit(const Op& op, int number, int part) {
   AttendUnit unit;
   const int shared_by = op.heads / op.kv_heads, sets = head_parts(op);
-  unit.part = number / each;
-  number -= unit.part * each;
+  unit.part = part;
   const int set = number % sets * kHeadsTogether;
   number /= sets;
   unit.kv_head = number % op.kv_heads;
@@ -56,6 +54,14 @@ __device__ __forceinline__ AttendUnit attend_unit(const Op& op, int number, int 
   unit.head = unit.kv_head * shared_by + set;
   unit.heads = min(kHeadsTogether, shared_by - set);
   return unit;
+}
+
+// The most that a run has of them.
+__device__ __forceinline__ int most_parts(const Op& op, const Pass& pass, int splits) {
+  int most = 1;
+  for (int i = static_cast<int>(lane()); i < pass.runs; i += 32)
+    most = max(most, key_parts(op.window, op.chunk, pass.run[i].start, splits).count);
+  return static_cast<int>(__reduce_max_sync(kAll, static_cast<unsigned>(most)));
 }
 
 template <int kLanes, int kHeads, Form kForm>
@@ -293,15 +299,19 @@ __device__ __noinline__ void attend_units(const Instruction& in, const Pass& pas
                                           unsigned char* shared) {
   const Op& op = in.op;
   const int splits = in.scratch != 0 ? in.splits : 1;
-  const int each = pass.runs * op.kv_heads * head_parts(op), units = each * splits;
-  for (int number = static_cast<int>(block); number < units; number += static_cast<int>(blocks)) {
-    const AttendUnit unit = attend_unit(op, number, each);
-    const Run& run = pass.run[unit.run];
-    if (run.decodes == 0 || run.rows == 0) continue;
-    const KeyParts parts = key_parts(op.window, op.chunk, run.start, splits);
-    if (unit.part >= parts.count) continue;
-    AttendPart<kLanes, kHeads, kForm> part(in, run, unit, parts, shared);
-    part.run(parts.count == 1);
+  const int each = pass.runs * op.kv_heads * head_parts(op), parts_end = splits > 1 ? most_parts(op, pass, splits) : 1;
+  // The first parts of all, then the second.
+  int number = static_cast<int>(block);
+  for (int of = 0; of < parts_end; ++of, number -= each) {
+    for (; number < each; number += static_cast<int>(blocks)) {
+      const AttendUnit unit = attend_unit(op, number, of);
+      const Run& run = pass.run[unit.run];
+      if (run.decodes == 0 || run.rows == 0) continue;
+      const KeyParts parts = key_parts(op.window, op.chunk, run.start, splits);
+      if (unit.part >= parts.count) continue;
+      AttendPart<kLanes, kHeads, kForm> part(in, run, unit, parts, shared);
+      part.run(parts.count == 1);
+    }
   }
 }
 
@@ -340,6 +350,7 @@ __device__ __forceinline__ void do_attend_join(const Instruction& in, const Pass
   float* const totals = sums + kPartsMax;                  // [eighths][64]
   const int wide = (op.width + kWide - 1) / kWide, units = pass.runs * op.heads * wide;
   const int thread = static_cast<int>(threadIdx.x), eighth = thread / kWide;
+  if (in.scratch == 0 || most_parts(op, pass, in.splits) == 1) return;
   for (int number = static_cast<int>(block); number < units; number += static_cast<int>(blocks)) {
     const int column = number % wide * kWide + thread % kWide, head = number / wide % op.heads;
     const int of = number / wide / op.heads;

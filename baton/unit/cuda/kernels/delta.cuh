@@ -26,6 +26,7 @@ struct DeltaShared {
 struct DeltaUnit {
   int run, head, key_head, column, columns;
 
+  DeltaUnit() = default;
   __device__ DeltaUnit(const Op& op, int unit, int groups) {
     const int wide = groups * kGroupColumns, parts = (op.value_dim + wide - 1) / wide;
     column = unit % parts * wide;

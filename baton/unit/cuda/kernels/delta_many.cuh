@@ -21,10 +21,26 @@ struct DeltaMany {
 };
 inline constexpr uint32_t kDeltaManyShared = sizeof(DeltaMany);
 
+// n / by for what is far below 2^20, without a division.
+struct Divider {
+  int by;
+  float factor;
+  __device__ explicit Divider(int of) : by(of), factor(1.0f / static_cast<float>(of)) {}
+  __device__ __forceinline__ int quotient(int n) const {
+    return static_cast<int>((static_cast<float>(n) + 0.5f) * factor);
+  }
+};
+
 class DeltaOfMany {
  public:
   __device__ DeltaOfMany(const Instruction& in, const Pass& pass, int blocks, DeltaMany& room)
-      : in_(in), pass_(pass), room_(room), groups_(column_groups(in.op, pass.runs, blocks)) {}
+      : in_(in),
+        pass_(pass),
+        room_(room),
+        groups_(column_groups(in.op, pass.runs, blocks)),
+        parts_((in.op.value_dim + wide() - 1) / wide()),
+        heads_(in.op.heads),
+        keys_(in.op.head_map == HeadMap::kGrouped ? in.op.heads / in.op.kv_heads : in.op.kv_heads) {}
 
   __device__ void run(int block, int blocks) {
     const int units = DeltaUnit::count(in_.op, pass_.runs, groups_);
@@ -32,7 +48,7 @@ class DeltaOfMany {
     for (int number = block, turn = 0; number < units; number += blocks, turn ^= 1) {
       ask(number + blocks, units, turn ^ 1);
       copies_wait<1>();
-      work(DeltaUnit(in_.op, number, groups_), room_.places[turn]);
+      work(unit_of(number), room_.places[turn]);
     }
     copies_wait<0>();
   }
@@ -40,6 +56,24 @@ class DeltaOfMany {
  private:
   using Part = DeltaPart<4, true>;
 
+  __device__ int wide() const { return groups_ * kGroupColumns; }
+  // As DeltaUnit(op, number, groups).
+  __device__ __forceinline__ DeltaUnit unit_of(int number) const {
+    const int of_run = parts_.quotient(number);
+    DeltaUnit unit;
+    unit.column = (number - of_run * parts_.by) * wide();
+    unit.columns = min(wide(), in_.op.value_dim - unit.column);
+    unit.run = heads_.quotient(of_run);
+    unit.head = of_run - unit.run * heads_.by;
+    const int key = keys_.quotient(unit.head);
+    unit.key_head = in_.op.head_map == HeadMap::kGrouped ? key : unit.head - key * keys_.by;
+    return unit;
+  }
+  // As DeltaUnit::leads, of its first columns.
+  __device__ __forceinline__ bool leads(const DeltaUnit& unit) const {
+    return unit.column == 0 &&
+           (in_.op.head_map == HeadMap::kGrouped ? unit.key_head * keys_.by : unit.key_head) == unit.head;
+  }
   __device__ bool active() const { return static_cast<int>(warp()) < 4 * groups_; }
   __device__ static int channel() { return kThreads - 1 - static_cast<int>(threadIdx.x); }
   __device__ bool has_gates(const DeltaUnit& unit) const { return channel() == unit.channels(in_.op); }
@@ -48,7 +82,7 @@ class DeltaOfMany {
   __device__ void ask(int number, int units, int turn) const {
     if (number < units) {
       const Op& op = in_.op;
-      const DeltaUnit unit(op, number, groups_);
+      const DeltaUnit unit = unit_of(number);
       const Run& run = pass_.run[unit.run];
       DeltaPlaces& places = room_.places[turn];
       const uint32_t own = threadIdx.x;
@@ -60,7 +94,7 @@ class DeltaOfMany {
             [](int, int, const float*) {});
       }
       if (channel() < unit.channels(op)) {
-        const int from = unit.channel(op, channel()), column = ring_index(run.start, 4);
+        const int from = unit.channel(op, channel()), column = run.start & 3;
         const float* const ring = ring_of(run, from);
         copy_ahead(shared_address(&places.taps[own]), at<const float>(in_.vectors[2]) + int64_t{from} * 4);
 #pragma unroll
@@ -91,8 +125,8 @@ class DeltaOfMany {
           fmaf(by.w, input,
                fmaf(by.z, places.inputs[2][own], fmaf(by.y, places.inputs[1][own], by.x * places.inputs[0][own])));
       *unit.place(op, token, channel()) = silu(sum);
-      if (channel() >= 2 * op.key_dim || (unit.column == 0 && unit.leads(op)))
-        ring_of(run, unit.channel(op, channel()))[int64_t{ring_index(run.start, 4)} * in_.x_width] = input;
+      if (channel() >= 2 * op.key_dim || leads(unit))
+        ring_of(run, unit.channel(op, channel()))[int64_t{run.start & 3} * in_.x_width] = input;
     }
     if (has_gates(unit)) {
       token.beta = sigmoid(places.gates[0]);
@@ -121,6 +155,7 @@ class DeltaOfMany {
   const Pass& pass_;
   DeltaMany& room_;
   const int groups_;
+  const Divider parts_, heads_, keys_;
 };
 
 }  // namespace baton::cuda

@@ -29,8 +29,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) baton_list_together(co
   const auto instruction = [&](int i) -> Instruction& {
     return *reinterpret_cast<Instruction*>(kept[i & (kInstructionsKept - 1)]);
   };
-  const Pass& pass = *at<const Pass>(work.pass);
-  if (pass.stopped != 0) return;
+  __shared__ __align__(16) unsigned char pass_at[sizeof(Pass)];
+  static_assert(sizeof(kept) + sizeof(pass_at) <= kMmaKeptBytes && sizeof(Pass) % 8 == 0 &&
+                sizeof(Pass) / 8 <= kThreads);
+  if (at<const Pass>(work.pass)->stopped != 0) return;
+  const Pass& pass = *reinterpret_cast<const Pass*>(pass_at);
+  if (threadIdx.x < sizeof(Pass) / 8)
+    reinterpret_cast<uint64_t*>(pass_at)[threadIdx.x] = at<const uint64_t>(work.pass)[threadIdx.x];
   Meeting meeting(work.barrier);
   for (int i = 0; i < min(work.count, kInstructionsKept); ++i) bring(work.list, i, instruction(i));
   copies_wait<0>();
@@ -40,9 +45,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) baton_list_together(co
     const Instruction& in = instruction(i);
     is_shared(&in);
     const int rows = rows::count_of(in, pass);
-    bool works = true;
     if (in.what == Do::kMultiply) {
-      multiply_mma(in, rows, blockIdx.x, gridDim.x, asked == i);
+      multiply_mma(in, rows, asked == i);
     } else if (in.what == Do::kConvDelta) {
       if (is_plain_delta(in.op) && MmaRoom().before >= kDeltaManyShared) {
         conv_delta_of_many(in, pass, shared);
@@ -50,8 +54,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) baton_list_together(co
         conv_delta_of_any(in, pass, shared);
       }
     } else if (in.what == Do::kPrepare && in.to_planes) {
-      works = are_prepared(in, rows);
-      if (works) prepare_planes(in, rows, blockIdx.x, gridDim.x, shared);
+      prepare_planes(in, rows, blockIdx.x, gridDim.x, shared);
     } else {
       run_other(in, pass, work.pass, shared);
     }
@@ -63,21 +66,17 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) baton_list_together(co
     } else {
       copies_wait<0>();
     }
-    if (works) {
-      meeting.arrive();
-    } else {
-      meet();
-    }
+    meeting.arrive();
     if (i + kInstructionsKept < work.count) bring(work.list, i + kInstructionsKept, instruction(i + kInstructionsKept));
     fetch_needed(instruction(i + 1), pass);
     for (int ahead = i + 1; asked <= i && ahead < min(i + kAskAhead, work.count); ++ahead) {
       const Instruction& then = instruction(ahead);
       if (then.what != Do::kMultiply) continue;
-      ask_mma(then, rows::count_of(then, pass), blockIdx.x, gridDim.x);
-      fetch_units(then, rows::count_of(then, pass), blockIdx.x, gridDim.x);
+      ask_mma(then, rows::count_of(then, pass));
+      fetch_units(then, rows::count_of(then, pass));
       asked = ahead;
     }
-    if (works) meeting.wait();
+    meeting.wait();
   }
   meeting.leave();
 }

@@ -11,21 +11,16 @@ namespace baton::cuda {
 // What blocks share out: units of 16 rows of weights, A of mma: of one matrix, or 8 of a gate and the 8 of its up.
 struct MmaUnits {
   bool pairs;
-  int count, spans, slices;
+  int spans, slices_log2;
 
-  __device__ explicit MmaUnits(const Instruction& in)
-      : pairs(in.epilogue == Epilogue::kSwiGlu || in.epilogue == Epilogue::kGeGlu), count(0) {
-    for (int i = 0; i < (pairs ? 1 : in.matrices); ++i) count += (in.matrix[i].rows + each() - 1) / each();
-    spans = mma_spans(in);
-    // Of a card with 132 processors: so many that its warps have something to do.
-    slices = count <= 132 ? 16 : count <= 264 ? 8 : count <= 528 ? 4 : count <= 1056 ? 2 : 1;
-    while (slices > spans) slices /= 2;
-  }
-  __device__ int each() const { return pairs ? 8 : 16; }
+  __device__ __forceinline__ explicit MmaUnits(const Instruction& in)
+      : pairs(in.product.has(ProductShares::kPairs)), spans(in.product.spans), slices_log2(in.product.slices_log2) {}
+  __device__ int each_log2() const { return pairs ? 3 : 4; }
   // Units that a block multiplies at a time, and which of them the warp has, and its slice of the spans.
-  __device__ int teams() const { return kWarps / slices; }
-  __device__ int team() const { return static_cast<int>(warp()) % teams(); }
-  __device__ int slice() const { return static_cast<int>(warp()) / teams(); }
+  __device__ int slices() const { return 1 << slices_log2; }
+  __device__ int teams() const { return kWarps >> slices_log2; }
+  __device__ int team() const { return static_cast<int>(warp()) & (teams() - 1); }
+  __device__ int slice() const { return static_cast<int>(warp()) >> (kWarpsLog2 - slices_log2); }
   // The matrix and the first of its rows.
   __device__ int2 find(const Instruction& in, int unit) const {
     int matrix = 0;
@@ -34,7 +29,7 @@ struct MmaUnits {
       if (unit < units) break;
       unit -= units;
     }
-    return {matrix, unit * each()};
+    return {matrix, unit << each_log2()};
   }
   // Behind a matrix's end its last row.
   __device__ MmaLines lines(const Instruction& in, int unit) const {
@@ -62,18 +57,18 @@ struct MmaPart {
   int row, rows;   // of x
 };
 
-// The units and rows of a block, of `count` rows from `row` on.
-__device__ __forceinline__ MmaPart part_of(const MmaUnits& units, int row, int count, uint32_t block, uint32_t blocks) {
-  const int tiles = (count + 7) / 8, parts = max(1, min(tiles, static_cast<int>(blocks) / units.count));
-  MmaPart part = {0, 0, row, count};
-  if (parts == 1) {
-    part.begin = static_cast<int>(static_cast<uint32_t>(units.count) * block / blocks);
-    part.end = static_cast<int>(static_cast<uint32_t>(units.count) * (block + 1) / blocks);
-    return part;
-  }
-  const int own = static_cast<int>(block) % parts, first = tiles * own / parts;
-  part.begin = static_cast<int>(block) / parts;
-  part.end = min(part.begin + 1, units.count);
+// The units and rows of a block, of `count` rows from `row` on (share_mma).
+__device__ __forceinline__ MmaPart part_of(const Instruction& in, int row, int count) {
+  const ProductShares& of = in.product;
+  const int block = static_cast<int>(blockIdx.x);
+  MmaPart part = {block * of.outputs + min(block, of.more), 0, row, count};
+  part.end = part.begin + of.outputs + (block < of.more ? 1 : 0);
+  const int tiles = (count + 7) / 8, parts = min(tiles, of.parts);
+  if (parts == 1) return part;
+  // Fewer units than blocks: `more` of them.
+  const int unit = block / parts, own = block - unit * parts, first = tiles * own / parts;
+  part.begin = min(unit, of.more);
+  part.end = min(unit + 1, of.more);
   part.row += 8 * first;
   part.rows = min(count, 8 * (tiles * (own + 1) / parts)) - 8 * first;
   return part;
@@ -133,7 +128,7 @@ struct MmaFeed {
   __device__ __forceinline__ void advance() {
     if (++step < Kind::kSteps) return;
     step = 0;
-    span += units.slices;
+    span += units.slices();
     if (span < units.spans) return;
     span = units.slice();
     base += units.teams();

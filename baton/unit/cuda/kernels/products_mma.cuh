@@ -21,7 +21,7 @@ __device__ __forceinline__ void finish_units(const Instruction& in, const MmaUni
                                              const Rows& x, float* partial, int base, const float (&sums)[kTiles][4],
                                              bool prepared) {
   constexpr int kAll = 8 * kTiles;
-  const int teams = kMmaWarps / units.slices;
+  const int teams = units.teams();
   const int column = static_cast<int>(lane() & 3) * 2;
   float* const own = partial + (static_cast<int>(warp()) * kAll + column) * kSumStride + static_cast<int>(lane()) / 4;
   __syncthreads();  // planes are read, and the sums before
@@ -33,11 +33,12 @@ __device__ __forceinline__ void finish_units(const Instruction& in, const MmaUni
   }
   if (base == part.begin && !prepared) x.finish();
   __syncthreads();
-  const int each = units.each(), count = min(teams, part.end - base) * x.rows * each;
+  const int each_log2 = units.each_log2(), count = min(teams, part.end - base) * kAll << each_log2;
   for (int i = static_cast<int>(threadIdx.x); i < count; i += kThreads) {
-    const int of = i & (each - 1), r = i / each % x.rows, of_team = i / each / x.rows;
+    const int of = i & ((1 << each_log2) - 1), r = (i >> each_log2) % kAll, of_team = (i >> each_log2) / kAll;
+    if (r >= x.rows) continue;
     float sum = 0, other = 0;
-    for (int slice = 0; slice < units.slices; ++slice) {
+    for (int slice = 0; slice < units.slices(); ++slice) {
       const float* const from = partial + ((slice * teams + of_team) * kAll + r) * kSumStride + of;
       sum += from[0];
       if (units.pairs) other += from[8];
@@ -116,7 +117,7 @@ __device__ __noinline__ void multiply_part(const Instruction& in, const MmaPart&
       }
       const int end = min(units.spans, first + stage);
 #pragma unroll 1
-      for (; works && span < end; span += units.slices) {
+      for (; works && span < end; span += units.slices()) {
 #pragma unroll
         for (int step = 0; step < Kind::kSteps; ++step) {
           if (feed.room.depth == 2) {
@@ -177,18 +178,13 @@ __device__ __forceinline__ int mma_rows_max(const MmaRoom& room) {
   while (most > 1 && static_cast<uint32_t>(most) * kSumBytes > room.before - sizeof(RowFacts)) most /= 2;
   return 8 * most;
 }
-__device__ __forceinline__ bool are_prepared(const Instruction& in, int rows) {
-  return in.scratch != 0 && rows >= kPlaneRowsMin;
-}
 
-// In all of the block's dynamic shared memory. asked: ask_mma was called before.
-__device__ __forceinline__ void multiply_mma(const Instruction& in, int rows, uint32_t block, uint32_t blocks,
-                                             bool asked) {
-  const MmaUnits units(in);
+// In all of the block's dynamic shared memory, which then holds nothing else. asked: ask_mma was called before.
+__device__ __forceinline__ void multiply_mma(const Instruction& in, int rows, bool asked) {
   const int most = mma_rows_max(MmaRoom());
-  const bool prepared = are_prepared(in, rows);
+  const bool prepared = in.scratch != 0;
   for (int row = 0; row < rows; row += most) {
-    const MmaPart part = part_of(units, row, min(rows - row, most), block, blocks);
+    const MmaPart part = part_of(in, row, min(rows - row, most));
     if (part.begin >= part.end) continue;
     if (in.matrix[0].form == Form::kBF16) {
       multiply_kind<MmaPlain>(in, part, asked && row == 0, prepared);
@@ -205,10 +201,10 @@ __device__ __forceinline__ void ask_kind(const Instruction& in, const MmaUnits& 
 }
 // The first weights that the warp will multiply, as groups of copies, at most two; what lies before the ring is not
 // touched.
-__device__ __noinline__ void ask_mma(const Instruction& in, int rows, uint32_t block, uint32_t blocks) {
+__device__ __noinline__ void ask_mma(const Instruction& in, int rows) {
   is_shared(&in);
   const MmaUnits units(in);
-  const MmaPart part = part_of(units, 0, min(rows, mma_rows_max(MmaRoom())), block, blocks);
+  const MmaPart part = part_of(in, 0, min(rows, mma_rows_max(MmaRoom())));
   if (part.begin >= part.end) return;
   if (in.matrix[0].form == Form::kBF16) {
     ask_kind<MmaPlain>(in, units, part);
@@ -218,20 +214,19 @@ __device__ __noinline__ void ask_mma(const Instruction& in, int rows, uint32_t b
 }
 
 // What a block is the first to need of a product's weights, to the second level of cache.
-__device__ __forceinline__ void fetch_units(const Instruction& in, int rows, uint32_t block, uint32_t blocks) {
+__device__ __forceinline__ void fetch_units(const Instruction& in, int rows) {
   constexpr int kLines = 2;  // of a thread
   const MmaUnits units(in);
-  const MmaPart part = part_of(units, 0, min(rows, 8 * kMmaTiles), block, blocks);
+  const MmaPart part = part_of(in, 0, min(rows, 8 * kMmaTiles));
   int left = kLines, before = 0;
   for (int i = 0; i < in.matrices && left > 0; ++i) {
     const Matrix& matrix = in.matrix[i];
-    const int count = (matrix.rows + units.each() - 1) / units.each();
+    const int log2 = units.each_log2(), count = (matrix.rows + (1 << log2) - 1) >> log2;
     const int begin = max(part.begin - before, 0), end = min(part.end - before, count);
     if (!units.pairs) before += count;
     if (begin >= end) continue;
-    const int64_t row_bytes = matrix.row_bytes, first = begin * units.each() * row_bytes;
-    const int64_t last = min(end * units.each(), matrix.rows) * row_bytes;
-    int64_t byte = first + static_cast<int64_t>(threadIdx.x) * 128;
+    const int64_t last = int64_t{min(end << log2, matrix.rows)} * matrix.row_bytes;
+    int64_t byte = int64_t{begin << log2} * matrix.row_bytes + static_cast<int64_t>(threadIdx.x) * 128;
     for (; byte < last && left > 0; --left, byte += kThreads * 128)
       fetch_line(at<const unsigned char>(matrix.values) + byte);
   }
