@@ -32,7 +32,9 @@ void multiply(const Instruction& in, int rows, const Launch& how) {
   pass.rows = rows;
   ListWork work;
   uint32_t barrier = 0;
-  std::vector<Instruction> list = *mma_list({{in}});
+  Instruction bound = in;
+  bound.scratch = 1;  // that of other kinds
+  std::vector<Instruction> list = *mma_list({&bound, 1});
   std::vector<unsigned char> planes;
   if (how.prepared) {
     planes.assign(planes_bytes_of(list) + 128, 0xff);

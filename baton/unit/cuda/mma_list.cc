@@ -33,7 +33,9 @@ std::optional<std::vector<Instruction>> mma_list(std::span<const Instruction> st
       list.push_back(in);
     }
     for (size_t i = first; i < list.size(); ++i) {
-      if (list[i].what == Do::kMultiply && !takes_mma(list[i])) return std::nullopt;
+      if (list[i].what != Do::kMultiply) continue;
+      if (!takes_mma(list[i])) return std::nullopt;
+      list[i].scratch = 0;  // its rows of x are not made before
     }
   }
   return list;

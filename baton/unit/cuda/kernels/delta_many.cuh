@@ -3,6 +3,8 @@
 // delta.cuh.
 #pragma once
 
+#include <cstddef>
+
 #include "baton/unit/cuda/kernels/delta.cuh"
 
 namespace baton::cuda {
@@ -87,29 +89,34 @@ class DeltaOfMany {
       DeltaPlaces& places = room_.places[turn];
       const uint32_t own = threadIdx.x;
       const Policy passing = passes_by();
+      // Each lane's by a shuffle: of an address with a part that it knows to be the same for all threads, ptxas 13.0
+      // makes copies that are no instructions of a card.
+      const auto lanes_own = [](uint32_t address) { return __shfl_sync(kAll, address, static_cast<int>(lane())); };
+      const uint32_t state = lanes_own(shared_address(&places.state[0][own]));
+      const uint32_t taps = state + offsetof(DeltaPlaces, taps);
+      const uint32_t inputs = lanes_own(shared_address(&places.inputs[0][own]));
+      const uint32_t gates = inputs - own * 4 + (offsetof(DeltaPlaces, gates) - offsetof(DeltaPlaces, inputs));
       if (active()) {
         Part::each(
             state_of(in_, run, unit.head), op, unit,
-            [&](int i, const float* at) { copy_ahead(shared_address(&places.state[i][own]), at, passing); },
+            [&](int i, const float* at) { copy_ahead(state + i * kThreads * 16, at, passing); },
             [](int, int, const float*) {});
       }
       if (channel() < unit.channels(op)) {
         const int from = unit.channel(op, channel()), column = run.start & 3;
         const float* const ring = ring_of(run, from);
-        copy_ahead(shared_address(&places.taps[own]), at<const float>(in_.vectors[2]) + int64_t{from} * 4);
+        copy_ahead(taps, at<const float>(in_.vectors[2]) + int64_t{from} * 4);
 #pragma unroll
         for (int k = 0; k < 3; ++k)
-          copy_word_ahead(shared_address(&places.inputs[k][own]), ring + int64_t{(column + 1 + k) & 3} * in_.x_width,
-                          passing);
-        copy_word_ahead(shared_address(&places.inputs[3][own]), row_of(in_.x, in_.x_width, run.first_row) + from,
-                        passing);
+          copy_word_ahead(inputs + k * kThreads * 4, ring + int64_t{(column + 1 + k) & 3} * in_.x_width, passing);
+        copy_word_ahead(inputs + 3 * kThreads * 4, row_of(in_.x, in_.x_width, run.first_row) + from, passing);
       }
       if (has_gates(unit)) {
-        const float* const gates[4] = {row_of(in_.y, in_.y_width, run.first_row),
-                                       row_of(in_.z, in_.z_width, run.first_row), at<const float>(in_.vectors[0]),
-                                       at<const float>(in_.vectors[1])};
+        const float* const from[4] = {row_of(in_.y, in_.y_width, run.first_row),
+                                      row_of(in_.z, in_.z_width, run.first_row), at<const float>(in_.vectors[0]),
+                                      at<const float>(in_.vectors[1])};
 #pragma unroll
-        for (int k = 0; k < 4; ++k) copy_word_ahead(shared_address(&places.gates[k]), gates[k] + unit.head, passing);
+        for (int k = 0; k < 4; ++k) copy_word_ahead(gates + 4 * k, from[k] + unit.head, passing);
       }
     }
     copies_end_group();
