@@ -8,6 +8,7 @@
 
 #include "baton/serve/fake_exchange.h"
 #include "baton/unit/cuda/driver_emulated.h"
+#include "tests/support/card_memory.h"
 
 namespace baton::serve {
 namespace {

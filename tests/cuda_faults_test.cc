@@ -15,6 +15,7 @@
 #include "baton/bridge/bridge.h"
 #include "baton/engine/engine.h"
 #include "baton/unit/cuda/driver_emulated.h"
+#include "tests/support/card_memory.h"
 #include "tests/support/golden.h"
 #include "tests/support/smoke.h"
 #include "tests/support/state_values.h"

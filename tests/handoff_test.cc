@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <set>
 
 #include "baton/api/units.h"
 #include "baton/engine/engine.h"
@@ -119,6 +120,16 @@ class Handoff : public testing::TestWithParam<GoldenCase> {
     return false;
   }
 
+  // 70 tokens of it.
+  std::vector<int32_t> shortest_prompt() const {
+    std::vector<int32_t> prompt;
+    for (const auto& [name, tokens] : prompts_) {
+      if (tokens.size() > 1 && (prompt.empty() || tokens.size() < prompt.size())) prompt = tokens;
+    }
+    prompt.resize(std::min<size_t>(prompt.size(), 70));
+    return prompt;
+  }
+
   // The gap of the two best logits behind prompt + `ids`, on `ref`.
   float gap_on_ref(const std::vector<int32_t>& prompt, std::span<const int32_t> ids) {
     auto unit = create_unit("ref");
@@ -216,12 +227,8 @@ TEST_P(Handoff, SingleRefusesTwoUnits) {
 // Of each model its shortest prompt, 70 tokens of it: half of the answer by the via unit, half by the last, both
 // proven.
 TEST_P(Handoff, EveryTripleGivesTheTokensOfRef) {
-  std::vector<int32_t> prompt;
-  for (const auto& [name, tokens] : prompts_) {
-    if (tokens.size() > 1 && (prompt.empty() || tokens.size() < prompt.size())) prompt = tokens;
-  }
+  const std::vector<int32_t> prompt = shortest_prompt();
   ASSERT_FALSE(prompt.empty());
-  prompt.resize(std::min<size_t>(prompt.size(), 70));
   const Answer wanted = ask("ref", "ref", "", prompt, VerifyMode::kOff);
   size_t answers = 0;
   for (const Strategy* strategy : strategies()) {
@@ -258,20 +265,38 @@ TEST_P(Handoff, EveryTripleGivesTheTokensOfRef) {
   EXPECT_EQ(engine_->usage().states, 0u);
 }
 
-// The proof over every generated token.
+// The proof over every generated token, as `--verify-bridge all` asks for it, by each strategy that hands over once.
 TEST_P(Handoff, EveryTokenProven) {
-  for (const auto& [name, prompt] : prompts_) {
-    if (prompt.size() < 2 || prompt.size() > 70) continue;
+  std::set<std::string> pairs;
+  std::map<std::string, std::vector<int32_t>> prompts = prompts_;
+  std::erase_if(prompts, [](const auto& prompt) { return prompt.second.size() < 2 || prompt.second.size() > 70; });
+  if (prompts.empty()) prompts["short"] = shortest_prompt();
+  const bool large = model_->parameter_count() > 1'000'000;
+  for (const auto& [name, prompt] : prompts) {
     for (const std::string& from : names_) {
       for (const std::string& to : names_) {
         if (from == to || !decodes(to)) continue;
-        const Answer got = ask(from, to, "handoff", prompt, VerifyMode::kAll);
-        EXPECT_EQ(got.stats.fallback, "") << name << " " << from << " -> " << to;
-        EXPECT_GE(got.stats.bridge.checked, kNewTokens) << name;
-        EXPECT_EQ(got.stats.bridge.agreed + got.stats.bridge.near_ties, got.stats.bridge.checked) << name;
+        for (const Strategy* strategy : strategies()) {
+          if (strategy->hand_overs != 1 || (large && strategy != strategies()[0])) continue;
+          const std::string label = fmt::format("{} {} -> {} {}", name, from, to, strategy->name);
+          const Answer got = ask(from, to, strategy->name, prompt, VerifyMode::kAll);
+          EXPECT_EQ(got.stats.fallback, "") << label;
+          EXPECT_EQ(got.stats.prefill.ran, from) << label;
+          EXPECT_EQ(got.stats.decode.ran, to) << label;
+          EXPECT_TRUE(got.stats.bridge.verified) << label << got.stats.bridge.unproven;
+          EXPECT_EQ(got.stats.bridge.level, BridgeLevel::kProven) << label;
+          EXPECT_GE(got.stats.bridge.checked, kNewTokens) << label;
+          EXPECT_EQ(got.stats.bridge.agreed + got.stats.bridge.near_ties, got.stats.bridge.checked) << label;
+          pairs.insert(from + "->" + to);
+        }
       }
     }
   }
+  const auto targets = static_cast<size_t>(
+      std::count_if(names_.begin(), names_.end(), [this](const std::string& name) { return decodes(name); }));
+  EXPECT_EQ(pairs.size(), targets * (names_.size() - 1));
+  // What scripts/test_cuda.sh looks for.
+  fmt::print("{}: every token proven: {}\n", GetParam().name, fmt::join(pairs, " "));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "baton/api/units.h"
+#include "tests/support/card_memory.h"
 
 namespace baton::test {
 

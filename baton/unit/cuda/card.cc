@@ -47,6 +47,16 @@ std::string card_text(const CardFacts& facts) {
 
 }  // namespace
 
+CardCounts& card_counts() {
+  static constinit CardCounts counts;
+  return counts;
+}
+
+CardUse card_use() {
+  const CardCounts& counts = card_counts();
+  return {counts.device_bytes, counts.pinned_bytes, counts.cards, counts.streams, counts.events, counts.graphs};
+}
+
 tl::unexpected<Error> Card::Parts::failed(std::string_view what, uint64_t bytes, DriverCode code) {
   if (std::find(std::begin(kLostCodes), std::end(kLostCodes), code) != std::end(kLostCodes)) lost = code;
   std::string text = fmt::format("{}: {}", card_text(*facts), what);
@@ -128,6 +138,7 @@ Status Card::read_facts() {
 Status Card::load_kernels(std::string_view only) {
   BATON_OK(parts_->run("opening it", 0,
                        [&](const Driver& d) { return d.context_retain(&parts_->context, parts_->device); }));
+  ++card_counts().cards;
   // The emulated card knows kernels by name: any image will do.
   static constexpr KernelImage kNothing = {"emulated", "emulated"};
   const auto images = facts_.emulated ? std::span(&kNothing, 1) : kernel_images();
@@ -190,6 +201,7 @@ Card::~Card() {
   if (parts_ == nullptr || parts_->context == nullptr) return;
   for (const Handle module : parts_->modules) parts_->drop([&](const Driver& d) { return d.module_unload(module); });
   parts_->drop([&](const Driver& d) { return d.context_release(parts_->device); });
+  --card_counts().cards;
   // No context stays current that is no more.
   static_cast<void>(parts_->driver->context_set_current(nullptr));
 }
@@ -221,6 +233,7 @@ Result<DeviceMemory> Card::allocate(uint64_t bytes, std::string_view what) {
   memory.address_ = address;
   memory.bytes_ = bytes;
   held_ += bytes;
+  card_counts().device_bytes += bytes;
   return memory;
 }
 
@@ -234,6 +247,7 @@ Result<PinnedMemory> Card::allocate_pinned(uint64_t bytes) {
   memory.data_ = static_cast<std::byte*>(data);
   memory.bytes_ = bytes;
   held_pinned_ += bytes;
+  card_counts().pinned_bytes += bytes;
   return memory;
 }
 
@@ -242,6 +256,7 @@ Result<Stream> Card::stream() {
   BATON_OK(parts_->run("making a stream", 0,
                        [&](const Driver& d) { return d.stream_create(&stream.handle_, kStreamApart); }));
   stream.card_ = this;
+  ++card_counts().streams;
   return stream;
 }
 
@@ -249,6 +264,7 @@ Result<Event> Card::event() {
   Event event;
   BATON_OK(parts_->run("making an event", 0, [&](const Driver& d) { return d.event_create(&event.handle_, 0); }));
   event.card_ = this;
+  ++card_counts().events;
   return event;
 }
 
@@ -284,6 +300,7 @@ DeviceMemory::~DeviceMemory() {
   if (card_ == nullptr) return;
   card_->parts_->drop([&](const Driver& d) { return d.memory_free(address_); });
   card_->held_ -= bytes_;
+  card_counts().device_bytes -= bytes_;
 }
 
 PinnedMemory::PinnedMemory(PinnedMemory&& other) noexcept { *this = std::move(other); }
@@ -297,6 +314,7 @@ PinnedMemory::~PinnedMemory() {
   if (card_ == nullptr) return;
   card_->parts_->drop([&](const Driver& d) { return d.host_free(data_); });
   card_->held_pinned_ -= bytes_;
+  card_counts().pinned_bytes -= bytes_;
 }
 
 }  // namespace baton::cuda

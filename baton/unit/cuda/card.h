@@ -137,6 +137,15 @@ class Stream {
   void* handle_ = nullptr;
 };
 
+// What this process holds of all its cards now, the emulated ones among them: for tests, after which it is what it was.
+struct CardUse {
+  uint64_t device_bytes = 0, pinned_bytes = 0;              // DeviceMemory, PinnedMemory
+  uint64_t cards = 0, streams = 0, events = 0, graphs = 0;  // that are open
+
+  bool operator==(const CardUse&) const = default;
+};
+CardUse card_use();
+
 // What is known of a card without running anything.
 struct CardFacts {
   uint32_t index = 0;

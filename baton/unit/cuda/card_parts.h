@@ -12,6 +12,12 @@
 
 namespace baton::cuda {
 
+// As CardUse.
+struct CardCounts {
+  std::atomic<uint64_t> device_bytes{0}, pinned_bytes{0}, cards{0}, streams{0}, events{0}, graphs{0};
+};
+CardCounts& card_counts();
+
 struct Card::Parts {
   const Driver* driver = nullptr;
   const CardFacts* facts = nullptr;

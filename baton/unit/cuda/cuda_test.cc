@@ -6,6 +6,7 @@
 #include "baton/unit/cuda/driver_emulated.h"
 #include "baton/unit/cuda/embedded.h"
 #include "baton/unit/entry.h"
+#include "tests/support/card_memory.h"
 
 namespace baton {
 extern const UnitEntry k_unit_cuda;

@@ -18,6 +18,7 @@ Stream::~Stream() {
   // What it still does may be on memory that goes next.
   card_->parts_->drop([&](const Driver& d) { return d.stream_wait(handle_); });
   card_->parts_->drop([&](const Driver& d) { return d.stream_destroy(handle_); });
+  --card_counts().streams;
 }
 
 Status Stream::copy_in(Address to, const void* from, uint64_t bytes) {
@@ -126,6 +127,7 @@ Result<Graph> Stream::end_capture() {
   card_->parts_->drop([&](const Driver& d) { return d.graph_destroy(recorded); });
   BATON_OK(made);
   graph.card_ = card_;
+  ++card_counts().graphs;
   return graph;
 }
 
@@ -149,7 +151,9 @@ Event& Event::operator=(Event&& other) noexcept {
   return *this;
 }
 Event::~Event() {
-  if (card_ != nullptr) card_->parts_->drop([&](const Driver& d) { return d.event_destroy(handle_); });
+  if (card_ == nullptr) return;
+  card_->parts_->drop([&](const Driver& d) { return d.event_destroy(handle_); });
+  --card_counts().events;
 }
 
 Status Event::wait() const {
@@ -180,7 +184,9 @@ Graph& Graph::operator=(Graph&& other) noexcept {
   return *this;
 }
 Graph::~Graph() {
-  if (card_ != nullptr) card_->parts_->drop([&](const Driver& d) { return d.runnable_destroy(handle_); });
+  if (card_ == nullptr) return;
+  card_->parts_->drop([&](const Driver& d) { return d.runnable_destroy(handle_); });
+  --card_counts().graphs;
 }
 
 }  // namespace baton::cuda
