@@ -38,6 +38,19 @@ TEST_F(CudaStates, NoPinnedMemory) {
   }
 }
 
+// As many are on their way as have a block beside those that stay; and a state that changes waits for them.
+TEST_F(CudaStates, WindowsAheadAreAsManyAsTheirBlocks) {
+  Program large;
+  large.slots = {{SlotKind::kRecurrent, 0, 60, 256, 256}};
+  const auto states = pool(large);
+  const auto state = std::move(*states->state(100));
+  go_on(*states, *state, 1, 7);
+  ASSERT_FALSE(state->view_first(0, {0, 60 * 256}).empty());
+  EXPECT_EQ(emulated_waiting(), 2u * (Ferry::kBlocks - Ferry::kKept));  // a copy and a record of each
+  go_on(*states, *state, 1, 7);
+  EXPECT_EQ(emulated_waiting(), 0u);
+}
+
 // Some stages at a time, behind reads and in front of them; each comes back as it was sent.
 TEST_F(CudaStates, StagesAreWritesOfManyAtATime) {
   Random random(3);

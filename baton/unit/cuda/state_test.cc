@@ -299,6 +299,7 @@ TEST_F(CudaStates, LayersAreReadAtThePositionToCome) {
       EXPECT_EQ(std::memcmp(piece.data(), all.data() + (head * 200 + 70) * 48, piece.size()), 0);
     }
   }
+  EXPECT_EQ(emulated_waiting(), 0u);  // nothing of the next layer is asked for
   write_parts(run);
   for (const size_t slot : {2, 3}) EXPECT_TRUE(shows(*state, slot, 200, 6));
   for (const SlotId slot : {4, 5}) write(slot, 70);
