@@ -47,6 +47,8 @@ TEST_F(CudaStates, WindowsAheadAreAsManyAsTheirBlocks) {
   go_on(*states, *state, 1, 7);
   ASSERT_FALSE(state->view_first(0, {0, 60 * 256}).empty());
   EXPECT_EQ(emulated_waiting(), 2u * (Ferry::kBlocks - Ferry::kKept));  // a copy and a record of each
+  for (uint64_t window = 1; window < 11; ++window) ASSERT_FALSE(state->view_first(0, {window * 1024, 1024}).empty());
+  EXPECT_EQ(emulated_waiting(), 2u * 4);  // all that there are
   go_on(*states, *state, 1, 7);
   EXPECT_EQ(emulated_waiting(), 0u);
 }
