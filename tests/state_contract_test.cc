@@ -3,10 +3,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <functional>
 #include <map>
+#include <thread>
 
 #include "baton/api/units.h"
 #include "baton/base/random.h"
@@ -115,6 +117,65 @@ TEST_P(Contract, AStateIsWhatItsRowsSay) {
     EXPECT_EQ(state_bytes(*filled), state_bytes(*whole));
     EXPECT_EQ(go_on(*filled, 8), go_on(*whole, 8));
     EXPECT_EQ(state_bytes(*filled), state_bytes(*whole));
+  }
+}
+
+// Where several threads may write at once, each rows of its own, or stage them: the same state.
+TEST_P(Contract, SharedWritesAndStagesGiveTheSameState) {
+  const auto whole = state(154), shared = state(160), staged = state(160);
+  ASSERT_TRUE(executor_->prefill(*whole, tokens(150, 3), {}));
+  const auto for_rows = [&](auto visit) {
+    for (size_t i = 0; i < whole->shape().segments.size(); ++i) {
+      const Segment& segment = whole->shape().segments[i];
+      const Dims dims = dims_at(segment, 150);
+      for (uint64_t row = 0; row < dims[0] * dims[1]; row += 3) {
+        const RowRange rows{row, std::min<uint64_t>(3, dims[0] * dims[1] - row)};
+        visit(i, rows, rows.count * row_bytes_of(segment.dtype, dims[2]));
+      }
+    }
+  };
+  std::map<std::pair<size_t, uint64_t>, std::vector<std::byte>> values;
+  for_rows([&](size_t i, RowRange rows, uint64_t bytes) {
+    auto& here = values[{i, rows.first}];
+    here.resize(bytes);
+    ASSERT_TRUE(whole->read(i, rows, here.data()));
+  });
+  shared->begin_write(150);
+  const auto shares = shared->share_writes();
+  ASSERT_TRUE(shares) << shares.error().message;
+  if (*shares) {
+    EXPECT_EQ(shared->bytes(), whole->bytes());  // all memory is there
+    std::vector<std::thread> threads;
+    for (uint64_t thread = 0; thread < 4; ++thread) {
+      threads.emplace_back([&, thread] {
+        for_rows([&](size_t i, RowRange rows, uint64_t bytes) {
+          if (rows.first / 3 % 4 != thread) return;
+          const auto& here = values.at({i, rows.first});
+          std::vector<std::byte> back(bytes);
+          EXPECT_TRUE(shared->write(i, rows, here.data()));
+          EXPECT_TRUE(shared->read(i, rows, back.data()));
+          EXPECT_EQ(back, here);
+        });
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    ASSERT_TRUE(shared->finish_write());
+    EXPECT_EQ(state_bytes(*shared), state_bytes(*whole));
+  }
+  if (staged->stages() > 0) {
+    staged->begin_write(150);
+    for_rows([&](size_t i, RowRange rows, uint64_t bytes) {
+      const auto& here = values.at({i, rows.first});
+      const auto place = staged->stage(i, rows);
+      ASSERT_TRUE(place) << place.error().message;
+      std::copy(here.begin(), here.end(), *place);
+      ASSERT_TRUE(staged->send());
+      const auto back = staged->sent_back();
+      ASSERT_TRUE(back);
+      EXPECT_TRUE(back->size() == bytes && std::equal(here.begin(), here.end(), back->begin()));
+    });
+    ASSERT_TRUE(staged->finish_write());
+    EXPECT_EQ(state_bytes(*staged), state_bytes(*whole));
   }
 }
 

@@ -4,13 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <new>
 
 #include "baton/base/clock.h"
-#include "baton/base/fault.h"
+#include "baton/bridge/mover.h"
 #include "baton/bridge/segment_fill.h"
-#include "baton/state/values.h"
+#include "baton/bridge/state_pieces.h"
 
 namespace baton {
 namespace {
@@ -31,48 +30,6 @@ Status check_tokens_to_seal(const SequenceState& state, std::span<const int32_t>
               fmt::format("bridge: token {} is {}: ids are not negative", negative - tokens.begin(), *negative));
 }
 
-// The same values with one that is no number, for a fault.
-const std::byte* with_nan(const std::byte* values, uint64_t bytes, std::vector<std::byte>& piece) {
-  if (values != piece.data()) piece.assign(values, values + bytes);
-  std::memset(piece.data(), 0xff, std::min<uint64_t>(bytes, sizeof(float)));
-  return piece.data();
-}
-
-// The values are numbers, and zeros in a state of no tokens.
-Status check_sound(const Segment& segment, uint64_t tokens, RowRange rows, std::span<const std::byte> values) {
-  auto bad = first_not_finite(values, segment.dtype);
-  std::string_view why = "the unit that made it failed";
-  if (!bad && tokens == 0) {
-    bad = first_not_zero(values, segment.dtype);
-    why = "a sequence of no tokens holds zeros";
-  }
-  if (!bad) return {};
-  return fail(Code::kCorrupt,
-              fmt::format("state: {}: value {} is {}: {}, make it again", name_of(segment),
-                          rows.first * segment.dims[2] + index_in_rows(segment.dtype, segment.dims[2], *bad),
-                          value_at(values, segment.dtype, *bad), why));
-}
-
-// Calls visit(rows, values) -> Status for the rows of a segment in order, all or those of `part`, in pieces that stay
-// in cache; `piece` is for those that the state does not show.
-template <class Visit>
-Status for_values(const SequenceState& state, uint64_t tokens, size_t index, std::optional<RowRange> part,
-                  std::vector<std::byte>& piece, Visit visit) {
-  const Segment& segment = state.shape().segments[index];
-  Dims dims = dims_at(segment, tokens);
-  if (part) dims = {1, part->count, dims[2]};
-  return for_pieces(dims, segment.dtype, [&](RowRange rows) -> Status {
-    if (part) rows.first += part->first;
-    const uint64_t bytes = rows.count * row_bytes_of(segment.dtype, segment.dims[2]);
-    if (BATON_FAULT(kMoveRead)) return fail(Code::kDevice, "a fault was asked for: the state cannot be read");
-    BATON_TRY(const std::byte* first, rows_of(state, index, rows, bytes, piece));
-    if (BATON_FAULT(kStateNan)) first = with_nan(first, bytes, piece);
-    const std::span<const std::byte> values(first, bytes);
-    BATON_OK(check_sound(segment, tokens, rows, values));
-    return visit(rows, values);
-  });
-}
-
 SealExpectation for_state(SealExpectation expected, const SequenceState& into) {
   expected.shape = &into.shape();
   expected.position_max = into.tokens_max();
@@ -81,36 +38,33 @@ SealExpectation for_state(SealExpectation expected, const SequenceState& into) {
 
 }  // namespace
 
-Result<MoveReport> move_state(const SequenceState& from, SequenceState& to) try {
+Result<MoveReport> move_state(const SequenceState& from, SequenceState& to, Crew* crew) try {
   const SteadyClock clock;
   const int64_t start_ns = clock.now_ns();
   const uint64_t tokens = from.position();
-  BATON_TRY(const BridgePlan plan, plan_move(from.shape(), tokens, to));
-  to.begin_write(tokens);
-  std::vector<std::byte> piece;
-  for (size_t i = 0; i < plan.segments.size(); ++i) {
-    SegmentFill fill(plan.segments[i], i, to);
-    BATON_OK(
-        for_values(from, tokens, i, {}, piece, [&](RowRange rows, auto values) { return fill.put(rows, values); }));
-    BATON_OK(fill.finish());
-  }
+  BATON_TRY(const auto stream, StateStream::make(from, to, tokens, StreamSource::kStays, crew));
+  BATON_OK(stream->move(from, tokens));
   BATON_OK(to.finish_write(true));
   return MoveReport{section_bytes(from.shape(), tokens), ms_between(start_ns, clock.now_ns())};
 } catch (const std::bad_alloc&) {
   return no_memory("a piece of a state");
 }
 
-Result<MoveReport> hand_over_state(SequenceState& from, SequenceState& to) try {
-  if (!to.can_adopt(from)) return move_state(from, to);
+Result<MoveReport> hand_over_state(SequenceState& from, SequenceState& to, Crew* crew) try {
+  if (!to.can_adopt(from)) return move_state(from, to, crew);
   const SteadyClock clock;
   const int64_t start_ns = clock.now_ns();
   const uint64_t tokens = from.position();
   BATON_TRY(const BridgePlan plan, plan_move(from.shape(), tokens, to));
-  std::vector<std::byte> piece;
-  const bool searched = tokens > 0 && from.searched();
-  for (size_t i = 0; i < plan.segments.size() && !searched; ++i)
-    BATON_OK(for_values(from, tokens, i, {}, piece, [](RowRange, auto) { return Status(); }));
-  if (!to.adopt(from)) return move_state(from, to);
+  if (tokens == 0 || !from.searched()) {
+    std::vector<MovePart> all;
+    for (size_t i = 0; i < plan.segments.size(); ++i) {
+      const Dims dims = dims_at(plan.segments[i].from, tokens);
+      all.push_back({i, {0, dims[0] * dims[1]}});
+    }
+    BATON_OK(Mover(crew, true, nullptr).move(from, tokens, all));
+  }
+  if (!to.adopt(from)) return move_state(from, to, crew);
   return MoveReport{0, ms_between(start_ns, clock.now_ns()), true};
 } catch (const std::bad_alloc&) {
   return no_memory("a piece of a state");
@@ -121,19 +75,33 @@ struct StateStream::Part {
   size_t index;
   bool grows;  // keys or values
   SegmentFill fill;
-  uint64_t moved = 0;  // tokens; of what does not grow all or none
+  uint64_t moved = 0;     // tokens; of what does not grow all or none
+  bool finished = false;  // all is moved, and looked at as a whole
 };
 
-StateStream::StateStream(SequenceState& to, uint64_t tokens, bool adopts) : to_(to), tokens_(tokens), adopts_(adopts) {}
+StateStream::StateStream(SequenceState& to, uint64_t tokens, bool adopts, Crew* crew)
+    : to_(to), tokens_(tokens), adopts_(adopts), crew_(crew) {}
 StateStream::~StateStream() = default;
 
 Result<std::unique_ptr<StateStream>> StateStream::begin(const SequenceState& from, SequenceState& to, uint64_t tokens,
-                                                        StreamSource source) try {
+                                                        StreamSource source, Crew* crew) {
   BATON_CHECK(tokens > 0);
+  return make(from, to, tokens, source, crew);
+}
+
+Result<std::unique_ptr<StateStream>> StateStream::make(const SequenceState& from, SequenceState& to, uint64_t tokens,
+                                                       StreamSource source, Crew* crew) try {
   const bool adopts = source == StreamSource::kGoes && to.can_adopt(from);
-  std::unique_ptr<StateStream> stream(new StateStream(to, tokens, adopts));
+  std::unique_ptr<StateStream> stream(new StateStream(to, tokens, adopts, crew));
   BATON_TRY(const BridgePlan plan, plan_move(from.shape(), tokens, to));
-  if (!adopts) to.begin_write(tokens);
+  bool shared = false;
+  if (!adopts) {
+    to.begin_write(tokens);
+    if (crew != nullptr) {
+      BATON_TRY(shared, to.share_writes());
+    }
+  }
+  stream->mover_ = std::make_unique<Mover>(crew, shared, to.stages() > 1 ? &to : nullptr);
   for (size_t i = 0; i < plan.segments.size(); ++i) {
     const SegmentPlan& segment = plan.segments[i];
     stream->parts_.push_back({segment.from, i, has_tokens_dim(segment.from.kind), SegmentFill(segment, i, to)});
@@ -147,41 +115,45 @@ Status StateStream::move(const SequenceState& from, uint64_t position, std::opti
   if (adopts_) return {};
   const SteadyClock clock;
   const int64_t start_ns = clock.now_ns();
-  Status status;
-  for (Part& part : parts_) {
-    if (status && (!layer || part.from.layer == *layer)) status = move_part(from, position, part);
-  }
+  Status status = move_parts(from, position, layer);
   report_.ms += ms_between(start_ns, clock.now_ns());
   return status;
 } catch (const std::bad_alloc&) {
   return no_memory("a piece of a state");
 }
 
-Status StateStream::move_part(const SequenceState& from, uint64_t position, Part& part) {
-  const Dims dims = dims_at(part.from, position);
+Status StateStream::move_parts(const SequenceState& from, uint64_t position, std::optional<int32_t> layer) {
   const bool last = position == tokens_;
-  if (part.moved >= position || (!part.grows && !last)) return {};
-  const auto move = [&](RowRange rows, uint64_t first_there) {
-    return for_values(from, position, part.index, rows, piece_, [&](RowRange piece, auto values) {
-      report_.bytes += values.size();
-      return part.fill.put({first_there + piece.first - rows.first, piece.count}, values);
-    });
-  };
-  if (part.grows) {
-    for (uint64_t head = 0; head < dims[0]; ++head)
-      BATON_OK(move({head * position + part.moved, position - part.moved}, head * tokens_ + part.moved));
-  } else {
-    BATON_OK(move({0, dims[0] * dims[1]}, 0));
+  std::vector<MovePart> moving;
+  for (Part& part : parts_) {
+    const bool new_rows = part.grows && part.moved < position;
+    if (part.finished || !(last || new_rows) || (layer && part.from.layer != *layer)) continue;
+    add_rows(part, position, moving);
+    moving.back().end = last ? MoveEnd::kFinish : MoveEnd::kFlush;
+    part.moved = position;
+    part.finished = last;
   }
-  part.moved = position;
-  return last ? part.fill.finish() : part.fill.flush();
+  uint64_t bytes = 0;
+  for (const MovePart& part : moving) bytes += mover_->bytes_of(from, part);
+  BATON_OK(mover_->move(from, position, moving));
+  report_.bytes += bytes;
+  return {};
+}
+
+void StateStream::add_rows(Part& part, uint64_t position, std::vector<MovePart>& moving) {
+  const Dims dims = dims_at(part.from, position);
+  if (!part.grows) return moving.push_back({part.index, {0, dims[0] * dims[1]}, 0, &part.fill});
+  for (uint64_t head = 0; head < dims[0]; ++head) {
+    moving.push_back(
+        {part.index, {head * position + part.moved, position - part.moved}, head * tokens_ + part.moved, &part.fill});
+  }
 }
 
 Status StateStream::finish(SequenceState& from) {
   if (!adopts_) return to_.finish_write(true);
   if (from.position() != tokens_)
     return broken(fmt::format("a state of {} tokens was to be of {}", from.position(), tokens_));
-  BATON_TRY(report_, hand_over_state(from, to_));
+  BATON_TRY(report_, hand_over_state(from, to_, crew_));
   return {};
 }
 

@@ -3,8 +3,10 @@
 // source, searched for values that are no numbers, converted, written at the receiver, and looked at there and
 // compared.
 //
-// Threads: a call touches only the states and bytes it is given; calls on distinct states may run side by side.
-// When prefill and decode run on the same executor there is nothing to carry: the engine hands the state itself over.
+// Threads: a call touches only the states and bytes it is given; calls on distinct states may run side by side. With a
+// crew (crew.h), and a receiver whose writes may be shared, its threads search, convert, write and compare pieces
+// beside the caller's; what comes of it, errors too, is the same. When prefill and decode run on the same executor
+// there is nothing to carry: the engine hands the state itself over.
 #pragma once
 
 #include <cstddef>
@@ -15,11 +17,15 @@
 #include <span>
 #include <vector>
 
+#include "baton/bridge/crew.h"
 #include "baton/bridge/plan.h"
 #include "baton/state/seal_stream.h"
 #include "baton/unit/unit.h"
 
 namespace baton {
+
+class Mover;
+struct MovePart;
 
 struct MoveReport {
   uint64_t bytes = 0;  // of the values copied, in the sender's types
@@ -34,12 +40,12 @@ struct MoveReport {
 // type, or all values of a segment are below its normal numbers; kMismatch when the state is longer than `to`, or their
 // shapes are of different Programs: whether two models of one shape are the same is for the caller to know;
 // kOutOfMemory.
-Result<MoveReport> move_state(const SequenceState& from, SequenceState& to);
+Result<MoveReport> move_state(const SequenceState& from, SequenceState& to, Crew* crew = nullptr);
 
 // The same for a `from` that nobody needs any more, what the engine's Move work does: where `to` can adopt its memory
 // no byte is copied; each is searched all the same, unless it was as it was made (SequenceState::searched). Drop `from`
 // behind it.
-Result<MoveReport> hand_over_state(SequenceState& from, SequenceState& to);
+Result<MoveReport> hand_over_state(SequenceState& from, SequenceState& to, Crew* crew = nullptr);
 
 // What happens to the source of a StateStream behind it.
 enum class StreamSource : uint8_t {
@@ -53,9 +59,9 @@ enum class StreamSource : uint8_t {
 class StateStream {
  public:
   // `to`, at position 0 and borrowed, is to be filled with a state of `tokens` tokens, one at least, that `from` will
-  // be. Errors of move_state that show before any value.
+  // be. Errors of move_state that show before any value. `crew` is borrowed.
   static Result<std::unique_ptr<StateStream>> begin(const SequenceState& from, SequenceState& to, uint64_t tokens,
-                                                    StreamSource source = StreamSource::kStays);
+                                                    StreamSource source = StreamSource::kStays, Crew* crew = nullptr);
   ~StateStream();
 
   // Of `from`, at `position` or shown there (LayerWatch), what was not moved yet of all segments, or of a layer's: keys
@@ -68,15 +74,22 @@ class StateStream {
   const MoveReport& report() const { return report_; }
 
  private:
+  friend Result<MoveReport> move_state(const SequenceState& from, SequenceState& to, Crew* crew);
   struct Part;
-  StateStream(SequenceState& to, uint64_t tokens, bool adopts);
-  Status move_part(const SequenceState& from, uint64_t position, Part& part);
+  StateStream(SequenceState& to, uint64_t tokens, bool adopts, Crew* crew);
+  // begin, of no tokens too.
+  static Result<std::unique_ptr<StateStream>> make(const SequenceState& from, SequenceState& to, uint64_t tokens,
+                                                   StreamSource source, Crew* crew);
+  Status move_parts(const SequenceState& from, uint64_t position, std::optional<int32_t> layer);
+  // What was not moved yet.
+  void add_rows(Part& part, uint64_t position, std::vector<MovePart>& moving);
 
   SequenceState& to_;
   const uint64_t tokens_;
   const bool adopts_;
+  Crew* const crew_;
   std::vector<Part> parts_;  // by segment
-  std::vector<std::byte> piece_;
+  std::unique_ptr<Mover> mover_;
   MoveReport report_;
 };
 

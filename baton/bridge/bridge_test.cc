@@ -221,11 +221,11 @@ class Forgetful final : public SequenceState {
       changed[at - rows.first * size] ^= std::byte{1} << (bit_ % 8);
     return right_.write(segment, rows, changed.data());
   }
-  const std::byte* view_rows(size_t segment, const Dims& dims, RowRange rows) const override {
-    if (!shows_) return nullptr;
+  std::span<const std::byte> view_rows(size_t segment, const Dims& dims, RowRange rows) const override {
+    if (!shows_) return {};
     shown_.resize(rows.count * dims[2] * value_bytes(shape().segments[segment].dtype));
     EXPECT_TRUE(right_.read(segment, rows, shown_.data()));
-    return shown_.data();
+    return shown_;
   }
   FakeState& right_;
   const size_t segment_;

@@ -292,9 +292,10 @@ Status Checkpoint::write_rows(size_t, const Dims&, RowRange, const std::byte*) {
   return {};
 }
 
-const std::byte* Checkpoint::view_rows(size_t segment, const Dims& dims, RowRange rows) const {
+std::span<const std::byte> Checkpoint::view_rows(size_t segment, const Dims& dims, RowRange rows) const {
   const Place place = place_of(segment, dims, rows.first, rows.count);
-  return place.rows == rows.count ? place.bytes->values.data() + place.offset : nullptr;
+  return {place.bytes->values.data() + place.offset,
+          place.rows * row_bytes_of(shape().segments[segment].dtype, dims[2])};
 }
 
 Result<MoveReport> restore_state(const Checkpoint& from, SequenceState& to) try {

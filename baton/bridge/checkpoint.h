@@ -103,7 +103,7 @@ class Checkpoint final : public SequenceState {
   Place place_of(size_t segment, const Dims& dims, uint64_t row, uint64_t count) const;
   Status read_rows(size_t segment, const Dims& dims, RowRange rows, std::byte* out) const override;
   Status write_rows(size_t segment, const Dims& dims, RowRange rows, const std::byte* in) override;
-  const std::byte* view_rows(size_t segment, const Dims& dims, RowRange rows) const override;
+  std::span<const std::byte> view_rows(size_t segment, const Dims& dims, RowRange rows) const override;
 
   CheckpointMemory& memory_;
   const StateShape shape_;

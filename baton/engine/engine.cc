@@ -153,7 +153,8 @@ struct Engine::Core {
   const Clock& clock;
   const SchedulerFacts facts;
   const size_t requests_max;
-  Carrier carrier;
+  Crew crew;  // of all hand-overs
+  Carrier carrier{&crew};
 
   Scheduler scheduler;  // of the scheduler's thread; before what may hold its checkpoints when the engine collapsed
   Channel<Message> inbox;
@@ -193,7 +194,8 @@ Status Engine::Core::start() {
     for (const EngineUnit& unit : options.units) hanging.push_back(unit.name);
     threads.reserve(options.units.size() + 2);
     for (const EngineUnit& unit : options.units)
-      lanes.push_back(std::make_unique<Lane>(*unit.executor, unit_of(unit.name), unit.caps->decode_seats_max, clock));
+      lanes.push_back(std::make_unique<Lane>(*unit.executor, unit_of(unit.name), unit.caps->decode_seats_max, clock,
+                                             nullptr, &crew));
     for (size_t i = 0; i <= options.units.size(); ++i) works.push_back(std::make_unique<Channel<Work>>(1));
     for (size_t i = 0; i < options.units.size(); ++i) {
       may_start();
@@ -300,6 +302,7 @@ void Engine::Core::serve(Channel<Work>& from, Runner& runner) {
 }
 
 void Engine::Core::run_bridge() {
+  if (options.units.size() > 1) crew.start();
   BridgeLane bridge(carrier, [this](LaneIndex lane) { return identity(lane); });
   serve(*works.back(), bridge);
 }

@@ -57,7 +57,7 @@ Status step_fault() {
 
 }  // namespace
 
-Result<MoveReport> Carrier::carry(SequenceState& from, SequenceState& to) { return hand_over_state(from, to); }
+Result<MoveReport> Carrier::carry(SequenceState& from, SequenceState& to) { return hand_over_state(from, to, crew_); }
 
 Status Carrier::stream(StateStream& stream, const SequenceState& from, uint64_t position,
                        std::optional<int32_t> layer) {
@@ -89,11 +89,13 @@ Result<std::shared_ptr<const Checkpoint>> Carrier::keep(CheckpointMemory& memory
 
 Result<MoveReport> Carrier::restore(const Checkpoint& from, SequenceState& to) { return restore_state(from, to); }
 
-Lane::Lane(Executor& executor, std::string unit, uint32_t decode_seats_max, const Clock& clock, Carrier* carrier)
+Lane::Lane(Executor& executor, std::string unit, uint32_t decode_seats_max, const Clock& clock, Carrier* carrier,
+           Crew* crew)
     : executor_(executor),
       maker_{std::move(unit), executor.arithmetic()},
       clock_(clock),
       seats_max_(std::max(decode_seats_max, 1u)),
+      own_carrier_(crew),
       carrier_(carrier),
       vocab_(static_cast<size_t>(executor.model().program.output_width)) {
   seats_.reserve(std::max(seats_max_, 2u));

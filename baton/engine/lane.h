@@ -24,7 +24,10 @@ namespace baton {
 // `to` that came to one is dropped by the scheduler.
 class Carrier {
  public:
+  // `crew`: helps; borrowed, or null.
+  explicit Carrier(Crew* crew = nullptr) : crew_(crew) {}
   virtual ~Carrier() = default;
+  Crew* crew() const { return crew_; }
   // `to` is at position 0, of the same model, mostly on another unit.
   // Nobody needs `from` behind it.
   virtual Result<MoveReport> carry(SequenceState& from, SequenceState& to);
@@ -41,6 +44,9 @@ class Carrier {
                                                          const std::shared_ptr<const Checkpoint>& before,
                                                          AtRest at_rest);
   virtual Result<MoveReport> restore(const Checkpoint& from, SequenceState& to);
+
+ private:
+  Crew* const crew_;
 };
 
 // Executes Make, Step and Prove. Owns the logits that leave a step: as many rows as the largest step so far wanted.
@@ -48,8 +54,9 @@ class Lane {
  public:
   // `unit`: its name, for the provenance of what it makes. `decode_seats_max`: of its Caps; a step that decodes more is
   // a bug. `carrier`: for seats that stream; null: one of its own, and a thread beside the steps, started by the first
-  // of them. A carrier that is given is called on the lane's thread. Borrowed all.
-  Lane(Executor& executor, std::string unit, uint32_t decode_seats_max, const Clock& clock, Carrier* carrier = nullptr);
+  // of them, with the help of `crew`. A carrier that is given is called on the lane's thread. Borrowed all.
+  Lane(Executor& executor, std::string unit, uint32_t decode_seats_max, const Clock& clock, Carrier* carrier = nullptr,
+       Crew* crew = nullptr);
   // Writes results and status into `work`. Never throws: what a unit or the allocator throws is the work's kOutOfMemory
   // or kInternal. From one thread at a time. Not for Move.
   void run(Work& work);

@@ -81,7 +81,7 @@ void StepStreams::add(StepSeat& seat, size_t index) {
   for (const Segment& segment : seat.state.state->shape().segments) last_layer = std::max(last_layer, segment.layer);
   streams_.push_back({&seat, index, seat.state.state->position() + seat.tokens.size(), last_layer});
   if (seat.into.stream) return;
-  auto begun = StateStream::begin(*seat.state.state, *seat.into.state, seat.into_tokens, seat.source);
+  auto begun = StateStream::begin(*seat.state.state, *seat.into.state, seat.into_tokens, seat.source, carrier_.crew());
   begun ? static_cast<void>(seat.into.stream = std::move(*begun))
         : static_cast<void>(seat.moved = fail(std::move(begun).error()));
 }

@@ -20,7 +20,14 @@ Status SequenceState::read(size_t segment, RowRange rows, std::byte* out) const 
 
 const std::byte* SequenceState::view(size_t segment, RowRange rows) const {
   const Dims dims = checked_dims(segment, rows);
-  return rows.count == 0 ? nullptr : view_rows(segment, dims, rows);
+  if (rows.count == 0) return nullptr;
+  const auto first = view_rows(segment, dims, rows);
+  return first.size() == rows.count * row_bytes_of(shape().segments[segment].dtype, dims[2]) ? first.data() : nullptr;
+}
+
+std::span<const std::byte> SequenceState::view_first(size_t segment, RowRange rows) const {
+  const Dims dims = checked_dims(segment, rows);
+  return rows.count == 0 ? std::span<const std::byte>() : view_rows(segment, dims, rows);
 }
 
 void SequenceState::begin_write(uint64_t tokens) {
@@ -33,8 +40,30 @@ void SequenceState::begin_write(uint64_t tokens) {
 Status SequenceState::write(size_t segment, RowRange rows, const std::byte* in) {
   BATON_CHECK(filling_);
   const Dims dims = checked_dims(segment, rows);
-  rows_written_ += rows.count;
+  rows_written_.fetch_add(rows.count, std::memory_order_relaxed);
   return rows.count == 0 ? Status() : write_rows(segment, dims, rows, in);
+}
+
+Result<bool> SequenceState::share_writes() {
+  BATON_CHECK(filling_ && rows_written_ == 0);
+  return share_row_writes(*filling_);
+}
+
+Result<std::byte*> SequenceState::stage(size_t segment, RowRange rows) {
+  BATON_CHECK(filling_ && stages() > 0 && rows.count > 0);
+  const Dims dims = checked_dims(segment, rows);
+  rows_written_.fetch_add(rows.count, std::memory_order_relaxed);
+  return stage_rows(segment, dims, rows);
+}
+
+Status SequenceState::send() {
+  BATON_CHECK(filling_ && stages() > 0);
+  return send_rows();
+}
+
+Result<std::span<const std::byte>> SequenceState::sent_back() {
+  BATON_CHECK(filling_ && stages() > 0);
+  return back_rows();
 }
 
 bool SequenceState::adopt(SequenceState& from) {
@@ -53,8 +82,8 @@ Status SequenceState::finish_write(bool searched) {
     rows += dims[0] * dims[1];
   }
   if (rows_written_ != rows) {
-    return fail(Code::kInternal,
-                fmt::format("a state of {} tokens was filled with {} rows of {}", *filling_, rows_written_, rows));
+    return fail(Code::kInternal, fmt::format("a state of {} tokens was filled with {} rows of {}", *filling_,
+                                             rows_written_.load(), rows));
   }
   BATON_OK(finish_rows());
   set_position(*filling_, searched);

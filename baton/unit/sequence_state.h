@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "baton/base/status.h"
 #include "baton/state/shape.h"
@@ -64,6 +65,11 @@ class SequenceState {
   // The same rows where they are, until the state is looked at again, changes or goes; null when they do not lie dense
   // in memory that the host reads quickly: read them then.
   const std::byte* view(size_t segment, RowRange rows) const;
+  // The same of as many of the first of these rows as lie dense; none: read them.
+  std::span<const std::byte> view_first(size_t segment, RowRange rows) const;
+  // So many of the last views stay, and not one alone, while the state does not change: views of rows in order.
+  virtual uint32_t views_kept() const { return 1; }
+  static constexpr uint32_t kAllViews = UINT32_MAX;
 
   // Bytes to write at a time, where they are read back at once: fewer cost as much where each call goes to a device.
   virtual uint64_t piece_bytes() const { return kStatePieceBytes; }
@@ -77,6 +83,18 @@ class SequenceState {
   void begin_write(uint64_t tokens);
   Status write(size_t segment, RowRange rows, const std::byte* in);
   Status finish_write(bool searched = false);
+  // Before the first write: whether from here to finish_write any threads may write at once, each rows of its own, and
+  // view and read those. All memory that it takes is taken then: kOutOfMemory.
+  Result<bool> share_writes();
+  // Where rows go over a link, another way to write, of which several pieces may be on their way: stages() of them; 0:
+  // there is none. `stage` gives memory for rows, piece_bytes() of them or a row at most, which any threads may fill.
+  // `send` takes the next piece that was staged, as write does; all of it is there then. `sent_back` waits for the next
+  // that was sent, and gives what lies there now. Both memories stay until so many others were staged. No write, read
+  // or view in between: all that was staged is sent and came back before. Errors of write and read.
+  virtual uint32_t stages() const { return 0; }
+  Result<std::byte*> stage(size_t segment, RowRange rows);
+  Status send();
+  Result<std::span<const std::byte>> sent_back();
 
   // Every value that it holds is known to be a number: its writer has looked at each, or its unit has as its steps made
   // them, while they were in cache. False says nothing: look.
@@ -111,7 +129,14 @@ class SequenceState {
   // Rows that are inside; `dims` those of the segment at the tokens meant.
   virtual Status read_rows(size_t segment, const Dims& dims, RowRange rows, std::byte* out) const = 0;
   virtual Status write_rows(size_t segment, const Dims& dims, RowRange rows, const std::byte* in) = 0;
-  virtual const std::byte* view_rows(size_t, const Dims&, RowRange) const { return nullptr; }
+  // Of view_first.
+  virtual std::span<const std::byte> view_rows(size_t, const Dims&, RowRange) const { return {}; }
+  // Of share_writes, for a state of so many tokens.
+  virtual Result<bool> share_row_writes(uint64_t) { return false; }
+  // Of stage, send and sent_back.
+  virtual Result<std::byte*> stage_rows(size_t, const Dims&, RowRange) { return nullptr; }
+  virtual Status send_rows() { return {}; }
+  virtual Result<std::span<const std::byte>> back_rows() { return std::span<const std::byte>(); }
   // Within finish_write: what was written and is still on its way.
   virtual Status finish_rows() { return {}; }
   // For adopt: whether `from` is a state of memory like its own; and all but the positions, of such a one.
@@ -122,7 +147,7 @@ class SequenceState {
 
   uint64_t position_ = 0;
   std::optional<uint64_t> filling_, coming_;  // tokens
-  uint64_t rows_written_ = 0;
+  std::atomic<uint64_t> rows_written_{0};
   bool searched_ = true;  // new ones hold zeros
   const uint64_t tokens_max_;
   LiveStates& live_;

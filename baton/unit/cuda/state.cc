@@ -228,11 +228,10 @@ Status CudaState::read_rows(size_t segment, const Dims& dims, RowRange rows, std
   return {};
 }
 
-const std::byte* CudaState::view_rows(size_t segment, const Dims& dims, RowRange rows) const {
-  if (is_missing(segment, dims)) return nullptr;
+std::span<const std::byte> CudaState::view_rows(size_t segment, const Dims& dims, RowRange rows) const {
+  if (is_missing(segment, dims)) return {};
   const auto values = fetch(segment, rows);
-  const bool all = values && values->size() == rows.count * places_.slots[segment].dense_row;
-  return all ? values->data() : nullptr;
+  return values ? *values : std::span<const std::byte>();  // who reads them hears why not
 }
 
 Status CudaState::write_rows(size_t segment, const Dims& dims, RowRange rows, const std::byte* in) {
@@ -240,6 +239,23 @@ Status CudaState::write_rows(size_t segment, const Dims& dims, RowRange rows, co
   fills_ = true;
   BATON_TRY(Ferry* const ferry, this->ferry());
   return ferry->put(ferry_place(), segment, rows, in);
+}
+
+Result<std::byte*> CudaState::stage_rows(size_t segment, const Dims& dims, RowRange rows) {
+  if (is_missing(segment, dims)) BATON_OK(make_room(dims[1]));
+  fills_ = true;
+  BATON_TRY(Ferry* const ferry, this->ferry());
+  return ferry->stage(ferry_place(), segment, rows);
+}
+
+Status CudaState::send_rows() {
+  BATON_TRY(Ferry* const ferry, this->ferry());
+  return ferry->send(ferry_place());
+}
+
+Result<std::span<const std::byte>> CudaState::back_rows() {
+  BATON_TRY(Ferry* const ferry, this->ferry());
+  return ferry->sent_back(ferry_place());
 }
 
 Status CudaState::finish_rows() {
@@ -258,7 +274,8 @@ Result<std::unique_ptr<StatePool>> StatePool::make(Card& card, const Program& pr
   std::unique_ptr<StatePool> pool(new StatePool(program, kv_type, live));
   if (!pool->places_)
     return fail(Code::kUnsupported, fmt::format("{}: its states hold no keys and values of this model", unit));
-  pool->dock_ = std::make_unique<FerryDock>(card);
+  pool->dock_ = std::make_unique<FerryDock>(card, *pool->places_);
+  BATON_OK(pool->dock_->stock());
   BATON_TRY(pool->arena_, PageArena::make(card, *pool->places_, std::move(unit), idle_bytes_max));
   return pool;
 }

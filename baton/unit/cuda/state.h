@@ -30,6 +30,8 @@ class CudaState final : public SequenceState {
   // Of all its pages, shared or not.
   uint64_t bytes() const override;
   uint64_t piece_bytes() const override { return kFerryBytes; }
+  uint32_t views_kept() const override { return Ferry::kKept; }
+  uint32_t stages() const override { return Ferry::kStages; }
 
   // Before a step writes keys and values of the tokens from position() to `tokens`: pages for them, its own alone, and
   // the list of all on the card. kOutOfMemory, and all is as before.
@@ -78,7 +80,10 @@ class CudaState final : public SequenceState {
   Result<std::span<const std::byte>> fetch(size_t segment, RowRange rows) const;
   Status read_rows(size_t segment, const Dims& dims, RowRange rows, std::byte* out) const override;
   Status write_rows(size_t segment, const Dims& dims, RowRange rows, const std::byte* in) override;
-  const std::byte* view_rows(size_t segment, const Dims& dims, RowRange rows) const override;
+  std::span<const std::byte> view_rows(size_t segment, const Dims& dims, RowRange rows) const override;
+  Result<std::byte*> stage_rows(size_t segment, const Dims& dims, RowRange rows) override;
+  Status send_rows() override;
+  Result<std::span<const std::byte>> back_rows() override;
   Status finish_rows() override;
 
   StatePool& pool_;

@@ -126,27 +126,38 @@ uint64_t Window::dense(size_t of, uint64_t each, RowRange range, uint64_t* place
 
 Ferry::~Ferry() { static_cast<void>(wait()); }
 
-Result<std::unique_ptr<Ferry>> Ferry::make(Card& card) {
+// All memory at once: to allocate or free some waits for the whole card, and so for what a step still computes.
+Result<std::unique_ptr<Ferry>> Ferry::make(Card& card, const Places& places) {
   std::unique_ptr<Ferry> ferry(new Ferry);
   ferry->card_ = &card;
+  ferry->block_bytes_ = kFerryBytes;
+  for (const Places::Slot& slot : places.slots) ferry->block_bytes_ = std::max(ferry->block_bytes_, slot.dense_row);
+  BATON_TRY(ferry->blocks_, card.allocate_pinned((kBlocks + 1) * ferry->block_bytes_));
+  ferry->put_block_ = ferry->blocks_.data() + kBlocks * ferry->block_bytes_;
+  for (Load& load : ferry->loads_) {
+    BATON_TRY(load.came, card.event());
+  }
+  for (Stage& stage : ferry->stages_) {
+    BATON_TRY(stage.there, card.event());
+  }
   BATON_TRY(ferry->stream_, card.stream());
+  BATON_TRY(ferry->back_stream_, card.stream());
   return ferry;
 }
 
-// All at once: to free a smaller one waits for the whole card, and so for what a step still computes.
-Status Ferry::grow(PinnedMemory& block, uint64_t bytes) {
-  if (block.bytes() >= bytes) return {};
-  block = {};
-  BATON_TRY(block, card_->allocate_pinned(std::max(kFerryBytes, bytes)));
-  return {};
+Status Ferry::wait() {
+  if (!std::exchange(busy_, false)) return {};
+  const Status waited = stream_.wait(), back = back_stream_.wait();
+  return waited ? back : waited;
 }
 
-Status Ferry::wait() { return std::exchange(busy_, false) ? stream_.wait() : Status(); }
-
-Status Ferry::issue_out(const FerryPlace& from, const Window& window, PinnedMemory& block) {
-  BATON_OK(grow(block, window.heads * window.rows * from.places.slots[window.segment].dense_row));
+// What is still on its way to the block comes before.
+Status Ferry::issue_out(const FerryPlace& from, const Window& window) {
   busy_ = true;
-  return Strides(stream_, false).copy(from, window, block.data());
+  BATON_OK(Strides(stream_, false).copy(from, window, block(issued_)));
+  BATON_OK(stream_.record(load(issued_).came));
+  load(issued_++).window = window;
+  return {};
 }
 
 // The rest of the segment, else the next one: that from the row that this one began with, for a state that is read as
@@ -192,56 +203,93 @@ Status Ferry::flush(const FerryPlace& to) {
 
 Result<std::span<const std::byte>> Ferry::look(const FerryPlace& from, std::span<const Segment> segments,
                                                size_t segment, RowRange range, Ahead ahead) {
+  BATON_CHECK(staged_ == back_);
   if (put_.count > 0) BATON_OK(send_put(from));
   const uint64_t each = from.rows(segment), row_bytes = from.places.slots[segment].dense_row;
   uint64_t place = 0;
-  uint64_t count = here_ ? here_->dense(segment, each, range, &place) : 0;
+  uint64_t count = here_ ? load(shown_ - 1).window.dense(segment, each, range, &place) : 0;
   if (count == 0) {
-    here_.reset();
-    if (coming_) BATON_OK(wait());
-    const bool came = coming_ && coming_->dense(segment, each, range, &place) > 0;
-    Window window;
-    if (came) {
-      std::swap(here_block_, coming_block_);
-      window = *coming_;
-    } else {
+    here_ = false;
+    if (issued_ == shown_ || load(shown_).window.dense(segment, each, range, &place) == 0) {
+      issued_ = shown_;
       const uint64_t row = range.first % each;
-      window = window_at(from, segment, range.first / each, row, row);
-      BATON_OK(issue_out(from, window, here_block_));
-      BATON_OK(wait());
+      BATON_OK(issue_out(from, window_at(from, segment, range.first / each, row, row)));
     }
-    coming_.reset();
-    here_ = window;
-    if (last_segment_ != segment) in_order_ = last_segment_ && *last_segment_ + 1 == segment;
+    BATON_OK(load(shown_).came.wait());
+    busy_ = issued_ > shown_ + 1;
+    here_ = true;
+    const Window& window = load(shown_++).window;
+    if (last_segment_ != segment) in_order_ = segment == (last_segment_ ? *last_segment_ + 1 : 0);
     last_segment_ = segment;
-    count = here_->dense(segment, each, range, &place);
-    if (const auto next = following(from, segments, window, ahead)) {
-      BATON_OK(issue_out(from, *next, coming_block_));
-      coming_ = next;
+    count = window.dense(segment, each, range, &place);
+    while (issued_ - shown_ < kBlocks - kKept) {
+      const auto next = following(from, segments, load(issued_ - 1).window, ahead);
+      if (!next) break;
+      BATON_OK(issue_out(from, *next));
     }
   }
-  return std::span(here_block_.data() + place * row_bytes, count * row_bytes);
+  return std::span(block(shown_ - 1) + place * row_bytes, count * row_bytes);
 }
 
-// The rows that are gathered, as windows: of the first head, of whole heads, of the last.
-Status Ferry::issue_put(const FerryPlace& to) {
-  const uint64_t each = to.rows(put_segment_), row_bytes = to.places.slots[put_segment_].dense_row;
-  busy_ = true;
-  for (uint64_t done = 0; done < put_.count;) {
-    const uint64_t row = (put_.first + done) % each, left = put_.count - done;
+// As windows: of the first head, of whole heads, of the last.
+Status Ferry::issue_rows(Stream& stream, bool to_card, const FerryPlace& at, size_t segment, RowRange range,
+                         std::byte* dense) {
+  const uint64_t each = at.rows(segment), row_bytes = at.places.slots[segment].dense_row;
+  for (uint64_t done = 0; done < range.count;) {
+    const uint64_t row = (range.first + done) % each, left = range.count - done;
     const uint64_t rows = std::min(left, each - row), heads = rows == each ? left / each : 1;
-    const Window window{put_segment_, (put_.first + done) / each, heads, row, rows, row};
-    BATON_OK(Strides(stream_, true).copy(to, window, put_block_.data() + done * row_bytes));
+    const Window window{segment, (range.first + done) / each, heads, row, rows, row};
+    BATON_OK(Strides(stream, to_card).copy(at, window, dense + done * row_bytes));
     done += heads * rows;
   }
   return {};
 }
 
 Status Ferry::send_put(const FerryPlace& to) {
-  Status issued = issue_put(to);
+  busy_ = true;
+  Status issued = issue_rows(stream_, true, to, put_segment_, put_, put_block_);
   put_.count = 0;
   forget();
   return issued;
+}
+
+Result<std::byte*> Ferry::stage(const FerryPlace& to, size_t segment, RowRange range) {
+  BATON_OK(failed_);
+  BATON_CHECK(staged_ - back_ < kStages && range.count * to.places.slots[segment].dense_row <= block_bytes_);
+  if (staged_ == back_) {  // blocks may be in use by what was read or put
+    forget();
+    BATON_OK(noted(deliver(to)));
+  }
+  const uint64_t number = staged_++ % kStages;
+  stages_[number].segment = segment;
+  stages_[number].rows = range;
+  return block(2 * number);
+}
+
+Status Ferry::issue_sent(const FerryPlace& to) {
+  const uint64_t number = sent_++ % kStages;
+  Stage& stage = stages_[number];
+  busy_ = true;
+  BATON_OK(issue_rows(stream_, true, to, stage.segment, stage.rows, block(2 * number)));
+  BATON_OK(stream_.record(stage.there));
+  BATON_OK(back_stream_.wait_for(stage.there));
+  BATON_OK(issue_rows(back_stream_, false, to, stage.segment, stage.rows, block(2 * number + 1)));
+  return back_stream_.record(load(2 * number + 1).came);
+}
+
+Status Ferry::send(const FerryPlace& to) {
+  BATON_OK(failed_);
+  BATON_CHECK(sent_ < staged_);
+  return noted(issue_sent(to));
+}
+
+Result<std::span<const std::byte>> Ferry::sent_back(const FerryPlace& to) {
+  BATON_OK(failed_);
+  BATON_CHECK(back_ < sent_);
+  const uint64_t number = back_++ % kStages;
+  BATON_OK(noted(load(2 * number + 1).came.wait()));
+  const Stage& stage = stages_[number];
+  return std::span(block(2 * number + 1), stage.rows.count * to.places.slots[stage.segment].dense_row);
 }
 
 Status Ferry::deliver(const FerryPlace& to) {
@@ -256,12 +304,11 @@ Status Ferry::gather(const FerryPlace& to, size_t segment, RowRange range, const
     const bool follows = segment == put_segment_ && range.first == put_.first + put_.count && put_.count < held;
     if (!follows || put_.count == 0) {
       BATON_OK(deliver(to));
-      BATON_OK(grow(put_block_, std::min(held, to.rows(segment) * to.places.heads[segment]) * row_bytes));
       put_segment_ = segment;
       put_ = {range.first, 0};
     }
     const uint64_t count = std::min(range.count, held - put_.count);
-    std::memcpy(put_block_.data() + put_.count * row_bytes, in, count * row_bytes);
+    std::memcpy(put_block_ + put_.count * row_bytes, in, count * row_bytes);
     put_.count += count;
     range = {range.first + count, range.count - count};
     in += count * row_bytes;
@@ -270,13 +317,14 @@ Status Ferry::gather(const FerryPlace& to, size_t segment, RowRange range, const
 }
 
 void Ferry::forget() {
-  here_.reset();
-  coming_.reset();
+  here_ = false;
+  issued_ = shown_;
 }
 
 Status Ferry::rest() {
   forget();
   put_.count = 0;
+  staged_ = sent_ = back_ = 0;
   last_segment_.reset();
   in_order_ = false;
   Status waited = wait();
@@ -292,7 +340,13 @@ Result<std::unique_ptr<Ferry>> FerryDock::take() {
       return ferry;
     }
   }
-  return Ferry::make(card_);
+  return Ferry::make(card_, places_);
+}
+
+Status FerryDock::stock() {
+  BATON_TRY(auto ferry, take());
+  give(std::move(ferry));
+  return {};
 }
 
 // One that failed is not kept.

@@ -1,7 +1,9 @@
-// How rows of a state come from the card and go there: pinned blocks, and a stream of its own. Rows are fetched a
-// window at a time, the next one while the last is looked at; rows that follow each other are gathered and go together.
+// How rows of a state come from the card and go there: pinned blocks, and a stream of its own, made before they are
+// needed. Rows are fetched a window at a time, the next ones while the last are looked at; rows that follow each other
+// are gathered and go together.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -15,7 +17,7 @@
 
 namespace baton::cuda {
 
-inline constexpr uint64_t kFerryBytes = uint64_t{4} << 20;  // of a block, at most, unless a row is longer
+inline constexpr uint64_t kFerryBytes = uint64_t{1} << 20;  // of a block, unless a row is longer
 
 // Rows [row, row + rows) of each of some heads of a segment, dense in this order.
 struct Window {
@@ -43,19 +45,29 @@ struct FerryPlace {
 // fails alike.
 class Ferry {
  public:
-  static Result<std::unique_ptr<Ferry>> make(Card& card);
+  static constexpr uint32_t kKept = 4;              // windows, the last that were looked at, whose rows stay
+  static constexpr uint32_t kBlocks = 12;           // those, and as many as may be on their way
+  static constexpr uint32_t kStages = kBlocks / 2;  // a block to go from, and one to come back to
+
+  // For states of such places.
+  static Result<std::unique_ptr<Ferry>> make(Card& card, const Places& places);
   ~Ferry();
   Ferry(const Ferry&) = delete;
   Ferry& operator=(const Ferry&) = delete;
 
   // What may be fetched before it is asked for: nothing, the layer of what was asked for, all.
   enum class Ahead : uint8_t { kNo, kLayer, kAll };
-  // Rows of `range` from the card: as many of its first as lie in one window. They stay until the next call. What
-  // seems to be wanted next is on its way then.
+  // Rows of `range` from the card: as many of its first as lie in one window. They stay until as many other windows as
+  // are kept were fetched. What seems to be wanted next is on its way then.
   Result<std::span<const std::byte>> fetch(const FerryPlace& from, std::span<const Segment> segments, size_t segment,
                                            RowRange range, Ahead ahead);
   // Rows for the card, which may stay here until the next call but `put`.
   Status put(const FerryPlace& to, size_t segment, RowRange range, const std::byte* in);
+  // As SequenceState::stage, send and sent_back: there and back on a stream each, so that both ways of the link are
+  // busy.
+  Result<std::byte*> stage(const FerryPlace& to, size_t segment, RowRange range);
+  Status send(const FerryPlace& to);
+  Result<std::span<const std::byte>> sent_back(const FerryPlace& to);
   // What was put.
   Status flush(const FerryPlace& to);
   // The state has changed: what was fetched is of no use.
@@ -71,36 +83,60 @@ class Ferry {
   Status deliver(const FerryPlace& to);
   // Notes the first failure.
   Status noted(Status status);
-  Status grow(PinnedMemory& block, uint64_t bytes);
-  Status issue_out(const FerryPlace& from, const Window& window, PinnedMemory& block);
-  Status issue_put(const FerryPlace& to);
+  // The next in the ring of blocks.
+  Status issue_out(const FerryPlace& from, const Window& window);
+  // Rows that follow each other, one way or the other.
+  static Status issue_rows(Stream& stream, bool to_card, const FerryPlace& at, size_t segment, RowRange range,
+                           std::byte* dense);
+  Status issue_sent(const FerryPlace& to);
   Status send_put(const FerryPlace& to);
   std::optional<Window> following(const FerryPlace& from, std::span<const Segment> segments, const Window& window,
                                   Ahead ahead) const;
   Status wait();
 
+  struct Load {
+    Window window;
+    Event came;
+  };
+  struct Stage {
+    size_t segment = 0;
+    RowRange rows;
+    Event there;
+  };
+  Load& load(uint64_t number) { return loads_[number % kBlocks]; }
+  std::byte* block(uint64_t number) { return blocks_.data() + number % kBlocks * block_bytes_; }
+
   Card* card_ = nullptr;
-  Stream stream_;
-  bool busy_ = false;
+  bool busy_ = false;  // the streams may have something to do
   Status failed_;
-  std::optional<Window> here_, coming_;
+  uint64_t block_bytes_ = 0;
+  PinnedMemory blocks_;  // a ring, and one for what is put
+  std::array<Load, kBlocks> loads_;
+  uint64_t shown_ = 0, issued_ = 0;  // windows so far; those issued and not shown are coming
+  bool here_ = false;                // what was shown last is what the card holds
   std::optional<size_t> last_segment_;
   bool in_order_ = false;  // the segments of the last two windows followed each other
-  PinnedMemory here_block_, coming_block_, put_block_;
+  std::byte* put_block_ = nullptr;
   size_t put_segment_ = 0;
   RowRange put_;
+  std::array<Stage, kStages> stages_;
+  uint64_t staged_ = 0, sent_ = 0, back_ = 0;  // pieces so far
+  Stream stream_, back_stream_;                // they go first: what they still do names what is above
 };
 
 // Ferries that wait for the next state. Any thread.
 class FerryDock {
  public:
-  explicit FerryDock(Card& card) : card_(card) { idle_.reserve(kIdleMax); }
+  FerryDock(Card& card, const Places& places) : card_(card), places_(places) { idle_.reserve(kIdleMax); }
+  // One, where there is none: who takes it has not to wait for pinned memory.
+  Status stock();
   Result<std::unique_ptr<Ferry>> take();
   void give(std::unique_ptr<Ferry> ferry);
 
  private:
   static constexpr size_t kIdleMax = 4;
   Card& card_;
+  const Places& places_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<Ferry>> idle_;
 };

@@ -203,15 +203,19 @@ Status HostState::write_rows(size_t segment, const Dims& dims, RowRange rows, co
   return {};
 }
 
-const std::byte* HostState::view_rows(size_t segment, const Dims& dims, RowRange rows) const {
-  if (is_missing(segment, dims)) return nullptr;
-  const std::byte* first = nullptr;
-  bool dense = true;
-  for_runs(segment, dims, rows, [&](const std::byte* here, uint64_t at, uint64_t) {
-    if (at == 0) first = here;
-    dense = dense && at == 0;
+std::span<const std::byte> HostState::view_rows(size_t segment, const Dims& dims, RowRange rows) const {
+  if (is_missing(segment, dims)) return {};
+  std::span<const std::byte> first;
+  for_runs(segment, dims, rows, [&](const std::byte* here, uint64_t at, uint64_t bytes) {
+    if (at == 0) first = {here, bytes};
   });
-  return dense ? first : nullptr;
+  return first;
+}
+
+// With all its pages there, rows are bytes of their own.
+Result<bool> HostState::share_row_writes(uint64_t tokens) {
+  BATON_OK(make_room(tokens));
+  return true;
 }
 
 bool HostState::fits_memory(const SequenceState& from) const {

@@ -47,6 +47,7 @@ class HostState final : public SequenceState {
  public:
   ~HostState() override;
   const StateShape& shape() const override;
+  uint32_t views_kept() const override { return kAllViews; }
   // Of all its pages, shared or not.
   uint64_t bytes() const override { return parts_.bytes() + pages_.size() * places_.page_bytes + kept_memory_.bytes(); }
 
@@ -106,7 +107,8 @@ class HostState final : public SequenceState {
   void copy_parts(uint64_t at, const HostState& to) const;
   Status read_rows(size_t segment, const Dims& dims, RowRange rows, std::byte* out) const override;
   Status write_rows(size_t segment, const Dims& dims, RowRange rows, const std::byte* in) override;
-  const std::byte* view_rows(size_t segment, const Dims& dims, RowRange rows) const override;
+  std::span<const std::byte> view_rows(size_t segment, const Dims& dims, RowRange rows) const override;
+  Result<bool> share_row_writes(uint64_t tokens) override;
   bool fits_memory(const SequenceState& from) const override;
   bool exchange_memory(SequenceState& from) override;
   // Of a state that is to be filled, and was not yet: zeros.
