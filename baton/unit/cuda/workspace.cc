@@ -253,6 +253,8 @@ Status Workspace::make_lists(bool times) {
   if (!fits_list(step) || feed_.set == 0) return {};
   BATON_TRY(const Address draws, take((1 + kRunsMax) * sizeof(uint64_t), "draws of blocks"));
   banned_.resize(kRunsMax);
+  BATON_TRY(banned_on_card_, card_->allocate(kRunsMax * banned_bytes(), "ids that are never drawn"));
+  BATON_TRY(banned_pinned_, card_->allocate_pinned(kRunsMax * banned_bytes()));
   exact_ = add_lists(step, draws, false);
   plain_ = std::all_of(listed_.begin(), listed_.end(), [&](const Instruction& in) { return is_plain(in, feed_); });
   codes_ = std::any_of(listed_.begin(), listed_.end(), [](const Instruction& in) {
@@ -322,24 +324,25 @@ Status Workspace::send_rules(Stream& stream, size_t rules, size_t windows, size_
 Result<Address> Workspace::send_banned(Stream& stream, size_t row, std::span<const int32_t> ids) {
   if (ids.empty()) return Address{0};
   Banned& banned = banned_[row];
-  if (banned.arrived && std::equal(ids.begin(), ids.end(), banned.ids.begin(), banned.ids.end()))
-    return banned.on_card.address();
+  const uint64_t bytes = banned_bytes(), at = row * bytes;
+  const Address on_card = banned_on_card_.address() + at;
+  if (banned.arrived && std::equal(ids.begin(), ids.end(), banned.ids.begin(), banned.ids.end())) return on_card;
+  banned.sent = true;
   banned.arrived = false;
-  const uint64_t bytes = in_steps((static_cast<uint64_t>(few_.outputs_width) + 31) / 32 * sizeof(uint32_t));
-  if (banned.on_card.address() == 0) {
-    BATON_TRY(banned.on_card, card_->allocate(bytes, "ids that are never drawn"));
-    BATON_TRY(banned.pinned, card_->allocate_pinned(bytes));
-  }
-  auto* const bits = reinterpret_cast<uint32_t*>(banned.pinned.data());
+  auto* const bits = reinterpret_cast<uint32_t*>(banned_pinned_.data() + at);
   std::fill_n(bits, bytes / sizeof(uint32_t), 0);
   for (const int32_t id : ids) bits[id / 32] |= 1u << (id % 32);
-  BATON_OK(stream.copy_in(banned.on_card.address(), bits, bytes));
+  BATON_OK(stream.copy_in(on_card, bits, bytes));
   banned.ids.assign(ids.begin(), ids.end());
-  return banned.on_card.address();
+  return on_card;
 }
 
 void Workspace::banned_arrived() {
-  for (Banned& banned : banned_) banned.arrived = banned.on_card.address() != 0;
+  for (Banned& banned : banned_) banned.arrived = banned.sent;
+}
+
+uint64_t Workspace::banned_bytes() const {
+  return in_steps((static_cast<uint64_t>(few_.outputs_width) + 31) / 32 * sizeof(uint32_t));
 }
 
 Status Workspace::send_counts(Stream& stream) {

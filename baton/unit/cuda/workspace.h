@@ -111,6 +111,7 @@ class Workspace {
   Status put(Address at, const void* from, uint64_t bytes);
   Result<Address> take(uint64_t bytes, const char* what);
   uint64_t one_at(int32_t i) const;
+  uint64_t banned_bytes() const;
   int32_t* array(uint64_t at) { return reinterpret_cast<int32_t*>(pinned_.data() + at); }
 
   std::shared_ptr<Card> card_;
@@ -130,11 +131,11 @@ class Workspace {
   PinnedMemory pinned_, outputs_;
   struct Banned {
     std::vector<int32_t> ids;
-    bool arrived = false;
-    DeviceMemory on_card;
-    PinnedMemory pinned;
+    bool sent = false, arrived = false;
   };
-  std::vector<Banned> banned_;  // by row
+  std::vector<Banned> banned_;   // by row
+  DeviceMemory banned_on_card_;  // [kRunsMax][banned_bytes()]
+  PinnedMemory banned_pinned_;
 };
 
 }  // namespace baton::cuda
