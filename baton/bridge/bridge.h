@@ -4,9 +4,9 @@
 // compared.
 //
 // Threads: a call touches only the states and bytes it is given; calls on distinct states may run side by side. With a
-// crew (crew.h), and a receiver whose writes may be shared, its threads search, convert, write and compare pieces
-// beside the caller's; what comes of it, errors too, is the same. When prefill and decode run on the same executor
-// there is nothing to carry: the engine hands the state itself over.
+// crew (crew.h), and a receiver whose writes may be shared or go by stages (SequenceState::stages), its threads search,
+// convert, write and compare pieces beside the caller's, from 256 KiB on; what comes of it, errors too, is the same.
+// When prefill and decode run on the same executor there is nothing to carry: the engine hands the state itself over.
 #pragma once
 
 #include <cstddef>

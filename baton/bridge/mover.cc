@@ -33,8 +33,7 @@ Status Mover::move(const SequenceState& from, uint64_t tokens, std::span<const M
   uint64_t bytes = 0;
   for (const MovePart& part : parts) bytes += bytes_of(from, part);
   const auto helpers = static_cast<uint32_t>(std::min<uint64_t>(bytes / kHelperBytes, Crew::kThreadsMax));
-  const bool staged = staged_ != nullptr && from.views_kept() == SequenceState::kAllViews;
-  if ((shared_ || staged) && crew_ != nullptr && helpers > 0) return move_together(parts, helpers);
+  if ((shared_ || staged_ != nullptr) && crew_ != nullptr && helpers > 0) return move_together(parts, helpers);
   for (const MovePart& part : parts) {
     BATON_OK(move_alone(part));
     BATON_OK(end_of(part));

@@ -3,6 +3,7 @@
 #include <new>
 #include <utility>
 
+#include "baton/base/status.h"
 #include "baton/bridge/mover.h"
 #include "baton/bridge/state_pieces.h"
 
@@ -31,6 +32,7 @@ void Mover::deal_stages(Shift& shift, std::span<const MovePart> parts) {
 }
 
 void Mover::fill_stage(Shift& shift, const MovePart& part, uint64_t done) {
+  BATON_CHECK(part.fill != nullptr);  // what is only searched has no receiver
   Stage& stage = stages_[filling_ % stages_.size()];
   shift.wait(stage.compared);
   stage.part = &part;
@@ -53,9 +55,11 @@ Status Mover::find_runs(Stage& stage) {
   if (BATON_FAULT(kMoveRead)) return fail(Code::kDevice, "a fault was asked for: the state cannot be read");
   stage.runs.clear();
   stage.read.clear();
+  // They are looked at again when the stage is back: views that would be gone then are read.
+  const bool stay = from_->views_kept() == SequenceState::kAllViews;
   for (uint64_t done = 0; done < stage.rows.count;) {
     const RowRange left{stage.rows.first + done, stage.rows.count - done};
-    auto values = from_->view_first(part.segment, left);
+    auto values = stay ? from_->view_first(part.segment, left) : std::span<const std::byte>();
     if (values.empty()) {
       stage.read.resize(stage.rows.count * row_bytes);  // once: runs point there
       const std::span<std::byte> read = std::span(stage.read).subspan(done * row_bytes);

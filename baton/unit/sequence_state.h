@@ -42,7 +42,7 @@ struct RowRange {
   uint64_t first = 0, count = 0;
 };
 
-// Bytes in the pieces that states are read and written in: here and there they stay in the first level of cache.
+// Bytes in the pieces that states of the host are read and written in: they stay in the first level of cache.
 inline constexpr uint64_t kStatePieceBytes = 8 * 1024;
 
 class SequenceState {
@@ -87,10 +87,11 @@ class SequenceState {
   // view and read those. All memory that it takes is taken then: kOutOfMemory.
   Result<bool> share_writes();
   // Where rows go over a link, another way to write, of which several pieces may be on their way: stages() of them; 0:
-  // there is none. `stage` gives memory for rows, piece_bytes() of them or a row at most, which any threads may fill.
-  // `send` takes the next piece that was staged, as write does; all of it is there then. `sent_back` waits for the next
-  // that was sent, and gives what lies there now. Both memories stay until so many others were staged. No write, read
-  // or view in between: all that was staged is sent and came back before. Errors of write and read.
+  // there is none. `stage` gives memory for rows, as many as piece_bytes() bytes hold or one, which any threads may
+  // fill. `send` begins to write the next piece that was staged, all of which is filled then, and to bring back what
+  // lies there behind it. `sent_back` waits for the next that was sent, and gives what came back. Both memories stay
+  // until so many others were staged. No write, read or view in between: all that was staged is sent and came back
+  // before. Errors of write and read.
   virtual uint32_t stages() const { return 0; }
   Result<std::byte*> stage(size_t segment, RowRange rows);
   Status send();
