@@ -32,6 +32,7 @@ Result<LoadRow> measure_load(const BenchFlags& flags) {
       return fail(Code::kInternal, "the child of --load printed something else");
     row.ms.push_back(run.first_line_ms);
     row.token = first["first_token"].get<int32_t>();
+    row.emulated = first.value("emulated", false);
     if (second["peak_memory_bytes"].is_number()) row.peak_memory_bytes.push_back(second["peak_memory_bytes"]);
   }
   progress("");
@@ -55,7 +56,8 @@ int bench_load_child(const BenchFlags& flags) {
   std::vector<float> logits(static_cast<size_t>(vocab));
   const auto ids = prompt_ids({.prefill_tokens = kLoadPrompt}, 0, vocab);
   if (const auto done = (*executor)->prefill(**state, ids, logits); !done) return report(done.error());
-  print_json({{"first_token", std::max_element(logits.begin(), logits.end()) - logits.begin()}});
+  print_json({{"first_token", std::max_element(logits.begin(), logits.end()) - logits.begin()},
+              {"emulated", (*executor)->placement().emulated}});
   const auto peak = peak_memory_bytes();
   print_json({{"peak_memory_bytes", peak ? OrderedJson(*peak) : OrderedJson(nullptr)}});
   return kOk;

@@ -15,6 +15,7 @@ struct LoadRow {
   std::vector<double> ms;
   std::vector<double> peak_memory_bytes;
   int32_t token = 0;
+  bool emulated = false;
 };
 
 // Each repetition in a child of its own.

@@ -20,6 +20,7 @@ uint64_t context_used(const Completion& completion) {
 OrderedJson phase_json(const PhaseStats& phase) {
   return {{"asked", phase.asked},
           {"ran", phase.ran.empty() ? OrderedJson(nullptr) : OrderedJson(phase.ran)},
+          {"emulated", phase.emulated},
           {"evidence", phase.evidence},
           {"warning", phase.warning.empty() ? OrderedJson(nullptr) : OrderedJson(phase.warning)}};
 }
@@ -59,7 +60,12 @@ std::string who_text(const PhaseStats& phase) {
 
 std::string tokens_text(uint64_t count) { return fmt::format("{} token{}", count, count == 1 ? "" : "s"); }
 
-std::string speed_text(double tps) { return tps > 0 ? fmt::format(", {:.1f} tok/s", tps) : ""; }
+bool is_emulated(const RequestStats& stats) {
+  return stats.prefill.emulated || stats.via.emulated || stats.decode.emulated;
+}
+std::string speed_text(double tps, bool emulated) {
+  return tps > 0 ? fmt::format(", {:.1f} tok/s{}", tps, emulated ? " emulated" : "") : "";
+}
 
 std::string ended_text(const Completion& completion) {
   switch (completion.ended) {
@@ -212,6 +218,7 @@ OrderedJson figures_json(const Completion& completion) {
   json["prefill_tps"] = number_or_null(stats.prefill_tps, stats.prefill_tps > 0);
   json["decode_tps"] = number_or_null(stats.decode_tps, stats.decode_tps > 0);
   json["total_ms"] = stats.total_ms;
+  json["emulated"] = is_emulated(stats);
   json["prefill"] = phase_json(stats.prefill);
   if (!stats.via.asked.empty()) {
     json["via"] = phase_json(stats.via);
@@ -241,13 +248,14 @@ std::string figures_text(const Completion& completion, std::string_view model) {
                                                         rounding->max_abs, rounding->max_rel)
                                           : "bf16, by how much off its file does not say");
   line("answer", tokens_text(stats.generated_tokens) + ", " + ended_text(completion));
-  if (stats.generated_tokens > 0) line("first token", first_token_text(stats));
+  const std::string emulated = is_emulated(stats) ? ", emulated" : "";
+  if (stats.generated_tokens > 0) line("first token", first_token_text(stats) + emulated);
   // The ordinary case is said once.
   const bool alike = !stats.prefill.ran.empty() && stats.via.asked.empty() &&
                      stats.prefill.asked == stats.decode.asked && stats.prefill.ran == stats.decode.ran &&
                      stats.prefill.evidence == stats.decode.evidence;
   const auto phase_line = [&](const char* name, const PhaseStats& phase, uint64_t tokens, double tps) {
-    std::string what = alike || tokens > 0 ? tokens_text(tokens) + speed_text(tps) : "";
+    std::string what = alike || tokens > 0 ? tokens_text(tokens) + speed_text(tps, phase.emulated) : "";
     if (!alike) what += (what.empty() ? "" : ", ") + who_text(phase);
     line(name, what);
   };
@@ -266,7 +274,7 @@ std::string figures_text(const Completion& completion, std::string_view model) {
   text += proof_text(bridge);
   if (!stats.fallback.empty()) line("fallback", stats.fallback);
   line("context", fmt::format("{} of {} tokens used", context_used(completion), completion.context_tokens));
-  line("time", fmt::format("{:.0f} ms to load, {:.0f} ms to answer", completion.load_ms, stats.total_ms));
+  line("time", fmt::format("{:.0f} ms to load, {:.0f} ms to answer{}", completion.load_ms, stats.total_ms, emulated));
   return text;
 }
 

@@ -146,7 +146,8 @@ std::string md_head(const SpeedRow& row, const SpeedRunner& bench, const BenchFl
   const std::string left(3, '-'), right = "--:";
   return fmt::format("{}: {}, {} parameters; {}, {} threads{}\n{}\n\n", bench.model().spec.name,
                      size_text(bench.model().weight_bytes()), count_text(bench.model().parameter_count()),
-                     bench.backend(), bench.threads(row), kv_text(flags), bench.placed()) +
+                     bench.backend() + (row.emulated ? " (emulated)" : ""), bench.threads(row), kv_text(flags),
+                     bench.placed()) +
          fmt::format(kMdFormat, "test", "t/s", "% bandwidth", "% peak", "J/tok", "tokens") +
          fmt::format(kMdFormat, left, right, right, right, right, left);
 }
@@ -220,14 +221,21 @@ void SpeedTable::add(const LoadRow& load) {
   const Summary peak = summarize(load.peak_memory_bytes);
   if (flags_.output == "md" || flags_.output == "csv") {
     // No speed: it is not a row of the table.
-    fmt::print(flags_.output == "md" ? stdout : stderr,
-               "load to first token of {}: {:.0f} ms ({:.0f} to {:.0f}), peak memory {:.0f} MiB\n{}", kLoadPrompt,
-               ms.median, ms.low, ms.high, peak.median / (1 << 20), flags_.output == "md" ? "\n" : "");
+    const std::string line = fmt::format(
+        "load to first token of {} on {}: {:.0f} ms ({:.0f} to {:.0f}){}, peak memory {:.0f} MiB\n", kLoadPrompt,
+        flags_.prefill_on(), ms.median, ms.low, ms.high, load.emulated ? " emulated" : "", peak.median / (1 << 20));
+    if (flags_.output == "md") {
+      print(line + "\n");
+    } else {
+      fmt::print(stderr, "{}", line);
+    }
     return;
   }
   OrderedJson json;
   json["model_filename"] = flags_.model;
   json["test"] = fmt::format("load+pp{}", kLoadPrompt);
+  json["asked"] = flags_.prefill_on();
+  json["quality"] = load.emulated ? "emulated" : "measured";
   json["repetitions"] = load.ms.size();
   json["load_ms"] = ms.median;
   json["low_ms"] = ms.low;
