@@ -110,6 +110,12 @@ Result<std::unique_ptr<serve::Served>> open_model(const ServeFlags& server, cons
                                                   std::atomic<uint64_t>& draws) {
   BATON_TRY(const StateCacheFlags cache, cache_of(server, facts.name));
   BATON_TRY(auto runtime, flags.model.open(limits, cache));
+  // Bounds are measured by one request at a time, for its own tokens: baton run does, a server does not.
+  if (flags.model.verify != "off" && flags.model.prefill_unit != flags.model.decode_unit)
+    spdlog::warn(
+        "{}: --verify-bridge {}: a server has no bounds to prove a hand-over by: hand-overs are sealed, and "
+        "answers say why they are not proven; prove this pair by `baton run --verify-bridge all`",
+        facts.name, flags.model.verify);
   auto setup = setup_of(server, flags, facts, *runtime, draws);
   auto served = std::make_unique<serve::ServedModel>(std::move(setup), std::move(runtime));
   if (server.dispatch) {
