@@ -7,6 +7,8 @@ cd "$(dirname "$0")/.."
 baton=build/release/baton
 model=${1:-models/dictionary-28m.Q8_0.gguf}
 [[ -x $baton ]] || { echo "there is no $baton: run scripts/run.sh, or cmake --build --preset release" >&2; exit 1; }
+reason=$("$baton" units | sed -n "s/^cuda  not available: //p")
+[[ -z $reason ]] || { echo "no card to measure: $reason" >&2; exit 1; }
 echo "== units: name, memory, capability, measured read bandwidth"
 time "$baton" units | grep -A4 '^cuda'
 echo "== prefill and decode on the card; limits on stderr"

@@ -14,17 +14,21 @@ build=build/release
 unit=cuda soak=60 memcheck=0 only="" emulated=0
 while [[ $# -gt 0 ]]; do
   case $1 in
-    --soak) soak=${2:?--soak needs seconds} && shift 2 ;;
-    --memcheck) memcheck=${2:?--memcheck needs seconds} && shift 2 ;;
-    --only) only=${2:?--only needs a word} && shift 2 ;;
+    --soak | --memcheck | --only)
+      [[ $# -gt 1 ]] || { echo "$1 needs a value: see the head of $0" >&2; exit 2; }
+      case $1 in --soak) soak=$2 ;; --memcheck) memcheck=$2 ;; --only) only=$2 ;; esac
+      shift 2 ;;
     --emulated) emulated=1 && shift ;;
+    -h | --help) sed -n '2,/^set /p' "$0" | sed 's/^# \{0,1\}//; /^set /d' && exit 0 ;;
     *) echo "$1 is no option: see the head of $0" >&2 && exit 2 ;;
   esac
 done
 for seconds in "$soak" "$memcheck"; do
   [[ $seconds =~ ^[0-9]+$ ]] || { echo "$seconds is no number of seconds" >&2; exit 2; }
 done
-[[ -x $build/baton ]] || { echo "there is no $build/baton: run scripts/run.sh, or cmake --build --preset release" >&2; exit 1; }
+for program in baton baton_unit_cuda_test tests/cuda_soak_test tests/handoff_test; do
+  [[ -x $build/$program ]] || { echo "there is no $build/$program: cmake --build --preset release builds all tests" >&2; exit 1; }
+done
 given=$unit
 if [[ $emulated = 1 ]]; then
   given=$unit:driver=emulated
@@ -63,11 +67,13 @@ handoff() {
   done
 }
 verify() {
-  local pair from to status=0
+  # So long that states go by all threads of a hand-over, which small ones do not.
+  local pair from to status=0 prompt
+  prompt=$(head -c 1600 README.md)
   for pair in $(pairs); do
     from=${pair%->*} to=${pair#*->}
     XDG_CACHE_HOME=$work "$build/baton" run --prefill "${from/#$unit/$given}" --decode "${to/#$unit/$given}" \
-      --verify-bridge all -m models/dictionary-3m.Q8_0.gguf -n 32 -p "What is a compute unit?" --json \
+      --verify-bridge all -m models/dictionary-3m.Q8_0.gguf -n 32 -p "$prompt" --json \
       >"$work/answer" 2>"$work/said" || { echo "$pair: exit code $?"; cat "$work/said"; status=1; continue; }
     grep -q '"level":"proven","verified":true' "$work/answer" || { echo "$pair: not proven"; cat "$work/answer"; status=1; continue; }
     echo "$pair: $(grep -o '"checked":[0-9]*' "$work/answer") rows, $(grep -o '"max_abs_dlogit":[0-9.e-]*' "$work/answer")"

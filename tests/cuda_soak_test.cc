@@ -29,7 +29,8 @@ using std::chrono::steady_clock;
 
 constexpr uint64_t kContext = 256;
 constexpr uint32_t kAnswerTokens = 20;
-constexpr size_t kClients = 8;
+// Of settings whose batches share tensor cores from 5 sequences on so many that this is what happens.
+constexpr size_t kClients = 8, kTensorClients = 24;
 // Between the first and the second of each row of an answer that is to be the same where its bits are not: by what
 // products on tensor cores add, or what a prompt's products in bf16 do (docs/cuda.md).
 constexpr float kGapMin = 0.02f, kWideGapMin = 0.5f;
@@ -99,6 +100,8 @@ class CudaSoak : public testing::TestWithParam<Setting> {
     if (HasFailure()) fmt::print("the seed was {}: BATON_SOAK_SEED={}\n", soak_seed(), soak_seed());
   }
 
+  static size_t clients() { return GetParam().exact ? kClients : kTensorClients; }
+
   // A fresh executor, clients and states by hand on it, and nothing is left of them.
   void round(uint64_t number, steady_clock::duration time) {
     const cuda::CardUse before = cuda::card_use();
@@ -117,7 +120,7 @@ class CudaSoak : public testing::TestWithParam<Setting> {
     ASSERT_NO_FATAL_FAILURE(start_engine());
     const auto until = steady_clock::now() + time * 4 / 5;
     std::vector<std::thread> threads;
-    for (size_t i = 0; i < kClients; ++i) threads.emplace_back([this, i, number, until] { client(i, number, until); });
+    for (size_t i = 0; i < clients(); ++i) threads.emplace_back([this, i, number, until] { client(i, number, until); });
     for (std::thread& thread : threads) thread.join();
     ASSERT_NO_FATAL_FAILURE(end_engine());
     EXPECT_LE(cuda::card_use().device_bytes, most) << "more than as many states took before: some is not given back";
@@ -131,7 +134,7 @@ class CudaSoak : public testing::TestWithParam<Setting> {
   void take_the_most() {
     const std::vector<int32_t> prompt(kContext - 2, 3);
     std::vector<std::unique_ptr<SequenceState>> states;
-    for (size_t i = 0; i < 4 * kClients; ++i) {
+    for (size_t i = 0; i < 4 * clients(); ++i) {
       auto state = card_->new_state(kContext);
       ASSERT_TRUE(state) << state.error().message;
       if (i == 0) {
@@ -145,10 +148,10 @@ class CudaSoak : public testing::TestWithParam<Setting> {
       const Seat seat = {.state = state.get(), .tokens = std::span(prompt).first(1), .decodes = true, .keeps = true};
       ASSERT_TRUE(card_->step({&seat, 1}, {}, {}));
     }
-    std::vector<Sampler> samplers(kClients, Sampler::create({.banned_ids = {1}}, model_->program.vocab).value());
-    std::vector<Draws> draws(kClients);
+    std::vector<Sampler> samplers(clients(), Sampler::create({.banned_ids = {1}}, model_->program.vocab).value());
+    std::vector<Draws> draws(clients());
     std::vector<Seat> seats;
-    for (size_t i = 0; i < (GetParam().exact ? kClients : 4); ++i) {  // more share tensor cores, and the host draws
+    for (size_t i = 0; i < clients(); ++i) {
       draws[i].sampler = &samplers[i];
       seats.push_back({.state = states[i].get(),
                        .tokens = std::span(prompt).first(1),
@@ -174,8 +177,8 @@ class CudaSoak : public testing::TestWithParam<Setting> {
     options.units = {{"cpu", &units_[0]->caps(), cpu_.get()}, {"cuda", &units_[1]->caps(), card_.get()}};
     const uint64_t one = std::max(cpu_->state_bytes(kContext), card_->state_bytes(kContext));
     options.limits.tokens_max = kContext;
-    options.limits.requests_active_max = kClients;
-    options.limits.state_bytes_max = 14 * one;  // now and then somebody is set aside
+    options.limits.requests_active_max = clients();
+    options.limits.state_bytes_max = (clients() + 6) * one;  // now and then somebody is set aside
     options.limits.checkpoint_bytes_max = 4 * one;
     options.limits.checkpoint_tokens = 64;
     auto engine = Engine::create(std::move(options));

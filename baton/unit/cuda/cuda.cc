@@ -123,7 +123,7 @@ std::vector<UnitOption> options() {
       UnitOption::one_of(kKvOption, "f16|bf16|f32", "type of keys and values", "f16"),
       UnitOption::one_of("batch", "exact|tensor",
                          "more than 4 sequences that decode: each with the bits that it has alone, or up to 64 on "
-                         "tensor cores, not yet run on a card",
+                         "tensor cores",
                          "exact"),
       UnitOption::one_of("times", "off|on", "notes how long each instruction of a step took, which slows it", "off")};
 }

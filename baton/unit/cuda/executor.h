@@ -22,7 +22,7 @@ struct ExecutorOptions {
   DType kv = DType::kF16;               // of keys and values
   Products products = Products::kBF16;  // of prompts
   uint32_t threads = 0;                 // that pack weights; 0: some
-  bool together = false;                // more than kTile rows that decode share tensor cores
+  bool together = false;                // more than 4 rows that decode share tensor cores
   bool times = false;                   // placement() says how long the instructions of a step took
   Unit::LoadProgress on_progress = {};  // of weights
 };
