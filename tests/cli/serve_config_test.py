@@ -252,16 +252,20 @@ class ServeConfig(unittest.TestCase):
         self.assertTrue(all(count > 0 for count in cached[1:]), cached)
 
     def test_dispatch(self):
-        # Nobody knows which of them decodes so small a model faster on a busy machine; prefill is another matter.
+        # Nobody knows which of them is faster with so small a model on a busy machine: what they were measured at decides.
         with Server("-m", MODEL, "--prefill", "ref", "--decode", "cpu", "--dispatch") as server:
             status, routes = server.ask("GET", "/v1/routes?prompt_tokens=400&answer_tokens=256")
             self.assertEqual(status, 200)
             self.assertTrue(routes["dispatch"])
-            self.assertEqual(routes["routes"][0]["prefill"], "cpu", routes)
+            first = routes["routes"][0]
+            self.assertEqual(first["total_ms"], min(route["total_ms"] for route in routes["routes"]), routes)
+            speed = {unit["name"]: unit["prefill_tokens"]["per_second"] for unit in routes["units"]}
+            if speed["cpu"] > 1.2 * speed["ref"]:
+                self.assertEqual(first["prefill"], "cpu", routes)
             body = {"prompt": list(range(100, 500)), "max_tokens": 5, "ignore_eos": True}
             status, answer = server.ask("POST", "/v1/completions", body)
             self.assertEqual(status, 200, answer)
-            self.assertEqual(answer["baton"]["prefill"]["unit_ran"], "cpu")
+            self.assertEqual(answer["baton"]["prefill"]["unit_ran"], first["prefill"])
         wrong = subprocess.run([PROGRAM, "serve", "-m", MODEL, "--dispatch", "--strategy", "single"], capture_output=True,
                                text=True, timeout=60)
         self.assertEqual(wrong.returncode, 2)
