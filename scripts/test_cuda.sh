@@ -5,7 +5,7 @@
 #
 # Usage: test_cuda.sh [--soak SECONDS] [--memcheck SECONDS] [--only WORD] [--emulated]
 #   --soak SECONDS      how long the soak takes; 0: none (60)
-#   --memcheck SECONDS  the soak under compute-sanitizer, too: 600 is what issue 14 asks for (0: not)
+#   --memcheck SECONDS  the soak under compute-sanitizer, too: 600 for a long one (0: not)
 #   --only WORD         of what this script runs, what has that in its name: "soak", "verify-bridge", "memcheck"
 #   --emulated          without a card, on the emulated one: tries the script, and says nothing of a card
 set -euo pipefail

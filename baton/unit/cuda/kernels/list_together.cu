@@ -40,6 +40,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) baton_list_together(co
   for (int i = 0; i < min(work.count, kInstructionsKept); ++i) bring(work.list, i, instruction(i));
   copies_wait<0>();
   __syncthreads();
+  // What other kinds work in may reach into the ring of a card with little shared memory: no weights come there then.
+  const int reach = MmaRoom().before >= kAttendShared ? kAskAhead : 2;
   int asked = -1;  // the last product whose weights were asked for
   for (int i = 0; i < work.count; ++i) {
     const Instruction& in = instruction(i);
@@ -69,7 +71,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) baton_list_together(co
     meeting.arrive();
     if (i + kInstructionsKept < work.count) bring(work.list, i + kInstructionsKept, instruction(i + kInstructionsKept));
     fetch_needed(instruction(i + 1), pass);
-    for (int ahead = i + 1; asked <= i && ahead < min(i + kAskAhead, work.count); ++ahead) {
+    for (int ahead = i + 1; asked <= i && ahead < min(i + reach, work.count); ++ahead) {
       const Instruction& then = instruction(ahead);
       if (then.what != Do::kMultiply) continue;
       ask_mma(then, rows::count_of(then, pass));
