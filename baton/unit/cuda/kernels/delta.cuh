@@ -20,6 +20,7 @@ struct DeltaToken {
 struct DeltaShared {
   DeltaToken token[2];
   alignas(16) float sums[2][kThreads / 32][kGroupColumns];  // of each warp: S^T k, S^T q
+  float4 squares[kThreads / 32];                            // likewise: k k, q q, k q
 };
 
 // Of a head and the columns of a unit.
@@ -123,24 +124,30 @@ struct DeltaPart {
           *at = j == 0 ? value[i].x : j == 1 ? value[i].y : j == 2 ? value[i].z : value[i].w;
         });
   }
-  // Sums over the state's rows with x[row], of this warp's rows: to `sums`.
-  __device__ __forceinline__ void sum(const float (&x)[kRows], float (*sums)[kGroupColumns]) const {
-    float4 all = make_float4(0, 0, 0, 0);
+  // Sums over this warp's rows of the state, with keys and queries as they come: to `shared`.
+  __device__ __forceinline__ void sum(const float (&keys)[kRows], const float (&queries)[kRows],
+                                      DeltaShared& shared) const {
+    float4 by_keys = make_float4(0, 0, 0, 0), by_queries = by_keys, squares = by_keys;
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
-      all.x = fmaf(value[i].x, x[i], all.x);
-      all.y = fmaf(value[i].y, x[i], all.y);
-      all.z = fmaf(value[i].z, x[i], all.z);
-      all.w = fmaf(value[i].w, x[i], all.w);
+      add(by_keys, value[i], keys[i]);
+      add(by_queries, value[i], queries[i]);
+      squares.x = fmaf(keys[i], keys[i], squares.x);
+      squares.y = fmaf(queries[i], queries[i], squares.y);
+      squares.z = fmaf(keys[i], queries[i], squares.z);
     }
 #pragma unroll
     for (int o = 4; o < 32; o *= 2) {
-      all.x += __shfl_xor_sync(kAll, all.x, o);
-      all.y += __shfl_xor_sync(kAll, all.y, o);
-      all.z += __shfl_xor_sync(kAll, all.z, o);
-      all.w += __shfl_xor_sync(kAll, all.w, o);
+      add_lane(by_keys, o);
+      add_lane(by_queries, o);
+      squares.x += __shfl_xor_sync(kAll, squares.x, o);
+      squares.y += __shfl_xor_sync(kAll, squares.y, o);
+      squares.z += __shfl_xor_sync(kAll, squares.z, o);
     }
-    if (lane() < 4) *reinterpret_cast<float4*>(&sums[warp()][lane() * 4]) = all;
+    if (lane() >= 4) return;
+    *reinterpret_cast<float4*>(&shared.sums[0][warp()][lane() * 4]) = by_keys;
+    *reinterpret_cast<float4*>(&shared.sums[1][warp()][lane() * 4]) = by_queries;
+    if (lane() == 0) shared.squares[warp()] = squares;
   }
   __device__ __forceinline__ void change(const float (&keys)[kRows], float decay, const float (&by)[4]) {
 #pragma unroll
@@ -151,16 +158,23 @@ struct DeltaPart {
       value[i].w = fmaf(keys[i], by[3], value[i].w * decay);
     }
   }
+
+ private:
+  __device__ __forceinline__ static void add(float4& sum, const float4& of, float by) {
+    sum.x = fmaf(of.x, by, sum.x);
+    sum.y = fmaf(of.y, by, sum.y);
+    sum.z = fmaf(of.z, by, sum.z);
+    sum.w = fmaf(of.w, by, sum.w);
+  }
+  __device__ __forceinline__ static void add_lane(float4& sum, int other) {
+    sum.x += __shfl_xor_sync(kAll, sum.x, other);
+    sum.y += __shfl_xor_sync(kAll, sum.y, other);
+    sum.z += __shfl_xor_sync(kAll, sum.z, other);
+    sum.w += __shfl_xor_sync(kAll, sum.w, other);
+  }
 };
 
-// `column` of the unit: what the four warps of its group summed.
-__device__ __forceinline__ float group_sum(const float (*sums)[kGroupColumns], int column) {
-  const float(*const of)[kGroupColumns] = sums + column / kGroupColumns * 4;
-  const int c = column % kGroupColumns;
-  return (of[0][c] + of[1][c]) + (of[2][c] + of[3][c]);
-}
-
-// The same of this thread's four columns.
+// This thread's four columns: what the four warps of its group summed.
 __device__ __forceinline__ void group_sums(const float (*sums)[kGroupColumns], float (&to)[4]) {
   float4 of[4];
 #pragma unroll
@@ -171,46 +185,76 @@ __device__ __forceinline__ void group_sums(const float (*sums)[kGroupColumns], f
   to[3] = (of[0].w + of[1].w) + (of[2].w + of[3].w);
 }
 
-// The warp's l2 norm of x, its reciprocal.
-__device__ __forceinline__ float norm_factor(const float* x, int width, float eps) {
-  float sum = 0;
-  for (int i = static_cast<int>(lane()); i < width; i += 32) sum = fmaf(x[i], x[i], sum);
-  return 1.0f / sqrtf(warp_sum(sum) + eps);
+// What squares make of the sums of a token: reciprocals of the norms of its keys and queries, the latter's with the
+// scale of the op, and their product.
+struct DeltaFactors {
+  float key, query, both;
+
+  __device__ __forceinline__ DeltaFactors(const Op& op, float keys, float queries, float products) {
+    key = 1.0f / sqrtf(keys + op.eps);
+    query = 1.0f / sqrtf((queries + op.eps) * static_cast<float>(op.key_dim));
+    both = products * query;
+  }
+  // Of a column what keys are added to the state by, from S^T k and S^T q; and what comes out: with state S' behind the
+  // token S'^T q = decay S^T q + (k q) by. So the state is read once.
+  __device__ __forceinline__ float by(float of_keys, float decay, float beta, float v) const {
+    return beta * fmaf(-decay, __fmul_rn(of_keys, key), v) * key;
+  }
+  __device__ __forceinline__ float out(float of_queries, float decay, float by) const {
+    return fmaf(both, by, __fmul_rn(__fmul_rn(of_queries, query), decay));
+  }
+};
+
+// Behind a barrier behind sum(), of this thread's four columns.
+__device__ __forceinline__ void delta_columns(const Op& op, const DeltaShared& shared, const float (&v)[4], float decay,
+                                              float beta, float (&by)[4], float (&out)[4]) {
+  float4 squares[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) squares[i] = shared.squares[warp() / 4 * 4 + i];
+  const DeltaFactors factors(op, (squares[0].x + squares[1].x) + (squares[2].x + squares[3].x),
+                             (squares[0].y + squares[1].y) + (squares[2].y + squares[3].y),
+                             (squares[0].z + squares[1].z) + (squares[2].z + squares[3].z));
+  group_sums(shared.sums[0], by);
+  group_sums(shared.sums[1], out);
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    by[j] = factors.by(by[j], decay, beta, v[j]);
+    out[j] = factors.out(out[j], decay, by[j]);
+  }
 }
 
-// One token, which lies in shared memory and is seen by all. All threads call it; it waits for all twice. Behind it
-// the unit's first threads, one each column, have out in `out`, which is a row of the head's.
+// One token, which lies in shared memory and is seen by all. All threads call it; it waits for all twice. `out` is a
+// row of the head's.
 template <int kRows, bool kWhole>
 __device__ __forceinline__ void delta_token(const Op& op, const DeltaUnit& unit, bool active,
                                             DeltaPart<kRows, kWhole>& part, const DeltaToken& token,
                                             DeltaShared& shared, float* out) {
-  float keys[kRows], queries[kRows];
+  float keys[kRows];
   if (active) {
-    const float key_factor = norm_factor(token.k, op.key_dim, op.eps);
-    const float query_factor = norm_factor(token.q, op.key_dim, op.eps) / sqrtf(static_cast<float>(op.key_dim));
+    float queries[kRows];
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
       const int row = part.first_row() + 32 * i;
-      keys[i] = row < op.key_dim ? token.k[row] * key_factor : 0.0f;
-      queries[i] = row < op.key_dim ? token.q[row] * query_factor : 0.0f;
+      keys[i] = row < op.key_dim ? token.k[row] : 0.0f;
+      queries[i] = row < op.key_dim ? token.q[row] : 0.0f;
     }
-    part.sum(keys, shared.sums[0]);
+    part.sum(keys, queries, shared);
   }
   meet();
   if (active) {
-    float by[4];
-    group_sums(shared.sums[0], by);
+    float v[4], by[4], outs[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const int column = part.column() + j;
-      by[j] = column < unit.columns ? token.beta * (token.v[column] - token.decay * by[j]) : 0.0f;
+    for (int j = 0; j < 4; ++j) v[j] = part.column() + j < unit.columns ? token.v[part.column() + j] : 0.0f;
+    delta_columns(op, shared, v, token.decay, token.beta, by, outs);
+    if (warp() % 4 == 0 && lane() < 4) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        if (part.column() + j < unit.columns) out[unit.column + part.column() + j] = outs[j];
+      }
     }
     part.change(keys, token.decay, by);
-    part.sum(queries, shared.sums[1]);
   }
   meet();
-  const int column = static_cast<int>(threadIdx.x);
-  if (column < unit.columns) out[unit.column + column] = group_sum(shared.sums[1], column);
 }
 
 __device__ __forceinline__ float* state_of(const Instruction& in, const Run& run, int head) {
@@ -268,7 +312,6 @@ __device__ __forceinline__ void do_delta(const Instruction& in, const Pass& pass
 
 // The convolution of one row, by the units that need its channels; one of them writes the ring's column. It sums as
 // convolve does.
-template <bool kFour>
 __device__ __forceinline__ void convolve_token(const Instruction& in, const Run& run, const DeltaUnit& unit,
                                                DeltaToken& token) {
   const Op& op = in.op;
@@ -283,25 +326,13 @@ __device__ __forceinline__ void convolve_token(const Instruction& in, const Run&
     const float input = row_of(in.x, in.x_width, run.first_row)[from];
     float sum = 0;
     int old = column + 1 == taps ? 0 : column + 1;
-    if (kFour || taps == 4) {  // as most have: all that is read is asked for at once
-      const float4 by = *reinterpret_cast<const float4*>(weights);
-      const float first = ring[static_cast<int64_t>(old) * in.x_width];
-      const float second = ring[static_cast<int64_t>((old + 1) & 3) * in.x_width];
-      const float third = ring[static_cast<int64_t>((old + 2) & 3) * in.x_width];
-      sum = fmaf(by.w, input, fmaf(by.z, third, fmaf(by.y, second, by.x * first)));
-      *unit.place(op, token, c) = silu(sum);
-      if (c >= 2 * op.key_dim || leads) ring[static_cast<int64_t>(column) * in.x_width] = input;
-      continue;
-    }
-    if constexpr (!kFour) {
 #pragma unroll 3
-      for (int j = 0; j + 1 < taps; ++j) {
-        sum = fmaf(weights[j], ring[static_cast<int64_t>(old) * in.x_width], sum);
-        old = old + 1 == taps ? 0 : old + 1;
-      }
-      *unit.place(op, token, c) = silu(fmaf(weights[taps - 1], input, sum));
-      if (c >= 2 * op.key_dim || leads) ring[static_cast<int64_t>(column) * in.x_width] = input;
+    for (int j = 0; j + 1 < taps; ++j) {
+      sum = fmaf(weights[j], ring[static_cast<int64_t>(old) * in.x_width], sum);
+      old = old + 1 == taps ? 0 : old + 1;
     }
+    *unit.place(op, token, c) = silu(fmaf(weights[taps - 1], input, sum));
+    if (c >= 2 * op.key_dim || leads) ring[static_cast<int64_t>(column) * in.x_width] = input;
   }
   if (mine == (channels & (kThreads - 1))) {
     token.beta = delta_beta(in, run.first_row, unit.head);
@@ -320,7 +351,7 @@ __device__ __forceinline__ void fetch_state(const Instruction& in, const Pass& p
 }
 
 // While one is worked on, the state of the next unit comes nearer.
-template <int kRows, bool kWhole>
+template <int kRows>
 __device__ __forceinline__ void conv_delta_units(const Instruction& in, const Pass& pass, uint32_t block,
                                                  uint32_t blocks, DeltaShared& shared) {
   const Op& op = in.op;
@@ -331,10 +362,10 @@ __device__ __forceinline__ void conv_delta_units(const Instruction& in, const Pa
     const DeltaUnit unit(op, number, groups);
     const Run& run = pass.run[unit.run];
     float* const state = state_of(in, run, unit.head);
-    DeltaPart<kRows, kWhole> part;
+    DeltaPart<kRows, false> part;
     if (active) part.load(state, op, unit);
     fetch_state(in, pass, number + static_cast<int>(blocks), groups);
-    convolve_token<kWhole>(in, run, unit, shared.token[0]);
+    convolve_token(in, run, unit, shared.token[0]);
     meet();
     delta_token(op, unit, active, part, shared.token[0], shared,
                 row_of(in.out, in.out_width, run.first_row) + unit.head * op.value_dim);
@@ -346,20 +377,14 @@ __device__ __forceinline__ void conv_delta_units(const Instruction& in, const Pa
 // Apart, so that it takes no registers from the other.
 __device__ __noinline__ void conv_delta_wide(const Instruction& in, const Pass& pass, uint32_t block, uint32_t blocks,
                                              DeltaShared& shared) {
-  conv_delta_units<8, false>(in, pass, block, blocks, shared);
+  conv_delta_units<8>(in, pass, block, blocks, shared);
 }
 
 __device__ __forceinline__ void do_conv_delta(const Instruction& in, const Pass& pass, uint32_t block, uint32_t blocks,
                                               unsigned char* shared) {
   DeltaShared& room = *reinterpret_cast<DeltaShared*>(shared);
-  if (in.op.key_dim <= 128) return conv_delta_units<4, false>(in, pass, block, blocks, room);
+  if (in.op.key_dim <= 128) return conv_delta_units<4>(in, pass, block, blocks, room);
   conv_delta_wide(in, pass, block, blocks, room);
-}
-
-// Where is_plain_delta says so.
-__device__ __forceinline__ void do_plain_conv_delta(const Instruction& in, const Pass& pass, uint32_t block,
-                                                    uint32_t blocks, unsigned char* shared) {
-  conv_delta_units<4, true>(in, pass, block, blocks, *reinterpret_cast<DeltaShared*>(shared));
 }
 
 }  // namespace baton::cuda

@@ -1,5 +1,6 @@
 // The kernel that runs a list of instructions in one launch. Weights of what follows are on their way all the time
 // (feed.cuh).
+#include "baton/unit/cuda/kernels/delta_row.cuh"
 #include "baton/unit/cuda/kernels/list.cuh"
 #include "baton/unit/cuda/kernels/plain_products.cuh"
 
@@ -8,6 +9,14 @@ namespace baton::cuda {
 // Of any list, or of one row of x where is_plain says yes to all instructions: with matrices of 16-bit values, or of
 // codes, too.
 enum class Lists : uint8_t { kAny, kPlainValues, kPlainCodes };
+
+// Waits for the instruction before by itself. Apart, so that products have all registers.
+__device__ __noinline__ uint32_t conv_delta_of_row(const Instruction& in, const Pass& pass, unsigned char* shared,
+                                                   Meeting meeting) {
+  is_shared(&in);
+  is_shared(&pass);
+  return do_conv_delta_rows(in, pass, blockIdx.x, gridDim.x, shared, [&] { meeting.wait(); });
+}
 
 template <Lists kLists>
 __device__ __forceinline__ void run_list(const ListWork& work) {
@@ -39,6 +48,7 @@ __device__ __forceinline__ void run_list(const ListWork& work) {
     const Instruction& in = instruction(i);
     is_shared(&in);
     const bool product = in.what == Do::kMultiply;
+    bool exchanged = product;  // what it wrote
     uint32_t done = 0;
     if (product) {
       if constexpr (kLists != Lists::kAny) {
@@ -55,7 +65,8 @@ __device__ __forceinline__ void run_list(const ListWork& work) {
       }
     } else if (in.what == Do::kConvDelta) {
       if constexpr (kLists != Lists::kAny) {
-        do_plain_conv_delta(in, pass, blockIdx.x, gridDim.x, shared);
+        done = conv_delta_of_row(in, pass, shared, meeting);
+        exchanged = true;
       } else {
         do_conv_delta(in, pass, blockIdx.x, gridDim.x, shared);
       }
@@ -65,11 +76,12 @@ __device__ __forceinline__ void run_list(const ListWork& work) {
     if (work.times != 0 && blockIdx.x == 0 && threadIdx.x == 0) at<uint64_t>(work.times)[i] = card_time();
     copies_wait<0>();
     if (i + 1 == work.count) break;
-    if (product) {
+    if (exchanged) {
       meeting.arrive_when(done);
     } else {
       meeting.arrive();
     }
+    if (kLists != Lists::kAny && instruction(i + 1).what == Do::kConvDelta) continue;
     fetch_needed(instruction(i + 1), pass);
     meeting.wait();
   }
