@@ -10,11 +10,16 @@ namespace {
 constexpr int kAskAhead = 5;  // instructions, of which the first product's weights are asked for
 static_assert(kAskAhead < kInstructionsKept);
 
-// Apart, so that the products have all registers.
-__device__ __noinline__ void conv_delta_of_many(const Instruction& in, const Pass& pass, unsigned char* shared) {
+// Waits for the instruction before by itself. Apart, so that the products have all registers.
+__device__ __forceinline__ bool is_of_many(const Instruction& in) {
+  return in.what == Do::kConvDelta && is_plain_delta(in.op) && MmaRoom().before >= kDeltaManyShared;
+}
+__device__ __noinline__ void conv_delta_of_many(const Instruction& in, const Pass& pass, unsigned char* shared,
+                                                Meeting meeting) {
   is_shared(&in);
-  DeltaOfMany(in, pass, static_cast<int>(gridDim.x), *reinterpret_cast<DeltaMany*>(shared))
-      .run(static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));
+  is_shared(&pass);
+  DeltaOfMany(in, pass, *reinterpret_cast<DeltaMany*>(shared))
+      .run(static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x), [&] { meeting.wait(); });
 }
 __device__ __noinline__ void conv_delta_of_any(const Instruction& in, const Pass& pass, unsigned char* shared) {
   is_shared(&in);
@@ -50,8 +55,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) baton_list_together(co
     if (in.what == Do::kMultiply) {
       multiply_mma(in, rows, asked == i);
     } else if (in.what == Do::kConvDelta) {
-      if (is_plain_delta(in.op) && MmaRoom().before >= kDeltaManyShared) {
-        conv_delta_of_many(in, pass, shared);
+      if (is_of_many(in)) {
+        conv_delta_of_many(in, pass, shared, meeting);
       } else {
         conv_delta_of_any(in, pass, shared);
       }
@@ -70,7 +75,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) baton_list_together(co
     }
     meeting.arrive();
     if (i + kInstructionsKept < work.count) bring(work.list, i + kInstructionsKept, instruction(i + kInstructionsKept));
-    fetch_needed(instruction(i + 1), pass);
+    const bool waits = !is_of_many(instruction(i + 1));
+    if (waits) fetch_needed(instruction(i + 1), pass);
     for (int ahead = i + 1; asked <= i && ahead < min(i + reach, work.count); ++ahead) {
       const Instruction& then = instruction(ahead);
       if (then.what != Do::kMultiply) continue;
@@ -78,7 +84,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) baton_list_together(co
       fetch_units(then, rows::count_of(then, pass));
       asked = ahead;
     }
-    meeting.wait();
+    if (waits) meeting.wait();
   }
   meeting.leave();
 }
