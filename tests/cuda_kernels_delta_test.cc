@@ -1,0 +1,161 @@
+// Convolution and delta rule of rows that decode, on the host, thread by thread: against the body, and a row alone
+// against the same row beside others.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <functional>
+#include <vector>
+
+#include "baton/unit/cuda/kernels/delta_many.cuh"
+#include "baton/unit/cuda/kernels/delta_row.cuh"
+#include "baton/unit/cuda/reference.h"
+#include "tests/fiber/fiber.h"
+#include "tests/fiber/products.h"
+
+namespace baton::cuda::test {
+namespace {
+
+using fiber::Order;
+
+struct Shape {
+  int heads = 2, key_heads = 2, keys = 128, values = 128;
+  HeadMap map = HeadMap::kGrouped;
+  int taps = 4;
+
+  int channels() const { return 2 * key_heads * keys + heads * values; }
+};
+
+// A step of some runs, each at another position, and what is in their parts.
+class Step {
+ public:
+  Step(const Shape& shape, int runs) : shape_(shape), desk_(3) {
+    in_.what = Do::kConvDelta;
+    Op& op = in_.op;
+    op.heads = shape.heads, op.kv_heads = shape.key_heads, op.head_map = shape.map;
+    op.key_dim = shape.keys, op.value_dim = shape.values, op.taps = shape.taps, op.eps = 1e-6f;
+    in_.x_width = shape.channels(), in_.y_width = in_.z_width = shape.heads;
+    in_.out_width = shape.heads * shape.values;
+    in_.x = desk_.values(runs, in_.x_width), in_.y = desk_.values(runs, in_.y_width);
+    in_.z = desk_.values(runs, in_.z_width), in_.out = desk_.out(runs, in_.out_width);
+    in_.vectors[0] = desk_.vector(shape.heads, -1.0f), in_.vectors[1] = desk_.vector(shape.heads, 0.0f);
+    in_.vectors[2] = desk_.vector(shape.channels() * shape.taps, 0.5f);
+    ring_at_ = static_cast<size_t>(shape.heads * shape.keys * shape.values);
+    in_.slot2.offset = ring_at_ * sizeof(float);
+    pass_.rows = pass_.rows_out = pass_.runs = runs;
+    for (int r = 0; r < runs; ++r) {
+      const size_t size = ring_at_ + static_cast<size_t>(shape.channels() * shape.taps);
+      const Address parts = desk_.vector(static_cast<int>(size), 0.0f);
+      const auto* const from = reinterpret_cast<const float*>(parts);
+      begin_.emplace_back(from, from + size);
+      pass_.run[r] = {parts, 0, 5 + 3 * r, r, 1, 1};
+    }
+  }
+
+  const Instruction& in() const { return in_; }
+  // Of one of the runs alone, or of all.
+  Pass pass(int run = -1) const {
+    if (run < 0) return pass_;
+    Pass one = pass_;
+    one.run[0] = pass_.run[run];
+    one.runs = one.rows = one.rows_out = 1;
+    return one;
+  }
+  // What a run's row, state and ring have become; they are again what they were.
+  Row take(int run) {
+    const Run& of = pass_.run[run];
+    auto* const parts = reinterpret_cast<float*>(of.parts);
+    const std::vector<float>& begin = begin_[static_cast<size_t>(run)];
+    auto* const out = reinterpret_cast<float*>(in_.out) + of.first_row * pitch_of(in_.out_width);
+    Row all(out, out + pitch_of(in_.out_width));
+    all.insert(all.end(), parts, parts + begin.size());
+    std::copy(begin.begin(), begin.end(), parts);
+    std::memset(out, 0xff, static_cast<size_t>(in_.out_width) * sizeof(float));
+    return all;
+  }
+
+ private:
+  const Shape shape_;
+  Desk desk_;
+  Instruction in_;
+  Pass pass_;
+  size_t ring_at_;
+  std::vector<std::vector<float>> begin_;
+};
+
+enum class Way : uint8_t { kAny, kRows, kMany };
+
+void run(const Step& step, const Pass& pass, Way way, int blocks, Order order) {
+  const auto body = [&] {
+    const auto block = static_cast<int>(blockIdx.x);
+    if (way == Way::kAny) do_conv_delta(step.in(), pass, blockIdx.x, gridDim.x, shared);
+    if (way == Way::kRows) do_conv_delta_rows(step.in(), pass, blockIdx.x, gridDim.x, shared, [] { meet(); });
+    if (way == Way::kMany)
+      DeltaOfMany(step.in(), pass, *reinterpret_cast<DeltaMany*>(shared)).run(block, blocks, [] { meet(); });
+  };
+  fiber::launch({.blocks = static_cast<uint32_t>(blocks),
+                 .threads = kThreads,
+                 .shared_bytes = way == Way::kMany ? kDeltaManyShared : kSmallShared,
+                 .order = order},
+                body);
+}
+
+double worst(const Row& got, const Row& want) {
+  double most = got.size() == want.size() ? 0 : 1e9;
+  for (size_t i = 0; i < want.size() && most < 1e9; ++i) {
+    const double by = std::abs(double{got[i]} - double{want[i]}) / (1 + std::abs(double{want[i]}));
+    most = by <= most ? most : by;  // no number stays
+    if (std::isnan(by)) return 1e9;
+  }
+  return most;
+}
+
+// By numbers of blocks that give units one, two and four groups of columns.
+void check(const Shape& shape, const std::vector<Way>& ways) {
+  constexpr int kRuns = 3;
+  Step step(shape, kRuns);
+  reference(step.in(), step.pass());
+  std::vector<Row> want;
+  for (int r = 0; r < kRuns; ++r) want.push_back(step.take(r));
+  std::vector<Row> exact;
+  for (const Way way : ways) {
+    SCOPED_TRACE(testing::Message() << "way " << static_cast<int>(way) << ", keys " << shape.keys << ", values "
+                                    << shape.values << ", heads " << shape.heads);
+    std::vector<Row> first;
+    run(step, step.pass(), way, 3, Order::kRandom);
+    for (int r = 0; r < kRuns; ++r) {
+      first.push_back(step.take(r));
+      EXPECT_LT(worst(first.back(), want[static_cast<size_t>(r)]), 1e-5) << r;
+    }
+    if (way != Way::kMany && exact.empty()) exact = first;
+    if (way != Way::kMany) {
+      EXPECT_TRUE(same_bits(first, exact));
+    }
+    for (const int blocks : {40, 12, 1}) {
+      for (int r = 0; r < kRuns; ++r) {
+        run(step, step.pass(r), way, blocks, blocks == 12 ? Order::kBackward : Order::kForward);
+        EXPECT_TRUE(same_bits(step.take(r), first[static_cast<size_t>(r)])) << r << ", blocks " << blocks;
+        for (int other = 0; other < kRuns; ++other) static_cast<void>(step.take(other));
+      }
+    }
+  }
+}
+
+TEST(CudaDeltaKernels, RowsThatDecode) {
+  const std::vector<Way> all = {Way::kAny, Way::kRows, Way::kMany};
+  check({}, all);
+  check({4, 2}, all);
+  check({4, 2, 128, 128, HeadMap::kTiled}, all);
+  check({2, 1, 64, 64}, all);
+  check({2, 2, 40, 48}, all);
+  check({1, 1, 128, 256}, all);
+  check({2, 1, 36, 144}, all);
+}
+
+TEST(CudaDeltaKernels, OddShapes) {
+  check({2, 2, 33, 21}, {Way::kAny});
+  check({2, 1, 200, 30}, {Way::kAny});
+  check({2, 2, 32, 32, HeadMap::kGrouped, 3}, {Way::kAny});
+}
+
+}  // namespace
+}  // namespace baton::cuda::test
