@@ -6,8 +6,10 @@
 #include <functional>
 #include <vector>
 
-#include "baton/unit/cuda/kernels/delta_many.cuh"
-#include "baton/unit/cuda/kernels/delta_row.cuh"
+#include "baton/unit/cuda/feed_layout.h"
+#include "baton/unit/cuda/kernels/list.cu"
+#include "baton/unit/cuda/kernels/list_together.cu"
+#include "baton/unit/cuda/mma_list.h"
 #include "baton/unit/cuda/reference.h"
 #include "tests/fiber/fiber.h"
 #include "tests/fiber/products.h"
@@ -52,6 +54,7 @@ class Step {
   }
 
   const Instruction& in() const { return in_; }
+  Desk& desk() { return desk_; }
   // Of one of the runs alone, or of all.
   Pass pass(int run = -1) const {
     if (run < 0) return pass_;
@@ -155,6 +158,79 @@ TEST(CudaDeltaKernels, OddShapes) {
   check({2, 2, 33, 21}, {Way::kAny});
   check({2, 1, 200, 30}, {Way::kAny});
   check({2, 2, 32, 32, HeadMap::kGrouped, 3}, {Way::kAny});
+}
+
+// A product that makes what it works on, the step, and a product of what it makes: in a list kernel, where it waits for
+// the one and the other waits for it.
+struct Chain {
+  static constexpr int kInner = 192, kLast = 70;
+
+  Chain(const Shape& shape, int rows) : step(shape, rows), pass(step.pass()) {
+    Desk& desk = step.desk();
+    list.resize(3);
+    list[1] = step.in();
+    Instruction &first = list[0], &last = list[2];
+    first.what = last.what = Do::kMultiply;
+    first.x = desk.values(rows, kInner), first.x_width = kInner, first.matrices = 3;
+    const int widths[] = {shape.channels(), shape.heads, shape.heads};
+    Address* const outs[] = {&list[1].x, &list[1].y, &list[1].z};
+    for (int i = 0; i < 3; ++i) {
+      first.matrix[i] = desk.matrix({Form::kBF16}, widths[i], kInner);
+      first.outs[i] = *outs[i] = desk.out(rows, widths[i]);
+    }
+    last.x = list[1].out, last.x_width = list[1].out_width, last.matrices = 1;
+    last.matrix[0] = desk.matrix({Form::kBF16}, kLast, last.x_width);
+    last.outs[0] = result = desk.out(rows, kLast);
+  }
+
+  Step step;
+  Pass pass;
+  std::vector<Instruction> list;
+  Address result;
+};
+
+void run_list(Chain& chain, bool together, Order order) {
+  constexpr uint32_t kBlocks = 5, kCard = 227 * 1024;
+  uint32_t barrier[64] = {};
+  std::vector<Instruction> list = chain.list;
+  if (together) list = *mma_list(list);
+  ListWork work;
+  work.list = reinterpret_cast<Address>(list.data()), work.count = static_cast<int32_t>(list.size());
+  work.pass = reinterpret_cast<Address>(&chain.pass), work.barrier = reinterpret_cast<Address>(barrier);
+  if (!together) {
+    work.feed = plan_feed(list, kCard);
+    work.first_product = chain_products(list);
+  }
+  for (Instruction& in : list) {
+    if (in.what != Do::kMultiply && !together) continue;
+    together ? share_mma(in, kBlocks) : share_out(in, work.feed, kBlocks);
+  }
+  for (const Instruction& in : list) ASSERT_TRUE(together || is_plain(in, work.feed));
+  fiber::launch({.blocks = kBlocks,
+                 .threads = together ? kThreads : kThreads + kFeederThreads,
+                 .shared_bytes = together ? kCard - 10240 : feed_bytes(work.feed),
+                 .order = order,
+                 .hop = order == Order::kRandom},
+                [&] { together ? baton_list_together(work) : baton_list_plain(work); });
+  EXPECT_EQ(barrier[0], 0u);
+}
+
+TEST(CudaDeltaKernels, WaitInListsForWhatTheyWorkOn) {
+  const Shape shape = {4, 2, 64, 64};
+  for (const bool together : {false, true}) {
+    const int rows = together ? 6 : 1;
+    Chain want(shape, rows);
+    for (const Instruction& in : want.list) reference(in, want.pass);
+    std::vector<Row> states;
+    for (int r = 0; r < rows; ++r) states.push_back(want.step.take(r));
+    for (const Order order : {Order::kForward, Order::kBackward, Order::kRandom}) {
+      SCOPED_TRACE(testing::Message() << "together " << together << ", order " << static_cast<int>(order));
+      Chain chain(shape, rows);
+      run_list(chain, together, order);
+      EXPECT_LT(difference(chain.result, want.result, rows, Chain::kLast), 1e-4);
+      for (int r = 0; r < rows; ++r) EXPECT_LT(worst(chain.step.take(r), states[static_cast<size_t>(r)]), 1e-4) << r;
+    }
+  }
 }
 
 }  // namespace
