@@ -16,12 +16,13 @@
 #include "baton/model/container.h"
 #include "baton/unit/cuda/card_limits.h"
 #include "baton/unit/cuda/limits.h"
+#include "baton/unit/cuda/piece_ring.h"
 
 namespace baton::cuda {
 namespace {
 
 constexpr uint64_t kTaskBytes = uint64_t{128} << 10;  // packed by a thread at a time
-constexpr uint64_t kHeldBytes = uint64_t{128} << 20;  // read of a mapping until its pages are let go
+constexpr uint32_t kOnTheWay = 2;                     // copies that keep the link busy while this thread waits for one
 constexpr uint64_t kLinkLeast = uint64_t{256} << 20;  // of weights whose link is measured in passing
 constexpr uint32_t kThreadsMax = 16;
 
@@ -59,9 +60,6 @@ class Upload {
       : model_(model), plan_(plan), to_(to), options_(options) {}
   Upload(const Upload&) = delete;
   Upload& operator=(const Upload&) = delete;
-  ~Upload() {
-    if (releasing_.joinable()) releasing_.join();
-  }
 
   Result<WeightLoad> run(Card& card) {
     const int64_t start = clock_.now_ns();
@@ -71,17 +69,9 @@ class Upload {
       BATON_TRY(loaded_.link_bytes_per_second, measure_link(card, stream_, to_, buffers_[0].memory, capacity_));
     }
     aside = clock_.now_ns() - aside;
-    for (size_t id = 0; id < plan_.weights.size(); ++id) {
-      if (plan_.weights[id].is_vector) BATON_OK(add_vector(id));
-    }
-    for (size_t id = 0; id < plan_.weights.size(); ++id) {
-      if (plan_.weights[id].is_matrix) BATON_OK(add_matrix(id));
-    }
-    BATON_OK(flush());
-    release_read(false);
-    const int64_t copied = clock_.now_ns();
-    BATON_OK(stream_.wait());
-    waiting_ns_ += clock_.now_ns() - copied;
+    Status sent;
+    ring_.run(*pool_, [&] { sent = send_all(); });
+    BATON_OK(std::move(sent));
     if (options_.on_progress) options_.on_progress(plan_.bytes, plan_.bytes);
     loaded_.bytes = plan_.bytes;
     loaded_.seconds = ms_between(start + aside, clock_.now_ns()) / 1e3;
@@ -94,6 +84,8 @@ class Upload {
   struct Buffer {
     PinnedMemory memory;
     Event copied;
+    std::vector<Task> tasks;
+    std::vector<Copy> copies;
   };
 
   // Buffers hold at least a row of any matrix, and any vector.
@@ -105,6 +97,11 @@ class Upload {
       least = std::max({least, row, placed.vector_bytes});
     }
     find_files();
+    uint64_t stored = 0;  // that a task packs
+    for (size_t id = 0; id < files_.size(); ++id) {
+      if (!plan_.weights[id].is_matrix || files_[id] == nullptr || is_copied(id)) continue;
+      stored = std::max(stored, static_cast<uint64_t>(rows_of_task(plan_.weights[id].shape)) * stored_row(id));
+    }
     capacity_ = aligned(std::max(least, std::min(options_.staging_bytes, plan_.bytes)));
     for (Buffer& buffer : buffers_) {
       BATON_TRY(buffer.memory, card.allocate_pinned(capacity_));
@@ -112,6 +109,7 @@ class Upload {
     }
     BATON_TRY(stream_, card.stream());
     pool_ = make_pool(options_.threads);
+    scratch_.assign(pool_->size(), std::vector<std::byte>(stored));
     return {};
   }
 
@@ -127,27 +125,46 @@ class Upload {
     }
   }
 
+  Status send_all() {
+    for (size_t id = 0; id < plan_.weights.size(); ++id) {
+      if (plan_.weights[id].is_vector) BATON_OK(add_vector(id));
+    }
+    for (size_t id = 0; id < plan_.weights.size(); ++id) {
+      if (plan_.weights[id].is_matrix) BATON_OK(add_matrix(id));
+    }
+    BATON_OK(flush());
+    BATON_OK(await(ring_.added()));
+    return stream_.wait();
+  }
+
+  Buffer& current() { return buffers_[ring_.added() % kUploadBuffers]; }
   unsigned char* buffer_at(uint64_t offset) {
-    return reinterpret_cast<unsigned char*>(buffers_[current_].memory.data()) + offset;
+    return reinterpret_cast<unsigned char*>(current().memory.data()) + offset;
   }
 
   // What goes on where the last copy ends is part of it.
   void add_copy(uint64_t to, uint64_t from, uint64_t bytes) {
     if (bytes == 0) return;
-    if (!copies_.empty()) {
-      Copy& last = copies_.back();
+    std::vector<Copy>& copies = current().copies;
+    if (!copies.empty()) {
+      Copy& last = copies.back();
       if (last.to + last.bytes == to && last.from + last.bytes == from) {
         last.bytes += bytes;
         return;
       }
     }
-    copies_.push_back({to, from, bytes});
+    copies.push_back({to, from, bytes});
+  }
+
+  // A buffer has fewer small weights than a batch may have pieces.
+  bool is_full(uint64_t more) {
+    return used_ + more > capacity_ || current().tasks.size() >= PieceRing<kUploadBuffers>::kPiecesMax / 2;
   }
 
   Status add_vector(size_t id) {
     const WeightPlan::Placed& placed = plan_.weights[id];
-    if (used_ + placed.vector_bytes > capacity_) BATON_OK(flush());
-    tasks_.push_back({id, true, 0, 0, {buffer_at(used_)}});
+    if (is_full(placed.vector_bytes)) BATON_OK(flush());
+    current().tasks.push_back({id, true, 0, 0, {buffer_at(used_)}});
     add_copy(placed.vector_at, used_, placed.vector_bytes);
     used_ += placed.vector_bytes;
     return {};
@@ -158,7 +175,7 @@ class Upload {
     const Shape& shape = placed.shape;
     const uint64_t bytes = shape.bytes();
     if (bytes <= capacity_) {
-      if (used_ + bytes > capacity_) BATON_OK(flush());
+      if (is_full(bytes)) BATON_OK(flush());
       add_rows(id, 0, shape.matrix.rows, used_, shape.offsets());
       add_copy(placed.matrix_at, used_, bytes);
       used_ += bytes;
@@ -188,12 +205,12 @@ class Upload {
 
   void add_rows(size_t id, int64_t begin, int64_t end, uint64_t at, const PieceBytes& offsets) {
     const Shape& shape = plan_.weights[id].shape;
-    const auto step = static_cast<int64_t>(std::max<uint64_t>(1, kTaskBytes / shape.row_bytes[kValues]));
+    const int64_t step = rows_of_task(shape);
     for (int64_t row = begin; row < end; row += step) {
       Task task = {id, false, row, std::min(row + step, end), {}};
       for (size_t i = 0; i < kPieces; ++i)
         task.to[i] = buffer_at(at + offsets[i] + shape.row_bytes[i] * static_cast<uint64_t>(row - begin));
-      tasks_.push_back(task);
+      current().tasks.push_back(task);
     }
   }
 
@@ -201,21 +218,34 @@ class Upload {
   bool is_copied(size_t id) const {
     return files_[id] != nullptr && is_stored_alike(plan_.weights[id].shape, model_.weights[id].dtype);
   }
+  static int64_t rows_of_task(const Shape& shape) {
+    return static_cast<int64_t>(std::max<uint64_t>(1, kTaskBytes / shape.row_bytes[kValues]));
+  }
+  uint64_t stored_row(size_t id) const {
+    const Weight& weight = model_.weights[id];
+    const Format& format = format_of(weight.dtype);
+    return static_cast<uint64_t>(weight.columns) / format.block_elements * format.block_bytes;
+  }
   // Stored rows of a matrix.
   std::span<const std::byte> part_of(const Task& task) const {
-    const Weight& weight = model_.weights[task.id];
-    const Format& format = format_of(weight.dtype);
-    const size_t row = static_cast<size_t>(weight.columns) / format.block_elements * format.block_bytes;
-    return {weight.data + static_cast<size_t>(task.begin) * row, static_cast<size_t>(task.end - task.begin) * row};
+    const uint64_t row = stored_row(task.id);
+    return {model_.weights[task.id].data + static_cast<uint64_t>(task.begin) * row,
+            static_cast<uint64_t>(task.end - task.begin) * row};
   }
 
-  Status run_task(const Task& task) const {
+  Status run_task(const Task& task, std::vector<std::byte>& scratch) const {
     const Weight& weight = model_.weights[task.id];
     const WeightPlan::Placed& placed = plan_.weights[task.id];
     if (!task.is_vector) {
-      if (is_copied(task.id))
-        return files_[task.id]->copy(part_of(task), reinterpret_cast<std::byte*>(task.to[kValues]));
-      pack_rows(placed.shape, weight.dtype, weight.data, task.begin, task.end, task.to);
+      const MappedFile* const file = files_[task.id];
+      const auto part = part_of(task);
+      if (is_copied(task.id)) return file->copy(part, reinterpret_cast<std::byte*>(task.to[kValues]));
+      const std::byte* from = part.data();
+      if (file != nullptr) {
+        BATON_OK(file->copy(part, scratch.data()));
+        from = scratch.data();
+      }
+      pack_rows(placed.shape, weight.dtype, from, 0, task.end - task.begin, task.to);
       return {};
     }
     const auto count = static_cast<size_t>(weight.rows * weight.columns);
@@ -226,67 +256,60 @@ class Upload {
   }
 
   // The first that fails is the load's.
-  void try_task(const Task& task) {
-    Status done = run_task(task);
+  void try_task(const Task& task, std::vector<std::byte>& scratch) {
+    Status done = run_task(task, scratch);
     if (done) return;
     const std::lock_guard lock(mutex_);
     if (failed_) failed_ = std::move(done);
   }
 
-  // Pages of what was packed from a mapping go while threads pack and the card copies: by themselves they would take
-  // as long as a link takes for as many bytes.
-  void note_read() {
-    for (const Task& task : tasks_) {
-      if (task.is_vector || files_[task.id] == nullptr || is_copied(task.id)) continue;
-      const auto part = part_of(task);
-      held_ += part.size();
-      if (!read_.empty() && read_.back().second.data() + read_.back().second.size() == part.data()) {
-        read_.back().second = {read_.back().second.data(), read_.back().second.size() + part.size()};
-      } else {
-        read_.push_back({files_[task.id], part});
-      }
-    }
-  }
-  void release_read(bool beside) {
-    if (releasing_.joinable()) releasing_.join();
-    held_ = 0;
-    const auto release = [parts = std::exchange(read_, {})] {
-      for (const auto& [file, part] : parts) file->release(part);
-    };
-    if (beside) {
-      try {
-        releasing_ = std::thread(release);
-        return;
-      } catch (const std::system_error&) {  // the system has no threads left
-      }
-    }
-    release();
+  // Hands what was added to the threads; then the next buffer's turn.
+  Status flush() {
+    if (current().copies.empty()) return {};
+    ring_.add(static_cast<uint32_t>(current().tasks.size()));
+    while (sent_ < ring_.added() && ring_.done(sent_)) BATON_OK(send());
+    if (ring_.added() >= kUploadBuffers) BATON_OK(await(ring_.added() - kUploadBuffers + 1));
+    used_ = 0;
+    current().tasks.clear();
+    current().copies.clear();
+    return {};
   }
 
-  // Packs what was added and asks for its copies; then the next buffer's turn.
-  Status flush() {
-    if (copies_.empty()) return {};
-    Buffer& buffer = buffers_[current_];
-    const int64_t begin = clock_.now_ns();
-    BATON_OK(buffer.copied.wait());
-    const int64_t free = clock_.now_ns();
-    pool_->parallel_for(static_cast<int64_t>(tasks_.size()), 1, [&](int64_t first, int64_t end, uint32_t) {
-      for (int64_t i = first; i < end; ++i) try_task(tasks_[static_cast<size_t>(i)]);
-    });
-    waiting_ns_ += free - begin;
-    packing_ns_ += clock_.now_ns() - free;
-    BATON_OK(failed_);
-    for (const Copy& copy : copies_) {
-      BATON_OK(stream_.copy_in(to_ + copy.to, buffer_at(copy.from), copy.bytes));
+  // Until so many buffers, the first, were copied. Those that are packed meanwhile are sent: the link has something to
+  // do whenever this thread waits for it, if there is anything.
+  Status await(uint32_t buffers) {
+    while (copied_ < buffers) {
+      const bool all_sent = sent_ == ring_.added();
+      if (!all_sent && ring_.done(sent_)) {
+        BATON_OK(send());
+        continue;
+      }
+      const int64_t begin = clock_.now_ns();
+      if (all_sent || sent_ - copied_ >= kOnTheWay) {
+        BATON_OK(buffers_[copied_ % kUploadBuffers].copied.wait());
+        ++copied_;
+        waiting_ns_ += clock_.now_ns() - begin;
+      } else {
+        ring_.wait(sent_);
+        packing_ns_ += clock_.now_ns() - begin;
+      }
+    }
+    return {};
+  }
+
+  // The next, which is packed.
+  Status send() {
+    {
+      const std::lock_guard lock(mutex_);
+      BATON_OK(failed_);
+    }
+    Buffer& buffer = buffers_[sent_ % kUploadBuffers];
+    for (const Copy& copy : buffer.copies) {
+      BATON_OK(stream_.copy_in(to_ + copy.to, buffer.memory.data() + copy.from, copy.bytes));
       done_ += copy.bytes;
     }
     BATON_OK(stream_.record(buffer.copied));
-    note_read();
-    if (held_ >= kHeldBytes) release_read(true);
-    current_ = (current_ + 1) % buffers_.size();
-    used_ = 0;
-    tasks_.clear();
-    copies_.clear();
+    ++sent_;
     if (options_.on_progress) options_.on_progress(std::min(done_, plan_.bytes), plan_.bytes);
     return {};
   }
@@ -299,13 +322,13 @@ class Upload {
   std::array<Buffer, kUploadBuffers> buffers_;
   Stream stream_;  // goes before the buffers that it copies from
   std::unique_ptr<ThreadPool> pool_;
-  size_t current_ = 0;
-  uint64_t used_ = 0, done_ = 0, held_ = 0;
-  std::vector<Task> tasks_;
-  std::vector<Copy> copies_;
-  std::vector<const MappedFile*> files_;                                        // by weight
-  std::vector<std::pair<const MappedFile*, std::span<const std::byte>>> read_;  // of mappings, pages still there
-  std::thread releasing_;
+  PieceRing<kUploadBuffers> ring_{[this](size_t slot, uint32_t piece, uint32_t thread) {
+    try_task(buffers_[slot].tasks[piece], scratch_[thread]);
+  }};
+  uint32_t sent_ = 0, copied_ = 0;  // buffers, the first
+  uint64_t used_ = 0, done_ = 0;
+  std::vector<const MappedFile*> files_;         // by weight
+  std::vector<std::vector<std::byte>> scratch_;  // by thread: rows as they are stored
   std::mutex mutex_;
   Status failed_;
   const SteadyClock clock_;

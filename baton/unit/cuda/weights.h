@@ -19,11 +19,11 @@
 
 namespace baton::cuda {
 
-inline constexpr size_t kUploadBuffers = 4;
+inline constexpr size_t kUploadBuffers = 8;
 
 struct WeightOptions {
   uint32_t threads = 0;                        // that pack; 0: one for each core, 16 at most
-  uint64_t staging_bytes = uint64_t{8} << 20;  // of each of the kUploadBuffers: what a cache holds
+  uint64_t staging_bytes = uint64_t{2} << 20;  // of each of the kUploadBuffers: what a cache holds
   uint64_t spared_bytes = 0;                   // of the card's memory that must be free afterwards
   std::function<void(uint64_t done, uint64_t all)> on_progress = {};  // bytes; on the calling thread
 };
