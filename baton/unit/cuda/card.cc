@@ -2,14 +2,17 @@
 #include "baton/unit/cuda/card.h"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <iterator>
 #include <new>
 #include <span>
 #include <utility>
 
+#include "baton/base/thread_pool.h"
 #include "baton/unit/cuda/card_parts.h"
 #include "baton/unit/cuda/embedded.h"
 
@@ -237,14 +240,44 @@ Result<DeviceMemory> Card::allocate(uint64_t bytes, std::string_view what) {
   return memory;
 }
 
-Result<PinnedMemory> Card::allocate_pinned(uint64_t bytes) {
+// Whether it has memory that was mapped here, in huge pages, and pinned.
+bool Card::pin_huge(uint64_t bytes, ThreadPool* pool, PinnedMemory& memory) {
+  const uint64_t mapped_bytes = (bytes + kHugeBytes - 1) / kHugeBytes * kHugeBytes + kHugeBytes;
+  void* const mapped = ::mmap(nullptr, mapped_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped == MAP_FAILED) return false;
+  const auto misplaced = reinterpret_cast<uintptr_t>(mapped) % kHugeBytes;
+  auto* const data = static_cast<std::byte*>(mapped) + (misplaced == 0 ? 0 : kHugeBytes - misplaced);
+#if defined(MADV_HUGEPAGE)
+  ::madvise(data, mapped_bytes - kHugeBytes, MADV_HUGEPAGE);
+#endif
+  const auto clear = [&](int64_t begin, int64_t end, uint32_t) {
+    const uint64_t first = static_cast<uint64_t>(begin) * kHugeBytes;
+    std::memset(data + first, 0, std::min(bytes, static_cast<uint64_t>(end) * kHugeBytes) - first);
+  };
+  if (pool != nullptr) pool->parallel_for(static_cast<int64_t>((bytes + kHugeBytes - 1) / kHugeBytes), 1, clear);
+  // A refusal may be one of this way alone: the driver's own memory is tried then.
+  const auto pin = [&](const Driver& d) { return d.host_register(data, bytes, kHostAllCards); };
+  if (parts_->lost != kDone || parts_->driver->context_set_current(parts_->context) != kDone ||
+      pin(*parts_->driver) != kDone) {
+    ::munmap(mapped, mapped_bytes);
+    return false;
+  }
+  memory.data_ = data;
+  memory.mapped_ = static_cast<std::byte*>(mapped);
+  memory.mapped_bytes_ = mapped_bytes;
+  return true;
+}
+
+Result<PinnedMemory> Card::allocate_pinned(uint64_t bytes, ThreadPool* pool) {
   PinnedMemory memory;
   if (bytes == 0) return memory;
-  void* data = nullptr;
-  BATON_OK(parts_->run("pinning memory of the host:", bytes,
-                       [&](const Driver& d) { return d.host_allocate(&data, bytes, kHostAllCards); }));
+  if (bytes < kHugeBytes || !pin_huge(bytes, pool, memory)) {
+    void* data = nullptr;
+    BATON_OK(parts_->run("pinning memory of the host:", bytes,
+                         [&](const Driver& d) { return d.host_allocate(&data, bytes, kHostAllCards); }));
+    memory.data_ = static_cast<std::byte*>(data);
+  }
   memory.card_ = this;
-  memory.data_ = static_cast<std::byte*>(data);
   memory.bytes_ = bytes;
   held_pinned_ += bytes;
   card_counts().pinned_bytes += bytes;
@@ -308,11 +341,15 @@ PinnedMemory& PinnedMemory::operator=(PinnedMemory&& other) noexcept {
   std::swap(card_, other.card_);
   std::swap(data_, other.data_);
   std::swap(bytes_, other.bytes_);
+  std::swap(mapped_, other.mapped_);
+  std::swap(mapped_bytes_, other.mapped_bytes_);
   return *this;
 }
 PinnedMemory::~PinnedMemory() {
   if (card_ == nullptr) return;
-  card_->parts_->drop([&](const Driver& d) { return d.host_free(data_); });
+  card_->parts_->drop(
+      [&](const Driver& d) { return mapped_ != nullptr ? d.host_unregister(data_) : d.host_free(data_); });
+  if (mapped_ != nullptr) ::munmap(mapped_, mapped_bytes_);
   card_->held_pinned_ -= bytes_;
   card_counts().pinned_bytes -= bytes_;
 }

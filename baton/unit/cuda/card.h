@@ -19,6 +19,10 @@
 #include "baton/unit/cuda/driver.h"
 #include "baton/unit/cuda/instruction.h"
 
+namespace baton {
+class ThreadPool;
+}
+
 namespace baton::cuda {
 
 class Card;
@@ -40,7 +44,9 @@ class DeviceMemory {
   uint64_t bytes_ = 0;
 };
 
-// Memory of the host that the card copies from and to by itself.
+// Memory of the host that the card copies from and to by itself. From kHugeBytes on in huge pages where the system has
+// them: pinning 32 MiB of small ones takes 10 ms, of huge ones 1, and as long again to clear them.
+inline constexpr uint64_t kHugeBytes = uint64_t{2} << 20;
 class PinnedMemory {
  public:
   PinnedMemory() = default;
@@ -55,6 +61,8 @@ class PinnedMemory {
   Card* card_ = nullptr;
   std::byte* data_ = nullptr;
   uint64_t bytes_ = 0;
+  std::byte* mapped_ = nullptr;  // what was mapped for it; null: the driver's own
+  uint64_t mapped_bytes_ = 0;
 };
 
 // A point of a stream's work.
@@ -177,7 +185,8 @@ class Card {
   Result<uint64_t> free_bytes() const;
   // kOutOfMemory with both numbers; zero bytes are none.
   Result<DeviceMemory> allocate(uint64_t bytes, std::string_view what);
-  Result<PinnedMemory> allocate_pinned(uint64_t bytes);
+  // `pool` helps to clear it.
+  Result<PinnedMemory> allocate_pinned(uint64_t bytes, ThreadPool* pool = nullptr);
   Result<Stream> stream();
   Result<Event> event();
   // All of DeviceMemory and of PinnedMemory, now.
@@ -199,6 +208,7 @@ class Card {
   Card();
   static Result<std::shared_ptr<Card>> find(const Driver& driver, uint32_t index);
   Status read_facts();
+  bool pin_huge(uint64_t bytes, ThreadPool* pool, PinnedMemory& memory);
   Status load_kernels(std::string_view only);
   struct Parts;  // card.cc: context, module, functions by name
   CardFacts facts_;

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "baton/base/thread_pool.h"
 #include "baton/unit/cuda/driver_emulated.h"
 
 namespace baton::cuda {
@@ -126,6 +127,28 @@ TEST_F(CardTest, CopiesBytesAndRows) {
   }
   for (int i = 0; i < 8; ++i) EXPECT_EQ(bytes[300 + i], i);
   for (int i = 8; i < 16; ++i) EXPECT_EQ(bytes[300 + i], 0);
+}
+
+// In huge pages, by threads or not; and the driver's own memory where the system or the driver does not pin them.
+TEST_F(CardTest, LargePinnedMemory) {
+  ThreadPool pool(2);
+  const auto memory = card().allocate(5 << 20, "test");
+  auto stream = card().stream();
+  for (const bool refused : {false, true}) {
+    for (ThreadPool* const help : {static_cast<ThreadPool*>(nullptr), &pool}) {
+      if (refused) emulated_fail({.function = "host_register"});
+      const auto pinned = card().allocate_pinned((5 << 20) - 3, help);
+      ASSERT_TRUE(pinned) << pinned.error().message;
+      EXPECT_EQ(card().held_pinned_bytes(), (5u << 20) - 3);
+      std::memset(pinned->data(), 7, pinned->bytes());
+      ASSERT_TRUE(stream->copy_in(memory->address(), pinned->data(), pinned->bytes()));
+      EXPECT_FALSE(stream->copy_in(memory->address(), pinned->data() + 1, pinned->bytes()));
+      EXPECT_TRUE(stream->wait());
+    }
+    EXPECT_EQ(card().held_pinned_bytes(), 0u);
+    EXPECT_NE(emulated_misuse(), "");
+    emulated_reset();
+  }
 }
 
 TEST_F(CardTest, WrongCopiesAreRefused) {

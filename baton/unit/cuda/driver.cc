@@ -45,6 +45,8 @@ void find_memory(Finder& in, Driver& driver) {
   in.find(driver.memory_info, "cuMemGetInfo_v2");
   in.find(driver.host_allocate, "cuMemHostAlloc");
   in.find(driver.host_free, "cuMemFreeHost");
+  in.find(driver.host_register, "cuMemHostRegister_v2");
+  in.find(driver.host_unregister, "cuMemHostUnregister");
   in.find(driver.copy_in, "cuMemcpyHtoDAsync_v2");
   in.find(driver.copy_out, "cuMemcpyDtoHAsync_v2");
   in.find(driver.copy, "cuMemcpyDtoDAsync_v2");

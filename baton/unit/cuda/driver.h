@@ -113,6 +113,8 @@ struct Driver {
   DriverCode (*memory_info)(size_t* free, size_t* all);
   DriverCode (*host_allocate)(void** at, size_t bytes, unsigned flags);
   DriverCode (*host_free)(void* at);
+  DriverCode (*host_register)(void* at, size_t bytes, unsigned flags);  // pins memory that is there
+  DriverCode (*host_unregister)(void* at);
 
   DriverCode (*copy_in)(Address to, const void* from, size_t bytes, Handle stream);
   DriverCode (*copy_out)(void* to, Address from, size_t bytes, Handle stream);

@@ -206,6 +206,23 @@ DriverCode host_free(void* at) {
   ::operator delete(at, std::align_val_t(kAlignment));
   return code;
 }
+DriverCode host_register(void* at, size_t bytes, unsigned) {
+  BATON_BEGIN_IN_CONTEXT("host_register");
+  State& all = state();
+  const std::lock_guard lock(all.mutex);
+  std::memset(at, 0xff, bytes);
+  all.pinned[static_cast<std::byte*>(at)] = bytes;
+  return kDone;
+}
+DriverCode host_unregister(void* at) {
+  const DriverCode code = begin("host_unregister");
+  catch_up_all();
+  State& all = state();
+  const std::lock_guard lock(all.mutex);
+  if (all.pinned.erase(static_cast<std::byte*>(at)) == 0)
+    return all.misused(kInvalidValue, "memory is let go that was not pinned");
+  return code;
+}
 
 Driver table() {
   Driver driver{};
@@ -230,6 +247,8 @@ Driver table() {
   driver.memory_info = memory_info;
   driver.host_allocate = host_allocate;
   driver.host_free = host_free;
+  driver.host_register = host_register;
+  driver.host_unregister = host_unregister;
   fill_copies(driver);
   fill_work(driver);
   return driver;

@@ -66,7 +66,7 @@ class Upload {
     BATON_OK(prepare(card));
     int64_t aside = clock_.now_ns();
     if (plan_.bytes >= kLinkLeast) {
-      BATON_TRY(loaded_.link_bytes_per_second, measure_link(card, stream_, to_, buffers_[0].memory, capacity_));
+      BATON_TRY(loaded_.link_bytes_per_second, measure_link(card, stream_, to_, pinned_, capacity_));
     }
     aside = clock_.now_ns() - aside;
     Status sent;
@@ -82,7 +82,7 @@ class Upload {
 
  private:
   struct Buffer {
-    PinnedMemory memory;
+    std::byte* memory = nullptr;
     Event copied;
     std::vector<Task> tasks;
     std::vector<Copy> copies;
@@ -103,12 +103,13 @@ class Upload {
       stored = std::max(stored, static_cast<uint64_t>(rows_of_task(plan_.weights[id].shape)) * stored_row(id));
     }
     capacity_ = aligned(std::max(least, std::min(options_.staging_bytes, plan_.bytes)));
-    for (Buffer& buffer : buffers_) {
-      BATON_TRY(buffer.memory, card.allocate_pinned(capacity_));
-      BATON_TRY(buffer.copied, card.event());
+    pool_ = make_pool(options_.threads);
+    BATON_TRY(pinned_, card.allocate_pinned(kUploadBuffers * capacity_, pool_.get()));
+    for (size_t i = 0; i < kUploadBuffers; ++i) {
+      buffers_[i].memory = pinned_.data() + i * capacity_;
+      BATON_TRY(buffers_[i].copied, card.event());
     }
     BATON_TRY(stream_, card.stream());
-    pool_ = make_pool(options_.threads);
     scratch_.assign(pool_->size(), std::vector<std::byte>(stored));
     return {};
   }
@@ -138,9 +139,7 @@ class Upload {
   }
 
   Buffer& current() { return buffers_[ring_.added() % kUploadBuffers]; }
-  unsigned char* buffer_at(uint64_t offset) {
-    return reinterpret_cast<unsigned char*>(current().memory.data()) + offset;
-  }
+  unsigned char* buffer_at(uint64_t offset) { return reinterpret_cast<unsigned char*>(current().memory) + offset; }
 
   // What goes on where the last copy ends is part of it.
   void add_copy(uint64_t to, uint64_t from, uint64_t bytes) {
@@ -305,7 +304,7 @@ class Upload {
     }
     Buffer& buffer = buffers_[sent_ % kUploadBuffers];
     for (const Copy& copy : buffer.copies) {
-      BATON_OK(stream_.copy_in(to_ + copy.to, buffer.memory.data() + copy.from, copy.bytes));
+      BATON_OK(stream_.copy_in(to_ + copy.to, buffer.memory + copy.from, copy.bytes));
       done_ += copy.bytes;
     }
     BATON_OK(stream_.record(buffer.copied));
@@ -319,6 +318,7 @@ class Upload {
   const Address to_;
   const WeightOptions& options_;
   uint64_t capacity_ = 0;
+  PinnedMemory pinned_;
   std::array<Buffer, kUploadBuffers> buffers_;
   Stream stream_;  // goes before the buffers that it copies from
   std::unique_ptr<ThreadPool> pool_;

@@ -1,8 +1,8 @@
 // A model's weights in a card's memory: one allocation, filled at load through a ring of buffers of pinned memory:
-// threads read the file and pack into one while the card copies others.
+// threads read the file and pack into some, in order and without waiting for each other, while the card copies others.
 //
-// What is held as it is stored is read from the file right into a buffer (MappedFile::copy); the rest is packed from
-// the mapping, whose pages go beside that: their going takes 30 to 45 ms a GiB, in which a link takes 0.4 to 2 GB.
+// All is read from the file (MappedFile::copy), right into a buffer what is held as it is stored: pages of a mapping
+// would have to come and go, and their going alone takes 30 to 45 ms a GiB, in which a link takes 0.4 to 2 GB.
 #pragma once
 
 #include <array>
@@ -23,11 +23,12 @@ inline constexpr size_t kUploadBuffers = 8;
 
 struct WeightOptions {
   uint32_t threads = 0;                        // that pack; 0: one for each core, 16 at most
-  uint64_t staging_bytes = uint64_t{2} << 20;  // of each of the kUploadBuffers: what a cache holds
+  uint64_t staging_bytes = uint64_t{4} << 20;  // of each of the kUploadBuffers: what a cache holds
   uint64_t spared_bytes = 0;                   // of the card's memory that must be free afterwards
   std::function<void(uint64_t done, uint64_t all)> on_progress = {};  // bytes; on the calling thread
 };
 
+// Packing: what the calling thread packed, and waited for others to pack, with fewer than two copies on their way.
 // "weights 1.50 GB in 0.120 s, 12.5 GB/s (packing 0.040 s, waiting for copies 0.070 s; the link: 13.1 GB/s measured)".
 std::string load_text(const WeightLoad& load);
 
