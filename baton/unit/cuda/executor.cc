@@ -34,7 +34,7 @@ Result<std::unique_ptr<Executor>> CudaExecutor::load(std::shared_ptr<Card> card,
                             ? std::max(most, context)
                             : std::min(most, (context + kPageTokens - 1) / kPageTokens * kPageTokens);
   BATON_TRY(made->work_, Workspace::create(made->card_, *made->weights_, *made->states_, given.products,
-                                           static_cast<int32_t>(rows), given.times));
+                                           static_cast<int32_t>(rows), given.together, given.times));
   BATON_TRY(made->stream_, made->card_->stream());
   for (size_t i = 0; i < std::max<size_t>(4, made->work_->many().layers.size()); ++i) {
     BATON_TRY(Event event, made->card_->event());

@@ -115,6 +115,16 @@ class CudaTimes : public CudaSteps {
   CudaTimes() { times_ = true; }
 };
 
+// Of batches on tensor cores: who does not ask for them has no memory for them.
+TEST_F(CudaSteps, ListsOfBatchesOnlyWhereAskedFor) {
+  const uint64_t exact = emulated_use().device_bytes;
+  ExecutorOptions options;
+  options.together = true;
+  const auto other = CudaExecutor::load(*Card::open(emulated_driver(), 1), fake::attending_model(kTinyVocab), options);
+  ASSERT_TRUE(other) << other.error().message;
+  EXPECT_GT(emulated_use().device_bytes, 2 * exact);
+}
+
 // The caller may drop states and rows then, which are memory that the card would still write.
 TEST_F(CudaSteps, AFailedPromptLeavesNothingToBeDone) {
   ASSERT_TRUE(prefill(state(), 100));

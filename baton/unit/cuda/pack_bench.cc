@@ -3,7 +3,7 @@
 //   GB/s, in    stored bytes, GB/s, out: packed ones
 //   pack/TYPE  from memory that no cache holds, into 8 MiB that one does
 //   load/TYPE  of a load of 256 MiB from a mapped file, whose copies an emulated card makes: what the host does before
-//              them (WeightLoad::packing_seconds), with two threads
+//              them (WeightLoad::packing_seconds), with one thread
 #include <benchmark/benchmark.h>
 #include <unistd.h>
 
@@ -79,7 +79,7 @@ void load(benchmark::State& state, DType dtype) {
   const auto card = *Card::open(emulated_driver(), 0);
   double seconds = 0, bytes = 0;
   for (auto _ : state) {
-    const auto weights = Weights::load(*card, model, {.threads = 2});
+    const auto weights = Weights::load(*card, model, {.threads = 1});
     BATON_CHECK(weights.has_value());
     seconds += (*weights)->loaded().packing_seconds;
     bytes += static_cast<double>((*weights)->bytes());

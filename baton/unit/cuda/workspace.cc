@@ -41,7 +41,7 @@ Instruction draw_instruction(const Lists& lists, Do what, Address scratch) {
 
 Result<std::unique_ptr<Workspace>> Workspace::create(std::shared_ptr<Card> card, const Weights& weights,
                                                      const StatePool& states, Products products, int32_t rows_max,
-                                                     bool times) {
+                                                     bool together, bool times) {
   const Program& program = weights.model().program;
   std::unique_ptr<Workspace> made(new Workspace());
   made->card_ = std::move(card);
@@ -81,7 +81,7 @@ Result<std::unique_ptr<Workspace>> Workspace::create(std::shared_ptr<Card> card,
   bindings.matrix = nullptr, bindings.vector = nullptr, bindings.place = nullptr, bindings.experts = nullptr,
   bindings.rotation = nullptr;
   BATON_OK(made->make_pass());
-  BATON_OK(made->make_lists(times));
+  BATON_OK(made->make_lists(together, times));
   return made;
 }
 
@@ -246,7 +246,7 @@ Workspace::Listings Workspace::add_lists(std::span<const Instruction> step, Addr
   return listings;
 }
 
-Status Workspace::make_lists(bool times) {
+Status Workspace::make_lists(bool together, bool times) {
   std::vector<Instruction> step = few_.body;
   step.insert(step.end(), few_.tail.begin(), few_.tail.end());
   feed_ = plan_feed(step, card_->facts().shared_bytes);
@@ -260,10 +260,10 @@ Status Workspace::make_lists(bool times) {
   codes_ = std::any_of(listed_.begin(), listed_.end(), [](const Instruction& in) {
     return in.what == Do::kMultiply && in.matrix[0].form == Form::kCodes;
   });
-  if (const auto together = mma_list(step)) {
-    BATON_TRY(const Address planes, take(planes_bytes_of(*together), "rows of a batch for tensor cores"));
-    together_ = add_lists(*together, draws, true);
-    prepared_ = add_lists(with_planes(*together, planes), draws, true);
+  if (const auto batch = together ? mma_list(step) : std::nullopt) {
+    BATON_TRY(const Address planes, take(planes_bytes_of(*batch), "rows of a batch for tensor cores"));
+    together_ = add_lists(*batch, draws, true);
+    prepared_ = add_lists(with_planes(*batch, planes), draws, true);
   }
   const uint64_t bytes = listed_.size() * sizeof(Instruction);
   BATON_TRY(list_, card_->allocate(bytes, "the instructions of a step"));

@@ -34,10 +34,11 @@ struct Lists {
 
 class Workspace {
  public:
-  // For passes of up to rows_max rows of prompts, or kRunsMax that decode. times: lists note them. kOutOfMemory.
+  // For passes of up to rows_max rows of prompts, or kRunsMax that decode. together: with lists of batches for tensor
+  // cores. times: lists note them. kOutOfMemory.
   static Result<std::unique_ptr<Workspace>> create(std::shared_ptr<Card> card, const Weights& weights,
                                                    const StatePool& states, Products products, int32_t rows_max,
-                                                   bool times = false);
+                                                   bool together = false, bool times = false);
 
   int32_t rows_max() const { return rows_max_; }
   const Lists& few() const { return few_; }
@@ -106,7 +107,7 @@ class Workspace {
     bool empty() const { return rules.empty(); }
   };
   Listings add_lists(std::span<const Instruction> step, Address draws, bool together);
-  Status make_lists(bool times);
+  Status make_lists(bool together, bool times);
   Status zero(Address at, uint64_t bytes);
   Status put(Address at, const void* from, uint64_t bytes);
   Result<Address> take(uint64_t bytes, const char* what);
