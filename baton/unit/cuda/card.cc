@@ -241,7 +241,7 @@ Result<DeviceMemory> Card::allocate(uint64_t bytes, std::string_view what) {
 }
 
 // Whether it has memory that was mapped here, in huge pages, and pinned.
-bool Card::pin_huge(uint64_t bytes, ThreadPool* pool, PinnedMemory& memory) {
+Result<bool> Card::pin_huge(uint64_t bytes, ThreadPool* pool, PinnedMemory& memory) {
   const uint64_t mapped_bytes = (bytes + kHugeBytes - 1) / kHugeBytes * kHugeBytes + kHugeBytes;
   void* const mapped = ::mmap(nullptr, mapped_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) return false;
@@ -256,11 +256,13 @@ bool Card::pin_huge(uint64_t bytes, ThreadPool* pool, PinnedMemory& memory) {
   };
   if (pool != nullptr) pool->parallel_for(static_cast<int64_t>((bytes + kHugeBytes - 1) / kHugeBytes), 1, clear);
   // A refusal may be one of this way alone: the driver's own memory is tried then.
-  const auto pin = [&](const Driver& d) { return d.host_register(data, bytes, kHostAllCards); };
-  if (parts_->lost != kDone || parts_->driver->context_set_current(parts_->context) != kDone ||
-      pin(*parts_->driver) != kDone) {
+  DriverCode code = kDone;
+  Status pinned = parts_->run("pinning memory of the host:", bytes,
+                              [&](const Driver& d) { return code = d.host_register(data, bytes, kHostAllCards); });
+  if (!pinned) {
     ::munmap(mapped, mapped_bytes);
-    return false;
+    if (code == kInvalidValue || code == kNotSupported) return false;
+    return fail(std::move(pinned.error()));
   }
   memory.data_ = data;
   memory.mapped_ = static_cast<std::byte*>(mapped);
@@ -271,7 +273,11 @@ bool Card::pin_huge(uint64_t bytes, ThreadPool* pool, PinnedMemory& memory) {
 Result<PinnedMemory> Card::allocate_pinned(uint64_t bytes, ThreadPool* pool) {
   PinnedMemory memory;
   if (bytes == 0) return memory;
-  if (bytes < kHugeBytes || !pin_huge(bytes, pool, memory)) {
+  bool huge = false;
+  if (bytes >= kHugeBytes) {
+    BATON_TRY(huge, pin_huge(bytes, pool, memory));
+  }
+  if (!huge) {
     void* data = nullptr;
     BATON_OK(parts_->run("pinning memory of the host:", bytes,
                          [&](const Driver& d) { return d.host_allocate(&data, bytes, kHostAllCards); }));

@@ -208,7 +208,7 @@ class Card {
   Card();
   static Result<std::shared_ptr<Card>> find(const Driver& driver, uint32_t index);
   Status read_facts();
-  bool pin_huge(uint64_t bytes, ThreadPool* pool, PinnedMemory& memory);
+  Result<bool> pin_huge(uint64_t bytes, ThreadPool* pool, PinnedMemory& memory);
   Status load_kernels(std::string_view only);
   struct Parts;  // card.cc: context, module, functions by name
   CardFacts facts_;

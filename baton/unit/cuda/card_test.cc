@@ -136,7 +136,7 @@ TEST_F(CardTest, LargePinnedMemory) {
   auto stream = card().stream();
   for (const bool refused : {false, true}) {
     for (ThreadPool* const help : {static_cast<ThreadPool*>(nullptr), &pool}) {
-      if (refused) emulated_fail({.function = "host_register"});
+      if (refused) emulated_fail({.function = "host_register", .code = kNotSupported});
       const auto pinned = card().allocate_pinned((5 << 20) - 3, help);
       ASSERT_TRUE(pinned) << pinned.error().message;
       EXPECT_EQ(card().held_pinned_bytes(), (5u << 20) - 3);

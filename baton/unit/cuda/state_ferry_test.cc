@@ -16,7 +16,7 @@ namespace {
 TEST_F(CudaStates, NoPinnedMemory) {
   const auto from = make(400);
   go_on(*from, 150, 7);
-  emulated_fail({.function = "host_allocate"});
+  emulated_fail({.function = "host_register"});
   EXPECT_EQ(StatePool::make(*card_, program(), DType::kF16, "test", live_).error().code, Code::kOutOfMemory);
   emulated_reset();
   for (const bool first : {true, false}) {
@@ -28,7 +28,7 @@ TEST_F(CudaStates, NoPinnedMemory) {
       ASSERT_TRUE(other->read(2, {0, 3}, std::vector<std::byte>(3 * 42 * 4).data()));
     }
     auto state = std::move(*fresh->state(400));
-    emulated_fail({.function = "host_allocate"});
+    emulated_fail({.function = "host_register"});
     state->begin_write(150);
     Status status = state->write(0, {0, 300}, bytes.data());
     if (status) status = state->read(0, {0, 300}, bytes.data());
