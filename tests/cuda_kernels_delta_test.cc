@@ -93,7 +93,7 @@ void run(const Step& step, const Pass& pass, Way way, int blocks, Order order) {
     if (way == Way::kAny) do_conv_delta(step.in(), pass, blockIdx.x, gridDim.x, shared);
     if (way == Way::kRows) do_conv_delta_rows(step.in(), pass, blockIdx.x, gridDim.x, shared, [] { meet(); });
     if (way == Way::kMany)
-      DeltaOfMany(step.in(), pass, *reinterpret_cast<DeltaMany*>(shared)).run(block, blocks, [] { meet(); });
+      DeltaOfMany(step.in(), pass, blocks, *reinterpret_cast<DeltaMany*>(shared)).run(block, blocks);
   };
   fiber::launch({.blocks = static_cast<uint32_t>(blocks),
                  .threads = kThreads,

@@ -176,14 +176,6 @@ inline int __float2int_rn(float value) {
 inline float rsqrtf(float x) { return static_cast<float>(1.0 / std::sqrt(static_cast<double>(x))); }
 inline float __fdividef(float a, float b) { return a / b; }
 inline float __expf(float x) { return std::exp(x); }
-template <class T>
-T __ldcs(const T* from) {
-  return *from;
-}
-template <class T>
-void __stcs(T* to, T value) {
-  *to = value;
-}
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fdiv_rn(float a, float b) { return a / b; }

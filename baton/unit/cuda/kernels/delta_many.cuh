@@ -1,23 +1,25 @@
-// Convolution and delta rule of the rows of many runs, where is_plain_delta says so. A unit is 128 columns of a head,
-// all that most have: a warp has eight rows of the state, a lane four columns of each, in registers, and so queries and
-// keys are convolved once. What the next unit needs is read while one is worked on. A row's bits are those of its
-// position alone, but not those of delta.cuh.
+// Convolution and delta rule of the rows of many runs, where is_plain_delta says so. While a unit is worked on, all
+// that the next needs is on its way to places in shared memory that belong to its threads alone. Bits are those of
+// delta.cuh.
 #pragma once
+
+#include <cstddef>
 
 #include "baton/unit/cuda/kernels/delta.cuh"
 
 namespace baton::cuda {
 
-inline constexpr int kManyColumns = 128, kManyKeys = 128;
-inline constexpr int kManyRows = kManyKeys / kWarps;  // of a warp
-static_assert(kManyRows == 8 && kThreads >= 2 * kManyKeys + kManyColumns && kThreads == 4 * kManyColumns);
-
+// What a thread needs of a unit: four columns of its rows of the state; of a channel the taps, what the ring holds from
+// the oldest on, and the new input. And what a head's decay is made of: of the op's y and z, its rate and its bias.
+struct DeltaPlaces {
+  float4 state[4][kThreads];
+  float4 taps[kThreads];
+  float inputs[4][kThreads];
+  float gates[4];
+};
 struct DeltaMany {
-  alignas(16) float q[kManyKeys], k[kManyKeys];  // zeros behind the head's
-  float v[kManyColumns], by[kManyColumns];
-  // Of each warp: S^T k, S^T q. Rows apart so that what eight columns and four warps read is in banks of its own.
-  float sums[2][kWarps][kManyColumns + 8];
-  float beta, decay, keys, queries, products;
+  DeltaShared shared;
+  DeltaPlaces places[2];
 };
 inline constexpr uint32_t kDeltaManyShared = sizeof(DeltaMany);
 
@@ -33,220 +35,133 @@ struct Divider {
 
 class DeltaOfMany {
  public:
-  __device__ DeltaOfMany(const Instruction& in, const Pass& pass, DeltaMany& room)
+  __device__ DeltaOfMany(const Instruction& in, const Pass& pass, int blocks, DeltaMany& room)
       : in_(in),
         pass_(pass),
         room_(room),
-        parts_((in.op.value_dim + kManyColumns - 1) / kManyColumns),
+        groups_(column_groups(in.op, pass.runs, blocks)),
+        parts_((in.op.value_dim + wide() - 1) / wide()),
         heads_(in.op.heads),
         keys_(in.op.head_map == HeadMap::kGrouped ? in.op.heads / in.op.kv_heads : in.op.kv_heads) {}
 
-  // wait(): until what the instruction before has written is there. Before that comes what it does not write.
-  template <class Wait>
-  __device__ __forceinline__ void run(int block, int blocks, Wait wait) {
-    const int units = pass_.runs * heads_.by * parts_.by;
-    Held one, other;
-    ask(block, units, one);
-    wait();
-    ask_new(one);
-#pragma unroll 1
-    for (int number = block; number < units; number += 2 * blocks) {
-      ask(number + blocks, units, other);
-      ask_new(other);
-      work(one);
-      if (number + blocks >= units) break;
-      ask(number + 2 * blocks, units, one);
-      ask_new(one);
-      work(other);
+  __device__ void run(int block, int blocks) {
+    const int units = DeltaUnit::count(in_.op, pass_.runs, groups_);
+    ask(block, units, 0);
+    for (int number = block, turn = 0; number < units; number += blocks, turn ^= 1) {
+      ask(number + blocks, units, turn ^ 1);
+      copies_wait<1>();
+      work(unit_of(number), room_.places[turn]);
     }
+    copies_wait<0>();
   }
 
  private:
-  // What a thread has of a unit: of the state; of a channel, or of what a head's decay is made of.
-  struct Held {
-    float4 state[kManyRows];
-    float4 taps;
-    float old[3];    // from the oldest on; rate, bias
-    float input[2];  // of the channel; y, z
-    int number;      // -1: none
-  };
-  struct Unit {
-    int run, head, key_head, column;
-    bool leads;
-  };
+  using Part = DeltaPart<4, true>;
 
-  __device__ __forceinline__ Unit unit_of(int number) const {
+  __device__ int wide() const { return groups_ * kGroupColumns; }
+  // As DeltaUnit(op, number, groups).
+  __device__ __forceinline__ DeltaUnit unit_of(int number) const {
     const int of_run = parts_.quotient(number);
-    Unit unit;
-    unit.column = (number - of_run * parts_.by) * kManyColumns;
+    DeltaUnit unit;
+    unit.column = (number - of_run * parts_.by) * wide();
+    unit.columns = min(wide(), in_.op.value_dim - unit.column);
     unit.run = heads_.quotient(of_run);
     unit.head = of_run - unit.run * heads_.by;
     const int key = keys_.quotient(unit.head);
-    const bool grouped = in_.op.head_map == HeadMap::kGrouped;
-    unit.key_head = grouped ? key : unit.head - key * keys_.by;
-    unit.leads = unit.column == 0 && (grouped ? key * keys_.by : unit.key_head) == unit.head;
+    unit.key_head = in_.op.head_map == HeadMap::kGrouped ? key : unit.head - key * keys_.by;
     return unit;
   }
-  // Of the convolution: queries, keys, values, 128 threads each; -1: none.
-  __device__ __forceinline__ int channel(const Unit& unit) const {
-    const Op& op = in_.op;
-    const int which = static_cast<int>(threadIdx.x) / 128, i = static_cast<int>(threadIdx.x) % 128;
-    const int keys = op.kv_heads * op.key_dim;
-    if (which < 2) return i < op.key_dim ? which * keys + unit.key_head * op.key_dim + i : -1;
-    return which == 2 && unit.column + i < op.value_dim ? 2 * keys + unit.head * op.value_dim + unit.column + i : -1;
+  // As DeltaUnit::leads, of its first columns.
+  __device__ __forceinline__ bool leads(const DeltaUnit& unit) const {
+    return unit.column == 0 &&
+           (in_.op.head_map == HeadMap::kGrouped ? unit.key_head * keys_.by : unit.key_head) == unit.head;
   }
-  __device__ __forceinline__ static bool has_gates() { return threadIdx.x >= kThreads - 32; }
-  __device__ __forceinline__ static int first_row() { return static_cast<int>(warp()) * kManyRows; }
-  __device__ __forceinline__ bool has_columns(const Unit& unit) const {
-    return unit.column + static_cast<int>(lane()) * 4 < in_.op.value_dim;
-  }
-  __device__ __forceinline__ float4* rows_of(const Unit& unit) const {
-    return reinterpret_cast<float4*>(state_of(in_, pass_.run[unit.run], unit.head) + first_row() * in_.op.value_dim +
-                                     unit.column + lane() * 4);
-  }
-  __device__ __forceinline__ float* ring_of(const Run& run, int channel) const {
-    return at<float>(run.parts + in_.slot2.offset) + channel;
-  }
+  __device__ bool active() const { return static_cast<int>(warp()) < 4 * groups_; }
+  __device__ static int channel() { return kThreads - 1 - static_cast<int>(threadIdx.x); }
+  __device__ bool has_gates(const DeltaUnit& unit) const { return channel() == unit.channels(in_.op); }
+  __device__ float* ring_of(const Run& run, int from) const { return at<float>(run.parts + in_.slot2.offset) + from; }
 
-  __device__ __forceinline__ void ask(int number, int units, Held& held) const {
-    held.number = number < units ? number : -1;
-    if (number >= units) return;
-    const Unit unit = unit_of(number);
-    const Run& run = pass_.run[unit.run];
-    const int stride = in_.op.value_dim / 4;
-    const float4* const rows = rows_of(unit);
+  __device__ void ask(int number, int units, int turn) const {
+    if (number < units) {
+      const Op& op = in_.op;
+      const DeltaUnit unit = unit_of(number);
+      const Run& run = pass_.run[unit.run];
+      DeltaPlaces& places = room_.places[turn];
+      const uint32_t own = threadIdx.x;
+      const Policy passing = passes_by();
+      // Each lane's by a shuffle: of an address with a part that it knows to be the same for all threads, ptxas 13.0
+      // makes copies that are no instructions of a card.
+      const auto lanes_own = [](uint32_t address) { return __shfl_sync(kAll, address, static_cast<int>(lane())); };
+      const uint32_t state = lanes_own(shared_address(&places.state[0][own]));
+      const uint32_t taps = state + offsetof(DeltaPlaces, taps);
+      const uint32_t inputs = lanes_own(shared_address(&places.inputs[0][own]));
+      const uint32_t gates = inputs - own * 4 + (offsetof(DeltaPlaces, gates) - offsetof(DeltaPlaces, inputs));
+      if (active()) {
+        Part::each(
+            state_of(in_, run, unit.head), op, unit,
+            [&](int i, const float* at) { copy_ahead(state + i * kThreads * 16, at, passing); },
+            [](int, int, const float*) {});
+      }
+      if (channel() < unit.channels(op)) {
+        const int from = unit.channel(op, channel()), column = run.start & 3;
+        const float* const ring = ring_of(run, from);
+        copy_ahead(taps, at<const float>(in_.vectors[2]) + int64_t{from} * 4);
 #pragma unroll
-    for (int i = 0; i < kManyRows; ++i) {
-      const bool there = has_columns(unit) && first_row() + i < in_.op.key_dim;
-      held.state[i] = there ? __ldcs(rows + i * stride) : make_float4(0, 0, 0, 0);
-    }
-    const int from = channel(unit);
-    if (from >= 0) {
-      const float* const ring = ring_of(run, from);
-      held.taps = *reinterpret_cast<const float4*>(at<const float>(in_.vectors[2]) + int64_t{from} * 4);
+        for (int k = 0; k < 3; ++k)
+          copy_word_ahead(inputs + k * kThreads * 4, ring + int64_t{(column + 1 + k) & 3} * in_.x_width, passing);
+        copy_word_ahead(inputs + 3 * kThreads * 4, row_of(in_.x, in_.x_width, run.first_row) + from, passing);
+      }
+      if (has_gates(unit)) {
+        const float* const from[4] = {row_of(in_.y, in_.y_width, run.first_row),
+                                      row_of(in_.z, in_.z_width, run.first_row), at<const float>(in_.vectors[0]),
+                                      at<const float>(in_.vectors[1])};
 #pragma unroll
-      for (int k = 0; k < 3; ++k) held.old[k] = ring[int64_t{(run.start + 1 + k) & 3} * in_.x_width];
-    } else if (has_gates()) {
-      held.old[0] = at<const float>(in_.vectors[0])[unit.head];
-      held.old[1] = at<const float>(in_.vectors[1])[unit.head];
-    }
-  }
-  // What the instruction before has written.
-  __device__ __forceinline__ void ask_new(Held& held) const {
-    if (held.number < 0) return;
-    const Unit unit = unit_of(held.number);
-    const int row = pass_.run[unit.run].first_row, from = channel(unit);
-    if (from >= 0) {
-      held.input[0] = row_of(in_.x, in_.x_width, row)[from];
-    } else if (has_gates()) {
-      held.input[0] = row_of(in_.y, in_.y_width, row)[unit.head];
-      held.input[1] = row_of(in_.z, in_.z_width, row)[unit.head];
-    }
-  }
-
-  __device__ __forceinline__ void convolve(const Unit& unit, const Run& run, const Held& held) const {
-    const int which = static_cast<int>(threadIdx.x) / 128, i = static_cast<int>(threadIdx.x) % 128;
-    const int from = channel(unit);
-    float sum = 0;
-    if (from >= 0) {
-      sum = silu(fmaf(held.taps.w, held.input[0],
-                      fmaf(held.taps.z, held.old[2], fmaf(held.taps.y, held.old[1], held.taps.x * held.old[0]))));
-      if (which == 2 || unit.leads) ring_of(run, from)[int64_t{run.start & 3} * in_.x_width] = held.input[0];
-    }
-    if (which == 0) room_.q[i] = sum;
-    if (which == 1) room_.k[i] = sum;
-    if (which == 2) room_.v[i] = sum;
-  }
-  // By a warp that convolves nothing: what all columns of the unit share.
-  __device__ __forceinline__ void gates(const Held& held) const {
-    if (lane() != 0) return;
-    room_.beta = sigmoid(held.input[0]);
-    room_.decay = expf(held.old[0] * softplus(held.input[1] + held.old[1]));
-  }
-  __device__ __forceinline__ void norms() const {
-    const float4 q = reinterpret_cast<const float4*>(room_.q)[lane()];
-    const float4 k = reinterpret_cast<const float4*>(room_.k)[lane()];
-    const auto dot = [](const float4& a, const float4& b) {
-      return warp_sum(fmaf(a.w, b.w, fmaf(a.z, b.z, fmaf(a.y, b.y, a.x * b.x))));
-    };
-    const float keys = dot(k, k), queries = dot(q, q), products = dot(k, q);
-    if (lane() == 0) room_.keys = keys, room_.queries = queries, room_.products = products;
-  }
-
-  __device__ __forceinline__ static void add(float4& sum, const float4& of, float by) {
-    sum.x = fmaf(of.x, by, sum.x);
-    sum.y = fmaf(of.y, by, sum.y);
-    sum.z = fmaf(of.z, by, sum.z);
-    sum.w = fmaf(of.w, by, sum.w);
-  }
-  // Of this warp's rows, with queries and keys as they come.
-  __device__ __forceinline__ void sum(const Held& held, float (&keys)[kManyRows]) const {
-    float4 by_keys = make_float4(0, 0, 0, 0), by_queries = by_keys;
-#pragma unroll
-    for (int i = 0; i < kManyRows; i += 4) {
-      const float4 k = *reinterpret_cast<const float4*>(room_.k + first_row() + i);
-      const float4 q = *reinterpret_cast<const float4*>(room_.q + first_row() + i);
-      keys[i] = k.x, keys[i + 1] = k.y, keys[i + 2] = k.z, keys[i + 3] = k.w;
-      const float queries[4] = {q.x, q.y, q.z, q.w};
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        add(by_keys, held.state[i + j], keys[i + j]);
-        add(by_queries, held.state[i + j], queries[j]);
+        for (int k = 0; k < 4; ++k) copy_word_ahead(gates + 4 * k, from[k] + unit.head, passing);
       }
     }
-    *reinterpret_cast<float4*>(&room_.sums[0][warp()][lane() * 4]) = by_keys;
-    *reinterpret_cast<float4*>(&room_.sums[1][warp()][lane() * 4]) = by_queries;
-  }
-  // Four lanes have a column, and every fourth warp's sums of it.
-  __device__ __forceinline__ void columns(const Unit& unit, const Run& run) const {
-    const int column = static_cast<int>(threadIdx.x) / 4, part = static_cast<int>(threadIdx.x) % 4;
-    float of[2];
-#pragma unroll
-    for (int k = 0; k < 2; ++k) {
-      const float(*const sums)[kManyColumns + 8] = room_.sums[k] + part;
-      of[k] = (sums[0][column] + sums[4][column]) + (sums[8][column] + sums[12][column]);
-      of[k] += __shfl_xor_sync(kAll, of[k], 1);
-      of[k] += __shfl_xor_sync(kAll, of[k], 2);
-    }
-    const DeltaFactors factors(in_.op, room_.keys, room_.queries, room_.products);
-    const float by = factors.by(of[0], room_.decay, room_.beta, room_.v[column]);
-    if (part != 0) return;
-    room_.by[column] = by;
-    if (unit.column + column < in_.op.value_dim)
-      row_of(in_.out, in_.out_width, run.first_row)[unit.head * in_.op.value_dim + unit.column + column] =
-          factors.out(of[1], room_.decay, by);
+    copies_end_group();
   }
 
-  // Waits for all three times. What is written to shared memory is read before the next barrier but one.
-  __device__ __forceinline__ void work(const Held& held) const {
-    const Unit unit = unit_of(held.number);
-    const Run& run = pass_.run[unit.run];
-    convolve(unit, run, held);
-    meet();
-    if (has_gates()) gates(held);
-    if (warp() == kWarps - 2) norms();
-    float keys[kManyRows];
-    sum(held, keys);
-    meet();
-    columns(unit, run);
-    const float decay = room_.decay;
-    meet();
-    if (!has_columns(unit)) return;
-    const float4 by = reinterpret_cast<const float4*>(room_.by)[lane()];
-    const int stride = in_.op.value_dim / 4;
-    float4* const rows = rows_of(unit);
-#pragma unroll
-    for (int i = 0; i < kManyRows; ++i) {
-      const float4& old = held.state[i];
-      if (first_row() + i < in_.op.key_dim)
-        __stcs(rows + i * stride, make_float4(fmaf(keys[i], by.x, old.x * decay), fmaf(keys[i], by.y, old.y * decay),
-                                              fmaf(keys[i], by.z, old.z * decay), fmaf(keys[i], by.w, old.w * decay)));
+  __device__ void convolve(const DeltaUnit& unit, const Run& run, const DeltaPlaces& places, DeltaToken& token) const {
+    const Op& op = in_.op;
+    const uint32_t own = threadIdx.x;
+    if (channel() < unit.channels(op)) {
+      const float4 by = places.taps[own];
+      const float input = places.inputs[3][own];
+      const float sum =
+          fmaf(by.w, input,
+               fmaf(by.z, places.inputs[2][own], fmaf(by.y, places.inputs[1][own], by.x * places.inputs[0][own])));
+      *unit.place(op, token, channel()) = silu(sum);
+      if (channel() >= 2 * op.key_dim || leads(unit))
+        ring_of(run, unit.channel(op, channel()))[int64_t{run.start & 3} * in_.x_width] = input;
     }
+    if (has_gates(unit)) {
+      token.beta = sigmoid(places.gates[0]);
+      token.decay = expf(places.gates[2] * softplus(places.gates[1] + places.gates[3]));
+    }
+  }
+
+  __device__ void work(const DeltaUnit& unit, const DeltaPlaces& places) const {
+    const Op& op = in_.op;
+    const Run& run = pass_.run[unit.run];
+    DeltaToken& token = room_.shared.token[0];
+    convolve(unit, run, places, token);
+    Part part;
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      part.value[i] =
+          active() && Part::first_row() + 32 * i < op.key_dim ? places.state[i][threadIdx.x] : make_float4(0, 0, 0, 0);
+    meet();
+    delta_token(op, unit, active(), part, token, room_.shared,
+                row_of(in_.out, in_.out_width, run.first_row) + unit.head * op.value_dim);
+    if (active()) part.store(state_of(in_, run, unit.head), op, unit);
+    meet();
   }
 
   const Instruction& in_;
   const Pass& pass_;
   DeltaMany& room_;
+  const int groups_;
   const Divider parts_, heads_, keys_;
 };
 

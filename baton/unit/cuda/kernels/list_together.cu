@@ -10,16 +10,11 @@ namespace {
 constexpr int kAskAhead = 5;  // instructions, of which the first product's weights are asked for
 static_assert(kAskAhead < kInstructionsKept);
 
-// Waits for the instruction before by itself. Apart, so that the products have all registers.
-__device__ __forceinline__ bool is_of_many(const Instruction& in) {
-  return in.what == Do::kConvDelta && is_plain_delta(in.op) && MmaRoom().before >= kDeltaManyShared;
-}
-__device__ __noinline__ void conv_delta_of_many(const Instruction& in, const Pass& pass, unsigned char* shared,
-                                                Meeting meeting) {
+// Apart, so that the products have all registers.
+__device__ __noinline__ void conv_delta_of_many(const Instruction& in, const Pass& pass, unsigned char* shared) {
   is_shared(&in);
-  is_shared(&pass);
-  DeltaOfMany(in, pass, *reinterpret_cast<DeltaMany*>(shared))
-      .run(static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x), [&] { meeting.wait(); });
+  DeltaOfMany(in, pass, static_cast<int>(gridDim.x), *reinterpret_cast<DeltaMany*>(shared))
+      .run(static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));
 }
 __device__ __noinline__ void conv_delta_of_any(const Instruction& in, const Pass& pass, unsigned char* shared) {
   is_shared(&in);
@@ -55,8 +50,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) baton_list_together(co
     if (in.what == Do::kMultiply) {
       multiply_mma(in, rows, asked == i);
     } else if (in.what == Do::kConvDelta) {
-      if (is_of_many(in)) {
-        conv_delta_of_many(in, pass, shared, meeting);
+      if (is_plain_delta(in.op) && MmaRoom().before >= kDeltaManyShared) {
+        conv_delta_of_many(in, pass, shared);
       } else {
         conv_delta_of_any(in, pass, shared);
       }
@@ -75,8 +70,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) baton_list_together(co
     }
     meeting.arrive();
     if (i + kInstructionsKept < work.count) bring(work.list, i + kInstructionsKept, instruction(i + kInstructionsKept));
-    const bool waits = !is_of_many(instruction(i + 1));
-    if (waits) fetch_needed(instruction(i + 1), pass);
+    fetch_needed(instruction(i + 1), pass);
     for (int ahead = i + 1; asked <= i && ahead < min(i + reach, work.count); ++ahead) {
       const Instruction& then = instruction(ahead);
       if (then.what != Do::kMultiply) continue;
@@ -84,7 +78,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) baton_list_together(co
       fetch_units(then, rows::count_of(then, pass));
       asked = ahead;
     }
-    if (waits) meeting.wait();
+    meeting.wait();
   }
   meeting.leave();
 }
