@@ -29,10 +29,12 @@ struct KeyParts {
 
   // Of a part, or behind the last one.
   BATON_BOTH int32_t first_tile(int32_t part) const {
-    return first + static_cast<int32_t>(int64_t{part} * tiles / count);
+    const int32_t each = tiles / count, more = tiles % count;
+    return first + part * each + (part < more ? part : more);
   }
 };
-inline constexpr int32_t kTilesOfPart = 2;    // where there are as many
+inline constexpr int32_t kTilesAlone = 4;     // so many are one part
+inline constexpr int32_t kTilesOfPart = 2;    // of more
 inline constexpr int32_t kPartsMax = 132;     // Instruction::splits
 inline constexpr int32_t kHeadsTogether = 4;  // query heads that share what is read of a kv head
 // Values of a head, of all kinds of attention: what the lanes of a warp hold, 8 each.
@@ -42,13 +44,20 @@ BATON_BOTH inline KeyParts key_parts(int32_t window, int32_t chunk, int32_t posi
   parts.seen_from = first_seen(window, chunk, position);
   parts.first = parts.seen_from / kPageTokens;
   parts.tiles = position / kPageTokens - parts.first + 1;
-  parts.count = (parts.tiles + kTilesOfPart - 1) / kTilesOfPart;
+  parts.count = parts.tiles <= kTilesAlone ? 1 : (parts.tiles + kTilesOfPart - 1) / kTilesOfPart;
   if (parts.count > splits) parts.count = splits;
   return parts;
 }
 // Query heads of a kv head are done by so many units.
 BATON_BOTH inline int32_t head_parts(const Op& op) {
   return (op.heads / op.kv_heads + kHeadsTogether - 1) / kHeadsTogether;
+}
+// Whether tensor cores do it (kernels/attention_mma.cuh).
+BATON_BOTH inline bool attends_by_mma(const Instruction& in) {
+  const int32_t width = in.op.width;
+  return (width == 64 || width == 128 || width == 256) && in.slot.form == in.slot2.form &&
+         (in.slot.form == Form::kF16 || in.slot.form == Form::kBF16) && in.slot.row_bytes == 2 * width &&
+         in.slot2.row_bytes == 2 * width;
 }
 // What Instruction::splits is, where there is scratch for it: work for about as many blocks as a card has.
 BATON_BOTH inline int32_t attend_splits(const Op& op) {

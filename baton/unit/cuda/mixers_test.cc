@@ -355,9 +355,9 @@ TEST(MixersGeometry, PartsOfKeysAreAllOfThem) {
       }
     }
   }
-  // Two tiles or more each, where there are as many: by the position alone.
-  EXPECT_EQ(key_parts(0, 0, 127, 66).count, 1);
-  EXPECT_EQ(key_parts(0, 0, 128, 66).count, 2);
+  // Up to four tiles are one part; of more each has two or more. By the position alone.
+  EXPECT_EQ(key_parts(0, 0, 255, 66).count, 1);
+  EXPECT_EQ(key_parts(0, 0, 256, 66).count, 3);
   EXPECT_EQ(key_parts(0, 0, 8192, 66).count, 65);
   EXPECT_EQ(key_parts(0, 0, 32768, 66).count, 66);
 }

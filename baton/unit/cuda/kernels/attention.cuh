@@ -1,20 +1,17 @@
-// Attention of rows that decode: a unit has a part of the keys of one row and the query heads that share them, up to
-// four. Of whole rows in plain f32 see attention_rows.cuh, of prompts attention_tile.cuh.
+// Attention of rows that decode: units (attention_parts.cuh) in plain arithmetic, for what attention_mma.cuh does not
+// do. Of whole rows in plain f32 see attention_rows.cuh, of prompts attention_tile.cuh.
 //
 // A lane owns 8 of a head's values; 32 or 16 lanes, a strand, have a key, four keys at a time. What comes from memory
 // goes through a ring of 16-byte places that belong to the lane alone, so that nobody waits for anybody. Strands keep
 // their own highest score and sums, and are joined in order at the end; so are the parts of a row, in kAttendJoin.
 #pragma once
 
-#include "baton/unit/cuda/kernels/device.cuh"
-#include "baton/unit/cuda/kernels/ptx.cuh"
-#include "baton/unit/cuda/mixers_geometry.h"
+#include "baton/unit/cuda/kernels/attention_mma.cuh"
+#include "baton/unit/cuda/kernels/attention_parts.cuh"
 
 namespace baton::cuda {
 
 inline constexpr int kKeysAhead = 4;  // of a strand
-
-__device__ __forceinline__ float no_score() { return __int_as_float(0xff800000); }
 
 // 8 values of 16 bits.
 template <Form kForm>
@@ -31,37 +28,6 @@ __device__ __forceinline__ void widen8(const uint4& from, float (&to)[8]) {
       to[2 * i + 1] = two.y;
     }
   }
-}
-
-__device__ __forceinline__ float capped(float score, float cap) {
-  return cap != 0.0f ? cap * tanhf(score / cap) : score;
-}
-
-// What of a row a unit has.
-struct AttendUnit {
-  int run, kv_head, head, heads;  // query heads from `head` on
-  int part;
-};
-
-__device__ __forceinline__ AttendUnit attend_unit(const Op& op, int number, int part) {
-  AttendUnit unit;
-  const int shared_by = op.heads / op.kv_heads, sets = head_parts(op);
-  unit.part = part;
-  const int set = number % sets * kHeadsTogether;
-  number /= sets;
-  unit.kv_head = number % op.kv_heads;
-  unit.run = number / op.kv_heads;
-  unit.head = unit.kv_head * shared_by + set;
-  unit.heads = min(kHeadsTogether, shared_by - set);
-  return unit;
-}
-
-// The most that a run has of them.
-__device__ __forceinline__ int most_parts(const Op& op, const Pass& pass, int splits) {
-  int most = 1;
-  for (int i = static_cast<int>(lane()); i < pass.runs; i += 32)
-    most = max(most, key_parts(op.window, op.chunk, pass.run[i].start, splits).count);
-  return static_cast<int>(__reduce_max_sync(kAll, static_cast<unsigned>(most)));
 }
 
 template <int kLanes, int kHeads, Form kForm>
@@ -294,13 +260,13 @@ class AttendPart {
   float highest_ = no_score(), sum_ = 0;  // of head number() % kHeads; the sum of this lane's keys
 };
 
-template <int kLanes, int kHeads, Form kForm>
-__device__ __noinline__ void attend_units(const Instruction& in, const Pass& pass, uint32_t block, uint32_t blocks,
-                                          unsigned char* shared) {
+// part(run, unit, parts) for each of the block's units: the first parts of all, then the second.
+template <class Part>
+__device__ __forceinline__ void each_attend_unit(const Instruction& in, const Pass& pass, uint32_t block,
+                                                 uint32_t blocks, Part part) {
   const Op& op = in.op;
   const int splits = in.scratch != 0 ? in.splits : 1;
   const int each = pass.runs * op.kv_heads * head_parts(op), parts_end = splits > 1 ? most_parts(op, pass, splits) : 1;
-  // The first parts of all, then the second.
   int number = static_cast<int>(block);
   for (int of = 0; of < parts_end; ++of, number -= each) {
     for (; number < each; number += static_cast<int>(blocks)) {
@@ -308,11 +274,24 @@ __device__ __noinline__ void attend_units(const Instruction& in, const Pass& pas
       const Run& run = pass.run[unit.run];
       if (run.decodes == 0 || run.rows == 0) continue;
       const KeyParts parts = key_parts(op.window, op.chunk, run.start, splits);
-      if (unit.part >= parts.count) continue;
-      AttendPart<kLanes, kHeads, kForm> part(in, run, unit, parts, shared);
-      part.run(parts.count == 1);
+      if (unit.part < parts.count) part(run, unit, parts);
     }
   }
+}
+
+template <int kLanes, int kHeads, Form kForm>
+__device__ __noinline__ void attend_units(const Instruction& in, const Pass& pass, uint32_t block, uint32_t blocks,
+                                          unsigned char* shared) {
+  each_attend_unit(in, pass, block, blocks, [&](const Run& run, const AttendUnit& unit, const KeyParts& parts) {
+    AttendPart<kLanes, kHeads, kForm>(in, run, unit, parts, shared).run(parts.count == 1);
+  });
+}
+template <int kWidth, bool kBf16>
+__device__ __noinline__ void attend_mma_units(const Instruction& in, const Pass& pass, uint32_t block, uint32_t blocks,
+                                              unsigned char* shared) {
+  each_attend_unit(in, pass, block, blocks, [&](const Run& run, const AttendUnit& unit, const KeyParts& parts) {
+    AttendMma<kWidth, kBf16>(in, run, unit, parts, shared).run(parts.count == 1);
+  });
 }
 
 template <int kLanes, int kHeads>
@@ -326,11 +305,22 @@ __device__ __forceinline__ void attend_forms(const Instruction& in, const Pass& 
     attend_units<kLanes, kHeads, Form::kF32>(in, pass, block, blocks, shared);
   }
 }
+template <bool kBf16>
+__device__ __forceinline__ void attend_mma(const Instruction& in, const Pass& pass, uint32_t block, uint32_t blocks,
+                                           unsigned char* shared) {
+  if (in.op.width == 256) return attend_mma_units<256, kBf16>(in, pass, block, blocks, shared);
+  if (in.op.width == 128) return attend_mma_units<128, kBf16>(in, pass, block, blocks, shared);
+  attend_mma_units<64, kBf16>(in, pass, block, blocks, shared);
+}
 
 // A function of its own: in the kernel that runs lists all registers are then its.
 __device__ __noinline__ void do_attend(const Instruction& in, const Pass& pass, uint32_t block, uint32_t blocks,
                                        unsigned char* shared) {
   static_assert(kAttendWidthMax == 32 * 8);
+  if (attends_by_mma(in)) {
+    if (in.slot.form == Form::kBF16) return attend_mma<true>(in, pass, block, blocks, shared);
+    return attend_mma<false>(in, pass, block, blocks, shared);
+  }
   const bool one = in.op.heads == in.op.kv_heads;
   if (in.op.width > 128) {
     if (one) return attend_forms<32, 1>(in, pass, block, blocks, shared);
@@ -340,49 +330,60 @@ __device__ __noinline__ void do_attend(const Instruction& in, const Pass& pass, 
   attend_forms<16, kHeadsTogether>(in, pass, block, blocks, shared);
 }
 
-// Units: 64 values of a head of a run. An eighth of the block has every eighth part.
-__device__ __forceinline__ void do_attend_join(const Instruction& in, const Pass& pass, uint32_t block, uint32_t blocks,
-                                               unsigned char* shared) {
-  constexpr int kWide = 64, kEighths = kThreads / kWide;
+// Units: 64 values of a head of a run. An eighth of the block has every eighth part; a warp has all highest scores and
+// sums.
+__device__ __noinline__ void do_attend_join(const Instruction& in, const Pass& pass, uint32_t block, uint32_t blocks,
+                                            unsigned char* shared) {
+  constexpr int kWide = 64, kEighths = kThreads / kWide, kOfLane = (kPartsMax + 31) / 32;
+  static_assert(kEighths == 8);
   const Op& op = in.op;
-  auto* const factors = reinterpret_cast<float*>(shared);  // [parts], of the highest first
-  float* const sums = factors + kPartsMax;                 // [parts], weighted
-  float* const totals = sums + kPartsMax;                  // [eighths][64]
+  auto* const totals = reinterpret_cast<float*>(shared);  // [eighths][64]
   const int wide = (op.width + kWide - 1) / kWide, units = pass.runs * op.heads * wide;
   const int thread = static_cast<int>(threadIdx.x), eighth = thread / kWide;
-  if (in.scratch == 0 || most_parts(op, pass, in.splits) == 1) return;
+  if (!has_parts(in, pass)) return;
   for (int number = static_cast<int>(block); number < units; number += static_cast<int>(blocks)) {
     const int column = number % wide * kWide + thread % kWide, head = number / wide % op.heads;
     const int of = number / wide / op.heads;
     const Run& run = pass.run[of];
-    if (run.decodes == 0 || run.rows == 0 || in.scratch == 0) continue;
+    if (run.decodes == 0 || run.rows == 0) continue;
     const int count = key_parts(op.window, op.chunk, run.start, in.splits).count;
     if (count == 1) continue;
-    const int64_t values = part_values(op);
+    const int values = static_cast<int>(part_values(op));
     const float* const parts =
         at<const float>(in.scratch) + (static_cast<int64_t>(of) * op.heads + head) * in.splits * values;
-    if (thread < count) {
-      factors[thread] = parts[thread * values + op.width];
-      sums[thread] = parts[thread * values + op.width + 1];
+    // All at once, as nothing of it depends on the rest.
+    float part[kOfLane][4], highest[kOfLane], sum[kOfLane];
+#pragma unroll
+    for (int k = 0; k < kOfLane; ++k) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const int i = 32 * k + 8 * j + eighth;
+        part[k][j] = i < count && column < op.width ? parts[i * values + column] : 0.0f;
+      }
+      const int i = 32 * k + static_cast<int>(lane());
+      highest[k] = i < count ? parts[i * values + op.width] : no_score();
+      sum[k] = i < count ? parts[i * values + op.width + 1] : 0.0f;
     }
-    meet();
-    float highest = no_score(), total = 0, value = 0;
-    for (int i = 0; i < count; ++i) highest = fmaxf(highest, factors[i]);
-    meet();
-    if (thread < count) {
-      const float factor = factors[thread] == highest ? 1.0f : expf(factors[thread] - highest);
-      factors[thread] = factor;
-      sums[thread] *= factor;
+    float most = highest[0], total = 0, value = 0;
+#pragma unroll
+    for (int k = 1; k < kOfLane; ++k) most = fmaxf(most, highest[k]);
+    most = warp_max(most);
+#pragma unroll
+    for (int k = 0; k < kOfLane; ++k) {
+      highest[k] = highest[k] == most ? 1.0f : expf(highest[k] - most);
+      total = fmaf(highest[k], sum[k], total);
     }
-    meet();
-    if (column < op.width) {
-      for (int i = eighth; i < count; i += kEighths) value = fmaf(factors[i], parts[i * values + column], value);
+    total = warp_sum(total);
+#pragma unroll
+    for (int k = 0; k < kOfLane; ++k) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) value = fmaf(__shfl_sync(kAll, highest[k], 8 * j + eighth), part[k][j], value);
     }
     totals[thread] = value;
     meet();
     if (eighth == 0 && column < op.width) {
-      for (int i = 0; i < count; ++i) total += sums[i];
       value = 0;
+#pragma unroll
       for (int i = 0; i < kEighths; ++i) value += totals[i * kWide + thread];
       row_of(in.out, in.out_width, run.first_row)[head * op.width + column] = value / total;
     }

@@ -26,27 +26,92 @@ __device__ __forceinline__ Turn turn_of(const Instruction& instruction, const Op
           rope.pairing == RopePairing::kAdjacent};
 }
 
+__device__ __forceinline__ float frequency_of(const Turn& turn, int32_t i) {
+  if (turn.table != nullptr) return turn.table[i];
+  const float frequency = rope_frequency(turn.theta, i, turn.rotary);
+  return turn.factors != nullptr ? frequency / turn.factors[i] : frequency;
+}
+// Sine and cosine of an angle, times the magnitude.
+__device__ __noinline__ float2 turn_by(float angle, float magnitude) {
+  float sine, cosine;
+  sincosf(angle, &sine, &cosine);
+  return make_float2(sine * magnitude, cosine * magnitude);
+}
+__device__ __forceinline__ void turn_pair(float& a, float& b, const float2& by) {
+  const float first = fmaf(a, by.y, -__fmul_rn(b, by.x)), second = fmaf(b, by.y, __fmul_rn(a, by.x));
+  a = first;
+  b = second;
+}
+
+inline constexpr int kOfLane = 8;  // values of a head, 32 apart
+
+// Heads of up to 256 values whose rotation goes by halves of 0, 32, 64 or 128 pairs, as most have: a lane has both of a
+// pair. All that is read is asked for at once.
+__device__ __forceinline__ bool is_plain_turn(const Turn& turn, int32_t width) {
+  return width <= kOfLane * 32 && (turn.rotary == 0 || turn.rotary == 64 || turn.rotary == 128 || turn.rotary == 256) &&
+         turn.rotary <= width && !turn.adjacent;
+}
+__device__ __forceinline__ void turn_plain(const float* x, int32_t width, const float* scale, float eps,
+                                           const Turn& turn, float (&v)[kOfLane]) {
+  const int32_t own = static_cast<int32_t>(lane()), pairs = turn.rotary / 64;  // of a lane
+  float scales[kOfLane], frequencies[kOfLane / 2];
+#pragma unroll
+  for (int k = 0; k < kOfLane; ++k) {
+    const bool there = own + 32 * k < width;
+    v[k] = there ? x[own + 32 * k] : 0.0f;
+    scales[k] = there && scale != nullptr ? scale[own + 32 * k] : 1.0f;
+  }
+#pragma unroll
+  for (int k = 0; k < kOfLane / 2; ++k) frequencies[k] = k < pairs ? frequency_of(turn, own + 32 * k) : 0.0f;
+  if (scale != nullptr) {
+    float sum = 0;
+#pragma unroll
+    for (int k = 0; k < kOfLane; ++k) sum = fmaf(v[k], v[k], sum);
+    const float factor = 1.0f / sqrtf(warp_sum(sum) / static_cast<float>(width) + eps);
+#pragma unroll
+    for (int k = 0; k < kOfLane; ++k) v[k] = v[k] * factor * scales[k];
+  }
+#pragma unroll
+  for (int k = 0; k < kOfLane / 2; ++k) {
+    if (k >= pairs) break;
+    const float2 by = turn_by(__fmul_rn(turn.position, frequencies[k]), turn.magnitude);
+    if (pairs == 1) {
+      if (k == 0) turn_pair(v[0], v[1], by);
+    } else if (pairs == 2) {
+      if (k < 2) turn_pair(v[k], v[k + 2], by);
+    } else {
+      turn_pair(v[k], v[k + 4], by);
+    }
+  }
+}
+
 // put(i, value) for each value of a head behind norm and rotation; without `scale` there is no norm. Lanes read all
 // that they put.
 template <class Put>
 __device__ __forceinline__ void turn_head(const float* x, int32_t width, const float* scale, float eps,
                                           const Turn& turn, Put put) {
+  if (is_plain_turn(turn, width)) {
+    float v[kOfLane];
+    turn_plain(x, width, scale, eps, turn, v);
+#pragma unroll
+    for (int k = 0; k < kOfLane; ++k) {
+      const int32_t i = static_cast<int32_t>(lane()) + 32 * k;
+      if (i < width) put(i, v[k]);
+    }
+    return;
+  }
   float factor = 1;
   if (scale != nullptr)
     factor = 1.0f / sqrtf(rows::Team<false>{nullptr}.sum<1, 2>(x, width, 0) / static_cast<float>(width) + eps);
   const auto value = [&](int32_t i) { return scale != nullptr ? x[i] * factor * scale[i] : x[i]; };
   const int32_t half = turn.rotary / 2;
   for (int32_t i = static_cast<int32_t>(lane()); i < half; i += 32) {
-    float frequency = turn.table != nullptr ? turn.table[i] : rope_frequency(turn.theta, i, turn.rotary);
-    if (turn.table == nullptr && turn.factors != nullptr) frequency /= turn.factors[i];
-    float sine, cosine;
-    sincosf(__fmul_rn(turn.position, frequency), &sine, &cosine);
-    sine *= turn.magnitude;
-    cosine *= turn.magnitude;
+    const float2 by = turn_by(__fmul_rn(turn.position, frequency_of(turn, i)), turn.magnitude);
     const int32_t first = turn.adjacent ? 2 * i : i, second = turn.adjacent ? 2 * i + 1 : half + i;
-    const float a = value(first), b = value(second);
-    put(first, a * cosine - b * sine);
-    put(second, b * cosine + a * sine);
+    float a = value(first), b = value(second);
+    turn_pair(a, b, by);
+    put(first, a);
+    put(second, b);
   }
   for (int32_t i = 2 * half + static_cast<int32_t>(lane()); i < width; i += 32) put(i, value(i));
 }
@@ -85,14 +150,15 @@ __device__ __forceinline__ void append_head(const Instruction& instruction, cons
   const float* const y = row_of(instruction.y, instruction.y_width, r) + head * width;
   const float* const z = row_of(instruction.z, instruction.z_width, r) + head * width;
   uint32_t largest_key = 0, largest_value = 0;
+  for (int32_t i = static_cast<int32_t>(lane()); i < width; i += 32) {
+    const float value = z[i];
+    largest_value = max(largest_value, __float_as_uint(value) & 0x7fffffffu);
+    put_value(instruction.slot2.form, values, i, value);
+  }
   turn_head(y, width, scale, instruction.op.eps, turn, [&](int32_t i, float value) {
     largest_key = max(largest_key, __float_as_uint(value) & 0x7fffffffu);
     put_value(instruction.slot.form, keys, i, value);
   });
-  for (int32_t i = static_cast<int32_t>(lane()); i < width; i += 32) {
-    largest_value = max(largest_value, __float_as_uint(z[i]) & 0x7fffffffu);
-    put_value(instruction.slot2.form, values, i, z[i]);
-  }
   largest_key = __reduce_max_sync(kAll, largest_key);
   largest_value = __reduce_max_sync(kAll, largest_value);
   if (!is_lost(instruction.slot.form, largest_key) && !is_lost(instruction.slot2.form, largest_value)) return;
@@ -115,12 +181,12 @@ __device__ inline void do_rope(const Instruction& instruction, const Pass& pass,
   }
 }
 
-__device__ inline void do_heads(const Instruction& instruction, const Pass& pass, uint32_t block, uint32_t blocks,
-                                unsigned char*) {
+__device__ __noinline__ void do_heads(const Instruction& instruction, const Pass& pass, uint32_t block, uint32_t blocks,
+                                      unsigned char*) {
   const Op& op = instruction.op;
   const int32_t each = op.heads + op.kv_heads, stride = instruction.x_stride != 0 ? instruction.x_stride : op.width;
   const int64_t units = int64_t{rows::count_of(instruction, pass)} * each;
-  for (int64_t unit = int64_t{block} * kWarps + warp(); unit < units; unit += int64_t{blocks} * kWarps) {
+  for (int64_t unit = int64_t{warp()} * blocks + block; unit < units; unit += int64_t{blocks} * kWarps) {
     const auto r = static_cast<int32_t>(unit / each), head = static_cast<int32_t>(unit % each);
     const heads::Turn turn =
         heads::turn_of(instruction, instruction.rope, instruction.vectors[2], rows::position_of(instruction, pass, r));

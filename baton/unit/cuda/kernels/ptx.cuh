@@ -50,6 +50,11 @@ __device__ __forceinline__ void copies_wait() {
 }
 // The kThreads threads that work: beside them there may be a warp that brings them weights.
 __device__ __forceinline__ void meet() { asm volatile("bar.sync 1, %0;" ::"n"(kThreads) : "memory"); }
+// So many of them, at one of the barriers 3 to 15.
+template <int kOf>
+__device__ __forceinline__ void meet_few(uint32_t barrier) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(kOf) : "memory");
+}
 // Whether any of them brings what is not 0.
 __device__ __forceinline__ int meet_or(int value) {
   int any;
@@ -136,6 +141,17 @@ __device__ __forceinline__ void leave_to_copies() {
 #endif
 }
 
+// 16 bytes, or zeros, past the first level of cache: what other blocks wrote before.
+__device__ __forceinline__ uint4 load_through(Address from, bool valid) {
+  uint4 v;
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.s32 p, %5, 0;\nmov.u32 %0, 0;\nmov.u32 %1, 0;\nmov.u32 %2, 0;\nmov.u32 %3, 0;\n"
+      "@p ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];\n}"
+      : "=&r"(v.x), "=&r"(v.y), "=&r"(v.z), "=&r"(v.w)
+      : "l"(from), "r"(valid ? 1 : 0));
+  return v;
+}
+
 // To the second level of cache.
 __device__ __forceinline__ void fetch_line(const void* from) { asm volatile("prefetch.global.L2 [%0];" ::"l"(from)); }
 
@@ -186,6 +202,10 @@ __device__ __forceinline__ void load_matrices_turned(uint32_t address, uint32_t 
                : "r"(address)
                : "memory");
 }
+
+// Of two pairs of 16-bit values the first ones, or the second ones.
+__device__ __forceinline__ uint32_t low_halves(uint32_t a, uint32_t b) { return __byte_perm(a, b, 0x5410); }
+__device__ __forceinline__ uint32_t high_halves(uint32_t a, uint32_t b) { return __byte_perm(a, b, 0x7632); }
 
 // sum += a b, 16 by 8 over 16.
 template <bool kBf16>

@@ -19,7 +19,7 @@ __device__ __forceinline__ int32_t pass_row(const Instruction& instruction, cons
   return instruction.wanted_only ? at<const int32_t>(pass.out_rows)[row] : row;
 }
 __device__ __forceinline__ const Run& run_of(const Pass& pass, int32_t pass_row) {
-  return pass.run[at<const int32_t>(pass.run_of_row)[pass_row]];
+  return pass.run[pass.runs == 1 ? 0 : at<const int32_t>(pass.run_of_row)[pass_row]];
 }
 __device__ __forceinline__ int32_t position_of(const Instruction& instruction, const Pass& pass, int32_t row) {
   const int32_t of_pass = pass_row(instruction, pass, row);

@@ -29,6 +29,10 @@ inline void copies_wait() {
 }
 
 inline void meet() { fiber::meet_some("meet", 1, kThreads, 0); }
+template <int kOf>
+inline void meet_few(uint32_t barrier) {
+  fiber::meet_some("meet_few", barrier, kOf, 0);
+}
 inline int meet_or(int value) { return fiber::meet_some("meet_or", 1, kThreads, value != 0 ? 1 : 0); }
 inline void meet_feeder() { fiber::meet_some("meet_feeder", 2, kThreads + 32, 0); }
 
@@ -48,6 +52,9 @@ inline void copy_in_bulk(uint32_t to, const void* from, uint32_t bytes, uint32_t
 }
 inline void leave_to_copies() {}
 
+inline uint4 load_through(Address from, bool valid) {
+  return valid ? *reinterpret_cast<const uint4*>(from) : make_uint4(0, 0, 0, 0);
+}
 inline void fetch_line(const void*) {}
 
 inline uint32_t exchange(float* at, float value) { return std::bit_cast<uint32_t>(std::exchange(*at, value)); }
@@ -68,6 +75,8 @@ inline uint32_t dynamic_shared_bytes() { return fiber::shared_bytes(); }
 
 inline void load_matrices(uint32_t address, uint32_t (&to)[4]) { fiber::load_matrices(address, to, false); }
 inline void load_matrices_turned(uint32_t address, uint32_t (&to)[4]) { fiber::load_matrices(address, to, true); }
+inline uint32_t low_halves(uint32_t a, uint32_t b) { return (a & 0xffffu) | b << 16; }
+inline uint32_t high_halves(uint32_t a, uint32_t b) { return a >> 16 | (b & 0xffff0000u); }
 template <bool kBf16>
 inline void multiply_add(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   fiber::multiply_add(kBf16, sum, a, b0, b1);

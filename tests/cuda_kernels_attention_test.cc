@@ -1,0 +1,169 @@
+// Attention of rows that decode on the host, thread by thread: kernels against their bodies, and that a row's bits are
+// its own.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "baton/unit/cuda/kernels/attention.cuh"
+#include "baton/unit/cuda/kernels/heads.cuh"
+#include "baton/unit/cuda/reference.h"
+#include "tests/fiber/fiber.h"
+
+namespace baton::cuda::test {
+namespace {
+
+using fiber::Order;
+
+struct Attention {
+  Form form;
+  int32_t heads, kv_heads, width;
+  int32_t window = 0, chunk = 0;
+  float cap = 0, scale = 0.3f;
+};
+
+// Rows that decode at these positions, each with pages of its own, in which all that it does not see is no number.
+class Scene {
+ public:
+  Scene(const Attention& of, const std::vector<int32_t>& positions) : random_(5) {
+    Op& op = in.op;
+    op.heads = of.heads, op.kv_heads = of.kv_heads, op.width = of.width;
+    op.window = of.window, op.chunk = of.chunk, op.cap = of.cap, op.scale = of.scale;
+    in.what = Do::kAttend;
+    in.splits = attend_splits(op);
+    const int32_t bytes = of.width * (of.form == Form::kF32 ? 4 : 2);
+    in.slot = {64, bytes, of.form};
+    in.slot2 = {64 + uint64_t{kPageTokens} * static_cast<uint64_t>(of.kv_heads * bytes), bytes, of.form};
+    in.x_width = in.out_width = of.heads * of.width;
+    pass.rows = pass.runs = static_cast<int32_t>(positions.size());
+    in.x = values(pass.rows * pitch_of(in.x_width));
+    in.out = values(pass.rows * pitch_of(in.out_width));
+    in.scratch = values(pass.runs * of.heads * in.splits * static_cast<int32_t>(part_values(op)));
+    for (int32_t r = 0; r < pass.runs; ++r) add(r, positions[static_cast<size_t>(r)]);
+  }
+
+  // Of `blocks` blocks: the rows' outputs.
+  std::vector<std::vector<float>> run(uint32_t blocks, Order order) {
+    std::memset(host_at<void>(in.out), 0xff, static_cast<size_t>(pass.rows * pitch_of(in.out_width)) * sizeof(float));
+    const auto go = [&](auto what) {
+      fiber::launch({.blocks = blocks, .threads = kThreads, .shared_bytes = kAttendShared, .order = order},
+                    [&] { what(in, pass, blockIdx.x, gridDim.x, shared); });
+    };
+    go([](auto&&... all) { do_attend(all...); });
+    go([](auto&&... all) { do_attend_join(all...); });
+    return outputs();
+  }
+  std::vector<std::vector<float>> reference() {
+    reference_attend(in, pass);
+    return outputs();
+  }
+
+  Instruction in;
+  Pass pass;
+
+ private:
+  Address values(int32_t count) {
+    kept_.push_back(std::make_unique<uint64_t[]>(static_cast<size_t>(count + 8)));
+    auto* const to = reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(kept_.back().get()) + 15) / 16 * 16);
+    std::normal_distribution<float> normal;
+    for (int32_t i = 0; i < count; ++i) to[i] = normal(random_);
+    return reinterpret_cast<Address>(to);
+  }
+  void add(int32_t r, int32_t position) {
+    Run& run = pass.run[r];
+    run.start = position, run.first_row = r, run.rows = run.decodes = 1;
+    const int32_t pages = position / kPageTokens + 1, row_bytes = in.slot.row_bytes;
+    const int32_t page_bytes = 64 + 2 * kPageTokens * in.op.kv_heads * row_bytes;
+    run.pages = values(2 * pages + 4);
+    for (int32_t p = 0; p < pages; ++p) {
+      const Address page = values(page_bytes / 4);
+      host_at<Address>(run.pages)[p] = page;
+      std::memset(host_at<void>(page), 0xff, static_cast<size_t>(page_bytes));
+    }
+    std::normal_distribution<float> normal;
+    for (int32_t p = first_seen(in.op.window, in.op.chunk, position); p <= position; ++p) {
+      for (int32_t head = 0; head < in.op.kv_heads; ++head) {
+        for (const Place* place : {&in.slot, &in.slot2}) {
+          auto* const row = reinterpret_cast<unsigned char*>(host_kv_row(run, *place, head, p));
+          for (int32_t i = 0; i < in.op.width; ++i) heads::put_value(place->form, row, i, normal(random_));
+        }
+      }
+    }
+  }
+  std::vector<std::vector<float>> outputs() const {
+    std::vector<std::vector<float>> all;
+    for (int32_t r = 0; r < pass.rows; ++r) {
+      const float* const row = host_row(in.out, in.out_width, r);
+      all.emplace_back(row, row + in.out_width);
+    }
+    return all;
+  }
+
+  std::mt19937 random_;
+  std::vector<std::unique_ptr<uint64_t[]>> kept_;
+};
+
+void check(const Attention& of, const std::vector<int32_t>& positions) {
+  SCOPED_TRACE(testing::Message() << "form " << static_cast<int>(of.form) << ", " << of.heads << "/" << of.kv_heads
+                                  << " heads of " << of.width << ", window " << of.window);
+  Scene scene(of, positions);
+  const auto got = scene.run(5, Order::kForward);
+  EXPECT_EQ(got, scene.run(3, Order::kRandom)) << "bits by blocks";
+  const auto want = scene.reference();
+  for (size_t r = 0; r < got.size(); ++r) {
+    double error = 0, energy = 0;
+    for (size_t i = 0; i < got[r].size(); ++i) {
+      const double off = double{got[r][i]} - want[r][i];
+      error += off * off;
+      energy += double{want[r][i]} * want[r][i];
+    }
+    EXPECT_LT(std::sqrt(error / energy), of.form == Form::kBF16 ? 1e-4 : 2e-6) << "row " << r;
+  }
+  // Alone.
+  for (size_t r = 0; r < got.size(); ++r) {
+    Pass all = scene.pass;
+    scene.pass.runs = 1;
+    scene.pass.run[0] = all.run[r];
+    EXPECT_EQ(got[r], scene.run(2, Order::kBackward)[r]) << "bits beside others, row " << r;
+    scene.pass = all;
+  }
+}
+
+TEST(CudaAttentionKernels, EveryWidthAndForm) {
+  for (const Form form : {Form::kF16, Form::kBF16, Form::kF32}) {
+    for (const int32_t width : {64, 128, 256}) check({form, 8, 2, width}, {0, 63, 64, 300});
+  }
+  check({Form::kF16, 4, 2, 80}, {130});
+}
+
+TEST(CudaAttentionKernels, HeadsThatShareKeys) {
+  for (const int32_t shared : {1, 2, 3, 5, 8}) check({Form::kF16, 2 * shared, 2, 128}, {5, 200});
+}
+
+TEST(CudaAttentionKernels, WindowsChunksAndCaps) {
+  check({Form::kF16, 4, 1, 256, 100, 0, 0}, {20, 99, 100, 450});
+  check({Form::kBF16, 4, 1, 64, 0, 300, 0}, {299, 300, 450});
+  check({Form::kF16, 4, 1, 128, 0, 0, 2.0f}, {70});
+}
+
+TEST(CudaAttentionKernels, ManyParts) {
+  check({Form::kF16, 4, 1, 256}, {255, 256, 1500});
+  check({Form::kF16, 16, 16, 64}, {3000});
+}
+
+// Queries that f16 has no numbers for, or none of their bits.
+TEST(CudaAttentionKernels, QueriesOfAnySize) {
+  for (const float size : {1e-3f, 1e5f}) {
+    Scene scene({Form::kF16, 4, 1, 256, 0, 0, 0, 1 / size}, {150});
+    float* const x = host_row(scene.in.x, scene.in.x_width, 0);
+    for (int32_t i = 0; i < scene.in.x_width; ++i) x[i] *= size;
+    const auto got = scene.run(2, Order::kForward), want = scene.reference();
+    for (size_t i = 0; i < got[0].size(); ++i) ASSERT_NEAR(got[0][i], want[0][i], 1e-4) << size;
+  }
+}
+
+}  // namespace
+}  // namespace baton::cuda::test
