@@ -1,13 +1,13 @@
-// Attention of rows that decode on the host, thread by thread: kernels against their bodies, and that a row's bits are
-// its own.
+// Attention of rows that decode, and their heads before it, on the host, thread by thread: kernels against their
+// bodies, and that a row's bits are its own.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstring>
 #include <memory>
-#include <random>
 #include <vector>
 
+#include "baton/base/random.h"
 #include "baton/unit/cuda/kernels/attention.cuh"
 #include "baton/unit/cuda/kernels/heads.cuh"
 #include "baton/unit/cuda/reference.h"
@@ -68,8 +68,7 @@ class Scene {
   Address values(int32_t count) {
     kept_.push_back(std::make_unique<uint64_t[]>(static_cast<size_t>(count + 8)));
     auto* const to = reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(kept_.back().get()) + 15) / 16 * 16);
-    std::normal_distribution<float> normal;
-    for (int32_t i = 0; i < count; ++i) to[i] = normal(random_);
+    for (int32_t i = 0; i < count; ++i) to[i] = random_.normal();
     return reinterpret_cast<Address>(to);
   }
   void add(int32_t r, int32_t position) {
@@ -83,12 +82,11 @@ class Scene {
       host_at<Address>(run.pages)[p] = page;
       std::memset(host_at<void>(page), 0xff, static_cast<size_t>(page_bytes));
     }
-    std::normal_distribution<float> normal;
     for (int32_t p = first_seen(in.op.window, in.op.chunk, position); p <= position; ++p) {
       for (int32_t head = 0; head < in.op.kv_heads; ++head) {
         for (const Place* place : {&in.slot, &in.slot2}) {
           auto* const row = reinterpret_cast<unsigned char*>(host_kv_row(run, *place, head, p));
-          for (int32_t i = 0; i < in.op.width; ++i) heads::put_value(place->form, row, i, normal(random_));
+          for (int32_t i = 0; i < in.op.width; ++i) heads::put_value(place->form, row, i, random_.normal());
         }
       }
     }
@@ -102,7 +100,7 @@ class Scene {
     return all;
   }
 
-  std::mt19937 random_;
+  Random random_;
   std::vector<std::unique_ptr<uint64_t[]>> kept_;
 };
 
@@ -162,6 +160,68 @@ TEST(CudaAttentionKernels, QueriesOfAnySize) {
     for (int32_t i = 0; i < scene.in.x_width; ++i) x[i] *= size;
     const auto got = scene.run(2, Order::kForward), want = scene.reference();
     for (size_t i = 0; i < got[0].size(); ++i) ASSERT_NEAR(got[0][i], want[0][i], 1e-4) << size;
+  }
+}
+
+// What kHeads made of one row: queries, gates, and the row's page.
+std::vector<float> heads_of(const Instruction& in, const Pass& pass, bool kernel) {
+  const size_t page_bytes = 2 * static_cast<size_t>(in.op.kv_heads * kPageTokens * in.slot.row_bytes);
+  const auto page = static_cast<size_t>(pass.run[0].pages);
+  std::memset(reinterpret_cast<void*>(*reinterpret_cast<Address*>(page)), 0, page_bytes);
+  if (kernel) {
+    fiber::launch({.blocks = 2, .threads = kThreads, .shared_bytes = kAttendShared, .order = Order::kRandom},
+                  [&] { do_heads(in, pass, blockIdx.x, gridDim.x, shared); });
+  } else {
+    reference_heads(in, pass);
+  }
+  std::vector<float> all;
+  const auto add = [&](const float* from, size_t count) { all.insert(all.end(), from, from + count); };
+  add(host_row(in.out, in.out_width, 0), static_cast<size_t>(in.out_width));
+  add(host_row(in.out2, in.out2_width, 0), static_cast<size_t>(in.out2_width));
+  add(host_at<const float>(*reinterpret_cast<Address*>(page)), page_bytes / sizeof(float));
+  return all;
+}
+
+TEST(CudaHeadKernels, AreWhatTheirBodyIs) {
+  for (const auto& [width, rotary] :
+       {std::pair{256, 64}, {128, 128}, {256, 256}, {64, 64}, {96, 32}, {80, 64}, {64, 0}}) {
+    for (const RopePairing pairing : {RopePairing::kHalf, RopePairing::kAdjacent}) {
+      for (const bool norm : {false, true}) {
+        const int32_t heads = 4, kv_heads = 2;
+        Random random(3);
+        const auto values = [&](int32_t count) {
+          std::vector<float> made(static_cast<size_t>(count));
+          for (float& value : made) value = random.normal();
+          return made;
+        };
+        const auto address = [](std::vector<float>& of) { return reinterpret_cast<Address>(of.data()); };
+        const int32_t x_width = 2 * heads * width, y_width = kv_heads * width, out_width = heads * width;
+        std::vector<float> x = values(pitch_of(x_width)), y = values(pitch_of(y_width)), z = values(pitch_of(y_width));
+        std::vector<float> out = values(pitch_of(out_width)), gates = out, scale = values(width), other = values(width);
+        std::vector<float> page = values(2 * kv_heads * kPageTokens * width);
+        Address pages[1] = {address(page)};
+        int32_t run_of_row = 0;
+        Instruction in;
+        in.what = Do::kHeads;
+        in.op.heads = heads, in.op.kv_heads = kv_heads, in.op.width = width, in.op.eps = 1e-6f;
+        in.rope.rotary = rotary, in.rope.pairing = pairing, in.rope.rope_theta = 1e4f, in.rope.rope_magnitude = 1.1f;
+        in.x = address(x), in.x_width = x_width, in.x_stride = 2 * width;
+        in.y = address(y), in.z = address(z), in.y_width = in.z_width = y_width;
+        in.out = address(out), in.out2 = address(gates), in.out_width = in.out2_width = out_width;
+        if (norm) in.vectors[0] = address(scale), in.vectors[1] = address(other);
+        in.slot = {0, 4 * width, Form::kF32};
+        in.slot2 = {static_cast<uint64_t>(kv_heads * kPageTokens * 4 * width), 4 * width, Form::kF32};
+        Pass pass;
+        pass.rows = pass.runs = 1;
+        pass.run_of_row = reinterpret_cast<Address>(&run_of_row);
+        pass.run[0].pages = reinterpret_cast<Address>(pages);
+        pass.run[0].start = 37, pass.run[0].rows = pass.run[0].decodes = 1;
+        const std::vector<float> want = heads_of(in, pass, false), got = heads_of(in, pass, true);
+        ASSERT_EQ(want.size(), got.size());
+        for (size_t i = 0; i < want.size(); ++i)
+          ASSERT_NEAR(got[i], want[i], 1e-5) << width << " " << rotary << " " << norm << " at " << i;
+      }
+    }
   }
 }
 

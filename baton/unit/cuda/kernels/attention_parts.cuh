@@ -3,6 +3,7 @@
 #pragma once
 
 #include "baton/unit/cuda/kernels/device.cuh"
+#include "baton/unit/cuda/kernels/ptx.cuh"
 #include "baton/unit/cuda/mixers_geometry.h"
 
 namespace baton::cuda {
@@ -43,6 +44,67 @@ __device__ __forceinline__ int most_parts(const Op& op, const Pass& pass, int sp
 // Whether kAttendJoin has anything to do.
 __device__ __forceinline__ bool has_parts(const Instruction& in, const Pass& pass) {
   return in.scratch != 0 && in.splits > 1 && most_parts(in.op, pass, in.splits) > 1;
+}
+
+// Units: 64 values of a head of a run. An eighth of the block has every eighth part; a warp has all highest scores and
+// sums.
+__device__ __noinline__ void do_attend_join(const Instruction& in, const Pass& pass, uint32_t block, uint32_t blocks,
+                                            unsigned char* shared) {
+  constexpr int kWide = 64, kEighths = kThreads / kWide, kOfLane = (kPartsMax + 31) / 32;
+  static_assert(kEighths == 8);
+  const Op& op = in.op;
+  auto* const totals = reinterpret_cast<float*>(shared);  // [eighths][64]
+  const int wide = (op.width + kWide - 1) / kWide, units = pass.runs * op.heads * wide;
+  const int thread = static_cast<int>(threadIdx.x), eighth = thread / kWide;
+  if (!has_parts(in, pass)) return;
+  for (int number = static_cast<int>(block); number < units; number += static_cast<int>(blocks)) {
+    const int column = number % wide * kWide + thread % kWide, head = number / wide % op.heads;
+    const int of = number / wide / op.heads;
+    const Run& run = pass.run[of];
+    if (run.decodes == 0 || run.rows == 0) continue;
+    const int count = key_parts(op.window, op.chunk, run.start, in.splits).count;
+    if (count == 1) continue;
+    const int values = static_cast<int>(part_values(op));
+    const float* const parts =
+        at<const float>(in.scratch) + (static_cast<int64_t>(of) * op.heads + head) * in.splits * values;
+    // All at once, as nothing of it depends on the rest.
+    float part[kOfLane][4], highest[kOfLane], sum[kOfLane];
+#pragma unroll
+    for (int k = 0; k < kOfLane; ++k) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const int i = 32 * k + 8 * j + eighth;
+        part[k][j] = i < count && column < op.width ? parts[i * values + column] : 0.0f;
+      }
+      const int i = 32 * k + static_cast<int>(lane());
+      highest[k] = i < count ? parts[i * values + op.width] : no_score();
+      sum[k] = i < count ? parts[i * values + op.width + 1] : 0.0f;
+    }
+    float most = highest[0], total = 0, value = 0;
+#pragma unroll
+    for (int k = 1; k < kOfLane; ++k) most = fmaxf(most, highest[k]);
+    most = warp_max(most);
+#pragma unroll
+    for (int k = 0; k < kOfLane; ++k) {
+      highest[k] = highest[k] == most ? 1.0f : expf(highest[k] - most);
+      total = fmaf(highest[k], sum[k], total);
+    }
+    total = warp_sum(total);
+#pragma unroll
+    for (int k = 0; k < kOfLane; ++k) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) value = fmaf(__shfl_sync(kAll, highest[k], 8 * j + eighth), part[k][j], value);
+    }
+    totals[thread] = value;
+    meet();
+    if (eighth == 0 && column < op.width) {
+      value = 0;
+#pragma unroll
+      for (int i = 0; i < kEighths; ++i) value += totals[i * kWide + thread];
+      row_of(in.out, in.out_width, run.first_row)[head * op.width + column] = value / total;
+    }
+    meet();
+  }
 }
 
 }  // namespace baton::cuda
