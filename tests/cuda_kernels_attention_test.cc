@@ -23,6 +23,7 @@ struct Attention {
   int32_t heads, kv_heads, width;
   int32_t window = 0, chunk = 0;
   float cap = 0, scale = 0.3f;
+  bool parts = true;
 };
 
 // Rows that decode at these positions, each with pages of its own, in which all that it does not see is no number.
@@ -42,6 +43,7 @@ class Scene {
     in.x = values(pass.rows * pitch_of(in.x_width));
     in.out = values(pass.rows * pitch_of(in.out_width));
     in.scratch = values(pass.runs * of.heads * in.splits * static_cast<int32_t>(part_values(op)));
+    if (!of.parts) in.scratch = 0;
     for (int32_t r = 0; r < pass.runs; ++r) add(r, positions[static_cast<size_t>(r)]);
   }
 
@@ -150,6 +152,13 @@ TEST(CudaAttentionKernels, WindowsChunksAndCaps) {
 TEST(CudaAttentionKernels, ManyParts) {
   check({Form::kF16, 4, 1, 256}, {255, 256, 1500});
   check({Form::kF16, 16, 16, 64}, {3000});
+}
+
+// Pages that a group of warps has one after the other.
+TEST(CudaAttentionKernels, ManyPagesOfAPart) {
+  for (const int32_t width : {64, 128, 256}) {
+    for (const Form form : {Form::kF16, Form::kBF16}) check({form, 4, 1, width, 0, 0, 0, 1.0f, false}, {70, 640, 2100});
+  }
 }
 
 // Queries that f16 has no numbers for, or none of their bits.
