@@ -18,6 +18,26 @@ __device__ __noinline__ uint32_t conv_delta_of_row(const Instruction& in, const 
   return do_conv_delta_rows(in, pass, blockIdx.x, gridDim.x, shared, [&] { meeting.wait(); });
 }
 
+// `piece`: the number of its first, and then of the next one's. Returns what multiply_rounds does.
+template <Lists kLists>
+__device__ __forceinline__ uint32_t multiply_listed(const Instruction& in, const Pass& pass, unsigned char* shared,
+                                                    const FeedPlan& plan, uint32_t& piece) {
+  uint32_t done = 0;
+  if constexpr (kLists == Lists::kAny) {
+    const Share share(in.product, rows::count_of(in, pass));
+    done = do_multiply(in, share, shared, plan, piece);
+    piece += share.of_all();
+  } else {
+    if (kLists == Lists::kPlainCodes && in.product.form == Form::kCodes) {
+      done = do_plain_multiply<true>(in, shared, plan, piece);
+    } else {
+      done = do_plain_multiply<false>(in, shared, plan, piece);
+    }
+    piece += Share(in.product, 1).of_tile();
+  }
+  return done;
+}
+
 template <Lists kLists>
 __device__ __forceinline__ void run_list(const ListWork& work) {
   extern __shared__ __align__(128) unsigned char shared[];
@@ -57,18 +77,7 @@ __device__ __forceinline__ void run_list(const ListWork& work) {
     bool exchanged = product;  // what it wrote
     uint32_t done = 0;
     if (product) {
-      if constexpr (kLists != Lists::kAny) {
-        if (kLists == Lists::kPlainCodes && in.product.form == Form::kCodes) {
-          done = do_plain_multiply<true>(in, shared, work.feed, piece);
-        } else {
-          done = do_plain_multiply<false>(in, shared, work.feed, piece);
-        }
-        piece += Share(in.product, 1).of_tile();
-      } else {
-        const Share share(in.product, rows::count_of(in, pass));
-        done = do_multiply(in, share, shared, work.feed, piece);
-        piece += share.of_all();
-      }
+      done = multiply_listed<kLists>(in, pass, shared, work.feed, piece);
     } else if (in.what == Do::kConvDelta) {
       if constexpr (kLists != Lists::kAny) {
         done = conv_delta_of_row(in, pass, shared, meeting);
