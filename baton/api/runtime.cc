@@ -137,6 +137,14 @@ std::vector<NamedUnit> Runtime::units() const {
   return named;
 }
 
+std::vector<std::string> Runtime::emulated_units() const {
+  std::vector<std::string> names;
+  for (const auto& [name, loaded] : units_) {
+    if (loaded.executor != nullptr && loaded.executor->placement().emulated) names.push_back(name);
+  }
+  return names;
+}
+
 std::vector<UnitExpertLoads> Runtime::expert_loads() const {
   std::vector<UnitExpertLoads> all;
   for (const auto& [name, loaded] : units_) {

@@ -146,6 +146,8 @@ class Runtime {
 
   // Those it was opened with, by the names that requests give them.
   std::vector<NamedUnit> units() const;
+  // Names of those that are emulated: times that they give are the emulator's.
+  std::vector<std::string> emulated_units() const;
   // Of its units together: notes_of().
   const std::vector<std::string>& unit_notes() const { return unit_notes_; }
   // Of all that ran so far, by units that count; empty for models without experts.

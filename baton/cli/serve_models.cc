@@ -116,6 +116,8 @@ Result<std::unique_ptr<serve::Served>> open_model(const ServeFlags& server, cons
         "{}: --verify-bridge {}: a server has no bounds to prove a hand-over by: hand-overs are sealed, and "
         "answers say why they are not proven; prove this pair by `baton run --verify-bridge all`",
         facts.name, flags.model.verify);
+  for (const std::string& unit : runtime->emulated_units())
+    spdlog::warn("{}: {} is emulated: its times, in answers and in metrics, are the emulator's", facts.name, unit);
   auto setup = setup_of(server, flags, facts, *runtime, draws);
   auto served = std::make_unique<serve::ServedModel>(std::move(setup), std::move(runtime));
   if (server.dispatch) {

@@ -56,6 +56,16 @@ class WithFolder(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
 
 
+class Units(unittest.TestCase):
+    def test_one_that_is_emulated_is_named(self):
+        with Server("--prefill", "cuda:driver=emulated", "--decode", "cpu") as server:
+            said = [line for line in server.log if "is emulated: its times" in line]
+            self.assertEqual(len(said), 1, server.log)
+            self.assertIn("cuda", said[0])
+        with Server("--prefill", "ref", "--decode", "cpu") as server:
+            self.assertFalse(any("is emulated: its times" in line for line in server.log), server.log)
+
+
 class AccessLog(WithFolder):
     def serve(self, *flags):
         self.log = self.folder / "access.log"
