@@ -14,7 +14,7 @@ constexpr size_t kBiasesMax = 1024;
 std::string shown(const Json& value) {
   if (value.is_structured() && value.size() > 16) return value.is_array() ? "a long list" : "a large object";
   std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
-  if (text.size() > 80) text = text.substr(0, 80) + "...";
+  if (text.size() > 80) text.replace(80, std::string::npos, "...");
   return text;
 }
 
