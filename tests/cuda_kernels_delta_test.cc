@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "baton/unit/cuda/feed_layout.h"
-#include "baton/unit/cuda/kernels/list.cu"
+#include "baton/unit/cuda/kernels/list_plain.cu"
 #include "baton/unit/cuda/kernels/list_together.cu"
 #include "baton/unit/cuda/mma_list.h"
 #include "baton/unit/cuda/reference.h"

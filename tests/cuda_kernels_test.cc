@@ -10,6 +10,8 @@
 
 #include "baton/unit/cuda/feed_layout.h"
 #include "baton/unit/cuda/kernels/list.cu"
+#include "baton/unit/cuda/kernels/list_plain.cu"
+#include "baton/unit/cuda/kernels/list_plain_codes.cu"
 #include "baton/unit/cuda/reference.h"
 #include "tests/fiber/fiber.h"
 #include "tests/fiber/products.h"

@@ -39,8 +39,8 @@ uint32_t feed_bytes(const FeedPlan& plan);
 // Shares a product out to `blocks` blocks that have their weights by `plan`.
 void share_out(Instruction& in, const FeedPlan& plan, uint32_t blocks);
 
-// Whether the kernels for lists of one row do such an instruction (kernels/list.cu): of products and delta rules those
-// that most models have; `in` is shared out.
+// Whether the kernels for lists of one row do such an instruction (kernels/list_plain.cu): of products and delta rules
+// those that most models have; `in` is shared out.
 bool is_plain(const Instruction& in, const FeedPlan& plan);
 
 // Whether a pass is one that they do: of one row, whose outputs are asked for. Without those the output head has no

@@ -1,0 +1,108 @@
+// How a list of instructions is run in one launch, by the kernels of list*.cu. Weights of what follows are on their way
+// all the time (feed.cuh).
+#pragma once
+
+#include "baton/unit/cuda/kernels/delta_row.cuh"
+#include "baton/unit/cuda/kernels/list.cuh"
+#include "baton/unit/cuda/kernels/plain_products.cuh"
+
+namespace baton::cuda {
+
+// Of any list, or of one row of x where is_plain says yes to all instructions: with matrices of 16-bit values, or of
+// codes, too.
+enum class Lists : uint8_t { kAny, kPlainValues, kPlainCodes };
+
+// Waits for the instruction before by itself. Apart, so that products have all registers.
+__device__ __noinline__ uint32_t conv_delta_of_row(const Instruction& in, const Pass& pass, unsigned char* shared,
+                                                   Meeting meeting) {
+  is_shared(&in);
+  is_shared(&pass);
+  return do_conv_delta_rows(in, pass, blockIdx.x, gridDim.x, shared, [&] { meeting.wait(); });
+}
+
+// `piece`: the number of its first, and then of the next one's. Returns what multiply_rounds does.
+template <Lists kLists>
+__device__ __forceinline__ uint32_t multiply_listed(const Instruction& in, const Pass& pass, unsigned char* shared,
+                                                    const FeedPlan& plan, uint32_t& piece) {
+  uint32_t done = 0;
+  if constexpr (kLists == Lists::kAny) {
+    const Share share(in.product, rows::count_of(in, pass));
+    done = do_multiply(in, share, shared, plan, piece);
+    piece += share.of_all();
+  } else {
+    if (kLists == Lists::kPlainCodes && in.product.form == Form::kCodes) {
+      done = do_plain_multiply<true>(in, shared, plan, piece);
+    } else {
+      done = do_plain_multiply<false>(in, shared, plan, piece);
+    }
+    piece += Share(in.product, 1).of_tile();
+  }
+  return done;
+}
+
+template <Lists kLists>
+__device__ __forceinline__ void run_list(const ListWork& work) {
+  extern __shared__ __align__(128) unsigned char shared[];
+  __shared__ __align__(16) unsigned char kept[kInstructionsKept + 1][sizeof(Instruction)];  // the last is the feeder's
+  __shared__ __align__(16) unsigned char pass_at[kPassKept];
+  const auto instruction = [&](int i) -> Instruction& {
+    return *reinterpret_cast<Instruction*>(kept[i & (kInstructionsKept - 1)]);
+  };
+  const Pass& whole = *at<const Pass>(work.pass);
+  if (whole.stopped != 0) return;
+  if (warp() == kWarps) {
+    Slots(work.feed).make();
+    __syncthreads();
+    return feed_list(work, whole.rows, whole.rows_out, *reinterpret_cast<Instruction*>(kept[kInstructionsKept]));
+  }
+  const Pass& pass = whole.runs <= kRunsKept ? *reinterpret_cast<const Pass*>(pass_at) : whole;
+  Meeting meeting(work.barrier);
+  copy_pass(work.pass, pass_at);
+  for (int i = 0; i < min(work.count, kInstructionsKept); ++i) bring(work.list, i, instruction(i));
+  copies_wait<0>();
+  __syncthreads();
+  uint32_t piece = 0;
+  for (int i = 0; i < work.count; ++i) {
+    // It takes the place of the one before, which nobody reads any more.
+    const int next = i + kInstructionsKept - 1;
+    const bool comes = i > 0 && next < work.count;
+    if (comes) bring(work.list, next, instruction(next));
+    const Instruction& in = instruction(i);
+    is_shared(&in);
+    // Nobody waits for nothing.
+    if (in.what == Do::kAttendJoin && !has_parts(in, pass)) {
+      if (work.times != 0 && blockIdx.x == 0 && threadIdx.x == 0) at<uint64_t>(work.times)[i] = card_time();
+      meet();
+      continue;
+    }
+    const bool product = in.what == Do::kMultiply;
+    bool exchanged = product;  // what it wrote
+    uint32_t done = 0;
+    if (product) {
+      done = multiply_listed<kLists>(in, pass, shared, work.feed, piece);
+    } else if (in.what == Do::kConvDelta) {
+      if constexpr (kLists != Lists::kAny) {
+        done = conv_delta_of_row(in, pass, shared, meeting);
+        exchanged = true;
+      } else {
+        do_conv_delta(in, pass, blockIdx.x, gridDim.x, shared);
+      }
+    } else {
+      run_other(in, pass, work.pass, shared);
+    }
+    if (work.times != 0 && blockIdx.x == 0 && threadIdx.x == 0) at<uint64_t>(work.times)[i] = card_time();
+    copies_wait<0>();
+    if (i + 1 == work.count) break;
+    if (exchanged) {
+      meeting.arrive_when(done);
+    } else {
+      meeting.arrive();
+    }
+    if (kLists != Lists::kAny && instruction(i + 1).what == Do::kConvDelta) continue;
+    fetch_needed(instruction(i + 1), pass);
+    meeting.wait();
+  }
+  meeting.leave();
+}
+
+}  // namespace baton::cuda
