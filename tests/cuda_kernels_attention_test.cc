@@ -136,7 +136,17 @@ TEST(CudaAttentionKernels, EveryWidthAndForm) {
   for (const Form form : {Form::kF16, Form::kBF16, Form::kF32}) {
     for (const int32_t width : {64, 128, 256}) check({form, 8, 2, width}, {0, 63, 64, 300});
   }
-  check({Form::kF16, 4, 2, 80}, {130});
+}
+
+// In plain arithmetic: of odd widths, with one query head to a kv head, and with several.
+TEST(CudaAttentionKernels, WhatTensorCoresDoNotDo) {
+  for (const Form form : {Form::kF16, Form::kBF16, Form::kF32}) {
+    for (const int32_t width : {80, 200}) {
+      check({form, 4, 2, width}, {130});
+      check({form, 2, 2, width}, {70});
+    }
+  }
+  check({Form::kF32, 2, 2, 256}, {63, 300});
 }
 
 TEST(CudaAttentionKernels, HeadsThatShareKeys) {

@@ -14,12 +14,11 @@ namespace baton::cuda {
 inline constexpr int kKeysAhead = 4;  // of a strand
 
 // 8 values of 16 bits.
-template <Form kForm>
-__device__ __forceinline__ void widen8(const uint4& from, float (&to)[8]) {
+__device__ __forceinline__ void widen8(bool bf16, const uint4& from, float (&to)[8]) {
   const uint32_t words[4] = {from.x, from.y, from.z, from.w};
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    if constexpr (kForm == Form::kBF16) {
+    if (bf16) {
       to[2 * i] = __uint_as_float(words[i] << 16);
       to[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000u);
     } else {
@@ -30,12 +29,13 @@ __device__ __forceinline__ void widen8(const uint4& from, float (&to)[8]) {
   }
 }
 
-template <int kLanes, int kHeads, Form kForm>
+// One for all forms: few steps come here, and each one more is compiled into every kernel that runs lists.
+template <int kLanes, int kHeads>
 class AttendPart {
  public:
   __device__ AttendPart(const Instruction& in, const Run& run, const AttendUnit& unit, const KeyParts& parts,
                         unsigned char* shared)
-      : in_(in), unit_(unit), pages_(at<const Address>(run.pages)), shared_(shared) {
+      : in_(in), unit_(unit), pages_(at<const Address>(run.pages)), shared_(shared), form_(in.slot.form) {
     const int first_tile = parts.first_tile(unit.part);
     last_tile_ = parts.first_tile(unit.part + 1) - 1;
     base_ = first_tile * kPageTokens;
@@ -87,12 +87,12 @@ class AttendPart {
   __device__ __forceinline__ bool valid(int key) const { return key >= seen_from_ && key < end_; }
   __device__ __forceinline__ const unsigned char* place_of(Address page, const Place& place, int key) const {
     const int64_t row = static_cast<int64_t>(unit_.kv_head) * kPageTokens + key % kPageTokens;
-    return at<const unsigned char>(page + place.offset) + row * place.row_bytes + at_ * (kForm == Form::kF32 ? 4 : 2);
+    return at<const unsigned char>(page + place.offset) + row * place.row_bytes + at_ * (form_ == Form::kF32 ? 4 : 2);
   }
 
   // Keys or values of a step, to their half of the ring.
   __device__ __forceinline__ void bring(int step, int slot, const Place& place) const {
-    if constexpr (kForm != Form::kF32) {
+    if (form_ != Form::kF32) {
 #pragma unroll
       for (int j = 0; j < kKeysAhead; ++j) {
         const int key = key_at(step) + j;
@@ -105,12 +105,13 @@ class AttendPart {
   }
   __device__ __forceinline__ void take(int step, int slot, int j, Address page, const Place& place,
                                        float (&to)[8]) const {
-    if constexpr (kForm == Form::kF32) {
+    if (form_ == Form::kF32) {
       const int key = key_at(step) + j;
       const bool wanted = inside_ && valid(key);
       load8(reinterpret_cast<const float*>(place_of(page, place, key)), wanted ? in_.op.width - at_ : 0, to);
     } else {
-      widen8<kForm>(*reinterpret_cast<const uint4*>(shared_ + ((slot + j) * kThreads + threadIdx.x) * 16), to);
+      widen8(form_ == Form::kBF16,
+             *reinterpret_cast<const uint4*>(shared_ + ((slot + j) * kThreads + threadIdx.x) * 16), to);
     }
   }
 
@@ -253,6 +254,7 @@ class AttendPart {
   const AttendUnit unit_;
   const Address* const pages_;
   unsigned char* const shared_;
+  const Form form_;
   int last_tile_, base_, seen_from_, end_, at_, strand_, row_;
   bool inside_;
   Address page_ = 0;
@@ -279,11 +281,11 @@ __device__ __forceinline__ void each_attend_unit(const Instruction& in, const Pa
   }
 }
 
-template <int kLanes, int kHeads, Form kForm>
+template <int kLanes, int kHeads>
 __device__ __noinline__ void attend_units(const Instruction& in, const Pass& pass, uint32_t block, uint32_t blocks,
                                           unsigned char* shared) {
   each_attend_unit(in, pass, block, blocks, [&](const Run& run, const AttendUnit& unit, const KeyParts& parts) {
-    AttendPart<kLanes, kHeads, kForm>(in, run, unit, parts, shared).run(parts.count == 1);
+    AttendPart<kLanes, kHeads>(in, run, unit, parts, shared).run(parts.count == 1);
   });
 }
 template <int kWidth, bool kBf16>
@@ -294,17 +296,6 @@ __device__ __noinline__ void attend_mma_units(const Instruction& in, const Pass&
   });
 }
 
-template <int kLanes, int kHeads>
-__device__ __forceinline__ void attend_forms(const Instruction& in, const Pass& pass, uint32_t block, uint32_t blocks,
-                                             unsigned char* shared) {
-  if (in.slot.form == Form::kF16) {
-    attend_units<kLanes, kHeads, Form::kF16>(in, pass, block, blocks, shared);
-  } else if (in.slot.form == Form::kBF16) {
-    attend_units<kLanes, kHeads, Form::kBF16>(in, pass, block, blocks, shared);
-  } else {
-    attend_units<kLanes, kHeads, Form::kF32>(in, pass, block, blocks, shared);
-  }
-}
 template <bool kBf16>
 __device__ __forceinline__ void attend_mma(const Instruction& in, const Pass& pass, uint32_t block, uint32_t blocks,
                                            unsigned char* shared) {
@@ -321,13 +312,9 @@ __device__ __noinline__ void do_attend(const Instruction& in, const Pass& pass, 
     if (in.slot.form == Form::kBF16) return attend_mma<true>(in, pass, block, blocks, shared);
     return attend_mma<false>(in, pass, block, blocks, shared);
   }
-  const bool one = in.op.heads == in.op.kv_heads;
-  if (in.op.width > 128) {
-    if (one) return attend_forms<32, 1>(in, pass, block, blocks, shared);
-    return attend_forms<32, kHeadsTogether>(in, pass, block, blocks, shared);
-  }
-  if (one) return attend_forms<16, 1>(in, pass, block, blocks, shared);
-  attend_forms<16, kHeadsTogether>(in, pass, block, blocks, shared);
+  if (in.op.width > 128) return attend_units<32, kHeadsTogether>(in, pass, block, blocks, shared);
+  if (in.op.heads == in.op.kv_heads) return attend_units<16, 1>(in, pass, block, blocks, shared);
+  attend_units<16, kHeadsTogether>(in, pass, block, blocks, shared);
 }
 
 }  // namespace baton::cuda
