@@ -54,7 +54,7 @@ class Scene {
       fiber::launch({.blocks = blocks, .threads = kThreads, .shared_bytes = kAttendShared, .order = order},
                     [&] { what(in, pass, blockIdx.x, gridDim.x, shared); });
     };
-    go([](auto&&... all) { do_attend(all...); });
+    go([](auto&&... all) { do_attend<true>(all...); });
     go([](auto&&... all) { do_attend_join(all...); });
     return outputs();
   }

@@ -51,7 +51,8 @@ void share_out(Instruction& in, const FeedPlan& plan, uint32_t blocks) {
 
 bool is_plain(const Instruction& in, const FeedPlan& plan) {
   if (in.what == Do::kConvDelta) return is_plain_delta(in.op);
-  if (in.what != Do::kMultiply) return true;
+  if (in.what == Do::kAttend) return attends_by_mma(in);
+  if (in.what != Do::kMultiply) return is_usual(in.what);
   bool codes = true;
   for (int32_t i = 0; i < in.matrices; ++i) codes = codes && in.matrix[i].form == Form::kCodes;
   const bool values =

@@ -39,8 +39,31 @@ uint32_t feed_bytes(const FeedPlan& plan);
 // Shares a product out to `blocks` blocks that have their weights by `plan`.
 void share_out(Instruction& in, const FeedPlan& plan, uint32_t blocks);
 
-// Whether the kernels for lists of one row do such an instruction (kernels/list_plain.cu): of products and delta rules
-// those that most models have; `in` is shared out.
+// Kinds beside products and delta rules that the kernels for lists of one row have (kernels/list_plain.cu): those of
+// most models. The rest, experts above all, would take a compiler as long as all of these.
+BATON_BOTH constexpr bool is_usual(Do what) {
+  switch (what) {
+    case Do::kEmbed:
+    case Do::kPrepare:
+    case Do::kHeads:
+    case Do::kAppend:
+    case Do::kAttend:
+    case Do::kAttendJoin:
+    case Do::kEach:
+    case Do::kPick:
+    case Do::kCap:
+    case Do::kPenalise:
+    case Do::kArgmax:
+    case Do::kDraw:
+    case Do::kAdvance:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Whether these kernels do such an instruction: of products, delta rules and attention those that most models have;
+// `in` is shared out.
 bool is_plain(const Instruction& in, const FeedPlan& plan);
 
 // Whether a pass is one that they do: of one row, whose outputs are asked for. Without those the output head has no

@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
+
+#include "baton/unit/cuda/kernels.h"
 
 namespace baton::cuda {
 namespace {
@@ -130,6 +133,28 @@ TEST(FeedLayout, SharesOfBlocksAndWarps) {
   EXPECT_EQ(wide.product.slices_log2, 4);
   EXPECT_EQ(wide.product.each_log2, 0) << "pieces of an output come one behind the other";
   EXPECT_FALSE(is_plain(wide, plan));
+}
+
+// Of other kinds those that most models have; attention on tensor cores.
+TEST(FeedLayout, KindsOfPlainLists) {
+  const std::vector<Do> plain = {Do::kEmbed, Do::kPrepare, Do::kHeads,    Do::kAppend, Do::kAttendJoin, Do::kEach,
+                                 Do::kPick,  Do::kCap,     Do::kPenalise, Do::kArgmax, Do::kDraw,       Do::kAdvance};
+  for (const Do what : kKinds) {
+    if (what == Do::kMultiply || what == Do::kConvDelta || what == Do::kAttend) continue;
+    Instruction in;
+    in.what = what;
+    EXPECT_EQ(is_plain(in, {}), std::find(plain.begin(), plain.end(), what) != plain.end()) << static_cast<int>(what);
+  }
+  Instruction attend;
+  attend.what = Do::kAttend;
+  attend.op.width = 64;
+  attend.slot = attend.slot2 = {0, 128, Form::kF16};
+  EXPECT_TRUE(is_plain(attend, {}));
+  attend.slot = attend.slot2 = {0, 256, Form::kF32};
+  EXPECT_FALSE(is_plain(attend, {}));
+  attend.op.width = 80;
+  attend.slot = attend.slot2 = {0, 160, Form::kF16};
+  EXPECT_FALSE(is_plain(attend, {}));
 }
 
 TEST(FeedLayout, PassesOfOneRow) {

@@ -304,17 +304,21 @@ __device__ __forceinline__ void attend_mma(const Instruction& in, const Pass& pa
   attend_mma_units<64, kBf16>(in, pass, block, blocks, shared);
 }
 
-// A function of its own: in the kernel that runs lists all registers are then its.
+// A function of its own: in the kernel that runs lists all registers are then its. kAny: also what attends_by_mma says
+// no to.
+template <bool kAny>
 __device__ __noinline__ void do_attend(const Instruction& in, const Pass& pass, uint32_t block, uint32_t blocks,
                                        unsigned char* shared) {
   static_assert(kAttendWidthMax == 32 * 8);
-  if (attends_by_mma(in)) {
+  if (!kAny || attends_by_mma(in)) {
     if (in.slot.form == Form::kBF16) return attend_mma<true>(in, pass, block, blocks, shared);
     return attend_mma<false>(in, pass, block, blocks, shared);
   }
-  if (in.op.width > 128) return attend_units<32, kHeadsTogether>(in, pass, block, blocks, shared);
-  if (in.op.heads == in.op.kv_heads) return attend_units<16, 1>(in, pass, block, blocks, shared);
-  attend_units<16, kHeadsTogether>(in, pass, block, blocks, shared);
+  if constexpr (kAny) {
+    if (in.op.width > 128) return attend_units<32, kHeadsTogether>(in, pass, block, blocks, shared);
+    if (in.op.heads == in.op.kv_heads) return attend_units<16, 1>(in, pass, block, blocks, shared);
+    attend_units<16, kHeadsTogether>(in, pass, block, blocks, shared);
+  }
 }
 
 }  // namespace baton::cuda

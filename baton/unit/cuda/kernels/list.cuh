@@ -82,21 +82,24 @@ __device__ inline void fetch_needed(const Instruction& in, const Pass& pass) {
   if (i < width) fetch_line(at<const float>(in.vectors[0]) + i);
 }
 
-// All other kinds: apart, so that those which a step has most of share registers with none.
+// All other kinds, or those of them that is_usual says yes to: apart, so that those which a step has most of share
+// registers with none.
+template <bool kUsual>
 __device__ __noinline__ void run_other(const Instruction& instruction, const Pass& pass, Address pass_address,
                                        unsigned char* shared) {
   const uint32_t block = blockIdx.x, blocks = gridDim.x;
   switch (instruction.what) {
-#define BATON_CASE(kind, function) \
-  case Do::kind:                   \
-    return function(instruction, pass, block, blocks, shared);
+#define BATON_CASE(kind, function)                                                                          \
+  case Do::kind:                                                                                            \
+    if constexpr (!kUsual || is_usual(Do::kind)) return function(instruction, pass, block, blocks, shared); \
+    return;
     BATON_CASE(kEmbed, do_embed)
     BATON_CASE(kPrepare, do_prepare)
     BATON_CASE(kSplitPairs, do_split_pairs)
     BATON_CASE(kRope, do_rope)
     BATON_CASE(kHeads, do_heads)
     BATON_CASE(kAppend, do_append)
-    BATON_CASE(kAttend, do_attend)
+    BATON_CASE(kAttend, do_attend<!kUsual>)
     BATON_CASE(kAttendJoin, do_attend_join)
     BATON_CASE(kShortConv, do_short_conv)
     BATON_CASE(kEach, do_each)

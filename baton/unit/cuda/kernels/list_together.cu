@@ -58,7 +58,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) baton_list_together(co
     } else if (in.what == Do::kPrepare && in.to_planes) {
       prepare_planes(in, rows, blockIdx.x, gridDim.x, shared);
     } else {
-      run_other(in, pass, work.pass, shared);
+      run_other<false>(in, pass, work.pass, shared);
     }
     if (work.times != 0 && blockIdx.x == 0 && threadIdx.x == 0) at<uint64_t>(work.times)[i] = card_time();
     if (i + 1 == work.count) break;

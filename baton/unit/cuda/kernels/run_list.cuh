@@ -88,7 +88,7 @@ __device__ __forceinline__ void run_list(const ListWork& work) {
         do_conv_delta(in, pass, blockIdx.x, gridDim.x, shared);
       }
     } else {
-      run_other(in, pass, work.pass, shared);
+      run_other<kLists != Lists::kAny>(in, pass, work.pass, shared);
     }
     if (work.times != 0 && blockIdx.x == 0 && threadIdx.x == 0) at<uint64_t>(work.times)[i] = card_time();
     copies_wait<0>();
