@@ -60,8 +60,12 @@ CardUse card_use() {
   return {counts.device_bytes, counts.pinned_bytes, counts.cards, counts.streams, counts.events, counts.graphs};
 }
 
+bool Card::Parts::is_loss(DriverCode code) {
+  return std::find(std::begin(kLostCodes), std::end(kLostCodes), code) != std::end(kLostCodes);
+}
+
 tl::unexpected<Error> Card::Parts::failed(std::string_view what, uint64_t bytes, DriverCode code) {
-  if (std::find(std::begin(kLostCodes), std::end(kLostCodes), code) != std::end(kLostCodes)) lost = code;
+  if (is_loss(code)) lost = code;
   std::string text = fmt::format("{}: {}", card_text(*facts), what);
   if (bytes != 0) text += fmt::format(" {} bytes", bytes);
   text += fmt::format(": {}", code_text(*driver, code));

@@ -118,8 +118,10 @@ class Stream {
                        uint64_t rows);
   Status copy_rows_in(Address to, uint64_t to_pitch, const void* from, uint64_t from_pitch, uint64_t row_bytes,
                       uint64_t rows);
-  // To memory of another card: without the host where the two reach each other (Card::reach).
-  Status copy_to(const Card& other, Address to, Address from, uint64_t bytes);
+  // Rows of another card's memory to this one's: without the host where this reaches it (Card::reach). Where the other
+  // is what is lost, the error is its.
+  Status copy_rows_from(const Card& other, Address to, uint64_t to_pitch, Address from, uint64_t from_pitch,
+                        uint64_t row_bytes, uint64_t rows);
   Status zero(Address at, uint64_t bytes);
   // `grid` blocks (in x; at least 1) of `threads`; `argument` is copied.
   Status launch(std::string_view kernel, uint32_t grid, uint32_t threads, uint32_t shared_bytes, const void* argument);
@@ -194,7 +196,7 @@ class Card {
   uint64_t held_pinned_bytes() const { return held_pinned_; }
   // Blocks that a processor can hold of a kernel at once.
   Result<uint32_t> blocks_of(std::string_view kernel, uint32_t threads, uint32_t shared_bytes);
-  // Its copies go to the other's memory directly from now on; false: they cannot.
+  // Its copies from the other's memory come directly from now on; false: they cannot.
   Result<bool> reach(const Card& other);
   // Nothing more is to be had of it.
   bool lost() const;

@@ -49,6 +49,8 @@ struct Card::Parts {
     static_cast<void>(driver->context_set_current(context));
     static_cast<void>(call(*driver));
   }
+  // A code that says that a card is lost.
+  static bool is_loss(DriverCode code);
   // Of a code that is not kDone. The card is lost from then on where the code says so.
   tl::unexpected<Error> failed(std::string_view what, uint64_t bytes, DriverCode code);
   // By name, ready for a launch with so many bytes of shared memory. kInternal when there is none.

@@ -303,14 +303,15 @@ TEST_F(CardTest, CopiesToAnotherCard) {
   const auto from = card().allocate(64, "values");
   const auto to = other->allocate(64, "values");
   const auto pinned = card().allocate_pinned(64);
-  EXPECT_TRUE(*card().reach(*other));
+  EXPECT_TRUE(*other->reach(card()));
+  EXPECT_TRUE(*other->reach(card()));
   EXPECT_TRUE(*card().reach(card()));
   auto stream = card().stream(), there = other->stream();
   auto done = card().event();
   ASSERT_TRUE(stream->zero(from->address(), 64));
-  ASSERT_TRUE(stream->copy_to(*other, to->address(), from->address(), 64));
   ASSERT_TRUE(stream->record(*done));
   ASSERT_TRUE(there->wait_for(*done));
+  ASSERT_TRUE(there->copy_rows_from(card(), to->address(), 64, from->address(), 64, 64, 1));
   ASSERT_TRUE(there->copy_out(pinned->data(), to->address(), 64));
   ASSERT_TRUE(there->wait());
   EXPECT_EQ(pinned->data()[63], std::byte{0});
@@ -344,7 +345,8 @@ Status all_calls() {
   BATON_OK(stream.copy(memory.address() + 128, memory.address(), 128));
   BATON_OK(stream.copy_rows_in(memory.address(), 16, pinned.data(), 16, 8, 4));
   BATON_OK(stream.copy_rows_out(pinned.data(), 16, memory.address(), 16, 8, 4));
-  BATON_OK(stream.copy_to(*other, there.address(), memory.address(), 256));
+  BATON_OK(stream.copy_rows_from(*other, memory.address(), 256, there.address(), 256, 256, 1));
+  BATON_OK(stream.copy_rows_from(*other, memory.address(), 32, there.address(), 64, 16, 4));
   const AddWork work = {memory.address(), 4, 1};
   BATON_TRY(const Graph graph, stream.record_graph([&] { return stream.launch("test_add", 1, 32, 64 * 1024, &work); }));
   BATON_OK(stream.launch(graph));

@@ -52,6 +52,7 @@ void find_memory(Finder& in, Driver& driver) {
   in.find(driver.copy, "cuMemcpyDtoDAsync_v2");
   in.find(driver.copy_rows, "cuMemcpy2DAsync_v2");
   in.find(driver.copy_peer, "cuMemcpyPeerAsync");
+  in.find(driver.copy_rows_peer, "cuMemcpy3DPeerAsync");
   in.find(driver.set_bytes, "cuMemsetD8Async");
 }
 

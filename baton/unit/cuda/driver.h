@@ -88,6 +88,23 @@ struct RowsCopy {
   size_t row_bytes = 0, rows = 0;
 };
 
+// CUDA_MEMCPY3D_PEER, of one plane. Heights are of a plane: the rows, or more.
+struct PeerCopy {
+  size_t from_x = 0, from_y = 0, from_z = 0, from_level = 0;
+  int32_t from_kind = kOfCard;
+  const void* from_host = nullptr;
+  Address from = 0;
+  Handle from_array = nullptr, from_context = nullptr;
+  size_t from_pitch = 0, from_height = 0;
+  size_t to_x = 0, to_y = 0, to_z = 0, to_level = 0;
+  int32_t to_kind = kOfCard;
+  void* to_host = nullptr;
+  Address to = 0;
+  Handle to_array = nullptr, to_context = nullptr;
+  size_t to_pitch = 0, to_height = 0;
+  size_t row_bytes = 0, rows = 0, planes = 1;
+};
+
 struct Driver {
   bool emulated = false;
   DriverCode (*init)(unsigned flags);
@@ -122,6 +139,7 @@ struct Driver {
   DriverCode (*copy_rows)(const RowsCopy* copy, Handle stream);
   DriverCode (*copy_peer)(Address to, Handle to_context, Address from, Handle from_context, size_t bytes,
                           Handle stream);
+  DriverCode (*copy_rows_peer)(const PeerCopy* copy, Handle stream);
   DriverCode (*set_bytes)(Address at, unsigned char value, size_t bytes, Handle stream);
 
   DriverCode (*stream_create)(Handle* stream, unsigned flags);

@@ -21,6 +21,7 @@ State& state() {
   return *all;
 }
 thread_local Device* t_device = nullptr;
+thread_local bool t_damages = false;
 
 DriverCode begin(std::string_view function) {
   State& all = state();
@@ -32,6 +33,7 @@ DriverCode begin(std::string_view function) {
   if (!all.fault || (!all.fault_function.empty() && all.fault_function != function) || --all.fault->nth > 0)
     return kDone;
   const EmulatedFault fault = *std::exchange(all.fault, std::nullopt);
+  if ((t_damages = fault.damages)) return kDone;
   if (fault.later) {
     (fault.lost ? device.lost : device.pending) = fault.code;
     return kDone;
@@ -126,7 +128,8 @@ DriverCode device_pci(char* id, int size, DeviceNumber device) {
 }
 DriverCode device_can_reach(int* can, DeviceNumber device, DeviceNumber other) {
   BATON_BEGIN("device_can_reach");
-  *can = device != other;
+  const std::lock_guard lock(state().mutex);
+  *can = device != other && state().peers;
   return kDone;
 }
 
@@ -143,14 +146,23 @@ DriverCode context_release(DeviceNumber device) {
   const std::lock_guard lock(state().mutex);
   Device& of = state().devices[static_cast<size_t>(device)];
   if (of.contexts == 0) return state().misused(kInvalidContext, "a context is given back too often");
-  --of.contexts;
+  if (--of.contexts == 0) {
+    of.reaches = {};
+    for (Device& device_of : state().devices) device_of.reaches[static_cast<size_t>(device)] = false;
+  }
   return code;
 }
 DriverCode context_set_current(Handle context) {
   t_device = static_cast<Device*>(context);
   return begin("context_set_current");
 }
-DriverCode context_reach(Handle, unsigned) { return begin_in_context("context_reach"); }
+DriverCode context_reach(Handle context, unsigned) {
+  BATON_BEGIN_IN_CONTEXT("context_reach");
+  const std::lock_guard lock(state().mutex);
+  if (!state().peers) return state().misused(kNotSupported, "a card is to reach one that it cannot");
+  bool& reaches = t_device->reaches[static_cast<size_t>(static_cast<const Device*>(context)->number)];
+  return std::exchange(reaches, true) ? kPeerAlready : kDone;
+}
 
 DriverCode memory_allocate(Address* address, size_t bytes) {
   BATON_BEGIN_IN_CONTEXT("memory_allocate");
@@ -285,7 +297,8 @@ void emulated_reset() {
   const std::lock_guard lock(all.mutex);
   for (emulated::Device& device : all.devices) device.lost = device.pending = kDone;
   all.bytes_max = kEmulatedBytes;
-  all.calls = 0;
+  all.calls = all.peer_bytes = 0;
+  all.peers = true;
   all.fault.reset();
   all.misuse.clear();
 }
@@ -293,6 +306,16 @@ void emulated_reset() {
 void emulated_set_memory(uint64_t bytes) {
   const std::lock_guard lock(emulated::state().mutex);
   emulated::state().bytes_max = bytes;
+}
+
+void emulated_set_peers(bool reach) {
+  const std::lock_guard lock(emulated::state().mutex);
+  emulated::state().peers = reach;
+}
+
+uint64_t emulated_peer_bytes() {
+  const std::lock_guard lock(emulated::state().mutex);
+  return emulated::state().peer_bytes;
 }
 
 EmulatedUse emulated_use() {

@@ -26,16 +26,21 @@ struct EmulatedFault {
   std::string_view function = {};
   uint64_t nth = 1;
   DriverCode code = kNoMemory;
-  bool lost = false;   // all later calls for the card fail with the code, too
-  bool later = false;  // this call goes well; the error comes with the next one
+  bool lost = false;     // all later calls for the card fail with the code, too
+  bool later = false;    // this call goes well; the error comes with the next one
+  bool damages = false;  // this copy goes well, and the last byte that it brings is wrong
 };
 void emulated_fail(const EmulatedFault& fault);
 // Calls since the last emulated_reset, those of error_name and error_text left out.
 uint64_t emulated_calls();
-// No fault, no lost card, kEmulatedBytes, no misuse. What is allocated stays.
+// No fault, no lost card, kEmulatedBytes, cards that reach each other, no misuse. What is allocated stays.
 void emulated_reset();
 // Of each card.
 void emulated_set_memory(uint64_t bytes);
+// Whether cards reach each other; they do until somebody says so.
+void emulated_set_peers(bool reach);
+// That went from one card to another since emulated_reset, where the one reached the other: not through the host.
+uint64_t emulated_peer_bytes();
 
 // What is held now.
 struct EmulatedUse {

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <utility>
 
 #include "baton/unit/cuda/emulated_state.h"
 
@@ -66,8 +67,9 @@ void write_rows(const RowsCopy& copy, const std::vector<std::byte>& bytes) {
   }
 }
 // Whoever reads too early gets what was there: from the card, a copy that its stream could begin with has its bytes
-// from when it was asked for, and brings them as late as all work does.
-DriverCode submit_copy(const RowsCopy& copy, Handle stream) {
+// from when it was asked for, and brings them as late as all work does. `leaves`: for another card.
+DriverCode submit_copy(const RowsCopy& copy, Handle stream, bool leaves = false) {
+  const bool damages = std::exchange(t_damages, false);
   if (copy.rows == 0 || copy.row_bytes == 0) return kDone;
   if (copy.from_pitch < copy.row_bytes || copy.to_pitch < copy.row_bytes) return kInvalidValue;
   std::optional<std::vector<std::byte>> early;
@@ -75,14 +77,16 @@ DriverCode submit_copy(const RowsCopy& copy, Handle stream) {
   if (const Pace pace = pace_of(stream); pace != Pace::kRecorded) {
     const std::lock_guard lock(state().mutex);
     if (const DriverCode code = check_copy(copy); code != kDone) return code;
-    if (pace == Pace::kIdle && copy.from_kind == kOfCard && copy.to_kind == kOfHost) read_rows(copy, early.emplace());
+    if (pace == Pace::kIdle && copy.from_kind == kOfCard && (leaves || copy.to_kind == kOfHost))
+      read_rows(copy, early.emplace());
   }
-  return submit(stream, [copy, early = std::move(early)] {
+  return submit(stream, [copy, damages, early = std::move(early)] {
     const std::lock_guard lock(state().mutex);
     if (const DriverCode code = check_copy(copy); code != kDone) return code;
     std::vector<std::byte> bytes;
-    if (!early) read_rows(copy, bytes);
-    write_rows(copy, early ? *early : bytes);
+    early ? static_cast<void>(bytes = *early) : read_rows(copy, bytes);
+    if (damages) bytes.back() ^= std::byte{1};
+    write_rows(copy, bytes);
     return DriverCode{kDone};
   });
 }
@@ -98,9 +102,39 @@ DriverCode copy(Address to, Address from, size_t bytes, Handle stream) {
   BATON_BEGIN_IN_CONTEXT("copy");
   return submit_copy(one_row(kOfCard, pointer(from), kOfCard, pointer(to), bytes), stream);
 }
-DriverCode copy_peer(Address to, Handle, Address from, Handle, size_t bytes, Handle stream) {
+// Memory of the card that it is said to be of. The lock is held.
+DriverCode check_peer(Address at, Handle context) {
+  State& all = state();
+  const auto* const device = static_cast<const Device*>(context);
+  if (device == nullptr) return all.misused(kInvalidContext, "a copy between cards without a context");
+  if (device->lost != kDone) return device->lost;
+  auto block = all.memory.upper_bound(at);
+  if (block != all.memory.begin() && (--block)->second.device == device) return kDone;
+  return all.misused(kInvalidValue, fmt::format("a copy between cards: {:#x} is not of card {}", at, device->number));
+}
+DriverCode submit_peer(const RowsCopy& copy, Handle to_context, Handle from_context, Handle stream) {
+  {
+    State& all = state();
+    const std::lock_guard lock(all.mutex);
+    for (const auto& [at, context] : {std::pair(copy.from, from_context), std::pair(copy.to, to_context)}) {
+      if (const DriverCode code = check_peer(at, context); code != kDone) return code;
+    }
+    const Handle other = from_context == t_device ? to_context : from_context;
+    if (t_device->reaches[static_cast<size_t>(static_cast<const Device*>(other)->number)])
+      all.peer_bytes += copy.row_bytes * copy.rows;
+  }
+  return submit_copy(copy, stream, true);
+}
+DriverCode copy_peer(Address to, Handle to_context, Address from, Handle from_context, size_t bytes, Handle stream) {
   BATON_BEGIN_IN_CONTEXT("copy_peer");
-  return submit_copy(one_row(kOfCard, pointer(from), kOfCard, pointer(to), bytes), stream);
+  return submit_peer(one_row(kOfCard, pointer(from), kOfCard, pointer(to), bytes), to_context, from_context, stream);
+}
+DriverCode copy_rows_peer(const PeerCopy* copy, Handle stream) {
+  BATON_BEGIN_IN_CONTEXT("copy_rows_peer");
+  if (copy->planes != 1 || copy->from_height < copy->rows || copy->to_height < copy->rows) return kInvalidValue;
+  RowsCopy rows = one_row(kOfCard, pointer(copy->from), kOfCard, pointer(copy->to), copy->row_bytes);
+  rows.from_pitch = copy->from_pitch, rows.to_pitch = copy->to_pitch, rows.rows = copy->rows;
+  return submit_peer(rows, copy->to_context, copy->from_context, stream);
 }
 DriverCode copy_rows(const RowsCopy* copy, Handle stream) {
   BATON_BEGIN_IN_CONTEXT("copy_rows");
@@ -124,6 +158,7 @@ void fill_copies(Driver& driver) {
   driver.copy = copy;
   driver.copy_rows = copy_rows;
   driver.copy_peer = copy_peer;
+  driver.copy_rows_peer = copy_rows_peer;
   driver.set_bytes = set_bytes;
 }
 

@@ -32,8 +32,9 @@ struct Device {
   int number = 0;
   uint64_t contexts = 0;
   uint64_t bytes = 0;
-  DriverCode lost = kDone;     // of all calls to come
-  DriverCode pending = kDone;  // of the next one
+  DriverCode lost = kDone;                        // of all calls to come
+  DriverCode pending = kDone;                     // of the next one
+  std::array<bool, kEmulatedCards> reaches = {};  // by number
 };
 struct Block {
   uint64_t bytes = 0;
@@ -83,6 +84,8 @@ struct State {
   std::set<Handle> streams, events, modules, functions, graphs;
   uint64_t bytes_max = kEmulatedBytes;
   uint64_t calls = 0;
+  bool peers = true;
+  uint64_t peer_bytes = 0;
   std::optional<EmulatedFault> fault;
   std::string fault_function;
   std::string misuse;
@@ -94,6 +97,7 @@ struct State {
 };
 State& state();
 extern thread_local Device* t_device;  // whose context is current
+extern thread_local bool t_damages;    // the copy that is asked for
 
 // Of each call first: counts it, and says how it fails.
 DriverCode begin(std::string_view function);

@@ -69,11 +69,33 @@ Status Stream::copy_rows_in(Address to, uint64_t to_pitch, const void* from, uin
                             [&](const Driver& d) { return d.copy_rows(&copy, handle_); });
 }
 
-Status Stream::copy_to(const Card& other, Address to, Address from, uint64_t bytes) {
-  if (bytes == 0) return {};
-  return card_->parts_->run(fmt::format("copying to card {}:", other.facts().index), bytes, [&](const Driver& d) {
-    return d.copy_peer(to, other.parts_->context, from, card_->parts_->context, bytes, handle_);
-  });
+Status Stream::copy_rows_from(const Card& other, Address to, uint64_t to_pitch, Address from, uint64_t from_pitch,
+                              uint64_t row_bytes, uint64_t rows) {
+  if (row_bytes == 0 || rows == 0) return {};
+  Card::Parts &own = *card_->parts_, &its = *other.parts_;
+  if (to_pitch == row_bytes && from_pitch == row_bytes) row_bytes *= std::exchange(rows, 1);
+  const PeerCopy copy = {.from = from,
+                         .from_context = its.context,
+                         .from_pitch = from_pitch,
+                         .from_height = rows,
+                         .to = to,
+                         .to_context = own.context,
+                         .to_pitch = to_pitch,
+                         .to_height = rows,
+                         .row_bytes = row_bytes,
+                         .rows = rows};
+  const std::string what = fmt::format("copying rows from card {}:", other.facts().index);
+  DriverCode code = kDone;
+  BATON_OK(own.run(what, row_bytes * rows, [&](const Driver& d) {
+    code = rows == 1 ? d.copy_peer(to, own.context, from, its.context, row_bytes, handle_)
+                     : d.copy_rows_peer(&copy, handle_);
+    return Card::Parts::is_loss(code) ? DriverCode{kDone} : code;
+  }));
+  if (code == kDone) return {};
+  // One of the two: this one, if it says so of another call, too.
+  size_t free = 0, all = 0;
+  BATON_OK(own.run(what, row_bytes * rows, [&](const Driver& d) { return d.memory_info(&free, &all); }));
+  return its.failed(fmt::format("copying rows to card {}:", card_->facts().index), row_bytes * rows, code);
 }
 
 Status Stream::zero(Address at, uint64_t bytes) {
