@@ -45,7 +45,8 @@ Result<MoveReport> move_state(const SequenceState& from, SequenceState& to, Crew
   BATON_TRY(const auto stream, StateStream::make(from, to, tokens, StreamSource::kStays, crew));
   BATON_OK(stream->move(from, tokens));
   BATON_OK(to.finish_write(true));
-  return MoveReport{section_bytes(from.shape(), tokens), ms_between(start_ns, clock.now_ns())};
+  return MoveReport{section_bytes(from.shape(), tokens), stream->report_.peer_bytes,
+                    ms_between(start_ns, clock.now_ns())};
 } catch (const std::bad_alloc&) {
   return no_memory("a piece of a state");
 }
@@ -65,7 +66,7 @@ Result<MoveReport> hand_over_state(SequenceState& from, SequenceState& to, Crew*
     BATON_OK(Mover(crew, true, nullptr).move(from, tokens, all));
   }
   if (!to.adopt(from)) return move_state(from, to, crew);
-  return MoveReport{0, ms_between(start_ns, clock.now_ns()), true};
+  return MoveReport{0, 0, ms_between(start_ns, clock.now_ns()), true};
 } catch (const std::bad_alloc&) {
   return no_memory("a piece of a state");
 }
@@ -137,6 +138,7 @@ Status StateStream::move_parts(const SequenceState& from, uint64_t position, std
   for (const MovePart& part : moving) bytes += mover_->bytes_of(from, part);
   BATON_OK(mover_->move(from, position, moving));
   report_.bytes += bytes;
+  report_.peer_bytes = mover_->reached_bytes();
   return {};
 }
 

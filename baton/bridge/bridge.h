@@ -28,7 +28,8 @@ class Mover;
 struct MovePart;
 
 struct MoveReport {
-  uint64_t bytes = 0;  // of the values copied, in the sender's types
+  uint64_t bytes = 0;       // of the values copied, in the sender's types
+  uint64_t peer_bytes = 0;  // of these, those that went from card to card and not through the host
   double ms = 0;
   bool adopted = false;  // the memory itself changed hands: none was copied; all were searched, here or by their steps
 };

@@ -312,7 +312,7 @@ Result<MoveReport> restore_state(const Checkpoint& from, SequenceState& to) try 
     BATON_OK(from.fill_pages(fills, page, std::min(pages - page, together)));
   for (SegmentFill& fill : fills) BATON_OK(fill.finish());
   BATON_OK(to.finish_write(true));
-  return MoveReport{section_bytes(from.shape(), tokens), ms_between(start_ns, clock.now_ns())};
+  return MoveReport{section_bytes(from.shape(), tokens), 0, ms_between(start_ns, clock.now_ns())};
 } catch (const std::bad_alloc&) {
   return no_memory();
 }

@@ -33,6 +33,12 @@ Status Mover::move(const SequenceState& from, uint64_t tokens, std::span<const M
   uint64_t bytes = 0;
   for (const MovePart& part : parts) bytes += bytes_of(from, part);
   const auto helpers = static_cast<uint32_t>(std::min<uint64_t>(bytes / kHelperBytes, Crew::kThreadsMax));
+  reaches_ = staged_ != nullptr && staged_->reaches(from);
+  if (reaches_) {
+    BATON_OK(move_together(parts, helpers));
+    reached_bytes_ += bytes;
+    return {};
+  }
   if ((shared_ || staged_ != nullptr) && crew_ != nullptr && helpers > 0) return move_together(parts, helpers);
   for (const MovePart& part : parts) {
     BATON_OK(move_alone(part));
@@ -48,8 +54,8 @@ Status Mover::move_together(std::span<const MovePart> parts, uint32_t helpers) {
   status_ = {};
   {
     Shift shift(crew_, *this, helpers);
-    if (!shared_) deal_stages(shift, parts);
-    for (size_t i = 0; shared_ && i < parts.size() && bad_ == UINT64_MAX; ++i) {
+    if (!shared_ || reaches_) deal_stages(shift, parts);
+    for (size_t i = 0; shared_ && !reaches_ && i < parts.size() && bad_ == UINT64_MAX; ++i) {
       if (Status dealt = deal(shift, parts[i]); !dealt) note(pieces_, &parts[i], std::move(dealt));
     }
   }

@@ -1,6 +1,8 @@
 // Moves rows of a state with the help of a crew: one thread asks the sender for rows, as many at a time as lie dense
 // there, and all search, convert, write and compare them behind it. Where the receiver has stages, all search and
-// convert into one, one thread sends it, and all compare what came back of an earlier one. For the bridge's own files.
+// convert into one, one thread sends it, and all compare what came back of an earlier one. Where the receiver reaches
+// the sender's memory, rows go there by themselves, and what the sender shows of them is searched and compared all the
+// same. For the bridge's own files.
 #pragma once
 
 #include <array>
@@ -42,6 +44,9 @@ class Mover final : private ShiftWork {
   // been written. `from` is at `tokens` tokens, or shown there. Throws std::bad_alloc.
   Status move(const SequenceState& from, uint64_t tokens, std::span<const MovePart> parts);
 
+  // Of all that was moved so far, what came to the receiver without the host (SequenceState::reaches).
+  uint64_t reached_bytes() const { return reached_bytes_; }
+
   static uint64_t bytes_of(const SequenceState& from, const MovePart& part);
 
  private:
@@ -75,8 +80,12 @@ class Mover final : private ShiftWork {
   Status move_together(std::span<const MovePart> parts, uint32_t helpers);
   // By stages.
   void deal_stages(Shift& shift, std::span<const MovePart> parts);
-  void fill_stage(Shift& shift, const MovePart& part, uint64_t done);
+  // How many rows of the part it takes.
+  uint64_t fill_stage(Shift& shift, const MovePart& part, uint64_t done);
   Status find_runs(Stage& stage);
+  // Where the receiver reaches the sender: rows of one view, which stay until they are compared. Those are searched
+  // while the receiver copies the rows themselves, and compared with what comes back from there.
+  Status find_reached(Stage& stage, uint64_t done);
   void add_stage(Shift& shift, Stage& stage, bool compares);
   // Sends and compares those that are so far; all of them, at the end.
   void advance_stages(Shift& shift, bool all);
@@ -97,8 +106,9 @@ class Mover final : private ShiftWork {
   Crew* const crew_;
   const bool shared_;
   SequenceState* const staged_;
+  bool reaches_ = false;
   const SequenceState* from_ = nullptr;
-  uint64_t tokens_ = 0, pieces_ = 0;
+  uint64_t tokens_ = 0, pieces_ = 0, reached_bytes_ = 0;
   std::array<Batch, Shift::kBatches> batches_;
   std::vector<Stage> stages_;                   // a ring
   uint64_t filling_ = 0, sent_ = 0, back_ = 0;  // stages so far

@@ -19,32 +19,70 @@ constexpr uint64_t kNumbers = uint64_t{1} << 40, kSending = kNumbers / 4, kCompa
 // The first stage that failed ends it; what was staged before is sent and compared all the same, so that of all errors
 // it is the first that is told.
 void Mover::deal_stages(Shift& shift, std::span<const MovePart> parts) {
-  stages_.resize(std::min(staged_->stages(), Shift::kBatches / 2));
+  // Whatever ends it, nothing is left on its way from a sender that may go next.
+  struct Drain {
+    explicit Drain(Mover& of) : mover(of) {}
+    ~Drain() {
+      while (mover.back_ < mover.sent_ && mover.staged_->sent_back()) ++mover.back_;
+    }
+    Mover& mover;
+  } const drain(*this);
+  stages_.resize(std::min({staged_->stages(), Shift::kBatches / 2, reaches_ ? from_->views_kept() : UINT32_MAX}));
   filling_ = sent_ = back_ = 0;
   for (const MovePart& part : parts) {
     for (uint64_t done = 0; done < part.rows.count && bad_ == UINT64_MAX;) {
-      fill_stage(shift, part, done);
-      done += part.fill->rows_together();
+      done += fill_stage(shift, part, done);
       advance_stages(shift, false);
     }
   }
   advance_stages(shift, true);
 }
 
-void Mover::fill_stage(Shift& shift, const MovePart& part, uint64_t done) {
+uint64_t Mover::fill_stage(Shift& shift, const MovePart& part, uint64_t done) {
   BATON_CHECK(part.fill != nullptr);  // what is only searched has no receiver
   Stage& stage = stages_[filling_ % stages_.size()];
   shift.wait(stage.compared);
   stage.part = &part;
   stage.rows = {part.rows.first + done, std::min(part.rows.count - done, part.fill->rows_together())};
   stage.number = filling_ * kNumbers;
-  const auto there = staged_->stage(part.segment, {part.first_there + done, stage.rows.count});
-  Status found = there ? find_runs(stage) : fail(there.error());
-  if (!found) return note(stage.number, &part, std::move(found));
-  stage.there = *there;
+  Status found;
+  if (reaches_) {
+    stage.there = nullptr;
+    found = find_reached(stage, done);
+  } else if (const auto there = staged_->stage(part.segment, {part.first_there + done, stage.rows.count}); there) {
+    stage.there = *there;
+    found = find_runs(stage);
+  } else {
+    found = fail(there.error());
+  }
+  if (!found) {
+    note(stage.number, &part, std::move(found));
+    return stage.rows.count;
+  }
   ++filling_;
   add_stage(shift, stage, false);
   stage.filled = stage.compared = shift.added();
+  return stage.rows.count;
+}
+
+Status Mover::find_reached(Stage& stage, uint64_t done) {
+  const MovePart& part = *stage.part;
+  const Segment& segment = from_->shape().segments[part.segment];
+  const uint64_t row_bytes = row_bytes_of(segment.dtype, segment.dims[2]);
+  if (BATON_FAULT(kMoveRead)) return fail(Code::kDevice, "a fault was asked for: the state cannot be read");
+  const auto values = from_->view_first(part.segment, stage.rows);
+  if (values.empty()) {  // a read says why
+    stage.read.resize(row_bytes);
+    BATON_OK(from_->read(part.segment, {stage.rows.first, 1}, stage.read.data()));
+    return fail(Code::kDevice, "bridge: rows of a state cannot be looked at");
+  }
+  if (BATON_FAULT(kMoveWrite)) return fail(Code::kDevice, "a fault was asked for: the state cannot be written");
+  stage.runs.clear();
+  stage.rows.count = values.size() / row_bytes;
+  const uint64_t most = std::max<uint64_t>(1, kRunBytes / std::max<uint64_t>(1, row_bytes));
+  for (uint64_t row = 0; row < stage.rows.count; row += most)
+    stage.runs.push_back({{row, std::min(most, stage.rows.count - row)}, values.data() + row * row_bytes});
+  return staged_->stage_copy(part.segment, {part.first_there + done, stage.rows.count}, *from_, stage.rows.first);
 }
 
 Status Mover::find_runs(Stage& stage) {
@@ -135,8 +173,9 @@ Status Mover::carry_run(const Batch& batch, const Run& run, FillScratch& scratch
   const uint64_t first_there = part.first_there + stage.rows.first - part.rows.first;
   if (batch.compares) {
     const uint64_t offset = part.fill->bytes_there(run.rows.first);
+    const std::byte* const staged = reaches_ ? run.values : stage.there + offset;
     return part.fill->check_back({first_there + run.rows.first, run.rows.count},
-                                 {run.values, run.rows.count * row_bytes}, stage.there + offset, stage.back + offset);
+                                 {run.values, run.rows.count * row_bytes}, staged, stage.back + offset);
   }
   std::vector<std::byte> spoilt;
   return for_pieces({1, run.rows.count, segment.dims[2]}, segment.dtype, [&](RowRange rows) -> Status {
@@ -145,6 +184,7 @@ Status Mover::carry_run(const Batch& batch, const Run& run, FillScratch& scratch
     if (BATON_FAULT(kStateNan)) first = with_nan(first, bytes, spoilt);
     rows.first += run.rows.first;
     BATON_OK(check_sound(segment, tokens_, {stage.rows.first + rows.first, rows.count}, {first, bytes}));
+    if (reaches_) return {};
     return part.fill->put_staged({first_there + rows.first, rows.count}, {first, bytes},
                                  stage.there + part.fill->bytes_there(rows.first), scratch);
   });

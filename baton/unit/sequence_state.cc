@@ -56,6 +56,14 @@ Result<std::byte*> SequenceState::stage(size_t segment, RowRange rows) {
   return stage_rows(segment, dims, rows);
 }
 
+Status SequenceState::stage_copy(size_t segment, RowRange rows, const SequenceState& from, uint64_t first) {
+  BATON_CHECK(filling_ && stages() > 0 && rows.count > 0);
+  const Dims dims = checked_dims(segment, rows);
+  from.checked_dims(segment, {first, rows.count});
+  rows_written_.fetch_add(rows.count, std::memory_order_relaxed);
+  return stage_row_copy(segment, dims, rows, from, first);
+}
+
 Status SequenceState::send() {
   BATON_CHECK(filling_ && stages() > 0);
   return send_rows();

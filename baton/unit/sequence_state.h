@@ -96,6 +96,11 @@ class SequenceState {
   Result<std::byte*> stage(size_t segment, RowRange rows);
   Status send();
   Result<std::span<const std::byte>> sent_back();
+  // Whether rows of `from`, a state of the same shape, come to its stages without the host, now: a link between cards
+  // may be found out about here. Then `stage_copy` stages such rows, from `first` of `from` on, instead of memory that
+  // is filled; they have been looked at before, by a view, and stay as they are until they came back.
+  virtual bool reaches(const SequenceState&) { return false; }
+  Status stage_copy(size_t segment, RowRange rows, const SequenceState& from, uint64_t first);
 
   // Every value that it holds is known to be a number: its writer has looked at each, or its unit has as its steps made
   // them, while they were in cache. False says nothing: look.
@@ -136,6 +141,7 @@ class SequenceState {
   virtual Result<bool> share_row_writes(uint64_t) { return false; }
   // Of stage, send and sent_back.
   virtual Result<std::byte*> stage_rows(size_t, const Dims&, RowRange) { return nullptr; }
+  virtual Status stage_row_copy(size_t, const Dims&, RowRange, const SequenceState&, uint64_t) { return {}; }
   virtual Status send_rows() { return {}; }
   virtual Result<std::span<const std::byte>> back_rows() { return std::span<const std::byte>(); }
   // Within finish_write: what was written and is still on its way.

@@ -248,6 +248,27 @@ Result<std::byte*> CudaState::stage_rows(size_t segment, const Dims& dims, RowRa
   return ferry->stage(ferry_place(), segment, rows);
 }
 
+// Of another card of the same driver, and of rows that lie alike. What cannot be reached goes through the host, which
+// says what is wrong.
+bool CudaState::reaches(const SequenceState& from) {
+  const auto* const other = dynamic_cast<const CudaState*>(&from);
+  if (other == nullptr || !(shape() == from.shape())) return false;
+  Card& own = pool_.arena_->card();
+  const Card& its = other->pool_.arena_->card();
+  if (own.facts().emulated != its.facts().emulated || own.facts().index == its.facts().index) return false;
+  const Result<bool> reached = own.reach(its);
+  return reached && *reached;
+}
+
+Status CudaState::stage_row_copy(size_t segment, const Dims& dims, RowRange rows, const SequenceState& from,
+                                 uint64_t first) {
+  if (is_missing(segment, dims)) BATON_OK(make_room(dims[1]));
+  fills_ = true;
+  BATON_TRY(Ferry* const ferry, this->ferry());
+  const auto& other = static_cast<const CudaState&>(from);
+  return ferry->stage_copy(ferry_place(), segment, rows, other.ferry_place(), other.pool_.arena_->card(), first);
+}
+
 Status CudaState::send_rows() {
   BATON_TRY(Ferry* const ferry, this->ferry());
   return ferry->send(ferry_place());

@@ -32,6 +32,7 @@ class CudaState final : public SequenceState {
   uint64_t piece_bytes() const override { return kFerryBytes; }
   uint32_t views_kept() const override { return Ferry::kKept; }
   uint32_t stages() const override { return Ferry::kStages; }
+  bool reaches(const SequenceState& from) override;
 
   // Before a step writes keys and values of the tokens from position() to `tokens`: pages for them, its own alone, and
   // the list of all on the card. kOutOfMemory, and all is as before.
@@ -82,6 +83,8 @@ class CudaState final : public SequenceState {
   Status write_rows(size_t segment, const Dims& dims, RowRange rows, const std::byte* in) override;
   std::span<const std::byte> view_rows(size_t segment, const Dims& dims, RowRange rows) const override;
   Result<std::byte*> stage_rows(size_t segment, const Dims& dims, RowRange rows) override;
+  Status stage_row_copy(size_t segment, const Dims& dims, RowRange rows, const SequenceState& from,
+                        uint64_t first) override;
   Status send_rows() override;
   Result<std::span<const std::byte>> back_rows() override;
   Status finish_rows() override;

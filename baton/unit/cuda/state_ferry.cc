@@ -263,6 +263,7 @@ Result<std::byte*> Ferry::stage(const FerryPlace& to, size_t segment, RowRange r
   const uint64_t number = staged_++ % kStages;
   stages_[number].segment = segment;
   stages_[number].rows = range;
+  stages_[number].from.reset();
   return block(2 * number);
 }
 
@@ -270,7 +271,8 @@ Status Ferry::issue_sent(const FerryPlace& to) {
   const uint64_t number = sent_++ % kStages;
   Stage& stage = stages_[number];
   busy_ = true;
-  BATON_OK(issue_rows(stream_, true, to, stage.segment, stage.rows, block(2 * number)));
+  BATON_OK(stage.from ? issue_copy(to, stage)
+                      : issue_rows(stream_, true, to, stage.segment, stage.rows, block(2 * number)));
   BATON_OK(stream_.record(stage.there));
   BATON_OK(back_stream_.wait_for(stage.there));
   BATON_OK(issue_rows(back_stream_, false, to, stage.segment, stage.rows, block(2 * number + 1)));
@@ -280,14 +282,18 @@ Status Ferry::issue_sent(const FerryPlace& to) {
 Status Ferry::send(const FerryPlace& to) {
   BATON_OK(failed_);
   BATON_CHECK(sent_ < staged_);
-  return noted(issue_sent(to));
+  Status issued = noted(issue_sent(to));
+  if (!issued) static_cast<void>(wait());  // memory that rows come from may go behind this
+  return issued;
 }
 
 Result<std::span<const std::byte>> Ferry::sent_back(const FerryPlace& to) {
   BATON_OK(failed_);
   BATON_CHECK(back_ < sent_);
   const uint64_t number = back_++ % kStages;
-  BATON_OK(noted(load(2 * number + 1).came.wait()));
+  const Status came = noted(load(2 * number + 1).came.wait());
+  if (!came) static_cast<void>(wait());
+  BATON_OK(came);
   const Stage& stage = stages_[number];
   return std::span(block(2 * number + 1), stage.rows.count * to.places.slots[stage.segment].dense_row);
 }

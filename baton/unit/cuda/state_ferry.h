@@ -66,6 +66,9 @@ class Ferry {
   // As SequenceState::stage, send and sent_back: there and back on a stream each, so that both ways of the link are
   // busy.
   Result<std::byte*> stage(const FerryPlace& to, size_t segment, RowRange range);
+  // The same of rows that come from another state's memory of such places, on `card`, from `first` of them on.
+  Status stage_copy(const FerryPlace& to, size_t segment, RowRange range, const FerryPlace& from, const Card& card,
+                    uint64_t first);
   Status send(const FerryPlace& to);
   Result<std::span<const std::byte>> sent_back(const FerryPlace& to);
   // What was put.
@@ -102,7 +105,17 @@ class Ferry {
     size_t segment = 0;
     RowRange rows;
     Event there;
+    std::optional<FerryPlace> from;  // whose rows they are, from `first` on, on `card`; none: those in the block
+    const Card* card = nullptr;
+    uint64_t first = 0;
   };
+  // Rows of so many bytes, `pitch` bytes apart on both cards.
+  struct RowsBetween {
+    Address to = 0, from = 0;
+    uint64_t bytes = 0, pitch = 0, rows = 0;
+  };
+  static uint64_t next_copy(const FerryPlace& to, const Stage& stage, uint64_t done, RowsBetween& copy);
+  Status issue_copy(const FerryPlace& to, const Stage& stage);
   Load& load(uint64_t number) { return loads_[number % kBlocks]; }
   std::byte* block(uint64_t number) { return blocks_.data() + number % kBlocks * block_bytes_; }
 
