@@ -107,6 +107,7 @@ OrderedJson bridge_json(const BridgeStats& bridge) {
   const bool rows = bridge.checked > 0;
   return {{"kind", to_string(bridge.kind)},
           {"bytes", bridge.bytes},
+          {"peer_bytes", bridge.peer_bytes},
           {"ms", bridge.ms},
           {"hidden_ms", bridge.hidden_ms},
           {"hidden_share", number_or_null(bridge.hidden_share(), bridge.ms > 0)},
@@ -268,8 +269,9 @@ std::string figures_text(const Completion& completion, std::string_view model) {
   } else {
     const std::string hidden =
         bridge.hidden_ms > 0 ? fmt::format(" ({:.0f} % of it hidden by the prefill)", 100 * bridge.hidden_share()) : "";
-    line("bridge", fmt::format("{}, {} bytes in {:.2f} ms{}, {}", to_string(bridge.kind), bridge.bytes, bridge.ms,
-                               hidden, level_text(bridge)));
+    const char* const way = bridge.peer_bytes > 0 ? " from card to card" : "";
+    line("bridge", fmt::format("{}, {} bytes{} in {:.2f} ms{}, {}", to_string(bridge.kind), bridge.bytes, way,
+                               bridge.ms, hidden, level_text(bridge)));
   }
   text += proof_text(bridge);
   if (!stats.fallback.empty()) line("fallback", stats.fallback);

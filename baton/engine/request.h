@@ -147,9 +147,10 @@ std::string_view to_string(BridgeKind kind);
 // Of the carrying of states. `verified`: the state that was decoded from reached the level that was asked for.
 struct BridgeStats {
   BridgeKind kind = BridgeKind::kNone;
-  uint64_t bytes = 0;    // of the values copied, and of the seal opened
-  double ms = 0;         // of the moves and adoptions, and of checking and opening the seal
-  double hidden_ms = 0;  // of it, while the prefill unit computed: nobody waited for that
+  uint64_t bytes = 0;       // of the values copied, and of the seal opened
+  uint64_t peer_bytes = 0;  // of these, those that went from card to card and not through the host
+  double ms = 0;            // of the moves and adoptions, and of checking and opening the seal
+  double hidden_ms = 0;     // of it, while the prefill unit computed: nobody waited for that
   BridgeLevel level = BridgeLevel::kNone;
   bool verified = false;
   std::string unproven;  // why nothing could be proven although it was asked for; empty: it was not asked, or tried
@@ -166,6 +167,7 @@ struct BridgeStats {
   void moved(const MoveReport& report) {
     kind = report.adopted ? BridgeKind::kAdopt : BridgeKind::kMove;
     bytes += report.bytes;
+    peer_bytes += report.peer_bytes;
     ms += report.ms;
   }
   double hidden_share() const { return ms > 0 ? hidden_ms / ms : 0; }
