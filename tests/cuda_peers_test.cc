@@ -86,6 +86,9 @@ class CudaPeers : public testing::Test {
     request.decode_unit = decode;
     request.strategy = strategy;
     request.verify = verify;
+    ProofBounds bounds;  // zero: the bits
+    bounds.segments.resize(model_->program.slots.size());
+    request.move_bounds = bounds;
     auto ticket = engine_->submit(std::move(request));
     EXPECT_TRUE(ticket) << ticket.error().message;
     return std::move(*ticket);
