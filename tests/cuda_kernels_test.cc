@@ -42,14 +42,12 @@ const std::vector<Kind>& kinds() {
 }
 
 std::vector<Row> run(Product& product, uint32_t card, uint32_t blocks, Order order, double bound) {
-  Work work = {product.instruction(), reinterpret_cast<Address>(&product.pass()),
-               plan_feed({&product.instruction(), 1}, card)};
+  const ListWork work = list_of_one(product.instruction(), reinterpret_cast<Address>(&product.pass()), card, blocks);
   EXPECT_NE(work.feed.set, 0u);
   if (work.feed.set == 0) return {};
-  share_out(work.instruction, work.feed, blocks);
   fiber::launch(
       {.blocks = blocks, .threads = kThreads + kFeederThreads, .shared_bytes = feed_bytes(work.feed), .order = order},
-      [&] { baton_multiply(work); });
+      [&] { baton_list(work); });
   EXPECT_LT(product.worst(), bound);
   return product.take();
 }

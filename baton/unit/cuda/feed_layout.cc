@@ -107,4 +107,16 @@ FeedPlan plan_feed(std::span<const Instruction> instructions, uint32_t shared_by
   return {};
 }
 
+ListWork list_of_one(const Instruction& product, Address pass, uint32_t shared_bytes, uint32_t blocks) {
+  ListWork list;
+  list.count = 1;
+  list.first_product = 0;
+  list.pass = pass;
+  list.feed = plan_feed({&product, 1}, shared_bytes);
+  list.alone = product;
+  list.alone.next_product = -1;
+  if (list.feed.set > 0) share_out(list.alone, list.feed, blocks);
+  return list;
+}
+
 }  // namespace baton::cuda

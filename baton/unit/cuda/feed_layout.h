@@ -73,6 +73,9 @@ BATON_BOTH constexpr bool is_one_row(const Pass& pass) { return pass.rows == 1 &
 // Sets next_product of the instructions of a list; returns the first product, or -1.
 int32_t chain_products(std::span<Instruction> list);
 
+// A kMultiply as a list that needs no memory of the card's but the pass's. feed.set 0: there is no room for it.
+ListWork list_of_one(const Instruction& product, Address pass, uint32_t shared_bytes, uint32_t blocks);
+
 // For the products among `instructions`, in a kernel whose blocks may have shared_bytes of shared memory. set 0: there
 // is no room for them.
 FeedPlan plan_feed(std::span<const Instruction> instructions, uint32_t shared_bytes);

@@ -178,6 +178,22 @@ TEST(FeedLayout, ProductsOfAList) {
   EXPECT_EQ(chain_products(std::span(list).first(1)), -1);
 }
 
+TEST(FeedLayout, AProductAlone) {
+  Instruction in = product_of(Form::kBF16, 0, 1024);
+  in.matrix[0].rows = 1024;
+  in.next_product = 3;
+  const ListWork work = list_of_one(in, 64, kShared90, 132);
+  EXPECT_EQ(work.list, 0u);
+  EXPECT_EQ(work.barrier, 0u);
+  EXPECT_EQ(work.pass, 64u);
+  EXPECT_EQ(work.count, 1);
+  EXPECT_EQ(work.first_product, 0);
+  EXPECT_EQ(work.alone.next_product, -1) << "that of a list it was in";
+  EXPECT_EQ(work.alone.product.outputs, 7);
+  EXPECT_EQ(work.feed.set, 4u);
+  EXPECT_EQ(list_of_one(product_of(Form::kF32, 0, 60'000), 64, kShared90, 132).feed.set, 0u);
+}
+
 TEST(FeedLayout, WhichRowsGoByFours) {
   EXPECT_TRUE(by_fours(product_of(Form::kBF16, 0, 8192)));
   EXPECT_TRUE(by_fours(product_of(Form::kBF16, 0, 14336, Prologue::kNone)));

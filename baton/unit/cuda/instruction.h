@@ -237,11 +237,10 @@ struct FeedPlan {
   uint32_t slots_log2 = 0;  // of the block
 };
 
-// The argument of every kernel but the one that runs a list. feed: of kMultiply.
+// The argument of every kernel but those that run a list.
 struct Work {
   Instruction instruction;
   Address pass = 0;
-  FeedPlan feed;
 };
 
 // The argument of the kernel that runs a list of instructions in one launch, all blocks together.
@@ -256,6 +255,7 @@ struct ListWork {
   bool plain = false;     // a pass of one row, and is_plain says yes to all: baton_list_plain or ..._codes
   bool codes = false;     // some products are of codes
   bool together = false;  // baton_list_together: of mma_list.h
+  Instruction alone;      // baton_list, where `list` is 0: all that there is, one kMultiply
 };
 
 }  // namespace baton::cuda

@@ -8,7 +8,7 @@
 
 namespace baton::cuda {
 
-// "baton_embed": of the kernel that does it, alone.
+// "baton_embed": of the kernel that does it, alone. kMultiply: of the emulated card; others have it in baton_list.
 std::string_view kernel_name(Do what);
 
 // vectors[3] of kRope and kHeads: of each pair of the op what a position is multiplied with. Angles of late positions

@@ -61,7 +61,7 @@ uint32_t blocks_of(const Instruction& instruction, int64_t rows, uint32_t proces
 
 Status launch(Stream& stream, const CardFacts& facts, const Instruction& instruction, const Pass& pass,
               Address on_card) {
-  Work work{instruction, on_card, {}};
+  const Work work{instruction, on_card};
   const int32_t rows = instruction.wanted_only ? pass.rows_out : pass.rows;
   if (rows == 0) return {};
   // An emulated card has a body for each kind.
@@ -81,10 +81,9 @@ Status launch(Stream& stream, const CardFacts& facts, const Instruction& instruc
     return {};
   }
   if (instruction.what == Do::kMultiply) {
-    work.feed = plan_feed({&instruction, 1}, facts.shared_bytes);
-    BATON_CHECK(work.feed.set > 0);  // limits.h
-    share_out(work.instruction, work.feed, facts.processors);
-    return stream.launch("baton_multiply", facts.processors, kThreads + kFeederThreads, feed_bytes(work.feed), &work);
+    const ListWork list = list_of_one(instruction, on_card, facts.shared_bytes, facts.processors);
+    BATON_CHECK(list.feed.set > 0);  // limits.h
+    return stream.launch("baton_list", facts.processors, kThreads + kFeederThreads, feed_bytes(list.feed), &list);
   }
   return stream.launch(kernel_name(instruction.what), blocks_of(instruction, rows, facts.processors), kThreads,
                        shared_bytes_of(instruction), &work);

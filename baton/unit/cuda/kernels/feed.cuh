@@ -198,16 +198,22 @@ __device__ __forceinline__ void put_word(uint64_t word, uint32_t index, Instruct
   if (index < kWords) reinterpret_cast<uint64_t*>(&to)[index] = word;
 }
 
+// Where a list's instructions lie, or the argument's only one.
+__device__ __forceinline__ Address instructions_of(const ListWork& work) {
+  return work.list != 0 ? work.list : reinterpret_cast<Address>(&work.alone);
+}
+
 // The feeder of a list. `in`: room for the product that it is at, its own.
 __device__ __noinline__ void feed_list(const ListWork& work, int rows, int rows_out, Instruction& in) {
   constexpr uint32_t kEach = (kWords + 31) / 32;
   const Slots slots(work.feed);
   const Policy passing = passes_by();
+  const Address list = instructions_of(work);
   uint32_t first = 0;
   uint64_t words[kEach];
   const auto read = [&](int product) {
 #pragma unroll
-    for (uint32_t i = 0; i < kEach; ++i) words[i] = word_of(work.list, product, lane() + 32 * i);
+    for (uint32_t i = 0; i < kEach; ++i) words[i] = word_of(list, product, lane() + 32 * i);
   };
   int product = work.first_product;
   if (product >= 0) read(product);

@@ -58,7 +58,11 @@ __device__ __forceinline__ void run_list(const ListWork& work) {
   const Pass& pass = whole.runs <= kRunsKept ? *reinterpret_cast<const Pass*>(pass_at) : whole;
   Meeting meeting(work.barrier);
   copy_pass(work.pass, pass_at);
-  for (int i = 0; i < min(work.count, kInstructionsKept); ++i) bring(work.list, i, instruction(i));
+  if (kLists == Lists::kAny && work.list == 0) {
+    put_word(word_of(instructions_of(work), 0, threadIdx.x), threadIdx.x, instruction(0));
+  } else {
+    for (int i = 0; i < min(work.count, kInstructionsKept); ++i) bring(work.list, i, instruction(i));
+  }
   copies_wait<0>();
   __syncthreads();
   uint32_t piece = 0;
@@ -102,7 +106,7 @@ __device__ __forceinline__ void run_list(const ListWork& work) {
     fetch_needed(instruction(i + 1), pass);
     meeting.wait();
   }
-  meeting.leave();
+  if (work.barrier != 0) meeting.leave();
 }
 
 }  // namespace baton::cuda
