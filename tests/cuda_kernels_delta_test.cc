@@ -11,6 +11,7 @@
 #include "baton/unit/cuda/kernels/list_together.cu"
 #include "baton/unit/cuda/mma_list.h"
 #include "baton/unit/cuda/reference.h"
+#include "baton/unit/cuda/word_list.h"
 #include "tests/fiber/fiber.h"
 #include "tests/fiber/products.h"
 
@@ -91,7 +92,7 @@ void run(const Step& step, const Pass& pass, Way way, int blocks, Order order) {
   const auto body = [&] {
     const auto block = static_cast<int>(blockIdx.x);
     if (way == Way::kAny) do_conv_delta(step.in(), pass, blockIdx.x, gridDim.x, shared);
-    if (way == Way::kRows) do_conv_delta_rows(step.in(), pass, blockIdx.x, gridDim.x, shared, [] { meet(); });
+    if (way == Way::kRows) do_conv_delta_rows(step.in(), pass, blockIdx.x, gridDim.x, shared, 0, [] { meet(); });
     if (way == Way::kMany)
       DeltaOfMany(step.in(), pass, blocks, *reinterpret_cast<DeltaMany*>(shared)).run(block, blocks);
   };
@@ -189,11 +190,23 @@ struct Chain {
   Address result;
 };
 
-void run_list(Chain& chain, bool together, Order order) {
+enum class Lists { kPlain, kWords, kTogether };
+
+void run_list(Chain& chain, Lists lists, Order order) {
+  const bool together = lists == Lists::kTogether;
   constexpr uint32_t kBlocks = 5, kCard = 227 * 1024;
   uint32_t barrier[64] = {};
   std::vector<Instruction> list = chain.list;
   if (together) list = *mma_list(list);
+  std::vector<uint64_t> words;
+  if (lists == Lists::kWords) {
+    std::vector<Instruction> copy = list;
+    words.resize(put_words(copy, 0) / 8 + 4);
+    put_words(list, (reinterpret_cast<Address>(words.data()) + 31) / 32 * 32);
+    ASSERT_EQ(list[0].worded, kWordsOut);
+    ASSERT_EQ(list[1].worded, kWordsX | kWordsY | kWordsZ | kWordsOut);
+    ASSERT_EQ(list[2].worded, kWordsX);
+  }
   ListWork work;
   work.list = reinterpret_cast<Address>(list.data()), work.count = static_cast<int32_t>(list.size());
   work.pass = reinterpret_cast<Address>(&chain.pass), work.barrier = reinterpret_cast<Address>(barrier);
@@ -217,16 +230,16 @@ void run_list(Chain& chain, bool together, Order order) {
 
 TEST(CudaDeltaKernels, WaitInListsForWhatTheyWorkOn) {
   const Shape shape = {4, 2, 64, 64};
-  for (const bool together : {false, true}) {
-    const int rows = together ? 6 : 1;
+  for (const Lists lists : {Lists::kPlain, Lists::kWords, Lists::kTogether}) {
+    const int rows = lists == Lists::kTogether ? 6 : 1;
     Chain want(shape, rows);
     for (const Instruction& in : want.list) reference(in, want.pass);
     std::vector<Row> states;
     for (int r = 0; r < rows; ++r) states.push_back(want.step.take(r));
     for (const Order order : {Order::kForward, Order::kBackward, Order::kRandom}) {
-      SCOPED_TRACE(testing::Message() << "together " << together << ", order " << static_cast<int>(order));
+      SCOPED_TRACE(testing::Message() << "lists " << static_cast<int>(lists) << ", order " << static_cast<int>(order));
       Chain chain(shape, rows);
-      run_list(chain, together, order);
+      run_list(chain, lists, order);
       EXPECT_LT(difference(chain.result, want.result, rows, Chain::kLast), 1e-4);
       for (int r = 0; r < rows; ++r) EXPECT_LT(worst(chain.step.take(r), states[static_cast<size_t>(r)]), 1e-4) << r;
     }

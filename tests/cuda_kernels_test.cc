@@ -13,6 +13,7 @@
 #include "baton/unit/cuda/kernels/list_plain.cu"
 #include "baton/unit/cuda/kernels/list_plain_codes.cu"
 #include "baton/unit/cuda/reference.h"
+#include "baton/unit/cuda/word_list.h"
 #include "tests/fiber/fiber.h"
 #include "tests/fiber/products.h"
 
@@ -115,41 +116,56 @@ TEST(CudaProductKernels, ProloguesAndEpilogues) {
   }
 }
 
+// Which kernel runs a list, and whether products tell each other words.
+enum class Way { kAny, kPlain, kWords };
+
 // Three products, each of what the one before has written.
 struct Chain {
-  static constexpr int kWidths[] = {200, 96, 72, 130, 200};
-
-  explicit Chain(const Kind& kind, int kRows = 3) : desk(9) {
-    pass.rows = kRows;
+  explicit Chain(const Kind& kind, Way way) : desk(9), kWidths{200, 96, 72, way == Way::kWords ? 132 : 130, 200} {
+    const int kRows = rows = way == Way::kAny ? 3 : 1;
+    pass.rows = pass.rows_out = kRows;
     list = reinterpret_cast<Instruction*>(desk.raw(3 * sizeof(Instruction)));
     std::array<Instruction, 3> all;
     auto& [one, two, three] = all;
     registers[0] = desk.values(kRows, kWidths[0]);
     for (int i = 1; i < 5; ++i) registers[i] = desk.out(kRows, kWidths[i]);
     one.what = two.what = three.what = Do::kMultiply;
-    one.x = registers[0], one.x_width = 200, one.matrices = 2;
+    one.x = registers[0], one.x_width = 200, one.matrices = way == Way::kWords ? 1 : 2;
     one.matrix[0] = desk.matrix(kind, 96, 200), one.matrix[1] = desk.matrix(kind, 72, 200);
     one.outs[0] = registers[1], one.outs[1] = registers[2];
     desk.prologue(one, Prologue::kRms, kRows, 200);
     two.x = registers[1], two.x_width = 96, two.matrices = 2, two.epilogue = Epilogue::kSwiGlu;
-    two.matrix[0] = desk.matrix(kind, 130, 96), two.matrix[1] = desk.matrix(kind, 130, 96);
+    two.matrix[0] = desk.matrix(kind, kWidths[3], 96), two.matrix[1] = desk.matrix(kind, kWidths[3], 96);
     two.outs[0] = registers[3];
-    three.x = registers[3], three.x_width = 130, three.matrices = 1, three.epilogue = Epilogue::kAdd;
-    three.matrix[0] = desk.matrix(kind, 200, 130), three.z = registers[0], three.z_width = 200;
+    three.x = registers[3], three.x_width = kWidths[3], three.matrices = 1, three.epilogue = Epilogue::kAdd;
+    three.matrix[0] = desk.matrix(kind, 200, kWidths[3]), three.z = registers[0], three.z_width = 200;
     three.outs[0] = registers[4];
     std::uninitialized_copy(all.begin(), all.end(), list);
   }
 
   Desk desk;
+  const int kWidths[5];
+  int rows;
   Pass pass;
   Instruction* list;
   Address registers[5];
 };
 
-void check_list(const Kind& kind, uint32_t card, Order order, uint32_t seed, bool plain = false) {
-  SCOPED_TRACE(testing::Message() << "order " << static_cast<int>(order) << ", seed " << seed << ", card " << card);
-  const int rows = plain ? 1 : 3;
-  Chain chain(kind, rows), want(kind, rows);
+void check_list(const Kind& kind, uint32_t card, Order order, uint32_t seed, Way way = Way::kAny) {
+  SCOPED_TRACE(testing::Message() << "order " << static_cast<int>(order) << ", seed " << seed << ", card " << card
+                                  << ", way " << static_cast<int>(way));
+  const bool plain = way != Way::kAny;
+  Chain chain(kind, way), want(kind, way);
+  std::vector<uint64_t> words;
+  if (way == Way::kWords) {
+    std::vector<Instruction> copy(chain.list, chain.list + 3);
+    words.resize(put_words(copy, 0) / 8 + 4);
+    ASSERT_NE(words.size(), 4u);
+    put_words({chain.list, 3}, (reinterpret_cast<Address>(words.data()) + 31) / 32 * 32);
+    ASSERT_EQ(chain.list[0].worded, kWordsOut);
+    ASSERT_EQ(chain.list[1].worded, kWordsX | kWordsOut);
+    ASSERT_EQ(chain.list[2].worded, kWordsX);
+  }
   for (int i = 0; i < 3; ++i) reference(want.list[i], want.pass);
   uint32_t barrier[64] = {};
   uint64_t times[3] = {};
@@ -172,9 +188,10 @@ void check_list(const Kind& kind, uint32_t card, Order order, uint32_t seed, boo
                    .hop = order == Order::kRandom},
                   [&] { plain ? baton_list_plain_codes(work) : baton_list(work); });
     EXPECT_EQ(barrier[0], 0u);
+    EXPECT_EQ(barrier[1], launches + 1u);
   }
-  for (int i = 1; i < 5; ++i)
-    EXPECT_LT(difference(chain.registers[i], want.registers[i], rows, Chain::kWidths[i]), 1e-4) << i;
+  for (int i = way == Way::kWords ? 4 : 1; i < 5; ++i)
+    EXPECT_LT(difference(chain.registers[i], want.registers[i], chain.rows, chain.kWidths[i]), 1e-4) << i;
 }
 
 TEST(CudaListKernel, WeightsComeAcrossInstructions) {
@@ -188,9 +205,11 @@ TEST(CudaListKernel, WeightsComeAcrossInstructions) {
 
 TEST(CudaListKernel, PlainListsOfOneRow) {
   for (const Kind& kind : {kPlain, Kind{Form::kF16}, kCoded, Kind{Form::kCodes, 4, 5, 0, false, true}}) {
-    for (uint32_t seed = 1; seed < 4; ++seed) check_list(kind, kLargeCard, Order::kRandom, seed, true);
-    check_list(kind, kLargeCard, Order::kForward, 1, true);
-    check_list(kind, kLargeCard, Order::kBackward, 1, true);
+    for (const Way way : {Way::kPlain, Way::kWords}) {
+      for (uint32_t seed = 1; seed < 4; ++seed) check_list(kind, kLargeCard, Order::kRandom, seed, way);
+      check_list(kind, kLargeCard, Order::kForward, 1, way);
+      check_list(kind, kLargeCard, Order::kBackward, 1, way);
+    }
   }
 }
 

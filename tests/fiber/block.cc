@@ -263,7 +263,8 @@ void Block::look_again() {
   if (++turns_.idle > kIdleMax) die("waits for other blocks, of which none goes on");
   const bool forward = options.order == Order::kForward;
   forward ? ready_.push_back(current_thread->index) : ready_.push_front(current_thread->index);
-  if (!forward || ready_.size() == 1 || aside_ > 0) turns_.pass_on(blockIdx.x, false);
+  // Where several look, they keep each other ready.
+  if (!forward || ready_.size() == 1 || aside_ > 0 || ++looks_ % 32 == 0) turns_.pass_on(blockIdx.x, false);
   leave("others' memory");
 }
 

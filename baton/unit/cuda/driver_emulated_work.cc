@@ -178,12 +178,14 @@ void run_list(const void* argument) {
   const auto* list = static_cast<const Instruction*>(pointer(work->list));
   const auto* pass = static_cast<const Pass*>(pointer(work->pass));
   if (pass->stopped != 0) return;
+  uint32_t& launches = static_cast<uint32_t*>(pointer(work->barrier))[1];
   for (int32_t i = 0; i < work->count; ++i) {
-    reference(list[i], *pass);
+    reference_worded(list[i], *pass, launches + 1);
     if (work->times != 0)
       static_cast<uint64_t*>(pointer(work->times))[i] =
           static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
   }
+  ++launches;
 }
 DriverCode module_load(Handle* module, const void* image) {
   BATON_BEGIN_IN_CONTEXT("module_load");

@@ -57,7 +57,8 @@ bool is_plain(const Instruction& in, const FeedPlan& plan) {
   for (int32_t i = 0; i < in.matrices; ++i) codes = codes && in.matrix[i].form == Form::kCodes;
   const bool values =
       (in.product.form == Form::kBF16 || in.product.form == Form::kF16) && in.product.has(ProductShares::kOneForm);
-  return (codes || values) && in.product.spans <= kThreads / 32 && plan.set == 4 && plan.span == 1024;
+  return (codes || values) && in.product.spans <= kThreads / 32 && plan.set == 4 && plan.span == 1024 && plan.ahead &&
+         staged_bytes(in, 1) <= half_of(plan);
 }
 
 int32_t chain_products(std::span<Instruction> list) {
@@ -90,8 +91,8 @@ FeedPlan plan_feed(std::span<const Instruction> instructions, uint32_t shared_by
       for (int32_t i = 0; in.what == Do::kMultiply && i < in.matrices; ++i)
         slot = std::max(slot, piece_bytes(in.matrix[i], choice.span));
     }
-    for (const uint64_t staged : {tile, one}) {
-      const uint64_t work = choice.ahead ? std::max<uint64_t>(one, kAttendShared) : staged;
+    for (const uint64_t staged : {choice.ahead ? 2 * one : tile, one}) {
+      const uint64_t work = choice.ahead ? std::max<uint64_t>((staged + 255) / 256 * 256, kAttendShared) : staged;
       const uint32_t slots_log2 = slots_log2_in(shared_bytes, work, slot);
       if (1u << slots_log2 < choice.set * (kThreads / 32)) continue;
       FeedPlan plan;

@@ -191,6 +191,11 @@ struct alignas(16) ProductShares {
   BATON_BOTH constexpr bool has(Flag flag) const { return (flags & flag) != 0; }
 };
 
+// A register of one row as words: uint64 [pitch_of(width)], a value's bits in the low half of each and in the high half
+// the number of the launch that wrote it, from which whoever reads it knows that it has come. What lies behind the
+// width is not written.
+enum Worded : uint8_t { kWordsX = 1, kWordsY = 2, kWordsZ = 4, kWordsOut = 8 };
+
 struct Instruction {
   Op op;  // what it is of; of a product with a prologue or an epilogue: width, eps, gelu of these, too
   Do what = Do::kEmbed;
@@ -199,6 +204,7 @@ struct Instruction {
   bool wanted_only = false;  // rows are those of kPick, rows_out of them
   bool to_bf16 = false;      // kPrepare: out is [rows][pitch] of bf16
   bool to_planes = false;    // kPrepare, of the product behind it in a list of mma_list.h: into its scratch
+  uint8_t worded = 0;        // of a list of word_list.h: which of its registers are words, a Worded for each
   int32_t matrices = 0;
   int32_t x_width = 0, y_width = 0, z_width = 0, out_width = 0, out2_width = 0;
   Address x = 0, y = 0, z = 0, out = 0, out2 = 0;
@@ -249,10 +255,10 @@ struct ListWork {
   int32_t count = 0;
   int32_t first_product = -1;
   Address pass = 0;
-  Address barrier = 0;  // uint32 [64], zero before the first launch
+  Address barrier = 0;  // uint32 [64], zero before the first launch: arrivals, launches that are over
   FeedPlan feed;
   Address times = 0;      // uint64 [count]: when the first block had done each, in ns; 0: not noted
-  bool plain = false;     // a pass of one row, and is_plain says yes to all: baton_list_plain or ..._codes
+  bool plain = false;     // a pass of one row, and is_plain says yes to all, worded or not: baton_list_plain or ..._codes
   bool codes = false;     // some products are of codes
   bool together = false;  // baton_list_together: of mma_list.h
   Instruction alone;      // baton_list, where `list` is 0: all that there is, one kMultiply

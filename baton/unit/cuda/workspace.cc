@@ -12,6 +12,7 @@
 #include "baton/unit/cuda/mma_layout.h"
 #include "baton/unit/cuda/mma_list.h"
 #include "baton/unit/cuda/tile_layout.h"
+#include "baton/unit/cuda/word_list.h"
 
 namespace baton::cuda {
 namespace {
@@ -256,7 +257,16 @@ Status Workspace::make_lists(bool together, bool times) {
   BATON_TRY(banned_on_card_, card_->allocate(kRunsMax * banned_bytes(), "ids that are never drawn"));
   BATON_TRY(banned_pinned_, card_->allocate_pinned(kRunsMax * banned_bytes()));
   exact_ = add_lists(step, draws, false);
-  plain_ = std::all_of(listed_.begin(), listed_.end(), [&](const Instruction& in) { return is_plain(in, feed_); });
+  if (std::all_of(listed_.begin(), listed_.end(), [&](const Instruction& in) { return is_plain(in, feed_); })) {
+    std::vector<Instruction> one = step;
+    const uint64_t bytes = put_words(one, 0);
+    if (bytes > 0) {
+      BATON_TRY(const Address words, take(bytes, "values that blocks hand each other"));
+      one = step;
+      put_words(one, words);
+    }
+    worded_ = add_lists(one, draws, false);
+  }
   codes_ = std::any_of(listed_.begin(), listed_.end(), [](const Instruction& in) {
     return in.what == Do::kMultiply && in.matrix[0].form == Form::kCodes;
   });
@@ -276,7 +286,8 @@ Status Workspace::make_lists(bool together, bool times) {
 }
 
 ListWork Workspace::list(Drawing drawing, bool together) const {
-  const Listings& listings = !together ? exact_ : pass().rows < kPlaneRowsMin ? together_ : prepared_;
+  const bool plain = !together && !worded_.empty() && is_one_row(pass());
+  const Listings& listings = plain ? worded_ : !together ? exact_ : pass().rows < kPlaneRowsMin ? together_ : prepared_;
   const Listing& listing = drawing == Drawing::kLargest ? listings.largest : listings.rules;
   const size_t drawn = drawing == Drawing::kNone      ? 0
                        : drawing == Drawing::kLargest ? std::size(kLargest)
@@ -289,7 +300,7 @@ ListWork Workspace::list(Drawing drawing, bool together) const {
   work.barrier = barrier_.address();
   work.feed = feed_;
   work.times = times_.address();
-  work.plain = !together && plain_ && is_one_row(pass());
+  work.plain = plain;
   work.codes = codes_;
   work.together = together;
   return work;

@@ -124,7 +124,7 @@ class Workspace {
   DeviceMemory pass_, list_, barrier_, times_;
   std::vector<Instruction> listed_;       // all lists, one behind the other
   Listings exact_, together_, prepared_;  // the last: together, of many rows, which are made once for each product
-  bool plain_ = false;                    // is_plain of all of exact_
+  Listings worded_;                       // exact_ of one row (word_list.h), where is_plain says yes to all
   bool codes_ = false;                    // some products are of codes
   FeedPlan feed_;                         // of the list
   uint64_t tokens_at_ = 0, run_of_row_at_ = 0, out_rows_at_ = 0, stops_at_ = 0, drawn_at_ = 0, sent_bytes_ = 0;

@@ -6,7 +6,7 @@ namespace baton::cuda {
 
 extern "C" __global__ void __launch_bounds__(kThreads + kFeederThreads, 1)
     baton_list(const __grid_constant__ ListWork work) {
-  run_list<Lists::kAny>(work);
+  run_list(work);
 }
 
 }  // namespace baton::cuda

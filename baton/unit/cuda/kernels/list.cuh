@@ -45,8 +45,12 @@ class Meeting {
     meet();
     if (threadIdx.x != 0) return;
     __threadfence();
-    if (atomicAdd(count_, 1) == target_ + gridDim.x - 1) *count_ = 0;
+    if (atomicAdd(count_, 1) != target_ + gridDim.x - 1) return;
+    count_[0] = 0;
+    ++count_[1];
   }
+  // The number of this launch, from 1 on.
+  __device__ uint32_t launch() const { return count_[1] + 1; }
 
  private:
   uint32_t* const count_;

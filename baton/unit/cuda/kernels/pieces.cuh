@@ -75,6 +75,27 @@ struct HeldValues {
     if (matrix.form == Form::kBF16) return times_form<Form::kBF16>(piece, sum);
     return times_form<Form::kF16>(piece, sum);
   }
+  // The same of the first kCount rows of a set, for one reading of x.
+  template <Form kForm, int kCount>
+  __device__ __forceinline__ void times_each(const unsigned char* const (&pieces)[kSet], float (&sums)[kSet][1]) const {
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c) {
+      if (!has(c)) break;
+      const float4 low = *reinterpret_cast<const float4*>(from + c * 256);
+      const float4 high = *reinterpret_cast<const float4*>(from + c * 256 + 128);
+      const float x[kEach] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+      uint32_t loaded[kCount][4];
+#pragma unroll
+      for (int s = 0; s < kCount; ++s) load_words<4, Reading::kCached>(pieces[s] + (c * 32 + lane()) * 16, loaded[s]);
+#pragma unroll
+      for (int s = 0; s < kCount; ++s) {
+        float w[kEach];
+        Dense<kForm>::widen(loaded[s], w);
+#pragma unroll
+        for (int i = 0; i < kEach; ++i) sums[s][0] = fmaf(w[i], x[i], sums[s][0]);
+      }
+    }
+  }
 };
 
 // The same of f32, whose products are rare.

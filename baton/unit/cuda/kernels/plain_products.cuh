@@ -4,50 +4,139 @@
 #include <type_traits>
 
 #include "baton/unit/cuda/kernels/products.cuh"
+#include "baton/unit/cuda/kernels/words.cuh"
 
 namespace baton::cuda {
+
+// Where a plain instruction works, in which launch: of two places in turns (half_of), so that nobody has to wait for
+// others of its block to leave the one before.
+struct Bench {
+  unsigned char* shared;
+  uint32_t launch;
+};
 
 // A row of x, and a meeting.
 template <bool kCodes>
 __device__ __forceinline__ void stage_plain(const Instruction& in, bool fours, const Staged& staged,
-                                            const Factors& factors) {
+                                            const Factors& factors, const Bench& bench) {
   if (!fours) return stage_other(in, staged, factors);
-  prologue_fours(in, 0, kCodes ? staged.pitch : staged.stride, factors.squares(0), [&](int i, const float4& four) {
-    if constexpr (kCodes) {
-      round_fours(four, staged.integers(0), i, staged.groups);
-    } else {
-      staged.put_halves(i, four);
-    }
-  });
+  const auto of = [&](Address row, bool worded, int i, bool there) {
+    if (worded) return four_of_words(at<const uint64_t>(row) + i, there, bench.launch);
+    return four_of(at<const float>(row), i, there);
+  };
+  prologue_fours_of(
+      in, kCodes ? staged.pitch : staged.stride, factors.squares(0),
+      [&](int i, bool there) { return of(in.x, (in.worded & kWordsX) != 0, i, there); },
+      [&](int i, bool there) { return of(in.y, (in.worded & kWordsY) != 0, i, there); },
+      [&](int i, const float4& four) {
+        if constexpr (kCodes) {
+          round_fours(four, staged.integers(0), i, staged.groups);
+        } else {
+          staged.put_halves(i, four);
+        }
+      });
   meet();
 }
 
-// A piece at `at`: of output `row`, or of a pair's i-th row.
+// Where a thread's output of a round goes, if it has one.
+class PlainTarget {
+ public:
+  __device__ __forceinline__ PlainTarget(const Instruction& in, bool pairs, int output, bool has) {
+    if (!has) return;
+    const Line line = pairs ? Line{0, output} : line_of_output(in, output);
+    const auto row = static_cast<Address>(line.row);
+    out_ = in.outs[line.matrix] + row * ((in.worded & kWordsOut) != 0 ? 8 : 4);
+    if (in.epilogue == Epilogue::kAdd) from_ = in.z + row * ((in.worded & kWordsZ) != 0 ? 8 : 4);
+  }
+  // Asks for what is added.
+  __device__ __forceinline__ void ask(const Instruction& in) {
+    if (from_ == 0) return;
+    if ((in.worded & kWordsZ) != 0) {
+      before_.ask(at<const uint64_t>(from_));
+    } else {
+      plain_before_ = *at<const float>(from_);
+    }
+  }
+  // Returns what there was, or nothing.
+  __device__ __forceinline__ uint32_t store(const Instruction& in, float product, float other, uint32_t launch) {
+    if (out_ == 0) return 0;
+    if (in.epilogue == Epilogue::kSwiGlu) product = silu(product) * other;
+    if (in.epilogue == Epilogue::kGeGlu) product = gelu_of(product, in.op.gelu) * other;
+    if (from_ != 0) product += (in.worded & kWordsZ) != 0 ? before_.take(launch) : plain_before_;
+    if ((in.worded & kWordsOut) == 0) return exchange(at<float>(out_), product);
+    store_word(at<uint64_t>(out_), word_of_value(product, launch));
+    return 0;
+  }
+
+ private:
+  Address out_ = 0, from_ = 0;
+  AskedWord before_;
+  float plain_before_ = 0;
+};
+
+// The next `count` matrix rows of a warp, at most a set, from `piece` on.
 template <class Held>
-__device__ __forceinline__ float sum_of_piece(const Instruction& in, Form form, const Held& held, int both, int i,
-                                              int row, const unsigned char* at) {
+__device__ __forceinline__ void multiply_plain(const Instruction& in, const Held& held, const Slots& slots,
+                                               const unsigned char* ring, int count, int row, int teams_log2,
+                                               uint32_t piece, uint32_t step, float (&sums)[kSet][1]) {
+  const int both = in.product.has(ProductShares::kPairs) ? 1 : 0;
+  // Of the i-th row; a pair's lie one behind the other.
+  const auto number = [&](int i) { return piece + static_cast<uint32_t>(i >> both) * step + static_cast<uint32_t>(i & both); };
   if constexpr (Held::kNeedsLine) {
-    const Line line = both != 0 ? Line{i & 1, row} : line_of_output(in, row);
-    return held.times(in.matrix[line.matrix], line.row, at, 0);
+#pragma unroll 1
+    for (int i = 0; i < count; ++i) {
+      const int output = row + ((i >> both) << teams_log2);
+      const Line line = both != 0 ? Line{i & 1, output} : line_of_output(in, output);
+      slots.wait_full(number(i));
+      const float sum =
+          held.times(in.matrix[line.matrix], line.row, ring + slots.slot(number(i)) * slots.slot_bytes, 0);
+#pragma unroll
+      for (int k = 0; k < kSet; ++k) sums[k][0] = k == i ? sum : sums[k][0];
+      slots.release(number(i));
+    }
   } else {
-    return form == Form::kBF16 ? held.template times_form<Form::kBF16>(at, 0)
-                               : held.template times_form<Form::kF16>(at, 0);
+    static_assert(kSet == 4);
+    const unsigned char* pieces[kSet];
+#pragma unroll
+    for (int i = 0; i < kSet; ++i) {
+      if (i < count) slots.wait_full(number(i));
+      pieces[i] = ring + slots.slot(number(i)) * slots.slot_bytes;
+    }
+    const auto times = [&](auto form) {
+      constexpr Form kForm = decltype(form)::value;
+      switch (count) {
+        case 1:
+          return held.template times_each<kForm, 1>(pieces, sums);
+        case 2:
+          return held.template times_each<kForm, 2>(pieces, sums);
+        case 3:
+          return held.template times_each<kForm, 3>(pieces, sums);
+        default:
+          return held.template times_each<kForm, 4>(pieces, sums);
+      }
+    };
+    if (in.product.form == Form::kBF16) {
+      times(std::integral_constant<Form, Form::kBF16>());
+    } else {
+      times(std::integral_constant<Form, Form::kF16>());
+    }
+    __syncwarp();
+    if (static_cast<int>(lane()) < count) arrive(slots.empty(number(static_cast<int>(lane()))));
   }
 }
 
 // One row of x with matrices of 16-bit values of one form, or of codes; no more spans than warps: what most steps are
-// made of. It does what do_multiply does, in fewer steps; is_plain says of which.
-template <bool kCodes>
-__device__ __forceinline__ uint32_t do_plain_multiply(const Instruction& in, unsigned char* shared,
-                                                      const FeedPlan& plan, uint32_t first) {
+// made of. The sums are do_multiply's, in fewer steps; is_plain says of which. wait() is called before anything is
+// read that is not words; `first` is the number of its first piece.
+template <bool kCodes, class Wait>
+__device__ __forceinline__ uint32_t do_plain_multiply(const Instruction& in, const Bench& bench, const FeedPlan& plan,
+                                                      uint32_t first, const Wait& wait) {
   is_shared(&in);
-  begin_product(plan);
   const ProductShares of = in.product;
-  const bool fours = of.has(ProductShares::kFours);
-  const Factors factors(in, fours, shared);
-  const Staged staged(in.matrix[0], shared + kBeforeRows);
-  stage_plain<kCodes>(in, fours, staged, factors);
-  const int both = of.has(ProductShares::kPairs) ? 1 : 0, teams_log2 = kWarpsLog2 - of.slices_log2;
+  const bool fours = of.has(ProductShares::kFours), pairs = of.has(ProductShares::kPairs);
+  const Factors factors(in, fours, bench.shared);
+  const Staged staged(in.matrix[0], bench.shared + kBeforeRows);
+  const int both = pairs ? 1 : 0, teams_log2 = kWarpsLog2 - of.slices_log2;
   const int slice = static_cast<int>(warp()) & ((1 << of.slices_log2) - 1),
             team = static_cast<int>(warp() >> of.slices_log2);
   const int block = static_cast<int>(blockIdx.x), begin = block * of.outputs + min(block, of.more);
@@ -59,32 +148,27 @@ __device__ __forceinline__ uint32_t do_plain_multiply(const Instruction& in, uns
   const std::conditional_t<kCodes, HeldIntegers, HeldValues> held(staged, min(slice * plan.span, staged.pitch - kGroup),
                                                                   plan.span);
   const Slots slots(plan);
-  const unsigned char* const ring = shared + plan.work_bytes;
+  const unsigned char* const ring = block_shared() + plan.work_bytes;
   const bool whole = of.slices_log2 == 0;
   const int thread = static_cast<int>(threadIdx.x), number = whole ? Sums<1>::number() : thread & (kSet - 1);
   const int of_team = whole ? team : thread >> 2;
   const bool puts = (whole ? (lane() & 7) == 0 : of_team < 1 << teams_log2) && (number & both) == 0;
-  float* const partial = reinterpret_cast<float*>(shared);
+  float* const partial = reinterpret_cast<float*>(bench.shared);
+  static_assert(kSet == 4 && Sums<1>::kSpread == 8);
+  int output = of_team + ((number >> both) << teams_log2), row = begin + team;
+  PlainTarget target(in, pairs, begin + output, puts && output < outputs);
+  wait();
+  stage_plain<kCodes>(in, fours, staged, factors, bench);
   const float factor = factors.of(0);
   uint32_t done = 0;
-  static_assert(kSet == 4 && Sums<1>::kSpread == 8);
 #pragma unroll 1
-  for (int round = 0, output = of_team + ((number >> both) << teams_log2); round << (2 - both + teams_log2) < outputs;
-       ++round, output += 4 << (teams_log2 - both)) {
-    const Target target(in, both != 0, begin + output, puts && output < outputs);
+  for (int round = 0;;) {
+    target.ask(in);
     float sums[kSet][1] = {};
-#pragma unroll 1
-    for (int i = 0; i < min(lines, kSet); ++i) {
-      slots.wait_full(piece);
-      const unsigned char* const at = ring + slots.slot(piece) * slots.slot_bytes;
-      const int row = begin + team + (((round << (2 - both)) + (i >> both)) << teams_log2);
-      const float sum = sum_of_piece(in, of.form, held, both, i, row, at);
-#pragma unroll
-      for (int k = 0; k < kSet; ++k) sums[k][0] = k == i ? sum : sums[k][0];
-      slots.release(piece);
-      piece += both == 0 ? step : (i & 1) == 0 ? 1 : step - 1;
-    }
+    if (lines > 0) multiply_plain(in, held, slots, ring, min(lines, kSet), row, teams_log2, piece, step, sums);
     lines -= kSet;
+    piece += step << (2 - both);
+    row += kSet >> both << teams_log2;
     float sum = Sums<1>::of(sums), other = 0;
     if (whole) {
       other = __shfl_down_sync(kAll, sum, Sums<1>::kSpread);
@@ -99,7 +183,11 @@ __device__ __forceinline__ uint32_t do_plain_multiply(const Instruction& in, uns
         for (int i = 0; both != 0 && i < 1 << of.slices_log2; ++i) other += from[(1 << of.slices_log2) + i];
       }
     }
-    done |= target.store(in, sum * factor, other * factor);
+    done |= target.store(in, sum * factor, other * factor, bench.launch);
+    ++round;
+    if (round << (2 - both + teams_log2) >= outputs) break;
+    output += 4 << (teams_log2 - both);
+    target = PlainTarget(in, pairs, begin + output, puts && output < outputs);
   }
   return done;
 }

@@ -75,36 +75,37 @@ __device__ __forceinline__ void prologue_row(const Instruction& instruction, int
   }
 }
 
+// Four values from i on; zeros where there is nothing.
+__device__ __forceinline__ float4 four_of(const float* from, int i, bool there) {
+  float4 value = make_float4(0, 0, 0, 0);
+  if (there) value = *reinterpret_cast<const float4*>(from + i);
+  return value;
+}
+
 // The same for what most rows are, those that by_fours names: values four at a time, each read once, up to `end` with
 // zeros behind the row. Of kRms only the scale is in the values; squares[warp] is what each warp sums of the row's, of
-// which comes what the products have to be multiplied with (staged_rows.cuh). A warp calls put together, for what lies
-// behind `end`, too.
-template <class Put>
-__device__ __forceinline__ void prologue_fours(const Instruction& instruction, int64_t row, int end, float* squares_of,
-                                               Put&& put) {
+// which comes what the products have to be multiplied with (staged_rows.cuh). x_of(i, there) and gate_of(i, there) are
+// the row's; a warp calls them and put together, for what lies behind `end`, too.
+template <class X, class Gate, class Put>
+__device__ __forceinline__ void prologue_fours_of(const Instruction& instruction, int end, float* squares_of,
+                                                  const X& x_of, const Gate& gate_of, const Put& put) {
   const int width = instruction.x_width;
   const bool gated = instruction.prologue == Prologue::kGated, rms = instruction.prologue == Prologue::kRms;
   const int first = static_cast<int>(threadIdx.x) * 4;
-  const float* const x_row = row_of(instruction.x, width, row);
   const float* const scales = at<float>(instruction.vectors[0]);
-  const float* const gates = gated ? row_of(instruction.y, instruction.y_width, row) : nullptr;
-  // Zeros where there is nothing.
-  const auto four = [](const float* from, int i, bool there) {
-    float4 value = make_float4(0, 0, 0, 0);
-    if (there) value = *reinterpret_cast<const float4*>(from + i);
-    return value;
-  };
   const auto squares = [](const float4& x) { return fmaf(x.x, x.x, fmaf(x.y, x.y, fmaf(x.z, x.z, x.w * x.w))); };
   float sum = 0;
 #pragma unroll 2
   for (int i = first; i - static_cast<int>(lane()) * 4 < end; i += 4 * kThreads) {
-    float4 x = four(x_row, i, i < width);
+    // Before x, which may have to come yet.
+    float4 scale = make_float4(0, 0, 0, 0), gate = scale;
+    if (rms || gated) scale = four_of(scales, gated ? i % 128 : i, i < width);
+    if (gated) gate = gate_of(i, i < width);
+    float4 x = x_of(i, i < width);
     if (rms) {
-      const float4 scale = four(scales, i, i < width);
       sum += squares(x);
       x = make_float4(x.x * scale.x, x.y * scale.y, x.z * scale.z, x.w * scale.w);
     } else if (gated) {  // a warp has a group
-      const float4 scale = four(scales, i % 128, i < width), gate = four(gates, i, i < width);
       const float by = rsqrtf(warp_sum(squares(x)) / 128.0f + instruction.op.eps);
       if (i < width)
         x = make_float4(x.x * by * scale.x * silu(gate.x), x.y * by * scale.y * silu(gate.y),
@@ -115,6 +116,17 @@ __device__ __forceinline__ void prologue_fours(const Instruction& instruction, i
   if (!rms) return;
   sum = warp_sum(sum);
   if (lane() == 0) squares_of[warp()] = sum;
+}
+
+template <class Put>
+__device__ __forceinline__ void prologue_fours(const Instruction& instruction, int64_t row, int end, float* squares_of,
+                                               const Put& put) {
+  const float* const x = row_of(instruction.x, instruction.x_width, row);
+  const bool gated = instruction.prologue == Prologue::kGated;
+  const float* const gates = gated ? row_of(instruction.y, instruction.y_width, row) : nullptr;
+  prologue_fours_of(
+      instruction, end, squares_of, [&](int i, bool there) { return four_of(x, i, there); },
+      [&](int i, bool there) { return four_of(gates, i, there); }, put);
 }
 
 }  // namespace baton::cuda

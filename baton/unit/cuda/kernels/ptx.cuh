@@ -176,6 +176,21 @@ __device__ __forceinline__ uint32_t load_acquired(const uint32_t* from) {
   asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
   return value;
 }
+// Values that say themselves that they have come (Worded): in no order with others.
+__device__ __forceinline__ void store_word(uint64_t* to, uint64_t word) {
+  asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"(word) : "memory");
+}
+__device__ __forceinline__ uint64_t look_at_word(const uint64_t* from) {
+  uint64_t word;
+  asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(word) : "l"(from) : "memory");
+  return word;
+}
+// Two, 16 bytes from a multiple of 16 on.
+__device__ __forceinline__ void look_at_words(const uint64_t* from, uint64_t& one, uint64_t& other) {
+  asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(one), "=l"(other) : "l"(from) : "memory");
+}
+// Where somebody looks in vain and will look again.
+__device__ __forceinline__ void looked_in_vain() {}
 
 // By the card's clock, in ns.
 __device__ __forceinline__ uint64_t card_time() {

@@ -1,0 +1,20 @@
+// A step's instructions as the kernels for one row take them (kernels/list_plain.cu): what products and delta rules
+// tell each other becomes words (Worded), behind which no block waits for all others.
+#pragma once
+
+#include <span>
+
+#include "baton/unit/cuda/instruction.h"
+
+namespace baton::cuda {
+
+// Outputs of a product or a delta rule become words, each instruction's its own, from `words` on, and so do the inputs
+// of who reads them. Theirs alone, where
+// - only products and delta rules read them, in ways that know words, and
+// - the instruction behind reads a whole one of them, all of its blocks do, and it or the one behind it reads the rest:
+//   a block that has read all of what it waits for knows then that every block is done with whatever came before. So
+//   nothing is written that somebody may still read.
+// Returns the bytes that they take; 0: there are none. Addresses may be 0 to ask for that.
+uint64_t put_words(std::span<Instruction> list, Address words);
+
+}  // namespace baton::cuda
