@@ -74,11 +74,13 @@ class PlainTarget {
   float plain_before_ = 0;
 };
 
-// The next `count` matrix rows of a warp, at most a set, from `piece` on.
+// The next `count` matrix rows of a warp, at most a set, from `piece` on. `one_by_one`: more come behind them, and each
+// makes room as soon as it has been multiplied.
 template <class Held>
 __device__ __forceinline__ void multiply_plain(const Instruction& in, const Held& held, const Slots& slots,
                                                const unsigned char* ring, int count, int row, int teams_log2,
-                                               uint32_t piece, uint32_t step, float (&sums)[kSet][1]) {
+                                               uint32_t piece, uint32_t step, bool one_by_one,
+                                               float (&sums)[kSet][1]) {
   const int both = in.product.has(ProductShares::kPairs) ? 1 : 0;
   // Of the i-th row; a pair's lie one behind the other.
   const auto number = [&](int i) { return piece + static_cast<uint32_t>(i >> both) * step + static_cast<uint32_t>(i & both); };
@@ -96,6 +98,19 @@ __device__ __forceinline__ void multiply_plain(const Instruction& in, const Held
     }
   } else {
     static_assert(kSet == 4);
+    if (one_by_one) {
+#pragma unroll 1
+      for (int i = 0; i < count; ++i) {
+        slots.wait_full(number(i));
+        const unsigned char* const from = ring + slots.slot(number(i)) * slots.slot_bytes;
+        const float sum = in.product.form == Form::kBF16 ? held.template times_form<Form::kBF16>(from, 0)
+                                                         : held.template times_form<Form::kF16>(from, 0);
+#pragma unroll
+        for (int k = 0; k < kSet; ++k) sums[k][0] = k == i ? sum : sums[k][0];
+        slots.release(number(i));
+      }
+      return;
+    }
     const unsigned char* pieces[kSet];
 #pragma unroll
     for (int i = 0; i < kSet; ++i) {
@@ -153,6 +168,7 @@ __device__ __forceinline__ uint32_t do_plain_multiply(const Instruction& in, con
   const int thread = static_cast<int>(threadIdx.x), number = whole ? Sums<1>::number() : thread & (kSet - 1);
   const int of_team = whole ? team : thread >> 2;
   const bool puts = (whole ? (lane() & 7) == 0 : of_team < 1 << teams_log2) && (number & both) == 0;
+  const bool many = lines > kSet;
   float* const partial = reinterpret_cast<float*>(bench.shared);
   static_assert(kSet == 4 && Sums<1>::kSpread == 8);
   int output = of_team + ((number >> both) << teams_log2), row = begin + team;
@@ -165,7 +181,7 @@ __device__ __forceinline__ uint32_t do_plain_multiply(const Instruction& in, con
   for (int round = 0;;) {
     target.ask(in);
     float sums[kSet][1] = {};
-    if (lines > 0) multiply_plain(in, held, slots, ring, min(lines, kSet), row, teams_log2, piece, step, sums);
+    if (lines > 0) multiply_plain(in, held, slots, ring, min(lines, kSet), row, teams_log2, piece, step, many, sums);
     lines -= kSet;
     piece += step << (2 - both);
     row += kSet >> both << teams_log2;

@@ -1,46 +1,12 @@
-// How a list of instructions is run in one launch, by the kernels of list*.cu. Weights of what follows are on their way
+// How any list of instructions is run in one launch, by the kernel of list.cu. Weights of what follows are on their way
 // all the time (feed.cuh).
 #pragma once
 
-#include "baton/unit/cuda/kernels/delta_row.cuh"
 #include "baton/unit/cuda/kernels/list.cuh"
-#include "baton/unit/cuda/kernels/plain_products.cuh"
+#include "baton/unit/cuda/kernels/products.cuh"
 
 namespace baton::cuda {
 
-// Of any list, or of one row of x where is_plain says yes to all instructions: with matrices of 16-bit values, or of
-// codes, too.
-enum class Lists : uint8_t { kAny, kPlainValues, kPlainCodes };
-
-// Waits for the instruction before by itself. Apart, so that products have all registers.
-__device__ __noinline__ uint32_t conv_delta_of_row(const Instruction& in, const Pass& pass, unsigned char* shared,
-                                                   Meeting meeting) {
-  is_shared(&in);
-  is_shared(&pass);
-  return do_conv_delta_rows(in, pass, blockIdx.x, gridDim.x, shared, [&] { meeting.wait(); });
-}
-
-// `piece`: the number of its first, and then of the next one's. Returns what multiply_rounds does.
-template <Lists kLists>
-__device__ __forceinline__ uint32_t multiply_listed(const Instruction& in, const Pass& pass, unsigned char* shared,
-                                                    const FeedPlan& plan, uint32_t& piece) {
-  uint32_t done = 0;
-  if constexpr (kLists == Lists::kAny) {
-    const Share share(in.product, rows::count_of(in, pass));
-    done = do_multiply(in, share, shared, plan, piece);
-    piece += share.of_all();
-  } else {
-    if (kLists == Lists::kPlainCodes && in.product.form == Form::kCodes) {
-      done = do_plain_multiply<true>(in, shared, plan, piece);
-    } else {
-      done = do_plain_multiply<false>(in, shared, plan, piece);
-    }
-    piece += Share(in.product, 1).of_tile();
-  }
-  return done;
-}
-
-template <Lists kLists>
 __device__ __forceinline__ void run_list(const ListWork& work) {
   extern __shared__ __align__(128) unsigned char shared[];
   __shared__ __align__(16) unsigned char kept[kInstructionsKept + 1][sizeof(Instruction)];  // the last is the feeder's
@@ -58,7 +24,7 @@ __device__ __forceinline__ void run_list(const ListWork& work) {
   const Pass& pass = whole.runs <= kRunsKept ? *reinterpret_cast<const Pass*>(pass_at) : whole;
   Meeting meeting(work.barrier);
   copy_pass(work.pass, pass_at);
-  if (kLists == Lists::kAny && work.list == 0) {
+  if (work.list == 0) {
     put_word(word_of(instructions_of(work), 0, threadIdx.x), threadIdx.x, instruction(0));
   } else {
     for (int i = 0; i < min(work.count, kInstructionsKept); ++i) bring(work.list, i, instruction(i));
@@ -80,29 +46,24 @@ __device__ __forceinline__ void run_list(const ListWork& work) {
       continue;
     }
     const bool product = in.what == Do::kMultiply;
-    bool exchanged = product;  // what it wrote
     uint32_t done = 0;
     if (product) {
-      done = multiply_listed<kLists>(in, pass, shared, work.feed, piece);
+      const Share share(in.product, rows::count_of(in, pass));
+      done = do_multiply(in, share, shared, work.feed, piece);
+      piece += share.of_all();
     } else if (in.what == Do::kConvDelta) {
-      if constexpr (kLists != Lists::kAny) {
-        done = conv_delta_of_row(in, pass, shared, meeting);
-        exchanged = true;
-      } else {
-        do_conv_delta(in, pass, blockIdx.x, gridDim.x, shared);
-      }
+      do_conv_delta(in, pass, blockIdx.x, gridDim.x, shared);
     } else {
-      run_other<kLists != Lists::kAny>(in, pass, work.pass, shared);
+      run_other<false>(in, pass, work.pass, shared);
     }
     if (work.times != 0 && blockIdx.x == 0 && threadIdx.x == 0) at<uint64_t>(work.times)[i] = card_time();
     copies_wait<0>();
     if (i + 1 == work.count) break;
-    if (exchanged) {
+    if (product) {
       meeting.arrive_when(done);
     } else {
       meeting.arrive();
     }
-    if (kLists != Lists::kAny && instruction(i + 1).what == Do::kConvDelta) continue;
     fetch_needed(instruction(i + 1), pass);
     meeting.wait();
   }

@@ -15,7 +15,11 @@ __device__ __noinline__ uint32_t conv_delta_of_row(const Instruction& in, const 
   is_shared(&in);
   is_shared(&pass);
   return do_conv_delta_rows(in, pass, blockIdx.x, gridDim.x, shared, launch, [&] {
-    if (waits) meeting.wait();
+    if (waits) {
+      meeting.wait();
+    } else {
+      meet();  // a block that has no unit meets nowhere else, and leaves nobody behind at what comes before
+    }
   });
 }
 
@@ -68,11 +72,12 @@ __device__ __forceinline__ void run_plain_list(const ListWork& work) {
       wait();
       // Nobody waits for nothing.
       if (in.what == Do::kAttendJoin && !has_parts(in, pass)) {
+        if (work.times != 0 && blockIdx.x == 0 && threadIdx.x == 0) at<uint64_t>(work.times)[i] = card_time();
         meet();
         waits = false;
         continue;
       }
-      run_other(in, pass, work.pass, shared);
+      run_other<true>(in, pass, work.pass, shared);
       exchanged = false;
     }
     if (work.times != 0 && blockIdx.x == 0 && threadIdx.x == 0) at<uint64_t>(work.times)[i] = card_time();
