@@ -192,9 +192,9 @@ struct Chain {
 
 enum class Lists { kPlain, kWords, kTogether };
 
-void run_list(Chain& chain, Lists lists, Order order) {
+void run_list(Chain& chain, Lists lists, uint32_t kBlocks, Order order) {
   const bool together = lists == Lists::kTogether;
-  constexpr uint32_t kBlocks = 5, kCard = 227 * 1024;
+  constexpr uint32_t kCard = 227 * 1024;
   uint32_t barrier[64] = {};
   std::vector<Instruction> list = chain.list;
   if (together) list = *mma_list(list);
@@ -236,10 +236,14 @@ TEST(CudaDeltaKernels, WaitInListsForWhatTheyWorkOn) {
     for (const Instruction& in : want.list) reference(in, want.pass);
     std::vector<Row> states;
     for (int r = 0; r < rows; ++r) states.push_back(want.step.take(r));
-    for (const Order order : {Order::kForward, Order::kBackward, Order::kRandom}) {
+    for (const auto& [blocks, order] : {std::pair{5u, Order::kForward},
+                                        {5u, Order::kBackward},
+                                        {5u, Order::kRandom},
+                                        {24u, Order::kBackward},
+                                        {24u, Order::kRandom}}) {  // 24: some have no unit
       SCOPED_TRACE(testing::Message() << "lists " << static_cast<int>(lists) << ", order " << static_cast<int>(order));
       Chain chain(shape, rows);
-      run_list(chain, lists, order);
+      run_list(chain, lists, blocks, order);
       EXPECT_LT(difference(chain.result, want.result, rows, Chain::kLast), 1e-4);
       for (int r = 0; r < rows; ++r) {
         Row got = chain.step.take(r);

@@ -114,7 +114,7 @@ class Block {
   std::vector<std::array<Gather, 8>> warps_;
   std::array<Barrier, 16> barriers_;  // the first is of all
   uint64_t aside_ = 0;                // looks at barriers in vain since anybody came to go on
-  uint64_t looks_ = 0;  // at the memory of others
+  uint64_t looks_ = 0;                // at the memory of others
   uint32_t alive_ = 0;
   void* scheduler_ = nullptr;
 };

@@ -257,9 +257,9 @@ struct ListWork {
   Address pass = 0;
   Address barrier = 0;  // uint32 [64], zero before the first launch: arrivals, launches that are over
   FeedPlan feed;
-  Address times = 0;      // uint64 [count]: when the first block had done each, in ns; 0: not noted
-  bool plain = false;     // a pass of one row, and is_plain says yes to all, worded or not: baton_list_plain or ..._codes
-  bool codes = false;     // some products are of codes
+  Address times = 0;   // uint64 [count]: when the first block had done each, in ns; 0: not noted
+  bool plain = false;  // a pass of one row, and is_plain says yes to all, worded or not: baton_list_plain or ..._codes
+  bool codes = false;  // some products are of codes
   bool together = false;  // baton_list_together: of mma_list.h
   Instruction alone;      // baton_list, where `list` is 0: all that there is, one kMultiply
 };

@@ -52,8 +52,7 @@ void reference_worded(const Instruction& instruction, const Pass& pass, uint32_t
   reference(plain, pass);
   for (const Output& of : outputs) {
     for (int32_t i = 0; i < of.width; ++i)
-      host_at<uint64_t>(of.words)[i] =
-          static_cast<uint64_t>(launch) << 32 | std::bit_cast<uint32_t>(of.values[i]);
+      host_at<uint64_t>(of.words)[i] = static_cast<uint64_t>(launch) << 32 | std::bit_cast<uint32_t>(of.values[i]);
   }
 }
 

@@ -83,7 +83,8 @@ class DeltaOfRow {
     k_.read(worded);
     v_.read(worded);
     if (gates()) {
-      const float y = gate(in_.y, in_.y_width, kWordsY, run, launch), z = gate(in_.z, in_.z_width, kWordsZ, run, launch);
+      const float y = gate(in_.y, in_.y_width, kWordsY, run, launch),
+                  z = gate(in_.z, in_.z_width, kWordsZ, run, launch);
       if (lane() == 0) token.beta = sigmoid(y), token.decay = expf(rate_ * softplus(z + bias_));
     }
     if (worded) {

@@ -79,11 +79,12 @@ class PlainTarget {
 template <class Held>
 __device__ __forceinline__ void multiply_plain(const Instruction& in, const Held& held, const Slots& slots,
                                                const unsigned char* ring, int count, int row, int teams_log2,
-                                               uint32_t piece, uint32_t step, bool one_by_one,
-                                               float (&sums)[kSet][1]) {
+                                               uint32_t piece, uint32_t step, bool one_by_one, float (&sums)[kSet][1]) {
   const int both = in.product.has(ProductShares::kPairs) ? 1 : 0;
   // Of the i-th row; a pair's lie one behind the other.
-  const auto number = [&](int i) { return piece + static_cast<uint32_t>(i >> both) * step + static_cast<uint32_t>(i & both); };
+  const auto number = [&](int i) {
+    return piece + static_cast<uint32_t>(i >> both) * step + static_cast<uint32_t>(i & both);
+  };
   if constexpr (Held::kNeedsLine) {
 #pragma unroll 1
     for (int i = 0; i < count; ++i) {

@@ -1,5 +1,5 @@
-// How a list for one row of x is run, where is_plain says yes to all instructions: by the kernels of list_plain*.cu. What
-// products and delta rules tell each other goes as words (Worded) where the list says so: no block then waits for
+// How a list for one row of x is run, where is_plain says yes to all instructions: by the kernels of list_plain*.cu.
+// What products and delta rules tell each other goes as words (Worded) where the list says so: no block then waits for
 // another, but for the values that it needs.
 #pragma once
 
