@@ -14,8 +14,6 @@
 #include "baton/unit/cuda/kernels/rows.cuh"
 
 namespace baton::cuda {
-namespace {
-
 // Counts arrivals; the last of a launch sets it back, as nobody waits for that one.
 class Meeting {
  public:
@@ -56,6 +54,8 @@ class Meeting {
   uint32_t* const count_;
   uint32_t target_ = 0;
 };
+
+namespace {
 
 // A pass of few runs is read from there: kernels ask for it everywhere.
 constexpr int kRunsKept = 8;
