@@ -16,7 +16,8 @@ namespace baton::cuda {
 inline constexpr int kSet = 4;               // matrix rows of a warp at a time, at most
 inline constexpr int kInstructionsKept = 8;  // instructions that a block has before it
 static_assert((kInstructionsKept & (kInstructionsKept - 1)) == 0);
-inline constexpr uint32_t kBulk = 8;  // pieces that the feeder asks for at a time
+inline constexpr uint32_t kBulk =
+    8;  // pieces that the feeder asks for at a time; of codes, which take several copies, 32
 
 // What a block has of a product, and a warp of it.
 struct Share {
@@ -144,6 +145,7 @@ __device__ __forceinline__ void feed_product(const Instruction& in, const Share&
   for (uint32_t tile = 0; tile < all; tile += count) {
     if (comes_in_bulk(in.matrix[0])) {
       const bool codes = in.matrix[0].form == Form::kCodes;
+      const uint32_t bulk = codes ? 32 : kBulk;
       const int log2 = in.matrix[0].form == Form::kF32 ? 2 : 1;
       for (uint32_t base = 0; base < count; base += 32) {
         const uint32_t i = base + lane(), piece = first + tile + i;
@@ -155,8 +157,8 @@ __device__ __forceinline__ void feed_product(const Instruction& in, const Share&
             at<const unsigned char>(matrix.values) + int64_t{line.row} * matrix.row_bytes + (column << log2);
         const uint32_t to = slots.place(piece), full = slots.full(piece);
         const uint32_t end = min(32u, count - base);
-        for (uint32_t of = 0; of < end; of += kBulk) {
-          if (lane() - of < kBulk && i < count) {
+        for (uint32_t of = 0; of < end; of += bulk) {
+          if (lane() - of < bulk && i < count) {
             slots.wait_empty(piece);
             if (codes) {
               bring_codes(matrix, line.row, column, wide, to, full, passing);
