@@ -39,11 +39,7 @@ Status Mover::move(const SequenceState& from, uint64_t tokens, std::span<const M
     reached_bytes_ += bytes;
     return {};
   }
-  // From one card to another by the host, as it grows, a crew gave rows that did not come back as they were written
-  // (two H200, not understood yet): by one thread, then.
-  const bool stays = from.views_kept() == SequenceState::kAllViews;
-  if ((shared_ || (staged_ != nullptr && stays)) && crew_ != nullptr && helpers > 0)
-    return move_together(parts, helpers);
+  if ((shared_ || staged_ != nullptr) && crew_ != nullptr && helpers > 0) return move_together(parts, helpers);
   for (const MovePart& part : parts) {
     BATON_OK(move_alone(part));
     BATON_OK(end_of(part));
