@@ -5,6 +5,7 @@
 #include <chrono>
 #include <system_error>
 
+#include "baton/base/status.h"
 #include "baton/base/thread_pool.h"
 
 namespace baton {
@@ -133,6 +134,7 @@ uint32_t Shift::next_batch(uint32_t others) {
 }
 
 void Shift::wait(uint64_t batches) {
+  BATON_CHECK(batches <= added());
   while (done_ < batches) {
     if (batches_[done_ % kBatches].left.load(std::memory_order_acquire) == 0) {
       ++done_;

@@ -28,6 +28,7 @@ void Mover::deal_stages(Shift& shift, std::span<const MovePart> parts) {
     Mover& mover;
   } const drain(*this);
   stages_.resize(std::min({staged_->stages(), Shift::kBatches / 2, reaches_ ? from_->views_kept() : UINT32_MAX}));
+  for (Stage& stage : stages_) stage.filled = stage.compared = 0;  // those were batches of an earlier shift
   filling_ = sent_ = back_ = 0;
   for (const MovePart& part : parts) {
     for (uint64_t done = 0; done < part.rows.count && bad_ == UINT64_MAX;) {
