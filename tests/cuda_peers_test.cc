@@ -195,9 +195,12 @@ TEST_F(CudaPeers, AForgedByteIsNotDecodedFrom) {
         SCOPED_TRACE(fmt::format("{} {} {}", strategy, function, nth));
         cuda::emulated_reset();
         cuda::emulated_fail({.function = function, .nth = nth, .damages = true});
-        const Outcome outcome = read(submit(strategy));
+        const Outcome outcome = read(submit(strategy, "cuda", "cuda:1", VerifyMode::kAll));
         EXPECT_EQ(outcome.ids, alone.ids) << outcome.said();
-        if (outcome.finished.stats.fallback.empty()) break;  // so many there are not
+        if (outcome.finished.stats.fallback.empty()) {  // so many copies there are not: all is right
+          EXPECT_TRUE(outcome.bridge().verified);
+          break;
+        }
         EXPECT_TRUE(outcome.says("do not come back as they were written")) << outcome.said();
         ++forged;
       }

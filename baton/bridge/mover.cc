@@ -33,7 +33,7 @@ Status Mover::move(const SequenceState& from, uint64_t tokens, std::span<const M
   uint64_t bytes = 0;
   for (const MovePart& part : parts) bytes += bytes_of(from, part);
   const auto helpers = static_cast<uint32_t>(std::min<uint64_t>(bytes / kHelperBytes, Crew::kThreadsMax));
-  reaches_ = staged_ != nullptr && staged_->reaches(from);
+  reaches_ = staged_ != nullptr && from.views_kept() > 1 && staged_->reaches(from);
   if (reaches_) {
     BATON_OK(move_together(parts, helpers));
     reached_bytes_ += bytes;

@@ -83,8 +83,8 @@ class Mover final : private ShiftWork {
   // How many rows of the part it takes.
   uint64_t fill_stage(Shift& shift, const MovePart& part, uint64_t done);
   Status find_runs(Stage& stage);
-  // Where the receiver reaches the sender: rows of one view, which stay until they are compared. Those are searched
-  // while the receiver copies the rows themselves, and compared with what comes back from there.
+  // Where the receiver reaches the sender: rows of one view, which stay until they are compared. Those are searched,
+  // then the receiver copies the rows themselves, and what comes back from there is compared with the view.
   Status find_reached(Stage& stage, uint64_t done);
   void add_stage(Shift& shift, Stage& stage, bool compares);
   // Sends and compares those that are so far; all of them, at the end.

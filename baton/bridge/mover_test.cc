@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <new>
 #include <optional>
 
 #include "baton/bridge/bridge.h"
@@ -76,12 +77,16 @@ class Staged final : public SequenceState {
   std::vector<std::pair<size_t, uint64_t>> damaged;  // segment, row
   std::optional<uint64_t> lost_send, lost_back;
   uint64_t staged = 0, sent = 0, came = 0, most = 0;
+  bool reached = false;  // senders are
+  bool reaches(const SequenceState&) override { return reached; }
 
  private:
   struct Place {
     size_t segment;
     RowRange rows;
     std::vector<std::byte> there, back;
+    const SequenceState* from = nullptr;
+    uint64_t first = 0;
   };
   Status read_rows(size_t segment, const Dims&, RowRange rows, std::byte* out) const override {
     return right_.read(segment, rows, out);
@@ -98,13 +103,23 @@ class Staged final : public SequenceState {
     place.segment = segment, place.rows = rows;
     place.there.assign(rows.count * row_bytes, std::byte{0xff});
     place.back.assign(rows.count * row_bytes, std::byte{0xff});
+    place.from = nullptr;
     return place.there.data();
+  }
+  Status stage_row_copy(size_t segment, const Dims& dims, RowRange rows, const SequenceState& from,
+                        uint64_t first) override {
+    BATON_OK(stage_rows(segment, dims, rows));
+    Place& place = places_[(staged - 1) % stages_];
+    place.from = &from, place.first = first;
+    return {};
   }
   Status send_rows() override {
     BATON_CHECK(sent < staged);
     if (sent == lost_send) return fail(Code::kDevice, "the way there is lost");
     Place& place = places_[sent++ % stages_];
     const uint64_t row_bytes = place.there.size() / place.rows.count;
+    if (place.from != nullptr)
+      BATON_OK(place.from->read(place.segment, {place.first, place.rows.count}, place.there.data()));
     place.back = place.there;
     for (const auto& [where, row] : damaged) {
       if (where == place.segment && row >= place.rows.first && row < place.rows.first + place.rows.count)
@@ -135,6 +150,7 @@ class Showing final : public SequenceState {
   uint64_t bytes() const override { return right_.bytes(); }
   uint32_t views_kept() const override { return kept_; }
   mutable uint64_t looks = 0;
+  uint64_t no_memory_at = UINT64_MAX;  // of the looks
 
  private:
   Status read_rows(size_t segment, const Dims&, RowRange rows, std::byte* out) const override {
@@ -142,6 +158,7 @@ class Showing final : public SequenceState {
   }
   Status write_rows(size_t, const Dims&, RowRange, const std::byte*) override { return {}; }
   std::span<const std::byte> view_rows(size_t segment, const Dims& dims, RowRange rows) const override {
+    if (looks == no_memory_at) throw std::bad_alloc();
     if (kept_ == kAllViews) shown_.emplace_back();
     std::vector<std::byte>& here = kept_ == kAllViews ? shown_.back() : shown_[looks % kept_];
     ++looks;
@@ -333,6 +350,101 @@ TEST_F(Moves, ByStagesTellTheFirstError) {
       kinds[kind] += errors[0].find(kind) != std::string::npos ? 1 : 0;
   }
   for (const auto& [kind, count] : kinds) EXPECT_GT(count, 0) << kind;
+}
+
+// Rows that the receiver takes itself are searched and compared by what the sender shows, while that stays.
+TEST_F(Moves, ByStagesThatReachGiveTheSameState) {
+  const FakeLayout layout = fake_layout(moved_program(), kMoved, {});
+  Shared alone(layout);
+  ASSERT_TRUE(move_state(from_, alone));
+  Crew crew(3);
+  for (const uint32_t kept : {1u, 2u, 4u, 40u}) {
+    for (Crew* const by : {&crew, static_cast<Crew*>(nullptr)}) {
+      Staged to(layout, 100'000, 6);
+      to.reached = true;
+      const auto moved = move_state(Showing(from_, kept), to, by);
+      ASSERT_TRUE(moved) << moved.error().message;
+      EXPECT_EQ(to.memory(), alone.memory());
+      EXPECT_EQ(moved->peer_bytes, kept > 1 ? moved->bytes : 0);
+      EXPECT_EQ(to.came, to.staged);
+    }
+  }
+}
+// The error of the first row, as one who moves by the host has it; and nothing is left on its way.
+TEST_F(Moves, ByStagesThatReachTellTheFirstError) {
+  const FakeLayout layout = fake_layout(moved_program(), kMoved, {});
+  Crew crew(4);
+  std::map<std::string, int> kinds;
+  for (int seed = 0; seed < scaled(60, 10); ++seed) {
+    Random random(static_cast<uint64_t>(seed));
+    from_.fill(6, kMoved);
+    std::vector<std::pair<size_t, uint64_t>> damaged;
+    for (uint64_t i = 0; i <= random.below(3); ++i) {
+      const size_t segment = random.below(from_.shape().segments.size());
+      const Dims dims = dims_at(from_.shape().segments[segment], kMoved);
+      const Dims at{random.below(dims[0]), random.below(dims[1]), random.below(dims[2])};
+      random.below(2) == 0 ? from_.set(segment, at, std::numeric_limits<float>::quiet_NaN())
+                           : static_cast<void>(damaged.emplace_back(segment, at[0] * dims[1] + at[1]));
+    }
+    std::string errors[2];
+    for (const bool reached : {true, false}) {
+      Staged to(layout, 100'000, 6);
+      to.reached = reached;
+      to.damaged = damaged;
+      const auto moved = move_state(Showing(from_, 4), to, &crew);
+      ASSERT_FALSE(moved) << seed;
+      EXPECT_EQ(to.position(), 0u);
+      EXPECT_EQ(to.came, to.sent);
+      errors[reached] = to_string(moved.error().code);
+      for (const char* kind : {"come back", "make it again"})
+        kinds[kind] += reached && moved.error().message.find(kind) != std::string::npos ? 1 : 0;
+    }
+    EXPECT_EQ(errors[0], errors[1]);
+  }
+  for (const auto& [kind, count] : kinds) EXPECT_GT(count, 0) << kind;
+}
+
+// What ends it otherwise, too.
+TEST_F(Moves, ByStagesThatReachLeaveNothingOnItsWay) {
+  Crew crew(3);
+  for (uint64_t look = 0; look < 9; ++look) {
+    Staged to(fake_layout(moved_program(), kMoved, {}), 100'000, 6);
+    to.reached = true;
+    Showing from(from_, 4);
+    from.no_memory_at = look;
+    const auto moved = move_state(from, to, &crew);
+    ASSERT_FALSE(moved);
+    EXPECT_EQ(moved.error().code, Code::kOutOfMemory);
+    EXPECT_EQ(to.sent > 0, look > 1);
+    EXPECT_EQ(to.came, to.sent);
+  }
+}
+
+// Layer by layer, each a move of its own: all of each is searched, sent and compared, by helpers and without.
+TEST_F(Moves, AStreamByStagesGivesTheSameState) {
+  const FakeLayout layout = fake_layout(moved_program(), kMoved, {});
+  Shared alone(layout);
+  ASSERT_TRUE(move_state(from_, alone));
+  for (const bool reached : {false, true}) {
+    for (const uint32_t threads : {1u, 3u}) {
+      for (size_t damaged = 0; damaged <= from_.shape().segments.size(); ++damaged) {
+        Crew crew(threads);
+        Staged to(layout, 100'000, 6);
+        to.reached = reached;
+        if (damaged < from_.shape().segments.size()) to.damaged.emplace_back(damaged, 1);
+        Showing from(from_, 4);
+        const auto stream = StateStream::begin(from, to, kMoved, StreamSource::kStays, &crew);
+        ASSERT_TRUE(stream);
+        Status moved;
+        for (int32_t layer = 0; layer < 4 && moved; ++layer) {
+          moved = (*stream)->move(from, kMoved, layer);
+          const bool wrong = !to.damaged.empty() && from.shape().segments[damaged].layer == layer;
+          EXPECT_EQ(moved.has_value(), !wrong) << layer;
+        }
+        EXPECT_TRUE(!moved || to.memory() == alone.memory());
+      }
+    }
+  }
 }
 
 TEST_F(Moves, AStageThatIsWrongIsNotSent) {

@@ -179,7 +179,10 @@ TEST_F(CudaPeers, AForgedByteIsSeen) {
       const auto to = there(400);
       emulated_fail({.function = function, .nth = nth, .damages = true});
       const Status brought = bring_all(*from, *to, random, 300);
-      if (brought) break;  // so many there are not
+      if (brought) {  // so many there are not
+        EXPECT_TRUE(holds(*to, 7));
+        break;
+      }
       ++forged;
       EXPECT_EQ(brought.error().code, Code::kCorrupt);
     }
@@ -233,6 +236,29 @@ TEST_F(CudaPeers, ALostReceiverIsItsOwn) {
   ASSERT_FALSE(copied);
   EXPECT_TRUE(other_card_->lost());
   EXPECT_FALSE(card_->lost());
+}
+
+// What a ferry is used for next comes from the host again.
+TEST_F(CudaPeers, AFerryForgetsWhoseRowsItBrought) {
+  Random random(10);
+  auto from = make(400);
+  const auto host = make(400), to = there(400);
+  go_on(*from, 150, 7);
+  go_on(*host, 150, 8);
+  ASSERT_TRUE(bring_all(*from, *to, random, 5000));
+  const auto next = there(400);
+  next->begin_write(150);
+  for (size_t i = 0; i < host->shape().segments.size(); ++i) {
+    const std::vector<std::byte> all = read(*host, i);
+    const Dims dims = dims_at(host->shape().segments[i], 150);
+    const auto stage = next->stage(i, {0, dims[0] * dims[1]});
+    ASSERT_TRUE(stage);
+    std::memcpy(*stage, all.data(), all.size());
+    ASSERT_TRUE(next->send());
+    ASSERT_TRUE(next->sent_back());
+  }
+  ASSERT_TRUE(next->finish_write(true));
+  EXPECT_TRUE(holds(*next, 8));
 }
 
 // Whose rows lie otherwise, who has no link or the same card.
