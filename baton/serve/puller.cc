@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <functional>
 #include <system_error>
 #include <utility>
 
@@ -17,6 +18,11 @@ namespace {
 
 using PullClock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kBetweenLines{200};
+
+struct LastLine {
+  int status;
+  Json line;
+};
 
 // What goes to the client, as it asked for it.
 class LinesOfPull {
@@ -38,9 +44,9 @@ class LinesOfPull {
           {"total", progress.file_bytes},
           {"completed", progress.file_done}});
   }
-  void end(int status, const Json& last) {
-    if (!stream_) return exchange_->respond(json_response(status, last));
-    tell(last);
+  void end(const LastLine& last) {
+    if (!stream_) return exchange_->respond(json_response(last.status, last.line));
+    tell(last.line);
     exchange_->end();
   }
 
@@ -49,6 +55,26 @@ class LinesOfPull {
   const bool stream_;
   PullClock::time_point told_{};
 };
+
+LastLine pull(const formats::PullRequest& request, const hub::Settings& settings, std::function<bool()> cancelled,
+              LinesOfPull& lines) {
+  lines.tell(Json{{"status", "pulling manifest"}});
+  hub::PullOptions options;
+  options.settings = settings;
+  options.watch.cancelled = std::move(cancelled);
+  options.progress = [&](const hub::PullProgress& progress) { lines.tell(progress); };
+  const auto name = hub::parse_repo(request.model);  // checked by `start`
+  const auto pulled = hub::pull(*name, options);
+  if (!pulled) {
+    const bool none = pulled.error().code == Code::kNotFound;
+    return {none ? 404 : 500, {{"error", without_paths(pulled.error().message)}}};
+  }
+  lines.tell(Json{{"status", "verifying sha256 digest"}});
+  lines.tell(Json{{"status", "writing manifest"}});
+  lines.tell(Json{{"status", fmt::format("it is in the cache: a server started with -m {} answers with it",
+                                         pulled->model.name.text())}});
+  return {200, {{"status", "success"}}};
+}
 
 }  // namespace
 
@@ -72,34 +98,17 @@ tl::expected<void, ApiError> Puller::start(const ExchangePtr& exchange, const fo
   if (thread_.joinable()) thread_.join();
   try {
     thread_ = std::thread([this, exchange, request] {
-      run(exchange, request);
-      running_ = false;
+      LinesOfPull lines(exchange, request.stream);
+      const LastLine last = pull(
+          request, settings_, [&] { return ending_ || exchange->gone(); }, lines);
+      running_ = false;  // before the client knows, so that what it asks for next is begun
+      lines.end(last);
     });
   } catch (const std::system_error&) {
     running_ = false;
     return tl::unexpected(ApiError{.status = 503, .message = "the system refuses a thread: ask again later"});
   }
   return {};
-}
-
-void Puller::run(const ExchangePtr& exchange, const formats::PullRequest& request) {
-  LinesOfPull lines(exchange, request.stream);
-  lines.tell(Json{{"status", "pulling manifest"}});
-  hub::PullOptions options;
-  options.settings = settings_;
-  options.watch.cancelled = [&] { return ending_ || exchange->gone(); };
-  options.progress = [&](const hub::PullProgress& progress) { lines.tell(progress); };
-  const auto name = hub::parse_repo(request.model);  // checked by `start`
-  const auto pulled = hub::pull(*name, options);
-  if (!pulled) {
-    const bool none = pulled.error().code == Code::kNotFound;
-    return lines.end(none ? 404 : 500, {{"error", without_paths(pulled.error().message)}});
-  }
-  lines.tell(Json{{"status", "verifying sha256 digest"}});
-  lines.tell(Json{{"status", "writing manifest"}});
-  lines.tell(Json{{"status", fmt::format("it is in the cache: a server started with -m {} answers with it",
-                                         pulled->model.name.text())}});
-  lines.end(200, {{"status", "success"}});
 }
 
 }  // namespace baton::serve

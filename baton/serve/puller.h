@@ -20,12 +20,11 @@ class Puller {
   Puller(const Puller&) = delete;
   Puller& operator=(const Puller&) = delete;
 
-  // Answers: lines of progress, or one at the end. An ApiError: nothing was begun.
+  // Answers: lines of progress, or one at the end. An ApiError: nothing was begun. Who has read the last line may start
+  // the next.
   tl::expected<void, ApiError> start(const ExchangePtr& exchange, const formats::PullRequest& request);
 
  private:
-  void run(const ExchangePtr& exchange, const formats::PullRequest& request);
-
   const hub::Settings settings_;
   std::mutex mutex_;  // of the next
   std::thread thread_;

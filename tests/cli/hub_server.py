@@ -43,6 +43,10 @@ class Faults:
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
+    def setup(self):
+        super().setup()
+        self.faults = self.server.hub.faults  # of the test whose connection this is
+
     def log_message(self, *_):
         pass
 
@@ -62,6 +66,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         hub = self.server.hub
         path = urllib.parse.unquote(urllib.parse.urlsplit(self.path).path)
         with hub.lock:
+            if self.faults is not hub.faults:  # of a client that was killed: it counts no more
+                self.close_connection = True
+                return
             hub.asked.append((self.server.name, self.command, path, dict(self.headers.items())))
         try:
             (self.get_store if self.server.name == "store" else self.get_hub)(hub, path)
@@ -127,7 +134,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     # --- the store ---
 
     def get_store(self, hub, path):
-        faults = hub.faults
+        faults = self.faults
         parts = path.strip("/").split("/")
         data = hub.repos["/".join(parts[:2])].files["/".join(parts[2:])]
         if faults.flip:
@@ -165,7 +172,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             piece = data[at:min(at + (1 << 18), end)]
             self.wfile.write(piece)
             with hub.lock:
-                hub.sent += len(piece)
+                if faults is hub.faults:
+                    hub.sent += len(piece)
             if hold is not None and at == 1 << 20:
                 hold.wait(100)
             if faults.seconds:
