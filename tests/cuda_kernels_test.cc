@@ -42,15 +42,19 @@ const std::vector<Kind>& kinds() {
   return all;
 }
 
-std::vector<Row> run(Product& product, uint32_t card, uint32_t blocks, Order order, double bound) {
-  const ListWork work = list_of_one(product.instruction(), reinterpret_cast<Address>(&product.pass()), card, blocks);
-  EXPECT_NE(work.feed.set, 0u);
-  if (work.feed.set == 0) return {};
+std::vector<Row> run(Product& product, const ListWork& work, uint32_t blocks, Order order, double bound) {
   fiber::launch(
       {.blocks = blocks, .threads = kThreads + kFeederThreads, .shared_bytes = feed_bytes(work.feed), .order = order},
       [&] { baton_list(work); });
   EXPECT_LT(product.worst(), bound);
   return product.take();
+}
+
+std::vector<Row> run(Product& product, uint32_t card, uint32_t blocks, Order order, double bound) {
+  const ListWork work = list_of_one(product.instruction(), reinterpret_cast<Address>(&product.pass()), card, blocks);
+  EXPECT_NE(work.feed.set, 0u);
+  if (work.feed.set == 0) return {};
+  return run(product, work, blocks, order, bound);
 }
 
 // On a large and on a small card, in three orders of threads.
@@ -79,6 +83,7 @@ TEST(CudaProductKernels, RowsOfSeveralSpans) {
   for (const Kind& kind : kinds()) check({kind, 1, 2560, {7, 3}});
   check({kPlain, 2, 17472, {5}});  // one row of x at a time
   check({kCoded, 1, 17472, {5}});
+  check({kCoded, 1, 30656, {3}});
 }
 
 // As on cards before capability 9.0.
@@ -86,6 +91,30 @@ TEST(CudaProductKernels, WithoutCopiesInBulk) {
   kCopiesInBulk = false;
   for (const Kind& kind : kinds()) check({kind, 1, 2560, {7, 3}});
   check({kPlain, 2, 2048, {140, 90}, Prologue::kGated, 128});
+  kCopiesInBulk = true;
+}
+
+// So little memory that a piece is a part of a strip: its planes come apart from the strip's scales.
+TEST(CudaProductKernels, PiecesNarrowerThanAStrip) {
+  for (const bool bulk : {true, false}) {
+    kCopiesInBulk = bulk;
+    for (const Kind& kind : kinds()) {
+      const int odd = kind.block_log2 == 8 ? 1280 : 1088;
+      for (const int columns : {odd, 2560}) {
+        const Case of = {kind, 1, columns, {7, 3}};
+        Product product(of);
+        for (const int32_t span : {512, 256}) {
+          SCOPED_TRACE(name_of(of) + ", span " + std::to_string(span));
+          ListWork work = list_of_one(product.instruction(), reinterpret_cast<Address>(&product.pass()), kLargeCard, 3);
+          work.feed.ahead = false;
+          work.feed.span = span, work.feed.set = 2, work.feed.slots_log2 = 5;
+          work.feed.slot_bytes = piece_bytes(work.alone.matrix[0], span);
+          share_out(work.alone, work.feed, 3);
+          run(product, work, 3, Order::kRandom, kind.form == Form::kCodes ? 1e-4 : 1e-5);
+        }
+      }
+    }
+  }
   kCopiesInBulk = true;
 }
 

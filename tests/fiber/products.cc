@@ -12,6 +12,7 @@
 #include "baton/base/float.h"
 #include "baton/base/status.h"
 #include "baton/unit/cuda/reference.h"
+#include "baton/unit/cuda/strips.h"
 
 namespace baton::cuda::test {
 namespace {
@@ -64,15 +65,17 @@ Address Desk::out(int rows, int width) {
   return made;
 }
 
-Address Desk::vector(int width, float about) { return scales(Form::kF32, static_cast<size_t>(width), about); }
+Address Desk::vector(int width, float about) {
+  unsigned char* const made = raw(static_cast<size_t>(width) * 4);
+  scales(Form::kF32, made, static_cast<size_t>(width), about);
+  return reinterpret_cast<Address>(made);
+}
 
-Address Desk::scales(Form form, size_t count, float about) {
-  unsigned char* const made = raw(count * (form == Form::kF32 ? 4 : 2));
+void Desk::scales(Form form, unsigned char* to, size_t count, float about) {
   for (size_t i = 0; i < count; ++i) {
     const float by = 0.3f * random_.normal();
-    put(form, made, i, about == 0.0f ? by : about * (1.0f + by));
+    put(form, to, i, about == 0.0f ? by : about * (1.0f + by));
   }
-  return reinterpret_cast<Address>(made);
 }
 
 Matrix Desk::matrix(const Kind& kind, int rows, int columns) {
@@ -98,29 +101,40 @@ void Desk::codes(const Kind& kind, Matrix& made) {
   made.bits = static_cast<uint8_t>(kind.bits), made.block_log2 = static_cast<uint8_t>(kind.block_log2);
   made.part_log2 = static_cast<uint8_t>(kind.part_log2), made.has_table = kind.table;
   made.scale_form = kind.scale_form;
-  made.row_bytes = (made.pitch / 8 * kind.bits + 15) / 16 * 16;
+  made.has_minimums = kind.minimums;
   made.zero = static_cast<int16_t>(kind.table ? 0 : kind.bits == 8 ? 3 : (1 << kind.bits) / 2);
   made.unit = 0.5f;
   for (int i = 0; i < 16; ++i) made.table[i] = static_cast<int8_t>(i * i / 2 - 50 + i);
-  const auto rows = static_cast<size_t>(made.rows), pitch = static_cast<size_t>(made.pitch);
-  const auto bytes = [&](size_t count, uint64_t below) {
-    unsigned char* const filled = raw(count);
-    std::generate(filled, filled + count, [&] { return static_cast<unsigned char>(random_.below(below)); });
-    return reinterpret_cast<Address>(filled);
+  lay_strips(made);
+  const size_t block = size_t{1} << std::max(kind.block_log2, kind.part_log2);
+  BATON_CHECK(static_cast<size_t>(made.pitch) % block == 0);
+  unsigned char* const memory = raw(static_cast<size_t>(made.rows) * static_cast<size_t>(made.row_bytes));
+  made.values = reinterpret_cast<Address>(memory);
+  for (int row = 0; row < made.rows; ++row) {
+    for (int first = 0; first < made.pitch; first += kStrip)
+      strip(kind, made, memory + row * made.row_bytes + first / kStrip * made.strip_bytes,
+            std::min(kStrip, made.pitch - first));
+  }
+}
+
+// What lies between arrays is left 0xff.
+void Desk::strip(const Kind& kind, const Matrix& of, unsigned char* to, int columns) {
+  const auto bytes = [&](unsigned char* from, size_t count, uint64_t below) {
+    std::generate(from, from + count, [&] { return static_cast<unsigned char>(random_.below(below)); });
   };
-  made.values = bytes(rows * static_cast<size_t>(made.row_bytes), 256);
+  bytes(to, static_cast<size_t>(columns / 8 * kind.bits), 256);
   // So that sums are about 1.
   const float largest = kind.table ? 60.0f : static_cast<float>(1 << kind.bits) / 2;
   const float parts = kind.part_log2 != 0 ? 40.0f : 1.0f;
-  const float unit = 2.0f / (largest * parts * std::sqrt(static_cast<float>(made.columns)));
-  const size_t block = size_t{1} << std::max(kind.block_log2, kind.part_log2);
-  BATON_CHECK(pitch % block == 0);
-  const size_t blocks = rows * (pitch >> kind.block_log2);
-  made.scales = scales(kind.scale_form, blocks, unit);
-  if (kind.minimums) made.minimums = scales(kind.scale_form, blocks, unit * largest * 0.3f);
+  const float unit = 2.0f / (largest * parts * std::sqrt(static_cast<float>(of.columns)));
+  const auto blocks = static_cast<size_t>(columns >> kind.block_log2);
+  const ScalePlaces places = scale_places(of, columns / kGroup);
+  to += planes_bytes(of.bits, columns / kGroup);
+  scales(kind.scale_form, to, blocks, unit);
+  if (kind.minimums) scales(kind.scale_form, to + places.minimums, blocks, unit * largest * 0.3f);
   if (kind.part_log2 == 0) return;
-  const size_t count = rows * (pitch >> kind.part_log2);
-  made.parts = kind.minimums ? bytes(2 * count, 64) : bytes(count, 80);
+  const auto count = static_cast<size_t>(columns >> kind.part_log2);
+  bytes(to + places.parts, kind.minimums ? 2 * count : count, kind.minimums ? 64 : 80);
 }
 
 void Desk::prologue(Instruction& in, Prologue kind, int rows, int group) {

@@ -36,7 +36,8 @@ class Desk {
 
  private:
   void codes(const Kind& kind, Matrix& matrix);
-  Address scales(Form form, size_t count, float about);
+  void strip(const Kind& kind, const Matrix& of, unsigned char* to, int columns);
+  void scales(Form form, unsigned char* to, size_t count, float about);
 
   Random random_;
   struct Unmap {

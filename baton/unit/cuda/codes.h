@@ -15,6 +15,7 @@
 
 #include "baton/unit/cuda/instruction.h"
 #include "baton/unit/cuda/planes.h"
+#include "baton/unit/cuda/strips.h"
 
 namespace baton::cuda {
 
@@ -23,64 +24,59 @@ struct Scales {
   float d[2], m[2];
 };
 
-BATON_INLINE float scale_at(Address scales, Form form, int64_t index) {
+BATON_INLINE float scale_at(const unsigned char* scales, Form form, int32_t index) {
   if (form == Form::kF32) return reinterpret_cast<const float*>(scales)[index];
   const uint16_t bits = reinterpret_cast<const uint16_t*>(scales)[index];
   return form == Form::kF16 ? float_of_f16(bits) : float_of_bf16(bits);
 }
 
-// kParts: codes that share s and n, 16 or 32; 64 for more; 0 where there are none. kBlock: 16, or 32 for that and more.
-template <int kBlock, int kParts, bool kMinimums>
-BATON_INLINE Scales scales_as(const Matrix& matrix, int64_t row, int32_t group) {
+// Of a group of a strip of `groups`, whose scales lie at `scales`. Branches are those of the matrix: the same for all
+// threads that work on it.
+BATON_INLINE Scales scales_of(const Matrix& matrix, const unsigned char* scales, int32_t groups, int32_t group) {
+  const ScalePlaces places = scale_places(matrix, groups);
+  const int32_t block = kGroup * group >> matrix.block_log2;
   Scales made;
-  const int64_t first = row * (matrix.pitch >> matrix.block_log2) + (32 * group >> matrix.block_log2);
-  for (int half = 0; half < 2; ++half) {
-    if (half == 1 && kBlock != 16) {
-      made.d[1] = made.d[0], made.m[1] = made.m[0];
-      break;
-    }
-    made.d[half] = matrix.unit * scale_at(matrix.scales, matrix.scale_form, first + half);
-    made.m[half] = kMinimums ? matrix.unit * scale_at(matrix.minimums, matrix.scale_form, first + half) : 0.0f;
-  }
-  if constexpr (kParts == 0) return made;
-  constexpr int kBytes = (kParts == 16 ? 2 : 1) * (kMinimums ? 2 : 1);
-  const int part_log2 = kParts == 16 ? 4 : kParts == 32 ? 5 : matrix.part_log2;
-  const int64_t part = row * (matrix.pitch >> part_log2) + (32 * group >> part_log2);
-  const auto* const bytes = reinterpret_cast<const unsigned char*>(matrix.parts) + part * (kMinimums ? 2 : 1);
-  uint32_t word = bytes[0];
-  if constexpr (kBytes == 2) word = *reinterpret_cast<const uint16_t*>(bytes);
-  if constexpr (kBytes == 4) word = *reinterpret_cast<const uint32_t*>(bytes);
-  if constexpr (kMinimums) {
+  made.d[0] = made.d[1] = matrix.unit * scale_at(scales, matrix.scale_form, block);
+  if (matrix.block_log2 == 4) made.d[1] = matrix.unit * scale_at(scales, matrix.scale_form, block + 1);
+  made.m[0] = made.m[1] =
+      matrix.has_minimums ? matrix.unit * scale_at(scales + places.minimums, matrix.scale_form, block) : 0.0f;
+  if (matrix.part_log2 == 0) return made;
+  const int32_t part = kGroup * group >> matrix.part_log2;
+  const bool two = matrix.part_log2 == 4;
+  if (matrix.has_minimums) {
+    const unsigned char* const pairs = scales + places.parts + 2 * part;
+    const uint32_t word =
+        two ? *reinterpret_cast<const uint32_t*>(pairs) : *reinterpret_cast<const uint16_t*>(pairs) * 0x10001u;
     made.d[0] *= float_of_unsigned_byte<0>(word), made.m[0] *= float_of_unsigned_byte<1>(word);
-    made.d[1] *= float_of_unsigned_byte < kParts == 16 ? 2 : 0 > (word);
-    made.m[1] *= float_of_unsigned_byte < kParts == 16 ? 3 : 1 > (word);
+    made.d[1] *= float_of_unsigned_byte<2>(word), made.m[1] *= float_of_unsigned_byte<3>(word);
   } else {
-    made.d[0] *= float_of_byte<0>(word), made.d[1] *= float_of_byte < kParts == 16 ? 1 : 0 > (word);
+    const unsigned char* const bytes = scales + places.parts + part;
+    const uint32_t word = two ? *reinterpret_cast<const uint16_t*>(bytes) : *bytes * 0x101u;
+    made.d[0] *= float_of_byte<0>(word), made.d[1] *= float_of_byte<1>(word);
   }
   return made;
-}
-
-// Branches are those of the matrix: the same for all threads that work on it.
-BATON_INLINE Scales scales_of(const Matrix& matrix, int64_t row, int32_t group) {
-  const bool minimums = matrix.minimums != 0;
-  if (matrix.parts == 0) {
-    if (matrix.block_log2 == 4) return scales_as<16, 0, false>(matrix, row, group);  // none has minimums
-    return minimums ? scales_as<32, 0, true>(matrix, row, group) : scales_as<32, 0, false>(matrix, row, group);
-  }
-  if (matrix.part_log2 == 4) {
-    return minimums ? scales_as<32, 16, true>(matrix, row, group) : scales_as<32, 16, false>(matrix, row, group);
-  }
-  return minimums ? scales_as<32, 64, true>(matrix, row, group) : scales_as<32, 64, false>(matrix, row, group);
 }
 
 BATON_INLINE const unsigned char* row_at(const Matrix& matrix, int64_t row) {
   return reinterpret_cast<const unsigned char*>(matrix.values) + row * matrix.row_bytes;
 }
 
+// Of a row of codes, which lies at `row`: what it has of a group.
+template <int kBits, Reading kReading = Reading::kCached>
+BATON_INLINE Raw<kBits> raw_in_row(const Matrix& matrix, const unsigned char* row, int32_t group) {
+  const StripGroup of(matrix.pitch, group);
+  return load_raw<kBits, kReading>(row + of.strip * matrix.strip_bytes, of.groups, of.group);
+}
+BATON_INLINE Scales scales_in_row(const Matrix& matrix, const unsigned char* row, int32_t group) {
+  const StripGroup of(matrix.pitch, group);
+  return scales_of(matrix, row + of.strip * matrix.strip_bytes + planes_bytes(matrix.bits, of.groups), of.groups,
+                   of.group);
+}
+
 // q of a group of a matrix of kBits.
 template <int kBits, Reading kReading = Reading::kCached>
 BATON_INLINE Group<kBits> group_of(const Matrix& matrix, const Lookup& table, int64_t row, int32_t group) {
-  const Raw<kBits> raw = load_raw<kBits, kReading>(row_at(matrix, row), matrix.pitch >> 5, group);
+  const Raw<kBits> raw = raw_in_row<kBits, kReading>(matrix, row_at(matrix, row), group);
   if constexpr (kBits <= 4) {
     if (matrix.has_table) return look_up(raw, table);
   }
@@ -144,7 +140,8 @@ BATON_INLINE void decode32(const Matrix& matrix, const Lookup& table, int64_t ro
     dense32<kReading>(matrix, row, group, to);
   } else {
     const float zero = matrix.has_table ? 0.0f : static_cast<float>(matrix.zero);
-    values_of_group(group_of<kBits, kReading>(matrix, table, row, group), scales_of(matrix, row, group), zero, to);
+    values_of_group(group_of<kBits, kReading>(matrix, table, row, group),
+                    scales_in_row(matrix, row_at(matrix, row), group), zero, to);
   }
 }
 
@@ -203,19 +200,20 @@ BATON_INLINE void integers_bf16(const Group<kBits>& group, uint32_t* to) {
 
 // One value: for the bodies that stand for kernels on the host, which take any matrix.
 BATON_INLINE int32_t code_at(const Matrix& matrix, int64_t row, int32_t column) {
-  const unsigned char* plane = row_at(matrix, row);
-  const int32_t group = column >> 5, i = column & 31, groups = matrix.pitch >> 5;
-  if (matrix.bits == 8) return static_cast<int8_t>(plane[column]);
+  const StripGroup of(matrix.pitch, column / kGroup);
+  const unsigned char* plane = row_at(matrix, row) + of.strip * matrix.strip_bytes;
+  const int32_t i = column & 31;
+  if (matrix.bits == 8) return static_cast<int8_t>(plane[16 * (i < 16 ? of.group : of.groups + of.group) + (i & 15)]);
   int32_t code = 0, at = 0;
   if ((matrix.bits & 4) != 0) {
-    code = plane[16 * group + (i & 15)] >> (i < 16 ? 0 : 4) & 15;
-    plane += 16 * groups, at = 4;
+    code = plane[16 * of.group + (i & 15)] >> (i < 16 ? 0 : 4) & 15;
+    plane += 16 * of.groups, at = 4;
   }
   if ((matrix.bits & 2) != 0) {
-    code |= (plane[8 * group + (i & 7)] >> (2 * (i >> 3)) & 3) << at;
-    plane += 8 * groups, at += 2;
+    code |= (plane[8 * of.group + (i & 7)] >> (2 * (i >> 3)) & 3) << at;
+    plane += 8 * of.groups, at += 2;
   }
-  if ((matrix.bits & 1) != 0) code |= (plane[4 * group + (i & 3)] >> (i >> 2) & 1) << at;
+  if ((matrix.bits & 1) != 0) code |= (plane[4 * of.group + (i & 3)] >> (i >> 2) & 1) << at;
   return code;
 }
 BATON_INLINE float value_at(const Matrix& matrix, int64_t row, int32_t column) {
@@ -227,7 +225,7 @@ BATON_INLINE float value_at(const Matrix& matrix, int64_t row, int32_t column) {
   }
   const int32_t code = code_at(matrix, row, column);
   const int32_t v = matrix.has_table ? matrix.table[code] : code - matrix.zero;
-  const Scales scales = scales_of(matrix, row, column >> 5);
+  const Scales scales = scales_in_row(matrix, row_at(matrix, row), column >> 5);
   const int half = column >> 4 & 1;
   return scales.d[half] * static_cast<float>(v) - scales.m[half];
 }

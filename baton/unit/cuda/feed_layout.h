@@ -5,6 +5,7 @@
 #include <span>
 
 #include "baton/unit/cuda/staging.h"
+#include "baton/unit/cuda/strips.h"
 
 namespace baton::cuda {
 
@@ -13,18 +14,12 @@ inline constexpr uint32_t kFeederThreads = 32;  // of a block of kMultiply or of
 inline constexpr uint32_t kSlotsMax = 128;      // pieces of a block that may be on their way
 inline constexpr uint32_t kSlotBarriers = 16;   // bytes: one is full, one is empty
 
-// Of a lane's group: d, m or a second d, parts.
-BATON_BOTH constexpr uint32_t scale_words(const Matrix& matrix) {
-  if (matrix.parts != 0) return 3;
-  return matrix.minimums != 0 || (matrix.scale_form == Form::kF32 && matrix.block_log2 == 4) ? 2 : 1;
-}
-
-// Bytes of a piece, `span` columns of a row: of each lane 16-byte places of dense values, or a group's planes and the
-// words of its scales.
+// Bytes of a piece, `span` columns of a row, at most: 16-byte places of dense values, or codes with all scales of their
+// strip.
 BATON_BOTH constexpr uint32_t piece_bytes(const Matrix& matrix, int32_t span) {
   if (matrix.form == Form::kF32) return static_cast<uint32_t>(span) * 4;
   if (matrix.form != Form::kCodes) return static_cast<uint32_t>(span) * 2;
-  return 32 * 4 * (matrix.bits + scale_words(matrix));
+  return static_cast<uint32_t>(planes_bytes(matrix.bits, span / kGroup) + scales_bytes(matrix, kStripGroups));
 }
 
 // Where the barriers of the slots lie: behind all pieces, and behind what other kinds work in.

@@ -21,6 +21,8 @@ Instruction product_of(Form form, int bits, int32_t columns, Prologue prologue =
   in.matrices = 1;
   in.matrix[0].form = form;
   in.matrix[0].bits = static_cast<uint8_t>(bits);
+  in.matrix[0].block_log2 = 5;
+  in.matrix[0].scale_form = Form::kF16;
   in.matrix[0].pitch = pitch_of(columns);
   return in;
 }
@@ -33,14 +35,15 @@ TEST(FeedLayout, BytesOfAPiece) {
   matrix.form = Form::kF32;
   EXPECT_EQ(piece_bytes(matrix, 1024), 4096u);
   matrix.form = Form::kCodes;
-  matrix.bits = 6;  // 16 and 8 bytes of a group's planes, up to three words of its scales
-  EXPECT_EQ(piece_bytes(matrix, 1024), 32u * (24 + 4));
-  matrix.minimums = 1;
-  EXPECT_EQ(piece_bytes(matrix, 1024), 32u * (24 + 8));
-  matrix.parts = 1;
-  EXPECT_EQ(piece_bytes(matrix, 1024), 32u * (24 + 12));
-  matrix.parts = matrix.minimums = 0;
-  matrix.block_log2 = 4;
+  matrix.scale_form = Form::kF16;
+  matrix.bits = 6, matrix.block_log2 = 8;  // 16 and 8 bytes of a group's planes, four scales
+  EXPECT_EQ(piece_bytes(matrix, 1024), 32u * 24 + 16);
+  EXPECT_EQ(piece_bytes(matrix, 256), 8u * 24 + 16) << "all scales of the strip";
+  matrix.has_minimums = true;
+  matrix.part_log2 = 5;
+  EXPECT_EQ(piece_bytes(matrix, 1024), 32u * 24 + 8 + 8 + 64);
+  matrix.has_minimums = false;
+  matrix.block_log2 = 4, matrix.part_log2 = 0;
   matrix.scale_form = Form::kF32;
   EXPECT_EQ(piece_bytes(matrix, 1024), 32u * (24 + 8)) << "two scales of a group";
 }
@@ -61,7 +64,7 @@ TEST(FeedLayout, LargeCardsAreAhead) {
   const std::vector<Instruction> codes = {product_of(Form::kCodes, 4, 1024), product_of(Form::kCodes, 6, 3584)};
   const FeedPlan smaller = plan_feed(codes, kShared90);
   EXPECT_TRUE(smaller.ahead);
-  EXPECT_EQ(smaller.slot_bytes, 896u);
+  EXPECT_EQ(smaller.slot_bytes, 32u * 24 + 64);
   EXPECT_EQ(smaller.slots_log2, 7u) << "no more than kSlotsMax";
 }
 

@@ -24,6 +24,7 @@ using Address = uint64_t;  // on the card; 0: none
 inline constexpr int32_t kPadding = 64;      // values: rows of registers and matrices are multiples of it
 inline constexpr int32_t kPageTokens = 64;   // of keys and values
 inline constexpr int32_t kGroup = 32;        // codes that are packed together
+inline constexpr int32_t kStrip = 1024;      // columns of codes that lie together with their scales
 inline constexpr int32_t kRunsMax = 64;      // sequences of a pass
 inline constexpr int32_t kStopsMax = 16;     // ids that end a sequence
 inline constexpr int32_t kMatricesMax = 4;   // of one instruction
@@ -36,30 +37,37 @@ BATON_BOTH constexpr int32_t pitch_of(int32_t width) { return (width + kPadding 
 // What values are stored as. kCodes: integers of `bits` bits with scales.
 enum class Form : uint8_t { kF32, kF16, kBF16, kCodes };
 
-// A weight [rows, columns] on the card: values of a type one after the other, or codes apart from what scales them
+// A weight [rows, columns] on the card: values of a type one after the other, or codes with what scales them
 // (quant/coding.h: value = unit * (d * s * v - m * n), v = table[code] or code - zero; no parts: s = n = 1).
-//   values   dense: [rows][pitch]. Codes: rows of row_bytes. A row is cut into planes of 8, 4, 2 or 1 bit that add up
-//            to `bits`, the largest first and of the lowest bits; a plane has 4 * its bits bytes for each group of 32
-//            codes, group after group. In words of 4 bytes, byte b of word w of a plane of
-//              8 bits  code 4w + b with a sign: 128 less, and so is `zero`
+//   dense  [rows][pitch]
+//   codes  rows of row_bytes. A row is cut into strips of kStrip columns, strip_bytes apart; the last may be shorter. A
+//          strip is, for its columns, one behind the other (strips.h):
+//   planes of 8, 4, 2 or 1 bit that add up to `bits`, the largest first and of the lowest bits; a plane has 4 * its
+//   bits
+//          bytes for each group of 32 codes, group after group; that of 8 bits is two of 16 bytes. Then up to a
+//          multiple of 16 bytes nothing. In words of 4 bytes, byte b of word w of a plane of
+//              8 bits  code 4w + b with a sign: 128 less, and so is `zero`; w < 4, and in the second one 16 + 4w + b
 //              4 bits  codes 4w + b (low half) and 16 + 4w + b (high half), w < 4
 //              2 bits  codes 8k + 4w + b at bits 2k, k < 4, w < 2
 //              1 bit   codes 4k + b at bit k, k < 8, w = 0
-//   scales   [rows][pitch >> block_log2] d, in scale_form; minimums likewise m
-//   parts    [rows][pitch >> part_log2] bytes s; with minimums pairs s, n. s is signed where there are no minimums
+//   scales d, one for 2^block_log2 columns, in scale_form, then up to a multiple of 4 bytes nothing; where there are
+//          minimums likewise m; then bytes s, one for 2^part_log2 columns, with minimums pairs s, n. s is signed where
+//          there are no minimums. Then up to a multiple of 16 bytes nothing.
 struct Matrix {
-  Address values = 0, scales = 0, minimums = 0, parts = 0;
+  Address values = 0;
   int32_t rows = 0, columns = 0;
-  int32_t pitch = 0;      // values of a row, padding included
-  int32_t row_bytes = 0;  // of `values`, a multiple of 16
+  int32_t pitch = 0;        // values of a row, padding included
+  int32_t row_bytes = 0;    // a multiple of 16
+  int32_t strip_bytes = 0;  // of codes
   Form form = Form::kF32;
   Form scale_form = Form::kF32;
   uint8_t bits = 0;
   uint8_t block_log2 = 0;  // values that share d and m: 5 or more; 4 without minimums and parts
-  uint8_t part_log2 = 0;   // values that share s and n: 4 or more
+  uint8_t part_log2 = 0;   // values that share s and n: 4 or more; 0: there are no parts
+  bool has_minimums = false;
   bool has_table = false;
   int16_t zero = 0;
-  int8_t table[16] = {};
+  alignas(4) int8_t table[16] = {};
   float unit = 1;
 };
 
@@ -228,9 +236,8 @@ struct Instruction {
   Address scratch = 0, ids = 0, shares = 0, inner = 0;
   int32_t splits = 1;
   ProductShares product;
-  int32_t next_product = -1;  // in a list: the kMultiply behind it, or none (chain_products)
-  uint64_t expert_bytes[3][4] =
-      {};  // gates, ups, downs: from one expert to the next, of values, scales, minimums, parts
+  int32_t next_product = -1;      // in a list: the kMultiply behind it, or none (chain_products)
+  uint64_t expert_bytes[3] = {};  // gates, ups, downs: from one expert to the next
 };
 
 // How weights come to the blocks that multiply them: feed_layout.h.

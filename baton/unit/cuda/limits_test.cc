@@ -52,6 +52,8 @@ int32_t longest(Form form, uint32_t shared_bytes, Prologue prologue = Prologue::
   like.matrices = 1;
   like.matrix[0].form = form;
   like.matrix[0].bits = 8;
+  like.matrix[0].block_log2 = 5;
+  like.matrix[0].scale_form = Form::kF16;
   return columns_max(like, shared_bytes);
 }
 
@@ -60,21 +62,21 @@ int32_t longest(Form form, uint32_t shared_bytes, Prologue prologue = Prologue::
 TEST(CudaLimits, LongestRowsOfProducts) {
   EXPECT_EQ(longest(Form::kBF16, kLargeCard), (227 * 1024 - 13'824 - 32 * 528) / 4 / 256 * 256);
   EXPECT_EQ(longest(Form::kF32, kLargeCard), (227 * 1024 - 13'824 - 32 * 1040) / 4 / 256 * 256);
-  EXPECT_EQ(longest(Form::kCodes, kLargeCard), (227 * 1024 - 13'824 - 32 * 1168) / 160 * 64);
-  EXPECT_EQ(longest(Form::kCodes, kLargeCard, Prologue::kLayer), 27840);
-  EXPECT_EQ(longest(Form::kCodes, kSmallCard), 20032) << "a 27B has 17,408";
+  EXPECT_EQ(longest(Form::kCodes, kLargeCard), (227 * 1024 - 13'824 - 32 * 336) / 160 * 64);
+  EXPECT_EQ(longest(Form::kCodes, kLargeCard, Prologue::kLayer), 31936);
+  EXPECT_EQ(longest(Form::kCodes, kSmallCard), 30720) << "a 27B has 17,408";
   EXPECT_EQ(longest(Form::kBF16, kSmallCard), (99 * 1024 - 13'824 - 32 * 528) / 4 / 256 * 256);
   for (const OpKind kind : {OpKind::kLinear, OpKind::kHead}) {
     EXPECT_EQ(refused_product(kind, DType::kBF16, 50432), "");
     EXPECT_NE(refused_product(kind, DType::kBF16, 50436), "");
-    EXPECT_EQ(refused_product(kind, DType::kQ8_0, 20032, kSmallCard), "");
-    EXPECT_NE(refused_product(kind, DType::kQ8_0, 20064, kSmallCard), "");
+    EXPECT_EQ(refused_product(kind, DType::kQ8_0, 30720, kSmallCard), "");
+    EXPECT_NE(refused_product(kind, DType::kQ8_0, 30784, kSmallCard), "");
   }
   EXPECT_EQ(refused_product(OpKind::kLinear, DType::kBF16, 70000),
             "cuda: tensor 'blk.3.down' (BF16) has rows of 70000 values: products with rows take up to 50432 on this "
             "card; use another unit, such as cpu");
-  EXPECT_EQ(refused_product(OpKind::kLinear, DType::kQ8_0, 20096, kSmallCard),
-            "cuda: tensor 'blk.3.down' (Q8_0) has rows of 20096 values: products with quantised rows take up to 20032 "
+  EXPECT_EQ(refused_product(OpKind::kLinear, DType::kQ8_0, 30784, kSmallCard),
+            "cuda: tensor 'blk.3.down' (Q8_0) has rows of 30784 values: products with quantised rows take up to 30720 "
             "on this card; use another unit, such as cpu");
   EXPECT_NE(refused_product(OpKind::kLinear, DType::kQ8_0, 660'764'416), "") << "2^32 bytes and a few";
   EXPECT_EQ(refused_product(OpKind::kEmbed, DType::kQ8_0, 132768), "") << "looked up, not multiplied";

@@ -7,46 +7,52 @@
 
 #include "baton/base/bytes.h"
 #include "baton/quant/codec.h"
+#include "baton/unit/cuda/strips.h"
 
 namespace baton::cuda {
 namespace {
 
 using Bytes = unsigned char;
 
-// A row that is being written.
-struct Row {
-  PieceData to;
-  int64_t columns, groups;  // groups: padding included
-};
+// A strip of a row that is being written.
+struct Strip {
+  Bytes* planes;
+  int64_t groups;  // padding included
+  Bytes *d, *m, *parts;
 
-Bytes* twos_of(const Row& row, int bits) { return row.to[kValues] + (bits >= 4 ? 16 * row.groups : 0); }
-Bytes* ones_of(const Row& row, int bits) {
-  return row.to[kValues] + (bits >= 4 ? 16 * row.groups : 0) + ((bits & 2) != 0 ? 8 * row.groups : 0);
-}
+  Strip(const Matrix& matrix, Bytes* to, int32_t of_groups) : planes(to), groups(of_groups) {
+    const ScalePlaces places = scale_places(matrix, of_groups);
+    d = to + planes_bytes(matrix.bits, of_groups);
+    m = d + places.minimums, parts = d + places.parts;
+  }
+  Bytes* twos(int bits) const { return planes + (bits >= 4 ? 16 * groups : 0); }
+  Bytes* ones(int bits) const { return twos(bits) + ((bits & 2) != 0 ? 8 * groups : 0); }
+};
 
 // The 32 codes of a group.
 template <int kBits>
-void put_group(const uint8_t* codes, const Row& row, int64_t group) {
+void put_group(const uint8_t* codes, const Strip& to, int64_t group) {
   uint32_t q[8];
   std::memcpy(q, codes, sizeof(q));
   if constexpr (kBits == 8) {
-    for (int i = 0; i < 8; ++i) store_as(row.to[kValues] + 32 * group + 4 * i, q[i] ^ 0x80808080u);
+    for (int i = 0; i < 4; ++i) store_as(to.planes + 16 * group + 4 * i, q[i] ^ 0x80808080u);
+    for (int i = 0; i < 4; ++i) store_as(to.planes + 16 * (to.groups + group) + 4 * i, q[4 + i] ^ 0x80808080u);
     return;
   }
   constexpr int kTwosAt = kBits >= 4 ? 4 : 0;
   if constexpr (kBits >= 4 && kBits < 8) {
-    Bytes* const to = row.to[kValues] + 16 * group;
-    for (int i = 0; i < 4; ++i) store_as(to + 4 * i, (q[i] & 0x0f0f0f0fu) | (q[4 + i] & 0x0f0f0f0fu) << 4);
+    Bytes* const fours = to.planes + 16 * group;
+    for (int i = 0; i < 4; ++i) store_as(fours + 4 * i, (q[i] & 0x0f0f0f0fu) | (q[4 + i] & 0x0f0f0f0fu) << 4);
   }
   if constexpr (kBits < 8 && (kBits & 2) != 0) {
     uint32_t words[2] = {};
     for (int i = 0; i < 8; ++i) words[i & 1] |= (q[i] >> kTwosAt & 0x03030303u) << (i & 6);
-    std::memcpy(twos_of(row, kBits) + 8 * group, words, sizeof(words));
+    std::memcpy(to.twos(kBits) + 8 * group, words, sizeof(words));
   }
   if constexpr ((kBits & 1) != 0) {
     uint32_t word = 0;
     for (int i = 0; i < 8; ++i) word |= (q[i] >> (kBits - 1) & 0x01010101u) << i;
-    store_as(ones_of(row, kBits) + 4 * group, word);
+    store_as(to.ones(kBits) + 4 * group, word);
   }
 }
 
@@ -62,67 +68,64 @@ Form scale_form_of(const Coding& coding) {
 }
 
 // Of E4M3 parts the scales are each part's own.
-void put_e4m3_scales(const Coding& coding, const Codes& block, const Row& row, int64_t b) {
+void put_e4m3_scales(const Coding& coding, const Codes& block, const Strip& to, int64_t b) {
   for (int part = 0; part < coding.parts; ++part) {
     const float factor = half_e4m3(block.s[part]);
-    Bytes* const to = row.to[kScales];
     const int64_t at = coding.parts * b + part;
     if (coding.scale == ScaleType::kF32) {
-      store_as(to + 4 * at, std::bit_cast<float>(block.d) * factor);
+      store_as(to.d + 4 * at, std::bit_cast<float>(block.d) * factor);
     } else {
-      store_f16(reinterpret_cast<std::byte*>(to + 2 * at), factor);  // exact
+      store_f16(reinterpret_cast<std::byte*>(to.d + 2 * at), factor);  // exact
     }
   }
 }
 
 // Without parts the minimum is added, on the card it is taken off.
-void put_scales(const Coding& coding, const Codes& block, const Row& row, int64_t b) {
-  if (coding.e4m3) return put_e4m3_scales(coding, block, row, b);
+void put_scales(const Coding& coding, const Codes& block, const Strip& to, int64_t b) {
+  if (coding.e4m3) return put_e4m3_scales(coding, block, to, b);
   const bool turned = coding.parts == 0;
   if (coding.scale == ScaleType::kF32) {
-    store_as(row.to[kScales] + 4 * b, block.d);
-    if (coding.minimums) store_as(row.to[kMinimums] + 4 * b, turned ? block.m ^ 0x80000000u : block.m);
+    store_as(to.d + 4 * b, block.d);
+    if (coding.minimums) store_as(to.m + 4 * b, turned ? block.m ^ 0x80000000u : block.m);
   } else {
     const uint32_t d = coding.scale == ScaleType::kPower ? std::bit_cast<uint32_t>(power_of(block.d)) >> 16 : block.d;
-    store_as(row.to[kScales] + 2 * b, static_cast<uint16_t>(d));
-    if (coding.minimums) {
-      store_as(row.to[kMinimums] + 2 * b, static_cast<uint16_t>(turned ? block.m ^ 0x8000u : block.m));
-    }
+    store_as(to.d + 2 * b, static_cast<uint16_t>(d));
+    if (coding.minimums) store_as(to.m + 2 * b, static_cast<uint16_t>(turned ? block.m ^ 0x8000u : block.m));
   }
   if (!coding.minimums) {
-    if (coding.parts > 0) std::memcpy(row.to[kParts] + coding.parts * b, block.s, static_cast<size_t>(coding.parts));
+    if (coding.parts > 0) std::memcpy(to.parts + coding.parts * b, block.s, static_cast<size_t>(coding.parts));
     return;
   }
-  Bytes* const to = row.to[kParts] + 2 * coding.parts * b;
-  for (int part = 0; part < coding.parts; ++part) to[2 * part] = block.s[part], to[2 * part + 1] = block.n[part];
+  Bytes* const pairs = to.parts + 2 * coding.parts * b;
+  for (int part = 0; part < coding.parts; ++part) pairs[2 * part] = block.s[part], pairs[2 * part + 1] = block.n[part];
 }
+
+// The first `blocks` of a strip.
+using StripWriter = void (*)(const Format& format, const std::byte* from, int64_t blocks, const Strip& to);
 
 // Any type with codes.
 template <int kBits>
-void put_row(const Format& format, const std::byte* from, const Row& row) {
+void put_strip(const Format& format, const std::byte* from, int64_t blocks, const Strip& to) {
   Codes block;
   const int64_t of_block = format.block_elements / kGroup;
-  for (int64_t b = 0; b < row.columns / format.block_elements; ++b, from += format.block_bytes) {
+  for (int64_t b = 0; b < blocks; ++b, from += format.block_bytes) {
     format.unpack(from, block);
-    for (int64_t g = 0; g < of_block; ++g) put_group<kBits>(block.codes + kGroup * g, row, of_block * b + g);
-    put_scales(format.coding, block, row, b);
+    for (int64_t g = 0; g < of_block; ++g) put_group<kBits>(block.codes + kGroup * g, to, of_block * b + g);
+    put_scales(format.coding, block, to, b);
   }
 }
 
-using RowWriter = void (*)(const Format& format, const std::byte* from, const Row& row);
-
 // Types of 32 values whose bytes are those of the plane, behind d and where there is one m.
 template <int kCodesAt, int kCodeBytes>
-void put_alike(const Format& format, const std::byte* from, const Row& row) {
+void put_alike(const Format& format, const std::byte* from, int64_t blocks, const Strip& to) {
   const Coding& coding = format.coding;
-  for (int64_t b = 0; b < row.columns / kGroup; ++b, from += format.block_bytes) {
-    std::memcpy(row.to[kValues] + kCodeBytes * b, from + kCodesAt, kCodeBytes);
+  for (int64_t b = 0; b < blocks; ++b, from += format.block_bytes) {
+    for (int half = 0; half < kCodeBytes / 16; ++half)
+      std::memcpy(to.planes + 16 * (half * to.groups + b), from + kCodesAt + 16 * half, 16);
     const uint32_t d = coding.scale == ScaleType::kPower ? std::bit_cast<uint32_t>(power_of(u8_at(from, 0))) >> 16
                                                          : load_as<uint16_t>(from);
-    store_as(row.to[kScales] + 2 * b, static_cast<uint16_t>(d));
-    if (coding.minimums) {
-      store_as(row.to[kMinimums] + 2 * b, static_cast<uint16_t>(load_as<uint16_t>(from + 2) ^ 0x8000u));
-    }
+    store_as(to.d + 2 * b, static_cast<uint16_t>(d));
+    if (coding.minimums) store_as(to.m + 2 * b, static_cast<uint16_t>(load_as<uint16_t>(from + 2) ^ 0x8000u));
   }
 }
 
@@ -145,27 +148,27 @@ uint64_t spread(uint32_t x) {
 }
 
 // The first 16 bytes of Q4_K and Q5_K: d, m, and eight pairs of 6 bits in 12 bytes (quant/k_search.h).
-void put_pairs(const std::byte* from, const Row& row, int64_t b) {
-  store_as(row.to[kScales] + 2 * b, load_as<uint16_t>(from));
-  store_as(row.to[kMinimums] + 2 * b, load_as<uint16_t>(from + 2));
+void put_pairs(const std::byte* from, const Strip& to, int64_t b) {
+  store_as(to.d + 2 * b, load_as<uint16_t>(from));
+  store_as(to.m + 2 * b, load_as<uint16_t>(from + 2));
   const auto x = load_as<uint32_t>(from + 4), y = load_as<uint32_t>(from + 8), z = load_as<uint32_t>(from + 12);
   const uint32_t s = (z & 0x0f0f0f0fu) | (x >> 2 & 0x30303030u), n = (z >> 4 & 0x0f0f0f0fu) | (y >> 2 & 0x30303030u);
-  store_as(row.to[kParts] + 16 * b, spread(x & 0x3f3f3f3fu) | spread(y & 0x3f3f3f3fu) << 8);
-  store_as(row.to[kParts] + 16 * b + 8, spread(s) | spread(n) << 8);
+  store_as(to.parts + 16 * b, spread(x & 0x3f3f3f3fu) | spread(y & 0x3f3f3f3fu) << 8);
+  store_as(to.parts + 16 * b + 8, spread(s) | spread(n) << 8);
 }
 
-void put_q4_k(const Format& format, const std::byte* from, const Row& row) {
-  for (int64_t b = 0; b < row.columns / 256; ++b, from += format.block_bytes) {
-    put_pairs(from, row, b);
-    for (int i = 0; i < 4; ++i) put_nibbles_64(from + 16 + 32 * i, row.to[kValues] + 128 * b + 32 * i);
+void put_q4_k(const Format& format, const std::byte* from, int64_t blocks, const Strip& to) {
+  for (int64_t b = 0; b < blocks; ++b, from += format.block_bytes) {
+    put_pairs(from, to, b);
+    for (int i = 0; i < 4; ++i) put_nibbles_64(from + 16 + 32 * i, to.planes + 128 * b + 32 * i);
   }
 }
 
-void put_q5_k(const Format& format, const std::byte* from, const Row& row) {
-  Bytes* const ones = ones_of(row, 5);
-  for (int64_t b = 0; b < row.columns / 256; ++b, from += format.block_bytes) {
-    put_pairs(from, row, b);
-    for (int i = 0; i < 4; ++i) put_nibbles_64(from + 48 + 32 * i, row.to[kValues] + 128 * b + 32 * i);
+void put_q5_k(const Format& format, const std::byte* from, int64_t blocks, const Strip& to) {
+  Bytes* const ones = to.ones(5);
+  for (int64_t b = 0; b < blocks; ++b, from += format.block_bytes) {
+    put_pairs(from, to, b);
+    for (int i = 0; i < 4; ++i) put_nibbles_64(from + 48 + 32 * i, to.planes + 128 * b + 32 * i);
     uint32_t high[8], words[8] = {};  // bit g of byte l: of code l of group g
     std::memcpy(high, from + 16, sizeof(high));
     for (int k = 0; k < 8; ++k) {
@@ -176,21 +179,21 @@ void put_q5_k(const Format& format, const std::byte* from, const Row& row) {
 }
 
 // Of a half of 128 values group k has the halves k / 2 of low[32 (k mod 2) ..] and the pairs k of high.
-void put_q6_k(const Format& format, const std::byte* from, const Row& row) {
+void put_q6_k(const Format& format, const std::byte* from, int64_t blocks, const Strip& to) {
   constexpr uint64_t kPairs = 0x0303030303030303;
-  Bytes* const twos = twos_of(row, 6);
-  for (int64_t b = 0; b < row.columns / 256; ++b, from += format.block_bytes) {
-    store_as(row.to[kScales] + 2 * b, load_as<uint16_t>(from + 208));
-    std::memcpy(row.to[kParts] + 16 * b, from + 192, 16);
+  Bytes* const twos = to.twos(6);
+  for (int64_t b = 0; b < blocks; ++b, from += format.block_bytes) {
+    store_as(to.d + 2 * b, load_as<uint16_t>(from + 208));
+    std::memcpy(to.parts + 16 * b, from + 192, 16);
     for (int half = 0; half < 2; ++half) {
       const std::byte* const low = from + 64 * half;
-      Bytes* const fours = row.to[kValues] + 128 * b + 64 * half;
+      Bytes* const fours = to.planes + 128 * b + 64 * half;
       for (int i = 0; i < 32; i += 8) {  // groups 0 and 2, then 1 and 3
         const std::byte* const at = low + 32 * (i / 16) + i % 16;
         const auto first = load_as<uint64_t>(at), second = load_as<uint64_t>(at + 16);
-        Bytes* const to = fours + 16 * (i / 16) + i % 16;
-        store_as(to, (first & kLow) | (second & kLow) << 4);
-        store_as(to + 32, (first >> 4 & kLow) | (second & ~kLow));
+        Bytes* const own = fours + 16 * (i / 16) + i % 16;
+        store_as(own, (first & kLow) | (second & kLow) << 4);
+        store_as(own + 32, (first >> 4 & kLow) | (second & ~kLow));
       }
       uint64_t high[4];
       std::memcpy(high, from + 128 + 32 * half, sizeof(high));
@@ -203,7 +206,7 @@ void put_q6_k(const Format& format, const std::byte* from, const Row& row) {
   }
 }
 
-RowWriter writer_of(const Format& format) {
+StripWriter writer_of(const Format& format) {
   switch (format.dtype) {
     case DType::kQ8_0:
       return put_alike<2, 32>;
@@ -223,8 +226,8 @@ RowWriter writer_of(const Format& format) {
     default:
       break;
   }
-  constexpr RowWriter kWriters[] = {nullptr,    put_row<1>, put_row<2>, put_row<3>, put_row<4>,
-                                    put_row<5>, put_row<6>, nullptr,    put_row<8>};
+  constexpr StripWriter kWriters[] = {nullptr,      put_strip<1>, put_strip<2>, put_strip<3>, put_strip<4>,
+                                      put_strip<5>, put_strip<6>, nullptr,      put_strip<8>};
   return kWriters[format.coding.bits];
 }
 
@@ -265,13 +268,8 @@ void describe_codes(const FormatLine& line, Shape& shape) {
   m.zero = static_cast<int16_t>(coding.bits == 8 ? coding.zero - 128 : coding.zero);
   if (m.has_table) std::memcpy(m.table, values_of(coding.table), size_t{1} << coding.bits);
   m.unit = 1.0f / static_cast<float>(1 << coding.halvings);
-  m.row_bytes = (m.pitch / kGroup * 4 * coding.bits + 15) / 16 * 16;
-  const auto scales = static_cast<uint64_t>(m.pitch >> m.block_log2) * (m.scale_form == Form::kF32 ? 4 : 2);
-  shape.row_bytes[kScales] = scales;
-  if (coding.minimums) shape.row_bytes[kMinimums] = scales;
-  if (m.part_log2 != 0) {
-    shape.row_bytes[kParts] = static_cast<uint64_t>(m.pitch >> m.part_log2) * (coding.minimums ? 2 : 1);
-  }
+  m.has_minimums = coding.minimums;
+  lay_strips(m);
 }
 
 }  // namespace
@@ -290,37 +288,7 @@ Shape shape_of(DType dtype, int64_t rows, int64_t columns, bool floats) {
     m.form = floats ? Form::kF32 : dense_form(dtype);
     m.row_bytes = m.pitch * (m.form == Form::kF32 ? 4 : 2);
   }
-  shape.row_bytes[kValues] = static_cast<uint64_t>(m.row_bytes);
   return shape;
-}
-
-PieceBytes Shape::offsets() const {
-  PieceBytes at{};
-  uint64_t end = 0;
-  for (size_t i = 0; i < kPieces; ++i) {
-    at[i] = end;
-    const uint64_t bytes = row_bytes[i] * static_cast<uint64_t>(matrix.rows);
-    end += (bytes + kPieceAlignment - 1) / kPieceAlignment * kPieceAlignment;
-  }
-  return at;
-}
-
-uint64_t Shape::bytes() const {
-  uint64_t sum = 0;
-  for (const uint64_t row : row_bytes) {
-    sum += (row * static_cast<uint64_t>(matrix.rows) + kPieceAlignment - 1) / kPieceAlignment * kPieceAlignment;
-  }
-  return sum;
-}
-
-Matrix Shape::at(Address address) const {
-  Matrix placed = matrix;
-  const PieceBytes begins = offsets();
-  placed.values = address;
-  if (row_bytes[kScales] != 0) placed.scales = address + begins[kScales];
-  if (row_bytes[kMinimums] != 0) placed.minimums = address + begins[kMinimums];
-  if (row_bytes[kParts] != 0) placed.parts = address + begins[kParts];
-  return placed;
 }
 
 bool Shape::like(const Shape& other) const {
@@ -328,34 +296,56 @@ bool Shape::like(const Shape& other) const {
   return a.columns == b.columns && a.form == b.form && a.scale_form == b.scale_form && a.bits == b.bits &&
          a.block_log2 == b.block_log2 && a.part_log2 == b.part_log2 && a.has_table == b.has_table && a.zero == b.zero &&
          std::equal(std::begin(a.table), std::end(a.table), std::begin(b.table)) && a.unit == b.unit &&
-         row_bytes == other.row_bytes;
+         a.has_minimums == b.has_minimums;
 }
 
 bool is_stored_alike(const Shape& shape, DType dtype) {
   return is_dense(dtype) && shape.matrix.form == dense_form(dtype) && shape.matrix.pitch == shape.matrix.columns;
 }
 
-void pack_rows(const Shape& shape, DType dtype, const std::byte* source, int64_t begin, int64_t end, PieceData to) {
+namespace {
+
+// A row of blocks. What no block writes is zero: columns behind the last, and what is between arrays.
+void pack_codes(const Matrix& m, const Format& format, StripWriter writer, const std::byte* from, unsigned char* to) {
+  const int32_t groups = m.pitch / kGroup;
+  const bool padded = m.pitch != m.columns;
+  if (padded) std::memset(to, 0, static_cast<size_t>(m.row_bytes));
+  for (int32_t first = 0; first < groups; first += kStripGroups, to += m.strip_bytes) {
+    const int32_t own = std::min(kStripGroups, groups - first);
+    if (!padded) {
+      const int32_t planes = planes_bytes(m.bits, own);
+      if (planes != 4 * m.bits * own) std::memset(to + planes - 16, 0, 16);
+      std::memset(to + planes, 0, static_cast<size_t>(scales_bytes(m, own)));
+    }
+    const int64_t columns = std::min(kStrip, m.columns - kGroup * first);
+    const int64_t blocks = columns / static_cast<int64_t>(format.block_elements);
+    writer(format, from, blocks, Strip(m, to, own));
+    from += static_cast<size_t>(blocks) * format.block_bytes;
+  }
+}
+
+}  // namespace
+
+void pack_rows(const Shape& shape, DType dtype, const std::byte* source, int64_t begin, int64_t end,
+               unsigned char* to) {
   const Format& format = format_of(dtype);
   const Matrix& m = shape.matrix;
   const bool codes = m.form == Form::kCodes, as_stored = is_dense(dtype) && m.form == dense_form(dtype);
-  const RowWriter writer = codes ? writer_of(format) : nullptr;
+  const StripWriter writer = codes ? writer_of(format) : nullptr;
   const auto columns = static_cast<size_t>(m.columns);
   const size_t stored = columns / format.block_elements * format.block_bytes;
-  const bool padded = m.pitch != m.columns || (codes && m.row_bytes != m.pitch / kGroup * 4 * m.bits);
   source += static_cast<size_t>(begin) * stored;
-  for (int64_t row = begin; row < end; ++row, source += stored) {
-    for (size_t i = 0; padded && i < kPieces; ++i) {
-      if (shape.row_bytes[i] != 0) std::memset(to[i], 0, shape.row_bytes[i]);
-    }
+  for (int64_t row = begin; row < end; ++row, source += stored, to += m.row_bytes) {
     if (codes) {
-      writer(format, source, {to, m.columns, m.pitch / kGroup});
-    } else if (as_stored) {
-      std::memcpy(to[kValues], source, stored);
-    } else {
-      format.decode(source, reinterpret_cast<float*>(to[kValues]), columns);
+      pack_codes(m, format, writer, source, to);
+      continue;
     }
-    for (size_t i = 0; i < kPieces; ++i) to[i] += shape.row_bytes[i];
+    if (m.pitch != m.columns) std::memset(to, 0, shape.row_bytes());
+    if (as_stored) {
+      std::memcpy(to, source, stored);
+    } else {
+      format.decode(source, reinterpret_cast<float*>(to), columns);
+    }
   }
 }
 

@@ -1,5 +1,5 @@
-// A stored matrix as a Matrix of a card: its shape, and its rows taken apart into the Matrix's planes, scales, minimums
-// and parts. Of the host; weights.h brings it to the card.
+// A stored matrix as a Matrix of a card: its shape, and its rows taken apart into the Matrix's planes and scales. Of
+// the host; weights.h brings it to the card.
 //
 // Values keep their bits: value_at (codes.h) of what is packed is Format::decode of what is stored, for all types that
 // have codes and for F32, F16 and BF16. Types of another kind (F8_G32) are held as F32, likewise exactly. What grows:
@@ -7,7 +7,6 @@
 // MXFP4 take two bytes, and those of NVFP4 two or four for each 16 values, tensor's scale included.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -16,24 +15,26 @@
 
 namespace baton::cuda {
 
-// What a Matrix is made of, in this order everywhere.
-enum : size_t { kValues, kScales, kMinimums, kParts, kPieces };
-using PieceBytes = std::array<uint64_t, kPieces>;
-using PieceData = std::array<unsigned char*, kPieces>;
+// A matrix takes a multiple of it, so that the next begins at one.
+inline constexpr uint64_t kWeightAlignment = 256;
 
 struct Shape {
-  Matrix matrix;           // but for the addresses
-  PieceBytes row_bytes{};  // of each piece; 0: there is none
+  Matrix matrix;  // but for the address
 
-  // Where each piece begins in a matrix that lies in one piece of memory, at multiples of kPieceAlignment.
-  PieceBytes offsets() const;
-  uint64_t bytes() const;  // of that memory, a multiple of kPieceAlignment
+  uint64_t row_bytes() const { return static_cast<uint64_t>(matrix.row_bytes); }
+  uint64_t bytes() const {
+    const uint64_t rows = row_bytes() * static_cast<uint64_t>(matrix.rows);
+    return (rows + kWeightAlignment - 1) / kWeightAlignment * kWeightAlignment;
+  }
   // `matrix` at that memory.
-  Matrix at(Address address) const;
+  Matrix at(Address address) const {
+    Matrix placed = matrix;
+    placed.values = address;
+    return placed;
+  }
   // Whether matrices of both shapes are read by the same instructions, but for their rows.
   bool like(const Shape& other) const;
 };
-inline constexpr uint64_t kPieceAlignment = 256;
 
 // As stored where a Matrix can hold the type, else as F32; so, too, where `floats` asks for it.
 Shape shape_of(DType dtype, int64_t rows, int64_t columns, bool floats = false);
@@ -42,8 +43,8 @@ bool is_native(DType dtype);
 
 // Whether rows are stored as they are packed, byte by byte, one behind the other.
 bool is_stored_alike(const Shape& shape, DType dtype);
-// Rows [begin, end) of `source` (row-major, `dtype`, any alignment) to `to`, each piece's place of row `begin`. Padding
-// is written, too. Threads may share a matrix.
-void pack_rows(const Shape& shape, DType dtype, const std::byte* source, int64_t begin, int64_t end, PieceData to);
+// Rows [begin, end) of `source` (row-major, `dtype`, any alignment) to `to`, the place of row `begin`. Padding is
+// written, too. Threads may share a matrix.
+void pack_rows(const Shape& shape, DType dtype, const std::byte* source, int64_t begin, int64_t end, unsigned char* to);
 
 }  // namespace baton::cuda

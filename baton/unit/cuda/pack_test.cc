@@ -24,19 +24,14 @@ struct Packed {
     stored.insert(stored.end(), bytes.begin(), bytes.end());
     values.resize(static_cast<size_t>(rows * columns));
     format.decode(bytes.data(), values.data(), values.size());
-    memory.assign(shape.bytes() + kPieceAlignment, 0xa5);
+    memory.assign(shape.bytes() + kWeightAlignment, 0xa5);
     auto address = reinterpret_cast<uintptr_t>(memory.data());
-    address = (address + kPieceAlignment - 1) / kPieceAlignment * kPieceAlignment;
+    address = (address + kWeightAlignment - 1) / kWeightAlignment * kWeightAlignment;
     matrix = shape.at(address);
-    const PieceBytes offsets = shape.offsets();
     const int64_t cut = rows / 2;  // threads share matrices
     for (const bool second : {true, false}) {
       const int64_t begin = second ? cut : 0;
-      PieceData to{};
-      for (size_t i = 0; i < kPieces; ++i) {
-        to[i] =
-            reinterpret_cast<unsigned char*>(address + offsets[i] + shape.row_bytes[i] * static_cast<uint64_t>(begin));
-      }
+      auto* const to = reinterpret_cast<unsigned char*>(address + shape.row_bytes() * static_cast<uint64_t>(begin));
       pack_rows(shape, format.dtype, stored.data() + 1, begin, second ? rows : cut, to);
     }
   }
@@ -79,27 +74,21 @@ void expect_no_strays(const Format& format, int64_t rows, int64_t columns, Rando
   const Shape shape = shape_of(format.dtype, rows, columns);
   const std::vector<std::byte> stored =
       random_blocks(format, static_cast<size_t>(rows * columns) / format.block_elements, random);
-  std::vector<std::vector<unsigned char>> first(kPieces), second(kPieces);
+  std::vector<unsigned char> first, second;
   for (const bool again : {false, true}) {
-    PieceData to{};
-    for (size_t i = 0; i < kPieces; ++i) {
-      auto& piece = again ? second[i] : first[i];
-      piece.assign(shape.row_bytes[i] * static_cast<uint64_t>(rows) + 64, again ? 0xff : 0x00);
-      to[i] = piece.data();
-    }
-    pack_rows(shape, format.dtype, stored.data(), 0, rows, to);
+    auto& packed = again ? second : first;
+    packed.assign(shape.row_bytes() * static_cast<uint64_t>(rows) + 64, again ? 0xff : 0x00);
+    pack_rows(shape, format.dtype, stored.data(), 0, rows, packed.data());
   }
-  for (size_t i = 0; i < kPieces; ++i) {
-    for (size_t at = 0; at < first[i].size(); ++at) {
-      const bool inside = at < first[i].size() - 64;
-      ASSERT_EQ(first[i][at] == second[i][at], inside) << format.name << " piece " << i << " byte " << at;
-    }
+  for (size_t at = 0; at < first.size(); ++at) {
+    const bool inside = at < first.size() - 64;
+    ASSERT_EQ(first[at] == second[at], inside) << format.name << " of " << columns << " byte " << at;
   }
 }
 
 std::vector<int64_t> widths_of(const Format& format) {
   std::vector<int64_t> widths;
-  for (const int64_t columns : {32, 96, 288, 64, 192, 128, 256, 768}) {
+  for (const int64_t columns : {32, 96, 288, 64, 192, 128, 256, 768, 1024, 1088, 2304}) {
     if (columns % format.block_elements == 0) widths.push_back(columns);
   }
   if (format.block_elements == 1) widths.insert(widths.end(), {1, 5, 63, 65});
@@ -146,8 +135,7 @@ TEST(CudaPack, OddScalesStay) {
     mxfp4.decode(block.data(), values.data(), 32);
     alignas(16) unsigned char to[512] = {};
     const Shape shape = shape_of(DType::kMXFP4, 1, 32);
-    const PieceBytes offsets = shape.offsets();
-    pack_rows(shape, DType::kMXFP4, block.data(), 0, 1, {to, to + offsets[kScales], nullptr, nullptr});
+    pack_rows(shape, DType::kMXFP4, block.data(), 0, 1, to);
     const Matrix matrix = shape.at(reinterpret_cast<Address>(to));
     for (int i = 0; i < 32; ++i) {
       EXPECT_EQ(bits_of(value_at(matrix, 0, i)), bits_of(values[static_cast<size_t>(i)])) << e;
@@ -161,8 +149,7 @@ TEST(CudaPack, OddScalesStay) {
     format_of(DType::kQ4_1).decode(block.data(), values.data(), 32);
     alignas(16) unsigned char to[1024] = {};
     const Shape shape = shape_of(DType::kQ4_1, 1, 32);
-    const PieceBytes offsets = shape.offsets();
-    pack_rows(shape, DType::kQ4_1, block.data(), 0, 1, {to, to + offsets[kScales], to + offsets[kMinimums], nullptr});
+    pack_rows(shape, DType::kQ4_1, block.data(), 0, 1, to);
     const Matrix matrix = shape.at(reinterpret_cast<Address>(to));
     for (int i = 0; i < 32; ++i) {
       const float found = value_at(matrix, 0, i), stored = values[static_cast<size_t>(i)];
@@ -205,14 +192,17 @@ TEST(CudaPack, ShapesOfTypes) {
   EXPECT_EQ(q8.zero, 0);
   EXPECT_EQ(mlx.zero, -128);
   const Shape q4_k = shape_of(DType::kQ4_K, 10, 512), q5_k = shape_of(DType::kQ5_K, 10, 512);
-  EXPECT_EQ(q4_k.row_bytes, (PieceBytes{256, 4, 4, 32}));
-  EXPECT_EQ(q4_k.bytes(), 2560u + 256 + 256 + 512);
+  EXPECT_EQ(q4_k.row_bytes(), 256u + 4 + 4 + 32 + 8) << "codes, d, m, pairs, up to a multiple of 16";
+  EXPECT_EQ(q4_k.bytes(), 3072u) << "of 3040";
   EXPECT_TRUE(q4_k.like(shape_of(DType::kQ4_K, 7, 512)));
   EXPECT_FALSE(q4_k.like(q5_k));
   EXPECT_FALSE(shape_of(DType::kIQ4_NL, 1, 64).like(shape_of(DType::kMXFP4, 1, 64)));
   EXPECT_FALSE(shape_of(DType::kQ4_0, 1, 64).like(shape_of(DType::kIQ4_NL, 1, 64)));
-  EXPECT_EQ(shape_of(DType::kQ5_0, 1, 32).matrix.row_bytes, 48);  // 32 of the first plane, 8 of the second, padding
-  EXPECT_EQ(shape_of(DType::kF16, 4, 5).row_bytes[kValues], 128u);
+  EXPECT_EQ(shape_of(DType::kQ5_0, 1, 32).matrix.row_bytes, 48 + 16)
+      << "32 of the first plane, 8 of the second, padding; two scales, padding";
+  EXPECT_EQ(shape_of(DType::kQ4_K, 1, 1024).matrix.row_bytes, 512 + 8 + 8 + 64) << "a whole strip";
+  EXPECT_EQ(shape_of(DType::kQ4_K, 1, 2304).matrix.row_bytes, 2 * 592 + 128 + 2 * 4 + 16 + 8) << "and a fourth of one";
+  EXPECT_EQ(shape_of(DType::kF16, 4, 5).row_bytes(), 128u);
 }
 
 }  // namespace

@@ -119,19 +119,16 @@ BATON_INLINE void load_words(const unsigned char* from, uint32_t* to) {
 #endif
 }
 
-// The words of a group, of the planes of a row of `groups`.
+// The words of a group, of planes of `groups`.
 template <int kBits, Reading kReading = Reading::kCached>
-BATON_INLINE Raw<kBits> load_raw(const unsigned char* row, int32_t groups, int32_t group) {
+BATON_INLINE Raw<kBits> load_raw(const unsigned char* planes, int32_t groups, int32_t group) {
   Raw<kBits> raw;
-  if constexpr (kBits == 8) {
-    load_words<4, kReading>(row + 32 * group, raw.words);
-    load_words<4, kReading>(row + 32 * group + 16, raw.words + 4);
-  }
-  constexpr bool kFour = kBits >= 4 && kBits < 8, kTwo = kBits < 8 && (kBits & 2) != 0, kOne = (kBits & 1) != 0;
+  constexpr bool kFour = kBits >= 4, kTwo = kBits < 8 && (kBits & 2) != 0, kOne = (kBits & 1) != 0;
   constexpr int kTwosAt = kFour ? 4 : 0, kOnesAt = kTwosAt + (kTwo ? 2 : 0);
-  if constexpr (kFour) load_words<4, kReading>(row + 16 * group, raw.words);
-  if constexpr (kTwo) load_words<2, kReading>(row + 4 * kTwosAt * groups + 8 * group, raw.words + kTwosAt);
-  if constexpr (kOne) load_words<1, kReading>(row + 4 * kOnesAt * groups + 4 * group, raw.words + kOnesAt);
+  if constexpr (kFour) load_words<4, kReading>(planes + 16 * group, raw.words);
+  if constexpr (kBits == 8) load_words<4, kReading>(planes + 16 * (groups + group), raw.words + 4);
+  if constexpr (kTwo) load_words<2, kReading>(planes + 4 * kTwosAt * groups + 8 * group, raw.words + kTwosAt);
+  if constexpr (kOne) load_words<1, kReading>(planes + 4 * kOnesAt * groups + 4 * group, raw.words + kOnesAt);
   return raw;
 }
 

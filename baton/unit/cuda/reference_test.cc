@@ -151,72 +151,101 @@ TEST(Values, FrequenciesOfRotationsAreThoseOfTheHost) {
   }
 }
 
-// Codes into planes, as the layout at Matrix says it.
-void put_code(const Matrix& matrix, int64_t row, int32_t column, uint32_t code) {
-  auto* plane = host_at<uint8_t>(matrix.values) + row * matrix.row_bytes;
-  const int32_t group = column / 32, i = column % 32;
-  int done = 0;
-  for (const int bits : {8, 4, 2, 1}) {
-    const bool has = bits == 8 ? matrix.bits == 8 : matrix.bits < 8 && (matrix.bits & bits) != 0;
-    if (!has) continue;
-    const uint32_t own = code >> done & ((1u << bits) - 1);
-    uint8_t* const words = plane + 4 * bits * group;
-    if (bits == 8) words[i] = static_cast<uint8_t>(own - 128);
-    if (bits == 4) words[i % 16] = static_cast<uint8_t>(words[i % 16] | own << (i < 16 ? 0 : 4));
-    if (bits == 2)
-      words[4 * (i / 4 % 2) + i % 4] = static_cast<uint8_t>(words[4 * (i / 4 % 2) + i % 4] | own << 2 * (i / 8));
-    if (bits == 1) words[i % 4] = static_cast<uint8_t>(words[i % 4] | own << i / 4);
-    plane += 4 * bits * (matrix.pitch / 32);
-    done += bits;
-  }
-}
-
 struct Coded {
   int bits, block_log2, part_log2;
   bool minimums, table;
 };
 
-void check_coded(const Coded& coded) {
+// A strip as the layout at Matrix says it, its codes zero: where it has what.
+struct Strip {
+  uint8_t* planes;
+  int32_t columns;
+  uint8_t *d, *m, *parts;
+
+  Strip(const Matrix& matrix, int64_t row, int32_t column)
+      : planes(host_at<uint8_t>(matrix.values) + row * matrix.row_bytes + column / 1024 * matrix.strip_bytes),
+        columns(std::min(1024, matrix.pitch - column / 1024 * 1024)) {
+    d = planes + (columns * matrix.bits / 8 + 15) / 16 * 16;
+    const int32_t bytes = ((columns >> matrix.block_log2) * 2 + 3) / 4 * 4;
+    m = d + bytes;
+    parts = m + (matrix.has_minimums ? bytes : 0);
+  }
+  void put_code(int32_t bits_of_all, int32_t column, uint32_t code) const {
+    uint8_t* plane = planes;
+    const int32_t group = column / 32, i = column % 32;
+    int done = 0;
+    for (const int bits : {8, 4, 2, 1}) {
+      const bool has = bits == 8 ? bits_of_all == 8 : bits_of_all < 8 && (bits_of_all & bits) != 0;
+      if (!has) continue;
+      const uint32_t own = code >> done & ((1u << bits) - 1);
+      if (bits == 8) {
+        plane[(i < 16 ? 0 : columns / 2) + 16 * group + i % 16] = static_cast<uint8_t>(own - 128);
+        return;
+      }
+      uint8_t* const words = plane + 4 * bits * group;
+      if (bits == 4) words[i % 16] = static_cast<uint8_t>(words[i % 16] | own << (i < 16 ? 0 : 4));
+      if (bits == 2)
+        words[4 * (i / 4 % 2) + i % 4] = static_cast<uint8_t>(words[4 * (i / 4 % 2) + i % 4] | own << 2 * (i / 8));
+      if (bits == 1) words[i % 4] = static_cast<uint8_t>(words[i % 4] | own << i / 4);
+      plane += columns / 8 * bits;
+      done += bits;
+    }
+  }
+};
+
+void check_coded(const Coded& coded, int32_t columns) {
   Desk desk;
   Random random(static_cast<uint64_t>(coded.bits));
   Matrix m;
-  m.form = Form::kCodes, m.bits = static_cast<uint8_t>(coded.bits), m.rows = 3, m.columns = m.pitch = 512;
-  m.row_bytes = m.pitch / 8 * coded.bits;
+  m.form = Form::kCodes, m.bits = static_cast<uint8_t>(coded.bits), m.rows = 3, m.columns = m.pitch = columns;
   m.block_log2 = static_cast<uint8_t>(coded.block_log2), m.part_log2 = static_cast<uint8_t>(coded.part_log2);
-  m.unit = 0.5f, m.scale_form = Form::kF16, m.has_table = coded.table;
+  m.unit = 0.5f, m.scale_form = Form::kF16, m.has_minimums = coded.minimums, m.has_table = coded.table;
   m.zero = static_cast<int16_t>(coded.table ? 0 : coded.bits == 8 ? 100 - 128 : 1);
   for (int i = 0; i < 16; ++i) m.table[i] = static_cast<int8_t>(3 * i - 20);
+  lay_strips(m);
   m.values = desk.put(std::vector<uint8_t>(static_cast<size_t>(3 * m.row_bytes)));
-  std::vector<uint16_t> scales(static_cast<size_t>(3 * (512 >> coded.block_log2))), minimums = scales;
-  for (uint16_t& one : scales) one = f32_to_f16(desk.value());
-  for (uint16_t& one : minimums) one = f32_to_f16(desk.value());
-  m.scales = desk.put(scales);
-  if (coded.minimums) m.minimums = desk.put(minimums);
-  std::vector<uint8_t> parts(coded.part_log2 == 0 ? 0 : static_cast<size_t>(3 * (512 >> coded.part_log2) * 2));
-  for (uint8_t& one : parts) one = static_cast<uint8_t>(random.next());
-  if (coded.part_log2 != 0) m.parts = desk.put(parts);
   for (int64_t r = 0; r < 3; ++r) {
     std::vector<double> want;
-    for (int32_t c = 0; c < 512; ++c) {
+    for (int32_t c = 0; c < columns; ++c) {
       const auto code = static_cast<uint32_t>(random.next() & ((1u << coded.bits) - 1));
-      put_code(m, r, c, code);
-      const auto block = static_cast<size_t>(r * (512 >> coded.block_log2) + (c >> coded.block_log2));
-      const auto part = static_cast<size_t>(r * (512 >> coded.part_log2) + (c >> coded.part_log2));
+      const Strip strip(m, r, c);
+      const int32_t own = c % 1024, block = own >> coded.block_log2, part = own >> coded.part_log2;
+      strip.put_code(coded.bits, own, code);
+      const auto scale = [&](uint8_t* array) {
+        uint16_t bits;
+        if (own % (1 << coded.block_log2) == 0) {
+          bits = f32_to_f16(desk.value());
+          std::memcpy(array + 2 * block, &bits, 2);
+        }
+        std::memcpy(&bits, array + 2 * block, 2);
+        return static_cast<double>(f16_to_f32(bits));
+      };
+      const double d = scale(strip.d), minimum = coded.minimums ? scale(strip.m) : 0;
       const int zero = coded.bits == 8 ? 100 : 1;
-      double v = coded.table ? 3.0 * code - 20 : static_cast<double>(code) - zero, n = 1;
+      double v = coded.table ? 3.0 * code - 20 : static_cast<double>(code) - zero, n = coded.minimums ? 1 : 0;
       if (coded.part_log2 != 0) {
-        v *= coded.minimums ? parts[2 * part] : static_cast<int8_t>(parts[part]);
-        n = parts[2 * part + 1];
+        uint8_t* const s = strip.parts + (coded.minimums ? 2 * part : part);
+        if (own % (1 << coded.part_log2) == 0) {
+          s[0] = static_cast<uint8_t>(random.next());
+          if (coded.minimums) s[1] = static_cast<uint8_t>(random.next());
+        }
+        v *= coded.minimums ? s[0] : static_cast<int8_t>(s[0]);
+        if (coded.minimums) n = s[1];
       }
-      if (!coded.minimums) n = 0;
-      want.push_back(0.5 * (f16_to_f32(scales[block]) * v - f16_to_f32(minimums[block]) * n));
+      want.push_back(0.5 * (d * v - minimum * n));
     }
-    std::vector<float> got(512);
+    std::vector<float> got(static_cast<size_t>(columns));
     decode_matrix_row(m, r, got);
     expect_near(got, want, 2e-6);
-    for (int32_t c = 0; c < 512; ++c) got[static_cast<size_t>(c)] = value_at(m, r, c);
+    for (int32_t c = 0; c < columns; ++c) got[static_cast<size_t>(c)] = value_at(m, r, c);
+    expect_near(got, want, 2e-6);
+    for (int32_t g = 0; g < columns / 32; ++g) decode32_any(m, r, g, got.data() + 32 * g);
     expect_near(got, want, 2e-6);
   }
+}
+void check_coded(const Coded& coded) {
+  for (const int32_t columns : {512, 1024, 1280, 2304}) check_coded(coded, columns);
+  if (coded.block_log2 < 7) check_coded(coded, 1088);
 }
 
 TEST(ReferenceRows, MatricesOfCodesAreWhatTheirLayoutSays) {
@@ -605,7 +634,7 @@ TEST(ReferenceExperts, GatesUpsAndDownsOfTheChosen) {
     in.inner = desk.put(std::vector<float>(4 * 64, 8.0f));
     in.matrix[0] = desk.f32_matrix(gates), in.matrix[1] = desk.f32_matrix(ups);
     in.matrix[0].rows = in.matrix[1].rows = kInner;
-    in.expert_bytes[0][0] = in.expert_bytes[1][0] = kInner * 64 * 4, in.expert_bytes[2][0] = kHidden * 64 * 4;
+    in.expert_bytes[0] = in.expert_bytes[1] = kInner * 64 * 4, in.expert_bytes[2] = kHidden * 64 * 4;
     reference_experts_in(in, desk.pass);
     in.matrix[0] = desk.f32_matrix(downs);
     in.matrix[0].rows = kHidden;

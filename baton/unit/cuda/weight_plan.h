@@ -22,7 +22,7 @@ struct WeightPlan {
   struct Placed {
     bool is_matrix = false, is_vector = false, of_experts = false;
     Shape shape;             // of the matrix
-    uint64_t matrix_at = 0;  // from the beginning of all, a multiple of kPieceAlignment
+    uint64_t matrix_at = 0;  // from the beginning of all, a multiple of kWeightAlignment
     uint64_t stride = 0;     // to the next expert's
     uint64_t vector_at = 0;
     uint64_t vector_bytes = 0;  // padding to kPadding values included

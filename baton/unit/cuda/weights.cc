@@ -32,7 +32,7 @@ std::string size_text(uint64_t bytes) {
                                    : fmt::format("{:.2f} GiB", size / (1 << 30));
 }
 
-uint64_t aligned(uint64_t bytes) { return (bytes + kPieceAlignment - 1) / kPieceAlignment * kPieceAlignment; }
+uint64_t aligned(uint64_t bytes) { return (bytes + kWeightAlignment - 1) / kWeightAlignment * kWeightAlignment; }
 
 std::unique_ptr<ThreadPool> make_pool(uint32_t threads) {
   if (threads == 0) threads = std::min(physical_cores(), kThreadsMax);
@@ -48,7 +48,7 @@ struct Task {
   size_t id;
   bool is_vector;
   int64_t begin, end;
-  PieceData to;
+  unsigned char* to;
 };
 struct Copy {
   uint64_t to, from, bytes;  // from the beginnings of the card's memory and of the buffer
@@ -90,12 +90,9 @@ class Upload {
 
   // Buffers hold at least a row of any matrix, and any vector.
   Status prepare(Card& card) {
-    uint64_t least = kPieceAlignment;
-    for (const WeightPlan::Placed& placed : plan_.weights) {
-      uint64_t row = 0;
-      for (const uint64_t bytes : placed.shape.row_bytes) row += aligned(bytes);
-      least = std::max({least, row, placed.vector_bytes});
-    }
+    uint64_t least = kWeightAlignment;
+    for (const WeightPlan::Placed& placed : plan_.weights)
+      least = std::max({least, placed.shape.row_bytes(), placed.vector_bytes});
     find_files();
     uint64_t stored = 0;  // that a task packs
     for (size_t id = 0; id < files_.size(); ++id) {
@@ -163,7 +160,7 @@ class Upload {
   Status add_vector(size_t id) {
     const WeightPlan::Placed& placed = plan_.weights[id];
     if (is_full(placed.vector_bytes)) BATON_OK(flush());
-    current().tasks.push_back({id, true, 0, 0, {buffer_at(used_)}});
+    current().tasks.push_back({id, true, 0, 0, buffer_at(used_)});
     add_copy(placed.vector_at, used_, placed.vector_bytes);
     used_ += placed.vector_bytes;
     return {};
@@ -175,41 +172,31 @@ class Upload {
     const uint64_t bytes = shape.bytes();
     if (bytes <= capacity_) {
       if (is_full(bytes)) BATON_OK(flush());
-      add_rows(id, 0, shape.matrix.rows, used_, shape.offsets());
+      add_rows(id, 0, shape.matrix.rows, used_);
       add_copy(placed.matrix_at, used_, bytes);
       used_ += bytes;
       return {};
     }
-    // In buffers of its own; its pieces are apart.
-    uint64_t row = 0, waste = kPieces * kPieceAlignment;
-    for (const uint64_t piece : shape.row_bytes) row += piece;
-    const auto most = static_cast<int64_t>(capacity_ > row + waste ? (capacity_ - waste) / row : 1);
+    // In buffers of its own.
+    const uint64_t row = shape.row_bytes();
+    const auto most = static_cast<int64_t>(capacity_ / row);
     for (int64_t begin = 0; begin < shape.matrix.rows; begin += most) {
       BATON_OK(flush());
       const int64_t end = std::min<int64_t>(begin + most, shape.matrix.rows);
-      const PieceBytes whole = shape.offsets();
-      PieceBytes offsets{};
-      uint64_t at = 0;
-      for (size_t i = 0; i < kPieces; ++i) {
-        const uint64_t part = shape.row_bytes[i] * static_cast<uint64_t>(end - begin);
-        offsets[i] = at;
-        add_copy(placed.matrix_at + whole[i] + shape.row_bytes[i] * static_cast<uint64_t>(begin), at, part);
-        at += aligned(part);
-      }
-      add_rows(id, begin, end, 0, offsets);
-      used_ = at;
+      used_ = row * static_cast<uint64_t>(end - begin);
+      add_copy(placed.matrix_at + row * static_cast<uint64_t>(begin), 0, used_);
+      add_rows(id, begin, end, 0);
     }
     return {};
   }
 
-  void add_rows(size_t id, int64_t begin, int64_t end, uint64_t at, const PieceBytes& offsets) {
+  // Rows of a matrix into the buffer, from `at` on.
+  void add_rows(size_t id, int64_t begin, int64_t end, uint64_t at) {
     const Shape& shape = plan_.weights[id].shape;
     const int64_t step = rows_of_task(shape);
     for (int64_t row = begin; row < end; row += step) {
-      Task task = {id, false, row, std::min(row + step, end), {}};
-      for (size_t i = 0; i < kPieces; ++i)
-        task.to[i] = buffer_at(at + offsets[i] + shape.row_bytes[i] * static_cast<uint64_t>(row - begin));
-      current().tasks.push_back(task);
+      unsigned char* const to = buffer_at(at + shape.row_bytes() * static_cast<uint64_t>(row - begin));
+      current().tasks.push_back({id, false, row, std::min(row + step, end), to});
     }
   }
 
@@ -218,7 +205,7 @@ class Upload {
     return files_[id] != nullptr && is_stored_alike(plan_.weights[id].shape, model_.weights[id].dtype);
   }
   static int64_t rows_of_task(const Shape& shape) {
-    return static_cast<int64_t>(std::max<uint64_t>(1, kTaskBytes / shape.row_bytes[kValues]));
+    return static_cast<int64_t>(std::max<uint64_t>(1, kTaskBytes / shape.row_bytes()));
   }
   uint64_t stored_row(size_t id) const {
     const Weight& weight = model_.weights[id];
@@ -238,7 +225,7 @@ class Upload {
     if (!task.is_vector) {
       const MappedFile* const file = files_[task.id];
       const auto part = part_of(task);
-      if (is_copied(task.id)) return file->copy(part, reinterpret_cast<std::byte*>(task.to[kValues]));
+      if (is_copied(task.id)) return file->copy(part, reinterpret_cast<std::byte*>(task.to));
       const std::byte* from = part.data();
       if (file != nullptr) {
         BATON_OK(file->copy(part, scratch.data()));
@@ -248,7 +235,7 @@ class Upload {
       return {};
     }
     const auto count = static_cast<size_t>(weight.rows * weight.columns);
-    auto* const values = reinterpret_cast<float*>(task.to[kValues]);
+    auto* const values = reinterpret_cast<float*>(task.to);
     format_of(weight.dtype).decode(weight.data, values, count);
     std::fill(values + count, values + placed.vector_bytes / 4, 0.0f);
     return {};
@@ -382,13 +369,6 @@ Matrix Weights::matrix(WeightId id) const {
 Address Weights::vector(WeightId id) const {
   const WeightPlan::Placed& placed = plan_.of(id);
   return placed.is_vector ? memory_.address() + placed.vector_at : 0;
-}
-
-std::array<uint64_t, kPieces> Weights::expert_strides(const Op& op, size_t which) const {
-  const WeightPlan::Placed& placed = plan_.of(op.weights[which]);
-  std::array<uint64_t, kPieces> strides{};
-  for (size_t i = 0; i < kPieces; ++i) strides[i] = placed.shape.row_bytes[i] != 0 ? placed.stride : 0;
-  return strides;
 }
 
 }  // namespace baton::cuda

@@ -5,7 +5,6 @@
 // would have to come and go, and their going alone takes 30 to 45 ms a GiB, in which a link takes 0.4 to 2 GB.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -45,8 +44,8 @@ class Weights {
   Matrix matrix(WeightId id) const;
   // f32, zeros behind it up to a multiple of kPadding; 0 of a weight that no op uses as a vector.
   Address vector(WeightId id) const;
-  // Of op kExperts and Op::kGates, kUps or kDowns: Instruction::expert_bytes, 0 where there is no such piece.
-  std::array<uint64_t, kPieces> expert_strides(const Op& op, size_t which) const;
+  // Of op kExperts and Op::kGates, kUps or kDowns: Instruction::expert_bytes.
+  uint64_t expert_stride(const Op& op, size_t which) const { return plan_.of(op.weights[which]).stride; }
   uint64_t bytes() const { return memory_.bytes(); }
   // How the load went, on an emulated card too.
   const WeightLoad& loaded() const { return loaded_; }

@@ -152,7 +152,7 @@ TEST_F(CudaWeights, PlacesDoNotOverlapAndAddUp) {
   uint64_t end = 0;
   for (const auto& [at, bytes] : places) {
     EXPECT_GE(at, end);
-    EXPECT_EQ(at % kPieceAlignment, 0u);
+    EXPECT_EQ(at % kWeightAlignment, 0u);
     end = at + bytes;
   }
   EXPECT_LE(end, plan.bytes);
@@ -205,22 +205,18 @@ TEST_F(CudaWeights, ExpertsAreAtEqualDistances) {
     const Op& op = *std::find_if(weights.model().program.ops.begin(), weights.model().program.ops.end(),
                                  [](const Op& o) { return o.kind == OpKind::kExperts; });
     for (const size_t which : {Op::kGates, Op::kUps, Op::kDowns}) {
-      const auto strides = weights.expert_strides(op, which);
+      const uint64_t stride = weights.expert_stride(op, which);
       const Matrix first = weights.matrix(op.weights[which]);
       for (int32_t e = 0; e < op.experts; ++e) {
         const Matrix own = weights.matrix(op.weights[which] + e);
         const auto of = static_cast<uint64_t>(e);
         EXPECT_EQ(own.form, first.form);
-        EXPECT_EQ(own.values, first.values + of * strides[kValues]);
-        EXPECT_EQ(own.scales, first.scales + of * strides[kScales]);
-        EXPECT_EQ(own.minimums, first.minimums + of * strides[kMinimums]);
-        EXPECT_EQ(own.parts, first.parts + of * strides[kParts]);
+        EXPECT_EQ(own.values, first.values + of * stride);
       }
     }
     const bool mixed = odd != DType::kQ4_K;
     EXPECT_EQ(weights.plan().form(op.weights[Op::kGates]), Form::kCodes);
     EXPECT_EQ(weights.plan().form(op.weights[Op::kUps]), mixed ? Form::kF32 : Form::kCodes);
-    EXPECT_EQ(weights.expert_strides(op, Op::kDowns)[kParts], 0u);
     EXPECT_EQ(weights.plan().notes.size(), mixed ? 2u : 1u);
     if (mixed) {
       EXPECT_EQ(weights.plan().notes[0], "experts 'w13' to 'w16' are stored as several types: all are held as F32");

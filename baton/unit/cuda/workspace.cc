@@ -56,11 +56,9 @@ Result<std::unique_ptr<Workspace>> Workspace::create(std::shared_ptr<Card> card,
   bindings.vector = [&](WeightId id) { return weights.vector(id); };
   bindings.place = [&](SlotId slot) { return states.place(slot); };
   bindings.experts = [&](const Op& op, Instruction& instruction) {
-    const auto set = [&](int part, size_t which) {
-      const auto strides = weights.expert_strides(op, which);
-      std::copy(strides.begin(), strides.end(), instruction.expert_bytes[part]);
-    };
-    set(0, Op::kGates), set(1, Op::kUps), set(2, Op::kDowns);
+    instruction.expert_bytes[0] = weights.expert_stride(op, Op::kGates);
+    instruction.expert_bytes[1] = weights.expert_stride(op, Op::kUps);
+    instruction.expert_bytes[2] = weights.expert_stride(op, Op::kDowns);
   };
   bindings.rotation = [&](const Op& op) {
     for (const auto& [rotation, table] : made->rotations_) {

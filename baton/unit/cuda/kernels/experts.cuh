@@ -10,12 +10,7 @@ namespace experts {
 // Of an expert: 0 gates, 1 ups, which are an instruction's matrices in this order; 2 downs, the only ones of theirs.
 __device__ __forceinline__ Matrix matrix_of(const Instruction& instruction, int part, int32_t expert) {
   Matrix matrix = instruction.matrix[part % 2];
-  const uint64_t* const bytes = instruction.expert_bytes[part];
-  const auto e = static_cast<uint64_t>(expert);
-  matrix.values += e * bytes[0];
-  if (matrix.scales != 0) matrix.scales += e * bytes[1];
-  if (matrix.minimums != 0) matrix.minimums += e * bytes[2];
-  if (matrix.parts != 0) matrix.parts += e * bytes[3];
+  matrix.values += static_cast<uint64_t>(expert) * instruction.expert_bytes[part];
   return matrix;
 }
 

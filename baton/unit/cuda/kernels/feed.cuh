@@ -16,8 +16,8 @@ namespace baton::cuda {
 inline constexpr int kSet = 4;               // matrix rows of a warp at a time, at most
 inline constexpr int kInstructionsKept = 8;  // instructions that a block has before it
 static_assert((kInstructionsKept & (kInstructionsKept - 1)) == 0);
-inline constexpr uint32_t kBulk =
-    8;  // pieces that the feeder asks for at a time; of codes, which take several copies, 32
+// Pieces that the feeder asks for at a time; of codes, which are small, 32.
+inline constexpr uint32_t kBulk = 8;
 
 // What a block has of a product, and a warp of it.
 struct Share {
@@ -143,42 +143,30 @@ __device__ __forceinline__ void feed_product(const Instruction& in, const Share&
     return both != 0 ? Line{within & 1, of_block} : line_of_output(in, of_block);
   };
   for (uint32_t tile = 0; tile < all; tile += count) {
-    if (comes_in_bulk(in.matrix[0])) {
-      const bool codes = in.matrix[0].form == Form::kCodes;
-      const uint32_t bulk = codes ? 32 : kBulk;
-      const int log2 = in.matrix[0].form == Form::kF32 ? 2 : 1;
+    if (kCopiesInBulk) {
+      const uint32_t bulk = in.matrix[0].form == Form::kCodes ? 32 : kBulk;
       for (uint32_t base = 0; base < count; base += 32) {
         const uint32_t i = base + lane(), piece = first + tile + i;
         int column;
         const Line line = line_of_piece(min(i, count - 1), column);
-        const Matrix& matrix = in.matrix[line.matrix];
-        const auto bytes = static_cast<uint32_t>(min(wide, matrix.pitch - column)) << log2;
-        const unsigned char* const from =
-            at<const unsigned char>(matrix.values) + int64_t{line.row} * matrix.row_bytes + (column << log2);
-        const uint32_t to = slots.place(piece), full = slots.full(piece);
         const uint32_t end = min(32u, count - base);
         for (uint32_t of = 0; of < end; of += bulk) {
           if (lane() - of < bulk && i < count) {
             slots.wait_empty(piece);
-            if (codes) {
-              bring_codes(matrix, line.row, column, wide, to, full, passing);
-            } else {
-              arrive_with_bulk(full, bytes);
-              copy_in_bulk(to, from, bytes, full, passing);
-            }
+            bring(in.matrix[line.matrix], line.row, column, wide, slots.place(piece), slots.full(piece), passing);
           }
           __syncwarp();
         }
       }
-      continue;
-    }
-    for (uint32_t i = 0; i < count; ++i) {
-      const uint32_t piece = first + tile + i;
-      slots.wait_empty(piece);
-      int column;
-      const Line line = line_of_piece(i, column);
-      ask(in.matrix[line.matrix], line.row, column, wide, slots.place(piece), passing);
-      arrive_behind_copies(slots.full(piece));
+    } else {
+      for (uint32_t i = 0; i < count; ++i) {
+        const uint32_t piece = first + tile + i;
+        slots.wait_empty(piece);
+        int column;
+        const Line line = line_of_piece(i, column);
+        ask(in.matrix[line.matrix], line.row, column, wide, slots.place(piece), passing);
+        arrive_behind_copies(slots.full(piece));
+      }
     }
   }
 }

@@ -38,7 +38,7 @@ struct MmaUnits {
     const Matrix* const first = &in.matrix[where.x];
     const Matrix* const second = pairs ? first + 1 : first;
     const int one = min(where.y + own, first->rows - 1), other = min(where.y + own + (pairs ? 0 : 8), second->rows - 1);
-    return {{first, second}, {row_at(*first, one), row_at(*second, other)}, {one, other}};
+    return {{first, second}, {row_at(*first, one), row_at(*second, other)}};
   }
   // Sums of rows `at` of a unit's 16 and, of pairs, at + 8.
   __device__ __forceinline__ void put(const Instruction& in, int unit, int at_row, int64_t row, float sum,

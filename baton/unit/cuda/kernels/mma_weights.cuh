@@ -11,7 +11,6 @@ namespace baton::cuda {
 struct MmaLines {
   const Matrix* matrix[2];
   const unsigned char* from[2];
-  int row[2];
 };
 // sums += weights x, over a quarter: a lane's 8 columns of both rows.
 template <int kTiles, bool kLow>
@@ -115,26 +114,25 @@ struct MmaSplit {
     const Matrix& matrix = *lines.matrix[0];  // of the other's kind
     if (matrix.form != Form::kCodes) return;
     const Policy passing = passes_by();
-    const int groups = matrix.pitch / kGroup, group = min(span * 4 + static_cast<int>(lane() & 3), groups - 1);
     const int bits = matrix.bits;
+    const StripGroup of(matrix.pitch, min(span * 4 + static_cast<int>(lane() & 3), matrix.pitch / kGroup - 1));
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const unsigned char* plane = lines.from[i];
+      const unsigned char* plane = lines.from[i] + of.strip * matrix.strip_bytes;
       uint32_t at = to + 2 * i * kPlaceStep;
+      if (bits >= 4) {
+        copy_ahead(at, plane + 16 * of.group, passing);
+        plane += 16 * of.groups, at += kPlaceStep;
+      }
       if (bits == 8) {
-        copy_ahead(at, plane + 32 * group, passing);
-        copy_ahead(at + kPlaceStep, plane + 32 * group + 16, passing);
+        copy_ahead(at, plane + 16 * of.group, passing);
         continue;
       }
-      if ((bits & 4) != 0) {
-        copy_ahead(at, plane + 16 * group, passing);
-        plane += 16 * groups, at += kPlaceStep;
-      }
       if ((bits & 2) != 0) {
-        copy_two_words_ahead(at, plane + 8 * group, passing);
-        plane += 8 * groups, at += 8;
+        copy_two_words_ahead(at, plane + 8 * of.group, passing);
+        plane += 8 * of.groups, at += 8;
       }
-      if ((bits & 1) != 0) copy_word_ahead(at, plane + 4 * group, passing);
+      if ((bits & 1) != 0) copy_word_ahead(at, plane + 4 * of.group, passing);
     }
   }
   // What ask brought of a row; word w of a group lies in place w / 4.
@@ -186,7 +184,7 @@ struct MmaSplit {
       const Matrix& matrix = *lines.matrix[i];
       const int group = span * 4 + static_cast<int>(lane() & 3);
       scales[i] = {{0, 0}, {0, 0}};  // behind the row
-      if (group < matrix.pitch / kGroup) scales[i] = scales_of(matrix, lines.row[i], group);
+      if (group < matrix.pitch / kGroup) scales[i] = scales_in_row(matrix, lines.from[i], group);
       zero[i] = matrix.has_table ? 0.0f : static_cast<float>(matrix.zero);
     }
 #pragma unroll

@@ -120,7 +120,6 @@ struct HeldFloats {
 // A warp's set, for several rows of x: its matrix rows, and where their pieces of a span lie.
 struct PieceSet {
   const Matrix* matrix[kSet];
-  int row[kSet];
   const unsigned char* piece[kSet];
   int count;
 
@@ -212,10 +211,10 @@ struct PieceOfCodes {
   Scales scales;
   float zero;
 
-  __device__ __forceinline__ PieceOfCodes(const Matrix& matrix, int row, int group, const unsigned char* piece) {
-    const bool bulk = comes_in_bulk(matrix);
-    const Raw<kBits> raw = take_raw<kBits>(piece, bulk);
-    scales = take_scales(matrix, row, group, piece, bulk);
+  __device__ __forceinline__ PieceOfCodes(const Matrix& matrix, const PieceGroups& of, const unsigned char* piece) {
+    const int own = static_cast<int>(lane());
+    const Raw<kBits> raw = load_raw<kBits>(piece, of.groups, own);
+    scales = scales_of(matrix, piece + planes_bytes(kBits, of.groups), of.of_strip, of.first + own);
     q = take_apart(raw);
     if constexpr (kBits <= 4) {
       if (matrix.has_table) q = look_up(raw, lookup_of(matrix));
@@ -228,21 +227,21 @@ struct PieceOfCodes {
 struct HeldIntegers {
   static constexpr bool kNeedsLine = true;
   unsigned char* xs;
-  int group, groups;
+  int group, groups;  // of the row
+  PieceGroups piece_groups;
 
   __device__ __forceinline__ HeldIntegers(const Staged& staged, int first, int wide)
-      : xs(staged.xs), group(group_of_lane(staged, first, wide)), groups(staged.groups) {}
-  static __device__ __forceinline__ int group_of_lane(const Staged& staged, int first, int wide) {
-    const int own = static_cast<int>(lane());
-    return own * kGroup < min(wide, staged.pitch - first) ? first / kGroup + own : staged.groups;
-  }
-  __device__ __forceinline__ float times(const Matrix& matrix, int row, const unsigned char* piece, float sum) const {
-    if (group >= groups) return sum;
+      : xs(staged.xs),
+        group(first / kGroup + static_cast<int>(lane())),
+        groups(staged.groups),
+        piece_groups(staged.pitch, first, wide) {}
+  __device__ __forceinline__ float times(const Matrix& matrix, int, const unsigned char* piece, float sum) const {
+    if (static_cast<int>(lane()) >= piece_groups.groups) return sum;
     switch (matrix.bits) {
-#define BATON_CASE(bits) \
-  case bits:             \
-    return sum +         \
-           PieceOfCodes<bits>(matrix, row, group, piece).times(IntegerGroup(integer_row(xs, groups), group, groups));
+#define BATON_CASE(bits)                                         \
+  case bits:                                                     \
+    return sum + PieceOfCodes<bits>(matrix, piece_groups, piece) \
+                     .times(IntegerGroup(integer_row(xs, groups), group, groups));
       BATON_CASE(8)
       BATON_CASE(6)
       BATON_CASE(5)
@@ -258,20 +257,20 @@ struct HeldIntegers {
 
 // As multiply_dense.
 template <int kBits, int kRows>
-__device__ __forceinline__ void multiply_codes(const PieceSet& set, uint32_t active, unsigned char* xs, int group,
-                                               int groups, float (&sums)[kSet][kRows]) {
-  if (group >= groups) return;
+__device__ __forceinline__ void multiply_codes(const PieceSet& set, uint32_t active, unsigned char* xs,
+                                               const PieceGroups& of, int group, int groups,
+                                               float (&sums)[kSet][kRows]) {
+  if (static_cast<int>(lane()) >= of.groups) return;
 #pragma unroll 1
   for (int s = 0; s < kSet; ++s) {
     if ((active >> s & 1) == 0) continue;
     const Matrix* matrix = set.matrix[0];
     const unsigned char* piece = set.piece[0];
-    int row = set.row[0];
 #pragma unroll
     for (int k = 1; k < kSet; ++k) {
-      if (k == s) matrix = set.matrix[k], piece = set.piece[k], row = set.row[k];
+      if (k == s) matrix = set.matrix[k], piece = set.piece[k];
     }
-    const PieceOfCodes<kBits> codes(*matrix, row, group, piece);
+    const PieceOfCodes<kBits> codes(*matrix, of, piece);
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       const IntegerGroup x(integer_row(xs + r * integer_row_bytes(groups), groups), group, groups);
@@ -289,8 +288,9 @@ template <int kRows>
 __device__ __forceinline__ void multiply_set(const PieceSet& set, int first_column, int wide, unsigned char* xs,
                                              float (&sums)[kSet][kRows]) {
   const int pitch = set.matrix[0]->pitch, stride = (pitch + 255) / 256 * 256, groups = pitch / kGroup;
-  const int columns = min(wide, pitch - first_column), own = static_cast<int>(lane());
-  const int group = own * kGroup < columns ? first_column / kGroup + own : groups;
+  const int columns = min(wide, pitch - first_column);
+  const int group = first_column / kGroup + static_cast<int>(lane());
+  const PieceGroups of(pitch, first_column, wide);
   const float* const floats = reinterpret_cast<const float*>(xs) + first_column;
   for (uint32_t left = (1u << set.count) - 1; left != 0;) {
     const uint32_t active = set.alike(left);
@@ -310,9 +310,9 @@ __device__ __forceinline__ void multiply_set(const PieceSet& set, int first_colu
       case static_cast<int>(Form::kBF16):
         multiply_dense<Form::kBF16, kRows>(set, active, floats, stride, columns, sums);
         break;
-#define BATON_CASE(bits)                                                 \
-  case 256 + (bits):                                                     \
-    multiply_codes<(bits), kRows>(set, active, xs, group, groups, sums); \
+#define BATON_CASE(bits)                                                     \
+  case 256 + (bits):                                                         \
+    multiply_codes<(bits), kRows>(set, active, xs, of, group, groups, sums); \
     break;
         BATON_CASE(8)
         BATON_CASE(6)

@@ -60,7 +60,6 @@ __device__ __forceinline__ void multiply_round(const Instruction& in, const Shar
       const Line line = line_of(in, share, round, i);
       const uint32_t piece = pieces.first + share.piece(round, i, span);
       set.matrix[s] = &in.matrix[line.matrix];
-      set.row[s] = line.row;
       set.piece[s] = pieces.place(piece);
       if (s < set.count) pieces.slots.wait_full(piece);
     }

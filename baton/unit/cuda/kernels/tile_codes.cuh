@@ -44,10 +44,11 @@ __device__ __forceinline__ void fetch_group(const Matrix& matrix, int64_t row, i
     for (int i = 0; i < 4; ++i)
       load_words<4, Reading::kCached>(row_at(matrix, row) + 64 * group + 16 * i, to.words + 4 * i);
   } else {
-    const Raw<kBits> raw = load_raw<kBits>(row_at(matrix, row), matrix.pitch >> 5, group);
+    const unsigned char* const from = row_at(matrix, row);
+    const Raw<kBits> raw = raw_in_row<kBits>(matrix, from, group);
 #pragma unroll
     for (int i = 0; i < kBits; ++i) to.words[i] = raw.words[i];
-    to.scales = scales_of(matrix, row, group);
+    to.scales = scales_in_row(matrix, from, group);
   }
 }
 
