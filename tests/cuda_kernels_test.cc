@@ -107,8 +107,8 @@ TEST(CudaProductKernels, PiecesNarrowerThanAStrip) {
           SCOPED_TRACE(name_of(of) + ", span " + std::to_string(span));
           ListWork work = list_of_one(product.instruction(), reinterpret_cast<Address>(&product.pass()), kLargeCard, 3);
           work.feed.ahead = false;
-          work.feed.span = span, work.feed.set = 2, work.feed.slots_log2 = 5;
-          work.feed.slot_bytes = piece_bytes(work.alone.matrix[0], span);
+          work.feed.span = span, work.feed.set = 2, work.feed.slots_log2 = 3;
+          work.feed.slot_bytes = kBundle * piece_bytes(work.alone.matrix[0], span);
           share_out(work.alone, work.feed, 3);
           run(product, work, 3, Order::kRandom, kind.form == Form::kCodes ? 1e-4 : 1e-5);
         }

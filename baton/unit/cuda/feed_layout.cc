@@ -9,7 +9,7 @@
 namespace baton::cuda {
 namespace {
 
-// Pieces that fit behind `work_bytes`: a power of two, or none.
+// Slots that fit behind `work_bytes`: a power of two, or none.
 uint32_t slots_log2_in(uint32_t shared_bytes, uint64_t work_bytes, uint32_t slot_bytes) {
   if (shared_bytes < work_bytes + kKeptBytes) return 0;
   const uint32_t room = shared_bytes - kKeptBytes;
@@ -17,6 +17,20 @@ uint32_t slots_log2_in(uint32_t shared_bytes, uint64_t work_bytes, uint32_t slot
                                   // barriers lie behind what other kinds work in
                                   room < kAttendShared ? 0 : (room - kAttendShared) / kSlotBarriers);
   return slots == 0 ? 0 : static_cast<uint32_t>(std::bit_width(std::min(slots, kSlotsMax))) - 1;
+}
+
+// How pieces of a product lie in slots.
+void share_slots(Instruction& in, int32_t span) {
+  ProductShares& to = in.product;
+  while (to.spans << to.bundle_log2 < static_cast<int32_t>(kBundle)) ++to.bundle_log2;
+  if (to.spans << to.bundle_log2 > static_cast<int32_t>(kBundle)) to.bundle_log2 = 0;
+  for (int32_t i = 0; i < in.matrices; ++i)
+    to.span_stride = std::max(to.span_stride, static_cast<int32_t>(piece_bytes(in.matrix[i], span)));
+  const int32_t last = (to.spans - 1) * span, columns = in.matrix[0].pitch - last;  // of the last span
+  const StripGroup of(in.matrix[0].pitch, last / kGroup);
+  for (int32_t i = 0; i < in.matrices; ++i)
+    to.row_stride = std::max(to.row_stride, (to.spans - 1) * to.span_stride +
+                                                static_cast<int32_t>(piece_bytes(in.matrix[i], columns, of.groups)));
 }
 
 }  // namespace
@@ -40,6 +54,7 @@ void share_out(Instruction& in, const FeedPlan& plan, uint32_t blocks) {
   // Of a warp that has several spans of an output pieces come one output after the other.
   while (to.spans <= kWarps && (2u << to.each_log2) <= plan.set) ++to.each_log2;
   if (pairs && to.each_log2 > 0) --to.each_log2;
+  share_slots(in, plan.span);
   bool one = true;
   for (int32_t i = 1; i < in.matrices; ++i)
     one = one && in.matrix[i].form == in.matrix[0].form && in.matrix[i].bits == in.matrix[0].bits;
@@ -89,12 +104,12 @@ FeedPlan plan_feed(std::span<const Instruction> instructions, uint32_t shared_by
     uint32_t slot = 16;
     for (const Instruction& in : instructions) {
       for (int32_t i = 0; in.what == Do::kMultiply && i < in.matrices; ++i)
-        slot = std::max(slot, piece_bytes(in.matrix[i], choice.span));
+        slot = std::max(slot, kBundle * piece_bytes(in.matrix[i], choice.span));
     }
     for (const uint64_t staged : {choice.ahead ? 2 * one : tile, one}) {
       const uint64_t work = choice.ahead ? std::max<uint64_t>((staged + 255) / 256 * 256, kAttendShared) : staged;
       const uint32_t slots_log2 = slots_log2_in(shared_bytes, work, slot);
-      if (1u << slots_log2 < choice.set * (kThreads / 32)) continue;
+      if (kBundle << slots_log2 < choice.set * (kThreads / 32)) continue;
       FeedPlan plan;
       plan.ahead = choice.ahead;
       plan.span = choice.span;

@@ -11,15 +11,16 @@ namespace baton::cuda {
 
 inline constexpr uint32_t kKeptBytes = 9728;    // what kernels have beside: instructions, the pass, shares
 inline constexpr uint32_t kFeederThreads = 32;  // of a block of kMultiply or of a list, beside kThreads
-inline constexpr uint32_t kSlotsMax = 128;      // pieces of a block that may be on their way
+inline constexpr uint32_t kBundle = 4;          // pieces that come together, at most, and that a slot holds
+inline constexpr uint32_t kSlotsMax = 32;       // bundles of a block that may be on their way
 inline constexpr uint32_t kSlotBarriers = 16;   // bytes: one is full, one is empty
 
-// Bytes of a piece, `span` columns of a row, at most: 16-byte places of dense values, or codes with all scales of their
-// strip.
-BATON_BOTH constexpr uint32_t piece_bytes(const Matrix& matrix, int32_t span) {
-  if (matrix.form == Form::kF32) return static_cast<uint32_t>(span) * 4;
-  if (matrix.form != Form::kCodes) return static_cast<uint32_t>(span) * 2;
-  return static_cast<uint32_t>(planes_bytes(matrix.bits, span / kGroup) + scales_bytes(matrix, kStripGroups));
+// Bytes of a piece, `columns` of a row that begin a span: 16-byte places of dense values, or codes with all scales of
+// their strip, which is of `of_strip` groups.
+BATON_BOTH constexpr uint32_t piece_bytes(const Matrix& matrix, int32_t columns, int32_t of_strip = kStripGroups) {
+  if (matrix.form == Form::kF32) return static_cast<uint32_t>(columns) * 4;
+  if (matrix.form != Form::kCodes) return static_cast<uint32_t>(columns) * 2;
+  return static_cast<uint32_t>(planes_bytes(matrix.bits, columns / kGroup) + scales_bytes(matrix, of_strip));
 }
 
 // Where the barriers of the slots lie: behind all pieces, and behind what other kinds work in.

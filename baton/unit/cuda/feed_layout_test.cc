@@ -55,17 +55,17 @@ TEST(FeedLayout, LargeCardsAreAhead) {
   EXPECT_TRUE(plan.ahead);
   EXPECT_EQ(plan.span, 1024);
   EXPECT_EQ(plan.set, 4u);
-  EXPECT_EQ(plan.slots_log2, 6u);
+  EXPECT_EQ(plan.slots_log2, 4u);
   EXPECT_EQ(plan.work_bytes, kAttendShared);
-  EXPECT_EQ(plan.slot_bytes, 2048u);
-  EXPECT_EQ(barriers_at(plan), kAttendShared + 64 * 2048);
-  EXPECT_EQ(feed_bytes(plan), kAttendShared + 64 * (2048 + kSlotBarriers));
+  EXPECT_EQ(plan.slot_bytes, 4 * 2048u);
+  EXPECT_EQ(barriers_at(plan), kAttendShared + 16 * 8192);
+  EXPECT_EQ(feed_bytes(plan), kAttendShared + 16 * (8192 + kSlotBarriers));
   EXPECT_LE(feed_bytes(plan) + kKeptBytes, kShared90);
   const std::vector<Instruction> codes = {product_of(Form::kCodes, 4, 1024), product_of(Form::kCodes, 6, 3584)};
   const FeedPlan smaller = plan_feed(codes, kShared90);
   EXPECT_TRUE(smaller.ahead);
-  EXPECT_EQ(smaller.slot_bytes, 32u * 24 + 64);
-  EXPECT_EQ(smaller.slots_log2, 7u) << "no more than kSlotsMax";
+  EXPECT_EQ(smaller.slot_bytes, 4 * (32u * 24 + 64));
+  EXPECT_EQ(smaller.slots_log2, 5u) << "no more than kSlotsMax";
 }
 
 // Where there is less, weights lie where other kinds work: they are asked for when their product begins.
@@ -76,7 +76,7 @@ TEST(FeedLayout, SmallCardsAreNot) {
       const FeedPlan plan = plan_feed({&in, 1}, kShared86);
       EXPECT_FALSE(plan.ahead);
       EXPECT_GE(plan.set, 2u) << columns;
-      EXPECT_GE(1u << plan.slots_log2, plan.set * (kThreads / 32)) << "a set of every warp";
+      EXPECT_GE(kBundle << plan.slots_log2, plan.set * (kThreads / 32)) << "a set of every warp";
       EXPECT_GE(plan.work_bytes, staged_bytes(in, 1));
       EXPECT_LE(feed_bytes(plan) + kKeptBytes, kShared86);
       EXPECT_GE(barriers_at(plan), plan.work_bytes + (plan.slot_bytes << plan.slots_log2));
@@ -118,6 +118,9 @@ TEST(FeedLayout, SharesOfBlocksAndWarps) {
   EXPECT_EQ(in.product.spans, 4);
   EXPECT_EQ(in.product.slices_log2, 2);
   EXPECT_EQ(in.product.each_log2, 2);
+  EXPECT_EQ(in.product.bundle_log2, 0);
+  EXPECT_EQ(in.product.span_stride, 2048);
+  EXPECT_EQ(in.product.row_stride, 7168) << "as in memory";
   EXPECT_TRUE(in.product.has(ProductShares::kOneForm));
   EXPECT_TRUE(is_plain(in, plan));
   in.matrices = 2;
@@ -136,6 +139,33 @@ TEST(FeedLayout, SharesOfBlocksAndWarps) {
   EXPECT_EQ(wide.product.slices_log2, 4);
   EXPECT_EQ(wide.product.each_log2, 0) << "pieces of an output come one behind the other";
   EXPECT_FALSE(is_plain(wide, plan));
+}
+
+// Rows of one span come by fours, of two by twos, longer ones alone or in parts.
+TEST(FeedLayout, BundlesOfPieces) {
+  const std::vector<Instruction> list = {product_of(Form::kBF16, 0, 17'408), product_of(Form::kCodes, 8, 17'408)};
+  const FeedPlan plan = plan_feed(list, kShared90);
+  struct Want {
+    Form form;
+    int32_t columns, bundle_log2, row_stride, span_stride;
+  };
+  for (const Want& want : {Want{Form::kBF16, 1024, 2, 2048, 2048}, Want{Form::kBF16, 960, 2, 1920, 2048},
+                           Want{Form::kBF16, 1536, 1, 3072, 2048}, Want{Form::kBF16, 3072, 0, 6144, 2048},
+                           Want{Form::kBF16, 7168, 0, 14336, 2048}, Want{Form::kCodes, 1024, 2, 1088, 1088},
+                           Want{Form::kCodes, 1088, 1, 1088 + 80, 1088}}) {
+    Instruction in = product_of(want.form, 8, want.columns);
+    in.matrix[0].rows = 1024;
+    share_out(in, plan, 132);
+    EXPECT_EQ(in.product.bundle_log2, want.bundle_log2) << want.columns;
+    EXPECT_EQ(in.product.row_stride, want.row_stride) << want.columns;
+    EXPECT_EQ(in.product.span_stride, want.span_stride) << want.columns;
+  }
+  Instruction mixed = product_of(Form::kCodes, 4, 2048);
+  mixed.matrices = 2;
+  mixed.matrix[1] = product_of(Form::kCodes, 6, 2048).matrix[0];
+  share_out(mixed, plan, 132);
+  EXPECT_EQ(mixed.product.span_stride, 768 + 64) << "of the larger";
+  EXPECT_EQ(mixed.product.row_stride, 2 * (768 + 64));
 }
 
 // Of other kinds those that most models have; attention on tensor cores.

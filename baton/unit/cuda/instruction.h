@@ -189,6 +189,10 @@ struct alignas(16) ProductShares {
   uint8_t slices_log2 = 0, each_log2 = 0;
   uint8_t flags = 0;
   Form form = Form::kCodes;  // of all matrices, where kOneForm says so
+  // A bundle of pieces, kBundle at most: as many spans of 2^bundle_log2 rows. Bytes in a slot from row to row and
+  // from span to span: those of the matrix, where all matrices are stored alike.
+  uint8_t bundle_log2 = 0;
+  int32_t row_stride = 0, span_stride = 0;
 
   enum Flag : uint8_t {
     kPairs = 1,
@@ -246,7 +250,7 @@ struct FeedPlan {
   int32_t span = 0;         // columns of a piece
   uint32_t set = 0;         // pieces that a warp takes at a time; 0: no product
   uint32_t work_bytes = 0;  // before the pieces
-  uint32_t slot_bytes = 0;  // of a piece, a multiple of 16
+  uint32_t slot_bytes = 0;  // of a bundle of pieces, a multiple of 16
   uint32_t slots_log2 = 0;  // of the block
 };
 

@@ -57,26 +57,26 @@ int32_t longest(Form form, uint32_t shared_bytes, Prologue prologue = Prologue::
   return columns_max(like, shared_bytes);
 }
 
-// 4 KiB, one row of x, 32 pieces with their barriers, and 9.5 KiB of what a kernel keeps. A row: 80 bytes for 32
-// integers, and 4 for each value where they are made from those; or 4 for each value.
+// 4 KiB, one row of x, eight bundles of pieces with their barriers, and 9.5 KiB of what a kernel keeps. A row: 80 bytes
+// for 32 integers, and 4 for each value where they are made from those; or 4 for each value.
 TEST(CudaLimits, LongestRowsOfProducts) {
-  EXPECT_EQ(longest(Form::kBF16, kLargeCard), (227 * 1024 - 13'824 - 32 * 528) / 4 / 256 * 256);
-  EXPECT_EQ(longest(Form::kF32, kLargeCard), (227 * 1024 - 13'824 - 32 * 1040) / 4 / 256 * 256);
-  EXPECT_EQ(longest(Form::kCodes, kLargeCard), (227 * 1024 - 13'824 - 32 * 336) / 160 * 64);
-  EXPECT_EQ(longest(Form::kCodes, kLargeCard, Prologue::kLayer), 31936);
-  EXPECT_EQ(longest(Form::kCodes, kSmallCard), 30720) << "a 27B has 17,408";
-  EXPECT_EQ(longest(Form::kBF16, kSmallCard), (99 * 1024 - 13'824 - 32 * 528) / 4 / 256 * 256);
+  EXPECT_EQ(longest(Form::kBF16, kLargeCard), (227 * 1024 - 13'824 - 8 * (4 * 512 + 16)) / 4 / 256 * 256);
+  EXPECT_EQ(longest(Form::kF32, kLargeCard), (227 * 1024 - 13'824 - 8 * (4 * 1024 + 16)) / 4 / 256 * 256);
+  EXPECT_EQ(longest(Form::kCodes, kLargeCard), (227 * 1024 - 13'824 - 8 * (4 * 320 + 16)) / 160 * 64);
+  EXPECT_EQ(longest(Form::kCodes, kLargeCard, Prologue::kLayer), 32000);
+  EXPECT_EQ(longest(Form::kCodes, kSmallCard), 30848) << "a 27B has 17,408";
+  EXPECT_EQ(longest(Form::kBF16, kSmallCard), (99 * 1024 - 13'824 - 8 * (4 * 512 + 16)) / 4 / 256 * 256);
   for (const OpKind kind : {OpKind::kLinear, OpKind::kHead}) {
     EXPECT_EQ(refused_product(kind, DType::kBF16, 50432), "");
     EXPECT_NE(refused_product(kind, DType::kBF16, 50436), "");
-    EXPECT_EQ(refused_product(kind, DType::kQ8_0, 30720, kSmallCard), "");
-    EXPECT_NE(refused_product(kind, DType::kQ8_0, 30784, kSmallCard), "");
+    EXPECT_EQ(refused_product(kind, DType::kQ8_0, 30848, kSmallCard), "");
+    EXPECT_NE(refused_product(kind, DType::kQ8_0, 30912, kSmallCard), "");
   }
   EXPECT_EQ(refused_product(OpKind::kLinear, DType::kBF16, 70000),
             "cuda: tensor 'blk.3.down' (BF16) has rows of 70000 values: products with rows take up to 50432 on this "
             "card; use another unit, such as cpu");
-  EXPECT_EQ(refused_product(OpKind::kLinear, DType::kQ8_0, 30784, kSmallCard),
-            "cuda: tensor 'blk.3.down' (Q8_0) has rows of 30784 values: products with quantised rows take up to 30720 "
+  EXPECT_EQ(refused_product(OpKind::kLinear, DType::kQ8_0, 30912, kSmallCard),
+            "cuda: tensor 'blk.3.down' (Q8_0) has rows of 30912 values: products with quantised rows take up to 30848 "
             "on this card; use another unit, such as cpu");
   EXPECT_NE(refused_product(OpKind::kLinear, DType::kQ8_0, 660'764'416), "") << "2^32 bytes and a few";
   EXPECT_EQ(refused_product(OpKind::kEmbed, DType::kQ8_0, 132768), "") << "looked up, not multiplied";

@@ -2,10 +2,11 @@
 // block waits for others or does something else, what comes next arrives.
 //
 // A piece is a span of columns of a matrix row (feed_layout.h). Behind the warps that work is one more, the feeder: it
-// asks for the pieces of the block, in one order, into a ring of slots in shared memory. A slot has two barriers:
-// `full` ends its phase when a piece has come, `empty` when the warp that multiplied it has read it. Piece number n of
-// a block, counted from the launch on, lies in slot n % slots; whose it is, both sides know from the product: tiles of
-// rows of x, outputs, spans, and of a pair the two rows.
+// asks for the pieces of the block, in one order, into a ring of slots in shared memory. They come in bundles: kBundle
+// spans of a row, or as many rows of fewer, which follow each other in memory and so come by one copy; of a pair of
+// matrices in turns of the one and of the other. A slot holds a bundle and has two barriers: `full` ends its phase when
+// the bundle has come, `empty` when the warps that multiplied its pieces have read them. Bundle number n of a block,
+// counted from the launch on, lies in slot n % slots; whose pieces are in it both sides know from the product.
 #pragma once
 
 #include "baton/unit/cuda/feed_layout.h"
@@ -16,8 +17,39 @@ namespace baton::cuda {
 inline constexpr int kSet = 4;               // matrix rows of a warp at a time, at most
 inline constexpr int kInstructionsKept = 8;  // instructions that a block has before it
 static_assert((kInstructionsKept & (kInstructionsKept - 1)) == 0);
-// Pieces that the feeder asks for at a time; of codes, which are small, 32.
-inline constexpr uint32_t kBulk = 8;
+inline constexpr uint32_t kBulk = 2;       // bundles that the feeder asks for at a time
+inline constexpr uint32_t kBulkCodes = 8;  // of codes, which are small
+
+// A piece's bundle, of those of a tile of rows of x, and where in the bundle's slot it lies.
+struct PieceAt {
+  uint32_t bundle, offset;
+};
+
+// How pieces of a product are bundled (share_out).
+struct Bundling {
+  int bundle_log2, of_row, both;  // rows of a bundle; bundles of these; 1 for pairs
+  int row_stride, span_stride;
+
+  __device__ __forceinline__ explicit Bundling(const ProductShares& of)
+      : bundle_log2(of.bundle_log2),
+        of_row((of.spans + static_cast<int>(kBundle) - 1) / static_cast<int>(kBundle)),
+        both(of.has(ProductShares::kPairs) ? 1 : 0),
+        row_stride(of.row_stride),
+        span_stride(of.span_stride) {}
+  // Of the block's output so and so; `second`: of a pair, the other matrix.
+  __device__ __forceinline__ PieceAt at(int output, int span, int second) const {
+    constexpr int kMask = static_cast<int>(kBundle) - 1;
+    const int rows = (1 << bundle_log2) - 1;
+    const int bundle = (output >> bundle_log2) * of_row + span / static_cast<int>(kBundle);
+    return {static_cast<uint32_t>((bundle << both) + second),
+            static_cast<uint32_t>((output & rows) * row_stride + (span & kMask) * span_stride)};
+  }
+  // Bundles of so many outputs.
+  __device__ __forceinline__ uint32_t count(int outputs) const {
+    const int rows = (1 << bundle_log2) - 1;
+    return static_cast<uint32_t>((outputs + rows) >> bundle_log2) * static_cast<uint32_t>(of_row << both);
+  }
+};
 
 // What a block has of a product, and a warp of it.
 struct Share {
@@ -26,6 +58,7 @@ struct Share {
   int rows, step;  // of x, and how many at a time
   int slices_log2, each_log2;
   bool pairs;
+  Bundling bundling;
 
   __device__ __forceinline__ Share(const ProductShares& of, int rows_of_x)
       : spans(of.spans),
@@ -33,7 +66,8 @@ struct Share {
         step(of.has(ProductShares::kTiles) && rows_of_x > 1 ? kTile : 1),
         slices_log2(of.slices_log2),
         each_log2(of.each_log2),
-        pairs(of.has(ProductShares::kPairs)) {
+        pairs(of.has(ProductShares::kPairs)),
+        bundling(of) {
     const int block = static_cast<int>(blockIdx.x);
     begin = block * of.outputs + min(block, of.more);
     end = begin + of.outputs + (block < of.more ? 1 : 0);
@@ -53,17 +87,15 @@ struct Share {
     return first >= end ? 0 : min(1 << each_log2, (end - first + (1 << teams_log2()) - 1) >> teams_log2());
   }
   __device__ __forceinline__ int lines(int round) const { return outputs(round) << (pairs ? 1 : 0); }
-  // Pieces: of an output, of a tile of rows of x, and of all tiles.
-  __device__ __forceinline__ uint32_t of_output() const { return static_cast<uint32_t>(spans) << (pairs ? 1 : 0); }
-  __device__ __forceinline__ uint32_t of_tile() const { return static_cast<uint32_t>(end - begin) * of_output(); }
+  // Bundles of a tile of rows of x, and of all tiles.
+  __device__ __forceinline__ uint32_t of_tile() const { return bundling.count(end - begin); }
   __device__ __forceinline__ uint32_t of_all() const {
     return of_tile() * static_cast<uint32_t>(step == 1 ? rows : (rows + kTile - 1) / kTile);
   }
-  // Number within its tile of the piece of the i-th matrix row of the warp in a round.
-  __device__ __forceinline__ uint32_t piece(int round, int i, int span) const {
-    const int both = pairs ? 1 : 0;
-    return static_cast<uint32_t>(output(team(), round, i >> both) - begin) * of_output() +
-           (static_cast<uint32_t>(span) << both) + static_cast<uint32_t>(i & both);
+  // The piece of the i-th matrix row of the warp in a round.
+  __device__ __forceinline__ PieceAt piece(int round, int i, int span) const {
+    const int both = bundling.both;
+    return bundling.at(output(team(), round, i >> both) - begin, span, i & both);
   }
 };
 
@@ -102,70 +134,120 @@ struct Slots {
     ring = at + plan.work_bytes;
     barriers = at + barriers_at(plan);
   }
-  __device__ __forceinline__ uint32_t slot(uint32_t piece) const { return piece & ((1u << log2) - 1); }
-  __device__ __forceinline__ uint32_t place(uint32_t piece) const { return ring + slot(piece) * slot_bytes; }
-  __device__ __forceinline__ uint32_t full(uint32_t piece) const { return barriers + slot(piece) * kSlotBarriers; }
-  __device__ __forceinline__ uint32_t empty(uint32_t piece) const { return full(piece) + 8; }
-  __device__ __forceinline__ uint32_t turn(uint32_t piece) const { return piece >> log2; }
+  __device__ __forceinline__ uint32_t slot(uint32_t bundle) const { return bundle & ((1u << log2) - 1); }
+  __device__ __forceinline__ uint32_t place(uint32_t bundle) const { return ring + slot(bundle) * slot_bytes; }
+  __device__ __forceinline__ uint32_t full(uint32_t bundle) const { return barriers + slot(bundle) * kSlotBarriers; }
+  __device__ __forceinline__ uint32_t empty(uint32_t bundle) const { return full(bundle) + 8; }
+  __device__ __forceinline__ uint32_t turn(uint32_t bundle) const { return bundle >> log2; }
   // By a warp, before anybody uses them.
   __device__ void make() const {
     for (uint32_t i = lane(); i < 1u << log2; i += 32) {
       make_barrier(full(i), 32);
-      make_barrier(empty(i), 1);
+      make_barrier(empty(i), kBundle);
     }
     barriers_made();
   }
-  // The feeder: until a piece may come there.
-  __device__ __forceinline__ void wait_empty(uint32_t piece) const {
-    if (turn(piece) > 0) wait_for(empty(piece), (turn(piece) - 1) & 1);
+  // The feeder: until a bundle may come there. It stands in for pieces that the bundle has not.
+  __device__ __forceinline__ void wait_empty(uint32_t bundle) const {
+    if (turn(bundle) > 0) wait_for(empty(bundle), (turn(bundle) - 1) & 1);
+  }
+  __device__ __forceinline__ void release_missing(uint32_t bundle, int pieces) const {
+    for (int i = pieces; i < static_cast<int>(kBundle); ++i) arrive(empty(bundle));
   }
   // Whoever multiplies: until it has come.
-  __device__ __forceinline__ void wait_full(uint32_t piece) const { wait_for(full(piece), turn(piece) & 1); }
-  // Behind what the warp read of it.
-  __device__ __forceinline__ void release(uint32_t piece) const {
+  __device__ __forceinline__ void wait_full(uint32_t bundle) const { wait_for(full(bundle), turn(bundle) & 1); }
+  // Behind what the warp read of one of its pieces.
+  __device__ __forceinline__ void release(uint32_t bundle) const {
     __syncwarp();
-    if (lane() == 0) arrive(empty(piece));
+    if (lane() == 0) arrive(empty(bundle));
   }
 };
 
-// The feeder's pieces of a product; `first` is the number of its first piece. They come in bulk, kBulk at a time, where
-// the card can; else each lane copies its part. Matrices of a product have one pitch.
+// A bundle of pieces of a block: rows of one matrix, or of one and the next, and spans of these.
+struct PieceBundle {
+  int output, rows;  // of the block's
+  int span, spans;
+  int second;  // of a pair, the other matrix
+
+  // Number `i` of a tile.
+  __device__ __forceinline__ PieceBundle(const Share& share, uint32_t i) {
+    const Bundling& by = share.bundling;
+    second = static_cast<int>(i) & by.both;
+    const int bundle = static_cast<int>(i) >> by.both;
+    // Exact: there are far fewer than 2^20 in a block.
+    const auto rows_before = static_cast<int>((static_cast<float>(bundle) + 0.5f) / static_cast<float>(by.of_row));
+    output = rows_before << by.bundle_log2;
+    rows = min(1 << by.bundle_log2, share.end - share.begin - output);
+    span = (bundle - rows_before * by.of_row) * static_cast<int>(kBundle);
+    spans = min(static_cast<int>(kBundle), share.spans - span);
+  }
+  __device__ __forceinline__ int pieces() const { return rows * spans; }
+  // What it is copied by, as piece_runs: one run, where its rows lie as its slot has them.
+  template <class Run>
+  __device__ __forceinline__ void runs(const Instruction& in, const Share& share, int wide, Run&& run) const {
+    const Bundling& by = share.bundling;
+    const auto line_of_row = [&](int r) {
+      const int of_all = share.begin + output + r;
+      return by.both != 0 ? Line{second, of_all} : line_of_output(in, of_all);
+    };
+    const Line line = line_of_row(0);
+    const Matrix& matrix = in.matrix[line.matrix];
+    if (matrix.row_bytes == by.row_stride && line.row + rows <= matrix.rows &&
+        (matrix.form != Form::kCodes || wide == kStrip)) {
+      const int at = span * by.span_stride, left = matrix.row_bytes - at;
+      const int bytes = span + spans == share.spans ? (rows - 1) * matrix.row_bytes + left : spans * by.span_stride;
+      return run(row_at(matrix, line.row) + at, 0, static_cast<uint32_t>(bytes));
+    }
+    for (int r = 0; r < rows; ++r) {
+      const Line own = line_of_row(r);
+      for (int s = 0; s < spans; ++s)
+        piece_runs(in.matrix[own.matrix], own.row, (span + s) * wide, wide,
+                   [&](const unsigned char* from, uint32_t to, uint32_t bytes) {
+                     run(from, static_cast<uint32_t>(r * by.row_stride + s * by.span_stride) + to, bytes);
+                   });
+    }
+  }
+};
+
+// The feeder's pieces of a product; `first` is the number of its first bundle. They come in bulk, several bundles at a
+// time, where the card can; else each lane copies its part. Matrices of a product have one pitch.
 __device__ __forceinline__ void feed_product(const Instruction& in, const Share& share, const FeedPlan& plan,
                                              const Slots& slots, uint32_t first, Policy passing) {
-  const int wide = plan.span, both = share.pairs ? 1 : 0;
-  const uint32_t each = share.of_output(), count = share.of_tile(), all = share.of_all();
-  const float by = 1.0f / static_cast<float>(each);
-  const auto line_of_piece = [&](uint32_t i, int& column) {
-    // Exact: there are far fewer than 2^20 in a block.
-    const auto output = static_cast<uint32_t>((static_cast<float>(i) + 0.5f) * by);
-    const auto within = static_cast<int>(i - output * each), of_block = share.begin + static_cast<int>(output);
-    column = (within >> both) * wide;
-    return both != 0 ? Line{within & 1, of_block} : line_of_output(in, of_block);
-  };
+  const uint32_t count = share.of_tile(), all = share.of_all();
   for (uint32_t tile = 0; tile < all; tile += count) {
     if (kCopiesInBulk) {
-      const uint32_t bulk = in.matrix[0].form == Form::kCodes ? 32 : kBulk;
+      const uint32_t bulk = in.matrix[0].form == Form::kCodes ? kBulkCodes : kBulk;
       for (uint32_t base = 0; base < count; base += 32) {
-        const uint32_t i = base + lane(), piece = first + tile + i;
-        int column;
-        const Line line = line_of_piece(min(i, count - 1), column);
+        const uint32_t i = base + lane(), number = first + tile + i;
+        const PieceBundle bundle(share, min(i, count - 1));
         const uint32_t end = min(32u, count - base);
         for (uint32_t of = 0; of < end; of += bulk) {
           if (lane() - of < bulk && i < count) {
-            slots.wait_empty(piece);
-            bring(in.matrix[line.matrix], line.row, column, wide, slots.place(piece), slots.full(piece), passing);
+            const uint32_t full = slots.full(number), to = slots.place(number);
+            uint32_t bytes = 0;
+            bundle.runs(in, share, plan.span,
+                        [&](const unsigned char*, uint32_t, uint32_t of_run) { bytes += of_run; });
+            slots.wait_empty(number);
+            slots.release_missing(number, bundle.pieces());
+            arrive_with_bulk(full, bytes);
+            bundle.runs(in, share, plan.span, [&](const unsigned char* from, uint32_t at, uint32_t of_run) {
+              copy_in_bulk(to + at, from, of_run, full, passing);
+            });
           }
           __syncwarp();
         }
       }
     } else {
       for (uint32_t i = 0; i < count; ++i) {
-        const uint32_t piece = first + tile + i;
-        slots.wait_empty(piece);
-        int column;
-        const Line line = line_of_piece(i, column);
-        ask(in.matrix[line.matrix], line.row, column, wide, slots.place(piece), passing);
-        arrive_behind_copies(slots.full(piece));
+        const uint32_t number = first + tile + i, to = slots.place(number);
+        const PieceBundle bundle(share, i);
+        slots.wait_empty(number);
+        if (lane() == 0) slots.release_missing(number, bundle.pieces());
+        bundle.runs(in, share, plan.span, [&](const unsigned char* from, uint32_t at, uint32_t bytes) {
+#pragma unroll 4
+          for (uint32_t own = lane() * 16; own < bytes; own += 512) copy_ahead(to + at + own, from + own, passing);
+        });
+        arrive_behind_copies(slots.full(number));
       }
     }
   }

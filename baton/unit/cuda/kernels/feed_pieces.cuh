@@ -1,26 +1,25 @@
-// Pieces of weights in a slot of shared memory: how they are asked for, and how a lane finds its part (feed.cuh).
+// Pieces of weights: where they lie in memory, and how in a slot of shared memory (feed.cuh).
 #pragma once
 
 #include "baton/unit/cuda/codes.h"
 #include "baton/unit/cuda/feed_layout.h"
 #include "baton/unit/cuda/kernels/device.cuh"
-#include "baton/unit/cuda/kernels/ptx.cuh"
 
 namespace baton::cuda {
 
 // Groups of a piece of codes, `wide` columns from `column` on, in the strip that they are of. In a slot there are their
 // planes, as in a strip of so many groups, then all scales of the strip.
-struct PieceGroups {
+struct PieceOfStrip {
   int first, groups, of_strip;  // first: within the strip
 
-  __device__ __forceinline__ PieceGroups(int pitch, int column, int wide) {
+  __device__ __forceinline__ PieceOfStrip(int pitch, int column, int wide) {
     const StripGroup of(pitch, column / kGroup);
     first = of.group, of_strip = of.groups;
     groups = min(wide / kGroup, of_strip - first);
   }
 };
 
-// What a piece is copied by: run(from, to, bytes), multiples of 16, `to` from the slot's beginning on. A whole strip is
+// What a piece is copied by: run(from, to, bytes), multiples of 16, `to` from the piece's place on. A whole strip is
 // one run; planes of a part of it are apart.
 template <class Run>
 __device__ __forceinline__ void piece_runs(const Matrix& matrix, int64_t row, int column, int wide, Run&& run) {
@@ -29,7 +28,7 @@ __device__ __forceinline__ void piece_runs(const Matrix& matrix, int64_t row, in
     const int log2 = matrix.form == Form::kF32 ? 2 : 1;
     return run(from + (int64_t{column} << log2), 0, static_cast<uint32_t>(min(wide, matrix.pitch - column)) << log2);
   }
-  const PieceGroups of(matrix.pitch, column, wide);
+  const PieceOfStrip of(matrix.pitch, column, wide);
   from += column / kStrip * matrix.strip_bytes;
   if (of.groups == of.of_strip) return run(from, 0, static_cast<uint32_t>(strip_bytes(matrix, of.groups)));
   uint32_t to = 0;
@@ -44,26 +43,6 @@ __device__ __forceinline__ void piece_runs(const Matrix& matrix, int64_t row, in
   from = row_at(matrix, row) + column / kStrip * matrix.strip_bytes + planes_bytes(matrix.bits, of.of_strip);
   run(from, static_cast<uint32_t>(planes_bytes(matrix.bits, of.groups)),
       static_cast<uint32_t>(scales_bytes(matrix, of.of_strip)));
-}
-
-// By a warp, each lane a part: the piece comes into `slot`.
-__device__ __forceinline__ void ask(const Matrix& matrix, int64_t row, int column, int wide, uint32_t slot,
-                                    Policy policy) {
-  piece_runs(matrix, row, column, wide, [&](const unsigned char* from, uint32_t to, uint32_t bytes) {
-#pragma unroll 4
-    for (uint32_t at = lane() * 16; at < bytes; at += 512) copy_ahead(slot + to + at, from + at, policy);
-  });
-}
-
-// By one lane, in bulk.
-__device__ __forceinline__ void bring(const Matrix& matrix, int64_t row, int column, int wide, uint32_t slot,
-                                      uint32_t full, Policy policy) {
-  uint32_t all = 0;
-  piece_runs(matrix, row, column, wide, [&](const unsigned char*, uint32_t, uint32_t bytes) { all += bytes; });
-  arrive_with_bulk(full, all);
-  piece_runs(matrix, row, column, wide, [&](const unsigned char* from, uint32_t to, uint32_t bytes) {
-    copy_in_bulk(slot + to, from, bytes, full, policy);
-  });
 }
 
 }  // namespace baton::cuda

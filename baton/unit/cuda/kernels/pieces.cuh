@@ -211,7 +211,7 @@ struct PieceOfCodes {
   Scales scales;
   float zero;
 
-  __device__ __forceinline__ PieceOfCodes(const Matrix& matrix, const PieceGroups& of, const unsigned char* piece) {
+  __device__ __forceinline__ PieceOfCodes(const Matrix& matrix, const PieceOfStrip& of, const unsigned char* piece) {
     const int own = static_cast<int>(lane());
     const Raw<kBits> raw = load_raw<kBits>(piece, of.groups, own);
     scales = scales_of(matrix, piece + planes_bytes(kBits, of.groups), of.of_strip, of.first + own);
@@ -228,20 +228,20 @@ struct HeldIntegers {
   static constexpr bool kNeedsLine = true;
   unsigned char* xs;
   int group, groups;  // of the row
-  PieceGroups piece_groups;
+  PieceOfStrip of_strip;
 
   __device__ __forceinline__ HeldIntegers(const Staged& staged, int first, int wide)
       : xs(staged.xs),
         group(first / kGroup + static_cast<int>(lane())),
         groups(staged.groups),
-        piece_groups(staged.pitch, first, wide) {}
+        of_strip(staged.pitch, first, wide) {}
   __device__ __forceinline__ float times(const Matrix& matrix, int, const unsigned char* piece, float sum) const {
-    if (static_cast<int>(lane()) >= piece_groups.groups) return sum;
+    if (static_cast<int>(lane()) >= of_strip.groups) return sum;
     switch (matrix.bits) {
-#define BATON_CASE(bits)                                         \
-  case bits:                                                     \
-    return sum + PieceOfCodes<bits>(matrix, piece_groups, piece) \
-                     .times(IntegerGroup(integer_row(xs, groups), group, groups));
+#define BATON_CASE(bits) \
+  case bits:             \
+    return sum +         \
+           PieceOfCodes<bits>(matrix, of_strip, piece).times(IntegerGroup(integer_row(xs, groups), group, groups));
       BATON_CASE(8)
       BATON_CASE(6)
       BATON_CASE(5)
@@ -258,7 +258,7 @@ struct HeldIntegers {
 // As multiply_dense.
 template <int kBits, int kRows>
 __device__ __forceinline__ void multiply_codes(const PieceSet& set, uint32_t active, unsigned char* xs,
-                                               const PieceGroups& of, int group, int groups,
+                                               const PieceOfStrip& of, int group, int groups,
                                                float (&sums)[kSet][kRows]) {
   if (static_cast<int>(lane()) >= of.groups) return;
 #pragma unroll 1
@@ -290,7 +290,7 @@ __device__ __forceinline__ void multiply_set(const PieceSet& set, int first_colu
   const int pitch = set.matrix[0]->pitch, stride = (pitch + 255) / 256 * 256, groups = pitch / kGroup;
   const int columns = min(wide, pitch - first_column);
   const int group = first_column / kGroup + static_cast<int>(lane());
-  const PieceGroups of(pitch, first_column, wide);
+  const PieceOfStrip of(pitch, first_column, wide);
   const float* const floats = reinterpret_cast<const float*>(xs) + first_column;
   for (uint32_t left = (1u << set.count) - 1; left != 0;) {
     const uint32_t active = set.alike(left);

@@ -74,61 +74,79 @@ class PlainTarget {
   float plain_before_ = 0;
 };
 
-// The next `count` matrix rows of a warp, at most a set, from `piece` on. `one_by_one`: more come behind them, and each
-// makes room as soon as it has been multiplied.
+// A warp's pieces of a product: those of its span, every so many outputs.
+struct PlainPieces {
+  const Slots slots;
+  const unsigned char* ring;
+  const Bundling bundling;
+  uint32_t first;  // the number of the product's first bundle
+  int begin;       // of the block's outputs
+  int teams_log2, slice;
+
+  // Of the i-th matrix row from `output` of the block on; a pair's follow each other.
+  __device__ __forceinline__ int output(int from, int i) const { return from + ((i >> bundling.both) << teams_log2); }
+  __device__ __forceinline__ PieceAt at(int from, int i) const {
+    return bundling.at(output(from, i), slice, i & bundling.both);
+  }
+  __device__ __forceinline__ const unsigned char* place(const PieceAt& piece) const {
+    return ring + slots.slot(first + piece.bundle) * slots.slot_bytes + piece.offset;
+  }
+  __device__ __forceinline__ void wait(const PieceAt& piece) const { slots.wait_full(first + piece.bundle); }
+  __device__ __forceinline__ void release(const PieceAt& piece) const { slots.release(first + piece.bundle); }
+};
+
+// The next `count` matrix rows of a warp, at most a set, from `output` of the block on. `one_by_one`: more come behind
+// them, and each makes room as soon as it has been multiplied.
 template <class Held>
-__device__ __forceinline__ void multiply_plain(const Instruction& in, const Held& held, const Slots& slots,
-                                               const unsigned char* ring, int count, int row, int teams_log2,
-                                               uint32_t piece, uint32_t step, bool one_by_one, float (&sums)[kSet][1]) {
-  const int both = in.product.has(ProductShares::kPairs) ? 1 : 0;
-  // Of the i-th row; a pair's lie one behind the other.
-  const auto number = [&](int i) {
-    return piece + static_cast<uint32_t>(i >> both) * step + static_cast<uint32_t>(i & both);
-  };
+__device__ __forceinline__ void multiply_plain(const Instruction& in, const Held& held, const PlainPieces& pieces,
+                                               int count, int output, bool one_by_one, float (&sums)[kSet][1]) {
+  const int both = pieces.bundling.both;
   if constexpr (Held::kNeedsLine) {
 #pragma unroll 1
     for (int i = 0; i < count; ++i) {
-      const int output = row + ((i >> both) << teams_log2);
-      const Line line = both != 0 ? Line{i & 1, output} : line_of_output(in, output);
-      slots.wait_full(number(i));
-      const float sum =
-          held.times(in.matrix[line.matrix], line.row, ring + slots.slot(number(i)) * slots.slot_bytes, 0);
+      const int of_all = pieces.begin + pieces.output(output, i);
+      const Line line = both != 0 ? Line{i & 1, of_all} : line_of_output(in, of_all);
+      const PieceAt piece = pieces.at(output, i);
+      pieces.wait(piece);
+      const float sum = held.times(in.matrix[line.matrix], line.row, pieces.place(piece), 0);
 #pragma unroll
       for (int k = 0; k < kSet; ++k) sums[k][0] = k == i ? sum : sums[k][0];
-      slots.release(number(i));
+      pieces.release(piece);
     }
   } else {
     static_assert(kSet == 4);
     if (one_by_one) {
 #pragma unroll 1
       for (int i = 0; i < count; ++i) {
-        slots.wait_full(number(i));
-        const unsigned char* const from = ring + slots.slot(number(i)) * slots.slot_bytes;
+        const PieceAt piece = pieces.at(output, i);
+        pieces.wait(piece);
+        const unsigned char* const from = pieces.place(piece);
         const float sum = in.product.form == Form::kBF16 ? held.template times_form<Form::kBF16>(from, 0)
                                                          : held.template times_form<Form::kF16>(from, 0);
 #pragma unroll
         for (int k = 0; k < kSet; ++k) sums[k][0] = k == i ? sum : sums[k][0];
-        slots.release(number(i));
+        pieces.release(piece);
       }
       return;
     }
-    const unsigned char* pieces[kSet];
+    const unsigned char* places[kSet];
 #pragma unroll
     for (int i = 0; i < kSet; ++i) {
-      if (i < count) slots.wait_full(number(i));
-      pieces[i] = ring + slots.slot(number(i)) * slots.slot_bytes;
+      const PieceAt piece = pieces.at(output, i);
+      if (i < count) pieces.wait(piece);
+      places[i] = pieces.place(piece);
     }
     const auto times = [&](auto form) {
       constexpr Form kForm = decltype(form)::value;
       switch (count) {
         case 1:
-          return held.template times_each<kForm, 1>(pieces, sums);
+          return held.template times_each<kForm, 1>(places, sums);
         case 2:
-          return held.template times_each<kForm, 2>(pieces, sums);
+          return held.template times_each<kForm, 2>(places, sums);
         case 3:
-          return held.template times_each<kForm, 3>(pieces, sums);
+          return held.template times_each<kForm, 3>(places, sums);
         default:
-          return held.template times_each<kForm, 4>(pieces, sums);
+          return held.template times_each<kForm, 4>(places, sums);
       }
     };
     if (in.product.form == Form::kBF16) {
@@ -137,13 +155,14 @@ __device__ __forceinline__ void multiply_plain(const Instruction& in, const Held
       times(std::integral_constant<Form, Form::kF16>());
     }
     __syncwarp();
-    if (static_cast<int>(lane()) < count) arrive(slots.empty(number(static_cast<int>(lane()))));
+    if (static_cast<int>(lane()) < count)
+      arrive(pieces.slots.empty(pieces.first + pieces.at(output, static_cast<int>(lane())).bundle));
   }
 }
 
 // One row of x with matrices of 16-bit values of one form, or of codes; no more spans than warps: what most steps are
 // made of. The sums are do_multiply's, in fewer steps; is_plain says of which. wait() is called before anything is
-// read that is not words; `first` is the number of its first piece.
+// read that is not words; `first` is the number of its first bundle.
 template <bool kCodes, class Wait>
 __device__ __forceinline__ uint32_t do_plain_multiply(const Instruction& in, const Bench& bench, const FeedPlan& plan,
                                                       uint32_t first, const Wait& wait) {
@@ -159,12 +178,10 @@ __device__ __forceinline__ uint32_t do_plain_multiply(const Instruction& in, con
   const int outputs = of.outputs + (block < of.more ? 1 : 0);
   const int own_outputs = outputs > team ? (outputs - team + (1 << teams_log2) - 1) >> teams_log2 : 0;
   int lines = slice < of.spans ? own_outputs << both : 0;  // left to the warp
-  const uint32_t step = static_cast<uint32_t>(of.spans) << (both + teams_log2);
-  uint32_t piece = first + (static_cast<uint32_t>(team * of.spans + slice) << both);
   const std::conditional_t<kCodes, HeldIntegers, HeldValues> held(staged, min(slice * plan.span, staged.pitch - kGroup),
                                                                   plan.span);
-  const Slots slots(plan);
-  const unsigned char* const ring = block_shared() + plan.work_bytes;
+  const PlainPieces pieces = {Slots(plan), block_shared() + plan.work_bytes, Bundling(of), first, begin, teams_log2,
+                              slice};
   const bool whole = of.slices_log2 == 0;
   const int thread = static_cast<int>(threadIdx.x), number = whole ? Sums<1>::number() : thread & (kSet - 1);
   const int of_team = whole ? team : thread >> 2;
@@ -172,7 +189,7 @@ __device__ __forceinline__ uint32_t do_plain_multiply(const Instruction& in, con
   const bool many = lines > kSet;
   float* const partial = reinterpret_cast<float*>(bench.shared);
   static_assert(kSet == 4 && Sums<1>::kSpread == 8);
-  int output = of_team + ((number >> both) << teams_log2), row = begin + team;
+  int output = of_team + ((number >> both) << teams_log2), own = team;
   PlainTarget target(in, pairs, begin + output, puts && output < outputs);
   wait();
   stage_plain<kCodes>(in, fours, staged, factors, bench);
@@ -182,10 +199,9 @@ __device__ __forceinline__ uint32_t do_plain_multiply(const Instruction& in, con
   for (int round = 0;;) {
     target.ask(in);
     float sums[kSet][1] = {};
-    if (lines > 0) multiply_plain(in, held, slots, ring, min(lines, kSet), row, teams_log2, piece, step, many, sums);
+    if (lines > 0) multiply_plain(in, held, pieces, min(lines, kSet), own, many, sums);
     lines -= kSet;
-    piece += step << (2 - both);
-    row += kSet >> both << teams_log2;
+    own += kSet >> both << teams_log2;
     float sum = Sums<1>::of(sums), other = 0;
     if (whole) {
       other = __shfl_down_sync(kAll, sum, Sums<1>::kSpread);

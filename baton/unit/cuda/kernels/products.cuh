@@ -33,15 +33,15 @@ struct Target {
   }
 };
 
-// Where the pieces of a tile of rows of x lie, for whoever multiplies; `first` is the number of the tile's first.
+// The bundles of a tile of rows of x, for whoever multiplies; `first` is the number of the tile's first.
 struct Pieces {
   const FeedPlan& plan;
   const Slots slots;
   uint32_t first;
 
   __device__ __forceinline__ Pieces(const FeedPlan& of, uint32_t number) : plan(of), slots(of), first(number) {}
-  __device__ __forceinline__ const unsigned char* place(uint32_t piece) const {
-    return block_shared() + plan.work_bytes + slots.slot(piece) * plan.slot_bytes;
+  __device__ __forceinline__ const unsigned char* place(const PieceAt& piece) const {
+    return block_shared() + plan.work_bytes + slots.slot(first + piece.bundle) * plan.slot_bytes + piece.offset;
   }
 };
 
@@ -58,13 +58,13 @@ __device__ __forceinline__ void multiply_round(const Instruction& in, const Shar
     for (int s = 0; s < kSet; ++s) {
       const int i = s < set.count ? s : 0;
       const Line line = line_of(in, share, round, i);
-      const uint32_t piece = pieces.first + share.piece(round, i, span);
+      const PieceAt piece = share.piece(round, i, span);
       set.matrix[s] = &in.matrix[line.matrix];
       set.piece[s] = pieces.place(piece);
-      if (s < set.count) pieces.slots.wait_full(piece);
+      if (s < set.count) pieces.slots.wait_full(pieces.first + piece.bundle);
     }
     multiply_set<kRows>(set, span * wide, wide, xs, sums);
-    for (int i = 0; i < set.count; ++i) pieces.slots.release(pieces.first + share.piece(round, i, span));
+    for (int i = 0; i < set.count; ++i) pieces.slots.release(pieces.first + share.piece(round, i, span).bundle);
   }
 }
 
@@ -82,15 +82,16 @@ __device__ __forceinline__ void multiply_pieces(const Instruction& in, const Sha
 #pragma unroll 1
     for (int s = 0; s < lines; ++s) {
       const Line line = plain ? Line{0, 0} : line_of(in, share, round, s);
-      const uint32_t piece = pieces.first + share.piece(round, s, span);
+      const PieceAt piece = share.piece(round, s, span);
+      const uint32_t bundle = pieces.first + piece.bundle;
       const float before = s == 0 ? sums[0][0] : s == 1 ? sums[1][0] : s == 2 ? sums[2][0] : sums[3][0];
-      pieces.slots.wait_full(piece);
+      pieces.slots.wait_full(bundle);
       const float sum = held.times(in.matrix[line.matrix], line.row, pieces.place(piece), before);
 #pragma unroll
       for (int k = 0; k < kSet; ++k) {
         if (k == s) sums[k][0] = sum;
       }
-      pieces.slots.release(piece);
+      pieces.slots.release(bundle);
     }
   };
   if (share.spans <= share.slices()) {
@@ -170,7 +171,7 @@ __device__ __noinline__ uint32_t multiply_rows(const Instruction& in, int row, i
   });
 }
 
-// `first`: the number of its first piece. Returns what multiply_rounds does.
+// `first`: the number of its first bundle. Returns what multiply_rounds does.
 __device__ __forceinline__ uint32_t do_multiply(const Instruction& in, const Share& share, unsigned char* shared,
                                                 const FeedPlan& plan, uint32_t first) {
   is_shared(&in);
