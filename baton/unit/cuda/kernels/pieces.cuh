@@ -235,13 +235,18 @@ struct HeldIntegers {
         group(first / kGroup + static_cast<int>(lane())),
         groups(staged.groups),
         of_strip(staged.pitch, first, wide) {}
-  __device__ __forceinline__ float times(const Matrix& matrix, int, const unsigned char* piece, float sum) const {
-    if (static_cast<int>(lane()) >= of_strip.groups) return sum;
+  __device__ __forceinline__ bool has() const { return static_cast<int>(lane()) < of_strip.groups; }
+  // The lane's group of x, for several pieces; of a lane that has none the row's last.
+  __device__ __forceinline__ IntegerGroup read() const {
+    return IntegerGroup(integer_row(xs, groups), min(group, groups - 1), groups);
+  }
+  __device__ __forceinline__ float times(const Matrix& matrix, const IntegerGroup& x,
+                                         const unsigned char* piece) const {
+    if (!has()) return 0;
     switch (matrix.bits) {
 #define BATON_CASE(bits) \
   case bits:             \
-    return sum +         \
-           PieceOfCodes<bits>(matrix, of_strip, piece).times(IntegerGroup(integer_row(xs, groups), group, groups));
+    return PieceOfCodes<bits>(matrix, of_strip, piece).times(x);
       BATON_CASE(8)
       BATON_CASE(6)
       BATON_CASE(5)
@@ -251,7 +256,10 @@ struct HeldIntegers {
       BATON_CASE(1)
 #undef BATON_CASE
     }
-    return sum;
+    return 0;
+  }
+  __device__ __forceinline__ float times(const Matrix& matrix, int, const unsigned char* piece, float sum) const {
+    return sum + times(matrix, read(), piece);
   }
 };
 

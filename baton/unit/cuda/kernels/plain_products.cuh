@@ -102,13 +102,14 @@ __device__ __forceinline__ void multiply_plain(const Instruction& in, const Held
                                                int count, int output, bool one_by_one, float (&sums)[kSet][1]) {
   const int both = pieces.bundling.both;
   if constexpr (Held::kNeedsLine) {
+    const auto x = held.read();
 #pragma unroll 1
     for (int i = 0; i < count; ++i) {
       const int of_all = pieces.begin + pieces.output(output, i);
       const Line line = both != 0 ? Line{i & 1, of_all} : line_of_output(in, of_all);
       const PieceAt piece = pieces.at(output, i);
       pieces.wait(piece);
-      const float sum = held.times(in.matrix[line.matrix], line.row, pieces.place(piece), 0);
+      const float sum = held.times(in.matrix[line.matrix], x, pieces.place(piece));
 #pragma unroll
       for (int k = 0; k < kSet; ++k) sums[k][0] = k == i ? sum : sums[k][0];
       pieces.release(piece);
