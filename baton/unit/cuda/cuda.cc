@@ -55,6 +55,7 @@ class CudaUnit final : public Unit {
     caps_.kv_type = kv;
     caps_.product_type = products == Products::kF32 ? DType::kF32 : DType::kBF16;
     caps_.prefill_tokens_preferred = kRowsOfPass;
+    caps_.prefill_seats_shared = kPrefillSeats;
     caps_.decode_seats_max = options.together ? static_cast<uint32_t>(kRunsMax) : kDecodeSeats;
     caps_.decodes_exact = !options.together;
     caps_.rewind_tokens_max = kKeptMax;

@@ -73,10 +73,8 @@ Status CudaExecutor::step_seats(std::span<const Seat> seats, std::span<float> ou
   }
   float* next = out.data();
   size_t done = 0;
-  for (; done < seats.size() && !seats[done].decodes; ++done) {
-    BATON_OK(prefill_seat(seats[done], done, next, context));
-    next += static_cast<size_t>(seats[done].rows_out) * static_cast<size_t>(model_->program.output_width);
-  }
+  while (done < seats.size() && !seats[done].decodes) ++done;
+  BATON_OK(prefill_seats(seats.first(done), next, context));
   while (done < seats.size()) {
     BATON_OK(context.check());
     const auto part = seats.subspan(done, std::min<size_t>(kRunsMax, seats.size() - done));
@@ -88,34 +86,71 @@ Status CudaExecutor::step_seats(std::span<const Seat> seats, std::span<float> ou
   return {};
 }
 
-// Passes begin at multiples of 64 positions, so that cuts there do not show.
-Status CudaExecutor::prefill_seat(const Seat& seat, size_t index, float* out, const StepContext& context) {
-  const size_t all = seat.tokens.size(), first_wanted = all - seat.rows_out;
-  const size_t kept = seat.keeps && !model_->program.whole_sequence ? std::min<size_t>(all, kKeptMax) : 0;
-  const size_t total = all - kept;
-  std::vector<int32_t> wanted;
-  for (size_t done = 0; done < total;) {
+// A pass has one prompt after the other, as far as there is room. Prompts are cut at multiples of 64 positions, so that
+// cuts do not show; those of a seat that keeps, whose last rows are a step of their own, end a pass.
+Status CudaExecutor::prefill_seats(std::span<const Seat> seats, float*& out, const StepContext& context) {
+  const bool whole = model_->program.whole_sequence;
+  const auto kept_of = [&](const Seat& seat) {
+    return seat.keeps && !whole ? std::min<size_t>(seat.tokens.size(), kKeptMax) : 0;
+  };
+  std::vector<PassPart> parts;
+  for (size_t next = 0, begin = 0; next < seats.size();) {  // `begin`: of the tokens of the next seat
     BATON_OK(context.check());
-    const size_t past = seat.state->position() % kPageTokens;
-    const size_t count = std::min(total - done, static_cast<size_t>(work_->rows_max()) - past);
-    Pass& pass = work_->pass();
-    pass.rows = static_cast<int32_t>(count);
-    pass.runs = 1;
-    pass.rows_out = 0;
-    set_run(0, seat, done, count, 0);
-    BATON_OK(work_->send(stream_));
-    const bool tells = context.watch != nullptr && done + count == all;
-    BATON_OK(tells ? run_telling(work_->many(), seat, index, context) : run_body(work_->many()));
-    wanted.clear();
-    for (size_t i = std::max(first_wanted, done); i < done + count; ++i)
-      wanted.push_back(static_cast<int32_t>(i - done));
-    BATON_OK(run_tail(work_->many(), wanted, out));
-    out += wanted.size() * static_cast<size_t>(model_->program.output_width);
-    BATON_OK(stream_.wait());
-    done += count;
-    static_cast<CudaState*>(seat.state)->advance(count, 0, done < all);
+    parts.clear();
+    size_t rows = 0, kept = 0, chunks = 0;
+    while (next < seats.size() && parts.size() < kPrefillSeats && kept == 0) {
+      const Seat& seat = seats[next];
+      const size_t total = seat.tokens.size() - kept_of(seat), room = static_cast<size_t>(work_->rows_max()) - rows;
+      const size_t past = seat.state->position() % kPageTokens;
+      size_t count = total - begin;
+      if (count > room)
+        count = whole || past + room < kPageTokens ? 0 : (past + room) / kPageTokens * kPageTokens - past;
+      // What is held between kernels is of as many pieces of 64 positions as one prompt has.
+      chunks += (past + count + kPageTokens - 1) / kPageTokens;
+      const bool fits = parts.empty() || chunks <= static_cast<size_t>(work_->rows_max() / kPageTokens) + 2;
+      if (begin < total && (count == 0 || !fits)) break;
+      if (count > 0) parts.push_back({next, begin, count, rows});
+      rows += count;
+      begin += count;
+      if (begin < total) break;
+      kept = kept_of(seat);
+      ++next, begin = 0;
+    }
+    if (!parts.empty()) BATON_OK(run_pass(seats, parts, out, context));
+    if (kept > 0) {
+      const Seat& seat = seats[next - 1];
+      BATON_OK(keep_rows(seat, next - 1, kept, out, context));
+      out += std::min<size_t>(kept, seat.rows_out) * static_cast<size_t>(model_->program.output_width);
+    }
   }
-  return kept > 0 ? keep_rows(seat, index, kept, out, context) : Status();
+  return {};
+}
+
+Status CudaExecutor::run_pass(std::span<const Seat> seats, std::span<const PassPart> parts, float*& out,
+                              const StepContext& context) {
+  Pass& pass = work_->pass();
+  pass.rows = static_cast<int32_t>(parts.back().row + parts.back().count);
+  pass.runs = static_cast<int32_t>(parts.size());
+  pass.rows_out = 0;
+  std::vector<int32_t> wanted;
+  bool ends = false;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const auto& [of, begin, count, row] = parts[i];
+    const Seat& seat = seats[of];
+    set_run(i, seat, begin, count, static_cast<int32_t>(row));
+    ends = ends || begin + count == seat.tokens.size();
+    for (size_t token = std::max(seat.tokens.size() - seat.rows_out, begin); token < begin + count; ++token)
+      wanted.push_back(static_cast<int32_t>(row + token - begin));
+  }
+  BATON_OK(work_->send(stream_));
+  BATON_OK(context.watch != nullptr && ends ? run_telling(work_->many(), seats, parts, context)
+                                            : run_body(work_->many()));
+  BATON_OK(run_tail(work_->many(), wanted, out));
+  out += wanted.size() * static_cast<size_t>(model_->program.output_width);
+  BATON_OK(stream_.wait());
+  for (const auto& [of, begin, count, row] : parts)
+    static_cast<CudaState*>(seats[of].state)->advance(count, 0, begin + count < seats[of].tokens.size());
+  return {};
 }
 
 Status CudaExecutor::decode_seats(std::span<const Seat> seats, size_t first, float* out, const StepContext& context) {

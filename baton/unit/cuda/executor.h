@@ -16,7 +16,8 @@ namespace baton::cuda {
 
 inline constexpr uint32_t kRowsOfPass = 2048;  // of a prompt
 inline constexpr uint32_t kEmulatedRows = 192;
-inline constexpr uint32_t kDecodeSeats = 8;  // that share what a step reads; with ExecutorOptions::together kRunsMax
+inline constexpr uint32_t kPrefillSeats = 8;  // that share a pass of prompts
+inline constexpr uint32_t kDecodeSeats = 8;   // that share what a step reads; with ExecutorOptions::together kRunsMax
 
 struct ExecutorOptions {
   DType kv = DType::kF16;               // of keys and values
@@ -68,8 +69,15 @@ class CudaExecutor final : public Executor {
   // What `step` says. When it failed or threw, what was asked for before that is done: states and rows may go.
   template <class Step>
   auto settled(const Step& step);
-  // Rows of one prompt, as many as a pass has; rows of several sequences that decode. `index`, `first`: of the step.
-  Status prefill_seat(const Seat& seat, size_t index, float* out, const StepContext& context);
+  // Tokens of a seat in a pass of prompts, from row `row` on.
+  struct PassPart {
+    size_t seat, begin, count, row;
+  };
+  // The seats of a step that prefill, which come first; those of one pass; rows of several sequences that decode, the
+  // first of them `first` of the step. `out` goes on behind what was written.
+  Status prefill_seats(std::span<const Seat> seats, float*& out, const StepContext& context);
+  Status run_pass(std::span<const Seat> seats, std::span<const PassPart> parts, float*& out,
+                  const StepContext& context);
   Status decode_seats(std::span<const Seat> seats, size_t first, float* out, const StepContext& context);
   // The last `count` tokens of a seat that keeps: as rows that decode.
   Status keep_rows(const Seat& seat, size_t index, size_t count, float* out, const StepContext& context);
@@ -82,8 +90,9 @@ class CudaExecutor final : public Executor {
   Status run_few(float* out, bool together = false);
   void set_run(size_t index, const Seat& seat, size_t first_token, size_t count, int32_t first_row);
   Status run_body(const Lists& lists);
-  // As run_body, of the last rows of a seat that is watched.
-  Status run_telling(const Lists& lists, const Seat& seat, size_t index, const StepContext& context);
+  // As run_body, where seats that end with the pass are watched.
+  Status run_telling(const Lists& lists, std::span<const Seat> seats, std::span<const PassPart> parts,
+                     const StepContext& context);
   // All layers of a seat, whose state the step brings `tokens` further.
   void tell_decoded(const Seat& seat, size_t index, uint64_t tokens, const StepContext& context) const;
   Status run_tail(const Lists& lists, std::span<const int32_t> rows, float* out);

@@ -6,18 +6,25 @@
 namespace baton::cuda {
 
 // All is launched before the first wait: the card has something to do whatever the watch does.
-Status CudaExecutor::run_telling(const Lists& lists, const Seat& seat, size_t index, const StepContext& context) {
+Status CudaExecutor::run_telling(const Lists& lists, std::span<const Seat> seats, std::span<const PassPart> parts,
+                                 const StepContext& context) {
   size_t marked = 0;
   for (size_t i = 0; i < lists.body.size(); ++i) {
     BATON_OK(launch(stream_, card_->facts(), lists.body[i], work_->pass(), work_->pass_on_card()));
     if (marked < lists.layers.size() && lists.layers[marked].behind == i) BATON_OK(stream_.record(events_[marked++]));
   }
-  auto& state = static_cast<CudaState&>(*seat.state);
-  state.show(state.position() + static_cast<uint64_t>(work_->pass().rows));
+  std::vector<PassPart> told;  // those that end here
+  for (const PassPart& part : parts) {
+    if (part.begin + part.count == seats[part.seat].tokens.size()) told.push_back(part);
+  }
+  for (const PassPart& part : told) {
+    auto& state = static_cast<CudaState&>(*seats[part.seat].state);
+    state.show(state.position() + part.count);
+  }
   for (size_t i = 0; i < marked; ++i) {
     BATON_OK(context.check());
     BATON_OK(events_[i].wait());
-    context.watch->layer_done(index, lists.layers[i].layer);
+    for (const PassPart& part : told) context.watch->layer_done(part.seat, lists.layers[i].layer);
   }
   return {};
 }

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <new>
@@ -116,6 +117,29 @@ class CudaTimes : public CudaSteps {
 };
 
 // Of batches on tensor cores: who does not ask for them has no memory for them.
+// Of as many launches as one of them; more than a pass takes are several passes.
+TEST_F(CudaSteps, PromptsShareAPass) {
+  const std::vector<int32_t> ids = {3, 1, 4, 1, 5};
+  const auto calls_of = [&](size_t count) {
+    std::vector<Seat> seats;
+    for (size_t i = 0; i < count; ++i) {
+      seats.push_back({&state(), ids, 1});
+      EXPECT_TRUE(executor_->prefill(*seats.back().state, ids, {}));  // takes its memory
+    }
+    rows_.assign(count * kTinyVocab, 0);
+    const uint64_t before = emulated_calls();
+    EXPECT_TRUE(executor_->step(seats, rows_, {}));
+    for (size_t i = 1; i < count; ++i)
+      EXPECT_TRUE(std::equal(rows_.begin(), rows_.begin() + kTinyVocab,
+                             rows_.begin() + static_cast<ptrdiff_t>(i * kTinyVocab)));
+    return emulated_calls() - before;
+  };
+  static_cast<void>(calls_of(1));
+  const uint64_t one = calls_of(1), four = calls_of(4), ten = calls_of(10);
+  EXPECT_EQ(four, one);
+  EXPECT_EQ(ten, 2 * one) << "five at a time: of what an emulated card holds between kernels";
+}
+
 TEST_F(CudaSteps, ListsOfBatchesOnlyWhereAskedFor) {
   const uint64_t exact = emulated_use().device_bytes;
   ExecutorOptions options;

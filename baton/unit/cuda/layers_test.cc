@@ -128,6 +128,44 @@ TEST_F(CudaLayers, AreToldOfByDraws) {
   EXPECT_EQ(draws.ids.size(), 1u);
 }
 
+// Prompts that share a pass: of each all layers in their order, and what is read is what it would be alone.
+TEST_F(CudaLayers, OfSeveralPromptsOfAPass) {
+  const std::span<const int32_t> prompt(prompt_);
+  const std::vector<std::span<const int32_t>> prompts = {prompt.first(20), prompt.subspan(30, 33),
+                                                         prompt.subspan(9, 70)};
+  std::vector<std::unique_ptr<SequenceState>> together, alone;
+  std::vector<Seat> seats;
+  for (const auto& each : prompts) {
+    alone.push_back(state());
+    together.push_back(state());
+    const Seat seat{alone.back().get(), each};
+    ASSERT_TRUE(executor_->step({&seat, 1}, {}, {}));
+    seats.push_back({together.back().get(), each});
+  }
+  class Telling final : public LayerWatch {
+   public:
+    explicit Telling(std::function<void(size_t seat, int32_t layer)> acts) : acts_(std::move(acts)) {}
+    void layer_done(size_t seat, int32_t layer) override { acts_(seat, layer); }
+
+   private:
+    const std::function<void(size_t seat, int32_t layer)> acts_;
+  };
+  std::vector<std::vector<int32_t>> told(prompts.size());
+  Telling watch([&](size_t seat, int32_t layer) {
+    told.at(seat).push_back(layer);
+    const auto& segments = together[seat]->shape().segments;
+    for (size_t i = 0; i < segments.size(); ++i) {
+      if (segments[i].layer != layer) continue;
+      EXPECT_EQ(rows(*together[seat], i, prompts[seat].size()), rows(*alone[seat], i, prompts[seat].size()));
+    }
+  });
+  StepContext context;
+  context.watch = &watch;
+  ASSERT_TRUE(executor_->step(seats, {}, context));
+  for (const auto& layers : told) EXPECT_EQ(layers, all_);
+  for (size_t i = 0; i < prompts.size(); ++i) EXPECT_EQ(together[i]->position(), prompts[i].size());
+}
+
 // A step that ends early has let the card finish first: its states' memory may go.
 TEST_F(CudaLayers, ACancelledStepTellsNoMore) {
   std::atomic<bool> cancelled{false};
