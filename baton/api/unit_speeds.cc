@@ -44,7 +44,8 @@ void UnitSpeeds::learn(const RequestStats& stats) {
   if (stats.bridge.kind == BridgeKind::kAdopt) pair.adopts = true;
   if (stats.bridge.kind != BridgeKind::kMove) return;
   pair.adopts = false;
-  pair.bytes.add(static_cast<double>(stats.bridge.bytes), stats.bridge.ms, kHalfBytes, false);
+  pair.bytes.add(static_cast<double>(stats.bridge.bytes), stats.bridge.ms, kHalfBytes,
+                 stats.prefill.emulated || stats.decode.emulated);
 }
 
 void UnitSpeeds::fill(RouteFacts& facts) const {

@@ -28,7 +28,12 @@ constexpr std::array kEntries = {
 std::span<const UnitEntry* const> unit_entries() { return kEntries; }
 
 std::string UnitChoice::text() const {
-  const std::string words = options.words();
+  UnitOptions own = options;
+  const auto known = entry->options == nullptr ? std::vector<UnitOption>() : entry->options();
+  for (const UnitOption& option : known) {
+    if (own.text(option.key) == option.otherwise) own.leave_out(option.key);
+  }
+  const std::string words = own.words();
   return fmt::format("{}{}{}", entry->name, words.empty() ? "" : ":", words);
 }
 

@@ -18,7 +18,7 @@ struct UnitChoice {
   const UnitEntry* entry;
   UnitOptions options;
 
-  // Equal for equal choices.
+  // Equal for equal choices: what is the default anyway is left out.
   std::string text() const;
   Result<std::unique_ptr<Unit>> create() const { return entry->create(options); }
 };

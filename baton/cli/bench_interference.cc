@@ -1,6 +1,11 @@
 // `baton bench --interference`: prefill and decode side by side.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <span>
+#include <string>
+#include <string_view>
+
 #include "baton/bench/interference.h"
 #include "baton/bench/probes.h"
 #include "baton/cli/bench_flags.h"
@@ -59,25 +64,32 @@ OrderedJson interference_json(const InterferenceReport& report, const Interferen
   return json;
 }
 
-std::string interference_text(const InterferenceReport& report, const InterferenceSettings& settings) {
-  const std::string mark = report.emulated ? " emulated" : "";
-  std::string text =
-      fmt::format("| phase | unit | alone t/s | together t/s | left |{}\n|---|---|---:|---:|---:|\n", mark);
+// `emulated`: units. What works beside one of them waits for its emulator, too.
+std::string interference_text(const InterferenceReport& report, const InterferenceSettings& settings,
+                              std::span<const std::string> emulated) {
+  const auto mark = [&](std::string_view units) {
+    for (size_t begin = 0; begin <= units.size(); begin = std::min(units.find('+', begin), units.size()) + 1) {
+      const std::string_view unit = units.substr(begin, units.find('+', begin) - begin);
+      if (std::find(emulated.begin(), emulated.end(), unit) != emulated.end()) return " (emulated)";
+    }
+    return "";
+  };
+  std::string text = "| phase | unit | alone t/s | together t/s | left |\n|---|---|---:|---:|---:|\n";
   for (const auto& [name, phase] : {std::pair("prefill", &report.prefill), std::pair("decode", &report.decode)}) {
-    text += fmt::format("| {} | {} | {} | {} | {:.2f}x |\n", name, phase->unit, speeds_cell(phase->alone_tps),
-                        speeds_cell(phase->together_tps), phase->share());
+    text += fmt::format("| {} | {}{} | {} | {} | {:.2f}x |\n", name, phase->unit, mark(phase->unit),
+                        speeds_cell(phase->alone_tps), speeds_cell(phase->together_tps), phase->share());
   }
   text += fmt::format("\nBetween the tokens of an answer while a prompt of {} tokens is prefilled:\n\n",
                       settings.prompt_tokens);
   text += "| strategy | pair | p50 ms | p99 ms | decode t/s | the prompt's TTFT ms |\n|---|---|---:|---:|---:|---:|\n";
   for (const MeanwhileRow& row : report.rows) {
-    text += fmt::format("| {} | {} | {} | {} | {} | {} |\n", to_string(row.way), row.pair, speeds_cell(row.p50_ms),
-                        speeds_cell(row.p99_ms), speeds_cell(row.decode_tps),
+    text += fmt::format("| {} | {}{} | {} | {} | {} | {} |\n", to_string(row.way), row.pair, mark(row.pair),
+                        speeds_cell(row.p50_ms), speeds_cell(row.p99_ms), speeds_cell(row.decode_tps),
                         row.way == MeanwhileWay::kAlone ? "-" : speeds_cell(row.ttft_ms));
   }
   text += fmt::format(
-      "\np99 of overlap is {:.2f}x that of single; of a hand-over of {:.1f} ms, {:.2f} ms were waited for\n",
-      p99_share(report), report.move_ms.median, report.visible_ms.median);
+      "\np99 of overlap is {:.2f}x that of single; of a hand-over of {:.1f} ms, {:.2f} ms were waited for{}\n",
+      p99_share(report), report.move_ms.median, report.visible_ms.median, report.emulated ? " (emulated)" : "");
   return text;
 }
 
@@ -110,7 +122,7 @@ int bench_interference(const BenchFlags& flags) {
   progress("");
   if (!done) return done.error().code == Code::kInvalidInput ? (report(done.error()), kUsage) : report(done.error());
   if (flags.output == "md") {
-    print(interference_text(*done, settings));
+    print(interference_text(*done, settings, (*runtime)->emulated_units()));
   } else {
     print_json(interference_json(*done, settings, model.model));
   }

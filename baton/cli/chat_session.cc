@@ -107,10 +107,18 @@ bool ChatSession::refuse(std::string_view why) const {
   return false;
 }
 
+std::string ChatSession::units_text() const {
+  const std::vector<std::string> emulated = runtime_.emulated_units();
+  const auto named = [&](const std::string& unit) {
+    const bool is = std::find(emulated.begin(), emulated.end(), unit) != emulated.end();
+    return unit + (is ? " (emulated)" : "");
+  };
+  return fmt::format("prefill on {}, decode on {}", named(flags_.model.prefill_unit), named(flags_.model.decode_unit));
+}
+
 std::string ChatSession::header() const {
-  return fmt::format("{} ({}), prefill on {}, decode on {}, context {} tokens; /help for help, /bye to leave\n",
-                     name_of_path(flags_.model.model), main_format(runtime_.model()), flags_.model.prefill_unit,
-                     flags_.model.decode_unit, context_);
+  return fmt::format("{} ({}), {}, context {} tokens; /help for help, /bye to leave\n",
+                     name_of_path(flags_.model.model), main_format(runtime_.model()), units_text(), context_);
 }
 
 void ChatSession::enter(const EnteredTurn& turn, bool* leave) {
@@ -287,7 +295,7 @@ std::string ChatSession::show() {
   line("model", flags_.model.model);
   line("", fmt::format("{}, {} parameters, {}, {:.0f} MB", model.spec.name, model.parameter_count(), main_format(model),
                        static_cast<double>(model.weight_bytes()) / 1e6));
-  line("units", fmt::format("prefill on {}, decode on {}", flags_.model.prefill_unit, flags_.model.decode_unit));
+  line("units", units_text());
   if (used) {
     line("context", fmt::format("{} tokens used, {} left of {} (the model's limit is {})", used->tokens,
                                 context_ - used->tokens, context_, model.spec.context_max));

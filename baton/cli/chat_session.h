@@ -60,6 +60,7 @@ class ChatSession {
 
   // Model, units and context in one line.
   std::string header() const;
+  std::string units_text() const;
   bool colour() const { return colour_; }
   // Says why there is no answer; with --json also as an object on stdout. Always false.
   bool refuse(std::string_view why) const;

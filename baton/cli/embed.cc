@@ -2,6 +2,7 @@
 #include "baton/api/embed.h"
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <iterator>
@@ -224,6 +225,8 @@ int embed(EmbedFlags& flags) {
   const auto embedder = Embedder::open(*options);
   if (!embedder) return report(embedder.error());
   const OrderedJson facts = facts_of(**embedder, ms_between(start, clock.now_ns()));
+  if (const Placement placement = (*embedder)->placement(); placement.emulated && !flags.json)
+    spdlog::warn("{} is emulated: its times are the emulator's", placement.ran);
   const InterruptScope interrupts;
   const auto interrupted = [&] { return interrupts.interrupted(); };
   const Status done =

@@ -103,12 +103,13 @@ OrderedJson proof_json(const BridgeStats& bridge) {
           {"logits", logits}};
 }
 
-OrderedJson bridge_json(const BridgeStats& bridge) {
+OrderedJson bridge_json(const BridgeStats& bridge, bool emulated) {
   const bool rows = bridge.checked > 0;
   return {{"kind", to_string(bridge.kind)},
           {"bytes", bridge.bytes},
           {"peer_bytes", bridge.peer_bytes},
           {"ms", bridge.ms},
+          {"emulated", emulated},
           {"hidden_ms", bridge.hidden_ms},
           {"hidden_share", number_or_null(bridge.hidden_share(), bridge.ms > 0)},
           {"level", to_string(bridge.level)},
@@ -227,7 +228,7 @@ OrderedJson figures_json(const Completion& completion) {
     json["via"]["tps"] = number_or_null(stats.via_tps, stats.via_tps > 0);
   }
   json["decode"] = phase_json(stats.decode);
-  json["bridge"] = bridge_json(stats.bridge);
+  json["bridge"] = bridge_json(stats.bridge, is_emulated(stats));
   json["fallback"] = stats.fallback.empty() ? OrderedJson(nullptr) : OrderedJson(stats.fallback);
   return json;
 }
@@ -270,8 +271,8 @@ std::string figures_text(const Completion& completion, std::string_view model) {
     const std::string hidden =
         bridge.hidden_ms > 0 ? fmt::format(" ({:.0f} % of it hidden by the prefill)", 100 * bridge.hidden_share()) : "";
     const char* const way = bridge.peer_bytes > 0 ? " from card to card" : "";
-    line("bridge", fmt::format("{}, {} bytes{} in {:.2f} ms{}, {}", to_string(bridge.kind), bridge.bytes, way,
-                               bridge.ms, hidden, level_text(bridge)));
+    line("bridge", fmt::format("{}, {} bytes{} in {:.2f} ms{}, {}{}", to_string(bridge.kind), bridge.bytes, way,
+                               bridge.ms, hidden, level_text(bridge), emulated));
   }
   text += proof_text(bridge);
   if (!stats.fallback.empty()) line("fallback", stats.fallback);

@@ -97,6 +97,9 @@ Result<UnitOptions> UnitOptions::parse(std::string_view unit, std::string_view w
     if (bare) key = alone->key;
     const auto option = std::find_if(known.begin(), known.end(), [&](const UnitOption& o) { return o.key == key; });
     if (option == known.end()) {
+      if (alone != known.end() && equals == word.size() && word.find_first_not_of("-0123456789") == word.npos)
+        return fail(Code::kInvalidInput,
+                    fmt::format("unit {}: {}: write {}={}", unit, word, alone->key, alone->range()));
       return fail(Code::kInvalidInput, fmt::format("unit {} has no option '{}'; {}", unit, key, list_of(known)));
     }
     // "cores=0,2-3": what follows without a "=" is the list's.

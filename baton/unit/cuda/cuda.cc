@@ -107,7 +107,9 @@ class CudaUnit final : public Unit {
 Result<const Driver*> driver_for(bool emulated) {
   if (emulated) return &emulated_driver();
   if (kernel_images().empty())
-    return fail(Code::kUnsupported, "built without CUDA: there was no toolkit when this program was built");
+    return fail(Code::kUnsupported,
+                "built without CUDA: there was no toolkit when this program was built; build it where nvcc is, or "
+                "choose another unit ('baton units')");
   return installed_driver();
 }
 

@@ -71,7 +71,9 @@ TEST(CudaUnit, WithoutACardItSaysWhy) {
   if (unit) GTEST_SKIP() << "this machine has a card";
   EXPECT_EQ(unit.error().code, Code::kUnsupported);
   if (cuda::kernel_images().empty()) {
-    EXPECT_EQ(unit.error().message, "built without CUDA: there was no toolkit when this program was built");
+    EXPECT_EQ(unit.error().message,
+              "built without CUDA: there was no toolkit when this program was built; build it where nvcc is, or choose "
+              "another unit ('baton units')");
     EXPECT_EQ(cuda::kernel_build(), "");
   } else {
     EXPECT_NE(unit.error().message.find("NVIDIA"), std::string::npos) << unit.error().message;

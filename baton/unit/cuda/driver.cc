@@ -97,8 +97,10 @@ Result<const Driver*> driver_of(const char* library) {
   void* handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);  // for good: it has threads of its own
   if (handle == nullptr) {
     const char* error = dlerror();
-    return fail(Code::kUnsupported, fmt::format("no NVIDIA driver: {}; install the driver of the card",
-                                                error != nullptr ? error : library));
+    return fail(
+        Code::kUnsupported,
+        fmt::format("no NVIDIA driver: {}; install the driver of the card, or choose another unit ('baton units')",
+                    error != nullptr ? error : library));
   }
   auto driver = std::make_unique<Driver>();
   Finder in{handle};
