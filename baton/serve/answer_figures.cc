@@ -31,10 +31,14 @@ double sum_of(const std::vector<float>& values) {
 }  // namespace
 
 Json bridge_json(const BridgeStats& bridge) {
-  return {{"kind", to_string(bridge.kind)},  {"bytes", bridge.bytes},
-          {"peer_bytes", bridge.peer_bytes}, {"ms", bridge.ms},
-          {"hidden_ms", bridge.hidden_ms},   {"level", to_string(bridge.level)},
-          {"verified", bridge.verified},     {"unproven", text_or_null(bridge.unproven)}};
+  return {{"kind", to_string(bridge.kind)},
+          {"bytes", bridge.bytes},
+          {"peer_bytes", bridge.peer_bytes},
+          {"ms", bridge.ms},
+          {"hidden_ms", bridge.hidden_ms},
+          {"level", to_string(bridge.level)},
+          {"verified", bridge.unproven.empty() ? Json(bridge.verified) : Json(nullptr)},
+          {"unproven", text_or_null(bridge.unproven)}};
 }
 
 Json extension_json(const RequestStats& stats, double queue_ms) {

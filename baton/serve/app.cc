@@ -88,6 +88,7 @@ App::~App() { close(); }
 void App::stop() {
   if (server_) server_->stop_accepting();
   service_->stop();
+  if (options_.puller != nullptr) options_.puller->end();
 }
 
 bool App::drain(std::chrono::milliseconds timeout) {

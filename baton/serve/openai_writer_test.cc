@@ -143,6 +143,20 @@ TEST(OpenAiCompletionsWriter, LogprobsInColumns) {
   EXPECT_TRUE(body["id"].get<std::string>().starts_with("cmpl-"));
 }
 
+// Of an answer without a token: columns that are empty.
+TEST(OpenAiCompletionsWriter, LogprobsOfNothing) {
+  ApiRequest request;
+  request.endpoint = openai::Endpoint::kCompletions;
+  request.logprobs = 1;
+  const Json none = Json::parse(openai_written(openai_completions(), request, {}, Finish::kStop, {}));
+  const Json& shown = none["choices"][0]["logprobs"];
+  for (const char* column : {"tokens", "token_logprobs", "top_logprobs", "text_offset"})
+    EXPECT_EQ(shown[column], Json::array()) << column;
+  request.logprobs.reset();
+  const Json unasked = Json::parse(openai_written(openai_completions(), request, {}, Finish::kStop, {}));
+  EXPECT_TRUE(unasked["choices"][0]["logprobs"].is_null());
+}
+
 // Two tokens for one character, then one of white space and a letter.
 TEST(OpenAiCompletionsWriter, TokensWithinACharacter) {
   ApiRequest request;

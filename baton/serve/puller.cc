@@ -79,7 +79,7 @@ LastLine pull(const formats::PullRequest& request, const hub::Settings& settings
 }  // namespace
 
 Puller::~Puller() {
-  ending_ = true;
+  end();
   if (thread_.joinable()) thread_.join();
 }
 

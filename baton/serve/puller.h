@@ -16,13 +16,16 @@ namespace baton::serve {
 class Puller {
  public:
   explicit Puller(hub::Settings settings) : settings_(std::move(settings)) {}
-  ~Puller();  // what is fetched is interrupted; the next pull goes on from there
+  ~Puller();  // ends, and waits for it
   Puller(const Puller&) = delete;
   Puller& operator=(const Puller&) = delete;
 
   // Answers: lines of progress, or one at the end. An ApiError: nothing was begun. Who has read the last line may start
   // the next.
   tl::expected<void, ApiError> start(const ExchangePtr& exchange, const formats::PullRequest& request);
+
+  // What is fetched is interrupted, from any thread; the next pull, of another process, goes on from there.
+  void end() { ending_ = true; }
 
  private:
   const hub::Settings settings_;

@@ -578,6 +578,7 @@ class OverHttp(HubCase):
     def serve(self, *flags):
         server = subprocess.Popen([PROGRAM, "serve", "-m", str(SMALL), "--port", "0", *flags], env=self.environment(),
                                   stderr=subprocess.PIPE, text=True)
+        self.server = server
         self.addCleanup(server.stderr.close)
         self.addCleanup(server.wait, 60)
         self.addCleanup(server.terminate)
@@ -631,6 +632,19 @@ class OverHttp(HubCase):
             self.assertLess(time.monotonic(), until)
             time.sleep(0.1)
         self.assertFalse(self.blob("org/large-GGUF", LARGE).exists())
+
+    def test_a_server_that_ends_waits_for_no_pull(self):
+        address = self.serve("--allow-pull", "--drain-seconds", "60")
+        self.hub.faults.hold = threading.Event()
+        self.addCleanup(self.hub.faults.hold.set)
+        body = json.dumps({"model": "org/large-GGUF"}).encode()
+        with urllib.request.urlopen(urllib.request.Request(address + "/api/pull", body), timeout=60) as answer:
+            answer.readline()
+            self.server.terminate()
+            self.assertIn("error", json.loads(answer.read().splitlines()[-1]))
+        self.assertEqual(self.server.wait(20), 0)
+        part = self.blob("org/large-GGUF", LARGE).with_suffix(".incomplete")
+        self.assertTrue(part.exists())
 
 
 @unittest.skipUnless(HAS_HUB, "needs huggingface_hub: run this with a Python that has it")

@@ -100,8 +100,10 @@ class CompletionsWriter final : public OpenAiWriter {
   Json whole_choices() const override {
     Json list = Json::array();
     for (const Choice& of : choices_) {
-      list.push_back(
-          {{"index", list.size()}, {"text", of.text}, {"logprobs", of.logprobs}, {"finish_reason", of.finish}});
+      list.push_back({{"index", list.size()},
+                      {"text", of.text},
+                      {"logprobs", request().logprobs && of.logprobs.is_null() ? columns() : of.logprobs},
+                      {"finish_reason", of.finish}});
     }
     return list;
   }
