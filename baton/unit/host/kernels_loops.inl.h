@@ -46,13 +46,24 @@ struct EitherOf<false, A, B> {
 template <bool First, class A, class B>
 using Either = typename EitherOf<First, A, B>::Type;
 
-// f(Constant<0>) ... f(Constant<N - 1>), unrolled by construction: for what needs its index as a constant.
+template <int... I>
+struct Indices {};
+template <int N, int... I>
+struct IndicesTo : IndicesTo<N - 1, N - 1, I...> {};
+template <int... I>
+struct IndicesTo<0, I...> {
+  using Type = Indices<I...>;
+};
+
+// f(Constant<0>) ... f(Constant<N - 1>), unrolled by construction: for what needs its index as a constant. Side by
+// side: where each call lies within the next, compilers copy the first N times over.
+template <class Function, int... I>
+constexpr BATON_INLINE void unroll_over(Indices<I...>, Function& f) {
+  (f(Constant<I>{}), ...);
+}
 template <int N, class Function>
 constexpr BATON_INLINE void unroll(Function&& f) {
-  if constexpr (N > 0) {
-    unroll<N - 1>(f);
-    f(Constant<N - 1>{});
-  }
+  unroll_over(typename IndicesTo<N>::Type{}, f);
 }
 
 // f(Constant<T>, token) for tiles of `Most` tokens, then smaller ones; not `All` sizes for what is rare, to save code.
