@@ -17,26 +17,26 @@
 namespace baton::apple {
 namespace {
 
-using Dims = std::vector<int64_t>;
+using DimList = std::vector<int64_t>;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kLargeValue = 8192;   // a quarter of the limit of sums
 constexpr float kSliceLimit = 4094;   // x 16 is the largest fp16 value
 constexpr float kLogOfZero = -45440;  // measured on the device
 
-size_t count_of(const Dims& dims) { return static_cast<size_t>(element_count(dims).value_or(0)); }
+size_t count_of(const DimList& dims) { return static_cast<size_t>(element_count(dims).value_or(0)); }
 
 // Elements from one index to the next, per dim.
-Dims strides_of(const Dims& dims) {
-  Dims strides(dims.size(), 1);
+DimList strides_of(const DimList& dims) {
+  DimList strides(dims.size(), 1);
   for (size_t i = dims.size(); i-- > 1;) strides[i - 1] = strides[i] * dims[i];
   return strides;
 }
 
 // Strides of an operand spread over `out`: 0 where it has one value.
-Dims spread_strides(const Dims& dims, const Dims& out) {
-  const Dims own = strides_of(dims);
-  Dims strides(out.size(), 0);
+DimList spread_strides(const DimList& dims, const DimList& out) {
+  const DimList own = strides_of(dims);
+  DimList strides(out.size(), 0);
   const size_t skip = out.size() - dims.size();
   for (size_t i = 0; i < dims.size(); ++i) strides[skip + i] = dims[i] == 1 ? 0 : own[i];
   return strides;
@@ -44,10 +44,10 @@ Dims spread_strides(const Dims& dims, const Dims& out) {
 
 // row(out offset, offset of each operand) for every index of all dims but the last.
 template <size_t kOperands, class Row>
-void for_rows(const Dims& dims, const std::array<Dims, kOperands>& strides, const Row& row) {
+void for_rows(const DimList& dims, const std::array<DimList, kOperands>& strides, const Row& row) {
   const size_t outer = dims.empty() ? 0 : dims.size() - 1;
   const int64_t width = dims.empty() ? 1 : dims.back();
-  Dims index(outer, 0);
+  DimList index(outer, 0);
   std::array<int64_t, kOperands> at{};
   for (int64_t out = 0;; out += width) {
     row(out, at);
@@ -63,9 +63,9 @@ void for_rows(const Dims& dims, const std::array<Dims, kOperands>& strides, cons
 }
 
 template <class Function>
-void spread(const float* a, const Dims& a_dims, const float* b, const Dims& b_dims, float* out, const Dims& dims,
-            const Function& function) {
-  const std::array<Dims, 2> strides = {spread_strides(a_dims, dims), spread_strides(b_dims, dims)};
+void spread(const float* a, const DimList& a_dims, const float* b, const DimList& b_dims, float* out,
+            const DimList& dims, const Function& function) {
+  const std::array<DimList, 2> strides = {spread_strides(a_dims, dims), spread_strides(b_dims, dims)};
   const int64_t width = dims.empty() ? 1 : dims.back();
   const int64_t a_step = dims.empty() ? 0 : strides[0].back(), b_step = dims.empty() ? 0 : strides[1].back();
   for_rows<2>(dims, strides, [&](int64_t to, const std::array<int64_t, 2>& at) {
@@ -83,7 +83,7 @@ void map(const float* x, float* out, size_t count, const Function& function) {
 struct Split {
   size_t outer = 1, size = 1, inner = 1;
 };
-Split split_at(const Dims& dims, int64_t axis) {
+Split split_at(const DimList& dims, int64_t axis) {
   Split split;
   const size_t at = static_cast<size_t>(axis);
   for (size_t i = 0; i < at; ++i) split.outer *= static_cast<size_t>(dims[i]);
@@ -107,7 +107,7 @@ struct Runner::Run {
   Diagnostics& diagnostics;
 
   const Graph& graph() const { return runner.graph_; }
-  const Dims& dims(int32_t value) const { return graph().type(value).dims; }
+  const DimList& dims(int32_t value) const { return graph().type(value).dims; }
   const float* read(int32_t value) const {
     const Constant& constant = runner.constants_[static_cast<size_t>(value)];
     return constant.values.empty() ? scratch.data() + runner.offsets_[static_cast<size_t>(value)]
@@ -254,11 +254,11 @@ void Runner::Run::store(const GraphOp& op) {
 // im2col: k runs over (channel of the group, kernel row, kernel column), columns over output positions.
 void Runner::Run::conv(const GraphOp& op) {
   const MacMatrix& matrix = *runner.constants_[static_cast<size_t>(op.inputs[1])].matrix;
-  const Dims &in = dims(op.inputs[0]), &kernel = dims(op.inputs[1]), &out = dims(op.out);
+  const DimList &in = dims(op.inputs[0]), &kernel = dims(op.inputs[1]), &out = dims(op.out);
   const int64_t positions = out[2] * out[3], group_in = kernel[1], group_out = out[1] / op.groups;
   const float *x = read(op.inputs[0]), *bias = op.inputs.size() > 2 ? read(op.inputs[2]) : nullptr;
   const bool pointwise =
-      kernel[2] == 1 && kernel[3] == 1 && in[2] == out[2] && in[3] == out[3] && op.list2 == Dims(4, 0);
+      kernel[2] == 1 && kernel[3] == 1 && in[2] == out[2] && in[3] == out[3] && op.list2 == DimList(4, 0);
   MacPanel panel;
   for (int64_t n = 0; n < out[0]; ++n) {
     for (int64_t g = 0; g < op.groups; ++g) {
@@ -320,17 +320,17 @@ void Runner::Run::linear(const GraphOp& op) {
 
 // Both operands may be computed: neither is prepared.
 void Runner::Run::matmul(const GraphOp& op) {
-  const Dims& out = dims(op.out);
-  Dims x_dims = dims(op.inputs[0]), y_dims = dims(op.inputs[1]);
+  const DimList& out = dims(op.out);
+  DimList x_dims = dims(op.inputs[0]), y_dims = dims(op.inputs[1]);
   const int64_t m = out[out.size() - 2], n = out.back(), k = op.transpose_x ? x_dims[x_dims.size() - 2] : x_dims.back();
   const int64_t x_row = op.transpose_x ? 1 : k, x_k = op.transpose_x ? m : 1;
   const int64_t y_k = op.transpose_y ? 1 : n, y_column = op.transpose_y ? k : 1;
   // Batches: the dims before the matrices, as rows of one element.
-  Dims batch(out.begin(), out.end() - 2);
-  const auto batch_of = [](Dims matrix) { return Dims(matrix.begin(), matrix.end() - 2); };
-  std::array<Dims, 2> strides = {spread_strides(batch_of(x_dims), batch), spread_strides(batch_of(y_dims), batch)};
+  DimList batch(out.begin(), out.end() - 2);
+  const auto batch_of = [](DimList matrix) { return DimList(matrix.begin(), matrix.end() - 2); };
+  std::array<DimList, 2> strides = {spread_strides(batch_of(x_dims), batch), spread_strides(batch_of(y_dims), batch)};
   batch.push_back(1);
-  for (Dims& stride : strides) stride.push_back(0);
+  for (DimList& stride : strides) stride.push_back(0);
   MacPanel panel;
   std::vector<float> row(static_cast<size_t>(k));
   std::array<float, kMacColumns> result;
@@ -362,7 +362,7 @@ void Runner::Run::matmul(const GraphOp& op) {
 
 void Runner::Run::binary(const GraphOp& op) {
   const float *a = read(op.inputs[0]), *b = read(op.inputs[1]);
-  const Dims &a_dims = dims(op.inputs[0]), &b_dims = dims(op.inputs[1]), &out_dims = dims(op.out);
+  const DimList &a_dims = dims(op.inputs[0]), &b_dims = dims(op.inputs[1]), &out_dims = dims(op.out);
   float* out = write(op.out);
   const auto with = [&](const auto& function) { spread(a, a_dims, b, b_dims, out, out_dims, function); };
   switch (op.code) {
@@ -432,7 +432,7 @@ void Runner::Run::softmax(const GraphOp& op) {
 
 // Reduced dims last: the source offsets of the values that belong together.
 void Runner::Run::layer_norm(const GraphOp& op) {
-  const Dims &all = dims(op.out), strides = strides_of(all);
+  const DimList &all = dims(op.out), strides = strides_of(all);
   std::vector<int64_t> inner = {0}, outer = {0};
   for (size_t d = 0; d < all.size(); ++d) {
     std::vector<int64_t>& offsets =
@@ -462,8 +462,8 @@ void Runner::Run::layer_norm(const GraphOp& op) {
 }
 
 void Runner::Run::reduce(const GraphOp& op) {
-  const Dims& in = dims(op.inputs[0]);
-  Dims kept = in;
+  const DimList& in = dims(op.inputs[0]);
+  DimList kept = in;
   double reduced = 1;
   for (const int64_t axis : op.list) {
     reduced *= static_cast<double>(in[static_cast<size_t>(axis)]);
@@ -474,7 +474,7 @@ void Runner::Run::reduce(const GraphOp& op) {
   float* out = write(op.out);
   const size_t count = count_of(kept);
   std::fill_n(out, count, is_max ? -kInfinity : 0.0f);
-  const Dims strides = spread_strides(kept, in);
+  const DimList strides = spread_strides(kept, in);
   const int64_t width = in.back(), step = strides.back();
   for_rows<1>(in, {strides}, [&](int64_t from, const std::array<int64_t, 1>& at) {
     for (int64_t i = 0; i < width; ++i) {
@@ -501,8 +501,8 @@ void Runner::Run::concat(const GraphOp& op) {
 }
 
 void Runner::Run::slice(const GraphOp& op) {
-  const Dims &in = dims(op.inputs[0]), &out = dims(op.out);
-  Dims strides = strides_of(in);
+  const DimList &in = dims(op.inputs[0]), &out = dims(op.out);
+  DimList strides = strides_of(in);
   const float* x = read(op.inputs[0]);
   for (size_t d = 0; d < in.size(); ++d) {
     x += op.list[d] * strides[d];
@@ -527,8 +527,8 @@ void Runner::Run::slice(const GraphOp& op) {
 }
 
 void Runner::Run::transpose(const GraphOp& op) {
-  const Dims strides = strides_of(dims(op.inputs[0])), &out = dims(op.out);
-  Dims permuted;
+  const DimList strides = strides_of(dims(op.inputs[0])), &out = dims(op.out);
+  DimList permuted;
   for (const int64_t axis : op.list) permuted.push_back(strides[static_cast<size_t>(axis)]);
   const float* x = read(op.inputs[0]);
   float* to = write(op.out);
@@ -539,8 +539,8 @@ void Runner::Run::transpose(const GraphOp& op) {
 }
 
 void Runner::Run::tile(const GraphOp& op) {
-  const Dims &in = dims(op.inputs[0]), &out = dims(op.out);
-  const Dims strides = strides_of(in), out_strides = strides_of(out);
+  const DimList &in = dims(op.inputs[0]), &out = dims(op.out);
+  const DimList strides = strides_of(in), out_strides = strides_of(out);
   const float* x = read(op.inputs[0]);
   float* to = write(op.out);
   const size_t count = count_of(out);
