@@ -168,14 +168,19 @@ function(baton_target_name folder out)
   set(${out} ${name} PARENT_SCOPE)
 endfunction()
 
-# Several files of a folder are compiled as one, BATON_UNITY at a time: what they include and instantiate is the most of
-# a build. Not kernels and codecs, whose inlining is measured; and not the few files that have a neighbour's names for
-# things of their own. The presets without it, and the cross builds, show a file that needs its neighbour.
+# Several files of a folder are compiled as one, BATON_UNITY at a time (tests: 8 at most): what they include and
+# instantiate is the most of a build. Not kernels and codecs, whose inlining is measured; and not the few files that have
+# a neighbour's names for things of their own. The presets without it, and the cross builds, show a file that needs its
+# neighbour.
 # Not CMake's UNITY_BUILD: that names the files by their whole paths, and ccache finds nothing of another checkout.
 set(BATON_UNITY 0 CACHE STRING "files that are compiled as one; 0: each alone")
 set(BATON_ALONE "^baton/(bench/pipeline_html|text/jinja/methods|model/arch/[^/]*)\\.cc$")
 function(baton_unity target folder)
-  if(NOT BATON_UNITY GREATER 1 OR folder MATCHES "^baton/(quant|unit/(cpu|host|ref))$")
+  set(most ${BATON_UNITY})
+  if(target MATCHES "_test$" AND most GREATER 8)
+    set(most 8)
+  endif()
+  if(NOT most GREATER 1 OR folder MATCHES "^baton/(quant|unit/(cpu|host|ref))$")
     return()
   endif()
   get_target_property(sources ${target} SOURCES)
@@ -193,7 +198,7 @@ function(baton_unity target folder)
   endforeach()
   set(number 0)
   while(joined)
-    list(SUBLIST joined 0 ${BATON_UNITY} part)
+    list(SUBLIST joined 0 ${most} part)
     list(REMOVE_ITEM joined ${part})
     list(TRANSFORM part REPLACE "(.+)" "#include \"\\1\"")
     list(JOIN part "\n" lines)
