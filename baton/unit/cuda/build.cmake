@@ -72,7 +72,12 @@ foreach(kernel IN LISTS cuda_kernels)
     COMMAND ${cuda_launcher} ${BATON_NVCC} -std=c++20 -O3 --expt-relaxed-constexpr ${cuda_flags} -I${PROJECT_SOURCE_DIR}
             -MD -MT ${binary} -MF ${binary}.d -fatbin -c -o ${binary} ${kernel}
     DEPENDS ${kernel} DEPFILE ${binary}.d COMMENT "kernels of ${name}.cu" VERBATIM)
-  list(APPEND cuda_binaries ${binary})
+  # What takes minutes first: begun last it would leave the other cores idle, as much waits for all of them.
+  if(name MATCHES "^list(_together)?$")
+    list(PREPEND cuda_binaries ${binary})
+  else()
+    list(APPEND cuda_binaries ${binary})
+  endif()
   string(APPEND cuda_list "BATON_KERNELS(${name})\n")
   string(APPEND cuda_data "asm(\".section .rodata\\n.balign 64\\n.globl baton_kernels_${name}\\nbaton_kernels_${name}:\\n\"
     \".incbin \\\"${binary}\\\"\\n.byte 0\\n.previous\");\n")
