@@ -32,8 +32,9 @@ TEST(CudaUnit, ANumberIsTheCards) {
 }
 
 TEST(CudaUnit, WrongNumbersAreRefused) {
-  EXPECT_EQ(parse("64").error().message.find("unit cuda has no option '64'; it has device=0..63"), 0u);
-  EXPECT_EQ(parse("01").error().message.find("unit cuda has no option '01'"), 0u);
+  for (const char* number : {"64", "01", "-1"})
+    EXPECT_EQ(parse(number).error().message, std::string("unit cuda: ") + number + ": write device=0..63");
+  EXPECT_EQ(parse("x").error().message.find("unit cuda has no option 'x'; it has device=0..63"), 0u);
   EXPECT_EQ(parse("device").error().message, "unit cuda: device: write device=0..63");
   EXPECT_EQ(parse("1,device=0").error().message, "unit cuda: device is given twice");
   EXPECT_EQ(parse("0,1").error().message, "unit cuda: device is given twice");
