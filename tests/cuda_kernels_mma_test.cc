@@ -138,6 +138,8 @@ TEST(CudaMmaKernels, MatricesOfSeveralForms) {
   Case gate = {{Form::kCodes, 4, 5, 0, false, true}, 20, 512, {40, 40}, Prologue::kRms, 512, Epilogue::kSwiGlu};
   gate.others = {kCoded};
   check(gate);
+  gate.columns = gate.group = 2304;  // of codes of one size whose strips are not
+  check(gate);
 }
 
 // Of many outputs fewer warps share each, and their rounds follow one another.

@@ -111,14 +111,14 @@ struct MmaSplit {
   static constexpr bool kGroups = true;
   static constexpr int kSteps = 1;
   static __device__ __forceinline__ void ask(const MmaLines& lines, int span, int, uint32_t to) {
-    const Matrix& matrix = *lines.matrix[0];  // of the other's kind
+    const Matrix& matrix = *lines.matrix[0];  // of the other's bits and pitch; its scales may be of another kind
     if (matrix.form != Form::kCodes) return;
     const Policy passing = passes_by();
     const int bits = matrix.bits;
     const StripGroup of(matrix.pitch, min(span * 4 + static_cast<int>(lane() & 3), matrix.pitch / kGroup - 1));
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const unsigned char* plane = lines.from[i] + of.strip * matrix.strip_bytes;
+      const unsigned char* plane = lines.from[i] + of.strip * lines.matrix[i]->strip_bytes;
       uint32_t at = to + 2 * i * kPlaceStep;
       if (bits >= 4) {
         copy_ahead(at, plane + 16 * of.group, passing);
