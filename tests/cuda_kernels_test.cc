@@ -120,6 +120,7 @@ TEST(CudaProductKernels, PiecesNarrowerThanAStrip) {
 
 TEST(CudaProductKernels, MoreOutputsThanARingHolds) {
   check({kPlain, 2, 2048, {140, 90}, Prologue::kGated, 128});
+  check({kPlain, 1, 2560, {140, 90}});  // three pieces of four in each bundle
   check({{Form::kCodes, 4, 8, 5, true}, 1, 1024, {350, 350}, Prologue::kRms, 1024, Epilogue::kSwiGlu});
 }
 
