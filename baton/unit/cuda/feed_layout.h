@@ -32,7 +32,7 @@ BATON_BOTH constexpr uint32_t barriers_at(const FeedPlan& plan) {
 // Kernels for lists of one row (is_plain) have two places to work in, in turns: an instruction's warps may then begin
 // while others are still at the one before. Bytes of each.
 BATON_BOTH constexpr uint32_t half_of(const FeedPlan& plan) { return plan.work_bytes / 256 * 128; }
-static_assert(kSmallShared <= kAttendShared / 2);
+static_assert(kDeltaRowRoom <= kAttendShared / 2);
 
 // Shared memory of a block, beside what its kernel keeps.
 uint32_t feed_bytes(const FeedPlan& plan);

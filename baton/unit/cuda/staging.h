@@ -9,6 +9,7 @@ namespace baton::cuda {
 inline constexpr uint32_t kSharedBytes = 96 * 1024;   // kAttendTile, kAttendAll: the most, but for products
 inline constexpr uint32_t kAttendShared = 68 * 1024;  // kAttend: the most of what a list holds, but for products
 inline constexpr uint32_t kSmallShared = 8 * 1024;    // kAttendJoin, kDelta, kConvDelta
+inline constexpr uint32_t kDeltaRowRoom = 24 * 1024;  // kConvDelta in a list of one row
 inline constexpr uint32_t kDrawShared = 24 * 1024;    // kDraw
 inline constexpr uint32_t kBeforeRows = 4096;         // sums of warps, factors: what products have before rows of x
 inline constexpr int kTile = 4;                       // rows of x at a time, where they fit; else one by one

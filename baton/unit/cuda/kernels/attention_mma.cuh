@@ -256,7 +256,7 @@ class AttendMma {
       sum = fmaf(factor, shared_.sum[g][head], sum);
     }
     if (alone) {
-      row_of(in_.out, in_.out_width, row_)[(unit_.head + head) * kWidth + column] = total / sum;
+      row_of(in_.out, in_.out_width, row_)[(unit_.head + head) * kWidth + column] = quotient(total, sum);
       return;
     }
     const int64_t part = (static_cast<int64_t>(unit_.run) * op.heads + unit_.head + head) * in_.splits + unit_.part;

@@ -11,7 +11,7 @@ namespace baton::cuda {
 __device__ __forceinline__ float no_score() { return __int_as_float(0xff800000); }
 
 __device__ __forceinline__ float capped(float score, float cap) {
-  return cap != 0.0f ? cap * tanhf(score / cap) : score;
+  return cap != 0.0f ? cap * tanhf(quotient(score, cap)) : score;
 }
 
 // What of a row a unit has.
@@ -101,7 +101,7 @@ __device__ __noinline__ void do_attend_join(const Instruction& in, const Pass& p
       value = 0;
 #pragma unroll
       for (int i = 0; i < kEighths; ++i) value += totals[i * kWide + thread];
-      row_of(in.out, in.out_width, run.first_row)[head * op.width + column] = value / total;
+      row_of(in.out, in.out_width, run.first_row)[head * op.width + column] = quotient(value, total);
     }
     meet();
   }

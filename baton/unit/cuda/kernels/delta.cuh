@@ -191,8 +191,8 @@ struct DeltaFactors {
   float key, query, both;
 
   __device__ __forceinline__ DeltaFactors(const Op& op, float keys, float queries, float products) {
-    key = 1.0f / sqrtf(keys + op.eps);
-    query = 1.0f / sqrtf((queries + op.eps) * static_cast<float>(op.key_dim));
+    key = rsqrtf(keys + op.eps);
+    query = rsqrtf((queries + op.eps) * static_cast<float>(op.key_dim));
     both = products * query;
   }
   // Of a column what keys are added to the state by, from S^T k and S^T q; and what comes out: with state S' behind the

@@ -67,7 +67,7 @@ __device__ __forceinline__ void turn_plain(const float* x, int32_t width, const 
     float sum = 0;
 #pragma unroll
     for (int k = 0; k < kOfLane; ++k) sum = fmaf(v[k], v[k], sum);
-    const float factor = 1.0f / sqrtf(warp_sum(sum) / static_cast<float>(width) + eps);
+    const float factor = rsqrtf(quotient(warp_sum(sum), static_cast<float>(width)) + eps);
 #pragma unroll
     for (int k = 0; k < kOfLane; ++k) v[k] = v[k] * factor * scales[k];
   }
@@ -102,7 +102,7 @@ __device__ __forceinline__ void turn_head(const float* x, int32_t width, const f
   }
   float factor = 1;
   if (scale != nullptr)
-    factor = 1.0f / sqrtf(rows::Team<false>{nullptr}.sum<1, 2>(x, width, 0) / static_cast<float>(width) + eps);
+    factor = rsqrtf(quotient(rows::Team<false>{nullptr}.sum<1, 2>(x, width, 0), static_cast<float>(width)) + eps);
   const auto value = [&](int32_t i) { return scale != nullptr ? x[i] * factor * scale[i] : x[i]; };
   const int32_t half = turn.rotary / 2;
   for (int32_t i = static_cast<int32_t>(lane()); i < half; i += 32) {

@@ -14,7 +14,8 @@
 #include "baton/unit/cuda/kernels/rows.cuh"
 
 namespace baton::cuda {
-// Counts arrivals; the last of a launch sets it back, as nobody waits for that one.
+// Counts arrivals; the last of a launch sets it back, as nobody waits for that one. The first thread's members alone
+// change: one may lie in shared memory.
 class Meeting {
  public:
   __device__ explicit Meeting(Address at) : count_(cuda::at<uint32_t>(at)) {}
@@ -22,17 +23,19 @@ class Meeting {
   // What every block wrote before it arrived is seen by every block that has waited.
   __device__ void arrive() {
     meet();
+    if (threadIdx.x != 0) return;
     target_ += gridDim.x;
-    if (threadIdx.x == 0) add_released(count_, 1);
+    add_released(count_, 1);
   }
   // The same of what was written by exchanges, whose old values are in `done`: a release would wait for all weights
   // that are on their way, too. That they are read here is what makes threads wait for them.
   __device__ void arrive_when(uint32_t done) {
     meet_or(done == 0xffedcba9u ? 1 : 0);
+    if (threadIdx.x != 0) return;
     target_ += gridDim.x;
-    if (threadIdx.x == 0) add_relaxed(count_, 1);
+    add_relaxed(count_, 1);
   }
-  __device__ void wait() {
+  __device__ void wait() const {
     if (threadIdx.x == 0) {
       while (load_acquired(count_) < target_) {
       }
@@ -51,7 +54,7 @@ class Meeting {
   __device__ uint32_t launch() const { return count_[1] + 1; }
 
  private:
-  uint32_t* const count_;
+  uint32_t* count_;
   uint32_t target_ = 0;
 };
 

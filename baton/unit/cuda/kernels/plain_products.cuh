@@ -15,11 +15,10 @@ struct Bench {
   uint32_t launch;
 };
 
-// A row of x, and a meeting.
+// A row of x of those that go by fours, and a meeting.
 template <bool kCodes>
-__device__ __forceinline__ void stage_plain(const Instruction& in, bool fours, const Staged& staged,
-                                            const Factors& factors, const Bench& bench) {
-  if (!fours) return stage_other(in, staged, factors);
+__device__ __forceinline__ void stage_plain(const Instruction& in, const Staged& staged, const Factors& factors,
+                                            const Bench& bench) {
   const auto of = [&](Address row, bool worded, int i, bool there) {
     if (worded) return four_of_words(at<const uint64_t>(row) + i, there, bench.launch);
     return four_of(at<const float>(row), i, there);
@@ -163,7 +162,8 @@ __device__ __forceinline__ void multiply_plain(const Instruction& in, const Held
 
 // One row of x with matrices of 16-bit values of one form, or of codes; no more spans than warps: what most steps are
 // made of. The sums are do_multiply's, in fewer steps; is_plain says of which. wait() is called before anything is
-// read that is not words; `first` is the number of its first bundle.
+// read that is not words; `first` is the number of its first bundle. A row that does not go by fours is staged before
+// (stage_other).
 template <bool kCodes, class Wait>
 __device__ __forceinline__ uint32_t do_plain_multiply(const Instruction& in, const Bench& bench, const FeedPlan& plan,
                                                       uint32_t first, const Wait& wait) {
@@ -193,7 +193,7 @@ __device__ __forceinline__ uint32_t do_plain_multiply(const Instruction& in, con
   int output = of_team + ((number >> both) << teams_log2), own = team;
   PlainTarget target(in, pairs, begin + output, puts && output < outputs);
   wait();
-  stage_plain<kCodes>(in, fours, staged, factors, bench);
+  if (fours) stage_plain<kCodes>(in, staged, factors, bench);
   const float factor = factors.of(0);
   uint32_t done = 0;
 #pragma unroll 1

@@ -35,6 +35,9 @@ __device__ __forceinline__ void copy_ahead(uint32_t to, const void* from, Policy
   asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "l"(policy.bits)
                : "memory");
 }
+__device__ __forceinline__ void copy_word_ahead(uint32_t to, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
+}
 __device__ __forceinline__ void copy_two_words_ahead(uint32_t to, const void* from, Policy policy) {
   asm volatile("cp.async.ca.shared.global.L2::cache_hint [%0], [%1], 8, %2;" ::"r"(to), "l"(from), "l"(policy.bits)
                : "memory");

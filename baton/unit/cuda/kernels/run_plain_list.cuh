@@ -9,89 +9,131 @@
 
 namespace baton::cuda {
 
-// Apart, so that products have all registers.
-__device__ __noinline__ uint32_t conv_delta_of_row(const Instruction& in, const Pass& pass, unsigned char* shared,
-                                                   uint32_t launch, bool waits, Meeting meeting) {
+// What a block has of a launch, and each of its warps: in shared memory, as registers are for what is multiplied, and
+// what a kernel keeps in memory of its own instead is more than the first level of cache holds.
+struct PlainKept {
+  Meeting meeting;
+  uint32_t launch;
+  FeedPlan feed;
+  struct Warp {
+    int index;       // of the instruction
+    uint32_t piece;  // bundles of the products before it
+    bool waits;      // the instruction before ended with an arrival
+  } warp[kWarps];
+
+  // By a warp whose lanes are together.
+  __device__ __forceinline__ void go_on(int index, uint32_t piece, bool waits) {
+    __syncwarp();
+    if (lane() == 0) warp[cuda::warp()] = {index, piece, waits};
+    __syncwarp();
+  }
+  __device__ __forceinline__ const Warp& own() const { return warp[cuda::warp()]; }
+  __device__ __forceinline__ void wait() const {
+    if (own().waits) meeting.wait();
+  }
+  // Where the warp's instruction works.
+  __device__ __forceinline__ unsigned char* room() const { return block_shared() + (own().index & 1) * half_of(feed); }
+};
+
+// Apart, as all that follows, so that each has all registers.
+__device__ __noinline__ uint32_t conv_delta_of_row(const Instruction& in, const Pass& pass, const PlainKept& kept) {
   is_shared(&in);
   is_shared(&pass);
-  return do_conv_delta_rows(in, pass, blockIdx.x, gridDim.x, shared, launch, [&] {
-    if (waits) {
-      meeting.wait();
+  is_shared(&kept);
+  return do_conv_delta_rows(in, pass, blockIdx.x, gridDim.x, kept.room(), kept.launch, [&] {
+    if (kept.own().waits) {
+      kept.meeting.wait();
     } else {
       meet();  // a block that has no unit meets nowhere else, and leaves nobody behind at what comes before
     }
   });
 }
 
+template <bool kCodes>
+__device__ __noinline__ uint32_t plain_multiply(const Instruction& in, const PlainKept& kept) {
+  is_shared(&kept);
+  return do_plain_multiply<kCodes>(in, {kept.room(), kept.launch}, kept.feed, kept.own().piece, [&] { kept.wait(); });
+}
+
+// When the first block had done it.
+__device__ __forceinline__ void note_time(const ListWork& work, int i) {
+  if (work.times != 0 && blockIdx.x == 0 && threadIdx.x == 0) at<uint64_t>(work.times)[i] = card_time();
+}
+
 // kCodes: some products may be of codes.
 template <bool kCodes>
 __device__ __forceinline__ void run_plain_list(const ListWork& work) {
-  unsigned char* const shared = block_shared();
-  __shared__ __align__(16) unsigned char kept[kInstructionsKept + 1][sizeof(Instruction)];  // the last is the feeder's
+  __shared__ __align__(16) unsigned char instructions[kInstructionsKept + 1][sizeof(Instruction)];  // and the feeder's
   __shared__ __align__(16) unsigned char pass_at[kPassKept];
+  __shared__ __align__(16) unsigned char kept_at[sizeof(PlainKept)];
+  PlainKept& kept = *reinterpret_cast<PlainKept*>(kept_at);
+  is_shared(&kept);
   const auto instruction = [&](int i) -> Instruction& {
-    return *reinterpret_cast<Instruction*>(kept[i & (kInstructionsKept - 1)]);
+    return *reinterpret_cast<Instruction*>(instructions[i & (kInstructionsKept - 1)]);
   };
   if (at<const Pass>(work.pass)->stopped != 0) return;
   if (warp() == kWarps) {
     Slots(work.feed).make();
     __syncthreads();
-    return feed_list(work, 1, 1, *reinterpret_cast<Instruction*>(kept[kInstructionsKept]));
+    return feed_list(work, 1, 1, *reinterpret_cast<Instruction*>(instructions[kInstructionsKept]));
   }
   const Pass& pass = *reinterpret_cast<const Pass*>(pass_at);
-  Meeting meeting(work.barrier);
+  if (threadIdx.x == 0) {
+    kept.meeting = Meeting(work.barrier);
+    kept.launch = kept.meeting.launch();
+    kept.feed = work.feed;
+  }
   copy_pass(work.pass, pass_at);
   for (int i = 0; i < min(work.count, kInstructionsKept); ++i) bring(work.list, i, instruction(i));
   copies_wait<0>();
+  kept.go_on(0, 0, false);
   __syncthreads();
-  Bench bench = {shared, meeting.launch()};
-  uint32_t piece = 0;
-  bool waits = false;  // the instruction before ended with an arrival
-  for (int i = 0; i < work.count; ++i) {
+  while (kept.own().index < work.count) {
+    const int i = kept.own().index;
     // It takes the place of one that nobody reads any more: behind it all have met.
     const int next = i + kInstructionsKept - 2;
     if (i > 1 && next < work.count) bring(work.list, next, instruction(next));
     const Instruction& in = instruction(i);
     is_shared(&in);
-    bench.shared = shared + (i & 1) * half_of(work.feed);
-    const auto wait = [&] {
-      if (waits) meeting.wait();
-    };
     uint32_t done = 0;
     bool exchanged = true;  // what it wrote, if not words
     if (in.what == Do::kMultiply) {
-      if (kCodes && in.product.form == Form::kCodes) {
-        done = do_plain_multiply<true>(in, bench, work.feed, piece, wait);
-      } else {
-        done = do_plain_multiply<false>(in, bench, work.feed, piece, wait);
+      if (!in.product.has(ProductShares::kFours)) {
+        kept.wait();
+        stage_other(in, kept.room());
       }
-      piece += Share(in.product, 1).of_tile();
+      if (kCodes && in.product.form == Form::kCodes) {
+        done = plain_multiply<true>(in, kept);
+      } else {
+        done = plain_multiply<false>(in, kept);
+      }
     } else if (in.what == Do::kConvDelta) {
-      done = conv_delta_of_row(in, pass, bench.shared, bench.launch, waits, meeting);
+      done = conv_delta_of_row(in, pass, kept);
     } else {
-      wait();
+      kept.wait();
       // Nobody waits for nothing.
       if (in.what == Do::kAttendJoin && !has_parts(in, pass)) {
-        if (work.times != 0 && blockIdx.x == 0 && threadIdx.x == 0) at<uint64_t>(work.times)[i] = card_time();
+        note_time(work, i);
         meet();
-        waits = false;
+        kept.go_on(i + 1, kept.own().piece, false);
         continue;
       }
-      run_other<true>(in, pass, work.pass, shared);
+      run_other<true>(in, pass, work.pass, block_shared());
       exchanged = false;
     }
-    if (work.times != 0 && blockIdx.x == 0 && threadIdx.x == 0) at<uint64_t>(work.times)[i] = card_time();
+    note_time(work, i);
     copies_wait<0>();
-    waits = (in.worded & kWordsOut) == 0;
+    const bool waits = (in.worded & kWordsOut) == 0;
+    kept.go_on(i + 1, kept.own().piece + (in.what == Do::kMultiply ? Share(in.product, 1).of_tile() : 0), waits);
     if (!waits || i + 1 == work.count) continue;
     if (exchanged) {
-      meeting.arrive_when(done);
+      kept.meeting.arrive_when(done);
     } else {
-      meeting.arrive();
+      kept.meeting.arrive();
     }
     fetch_needed(instruction(i + 1), pass);
   }
-  meeting.leave();
+  kept.meeting.leave();
 }
 
 }  // namespace baton::cuda

@@ -64,7 +64,7 @@ class Factors {
       const float4 four = *reinterpret_cast<const float4*>(squares(r) + i);
       sum += (four.x + four.y) + (four.z + four.w);
     }
-    return rsqrtf(sum / static_cast<float>(width_) + eps_);
+    return rsqrtf(quotient(sum, static_cast<float>(width_)) + eps_);
   }
 
  private:
@@ -102,9 +102,9 @@ __device__ __forceinline__ void stage_rows(const Instruction& in, bool fours, in
   meet();
 }
 
-// One row of 16-bit matrices that does not go by fours. Apart: few are of that kind.
-__device__ __noinline__ void stage_other(const Instruction& in, const Staged& to, const Factors& factors) {
-  stage_rows<1>(in, false, 0, 1, to, factors);
+// One row that does not go by fours, `shared` being where its product works. Apart: few are of that kind.
+__device__ __noinline__ void stage_other(const Instruction& in, unsigned char* shared) {
+  stage_rows<1>(in, false, 0, 1, Staged(in.matrix[0], shared + kBeforeRows), Factors(in, false, shared));
 }
 
 }  // namespace baton::cuda

@@ -20,6 +20,7 @@ inline void copy_ahead(uint32_t to, const void* from) { fiber::copy_ahead(to, fr
 enum class Policy : uint8_t { kPassesBy };
 inline Policy passes_by() { return Policy::kPassesBy; }
 inline void copy_ahead(uint32_t to, const void* from, Policy) { fiber::copy_ahead(to, from, 16); }
+inline void copy_word_ahead(uint32_t to, const void* from) { fiber::copy_ahead(to, from, 4); }
 inline void copy_two_words_ahead(uint32_t to, const void* from, Policy) { fiber::copy_ahead(to, from, 8); }
 inline void copy_word_ahead(uint32_t to, const void* from, Policy) { fiber::copy_ahead(to, from, 4); }
 inline void copies_end_group() { fiber::copies_end_group(); }
