@@ -98,7 +98,9 @@ void run(const Step& step, const Pass& pass, Way way, int blocks, Order order) {
   };
   fiber::launch({.blocks = static_cast<uint32_t>(blocks),
                  .threads = kThreads,
-                 .shared_bytes = way == Way::kMany ? kDeltaManyShared : way == Way::kRows ? kDeltaRowRoom : kSmallShared,
+                 .shared_bytes = way == Way::kMany   ? kDeltaManyShared
+                                 : way == Way::kRows ? kDeltaRowRoom
+                                                     : kSmallShared,
                  .order = order},
                 body);
 }

@@ -46,20 +46,35 @@ class AttendMma {
     float scores[kGroups][2][kHeadsTogether][72];                // of 64 keys, in turns
     float sums[kGroups][kHeadsTogether][kWidth + 16];
     float highest[kGroups][kHeadsTogether], sum[kGroups][kHeadsTogether];
+    // What would take registers from the keys and values that are on their way.
+    AttendUnit unit;
+    Address out, scratch;  // of the row; of the unit's part and first head
+    int groups;            // that have a page
+    int64_t part_pitch;    // values from one head's part to the next's
+    float scale, cap;
   };
   static_assert(sizeof(Shared) <= kAttendShared);
 
   __device__ AttendMma(const Instruction& in, const Run& run, const AttendUnit& unit, const KeyParts& parts,
                        unsigned char* shared)
-      : in_(in), unit_(unit), pages_(at<const Address>(run.pages)), shared_(*reinterpret_cast<Shared*>(shared)) {
+      : pages_(at<const Address>(run.pages)), shared_(*reinterpret_cast<Shared*>(shared)) {
     tile_ = parts.first_tile(unit.part) + group();
     end_tile_ = parts.first_tile(unit.part + 1);
-    groups_ = min(kGroups, end_tile_ - tile_ + group());
     seen_from_ = parts.seen_from;
     end_ = run.start + 1;
-    row_ = run.first_row;
-    scale_ = in.op.scale / kQueries;
-    cap_ = in.op.cap;
+    if (threadIdx.x == 0) {
+      const int values = static_cast<int>(part_values(in.op));
+      shared_.unit = unit;
+      shared_.out = reinterpret_cast<Address>(row_of(in.out, in.out_width, run.first_row) + unit.head * kWidth);
+      shared_.part_pitch = static_cast<int64_t>(in.splits) * values;
+      const int64_t head = static_cast<int64_t>(unit.run) * in.op.heads + unit.head;
+      shared_.scratch = in.scratch + static_cast<Address>((head * in.splits + unit.part) * values) * sizeof(float);
+      shared_.groups = min(kGroups, end_tile_ - tile_);
+      shared_.scale = in.op.scale / kQueries;
+      shared_.cap = in.op.cap;
+    }
+    queries_ = reinterpret_cast<Address>(row_of(in.x, in.x_width, run.first_row) + unit.head * kWidth);
+    heads_ = unit.heads;
     const uint64_t of_head = static_cast<uint64_t>(unit.kv_head) * kPageTokens * kRowBytes;
     keys_at_ = in.slot.offset + of_head + static_cast<uint32_t>(of_group() * kSets * 16 + eighth()) * kRowBytes +
                static_cast<uint32_t>(fourth()) * 16;
@@ -72,7 +87,7 @@ class AttendMma {
     Address page = tile_ < end_tile_ ? pages_[tile_] : 0;
     bring(0, kWindow, page, window);
     put_queries();
-    meet();
+    meet();  // and what the first thread put down
     for (int turn = 0; tile_ < end_tile_; turn ^= 1) {
       const int next = tile_ + kGroups;
       const Address next_page = next < end_tile_ ? pages_[next] : 0;
@@ -133,11 +148,11 @@ class AttendMma {
 
   // Heads that are not there are zeros.
   __device__ __forceinline__ void put_queries() const {
-    const float* const row = row_of(in_.x, in_.x_width, row_) + unit_.head * kWidth;
+    const float* const row = at<const float>(queries_);
     for (int i = static_cast<int>(threadIdx.x); i < kHeadsTogether * kWidth / 2; i += kThreads) {
       const int head = i / (kWidth / 2), column = i % (kWidth / 2) * 2;
       float2 q = make_float2(0, 0);
-      if (head < unit_.heads) q = *reinterpret_cast<const float2*>(row + head * kWidth + column);
+      if (head < heads_) q = *reinterpret_cast<const float2*>(row + head * kWidth + column);
       const Split split = split_exactly<kBf16>(q.x * kQueries, q.y * kQueries);
       *reinterpret_cast<uint32_t*>(&shared_.queries[2 * head][column * 2]) = split.high;
       *reinterpret_cast<uint32_t*>(&shared_.queries[2 * head + 1][column * 2]) = split.low;
@@ -167,7 +182,8 @@ class AttendMma {
     for (int k = 0; k < 2; ++k) {
       const int key = (of_group() * kSets + set) * 16 + k * 8 + eighth();
       const float high = sums[0][2 * k] + sums[1][2 * k], low = sums[0][2 * k + 1] + sums[1][2 * k + 1];
-      to[fourth()][key] = seen(key) ? capped(fmaf(low, kLowCounts<kBf16>, high) * scale_, cap_) : no_score();
+      to[fourth()][key] =
+          seen(key) ? capped(fmaf(low, kLowCounts<kBf16>, high) * shared_.scale, shared_.cap) : no_score();
     }
 #pragma unroll
     for (int k = 0; k < 4; ++k) sums[0][k] = sums[1][k] = 0;
@@ -241,36 +257,32 @@ class AttendMma {
     to[0] = make_float4(value[0], value[1], value[2], value[3]);
     to[1] = make_float4(value[4], value[5], value[6], value[7]);
     meet();
-    for (int i = static_cast<int>(threadIdx.x); i < unit_.heads * kWidth; i += kThreads)
+    for (int i = static_cast<int>(threadIdx.x); i < shared_.unit.heads * kWidth; i += kThreads)
       write(i / kWidth, i % kWidth, alone);
     meet();
   }
 
   __device__ __forceinline__ void write(int head, int column, bool alone) const {
-    const Op& op = in_.op;
     float highest = no_score(), total = 0, sum = 0;
-    for (int g = 0; g < groups_; ++g) highest = fmaxf(highest, shared_.highest[g][head]);
-    for (int g = 0; g < groups_; ++g) {
+    for (int g = 0; g < shared_.groups; ++g) highest = fmaxf(highest, shared_.highest[g][head]);
+    for (int g = 0; g < shared_.groups; ++g) {
       const float own = shared_.highest[g][head], factor = own == highest ? 1.0f : exp2f((own - highest) * kLog2E);
       total = fmaf(factor, shared_.sums[g][head][column], total);
       sum = fmaf(factor, shared_.sum[g][head], sum);
     }
     if (alone) {
-      row_of(in_.out, in_.out_width, row_)[(unit_.head + head) * kWidth + column] = quotient(total, sum);
+      at<float>(shared_.out)[head * kWidth + column] = quotient(total, sum);
       return;
     }
-    const int64_t part = (static_cast<int64_t>(unit_.run) * op.heads + unit_.head + head) * in_.splits + unit_.part;
-    float* const to = at<float>(in_.scratch) + part * part_values(op);
+    float* const to = at<float>(shared_.scratch) + head * shared_.part_pitch;
     to[column] = total;
     if (column == 0) to[kWidth] = highest, to[kWidth + 1] = sum;
   }
 
-  const Instruction& in_;
-  const AttendUnit unit_;
   const Address* const pages_;
   Shared& shared_;
-  int tile_, end_tile_, groups_, seen_from_, end_, row_;
-  float scale_, cap_;
+  Address queries_;
+  int heads_, tile_, end_tile_, seen_from_, end_;
   uint64_t keys_at_, values_at_;  // in a page: of the lane's first key and values
   float out_[4][4] = {};
   float highest_ = no_score(), sum_ = 0;  // of half its eighth's head; the sum of this lane's keys

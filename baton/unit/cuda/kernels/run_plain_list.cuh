@@ -55,6 +55,16 @@ __device__ __noinline__ uint32_t plain_multiply(const Instruction& in, const Pla
   return do_plain_multiply<kCodes>(in, {kept.room(), kept.launch}, kept.feed, kept.own().piece, [&] { kept.wait(); });
 }
 
+template <bool kCodes>
+__device__ __forceinline__ uint32_t multiply_row(const Instruction& in, const PlainKept& kept) {
+  if (!in.product.has(ProductShares::kFours)) {
+    kept.wait();
+    stage_other(in, kept.room());
+  }
+  if (kCodes && in.product.form == Form::kCodes) return plain_multiply<true>(in, kept);
+  return plain_multiply<false>(in, kept);
+}
+
 // When the first block had done it.
 __device__ __forceinline__ void note_time(const ListWork& work, int i) {
   if (work.times != 0 && blockIdx.x == 0 && threadIdx.x == 0) at<uint64_t>(work.times)[i] = card_time();
@@ -98,15 +108,7 @@ __device__ __forceinline__ void run_plain_list(const ListWork& work) {
     uint32_t done = 0;
     bool exchanged = true;  // what it wrote, if not words
     if (in.what == Do::kMultiply) {
-      if (!in.product.has(ProductShares::kFours)) {
-        kept.wait();
-        stage_other(in, kept.room());
-      }
-      if (kCodes && in.product.form == Form::kCodes) {
-        done = plain_multiply<true>(in, kept);
-      } else {
-        done = plain_multiply<false>(in, kept);
-      }
+      done = multiply_row<kCodes>(in, kept);
     } else if (in.what == Do::kConvDelta) {
       done = conv_delta_of_row(in, pass, kept);
     } else {
