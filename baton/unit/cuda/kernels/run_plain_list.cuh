@@ -34,6 +34,7 @@ struct PlainKept {
   // Where the warp's instruction works.
   __device__ __forceinline__ unsigned char* room() const { return block_shared() + (own().index & 1) * half_of(feed); }
 };
+static_assert((kInstructionsKept + 1) * sizeof(Instruction) + kPassKept + sizeof(PlainKept) + 16 <= kKeptBytes);
 
 // Apart, as all that follows, so that each has all registers.
 __device__ __noinline__ uint32_t conv_delta_of_row(const Instruction& in, const Pass& pass, const PlainKept& kept) {
