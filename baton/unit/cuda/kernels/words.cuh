@@ -33,23 +33,25 @@ class AskedWord {
   uint64_t word_;
 };
 
-// Four of them, by each lane of a warp that is `there`; the others have zeros. One lane looks at its own until they
-// come, and then all do: many that look load the second level of cache more than what they wait for.
+// Four of them, by each lane of a warp that is `there`; the others have zeros. All look once, as often they have come;
+// else one lane looks at its own until they come, and then all do: many that look load the second level of cache more
+// than what they wait for.
 __device__ __forceinline__ float4 four_of_words(const uint64_t* from, bool there, uint32_t launch) {
   uint64_t words[4] = {};
-  if (there && lane() == (blockIdx.x & 31)) {
-    while (look_at_words(from, words[0], words[1]), !has_come(words[0], launch)) looked_in_vain();
-  }
-  __syncwarp();
-  bool missing = there, first = true;
-  while (__any_sync(kAll, missing)) {
-    if (!first && lane() == 0) looked_in_vain();
-    first = false;
-    if (!missing) continue;
+  const auto look = [&] {
     look_at_words(from, words[0], words[1]);
     look_at_words(from + 2, words[2], words[3]);
-    missing = !(has_come(words[0], launch) && has_come(words[1], launch) && has_come(words[2], launch) &&
-                has_come(words[3], launch));
+    return has_come(words[0], launch) && has_come(words[1], launch) && has_come(words[2], launch) &&
+           has_come(words[3], launch);
+  };
+  bool missing = there && !look();
+  while (__any_sync(kAll, missing)) {
+    if (lane() == 0) looked_in_vain();
+    if (missing && lane() == (blockIdx.x & 31)) {
+      while (look_at_words(from, words[0], words[1]), !has_come(words[0], launch)) looked_in_vain();
+    }
+    __syncwarp();
+    if (missing) missing = !look();
   }
   return make_float4(value_of_word(words[0]), value_of_word(words[1]), value_of_word(words[2]),
                      value_of_word(words[3]));
