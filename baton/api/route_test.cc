@@ -233,8 +233,8 @@ TEST(Route, AsJson) {
 
 RequestStats stats_of(double prefill_tps, double decode_tps, BridgeKind kind = BridgeKind::kMove) {
   RequestStats stats;
-  stats.prefill = {.asked = "fast", .ran = "fast", .evidence = ""};
-  stats.decode = {.asked = "cpu", .ran = "cpu", .evidence = ""};
+  stats.prefill = {.unit = "fast", .asked = "fast:device=1", .ran = "fast", .evidence = ""};
+  stats.decode = {.unit = "cpu", .asked = "cpu:threads=2", .ran = "cpu", .evidence = ""};
   stats.prefill_tokens = 1000;
   stats.prefill_ms = 1000 * 1000 / prefill_tps;
   stats.generated_tokens = 101;
@@ -293,7 +293,7 @@ TEST(UnitSpeeds, LearnNothingFromWhatDidNotRunAsAsked) {
             std::tuple(false, true, 1u));
   EXPECT_EQ(learned([](RequestStats& s) { s.generated_tokens = 1, s.decode_tps = 0; }), std::tuple(true, false, 1u));
   EXPECT_EQ(learned([](RequestStats& s) { s.prefill_ms = 0; }), std::tuple(false, true, 1u));
-  EXPECT_EQ(learned([](RequestStats& s) { s.via.asked = "via"; }), std::tuple(true, true, 0u));
+  EXPECT_EQ(learned([](RequestStats& s) { s.via.unit = "via"; }), std::tuple(true, true, 0u));
   UnitSpeeds speeds;
   RequestStats stats = stats_of(800, 40);
   stats.prefill.emulated = true;

@@ -39,7 +39,7 @@ Result<std::unique_ptr<Runtime>> Runtime::open(const RuntimeOptions& options) tr
   const std::vector<std::string> names = names_of(choices);
   for (size_t i = 0; i < choices.size(); ++i) {
     BATON_TRY(auto unit, choices[i].create());
-    units.emplace_back(names[i], Loaded{std::move(unit), nullptr});
+    units.emplace_back(names[i], Loaded{std::move(unit), nullptr, choices[i].text()});
   }
   BATON_TRY(TextModel text,
             load_text_model(options.model, options.limits.tokens_max, ModelUse::kText, options.adapters));
@@ -58,11 +58,12 @@ Result<std::unique_ptr<Runtime>> Runtime::open(const RuntimeOptions& options) tr
       return fail(std::move(refused).in(fmt::format("unit {}", name)));
     }
     loaded.executor = std::move(*executor);
-    engine.units.push_back({name, &loaded.unit->caps(), loaded.executor.get()});
+    engine.units.push_back(
+        {.name = name, .caps = &loaded.unit->caps(), .executor = loaded.executor.get(), .asked = loaded.asked});
   }
   runtime->units_ = std::move(units);
   std::vector<NamedUnit> named;
-  for (const auto& [name, loaded] : runtime->units_) named.push_back({name, *loaded.unit});
+  for (const auto& [name, loaded] : runtime->units_) named.push_back({name, *loaded.unit, loaded.asked});
   runtime->unit_notes_ = notes_of(named);
   if (runtime->text_.tokenizer) engine.tokenizer_fingerprint = runtime->text_.tokenizer->fingerprint();
   if (!options.state_cache.empty()) {
@@ -133,7 +134,7 @@ Result<StateIdentity> Runtime::identity(const FingerprintOptions& options) const
 
 std::vector<NamedUnit> Runtime::units() const {
   std::vector<NamedUnit> named;
-  for (const auto& [name, loaded] : units_) named.push_back({name, *loaded.unit});
+  for (const auto& [name, loaded] : units_) named.push_back({name, *loaded.unit, loaded.asked});
   return named;
 }
 

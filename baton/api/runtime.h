@@ -194,6 +194,7 @@ class Runtime {
   struct Loaded {
     std::unique_ptr<Unit> unit;
     std::unique_ptr<Executor> executor;
+    std::string asked;  // UnitChoice::text()
   };
   explicit Runtime(TextModel text) : text_(std::move(text)) {}
   Status open_cache(const RuntimeOptions& options);

@@ -31,16 +31,16 @@ void UnitSpeeds::learn(const RequestStats& stats) {
   if (!stats.fallback.empty() || stats.preempted > 0) return;
   const std::lock_guard lock(mutex_);
   if (!stats.prefill.ran.empty()) {
-    units_[stats.prefill.asked].prefill.add(static_cast<double>(stats.prefill_tokens), stats.prefill_ms, kHalfTokens,
-                                            stats.prefill.emulated);
+    units_[stats.prefill.unit].prefill.add(static_cast<double>(stats.prefill_tokens), stats.prefill_ms, kHalfTokens,
+                                           stats.prefill.emulated);
   }
   if (!stats.decode.ran.empty() && stats.decode_tps > 0 && stats.generated_tokens > stats.via_tokens + 1) {
     const auto tokens = static_cast<double>(stats.generated_tokens - stats.via_tokens - 1);
-    units_[stats.decode.asked].decode.add(tokens, tokens * 1000 / stats.decode_tps, kHalfTokens, stats.decode.emulated);
+    units_[stats.decode.unit].decode.add(tokens, tokens * 1000 / stats.decode_tps, kHalfTokens, stats.decode.emulated);
   }
   // With a via unit there are two moves in the figures.
-  if (!stats.via.asked.empty() || stats.prefill.asked == stats.decode.asked) return;
-  OfPair& pair = pairs_[{stats.prefill.asked, stats.decode.asked}];
+  if (!stats.via.unit.empty() || stats.prefill.unit == stats.decode.unit) return;
+  OfPair& pair = pairs_[{stats.prefill.unit, stats.decode.unit}];
   if (stats.bridge.kind == BridgeKind::kAdopt) pair.adopts = true;
   if (stats.bridge.kind != BridgeKind::kMove) return;
   pair.adopts = false;

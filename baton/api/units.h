@@ -32,6 +32,7 @@ std::vector<std::string> names_of(std::span<const UnitChoice> choices);
 struct NamedUnit {
   std::string_view name;
   const Unit& unit;
+  std::string_view asked = name;  // UnitChoice::text()
 };
 // What is to be said of units that are used together: those kept on the same cores of the host.
 std::vector<std::string> notes_of(std::span<const NamedUnit> units);

@@ -54,7 +54,7 @@ std::string first_token_text(const RequestStats& stats) {
 
 std::string who_text(const PhaseStats& phase) {
   if (phase.ran.empty()) return fmt::format("did not run: {}", phase.evidence);
-  if (phase.ran == phase.asked) return fmt::format("ran on {} as asked ({})", phase.ran, phase.evidence);
+  if (phase.ran_as_asked()) return fmt::format("ran on {} as asked ({})", phase.asked, phase.evidence);
   return fmt::format("asked for {}, ran on {} ({})", phase.asked, phase.ran, phase.evidence);
 }
 

@@ -54,6 +54,7 @@ std::string unit_of(const std::string& lane) { return lane.substr(0, lane.find('
 LaneFacts lane_facts_of(const EngineUnit& unit, uint32_t model) {
   LaneFacts facts;
   facts.name = unit.name;
+  facts.asked = unit.asked;
   facts.maker = {unit_of(unit.name), unit.executor->arithmetic()};
   facts.model = model;
   facts.prefill_tokens_preferred = std::max(unit.caps->prefill_tokens_preferred, 1u);

@@ -30,6 +30,7 @@ struct EngineUnit {
   // The model that it serves, by a name of the caller's; empty: the main one. Units of equal names have loaded models
   // of equal fingerprints. The units of a request serve one model: its context, ids and seals are that model's.
   std::string model = {};
+  std::string asked = {};  // what it was asked for, with its options, for what answers say; empty: `name`
 };
 
 struct EngineOptions {

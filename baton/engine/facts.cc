@@ -47,6 +47,13 @@ Status resolve_names(const SchedulerFacts& facts, ResolvedRequest* resolved) {
                 "unit '" + lane.name + "' serves " + model_in_words(facts.models[lane.model].name) + ", unit '" +
                     decode.name + "' " + model_in_words(facts.models[decode.model].name) + ": name units of one model");
   }
+  const auto words_of = [&](LaneIndex index) -> LaneWords {
+    const LaneFacts& lane = facts.lanes[index];
+    return {lane.asked.empty() ? lane.name : lane.asked};
+  };
+  resolved->prefill_words = words_of(resolved->prefill);
+  resolved->via_words = words_of(resolved->via);
+  resolved->decode_words = words_of(resolved->decode);
   BATON_TRY(resolved->strategy,
             choose_strategy(request.strategy, request.prefill_unit, request.via_unit, request.decode_unit));
   request.strategy = resolved->strategy->name;

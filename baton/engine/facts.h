@@ -31,8 +31,9 @@ uint64_t scored_tokens_max(const ModelFacts& model);
 // What planning needs to know of a unit; constant.
 struct LaneFacts {
   std::string name;
-  StateMaker maker = {};  // of what its unit makes
-  uint32_t model = 0;     // which of SchedulerFacts::models it serves
+  std::string asked = {};  // EngineUnit::asked
+  StateMaker maker = {};   // of what its unit makes
+  uint32_t model = 0;      // which of SchedulerFacts::models it serves
   uint32_t prefill_tokens_preferred = 64;
   uint32_t prefill_tokens_min = 1;
   uint32_t prefill_seats_shared = 1;
@@ -58,11 +59,17 @@ std::string model_in_words(const std::string& name);
 // a multiple of kExactTokens on, to one.
 bool made_exactly(const Provenance& provenance, const StateMaker& by, bool shared_prefills_exact);
 
+// What is said of a lane that a request names.
+struct LaneWords {
+  std::string asked;  // "cuda:driver=emulated"
+};
+
 // A request that can run, and what its names stand for here. All its lanes serve one model.
 struct ResolvedRequest {
   Request request;  // max_new_tokens cut to what the context holds, prefill_unit never empty
   const Strategy* strategy = nullptr;
   LaneIndex prefill = 0, via = 0, decode = 0;  // via: the decode unit where there is none
+  LaneWords prefill_words = {}, via_words = {}, decode_words = {};
   uint64_t tokens_max = 0;     // room that its states need: the last token of an answer is never fed back
   uint64_t state_bytes = 0;    // of all states it may hold at once
   std::vector<uint64_t> cuts;  // where checkpoints are kept

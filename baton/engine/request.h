@@ -118,11 +118,15 @@ struct Request {
 
 // Who was asked to do a phase, who did it, and how that is known.
 struct PhaseStats {
-  std::string asked;
+  std::string unit;          // by the name that the request gave it
+  std::string asked;         // with the options that it was asked for with (EngineUnit::asked)
   std::string ran;           // empty: the phase did not run
   std::string evidence;      // the executor's own words, or why the phase did not run
   std::string warning = {};  // what was asked for and not given, in the executor's words; empty: nothing
   bool emulated = false;     // on another device than the unit stands for
+
+  // The unit that was asked for ran, whatever its options.
+  bool ran_as_asked() const { return !ran.empty() && asked.substr(0, asked.find(':')) == ran; }
 };
 
 // What is known of the state that the answer was decoded from.

@@ -100,6 +100,9 @@ void Sequence::begin(ResolvedRequest&& asked) {
   tokens_max = asked.tokens_max;
   bytes_reserved = asked.state_bytes;
   decode_lane = asked.decode;
+  prefill_words = std::move(asked.prefill_words);
+  via_words = std::move(asked.via_words);
+  decode_words = std::move(asked.decode_words);
   for (RoleRecord& record : roles) record.lane = asked.via;
   role(StateRole::kSource).lane = asked.prefill;
   history = request.tokens;
@@ -273,7 +276,8 @@ void Sequence::fill_phases() {
   stats.prefill_tokens = prefilled.prefill_tokens;
   stats.prefill_ms = prefilled.prefill_ms;
   stats.prefill_tps = per_second(static_cast<double>(prefilled.prefill_tokens), prefilled.prefill_ms);
-  stats.prefill.asked = request.prefill_unit;
+  stats.prefill.unit = request.prefill_unit;
+  stats.prefill.asked = prefill_words.asked;
   if (prefilled.prefill_tokens > 0 && prefilled.placement) {
     ran_as(*prefilled.placement, stats.prefill);
   } else if (prompt_tokens() == 1) {
@@ -282,10 +286,12 @@ void Sequence::fill_phases() {
     stats.prefill.evidence = prompt_done ? "nothing to prefill: the starting state holds the rest" : "ended before it";
   }
   if (strategy->hand_overs > 1 && request.via_unit != request.decode_unit) {
-    stats.via.asked = request.via_unit;
+    stats.via.unit = request.via_unit;
+    stats.via.asked = via_words.asked;
     via_placement ? ran_as(*via_placement, stats.via) : static_cast<void>(stats.via.evidence = "ended before it");
   }
-  stats.decode.asked = request.decode_unit;
+  stats.decode.unit = request.decode_unit;
+  stats.decode.asked = decode_words.asked;
   if (decode_placement) {
     ran_as(*decode_placement, stats.decode);
   } else {

@@ -64,6 +64,7 @@ struct Sequence {
   uint32_t steps_in_flight = 0;
 
   VerifyMode asked_verify = VerifyMode::kOff;  // request.verify is off when nothing can be proven
+  LaneWords prefill_words = {}, via_words = {}, decode_words = {};
   LaneIndex decode_lane = 0;  // where the answer ends; the target's lane is the via unit's before it is passed on
   bool had_start = false;
   bool alone = false;                          // the decode unit does everything, from the tokens

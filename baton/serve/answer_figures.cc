@@ -13,7 +13,7 @@ Json text_or_null(const std::string& text) { return text.empty() ? Json(nullptr)
 Json positive_or_null(double number) { return number > 0 ? Json(number) : Json(nullptr); }
 
 Json phase_json(const PhaseStats& phase, uint64_t tokens, double ms, double tps) {
-  return {{"unit_asked", text_or_null(phase.asked)},
+  return {{"unit_asked", text_or_null(without_paths(phase.asked))},
           {"unit_ran", text_or_null(phase.ran)},
           {"emulated", phase.emulated},
           {"tokens", tokens},
@@ -80,8 +80,9 @@ std::string without_paths(std::string_view message) {
   std::string made;
   const auto ends = [](char c) { return c == ' ' || c == '\'' || c == '"' || c == ':' || c == ',' || c == ')'; };
   for (size_t at = 0; at < message.size();) {
-    const bool begins = message[at] == '/' && (at == 0 || message[at - 1] == ' ' || message[at - 1] == '\'' ||
-                                               message[at - 1] == '"' || message[at - 1] == '(');
+    // Behind '=': the value of an option of a unit.
+    const bool begins =
+        message[at] == '/' && (at == 0 || std::string_view(" '\"(=").find(message[at - 1]) != std::string_view::npos);
     if (!begins) {
       made += message[at++];
       continue;

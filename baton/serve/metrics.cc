@@ -106,7 +106,7 @@ void Metrics::count_answer(const std::string& model, const Observed& observed,
     of.bridge_bytes += bridge.bytes;
     of.verified += bridge.verified ? 1 : 0;
     of.verify_failures += bridge.proof_failed ? 1 : 0;
-    if (!stats->fallback.empty()) ++of.fallbacks[stats->prefill.asked + "\n" + stats->decode.asked];
+    if (!stats->fallback.empty()) ++of.fallbacks[stats->prefill.unit + "\n" + stats->decode.unit];
   }
 }
 

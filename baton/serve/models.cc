@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "baton/serve/answer_figures.h"
+
 namespace baton::serve {
 namespace {
 
@@ -17,7 +19,7 @@ ServedModel::ServedModel(ModelSetup setup, std::unique_ptr<Runtime> runtime)
       defaults_(runtime_->make_request({})),
       route_model_(baton::route_model(runtime_->model(), shape_)) {
   setup_.prepare(defaults_);
-  for (const auto& [name, unit] : runtime_->units())
+  for (const auto& [name, unit, asked] : runtime_->units())
     token_bytes_.emplace(name, unit.kept_bytes(runtime_->model()).token);
 }
 
@@ -26,9 +28,10 @@ RouteFacts ServedModel::route_facts(uint64_t prompt_tokens, uint64_t cached_toke
   facts.prompt_tokens = prompt_tokens;
   facts.cached_tokens = cached_tokens;
   facts.answer_tokens = answer_tokens;
-  for (const auto& [name, unit] : runtime_->units()) {
+  for (const auto& [name, unit, asked] : runtime_->units()) {
     const Caps& caps = unit.caps();
     RouteUnit& added = facts.units.emplace_back(RouteUnit{.name = std::string(name)});
+    added.asked = without_paths(asked);
     added.decodes = caps.decode_seats_max > 0;
     added.prefill_tokens_min = caps.prefill_tokens_min;
     added.token_bytes = token_bytes_.at(std::string(name));
@@ -40,7 +43,7 @@ RouteFacts ServedModel::route_facts(uint64_t prompt_tokens, uint64_t cached_toke
 
 Status ServedModel::measure() {
   std::vector<std::string> names;
-  for (const auto& [name, unit] : runtime_->units()) names.emplace_back(name);
+  for (const NamedUnit& unit : runtime_->units()) names.emplace_back(unit.name);
   return measure_speeds(*runtime_, names, speeds_);
 }
 

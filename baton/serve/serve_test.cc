@@ -206,6 +206,7 @@ TEST(AnswerFigures, PathsOfTheMachineStayHere) {
   EXPECT_EQ(without_paths("/models/secret/m.gguf: no"), "m.gguf: no");
   EXPECT_EQ(without_paths("open '/a/b c'"), "open 'b c'");
   EXPECT_EQ(without_paths("1/2 of it, GET (/v1/models)"), "1/2 of it, GET (models)");
+  EXPECT_EQ(without_paths("ane:cache=/caches/mine/a.b,device=emulator"), "ane:cache=a.b,device=emulator");
 }
 
 TEST(AnswerFigures, PhasesFollowEachOther) {

@@ -83,8 +83,16 @@ Json routes_of(const ServedModel& model, const Asked& tokens) {
   choose_unpredicted(routes, dispatch ? "" : asked.prefill_unit, dispatch ? "" : asked.decode_unit, asked.strategy);
   Json made = routes_json(model.name(), facts, routes);
   made["dispatch"] = dispatch;
-  if (!dispatch)
-    made["asked"] = {{"prefill", asked.prefill_unit}, {"decode", asked.decode_unit}, {"strategy", asked.strategy}};
+  const auto asked_for = [&](const std::string& name) {
+    const auto found =
+        std::find_if(facts.units.begin(), facts.units.end(), [&](const RouteUnit& unit) { return unit.name == name; });
+    return found != facts.units.end() ? found->asked : name;
+  };
+  if (!dispatch) {
+    made["asked"] = {{"prefill", asked_for(asked.prefill_unit)},
+                     {"decode", asked_for(asked.decode_unit)},
+                     {"strategy", asked.strategy}};
+  }
   return made;
 }
 

@@ -186,7 +186,10 @@ class Flags(unittest.TestCase):
         text = ("-m", SMALL, "--raw", "The fern", "-n", "3", "--json", "-q")
         plain = json.loads(run("run", *text).stdout)
         one = json.loads(run("run", *text, "--decode", "cpu:threads=1,kernels=scalar", "-t", "2").stdout)
-        self.assertEqual((one["decode"]["asked"], one["decode"]["ran"]), ("cpu", "cpu"))
+        self.assertEqual((one["decode"]["asked"], one["decode"]["ran"]), ("cpu:kernels=scalar,threads=1", "cpu"))
+        self.assertEqual((plain["decode"]["asked"], plain["decode"]["ran"]), ("cpu", "cpu"))
+        said = run("run", *[word for word in text if word not in ("--json", "-q")], "--decode", "cpu:threads=1").stderr
+        self.assertIn("ran on cpu:threads=1 as asked (", said)
         self.assertRegex(one["decode"]["evidence"], "^scalar kernels, 1 thread$")
         self.assertEqual(one["bridge"]["kind"], plain["bridge"]["kind"])
         self.assertEqual(one["ids"], plain["ids"])

@@ -65,6 +65,23 @@ class Units(unittest.TestCase):
         with Server("--prefill", "ref", "--decode", "cpu") as server:
             self.assertFalse(any("is emulated: its times" in line for line in server.log), server.log)
 
+    def test_what_was_asked_for_has_its_options(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        with Server("--prefill", "ane:device=emulator,cache=" + folder.name, "--decode", "cpu:threads=1,kernels=scalar") as server:
+            answer = server.chat("What is a fern?", max_tokens=3)[2]["baton"]
+            routes = server.ask("GET", "/v1/routes")[2]
+            last = pathlib.Path(folder.name).name  # no folder of the machine
+            asked = (f"ane:cache={last},device=emulator", "cpu:kernels=scalar,threads=1")
+            self.assertEqual((answer["prefill"]["unit_asked"], answer["decode"]["unit_asked"]), asked)
+            self.assertEqual((answer["prefill"]["unit_ran"], answer["decode"]["unit_ran"]), ("ane", "cpu"))
+            self.assertEqual((routes["asked"]["prefill"], routes["asked"]["decode"]), asked)
+            self.assertEqual({unit["name"]: unit["asked"] for unit in routes["units"]}, {"ane": asked[0], "cpu": asked[1]})
+            self.assertTrue(routes["routes"][0]["chosen"])
+            self.assertEqual((routes["routes"][0]["prefill"], routes["routes"][0]["decode"]), ("ane", "cpu"))
+            known = {unit["name"]: unit for unit in routes["units"]}
+            self.assertEqual(known["ane"]["prefill_tokens"]["from"], "emulated", "what was learned is of this unit")
+
 
 class AccessLog(WithFolder):
     def serve(self, *flags):

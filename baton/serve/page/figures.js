@@ -143,7 +143,8 @@ export function plate(stats) {
   for (const name of ["prefill", "via", "decode"]) {
     const phase = words[name];
     if (!phase?.unit_ran) continue;
-    const asked = phase.unit_asked && phase.unit_asked !== phase.unit_ran ? `, asked of ${phase.unit_asked}` : "";
+    const as_asked = !phase.unit_asked || phase.unit_asked.split(":")[0] === phase.unit_ran;  // options stand behind it
+    const asked = as_asked ? "" : `, asked of ${phase.unit_asked}`;
     const where = `${phase.unit_ran}${phase.emulated ? " (emulated)" : ""}${asked}`;
     say(`${name} unit`, `${count(phase.tokens)} tokens on ${where}, ${speed(phase.tokens_per_second)}`);
   }
