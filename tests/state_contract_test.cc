@@ -609,6 +609,8 @@ TEST_P(ContractMemory, OfAnotherSequenceShowsNothing) {
 
 TEST_P(Contract, TheNameOfItsArithmeticIsOne) {
   const std::string name = executor_->arithmetic();
+  EXPECT_EQ(is_emulated(name), executor_->placement().emulated) << name;
+  EXPECT_EQ(unit_->caps().emulated, executor_->placement().emulated);
   EXPECT_EQ(name.rfind(unit_->name(), 0), 0u) << name;
   EXPECT_LE(name.size(), kArithmeticNameMax);
   for (const char letter : name) EXPECT_TRUE(letter > ' ' && letter <= '~') << name;

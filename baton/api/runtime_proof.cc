@@ -18,6 +18,14 @@ bool any_shared(const Provenance& provenance) {
   return false;
 }
 
+// How it is asked for here: with what its arithmetic tells of its options.
+std::string text_of(const StateMaker& maker) {
+  const std::string text = with_kv(maker.unit, kv_word_of(maker.arithmetic)).value_or(maker.unit);
+  const auto choice = parse_unit(text);
+  if (!choice || choice->entry->stand_in.empty() || !is_emulated(maker.arithmetic)) return text;
+  return fmt::format("{}{}{}", text, text.find(':') == std::string::npos ? ":" : ",", choice->entry->stand_in);
+}
+
 // The most that a segment of theirs differs by, as a share of its size.
 double largest_share(const ProofBounds& honest) {
   double largest = 0;
@@ -41,22 +49,23 @@ Executor* Runtime::maker_here(const StateMaker& maker, Loaded& decode, Loaded& f
   for (const auto& [name, loaded] : units_) {
     if (is_it(loaded)) return loaded.executor.get();
   }
-  const auto text = with_kv(maker.unit, kv_word_of(maker.arithmetic));
-  auto unit = create_unit(text ? *text : maker.unit);
+  const std::string name = with_emulated(maker.unit, maker.arithmetic);
+  auto unit = create_unit(text_of(maker));
   if (!unit) {
-    note(fmt::format("unit {} cannot run here: {}", maker.unit, unit.error().message));
+    note(fmt::format("unit {} cannot run here: {}", name, unit.error().message));
     return nullptr;
   }
   fresh.unit = std::move(*unit);
   auto executor = fresh.unit->load(text_.model, threads_);
   if (!executor) {
-    note(fmt::format("unit {} cannot load the model: {}", maker.unit, executor.error().message));
+    note(fmt::format("unit {} cannot load the model: {}", name, executor.error().message));
     return nullptr;
   }
   fresh.executor = std::move(*executor);
   if (is_it(fresh)) return fresh.executor.get();
-  note(fmt::format("the state was made by {}, unit {} computes as {} here", maker.arithmetic, maker.unit,
-                   fresh.executor->arithmetic()));
+  const std::string here = fresh.executor->arithmetic();
+  note(fmt::format("the state was made by {}, unit {} computes as {} here", maker.arithmetic,
+                   with_emulated(maker.unit, here), here));
   return nullptr;
 }
 
@@ -74,7 +83,8 @@ Result<std::optional<ProofBounds>> Runtime::bounds_of(const StateMaker& maker, c
                                                       const Note& note, const ProofEvents& events) {
   Loaded& decode = *find_unit(decode_unit);
   const std::string to = decode.executor->arithmetic();
-  const std::string between = maker.unit + " -> " + decode_unit;
+  const std::string between =
+      fmt::format("{} -> {}", with_emulated(maker.unit, maker.arithmetic), with_emulated(decode_unit, to));
   BATON_OK(open_store(note));
   std::optional<ProofBounds> honest = store_->find(BoundsStore::kStates, maker.arithmetic, to);
   const bool known = honest && honest->segments.size() == model().program.slots.size();
@@ -138,7 +148,9 @@ Result<std::optional<ProofBounds>> Runtime::prepare_start(Request& request, cons
   const bool same = made.makers.size() == 1 && made.makers[0].arithmetic == decode.executor->arithmetic();
   if (same && made.replayable() && (!any_shared(made) || decode.unit->caps().shared_prefills_exact)) {
     ProofBounds exact;
-    exact.between = fmt::format("{} -> {}, the same steps and bits", made.makers[0].unit, request.decode_unit);
+    const StateMaker& maker = made.makers[0];
+    exact.between = fmt::format("{} -> {}, the same steps and bits", with_emulated(maker.unit, maker.arithmetic),
+                                with_emulated(request.decode_unit, maker.arithmetic));
     request.start_bounds = std::move(exact);
     return nothing;
   }

@@ -28,8 +28,10 @@ OrderedJson listing_json(const SealListing& listing, const StateKey* key) {
   json["makers"] = OrderedJson::array();
   for (size_t i = 0; i < listing.provenance.makers.size(); ++i) {
     const StateMaker& maker = listing.provenance.makers[i];
-    json["makers"].push_back(
-        {{"unit", maker.unit}, {"arithmetic", maker.arithmetic}, {"tokens", listing.provenance.tokens_of(i)}});
+    json["makers"].push_back({{"unit", maker.unit},
+                              {"arithmetic", maker.arithmetic},
+                              {"emulated", is_emulated(maker.arithmetic)},
+                              {"tokens", listing.provenance.tokens_of(i)}});
   }
   json["steps"] = to_lines(listing.provenance);
   json["tokens"] = listing.tokens;

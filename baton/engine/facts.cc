@@ -49,7 +49,7 @@ Status resolve_names(const SchedulerFacts& facts, ResolvedRequest* resolved) {
   }
   const auto words_of = [&](LaneIndex index) -> LaneWords {
     const LaneFacts& lane = facts.lanes[index];
-    return {lane.asked.empty() ? lane.name : lane.asked};
+    return {lane.asked.empty() ? lane.name : lane.asked, with_emulated(lane.name, lane.maker.arithmetic)};
   };
   resolved->prefill_words = words_of(resolved->prefill);
   resolved->via_words = words_of(resolved->via);

@@ -62,6 +62,7 @@ bool made_exactly(const Provenance& provenance, const StateMaker& by, bool share
 // What is said of a lane that a request names.
 struct LaneWords {
   std::string asked;  // "cuda:driver=emulated"
+  std::string shown;  // its name, and that it is emulated: "cuda (emulated)"
 };
 
 // A request that can run, and what its names stand for here. All its lanes serve one model.

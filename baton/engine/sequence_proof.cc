@@ -42,7 +42,7 @@ ProofBounds Sequence::bounds() const {
   ProofBounds sum;
   if (had_start) sum = *request.start_bounds;
   if (start_check_due) return sum;
-  const std::string& unit = onward() ? request.via_unit : request.decode_unit;
+  const std::string& unit = onward() ? via_words.shown : decode_words.shown;
   if (handed_over && !same_unit()) {
     const ProofBounds& moved = onward() ? *request.via_bounds : *request.move_bounds;
     had_start ? sum.add(moved) : static_cast<void>(sum = moved);

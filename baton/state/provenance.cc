@@ -69,6 +69,15 @@ bool sound(const StateStep& step) {
 
 }  // namespace
 
+bool is_emulated(std::string_view arithmetic) {
+  const size_t slash = arithmetic.find('/');
+  return slash != std::string_view::npos && arithmetic.substr(slash + 1).starts_with("emulated");
+}
+
+std::string with_emulated(std::string_view unit, std::string_view arithmetic) {
+  return fmt::format("{}{}", unit, is_emulated(arithmetic) ? " (emulated)" : "");
+}
+
 std::string_view to_string(StepKind kind) {
   switch (kind) {
     case StepKind::kPrefill:
@@ -178,8 +187,10 @@ std::vector<std::string> to_lines(const Provenance& provenance) {
     const StateStep& step = provenance.steps[i];
     if (i == 0 || provenance.steps[i - 1].maker != step.maker) {
       const StateMaker& maker = provenance.makers[step.maker];
-      lines.push_back(maker.arithmetic.empty() ? maker.unit + ":"
-                                               : fmt::format("{} ({}):", maker.unit, maker.arithmetic));
+      lines.push_back(maker.arithmetic.empty()
+                          ? maker.unit + ":"
+                          : fmt::format("{} ({}{}):", maker.unit, is_emulated(maker.arithmetic) ? "emulated, " : "",
+                                        maker.arithmetic));
     } else {
       lines.back() += ",";
     }

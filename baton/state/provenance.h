@@ -23,6 +23,12 @@ struct StateMaker {
 inline constexpr std::string_view kMakerUnknown = "unknown";
 inline constexpr std::string_view kMakerForeign = "foreign";  // converted from a file of another project
 
+// Whether the second part of an arithmetic's name begins with "emulated": the unit ran on another device than it stands
+// for ("cuda/emulated/0123abcd"), what it made is not the device's, and nothing is proven of the device by it.
+bool is_emulated(std::string_view arithmetic);
+// "cuda", and "cuda (emulated)" where its arithmetic says so: for whatever names a maker or who is compared with whom.
+std::string with_emulated(std::string_view unit, std::string_view arithmetic);
+
 // Behind the arithmetic of a maker whose values lay rounded to bf16 since: the same steps do not make them again.
 inline constexpr std::string_view kRoundedAtRest = "+bf16";
 

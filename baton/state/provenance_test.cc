@@ -9,6 +9,7 @@
 namespace baton {
 namespace {
 
+const StateMaker kEmulatedCard{"cuda", "cuda/emulated-f32/0123abcd"};
 const StateMaker kCpu{"cpu", "cpu/avx512/0123abcd"}, kRef{"ref", "ref/f32/0123abcd"};
 
 TEST(ProvenanceTest, StepsOfOneKindAndSizeRunTogether) {
@@ -119,6 +120,19 @@ TEST(ProvenanceTest, AMakerThatComesWhenAllIsFullHasOneStep) {
   ASSERT_EQ(made.steps.size(), 2u);
   EXPECT_EQ(made.tokens_of(1), 7u);
   EXPECT_TRUE(check_provenance(made, kStepsMax / 2 * 3 + 7));
+}
+
+TEST(ProvenanceTest, SaysWhoIsEmulated) {
+  EXPECT_TRUE(is_emulated(kEmulatedCard.arithmetic));
+  EXPECT_TRUE(is_emulated("ane/emulated-m1-strict/0123abcd"));
+  for (const char* other :
+       {"cuda/sm_90/0badcafe/0123abcd", "emulated", "cuda-emulated/0123abcd", "cpu/avx2/emulated", ""})
+    EXPECT_FALSE(is_emulated(other)) << other;
+  EXPECT_EQ(with_emulated("cuda:device=1", kEmulatedCard.arithmetic), "cuda:device=1 (emulated)");
+  EXPECT_EQ(with_emulated("cpu", kCpu.arithmetic), "cpu");
+  Provenance made;
+  made.add(kEmulatedCard, StepKind::kPrefill, 37);
+  EXPECT_EQ(to_lines(made), (std::vector<std::string>{"cuda (emulated, cuda/emulated-f32/0123abcd): prefill 37"}));
 }
 
 TEST(ProvenanceTest, AStrangersStepsCannotBeRepeated) {

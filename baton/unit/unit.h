@@ -247,6 +247,7 @@ class Executor {
   // caps().shared_prefills_exact.
   // Threads, room in the state, memory and time do not matter. Equal is a promise, unequal is none: other names may
   // give the same bits. Constant for the executor's life, printable ASCII without spaces, from arithmetic_name().
+  // is_emulated() of it is placement().emulated.
   virtual std::string arithmetic() const = 0;
 
  protected:

@@ -95,6 +95,22 @@ class Proof(unittest.TestCase):
         os.close(leader)
         self.assertFalse((self.model / "bounds.json").exists())
 
+    # Elsewhere than on a terminal too, where it takes long: here it stands still for a while.
+    def test_measuring_says_how_far_it_is_now_and_then(self):
+        units = ("--prefill", "cuda:driver=emulated", "--decode", "cpu")
+        command = [PROGRAM, "run", "-m", str(self.model), *units, "--verify-bridge", "sample", "-t", "1", "-n", "1", "Why?"]
+        self.assertNotIn(" %", self.run_baton(*units, "--verify-bridge", "off", "-n", "1", "Why?").stderr)
+        measuring = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=self.environment)
+        said = measuring.stderr.readline()
+        self.assertEqual(said, "baton: measuring what honest states differ by, cuda (emulated) -> cpu, once for this model: it is kept\n")
+        time.sleep(0.05)  # it has begun
+        measuring.send_signal(signal.SIGSTOP)
+        time.sleep(5.2)
+        measuring.send_signal(signal.SIGCONT)
+        rest = measuring.communicate(timeout=300)[1]
+        self.assertEqual(measuring.returncode, 0, rest)
+        self.assertRegex(rest.splitlines()[0], r"^baton: measuring cuda \(emulated\) -> cpu \d+ %, .* left$")
+
     def test_a_saved_state_is_proven_on_the_unit_that_made_it_and_on_another(self):
         self.run_baton("--raw", "The compiler reads", "-n", "0", "--save-state", self.state)
         arguments = ("--load-state", self.state, " the source code", "-n", "4", "--verify-bridge", "sample")
@@ -109,6 +125,45 @@ class Proof(unittest.TestCase):
         self.assertIs(other["verified"], True)
         self.assertEqual(other["proof"]["between"], "cpu -> ref")
         self.assertGreater(other["proof"]["worst"]["value"], 0)
+
+    # Where a unit is emulated a proof is of what emulates it, and says so wherever a unit is named.
+    def test_an_emulated_unit_is_named_as_one(self):
+        for unit in ("cuda:driver=emulated", "ane:device=emulator"):
+            with self.subTest(unit):
+                name = unit.split(":")[0]
+                bridge, stderr = self.bridge("--prefill", unit, "-n", "2", "--verify-bridge", "sample", "What is a compiler?")
+                self.assertEqual((bridge["level"], bridge["proof"]["between"]), ("proven", f"{name} (emulated) -> cpu"))
+                self.assertIn(f"differ by, {name} (emulated) -> cpu, once", stderr)
+                bridge, _ = self.bridge("--decode", unit, "--strategy", "handoff", "-n", "2", "--verify-bridge", "sample", "Why?")
+                self.assertEqual(bridge["proof"]["between"], f"{name} (emulated) -> {name} (emulated), the same bits")
+        pairs = json.loads((self.model / "bounds.json").read_text())["pairs"]
+        self.assertTrue(all(pair["from"].split("/")[1].startswith("emulated") for pair in pairs), pairs)
+
+    def shown(self, *arguments):
+        done = subprocess.run([PROGRAM, "state", "show", self.state, *arguments], capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def test_a_state_of_an_emulated_card_is_none_of_a_card(self):
+        self.run_baton("--decode", "cuda:driver=emulated", "--raw", "The compiler reads", "-n", "0", "--save-state", self.state)
+        self.assertIn("cuda (emulated, cuda/emulated/", self.shown())
+        maker = json.loads(self.shown("--json"))["makers"][0]
+        self.assertEqual((maker["unit"], maker["emulated"]), ("cuda", True))
+        loads = ("--load-state", self.state, " the source code", "-n", "2", "--verify-bridge", "sample")
+        # The maker needs no card to run here.
+        bridge, stderr = self.bridge(*loads)
+        self.assertEqual((bridge["level"], bridge["proof"]["between"]), ("proven", "cuda (emulated) -> cpu"), stderr)
+        bridge, _ = self.bridge(*loads, "--decode", "cuda:driver=emulated")
+        self.assertEqual(bridge["proof"]["between"], "cuda (emulated) -> cuda (emulated), the same steps and bits")
+        # The same state, said to be a card's: nothing that was measured of the emulated one proves it.
+        self.rename_maker("cuda/sm_90/0badcafe/01234567")
+        self.assertIn("cuda (cuda/sm_90/0badcafe/01234567)", self.shown())
+        self.assertFalse(json.loads(self.shown("--json"))["makers"][0]["emulated"])
+        for decode in ("cpu", "cuda:driver=emulated"):
+            bridge, stderr = self.bridge(*loads, "--decode", decode)
+            self.assertEqual((bridge["level"], bridge["verified"], bridge["proof"]), ("sealed", None, None), stderr)
+            self.assertIn("warning: ", stderr)
+            self.assertNotIn("(emulated) cannot", stderr)
 
     # What the unit between made alone is held to its own bounds: the prefill unit had no hand in it.
     def test_a_relay_of_one_token_names_who_made_its_state(self):
@@ -219,13 +274,28 @@ class Proof(unittest.TestCase):
         proven, _ = self.bridge(*arguments, "--verify-bridge", "sample")
         self.assertEqual((proven["kind"], proven["level"], proven["verified"]), ("alias", "proven", True))
 
-    def forge(self):
-        """The saved state's first recurrent section zeroed, every checksum made right, a chat's too."""
+    def digest(self):
         found = ctypes.util.find_library("xxhash")
         if found is None:
             self.skipTest("no libxxhash to make checksums with")
         digest = ctypes.CDLL(found).XXH3_64bits
         digest.argtypes, digest.restype = (ctypes.c_char_p, ctypes.c_size_t), ctypes.c_uint64
+        return digest
+
+    def rename_maker(self, arithmetic):
+        """The saved state's one maker is said to compute so; its checksum is made right."""
+        digest = self.digest()
+        block = bytearray(pathlib.Path(self.state).read_bytes())
+        header, sections = struct.unpack_from("<I", block, 12)[0], struct.unpack_from("<I", block, 56)[0]
+        at = 88 + 64 * sections + 8 + 32
+        self.assertTrue(block[at:].startswith(b"cuda/emulated/"))
+        block[at:at + 96] = arithmetic.encode().ljust(96, b"\0")
+        block[header - 8:header] = struct.pack("<Q", digest(bytes(block[:header - 8]), header - 8))
+        pathlib.Path(self.state).write_bytes(block)
+
+    def forge(self):
+        """The saved state's first recurrent section zeroed, every checksum made right, a chat's too."""
+        digest = self.digest()
         block = bytearray(pathlib.Path(self.state).read_bytes())
         summed = lambda part: struct.pack("<Q", digest(bytes(part), len(part)))
         header, sections = struct.unpack_from("<I", block, 12)[0], struct.unpack_from("<I", block, 56)[0]
