@@ -44,6 +44,7 @@ RouteModel route_model(const Model& model, const StateShape& shape);
 struct RouteUnit {
   std::string name;                 // as requests name it
   std::string asked = {};           // the same with its options, as it was asked for
+  bool emulated = false;            // Caps::emulated
   std::string lost = {};            // why it takes no work; empty: it does
   bool decodes = true;              // false: it only prefills
   uint64_t token_bytes = 0;         // RouteModel's, as the unit keeps them (KeptBytes::token); 0: as stored

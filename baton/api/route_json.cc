@@ -92,6 +92,7 @@ RoutesJson routes_json(std::string_view model, const RouteFacts& facts, const st
     RoutesJson& item = json["units"].emplace_back(
         RoutesJson{{"name", unit.name},
                    {"asked", unit.asked},
+                   {"emulated", unit.emulated},
                    {"decodes", unit.decodes},
                    {"waiting_ms", rounded(unit.waiting_ms)},
                    {"token_bytes", unit.token_bytes > 0 ? unit.token_bytes : facts.model.token_bytes},

@@ -99,16 +99,22 @@ Error with_units_that_can(Error refused, const Program& program, const Unit& by)
   return refused;
 }
 
-uint64_t kept_bytes(const Model& model, std::span<const std::string> units) {
-  std::vector<std::string> seen;
-  uint64_t bytes = 0;
+UnitsFacts units_facts(const Model& model, std::span<const std::string> units) {
+  std::vector<UnitChoice> choices;
   for (const std::string& text : units) {
-    const auto choice = parse_unit(text);
-    if (!choice || std::find(seen.begin(), seen.end(), choice->text()) != seen.end()) continue;
-    seen.push_back(choice->text());
-    if (const auto unit = choice->create()) bytes += (*unit)->kept_bytes(model).all;
+    auto choice = parse_unit(text);
+    const auto same = [&](const UnitChoice& other) { return other.text() == choice->text(); };
+    if (choice && std::none_of(choices.begin(), choices.end(), same)) choices.push_back(*std::move(choice));
   }
-  return bytes;
+  const std::vector<std::string> names = names_of(choices);
+  UnitsFacts facts;
+  for (size_t i = 0; i < choices.size(); ++i) {
+    const auto unit = choices[i].create();
+    if (!unit) continue;
+    facts.kept_bytes += (*unit)->kept_bytes(model).all;
+    if ((*unit)->caps().emulated) facts.emulated.push_back(names[i]);
+  }
+  return facts;
 }
 
 namespace {

@@ -44,8 +44,13 @@ std::vector<std::string> units_that_can(const Program& program);
 // where that was the reason.
 Error with_units_that_can(Error refused, const Program& program, const Unit& by);
 
-// What the units keep of a model's weights, together; each counts once. A unit that cannot be had counts nothing.
-uint64_t kept_bytes(const Model& model, std::span<const std::string> units);
+// What is known of units that a model would be loaded into, together; each counts once. One that cannot be had counts
+// nothing.
+struct UnitsFacts {
+  uint64_t kept_bytes = 0;                 // of the model's weights
+  std::vector<std::string> emulated = {};  // by names_of()
+};
+UnitsFacts units_facts(const Model& model, std::span<const std::string> units);
 
 // `text` with a type of keys and values for a unit whose options do not say one; `kv` empty: as it is. kUnsupported
 // names the units that have a choice, where this one has none.

@@ -176,7 +176,7 @@ Status Bench::run(ConversationWay way, bool counts) {
     const auto sent = Clock::now();
     BATON_TRY(const Completion done, runtime_.complete(std::move(asked), {}, {}));
     const double total_ms = std::chrono::duration<double, std::milli>(Clock::now() - sent).count();
-    emulated = emulated || done.stats.prefill.emulated || done.stats.decode.emulated;
+    emulated = emulated || done.stats.emulated();
     if (done.ids.size() != settings_.shape.answer_tokens)
       return fail(Code::kInternal, fmt::format("turn {}: {} tokens came", turn + 1, done.ids.size()));
     said.insert(said.end(), done.ids.begin(), done.ids.end());

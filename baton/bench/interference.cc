@@ -134,7 +134,7 @@ Result<RequestStats> Meanwhile::ask(const std::string& prefill, const std::strin
     if (finished == nullptr) continue;
     if (finished->reason == FinishReason::kError) return fail(finished->error);
     if (!finished->stats.fallback.empty()) return fail(Code::kDevice, finished->stats.fallback);
-    emulated_ = emulated_ || finished->stats.prefill.emulated || finished->stats.decode.emulated;
+    emulated_ = emulated_ || finished->stats.emulated();
     return finished->stats;
   }
 }

@@ -121,7 +121,7 @@ OrderedJson totals_json(const BatchFlags& flags, const BatchTotals& totals) {
 void show_totals(const BatchFlags& flags, const BatchTotals& totals) {
   if (flags.json) print_json(totals_json(flags, totals));
   if (flags.quiet || flags.json) return;
-  const bool emulated = totals.first && (totals.first->prefill.emulated || totals.first->decode.emulated);
+  const bool emulated = totals.first && totals.first->emulated();
   fmt::print(
       stderr, "baton: {} of {} lines answered{}; {} tokens in{}, {} out in {:.1f} s{}{}\n", totals.answered,
       totals.requests, totals.kept > 0 ? fmt::format(" ({} lines done before)", totals.kept) : "", totals.prompt_tokens,

@@ -60,9 +60,6 @@ std::string who_text(const PhaseStats& phase) {
 
 std::string tokens_text(uint64_t count) { return fmt::format("{} token{}", count, count == 1 ? "" : "s"); }
 
-bool is_emulated(const RequestStats& stats) {
-  return stats.prefill.emulated || stats.via.emulated || stats.decode.emulated;
-}
 std::string speed_text(double tps, bool emulated) {
   return tps > 0 ? fmt::format(", {:.1f} tok/s{}", tps, emulated ? " emulated" : "") : "";
 }
@@ -220,7 +217,7 @@ OrderedJson figures_json(const Completion& completion) {
   json["prefill_tps"] = number_or_null(stats.prefill_tps, stats.prefill_tps > 0);
   json["decode_tps"] = number_or_null(stats.decode_tps, stats.decode_tps > 0);
   json["total_ms"] = stats.total_ms;
-  json["emulated"] = is_emulated(stats);
+  json["emulated"] = stats.emulated();
   json["prefill"] = phase_json(stats.prefill);
   if (!stats.via.asked.empty()) {
     json["via"] = phase_json(stats.via);
@@ -228,7 +225,7 @@ OrderedJson figures_json(const Completion& completion) {
     json["via"]["tps"] = number_or_null(stats.via_tps, stats.via_tps > 0);
   }
   json["decode"] = phase_json(stats.decode);
-  json["bridge"] = bridge_json(stats.bridge, is_emulated(stats));
+  json["bridge"] = bridge_json(stats.bridge, stats.emulated());
   json["fallback"] = stats.fallback.empty() ? OrderedJson(nullptr) : OrderedJson(stats.fallback);
   return json;
 }
@@ -250,7 +247,7 @@ std::string figures_text(const Completion& completion, std::string_view model) {
                                                         rounding->max_abs, rounding->max_rel)
                                           : "bf16, by how much off its file does not say");
   line("answer", tokens_text(stats.generated_tokens) + ", " + ended_text(completion));
-  const std::string emulated = is_emulated(stats) ? ", emulated" : "";
+  const std::string emulated = stats.emulated() ? ", emulated" : "";
   if (stats.generated_tokens > 0) line("first token", first_token_text(stats) + emulated);
   // The ordinary case is said once.
   const bool alike = !stats.prefill.ran.empty() && stats.via.asked.empty() &&

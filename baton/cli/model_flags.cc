@@ -138,7 +138,7 @@ Result<std::unique_ptr<Runtime>> ModelFlags::open(const EngineLimits& limits, co
   return runtime;
 }
 
-uint64_t ModelFlags::kept_bytes(const Model& of) const { return baton::kept_bytes(of, units_); }
+UnitsFacts ModelFlags::units_facts(const Model& of) const { return baton::units_facts(of, units_); }
 
 std::vector<std::string> ModelFlags::units_that_show() const {
   std::vector<std::string> all;

@@ -36,8 +36,8 @@ struct ModelFlags {
   // `limits`: of the engine; tokens_max is by the context. `cache`: its key is borrowed for the runtime's life.
   Result<std::unique_ptr<Runtime>> open(const EngineLimits& limits = {}, const StateCacheFlags& cache = {}) const;
   void apply(Request& request) const;
-  // What the units would keep of a model's weights. Settled.
-  uint64_t kept_bytes(const Model& of) const;
+  // Of the units, for a model. Settled.
+  UnitsFacts units_facts(const Model& of) const;
 
   // Units to load, with what of their options shows in answers.
   std::vector<std::string> units_that_show() const;

@@ -1,6 +1,8 @@
 // `baton ps`: what a server has loaded, and who runs and waits there.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "baton/base/file.h"
 #include "baton/base/terminal.h"
 #include "baton/cli/command.h"
@@ -49,6 +51,13 @@ Result<std::string> read_key(const std::string& file) {
   return line.substr(0, line.find_first_of(" \t"));
 }
 
+// "cuda (emulated)".
+std::string unit_of(const OrderedJson& model, const char* field) {
+  const auto emulated = model.value("emulated_units", OrderedJson::array());
+  const bool is = std::find(emulated.begin(), emulated.end(), model.value(field, OrderedJson())) != emulated.end();
+  return text(model, field) + (is ? " (emulated)" : "");
+}
+
 int show_server(PsFlags& flags) {
   if (!flags.api_key_file.empty()) {
     auto key = read_key(flags.api_key_file);
@@ -68,7 +77,7 @@ int show_server(PsFlags& flags) {
   for (const OrderedJson& model : props["models"]) {
     shown += fmt::format("model    {}: {}; {} parameters, context {}, prefill {}, decode {}, {}\n", text(model, "id"),
                          state_of(model), text(model, "parameters"), text(model, "context"),
-                         text(model, "prefill_unit"), text(model, "decode_unit"), text(model, "strategy"));
+                         unit_of(model, "prefill_unit"), unit_of(model, "decode_unit"), text(model, "strategy"));
   }
   for (const OrderedJson& model : props.value("embedding_models", OrderedJson::array())) {
     shown += fmt::format("vectors  {}: {}; {} parameters, {} tokens\n", text(model, "id"), state_of(model),

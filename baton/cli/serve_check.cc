@@ -41,7 +41,8 @@ std::string model_line(const DescribedModels::Model& model) {
   for (const std::string& alias : facts.aliases) text += ", also " + alias;
   if (facts.vectors) text += ", makes vectors";
   if (model.at_start) text += ", loaded at the start";
-  if (!facts.vectors) text += fmt::format(", {} -> {}", facts.prefill_unit, facts.decode_unit);
+  const auto unit = [&](const std::string& name) { return name + (facts.is_emulated(name) ? " (emulated)" : ""); };
+  if (!facts.vectors) text += fmt::format(", {} -> {}", unit(facts.prefill_unit), unit(facts.decode_unit));
   return text + fmt::format(", {} bytes of weights\n", facts.weight_bytes);
 }
 

@@ -141,7 +141,9 @@ Result<serve::ModelSource> describe(const ServeFlags& server, const ServedFlags&
   facts.aliases = flags.aliases;
   facts.stops = flags.sampling.stops;
   facts.state_bytes_max = limits.state_bytes_max;
-  facts.kept_bytes = flags.model.kept_bytes(*text.model);
+  UnitsFacts units = flags.model.units_facts(*text.model);
+  facts.kept_bytes = units.kept_bytes;
+  facts.emulated_units = std::move(units.emulated);
   facts.prefill_unit = flags.model.prefill_unit;
   facts.decode_unit = flags.model.decode_unit;
   facts.strategy = flags.model.strategy;
@@ -156,7 +158,7 @@ Result<serve::ModelSource> describe(const ServeFlags& server, const ServedEmbedF
   BATON_TRY(const EmbedSpec spec, read_embed_spec(*text.model));
   serve::ModelSource source{.facts = serve::facts_of(text, spec.tokens_max), .open = {}};
   source.facts.vectors = true;
-  source.facts.kept_bytes = kept_bytes(*text.model, std::vector<std::string>{"cpu"});  // the usual one
+  source.facts.kept_bytes = units_facts(*text.model, std::vector<std::string>{"cpu"}).kept_bytes;  // the usual one
   source.facts.tools = source.facts.thinking = false;
   source.facts.name = flags.name.empty() ? name_of_path(flags.path) : flags.name;
   source.facts.aliases = flags.aliases;

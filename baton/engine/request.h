@@ -228,6 +228,9 @@ struct RequestStats {
   PhaseStats prefill, via, decode;  // via: `asked` is empty where there is none
   BridgeStats bridge;
   std::string fallback;  // empty: as asked; else why the decode unit had to do more than asked
+
+  // A unit that had a part in it is: its figures are no device's.
+  bool emulated() const { return prefill.emulated || via.emulated || decode.emulated; }
 };
 
 enum class FinishReason : uint8_t { kStop, kLength, kCancelled, kDeadline, kError };

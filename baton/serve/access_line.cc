@@ -64,6 +64,7 @@ Json json_of(const AccessLine& line) {
   ms("ttft_ms", line.ttft_ms);
   text("prefill_unit", line.prefill_unit);
   text("decode_unit", line.decode_unit);
+  if (line.emulated) json["emulated"] = *line.emulated;
   if (line.prompt) json["prompt"] = *line.prompt;
   return json;
 }

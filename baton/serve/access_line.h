@@ -24,6 +24,7 @@ struct AccessLine {
   std::optional<uint64_t> prompt_tokens, cached_tokens, answer_tokens;
   std::string finish, prefill_unit, decode_unit;
   std::optional<double> queue_ms, ttft_ms;
+  std::optional<bool> emulated;       // a unit of these is, and with it the times
   std::optional<std::string> prompt;  // only where it was asked for
 
   // One line, with its end: no control character in it, no other line end, whatever the fields hold.

@@ -66,6 +66,10 @@ TEST(AccessLineTest, BothForms) {
   EXPECT_EQ(json["model"], "a model");
   EXPECT_EQ(json["prompt_tokens"], 12);
   EXPECT_FALSE(json.contains("prompt"));
+  EXPECT_FALSE(json.contains("emulated")) << "no unit is known";
+  line.decode_unit = "cuda";
+  line.emulated = true;
+  EXPECT_TRUE(line.text(AccessFormat::kText).ends_with(" decode_unit=cuda emulated=true\n"));
   line.ended = {};
   EXPECT_EQ(Json::parse(line.text(AccessFormat::kJson))["status"], 499);
 }

@@ -51,7 +51,7 @@ Json extension_json(const RequestStats& stats, double queue_ms) {
                               sum_of(stats.token_ms) + stats.first_token.first_decode_ms, stats.decode_tps);
   made["bridge"] = bridge_json(stats.bridge);
   made["cached_tokens"] = stats.cached_tokens;
-  made["emulated"] = stats.prefill.emulated || stats.via.emulated || stats.decode.emulated;
+  made["emulated"] = stats.emulated();
   made["fallback"] = text_or_null(stats.fallback);
   made["joules"] = "unknown";
   return made;

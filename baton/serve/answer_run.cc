@@ -123,7 +123,11 @@ Status AnswerRun::start(uint32_t index) {
   }
   const std::string prefill = request.request.prefill_unit, decode = request.request.decode_unit,
                     strategy = request.request.strategy;
-  if (index == 0) load_ = job_.model->prefill_begins(request.request);
+  if (index == 0) {
+    load_ = job_.model->prefill_begins(request.request);
+    for (const std::string_view unit : {prefill, decode, request.request.via_unit})
+      emulated_ = emulated_ || job_.pooled->facts().is_emulated(unit);
+  }
   BATON_TRY(choices_[index].answer, job_.model->start(std::move(request)));
   ++started_;
   if (index > 0) return {};
@@ -131,6 +135,7 @@ Status AnswerRun::start(uint32_t index) {
                 {{"prefill_unit", prefill},
                  {"decode_unit", decode},
                  {"strategy", strategy},
+                 {"emulated", emulated_},
                  {"queue_ms", submitted_ms_ - job_.arrived_ms},
                  {"prompt_tokens", job_.head.prompt_tokens}});
   return {};
@@ -259,7 +264,7 @@ uint64_t AnswerRun::cached_tokens() const {
 void AnswerRun::tell_first_token() {
   job_.model->prefilled(load_);
   first_ms_ = told_ms_ = service_.timeline_.now_ms();
-  service_.tell(job_, "decode", {{"ttft_ms", first_ms_ - job_.arrived_ms}});
+  service_.tell(job_, "decode", {{"ttft_ms", first_ms_ - job_.arrived_ms}, {"emulated", emulated_}});
 }
 
 void AnswerRun::tell_progress() {
@@ -268,7 +273,8 @@ void AnswerRun::tell_progress() {
   const uint64_t count = tokens();
   service_.tell(job_, "tokens",
                 {{"tokens", count},
-                 {"tokens_per_second", static_cast<double>(count - told_tokens_) * 1000 / (now_ms - told_ms_)}});
+                 {"tokens_per_second", static_cast<double>(count - told_tokens_) * 1000 / (now_ms - told_ms_)},
+                 {"emulated", emulated_}});
   told_ms_ = now_ms;
   told_tokens_ = count;
 }
@@ -299,6 +305,7 @@ void AnswerRun::finish() {
 
 void AnswerRun::tell_done(const char* finish) {
   Observed observed{.finished = finish,
+                    .emulated = emulated_,
                     .queue_s = (submitted_ms_ - job_.arrived_ms) / 1000,
                     .first_token_s = (first_ms_ - job_.arrived_ms) / 1000,
                     .total_s = (service_.timeline_.now_ms() - job_.arrived_ms) / 1000,
@@ -311,6 +318,8 @@ void AnswerRun::tell_done(const char* finish) {
   Json told = {{"finish", finish}, {"prompt_tokens", job_.head.prompt_tokens}};
   if (!stats.empty()) {
     const RequestStats& first = *stats.front();
+    // Where it ran is what counts.
+    observed.emulated = std::any_of(stats.begin(), stats.end(), [](const auto* each) { return each->emulated(); });
     observed.cached_tokens = cached_tokens();
     observed.queue_s += first.queue_ms / 1000;
     const auto positive = [](double number) { return number > 0 ? Json(number) : Json(nullptr); };
@@ -322,10 +331,11 @@ void AnswerRun::tell_done(const char* finish) {
              {"state_bytes", job_.model->state_bytes(first.prompt_tokens + first.generated_tokens)},
              {"tokens_per_second", {{"prefill", positive(first.prefill_tps)}, {"decode", positive(first.decode_tps)}}},
              {"joules", "unknown"},
-             {"emulated", first.prefill.emulated || first.decode.emulated},
+             {"emulated", observed.emulated},
              {"fallback", first.fallback.empty() ? Json(nullptr) : Json(first.fallback)}});
   } else {
-    told.update(Json{{"completion_tokens", observed.generated_tokens}, {"phases", Json::array()}});
+    told.update(Json{
+        {"completion_tokens", observed.generated_tokens}, {"phases", Json::array()}, {"emulated", observed.emulated}});
   }
   job_.model->prefilled(load_);
   for (const RequestStats* each : stats) job_.model->learn(*each);

@@ -62,6 +62,7 @@ class AnswerRun {
   std::vector<Choice> choices_;
   size_t started_ = 0, ended_ = 0;
   bool writing_ = false, gone_ = false;
+  bool emulated_ = false;  // a unit that it was asked of is
   double submitted_ms_ = 0, first_ms_ = 0, told_ms_ = 0;
   uint64_t told_tokens_ = 0;
   uint64_t load_ = 0;  // of the prompt, ServedModel::prefill_begins

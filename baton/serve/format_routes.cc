@@ -44,6 +44,7 @@ formats::OllamaModel told_of(const ModelStatus& status) {
   if (facts.thinking) made.capabilities.emplace_back("thinking");
   for (const std::string& stop : facts.stops) made.parameters += fmt::format("stop {}\n", Json(stop).dump());
   made.loaded = status.loaded;
+  made.emulated_units = facts.emulated_units;
   made.loaded_bytes = facts.loaded_bytes();
   if (status.unloads_in) {
     made.expires = std::chrono::duration_cast<std::chrono::seconds>(

@@ -34,6 +34,20 @@ std::string escaped(std::string_view text) {
   return made;
 }
 
+using Labels = MetricsText::Labels;
+
+// What an emulated unit had a part in carries the word; a label that is not there is an empty one.
+Labels labels_of(const ModelGauges& model, bool emulated) {
+  Labels labels = {{"model_name", model.name}};
+  if (emulated) labels.emplace_back("emulated", "true");
+  return labels;
+}
+
+Labels with(Labels labels, const Labels& more) {
+  labels.insert(labels.end(), more.begin(), more.end());
+  return labels;
+}
+
 }  // namespace
 
 void MetricsText::describe(std::string_view name, std::string_view kind, std::string_view help) {
@@ -85,7 +99,7 @@ Metrics::Metrics()
 void Metrics::count_answer(const std::string& model, const Observed& observed,
                            std::span<const RequestStats* const> choices) {
   const std::lock_guard lock(mutex_);
-  Answers& of = answers_[model];
+  Answers& of = answers_[{model, observed.emulated}];
   ++of.finished[std::string(observed.finished)];
   of.queue.observe(observed.queue_s);
   of.total.observe(observed.total_s);
@@ -118,7 +132,7 @@ void Metrics::count_refused(std::string_view reason) {
 void Metrics::write_counters(MetricsText& to, const Rows& rows) {
   const auto counter = [&](const char* name, const char* help, uint64_t Answers::*number) {
     to.describe(name, "counter", help);
-    for (const auto& [model, of] : rows) to.value(name, {{"model_name", model}}, static_cast<double>(of->*number));
+    for (const auto& [labels, of] : rows) to.value(name, labels, static_cast<double>(of->*number));
   };
   counter("vllm:prompt_tokens_total", "Tokens of prompts.", &Answers::prompt_tokens);
   counter("vllm:generation_tokens_total", "Tokens of answers.", &Answers::generated_tokens);
@@ -126,10 +140,9 @@ void Metrics::write_counters(MetricsText& to, const Rows& rows) {
           &Answers::prompt_tokens);
   counter("vllm:prefix_cache_hits_total", "Tokens of prompts that were found there.", &Answers::cached_tokens);
   to.describe("vllm:request_success_total", "counter", "Requests that ended, by how.");
-  for (const auto& [model, of] : rows) {
+  for (const auto& [labels, of] : rows) {
     for (const auto& [reason, count] : of->finished)
-      to.value("vllm:request_success_total", {{"model_name", model}, {"finished_reason", reason}},
-               static_cast<double>(count));
+      to.value("vllm:request_success_total", with(labels, {{"finished_reason", reason}}), static_cast<double>(count));
   }
   counter("baton_bridge_bytes_total", "Bytes of states that were carried.", &Answers::bridge_bytes);
   counter("baton_bridge_verified_total", "Answers whose state reached the level of proof that was asked for.",
@@ -137,13 +150,12 @@ void Metrics::write_counters(MetricsText& to, const Rows& rows) {
   counter("baton_bridge_verify_failures_total", "Hand-overs that were outside of what the proof allows.",
           &Answers::verify_failures);
   to.describe("baton_fallback_total", "counter", "Answers that the decode unit had to do more for than asked.");
-  for (const auto& [model, of] : rows) {
+  for (const auto& [labels, of] : rows) {
     for (const auto& [units, count] : of->fallbacks) {
       const std::string_view both = units;
-      to.value(
-          "baton_fallback_total",
-          {{"model_name", model}, {"from", both.substr(0, both.find('\n'))}, {"to", both.substr(both.find('\n') + 1)}},
-          static_cast<double>(count));
+      to.value("baton_fallback_total",
+               with(labels, {{"from", both.substr(0, both.find('\n'))}, {"to", both.substr(both.find('\n') + 1)}}),
+               static_cast<double>(count));
     }
   }
 }
@@ -151,7 +163,7 @@ void Metrics::write_counters(MetricsText& to, const Rows& rows) {
 void Metrics::write_histograms(MetricsText& to, const Rows& rows) {
   const auto histogram = [&](const char* name, const char* help, Histogram Answers::*values) {
     to.describe(name, "histogram", help);
-    for (const auto& [model, of] : rows) (of->*values).write(to, name, {{"model_name", model}});
+    for (const auto& [labels, of] : rows) (of->*values).write(to, name, labels);
   };
   histogram("vllm:time_to_first_token_seconds", "From arrival to the first token.", &Answers::first_token);
   histogram("vllm:inter_token_latency_seconds", "From token to token.", &Answers::between_tokens);
@@ -170,7 +182,7 @@ void write_each(MetricsText& to, const std::vector<ModelGauges>& models, bool ve
                 const char* kind, const char* help, const EachModel& value) {
   to.describe(name, kind, help);
   for (const ModelGauges& model : models) {
-    if (vectors_too || !model.vectors) to.value(name, {{"model_name", model.name}}, value(model));
+    if (vectors_too || !model.vectors) to.value(name, labels_of(model, !model.emulated_units.empty()), value(model));
   }
 }
 
@@ -210,18 +222,44 @@ void write_models(MetricsText& to, const std::vector<ModelGauges>& models) {
   each("baton_model_evictions_total", "counter", "How often it was given up for another.", &ModelGauges::evictions);
 }
 
+void write_units(MetricsText& to, const std::vector<ModelGauges>& models) {
+  to.describe("baton_unit_info", "gauge", "Always 1: the unit that requests of a model ask for, of each phase.");
+  for (const ModelGauges& model : models) {
+    if (model.vectors) continue;
+    for (const auto& [phase, unit] :
+         {std::pair("prefill", &model.prefill_unit), std::pair("decode", &model.decode_unit)}) {
+      const auto& emulated = model.emulated_units;
+      const bool is = std::find(emulated.begin(), emulated.end(), *unit) != emulated.end();
+      to.value("baton_unit_info",
+               {{"model_name", model.name}, {"phase", phase}, {"unit", *unit}, {"emulated", is ? "true" : "false"}}, 1);
+    }
+  }
+}
+
 }  // namespace
 
-std::string Metrics::text(const Gauges& gauges) const {
+// Of a model that has answered nothing, zeros.
+Metrics::Rows Metrics::rows_of(const std::vector<ModelGauges>& models) const {
   static const Answers kNone;
+  Rows rows;
+  for (const ModelGauges& model : models) {
+    if (model.vectors) continue;
+    bool any = false;
+    for (const bool emulated : {false, true}) {
+      const auto found = answers_.find({model.name, emulated});
+      if (found == answers_.end()) continue;
+      rows.push_back({labels_of(model, emulated), &found->second});
+      any = true;
+    }
+    if (!any) rows.push_back({labels_of(model, !model.emulated_units.empty()), &kNone});
+  }
+  return rows;
+}
+
+std::string Metrics::text(const Gauges& gauges) const {
   const std::lock_guard lock(mutex_);
   MetricsText to;
-  Rows rows;
-  for (const ModelGauges& model : gauges.models) {
-    if (model.vectors) continue;
-    const auto found = answers_.find(model.name);
-    rows.emplace_back(model.name, found != answers_.end() ? &found->second : &kNone);
-  }
+  const Rows rows = rows_of(gauges.models);
   write_requests(to, gauges.models);
   write_counters(to, rows);
   write_histograms(to, rows);
@@ -229,6 +267,7 @@ std::string Metrics::text(const Gauges& gauges) const {
   for (const auto& [reason, count] : refused_)
     to.value("baton_requests_refused_total", {{"reason", reason}}, static_cast<double>(count));
   write_models(to, gauges.models);
+  write_units(to, gauges.models);
   to.describe("baton_http_connections", "gauge", "Open connections.");
   to.value("baton_http_connections", {}, static_cast<double>(gauges.http.connections));
   to.describe("baton_http_connections_total", "counter", "Connections that were accepted.");

@@ -48,6 +48,7 @@ class Histogram {
 // Of one answered request. Seconds.
 struct Observed {
   std::string_view finished;  // "stop", "length", "tool_calls", "cancelled", "error"
+  bool emulated = false;      // a unit that had a part in it is
   double queue_s = 0, first_token_s = 0, total_s = 0;
   uint64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
 };
@@ -58,6 +59,8 @@ struct ModelGauges {
   uint64_t bytes = 0, in_use = 0, waiting = 0;
   uint64_t loads = 0, evictions = 0;
   bool loaded = false, vectors = false;
+  std::string prefill_unit = {}, decode_unit = {};
+  std::vector<std::string> emulated_units = {};
   // Of one that writes text: requests, and states while it is loaded.
   uint64_t requests_running = 0, requests_waiting = 0;
   uint64_t state_bytes = 0, state_bytes_max = 0, checkpoint_bytes = 0, checkpoints = 0;
@@ -81,7 +84,7 @@ class Metrics {
   std::string text(const Gauges& gauges) const;
 
  private:
-  // Of one model.
+  // Of one model: those that emulated units had a part in, and the others.
   struct Answers {
     Answers();
     Histogram first_token, between_tokens, total, queue, prefill, decode, bridge;
@@ -89,12 +92,17 @@ class Metrics {
     uint64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
     uint64_t bridge_bytes = 0, verified = 0, verify_failures = 0;
   };
-  using Rows = std::vector<std::pair<std::string_view, const Answers*>>;  // by name of the model
+  struct Row {
+    MetricsText::Labels labels;
+    const Answers* of;
+  };
+  using Rows = std::vector<Row>;
+  Rows rows_of(const std::vector<ModelGauges>& models) const;
   static void write_counters(MetricsText& to, const Rows& rows);
   static void write_histograms(MetricsText& to, const Rows& rows);
 
   mutable std::mutex mutex_;
-  std::map<std::string, Answers> answers_;
+  std::map<std::pair<std::string, bool>, Answers> answers_;  // by the model's name, and whether they are emulated
   std::map<std::string, uint64_t, std::less<>> refused_;
   double started_s_ = 0;
 };

@@ -57,6 +57,14 @@ bool ModelFacts::is_called(std::string_view other) const {
   return name == other || std::find(aliases.begin(), aliases.end(), other) != aliases.end();
 }
 
+bool ModelFacts::is_emulated(std::string_view unit) const {
+  return std::find(emulated_units.begin(), emulated_units.end(), unit) != emulated_units.end();
+}
+
+void say_emulated(nlohmann::ordered_json& of, const std::vector<std::string>& emulated_units) {
+  if (!emulated_units.empty()) of["emulated_units"] = emulated_units;
+}
+
 ModelFacts facts_of(const TextModel& text, uint64_t context) {
   const Model& model = *text.model;
   ModelFacts facts;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -17,6 +18,7 @@ struct ModelFacts {
   std::vector<std::string> stops = {};    // default stop strings
   bool vectors = false;                   // it makes vectors, and writes no text
   std::string prefill_unit = {}, decode_unit = {}, strategy = {};
+  std::vector<std::string> emulated_units = {};  // of those that are loaded for it; with them its figures are emulated
   // Of its file; facts_of fills these.
   std::string title = {};         // general.name, or the folder's
   std::string family = {};        // "qwen3"
@@ -35,7 +37,12 @@ struct ModelFacts {
   uint64_t loaded_bytes() const { return kept_bytes.value_or(weight_bytes); }
   uint64_t bytes() const { return loaded_bytes() + state_bytes_max; }
   bool is_called(std::string_view other) const;
+  bool is_emulated(std::string_view unit) const;
 };
+
+// Where there are emulated units, `emulated_units` beside what is said of a model: its times, speeds, energy and device
+// memory are the emulators'. The one way in which an object of a model says so.
+void say_emulated(nlohmann::ordered_json& of, const std::vector<std::string>& emulated_units);
 
 // `context`: of the server, 0: the model's.
 ModelFacts facts_of(const TextModel& text, uint64_t context);

@@ -36,6 +36,7 @@ PooledModel& ModelPool::add(std::unique_ptr<ServedModel> model) {
   source.facts.prefill_unit = model->defaults().prefill_unit;
   source.facts.decode_unit = model->defaults().decode_unit;
   source.facts.strategy = model->defaults().strategy;
+  source.facts.emulated_units = model->runtime().emulated_units();
   PooledModel& added = add(std::move(source));
   added.served_ = std::move(model);
   added.state_ = State::kLoaded;

@@ -44,6 +44,7 @@ Json model_json(const ModelStatus& status) {
                {"loaded", status.loaded}};
   if (facts.vectors) made["embedding_length"] = facts.width;
   if (!facts.aliases.empty()) made["aliases"] = facts.aliases;
+  say_emulated(made, facts.emulated_units);
   return made;
 }
 

@@ -32,6 +32,7 @@ RouteFacts ServedModel::route_facts(uint64_t prompt_tokens, uint64_t cached_toke
     const Caps& caps = unit.caps();
     RouteUnit& added = facts.units.emplace_back(RouteUnit{.name = std::string(name)});
     added.asked = without_paths(asked);
+    added.emulated = caps.emulated;
     added.decodes = caps.decode_seats_max > 0;
     added.prefill_tokens_min = caps.prefill_tokens_min;
     added.token_bytes = token_bytes_.at(std::string(name));

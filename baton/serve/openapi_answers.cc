@@ -55,14 +55,14 @@ constexpr Answer kAnswers[] = {
     {"GET", "/api/ps", kJson, "models:array"},
     {"POST", "/api/show", kJson,
      "license:string modelfile:string parameters:string template:string details:object model_info:object "
-     "capabilities:array modified_at:string"},
+     "capabilities:array modified_at:string emulated_units?:array"},
     {"POST", "/api/pull", kJson, "status:string"},
     {"POST", "/api/pull", kLines, ""},
     {"GET", "/api/version", kJson, "version:string"},
     {"GET", "/v1/models", kJson, "object:string data:array"},
     {"GET", "/v1/models/*", kJson,
      "id:string object:string created:integer owned_by:string max_model_len:integer loaded:boolean "
-     "embedding_length?:integer aliases?:array"},
+     "embedding_length?:integer aliases?:array emulated_units?:array"},
     {"GET", "/v1/routes", kJson,
      "object:string model:string prompt_tokens:integer cached_tokens:integer answer_tokens:integer facts:object "
      "units:array bridges:array routes:array dispatch:boolean asked?:object"},

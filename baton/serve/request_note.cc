@@ -78,6 +78,7 @@ void RequestNote::learn(std::string_view event, Json& more) {
     line_.queue_ms = ms_in(more, "queue_ms");
     line_.prefill_unit = more.value("prefill_unit", "");
     line_.decode_unit = more.value("decode_unit", "");
+    line_.emulated = more.value("emulated", false);
   } else if (event == "decode") {
     line_.ttft_ms = ms_in(more, "ttft_ms");
   } else if (event == "done") {
@@ -86,6 +87,7 @@ void RequestNote::learn(std::string_view event, Json& more) {
     line_.answer_tokens = count_in(more, "completion_tokens");
     charge(line_.answer_tokens.value_or(0));
     // Where it ran is what counts, not where it was asked to.
+    if (line_.emulated) line_.emulated = more.value("emulated", *line_.emulated);
     for (const Json& phase : more.value("phases", Json::array())) {
       const Json unit = phase.value("unit", Json());
       if (!unit.is_string()) continue;

@@ -202,6 +202,32 @@ TEST(MetricsTest, HistogramsAddUp) {
     EXPECT_NE(text.find(line), std::string::npos) << line << text;
 }
 
+TEST(MetricsTest, WhatAnEmulatedUnitHadAPartInCarriesTheWord) {
+  Metrics metrics;
+  RequestStats stats;
+  stats.generated_tokens = 3;
+  const RequestStats* const choices[] = {&stats};
+  metrics.count_answer("m", {.finished = "stop", .generated_tokens = 3}, choices);
+  Gauges gauges;
+  gauges.models = {{.name = "m", .prefill_unit = "cuda", .decode_unit = "cpu", .emulated_units = {"cuda"}},
+                   {.name = "new", .prefill_unit = "ane", .decode_unit = "ane", .emulated_units = {"ane"}},
+                   {.name = "real", .prefill_unit = "cpu", .decode_unit = "cpu"}};
+  const std::string before = metrics.text(gauges);
+  metrics.count_answer("m", {.finished = "stop", .emulated = true, .generated_tokens = 4}, choices);
+  const std::string text = metrics.text(gauges);
+  EXPECT_EQ(before.find("generation_tokens_total{model_name=\"m\",emulated"), std::string::npos) << before;
+  for (const char* line :
+       {"vllm:generation_tokens_total{model_name=\"m\"} 3\n",
+        "vllm:generation_tokens_total{model_name=\"m\",emulated=\"true\"} 4\n",
+        "vllm:generation_tokens_total{model_name=\"new\",emulated=\"true\"} 0\n",
+        "vllm:generation_tokens_total{model_name=\"real\"} 0\n",
+        "vllm:e2e_request_latency_seconds_bucket{model_name=\"m\",emulated=\"true\",le=\"+Inf\"} 1\n",
+        "baton_state_bytes{model_name=\"m\",emulated=\"true\"} 0\n", "baton_state_bytes{model_name=\"real\"} 0\n",
+        "baton_unit_info{model_name=\"m\",phase=\"prefill\",unit=\"cuda\",emulated=\"true\"} 1\n",
+        "baton_unit_info{model_name=\"m\",phase=\"decode\",unit=\"cpu\",emulated=\"false\"} 1\n"})
+    EXPECT_NE(text.find(line), std::string::npos) << line << text;
+}
+
 TEST(AnswerFigures, PathsOfTheMachineStayHere) {
   EXPECT_EQ(without_paths("/models/secret/m.gguf: no"), "m.gguf: no");
   EXPECT_EQ(without_paths("open '/a/b c'"), "open 'b c'");

@@ -38,6 +38,7 @@ Json model_props(const ModelStatus& status) {
                    {"decode_unit", facts.decode_unit},
                    {"strategy", facts.strategy},
                    {"chat_template", facts.chat_template.empty() ? Json(nullptr) : Json(facts.chat_template)}});
+  say_emulated(made, facts.emulated_units);
   return made;
 }
 
@@ -111,6 +112,7 @@ void show_timeline(App& app, const ExchangePtr& exchange, const Caller& /*caller
                       {"prefill_unit", facts.prefill_unit},
                       {"decode_unit", facts.decode_unit},
                       {"strategy", facts.strategy}});
+    say_emulated(models.back(), facts.emulated_units);
   }
   Json snapshot = {{"now_ms", timeline.now_ms()},
                    {"started", timeline.started()},

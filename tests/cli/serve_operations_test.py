@@ -65,6 +65,62 @@ class Units(unittest.TestCase):
         with Server("--prefill", "ref", "--decode", "cpu") as server:
             self.assertFalse(any("is emulated: its times" in line for line in server.log), server.log)
 
+    # Everything that is said of a model whose unit is emulated, and of its answers, carries the word.
+    def said_of(self, server, log):
+        self.assertEqual(server.chat("What is a fern?", max_tokens=3)[0], 200)
+        name = server.ask("GET", "/v1/models")[2]["data"][0]["id"]
+        timeline = server.ask("GET", "/v1/timeline?once=1")[2]
+        told = {"props": server.ask("GET", "/props")[2]["models"][0],
+                "models": server.ask("GET", "/v1/models")[2]["data"][0],
+                "model": server.ask("GET", f"/v1/models/{name}")[2],
+                "tags": server.ask("GET", "/api/tags")[2]["models"][0],
+                "ps": server.ask("GET", "/api/ps")[2]["models"][0],
+                "show": server.ask("POST", "/api/show", {"model": name})[2],
+                "timeline": timeline["models"][0]}
+        events = {event["event"]: event["emulated"] for event in timeline["events"] if "emulated" in event}
+        line = next(line for line in lines_of(log, 9) if line["path"] == "/v1/chat/completions")
+        return told, events, line, server.ask("GET", "/metrics")[2], server.ask("GET", "/v1/routes")[2]
+
+    def test_emulated_figures_carry_the_word(self):
+        for flags, emulated in ((("--prefill", "cuda:driver=emulated"), ["cuda"]),
+                                (("--prefill", "ane:device=emulator"), ["ane"]), (("--prefill", "ref"), None)):
+            with self.subTest(flags), tempfile.TemporaryDirectory() as folder:
+                log = pathlib.Path(folder) / "log"
+                with Server(*flags, "--decode", "cpu", "--access-log", str(log), "--access-log-format", "json") as server:
+                    told, events, line, metrics, routes = self.said_of(server, log)
+                    shown = subprocess.run([PROGRAM, "ps", "--url", f"http://127.0.0.1:{server.port}"], capture_output=True,
+                                           text=True, timeout=60).stdout
+                is_so = emulated is not None
+                unit = emulated[0] if is_so else "ref"
+                self.assertEqual({what: of.get("emulated_units") for what, of in told.items()}, dict.fromkeys(told, emulated))
+                self.assertEqual(events, {"prefill": is_so, "decode": is_so, "done": is_so})
+                self.assertEqual((line["prefill_unit"], line["emulated"]), (unit, is_so))
+                self.assertEqual({each["name"]: each["emulated"] for each in routes["units"]}, {unit: is_so, "cpu": False})
+                self.assertIn(f"prefill {unit} (emulated), decode cpu," if is_so else "prefill ref, decode cpu,", shown)
+                label = 'emulated="true"'
+                for series in ("vllm:time_to_first_token_seconds_sum{", "vllm:request_prefill_time_seconds_count{",
+                               "vllm:prompt_tokens_total{", "baton_bridge_seconds_count{", "baton_state_bytes{", "baton_model_bytes{"):
+                    lines = [line for line in metrics.splitlines() if line.startswith(series)]
+                    self.assertEqual([label in line for line in lines], [is_so], lines)
+                for phase, of, word in (("prefill", unit, str(is_so).lower()), ("decode", "cpu", "false")):
+                    self.assertRegex(metrics, rf'baton_unit_info{{model_name="[^"]*",phase="{phase}",unit="{of}",emulated="{word}"}} 1\n')
+
+    # By --dispatch some requests run on an emulated unit, and others do not.
+    def test_answers_without_an_emulated_unit_are_counted_apart(self):
+        with Server("--prefill", "cuda:driver=emulated", "--decode", "cpu") as server:
+            server.ask("POST", "/v1/completions", {"prompt": [5], "max_tokens": 2})  # nothing to prefill
+            self.assertEqual(server.chat("What is a fern?", max_tokens=2)[0], 200)
+            lines = [line for line in server.ask("GET", "/metrics")[2].splitlines() if line.startswith("vllm:e2e_request_latency_seconds_count")]
+        self.assertEqual(sorted(('emulated="true"' in line, line[-2:]) for line in lines), [(False, " 1"), (True, " 1")])
+
+    def test_the_file_of_flags_names_it_too(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "baton.toml"
+            file.write_text(f'[[models]]\nname = "m"\npath = "{MODEL}"\nprefill = "cuda:driver=emulated"\n')
+            checked = subprocess.run([PROGRAM, "serve", "--config", str(file), "--check-config"], capture_output=True, text=True,
+                                     timeout=60)
+        self.assertIn(", cuda (emulated) -> cpu,", checked.stdout)
+
     def test_what_was_asked_for_has_its_options(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "baton/serve/model_facts.h"
+
 namespace baton::serve::formats {
 namespace {
 
@@ -38,6 +40,7 @@ Json tags_body(const std::vector<OllamaModel>& models) {
                     {"size", model.bytes},
                     {"digest", model.digest},
                     {"details", details(model)}});
+    say_emulated(list.back(), model.emulated_units);
   }
   return {{"models", std::move(list)}};
 }
@@ -55,6 +58,7 @@ Json ps_body(const std::vector<OllamaModel>& models) {
                     {"expires_at", utc_time(model.expires == 0 ? kNever : model.expires)},
                     {"size_vram", 0},  // the host's memory
                     {"context_length", model.context_tokens}});
+    say_emulated(list.back(), model.emulated_units);
   }
   return {{"models", std::move(list)}};
 }
@@ -64,14 +68,16 @@ Json show_body(const OllamaModel& model) {
   info["general.architecture"] = model.family;
   if (model.context_tokens > 0) info[model.family + ".context_length"] = model.context_tokens;
   if (model.embedding_length > 0) info[model.family + ".embedding_length"] = model.embedding_length;
-  return {{"license", model.license},
-          {"modelfile", fmt::format("FROM {}\n", model.name)},  // no paths of this machine
-          {"parameters", model.parameters},
-          {"template", model.chat_template},
-          {"details", details(model)},
-          {"model_info", std::move(info)},
-          {"capabilities", model.capabilities},
-          {"modified_at", utc_time(model.changed)}};
+  Json made = {{"license", model.license},
+               {"modelfile", fmt::format("FROM {}\n", model.name)},  // no paths of this machine
+               {"parameters", model.parameters},
+               {"template", model.chat_template},
+               {"details", details(model)},
+               {"model_info", std::move(info)},
+               {"capabilities", model.capabilities},
+               {"modified_at", utc_time(model.changed)}};
+  say_emulated(made, model.emulated_units);
+  return made;
 }
 
 Json version_body(std::string_view version) { return {{"version", version}}; }

@@ -27,6 +27,7 @@ struct OllamaModel {
   Json model_info = Json::object();       // keys of the model's file
   bool loaded = false;
   uint64_t loaded_bytes = 0;
+  std::vector<std::string> emulated_units = {};
   int64_t expires = 0;  // when it is let go of unused, seconds since 1970; 0: never
 };
 
