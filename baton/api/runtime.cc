@@ -146,6 +146,12 @@ std::vector<std::string> Runtime::emulated_units() const {
   return names;
 }
 
+uint64_t Runtime::device_bytes() const {
+  uint64_t bytes = 0;
+  for (const auto& [name, loaded] : units_) bytes += loaded.executor != nullptr ? loaded.executor->device_bytes() : 0;
+  return bytes;
+}
+
 std::vector<UnitExpertLoads> Runtime::expert_loads() const {
   std::vector<UnitExpertLoads> all;
   for (const auto& [name, loaded] : units_) {

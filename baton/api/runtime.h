@@ -148,6 +148,8 @@ class Runtime {
   std::vector<NamedUnit> units() const;
   // Names of those that are emulated: times that they give are the emulator's.
   std::vector<std::string> emulated_units() const;
+  // Of memory of devices, by all its units now: Executor::device_bytes.
+  uint64_t device_bytes() const;
   // Of its units together: notes_of().
   const std::vector<std::string>& unit_notes() const { return unit_notes_; }
   // Of all that ran so far, by units that count; empty for models without experts.

@@ -111,7 +111,9 @@ UnitsFacts units_facts(const Model& model, std::span<const std::string> units) {
   for (size_t i = 0; i < choices.size(); ++i) {
     const auto unit = choices[i].create();
     if (!unit) continue;
-    facts.kept_bytes += (*unit)->kept_bytes(model).all;
+    const uint64_t kept = (*unit)->kept_bytes(model).all;
+    facts.kept_bytes += kept;
+    if ((*unit)->caps().device) facts.device_kept_bytes += kept;
     if ((*unit)->caps().emulated) facts.emulated.push_back(names[i]);
   }
   return facts;

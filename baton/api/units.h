@@ -48,6 +48,7 @@ Error with_units_that_can(Error refused, const Program& program, const Unit& by)
 // nothing.
 struct UnitsFacts {
   uint64_t kept_bytes = 0;                 // of the model's weights
+  uint64_t device_kept_bytes = 0;          // of these, in memory of devices (Caps::device)
   std::vector<std::string> emulated = {};  // by names_of()
 };
 UnitsFacts units_facts(const Model& model, std::span<const std::string> units);

@@ -143,6 +143,7 @@ Result<serve::ModelSource> describe(const ServeFlags& server, const ServedFlags&
   facts.state_bytes_max = limits.state_bytes_max;
   UnitsFacts units = flags.model.units_facts(*text.model);
   facts.kept_bytes = units.kept_bytes;
+  facts.device_kept_bytes = units.device_kept_bytes;
   facts.emulated_units = std::move(units.emulated);
   facts.prefill_unit = flags.model.prefill_unit;
   facts.decode_unit = flags.model.decode_unit;

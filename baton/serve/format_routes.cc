@@ -45,7 +45,9 @@ formats::OllamaModel told_of(const ModelStatus& status) {
   for (const std::string& stop : facts.stops) made.parameters += fmt::format("stop {}\n", Json(stop).dump());
   made.loaded = status.loaded;
   made.emulated_units = facts.emulated_units;
-  made.loaded_bytes = facts.loaded_bytes();
+  // What devices hold is known; the rest are weights in the host's memory.
+  made.device_bytes = status.device_bytes;
+  made.loaded_bytes = facts.loaded_bytes() - facts.device_kept_bytes + status.device_bytes;
   if (status.unloads_in) {
     made.expires = std::chrono::duration_cast<std::chrono::seconds>(
                        (std::chrono::system_clock::now() + *status.unloads_in).time_since_epoch())

@@ -247,9 +247,12 @@ TEST(OllamaModels, ListsAndShows) {
   ASSERT_EQ(loaded["models"].size(), 1u);
   EXPECT_EQ(loaded["models"][0]["size"], 6);
   EXPECT_EQ(loaded["models"][0]["expires_at"], "3000-01-01T00:00:00Z");
+  EXPECT_EQ(loaded["models"][0]["size_vram"], 0);
   EXPECT_FALSE(loaded["models"][0].contains("emulated_units"));
   auto on_card = model();
+  on_card.device_bytes = 4;
   on_card.emulated_units = {"cuda"};
+  EXPECT_EQ(formats::ps_body({on_card})["models"][0]["size_vram"], 4);
   for (const Json& of : {formats::ps_body({on_card})["models"][0], formats::tags_body({on_card})["models"][0],
                          formats::show_body(on_card)})
     EXPECT_EQ(of["emulated_units"], Json::parse(R"(["cuda"])")) << of;

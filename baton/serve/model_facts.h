@@ -33,6 +33,7 @@ struct ModelFacts {
   // of states the limit.
   uint64_t weight_bytes = 0, state_bytes_max = 0;  // the first: in the file
   std::optional<uint64_t> kept_bytes = {};
+  uint64_t device_kept_bytes = 0;  // of these, in memory of devices
 
   uint64_t loaded_bytes() const { return kept_bytes.value_or(weight_bytes); }
   uint64_t bytes() const { return loaded_bytes() + state_bytes_max; }

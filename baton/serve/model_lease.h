@@ -1,6 +1,7 @@
 // A model in use: while somebody holds a lease of it, it stays loaded.
 #pragma once
 
+#include <cstdint>
 #include <utility>
 
 #include "baton/base/status.h"
@@ -16,6 +17,8 @@ class Served {
   virtual ~Served() = default;
   // Before it is let go of; nothing can be asked then.
   virtual Status save() { return {}; }
+  // Of memory of devices, held now. Any thread.
+  virtual uint64_t device_bytes() const { return 0; }
 };
 
 // Any thread, one at a time. The pool outlives it.

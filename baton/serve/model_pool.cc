@@ -133,6 +133,7 @@ std::vector<ModelStatus> ModelPool::status() const {
     status.loads = model->loads_;
     status.evictions = model->evictions_;
     status.load_ms = model->load_ms_;
+    if (status.loaded) status.device_bytes = model->served_->device_bytes();
     if (!status.loaded || model->keep_.count() < 0) continue;
     const auto end = (model->leases_ > 0 ? now : model->idle_since_) + model->keep_;
     status.unloads_in =

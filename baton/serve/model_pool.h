@@ -102,6 +102,7 @@ struct ModelStatus {
   uint64_t leases = 0, waiting = 0;
   uint64_t loads = 0, evictions = 0;
   double load_ms = 0;
+  uint64_t device_bytes = 0;  // Served::device_bytes
   // If nobody asks from now on; empty: never, or it is not loaded.
   std::optional<std::chrono::milliseconds> unloads_in = {};
 };

@@ -103,6 +103,11 @@ EngineUsage ServedModel::usage() const {
   return runtime_->engine().usage();
 }
 
+uint64_t ServedModel::device_bytes() const {
+  const std::lock_guard lock(engine_mutex_);
+  return runtime_->device_bytes();
+}
+
 uint64_t ServedModel::state_bytes(uint64_t tokens) const { return section_bytes(shape_, tokens); }
 
 Status ServedModel::save() {

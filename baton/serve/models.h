@@ -56,6 +56,7 @@ class ServedModel final : public Served {
   // Any thread; the answer is its caller's.
   Result<Answer> start(CompletionRequest request);
   EngineUsage usage() const;
+  uint64_t device_bytes() const override;
   // What the request's answer may be: a format, or calls of the tools that it must make; null: anything.
   // `in_reasoning`: the prompt ends in it, and what was asked for comes behind. Fresh for each answer. Any thread; slow
   // the first time.

@@ -201,6 +201,9 @@ class Executor {
   virtual uint64_t state_bytes(uint64_t tokens) const { return section_bytes(shape(), tokens); }
   // What its states take together, for who holds it against what was reserved. Any thread. Here: not told.
   virtual std::optional<StateMemory> state_memory() const { return std::nullopt; }
+  // What is held of the memory of its device now, for it and for others of the same Unit: weights, states, room to
+  // work. Any thread. Here: it has none but the host's.
+  virtual uint64_t device_bytes() const { return 0; }
 
   // A state at position 0, for up to tokens_max tokens. What the unit or the system would never give is refused here,
   // with kOutOfMemory that names the unit and the size; where states grow, a step may still find no memory.

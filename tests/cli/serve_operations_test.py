@@ -138,6 +138,22 @@ class Units(unittest.TestCase):
             known = {unit["name"]: unit for unit in routes["units"]}
             self.assertEqual(known["ane"]["prefill_tokens"]["from"], "emulated", "what was learned is of this unit")
 
+    def test_memory_of_devices(self):
+        for flags, on_device in ((("--decode", "cuda:driver=emulated"), "all"),
+                                 (("--prefill", "cuda:driver=emulated", "--decode", "cpu"), "some"), (("--decode", "cpu"), "none")):
+            with self.subTest(flags), Server(*flags) as server:
+                self.assertEqual(server.chat("What is a fern?", max_tokens=2)[0], 200)
+                shown = server.ask("GET", "/api/ps")[2]["models"][0]
+                weights = pathlib.Path(MODEL).stat().st_size
+                if on_device == "none":
+                    self.assertEqual(shown["size_vram"], 0)
+                    self.assertGreater(shown["size"], weights // 2)
+                    continue
+                self.assertGreater(shown["size_vram"], weights // 2)
+                self.assertEqual(shown["emulated_units"], ["cuda"])
+                self.assertEqual(shown["size"] == shown["size_vram"], on_device == "all", shown)
+                self.assertGreaterEqual(shown["size"], shown["size_vram"])
+
 
 class AccessLog(WithFolder):
     def serve(self, *flags):

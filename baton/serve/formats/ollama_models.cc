@@ -56,7 +56,7 @@ Json ps_body(const std::vector<OllamaModel>& models) {
                     {"digest", model.digest},
                     {"details", details(model)},
                     {"expires_at", utc_time(model.expires == 0 ? kNever : model.expires)},
-                    {"size_vram", 0},  // the host's memory
+                    {"size_vram", model.device_bytes},
                     {"context_length", model.context_tokens}});
     say_emulated(list.back(), model.emulated_units);
   }

@@ -26,7 +26,8 @@ struct OllamaModel {
   std::vector<std::string> capabilities;  // of completion, tools, thinking, embedding
   Json model_info = Json::object();       // keys of the model's file
   bool loaded = false;
-  uint64_t loaded_bytes = 0;
+  uint64_t loaded_bytes = 0;  // where it is loaded: of host and devices together
+  uint64_t device_bytes = 0;  // of these, held in memory of devices
   std::vector<std::string> emulated_units = {};
   int64_t expires = 0;  // when it is let go of unused, seconds since 1970; 0: never
 };

@@ -49,6 +49,7 @@ class CudaExecutor final : public Executor {
   const StateShape& shape() const override { return states_->shape(); }
   uint64_t state_bytes(uint64_t tokens) const override { return states_->bytes_for(tokens); }
   std::optional<StateMemory> state_memory() const override { return states_->memory(); }
+  uint64_t device_bytes() const override { return card_->held_bytes(); }
   Result<std::unique_ptr<SequenceState>> new_state(uint64_t tokens_max) override { return states_->state(tokens_max); }
   Result<std::unique_ptr<SequenceState>> fork(const SequenceState& from, uint64_t position) override {
     return static_cast<const CudaState&>(from).fork(position);

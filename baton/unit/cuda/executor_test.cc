@@ -140,6 +140,15 @@ TEST_F(CudaSteps, PromptsShareAPass) {
   EXPECT_EQ(ten, 2 * one) << "five at a time: of what an emulated card holds between kernels";
 }
 
+TEST_F(CudaSteps, TellsWhatItHoldsOfTheCard) {
+  const uint64_t idle = executor_->device_bytes();
+  EXPECT_EQ(idle, emulated_use().device_bytes);
+  EXPECT_GT(idle, 0u);
+  ASSERT_TRUE(prefill(state(), 100));
+  EXPECT_GT(executor_->device_bytes(), idle) << "states lie there";
+  EXPECT_EQ(executor_->device_bytes(), emulated_use().device_bytes);
+}
+
 TEST_F(CudaSteps, ListsOfBatchesOnlyWhereAskedFor) {
   const uint64_t exact = emulated_use().device_bytes;
   ExecutorOptions options;
