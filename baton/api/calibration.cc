@@ -57,15 +57,18 @@ uint64_t tokens_of(const Sequences& sequences) {
 }
 
 // Counts the tokens done, and asks whether to go on.
+Status tell(const CalibrationProgress& progress, double share) {
+  if (!progress || progress(share)) return {};
+  return fail(Code::kCancelled, "the calibration was interrupted");
+}
+
 class Counter {
  public:
   Counter(const CalibrationProgress& progress, const Sequences& sequences)
       : progress_(progress), all_(std::max<uint64_t>(tokens_of(sequences), 1)) {}
   Status done(uint64_t tokens) {
     done_ += tokens;
-    const double share = std::min(1.0, static_cast<double>(done_) / static_cast<double>(all_));
-    if (!progress_ || progress_(share)) return {};
-    return fail(Code::kCancelled, "the calibration was interrupted");
+    return tell(progress_, std::min(1.0, static_cast<double>(done_) / static_cast<double>(all_)));
   }
 
  private:
@@ -95,22 +98,26 @@ class Pair {
     return counter.done(ids.size() - done);  // the rows behind the last length
   }
 
-  Status run_at(std::span<const int32_t> ids, size_t length) {
+  Status run_at(std::span<const int32_t> ids, size_t length, const CalibrationProgress& progress) {
+    BATON_OK(tell(progress, 0));
     BATON_TRY(const State made, maker_.new_state(length + kRows));
     BATON_TRY(const State own, decode_.new_state(length + kRows));
     BATON_OK(make(*made, ids.first(length)));
     BATON_OK(decode_.prefill(*own, ids.first(length), {}));
     BATON_OK(look(*made, *own, ids, length));
+    BATON_OK(tell(progress, 1.0 / 3));
     // The last token may have been decoded, as in a saved prompt: of a few tokens it is much, and its arithmetic may be
     // another one.
     BATON_TRY(const State ended, decode_.new_state(length + kRows));
     BATON_OK(end_with_decode(decode_, *ended, ids.first(length)));
     BATON_OK(look(*made, *ended, ids, length));
+    BATON_OK(tell(progress, 2.0 / 3));
     BATON_TRY(const State made_so, maker_.new_state(length + kRows));
     const Status decoded = end_with_decode(maker_, *made_so, ids.first(length));
-    if (!decoded && decoded.error().code == Code::kUnsupported) return {};  // it only prefills
+    if (!decoded && decoded.error().code == Code::kUnsupported) return tell(progress, 1);  // it only prefills
     BATON_OK(decoded);
-    return look(*made_so, *ended, ids, length);
+    BATON_OK(look(*made_so, *ended, ids, length));
+    return tell(progress, 1);
   }
 
   // A unit whose steps all give the same bits has no difference to itself; all else may round a value either way.
@@ -250,6 +257,7 @@ uint64_t digest_sequences(const Sequences& sequences) {
 Result<ProofBounds> measure_states(Executor& maker, Executor& decode, const Sequences& sequences,
                                    const CalibrationProgress& progress) try {
   Counter counter(progress, sequences);
+  BATON_OK(counter.done(0));
   Pair pair(maker, decode);
   for (size_t i = 0; i < sequences.size(); ++i) BATON_OK(pair.run(sequences[i], i > 0, counter));
   const ProofBounds honest = pair.honest();
@@ -260,10 +268,10 @@ Result<ProofBounds> measure_states(Executor& maker, Executor& decode, const Sequ
 }
 
 Result<ProofBounds> measure_states_at(Executor& maker, Executor& decode, std::span<const int32_t> tokens,
-                                      size_t position) try {
+                                      size_t position, const CalibrationProgress& progress) try {
   BATON_CHECK(position > 0 && position < tokens.size());
   Pair pair(maker, decode);
-  BATON_OK(pair.run_at(tokens, position));
+  BATON_OK(pair.run_at(tokens, position, progress));
   const ProofBounds honest = pair.honest();
   BATON_OK(finite(honest));
   return honest;

@@ -30,7 +30,7 @@ std::vector<std::vector<int32_t>> calibration_sequences(const TextModel& text);
 // Changes when a sequence does.
 uint64_t digest_sequences(const std::vector<std::vector<int32_t>>& sequences);
 
-// With the share that is done, 0 to 1; false: stop, with kCancelled.
+// With the share that is done, 0 to 1 (of states both are told); false: stop, with kCancelled.
 using CalibrationProgress = std::function<bool(double)>;
 
 // The largest honest difference (not yet times the factor) between states of `maker`, moved to `decode`, and those that
@@ -48,7 +48,7 @@ Result<ProofBounds> measure_states(Executor& maker, Executor& decode,
 // text do (SmolLM2-135M: logits by 5.4 after two random ids, by 0.4 in text): bounds from text alone would call honest
 // ones wrong, and bounds wide enough for these would pass forged ones of all others.
 Result<ProofBounds> measure_states_at(Executor& maker, Executor& decode, std::span<const int32_t> tokens,
-                                      size_t position);
+                                      size_t position, const CalibrationProgress& progress = nullptr);
 // From here on a state is like those of text: more tokens than that need no measurement of their own.
 inline constexpr size_t kOwnPositionMax = 64;
 

@@ -80,7 +80,7 @@ TEST_F(Calibration, AUnitOfTheSameBitsHasNoDifferenceToItself) {
 // What one state differs by, found again by hand, lies within what was measured over its tokens.
 TEST_F(Calibration, CoversTheStatesItIsMeasuredOver) {
   const Loaded ref = load("ref"), cpu = load("cpu");
-  double last = 0;
+  double last = -1;
   const auto honest = measure_states(*ref.executor, *cpu.executor, sequences_, [&](double share) {
     EXPECT_GT(share, last);
     last = share;
@@ -158,6 +158,29 @@ TEST_F(Calibration, AnswersAgainstAReference) {
 TEST_F(Calibration, CanBeStopped) {
   const Loaded ref = load("ref");
   const auto stopped = measure_states(*ref.executor, *ref.executor, sequences_, [](double) { return false; });
+  ASSERT_FALSE(stopped);
+  EXPECT_EQ(stopped.error().code, Code::kCancelled);
+}
+
+TEST_F(Calibration, TellsHowFarItIs) {
+  const Loaded ref = load("ref");
+  const std::vector<int32_t> prompt(sequences_[0].begin(), sequences_[0].begin() + 9);
+  const auto told = [&](const std::function<Result<ProofBounds>(const CalibrationProgress&)>& measure) {
+    std::vector<double> shares;
+    EXPECT_TRUE(measure([&](double share) { return shares.push_back(share), true; }));
+    EXPECT_TRUE(std::is_sorted(shares.begin(), shares.end()));
+    EXPECT_GE(shares.size(), 4u);
+    return std::pair(shares.front(), shares.back());
+  };
+  const std::pair all(0.0, 1.0);
+  EXPECT_EQ(
+      told([&](const auto& progress) { return measure_states(*ref.executor, *ref.executor, sequences_, progress); }),
+      all);
+  const auto of_prompt = [&](const CalibrationProgress& progress) {
+    return measure_states_at(*ref.executor, *ref.executor, prompt, 8, progress);
+  };
+  EXPECT_EQ(told(of_prompt), all);
+  const auto stopped = of_prompt([](double share) { return share < 0.5; });
   ASSERT_FALSE(stopped);
   EXPECT_EQ(stopped.error().code, Code::kCancelled);
 }

@@ -128,10 +128,16 @@ struct UnitExpertLoads {
   std::vector<ExpertLoad> layers;
 };
 
+// What is measured for a proof, and how far that is.
+struct ProofProgress {
+  std::string_view between;  // "ref -> cpu"
+  bool kept = true;          // once for a model; false: of the request's own tokens
+  double share = 0;          // done
+};
+
 // While a proof is prepared. Both may be empty.
 struct ProofEvents {
-  // Measuring `what` ("ref -> cpu"), this share is done; false: stop, with kCancelled.
-  std::function<bool(std::string_view what, double share)> on_progress;
+  std::function<bool(const ProofProgress& now)> on_progress;  // false: stop, with kCancelled
   // What cannot be proven and why, and what was found in a file that was not used.
   std::function<void(const std::string& text)> on_note;
 };

@@ -93,18 +93,19 @@ Result<std::optional<ProofBounds>> Runtime::bounds_of(const StateMaker& maker, c
     Loaded fresh;
     Executor* made = maker_here(maker, decode, fresh, note);
     if (made == nullptr && !known) return std::optional<ProofBounds>();
+    const auto telling = [&](bool kept) -> CalibrationProgress {
+      if (!events.on_progress) return nullptr;
+      return [&events, &between, kept](double share) { return events.on_progress({between, kept, share}); };
+    };
     const auto measure = [&]() -> Status {
       if (!known) {
-        CalibrationProgress progress;
-        if (events.on_progress) progress = [&](double share) { return events.on_progress(between, share); };
-        if (progress && !progress(0)) return fail(Code::kCancelled, "the calibration was interrupted");
-        BATON_TRY(honest, measure_states(*made, *decode.executor, sequences_, progress));
+        BATON_TRY(honest, measure_states(*made, *decode.executor, sequences_, telling(true)));
         if (const Status kept = store_->add(BoundsStore::kStates, maker.arithmetic, to, *honest); !kept) {
           note("the measured bounds could not be kept: " + kept.error().message);
         }
       }
       if (honest->exact() || !near) return {};
-      BATON_TRY(const ProofBounds here, measure_states_at(*made, *decode.executor, tokens, position));
+      BATON_TRY(const ProofBounds here, measure_states_at(*made, *decode.executor, tokens, position, telling(false)));
       honest->cover(here);
       return {};
     };

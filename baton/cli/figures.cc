@@ -159,14 +159,16 @@ std::string proof_text(const BridgeStats& bridge) {
 
 ProofEvents proof_events(const InterruptScope& interrupts, std::optional<Progress>& meter) {
   ProofEvents events;
-  events.on_progress = [&interrupts, &meter, said = std::string()](std::string_view what, double share) mutable {
-    if (said != what) {
-      said = what;
-      fmt::print(stderr, "baton: measuring what honest states differ by, {}, once for this model: it is kept\n", what);
-      meter.emplace(said);
+  events.on_progress = [&interrupts, &meter](const ProofProgress& now) {
+    if (now.share <= 0) {
+      if (now.kept)
+        fmt::print(stderr, "baton: measuring what honest states differ by, {}, once for this model: it is kept\n",
+                   now.between);
+      const char* const of = now.kept ? "" : ", this prompt";
+      meter.emplace(fmt::format("measuring {}{}", now.between, of), Progress::Elsewhere::kLines);
     }
-    if (share < 1 && !interrupts.interrupted()) {
-      meter->show_share(share);
+    if (now.share < 1 && !interrupts.interrupted()) {
+      meter->show_share(now.share);
     } else {
       meter->clear();
     }

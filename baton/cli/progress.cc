@@ -2,6 +2,7 @@
 #include "baton/cli/progress.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -11,7 +12,7 @@
 namespace baton::cli {
 namespace {
 
-constexpr int64_t kQuietNs = 500'000'000, kBetweenNs = 100'000'000;
+constexpr int64_t kQuietNs = 500'000'000, kBetweenNs = 100'000'000, kLinesNs = 5'000'000'000;
 
 }  // namespace
 
@@ -23,7 +24,11 @@ std::string duration_text(double seconds) {
   return fmt::format("{} h {} min", minutes / 60, minutes % 60);
 }
 
-Progress::Progress(std::string what) : what_(std::move(what)), start_ns_(clock_.now_ns()) {}
+Progress::Progress(std::string what, Elsewhere elsewhere)
+    : what_(std::move(what)),
+      on_terminal_(::isatty(2) != 0),
+      lines_(elsewhere == Elsewhere::kLines && !on_terminal_),
+      start_ns_(clock_.now_ns()) {}
 
 void Progress::show(uint64_t done, uint64_t total, std::string_view detail) {
   const int64_t now_ns = clock_.now_ns();
@@ -38,7 +43,8 @@ void Progress::show_share(double share) {
 }
 
 bool Progress::due(int64_t now_ns) const {
-  return now_ns - start_ns_ >= kQuietNs && !(visible_ && now_ns - shown_ns_ < kBetweenNs);
+  if (lines_) return now_ns - std::max(start_ns_, shown_ns_) >= kLinesNs;
+  return on_terminal_ && now_ns - start_ns_ >= kQuietNs && !(visible_ && now_ns - shown_ns_ < kBetweenNs);
 }
 
 void Progress::put(std::string text, double share, int64_t now_ns, std::string_view detail) {
@@ -51,8 +57,12 @@ void Progress::put(std::string text, double share, int64_t now_ns, std::string_v
     text += fmt::format(", {} left", duration_text(std::max(static_cast<double>(end_ns_ - now_ns) * 1e-9, 1.0)));
   }
   if (!detail.empty()) text += fmt::format("; {}", detail);
-  progress(text);
   shown_ns_ = now_ns;
+  if (lines_) {
+    fmt::print(stderr, "baton: {}\n", text);
+    return;
+  }
+  progress(text);
   visible_ = true;
 }
 

@@ -1,5 +1,5 @@
-// How far long work is and how long it still takes: a line on stderr that is rewritten, on a terminal; nothing
-// elsewhere.
+// How far long work is and how long it still takes: a line on stderr that is rewritten, on a terminal; elsewhere
+// nothing, or a plain line now and then.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,10 @@ std::string duration_text(double seconds);
 
 class Progress {
  public:
-  // The time that is left is told from the time since now. Nothing is shown in the first half second.
-  explicit Progress(std::string what);
+  enum class Elsewhere : uint8_t { kNothing, kLines };
+  // The time that is left is told from the time since now. Nothing is shown in the first half second, nor elsewhere
+  // than on a terminal in the first five, and then each five.
+  explicit Progress(std::string what, Elsewhere elsewhere = Elsewhere::kNothing);
   ~Progress() { clear(); }
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
@@ -35,6 +37,7 @@ class Progress {
   void put(std::string text, double share, int64_t now_ns, std::string_view detail);
 
   const std::string what_;
+  const bool on_terminal_, lines_;
   const SteadyClock clock_;
   const int64_t start_ns_;
   double share_ = 0;    // done when the work last went on
